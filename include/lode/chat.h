@@ -1,0 +1,35 @@
+/* chat.h - messages to a prompt, by the model's own Jinja template.
+ *
+ * Messages, tools and variables travel as JSON text in OpenAI's shapes, so that what a client
+ * sends reaches the template as it is.
+ */
+#ifndef LODE_CHAT_H
+#define LODE_CHAT_H
+
+#include "lode/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct lode_template; /* compiled; immutable, shared by threads */
+
+LODE_API int lode_template_compile(struct lode_template **out, const char *source, size_t len,
+                                   struct lode_error *err);
+LODE_API void lode_template_free(struct lode_template *t);
+
+/* vars: a JSON object with the template's variables (messages, tools, add_generation_prompt,
+ * bos_token, eos_token, enable_thinking, ...).  now: seconds since 1970 for strftime_now; 0: the
+ * clock.  *text is owned by the caller (lode_chat_text_free), *len its length. */
+LODE_API int lode_template_render(const struct lode_template *t, const char *vars, size_t vars_len,
+                                  int64_t now, char **text, size_t *len, struct lode_error *err);
+LODE_API void lode_chat_text_free(char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,40 @@
+/* machine.h - what this computer can do, measured. */
+#ifndef LODE_MACHINE_H
+#define LODE_MACHINE_H
+
+#include "lode/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct lode_machine {
+    char cpu[128];
+    uint32_t logical_cores;  /* this process may run on */
+    uint32_t physical_cores; /* of those, counting hyperthreads once and the cgroup's quota */
+    uint64_t ram_total, ram_available, cgroup_limit; /* bytes; cgroup_limit 0: none */
+    uint64_t cache_l2, cache_l3;
+};
+LODE_API void lode_machine_probe(struct lode_machine *m);
+
+/* Instruction sets: NULL-terminated names, weakest first, and whether each can run here. */
+LODE_API const char *const *lode_machine_isas(void);
+LODE_API bool lode_machine_isa_usable(const char *isa);
+LODE_API const char *lode_machine_isa_best(void);
+/* CPU features seen, as words ("avx512_vnni", "amx_int8", ...), space-separated. */
+LODE_API const char *lode_machine_features(void);
+
+/* Read bandwidth in bytes/s over a buffer far larger than the caches, with `threads` threads
+ * (0: as many as a session would use); the best of the passes that fit into `seconds`.  Negative:
+ * error. */
+LODE_API double lode_machine_read_bandwidth(uint32_t threads, double seconds,
+                                            struct lode_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,69 @@
+/* model.h - a loaded model: weights, shapes, vocabulary.  It never changes and may be shared by
+ * any number of threads and sessions; free it after the last session.
+ *
+ *     struct lode_model *m;
+ *     if (lode_model_load(&m, "demo.gguf", NULL, &err) < 0) ...
+ *     printf("%s, %u layers\n", lode_model_info(m)->arch, lode_model_info(m)->n_layers);
+ *     lode_model_free(m);
+ */
+#ifndef LODE_MODEL_H
+#define LODE_MODEL_H
+
+#include "lode/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct lode_model;
+struct lode_tokenizer; /* lode/tokenizer.h */
+
+/* Called now and then while long work goes on: done of total units of `what`.  A non-zero return
+ * cancels (LODE_ERR_CANCELLED).  On the calling thread. */
+typedef int lode_progress_fn(void *user, const char *what, uint64_t done, uint64_t total);
+
+struct lode_model_opts { /* zero means the default, so name only what you change */
+    const char *isa;     /* "scalar", "avx2", "avx512", "avx512vnni", "neon"; NULL: the best here */
+    bool no_mmap;        /* read the weights into memory instead of mapping the file */
+    bool mlock;          /* keep them there */
+    bool float_act;      /* diagnosis: quantised weights meet float activations */
+    bool vocab_only;     /* tokenizer and metadata, no weights; sessions are refused */
+    lode_progress_fn *progress;
+    void *progress_user;
+};
+
+struct lode_model_info { /* borrowed strings live as long as the model */
+    const char *path, *arch, *name; /* name: general.name or "" */
+    const char *type;               /* "Q4_K - Medium", "BF16", ...: as llama.cpp would say it */
+    const char *chat_template;      /* Jinja source, or NULL */
+    uint32_t n_layers, d_model, n_heads, n_kv_heads, n_vocab, ctx_train;
+    uint64_t n_params;   /* numbers in all weights */
+    uint64_t size;       /* bytes of all weights as they lie */
+    uint64_t token_size; /* bytes of weights read for one token */
+    const char *isa;     /* instruction set in use */
+};
+
+/* path: a GGUF file (the first of a sharded set loads all). */
+LODE_API int lode_model_load(struct lode_model **out, const char *path,
+                             const struct lode_model_opts *opts, struct lode_error *err);
+LODE_API void lode_model_free(struct lode_model *m);
+LODE_API const struct lode_model_info *lode_model_info(const struct lode_model *m);
+/* Borrowed from the model; never NULL unless the file has no vocabulary. */
+LODE_API const struct lode_tokenizer *lode_model_tokenizer(const struct lode_model *m);
+
+/* Sampling defaults that the model's file carries (general.sampling.*): true and *value, or
+ * false.  key: "temp", "top_k", "top_p", "min_p", "repeat_penalty", ... */
+LODE_API bool lode_model_sampling_default(const struct lode_model *m, const char *key,
+                                          double *value);
+
+/* Architectures this build runs, NULL-terminated. */
+LODE_API const char *const *lode_model_archs(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,95 @@
+/* session.h - one conversation with a model.
+ *
+ * A session is one timeline over a model: its tokens, its KV cache, its last logits.  It belongs
+ * to one thread at a time.  Nothing is allocated after create: what cannot fit is refused there.
+ * A position's logits depend on the tokens up to it and on nothing else: not on how they were
+ * chunked, on the number of threads, on other sessions in the same step, or on the instruction
+ * set.
+ *
+ *     struct lode_session *s;
+ *     lode_session_create(&s, model, &(struct lode_session_opts){ .ctx = 8192 }, &err);
+ *     lode_session_eval(s, tokens, n, &err);
+ *     const float *logits = lode_session_logits(s);      (n_vocab), after the last token
+ *     lode_session_truncate(s, 10, &err);                 forget all but the first ten
+ *     lode_session_free(s);
+ */
+#ifndef LODE_SESSION_H
+#define LODE_SESSION_H
+
+#include "lode/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct lode_session;
+
+/* The residual stream of one position after a layer (layer 0: the embedding, as the first layer
+ * reads it; layer i: the output of the i-th).  x: (d_model), valid during the call. */
+typedef void lode_trace_fn(void *user, uint32_t layer, uint32_t pos, const float *x, size_t n);
+
+struct lode_session_opts { /* zero means the default */
+    uint32_t ctx;          /* longest timeline, in tokens; 0: what the model was trained for */
+    uint32_t batch;        /* tokens evaluated at once during a prompt; 0: 512 */
+    uint32_t threads;      /* 0: physical cores of the cgroup's share */
+    const char *ctk, *ctv; /* KV formats "f32", "f16", "bf16", "q8_0"; NULL: f16 */
+    struct lode_session *with; /* share workers and work buffers, so that both fit one step */
+    lode_trace_fn *trace;
+    void *trace_user;
+    bool (*cancel)(void *user); /* asked between parts of a step; true: LODE_ERR_CANCELLED */
+    void *cancel_user;
+};
+
+LODE_API int lode_session_create(struct lode_session **out, struct lode_model *m,
+                                 const struct lode_session_opts *opts, struct lode_error *err);
+LODE_API void lode_session_free(struct lode_session *s);
+
+/* Appends n tokens and keeps the logits after the last one.  LODE_ERR_LIMIT with the numbers when
+ * they do not fit the context; LODE_ERR_ARG for ids outside the vocabulary.  After an error the
+ * timeline is as before the call. */
+LODE_API int lode_session_eval(struct lode_session *s, const int32_t *tokens, size_t n,
+                               struct lode_error *err);
+
+/* The same, giving the logits after each token in order.  A non-zero return stops with
+ * LODE_ERR_CANCELLED.  logits: (n_vocab), valid during the call. */
+typedef int lode_logits_fn(void *user, uint32_t pos, const float *logits);
+LODE_API int lode_session_eval_each(struct lode_session *s, const int32_t *tokens, size_t n,
+                                    lode_logits_fn *fn, void *user, struct lode_error *err);
+
+/* (n_vocab), after the last token; NULL before the first eval and after truncate. */
+LODE_API const float *lode_session_logits(const struct lode_session *s);
+
+/* Makes the timeline equal to tokens[0..n): keeps the common prefix, evaluates the rest (at least
+ * the last token, so that logits exist).  *reused, if given: how many tokens were kept. */
+LODE_API int lode_session_sync(struct lode_session *s, const int32_t *tokens, size_t n,
+                               size_t *reused, struct lode_error *err);
+
+/* Keeps the first n tokens.  Sliding windows may have forgotten what is needed to go on from
+ * there: then the tokens from the last good point on are evaluated again. */
+LODE_API int lode_session_truncate(struct lode_session *s, size_t n, struct lode_error *err);
+
+LODE_API size_t lode_session_length(const struct lode_session *s);
+LODE_API const int32_t *lode_session_tokens(const struct lode_session *s); /* (length) */
+LODE_API uint32_t lode_session_ctx(const struct lode_session *s);
+LODE_API uint32_t lode_session_threads(const struct lode_session *s);
+
+/* One step over several sessions that share workers (opts.with): appends feeds[i].tokens to
+ * feeds[i].session.  The sum of n must not exceed the batch. */
+struct lode_feed {
+    struct lode_session *session;
+    const int32_t *tokens; /* (n) */
+    size_t n;
+};
+LODE_API int lode_session_step(const struct lode_feed *feeds, size_t n_feeds,
+                               struct lode_error *err);
+
+/* What create allocated or counts on, in bytes (lode/plan.h prints it in full). */
+struct lode_session_memory {
+    uint64_t weights, kv, work, repacked;
+};
+LODE_API struct lode_session_memory lode_session_memory(const struct lode_session *s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,3 @@
+#include "lode/lode.h"
+
+const char *lode_version(void) { return LODE_VERSION; }

@@ -1,0 +1,192 @@
+/* kern.h - every CPU kernel, as one list.
+ *
+ * A kernel is a leaf: plain memory in, plain memory out; no allocation, threads, logging or
+ * failure.  The scalar version (..._scalar.c) is the definition, the order of its sums included;
+ * the other instruction sets give the same bits (tests/kerncheck proves it and times them).
+ *
+ * Definitions that all of them share:
+ *
+ *  - "sixteen lanes": a float sum over i = 0 .. n-1 is kept in 16 accumulators, number i going to
+ *    lane i % 16 by fmaf in ascending order (starting from +0); they are joined as a tree:
+ *    for (w = 8; w; w /= 2) lane[l] += lane[l + w] for l < w.
+ *  - a block dot of quantised weights is an exact integer sum per block, then
+ *    acc = fmaf(d_w * d_x, (float)isum, acc), and where the format has minima a second
+ *    acc = fmaf(-(m_w * d_x), (float)msum, acc) (for Q4_1/Q5_1: +, with the block's own m), in
+ *    ascending order of blocks from acc = +0; one accumulator for a row.  d_w is the half widened,
+ *    d_w * d_x one rounded product.  kern/mul_scalar.c spells it out by type.
+ *  - exp, tanh: kern/expf.h, our own polynomials; division and square root are IEEE.
+ *
+ * MUL kernels multiply a panel of weight rows with a panel of activation rows:
+ *
+ *     y[j * ldy + i] = < w row i, x row j >       i < n_w, j < n_x, over k numbers
+ *
+ * w rows lie w_stride bytes apart in the weight's file layout, x rows x_stride bytes apart in the
+ * layout lode_dtypes[type].act.  k is a multiple of both blocks.  The result of one (i, j) does
+ * not depend on n_w, n_x or the other rows.
+ *
+ * To add a kernel: a line here, the scalar function, and check_NAME in tests/kerncheck; the test
+ * program does not link until all exist.  Faster versions come after: define NAME_avx2 and list it
+ * in kern_avx2.c.
+ */
+#ifndef LODE_KERN_KERN_H
+#define LODE_KERN_KERN_H
+
+#include "tensor/dtype.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LODE_MUL_ARGS                                                                              \
+    (float *y, size_t ldy, const void *w, size_t w_stride, size_t n_w, const void *x,              \
+     size_t x_stride, size_t n_x, size_t k)
+
+/* Types that are multiplied as they lie: X(kernel suffix, dtype). */
+#define LODE_MUL_LIST(X)                                                                           \
+    X(f32, F32)                                                                                    \
+    X(f16, F16)                                                                                    \
+    X(bf16, BF16)                                                                                  \
+    X(q4_0, Q4_0)                                                                                  \
+    X(q4_1, Q4_1)                                                                                  \
+    X(q5_0, Q5_0)                                                                                  \
+    X(q5_1, Q5_1)                                                                                  \
+    X(q8_0, Q8_0)                                                                                  \
+    X(q2_k, Q2_K)                                                                                  \
+    X(q3_k, Q3_K)                                                                                  \
+    X(q4_k, Q4_K)                                                                                  \
+    X(q5_k, Q5_K)                                                                                  \
+    X(q6_k, Q6_K)                                                                                  \
+    X(iq4_nl, IQ4_NL)                                                                              \
+    X(iq4_xs, IQ4_XS)                                                                              \
+    X(mxfp4, MXFP4)
+
+/* Types that can be widened to F32 (all that a weight can have): X(suffix, dtype). */
+#define LODE_DEQUANT_LIST(X)                                                                       \
+    X(f32, F32) X(f16, F16) X(bf16, BF16) X(f64, F64) X(i8, I8) X(i16, I16) X(i32, I32)            \
+    X(i64, I64) X(q4_0, Q4_0) X(q4_1, Q4_1) X(q5_0, Q5_0) X(q5_1, Q5_1) X(q8_0, Q8_0)              \
+    X(q8_1, Q8_1) X(q2_k, Q2_K) X(q3_k, Q3_K) X(q4_k, Q4_K) X(q5_k, Q5_K) X(q6_k, Q6_K)            \
+    X(q8_k, Q8_K) X(iq1_s, IQ1_S) X(iq1_m, IQ1_M) X(iq2_xxs, IQ2_XXS) X(iq2_xs, IQ2_XS)            \
+    X(iq2_s, IQ2_S) X(iq3_xxs, IQ3_XXS) X(iq3_s, IQ3_S) X(iq4_nl, IQ4_NL) X(iq4_xs, IQ4_XS)        \
+    X(tq1_0, TQ1_0) X(tq2_0, TQ2_0) X(q1_0, Q1_0) X(q2_0, Q2_0) X(mxfp4, MXFP4) X(nvfp4, NVFP4)
+
+/* KV formats: X(suffix, dtype, name on the command line). */
+#define LODE_KV_LIST(X)                                                                            \
+    X(f32, F32, "f32")                                                                             \
+    X(f16, F16, "f16")                                                                             \
+    X(bf16, BF16, "bf16")                                                                          \
+    X(q8_0, Q8_0, "q8_0")
+
+/* X(name, return type, arguments).  The families above expand into it. */
+#define LODE_KERN_MUL(s, t, X) X(mul_##s, void, LODE_MUL_ARGS)
+#define LODE_KERN_PLAIN_LIST(X)                                                                    \
+    /* sixteen lanes */                                                                            \
+    X(dot_f32, float, (const float *a, const float *b, size_t n))                                  \
+    /* y = x / sqrt(mean(x^2) + eps) * w; the mean by sixteen lanes; w NULL: ones */               \
+    X(rms_norm, void, (float *y, const float *x, const float *w, size_t n, float eps))             \
+    /* y = (x - mean) / sqrt(var + eps) * w + b; w, b may be NULL; two passes of sixteen lanes */  \
+    X(layer_norm, void,                                                                            \
+      (float *y, const float *x, const float *w, const float *b, size_t n, float eps))             \
+    X(add, void, (float *y, const float *a, const float *b, size_t n))                             \
+    X(scale, void, (float *y, const float *x, float s, size_t n))                                  \
+    /* y = y + s x by fmaf */                                                                      \
+    X(axpy, void, (float *y, const float *x, float s, size_t n))                                   \
+    X(silu_mul, void, (float *y, const float *gate, const float *up, size_t n))                    \
+    /* gelu by its tanh form */                                                                    \
+    X(gelu_mul, void, (float *y, const float *gate, const float *up, size_t n))                    \
+    /* y = cap tanh(x / cap) */                                                                    \
+    X(softcap, void, (float *y, const float *x, float cap, size_t n))                              \
+    /* Rotary embedding of n_heads heads that lie `stride` floats apart, in place: the first       \
+       2 n_pairs numbers of each.  cs: (n_pairs, 2) = cos, sin.  rope_pair turns (2i, 2i+1),       \
+       rope_half (i, i + n_pairs): a' = a c - b s = fmaf(a, c, -(b s)); b' = fmaf(a, s, b c) */    \
+    X(rope_pair, void, (float *x, size_t stride, size_t n_heads, const float *cs, size_t n_pairs)) \
+    X(rope_half, void, (float *x, size_t stride, size_t n_heads, const float *cs, size_t n_pairs)) \
+    /* One row of attention scores over one chunk of the cache, in place: v = s * scale, then      \
+       cap tanh(v / cap) if cap > 0; *max = max v; s = exp(v - max); *sum = their sum by sixteen   \
+       lanes.  n >= 1. */                                                                          \
+    X(softmax_part, void,                                                                          \
+      (float *s, size_t n, float scale, float cap, float *max, float *sum))                        \
+    /* activations: x -> blocks of A32 / A256; n a multiple of the block */                        \
+    X(quant_a32, void, (void *y, const float *x, size_t n))                                        \
+    X(quant_a256, void, (void *y, const float *x, size_t n))                                       \
+    /* KV store: x -> n numbers of the format (round to nearest even; q8_0: GGML's Q8_0) */        \
+    X(kv_put_f32, void, (void *y, const float *x, size_t n))                                       \
+    X(kv_put_f16, void, (void *y, const float *x, size_t n))                                       \
+    X(kv_put_bf16, void, (void *y, const float *x, size_t n))                                      \
+    X(kv_put_q8_0, void, (void *y, const float *x, size_t n))
+
+/* s[i * lds + j] = < q row i, k row j > by sixteen lanes, K widened to F32 (q8_0: (float)q * d,
+ * one rounding).  q: n_q rows of dim floats, ldq floats apart; k: n_k rows, k_stride bytes apart. */
+#define LODE_KV_SCORE_ARGS                                                                         \
+    (float *s, size_t lds, const float *q, size_t ldq, size_t n_q, const void *k, size_t k_stride, \
+     size_t n_k, size_t dim)
+/* o[i * ldo + c] = sum over j ascending of p[i * ldp + j] * v[j][c], by fmaf from +0, for
+ * lo <= j < hi given per row i: rows attend to positions lo[i] .. hi[i]-1 of the chunk. */
+#define LODE_KV_MIX_ARGS                                                                           \
+    (float *o, size_t ldo, const float *p, size_t ldp, const uint32_t *lo, const uint32_t *hi,     \
+     size_t n_q, const void *v, size_t v_stride, size_t dim)
+
+#define LODE_KERN_LIST(X)                                                                          \
+    LODE_KERN_PLAIN_LIST(X)                                                                        \
+    X(mul_f32, void, LODE_MUL_ARGS)                                                                \
+    X(mul_f16, void, LODE_MUL_ARGS)                                                                \
+    X(mul_bf16, void, LODE_MUL_ARGS)                                                               \
+    X(mul_q4_0, void, LODE_MUL_ARGS)                                                               \
+    X(mul_q4_1, void, LODE_MUL_ARGS)                                                               \
+    X(mul_q5_0, void, LODE_MUL_ARGS)                                                               \
+    X(mul_q5_1, void, LODE_MUL_ARGS)                                                               \
+    X(mul_q8_0, void, LODE_MUL_ARGS)                                                               \
+    X(mul_q2_k, void, LODE_MUL_ARGS)                                                               \
+    X(mul_q3_k, void, LODE_MUL_ARGS)                                                               \
+    X(mul_q4_k, void, LODE_MUL_ARGS)                                                               \
+    X(mul_q5_k, void, LODE_MUL_ARGS)                                                               \
+    X(mul_q6_k, void, LODE_MUL_ARGS)                                                               \
+    X(mul_iq4_nl, void, LODE_MUL_ARGS)                                                             \
+    X(mul_iq4_xs, void, LODE_MUL_ARGS)                                                             \
+    X(mul_mxfp4, void, LODE_MUL_ARGS)                                                              \
+    X(kv_score_f32, void, LODE_KV_SCORE_ARGS)                                                      \
+    X(kv_score_f16, void, LODE_KV_SCORE_ARGS)                                                      \
+    X(kv_score_bf16, void, LODE_KV_SCORE_ARGS)                                                     \
+    X(kv_score_q8_0, void, LODE_KV_SCORE_ARGS)                                                     \
+    X(kv_mix_f32, void, LODE_KV_MIX_ARGS)                                                          \
+    X(kv_mix_f16, void, LODE_KV_MIX_ARGS)                                                          \
+    X(kv_mix_bf16, void, LODE_KV_MIX_ARGS)                                                         \
+    X(kv_mix_q8_0, void, LODE_KV_MIX_ARGS)
+
+struct lode_kern {
+    const char *isa; /* what the table was made for, e.g. "avx512vnni" */
+#define LODE_KERN_FIELD(name, ret, args) ret(*name) args;
+    LODE_KERN_LIST(LODE_KERN_FIELD)
+#undef LODE_KERN_FIELD
+    /* The families by type; NULL where the type has none. */
+    void(*mul[LODE_DTYPE_COUNT]) LODE_MUL_ARGS;
+    void (*dequant[LODE_DTYPE_COUNT])(float *y, const void *x, size_t n);
+    void (*kv_put[LODE_DTYPE_COUNT])(void *y, const float *x, size_t n);
+    void(*kv_score[LODE_DTYPE_COUNT]) LODE_KV_SCORE_ARGS;
+    void(*kv_mix[LODE_DTYPE_COUNT]) LODE_KV_MIX_ARGS;
+};
+
+/* Instruction sets, weakest first; each includes those before it on its architecture. */
+#define LODE_ISA_LIST(X)                                                                           \
+    X(scalar)                                                                                      \
+    X(avx2)       /* AVX2, FMA, F16C */                                                            \
+    X(avx512)     /* AVX-512 F, BW, VL, DQ */                                                      \
+    X(avx512vnni) /* and VNNI */                                                                   \
+    X(neon)
+
+enum lode_isa {
+#define LODE_ISA_ENUM(name) LODE_ISA_##name,
+    LODE_ISA_LIST(LODE_ISA_ENUM)
+#undef LODE_ISA_ENUM
+        LODE_ISA_COUNT
+};
+
+const char *lode_isa_name(enum lode_isa isa);
+/* Whether this build has it and CPU and operating system can run it. */
+bool lode_isa_usable(enum lode_isa isa);
+enum lode_isa lode_isa_best(void);
+/* By name; -1 unknown. */
+int lode_isa_from_name(const char *name);
+
+/* Fills the table: scalar versions, then everything up to `isa` laid over them. */
+void lode_kern_table(struct lode_kern *t, enum lode_isa isa);
+
+#endif
