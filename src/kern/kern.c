@@ -1,0 +1,112 @@
+#include "kern/kern.h"
+
+#include "base/cpu.h"
+#include "kern/isa.h"
+#include "kern/list_float.h"
+#include "kern/list_quant.h"
+
+#include <string.h>
+
+static const char *const isa_names[] = {
+#define ISA_NAME(name) #name,
+    LODE_ISA_LIST(ISA_NAME)
+#undef ISA_NAME
+};
+
+const char *lode_isa_name(enum lode_isa isa) { return isa_names[isa]; }
+
+int lode_isa_from_name(const char *name) {
+    for (int i = 0; i < LODE_ISA_COUNT; i++)
+        if (strcmp(name, isa_names[i]) == 0)
+            return i;
+    return -1;
+}
+
+bool lode_isa_usable(enum lode_isa isa) {
+    switch (isa) {
+    case LODE_ISA_scalar:
+        return true;
+#if defined(__x86_64__)
+    case LODE_ISA_avx2:
+        return lode_cpu_has(LODE_CPU_avx2) && lode_cpu_has(LODE_CPU_fma) &&
+               lode_cpu_has(LODE_CPU_f16c);
+    case LODE_ISA_avx512:
+        return lode_isa_usable(LODE_ISA_avx2) && lode_cpu_has(LODE_CPU_avx512f) &&
+               lode_cpu_has(LODE_CPU_avx512bw) && lode_cpu_has(LODE_CPU_avx512vl) &&
+               lode_cpu_has(LODE_CPU_avx512dq);
+    case LODE_ISA_avx512vnni:
+        return lode_isa_usable(LODE_ISA_avx512) && lode_cpu_has(LODE_CPU_avx512_vnni);
+#elif defined(__aarch64__)
+    case LODE_ISA_neon:
+        return lode_cpu_has(LODE_CPU_neon);
+#endif
+    default:
+        return false;
+    }
+}
+
+enum lode_isa lode_isa_best(void) {
+    int best = LODE_ISA_scalar;
+    for (int i = 0; i < LODE_ISA_COUNT; i++)
+        if (lode_isa_usable((enum lode_isa)i))
+            best = i;
+    return (enum lode_isa)best;
+}
+
+static void lay_scalar(struct lode_kern *t) {
+#define SET(name, ret, args) t->name = name##_scalar;
+    LODE_KERN_LIST(SET)
+#undef SET
+#define SET(s, type) t->dequant[LODE_##type] = dequant_##s##_scalar;
+    LODE_DEQUANT_LIST(SET)
+#undef SET
+}
+
+#define SET_avx2(name) t->name = name##_avx2;
+#define SET_avx512(name) t->name = name##_avx512;
+#define SET_avx512vnni(name) t->name = name##_avx512vnni;
+#define SET_neon(name) t->name = name##_neon;
+#define DEQUANT_avx2(s, type) t->dequant[LODE_##type] = dequant_##s##_avx2;
+#define DEQUANT_avx512(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512;
+#define DEQUANT_avx512vnni(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512vnni;
+#define DEQUANT_neon(s, type) t->dequant[LODE_##type] = dequant_##s##_neon;
+
+#define LAY(isa)                                                                                   \
+    static void lay_##isa(struct lode_kern *t) {                                                   \
+        (void)t; /* a list may be empty */                                                         \
+        LODE_FLOAT_##isa(SET_##isa) LODE_QUANT_##isa(SET_##isa) LODE_DEQUANT_##isa(DEQUANT_##isa)  \
+    }
+
+#if defined(__x86_64__)
+LAY(avx2)
+LAY(avx512)
+LAY(avx512vnni)
+#elif defined(__aarch64__)
+LAY(neon)
+#endif
+
+void lode_kern_table(struct lode_kern *t, enum lode_isa isa) {
+    memset(t, 0, sizeof *t);
+    t->isa = lode_isa_name(isa);
+    lay_scalar(t);
+#if defined(__x86_64__)
+    if (isa >= LODE_ISA_avx2 && isa <= LODE_ISA_avx512vnni)
+        lay_avx2(t);
+    if (isa >= LODE_ISA_avx512 && isa <= LODE_ISA_avx512vnni)
+        lay_avx512(t);
+    if (isa == LODE_ISA_avx512vnni)
+        lay_avx512vnni(t);
+#elif defined(__aarch64__)
+    if (isa == LODE_ISA_neon)
+        lay_neon(t);
+#endif
+#define FAMILY(s, type) t->mul[LODE_##type] = t->mul_##s;
+    LODE_MUL_LIST(FAMILY)
+#undef FAMILY
+#define FAMILY(s, type, name)                                                                      \
+    t->kv_put[LODE_##type] = t->kv_put_##s;                                                        \
+    t->kv_score[LODE_##type] = t->kv_score_##s;                                                    \
+    t->kv_mix[LODE_##type] = t->kv_mix_##s;
+    LODE_KV_LIST(FAMILY)
+#undef FAMILY
+}

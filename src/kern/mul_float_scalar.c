@@ -1,0 +1,29 @@
+/* Products of float weights: each number widened to F32 (exact), then sixteen lanes. */
+#include "base/half.h"
+#include "kern/isa.h"
+#include "kern/lanes.h"
+
+#include <math.h>
+
+/* widen(p, i): number i of the row at p */
+#define F32_AT(p, i) ((const float *)(p))[i]
+#define F16_AT(p, i) lode_f16_f32(((const uint16_t *)(p))[i])
+#define BF16_AT(p, i) lode_bf16_f32(((const uint16_t *)(p))[i])
+
+#define MUL(name, widen)                                                                           \
+    void name LODE_MUL_ARGS {                                                                      \
+        for (size_t i = 0; i < n_w; i++) {                                                         \
+            const char *row = (const char *)w + i * w_stride;                                      \
+            for (size_t j = 0; j < n_x; j++) {                                                     \
+                const float *col = (const float *)((const char *)x + j * x_stride);                \
+                float lane[LODE_LANES] = {0};                                                      \
+                for (size_t l = 0; l < k; l++)                                                     \
+                    lane[l % LODE_LANES] = fmaf(widen(row, l), col[l], lane[l % LODE_LANES]);      \
+                y[j * ldy + i] = lode_lanes_join(lane);                                            \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+MUL(mul_f32_scalar, F32_AT)
+MUL(mul_f16_scalar, F16_AT)
+MUL(mul_bf16_scalar, BF16_AT)
