@@ -1,0 +1,52 @@
+/* out.h - what the program says, and where.
+ *
+ * Results go to standard output, everything else to standard error.  Colours and progress appear
+ * on terminals only (NO_COLOR is respected).  SIGPIPE is ignored, so that a closed pipe is an error
+ * like any other: out_finish says so in one sentence.
+ *
+ * An output file is written beside its target and renamed when complete (outfile_*): a failure or
+ * an interrupt leaves what was there before.  Targets that are not regular files (/dev/stdout,
+ * pipes) are written directly.
+ */
+#ifndef LODE_TOOLS_OUT_H
+#define LODE_TOOLS_OUT_H
+
+#include "lode/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+void out_init(void);
+/* Flushes and closes standard output; the exit status to leave with. */
+int out_finish(int status);
+/* Flushes; false once standard output can no longer be written, so that long work can stop. */
+bool out_flush(void);
+
+bool out_is_terminal(FILE *f);
+/* Escape sequences, or "" where f is not a terminal that wants them. */
+const char *out_bold(FILE *f);
+const char *out_dim(FILE *f);
+const char *out_red(FILE *f);
+const char *out_green(FILE *f);
+const char *out_plain(FILE *f);
+
+/* Fills err (NULL is fine) and returns code. */
+int tool_fail(struct lode_error *err, int code, const char *where, const char *text, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Prints "lode: where: text" to standard error; returns the exit status 1. */
+int tool_report(const struct lode_error *err);
+
+struct outfile {
+    FILE *f;
+    const char *path;    /* borrowed */
+    char temporary[4096]; /* "" when the target is written directly */
+};
+
+int outfile_open(struct outfile *o, const char *path, struct lode_error *err);
+/* Flushes, checks, renames.  After an error nothing is left behind. */
+int outfile_commit(struct outfile *o, struct lode_error *err);
+/* Removes what was written; does nothing after commit. */
+void outfile_abandon(struct outfile *o);
+
+#endif

@@ -1,0 +1,12 @@
+/* verbs.h - the verbs of the program: one list, one file each. */
+#ifndef LODE_TOOLS_VERBS_H
+#define LODE_TOOLS_VERBS_H
+
+/* name, what it does.  verb_NAME(argc, argv) returns the exit status; argv[0] is the verb. */
+#define LODE_VERB_LIST(X)
+
+#define LODE_VERB_DECLARE(name, help) int verb_##name(int argc, char **argv);
+LODE_VERB_LIST(LODE_VERB_DECLARE)
+#undef LODE_VERB_DECLARE
+
+#endif
