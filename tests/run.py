@@ -1,0 +1,315 @@
+#!/usr/bin/env python3
+"""Builds lode in every way that is tested, runs everything, and sums up.
+
+    tests/run.py                  bounded forms (make check)
+    tests/run.py --long           full forms (make check-long); sets LODE_LONG=1 for every test
+    tests/run.py --only 'asan*'   pieces whose name matches; -l lists the names
+    tests/run.py --build DIR      where the builds and logs go (build/check)
+
+A piece is one build or one program.  What a program counts is read from its output, by the last of
+its lines "N passed, N failed[, N skipped]" or else cmocka's summary; a program that says neither
+counts as one test, passed with exit status 0 and skipped with 77.  A non-zero exit status is always
+at least one failure.  The last line printed here is the sum, and the exit status is 1 if anything
+failed.  Python 3's own library is all that is needed.
+"""
+import argparse
+import concurrent.futures
+import fnmatch
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CORES = len(os.sched_getaffinity(0))
+
+# Every way to build lode.  cc: the compiler; meson: options; targets: what of it (all); tests: the
+# meson suites run from it, bounded and long; needs: programs without which it is skipped.
+# -Dwerror lies on the two plain builds: sanitizers make compilers warn about what is fine.
+BUILDS = {
+    'gcc': dict(cc='gcc', meson=['-Dwerror=true'], tests=['*'], long=['*']),
+    'asan': dict(cc='gcc', tests=['unit', 'cli', 'nomem'], long=['unit', 'kern', 'cli', 'model', 'nomem'],
+                 meson=['-Db_sanitize=address,undefined', '-Doptimization=1']),
+    'tsan': dict(cc='gcc', tests=['threads'], long=['unit', 'kern', 'cli', 'model', 'threads'],
+                 meson=['-Db_sanitize=thread', '-Doptimization=1']),
+    # clang's warnings, and everything once without optimisation
+    'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'cli', 'model'],
+                     meson=['-Dwerror=true', '-Doptimization=0']),
+    'clang': dict(cc='clang', tests=None, long=['unit', 'kern', 'cli', 'model'], meson=[]),
+    'fuzz': dict(cc='clang', targets=['fuzz'], tests=[], long=[],
+                 meson=['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Db_lundef=false',
+                        '-Doptimization=1']),
+    'aarch64': dict(cc=None, targets=['kerncheck'], tests=[], long=[],
+                    needs=['aarch64-linux-gnu-gcc', 'qemu-aarch64'],
+                    meson=['-Dkern_only=true', '--cross-file',
+                           os.path.join(ROOT, 'tests/cross/aarch64.ini')]),
+}
+
+SANITIZER_ENV = {
+    'ASAN_OPTIONS': 'detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:'
+                    'allocator_may_return_null=1',
+    'UBSAN_OPTIONS': 'halt_on_error=1:print_stacktrace=1',
+    'TSAN_OPTIONS': 'halt_on_error=1:second_deadlock_stack=1',
+}
+
+running = set()  # processes to end when we are interrupted
+stop = False
+say = threading.Lock()
+
+
+class Piece:
+    """One build or program: name, command line, and what became of it."""
+
+    def __init__(self, name, cmd, timeout, env=None, count=None, needs=(), cwd=ROOT):
+        self.name, self.cmd, self.cwd = name, cmd, cwd
+        self.timeout, self.env = timeout, env or {}
+        self.count = count or count_tests
+        self.needs = [n for n in needs if not shutil.which(n)]
+        self.passed = self.failed = self.skipped = 0
+        self.note = ''
+
+    def run(self, logs):
+        if stop:
+            return self
+        start = time.monotonic()
+        log_path = os.path.join(logs, self.name.replace('/', '.') + '.log')
+        if self.needs:
+            self.skipped, self.note, out = 1, 'needs ' + ', '.join(self.needs), ''
+        else:
+            with open(log_path, 'wb') as log:
+                log.write((' '.join(self.cmd) + '\n').encode())
+                log.flush()
+                status = self.call(log)
+            with open(log_path, errors='replace') as log:
+                out = log.read()
+            self.count(self, status, out)
+            if status is None:
+                self.note = 'no end after %d s' % self.timeout
+            elif status < 0:
+                self.note = 'killed by ' + signal.Signals(-status).name
+            if (status is None or status not in (0, 77)) and not self.failed:
+                self.failed = 1
+        self.say(time.monotonic() - start, out, log_path)
+        return self
+
+    def call(self, log):
+        p = subprocess.Popen(self.cmd, cwd=self.cwd, stdin=subprocess.DEVNULL, stdout=log,
+                             stderr=subprocess.STDOUT, env={**os.environ, **self.env},
+                             start_new_session=True)
+        running.add(p)
+        try:
+            return p.wait(self.timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if p.poll() is None:
+                end(p)
+            running.discard(p)
+
+    def say(self, seconds, out, log_path):
+        counts = '%d passed' % self.passed
+        if self.failed:
+            counts += ', %d failed' % self.failed
+        if self.skipped:
+            counts += ', %d skipped' % self.skipped
+        word = 'FAIL' if self.failed else 'ok  ' if self.passed else 'skip'
+        with say:
+            print('%s  %-34s %-32s %7.1f s  %s' % (word, self.name, counts, seconds, self.note),
+                  flush=True)
+            if self.failed:
+                for line in out.splitlines()[-30:]:
+                    print('      | ' + line)
+                print('      whole log: ' + os.path.relpath(log_path), flush=True)
+
+
+def end(p):
+    try:
+        os.killpg(p.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    p.wait()
+
+
+def count_tests(piece, status, out):
+    """By the summary the program printed, as this file's head says."""
+    own = re.findall(r'^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\s*$', out, re.M)
+    cmocka = {k: sum(int(n) for n in re.findall(r'^\[  %s *\] (\d+) test' % k, out, re.M))
+              for k in ('PASSED', 'FAILED', 'SKIPPED')}
+    if own:
+        piece.passed, piece.failed, piece.skipped = (int(n or 0) for n in own[-1])
+    elif any(cmocka.values()):
+        piece.passed, piece.failed, piece.skipped = cmocka.values()
+    elif status == 77:
+        piece.skipped = 1
+    elif status == 0:
+        piece.passed = 1
+
+
+def count_fuzz(piece, status, out):
+    done = re.findall(r'^stat::number_of_executed_units: *(\d+)', out, re.M)
+    if status == 0:
+        piece.passed = 1
+        piece.note = '%s executions' % (done[-1] if done else '?')
+
+
+def count_build(piece, status, out):
+    piece.passed = int(status == 0)
+
+
+def build_piece(name, args):
+    b = BUILDS[name]
+    folder = os.path.join(args.build, name)
+    # A folder configured by another version of this file is configured again, and only then.
+    line = json.dumps([b['cc'], b['meson']])
+    stamp = os.path.join(folder, 'lode-options.json')
+    done = os.path.exists(stamp) and open(stamp).read() == line
+    if not done:
+        shutil.rmtree(folder, ignore_errors=True)
+    setup = ['meson', 'setup', folder] + b['meson']
+    ninja = ['ninja', '-C', folder] + b.get('targets', [])
+    quoted = lambda words: ' '.join("'%s'" % w for w in words)
+    script = quoted(ninja) if done else \
+        "%s && printf %%s '%s' >'%s' && %s" % (quoted(setup), line, stamp, quoted(ninja))
+    env = {}
+    if b['cc']:
+        ccache = 'ccache ' if shutil.which('ccache') else ''
+        env = {'CC': ccache + b['cc']}
+    return Piece('build/' + name, ['sh', '-c', script], 3600, env, count_build,
+                 b.get('needs', [b['cc']] if b['cc'] else []))
+
+
+def meson_tests(name, suites, args, prefix):
+    """The programs that a build registers with meson, of these suites."""
+    info = os.path.join(args.build, name, 'meson-info', 'intro-tests.json')
+    pieces = []
+    for t in json.load(open(info)):
+        mine = [s.split(':')[-1] for s in t['suite']]
+        if suites != ['*'] and not set(suites) & set(mine):
+            continue
+        env = {**SANITIZER_ENV, **t['env']}
+        if args.long:
+            env['LODE_LONG'] = '1'
+        timeout = (t['timeout'] or 600) * (30 if args.long else 1) * (4 if name != 'gcc' else 1)
+        pieces.append(Piece('%s/%s' % (name, t['name']), prefix + t['cmd'], timeout, env,
+                            cwd=t['workdir'] or os.path.join(args.build, name)))
+    return pieces
+
+
+def fuzz_pieces(args, prefix):
+    seconds = args.fuzz_seconds or (600 if args.long else 12)
+    folder = os.path.join(args.build, 'fuzz')
+    pieces = []
+    for f in sorted(os.listdir(os.path.join(ROOT, 'tests/fuzz'))):
+        m = re.fullmatch(r'fuzz_(\w+)\.c', f)
+        if not m:
+            continue
+        name = m.group(1)
+        corpus = os.path.join(folder, 'corpus', name)  # grows here, not in the repository
+        seeds = os.path.join(ROOT, 'tests/fuzz/corpus', name)
+        crashes = os.path.join(folder, 'crashes', name)
+        for d in (corpus, crashes):
+            os.makedirs(d, exist_ok=True)
+        cmd = prefix + [os.path.join(folder, 'tests/fuzz/fuzz_' + name), '-max_total_time=%d' % seconds,
+                        '-timeout=10', '-rss_limit_mb=2048', '-malloc_limit_mb=1024',
+                        '-print_final_stats=1', '-artifact_prefix=%s/' % crashes, corpus]
+        if os.path.isdir(seeds):
+            cmd.append(seeds)
+        # A crash leaves its input in crashes/NAME; the same program repeats it, given that file.
+        pieces.append(Piece('fuzz/' + name, cmd, seconds + 120, SANITIZER_ENV, count_fuzz))
+    return pieces
+
+
+def emulated_pieces(args):
+    native = os.path.join(args.build, 'gcc/tests/kerncheck/kerncheck')
+    arm = os.path.join(args.build, 'aarch64/tests/kerncheck/kerncheck')
+    env = {'LODE_LONG': '1'} if args.long else {}
+    pieces = [Piece('emulated/kerncheck-neon', ['qemu-aarch64', arm], 3600, env,
+                    needs=BUILDS['aarch64']['needs'])]
+    if args.long:
+        # qemu's "max" knows AVX2 and no AVX-512: what is chosen must follow from CPUID alone.
+        pieces.append(Piece('emulated/kerncheck-avx2', ['qemu-x86_64', '-cpu', 'max', native], 7200,
+                            env, needs=['qemu-x86_64']))
+    return pieces
+
+
+def sanitizer_prefix():
+    """Sanitizers place their shadow at fixed addresses, which strong randomisation of the address
+    space sometimes occupies: run them without it where that is allowed."""
+    try:
+        if subprocess.run(['setarch', '-R', 'true'], stderr=subprocess.DEVNULL).returncode == 0:
+            return ['setarch', '-R']
+    except FileNotFoundError:
+        pass
+    return []
+
+
+def run_all(pieces, workers, args, logs):
+    pieces = [p for p in pieces if fnmatch.fnmatch(p.name, args.only)]
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        return [f.result() for f in [pool.submit(p.run, logs) for p in pieces]]
+
+
+def interrupted(signum, frame):
+    global stop
+    stop = True
+    for p in list(running):
+        end(p)
+    os._exit(130)
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    ap.add_argument('--build', default=os.path.join(ROOT, 'build/check'))
+    ap.add_argument('--long', action='store_true')
+    ap.add_argument('--only', default='*')
+    ap.add_argument('--fuzz-seconds', type=int)
+    ap.add_argument('-l', '--list', action='store_true')
+    args = ap.parse_args()
+    args.build = os.path.abspath(args.build)
+    logs = os.path.join(args.build, 'logs')
+    os.makedirs(logs, exist_ok=True)
+    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, interrupted)
+    start = time.monotonic()
+
+    suites = {n: b['long'] if args.long else b['tests'] for n, b in BUILDS.items()}
+    builds = [n for n in BUILDS if suites[n] is not None]
+    if args.only != '*':  # only the builds that the chosen pieces come from
+        kind = args.only.split('/')[0]
+        first = [n for n in builds if fnmatch.fnmatch(n, kind) or fnmatch.fnmatch(kind, n)]
+        if fnmatch.fnmatch('emulated', kind):
+            first += ['aarch64', 'gcc']
+        builds = [n for n in builds if n in first] or builds
+    made = {n: build_piece(n, args) for n in builds}
+    if not args.list:  # one after the other: each uses all cores
+        for p in made.values():
+            p.run(logs)
+    good = [n for n in builds if args.list or made[n].passed]
+
+    prefix = sanitizer_prefix()
+    pieces = []
+    for n in good:
+        if os.path.exists(os.path.join(args.build, n, 'meson-info', 'intro-tests.json')):
+            pieces += meson_tests(n, suites[n], args, prefix if n in ('asan', 'tsan') else [])
+    if 'fuzz' in good:
+        pieces += fuzz_pieces(args, prefix)
+    if 'aarch64' in good:
+        pieces += emulated_pieces(args)
+    if args.list:
+        print('\n'.join(p.name for p in pieces))
+        return 0
+    done = list(made.values()) + run_all(pieces, CORES, args, logs)
+
+    total = [sum(getattr(p, k) for p in done) for k in ('passed', 'failed', 'skipped')]
+    print('%d s on %d cores; logs in %s' % (time.monotonic() - start, CORES, os.path.relpath(logs)))
+    print('%d passed, %d failed' % tuple(total[:2]) + (', %d skipped' % total[2] if total[2] else ''))
+    return 1 if total[1] or not total[0] else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
