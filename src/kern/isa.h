@@ -9,15 +9,14 @@
 
 #include "kern/kern.h"
 
-/* weak only until the kernels of quantised types are here */
-#define LODE_KERN_PROTO_scalar(name, ret, args) __attribute__((weak)) ret name##_scalar args;
+#define LODE_KERN_PROTO_scalar(name, ret, args) ret name##_scalar args;
 #define LODE_KERN_PROTO_avx2(name, ret, args) ret name##_avx2 args;
 #define LODE_KERN_PROTO_avx512(name, ret, args) ret name##_avx512 args;
 #define LODE_KERN_PROTO_avx512vnni(name, ret, args) ret name##_avx512vnni args;
 #define LODE_KERN_PROTO_neon(name, ret, args) ret name##_neon args;
 
 #define LODE_KERN_PROTO_DEQUANT(s, t)                                                              \
-    __attribute__((weak)) void dequant_##s##_scalar(float *y, const void *x, size_t n);                                  \
+    void dequant_##s##_scalar(float *y, const void *x, size_t n);                                  \
     void dequant_##s##_avx2(float *y, const void *x, size_t n);                                    \
     void dequant_##s##_avx512(float *y, const void *x, size_t n);                                  \
     void dequant_##s##_avx512vnni(float *y, const void *x, size_t n);                              \

@@ -1,0 +1,195 @@
+/* unpack.h - one block of each type that has direct kernels, as plain integers.
+ *
+ * The scalar definitions of dequantisation and of the dot products are written over these, so the
+ * layout of a block is read in one place.
+ *
+ *   unpack32   w = d q + m               32 numbers   (m = 0 where the type has none)
+ *   unpack256  w = d scale[g] q - dmin min[g]   256 numbers in 16 groups g of 16; types with groups
+ *                                        of 32 have each scale twice
+ */
+#ifndef LODE_KERN_UNPACK_H
+#define LODE_KERN_UNPACK_H
+
+#include "base/half.h"
+#include "kern/iq_grids.h"
+#include "tensor/block.h"
+
+struct unpack32 {
+    float d, m;
+    int8_t q[32];
+};
+
+struct unpack256 {
+    float d, dmin;
+    int16_t scale[16], min[16];
+    int8_t q[256];
+};
+
+/* (byte, 32): the two nibbles of 16 bytes as numbers i and i + 16. */
+static inline void unpack_nibbles(int8_t q[32], const uint8_t qs[16]) {
+    for (int i = 0; i < 16; i++) {
+        q[i] = (int8_t)(qs[i] & 15);
+        q[i + 16] = (int8_t)(qs[i] >> 4);
+    }
+}
+
+/* The E8M0 exponent byte, halved: 2^(e-128); 2^-128 and 2^-127 are subnormal. */
+static inline float unpack_e8m0_half(uint8_t e) {
+    return lode_bits_f32(e < 2 ? 0x200000u << e : (uint32_t)(e - 1) << 23);
+}
+
+static inline void unpack_q4_0(struct unpack32 *u, const struct lode_block_q4_0 *b) {
+    u->d = lode_f16_f32(b->d);
+    u->m = 0;
+    unpack_nibbles(u->q, b->qs);
+    for (int i = 0; i < 32; i++)
+        u->q[i] -= 8;
+}
+
+static inline void unpack_q4_1(struct unpack32 *u, const struct lode_block_q4_1 *b) {
+    u->d = lode_f16_f32(b->d);
+    u->m = lode_f16_f32(b->m);
+    unpack_nibbles(u->q, b->qs);
+}
+
+static inline void unpack_fifth_bit(int8_t q[32], const uint8_t qh[4]) {
+    for (int i = 0; i < 32; i++)
+        q[i] = (int8_t)(q[i] | (qh[i / 8] >> (i % 8) & 1) << 4);
+}
+
+static inline void unpack_q5_0(struct unpack32 *u, const struct lode_block_q5_0 *b) {
+    u->d = lode_f16_f32(b->d);
+    u->m = 0;
+    unpack_nibbles(u->q, b->qs);
+    unpack_fifth_bit(u->q, b->qh);
+    for (int i = 0; i < 32; i++)
+        u->q[i] -= 16;
+}
+
+static inline void unpack_q5_1(struct unpack32 *u, const struct lode_block_q5_1 *b) {
+    u->d = lode_f16_f32(b->d);
+    u->m = lode_f16_f32(b->m);
+    unpack_nibbles(u->q, b->qs);
+    unpack_fifth_bit(u->q, b->qh);
+}
+
+static inline void unpack_q8_0(struct unpack32 *u, const struct lode_block_q8_0 *b) {
+    u->d = lode_f16_f32(b->d);
+    u->m = 0;
+    memcpy(u->q, b->qs, 32);
+}
+
+static inline void unpack_levels(int8_t q[32], const uint8_t qs[16], const int8_t levels[16]) {
+    for (int i = 0; i < 16; i++) {
+        q[i] = levels[qs[i] & 15];
+        q[i + 16] = levels[qs[i] >> 4];
+    }
+}
+
+static inline void unpack_iq4_nl(struct unpack32 *u, const struct lode_block_iq4_nl *b) {
+    static const int8_t levels[16] = LODE_IQ4_LEVELS;
+    u->d = lode_f16_f32(b->d);
+    u->m = 0;
+    unpack_levels(u->q, b->qs, levels);
+}
+
+static inline void unpack_mxfp4(struct unpack32 *u, const struct lode_block_mxfp4 *b) {
+    static const int8_t levels[16] = LODE_FP4_LEVELS;
+    u->d = unpack_e8m0_half(b->e);
+    u->m = 0;
+    unpack_levels(u->q, b->qs, levels);
+}
+
+/* 64 bytes of 2-bit codes: number 128 h + 32 j + l is bits 2j, 2j+1 of byte 32 h + l. */
+static inline void unpack_two_bits(int8_t q[256], const uint8_t qs[64]) {
+    for (int i = 0; i < 256; i++)
+        q[i] = (int8_t)(qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3);
+}
+
+static inline void unpack_q2_k(struct unpack256 *u, const struct lode_block_q2_k *b) {
+    u->d = lode_f16_f32(b->d);
+    u->dmin = lode_f16_f32(b->dmin);
+    for (int g = 0; g < 16; g++) {
+        u->scale[g] = b->scales[g] & 15;
+        u->min[g] = b->scales[g] >> 4;
+    }
+    unpack_two_bits(u->q, b->qs);
+}
+
+static inline void unpack_q3_k(struct unpack256 *u, const struct lode_block_q3_k *b) {
+    u->d = lode_f16_f32(b->d);
+    u->dmin = 0;
+    for (int g = 0; g < 16; g++) {
+        const int lo = b->scales[g % 8] >> (g / 8 * 4) & 15;
+        const int hi = b->scales[8 + g % 4] >> (g / 4 * 2) & 3;
+        u->scale[g] = (int16_t)((lo | hi << 4) - 32);
+        u->min[g] = 0;
+    }
+    unpack_two_bits(u->q, b->qs);
+    for (int i = 0; i < 256; i++)
+        if (!(b->hmask[i % 32] >> (i / 32) & 1)) /* the bit says: do not subtract */
+            u->q[i] -= 4;
+}
+
+/* The 6-bit scales and minima of Q4_K and Q5_K. */
+static inline void unpack_k_scales(struct unpack256 *u, const uint8_t s[12]) {
+    for (int g = 0; g < 4; g++) {
+        const int scale[2] = {s[g] & 63, (s[8 + g] & 15) | s[g] >> 6 << 4};
+        const int min[2] = {s[4 + g] & 63, s[8 + g] >> 4 | s[4 + g] >> 6 << 4};
+        for (int h = 0; h < 2; h++) {
+            u->scale[8 * h + 2 * g] = u->scale[8 * h + 2 * g + 1] = (int16_t)scale[h];
+            u->min[8 * h + 2 * g] = u->min[8 * h + 2 * g + 1] = (int16_t)min[h];
+        }
+    }
+}
+
+static inline void unpack_k_nibbles(int8_t q[256], const uint8_t qs[128]) {
+    for (int i = 0; i < 256; i++)
+        q[i] = (int8_t)(qs[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
+}
+
+static inline void unpack_q4_k(struct unpack256 *u, const struct lode_block_q4_k *b) {
+    u->d = lode_f16_f32(b->d);
+    u->dmin = lode_f16_f32(b->dmin);
+    unpack_k_scales(u, b->scales);
+    unpack_k_nibbles(u->q, b->qs);
+}
+
+static inline void unpack_q5_k(struct unpack256 *u, const struct lode_block_q5_k *b) {
+    u->d = lode_f16_f32(b->d);
+    u->dmin = lode_f16_f32(b->dmin);
+    unpack_k_scales(u, b->scales);
+    unpack_k_nibbles(u->q, b->qs);
+    for (int i = 0; i < 256; i++)
+        u->q[i] = (int8_t)(u->q[i] | (b->qh[i % 32] >> (i / 32) & 1) << 4);
+}
+
+static inline void unpack_q6_k(struct unpack256 *u, const struct lode_block_q6_k *b) {
+    u->d = lode_f16_f32(b->d);
+    u->dmin = 0;
+    for (int g = 0; g < 16; g++) {
+        u->scale[g] = b->scales[g];
+        u->min[g] = 0;
+    }
+    for (int i = 0; i < 256; i++) {
+        const int h = i / 128, j = i % 128 / 32, l = i % 32;
+        const int lo = b->ql[64 * h + 32 * (j % 2) + l] >> (j / 2 * 4) & 15;
+        const int hi = b->qh[32 * h + l] >> (2 * j) & 3;
+        u->q[i] = (int8_t)((lo | hi << 4) - 32);
+    }
+}
+
+static inline void unpack_iq4_xs(struct unpack256 *u, const struct lode_block_iq4_xs *b) {
+    static const int8_t levels[16] = LODE_IQ4_LEVELS;
+    u->d = lode_f16_f32(b->d);
+    u->dmin = 0;
+    for (int g = 0; g < 16; g++) {
+        const int lo = b->scales_l[g / 4] >> (g / 2 % 2 * 4) & 15, hi = b->scales_h >> (g / 2 * 2) & 3;
+        u->scale[g] = (int16_t)((lo | hi << 4) - 32);
+        u->min[g] = 0;
+    }
+    for (int c = 0; c < 8; c++)
+        unpack_levels(u->q + 32 * c, b->qs + 16 * c, levels);
+}
+
+#endif
