@@ -1,0 +1,153 @@
+#include "base/file.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/sigbus.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int fail_open(const char *path, int cause, struct lode_error *err) {
+    switch (cause) {
+    case ENOENT:
+    case ENOTDIR:
+        return lode_fail(err, LODE_ERR_MISSING, path, "there is no such file");
+    case EACCES:
+    case EPERM:
+        return lode_fail(err, LODE_ERR_IO, path, "no permission to read it");
+    default:
+        return lode_fail(err, LODE_ERR_IO, path, "cannot open it: %s", strerror(cause));
+    }
+}
+
+static int open_checked(struct lode_in_file *f, const char *path, struct lode_error *err) {
+    /* O_NONBLOCK: opening a pipe without a writer would wait; it means nothing on regular files. */
+    do
+        f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    while (f->fd < 0 && errno == EINTR);
+    if (f->fd < 0)
+        return fail_open(path, errno, err);
+    struct stat st;
+    if (fstat(f->fd, &st) < 0)
+        return lode_fail(err, LODE_ERR_IO, path, "cannot ask for its size: %s", strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        return lode_fail(err, LODE_ERR_IO, path, "it is a directory, a file is expected");
+    if (!S_ISREG(st.st_mode))
+        return lode_fail(err, LODE_ERR_IO, path, "it is a pipe or device, a file is expected");
+    if (st.st_size == 0)
+        return lode_fail(err, LODE_ERR_FORMAT, path, "the file is empty");
+    f->size = (uint64_t)st.st_size;
+    f->path = lode_strndup(path, strlen(path));
+    return f->path ? 0 : lode_fail_nomem(err, "a path");
+}
+
+int lode_in_open(struct lode_in_file *f, const char *path, struct lode_error *err) {
+    *f = (struct lode_in_file){.fd = -1, .slot = -1};
+    const int rc = open_checked(f, path, err);
+    if (rc < 0)
+        lode_in_close(f);
+    return rc;
+}
+
+void lode_in_close(struct lode_in_file *f) {
+    if (!f)
+        return;
+    lode_in_unmap(f);
+    if (f->fd >= 0)
+        close(f->fd);
+    lode_free(f->path);
+    *f = (struct lode_in_file){.fd = -1, .slot = -1};
+}
+
+int lode_in_map(struct lode_in_file *f, struct lode_error *err) {
+    if (f->data)
+        return 0;
+    void *p = f->size > SIZE_MAX ? MAP_FAILED
+                                 : mmap(NULL, (size_t)f->size, PROT_READ, MAP_SHARED, f->fd, 0);
+    if (p == MAP_FAILED)
+        return lode_fail(err, LODE_ERR_IO, f->path, "cannot map its %" PRIu64 " bytes: %s", f->size,
+                         strerror(errno));
+    const int slot = lode_sigbus_watch(p, (size_t)f->size);
+    if (slot < 0) {
+        munmap(p, (size_t)f->size);
+        return lode_fail(err, LODE_ERR_LIMIT, f->path, "more than %d files are mapped already",
+                         LODE_SIGBUS_MAX);
+    }
+    f->data = p;
+    f->slot = slot;
+    return 0;
+}
+
+void lode_in_unmap(struct lode_in_file *f) {
+    if (!f->data)
+        return;
+    lode_sigbus_unwatch(f->slot);
+    munmap((void *)(uintptr_t)f->data, (size_t)f->size);
+    f->data = NULL;
+    f->slot = -1;
+}
+
+void lode_in_advise(const struct lode_in_file *f, uint64_t offset, uint64_t len,
+                    enum lode_in_hint hint) {
+    static const int advice[] = {
+        [LODE_IN_WILLNEED] = MADV_WILLNEED,
+        [LODE_IN_SEQUENTIAL] = MADV_SEQUENTIAL,
+        [LODE_IN_RANDOM] = MADV_RANDOM,
+        [LODE_IN_DONTNEED] = MADV_DONTNEED,
+    };
+    if (!f->data || offset >= f->size)
+        return;
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t end = offset + (len < f->size - offset ? len : f->size - offset);
+    if (hint == LODE_IN_DONTNEED) {
+        offset = (offset + page - 1) / page * page;
+        if (end < f->size)
+            end = end / page * page;
+    } else {
+        offset = offset / page * page;
+    }
+    if (offset < end)
+        (void)madvise((void *)(uintptr_t)(f->data + offset), (size_t)(end - offset), advice[hint]);
+}
+
+int lode_in_read(const struct lode_in_file *f, uint64_t offset, void *out, size_t n,
+                 struct lode_error *err) {
+    char *to = out;
+    while (n > 0) {
+        const ssize_t got = pread(f->fd, to, n, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return lode_fail(err, LODE_ERR_IO, f->path, "cannot read at byte %" PRIu64 ": %s",
+                             offset, strerror(errno));
+        if (got == 0)
+            return lode_fail(err, LODE_ERR_IO, f->path,
+                             "the file ends at byte %" PRIu64 ", %zu more expected", offset, n);
+        to += got;
+        offset += (uint64_t)got;
+        n -= (size_t)got;
+    }
+    return 0;
+}
+
+int lode_in_check(const struct lode_in_file *f, struct lode_error *err) {
+    uint64_t at;
+    if (!lode_sigbus_fault(f->slot, &at))
+        return 0;
+    struct stat st;
+    if (fstat(f->fd, &st) == 0 && (uint64_t)st.st_size < f->size)
+        return lode_fail(err, LODE_ERR_IO, f->path,
+                         "the file shrank from %" PRIu64 " to %" PRIu64
+                         " bytes while in use and cannot be read at byte %" PRIu64
+                         ": restore it and load it again",
+                         f->size, (uint64_t)st.st_size, at);
+    return lode_fail(err, LODE_ERR_IO, f->path,
+                     "the mapped file cannot be read at byte %" PRIu64
+                     ": the disk failed, or the file was cut and restored; load it again",
+                     at);
+}
