@@ -1,0 +1,108 @@
+/* kerncheck - holds every kernel to its definition, and times it.
+ *
+ *     kerncheck [--seed N] [--isa NAME] [NAME...]      check (all, or kernels whose name matches)
+ *     kerncheck --bench [--isa NAME] [NAME...]         time
+ *
+ * A NAME matches itself, and with a * at its end all that begin so.  The last line of a check is
+ * "N passed, N failed": one for each kernel and instruction set.
+ */
+#include "kc_run.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* weak only until all are here */
+#define DECLARE(name, ret, args) __attribute__((weak)) void check_##name(struct kc *t);
+#define DECLARE_DEQUANT(s, type) __attribute__((weak)) void check_dequant_##s(struct kc *t);
+LODE_KERN_LIST(DECLARE)
+LODE_DEQUANT_LIST(DECLARE_DEQUANT)
+
+static const struct {
+    const char *name;
+    kc_check *check;
+} checks[] = {
+#define ENTRY(name, ret, args) {#name, check_##name},
+#define ENTRY_DEQUANT(s, type) {"dequant_" #s, check_dequant_##s},
+    LODE_KERN_LIST(ENTRY) LODE_DEQUANT_LIST(ENTRY_DEQUANT)};
+
+static struct kc_state state;
+static struct kc kc = {.state = &state};
+
+/* A kernel that leaves its buffer faults; say which, and how to see it again. */
+static void on_fault(int sig) {
+    char text[512];
+    const int n = snprintf(text, sizeof text,
+                           "FAIL %s %s [%s]: signal %d, memory outside its buffers%s; "
+                           "again: kerncheck --seed %llu %s\n",
+                           state.name, kc.now->isa, state.what, sig,
+                           state.side == KC_END ? " (after the end?)" : " (before the start?)",
+                           (unsigned long long)state.seed, state.name);
+    if (n > 0 && write(2, text, (size_t)n) < 0)
+        _exit(2);
+    _exit(1);
+}
+
+static bool wanted(const char *name, char **patterns, int n) {
+    for (int i = 0; i < n; i++) {
+        const size_t len = strlen(patterns[i]);
+        if (len && patterns[i][len - 1] == '*' ? strncmp(name, patterns[i], len - 1) == 0
+                                               : strcmp(name, patterns[i]) == 0)
+            return true;
+    }
+    return n == 0;
+}
+
+int main(int argc, char **argv) {
+    state.seed = (uint64_t)time(NULL);
+    int only_isa = -1, i = 1;
+    for (; i < argc && argv[i][0] == '-'; i++) {
+        if (strcmp(argv[i], "--bench") == 0) {
+            kc.bench = true;
+        } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
+            state.seed = strtoull(argv[++i], NULL, 0);
+        } else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc &&
+                   (only_isa = lode_isa_from_name(argv[++i])) >= 0) {
+            continue;
+        } else {
+            fprintf(stderr, "kerncheck [--seed N] [--bench] [--isa NAME] [kernel...]\n");
+            return 2;
+        }
+    }
+    if (!kc.bench) {
+        signal(SIGSEGV, on_fault);
+        signal(SIGBUS, on_fault);
+    }
+
+    static struct lode_kern tables[LODE_ISA_COUNT];
+    for (int isa = 0; isa < LODE_ISA_COUNT; isa++)
+        lode_kern_table(&tables[isa], (enum lode_isa)isa);
+    kc.ref = &tables[LODE_ISA_scalar];
+
+    unsigned passed = 0, failed = 0;
+    for (size_t c = 0; c < sizeof checks / sizeof *checks; c++) {
+        if (!wanted(checks[c].name, argv + i, argc - i) || !checks[c].check)
+            continue;
+        state.n_scalar = 0;
+        for (int isa = 0; isa < LODE_ISA_COUNT; isa++) {
+            if (!lode_isa_usable((enum lode_isa)isa) || (only_isa >= 0 && isa != only_isa))
+                continue;
+            kc.now = &tables[isa];
+            if (kc_run(&kc, checks[c].name, checks[c].check))
+                passed++;
+            else
+                failed++;
+        }
+    }
+    free(state.buffers);
+    if (passed + failed == 0) {
+        fprintf(stderr, "kerncheck: no such kernel\n");
+        return 2;
+    }
+    if (!kc.bench)
+        printf("%u passed, %u failed\n", passed, failed);
+    return failed ? 1 : 0;
+}
