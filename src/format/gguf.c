@@ -42,6 +42,15 @@ static const struct lode_gguf_value *find_arch(const struct lode_gguf *g, const 
     return n > 0 && (size_t)n < sizeof full ? lode_gguf_find(g, full) : NULL;
 }
 
+uint64_t lode_gguf_n_vocab(const struct lode_gguf *g) {
+    uint64_t n = 0;
+    const struct lode_gguf_array *tokens;
+    if (!lode_gguf_arch_u64(g, "vocab_size", &n) &&
+        lode_gguf_array(g, "tokenizer.ggml.tokens", &tokens))
+        n = tokens->n;
+    return n;
+}
+
 static bool is_unsigned(const struct lode_gguf_value *v) {
     return v->type == LODE_GGUF_U8 || v->type == LODE_GGUF_U16 || v->type == LODE_GGUF_U32 ||
            v->type == LODE_GGUF_U64;
@@ -136,8 +145,7 @@ LODE_GGUF_GETTER_LIST(GETTER)
 #undef GETTER
 #undef value_u64
 
-/* One element as a value of its own. */
-static struct lode_gguf_value element(const struct lode_gguf_array *a, size_t i) {
+struct lode_gguf_value lode_gguf_element(const struct lode_gguf_array *a, size_t i) {
     struct lode_gguf_value v = {.type = a->type};
     const size_t size = lode_gguf_type_size(a->type);
     const unsigned char *p = size ? (const unsigned char *)a->raw + i * size : NULL;
@@ -167,14 +175,14 @@ static struct lode_gguf_value element(const struct lode_gguf_array *a, size_t i)
 }
 
 int64_t lode_gguf_array_i64(const struct lode_gguf_array *a, size_t i) {
-    const struct lode_gguf_value v = element(a, i);
+    const struct lode_gguf_value v = lode_gguf_element(a, i);
     if (v.type == LODE_GGUF_F32 || v.type == LODE_GGUF_F64)
         return v.f >= -0x1p63 && v.f < 0x1p63 ? (int64_t)v.f : 0;
     return v.type == LODE_GGUF_STR || v.type == LODE_GGUF_ARRAY ? 0 : v.i;
 }
 
 double lode_gguf_array_f64(const struct lode_gguf_array *a, size_t i) {
-    const struct lode_gguf_value v = element(a, i);
+    const struct lode_gguf_value v = lode_gguf_element(a, i);
     double d;
     return v.type == LODE_GGUF_BOOL ? (double)v.u : value_f64(&v, &d) ? d : 0;
 }

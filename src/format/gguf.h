@@ -36,7 +36,7 @@
 
 struct lode_gguf;
 
-/* LIMIT is what lode accepts, far above what any known file has. */
+/* What lode accepts, far above what any known file has. */
 enum {
     LODE_GGUF_MAX_DIMS = 4,
     LODE_GGUF_MAX_DEPTH = 4,          /* arrays within arrays */
@@ -112,7 +112,7 @@ struct lode_gguf_value {
 };
 
 struct lode_gguf_kv {
-    const char *key; /* NUL-terminated; printable */
+    const char *key; /* NUL-terminated; UTF-8 without control characters */
     struct lode_gguf_value value;
 };
 
@@ -123,6 +123,9 @@ const struct lode_gguf_value *lode_gguf_find(const struct lode_gguf *g, const ch
 
 /* general.architecture, or "" when absent. */
 const char *lode_gguf_arch(const struct lode_gguf *g);
+
+/* Tokens in the vocabulary: ARCH.vocab_size or the length of tokenizer.ggml.tokens; 0: neither. */
+uint64_t lode_gguf_n_vocab(const struct lode_gguf *g);
 
 /* name(g, key, out): true and *out when the key is there and its value fits; else false and *out
  * is left alone.  Integers of any width convert when in range, also to f32 and f64; f32 and f64 to
@@ -145,6 +148,8 @@ const char *lode_gguf_arch(const struct lode_gguf *g);
 LODE_GGUF_GETTER_LIST(LODE_GGUF_DECLARE)
 #undef LODE_GGUF_DECLARE
 
+/* Element i < a->n as a value of its own. */
+struct lode_gguf_value lode_gguf_element(const struct lode_gguf_array *a, size_t i);
 /* Elements as 64-bit numbers; i < a->n.  Bools are 0 and 1; strings and arrays give 0. */
 int64_t lode_gguf_array_i64(const struct lode_gguf_array *a, size_t i); /* u64 above 2^63 wraps */
 double lode_gguf_array_f64(const struct lode_gguf_array *a, size_t i);
@@ -159,7 +164,7 @@ int lode_gguf_arch_fail_key(const struct lode_gguf *g, const char *key, const ch
 /* ---- tensors ---- */
 
 struct lode_gguf_tensor {
-    const char *name; /* NUL-terminated; printable */
+    const char *name; /* NUL-terminated; UTF-8 without control characters */
     enum lode_dtype type;
     uint32_t n_dims, shard;
     uint64_t dims[LODE_GGUF_MAX_DIMS]; /* innermost first; 1 beyond n_dims */

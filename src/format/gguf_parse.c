@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/cursor.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -139,10 +140,16 @@ static int read_name(struct parser *p, const char *what, uint32_t index, uint64_
         snprintf(text, sizeof text, "the name of %s %" PRIu32, what, index);
         return fail_short(p, text);
     }
-    for (size_t i = 0; i < s.len; i++)
-        if ((unsigned char)s.data[i] < 0x20 || s.data[i] == 0x7f)
-            return FAIL(p, "%s %" PRIu32 " has a control character (byte %02x) in its name", what,
-                        index, (unsigned char)s.data[i]);
+    size_t bytes;
+    for (size_t i = 0; i < s.len; i += bytes) {
+        uint32_t cp;
+        bytes = lode_utf8_decode(s.data + i, s.len - i, &cp);
+        if (bytes == 0)
+            return FAIL(p, "%s %" PRIu32 " has a name that is not valid UTF-8", what, index);
+        if (cp < 0x20 || (cp >= 0x7f && cp < 0xa0))
+            return FAIL(p, "%s %" PRIu32 " has a control character (U+%04" PRIX32 ") in its name",
+                        what, index, cp);
+    }
     *out = lode_arena_strndup(&p->part->arena, s.data, s.len);
     return *out ? 0 : fail_nomem(p);
 }

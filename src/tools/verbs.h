@@ -3,7 +3,8 @@
 #define LODE_TOOLS_VERBS_H
 
 /* name, what it does.  verb_NAME(argc, argv) returns the exit status; argv[0] is the verb. */
-#define LODE_VERB_LIST(X)
+#define LODE_VERB_LIST(X)                                                                          \
+    X(inspect, "what a model file holds: metadata, tensors, types, sizes")
 
 #define LODE_VERB_DECLARE(name, help) int verb_##name(int argc, char **argv);
 LODE_VERB_LIST(LODE_VERB_DECLARE)
