@@ -9,5 +9,5 @@ if [ -t 0 ] && [ -t 1 ]; then
 fi
 prompt=
 [ -t 0 ] || prompt=$(cat)
-[ -n "$prompt" ] || prompt='Tell me a story about a boy named Felix and a dragon.'
+[ -n "$prompt" ] || prompt='Tell me a story about a boy named Felix.'
 exec "$lode" run "$model" --stats -p "$prompt" </dev/null

@@ -44,7 +44,7 @@ BUILDS = {
     'fuzz': dict(cc='clang', targets=['fuzz'], tests=[], long=[],
                  meson=['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Db_lundef=false',
                         '-Doptimization=1']),
-    'aarch64': dict(cc=None, targets=['kerncheck'], tests=[], long=[],
+    'aarch64': dict(cc=None, targets=['tests/kerncheck/kerncheck'], tests=[], long=[],
                     needs=['aarch64-linux-gnu-gcc', 'qemu-aarch64'],
                     meson=['-Dkern_only=true', '--cross-file',
                            os.path.join(ROOT, 'tests/cross/aarch64.ini')]),

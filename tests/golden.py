@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""golden.py LODE [DIR...]: `lode logits` against what transformers computed in float64.
+
+DIR holds model.gguf and golden/ (meta.json, p*.logits.npy, p0.hidden.npy); the default is every
+model of tests/data and, where they are present, of LODE_SHARED/ref/arch and .../quant_models.
+All with float32 KV, which the goldens assume.
+
+How far may a result lie from the golden?
+
+Float weights (and quantised weights that meet float activations, --float-act, against goldens on
+the dequantised weights).  To first order the error of a logit is sum J_i d_i over all roundings i
+of the run, with |d_i| <= 2^-24 |x_i|; J, the sensitivities, and x, the values, belong to the model
+and the prompt, not to the implementation.  transformers' own float32 run has the same x and J and
+d_i of the same size, and its measured distance D = max |error| is in meta.json.  What can differ is
+(1) the order of each sum: a rounding of a partial sum counts once for each addition on the way, and
+    our sixteen lanes round k/16 + 4 times where BLAS kernels round k/8 (plain AVX2 lanes) to k/64
+    times (several vectors in flight): at most 4 times as many roundings as the luckiest order, so a
+    factor of sqrt(4) = 2 in standard deviation;
+(2) luck: D and our own maximum are maxima over the same few thousand logits, whose errors hang
+    together through the same residual stream.  The maximum of n normal numbers, n = 640 (one
+    independent position) to 41,000, lies within [2.3, 5.4] standard deviations for all but 1 in
+    1000 draws: a ratio of 5.4 / 2.3 < 2.4;
+(3) functions (exp, tanh, sine, square root): ours err by up to 1.5 ulp where a correctly rounded one
+    errs by 0.5; were they a fifth of all roundings that matter: sqrt(0.8 + 0.2 * 9) = 1.6.
+Together 2 * 2.4 * 1.6 < 8.
+Hence |error| <= 8 D + 1e-5, the latter for logits whose D is less than their own last bit (|logit|
+< 16, half an ulp 4.8e-7) through a final norm and scale of up to 20.
+
+The norm of the residual stream after each layer (the first prompt, last position) may err by the
+same share: (8 D + 1e-5) / rms(logits), the head being linear in the normalised stream.
+
+Greedy ids: one call on prompt + golden continuation gives every step's arg-max (prefill equals
+decode, which invariance.py proves); it must be the golden id wherever the golden's margin is larger
+than twice the bound, closer calls being beyond float32.
+
+Quantised weights as they run by default: activations are rounded to 8 bits, as in llama.cpp, whose
+own mean error against the same golden is in meta.json.  Ours must be within 1.2 of it on each
+prompt and not above it in the geometric mean over all.
+"""
+import json
+import math
+import os
+import sys
+
+from lodetest import Count, SHARED, TESTS, argmax, lode, logits, read_npy
+
+ARCHS = ('llama llama3rope mistral qwen2 qwen3 gemma2 gemma3 phi3 phi3_longrope smollm3 olmo2 '
+         'granite').split()
+F32 = ['-ctk', 'f32', '-ctv', 'f32']
+
+
+def models(args):
+    if args:
+        yield from args
+        return
+    for top in (os.path.join(TESTS, 'data'), os.path.join(SHARED, 'ref')):
+        for group in ('arch', 'quant', 'quant_models'):
+            folder = os.path.join(top, group)
+            for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+                path = os.path.join(folder, name)
+                if name.split('-')[0] in ARCHS and os.path.exists(path + '/model.gguf'):
+                    yield path
+
+
+def context(name, n):
+    """longrope picks its factors by the context: short ones for prompts that the golden ran short."""
+    return ['-c', '128'] if name == 'phi3_longrope' and n <= 128 else []
+
+
+def distance(program, folder, prompt, greedy, flags):
+    """-> (max abs, mean abs, greedy ids that differ as (step, margin))."""
+    ids = prompt['ids'] + (prompt['greedy'][:-1] if greedy else [])
+    name = os.path.basename(folder)
+    shape, x = logits(program, folder + '/model.gguf', ids, '--all', *F32, *flags,
+                      *context(name, len(ids)))
+    (rows, vocab), ref = read_npy('%s/golden/%s' % (folder, prompt['logits']))
+    if shape != (len(ids), vocab):
+        raise RuntimeError('logits have shape %s, expected %s' % (shape, (len(ids), vocab)))
+    first = prompt['logits_first_pos'] * vocab
+    errors = [abs(a - b) for a, b in zip(x[first:first + rows * vocab], ref)]
+    if not all(map(math.isfinite, errors)):
+        return math.inf, math.inf, []
+    other = []
+    for i, want in enumerate(prompt['greedy'] if greedy else []):
+        at = (len(prompt['ids']) - 1 + i) * vocab
+        if argmax(x[at:at + vocab]) != want:
+            other.append((i, prompt['greedy_margins'][i]))
+    return max(errors), sum(errors) / len(errors), other
+
+
+def check_float(count, program, folder, meta, flags, what):
+    for i, p in enumerate(meta['prompts']):
+        bound = 8 * meta['vs_float64']['float32']['max_abs'][i] + 1e-5
+        worst, _, other = distance(program, folder, p, True, flags)
+        sure = [o for o in other if o[1] > 2 * bound]
+        count.check(worst <= bound and not sure,
+                    '%s %s: max abs %.2e, bound %.2e (%.2f of it)%s'
+                    % (what, p['logits'][:2], worst, bound, worst / bound,
+                       ''.join('; greedy id %d differs, margin %g' % o for o in other)))
+
+
+def check_norms(count, program, folder, meta, what):
+    path = folder + '/golden/p0.hidden.npy'
+    if not os.path.exists(path):
+        return
+    p = meta['prompts'][0]
+    out = lode(program, 'logits', folder + '/model.gguf', '--ids', ','.join(map(str, p['ids'])),
+               '--trace-norms', '-o', os.devnull, *F32, *context(os.path.basename(folder), 0))
+    got = [line.split('\t') for line in out.splitlines() if '\t' in line]
+    (layers, n, width), h = read_npy(path)
+    share = (8 * meta['vs_float64']['float32']['max_abs'][0] + 1e-5) / meta['logit_rms'][0]
+    worst = math.inf if len(got) != layers else 0.0
+    for i, (layer, norm) in enumerate(got[:layers]):
+        row = h[(i * n + n - 1) * width:(i * n + n) * width]
+        want = math.sqrt(sum(v * v for v in row))
+        worst = max(worst, abs(float(norm) - want) / want if int(layer) == i else math.inf)
+    count.check(worst <= share, '%s layers: %d of %d norms, worst %.2e, bound %.2e'
+                % (what, len(got), layers, worst, share))
+
+
+def check_rounded(count, program, folder, meta, what, ratios):
+    for p, peer in zip(meta['prompts'], meta['llama_cpp']['fa0']):
+        _, mean, _ = distance(program, folder, p, False, [])
+        ratio = mean / peer['mean_abs']
+        ratios.append(ratio)
+        count.check(ratio <= 1.2, '%s %s: mean abs %.2e, llama.cpp %.2e (%.2f of it)'
+                    % (what, p['logits'][:2], mean, peer['mean_abs'], ratio))
+
+
+def main():
+    program, args = os.path.abspath(sys.argv[1]), sys.argv[2:]
+    count, ratios = Count(), []
+    for folder in models(args):
+        with open(folder + '/golden/meta.json') as f:
+            meta = json.load(f)
+        what = '/'.join(folder.rstrip('/').split('/')[-2:])
+        try:
+            if 'llama_cpp' in meta:
+                check_rounded(count, program, folder, meta, what, ratios)
+                check_float(count, program, folder, meta, ['--float-act'], what + ' --float-act')
+            else:
+                check_float(count, program, folder, meta, [], what)
+                check_norms(count, program, folder, meta, what)
+        except (RuntimeError, OSError) as e:
+            count.check(False, '%s: %s' % (what, e))
+    if ratios:
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        count.check(mean <= 1.0, 'error over llama.cpp, geometric mean of %d: %.3f'
+                    % (len(ratios), mean))
+    if not args and not os.path.isdir(os.path.join(SHARED, 'ref')):
+        count.skip('the full set of reference models: set LODE_SHARED')
+    count.end()
+
+
+main()

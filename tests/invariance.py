@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""invariance.py LODE: a token's logits are the same bits, whatever the circumstances.
+
+Every position's logits of a prompt, written by `lode logits --all`, must be the same file for each
+number of threads, each chunking of the prompt (1 is how decoding runs), each instruction set and
+each way of reading the file; and a prompt's logits must begin with those of its own beginning.
+"""
+import json
+import os
+import random
+import sys
+
+from lodetest import Count, LONG, TESTS, logits_bytes
+
+KV = [[], ['-ctk', 'f32', '-ctv', 'f32'], ['-ctk', 'q8_0', '-ctv', 'q8_0'],
+      ['-ctk', 'bf16', '-ctv', 'f16']]
+WAYS = [['-t', t] for t in '1238'] + [['-b', b] for b in ('1', '7', '64', '512')] \
+    + [['--isa', i] for i in ('scalar', 'avx2', 'avx512', 'avx512vnni', 'neon')] \
+    + [['--no-mmap'], ['-t', '3', '-b', '7', '--isa', 'scalar']]
+
+
+def cases():
+    """(name, path, ids): each tiny model on its longest golden prompt, the bundled one on more."""
+    for group in ('arch', 'quant'):
+        folder = os.path.join(TESTS, 'data', group)
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            if os.path.exists(path + '/golden/meta.json'):
+                with open(path + '/golden/meta.json') as f:
+                    yield name, path + '/model.gguf', json.load(f)['prompts'][-1]['ids']
+    rng = random.Random(1)
+    yield ('demo', os.path.join(TESTS, '..', 'models', 'demo.gguf'),
+           [rng.randrange(8000) for _ in range(700 if LONG else 150)])
+
+
+def main():
+    program, count = os.path.abspath(sys.argv[1]), Count()
+    chosen = sys.argv[2:]
+    for name, path, ids in cases():
+        if chosen and name not in chosen:
+            continue
+        for i, kv in enumerate(KV):
+            if i and not LONG and name not in ('qwen3', 'gemma3'):
+                continue  # the formats besides the default one: once each, and in full at length
+            what = ' '.join([name] + kv)
+            try:
+                base = logits_bytes(program, path, ids, '--all', *kv)
+            except RuntimeError as e:
+                count.check(False, '%s: %s' % (what, e))
+                continue
+            for way in WAYS:
+                try:
+                    same = logits_bytes(program, path, ids, '--all', *kv, *way) == base
+                    count.check(same, '%s: %s' % (what, ' '.join(way)))
+                except RuntimeError as e:
+                    if way[0] == '--isa' and way[1] != 'scalar':
+                        count.skip('%s: %s' % (what, e))  # this machine has not got it
+                    else:
+                        count.check(False, '%s: %s' % (what, e))
+            n, row = len(ids) // 2 + 1, 4 * base[0][-1]
+            part = logits_bytes(program, path, ids[:n], '--all', *kv)[2]
+            count.check(part == base[2][:n * row], '%s: the first %d alone' % (what, n))
+            last = logits_bytes(program, path, ids, *kv)[2]
+            count.check(last == base[2][-row:], '%s: the last position alone' % what)
+    count.end()
+
+
+main()
