@@ -1,0 +1,17 @@
+/* machine.h - what the library itself asks about the computer; the public part is lode/machine.h. */
+#ifndef LODE_BASE_MACHINE_H
+#define LODE_BASE_MACHINE_H
+
+#include "lode/machine.h"
+
+/* The CPUs that this process may run on, one of each physical core first, then their siblings;
+ * at most max of them.  Returns how many; at least 1. */
+uint32_t lode_machine_cpus(uint32_t *cpus, uint32_t max);
+
+/* How many threads a session uses by default: lode_machine_probe's physical_cores. */
+uint32_t lode_machine_default_threads(void);
+
+/* lode_machine_probe with the files below `root` instead of below /: for tests. */
+void lode_machine_probe_at(struct lode_machine *m, const char *root);
+
+#endif

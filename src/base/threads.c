@@ -1,0 +1,222 @@
+/* How a task finds a worker.
+ *
+ * `tickets` holds the number of the job in its high and the count of tasks not yet taken in its
+ * low half.  A worker takes a task by compare-and-swap; since the job's number is part of the word,
+ * a worker that slept through a job cannot take from the next by mistake.  The job itself (fn, arg,
+ * n_tasks) is written before tickets says that it has begun, and not again before all of its tasks
+ * are done; so what a worker read between loading tickets and swapping it successfully belongs
+ * together, and if the swap fails it is thrown away.
+ *
+ * `pending` counts the tasks that are not done; its last decrement wakes the caller if that sleeps.
+ * `epoch` changes with every job; idle workers watch it, then sleep on it. */
+#include "base/threads.h"
+
+#include "base/alloc.h"
+#include "base/machine.h"
+
+#include <assert.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE = 64, SPIN_NS = 30000 };
+
+struct worker {
+    struct lode_pool *pool; /* borrowed */
+    uint32_t index;
+    int cpu; /* pinned to, or -1 */
+    pthread_t thread;
+};
+
+struct lode_pool {
+    uint32_t n_threads, n_started; /* n_started: that must be joined */
+    int64_t spin_ns;
+    struct worker *workers; /* owned; (n_threads), [0] is the caller and unused */
+
+    _Alignas(LINE) atomic_uint_fast64_t tickets;
+    _Atomic(lode_pool_fn *) fn;
+    _Atomic(void *) arg;
+    atomic_uint n_tasks;
+
+    _Alignas(LINE) atomic_uint pending;
+    atomic_bool caller_sleeps;
+
+    _Alignas(LINE) atomic_uint epoch;
+    atomic_uint sleepers;
+    atomic_bool stop;
+};
+
+static void futex_wait(atomic_uint *word, uint32_t while_value) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, while_value, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_uint *word, uint32_t n) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Spins until *word is no longer `value` or the time is over; returns whether it changed. */
+static bool spin_while(atomic_uint *word, uint32_t value, int64_t spin_ns) {
+    struct timespec t0, t;
+    if (spin_ns <= 0)
+        return atomic_load_explicit(word, memory_order_acquire) != value;
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    do {
+        for (int i = 0; i < 16; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != value)
+                return true;
+            relax();
+        }
+        clock_gettime(CLOCK_MONOTONIC, &t);
+    } while ((t.tv_sec - t0.tv_sec) * 1000000000 + (t.tv_nsec - t0.tv_nsec) < spin_ns);
+    return false;
+}
+
+/* Takes tasks until none is left. */
+static void work(struct lode_pool *p, uint32_t worker) {
+    uint_fast64_t seen = atomic_load_explicit(&p->tickets, memory_order_acquire);
+    while ((uint32_t)seen != 0) {
+        lode_pool_fn *fn = atomic_load_explicit(&p->fn, memory_order_relaxed);
+        void *arg = atomic_load_explicit(&p->arg, memory_order_relaxed);
+        const uint32_t n_tasks = atomic_load_explicit(&p->n_tasks, memory_order_relaxed);
+        if (!atomic_compare_exchange_weak_explicit(&p->tickets, &seen, seen - 1,
+                                                   memory_order_acquire, memory_order_acquire))
+            continue;
+        fn(arg, n_tasks - (uint32_t)seen, worker);
+        /* seq_cst, as is the caller's side: either it sees the count fall to 0 or we see it sleep */
+        if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->caller_sleeps))
+            futex_wake(&p->pending, 1);
+        seen = atomic_load_explicit(&p->tickets, memory_order_acquire);
+    }
+}
+
+static void *worker_main(void *arg) {
+    const struct worker *w = arg;
+    struct lode_pool *p = w->pool;
+    if (w->cpu >= 0) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET((size_t)w->cpu, &set);
+        pthread_setaffinity_np(pthread_self(), sizeof set, &set); /* a wish; may fail */
+    }
+    for (;;) {
+        const uint32_t epoch = atomic_load(&p->epoch);
+        if (atomic_load(&p->stop))
+            return NULL;
+        work(p, w->index);
+        if (spin_while(&p->epoch, epoch, p->spin_ns))
+            continue;
+        /* seq_cst: either run sees a sleeper or the kernel sees the new epoch */
+        atomic_fetch_add(&p->sleepers, 1);
+        futex_wait(&p->epoch, epoch);
+        atomic_fetch_sub(&p->sleepers, 1);
+    }
+}
+
+void lode_pool_run(struct lode_pool *p, lode_pool_fn *fn, void *arg, uint32_t n_tasks) {
+    if (p->n_threads == 1 || n_tasks <= 1) {
+        for (uint32_t i = 0; i < n_tasks; i++)
+            fn(arg, i, 0);
+        return;
+    }
+    assert(atomic_load(&p->pending) == 0 && "one run at a time, and none within a task");
+    atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
+    atomic_store_explicit(&p->arg, arg, memory_order_relaxed);
+    atomic_store_explicit(&p->n_tasks, n_tasks, memory_order_relaxed);
+    atomic_store_explicit(&p->pending, n_tasks, memory_order_relaxed);
+    const uint32_t epoch = atomic_load_explicit(&p->epoch, memory_order_relaxed) + 1;
+    atomic_store_explicit(&p->tickets, (uint_fast64_t)epoch << 32 | n_tasks, memory_order_release);
+    atomic_store(&p->epoch, epoch);
+    const uint32_t sleepers = atomic_load(&p->sleepers);
+    if (sleepers)
+        futex_wake(&p->epoch, sleepers < n_tasks - 1 ? sleepers : n_tasks - 1);
+
+    work(p, 0);
+
+    uint32_t left;
+    while ((left = atomic_load_explicit(&p->pending, memory_order_acquire)) != 0) {
+        if (spin_while(&p->pending, left, p->spin_ns))
+            continue;
+        atomic_store(&p->caller_sleeps, true);
+        if ((left = atomic_load(&p->pending)) != 0)
+            futex_wait(&p->pending, left);
+        atomic_store(&p->caller_sleeps, false);
+    }
+}
+
+/* Workers take no signals that are meant for the program; those that their own instructions
+ * raise - a page of a mapped file that is gone - stay theirs. */
+static int start_worker(struct worker *w) {
+    sigset_t block, old;
+    sigfillset(&block);
+    sigdelset(&block, SIGBUS);
+    sigdelset(&block, SIGSEGV);
+    sigdelset(&block, SIGFPE);
+    sigdelset(&block, SIGILL);
+    pthread_sigmask(SIG_BLOCK, &block, &old);
+    const int rc = pthread_create(&w->thread, NULL, worker_main, w);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}
+
+int lode_pool_create(struct lode_pool **out, uint32_t n_threads, bool pin,
+                     struct lode_error *err) {
+    *out = NULL;
+    if (n_threads < 1 || n_threads > LODE_POOL_MAX)
+        return lode_fail(err, LODE_ERR_ARG, "threads", "%u threads, 1 to %d are possible",
+                         n_threads, LODE_POOL_MAX);
+    struct lode_pool *p = lode_alloc_aligned(LINE, 1, sizeof *p);
+    if (!p)
+        return lode_fail_nomem(err, "the thread pool");
+    memset(p, 0, sizeof *p);
+    p->n_threads = n_threads;
+    p->workers = LODE_NEW_ARRAY(struct worker, n_threads);
+    if (!p->workers) {
+        lode_pool_free(p);
+        return lode_fail_nomem(err, "the thread pool");
+    }
+    uint32_t cpus[LODE_POOL_MAX];
+    const uint32_t n_cpus = lode_machine_cpus(cpus, LODE_POOL_MAX);
+    /* With more threads than cores whoever spins keeps somebody else from working. */
+    p->spin_ns = n_threads <= n_cpus ? SPIN_NS : 0;
+    for (uint32_t i = 1; i < n_threads; i++) {
+        p->workers[i] = (struct worker){
+            .pool = p, .index = i, .cpu = pin && i < n_cpus ? (int)cpus[i] : -1};
+        const int rc = start_worker(&p->workers[i]);
+        if (rc) {
+            lode_pool_free(p);
+            return lode_fail(err, LODE_ERR_LIMIT, "threads", "cannot start thread %u of %u: %s",
+                             i + 1, n_threads, strerror(rc));
+        }
+        p->n_started = i;
+    }
+    *out = p;
+    return 0;
+}
+
+uint32_t lode_pool_threads(const struct lode_pool *p) { return p->n_threads; }
+
+void lode_pool_free(struct lode_pool *p) {
+    if (!p)
+        return;
+    atomic_store(&p->stop, true);
+    atomic_fetch_add(&p->epoch, 1);
+    futex_wake(&p->epoch, LODE_POOL_MAX);
+    for (uint32_t i = 1; i <= p->n_started; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    lode_free(p->workers);
+    lode_free_aligned(p);
+}
