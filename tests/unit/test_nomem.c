@@ -1,0 +1,147 @@
+/* Load, generate, close, with every allocation failing in turn: once, and from there on for good.
+ *
+ * Whatever fails, the call that met it says LODE_ERR_NOMEM and why, nothing is leaked (counted by
+ * failmalloc, and under the address sanitizer by that too), nothing crashes, and the next attempt
+ * gives what the first one gave.  By default about RUNS places of each model; LODE_LONG: all.
+ */
+#include "failmalloc.h"
+
+#include "lode/lode.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RUNS = 60, N_NEW = 4 };
+
+struct outcome {
+    int32_t ids[N_NEW]; /* what greedy sampling said */
+    char text[256];     /* as text */
+};
+
+/* The life of a session, from a path to text. */
+static int generate(const char *path, struct outcome *out, struct lode_error *err) {
+    struct lode_model *model = NULL;
+    struct lode_session *session = NULL;
+    struct lode_sampler *sampler = NULL;
+    struct lode_detok *detok = NULL;
+    struct lode_sampler_opts opts;
+    int32_t ids[64];
+    size_t used = 0;
+    memset(out, 0, sizeof *out);
+
+    int rc = lode_model_load(&model, path, NULL, err);
+    if (rc < 0)
+        goto end;
+    const struct lode_tokenizer *tok = lode_model_tokenizer(model);
+    const uint32_t n_vocab = lode_model_info(model)->n_vocab;
+    rc = lode_session_create(
+        &session, model, &(struct lode_session_opts){.ctx = 64, .batch = 16, .threads = 2}, err);
+    if (rc < 0)
+        goto end;
+    lode_sampler_defaults(&opts);
+    opts.temp = 0;
+    rc = lode_sampler_create(&sampler, n_vocab, &opts, err);
+    if (rc < 0)
+        goto end;
+    rc = lode_detok_create(&detok, tok, true, err);
+    if (rc < 0)
+        goto end;
+    static const char prompt[] = "Once upon a time, a caf\xc3\xa9.";
+    const int64_t n = lode_tokenize(tok, prompt, sizeof prompt - 1,
+                                    LODE_TOK_SPECIAL | LODE_TOK_PARSE, ids, 64, err);
+    if (n < 0) {
+        rc = (int)n;
+        goto end;
+    }
+    rc = lode_session_eval(session, ids, (size_t)n, err);
+    for (size_t i = 0; rc == 0 && i < N_NEW; i++) {
+        const char *piece;
+        size_t len;
+        const int32_t id = lode_sampler_next(sampler, lode_session_logits(session),
+                                             lode_session_length(session));
+        out->ids[i] = id;
+        lode_sampler_accept(sampler, id);
+        rc = lode_detok_push(detok, id, &piece, &len, err);
+        if (rc == 0 && used + len < sizeof out->text) {
+            memcpy(out->text + used, piece, len);
+            used += len;
+        }
+        if (rc == 0)
+            rc = lode_session_eval(session, &id, 1, err);
+    }
+end:
+    lode_detok_free(detok);
+    lode_sampler_free(sampler);
+    lode_session_free(session);
+    lode_model_free(model);
+    return rc;
+}
+
+/* Runs with the nth allocation failing and looks at everything; false: n is past the last. */
+static bool attempt(const char *path, uint64_t n, bool persistent, const struct outcome *want) {
+    struct outcome out;
+    struct lode_error err = {0};
+    failmalloc_start(n, persistent);
+    const int rc = generate(path, &out, &err);
+    const struct failmalloc_stats s = failmalloc_stop();
+    if (s.live != 0)
+        fail_msg("allocation %llu failing%s: %lld blocks leaked", (unsigned long long)n,
+                 persistent ? " for good" : "", (long long)s.live);
+    if (rc == 0) {
+        /* Nothing failed, or something that could be done without: but then without a trace. */
+        assert_memory_equal(&out, want, sizeof out);
+    } else if (rc != LODE_ERR_NOMEM || err.code != rc || !err.text[0]) {
+        fail_msg("allocation %llu failing%s: %d (%s), said \"%s: %s\"", (unsigned long long)n,
+                 persistent ? " for good" : "", rc, lode_error_name(rc), err.where, err.text);
+    }
+    return s.failed != 0;
+}
+
+static void test_every_allocation(void **state) {
+    char path[1024];
+    const char *tests = getenv("LODE_TESTS");
+    snprintf(path, sizeof path, "%s/data/%s/model.gguf", tests ? tests : "tests",
+             (const char *)*state);
+    struct outcome want;
+    struct lode_error err = {0};
+    const int rc = generate(path, &want, &err); /* and whatever libraries set up once */
+    if (rc < 0)
+        fail_msg("%s: %s", err.where, err.text);
+
+    failmalloc_start(0, false);
+    struct outcome again;
+    assert_int_equal(generate(path, &again, &err), 0);
+    const struct failmalloc_stats all = failmalloc_stop();
+    assert_memory_equal(&again, &want, sizeof want);
+    assert_int_equal(all.live, 0);
+    assert_true(all.calls > 0);
+
+    /* A stride that is odd, so that the places visited do not follow a pattern of two. */
+    const uint64_t stride = getenv("LODE_LONG") ? 1 : all.calls / RUNS | 1;
+    uint64_t visited = 0;
+    for (uint64_t n = 1; n <= all.calls; n += stride) {
+        visited += attempt(path, n, false, &want);
+        attempt(path, n, true, &want);
+        attempt(path, 0, false, &want); /* and it works again */
+    }
+    assert_true(visited > 0);
+    print_message("%s: %llu of %llu allocations failed\n", (const char *)*state,
+                  (unsigned long long)visited, (unsigned long long)all.calls);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_every_allocation, "arch/qwen3"),
+        cmocka_unit_test_prestate(test_every_allocation, "arch/gemma3"),
+        cmocka_unit_test_prestate(test_every_allocation, "arch/phi3_longrope"),
+        cmocka_unit_test_prestate(test_every_allocation, "quant/llama-256-Q4_K_M"),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
