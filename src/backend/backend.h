@@ -1,0 +1,103 @@
+/* backend.h - what a device runs: instructions over buffers, one step at a time.
+ *
+ * The runtime compiles a graph to instructions whose operands are places in buffers; a backend is
+ * a table of functions indexed by op.  An empty slot means the CPU does that one.
+ *
+ * A step is a batch of tokens of any mix of sequences.  Rows of one sequence are neighbours and
+ * their positions follow one another (a segment).  Nothing that a row computes depends on the
+ * rows beside it.
+ */
+#ifndef LODE_BACKEND_BACKEND_H
+#define LODE_BACKEND_BACKEND_H
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "store/kv.h"
+
+/* One rotary specification as one session uses it: angle of pair i at position p is
+ * p * freq[i]; cos and sin are multiplied by `scale` (YaRN's and longrope's attention factor). */
+struct lode_rope {
+    double *freq; /* (n_pairs) */
+    uint32_t n_pairs;
+    double scale;
+};
+
+struct lode_segment {
+    struct lode_kv *kv;
+    const struct lode_rope *ropes; /* (number of the model's specifications) */
+    uint32_t first_row, n_rows;
+    uint32_t pos; /* of the first row */
+};
+
+struct lode_step {
+    const struct lode_segment *segments; /* (n_segments), in order of rows */
+    uint32_t n_segments;
+    uint32_t n_rows;
+    const int32_t *tokens;    /* (n_rows) */
+    const uint32_t *out_rows; /* (n_out), ascending: the rows whose logits are wanted */
+    uint32_t n_out;
+    /* After each layer, when set: the rows of the residual stream that a later op still needs. */
+    void (*trace)(void *user, uint32_t layer, const struct lode_step *step, const float *x,
+                  size_t stride, bool out_rows_only);
+    void *trace_user;
+};
+
+/* A value as an instruction sees it: rows of `width` numbers, `stride` bytes apart. */
+struct lode_value {
+    char *data;
+    size_t stride;
+    uint32_t width;
+    enum lode_dtype type;
+    enum lode_rows rows;
+};
+
+/* A matrix product's weight with its result.  Products that read the same value are one
+ * instruction with several parts. */
+struct lode_part {
+    const struct lode_operand *w, *bias;
+    struct lode_value out;
+    const void *w_data, *bias_data; /* pinned by the executor while the instruction runs */
+};
+
+struct lode_instr {
+    enum lode_op op;
+    union lode_op_params p;
+    struct lode_value in[2];
+    struct lode_part *parts; /* (n_parts); one for ops other than LINEAR */
+    uint32_t n_parts;
+};
+
+static inline uint32_t lode_value_rows(const struct lode_value *v, const struct lode_step *step) {
+    return v->rows == LODE_ROWS_ALL ? step->n_rows : step->n_out;
+}
+
+struct lode_backend;
+struct lode_backend_ops {
+    const char *name;
+    void (*run[LODE_OP_COUNT])(struct lode_backend *b, const struct lode_instr *in,
+                               const struct lode_step *step);
+    void (*free)(struct lode_backend *b);
+};
+/* Belongs to one executor at a time. */
+struct lode_backend {
+    const struct lode_backend_ops *ops;
+};
+
+/* What the CPU backend needs to know before the first step, so that it allocates nothing later. */
+struct lode_cpu_opts {
+    const char *isa; /* NULL: the best here */
+    uint32_t threads;
+    bool float_act;        /* quantised weights are widened instead of activations rounded */
+    uint32_t max_cols;     /* longest row of any weight */
+    uint32_t max_rows;     /* of a step */
+    uint32_t max_heads;    /* query heads of any attention */
+    uint32_t max_head_dim; /* of its values */
+};
+int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *opts,
+                    struct lode_error *err);
+uint32_t lode_cpu_threads(const struct lode_backend *b);
+const char *lode_cpu_isa(const struct lode_backend *b);
+/* Bytes of work memory for such options. */
+uint64_t lode_cpu_work_size(const struct lode_cpu_opts *opts);
+
+#endif

@@ -1,0 +1,43 @@
+/* cpu.h - inside the CPU backend: what its files share. */
+#ifndef LODE_BACKEND_CPU_CPU_H
+#define LODE_BACKEND_CPU_CPU_H
+
+#include "backend/backend.h"
+#include "base/threads.h"
+#include "kern/kern.h"
+
+struct lode_cpu {
+    struct lode_backend base;
+    struct lode_kern kern;
+    struct lode_pool *pool;
+    uint32_t threads;
+    bool float_act;
+    uint32_t max_rows, max_cols;
+    char *scratch; /* owned; (threads, scratch_size): each worker's own */
+    size_t scratch_size;
+};
+
+enum {
+    LODE_WIDEN_ROWS = 16,    /* weight rows widened at a time */
+    LODE_ATT_ROWS = 16,      /* query rows of one attention task, over tokens and heads */
+};
+
+static inline struct lode_cpu *lode_cpu(struct lode_backend *b) { return (struct lode_cpu *)b; }
+static inline char *lode_cpu_scratch(const struct lode_cpu *c, uint32_t worker) {
+    return c->scratch + worker * c->scratch_size;
+}
+
+/* Runs fn(arg, task, worker) for tasks 0 .. n-1 on all threads; on the caller alone when the work
+ * (in numbers touched) is too little to share. */
+void lode_cpu_for(struct lode_cpu *c, lode_pool_fn *fn, void *arg, size_t n, size_t work);
+
+typedef void lode_cpu_fn(struct lode_backend *b, const struct lode_instr *in,
+                         const struct lode_step *step);
+lode_cpu_fn lode_cpu_embed, lode_cpu_rms_norm, lode_cpu_quant, lode_cpu_linear,
+    lode_cpu_rope_table, lode_cpu_rope, lode_cpu_kv_put, lode_cpu_attention, lode_cpu_add,
+    lode_cpu_glu, lode_cpu_scale, lode_cpu_softcap, lode_cpu_pick, lode_cpu_trace;
+
+/* The floats that an attention task needs. */
+size_t lode_cpu_attention_scratch(uint32_t max_heads, uint32_t max_head_dim);
+
+#endif

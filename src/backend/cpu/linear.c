@@ -1,0 +1,79 @@
+/* linear.c - matrix products, the bulk of the work.
+ *
+ * All parts of an instruction are cut into panels of weight rows, one task each; a task multiplies
+ * its panel with every row of the step, so that weights are read once.  The result of one (row,
+ * column) is a kernel's dot product and does not depend on the cut (kern.h).
+ */
+#include "backend/cpu/cpu.h"
+
+struct job {
+    struct lode_cpu *cpu;
+    const struct lode_instr *in;
+    uint32_t n_rows, panel;
+};
+
+static bool widened(const struct lode_cpu *c, enum lode_dtype type) {
+    const enum lode_dtype act = lode_dtypes[type].act;
+    return act == LODE_NONE || (c->float_act && act != LODE_F32);
+}
+
+/* Types without a product of their own: a few rows at a time become floats. */
+static void mul_widened(const struct lode_cpu *c, char *scratch, float *y, size_t ldy,
+                        const struct lode_operand *w, const char *data, size_t row_size, size_t n,
+                        const struct lode_value *x, uint32_t n_rows) {
+    const size_t cols = w->cols, wide = (cols + 15) & ~(size_t)15;
+    float *rows = (float *)scratch;
+    for (size_t r = 0; r < n; r += LODE_WIDEN_ROWS) {
+        const size_t m = n - r < LODE_WIDEN_ROWS ? n - r : LODE_WIDEN_ROWS;
+        for (size_t i = 0; i < m; i++)
+            c->kern.dequant[w->type](rows + i * wide, data + (r + i) * row_size, cols);
+        c->kern.mul_f32(y + r, ldy, rows, wide * sizeof(float), m, x->data, x->stride, n_rows,
+                        cols);
+    }
+}
+
+static void run_panel(void *arg, uint32_t task, uint32_t worker) {
+    const struct job *j = arg;
+    const struct lode_part *part = j->in->parts;
+    uint32_t panels;
+    while (task >= (panels = (part->w->rows + j->panel - 1) / j->panel)) {
+        task -= panels;
+        part++;
+    }
+    const struct lode_operand *w = part->w;
+    const struct lode_value *x = &j->in->in[0];
+    const uint32_t first = task * j->panel;
+    const uint32_t n = w->rows - first < j->panel ? w->rows - first : j->panel;
+    size_t row_size = 0;
+    lode_dtype_row_size(w->type, w->cols, &row_size);
+    const char *data = (const char *)part->w_data + first * row_size;
+    float *y = (float *)part->out.data + first;
+    const size_t ldy = part->out.stride / sizeof(float);
+    if (widened(j->cpu, w->type))
+        mul_widened(j->cpu, lode_cpu_scratch(j->cpu, worker), y, ldy, w, data, row_size, n, x,
+                    j->n_rows);
+    else
+        j->cpu->kern.mul[w->type](y, ldy, data, row_size, n, x->data, x->stride, j->n_rows,
+                                  w->cols);
+    if (part->bias_data)
+        for (uint32_t r = 0; r < j->n_rows; r++)
+            j->cpu->kern.add(y + r * ldy, y + r * ldy, (const float *)part->bias_data + first, n);
+}
+
+void lode_cpu_linear(struct lode_backend *b, const struct lode_instr *in,
+                     const struct lode_step *step) {
+    struct lode_cpu *c = lode_cpu(b);
+    uint32_t total = 0;
+    for (uint32_t i = 0; i < in->n_parts; i++)
+        total += in->parts[i].w->rows;
+    /* Panels large enough that taking one costs nothing beside it, small enough that threads
+     * finish together.  Multiples of 16 keep the kernels' row tiles whole. */
+    uint32_t panel = (total / (c->threads * 8) + 15) & ~15u;
+    panel = panel < 16 ? 16 : panel > 256 ? 256 : panel;
+    struct job j = {c, in, lode_value_rows(&in->in[0], step), panel};
+    size_t n = 0;
+    for (uint32_t i = 0; i < in->n_parts; i++)
+        n += (in->parts[i].w->rows + panel - 1) / panel;
+    if (j.n_rows > 0)
+        lode_cpu_for(c, run_panel, &j, n, (size_t)total * in->in[0].width);
+}

@@ -1,0 +1,209 @@
+/* rows.c - ops that treat every row by itself: norms, sums, activations, rotations. */
+#include "backend/cpu/cpu.h"
+
+#include "base/dmath.h"
+
+#include <string.h>
+
+struct row_task {
+    const struct lode_cpu *cpu;
+    const struct lode_instr *in;
+    const struct lode_step *step;
+    const struct lode_value *out;
+    uint32_t n_rows, rows_per_task;
+    void (*row)(const struct row_task *t, uint32_t row, char *y, const char *a, const char *b);
+};
+
+static char *row_of(const struct lode_value *v, uint32_t r) {
+    return v->data ? v->data + r * v->stride : NULL;
+}
+
+static void run_rows(void *arg, uint32_t task, uint32_t worker) {
+    const struct row_task *t = arg;
+    (void)worker;
+    const uint32_t first = task * t->rows_per_task;
+    const uint32_t last =
+        first + t->rows_per_task < t->n_rows ? first + t->rows_per_task : t->n_rows;
+    for (uint32_t r = first; r < last; r++)
+        t->row(t, r, row_of(t->out, r), row_of(&t->in->in[0], r), row_of(&t->in->in[1], r));
+}
+
+static void for_rows(struct lode_backend *b, const struct lode_instr *in,
+                     const struct lode_step *step,
+                     void (*row)(const struct row_task *t, uint32_t row, char *y, const char *a,
+                                 const char *b)) {
+    struct lode_cpu *c = lode_cpu(b);
+    struct row_task t = {c, in, step, &in->parts[0].out, 0, 1, row};
+    t.n_rows = lode_value_rows(t.out->data ? t.out : &in->in[0], step);
+    t.rows_per_task = t.n_rows > 4 * c->threads ? t.n_rows / (4 * c->threads) : 1;
+    const size_t n = (t.n_rows + t.rows_per_task - 1) / t.rows_per_task;
+    const uint32_t width = t.out->width > in->in[0].width ? t.out->width : in->in[0].width;
+    lode_cpu_for(c, run_rows, &t, n, (size_t)t.n_rows * width);
+}
+
+static void embed_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)a;
+    (void)b;
+    const struct lode_part *part = &t->in->parts[0];
+    const struct lode_operand *w = part->w;
+    size_t row_size = 0;
+    lode_dtype_row_size(w->type, w->cols, &row_size);
+    const char *src = (const char *)part->w_data + (size_t)t->step->tokens[r] * row_size;
+    t->cpu->kern.dequant[w->type]((float *)y, src, w->cols);
+    if (t->in->p.embed.scale != 1.0f)
+        t->cpu->kern.scale((float *)y, (float *)y, t->in->p.embed.scale, w->cols);
+}
+void lode_cpu_embed(struct lode_backend *b, const struct lode_instr *in,
+                    const struct lode_step *step) {
+    for_rows(b, in, step, embed_row);
+}
+
+static void norm_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    (void)b;
+    const uint32_t group = t->in->p.rms_norm.group;
+    for (uint32_t i = 0; i < t->out->width; i += group)
+        t->cpu->kern.rms_norm((float *)y + i, (const float *)a + i, t->in->parts[0].w_data, group,
+                              t->in->p.rms_norm.eps);
+}
+void lode_cpu_rms_norm(struct lode_backend *b, const struct lode_instr *in,
+                       const struct lode_step *step) {
+    for_rows(b, in, step, norm_row);
+}
+
+static void quant_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    (void)b;
+    const struct lode_kern *k = &t->cpu->kern;
+    (t->out->type == LODE_A32 ? k->quant_a32 : k->quant_a256)(y, (const float *)a, t->out->width);
+}
+void lode_cpu_quant(struct lode_backend *b, const struct lode_instr *in,
+                    const struct lode_step *step) {
+    for_rows(b, in, step, quant_row);
+}
+
+static void add_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    const struct lode_kern *k = &t->cpu->kern;
+    const size_t n = t->out->width;
+    if (t->in->p.add.scale == 1.0f) {
+        k->add((float *)y, (const float *)a, (const float *)b, n);
+        return;
+    }
+    if (y != a)
+        memmove(y, a, n * sizeof(float));
+    k->axpy((float *)y, (const float *)b, t->in->p.add.scale, n);
+}
+void lode_cpu_add(struct lode_backend *b, const struct lode_instr *in,
+                  const struct lode_step *step) {
+    for_rows(b, in, step, add_row);
+}
+
+static void glu_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    const struct lode_kern *k = &t->cpu->kern;
+    (t->in->p.glu.act == LODE_GLU_SILU ? k->silu_mul : k->gelu_mul)(
+        (float *)y, (const float *)a, (const float *)b, t->out->width);
+}
+void lode_cpu_glu(struct lode_backend *b, const struct lode_instr *in,
+                  const struct lode_step *step) {
+    for_rows(b, in, step, glu_row);
+}
+
+static void scale_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    (void)b;
+    t->cpu->kern.scale((float *)y, (const float *)a, t->in->p.scale.scale, t->out->width);
+}
+void lode_cpu_scale(struct lode_backend *b, const struct lode_instr *in,
+                    const struct lode_step *step) {
+    for_rows(b, in, step, scale_row);
+}
+
+static void cap_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    (void)b;
+    t->cpu->kern.softcap((float *)y, (const float *)a, t->in->p.softcap.cap, t->out->width);
+}
+void lode_cpu_softcap(struct lode_backend *b, const struct lode_instr *in,
+                      const struct lode_step *step) {
+    for_rows(b, in, step, cap_row);
+}
+
+void lode_cpu_pick(struct lode_backend *b, const struct lode_instr *in,
+                   const struct lode_step *step) {
+    (void)b;
+    const struct lode_value *out = &in->parts[0].out;
+    for (uint32_t i = 0; i < step->n_out; i++) /* ascending: a row never moves over a later one */
+        memmove(out->data + i * out->stride, in->in[0].data + step->out_rows[i] * in->in[0].stride,
+                out->width * sizeof(float));
+}
+
+void lode_cpu_trace(struct lode_backend *b, const struct lode_instr *in,
+                    const struct lode_step *step) {
+    (void)b;
+    if (step->trace)
+        step->trace(step->trace_user, in->p.trace.layer, step, (const float *)in->in[0].data,
+                    in->in[0].stride, in->in[0].rows == LODE_ROWS_OUT);
+}
+
+static const struct lode_segment *segment_of(const struct lode_step *step, uint32_t row) {
+    const struct lode_segment *s = step->segments;
+    while (row >= s->first_row + s->n_rows)
+        s++;
+    return s;
+}
+
+/* cos and sin of every pair at the row's position: (n_pairs, 2). */
+static void table_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)a;
+    (void)b;
+    const struct lode_segment *s = segment_of(t->step, r);
+    const struct lode_rope *rope = &s->ropes[t->in->p.rope_table.spec];
+    const double pos = s->pos + (r - s->first_row);
+    float *cs = (float *)y;
+    for (uint32_t i = 0; i < rope->n_pairs; i++) {
+        double sn, cn;
+        lode_sincos(pos * rope->freq[i], &sn, &cn);
+        cs[2 * i] = (float)(cn * rope->scale);
+        cs[2 * i + 1] = (float)(sn * rope->scale);
+    }
+}
+void lode_cpu_rope_table(struct lode_backend *b, const struct lode_instr *in,
+                         const struct lode_step *step) {
+    for_rows(b, in, step, table_row);
+}
+
+static void rope_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    const struct lode_kern *k = &t->cpu->kern;
+    if (y != a)
+        memcpy(y, a, t->out->width * sizeof(float));
+    (t->in->p.rope.pairs ? k->rope_pair : k->rope_half)((float *)y, t->in->p.rope.head_dim,
+                                                       t->in->p.rope.n_heads, (const float *)b,
+                                                       t->in->p.rope.n_pairs);
+}
+void lode_cpu_rope(struct lode_backend *b, const struct lode_instr *in,
+                   const struct lode_step *step) {
+    for_rows(b, in, step, rope_row);
+}
+
+static void put_row(const struct row_task *t, uint32_t r, char *y, const char *k, const char *v) {
+    (void)y;
+    const struct lode_segment *s = segment_of(t->step, r);
+    const uint32_t layer = t->in->p.kv_put.layer, pos = s->pos + (r - s->first_row);
+    const struct lode_kv_layer *l = lode_kv_layer(s->kv, layer);
+    size_t stride;
+    for (uint32_t h = 0; h < l->n_heads; h++) {
+        char *at = lode_kv_k(s->kv, layer, h, pos / LODE_KV_PAGE, &stride);
+        t->cpu->kern.kv_put[l->type_k](at + pos % LODE_KV_PAGE * stride,
+                                       (const float *)k + h * l->head_dim, l->head_dim);
+        at = lode_kv_v(s->kv, layer, h, pos / LODE_KV_PAGE, &stride);
+        t->cpu->kern.kv_put[l->type_v](at + pos % LODE_KV_PAGE * stride,
+                                       (const float *)v + h * l->head_dim_v, l->head_dim_v);
+    }
+}
+void lode_cpu_kv_put(struct lode_backend *b, const struct lode_instr *in,
+                     const struct lode_step *step) {
+    for_rows(b, in, step, put_row);
+}

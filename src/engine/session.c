@@ -1,0 +1,348 @@
+#include "lode/session.h"
+
+#include "base/alloc.h"
+#include "engine/workers.h"
+#include "kern/kern.h"
+
+enum { DEFAULT_BATCH = 512, MAX_BATCH = 1 << 16 };
+
+struct lode_session {
+    struct lode_model *model;     /* borrowed */
+    struct lode_workers *workers; /* shared */
+    struct lode_kv *kv;
+    struct lode_rope ropes[LODE_MAX_ROPES];
+    uint32_t ctx, length;
+    int32_t *tokens; /* owned; (ctx) */
+    float *logits;   /* owned; (n_vocab) */
+    bool has_logits;
+    uint64_t kv_size;
+    struct lode_session_opts opts;
+};
+
+static int kv_format(const char *flag, const char *name, enum lode_dtype *out,
+                     struct lode_error *err) {
+    *out = LODE_F16;
+    if (!name)
+        return 0;
+#define MATCH(suffix, dtype, text)                                                                 \
+    if (strcmp(name, text) == 0) {                                                                 \
+        *out = LODE_##dtype;                                                                       \
+        return 0;                                                                                  \
+    }
+    LODE_KV_LIST(MATCH)
+#undef MATCH
+#define TEXT(suffix, dtype, text) " " text
+    return lode_fail(err, LODE_ERR_ARG, flag, "'%.40s' is no KV format:" LODE_KV_LIST(TEXT), name);
+#undef TEXT
+}
+
+static int create_kv(struct lode_session *s, struct lode_error *err) {
+    enum lode_dtype k, v;
+    LODE_TRY(kv_format("-ctk", s->opts.ctk, &k, err));
+    LODE_TRY(kv_format("-ctv", s->opts.ctv, &v, err));
+    const uint32_t n = s->model->hp.n_layers;
+    struct lode_kv_layer *layers = LODE_NEW_ARRAY(struct lode_kv_layer, n);
+    if (!layers)
+        return lode_fail_nomem(err, "KV cache");
+    memcpy(layers, s->model->kv, n * sizeof *layers);
+    for (uint32_t l = 0; l < n; l++) {
+        layers[l].type_k = k;
+        layers[l].type_v = v;
+    }
+    int rc = lode_kv_size(layers, n, s->ctx, s->workers->batch, &s->kv_size, err);
+    if (rc == 0)
+        rc = lode_kv_create(&s->kv, layers, n, s->ctx, s->workers->batch, err);
+    lode_free(layers);
+    return rc;
+}
+
+static int create_ropes(struct lode_session *s, struct lode_error *err) {
+    const struct lode_hparams *hp = &s->model->hp;
+    for (uint32_t i = 0; i < hp->n_ropes; i++) {
+        s->ropes[i].freq = LODE_NEW_ARRAY(double, hp->ropes[i].n_pairs);
+        if (!s->ropes[i].freq)
+            return lode_fail_nomem(err, "rotary table");
+        lode_rope_fill(&s->ropes[i], &hp->ropes[i], s->ctx);
+    }
+    return 0;
+}
+
+static int create_rest(struct lode_session *s, struct lode_error *err) {
+    uint32_t batch = s->opts.batch ? s->opts.batch : DEFAULT_BATCH;
+    batch = batch < s->ctx ? batch : s->ctx;
+    if (s->opts.with) {
+        if (s->opts.with->model != s->model)
+            return lode_fail(err, LODE_ERR_ARG, "with", "the session is of another model");
+        s->workers = lode_workers_share(s->opts.with->workers);
+    } else {
+        LODE_TRY(lode_workers_create(&s->workers, s->model, batch, s->opts.threads, err));
+    }
+    s->tokens = LODE_NEW_ARRAY(int32_t, s->ctx);
+    s->logits = LODE_NEW_ARRAY(float, s->model->hp.n_vocab);
+    if (!s->tokens || !s->logits)
+        return lode_fail_nomem(err, "session");
+    LODE_TRY(create_ropes(s, err));
+    return create_kv(s, err);
+}
+
+int lode_session_create(struct lode_session **out, struct lode_model *m,
+                        const struct lode_session_opts *opts, struct lode_error *err) {
+    *out = NULL;
+    if (!m->store)
+        return lode_fail(err, LODE_ERR_ARG, m->info.path, "only the vocabulary was loaded");
+    if (opts && opts->batch > MAX_BATCH)
+        return lode_fail(err, LODE_ERR_ARG, "-b", "%u; 1 to %d expected", opts->batch, MAX_BATCH);
+    struct lode_session *s = LODE_NEW(struct lode_session);
+    if (!s)
+        return lode_fail_nomem(err, "session");
+    if (opts)
+        s->opts = *opts;
+    s->model = m;
+    s->ctx = s->opts.ctx ? s->opts.ctx : m->hp.ctx_train;
+    const int rc = create_rest(s, err);
+    if (rc < 0)
+        lode_session_free(s);
+    else
+        *out = s;
+    return rc;
+}
+
+void lode_session_free(struct lode_session *s) {
+    if (!s)
+        return;
+    lode_workers_release(s->workers);
+    lode_kv_free(s->kv);
+    for (uint32_t i = 0; i < LODE_MAX_ROPES; i++)
+        lode_free(s->ropes[i].freq);
+    lode_free(s->tokens);
+    lode_free(s->logits);
+    lode_free(s);
+}
+
+/* ---- steps ---- */
+
+enum want { WANT_NONE, WANT_LAST, WANT_ALL };
+
+struct running { /* one step, as its callbacks see it */
+    const struct lode_feed *feeds;
+    size_t n_feeds;
+    const struct lode_step *step;
+    enum want want;
+    lode_logits_fn *fn;
+    void *user;
+};
+
+static const struct lode_feed *feed_of(const struct running *r, uint32_t row, uint32_t *pos) {
+    size_t i = 0;
+    const struct lode_segment *s = r->step->segments;
+    while (row >= s[i].first_row + s[i].n_rows)
+        i++;
+    *pos = s[i].pos + (row - s[i].first_row);
+    return &r->feeds[i];
+}
+
+static int deliver(void *user, uint32_t i, const float *logits) {
+    const struct running *r = user;
+    uint32_t pos;
+    const struct lode_feed *feed = feed_of(r, r->step->out_rows[i], &pos);
+    struct lode_session *s = feed->session;
+    if (pos == s->length + feed->n - 1) { /* the last row */
+        memcpy(s->logits, logits, s->model->hp.n_vocab * sizeof *logits);
+        s->has_logits = true;
+    }
+    return r->fn ? r->fn(r->user, pos, logits) : 0;
+}
+
+static void trace(void *user, uint32_t layer, const struct lode_step *step, const float *x,
+                  size_t stride, bool out_rows_only) {
+    const struct running *r = user;
+    const uint32_t n = out_rows_only ? step->n_out : step->n_rows;
+    lode_alloc_forbid(false); /* the caller's function may do as it likes */
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t pos;
+        const struct lode_session *s =
+            feed_of(r, out_rows_only ? step->out_rows[i] : i, &pos)->session;
+        if (s->opts.trace)
+            s->opts.trace(s->opts.trace_user, layer, pos,
+                          (const float *)((const char *)x + i * stride), s->model->hp.d_model);
+    }
+    lode_alloc_forbid(true);
+}
+
+/* All feeds share their workers and fit its batch; their sessions can resume where they are. */
+static int run_step(const struct lode_feed *feeds, size_t n_feeds, enum want want,
+                    lode_logits_fn *fn, void *user, struct lode_error *err) {
+    struct lode_workers *w = feeds[0].session->workers;
+    struct lode_step step = {.segments = w->segments, .tokens = w->tokens, .out_rows = w->out_rows};
+    for (size_t i = 0; i < n_feeds; i++) {
+        struct lode_session *s = feeds[i].session;
+        const uint32_t n = (uint32_t)feeds[i].n;
+        w->segments[step.n_segments++] =
+            (struct lode_segment){s->kv, s->ropes, step.n_rows, n, s->length};
+        lode_kv_extend(s->kv, s->length, n);
+        memcpy(w->tokens + step.n_rows, feeds[i].tokens, n * sizeof *w->tokens);
+        if (want == WANT_ALL)
+            for (uint32_t k = 0; k < n; k++)
+                w->out_rows[step.n_out++] = step.n_rows + k;
+        else if (want == WANT_LAST)
+            w->out_rows[step.n_out++] = step.n_rows + n - 1;
+        step.n_rows += n;
+        s->has_logits = false;
+        if (s->opts.trace)
+            step.trace = trace;
+    }
+    struct running r = {feeds, n_feeds, &step, want, fn, user};
+    step.trace_user = &r;
+    const struct lode_session_opts *o = &feeds[0].session->opts;
+    const int rc = lode_workers_run(w, &step, deliver, &r, o->cancel, o->cancel_user, err);
+    for (size_t i = 0; i < n_feeds; i++) {
+        struct lode_session *s = feeds[i].session;
+        if (rc < 0) {
+            lode_kv_truncate(s->kv, s->length);
+            s->has_logits = false;
+            continue;
+        }
+        if (s->tokens + s->length != feeds[i].tokens)
+            memcpy(s->tokens + s->length, feeds[i].tokens, feeds[i].n * sizeof *s->tokens);
+        s->length += (uint32_t)feeds[i].n;
+    }
+    return rc;
+}
+
+/* Where sliding windows have forgotten what is needed to go on from here (after a rewind or a
+ * failed step), the tokens so far are evaluated again. */
+static int make_resumable(struct lode_session *s, struct lode_error *err) {
+    if (lode_kv_can_resume(s->kv, s->length))
+        return 0;
+    const uint32_t n = s->length;
+    lode_kv_truncate(s->kv, 0);
+    s->length = 0;
+    int rc = 0;
+    while (rc == 0 && s->length < n) {
+        const uint32_t left = n - s->length;
+        const struct lode_feed f = {s, s->tokens + s->length,
+                                    left < s->workers->batch ? left : s->workers->batch};
+        rc = run_step(&f, 1, WANT_NONE, NULL, NULL, err);
+    }
+    s->length = n; /* after a failure: still the timeline, to be tried again */
+    return rc;
+}
+
+static int check_feed(const struct lode_session *s, const int32_t *tokens, size_t n,
+                      struct lode_error *err) {
+    if (n == 0)
+        return lode_fail(err, LODE_ERR_ARG, "tokens", "none given");
+    if (n > s->ctx - s->length)
+        return lode_fail(err, LODE_ERR_LIMIT, "context",
+                         "%zu tokens do not fit: the context is %u and %u are used; give a larger "
+                         "one with -c (the model was trained for %u) or a shorter prompt",
+                         n, s->ctx, s->length, s->model->hp.ctx_train);
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= s->model->hp.n_vocab)
+            return lode_fail(err, LODE_ERR_ARG, "tokens",
+                             "number %zu is %d; the vocabulary has 0 to %u", i, tokens[i],
+                             s->model->hp.n_vocab - 1);
+    return 0;
+}
+
+static int eval(struct lode_session *s, const int32_t *tokens, size_t n, lode_logits_fn *fn,
+                void *user, struct lode_error *err) {
+    LODE_TRY(check_feed(s, tokens, n, err));
+    LODE_TRY(make_resumable(s, err));
+    const uint32_t start = s->length;
+    for (size_t i = 0; i < n;) {
+        const size_t part = n - i < s->workers->batch ? n - i : s->workers->batch;
+        const struct lode_feed f = {s, tokens + i, part};
+        const enum want want = fn ? WANT_ALL : i + part == n ? WANT_LAST : WANT_NONE;
+        const int rc = run_step(&f, 1, want, fn, user, err);
+        if (rc < 0) {
+            lode_session_truncate(s, start, NULL);
+            return rc;
+        }
+        i += part;
+    }
+    return 0;
+}
+
+int lode_session_eval(struct lode_session *s, const int32_t *tokens, size_t n,
+                      struct lode_error *err) {
+    return eval(s, tokens, n, NULL, NULL, err);
+}
+
+int lode_session_eval_each(struct lode_session *s, const int32_t *tokens, size_t n,
+                           lode_logits_fn *fn, void *user, struct lode_error *err) {
+    return eval(s, tokens, n, fn, user, err);
+}
+
+int lode_session_step(const struct lode_feed *feeds, size_t n_feeds, struct lode_error *err) {
+    size_t total = 0;
+    for (size_t i = 0; i < n_feeds; i++) {
+        struct lode_session *s = feeds[i].session;
+        LODE_TRY(check_feed(s, feeds[i].tokens, feeds[i].n, err));
+        if (s->workers != feeds[0].session->workers)
+            return lode_fail(err, LODE_ERR_ARG, "feeds",
+                             "sessions of one step must share workers (lode_session_opts.with)");
+        for (size_t j = 0; j < i; j++)
+            if (feeds[j].session == s)
+                return lode_fail(err, LODE_ERR_ARG, "feeds", "a session is fed twice");
+        total += feeds[i].n;
+    }
+    if (total == 0)
+        return 0;
+    if (total > feeds[0].session->workers->batch)
+        return lode_fail(err, LODE_ERR_LIMIT, "-b", "%zu tokens in one step; at most %u", total,
+                         feeds[0].session->workers->batch);
+    for (size_t i = 0; i < n_feeds; i++)
+        LODE_TRY(make_resumable(feeds[i].session, err));
+    return run_step(feeds, n_feeds, WANT_LAST, NULL, NULL, err);
+}
+
+int lode_session_truncate(struct lode_session *s, size_t n, struct lode_error *err) {
+    if (n > s->length)
+        return lode_fail(err, LODE_ERR_ARG, "truncate", "to %zu tokens; there are %u", n,
+                         s->length);
+    lode_kv_truncate(s->kv, (uint32_t)n);
+    s->length = (uint32_t)n;
+    s->has_logits = false;
+    return 0;
+}
+
+int lode_session_sync(struct lode_session *s, const int32_t *tokens, size_t n, size_t *reused,
+                      struct lode_error *err) {
+    size_t same = 0;
+    while (same < n && same < s->length && s->tokens[same] == tokens[same])
+        same++;
+    if (n > 0 && same == n)
+        same--; /* logits exist after an evaluated token only */
+    if (reused)
+        *reused = same;
+    if (n > s->ctx) /* before anything is forgotten */
+        return lode_fail(err, LODE_ERR_LIMIT, "context",
+                         "%zu tokens do not fit the context of %u; give a larger one with -c (the "
+                         "model was trained for %u) or a shorter prompt",
+                         n, s->ctx, s->model->hp.ctx_train);
+    LODE_TRY(lode_session_truncate(s, same, err));
+    return n ? lode_session_eval(s, tokens + same, n - same, err) : 0;
+}
+
+/* ---- looking ---- */
+
+const float *lode_session_logits(const struct lode_session *s) {
+    return s->has_logits ? s->logits : NULL;
+}
+size_t lode_session_length(const struct lode_session *s) { return s->length; }
+const int32_t *lode_session_tokens(const struct lode_session *s) { return s->tokens; }
+uint32_t lode_session_ctx(const struct lode_session *s) { return s->ctx; }
+uint32_t lode_session_threads(const struct lode_session *s) {
+    return lode_cpu_threads(s->workers->backend);
+}
+
+struct lode_session_memory lode_session_memory(const struct lode_session *s) {
+    return (struct lode_session_memory){
+        .weights = s->model->info.size,
+        .kv = s->kv_size,
+        .work = s->workers->work_size + s->ctx * sizeof(int32_t) +
+                s->model->hp.n_vocab * sizeof(float),
+        .repacked = s->model->store->resident,
+    };
+}

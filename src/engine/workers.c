@@ -1,0 +1,95 @@
+#include "engine/workers.h"
+
+#include "base/alloc.h"
+
+static uint32_t head_rows(uint32_t batch) { return batch < LODE_HEAD_ROWS ? batch : LODE_HEAD_ROWS; }
+
+static struct lode_cpu_opts cpu_opts(const struct lode_model *m, uint32_t batch, uint32_t threads) {
+    const uint32_t a = m->body.max_cols, b = m->head.max_cols;
+    return (struct lode_cpu_opts){.isa = m->opts.isa,
+                                  .threads = threads,
+                                  .float_act = m->opts.float_act,
+                                  .max_cols = a > b ? a : b,
+                                  .max_rows = batch,
+                                  .max_heads = m->body.max_heads,
+                                  .max_head_dim = m->body.max_head_dim};
+}
+
+uint64_t lode_workers_size(const struct lode_model *m, uint32_t batch, uint32_t threads) {
+    const struct lode_cpu_opts o = cpu_opts(m, batch, threads);
+    return lode_plan_buffer_size(&m->body, batch, batch) +
+           lode_plan_buffer_size(&m->head, 1, head_rows(batch)) + lode_cpu_work_size(&o);
+}
+
+int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_t batch,
+                        uint32_t threads, struct lode_error *err) {
+    *out = NULL;
+    struct lode_workers *w = LODE_NEW(struct lode_workers);
+    if (!w)
+        return lode_fail_nomem(err, "workers");
+    *w = (struct lode_workers){.refs = 1, .model = m, .batch = batch};
+    w->work_size = lode_workers_size(m, batch, threads);
+    w->tokens = LODE_NEW_ARRAY(int32_t, batch);
+    w->out_rows = LODE_NEW_ARRAY(uint32_t, batch);
+    w->segments = LODE_NEW_ARRAY(struct lode_segment, batch);
+    const struct lode_cpu_opts o = cpu_opts(m, batch, threads);
+    int rc = w->tokens && w->out_rows && w->segments ? 0 : lode_fail_nomem(err, "workers");
+    if (rc == 0)
+        rc = lode_cpu_create(&w->backend, &o, err);
+    if (rc == 0)
+        rc = lode_exec_create(&w->body, &m->body, w->backend, m->store, batch, batch, err);
+    if (rc == 0)
+        rc = lode_exec_create(&w->head, &m->head, w->backend, m->store, 1, head_rows(batch), err);
+    if (rc < 0)
+        lode_workers_release(w);
+    else
+        *out = w;
+    return rc;
+}
+
+struct lode_workers *lode_workers_share(struct lode_workers *w) {
+    w->refs++;
+    return w;
+}
+
+void lode_workers_release(struct lode_workers *w) {
+    if (!w || --w->refs > 0)
+        return;
+    lode_exec_free(w->body);
+    lode_exec_free(w->head);
+    if (w->backend)
+        w->backend->ops->free(w->backend);
+    lode_free(w->tokens);
+    lode_free(w->out_rows);
+    lode_free(w->segments);
+    lode_free(w);
+}
+
+static int run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)(void *user),
+               void *cancel_user, struct lode_error *err) {
+    lode_alloc_forbid(true);
+    const int rc = lode_exec_run(e, step, cancel, cancel_user, err);
+    lode_alloc_forbid(false);
+    return rc;
+}
+
+int lode_workers_run(struct lode_workers *w, const struct lode_step *step, lode_row_fn *row,
+                     void *user, bool (*cancel)(void *user), void *cancel_user,
+                     struct lode_error *err) {
+    LODE_TRY(run(w->body, step, cancel, cancel_user, err));
+    const struct lode_value *final = lode_exec_result(w->body);
+    const struct lode_value *in = lode_exec_input(w->head), *logits = lode_exec_result(w->head);
+    const uint32_t most = head_rows(w->batch);
+    for (uint32_t i = 0; i < step->n_out; i += most) {
+        const uint32_t n = step->n_out - i < most ? step->n_out - i : most;
+        for (uint32_t r = 0; r < n; r++)
+            memcpy(in->data + r * in->stride, final->data + (i + r) * final->stride,
+                   final->width * sizeof(float));
+        const struct lode_step part = {.n_out = n};
+        LODE_TRY(run(w->head, &part, cancel, cancel_user, err));
+        for (uint32_t r = 0; r < n; r++)
+            if (row(user, i + r, (const float *)(logits->data + r * logits->stride)))
+                return lode_fail(err, LODE_ERR_CANCELLED, "", "stopped by the caller");
+    }
+    return 0;
+}

@@ -1,0 +1,43 @@
+/* workers.h - the threads and work buffers that steps run on.
+ *
+ * Sessions that share workers can be fed in one step.  Reference-counted; one thread at a time.
+ */
+#ifndef LODE_ENGINE_WORKERS_H
+#define LODE_ENGINE_WORKERS_H
+
+#include "model/model.h"
+#include "runtime/exec.h"
+
+/* Rows that the head turns into logits at once: bounds the memory of n_vocab numbers a row, and
+ * is enough for the product to read its weights once for all of a small batch. */
+enum { LODE_HEAD_ROWS = 8 };
+
+struct lode_workers {
+    uint32_t refs;
+    struct lode_model *model; /* borrowed */
+    struct lode_backend *backend;
+    struct lode_exec *body, *head;
+    uint32_t batch;                /* most rows of a step */
+    int32_t *tokens;               /* owned; (batch), as the next two */
+    uint32_t *out_rows;            /* (batch) */
+    struct lode_segment *segments; /* (batch) */
+    uint64_t work_size;            /* bytes of buffers */
+};
+
+int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_t batch,
+                        uint32_t threads, struct lode_error *err);
+struct lode_workers *lode_workers_share(struct lode_workers *w);
+void lode_workers_release(struct lode_workers *w);
+
+/* Bytes that create would allocate. */
+uint64_t lode_workers_size(const struct lode_model *m, uint32_t batch, uint32_t threads);
+
+/* One row of logits, (n_vocab): out row i of the step.  Non-zero stops. */
+typedef int lode_row_fn(void *user, uint32_t i, const float *logits);
+
+/* Runs the body over a step whose arrays are the workers' own, then the head over its out rows. */
+int lode_workers_run(struct lode_workers *w, const struct lode_step *step, lode_row_fn *row,
+                     void *user, bool (*cancel)(void *user), void *cancel_user,
+                     struct lode_error *err);
+
+#endif

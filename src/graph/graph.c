@@ -1,0 +1,260 @@
+#include "graph/graph.h"
+
+#include "base/alloc.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+const struct lode_op_info lode_ops[LODE_OP_COUNT] = {
+#define ROW(name, inputs, weights, gradient) [LODE_OP_##name] = {#name, gradient, inputs, weights},
+    LODE_OP_LIST(ROW)
+#undef ROW
+};
+
+void lode_graph_free(struct lode_graph *g) {
+    lode_arena_free(&g->arena);
+    lode_free(g->nodes);
+    *g = (struct lode_graph){0};
+}
+
+int lode_graph_error(const struct lode_graph *g, struct lode_error *err) {
+    if (g->error.code && err)
+        *err = g->error;
+    return g->error.code;
+}
+
+struct lode_node *lode_graph_fail(struct lode_graph *g, int code, const char *where,
+                                  const char *fmt, ...) {
+    if (g->error.code)
+        return NULL;
+    char text[sizeof g->error.text];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    lode_fail(&g->error, code, where, "%s", text);
+    return NULL;
+}
+
+/* A new node after its inputs; NULL when an error stands or an input is missing. */
+static struct lode_node *append(struct lode_graph *g, enum lode_op op, struct lode_node *a,
+                                struct lode_node *b, uint32_t width) {
+    const int needed = lode_ops[op].n_inputs;
+    if (g->error.code)
+        return NULL;
+    if ((needed > 0 && !a) || (needed > 1 && !b))
+        return lode_graph_fail(g, LODE_ERR_INTERNAL, lode_ops[op].name, "an input is missing");
+    if (g->n_nodes == g->cap) {
+        const uint32_t cap = g->cap ? 2 * g->cap : 256;
+        struct lode_node **nodes = lode_realloc(g->nodes, cap, sizeof *nodes);
+        if (!nodes)
+            return lode_graph_fail(g, LODE_ERR_NOMEM, "", "out of memory (graph)");
+        g->nodes = nodes;
+        g->cap = cap;
+    }
+    struct lode_node *n = LODE_ARENA_NEW(&g->arena, struct lode_node);
+    if (!n)
+        return lode_graph_fail(g, LODE_ERR_NOMEM, "", "out of memory (graph)");
+    *n = (struct lode_node){.op = op, .id = g->n_nodes, .in = {a, b}, .width = width,
+                            .type = LODE_F32, .rows = a ? a->rows : LODE_ROWS_ALL};
+    g->nodes[g->n_nodes++] = n;
+    return n;
+}
+
+static struct lode_node *bad_shape(struct lode_graph *g, enum lode_op op, uint32_t have,
+                                   uint32_t want) {
+    return lode_graph_fail(g, LODE_ERR_FORMAT, lode_ops[op].name, "width %u where %u is needed",
+                           have, want);
+}
+
+struct lode_node *lode_g_input(struct lode_graph *g, uint32_t width, enum lode_rows rows) {
+    struct lode_node *n = append(g, LODE_OP_INPUT, NULL, NULL, width);
+    if (n)
+        n->rows = rows;
+    return n;
+}
+
+struct lode_node *lode_g_embed(struct lode_graph *g, const struct lode_operand *w, float scale) {
+    struct lode_node *n = w ? append(g, LODE_OP_EMBED, NULL, NULL, w->cols) : NULL;
+    if (n) {
+        n->w[0] = w;
+        n->p.embed.scale = scale;
+    }
+    return n;
+}
+
+struct lode_node *lode_g_rms_norm(struct lode_graph *g, struct lode_node *x,
+                                  const struct lode_operand *w, float eps, uint32_t group) {
+    struct lode_node *n = append(g, LODE_OP_RMS_NORM, x, NULL, x ? x->width : 0);
+    if (!n)
+        return NULL;
+    n->p.rms_norm.eps = eps;
+    n->p.rms_norm.group = group ? group : x->width;
+    n->w[0] = w;
+    if (x->width % n->p.rms_norm.group)
+        return bad_shape(g, LODE_OP_RMS_NORM, x->width, n->p.rms_norm.group);
+    if (w && w->cols != n->p.rms_norm.group)
+        return bad_shape(g, LODE_OP_RMS_NORM, w->cols, n->p.rms_norm.group);
+    return n;
+}
+
+struct lode_node *lode_g_quant(struct lode_graph *g, struct lode_node *x, enum lode_dtype type) {
+    struct lode_node *n = append(g, LODE_OP_QUANT, x, NULL, x ? x->width : 0);
+    if (!n)
+        return NULL;
+    n->type = type;
+    if (x->width % lode_dtypes[type].block)
+        return bad_shape(g, LODE_OP_QUANT, x->width, lode_dtypes[type].block);
+    return n;
+}
+
+struct lode_node *lode_g_linear(struct lode_graph *g, struct lode_node *x,
+                                const struct lode_operand *w, const struct lode_operand *bias) {
+    struct lode_node *n = w ? append(g, LODE_OP_LINEAR, x, NULL, w->rows) : NULL;
+    if (!n)
+        return NULL;
+    n->w[0] = w;
+    n->w[1] = bias;
+    if (w->cols != x->width)
+        return bad_shape(g, LODE_OP_LINEAR, x->width, w->cols);
+    if (bias && bias->cols != w->rows)
+        return bad_shape(g, LODE_OP_LINEAR, bias->cols, w->rows);
+    return n;
+}
+
+struct lode_node *lode_g_rope_table(struct lode_graph *g, uint32_t spec, uint32_t n_pairs) {
+    struct lode_node *n = append(g, LODE_OP_ROPE_TABLE, NULL, NULL, 2 * n_pairs);
+    if (n) {
+        n->p.rope_table.spec = spec;
+        n->p.rope_table.n_pairs = n_pairs;
+    }
+    return n;
+}
+
+struct lode_node *lode_g_rope(struct lode_graph *g, struct lode_node *x, struct lode_node *table,
+                              uint32_t n_heads, bool pairs) {
+    struct lode_node *n = append(g, LODE_OP_ROPE, x, table, x ? x->width : 0);
+    if (!n)
+        return NULL;
+    n->p.rope.n_heads = n_heads;
+    n->p.rope.head_dim = x->width / n_heads;
+    n->p.rope.n_pairs = table->width / 2;
+    n->p.rope.pairs = pairs;
+    if (x->width % n_heads || table->width > n->p.rope.head_dim)
+        return bad_shape(g, LODE_OP_ROPE, n->p.rope.head_dim, table->width);
+    return n;
+}
+
+struct lode_node *lode_g_kv_put(struct lode_graph *g, struct lode_node *k, struct lode_node *v,
+                                uint32_t layer) {
+    struct lode_node *n = append(g, LODE_OP_KV_PUT, k, v, 0);
+    if (n)
+        n->p.kv_put.layer = layer;
+    return n;
+}
+
+struct lode_node *lode_g_attention(struct lode_graph *g, struct lode_node *q, struct lode_node *put,
+                                   const union lode_op_params *p) {
+    const uint32_t width = p->attention.n_heads * p->attention.head_dim_v;
+    struct lode_node *n = append(g, LODE_OP_ATTENTION, q, put, width);
+    if (!n)
+        return NULL;
+    n->p = *p;
+    if (q->width != p->attention.n_heads * p->attention.head_dim)
+        return bad_shape(g, LODE_OP_ATTENTION, q->width,
+                         p->attention.n_heads * p->attention.head_dim);
+    return n;
+}
+
+struct lode_node *lode_g_add(struct lode_graph *g, struct lode_node *a, struct lode_node *b,
+                             float scale) {
+    struct lode_node *n = append(g, LODE_OP_ADD, a, b, a ? a->width : 0);
+    if (!n)
+        return NULL;
+    n->p.add.scale = scale;
+    return a->width == b->width ? n : bad_shape(g, LODE_OP_ADD, b->width, a->width);
+}
+
+struct lode_node *lode_g_glu(struct lode_graph *g, struct lode_node *gate, struct lode_node *up,
+                             enum lode_glu act) {
+    struct lode_node *n = append(g, LODE_OP_GLU, gate, up, gate ? gate->width : 0);
+    if (!n)
+        return NULL;
+    n->p.glu.act = act;
+    return gate->width == up->width ? n : bad_shape(g, LODE_OP_GLU, up->width, gate->width);
+}
+
+struct lode_node *lode_g_scale(struct lode_graph *g, struct lode_node *x, float scale) {
+    struct lode_node *n = append(g, LODE_OP_SCALE, x, NULL, x ? x->width : 0);
+    if (n)
+        n->p.scale.scale = scale;
+    return n;
+}
+
+struct lode_node *lode_g_softcap(struct lode_graph *g, struct lode_node *x, float cap) {
+    struct lode_node *n = append(g, LODE_OP_SOFTCAP, x, NULL, x ? x->width : 0);
+    if (n)
+        n->p.softcap.cap = cap;
+    return n;
+}
+
+struct lode_node *lode_g_pick(struct lode_graph *g, struct lode_node *x) {
+    struct lode_node *n = append(g, LODE_OP_PICK, x, NULL, x ? x->width : 0);
+    if (n)
+        n->rows = LODE_ROWS_OUT;
+    return n;
+}
+
+struct lode_node *lode_g_slice(struct lode_graph *g, struct lode_node *x, uint32_t first,
+                               uint32_t width) {
+    struct lode_node *n = append(g, LODE_OP_SLICE, x, NULL, width);
+    if (!n)
+        return NULL;
+    n->p.slice.first = first;
+    return first + width <= x->width ? n : bad_shape(g, LODE_OP_SLICE, x->width, first + width);
+}
+
+struct lode_node *lode_g_trace(struct lode_graph *g, struct lode_node *x, uint32_t layer) {
+    struct lode_node *n = append(g, LODE_OP_TRACE, x, NULL, x ? x->width : 0);
+    if (n)
+        n->p.trace.layer = layer;
+    return n;
+}
+
+static uint64_t operand_bytes(const struct lode_operand *w) {
+    size_t row = 0;
+    if (!w || !lode_dtype_row_size(w->type, w->cols, &row))
+        return 0;
+    return (uint64_t)row * w->rows;
+}
+
+struct lode_cost lode_node_cost(const struct lode_node *n) {
+    struct lode_cost c = {0};
+    size_t row = 0;
+    lode_dtype_row_size(n->type, n->width, &row);
+    c.row_bytes = row;
+    for (int i = 0; i < 2; i++)
+        if (n->in[i] && lode_dtype_row_size(n->in[i]->type, n->in[i]->width, &row))
+            c.row_bytes += row;
+    switch (n->op) {
+    case LODE_OP_LINEAR:
+        c.weight_bytes = operand_bytes(n->w[0]) + operand_bytes(n->w[1]);
+        c.row_flops = 2ull * n->w[0]->rows * n->w[0]->cols;
+        break;
+    case LODE_OP_EMBED: /* one row of the table a token */
+        c.row_bytes += operand_bytes(n->w[0]) / (n->w[0]->rows ? n->w[0]->rows : 1);
+        break;
+    case LODE_OP_RMS_NORM:
+        c.weight_bytes = operand_bytes(n->w[0]);
+        c.row_flops = 4ull * n->width;
+        break;
+    case LODE_OP_ATTENTION: /* per position attended to; the caller knows how many */
+        c.row_flops = 2ull * n->p.attention.n_heads *
+                      (n->p.attention.head_dim + n->p.attention.head_dim_v);
+        break;
+    default:
+        c.row_flops = n->width;
+        break;
+    }
+    return c;
+}

@@ -1,0 +1,93 @@
+/* graph.h - what a model computes, as a list of ops in the order in which they can run.
+ *
+ * An architecture builds its graph once, when the model is loaded; the runtime compiles it to a
+ * plan.  Nodes and values are the same thing here: every op makes one value.  The number of rows
+ * is one of two symbols: one row a token of the step, or one row a token whose logits are wanted.
+ *
+ * Building never fails half-way: the first error (no memory, shapes that do not fit) is kept in
+ * the graph, the calls after it return NULL and do nothing, and lode_graph_error gives it.  That
+ * keeps architecture files free of error handling.  A NULL input means an earlier error.
+ *
+ *     x = lode_g_rms_norm(g, x, norm_w, eps, 0);
+ *     x = lode_g_add(g, residual, lode_g_linear(g, x, w, NULL), 1.0f);
+ */
+#ifndef LODE_GRAPH_GRAPH_H
+#define LODE_GRAPH_GRAPH_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "graph/op.h"
+#include "tensor/dtype.h"
+
+/* What a graph has to know of a weight: a matrix of `rows` outputs by `cols` inputs (a vector has
+ * one row).  `id` is the owner's name for it. */
+struct lode_operand {
+    uint32_t id;
+    enum lode_dtype type;
+    uint32_t rows, cols;
+};
+
+enum lode_rows {
+    LODE_ROWS_ALL, /* every token of the step */
+    LODE_ROWS_OUT, /* every token whose logits are wanted */
+};
+
+struct lode_node {
+    enum lode_op op;
+    uint32_t id; /* position in the graph's list */
+    union lode_op_params p;
+    struct lode_node *in[2];
+    const struct lode_operand *w[2]; /* borrowed from the model */
+    uint32_t width;                  /* numbers in a row */
+    enum lode_dtype type;
+    enum lode_rows rows;
+};
+
+struct lode_graph {
+    struct lode_arena arena;
+    struct lode_node **nodes; /* (n_nodes) */
+    uint32_t n_nodes, cap;
+    struct lode_node *result;
+    struct lode_error error;
+};
+
+void lode_graph_free(struct lode_graph *g);
+/* 0, or the first error of the building. */
+int lode_graph_error(const struct lode_graph *g, struct lode_error *err);
+/* Records an error found by the builder itself; returns NULL. */
+__attribute__((format(printf, 4, 5))) struct lode_node *
+lode_graph_fail(struct lode_graph *g, int code, const char *where, const char *fmt, ...);
+
+struct lode_node *lode_g_input(struct lode_graph *g, uint32_t width, enum lode_rows rows);
+struct lode_node *lode_g_embed(struct lode_graph *g, const struct lode_operand *w, float scale);
+/* group 0: the whole row; w may be NULL */
+struct lode_node *lode_g_rms_norm(struct lode_graph *g, struct lode_node *x,
+                                  const struct lode_operand *w, float eps, uint32_t group);
+struct lode_node *lode_g_quant(struct lode_graph *g, struct lode_node *x, enum lode_dtype type);
+struct lode_node *lode_g_linear(struct lode_graph *g, struct lode_node *x,
+                                const struct lode_operand *w, const struct lode_operand *bias);
+struct lode_node *lode_g_rope_table(struct lode_graph *g, uint32_t spec, uint32_t n_pairs);
+struct lode_node *lode_g_rope(struct lode_graph *g, struct lode_node *x, struct lode_node *table,
+                              uint32_t n_heads, bool pairs);
+struct lode_node *lode_g_kv_put(struct lode_graph *g, struct lode_node *k, struct lode_node *v,
+                                uint32_t layer);
+struct lode_node *lode_g_attention(struct lode_graph *g, struct lode_node *q, struct lode_node *put,
+                                   const union lode_op_params *p);
+struct lode_node *lode_g_add(struct lode_graph *g, struct lode_node *a, struct lode_node *b,
+                             float scale);
+struct lode_node *lode_g_glu(struct lode_graph *g, struct lode_node *gate, struct lode_node *up,
+                             enum lode_glu act);
+struct lode_node *lode_g_scale(struct lode_graph *g, struct lode_node *x, float scale);
+struct lode_node *lode_g_softcap(struct lode_graph *g, struct lode_node *x, float cap);
+struct lode_node *lode_g_pick(struct lode_graph *g, struct lode_node *x);
+struct lode_node *lode_g_slice(struct lode_graph *g, struct lode_node *x, uint32_t first,
+                               uint32_t width);
+struct lode_node *lode_g_trace(struct lode_graph *g, struct lode_node *x, uint32_t layer);
+
+/* What one row of a node costs: bytes of weights read once per step, bytes and flops per row. */
+struct lode_cost {
+    uint64_t weight_bytes, row_bytes, row_flops;
+};
+struct lode_cost lode_node_cost(const struct lode_node *n);
+
+#endif

@@ -1,0 +1,92 @@
+/* op.h - every operation a model can be made of, as one list.
+ *
+ * Ops are as coarse as the hardware likes: attention over a paged cache is one op, not ten.  A
+ * value is a matrix of rows, one per token of the step, so its row count is known only when a step
+ * runs; its width is fixed when the graph is built.
+ *
+ * The columns of the list:
+ *   name       LODE_OP_name, and the word that profiles and plans print
+ *   inputs     how many values it reads
+ *   weights    how many weights it reads, at most
+ *   gradient   how the derivative of its inputs follows from that of its output (dy), in words of
+ *              the other ops; "none" where there is nothing to differentiate
+ *
+ * Shape rules and costs are in graph.c, one function each, indexed by the same list.
+ */
+#ifndef LODE_GRAPH_OP_H
+#define LODE_GRAPH_OP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LODE_OP_LIST(X)                                                                            \
+    X(INPUT, 0, 0, "none")                                                                         \
+    X(EMBED, 0, 1, "dW[token] += scale dy")                                                        \
+    X(RMS_NORM, 1, 1, "dx = (w dy - y^ mean(w dy y^)) / rms, y^ = x / rms")                        \
+    X(QUANT, 1, 0, "dx = dy (straight through)")                                                   \
+    X(LINEAR, 1, 2, "dx = dy W; dW = dy^T x; db = sum dy")                                         \
+    X(ROPE_TABLE, 0, 0, "none")                                                                    \
+    X(ROPE, 2, 0, "dx = rotation of dy by the negative angle")                                     \
+    X(KV_PUT, 2, 0, "dk, dv = what attention gives for the stored rows")                           \
+    X(ATTENTION, 2, 0, "softmax attention's own: dv = p^T dy; ds = p (dy v^T - dy o); dq = ds k")  \
+    X(ADD, 2, 0, "da = dy; db = scale dy")                                                         \
+    X(GLU, 2, 0, "dgate = dy up act'(gate); dup = dy act(gate)")                                   \
+    X(SCALE, 1, 0, "dx = scale dy")                                                                \
+    X(SOFTCAP, 1, 0, "dx = (1 - (y / cap)^2) dy")                                                  \
+    X(PICK, 1, 0, "dx = dy in the rows that were picked, 0 elsewhere")                             \
+    X(SLICE, 1, 0, "dx = dy in its columns, 0 elsewhere")                                          \
+    X(TRACE, 1, 0, "dx = dy")
+
+enum lode_op {
+#define LODE_OP_ENUM(name, inputs, weights, gradient) LODE_OP_##name,
+    LODE_OP_LIST(LODE_OP_ENUM)
+#undef LODE_OP_ENUM
+        LODE_OP_COUNT
+};
+
+struct lode_op_info {
+    const char *name, *gradient;
+    int n_inputs, n_weights;
+};
+extern const struct lode_op_info lode_ops[LODE_OP_COUNT];
+
+enum lode_glu { LODE_GLU_SILU, LODE_GLU_GELU };
+
+/* The parameters of an op, by its name in lower case. */
+union lode_op_params {
+    struct {
+        float scale;
+    } embed, add /* y = a + scale b */, scale;
+    struct {
+        float eps;
+        uint32_t group; /* numbers normalised together: the width, or a head's size */
+    } rms_norm;
+    struct {
+        uint32_t spec; /* which of the model's rotary specifications */
+        uint32_t n_pairs;
+    } rope_table;
+    struct {
+        uint32_t n_heads, head_dim, n_pairs;
+        bool pairs; /* turns (2i, 2i+1) instead of (i, i + n_pairs) */
+    } rope;
+    struct {
+        uint32_t layer;
+    } kv_put, trace;
+    struct {
+        uint32_t layer;
+        uint32_t n_heads, n_kv_heads, head_dim, head_dim_v;
+        uint32_t window; /* positions seen, the own one included; 0: all */
+        float scale, cap; /* cap 0: none */
+    } attention;
+    struct {
+        enum lode_glu act;
+    } glu;
+    struct {
+        float cap;
+    } softcap;
+    struct {
+        uint32_t first;
+    } slice;
+};
+
+#endif

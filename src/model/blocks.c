@@ -1,0 +1,87 @@
+/* blocks.c - the parts that most decoder layers are made of. */
+#include "model/build.h"
+
+#include <stdio.h>
+
+struct lode_node *lode_b_linear(struct lode_build *b, struct lode_node *x, uint32_t rows,
+                                const char *name, uint32_t l) {
+    if (!x)
+        return NULL;
+    return lode_g_linear(b->g, x, lode_b_matrix(b, rows, x->width, "blk.%u.%s.weight", l, name),
+                         lode_b_vector_opt(b, rows, "blk.%u.%s.bias", l, name));
+}
+
+struct lode_node *lode_b_norm(struct lode_build *b, struct lode_node *x, const char *name,
+                              uint32_t l) {
+    return lode_g_rms_norm(b->g, x, lode_b_vector(b, b->hp.d_model, "blk.%u.%s.weight", l, name),
+                           b->hp.norm_eps, 0);
+}
+
+uint32_t lode_b_window(const struct lode_build *b, uint32_t l) {
+    const struct lode_hparams *hp = &b->hp;
+    return hp->window_period && (l + 1) % hp->window_period == 0 ? 0 : hp->window;
+}
+
+static struct lode_node *qk_norm(struct lode_build *b, struct lode_node *x, const char *name,
+                                 uint32_t l, enum lode_qk_norm kind) {
+    if (kind == LODE_QK_NONE || !x)
+        return x;
+    const uint32_t group = kind == LODE_QK_HEAD ? b->hp.head_dim : x->width;
+    return lode_g_rms_norm(b->g, x, lode_b_vector(b, group, "blk.%u.%s.weight", l, name),
+                           b->hp.norm_eps, group);
+}
+
+struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, struct lode_node **x,
+                                   uint32_t l, const struct lode_b_attn *a) {
+    const struct lode_hparams *hp = &b->hp;
+    const uint32_t nq = hp->n_heads * hp->head_dim, nk = hp->n_kv_heads * hp->head_dim;
+    const uint32_t nv = hp->n_kv_heads * hp->head_dim_v;
+    struct lode_node *q, *k, *v;
+    if (a->fused_qkv) {
+        struct lode_node *qkv = lode_b_linear(b, h, nq + nk + nv, "attn_qkv", l);
+        q = lode_g_slice(b->g, qkv, 0, nq);
+        k = lode_g_slice(b->g, qkv, nq, nk);
+        v = lode_g_slice(b->g, qkv, nq + nk, nv);
+    } else {
+        q = lode_b_linear(b, h, nq, "attn_q", l);
+        k = lode_b_linear(b, h, nk, "attn_k", l);
+        v = lode_b_linear(b, h, nv, "attn_v", l);
+    }
+    q = qk_norm(b, q, "attn_q_norm", l, a->qk_norm);
+    k = qk_norm(b, k, "attn_k_norm", l, a->qk_norm);
+    if (!a->no_rope) {
+        q = lode_g_rope(b->g, q, b->rope_tables[a->rope], hp->n_heads, b->arch->rope_pairs);
+        k = lode_g_rope(b->g, k, b->rope_tables[a->rope], hp->n_kv_heads, b->arch->rope_pairs);
+    }
+    b->kv[l] = (struct lode_kv_layer){hp->n_kv_heads, hp->head_dim, hp->head_dim_v, a->window,
+                                      LODE_F16, LODE_F16};
+    const union lode_op_params p = {.attention = {.layer = l,
+                                                  .n_heads = hp->n_heads,
+                                                  .n_kv_heads = hp->n_kv_heads,
+                                                  .head_dim = hp->head_dim,
+                                                  .head_dim_v = hp->head_dim_v,
+                                                  .window = a->window,
+                                                  .scale = hp->attn_scale,
+                                                  .cap = hp->attn_cap}};
+    struct lode_node *o = lode_g_attention(b->g, q, lode_g_kv_put(b->g, k, v, l), &p);
+    if (l + 1 == hp->n_layers) {
+        o = lode_g_pick(b->g, o);
+        *x = lode_g_pick(b->g, *x);
+    }
+    return lode_b_linear(b, o, hp->d_model, "attn_output", l);
+}
+
+struct lode_node *lode_b_ffn(struct lode_build *b, struct lode_node *h, uint32_t l,
+                             enum lode_glu act, bool fused) {
+    const uint32_t n = b->hp.d_ff;
+    struct lode_node *gate, *up;
+    if (fused) {
+        struct lode_node *both = lode_b_linear(b, h, 2 * n, "ffn_up", l);
+        gate = lode_g_slice(b->g, both, 0, n);
+        up = lode_g_slice(b->g, both, n, n);
+    } else {
+        gate = lode_b_linear(b, h, n, "ffn_gate", l);
+        up = lode_b_linear(b, h, n, "ffn_up", l);
+    }
+    return lode_b_linear(b, lode_g_glu(b->g, gate, up, act), b->hp.d_model, "ffn_down", l);
+}

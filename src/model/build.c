@@ -1,0 +1,160 @@
+#include "model/build.h"
+
+#include "base/alloc.h"
+#include "store/weight.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static const struct lode_arch *const archs[] = {
+#define ROW(name) &lode_arch_##name,
+    LODE_ARCH_LIST(ROW)
+#undef ROW
+};
+
+const struct lode_arch *lode_arch_find(const char *name) {
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
+        if (strcmp(archs[i]->name, name) == 0)
+            return archs[i];
+    return NULL;
+}
+
+/* ---- weights by name ---- */
+
+enum { MAX_TENSOR_NAME = 256 };
+
+static const struct lode_operand *fail_weight(struct lode_build *b, int code, const char *name,
+                                              const struct lode_gguf_tensor *t, uint32_t rows,
+                                              uint32_t cols) {
+    if (!t)
+        lode_graph_fail(b->g, code, lode_gguf_path(b->gguf),
+                        "tensor %s (%u x %u) is missing: the file is incomplete or no %s model",
+                        name, cols, rows, b->arch->name);
+    else
+        lode_graph_fail(b->g, code, lode_gguf_path(b->gguf),
+                        "tensor %s has shape %llu x %llu; %u x %u expected", name,
+                        (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], cols, rows);
+    return NULL;
+}
+
+static const struct lode_operand *weight(struct lode_build *b, uint32_t rows, uint32_t cols,
+                                         bool vector, bool required, const char *name) {
+    if (b->g->error.code)
+        return NULL;
+    const struct lode_gguf_tensor *t = lode_gguf_find_tensor(b->gguf, name);
+    if (!t)
+        return required ? fail_weight(b, LODE_ERR_MISSING, name, NULL, rows, cols) : NULL;
+    if (t->dims[0] != cols || t->dims[1] != rows || t->dims[2] * t->dims[3] != 1)
+        return fail_weight(b, LODE_ERR_FORMAT, name, t, rows, cols);
+    const size_t i = (size_t)(t - lode_gguf_tensor(b->gguf, 0));
+    if (b->weight_of[i] == UINT32_MAX) {
+        struct lode_weight *w = &b->weights[b->n_weights];
+        w->home = t;
+        w->op = (struct lode_operand){b->n_weights, vector ? LODE_F32 : t->type, rows, cols};
+        b->weight_of[i] = b->n_weights++;
+    }
+    return &b->weights[b->weight_of[i]].op;
+}
+
+#define FORMAT_NAME(fmt)                                                                           \
+    char name[MAX_TENSOR_NAME];                                                                    \
+    va_list ap;                                                                                    \
+    va_start(ap, fmt);                                                                             \
+    vsnprintf(name, sizeof name, fmt, ap);                                                         \
+    va_end(ap)
+
+const struct lode_operand *lode_b_matrix(struct lode_build *b, uint32_t rows, uint32_t cols,
+                                         const char *fmt, ...) {
+    FORMAT_NAME(fmt);
+    return weight(b, rows, cols, false, true, name);
+}
+
+const struct lode_operand *lode_b_vector(struct lode_build *b, uint32_t n, const char *fmt, ...) {
+    FORMAT_NAME(fmt);
+    return weight(b, 1, n, true, true, name);
+}
+
+const struct lode_operand *lode_b_vector_opt(struct lode_build *b, uint32_t n, const char *fmt,
+                                             ...) {
+    FORMAT_NAME(fmt);
+    return weight(b, 1, n, true, false, name);
+}
+
+bool lode_b_has(const struct lode_build *b, const char *name) {
+    return lode_gguf_find_tensor(b->gguf, name) != NULL;
+}
+
+const float *lode_b_floats(struct lode_build *b, const char *name, uint32_t n) {
+    const struct lode_gguf_tensor *t = lode_gguf_find_tensor(b->gguf, name);
+    if (!t || b->g->error.code)
+        return NULL;
+    if (t->type != LODE_F32 || t->size != n * sizeof(float)) {
+        lode_graph_fail(b->g, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+                        "tensor %s: %u numbers of type F32 expected", name, n);
+        return NULL;
+    }
+    float *copy = LODE_ARENA_ARRAY(&b->g->arena, float, n);
+    struct lode_error err = {0};
+    if (!copy || lode_gguf_read(b->gguf, t, 0, copy, t->size, &err) < 0) {
+        lode_graph_fail(b->g, copy ? err.code : LODE_ERR_NOMEM, copy ? err.where : name, "%s",
+                        copy ? err.text : "out of memory");
+        return NULL;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (!(copy[i] > 0 && copy[i] < 1e30f)) {
+            lode_graph_fail(b->g, LODE_ERR_FORMAT, name, "number %u is %g; more than 0 expected", i,
+                            (double)copy[i]);
+            return NULL;
+        }
+    return copy;
+}
+
+/* ---- the whole model ---- */
+
+static void build_body(struct lode_build *b, struct lode_graph *g) {
+    const struct lode_hparams *hp = &b->hp;
+    for (uint32_t i = 0; i < hp->n_ropes; i++)
+        b->rope_tables[i] = lode_g_rope_table(g, i, hp->ropes[i].n_pairs);
+    const struct lode_operand *table =
+        lode_b_matrix(b, hp->n_vocab, hp->d_model, "token_embd.weight");
+    struct lode_node *x = lode_g_trace(g, lode_g_embed(g, table, hp->embed_scale), 0);
+    for (uint32_t l = 0; l < hp->n_layers && x; l++)
+        x = lode_g_trace(g, b->arch->layer(b, x, l), l + 1);
+    g->result = x;
+}
+
+static void build_head(struct lode_build *b, struct lode_graph *g) {
+    const struct lode_hparams *hp = &b->hp;
+    struct lode_node *x = lode_g_input(g, hp->d_model, LODE_ROWS_OUT);
+    x = lode_g_rms_norm(g, x, lode_b_vector(b, hp->d_model, "output_norm.weight"), hp->norm_eps, 0);
+    const char *name = lode_b_has(b, "output.weight") ? "output.weight" : "token_embd.weight";
+    x = lode_g_linear(g, x, lode_b_matrix(b, hp->n_vocab, hp->d_model, "%s", name),
+                      lode_b_vector_opt(b, hp->n_vocab, "output.bias"));
+    if (hp->logit_scale != 1.0f)
+        x = lode_g_scale(g, x, hp->logit_scale);
+    if (hp->logit_cap > 0)
+        x = lode_g_softcap(g, x, hp->logit_cap);
+    g->result = x;
+}
+
+int lode_build_model(struct lode_build *b, struct lode_graph *body, struct lode_graph *head,
+                     struct lode_error *err) {
+    const size_t n = lode_gguf_n_tensors(b->gguf);
+    b->g = body;
+    b->weights = LODE_NEW_ARRAY(struct lode_weight, n);
+    b->weight_of = LODE_NEW_ARRAY(uint32_t, n);
+    if (!b->weights || !b->weight_of)
+        return lode_fail_nomem(err, "table of weights");
+    memset(b->weight_of, 0xff, n * sizeof *b->weight_of);
+    LODE_TRY(lode_hparams_read(b, err));
+    if (b->arch->setup)
+        b->arch->setup(b);
+    b->kv = LODE_NEW_ARRAY(struct lode_kv_layer, b->hp.n_layers);
+    if (!b->kv)
+        return lode_fail_nomem(err, "table of layers");
+    build_body(b, body);
+    LODE_TRY(lode_graph_error(body, err));
+    b->g = head;
+    build_head(b, head);
+    return lode_graph_error(head, err);
+}

@@ -1,0 +1,115 @@
+/* build.h - what an architecture file writes with: settings, weights by name, common blocks.
+ *
+ * Loading runs the architecture's `setup` once (settings beyond the common ones), then its
+ * `layer` for every layer; embedding, final norm and output are common.  Errors are kept in the
+ * graph (graph/graph.h): after one, every call here returns NULL and does nothing, so that
+ * architecture files need no error handling.
+ */
+#ifndef LODE_MODEL_BUILD_H
+#define LODE_MODEL_BUILD_H
+
+#include "format/gguf.h"
+#include "graph/graph.h"
+#include "model/rope.h"
+#include "store/kv.h"
+
+enum { LODE_MAX_ROPES = 2 };
+
+/* Read from the file by common keys before setup runs; setup may change any of it. */
+struct lode_hparams {
+    uint32_t n_layers, d_model, d_ff, n_heads, n_kv_heads, head_dim, head_dim_v;
+    uint32_t n_vocab, ctx_train;
+    float norm_eps;
+    uint32_t window;       /* attention.sliding_window; 0: none */
+    uint32_t window_period; /* every window_period-th layer sees all; 0: every layer has the window */
+    float embed_scale, residual_scale, logit_scale; /* 1 where the model has none */
+    float attn_scale;      /* of the scores; 1 / sqrt(head_dim) by default */
+    float attn_cap, logit_cap; /* soft caps; 0: none */
+    struct lode_rope_spec ropes[LODE_MAX_ROPES];
+    uint32_t n_ropes;
+};
+
+struct lode_build {
+    const struct lode_gguf *gguf;
+    const struct lode_arch *arch;
+    struct lode_hparams hp;
+    struct lode_graph *g;
+    struct lode_node *rope_tables[LODE_MAX_ROPES];
+    struct lode_kv_layer *kv;    /* (n_layers): what attention declares it keeps */
+    struct lode_weight *weights; /* (n_weights of one a tensor) */
+    uint32_t n_weights;
+    uint32_t *weight_of; /* (tensors of the file): its weight, or UINT32_MAX */
+};
+
+struct lode_arch {
+    const char *name;
+    bool rope_pairs; /* rotary pairs are (2i, 2i+1) as its GGUF files are written */
+    void (*setup)(struct lode_build *b); /* may be NULL */
+    struct lode_node *(*layer)(struct lode_build *b, struct lode_node *x, uint32_t l);
+};
+
+/* The weight of a name: required, or NULL when the file has none (_opt).  A missing or misshapen
+ * tensor is an error that names it and the shape expected. */
+__attribute__((format(printf, 4, 5))) const struct lode_operand *
+lode_b_matrix(struct lode_build *b, uint32_t rows, uint32_t cols, const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) const struct lode_operand *
+lode_b_vector(struct lode_build *b, uint32_t n, const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) const struct lode_operand *
+lode_b_vector_opt(struct lode_build *b, uint32_t n, const char *fmt, ...);
+bool lode_b_has(const struct lode_build *b, const char *name);
+/* The numbers of a small F32 tensor, for settings that come as tensors; NULL when absent. */
+const float *lode_b_floats(struct lode_build *b, const char *name, uint32_t n);
+
+/* x W^T + bias for "NAME.weight" and, where the file has it, "NAME.bias". */
+struct lode_node *lode_b_linear(struct lode_build *b, struct lode_node *x, uint32_t rows,
+                                const char *name, uint32_t l);
+/* RMS norm by "NAME.weight" of layer l. */
+struct lode_node *lode_b_norm(struct lode_build *b, struct lode_node *x, const char *name,
+                              uint32_t l);
+
+enum lode_qk_norm { LODE_QK_NONE, LODE_QK_HEAD /* per head */, LODE_QK_FULL /* the whole row */ };
+
+struct lode_b_attn {
+    enum lode_qk_norm qk_norm; /* before rotation */
+    bool fused_qkv;            /* one attn_qkv tensor */
+    bool no_rope;
+    uint32_t rope;   /* which of hp.ropes */
+    uint32_t window; /* 0: all */
+};
+/* Attention of layer l over h (already normed), its output projection included.  In the last layer
+ * only the rows whose logits are wanted go on: *x, the residual, is picked along. */
+struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, struct lode_node **x,
+                                   uint32_t l, const struct lode_b_attn *a);
+/* down(act(gate h) * up h); fused: gate and up are one tensor, ffn_up, gate first. */
+struct lode_node *lode_b_ffn(struct lode_build *b, struct lode_node *h, uint32_t l,
+                             enum lode_glu act, bool fused);
+/* The window of layer l by hp.window and hp.window_period. */
+uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
+
+/* The list of architectures; one file arch_NAME.c each. */
+#define LODE_ARCH_LIST(X)                                                                          \
+    X(llama)                                                                                       \
+    X(qwen2)                                                                                       \
+    X(qwen3)                                                                                       \
+    X(gemma2)                                                                                      \
+    X(gemma3)                                                                                      \
+    X(phi3)                                                                                        \
+    X(smollm3)                                                                                     \
+    X(olmo2)                                                                                       \
+    X(granite)
+
+#define LODE_ARCH_DECLARE(name) extern const struct lode_arch lode_arch_##name;
+LODE_ARCH_LIST(LODE_ARCH_DECLARE)
+#undef LODE_ARCH_DECLARE
+
+/* NULL when this build has no such architecture. */
+const struct lode_arch *lode_arch_find(const char *name);
+
+/* Reads the settings and builds both graphs: body (tokens to the final rows of the residual
+ * stream) and head (those rows to logits).  b->gguf is set, the rest zero; kv and weights are
+ * allocated here and the caller's to free, whatever happens. */
+int lode_build_model(struct lode_build *b, struct lode_graph *body, struct lode_graph *head,
+                     struct lode_error *err);
+int lode_hparams_read(struct lode_build *b, struct lode_error *err);
+
+#endif

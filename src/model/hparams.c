@@ -1,0 +1,122 @@
+/* hparams.c - the settings that all architectures share, from a file's metadata. */
+#include "model/build.h"
+
+#include <math.h>
+
+static int need_count(struct lode_build *b, const char *key, uint32_t most, uint32_t *out,
+                      struct lode_error *err) {
+    if (!lode_gguf_arch_u32(b->gguf, key, out))
+        return lode_gguf_fail_key(b->gguf, key, "a count", err);
+    if (*out == 0 || *out > most)
+        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+                         "%s.%s is %u; 1 to %u expected", b->arch->name, key, *out, most);
+    return 0;
+}
+
+static uint32_t count_or(struct lode_build *b, const char *key, uint32_t otherwise) {
+    uint32_t v;
+    return lode_gguf_arch_u32(b->gguf, key, &v) ? v : otherwise;
+}
+
+static float number_or(struct lode_build *b, const char *key, float otherwise) {
+    float v;
+    return lode_gguf_arch_f32(b->gguf, key, &v) && isfinite(v) ? v : otherwise;
+}
+
+static int read_scaling(struct lode_build *b, struct lode_rope_spec *r, struct lode_error *err) {
+    struct lode_str type = LODE_STR("none");
+    lode_gguf_arch_str(b->gguf, "rope.scaling.type", &type);
+    r->factor = number_or(b, "rope.scaling.factor", number_or(b, "rope.scale_linear", 1));
+    r->attn_factor = number_or(b, "rope.scaling.attn_factor", 0);
+    r->beta_fast = number_or(b, "rope.scaling.yarn_beta_fast", 32);
+    r->beta_slow = number_or(b, "rope.scaling.yarn_beta_slow", 1);
+    r->ctx_train = b->hp.ctx_train;
+    r->ctx_orig = count_or(b, "rope.scaling.original_context_length", b->hp.ctx_train);
+    if (lode_str_eqz(type, "linear"))
+        r->scaling = LODE_ROPE_LINEAR;
+    else if (lode_str_eqz(type, "yarn"))
+        r->scaling = LODE_ROPE_YARN;
+    else if (!lode_str_eqz(type, "none") && !lode_str_eqz(type, "longrope") && type.len)
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, lode_gguf_path(b->gguf),
+                         "rope.scaling.type '%.*s' is not known (none, linear, yarn, longrope)",
+                         (int)(type.len > 40 ? 40 : type.len), type.data);
+    if (r->scaling != LODE_ROPE_PLAIN && !(r->factor > 0))
+        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+                         "rope.scaling.factor is %g; more than 0 expected", r->factor);
+    r->divisors = lode_b_floats(b, "rope_freqs.weight", r->n_pairs);
+    r->shorter = lode_b_floats(b, "rope_factors_short.weight", r->n_pairs);
+    r->longer = lode_b_floats(b, "rope_factors_long.weight", r->n_pairs);
+    if (r->shorter && r->longer)
+        r->scaling = LODE_ROPE_LONG;
+    else if (r->shorter || r->longer)
+        return lode_fail(err, LODE_ERR_MISSING, lode_gguf_path(b->gguf),
+                         "rope_factors_%s.weight is missing beside its twin",
+                         r->shorter ? "long" : "short");
+    return lode_graph_error(b->g, err);
+}
+
+static int read_rope(struct lode_build *b, struct lode_error *err) {
+    struct lode_hparams *hp = &b->hp;
+    const uint32_t n_rot = count_or(b, "rope.dimension_count", hp->head_dim);
+    if (n_rot == 0 || n_rot % 2 || n_rot > hp->head_dim)
+        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+                         "%s.rope.dimension_count is %u; an even number up to the head's size %u "
+                         "expected",
+                         b->arch->name, n_rot, hp->head_dim);
+    hp->n_ropes = 1;
+    hp->ropes[0] = (struct lode_rope_spec){.n_pairs = n_rot / 2,
+                                           .theta = number_or(b, "rope.freq_base", 10000)};
+    if (!(hp->ropes[0].theta > 1))
+        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+                         "%s.rope.freq_base is %g; more than 1 expected", b->arch->name,
+                         hp->ropes[0].theta);
+    return read_scaling(b, &hp->ropes[0], err);
+}
+
+/* What a layer needs beyond the metadata: sizes that files leave to the tensors' shapes. */
+static int read_vocab(struct lode_build *b, struct lode_error *err) {
+    const struct lode_gguf_tensor *t = lode_gguf_find_tensor(b->gguf, "token_embd.weight");
+    if (!t || t->n_dims != 2)
+        return lode_fail(err, LODE_ERR_MISSING, lode_gguf_path(b->gguf),
+                         "tensor token_embd.weight (%u x vocabulary) is missing%s",
+                         b->hp.d_model,
+                         lode_gguf_n_tensors(b->gguf) ? "" : ": the file holds a vocabulary only");
+    if (t->dims[1] > INT32_MAX)
+        return lode_fail(err, LODE_ERR_FORMAT, "token_embd.weight", "%llu rows are too many",
+                         (unsigned long long)t->dims[1]);
+    b->hp.n_vocab = (uint32_t)t->dims[1];
+    return 0;
+}
+
+int lode_hparams_read(struct lode_build *b, struct lode_error *err) {
+    struct lode_hparams *hp = &b->hp;
+    /* Every layer has tensors, so their number bounds the layers before anything is allocated. */
+    const size_t n_tensors = lode_gguf_n_tensors(b->gguf);
+    const uint32_t most = n_tensors < 65536 ? (uint32_t)n_tensors : 65536;
+    LODE_TRY(need_count(b, "embedding_length", 1 << 20, &hp->d_model, err));
+    LODE_TRY(read_vocab(b, err));
+    LODE_TRY(need_count(b, "block_count", most, &hp->n_layers, err));
+    LODE_TRY(need_count(b, "feed_forward_length", 1 << 24, &hp->d_ff, err));
+    LODE_TRY(need_count(b, "attention.head_count", 4096, &hp->n_heads, err));
+    hp->n_kv_heads = count_or(b, "attention.head_count_kv", hp->n_heads);
+    if (hp->n_kv_heads == 0 || hp->n_heads % hp->n_kv_heads || hp->n_heads / hp->n_kv_heads > 256)
+        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+                         "%s.attention.head_count_kv is %u; a divisor of the %u heads expected",
+                         b->arch->name, hp->n_kv_heads, hp->n_heads);
+    hp->head_dim = count_or(b, "attention.key_length", hp->d_model / hp->n_heads);
+    hp->head_dim_v = count_or(b, "attention.value_length", hp->head_dim);
+    if (hp->head_dim == 0 || hp->head_dim > 4096 || hp->head_dim_v == 0 || hp->head_dim_v > 4096)
+        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+                         "heads of %u (keys) and %u (values) numbers; 1 to 4096 expected",
+                         hp->head_dim, hp->head_dim_v);
+    LODE_TRY(need_count(b, "context_length", 1 << 30, &hp->ctx_train, err));
+    if (!lode_gguf_arch_f32(b->gguf, "attention.layer_norm_rms_epsilon", &hp->norm_eps))
+        return lode_gguf_fail_key(b->gguf, "attention.layer_norm_rms_epsilon", "a number", err);
+    if (!(hp->norm_eps >= 0 && hp->norm_eps < 1))
+        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+                         "attention.layer_norm_rms_epsilon is %g; 0 to 1 expected", hp->norm_eps);
+    hp->window = count_or(b, "attention.sliding_window", 0);
+    hp->embed_scale = hp->residual_scale = hp->logit_scale = 1.0f;
+    hp->attn_scale = (float)(1.0 / sqrt(hp->head_dim));
+    return read_rope(b, err);
+}

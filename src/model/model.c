@@ -1,0 +1,214 @@
+#include "model/model.h"
+
+#include "base/alloc.h"
+#include "kern/kern.h"
+#include "store/file_store.h"
+
+#include <stdio.h>
+
+/* general.file_type, by llama.cpp's numbers and names: what people call a mix. */
+static const struct {
+    uint32_t id;
+    const char *name;
+} file_types[] = {
+    {0, "all F32"},         {1, "F16"},
+    {2, "Q4_0"},            {3, "Q4_1"},
+    {7, "Q8_0"},            {8, "Q5_0"},
+    {9, "Q5_1"},            {10, "Q2_K - Medium"},
+    {11, "Q3_K - Small"},   {12, "Q3_K - Medium"},
+    {13, "Q3_K - Large"},   {14, "Q4_K - Small"},
+    {15, "Q4_K - Medium"},  {16, "Q5_K - Small"},
+    {17, "Q5_K - Medium"},  {18, "Q6_K"},
+    {19, "IQ2_XXS - 2.0625 bpw"}, {20, "IQ2_XS - 2.3125 bpw"},
+    {21, "Q2_K - Small"},   {22, "IQ3_XS - 3.3 bpw"},
+    {23, "IQ3_XXS - 3.0625 bpw"}, {24, "IQ1_S - 1.5625 bpw"},
+    {25, "IQ4_NL - 4.5 bpw"}, {26, "IQ3_S - 3.4375 bpw"},
+    {27, "IQ3_S mix - 3.66 bpw"}, {28, "IQ2_S - 2.5 bpw"},
+    {29, "IQ2_M - 2.7 bpw"}, {30, "IQ4_XS - 4.25 bpw"},
+    {31, "IQ1_M - 1.75 bpw"}, {32, "BF16"},
+    {36, "TQ1_0 - 1.69 bpw ternary"}, {37, "TQ2_0 - 2.06 bpw ternary"},
+    {38, "MXFP4 MoE"},
+};
+
+/* The mix's name, or the type that most bytes have. */
+static const char *type_name(const struct lode_model *m) {
+    uint32_t id;
+    if (lode_gguf_u32(m->gguf, "general.file_type", &id))
+        for (size_t i = 0; i < sizeof file_types / sizeof *file_types; i++)
+            if (file_types[i].id == id)
+                return file_types[i].name;
+    uint64_t bytes[LODE_DTYPE_COUNT] = {0};
+    int most = LODE_F32;
+    for (size_t i = 0; i < lode_gguf_n_tensors(m->gguf); i++) {
+        const struct lode_gguf_tensor *t = lode_gguf_tensor(m->gguf, i);
+        bytes[t->type] += t->size;
+        most = bytes[t->type] > bytes[most] ? (int)t->type : most;
+    }
+    return lode_dtypes[most].name;
+}
+
+static char *copy_key(const struct lode_model *m, const char *key) {
+    struct lode_str s;
+    return lode_gguf_str(m->gguf, key, &s) ? lode_strndup(s.data, s.len) : NULL;
+}
+
+static int describe(struct lode_model *m, struct lode_error *err) {
+    const struct lode_hparams *hp = &m->hp;
+    m->chat_template = copy_key(m, "tokenizer.chat_template");
+    m->name = copy_key(m, "general.name");
+    const char *type = type_name(m);
+    m->type = lode_strndup(type, strlen(type));
+    if (!m->type)
+        return lode_fail_nomem(err, "model description");
+    m->info = (struct lode_model_info){.path = lode_gguf_path(m->gguf),
+                                       .arch = lode_gguf_arch(m->gguf),
+                                       .name = m->name ? m->name : "",
+                                       .type = m->type,
+                                       .chat_template = m->chat_template,
+                                       .n_layers = hp->n_layers,
+                                       .d_model = hp->d_model,
+                                       .n_heads = hp->n_heads,
+                                       .n_kv_heads = hp->n_kv_heads,
+                                       .n_vocab = hp->n_vocab,
+                                       .ctx_train = hp->ctx_train,
+                                       .token_size = m->body.weight_bytes + m->head.weight_bytes,
+                                       .isa = m->isa_name};
+    for (size_t i = 0; i < lode_gguf_n_tensors(m->gguf); i++) {
+        const struct lode_gguf_tensor *t = lode_gguf_tensor(m->gguf, i);
+        m->info.n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+        m->info.size += t->size;
+    }
+    return 0;
+}
+
+static int choose_isa(struct lode_model *m, const char *wanted, struct lode_error *err) {
+    enum lode_isa isa = lode_isa_best();
+    if (wanted) {
+        const int named = lode_isa_from_name(wanted);
+        if (named < 0)
+            return lode_fail(err, LODE_ERR_ARG, "--isa",
+                             "'%s' is no instruction set (scalar, avx2, avx512, avx512vnni, neon)",
+                             wanted);
+        if (!lode_isa_usable((enum lode_isa)named))
+            return lode_fail(err, LODE_ERR_UNSUPPORTED, "--isa",
+                             "this computer can't run %s; the best it has is %s", wanted,
+                             lode_isa_name(isa));
+        isa = (enum lode_isa)named;
+    }
+    snprintf(m->isa_name, sizeof m->isa_name, "%s", lode_isa_name(isa));
+    m->opts.isa = m->isa_name;
+    return 0;
+}
+
+static int unknown_arch(const struct lode_model *m, struct lode_error *err) {
+    char list[512] = "";
+    size_t at = 0;
+    for (const char *const *a = lode_model_archs(); *a; a++)
+        at += (size_t)snprintf(list + at, at < sizeof list ? sizeof list - at : 0, "%s%s",
+                               at ? ", " : "", *a);
+    const char *arch = lode_gguf_arch(m->gguf);
+    if (!*arch)
+        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(m->gguf),
+                         "general.architecture is missing: this is no language model; lode runs %s",
+                         list);
+    return lode_fail(err, LODE_ERR_UNSUPPORTED, lode_gguf_path(m->gguf),
+                     "architecture '%.60s' is not supported; lode runs %s", arch, list);
+}
+
+static int load(struct lode_model *m, const char *path, lode_store_maker *make, void *user,
+                struct lode_error *err) {
+    LODE_TRY((m->opts.no_mmap ? lode_gguf_open_unmapped : lode_gguf_open)(&m->gguf, path, err));
+    if (m->opts.vocab_only)
+        return describe(m, err);
+    m->arch = lode_arch_find(lode_gguf_arch(m->gguf));
+    if (!m->arch)
+        return unknown_arch(m, err);
+    struct lode_build b = {.gguf = m->gguf, .arch = m->arch};
+    int rc = lode_build_model(&b, &m->body_graph, &m->head_graph, err);
+    lode_free(b.weight_of);
+    m->hp = b.hp;
+    m->kv = b.kv;
+    m->weights = b.weights;
+    m->n_weights = b.n_weights;
+    LODE_TRY(rc);
+    LODE_TRY(lode_plan_compile(&m->body, &m->body_graph, m->opts.float_act, err));
+    LODE_TRY(lode_plan_compile(&m->head, &m->head_graph, m->opts.float_act, err));
+    LODE_TRY(make(&m->store, user, m->gguf, m->weights, m->n_weights, &m->opts, err));
+    return describe(m, err);
+}
+
+int lode_model_load_with(struct lode_model **out, const char *path,
+                         const struct lode_model_opts *opts, lode_store_maker *make, void *user,
+                         struct lode_error *err) {
+    *out = NULL;
+    struct lode_model *m = LODE_NEW(struct lode_model);
+    if (!m)
+        return lode_fail_nomem(err, "model");
+    if (opts)
+        m->opts = *opts;
+    int rc = choose_isa(m, m->opts.isa, err);
+    if (rc == 0)
+        rc = load(m, path, make, user, err);
+    m->opts.progress = NULL;
+    m->opts.progress_user = NULL;
+    if (rc < 0) {
+        lode_model_free(m);
+        return rc;
+    }
+    *out = m;
+    return 0;
+}
+
+static int from_file(struct lode_store **out, void *user, const struct lode_gguf *g,
+                     const struct lode_weight *weights, uint32_t n_weights,
+                     const struct lode_model_opts *opts, struct lode_error *err) {
+    (void)user;
+    return lode_file_store_create(out, g, weights, n_weights,
+                                  &(struct lode_file_store_opts){opts->mlock, opts->progress,
+                                                                 opts->progress_user},
+                                  err);
+}
+
+int lode_model_load(struct lode_model **out, const char *path, const struct lode_model_opts *opts,
+                    struct lode_error *err) {
+    return lode_model_load_with(out, path, opts, from_file, NULL, err);
+}
+
+void lode_model_free(struct lode_model *m) {
+    if (!m)
+        return;
+    if (m->store)
+        m->store->ops->free(m->store);
+    lode_plan_deinit(&m->body);
+    lode_plan_deinit(&m->head);
+    lode_graph_free(&m->body_graph);
+    lode_graph_free(&m->head_graph);
+    lode_free(m->kv);
+    lode_free(m->weights);
+    lode_free(m->chat_template);
+    lode_free(m->name);
+    lode_free(m->type);
+    lode_gguf_close(m->gguf);
+    lode_free(m);
+}
+
+const struct lode_model_info *lode_model_info(const struct lode_model *m) { return &m->info; }
+
+const struct lode_tokenizer *lode_model_tokenizer(const struct lode_model *m) {
+    return m->tokenizer;
+}
+
+bool lode_model_sampling_default(const struct lode_model *m, const char *key, double *value) {
+    char full[128];
+    snprintf(full, sizeof full, "general.sampling.%s", key);
+    return lode_gguf_f64(m->gguf, full, value);
+}
+
+const char *const *lode_model_archs(void) {
+    static const char *const names[] = {
+#define NAME(name) #name,
+        LODE_ARCH_LIST(NAME)
+#undef NAME
+            NULL};
+    return names;
+}

@@ -1,0 +1,37 @@
+/* model.h - a loaded model, for the engine.  The public half is lode/model.h. */
+#ifndef LODE_MODEL_MODEL_H
+#define LODE_MODEL_MODEL_H
+
+#include "lode/model.h"
+#include "model/build.h"
+#include "runtime/plan.h"
+#include "store/weight.h"
+
+struct lode_model {
+    struct lode_gguf *gguf;          /* owned, as all below */
+    struct lode_tokenizer *tokenizer; /* NULL: the file has none */
+    struct lode_arch const *arch;
+    struct lode_hparams hp;
+    struct lode_graph body_graph, head_graph;
+    struct lode_plan body, head;
+    struct lode_kv_layer *kv; /* (hp.n_layers); formats are the session's to choose */
+    struct lode_weight *weights;
+    uint32_t n_weights;
+    struct lode_store *store;
+    struct lode_model_opts opts; /* progress cleared; isa points to isa_name */
+    char isa_name[32];
+    struct lode_model_info info;
+    char *chat_template; /* NUL-terminated, or NULL */
+    char *name, *type;
+};
+
+/* Makes the store of a model that is being loaded.  Tests give their own, which delivers weights
+ * late and out of order. */
+typedef int lode_store_maker(struct lode_store **out, void *user, const struct lode_gguf *g,
+                             const struct lode_weight *weights, uint32_t n_weights,
+                             const struct lode_model_opts *opts, struct lode_error *err);
+int lode_model_load_with(struct lode_model **out, const char *path,
+                         const struct lode_model_opts *opts, lode_store_maker *make, void *user,
+                         struct lode_error *err);
+
+#endif

@@ -1,0 +1,134 @@
+#include "runtime/exec.h"
+
+#include "base/alloc.h"
+
+struct lode_exec {
+    const struct lode_plan *plan;
+    struct lode_backend *backend;
+    struct lode_store *store;
+    char *memory;              /* owned: all slots */
+    struct lode_instr *instrs; /* owned; (plan->n_instrs), operands resolved */
+    struct lode_part *parts;   /* owned; (plan->n_parts) */
+    struct lode_value input, result;
+};
+
+static struct lode_value resolve(const struct lode_plan *p, char *const *slots, uint32_t id) {
+    if (id == LODE_NO_VALUE)
+        return (struct lode_value){0};
+    const struct lode_plan_value *v = &p->values[id];
+    return (struct lode_value){slots[v->slot] + v->offset, p->slots[v->slot].row_size, v->width,
+                               v->type, v->rows};
+}
+
+int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
+                     struct lode_backend *backend, struct lode_store *store, uint32_t max_rows,
+                     uint32_t max_out, struct lode_error *err) {
+    struct lode_exec *e = LODE_NEW(struct lode_exec);
+    char **slots = LODE_NEW_ARRAY(char *, plan->n_slots);
+    const uint64_t size = lode_plan_buffer_size(plan, max_rows, max_out);
+    *out = e;
+    if (e) {
+        *e = (struct lode_exec){.plan = plan, .backend = backend, .store = store};
+        e->memory = lode_alloc_aligned(64, size, 1);
+        e->instrs = LODE_NEW_ARRAY(struct lode_instr, plan->n_instrs);
+        e->parts = LODE_NEW_ARRAY(struct lode_part, plan->n_parts);
+    }
+    if (!e || !slots || !e->memory || !e->instrs || !e->parts) {
+        lode_free(slots);
+        lode_exec_free(e);
+        *out = NULL;
+        return lode_fail(err, LODE_ERR_NOMEM, "-b",
+                         "work buffers for steps of %u tokens need %.1f MiB: use a smaller batch",
+                         max_rows, (double)size / 0x1p20);
+    }
+    char *at = e->memory;
+    for (uint32_t i = 0; i < plan->n_slots; i++) {
+        slots[i] = at;
+        at += plan->slots[i].row_size *
+              (plan->slots[i].rows == LODE_ROWS_ALL ? max_rows : max_out);
+    }
+    for (uint32_t i = 0; i < plan->n_parts; i++)
+        e->parts[i] = (struct lode_part){.w = plan->parts[i].w,
+                                         .bias = plan->parts[i].bias,
+                                         .out = resolve(plan, slots, plan->parts[i].out)};
+    for (uint32_t i = 0; i < plan->n_instrs; i++) {
+        const struct lode_plan_instr *in = &plan->instrs[i];
+        e->instrs[i] = (struct lode_instr){
+            .op = in->op,
+            .p = in->p,
+            .in = {resolve(plan, slots, in->in[0]), resolve(plan, slots, in->in[1])},
+            .parts = e->parts + in->first_part,
+            .n_parts = in->n_parts};
+    }
+    e->input = resolve(plan, slots, plan->input);
+    e->result = resolve(plan, slots, plan->result);
+    lode_free(slots);
+    return 0;
+}
+
+void lode_exec_free(struct lode_exec *e) {
+    if (!e)
+        return;
+    lode_free_aligned(e->memory);
+    lode_free(e->instrs);
+    lode_free(e->parts);
+    lode_free(e);
+}
+
+const struct lode_value *lode_exec_input(const struct lode_exec *e) {
+    return e->input.data ? &e->input : NULL;
+}
+const struct lode_value *lode_exec_result(const struct lode_exec *e) {
+    return e->result.data ? &e->result : NULL;
+}
+
+static void unpin(struct lode_exec *e, struct lode_instr *in) {
+    for (uint32_t i = 0; i < in->n_parts; i++) {
+        struct lode_part *p = &in->parts[i];
+        if (p->w_data)
+            e->store->ops->unpin(e->store, p->w->id);
+        if (p->bias_data)
+            e->store->ops->unpin(e->store, p->bias->id);
+        p->w_data = p->bias_data = NULL;
+    }
+}
+
+/* Asks for one weight unless it is here; LODE_PENDING when it is still on its way. */
+static int pin_one(struct lode_exec *e, const struct lode_operand *w, const void **data,
+                   struct lode_error *err) {
+    return !w || *data ? LODE_READY : e->store->ops->pin(e->store, w->id, data, err);
+}
+
+/* Every round asks for all that is missing, so that everything the instruction needs is in
+ * flight at once, whatever order it arrives in. */
+static int pin(struct lode_exec *e, struct lode_instr *in, struct lode_error *err) {
+    for (;;) {
+        bool waiting = false;
+        for (uint32_t i = 0; i < in->n_parts; i++) {
+            struct lode_part *p = &in->parts[i];
+            const int w = pin_one(e, p->w, &p->w_data, err);
+            LODE_TRY(w);
+            const int b = pin_one(e, p->bias, &p->bias_data, err);
+            LODE_TRY(b);
+            waiting |= w == LODE_PENDING || b == LODE_PENDING;
+        }
+        if (!waiting)
+            return 0;
+        LODE_TRY(e->store->ops->wait(e->store, err));
+    }
+}
+
+int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)(void *user),
+                  void *cancel_user, struct lode_error *err) {
+    for (uint32_t i = 0; i < e->plan->n_instrs; i++) {
+        struct lode_instr *in = &e->instrs[i];
+        if (cancel && cancel(cancel_user))
+            return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
+        const int rc = pin(e, in, err);
+        if (rc == 0)
+            e->backend->ops->run[in->op](e->backend, in, step);
+        unpin(e, in);
+        LODE_TRY(rc);
+    }
+    return e->store->ops->verify(e->store, err);
+}

@@ -1,0 +1,33 @@
+/* exec.h - runs plans, one step at a time.
+ *
+ * An executor gives plans their memory, once, and then runs steps over it without allocating.  It
+ * pins the weights of an instruction before running it and waits for those that are still on
+ * their way; results do not depend on when they arrive.  It belongs to one thread at a time.
+ *
+ * A model runs as two plans over one set of workers: the body makes the final rows of the residual
+ * stream, the head turns a few of them at a time into logits.
+ */
+#ifndef LODE_RUNTIME_EXEC_H
+#define LODE_RUNTIME_EXEC_H
+
+#include "runtime/plan.h"
+#include "store/weight.h"
+
+struct lode_exec;
+
+/* plan, backend and store are borrowed and must outlive the executor. */
+int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
+                     struct lode_backend *backend, struct lode_store *store, uint32_t max_rows,
+                     uint32_t max_out, struct lode_error *err);
+void lode_exec_free(struct lode_exec *e);
+
+/* cancel (may be NULL) is asked between instructions; true ends the step with
+ * LODE_ERR_CANCELLED.  After any error the step's results are not to be used. */
+int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)(void *user),
+                  void *cancel_user, struct lode_error *err);
+
+/* Rows of the plan's input and result; NULL where it has none. */
+const struct lode_value *lode_exec_input(const struct lode_exec *e);
+const struct lode_value *lode_exec_result(const struct lode_exec *e);
+
+#endif

@@ -1,0 +1,270 @@
+#include "runtime/plan.h"
+
+#include "base/alloc.h"
+
+/* The state of one compilation.  Everything is indexed by node id; a graph has at most one QUANT
+ * value per node and activation layout. */
+struct compiler {
+    struct lode_plan *plan;
+    const struct lode_graph *g;
+    bool float_act;
+    uint32_t *value;    /* (n_nodes): value of a node */
+    uint32_t *quant[2]; /* (n_nodes): its rounded twin, as A32 and as A256 */
+    uint32_t *last_use; /* (n_nodes): position of the last node that reads this one's memory */
+    uint32_t *origin;   /* (n_nodes): the node whose memory it is (for SLICE and TRACE, the input's) */
+    uint32_t *readers;  /* (n_nodes): how many nodes read it */
+    bool *done;         /* (n_nodes): already part of an earlier instruction */
+    bool *released;     /* (n_nodes) */
+};
+
+static bool is_view(const struct lode_node *n) {
+    return n->op == LODE_OP_SLICE || n->op == LODE_OP_TRACE;
+}
+
+/* Ops whose kernels may write over their first input. */
+static bool in_place(enum lode_op op) {
+    return op == LODE_OP_ROPE || op == LODE_OP_ADD || op == LODE_OP_GLU || op == LODE_OP_SCALE ||
+           op == LODE_OP_SOFTCAP || op == LODE_OP_RMS_NORM;
+}
+
+static void find_lifetimes(struct compiler *c) {
+    for (uint32_t i = 0; i < c->g->n_nodes; i++) {
+        const struct lode_node *n = c->g->nodes[i];
+        c->origin[i] = is_view(n) ? c->origin[n->in[0]->id] : i;
+        c->last_use[c->origin[i]] = i;
+        for (int k = 0; k < 2; k++)
+            if (n->in[k]) {
+                c->last_use[c->origin[n->in[k]->id]] = i;
+                c->readers[n->in[k]->id]++;
+            }
+    }
+    if (c->g->result)
+        c->last_use[c->origin[c->g->result->id]] = UINT32_MAX;
+}
+
+static size_t row_size(const struct lode_plan_value *v) {
+    size_t bytes = 0;
+    lode_dtype_row_size(v->type, v->width, &bytes);
+    return (bytes + 63) & ~(size_t)63;
+}
+
+/* The free slot that fits best: the smallest that is large enough, else the largest, which grows;
+ * a new one when none is free. */
+static uint32_t take_slot(struct lode_plan *p, size_t size, enum lode_rows rows) {
+    uint32_t best = p->n_slots;
+    for (uint32_t i = 0; i < p->n_slots; i++) {
+        const struct lode_plan_slot *s = &p->slots[i];
+        if (s->busy || s->rows != rows)
+            continue;
+        if (best == p->n_slots) {
+            best = i;
+            continue;
+        }
+        const size_t have = p->slots[best].row_size;
+        if (have < size ? s->row_size > have : s->row_size >= size && s->row_size < have)
+            best = i;
+    }
+    if (best == p->n_slots)
+        p->slots[p->n_slots++] = (struct lode_plan_slot){0, rows, false};
+    struct lode_plan_slot *s = &p->slots[best];
+    s->row_size = s->row_size > size ? s->row_size : size;
+    s->busy = true;
+    return best;
+}
+
+static uint32_t add_value(struct compiler *c, uint32_t width, enum lode_dtype type,
+                          enum lode_rows rows) {
+    struct lode_plan_value *v = &c->plan->values[c->plan->n_values];
+    *v = (struct lode_plan_value){.width = width, .type = type, .rows = rows};
+    v->slot = take_slot(c->plan, row_size(v), rows);
+    return c->plan->n_values++;
+}
+
+static struct lode_plan_instr *add_instr(struct compiler *c, enum lode_op op,
+                                         const union lode_op_params *p, uint32_t a, uint32_t b) {
+    struct lode_plan_instr *in = &c->plan->instrs[c->plan->n_instrs++];
+    *in = (struct lode_plan_instr){
+        .op = op, .p = *p, .in = {a, b}, .first_part = c->plan->n_parts};
+    return in;
+}
+
+static void add_part(struct compiler *c, struct lode_plan_instr *in, const struct lode_operand *w,
+                     const struct lode_operand *bias, uint32_t out) {
+    c->plan->parts[c->plan->n_parts++] = (struct lode_plan_part){w, bias, out};
+    in->n_parts++;
+    const struct lode_operand *each[2] = {w, bias};
+    for (int i = 0; i < 2; i++) {
+        size_t row = 0;
+        if (!each[i] || !lode_dtype_row_size(each[i]->type, each[i]->cols, &row))
+            continue;
+        /* of an embedding, a step reads the rows of its tokens only */
+        c->plan->weight_bytes += in->op == LODE_OP_EMBED ? row : (uint64_t)row * each[i]->rows;
+        if (each[i]->cols > c->plan->max_cols)
+            c->plan->max_cols = each[i]->cols;
+    }
+}
+
+/* Gives back the slots of values, and of their rounded twins, that nothing after node `now`
+ * reads. */
+static void release(struct compiler *c, uint32_t now) {
+    for (uint32_t i = 0; i <= now; i++) {
+        if (c->released[i] || c->last_use[c->origin[i]] > now)
+            continue;
+        c->released[i] = true;
+        const uint32_t gone[3] = {c->origin[i] == i ? c->value[i] : LODE_NO_VALUE, c->quant[0][i],
+                                  c->quant[1][i]};
+        for (int k = 0; k < 3; k++)
+            if (gone[k] != LODE_NO_VALUE)
+                c->plan->slots[c->plan->values[gone[k]].slot].busy = false;
+    }
+}
+
+/* The value that a product with weights of this type reads: the node's own, or its rounded twin,
+ * made on first use.  Twins live as long as their node. */
+static uint32_t activation(struct compiler *c, const struct lode_node *x, enum lode_dtype type) {
+    const enum lode_dtype act = lode_dtypes[type].act;
+    if (c->float_act || (act != LODE_A32 && act != LODE_A256))
+        return c->value[x->id];
+    /* views share their origin's lifetime, not its columns: each has twins of its own */
+    uint32_t *twin = &c->quant[act == LODE_A256][x->id];
+    if (*twin == LODE_NO_VALUE) {
+        *twin = add_value(c, x->width, act, x->rows);
+        const union lode_op_params none = {0};
+        struct lode_plan_instr *in = add_instr(c, LODE_OP_QUANT, &none, c->value[x->id],
+                                               LODE_NO_VALUE);
+        add_part(c, in, NULL, NULL, *twin);
+    }
+    return *twin;
+}
+
+static void compile_linear(struct compiler *c, uint32_t i) {
+    const struct lode_node *first = c->g->nodes[i];
+    const uint32_t x = activation(c, first->in[0], first->w[0]->type);
+    struct lode_plan_instr *in = add_instr(c, LODE_OP_LINEAR, &first->p, x, LODE_NO_VALUE);
+    /* Products of the same value that follow at once join: one fork and join for all of them. */
+    for (uint32_t j = i; j < c->g->n_nodes; j++) {
+        const struct lode_node *n = c->g->nodes[j];
+        if (n->op != LODE_OP_LINEAR || n->in[0] != first->in[0] ||
+            (j > i && activation(c, n->in[0], n->w[0]->type) != x))
+            break;
+        c->value[j] = add_value(c, n->width, LODE_F32, n->rows);
+        add_part(c, in, n->w[0], n->w[1], c->value[j]);
+        c->done[j] = true;
+    }
+}
+
+static void compile_node(struct compiler *c, uint32_t i) {
+    const struct lode_node *n = c->g->nodes[i];
+    const uint32_t a = n->in[0] ? c->value[n->in[0]->id] : LODE_NO_VALUE;
+    const uint32_t b = n->in[1] ? c->value[n->in[1]->id] : LODE_NO_VALUE;
+    if (n->op == LODE_OP_INPUT) {
+        c->value[i] = c->plan->input = add_value(c, n->width, n->type, n->rows);
+        return;
+    }
+    if (is_view(n)) {
+        struct lode_plan_value v = c->plan->values[a];
+        v.width = n->width;
+        v.offset += n->op == LODE_OP_SLICE ? n->p.slice.first * (uint32_t)sizeof(float) : 0;
+            c->plan->values[c->plan->n_values] = v;
+        c->value[i] = c->plan->n_values++;
+        if (n->op == LODE_OP_TRACE)
+            add_part(c, add_instr(c, n->op, &n->p, a, LODE_NO_VALUE), NULL, NULL, LODE_NO_VALUE);
+        return;
+    }
+    uint32_t out = LODE_NO_VALUE;
+    if (in_place(n->op) &&
+        (c->last_use[c->origin[n->in[0]->id]] == i ||
+         (n->in[0]->op == LODE_OP_SLICE && c->readers[n->in[0]->id] == 1))) {
+        /* Nothing reads these columns after this node: keep their memory, which now lives as long
+         * as the node does. */
+        out = a;
+        const uint32_t origin = c->origin[n->in[0]->id];
+        c->origin[i] = origin;
+        if (c->last_use[i] > c->last_use[origin])
+            c->last_use[origin] = c->last_use[i];
+        for (uint32_t j = i + 1; j < c->g->n_nodes; j++)
+            if (c->origin[j] == i)
+                c->origin[j] = origin;
+    } else if (n->width) {
+        out = add_value(c, n->width, n->type, n->rows);
+    }
+    c->value[i] = out;
+    add_part(c, add_instr(c, n->op, &n->p, a, b), n->w[0], n->w[1], out);
+    if (n->op == LODE_OP_ATTENTION) {
+        const uint32_t dim = n->p.attention.head_dim > n->p.attention.head_dim_v
+                                 ? n->p.attention.head_dim
+                                 : n->p.attention.head_dim_v;
+        const uint32_t heads = n->p.attention.n_heads / n->p.attention.n_kv_heads;
+        c->plan->max_heads = c->plan->max_heads > heads ? c->plan->max_heads : heads;
+        c->plan->max_head_dim = c->plan->max_head_dim > dim ? c->plan->max_head_dim : dim;
+    }
+}
+
+static bool allocate(struct compiler *c) {
+    struct lode_plan *p = c->plan;
+    const uint32_t n = c->g->n_nodes, n_values = 3 * n + 1;
+    p->instrs = LODE_NEW_ARRAY(struct lode_plan_instr, n_values);
+    p->parts = LODE_NEW_ARRAY(struct lode_plan_part, n_values);
+    p->values = LODE_NEW_ARRAY(struct lode_plan_value, n_values);
+    p->slots = LODE_NEW_ARRAY(struct lode_plan_slot, n_values);
+    c->value = LODE_NEW_ARRAY(uint32_t, n);
+    c->quant[0] = LODE_NEW_ARRAY(uint32_t, n);
+    c->quant[1] = LODE_NEW_ARRAY(uint32_t, n);
+    c->last_use = LODE_NEW_ARRAY(uint32_t, n);
+    c->origin = LODE_NEW_ARRAY(uint32_t, n);
+    c->readers = LODE_NEW_ARRAY(uint32_t, n);
+    c->done = LODE_NEW_ARRAY(bool, n);
+    c->released = LODE_NEW_ARRAY(bool, n);
+    if (!p->instrs || !p->parts || !p->values || !p->slots || !c->value || !c->quant[0] ||
+        !c->quant[1] || !c->last_use || !c->origin || !c->readers || !c->done || !c->released)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        c->value[i] = c->quant[0][i] = c->quant[1][i] = LODE_NO_VALUE;
+    return true;
+}
+
+int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, bool float_act,
+                      struct lode_error *err) {
+    *plan = (struct lode_plan){.input = LODE_NO_VALUE, .result = LODE_NO_VALUE};
+    struct compiler c = {.plan = plan, .g = g, .float_act = float_act};
+    LODE_TRY(lode_graph_error(g, err));
+    int rc = 0;
+    if (allocate(&c)) {
+        find_lifetimes(&c);
+        for (uint32_t i = 0; i < g->n_nodes; i++) {
+            if (!c.done[i]) {
+                if (g->nodes[i]->op == LODE_OP_LINEAR)
+                    compile_linear(&c, i);
+                else
+                    compile_node(&c, i);
+            }
+            release(&c, i);
+        }
+        plan->result = g->result ? c.value[g->result->id] : LODE_NO_VALUE;
+    } else {
+        rc = lode_fail_nomem(err, "plan");
+    }
+    void *scratch[] = {c.value,   c.quant[0], c.quant[1], c.last_use,
+                       c.origin,  c.readers,  c.done,     c.released};
+    for (size_t i = 0; i < sizeof scratch / sizeof *scratch; i++)
+        lode_free(scratch[i]);
+    if (rc < 0)
+        lode_plan_deinit(plan);
+    return rc;
+}
+
+void lode_plan_deinit(struct lode_plan *plan) {
+    lode_free(plan->instrs);
+    lode_free(plan->parts);
+    lode_free(plan->values);
+    lode_free(plan->slots);
+    *plan = (struct lode_plan){0};
+}
+
+uint64_t lode_plan_buffer_size(const struct lode_plan *plan, uint32_t max_rows, uint32_t max_out) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < plan->n_slots; i++)
+        bytes += (uint64_t)plan->slots[i].row_size *
+                 (plan->slots[i].rows == LODE_ROWS_ALL ? max_rows : max_out);
+    return bytes;
+}

@@ -1,0 +1,59 @@
+/* plan.h - a graph made ready to run: instructions over reused buffers.
+ *
+ * Compiling decides, once per model: where activations are rounded for quantised weights (once per
+ * value, shared by all that read it), which products that read the same value run as one
+ * instruction, which results overwrite their input, and which buffers values share because they
+ * are never alive together.  A plan is immutable and shared by sessions; an executor gives it
+ * memory.
+ */
+#ifndef LODE_RUNTIME_PLAN_H
+#define LODE_RUNTIME_PLAN_H
+
+#include "backend/backend.h"
+
+struct lode_plan_slot { /* memory that several values use one after the other */
+    size_t row_size;    /* bytes, a multiple of 64 */
+    enum lode_rows rows;
+    bool busy; /* while compiling */
+};
+
+struct lode_plan_value {
+    uint32_t slot;
+    uint32_t offset; /* bytes into the slot's row */
+    uint32_t width;
+    enum lode_dtype type;
+    enum lode_rows rows;
+};
+
+#define LODE_NO_VALUE UINT32_MAX
+
+struct lode_plan_part {
+    const struct lode_operand *w, *bias; /* borrowed from the model */
+    uint32_t out;                        /* a value, or LODE_NO_VALUE */
+};
+
+struct lode_plan_instr {
+    enum lode_op op;
+    union lode_op_params p;
+    uint32_t in[2];
+    uint32_t first_part, n_parts;
+};
+
+struct lode_plan {
+    struct lode_plan_instr *instrs; /* (n_instrs), owned, as are the next three */
+    struct lode_plan_part *parts;   /* (n_parts) */
+    struct lode_plan_value *values; /* (n_values) */
+    struct lode_plan_slot *slots;   /* (n_slots) */
+    uint32_t n_instrs, n_parts, n_values, n_slots;
+    uint32_t input, result; /* values; input: LODE_NO_VALUE where the graph has none */
+    uint32_t max_cols, max_heads, max_head_dim;
+    uint64_t weight_bytes; /* read by a step of one row */
+};
+
+int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, bool float_act,
+                      struct lode_error *err);
+void lode_plan_deinit(struct lode_plan *plan);
+/* Bytes of buffers for steps of up to max_rows rows, max_out of them with logits. */
+uint64_t lode_plan_buffer_size(const struct lode_plan *plan, uint32_t max_rows, uint32_t max_out);
+
+#endif

@@ -1,0 +1,128 @@
+#include "store/file_store.h"
+
+#include "base/alloc.h"
+#include "kern/kern.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct file_store {
+    struct lode_store base;
+    const struct lode_gguf *g;
+    uint32_t n;
+    const void **data; /* owned; (n): borrowed from the mapping, or from own */
+    void **own;        /* owned; (n): copies, or NULL */
+    size_t *locked;    /* owned; (n): bytes to unlock, only with mlock */
+};
+
+static const struct lode_store_ops ops;
+
+static int pin(struct lode_store *s, uint32_t id, const void **data, struct lode_error *err) {
+    (void)err;
+    *data = ((struct file_store *)s)->data[id];
+    return LODE_READY;
+}
+
+static void unpin(struct lode_store *s, uint32_t id) {
+    (void)s;
+    (void)id;
+}
+
+static int wait(struct lode_store *s, struct lode_error *err) {
+    (void)s;
+    return lode_fail(err, LODE_ERR_INTERNAL, "", "a resident weight never needs waiting for");
+}
+
+static int verify(struct lode_store *s, struct lode_error *err) {
+    return lode_gguf_check(((struct file_store *)s)->g, err);
+}
+
+static void store_free(struct lode_store *s) {
+    struct file_store *f = (struct file_store *)s;
+    if (!f)
+        return;
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (f->locked && f->locked[i])
+            munlock(f->data[i], f->locked[i]);
+        if (f->own)
+            lode_free_aligned(f->own[i]);
+    }
+    lode_free(f->data);
+    lode_free(f->own);
+    lode_free(f->locked);
+    lode_free(f);
+}
+
+static int read_copy(struct file_store *f, uint32_t i, const struct lode_gguf_tensor *t,
+                     struct lode_error *err) {
+    f->own[i] = lode_alloc_aligned(64, t->size, 1);
+    if (!f->own[i])
+        return lode_fail(err, LODE_ERR_NOMEM, t->name, "out of memory for its %zu bytes", t->size);
+    f->base.resident += t->size;
+    f->data[i] = f->own[i];
+    return lode_gguf_read(f->g, t, 0, f->own[i], t->size, err);
+}
+
+static int widen(struct file_store *f, uint32_t i, const struct lode_weight *w,
+                 struct lode_error *err) {
+    struct lode_kern kern;
+    lode_kern_table(&kern, LODE_ISA_scalar);
+    float *wide = lode_alloc_aligned(64, w->op.cols, sizeof *wide);
+    if (!wide)
+        return lode_fail_nomem(err, w->home->name);
+    kern.dequant[w->home->type](wide, f->data[i], w->op.cols);
+    lode_free_aligned(f->own[i]);
+    f->own[i] = wide;
+    f->data[i] = wide;
+    f->base.resident += w->op.cols * sizeof *wide;
+    return 0;
+}
+
+static int lock(struct file_store *f, uint32_t i, size_t size, struct lode_error *err) {
+    if (mlock(f->data[i], size) < 0)
+        return lode_fail(err, LODE_ERR_LIMIT, "--mlock",
+                         "can't lock %zu bytes of weights in memory (%s): raise the limit with "
+                         "'ulimit -l unlimited' or leave --mlock out",
+                         size, strerror(errno));
+    f->locked[i] = size;
+    return 0;
+}
+
+int lode_file_store_create(struct lode_store **out, const struct lode_gguf *g,
+                           const struct lode_weight *weights, uint32_t n_weights,
+                           const struct lode_file_store_opts *opts, struct lode_error *err) {
+    *out = NULL;
+    struct file_store *f = LODE_NEW(struct file_store);
+    if (!f)
+        return lode_fail_nomem(err, "weights");
+    *f = (struct file_store){.base = {.ops = &ops}, .g = g, .n = n_weights};
+    f->data = LODE_NEW_ARRAY(const void *, n_weights);
+    f->own = LODE_NEW_ARRAY(void *, n_weights);
+    f->locked = opts->mlock ? LODE_NEW_ARRAY(size_t, n_weights) : NULL;
+    int rc = f->data && f->own && (f->locked || !opts->mlock) ? 0 : lode_fail_nomem(err, "weights");
+    uint64_t total = 0, done = 0;
+    for (uint32_t i = 0; i < n_weights; i++)
+        total += weights[i].home->size;
+    for (uint32_t i = 0; rc == 0 && i < n_weights; i++) {
+        const struct lode_weight *w = &weights[i];
+        f->data[i] = lode_gguf_data(g, w->home);
+        if (!f->data[i])
+            rc = read_copy(f, i, w->home, err);
+        if (rc == 0 && w->op.type != w->home->type)
+            rc = widen(f, i, w, err);
+        if (rc == 0 && opts->mlock)
+            rc = lock(f, i, w->op.type == w->home->type ? w->home->size : w->op.cols * 4, err);
+        done += w->home->size;
+        if (rc == 0 && opts->progress && opts->progress(opts->progress_user, "loading", done, total))
+            rc = lode_fail(err, LODE_ERR_CANCELLED, "", "loading was cancelled");
+    }
+    if (rc < 0) {
+        store_free(&f->base);
+        return rc;
+    }
+    *out = &f->base;
+    return 0;
+}
+
+static const struct lode_store_ops ops = {pin, unpin, wait, verify, store_free};
