@@ -1,0 +1,13 @@
+/* Products of quantised weights: 16 rows at once, dot products by VNNI. */
+#include "kern/vec_avx512.h"
+
+#define KERN(name) name##_avx512vnni
+#define V_COLUMNS 8
+#define V_WIDE_BIAS 128
+
+INLINE V v_dot4(V acc, V w, V x) {
+    return (V)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, (__m512i)x);
+}
+INLINE V v_dot4_wide(V acc, V w, V x) { return v_dot4(acc, w, x); }
+
+#include "kern/mul_tile.h"
