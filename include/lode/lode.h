@@ -7,6 +7,7 @@
 #include "lode/file.h"
 #include "lode/machine.h"
 #include "lode/model.h"
+#include "lode/plan.h"
 #include "lode/sampler.h"
 #include "lode/session.h"
 #include "lode/tokenizer.h"

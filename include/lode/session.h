@@ -29,7 +29,8 @@ struct lode_session;
 typedef void lode_trace_fn(void *user, uint32_t layer, uint32_t pos, const float *x, size_t n);
 
 struct lode_session_opts { /* zero means the default */
-    uint32_t ctx;          /* longest timeline, in tokens; 0: what the model was trained for */
+    uint32_t ctx;          /* longest timeline, in tokens; 0: what the model was trained for, or
+                              less where memory does not hold that (lode_session_ctx tells) */
     uint32_t batch;        /* tokens evaluated at once during a prompt; 0: 512 */
     uint32_t threads;      /* 0: physical cores of the cgroup's share */
     const char *ctk, *ctv; /* KV formats "f32", "f16", "bf16", "q8_0"; NULL: f16 */
@@ -83,11 +84,9 @@ struct lode_feed {
 LODE_API int lode_session_step(const struct lode_feed *feeds, size_t n_feeds,
                                struct lode_error *err);
 
-/* What create allocated or counts on, in bytes (lode/plan.h prints it in full). */
-struct lode_session_memory {
-    uint64_t weights, kv, work, repacked;
-};
-LODE_API struct lode_session_memory lode_session_memory(const struct lode_session *s);
+/* What create counted, allocated and relies on (lode/plan.h); lives as long as the session. */
+struct lode_memory_plan;
+LODE_API const struct lode_memory_plan *lode_session_memory(const struct lode_session *s);
 
 #ifdef __cplusplus
 }

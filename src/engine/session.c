@@ -1,10 +1,8 @@
 #include "lode/session.h"
 
 #include "base/alloc.h"
+#include "engine/memory.h"
 #include "engine/workers.h"
-#include "kern/kern.h"
-
-enum { DEFAULT_BATCH = 512, MAX_BATCH = 1 << 16 };
 
 struct lode_session {
     struct lode_model *model;     /* borrowed */
@@ -15,43 +13,15 @@ struct lode_session {
     int32_t *tokens; /* owned; (ctx) */
     float *logits;   /* owned; (n_vocab) */
     bool has_logits;
-    uint64_t kv_size;
+    struct lode_memory_plan memory;
     struct lode_session_opts opts;
 };
 
-static int kv_format(const char *flag, const char *name, enum lode_dtype *out,
-                     struct lode_error *err) {
-    *out = LODE_F16;
-    if (!name)
-        return 0;
-#define MATCH(suffix, dtype, text)                                                                 \
-    if (strcmp(name, text) == 0) {                                                                 \
-        *out = LODE_##dtype;                                                                       \
-        return 0;                                                                                  \
-    }
-    LODE_KV_LIST(MATCH)
-#undef MATCH
-#define TEXT(suffix, dtype, text) " " text
-    return lode_fail(err, LODE_ERR_ARG, flag, "'%.40s' is no KV format:" LODE_KV_LIST(TEXT), name);
-#undef TEXT
-}
-
 static int create_kv(struct lode_session *s, struct lode_error *err) {
-    enum lode_dtype k, v;
-    LODE_TRY(kv_format("-ctk", s->opts.ctk, &k, err));
-    LODE_TRY(kv_format("-ctv", s->opts.ctv, &v, err));
-    const uint32_t n = s->model->hp.n_layers;
-    struct lode_kv_layer *layers = LODE_NEW_ARRAY(struct lode_kv_layer, n);
-    if (!layers)
-        return lode_fail_nomem(err, "KV cache");
-    memcpy(layers, s->model->kv, n * sizeof *layers);
-    for (uint32_t l = 0; l < n; l++) {
-        layers[l].type_k = k;
-        layers[l].type_v = v;
-    }
-    int rc = lode_kv_size(layers, n, s->ctx, s->workers->batch, &s->kv_size, err);
+    struct lode_kv_layer *layers;
+    int rc = lode_session_layers(s->model, &s->opts, &layers, err);
     if (rc == 0)
-        rc = lode_kv_create(&s->kv, layers, n, s->ctx, s->workers->batch, err);
+        rc = lode_kv_create(&s->kv, layers, s->model->hp.n_layers, s->ctx, s->workers->batch, err);
     lode_free(layers);
     return rc;
 }
@@ -68,8 +38,9 @@ static int create_ropes(struct lode_session *s, struct lode_error *err) {
 }
 
 static int create_rest(struct lode_session *s, struct lode_error *err) {
-    uint32_t batch = s->opts.batch ? s->opts.batch : DEFAULT_BATCH;
-    batch = batch < s->ctx ? batch : s->ctx;
+    LODE_TRY(lode_session_admit(s->model, &s->opts, &s->memory, err));
+    s->ctx = s->memory.ctx;
+    const uint32_t batch = lode_session_batch(&s->opts, s->ctx);
     if (s->opts.with) {
         if (s->opts.with->model != s->model)
             return lode_fail(err, LODE_ERR_ARG, "with", "the session is of another model");
@@ -90,15 +61,14 @@ int lode_session_create(struct lode_session **out, struct lode_model *m,
     *out = NULL;
     if (!m->store)
         return lode_fail(err, LODE_ERR_ARG, m->info.path, "only the vocabulary was loaded");
-    if (opts && opts->batch > MAX_BATCH)
-        return lode_fail(err, LODE_ERR_ARG, "-b", "%u; 1 to %d expected", opts->batch, MAX_BATCH);
+    if (opts && opts->batch > LODE_MAX_BATCH)
+        return lode_fail(err, LODE_ERR_ARG, "-b", "%u; 1 to %d expected", opts->batch, LODE_MAX_BATCH);
     struct lode_session *s = LODE_NEW(struct lode_session);
     if (!s)
         return lode_fail_nomem(err, "session");
     if (opts)
         s->opts = *opts;
     s->model = m;
-    s->ctx = s->opts.ctx ? s->opts.ctx : m->hp.ctx_train;
     const int rc = create_rest(s, err);
     if (rc < 0)
         lode_session_free(s);
@@ -337,12 +307,6 @@ uint32_t lode_session_threads(const struct lode_session *s) {
     return lode_cpu_threads(s->workers->backend);
 }
 
-struct lode_session_memory lode_session_memory(const struct lode_session *s) {
-    return (struct lode_session_memory){
-        .weights = s->model->info.size,
-        .kv = s->kv_size,
-        .work = s->workers->work_size + s->ctx * sizeof(int32_t) +
-                s->model->hp.n_vocab * sizeof(float),
-        .repacked = s->model->store->resident,
-    };
+const struct lode_memory_plan *lode_session_memory(const struct lode_session *s) {
+    return &s->memory;
 }

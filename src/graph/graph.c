@@ -228,32 +228,26 @@ static uint64_t operand_bytes(const struct lode_operand *w) {
     return (uint64_t)row * w->rows;
 }
 
-struct lode_cost lode_node_cost(const struct lode_node *n) {
-    struct lode_cost c = {0};
-    size_t row = 0;
-    lode_dtype_row_size(n->type, n->width, &row);
-    c.row_bytes = row;
-    for (int i = 0; i < 2; i++)
-        if (n->in[i] && lode_dtype_row_size(n->in[i]->type, n->in[i]->width, &row))
-            c.row_bytes += row;
-    switch (n->op) {
+struct lode_cost lode_op_cost(enum lode_op op, const union lode_op_params *p,
+                              const struct lode_operand *const w[2], uint32_t width,
+                              uint64_t bytes_in, uint64_t bytes_out) {
+    struct lode_cost c = {operand_bytes(w[0]) + operand_bytes(w[1]), bytes_in + bytes_out, width};
+    switch (op) {
     case LODE_OP_LINEAR:
-        c.weight_bytes = operand_bytes(n->w[0]) + operand_bytes(n->w[1]);
-        c.row_flops = 2ull * n->w[0]->rows * n->w[0]->cols;
+        c.row_flops = 2ull * w[0]->rows * w[0]->cols;
         break;
     case LODE_OP_EMBED: /* one row of the table a token */
-        c.row_bytes += operand_bytes(n->w[0]) / (n->w[0]->rows ? n->w[0]->rows : 1);
+        c.row_bytes += c.weight_bytes / w[0]->rows;
+        c.weight_bytes = 0;
         break;
-    case LODE_OP_RMS_NORM:
-        c.weight_bytes = operand_bytes(n->w[0]);
-        c.row_flops = 4ull * n->width;
+    case LODE_OP_RMS_NORM: /* square, add, scale, weigh */
+        c.row_flops = 4ull * width;
         break;
-    case LODE_OP_ATTENTION: /* per position attended to; the caller knows how many */
-        c.row_flops = 2ull * n->p.attention.n_heads *
-                      (n->p.attention.head_dim + n->p.attention.head_dim_v);
+    case LODE_OP_ATTENTION: /* per position seen */
+        c.row_flops =
+            2ull * p->attention.n_heads * (p->attention.head_dim + p->attention.head_dim_v);
         break;
     default:
-        c.row_flops = n->width;
         break;
     }
     return c;

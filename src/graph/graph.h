@@ -84,10 +84,13 @@ struct lode_node *lode_g_slice(struct lode_graph *g, struct lode_node *x, uint32
                                uint32_t width);
 struct lode_node *lode_g_trace(struct lode_graph *g, struct lode_node *x, uint32_t layer);
 
-/* What one row of a node costs: bytes of weights read once per step, bytes and flops per row. */
+/* What an op costs: bytes of weights read once per step, bytes and flops for each row. */
 struct lode_cost {
     uint64_t weight_bytes, row_bytes, row_flops;
 };
-struct lode_cost lode_node_cost(const struct lode_node *n);
+/* w may hold NULLs; width_in is the sum over the inputs, bytes_in and bytes_out those of a row. */
+struct lode_cost lode_op_cost(enum lode_op op, const union lode_op_params *p,
+                              const struct lode_operand *const w[2], uint32_t width,
+                              uint64_t bytes_in, uint64_t bytes_out);
 
 #endif

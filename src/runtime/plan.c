@@ -268,3 +268,22 @@ uint64_t lode_plan_buffer_size(const struct lode_plan *plan, uint32_t max_rows, 
                  (plan->slots[i].rows == LODE_ROWS_ALL ? max_rows : max_out);
     return bytes;
 }
+
+struct lode_cost lode_plan_part_cost(const struct lode_plan *plan,
+                                     const struct lode_plan_instr *in,
+                                     const struct lode_plan_part *part) {
+    uint64_t bytes_in = 0, bytes_out = 0;
+    size_t row = 0;
+    for (int i = 0; i < 2; i++)
+        if (in->in[i] != LODE_NO_VALUE &&
+            lode_dtype_row_size(plan->values[in->in[i]].type, plan->values[in->in[i]].width, &row))
+            bytes_in += row;
+    uint32_t width = 0;
+    if (part->out != LODE_NO_VALUE) {
+        width = plan->values[part->out].width;
+        lode_dtype_row_size(plan->values[part->out].type, width, &row);
+        bytes_out = row;
+    }
+    const struct lode_operand *w[2] = {part->w, part->bias};
+    return lode_op_cost(in->op, &in->p, w, width, bytes_in, bytes_out);
+}

@@ -56,4 +56,8 @@ void lode_plan_deinit(struct lode_plan *plan);
 /* Bytes of buffers for steps of up to max_rows rows, max_out of them with logits. */
 uint64_t lode_plan_buffer_size(const struct lode_plan *plan, uint32_t max_rows, uint32_t max_out);
 
+struct lode_cost lode_plan_part_cost(const struct lode_plan *plan,
+                                     const struct lode_plan_instr *in,
+                                     const struct lode_plan_part *part);
+
 #endif

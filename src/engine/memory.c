@@ -1,0 +1,124 @@
+#include "engine/memory.h"
+
+#include "base/alloc.h"
+#include "base/machine.h"
+#include "engine/workers.h"
+#include "kern/kern.h"
+
+static int kv_format(const char *flag, const char *name, enum lode_dtype *out,
+                     struct lode_error *err) {
+    *out = LODE_F16;
+    if (!name)
+        return 0;
+#define MATCH(suffix, dtype, text)                                                                 \
+    if (strcmp(name, text) == 0) {                                                                 \
+        *out = LODE_##dtype;                                                                       \
+        return 0;                                                                                  \
+    }
+    LODE_KV_LIST(MATCH)
+#undef MATCH
+#define TEXT(suffix, dtype, text) " " text
+    return lode_fail(err, LODE_ERR_ARG, flag, "'%.40s' is no KV format:" LODE_KV_LIST(TEXT), name);
+#undef TEXT
+}
+
+int lode_session_layers(const struct lode_model *m, const struct lode_session_opts *o,
+                        struct lode_kv_layer **out, struct lode_error *err) {
+    enum lode_dtype k, v;
+    LODE_TRY(kv_format("-ctk", o->ctk, &k, err));
+    LODE_TRY(kv_format("-ctv", o->ctv, &v, err));
+    const uint32_t n = m->hp.n_layers;
+    struct lode_kv_layer *layers = LODE_NEW_ARRAY(struct lode_kv_layer, n);
+    *out = layers;
+    if (!layers)
+        return lode_fail_nomem(err, "KV cache");
+    memcpy(layers, m->kv, n * sizeof *layers);
+    for (uint32_t l = 0; l < n; l++) {
+        layers[l].type_k = k;
+        layers[l].type_v = v;
+    }
+    return 0;
+}
+
+uint32_t lode_session_batch(const struct lode_session_opts *o, uint32_t ctx) {
+    const uint32_t batch = o->batch ? o->batch : LODE_DEFAULT_BATCH;
+    return batch < ctx ? batch : ctx;
+}
+
+static int plan_for(const struct lode_model *m, const struct lode_session_opts *o,
+                    const struct lode_kv_layer *layers, uint32_t ctx, struct lode_memory_plan *p,
+                    struct lode_error *err) {
+    const uint32_t batch = lode_session_batch(o, ctx);
+    LODE_TRY(lode_kv_size(layers, m->hp.n_layers, ctx, batch, &p->kv, err));
+    p->ctx = ctx;
+    p->work = (o->with ? 0 : lode_workers_size(m, batch, o->threads)) + ctx * sizeof(int32_t) +
+              m->hp.n_vocab * sizeof(float);
+    p->fits = p->kv + p->work <= p->available;
+    return 0;
+}
+
+int lode_plan_memory(const struct lode_model *m, const struct lode_session_opts *opts,
+                     struct lode_memory_plan *out, struct lode_error *err) {
+    const struct lode_session_opts o = opts ? *opts : (struct lode_session_opts){0};
+    struct lode_machine machine;
+    lode_machine_probe(&machine);
+    *out = (struct lode_memory_plan){.weights = m->info.size,
+                                     .repacked = m->store ? m->store->resident : 0,
+                                     .available = machine.ram_available};
+    if (machine.cgroup_limit && machine.cgroup_limit < out->available)
+        out->available = machine.cgroup_limit;
+    struct lode_kv_layer *layers;
+    int rc = lode_session_layers(m, &o, &layers, err);
+    const uint32_t wanted = o.ctx ? o.ctx : m->hp.ctx_train;
+    if (rc == 0)
+        rc = plan_for(m, &o, layers, wanted, out, err);
+    if (rc == 0 && !o.ctx && !out->fits) {
+        /* Bytes grow with the context: the largest multiple of 256 tokens that fits. */
+        uint32_t low = 0, high = wanted / 256;
+        while (rc == 0 && low + 1 < high) {
+            const uint32_t middle = low + (high - low) / 2;
+            rc = plan_for(m, &o, layers, middle * 256, out, err);
+            *(out->fits ? &low : &high) = middle;
+        }
+        if (rc == 0)
+            rc = plan_for(m, &o, layers, low ? low * 256 : wanted < 256 ? wanted : 256, out, err);
+    }
+    lode_free(layers);
+    return rc;
+}
+
+int lode_session_admit(const struct lode_model *m, const struct lode_session_opts *o,
+                       struct lode_memory_plan *p, struct lode_error *err) {
+    LODE_TRY(lode_plan_memory(m, o, p, err));
+    if (p->fits)
+        return 0;
+    return lode_fail(err, LODE_ERR_LIMIT, "-c",
+                     "a context of %u tokens needs %.0f MiB of KV cache and %.0f MiB of work "
+                     "buffers, but %.0f MiB of memory are free: use a smaller -c, -ctk q8_0 -ctv "
+                     "q8_0, or a smaller -b",
+                     p->ctx, (double)p->kv / 0x1p20, (double)p->work / 0x1p20,
+                     (double)p->available / 0x1p20);
+}
+
+static const struct lode_plan *plan_of(const struct lode_model *m, size_t *i) {
+    if (*i < m->body.n_instrs)
+        return &m->body;
+    *i -= m->body.n_instrs;
+    return &m->head;
+}
+
+size_t lode_plan_n_steps(const struct lode_model *m) { return m->body.n_instrs + m->head.n_instrs; }
+
+struct lode_plan_step lode_plan_step(const struct lode_model *m, size_t i) {
+    const struct lode_plan *p = plan_of(m, &i);
+    const struct lode_plan_instr *in = &p->instrs[i];
+    struct lode_plan_step step = {
+        .op = lode_ops[in->op].name, .gradient = lode_ops[in->op].gradient, in->n_parts};
+    for (uint32_t k = 0; k < in->n_parts; k++) {
+        const struct lode_cost c = lode_plan_part_cost(p, in, &p->parts[in->first_part + k]);
+        step.weight_bytes += c.weight_bytes;
+        step.row_bytes += c.row_bytes;
+        step.row_flops += c.row_flops;
+    }
+    return step;
+}
