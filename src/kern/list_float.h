@@ -3,9 +3,17 @@
 #ifndef LODE_KERN_LIST_FLOAT_H
 #define LODE_KERN_LIST_FLOAT_H
 
-#define LODE_FLOAT_avx2(X)
-#define LODE_FLOAT_avx512(X)
+/* What *_body.h define for every instruction set that has a v16_ISA.h.  (kv_put_f32 is memcpy.) */
+#define LODE_FLOAT_V16(X)                                                                          \
+    X(dot_f32) X(rms_norm) X(layer_norm) X(add) X(scale) X(axpy) X(silu_mul) X(gelu_mul)           \
+    X(softcap) X(rope_pair) X(rope_half) X(softmax_part) X(kv_put_f16) X(kv_put_bf16)              \
+    X(mul_f32) X(mul_f16) X(mul_bf16)                                                              \
+    X(kv_score_f32) X(kv_score_f16) X(kv_score_bf16) X(kv_score_q8_0)                              \
+    X(kv_mix_f32) X(kv_mix_f16) X(kv_mix_bf16) X(kv_mix_q8_0)
+
+#define LODE_FLOAT_avx2(X) LODE_FLOAT_V16(X)
+#define LODE_FLOAT_avx512(X) LODE_FLOAT_V16(X)
 #define LODE_FLOAT_avx512vnni(X)
-#define LODE_FLOAT_neon(X)
+#define LODE_FLOAT_neon(X) LODE_FLOAT_V16(X)
 
 #endif

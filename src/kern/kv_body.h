@@ -1,0 +1,113 @@
+/* kv_body.h - storing rows of the KV cache and mixing values, over sixteen lanes (v16.h); after
+ * mul_body.h, which has the formats and the scores. */
+
+void ISA(kv_put_f16)(void *y, const float *x, size_t n) {
+    uint16_t *out = y;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        vf_store_f16(out + i, vf_load(x + i), 16);
+    if (i < n)
+        vf_store_f16(out + i, vf_load_n(x + i, n - i, 0.0f), n - i);
+}
+
+void ISA(kv_put_bf16)(void *y, const float *x, size_t n) {
+    uint16_t *out = y;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        vf_store_bf16(out + i, vf_load(x + i), 16);
+    if (i < n)
+        vf_store_bf16(out + i, vf_load_n(x + i, n - i, 0.0f), n - i);
+}
+
+/* A tile of Q queries by V vectors of sixteen numbers, from number c on, over the chunk's values.
+ * Where the queries' ranges [lo, hi) overlap all of them share what was read; before and after,
+ * each looks whether the position is its own.  `rest` < 16: only so many numbers (V is 1). */
+VF_INLINE void vf_mix_tile(enum vf_format f, size_t Q, size_t V, size_t rest, float *o, size_t ldo,
+                           const float *p, size_t ldp, const uint32_t *lo, const uint32_t *hi,
+                           const char *v, size_t v_stride, size_t c) {
+    VF acc[4][8];
+    size_t first = lo[0], last = hi[0], all_from = lo[0], all_to = hi[0];
+    for (size_t q = 0; q < Q; q++) {
+        for (size_t b = 0; b < V; b++)
+            acc[q][b] = vf_set(0);
+        first = lo[q] < first ? lo[q] : first;
+        last = hi[q] > last ? hi[q] : last;
+        all_from = lo[q] > all_from ? lo[q] : all_from;
+        all_to = hi[q] < all_to ? hi[q] : all_to;
+    }
+    if (all_from >= all_to)
+        all_from = all_to = last;
+    for (size_t j = first; j < last;) {
+        for (; j < all_from || (j >= all_to && j < last); j++) {
+            const char *row = v + j * v_stride;
+            for (size_t q = 0; q < Q; q++) {
+                if (j < lo[q] || j >= hi[q])
+                    continue;
+                const VF weight = vf_set(p[q * ldp + j]);
+                for (size_t b = 0; b < V; b++)
+                    acc[q][b] = vf_fma(weight,
+                                       rest < 16 ? vf_widen_n(f, row, c, rest)
+                                                 : vf_widen(f, row, c + 16 * b),
+                                       acc[q][b]);
+            }
+        }
+        for (; j >= all_from && j < all_to; j++) {
+            const char *row = v + j * v_stride;
+            VF wide[8];
+            for (size_t b = 0; b < V; b++)
+                wide[b] = rest < 16 ? vf_widen_n(f, row, c, rest) : vf_widen(f, row, c + 16 * b);
+            for (size_t q = 0; q < Q; q++) {
+                const VF weight = vf_set(p[q * ldp + j]);
+                for (size_t b = 0; b < V; b++)
+                    acc[q][b] = vf_fma(weight, wide[b], acc[q][b]);
+            }
+        }
+    }
+    for (size_t q = 0; q < Q; q++)
+        for (size_t b = 0; b < V; b++) {
+            if (rest < 16)
+                vf_store_n(o + q * ldo + c, acc[q][b], rest);
+            else
+                vf_store(o + q * ldo + c + 16 * b, acc[q][b]);
+        }
+}
+
+/* All numbers of Q queries. */
+VF_INLINE void vf_mix_row(enum vf_format f, size_t Q, float *o, size_t ldo, const float *p,
+                          size_t ldp, const uint32_t *lo, const uint32_t *hi, const char *v,
+                          size_t v_stride, size_t dim) {
+    size_t c = 0;
+#define GROUP(V)                                                                                   \
+    if (Q * V <= VF_MIX_TILE)                                                                      \
+        for (; c + 16 * V <= dim; c += 16 * V)                                                     \
+            vf_mix_tile(f, Q, V, 16, o, ldo, p, ldp, lo, hi, v, v_stride, c);
+    GROUP(8)
+    GROUP(4)
+    GROUP(2)
+    GROUP(1)
+#undef GROUP
+    if (c < dim)
+        vf_mix_tile(f, Q, 1, dim - c, o, ldo, p, ldp, lo, hi, v, v_stride, c);
+}
+
+VF_INLINE void vf_mix(enum vf_format f, float *o, size_t ldo, const float *p, size_t ldp,
+                      const uint32_t *lo, const uint32_t *hi, size_t n_q, const char *v,
+                      size_t v_stride, size_t dim) {
+    size_t i = 0;
+#define GROUP(Q)                                                                                   \
+    for (; i + Q <= n_q; i += Q)                                                                   \
+        vf_mix_row(f, Q, o + i * ldo, ldo, p + i * ldp, ldp, lo + i, hi + i, v, v_stride, dim);
+    GROUP(4)
+    GROUP(2)
+    GROUP(1)
+#undef GROUP
+}
+
+#define MIX(name, format)                                                                          \
+    void ISA(name) LODE_KV_MIX_ARGS {                                                              \
+        vf_mix(format, o, ldo, p, ldp, lo, hi, n_q, v, v_stride, dim);                             \
+    }
+MIX(kv_mix_f32, VF_F32)
+MIX(kv_mix_f16, VF_F16)
+MIX(kv_mix_bf16, VF_BF16)
+MIX(kv_mix_q8_0, VF_Q8_0)
