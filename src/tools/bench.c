@@ -144,8 +144,8 @@ static void mean_and_deviation(const double *x, size_t n, double *mean, double *
 
 /* Weights, and the part of the KV cache that the middle one of the generated tokens reads. */
 static double token_bytes(const struct bench *b, const struct test *t) {
-    const struct lode_session_memory memory = lode_session_memory(b->session);
-    const double position = (double)memory.kv / lode_session_ctx(b->session);
+    const double kv = (double)lode_session_memory(b->session)->kv;
+    const double position = kv / lode_session_ctx(b->session);
     return (double)lode_model_info(b->model)->token_size +
            position * ((double)t->n_depth + (double)t->n_gen / 2);
 }
@@ -186,7 +186,7 @@ static int run_test(struct bench *b, const struct test *t, struct bench_row *row
     return 0;
 }
 
-/* ------------------------------------------------------------------------------ all that is asked */
+/* --------------------------------------------------------------------------- all that is asked */
 
 struct tests {
     struct test v[ARG_MAX_LIST * 8];
@@ -234,9 +234,9 @@ struct printer {
 };
 
 /* All tests in one session. */
-static int bench_session(struct bench *b, const struct tests *all, const struct lode_session_opts *so,
+static int bench_session(struct bench *b, const struct tests *all, struct lode_session_opts so,
                          struct bench_row row, struct printer *print, struct lode_error *err) {
-    int rc = lode_session_create(&b->session, b->model, so, err);
+    int rc = lode_session_create(&b->session, b->model, &so, err);
     if (rc == 0) {
         row.n_threads = lode_session_threads(b->session);
         if (!b->o->no_bandwidth)
@@ -276,7 +276,7 @@ static int bench_model(struct bench *b, const char *path, const struct tests *al
         so.ctk = row.type_k = o->type_k.v[k % o->type_k.n], k /= o->type_k.n;
         so.threads = (uint32_t)o->threads.v[k % o->threads.n], k /= o->threads.n;
         so.batch = row.n_batch = (uint32_t)o->batch.v[k];
-        rc = bench_session(b, all, &so, row, print, err);
+        rc = bench_session(b, all, so, row, print, err);
         if (!out_flush())
             break;
     }

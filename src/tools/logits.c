@@ -96,13 +96,13 @@ static int write_hidden(const struct trace *t, const char *path, struct lode_err
     if (rc < 0)
         return rc;
     npy_write_header(file.f, 3, dims);
-    fwrite(t->hidden, sizeof(float), n, file.f);
+    outfile_write(&file, t->hidden, n * sizeof(float));
     return outfile_commit(&file, err);
 }
 
 /* The rows of --all go to the file as they come. */
 struct sink {
-    FILE *f;
+    struct outfile file;
     uint32_t n_vocab;
     struct progress bar;
 };
@@ -110,7 +110,7 @@ struct sink {
 static int on_logits(void *user, uint32_t pos, const float *logits) {
     struct sink *s = user;
     progress_update(&s->bar, pos + 1);
-    return fwrite(logits, sizeof *logits, s->n_vocab, s->f) == s->n_vocab ? 0 : -1;
+    return outfile_write(&s->file, logits, s->n_vocab * sizeof *logits) ? 0 : -1;
 }
 
 static void print_likeliest(const struct lode_model *m, const float *logits) {
@@ -126,31 +126,29 @@ static void print_likeliest(const struct lode_model *m, const float *logits) {
 
 static int evaluate(const struct opts *o, struct lode_model *m, struct lode_session *s,
                     const struct ids *ids, struct lode_error *err) {
-    struct outfile file = { 0 };
     struct sink sink = { .n_vocab = lode_model_info(m)->n_vocab };
     const uint64_t dims[] = { o->all ? ids->n : 1, sink.n_vocab };
     int rc = 0;
     if (o->output) {
-        rc = outfile_open(&file, o->output, err);
+        rc = outfile_open(&sink.file, o->output, err);
         if (rc < 0)
             return rc;
-        npy_write_header(file.f, 2, dims);
+        npy_write_header(sink.file.f, 2, dims);
     }
-    sink.f = file.f;
     progress_begin(&sink.bar, "evaluating", "tokens", ids->n);
     if (o->output && o->all)
         rc = lode_session_eval_each(s, ids->v, ids->n, on_logits, &sink, err);
     else
         rc = lode_session_eval(s, ids->v, ids->n, err);
     progress_end(&sink.bar);
-    if (rc == LODE_ERR_CANCELLED && o->output && ferror(file.f))
-        return outfile_commit(&file, err); /* which says why the file cannot be written */
+    if (rc == LODE_ERR_CANCELLED && o->output && sink.file.cause)
+        return outfile_commit(&sink.file, err); /* which says why the file cannot be written */
     if (rc == 0 && o->output) {
         if (!o->all)
-            fwrite(lode_session_logits(s), sizeof(float), sink.n_vocab, file.f);
-        return outfile_commit(&file, err);
+            outfile_write(&sink.file, lode_session_logits(s), sink.n_vocab * sizeof(float));
+        return outfile_commit(&sink.file, err);
     }
-    outfile_abandon(&file);
+    outfile_abandon(&sink.file);
     return rc;
 }
 

@@ -83,7 +83,8 @@ struct scoring {
     struct progress bar;
     size_t i_chunk, n_chunks;
 
-    FILE *base;       /* records are read from it or written to it; NULL: neither */
+    FILE *base;         /* records are read from it, or NULL */
+    struct outfile out; /* records are written to it, or .f is NULL */
     uint16_t *record; /* owned */
     struct kld_sums sums;
 };
@@ -96,7 +97,7 @@ static int on_logits(void *user, uint32_t pos, const float *logits) {
         return 0;
     const int32_t next = s->tokens[s->start + pos + 1];
     const size_t n = kld_record((int32_t)s->n_vocab);
-    if (s->base && s->o->compare) {
+    if (s->base) {
         if (fread(s->record, sizeof *s->record, n, s->base) != n)
             return -1;
         kld_add(&s->sums, logits, s->record, (int32_t)s->n_vocab, next);
@@ -106,11 +107,10 @@ static int on_logits(void *user, uint32_t pos, const float *logits) {
     s->nll += nll;
     s->nll2 += nll * nll;
     s->n++;
-    if (s->base) {
-        kld_encode(s->record, logits, (int32_t)s->n_vocab);
-        return fwrite(s->record, sizeof *s->record, n, s->base) == n ? 0 : -1;
-    }
-    return 0;
+    if (!s->out.f)
+        return 0;
+    kld_encode(s->record, logits, (int32_t)s->n_vocab);
+    return outfile_write(&s->out, s->record, n * sizeof *s->record) ? 0 : -1;
 }
 
 /* Evaluates the window that starts at s->start and scores its positions [first, last). */
@@ -254,7 +254,6 @@ static int run(struct scoring *s, struct lode_error *err) {
     const struct opts *o = s->o;
     struct ids ids = { 0 };
     struct kld_file saved = { 0 };
-    struct outfile out = { 0 };
     int rc = o->compare ? read_base(s, &saved, err) : read_text(s, &ids, err);
     if (rc == 0 && o->base) {
         s->record = malloc(kld_record((int32_t)s->n_vocab) * sizeof *s->record);
@@ -264,10 +263,9 @@ static int run(struct scoring *s, struct lode_error *err) {
     if (rc == 0 && o->base && !o->compare) {
         const struct kld_file k = { (int32_t)s->window, (int32_t)s->n_vocab, (int32_t)s->n_chunks,
                                     ids.v };
-        rc = outfile_open(&out, o->base, err);
-        s->base = out.f;
+        rc = outfile_open(&s->out, o->base, err);
         if (rc == 0)
-            kld_write_header(&k, out.f);
+            kld_write_header(&k, s->out.f);
     }
     if (rc == 0) {
         struct lode_session_opts so = load_session_opts(&o->load);
@@ -278,17 +276,17 @@ static int run(struct scoring *s, struct lode_error *err) {
         progress_begin(&s->bar, "scoring", "tokens", s->n_chunks * s->window);
         rc = score_all(s, err);
     }
-    if (rc == LODE_ERR_CANCELLED && s->base && o->compare)
+    if (rc == LODE_ERR_CANCELLED && s->base)
         rc = tool_fail(err, LODE_ERR_IO, o->base, "cannot be read to its end");
-    if (out.f && (rc == 0 || ferror(out.f)))
-        rc = outfile_commit(&out, err); /* says why where it could not be written */
-    outfile_abandon(&out);
+    if (s->out.f && (rc == 0 || s->out.cause))
+        rc = outfile_commit(&s->out, err);
+    outfile_abandon(&s->out);
     if (rc == 0 && o->compare)
         kld_print(stdout, &s->sums);
     else if (rc == 0)
         print_estimate(s);
 
-    if (o->compare && s->base)
+    if (s->base)
         fclose(s->base);
     kld_sums_free(&s->sums);
     kld_free(&saved);

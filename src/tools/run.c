@@ -138,14 +138,13 @@ static void print_stats(const struct run *r, const struct answer *a) {
 void run_describe(const struct run *r, FILE *f) {
     char size[32], kv[32];
     const struct lode_model_info *info = lode_model_info(r->model);
-    const struct lode_session_memory memory = lode_session_memory(r->session);
     const char *slash = strrchr(info->path, '/');
     fprintf(f, "%s: %s, %.1f M parameters, %s, %s; context %u tokens (%s KV %s); %u thread%s, %s\n",
             info->name[0] ? info->name : slash ? slash + 1 : info->path, info->arch,
             (double)info->n_params / 1e6, info->type, format_bytes((double)info->size, size),
             lode_session_ctx(r->session),
             strcmp(r->o.load.ctk, r->o.load.ctv) ? "mixed" : r->o.load.ctk,
-            format_bytes((double)memory.kv, kv), lode_session_threads(r->session),
+            format_bytes((double)lode_session_memory(r->session)->kv, kv), lode_session_threads(r->session),
             lode_session_threads(r->session) == 1 ? "" : "s", info->isa);
 }
 
@@ -252,24 +251,17 @@ static int find_prompt(const struct run_opts *o, char **text, struct lode_error 
     return rc;
 }
 
-/* A context that nobody asked for is made smaller until it fits, and that is said. */
+/* A context that nobody asked for is as large as fits; where that is less than the model's, it is
+ * said. */
 static int open_session(struct run *r, struct lode_error *err) {
     struct lode_session_opts so = load_session_opts(&r->o.load);
     so.cancel = cancelled;
-    int rc = lode_session_create(&r->session, r->model, &so, err);
-    if (so.ctx)
-        return rc;
-    for (so.ctx = lode_model_info(r->model)->ctx_train;
-         (rc == LODE_ERR_NOMEM || rc == LODE_ERR_LIMIT) && so.ctx > 4096;) {
-        const char *why = rc == LODE_ERR_NOMEM ? "memory" : "the limits";
-        so.ctx /= 2;
-        rc = lode_session_create(&r->session, r->model, &so, NULL);
-        if (rc == 0)
-            fprintf(stderr,
-                    "lode: note: the model's context of %u tokens does not fit into %s; using %u "
-                    "(-c chooses)\n",
-                    lode_model_info(r->model)->ctx_train, why, so.ctx);
-    }
+    const int rc = lode_session_create(&r->session, r->model, &so, err);
+    const uint32_t trained = lode_model_info(r->model)->ctx_train;
+    if (rc == 0 && !so.ctx && lode_session_ctx(r->session) < trained)
+        fprintf(stderr, "lode: note: memory holds a context of %u tokens, the model was trained for "
+                        "%u; -c chooses\n",
+                lode_session_ctx(r->session), trained);
     return rc;
 }
 
