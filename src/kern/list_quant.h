@@ -8,10 +8,10 @@
 #define LODE_QUANT_MUL(X)  \
     X(mul_q4_0) X(mul_q4_1) X(mul_q5_0) X(mul_q5_1) X(mul_q8_0) X(mul_q2_k) X(mul_q3_k) X(mul_q4_k) X(mul_q5_k) X(mul_q6_k) X(mul_iq4_nl) X(mul_iq4_xs) X(mul_mxfp4)
 
-#define LODE_QUANT_avx2(X)
+#define LODE_QUANT_avx2(X) LODE_QUANT_MUL(X)
 #define LODE_QUANT_avx512(X) LODE_QUANT_MUL(X)
 #define LODE_QUANT_avx512vnni(X) LODE_QUANT_MUL(X)
-#define LODE_QUANT_neon(X)
+#define LODE_QUANT_neon(X) LODE_QUANT_MUL(X)
 
 #define LODE_DEQUANT_avx2(X)
 #define LODE_DEQUANT_avx512(X)
