@@ -1,0 +1,147 @@
+/* Plans: values that are alive together never share memory.
+ *
+ * Each plan is run in the mind: an instruction writes its result's place, and whoever reads a place
+ * must find there the value that it was compiled to read.
+ */
+#include "base/arena.h"
+#include "format/gguf.h"
+#include "graph/graph.h"
+#include "model/model.h"
+#include "runtime/plan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Who wrote each byte of each slot last: a number that grows with every write. */
+struct memory {
+    uint32_t *writer[256];
+};
+
+static size_t row_bytes(const struct lode_plan_value *v) {
+    size_t n = 0;
+    assert_true(lode_dtype_row_size(v->type, v->width, &n));
+    return n;
+}
+
+static void check(const struct lode_plan *p) {
+    struct memory m = {{0}};
+    uint32_t *written = calloc(p->n_values + 1, sizeof *written); /* stamp of each value's bytes */
+    assert_true(p->n_slots < 256);
+    for (uint32_t s = 0; s < p->n_slots; s++)
+        m.writer[s] = calloc(p->slots[s].row_size, sizeof **m.writer);
+    if (p->input != LODE_NO_VALUE) {
+        written[p->input] = UINT32_MAX;
+        for (size_t i = 0; i < row_bytes(&p->values[p->input]); i++)
+            m.writer[p->values[p->input].slot][i] = UINT32_MAX;
+    }
+    for (uint32_t i = 0; i < p->n_instrs; i++) {
+        const struct lode_plan_instr *in = &p->instrs[i];
+        for (int k = 0; k < 2; k++) {
+            if (in->in[k] == LODE_NO_VALUE)
+                continue;
+            const struct lode_plan_value *v = &p->values[in->in[k]];
+            assert_true(v->offset + row_bytes(v) <= p->slots[v->slot].row_size);
+            const uint32_t *w = m.writer[v->slot] + v->offset;
+            for (size_t b = 1; b < row_bytes(v); b++)
+                assert_int_equal(w[b], w[0]); /* one write made it whole */
+            assert_int_not_equal(w[0], 0);
+            if (written[in->in[k]])
+                assert_int_equal(w[0], written[in->in[k]]); /* and it is still that one */
+        }
+        for (uint32_t part = 0; part < in->n_parts; part++) {
+            const uint32_t out = p->parts[in->first_part + part].out;
+            if (out == LODE_NO_VALUE)
+                continue;
+            const struct lode_plan_value *v = &p->values[out];
+            assert_true(v->offset + row_bytes(v) <= p->slots[v->slot].row_size);
+            assert_true(v->rows == p->slots[v->slot].rows);
+            written[out] = i * 16 + part + 1;
+            for (size_t b = 0; b < row_bytes(v); b++)
+                m.writer[v->slot][v->offset + b] = written[out];
+        }
+    }
+    assert_int_not_equal(p->result, LODE_NO_VALUE);
+    const struct lode_plan_value *r = &p->values[p->result];
+    if (written[p->result])
+        assert_int_equal(m.writer[r->slot][r->offset], written[p->result]);
+    for (uint32_t s = 0; s < p->n_slots; s++)
+        free(m.writer[s]);
+    free(written);
+}
+
+static void live_values_do_not_overlap(void **state) {
+    (void)state;
+    const char *root = getenv("LODE_TESTS");
+    for (const char *const *a = lode_model_archs(); *a; a++)
+        for (int float_act = 0; float_act < 2; float_act++) {
+            char path[4096];
+            snprintf(path, sizeof path, "%s/data/arch/%s/model.gguf", root ? root : "tests", *a);
+            struct lode_model *m;
+            struct lode_error err;
+            const struct lode_model_opts o = {.float_act = float_act};
+            if (lode_model_load(&m, path, &o, &err) < 0)
+                fail_msg("%s: %s", err.where, err.text);
+            check(&m->body);
+            check(&m->head);
+            lode_model_free(m);
+        }
+}
+
+static void rounded_twins_are_shared(void **state) {
+    (void)state;
+    struct lode_graph g = {0};
+    struct lode_error err;
+    const struct lode_operand q4k = {0, LODE_Q4_K, 256, 256}, q6k = {1, LODE_Q6_K, 256, 256},
+                              q8 = {2, LODE_Q8_0, 256, 256};
+    struct lode_node *x = lode_g_input(&g, 256, LODE_ROWS_ALL);
+    struct lode_node *a = lode_g_linear(&g, x, &q4k, NULL);
+    struct lode_node *b = lode_g_linear(&g, x, &q6k, NULL);
+    struct lode_node *c = lode_g_linear(&g, x, &q8, NULL);
+    g.result = lode_g_add(&g, lode_g_add(&g, a, b, 1), c, 1);
+    struct lode_plan p;
+    assert_int_equal(lode_plan_compile(&p, &g, false, &err), 0);
+    check(&p);
+    /* QUANT A256, LINEAR of two, QUANT A32, LINEAR of one, ADD, ADD */
+    static const enum lode_op ops[] = {LODE_OP_QUANT,  LODE_OP_LINEAR, LODE_OP_QUANT,
+                                       LODE_OP_LINEAR, LODE_OP_ADD,    LODE_OP_ADD};
+    assert_int_equal(p.n_instrs, 6);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(p.instrs[i].op, ops[i]);
+    assert_int_equal(p.instrs[1].n_parts, 2);
+    lode_plan_deinit(&p);
+    assert_int_equal(lode_plan_compile(&p, &g, true, &err), 0); /* float activations: no QUANT */
+    assert_int_equal(p.n_instrs, 3);
+    lode_plan_deinit(&p);
+    lode_graph_free(&g);
+}
+
+static void errors_stick(void **state) {
+    (void)state;
+    struct lode_graph g = {0};
+    struct lode_error err;
+    const struct lode_operand w = {0, LODE_F32, 8, 16};
+    struct lode_node *x = lode_g_input(&g, 8, LODE_ROWS_ALL);
+    assert_null(lode_g_linear(&g, x, &w, NULL)); /* 16 columns meet rows of 8 */
+    assert_null(lode_g_add(&g, x, x, 1));
+    assert_int_equal(lode_graph_error(&g, &err), LODE_ERR_FORMAT);
+    assert_string_equal(err.where, "LINEAR");
+    struct lode_plan p;
+    assert_int_equal(lode_plan_compile(&p, &g, false, &err), LODE_ERR_FORMAT);
+    lode_graph_free(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(live_values_do_not_overlap),
+        cmocka_unit_test(rounded_twins_are_shared),
+        cmocka_unit_test(errors_stick),
+    };
+    return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
+}
