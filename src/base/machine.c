@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
 enum { PATH = 1024, LINE = 1024 };
 
@@ -256,7 +257,17 @@ void lode_machine_probe_at(struct lode_machine *m, const char *root) {
     read_caches(m, root);
 }
 
-void lode_machine_probe(struct lode_machine *m) { lode_machine_probe_at(m, ""); }
+void lode_machine_probe(struct lode_machine *m) {
+    lode_machine_probe_at(m, "");
+    /* /proc may be missing, or closed to us by a failed allocation inside fopen.  "None available"
+     * would refuse every session with a wrong reason; the system call knows less (not what of the
+     * page cache could be dropped), but it cannot fail. */
+    struct sysinfo s;
+    if ((m->ram_total == 0 || m->ram_available == 0) && sysinfo(&s) == 0) {
+        m->ram_total = (uint64_t)s.totalram * s.mem_unit;
+        m->ram_available = ((uint64_t)s.freeram + s.bufferram) * s.mem_unit;
+    }
+}
 
 uint32_t lode_machine_default_threads(void) {
     struct lode_machine m;

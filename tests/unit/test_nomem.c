@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { RUNS = 60, N_NEW = 4 };
+enum { RUNS = 150, N_NEW = 4 };
 
 struct outcome {
     int32_t ids[N_NEW]; /* what greedy sampling said */
