@@ -87,11 +87,14 @@ static void on_sigbus(int sig, siginfo_t *info, void *context) {
     } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
         previous.sa_handler(sig);
     } else {
-        /* Back to the default: the instruction faults again and the process dies of SIGBUS, with
-         * the core dump pointing at the culprit.  A SIGBUS that was sent (kill) comes again. */
+        const bool sent = info->si_code <= 0; /* by kill or raise; a fault comes again by itself */
+        if (sent && previous.sa_handler == SIG_IGN)
+            return;
+        /* Back to the default: the process dies of SIGBUS, and the core dump points at the
+         * culprit. */
         struct sigaction dfl = {.sa_handler = SIG_DFL};
         sigaction(sig, &dfl, NULL);
-        if (info->si_code <= 0)
+        if (sent)
             raise(sig);
     }
 }

@@ -148,7 +148,7 @@ static void put_str(struct sink *s, struct lode_str str, size_t most) {
     for (size_t i = 0; i < str.len;) {
         const size_t before = s->len;
         i += put_char(s, str.data + i, str.len - i);
-        if (s->len > most || (s->len == most && i < str.len)) {
+        if (s->len > most) {
             s->len = before;
             put(s, "...", 3);
             break;
