@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -371,6 +372,42 @@ static void weights_that_arrive_late(void **state) {
     each_model(late);
 }
 
+/* ---- a file that shrinks while it is mapped ---- */
+
+static void copy_file(const char *from, const char *to) {
+    FILE *a = fopen(from, "rb"), *b = fopen(to, "wb");
+    assert_non_null(a);
+    assert_non_null(b);
+    char buffer[65536];
+    for (size_t n; (n = fread(buffer, 1, sizeof buffer, a)) > 0;)
+        assert_int_equal(fwrite(buffer, 1, n, b), n);
+    fclose(a);
+    fclose(b);
+}
+
+static void shrunk_file_is_an_error_of_the_step(void **state) {
+    (void)state;
+    struct lode_error err;
+    char path[] = "/tmp/lode-test-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    copy_file(path_of("arch/llama"), path);
+    assert_int_equal(lode_install_sigbus_handler(&err), 0);
+    assert_int_equal(lode_model_load(&model, path, NULL, &err), 0);
+    struct lode_session *s = open_session((struct lode_session_opts){.threads = 2});
+    for (uint32_t i = 0; i < N; i++)
+        ids[i] = (int32_t)i;
+    eval(s, 0, 3);
+    assert_int_equal(ftruncate(fd, 8192), 0);
+    assert_int_equal(lode_session_eval(s, ids, 3, &err), LODE_ERR_IO);
+    assert_non_null(strstr(err.where, path));
+    assert_int_equal(lode_session_length(s), 3); /* nothing was lost */
+    lode_session_free(s);
+    lode_model_free(model);
+    close(fd);
+    unlink(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefill_equals_decode),
@@ -381,6 +418,7 @@ int main(void) {
         cmocka_unit_test(nothing_allocates_in_a_step),
         cmocka_unit_test(instruction_sets),
         cmocka_unit_test(weights_that_arrive_late),
+        cmocka_unit_test(shrunk_file_is_an_error_of_the_step),
     };
     return cmocka_run_group_tests_name("session", tests, NULL, NULL);
 }
