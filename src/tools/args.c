@@ -403,12 +403,14 @@ static int take_value(struct args *a, const struct arg_flag *f, const char *text
     return store(a->opts, f, text, where, err);
 }
 
-/* The k-th argument without a flag goes to the k-th positional flag that no flag has set. */
+/* The k-th argument without a flag goes to the k-th positional flag that no flag has set; a list
+ * takes all that come. */
 static int take_positional(struct args *a, const char *word, struct lode_error *err) {
     const struct arg_flag *best = NULL;
     for (size_t i = 0; i < a->spec->n_flags; i++) {
         const struct arg_flag *f = &a->spec->flags[i];
-        if (f->pos && a->origin[i] != ARG_FROM_FLAG && (!best || f->pos < best->pos))
+        const bool open = a->origin[i] != ARG_FROM_FLAG || f->type == ARG_STRS;
+        if (f->pos && open && (!best || f->pos < best->pos))
             best = f;
     }
     if (!best)

@@ -140,10 +140,17 @@ int outfile_open(struct outfile *o, const char *path, struct lode_error *err) {
     return 0;
 }
 
+bool outfile_write(struct outfile *o, const void *data, size_t size) {
+    errno = 0;
+    if (!o->cause && fwrite(data, 1, size, o->f) != size)
+        o->cause = errno ? errno : EIO;
+    return !o->cause;
+}
+
 int outfile_commit(struct outfile *o, struct lode_error *err) {
     errno = 0;
-    bool bad = fflush(o->f) || ferror(o->f);
-    int cause = errno;
+    bool bad = fflush(o->f) || ferror(o->f) || o->cause;
+    int cause = o->cause ? o->cause : errno;
     if (fclose(o->f) && !bad) {
         bad = true;
         cause = errno;

@@ -39,11 +39,14 @@ int tool_report(const struct lode_error *err);
 
 struct outfile {
     FILE *f;
-    const char *path;    /* borrowed */
+    const char *path;     /* borrowed */
+    int cause;            /* errno of the first write that failed */
     char temporary[4096]; /* "" when the target is written directly */
 };
 
 int outfile_open(struct outfile *o, const char *path, struct lode_error *err);
+/* False when it cannot be written; outfile_commit says why. */
+bool outfile_write(struct outfile *o, const void *data, size_t size);
 /* Flushes, checks, renames.  After an error nothing is left behind. */
 int outfile_commit(struct outfile *o, struct lode_error *err);
 /* Removes what was written; does nothing after commit. */

@@ -4,6 +4,9 @@
 
 /* name, what it does.  verb_NAME(argc, argv) returns the exit status; argv[0] is the verb. */
 #define LODE_VERB_LIST(X)                                                                          \
+    X(bench, "tokens/s of prompts and answers, and the share of the memory bandwidth")             \
+    X(logits, "what a model says after given token ids, as numbers")                               \
+    X(doctor, "what this machine has, and what of it lode uses")                                   \
     X(inspect, "what a model file holds: metadata, tensors, types, sizes")
 
 #define LODE_VERB_DECLARE(name, help) int verb_##name(int argc, char **argv);

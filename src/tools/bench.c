@@ -1,0 +1,336 @@
+/* bench.c - `lode bench`: tokens/s of prompts and answers, with llama-bench's flags.
+ *
+ * A test evaluates ids drawn from a fixed sequence, so that two runs of the same test on the same
+ * model give the same fingerprint of the last logits: on every machine, for every number of
+ * threads.  Tokenising and sampling are not part of it.
+ */
+#include "bench.h"
+
+#include "args.h"
+#include "load.h"
+#include "out.h"
+#include "progress.h"
+#include "verbs.h"
+
+#include "lode/lode.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct opts {
+    struct load_opts load;
+    struct arg_strs models, type_k, type_v, prompt_gen;
+    struct arg_ints n_prompt, n_gen, n_depth, threads, batch;
+    const char *output;
+    int64_t repetitions;
+    bool no_warmup, no_bandwidth;
+};
+
+static const char *const format_names[] = { "md", "csv", "json", "jsonl", NULL };
+
+static const struct arg_flag flags[] = {
+    { "-m, --model", ARG_STRS, ARG_AT(struct opts, models), .meta = "FILE", .pos = 1,
+      .group = "What is measured", .help = "a model (also the arguments without a flag)" },
+    { "-p, --n-prompt", ARG_INTS, ARG_AT(struct opts, n_prompt), .meta = "N", .def = "512",
+      .min = 0, .max = 1 << 24, .help = "prompts of N tokens; 0: none" },
+    { "-n, --n-gen", ARG_INTS, ARG_AT(struct opts, n_gen), .meta = "N", .def = "128", .min = 0,
+      .max = 1 << 24, .help = "answers of N tokens; 0: none" },
+    { "-pg", ARG_STRS, ARG_AT(struct opts, prompt_gen), .meta = "P,G",
+      .help = "a prompt of P tokens and then an answer of G, measured together" },
+    { "-d, --n-depth", ARG_INTS, ARG_AT(struct opts, n_depth), .meta = "N", .def = "0", .min = 0,
+      .max = 1 << 24, .help = "tokens that are in the context before" },
+    { "-b, --batch-size", ARG_INTS, ARG_AT(struct opts, batch), .meta = "N", .def = "512",
+      .min = 1, .max = 1 << 20, .help = "prompt tokens evaluated at once" },
+    { "-t, --threads", ARG_INTS, ARG_AT(struct opts, threads), .meta = "N",
+      .shown = "the physical cores this process may use", .min = 0, .max = 1024,
+      .help = "threads" },
+    { "-ctk, --cache-type-k", ARG_CHOICES, ARG_AT(struct opts, type_k), .meta = "TYPE",
+      .def = "f16", .choices = arg_kv_types, .help = "how keys are stored" },
+    { "-ctv, --cache-type-v", ARG_CHOICES, ARG_AT(struct opts, type_v), .meta = "TYPE",
+      .def = "f16", .choices = arg_kv_types, .help = "how values are stored" },
+    { "-r, --repetitions", ARG_INT, ARG_AT(struct opts, repetitions), .meta = "N", .def = "5",
+      .min = 1, .max = 10000, .group = "How", .help = "how often each test runs" },
+    { "-o, --output", ARG_CHOICE, ARG_AT(struct opts, output), .meta = "FORMAT", .def = "md",
+      .choices = format_names, .help = "format" },
+    { "--no-warmup", ARG_BOOL, ARG_AT(struct opts, no_warmup),
+      .help = "do not run each test once before it counts" },
+    { "--no-bandwidth", ARG_BOOL, ARG_AT(struct opts, no_bandwidth),
+      .help = "do not measure the machine's read bandwidth" },
+    LOAD_DEBUG_FLAGS(struct opts),
+    LOAD_FOREIGN_FLAGS,
+    { "-mmp, --mmap", ARG_FOREIGN, .meta = "0|1", .help = "files are mapped (--no-mmap: read)" },
+};
+
+static const struct arg_spec spec = {
+    .verb = "bench",
+    .usage = "MODEL... [flags]",
+    .brief = "tokens/s of prompts and answers",
+    .about =
+        "Flags, table and JSON keys are llama-bench's.  Numbers may be lists and ranges: 1,2,4 or\n"
+        "1-8, 1-9+2, 16-128*2; every combination is measured.  Beside tokens/s stand the bytes of\n"
+        "weights and KV read per second, their share of the machine's measured read bandwidth\n"
+        "(of peak), and a fingerprint of the last logits: where it differs, the numbers do too.\n"
+        "Shares above 100 % mean that the model lives in the CPU's cache.",
+    .examples = "lode bench models/demo.gguf\n"
+                "lode bench models/demo.gguf -p 0 -n 64 -t 1,2 -r 3\n"
+                "lode bench model.gguf -d 0,4096 -ctk f16,q8_0 -o json > bench.json",
+    .flags = flags,
+    .n_flags = ARG_COUNT(flags),
+};
+
+/* --------------------------------------------------------------------------------------- a test */
+
+struct test {
+    int64_t n_prompt, n_gen, n_depth;
+};
+
+/* What one session of tests needs again and again. */
+struct bench {
+    const struct opts *o;
+    struct lode_model *model;
+    struct lode_session *session;
+    int32_t *ids; /* (n_ids), owned */
+    size_t n_ids;
+    uint64_t *ns; /* (repetitions), owned */
+    double *ts;   /* (repetitions), owned */
+    struct lode_machine machine;
+    struct progress bar;
+    uint64_t n_done;
+};
+
+/* Ids without structure, the same everywhere (a 64-bit linear congruence, its upper half). */
+static void fill_ids(int32_t *ids, size_t n, uint32_t n_vocab) {
+    uint64_t x = 1;
+    for (size_t i = 0; i < n; i++) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        ids[i] = (int32_t)((x >> 33) % n_vocab);
+    }
+}
+
+/* FNV-1a over the bytes. */
+static uint64_t fingerprint(const float *logits, size_t n) {
+    const unsigned char *b = (const unsigned char *)logits;
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n * sizeof *logits; i++)
+        h = (h ^ b[i]) * 0x100000001b3u;
+    return h;
+}
+
+static int run_once(struct bench *b, const struct test *t, uint64_t *ns, struct lode_error *err) {
+    int rc = lode_session_truncate(b->session, (size_t)t->n_depth, err);
+    const int32_t *ids = b->ids + t->n_depth;
+    const double start = clock_now();
+    if (rc == 0 && t->n_prompt)
+        rc = lode_session_eval(b->session, ids, (size_t)t->n_prompt, err);
+    ids += t->n_prompt;
+    for (int64_t i = 0; i < t->n_gen && rc == 0; i++)
+        rc = lode_session_eval(b->session, ids + i, 1, err);
+    *ns = (uint64_t)((clock_now() - start) * 1e9 + 0.5);
+    progress_update(&b->bar, ++b->n_done);
+    return rc;
+}
+
+static void mean_and_deviation(const double *x, size_t n, double *mean, double *deviation) {
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += x[i];
+    *mean = sum / (double)n;
+    for (size_t i = 0; i < n; i++)
+        squares += (x[i] - *mean) * (x[i] - *mean);
+    *deviation = n > 1 ? sqrt(squares / (double)(n - 1)) : 0;
+}
+
+/* Weights, and the part of the KV cache that the middle one of the generated tokens reads. */
+static double token_bytes(const struct bench *b, const struct test *t) {
+    const double kv = (double)lode_session_memory(b->session)->kv;
+    const double position = kv / lode_session_ctx(b->session);
+    return (double)lode_model_info(b->model)->token_size +
+           position * ((double)t->n_depth + (double)t->n_gen / 2);
+}
+
+static int run_test(struct bench *b, const struct test *t, struct bench_row *row,
+                    struct lode_error *err) {
+    const size_t n = (size_t)b->o->repetitions;
+    uint64_t ns;
+    int rc = 0;
+    if (t->n_depth && lode_session_length(b->session) < (size_t)t->n_depth) {
+        rc = lode_session_truncate(b->session, 0, err);
+        rc = rc < 0 ? rc : lode_session_eval(b->session, b->ids, (size_t)t->n_depth, err);
+    }
+    if (rc == 0 && !b->o->no_warmup)
+        rc = run_once(b, t, &ns, err);
+    const time_t now = time(NULL);
+    struct tm utc;
+    strftime(row->test_time, sizeof row->test_time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = run_once(b, t, &b->ns[i], err);
+        b->ts[i] = (double)b->ns[i]; /* first the times, then the rates */
+    }
+    if (rc < 0)
+        return rc;
+    mean_and_deviation(b->ts, n, &row->avg_ns, &row->stddev_ns);
+    for (size_t i = 0; i < n; i++)
+        b->ts[i] = (double)(t->n_prompt + t->n_gen) * 1e9 / (double)b->ns[i];
+    mean_and_deviation(b->ts, n, &row->avg_ts, &row->stddev_ts);
+    row->samples_ns = b->ns;
+    row->samples_ts = b->ts;
+    row->n_samples = n;
+    row->n_prompt = t->n_prompt;
+    row->n_gen = t->n_gen;
+    row->n_depth = t->n_depth;
+    row->bytes_per_token = t->n_prompt ? 0 : token_bytes(b, t);
+    row->fingerprint =
+        fingerprint(lode_session_logits(b->session), lode_model_info(b->model)->n_vocab);
+    return 0;
+}
+
+/* --------------------------------------------------------------------------- all that is asked */
+
+struct tests {
+    struct test v[ARG_MAX_LIST * 8];
+    size_t n;
+};
+
+static void add_test(struct tests *all, int64_t n_prompt, int64_t n_gen, int64_t n_depth) {
+    if ((n_prompt || n_gen) && all->n < ARG_COUNT(all->v))
+        all->v[all->n++] = (struct test){ n_prompt, n_gen, n_depth };
+}
+
+static int list_tests(struct tests *all, const struct opts *o) {
+    for (size_t d = 0; d < o->n_depth.n; d++) {
+        for (size_t i = 0; i < o->n_prompt.n; i++)
+            add_test(all, o->n_prompt.v[i], 0, o->n_depth.v[d]);
+        for (size_t i = 0; i < o->n_gen.n; i++)
+            add_test(all, 0, o->n_gen.v[i], o->n_depth.v[d]);
+        for (size_t i = 0; i < o->prompt_gen.n; i++) {
+            char *end;
+            const long p = strtol(o->prompt_gen.v[i], &end, 10);
+            const long g = *end == ',' ? strtol(end + 1, &end, 10) : -1;
+            if (*end || p < 1 || g < 1 || p > 1 << 24 || g > 1 << 24)
+                return args_usage_error(&spec, "-pg: '%.60s' is not two numbers like 512,128",
+                                        o->prompt_gen.v[i]);
+            add_test(all, p, g, o->n_depth.v[d]);
+        }
+    }
+    return all->n ? -1 : args_usage_error(&spec, "nothing to measure: -p and -n are 0");
+}
+
+static size_t longest(const struct tests *all) {
+    int64_t most = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        const struct test *t = &all->v[i];
+        const int64_t n = t->n_depth + t->n_prompt + t->n_gen;
+        most = n > most ? n : most;
+    }
+    return (size_t)most;
+}
+
+struct printer {
+    const struct bench_format *format;
+    struct bench_columns columns;
+    size_t n_rows;
+};
+
+/* All tests in one session. */
+static int bench_session(struct bench *b, const struct tests *all, struct lode_session_opts so,
+                         struct bench_row row, struct printer *print, struct lode_error *err) {
+    int rc = lode_session_create(&b->session, b->model, &so, err);
+    if (rc == 0) {
+        row.n_threads = lode_session_threads(b->session);
+        if (!b->o->no_bandwidth)
+            row.read_bandwidth = lode_machine_read_bandwidth(row.n_threads, 0.5, NULL);
+        row.read_bandwidth = row.read_bandwidth > 0 ? row.read_bandwidth : 0;
+    }
+    for (size_t i = 0; i < all->n && rc == 0; i++) {
+        rc = run_test(b, &all->v[i], &row, err);
+        progress_end(&b->bar);
+        if (rc == 0 && print->n_rows == 0)
+            print->format->begin(stdout, &print->columns);
+        if (rc == 0)
+            print->format->row(stdout, &print->columns, &row, print->n_rows++);
+        if (!out_flush())
+            break;
+    }
+    lode_session_free(b->session);
+    b->session = NULL;
+    return rc;
+}
+
+static int bench_model(struct bench *b, const char *path, const struct tests *all,
+                       struct printer *print, struct lode_error *err) {
+    const struct opts *o = b->o;
+    struct load_opts load = o->load;
+    load.model = path;
+    int rc = load_model(&b->model, &load, err);
+    if (rc < 0)
+        return rc;
+    fill_ids(b->ids, b->n_ids, lode_model_info(b->model)->n_vocab);
+    for (size_t i = 0; i < o->batch.n * o->threads.n * o->type_k.n * o->type_v.n && rc == 0; i++) {
+        size_t k = i;
+        struct bench_row row = { .info = lode_model_info(b->model), .filename = path,
+                                 .cpu = b->machine.cpu };
+        struct lode_session_opts so = { .ctx = (uint32_t)b->n_ids };
+        so.ctv = row.type_v = o->type_v.v[k % o->type_v.n], k /= o->type_v.n;
+        so.ctk = row.type_k = o->type_k.v[k % o->type_k.n], k /= o->type_k.n;
+        so.threads = (uint32_t)o->threads.v[k % o->threads.n], k /= o->threads.n;
+        so.batch = row.n_batch = (uint32_t)o->batch.v[k];
+        rc = bench_session(b, all, so, row, print, err);
+        if (!out_flush())
+            break;
+    }
+    lode_model_free(b->model);
+    b->model = NULL;
+    return rc;
+}
+
+static const struct bench_format *find_format(const char *name) {
+    const struct bench_format *f = bench_formats;
+    while (strcmp(f->name, name))
+        f++;
+    return f;
+}
+
+int verb_bench(int argc, char **argv) {
+    struct opts o;
+    struct args a;
+    struct tests all = { .n = 0 };
+    int status = args_main(&a, &spec, &o, argc, argv);
+    if (status < 0 && o.models.n == 0)
+        status = args_usage_error(&spec, "the model is missing");
+    if (status < 0)
+        status = list_tests(&all, &o);
+    if (status >= 0)
+        return status;
+    if (o.threads.n == 0)
+        o.threads.v[o.threads.n++] = 0;
+
+    struct lode_error err = { 0 };
+    struct bench b = { .o = &o, .n_ids = longest(&all) };
+    struct printer print = {
+        .format = find_format(o.output),
+        .columns = { .n_batch = o.batch.n > 1 || o.batch.v[0] != 512,
+                     .type_k = o.type_k.n > 1 || strcmp(o.type_k.v[0], "f16"),
+                     .type_v = o.type_v.n > 1 || strcmp(o.type_v.v[0], "f16") },
+    };
+    int rc = 0;
+    b.ids = malloc(b.n_ids * sizeof *b.ids);
+    b.ns = malloc((size_t)o.repetitions * sizeof *b.ns);
+    b.ts = malloc((size_t)o.repetitions * sizeof *b.ts);
+    if (!b.ids || !b.ns || !b.ts)
+        rc = tool_fail(&err, LODE_ERR_NOMEM, "bench", "no memory for %zu ids", b.n_ids);
+    lode_machine_probe(&b.machine);
+    const uint64_t sessions = o.models.n * o.batch.n * o.threads.n * o.type_k.n * o.type_v.n;
+    progress_begin(&b.bar, "measuring", "runs",
+                   sessions * all.n * ((uint64_t)o.repetitions + !o.no_warmup));
+    for (size_t i = 0; i < o.models.n && rc == 0; i++)
+        rc = bench_model(&b, o.models.v[i], &all, &print, &err);
+    progress_end(&b.bar);
+    if (print.n_rows)
+        print.format->end(stdout);
+    free(b.ids);
+    free(b.ns);
+    free(b.ts);
+    return rc < 0 ? tool_report(&err) : 0;
+}

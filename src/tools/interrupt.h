@@ -1,0 +1,12 @@
+/* interrupt.h - Ctrl+C as a flag, so that it stops an answer and not the program. */
+#ifndef LODE_TOOLS_INTERRUPT_H
+#define LODE_TOOLS_INTERRUPT_H
+
+#include <stdbool.h>
+
+/* From now on SIGINT only sets the flag (and makes blocking reads return EINTR). */
+void interrupt_catch(void);
+bool interrupt_seen(void);
+void interrupt_clear(void);
+
+#endif

@@ -1,0 +1,225 @@
+/* line.c - see line.h. */
+#include "line.h"
+
+#include "interrupt.h"
+#include "out.h"
+
+#include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifdef LODE_HAVE_LIBEDIT
+#include <histedit.h>
+#endif
+
+struct line {
+    char *plain; /* owned: the last line, without its newline */
+    size_t cap;
+#ifdef LODE_HAVE_LIBEDIT
+    EditLine *el; /* NULL: standard input is not a terminal */
+    History *history;
+    char history_path[1024]; /* "": nowhere */
+    const char *prompt;
+    const char *const *words;
+#endif
+};
+
+/* A line from a pipe, or from a terminal without libedit. */
+static enum line_result read_plain(struct line *l, const char *prompt, const char **text) {
+    if (out_is_terminal(stdin)) {
+        fputs(prompt, stderr);
+        fflush(stderr);
+    }
+    errno = 0;
+    ssize_t n = getline(&l->plain, &l->cap, stdin);
+    if (n < 0) {
+        const bool interrupted = errno == EINTR || interrupt_seen();
+        clearerr(stdin);
+        return interrupted ? LINE_INTERRUPTED : LINE_END;
+    }
+    while (n > 0 && strchr("\r\n", l->plain[n - 1]) && l->plain[n - 1])
+        l->plain[--n] = 0;
+    *text = l->plain;
+    return LINE_TEXT;
+}
+
+#ifdef LODE_HAVE_LIBEDIT
+
+enum { HISTORY_SIZE = 500 };
+
+static char *get_prompt(EditLine *el) {
+    static char shown[128];
+    struct line *l;
+    el_get(el, EL_CLIENTDATA, &l);
+    FILE *f = out_is_terminal(stdout) ? stdout : stderr;
+    /* \1 tells libedit that an escape sequence takes no room */
+    if (*out_bold(f))
+        snprintf(shown, sizeof shown, "\1%s\1%s\1%s\1", out_bold(f), l->prompt, out_plain(f));
+    else
+        snprintf(shown, sizeof shown, "%s", l->prompt);
+    return shown;
+}
+
+/* Tab: completes the first word as far as the words that fit agree. */
+static unsigned char complete(EditLine *el, int ch) {
+    (void)ch;
+    struct line *l;
+    el_get(el, EL_CLIENTDATA, &l);
+    const LineInfo *info = el_line(el);
+    const size_t n = (size_t)(info->cursor - info->buffer);
+    const char *found = NULL;
+    size_t agree = 0;
+    for (const char *const *w = l->words; w && *w; w++) {
+        if (strncmp(*w, info->buffer, n))
+            continue;
+        if (!found) {
+            found = *w;
+            agree = strlen(*w);
+        }
+        for (size_t i = n; i < agree; i++)
+            if (found[i] != (*w)[i])
+                agree = i;
+    }
+    if (n == 0 || !found || agree == n)
+        return CC_ERROR;
+    char rest[64];
+    snprintf(rest, sizeof rest, "%.*s", (int)(agree - n), found + n);
+    return el_insertstr(el, rest) ? CC_ERROR : CC_REFRESH;
+}
+
+/* $XDG_STATE_HOME/lode/history, made private; "" where there is no home. */
+static void find_history(char *path, size_t cap) {
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    int n = -1;
+    if (state && *state == '/')
+        n = snprintf(path, cap, "%s/lode", state);
+    else if (home && *home == '/')
+        n = snprintf(path, cap, "%s/.local/state/lode", home);
+    if (n < 0 || (size_t)n + sizeof "/history" > cap) {
+        *path = 0;
+        return;
+    }
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    mkdir(path, 0700);
+    strcat(path, "/history");
+}
+
+static bool open_editor(struct line *l) {
+    HistEvent ev;
+    FILE *out = out_is_terminal(stdout) ? stdout : stderr;
+    l->el = el_init("lode", stdin, out, stderr);
+    l->history = history_init();
+    if (!l->el || !l->history)
+        return false;
+    history(l->history, &ev, H_SETSIZE, HISTORY_SIZE);
+    history(l->history, &ev, H_SETUNIQUE, 1);
+    find_history(l->history_path, sizeof l->history_path);
+    if (l->history_path[0])
+        history(l->history, &ev, H_LOAD, l->history_path);
+    el_set(l->el, EL_CLIENTDATA, l);
+    el_set(l->el, EL_PROMPT_ESC, get_prompt, '\1');
+    el_set(l->el, EL_EDITOR, "emacs");
+    el_set(l->el, EL_HIST, history, l->history);
+    el_set(l->el, EL_SIGNAL, 0); /* Ctrl+C is interrupt.c's */
+    el_set(l->el, EL_ADDFN, "lode-complete", "complete a command", complete);
+    el_set(l->el, EL_BIND, "^I", "lode-complete", NULL);
+    el_set(l->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    el_set(l->el, EL_BIND, "\033[1~", "ed-move-to-beg", NULL);
+    el_set(l->el, EL_BIND, "\033[4~", "ed-move-to-end", NULL);
+    el_set(l->el, EL_BIND, "\033[3~", "ed-delete-next-char", NULL);
+    el_source(l->el, NULL); /* ~/.editrc */
+    return true;
+}
+
+static enum line_result read_edited(struct line *l, const char *prompt, const char **text) {
+    int n = 0;
+    l->prompt = prompt;
+    el_resize(l->el);
+    errno = 0;
+    const char *got = el_gets(l->el, &n);
+    if (!got || n <= 0)
+        return interrupt_seen() || errno == EINTR ? LINE_INTERRUPTED : LINE_END;
+    if ((size_t)n + 1 > l->cap) {
+        char *more = realloc(l->plain, (size_t)n + 1);
+        if (!more)
+            return LINE_END;
+        l->plain = more;
+        l->cap = (size_t)n + 1;
+    }
+    memcpy(l->plain, got, (size_t)n);
+    while (n > 0 && (l->plain[n - 1] == '\n' || l->plain[n - 1] == '\r'))
+        n--;
+    l->plain[n] = 0;
+    *text = l->plain;
+    return LINE_TEXT;
+}
+
+#endif
+
+struct line *line_open(const char *const *words) {
+    struct line *l = calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    /* libedit edits characters, so it must know that bytes are UTF-8; numbers stay as in C */
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8"))
+        setlocale(LC_CTYPE, "C.UTF-8");
+#ifdef LODE_HAVE_LIBEDIT
+    l->words = words;
+    if (out_is_terminal(stdin) && !open_editor(l)) {
+        line_close(l);
+        return NULL;
+    }
+#else
+    (void)words;
+#endif
+    return l;
+}
+
+void line_close(struct line *l) {
+    if (!l)
+        return;
+#ifdef LODE_HAVE_LIBEDIT
+    HistEvent ev;
+    if (l->history && l->history_path[0]) {
+        const mode_t old = umask(0077); /* what was said is nobody else's business */
+        history(l->history, &ev, H_SAVE, l->history_path);
+        umask(old);
+    }
+    if (l->el)
+        el_end(l->el);
+    if (l->history)
+        history_end(l->history);
+#endif
+    free(l->plain);
+    free(l);
+}
+
+enum line_result line_read(struct line *l, const char *prompt, const char **text) {
+#ifdef LODE_HAVE_LIBEDIT
+    if (l->el)
+        return read_edited(l, prompt, text);
+#endif
+    return read_plain(l, prompt, text);
+}
+
+void line_remember(struct line *l, const char *text) {
+#ifdef LODE_HAVE_LIBEDIT
+    HistEvent ev;
+    if (l->history && *text && !strchr(text, '\n'))
+        history(l->history, &ev, H_ENTER, text);
+#else
+    (void)l;
+    (void)text;
+#endif
+}

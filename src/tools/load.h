@@ -1,0 +1,58 @@
+/* load.h - the model and session that most verbs need: their flags, and loading with a bar. */
+#ifndef LODE_TOOLS_LOAD_H
+#define LODE_TOOLS_LOAD_H
+
+#include "args.h"
+
+#include "lode/model.h"
+#include "lode/session.h"
+
+struct load_opts {
+    const char *model, *ctk, *ctv, *isa;
+    int64_t ctx, batch, threads;
+    bool no_mmap, mlock, float_act;
+};
+
+extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
+
+/* Rows of a verb's table, for a `struct load_opts load` within its options. */
+#define LOAD_MODEL_FLAGS(type) ARG_MODEL(type, load.model), LOAD_DEBUG_FLAGS(type)
+
+#define LOAD_DEBUG_FLAGS(type)                                                                     \
+    { "--no-mmap", ARG_BOOL, ARG_AT(type, load.no_mmap), .debug = true,                            \
+      .help = "read the weights into memory instead of mapping the file" },                        \
+        { "--mlock", ARG_BOOL, ARG_AT(type, load.mlock), .debug = true,                            \
+          .help = "forbid the system to page the weights out" },                                   \
+        { "--isa", ARG_CHOICE, ARG_AT(type, load.isa), .meta = "SET", .choices = load_isas,        \
+          .shown = "the best that this CPU has", .debug = true,                                    \
+          .help = "instruction set of the kernels" },                                              \
+        { "--float-act", ARG_BOOL, ARG_AT(type, load.float_act), .debug = true,                    \
+          .help = "experimental: quantised weights meet float activations (slow, exact)" }
+
+#define LOAD_SESSION_FLAGS(type)                                                                   \
+    { "-t, --threads", ARG_INT, ARG_AT(type, load.threads), .meta = "N", .min = 0, .max = 1024,    \
+      .def = "0", .shown = "the physical cores this process may use", .group = "Speed and memory", \
+      .help = "threads" },                                                                         \
+        { "-b, --batch-size, --batch", ARG_INT, ARG_AT(type, load.batch), .meta = "N", .min = 0,   \
+          .max = 1 << 20, .def = "0", .shown = "512", .help = "prompt tokens evaluated at once" }, \
+        { "-ctk, --cache-type-k", ARG_CHOICE, ARG_AT(type, load.ctk), .meta = "TYPE",              \
+          .def = "f16", .choices = arg_kv_types, .help = "how keys are stored" },                  \
+        { "-ctv, --cache-type-v", ARG_CHOICE, ARG_AT(type, load.ctv), .meta = "TYPE",              \
+          .def = "f16", .choices = arg_kv_types, .help = "how values are stored" }
+
+/* What llama.cpp users type and this program has no use for. */
+#define LOAD_FOREIGN_FLAGS                                                                         \
+    { "-ngl, --n-gpu-layers, --gpu-layers", ARG_FOREIGN, .meta = "N",                              \
+      .help = "this build runs on the CPU" },                                                      \
+        { "-fa, --flash-attn", ARG_FOREIGN, .meta = "on|off|auto",                                 \
+          .help = "attention never stores the matrix of scores" },                                 \
+        { "-ub, --ubatch-size", ARG_FOREIGN, .meta = "N", .help = "-b is the only batch size" },   \
+        { "-tb, --threads-batch", ARG_FOREIGN, .meta = "N",                                        \
+          .help = "-t sets the threads of prompt and answer" }
+
+/* Loads the model with a bar on the terminal. */
+int load_model(struct lode_model **out, const struct load_opts *o, struct lode_error *err);
+/* Fills the session's options from the flags; the caller may add to them. */
+struct lode_session_opts load_session_opts(const struct load_opts *o);
+
+#endif

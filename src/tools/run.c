@@ -1,0 +1,368 @@
+/* run.c - `lode run`: one answer, or a chat (repl.c). */
+#include "run.h"
+
+#include "interrupt.h"
+#include "out.h"
+#include "progress.h"
+#include "verbs.h"
+
+#include "lode/lode.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+static const char *const auto_on_off[] = { "auto", "on", "off", NULL };
+
+static const struct arg_flag flags[] = {
+    LOAD_MODEL_FLAGS(struct run_opts),
+    { "-p, --prompt", ARG_STR, ARG_AT(struct run_opts, prompt), .meta = "TEXT", .pos = 2,
+      .group = "Prompt", .help = "answer this and leave (also the second argument)" },
+    { "-f, --file", ARG_STR, ARG_AT(struct run_opts, file), .meta = "FILE",
+      .help = "take the prompt from a file; - is standard input" },
+    { "-i, --interactive, -cnv, --conversation", ARG_BOOL, ARG_AT(struct run_opts, interactive),
+      .help = "chat on after the prompt, also when standard input is not a terminal" },
+    { "-sys, --system, --system-prompt", ARG_STR, ARG_AT(struct run_opts, system), .meta = "TEXT",
+      .help = "the system message" },
+    { "-sysf, --system-file, --system-prompt-file", ARG_STR, ARG_AT(struct run_opts, system_file),
+      .meta = "FILE", .help = "the system message from a file" },
+    { "--raw", ARG_BOOL, ARG_AT(struct run_opts, raw),
+      .help = "no chat template: continue the text as it is" },
+    { "--chat-template-file", ARG_STR, ARG_AT(struct run_opts, template_file), .meta = "FILE",
+      .help = "use this Jinja template instead of the model's" },
+    { "--chat-template-kwargs", ARG_STR, ARG_AT(struct run_opts, template_vars), .meta = "JSON",
+      .help = "more variables for the template" },
+    { "--think, --thinking", ARG_CHOICE, ARG_AT(struct run_opts, think), .meta = "WHEN",
+      .def = "auto", .choices = auto_on_off,
+      .help = "ask the model to think before it answers; auto leaves it to the template" },
+
+    { "-n, --predict, --n-predict", ARG_INT, ARG_AT(struct run_opts, n_predict), .meta = "N",
+      .def = "-1", .shown = "-1, until the model ends or the context is full", .min = -1,
+      .max = INT32_MAX, .group = "Answer", .help = "tokens at most" },
+    { "--stop, -r, --reverse-prompt", ARG_STRS, ARG_AT(struct run_opts, stops), .meta = "TEXT",
+      .help = "end the answer before this text; may be given several times" },
+    { "--show-thinking", ARG_CHOICE, ARG_AT(struct run_opts, show_thinking), .meta = "WHEN",
+      .def = "auto", .choices = auto_on_off,
+      .help = "print what the model thinks; auto: on a terminal, dimmed" },
+    { "--special", ARG_BOOL, ARG_AT(struct run_opts, special),
+      .help = "print special tokens as text" },
+    { "--stats", ARG_BOOL, ARG_AT(struct run_opts, stats),
+      .help = "close with tokens/s and the share of this machine's memory bandwidth, on standard "
+              "error" },
+    { "-v, --verbose", ARG_BOOL, ARG_AT(struct run_opts, verbose),
+      .help = "say what was loaded, the seed, and --stats" },
+
+    { "-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct run_opts, load.ctx), .meta = "N", .def = "0",
+      .shown = "what the model was trained for", .min = 0, .max = 1 << 28,
+      .group = "Speed and memory", .help = "longest conversation in tokens" },
+    LOAD_SESSION_FLAGS(struct run_opts),
+    SAMPLING_FLAGS(struct run_opts),
+    LOAD_FOREIGN_FLAGS,
+    { "--jinja", ARG_FOREIGN_BOOL, .help = "templates are always Jinja" },
+    { "-no-cnv, --no-conversation", ARG_FOREIGN_BOOL,
+      .help = "with a prompt there is one answer; --raw turns the template off" },
+    { "--color", ARG_FOREIGN_BOOL, .help = "terminals get colours, NO_COLOR=1 turns them off" },
+};
+
+static const struct arg_spec spec = {
+    .verb = "run",
+    .usage = "MODEL [flags]              chat\n"
+             "MODEL PROMPT [flags]       one answer\n"
+             "MODEL [flags] < FILE       one answer to what is read",
+    .brief = "chat with a model, or answer one prompt",
+    .about =
+        "On a terminal, without a prompt, this is a chat: /help lists its commands, Ctrl+C stops\n"
+        "an answer and not the program, \"\"\" begins and ends text of several lines.  Otherwise one\n"
+        "answer goes to standard output, and nothing else does.  A prompt that is longer than the\n"
+        "context is refused, never cut.  Defaults of the sampling come from the model's file where\n"
+        "it has some.",
+    .examples = "lode run models/demo.gguf\n"
+                "lode run models/demo.gguf -p \"What is the capital of France?\" --temp 0\n"
+                "lode run models/demo.gguf < question.txt > answer.txt\n"
+                "lode run models/demo.gguf --raw -p \"Once upon a time\" -n 100 --seed 7 --stats",
+    .flags = flags,
+    .n_flags = ARG_COUNT(flags),
+};
+
+/* ------------------------------------------------------------------------------------- the text */
+
+static int put_text(void *user, bool thinking, const char *text, size_t len) {
+    struct run *r = user;
+    if (thinking && !r->show_thinking)
+        return 0;
+    if (thinking != r->dimmed) {
+        if (!thinking)
+            fputs("\n\n", stdout); /* what separated the two was not text */
+        fputs(thinking ? out_dim(stdout) : out_plain(stdout), stdout);
+        r->dimmed = thinking;
+    }
+    fwrite(text, 1, len, stdout);
+    return !out_flush();
+}
+
+static bool cancelled(void *user) {
+    (void)user;
+    return interrupt_seen();
+}
+
+/* ------------------------------------------------------------------------------------ statistics */
+
+static void print_stats(const struct run *r, const struct answer *a) {
+    char tokens[32], speed[32], machine[32];
+    const struct lode_model_info *info = lode_model_info(r->model);
+    const size_t n_read = a->n_prompt - a->n_reused;
+    /* the first token of an answer comes with the prompt */
+    const size_t n_steps = a->n_answer > 1 ? a->n_answer - 1 : 0;
+    const double rate = a->answer_seconds > 0 ? (double)n_steps / a->answer_seconds : 0;
+    fprintf(stderr, "%sprompt %zu tokens", out_dim(stderr), a->n_prompt);
+    if (a->n_reused)
+        fprintf(stderr, " (%zu kept from before)", a->n_reused);
+    if (a->prompt_seconds > 0)
+        fprintf(stderr, ", %.1f tokens/s", (double)n_read / a->prompt_seconds);
+    fprintf(stderr, "; answer %zu tokens, %.1f tokens/s", a->n_answer, rate);
+    if ((r->o.stats || r->o.verbose) && n_steps) {
+        const double peak =
+            lode_machine_read_bandwidth(lode_session_threads(r->session), 0.3, NULL);
+        const double used = rate * (double)info->token_size;
+        fprintf(stderr, "; %s read for each = %s/s", format_bytes((double)info->token_size, tokens),
+                format_bytes(used, speed));
+        if (peak > 0)
+            fprintf(stderr, ", %.0f %% of this machine's %s/s", 100 * used / peak,
+                    format_bytes(peak, machine));
+    }
+    fprintf(stderr, "%s\n", out_plain(stderr));
+}
+
+void run_describe(const struct run *r, FILE *f) {
+    char size[32], kv[32];
+    const struct lode_model_info *info = lode_model_info(r->model);
+    const char *slash = strrchr(info->path, '/');
+    fprintf(f, "%s: %s, %.1f M parameters, %s, %s; context %u tokens (%s KV %s); %u thread%s, %s\n",
+            info->name[0] ? info->name : slash ? slash + 1 : info->path, info->arch,
+            (double)info->n_params / 1e6, info->type, format_bytes((double)info->size, size),
+            lode_session_ctx(r->session),
+            strcmp(r->o.load.ctk, r->o.load.ctv) ? "mixed" : r->o.load.ctk,
+            format_bytes((double)lode_session_memory(r->session)->kv, kv), lode_session_threads(r->session),
+            lode_session_threads(r->session) == 1 ? "" : "s", info->isa);
+}
+
+/* -------------------------------------------------------------------------------------- answers */
+
+static bool model_default(const void *user, const char *key, double *value) {
+    return lode_model_sampling_default(user, key, value);
+}
+
+int run_make_sampler(struct run *r, struct lode_error *err) {
+    struct lode_sampler *fresh;
+    const int rc = sampling_create(&fresh, &r->o.sampling, r->model, r->seed, err);
+    if (rc < 0)
+        return rc;
+    lode_sampler_free(r->sampler);
+    r->sampler = fresh;
+    return 0;
+}
+
+/* The prompt's ids, and how its answer begins. */
+static int make_prompt(struct run *r, const char *text, struct ids *ids, enum flow_state *start,
+                       struct lode_error *err) {
+    bool thinking = false;
+    if (r->raw) {
+        *start = FLOW_ANSWER;
+        return ids_tokenize(ids, lode_model_tokenizer(r->model), text, strlen(text),
+                            LODE_TOK_SPECIAL | LODE_TOK_PARSE, err);
+    }
+    const int rc = chat_prompt(&r->chat, ids, &thinking, err);
+    *start = thinking ? FLOW_OPENED : FLOW_START;
+    return rc;
+}
+
+int run_answer(struct run *r, const char *text, enum answer_end *end, struct lode_error *err) {
+    struct answer a;
+    struct ids ids;
+    char notice[256];
+    struct answer_opts ao = {
+        .model = r->model,
+        .session = r->session,
+        .sampler = r->sampler,
+        .n_predict = r->o.n_predict,
+        .stops = r->o.stops.v,
+        .n_stops = r->o.stops.n,
+        .keep_special = r->o.special,
+        .put = put_text,
+        .user = r,
+    };
+    int rc = make_prompt(r, text, &ids, &ao.start, err);
+    if (rc < 0)
+        return rc;
+    rc = answer_generate(&a, &ao, &ids, err);
+    ids_free(&ids);
+    if (r->dimmed)
+        fputs(out_plain(stdout), stdout);
+    r->dimmed = false;
+    if (rc < 0)
+        return rc;
+    *end = a.end;
+    if (a.n_answer && (out_is_terminal(stdout) || !a.text[0] || a.text[strlen(a.text) - 1] != '\n'))
+        putchar('\n');
+    out_flush();
+    const char *why = answer_notice(&a, &ao, notice, sizeof notice);
+    if (why && a.end != ANSWER_CLOSED)
+        fprintf(stderr, "%s(%s)%s\n", out_dim(stderr), why, out_plain(stderr));
+    if (r->o.stats || r->o.verbose || (out_is_terminal(stderr) && !r->o.interactive))
+        print_stats(r, &a);
+    if (!r->raw)
+        rc = chat_add(&r->chat, "assistant", a.text, a.thinking, err);
+    answer_free(&a);
+    return rc;
+}
+
+/* ---------------------------------------------------------------------------------------- setup */
+
+/* The prompt from -p, -f or standard input; *text stays NULL for a chat without one. */
+static int find_prompt(const struct run_opts *o, char **text, struct lode_error *err) {
+    size_t size = 0;
+    int rc = 0;
+    *text = NULL;
+    if (o->prompt)
+        *text = strdup(o->prompt);
+    else if (o->file)
+        rc = input_read(o->file, 0, text, &size, err);
+    else if (!o->interactive)
+        rc = input_read("-", 0, text, &size, err);
+    if (rc == 0 && size && strlen(*text) != size) {
+        free(*text);
+        *text = NULL;
+        return tool_fail(err, LODE_ERR_FORMAT, o->file ? o->file : "standard input",
+                         "holds a NUL byte: it is not text");
+    }
+    /* the newline that ends a file is not part of the question */
+    if (rc == 0 && *text && !o->raw && !o->prompt)
+        while (size && strchr("\r\n", (*text)[size - 1]))
+            (*text)[--size] = 0;
+    if (rc == 0 && *text && !**text) {
+        free(*text);
+        *text = NULL;
+        if (!o->interactive)
+            return tool_fail(err, LODE_ERR_ARG, "prompt",
+                             "is empty: give one with -p, -f or on standard input");
+    }
+    return rc;
+}
+
+/* A context that nobody asked for is as large as fits; where that is less than the model's, it is
+ * said. */
+static int open_session(struct run *r, struct lode_error *err) {
+    struct lode_session_opts so = load_session_opts(&r->o.load);
+    so.cancel = cancelled;
+    const int rc = lode_session_create(&r->session, r->model, &so, err);
+    const uint32_t trained = lode_model_info(r->model)->ctx_train;
+    if (rc == 0 && !so.ctx && lode_session_ctx(r->session) < trained)
+        fprintf(stderr, "lode: note: memory holds a context of %u tokens, the model was trained for "
+                        "%u; -c chooses\n",
+                lode_session_ctx(r->session), trained);
+    return rc;
+}
+
+static int set_system(struct run *r, struct lode_error *err) {
+    if (r->o.system_file) {
+        char *text;
+        size_t size;
+        int rc = input_read(r->o.system_file, 1 << 24, &text, &size, err);
+        if (rc == 0)
+            rc = chat_set_system(&r->chat, text, err);
+        free(text);
+        return rc;
+    }
+    return r->o.system ? chat_set_system(&r->chat, r->o.system, err) : 0;
+}
+
+static uint64_t random_seed(void) {
+    uint32_t seed;
+    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+        seed = (uint32_t)time(NULL);
+    return seed;
+}
+
+static int setup(struct run *r, struct lode_error *err) {
+    int rc = load_model(&r->model, &r->o.load, err);
+    if (rc < 0)
+        return rc;
+    if (!lode_model_tokenizer(r->model))
+        return tool_fail(err, LODE_ERR_UNSUPPORTED, r->o.load.model,
+                         "has no vocabulary, so that text cannot be read or written");
+    args_model_defaults(&r->args, model_default, r->model);
+    r->seed = random_seed();
+    rc = open_session(r, err);
+    rc = rc < 0 ? rc : run_make_sampler(r, err);
+    rc = rc < 0 ? rc
+                : chat_init(&r->chat, r->model, r->o.template_file, r->o.template_vars, err);
+    if (rc < 0)
+        return rc;
+    r->raw = r->o.raw;
+    if (!r->raw && !r->chat.tmpl) {
+        fprintf(stderr, "lode: note: this model has no chat template, so text is continued as it "
+                        "is (--raw says so)\n");
+        r->raw = true;
+    }
+    r->chat.think = !strcmp(r->o.think, "on")    ? CHAT_THINK_ON
+                    : !strcmp(r->o.think, "off") ? CHAT_THINK_OFF
+                                                 : CHAT_THINK_DEFAULT;
+    r->show_thinking = !strcmp(r->o.show_thinking, "on") ||
+                       (!strcmp(r->o.show_thinking, "auto") && out_is_terminal(stdout));
+    return set_system(r, err);
+}
+
+/* The first prompt, if there is one; the exit status, or -1 to go on. */
+static int first_answer(struct run *r, const char *text) {
+    struct lode_error err = { 0 };
+    enum answer_end end = ANSWER_ENDED;
+    int rc = r->raw ? 0 : chat_add(&r->chat, "user", text, NULL, &err);
+    if (rc == 0)
+        rc = run_answer(r, text, &end, &err);
+    if (rc < 0)
+        return tool_report(&err);
+    if (r->o.interactive)
+        return -1;
+    return end == ANSWER_INTERRUPTED ? 130 : 0;
+}
+
+int verb_run(int argc, char **argv) {
+    struct run r = { 0 };
+    int status = args_main(&r.args, &spec, &r.o, argc, argv);
+    if (status >= 0)
+        return status;
+    if (!r.o.load.model)
+        return args_usage_error(&spec, "the model is missing");
+    for (size_t i = 0; i < r.o.stops.n; i++)
+        if (!*r.o.stops.v[i])
+            return args_usage_error(&spec, "--stop: an empty text would stop every answer");
+
+    struct lode_error err = { 0 };
+    char *prompt = NULL;
+    if (!r.o.prompt && !r.o.file && out_is_terminal(stdin))
+        r.o.interactive = true;
+    int rc = find_prompt(&r.o, &prompt, &err);
+    rc = rc < 0 ? rc : setup(&r, &err);
+    if (rc < 0) {
+        status = tool_report(&err);
+    } else {
+        interrupt_catch();
+        if (r.o.verbose) {
+            run_describe(&r, stderr);
+            fprintf(stderr, "seed %" PRIu64 "\n",
+                    r.o.sampling.seed < 0 ? r.seed : (uint64_t)r.o.sampling.seed);
+        }
+        status = prompt ? first_answer(&r, prompt) : -1;
+        if (status < 0)
+            status = repl(&r);
+    }
+    free(prompt);
+    free(r.kept);
+    chat_deinit(&r.chat);
+    lode_sampler_free(r.sampler);
+    lode_session_free(r.session);
+    lode_model_free(r.model);
+    return status;
+}
