@@ -42,12 +42,33 @@
 
 #include <stddef.h>
 
-/* ---- unpacking: 256 numbers ---- */
+/* How the codes of a type become a sum; constants, so that each use is compiled for its type. */
+struct shape {
+    int groups;   /* scales of a block of 256: 8 for groups of 32 or 16 for groups of 16 */
+    int runs;     /* groups of 16 numbers that 16 bytes of codes hold: 2 (nibbles), 4 (two bits) */
+    int adjacent; /* and where they are, see group_of */
+    int minima;   /* mn are minima under dmin (or, blocks of 32, there is an m) */
+    int wide;     /* wide codes */
+    int bias;     /* to take from each code: through mn, or (32) the sums of the column */
+};
 
-struct tile256 {
-    V w[64];  /* codes */
-    V sc[16]; /* scales as int32: of groups of 32 (8 of them) or 16 */
+INLINE V dot4(struct shape s, V acc, V w, V x) {
+    return s.wide ? v_dot4_wide(acc, w, x) : v_dot4(acc, w, x);
+}
+
+/* 16 codes of every row with 16 numbers of a column. */
+INLINE V dot16(struct shape s, V acc, const V w[4], const int8_t *x) {
+    for (int i = 0; i < 4; i++)
+        acc = dot4(s, acc, w[i], v_bcast4(x + 4 * i));
+    return acc;
+}
+
+/* ---- blocks of 256: what is read before the codes ---- */
+
+struct head {
+    V sc[16]; /* scales as int32 */
     V mn[8];  /* int16 pairs for groups of 16 (2s, 2s + 1): minima, or bias times scale */
+    V hi[8];  /* 32 bytes of high bits (Q3_K, Q5_K) */
     F d, dmin;
 };
 
@@ -77,105 +98,61 @@ INLINE void bytes_to_int(V out[4], V v) {
 }
 
 /* The 6-bit scales and minima of Q4_K and Q5_K from the block's first 16 bytes. */
-INLINE void scales_k(struct tile256 *t, const struct rows *r, size_t off) {
+INLINE void head_q4_k(struct head *h, const struct rows *r, size_t off) {
     const V m48 = v_set8(48);
-    V h[4];
-    v_load16(h, r, off);
-    t->d = f_half(h[0]);
-    t->dmin = f_half(h[0] >> 16);
-    const V sc[2] = {low_bits(h[1], 6), low_bits(h[3], 4) | (v_srl16(h[1], 2) & m48)};
-    const V mn[2] = {low_bits(h[2], 6), low_bits(v_srl16(h[3], 4), 4) | (v_srl16(h[2], 2) & m48)};
+    V b[4];
+    v_load16(b, r, off);
+    h->d = f_half(b[0]);
+    h->dmin = f_half(b[0] >> 16);
+    const V sc[2] = {low_bits(b[1], 6), low_bits(b[3], 4) | (v_srl16(b[1], 2) & m48)};
+    const V mn[2] = {low_bits(b[2], 6), low_bits(v_srl16(b[3], 4), 4) | (v_srl16(b[2], 2) & m48)};
     for (int g = 0; g < 2; g++) {
-        bytes_to_int(t->sc + 4 * g, sc[g]);
-        t->mn[4 * g + 0] = v_pick(mn[g], 0x80008000);
-        t->mn[4 * g + 1] = v_pick(mn[g], 0x80018001);
-        t->mn[4 * g + 2] = v_pick(mn[g], 0x80028002);
-        t->mn[4 * g + 3] = v_pick(mn[g], 0x80038003);
+        bytes_to_int(h->sc + 4 * g, sc[g]);
+        h->mn[4 * g + 0] = v_pick(mn[g], 0x80008000);
+        h->mn[4 * g + 1] = v_pick(mn[g], 0x80018001);
+        h->mn[4 * g + 2] = v_pick(mn[g], 0x80028002);
+        h->mn[4 * g + 3] = v_pick(mn[g], 0x80038003);
     }
 }
 
-INLINE void tile_q4_k(struct tile256 *t, const struct rows *r, size_t off) {
-    scales_k(t, r, off);
-    for (int c = 0; c < 8; c++) { /* 16 bytes */
-        V q[4], *w = t->w + 16 * (c / 2) + 4 * (c % 2);
-        v_load16(q, r, off + offsetof(struct lode_block_q4_k, qs) + 16 * (size_t)c);
-        for (int i = 0; i < 4; i++) {
-            w[i] = low_bits(q[i], 4);
-            w[8 + i] = low_bits(v_srl16(q[i], 4), 4);
-        }
-    }
-}
-
-INLINE void tile_q5_k(struct tile256 *t, const struct rows *r, size_t off) {
-    const V m16 = v_set8(16);
-    V h[8];
-    scales_k(t, r, off);
-    load32(h, r, off + offsetof(struct lode_block_q5_k, qh));
-    for (int c = 0; c < 8; c++) {
-        V q[4], *w = t->w + 16 * (c / 2) + 4 * (c % 2);
-        v_load16(q, r, off + offsetof(struct lode_block_q5_k, qs) + 16 * (size_t)c);
-        for (int i = 0; i < 4; i++) {
-            const V five = h[4 * (c % 2) + i];
-            w[i] = low_bits(q[i], 4) | (move_bits(five, c / 2 * 2, 4) & m16);
-            w[8 + i] = low_bits(v_srl16(q[i], 4), 4) | (move_bits(five, c / 2 * 2 + 1, 4) & m16);
-        }
-    }
+INLINE void head_q5_k(struct head *h, const struct rows *r, size_t off) {
+    head_q4_k(h, r, off);
+    load32(h->hi, r, off + offsetof(struct lode_block_q5_k, qh));
 }
 
 /* 16 scales as signed bytes in 4 vectors: sc[], and in mn[] the scales times bias = 2^log_bias. */
-INLINE void scales_16(struct tile256 *t, const V s[4], int log_bias) {
+INLINE void scales_16(struct head *h, const V s[4], int log_bias) {
     for (int g = 0; g < 4; g++) {
         for (int i = 0; i < 4; i++)
-            t->sc[4 * g + i] = v_sra32(s[g] << (24 - 8 * i), 24);
-        t->mn[2 * g + 0] = v_sra16(v_pick(s[g], 0x01800080), 8 - log_bias);
-        t->mn[2 * g + 1] = v_sra16(v_pick(s[g], 0x03800280), 8 - log_bias);
+            h->sc[4 * g + i] = v_sra32(s[g] << (24 - 8 * i), 24);
+        h->mn[2 * g + 0] = v_sra16(v_pick(s[g], 0x01800080), 8 - log_bias);
+        h->mn[2 * g + 1] = v_sra16(v_pick(s[g], 0x03800280), 8 - log_bias);
     }
 }
 
-INLINE void tile_q6_k(struct tile256 *t, const struct rows *r, size_t off) {
-    const V m48 = v_set8(48);
+INLINE void head_q6_k(struct head *h, const struct rows *r, size_t off) {
     V s[4];
     v_load16(s, r, off + offsetof(struct lode_block_q6_k, scales));
-    scales_16(t, s, 5);
-    t->d = half_before(r, off + sizeof(struct lode_block_q6_k));
-    for (int c = 0; c < 4; c++) { /* 16 bytes of a run of 32, for each of two halves */
-        const size_t half = (size_t)c / 2, at = 16 * ((size_t)c % 2);
-        V a[4], b[4], hi[4], *w = t->w + 32 * half + at / 4;
-        v_load16(a, r, off + 64 * half + at);
-        v_load16(b, r, off + 64 * half + 32 + at);
-        v_load16(hi, r, off + offsetof(struct lode_block_q6_k, qh) + 32 * half + at);
-        for (int i = 0; i < 4; i++) {
-            w[i] = low_bits(a[i], 4) | (v_sll16(hi[i], 4) & m48);
-            w[8 + i] = low_bits(b[i], 4) | (v_sll16(hi[i], 2) & m48);
-            w[16 + i] = low_bits(v_srl16(a[i], 4), 4) | (hi[i] & m48);
-            w[24 + i] = low_bits(v_srl16(b[i], 4), 4) | (v_srl16(hi[i], 2) & m48);
-        }
-    }
+    scales_16(h, s, 5);
+    h->d = half_before(r, off + sizeof(struct lode_block_q6_k));
 }
 
-INLINE void tile_q2_k(struct tile256 *t, const struct rows *r, size_t off) {
+INLINE void head_q2_k(struct head *h, const struct rows *r, size_t off) {
     V s[4];
     v_load16(s, r, off);
     for (int g = 0; g < 4; g++) {
         const V mn = low_bits(v_srl16(s[g], 4), 4);
-        bytes_to_int(t->sc + 4 * g, low_bits(s[g], 4));
-        t->mn[2 * g + 0] = v_pick(mn, 0x80018000);
-        t->mn[2 * g + 1] = v_pick(mn, 0x80038002);
+        bytes_to_int(h->sc + 4 * g, low_bits(s[g], 4));
+        h->mn[2 * g + 0] = v_pick(mn, 0x80018000);
+        h->mn[2 * g + 1] = v_pick(mn, 0x80038002);
     }
     const V d = v_load4(r, off + offsetof(struct lode_block_q2_k, d));
-    t->d = f_half(d);
-    t->dmin = f_half(d >> 16);
-    for (int c = 0; c < 4; c++) {
-        V q[4], *w = t->w + 32 * (c / 2) + 4 * (c % 2);
-        v_load16(q, r, off + offsetof(struct lode_block_q2_k, qs) + 16 * (size_t)c);
-        for (int i = 0; i < 4; i++)
-            for (int j = 0; j < 4; j++)
-                w[8 * j + i] = low_bits(v_srl16(q[i], 2 * j), 2);
-    }
+    h->d = f_half(d);
+    h->dmin = f_half(d >> 16);
 }
 
-INLINE void tile_q3_k(struct tile256 *t, const struct rows *r, size_t off) {
-    const V m4 = v_set8(4), m32 = v_set8(32), m48 = v_set8(48);
+INLINE void head_q3_k(struct head *h, const struct rows *r, size_t off) {
+    const V m32 = v_set8(32), m48 = v_set8(48);
     const size_t at = off + offsetof(struct lode_block_q3_k, scales);
     const V a = v_load4(r, at), b = v_load4(r, at + 4), c = v_load4(r, at + 8);
     V s[4] = {low_bits(a, 4) | (v_sll16(c, 4) & m48), low_bits(b, 4) | (v_sll16(c, 2) & m48),
@@ -186,18 +163,85 @@ INLINE void tile_q3_k(struct tile256 *t, const struct rows *r, size_t off) {
         const V six = s[g] ^ m32, sign = six & m32;
         s[g] = six | v_sll16(sign, 1) | v_sll16(sign, 2);
     }
-    scales_16(t, s, 2);
-    t->d = half_before(r, off + sizeof(struct lode_block_q3_k));
-    V h[8];
-    load32(h, r, off);
-    for (int n = 0; n < 4; n++) {
-        V q[4], *w = t->w + 32 * (n / 2) + 4 * (n % 2);
-        v_load16(q, r, off + offsetof(struct lode_block_q3_k, qs) + 16 * (size_t)n);
-        for (int i = 0; i < 4; i++)
-            for (int j = 0; j < 4; j++)
-                w[8 * j + i] = low_bits(v_srl16(q[i], 2 * j), 2) |
-                               (move_bits(h[4 * (n % 2) + i], 4 * (n / 2) + j, 2) & m4);
+    scales_16(h, s, 2);
+    h->d = half_before(r, off + sizeof(struct lode_block_q3_k));
+    load32(h->hi, r, off);
+}
+
+INLINE void head_iq4_xs(struct head *h, const struct rows *r, size_t off) {
+    const V head = v_load4(r, off), low = v_load4(r, off + 4);
+    h->d = f_half(head);
+    for (int g = 0; g < 8; g++) { /* scale = nibble g of low | bits 2 g of head's upper half << 4 */
+        h->sc[g] = ((low >> (4 * g) & v_set32(15)) | (head >> (12 + 2 * g) & v_set32(48))) -
+                   v_set32(32);
+        if (V_WIDE_BIAS)
+            h->mn[g] = v_sll16(v_pick(h->sc[g], 0x01000100), 7);
     }
+}
+
+/* ---- blocks of 256: codes, from the c-th 16 bytes of each row ---- */
+
+/* The group of 16 numbers that run n of chunk c is. */
+INLINE int group_of(struct shape s, int c, int n) {
+    return s.adjacent ? 2 * c + n : c / 2 * 2 * s.runs + c % 2 + 2 * n;
+}
+
+typedef void chunk(V w[4][4], const struct head *h, const struct rows *r, size_t off, int c);
+
+INLINE void chunk_q4_k(V w[4][4], const struct head *h, const struct rows *r, size_t off, int c) {
+    (void)h;
+    V q[4];
+    v_load16(q, r, off + offsetof(struct lode_block_q4_k, qs) + 16 * (size_t)c);
+    for (int i = 0; i < 4; i++) {
+        w[0][i] = low_bits(q[i], 4);
+        w[1][i] = low_bits(v_srl16(q[i], 4), 4);
+    }
+}
+
+INLINE void chunk_q5_k(V w[4][4], const struct head *h, const struct rows *r, size_t off, int c) {
+    const V m16 = v_set8(16);
+    V q[4];
+    v_load16(q, r, off + offsetof(struct lode_block_q5_k, qs) + 16 * (size_t)c);
+    for (int i = 0; i < 4; i++) {
+        const V five = h->hi[4 * (c % 2) + i];
+        w[0][i] = low_bits(q[i], 4) | (move_bits(five, c / 2 * 2, 4) & m16);
+        w[1][i] = low_bits(v_srl16(q[i], 4), 4) | (move_bits(five, c / 2 * 2 + 1, 4) & m16);
+    }
+}
+
+INLINE void chunk_q6_k(V w[4][4], const struct head *h, const struct rows *r, size_t off, int c) {
+    (void)h;
+    const V m48 = v_set8(48);
+    const size_t half = (size_t)c / 2, at = off + 16 * ((size_t)c % 2);
+    V a[4], b[4], hi[4];
+    v_load16(a, r, at + 64 * half);
+    v_load16(b, r, at + 64 * half + 32);
+    v_load16(hi, r, at + offsetof(struct lode_block_q6_k, qh) + 32 * half);
+    for (int i = 0; i < 4; i++) {
+        w[0][i] = low_bits(a[i], 4) | (v_sll16(hi[i], 4) & m48);
+        w[1][i] = low_bits(b[i], 4) | (v_sll16(hi[i], 2) & m48);
+        w[2][i] = low_bits(v_srl16(a[i], 4), 4) | (hi[i] & m48);
+        w[3][i] = low_bits(v_srl16(b[i], 4), 4) | (v_srl16(hi[i], 2) & m48);
+    }
+}
+
+INLINE void chunk_q2_k(V w[4][4], const struct head *h, const struct rows *r, size_t off, int c) {
+    (void)h;
+    V q[4];
+    v_load16(q, r, off + offsetof(struct lode_block_q2_k, qs) + 16 * (size_t)c);
+    for (int i = 0; i < 4; i++)
+        for (int n = 0; n < 4; n++)
+            w[n][i] = low_bits(v_srl16(q[i], 2 * n), 2);
+}
+
+INLINE void chunk_q3_k(V w[4][4], const struct head *h, const struct rows *r, size_t off, int c) {
+    const V m4 = v_set8(4);
+    V q[4];
+    v_load16(q, r, off + offsetof(struct lode_block_q3_k, qs) + 16 * (size_t)c);
+    for (int i = 0; i < 4; i++)
+        for (int n = 0; n < 4; n++)
+            w[n][i] = low_bits(v_srl16(q[i], 2 * n), 2) |
+                      (move_bits(h->hi[4 * (c % 2) + i], 4 * (c / 2) + n, 2) & m4);
 }
 
 /* IQ4 levels as wide codes. */
@@ -206,32 +250,86 @@ INLINE V iq4_table(void) {
     return v_table(levels) ^ v_set8(V_WIDE_BIAS); /* adding 128 flips the top bit */
 }
 
-INLINE void tile_iq4_xs(struct tile256 *t, const struct rows *r, size_t off) {
-    const V table = iq4_table(), head = v_load4(r, off), low = v_load4(r, off + 4);
-    t->d = f_half(head);
-    for (int g = 0; g < 8; g++) { /* scale = nibble g of low | bits 2 g of head's upper half << 4 */
-        t->sc[g] = ((low >> (4 * g) & v_set32(15)) | (head >> (12 + 2 * g) & v_set32(48))) -
-                   v_set32(32);
-        if (V_WIDE_BIAS)
-            t->mn[g] = v_sll16(v_pick(t->sc[g], 0x01000100), 7);
-    }
-    for (int c = 0; c < 8; c++) {
-        V q[4];
-        v_load16(q, r, off + offsetof(struct lode_block_iq4_xs, qs) + 16 * (size_t)c);
-        for (int i = 0; i < 4; i++) {
-            t->w[8 * c + i] = v_lookup(table, low_bits(q[i], 4));
-            t->w[8 * c + 4 + i] = v_lookup(table, low_bits(v_srl16(q[i], 4), 4));
-        }
+INLINE void chunk_iq4_xs(V w[4][4], const struct head *h, const struct rows *r, size_t off, int c) {
+    (void)h;
+    const V table = iq4_table();
+    V q[4];
+    v_load16(q, r, off + offsetof(struct lode_block_iq4_xs, qs) + 16 * (size_t)c);
+    for (int i = 0; i < 4; i++) {
+        w[0][i] = v_lookup(table, low_bits(q[i], 4));
+        w[1][i] = v_lookup(table, low_bits(v_srl16(q[i], 4), 4));
     }
 }
 
-/* ---- unpacking: 32 numbers ---- */
+/* ---- blocks of 256: columns ---- */
 
-#define RUN32 8 /* blocks unpacked before the columns see them */
-struct tile32 {
-    V w[8 * RUN32];
-    F d[RUN32], m[RUN32];
-};
+/* acc after one more block whose integer sum is isum; mn's part is formed here. */
+INLINE F add_block(struct shape s, F acc, const struct head *h, const struct lode_block_a256 *a,
+                   V isum) {
+    const F dx = f_set(a->d);
+    V msum = v_zero();
+    if (s.minima || s.bias)
+        for (int g = 0; g < 8; g++)
+            msum = v_dot2(msum, h->mn[g], v_bcast4(&a->sums[2 * g]));
+    if (!s.minima)
+        return f_fma(h->d * dx, f_int(isum - msum), acc);
+    acc = f_fma(h->d * dx, f_int(isum), acc);
+    return f_fnma(h->dmin * dx, f_int(msum), acc);
+}
+
+/* One column: codes are used as soon as they are unpacked. */
+INLINE F one_column256(struct shape s, chunk *unpack, F acc, const struct head *h,
+                       const struct rows *r, size_t off, const struct lode_block_a256 *a) {
+    V isum = v_zero(), sc[16];
+    for (int g = 0; g < s.groups; g++)
+        sc[g] = h->sc[g] * v_set32(a->m[g * 8 / s.groups]);
+#pragma GCC unroll 8
+    for (int c = 0; c < 16 / s.runs; c++) {
+        V w[4][4];
+        unpack(w, h, r, off, c);
+        for (int n = 0; n < s.runs; n++) {
+            const int g = group_of(s, c, n);
+            isum += dot16(s, v_zero(), w[n], a->q + 16 * g) * sc[g * s.groups / 16];
+        }
+    }
+    return add_block(s, acc, h, a, isum);
+}
+
+/* y[j] of n_cols columns (constant) from unpacked codes w of one block. */
+INLINE void columns256(struct shape s, int n_cols, float *y, size_t ldy, int n_rows, int first,
+                       const struct head *h, const V w[64], const uint8_t *x, size_t x_stride) {
+    const struct lode_block_a256 *a[V_COLUMNS];
+    V isum[V_COLUMNS];
+    int32_t m[V_COLUMNS][8]; /* to be broadcast from memory, which costs no more than a load */
+    for (int j = 0; j < n_cols; j++) {
+        a[j] = (const struct lode_block_a256 *)(x + (size_t)j * x_stride);
+        isum[j] = v_zero();
+        for (int g = 0; g < 8; g++)
+            m[j][g] = a[j]->m[g];
+    }
+    for (int g = 0; g < 8; g++) {
+        const V *lo = w + 8 * g, *hi = lo + 4;
+#pragma GCC unroll 16
+        for (int j = 0; j < n_cols; j++) {
+            const int8_t *q = a[j]->q + 32 * g;
+            V sum;
+            if (s.groups == 8)
+                sum = dot16(s, dot16(s, v_zero(), lo, q), hi, q + 16) * h->sc[g];
+            else
+                sum = dot16(s, v_zero(), lo, q) * h->sc[2 * g] +
+                      dot16(s, v_zero(), hi, q + 16) * h->sc[2 * g + 1];
+            isum[j] += sum * v_bcast4(&m[j][g]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int j = 0; j < n_cols; j++) {
+        float *to = y + (size_t)j * ldy;
+        const F acc = first ? f_zero() : f_load(to, n_rows);
+        f_store(to, n_rows, add_block(s, acc, h, a[j], isum[j]));
+    }
+}
+
+/* ---- blocks of 32: their scales and codes ---- */
 
 INLINE void nibbles(V w[8], const struct rows *r, size_t off) {
     V q[4];
@@ -256,150 +354,107 @@ INLINE void fifth_bits(V w[8], V bits) {
         w[i] |= v_eq8(spread[i / 2] & select[i % 2], select[i % 2]) & m16;
 }
 
-INLINE void tile_q4_0(struct tile32 *t, int b, const struct rows *r, size_t off) {
-    t->d[b] = f_half(v_load4(r, off));
-    nibbles(t->w + 8 * b, r, off + 2);
+typedef void block32(V w[8], F *d, F *m, const struct rows *r, size_t off);
+
+INLINE void block_q4_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
+    (void)m;
+    *d = f_half(v_load4(r, off));
+    nibbles(w, r, off + 2);
 }
-INLINE void tile_q4_1(struct tile32 *t, int b, const struct rows *r, size_t off) {
+INLINE void block_q4_1(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     const V h = v_load4(r, off);
-    t->d[b] = f_half(h);
-    t->m[b] = f_half(h >> 16);
-    nibbles(t->w + 8 * b, r, off + 4);
+    *d = f_half(h);
+    *m = f_half(h >> 16);
+    nibbles(w, r, off + 4);
 }
-INLINE void tile_q5_0(struct tile32 *t, int b, const struct rows *r, size_t off) {
-    t->d[b] = f_half(v_load4(r, off));
-    nibbles(t->w + 8 * b, r, off + 6);
-    fifth_bits(t->w + 8 * b, v_load4(r, off + 2));
+INLINE void block_q5_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
+    (void)m;
+    *d = f_half(v_load4(r, off));
+    nibbles(w, r, off + 6);
+    fifth_bits(w, v_load4(r, off + 2));
 }
-INLINE void tile_q5_1(struct tile32 *t, int b, const struct rows *r, size_t off) {
+INLINE void block_q5_1(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     const V h = v_load4(r, off);
-    t->d[b] = f_half(h);
-    t->m[b] = f_half(h >> 16);
-    nibbles(t->w + 8 * b, r, off + 8);
-    fifth_bits(t->w + 8 * b, v_load4(r, off + 4));
+    *d = f_half(h);
+    *m = f_half(h >> 16);
+    nibbles(w, r, off + 8);
+    fifth_bits(w, v_load4(r, off + 4));
 }
-INLINE void tile_q8_0(struct tile32 *t, int b, const struct rows *r, size_t off) {
-    t->d[b] = f_half(v_load4(r, off));
-    load32(t->w + 8 * b, r, off + 2);
+INLINE void block_q8_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
+    (void)m;
+    *d = f_half(v_load4(r, off));
+    load32(w, r, off + 2);
     for (int i = 0; i < 8; i++)
-        t->w[8 * b + i] ^= v_set8(V_WIDE_BIAS);
+        w[i] ^= v_set8(V_WIDE_BIAS);
 }
-INLINE void tile_iq4_nl(struct tile32 *t, int b, const struct rows *r, size_t off) {
-    t->d[b] = f_half(v_load4(r, off));
-    nibbles(t->w + 8 * b, r, off + 2);
-    lookup8(t->w + 8 * b, iq4_table());
+INLINE void block_iq4_nl(V w[8], F *d, F *m, const struct rows *r, size_t off) {
+    (void)m;
+    *d = f_half(v_load4(r, off));
+    nibbles(w, r, off + 2);
+    lookup8(w, iq4_table());
 }
 #define FP4_BIAS 12 /* the levels are -12 .. 12 */
-INLINE void tile_mxfp4(struct tile32 *t, int b, const struct rows *r, size_t off) {
+INLINE void block_mxfp4(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     static const int8_t levels[16] = LODE_FP4_LEVELS;
+    (void)m;
     /* e >= 2: 2^(e-128) has the exponent field e - 1; e = 0, 1: subnormals of 2^21, 2^22 ulps */
     const V e = v_load4(r, off) & v_set32(255), one = v_set32(1);
     const V normal = v_gt32(e, one);
-    t->d[b] = (F)((((e - one) << 23) & normal) | (((e + one) << 21) & ~normal));
-    nibbles(t->w + 8 * b, r, off + 1);
-    V table = v_table(levels);
-    lookup8(t->w + 8 * b, (V)((V8)table + (uint8_t)FP4_BIAS));
+    *d = (F)((((e - one) << 23) & normal) | (((e + one) << 21) & ~normal));
+    nibbles(w, r, off + 1);
+    lookup8(w, (V)((V8)v_table(levels) + (uint8_t)FP4_BIAS));
 }
 
-/* ---- columns ---- */
+/* ---- blocks of 32: columns ---- */
 
-/* How the codes of a type become a sum; constants, so that each use is compiled for its type. */
-struct shape {
-    int groups;   /* of a block of 256: 8 of 32 or 16 of 16 */
-    int minima;   /* mn are minima under dmin (or, blocks of 32, there is an m) */
-    int wide;     /* wide codes */
-    int bias;     /* to take from each code: through mn, or (32) the sums of the column */
+INLINE F add_block32(struct shape s, F acc, const V w[8], F d, F m, const struct lode_block_a32 *a) {
+    const F dx = f_set(a->d);
+    V lo = v_set32((uint32_t)(-s.bias * a->sum)), hi = v_zero();
+    lo = dot16(s, lo, w, a->q);
+    hi = dot16(s, hi, w + 4, a->q + 16);
+    acc = f_fma(d * dx, f_int(lo + hi), acc);
+    return s.minima ? f_fma(m * dx, f_set((float)a->sum), acc) : acc;
+}
+
+#define RUN32 8 /* blocks unpacked before the columns see them */
+struct run32 {
+    V w[RUN32][8];
+    F d[RUN32], m[RUN32];
 };
 
-INLINE V dot4(struct shape s, V acc, V w, V x) {
-    return s.wide ? v_dot4_wide(acc, w, x) : v_dot4(acc, w, x);
-}
-
-/* y[j] of n_cols columns (constant) from one block of 256. */
-INLINE void columns256(struct shape s, int n_cols, float *y, size_t ldy, int n_rows, int first,
-                       const struct tile256 *t, const uint8_t *x, size_t x_stride) {
-    const struct lode_block_a256 *a[8];
-    V isum[8];
-    for (int j = 0; j < n_cols; j++) {
-        a[j] = (const struct lode_block_a256 *)(x + (size_t)j * x_stride);
-        isum[j] = v_zero();
-    }
-    for (int g = 0; g < 8; g++) {
-        const V *w = t->w + 8 * g;
-        for (int j = 0; j < n_cols; j++) {
-            const int8_t *q = a[j]->q + 32 * g;
-            V lo = v_zero(), hi = v_zero(), sum;
-            for (int i = 0; i < 4; i++) {
-                lo = dot4(s, lo, w[i], v_bcast4(q + 4 * i));
-                hi = dot4(s, hi, w[4 + i], v_bcast4(q + 16 + 4 * i));
-            }
-            if (s.groups == 8)
-                sum = ((lo + hi) * t->sc[g]);
-            else
-                sum = ((lo * t->sc[2 * g]) + (hi * t->sc[2 * g + 1]));
-            isum[j] = (isum[j] + (sum * v_set32(a[j]->m[g])));
-        }
-    }
-    for (int j = 0; j < n_cols; j++) {
-        float *to = y + (size_t)j * ldy;
-        F acc = first ? f_zero() : f_load(to, n_rows);
-        V msum = v_zero();
-        if (s.minima || s.bias)
-            for (int g = 0; g < 8; g++)
-                msum = v_dot2(msum, t->mn[g], v_bcast4(&a[j]->sums[2 * g]));
-        const F dx = f_set(a[j]->d);
-        if (s.minima) {
-            acc = f_fma(t->d * dx, f_int(isum[j]), acc);
-            acc = f_fnma(t->dmin * dx, f_int(msum), acc);
-        } else {
-            acc = f_fma(t->d * dx, f_int((isum[j] - msum)), acc);
-        }
-        f_store(to, n_rows, acc);
-    }
-}
-
-/* The same from n_blocks blocks of 32. */
 INLINE void columns32(struct shape s, int n_cols, float *y, size_t ldy, int n_rows, int first,
-                      const struct tile32 *t, int n_blocks, const uint8_t *x, size_t x_stride) {
-    F acc[8];
+                      const struct run32 *t, int n_blocks, const uint8_t *x, size_t x_stride) {
+    F acc[V_COLUMNS];
     for (int j = 0; j < n_cols; j++)
         acc[j] = first ? f_zero() : f_load(y + (size_t)j * ldy, n_rows);
-    for (int b = 0; b < n_blocks; b++) {
-        const V *w = t->w + 8 * b;
-        for (int j = 0; j < n_cols; j++) {
-            const struct lode_block_a32 *a =
-                (const struct lode_block_a32 *)(x + (size_t)j * x_stride) + b;
-            V lo = v_set32((uint32_t)(-s.bias * a->sum)), hi = v_zero();
-            for (int i = 0; i < 4; i++) {
-                lo = dot4(s, lo, w[i], v_bcast4(a->q + 4 * i));
-                hi = dot4(s, hi, w[4 + i], v_bcast4(a->q + 16 + 4 * i));
-            }
-            const F dx = f_set(a->d);
-            acc[j] = f_fma(t->d[b] * dx, f_int((lo + hi)), acc[j]);
-            if (s.minima)
-                acc[j] = f_fma(t->m[b] * dx, f_set((float)a->sum), acc[j]);
-        }
-    }
+    for (int b = 0; b < n_blocks; b++)
+#pragma GCC unroll 16
+        for (int j = 0; j < n_cols; j++)
+            acc[j] = add_block32(s, acc[j], t->w[b], t->d[b], t->m[b],
+                                 (const struct lode_block_a32 *)(x + (size_t)j * x_stride) + b);
     for (int j = 0; j < n_cols; j++)
         f_store(y + (size_t)j * ldy, n_rows, acc[j]);
 }
 
+/* ---- tiles ---- */
+
 /* The rows of a tile; where fewer are left, the last one again, whose results are not stored. */
-INLINE struct rows tile_rows(const void *w, size_t w_stride, size_t n_left) {
+INLINE struct rows tile_rows(const uint8_t *w, size_t w_stride, int n_rows) {
     struct rows r;
-    for (size_t i = 0; i < LANES; i++)
-        r.p[i] = (const uint8_t *)w + (i < n_left ? i : n_left - 1) * w_stride;
+    for (int i = 0; i < LANES; i++)
+        r.p[i] = w + (size_t)(i < n_rows ? i : n_rows - 1) * w_stride;
     return r;
 }
 
 /* Asks for the part of the next tile that corresponds to the block being worked on.  Into the
- * second level: a tile of long rows is larger than the first.  notes: bench/notes/kern-quant.md */
+ * second level: a tile of long rows is larger than the first.  bench/notes/kern-quant.md */
 INLINE void prefetch(const uint8_t *next, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64)
         __builtin_prefetch(next + i, 0, 2);
 }
 
-#define EACH_COLUMNS(j, n_x, call)                                                                 \
+/* call(n, j) for all columns in n's that are constants. */
+#define EACH_COLUMNS(n_x, call)                                                                    \
     do {                                                                                           \
         size_t j = 0;                                                                              \
         for (; j + V_COLUMNS <= (n_x); j += V_COLUMNS)                                             \
@@ -410,65 +465,98 @@ INLINE void prefetch(const uint8_t *next, size_t bytes) {
             call(1, j);                                                                            \
     } while (0)
 
-#define MUL_256(name, ...)                                                                         \
+/* The arguments of a mul for one tile of n_rows rows. */
+#define TILE_ARGS                                                                                  \
+    float *y, size_t ldy, const uint8_t *w, size_t w_stride, int n_rows, const uint8_t *x,         \
+        size_t x_stride, size_t n_x, size_t k
+
+INLINE void tile256(struct shape s, void (*read_head)(struct head *, const struct rows *, size_t),
+                    chunk *unpack, size_t size, TILE_ARGS) {
+    const struct rows r = tile_rows(w, w_stride, n_rows);
+    const size_t n_blocks = k / 256;
+    F acc = f_zero();
+    for (size_t b = 0; b < n_blocks; b++) {
+        const uint8_t *xb = x + b * sizeof(struct lode_block_a256);
+        struct head h;
+        prefetch(w + LANES * (w_stride + b * size), LANES * size);
+        read_head(&h, &r, b * size);
+        if (n_x == 1) {
+            acc = one_column256(s, unpack, acc, &h, &r, b * size,
+                                (const struct lode_block_a256 *)xb);
+            continue;
+        }
+        V all[64];
+#pragma GCC unroll 8
+        for (int c = 0; c < 16 / s.runs; c++) {
+            V u[4][4];
+            unpack(u, &h, &r, b * size, c);
+            for (int n = 0; n < s.runs; n++)
+                for (int i = 0; i < 4; i++)
+                    all[4 * group_of(s, c, n) + i] = u[n][i];
+        }
+#define CALL(n, j)                                                                                 \
+    columns256(s, n, y + (j) * ldy, ldy, n_rows, b == 0, &h, all, xb + (j) * x_stride, x_stride)
+        EACH_COLUMNS(n_x, CALL);
+#undef CALL
+    }
+    if (n_x == 1)
+        f_store(y, n_rows, acc);
+}
+
+INLINE void tile32(struct shape s, block32 *unpack, size_t size, TILE_ARGS) {
+    const struct rows r = tile_rows(w, w_stride, n_rows);
+    const size_t n_blocks = k / 32;
+    F acc = f_zero();
+    for (size_t b = 0; b < n_blocks; b += RUN32) {
+        const int n_run = n_blocks - b < RUN32 ? (int)(n_blocks - b) : RUN32;
+        const uint8_t *xb = x + b * sizeof(struct lode_block_a32);
+        prefetch(w + LANES * (w_stride + b * size), LANES * size * (size_t)n_run);
+        if (n_x == 1) {
+            for (int c = 0; c < n_run; c++) {
+                V u[8];
+                F d, m = f_zero();
+                unpack(u, &d, &m, &r, (b + (size_t)c) * size);
+                acc = add_block32(s, acc, u, d, m, (const struct lode_block_a32 *)xb + c);
+            }
+            continue;
+        }
+        struct run32 t;
+        for (int c = 0; c < n_run; c++)
+            unpack(t.w[c], &t.d[c], &t.m[c], &r, (b + (size_t)c) * size);
+#define CALL(n, j)                                                                                 \
+    columns32(s, n, y + (j) * ldy, ldy, n_rows, b == 0, &t, n_run, xb + (j) * x_stride, x_stride)
+        EACH_COLUMNS(n_x, CALL);
+#undef CALL
+    }
+    if (n_x == 1)
+        f_store(y, n_rows, acc);
+}
+
+/* A mul: `tile` for every LANES rows.  No blocks at all make zeros. */
+#define MUL(name, block, tile, ...)                                                                \
     void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
         const struct shape s = {__VA_ARGS__};                                                      \
-        const size_t size = sizeof(struct lode_block_##name), n_blocks = k / 256;                  \
         for (size_t i = 0; i < n_w; i += LANES) {                                                  \
             const int n_rows = n_w - i < LANES ? (int)(n_w - i) : LANES;                           \
-            const uint8_t *tile = (const uint8_t *)w + i * w_stride;                               \
-            const struct rows r = tile_rows(tile, w_stride, (size_t)n_rows);                       \
-            for (size_t b = 0; b < n_blocks; b++) {                                                \
-                struct tile256 t;                                                                  \
-                prefetch(tile + LANES * (w_stride + b * size), LANES * size);                      \
-                tile_##name(&t, &r, b * size);                                                     \
-                const uint8_t *xb = (const uint8_t *)x + b * sizeof(struct lode_block_a256);       \
-                EACH_COLUMNS(j, n_x, CALL_256);                                                    \
-            }                                                                                      \
-            if (n_blocks == 0)                                                                     \
-                for (size_t j = 0; j < n_x; j++)                                                   \
-                    f_store(y + j * ldy + i, n_rows, f_zero());                                    \
+            for (size_t j = 0; j < n_x && k < (block); j++)                                        \
+                f_store(y + j * ldy + i, n_rows, f_zero());                                        \
+            tile(s, UNPACK_##block(name), sizeof(struct lode_block_##name), y + i, ldy,            \
+                 (const uint8_t *)w + i * w_stride, w_stride, n_rows, x, x_stride, n_x, k);        \
         }                                                                                          \
     }
-#define CALL_256(n, j)                                                                             \
-    columns256(s, n, y + (j) * ldy + i, ldy, n_rows, b == 0, &t, xb + (j) * x_stride, x_stride)
+#define UNPACK_32(name) block_##name
+#define UNPACK_256(name) head_##name, chunk_##name
 
-#define MUL_32(name, ...)                                                                          \
-    void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
-        const struct shape s = {__VA_ARGS__};                                                      \
-        const size_t size = sizeof(struct lode_block_##name), n_blocks = k / 32;                   \
-        for (size_t i = 0; i < n_w; i += LANES) {                                                  \
-            const int n_rows = n_w - i < LANES ? (int)(n_w - i) : LANES;                           \
-            const uint8_t *tile = (const uint8_t *)w + i * w_stride;                               \
-            const struct rows r = tile_rows(tile, w_stride, (size_t)n_rows);                       \
-            for (size_t b = 0; b < n_blocks; b += RUN32) {                                         \
-                const int n_run = n_blocks - b < RUN32 ? (int)(n_blocks - b) : RUN32;              \
-                struct tile32 t;                                                                   \
-                prefetch(tile + LANES * (w_stride + b * size), LANES * size * (size_t)n_run);      \
-                for (int c = 0; c < n_run; c++)                                                    \
-                    tile_##name(&t, c, &r, (b + (size_t)c) * size);                                \
-                const uint8_t *xb = (const uint8_t *)x + b * sizeof(struct lode_block_a32);        \
-                EACH_COLUMNS(j, n_x, CALL_32);                                                     \
-            }                                                                                      \
-            if (n_blocks == 0)                                                                     \
-                for (size_t j = 0; j < n_x; j++)                                                   \
-                    f_store(y + j * ldy + i, n_rows, f_zero());                                    \
-        }                                                                                          \
-    }
-#define CALL_32(n, j)                                                                              \
-    columns32(s, n, y + (j) * ldy + i, ldy, n_rows, b == 0, &t, n_run, xb + (j) * x_stride,        \
-              x_stride)
-
-MUL_32(q4_0, .bias = 8)
-MUL_32(q4_1, .minima = 1)
-MUL_32(q5_0, .bias = 16)
-MUL_32(q5_1, .minima = 1)
-MUL_32(q8_0, .wide = 1, .bias = V_WIDE_BIAS)
-MUL_32(iq4_nl, .wide = 1, .bias = V_WIDE_BIAS)
-MUL_32(mxfp4, .bias = FP4_BIAS)
-MUL_256(q2_k, .groups = 16, .minima = 1)
-MUL_256(q3_k, .groups = 16, .bias = 4)
-MUL_256(q4_k, .groups = 8, .minima = 1)
-MUL_256(q5_k, .groups = 8, .minima = 1)
-MUL_256(q6_k, .groups = 16, .bias = 32)
-MUL_256(iq4_xs, .groups = 8, .wide = 1, .bias = V_WIDE_BIAS)
+MUL(q4_0, 32, tile32, .bias = 8)
+MUL(q4_1, 32, tile32, .minima = 1)
+MUL(q5_0, 32, tile32, .bias = 16)
+MUL(q5_1, 32, tile32, .minima = 1)
+MUL(q8_0, 32, tile32, .wide = 1, .bias = V_WIDE_BIAS)
+MUL(iq4_nl, 32, tile32, .wide = 1, .bias = V_WIDE_BIAS)
+MUL(mxfp4, 32, tile32, .bias = FP4_BIAS)
+MUL(q2_k, 256, tile256, .groups = 16, .runs = 4, .minima = 1)
+MUL(q3_k, 256, tile256, .groups = 16, .runs = 4, .bias = 4)
+MUL(q4_k, 256, tile256, .groups = 8, .runs = 2, .minima = 1)
+MUL(q5_k, 256, tile256, .groups = 8, .runs = 2, .minima = 1)
+MUL(q6_k, 256, tile256, .groups = 16, .runs = 4, .bias = 32)
+MUL(iq4_xs, 256, tile256, .groups = 8, .runs = 2, .adjacent = 1, .wide = 1, .bias = V_WIDE_BIAS)
