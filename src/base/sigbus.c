@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 struct slot {
@@ -55,12 +56,15 @@ bool lode_sigbus_fault(int slot, uint64_t *offset) {
 }
 
 /* Puts zeros under the fault; false: the address is none of ours.  Runs inside the signal handler:
- * atomics and one system call only. */
+ * atomics and one system call only, the bare call because sanitizers take a mmap() for a write to
+ * what it maps. */
 static bool patch(uintptr_t addr) {
     const int n = atomic_load(&n_used);
     for (int i = 0; i < n; i++) {
         struct slot *s = &slots[i];
-        const uintptr_t start = atomic_load(&s->start), end = atomic_load(&s->end);
+        const uintptr_t start = atomic_load(&s->start);
+        /* whole pages: a kernel may read a few bytes past the end of the file */
+        const uintptr_t end = (atomic_load(&s->end) + ~page_mask) & page_mask;
         /* start again: a slot given to another file between the two loads is not a match */
         if (addr < start || addr >= end || start != atomic_load(&s->start))
             continue;
@@ -70,8 +74,8 @@ static bool patch(uintptr_t addr) {
         atomic_compare_exchange_strong(&s->fault, &none, page - start + 1);
         /* To the end: a file that lost this page has lost the later ones too, and a million
          * signals would take seconds.  A lone bad sector makes the mapping useless all the same. */
-        return mmap((void *)page, end - page, PROT_READ,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+        return syscall(SYS_mmap, page, end - page, PROT_READ,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != -1;
     }
     return false;
 }
