@@ -157,7 +157,7 @@ static void put_str(struct sink *s, struct lode_str str, size_t most) {
     put(s, "\"", 1);
 }
 
-/* The shortest decimal that reads back as the same number. */
+/* The shortest decimal that reads back as the same number; always with a point or exponent. */
 static void put_float(struct sink *s, double v, bool single) {
     char text[40];
     if (!isfinite(v)) {
@@ -176,6 +176,8 @@ static void put_float(struct sink *s, double v, bool single) {
     char *comma = strchr(text, ','); /* a program that set a locale */
     if (comma)
         *comma = '.';
+    if (!strpbrk(text, ".e"))
+        strcat(text, ".0"); /* a reader sees that it is no integer, and -0.0 keeps its sign */
     put(s, text, strlen(text));
 }
 

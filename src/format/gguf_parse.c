@@ -122,7 +122,7 @@ static int check_count(struct parser *p, const char *what, uint64_t n, uint64_t 
     if (n * least_bytes > file_left(p))
         return FAIL(p,
                     "it claims %" PRIu64 " %s, which need at least %" PRIu64
-                    " bytes, but only %" PRIu64 " follow in the file",
+                    " bytes, but only %" PRIu64 " follow: the file is truncated or damaged",
                     n, what, n * least_bytes, file_left(p));
     return n * least_bytes > lode_cursor_left(&p->cur) ? fail_short(p, what) : 0;
 }
@@ -182,7 +182,8 @@ static int read_str(struct parser *p, const char *key, struct lode_str *out) {
     const uint64_t n = lode_cursor_u64(&p->cur);
     if (!p->cur.failed && n > file_left(p))
         return FAIL(p,
-                    "%s has a string of %" PRIu64 " bytes, but only %" PRIu64 " follow in the file",
+                    "%s has a string of %" PRIu64 " bytes, but only %" PRIu64
+                    " follow: the file is truncated or damaged",
                     key, n, file_left(p));
     *out = lode_cursor_str(&p->cur, n);
     return p->cur.failed ? fail_short(p, key) : 0;
@@ -199,9 +200,10 @@ static int read_array(struct parser *p, const char *key, int depth, struct lode_
     /* the least that an element takes: a string its length, an array its type and count */
     const size_t least = size ? size : type == LODE_GGUF_STR ? 8 : 12;
     if (n > file_left(p) / least)
-        return FAIL(
-            p, "%s is an array of %" PRIu64 " %s, but only %" PRIu64 " bytes follow in the file",
-            key, n, lode_gguf_type_name(type), file_left(p));
+        return FAIL(p,
+                    "%s is an array of %" PRIu64 " %s, but only %" PRIu64
+                    " bytes follow: the file is truncated or damaged",
+                    key, n, lode_gguf_type_name(type), file_left(p));
     if (n > lode_cursor_left(&p->cur) / least)
         return fail_short(p, key);
     *a = (struct lode_gguf_array){.type = type, .n = (size_t)n};

@@ -6,7 +6,7 @@
 static int need_count(struct lode_build *b, const char *key, uint32_t most, uint32_t *out,
                       struct lode_error *err) {
     if (!lode_gguf_arch_u32(b->gguf, key, out))
-        return lode_gguf_fail_key(b->gguf, key, "a count", err);
+        return lode_gguf_arch_fail_key(b->gguf, key, "a count", err);
     if (*out == 0 || *out > most)
         return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
                          "%s.%s is %u; 1 to %u expected", b->arch->name, key, *out, most);

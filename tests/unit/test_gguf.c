@@ -258,7 +258,7 @@ static void shows_values(void **state) {
         {"a.u64", "u64", "18446744073709551615", NULL},
         {"a.i64", "i64", "-9223372036854775808", NULL},
         {"a.f64", "f64", "0.1", NULL},
-        {"toy.rope.freq_base", "f32", "10000", NULL},
+        {"toy.rope.freq_base", "f32", "10000.0", NULL},
         {"a.yes", "bool", "true", NULL},
         {"tokenizer.ggml.tokens", "[str]", "[\"a\", \"\", \"\xc4\xa0long\"]", NULL},
         {"a.none", "[str]", "[]", NULL},
