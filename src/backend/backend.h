@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "store/kv.h"
+#include "store/weight.h"
 
 /* One rotary specification as one session uses it: angle of pair i at position p is
  * p * freq[i]; cos and sin are multiplied by `scale` (YaRN's and longrope's attention factor). */
@@ -78,9 +79,16 @@ struct lode_backend_ops {
                                const struct lode_step *step);
     void (*free)(struct lode_backend *b);
 };
-/* Belongs to one executor at a time. */
+/* Belongs to one executor at a time.  An op that pins weights itself leaves what went wrong in
+ * `error`; the others cannot fail. */
 struct lode_backend {
     const struct lode_backend_ops *ops;
+    struct lode_error error;
+};
+
+/* The largest of any EXPERTS op; zeros where a plan has none. */
+struct lode_expert_sizes {
+    uint32_t n, n_used, d_in, d_ff, d_out;
 };
 
 /* What the CPU backend needs to know before the first step, so that it allocates nothing later. */
@@ -92,6 +100,8 @@ struct lode_cpu_opts {
     uint32_t max_rows;     /* of a step */
     uint32_t max_heads;    /* query heads of any attention */
     uint32_t max_head_dim; /* of its values */
+    struct lode_expert_sizes experts;
+    struct lode_store *store; /* borrowed; for weights that ops pin themselves */
 };
 int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *opts,
                     struct lode_error *err);

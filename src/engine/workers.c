@@ -12,7 +12,9 @@ static struct lode_cpu_opts cpu_opts(const struct lode_model *m, uint32_t batch,
                                   .max_cols = a > b ? a : b,
                                   .max_rows = batch,
                                   .max_heads = m->body.max_heads,
-                                  .max_head_dim = m->body.max_head_dim};
+                                  .max_head_dim = m->body.max_head_dim,
+                                  .experts = m->body.experts,
+                                  .store = m->store};
 }
 
 uint64_t lode_workers_size(const struct lode_model *m, uint32_t batch, uint32_t threads) {

@@ -184,6 +184,41 @@ struct lode_node *lode_g_glu(struct lode_graph *g, struct lode_node *gate, struc
     return gate->width == up->width ? n : bad_shape(g, LODE_OP_GLU, up->width, gate->width);
 }
 
+struct lode_node *lode_g_route(struct lode_graph *g, struct lode_node *logits,
+                               const struct lode_operand *bias, const union lode_op_params *p) {
+    struct lode_node *n = append(g, LODE_OP_ROUTE, logits, NULL, 2 * p->route.n_used);
+    if (!n)
+        return NULL;
+    n->p = *p;
+    n->w[0] = bias;
+    if (p->route.n_used > logits->width)
+        return bad_shape(g, LODE_OP_ROUTE, logits->width, p->route.n_used);
+    if (bias && bias->cols != logits->width)
+        return bad_shape(g, LODE_OP_ROUTE, bias->cols, logits->width);
+    return n;
+}
+
+struct lode_node *lode_g_experts(struct lode_graph *g, struct lode_node *x, struct lode_node *route,
+                                 const struct lode_operand *const w[LODE_MAX_WEIGHTS],
+                                 enum lode_glu act) {
+    struct lode_node *n =
+        w[0] && w[1] && w[2] ? append(g, LODE_OP_EXPERTS, x, route, w[2]->rows) : NULL;
+    if (!n)
+        return NULL;
+    for (int i = 0; i < LODE_MAX_WEIGHTS; i++)
+        n->w[i] = w[i];
+    n->p.experts.act = act;
+    if (w[0]->cols != x->width || w[1]->cols != x->width)
+        return bad_shape(g, LODE_OP_EXPERTS, x->width, w[0]->cols);
+    if (w[1]->rows != w[0]->rows || w[2]->cols != w[0]->rows)
+        return bad_shape(g, LODE_OP_EXPERTS, w[2]->cols, w[0]->rows);
+    if (lode_dtypes[w[0]->type].act != lode_dtypes[w[1]->type].act)
+        return lode_graph_fail(g, LODE_ERR_UNSUPPORTED, "ffn_up_exps",
+                               "experts whose gate is %s and up is %s need different activations",
+                               lode_dtypes[w[0]->type].name, lode_dtypes[w[1]->type].name);
+    return n;
+}
+
 struct lode_node *lode_g_scale(struct lode_graph *g, struct lode_node *x, float scale) {
     struct lode_node *n = append(g, LODE_OP_SCALE, x, NULL, x ? x->width : 0);
     if (n)
@@ -225,7 +260,7 @@ static uint64_t operand_bytes(const struct lode_operand *w) {
     size_t row = 0;
     if (!w || !lode_dtype_row_size(w->type, w->cols, &row))
         return 0;
-    return (uint64_t)row * w->rows;
+    return (uint64_t)row * w->rows * w->count;
 }
 
 struct lode_cost lode_op_cost(enum lode_op op, const union lode_op_params *p,
@@ -239,6 +274,9 @@ struct lode_cost lode_op_cost(enum lode_op op, const union lode_op_params *p,
     case LODE_OP_EMBED: /* one row of the table a token */
         c.row_bytes += c.weight_bytes / w[0]->rows;
         c.weight_bytes = 0;
+        break;
+    case LODE_OP_EXPERTS: /* of one expert's matrix; a row uses n_used of w[0]->count */
+        c.row_flops = 2ull * w[0]->rows * w[0]->cols;
         break;
     case LODE_OP_RMS_NORM: /* square, add, scale, weigh */
         c.row_flops = 4ull * width;

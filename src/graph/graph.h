@@ -25,7 +25,10 @@ struct lode_operand {
     uint32_t id;
     enum lode_dtype type;
     uint32_t rows, cols;
+    uint32_t count; /* 1; of experts: how many such matrices, with ids id .. id + count - 1 */
 };
+
+enum { LODE_MAX_WEIGHTS = 6 }; /* of one op */
 
 enum lode_rows {
     LODE_ROWS_ALL, /* every token of the step */
@@ -37,7 +40,7 @@ struct lode_node {
     uint32_t id; /* position in the graph's list */
     union lode_op_params p;
     struct lode_node *in[2];
-    const struct lode_operand *w[2]; /* borrowed from the model */
+    const struct lode_operand *w[LODE_MAX_WEIGHTS]; /* borrowed from the model */
     uint32_t width;                  /* numbers in a row */
     enum lode_dtype type;
     enum lode_rows rows;
@@ -77,6 +80,15 @@ struct lode_node *lode_g_add(struct lode_graph *g, struct lode_node *a, struct l
                              float scale);
 struct lode_node *lode_g_glu(struct lode_graph *g, struct lode_node *gate, struct lode_node *up,
                              enum lode_glu act);
+/* Router logits to n_used pairs (expert as int32 bits, weight), experts ascending.  bias: added to
+ * the scores for the choice only; may be NULL. */
+struct lode_node *lode_g_route(struct lode_graph *g, struct lode_node *logits,
+                               const struct lode_operand *bias, const union lode_op_params *p);
+/* Sum over the chosen experts, ascending, of weight * down(act(gate x) * up x).  w: gate, up, down,
+ * then their biases (NULL where there are none). */
+struct lode_node *lode_g_experts(struct lode_graph *g, struct lode_node *x, struct lode_node *route,
+                                 const struct lode_operand *const w[LODE_MAX_WEIGHTS],
+                                 enum lode_glu act);
 struct lode_node *lode_g_scale(struct lode_graph *g, struct lode_node *x, float scale);
 struct lode_node *lode_g_softcap(struct lode_graph *g, struct lode_node *x, float cap);
 struct lode_node *lode_g_pick(struct lode_graph *g, struct lode_node *x);

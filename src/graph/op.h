@@ -31,6 +31,8 @@
     X(ATTENTION, 2, 0, "softmax attention's own: dv = p^T dy; ds = p (dy v^T - dy o); dq = ds k")  \
     X(ADD, 2, 0, "da = dy; db = scale dy")                                                         \
     X(GLU, 2, 0, "dgate = dy up act'(gate); dup = dy act(gate)")                                   \
+    X(ROUTE, 1, 1, "d(chosen weights) through the gating's softmax or sigmoid; none through choice")  \
+    X(EXPERTS, 2, 6, "each chosen expert's FFN; dweight = <dy, expert's output>")                 \
     X(SCALE, 1, 0, "dx = scale dy")                                                                \
     X(SOFTCAP, 1, 0, "dx = (1 - (y / cap)^2) dy")                                                  \
     X(PICK, 1, 0, "dx = dy in the rows that were picked, 0 elsewhere")                             \
@@ -51,6 +53,13 @@ struct lode_op_info {
 extern const struct lode_op_info lode_ops[LODE_OP_COUNT];
 
 enum lode_glu { LODE_GLU_SILU, LODE_GLU_GELU };
+
+/* How router logits become expert weights. */
+enum lode_gating {
+    LODE_GATE_SOFTMAX,     /* softmax over all experts, then choose */
+    LODE_GATE_SIGMOID,     /* sigmoid of each, then choose */
+    LODE_GATE_SOFTMAX_TOP, /* choose by logit, then softmax over the chosen */
+};
 
 /* The parameters of an op, by its name in lower case. */
 union lode_op_params {
@@ -80,7 +89,14 @@ union lode_op_params {
     } attention;
     struct {
         enum lode_glu act;
-    } glu;
+    } glu, experts;
+    struct {
+        uint32_t n_used;
+        enum lode_gating gating;
+        bool normalise; /* chosen weights are divided by their sum */
+        float scale;    /* and multiplied by this */
+        uint32_t n_groups, n_groups_used; /* experts are chosen within the best groups; 0: all */
+    } route;
     struct {
         float cap;
     } softcap;

@@ -85,3 +85,20 @@ struct lode_node *lode_b_ffn(struct lode_build *b, struct lode_node *h, uint32_t
     }
     return lode_b_linear(b, lode_g_glu(b->g, gate, up, act), b->hp.d_model, "ffn_down", l);
 }
+
+struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t l,
+                             enum lode_glu act, enum lode_gating gating, bool normalise) {
+    const struct lode_hparams *hp = &b->hp;
+    const uint32_t n = hp->n_experts, ff = hp->d_ff_expert, d = hp->d_model;
+    const union lode_op_params p = {.route = {.n_used = hp->n_experts_used,
+                                              .gating = gating,
+                                              .normalise = normalise,
+                                              .scale = 1.0f}};
+    struct lode_node *logits = lode_b_linear(b, h, n, "ffn_gate_inp", l);
+    struct lode_node *route = lode_g_route(b->g, logits, NULL, &p);
+    const struct lode_operand *w[LODE_MAX_WEIGHTS] = {
+        lode_b_experts(b, ff, d, n, "blk.%u.ffn_gate_exps.weight", l),
+        lode_b_experts(b, ff, d, n, "blk.%u.ffn_up_exps.weight", l),
+        lode_b_experts(b, d, ff, n, "blk.%u.ffn_down_exps.weight", l)};
+    return lode_g_experts(b->g, h, route, w, act);
+}

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "store/weight.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -38,20 +39,25 @@ static const struct lode_operand *fail_weight(struct lode_build *b, int code, co
 }
 
 static const struct lode_operand *weight(struct lode_build *b, uint32_t rows, uint32_t cols,
-                                         bool vector, bool required, const char *name) {
+                                         uint32_t count, bool vector, bool required,
+                                         const char *name) {
     if (b->g->error.code)
         return NULL;
     const struct lode_gguf_tensor *t = lode_gguf_find_tensor(b->gguf, name);
     if (!t)
         return required ? fail_weight(b, LODE_ERR_MISSING, name, NULL, rows, cols) : NULL;
-    if (t->dims[0] != cols || t->dims[1] != rows || t->dims[2] * t->dims[3] != 1)
+    if (t->dims[0] != cols || t->dims[1] != rows || t->dims[2] != count || t->dims[3] != 1)
         return fail_weight(b, LODE_ERR_FORMAT, name, t, rows, cols);
     const size_t i = (size_t)(t - lode_gguf_tensor(b->gguf, 0));
     if (b->weight_of[i] == UINT32_MAX) {
-        struct lode_weight *w = &b->weights[b->n_weights];
-        w->home = t;
-        w->op = (struct lode_operand){b->n_weights, vector ? LODE_F32 : t->type, rows, cols};
-        b->weight_of[i] = b->n_weights++;
+        assert(b->n_weights + count <= b->cap_weights);
+        b->weight_of[i] = b->n_weights;
+        for (uint32_t k = 0; k < count; k++, b->n_weights++)
+            b->weights[b->n_weights] = (struct lode_weight){
+                {b->n_weights, vector ? LODE_F32 : t->type, rows, cols, count},
+                t,
+                t->size / count * k,
+                t->size / count};
     }
     return &b->weights[b->weight_of[i]].op;
 }
@@ -66,18 +72,24 @@ static const struct lode_operand *weight(struct lode_build *b, uint32_t rows, ui
 const struct lode_operand *lode_b_matrix(struct lode_build *b, uint32_t rows, uint32_t cols,
                                          const char *fmt, ...) {
     FORMAT_NAME(fmt);
-    return weight(b, rows, cols, false, true, name);
+    return weight(b, rows, cols, 1, false, true, name);
+}
+
+const struct lode_operand *lode_b_experts(struct lode_build *b, uint32_t rows, uint32_t cols,
+                                          uint32_t count, const char *fmt, ...) {
+    FORMAT_NAME(fmt);
+    return weight(b, rows, cols, count, false, true, name);
 }
 
 const struct lode_operand *lode_b_vector(struct lode_build *b, uint32_t n, const char *fmt, ...) {
     FORMAT_NAME(fmt);
-    return weight(b, 1, n, true, true, name);
+    return weight(b, 1, n, 1, true, true, name);
 }
 
 const struct lode_operand *lode_b_vector_opt(struct lode_build *b, uint32_t n, const char *fmt,
                                              ...) {
     FORMAT_NAME(fmt);
-    return weight(b, 1, n, true, false, name);
+    return weight(b, 1, n, 1, true, false, name);
 }
 
 bool lode_b_has(const struct lode_build *b, const char *name) {
@@ -141,12 +153,16 @@ int lode_build_model(struct lode_build *b, struct lode_graph *body, struct lode_
                      struct lode_error *err) {
     const size_t n = lode_gguf_n_tensors(b->gguf);
     b->g = body;
-    b->weights = LODE_NEW_ARRAY(struct lode_weight, n);
+    LODE_TRY(lode_hparams_read(b, err));
+    size_t cap = n; /* a weight a tensor, but each expert of a tensor is one */
+    for (size_t i = 0; i < n && b->hp.n_experts; i++)
+        cap += lode_gguf_tensor(b->gguf, i)->dims[2] == b->hp.n_experts ? b->hp.n_experts - 1 : 0;
+    b->cap_weights = cap < UINT32_MAX / 2 ? (uint32_t)cap : 0;
+    b->weights = LODE_NEW_ARRAY(struct lode_weight, b->cap_weights);
     b->weight_of = LODE_NEW_ARRAY(uint32_t, n);
-    if (!b->weights || !b->weight_of)
+    if (!b->cap_weights || !b->weights || !b->weight_of)
         return lode_fail_nomem(err, "table of weights");
     memset(b->weight_of, 0xff, n * sizeof *b->weight_of);
-    LODE_TRY(lode_hparams_read(b, err));
     if (b->arch->setup)
         b->arch->setup(b);
     b->kv = LODE_NEW_ARRAY(struct lode_kv_layer, b->hp.n_layers);

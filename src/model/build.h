@@ -22,6 +22,7 @@ struct lode_hparams {
     float norm_eps;
     uint32_t window;       /* attention.sliding_window; 0: none */
     uint32_t window_period; /* every window_period-th layer sees all; 0: every layer has the window */
+    uint32_t n_experts, n_experts_used, d_ff_expert; /* 0 where the model has none */
     float embed_scale, residual_scale, logit_scale; /* 1 where the model has none */
     float attn_scale;      /* of the scores; 1 / sqrt(head_dim) by default */
     float attn_cap, logit_cap; /* soft caps; 0: none */
@@ -36,8 +37,8 @@ struct lode_build {
     struct lode_graph *g;
     struct lode_node *rope_tables[LODE_MAX_ROPES];
     struct lode_kv_layer *kv;    /* (n_layers): what attention declares it keeps */
-    struct lode_weight *weights; /* (n_weights of one a tensor) */
-    uint32_t n_weights;
+    struct lode_weight *weights; /* (n_weights of cap_weights) */
+    uint32_t n_weights, cap_weights;
     uint32_t *weight_of; /* (tensors of the file): its weight, or UINT32_MAX */
 };
 
@@ -52,6 +53,10 @@ struct lode_arch {
  * tensor is an error that names it and the shape expected. */
 __attribute__((format(printf, 4, 5))) const struct lode_operand *
 lode_b_matrix(struct lode_build *b, uint32_t rows, uint32_t cols, const char *fmt, ...);
+/* count matrices in one tensor of three dimensions. */
+__attribute__((format(printf, 5, 6))) const struct lode_operand *
+lode_b_experts(struct lode_build *b, uint32_t rows, uint32_t cols, uint32_t count, const char *fmt,
+               ...);
 __attribute__((format(printf, 3, 4))) const struct lode_operand *
 lode_b_vector(struct lode_build *b, uint32_t n, const char *fmt, ...);
 __attribute__((format(printf, 3, 4))) const struct lode_operand *
@@ -83,6 +88,9 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
 /* down(act(gate h) * up h); fused: gate and up are one tensor, ffn_up, gate first. */
 struct lode_node *lode_b_ffn(struct lode_build *b, struct lode_node *h, uint32_t l,
                              enum lode_glu act, bool fused);
+/* Routed experts in place of the FFN: router, choice, experts (hp.n_experts and so on). */
+struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t l,
+                             enum lode_glu act, enum lode_gating gating, bool normalise);
 /* The window of layer l by hp.window and hp.window_period. */
 uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
 
@@ -91,6 +99,8 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
     X(llama)                                                                                       \
     X(qwen2)                                                                                       \
     X(qwen3)                                                                                       \
+    X(qwen3moe)                                                                                    \
+    X(olmoe)                                                                                       \
     X(gemma2)                                                                                      \
     X(gemma3)                                                                                      \
     X(phi3)                                                                                        \

@@ -55,6 +55,18 @@ static int read_scaling(struct lode_build *b, struct lode_rope_spec *r, struct l
     return lode_graph_error(b->g, err);
 }
 
+static int read_experts(struct lode_build *b, struct lode_error *err) {
+    struct lode_hparams *hp = &b->hp;
+    hp->n_experts = count_or(b, "expert_count", 0);
+    if (!hp->n_experts)
+        return 0;
+    LODE_TRY(need_count(b, "expert_count", 4096, &hp->n_experts, err));
+    const uint32_t most = hp->n_experts < 64 ? hp->n_experts : 64;
+    LODE_TRY(need_count(b, "expert_used_count", most, &hp->n_experts_used, err));
+    hp->d_ff_expert = count_or(b, "expert_feed_forward_length", hp->d_ff);
+    return 0;
+}
+
 static int read_rope(struct lode_build *b, struct lode_error *err) {
     struct lode_hparams *hp = &b->hp;
     const uint32_t n_rot = count_or(b, "rope.dimension_count", hp->head_dim);
@@ -115,6 +127,7 @@ int lode_hparams_read(struct lode_build *b, struct lode_error *err) {
     if (!(hp->norm_eps >= 0 && hp->norm_eps < 1))
         return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
                          "attention.layer_norm_rms_epsilon is %g; 0 to 1 expected", hp->norm_eps);
+    LODE_TRY(read_experts(b, err));
     hp->window = count_or(b, "attention.sliding_window", 0);
     hp->embed_scale = hp->residual_scale = hp->logit_scale = 1.0f;
     hp->attn_scale = (float)(1.0 / sqrt(hp->head_dim));

@@ -93,10 +93,11 @@ static void unpin(struct lode_exec *e, struct lode_instr *in) {
     }
 }
 
-/* Asks for one weight unless it is here; LODE_PENDING when it is still on its way. */
+/* Asks for one weight unless it is here; LODE_PENDING when it is still on its way.  Experts are
+ * pinned by their op, which alone knows which of them it needs. */
 static int pin_one(struct lode_exec *e, const struct lode_operand *w, const void **data,
                    struct lode_error *err) {
-    return !w || *data ? LODE_READY : e->store->ops->pin(e->store, w->id, data, err);
+    return !w || w->count > 1 || *data ? LODE_READY : e->store->ops->pin(e->store, w->id, data, err);
 }
 
 /* Every round asks for all that is missing, so that everything the instruction needs is in
@@ -124,9 +125,14 @@ int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*canc
         struct lode_instr *in = &e->instrs[i];
         if (cancel && cancel(cancel_user))
             return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
-        const int rc = pin(e, in, err);
-        if (rc == 0)
+        int rc = pin(e, in, err);
+        if (rc == 0) {
+            e->backend->error.code = 0;
             e->backend->ops->run[in->op](e->backend, in, step);
+            rc = e->backend->error.code;
+            if (rc < 0 && err)
+                *err = e->backend->error;
+        }
         unpin(e, in);
         LODE_TRY(rc);
     }

@@ -15,7 +15,10 @@ struct compiler {
     uint32_t *readers;  /* (n_nodes): how many nodes read it */
     bool *done;         /* (n_nodes): already part of an earlier instruction */
     bool *released;     /* (n_nodes) */
+    uint32_t n_used;    /* experts a row uses, of the EXPERTS being compiled */
 };
+
+static void grow(uint32_t *most, uint32_t v) { *most = v > *most ? v : *most; }
 
 static bool is_view(const struct lode_node *n) {
     return n->op == LODE_OP_SLICE || n->op == LODE_OP_TRACE;
@@ -97,10 +100,10 @@ static void add_part(struct compiler *c, struct lode_plan_instr *in, const struc
         size_t row = 0;
         if (!each[i] || !lode_dtype_row_size(each[i]->type, each[i]->cols, &row))
             continue;
-        /* of an embedding, a step reads the rows of its tokens only */
-        c->plan->weight_bytes += in->op == LODE_OP_EMBED ? row : (uint64_t)row * each[i]->rows;
-        if (each[i]->cols > c->plan->max_cols)
-            c->plan->max_cols = each[i]->cols;
+        /* of an embedding, a step reads the rows of its tokens only, of experts those chosen */
+        c->plan->weight_bytes += in->op == LODE_OP_EMBED ? row : (uint64_t)row * each[i]->rows *
+                                 (each[i]->count > 1 ? c->n_used : 1);
+        grow(&c->plan->max_cols, each[i]->cols);
     }
 }
 
@@ -153,6 +156,22 @@ static void compile_linear(struct compiler *c, uint32_t i) {
     }
 }
 
+static void compile_experts(struct compiler *c, uint32_t i) {
+    const struct lode_node *n = c->g->nodes[i];
+    const uint32_t x = activation(c, n->in[0], n->w[0]->type);
+    c->value[i] = add_value(c, n->width, n->type, n->rows);
+    c->n_used = n->in[1]->width / 2;
+    struct lode_plan_instr *in = add_instr(c, n->op, &n->p, x, c->value[n->in[1]->id]);
+    for (int k = 0; k < 3; k++)
+        add_part(c, in, n->w[k], n->w[3 + k], k ? LODE_NO_VALUE : c->value[i]);
+    struct lode_expert_sizes *e = &c->plan->experts;
+    grow(&e->n, n->w[0]->count);
+    grow(&e->n_used, c->n_used);
+    grow(&e->d_in, n->w[0]->cols);
+    grow(&e->d_ff, n->w[0]->rows);
+    grow(&e->d_out, n->w[2]->rows);
+}
+
 static void compile_node(struct compiler *c, uint32_t i) {
     const struct lode_node *n = c->g->nodes[i];
     const uint32_t a = n->in[0] ? c->value[n->in[0]->id] : LODE_NO_VALUE;
@@ -195,14 +214,14 @@ static void compile_node(struct compiler *c, uint32_t i) {
                                  ? n->p.attention.head_dim
                                  : n->p.attention.head_dim_v;
         const uint32_t heads = n->p.attention.n_heads / n->p.attention.n_kv_heads;
-        c->plan->max_heads = c->plan->max_heads > heads ? c->plan->max_heads : heads;
-        c->plan->max_head_dim = c->plan->max_head_dim > dim ? c->plan->max_head_dim : dim;
+        grow(&c->plan->max_heads, heads);
+        grow(&c->plan->max_head_dim, dim);
     }
 }
 
 static bool allocate(struct compiler *c) {
     struct lode_plan *p = c->plan;
-    const uint32_t n = c->g->n_nodes, n_values = 3 * n + 1;
+    const uint32_t n = c->g->n_nodes, n_values = 4 * n + 1; /* a node: itself, two twins; 3 parts */
     p->instrs = LODE_NEW_ARRAY(struct lode_plan_instr, n_values);
     p->parts = LODE_NEW_ARRAY(struct lode_plan_part, n_values);
     p->values = LODE_NEW_ARRAY(struct lode_plan_value, n_values);
@@ -235,6 +254,8 @@ int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, bool f
             if (!c.done[i]) {
                 if (g->nodes[i]->op == LODE_OP_LINEAR)
                     compile_linear(&c, i);
+                else if (g->nodes[i]->op == LODE_OP_EXPERTS)
+                    compile_experts(&c, i);
                 else
                     compile_node(&c, i);
             }

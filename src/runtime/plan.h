@@ -47,6 +47,7 @@ struct lode_plan {
     uint32_t n_instrs, n_parts, n_values, n_slots;
     uint32_t input, result; /* values; input: LODE_NO_VALUE where the graph has none */
     uint32_t max_cols, max_heads, max_head_dim;
+    struct lode_expert_sizes experts;
     uint64_t weight_bytes; /* read by a step of one row */
 };
 

@@ -54,14 +54,15 @@ static void store_free(struct lode_store *s) {
     lode_free(f);
 }
 
-static int read_copy(struct file_store *f, uint32_t i, const struct lode_gguf_tensor *t,
+static int read_copy(struct file_store *f, uint32_t i, const struct lode_weight *w,
                      struct lode_error *err) {
-    f->own[i] = lode_alloc_aligned(64, t->size, 1);
+    f->own[i] = lode_alloc_aligned(64, w->size, 1);
     if (!f->own[i])
-        return lode_fail(err, LODE_ERR_NOMEM, t->name, "out of memory for its %zu bytes", t->size);
-    f->base.resident += t->size;
+        return lode_fail(err, LODE_ERR_NOMEM, w->home->name, "out of memory for its %zu bytes",
+                         w->size);
+    f->base.resident += w->size;
     f->data[i] = f->own[i];
-    return lode_gguf_read(f->g, t, 0, f->own[i], t->size, err);
+    return lode_gguf_read(f->g, w->home, w->offset, f->own[i], w->size, err);
 }
 
 static int widen(struct file_store *f, uint32_t i, const struct lode_weight *w,
@@ -103,17 +104,18 @@ int lode_file_store_create(struct lode_store **out, const struct lode_gguf *g,
     int rc = f->data && f->own && (f->locked || !opts->mlock) ? 0 : lode_fail_nomem(err, "weights");
     uint64_t total = 0, done = 0;
     for (uint32_t i = 0; i < n_weights; i++)
-        total += weights[i].home->size;
+        total += weights[i].size;
     for (uint32_t i = 0; rc == 0 && i < n_weights; i++) {
         const struct lode_weight *w = &weights[i];
-        f->data[i] = lode_gguf_data(g, w->home);
-        if (!f->data[i])
-            rc = read_copy(f, i, w->home, err);
+        const char *mapped = lode_gguf_data(g, w->home);
+        f->data[i] = mapped ? mapped + w->offset : NULL;
+        if (!mapped)
+            rc = read_copy(f, i, w, err);
         if (rc == 0 && w->op.type != w->home->type)
             rc = widen(f, i, w, err);
         if (rc == 0 && opts->mlock)
-            rc = lock(f, i, w->op.type == w->home->type ? w->home->size : w->op.cols * 4, err);
-        done += w->home->size;
+            rc = lock(f, i, w->op.type == w->home->type ? w->size : w->op.cols * 4, err);
+        done += w->size;
         if (rc == 0 && opts->progress && opts->progress(opts->progress_user, "loading", done, total))
             rc = lode_fail(err, LODE_ERR_CANCELLED, "", "loading was cancelled");
     }

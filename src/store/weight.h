@@ -13,7 +13,8 @@
 
 struct lode_weight {
     struct lode_operand op; /* as it is computed with; op.id: its place in the model's list */
-    const struct lode_gguf_tensor *home; /* borrowed from the file: name, place, type, size */
+    const struct lode_gguf_tensor *home; /* borrowed from the file: name, place, type */
+    size_t offset, size;                 /* bytes of the tensor that are this weight */
 };
 
 enum lode_residence { LODE_READY = 0, LODE_PENDING = 1 };

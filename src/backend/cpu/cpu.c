@@ -21,11 +21,14 @@ void lode_cpu_for(struct lode_cpu *c, lode_pool_fn *fn, void *arg, size_t n, siz
 static size_t scratch_of(const struct lode_cpu_opts *o) {
     const size_t widen = (size_t)LODE_WIDEN_ROWS * ((o->max_cols + 15) & ~15u);
     const size_t att = lode_cpu_attention_scratch(o->max_heads, o->max_head_dim);
-    return ((widen > att ? widen : att) * sizeof(float) + 4095) & ~(size_t)4095;
+    const size_t route = 2 * (size_t)o->experts.n;
+    const size_t most = widen > att ? widen : att;
+    return ((most > route ? most : route) * sizeof(float) + 4095) & ~(size_t)4095;
 }
 
 uint64_t lode_cpu_work_size(const struct lode_cpu_opts *o) {
-    return (uint64_t)scratch_of(o) * (o->threads ? o->threads : lode_machine_default_threads());
+    return (uint64_t)scratch_of(o) * (o->threads ? o->threads : lode_machine_default_threads()) +
+           lode_cpu_experts_size(o);
 }
 
 int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *o,
@@ -56,7 +59,11 @@ int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *o,
     c->max_cols = o->max_cols;
     c->scratch_size = scratch_of(o);
     c->scratch = lode_alloc_aligned(4096, c->threads, c->scratch_size);
-    int rc = c->scratch ? lode_pool_create(&c->pool, c->threads, true, err)
+    c->store = o->store;
+    if (o->experts.n)
+        c->experts = lode_cpu_experts_create(o);
+    const bool enough = c->scratch && (c->experts || !o->experts.n);
+    int rc = enough ? lode_pool_create(&c->pool, c->threads, true, err)
                         : lode_fail_nomem(err, "work memory of the CPU backend");
     if (rc < 0) {
         ops.free(*out);
@@ -78,6 +85,7 @@ static void cpu_free(struct lode_backend *b) {
     if (!c)
         return;
     lode_pool_free(c->pool);
+    lode_cpu_experts_free(c->experts);
     lode_free_aligned(c->scratch);
     lode_free(c);
 }
@@ -96,6 +104,8 @@ static const struct lode_backend_ops ops = {
             [LODE_OP_ATTENTION] = lode_cpu_attention,
             [LODE_OP_ADD] = lode_cpu_add,
             [LODE_OP_GLU] = lode_cpu_glu,
+            [LODE_OP_ROUTE] = lode_cpu_route,
+            [LODE_OP_EXPERTS] = lode_cpu_experts,
             [LODE_OP_SCALE] = lode_cpu_scale,
             [LODE_OP_SOFTCAP] = lode_cpu_softcap,
             [LODE_OP_PICK] = lode_cpu_pick,

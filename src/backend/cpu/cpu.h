@@ -13,13 +13,16 @@ struct lode_cpu {
     uint32_t threads;
     bool float_act;
     uint32_t max_rows, max_cols;
-    char *scratch; /* owned; (threads, scratch_size): each worker's own */
+    struct lode_store *store;     /* borrowed */
+    struct lode_experts *experts; /* owned; NULL where the model has none */
+    char *scratch;                /* owned; (threads, scratch_size): each worker's own */
     size_t scratch_size;
 };
 
 enum {
-    LODE_WIDEN_ROWS = 16,    /* weight rows widened at a time */
-    LODE_ATT_ROWS = 16,      /* query rows of one attention task, over tokens and heads */
+    LODE_WIDEN_ROWS = 16, /* weight rows widened at a time */
+    LODE_ATT_ROWS = 16,   /* query rows of one attention task, over tokens and heads */
+    LODE_MAX_USED = 64,   /* experts of one row */
 };
 
 static inline struct lode_cpu *lode_cpu(struct lode_backend *b) { return (struct lode_cpu *)b; }
@@ -31,11 +34,21 @@ static inline char *lode_cpu_scratch(const struct lode_cpu *c, uint32_t worker) 
  * (in numbers touched) is too little to share. */
 void lode_cpu_for(struct lode_cpu *c, lode_pool_fn *fn, void *arg, size_t n, size_t work);
 
+/* y[j * ldy + i] = <w row i, x row j> for n rows of w that begin at data; see kern.h. */
+void lode_cpu_mul(const struct lode_cpu *c, uint32_t worker, float *y, size_t ldy,
+                  const struct lode_operand *w, const char *data, size_t n, const char *x,
+                  size_t x_stride, uint32_t n_rows);
+
 typedef void lode_cpu_fn(struct lode_backend *b, const struct lode_instr *in,
                          const struct lode_step *step);
 lode_cpu_fn lode_cpu_embed, lode_cpu_rms_norm, lode_cpu_quant, lode_cpu_linear,
     lode_cpu_rope_table, lode_cpu_rope, lode_cpu_kv_put, lode_cpu_attention, lode_cpu_add,
-    lode_cpu_glu, lode_cpu_scale, lode_cpu_softcap, lode_cpu_pick, lode_cpu_trace;
+    lode_cpu_glu, lode_cpu_route, lode_cpu_experts, lode_cpu_scale, lode_cpu_softcap, lode_cpu_pick, lode_cpu_trace;
+
+/* The buffers of routed experts; NULL: out of memory. */
+struct lode_experts *lode_cpu_experts_create(const struct lode_cpu_opts *o);
+void lode_cpu_experts_free(struct lode_experts *x);
+uint64_t lode_cpu_experts_size(const struct lode_cpu_opts *o);
 
 /* The floats that an attention task needs. */
 size_t lode_cpu_attention_scratch(uint32_t max_heads, uint32_t max_head_dim);

@@ -18,18 +18,28 @@ static bool widened(const struct lode_cpu *c, enum lode_dtype type) {
 }
 
 /* Types without a product of their own: a few rows at a time become floats. */
-static void mul_widened(const struct lode_cpu *c, char *scratch, float *y, size_t ldy,
+static void mul_widened(const struct lode_cpu *c, float *rows, float *y, size_t ldy,
                         const struct lode_operand *w, const char *data, size_t row_size, size_t n,
-                        const struct lode_value *x, uint32_t n_rows) {
+                        const char *x, size_t x_stride, uint32_t n_rows) {
     const size_t cols = w->cols, wide = (cols + 15) & ~(size_t)15;
-    float *rows = (float *)scratch;
     for (size_t r = 0; r < n; r += LODE_WIDEN_ROWS) {
         const size_t m = n - r < LODE_WIDEN_ROWS ? n - r : LODE_WIDEN_ROWS;
         for (size_t i = 0; i < m; i++)
             c->kern.dequant[w->type](rows + i * wide, data + (r + i) * row_size, cols);
-        c->kern.mul_f32(y + r, ldy, rows, wide * sizeof(float), m, x->data, x->stride, n_rows,
-                        cols);
+        c->kern.mul_f32(y + r, ldy, rows, wide * sizeof(float), m, x, x_stride, n_rows, cols);
     }
+}
+
+void lode_cpu_mul(const struct lode_cpu *c, uint32_t worker, float *y, size_t ldy,
+                  const struct lode_operand *w, const char *data, size_t n, const char *x,
+                  size_t x_stride, uint32_t n_rows) {
+    size_t row_size = 0;
+    lode_dtype_row_size(w->type, w->cols, &row_size);
+    if (widened(c, w->type))
+        mul_widened(c, (float *)lode_cpu_scratch(c, worker), y, ldy, w, data, row_size, n, x,
+                    x_stride, n_rows);
+    else
+        c->kern.mul[w->type](y, ldy, data, row_size, n, x, x_stride, n_rows, w->cols);
 }
 
 static void run_panel(void *arg, uint32_t task, uint32_t worker) {
@@ -49,12 +59,7 @@ static void run_panel(void *arg, uint32_t task, uint32_t worker) {
     const char *data = (const char *)part->w_data + first * row_size;
     float *y = (float *)part->out.data + first;
     const size_t ldy = part->out.stride / sizeof(float);
-    if (widened(j->cpu, w->type))
-        mul_widened(j->cpu, lode_cpu_scratch(j->cpu, worker), y, ldy, w, data, row_size, n, x,
-                    j->n_rows);
-    else
-        j->cpu->kern.mul[w->type](y, ldy, data, row_size, n, x->data, x->stride, j->n_rows,
-                                  w->cols);
+    lode_cpu_mul(j->cpu, worker, y, ldy, w, data, n, x->data, x->stride, j->n_rows);
     if (part->bias_data)
         for (uint32_t r = 0; r < j->n_rows; r++)
             j->cpu->kern.add(y + r * ldy, y + r * ldy, (const float *)part->bias_data + first, n);
