@@ -25,6 +25,7 @@ static int kv_format(const char *flag, const char *name, enum lode_dtype *out,
 int lode_session_layers(const struct lode_model *m, const struct lode_session_opts *o,
                         struct lode_kv_layer **out, struct lode_error *err) {
     enum lode_dtype k, v;
+    *out = NULL;
     LODE_TRY(kv_format("-ctk", o->ctk, &k, err));
     LODE_TRY(kv_format("-ctv", o->ctv, &v, err));
     const uint32_t n = m->hp.n_layers;
