@@ -1,0 +1,517 @@
+/* jinja_filters.c - filters over single values, and the table of all filters. */
+#include "text/jinja.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILTER(name)                                                                               \
+    static bool name(struct jinja_run *r, struct jv self, const struct jv *a,                      \
+                     const struct jinja_args *args, struct jv *out)
+#define UNUSED (void)r, (void)self, (void)a, (void)args
+
+FILTER(string) { UNUSED; return jinja_to_str(r, self, out); }
+
+FILTER(upper) { UNUSED; return jinja_to_str(r, self, &self) && jinja_change_case(r, self, 'u', out); }
+FILTER(lower) { UNUSED; return jinja_to_str(r, self, &self) && jinja_change_case(r, self, 'l', out); }
+FILTER(title) { UNUSED; return jinja_to_str(r, self, &self) && jinja_title(r, self, out); }
+FILTER(capitalize) {
+    UNUSED;
+    return jinja_to_str(r, self, &self) && jinja_change_case(r, self, 'c', out);
+}
+FILTER(trim) {
+    UNUSED;
+    return jinja_to_str(r, self, &self) && jinja_strip(r, self, a[0], true, true, out);
+}
+
+/* Calls a method of the text of self. */
+static bool by_method(struct jinja_run *r, struct jv self, const char *name, const struct jv *pos,
+                      size_t n, struct jv *out) {
+    const struct jinja_args args = {.pos = pos, .n = n};
+    return jinja_to_str(r, self, &self) &&
+           jinja_builtin_call(r, jinja_find(jinja_str_methods, lode_str(name)), self, &args, out);
+}
+
+FILTER(center) {
+    UNUSED;
+    const struct jv width = jv_given(a[0]) ? a[0] : jv_int(80);
+    return by_method(r, self, "center", &width, 1, out);
+}
+
+FILTER(replace) {
+    UNUSED;
+    struct jv from, to;
+    if (!jinja_to_str(r, self, &self) || !jinja_to_str(r, a[0], &from) ||
+        !jinja_to_str(r, a[1], &to))
+        return false;
+    if (jv_given(a[2]) && a[2].kind != JV_NONE && !jv_is_int(a[2]))
+        return jinja_type_error(r, "replace counts with an int, not a %s", jinja_type(a[2]));
+    self.mark = 0;
+    return jinja_replace(r, self, jv_text(from), jv_text(to),
+                         jv_given(a[2]) && jv_is_int(a[2]) ? jv_as_int(a[2]) : -1, out);
+}
+
+FILTER(default_value) {
+    UNUSED;
+    const bool replace = self.kind == JV_UNDEF || (jinja_truth(a[1]) && !jinja_truth(self));
+    *out = replace ? a[0] : self;
+    return !replace || jv_given(a[0]) || jinja_str_borrow(r, "", 0, out);
+}
+
+FILTER(safe) {
+    UNUSED;
+    if (!jinja_to_str(r, self, out))
+        return false;
+    out->mark = true;
+    return true;
+}
+
+FILTER(escape) { UNUSED; return jinja_escape(r, self, out); }
+FILTER(force_escape) {
+    UNUSED;
+    if (!jinja_to_str(r, self, &self))
+        return false;
+    self.mark = false;
+    return jinja_escape(r, self, out);
+}
+
+FILTER(attr) {
+    UNUSED;
+    struct jv name;
+    if (!jinja_to_str(r, a[0], &name))
+        return false;
+    if (self.kind == JV_DICT && jinja_dict_get(self.d, name)) /* items are no attributes */
+        return jinja_undef(r, out, "a dict has no attribute '%.*s'",
+                           name.s->len > 150 ? 150 : (int)name.s->len, name.s->data);
+    return jinja_attr(r, self, name, out);
+}
+
+/* ---- numbers ---- */
+
+FILTER(absolute) {
+    UNUSED;
+    if (self.kind == JV_UNDEF)
+        return jinja_undef_error(r, self);
+    if (jv_is_int(self) && jv_as_int(self) < 0)
+        return jinja_negate(r, self, out);
+    if (!jv_is_number(self))
+        return jinja_type_error(r, "abs of a %s", jinja_type(self));
+    *out = self.kind == JV_FLOAT ? jv_float(fabs(self.f))
+           : jv_is_int(self)     ? jv_int(jv_as_int(self))
+                                 : self;
+    return true;
+}
+
+/* Text as int() or float() read it: white space around, underscores between digits. */
+static bool number_text(struct jinja_run *r, struct jv text, char **out) {
+    struct jv s;
+    if (!jinja_strip(r, text, (struct jv){0}, true, true, &s))
+        return false;
+    char *copy = jinja_alloc(r, s.s->len + 1, 1);
+    if (!copy)
+        return false;
+    size_t n = 0;
+    for (size_t i = 0; i < s.s->len; i++) {
+        const char c = s.s->data[i];
+        const bool joins = c == '_' && i && i + 1 < s.s->len && s.s->data[i - 1] != '_';
+        if (c == '\0') /* would end the text early */
+            n = 0, copy[n++] = '?';
+        if (!joins && c)
+            copy[n++] = c;
+    }
+    copy[n] = '\0';
+    *out = copy;
+    return true;
+}
+
+static bool parse_int(const char *s, int base, int64_t *out) {
+    char *end;
+    errno = 0;
+    const char *digits = s + (*s == '-' || *s == '+');
+    if (!*digits || *digits == ' ' || *digits == '+' || *digits == '-')
+        return false;
+    const bool prefixed = digits[0] == '0' && digits[1];
+    const char p = prefixed ? (char)(digits[1] | 32) : 0;
+    char copy[80];
+    if ((base == 2 && p == 'b') || (base == 8 && p == 'o')) { /* strtoll of C17 knows only 0x */
+        if ((size_t)snprintf(copy, sizeof copy, "%s%s", *s == '-' ? "-" : "", digits + 2) >=
+            sizeof copy)
+            return false;
+        s = copy;
+    }
+    if (base == 10 && p == 'x')
+        return false;
+    *out = strtoll(s, &end, base);
+    return !*end && errno == 0;
+}
+
+static bool parse_float(const char *s, double *out) {
+    char *end;
+    if (!*s || strpbrk(s, "xXpP(")) /* C's hexadecimal floats and nan(...) are not Python's */
+        return false;
+    *out = strtod(s, &end);
+    return !*end;
+}
+
+FILTER(to_int) {
+    UNUSED;
+    const struct jv absent = jv_given(a[0]) ? a[0] : jv_int(0);
+    double f = 0;
+    int64_t i;
+    *out = absent;
+    if (self.kind == JV_UNDEF)
+        return jinja_undef_error(r, self);
+    if (jv_is_int(self) || self.kind == JV_BIG) {
+        *out = self.kind == JV_BOOL ? jv_int(self.b) : self;
+        return true;
+    }
+    if (self.kind == JV_STR) {
+        char *text;
+        const int64_t base = jv_given(a[1]) && jv_is_int(a[1]) ? jv_as_int(a[1]) : 10;
+        if (base < 2 || base > 36)
+            return jinja_type_error(r, "int reads numbers of base 2 to 36");
+        if (!number_text(r, self, &text))
+            return false;
+        if (parse_int(text, (int)base, &i)) {
+            *out = jv_int(i);
+            return true;
+        }
+        if (!parse_float(text, &f))
+            return true;
+    } else if (self.kind == JV_FLOAT) {
+        f = self.f;
+    } else {
+        return true;
+    }
+    if (fabs(f) < 0x1p63)
+        *out = jv_int((int64_t)f);
+    else if (!isnan(f) && !isinf(f))
+        return jinja_fail(r, LODE_ERR_LIMIT, "an integer exceeds 64 bits");
+    return true;
+}
+
+FILTER(to_float) {
+    UNUSED;
+    double f;
+    char *text;
+    *out = jv_given(a[0]) ? a[0] : jv_float(0);
+    if (self.kind == JV_UNDEF)
+        return jinja_undef_error(r, self);
+    if (jv_is_number(self)) {
+        *out = jv_float(jv_as_double(self));
+    } else if (self.kind == JV_STR) {
+        if (!number_text(r, self, &text))
+            return false;
+        if (parse_float(text, &f))
+            *out = jv_float(f);
+    }
+    return true;
+}
+
+/* The nearest decimal, halves to even, of the exact binary value: what printf rounds to. */
+static double round_to(double f, int digits) {
+    char text[400];
+    if (digits >= 0) {
+        snprintf(text, sizeof text, "%.*f", digits > 40 ? 40 : digits, f);
+        return strtod(text, NULL);
+    }
+    const double unit = pow(10, digits < -308 ? 308 : -digits);
+    return rint(f / unit) * unit;
+}
+
+FILTER(round_number) {
+    UNUSED;
+    const int64_t digits = jv_given(a[0]) && jv_is_int(a[0]) ? jv_as_int(a[0]) : 0;
+    const int n = digits > 300 ? 300 : digits < -300 ? -300 : (int)digits;
+    if (self.kind == JV_UNDEF)
+        return jinja_undef_error(r, self);
+    if (!jv_is_number(self))
+        return jinja_type_error(r, "round of a %s", jinja_type(self));
+    if (!jv_given(a[1]) || jv_is_text(a[1], "common")) {
+        if (self.kind == JV_BIG || (jv_is_int(self) && n >= 0)) {
+            *out = self.kind == JV_BOOL ? jv_int(self.b) : self;
+        } else {
+            const double f = round_to(jv_as_double(self), n);
+            *out = jv_is_int(self) && fabs(f) < 0x1p63 ? jv_int((int64_t)f) : jv_float(f);
+        }
+        return true;
+    }
+    const bool up = jv_is_text(a[1], "ceil");
+    if (!up && !jv_is_text(a[1], "floor"))
+        return jinja_type_error(r, "round knows the methods common, ceil and floor");
+    const double unit = pow(10, n), f = jv_as_double(self) * unit;
+    *out = jv_float((up ? ceil(f) : floor(f)) / unit);
+    return true;
+}
+
+FILTER(file_size) {
+    UNUSED;
+    static const char prefixes[] = "kMGTPEZY";
+    const bool binary = jinja_truth(a[0]);
+    const double base = binary ? 1024 : 1000;
+    const struct jinja_args none = {0};
+    struct jv bytes, nothing[JINJA_MAX_ARGS] = {{0}};
+    if (!to_float(r, self, nothing, &none, &bytes))
+        return false;
+    char text[64];
+    if (bytes.f == 1) {
+        snprintf(text, sizeof text, "1 Byte");
+    } else if (bytes.f < base) {
+        snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes.f));
+    } else {
+        int i = 0;
+        double unit = base * base;
+        for (; i < 7 && bytes.f >= unit; i++)
+            unit *= base;
+        const char p = binary && i == 0 ? 'K' : prefixes[i];
+        snprintf(text, sizeof text, "%.1f %c%s", base * bytes.f / unit, p, binary ? "iB" : "B");
+    }
+    return jinja_str(r, text, strlen(text), out);
+}
+
+/* ---- longer texts ---- */
+
+static bool spaces(struct jinja_run *r, struct jv width, struct jv *out) {
+    if (width.kind == JV_STR) {
+        *out = width;
+        return true;
+    }
+    if (jv_given(width) && !jv_is_int(width))
+        return jinja_type_error(r, "indent takes a number or a str, not a %s", jinja_type(width));
+    struct jv one;
+    return jinja_str_borrow(r, " ", 1, &one) &&
+           jinja_repeat(r, one, jv_given(width) ? jv_as_int(width) : 4, out);
+}
+
+FILTER(indent) {
+    UNUSED;
+    struct jv indention, lines;
+    const bool first = jinja_truth(a[1]), blank = jinja_truth(a[2]);
+    if (self.kind == JV_UNDEF)
+        return jinja_undef_error(r, self);
+    if (self.kind != JV_STR)
+        return jinja_type_error(r, "indent of a %s", jinja_type(self));
+    if (!spaces(r, a[0], &indention) || !by_method(r, self, "splitlines", NULL, 0, &lines))
+        return false;
+    const struct jinja_text *s = self.s, *in = indention.s;
+    struct lode_buf b = {0};
+    size_t n = lines.l->n; /* jinja2 adds a newline first: one more line if text ends with one */
+    const bool extra = s->len == 0 || s->data[s->len - 1] == '\n' || s->data[s->len - 1] == '\r';
+    if (first)
+        lode_buf_add(&b, in->data, in->len);
+    for (size_t i = 0; i < n + extra && b.len <= JINJA_MAX_OUTPUT; i++) {
+        const struct lode_str line = i < n ? jv_text(lines.l->items[i]) : (struct lode_str){"", 0};
+        if (i) {
+            lode_buf_addc(&b, '\n');
+            if (line.len || blank)
+                lode_buf_add(&b, in->data, in->len);
+        }
+        lode_buf_add(&b, line.data, line.len);
+    }
+    const bool ok = b.len > JINJA_MAX_OUTPUT
+                        ? jinja_fail(r, LODE_ERR_LIMIT, "indent makes too long a text")
+                        : jinja_take(r, &b, out);
+    lode_buf_free(&b);
+    out->mark = self.mark;
+    return ok;
+}
+
+FILTER(truncate_text) {
+    UNUSED;
+    struct jv end = a[2], rest, space[2];
+    const int64_t length = jv_given(a[0]) && jv_is_int(a[0]) ? jv_as_int(a[0]) : 255;
+    const int64_t leeway = jv_given(a[3]) && jv_is_int(a[3]) ? jv_as_int(a[3]) : 5;
+    if (!jinja_to_str(r, self, &self) ||
+        (!jv_given(end) && !jinja_str_borrow(r, "...", 3, &end)))
+        return false;
+    if (end.kind != JV_STR || length < (int64_t)end.s->n_chars || leeway < 0)
+        return jinja_type_error(r, "truncate: the length must leave room for the end, and the "
+                                   "leeway be 0 or more");
+    *out = self;
+    if ((int64_t)self.s->n_chars <= length + leeway)
+        return true;
+    if (!jinja_slice(r, self, (struct jv){0}, jv_int(length - (int64_t)end.s->n_chars),
+                     (struct jv){0}, &rest))
+        return false;
+    if (!jinja_truth(a[1])) {
+        struct jv parts;
+        space[1] = jv_int(1);
+        if (!jinja_str_borrow(r, " ", 1, &space[0]) ||
+            !by_method(r, rest, "rsplit", space, 2, &parts))
+            return false;
+        rest = parts.l->items[0];
+    }
+    return jinja_concat(r, rest, end, out);
+}
+
+FILTER(count_words) {
+    UNUSED;
+    int64_t n = 0;
+    bool in_word = false;
+    if (!jinja_to_str(r, self, &self))
+        return false;
+    for (size_t i = 0, len; i < self.s->len; i += len) {
+        const uint32_t cp = jinja_char(self.s->data + i, self.s->len - i, &len);
+        const bool is_word = cp == '_' || jinja_is_alnum(cp);
+        n += is_word && !in_word;
+        in_word = is_word;
+    }
+    *out = jv_int(n);
+    return true;
+}
+
+/* Drops <...> and <!-- ... -->, and makes white space single. */
+FILTER(strip_tags) {
+    UNUSED;
+    struct lode_buf b = {0};
+    if (!jinja_to_str(r, self, &self))
+        return false;
+    const char *s = self.s->data;
+    const size_t n = self.s->len;
+    bool space = false;
+    for (size_t i = 0, len; i < n; i += len) {
+        const uint32_t cp = jinja_char(s + i, n - i, &len);
+        const bool comment = n - i >= 4 && memcmp(s + i, "<!--", 4) == 0;
+        if (cp == '<') {
+            const char *end = comment ? memmem(s + i, n - i, "-->", 3) : memchr(s + i, '>', n - i);
+            if (end) {
+                len = (size_t)(end - (s + i)) + (comment ? 3 : 1);
+                continue;
+            }
+        }
+        if (jinja_is_space(cp)) {
+            space = b.len > 0;
+            continue;
+        }
+        if (space)
+            lode_buf_addc(&b, ' ');
+        space = false;
+        lode_buf_add(&b, s + i, len);
+    }
+    const bool ok = jinja_spend(r, n / 16) && jinja_take(r, &b, out);
+    lode_buf_free(&b);
+    return ok;
+}
+
+static void quote(struct lode_buf *b, struct lode_str s, bool for_query) {
+    for (size_t i = 0; i < s.len; i++) {
+        const unsigned char c = (unsigned char)s.data[i];
+        const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                           (c >= 'A' && c <= 'Z') || (c && strchr("_.-~", c)) ||
+                           (c == '/' && !for_query);
+        if (plain)
+            lode_buf_addc(b, (char)c);
+        else if (c == ' ' && for_query)
+            lode_buf_addc(b, '+');
+        else
+            lode_buf_addf(b, "%%%02X", c);
+    }
+}
+
+FILTER(url_encode) {
+    UNUSED;
+    struct lode_buf b = {0};
+    struct jv text;
+    bool ok = true;
+    if (self.kind == JV_DICT) {
+        for (uint32_t i = 0; ok && i < self.d->n; i++) {
+            if (i)
+                lode_buf_addc(&b, '&');
+            ok = jinja_to_str(r, self.d->keys[i], &text);
+            if (ok)
+                quote(&b, jv_text(text), true);
+            lode_buf_addc(&b, '=');
+            ok = ok && jinja_to_str(r, self.d->values[i], &text);
+            if (ok)
+                quote(&b, jv_text(text), true);
+        }
+    } else if ((ok = jinja_to_str(r, self, &text))) {
+        quote(&b, jv_text(text), false);
+    }
+    ok = ok && jinja_take(r, &b, out);
+    lode_buf_free(&b);
+    return ok;
+}
+
+FILTER(xml_attributes) {
+    UNUSED;
+    struct lode_buf b = {0};
+    bool ok = self.kind == JV_DICT || jinja_type_error(r, "xmlattr of a %s", jinja_type(self));
+    for (uint32_t i = 0; ok && i < self.d->n; i++) {
+        struct jv key, value = self.d->values[i];
+        if (value.kind == JV_NONE || value.kind == JV_UNDEF)
+            continue;
+        if (!(ok = jinja_escape(r, self.d->keys[i], &key) && jinja_escape(r, value, &value)))
+            break;
+        if (strcspn(key.s->data, " \t\n\r\f\v/>=") < key.s->len)
+            ok = jinja_type_error(r, "a key of xmlattr cannot be the name of an attribute");
+        if (b.len || !jv_given(a[0]) || jinja_truth(a[0]))
+            lode_buf_addc(&b, ' ');
+        lode_buf_addf(&b, "%s=\"", key.s->data);
+        lode_buf_add(&b, value.s->data, value.s->len);
+        lode_buf_addc(&b, '"');
+    }
+    ok = ok && jinja_take(r, &b, out);
+    lode_buf_free(&b);
+    return ok;
+}
+
+/* "%s" | format(x): values by position or by name */
+FILTER(format) {
+    UNUSED;
+    struct jv values;
+    if (args->n && args->n_named)
+        return jinja_type_error(r, "format takes values by position or by name, not both");
+    if (!jinja_to_str(r, self, &self))
+        return false;
+    if (args->n_named) {
+        struct jinja_dict *d = jinja_dict_new(r);
+        for (size_t i = 0; d && i < args->n_named; i++)
+            if (!jinja_dict_put(r, d, args->names[i], args->values[i]))
+                return false;
+        values = (struct jv){.kind = JV_DICT, .d = d};
+        return d && jinja_percent(r, self, values, out);
+    }
+    if (!jinja_list(r, args->pos, args->n, &values))
+        return false;
+    values.kind = JV_TUPLE;
+    return jinja_percent(r, self, values, out);
+}
+
+const struct jinja_builtin jinja_filters[] = {
+    {"abs", absolute, "", 0},
+    {"attr", attr, "name", 1},
+    {"capitalize", capitalize, "", 0},
+    {"center", center, "width", 0},
+    {"count", jinja_filter_length, "", 0},
+    {"d", default_value, "default_value boolean", 0},
+    {"default", default_value, "default_value boolean", 0},
+    {"e", escape, "", 0},
+    {"escape", escape, "", 0},
+    {"filesizeformat", file_size, "binary", 0},
+    {"float", to_float, "default", 0},
+    {"forceescape", force_escape, "", 0},
+    {"format", format, NULL, 0},
+    {"indent", indent, "width first blank", 0},
+    {"int", to_int, "default base", 0},
+    {"lower", lower, "", 0},
+    {"replace", replace, "old new count", 2},
+    {"round", round_number, "precision method", 0},
+    {"safe", safe, "", 0},
+    {"string", string, "", 0},
+    {"striptags", strip_tags, "", 0},
+    {"title", title, "", 0},
+    {"tojson", jinja_tojson, "ensure_ascii indent separators sort_keys", 0},
+    {"trim", trim, "chars", 0},
+    {"truncate", truncate_text, "length killwords end leeway", 0},
+    {"upper", upper, "", 0},
+    {"urlencode", url_encode, "", 0},
+    {"wordcount", count_words, "", 0},
+    {"xmlattr", xml_attributes, "autospace", 0},
+#define ENTRY(name, params, required) {#name, jinja_filter_##name, params, required},
+    JINJA_SEQ_FILTERS(ENTRY)
+#undef ENTRY
+    {0},
+};

@@ -1,0 +1,766 @@
+/* jinja_methods.c - the methods of strings, lists, dicts, loop and cycler that templates call. */
+#include "text/jinja.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+#define METHOD(name)                                                                               \
+    static bool name(struct jinja_run *r, struct jv self, const struct jv *a,                      \
+                     const struct jinja_args *args, struct jv *out)
+#define UNUSED (void)r, (void)self, (void)a, (void)args
+
+/* A piece of s; Markup stays Markup. */
+static bool piece(struct jinja_run *r, struct jv s, size_t from, size_t to, struct jv *out) {
+    if (!jinja_str_borrow(r, s.s->data + from, to - from, out))
+        return false;
+    out->mark = s.mark;
+    return true;
+}
+
+static bool need_text(struct jinja_run *r, struct jv v, const char *what) {
+    return v.kind == JV_STR || jinja_type_error(r, "%s is a %s, a str expected", what, jinja_type(v));
+}
+
+static bool need_int(struct jinja_run *r, struct jv v, int64_t absent, int64_t *out) {
+    *out = absent;
+    if (!jv_given(v) || v.kind == JV_NONE)
+        return true;
+    if (!jv_is_int(v))
+        return jinja_type_error(r, "an argument is a %s, an int expected", jinja_type(v));
+    *out = jv_as_int(v);
+    return true;
+}
+
+/* ---- growing lists ---- */
+
+struct list {
+    struct jv *items;
+    size_t n, cap;
+};
+
+static bool push(struct jinja_run *r, struct list *l, struct jv v) {
+    if (l->n == l->cap) {
+        const size_t cap = l->cap ? l->cap * 2 : 4;
+        struct jv *items = jinja_alloc(r, cap, sizeof *items);
+        if (!items)
+            return false;
+        if (l->n)
+            memcpy(items, l->items, l->n * sizeof *items);
+        l->items = items;
+        l->cap = cap;
+    }
+    l->items[l->n++] = v;
+    return true;
+}
+
+static bool push_piece(struct jinja_run *r, struct list *l, struct jv s, size_t from, size_t to) {
+    struct jv v;
+    return piece(r, s, from, to, &v) && push(r, l, v);
+}
+
+static void reverse(struct list *l) {
+    for (size_t i = 0; i < l->n / 2; i++) {
+        const struct jv v = l->items[i];
+        l->items[i] = l->items[l->n - 1 - i];
+        l->items[l->n - 1 - i] = v;
+    }
+}
+
+/* ---- strip ---- */
+
+static bool in_set(uint32_t cp, struct jv chars) {
+    if (chars.kind != JV_STR)
+        return jinja_is_space(cp);
+    for (size_t i = 0, len; i < chars.s->len; i += len)
+        if (jinja_char(chars.s->data + i, chars.s->len - i, &len) == cp)
+            return true;
+    return false;
+}
+
+/* Where the character that ends before `to` begins. */
+static size_t char_before(const struct jinja_text *s, size_t to) {
+    do
+        to--;
+    while (to > 0 && ((unsigned char)s->data[to] & 0xc0) == 0x80);
+    return to;
+}
+
+bool jinja_strip(struct jinja_run *r, struct jv s, struct jv chars, bool left, bool right,
+                 struct jv *out) {
+    size_t from = 0, to = s.s->len, len;
+    if (jv_given(chars) && chars.kind != JV_NONE && chars.kind != JV_STR)
+        return jinja_type_error(r, "the characters to strip are a %s, a str expected",
+                                jinja_type(chars));
+    while (left && from < to && in_set(jinja_char(s.s->data + from, to - from, &len), chars))
+        from += len;
+    while (right && from < to) {
+        const size_t at = char_before(s.s, to);
+        if (!in_set(jinja_char(s.s->data + at, to - at, &len), chars))
+            break;
+        to = at;
+    }
+    const size_t set = chars.kind == JV_STR ? chars.s->len : 1;
+    return jinja_spend(r, (s.s->len - (to - from)) / 64 * (1 + set / 4)) &&
+           piece(r, s, from, to, out);
+}
+
+METHOD(str_strip) { UNUSED; return jinja_strip(r, self, a[0], true, true, out); }
+METHOD(str_lstrip) { UNUSED; return jinja_strip(r, self, a[0], true, false, out); }
+METHOD(str_rstrip) { UNUSED; return jinja_strip(r, self, a[0], false, true, out); }
+
+/* ---- split ---- */
+
+static bool split_space(struct jinja_run *r, struct jv s, int64_t most, struct list *l) {
+    size_t at = 0, len;
+    const size_t n = s.s->len;
+    for (;;) {
+        while (at < n && jinja_is_space(jinja_char(s.s->data + at, n - at, &len)))
+            at += len;
+        if (at == n)
+            return true;
+        size_t end = at;
+        if (most >= 0 && (int64_t)l->n >= most) {
+            end = n; /* the rest, without the white space at its end */
+            struct jv rest;
+            return piece(r, s, at, end, &rest) && push(r, l, rest);
+        }
+        while (end < n && !jinja_is_space(jinja_char(s.s->data + end, n - end, &len)))
+            end += len;
+        if (!push_piece(r, l, s, at, end))
+            return false;
+        at = end;
+    }
+}
+
+static bool rsplit_space(struct jinja_run *r, struct jv s, int64_t most, struct list *l) {
+    size_t end = s.s->len, len;
+    for (;;) {
+        size_t at = end;
+        while (end > 0) {
+            at = char_before(s.s, end);
+            if (!jinja_is_space(jinja_char(s.s->data + at, end - at, &len)))
+                break;
+            end = at;
+        }
+        if (end == 0)
+            break;
+        if (most >= 0 && (int64_t)l->n >= most) {
+            if (!push_piece(r, l, s, 0, end))
+                return false;
+            break;
+        }
+        size_t from = end;
+        while (from > 0) {
+            at = char_before(s.s, from);
+            if (jinja_is_space(jinja_char(s.s->data + at, from - at, &len)))
+                break;
+            from = at;
+        }
+        if (!push_piece(r, l, s, from, end))
+            return false;
+        end = from;
+    }
+    reverse(l);
+    return true;
+}
+
+static bool split_by(struct jinja_run *r, struct jv s, struct lode_str by, int64_t most,
+                     struct list *l) {
+    size_t at = 0;
+    while (most < 0 || (int64_t)l->n < most) {
+        const char *found = memmem(s.s->data + at, s.s->len - at, by.data, by.len);
+        if (!found)
+            break;
+        const size_t to = (size_t)(found - s.s->data);
+        if (!push_piece(r, l, s, at, to))
+            return false;
+        at = to + by.len;
+    }
+    return push_piece(r, l, s, at, s.s->len);
+}
+
+/* The last occurrence of what, or SIZE_MAX (also when the steps run out: r->rc says so). */
+static size_t find_last(struct jinja_run *r, struct lode_str s, struct lode_str what) {
+    if (s.len < what.len || !jinja_spend(r, s.len / 64))
+        return SIZE_MAX;
+    if (what.len == 0)
+        return s.len;
+    for (size_t at = s.len - what.len + 1; at-- > 0;) {
+        if (s.data[at] != what.data[0] || s.data[at + what.len - 1] != what.data[what.len - 1])
+            continue;
+        if (!jinja_spend(r, what.len / 64))
+            return SIZE_MAX;
+        if (memcmp(s.data + at, what.data, what.len) == 0)
+            return at;
+    }
+    return SIZE_MAX;
+}
+
+static bool rsplit_by(struct jinja_run *r, struct jv s, struct lode_str by, int64_t most,
+                      struct list *l) {
+    size_t end = s.s->len;
+    while (most < 0 || (int64_t)l->n < most) {
+        const size_t at = find_last(r, (struct lode_str){s.s->data, end}, by);
+        if (at == SIZE_MAX)
+            break;
+        if (!push_piece(r, l, s, at + by.len, end))
+            return false;
+        end = at;
+    }
+    if (!push_piece(r, l, s, 0, end))
+        return false;
+    reverse(l);
+    return true;
+}
+
+static bool split(struct jinja_run *r, struct jv self, const struct jv *a, bool from_right,
+                  struct jv *out) {
+    int64_t most;
+    struct list l = {0};
+    bool ok;
+    if (!need_int(r, a[1], -1, &most) || !jinja_spend(r, self.s->len / 64))
+        return false;
+    if (!jv_given(a[0]) || a[0].kind == JV_NONE) {
+        ok = from_right ? rsplit_space(r, self, most, &l) : split_space(r, self, most, &l);
+    } else {
+        if (!need_text(r, a[0], "the separator"))
+            return false;
+        if (a[0].s->len == 0)
+            return jinja_type_error(r, "the separator is empty");
+        ok = from_right ? rsplit_by(r, self, jv_text(a[0]), most, &l)
+                        : split_by(r, self, jv_text(a[0]), most, &l);
+    }
+    return ok && jinja_list(r, l.items, l.n, out);
+}
+
+METHOD(str_split) { UNUSED; return split(r, self, a, false, out); }
+METHOD(str_rsplit) { UNUSED; return split(r, self, a, true, out); }
+
+static bool is_line_break(uint32_t cp) {
+    return (cp >= 10 && cp <= 13) || (cp >= 28 && cp <= 30) || cp == 0x85 || cp == 0x2028 ||
+           cp == 0x2029;
+}
+
+METHOD(str_splitlines) {
+    UNUSED;
+    struct list l = {0};
+    const struct jinja_text *s = self.s;
+    size_t start = 0;
+    for (size_t i = 0, len; i < s->len; i += len) {
+        const uint32_t cp = jinja_char(s->data + i, s->len - i, &len);
+        if (!is_line_break(cp))
+            continue;
+        size_t next = i + len;
+        if (cp == '\r' && next < s->len && s->data[next] == '\n')
+            next++;
+        if (!push_piece(r, &l, self, start, jinja_truth(a[0]) ? next : i))
+            return false;
+        start = next;
+        len = next - i;
+    }
+    return (start == s->len || push_piece(r, &l, self, start, s->len)) &&
+           jinja_list(r, l.items, l.n, out);
+}
+
+static bool partition(struct jinja_run *r, struct jv self, struct jv by, bool last,
+                      struct jv *out) {
+    if (!need_text(r, by, "the separator"))
+        return false;
+    if (by.s->len == 0)
+        return jinja_type_error(r, "the separator is empty");
+    size_t at;
+    if (last) {
+        at = find_last(r, jv_text(self), jv_text(by));
+    } else {
+        const char *found = memmem(self.s->data, self.s->len, by.s->data, by.s->len);
+        at = found ? (size_t)(found - self.s->data) : SIZE_MAX;
+    }
+    struct list l = {0};
+    const size_t n = self.s->len;
+    const bool none = at == SIZE_MAX;
+    const size_t cut1 = none ? (last ? 0 : n) : at, cut2 = none ? cut1 : at + by.s->len;
+    if (!push_piece(r, &l, self, 0, cut1) || !push_piece(r, &l, self, cut1, cut2) ||
+        !push_piece(r, &l, self, cut2, n) || !jinja_list(r, l.items, 3, out))
+        return false;
+    out->kind = JV_TUPLE;
+    return true;
+}
+
+METHOD(str_partition) { UNUSED; return partition(r, self, a[0], false, out); }
+METHOD(str_rpartition) { UNUSED; return partition(r, self, a[0], true, out); }
+
+/* ---- search ---- */
+
+/* The range of bytes that the arguments start and end choose; false: none. */
+static bool byte_range(struct jinja_run *r, const struct jinja_text *s, const struct jv *a,
+                       size_t *from, size_t *to, bool *empty) {
+    int64_t start, end;
+    const int64_t n = (int64_t)s->n_chars;
+    if (!need_int(r, a[0], 0, &start) || !need_int(r, a[1], n, &end))
+        return false;
+    start = start < -n ? 0 : start < 0 ? start + n : start;
+    end = end < -n ? 0 : end < 0 ? end + n : end > n ? n : end;
+    *empty = start > end;
+    *from = jinja_offset(s, (size_t)start);
+    *to = *empty ? *from : jinja_offset(s, (size_t)end);
+    return true;
+}
+
+static bool matches_at_edge(struct jinja_run *r, struct jv self, const struct jv *a, bool at_end,
+                            struct jv *out) {
+    size_t from, to, n = 1;
+    bool empty;
+    const struct jv *wanted = &a[0];
+    if (!byte_range(r, self.s, a + 1, &from, &to, &empty))
+        return false;
+    if (a[0].kind == JV_TUPLE) {
+        wanted = a[0].l->items;
+        n = a[0].l->n;
+    }
+    *out = jv_bool(false);
+    for (size_t i = 0; i < n; i++) {
+        if (!need_text(r, wanted[i], "what to look for"))
+            return false;
+        const size_t len = wanted[i].s->len;
+        if (!empty && len <= to - from &&
+            memcmp(self.s->data + (at_end ? to - len : from), wanted[i].s->data, len) == 0)
+            *out = jv_bool(true);
+    }
+    return true;
+}
+
+METHOD(str_startswith) { UNUSED; return matches_at_edge(r, self, a, false, out); }
+METHOD(str_endswith) { UNUSED; return matches_at_edge(r, self, a, true, out); }
+
+static bool find(struct jinja_run *r, struct jv self, const struct jv *a, bool last, bool must,
+                 struct jv *out) {
+    size_t from, to, at = SIZE_MAX;
+    bool empty;
+    if (!need_text(r, a[0], "what to look for") ||
+        !byte_range(r, self.s, a + 1, &from, &to, &empty) || !jinja_spend(r, (to - from) / 64))
+        return false;
+    const struct lode_str in = {self.s->data + from, to - from}, what = jv_text(a[0]);
+    if (!empty && last) {
+        at = find_last(r, in, what);
+    } else if (!empty) {
+        const char *found = what.len ? memmem(in.data, in.len, what.data, what.len) : in.data;
+        at = found ? (size_t)(found - in.data) : SIZE_MAX;
+    }
+    if (r->rc < 0)
+        return false;
+    if (at == SIZE_MAX && must)
+        return jinja_type_error(r, "the substring was not found");
+    *out = jv_int(at == SIZE_MAX ? -1 : (int64_t)jinja_count_chars(self.s->data, from + at));
+    return true;
+}
+
+METHOD(str_find) { UNUSED; return find(r, self, a, false, false, out); }
+METHOD(str_rfind) { UNUSED; return find(r, self, a, true, false, out); }
+METHOD(str_index) { UNUSED; return find(r, self, a, false, true, out); }
+METHOD(str_rindex) { UNUSED; return find(r, self, a, true, true, out); }
+
+METHOD(str_count) {
+    UNUSED;
+    size_t from, to;
+    bool empty;
+    int64_t n = 0;
+    if (!need_text(r, a[0], "what to count") ||
+        !byte_range(r, self.s, a + 1, &from, &to, &empty) || !jinja_spend(r, (to - from) / 64))
+        return false;
+    if (a[0].s->len == 0)
+        n = empty ? 0 : (int64_t)jinja_count_chars(self.s->data + from, to - from) + 1;
+    for (const char *p = self.s->data + from; a[0].s->len && !empty; n++) {
+        const char *found =
+            memmem(p, (size_t)(self.s->data + to - p), a[0].s->data, a[0].s->len);
+        if (!found)
+            break;
+        p = found + a[0].s->len;
+    }
+    *out = jv_int(n);
+    return true;
+}
+
+bool jinja_replace(struct jinja_run *r, struct jv s, struct lode_str from, struct lode_str to,
+                   int64_t count, struct jv *out) {
+    struct lode_buf b = {0};
+    size_t at = 0;
+    const size_t n = s.s->len;
+    if (!jinja_spend(r, n / 64))
+        return false;
+    while (count != 0 && b.len <= JINJA_MAX_OUTPUT) {
+        size_t hit;
+        if (from.len == 0) { /* before every character, and at the end */
+            hit = at;
+        } else {
+            const char *found = memmem(s.s->data + at, n - at, from.data, from.len);
+            if (!found)
+                break;
+            hit = (size_t)(found - s.s->data);
+        }
+        lode_buf_add(&b, s.s->data + at, hit - at);
+        lode_buf_add(&b, to.data, to.len);
+        at = hit + from.len;
+        count -= count > 0;
+        if (from.len == 0) {
+            if (at == n)
+                break;
+            const size_t len = jinja_char_len(s.s->data + at, n - at);
+            lode_buf_add(&b, s.s->data + at, len);
+            at += len;
+        }
+    }
+    lode_buf_add(&b, s.s->data + at, n - at);
+    const bool ok = b.len > JINJA_MAX_OUTPUT
+                        ? jinja_fail(r, LODE_ERR_LIMIT, "replace makes too long a text")
+                        : jinja_take(r, &b, out);
+    lode_buf_free(&b);
+    out->mark = s.mark;
+    return ok;
+}
+
+METHOD(str_replace) {
+    UNUSED;
+    int64_t count;
+    return need_text(r, a[0], "what to replace") && need_text(r, a[1], "the replacement") &&
+           need_int(r, a[2], -1, &count) &&
+           jinja_replace(r, self, jv_text(a[0]), jv_text(a[1]), count, out);
+}
+
+static bool remove_edge(struct jinja_run *r, struct jv self, struct jv edge, bool at_end,
+                        struct jv *out) {
+    const size_t n = self.s->len;
+    if (!need_text(r, edge, "what to remove"))
+        return false;
+    const size_t len = edge.s->len;
+    const bool hit =
+        len <= n && memcmp(self.s->data + (at_end ? n - len : 0), edge.s->data, len) == 0;
+    return piece(r, self, hit && !at_end ? len : 0, hit && at_end ? n - len : n, out);
+}
+
+METHOD(str_removeprefix) { UNUSED; return remove_edge(r, self, a[0], false, out); }
+METHOD(str_removesuffix) { UNUSED; return remove_edge(r, self, a[0], true, out); }
+
+/* ---- case and padding ---- */
+
+METHOD(str_upper) { UNUSED; return jinja_change_case(r, self, 'u', out); }
+METHOD(str_lower) { UNUSED; return jinja_change_case(r, self, 'l', out); }
+METHOD(str_title) { UNUSED; return jinja_change_case(r, self, 't', out); }
+METHOD(str_capitalize) { UNUSED; return jinja_change_case(r, self, 'c', out); }
+METHOD(str_swapcase) { UNUSED; return jinja_change_case(r, self, 's', out); }
+
+static bool pad(struct jinja_run *r, struct jv self, const struct jv *a, char how, struct jv *out) {
+    int64_t width;
+    struct lode_str fill = LODE_STR(" ");
+    if (!need_int(r, a[0], 0, &width))
+        return false;
+    if (jv_given(a[1])) {
+        if (a[1].kind != JV_STR || a[1].s->n_chars != 1)
+            return jinja_type_error(r, "the fill must be one character");
+        fill = jv_text(a[1]);
+    }
+    const int64_t missing = width - (int64_t)self.s->n_chars;
+    if (missing <= 0)
+        return piece(r, self, 0, self.s->len, out);
+    if (missing > JINJA_MAX_OUTPUT / 4)
+        return jinja_fail(r, LODE_ERR_LIMIT, "a text cannot be padded to %lld characters",
+                          (long long)width);
+    const int64_t left = how == 'l' ? 0 /* CPython gives the odd one to the left of odd widths */
+                         : how == 'r' ? missing
+                                      : missing / 2 + (missing & width & 1);
+    struct lode_buf b = {0};
+    for (int64_t i = 0; i < left; i++)
+        lode_buf_add(&b, fill.data, fill.len);
+    lode_buf_add(&b, self.s->data, self.s->len);
+    for (int64_t i = left; i < missing; i++)
+        lode_buf_add(&b, fill.data, fill.len);
+    const bool ok = jinja_take(r, &b, out);
+    lode_buf_free(&b);
+    return ok;
+}
+
+METHOD(str_center) { UNUSED; return pad(r, self, a, 'c', out); }
+METHOD(str_ljust) { UNUSED; return pad(r, self, a, 'l', out); }
+METHOD(str_rjust) { UNUSED; return pad(r, self, a, 'r', out); }
+
+METHOD(str_zfill) {
+    UNUSED;
+    struct jv sign, digits, zero[2] = {a[0], {0}};
+    const bool has_sign = self.s->len && (self.s->data[0] == '-' || self.s->data[0] == '+');
+    if (!jv_is_int(a[0]))
+        return jinja_type_error(r, "the width must be an int");
+    if (!piece(r, self, 0, has_sign, &sign) || !piece(r, self, has_sign, self.s->len, &digits) ||
+        !jinja_str_borrow(r, "0", 1, &zero[1]))
+        return false;
+    if (has_sign && jv_as_int(zero[0]) > 0)
+        zero[0] = jv_int(jv_as_int(zero[0]) - 1);
+    return pad(r, digits, zero, 'r', &digits) && jinja_concat(r, sign, digits, out);
+}
+
+/* ---- classes: true where there is a character and all are of the class ---- */
+
+static utf8proc_category_t category(uint32_t cp) {
+    return utf8proc_category((utf8proc_int32_t)cp);
+}
+static bool is_alpha(uint32_t cp) {
+    return category(cp) >= UTF8PROC_CATEGORY_LU && category(cp) <= UTF8PROC_CATEGORY_LO;
+}
+static bool is_digit(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_ND; }
+static bool is_numeric(uint32_t cp) { return jinja_is_alnum(cp) && !is_alpha(cp); }
+static bool is_ascii(uint32_t cp) { return cp < 128; }
+
+static bool all_are(struct jv s, bool (*test)(uint32_t cp)) {
+    for (size_t i = 0, len; i < s.s->len; i += len)
+        if (!test(jinja_char(s.s->data + i, s.s->len - i, &len)))
+            return false;
+    return s.s->len > 0;
+}
+
+METHOD(str_isalpha) { UNUSED; *out = jv_bool(all_are(self, is_alpha)); return true; }
+METHOD(str_isalnum) { UNUSED; *out = jv_bool(all_are(self, jinja_is_alnum)); return true; }
+METHOD(str_isdigit) { UNUSED; *out = jv_bool(all_are(self, is_digit)); return true; }
+METHOD(str_isnumeric) { UNUSED; *out = jv_bool(all_are(self, is_numeric)); return true; }
+METHOD(str_isspace) { UNUSED; *out = jv_bool(all_are(self, jinja_is_space)); return true; }
+METHOD(str_isascii) {
+    UNUSED;
+    *out = jv_bool(self.s->len == 0 || all_are(self, is_ascii));
+    return true;
+}
+
+static bool has_case(struct jv s, utf8proc_category_t wanted, utf8proc_category_t other) {
+    bool found = false;
+    for (size_t i = 0, len; i < s.s->len; i += len) {
+        const utf8proc_category_t c = category(jinja_char(s.s->data + i, s.s->len - i, &len));
+        if (c == other || c == UTF8PROC_CATEGORY_LT)
+            return false;
+        found = found || c == wanted;
+    }
+    return found;
+}
+
+METHOD(str_islower) {
+    UNUSED;
+    *out = jv_bool(has_case(self, UTF8PROC_CATEGORY_LL, UTF8PROC_CATEGORY_LU));
+    return true;
+}
+METHOD(str_isupper) {
+    UNUSED;
+    *out = jv_bool(has_case(self, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LL));
+    return true;
+}
+
+METHOD(str_istitle) {
+    UNUSED;
+    bool in_word = false, found = false;
+    *out = jv_bool(false);
+    for (size_t i = 0, len; i < self.s->len; i += len) {
+        const utf8proc_category_t c =
+            category(jinja_char(self.s->data + i, self.s->len - i, &len));
+        const bool upper = c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LT;
+        if ((upper && in_word) || (c == UTF8PROC_CATEGORY_LL && !in_word))
+            return true;
+        in_word = upper || c == UTF8PROC_CATEGORY_LL;
+        found = found || in_word;
+    }
+    *out = jv_bool(found);
+    return true;
+}
+
+METHOD(str_join) {
+    UNUSED;
+    const struct jv *items;
+    size_t n;
+    struct jv v, part;
+    if (!jinja_items(r, a[0], &items, &n) || !jinja_str_borrow(r, "", 0, &v))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (!need_text(r, items[i], "an item to join"))
+            return false;
+        part = items[i];
+        if (self.mark && !jinja_escape(r, part, &part))
+            return false;
+        if ((i && !jinja_concat(r, v, self, &v)) || !jinja_concat(r, v, part, &v))
+            return false;
+    }
+    v.mark = self.mark;
+    *out = v;
+    return true;
+}
+
+#define TEXT_METHOD(name, params, required) {#name, str_##name, params, required}
+
+const struct jinja_builtin jinja_str_methods[] = {
+    TEXT_METHOD(capitalize, "", 0),
+    {"casefold", str_lower, "", 0}, /* but for a few letters of old scripts, and eszett */
+    TEXT_METHOD(center, "width fillchar", 1),
+    TEXT_METHOD(count, "sub start end", 1),
+    TEXT_METHOD(endswith, "suffix start end", 1),
+    TEXT_METHOD(find, "sub start end", 1),
+    {"format", jinja_str_format, NULL, 0},
+    TEXT_METHOD(index, "sub start end", 1),
+    TEXT_METHOD(isalnum, "", 0),
+    TEXT_METHOD(isalpha, "", 0),
+    TEXT_METHOD(isascii, "", 0),
+    {"isdecimal", str_isdigit, "", 0},
+    TEXT_METHOD(isdigit, "", 0),
+    TEXT_METHOD(islower, "", 0),
+    TEXT_METHOD(isnumeric, "", 0),
+    TEXT_METHOD(isspace, "", 0),
+    TEXT_METHOD(istitle, "", 0),
+    TEXT_METHOD(isupper, "", 0),
+    TEXT_METHOD(join, "iterable", 1),
+    TEXT_METHOD(ljust, "width fillchar", 1),
+    TEXT_METHOD(lower, "", 0),
+    TEXT_METHOD(lstrip, "chars", 0),
+    TEXT_METHOD(partition, "sep", 1),
+    TEXT_METHOD(removeprefix, "prefix", 1),
+    TEXT_METHOD(removesuffix, "suffix", 1),
+    TEXT_METHOD(replace, "old new count", 2),
+    TEXT_METHOD(rfind, "sub start end", 1),
+    TEXT_METHOD(rindex, "sub start end", 1),
+    TEXT_METHOD(rjust, "width fillchar", 1),
+    TEXT_METHOD(rpartition, "sep", 1),
+    TEXT_METHOD(rsplit, "sep maxsplit", 0),
+    TEXT_METHOD(rstrip, "chars", 0),
+    TEXT_METHOD(split, "sep maxsplit", 0),
+    TEXT_METHOD(splitlines, "keepends", 0),
+    TEXT_METHOD(startswith, "prefix start end", 1),
+    TEXT_METHOD(strip, "chars", 0),
+    TEXT_METHOD(swapcase, "", 0),
+    TEXT_METHOD(title, "", 0),
+    TEXT_METHOD(upper, "", 0),
+    TEXT_METHOD(zfill, "width", 1),
+    {0},
+};
+
+/* ---- lists and dicts: what does not modify them ---- */
+
+METHOD(list_count) {
+    UNUSED;
+    int64_t n = 0;
+    for (size_t i = 0; i < self.l->n; i++) {
+        bool same;
+        if (!jinja_equal(r, self.l->items[i], a[0], &same))
+            return false;
+        n += same;
+    }
+    *out = jv_int(n);
+    return true;
+}
+
+METHOD(list_index) {
+    UNUSED;
+    for (size_t i = 0; i < self.l->n; i++) {
+        bool same;
+        if (!jinja_equal(r, self.l->items[i], a[0], &same))
+            return false;
+        if (same) {
+            *out = jv_int((int64_t)i);
+            return true;
+        }
+    }
+    return jinja_type_error(r, "the item is not in the list");
+}
+
+METHOD(copy) {
+    UNUSED;
+    *out = self; /* nothing can be modified, so nothing need be copied */
+    return true;
+}
+
+const struct jinja_builtin jinja_list_methods[] = {
+    {"copy", copy, "", 0},
+    {"count", list_count, "value", 1},
+    {"index", list_index, "value", 1},
+    {0},
+};
+
+METHOD(dict_get) {
+    UNUSED;
+    if (!jinja_hashable(a[0]))
+        return jinja_type_error(r, "a %s cannot be a key", jinja_type(a[0]));
+    const struct jv *value = jinja_dict_get(self.d, a[0]);
+    *out = value ? *value : jv_given(a[1]) ? a[1] : jv_none();
+    return true;
+}
+
+static bool view(struct jinja_run *r, const char *name, const struct jv *items, size_t n,
+                 struct jv *out) {
+    struct jinja_list *l = jinja_alloc(r, 1, sizeof *l);
+    if (!l)
+        return false;
+    *l = (struct jinja_list){.items = items, .n = n, .name = name};
+    *out = (struct jv){.kind = JV_VIEW, .l = l};
+    return true;
+}
+
+METHOD(dict_keys) { UNUSED; return view(r, "dict_keys", self.d->keys, self.d->n, out); }
+METHOD(dict_values) { UNUSED; return view(r, "dict_values", self.d->values, self.d->n, out); }
+METHOD(dict_items) {
+    UNUSED;
+    struct jv *items = jinja_alloc(r, self.d->n, sizeof *items);
+    for (uint32_t i = 0; items && i < self.d->n; i++)
+        if (!jinja_tuple2(r, self.d->keys[i], self.d->values[i], &items[i]))
+            return false;
+    return items && view(r, "dict_items", items, self.d->n, out);
+}
+
+const struct jinja_builtin jinja_dict_methods[] = {
+    {"copy", copy, "", 0},
+    {"get", dict_get, "key default", 1},
+    {"items", dict_items, "", 0},
+    {"keys", dict_keys, "", 0},
+    {"values", dict_values, "", 0},
+    {0},
+};
+
+/* ---- loop and cycler ---- */
+
+METHOD(loop_cycle) {
+    UNUSED;
+    if (args->n == 0)
+        return jinja_type_error(r, "cycle() needs something to cycle through");
+    *out = args->pos[self.loop->index0 % args->n];
+    return true;
+}
+
+METHOD(loop_changed) {
+    UNUSED;
+    struct jv *items = jinja_alloc(r, args->n, sizeof *items), now;
+    bool same = false;
+    if (!items)
+        return false;
+    if (args->n)
+        memcpy(items, args->pos, args->n * sizeof *items);
+    if (!jinja_list(r, items, args->n, &now) ||
+        (jv_given(self.loop->changed) && !jinja_equal(r, now, self.loop->changed, &same)))
+        return false;
+    self.loop->changed = now;
+    *out = jv_bool(!same);
+    return true;
+}
+
+const struct jinja_builtin jinja_loop_methods[] = {
+    {"changed", loop_changed, NULL, 0},
+    {"cycle", loop_cycle, NULL, 0},
+    {0},
+};
+
+METHOD(cycler_next) {
+    UNUSED;
+    *out = self.g->items[self.g->at];
+    self.g->at = (self.g->at + 1) % self.g->n;
+    return true;
+}
+
+METHOD(cycler_reset) {
+    UNUSED;
+    self.g->at = 0;
+    *out = jv_none();
+    return true;
+}
+
+const struct jinja_builtin jinja_cycler_methods[] = {
+    {"next", cycler_next, "", 0},
+    {"reset", cycler_reset, "", 0},
+    {0},
+};
