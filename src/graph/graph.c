@@ -83,19 +83,33 @@ struct lode_node *lode_g_embed(struct lode_graph *g, const struct lode_operand *
     return n;
 }
 
-struct lode_node *lode_g_rms_norm(struct lode_graph *g, struct lode_node *x,
-                                  const struct lode_operand *w, float eps, uint32_t group) {
-    struct lode_node *n = append(g, LODE_OP_RMS_NORM, x, NULL, x ? x->width : 0);
+static struct lode_node *norm(struct lode_graph *g, enum lode_op op, struct lode_node *x,
+                              const struct lode_operand *w, const struct lode_operand *bias,
+                              float eps, uint32_t group) {
+    struct lode_node *n = append(g, op, x, NULL, x ? x->width : 0);
     if (!n)
         return NULL;
     n->p.rms_norm.eps = eps;
     n->p.rms_norm.group = group ? group : x->width;
     n->w[0] = w;
+    n->w[1] = bias;
     if (x->width % n->p.rms_norm.group)
-        return bad_shape(g, LODE_OP_RMS_NORM, x->width, n->p.rms_norm.group);
-    if (w && w->cols != n->p.rms_norm.group)
-        return bad_shape(g, LODE_OP_RMS_NORM, w->cols, n->p.rms_norm.group);
+        return bad_shape(g, op, x->width, n->p.rms_norm.group);
+    for (int i = 0; i < 2; i++)
+        if (n->w[i] && n->w[i]->cols != n->p.rms_norm.group)
+            return bad_shape(g, op, n->w[i]->cols, n->p.rms_norm.group);
     return n;
+}
+
+struct lode_node *lode_g_rms_norm(struct lode_graph *g, struct lode_node *x,
+                                  const struct lode_operand *w, float eps, uint32_t group) {
+    return norm(g, LODE_OP_RMS_NORM, x, w, NULL, eps, group);
+}
+
+struct lode_node *lode_g_layer_norm(struct lode_graph *g, struct lode_node *x,
+                                    const struct lode_operand *w, const struct lode_operand *bias,
+                                    float eps, uint32_t group) {
+    return norm(g, LODE_OP_LAYER_NORM, x, w, bias, eps, group);
 }
 
 struct lode_node *lode_g_quant(struct lode_graph *g, struct lode_node *x, enum lode_dtype type) {
@@ -278,7 +292,8 @@ struct lode_cost lode_op_cost(enum lode_op op, const union lode_op_params *p,
     case LODE_OP_EXPERTS: /* of one expert's matrix; a row uses n_used of w[0]->count */
         c.row_flops = 2ull * w[0]->rows * w[0]->cols;
         break;
-    case LODE_OP_RMS_NORM: /* square, add, scale, weigh */
+    case LODE_OP_RMS_NORM:
+    case LODE_OP_LAYER_NORM: /* square, add, scale, weigh */
         c.row_flops = 4ull * width;
         break;
     case LODE_OP_ATTENTION: /* per position seen */

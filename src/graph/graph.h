@@ -66,6 +66,9 @@ struct lode_node *lode_g_embed(struct lode_graph *g, const struct lode_operand *
 /* group 0: the whole row; w may be NULL */
 struct lode_node *lode_g_rms_norm(struct lode_graph *g, struct lode_node *x,
                                   const struct lode_operand *w, float eps, uint32_t group);
+struct lode_node *lode_g_layer_norm(struct lode_graph *g, struct lode_node *x,
+                                    const struct lode_operand *w, const struct lode_operand *bias,
+                                    float eps, uint32_t group);
 struct lode_node *lode_g_quant(struct lode_graph *g, struct lode_node *x, enum lode_dtype type);
 struct lode_node *lode_g_linear(struct lode_graph *g, struct lode_node *x,
                                 const struct lode_operand *w, const struct lode_operand *bias);

@@ -23,6 +23,7 @@
     X(INPUT, 0, 0, "none")                                                                         \
     X(EMBED, 0, 1, "dW[token] += scale dy")                                                        \
     X(RMS_NORM, 1, 1, "dx = (w dy - y^ mean(w dy y^)) / rms, y^ = x / rms")                        \
+    X(LAYER_NORM, 1, 2, "as RMS_NORM's of the centred row, less mean(w dy)")                       \
     X(QUANT, 1, 0, "dx = dy (straight through)")                                                   \
     X(LINEAR, 1, 2, "dx = dy W; dW = dy^T x; db = sum dy")                                         \
     X(ROPE_TABLE, 0, 0, "none")                                                                    \
@@ -69,7 +70,7 @@ union lode_op_params {
     struct {
         float eps;
         uint32_t group; /* numbers normalised together: the width, or a head's size */
-    } rms_norm;
+    } rms_norm, layer_norm;
     struct {
         uint32_t spec; /* which of the model's rotary specifications */
         uint32_t n_pairs;

@@ -4,12 +4,14 @@
  * Source: arXiv:2505.09388. */
 #include "model/build.h"
 
+static void setup(struct lode_build *b) { b->hp.expert_normalise = true; }
+
 static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32_t l) {
     struct lode_node *h = lode_b_norm(b, x, "attn_norm", l);
     h = lode_b_attention(b, h, &x, l, &(struct lode_b_attn){.qk_norm = LODE_QK_HEAD});
     x = lode_g_add(b->g, x, h, 1.0f);
-    h = lode_b_moe(b, lode_b_norm(b, x, "ffn_norm", l), l, LODE_GLU_SILU, LODE_GATE_SOFTMAX, true);
+    h = lode_b_moe(b, lode_b_norm(b, x, "ffn_norm", l), l, LODE_GLU_SILU);
     return lode_g_add(b->g, x, h, 1.0f);
 }
 
-const struct lode_arch lode_arch_qwen3moe = {"qwen3moe", .layer = layer};
+const struct lode_arch lode_arch_qwen3moe = {"qwen3moe", .setup = setup, .layer = layer};

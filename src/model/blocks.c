@@ -13,8 +13,12 @@ struct lode_node *lode_b_linear(struct lode_build *b, struct lode_node *x, uint3
 
 struct lode_node *lode_b_norm(struct lode_build *b, struct lode_node *x, const char *name,
                               uint32_t l) {
-    return lode_g_rms_norm(b->g, x, lode_b_vector(b, b->hp.d_model, "blk.%u.%s.weight", l, name),
-                           b->hp.norm_eps, 0);
+    const uint32_t n = b->hp.d_model;
+    const struct lode_operand *w = lode_b_vector(b, n, "blk.%u.%s.weight", l, name);
+    if (!b->hp.layer_norm)
+        return lode_g_rms_norm(b->g, x, w, b->hp.norm_eps, 0);
+    return lode_g_layer_norm(b->g, x, w, lode_b_vector_opt(b, n, "blk.%u.%s.bias", l, name),
+                             b->hp.norm_eps, 0);
 }
 
 uint32_t lode_b_window(const struct lode_build *b, uint32_t l) {
@@ -71,34 +75,44 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
     return lode_b_linear(b, o, hp->d_model, "attn_output", l);
 }
 
+struct lode_node *lode_b_gated(struct lode_build *b, struct lode_node *h, uint32_t l,
+                               enum lode_glu act, uint32_t d_ff, const char *const names[3]) {
+    struct lode_node *gate = lode_b_linear(b, h, d_ff, names[0], l);
+    struct lode_node *up = lode_b_linear(b, h, d_ff, names[1], l);
+    return lode_b_linear(b, lode_g_glu(b->g, gate, up, act), b->hp.d_model, names[2], l);
+}
+
 struct lode_node *lode_b_ffn(struct lode_build *b, struct lode_node *h, uint32_t l,
                              enum lode_glu act, bool fused) {
+    static const char *const names[3] = {"ffn_gate", "ffn_up", "ffn_down"};
     const uint32_t n = b->hp.d_ff;
-    struct lode_node *gate, *up;
-    if (fused) {
-        struct lode_node *both = lode_b_linear(b, h, 2 * n, "ffn_up", l);
-        gate = lode_g_slice(b->g, both, 0, n);
-        up = lode_g_slice(b->g, both, n, n);
-    } else {
-        gate = lode_b_linear(b, h, n, "ffn_gate", l);
-        up = lode_b_linear(b, h, n, "ffn_up", l);
-    }
+    if (!fused)
+        return lode_b_gated(b, h, l, act, n, names);
+    struct lode_node *both = lode_b_linear(b, h, 2 * n, "ffn_up", l);
+    struct lode_node *gate = lode_g_slice(b->g, both, 0, n), *up = lode_g_slice(b->g, both, n, n);
     return lode_b_linear(b, lode_g_glu(b->g, gate, up, act), b->hp.d_model, "ffn_down", l);
 }
 
 struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t l,
-                             enum lode_glu act, enum lode_gating gating, bool normalise) {
+                             enum lode_glu act) {
+    static const char *const shared[3] = {"ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"};
     const struct lode_hparams *hp = &b->hp;
     const uint32_t n = hp->n_experts, ff = hp->d_ff_expert, d = hp->d_model;
     const union lode_op_params p = {.route = {.n_used = hp->n_experts_used,
-                                              .gating = gating,
-                                              .normalise = normalise,
-                                              .scale = 1.0f}};
+                                              .gating = hp->gating,
+                                              .normalise = hp->expert_normalise,
+                                              .scale = hp->expert_scale,
+                                              .n_groups = hp->n_expert_groups,
+                                              .n_groups_used = hp->n_expert_groups_used}};
     struct lode_node *logits = lode_b_linear(b, h, n, "ffn_gate_inp", l);
-    struct lode_node *route = lode_g_route(b->g, logits, NULL, &p);
+    struct lode_node *route =
+        lode_g_route(b->g, logits, lode_b_vector_opt(b, n, "blk.%u.exp_probs_b.bias", l), &p);
     const struct lode_operand *w[LODE_MAX_WEIGHTS] = {
         lode_b_experts(b, ff, d, n, "blk.%u.ffn_gate_exps.weight", l),
         lode_b_experts(b, ff, d, n, "blk.%u.ffn_up_exps.weight", l),
         lode_b_experts(b, d, ff, n, "blk.%u.ffn_down_exps.weight", l)};
-    return lode_g_experts(b->g, h, route, w, act);
+    struct lode_node *y = lode_g_experts(b->g, h, route, w, act);
+    if (hp->d_ff_shared)
+        y = lode_g_add(b->g, y, lode_b_gated(b, h, l, act, hp->d_ff_shared, shared), 1.0f);
+    return y;
 }

@@ -138,7 +138,11 @@ static void build_body(struct lode_build *b, struct lode_graph *g) {
 static void build_head(struct lode_build *b, struct lode_graph *g) {
     const struct lode_hparams *hp = &b->hp;
     struct lode_node *x = lode_g_input(g, hp->d_model, LODE_ROWS_OUT);
-    x = lode_g_rms_norm(g, x, lode_b_vector(b, hp->d_model, "output_norm.weight"), hp->norm_eps, 0);
+    const struct lode_operand *w = lode_b_vector(b, hp->d_model, "output_norm.weight");
+    x = hp->layer_norm
+            ? lode_g_layer_norm(g, x, w, lode_b_vector_opt(b, hp->d_model, "output_norm.bias"),
+                                hp->norm_eps, 0)
+            : lode_g_rms_norm(g, x, w, hp->norm_eps, 0);
     const char *name = lode_b_has(b, "output.weight") ? "output.weight" : "token_embd.weight";
     x = lode_g_linear(g, x, lode_b_matrix(b, hp->n_vocab, hp->d_model, "%s", name),
                       lode_b_vector_opt(b, hp->n_vocab, "output.bias"));

@@ -20,9 +20,17 @@ struct lode_hparams {
     uint32_t n_layers, d_model, d_ff, n_heads, n_kv_heads, head_dim, head_dim_v;
     uint32_t n_vocab, ctx_train;
     float norm_eps;
+    bool layer_norm; /* LayerNorm (with biases where the file has them) instead of RMS norm */
     uint32_t window;       /* attention.sliding_window; 0: none */
     uint32_t window_period; /* every window_period-th layer sees all; 0: every layer has the window */
-    uint32_t n_experts, n_experts_used, d_ff_expert; /* 0 where the model has none */
+    /* Routed experts; n_experts 0 where the model has none. */
+    uint32_t n_experts, n_experts_used, d_ff_expert;
+    uint32_t d_ff_shared;    /* width of the experts that all tokens use; 0: none */
+    uint32_t n_dense_layers; /* the first layers, which have a plain FFN */
+    uint32_t n_expert_groups, n_expert_groups_used;
+    float expert_scale;
+    bool expert_normalise;
+    enum lode_gating gating;
     float embed_scale, residual_scale, logit_scale; /* 1 where the model has none */
     float attn_scale;      /* of the scores; 1 / sqrt(head_dim) by default */
     float attn_cap, logit_cap; /* soft caps; 0: none */
@@ -68,7 +76,7 @@ const float *lode_b_floats(struct lode_build *b, const char *name, uint32_t n);
 /* x W^T + bias for "NAME.weight" and, where the file has it, "NAME.bias". */
 struct lode_node *lode_b_linear(struct lode_build *b, struct lode_node *x, uint32_t rows,
                                 const char *name, uint32_t l);
-/* RMS norm by "NAME.weight" of layer l. */
+/* The model's kind of norm by "NAME.weight" (and "NAME.bias") of layer l. */
 struct lode_node *lode_b_norm(struct lode_build *b, struct lode_node *x, const char *name,
                               uint32_t l);
 
@@ -88,9 +96,13 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
 /* down(act(gate h) * up h); fused: gate and up are one tensor, ffn_up, gate first. */
 struct lode_node *lode_b_ffn(struct lode_build *b, struct lode_node *h, uint32_t l,
                              enum lode_glu act, bool fused);
-/* Routed experts in place of the FFN: router, choice, experts (hp.n_experts and so on). */
+/* The same for d_ff inner numbers and tensors gate, up, down of these names. */
+struct lode_node *lode_b_gated(struct lode_build *b, struct lode_node *h, uint32_t l,
+                               enum lode_glu act, uint32_t d_ff, const char *const names[3]);
+/* Routed experts in place of the FFN, by hp.n_experts and so on: router, choice, experts; shared
+ * experts are added where the file has them. */
 struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t l,
-                             enum lode_glu act, enum lode_gating gating, bool normalise);
+                             enum lode_glu act);
 /* The window of layer l by hp.window and hp.window_period. */
 uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
 
@@ -101,11 +113,16 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
     X(qwen3)                                                                                       \
     X(qwen3moe)                                                                                    \
     X(olmoe)                                                                                       \
+    X(gemma)                                                                                       \
     X(gemma2)                                                                                      \
     X(gemma3)                                                                                      \
     X(phi3)                                                                                        \
     X(smollm3)                                                                                     \
     X(olmo2)                                                                                       \
+    X(cohere2)                                                                                     \
+    X(exaone4)                                                                                     \
+    X(glm4moe)                                                                                     \
+    X(stablelm)                                                                                    \
     X(granite)
 
 #define LODE_ARCH_DECLARE(name) extern const struct lode_arch lode_arch_##name;

@@ -64,6 +64,30 @@ static int read_experts(struct lode_build *b, struct lode_error *err) {
     const uint32_t most = hp->n_experts < 64 ? hp->n_experts : 64;
     LODE_TRY(need_count(b, "expert_used_count", most, &hp->n_experts_used, err));
     hp->d_ff_expert = count_or(b, "expert_feed_forward_length", hp->d_ff);
+    hp->d_ff_shared = count_or(b, "expert_shared_feed_forward_length",
+                               hp->d_ff_expert * count_or(b, "expert_shared_count", 0));
+    hp->n_dense_layers = count_or(b, "leading_dense_block_count", 0);
+    hp->n_expert_groups = count_or(b, "expert_group_count", 1);
+    hp->n_expert_groups_used = count_or(b, "expert_group_used_count", hp->n_expert_groups);
+    hp->expert_scale = number_or(b, "expert_weights_scale", 1);
+    hp->expert_scale = hp->expert_scale == 0 ? 1 : hp->expert_scale; /* some files say 0 for none */
+    lode_gguf_arch_bool(b->gguf, "expert_weights_norm", &hp->expert_normalise);
+    const uint32_t gating = count_or(b, "expert_gating_func", 0);
+    if (gating > 3)
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, lode_gguf_path(b->gguf),
+                         "expert_gating_func %u is not known (1 softmax, 2 sigmoid, 3 softmax of "
+                         "the chosen)",
+                         gating);
+    hp->gating = gating == 2   ? LODE_GATE_SIGMOID
+                 : gating == 3 ? LODE_GATE_SOFTMAX_TOP
+                               : LODE_GATE_SOFTMAX;
+    if (hp->n_expert_groups == 0 || hp->n_expert_groups > 64 ||
+        hp->n_experts % hp->n_expert_groups || hp->n_expert_groups_used == 0 ||
+        hp->n_expert_groups_used > hp->n_expert_groups)
+        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+                         "%u experts in %u groups, %u of them used: the groups must divide the "
+                         "experts and be at most 64",
+                         hp->n_experts, hp->n_expert_groups, hp->n_expert_groups_used);
     return 0;
 }
 
@@ -122,11 +146,14 @@ int lode_hparams_read(struct lode_build *b, struct lode_error *err) {
                          "heads of %u (keys) and %u (values) numbers; 1 to 4096 expected",
                          hp->head_dim, hp->head_dim_v);
     LODE_TRY(need_count(b, "context_length", 1 << 30, &hp->ctx_train, err));
-    if (!lode_gguf_arch_f32(b->gguf, "attention.layer_norm_rms_epsilon", &hp->norm_eps))
+    hp->layer_norm = lode_gguf_arch_f32(b->gguf, "attention.layer_norm_epsilon", &hp->norm_eps);
+    if (!hp->layer_norm &&
+        !lode_gguf_arch_f32(b->gguf, "attention.layer_norm_rms_epsilon", &hp->norm_eps))
         return lode_gguf_fail_key(b->gguf, "attention.layer_norm_rms_epsilon", "a number", err);
     if (!(hp->norm_eps >= 0 && hp->norm_eps < 1))
         return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
-                         "attention.layer_norm_rms_epsilon is %g; 0 to 1 expected", hp->norm_eps);
+                         "attention.layer_norm_%sepsilon is %g; 0 to 1 expected",
+                         hp->layer_norm ? "" : "rms_", hp->norm_eps);
     LODE_TRY(read_experts(b, err));
     hp->window = count_or(b, "attention.sliding_window", 0);
     hp->embed_scale = hp->residual_scale = hp->logit_scale = 1.0f;

@@ -9,6 +9,7 @@
 #include "model/model.h"
 #include "runtime/plan.h"
 
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,10 +80,15 @@ static void check(const struct lode_plan *p) {
 static void live_values_do_not_overlap(void **state) {
     (void)state;
     const char *root = getenv("LODE_TESTS");
-    for (const char *const *a = lode_model_archs(); *a; a++)
-        for (int float_act = 0; float_act < 2; float_act++) {
+    char folder[2048];
+    snprintf(folder, sizeof folder, "%s/data/arch", root ? root : "tests");
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    int n = 0;
+    for (const struct dirent *d; (d = readdir(dir));)
+        for (int float_act = 0; d->d_name[0] != '.' && float_act < 2; float_act++, n++) {
             char path[4096];
-            snprintf(path, sizeof path, "%s/data/arch/%s/model.gguf", root ? root : "tests", *a);
+            snprintf(path, sizeof path, "%s/%s/model.gguf", folder, d->d_name);
             struct lode_model *m;
             struct lode_error err;
             const struct lode_model_opts o = {.float_act = float_act};
@@ -92,6 +98,8 @@ static void live_values_do_not_overlap(void **state) {
             check(&m->head);
             lode_model_free(m);
         }
+    closedir(dir);
+    assert_true(n > 2);
 }
 
 static void rounded_twins_are_shared(void **state) {

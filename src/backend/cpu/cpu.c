@@ -96,6 +96,7 @@ static const struct lode_backend_ops ops = {
         {
             [LODE_OP_EMBED] = lode_cpu_embed,
             [LODE_OP_RMS_NORM] = lode_cpu_rms_norm,
+            [LODE_OP_LAYER_NORM] = lode_cpu_layer_norm,
             [LODE_OP_QUANT] = lode_cpu_quant,
             [LODE_OP_LINEAR] = lode_cpu_linear,
             [LODE_OP_ROPE_TABLE] = lode_cpu_rope_table,

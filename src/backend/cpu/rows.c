@@ -71,6 +71,20 @@ void lode_cpu_rms_norm(struct lode_backend *b, const struct lode_instr *in,
     for_rows(b, in, step, norm_row);
 }
 
+static void layer_norm_row(const struct row_task *t, uint32_t r, char *y, const char *a,
+                           const char *b) {
+    (void)r;
+    (void)b;
+    const uint32_t group = t->in->p.layer_norm.group;
+    for (uint32_t i = 0; i < t->out->width; i += group)
+        t->cpu->kern.layer_norm((float *)y + i, (const float *)a + i, t->in->parts[0].w_data,
+                                t->in->parts[0].bias_data, group, t->in->p.layer_norm.eps);
+}
+void lode_cpu_layer_norm(struct lode_backend *b, const struct lode_instr *in,
+                         const struct lode_step *step) {
+    for_rows(b, in, step, layer_norm_row);
+}
+
 static void quant_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
     (void)b;
