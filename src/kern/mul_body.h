@@ -93,67 +93,126 @@ VF_INLINE void vf_tile(VF acc[VF_TILE_ROWS][VF_TILE_COLUMNS], enum vf_format f, 
     }
 }
 
-/* One tile over all of k.  y[(j+c) * ld_column + (i+r) * ld_row] */
-VF_INLINE void vf_tile_whole(float *y, size_t ld_row, size_t ld_column, enum vf_format f, size_t R,
-                             size_t C, const struct vf_panels *p, size_t i, size_t j, size_t k) {
+/* A product is walked in blocks, so that what a tile reads comes from the first cache: columns of
+ * VF_BLOCK_K numbers stay while the rows of the block pass by.  Between blocks of k the lanes of
+ * every (row, column) wait in `sums`.  None of this changes the order within a lane. */
+enum { VF_BLOCK_K = 512, VF_BLOCK_ROWS = 32, VF_BLOCK_COLUMNS = 24 };
+_Static_assert(VF_BLOCK_ROWS % VF_TILE_ROWS == 0 && VF_BLOCK_COLUMNS % VF_TILE_COLUMNS == 0, "");
+
+struct vf_walk {
+    struct vf_panels p;
+    float *y;
+    size_t ldy, k;
+    size_t i, j, k0, k1;                /* this tile */
+    VF (*sums)[VF_BLOCK_COLUMNS];       /* of this tile; (VF_BLOCK_ROWS, VF_BLOCK_COLUMNS) */
+};
+
+VF_INLINE void vf_step(enum vf_format f, size_t R, size_t C, const struct vf_walk *t) {
     VF acc[VF_TILE_ROWS][VF_TILE_COLUMNS];
     for (size_t r = 0; r < R; r++)
         for (size_t c = 0; c < C; c++)
-            acc[r][c] = vf_set(0);
-    vf_tile(acc, f, R, C, p, i, j, 0, k);
-    for (size_t r = 0; r < R; r++)
-        for (size_t c = 0; c < C; c++)
-            y[(j + c) * ld_column + (i + r) * ld_row] = vf_join(acc[r][c]);
+            acc[r][c] = t->k0 ? t->sums[r][c] : vf_set(0);
+    vf_tile(acc, f, R, C, &t->p, t->i, t->j, t->k0, t->k1);
+    for (size_t c = 0; c < C; c++) {
+        if (t->k1 < t->k) {
+            for (size_t r = 0; r < R; r++)
+                t->sums[r][c] = acc[r][c];
+            continue;
+        }
+        float *y = t->y + (t->j + c) * t->ldy + t->i;
+        if (R == VF_TILE_ROWS) {
+            VF column[VF_TILE_ROWS];
+            for (size_t r = 0; r < R; r++)
+                column[r] = acc[r][c];
+            vf_join_rows(y, column);
+        } else {
+            *y = vf_join(acc[0][c]);
+        }
+    }
 }
 
-/* All columns of R rows. */
-VF_INLINE void vf_columns(float *y, size_t ld_row, size_t ld_column, enum vf_format f, size_t R,
-                          const struct vf_panels *p, size_t i, size_t n_x, size_t k) {
-    size_t j = 0;
-    for (; j + VF_TILE_COLUMNS <= n_x; j += VF_TILE_COLUMNS)
-        vf_tile_whole(y, ld_row, ld_column, f, R, VF_TILE_COLUMNS, p, i, j, k);
-    switch (n_x - j) {
-#define REST(c)                                                                                    \
-    case c:                                                                                        \
-        vf_tile_whole(y, ld_row, ld_column, f, R, c, p, i, j, k);                                  \
+VF_INLINE void vf_rows(enum vf_format f, size_t C, struct vf_walk *t, size_t n_rows,
+                       VF (*sums)[VF_BLOCK_COLUMNS]) {
+    const size_t i0 = t->i;
+    size_t r = 0;
+    for (; r + VF_TILE_ROWS <= n_rows; r += VF_TILE_ROWS) {
+        t->i = i0 + r;
+        t->sums = sums + r;
+        vf_step(f, VF_TILE_ROWS, C, t);
+    }
+    for (; r < n_rows; r++) {
+        t->i = i0 + r;
+        t->sums = sums + r;
+        vf_step(f, 1, C, t);
+    }
+    t->i = i0;
+}
+
+static inline size_t vf_least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* y[j * ldy + i] = < w row i, x row j >, as mul of kern.h */
+VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct vf_panels *p,
+                          size_t n_w, size_t n_x, size_t k) {
+    VF sums[VF_BLOCK_ROWS][VF_BLOCK_COLUMNS];
+    struct vf_walk t = {.p = *p, .y = y, .ldy = ldy, .k = k};
+    /* a few columns are in the cache anyway; and rows should then be read from end to end */
+    const size_t block_k = n_x > 2 * VF_TILE_COLUMNS ? VF_BLOCK_K : k;
+    for (size_t i = 0; i < n_w; i += VF_BLOCK_ROWS)
+        for (size_t j = 0; j < n_x; j += VF_BLOCK_COLUMNS) {
+            const size_t rows = vf_least(n_w - i, VF_BLOCK_ROWS);
+            const size_t columns = vf_least(n_x - j, VF_BLOCK_COLUMNS);
+            t.k1 = 0;
+            do { /* once if k is 0 */
+                t.k0 = t.k1;
+                t.k1 = vf_least(k, t.k0 + block_k);
+                for (size_t c = 0; c < columns; c += VF_TILE_COLUMNS) {
+                    t.i = i;
+                    t.j = j + c;
+                    VF(*at)[VF_BLOCK_COLUMNS] = (VF(*)[VF_BLOCK_COLUMNS])&sums[0][c];
+                    switch (vf_least(columns - c, VF_TILE_COLUMNS)) {
+#define COLUMNS(C)                                                                                 \
+    case C:                                                                                        \
+        vf_rows(f, C, &t, rows, at);                                                               \
         break;
-        REST(1)
-        REST(2)
+                        COLUMNS(1)
+                        COLUMNS(2)
+                        COLUMNS(3)
 #if VF_TILE_COLUMNS > 3
-        REST(3)
-        REST(4)
-        REST(5)
+                        COLUMNS(4)
+                        COLUMNS(5)
+                        COLUMNS(6)
 #endif
-#undef REST
-    default:
-        break;
+#undef COLUMNS
+                    }
+                }
+            } while (t.k1 < k);
+        }
+}
+
+#define PRODUCT(name, format)                                                                      \
+    static void name(float *y, size_t ldy, const struct vf_panels *p, size_t n_w, size_t n_x,      \
+                     size_t k) {                                                                   \
+        vf_product(format, y, ldy, p, n_w, n_x, k);                                                \
     }
-}
+PRODUCT(product_f32, VF_F32)
+PRODUCT(product_f16, VF_F16)
+PRODUCT(product_bf16, VF_BF16)
+PRODUCT(product_q8_0, VF_Q8_0)
 
-VF_INLINE void vf_product(float *y, size_t ld_row, size_t ld_column, enum vf_format f,
-                          const struct vf_panels *p, size_t n_w, size_t n_x, size_t k) {
-    size_t i = 0;
-    for (; i + VF_TILE_ROWS <= n_w; i += VF_TILE_ROWS)
-        vf_columns(y, ld_row, ld_column, f, VF_TILE_ROWS, p, i, n_x, k);
-    for (; i < n_w; i++)
-        vf_columns(y, ld_row, ld_column, f, 1, p, i, n_x, k);
-}
-
-#define MUL(name, format)                                                                          \
+#define MUL(name, product)                                                                         \
     void ISA(name) LODE_MUL_ARGS {                                                                 \
-        const struct vf_panels p = {w, x, w_stride, x_stride};                                     \
-        vf_product(y, 1, ldy, format, &p, n_w, n_x, k);                                            \
+        product(y, ldy, &(struct vf_panels){w, x, w_stride, x_stride}, n_w, n_x, k);               \
     }
-MUL(mul_f32, VF_F32)
-MUL(mul_f16, VF_F16)
-MUL(mul_bf16, VF_BF16)
+MUL(mul_f32, product_f32)
+MUL(mul_f16, product_f16)
+MUL(mul_bf16, product_bf16)
 
-#define SCORE(name, format)                                                                        \
+#define SCORE(name, product)                                                                       \
     void ISA(name) LODE_KV_SCORE_ARGS {                                                            \
         const struct vf_panels p = {k, (const char *)q, k_stride, ldq * sizeof *q};                \
-        vf_product(s, 1, lds, format, &p, n_k, n_q, dim);                                          \
+        product(s, lds, &p, n_k, n_q, dim);                                                        \
     }
-SCORE(kv_score_f32, VF_F32)
-SCORE(kv_score_f16, VF_F16)
-SCORE(kv_score_bf16, VF_BF16)
-SCORE(kv_score_q8_0, VF_Q8_0)
+SCORE(kv_score_f32, product_f32)
+SCORE(kv_score_f16, product_f16)
+SCORE(kv_score_bf16, product_bf16)
+SCORE(kv_score_q8_0, product_q8_0)

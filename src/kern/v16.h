@@ -16,6 +16,7 @@
  *     vf_keep(x, n, fill)            the first n of x, the others `fill`
  *     vf_load2, vf_store2            32 floats, the even ones in one, the odd ones in the other
  *     vf_join(x), vf_join_max(x)     the tree of kern.h, over + and over greater(upper, lower)
+ *     vf_join_rows(y, x)             y[r] = vf_join(x[r]) for VF_TILE_ROWS of them, together
  *
  *     vf_half(p)                     one binary16 as float
  *     vf_load_f16, vf_load_bf16      16 halves widened;  .._n(p, n): the others are +0

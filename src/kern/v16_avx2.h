@@ -122,6 +122,16 @@ static inline float vf_join_max(VF x) {
     return _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(s2), s2));
 }
 
+static inline void vf_join_rows(float *y, const VF x[VF_TILE_ROWS]) {
+    const __m256 a = _mm256_add_ps(x[0].a, x[0].b), b = _mm256_add_ps(x[1].a, x[1].b);
+    const __m256 s4 =
+        _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+    const __m256 s2 = _mm256_add_ps(s4, _mm256_permute_ps(s4, 0xee));
+    const __m256 s1 = _mm256_add_ps(s2, _mm256_permute_ps(s2, 0x55));
+    _mm_store_ss(y, _mm256_castps256_ps128(s1));
+    _mm_store_ss(y + 1, _mm256_extractf128_ps(s1, 1));
+}
+
 static inline float vf_half(const void *p) {
     uint16_t h;
     memcpy(&h, p, sizeof h);

@@ -80,6 +80,19 @@ static inline float vf_join_max(VF x) {
     return _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(s2), s2));
 }
 
+/* Two of them: their lower halves side by side + their upper ones.  Then four, in quarters. */
+static inline VF vf_join_halves(VF x, VF y) {
+    return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
+}
+static inline void vf_join_rows(float *y, const VF x[VF_TILE_ROWS]) {
+    const VF a = vf_join_halves(x[0], x[1]), b = vf_join_halves(x[2], x[3]);
+    const VF s4 = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    const VF s2 = _mm512_add_ps(s4, _mm512_permute_ps(s4, 0xee));
+    const VF s1 = _mm512_add_ps(s2, _mm512_permute_ps(s2, 0x55));
+    const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    _mm_storeu_ps(y, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, s1)));
+}
+
 static inline float vf_half(const void *p) {
     uint16_t h;
     memcpy(&h, p, sizeof h);

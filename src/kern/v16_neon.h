@@ -128,6 +128,11 @@ static inline float vf_join_max(VF x) {
     return upper > lower ? upper : lower;
 }
 
+static inline void vf_join_rows(float *y, const VF x[VF_TILE_ROWS]) {
+    for (size_t r = 0; r < VF_TILE_ROWS; r++)
+        y[r] = vf_join(x[r]);
+}
+
 static inline float32x4_t v4_from_f16(uint16x4_t h) {
     return vcvt_f32_f16(vreinterpret_f16_u16(h));
 }

@@ -180,7 +180,12 @@ static void check_shapes(struct kc *t, enum lode_dtype type, check_shape *check)
     }
 }
 
-enum { CHUNK = 64, DIM = 128, MANY = 1 << 16 }; /* MANY rows: far larger than the caches */
+enum { CHUNK = 64, DIM = 128, MANY = 1 << 19 }; /* MANY rows: far larger than the caches */
+
+static struct cache make_zeros(struct kc *t, enum lode_dtype type, size_t n, size_t dim) {
+    const size_t stride = row_size(type, dim);
+    return (struct cache){n, stride, kc_tight_aligned(t, n * stride, 64)};
+}
 
 static void check_score(struct kc *t, enum lode_dtype type) {
     check_shapes(t, type, check_score_shape);
@@ -193,7 +198,7 @@ static void check_score(struct kc *t, enum lode_dtype type) {
         t->now->kv_score[type](s, CHUNK, q, DIM, 4, k.rows, k.stride, CHUNK, DIM);
     if (!t->bench)
         return;
-    const struct cache m = make_cache(t, type, MANY, DIM, KC_NORMAL);
+    const struct cache m = make_zeros(t, type, MANY, DIM);
     KC_TIME(t, "4 queries, from memory", (double)(MANY * row), 8.0 * MANY * DIM)
         for (size_t j = 0; j < MANY; j += CHUNK)
             t->now->kv_score[type](s, CHUNK, q, DIM, 4, m.rows + j * m.stride, m.stride, CHUNK,
@@ -212,7 +217,7 @@ static void check_mix(struct kc *t, enum lode_dtype type) {
         t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 4, v.rows, v.stride, DIM);
     if (!t->bench)
         return;
-    const struct cache m = make_cache(t, type, MANY, DIM, KC_NORMAL);
+    const struct cache m = make_zeros(t, type, MANY, DIM);
     KC_TIME(t, "4 queries, from memory", (double)(MANY * row), 8.0 * MANY * DIM)
         for (size_t j = 0; j < MANY; j += CHUNK)
             t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 4, m.rows + j * m.stride, m.stride, DIM);
