@@ -20,6 +20,11 @@ VF_INLINE const char *vf_at(enum vf_format f, const char *row, size_t i) {
     return row;
 }
 
+/* Bytes of sixteen numbers. */
+VF_INLINE size_t vf_step_size(enum vf_format f) {
+    return f == VF_F32 ? 64 : f == VF_Q8_0 ? 17 : 32;
+}
+
 /* Numbers i .. i+15 of a row, i a multiple of 16. */
 VF_INLINE VF vf_widen(enum vf_format f, const char *row, size_t i) {
     const char *p = vf_at(f, row, i);
@@ -52,28 +57,29 @@ VF_INLINE VF vf_widen_n(enum vf_format f, const char *row, size_t i, size_t n) {
     return vf_set(0);
 }
 
+enum { VF_ROWS_MAX = VF_ROWS_1 > VF_TILE_ROWS ? VF_ROWS_1 : VF_TILE_ROWS };
+
 /* What all tiles of a product share. */
 struct vf_panels {
     const char *w, *x;
     size_t w_stride, x_stride;
 };
 
-enum { VF_AHEAD = 1024 }; /* bytes of each weight row to have under way */
-
 /* acc[r][c] += < w row i + r, x row j + c > over k0 <= l < k1 (k0 a multiple of 16); R and C are
  * constants, so that acc lives in registers. */
-VF_INLINE void vf_tile(VF acc[VF_TILE_ROWS][VF_TILE_COLUMNS], enum vf_format f, size_t R, size_t C,
+VF_INLINE void vf_tile(VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS], enum vf_format f, size_t R, size_t C,
                        const struct vf_panels *p, size_t i, size_t j, size_t k0, size_t k1) {
     const char *w = p->w + i * p->w_stride, *x = p->x + j * p->x_stride;
     const size_t w_stride = p->w_stride, x_stride = p->x_stride;
     size_t l = k0;
     for (; l + 16 <= k1; l += 16) {
-        VF wide[VF_TILE_ROWS];
-        for (size_t r = 0; r < R; r++) {
-            if (C == 1) /* reading at memory's speed: the next lines should be coming */
-                vf_prefetch(vf_at(f, w + r * w_stride, l) + VF_AHEAD);
+        VF wide[VF_ROWS_MAX];
+        if (C == 1) /* Read at memory's speed.  The hardware's prefetchers start anew with every
+            row, so these rows' steps ask for the next ones, from end to end. */
+            for (size_t b = 0; b < vf_step_size(f) * R; b += 64)
+                vf_prefetch(w + R * w_stride + l / 16 * vf_step_size(f) * R + b);
+        for (size_t r = 0; r < R; r++)
             wide[r] = vf_widen(f, w + r * w_stride, l);
-        }
         for (size_t c = 0; c < C; c++) {
             const VF col = vf_load((const float *)(x + c * x_stride) + l);
             for (size_t r = 0; r < R; r++)
@@ -82,7 +88,7 @@ VF_INLINE void vf_tile(VF acc[VF_TILE_ROWS][VF_TILE_COLUMNS], enum vf_format f, 
     }
     if (l < k1) {
         const size_t n = k1 - l;
-        VF wide[VF_TILE_ROWS];
+        VF wide[VF_ROWS_MAX];
         for (size_t r = 0; r < R; r++)
             wide[r] = vf_widen_n(f, w + r * w_stride, l, n);
         for (size_t c = 0; c < C; c++) {
@@ -108,7 +114,7 @@ struct vf_walk {
 };
 
 VF_INLINE void vf_step(enum vf_format f, size_t R, size_t C, const struct vf_walk *t) {
-    VF acc[VF_TILE_ROWS][VF_TILE_COLUMNS];
+    VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS];
     for (size_t r = 0; r < R; r++)
         for (size_t c = 0; c < C; c++)
             acc[r][c] = t->k0 ? t->sums[r][c] : vf_set(0);
@@ -120,25 +126,26 @@ VF_INLINE void vf_step(enum vf_format f, size_t R, size_t C, const struct vf_wal
             continue;
         }
         float *y = t->y + (t->j + c) * t->ldy + t->i;
-        if (R == VF_TILE_ROWS) {
+        size_t r = 0;
+        for (; r + VF_TILE_ROWS <= R; r += VF_TILE_ROWS) {
             VF column[VF_TILE_ROWS];
-            for (size_t r = 0; r < R; r++)
-                column[r] = acc[r][c];
-            vf_join_rows(y, column);
-        } else {
-            *y = vf_join(acc[0][c]);
+            for (size_t i = 0; i < VF_TILE_ROWS; i++)
+                column[i] = acc[r + i][c];
+            vf_join_rows(y + r, column);
         }
+        for (; r < R; r++)
+            y[r] = vf_join(acc[r][c]);
     }
 }
 
 VF_INLINE void vf_rows(enum vf_format f, size_t C, struct vf_walk *t, size_t n_rows,
                        VF (*sums)[VF_BLOCK_COLUMNS]) {
-    const size_t i0 = t->i;
+    const size_t i0 = t->i, R = C == 1 ? VF_ROWS_1 : VF_TILE_ROWS;
     size_t r = 0;
-    for (; r + VF_TILE_ROWS <= n_rows; r += VF_TILE_ROWS) {
+    for (; r + R <= n_rows; r += R) {
         t->i = i0 + r;
         t->sums = sums + r;
-        vf_step(f, VF_TILE_ROWS, C, t);
+        vf_step(f, R, C, t);
     }
     for (; r < n_rows; r++) {
         t->i = i0 + r;

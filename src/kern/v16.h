@@ -8,6 +8,7 @@
  *     VF, and the arithmetic that exp_body.h lists
  *     ISA(name)                      name with the instruction set's suffix
  *     VF_TILE_ROWS, VF_TILE_COLUMNS  accumulators of a matrix product that fit into the registers
+ *     VF_ROWS_1                      rows at a time where there is one column
  *     VF_MIX_TILE                    accumulators of kv_mix
  *
  *     vf_load(p), vf_store(p, x)     unaligned

@@ -16,6 +16,7 @@ typedef struct {
 #define VF v16
 /* 12 of the 16 registers are accumulators */
 #define VF_TILE_ROWS 2
+#define VF_ROWS_1 4
 #define VF_TILE_COLUMNS 3
 #define VF_MIX_TILE 4
 

@@ -11,6 +11,7 @@
 #define VF __m512
 /* 24 accumulators and a row of weights fill the 32 registers */
 #define VF_TILE_ROWS 4
+#define VF_ROWS_1 4
 #define VF_TILE_COLUMNS 6
 #define VF_MIX_TILE 16
 
