@@ -28,7 +28,7 @@ struct lode_gguf {
     char *arch;            /* owned */
 };
 
-/* How a message about this file begins to be useful: "" or the path. */
+/* What messages name: the path, or "" when parsed from memory. */
 static inline const char *lode_gguf_part_where(const struct lode_gguf_part *p) {
     return p->file.path ? p->file.path : "";
 }

@@ -24,9 +24,9 @@ static const struct arg_spec spec = {
     .verb = "inspect",
     .usage = "FILE [--json]",
     .brief = "shows what a model file holds",
-    .about = "Reads the header of a GGUF file, all shards of a set, and checks it from end to end.\n"
-             "Prints the architecture, size and vocabulary, every metadata key, every tensor with\n"
-             "its shape (innermost dimension first), and how much each number format takes.\n"
+    .about = "Reads the header of a GGUF file, all shards of a set, and checks it throughout.\n"
+             "Prints the architecture, size and vocabulary, every metadata key, every tensor\n"
+             "with its shape (innermost dimension first), and what each number format takes.\n"
              "The tensors themselves are not read, so this is quick on files of any size.",
     .examples = "lode inspect models/demo.gguf\n"
                 "lode inspect big-00001-of-00004.gguf --json | jq .metadata",
@@ -132,8 +132,8 @@ static void print_keys(const struct lode_file *f) {
     print_heading(heading);
     for (size_t i = 0; i < lode_file_n_keys(f); i++) {
         lode_file_value(f, i, value, sizeof value, false);
-        printf("  %-*s  %s%-*s%s  %s\n", key_width, lode_file_key(f, i), out_dim(stdout), type_width,
-               lode_file_key_type(f, i), out_plain(stdout), value);
+        printf("  %-*s  %s%-*s%s  %s\n", key_width, lode_file_key(f, i), out_dim(stdout),
+               type_width, lode_file_key_type(f, i), out_plain(stdout), value);
     }
 }
 
@@ -171,8 +171,8 @@ static void print_types(const struct usage *use, size_t n) {
         sum.bytes += use[i].bytes;
     }
     print_heading("Types");
-    printf("  %s%-7s  %8s  %10s  %10s  %6s  %13s%s\n", out_dim(stdout), "type", "tensors", "numbers",
-           "size", "share", "bits a number", out_plain(stdout));
+    printf("  %s%-7s  %8s  %10s  %10s  %6s  %13s%s\n", out_dim(stdout), "type", "tensors",
+           "numbers", "size", "share", "bits a number", out_plain(stdout));
     for (size_t i = 0; i <= n; i++) {
         const struct usage *u = i < n ? &use[i] : &sum;
         printf("  %-7s  %8" PRIu64 "  %10s  %10s  %5.1f%%  %13.2f\n", u->type, u->tensors,

@@ -930,6 +930,32 @@ static void reads_large_vocabularies_quickly(void **state) {
     free(path);
 }
 
+/* A count in a huge file makes lode neither read nor hold more than a header may have. */
+static void reads_no_endless_headers(void **state) {
+    (void)state;
+    struct gguf_writer w = {0};
+    struct lode_gguf *g;
+    struct lode_error err;
+    char *path = tmp_path("huge.gguf");
+    uint64_t n = 300 << 20;
+    for (int array = 0; array <= 1; array++) {
+        if (array)
+            gguf_put_array(&w, "long", LODE_GGUF_U8, n, "", 0);
+        else
+            gguf_put(&w, "long", LODE_GGUF_STR, &n, sizeof n);
+        gguf_write(&w, path);
+        assert_int_equal(truncate(path, 400 << 20), 0); /* zeros that take no space */
+        const size_t before = lode_alloc_peak();
+        const uint64_t start = thread_ns();
+        assert_int_equal(lode_gguf_open(&g, path, &err), LODE_ERR_FORMAT);
+        assert_in_range(thread_ns() - start, 0, MAX_NS);
+        assert_non_null(strstr(err.text, "the header does not end within"));
+        assert_true(lode_alloc_peak() == before);
+        gguf_writer_free(&w);
+    }
+    free(path);
+}
+
 /* ---- the reference models, where they are ---- */
 
 static size_t n_opened;
@@ -984,6 +1010,7 @@ int main(void) {
         cmocka_unit_test(reads_sets_of_shards),
         cmocka_unit_test(survives_shrinking),
         cmocka_unit_test(reads_large_vocabularies_quickly),
+        cmocka_unit_test(reads_no_endless_headers),
         cmocka_unit_test(opens_the_reference_models),
     };
     return cmocka_run_group_tests(tests, NULL, tmp_clean);
