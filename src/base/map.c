@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
+#include <sys/random.h>
 #include <xxhash.h>
 
 struct lode_map_slot {
@@ -10,7 +11,14 @@ struct lode_map_slot {
     uint32_t hash, value;
 };
 
-static uint32_t hash_of(struct lode_str key) { return (uint32_t)XXH3_64bits(key.data, key.len); }
+static uint64_t new_seed(void) {
+    uint64_t seed;
+    return getrandom(&seed, sizeof seed, GRND_NONBLOCK) == sizeof seed ? seed : 0;
+}
+
+static uint32_t hash_of(const struct lode_map *m, struct lode_str key) {
+    return (uint32_t)XXH3_64bits_withSeed(key.data, key.len, m->seed);
+}
 
 static struct lode_map_slot *find(const struct lode_map *m, struct lode_str key, uint32_t hash) {
     uint32_t i = hash & (m->cap - 1);
@@ -29,7 +37,8 @@ bool lode_map_reserve(struct lode_map *m, uint32_t n) {
         cap *= 2;
     if (cap == m->cap)
         return true;
-    struct lode_map bigger = {LODE_NEW_ARRAY(struct lode_map_slot, cap), m->len, cap};
+    struct lode_map bigger = {LODE_NEW_ARRAY(struct lode_map_slot, cap), m->len, cap,
+                              m->cap ? m->seed : new_seed()};
     if (!bigger.slots)
         return false;
     for (uint32_t i = 0; i < m->cap; i++)
@@ -45,7 +54,7 @@ int lode_map_put(struct lode_map *m, struct lode_str key, uint32_t value, uint32
         return LODE_ERR_NOMEM;
     if (!key.data)
         key.data = "";
-    const uint32_t hash = hash_of(key);
+    const uint32_t hash = hash_of(m, key);
     struct lode_map_slot *s = find(m, key, hash);
     if (s->key.data) {
         if (old)
@@ -60,7 +69,7 @@ int lode_map_put(struct lode_map *m, struct lode_str key, uint32_t value, uint32
 uint32_t lode_map_get(const struct lode_map *m, struct lode_str key) {
     if (!m->cap)
         return LODE_MAP_NONE;
-    const struct lode_map_slot *s = find(m, key, hash_of(key));
+    const struct lode_map_slot *s = find(m, key, hash_of(m, key));
     return s->key.data ? s->value : LODE_MAP_NONE;
 }
 

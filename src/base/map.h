@@ -2,6 +2,9 @@
  *
  * Keys are borrowed and must outlive the map.  init is zeroing.  Inserting an existing key keeps
  * the old value and returns it, so that duplicates are seen.  One writer, or many readers.
+ *
+ * Keys come from strangers' files, so each map seeds its hash from the system's random numbers:
+ * nobody can choose keys that all meet in one slot.  Nothing that a map returns depends on the seed.
  */
 #ifndef LODE_BASE_MAP_H
 #define LODE_BASE_MAP_H
@@ -13,6 +16,7 @@
 struct lode_map {
     struct lode_map_slot *slots; /* owned; (cap) */
     uint32_t len, cap;           /* cap: 0 or a power of two */
+    uint64_t seed;               /* of the hash; set with the first slots */
 };
 
 /* Room for n keys without growing; false: out of memory. */
