@@ -29,7 +29,8 @@ enum lode_tokenize_flags {
 };
 
 /* Writes up to cap ids and returns how many there are (more than cap: call again with room);
- * negative: an error.  ids may be NULL when cap is 0. */
+ * negative: an error.  ids may be NULL when cap is 0.  Text that is not valid UTF-8 is taken as if
+ * each maximal invalid part were U+FFFD.  At most 1 GiB at once. */
 LODE_API int64_t lode_tokenize(const struct lode_tokenizer *t, const char *text, size_t len,
                                int flags, int32_t *ids, size_t cap, struct lode_error *err);
 
@@ -40,8 +41,9 @@ LODE_API int64_t lode_detokenize(const struct lode_tokenizer *t, const int32_t *
                                  bool skip_special, char *text, size_t cap,
                                  struct lode_error *err);
 
-/* Streaming: hands out text as soon as it can no longer change.  What all calls together give
- * equals lode_detokenize of all ids. */
+/* Streaming: hands out each token's text as soon as it can no longer change; one that ends within
+ * a character, or in U+FFFD, waits for the next.  What all calls together give equals
+ * lode_detokenize of all ids. */
 struct lode_detok;
 LODE_API int lode_detok_create(struct lode_detok **out, const struct lode_tokenizer *t,
                                bool skip_special, struct lode_error *err);

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "kern/kern.h"
 #include "store/file_store.h"
+#include "text/tokenizer.h"
 
 #include <stdio.h>
 
@@ -115,9 +116,19 @@ static int unknown_arch(const struct lode_model *m, struct lode_error *err) {
                      "architecture '%.60s' is not supported; lode runs %s", arch, list);
 }
 
+/* A file may have no vocabulary (embedders' backbones, tests); one that it has must be understood. */
+static int load_tokenizer(struct lode_model *m, struct lode_error *err) {
+    struct lode_str kind;
+    if (!lode_gguf_str(m->gguf, "tokenizer.ggml.model", &kind) || lode_str_eqz(kind, "none") ||
+        lode_str_eqz(kind, "no_vocab"))
+        return 0;
+    return lode_tokenizer_from_gguf(&m->tokenizer, m->gguf, err);
+}
+
 static int load(struct lode_model *m, const char *path, lode_store_maker *make, void *user,
                 struct lode_error *err) {
     LODE_TRY((m->opts.no_mmap ? lode_gguf_open_unmapped : lode_gguf_open)(&m->gguf, path, err));
+    LODE_TRY(load_tokenizer(m, err));
     if (m->opts.vocab_only)
         return describe(m, err);
     m->arch = lode_arch_find(lode_gguf_arch(m->gguf));
@@ -188,6 +199,7 @@ void lode_model_free(struct lode_model *m) {
     lode_free(m->chat_template);
     lode_free(m->name);
     lode_free(m->type);
+    lode_tokenizer_free(m->tokenizer);
     lode_gguf_close(m->gguf);
     lode_free(m);
 }

@@ -1,0 +1,29 @@
+/* tokenizer.h - making tokenizers from what other parts of the library have read.
+ *
+ * All of these copy what they need.  Errors name the key or the place in the file.
+ */
+#ifndef LODE_TEXT_TOKENIZER_H
+#define LODE_TEXT_TOKENIZER_H
+
+#include "lode/tokenizer.h"
+
+#include "base/buf.h"
+
+struct lode_gguf;
+
+/* From the metadata keys tokenizer.ggml.*. */
+int lode_tokenizer_from_gguf(struct lode_tokenizer **out, const struct lode_gguf *g,
+                             struct lode_error *err);
+
+/* From the contents of tokenizer.json, with those of tokenizer_config.json and
+ * generation_config.json beside it ({NULL, 0} where there are none). */
+int lode_tokenizer_from_json(struct lode_tokenizer **out, struct lode_str json,
+                             struct lode_str config, struct lode_str generation,
+                             struct lode_error *err);
+
+/* From the contents of tokenizer.model (a sentencepiece ModelProto), the rest as above. */
+int lode_tokenizer_from_spm(struct lode_tokenizer **out, struct lode_str model,
+                            struct lode_str config, struct lode_str generation,
+                            struct lode_error *err);
+
+#endif
