@@ -4,14 +4,16 @@
 #ifndef LODE_KERN_LIST_QUANT_H
 #define LODE_KERN_LIST_QUANT_H
 
-/* kern/mul_tile.h defines all of them for any width */
-#define LODE_QUANT_MUL(X)  \
-    X(mul_q4_0) X(mul_q4_1) X(mul_q5_0) X(mul_q5_1) X(mul_q8_0) X(mul_q2_k) X(mul_q3_k) X(mul_q4_k) X(mul_q5_k) X(mul_q6_k) X(mul_iq4_nl) X(mul_iq4_xs) X(mul_mxfp4)
+/* kern/mul_tile.h and quant_vec.h define all of these for any width */
+#define LODE_QUANT_MUL(X)                                                                          \
+    X(mul_q4_0) X(mul_q4_1) X(mul_q5_0) X(mul_q5_1) X(mul_q8_0) X(mul_q2_k) X(mul_q3_k)            \
+    X(mul_q4_k) X(mul_q5_k) X(mul_q6_k) X(mul_iq4_nl) X(mul_iq4_xs) X(mul_mxfp4)
+#define LODE_QUANT_PUT(X) X(quant_a32) X(quant_a256) X(kv_put_q8_0)
 
-#define LODE_QUANT_avx2(X) LODE_QUANT_MUL(X)
-#define LODE_QUANT_avx512(X) LODE_QUANT_MUL(X)
+#define LODE_QUANT_avx2(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
+#define LODE_QUANT_avx512(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
 #define LODE_QUANT_avx512vnni(X) LODE_QUANT_MUL(X)
-#define LODE_QUANT_neon(X) LODE_QUANT_MUL(X)
+#define LODE_QUANT_neon(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
 
 #define LODE_DEQUANT_avx2(X)
 #define LODE_DEQUANT_avx512(X)

@@ -42,6 +42,14 @@
 
 #include <stddef.h>
 
+/* Asks for the part of the next tile that corresponds to the block being worked on.  Into the first
+ * level, from which long rows fall to the second, where prefetching there would have put them.
+ * bench/notes/kern-quant.md */
+INLINE void prefetch(const uint8_t *next, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(next + i, 0, 3);
+}
+
 /* How the codes of a type become a sum; constants, so that each use is compiled for its type. */
 struct shape {
     int groups;   /* scales of a block of 256: 8 for groups of 32 or 16 for groups of 16 */
@@ -444,13 +452,6 @@ INLINE struct rows tile_rows(const uint8_t *w, size_t w_stride, int n_rows) {
     for (int i = 0; i < LANES; i++)
         r.p[i] = w + (size_t)(i < n_rows ? i : n_rows - 1) * w_stride;
     return r;
-}
-
-/* Asks for the part of the next tile that corresponds to the block being worked on.  Into the
- * second level: a tile of long rows is larger than the first.  bench/notes/kern-quant.md */
-INLINE void prefetch(const uint8_t *next, size_t bytes) {
-    for (size_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(next + i, 0, 2);
 }
 
 /* call(n, j) for all columns in n's that are constants. */
