@@ -6,6 +6,7 @@
 #include "model/build.h"
 #include "runtime/plan.h"
 #include "store/weight.h"
+#include "text/tokenizer.h"
 
 struct lode_model {
     struct lode_gguf *gguf;          /* owned, as all below */
