@@ -136,6 +136,30 @@ int ids_parse(struct ids *out, const char *spec, struct lode_error *err) {
     return rc;
 }
 
+int ids_tokenize(struct ids *out, const struct lode_tokenizer *t, const char *text, size_t len,
+                 int flags, struct lode_error *err) {
+    /* most texts have fewer tokens than a third of their bytes; where one has more, once again */
+    size_t cap = len / 3 + 64;
+    *out = (struct ids){ 0 };
+    for (;;) {
+        int32_t *v = realloc(out->v, cap * sizeof *v);
+        if (!v) {
+            ids_free(out);
+            return tool_fail(err, LODE_ERR_NOMEM, "text", "no memory for %zu ids", cap);
+        }
+        out->v = v;
+        const int64_t n = lode_tokenize(t, text, len, flags, v, cap, err);
+        if (n < 0) {
+            ids_free(out);
+            return (int)n;
+        }
+        out->n = (size_t)n;
+        if (out->n <= cap)
+            return 0;
+        cap = out->n;
+    }
+}
+
 void ids_free(struct ids *ids) {
     free(ids->v);
     *ids = (struct ids){ 0 };

@@ -6,6 +6,8 @@
 #define LODE_VERB_LIST(X)                                                                          \
     X(bench, "tokens/s of prompts and answers, and the share of the memory bandwidth")             \
     X(logits, "what a model says after given token ids, as numbers")                               \
+    X(tokenize, "shows a text as a model's tokens")                                                \
+    X(detokenize, "turns token ids back into text")                                                \
     X(doctor, "what this machine has, and what of it lode uses")                                   \
     X(inspect, "what a model file holds: metadata, tensors, types, sizes")
 
