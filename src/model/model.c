@@ -129,8 +129,6 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
                 struct lode_error *err) {
     LODE_TRY((m->opts.no_mmap ? lode_gguf_open_unmapped : lode_gguf_open)(&m->gguf, path, err));
     LODE_TRY(load_tokenizer(m, err));
-    if (lode_gguf_find(m->gguf, "tokenizer.ggml.model"))
-        LODE_TRY(lode_tokenizer_from_gguf(&m->tokenizer, m->gguf, err));
     if (m->opts.vocab_only)
         return describe(m, err);
     m->arch = lode_arch_find(lode_gguf_arch(m->gguf));
@@ -201,7 +199,6 @@ void lode_model_free(struct lode_model *m) {
     lode_free(m->chat_template);
     lode_free(m->name);
     lode_free(m->type);
-    lode_tokenizer_free(m->tokenizer);
     lode_tokenizer_free(m->tokenizer);
     lode_gguf_close(m->gguf);
     lode_free(m);

@@ -6,7 +6,6 @@
 #include "model/build.h"
 #include "runtime/plan.h"
 #include "store/weight.h"
-#include "text/tokenizer.h"
 
 struct lode_model {
     struct lode_gguf *gguf;          /* owned, as all below */
