@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -20,12 +21,23 @@ void *BELOW(realloc)(void *, size_t);
 void *BELOW(memalign)(size_t, size_t);
 void BELOW(free)(void *);
 
+/* Whether this thread's calls are the program's. */
+#ifdef FAILMALLOC_SANITIZED
+static _Thread_local bool born;
+#define OURS born
+#else
+#define OURS true
+#endif
+
 static atomic_bool counting;
 static atomic_bool persists;
 static atomic_uint_fast64_t fails_at, calls, failed;
 static atomic_int_fast64_t live;
 
 void failmalloc_start(uint64_t nth, bool persistent) {
+#ifdef FAILMALLOC_SANITIZED
+    born = true;
+#endif
     atomic_store(&calls, 0);
     atomic_store(&failed, 0);
     atomic_store(&live, 0);
@@ -42,7 +54,7 @@ struct failmalloc_stats failmalloc_stop(void) {
 
 /* Counts one call; false: it is to fail. */
 static bool admit(void) {
-    if (!atomic_load_explicit(&counting, memory_order_relaxed))
+    if (!atomic_load_explicit(&counting, memory_order_relaxed) || !OURS)
         return true;
     const uint64_t n = atomic_fetch_add(&calls, 1) + 1, at = atomic_load(&fails_at);
     if (at == 0 || (n != at && !(n > at && atomic_load(&persists))))
@@ -52,7 +64,7 @@ static bool admit(void) {
 }
 
 static void *got(void *p) {
-    if (p && atomic_load_explicit(&counting, memory_order_relaxed))
+    if (p && atomic_load_explicit(&counting, memory_order_relaxed) && OURS)
         atomic_fetch_add(&live, 1);
     return p;
 }
@@ -91,9 +103,45 @@ int posix_memalign(void **out, size_t align, size_t size) {
 }
 
 void free(void *p) {
-    if (p && atomic_load_explicit(&counting, memory_order_relaxed))
+    if (p && atomic_load_explicit(&counting, memory_order_relaxed) && OURS)
         atomic_fetch_sub(&live, 1);
     BELOW(free)(p);
 }
+
+#ifdef FAILMALLOC_SANITIZED
+/* A thread that starts allocates for the sanitizer first, at a moment that nobody can foresee, and
+ * the sanitizer does not survive a failure there: its calls count from its own function on. */
+int BELOW(pthread_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+struct birth {
+    void *(*run)(void *);
+    void *arg;
+};
+
+static void *bear(void *arg) {
+    const struct birth b = *(struct birth *)arg;
+    BELOW(free)(arg);
+    born = true;
+    void *r = b.run(b.arg);
+    born = false;
+    return r;
+}
+
+int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg) {
+    if (!admit()) /* what the C library would have allocated for it */
+        return EAGAIN;
+    struct birth *b = BELOW(malloc)(sizeof *b);
+    if (!b)
+        return EAGAIN;
+    *b = (struct birth){run, arg};
+    const bool was = born;
+    born = false;
+    const int rc = BELOW(pthread_create)(t, attr, bear, b);
+    born = was;
+    if (rc != 0)
+        BELOW(free)(b);
+    return rc;
+}
+#endif
 
 #pragma GCC visibility pop
