@@ -2,6 +2,7 @@
 #include "model/build.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static int need_count(struct lode_build *b, const char *key, uint32_t most, uint32_t *out,
                       struct lode_error *err) {
@@ -13,14 +14,31 @@ static int need_count(struct lode_build *b, const char *key, uint32_t most, uint
     return 0;
 }
 
+/* An optional key: `otherwise` when the file has none, an error (kept in the graph, as those of
+ * tensors are) when it has one of another kind. */
+static void refuse_kind(struct lode_build *b, const char *key, const char *expected) {
+    struct lode_error err;
+    char full[256];
+    snprintf(full, sizeof full, "%s.%s", lode_gguf_arch(b->gguf), key);
+    if (lode_gguf_find(b->gguf, full) &&
+        lode_gguf_arch_fail_key(b->gguf, key, expected, &err) < 0)
+        lode_graph_fail(b->g, err.code, err.where, "%s", err.text);
+}
+
 static uint32_t count_or(struct lode_build *b, const char *key, uint32_t otherwise) {
     uint32_t v;
-    return lode_gguf_arch_u32(b->gguf, key, &v) ? v : otherwise;
+    if (lode_gguf_arch_u32(b->gguf, key, &v))
+        return v;
+    refuse_kind(b, key, "a count");
+    return otherwise;
 }
 
 static float number_or(struct lode_build *b, const char *key, float otherwise) {
     float v;
-    return lode_gguf_arch_f32(b->gguf, key, &v) && isfinite(v) ? v : otherwise;
+    if (lode_gguf_arch_f32(b->gguf, key, &v) && isfinite(v))
+        return v;
+    refuse_kind(b, key, "a finite number");
+    return otherwise;
 }
 
 static int read_scaling(struct lode_build *b, struct lode_rope_spec *r, struct lode_error *err) {
