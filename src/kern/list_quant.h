@@ -15,7 +15,9 @@
 #define LODE_QUANT_avx512vnni(X) LODE_QUANT_MUL(X)
 #define LODE_QUANT_neon(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
 
-#define LODE_DEQUANT_avx2(X)
+#define LODE_DEQUANT_avx2(X)                                                                       \
+    X(iq1_s, IQ1_S) X(iq1_m, IQ1_M) X(iq2_xxs, IQ2_XXS) X(iq2_xs, IQ2_XS) X(iq2_s, IQ2_S)          \
+    X(iq3_xxs, IQ3_XXS) X(iq3_s, IQ3_S)
 #define LODE_DEQUANT_avx512(X)
 #define LODE_DEQUANT_avx512vnni(X)
 #define LODE_DEQUANT_neon(X)
