@@ -15,9 +15,13 @@
 #define LODE_QUANT_avx512vnni(X) LODE_QUANT_MUL(X)
 #define LODE_QUANT_neon(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
 
+/* what is missing is not faster than the scalar version */
 #define LODE_DEQUANT_avx2(X)                                                                       \
+    X(f16, F16) X(bf16, BF16) X(f64, F64) X(i8, I8) X(i16, I16) X(i32, I32) X(q8_1, Q8_1)          \
+    X(q2_k, Q2_K) X(q3_k, Q3_K) X(q4_k, Q4_K) X(q5_k, Q5_K) X(q6_k, Q6_K) X(q8_k, Q8_K)            \
     X(iq1_s, IQ1_S) X(iq1_m, IQ1_M) X(iq2_xxs, IQ2_XXS) X(iq2_xs, IQ2_XS) X(iq2_s, IQ2_S)          \
-    X(iq3_xxs, IQ3_XXS) X(iq3_s, IQ3_S)
+    X(iq3_xxs, IQ3_XXS) X(iq3_s, IQ3_S) X(iq4_xs, IQ4_XS) X(tq1_0, TQ1_0) X(tq2_0, TQ2_0)          \
+    X(q1_0, Q1_0) X(q2_0, Q2_0) X(nvfp4, NVFP4)
 #define LODE_DEQUANT_avx512(X)
 #define LODE_DEQUANT_avx512vnni(X)
 #define LODE_DEQUANT_neon(X)

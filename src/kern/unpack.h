@@ -102,8 +102,10 @@ static inline void unpack_mxfp4(struct unpack32 *u, const struct lode_block_mxfp
 
 /* 64 bytes of 2-bit codes: number 128 h + 32 j + l is bits 2j, 2j+1 of byte 32 h + l. */
 static inline void unpack_two_bits(int8_t q[256], const uint8_t qs[64]) {
-    for (int i = 0; i < 256; i++)
-        q[i] = (int8_t)(qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3);
+    for (int h = 0; h < 2; h++)
+        for (int j = 0; j < 4; j++)
+            for (int l = 0; l < 32; l++)
+                q[128 * h + 32 * j + l] = (int8_t)(qs[32 * h + l] >> (2 * j) & 3);
 }
 
 static inline void unpack_q2_k(struct unpack256 *u, const struct lode_block_q2_k *b) {
@@ -126,9 +128,9 @@ static inline void unpack_q3_k(struct unpack256 *u, const struct lode_block_q3_k
         u->min[g] = 0;
     }
     unpack_two_bits(u->q, b->qs);
-    for (int i = 0; i < 256; i++)
-        if (!(b->hmask[i % 32] >> (i / 32) & 1)) /* the bit says: do not subtract */
-            u->q[i] -= 4;
+    for (int j = 0; j < 8; j++)
+        for (int l = 0; l < 32; l++) /* the bit says: do not subtract */
+            u->q[32 * j + l] = (int8_t)(u->q[32 * j + l] - 4 + (b->hmask[l] >> j & 1) * 4);
 }
 
 /* The 6-bit scales and minima of Q4_K and Q5_K. */
@@ -144,8 +146,11 @@ static inline void unpack_k_scales(struct unpack256 *u, const uint8_t s[12]) {
 }
 
 static inline void unpack_k_nibbles(int8_t q[256], const uint8_t qs[128]) {
-    for (int i = 0; i < 256; i++)
-        q[i] = (int8_t)(qs[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
+    for (int c = 0; c < 4; c++)
+        for (int l = 0; l < 32; l++) {
+            q[64 * c + l] = (int8_t)(qs[32 * c + l] & 15);
+            q[64 * c + 32 + l] = (int8_t)(qs[32 * c + l] >> 4);
+        }
 }
 
 static inline void unpack_q4_k(struct unpack256 *u, const struct lode_block_q4_k *b) {
@@ -160,8 +165,9 @@ static inline void unpack_q5_k(struct unpack256 *u, const struct lode_block_q5_k
     u->dmin = lode_f16_f32(b->dmin);
     unpack_k_scales(u, b->scales);
     unpack_k_nibbles(u->q, b->qs);
-    for (int i = 0; i < 256; i++)
-        u->q[i] = (int8_t)(u->q[i] | (b->qh[i % 32] >> (i / 32) & 1) << 4);
+    for (int j = 0; j < 8; j++)
+        for (int l = 0; l < 32; l++)
+            u->q[32 * j + l] = (int8_t)(u->q[32 * j + l] | (b->qh[l] >> j & 1) << 4);
 }
 
 static inline void unpack_q6_k(struct unpack256 *u, const struct lode_block_q6_k *b) {
@@ -171,12 +177,13 @@ static inline void unpack_q6_k(struct unpack256 *u, const struct lode_block_q6_k
         u->scale[g] = b->scales[g];
         u->min[g] = 0;
     }
-    for (int i = 0; i < 256; i++) {
-        const int h = i / 128, j = i % 128 / 32, l = i % 32;
-        const int lo = b->ql[64 * h + 32 * (j % 2) + l] >> (j / 2 * 4) & 15;
-        const int hi = b->qh[32 * h + l] >> (2 * j) & 3;
-        u->q[i] = (int8_t)((lo | hi << 4) - 32);
-    }
+    for (int h = 0; h < 2; h++)
+        for (int j = 0; j < 4; j++)
+            for (int l = 0; l < 32; l++) {
+                const int lo = b->ql[64 * h + 32 * (j % 2) + l] >> (j / 2 * 4) & 15;
+                const int hi = b->qh[32 * h + l] >> (2 * j) & 3;
+                u->q[128 * h + 32 * j + l] = (int8_t)((lo | hi << 4) - 32);
+            }
 }
 
 static inline void unpack_iq4_xs(struct unpack256 *u, const struct lode_block_iq4_xs *b) {
