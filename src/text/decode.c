@@ -39,6 +39,12 @@ static bool pass(struct lode_decode_run *run, uint32_t i, struct lode_buf *work,
     return !work->failed && push(run, i + 1, lode_buf_str(work), id);
 }
 
+/* The same for a part of the text, of which there may be nothing yet: a buffer that is empty
+ * because memory ran out is no such part. */
+static bool pass_text(struct lode_decode_run *run, uint32_t i, struct lode_buf *work) {
+    return !work->failed && (work->len == 0 || pass(run, i, work, -1));
+}
+
 static void replace_all(struct lode_buf *out, struct lode_str text, struct lode_str from,
                         struct lode_str to) {
     size_t done = 0;
@@ -81,7 +87,7 @@ static bool lossy(struct lode_decode_run *run, uint32_t i, bool final) {
         memmove(s->held.data, s->held.data + taken, s->held.len - taken);
         s->held.len -= taken;
     }
-    return !s->held.failed && (s->work.len == 0 || pass(run, i, &s->work, -1));
+    return !s->held.failed && pass_text(run, i, &s->work);
 }
 
 static bool flush_bytes(struct lode_decode_run *run, uint32_t i) {
@@ -124,7 +130,7 @@ static bool replace_fused(struct lode_decode_run *run, uint32_t i, struct lode_s
         memmove(s->held.data, s->held.data + done, s->held.len - done);
         s->held.len -= done;
     }
-    return !s->held.failed && (s->work.len == 0 || pass(run, i, &s->work, -1));
+    return !s->held.failed && pass_text(run, i, &s->work);
 }
 
 static bool strip_token(struct lode_decode_run *run, uint32_t i, struct lode_str text) {
@@ -181,7 +187,7 @@ static bool strip_fused(struct lode_decode_run *run, uint32_t i, struct lode_str
         memmove(s->held.data, s->held.data + high, s->held.len - high);
         s->held.len -= high;
     }
-    return s->work.len == 0 || pass(run, i, &s->work, -1);
+    return pass_text(run, i, &s->work);
 }
 
 static void clean_up(struct lode_buf *text, struct lode_buf *tmp) {
@@ -265,7 +271,7 @@ static bool spm_bytes(struct lode_decode_run *run, uint32_t i, bool final) {
         s->held.len -= done;
     }
     s->started = s->started || s->work.len > 0;
-    return !s->held.failed && (s->work.len == 0 || pass(run, i, &s->work, -1));
+    return !s->held.failed && pass_text(run, i, &s->work);
 }
 
 static bool spm(struct lode_decode_run *run, uint32_t i, struct lode_str text, int32_t id) {
@@ -300,7 +306,7 @@ static bool spm(struct lode_decode_run *run, uint32_t i, struct lode_str text, i
         replace_all(&s->work, text, LODE_STR(META), LODE_STR(" "));
     }
     s->started = s->started || s->work.len > 0;
-    return s->work.len == 0 || pass(run, i, &s->work, -1);
+    return pass_text(run, i, &s->work);
 }
 
 static bool push(struct lode_decode_run *run, uint32_t i, struct lode_str text, int32_t id) {
