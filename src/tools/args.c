@@ -414,7 +414,7 @@ static int take_positional(struct args *a, const char *word, struct lode_error *
             best = f;
     }
     if (!best)
-        return tool_fail(err, LODE_ERR_ARG, word, "unexpected argument");
+        return tool_fail(err, LODE_ERR_ARG, *word ? word : "''", "unexpected argument");
     return take_value(a, best, word, word, err);
 }
 
