@@ -396,11 +396,13 @@ static int from_environment(struct args *a, const char *(*env)(const char *), st
 
 static int take_value(struct args *a, const struct arg_flag *f, const char *text, const char *where,
                       struct lode_error *err) {
-    const size_t i = (size_t)(f - a->spec->flags);
-    if (a->origin[i] != ARG_FROM_FLAG)
+    enum arg_origin *origin = &a->origin[f - a->spec->flags];
+    if (*origin != ARG_FROM_FLAG)
         clear_list(a->opts, f);
-    a->origin[i] = ARG_FROM_FLAG;
-    return store(a->opts, f, text, where, err);
+    const int rc = store(a->opts, f, text, where, err);
+    if (rc == 0)
+        *origin = ARG_FROM_FLAG;
+    return rc;
 }
 
 /* The k-th argument without a flag goes to the k-th positional flag that no flag has set; a list

@@ -116,12 +116,18 @@ static int on_logits(void *user, uint32_t pos, const float *logits) {
 static void print_likeliest(const struct lode_model *m, const float *logits) {
     enum { N = 10 };
     struct lode_logprob best[N];
+    const struct lode_tokenizer *t = lode_model_tokenizer(m);
     const uint32_t n_vocab = lode_model_info(m)->n_vocab;
     const size_t n = lode_logprob_top(logits, n_vocab, best, N);
-    printf("%8s  %12s  %8s\n", "id", "logit", "p");
-    for (size_t i = 0; i < n; i++)
-        printf("%8d  %12.6f  %7.3f%%\n", best[i].id, (double)logits[best[i].id],
-               100 * exp((double)best[i].logprob));
+    printf("%8s  %12s  %8s  %s\n", "id", "logit", "p", "piece");
+    for (size_t i = 0; i < n; i++) {
+        struct lode_token_info info = { 0 };
+        if (t)
+            lode_token_info(t, best[i].id, &info);
+        printf("%8d  %12.6f  %7.3f%%  %.*s\n", best[i].id, (double)logits[best[i].id],
+               100 * exp((double)best[i].logprob), (int)info.piece_len,
+               info.piece ? info.piece : "");
+    }
 }
 
 static int evaluate(const struct opts *o, struct lode_model *m, struct lode_session *s,

@@ -36,9 +36,9 @@ static enum step do_help(struct run *r, const char *arg) {
 #define HELP_ROW(name, args, text) printf("  /%-8s %-11s %s\n", #name, args, text);
     COMMAND_LIST(HELP_ROW)
 #undef HELP_ROW
-    printf("  \"\"\"                  begin and end text of several lines; a \\ at the end of a line "
-           "goes on too\n"
-           "  Ctrl+C               stop the answer; on an empty line twice: leave\n");
+    printf("  %-9s %-11s %s\n  %-9s %-11s %s\n", "\"\"\"", "",
+           "begins and ends text of several lines; a \\ at a line's end goes on too", "Ctrl+C", "",
+           "stops the answer; twice at the prompt: leave");
     return GO_ON;
 }
 

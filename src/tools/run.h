@@ -28,6 +28,7 @@ struct run {
     bool raw;           /* no template: text is continued */
     bool show_thinking; /* on standard output */
     bool dimmed;        /* while thinking is being printed */
+    double bandwidth;   /* of this machine, bytes/s; 0 until it was measured */
     uint64_t seed;      /* where --seed gives none */
     char *kept;         /* owned: the text of the last /set of a text (--samplers) */
 };

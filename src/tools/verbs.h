@@ -4,8 +4,10 @@
 
 /* name, what it does.  verb_NAME(argc, argv) returns the exit status; argv[0] is the verb. */
 #define LODE_VERB_LIST(X)                                                                          \
+    X(run, "chat with a model, or answer one prompt")                                              \
     X(bench, "tokens/s of prompts and answers, and the share of the memory bandwidth")             \
     X(logits, "what a model says after given token ids, as numbers")                               \
+    X(perplexity, "how well a model predicts a text; how far two models are apart")                \
     X(tokenize, "shows a text as a model's tokens")                                                \
     X(detokenize, "turns token ids back into text")                                                \
     X(doctor, "what this machine has, and what of it lode uses")                                   \
