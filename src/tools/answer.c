@@ -120,12 +120,12 @@ int answer_generate(struct answer *a, const struct answer_opts *o, const struct 
     size_t n_text, n_thinking;
     struct lode_detok *detok = NULL;
     struct flow flow;
-    *a = (struct answer){ 0 };
-    struct tee tee = { open_memstream(&a->text, &n_text), open_memstream(&a->thinking, &n_thinking),
-                       o->put, o->user };
+    *a = (struct answer){0};
+    struct tee tee = {open_memstream(&a->text, &n_text), open_memstream(&a->thinking, &n_thinking),
+                      o->put, o->user};
     flow_init(&flow, o->start, o->stops, o->n_stops, put_both, &tee);
-    int rc = tee.text && tee.thinking ? 0
-                                      : tool_fail(err, LODE_ERR_NOMEM, "answer", "no memory for it");
+    int rc =
+        tee.text && tee.thinking ? 0 : tool_fail(err, LODE_ERR_NOMEM, "answer", "no memory for it");
     if (rc == 0)
         rc = lode_detok_create(&detok, lode_model_tokenizer(o->model), !o->keep_special, err);
     if (rc == 0)
@@ -165,10 +165,11 @@ const char *answer_notice(const struct answer *a, const struct answer_opts *o, c
         snprintf(out, cap, "the answer was cut after %zu tokens (-n)", a->n_answer);
         return out;
     case ANSWER_FULL:
-        snprintf(out, cap,
-                 "the context is full: %zu tokens of prompt and %zu of answer fill its %u; a larger "
-                 "-c gives more room",
-                 a->n_prompt, a->n_answer, lode_session_ctx(o->session));
+        snprintf(
+            out, cap,
+            "the context is full: %zu tokens of prompt and %zu of answer fill its %u; a larger "
+            "-c gives more room",
+            a->n_prompt, a->n_answer, lode_session_ctx(o->session));
         return out;
     case ANSWER_INTERRUPTED:
         return "stopped";

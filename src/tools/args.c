@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const arg_kv_types[] = { "f32", "f16", "bf16", "q8_0", NULL };
+const char *const arg_kv_types[] = {"f32", "f16", "bf16", "q8_0", NULL};
 
 /* ------------------------------------------------------------------------------------- names */
 
@@ -47,14 +47,14 @@ static const struct arg_flag *find_flag(const struct arg_spec *spec, const char 
     *negated = false;
     for (size_t i = 0; i < spec->n_flags; i++) {
         size_t len;
-        EACH_NAME(name, len, &spec->flags[i])
+        EACH_NAME (name, len, &spec->flags[i])
             if (same_name(word, n, name, len))
                 return &spec->flags[i];
     }
     for (size_t i = 0; i < spec->n_flags; i++) {
         size_t len;
         if (spec->flags[i].type == ARG_BOOL)
-            EACH_NAME(name, len, &spec->flags[i])
+            EACH_NAME (name, len, &spec->flags[i])
                 if (is_negation(word, n, name, len)) {
                     *negated = true;
                     return &spec->flags[i];
@@ -113,14 +113,14 @@ const char *args_nearest(const char *word, const char *const *names) {
 }
 
 static const char *nearest_flag(const struct arg_spec *spec, const char *word, char out[64]) {
-    static const char *const common[] = { "--help", "--help-debug", NULL };
+    static const char *const common[] = {"--help", "--help-debug", NULL};
     const char *found = args_nearest(word, common);
     size_t best = found ? distance(word, found, 64) : strlen(word) / 3 + 2;
     if (found)
         snprintf(out, 64, "%s", found);
     for (size_t i = 0; i < spec->n_flags; i++) {
         size_t len;
-        EACH_NAME(name, len, &spec->flags[i]) {
+        EACH_NAME (name, len, &spec->flags[i]) {
             char copy[64];
             snprintf(copy, sizeof copy, "%.*s", (int)len, name);
             size_t d = distance(word, copy, best);
@@ -137,7 +137,7 @@ static const char *nearest_flag(const struct arg_spec *spec, const char *word, c
 static const char *shown_name(const struct arg_flag *f, char out[64]) {
     size_t len;
     out[0] = 0;
-    EACH_NAME(name, len, f)
+    EACH_NAME (name, len, f)
         if (!out[0] || (out[1] != '-' && name[1] == '-'))
             snprintf(out, 64, "%.*s", (int)len, name);
     return out;
@@ -169,8 +169,8 @@ static bool parse_int(const char *text, const char **end, int64_t *out) {
 }
 
 static bool parse_bool(const char *text, bool *out) {
-    static const char *const yes[] = { "1", "on", "true", "enabled", "yes", NULL };
-    static const char *const no[] = { "0", "off", "false", "disabled", "no", NULL };
+    static const char *const yes[] = {"1", "on", "true", "enabled", "yes", NULL};
+    static const char *const no[] = {"0", "off", "false", "disabled", "no", NULL};
     for (size_t i = 0; yes[i]; i++) {
         if (!strcasecmp(text, yes[i]) || !strcasecmp(text, no[i])) {
             *out = !strcasecmp(text, yes[i]);
@@ -249,9 +249,10 @@ static int parse_ints(const struct arg_flag *f, struct arg_ints *list, const cha
 static const char *join_choices(const char *const *choices, char *out, size_t cap) {
     size_t n = 0;
     out[0] = 0;
-    for (size_t i = 0; choices[i] && n < cap; i++)
-        n += (size_t)snprintf(out + n, cap - n, "%s%s",
-                              !i ? "" : choices[i + 1] ? ", " : " or ", choices[i]);
+    for (size_t i = 0; choices[i] && n < cap; i++) {
+        const char *joint = choices[i + 1] ? ", " : " or ";
+        n += (size_t)snprintf(out + n, cap - n, "%s%s", i ? joint : "", choices[i]);
+    }
     return out;
 }
 
@@ -263,8 +264,8 @@ static int find_choice(const struct arg_flag *f, const char *word, size_t len, c
             *out = f->choices[i];
             return 0;
         }
-    return tool_fail(err, LODE_ERR_ARG, where, "'%.*s' is not one of %s", (int)(len < 80 ? len : 80),
-                     word, join_choices(f->choices, all, sizeof all));
+    return tool_fail(err, LODE_ERR_ARG, where, "'%.*s' is not one of %s",
+                     (int)(len < 80 ? len : 80), word, join_choices(f->choices, all, sizeof all));
 }
 
 static int append_str(struct arg_strs *list, const char *s, const char *where,
@@ -372,13 +373,14 @@ static bool env_name(const char *name, size_t len, char out[64]) {
     return true;
 }
 
-static int from_environment(struct args *a, const char *(*env)(const char *), struct lode_error *err) {
+static int from_environment(struct args *a, const char *(*env)(const char *),
+                            struct lode_error *err) {
     for (size_t i = 0; i < a->spec->n_flags; i++) {
         const struct arg_flag *f = &a->spec->flags[i];
         size_t len;
         if (f->type == ARG_FOREIGN || f->type == ARG_FOREIGN_BOOL)
             continue;
-        EACH_NAME(name, len, f) {
+        EACH_NAME (name, len, f) {
             char var[64];
             const char *text = env_name(name, len, var) ? env(var) : NULL;
             if (!text || (!*text && f->type != ARG_STR))
@@ -449,9 +451,10 @@ static int take_flag(struct args *a, char *const **at, char *const *end, struct 
                              f->meta ? f->meta : "VALUE");
         value = *++*at;
         if (value[0] == '-' && find_flag(a->spec, value, strcspn(value, "="), &negated))
-            return tool_fail(err, LODE_ERR_ARG, where,
-                             "needs a value (%s), but %.60s is a flag; write %s=%.60s if you mean it",
-                             f->meta ? f->meta : "VALUE", value, where, value);
+            return tool_fail(
+                err, LODE_ERR_ARG, where,
+                "needs a value (%s), but %.60s is a flag; write %s=%.60s if you mean it",
+                f->meta ? f->meta : "VALUE", value, where, value);
     }
     return take_value(a, f, value, where, err);
 }
@@ -501,7 +504,8 @@ enum args_result args_parse(struct args *a, const struct arg_spec *spec, void *o
     return ARGS_OK;
 }
 
-int args_set(struct args *a, const struct arg_flag *flag, const char *text, struct lode_error *err) {
+int args_set(struct args *a, const struct arg_flag *flag, const char *text,
+             struct lode_error *err) {
     char where[64];
     return take_value(a, flag, text, shown_name(flag, where), err);
 }

@@ -7,7 +7,7 @@
  *     static const struct arg_flag flags[] = {
  *         ARG_MODEL(struct opts, model),
  *         { "-c, --ctx-size", ARG_INT, ARG_AT(struct opts, ctx), .meta = "N", .def = "0",
- *           .min = 0, .max = 1 << 24, .shown = "the model's", .help = "longest timeline in tokens" },
+ *           .max = 1 << 24, .shown = "the model's", .help = "longest timeline in tokens" },
  *         { "--json", ARG_BOOL, ARG_AT(struct opts, json), .help = "print JSON" },
  *     };
  *     static const struct arg_spec spec = { .verb = "inspect", .usage = "MODEL [flags]",

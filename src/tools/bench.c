@@ -28,39 +28,38 @@ struct opts {
     bool no_warmup, no_bandwidth;
 };
 
-static const char *const format_names[] = { "md", "csv", "json", "jsonl", NULL };
+static const char *const format_names[] = {"md", "csv", "json", "jsonl", NULL};
 
 static const struct arg_flag flags[] = {
-    { "-m, --model", ARG_STRS, ARG_AT(struct opts, models), .meta = "FILE", .pos = 1,
-      .group = "What is measured", .help = "a model (also the arguments without a flag)" },
-    { "-p, --n-prompt", ARG_INTS, ARG_AT(struct opts, n_prompt), .meta = "N", .def = "512",
-      .min = 0, .max = 1 << 24, .help = "prompts of N tokens; 0: none" },
-    { "-n, --n-gen", ARG_INTS, ARG_AT(struct opts, n_gen), .meta = "N", .def = "128", .min = 0,
-      .max = 1 << 24, .help = "answers of N tokens; 0: none" },
-    { "-pg", ARG_STRS, ARG_AT(struct opts, prompt_gen), .meta = "P,G",
-      .help = "a prompt of P tokens and then an answer of G, measured together" },
-    { "-d, --n-depth", ARG_INTS, ARG_AT(struct opts, n_depth), .meta = "N", .def = "0", .min = 0,
-      .max = 1 << 24, .help = "tokens that are in the context before" },
-    { "-b, --batch-size", ARG_INTS, ARG_AT(struct opts, batch), .meta = "N", .def = "512",
-      .min = 1, .max = 1 << 20, .help = "prompt tokens evaluated at once" },
-    { "-t, --threads", ARG_INTS, ARG_AT(struct opts, threads), .meta = "N",
-      .shown = "the physical cores this process may use", .min = 0, .max = 1024,
-      .help = "threads" },
-    { "-ctk, --cache-type-k", ARG_CHOICES, ARG_AT(struct opts, type_k), .meta = "TYPE",
-      .def = "f16", .choices = arg_kv_types, .help = "how keys are stored" },
-    { "-ctv, --cache-type-v", ARG_CHOICES, ARG_AT(struct opts, type_v), .meta = "TYPE",
-      .def = "f16", .choices = arg_kv_types, .help = "how values are stored" },
-    { "-r, --repetitions", ARG_INT, ARG_AT(struct opts, repetitions), .meta = "N", .def = "5",
-      .min = 1, .max = 10000, .group = "How", .help = "how often each test runs" },
-    { "-o, --output", ARG_CHOICE, ARG_AT(struct opts, output), .meta = "FORMAT", .def = "md",
-      .choices = format_names, .help = "format" },
-    { "--no-warmup", ARG_BOOL, ARG_AT(struct opts, no_warmup),
-      .help = "do not run each test once before it counts" },
-    { "--no-bandwidth", ARG_BOOL, ARG_AT(struct opts, no_bandwidth),
-      .help = "do not measure the machine's read bandwidth" },
+    {"-m, --model", ARG_STRS, ARG_AT(struct opts, models), .meta = "FILE", .pos = 1,
+     .group = "What is measured", .help = "a model (also the arguments without a flag)"},
+    {"-p, --n-prompt", ARG_INTS, ARG_AT(struct opts, n_prompt), .meta = "N", .def = "512", .min = 0,
+     .max = 1 << 24, .help = "prompts of N tokens; 0: none"},
+    {"-n, --n-gen", ARG_INTS, ARG_AT(struct opts, n_gen), .meta = "N", .def = "128", .min = 0,
+     .max = 1 << 24, .help = "answers of N tokens; 0: none"},
+    {"-pg", ARG_STRS, ARG_AT(struct opts, prompt_gen), .meta = "P,G",
+     .help = "a prompt of P tokens and then an answer of G, measured together"},
+    {"-d, --n-depth", ARG_INTS, ARG_AT(struct opts, n_depth), .meta = "N", .def = "0", .min = 0,
+     .max = 1 << 24, .help = "tokens that are in the context before"},
+    {"-b, --batch-size", ARG_INTS, ARG_AT(struct opts, batch), .meta = "N", .def = "512", .min = 1,
+     .max = 1 << 20, .help = "prompt tokens evaluated at once"},
+    {"-t, --threads", ARG_INTS, ARG_AT(struct opts, threads), .meta = "N",
+     .shown = "the physical cores this process may use", .min = 0, .max = 1024, .help = "threads"},
+    {"-ctk, --cache-type-k", ARG_CHOICES, ARG_AT(struct opts, type_k), .meta = "TYPE", .def = "f16",
+     .choices = arg_kv_types, .help = "how keys are stored"},
+    {"-ctv, --cache-type-v", ARG_CHOICES, ARG_AT(struct opts, type_v), .meta = "TYPE", .def = "f16",
+     .choices = arg_kv_types, .help = "how values are stored"},
+    {"-r, --repetitions", ARG_INT, ARG_AT(struct opts, repetitions), .meta = "N", .def = "5",
+     .min = 1, .max = 10000, .group = "How", .help = "how often each test runs"},
+    {"-o, --output", ARG_CHOICE, ARG_AT(struct opts, output), .meta = "FORMAT", .def = "md",
+     .choices = format_names, .help = "format"},
+    {"--no-warmup", ARG_BOOL, ARG_AT(struct opts, no_warmup),
+     .help = "do not run each test once before it counts"},
+    {"--no-bandwidth", ARG_BOOL, ARG_AT(struct opts, no_bandwidth),
+     .help = "do not measure the machine's read bandwidth"},
     LOAD_DEBUG_FLAGS(struct opts),
     LOAD_FOREIGN_FLAGS,
-    { "-mmp, --mmap", ARG_FOREIGN, .meta = "0|1", .help = "files are mapped (--no-mmap: read)" },
+    {"-mmp, --mmap", ARG_FOREIGN, .meta = "0|1", .help = "files are mapped (--no-mmap: read)"},
 };
 
 static const struct arg_spec spec = {
@@ -195,7 +194,7 @@ struct tests {
 
 static void add_test(struct tests *all, int64_t n_prompt, int64_t n_gen, int64_t n_depth) {
     if ((n_prompt || n_gen) && all->n < ARG_COUNT(all->v))
-        all->v[all->n++] = (struct test){ n_prompt, n_gen, n_depth };
+        all->v[all->n++] = (struct test){n_prompt, n_gen, n_depth};
 }
 
 static int list_tests(struct tests *all, const struct opts *o) {
@@ -269,9 +268,9 @@ static int bench_model(struct bench *b, const char *path, const struct tests *al
     fill_ids(b->ids, b->n_ids, lode_model_info(b->model)->n_vocab);
     for (size_t i = 0; i < o->batch.n * o->threads.n * o->type_k.n * o->type_v.n && rc == 0; i++) {
         size_t k = i;
-        struct bench_row row = { .info = lode_model_info(b->model), .filename = path,
-                                 .cpu = b->machine.cpu };
-        struct lode_session_opts so = { .ctx = (uint32_t)b->n_ids };
+        struct bench_row row = {
+            .info = lode_model_info(b->model), .filename = path, .cpu = b->machine.cpu};
+        struct lode_session_opts so = {.ctx = (uint32_t)b->n_ids};
         so.ctv = row.type_v = o->type_v.v[k % o->type_v.n], k /= o->type_v.n;
         so.ctk = row.type_k = o->type_k.v[k % o->type_k.n], k /= o->type_k.n;
         so.threads = (uint32_t)o->threads.v[k % o->threads.n], k /= o->threads.n;
@@ -295,7 +294,7 @@ static const struct bench_format *find_format(const char *name) {
 int verb_bench(int argc, char **argv) {
     struct opts o;
     struct args a;
-    struct tests all = { .n = 0 };
+    struct tests all = {.n = 0};
     int status = args_main(&a, &spec, &o, argc, argv);
     if (status < 0 && o.models.n == 0)
         status = args_usage_error(&spec, "the model is missing");
@@ -306,13 +305,13 @@ int verb_bench(int argc, char **argv) {
     if (o.threads.n == 0)
         o.threads.v[o.threads.n++] = 0;
 
-    struct lode_error err = { 0 };
-    struct bench b = { .o = &o, .n_ids = longest(&all) };
+    struct lode_error err = {0};
+    struct bench b = {.o = &o, .n_ids = longest(&all)};
     struct printer print = {
         .format = find_format(o.output),
-        .columns = { .n_batch = o.batch.n > 1 || o.batch.v[0] != 512,
-                     .type_k = o.type_k.n > 1 || strcmp(o.type_k.v[0], "f16"),
-                     .type_v = o.type_v.n > 1 || strcmp(o.type_v.v[0], "f16") },
+        .columns = {.n_batch = o.batch.n > 1 || o.batch.v[0] != 512,
+                    .type_k = o.type_k.n > 1 || strcmp(o.type_k.v[0], "f16"),
+                    .type_v = o.type_v.n > 1 || strcmp(o.type_v.v[0], "f16")},
     };
     int rc = 0;
     b.ids = malloc(b.n_ids * sizeof *b.ids);

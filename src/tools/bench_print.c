@@ -175,8 +175,7 @@ static void table_begin(FILE *f, const struct bench_columns *c) {
         fprintf(f, " %6s |", "type_k");
     if (c->type_v)
         fprintf(f, " %6s |", "type_v");
-    fprintf(f, " %14s | %19s | %7s | %7s | %16s |\n", "test", "t/s", "GB/s", "of peak",
-            "logits");
+    fprintf(f, " %14s | %19s | %7s | %7s | %16s |\n", "test", "t/s", "GB/s", "of peak", "logits");
     fprintf(f, "| %.24s | %.9s: | %.9s: | %.7s | %.6s: |", "------------------------", "---------",
             "---------", "-------", "------");
     if (c->n_batch)
@@ -233,9 +232,9 @@ static void no_end(FILE *f) {
 }
 
 const struct bench_format bench_formats[] = {
-    { "md", table_begin, table_row, table_end },
-    { "csv", csv_begin, csv_row, no_end },
-    { "json", json_begin, json_row, json_end },
-    { "jsonl", no_begin, jsonl_row, no_end },
-    { NULL, NULL, NULL, NULL },
+    {"md", table_begin, table_row, table_end},
+    {"csv", csv_begin, csv_row, no_end},
+    {"json", json_begin, json_row, json_end},
+    {"jsonl", no_begin, jsonl_row, no_end},
+    {NULL, NULL, NULL, NULL},
 };

@@ -14,7 +14,7 @@ static int no_memory(struct lode_error *err) {
 
 int chat_init(struct chat *c, const struct lode_model *model, const char *template_path,
               const char *extra, struct lode_error *err) {
-    *c = (struct chat){ .model = model, .messages = json_array() };
+    *c = (struct chat){.model = model, .messages = json_array()};
     int rc = c->messages ? 0 : no_memory(err);
     if (rc == 0 && extra) {
         json_error_t why;
@@ -43,7 +43,7 @@ void chat_deinit(struct chat *c) {
     lode_template_free(c->tmpl);
     json_decref(c->messages);
     json_decref(c->extra);
-    *c = (struct chat){ 0 };
+    *c = (struct chat){0};
 }
 
 int chat_add(struct chat *c, const char *role, const char *content, const char *thinking,
@@ -113,10 +113,9 @@ static json_t *token_text(const struct lode_tokenizer *t, int32_t id) {
 
 static char *variables(const struct chat *c, size_t *len) {
     const struct lode_tokenizer *t = lode_model_tokenizer(c->model);
-    json_t *vars = json_pack("{s:O, s:b, s:o, s:o}", "messages", c->messages,
-                             "add_generation_prompt", 1, "bos_token",
-                             token_text(t, lode_tokenizer_bos(t)), "eos_token",
-                             token_text(t, lode_tokenizer_eos(t)));
+    json_t *vars = json_pack(
+        "{s:O, s:b, s:o, s:o}", "messages", c->messages, "add_generation_prompt", 1, "bos_token",
+        token_text(t, lode_tokenizer_bos(t)), "eos_token", token_text(t, lode_tokenizer_eos(t)));
     if (!vars)
         return NULL;
     if (c->think != CHAT_THINK_DEFAULT) {
@@ -143,7 +142,7 @@ int chat_prompt(const struct chat *c, struct ids *out, bool *thinking, struct lo
     const struct lode_tokenizer *t = lode_model_tokenizer(c->model);
     size_t n_vars, len = 0;
     char *vars = variables(c, &n_vars), *text = NULL;
-    *out = (struct ids){ 0 };
+    *out = (struct ids){0};
     if (!vars)
         return no_memory(err);
     int rc = lode_template_render(c->tmpl, vars, n_vars, 0, &text, &len, err);
@@ -204,7 +203,8 @@ int chat_load(struct chat *c, const char *path, struct lode_error *err) {
     json_t *root = json_loadb(text, size, 0, &why);
     free(text);
     if (!root)
-        return tool_fail(err, LODE_ERR_FORMAT, path, "is not JSON: line %d: %s", why.line, why.text);
+        return tool_fail(err, LODE_ERR_FORMAT, path, "is not JSON: line %d: %s", why.line,
+                         why.text);
     /* a request body {"messages": [...]} does as well */
     json_t *list = json_is_object(root) ? json_object_get(root, "messages") : root;
     rc = json_is_array(list) ? check_messages(list, path, err)

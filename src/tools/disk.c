@@ -1,6 +1,6 @@
 /* disk.c - see disk.h.
  *
- * Four threads read pieces of 1 MiB: one request at a time would measure the latency of a fast disk.
+ * Four threads read pieces of 1 MiB: one request at a time would measure a fast disk's latency.
  */
 #include "disk.h"
 
@@ -26,10 +26,10 @@ static const char *filesystem_name(int fd) {
         long type;
         const char *name;
     } known[] = {
-        { 0xef53, "ext4" },        { 0x58465342, "xfs" },      { 0x9123683e, "btrfs" },
-        { 0x01021994, "tmpfs" },   { 0x794c7630, "overlayfs" }, { 0x2fc12fc1, "zfs" },
-        { 0x6969, "nfs" },         { 0xf2f52010, "f2fs" },     { 0x65735546, "fuse" },
-        { 0x01021997, "9p" },
+        {0xef53, "ext4"},      {0x58465342, "xfs"},       {0x9123683e, "btrfs"},
+        {0x01021994, "tmpfs"}, {0x794c7630, "overlayfs"}, {0x2fc12fc1, "zfs"},
+        {0x6969, "nfs"},       {0xf2f52010, "f2fs"},      {0x65735546, "fuse"},
+        {0x01021997, "9p"},
     };
     struct statfs s;
     for (size_t i = 0; !fstatfs(fd, &s) && i < sizeof known / sizeof *known; i++)
@@ -71,7 +71,7 @@ static int measure(struct disk_speed *out, int fd, uint64_t size, const char *wh
     pthread_t threads[THREADS];
     int n = 0;
     const double start = clock_now();
-    struct reading r = { .fd = fd, .n_pieces = size / PIECE, .until = start + seconds };
+    struct reading r = {.fd = fd, .n_pieces = size / PIECE, .until = start + seconds};
     if (!r.n_pieces)
         return tool_fail(err, LODE_ERR_ARG, where, "is too small to measure a disk with");
     while (n < THREADS && !pthread_create(&threads[n], NULL, read_pieces, &r))
@@ -88,7 +88,7 @@ static int measure(struct disk_speed *out, int fd, uint64_t size, const char *wh
 int disk_measure_file(struct disk_speed *out, const char *path, double seconds,
                       struct lode_error *err) {
     struct stat st;
-    *out = (struct disk_speed){ .filesystem = "" };
+    *out = (struct disk_speed){.filesystem = ""};
     const int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
     if (fd < 0)
         return errno == EINVAL
@@ -130,7 +130,7 @@ int disk_measure_dir(struct disk_speed *out, const char *dir, double seconds,
                      struct lode_error *err) {
     char path[4096];
     struct statvfs space;
-    *out = (struct disk_speed){ .filesystem = "" };
+    *out = (struct disk_speed){.filesystem = ""};
     const int n = snprintf(path, sizeof path, "%s/lode-doctor-XXXXXX", dir);
     if (n < 0 || (size_t)n >= sizeof path)
         return tool_fail(err, LODE_ERR_ARG, dir, "the name is too long");
@@ -147,7 +147,8 @@ int disk_measure_dir(struct disk_speed *out, const char *dir, double seconds,
                        *out->filesystem ? " " : "", out->filesystem);
     /* never more than a quarter of what is free */
     uint64_t most = 512;
-    if (rc == 0 && !fstatvfs(fd, &space) && (uint64_t)space.f_bavail * space.f_frsize / 4 / PIECE < most)
+    if (rc == 0 && !fstatvfs(fd, &space) &&
+        (uint64_t)space.f_bavail * space.f_frsize / 4 / PIECE < most)
         most = (uint64_t)space.f_bavail * space.f_frsize / 4 / PIECE;
     if (rc == 0) {
         const uint64_t pieces = write_pieces(direct, most, 1.0);

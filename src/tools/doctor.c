@@ -18,22 +18,22 @@ struct opts {
 };
 
 static const struct arg_flag flags[] = {
-    { "-m, --model", ARG_STR, ARG_AT(struct opts, where), .meta = "FILE|DIR", .pos = 1,
-      .shown = "$TMPDIR or /tmp",
-      .help = "measure the disk by reading this file, or with a temporary file in this directory" },
-    { "--no-disk", ARG_BOOL, ARG_AT(struct opts, no_disk), .help = "leave the disk alone" },
-    { "--no-bandwidth", ARG_BOOL, ARG_AT(struct opts, no_bandwidth),
-      .help = "do not measure the memory" },
+    {"-m, --model", ARG_STR, ARG_AT(struct opts, where), .meta = "FILE|DIR", .pos = 1,
+     .shown = "$TMPDIR or /tmp",
+     .help = "measure the disk by reading this file, or with a temporary file in this directory"},
+    {"--no-disk", ARG_BOOL, ARG_AT(struct opts, no_disk), .help = "leave the disk alone"},
+    {"--no-bandwidth", ARG_BOOL, ARG_AT(struct opts, no_bandwidth),
+     .help = "do not measure the memory"},
 };
 
 static const struct arg_spec spec = {
     .verb = "doctor",
     .usage = "[MODEL|DIR] [flags]",
     .brief = "what this machine has, and what of it lode uses",
-    .about =
-        "Lists the CPU and the kernels chosen for it, memory and its measured bandwidth, limits of\n"
-        "the container, the disk's read speed past the page cache, and the GPUs found or the\n"
-        "reason why there are none.  Takes a few seconds.  Paste it into a bug report.",
+    .about = "Lists the CPU and the kernels chosen for it, memory and its measured bandwidth, "
+             "limits of\n"
+             "the container, the disk's read speed past the page cache, and the GPUs found or the\n"
+             "reason why there are none.  Takes a few seconds.  Paste it into a bug report.",
     .examples = "lode doctor\n"
                 "lode doctor /data/models/big.gguf",
     .flags = flags,
@@ -73,7 +73,7 @@ static void show_memory(const struct lode_machine *m, const struct opts *o) {
            m->cgroup_limit ? format_bytes((double)m->cgroup_limit, limit) : "");
     if (o->no_bandwidth)
         return;
-    const uint32_t counts[] = { 1, m->physical_cores };
+    const uint32_t counts[] = {1, m->physical_cores};
     for (size_t i = 0; i < (m->physical_cores > 1 ? 2u : 1u); i++) {
         struct lode_error err;
         const double v = lode_machine_read_bandwidth(counts[i], 0.6, &err);
@@ -98,8 +98,8 @@ static void show_disk(const struct opts *o) {
     const char *where = o->where ? o->where : tmp && *tmp ? tmp : "/tmp";
     heading("Disk");
     const bool is_file = !stat(where, &st) && S_ISREG(st.st_mode);
-    const int rc = is_file ? disk_measure_file(&d, where, 1.0, &err)
-                           : disk_measure_dir(&d, where, 1.0, &err);
+    const int rc =
+        is_file ? disk_measure_file(&d, where, 1.0, &err) : disk_measure_dir(&d, where, 1.0, &err);
     if (rc < 0)
         printf("  not measured: %s: %s\n", err.where, err.text);
     else

@@ -8,8 +8,8 @@ static const char open_tag[] = "<think>", close_tag[] = "</think>";
 
 void flow_init(struct flow *f, enum flow_state state, const char *const *stops, size_t n_stops,
                flow_put_fn *put, void *user) {
-    *f = (struct flow){ .state = state, .stops = stops, .n_stops = n_stops, .put = put,
-                        .user = user };
+    *f =
+        (struct flow){.state = state, .stops = stops, .n_stops = n_stops, .put = put, .user = user};
 }
 
 void flow_deinit(struct flow *f) {

@@ -1,5 +1,5 @@
-/* gpu.c - see gpu.h.  The few declarations below are those of the CUDA driver API and of Vulkan 1.0,
- * whose binary interfaces do not change. */
+/* gpu.c - see gpu.h.  The declarations below are those of the CUDA driver API and of Vulkan
+ * 1.0, whose binary interfaces do not change. */
 #include "gpu.h"
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ static bool find(void *library, const char *name, void *function) {
 void gpu_find_cuda(struct gpu_list *out) {
     int (*init)(unsigned flags) = NULL, (*count)(int *n) = NULL, (*get)(int *device, int i) = NULL;
     int (*get_name)(char *name, int len, int device) = NULL;
-    int (*get_memory)(size_t *bytes, int device) = NULL;
+    int (*get_memory)(size_t * bytes, int device) = NULL;
     int n = 0, rc;
     memset(out, 0, sizeof *out);
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -82,7 +82,7 @@ void gpu_find_vulkan(struct gpu_list *out) {
         none(out, "there is no libvulkan.so.1, so no Vulkan loader", 0);
         return;
     }
-    const struct instance_info info = { .type = 1 }; /* VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO */
+    const struct instance_info info = {.type = 1}; /* VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO */
     if (!find(library, "vkCreateInstance", &create) ||
         !find(library, "vkEnumeratePhysicalDevices", &list) ||
         !find(library, "vkGetPhysicalDeviceProperties", &properties) ||

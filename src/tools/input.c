@@ -71,7 +71,8 @@ static int append(struct ids *ids, size_t *cap, int32_t id) {
     return 0;
 }
 
-static int parse_text(struct ids *out, const char *text, const char *where, struct lode_error *err) {
+static int parse_text(struct ids *out, const char *text, const char *where,
+                      struct lode_error *err) {
     size_t cap = 0;
     for (const char *at = text;;) {
         at += strspn(at, " \t\r\n,[]");
@@ -116,7 +117,7 @@ static int parse_npy(struct ids *out, const char *data, size_t size, const char 
 
 int ids_parse(struct ids *out, const char *spec, struct lode_error *err) {
     int rc;
-    *out = (struct ids){ 0 };
+    *out = (struct ids){0};
     if (*spec == '@') {
         char *data;
         size_t size;
@@ -162,5 +163,5 @@ int ids_tokenize(struct ids *out, const struct lode_tokenizer *t, const char *te
 
 void ids_free(struct ids *ids) {
     free(ids->v);
-    *ids = (struct ids){ 0 };
+    *ids = (struct ids){0};
 }

@@ -12,7 +12,7 @@ static void on_interrupt(int sig) {
 }
 
 void interrupt_catch(void) {
-    struct sigaction old, act = { .sa_handler = on_interrupt }; /* no SA_RESTART: reads return */
+    struct sigaction old, act = {.sa_handler = on_interrupt}; /* no SA_RESTART: reads return */
     sigemptyset(&act.sa_mask);
     if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
         sigaction(SIGINT, &act, NULL);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char magic[8] = { '_', 'l', 'o', 'g', 'i', 't', 's', '_' };
+static const char magic[8] = {'_', 'l', 'o', 'g', 'i', 't', 's', '_'};
 
 size_t kld_scored(int32_t n_ctx) {
     return (size_t)n_ctx - 1 - (size_t)n_ctx / 2;
@@ -23,7 +23,7 @@ size_t kld_record(int32_t n_vocab) {
 int kld_read_header(struct kld_file *k, FILE *f, const char *path, struct lode_error *err) {
     char lead[8];
     int32_t n[3];
-    *k = (struct kld_file){ 0 };
+    *k = (struct kld_file){0};
     if (fread(lead, 1, 8, f) != 8 || memcmp(lead, magic, 8) || fread(n, 4, 3, f) != 3)
         return tool_fail(err, LODE_ERR_FORMAT, path,
                          "is not a file of saved log-probabilities (--kl-divergence-base writes "
@@ -32,9 +32,10 @@ int kld_read_header(struct kld_file *k, FILE *f, const char *path, struct lode_e
     k->n_vocab = n[1];
     k->n_chunk = n[2];
     if (n[0] < 4 || n[0] > 1 << 24 || n[1] < 2 || n[1] > 1 << 24 || n[2] < 1)
-        return tool_fail(err, LODE_ERR_FORMAT, path,
-                         "has a header that makes no sense: windows of %d, vocabulary %d, %d windows",
-                         n[0], n[1], n[2]);
+        return tool_fail(
+            err, LODE_ERR_FORMAT, path,
+            "has a header that makes no sense: windows of %d, vocabulary %d, %d windows", n[0],
+            n[1], n[2]);
     struct stat st;
     const uint64_t window = 4 * (uint64_t)n[0] + 2 * kld_scored(n[0]) * (uint64_t)kld_record(n[1]);
     if (!fstat(fileno(f), &st) && S_ISREG(st.st_mode) &&
@@ -54,7 +55,7 @@ int kld_read_header(struct kld_file *k, FILE *f, const char *path, struct lode_e
 }
 
 int kld_write_header(const struct kld_file *k, FILE *f) {
-    const int32_t n[3] = { k->n_ctx, k->n_vocab, k->n_chunk };
+    const int32_t n[3] = {k->n_ctx, k->n_vocab, k->n_chunk};
     const size_t n_tokens = (size_t)k->n_ctx * (size_t)k->n_chunk;
     return fwrite(magic, 1, 8, f) == 8 && fwrite(n, 4, 3, f) == 3 &&
                    fwrite(k->tokens, 4, n_tokens, f) == n_tokens
@@ -86,7 +87,7 @@ void kld_encode(uint16_t *record, const float *logits, int32_t n_vocab) {
         least = logits[i] < least ? logits[i] : least;
     /* e^-16 of the likeliest is as good as never */
     least = least > most - 16 ? least : most - 16;
-    const float head[2] = { (most - least) / 65535.0f, (float)((double)least - norm) };
+    const float head[2] = {(most - least) / 65535.0f, (float)((double)least - norm)};
     memcpy(record, head, sizeof head);
     record += 4;
     for (int32_t i = 0; i < n_vocab; i++)
@@ -98,7 +99,7 @@ void kld_encode(uint16_t *record, const float *logits, int32_t n_vocab) {
 /* ---------------------------------------------------------------------------------- statistics */
 
 int kld_sums_init(struct kld_sums *s, size_t cap, struct lode_error *err) {
-    *s = (struct kld_sums){ .cap = cap };
+    *s = (struct kld_sums){.cap = cap};
     s->klds = malloc(cap * sizeof *s->klds + 1);
     s->dps = malloc(cap * sizeof *s->dps + 1);
     if (s->klds && s->dps)
@@ -156,12 +157,13 @@ struct estimate {
 static struct estimate estimate(double sum, double sum2, size_t n) {
     const double mean = sum / (double)n;
     const double variance = sum2 / (double)n - mean * mean;
-    return (struct estimate){ mean, variance > 0 && n > 1 ? sqrt(variance / (double)(n - 1)) : 0 };
+    return (struct estimate){mean, variance > 0 && n > 1 ? sqrt(variance / (double)(n - 1)) : 0};
 }
 
 /* What follows from the sums, each with its standard error. */
 struct summary {
-    struct estimate log_ppl, log_base, ppl, base, log_ratio, ratio, difference, kld, dp, rms_dp, top;
+    struct estimate log_ppl, log_base, ppl, base, log_ratio, ratio, difference, kld, dp, rms_dp,
+        top;
     double correlation;
 };
 
@@ -202,8 +204,8 @@ void kld_print_row(FILE *f, const struct kld_sums *s, size_t i_chunk) {
         fprintf(f, "chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence"
                    "              Δp RMS            Same top p\n");
     fprintf(f,
-            "%4zu    %9.4f ± %9.4f    %10.5f ± %10.5f    %10.5f ± %10.5f    %6.3f ± %6.3f %%    "
-            "%6.3f ± %6.3f %%\n",
+            "%4zu    %9.4f ± %9.4f    %10.5f ± %10.5f    %10.5f ± %10.5f    %6.3f ± %6.3f %%"
+            "    %6.3f ± %6.3f %%\n",
             i_chunk + 1, m.ppl.mean, m.ppl.error, m.log_ratio.mean, m.log_ratio.error, m.kld.mean,
             m.kld.error, 100 * m.rms_dp.mean, 100 * m.rms_dp.error, 100 * m.top.mean,
             100 * m.top.error);
@@ -223,8 +225,8 @@ static double percentile(const float *v, size_t n, double fraction) {
 }
 
 void kld_print(FILE *f, struct kld_sums *s) {
-    static const double kld_at[] = { 0.999, 0.99, 0.95, 0.9, 0.5, 0.1, 0.05, 0.01, 0.001 };
-    static const double dp_at[] = { 0.999, 0.99, 0.95, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05, 0.01, 0.001 };
+    static const double kld_at[] = {0.999, 0.99, 0.95, 0.9, 0.5, 0.1, 0.05, 0.01, 0.001};
+    static const double dp_at[] = {0.999, 0.99, 0.95, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05, 0.01, 0.001};
     const struct summary m = summarise(s);
     const size_t n = s->n < s->cap ? s->n : s->cap;
     qsort(s->klds, n, sizeof *s->klds, by_value);

@@ -8,7 +8,7 @@ struct line;
 
 enum line_result { LINE_TEXT, LINE_END, LINE_INTERRUPTED };
 
-/* words: NULL-terminated; Tab completes the first word of a line from them.  NULL without memory. */
+/* words: NULL-terminated; Tab completes a line's first word from them.  NULL without memory. */
 struct line *line_open(const char *const *words);
 void line_close(struct line *l);
 

@@ -21,21 +21,21 @@ struct opts {
 
 static const struct arg_flag flags[] = {
     LOAD_MODEL_FLAGS(struct opts),
-    { "--ids", ARG_STR, ARG_AT(struct opts, ids), .meta = "LIST", .group = "Input and output",
-      .help = "token ids: 1,2,3, or @FILE with numbers as text or an .npy of integers" },
-    { "-o, --output", ARG_STR, ARG_AT(struct opts, output), .meta = "FILE",
-      .help = "write float32 .npy: (1, vocabulary), with --all (positions, vocabulary); without -o "
-              "the likeliest next tokens are printed" },
-    { "--all", ARG_BOOL, ARG_AT(struct opts, all), .help = "every position, not only the last" },
-    { "--trace-norms", ARG_BOOL, ARG_AT(struct opts, trace_norms),
-      .help = "print layer<TAB>L2 norm of the residual stream at the last position; layer 0 is "
-              "the embedding" },
-    { "-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct opts, load.ctx), .meta = "N", .def = "0",
-      .shown = "what the ids need", .min = 0, .max = 1 << 28, .group = "Speed and memory",
-      .help = "size of the context" },
+    {"--ids", ARG_STR, ARG_AT(struct opts, ids), .meta = "LIST", .group = "Input and output",
+     .help = "token ids: 1,2,3, or @FILE with numbers as text or an .npy of integers"},
+    {"-o, --output", ARG_STR, ARG_AT(struct opts, output), .meta = "FILE",
+     .help = "write float32 .npy: (1, vocabulary), with --all (positions, vocabulary); without -o "
+             "the likeliest next tokens are printed"},
+    {"--all", ARG_BOOL, ARG_AT(struct opts, all), .help = "every position, not only the last"},
+    {"--trace-norms", ARG_BOOL, ARG_AT(struct opts, trace_norms),
+     .help = "print layer<TAB>L2 norm of the residual stream at the last position; layer 0 is "
+             "the embedding"},
+    {"-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct opts, load.ctx), .meta = "N", .def = "0",
+     .shown = "what the ids need", .min = 0, .max = 1 << 28, .group = "Speed and memory",
+     .help = "size of the context"},
     LOAD_SESSION_FLAGS(struct opts),
-    { "--hidden", ARG_STR, ARG_AT(struct opts, hidden), .meta = "FILE", .debug = true,
-      .help = "write the residual stream, float32 .npy: (layers + 1, positions, width)" },
+    {"--hidden", ARG_STR, ARG_AT(struct opts, hidden), .meta = "FILE", .debug = true,
+     .help = "write the residual stream, float32 .npy: (layers + 1, positions, width)"},
     LOAD_FOREIGN_FLAGS,
 };
 
@@ -77,8 +77,8 @@ static void on_trace(void *user, uint32_t layer, uint32_t pos, const float *x, s
 
 static int trace_init(struct trace *t, const struct opts *o, const struct lode_model_info *info,
                       size_t n_positions, struct lode_error *err) {
-    *t = (struct trace){ .n_layers = info->n_layers, .n_positions = n_positions,
-                         .width = info->d_model };
+    *t = (struct trace){
+        .n_layers = info->n_layers, .n_positions = n_positions, .width = info->d_model};
     t->norms = calloc(t->n_layers + 1, sizeof *t->norms);
     if (o->hidden)
         t->hidden = calloc((t->n_layers + 1) * n_positions, t->width * sizeof(float));
@@ -90,7 +90,7 @@ static int trace_init(struct trace *t, const struct opts *o, const struct lode_m
 
 static int write_hidden(const struct trace *t, const char *path, struct lode_error *err) {
     struct outfile file;
-    const uint64_t dims[] = { t->n_layers + 1, t->n_positions, t->width };
+    const uint64_t dims[] = {t->n_layers + 1, t->n_positions, t->width};
     const size_t n = (t->n_layers + 1) * t->n_positions * t->width;
     int rc = outfile_open(&file, path, err);
     if (rc < 0)
@@ -121,7 +121,7 @@ static void print_likeliest(const struct lode_model *m, const float *logits) {
     const size_t n = lode_logprob_top(logits, n_vocab, best, N);
     printf("%8s  %12s  %8s  %s\n", "id", "logit", "p", "piece");
     for (size_t i = 0; i < n; i++) {
-        struct lode_token_info info = { 0 };
+        struct lode_token_info info = {0};
         if (t)
             lode_token_info(t, best[i].id, &info);
         printf("%8d  %12.6f  %7.3f%%  %.*s\n", best[i].id, (double)logits[best[i].id],
@@ -132,8 +132,8 @@ static void print_likeliest(const struct lode_model *m, const float *logits) {
 
 static int evaluate(const struct opts *o, struct lode_model *m, struct lode_session *s,
                     const struct ids *ids, struct lode_error *err) {
-    struct sink sink = { .n_vocab = lode_model_info(m)->n_vocab };
-    const uint64_t dims[] = { o->all ? ids->n : 1, sink.n_vocab };
+    struct sink sink = {.n_vocab = lode_model_info(m)->n_vocab};
+    const uint64_t dims[] = {o->all ? ids->n : 1, sink.n_vocab};
     int rc = 0;
     if (o->output) {
         rc = outfile_open(&sink.file, o->output, err);
@@ -167,11 +167,11 @@ int verb_logits(int argc, char **argv) {
     if (!o.load.model || !o.ids)
         return args_usage_error(&spec, "%s is missing", o.load.model ? "--ids" : "the model");
 
-    struct lode_error err = { 0 };
+    struct lode_error err = {0};
     struct lode_model *m = NULL;
     struct lode_session *s = NULL;
-    struct ids ids = { 0 };
-    struct trace trace = { 0 };
+    struct ids ids = {0};
+    struct trace trace = {0};
     int rc = ids_parse(&ids, o.ids, &err);
     rc = rc < 0 ? rc : load_model(&m, &o.load, &err);
     rc = rc < 0 ? rc : trace_init(&trace, &o, lode_model_info(m), ids.n, &err);

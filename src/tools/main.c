@@ -15,10 +15,10 @@ static const struct verb {
     const char *name, *help;
     int (*run)(int argc, char **argv);
 } verbs[] = {
-#define VERB_ROW(name, help) { #name, help, verb_##name },
+#define VERB_ROW(name, help) {#name, help, verb_##name},
     LODE_VERB_LIST(VERB_ROW)
 #undef VERB_ROW
-    { NULL, NULL, NULL },
+        {NULL, NULL, NULL},
 };
 
 static void print_help(FILE *f) {
@@ -58,7 +58,7 @@ static int unknown_verb(const char *word) {
 static int ask_verb(const struct verb *v, char *question) {
     char name[32];
     snprintf(name, sizeof name, "%s", v->name);
-    return v->run(2, (char *[]){ name, question, NULL });
+    return v->run(2, (char *[]){name, question, NULL});
 }
 
 static int dispatch(int argc, char **argv) {

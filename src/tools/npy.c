@@ -87,8 +87,8 @@ int npy_parse(struct npy *out, const void *bytes, size_t size, const char *where
     if (size < 10 || memcmp(b, "\x93NUMPY", 6))
         return tool_fail(err, LODE_ERR_FORMAT, where, "is not an .npy file");
     if (b[6] < 1 || b[6] > 3)
-        return tool_fail(err, LODE_ERR_UNSUPPORTED, where, ".npy version %u.%u; 1, 2 and 3 are read",
-                         b[6], b[7]);
+        return tool_fail(err, LODE_ERR_UNSUPPORTED, where,
+                         ".npy version %u.%u; 1, 2 and 3 are read", b[6], b[7]);
     const size_t lead = b[6] == 1 ? 10 : 12;
     size_t length = (size_t)b[8] | (size_t)b[9] << 8;
     if (size < lead)
@@ -98,7 +98,7 @@ int npy_parse(struct npy *out, const void *bytes, size_t size, const char *where
     if (length > size - lead)
         return tool_fail(err, LODE_ERR_FORMAT, where, "the .npy header is cut short");
 
-    struct cursor c = { (const char *)b + lead, (const char *)b + lead + length };
+    struct cursor c = {(const char *)b + lead, (const char *)b + lead + length};
     bool has_type = false, has_order = false, has_shape = false, fortran = false;
     if (!take(&c, '{'))
         return tool_fail(err, LODE_ERR_FORMAT, where, "the .npy header is not a dictionary");
@@ -162,15 +162,23 @@ int npy_write_header(FILE *f, uint32_t n_dims, const uint64_t *dims) {
     int n = snprintf(text, sizeof text, "{'descr': '<f4', 'fortran_order': False, 'shape': (");
     for (uint32_t i = 0; i < n_dims; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, "%llu%s", (unsigned long long)dims[i],
-                      i + 1 < n_dims ? ", " : n_dims == 1 ? "," : "");
+                      i + 1 < n_dims ? ", "
+                      : n_dims == 1  ? ","
+                                     : "");
     n += snprintf(text + n, sizeof text - (size_t)n, "), }");
     /* the numbers start at a multiple of 64 */
     const int total = (10 + n + 1 + 63) / 64 * 64;
     const int length = total - 10;
-    const unsigned char lead[10] = { 0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0,
-                                     (unsigned char)(length & 255), (unsigned char)(length >> 8) };
-    return fwrite(lead, 1, 10, f) == 10 &&
-                   fprintf(f, "%-*s\n", length - 1, text) == length
-               ? 0
-               : -1;
+    const unsigned char lead[10] = {0x93,
+                                    'N',
+                                    'U',
+                                    'M',
+                                    'P',
+                                    'Y',
+                                    1,
+                                    0,
+                                    (unsigned char)(length & 255),
+                                    (unsigned char)(length >> 8)};
+    return fwrite(lead, 1, 10, f) == 10 && fprintf(f, "%-*s\n", length - 1, text) == length ? 0
+                                                                                            : -1;
 }

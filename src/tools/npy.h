@@ -30,7 +30,7 @@ int npy_parse(struct npy *out, const void *bytes, size_t size, const char *where
 /* The i-th number of an integer array; saturates where an int64_t cannot hold it. */
 int64_t npy_int(const struct npy *a, uint64_t i);
 
-/* Writes the header of a float32 array; the caller writes the numbers after it.  0 or -1 (errno). */
+/* Writes the header of a float32 array; the numbers come after it.  0 or -1 (errno). */
 int npy_write_header(FILE *f, uint32_t n_dims, const uint64_t *dims);
 
 #endif

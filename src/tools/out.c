@@ -23,7 +23,7 @@ static void on_fatal_signal(int sig) {
 
 void out_init(void) {
     signal(SIGPIPE, SIG_IGN);
-    static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
+    static const int fatal[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
         if (signal(fatal[i], on_fatal_signal) == SIG_IGN)
             signal(fatal[i], SIG_IGN); /* nohup, and background jobs of a plain shell */
@@ -56,7 +56,7 @@ int out_finish(int status) {
 }
 
 bool out_is_terminal(FILE *f) {
-    static signed char known[3] = { -1, -1, -1 };
+    static signed char known[3] = {-1, -1, -1};
     const int fd = fileno(f);
     if (fd < 0 || fd > 2)
         return fd > 2 && isatty(fd);
@@ -112,7 +112,7 @@ int tool_report(const struct lode_error *err) {
 
 int outfile_open(struct outfile *o, const char *path, struct lode_error *err) {
     struct stat st;
-    *o = (struct outfile){ .path = path };
+    *o = (struct outfile){.path = path};
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
         if (S_ISDIR(st.st_mode))
             return tool_fail(err, LODE_ERR_IO, path, "is a directory, not a file to write to");
@@ -120,8 +120,8 @@ int outfile_open(struct outfile *o, const char *path, struct lode_error *err) {
     } else {
         /* A link is written through: what it points at is what gets replaced. */
         char *real = realpath(path, NULL);
-        const int n = snprintf(o->temporary, sizeof o->temporary, "%s.tmp-%ld",
-                               real ? real : path, (long)getpid());
+        const int n = snprintf(o->temporary, sizeof o->temporary, "%s.tmp-%ld", real ? real : path,
+                               (long)getpid());
         free(real);
         if (n < 0 || (size_t)n >= sizeof o->temporary)
             return tool_fail(err, LODE_ERR_ARG, path, "the file name is too long");

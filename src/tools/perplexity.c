@@ -21,32 +21,33 @@ struct opts {
     bool parse_special, no_bos, compare;
 };
 
-static const char *const scores[] = { "half", "all", NULL };
+static const char *const scores[] = {"half", "all", NULL};
 
 static const struct arg_flag flags[] = {
     LOAD_MODEL_FLAGS(struct opts),
-    { "-f, --file", ARG_STR, ARG_AT(struct opts, file), .meta = "FILE", .pos = 2,
-      .group = "Text and windows", .help = "the text (also the second argument; - is standard input)" },
-    { "-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct opts, load.ctx), .meta = "N", .def = "512",
-      .min = 4, .max = 1 << 24, .help = "tokens in a window" },
-    { "--stride, --ppl-stride", ARG_INT, ARG_AT(struct opts, stride), .meta = "N", .def = "0",
-      .shown = "0, windows do not overlap", .min = 0, .max = 1 << 24,
-      .help = "a window starts every N tokens, and after the first only its last N are scored" },
-    { "--score", ARG_CHOICE, ARG_AT(struct opts, score), .meta = "WHICH", .def = "half",
-      .choices = scores,
-      .help = "half: the second half of each full window, as llama-perplexity; all: every token but "
-              "a window's first, and the last, shorter window too" },
-    { "--chunks", ARG_INT, ARG_AT(struct opts, chunks), .meta = "N", .def = "-1", .min = -1,
-      .max = INT32_MAX, .shown = "-1, all", .help = "windows at most" },
-    { "--parse-special", ARG_BOOL, ARG_AT(struct opts, parse_special),
-      .help = "special tokens written in the text count as such" },
-    { "--no-bos", ARG_BOOL, ARG_AT(struct opts, no_bos),
-      .help = "no BOS token, neither at the text's start nor over each window's first token" },
-    { "--kl-divergence-base, --save-all-logits", ARG_STR, ARG_AT(struct opts, base), .meta = "FILE",
-      .group = "Comparing models",
-      .help = "save this model's log-probabilities; with --kl-divergence: the saved ones" },
-    { "--kl-divergence", ARG_BOOL, ARG_AT(struct opts, compare),
-      .help = "compare this model with the saved one over the saved text" },
+    {"-f, --file", ARG_STR, ARG_AT(struct opts, file), .meta = "FILE", .pos = 2,
+     .group = "Text and windows",
+     .help = "the text (also the second argument; - is standard input)"},
+    {"-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct opts, load.ctx), .meta = "N", .def = "512",
+     .min = 4, .max = 1 << 24, .help = "tokens in a window"},
+    {"--stride, --ppl-stride", ARG_INT, ARG_AT(struct opts, stride), .meta = "N", .def = "0",
+     .shown = "0, windows do not overlap", .min = 0, .max = 1 << 24,
+     .help = "a window starts every N tokens, and after the first only its last N are scored"},
+    {"--score", ARG_CHOICE, ARG_AT(struct opts, score), .meta = "WHICH", .def = "half",
+     .choices = scores,
+     .help = "half: the second half of each full window, as llama-perplexity; all: every token but "
+             "a window's first, and the last, shorter window too"},
+    {"--chunks", ARG_INT, ARG_AT(struct opts, chunks), .meta = "N", .def = "-1", .min = -1,
+     .max = INT32_MAX, .shown = "-1, all", .help = "windows at most"},
+    {"--parse-special", ARG_BOOL, ARG_AT(struct opts, parse_special),
+     .help = "special tokens written in the text count as such"},
+    {"--no-bos", ARG_BOOL, ARG_AT(struct opts, no_bos),
+     .help = "no BOS token, neither at the text's start nor over each window's first token"},
+    {"--kl-divergence-base, --save-all-logits", ARG_STR, ARG_AT(struct opts, base), .meta = "FILE",
+     .group = "Comparing models",
+     .help = "save this model's log-probabilities; with --kl-divergence: the saved ones"},
+    {"--kl-divergence", ARG_BOOL, ARG_AT(struct opts, compare),
+     .help = "compare this model with the saved one over the saved text"},
     LOAD_SESSION_FLAGS(struct opts),
     LOAD_FOREIGN_FLAGS,
 };
@@ -76,7 +77,8 @@ struct scoring {
     const int32_t *tokens; /* (n_tokens) */
     size_t n_tokens;
     size_t window, stride;
-    size_t start, first, last; /* of this window: where it starts, positions scored: [first, last) */
+    size_t start, first,
+        last; /* of this window: where it starts, positions scored: [first, last) */
     double nll, nll2;
     size_t n;
     uint32_t n_vocab;
@@ -85,7 +87,7 @@ struct scoring {
 
     FILE *base;         /* records are read from it, or NULL */
     struct outfile out; /* records are written to it, or .f is NULL */
-    uint16_t *record; /* owned */
+    uint16_t *record;   /* owned */
     struct kld_sums sums;
 };
 
@@ -196,8 +198,7 @@ static void print_estimate(const struct scoring *s) {
 /* ---------------------------------------------------------------------------------------- setup */
 
 static int count_windows(struct scoring *s, struct lode_error *err) {
-    while (place_window(s, s->n_chunks) &&
-           (s->o->chunks < 0 || s->n_chunks < (size_t)s->o->chunks))
+    while (place_window(s, s->n_chunks) && (s->o->chunks < 0 || s->n_chunks < (size_t)s->o->chunks))
         s->n_chunks++;
     if (s->n_chunks == 0)
         return tool_fail(err, LODE_ERR_ARG, s->o->file ? s->o->file : "text",
@@ -213,10 +214,9 @@ static int read_text(struct scoring *s, struct ids *ids, struct lode_error *err)
     int rc = input_read(s->o->file, 0, &text, &size, err);
     if (rc < 0)
         return rc;
-    rc = ids_tokenize(ids, t, text, size,
-                      (s->o->no_bos ? 0 : LODE_TOK_SPECIAL) |
-                          (s->o->parse_special ? LODE_TOK_PARSE : 0),
-                      err);
+    rc = ids_tokenize(
+        ids, t, text, size,
+        (s->o->no_bos ? 0 : LODE_TOK_SPECIAL) | (s->o->parse_special ? LODE_TOK_PARSE : 0), err);
     free(text);
     s->tokens = ids->v;
     s->n_tokens = ids->n;
@@ -252,8 +252,8 @@ static int read_base(struct scoring *s, struct kld_file *k, struct lode_error *e
 
 static int run(struct scoring *s, struct lode_error *err) {
     const struct opts *o = s->o;
-    struct ids ids = { 0 };
-    struct kld_file saved = { 0 };
+    struct ids ids = {0};
+    struct kld_file saved = {0};
     int rc = o->compare ? read_base(s, &saved, err) : read_text(s, &ids, err);
     if (rc == 0 && o->base) {
         s->record = malloc(kld_record((int32_t)s->n_vocab) * sizeof *s->record);
@@ -261,8 +261,8 @@ static int run(struct scoring *s, struct lode_error *err) {
             rc = tool_fail(err, LODE_ERR_NOMEM, o->base, "no memory for a record");
     }
     if (rc == 0 && o->base && !o->compare) {
-        const struct kld_file k = { (int32_t)s->window, (int32_t)s->n_vocab, (int32_t)s->n_chunks,
-                                    ids.v };
+        const struct kld_file k = {(int32_t)s->window, (int32_t)s->n_vocab, (int32_t)s->n_chunks,
+                                   ids.v};
         rc = outfile_open(&s->out, o->base, err);
         if (rc == 0)
             kld_write_header(&k, s->out.f);
@@ -311,8 +311,8 @@ int verb_perplexity(int argc, char **argv) {
         return args_usage_error(&spec, "--kl-divergence-base: its files know windows scored by "
                                        "half only, without --stride and --score all");
 
-    struct lode_error err = { 0 };
-    struct scoring s = { .o = &o };
+    struct lode_error err = {0};
+    struct scoring s = {.o = &o};
     int rc = load_model(&s.model, &o.load, &err);
     if (rc == 0 && !lode_model_tokenizer(s.model))
         rc = tool_fail(&err, LODE_ERR_UNSUPPORTED, o.load.model, "has no vocabulary");

@@ -14,12 +14,15 @@ double clock_now(void) {
 }
 
 const char *format_bytes(double bytes, char out[32]) {
-    static const char *const units[] = { "B", "kB", "MB", "GB", "TB" };
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
     size_t u = 0;
     for (; bytes >= 999.5 && u + 1 < sizeof units / sizeof *units; u++)
         bytes /= 1000;
-    snprintf(out, 32, "%.*f %s", u == 0 || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2, bytes,
-             units[u]);
+    snprintf(out, 32, "%.*f %s",
+             u == 0 || bytes >= 99.95 ? 0
+             : bytes >= 9.995         ? 1
+                                      : 2,
+             bytes, units[u]);
     return out;
 }
 
@@ -35,7 +38,7 @@ const char *format_seconds(double seconds, char out[32]) {
 }
 
 void progress_begin(struct progress *p, const char *what, const char *unit, uint64_t total) {
-    *p = (struct progress){ .what = what, .unit = unit, .total = total, .start = clock_now() };
+    *p = (struct progress){.what = what, .unit = unit, .total = total, .start = clock_now()};
 }
 
 void progress_update(struct progress *p, uint64_t done) {

@@ -24,8 +24,8 @@ enum step { GO_ON, LEAVE };
 
 /* Names that other chats use for the same. */
 static const char *const synonyms[][2] = {
-    { "/?", "/help" }, { "/bye", "/quit" }, { "/exit", "/quit" }, { "/no_think", "/nothink" },
-    { "/reset", "/clear" }, { "/read", "/load" },
+    {"/?", "/help"},           {"/bye", "/quit"},    {"/exit", "/quit"},
+    {"/no_think", "/nothink"}, {"/reset", "/clear"}, {"/read", "/load"},
 };
 
 /* ------------------------------------------------------------------------------------- commands */
@@ -46,8 +46,8 @@ static enum step do_help(struct run *r, const char *arg) {
 static bool settable(const struct arg_flag *f) {
     const size_t first = offsetof(struct run_opts, sampling);
     const bool sampling = f->offset >= first && f->offset < first + sizeof(struct sampling_opts);
-    const bool number = f->type == ARG_INT || f->type == ARG_FLOAT || f->type == ARG_BOOL ||
-                        f->type == ARG_STR;
+    const bool number =
+        f->type == ARG_INT || f->type == ARG_FLOAT || f->type == ARG_BOOL || f->type == ARG_STR;
     return (sampling && number) || f->offset == offsetof(struct run_opts, n_predict) ||
            f->offset == offsetof(struct run_opts, stats);
 }
@@ -60,7 +60,7 @@ static const char *short_name(const struct arg_flag *f, char out[64]) {
 }
 
 static void list_settings(const struct run *r) {
-    static const char *const from[] = { "", " (model)", " (environment)", "" };
+    static const char *const from[] = {"", " (model)", " (environment)", ""};
     char name[64], value[128];
     int column = 0;
     for (size_t i = 0; i < r->args.spec->n_flags; i++) {
@@ -189,7 +189,7 @@ static const struct command {
     const char *name;
     enum step (*run)(struct run *r, const char *arg);
 } commands[] = {
-#define COMMAND_ROW(name, args, text) { "/" #name, do_##name },
+#define COMMAND_ROW(name, args, text) {"/" #name, do_##name},
     COMMAND_LIST(COMMAND_ROW)
 #undef COMMAND_ROW
 };
@@ -198,7 +198,7 @@ static const char *const command_names[] = {
 #define COMMAND_NAME(name, args, text) "/" #name,
     COMMAND_LIST(COMMAND_NAME)
 #undef COMMAND_NAME
-    NULL,
+        NULL,
 };
 
 static enum step run_command(struct run *r, const char *line) {
@@ -262,7 +262,7 @@ static enum line_result read_entry(struct line *lines, char **text) {
 
 /* Answers one entry; false where the chat cannot go on. */
 static bool converse(struct run *r, const char *text) {
-    struct lode_error err = { 0 };
+    struct lode_error err = {0};
     enum answer_end end = ANSWER_ENDED;
     int rc = r->raw ? 0 : chat_add(&r->chat, "user", text, NULL, &err);
     const bool added = rc == 0 && !r->raw;

@@ -14,56 +14,56 @@
 #include <sys/random.h>
 #include <time.h>
 
-static const char *const auto_on_off[] = { "auto", "on", "off", NULL };
+static const char *const auto_on_off[] = {"auto", "on", "off", NULL};
 
 static const struct arg_flag flags[] = {
     LOAD_MODEL_FLAGS(struct run_opts),
-    { "-p, --prompt", ARG_STR, ARG_AT(struct run_opts, prompt), .meta = "TEXT", .pos = 2,
-      .group = "Prompt", .help = "answer this and leave (also the second argument)" },
-    { "-f, --file", ARG_STR, ARG_AT(struct run_opts, file), .meta = "FILE",
-      .help = "take the prompt from a file; - is standard input" },
-    { "-i, --interactive, -cnv, --conversation", ARG_BOOL, ARG_AT(struct run_opts, interactive),
-      .help = "chat on after the prompt, also when standard input is not a terminal" },
-    { "-sys, --system, --system-prompt", ARG_STR, ARG_AT(struct run_opts, system), .meta = "TEXT",
-      .help = "the system message" },
-    { "-sysf, --system-file, --system-prompt-file", ARG_STR, ARG_AT(struct run_opts, system_file),
-      .meta = "FILE", .help = "the system message from a file" },
-    { "--raw", ARG_BOOL, ARG_AT(struct run_opts, raw),
-      .help = "no chat template: continue the text as it is" },
-    { "--chat-template-file", ARG_STR, ARG_AT(struct run_opts, template_file), .meta = "FILE",
-      .help = "use this Jinja template instead of the model's" },
-    { "--chat-template-kwargs", ARG_STR, ARG_AT(struct run_opts, template_vars), .meta = "JSON",
-      .help = "more variables for the template" },
-    { "--think, --thinking", ARG_CHOICE, ARG_AT(struct run_opts, think), .meta = "WHEN",
-      .def = "auto", .choices = auto_on_off,
-      .help = "ask the model to think before it answers; auto leaves it to the template" },
+    {"-p, --prompt", ARG_STR, ARG_AT(struct run_opts, prompt), .meta = "TEXT", .pos = 2,
+     .group = "Prompt", .help = "answer this and leave (also the second argument)"},
+    {"-f, --file", ARG_STR, ARG_AT(struct run_opts, file), .meta = "FILE",
+     .help = "take the prompt from a file; - is standard input"},
+    {"-i, --interactive, -cnv, --conversation", ARG_BOOL, ARG_AT(struct run_opts, interactive),
+     .help = "chat on after the prompt, also when standard input is not a terminal"},
+    {"-sys, --system, --system-prompt", ARG_STR, ARG_AT(struct run_opts, system), .meta = "TEXT",
+     .help = "the system message"},
+    {"-sysf, --system-file, --system-prompt-file", ARG_STR, ARG_AT(struct run_opts, system_file),
+     .meta = "FILE", .help = "the system message from a file"},
+    {"--raw", ARG_BOOL, ARG_AT(struct run_opts, raw),
+     .help = "no chat template: continue the text as it is"},
+    {"--chat-template-file", ARG_STR, ARG_AT(struct run_opts, template_file), .meta = "FILE",
+     .help = "use this Jinja template instead of the model's"},
+    {"--chat-template-kwargs", ARG_STR, ARG_AT(struct run_opts, template_vars), .meta = "JSON",
+     .help = "more variables for the template"},
+    {"--think, --thinking", ARG_CHOICE, ARG_AT(struct run_opts, think), .meta = "WHEN",
+     .def = "auto", .choices = auto_on_off,
+     .help = "ask the model to think before it answers; auto leaves it to the template"},
 
-    { "-n, --predict, --n-predict", ARG_INT, ARG_AT(struct run_opts, n_predict), .meta = "N",
-      .def = "-1", .shown = "-1, until the model ends or the context is full", .min = -1,
-      .max = INT32_MAX, .group = "Answer", .help = "tokens at most" },
-    { "--stop, -r, --reverse-prompt", ARG_STRS, ARG_AT(struct run_opts, stops), .meta = "TEXT",
-      .help = "end the answer before this text; may be given several times" },
-    { "--show-thinking", ARG_CHOICE, ARG_AT(struct run_opts, show_thinking), .meta = "WHEN",
-      .def = "auto", .choices = auto_on_off,
-      .help = "print what the model thinks; auto: on a terminal, dimmed" },
-    { "--special", ARG_BOOL, ARG_AT(struct run_opts, special),
-      .help = "print special tokens as text" },
-    { "--stats", ARG_BOOL, ARG_AT(struct run_opts, stats),
-      .help = "close with tokens/s and the share of this machine's memory bandwidth, on standard "
-              "error" },
-    { "-v, --verbose", ARG_BOOL, ARG_AT(struct run_opts, verbose),
-      .help = "say what was loaded, the seed, and --stats" },
+    {"-n, --predict, --n-predict", ARG_INT, ARG_AT(struct run_opts, n_predict), .meta = "N",
+     .def = "-1", .shown = "-1, until the model ends or the context is full", .min = -1,
+     .max = INT32_MAX, .group = "Answer", .help = "tokens at most"},
+    {"--stop, -r, --reverse-prompt", ARG_STRS, ARG_AT(struct run_opts, stops), .meta = "TEXT",
+     .help = "end the answer before this text; may be given several times"},
+    {"--show-thinking", ARG_CHOICE, ARG_AT(struct run_opts, show_thinking), .meta = "WHEN",
+     .def = "auto", .choices = auto_on_off,
+     .help = "print what the model thinks; auto: on a terminal, dimmed"},
+    {"--special", ARG_BOOL, ARG_AT(struct run_opts, special),
+     .help = "print special tokens as text"},
+    {"--stats", ARG_BOOL, ARG_AT(struct run_opts, stats),
+     .help = "close with tokens/s and the share of this machine's memory bandwidth, on standard "
+             "error"},
+    {"-v, --verbose", ARG_BOOL, ARG_AT(struct run_opts, verbose),
+     .help = "say what was loaded, the seed, and --stats"},
 
-    { "-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct run_opts, load.ctx), .meta = "N", .def = "0",
-      .shown = "what the model was trained for", .min = 0, .max = 1 << 28,
-      .group = "Speed and memory", .help = "longest conversation in tokens" },
+    {"-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct run_opts, load.ctx), .meta = "N", .def = "0",
+     .shown = "what the model was trained for", .min = 0, .max = 1 << 28,
+     .group = "Speed and memory", .help = "longest conversation in tokens"},
     LOAD_SESSION_FLAGS(struct run_opts),
     SAMPLING_FLAGS(struct run_opts),
     LOAD_FOREIGN_FLAGS,
-    { "--jinja", ARG_FOREIGN_BOOL, .help = "templates are always Jinja" },
-    { "-no-cnv, --no-conversation", ARG_FOREIGN_BOOL,
-      .help = "with a prompt there is one answer; --raw turns the template off" },
-    { "--color", ARG_FOREIGN_BOOL, .help = "terminals get colours, NO_COLOR=1 turns them off" },
+    {"--jinja", ARG_FOREIGN_BOOL, .help = "templates are always Jinja"},
+    {"-no-cnv, --no-conversation", ARG_FOREIGN_BOOL,
+     .help = "with a prompt there is one answer; --raw turns the template off"},
+    {"--color", ARG_FOREIGN_BOOL, .help = "terminals get colours, NO_COLOR=1 turns them off"},
 };
 
 static const struct arg_spec spec = {
@@ -74,9 +74,11 @@ static const struct arg_spec spec = {
     .brief = "chat with a model, or answer one prompt",
     .about =
         "On a terminal, without a prompt, this is a chat: /help lists its commands, Ctrl+C stops\n"
-        "an answer and not the program, \"\"\" begins and ends text of several lines.  Otherwise one\n"
+        "an answer and not the program, \"\"\" begins and ends text of several lines.  Otherwise "
+        "one\n"
         "answer goes to standard output, and nothing else does.  A prompt that is longer than the\n"
-        "context is refused, never cut.  Defaults of the sampling come from the model's file where\n"
+        "context is refused, never cut.  Defaults of the sampling come from the model's file "
+        "where\n"
         "it has some.",
     .examples = "lode run models/demo.gguf\n"
                 "lode run models/demo.gguf -p \"What is the capital of France?\" --temp 0\n"
@@ -107,7 +109,7 @@ static bool cancelled(void *user) {
     return interrupt_seen();
 }
 
-/* ------------------------------------------------------------------------------------ statistics */
+/* ----------------------------------------------------------------------------------- statistics */
 
 /* "prompt 44 tokens (18 kept), 1772.9 tokens/s; answer 13 tokens, 199.5 tokens/s", and where they
  * are asked for, the bytes behind it. */
@@ -142,13 +144,17 @@ void run_describe(const struct run *r, FILE *f) {
     char size[32], kv[32];
     const struct lode_model_info *info = lode_model_info(r->model);
     const char *slash = strrchr(info->path, '/');
-    fprintf(f, "%s: %s, %.1f M parameters, %s, %s\ncontext %u tokens (%s KV, %s), %u thread%s, %s\n",
-            info->name[0] ? info->name : slash ? slash + 1 : info->path, info->arch,
-            (double)info->n_params / 1e6, info->type, format_bytes((double)info->size, size),
-            lode_session_ctx(r->session),
+    fprintf(f,
+            "%s: %s, %.1f M parameters, %s, %s\ncontext %u tokens (%s KV, %s), %u thread%s, %s\n",
+            info->name[0] ? info->name
+            : slash       ? slash + 1
+                          : info->path,
+            info->arch, (double)info->n_params / 1e6, info->type,
+            format_bytes((double)info->size, size), lode_session_ctx(r->session),
             strcmp(r->o.load.ctk, r->o.load.ctv) ? "mixed" : r->o.load.ctk,
-            format_bytes((double)lode_session_memory(r->session)->kv, kv), lode_session_threads(r->session),
-            lode_session_threads(r->session) == 1 ? "" : "s", info->isa);
+            format_bytes((double)lode_session_memory(r->session)->kv, kv),
+            lode_session_threads(r->session), lode_session_threads(r->session) == 1 ? "" : "s",
+            info->isa);
 }
 
 /* -------------------------------------------------------------------------------------- answers */
@@ -262,8 +268,9 @@ static int open_session(struct run *r, struct lode_error *err) {
     const int rc = lode_session_create(&r->session, r->model, &so, err);
     const uint32_t trained = lode_model_info(r->model)->ctx_train;
     if (rc == 0 && !so.ctx && lode_session_ctx(r->session) < trained)
-        fprintf(stderr, "lode: note: memory holds a context of %u tokens, the model was trained for "
-                        "%u; -c chooses\n",
+        fprintf(stderr,
+                "lode: note: memory holds a context of %u tokens, the model was trained for "
+                "%u; -c chooses\n",
                 lode_session_ctx(r->session), trained);
     return rc;
 }
@@ -299,8 +306,7 @@ static int setup(struct run *r, struct lode_error *err) {
     r->seed = random_seed();
     rc = open_session(r, err);
     rc = rc < 0 ? rc : run_make_sampler(r, err);
-    rc = rc < 0 ? rc
-                : chat_init(&r->chat, r->model, r->o.template_file, r->o.template_vars, err);
+    rc = rc < 0 ? rc : chat_init(&r->chat, r->model, r->o.template_file, r->o.template_vars, err);
     if (rc < 0)
         return rc;
     r->raw = r->o.raw;
@@ -319,7 +325,7 @@ static int setup(struct run *r, struct lode_error *err) {
 
 /* The first prompt, if there is one; the exit status, or -1 to go on. */
 static int first_answer(struct run *r, const char *text) {
-    struct lode_error err = { 0 };
+    struct lode_error err = {0};
     enum answer_end end = ANSWER_ENDED;
     int rc = r->raw ? 0 : chat_add(&r->chat, "user", text, NULL, &err);
     if (rc == 0)
@@ -332,7 +338,7 @@ static int first_answer(struct run *r, const char *text) {
 }
 
 int verb_run(int argc, char **argv) {
-    struct run r = { 0 };
+    struct run r = {0};
     int status = args_main(&r.args, &spec, &r.o, argc, argv);
     if (status >= 0)
         return status;
@@ -342,7 +348,7 @@ int verb_run(int argc, char **argv) {
         if (!*r.o.stops.v[i])
             return args_usage_error(&spec, "--stop: an empty text would stop every answer");
 
-    struct lode_error err = { 0 };
+    struct lode_error err = {0};
     char *prompt = NULL;
     if (!r.o.prompt && !r.o.file && out_is_terminal(stdin))
         r.o.interactive = true;

@@ -24,12 +24,13 @@ static int add_bias(struct biases *b, int32_t id, float bias, struct lode_error 
         b->v = v;
         b->cap = cap;
     }
-    b->v[b->n++] = (struct lode_logit_bias){ .id = id, .bias = bias };
+    b->v[b->n++] = (struct lode_logit_bias){.id = id, .bias = bias};
     return 0;
 }
 
 /* "15043+1", "15043-2.5", "15043-inf" */
-static int parse_bias(struct biases *b, const char *text, uint32_t n_vocab, struct lode_error *err) {
+static int parse_bias(struct biases *b, const char *text, uint32_t n_vocab,
+                      struct lode_error *err) {
     char *end;
     const long id = strtol(text, &end, 10);
     if (end == text || id < 0 || id >= (long)n_vocab || (*end != '+' && *end != '-'))
@@ -70,7 +71,7 @@ static bool contains(const char *text, size_t n, const char *what) {
 
 static int collect_breakers(struct breakers *b, const struct sampling_opts *o,
                             const struct lode_tokenizer *t, struct lode_error *err) {
-    static const char *const usual[] = { "\n", ":", "\"", "*" };
+    static const char *const usual[] = {"\n", ":", "\"", "*"};
     const char *const *texts = o->dry_breakers.n ? o->dry_breakers.v : usual;
     const size_t n_texts = o->dry_breakers.n ? o->dry_breakers.n : sizeof usual / sizeof *usual;
     const uint32_t n_vocab = lode_tokenizer_size(t);
@@ -101,8 +102,8 @@ int sampling_create(struct lode_sampler **out, const struct sampling_opts *o,
                     const struct lode_model *m, uint64_t seed, struct lode_error *err) {
     const struct lode_tokenizer *t = lode_model_tokenizer(m);
     const uint32_t n_vocab = lode_model_info(m)->n_vocab;
-    struct biases biases = { 0 };
-    struct breakers breakers = { 0 };
+    struct biases biases = {0};
+    struct breakers breakers = {0};
     struct lode_sampler_opts so;
     int rc = collect_biases(&biases, o, t, n_vocab, err);
     if (rc == 0 && t && o->dry_multiplier > 0)

@@ -17,22 +17,25 @@ struct opts {
 
 static const struct arg_flag flags[] = {
     ARG_MODEL(struct opts, model),
-    { "-p, --prompt", ARG_STR, ARG_AT(struct opts, prompt), .pos = 2 },
-    { "-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct opts, ctx), .min = 1, .max = 4096,
-      .def = "7" },
-    { "--temp", ARG_FLOAT, ARG_AT(struct opts, temp), .max = 100, .key = "temp" },
-    { "-ctk, --cache-type-k", ARG_CHOICE, ARG_AT(struct opts, choice), .choices = arg_kv_types },
-    { "--size", ARG_SIZE, ARG_AT(struct opts, size) },
-    { "--on", ARG_BOOL, ARG_AT(struct opts, on), .def = "on" },
-    { "--no-map", ARG_BOOL, ARG_AT(struct opts, no_map), .debug = true },
-    { "-n, --list", ARG_INTS, ARG_AT(struct opts, list), .max = 1e6, .def = "1-8*2" },
-    { "--word", ARG_STRS, ARG_AT(struct opts, words) },
-    { "--types", ARG_CHOICES, ARG_AT(struct opts, types), .choices = arg_kv_types },
-    { "-ngl, --gpu-layers", ARG_FOREIGN },
-    { "--jinja", ARG_FOREIGN_BOOL },
+    {"-p, --prompt", ARG_STR, ARG_AT(struct opts, prompt), .pos = 2},
+    {"-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct opts, ctx), .min = 1, .max = 4096, .def = "7"},
+    {"--temp", ARG_FLOAT, ARG_AT(struct opts, temp), .max = 100, .key = "temp"},
+    {"-ctk, --cache-type-k", ARG_CHOICE, ARG_AT(struct opts, choice), .choices = arg_kv_types},
+    {"--size", ARG_SIZE, ARG_AT(struct opts, size)},
+    {"--on", ARG_BOOL, ARG_AT(struct opts, on), .def = "on"},
+    {"--no-map", ARG_BOOL, ARG_AT(struct opts, no_map), .debug = true},
+    {"-n, --list", ARG_INTS, ARG_AT(struct opts, list), .max = 1e6, .def = "1-8*2"},
+    {"--word", ARG_STRS, ARG_AT(struct opts, words)},
+    {"--types", ARG_CHOICES, ARG_AT(struct opts, types), .choices = arg_kv_types},
+    {"-ngl, --gpu-layers", ARG_FOREIGN},
+    {"--jinja", ARG_FOREIGN_BOOL},
 };
-static const struct arg_spec spec = { .verb = "fuzz", .usage = "", .brief = "", .about = "",
-                                      .flags = flags, .n_flags = ARG_COUNT(flags) };
+static const struct arg_spec spec = {.verb = "fuzz",
+                                     .usage = "",
+                                     .brief = "",
+                                     .about = "",
+                                     .flags = flags,
+                                     .n_flags = ARG_COUNT(flags)};
 
 static char *env_lines[16];
 static size_t n_env;
@@ -74,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
     struct args a;
     struct opts o;
-    struct lode_error err = { 0 };
+    struct lode_error err = {0};
     const enum args_result got = args_parse(&a, &spec, &o, argc, argv, environment, &err);
     if (got == ARGS_BAD && (!err.where[0] || !err.text[0]))
         abort();

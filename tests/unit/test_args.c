@@ -18,31 +18,35 @@ struct opts {
     struct arg_strs bias, types;
 };
 
-static const char *const formats[] = { "md", "csv", "json", NULL };
+static const char *const formats[] = {"md", "csv", "json", NULL};
 
 static const struct arg_flag flags[] = {
     ARG_MODEL(struct opts, model),
-    { "-p, --prompt", ARG_STR, ARG_AT(struct opts, prompt), .pos = 2, .meta = "TEXT" },
-    { "-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct opts, ctx), .min = 0, .max = 1 << 24 },
-    { "--temp, --temperature", ARG_FLOAT, ARG_AT(struct opts, temp), .def = "0.8", .min = 0,
-      .max = 100, .key = "temp" },
-    { "--top-k", ARG_INT, ARG_AT(struct opts, top_k), .def = "40", .min = -1, .max = 1e9,
-      .key = "top_k" },
-    { "-ctk, --cache-type-k", ARG_CHOICE, ARG_AT(struct opts, ctk), .def = "f16",
-      .choices = arg_kv_types },
-    { "-o, --output", ARG_CHOICE, ARG_AT(struct opts, format), .choices = formats },
-    { "--cache", ARG_SIZE, ARG_AT(struct opts, size) },
-    { "--stats", ARG_BOOL, ARG_AT(struct opts, stats) },
-    { "--no-mmap", ARG_BOOL, ARG_AT(struct opts, no_mmap), .debug = true },
-    { "--greedy", ARG_BOOL, ARG_AT(struct opts, greedy), .def = "on" },
-    { "--n-prompt", ARG_INTS, ARG_AT(struct opts, p), .def = "512", .min = 0, .max = 1 << 20 },
-    { "-l, --logit-bias", ARG_STRS, ARG_AT(struct opts, bias) },
-    { "--types", ARG_CHOICES, ARG_AT(struct opts, types), .choices = arg_kv_types },
-    { "-ngl, --n-gpu-layers", ARG_FOREIGN, .help = "runs on the CPU" },
-    { "--jinja", ARG_FOREIGN_BOOL, .help = "always so" },
+    {"-p, --prompt", ARG_STR, ARG_AT(struct opts, prompt), .pos = 2, .meta = "TEXT"},
+    {"-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct opts, ctx), .min = 0, .max = 1 << 24},
+    {"--temp, --temperature", ARG_FLOAT, ARG_AT(struct opts, temp), .def = "0.8", .min = 0,
+     .max = 100, .key = "temp"},
+    {"--top-k", ARG_INT, ARG_AT(struct opts, top_k), .def = "40", .min = -1, .max = 1e9,
+     .key = "top_k"},
+    {"-ctk, --cache-type-k", ARG_CHOICE, ARG_AT(struct opts, ctk), .def = "f16",
+     .choices = arg_kv_types},
+    {"-o, --output", ARG_CHOICE, ARG_AT(struct opts, format), .choices = formats},
+    {"--cache", ARG_SIZE, ARG_AT(struct opts, size)},
+    {"--stats", ARG_BOOL, ARG_AT(struct opts, stats)},
+    {"--no-mmap", ARG_BOOL, ARG_AT(struct opts, no_mmap), .debug = true},
+    {"--greedy", ARG_BOOL, ARG_AT(struct opts, greedy), .def = "on"},
+    {"--n-prompt", ARG_INTS, ARG_AT(struct opts, p), .def = "512", .min = 0, .max = 1 << 20},
+    {"-l, --logit-bias", ARG_STRS, ARG_AT(struct opts, bias)},
+    {"--types", ARG_CHOICES, ARG_AT(struct opts, types), .choices = arg_kv_types},
+    {"-ngl, --n-gpu-layers", ARG_FOREIGN, .help = "runs on the CPU"},
+    {"--jinja", ARG_FOREIGN_BOOL, .help = "always so"},
 };
 static const struct arg_spec spec = {
-    .verb = "test", .usage = "MODEL", .brief = "", .about = "", .flags = flags,
+    .verb = "test",
+    .usage = "MODEL",
+    .brief = "",
+    .about = "",
+    .flags = flags,
     .n_flags = ARG_COUNT(flags),
 };
 
@@ -73,7 +77,8 @@ static void test_spellings(void **state) {
     struct args a;
     struct opts o;
     struct lode_error err;
-    assert_int_equal(parse(&a, &o, &err, "m.gguf hello -c 128 --temp=0.5 --top_k 7 --stats"), ARGS_OK);
+    assert_int_equal(parse(&a, &o, &err, "m.gguf hello -c 128 --temp=0.5 --top_k 7 --stats"),
+                     ARGS_OK);
     assert_string_equal(o.model, "m.gguf");
     assert_string_equal(o.prompt, "hello");
     assert_int_equal(o.ctx, 128);
@@ -92,8 +97,8 @@ static void test_spellings(void **state) {
     assert_int_equal(parse(&a, &o, &err, "--ctx 9 -- -x"), ARGS_OK);
     assert_string_equal(o.model, "-x");
 
-    assert_int_equal(parse(&a, &o, &err, "m -ctk q8_0 -ngl 99 --jinja --no-stats --mmap --no-greedy"),
-                     ARGS_OK);
+    assert_int_equal(
+        parse(&a, &o, &err, "m -ctk q8_0 -ngl 99 --jinja --no-stats --mmap --no-greedy"), ARGS_OK);
     assert_string_equal(o.ctk, "q8_0");
     assert_false(o.stats);
     assert_false(o.no_mmap);
@@ -114,9 +119,9 @@ static void test_precedence(void **state) {
     struct args a;
     struct opts o;
     struct lode_error err;
-    static const char *const env[] = { "LODE_TOP_K",  "5",     "LODE_TEMPERATURE", "0.25",
-                                       "LODE_STATS",  "on",    "LODE_MODEL",       "env.gguf",
-                                       "LODE_N_PROMPT", "1,2", NULL };
+    static const char *const env[] = {
+        "LODE_TOP_K", "5",        "LODE_TEMPERATURE", "0.25", "LODE_STATS", "on",
+        "LODE_MODEL", "env.gguf", "LODE_N_PROMPT",    "1,2",  NULL};
     env_pairs = env;
     assert_int_equal(parse(&a, &o, &err, "--top-k 9"), ARGS_OK);
     assert_int_equal(o.top_k, 9);
@@ -132,7 +137,7 @@ static void test_precedence(void **state) {
     assert_int_equal(o.p.v[0], 7);
     assert_false(o.stats);
 
-    static const char *const bad[] = { "LODE_TOP_K", "many", NULL };
+    static const char *const bad[] = {"LODE_TOP_K", "many", NULL};
     env_pairs = bad;
     assert_int_equal(parse(&a, &o, &err, "m"), ARGS_BAD);
     assert_string_equal(err.where, "LODE_TOP_K");
@@ -154,7 +159,7 @@ static void test_model_defaults(void **state) {
     args_model_defaults(&a, model_default, NULL);
     assert_true(o.temp == 0.6);
     assert_int_equal(o.top_k, 3);
-    static const char *const env[] = { "LODE_TEMP", "0.1", NULL };
+    static const char *const env[] = {"LODE_TEMP", "0.1", NULL};
     env_pairs = env;
     assert_int_equal(parse(&a, &o, &err, "m"), ARGS_OK);
     env_pairs = NULL;
@@ -168,33 +173,33 @@ static void test_complaints(void **state) {
     static const struct {
         const char *line, *where, *text;
     } rows[] = {
-        { "m --top-k x", "--top-k", "'x' is not a whole number from -1 to 1000000000" },
-        { "m -c 1e3", "-c", "'1e3' is not a whole number from 0 to 16777216" },
-        { "m --ctx=-1", "--ctx", "'-1' is not a whole number from 0 to 16777216" },
-        { "m -c 99999999999999999999", "-c",
-          "'99999999999999999999' is not a whole number from 0 to 16777216" },
-        { "m --temp nan", "--temp", "'nan' is not a number from 0 to 100" },
-        { "m --temp", "--temp", "needs a value (VALUE)" },
-        { "m --prompt --stats", "--prompt",
-          "needs a value (TEXT), but --stats is a flag; write --prompt=--stats if you mean it" },
-        { "m -ctk f8", "-ctk", "'f8' is not one of f32, f16, bf16 or q8_0" },
-        { "m --stats=maybe", "--stats",
-          "'maybe' is not on or off (1, true, enabled; 0, false, disabled)" },
-        { "m --cache 12Q", "--cache", "'12Q' is not a size in bytes, or like 512M or 24G" },
-        { "m --tmep 1", "--tmep", "unknown flag; did you mean --temp?" },
-        { "m --zzzzzzzz", "--zzzzzzzz", "unknown flag" },
-        { "m p q", "q", "unexpected argument" },
-        { "m --n-prompt 4-2", "--n-prompt",
-          "'4-2' is not a list like 1,8 or 1-9, 1-9+2, 1-64*2 of whole numbers from 0 to 1048576" },
-        { "m --n-prompt 0-8*2", "--n-prompt",
-          "the range in '0-8*2' would never end: it needs a step of at least 1, or a factor of at "
-          "least 2 from a start of at least 1" },
-        { "m --n-prompt 1-900", "--n-prompt", "more than 64 values in '1-900'" },
+        {"m --top-k x", "--top-k", "'x' is not a whole number from -1 to 1000000000"},
+        {"m -c 1e3", "-c", "'1e3' is not a whole number from 0 to 16777216"},
+        {"m --ctx=-1", "--ctx", "'-1' is not a whole number from 0 to 16777216"},
+        {"m -c 99999999999999999999", "-c",
+         "'99999999999999999999' is not a whole number from 0 to 16777216"},
+        {"m --temp nan", "--temp", "'nan' is not a number from 0 to 100"},
+        {"m --temp", "--temp", "needs a value (VALUE)"},
+        {"m --prompt --stats", "--prompt",
+         "needs a value (TEXT), but --stats is a flag; write --prompt=--stats if you mean it"},
+        {"m -ctk f8", "-ctk", "'f8' is not one of f32, f16, bf16 or q8_0"},
+        {"m --stats=maybe", "--stats",
+         "'maybe' is not on or off (1, true, enabled; 0, false, disabled)"},
+        {"m --cache 12Q", "--cache", "'12Q' is not a size in bytes, or like 512M or 24G"},
+        {"m --tmep 1", "--tmep", "unknown flag; did you mean --temp?"},
+        {"m --zzzzzzzz", "--zzzzzzzz", "unknown flag"},
+        {"m p q", "q", "unexpected argument"},
+        {"m --n-prompt 4-2", "--n-prompt",
+         "'4-2' is not a list like 1,8 or 1-9, 1-9+2, 1-64*2 of whole numbers from 0 to 1048576"},
+        {"m --n-prompt 0-8*2", "--n-prompt",
+         "the range in '0-8*2' would never end: it needs a step of at least 1, or a factor of at "
+         "least 2 from a start of at least 1"},
+        {"m --n-prompt 1-900", "--n-prompt", "more than 64 values in '1-900'"},
     };
     for (size_t i = 0; i < ARG_COUNT(rows); i++) {
         struct args a;
         struct opts o;
-        struct lode_error err = { 0 };
+        struct lode_error err = {0};
         assert_int_equal(parse(&a, &o, &err, rows[i].line), ARGS_BAD);
         assert_string_equal(err.where, rows[i].where);
         assert_string_equal(err.text, rows[i].text);
@@ -210,8 +215,8 @@ static void test_values(void **state) {
         const char *line;
         uint64_t size;
     } sizes[] = {
-        { "m --cache 24G", 24ull << 30 }, { "m --cache 1.5k", 1536 }, { "m --cache 7", 7 },
-        { "m --cache 2MiB", 2 << 20 },    { "m --cache 3GB", 3ull << 30 },
+        {"m --cache 24G", 24ull << 30}, {"m --cache 1.5k", 1536},      {"m --cache 7", 7},
+        {"m --cache 2MiB", 2 << 20},    {"m --cache 3GB", 3ull << 30},
     };
     for (size_t i = 0; i < ARG_COUNT(sizes); i++) {
         assert_int_equal(parse(&a, &o, &err, sizes[i].line), ARGS_OK);
@@ -220,7 +225,7 @@ static void test_values(void **state) {
 
     assert_int_equal(parse(&a, &o, &err, "m --n-prompt 1-7+3,5 --n-prompt 16-100*2 -l 5+1 -l 6-2"),
                      ARGS_OK);
-    static const int64_t wants[] = { 1, 4, 7, 5, 16, 32, 64 };
+    static const int64_t wants[] = {1, 4, 7, 5, 16, 32, 64};
     assert_int_equal(o.p.n, ARG_COUNT(wants));
     assert_memory_equal(o.p.v, wants, sizeof wants);
     assert_int_equal(o.bias.n, 2);

@@ -57,7 +57,7 @@ static void test_records(void **state) {
             assert_true(fabs(want[i] - got[i]) < 12.0 / 65535 * 0.51 + 20 * 0x1p-23);
     }
     /* what is e^16 times rarer than the likeliest is cut off there */
-    float x[V] = { 0 };
+    float x[V] = {0};
     uint16_t record[42];
     double got[V];
     x[3] = 40;
@@ -135,7 +135,7 @@ static void test_statistics(void **state) {
 static void test_file(void **state) {
     (void)state;
     int32_t tokens[16];
-    struct kld_file k = { 8, V, 2, tokens }, back;
+    struct kld_file k = {8, V, 2, tokens}, back;
     struct lode_error err;
     for (int i = 0; i < 16; i++)
         tokens[i] = i;

@@ -10,7 +10,8 @@
 
 /* A file of version `major` with this header text, then `n` bytes of data.  Exactly as long as it
  * says, so that the address sanitizer sees one byte too far. */
-static unsigned char *make(int major, const char *header, const void *data, size_t n, size_t *size) {
+static unsigned char *make(int major, const char *header, const void *data, size_t n,
+                           size_t *size) {
     const size_t lead = major == 1 ? 10 : 12, length = strlen(header);
     unsigned char *b = malloc(lead + length + n);
     assert_non_null(b);
@@ -40,7 +41,7 @@ static void test_reads(void **state) {
     struct npy a;
     struct lode_error err;
     unsigned char *bytes;
-    static const int32_t three[] = { 1, -2, 0x01020304 };
+    static const int32_t three[] = {1, -2, 0x01020304};
     assert_int_equal(parse(&a, 1, "{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }   \n",
                            three, 12, &err, &bytes),
                      0);
@@ -51,8 +52,9 @@ static void test_reads(void **state) {
     assert_int_equal(npy_int(&a, 2), 0x01020304);
     free(bytes);
 
-    static const uint64_t large[] = { UINT64_MAX, 7 };
-    assert_int_equal(parse(&a, 2, "{\"shape\": (1, 2), \"descr\": \"<u8\", \"fortran_order\": False}",
+    static const uint64_t large[] = {UINT64_MAX, 7};
+    assert_int_equal(parse(&a, 2,
+                           "{\"shape\": (1, 2), \"descr\": \"<u8\", \"fortran_order\": False}",
                            large, 16, &err, &bytes),
                      0);
     assert_int_equal(a.n_dims, 2);
@@ -67,8 +69,8 @@ static void test_reads(void **state) {
     assert_int_equal(a.count, 1);
     assert_int_equal(npy_int(&a, 0), -1);
     free(bytes);
-    assert_int_equal(parse(&a, 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (0, 5)}", "", 0,
-                           &err, &bytes),
+    assert_int_equal(parse(&a, 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (0, 5)}", "",
+                           0, &err, &bytes),
                      0);
     assert_int_equal(a.count, 0);
     free(bytes);
@@ -79,30 +81,29 @@ static void test_refuses(void **state) {
     static const struct {
         const char *header, *says;
     } rows[] = {
-        { "", "not a dictionary" },
-        { "{'descr': '<i4'}", "lacks descr, fortran_order or shape" },
-        { "{'descr': '>i4', 'fortran_order': False, 'shape': (1,)}", "numbers of type '>i4'" },
-        { "{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "numbers of type '<c8'" },
-        { "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "numbers of type '|O'" },
-        { "{'descr': '<i4', 'fortran_order': True, 'shape': (1, 1)}", "Fortran" },
-        { "{'descr': '<i4', 'fortran_order': False, 'shape': (2,)}", "2 numbers of 4 bytes" },
-        { "{'descr': '<i4', 'fortran_order': False, 'shape': (-1,)}", "is not {descr" },
-        { "{'descr': '<i4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}",
-          "overflows" },
-        { "{'descr': '<i4', 'fortran_order': False, 'shape': (99999999999999999999,)}",
-          "is not {descr" },
-        { "{'descr': '<i8', 'fortran_order': False, 'shape': (2305843009213693952,)}",
-          "2305843009213693952 numbers of 8 bytes" },
-        { "{'descr': '<i4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}",
-          "is not {descr" },
-        { "{'descr': '<i4', 'fortran_order': Maybe, 'shape': (1,)}", "is not {descr" },
-        { "{'descr': '<i4", "is not {descr" },
-        { "{'shape': (1", "is not {descr" },
-        { "{'shape': (1, ", "is not {descr" },
+        {"", "not a dictionary"},
+        {"{'descr': '<i4'}", "lacks descr, fortran_order or shape"},
+        {"{'descr': '>i4', 'fortran_order': False, 'shape': (1,)}", "numbers of type '>i4'"},
+        {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "numbers of type '<c8'"},
+        {"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "numbers of type '|O'"},
+        {"{'descr': '<i4', 'fortran_order': True, 'shape': (1, 1)}", "Fortran"},
+        {"{'descr': '<i4', 'fortran_order': False, 'shape': (2,)}", "2 numbers of 4 bytes"},
+        {"{'descr': '<i4', 'fortran_order': False, 'shape': (-1,)}", "is not {descr"},
+        {"{'descr': '<i4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}",
+         "overflows"},
+        {"{'descr': '<i4', 'fortran_order': False, 'shape': (99999999999999999999,)}",
+         "is not {descr"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (2305843009213693952,)}",
+         "2305843009213693952 numbers of 8 bytes"},
+        {"{'descr': '<i4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", "is not {descr"},
+        {"{'descr': '<i4', 'fortran_order': Maybe, 'shape': (1,)}", "is not {descr"},
+        {"{'descr': '<i4", "is not {descr"},
+        {"{'shape': (1", "is not {descr"},
+        {"{'shape': (1, ", "is not {descr"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct npy a;
-        struct lode_error err = { 0 };
+        struct lode_error err = {0};
         unsigned char *bytes;
         assert_int_not_equal(parse(&a, 1, rows[i].header, "1234", 4, &err, &bytes), 0);
         free(bytes);
@@ -133,7 +134,7 @@ static void test_writes(void **state) {
     for (uint64_t rows = 1; rows < 1000000000000; rows *= 7) {
         char *text = NULL;
         size_t size = 0;
-        const uint64_t dims[] = { rows, 3 };
+        const uint64_t dims[] = {rows, 3};
         struct npy a;
         struct lode_error err;
         FILE *f = open_memstream(&text, &size);
