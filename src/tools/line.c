@@ -93,6 +93,27 @@ static unsigned char complete(EditLine *el, int ch) {
     return el_insertstr(el, rest) ? CC_ERROR : CC_REFRESH;
 }
 
+/* A terminal brackets what is pasted with \033[200~ and \033[201~ when asked to: so pasted lines
+ * become one entry, and not one question each. */
+static unsigned char paste(EditLine *el, int ch) {
+    static const wchar_t end[] = L"\033[201~";
+    (void)ch;
+    size_t seen = 0; /* characters of `end` */
+    wchar_t c[2] = {0};
+    while (el_wgetc(el, c) == 1) {
+        seen = c[0] == end[seen] ? seen + 1 : c[0] == end[0];
+        if (!end[seen])
+            break;
+        if (seen)
+            continue; /* an escape sequence is not text */
+        if (c[0] == L'\r')
+            c[0] = L'\n';
+        if ((c[0] >= L' ' || c[0] == L'\n' || c[0] == L'\t') && el_winsertstr(el, c))
+            return CC_REFRESH_BEEP;
+    }
+    return CC_REFRESH;
+}
+
 /* $XDG_STATE_HOME/lode/history, made private; "" where there is no home. */
 static void find_history(char *path, size_t cap) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -133,6 +154,8 @@ static bool open_editor(struct line *l) {
     el_set(l->el, EL_SIGNAL, 0); /* Ctrl+C is interrupt.c's */
     el_set(l->el, EL_ADDFN, "lode-complete", "complete a command", complete);
     el_set(l->el, EL_BIND, "^I", "lode-complete", NULL);
+    el_set(l->el, EL_ADDFN, "lode-paste", "insert pasted text", paste);
+    el_set(l->el, EL_BIND, "\033[200~", "lode-paste", NULL);
     el_set(l->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_set(l->el, EL_BIND, "\033[1~", "ed-move-to-beg", NULL);
     el_set(l->el, EL_BIND, "\033[4~", "ed-move-to-end", NULL);
@@ -146,9 +169,12 @@ static enum line_result read_edited(struct line *l, const char *prompt, const ch
     l->prompt = prompt;
     el_resize(l->el);
     errno = 0;
+    fputs("\033[?2004h", out_is_terminal(stdout) ? stdout : stderr);
     const char *got = el_gets(l->el, &n);
+    const int cause = errno;
+    fputs("\033[?2004l", out_is_terminal(stdout) ? stdout : stderr);
     if (!got || n <= 0)
-        return interrupt_seen() || errno == EINTR ? LINE_INTERRUPTED : LINE_END;
+        return interrupt_seen() || cause == EINTR ? LINE_INTERRUPTED : LINE_END;
     if ((size_t)n + 1 > l->cap) {
         char *more = realloc(l->plain, (size_t)n + 1);
         if (!more)
