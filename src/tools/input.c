@@ -141,7 +141,7 @@ int ids_tokenize(struct ids *out, const struct lode_tokenizer *t, const char *te
                  int flags, struct lode_error *err) {
     /* most texts have fewer tokens than a third of their bytes; where one has more, once again */
     size_t cap = len / 3 + 64;
-    *out = (struct ids){ 0 };
+    *out = (struct ids){0};
     for (;;) {
         int32_t *v = realloc(out->v, cap * sizeof *v);
         if (!v) {
