@@ -178,6 +178,9 @@ static int load_file(struct lode_tokenizer **out, const char *path, struct lode_
         const bool json = text.data[blank] == '{';
         rc = (json ? lode_tokenizer_from_json : lode_tokenizer_from_spm)(
             out, lode_buf_str(&text), lode_buf_str(&config), lode_buf_str(&generation), err);
+        /* the readers know these bytes only by the name that such a file usually has */
+        if (rc < 0 && err && !strncmp(err->where, "tokenizer.", 10))
+            snprintf(err->where, sizeof err->where, "%s", path);
     }
     lode_buf_free(&text);
     lode_buf_free(&config);
