@@ -38,7 +38,7 @@ enum jinja_limit {
     JINJA_MAX_NESTING = 200,      /* lists in lists, in JSON and while printing or comparing */
     JINJA_MAX_OUTPUT = 64 << 20,  /* bytes */
     JINJA_MAX_MEMORY = 256 << 20, /* bytes of values made by one rendering */
-    JINJA_MAX_STEPS = 50000000,   /* nodes evaluated, items visited, 64 bytes of text touched */
+    JINJA_MAX_STEPS = 50000000,   /* of some 10 ns: nodes evaluated, items visited, text read */
     JINJA_MAX_RANGE = 100000,     /* as the sandbox of jinja2 */
     JINJA_MAX_ARGS = 8,           /* named parameters of a built-in */
 };
@@ -259,6 +259,7 @@ struct jinja_loop {
     size_t n, at;              /* the next one to test */
     struct jv *taken;          /* (n) those that passed the loop's test so far */
     size_t n_taken, index0, depth0;
+    bool completed;    /* an iteration ran to its end, without break or continue */
     struct jv changed; /* the arguments of the last loop.changed() */
 };
 
@@ -299,6 +300,9 @@ __attribute__((format(printf, 2, 3))) bool jinja_type_error(struct jinja_run *r,
                                                             ...);
 void *jinja_alloc(struct jinja_run *r, size_t n, size_t size); /* NULL: failed, recorded */
 bool jinja_spend(struct jinja_run *r, size_t steps);
+/* What a walk over text costs: by the C library, and character by character. */
+#define JINJA_COST_COPY(len) ((len) / 64)
+#define JINJA_COST_WALK(len) ((len) / 4)
 bool jinja_str(struct jinja_run *r, const char *data, size_t len, struct jv *out); /* copies */
 bool jinja_str_borrow(struct jinja_run *r, const char *data, size_t len, struct jv *out);
 bool jinja_concat(struct jinja_run *r, struct jv a, struct jv b, struct jv *out); /* strings */
@@ -312,7 +316,7 @@ struct jinja_dict *jinja_dict_new(struct jinja_run *r);
 bool jinja_dict_put(struct jinja_run *r, struct jinja_dict *d, struct jv key, struct jv value);
 const struct jv *jinja_dict_get(const struct jinja_dict *d, struct jv key);
 const struct jv *jinja_dict_getz(const struct jinja_dict *d, struct lode_str key);
-bool jinja_hashable(struct jv v);
+bool jinja_hashable(struct jv v); /* nor is a tuple of thousands of parts */
 const char *jinja_type(struct jv v);
 bool jinja_truth(struct jv v);
 /* The items of anything iterable; a generator is used up. */

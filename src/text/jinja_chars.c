@@ -78,6 +78,8 @@ static bool is_cased(uint32_t cp) {
 bool jinja_change_case(struct jinja_run *r, struct jv s, char how, struct jv *out) {
     struct lode_buf b = {0};
     bool in_word = false;
+    if (!jinja_spend(r, JINJA_COST_WALK(s.s->len)))
+        return false;
     for (size_t i = 0, len; i < s.s->len; i += len) {
         const uint32_t cp = jinja_char(s.s->data + i, s.s->len - i, &len);
         const uint32_t lower = (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
@@ -99,6 +101,8 @@ bool jinja_change_case(struct jinja_run *r, struct jv s, char how, struct jv *ou
 bool jinja_title(struct jinja_run *r, struct jv s, struct jv *out) {
     struct lode_buf b = {0};
     bool in_word = false;
+    if (!jinja_spend(r, JINJA_COST_WALK(s.s->len)))
+        return false;
     for (size_t i = 0, len; i < s.s->len; i += len) {
         const uint32_t cp = jinja_char(s.s->data + i, s.s->len - i, &len);
         const bool splits = jinja_is_space(cp) || cp == '-' || cp == '(' || cp == '{' ||

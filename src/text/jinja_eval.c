@@ -7,6 +7,8 @@
 
 static bool lookup(struct jinja_run *r, uint32_t sym, struct jv *out) {
     for (const struct jinja_scope *s = r->scope; s; s = s->parent) {
+        if (!jinja_spend(r, s->n / 16))
+            return false;
         for (uint32_t i = 0; i < s->n; i++) {
             if (s->syms[i] == sym) {
                 *out = s->values[i];

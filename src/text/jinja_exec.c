@@ -22,6 +22,8 @@ static bool set_var(struct jinja_run *r, uint32_t sym, struct jv value) {
         r->globals[sym] = value;
         return true;
     }
+    if (!jinja_spend(r, s->n / 16))
+        return false;
     for (uint32_t i = 0; i < s->n; i++) {
         if (s->syms[i] == sym) {
             s->values[i] = value;
@@ -120,6 +122,8 @@ static bool bind_params(struct jinja_run *r, const struct jinja_node *macro,
     for (const struct jinja_node *p = macro->a; p; p = p->next, at++) {
         struct jv v = {0};
         const struct lode_str name = r->t->syms[p->sym];
+        if (!jinja_spend(r, args->n_named))
+            return false;
         if (at < args->n)
             v = args->pos[at];
         for (size_t i = 0; at >= args->n && i < args->n_named; i++) {
@@ -331,6 +335,7 @@ static bool exec_iterations(struct jinja_run *r, const struct jinja_node *n,
             return false;
         if (flow == FLOW_BREAK)
             return true;
+        loop->completed = loop->completed || flow == FLOW_ON;
     }
 }
 
@@ -345,7 +350,7 @@ static bool exec_loop(struct jinja_run *r, const struct jinja_node *n, struct jv
     loop->depth0 = depth0;
     struct jinja_scope *const saved = r->scope;
     bool ok = exec_iterations(r, n, loop);
-    if (ok && loop->n_taken == 0 && n->d) {
+    if (ok && !loop->completed && n->d) { /* as jinja2: else, unless a body ran to its end */
         struct jinja_scope *s = r->scope = new_scope(r, scope);
         ok = s && exec_body(r, n->d) != FLOW_FAILED;
     }
@@ -454,7 +459,10 @@ static enum flow exec(struct jinja_run *r, const struct jinja_node *n) {
         ok = exec_call_block(r, n);
         break;
     case JN_FILTER_BLOCK:
-        ok = capture_in_new_scope(r, n->c, &v) && jinja_filter(r, n->a, v, &v) && emit(r, v);
+        ok = capture_in_new_scope(r, n->c, &v) && jinja_filter(r, n->a, v, &v) &&
+             (v.kind == JV_STR || jinja_type_error(r, "a filter block made a %s of its text",
+                                                   jinja_type(v))) &&
+             emit(r, v);
         break;
     case JN_WITH:
         return exec_with(r, n);

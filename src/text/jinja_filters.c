@@ -252,14 +252,16 @@ FILTER(file_size) {
     const bool binary = jinja_truth(a[0]);
     const double base = binary ? 1024 : 1000;
     const struct jinja_args none = {0};
-    struct jv bytes, nothing[JINJA_MAX_ARGS] = {{0}};
-    if (!to_float(r, self, nothing, &none, &bytes))
+    struct jv bytes, absent[JINJA_MAX_ARGS] = {jv_none()};
+    if (!to_float(r, self, absent, &none, &bytes))
         return false;
+    if (bytes.kind != JV_FLOAT)
+        return jinja_type_error(r, "filesizeformat of what is no number");
     char text[64];
     if (bytes.f == 1) {
         snprintf(text, sizeof text, "1 Byte");
     } else if (bytes.f < base) {
-        snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes.f));
+        snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes.f) + 0.0); /* no -0 */
     } else {
         int i = 0;
         double unit = base * base;
@@ -323,15 +325,17 @@ FILTER(truncate_text) {
     struct jv end = a[2], rest, space[2];
     const int64_t length = jv_given(a[0]) && jv_is_int(a[0]) ? jv_as_int(a[0]) : 255;
     const int64_t leeway = jv_given(a[3]) && jv_is_int(a[3]) ? jv_as_int(a[3]) : 5;
-    if (!jinja_to_str(r, self, &self) ||
-        (!jv_given(end) && !jinja_str_borrow(r, "...", 3, &end)))
+    size_t n;
+    if (!jinja_len(r, self, &n) || (!jv_given(end) && !jinja_str_borrow(r, "...", 3, &end)))
         return false;
     if (end.kind != JV_STR || length < (int64_t)end.s->n_chars || leeway < 0)
         return jinja_type_error(r, "truncate: the length must leave room for the end, and the "
                                    "leeway be 0 or more");
     *out = self;
-    if ((int64_t)self.s->n_chars <= length + leeway)
+    if ((int64_t)n <= length + leeway)
         return true;
+    if (self.kind != JV_STR)
+        return jinja_type_error(r, "truncate of a %s", jinja_type(self));
     if (!jinja_slice(r, self, (struct jv){0}, jv_int(length - (int64_t)end.s->n_chars),
                      (struct jv){0}, &rest))
         return false;
@@ -350,7 +354,7 @@ FILTER(count_words) {
     UNUSED;
     int64_t n = 0;
     bool in_word = false;
-    if (!jinja_to_str(r, self, &self))
+    if (!jinja_to_str(r, self, &self) || !jinja_spend(r, JINJA_COST_WALK(self.s->len)))
         return false;
     for (size_t i = 0, len; i < self.s->len; i += len) {
         const uint32_t cp = jinja_char(self.s->data + i, self.s->len - i, &len);
@@ -366,7 +370,7 @@ FILTER(count_words) {
 FILTER(strip_tags) {
     UNUSED;
     struct lode_buf b = {0};
-    if (!jinja_to_str(r, self, &self))
+    if (!jinja_to_str(r, self, &self) || !jinja_spend(r, JINJA_COST_WALK(self.s->len)))
         return false;
     const char *s = self.s->data;
     const size_t n = self.s->len;
@@ -390,7 +394,7 @@ FILTER(strip_tags) {
         space = false;
         lode_buf_add(&b, s + i, len);
     }
-    const bool ok = jinja_spend(r, n / 16) && jinja_take(r, &b, out);
+    const bool ok = jinja_take(r, &b, out);
     lode_buf_free(&b);
     return ok;
 }
@@ -410,25 +414,34 @@ static void quote(struct lode_buf *b, struct lode_str s, bool for_query) {
     }
 }
 
+static bool quote_pair(struct jinja_run *r, struct jv key, struct jv value, struct lode_buf *b) {
+    if (!jinja_to_str(r, key, &key) || !jinja_to_str(r, value, &value))
+        return false;
+    if (b->len)
+        lode_buf_addc(b, '&');
+    quote(b, jv_text(key), true);
+    lode_buf_addc(b, '=');
+    quote(b, jv_text(value), true);
+    return true;
+}
+
 FILTER(url_encode) {
     UNUSED;
     struct lode_buf b = {0};
-    struct jv text;
+    const struct jv *items, *pair;
+    size_t n = 0, two = 2;
     bool ok = true;
     if (self.kind == JV_DICT) {
-        for (uint32_t i = 0; ok && i < self.d->n; i++) {
-            if (i)
-                lode_buf_addc(&b, '&');
-            ok = jinja_to_str(r, self.d->keys[i], &text);
-            if (ok)
-                quote(&b, jv_text(text), true);
-            lode_buf_addc(&b, '=');
-            ok = ok && jinja_to_str(r, self.d->values[i], &text);
-            if (ok)
-                quote(&b, jv_text(text), true);
-        }
-    } else if ((ok = jinja_to_str(r, self, &text))) {
-        quote(&b, jv_text(text), false);
+        for (uint32_t i = 0; ok && i < self.d->n; i++)
+            ok = quote_pair(r, self.d->keys[i], self.d->values[i], &b);
+    } else if (self.kind > JV_STR && self.kind <= JV_GEN) {
+        ok = jinja_items(r, self, &items, &n);
+        for (size_t i = 0; ok && i < n; i++)
+            ok = jinja_items(r, items[i], &pair, &two) &&
+                 (two == 2 || jinja_type_error(r, "urlencode takes pairs")) &&
+                 quote_pair(r, pair[0], pair[1], &b);
+    } else if ((ok = jinja_to_str(r, self, &self))) {
+        quote(&b, jv_text(self), false);
     }
     ok = ok && jinja_take(r, &b, out);
     lode_buf_free(&b);

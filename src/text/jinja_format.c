@@ -220,7 +220,7 @@ static bool percent_spec(struct jinja_run *r, struct percent *p, struct spec *s,
     if (p->at >= f.len)
         return bad_format(r, "ends within a conversion");
     s->type = f.data[p->at++];
-    return true;
+    return jinja_spend(r, (size_t)s->width / 2 + 100); /* numbers are slow to write */
 }
 
 static bool percent_one(struct jinja_run *r, struct percent *p, bool mark, struct lode_buf *b) {
@@ -293,7 +293,8 @@ bool jinja_percent(struct jinja_run *r, struct jv format, struct jv values, stru
         if (b.len > JINJA_MAX_OUTPUT)
             ok = bad_format(r, "makes too long a text");
     }
-    if (ok && p.taken < p.n && values.kind != JV_DICT && values.kind != JV_LIST)
+    if (ok && p.taken < p.n && values.kind != JV_DICT && values.kind != JV_LIST &&
+        values.kind != JV_RANGE && values.kind != JV_UNDEF) /* what has x[...] */
         ok = bad_format(r, "has fewer conversions than values");
     ok = ok && jinja_take(r, &b, out);
     lode_buf_free(&b);
@@ -345,7 +346,8 @@ static bool read_spec(struct jinja_run *r, struct lode_str f, struct spec *s) {
     }
     if (at < f.len)
         s->type = f.data[at++];
-    return at == f.len || bad_format(r, "has a malformed specification");
+    return at == f.len ? jinja_spend(r, (size_t)s->width / 2 + 100)
+                       : bad_format(r, "has a malformed specification");
 }
 
 static bool format_value(struct jinja_run *r, struct lode_buf *b, struct lode_str spec,

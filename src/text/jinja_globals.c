@@ -126,6 +126,8 @@ GLOBAL(strftime_now) {
     struct lode_buf b = {0};
     if (a[0].kind != JV_STR)
         return jinja_type_error(r, "strftime_now takes a str, not a %s", jinja_type(a[0]));
+    if (!jinja_spend(r, a[0].s->len * 20))
+        return false;
     if (!localtime_r(&now, &tm))
         return jinja_type_error(r, "the time is out of range");
     const struct lode_str f = jv_text(a[0]);

@@ -383,10 +383,10 @@ static bool write_value(struct writer *w, struct jv v, unsigned depth) {
         return true;
     case JV_FLOAT:
         write_float(w, v.f);
-        return true;
+        return jinja_spend(w->r, 100);
     case JV_STR:
         write_string(w, v.s);
-        return jinja_spend(w->r, v.s->len / 64);
+        return jinja_spend(w->r, JINJA_COST_WALK(v.s->len));
     case JV_LIST:
     case JV_TUPLE:
         return write_list(w, v.l, depth);

@@ -91,17 +91,21 @@ bool jinja_strip(struct jinja_run *r, struct jv s, struct jv chars, bool left, b
     if (jv_given(chars) && chars.kind != JV_NONE && chars.kind != JV_STR)
         return jinja_type_error(r, "the characters to strip are a %s, a str expected",
                                 jinja_type(chars));
-    while (left && from < to && in_set(jinja_char(s.s->data + from, to - from, &len), chars))
+    const size_t cost = 1 + (chars.kind == JV_STR ? JINJA_COST_WALK(chars.s->len) : 0);
+    while (left && from < to && in_set(jinja_char(s.s->data + from, to - from, &len), chars)) {
         from += len;
+        if (!jinja_spend(r, cost))
+            return false;
+    }
     while (right && from < to) {
         const size_t at = char_before(s.s, to);
+        if (!jinja_spend(r, cost))
+            return false;
         if (!in_set(jinja_char(s.s->data + at, to - at, &len), chars))
             break;
         to = at;
     }
-    const size_t set = chars.kind == JV_STR ? chars.s->len : 1;
-    return jinja_spend(r, (s.s->len - (to - from)) / 64 * (1 + set / 4)) &&
-           piece(r, s, from, to, out);
+    return piece(r, s, from, to, out);
 }
 
 METHOD(str_strip) { UNUSED; return jinja_strip(r, self, a[0], true, true, out); }
@@ -181,14 +185,14 @@ static bool split_by(struct jinja_run *r, struct jv s, struct lode_str by, int64
 
 /* The last occurrence of what, or SIZE_MAX (also when the steps run out: r->rc says so). */
 static size_t find_last(struct jinja_run *r, struct lode_str s, struct lode_str what) {
-    if (s.len < what.len || !jinja_spend(r, s.len / 64))
+    if (s.len < what.len || !jinja_spend(r, JINJA_COST_COPY(s.len)))
         return SIZE_MAX;
     if (what.len == 0)
         return s.len;
     for (size_t at = s.len - what.len + 1; at-- > 0;) {
         if (s.data[at] != what.data[0] || s.data[at + what.len - 1] != what.data[what.len - 1])
             continue;
-        if (!jinja_spend(r, what.len / 64))
+        if (!jinja_spend(r, JINJA_COST_COPY(what.len)))
             return SIZE_MAX;
         if (memcmp(s.data + at, what.data, what.len) == 0)
             return at;
@@ -218,7 +222,7 @@ static bool split(struct jinja_run *r, struct jv self, const struct jv *a, bool 
     int64_t most;
     struct list l = {0};
     bool ok;
-    if (!need_int(r, a[1], -1, &most) || !jinja_spend(r, self.s->len / 64))
+    if (!need_int(r, a[1], -1, &most) || !jinja_spend(r, JINJA_COST_WALK(self.s->len)))
         return false;
     if (!jv_given(a[0]) || a[0].kind == JV_NONE) {
         ok = from_right ? rsplit_space(r, self, most, &l) : split_space(r, self, most, &l);
@@ -246,6 +250,8 @@ METHOD(str_splitlines) {
     struct list l = {0};
     const struct jinja_text *s = self.s;
     size_t start = 0;
+    if (!jinja_spend(r, JINJA_COST_WALK(s->len)))
+        return false;
     for (size_t i = 0, len; i < s->len; i += len) {
         const uint32_t cp = jinja_char(s->data + i, s->len - i, &len);
         if (!is_line_break(cp))
@@ -337,7 +343,7 @@ static bool find(struct jinja_run *r, struct jv self, const struct jv *a, bool l
     size_t from, to, at = SIZE_MAX;
     bool empty;
     if (!need_text(r, a[0], "what to look for") ||
-        !byte_range(r, self.s, a + 1, &from, &to, &empty) || !jinja_spend(r, (to - from) / 64))
+        !byte_range(r, self.s, a + 1, &from, &to, &empty) || !jinja_spend(r, JINJA_COST_COPY((to - from))))
         return false;
     const struct lode_str in = {self.s->data + from, to - from}, what = jv_text(a[0]);
     if (!empty && last) {
@@ -365,7 +371,7 @@ METHOD(str_count) {
     bool empty;
     int64_t n = 0;
     if (!need_text(r, a[0], "what to count") ||
-        !byte_range(r, self.s, a + 1, &from, &to, &empty) || !jinja_spend(r, (to - from) / 64))
+        !byte_range(r, self.s, a + 1, &from, &to, &empty) || !jinja_spend(r, JINJA_COST_COPY((to - from))))
         return false;
     if (a[0].s->len == 0)
         n = empty ? 0 : (int64_t)jinja_count_chars(self.s->data + from, to - from) + 1;
@@ -385,7 +391,7 @@ bool jinja_replace(struct jinja_run *r, struct jv s, struct lode_str from, struc
     struct lode_buf b = {0};
     size_t at = 0;
     const size_t n = s.s->len;
-    if (!jinja_spend(r, n / 64))
+    if (!jinja_spend(r, JINJA_COST_COPY(n)))
         return false;
     while (count != 0 && b.len <= JINJA_MAX_OUTPUT) {
         size_t hit;
@@ -464,6 +470,8 @@ static bool pad(struct jinja_run *r, struct jv self, const struct jv *a, char ho
     if (missing > JINJA_MAX_OUTPUT / 4)
         return jinja_fail(r, LODE_ERR_LIMIT, "a text cannot be padded to %lld characters",
                           (long long)width);
+    if (!jinja_spend(r, (size_t)missing / 2))
+        return false;
     const int64_t left = how == 'l' ? 0 /* CPython gives the odd one to the left of odd widths */
                          : how == 'r' ? missing
                                       : missing / 2 + (missing & width & 1);
@@ -508,50 +516,58 @@ static bool is_digit(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_ND;
 static bool is_numeric(uint32_t cp) { return jinja_is_alnum(cp) && !is_alpha(cp); }
 static bool is_ascii(uint32_t cp) { return cp < 128; }
 
-static bool all_are(struct jv s, bool (*test)(uint32_t cp)) {
-    for (size_t i = 0, len; i < s.s->len; i += len)
-        if (!test(jinja_char(s.s->data + i, s.s->len - i, &len)))
-            return false;
-    return s.s->len > 0;
+static bool all_are(struct jinja_run *r, struct jv s, bool (*test)(uint32_t cp), struct jv *out) {
+    bool all = s.s->len > 0;
+    for (size_t i = 0, len; i < s.s->len && all; i += len)
+        all = test(jinja_char(s.s->data + i, s.s->len - i, &len));
+    *out = jv_bool(all);
+    return jinja_spend(r, JINJA_COST_WALK(s.s->len));
 }
 
-METHOD(str_isalpha) { UNUSED; *out = jv_bool(all_are(self, is_alpha)); return true; }
-METHOD(str_isalnum) { UNUSED; *out = jv_bool(all_are(self, jinja_is_alnum)); return true; }
-METHOD(str_isdigit) { UNUSED; *out = jv_bool(all_are(self, is_digit)); return true; }
-METHOD(str_isnumeric) { UNUSED; *out = jv_bool(all_are(self, is_numeric)); return true; }
-METHOD(str_isspace) { UNUSED; *out = jv_bool(all_are(self, jinja_is_space)); return true; }
+METHOD(str_isalpha) { UNUSED; return all_are(r, self, is_alpha, out); }
+METHOD(str_isalnum) { UNUSED; return all_are(r, self, jinja_is_alnum, out); }
+METHOD(str_isdigit) { UNUSED; return all_are(r, self, is_digit, out); }
+METHOD(str_isnumeric) { UNUSED; return all_are(r, self, is_numeric, out); }
+METHOD(str_isspace) { UNUSED; return all_are(r, self, jinja_is_space, out); }
 METHOD(str_isascii) {
+    if (!all_are(r, self, is_ascii, out))
+        return false;
     UNUSED;
-    *out = jv_bool(self.s->len == 0 || all_are(self, is_ascii));
+    out->b = out->b || self.s->len == 0;
     return true;
 }
 
-static bool has_case(struct jv s, utf8proc_category_t wanted, utf8proc_category_t other) {
+static bool has_case(struct jinja_run *r, struct jv s, utf8proc_category_t wanted,
+                     utf8proc_category_t other, struct jv *out) {
     bool found = false;
+    *out = jv_bool(false);
+    if (!jinja_spend(r, JINJA_COST_WALK(s.s->len)))
+        return false;
     for (size_t i = 0, len; i < s.s->len; i += len) {
         const utf8proc_category_t c = category(jinja_char(s.s->data + i, s.s->len - i, &len));
         if (c == other || c == UTF8PROC_CATEGORY_LT)
-            return false;
+            return true;
         found = found || c == wanted;
     }
-    return found;
+    *out = jv_bool(found);
+    return true;
 }
 
 METHOD(str_islower) {
     UNUSED;
-    *out = jv_bool(has_case(self, UTF8PROC_CATEGORY_LL, UTF8PROC_CATEGORY_LU));
-    return true;
+    return has_case(r, self, UTF8PROC_CATEGORY_LL, UTF8PROC_CATEGORY_LU, out);
 }
 METHOD(str_isupper) {
     UNUSED;
-    *out = jv_bool(has_case(self, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LL));
-    return true;
+    return has_case(r, self, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LL, out);
 }
 
 METHOD(str_istitle) {
     UNUSED;
     bool in_word = false, found = false;
     *out = jv_bool(false);
+    if (!jinja_spend(r, JINJA_COST_WALK(self.s->len)))
+        return false;
     for (size_t i = 0, len; i < self.s->len; i += len) {
         const utf8proc_category_t c =
             category(jinja_char(self.s->data + i, self.s->len - i, &len));

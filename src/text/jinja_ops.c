@@ -114,7 +114,7 @@ static bool less(struct jinja_run *r, struct jv a, struct jv b, uint32_t op, uns
         const size_t n = a.s->len < b.s->len ? a.s->len : b.s->len;
         const int sign = n ? memcmp(a.s->data, b.s->data, n) : 0;
         *result = ordered(op, sign ? sign : (a.s->len > b.s->len) - (a.s->len < b.s->len));
-        return jinja_spend(r, n / 64);
+        return jinja_spend(r, JINJA_COST_COPY(n));
     }
     if (is_sequence(a) && a.kind == b.kind) {
         size_t i = 0;
@@ -142,7 +142,7 @@ bool jinja_contains(struct jinja_run *r, struct jv container, struct jv item, bo
             return jinja_type_error(r, "a %s cannot be looked for in a str", jinja_type(item));
         *result = item.s->len == 0 || memmem(container.s->data, container.s->len, item.s->data,
                                              item.s->len) != NULL;
-        return jinja_spend(r, container.s->len / 64);
+        return jinja_spend(r, JINJA_COST_COPY(container.s->len));
     }
     if (container.kind == JV_DICT) {
         if (!jinja_hashable(item))
@@ -249,7 +249,10 @@ static bool float_op(struct jinja_run *r, uint32_t op, double a, double b, struc
         }
         mod = mod == 0 ? copysign(0.0, b) : mod;
         const double whole = floor(div);
-        x = op == '%' ? mod : div - whole > 0.5 ? whole + 1 : whole;
+        x = op == '%'            ? mod
+            : div == 0           ? copysign(0.0, a / b)
+            : div - whole > 0.5 ? whole + 1
+                                 : whole;
         break;
     }
     default:
@@ -317,7 +320,7 @@ bool jinja_binary(struct jinja_run *r, uint32_t op, struct jv a, struct jv b, st
         return int_op(r, op, jv_as_int(a), jv_as_int(b), out);
     if (jv_is_number(a) && jv_is_number(b))
         return float_op(r, op, jv_as_double(a), jv_as_double(b), out);
-    if (op == '%' && a.kind == JV_STR && b.kind != JV_UNDEF)
+    if (op == '%' && a.kind == JV_STR)
         return jinja_percent(r, a, b, out);
     if (op == '+' && a.kind == JV_STR && b.kind == JV_STR)
         return join_texts(r, a, b, out);
@@ -337,6 +340,15 @@ bool jinja_negate(struct jinja_run *r, struct jv v, struct jv *out) {
         return jinja_undef_error(r, v);
     if (!jv_is_number(v))
         return jinja_type_error(r, "- of a %s", jinja_type(v));
+    if (v.kind == JV_BIG) {
+        struct jv minus;
+        const bool negative = *v.s->data == '-';
+        if (negative ? !jinja_str(r, v.s->data + 1, v.s->len - 1, out)
+                     : !jinja_str_borrow(r, "-", 1, &minus) || !jinja_concat(r, minus, v, out))
+            return false;
+        out->kind = JV_BIG;
+        return true;
+    }
     *out = jv_float(-jv_as_double(v));
     return true;
 }
@@ -409,6 +421,7 @@ static bool own_attribute(struct jinja_run *r, struct jv v, struct lode_str name
         methods = jinja_list_methods;
         break;
     case JV_LIST:
+    case JV_RANGE:
         methods = jinja_list_methods;
         break;
     case JV_DICT:
@@ -470,7 +483,7 @@ static bool char_item(struct jinja_run *r, struct jv v, int64_t i, struct jv *ou
     if (i < 0 || (uint64_t)i >= v.s->n_chars)
         return true;
     const size_t at = jinja_offset(v.s, (size_t)i);
-    if (!jinja_spend(r, at / 64) ||
+    if (!jinja_spend(r, at / 16) ||
         !jinja_str_borrow(r, v.s->data + at, jinja_char_len(v.s->data + at, v.s->len - at), out))
         return false;
     out->mark = v.mark;
@@ -527,7 +540,7 @@ static bool slice_text(struct jinja_run *r, struct jv v, int64_t start, int64_t 
     if (step == 1) {
         const size_t from = jinja_offset(s, (size_t)start);
         const size_t to = jinja_offset(s, (size_t)start + count);
-        if (!jinja_spend(r, to / 64) || !jinja_str_borrow(r, s->data + from, to - from, out))
+        if (!jinja_spend(r, to / 16) || !jinja_str_borrow(r, s->data + from, to - from, out))
             return false;
         out->mark = v.mark;
         return true;
@@ -588,7 +601,7 @@ bool jinja_slice(struct jinja_run *r, struct jv v, struct jv start, struct jv st
 bool jinja_escape(struct jinja_run *r, struct jv v, struct jv *out) {
     static const char special[] = "&<>\"'";
     static const char *const entity[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
-    if (!jinja_to_str(r, v, &v))
+    if (!jinja_to_str(r, v, &v) || !jinja_spend(r, JINJA_COST_WALK(v.s->len)))
         return false;
     *out = v;
     if (!v.mark) {

@@ -9,6 +9,19 @@
 static bool parse_body(struct jinja_parser *p, struct jinja_node *parent, struct jinja_node **first,
                        const char *const *ends);
 
+/* A body with a scope of its own. */
+static bool parse_scope(struct jinja_parser *p, struct jinja_node *parent,
+                        struct jinja_node **first, const char *const *ends) {
+    const struct jinja_node *const unknown = p->unknown;
+    p->unknown = NULL;
+    if (!parse_body(p, parent, first, ends))
+        return false;
+    if (!p->hard)
+        p->hard = p->unknown;
+    p->unknown = unknown;
+    return true;
+}
+
 uint32_t jinja_sym(struct jinja_parser *p, struct lode_str name) {
     struct lode_template *t = p->t;
     const uint32_t known = lode_map_get(&p->sym_of, name);
@@ -104,6 +117,7 @@ static const char *const end_for[] = {"endfor", NULL}, *const else_for[] = {"end
 #define CHILD(n, field, call) (((n)->field = (call)) && jinja_node_adopt(p, (n), (n)->field))
 
 static bool parse_if(struct jinja_parser *p, struct jinja_node *n) {
+    const struct jinja_node *const unknown = p->unknown;
     n->kind = JN_IF;
     for (struct jinja_node *first = n;;) { /* elif is a JN_IF in c, but does not nest */
         if (!CHILD(n, a, jinja_parse_tuple(p, false, NULL, false)) ||
@@ -128,6 +142,7 @@ static bool parse_if(struct jinja_parser *p, struct jinja_node *n) {
             return false;
         break;
     }
+    p->unknown = unknown;
     return true;
 }
 
@@ -142,12 +157,12 @@ static bool parse_for(struct jinja_parser *p, struct jinja_node *n) {
         return false;
     n->flag = jinja_skip_name(p, "recursive");
     p->n_loops++;
-    const bool ok = parse_body(p, n, &n->c, else_for);
+    const bool ok = parse_scope(p, n, &n->c, else_for);
     p->n_loops--;
     if (!ok)
         return false;
     if (jinja_at_name(p->token++, "else")) {
-        if (!parse_body(p, n, &n->d, end_for))
+        if (!parse_scope(p, n, &n->d, end_for))
             return false;
         p->token++;
     }
@@ -163,7 +178,7 @@ static bool parse_set(struct jinja_parser *p, struct jinja_node *n) {
     n->kind = JN_SET_BLOCK;
     if (jinja_at_op(p->token, '|') && !CHILD(n, b, jinja_parse_filters(p, NULL, false)))
         return false;
-    if (!parse_body(p, n, &n->c, end_set))
+    if (!parse_scope(p, n, &n->c, end_set))
         return false;
     p->token++;
     return true;
@@ -202,7 +217,7 @@ static bool parse_macro_body(struct jinja_parser *p, struct jinja_node *n,
     const uint32_t uses = p->uses, n_loops = p->n_loops;
     p->uses = 0;
     p->n_loops = 0;
-    if (!parse_body(p, n, &n->c, ends))
+    if (!parse_scope(p, n, &n->c, ends))
         return false;
     p->token++;
     n->op = p->uses;
@@ -237,7 +252,7 @@ static bool parse_call_block(struct jinja_parser *p, struct jinja_node *n) {
 
 static bool parse_filter_block(struct jinja_parser *p, struct jinja_node *n) {
     n->kind = JN_FILTER_BLOCK;
-    if (!CHILD(n, a, jinja_parse_filters(p, NULL, true)) || !parse_body(p, n, &n->c, end_filter))
+    if (!CHILD(n, a, jinja_parse_filters(p, NULL, true)) || !parse_scope(p, n, &n->c, end_filter))
         return false;
     p->token++;
     return true;
@@ -256,7 +271,7 @@ static bool parse_with(struct jinja_parser *p, struct jinja_node *n) {
         *end = set;
         end = &set->next;
     }
-    if (!parse_body(p, n, &n->c, end_with))
+    if (!parse_scope(p, n, &n->c, end_with))
         return false;
     p->token++;
     return true;
@@ -427,7 +442,13 @@ bool jinja_compile(struct jinja_run *r, struct lode_template *t, const char *sou
     t->sym_varargs = jinja_sym(&p, LODE_STR("varargs"));
     t->sym_kwargs = jinja_sym(&p, LODE_STR("kwargs"));
     t->body = jinja_node_new(&p, JN_SCOPE, 1);
-    const bool ok = r->rc == 0 && t->body && parse_body(&p, t->body, &t->body->c, NULL);
+    bool ok = r->rc == 0 && t->body && parse_scope(&p, t->body, &t->body->c, NULL);
+    if (ok && p.hard) {
+        r->line = p.hard->line;
+        ok = jinja_fail(r, LODE_ERR_FORMAT, "there is no %s named %.*s",
+                        p.hard->kind == JN_FILTER ? "filter" : "test", (int)p.hard->value.s->len,
+                        p.hard->value.s->data);
+    }
     lode_map_free(&p.sym_of);
     return ok;
 }

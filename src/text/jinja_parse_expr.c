@@ -111,6 +111,20 @@ static struct jinja_node *expect_name(struct jinja_parser *p, int kind, const ch
     return string_node(p, kind, t->text, t->line);
 }
 
+/* A name that may have dots, as no filter and no test has: an error when it is reached. */
+static struct jinja_node *expect_dotted(struct jinja_parser *p, int kind, const char *what) {
+    struct jinja_node *n = expect_name(p, kind, what);
+    while (n && jinja_skip_op(p, '.')) {
+        const struct jinja_node *more = expect_name(p, kind, what);
+        struct jv dot;
+        if (!more || !jinja_str_borrow(p->r, ".", 1, &dot) ||
+            !jinja_concat(p->r, n->value, dot, &n->value) ||
+            !jinja_concat(p->r, n->value, more->value, &n->value))
+            return NULL;
+    }
+    return n;
+}
+
 /* ---- primaries ---- */
 
 static struct jinja_node *parse_name(struct jinja_parser *p) {
@@ -352,14 +366,21 @@ static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_nod
     return n;
 }
 
+static void look_up(struct jinja_parser *p, struct jinja_node *n,
+                    const struct jinja_builtin *table) {
+    n->builtin = jinja_find(table, jv_text(n->value));
+    if (!n->builtin && !p->unknown)
+        p->unknown = n;
+}
+
 struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node *operand,
                                        bool inline_first) {
     while (inline_first || jinja_skip_op(p, '|')) {
         inline_first = false;
-        struct jinja_node *n = expect_name(p, JN_FILTER, "the name of a filter");
+        struct jinja_node *n = expect_dotted(p, JN_FILTER, "the name of a filter");
         if (!n || !jinja_node_adopt(p, n, operand))
             return NULL;
-        n->builtin = jinja_find(jinja_filters, jv_text(n->value));
+        look_up(p, n, jinja_filters);
         n->a = operand;
         if (jinja_at_op(p->token, '(') && !parse_args(p, n))
             return NULL;
@@ -371,10 +392,10 @@ struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node
 static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *operand) {
     const uint32_t line = p->token++->line; /* is */
     const bool negated = jinja_skip_name(p, "not");
-    struct jinja_node *n = expect_name(p, JN_TEST, "the name of a test");
+    struct jinja_node *n = expect_dotted(p, JN_TEST, "the name of a test");
     if (!n || !jinja_node_adopt(p, n, operand))
         return NULL;
-    n->builtin = jinja_find(jinja_tests, jv_text(n->value));
+    look_up(p, n, jinja_tests);
     n->a = operand;
     const struct jinja_token *t = p->token;
     if (jinja_at_op(t, '(')) {
@@ -542,6 +563,7 @@ static struct jinja_node *parse_or(struct jinja_parser *p) {
 struct jinja_node *jinja_parse_expr(struct jinja_parser *p) {
     if (!jinja_enter(p))
         return NULL;
+    const struct jinja_node *const unknown = p->unknown;
     struct jinja_node *n = parse_or(p);
     while (n && jinja_at_name(p->token, "if")) {
         const uint32_t line = p->token++->line;
@@ -552,6 +574,7 @@ struct jinja_node *jinja_parse_expr(struct jinja_parser *p) {
         if (!n || !jinja_node_adopt(p, n, other))
             return NULL;
         n->c = other;
+        p->unknown = unknown; /* reached or not, that is the condition's to say */
     }
     p->depth--;
     return n;

@@ -13,6 +13,9 @@ struct jinja_parser {
     uint32_t cap_syms;
     uint32_t depth;    /* of the parser's recursion */
     uint32_t uses;     /* JINJA_USES_* within the macro being parsed */
+    /* The first filter or test that does not exist.  Within an if it is an error only when it is
+     * reached, but a loop or a macro within that if makes it one at once (hard), as in jinja2. */
+    const struct jinja_node *unknown, *hard;
     uint32_t n_loops;  /* open within the current macro or block: where break may stand */
 };
 

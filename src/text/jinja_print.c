@@ -1,6 +1,7 @@
 /* jinja_print.c - str() and repr() as Python writes them. */
 #include "text/jinja.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,9 @@ void jinja_float_repr(double f, char out[40]) {
         return;
     }
     char text[40];
-    for (int precision = 0; precision < 17; precision++) {
+    /* 15 digits are the shortest whenever they suffice (once trailing zeros are gone), but for
+     * subnormals, which have fewer. */
+    for (int precision = fabs(f) < DBL_MIN ? 0 : 14; precision < 17; precision++) {
         snprintf(text, sizeof text, "%.*e", precision, f);
         if (strtod(text, NULL) == f)
             break;
@@ -25,6 +28,8 @@ void jinja_float_repr(double f, char out[40]) {
     for (; *p && *p != 'e'; p++)
         if (*p != '.')
             digits[n++] = *p;
+    while (n > 1 && digits[n - 1] == '0')
+        n--;
     const int exponent = atoi(p + 1);
     char *o = out; /* at most 1 + 18 + 5 characters, or 1 + 5 + 17 */
     if (*text == '-')
@@ -125,7 +130,7 @@ static bool repr(struct jinja_run *r, struct lode_buf *b, struct jv v, unsigned 
     case JV_FLOAT:
         jinja_float_repr(v.f, number);
         lode_buf_addz(b, number);
-        return true;
+        return jinja_spend(r, 100);
     case JV_BIG:
         lode_buf_add(b, v.s->data, v.s->len);
         return true;
@@ -135,7 +140,7 @@ static bool repr(struct jinja_run *r, struct lode_buf *b, struct jv v, unsigned 
         repr_text(b, v.s);
         if (v.mark)
             lode_buf_addc(b, ')');
-        return jinja_spend(r, v.s->len / 64);
+        return jinja_spend(r, JINJA_COST_WALK(v.s->len));
     case JV_LIST:
         return repr_items(r, b, v.l, "[", "]", depth);
     case JV_TUPLE:
@@ -153,6 +158,18 @@ static bool repr(struct jinja_run *r, struct lode_buf *b, struct jv v, unsigned 
         return repr_dict(r, b, v.d, "{", "}", depth);
     case JV_NS:
         return repr_dict(r, b, v.d, "<Namespace {", "}>", depth);
+    case JV_MACRO: {
+        const struct lode_str name = r->t->syms[v.m->node->sym];
+        lode_buf_addf(b, "<Macro '%.*s'>", (int)name.len, name.data);
+        return true;
+    }
+    case JV_LOOP: {
+        size_t n;
+        if (!jinja_len(r, v, &n))
+            return false;
+        lode_buf_addf(b, "<LoopContext %zu/%zu>", v.loop->index0 + 1, n);
+        return true;
+    }
     default: /* Python prints addresses here */
         lode_buf_addf(b, "<%s>", jinja_type(v));
         return true;
@@ -164,7 +181,7 @@ bool jinja_repr(struct jinja_run *r, struct lode_buf *b, struct jv v) { return r
 bool jinja_print(struct jinja_run *r, struct lode_buf *b, struct jv v) {
     if (v.kind == JV_STR) {
         lode_buf_add(b, v.s->data, v.s->len);
-        return jinja_spend(r, v.s->len / 64);
+        return jinja_spend(r, JINJA_COST_COPY(v.s->len));
     }
     return v.kind == JV_UNDEF || jinja_repr(r, b, v);
 }

@@ -22,7 +22,8 @@ static struct jv *copy_items(struct jinja_run *r, const struct jv *items, size_t
 struct key {
     struct jv path; /* JV_MISSING, an int, or "a.b.0" */
     struct jv absent;
-    bool fold_case, many; /* many: "a,b" gives a list */
+    bool fold_case;
+    bool many; /* a list of keys, by "a,b": as lists compare, equal items are passed over */
 };
 
 /* One step along a path: a run of digits is an index. */
@@ -57,7 +58,7 @@ static bool walk(struct jinja_run *r, const struct key *k, struct lode_str path,
     return fold(r, k, out);
 }
 
-static bool key_of(struct jinja_run *r, const struct key *k, struct jv v, struct jv *out) {
+static bool one_key(struct jinja_run *r, const struct key *k, struct jv v, struct jv *out) {
     if (!jv_given(k->path) || k->path.kind == JV_NONE) {
         *out = v;
         return fold(r, k, out);
@@ -69,19 +70,25 @@ static bool key_of(struct jinja_run *r, const struct key *k, struct jv v, struct
             *out = k->absent;
         return fold(r, k, out);
     }
-    struct lode_str path = jv_text(k->path);
-    if (!k->many || !memchr(path.data, ',', path.len))
-        return walk(r, k, path, v, out);
+    return walk(r, k, jv_text(k->path), v, out);
+}
+
+static bool key_of(struct jinja_run *r, const struct key *k, struct jv v, struct jv *out) {
+    if (!k->many)
+        return one_key(r, k, v, out);
     struct jv parts[8];
     size_t n = 0;
-    for (const char *comma = path.data; comma; path = (struct lode_str){comma + 1, path.len}) {
-        comma = memchr(path.data, ',', path.len);
-        const size_t len = comma ? (size_t)(comma - path.data) : path.len;
+    if (k->path.kind != JV_STR && !one_key(r, k, v, &parts[n++]))
+        return false;
+    for (size_t at = 0; k->path.kind == JV_STR && at <= k->path.s->len; n++) {
+        const char *start = k->path.s->data + at;
+        const char *comma = memchr(start, ',', k->path.s->len - at);
+        const size_t len = comma ? (size_t)(comma - start) : k->path.s->len - at;
         if (n == sizeof parts / sizeof *parts)
             return jinja_type_error(r, "more than %zu attributes to sort by", n);
-        if (!walk(r, k, (struct lode_str){path.data, len}, v, &parts[n++]))
+        if (!walk(r, k, (struct lode_str){start, len}, v, &parts[n]))
             return false;
-        path.len -= len + (comma != NULL);
+        at += len + 1;
     }
     struct jv *items = copy_items(r, parts, n);
     return items && jinja_list(r, items, n, out);

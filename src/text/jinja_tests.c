@@ -36,8 +36,16 @@ SIMPLE(is_sequence, self.kind == JV_STR || self.kind == JV_LIST || self.kind == 
 SIMPLE(is_string, self.kind == JV_STR)
 SIMPLE(is_true, self.kind == JV_BOOL && self.b)
 SIMPLE(is_undefined, self.kind == JV_UNDEF)
-SIMPLE(is_filter, self.kind == JV_STR && jinja_find(jinja_filters, jv_text(self)))
-SIMPLE(is_test, self.kind == JV_STR && jinja_find(jinja_tests, jv_text(self)))
+
+static bool is_name_in(struct jinja_run *r, const struct jinja_builtin *table, struct jv name,
+                       struct jv *out) {
+    *out = jv_bool(name.kind == JV_STR && jinja_find(table, jv_text(name)));
+    return jinja_hashable(name) ||
+           jinja_type_error(r, "a %s is the name of nothing", jinja_type(name));
+}
+
+TEST(is_filter) { UNUSED; return is_name_in(r, jinja_filters, self, out); }
+TEST(is_test) { UNUSED; return is_name_in(r, jinja_tests, self, out); }
 
 static bool remainder_is(struct jinja_run *r, struct jv self, struct jv by, int64_t wanted,
                          struct jv *out) {

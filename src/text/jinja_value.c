@@ -46,7 +46,7 @@ void *jinja_alloc(struct jinja_run *r, size_t n, size_t size) {
         return NULL;
     }
     r->memory += n * size + 16;
-    if (!jinja_spend(r, 1 + n * size / 64))
+    if (!jinja_spend(r, 1 + JINJA_COST_COPY(n * size)))
         return NULL;
     void *p = lode_arena_alloc_zero(&r->arena, n, size);
     if (!p)
@@ -72,7 +72,7 @@ static bool new_text(struct jinja_run *r, const char *data, size_t len, size_t n
 }
 
 bool jinja_str_borrow(struct jinja_run *r, const char *data, size_t len, struct jv *out) {
-    return jinja_spend(r, len / 64) &&
+    return jinja_spend(r, JINJA_COST_COPY(len)) &&
            new_text(r, data, len, jinja_count_chars(data, len), NULL, out);
 }
 
@@ -107,7 +107,7 @@ bool jinja_concat(struct jinja_run *r, struct jv a, struct jv b, struct jv *out)
     memcpy(data + x->len, y->data, y->len);
     if (tail)
         tail->used = (size_t)(data - tail->data) + len;
-    return jinja_spend(r, y->len / 64) &&
+    return jinja_spend(r, JINJA_COST_COPY(y->len)) &&
            new_text(r, data, len, x->n_chars + y->n_chars, tail, out);
 }
 
@@ -169,16 +169,16 @@ bool jinja_items(struct jinja_run *r, struct jv v, const struct jv **items, size
     case JV_VIEW:
         *items = v.l->items;
         *n = v.l->n;
-        return true;
+        return jinja_spend(r, *n);
     case JV_DICT:
         *items = v.d->keys;
         *n = v.d->n;
-        return true;
+        return jinja_spend(r, *n);
     case JV_GEN:
-        *items = v.g->items + v.g->at;
+        *items = v.g->n ? v.g->items + v.g->at : NULL;
         *n = v.g->n - v.g->at;
         v.g->at = v.g->n;
-        return true;
+        return jinja_spend(r, *n);
     case JV_STR:
         *n = v.s->n_chars;
         return chars_of(r, v.s, items);
@@ -243,18 +243,33 @@ bool jinja_undef_error(struct jinja_run *r, struct jv u) {
 
 /* ---- dicts ---- */
 
-bool jinja_hashable(struct jv v) {
+/* parts: how many more tuples in tuples may hold, which bounds hash() and same_key() too */
+static bool hashable(struct jv v, unsigned depth, unsigned *parts) {
     if (v.kind == JV_TUPLE) {
+        if (depth > JINJA_MAX_NESTING || v.l->n > *parts)
+            return false;
+        *parts -= (unsigned)v.l->n;
         for (size_t i = 0; i < v.l->n; i++)
-            if (!jinja_hashable(v.l->items[i]))
+            if (!hashable(v.l->items[i], depth + 1, parts))
                 return false;
         return true;
     }
     return v.kind != JV_LIST && v.kind != JV_DICT && v.kind != JV_VIEW;
 }
 
+bool jinja_hashable(struct jv v) {
+    unsigned parts = 4096;
+    return hashable(v, 0, &parts);
+}
+
 static uint64_t hash(struct jv v) {
     switch (v.kind) {
+    case JV_TUPLE: {
+        uint64_t h = v.l->n;
+        for (size_t i = 0; i < v.l->n; i++)
+            h = (h ^ hash(v.l->items[i])) * 0x9e3779b97f4a7c15u;
+        return XXH3_64bits(&h, sizeof h);
+    }
     case JV_STR:
     case JV_BIG:
         return XXH3_64bits(v.s->data, v.s->len);
@@ -267,8 +282,13 @@ static uint64_t hash(struct jv v) {
         const int64_t i = fabs(v.f) < 9e18 ? (int64_t)v.f : 0;
         return XXH3_64bits(&i, sizeof i);
     }
-    default:
-        return v.kind; /* rare keys: all in one chain */
+    case JV_NONE:
+    case JV_UNDEF:
+        return v.kind;
+    default: { /* objects, told apart by where they lie */
+        const uintptr_t where = (uintptr_t)v.s;
+        return XXH3_64bits(&where, sizeof where);
+    }
     }
 }
 
@@ -432,7 +452,7 @@ double jv_as_double(struct jv v) {
 
 const struct jinja_builtin *jinja_find(const struct jinja_builtin *table, struct lode_str name) {
     for (; table->name; table++)
-        if (lode_str_eqz(name, table->name))
+        if (name.len && *table->name == *name.data && lode_str_eqz(name, table->name))
             return table;
     return NULL;
 }

@@ -151,12 +151,222 @@ static void public_templates_render_as_transformers(void **state) {
     assert_int_equal(bad, 0);
 }
 
+/* The template of the bundled model, as its tokenizer_config.json has it. */
+static void the_demo_template_renders(void **state) {
+    (void)state;
+    char *config = read_file("LODE_SHARED", "models/demo/hf/tokenizer_config.json");
+    if (!config) {
+        print_message("SKIPPED: no models/demo in LODE_SHARED\n");
+        skip();
+    }
+    json_t *c = json_loads(config, 0, NULL);
+    const char *source = json_string_value(json_object_get(c, "chat_template"));
+    assert_non_null(source);
+    assert_true(check_case(
+        "demo", source,
+        "{\"messages\":[{\"role\":\"system\",\"content\":\"Be kind.\"},"
+        "{\"role\":\"user\",\"content\":\"1+1?\"},"
+        "{\"role\":\"assistant\",\"content\":\"<think>\\nadd\\n</think>\\n\\n2\"},"
+        "{\"role\":\"user\",\"content\":\"Thanks!\"}],"
+        "\"add_generation_prompt\":true,\"enable_thinking\":false}",
+        "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n"
+        "<|im_start|>assistant\n2<|im_end|>\n<|im_start|>user\nThanks!<|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n",
+        NULL));
+    assert_true(check_case(
+        "demo with tools", source,
+        "{\"tools\":[{\"name\":\"f\"}],\"messages\":[{\"role\":\"user\",\"content\":\"Go\"},"
+        "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\","
+        "\"arguments\":{\"a\":1}}}]},{\"role\":\"tool\",\"content\":\"ok\"}]}",
+        "<|im_start|>system\n# Tools\n\nYou can call functions to help the user. Their signatures "
+        "are within <tools></tools> tags:\n<tools>\n{\"name\": \"f\"}\n</tools>\n\nTo call a "
+        "function, write a JSON object with its name and arguments within <tool_call></tool_call> "
+        "tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n"
+        "</tool_call><|im_end|>\n<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\n"
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call><|im_end|>\n"
+        "<|im_start|>user\n<tool_response>\nok\n</tool_response><|im_end|>\n",
+        NULL));
+    json_decref(c);
+    free(config);
+}
+
+/* ---- limits: each of these would hang or fill the memory ---- */
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static const char *const greedy[] = {
+    "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+    "{{ 'a' * 1000000000000 }}",
+    "{{ [1] * 9223372036854775807 }}",
+    "{% set ns = namespace(s='ab') %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+    "{% set ns = namespace(l=[1]) %}{% for i in range(64) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+    "{% set ns = namespace(l=(1,)) %}{% for i in range(100) %}{% set ns.l = (ns.l, ns.l) %}"
+    "{% endfor %}{{ ns.l }}",
+    "{% set ns = namespace(l=[1], m=[1]) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}"
+    "{% set ns.m = [ns.m, ns.m] %}{% endfor %}{{ ns.l == ns.m }}",
+    "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{% macro f(x) %}{{ f([x]) }}{{ f([x]) }}{% endmacro %}{{ f(1) }}",
+    "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "{{ range(1000000) }}",
+    "{{ range(-9223372036854775807, 9223372036854775807) }}",
+    "{% set s = 'x' * 100000 %}{% for i in range(100000) %}{{ s }}{% endfor %}",
+    "{% set s = 'a' * 1000000 %}{% for i in range(100000) %}{{ s.replace('a', s) }}{% endfor %}",
+    "{{ ('a' * 1000000).rsplit('a' + 'b' * 500000 + 'a') }}"
+    "{{ ('a' * 4000000).rfind('a' + 'a' * 2000000 + 'b' + 'a' * 5) }}"
+    "{% set s = 'a' * 2000000 %}{% for i in range(10000) %}{{ s.rfind(s[5:] ~ 'b' ~ s[:5]) }}"
+    "{{ s[:1999999].rfind('aa' ~ 'b' ~ s[:1000000] ~ 'a') }}{% endfor %}",
+    "{% set s = 'ab' * 1000000 %}{{ s.strip(s ~ 'c') }}",
+    "{% set s = 'é' * 1000000 %}{% for i in range(100000) %}{{ s[999999] }}{% endfor %}",
+    "{% for i in range(100000) %}{{ range(100000) | sum }}{% endfor %}",
+    "{% for i in range(100000) %}{{ '%10000d' % 1 }}{{ 'x'.center(10000) }}{% endfor %}",
+    "{% for i in range(100000) %}{% for j in range(100000) %}{{ 0.1 }}{% endfor %}{% endfor %}",
+    "{% set s = 'aB' * 500000 %}{% for i in range(100000) %}{% set x = s.upper() %}{% endfor %}",
+    "{% set s = 'aB' * 500000 %}{% for i in range(100000) %}{% set x = s is lower %}{% endfor %}",
+    "{% set n = namespace(t=()) %}{% for i in range(100000) %}{% set n.t = (n.t, i) %}{% endfor %}"
+    "{{ {n.t: 1} }}",
+    "{{ 2 ** 64 }}",
+    "{{ 9223372036854775807 + 1 }}",
+};
+
+static void nothing_hangs_or_fills_the_memory(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof greedy / sizeof *greedy; i++) {
+        struct lode_error err;
+        char *text;
+        const double start = seconds();
+        const size_t before = lode_alloc_active();
+        const int rc = render(greedy[i], "{}", &text, &err);
+        const double took = seconds() - start;
+        /* a tuple nested too deeply is said not to be a key: a type error, not a limit */
+        if (rc != LODE_ERR_LIMIT && !strstr(err.text, "cannot be a key"))
+            fail_msg("%s: returns %d %s", greedy[i], rc, err.text);
+        if (took > 3)
+            print_message("%.1f s: %s\n", took, greedy[i]);
+        assert_true(took < 60); /* seconds at worst, minutes under sanitizers and emulation */
+        assert_int_equal(lode_alloc_active(), before);
+    }
+    /* 256 MB of values, 64 MB of output that may be growing, the tree */
+    assert_true(lode_alloc_peak() < (size_t)512 << 20);
+}
+
+/* Sources that nest, each deeper than any real template. */
+static void deep_nesting_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *open, *middle, *close;
+    } shapes[] = {
+        {"{{ (", "1", ""},
+        {"{{ [", "1", ""},
+        {"{{ {'a':", "1", ""},
+        {"{{ not ", "1", " }}"},
+        {"{{ -", "1", " }}"},
+        {"{{ 1+", "1", " }}"},
+        {"{{ 1 if 1 else ", "1", " }}"},
+        {"{{ x[", "1", ""},
+        {"{{ f(", "1", ""},
+        {"{{ x", ".y", " }}"},
+        {"{{ x", "|e", " }}"},
+        {"{% if 1 %}", "1", ""},
+        {"{% for x in y %}", "1", ""},
+        {"{% macro m() %}", "1", ""},
+        {"{% set (", "a", ""},
+    };
+    enum { DEEP = 20000 };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const char *repeated = strstr("1+ .y |e", shapes[i].middle) ? shapes[i].middle : NULL;
+        const char *open = shapes[i].open;
+        size_t len = 0;
+        char *source = malloc(DEEP * 20 + 100);
+        assert_non_null(source);
+        const char *body = strncmp(open, "{{ ", 3) == 0 ? open + 3 : open;
+        if (body != open)
+            len += (size_t)sprintf(source, "{{ ");
+        if (repeated && *repeated != '1')
+            len += (size_t)sprintf(source + len, "%s", body);
+        for (int k = 0; k < DEEP; k++)
+            len += (size_t)sprintf(source + len, "%s",
+                                   repeated && *repeated != '1' ? repeated : body);
+        sprintf(source + len, "%s%s", shapes[i].middle, shapes[i].close);
+        struct lode_template *t;
+        struct lode_error err;
+        const int rc = lode_template_compile(&t, source, strlen(source), &err);
+        if (rc != LODE_ERR_LIMIT && rc != LODE_ERR_FORMAT)
+            fail_msg("%s...: returns %d", open, rc);
+        assert_true(strstr(err.text, "deep"));
+        free(source);
+    }
+}
+
+static void deep_json_is_refused(void **state) {
+    (void)state;
+    static char vars[100000];
+    struct lode_error err;
+    char *text;
+    memset(vars, '[', sizeof vars - 1);
+    assert_int_equal(render("x", vars, &text, &err), LODE_ERR_ARG);
+    static const char *const bad[] = {"",          "[]",         "{",       "{\"a\":}",  "{\"a\" 1}",
+                                      "{\"a\":1,}", "{\"a\":01}", "{} x",    "{\"a\":1.}", "{'a':1}",
+                                      "{\"a\":nul}", "{\"a\":\"\n\"}", "{\"a\":\"\\x\"}",
+                                      "{\"a\":\"\xff\"}", "{\"a\":[1 2]}", "{1:2}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(render("x", bad[i], &text, &err), LODE_ERR_ARG);
+        assert_non_null(strstr(err.text, "not "));
+    }
+}
+
+static void errors_name_the_line(void **state) {
+    (void)state;
+    struct lode_error err;
+    char *text;
+    assert_int_equal(render("a\n{% if x %}\n\n{{ y.z }}{% endif %}", "{\"x\":1}", &text, &err),
+                     LODE_ERR_FORMAT);
+    assert_string_equal(err.where, "chat template line 4");
+    assert_string_equal(err.text, "'y' is undefined");
+    assert_int_equal(render("a\n\n{% fi %}", "{}", &text, &err), LODE_ERR_FORMAT);
+    assert_string_equal(err.where, "chat template line 3");
+    assert_int_equal(render("{{ raise_exception('Only \\'one\\'') }}", "{}", &text, &err),
+                     LODE_ERR_ARG);
+    assert_string_equal(err.text, "Only 'one'");
+    assert_int_equal(render("\xff", "{}", &text, &err), LODE_ERR_FORMAT);
+    assert_int_equal(render("{% include 'x' %}", "{}", &text, &err), LODE_ERR_UNSUPPORTED);
+}
+
+/* A template is shared: what one rendering sets, another does not see. */
+static void renderings_are_apart(void **state) {
+    (void)state;
+    static const char source[] = "{{ x }}{% set x = 2 %}{% set ns = namespace(a=x) %}{{ ns.a }}";
+    struct lode_template *t;
+    struct lode_error err;
+    assert_int_equal(lode_template_compile(&t, source, strlen(source), &err), 0);
+    for (int i = 0; i < 3; i++) {
+        char *text;
+        size_t len;
+        assert_int_equal(lode_template_render(t, "{\"x\":1}", 7, 0, &text, &len, &err), 0);
+        assert_string_equal(text, "12");
+        lode_chat_text_free(text);
+    }
+    lode_template_free(t);
+    lode_template_free(NULL);
+    lode_chat_text_free(NULL);
+}
+
 int main(void) {
     setenv("TZ", "UTC", 1);
     tzset();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(our_cases_render_as_jinja2),
         cmocka_unit_test(public_templates_render_as_transformers),
+        cmocka_unit_test(the_demo_template_renders),
+        cmocka_unit_test(nothing_hangs_or_fills_the_memory),
+        cmocka_unit_test(deep_nesting_is_refused),
+        cmocka_unit_test(deep_json_is_refused),
+        cmocka_unit_test(errors_name_the_line),
+        cmocka_unit_test(renderings_are_apart),
     };
     return cmocka_run_group_tests_name("template", tests, NULL, NULL);
 }
