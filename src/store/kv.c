@@ -34,7 +34,7 @@ struct lode_kv {
 /* A window w and a step of b rows reach from the page of the oldest visible position to that of
  * the newest row: w + b - 1 positions, which touch at most this many pages. */
 static uint32_t entries_for(uint32_t window, uint32_t ctx, uint32_t batch) {
-    const uint32_t all = (ctx + LODE_KV_PAGE - 1) / LODE_KV_PAGE;
+    const uint32_t all = (ctx - 1) / LODE_KV_PAGE + 1;
     if (!window)
         return all;
     const uint64_t ring = ((uint64_t)window + batch + LODE_KV_PAGE - 2) / LODE_KV_PAGE + 1;
