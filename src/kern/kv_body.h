@@ -19,13 +19,27 @@ void ISA(kv_put_bf16)(void *y, const float *x, size_t n) {
         vf_store_bf16(out + i, vf_load_n(x + i, n - i, 0.0f), n - i);
 }
 
+/* V times sixteen numbers from number c of a row, or only n < 16 of them (V is 1). */
+VF_INLINE void vf_mix_load(VF wide[8], enum vf_format f, size_t V, size_t n, const char *row,
+                           size_t c) {
+    const size_t length = vf_step_length(f);
+    for (size_t b = 0; b < V; b++) {
+        const char *p = row + (c + 16 * b) / length * vf_step_size(f);
+        if (n < 16)
+            wide[b] = vf_widen_n(f, p, n);
+        else
+            for (size_t i = 0; i < VF_PARTS; i++)
+                wide[b].v[i] = vf_widen(f, p, (c + 16 * b) % length + i * VP_LANES);
+    }
+}
+
 /* A tile of Q queries by V vectors of sixteen numbers, from number c on, over the chunk's values.
  * Where the queries' ranges [lo, hi) overlap all of them share what was read; before and after,
- * each looks whether the position is its own.  `rest` < 16: only so many numbers (V is 1). */
-VF_INLINE void vf_mix_tile(enum vf_format f, size_t Q, size_t V, size_t rest, float *o, size_t ldo,
+ * each looks whether the position is its own.  n < 16: only so many numbers (V is 1). */
+VF_INLINE void vf_mix_tile(enum vf_format f, size_t Q, size_t V, size_t n, float *o, size_t ldo,
                            const float *p, size_t ldp, const uint32_t *lo, const uint32_t *hi,
                            const char *v, size_t v_stride, size_t c) {
-    VF acc[4][8];
+    VF acc[4][8], wide[8];
     size_t first = lo[0], last = hi[0], all_from = lo[0], all_to = hi[0];
     for (size_t q = 0; q < Q; q++) {
         for (size_t b = 0; b < V; b++)
@@ -38,24 +52,17 @@ VF_INLINE void vf_mix_tile(enum vf_format f, size_t Q, size_t V, size_t rest, fl
     if (all_from >= all_to)
         all_from = all_to = last;
     for (size_t j = first; j < last;) {
-        for (; j < all_from || (j >= all_to && j < last); j++) {
-            const char *row = v + j * v_stride;
+        for (; j < all_from || (j >= all_to && j < last); j++)
             for (size_t q = 0; q < Q; q++) {
                 if (j < lo[q] || j >= hi[q])
                     continue;
                 const VF weight = vf_set(p[q * ldp + j]);
+                vf_mix_load(wide, f, V, n, v + j * v_stride, c);
                 for (size_t b = 0; b < V; b++)
-                    acc[q][b] = vf_fma(weight,
-                                       rest < 16 ? vf_widen_n(f, row, c, rest)
-                                                 : vf_widen(f, row, c + 16 * b),
-                                       acc[q][b]);
+                    acc[q][b] = vf_fma(weight, wide[b], acc[q][b]);
             }
-        }
         for (; j >= all_from && j < all_to; j++) {
-            const char *row = v + j * v_stride;
-            VF wide[8];
-            for (size_t b = 0; b < V; b++)
-                wide[b] = rest < 16 ? vf_widen_n(f, row, c, rest) : vf_widen(f, row, c + 16 * b);
+            vf_mix_load(wide, f, V, n, v + j * v_stride, c);
             for (size_t q = 0; q < Q; q++) {
                 const VF weight = vf_set(p[q * ldp + j]);
                 for (size_t b = 0; b < V; b++)
@@ -65,8 +72,8 @@ VF_INLINE void vf_mix_tile(enum vf_format f, size_t Q, size_t V, size_t rest, fl
     }
     for (size_t q = 0; q < Q; q++)
         for (size_t b = 0; b < V; b++) {
-            if (rest < 16)
-                vf_store_n(o + q * ldo + c, acc[q][b], rest);
+            if (n < 16)
+                vf_store_n(o + q * ldo + c, acc[q][b], n);
             else
                 vf_store(o + q * ldo + c + 16 * b, acc[q][b]);
         }

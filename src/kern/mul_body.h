@@ -7,43 +7,39 @@
 /* Formats as compile-time constants: each use is inlined and the switch disappears. */
 enum vf_format { VF_F32, VF_F16, VF_BF16, VF_Q8_0 };
 
-VF_INLINE const char *vf_at(enum vf_format f, const char *row, size_t i) {
-    switch (f) {
-    case VF_F32:
-        return row + 4 * i;
-    case VF_F16:
-    case VF_BF16:
-        return row + 2 * i;
-    case VF_Q8_0: /* { half d; int8_t q[32] }: the block's scale, i is 0 or 16 within it */
-        return row + i / 32 * 34;
-    }
-    return row;
-}
-
-/* Bytes of sixteen numbers. */
+/* Numbers in a step of the loops: what shares a scale is widened together. */
+VF_INLINE size_t vf_step_length(enum vf_format f) { return f == VF_Q8_0 ? 32 : 16; }
+/* ... and their bytes. */
 VF_INLINE size_t vf_step_size(enum vf_format f) {
-    return f == VF_F32 ? 64 : f == VF_Q8_0 ? 17 : 32;
-}
-
-/* Numbers i .. i+15 of a row, i a multiple of 16. */
-VF_INLINE VF vf_widen(enum vf_format f, const char *row, size_t i) {
-    const char *p = vf_at(f, row, i);
     switch (f) {
     case VF_F32:
-        return vf_load((const float *)p);
+        return 64;
     case VF_F16:
-        return vf_load_f16(p);
     case VF_BF16:
-        return vf_load_bf16(p);
-    case VF_Q8_0:
-        return vf_mul(vf_load_i8(p + 2 + i % 32), vf_set(vf_half(p)));
+        return 32;
+    case VF_Q8_0: /* { half d; int8_t q[32] } */
+        return 34;
     }
-    return vf_set(0);
+    return 0;
 }
 
-/* The first n < 16 of them; the other lanes are +0.  (q8_0 has whole blocks only.) */
-VF_INLINE VF vf_widen_n(enum vf_format f, const char *row, size_t i, size_t n) {
-    const char *p = vf_at(f, row, i);
+/* One register of numbers, from `at` on in the step at p. */
+VF_INLINE VP vf_widen(enum vf_format f, const char *p, size_t at) {
+    switch (f) {
+    case VF_F32:
+        return vp_load((const float *)p + at);
+    case VF_F16:
+        return vp_load_f16(p + 2 * at);
+    case VF_BF16:
+        return vp_load_bf16(p + 2 * at);
+    case VF_Q8_0:
+        return vp_mul(vp_load_i8(p + 2 + at), vp_set_f16(p));
+    }
+    return vp_set(0);
+}
+
+/* The first n < 16 numbers of a step; the other lanes are +0.  (q8_0 has whole blocks only.) */
+VF_INLINE VF vf_widen_n(enum vf_format f, const char *p, size_t n) {
     switch (f) {
     case VF_F32:
         return vf_load_n((const float *)p, n, 0.0f);
@@ -65,34 +61,44 @@ struct vf_panels {
     size_t w_stride, x_stride;
 };
 
-/* acc[r][c] += < w row i + r, x row j + c > over k0 <= l < k1 (k0 a multiple of 16); R and C are
+/* acc[r][c] += < w row i + r, x row j + c > over k0 <= l < k1 (k0 a multiple of 32); R and C are
  * constants, so that acc lives in registers. */
 VF_INLINE void vf_tile(VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS], enum vf_format f, size_t R, size_t C,
                        const struct vf_panels *p, size_t i, size_t j, size_t k0, size_t k1) {
-    const char *w = p->w + i * p->w_stride, *x = p->x + j * p->x_stride;
+    const size_t length = vf_step_length(f), size = vf_step_size(f);
     const size_t w_stride = p->w_stride, x_stride = p->x_stride;
-    size_t l = k0;
-    for (; l + 16 <= k1; l += 16) {
-        VF wide[VF_ROWS_MAX];
+    const char *w = p->w + i * w_stride + k0 / length * size;
+    const char *x = p->x + j * x_stride + k0 * sizeof(float);
+    size_t left = k1 - k0;
+    for (size_t done = 0; left >= length; done += size, left -= length) {
         if (C == 1) /* Read at memory's speed.  The hardware's prefetchers start anew with every
             row, so these rows' steps ask for the next ones, from end to end. */
-            for (size_t b = 0; b < vf_step_size(f) * R; b += 64)
-                vf_prefetch(w + R * w_stride + l / 16 * vf_step_size(f) * R + b);
-        for (size_t r = 0; r < R; r++)
-            wide[r] = vf_widen(f, w + r * w_stride, l);
-        for (size_t c = 0; c < C; c++) {
-            const VF col = vf_load((const float *)(x + c * x_stride) + l);
+            for (size_t b = 0; b < size * R; b += 64)
+                vf_prefetch(w - done + R * w_stride + done * R + b);
+        /* register by register: a whole step of weights would crowd out accumulators */
+        for (size_t at = 0; at < length; at += VP_LANES) {
+            VP wide[VF_ROWS_MAX];
             for (size_t r = 0; r < R; r++)
-                acc[r][c] = vf_fma(wide[r], col, acc[r][c]);
+                wide[r] = vf_widen(f, w + r * w_stride, at);
+            for (size_t c = 0; c < C; c++) {
+                VP col = vp_load((const float *)(x + c * x_stride) + at);
+                if (R > 1) /* gcc would load it again for each row */
+                    col = vp_held(col);
+                for (size_t r = 0; r < R; r++) {
+                    VP *lanes = &acc[r][c].v[at / VP_LANES % VF_PARTS];
+                    *lanes = vp_fma(wide[r], col, *lanes);
+                }
+            }
         }
+        w += size;
+        x += length * sizeof(float);
     }
-    if (l < k1) {
-        const size_t n = k1 - l;
+    if (left) {
         VF wide[VF_ROWS_MAX];
         for (size_t r = 0; r < R; r++)
-            wide[r] = vf_widen_n(f, w + r * w_stride, l, n);
+            wide[r] = vf_widen_n(f, w + r * w_stride, left);
         for (size_t c = 0; c < C; c++) {
-            const VF col = vf_load_n((const float *)(x + c * x_stride) + l, n, -0.0f);
+            const VF col = vf_load_n((const float *)(x + c * x_stride), left, -0.0f);
             for (size_t r = 0; r < R; r++)
                 acc[r][c] = vf_fma(wide[r], col, acc[r][c]);
         }

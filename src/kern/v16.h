@@ -1,30 +1,87 @@
 /* v16.h - sixteen floats side by side: the lanes of kern.h as an instruction set has them.
  *
- * The float kernels are written once, in *_body.h, over the functions below; float_ISA.c includes
- * them after v16_ISA.h, which defines these for one 512-bit, two 256-bit or four 128-bit registers.
- * Each does one IEEE operation a lane, so that all give the scalar kernels' bits.  (This file is
- * their description; nothing includes it.)
+ * The float kernels are written once, in *_body.h, over the functions named here, each of which
+ * does one IEEE operation a lane, so that all instruction sets give the scalar kernels' bits.
+ * float_ISA.c includes v16_ISA.h and then the bodies.  v16_ISA.h defines
  *
- *     VF, and the arithmetic that exp_body.h lists
  *     ISA(name)                      name with the instruction set's suffix
+ *     VP, VP_LANES                   a register of floats, and how many; 16 / VP_LANES make a VF
  *     VF_TILE_ROWS, VF_TILE_COLUMNS  accumulators of a matrix product that fit into the registers
  *     VF_ROWS_1                      rows at a time where there is one column
  *     VF_MIX_TILE                    accumulators of kv_mix
  *
- *     vf_load(p), vf_store(p, x)     unaligned
+ *     vp_set, vp_load, vp_store, vp_add, vp_sub, vp_mul, vp_div, vp_fma(a, b, c) = a b + c
+ *     vp_lesser, vp_greater, vp_abs, vp_sign, vp_pow2, vp_pow2_half, vp_pow2_rest: exp_body.h
+ *     vp_load_f16, vp_load_bf16      VP_LANES halves, widened
+ *     vp_load_i8                     VP_LANES signed bytes, as floats
+ *     vp_set_f16(p)                  one binary16, in all lanes
+ *     vp_held(x)                     x, but the compiler must keep it in a register
+ *
+ * then includes this file, which makes of them the same functions of a VF (vf_add, ...), and adds
+ *
  *     vf_load_n(p, n, fill)          the first n < 16 from memory, the others are `fill`
+ *     vf_load_f16_n, .._bf16_n(p, n) likewise, the others +0
  *     vf_store_n(p, x, n)            only the first n
  *     vf_keep(x, n, fill)            the first n of x, the others `fill`
  *     vf_load2, vf_store2            32 floats, the even ones in one, the odd ones in the other
  *     vf_join(x), vf_join_max(x)     the tree of kern.h, over + and over greater(upper, lower)
  *     vf_join_rows(y, x)             y[r] = vf_join(x[r]) for VF_TILE_ROWS of them, together
- *
- *     vf_half(p)                     one binary16 as float
- *     vf_load_f16, vf_load_bf16      16 halves widened;  .._n(p, n): the others are +0
- *     vf_load_i8                     16 signed bytes as floats
  *     vf_store_f16, vf_store_bf16    the first n <= 16, rounded to nearest even; NaNs as base/half.h
  *     vf_prefetch(p)
  *
- * A remainder of n numbers is added to sixteen lanes with weights filled up with +0 and activations
- * with -0: the product -0 leaves every lane as it is, even one that is -0.
+ * Loads and stores need no alignment.  A remainder of n numbers is added to sixteen lanes with
+ * weights filled up with +0 and activations with -0: the product -0 leaves every lane as it is,
+ * even one that is -0.
  */
+#ifndef LODE_KERN_V16_H
+#define LODE_KERN_V16_H
+
+enum { VF_PARTS = 16 / VP_LANES };
+
+typedef struct {
+    VP v[VF_PARTS]; /* lanes 0 .. VP_LANES-1 first */
+} v16;
+#define VF v16
+
+#define VF_PART for (int i = 0; i < VF_PARTS; i++)
+#define VF_OF_1(op)                                                                                \
+    static inline VF vf_##op(VF x) {                                                               \
+        VF_PART x.v[i] = vp_##op(x.v[i]);                                                          \
+        return x;                                                                                  \
+    }
+#define VF_OF_2(op)                                                                                \
+    static inline VF vf_##op(VF x, VF y) {                                                         \
+        VF_PART x.v[i] = vp_##op(x.v[i], y.v[i]);                                                  \
+        return x;                                                                                  \
+    }
+VF_OF_1(abs)
+VF_OF_1(pow2)
+VF_OF_1(pow2_half)
+VF_OF_1(pow2_rest)
+VF_OF_2(add)
+VF_OF_2(sub)
+VF_OF_2(mul)
+VF_OF_2(div)
+VF_OF_2(lesser)
+VF_OF_2(greater)
+VF_OF_2(sign)
+
+static inline VF vf_fma(VF x, VF y, VF z) {
+    VF_PART z.v[i] = vp_fma(x.v[i], y.v[i], z.v[i]);
+    return z;
+}
+static inline VF vf_set(float f) {
+    VF x;
+    VF_PART x.v[i] = vp_set(f);
+    return x;
+}
+static inline VF vf_load(const float *p) {
+    VF x;
+    VF_PART x.v[i] = vp_load(p + i * VP_LANES);
+    return x;
+}
+static inline void vf_store(float *p, VF x) { VF_PART vp_store(p + i * VP_LANES, x.v[i]); }
+
+#include "kern/exp_body.h"
+
+#endif
