@@ -44,7 +44,7 @@ static const char *const end_pieces[] = {
     "<|end_of_text|>", "<|return|>", "<|call|>",   "<|end|>",         "<EOT>",
     "[EOT]",           "[EOS]",      "<turn|>",    "<|tool_response>", "<end_of_utterance>",
     "[e~[",            "<|user|>",   "<|observation|>", "<|flush|>",  "<|calls|>",
-    "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+    "<\xef\xbd\x9c\x65nd\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", /* \x65: an e that is no digit */
 };
 
 static bool is_special(const struct lode_tokenizer *t, const char *piece) {
