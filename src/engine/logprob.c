@@ -16,7 +16,9 @@ int32_t lode_argmax(const float *logits, uint32_t n_vocab) {
     return (int32_t)best;
 }
 
-static float usable(float x) { return isnan(x) ? -INFINITY : x > FLT_MAX ? FLT_MAX : x; }
+static float usable(float x) {
+    return isnan(x) ? -INFINITY : x > FLT_MAX ? FLT_MAX : x;
+}
 
 /* log of the sum of exp(logits); -infinity where every logit is. */
 static double log_sum_exp(const float *logits, uint32_t n_vocab) {

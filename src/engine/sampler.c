@@ -121,8 +121,8 @@ static int copy_bias(struct lode_sampler *s, struct lode_error *err) {
     size_t n = 0;
     for (size_t i = 0; i < s->o.n_bias; i++) {
         if (isnan(from[i].bias))
-            return lode_fail(err, LODE_ERR_ARG, "bias", "the logit bias of token %d is not a number",
-                             from[i].id);
+            return lode_fail(err, LODE_ERR_ARG, "bias",
+                             "the logit bias of token %d is not a number", from[i].id);
         if (from[i].id >= 0 && (uint32_t)from[i].id < s->n_vocab)
             to[n++] = from[i];
     }
@@ -213,8 +213,8 @@ int lode_sampler_create(struct lode_sampler **out, uint32_t n_vocab,
     if (!opts)
         opts = &defaults;
     if (n_vocab == 0 || n_vocab > INT32_MAX)
-        return lode_fail(err, LODE_ERR_ARG, "n_vocab", "a vocabulary of %u tokens cannot be sampled",
-                         n_vocab);
+        return lode_fail(err, LODE_ERR_ARG, "n_vocab",
+                         "a vocabulary of %u tokens cannot be sampled", n_vocab);
     LODE_TRY(check_options(opts, err));
     struct lode_sampler *s = LODE_NEW(struct lode_sampler);
     if (!s)
@@ -286,7 +286,9 @@ static size_t best(const struct lode_sampler *s) {
     return b;
 }
 
-float lode_sampler_max(const struct lode_sampler *s) { return s->cand[best(s)].logit; }
+float lode_sampler_max(const struct lode_sampler *s) {
+    return s->cand[best(s)].logit;
+}
 
 double lode_sampler_softmax(struct lode_sampler *s) {
     const double max = lode_sampler_max(s);

@@ -39,9 +39,8 @@ static double zipf_exponent(struct lode_sampler *s) {
 /* Version 1: as many tokens as the fitted law says hold a surprise of mu. */
 static void keep_by_law(struct lode_sampler *s) {
     const double exponent = zipf_exponent(s), eps = exponent - 1;
-    const double k = lode_pow(eps * lode_exp(s->mu * LN2) /
-                                  (1 - lode_pow((double)s->n_vocab, -eps)),
-                              1 / exponent);
+    const double k = lode_pow(
+        eps * lode_exp(s->mu * LN2) / (1 - lode_pow((double)s->n_vocab, -eps)), 1 / exponent);
     if (!(k < (double)s->n)) /* a flat law gives infinity or NaN: no bound */
         return;
     lode_sampler_keep(s, lode_select_key(s->key, NULL, s->n, k >= 1 ? (size_t)k : 1, 0));

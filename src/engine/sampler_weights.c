@@ -75,8 +75,8 @@ static void match_with_start(const int32_t *recent, uint32_t n, uint32_t *match)
 }
 
 static bool is_breaker(const struct lode_sampler *s, int32_t id) {
-    for (size_t i = first_breaker(s, id);
-         i < s->o.n_dry_breakers && s->breakers[i].ids[0] == id; i++)
+    for (size_t i = first_breaker(s, id); i < s->o.n_dry_breakers && s->breakers[i].ids[0] == id;
+         i++)
         if (s->breakers[i].len == 1)
             return true;
     return false;

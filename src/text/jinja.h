@@ -8,10 +8,12 @@
  *   jinja_lex.c      text -> tokens
  *   jinja_parse.c    tokens -> statements;  jinja_parse_expr.c: expressions
  *   jinja_exec.c     runs statements;       jinja_eval.c: expressions and calls
- *   jinja_ops.c      operators, comparison, subscripts
- *   jinja_value.c    values, dicts, limits;  jinja_print.c: str() and repr()
- *   jinja_json.c     JSON in and out
- *   jinja_filters.c  jinja_seq.c  jinja_tests.c  jinja_methods.c  jinja_format.c  jinja_globals.c
+ *   jinja_ops.c      operators, comparison; jinja_item.c: attributes, items, slices
+ *   jinja_value.c    values and limits;     jinja_dict.c: dicts
+ *   jinja_print.c    str() and repr();      jinja_json.c: JSON in and out
+ *   jinja_chars.c    characters and cases;  jinja_format.c: % and str.format
+ *   jinja_filters.c  jinja_seq.c  jinja_tests.c  jinja_globals.c  jinja_methods.c
+ *   jinja_objects.c  what templates can call
  *   template.c       the public functions of lode/chat.h
  *
  * Not offered, because no chat template can need them: include, import and extends (there are no
@@ -68,10 +70,10 @@ enum jinja_kind {
     JV_JOINER,
 };
 
-struct jinja_text { /* immutable */
+struct jinja_text {   /* immutable */
     const char *data; /* (len) UTF-8; may be shared with other texts */
     size_t len;
-    size_t n_chars;           /* code points */
+    size_t n_chars;          /* code points */
     struct jinja_tail *tail; /* the buffer data lies in, if it has room to grow; or NULL */
 };
 
@@ -101,7 +103,7 @@ struct jinja_list {
     const char *name;          /* JV_VIEW: how Python calls it */
 };
 
-struct jinja_dict { /* keeps the order of insertion */
+struct jinja_dict {           /* keeps the order of insertion */
     struct jv *keys, *values; /* (n) of (cap) */
     uint32_t n, cap;
     uint32_t *slots; /* (n_slots) index + 1 by hash; NULL while the dict is small */
@@ -134,6 +136,17 @@ struct jinja_run;
  * to the parameters, JV_MISSING where absent; args: as they were given. */
 typedef bool jinja_fn(struct jinja_run *r, struct jv self, const struct jv *a,
                       const struct jinja_args *args, struct jv *out);
+
+#define JINJA_FN(name)                                                                             \
+    static bool name(struct jinja_run *r, struct jv self, const struct jv *a,                      \
+                     const struct jinja_args *args, struct jv *out)
+#define JINJA_UNUSED (void)r, (void)self, (void)a, (void)args, (void)out
+/* A built-in that is one call. */
+#define JINJA_IS(name, result)                                                                     \
+    JINJA_FN(name) {                                                                               \
+        JINJA_UNUSED;                                                                              \
+        return result;                                                                             \
+    }
 
 struct jinja_builtin {
     const char *name;
@@ -173,49 +186,50 @@ struct jinja_token {
     struct jv value;      /* JT_INT, JT_FLOAT */
 };
 
-enum jinja_node_kind { /* a, b, c, d, e: children; lists are linked by next */
-    JN_CONST,          /* value */
-    JN_NAME,           /* sym */
-    JN_TUPLE,          /* a: list */
-    JN_LIST,           /* a: list */
-    JN_DICT,           /* a: list of JN_PAIR */
-    JN_PAIR,           /* a: key, b: value */
-    JN_ATTR,           /* a.value */
-    JN_ITEM,           /* a[b] */
-    JN_SLICE,          /* a[b:c:d], each of b, c, d may be NULL */
-    JN_CALL,           /* a(b: arguments) */
-    JN_KWARG,          /* value = a, among arguments */
-    JN_STAR,           /* *a */
-    JN_STARSTAR,       /* **a */
-    JN_FILTER,         /* a | value(b); a is NULL in filter blocks: the text */
-    JN_TEST,           /* a is value(b) */
-    JN_NOT,
-    JN_NEG,
-    JN_POS,
-    JN_AND,     /* a, b */
-    JN_OR,      /* a, b */
-    JN_BIN,     /* a op b */
-    JN_COMPARE, /* a, then list b of JN_OPERAND */
-    JN_OPERAND, /* op a */
-    JN_CONCAT,  /* a: list */
-    JN_COND,    /* b if a else c; c may be NULL */
-    JN_NSREF,   /* sym.value, a target */
+enum jinja_node_kind {              /* a, b, c, d, e: children; lists are linked by next */
+                       JN_CONST,    /* value */
+                       JN_NAME,     /* sym */
+                       JN_TUPLE,    /* a: list */
+                       JN_LIST,     /* a: list */
+                       JN_DICT,     /* a: list of JN_PAIR */
+                       JN_PAIR,     /* a: key, b: value */
+                       JN_ATTR,     /* a.value */
+                       JN_ITEM,     /* a[b] */
+                       JN_SLICE,    /* a[b:c:d], each of b, c, d may be NULL */
+                       JN_CALL,     /* a(b: arguments) */
+                       JN_KWARG,    /* value = a, among arguments */
+                       JN_STAR,     /* *a */
+                       JN_STARSTAR, /* **a */
+                       JN_FILTER,   /* a | value(b); a is NULL in filter blocks: the text */
+                       JN_TEST,     /* a is value(b) */
+                       JN_NOT,
+                       JN_NEG,
+                       JN_POS,
+                       JN_AND,     /* a, b */
+                       JN_OR,      /* a, b */
+                       JN_BIN,     /* a op b */
+                       JN_COMPARE, /* a, then list b of JN_OPERAND */
+                       JN_OPERAND, /* op a */
+                       JN_CONCAT,  /* a: list */
+                       JN_COND,    /* b if a else c; c may be NULL */
+                       JN_NSREF,   /* sym.value, a target */
 
-    JN_DATA,      /* value */
-    JN_OUTPUT,    /* a */
-    JN_IF,        /* a: test, b: body, c: else */
-    JN_FOR,       /* a: target, b: iterable, c: body, d: else, e: test; flag: recursive */
-    JN_SET,       /* a: target, b: value */
-    JN_SET_BLOCK, /* a: target, b: filters or NULL, c: body */
-    JN_MACRO,     /* sym, a: list of JN_PARAM, c: body; op: JINJA_USES_* */
-    JN_PARAM,     /* sym, a: default or NULL */
-    JN_CALL_BLOCK,   /* a: JN_CALL, b: JN_MACRO for caller */
-    JN_FILTER_BLOCK, /* a: filters, c: body */
-    JN_WITH,         /* a: list of JN_SET, c: body */
-    JN_SCOPE,        /* c: body; flag: sees only the outermost scope */
-    JN_BREAK,
-    JN_CONTINUE,
-    JN_FAIL, /* value: why this tag cannot be run */
+                       JN_DATA,   /* value */
+                       JN_OUTPUT, /* a */
+                       JN_IF,     /* a: test, b: body, c: else */
+                       JN_FOR, /* a: target, b: iterable, c: body, d: else, e: test; flag: recursive
+                                */
+                       JN_SET, /* a: target, b: value */
+                       JN_SET_BLOCK,    /* a: target, b: filters or NULL, c: body */
+                       JN_MACRO,        /* sym, a: list of JN_PARAM, c: body; op: JINJA_USES_* */
+                       JN_PARAM,        /* sym, a: default or NULL */
+                       JN_CALL_BLOCK,   /* a: JN_CALL, b: JN_MACRO for caller */
+                       JN_FILTER_BLOCK, /* a: filters, c: body */
+                       JN_WITH,         /* a: list of JN_SET, c: body */
+                       JN_SCOPE,        /* c: body; flag: sees only the outermost scope */
+                       JN_BREAK,
+                       JN_CONTINUE,
+                       JN_FAIL, /* value: why this tag cannot be run */
 };
 
 enum { JINJA_USES_CALLER = 1, JINJA_USES_VARARGS = 2, JINJA_USES_KWARGS = 4 };
@@ -302,11 +316,12 @@ void *jinja_alloc(struct jinja_run *r, size_t n, size_t size); /* NULL: failed, 
 bool jinja_spend(struct jinja_run *r, size_t steps);
 /* What a walk over text costs: by the C library, and character by character. */
 #define JINJA_COST_COPY(len) ((len) / 64)
-#define JINJA_COST_WALK(len) ((len) / 4)
+#define JINJA_COST_WALK(len) ((len) / 2)
 bool jinja_str(struct jinja_run *r, const char *data, size_t len, struct jv *out); /* copies */
 bool jinja_str_borrow(struct jinja_run *r, const char *data, size_t len, struct jv *out);
 bool jinja_concat(struct jinja_run *r, struct jv a, struct jv b, struct jv *out); /* strings */
-bool jinja_list(struct jinja_run *r, const struct jv *items, size_t n, struct jv *out); /* borrows */
+bool jinja_list(struct jinja_run *r, const struct jv *items, size_t n,
+                struct jv *out); /* borrows */
 bool jinja_tuple2(struct jinja_run *r, struct jv a, struct jv b, struct jv *out);
 bool jinja_gen(struct jinja_run *r, const struct jv *items, size_t n, struct jv *out); /* borrows */
 bool jinja_undef(struct jinja_run *r, struct jv *out, const char *fmt, ...)
@@ -326,17 +341,31 @@ bool jinja_builtin_call(struct jinja_run *r, const struct jinja_builtin *b, stru
                         const struct jinja_args *args, struct jv *out);
 const struct jinja_builtin *jinja_find(const struct jinja_builtin *table, struct lode_str name);
 
-static inline struct jv jv_none(void) { return (struct jv){.kind = JV_NONE}; }
-static inline struct jv jv_bool(bool b) { return (struct jv){.kind = JV_BOOL, .b = b}; }
-static inline struct jv jv_int(int64_t i) { return (struct jv){.kind = JV_INT, .i = i}; }
-static inline struct jv jv_float(double f) { return (struct jv){.kind = JV_FLOAT, .f = f}; }
-static inline bool jv_given(struct jv v) { return v.kind != JV_MISSING; }
-static inline bool jv_is_int(struct jv v) { return v.kind == JV_INT || v.kind == JV_BOOL; }
-static inline int64_t jv_as_int(struct jv v) { return v.kind == JV_BOOL ? v.b : v.i; }
+static inline struct jv jv_none(void) {
+    return (struct jv){.kind = JV_NONE};
+}
+static inline struct jv jv_bool(bool b) {
+    return (struct jv){.kind = JV_BOOL, .b = b};
+}
+static inline struct jv jv_int(int64_t i) {
+    return (struct jv){.kind = JV_INT, .i = i};
+}
+static inline struct jv jv_float(double f) {
+    return (struct jv){.kind = JV_FLOAT, .f = f};
+}
+static inline bool jv_given(struct jv v) {
+    return v.kind != JV_MISSING;
+}
+static inline bool jv_is_int(struct jv v) {
+    return v.kind == JV_INT || v.kind == JV_BOOL;
+}
+static inline int64_t jv_as_int(struct jv v) {
+    return v.kind == JV_BOOL ? v.b : v.i;
+}
 static inline bool jv_is_number(struct jv v) {
     return jv_is_int(v) || v.kind == JV_FLOAT || v.kind == JV_BIG;
 }
-double jv_as_double(struct jv v); /* of a number */
+double jv_as_double(struct jv v);                    /* of a number */
 static inline struct lode_str jv_text(struct jv v) { /* of a JV_STR or JV_BIG */
     return (struct lode_str){v.s->data, v.s->len};
 }

@@ -53,7 +53,8 @@ bool jinja_is_alnum(uint32_t cp) {
     const utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
     return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO
                ? true
-               : c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
+               : c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL ||
+                     c == UTF8PROC_CATEGORY_NO;
 }
 
 static void add_char(struct lode_buf *b, uint32_t cp) {
@@ -105,8 +106,8 @@ bool jinja_title(struct jinja_run *r, struct jv s, struct jv *out) {
         return false;
     for (size_t i = 0, len; i < s.s->len; i += len) {
         const uint32_t cp = jinja_char(s.s->data + i, s.s->len - i, &len);
-        const bool splits = jinja_is_space(cp) || cp == '-' || cp == '(' || cp == '{' ||
-                            cp == '[' || cp == '<';
+        const bool splits =
+            jinja_is_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
         if (in_word || splits)
             add_char(&b, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp));
         else

@@ -61,10 +61,9 @@ static bool eval_args(struct jinja_run *r, const struct jinja_node *list, struct
     size_t p = 0, k = 0;
     for (const struct jinja_node *a = list; a; a = a->next) {
         struct jv v;
-        if (!jinja_eval(r, a->kind == JN_STAR || a->kind == JN_STARSTAR || a->kind == JN_KWARG
-                               ? a->a
-                               : a,
-                        &v))
+        if (!jinja_eval(
+                r, a->kind == JN_STAR || a->kind == JN_STARSTAR || a->kind == JN_KWARG ? a->a : a,
+                &v))
             return false;
         if (a->kind == JN_STAR) {
             const struct jv *items;

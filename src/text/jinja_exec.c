@@ -153,8 +153,8 @@ static bool bind_params(struct jinja_run *r, const struct jinja_node *macro,
         rest.kind = JV_TUPLE;
         return set_var(r, r->t->sym_varargs, rest);
     }
-    return args->n <= at || jinja_type_error(r, "a macro of %zu parameters got %zu arguments", at,
-                                             args->n);
+    return args->n <= at ||
+           jinja_type_error(r, "a macro of %zu parameters got %zu arguments", at, args->n);
 }
 
 /* caller and kwargs: what is left of the named arguments. */
@@ -170,9 +170,8 @@ static bool bind_rest(struct jinja_run *r, const struct jinja_node *macro,
         }
         if (jv_given(caller) && !set_var(r, r->t->sym_caller, caller))
             return false;
-        if (!jv_given(caller) &&
-            (!jinja_undef(r, &caller, "No caller defined") ||
-             !set_var(r, r->t->sym_caller, caller)))
+        if (!jv_given(caller) && (!jinja_undef(r, &caller, "No caller defined") ||
+                                  !set_var(r, r->t->sym_caller, caller)))
             return false;
     }
     struct jinja_dict *kwargs = jinja_dict_new(r);
@@ -460,8 +459,8 @@ static enum flow exec(struct jinja_run *r, const struct jinja_node *n) {
         break;
     case JN_FILTER_BLOCK:
         ok = capture_in_new_scope(r, n->c, &v) && jinja_filter(r, n->a, v, &v) &&
-             (v.kind == JV_STR || jinja_type_error(r, "a filter block made a %s of its text",
-                                                   jinja_type(v))) &&
+             (v.kind == JV_STR ||
+              jinja_type_error(r, "a filter block made a %s of its text", jinja_type(v))) &&
              emit(r, v);
         break;
     case JN_WITH:

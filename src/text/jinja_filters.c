@@ -7,24 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILTER(name)                                                                               \
-    static bool name(struct jinja_run *r, struct jv self, const struct jv *a,                      \
-                     const struct jinja_args *args, struct jv *out)
-#define UNUSED (void)r, (void)self, (void)a, (void)args
+JINJA_IS(string, jinja_to_str(r, self, out))
 
-FILTER(string) { UNUSED; return jinja_to_str(r, self, out); }
-
-FILTER(upper) { UNUSED; return jinja_to_str(r, self, &self) && jinja_change_case(r, self, 'u', out); }
-FILTER(lower) { UNUSED; return jinja_to_str(r, self, &self) && jinja_change_case(r, self, 'l', out); }
-FILTER(title) { UNUSED; return jinja_to_str(r, self, &self) && jinja_title(r, self, out); }
-FILTER(capitalize) {
-    UNUSED;
-    return jinja_to_str(r, self, &self) && jinja_change_case(r, self, 'c', out);
-}
-FILTER(trim) {
-    UNUSED;
-    return jinja_to_str(r, self, &self) && jinja_strip(r, self, a[0], true, true, out);
-}
+JINJA_IS(upper, jinja_to_str(r, self, &self) && jinja_change_case(r, self, 'u', out))
+JINJA_IS(lower, jinja_to_str(r, self, &self) && jinja_change_case(r, self, 'l', out))
+JINJA_IS(title, jinja_to_str(r, self, &self) && jinja_title(r, self, out))
+JINJA_IS(capitalize, jinja_to_str(r, self, &self) && jinja_change_case(r, self, 'c', out))
+JINJA_IS(trim, jinja_to_str(r, self, &self) && jinja_strip(r, self, a[0], true, true, out))
 
 /* Calls a method of the text of self. */
 static bool by_method(struct jinja_run *r, struct jv self, const char *name, const struct jv *pos,
@@ -34,14 +23,14 @@ static bool by_method(struct jinja_run *r, struct jv self, const char *name, con
            jinja_builtin_call(r, jinja_find(jinja_str_methods, lode_str(name)), self, &args, out);
 }
 
-FILTER(center) {
-    UNUSED;
+JINJA_FN(center) {
+    JINJA_UNUSED;
     const struct jv width = jv_given(a[0]) ? a[0] : jv_int(80);
     return by_method(r, self, "center", &width, 1, out);
 }
 
-FILTER(replace) {
-    UNUSED;
+JINJA_FN(replace) {
+    JINJA_UNUSED;
     struct jv from, to;
     if (!jinja_to_str(r, self, &self) || !jinja_to_str(r, a[0], &from) ||
         !jinja_to_str(r, a[1], &to))
@@ -53,32 +42,32 @@ FILTER(replace) {
                          jv_given(a[2]) && jv_is_int(a[2]) ? jv_as_int(a[2]) : -1, out);
 }
 
-FILTER(default_value) {
-    UNUSED;
+JINJA_FN(default_value) {
+    JINJA_UNUSED;
     const bool replace = self.kind == JV_UNDEF || (jinja_truth(a[1]) && !jinja_truth(self));
     *out = replace ? a[0] : self;
     return !replace || jv_given(a[0]) || jinja_str_borrow(r, "", 0, out);
 }
 
-FILTER(safe) {
-    UNUSED;
+JINJA_FN(safe) {
+    JINJA_UNUSED;
     if (!jinja_to_str(r, self, out))
         return false;
     out->mark = true;
     return true;
 }
 
-FILTER(escape) { UNUSED; return jinja_escape(r, self, out); }
-FILTER(force_escape) {
-    UNUSED;
+JINJA_IS(escape, jinja_escape(r, self, out))
+JINJA_FN(force_escape) {
+    JINJA_UNUSED;
     if (!jinja_to_str(r, self, &self))
         return false;
     self.mark = false;
     return jinja_escape(r, self, out);
 }
 
-FILTER(attr) {
-    UNUSED;
+JINJA_FN(attr) {
+    JINJA_UNUSED;
     struct jv name;
     if (!jinja_to_str(r, a[0], &name))
         return false;
@@ -90,8 +79,8 @@ FILTER(attr) {
 
 /* ---- numbers ---- */
 
-FILTER(absolute) {
-    UNUSED;
+JINJA_FN(absolute) {
+    JINJA_UNUSED;
     if (self.kind == JV_UNDEF)
         return jinja_undef_error(r, self);
     if (jv_is_int(self) && jv_as_int(self) < 0)
@@ -155,8 +144,8 @@ static bool parse_float(const char *s, double *out) {
     return !*end;
 }
 
-FILTER(to_int) {
-    UNUSED;
+JINJA_FN(to_int) {
+    JINJA_UNUSED;
     const struct jv absent = jv_given(a[0]) ? a[0] : jv_int(0);
     double f = 0;
     int64_t i;
@@ -192,8 +181,8 @@ FILTER(to_int) {
     return true;
 }
 
-FILTER(to_float) {
-    UNUSED;
+JINJA_FN(to_float) {
+    JINJA_UNUSED;
     double f;
     char *text;
     *out = jv_given(a[0]) ? a[0] : jv_float(0);
@@ -221,8 +210,8 @@ static double round_to(double f, int digits) {
     return rint(f / unit) * unit;
 }
 
-FILTER(round_number) {
-    UNUSED;
+JINJA_FN(round_number) {
+    JINJA_UNUSED;
     const int64_t digits = jv_given(a[0]) && jv_is_int(a[0]) ? jv_as_int(a[0]) : 0;
     const int n = digits > 300 ? 300 : digits < -300 ? -300 : (int)digits;
     if (self.kind == JV_UNDEF)
@@ -246,8 +235,8 @@ FILTER(round_number) {
     return true;
 }
 
-FILTER(file_size) {
-    UNUSED;
+JINJA_FN(file_size) {
+    JINJA_UNUSED;
     static const char prefixes[] = "kMGTPEZY";
     const bool binary = jinja_truth(a[0]);
     const double base = binary ? 1024 : 1000;
@@ -287,8 +276,8 @@ static bool spaces(struct jinja_run *r, struct jv width, struct jv *out) {
            jinja_repeat(r, one, jv_given(width) ? jv_as_int(width) : 4, out);
 }
 
-FILTER(indent) {
-    UNUSED;
+JINJA_FN(indent) {
+    JINJA_UNUSED;
     struct jv indention, lines;
     const bool first = jinja_truth(a[1]), blank = jinja_truth(a[2]);
     if (self.kind == JV_UNDEF)
@@ -320,8 +309,8 @@ FILTER(indent) {
     return ok;
 }
 
-FILTER(truncate_text) {
-    UNUSED;
+JINJA_FN(truncate_text) {
+    JINJA_UNUSED;
     struct jv end = a[2], rest, space[2];
     const int64_t length = jv_given(a[0]) && jv_is_int(a[0]) ? jv_as_int(a[0]) : 255;
     const int64_t leeway = jv_given(a[3]) && jv_is_int(a[3]) ? jv_as_int(a[3]) : 5;
@@ -350,8 +339,8 @@ FILTER(truncate_text) {
     return jinja_concat(r, rest, end, out);
 }
 
-FILTER(count_words) {
-    UNUSED;
+JINJA_FN(count_words) {
+    JINJA_UNUSED;
     int64_t n = 0;
     bool in_word = false;
     if (!jinja_to_str(r, self, &self) || !jinja_spend(r, JINJA_COST_WALK(self.s->len)))
@@ -367,8 +356,8 @@ FILTER(count_words) {
 }
 
 /* Drops <...> and <!-- ... -->, and makes white space single. */
-FILTER(strip_tags) {
-    UNUSED;
+JINJA_FN(strip_tags) {
+    JINJA_UNUSED;
     struct lode_buf b = {0};
     if (!jinja_to_str(r, self, &self) || !jinja_spend(r, JINJA_COST_WALK(self.s->len)))
         return false;
@@ -425,8 +414,8 @@ static bool quote_pair(struct jinja_run *r, struct jv key, struct jv value, stru
     return true;
 }
 
-FILTER(url_encode) {
-    UNUSED;
+JINJA_FN(url_encode) {
+    JINJA_UNUSED;
     struct lode_buf b = {0};
     const struct jv *items, *pair;
     size_t n = 0, two = 2;
@@ -448,8 +437,8 @@ FILTER(url_encode) {
     return ok;
 }
 
-FILTER(xml_attributes) {
-    UNUSED;
+JINJA_FN(xml_attributes) {
+    JINJA_UNUSED;
     struct lode_buf b = {0};
     bool ok = self.kind == JV_DICT || jinja_type_error(r, "xmlattr of a %s", jinja_type(self));
     for (uint32_t i = 0; ok && i < self.d->n; i++) {
@@ -472,8 +461,8 @@ FILTER(xml_attributes) {
 }
 
 /* "%s" | format(x): values by position or by name */
-FILTER(format) {
-    UNUSED;
+JINJA_FN(format) {
+    JINJA_UNUSED;
     struct jv values;
     if (args->n && args->n_named)
         return jinja_type_error(r, "format takes values by position or by name, not both");
@@ -526,5 +515,5 @@ const struct jinja_builtin jinja_filters[] = {
 #define ENTRY(name, params, required) {#name, jinja_filter_##name, params, required},
     JINJA_SEQ_FILTERS(ENTRY)
 #undef ENTRY
-    {0},
+        {0},
 };

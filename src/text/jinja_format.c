@@ -7,7 +7,7 @@
 
 enum { MAX_WIDTH = 10000, MAX_PRECISION = 300 };
 
-struct spec { /* of one conversion */
+struct spec {             /* of one conversion */
     struct lode_str fill; /* one character */
     char align;           /* '<' '>' '^' '=' or 0 */
     char sign;            /* '+' ' ' or 0 */
@@ -55,8 +55,7 @@ static void add_sign(struct lode_buf *b, bool negative, const struct spec *s) {
         lode_buf_addc(b, s->sign);
 }
 
-static bool format_int(struct jinja_run *r, struct lode_buf *b, const struct spec *s,
-                       struct jv v) {
+static bool format_int(struct jinja_run *r, struct lode_buf *b, const struct spec *s, struct jv v) {
     struct lode_buf body = {0};
     size_t sign_len;
     char digits[80];
@@ -405,8 +404,8 @@ static bool find_field(struct jinja_run *r, struct braces *x, struct lode_str fi
     while (at < field.len) {
         const bool is_item = field.data[at++] == '[';
         const size_t start = at;
-        while (at < field.len && (is_item ? field.data[at] != ']'
-                                          : field.data[at] != '.' && field.data[at] != '['))
+        while (at < field.len &&
+               (is_item ? field.data[at] != ']' : field.data[at] != '.' && field.data[at] != '['))
             at++;
         struct jv key;
         if (!jinja_str_borrow(r, field.data + start, at - start, &key))
@@ -478,10 +477,10 @@ bool jinja_str_format(struct jinja_run *r, struct jv self, const struct jv *a,
                 if (!depth)
                     break;
             }
-            ok = at < f.len ? jinja_spend(r, 1 + b.len / 4096) &&
-                                  format_field(r, &x, (struct lode_str){f.data + start, at - start},
-                                               &b)
-                            : bad_format(r, "has a single {");
+            ok = at < f.len
+                     ? jinja_spend(r, 1 + b.len / 4096) &&
+                           format_field(r, &x, (struct lode_str){f.data + start, at - start}, &b)
+                     : bad_format(r, "has a single {");
             at++;
         }
         if (b.len > JINJA_MAX_OUTPUT)

@@ -5,21 +5,16 @@
 #include <string.h>
 #include <time.h>
 
-#define GLOBAL(name)                                                                               \
-    static bool name(struct jinja_run *r, struct jv self, const struct jv *a,                      \
-                     const struct jinja_args *args, struct jv *out)
-#define UNUSED (void)r, (void)self, (void)a, (void)args, (void)out
-
-GLOBAL(raise_exception) {
-    UNUSED;
+JINJA_FN(raise_exception) {
+    JINJA_UNUSED;
     struct jv text;
     return jinja_to_str(r, a[0], &text) &&
-           jinja_fail(r, LODE_ERR_ARG, "%.*s",
-                      text.s->len > INT_MAX ? INT_MAX : (int)text.s->len, text.s->data);
+           jinja_fail(r, LODE_ERR_ARG, "%.*s", text.s->len > INT_MAX ? INT_MAX : (int)text.s->len,
+                      text.s->data);
 }
 
-GLOBAL(range) {
-    UNUSED;
+JINJA_FN(range) {
+    JINJA_UNUSED;
     int64_t n[3] = {0, 0, 1};
     for (size_t i = 0; i < 3 && jv_given(a[i]); i++) {
         if (!jv_is_int(a[i]))
@@ -83,11 +78,11 @@ static bool make_dict(struct jinja_run *r, const struct jinja_args *args, int ki
     return true;
 }
 
-GLOBAL(dict) { UNUSED; return make_dict(r, args, JV_DICT, out); }
-GLOBAL(name_space) { UNUSED; return make_dict(r, args, JV_NS, out); }
+JINJA_IS(dict, make_dict(r, args, JV_DICT, out))
+JINJA_IS(name_space, make_dict(r, args, JV_NS, out))
 
-GLOBAL(cycler) {
-    UNUSED;
+JINJA_FN(cycler) {
+    JINJA_UNUSED;
     struct jv *items = jinja_alloc(r, args->n, sizeof *items);
     if (!items)
         return false;
@@ -100,8 +95,8 @@ GLOBAL(cycler) {
     return true;
 }
 
-GLOBAL(joiner) {
-    UNUSED;
+JINJA_FN(joiner) {
+    JINJA_UNUSED;
     struct jinja_joiner *j = jinja_alloc(r, 1, sizeof *j);
     if (!j)
         return false;
@@ -118,8 +113,8 @@ static void add_date(struct lode_buf *b, const struct tm *tm, char flag, char co
 }
 
 /* Local time, as Python's datetime.now().strftime(). */
-GLOBAL(strftime_now) {
-    UNUSED;
+JINJA_FN(strftime_now) {
+    JINJA_UNUSED;
     static const char known[] = "aAbBcdfHIjmMpSUwWxXyYzZeDFhnrRstTuGgVkCP%";
     const time_t now = (time_t)r->now;
     struct tm tm;
@@ -133,9 +128,10 @@ GLOBAL(strftime_now) {
     const struct lode_str f = jv_text(a[0]);
     for (size_t i = 0; i < f.len; i++) {
         size_t at = i + 1;
-        const char flag = f.data[i] == '%' && at < f.len && strchr("-_0^#", f.data[at]) && f.data[at]
-                              ? f.data[at++]
-                              : 0;
+        const char flag =
+            f.data[i] == '%' && at < f.len && strchr("-_0^#", f.data[at]) && f.data[at]
+                ? f.data[at++]
+                : 0;
         if (f.data[i] != '%' || at >= f.len || !f.data[at] || !strchr(known, f.data[at])) {
             lode_buf_addc(&b, f.data[i]);
             continue;

@@ -223,10 +223,11 @@ static bool lex_string(struct lexer *x) {
         return fail(x, "a string is not closed");
     struct lode_buf b = {0};
     struct jv text;
-    const bool ok = unescape(x, x->s + x->at + 1, end - x->at - 1, &b) &&
-                    jinja_take(x->r, &b, &text);
+    const bool ok =
+        unescape(x, x->s + x->at + 1, end - x->at - 1, &b) && jinja_take(x->r, &b, &text);
     lode_buf_free(&b);
-    if (!ok || !add(x, (struct jinja_token){.kind = JT_STRING, .text = jv_text(text), .value = text}))
+    if (!ok ||
+        !add(x, (struct jinja_token){.kind = JT_STRING, .text = jv_text(text), .value = text}))
         return false;
     advance(x, end + 1);
     return true;
@@ -272,7 +273,8 @@ static bool lex_number(struct lexer *x) {
     size_t start = x->at;
     if (end == x->at) {
         t.kind = JT_INT;
-        const char prefix = x->s[x->at] == '0' && x->at + 1 < x->n ? (char)(x->s[x->at + 1] | 32) : 0;
+        const char prefix =
+            x->s[x->at] == '0' && x->at + 1 < x->n ? (char)(x->s[x->at + 1] | 32) : 0;
         base = prefix == 'x' ? 16 : prefix == 'o' ? 8 : prefix == 'b' ? 2 : 10;
         if (base != 10) {
             start = end = x->at + 2;
@@ -306,7 +308,9 @@ static bool lex_number(struct lexer *x) {
     return true;
 }
 
-static bool is_name_char(char c) { return isalnum((unsigned char)c) || c == '_' || (c & 0x80); }
+static bool is_name_char(char c) {
+    return isalnum((unsigned char)c) || c == '_' || (c & 0x80);
+}
 
 static bool lex_name(struct lexer *x) {
     size_t end = x->at;
@@ -387,9 +391,9 @@ static bool lex_tag(struct lexer *x, bool is_variable) {
 static bool lex_all(struct lexer *x) {
     while (x->at < x->n) {
         size_t tag = x->at;
-        while (tag < x->n && !(x->s[tag] == '{' && tag + 1 < x->n &&
-                               (x->s[tag + 1] == '{' || x->s[tag + 1] == '%' ||
-                                x->s[tag + 1] == '#')))
+        while (tag < x->n &&
+               !(x->s[tag] == '{' && tag + 1 < x->n &&
+                 (x->s[tag + 1] == '{' || x->s[tag + 1] == '%' || x->s[tag + 1] == '#')))
             tag++;
         if (tag == x->n)
             return add_data(x, tag);

@@ -1,13 +1,8 @@
-/* jinja_methods.c - the methods of strings, lists, dicts, loop and cycler that templates call. */
+/* jinja_methods.c - the methods of strings. */
 #include "text/jinja.h"
 
 #include <string.h>
 #include <utf8proc.h>
-
-#define METHOD(name)                                                                               \
-    static bool name(struct jinja_run *r, struct jv self, const struct jv *a,                      \
-                     const struct jinja_args *args, struct jv *out)
-#define UNUSED (void)r, (void)self, (void)a, (void)args
 
 /* A piece of s; Markup stays Markup. */
 static bool piece(struct jinja_run *r, struct jv s, size_t from, size_t to, struct jv *out) {
@@ -18,7 +13,8 @@ static bool piece(struct jinja_run *r, struct jv s, size_t from, size_t to, stru
 }
 
 static bool need_text(struct jinja_run *r, struct jv v, const char *what) {
-    return v.kind == JV_STR || jinja_type_error(r, "%s is a %s, a str expected", what, jinja_type(v));
+    return v.kind == JV_STR ||
+           jinja_type_error(r, "%s is a %s, a str expected", what, jinja_type(v));
 }
 
 static bool need_int(struct jinja_run *r, struct jv v, int64_t absent, int64_t *out) {
@@ -108,9 +104,9 @@ bool jinja_strip(struct jinja_run *r, struct jv s, struct jv chars, bool left, b
     return piece(r, s, from, to, out);
 }
 
-METHOD(str_strip) { UNUSED; return jinja_strip(r, self, a[0], true, true, out); }
-METHOD(str_lstrip) { UNUSED; return jinja_strip(r, self, a[0], true, false, out); }
-METHOD(str_rstrip) { UNUSED; return jinja_strip(r, self, a[0], false, true, out); }
+JINJA_IS(str_strip, jinja_strip(r, self, a[0], true, true, out))
+JINJA_IS(str_lstrip, jinja_strip(r, self, a[0], true, false, out))
+JINJA_IS(str_rstrip, jinja_strip(r, self, a[0], false, true, out))
 
 /* ---- split ---- */
 
@@ -237,16 +233,16 @@ static bool split(struct jinja_run *r, struct jv self, const struct jv *a, bool 
     return ok && jinja_list(r, l.items, l.n, out);
 }
 
-METHOD(str_split) { UNUSED; return split(r, self, a, false, out); }
-METHOD(str_rsplit) { UNUSED; return split(r, self, a, true, out); }
+JINJA_IS(str_split, split(r, self, a, false, out))
+JINJA_IS(str_rsplit, split(r, self, a, true, out))
 
 static bool is_line_break(uint32_t cp) {
     return (cp >= 10 && cp <= 13) || (cp >= 28 && cp <= 30) || cp == 0x85 || cp == 0x2028 ||
            cp == 0x2029;
 }
 
-METHOD(str_splitlines) {
-    UNUSED;
+JINJA_FN(str_splitlines) {
+    JINJA_UNUSED;
     struct list l = {0};
     const struct jinja_text *s = self.s;
     size_t start = 0;
@@ -292,8 +288,8 @@ static bool partition(struct jinja_run *r, struct jv self, struct jv by, bool la
     return true;
 }
 
-METHOD(str_partition) { UNUSED; return partition(r, self, a[0], false, out); }
-METHOD(str_rpartition) { UNUSED; return partition(r, self, a[0], true, out); }
+JINJA_IS(str_partition, partition(r, self, a[0], false, out))
+JINJA_IS(str_rpartition, partition(r, self, a[0], true, out))
 
 /* ---- search ---- */
 
@@ -335,15 +331,16 @@ static bool matches_at_edge(struct jinja_run *r, struct jv self, const struct jv
     return true;
 }
 
-METHOD(str_startswith) { UNUSED; return matches_at_edge(r, self, a, false, out); }
-METHOD(str_endswith) { UNUSED; return matches_at_edge(r, self, a, true, out); }
+JINJA_IS(str_startswith, matches_at_edge(r, self, a, false, out))
+JINJA_IS(str_endswith, matches_at_edge(r, self, a, true, out))
 
 static bool find(struct jinja_run *r, struct jv self, const struct jv *a, bool last, bool must,
                  struct jv *out) {
     size_t from, to, at = SIZE_MAX;
     bool empty;
     if (!need_text(r, a[0], "what to look for") ||
-        !byte_range(r, self.s, a + 1, &from, &to, &empty) || !jinja_spend(r, JINJA_COST_COPY((to - from))))
+        !byte_range(r, self.s, a + 1, &from, &to, &empty) ||
+        !jinja_spend(r, JINJA_COST_COPY((to - from))))
         return false;
     const struct lode_str in = {self.s->data + from, to - from}, what = jv_text(a[0]);
     if (!empty && last) {
@@ -360,24 +357,23 @@ static bool find(struct jinja_run *r, struct jv self, const struct jv *a, bool l
     return true;
 }
 
-METHOD(str_find) { UNUSED; return find(r, self, a, false, false, out); }
-METHOD(str_rfind) { UNUSED; return find(r, self, a, true, false, out); }
-METHOD(str_index) { UNUSED; return find(r, self, a, false, true, out); }
-METHOD(str_rindex) { UNUSED; return find(r, self, a, true, true, out); }
+JINJA_IS(str_find, find(r, self, a, false, false, out))
+JINJA_IS(str_rfind, find(r, self, a, true, false, out))
+JINJA_IS(str_index, find(r, self, a, false, true, out))
+JINJA_IS(str_rindex, find(r, self, a, true, true, out))
 
-METHOD(str_count) {
-    UNUSED;
+JINJA_FN(str_count) {
+    JINJA_UNUSED;
     size_t from, to;
     bool empty;
     int64_t n = 0;
-    if (!need_text(r, a[0], "what to count") ||
-        !byte_range(r, self.s, a + 1, &from, &to, &empty) || !jinja_spend(r, JINJA_COST_COPY((to - from))))
+    if (!need_text(r, a[0], "what to count") || !byte_range(r, self.s, a + 1, &from, &to, &empty) ||
+        !jinja_spend(r, JINJA_COST_COPY((to - from))))
         return false;
     if (a[0].s->len == 0)
         n = empty ? 0 : (int64_t)jinja_count_chars(self.s->data + from, to - from) + 1;
     for (const char *p = self.s->data + from; a[0].s->len && !empty; n++) {
-        const char *found =
-            memmem(p, (size_t)(self.s->data + to - p), a[0].s->data, a[0].s->len);
+        const char *found = memmem(p, (size_t)(self.s->data + to - p), a[0].s->data, a[0].s->len);
         if (!found)
             break;
         p = found + a[0].s->len;
@@ -424,8 +420,8 @@ bool jinja_replace(struct jinja_run *r, struct jv s, struct lode_str from, struc
     return ok;
 }
 
-METHOD(str_replace) {
-    UNUSED;
+JINJA_FN(str_replace) {
+    JINJA_UNUSED;
     int64_t count;
     return need_text(r, a[0], "what to replace") && need_text(r, a[1], "the replacement") &&
            need_int(r, a[2], -1, &count) &&
@@ -443,16 +439,16 @@ static bool remove_edge(struct jinja_run *r, struct jv self, struct jv edge, boo
     return piece(r, self, hit && !at_end ? len : 0, hit && at_end ? n - len : n, out);
 }
 
-METHOD(str_removeprefix) { UNUSED; return remove_edge(r, self, a[0], false, out); }
-METHOD(str_removesuffix) { UNUSED; return remove_edge(r, self, a[0], true, out); }
+JINJA_IS(str_removeprefix, remove_edge(r, self, a[0], false, out))
+JINJA_IS(str_removesuffix, remove_edge(r, self, a[0], true, out))
 
 /* ---- case and padding ---- */
 
-METHOD(str_upper) { UNUSED; return jinja_change_case(r, self, 'u', out); }
-METHOD(str_lower) { UNUSED; return jinja_change_case(r, self, 'l', out); }
-METHOD(str_title) { UNUSED; return jinja_change_case(r, self, 't', out); }
-METHOD(str_capitalize) { UNUSED; return jinja_change_case(r, self, 'c', out); }
-METHOD(str_swapcase) { UNUSED; return jinja_change_case(r, self, 's', out); }
+JINJA_IS(str_upper, jinja_change_case(r, self, 'u', out))
+JINJA_IS(str_lower, jinja_change_case(r, self, 'l', out))
+JINJA_IS(str_title, jinja_change_case(r, self, 't', out))
+JINJA_IS(str_capitalize, jinja_change_case(r, self, 'c', out))
+JINJA_IS(str_swapcase, jinja_change_case(r, self, 's', out))
 
 static bool pad(struct jinja_run *r, struct jv self, const struct jv *a, char how, struct jv *out) {
     int64_t width;
@@ -472,7 +468,7 @@ static bool pad(struct jinja_run *r, struct jv self, const struct jv *a, char ho
                           (long long)width);
     if (!jinja_spend(r, (size_t)missing / 2))
         return false;
-    const int64_t left = how == 'l' ? 0 /* CPython gives the odd one to the left of odd widths */
+    const int64_t left = how == 'l'   ? 0 /* CPython gives the odd one to the left of odd widths */
                          : how == 'r' ? missing
                                       : missing / 2 + (missing & width & 1);
     struct lode_buf b = {0};
@@ -486,12 +482,12 @@ static bool pad(struct jinja_run *r, struct jv self, const struct jv *a, char ho
     return ok;
 }
 
-METHOD(str_center) { UNUSED; return pad(r, self, a, 'c', out); }
-METHOD(str_ljust) { UNUSED; return pad(r, self, a, 'l', out); }
-METHOD(str_rjust) { UNUSED; return pad(r, self, a, 'r', out); }
+JINJA_IS(str_center, pad(r, self, a, 'c', out))
+JINJA_IS(str_ljust, pad(r, self, a, 'l', out))
+JINJA_IS(str_rjust, pad(r, self, a, 'r', out))
 
-METHOD(str_zfill) {
-    UNUSED;
+JINJA_FN(str_zfill) {
+    JINJA_UNUSED;
     struct jv sign, digits, zero[2] = {a[0], {0}};
     const bool has_sign = self.s->len && (self.s->data[0] == '-' || self.s->data[0] == '+');
     if (!jv_is_int(a[0]))
@@ -512,9 +508,15 @@ static utf8proc_category_t category(uint32_t cp) {
 static bool is_alpha(uint32_t cp) {
     return category(cp) >= UTF8PROC_CATEGORY_LU && category(cp) <= UTF8PROC_CATEGORY_LO;
 }
-static bool is_digit(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_ND; }
-static bool is_numeric(uint32_t cp) { return jinja_is_alnum(cp) && !is_alpha(cp); }
-static bool is_ascii(uint32_t cp) { return cp < 128; }
+static bool is_digit(uint32_t cp) {
+    return category(cp) == UTF8PROC_CATEGORY_ND;
+}
+static bool is_numeric(uint32_t cp) {
+    return jinja_is_alnum(cp) && !is_alpha(cp);
+}
+static bool is_ascii(uint32_t cp) {
+    return cp < 128;
+}
 
 static bool all_are(struct jinja_run *r, struct jv s, bool (*test)(uint32_t cp), struct jv *out) {
     bool all = s.s->len > 0;
@@ -524,15 +526,15 @@ static bool all_are(struct jinja_run *r, struct jv s, bool (*test)(uint32_t cp),
     return jinja_spend(r, JINJA_COST_WALK(s.s->len));
 }
 
-METHOD(str_isalpha) { UNUSED; return all_are(r, self, is_alpha, out); }
-METHOD(str_isalnum) { UNUSED; return all_are(r, self, jinja_is_alnum, out); }
-METHOD(str_isdigit) { UNUSED; return all_are(r, self, is_digit, out); }
-METHOD(str_isnumeric) { UNUSED; return all_are(r, self, is_numeric, out); }
-METHOD(str_isspace) { UNUSED; return all_are(r, self, jinja_is_space, out); }
-METHOD(str_isascii) {
+JINJA_IS(str_isalpha, all_are(r, self, is_alpha, out))
+JINJA_IS(str_isalnum, all_are(r, self, jinja_is_alnum, out))
+JINJA_IS(str_isdigit, all_are(r, self, is_digit, out))
+JINJA_IS(str_isnumeric, all_are(r, self, is_numeric, out))
+JINJA_IS(str_isspace, all_are(r, self, jinja_is_space, out))
+JINJA_FN(str_isascii) {
     if (!all_are(r, self, is_ascii, out))
         return false;
-    UNUSED;
+    JINJA_UNUSED;
     out->b = out->b || self.s->len == 0;
     return true;
 }
@@ -553,24 +555,17 @@ static bool has_case(struct jinja_run *r, struct jv s, utf8proc_category_t wante
     return true;
 }
 
-METHOD(str_islower) {
-    UNUSED;
-    return has_case(r, self, UTF8PROC_CATEGORY_LL, UTF8PROC_CATEGORY_LU, out);
-}
-METHOD(str_isupper) {
-    UNUSED;
-    return has_case(r, self, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LL, out);
-}
+JINJA_IS(str_islower, has_case(r, self, UTF8PROC_CATEGORY_LL, UTF8PROC_CATEGORY_LU, out))
+JINJA_IS(str_isupper, has_case(r, self, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LL, out))
 
-METHOD(str_istitle) {
-    UNUSED;
+JINJA_FN(str_istitle) {
+    JINJA_UNUSED;
     bool in_word = false, found = false;
     *out = jv_bool(false);
     if (!jinja_spend(r, JINJA_COST_WALK(self.s->len)))
         return false;
     for (size_t i = 0, len; i < self.s->len; i += len) {
-        const utf8proc_category_t c =
-            category(jinja_char(self.s->data + i, self.s->len - i, &len));
+        const utf8proc_category_t c = category(jinja_char(self.s->data + i, self.s->len - i, &len));
         const bool upper = c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LT;
         if ((upper && in_word) || (c == UTF8PROC_CATEGORY_LL && !in_word))
             return true;
@@ -581,8 +576,8 @@ METHOD(str_istitle) {
     return true;
 }
 
-METHOD(str_join) {
-    UNUSED;
+JINJA_FN(str_join) {
+    JINJA_UNUSED;
     const struct jv *items;
     size_t n;
     struct jv v, part;
@@ -602,181 +597,49 @@ METHOD(str_join) {
     return true;
 }
 
-#define TEXT_METHOD(name, params, required) {#name, str_##name, params, required}
+#define TEXT_JINJA_FN(name, params, required)                                                      \
+    { #name, str_##name, params, required }
 
 const struct jinja_builtin jinja_str_methods[] = {
-    TEXT_METHOD(capitalize, "", 0),
+    TEXT_JINJA_FN(capitalize, "", 0),
     {"casefold", str_lower, "", 0}, /* but for a few letters of old scripts, and eszett */
-    TEXT_METHOD(center, "width fillchar", 1),
-    TEXT_METHOD(count, "sub start end", 1),
-    TEXT_METHOD(endswith, "suffix start end", 1),
-    TEXT_METHOD(find, "sub start end", 1),
+    TEXT_JINJA_FN(center, "width fillchar", 1),
+    TEXT_JINJA_FN(count, "sub start end", 1),
+    TEXT_JINJA_FN(endswith, "suffix start end", 1),
+    TEXT_JINJA_FN(find, "sub start end", 1),
     {"format", jinja_str_format, NULL, 0},
-    TEXT_METHOD(index, "sub start end", 1),
-    TEXT_METHOD(isalnum, "", 0),
-    TEXT_METHOD(isalpha, "", 0),
-    TEXT_METHOD(isascii, "", 0),
+    TEXT_JINJA_FN(index, "sub start end", 1),
+    TEXT_JINJA_FN(isalnum, "", 0),
+    TEXT_JINJA_FN(isalpha, "", 0),
+    TEXT_JINJA_FN(isascii, "", 0),
     {"isdecimal", str_isdigit, "", 0},
-    TEXT_METHOD(isdigit, "", 0),
-    TEXT_METHOD(islower, "", 0),
-    TEXT_METHOD(isnumeric, "", 0),
-    TEXT_METHOD(isspace, "", 0),
-    TEXT_METHOD(istitle, "", 0),
-    TEXT_METHOD(isupper, "", 0),
-    TEXT_METHOD(join, "iterable", 1),
-    TEXT_METHOD(ljust, "width fillchar", 1),
-    TEXT_METHOD(lower, "", 0),
-    TEXT_METHOD(lstrip, "chars", 0),
-    TEXT_METHOD(partition, "sep", 1),
-    TEXT_METHOD(removeprefix, "prefix", 1),
-    TEXT_METHOD(removesuffix, "suffix", 1),
-    TEXT_METHOD(replace, "old new count", 2),
-    TEXT_METHOD(rfind, "sub start end", 1),
-    TEXT_METHOD(rindex, "sub start end", 1),
-    TEXT_METHOD(rjust, "width fillchar", 1),
-    TEXT_METHOD(rpartition, "sep", 1),
-    TEXT_METHOD(rsplit, "sep maxsplit", 0),
-    TEXT_METHOD(rstrip, "chars", 0),
-    TEXT_METHOD(split, "sep maxsplit", 0),
-    TEXT_METHOD(splitlines, "keepends", 0),
-    TEXT_METHOD(startswith, "prefix start end", 1),
-    TEXT_METHOD(strip, "chars", 0),
-    TEXT_METHOD(swapcase, "", 0),
-    TEXT_METHOD(title, "", 0),
-    TEXT_METHOD(upper, "", 0),
-    TEXT_METHOD(zfill, "width", 1),
-    {0},
-};
-
-/* ---- lists and dicts: what does not modify them ---- */
-
-METHOD(list_count) {
-    UNUSED;
-    int64_t n = 0;
-    for (size_t i = 0; i < self.l->n; i++) {
-        bool same;
-        if (!jinja_equal(r, self.l->items[i], a[0], &same))
-            return false;
-        n += same;
-    }
-    *out = jv_int(n);
-    return true;
-}
-
-METHOD(list_index) {
-    UNUSED;
-    for (size_t i = 0; i < self.l->n; i++) {
-        bool same;
-        if (!jinja_equal(r, self.l->items[i], a[0], &same))
-            return false;
-        if (same) {
-            *out = jv_int((int64_t)i);
-            return true;
-        }
-    }
-    return jinja_type_error(r, "the item is not in the list");
-}
-
-METHOD(copy) {
-    UNUSED;
-    *out = self; /* nothing can be modified, so nothing need be copied */
-    return true;
-}
-
-const struct jinja_builtin jinja_list_methods[] = {
-    {"copy", copy, "", 0},
-    {"count", list_count, "value", 1},
-    {"index", list_index, "value", 1},
-    {0},
-};
-
-METHOD(dict_get) {
-    UNUSED;
-    if (!jinja_hashable(a[0]))
-        return jinja_type_error(r, "a %s cannot be a key", jinja_type(a[0]));
-    const struct jv *value = jinja_dict_get(self.d, a[0]);
-    *out = value ? *value : jv_given(a[1]) ? a[1] : jv_none();
-    return true;
-}
-
-static bool view(struct jinja_run *r, const char *name, const struct jv *items, size_t n,
-                 struct jv *out) {
-    struct jinja_list *l = jinja_alloc(r, 1, sizeof *l);
-    if (!l)
-        return false;
-    *l = (struct jinja_list){.items = items, .n = n, .name = name};
-    *out = (struct jv){.kind = JV_VIEW, .l = l};
-    return true;
-}
-
-METHOD(dict_keys) { UNUSED; return view(r, "dict_keys", self.d->keys, self.d->n, out); }
-METHOD(dict_values) { UNUSED; return view(r, "dict_values", self.d->values, self.d->n, out); }
-METHOD(dict_items) {
-    UNUSED;
-    struct jv *items = jinja_alloc(r, self.d->n, sizeof *items);
-    for (uint32_t i = 0; items && i < self.d->n; i++)
-        if (!jinja_tuple2(r, self.d->keys[i], self.d->values[i], &items[i]))
-            return false;
-    return items && view(r, "dict_items", items, self.d->n, out);
-}
-
-const struct jinja_builtin jinja_dict_methods[] = {
-    {"copy", copy, "", 0},
-    {"get", dict_get, "key default", 1},
-    {"items", dict_items, "", 0},
-    {"keys", dict_keys, "", 0},
-    {"values", dict_values, "", 0},
-    {0},
-};
-
-/* ---- loop and cycler ---- */
-
-METHOD(loop_cycle) {
-    UNUSED;
-    if (args->n == 0)
-        return jinja_type_error(r, "cycle() needs something to cycle through");
-    *out = args->pos[self.loop->index0 % args->n];
-    return true;
-}
-
-METHOD(loop_changed) {
-    UNUSED;
-    struct jv *items = jinja_alloc(r, args->n, sizeof *items), now;
-    bool same = false;
-    if (!items)
-        return false;
-    if (args->n)
-        memcpy(items, args->pos, args->n * sizeof *items);
-    if (!jinja_list(r, items, args->n, &now) ||
-        (jv_given(self.loop->changed) && !jinja_equal(r, now, self.loop->changed, &same)))
-        return false;
-    self.loop->changed = now;
-    *out = jv_bool(!same);
-    return true;
-}
-
-const struct jinja_builtin jinja_loop_methods[] = {
-    {"changed", loop_changed, NULL, 0},
-    {"cycle", loop_cycle, NULL, 0},
-    {0},
-};
-
-METHOD(cycler_next) {
-    UNUSED;
-    *out = self.g->items[self.g->at];
-    self.g->at = (self.g->at + 1) % self.g->n;
-    return true;
-}
-
-METHOD(cycler_reset) {
-    UNUSED;
-    self.g->at = 0;
-    *out = jv_none();
-    return true;
-}
-
-const struct jinja_builtin jinja_cycler_methods[] = {
-    {"next", cycler_next, "", 0},
-    {"reset", cycler_reset, "", 0},
+    TEXT_JINJA_FN(isdigit, "", 0),
+    TEXT_JINJA_FN(islower, "", 0),
+    TEXT_JINJA_FN(isnumeric, "", 0),
+    TEXT_JINJA_FN(isspace, "", 0),
+    TEXT_JINJA_FN(istitle, "", 0),
+    TEXT_JINJA_FN(isupper, "", 0),
+    TEXT_JINJA_FN(join, "iterable", 1),
+    TEXT_JINJA_FN(ljust, "width fillchar", 1),
+    TEXT_JINJA_FN(lower, "", 0),
+    TEXT_JINJA_FN(lstrip, "chars", 0),
+    TEXT_JINJA_FN(partition, "sep", 1),
+    TEXT_JINJA_FN(removeprefix, "prefix", 1),
+    TEXT_JINJA_FN(removesuffix, "suffix", 1),
+    TEXT_JINJA_FN(replace, "old new count", 2),
+    TEXT_JINJA_FN(rfind, "sub start end", 1),
+    TEXT_JINJA_FN(rindex, "sub start end", 1),
+    TEXT_JINJA_FN(rjust, "width fillchar", 1),
+    TEXT_JINJA_FN(rpartition, "sep", 1),
+    TEXT_JINJA_FN(rsplit, "sep maxsplit", 0),
+    TEXT_JINJA_FN(rstrip, "chars", 0),
+    TEXT_JINJA_FN(split, "sep maxsplit", 0),
+    TEXT_JINJA_FN(splitlines, "keepends", 0),
+    TEXT_JINJA_FN(startswith, "prefix start end", 1),
+    TEXT_JINJA_FN(strip, "chars", 0),
+    TEXT_JINJA_FN(swapcase, "", 0),
+    TEXT_JINJA_FN(title, "", 0),
+    TEXT_JINJA_FN(upper, "", 0),
+    TEXT_JINJA_FN(zfill, "width", 1),
     {0},
 };

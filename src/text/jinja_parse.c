@@ -104,14 +104,13 @@ static struct jinja_node *parse_target(struct jinja_parser *p, bool with_namespa
 
 /* ---- statements: each is called behind its word, and leaves the closing %} ---- */
 
-static const char *const end_for[] = {"endfor", NULL}, *const else_for[] = {"endfor", "else", NULL},
-                         *const end_if[] = {"endif", NULL},
-                         *const else_if[] = {"endif", "elif", "else", NULL},
-                         *const end_set[] = {"endset", NULL}, *const end_macro[] = {"endmacro", NULL},
-                         *const end_call[] = {"endcall", NULL}, *const end_with[] = {"endwith", NULL},
-                         *const end_filter[] = {"endfilter", NULL},
-                         *const end_block[] = {"endblock", NULL},
-                         *const end_generation[] = {"endgeneration", NULL};
+static const char *const
+    end_for[] = {"endfor", NULL},
+    *const else_for[] = {"endfor", "else", NULL}, *const end_if[] = {"endif", NULL},
+    *const else_if[] = {"endif", "elif", "else", NULL}, *const end_set[] = {"endset", NULL},
+    *const end_macro[] = {"endmacro", NULL}, *const end_call[] = {"endcall", NULL},
+    *const end_with[] = {"endwith", NULL}, *const end_filter[] = {"endfilter", NULL},
+    *const end_block[] = {"endblock", NULL}, *const end_generation[] = {"endgeneration", NULL};
 
 /* Parses one child and counts its height. */
 #define CHILD(n, field, call) (((n)->field = (call)) && jinja_node_adopt(p, (n), (n)->field))

@@ -37,10 +37,11 @@ bool jinja_parse_error(struct jinja_parser *p, const char *expected) {
         snprintf(got, sizeof got, "text");
         break;
     default:
-        snprintf(got, sizeof got, "%s", t->kind == JT_VAR_BEGIN     ? "{{"
-                                        : t->kind == JT_VAR_END     ? "}}"
-                                        : t->kind == JT_BLOCK_BEGIN ? "{%"
-                                                                    : "%}");
+        snprintf(got, sizeof got, "%s",
+                 t->kind == JT_VAR_BEGIN     ? "{{"
+                 : t->kind == JT_VAR_END     ? "}}"
+                 : t->kind == JT_BLOCK_BEGIN ? "{%"
+                                             : "%}");
     }
     p->r->line = t->line;
     return jinja_fail(p->r, LODE_ERR_FORMAT, "%s expected, found %s", expected, got);
@@ -289,7 +290,8 @@ static bool parse_args(struct jinja_parser *p, struct jinja_node *n) {
         } else {
             item = jinja_parse_expr(p);
         }
-        if (item && (stage == 3 || (stage >= 2 && next != 3 && next != 1) || (stage == 1 && next == 0)))
+        if (item &&
+            (stage == 3 || (stage >= 2 && next != 3 && next != 1) || (stage == 1 && next == 0)))
             return jinja_parse_error(p, "arguments in the order a, name=b, *c, **d");
         stage = next > stage ? next : stage;
         if (!push(p, n, &end, item))
@@ -468,7 +470,9 @@ static struct jinja_node *parse_left(struct jinja_parser *p, const uint32_t *ops
     return n;
 }
 
-static struct jinja_node *parse_signed(struct jinja_parser *p) { return parse_unary(p, true); }
+static struct jinja_node *parse_signed(struct jinja_parser *p) {
+    return parse_unary(p, true);
+}
 
 static struct jinja_node *parse_pow(struct jinja_parser *p) {
     static const uint32_t ops[] = {JINJA_OP2('*', '*'), 0};
@@ -499,8 +503,12 @@ static struct jinja_node *parse_sum(struct jinja_parser *p) {
 
 /* The comparison at the current token, skipped; 0: none. */
 static uint32_t comparison(struct jinja_parser *p) {
-    static const uint32_t ops[] = {JINJA_OP2('=', '='), JINJA_OP2('!', '='), JINJA_OP2('<', '='),
-                                   JINJA_OP2('>', '='), '<', '>'};
+    static const uint32_t ops[] = {JINJA_OP2('=', '='),
+                                   JINJA_OP2('!', '='),
+                                   JINJA_OP2('<', '='),
+                                   JINJA_OP2('>', '='),
+                                   '<',
+                                   '>'};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         if (jinja_skip_op(p, ops[i]))
             return ops[i];

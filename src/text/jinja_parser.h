@@ -11,12 +11,12 @@ struct jinja_parser {
     const struct jinja_token *token; /* the current one; the last is JT_EOF */
     struct lode_map sym_of;
     uint32_t cap_syms;
-    uint32_t depth;    /* of the parser's recursion */
-    uint32_t uses;     /* JINJA_USES_* within the macro being parsed */
+    uint32_t depth; /* of the parser's recursion */
+    uint32_t uses;  /* JINJA_USES_* within the macro being parsed */
     /* The first filter or test that does not exist.  Within an if it is an error only when it is
      * reached, but a loop or a macro within that if makes it one at once (hard), as in jinja2. */
     const struct jinja_node *unknown, *hard;
-    uint32_t n_loops;  /* open within the current macro or block: where break may stand */
+    uint32_t n_loops; /* open within the current macro or block: where break may stand */
 };
 
 struct jinja_node *jinja_node_new(struct jinja_parser *p, int kind, uint32_t line);

@@ -176,7 +176,9 @@ static bool repr(struct jinja_run *r, struct lode_buf *b, struct jv v, unsigned 
     }
 }
 
-bool jinja_repr(struct jinja_run *r, struct lode_buf *b, struct jv v) { return repr(r, b, v, 0); }
+bool jinja_repr(struct jinja_run *r, struct lode_buf *b, struct jv v) {
+    return repr(r, b, v, 0);
+}
 
 bool jinja_print(struct jinja_run *r, struct lode_buf *b, struct jv v) {
     if (v.kind == JV_STR) {

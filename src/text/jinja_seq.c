@@ -5,10 +5,15 @@
 
 #include <string.h>
 
+/* Not static: the table of filters names them. */
 #define FILTER(name)                                                                               \
     bool jinja_filter_##name(struct jinja_run *r, struct jv self, const struct jv *a,              \
                              const struct jinja_args *args, struct jv *out)
-#define UNUSED (void)r, (void)self, (void)a, (void)args
+#define FILTER_IS(name, result)                                                                    \
+    FILTER(name) {                                                                                 \
+        JINJA_UNUSED;                                                                              \
+        return result;                                                                             \
+    }
 
 static struct jv *copy_items(struct jinja_run *r, const struct jv *items, size_t n) {
     struct jv *copy = jinja_alloc(r, n, sizeof *copy);
@@ -152,7 +157,7 @@ static bool values_of(struct jinja_run *r, const struct sortable *s, size_t n, s
 }
 
 FILTER(sort) {
-    UNUSED;
+    JINJA_UNUSED;
     const struct key k = {.path = a[2], .fold_case = !jinja_truth(a[1]), .many = true};
     size_t n;
     struct sortable *s = sortables(r, self, &k, &n);
@@ -160,7 +165,7 @@ FILTER(sort) {
 }
 
 FILTER(dictsort) {
-    UNUSED;
+    JINJA_UNUSED;
     const bool by_value = jv_is_text(a[1], "value");
     const struct key k = {.fold_case = !jinja_truth(a[0])};
     if (self.kind == JV_UNDEF)
@@ -179,7 +184,7 @@ FILTER(dictsort) {
 }
 
 FILTER(groupby) {
-    UNUSED;
+    JINJA_UNUSED;
     const bool fold_case = !jinja_truth(a[2]);
     const struct key k = {.path = a[0], .absent = a[1], .fold_case = fold_case};
     const struct key own = {.path = a[0], .absent = a[1]};
@@ -225,11 +230,11 @@ static bool extreme(struct jinja_run *r, struct jv self, const struct jv *a, uin
     return true;
 }
 
-FILTER(min) { UNUSED; return extreme(r, self, a, '<', out); }
-FILTER(max) { UNUSED; return extreme(r, self, a, '>', out); }
+FILTER_IS(min, extreme(r, self, a, '<', out))
+FILTER_IS(max, extreme(r, self, a, '>', out))
 
 FILTER(unique) {
-    UNUSED;
+    JINJA_UNUSED;
     const struct key k = {.path = a[1], .fold_case = !jinja_truth(a[0])};
     size_t n, kept = 0;
     const struct sortable *s = sortables(r, self, &k, &n);
@@ -248,7 +253,7 @@ FILTER(unique) {
 /* ---- map, select, reject ---- */
 
 FILTER(map) {
-    UNUSED;
+    JINJA_UNUSED;
     const struct jv *items;
     struct key k = {.fold_case = false};
     const struct jinja_builtin *filter = NULL;
@@ -313,15 +318,15 @@ static bool pick(struct jinja_run *r, struct jv self, const struct jinja_args *a
     return picked && jinja_gen(r, picked, kept, out);
 }
 
-FILTER(select) { UNUSED; return pick(r, self, args, false, true, out); }
-FILTER(selectattr) { UNUSED; return pick(r, self, args, true, true, out); }
-FILTER(reject) { UNUSED; return pick(r, self, args, false, false, out); }
-FILTER(rejectattr) { UNUSED; return pick(r, self, args, true, false, out); }
+FILTER_IS(select, pick(r, self, args, false, true, out))
+FILTER_IS(selectattr, pick(r, self, args, true, true, out))
+FILTER_IS(reject, pick(r, self, args, false, false, out))
+FILTER_IS(rejectattr, pick(r, self, args, true, false, out))
 
 /* ---- the rest ---- */
 
 FILTER(length) {
-    UNUSED;
+    JINJA_UNUSED;
     size_t n;
     if (!jinja_len(r, self, &n))
         return false;
@@ -330,14 +335,14 @@ FILTER(length) {
 }
 
 FILTER(list) {
-    UNUSED;
+    JINJA_UNUSED;
     const struct jv *items;
     size_t n;
     return jinja_items(r, self, &items, &n) && jinja_list(r, items, n, out);
 }
 
 FILTER(items) {
-    UNUSED;
+    JINJA_UNUSED;
     if (self.kind == JV_UNDEF)
         return jinja_gen(r, NULL, 0, out);
     if (self.kind != JV_DICT)
@@ -350,7 +355,7 @@ FILTER(items) {
 }
 
 FILTER(first) {
-    UNUSED;
+    JINJA_UNUSED;
     const struct jv *items;
     size_t n;
     if (self.kind == JV_GEN) { /* takes one, and leaves the rest */
@@ -371,7 +376,7 @@ FILTER(first) {
 }
 
 FILTER(last) {
-    UNUSED;
+    JINJA_UNUSED;
     const struct jv *items;
     size_t n;
     if (self.kind == JV_GEN)
@@ -387,7 +392,7 @@ FILTER(last) {
 }
 
 FILTER(reverse) {
-    UNUSED;
+    JINJA_UNUSED;
     const struct jv *items;
     size_t n;
     if (self.kind == JV_STR)
@@ -397,12 +402,12 @@ FILTER(reverse) {
     struct jv *reversed = jinja_alloc(r, n, sizeof *reversed);
     for (size_t i = 0; reversed && i < n; i++)
         reversed[i] = items[n - 1 - i];
-    return reversed && (self.kind == JV_GEN ? jinja_list(r, reversed, n, out)
-                                            : jinja_gen(r, reversed, n, out));
+    return reversed &&
+           (self.kind == JV_GEN ? jinja_list(r, reversed, n, out) : jinja_gen(r, reversed, n, out));
 }
 
 FILTER(join) {
-    UNUSED;
+    JINJA_UNUSED;
     const struct key k = {.path = a[1]};
     const struct jv *items;
     struct jv by, text, item;
@@ -422,7 +427,7 @@ FILTER(join) {
 }
 
 FILTER(sum) {
-    UNUSED;
+    JINJA_UNUSED;
     const struct key k = {.path = a[0]};
     const struct jv *items;
     size_t n;
@@ -440,14 +445,15 @@ FILTER(sum) {
 }
 
 FILTER(batch) {
-    UNUSED;
+    JINJA_UNUSED;
     const struct jv *items;
     size_t n, groups = 0;
     if (!jinja_items(r, self, &items, &n))
         return false;
     if (!jv_is_int(a[0]) || jv_as_int(a[0]) < 1)
         return jinja_type_error(r, "batch needs how many items a line has");
-    const size_t line = jv_as_int(a[0]) > JINJA_MAX_RANGE ? JINJA_MAX_RANGE : (size_t)jv_as_int(a[0]);
+    const size_t line =
+        jv_as_int(a[0]) > JINJA_MAX_RANGE ? JINJA_MAX_RANGE : (size_t)jv_as_int(a[0]);
     const bool fill = jv_given(a[1]) && a[1].kind != JV_NONE;
     struct jv *lists = jinja_alloc(r, n / line + 1, sizeof *lists);
     for (size_t at = 0; lists && at < n; at += line) {
@@ -464,7 +470,7 @@ FILTER(batch) {
 }
 
 FILTER(slice) {
-    UNUSED;
+    JINJA_UNUSED;
     const struct jv *items;
     size_t n, at = 0;
     if (!jinja_items(r, self, &items, &n))

@@ -3,15 +3,10 @@
 
 #include <math.h>
 
-#define TEST(name)                                                                                 \
-    static bool name(struct jinja_run *r, struct jv self, const struct jv *a,                      \
-                     const struct jinja_args *args, struct jv *out)
-#define UNUSED (void)r, (void)self, (void)a, (void)args
-
 /* A test that only looks at the value. */
 #define SIMPLE(name, condition)                                                                    \
-    TEST(name) {                                                                                   \
-        UNUSED;                                                                                    \
+    JINJA_FN(name) {                                                                               \
+        JINJA_UNUSED;                                                                              \
         *out = jv_bool(condition);                                                                 \
         return true;                                                                               \
     }
@@ -24,10 +19,10 @@ SIMPLE(is_escaped, self.kind == JV_STR && self.mark)
 SIMPLE(is_false, self.kind == JV_BOOL && !self.b)
 SIMPLE(is_float, self.kind == JV_FLOAT)
 SIMPLE(is_integer, self.kind == JV_INT || self.kind == JV_BIG)
-SIMPLE(is_iterable, self.kind >= JV_STR ? self.kind != JV_NS && self.kind != JV_FUNC &&
-                                              self.kind != JV_MACRO && self.kind != JV_CYCLER &&
-                                              self.kind != JV_JOINER
-                                        : self.kind == JV_UNDEF)
+SIMPLE(is_iterable, self.kind >= JV_STR
+                        ? self.kind != JV_NS && self.kind != JV_FUNC && self.kind != JV_MACRO &&
+                              self.kind != JV_CYCLER && self.kind != JV_JOINER
+                        : self.kind == JV_UNDEF)
 SIMPLE(is_mapping, self.kind == JV_DICT)
 SIMPLE(is_none, self.kind == JV_NONE)
 SIMPLE(is_number, jv_is_number(self))
@@ -44,8 +39,8 @@ static bool is_name_in(struct jinja_run *r, const struct jinja_builtin *table, s
            jinja_type_error(r, "a %s is the name of nothing", jinja_type(name));
 }
 
-TEST(is_filter) { UNUSED; return is_name_in(r, jinja_filters, self, out); }
-TEST(is_test) { UNUSED; return is_name_in(r, jinja_tests, self, out); }
+JINJA_IS(is_filter, is_name_in(r, jinja_filters, self, out))
+JINJA_IS(is_test, is_name_in(r, jinja_tests, self, out))
 
 static bool remainder_is(struct jinja_run *r, struct jv self, struct jv by, int64_t wanted,
                          struct jv *out) {
@@ -59,9 +54,9 @@ static bool remainder_is(struct jinja_run *r, struct jv self, struct jv by, int6
     return true;
 }
 
-TEST(is_odd) { UNUSED; return remainder_is(r, self, jv_int(2), 1, out); }
-TEST(is_even) { UNUSED; return remainder_is(r, self, jv_int(2), 0, out); }
-TEST(is_divisible) { UNUSED; return remainder_is(r, self, a[0], 0, out); }
+JINJA_IS(is_odd, remainder_is(r, self, jv_int(2), 1, out))
+JINJA_IS(is_even, remainder_is(r, self, jv_int(2), 0, out))
+JINJA_IS(is_divisible, remainder_is(r, self, a[0], 0, out))
 
 static bool case_test(struct jinja_run *r, struct jv self, const char *method, struct jv *out) {
     const struct jinja_args none = {0};
@@ -69,11 +64,11 @@ static bool case_test(struct jinja_run *r, struct jv self, const char *method, s
            jinja_builtin_call(r, jinja_find(jinja_str_methods, lode_str(method)), self, &none, out);
 }
 
-TEST(is_lower) { UNUSED; return case_test(r, self, "islower", out); }
-TEST(is_upper) { UNUSED; return case_test(r, self, "isupper", out); }
+JINJA_IS(is_lower, case_test(r, self, "islower", out))
+JINJA_IS(is_upper, case_test(r, self, "isupper", out))
 
-TEST(is_equal) {
-    UNUSED;
+JINJA_FN(is_equal) {
+    JINJA_UNUSED;
     bool same;
     if (!jinja_equal(r, self, a[0], &same))
         return false;
@@ -81,7 +76,7 @@ TEST(is_equal) {
     return true;
 }
 
-TEST(is_unequal) {
+JINJA_FN(is_unequal) {
     if (!is_equal(r, self, a, args, out))
         return false;
     out->b = !out->b;
@@ -97,13 +92,13 @@ static bool order_test(struct jinja_run *r, struct jv self, struct jv other, uin
     return true;
 }
 
-TEST(is_less) { UNUSED; return order_test(r, self, a[0], '<', out); }
-TEST(is_greater) { UNUSED; return order_test(r, self, a[0], '>', out); }
-TEST(is_at_most) { UNUSED; return order_test(r, self, a[0], JINJA_OP2('<', '='), out); }
-TEST(is_at_least) { UNUSED; return order_test(r, self, a[0], JINJA_OP2('>', '='), out); }
+JINJA_IS(is_less, order_test(r, self, a[0], '<', out))
+JINJA_IS(is_greater, order_test(r, self, a[0], '>', out))
+JINJA_IS(is_at_most, order_test(r, self, a[0], JINJA_OP2('<', '='), out))
+JINJA_IS(is_at_least, order_test(r, self, a[0], JINJA_OP2('>', '='), out))
 
-TEST(is_in) {
-    UNUSED;
+JINJA_FN(is_in) {
+    JINJA_UNUSED;
     bool result;
     if (!jinja_contains(r, a[0], self, &result))
         return false;
@@ -112,8 +107,8 @@ TEST(is_in) {
 }
 
 /* The same object: constants by value, the rest by where it lies. */
-TEST(is_same) {
-    UNUSED;
+JINJA_FN(is_same) {
+    JINJA_UNUSED;
     const struct jv b = a[0];
     bool same = self.kind == b.kind;
     if (same && self.kind == JV_BOOL)

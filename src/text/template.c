@@ -88,4 +88,6 @@ int lode_template_render(const struct lode_template *t, const char *vars, size_t
     return 0;
 }
 
-void lode_chat_text_free(char *text) { lode_free(text); }
+void lode_chat_text_free(char *text) {
+    lode_free(text);
+}

@@ -224,8 +224,8 @@ static void dry_by_hand(void **state) {
     const int32_t same[] = {6, 6, 6, 6};
     assert_float_equal(after_dry(&o, same, 4, 6), -1, 1e-12);
     /* breakers: one token; two tokens, matched in order only */
-    const int32_t two[] = {2, -1}, one_two[] = {1, 2, -1}, two_one[] = {2, 1, -1}, four_[] = {4, -1},
-                  none[] = {-1};
+    const int32_t two[] = {2, -1}, one_two[] = {1, 2, -1}, two_one[] = {2, 1, -1},
+                  four_[] = {4, -1}, none[] = {-1};
     const int32_t *b[2] = {two, none};
     o.dry_breakers = b, o.n_dry_breakers = 2;
     assert_float_equal(after_dry(&o, h, 8, 4), 0, 0); /* only 3 follows the last 2 */
@@ -301,8 +301,12 @@ static size_t ref_keep(size_t n, double (*rank)(const struct ref *), size_t leas
 }
 
 static double ref_entropy;
-static double by_logit(const struct ref *r) { return -r->logit; }
-static double by_typicality(const struct ref *r) { return (float)fabs(-log(r->p) - ref_entropy); }
+static double by_logit(const struct ref *r) {
+    return -r->logit;
+}
+static double by_typicality(const struct ref *r) {
+    return (float)fabs(-log(r->p) - ref_entropy);
+}
 
 static void check_against_refs(const struct lode_sampler_opts *o, const float *logits, uint32_t n,
                                size_t kept, const char *what) {
@@ -537,8 +541,8 @@ static void greedy_takes_the_best_penalised(void **state) {
 
 static void bias_is_added_once_per_entry(void **state) {
     (void)state;
-    const struct lode_logit_bias bias[] = {
-        {3, 2}, {1, -INFINITY}, {-1, 5}, {4, 9}, {3, 1.5f}, {0, -1}}; /* -1 and 4 are skipped */
+    const struct lode_logit_bias bias[] = {{3, 2},    {1, -INFINITY}, {-1, 5}, {4, 9},
+                                           {3, 1.5f}, {0, -1}}; /* -1 and 4 are skipped */
     struct lode_sampler_opts o = only("");
     o.bias = bias, o.n_bias = 6;
     struct lode_sampler *s = make(4, &o);
@@ -745,7 +749,8 @@ static void speed_is_shown(void **state) {
     assert_non_null(logits);
     for (uint32_t i = 0; i < N; i++)
         logits[i] = (float)(lode_rng_uniform(1, i, 0) + lode_rng_uniform(1, i, 1)) * 10;
-    static const char *const chains[] = {NULL, "temp", "top_p;temp", "typ_p", "penalties;dry;top_k"};
+    static const char *const chains[] = {NULL, "temp", "top_p;temp", "typ_p",
+                                         "penalties;dry;top_k"};
     for (size_t c = 0; c < sizeof chains / sizeof *chains; c++) {
         struct lode_sampler_opts o = only(chains[c]);
         o.typical_p = c == 3 ? 0.9f : 1;
@@ -757,10 +762,10 @@ static void speed_is_shown(void **state) {
         for (uint64_t at = 0; at < ROUNDS; at++)
             lode_sampler_accept(s, lode_sampler_next(s, logits, at));
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
-        print_message("%-20s %.2f ms a draw of %d\n", chains[c] ? chains[c] : "default chain",
-                      ((double)(b.tv_sec - a.tv_sec) * 1e3 + (double)(b.tv_nsec - a.tv_nsec) / 1e6) /
-                          ROUNDS,
-                      N);
+        print_message(
+            "%-20s %.2f ms a draw of %d\n", chains[c] ? chains[c] : "default chain",
+            ((double)(b.tv_sec - a.tv_sec) * 1e3 + (double)(b.tv_nsec - a.tv_nsec) / 1e6) / ROUNDS,
+            N);
         lode_sampler_free(s);
     }
     lode_free(logits);

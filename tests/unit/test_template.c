@@ -57,8 +57,8 @@ static int render(const char *source, const char *vars, char **text, struct lode
 }
 
 /* One line of a cases file; prints and returns false where the outcome is another. */
-static bool check_case(const char *name, const char *source, const char *vars,
-                       const char *expected, const char *error) {
+static bool check_case(const char *name, const char *source, const char *vars, const char *expected,
+                       const char *error) {
     struct lode_error err;
     char *text;
     const int rc = render(source, vars, &text, &err);
@@ -138,9 +138,9 @@ static void public_templates_render_as_transformers(void **state) {
             assert_non_null(source);
             char *vars = vars_of(json_object_get(c, "input"));
             n++;
-            bad += !check_case(name, source, vars,
-                               json_string_value(json_object_get(c, "expected")),
-                               json_string_value(json_object_get(c, "error")));
+            bad +=
+                !check_case(name, source, vars, json_string_value(json_object_get(c, "expected")),
+                            json_string_value(json_object_get(c, "error")));
             free(vars);
             free(source);
         }
@@ -162,17 +162,17 @@ static void the_demo_template_renders(void **state) {
     json_t *c = json_loads(config, 0, NULL);
     const char *source = json_string_value(json_object_get(c, "chat_template"));
     assert_non_null(source);
-    assert_true(check_case(
-        "demo", source,
-        "{\"messages\":[{\"role\":\"system\",\"content\":\"Be kind.\"},"
-        "{\"role\":\"user\",\"content\":\"1+1?\"},"
-        "{\"role\":\"assistant\",\"content\":\"<think>\\nadd\\n</think>\\n\\n2\"},"
-        "{\"role\":\"user\",\"content\":\"Thanks!\"}],"
-        "\"add_generation_prompt\":true,\"enable_thinking\":false}",
-        "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n"
-        "<|im_start|>assistant\n2<|im_end|>\n<|im_start|>user\nThanks!<|im_end|>\n"
-        "<|im_start|>assistant\n<think>\n\n</think>\n\n",
-        NULL));
+    assert_true(
+        check_case("demo", source,
+                   "{\"messages\":[{\"role\":\"system\",\"content\":\"Be kind.\"},"
+                   "{\"role\":\"user\",\"content\":\"1+1?\"},"
+                   "{\"role\":\"assistant\",\"content\":\"<think>\\nadd\\n</think>\\n\\n2\"},"
+                   "{\"role\":\"user\",\"content\":\"Thanks!\"}],"
+                   "\"add_generation_prompt\":true,\"enable_thinking\":false}",
+                   "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n"
+                   "<|im_start|>assistant\n2<|im_end|>\n<|im_start|>user\nThanks!<|im_end|>\n"
+                   "<|im_start|>assistant\n<think>\n\n</think>\n\n",
+                   NULL));
     assert_true(check_case(
         "demo with tools", source,
         "{\"tools\":[{\"name\":\"f\"}],\"messages\":[{\"role\":\"user\",\"content\":\"Go\"},"
@@ -202,8 +202,10 @@ static const char *const greedy[] = {
     "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
     "{{ 'a' * 1000000000000 }}",
     "{{ [1] * 9223372036854775807 }}",
-    "{% set ns = namespace(s='ab') %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-    "{% set ns = namespace(l=[1]) %}{% for i in range(64) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+    "{% set ns = namespace(s='ab') %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s %}{% endfor "
+    "%}",
+    "{% set ns = namespace(l=[1]) %}{% for i in range(64) %}{% set ns.l = ns.l + ns.l %}{% endfor "
+    "%}",
     "{% set ns = namespace(l=(1,)) %}{% for i in range(100) %}{% set ns.l = (ns.l, ns.l) %}"
     "{% endfor %}{{ ns.l }}",
     "{% set ns = namespace(l=[1], m=[1]) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}"
@@ -289,8 +291,8 @@ static void deep_nesting_is_refused(void **state) {
         if (repeated && *repeated != '1')
             len += (size_t)sprintf(source + len, "%s", body);
         for (int k = 0; k < DEEP; k++)
-            len += (size_t)sprintf(source + len, "%s",
-                                   repeated && *repeated != '1' ? repeated : body);
+            len +=
+                (size_t)sprintf(source + len, "%s", repeated && *repeated != '1' ? repeated : body);
         sprintf(source + len, "%s%s", shapes[i].middle, shapes[i].close);
         struct lode_template *t;
         struct lode_error err;
@@ -309,10 +311,22 @@ static void deep_json_is_refused(void **state) {
     char *text;
     memset(vars, '[', sizeof vars - 1);
     assert_int_equal(render("x", vars, &text, &err), LODE_ERR_ARG);
-    static const char *const bad[] = {"",          "[]",         "{",       "{\"a\":}",  "{\"a\" 1}",
-                                      "{\"a\":1,}", "{\"a\":01}", "{} x",    "{\"a\":1.}", "{'a':1}",
-                                      "{\"a\":nul}", "{\"a\":\"\n\"}", "{\"a\":\"\\x\"}",
-                                      "{\"a\":\"\xff\"}", "{\"a\":[1 2]}", "{1:2}"};
+    static const char *const bad[] = {"",
+                                      "[]",
+                                      "{",
+                                      "{\"a\":}",
+                                      "{\"a\" 1}",
+                                      "{\"a\":1,}",
+                                      "{\"a\":01}",
+                                      "{} x",
+                                      "{\"a\":1.}",
+                                      "{'a':1}",
+                                      "{\"a\":nul}",
+                                      "{\"a\":\"\n\"}",
+                                      "{\"a\":\"\\x\"}",
+                                      "{\"a\":\"\xff\"}",
+                                      "{\"a\":[1 2]}",
+                                      "{1:2}"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(render("x", bad[i], &text, &err), LODE_ERR_ARG);
         assert_non_null(strstr(err.text, "not "));
