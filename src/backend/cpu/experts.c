@@ -1,4 +1,4 @@
-/* experts.c - routed experts: choosing them, and running the chosen ones.
+/* experts.c - runs the experts that rows were routed to.
  *
  * A step's (row, expert) pairs are ordered by expert, and worked off in waves of whole experts that
  * fit the buffers.  In a wave, all products of one kind run as one parallel region, and an
@@ -7,120 +7,7 @@
  */
 #include "backend/cpu/cpu.h"
 
-#include "kern/expf.h"
-
-#include <math.h>
-
-/* ---- choosing ---- */
-
-struct route_job {
-    const struct lode_cpu *cpu;
-    const struct lode_instr *in;
-};
-
-/* Experts outside the best groups get no chance.  A group is as good as its best expert, or as its
- * two best together where the scores carry a bias (DeepSeek-V3). */
-static void drop_groups(float *choice, uint32_t n, const union lode_op_params *p, bool two) {
-    const uint32_t groups = p->route.n_groups, size = n / groups;
-    float score[64];
-    for (uint32_t g = 0; g < groups; g++) {
-        float best = -INFINITY, second = -INFINITY;
-        for (uint32_t i = g * size; i < (g + 1) * size; i++) {
-            if (choice[i] > best) {
-                second = best;
-                best = choice[i];
-            } else if (choice[i] > second) {
-                second = choice[i];
-            }
-        }
-        score[g] = two ? best + second : best;
-    }
-    for (uint32_t g = 0; g < groups; g++) {
-        uint32_t better = 0;
-        for (uint32_t h = 0; h < groups; h++)
-            better += score[h] > score[g] || (score[h] == score[g] && h < g);
-        for (uint32_t i = g * size; better >= p->route.n_groups_used && i < (g + 1) * size; i++)
-            choice[i] = -INFINITY;
-    }
-}
-
-/* The n_used largest, ties to the smaller id, in ascending order of id. */
-static void choose(const float *choice, uint32_t n, uint32_t n_used, uint32_t *ids) {
-    for (uint32_t k = 0; k < n_used; k++) {
-        uint32_t best = UINT32_MAX;
-        for (uint32_t i = 0; i < n; i++) {
-            bool taken = false;
-            for (uint32_t j = 0; j < k; j++)
-                taken |= ids[j] == i;
-            if (!taken && (best == UINT32_MAX || choice[i] > choice[best]))
-                best = i;
-        }
-        ids[k] = best;
-    }
-    for (uint32_t k = 1; k < n_used; k++) /* insertion sort */
-        for (uint32_t j = k; j > 0 && ids[j] < ids[j - 1]; j--) {
-            const uint32_t t = ids[j];
-            ids[j] = ids[j - 1];
-            ids[j - 1] = t;
-        }
-}
-
-static void route_row(const struct route_job *j, const float *logits, const float *bias, float *y,
-                      float *scores, float *choice, uint32_t *ids) {
-    const union lode_op_params *p = &j->in->p;
-    const uint32_t n = j->in->in[0].width, n_used = p->route.n_used;
-    memcpy(scores, logits, n * sizeof *scores);
-    if (p->route.gating == LODE_GATE_SOFTMAX) {
-        float max, sum;
-        j->cpu->kern.softmax_part(scores, n, 1.0f, 0.0f, &max, &sum);
-        for (uint32_t i = 0; i < n; i++)
-            scores[i] /= sum;
-    } else if (p->route.gating == LODE_GATE_SIGMOID) {
-        for (uint32_t i = 0; i < n; i++)
-            scores[i] = 1.0f / (1.0f + lode_expf(-scores[i]));
-    }
-    for (uint32_t i = 0; i < n; i++)
-        choice[i] = bias ? scores[i] + bias[i] : scores[i];
-    if (p->route.n_groups > 1)
-        drop_groups(choice, n, p, bias != NULL);
-    choose(choice, n, n_used, ids);
-    float w[LODE_MAX_USED], sum = 0;
-    for (uint32_t k = 0; k < n_used; k++)
-        w[k] = scores[ids[k]];
-    if (p->route.gating == LODE_GATE_SOFTMAX_TOP) {
-        float max;
-        j->cpu->kern.softmax_part(w, n_used, 1.0f, 0.0f, &max, &sum);
-        for (uint32_t k = 0; k < n_used; k++)
-            w[k] /= sum;
-    } else if (p->route.normalise) {
-        for (uint32_t k = 0; k < n_used; k++)
-            sum += w[k];
-        for (uint32_t k = 0; k < n_used; k++)
-            w[k] /= sum;
-    }
-    for (uint32_t k = 0; k < n_used; k++) {
-        const int32_t id = (int32_t)ids[k];
-        memcpy(&y[2 * k], &id, sizeof id);
-        y[2 * k + 1] = w[k] * p->route.scale;
-    }
-}
-
-/* Rows are few numbers each: one thread does them, with worker 0's scratch. */
-void lode_cpu_route(struct lode_backend *b, const struct lode_instr *in,
-                    const struct lode_step *step) {
-    struct lode_cpu *c = lode_cpu(b);
-    const struct route_job j = {c, in};
-    const uint32_t n = in->in[0].width, n_rows = lode_value_rows(&in->in[0], step);
-    float *scores = (float *)lode_cpu_scratch(c, 0), *choice = scores + n;
-    uint32_t ids[LODE_MAX_USED];
-    for (uint32_t r = 0; r < n_rows; r++)
-        route_row(&j, (const float *)(in->in[0].data + r * in->in[0].stride),
-                  in->parts[0].w_data, (float *)(in->parts[0].out.data +
-                                                 r * in->parts[0].out.stride),
-                  scores, choice, ids);
-}
-
-/* ---- running ---- */
+#include "base/arena.h"
 
 /* One expert's share of a wave. */
 struct share {
