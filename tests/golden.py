@@ -47,7 +47,8 @@ from lodetest import Count, SHARED, TESTS, argmax, lode, logits, read_npy
 ARCHS = ('llama llama3rope mistral qwen2 qwen3 gemma2 gemma3 phi3 phi3_longrope smollm3 olmo2 '
          'granite '
          # beyond the foundation
-         'qwen3_moe mixtral olmoe cohere2 stablelm exaone4 exaone4_swa glm4_moe').split()
+         'qwen3_moe mixtral olmoe cohere2 stablelm exaone4 exaone4_swa glm4_moe '
+         'phi falcon falcon_new gpt_neox starcoder2 nemotron').split()
 F32 = ['-ctk', 'f32', '-ctv', 'f32']
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""invariance.py LODE: a token's logits are the same bits, whatever the circumstances.
+"""invariance.py LODE [NAME|DIR...]: a token's logits are the same bits, whatever the circumstances.
 
 Every position's logits of a prompt, written by `lode logits --all`, must be the same file for each
 number of threads, each chunking of the prompt (1 is how decoding runs), each instruction set and
@@ -22,15 +22,16 @@ WAYS = [['-t', t] for t in '1238'] + [['-b', b] for b in ('1', '7', '64', '512')
     + [['--no-mmap'], ['-t', '3', '-b', '7', '--isa', 'scalar']]
 
 
-def cases():
+def cases(folders):
     """(name, path, ids): each tiny model on its longest golden prompt, the bundled one on more."""
     for group in ('arch', 'quant'):
         folder = os.path.join(TESTS, 'data', group)
-        for name in sorted(os.listdir(folder)):
-            path = os.path.join(folder, name)
-            if os.path.exists(path + '/golden/meta.json'):
-                with open(path + '/golden/meta.json') as f:
-                    yield name, path + '/model.gguf', json.load(f)['prompts'][-1]['ids']
+        folders = folders + [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    for path in folders:
+        if os.path.exists(path + '/golden/meta.json'):
+            with open(path + '/golden/meta.json') as f:
+                yield (os.path.basename(path), path + '/model.gguf',
+                       json.load(f)['prompts'][-1]['ids'])
     rng = random.Random(1)
     yield ('demo', os.path.join(TESTS, '..', 'models', 'demo.gguf'),
            [rng.randrange(8000) for _ in range(700 if LONG else 150)])
@@ -38,8 +39,9 @@ def cases():
 
 def main():
     program, count = os.path.abspath(sys.argv[1]), Count()
-    chosen = sys.argv[2:]
-    for name, path, ids in cases():
+    folders = [os.path.abspath(a) for a in sys.argv[2:] if '/' in a]
+    chosen = [os.path.basename(a) for a in sys.argv[2:]]
+    for name, path, ids in cases(folders):
         if chosen and name not in chosen:
             continue
         for i, kv in enumerate(KV):

@@ -198,6 +198,13 @@ struct lode_node *lode_g_glu(struct lode_graph *g, struct lode_node *gate, struc
     return gate->width == up->width ? n : bad_shape(g, LODE_OP_GLU, up->width, gate->width);
 }
 
+struct lode_node *lode_g_act(struct lode_graph *g, struct lode_node *x, enum lode_act act) {
+    struct lode_node *n = append(g, LODE_OP_ACT, x, NULL, x ? x->width : 0);
+    if (n)
+        n->p.act.act = act;
+    return n;
+}
+
 struct lode_node *lode_g_route(struct lode_graph *g, struct lode_node *logits,
                                const struct lode_operand *bias, const union lode_op_params *p) {
     struct lode_node *n = append(g, LODE_OP_ROUTE, logits, NULL, 2 * p->route.n_used);

@@ -83,6 +83,7 @@ struct lode_node *lode_g_add(struct lode_graph *g, struct lode_node *a, struct l
                              float scale);
 struct lode_node *lode_g_glu(struct lode_graph *g, struct lode_node *gate, struct lode_node *up,
                              enum lode_glu act);
+struct lode_node *lode_g_act(struct lode_graph *g, struct lode_node *x, enum lode_act act);
 /* Router logits to n_used pairs (expert as int32 bits, weight), experts ascending.  bias: added to
  * the scores for the choice only; may be NULL. */
 struct lode_node *lode_g_route(struct lode_graph *g, struct lode_node *logits,

@@ -32,6 +32,7 @@
     X(ATTENTION, 2, 0, "softmax attention's own: dv = p^T dy; ds = p (dy v^T - dy o); dq = ds k")  \
     X(ADD, 2, 0, "da = dy; db = scale dy")                                                         \
     X(GLU, 2, 0, "dgate = dy up act'(gate); dup = dy act(gate)")                                   \
+    X(ACT, 1, 0, "dx = dy act'(x)")                                                                \
     X(ROUTE, 1, 1, "d(chosen weights) through the gating's softmax or sigmoid; none through choice")  \
     X(EXPERTS, 2, 6, "each chosen expert's FFN; dweight = <dy, expert's output>")                 \
     X(SCALE, 1, 0, "dx = scale dy")                                                                \
@@ -53,7 +54,8 @@ struct lode_op_info {
 };
 extern const struct lode_op_info lode_ops[LODE_OP_COUNT];
 
-enum lode_glu { LODE_GLU_SILU, LODE_GLU_GELU };
+enum lode_glu { LODE_GLU_SILU, LODE_GLU_GELU, LODE_GLU_CLAMPED /* gpt-oss's, see kern.h */ };
+enum lode_act { LODE_ACT_GELU /* tanh form */, LODE_ACT_GELU_ERF, LODE_ACT_RELU2 };
 
 /* How router logits become expert weights. */
 enum lode_gating {
@@ -91,6 +93,9 @@ union lode_op_params {
     struct {
         enum lode_glu act;
     } glu, experts;
+    struct {
+        enum lode_act act;
+    } act;
     struct {
         uint32_t n_used;
         enum lode_gating gating;

@@ -12,6 +12,26 @@ void gelu_mul_scalar(float *y, const float *gate, const float *up, size_t n) {
         y[i] = lode_geluf(gate[i]) * up[i];
 }
 
+void clamped_mul_scalar(float *y, const float *gate, const float *up, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        y[i] = lode_clampedf(gate[i], up[i]);
+}
+
+void gelu_scalar(float *y, const float *x, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        y[i] = lode_geluf(x[i]);
+}
+
+void gelu_erf_scalar(float *y, const float *x, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        y[i] = lode_gelu_erff(x[i]);
+}
+
+void relu2_scalar(float *y, const float *x, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        y[i] = lode_relu2f(x[i]);
+}
+
 void softcap_scalar(float *y, const float *x, float cap, size_t n) {
     for (size_t i = 0; i < n; i++)
         y[i] = cap * lode_tanhf(x[i] / cap);

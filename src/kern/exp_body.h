@@ -1,4 +1,4 @@
-/* exp_body.h - exp, tanh, silu and gelu, written once for one number and for sixteen.
+/* exp_body.h - exp, tanh and the activations, written once for one number and for sixteen.
  *
  * Whoever includes this (expf.h for float, v16_*.h for vectors) has defined the type VF and
  *
@@ -35,6 +35,19 @@
  * gelu(x) = x / (1 + e^z), z = -2 sqrt(2/pi) (x + 0.044715 x^3), which is x (1 + tanh(-z/2)) / 2
  * without its cancellation for negative x.  z is two products and one FMA, |z| 3.5 u with the
  * constants' own rounding, which the exponential turns into |z| 3.5 u relative: (|z| 3.5 + 4.1) u.
+ *
+ * gelu_erf(x) = x Phi(x) = max(x, 0) - |x| Q(|x|), Q(t) = Phi(-t) = e^(-t^2/2) s g(s) with
+ * s = 1 / (1 + 0.3 t) and a minimax g of degree 9 in w = s - 0.4, for t <= 14.5 (beyond, e^(-t^2/2)
+ * is 0).  Error of Q, relative, in u, from the maxima over t of the terms of Horner's scheme:
+ *     s               its sum 1, quotient 1; d ln Q / d ln s <= 2.66                5.4
+ *     w, g            w's own rounding 1.0, Horner 2.1 (sum of both and s: 8.4), approximation 0.7
+ *     e^(-t^2/2)      exp 2.1, its argument's rounding t^2/2; two products 2
+ *     total           13.3 + t^2/2
+ * For x < 0 the result is a rounding more; for x > 0 Q's error counts Q / (1 - Q) <= 1 times, so
+ * (14.3 + x^2/2) u bounds both.
+ *
+ * swish(x, b) = x / (1 + e^(-b x)): the product and the constant round, 2 |b x| through exp:
+ * (4.1 + 2 |b x|) u.
  */
 #define VF_MAGIC 0x1.8p23f /* adding it rounds to an integer and leaves that in the low bits */
 
@@ -78,4 +91,40 @@ static inline VF vf_gelu(VF x) {
     /* -2 sqrt(2/pi) and that times 0.044715 */
     const VF c = vf_fma(vf_mul(x, x), vf_set(-0.071354814f), vf_set(-1.5957691f));
     return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_mul(x, c))));
+}
+
+/* x^2 of what is positive */
+static inline VF vf_relu2(VF x) {
+    const VF r = vf_greater(vf_set(0.0f), x); /* NaN passes */
+    return vf_mul(r, r);
+}
+
+static inline VF vf_gelu_erf(VF x) {
+    const VF t = vf_lesser(vf_set(14.5f), vf_abs(x));
+    const VF s = vf_div(vf_set(1.0f), vf_fma(vf_set(0.3f), t, vf_set(1.0f)));
+    const VF w = vf_sub(s, vf_set(0.4f));
+    VF g = vf_set(-0x1.3d185ep-6f);
+    g = vf_fma(g, w, vf_set(0x1.261c7ep-5f));
+    g = vf_fma(g, w, vf_set(0x1.cecee2p-7f));
+    g = vf_fma(g, w, vf_set(-0x1.be9e5ap-5f));
+    g = vf_fma(g, w, vf_set(-0x1.965ae4p-5f));
+    g = vf_fma(g, w, vf_set(0x1.f624bp-5f));
+    g = vf_fma(g, w, vf_set(0x1.a0de9ep-3f));
+    g = vf_fma(g, w, vf_set(0x1.20cc98p-2f));
+    g = vf_fma(g, w, vf_set(0x1.10d2cap-2f));
+    g = vf_fma(g, w, vf_set(0x1.89d3aep-3f));
+    const VF e = vf_exp(vf_mul(vf_mul(t, vf_set(-0.5f)), t));
+    const VF q = vf_mul(vf_mul(s, g), e);
+    return vf_fma(vf_sub(vf_set(-0.0f), t), q, vf_greater(x, vf_set(0.0f)));
+}
+
+static inline VF vf_swish(VF x, float b) {
+    return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_mul(x, vf_set(-b)))));
+}
+
+/* gpt-oss: swish of the gate cut at 7, times the other cut at +-7, plus one */
+static inline VF vf_clamped(VF gate, VF up) {
+    const VF a = vf_swish(vf_lesser(vf_set(7.0f), gate), 1.702f);
+    const VF b = vf_greater(vf_set(-7.0f), vf_lesser(vf_set(7.0f), up));
+    return vf_mul(a, vf_add(b, vf_set(1.0f)));
 }

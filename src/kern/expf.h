@@ -4,7 +4,9 @@
  *     lode_expf   overflows to infinity above 88.73, underflows to 0 below -103.98
  *     lode_tanhf  odd; +-1 from about +-9
  *     lode_siluf  x / (1 + e^-x); 0 * ... : silu(-inf) is NaN, silu(-1000) is -0
- *     lode_geluf  the tanh form
+ *     lode_geluf  the tanh form; lode_gelu_erff the one by the error function
+ *     lode_relu2f max(x, 0)^2
+ *     lode_clampedf  gpt-oss's gated activation
  */
 #ifndef LODE_KERN_EXPF_H
 #define LODE_KERN_EXPF_H
@@ -47,5 +49,8 @@ static inline float lode_expf(float x) { return vf_exp(x); }
 static inline float lode_tanhf(float x) { return vf_tanh(x); }
 static inline float lode_siluf(float x) { return vf_silu(x); }
 static inline float lode_geluf(float x) { return vf_gelu(x); }
+static inline float lode_gelu_erff(float x) { return vf_gelu_erf(x); }
+static inline float lode_relu2f(float x) { return vf_relu2(x); }
+static inline float lode_clampedf(float gate, float up) { return vf_clamped(gate, up); }
 
 #endif

@@ -92,6 +92,12 @@
     X(silu_mul, void, (float *y, const float *gate, const float *up, size_t n))                    \
     /* gelu by its tanh form */                                                                    \
     X(gelu_mul, void, (float *y, const float *gate, const float *up, size_t n))                    \
+    /* gpt-oss: g = min(gate, 7), u = up cut to +-7: g / (1 + exp(-1.702 g)) * (u + 1) */          \
+    X(clamped_mul, void, (float *y, const float *gate, const float *up, size_t n))                 \
+    /* activations without a gate: gelu by its tanh form, by the error function; max(x, 0)^2 */    \
+    X(gelu, void, (float *y, const float *x, size_t n))                                            \
+    X(gelu_erf, void, (float *y, const float *x, size_t n))                                        \
+    X(relu2, void, (float *y, const float *x, size_t n))                                           \
     /* y = cap tanh(x / cap) */                                                                    \
     X(softcap, void, (float *y, const float *x, float cap, size_t n))                              \
     /* Rotary embedding of n_heads heads that lie `stride` floats apart, in place: the first       \

@@ -95,6 +95,30 @@ void ISA(gelu_mul)(float *y, const float *gate, const float *up, size_t n) {
 #undef EXPR
 }
 
+void ISA(clamped_mul)(float *y, const float *gate, const float *up, size_t n) {
+#define EXPR(load) vf_clamped(load(gate, n), load(up, n))
+    VF_MAP(y, n, EXPR);
+#undef EXPR
+}
+
+void ISA(gelu)(float *y, const float *x, size_t n) {
+#define EXPR(load) vf_gelu(load(x, n))
+    VF_MAP(y, n, EXPR);
+#undef EXPR
+}
+
+void ISA(gelu_erf)(float *y, const float *x, size_t n) {
+#define EXPR(load) vf_gelu_erf(load(x, n))
+    VF_MAP(y, n, EXPR);
+#undef EXPR
+}
+
+void ISA(relu2)(float *y, const float *x, size_t n) {
+#define EXPR(load) vf_relu2(load(x, n))
+    VF_MAP(y, n, EXPR);
+#undef EXPR
+}
+
 static inline VF vf_cap(VF x, float cap) {
     return vf_mul(vf_set(cap), vf_tanh(vf_div(x, vf_set(cap))));
 }

@@ -15,8 +15,7 @@ static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32
     const struct lode_b_attn attn = {.window = window, .no_rope = b->hp.window && !window};
     struct lode_node *h = lode_b_norm(b, x, "attn_norm", l);
     struct lode_node *a = lode_b_attention(b, h, &x, l, &attn);
-    if (l + 1 == b->hp.n_layers)
-        h = lode_g_pick(b->g, h);
+    h = lode_b_pick_last(b, h, l);
     x = lode_g_add(b->g, x, a, 1.0f);
     return lode_g_add(b->g, x, lode_b_ffn(b, h, l, LODE_GLU_SILU, false), 1.0f);
 }

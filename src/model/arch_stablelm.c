@@ -16,11 +16,8 @@ static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32
     const bool parallel = !lode_b_has(b, name);
     struct lode_node *n = lode_b_norm(b, x, "attn_norm", l);
     struct lode_node *a = lode_b_attention(b, n, &x, l, &(struct lode_b_attn){.window = 0});
-    if (parallel && l + 1 == b->hp.n_layers)
-        n = lode_g_pick(b->g, n);
     x = lode_g_add(b->g, x, a, 1.0f);
-    if (!parallel)
-        n = lode_b_norm(b, x, "ffn_norm", l);
+    n = parallel ? lode_b_pick_last(b, n, l) : lode_b_norm(b, x, "ffn_norm", l);
     return lode_g_add(b->g, x, lode_b_ffn(b, n, l, LODE_GLU_SILU, false), 1.0f);
 }
 

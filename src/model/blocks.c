@@ -35,6 +35,10 @@ static struct lode_node *qk_norm(struct lode_build *b, struct lode_node *x, cons
                            b->hp.norm_eps, group);
 }
 
+struct lode_node *lode_b_pick_last(struct lode_build *b, struct lode_node *h, uint32_t l) {
+    return l + 1 == b->hp.n_layers ? lode_g_pick(b->g, h) : h;
+}
+
 struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, struct lode_node **x,
                                    uint32_t l, const struct lode_b_attn *a) {
     const struct lode_hparams *hp = &b->hp;
@@ -68,10 +72,8 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
                                                   .scale = hp->attn_scale,
                                                   .cap = hp->attn_cap}};
     struct lode_node *o = lode_g_attention(b->g, q, lode_g_kv_put(b->g, k, v, l), &p);
-    if (l + 1 == hp->n_layers) {
-        o = lode_g_pick(b->g, o);
-        *x = lode_g_pick(b->g, *x);
-    }
+    o = lode_b_pick_last(b, o, l);
+    *x = lode_b_pick_last(b, *x, l);
     return lode_b_linear(b, o, hp->d_model, "attn_output", l);
 }
 
@@ -91,6 +93,12 @@ struct lode_node *lode_b_ffn(struct lode_build *b, struct lode_node *h, uint32_t
     struct lode_node *both = lode_b_linear(b, h, 2 * n, "ffn_up", l);
     struct lode_node *gate = lode_g_slice(b->g, both, 0, n), *up = lode_g_slice(b->g, both, n, n);
     return lode_b_linear(b, lode_g_glu(b->g, gate, up, act), b->hp.d_model, "ffn_down", l);
+}
+
+struct lode_node *lode_b_mlp(struct lode_build *b, struct lode_node *h, uint32_t l,
+                             enum lode_act act) {
+    h = lode_b_linear(b, h, b->hp.d_ff, "ffn_up", l);
+    return lode_b_linear(b, lode_g_act(b->g, h, act), b->hp.d_model, "ffn_down", l);
 }
 
 struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t l,

@@ -99,6 +99,11 @@ struct lode_node *lode_b_ffn(struct lode_build *b, struct lode_node *h, uint32_t
 /* The same for d_ff inner numbers and tensors gate, up, down of these names. */
 struct lode_node *lode_b_gated(struct lode_build *b, struct lode_node *h, uint32_t l,
                                enum lode_glu act, uint32_t d_ff, const char *const names[3]);
+/* down(act(up h)). */
+struct lode_node *lode_b_mlp(struct lode_build *b, struct lode_node *h, uint32_t l,
+                             enum lode_act act);
+/* In the last layer, the rows of h whose logits are wanted: for what is read beside attention. */
+struct lode_node *lode_b_pick_last(struct lode_build *b, struct lode_node *h, uint32_t l);
 /* Routed experts in place of the FFN, by hp.n_experts and so on: router, choice, experts; shared
  * experts are added where the file has them. */
 struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t l,
@@ -123,7 +128,12 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
     X(exaone4)                                                                                     \
     X(glm4moe)                                                                                     \
     X(stablelm)                                                                                    \
-    X(granite)
+    X(granite)                                                                                     \
+    X(phi2)                                                                                        \
+    X(falcon)                                                                                      \
+    X(gptneox)                                                                                     \
+    X(starcoder2)                                                                                  \
+    X(nemotron)
 
 #define LODE_ARCH_DECLARE(name) extern const struct lode_arch lode_arch_##name;
 LODE_ARCH_LIST(LODE_ARCH_DECLARE)

@@ -52,10 +52,12 @@ static void check_expf(struct kc *t) {
 
 typedef void gated(float *y, const float *gate, const float *up, size_t n);
 
-/* error: of f(x), relative, in u.  One more for the product; where e^-x overflows the result is 0
+static double itself(double up) { return up; }
+
+/* y = f(gate) g(up).  error: of f(x) and g(x), relative, in u.  One more for the product; where e^-x overflows the result is 0
  * though |x| e^x is up to |x| 2^-128; f(x) and the product may each be subnormal. */
 static void check_gated(struct kc *t, gated *ref, gated *now, double (*f)(double),
-                        double (*error)(double)) {
+                        double (*g)(double), double (*error)(double)) {
     KC_EACH(n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *gate = kc_tight(t, n * sizeof *gate), *up = kc_floats(t, n, KC_NORMAL);
@@ -64,11 +66,11 @@ static void check_gated(struct kc *t, gated *ref, gated *now, double (*f)(double
             gate[i] = argument(t);
         ref(want, gate, up, n);
         for (size_t i = 0; i < n; i++) {
-            const double x = (double)gate[i], exact = f(x) * (double)up[i];
+            const double x = (double)gate[i], other = g((double)up[i]), exact = f(x) * other;
             if (isfinite(x) && fabs(exact) < (double)FLT_MAX)
                 kc_near(t, (double)want[i], exact,
                         (error(x) + 1) * 1.01 * u * fabs(exact) +
-                            (fabs(x) * 0x1p-128 + 0x1p-150) * fabs((double)up[i]) + 0x1p-150, i);
+                            (fabs(x) * 0x1p-128 + 0x1p-150) * fabs(other) + 0x1p-150, i);
         }
         now(got, gate, up, n);
         kc_same_floats(t, got, want, n);
@@ -91,11 +93,69 @@ static double gelu_error(double x) {
 void check_silu_mul(struct kc *t) {
     if (t->now == t->ref && !t->bench)
         check_expf(t);
-    check_gated(t, t->ref->silu_mul, t->now->silu_mul, silu_exact, silu_error);
+    check_gated(t, t->ref->silu_mul, t->now->silu_mul, silu_exact, itself, silu_error);
 }
 
 void check_gelu_mul(struct kc *t) {
-    check_gated(t, t->ref->gelu_mul, t->now->gelu_mul, gelu_exact, gelu_error);
+    check_gated(t, t->ref->gelu_mul, t->now->gelu_mul, gelu_exact, itself, gelu_error);
+}
+
+static double clamped_gate(double x) {
+    x = x > 7 ? 7 : x;
+    return x / (1 + exp(-1.702 * x));
+}
+static double clamped_up(double x) { return (x > 7 ? 7 : x < -7 ? -7 : x) + 1; }
+static double clamped_error(double x) { return 4.1 + 2 * 1.702 * fabs(x > 7 ? 7 : x) + 1; }
+
+void check_clamped_mul(struct kc *t) {
+    check_gated(t, t->ref->clamped_mul, t->now->clamped_mul, clamped_gate, clamped_up,
+                clamped_error);
+}
+
+typedef void plain(float *y, const float *x, size_t n);
+
+/* The same without a gate.  Where an exponential underflows the result is 0 or x, |x| 2^-128 off;
+ * what is cut off beyond 14.5 is smaller. */
+static void check_plain(struct kc *t, plain *ref, plain *now, double (*f)(double),
+                        double (*error)(double)) {
+    KC_EACH(n, kc_lengths) {
+        kc_case(t, "n=%zu", n);
+        float *x = kc_tight(t, n * sizeof *x);
+        float *want = kc_tight(t, n * sizeof *want), *got = kc_tight(t, n * sizeof *got);
+        for (size_t i = 0; i < n; i++)
+            x[i] = argument(t);
+        ref(want, x, n);
+        for (size_t i = 0; i < n; i++) {
+            const double exact = f((double)x[i]);
+            if (isfinite(x[i]) && fabs(exact) < (double)FLT_MAX)
+                kc_near(t, (double)want[i], exact,
+                        error((double)x[i]) * 1.01 * u * fabs(exact) +
+                            fabs((double)x[i]) * 0x1p-128 + 0x1p-149, i);
+        }
+        now(got, x, n);
+        kc_same_floats(t, got, want, n);
+        now(x, x, n);
+        kc_same_floats(t, x, want, n);
+    }
+    const size_t n = 4096;
+    float *x = kc_floats(t, n, KC_NORMAL), *y = kc_tight(t, n * sizeof *y);
+    KC_TIME(t, "n=4096", 8.0 * n, 16.0 * n)
+        now(y, x, n);
+}
+
+static double gelu_erf_exact(double x) { return x * erfc(-x * M_SQRT1_2) / 2; }
+static double gelu_erf_error(double x) { return 14.3 + x * x / 2; }
+static double relu2_exact(double x) { return x > 0 ? x * x : 0; }
+static double relu2_error(double x) { return 1 + 0 * x; }
+
+void check_gelu(struct kc *t) {
+    check_plain(t, t->ref->gelu, t->now->gelu, gelu_exact, gelu_error);
+}
+void check_gelu_erf(struct kc *t) {
+    check_plain(t, t->ref->gelu_erf, t->now->gelu_erf, gelu_erf_exact, gelu_erf_error);
+}
+void check_relu2(struct kc *t) {
+    check_plain(t, t->ref->relu2, t->now->relu2, relu2_exact, relu2_error);
 }
 
 void check_softcap(struct kc *t) {

@@ -43,7 +43,24 @@ typedef void lode_cpu_fn(struct lode_backend *b, const struct lode_instr *in,
                          const struct lode_step *step);
 lode_cpu_fn lode_cpu_embed, lode_cpu_rms_norm, lode_cpu_layer_norm, lode_cpu_quant, lode_cpu_linear,
     lode_cpu_rope_table, lode_cpu_rope, lode_cpu_kv_put, lode_cpu_attention, lode_cpu_add,
-    lode_cpu_glu, lode_cpu_route, lode_cpu_experts, lode_cpu_scale, lode_cpu_softcap, lode_cpu_pick, lode_cpu_trace;
+    lode_cpu_glu, lode_cpu_act, lode_cpu_route, lode_cpu_experts, lode_cpu_scale, lode_cpu_softcap,
+    lode_cpu_pick, lode_cpu_trace;
+
+/* y = act(gate) * up of one row. */
+static inline void lode_cpu_glu_row(const struct lode_kern *k, enum lode_glu act, float *y,
+                                    const float *gate, const float *up, size_t n) {
+    switch (act) {
+    case LODE_GLU_SILU:
+        k->silu_mul(y, gate, up, n);
+        break;
+    case LODE_GLU_GELU:
+        k->gelu_mul(y, gate, up, n);
+        break;
+    case LODE_GLU_CLAMPED:
+        k->clamped_mul(y, gate, up, n);
+        break;
+    }
+}
 
 /* The buffers of routed experts; NULL: out of memory. */
 struct lode_experts *lode_cpu_experts_create(const struct lode_cpu_opts *o);

@@ -167,7 +167,7 @@ static void activate(void *arg, uint32_t i, uint32_t worker) {
         w->cpu->float_act ? LODE_F32 : lode_dtypes[w->in->parts[2].w->type].act;
     const bool rounded = act == LODE_A32 || act == LODE_A256;
     float *y = rounded ? gate : (float *)h;
-    (w->in->p.experts.act == LODE_GLU_SILU ? k->silu_mul : k->gelu_mul)(y, gate, up, n);
+    lode_cpu_glu_row(k, w->in->p.experts.act, y, gate, up, n);
     if (rounded)
         (act == LODE_A32 ? k->quant_a32 : k->quant_a256)(h, y, n);
 }

@@ -115,13 +115,33 @@ void lode_cpu_add(struct lode_backend *b, const struct lode_instr *in,
 
 static void glu_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
-    const struct lode_kern *k = &t->cpu->kern;
-    (t->in->p.glu.act == LODE_GLU_SILU ? k->silu_mul : k->gelu_mul)(
-        (float *)y, (const float *)a, (const float *)b, t->out->width);
+    lode_cpu_glu_row(&t->cpu->kern, t->in->p.glu.act, (float *)y, (const float *)a,
+                     (const float *)b, t->out->width);
 }
 void lode_cpu_glu(struct lode_backend *b, const struct lode_instr *in,
                   const struct lode_step *step) {
     for_rows(b, in, step, glu_row);
+}
+
+static void act_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    (void)b;
+    const struct lode_kern *k = &t->cpu->kern;
+    switch (t->in->p.act.act) {
+    case LODE_ACT_GELU:
+        k->gelu((float *)y, (const float *)a, t->out->width);
+        break;
+    case LODE_ACT_GELU_ERF:
+        k->gelu_erf((float *)y, (const float *)a, t->out->width);
+        break;
+    case LODE_ACT_RELU2:
+        k->relu2((float *)y, (const float *)a, t->out->width);
+        break;
+    }
+}
+void lode_cpu_act(struct lode_backend *b, const struct lode_instr *in,
+                  const struct lode_step *step) {
+    for_rows(b, in, step, act_row);
 }
 
 static void scale_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
