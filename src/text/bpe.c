@@ -100,9 +100,14 @@ int lode_bpe_add(struct lode_bpe *b, struct lode_str left, struct lode_str right
         return LODE_ERR_MISSING;
     memcpy(joined, left.data, left.len);
     memcpy(joined + left.len, right.data + skip, right.len - skip);
-    const int32_t id = lode_vocab_find(v, joined, len);
+    /* Vocabularies list what merges make in the order of the merges: look there first. */
+    const struct lode_str *guess = &v->pieces[b->next_id < v->n ? b->next_id : 0];
+    const int32_t id = guess->len == len && memcmp(guess->data, joined, len) == 0
+                           ? (int32_t)(guess - v->pieces)
+                           : lode_vocab_find(v, joined, len);
     if (id < 0)
         return LODE_ERR_MISSING;
+    b->next_id = (uint32_t)id + 1;
     struct lode_bpe_pair *p = find_pair(b, (uint32_t)left_id, (uint32_t)right_id);
     if (!p->left1) {
         if (b->n_pairs + 1 >= b->cap)

@@ -12,83 +12,56 @@
 
 enum { FILE_MAX = 512 << 20 };
 
-/* -- JSON ---------------------------------------------------------------------------------------- */
+/* -- configuration ---------------------------------------------------------------------------------------- */
 
-json_t *lode_json_object(struct lode_str text, const char *where, struct lode_error *err) {
-    json_error_t why;
-    json_t *root = json_loadb(text.data, text.len, JSON_ALLOW_NUL, &why);
-    if (json_is_object(root))
-        return root;
-    if (root)
-        lode_fail(err, LODE_ERR_FORMAT, where, "is not a JSON object");
-    else if (json_error_code(&why) == json_error_out_of_memory)
-        lode_fail_nomem(err, where);
-    else
-        lode_fail(err, LODE_ERR_FORMAT, where, "line %d: %s", why.line, why.text);
-    json_decref(root);
-    return NULL;
-}
-
-bool lode_json_bool(const json_t *object, const char *key, bool otherwise) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_boolean(value) ? json_is_true(value) : otherwise;
-}
-
-struct lode_str lode_json_str(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_string(value))
-        return (struct lode_str){0};
-    return (struct lode_str){json_string_value(value), json_string_length(value)};
-}
-
-bool lode_json_copy(struct lode_arena *arena, const json_t *string, struct lode_str *out) {
-    const size_t len = json_string_length(string);
-    char *s = lode_arena_strndup(arena, len ? json_string_value(string) : "", len);
-    *out = (struct lode_str){s, len};
-    return s != NULL;
+int lode_tok_copy(struct lode_tokenizer *t, struct lode_str s, struct lode_str *out,
+                  struct lode_error *err) {
+    char *copy = lode_arena_strndup(&t->arena, s.len ? s.data : "", s.len);
+    *out = (struct lode_str){copy, s.len};
+    return copy ? 0 : lode_fail_nomem(err, "a tokenizer");
 }
 
 /* A token in tokenizer_config.json is its text, or an object that has it as content. */
-static int32_t named_token(const struct lode_tokenizer *t, const json_t *config, const char *key) {
-    struct lode_str name = lode_json_str(config, key);
-    if (!name.data)
-        name = lode_json_str(json_object_get(config, key), "content");
+static int32_t named_token(const struct lode_tokenizer *t, const struct lode_json *config,
+                           const char *key) {
+    const struct lode_json *v = lode_json_get(config, key);
+    const struct lode_str name = lode_json_str(v ? (v->type == LODE_JSON_OBJECT ? lode_json_get(v, "content") : v) : NULL);
     return name.data ? lode_vocab_find(&t->vocab, name.data, name.len) : -1;
 }
 
-static void add_end_number(struct lode_tokenizer *t, const json_t *id) {
-    if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < INT32_MAX)
-        lode_tok_add_end(t, (int32_t)json_integer_value(id));
+static int said(const struct lode_json *config, const char *key) {
+    const struct lode_json *v = lode_json_get(config, key);
+    return lode_json_is(v, LODE_JSON_TRUE) ? 1 : lode_json_is(v, LODE_JSON_FALSE) ? 0 : -1;
 }
 
-int lode_tok_read_config(struct lode_tokenizer *t, struct lode_str config_text,
-                         struct lode_str generation_text, struct lode_tok_adds *adds,
+static void add_end_number(struct lode_tokenizer *t, const struct lode_json *v) {
+    int64_t id;
+    if (lode_json_int(v, 0, INT32_MAX, &id))
+        lode_tok_add_end(t, (int32_t)id);
+}
+
+int lode_tok_read_config(struct lode_tokenizer *t, struct lode_str config,
+                         struct lode_str generation, struct lode_tok_adds *adds,
                          struct lode_error *err) {
-    json_t *config = NULL, *generation = NULL;
-    adds->bos = adds->eos = -1;
-    if (config_text.len) {
-        config = lode_json_object(config_text, "tokenizer_config.json", err);
-        if (!config)
-            return LODE_ERR_FORMAT;
-        const int32_t bos = named_token(t, config, "bos_token");
-        const int32_t eos = named_token(t, config, "eos_token");
+    struct lode_json_doc doc;
+    *adds = (struct lode_tok_adds){-1, -1};
+    if (config.len) {
+        LODE_TRY(lode_json_parse(&doc, config, "tokenizer_config.json", err));
+        const int32_t bos = named_token(t, doc.nodes, "bos_token");
+        const int32_t eos = named_token(t, doc.nodes, "eos_token");
         t->bos = bos >= 0 ? bos : t->bos;
         t->eos = eos >= 0 ? eos : t->eos;
-        if (json_is_boolean(json_object_get(config, "add_bos_token")))
-            adds->bos = lode_json_bool(config, "add_bos_token", false);
-        if (json_is_boolean(json_object_get(config, "add_eos_token")))
-            adds->eos = lode_json_bool(config, "add_eos_token", false);
-        json_decref(config);
+        adds->bos = said(doc.nodes, "add_bos_token");
+        adds->eos = said(doc.nodes, "add_eos_token");
+        lode_json_free(&doc);
     }
-    if (generation_text.len) {
-        generation = lode_json_object(generation_text, "generation_config.json", err);
-        if (!generation)
-            return LODE_ERR_FORMAT;
-        const json_t *eos = json_object_get(generation, "eos_token_id");
+    if (generation.len) {
+        LODE_TRY(lode_json_parse(&doc, generation, "generation_config.json", err));
+        const struct lode_json *eos = lode_json_get(doc.nodes, "eos_token_id");
         add_end_number(t, eos);
-        for (size_t i = 0; i < json_array_size(eos); i++)
-            add_end_number(t, json_array_get(eos, i));
-        json_decref(generation);
+        for (const struct lode_json *id = lode_json_first(eos); id; id = lode_json_next(eos, id))
+            add_end_number(t, id);
+        lode_json_free(&doc);
     }
     /* A template that puts a token in front, or behind, says what begins and ends a text. */
     if (t->bos < 0 && t->n_before)

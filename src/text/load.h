@@ -10,6 +10,10 @@
 struct lode_tok_adds {
     int bos, eos;
 };
+/* A copy in the tokenizer's arena. */
+int lode_tok_copy(struct lode_tokenizer *t, struct lode_str s, struct lode_str *out,
+                  struct lode_error *err);
+
 int lode_tok_read_config(struct lode_tokenizer *t, struct lode_str config,
                          struct lode_str generation, struct lode_tok_adds *adds,
                          struct lode_error *err);

@@ -9,8 +9,6 @@
 
 #include "base/alloc.h"
 
-#include <math.h>
-
 enum { VOCAB_MAX = 1 << 24, NEST_MAX = 8 };
 
 struct loader {
@@ -30,27 +28,28 @@ static int invalid(struct loader *l, const char *where, const char *what) {
     return lode_fail(l->err, LODE_ERR_FORMAT, where, "%s", what);
 }
 
-static int copy(struct loader *l, const json_t *string, struct lode_str *out) {
-    return lode_json_copy(&l->t->arena, string, out) ? 0 : lode_fail_nomem(l->err, "a tokenizer");
+/* A string's copy; empty where v is none. */
+static int copy(struct loader *l, const struct lode_json *v, struct lode_str *out) {
+    return lode_tok_copy(l->t, lode_json_str(v), out, l->err);
 }
 
 /* A pattern is {"String": "..."} or {"Regex": "..."}. */
-static int read_pattern(struct loader *l, const json_t *o, struct lode_str *text, bool *regex,
+static int read_pattern(struct loader *l, const struct lode_json *o, struct lode_str *text, bool *regex,
                         const char *where) {
-    const json_t *pattern = json_object_get(o, "pattern");
-    *regex = json_is_string(json_object_get(pattern, "Regex"));
-    *text = lode_json_str(pattern, *regex ? "Regex" : "String");
+    const struct lode_json *pattern = lode_json_get(o, "pattern");
+    *regex = lode_json_is(lode_json_get(pattern, "Regex"), LODE_JSON_STRING);
+    *text = lode_json_str(lode_json_get(pattern, *regex ? "Regex" : "String"));
     return text->data ? 0 : invalid(l, where, "pattern: neither String nor Regex");
 }
 
 /* A Sequence's members, in order, through one. */
-static int each(struct loader *l, const json_t *o, const char *key, const char *where, int depth,
-                int (*one)(struct loader *, const json_t *, int)) {
-    const json_t *list = json_object_get(o, key);
-    if (!json_is_array(list) || depth >= NEST_MAX)
+static int each(struct loader *l, const struct lode_json *o, const char *key, const char *where, int depth,
+                int (*one)(struct loader *, const struct lode_json *, int)) {
+    const struct lode_json *list = lode_json_get(o, key);
+    if (!lode_json_is(list, LODE_JSON_ARRAY) || depth >= NEST_MAX)
         return invalid(l, where, "a Sequence without its list, or nested too deeply");
-    for (size_t i = 0; i < json_array_size(list); i++)
-        LODE_TRY(one(l, json_array_get(list, i), depth + 1));
+    for (const struct lode_json *c = lode_json_first(list); c; c = lode_json_next(list, c))
+        LODE_TRY(one(l, c, depth + 1));
     return 0;
 }
 
@@ -90,14 +89,14 @@ static int decode_base64(struct loader *l, struct lode_str text, struct lode_str
     return 0;
 }
 
-static int read_norm(struct loader *l, const json_t *o, int depth) {
+static int read_norm(struct loader *l, const struct lode_json *o, int depth) {
     static const struct {
         const char *name;
         enum lode_normal_form form;
     } forms[] = {{"NFC", LODE_NFC}, {"NFD", LODE_NFD}, {"NFKC", LODE_NFKC}, {"NFKD", LODE_NFKD}};
-    const struct lode_str type = lode_json_str(o, "type");
+    const struct lode_str type = lode_json_str(lode_json_get(o, "type"));
     struct lode_norm_step step = {0};
-    if (json_is_null(o))
+    if (lode_json_is(o, LODE_JSON_NULL))
         return 0;
     for (size_t i = 0; i < 4; i++) {
         if (lode_str_eqz(type, forms[i].name)) {
@@ -120,21 +119,17 @@ static int read_norm(struct loader *l, const json_t *o, int depth) {
         step.right = lode_json_bool(o, "strip_right", true);
     } else if (lode_str_eqz(type, "Prepend")) {
         step.op = LODE_NORM_PREPEND;
-        LODE_TRY(copy(l, json_object_get(o, "prepend"), &step.to));
+        LODE_TRY(copy(l, lode_json_get(o, "prepend"), &step.to));
     } else if (lode_str_eqz(type, "Replace")) {
         bool regex;
         struct lode_str pattern;
         LODE_TRY(read_pattern(l, o, &pattern, &regex, "normalizer.Replace"));
-        LODE_TRY(copy(l, json_object_get(o, "content"), &step.to));
+        LODE_TRY(copy(l, lode_json_get(o, "content"), &step.to));
         step.op = regex ? LODE_NORM_REPLACE_REGEX : LODE_NORM_REPLACE;
-        if (regex) {
+        if (regex)
             LODE_TRY(lode_regex_create(&step.regex, pattern, l->err));
-        } else {
-            step.from.data = lode_arena_strndup(&l->t->arena, pattern.data, pattern.len);
-            step.from.len = pattern.len;
-            if (!step.from.data)
-                return lode_fail_nomem(l->err, "a normaliser");
-        }
+        else
+            LODE_TRY(lode_tok_copy(l->t, pattern, &step.from, l->err));
     } else if (lode_str_eqz(type, "BertNormalizer")) {
         step.op = LODE_NORM_BERT;
         step.clean = lode_json_bool(o, "clean_text", true);
@@ -144,7 +139,7 @@ static int read_norm(struct loader *l, const json_t *o, int depth) {
     } else if (lode_str_eqz(type, "Precompiled")) {
         struct lode_str blob;
         step.op = LODE_NORM_CHARSMAP;
-        LODE_TRY(decode_base64(l, lode_json_str(o, "precompiled_charsmap"), &blob));
+        LODE_TRY(decode_base64(l, lode_json_str(lode_json_get(o, "precompiled_charsmap")), &blob));
         LODE_TRY(lode_charsmap_init(&step.map, &l->t->arena, blob, l->err));
     } else {
         return unknown(l, "normalizer", type);
@@ -171,9 +166,9 @@ static int add_regex(struct loader *l, const char *pattern, enum lode_split_beha
     return lode_pre_add_pattern(l->t, lode_str(pattern), behavior, invert, l->err);
 }
 
-static int read_metaspace(struct loader *l, const json_t *o) {
+static int read_metaspace(struct loader *l, const struct lode_json *o) {
     struct lode_pre_step step = {.op = LODE_PRE_METASPACE};
-    const struct lode_str scheme = lode_json_str(o, "prepend_scheme");
+    const struct lode_str scheme = lode_json_str(lode_json_get(o, "prepend_scheme"));
     if (scheme.data)
         step.prepend = lode_str_eqz(scheme, "always")  ? LODE_PREPEND_ALWAYS
                        : lode_str_eqz(scheme, "never") ? LODE_PREPEND_NEVER
@@ -182,33 +177,30 @@ static int read_metaspace(struct loader *l, const json_t *o) {
         step.prepend = lode_json_bool(o, "add_prefix_space", true) ? LODE_PREPEND_ALWAYS
                                                                    : LODE_PREPEND_NEVER;
     step.cut = lode_json_bool(o, "split", true);
-    LODE_TRY(copy(l, json_object_get(o, "replacement"), &step.literal));
+    LODE_TRY(copy(l, lode_json_get(o, "replacement"), &step.literal));
     if (step.literal.len == 0)
         return invalid(l, "pre_tokenizer.Metaspace", "replacement is missing");
     return lode_tok_add_pre(l->t, step, l->err);
 }
 
-static int read_split(struct loader *l, const json_t *o) {
+static int read_split(struct loader *l, const struct lode_json *o) {
     struct lode_pre_step step = {.op = LODE_PRE_SPLIT};
     struct lode_str pattern;
     bool regex;
-    LODE_TRY(read_behavior(l, lode_json_str(o, "behavior"), &step.behavior));
+    LODE_TRY(read_behavior(l, lode_json_str(lode_json_get(o, "behavior")), &step.behavior));
     LODE_TRY(read_pattern(l, o, &pattern, &regex, "pre_tokenizer.Split"));
     step.invert = lode_json_bool(o, "invert", false);
     if (regex)
         return lode_pre_add_pattern(l->t, pattern, step.behavior, step.invert, l->err);
     if (pattern.len == 0)
         return invalid(l, "pre_tokenizer.Split", "an empty pattern");
-    step.literal.data = lode_arena_strndup(&l->t->arena, pattern.data, pattern.len);
-    step.literal.len = pattern.len;
-    if (!step.literal.data)
-        return lode_fail_nomem(l->err, "a pre-tokenizer");
+    LODE_TRY(lode_tok_copy(l->t, pattern, &step.literal, l->err));
     return lode_tok_add_pre(l->t, step, l->err);
 }
 
-static int read_pre(struct loader *l, const json_t *o, int depth) {
-    const struct lode_str type = lode_json_str(o, "type");
-    if (json_is_null(o))
+static int read_pre(struct loader *l, const struct lode_json *o, int depth) {
+    const struct lode_str type = lode_json_str(lode_json_get(o, "type"));
+    if (lode_json_is(o, LODE_JSON_NULL))
         return 0;
     if (l->byte_level)
         return invalid(l, "pre_tokenizer", "a step behind ByteLevel is not supported");
@@ -231,12 +223,14 @@ static int read_pre(struct loader *l, const json_t *o, int depth) {
                                           ? LODE_SPLIT_ISOLATED : LODE_SPLIT_CONTIGUOUS, false);
     if (lode_str_eqz(type, "Punctuation")) {
         enum lode_split_behavior behavior = LODE_SPLIT_ISOLATED;
-        if (lode_json_str(o, "behavior").data)
-            LODE_TRY(read_behavior(l, lode_json_str(o, "behavior"), &behavior));
+        if (lode_json_str(lode_json_get(o, "behavior")).data)
+            LODE_TRY(read_behavior(l, lode_json_str(lode_json_get(o, "behavior")), &behavior));
         return add_regex(l, LODE_TOK_PUNCT_REGEX, behavior, false);
     }
     if (lode_str_eqz(type, "Whitespace"))
-        return add_regex(l, "\\w+|[^\\w\\s]+", LODE_SPLIT_REMOVED, true);
+        /* Rust's \\w, which has the joiners too */
+        return add_regex(l, "[\\w\\x{200c}\\x{200d}]+|[^\\w\\s\\x{200c}\\x{200d}]+",
+                         LODE_SPLIT_REMOVED, true);
     if (lode_str_eqz(type, "WhitespaceSplit"))
         return add_regex(l, "\\s", LODE_SPLIT_REMOVED, false);
     if (lode_str_eqz(type, "BertPreTokenizer")) {
@@ -245,7 +239,7 @@ static int read_pre(struct loader *l, const json_t *o, int depth) {
     }
     if (lode_str_eqz(type, "CharDelimiterSplit")) {
         struct lode_pre_step step = {.op = LODE_PRE_SPLIT, .behavior = LODE_SPLIT_REMOVED};
-        LODE_TRY(copy(l, json_object_get(o, "delimiter"), &step.literal));
+        LODE_TRY(copy(l, lode_json_get(o, "delimiter"), &step.literal));
         if (step.literal.len == 0)
             return invalid(l, "pre_tokenizer.CharDelimiterSplit", "delimiter is missing");
         return lode_tok_add_pre(l->t, step, l->err);
@@ -255,8 +249,8 @@ static int read_pre(struct loader *l, const json_t *o, int depth) {
 
 /* -- decoder ------------------------------------------------------------------------------------------ */
 
-static int read_decoder(struct loader *l, const json_t *o, int depth) {
-    const struct lode_str type = lode_json_str(o, "type");
+static int read_decoder(struct loader *l, const struct lode_json *o, int depth) {
+    const struct lode_str type = lode_json_str(lode_json_get(o, "type"));
     struct lode_decode_step step = {0};
     if (lode_str_eqz(type, "Sequence"))
         return each(l, o, "decoders", "decoder", depth, read_decoder);
@@ -273,35 +267,32 @@ static int read_decoder(struct loader *l, const json_t *o, int depth) {
         LODE_TRY(read_pattern(l, o, &pattern, &regex, "decoder.Replace"));
         if (regex)
             return invalid(l, "decoder.Replace", "a regular expression is not supported here");
-        step.from.data = lode_arena_strndup(&l->t->arena, pattern.data, pattern.len);
-        step.from.len = pattern.len;
-        if (!step.from.data)
-            return lode_fail_nomem(l->err, "a decoder");
-        LODE_TRY(copy(l, json_object_get(o, "content"), &step.to));
+        LODE_TRY(lode_tok_copy(l->t, pattern, &step.from, l->err));
+        LODE_TRY(copy(l, lode_json_get(o, "content"), &step.to));
     } else if (lode_str_eqz(type, "Strip")) {
         step.op = LODE_DECODE_STRIP;
-        LODE_TRY(copy(l, json_object_get(o, "content"), &step.from));
-        const json_int_t start = json_integer_value(json_object_get(o, "start"));
-        const json_int_t stop = json_integer_value(json_object_get(o, "stop"));
-        if (step.from.len == 0 || start < 0 || stop < 0 || start > 1000 || stop > 1000)
+        LODE_TRY(copy(l, lode_json_get(o, "content"), &step.from));
+        int64_t start, stop;
+        if (step.from.len == 0 || !lode_json_int(lode_json_get(o, "start"), 0, 1000, &start) ||
+            !lode_json_int(lode_json_get(o, "stop"), 0, 1000, &stop))
             return invalid(l, "decoder.Strip", "content, start or stop is out of range");
         step.start = (uint32_t)start;
         step.stop = (uint32_t)stop;
     } else if (lode_str_eqz(type, "Metaspace")) {
         step.op = LODE_DECODE_METASPACE;
-        LODE_TRY(copy(l, json_object_get(o, "replacement"), &step.from));
-        const struct lode_str scheme = lode_json_str(o, "prepend_scheme");
+        LODE_TRY(copy(l, lode_json_get(o, "replacement"), &step.from));
+        const struct lode_str scheme = lode_json_str(lode_json_get(o, "prepend_scheme"));
         step.keep_first = scheme.data ? lode_str_eqz(scheme, "never")
                                       : !lode_json_bool(o, "add_prefix_space", true);
         if (step.from.len == 0)
             return invalid(l, "decoder.Metaspace", "replacement is missing");
     } else if (lode_str_eqz(type, "WordPiece")) {
         step.op = LODE_DECODE_WORDPIECE;
-        LODE_TRY(copy(l, json_object_get(o, "prefix"), &step.from));
+        LODE_TRY(copy(l, lode_json_get(o, "prefix"), &step.from));
         step.cleanup = lode_json_bool(o, "cleanup", true);
     } else if (lode_str_eqz(type, "BPEDecoder")) {
         step.op = LODE_DECODE_BPE;
-        LODE_TRY(copy(l, json_object_get(o, "suffix"), &step.from));
+        LODE_TRY(copy(l, lode_json_get(o, "suffix"), &step.from));
     } else {
         return unknown(l, "decoder", type);
     }
@@ -310,57 +301,51 @@ static int read_decoder(struct loader *l, const json_t *o, int depth) {
 
 /* -- post_processor -------------------------------------------------------------------------------------- */
 
-static int put(struct loader *l, bool after, int32_t id) {
+static int put(struct loader *l, bool after, const struct lode_json *id) {
     struct lode_tokenizer *t = l->t;
     uint32_t *n = after ? &t->n_after : &t->n_before;
-    if (id < 0 || (uint32_t)id >= t->vocab.n)
+    int64_t v;
+    if (!lode_json_int(id, 0, (int64_t)t->vocab.n - 1, &v))
         return invalid(l, "post_processor", "a special token is not in the vocabulary");
     if (*n == LODE_TOK_EXTRA_MAX)
         return invalid(l, "post_processor", "too many special tokens");
-    (after ? t->after : t->before)[(*n)++] = id;
+    (after ? t->after : t->before)[(*n)++] = (int32_t)v;
     return 0;
 }
 
-static int read_template(struct loader *l, const json_t *o) {
-    const json_t *single = json_object_get(o, "single");
-    const json_t *tokens = json_object_get(o, "special_tokens");
+static int read_template(struct loader *l, const struct lode_json *o) {
+    const struct lode_json *single = lode_json_get(o, "single");
+    const struct lode_json *tokens = lode_json_get(o, "special_tokens");
     bool after = false;
-    if (!json_is_array(single))
+    if (!lode_json_is(single, LODE_JSON_ARRAY))
         return invalid(l, "post_processor.TemplateProcessing", "single is missing");
-    for (size_t i = 0; i < json_array_size(single); i++) {
-        const json_t *item = json_array_get(single, i);
-        if (json_object_get(item, "Sequence")) {
+    for (const struct lode_json *item = lode_json_first(single); item;
+         item = lode_json_next(single, item)) {
+        if (lode_json_get(item, "Sequence")) {
             after = true;
             continue;
         }
-        const struct lode_str name = lode_json_str(json_object_get(item, "SpecialToken"), "id");
-        const json_t *ids = name.data
-            ? json_object_get(json_object_getn(tokens, name.data, name.len), "ids") : NULL;
-        if (!json_is_array(ids))
+        const struct lode_str name = lode_json_str(lode_json_get(lode_json_get(item, "SpecialToken"), "id"));
+        const struct lode_json *ids = lode_json_get(lode_json_getn(tokens, name), "ids");
+        if (!lode_json_count(ids))
             return invalid(l, "post_processor.TemplateProcessing", "a special token has no ids");
-        for (size_t k = 0; k < json_array_size(ids); k++) {
-            const json_int_t id = json_integer_value(json_array_get(ids, k));
-            LODE_TRY(put(l, after, id > INT32_MAX || id < 0 ? -1 : (int32_t)id));
-        }
+        for (const struct lode_json *id = lode_json_first(ids); id; id = lode_json_next(ids, id))
+            LODE_TRY(put(l, after, id));
     }
     return 0;
 }
 
-static int read_post(struct loader *l, const json_t *o, int depth) {
-    const struct lode_str type = lode_json_str(o, "type");
-    if (json_is_null(o) || lode_str_eqz(type, "ByteLevel"))
+static int read_post(struct loader *l, const struct lode_json *o, int depth) {
+    const struct lode_str type = lode_json_str(lode_json_get(o, "type"));
+    if (lode_json_is(o, LODE_JSON_NULL) || lode_str_eqz(type, "ByteLevel"))
         return 0;
     if (lode_str_eqz(type, "Sequence"))
         return each(l, o, "processors", "post_processor", depth, read_post);
     if (lode_str_eqz(type, "TemplateProcessing"))
         return read_template(l, o);
     if (lode_str_eqz(type, "BertProcessing") || lode_str_eqz(type, "RobertaProcessing")) {
-        const json_t *cls = json_array_get(json_object_get(o, "cls"), 1);
-        const json_t *sep = json_array_get(json_object_get(o, "sep"), 1);
-        if (!json_is_integer(cls) || !json_is_integer(sep))
-            return invalid(l, "post_processor", "cls or sep is missing");
-        LODE_TRY(put(l, false, (int32_t)json_integer_value(cls)));
-        return put(l, true, (int32_t)json_integer_value(sep));
+        LODE_TRY(put(l, false, lode_json_at(lode_json_get(o, "cls"), 1)));
+        return put(l, true, lode_json_at(lode_json_get(o, "sep"), 1));
     }
     return unknown(l, "post_processor", type);
 }
@@ -368,63 +353,56 @@ static int read_post(struct loader *l, const json_t *o, int depth) {
 /* -- vocabulary and models ----------------------------------------------------------------------------------- */
 
 /* Ids may lie beyond the number of pieces (added tokens, gaps): how many there are in all. */
-static int count_ids(struct loader *l, const json_t *vocab, const json_t *added, uint32_t *n) {
-    json_int_t most = -1;
-    const char *key;
-    json_t *value;
-    if (json_is_object(vocab)) {
-        json_object_foreach((json_t *)vocab, key, value) {
-            if (!json_is_integer(value) || json_integer_value(value) < 0)
-                return invalid(l, "model.vocab", "an id is not a whole number from 0");
-            most = json_integer_value(value) > most ? json_integer_value(value) : most;
-        }
-    } else if (json_is_array(vocab)) {
-        most = (json_int_t)json_array_size(vocab) - 1;
-    } else {
-        return invalid(l, "model.vocab", "is missing");
+static int count_ids(struct loader *l, const struct lode_json *vocab, const struct lode_json *added,
+                     uint32_t *n) {
+    int64_t most = (int64_t)lode_json_count(vocab) - 1, id;
+    if (lode_json_count(vocab) == 0)
+        return invalid(l, "model.vocab", "is missing or empty");
+    for (const struct lode_json *c = lode_json_first(vocab); c && c->key; c = lode_json_next(vocab, c)) {
+        if (!lode_json_int(c, 0, VOCAB_MAX, &id))
+            return invalid(l, "model.vocab", "an id is not a whole number from 0 to 16 million");
+        most = id > most ? id : most;
     }
-    for (size_t i = 0; i < json_array_size(added); i++) {
-        const json_t *id = json_object_get(json_array_get(added, i), "id");
-        if (!json_is_integer(id) || json_integer_value(id) < 0)
-            return invalid(l, "added_tokens", "an id is not a whole number from 0");
-        most = json_integer_value(id) > most ? json_integer_value(id) : most;
+    for (const struct lode_json *c = lode_json_first(added); c; c = lode_json_next(added, c)) {
+        if (!lode_json_int(lode_json_get(c, "id"), 0, VOCAB_MAX, &id))
+            return invalid(l, "added_tokens", "an id is not a whole number from 0 to 16 million");
+        most = id > most ? id : most;
     }
-    if (most < 0 || most >= VOCAB_MAX)
-        return invalid(l, "model.vocab", "empty, or an id is beyond 16 million");
     *n = (uint32_t)most + 1;
     return 0;
 }
 
-static int set_piece(struct loader *l, uint32_t id, const char *text, size_t len) {
+/* {"piece": id, ...}, or [["piece", score], ...] for unigram models.  The text of all pieces is
+ * one block. */
+static int read_vocab(struct loader *l, const struct lode_json *vocab, const struct lode_json *added) {
     struct lode_vocab *v = &l->t->vocab;
-    char *copied = lode_arena_strndup(&l->t->arena, text, len);
-    if (!copied)
-        return lode_fail_nomem(l->err, "the vocabulary");
-    v->pieces[id] = (struct lode_str){copied, len};
-    v->kinds[id] = LODE_PIECE_NORMAL;
-    return 0;
-}
-
-static int read_vocab(struct loader *l, const json_t *vocab, const json_t *added) {
-    uint32_t n = 0;
+    const bool scored = lode_json_is(vocab, LODE_JSON_ARRAY);
+    uint32_t n = 0, i = 0;
     LODE_TRY(count_ids(l, vocab, added, &n));
-    struct lode_vocab *v = &l->t->vocab;
-    if (lode_vocab_init(v, &l->t->arena, n, json_is_array(vocab)) < 0)
+    if (lode_vocab_init(v, &l->t->arena, n, scored) < 0)
         return lode_fail_nomem(l->err, "the vocabulary");
-    if (json_is_object(vocab)) {
-        const char *key;
-        size_t len;
-        json_t *value;
-        json_object_keylen_foreach((json_t *)vocab, key, len, value)
-            LODE_TRY(set_piece(l, (uint32_t)json_integer_value(value), key, len));
-    }
-    for (size_t i = 0; json_is_array(vocab) && i < json_array_size(vocab); i++) {
-        const json_t *piece = json_array_get(json_array_get(vocab, i), 0);
-        const json_t *score = json_array_get(json_array_get(vocab, i), 1);
-        if (!json_is_string(piece) || !json_is_number(score) || !isfinite(json_number_value(score)))
-            return invalid(l, "model.vocab", "an element is not [piece, score]");
-        LODE_TRY(set_piece(l, (uint32_t)i, json_string_value(piece), json_string_length(piece)));
-        v->scores[i] = (float)json_number_value(score);
+    size_t size = 0;
+    for (const struct lode_json *c = lode_json_first(vocab); c; c = lode_json_next(vocab, c))
+        size += scored ? lode_json_str(lode_json_at(c, 0)).len : c->key_len;
+    char *text = lode_arena_alloc(&l->t->arena, size + 1, 1);
+    if (!text)
+        return lode_fail_nomem(l->err, "the vocabulary");
+    for (const struct lode_json *c = lode_json_first(vocab); c; c = lode_json_next(vocab, c), i++) {
+        struct lode_str piece = {c->key, c->key_len};
+        int64_t id = i;
+        double score;
+        if (!scored) {
+            lode_json_int(c, 0, VOCAB_MAX, &id);
+        } else {
+            piece = lode_json_str(lode_json_at(c, 0));
+            if (!piece.data || !lode_json_real(lode_json_at(c, 1), &score))
+                return invalid(l, "model.vocab", "an element is not [piece, score]");
+            v->scores[id] = (float)score;
+        }
+        memcpy(text, piece.data, piece.len);
+        v->pieces[id] = (struct lode_str){text, piece.len};
+        v->kinds[id] = LODE_PIECE_NORMAL;
+        text += piece.len;
     }
     for (uint32_t id = 0; id < n; id++)
         if (v->kinds[id] != LODE_PIECE_NONE)
@@ -434,96 +412,87 @@ static int read_vocab(struct loader *l, const json_t *vocab, const json_t *added
 
 /* After the model's own pieces have been put to use: the reference looks into them first when it
  * encodes, and into the added ones first when it decodes. */
-static int read_added(struct loader *l, const json_t *added) {
+static int read_added(struct loader *l, const struct lode_json *added) {
     struct lode_tokenizer *t = l->t;
-    const size_t n = json_array_size(added);
-    t->added.tokens = lode_arena_alloc_zero(&t->arena, n, sizeof *t->added.tokens);
+    t->added.tokens = lode_arena_alloc_zero(&t->arena, lode_json_count(added), sizeof *t->added.tokens);
     if (!t->added.tokens)
         return lode_fail_nomem(l->err, "added tokens");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *o = json_array_get(added, i);
-        struct lode_added_token *token = &t->added.tokens[i];
-        const uint32_t id = (uint32_t)json_integer_value(json_object_get(o, "id"));
-        LODE_TRY(copy(l, json_object_get(o, "content"), &token->text));
+    for (const struct lode_json *c = lode_json_first(added); c; c = lode_json_next(added, c)) {
+        struct lode_added_token *token = &t->added.tokens[t->added.n++];
+        int64_t id = 0;
+        lode_json_int(lode_json_get(c, "id"), 0, VOCAB_MAX, &id);
+        LODE_TRY(copy(l, lode_json_get(c, "content"), &token->text));
         token->id = (int32_t)id;
-        token->lstrip = lode_json_bool(o, "lstrip", false);
-        token->rstrip = lode_json_bool(o, "rstrip", false);
-        token->single_word = lode_json_bool(o, "single_word", false);
-        token->special = lode_json_bool(o, "special", false);
-        token->normalized = lode_json_bool(o, "normalized", !token->special);
+        token->lstrip = lode_json_bool(c, "lstrip", false);
+        token->rstrip = lode_json_bool(c, "rstrip", false);
+        token->single_word = lode_json_bool(c, "single_word", false);
+        token->special = lode_json_bool(c, "special", false);
+        token->normalized = lode_json_bool(c, "normalized", !token->special);
         t->vocab.pieces[id] = token->text;
         t->vocab.special[id] = token->special;
         t->vocab.kinds[id] = token->special ? LODE_PIECE_CONTROL : LODE_PIECE_USER;
-        lode_vocab_index(&t->vocab, id);
+        lode_vocab_index(&t->vocab, (uint32_t)id);
     }
-    t->added.n = (uint32_t)n;
     return 0;
 }
 
-static int read_merges(struct loader *l, const json_t *merges) {
+static int read_merges(struct loader *l, const struct lode_json *merges) {
     struct lode_bpe *b = &l->t->bpe;
-    if (!json_is_array(merges) || json_array_size(merges) > VOCAB_MAX)
+    uint32_t rank = 0;
+    if (!lode_json_is(merges, LODE_JSON_ARRAY) || lode_json_count(merges) > VOCAB_MAX)
         return invalid(l, "model.merges", "is missing or too long");
-    if (lode_bpe_reserve(b, (uint32_t)json_array_size(merges)) < 0)
+    if (lode_bpe_reserve(b, lode_json_count(merges)) < 0)
         return lode_fail_nomem(l->err, "merges");
-    for (size_t i = 0; i < json_array_size(merges); i++) {
-        const json_t *m = json_array_get(merges, i);
+    for (const struct lode_json *m = lode_json_first(merges); m; m = lode_json_next(merges, m), rank++) {
         struct lode_str left, right; /* TOK-05: "a b" or ["a", "b"] */
-        if (json_is_string(m)) {
-            const char *s = json_string_value(m);
-            const size_t len = json_string_length(m);
-            const char *space = memchr(s, ' ', len);
-            if (!space)
-                return lode_fail(l->err, LODE_ERR_FORMAT, "model.merges", "merge %zu has no space", i);
-            left = (struct lode_str){s, (size_t)(space - s)};
-            right = (struct lode_str){space + 1, len - left.len - 1};
-        } else if (json_is_string(json_array_get(m, 0)) && json_is_string(json_array_get(m, 1))) {
-            const json_t *a = json_array_get(m, 0), *c = json_array_get(m, 1);
-            left = (struct lode_str){json_string_value(a), json_string_length(a)};
-            right = (struct lode_str){json_string_value(c), json_string_length(c)};
+        const struct lode_str both = lode_json_str(m);
+        const char *space = both.len ? memchr(both.data, ' ', both.len) : NULL;
+        if (space) {
+            left = (struct lode_str){both.data, (size_t)(space - both.data)};
+            right = (struct lode_str){space + 1, both.len - left.len - 1};
         } else {
-            return lode_fail(l->err, LODE_ERR_FORMAT, "model.merges", "merge %zu is not two pieces", i);
+            left = lode_json_str(lode_json_at(m, 0));
+            right = lode_json_str(lode_json_at(m, 1));
         }
-        const int rc = lode_bpe_add(b, left, right, (uint32_t)i);
-        if (rc < 0)
+        if (!left.data || !right.data)
+            return lode_fail(l->err, LODE_ERR_FORMAT, "model.merges", "merge %u is not two pieces", rank);
+        if (lode_bpe_add(b, left, right, rank) < 0)
             return lode_fail(l->err, LODE_ERR_FORMAT, "model.merges",
-                             "merge %zu, or what it makes, is not in the vocabulary", i);
+                             "merge %u, or what it makes, is not in the vocabulary", rank);
     }
     return 0;
 }
 
-static int32_t unk_id(const struct loader *l, const json_t *model) {
-    const struct lode_str unk = lode_json_str(model, "unk_token");
+static int32_t unk_id(const struct loader *l, const struct lode_json *model) {
+    const struct lode_str unk = lode_json_str(lode_json_get(model, "unk_token"));
     return unk.data ? lode_vocab_find(&l->t->vocab, unk.data, unk.len) : -1;
 }
 
-static int read_bpe(struct loader *l, const json_t *model) {
+static int read_bpe(struct loader *l, const struct lode_json *model) {
     struct lode_bpe *b = &l->t->bpe;
-    const json_t *prefix = json_object_get(model, "continuing_subword_prefix");
-    const json_t *suffix = json_object_get(model, "end_of_word_suffix");
+    const struct lode_json *prefix = lode_json_get(model, "continuing_subword_prefix");
+    const struct lode_json *suffix = lode_json_get(model, "end_of_word_suffix");
     l->t->kind = "bpe";
     l->t->model = LODE_TOK_BPE;
-    const double dropout = json_number_value(json_object_get(model, "dropout"));
-    if (dropout != 0.0)
+    double dropout;
+    if (lode_json_real(lode_json_get(model, "dropout"), &dropout) && dropout != 0)
         return invalid(l, "model.dropout", "dropout makes ids a matter of chance; not supported");
     lode_bpe_init(b, l->byte_level ? LODE_BPE_BYTES : LODE_BPE_CHARS, &l->t->vocab);
-    if (json_is_string(prefix) && json_string_length(prefix))
-        LODE_TRY(copy(l, prefix, &b->prefix));
-    if (json_is_string(suffix) && json_string_length(suffix))
-        LODE_TRY(copy(l, suffix, &b->suffix));
+    LODE_TRY(copy(l, prefix, &b->prefix));
+    LODE_TRY(copy(l, suffix, &b->suffix));
     if (b->prefix.len > 16 || b->suffix.len > 16 || (l->byte_level && (b->prefix.len || b->suffix.len)))
         return invalid(l, "model", "this subword prefix or suffix is not supported");
     b->unk = unk_id(l, model);
     b->fuse_unk = lode_json_bool(model, "fuse_unk", false);
     b->byte_fallback = lode_json_bool(model, "byte_fallback", false);
     b->ignore_merges = lode_json_bool(model, "ignore_merges", false);
-    return read_merges(l, json_object_get(model, "merges"));
+    return read_merges(l, lode_json_get(model, "merges"));
 }
 
-static int read_unigram(struct loader *l, const json_t *model) {
-    const json_t *unk = json_object_get(model, "unk_id");
-    const bool has_unk = json_is_integer(unk) && json_integer_value(unk) >= 0 &&
-                         json_integer_value(unk) < (json_int_t)l->t->vocab.n;
+static int read_unigram(struct loader *l, const struct lode_json *model) {
+    int64_t unk;
+    const bool has_unk =
+        lode_json_int(lode_json_get(model, "unk_id"), 0, (int64_t)l->t->vocab.n - 1, &unk);
     if (l->byte_level)
         return invalid(l, "pre_tokenizer", "ByteLevel with a Unigram model is not supported");
     if (!l->t->vocab.scores)
@@ -531,35 +500,35 @@ static int read_unigram(struct loader *l, const json_t *model) {
     l->t->kind = "unigram";
     l->t->model = LODE_TOK_UNIGRAM;
     return lode_unigram_init(&l->t->unigram, &l->t->vocab,
-                             has_unk ? (int32_t)json_integer_value(unk) : -1,
+                             has_unk ? (int32_t)unk : -1,
                              lode_json_bool(model, "byte_fallback", false), true, l->err);
 }
 
-static int read_wordpiece(struct loader *l, const json_t *model) {
+static int read_wordpiece(struct loader *l, const struct lode_json *model) {
     struct lode_wordpiece *w = &l->t->wordpiece;
-    const json_t *max = json_object_get(model, "max_input_chars_per_word");
-    const json_int_t chars = json_is_integer(max) ? json_integer_value(max) : 100;
+    const struct lode_json *max = lode_json_get(model, "max_input_chars_per_word");
+    int64_t chars = 100;
     if (l->byte_level)
         return invalid(l, "pre_tokenizer", "ByteLevel with a WordPiece model is not supported");
-    if (chars < 0 || chars > LODE_WORDPIECE_MAX_CHARS)
+    if (max && !lode_json_int(max, 0, LODE_WORDPIECE_MAX_CHARS, &chars))
         return invalid(l, "model.max_input_chars_per_word", "out of range, 0 to 1000");
     l->t->kind = "wordpiece";
     l->t->model = LODE_TOK_WORDPIECE;
     *w = (struct lode_wordpiece){.vocab = &l->t->vocab, .prefix = LODE_STR("##"),
                                  .max_chars = (uint32_t)chars, .unk = unk_id(l, model)};
-    const json_t *prefix = json_object_get(model, "continuing_subword_prefix");
-    if (json_is_string(prefix))
+    const struct lode_json *prefix = lode_json_get(model, "continuing_subword_prefix");
+    if (lode_json_is(prefix, LODE_JSON_STRING))
         LODE_TRY(copy(l, prefix, &w->prefix));
     if (w->prefix.len > LODE_WORDPIECE_MAX_PREFIX)
         return invalid(l, "model.continuing_subword_prefix", "longer than 32 bytes");
     return 0;
 }
 
-static int read_model(struct loader *l, const json_t *model) {
-    struct lode_str type = lode_json_str(model, "type");
+static int read_model(struct loader *l, const struct lode_json *model) {
+    struct lode_str type = lode_json_str(lode_json_get(model, "type"));
     if (!type.data) /* old files leave it to the reader */
-        type = json_object_get(model, "merges")                   ? LODE_STR("BPE")
-               : json_is_array(json_object_get(model, "vocab")) ? LODE_STR("Unigram")
+        type = lode_json_get(model, "merges")                   ? LODE_STR("BPE")
+               : lode_json_is(lode_json_get(model, "vocab"), LODE_JSON_ARRAY) ? LODE_STR("Unigram")
                                                                   : LODE_STR("WordPiece");
     if (lode_str_eqz(type, "BPE"))
         return read_bpe(l, model);
@@ -570,25 +539,25 @@ static int read_model(struct loader *l, const json_t *model) {
     return unknown(l, "model.type", type);
 }
 
-static int load(struct loader *l, const json_t *root, struct lode_str config,
+static int load(struct loader *l, const struct lode_json *root, struct lode_str config,
                 struct lode_str generation) {
     struct lode_tokenizer *t = l->t;
-    const json_t *model = json_object_get(root, "model");
-    const json_t *added = json_object_get(root, "added_tokens");
-    const json_t *decoder = json_object_get(root, "decoder");
-    const json_t *o;
-    if (!json_is_object(model))
+    const struct lode_json *model = lode_json_get(root, "model");
+    const struct lode_json *added = lode_json_get(root, "added_tokens");
+    const struct lode_json *decoder = lode_json_get(root, "decoder");
+    const struct lode_json *o;
+    if (!lode_json_is(model, LODE_JSON_OBJECT))
         return invalid(l, "tokenizer.json", "has no \"model\" object");
-    if ((o = json_object_get(root, "normalizer")))
+    if ((o = lode_json_get(root, "normalizer")))
         LODE_TRY(read_norm(l, o, 0));
-    if ((o = json_object_get(root, "pre_tokenizer")))
+    if ((o = lode_json_get(root, "pre_tokenizer")))
         LODE_TRY(read_pre(l, o, 0));
-    LODE_TRY(read_vocab(l, json_object_get(model, "vocab"), added));
+    LODE_TRY(read_vocab(l, lode_json_get(model, "vocab"), added));
     LODE_TRY(read_model(l, model));
     LODE_TRY(read_added(l, added));
-    if ((o = json_object_get(root, "post_processor")))
+    if ((o = lode_json_get(root, "post_processor")))
         LODE_TRY(read_post(l, o, 0));
-    if (decoder && !json_is_null(decoder))
+    if (decoder && !lode_json_is(decoder, LODE_JSON_NULL))
         LODE_TRY(read_decoder(l, decoder, 0));
     else
         LODE_TRY(lode_tok_add_decode(t, (struct lode_decode_step){.op = LODE_DECODE_JOIN}, l->err));
@@ -600,13 +569,12 @@ static int load(struct loader *l, const json_t *root, struct lode_str config,
 int lode_tokenizer_from_json(struct lode_tokenizer **out, struct lode_str json,
                              struct lode_str config, struct lode_str generation,
                              struct lode_error *err) {
+    struct lode_json_doc doc;
     *out = NULL;
-    json_t *root = lode_json_object(json, "tokenizer.json", err);
-    if (!root)
-        return err && err->code ? err->code : LODE_ERR_FORMAT;
+    LODE_TRY(lode_json_parse(&doc, json, "tokenizer.json", err));
     struct loader l = {.t = lode_tok_new(), .err = err};
-    int rc = l.t ? load(&l, root, config, generation) : lode_fail_nomem(err, "a tokenizer");
-    json_decref(root);
+    int rc = l.t ? load(&l, doc.nodes, config, generation) : lode_fail_nomem(err, "a tokenizer");
+    lode_json_free(&doc);
     if (l.t) { /* the steps move in even when something failed, to be freed in one place */
         l.t->norm.steps = lode_arena_alloc(&l.t->arena, l.n_norms, sizeof *l.norms);
         if (l.t->norm.steps) {
