@@ -1,7 +1,8 @@
 /* chat.h - messages to a prompt, by the model's own Jinja template.
  *
  * Messages, tools and variables travel as JSON text in OpenAI's shapes, so that what a client
- * sends reaches the template as it is.
+ * sends reaches the template as it is.  Output equals that of transformers' apply_chat_template.
+ * Templates are untrusted: sizes, steps and depth are bounded (src/text/jinja_value.h).
  */
 #ifndef LODE_CHAT_H
 #define LODE_CHAT_H
@@ -22,6 +23,9 @@ LODE_API int lode_template_compile(struct lode_template **out, const char *sourc
                                    struct lode_error *err);
 LODE_API void lode_template_free(struct lode_template *t);
 
+/* Errors name the template's line.  LODE_ERR_ARG: the template refused these messages, and the text
+ * is what it gave to raise_exception, or vars are not JSON; LODE_ERR_FORMAT: an error in Jinja or
+ * Python terms; LODE_ERR_LIMIT: a bound was reached. */
 /* vars: a JSON object with the template's variables (messages, tools, add_generation_prompt,
  * bos_token, eos_token, enable_thinking, ...).  now: seconds since 1970 for strftime_now; 0: the
  * clock.  *text is owned by the caller (lode_chat_text_free), *len its length. */

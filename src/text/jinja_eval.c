@@ -95,10 +95,6 @@ static bool eval_args(struct jinja_run *r, const struct jinja_node *list, struct
 
 /* ---- calls ---- */
 
-static bool call_cycler(struct jinja_run *r, struct jv fn) {
-    return jinja_type_error(r, "a %s cannot be called", jinja_type(fn));
-}
-
 static bool call_joiner(struct jinja_run *r, struct jinja_joiner *j, struct jv *out) {
     if (j->used) {
         *out = j->sep;
@@ -123,7 +119,7 @@ bool jinja_call(struct jinja_run *r, struct jv fn, const struct jinja_args *args
     case JV_UNDEF:
         return jinja_undef_error(r, fn);
     default:
-        return call_cycler(r, fn);
+        return jinja_type_error(r, "a %s cannot be called", jinja_type(fn));
     }
 }
 
@@ -204,16 +200,17 @@ static __attribute__((noinline)) bool eval_slice(struct jinja_run *r, const stru
     return jinja_slice(r, v, part[0], part[1], part[2], out);
 }
 
+/* ~ gives a plain string, even of Markup. */
 static __attribute__((noinline)) bool eval_concat(struct jinja_run *r, const struct jinja_node *n,
                                                   struct jv *out) {
     struct jv v;
-    if (!jinja_str_borrow(r, "", 0, out))
+    if (!jinja_eval(r, n->a, out) || !jinja_to_str(r, *out, out))
         return false;
-    for (const struct jinja_node *a = n->a; a; a = a->next) {
+    out->mark = false;
+    for (const struct jinja_node *a = n->a->next; a; a = a->next)
         if (!jinja_eval(r, a, &v) || !jinja_to_str(r, v, &v) || !jinja_concat(r, *out, v, out))
             return false;
-    }
-    return true; /* ~ gives a plain string, even of Markup */
+    return true;
 }
 
 static bool compare(struct jinja_run *r, uint32_t op, struct jv a, struct jv b, bool *result) {
