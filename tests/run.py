@@ -192,6 +192,7 @@ def meson_tests(name, suites, args, prefix):
         if suites != ['*'] and not set(suites) & set(mine):
             continue
         env = {**SANITIZER_ENV, **t['env']}
+        env['LODE_SHARED'] = os.environ.get('LODE_SHARED', env.get('LODE_SHARED', ''))
         if args.long:
             env['LODE_LONG'] = '1'
         timeout = (t['timeout'] or 600) * (30 if args.long else 1) * (4 if name != 'gcc' else 1)
