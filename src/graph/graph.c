@@ -168,12 +168,16 @@ struct lode_node *lode_g_kv_put(struct lode_graph *g, struct lode_node *k, struc
 }
 
 struct lode_node *lode_g_attention(struct lode_graph *g, struct lode_node *q, struct lode_node *put,
+                                   const struct lode_operand *sinks,
                                    const union lode_op_params *p) {
     const uint32_t width = p->attention.n_heads * p->attention.head_dim_v;
     struct lode_node *n = append(g, LODE_OP_ATTENTION, q, put, width);
     if (!n)
         return NULL;
     n->p = *p;
+    n->w[0] = sinks;
+    if (sinks && sinks->cols != p->attention.n_heads)
+        return bad_shape(g, LODE_OP_ATTENTION, sinks->cols, p->attention.n_heads);
     if (q->width != p->attention.n_heads * p->attention.head_dim)
         return bad_shape(g, LODE_OP_ATTENTION, q->width,
                          p->attention.n_heads * p->attention.head_dim);

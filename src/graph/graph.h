@@ -77,7 +77,9 @@ struct lode_node *lode_g_rope(struct lode_graph *g, struct lode_node *x, struct 
                               uint32_t n_heads, bool pairs);
 struct lode_node *lode_g_kv_put(struct lode_graph *g, struct lode_node *k, struct lode_node *v,
                                 uint32_t layer);
+/* sinks: a score for each head that takes part in the softmax and has no value; may be NULL. */
 struct lode_node *lode_g_attention(struct lode_graph *g, struct lode_node *q, struct lode_node *put,
+                                   const struct lode_operand *sinks,
                                    const union lode_op_params *p);
 struct lode_node *lode_g_add(struct lode_graph *g, struct lode_node *a, struct lode_node *b,
                              float scale);

@@ -29,7 +29,7 @@
     X(ROPE_TABLE, 0, 0, "none")                                                                    \
     X(ROPE, 2, 0, "dx = rotation of dy by the negative angle")                                     \
     X(KV_PUT, 2, 0, "dk, dv = what attention gives for the stored rows")                           \
-    X(ATTENTION, 2, 0, "softmax attention's own: dv = p^T dy; ds = p (dy v^T - dy o); dq = ds k")  \
+    X(ATTENTION, 2, 1, "softmax attention's own: dv = p^T dy; ds = p (dy v^T - dy o); dq = ds k")  \
     X(ADD, 2, 0, "da = dy; db = scale dy")                                                         \
     X(GLU, 2, 0, "dgate = dy up act'(gate); dup = dy act(gate)")                                   \
     X(ACT, 1, 0, "dx = dy act'(x)")                                                                \

@@ -71,7 +71,9 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
                                                   .window = a->window,
                                                   .scale = hp->attn_scale,
                                                   .cap = hp->attn_cap}};
-    struct lode_node *o = lode_g_attention(b->g, q, lode_g_kv_put(b->g, k, v, l), &p);
+    struct lode_node *o = lode_g_attention(
+        b->g, q, lode_g_kv_put(b->g, k, v, l),
+        lode_b_vector_opt(b, hp->n_heads, "blk.%u.attn_sinks.weight", l), &p);
     o = lode_b_pick_last(b, o, l);
     *x = lode_b_pick_last(b, *x, l);
     return lode_b_linear(b, o, hp->d_model, "attn_output", l);
@@ -118,7 +120,10 @@ struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t
     const struct lode_operand *w[LODE_MAX_WEIGHTS] = {
         lode_b_experts(b, ff, d, n, "blk.%u.ffn_gate_exps.weight", l),
         lode_b_experts(b, ff, d, n, "blk.%u.ffn_up_exps.weight", l),
-        lode_b_experts(b, d, ff, n, "blk.%u.ffn_down_exps.weight", l)};
+        lode_b_experts(b, d, ff, n, "blk.%u.ffn_down_exps.weight", l),
+        lode_b_vectors_opt(b, n, ff, "blk.%u.ffn_gate_exps.bias", l),
+        lode_b_vectors_opt(b, n, ff, "blk.%u.ffn_up_exps.bias", l),
+        lode_b_vectors_opt(b, n, d, "blk.%u.ffn_down_exps.bias", l)};
     struct lode_node *y = lode_g_experts(b->g, h, route, w, act);
     if (hp->d_ff_shared)
         y = lode_g_add(b->g, y, lode_b_gated(b, h, l, act, hp->d_ff_shared, shared), 1.0f);

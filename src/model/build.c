@@ -92,6 +92,12 @@ const struct lode_operand *lode_b_vector_opt(struct lode_build *b, uint32_t n, c
     return weight(b, 1, n, 1, true, false, name);
 }
 
+const struct lode_operand *lode_b_vectors_opt(struct lode_build *b, uint32_t count, uint32_t n,
+                                              const char *fmt, ...) {
+    FORMAT_NAME(fmt);
+    return weight(b, count, n, 1, true, false, name);
+}
+
 bool lode_b_has(const struct lode_build *b, const char *name) {
     return lode_gguf_find_tensor(b->gguf, name) != NULL;
 }

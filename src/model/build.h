@@ -51,7 +51,7 @@ struct lode_build {
 };
 
 struct lode_arch {
-    const char *name;
+    char name[24]; /* general.architecture */
     bool rope_pairs; /* rotary pairs are (2i, 2i+1) as its GGUF files are written */
     void (*setup)(struct lode_build *b); /* may be NULL */
     struct lode_node *(*layer)(struct lode_build *b, struct lode_node *x, uint32_t l);
@@ -69,6 +69,9 @@ __attribute__((format(printf, 3, 4))) const struct lode_operand *
 lode_b_vector(struct lode_build *b, uint32_t n, const char *fmt, ...);
 __attribute__((format(printf, 3, 4))) const struct lode_operand *
 lode_b_vector_opt(struct lode_build *b, uint32_t n, const char *fmt, ...);
+/* count vectors in one tensor of two dimensions. */
+__attribute__((format(printf, 4, 5))) const struct lode_operand *
+lode_b_vectors_opt(struct lode_build *b, uint32_t count, uint32_t n, const char *fmt, ...);
 bool lode_b_has(const struct lode_build *b, const char *name);
 /* The numbers of a small F32 tensor, for settings that come as tensors; NULL when absent. */
 const float *lode_b_floats(struct lode_build *b, const char *name, uint32_t n);
@@ -133,7 +136,8 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
     X(falcon)                                                                                      \
     X(gptneox)                                                                                     \
     X(starcoder2)                                                                                  \
-    X(nemotron)
+    X(nemotron)                                                                                    \
+    X(gptoss)
 
 #define LODE_ARCH_DECLARE(name) extern const struct lode_arch lode_arch_##name;
 LODE_ARCH_LIST(LODE_ARCH_DECLARE)

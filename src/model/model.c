@@ -218,7 +218,7 @@ bool lode_model_sampling_default(const struct lode_model *m, const char *key, do
 
 const char *const *lode_model_archs(void) {
     static const char *const names[] = {
-#define NAME(name) #name,
+#define NAME(arch) lode_arch_##arch.name,
         LODE_ARCH_LIST(NAME)
 #undef NAME
             NULL};

@@ -17,8 +17,9 @@ static double clamp(double x, double low, double high) {
 
 static void fill_yarn(struct lode_rope *rope, const struct lode_rope_spec *s) {
     const double last = 2.0 * s->n_pairs - 1;
-    const double low = clamp(floor(correction_dim(s, s->beta_fast)), 0, last);
-    double high = clamp(ceil(correction_dim(s, s->beta_slow)), 0, last);
+    const double fast = correction_dim(s, s->beta_fast), slow = correction_dim(s, s->beta_slow);
+    const double low = clamp(s->exact_ramp ? fast : floor(fast), 0, last);
+    double high = clamp(s->exact_ramp ? slow : ceil(slow), 0, last);
     if (high <= low)
         high = low + 0.001;
     for (uint32_t i = 0; i < s->n_pairs; i++) {

@@ -17,6 +17,7 @@ struct lode_rope_spec {
     double factor;      /* of LINEAR and YARN */
     double attn_factor; /* multiplies cos and sin; 0: what the scaling's paper says */
     double beta_fast, beta_slow;
+    bool exact_ramp;    /* YARN: its ends stay between pairs (truncate: false in transformers) */
     uint32_t ctx_train, ctx_orig;
     /* Divisors of the frequencies, (n_pairs) or NULL, owned by the model; LONG takes `longer` in
      * sessions whose context exceeds ctx_orig, `shorter` in the others. */

@@ -8,7 +8,8 @@
  *     M = max(m, m');  a = exp(m - M);  b = exp(m' - M)
  *     l = fma(l', b, l a);  o = fma(o', b, o a);  m = M
  *
- * and the result is o (1 / l).  K and V are read as the cache stores them, for the row's own
+ * A head's sink s joins last, as a page of one score whose value is 0: m' = s, l' = 1, o' = 0 in
+ * the lines above (the product with o' left out).  The result is o (1 / l).  K and V are read as the cache stores them, for the row's own
  * position too, so prefill equals decode.
  */
 #include "backend/cpu/cpu.h"
@@ -70,6 +71,14 @@ static void merge(const struct lode_kern *k, struct scratch *t, size_t r, float 
     k->axpy(o, part, b, dim);
 }
 
+/* A sink changes l, and o by a factor, which is the result. */
+static float join_sink(struct scratch *t, size_t r, float sink) {
+    const float top = t->max[r] > sink ? t->max[r] : sink;
+    const float a = lode_expf(t->max[r] - top), b = lode_expf(sink - top);
+    t->total[r] = fmaf(1.0f, b, t->total[r] * a);
+    return a;
+}
+
 static void attend(const struct job *j, const struct lode_segment *seg, uint32_t head,
                    uint32_t first, uint32_t n, char *memory) {
     const struct lode_kern *k = &j->cpu->kern;
@@ -119,10 +128,15 @@ static void attend(const struct job *j, const struct lode_segment *seg, uint32_t
         }
     }
     const struct lode_value *out = &in->parts[0].out;
+    const float *sinks = in->parts[0].w_data;
     for (size_t r = 0; r < rows; r++) {
+        float *o = t.sum + r * dim_v;
+        const float a = sinks ? join_sink(&t, r, sinks[head * group + r % group]) : 1.0f;
+        if (a != 1.0f)
+            k->scale(o, o, a, dim_v);
         float *y = (float *)(out->data + (seg->first_row + first + r / group) * out->stride) +
                    ((size_t)head * group + r % group) * dim_v;
-        k->scale(y, t.sum + r * dim_v, 1.0f / t.total[r], dim_v);
+        k->scale(y, o, 1.0f / t.total[r], dim_v);
     }
 }
 
