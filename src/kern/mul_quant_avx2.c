@@ -71,7 +71,6 @@ INLINE F f_fnma(F a, F b, F c) { return (F)_mm256_fnmadd_ps((__m256)a, (__m256)b
 INLINE __m256i first_lanes(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-INLINE F f_load(const float *p, int n) { return (F)_mm256_maskload_ps(p, first_lanes(n)); }
 INLINE void f_store(float *p, int n, F v) {
     _mm256_maskstore_ps(p, first_lanes(n), (__m256)v);
 }

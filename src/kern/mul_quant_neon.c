@@ -65,11 +65,6 @@ INLINE F f_fma(F a, F b, F c) {
 INLINE F f_fnma(F a, F b, F c) {
     return (F)vfmsq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 }
-INLINE F f_load(const float *p, int n) {
-    F v = {0};
-    memcpy(&v, p, (size_t)n * sizeof *p);
-    return v;
-}
 INLINE void f_store(float *p, int n, F v) { memcpy(p, &v, (size_t)n * sizeof *p); }
 
 #include "kern/mul_tile.h"

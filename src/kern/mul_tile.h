@@ -33,7 +33,7 @@
  *   v_load4(rows, off)
  *   f_set(x), f_half(V: half in the low 16 bits of each lane)
  *   f_fma(a, b, c) f_fnma(a, b, c)  a b + c, c - a b
- *   f_load(p, n) f_store(p, n, v)   the first n lanes
+ *   f_store(p, n, v)                the first n lanes
  */
 #include "kern/iq_grids.h"
 #include "kern/isa.h"
@@ -303,9 +303,9 @@ INLINE F one_column256(struct shape s, chunk *unpack, F acc, const struct head *
     return add_block(s, acc, h, a, isum);
 }
 
-/* y[j] of n_cols columns (constant) from unpacked codes w of one block. */
-INLINE void columns256(struct shape s, int n_cols, float *y, size_t ldy, int n_rows, int first,
-                       const struct head *h, const V w[64], const uint8_t *x, size_t x_stride) {
+/* acc[j] of n_cols columns (constant) after unpacked codes w of one more block. */
+INLINE void columns256(struct shape s, int n_cols, F *acc, const struct head *h, const V w[64],
+                       const uint8_t *x, size_t x_stride) {
     const struct lode_block_a256 *a[V_COLUMNS];
     V isum[V_COLUMNS];
     int32_t m[V_COLUMNS][8]; /* to be broadcast from memory, which costs no more than a load */
@@ -320,21 +320,15 @@ INLINE void columns256(struct shape s, int n_cols, float *y, size_t ldy, int n_r
 #pragma GCC unroll 16
         for (int j = 0; j < n_cols; j++) {
             const int8_t *q = a[j]->q + 32 * g;
-            V sum;
-            if (s.groups == 8)
-                sum = dot16(s, dot16(s, v_zero(), lo, q), hi, q + 16) * h->sc[g];
-            else
-                sum = dot16(s, v_zero(), lo, q) * h->sc[2 * g] +
-                      dot16(s, v_zero(), hi, q + 16) * h->sc[2 * g + 1];
+            const V a16 = dot16(s, v_zero(), lo, q), b16 = dot16(s, v_zero(), hi, q + 16);
+            const V sum = s.groups == 8 ? (a16 + b16) * h->sc[g]
+                                        : a16 * h->sc[2 * g] + b16 * h->sc[2 * g + 1];
             isum[j] += sum * v_bcast4(&m[j][g]);
         }
     }
 #pragma GCC unroll 16
-    for (int j = 0; j < n_cols; j++) {
-        float *to = y + (size_t)j * ldy;
-        const F acc = first ? f_zero() : f_load(to, n_rows);
-        f_store(to, n_rows, add_block(s, acc, h, a[j], isum[j]));
-    }
+    for (int j = 0; j < n_cols; j++)
+        acc[j] = add_block(s, acc[j], h, a[j], isum[j]);
 }
 
 /* ---- blocks of 32: their scales and codes ---- */
@@ -430,18 +424,18 @@ struct run32 {
     F d[RUN32], m[RUN32];
 };
 
-INLINE void columns32(struct shape s, int n_cols, float *y, size_t ldy, int n_rows, int first,
-                      const struct run32 *t, int n_blocks, const uint8_t *x, size_t x_stride) {
+INLINE void columns32(struct shape s, int n_cols, F *sums, const struct run32 *t, int n_blocks,
+                      const uint8_t *x, size_t x_stride) {
     F acc[V_COLUMNS];
     for (int j = 0; j < n_cols; j++)
-        acc[j] = first ? f_zero() : f_load(y + (size_t)j * ldy, n_rows);
+        acc[j] = sums[j];
     for (int b = 0; b < n_blocks; b++)
 #pragma GCC unroll 16
         for (int j = 0; j < n_cols; j++)
             acc[j] = add_block32(s, acc[j], t->w[b], t->d[b], t->m[b],
                                  (const struct lode_block_a32 *)(x + (size_t)j * x_stride) + b);
     for (int j = 0; j < n_cols; j++)
-        f_store(y + (size_t)j * ldy, n_rows, acc[j]);
+        sums[j] = acc[j];
 }
 
 /* ---- tiles ---- */
@@ -466,83 +460,87 @@ INLINE struct rows tile_rows(const uint8_t *w, size_t w_stride, int n_rows) {
             call(1, j);                                                                            \
     } while (0)
 
-/* The arguments of a mul for one tile of n_rows rows. */
+/* Columns taken together: they stay in the second level while the tiles of a panel pass, and their
+ * sums lie side by side, which y's do not (its rows may all fall into one set of a cache). */
+#define CHUNK 128
+
+/* sums of one tile with n_x <= CHUNK columns; the rows of the next tile lie `next` bytes on. */
 #define TILE_ARGS                                                                                  \
-    float *y, size_t ldy, const uint8_t *w, size_t w_stride, int n_rows, const uint8_t *x,         \
-        size_t x_stride, size_t n_x, size_t k
+    F sums[CHUNK], const struct rows *r, size_t next, const uint8_t *x, size_t x_stride,           \
+        size_t n_x, size_t k
 
 INLINE void tile256(struct shape s, void (*read_head)(struct head *, const struct rows *, size_t),
                     chunk *unpack, size_t size, TILE_ARGS) {
-    const struct rows r = tile_rows(w, w_stride, n_rows);
-    const size_t n_blocks = k / 256;
     F acc = f_zero();
-    for (size_t b = 0; b < n_blocks; b++) {
-        const uint8_t *xb = x + b * sizeof(struct lode_block_a256);
+    for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
         struct head h;
-        prefetch(w + LANES * (w_stride + b * size), LANES * size);
-        read_head(&h, &r, b * size);
+        prefetch(r->p[0] + next + LANES * b * size, LANES * size);
+        read_head(&h, r, b * size);
         if (n_x == 1) {
-            acc = one_column256(s, unpack, acc, &h, &r, b * size,
-                                (const struct lode_block_a256 *)xb);
+            acc = one_column256(s, unpack, acc, &h, r, b * size,
+                                (const struct lode_block_a256 *)x);
             continue;
         }
         V all[64];
 #pragma GCC unroll 8
         for (int c = 0; c < 16 / s.runs; c++) {
             V u[4][4];
-            unpack(u, &h, &r, b * size, c);
+            unpack(u, &h, r, b * size, c);
             for (int n = 0; n < s.runs; n++)
                 for (int i = 0; i < 4; i++)
                     all[4 * group_of(s, c, n) + i] = u[n][i];
         }
-#define CALL(n, j)                                                                                 \
-    columns256(s, n, y + (j) * ldy, ldy, n_rows, b == 0, &h, all, xb + (j) * x_stride, x_stride)
+#define CALL(n, j) columns256(s, n, sums + (j), &h, all, x + (j) * x_stride, x_stride)
         EACH_COLUMNS(n_x, CALL);
 #undef CALL
     }
     if (n_x == 1)
-        f_store(y, n_rows, acc);
+        sums[0] = acc;
 }
 
 INLINE void tile32(struct shape s, block32 *unpack, size_t size, TILE_ARGS) {
-    const struct rows r = tile_rows(w, w_stride, n_rows);
     const size_t n_blocks = k / 32;
     F acc = f_zero();
-    for (size_t b = 0; b < n_blocks; b += RUN32) {
+    for (size_t b = 0; b < n_blocks; b += RUN32, x += RUN32 * sizeof(struct lode_block_a32)) {
         const int n_run = n_blocks - b < RUN32 ? (int)(n_blocks - b) : RUN32;
-        const uint8_t *xb = x + b * sizeof(struct lode_block_a32);
-        prefetch(w + LANES * (w_stride + b * size), LANES * size * (size_t)n_run);
+        prefetch(r->p[0] + next + LANES * b * size, LANES * size * (size_t)n_run);
         if (n_x == 1) {
             for (int c = 0; c < n_run; c++) {
                 V u[8];
                 F d, m = f_zero();
-                unpack(u, &d, &m, &r, (b + (size_t)c) * size);
-                acc = add_block32(s, acc, u, d, m, (const struct lode_block_a32 *)xb + c);
+                unpack(u, &d, &m, r, (b + (size_t)c) * size);
+                acc = add_block32(s, acc, u, d, m, (const struct lode_block_a32 *)x + c);
             }
             continue;
         }
         struct run32 t;
         for (int c = 0; c < n_run; c++)
-            unpack(t.w[c], &t.d[c], &t.m[c], &r, (b + (size_t)c) * size);
-#define CALL(n, j)                                                                                 \
-    columns32(s, n, y + (j) * ldy, ldy, n_rows, b == 0, &t, n_run, xb + (j) * x_stride, x_stride)
+            unpack(t.w[c], &t.d[c], &t.m[c], r, (b + (size_t)c) * size);
+#define CALL(n, j) columns32(s, n, sums + (j), &t, n_run, x + (j) * x_stride, x_stride)
         EACH_COLUMNS(n_x, CALL);
 #undef CALL
     }
     if (n_x == 1)
-        f_store(y, n_rows, acc);
+        sums[0] = acc;
 }
 
-/* A mul: `tile` for every LANES rows.  No blocks at all make zeros. */
 #define MUL(name, block, tile, ...)                                                                \
     void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
         const struct shape s = {__VA_ARGS__};                                                      \
-        for (size_t i = 0; i < n_w; i += LANES) {                                                  \
-            const int n_rows = n_w - i < LANES ? (int)(n_w - i) : LANES;                           \
-            for (size_t j = 0; j < n_x && k < (block); j++)                                        \
-                f_store(y + j * ldy + i, n_rows, f_zero());                                        \
-            tile(s, UNPACK_##block(name), sizeof(struct lode_block_##name), y + i, ldy,            \
-                 (const uint8_t *)w + i * w_stride, w_stride, n_rows, x, x_stride, n_x, k);        \
+        for (size_t j0 = 0; j0 < n_x; j0 += CHUNK) {                                               \
+            const size_t n_cols = n_x - j0 < CHUNK ? n_x - j0 : CHUNK;                             \
+            for (size_t i = 0; i < n_w; i += LANES) {                                              \
+                const int n_rows = n_w - i < LANES ? (int)(n_w - i) : LANES;                       \
+                const struct rows r =                                                              \
+                    tile_rows((const uint8_t *)w + i * w_stride, w_stride, n_rows);                \
+                F sums[CHUNK];                                                                     \
+                for (size_t j = 0; j < n_cols; j++)                                                \
+                    sums[j] = f_zero();                                                            \
+                tile(s, UNPACK_##block(name), sizeof(struct lode_block_##name), sums, &r,          \
+                     LANES * w_stride, (const uint8_t *)x + j0 * x_stride, x_stride, n_cols, k);   \
+                for (size_t j = 0; j < n_cols; j++)                                                \
+                    f_store(y + (j0 + j) * ldy + i, n_rows, sums[j]);                              \
+            }                                                                                      \
         }                                                                                          \
     }
 #define UNPACK_32(name) block_##name

@@ -60,9 +60,6 @@ INLINE F f_set(float x) { return (F)_mm512_set1_ps(x); }
 INLINE F f_half(V v) { return (F)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)v)); }
 INLINE F f_fma(F a, F b, F c) { return (F)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 INLINE F f_fnma(F a, F b, F c) { return (F)_mm512_fnmadd_ps((__m512)a, (__m512)b, (__m512)c); }
-INLINE F f_load(const float *p, int n) {
-    return (F)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
-}
 INLINE void f_store(float *p, int n, F v) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
 }
