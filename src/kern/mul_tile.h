@@ -464,98 +464,125 @@ INLINE struct rows tile_rows(const uint8_t *w, size_t w_stride, int n_rows) {
  * sums lie side by side, which y's do not (its rows may all fall into one set of a cache). */
 #define CHUNK 128
 
-/* sums of one tile with n_x <= CHUNK columns; the rows of the next tile lie `next` bytes on. */
+/* What a tile of a type needs to know; `next` bytes on begin the rows of the next tile. */
+#define TYPE_256                                                                                   \
+    struct shape s, void (*read_head)(struct head *, const struct rows *, size_t), chunk *unpack,  \
+        size_t size
+#define TYPE_32 struct shape s, block32 *unpack, size_t size
 #define TILE_ARGS                                                                                  \
-    F sums[CHUNK], const struct rows *r, size_t next, const uint8_t *x, size_t x_stride,           \
-        size_t n_x, size_t k
+    const struct rows *r, size_t next, const uint8_t *x, size_t x_stride, size_t n_x, size_t k
 
-INLINE void tile256(struct shape s, void (*read_head)(struct head *, const struct rows *, size_t),
-                    chunk *unpack, size_t size, TILE_ARGS) {
+/* One column. */
+INLINE F one256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, size_t k) {
     F acc = f_zero();
     for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
         struct head h;
         prefetch(r->p[0] + next + LANES * b * size, LANES * size);
         read_head(&h, r, b * size);
-        if (n_x == 1) {
-            acc = one_column256(s, unpack, acc, &h, r, b * size,
-                                (const struct lode_block_a256 *)x);
-            continue;
-        }
+        acc = one_column256(s, unpack, acc, &h, r, b * size, (const struct lode_block_a256 *)x);
+    }
+    return acc;
+}
+
+INLINE F one32(TYPE_32, const struct rows *r, size_t next, const uint8_t *x, size_t k) {
+    F acc = f_zero();
+    for (size_t b = 0; b < k / 32; b++, x += sizeof(struct lode_block_a32)) {
+        V w[8];
+        F d, m = f_zero();
+        if (b % RUN32 == 0)
+            prefetch(r->p[0] + next + LANES * b * size, LANES * size * RUN32);
+        unpack(w, &d, &m, r, b * size);
+        acc = add_block32(s, acc, w, d, m, (const struct lode_block_a32 *)x);
+    }
+    return acc;
+}
+
+/* n_x <= CHUNK columns. */
+INLINE void many256(F sums[CHUNK], TYPE_256, TILE_ARGS) {
+    for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
+        struct head h;
         V all[64];
+        prefetch(r->p[0] + next + LANES * b * size, LANES * size);
+        read_head(&h, r, b * size);
 #pragma GCC unroll 8
         for (int c = 0; c < 16 / s.runs; c++) {
-            V u[4][4];
-            unpack(u, &h, r, b * size, c);
+            V w[4][4];
+            unpack(w, &h, r, b * size, c);
             for (int n = 0; n < s.runs; n++)
                 for (int i = 0; i < 4; i++)
-                    all[4 * group_of(s, c, n) + i] = u[n][i];
+                    all[4 * group_of(s, c, n) + i] = w[n][i];
         }
 #define CALL(n, j) columns256(s, n, sums + (j), &h, all, x + (j) * x_stride, x_stride)
         EACH_COLUMNS(n_x, CALL);
 #undef CALL
     }
-    if (n_x == 1)
-        sums[0] = acc;
 }
 
-INLINE void tile32(struct shape s, block32 *unpack, size_t size, TILE_ARGS) {
+INLINE void many32(F sums[CHUNK], TYPE_32, TILE_ARGS) {
     const size_t n_blocks = k / 32;
-    F acc = f_zero();
     for (size_t b = 0; b < n_blocks; b += RUN32, x += RUN32 * sizeof(struct lode_block_a32)) {
         const int n_run = n_blocks - b < RUN32 ? (int)(n_blocks - b) : RUN32;
-        prefetch(r->p[0] + next + LANES * b * size, LANES * size * (size_t)n_run);
-        if (n_x == 1) {
-            for (int c = 0; c < n_run; c++) {
-                V u[8];
-                F d, m = f_zero();
-                unpack(u, &d, &m, r, (b + (size_t)c) * size);
-                acc = add_block32(s, acc, u, d, m, (const struct lode_block_a32 *)x + c);
-            }
-            continue;
-        }
         struct run32 t;
+        prefetch(r->p[0] + next + LANES * b * size, LANES * size * (size_t)n_run);
         for (int c = 0; c < n_run; c++)
             unpack(t.w[c], &t.d[c], &t.m[c], r, (b + (size_t)c) * size);
 #define CALL(n, j) columns32(s, n, sums + (j), &t, n_run, x + (j) * x_stride, x_stride)
         EACH_COLUMNS(n_x, CALL);
 #undef CALL
     }
-    if (n_x == 1)
-        sums[0] = acc;
 }
 
-#define MUL(name, block, tile, ...)                                                                \
-    void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
+/* Functions of their own: together they get in one another's way in the compiler's registers. */
+#define MUL(name, block, ...)                                                                      \
+    static __attribute__((noinline)) F one_##name(const struct rows *r, size_t next,               \
+                                                  const uint8_t *x, size_t k) {                    \
         const struct shape s = {__VA_ARGS__};                                                      \
-        for (size_t j0 = 0; j0 < n_x; j0 += CHUNK) {                                               \
-            const size_t n_cols = n_x - j0 < CHUNK ? n_x - j0 : CHUNK;                             \
-            for (size_t i = 0; i < n_w; i += LANES) {                                              \
-                const int n_rows = n_w - i < LANES ? (int)(n_w - i) : LANES;                       \
-                const struct rows r =                                                              \
-                    tile_rows((const uint8_t *)w + i * w_stride, w_stride, n_rows);                \
-                F sums[CHUNK];                                                                     \
-                for (size_t j = 0; j < n_cols; j++)                                                \
-                    sums[j] = f_zero();                                                            \
-                tile(s, UNPACK_##block(name), sizeof(struct lode_block_##name), sums, &r,          \
-                     LANES * w_stride, (const uint8_t *)x + j0 * x_stride, x_stride, n_cols, k);   \
-                for (size_t j = 0; j < n_cols; j++)                                                \
-                    f_store(y + (j0 + j) * ldy + i, n_rows, sums[j]);                              \
-            }                                                                                      \
-        }                                                                                          \
+        return one##block(s, UNPACK_##block(name), sizeof(struct lode_block_##name), r, next, x,   \
+                          k);                                                                      \
+    }                                                                                              \
+    static __attribute__((noinline)) void many_##name(F sums[CHUNK], TILE_ARGS) {                  \
+        const struct shape s = {__VA_ARGS__};                                                      \
+        many##block(sums, s, UNPACK_##block(name), sizeof(struct lode_block_##name), r, next, x,   \
+                    x_stride, n_x, k);                                                             \
+    }                                                                                              \
+    void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
+        mul(one_##name, many_##name, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
     }
+INLINE void mul(F (*one)(const struct rows *, size_t, const uint8_t *, size_t),
+                void (*many)(F sums[CHUNK], TILE_ARGS), float *y, size_t ldy, const uint8_t *w,
+                size_t w_stride, size_t n_w, const uint8_t *x, size_t x_stride, size_t n_x,
+                size_t k) {
+    for (size_t j = 0; j < n_x; j += CHUNK) {
+        const size_t n_cols = n_x - j < CHUNK ? n_x - j : CHUNK;
+        for (size_t i = 0; i < n_w; i += LANES) {
+            const int n_rows = n_w - i < LANES ? (int)(n_w - i) : LANES;
+            const struct rows r = tile_rows(w + i * w_stride, w_stride, n_rows);
+            if (n_cols == 1) {
+                f_store(y + j * ldy + i, n_rows, one(&r, LANES * w_stride, x + j * x_stride, k));
+                continue;
+            }
+            F sums[CHUNK];
+            for (size_t c = 0; c < n_cols; c++)
+                sums[c] = f_zero();
+            many(sums, &r, LANES * w_stride, x + j * x_stride, x_stride, n_cols, k);
+            for (size_t c = 0; c < n_cols; c++)
+                f_store(y + (j + c) * ldy + i, n_rows, sums[c]);
+        }
+    }
+}
 #define UNPACK_32(name) block_##name
 #define UNPACK_256(name) head_##name, chunk_##name
 
-MUL(q4_0, 32, tile32, .bias = 8)
-MUL(q4_1, 32, tile32, .minima = 1)
-MUL(q5_0, 32, tile32, .bias = 16)
-MUL(q5_1, 32, tile32, .minima = 1)
-MUL(q8_0, 32, tile32, .wide = 1, .bias = V_WIDE_BIAS)
-MUL(iq4_nl, 32, tile32, .wide = 1, .bias = V_WIDE_BIAS)
-MUL(mxfp4, 32, tile32, .bias = FP4_BIAS)
-MUL(q2_k, 256, tile256, .groups = 16, .runs = 4, .minima = 1)
-MUL(q3_k, 256, tile256, .groups = 16, .runs = 4, .bias = 4)
-MUL(q4_k, 256, tile256, .groups = 8, .runs = 2, .minima = 1)
-MUL(q5_k, 256, tile256, .groups = 8, .runs = 2, .minima = 1)
-MUL(q6_k, 256, tile256, .groups = 16, .runs = 4, .bias = 32)
-MUL(iq4_xs, 256, tile256, .groups = 8, .runs = 2, .adjacent = 1, .wide = 1, .bias = V_WIDE_BIAS)
+MUL(q4_0, 32, .bias = 8)
+MUL(q4_1, 32, .minima = 1)
+MUL(q5_0, 32, .bias = 16)
+MUL(q5_1, 32, .minima = 1)
+MUL(q8_0, 32, .wide = 1, .bias = V_WIDE_BIAS)
+MUL(iq4_nl, 32, .wide = 1, .bias = V_WIDE_BIAS)
+MUL(mxfp4, 32, .bias = FP4_BIAS)
+MUL(q2_k, 256, .groups = 16, .runs = 4, .minima = 1)
+MUL(q3_k, 256, .groups = 16, .runs = 4, .bias = 4)
+MUL(q4_k, 256, .groups = 8, .runs = 2, .minima = 1)
+MUL(q5_k, 256, .groups = 8, .runs = 2, .minima = 1)
+MUL(q6_k, 256, .groups = 16, .runs = 4, .bias = 32)
+MUL(iq4_xs, 256, .groups = 8, .runs = 2, .adjacent = 1, .wide = 1, .bias = V_WIDE_BIAS)
