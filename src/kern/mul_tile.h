@@ -489,8 +489,7 @@ INLINE F one32(TYPE_32, const struct rows *r, size_t next, const uint8_t *x, siz
     for (size_t b = 0; b < k / 32; b++, x += sizeof(struct lode_block_a32)) {
         V w[8];
         F d, m = f_zero();
-        if (b % RUN32 == 0)
-            prefetch(r->p[0] + next + LANES * b * size, LANES * size * RUN32);
+        prefetch(r->p[0] + next + LANES * b * size, LANES * size);
         unpack(w, &d, &m, r, b * size);
         acc = add_block32(s, acc, w, d, m, (const struct lode_block_a32 *)x);
     }
