@@ -46,8 +46,9 @@
  * level, from which long rows fall to the second, where prefetching there would have put them.
  * bench/notes/kern-quant.md */
 INLINE void prefetch(const uint8_t *next, size_t bytes) {
-    for (size_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(next + i, 0, 3);
+    const uintptr_t end = (uintptr_t)next + bytes;
+    for (uintptr_t line = ((uintptr_t)next + 63) & ~(uintptr_t)63; line < end; line += 64)
+        __builtin_prefetch((const void *)line, 0, 3);
 }
 
 /* How the codes of a type become a sum; constants, so that each use is compiled for its type. */
@@ -285,24 +286,6 @@ INLINE F add_block(struct shape s, F acc, const struct head *h, const struct lod
     return f_fnma(h->dmin * dx, f_int(msum), acc);
 }
 
-/* One column: codes are used as soon as they are unpacked. */
-INLINE F one_column256(struct shape s, chunk *unpack, F acc, const struct head *h,
-                       const struct rows *r, size_t off, const struct lode_block_a256 *a) {
-    V isum = v_zero(), sc[16];
-    for (int g = 0; g < s.groups; g++)
-        sc[g] = h->sc[g] * v_set32(a->m[g * 8 / s.groups]);
-#pragma GCC unroll 8
-    for (int c = 0; c < 16 / s.runs; c++) {
-        V w[4][4];
-        unpack(w, h, r, off, c);
-        for (int n = 0; n < s.runs; n++) {
-            const int g = group_of(s, c, n);
-            isum += dot16(s, v_zero(), w[n], a->q + 16 * g) * sc[g * s.groups / 16];
-        }
-    }
-    return add_block(s, acc, h, a, isum);
-}
-
 /* acc[j] of n_cols columns (constant) after unpacked codes w of one more block. */
 INLINE void columns256(struct shape s, int n_cols, F *acc, const struct head *h, const V w[64],
                        const uint8_t *x, size_t x_stride) {
@@ -472,14 +455,29 @@ INLINE struct rows tile_rows(const uint8_t *w, size_t w_stride, int n_rows) {
 #define TILE_ARGS                                                                                  \
     const struct rows *r, size_t next, const uint8_t *x, size_t x_stride, size_t n_x, size_t k
 
-/* One column. */
+/* One column: codes are used as soon as they are unpacked. */
 INLINE F one256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, size_t k) {
+    const int n_chunks = 16 / s.runs;
+    const size_t part = LANES * size / (size_t)n_chunks;
     F acc = f_zero();
     for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
+        const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
         struct head h;
-        prefetch(r->p[0] + next + LANES * b * size, LANES * size);
+        V isum = v_zero(), sc[16];
         read_head(&h, r, b * size);
-        acc = one_column256(s, unpack, acc, &h, r, b * size, (const struct lode_block_a256 *)x);
+        for (int g = 0; g < s.groups; g++)
+            sc[g] = h.sc[g] * v_set32(a->m[g * 8 / s.groups]);
+#pragma GCC unroll 1
+        for (int c = 0; c < n_chunks; c++) {
+            V w[4][4];
+            prefetch(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, part);
+            unpack(w, &h, r, b * size, c);
+            for (int n = 0; n < s.runs; n++) {
+                const int g = group_of(s, c, n);
+                isum += dot16(s, v_zero(), w[n], a->q + 16 * g) * sc[g * s.groups / 16];
+            }
+        }
+        acc = add_block(s, acc, &h, a, isum);
     }
     return acc;
 }
