@@ -339,12 +339,9 @@ static bool eval_node(struct jinja_run *r, const struct jinja_node *n, struct jv
 }
 
 bool jinja_eval(struct jinja_run *r, const struct jinja_node *n, struct jv *out) {
-    if (++r->depth > JINJA_MAX_DEPTH) {
-        r->line = n->line;
-        return jinja_fail(r, LODE_ERR_LIMIT, "the chat template recurses deeper than %d levels",
-                          JINJA_MAX_DEPTH);
-    }
     r->line = n->line;
+    if (!jinja_enter_call(r))
+        return false;
     const bool ok = jinja_spend(r, 1) && eval_node(r, n, out);
     r->depth--;
     return ok;

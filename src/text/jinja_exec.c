@@ -362,9 +362,8 @@ bool jinja_loop_call(struct jinja_run *r, struct jinja_loop *loop, struct jv ite
     const size_t mark = r->out.len;
     if (!loop->node->flag)
         return jinja_type_error(r, "only a loop marked recursive can be called");
-    if (++r->depth > JINJA_MAX_DEPTH)
-        return jinja_fail(r, LODE_ERR_LIMIT, "the chat template recurses deeper than %d levels",
-                          JINJA_MAX_DEPTH);
+    if (!jinja_enter_call(r))
+        return false;
     const bool ok = exec_loop(r, loop->node, items, loop->scope, loop->depth0 + 1);
     r->depth--;
     return ok && take_output(r, mark, out);
@@ -478,11 +477,8 @@ static enum flow exec(struct jinja_run *r, const struct jinja_node *n) {
 }
 
 static enum flow exec_body(struct jinja_run *r, const struct jinja_node *first) {
-    if (++r->depth > JINJA_MAX_DEPTH) {
-        jinja_fail(r, LODE_ERR_LIMIT, "the chat template recurses deeper than %d levels",
-                   JINJA_MAX_DEPTH);
+    if (!jinja_enter_call(r))
         return FLOW_FAILED;
-    }
     enum flow flow = FLOW_ON;
     for (const struct jinja_node *n = first; n && flow == FLOW_ON; n = n->next) {
         r->line = n->line;

@@ -331,11 +331,9 @@ static unsigned n_params(const char *params) {
     return n;
 }
 
-bool jinja_builtin_call(struct jinja_run *r, const struct jinja_builtin *b, struct jv self,
-                        const struct jinja_args *args, struct jv *out) {
-    struct jv bound[JINJA_MAX_ARGS] = {{0}};
-    if (!b->params)
-        return b->fn(r, self, bound, args, out);
+/* Puts the arguments where the parameters are. */
+static bool bind_args(struct jinja_run *r, const struct jinja_builtin *b,
+                      const struct jinja_args *args, struct jv bound[JINJA_MAX_ARGS]) {
     const unsigned most = n_params(b->params);
     if (args->n > most)
         return jinja_type_error(r, "%s takes at most %u arguments, %zu given", b->name, most,
@@ -357,5 +355,25 @@ bool jinja_builtin_call(struct jinja_run *r, const struct jinja_builtin *b, stru
         if (!jv_given(bound[i]))
             return jinja_type_error(r, "%s needs at least %u argument%s", b->name, b->required,
                                     b->required == 1 ? "" : "s");
-    return b->fn(r, self, bound, args, out);
+    return true;
+}
+
+bool jinja_enter_call(struct jinja_run *r) {
+    if (r->depth >= JINJA_MAX_DEPTH)
+        return jinja_fail(r, LODE_ERR_LIMIT, "the chat template recurses deeper than %d levels",
+                          JINJA_MAX_DEPTH);
+    r->depth++;
+    return true;
+}
+
+bool jinja_builtin_call(struct jinja_run *r, const struct jinja_builtin *b, struct jv self,
+                        const struct jinja_args *args, struct jv *out) {
+    struct jv bound[JINJA_MAX_ARGS] = {{0}};
+    if (b->params && !bind_args(r, b, args, bound))
+        return false;
+    if (!jinja_enter_call(r)) /* map(map(map(... is a recursion too */
+        return false;
+    const bool ok = b->fn(r, self, bound, args, out);
+    r->depth--;
+    return ok;
 }

@@ -151,6 +151,8 @@ __attribute__((format(printf, 2, 3))) bool jinja_type_error(struct jinja_run *r,
                                                             ...);
 void *jinja_alloc(struct jinja_run *r, size_t n, size_t size); /* NULL: failed, recorded */
 bool jinja_spend(struct jinja_run *r, size_t steps);
+/* One more level of evaluation; leave it by r->depth--. */
+bool jinja_enter_call(struct jinja_run *r);
 /* What a walk over text costs: by the C library, and character by character. */
 #define JINJA_COST_COPY(len) ((len) / 64)
 #define JINJA_COST_WALK(len) ((len) / 2)

@@ -304,6 +304,22 @@ static void deep_nesting_is_refused(void **state) {
     }
 }
 
+/* A character iterates to itself, so map can be told to map for ever. */
+static void built_ins_recurse_within_limits(void **state) {
+    (void)state;
+    enum { DEEP = 50000 };
+    char *source = malloc(DEEP * 6 + 100), *text;
+    assert_non_null(source);
+    struct lode_error err;
+    size_t len = (size_t)sprintf(source, "{{ 'a' | map(");
+    for (int i = 0; i < DEEP; i++)
+        len += (size_t)sprintf(source + len, "'map',");
+    sprintf(source + len, "'list') }}");
+    assert_int_equal(render(source, "{}", &text, &err), LODE_ERR_LIMIT);
+    assert_non_null(strstr(err.text, "recurses"));
+    free(source);
+}
+
 static void deep_json_is_refused(void **state) {
     (void)state;
     static char vars[100000];
@@ -378,6 +394,7 @@ int main(void) {
         cmocka_unit_test(the_demo_template_renders),
         cmocka_unit_test(nothing_hangs_or_fills_the_memory),
         cmocka_unit_test(deep_nesting_is_refused),
+        cmocka_unit_test(built_ins_recurse_within_limits),
         cmocka_unit_test(deep_json_is_refused),
         cmocka_unit_test(errors_name_the_line),
         cmocka_unit_test(renderings_are_apart),

@@ -1,6 +1,6 @@
 """Renders the cases of this folder with the Python package jinja2, in the environment that
 transformers (5.x) makes for chat templates, and writes cases.jsonl.  Run by hand when a case is
-added:  python3 make.py.  Needs jinja2 3.1.
+added:  python3 make.py.  The stored file was made by jinja2 3.1.6 on 2026-11-21.
 
 Each file *.txt holds cases, separated by lines "=== name"; an optional line "--- {json}" after it
 gives the variables.  The templates are our own.
