@@ -48,7 +48,8 @@ ARCHS = ('llama llama3rope mistral qwen2 qwen3 gemma2 gemma3 phi3 phi3_longrope 
          'granite '
          # beyond the foundation
          'qwen3_moe mixtral olmoe cohere2 stablelm exaone4 exaone4_swa glm4_moe '
-         'phi falcon falcon_new gpt_neox starcoder2 nemotron gpt_oss_trunc').split()
+         'phi falcon falcon_new gpt_neox starcoder2 nemotron gpt_oss_trunc '
+         'deepseek_v2 deepseek_v2_lite deepseek_v3 glm4_moe_lite').split()
 F32 = ['-ctk', 'f32', '-ctv', 'f32']
 
 

@@ -274,6 +274,41 @@ struct lode_node *lode_g_slice(struct lode_graph *g, struct lode_node *x, uint32
     return first + width <= x->width ? n : bad_shape(g, LODE_OP_SLICE, x->width, first + width);
 }
 
+struct lode_node *lode_g_cut(struct lode_graph *g, struct lode_node *x, uint32_t n_heads,
+                             uint32_t first, uint32_t width) {
+    struct lode_node *n = append(g, LODE_OP_CUT, x, NULL, n_heads * width);
+    if (!n)
+        return NULL;
+    n->p.cut.n_heads = n_heads;
+    n->p.cut.first = first;
+    if (x->width % n_heads || first + width > x->width / n_heads)
+        return bad_shape(g, LODE_OP_CUT, x->width / n_heads, first + width);
+    return n;
+}
+
+struct lode_node *lode_g_join(struct lode_graph *g, struct lode_node *a, struct lode_node *b,
+                              uint32_t n_heads) {
+    struct lode_node *n = append(g, LODE_OP_JOIN, a, b, a && b ? a->width + b->width : 0);
+    if (!n)
+        return NULL;
+    n->p.join.n_heads = n_heads;
+    if (a->width % n_heads || b->width % n_heads)
+        return bad_shape(g, LODE_OP_JOIN, a->width, n_heads);
+    return n;
+}
+
+struct lode_node *lode_g_heads(struct lode_graph *g, struct lode_node *x,
+                               const struct lode_operand *w, uint32_t n_heads) {
+    struct lode_node *n = w ? append(g, LODE_OP_HEADS, x, NULL, w->rows) : NULL;
+    if (!n)
+        return NULL;
+    n->w[0] = w;
+    n->p.heads.n_heads = n_heads;
+    if (x->width != n_heads * w->cols)
+        return bad_shape(g, LODE_OP_HEADS, x->width, n_heads * w->cols);
+    return w->rows % n_heads ? bad_shape(g, LODE_OP_HEADS, w->rows, n_heads) : n;
+}
+
 struct lode_node *lode_g_trace(struct lode_graph *g, struct lode_node *x, uint32_t layer) {
     struct lode_node *n = append(g, LODE_OP_TRACE, x, NULL, x ? x->width : 0);
     if (n)
@@ -294,6 +329,7 @@ struct lode_cost lode_op_cost(enum lode_op op, const union lode_op_params *p,
     struct lode_cost c = {operand_bytes(w[0]) + operand_bytes(w[1]), bytes_in + bytes_out, width};
     switch (op) {
     case LODE_OP_LINEAR:
+    case LODE_OP_HEADS:
         c.row_flops = 2ull * w[0]->rows * w[0]->cols;
         break;
     case LODE_OP_EMBED: /* one row of the table a token */

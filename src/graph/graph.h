@@ -100,6 +100,15 @@ struct lode_node *lode_g_softcap(struct lode_graph *g, struct lode_node *x, floa
 struct lode_node *lode_g_pick(struct lode_graph *g, struct lode_node *x);
 struct lode_node *lode_g_slice(struct lode_graph *g, struct lode_node *x, uint32_t first,
                                uint32_t width);
+/* Columns first .. first + width - 1 of each head, side by side. */
+struct lode_node *lode_g_cut(struct lode_graph *g, struct lode_node *x, uint32_t n_heads,
+                             uint32_t first, uint32_t width);
+/* Each head's numbers of a, then of b. */
+struct lode_node *lode_g_join(struct lode_graph *g, struct lode_node *a, struct lode_node *b,
+                              uint32_t n_heads);
+/* Each head's numbers by a matrix of its own; w: the matrices one below the other. */
+struct lode_node *lode_g_heads(struct lode_graph *g, struct lode_node *x,
+                               const struct lode_operand *w, uint32_t n_heads);
 struct lode_node *lode_g_trace(struct lode_graph *g, struct lode_node *x, uint32_t layer);
 
 /* What an op costs: bytes of weights read once per step, bytes and flops for each row. */

@@ -39,6 +39,9 @@
     X(SOFTCAP, 1, 0, "dx = (1 - (y / cap)^2) dy")                                                  \
     X(PICK, 1, 0, "dx = dy in the rows that were picked, 0 elsewhere")                             \
     X(SLICE, 1, 0, "dx = dy in its columns, 0 elsewhere")                                          \
+    X(CUT, 1, 0, "dx = dy in each head's columns, 0 elsewhere")                                    \
+    X(JOIN, 2, 0, "da, db = dy in each head's columns of theirs")                                  \
+    X(HEADS, 1, 1, "as LINEAR's, head by head")                                                    \
     X(TRACE, 1, 0, "dx = dy")
 
 enum lode_op {
@@ -109,6 +112,10 @@ union lode_op_params {
     struct {
         uint32_t first;
     } slice;
+    struct {
+        uint32_t n_heads;
+        uint32_t first; /* CUT: where in each head's numbers */
+    } cut, join, heads;
 };
 
 #endif

@@ -6,11 +6,7 @@
 
 #include <stdio.h>
 
-static void setup(struct lode_build *b) {
-    uint32_t extra = 0; /* layers that predict further tokens come last and are not run */
-    if (lode_gguf_arch_u32(b->gguf, "nextn_predict_layers", &extra) && extra < b->hp.n_layers)
-        b->hp.n_layers -= extra;
-}
+static void setup(struct lode_build *b) { lode_b_drop_nextn(b); }
 
 static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32_t l) {
     char name[64];

@@ -21,6 +21,12 @@ struct lode_node *lode_b_norm(struct lode_build *b, struct lode_node *x, const c
                              b->hp.norm_eps, 0);
 }
 
+void lode_b_drop_nextn(struct lode_build *b) {
+    uint32_t extra = 0;
+    if (lode_gguf_arch_u32(b->gguf, "nextn_predict_layers", &extra) && extra < b->hp.n_layers)
+        b->hp.n_layers -= extra;
+}
+
 uint32_t lode_b_window(const struct lode_build *b, uint32_t l) {
     const struct lode_hparams *hp = &b->hp;
     return hp->window_period && (l + 1) % hp->window_period == 0 ? 0 : hp->window;
@@ -61,8 +67,12 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
         q = lode_g_rope(b->g, q, b->rope_tables[a->rope], hp->n_heads, b->arch->rope_pairs);
         k = lode_g_rope(b->g, k, b->rope_tables[a->rope], hp->n_kv_heads, b->arch->rope_pairs);
     }
-    b->kv[l] = (struct lode_kv_layer){hp->n_kv_heads, hp->head_dim, hp->head_dim_v, a->window,
-                                      LODE_F16, LODE_F16};
+    b->kv[l] = (struct lode_kv_layer){.n_heads = hp->n_kv_heads,
+                                      .head_dim = hp->head_dim,
+                                      .head_dim_v = hp->head_dim_v,
+                                      .window = a->window,
+                                      .type_k = LODE_F16,
+                                      .type_v = LODE_F16};
     const union lode_op_params p = {.attention = {.layer = l,
                                                   .n_heads = hp->n_heads,
                                                   .n_kv_heads = hp->n_kv_heads,

@@ -38,8 +38,10 @@ static const struct lode_operand *fail_weight(struct lode_build *b, int code, co
     return NULL;
 }
 
+enum kind { MATRIX, EXPERTS, HEADS /* the matrices of EXPERTS as one */, VECTOR };
+
 static const struct lode_operand *weight(struct lode_build *b, uint32_t rows, uint32_t cols,
-                                         uint32_t count, bool vector, bool required,
+                                         uint32_t count, enum kind kind, bool required,
                                          const char *name) {
     if (b->g->error.code)
         return NULL;
@@ -49,12 +51,16 @@ static const struct lode_operand *weight(struct lode_build *b, uint32_t rows, ui
     if (t->dims[0] != cols || t->dims[1] != rows || t->dims[2] != count || t->dims[3] != 1)
         return fail_weight(b, LODE_ERR_FORMAT, name, t, rows, cols);
     const size_t i = (size_t)(t - lode_gguf_tensor(b->gguf, 0));
+    if (kind == HEADS) {
+        rows *= count;
+        count = 1;
+    }
     if (b->weight_of[i] == UINT32_MAX) {
         assert(b->n_weights + count <= b->cap_weights);
         b->weight_of[i] = b->n_weights;
         for (uint32_t k = 0; k < count; k++, b->n_weights++)
             b->weights[b->n_weights] = (struct lode_weight){
-                {b->n_weights, vector ? LODE_F32 : t->type, rows, cols, count},
+                {b->n_weights, kind == VECTOR ? LODE_F32 : t->type, rows, cols, count},
                 t,
                 t->size / count * k,
                 t->size / count};
@@ -72,30 +78,36 @@ static const struct lode_operand *weight(struct lode_build *b, uint32_t rows, ui
 const struct lode_operand *lode_b_matrix(struct lode_build *b, uint32_t rows, uint32_t cols,
                                          const char *fmt, ...) {
     FORMAT_NAME(fmt);
-    return weight(b, rows, cols, 1, false, true, name);
+    return weight(b, rows, cols, 1, MATRIX, true, name);
 }
 
 const struct lode_operand *lode_b_experts(struct lode_build *b, uint32_t rows, uint32_t cols,
                                           uint32_t count, const char *fmt, ...) {
     FORMAT_NAME(fmt);
-    return weight(b, rows, cols, count, false, true, name);
+    return weight(b, rows, cols, count, EXPERTS, true, name);
+}
+
+const struct lode_operand *lode_b_heads(struct lode_build *b, uint32_t rows, uint32_t cols,
+                                        uint32_t count, const char *fmt, ...) {
+    FORMAT_NAME(fmt);
+    return weight(b, rows, cols, count, HEADS, true, name);
 }
 
 const struct lode_operand *lode_b_vector(struct lode_build *b, uint32_t n, const char *fmt, ...) {
     FORMAT_NAME(fmt);
-    return weight(b, 1, n, 1, true, true, name);
+    return weight(b, 1, n, 1, VECTOR, true, name);
 }
 
 const struct lode_operand *lode_b_vector_opt(struct lode_build *b, uint32_t n, const char *fmt,
                                              ...) {
     FORMAT_NAME(fmt);
-    return weight(b, 1, n, 1, true, false, name);
+    return weight(b, 1, n, 1, VECTOR, false, name);
 }
 
 const struct lode_operand *lode_b_vectors_opt(struct lode_build *b, uint32_t count, uint32_t n,
                                               const char *fmt, ...) {
     FORMAT_NAME(fmt);
-    return weight(b, count, n, 1, true, false, name);
+    return weight(b, count, n, 1, VECTOR, false, name);
 }
 
 bool lode_b_has(const struct lode_build *b, const char *name) {

@@ -31,6 +31,11 @@ struct lode_hparams {
     float expert_scale;
     bool expert_normalise;
     enum lode_gating gating;
+    struct { /* latent attention (mla.c) */
+        uint32_t q_rank;   /* 0: queries have no rank of their own */
+        uint32_t rank;     /* of keys and values: what the cache keeps, beside the rotated part */
+        uint32_t plain, v; /* numbers of a head's query that are not rotated, of its value */
+    } mla;
     float embed_scale, residual_scale, logit_scale; /* 1 where the model has none */
     float attn_scale;      /* of the scores; 1 / sqrt(head_dim) by default */
     float attn_cap, logit_cap; /* soft caps; 0: none */
@@ -69,6 +74,10 @@ __attribute__((format(printf, 3, 4))) const struct lode_operand *
 lode_b_vector(struct lode_build *b, uint32_t n, const char *fmt, ...);
 __attribute__((format(printf, 3, 4))) const struct lode_operand *
 lode_b_vector_opt(struct lode_build *b, uint32_t n, const char *fmt, ...);
+/* The same as one matrix of count * rows rows. */
+__attribute__((format(printf, 5, 6))) const struct lode_operand *
+lode_b_heads(struct lode_build *b, uint32_t rows, uint32_t cols, uint32_t count, const char *fmt,
+             ...);
 /* count vectors in one tensor of two dimensions. */
 __attribute__((format(printf, 4, 5))) const struct lode_operand *
 lode_b_vectors_opt(struct lode_build *b, uint32_t count, uint32_t n, const char *fmt, ...);
@@ -96,6 +105,9 @@ struct lode_b_attn {
  * only the rows whose logits are wanted go on: *x, the residual, is picked along. */
 struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, struct lode_node **x,
                                    uint32_t l, const struct lode_b_attn *a);
+/* The same for latent attention, by hp.mla. */
+struct lode_node *lode_b_mla(struct lode_build *b, struct lode_node *h, struct lode_node **x,
+                             uint32_t l);
 /* down(act(gate h) * up h); fused: gate and up are one tensor, ffn_up, gate first. */
 struct lode_node *lode_b_ffn(struct lode_build *b, struct lode_node *h, uint32_t l,
                              enum lode_glu act, bool fused);
@@ -111,6 +123,8 @@ struct lode_node *lode_b_pick_last(struct lode_build *b, struct lode_node *h, ui
  * experts are added where the file has them. */
 struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t l,
                              enum lode_glu act);
+/* Layers that predict further tokens come last in a file and are not run. */
+void lode_b_drop_nextn(struct lode_build *b);
 /* The window of layer l by hp.window and hp.window_period. */
 uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
 
@@ -137,7 +151,8 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
     X(gptneox)                                                                                     \
     X(starcoder2)                                                                                  \
     X(nemotron)                                                                                    \
-    X(gptoss)
+    X(gptoss)                                                                                      \
+    X(deepseek2)
 
 #define LODE_ARCH_DECLARE(name) extern const struct lode_arch lode_arch_##name;
 LODE_ARCH_LIST(LODE_ARCH_DECLARE)

@@ -174,7 +174,9 @@ static void compile_experts(struct compiler *c, uint32_t i) {
 
 static void compile_node(struct compiler *c, uint32_t i) {
     const struct lode_node *n = c->g->nodes[i];
-    const uint32_t a = n->in[0] ? c->value[n->in[0]->id] : LODE_NO_VALUE;
+    const uint32_t a = n->op == LODE_OP_HEADS ? activation(c, n->in[0], n->w[0]->type)
+                       : n->in[0]             ? c->value[n->in[0]->id]
+                                              : LODE_NO_VALUE;
     const uint32_t b = n->in[1] ? c->value[n->in[1]->id] : LODE_NO_VALUE;
     if (n->op == LODE_OP_INPUT) {
         c->value[i] = c->plan->input = add_value(c, n->width, n->type, n->rows);

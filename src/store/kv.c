@@ -66,8 +66,14 @@ static int lay_out(struct lode_kv *kv, uint32_t ctx, uint32_t batch, struct lode
                              layer->head_dim_v, lode_dtypes[layer->type_v].name,
                              lode_dtypes[layer->type_v].block);
         at->k = g->page_size;
-        at->v = at->k + at->k_stride * LODE_KV_PAGE * layer->n_heads;
-        g->page_size = at->v + at->v_stride * LODE_KV_PAGE * layer->n_heads;
+        g->page_size = at->k + at->k_stride * LODE_KV_PAGE * layer->n_heads;
+        if (layer->v_in_k) {
+            at->v = at->k;
+            at->v_stride = at->k_stride;
+        } else {
+            at->v = g->page_size;
+            g->page_size += at->v_stride * LODE_KV_PAGE * layer->n_heads;
+        }
         g->page_size = (g->page_size + 63) & ~(size_t)63;
     }
     return 0;
@@ -86,6 +92,9 @@ static int describe(struct lode_kv **out, const struct lode_kv_layer *layers, ui
         return lode_fail_nomem(err, "KV cache");
     kv->n_layers = n_layers;
     memcpy(kv->layers, layers, n_layers * sizeof *layers);
+    for (uint32_t l = 0; l < n_layers; l++)
+        if (layers[l].v_in_k)
+            kv->layers[l].type_v = layers[l].type_k;
     return lay_out(kv, ctx, batch, err);
 }
 

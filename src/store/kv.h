@@ -6,7 +6,7 @@
  * the sequence sits in table entry p; with a window, entries rotate and a page is forgotten when
  * the window has passed it.
  *
- * Within a page every layer has K then V, each as (n_kv_heads, LODE_KV_PAGE, head_dim) rows of its
+ * Within a page every layer has K then V (unless V is part of K), each as (n_kv_heads, LODE_KV_PAGE, head_dim) rows of its
  * format.  All memory is set aside by create and touched only when positions are written; nothing
  * below allocates.  One thread at a time, except that the pages may be read by many.
  */
@@ -22,6 +22,7 @@ struct lode_kv_layer {
     uint32_t n_heads, head_dim, head_dim_v;
     uint32_t window; /* positions a row may see, itself included; 0: all before it */
     enum lode_dtype type_k, type_v;
+    bool v_in_k; /* values are the beginning of the keys (and of their type): nothing of their own */
 };
 
 struct lode_kv;

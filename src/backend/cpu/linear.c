@@ -82,3 +82,31 @@ void lode_cpu_linear(struct lode_backend *b, const struct lode_instr *in,
     if (j.n_rows > 0)
         lode_cpu_for(c, run_panel, &j, n, (size_t)total * in->in[0].width);
 }
+
+/* One head's matrix, or a panel of its rows. */
+static void run_head(void *arg, uint32_t task, uint32_t worker) {
+    const struct job *j = arg;
+    const struct lode_part *part = j->in->parts;
+    const struct lode_operand *w = part->w;
+    const uint32_t rows = w->rows / j->in->p.heads.n_heads, panels = (rows + j->panel - 1) / j->panel;
+    const uint32_t head = task / panels, first = task % panels * j->panel;
+    const uint32_t n = rows - first < j->panel ? rows - first : j->panel, row = head * rows + first;
+    const struct lode_value *x = &j->in->in[0];
+    size_t row_size = 0, head_size = 0;
+    lode_dtype_row_size(w->type, w->cols, &row_size);
+    lode_dtype_row_size(x->type, w->cols, &head_size);
+    lode_cpu_mul(j->cpu, worker, (float *)part->out.data + row, part->out.stride / sizeof(float), w,
+                 (const char *)part->w_data + row * row_size, n, x->data + head * head_size,
+                 x->stride, j->n_rows);
+}
+
+void lode_cpu_heads(struct lode_backend *b, const struct lode_instr *in,
+                    const struct lode_step *step) {
+    struct lode_cpu *c = lode_cpu(b);
+    const struct lode_operand *w = in->parts[0].w;
+    struct job j = {c, in, lode_value_rows(&in->in[0], step), 64};
+    const uint32_t n_heads = in->p.heads.n_heads;
+    if (j.n_rows > 0)
+        lode_cpu_for(c, run_head, &j, (size_t)n_heads * ((w->rows / n_heads + 63) / 64),
+                     (size_t)w->rows * w->cols);
+}

@@ -164,6 +164,35 @@ void lode_cpu_softcap(struct lode_backend *b, const struct lode_instr *in,
     for_rows(b, in, step, cap_row);
 }
 
+static void cut_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    (void)b;
+    const uint32_t n = t->in->p.cut.n_heads, width = t->out->width / n;
+    const uint32_t whole = t->in->in[0].width / n;
+    for (uint32_t h = 0; h < n; h++)
+        memcpy((float *)y + h * width, (const float *)a + h * whole + t->in->p.cut.first,
+               width * sizeof(float));
+}
+void lode_cpu_cut(struct lode_backend *b, const struct lode_instr *in,
+                  const struct lode_step *step) {
+    for_rows(b, in, step, cut_row);
+}
+
+static void join_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    const uint32_t n = t->in->p.join.n_heads;
+    const size_t size_a = t->in->in[0].width / n * sizeof(float);
+    const size_t size_b = t->in->in[1].width / n * sizeof(float);
+    for (uint32_t h = 0; h < n; h++, y += size_a + size_b) {
+        memcpy(y, a + h * size_a, size_a);
+        memcpy(y + size_a, b + h * size_b, size_b);
+    }
+}
+void lode_cpu_join(struct lode_backend *b, const struct lode_instr *in,
+                   const struct lode_step *step) {
+    for_rows(b, in, step, join_row);
+}
+
 void lode_cpu_pick(struct lode_backend *b, const struct lode_instr *in,
                    const struct lode_step *step) {
     (void)b;
@@ -232,6 +261,8 @@ static void put_row(const struct row_task *t, uint32_t r, char *y, const char *k
         char *at = lode_kv_k(s->kv, layer, h, pos / LODE_KV_PAGE, &stride);
         t->cpu->kern.kv_put[l->type_k](at + pos % LODE_KV_PAGE * stride,
                                        (const float *)k + h * l->head_dim, l->head_dim);
+        if (l->v_in_k)
+            continue;
         at = lode_kv_v(s->kv, layer, h, pos / LODE_KV_PAGE, &stride);
         t->cpu->kern.kv_put[l->type_v](at + pos % LODE_KV_PAGE * stride,
                                        (const float *)v + h * l->head_dim_v, l->head_dim_v);
