@@ -113,6 +113,12 @@ static bool cancelled(void *user) {
 
 /* "prompt 44 tokens (18 kept), 1772.9 tokens/s; answer 13 tokens, 199.5 tokens/s", and where they
  * are asked for, the bytes behind it. */
+static uint64_t cache_size(void) {
+    struct lode_machine m;
+    lode_machine_probe(&m);
+    return m.cache_l3 > m.cache_l2 ? m.cache_l3 : m.cache_l2;
+}
+
 static void print_stats(struct run *r, const struct answer *a) {
     char tokens[32], speed[32], machine[32];
     const struct lode_model_info *info = lode_model_info(r->model);
@@ -133,8 +139,9 @@ static void print_stats(struct run *r, const struct answer *a) {
         fprintf(stderr, "%s of weights a token, %s/s",
                 format_bytes((double)info->token_size, tokens), format_bytes(used, speed));
         if (r->bandwidth > 0)
-            fprintf(stderr, ": %.0f %% of the %s/s that this machine reads",
-                    100 * used / r->bandwidth, format_bytes(r->bandwidth, machine));
+            fprintf(stderr, ": %.0f %% of the %s/s that this machine reads from memory%s",
+                    100 * used / r->bandwidth, format_bytes(r->bandwidth, machine),
+                    info->token_size < cache_size() ? " (the weights fit its cache)" : "");
         fputc('\n', stderr);
     }
     fputs(out_plain(stderr), stderr);
