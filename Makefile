@@ -29,6 +29,7 @@ demo:
 	if [ $$rc = 3 ] && [ -f $(BUILD)/build.ninja ]; then \
 	    meson setup --reconfigure $(BUILD) >/dev/null; \
 	elif [ $$rc != 0 ] && [ $$rc != 3 ]; then exit $$rc; fi
+	@[ -x $(BUILD)/lode ] || echo "Building lode, which takes a minute or so ..."
 	@$(MAKE) --no-print-directory all >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 	@rm -f $(BUILD).log
 	@BUILD=$(BUILD) scripts/demo.sh
