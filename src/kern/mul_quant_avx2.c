@@ -44,16 +44,26 @@ INLINE V v_load4(const struct rows *r, size_t off) {
     return (V)_mm256_setr_epi32(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
 }
 
-/* Pairs are summed in 16 bits with saturation, which 63 * 127 * 2 = 16002 does not reach. */
-INLINE V v_dot4(V acc, V w, V x) {
-    const __m256i pairs = _mm256_maddubs_epi16((__m256i)w, (__m256i)x);
-    return acc + (V)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+/* The instruction adds pairs of products in 16 bits, with saturation that top * 127 * 2 <= 16002 does
+ * not reach; where four such sums fit too (top <= 32: 32512), they are added before they are widened,
+ * else two. */
+INLINE V v_dot16(V acc, const V w[4], const int8_t *x, int top) {
+    const __m256i one = _mm256_set1_epi16(1);
+    V pairs[4];
+    for (int i = 0; i < 4; i++)
+        pairs[i] = (V)_mm256_maddubs_epi16((__m256i)w[i], (__m256i)v_bcast4(x + 4 * i));
+    const __m256i a = _mm256_add_epi16((__m256i)pairs[0], (__m256i)pairs[1]);
+    const __m256i b = _mm256_add_epi16((__m256i)pairs[2], (__m256i)pairs[3]);
+    if (top <= 32)
+        return acc + (V)_mm256_madd_epi16(_mm256_add_epi16(a, b), one);
+    return acc + (V)_mm256_madd_epi16(a, one) + (V)_mm256_madd_epi16(b, one);
 }
 
 /* |w| times x with w's sign: 128 * 127 * 2 = 32512 fits as well. */
 INLINE V v_dot4_wide(V acc, V w, V x) {
-    return v_dot4(acc, (V)_mm256_abs_epi8((__m256i)w),
-                  (V)_mm256_sign_epi8((__m256i)x, (__m256i)w));
+    const __m256i signed_x = _mm256_sign_epi8((__m256i)x, (__m256i)w);
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w), signed_x);
+    return acc + (V)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
 INLINE V v_dot2(V acc, V a, V b) { return acc + (V)_mm256_madd_epi16((__m256i)a, (__m256i)b); }

@@ -5,9 +5,14 @@
 #define V_COLUMNS 8
 #define V_WIDE_BIAS 128
 
-INLINE V v_dot4(V acc, V w, V x) {
+INLINE V v_dot4_wide(V acc, V w, V x) {
     return (V)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, (__m512i)x);
 }
-INLINE V v_dot4_wide(V acc, V w, V x) { return v_dot4(acc, w, x); }
+INLINE V v_dot16(V acc, const V w[4], const int8_t *x, int top) {
+    (void)top;
+    for (int i = 0; i < 4; i++)
+        acc = v_dot4_wide(acc, w[i], v_bcast4(x + 4 * i));
+    return acc;
+}
 
 #include "kern/mul_tile.h"

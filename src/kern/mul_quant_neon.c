@@ -41,13 +41,18 @@ INLINE V v_load4(const struct rows *r, size_t off) {
 
 /* Signed bytes: codes of at most 63 are the same either way, wide ones are kept signed.
  * A product is at most 128 * 127, so 16 bits hold it, but not the sum of two. */
-INLINE V v_dot4(V acc, V w, V x) {
+INLINE V v_dot4_wide(V acc, V w, V x) {
     const int8x16_t a = (int8x16_t)w, b = (int8x16_t)x;
     const int32x4_t lo = vpaddlq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)));
     const int32x4_t hi = vpaddlq_s16(vmull_high_s8(a, b));
     return acc + (V)vpaddq_s32(lo, hi);
 }
-INLINE V v_dot4_wide(V acc, V w, V x) { return v_dot4(acc, w, x); }
+INLINE V v_dot16(V acc, const V w[4], const int8_t *x, int top) {
+    (void)top;
+    for (int i = 0; i < 4; i++)
+        acc = v_dot4_wide(acc, w[i], v_bcast4(x + 4 * i));
+    return acc;
+}
 
 INLINE V v_dot2(V acc, V a, V b) {
     const int16x8_t s = (int16x8_t)a, t = (int16x8_t)b;

@@ -10,7 +10,7 @@
  *     w[t], lane i = codes 4t .. 4t+3 of row i, unsigned bytes
  *
  * and multiplied with any number of activation columns, whose four neighbouring numbers are
- * broadcast to all lanes (v_dot4).  Nothing is ever summed across lanes, scales are vectors too,
+ * broadcast to all lanes.  Nothing is ever summed across lanes, scales are vectors too,
  * and the same code serves one column (decode) and hundreds (prefill).
  *
  * Codes are unsigned because the instruction wants it: w = d (q - bias) becomes
@@ -26,8 +26,8 @@
  *   LANES, V_COLUMNS, V_WIDE_BIAS   rows of a tile; columns done at once; see above
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80 for zero
  *   v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15
- *   v_dot4(acc, w, x)               acc + sum of 4 products; w <= 63 unsigned, x signed
- *   v_dot4_wide(acc, w, x)          the same for wide codes
+ *   v_dot16(acc, w[4], x, top)      acc + sum of 16 products, codes w <= top <= 63 with 16 bytes x
+ *   v_dot4_wide(acc, w, x)          acc + sum of 4 products of wide codes
  *   v_dot2(acc, a, b)               acc + sum of 2 products of int16
  *   v_load16(V out[4], rows, off)   out[t], lane i = bytes off + 4t .. of row i
  *   v_load4(rows, off)
@@ -58,17 +58,16 @@ struct shape {
     int adjacent; /* and where they are, see group_of */
     int minima;   /* mn are minima under dmin (or, blocks of 32, there is an m) */
     int wide;     /* wide codes */
+    int top;      /* else the largest code, at most 63 */
     int bias;     /* to take from each code: through mn, or (32) the sums of the column */
 };
 
-INLINE V dot4(struct shape s, V acc, V w, V x) {
-    return s.wide ? v_dot4_wide(acc, w, x) : v_dot4(acc, w, x);
-}
-
-/* 16 codes of every row with 16 numbers of a column. */
+/* acc + the products of 16 codes of every row with 16 numbers of a column. */
 INLINE V dot16(struct shape s, V acc, const V w[4], const int8_t *x) {
+    if (!s.wide)
+        return v_dot16(acc, w, x, s.top);
     for (int i = 0; i < 4; i++)
-        acc = dot4(s, acc, w[i], v_bcast4(x + 4 * i));
+        acc = v_dot4_wide(acc, w[i], v_bcast4(x + 4 * i));
     return acc;
 }
 
@@ -570,16 +569,16 @@ INLINE void mul(F (*one)(const struct rows *, size_t, const uint8_t *, size_t),
 #define UNPACK_32(name) block_##name
 #define UNPACK_256(name) head_##name, chunk_##name
 
-MUL(q4_0, 32, .bias = 8)
-MUL(q4_1, 32, .minima = 1)
-MUL(q5_0, 32, .bias = 16)
-MUL(q5_1, 32, .minima = 1)
+MUL(q4_0, 32, .top = 15, .bias = 8)
+MUL(q4_1, 32, .top = 15, .minima = 1)
+MUL(q5_0, 32, .top = 31, .bias = 16)
+MUL(q5_1, 32, .top = 31, .minima = 1)
 MUL(q8_0, 32, .wide = 1, .bias = V_WIDE_BIAS)
 MUL(iq4_nl, 32, .wide = 1, .bias = V_WIDE_BIAS)
-MUL(mxfp4, 32, .bias = FP4_BIAS)
-MUL(q2_k, 256, .groups = 16, .runs = 4, .minima = 1)
-MUL(q3_k, 256, .groups = 16, .runs = 4, .bias = 4)
-MUL(q4_k, 256, .groups = 8, .runs = 2, .minima = 1)
-MUL(q5_k, 256, .groups = 8, .runs = 2, .minima = 1)
-MUL(q6_k, 256, .groups = 16, .runs = 4, .bias = 32)
+MUL(mxfp4, 32, .top = 2 * FP4_BIAS, .bias = FP4_BIAS)
+MUL(q2_k, 256, .top = 3, .groups = 16, .runs = 4, .minima = 1)
+MUL(q3_k, 256, .top = 7, .groups = 16, .runs = 4, .bias = 4)
+MUL(q4_k, 256, .top = 15, .groups = 8, .runs = 2, .minima = 1)
+MUL(q5_k, 256, .top = 31, .groups = 8, .runs = 2, .minima = 1)
+MUL(q6_k, 256, .top = 63, .groups = 16, .runs = 4, .bias = 32)
 MUL(iq4_xs, 256, .groups = 8, .runs = 2, .adjacent = 1, .wide = 1, .bias = V_WIDE_BIAS)
