@@ -49,7 +49,7 @@ ARCHS = ('llama llama3rope mistral qwen2 qwen3 gemma2 gemma3 phi3 phi3_longrope 
          # beyond the foundation
          'qwen3_moe mixtral olmoe cohere2 stablelm exaone4 exaone4_swa glm4_moe '
          'phi falcon falcon_new gpt_neox starcoder2 nemotron gpt_oss_trunc '
-         'deepseek_v2 deepseek_v2_lite deepseek_v3 glm4_moe_lite').split()
+         'deepseek_v2 deepseek_v2_lite deepseek_v3 glm4_moe_lite llama4_std').split()
 F32 = ['-ctk', 'f32', '-ctv', 'f32']
 
 
@@ -141,6 +141,8 @@ def main():
         try:
             if 'llama_cpp' in meta:
                 check_rounded(count, program, folder, meta, what, ratios)
+                check_float(count, program, folder, meta, ['--float-act'], what + ' --float-act')
+            elif 'quant_models' in folder:  # and no peer to compare rounded activations with
                 check_float(count, program, folder, meta, ['--float-act'], what + ' --float-act')
             else:
                 check_float(count, program, folder, meta, [], what)

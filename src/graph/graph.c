@@ -225,7 +225,7 @@ struct lode_node *lode_g_route(struct lode_graph *g, struct lode_node *logits,
 
 struct lode_node *lode_g_experts(struct lode_graph *g, struct lode_node *x, struct lode_node *route,
                                  const struct lode_operand *const w[LODE_MAX_WEIGHTS],
-                                 enum lode_glu act) {
+                                 enum lode_glu act, bool weigh_input) {
     struct lode_node *n =
         w[0] && w[1] && w[2] ? append(g, LODE_OP_EXPERTS, x, route, w[2]->rows) : NULL;
     if (!n)
@@ -233,6 +233,7 @@ struct lode_node *lode_g_experts(struct lode_graph *g, struct lode_node *x, stru
     for (int i = 0; i < LODE_MAX_WEIGHTS; i++)
         n->w[i] = w[i];
     n->p.experts.act = act;
+    n->p.experts.weigh_input = weigh_input;
     if (w[0]->cols != x->width || w[1]->cols != x->width)
         return bad_shape(g, LODE_OP_EXPERTS, x->width, w[0]->cols);
     if (w[1]->rows != w[0]->rows || w[2]->cols != w[0]->rows)
@@ -241,6 +242,16 @@ struct lode_node *lode_g_experts(struct lode_graph *g, struct lode_node *x, stru
         return lode_graph_fail(g, LODE_ERR_UNSUPPORTED, "ffn_up_exps",
                                "experts whose gate is %s and up is %s need different activations",
                                lode_dtypes[w[0]->type].name, lode_dtypes[w[1]->type].name);
+    return n;
+}
+
+struct lode_node *lode_g_temperature(struct lode_graph *g, struct lode_node *x, float coef,
+                                     uint32_t floor) {
+    struct lode_node *n = append(g, LODE_OP_TEMPERATURE, x, NULL, x ? x->width : 0);
+    if (n) {
+        n->p.temperature.coef = coef;
+        n->p.temperature.floor = floor;
+    }
     return n;
 }
 

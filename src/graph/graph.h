@@ -91,10 +91,14 @@ struct lode_node *lode_g_act(struct lode_graph *g, struct lode_node *x, enum lod
 struct lode_node *lode_g_route(struct lode_graph *g, struct lode_node *logits,
                                const struct lode_operand *bias, const union lode_op_params *p);
 /* Sum over the chosen experts, ascending, of weight * down(act(gate x) * up x).  w: gate, up, down,
- * then their biases (NULL where there are none). */
+ * then their biases (NULL where there are none).  weigh_input: weight * x is the expert's input, and
+ * its output counts once (no biases then). */
 struct lode_node *lode_g_experts(struct lode_graph *g, struct lode_node *x, struct lode_node *route,
                                  const struct lode_operand *const w[LODE_MAX_WEIGHTS],
-                                 enum lode_glu act);
+                                 enum lode_glu act, bool weigh_input);
+/* y = x (1 + coef ln(1 + floor((position + 1) / floor))) */
+struct lode_node *lode_g_temperature(struct lode_graph *g, struct lode_node *x, float coef,
+                                     uint32_t floor);
 struct lode_node *lode_g_scale(struct lode_graph *g, struct lode_node *x, float scale);
 struct lode_node *lode_g_softcap(struct lode_graph *g, struct lode_node *x, float cap);
 struct lode_node *lode_g_pick(struct lode_graph *g, struct lode_node *x);

@@ -36,6 +36,7 @@
     X(ROUTE, 1, 1, "d(chosen weights) through the gating's softmax or sigmoid; none through choice")  \
     X(EXPERTS, 2, 6, "each chosen expert's FFN; dweight = <dy, expert's output>")                 \
     X(SCALE, 1, 0, "dx = scale dy")                                                                \
+    X(TEMPERATURE, 1, 0, "dx = dy times the same factor")                                          \
     X(SOFTCAP, 1, 0, "dx = (1 - (y / cap)^2) dy")                                                  \
     X(PICK, 1, 0, "dx = dy in the rows that were picked, 0 elsewhere")                             \
     X(SLICE, 1, 0, "dx = dy in its columns, 0 elsewhere")                                          \
@@ -91,11 +92,20 @@ union lode_op_params {
         uint32_t layer;
         uint32_t n_heads, n_kv_heads, head_dim, head_dim_v;
         uint32_t window; /* positions seen, the own one included; 0: all */
+        uint32_t chunk;  /* none is seen before the last multiple of this; 0: no such limit */
         float scale, cap; /* cap 0: none */
     } attention;
     struct {
         enum lode_glu act;
-    } glu, experts;
+    } glu;
+    struct {
+        enum lode_glu act;
+        bool weigh_input; /* an expert's weight is its input's factor instead of its output's */
+    } experts;
+    struct {
+        float coef; /* y = x (1 + coef ln(1 + floor((position + 1) / floor))) */
+        uint32_t floor;
+    } temperature;
     struct {
         enum lode_act act;
     } act;

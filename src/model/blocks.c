@@ -34,7 +34,7 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l) {
 
 static struct lode_node *qk_norm(struct lode_build *b, struct lode_node *x, const char *name,
                                  uint32_t l, enum lode_qk_norm kind) {
-    if (kind == LODE_QK_NONE || !x)
+    if (kind == LODE_QK_NONE || kind == LODE_QK_PLAIN || !x)
         return x;
     const uint32_t group = kind == LODE_QK_HEAD ? b->hp.head_dim : x->width;
     return lode_g_rms_norm(b->g, x, lode_b_vector(b, group, "blk.%u.%s.weight", l, name),
@@ -67,10 +67,16 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
         q = lode_g_rope(b->g, q, b->rope_tables[a->rope], hp->n_heads, b->arch->rope_pairs);
         k = lode_g_rope(b->g, k, b->rope_tables[a->rope], hp->n_kv_heads, b->arch->rope_pairs);
     }
+    if (a->qk_norm == LODE_QK_PLAIN) {
+        q = lode_g_rms_norm(b->g, q, NULL, hp->norm_eps, hp->head_dim);
+        k = lode_g_rms_norm(b->g, k, NULL, hp->norm_eps, hp->head_dim);
+    }
+    if (a->temperature)
+        q = lode_g_temperature(b->g, q, hp->temperature, hp->temperature_floor);
     b->kv[l] = (struct lode_kv_layer){.n_heads = hp->n_kv_heads,
                                       .head_dim = hp->head_dim,
                                       .head_dim_v = hp->head_dim_v,
-                                      .window = a->window,
+                                      .window = a->chunk ? a->chunk : a->window,
                                       .type_k = LODE_F16,
                                       .type_v = LODE_F16};
     const union lode_op_params p = {.attention = {.layer = l,
@@ -79,6 +85,7 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
                                                   .head_dim = hp->head_dim,
                                                   .head_dim_v = hp->head_dim_v,
                                                   .window = a->window,
+                                                  .chunk = a->chunk,
                                                   .scale = hp->attn_scale,
                                                   .cap = hp->attn_cap}};
     struct lode_node *o = lode_g_attention(
@@ -134,7 +141,7 @@ struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t
         lode_b_vectors_opt(b, n, ff, "blk.%u.ffn_gate_exps.bias", l),
         lode_b_vectors_opt(b, n, ff, "blk.%u.ffn_up_exps.bias", l),
         lode_b_vectors_opt(b, n, d, "blk.%u.ffn_down_exps.bias", l)};
-    struct lode_node *y = lode_g_experts(b->g, h, route, w, act);
+    struct lode_node *y = lode_g_experts(b->g, h, route, w, act, hp->expert_weigh_input);
     if (hp->d_ff_shared)
         y = lode_g_add(b->g, y, lode_b_gated(b, h, l, act, hp->d_ff_shared, shared), 1.0f);
     return y;

@@ -23,6 +23,9 @@ struct lode_hparams {
     bool layer_norm; /* LayerNorm (with biases where the file has them) instead of RMS norm */
     uint32_t window;       /* attention.sliding_window; 0: none */
     uint32_t window_period; /* every window_period-th layer sees all; 0: every layer has the window */
+    uint32_t chunk; /* positions before the last multiple of this are not seen; 0: no such limit */
+    float temperature; /* how queries grow by position: op TEMPERATURE's coef and floor */
+    uint32_t temperature_floor;
     /* Routed experts; n_experts 0 where the model has none. */
     uint32_t n_experts, n_experts_used, d_ff_expert;
     uint32_t d_ff_shared;    /* width of the experts that all tokens use; 0: none */
@@ -30,6 +33,8 @@ struct lode_hparams {
     uint32_t n_expert_groups, n_expert_groups_used;
     float expert_scale;
     bool expert_normalise;
+    bool expert_weigh_input;
+    uint32_t moe_period;   /* every moe_period-th layer has them, where an architecture says so */
     enum lode_gating gating;
     struct { /* latent attention (mla.c) */
         uint32_t q_rank;   /* 0: queries have no rank of their own */
@@ -92,14 +97,20 @@ struct lode_node *lode_b_linear(struct lode_build *b, struct lode_node *x, uint3
 struct lode_node *lode_b_norm(struct lode_build *b, struct lode_node *x, const char *name,
                               uint32_t l);
 
-enum lode_qk_norm { LODE_QK_NONE, LODE_QK_HEAD /* per head */, LODE_QK_FULL /* the whole row */ };
+enum lode_qk_norm { /* before the rotation, but PLAIN after it */
+    LODE_QK_NONE,
+    LODE_QK_HEAD,  /* per head */
+    LODE_QK_FULL,  /* the whole row */
+    LODE_QK_PLAIN, /* per head, without weights */
+};
 
 struct lode_b_attn {
-    enum lode_qk_norm qk_norm; /* before rotation */
+    enum lode_qk_norm qk_norm;
     bool fused_qkv;            /* one attn_qkv tensor */
     bool no_rope;
     uint32_t rope;   /* which of hp.ropes */
-    uint32_t window; /* 0: all */
+    uint32_t window, chunk; /* 0: all */
+    bool temperature;       /* queries grow with the position, by hp.temperature */
 };
 /* Attention of layer l over h (already normed), its output projection included.  In the last layer
  * only the rows whose logits are wanted go on: *x, the residual, is picked along. */
@@ -152,7 +163,8 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
     X(starcoder2)                                                                                  \
     X(nemotron)                                                                                    \
     X(gptoss)                                                                                      \
-    X(deepseek2)
+    X(deepseek2)                                                                                   \
+    X(llama4)
 
 #define LODE_ARCH_DECLARE(name) extern const struct lode_arch lode_arch_##name;
 LODE_ARCH_LIST(LODE_ARCH_DECLARE)

@@ -1,7 +1,8 @@
 /* attention.c - softmax attention over the pages of the KV cache.
  *
- * Definition, for one query row and head at position p, with window w:
- * the pages that hold positions max(0, p - w + 1) .. p are walked in ascending order.  A page
+ * Definition, for one query row and head at position p that sees the positions from f on (window w:
+ * f = max(0, p - w + 1); chunk c: f = p - p mod c): the pages that hold f .. p are walked in
+ * ascending order.  A page
  * gives scores s = <q, k> scale (soft-capped), its maximum m', e = exp(s - m'), its sum l' and
  * o' = sum e v.  The first page sets (m, l, o); each later one is merged:
  *
@@ -79,13 +80,19 @@ static float join_sink(struct scratch *t, size_t r, float sink) {
     return a;
 }
 
+static uint32_t first_seen(const union lode_op_params *a, uint32_t p) {
+    const uint32_t window = a->attention.window, chunk = a->attention.chunk;
+    const uint32_t from = window && p >= window ? p - window + 1 : 0;
+    const uint32_t start = chunk ? p - p % chunk : 0;
+    return from > start ? from : start;
+}
+
 static void attend(const struct job *j, const struct lode_segment *seg, uint32_t head,
                    uint32_t first, uint32_t n, char *memory) {
     const struct lode_kern *k = &j->cpu->kern;
     const struct lode_instr *in = j->in;
     const uint32_t group = in->p.attention.n_heads / in->p.attention.n_kv_heads;
     const uint32_t dim = in->p.attention.head_dim, dim_v = in->p.attention.head_dim_v;
-    const uint32_t window = in->p.attention.window;
     const size_t rows = (size_t)n * group;
     struct scratch t = carve(memory, rows, dim, dim_v);
     const struct lode_kv_layer *layer = lode_kv_layer(seg->kv, in->p.attention.layer);
@@ -98,7 +105,7 @@ static void attend(const struct job *j, const struct lode_segment *seg, uint32_t
                (size_t)group * dim * sizeof(float));
 
     const uint32_t pos = seg->pos + first, last = pos + n - 1;
-    const uint32_t oldest = window && pos >= window ? pos - window + 1 : 0;
+    const uint32_t oldest = first_seen(&in->p, pos);
     for (uint32_t page = oldest / LODE_KV_PAGE; page <= last / LODE_KV_PAGE; page++) {
         const uint32_t start = page * LODE_KV_PAGE;
         const uint32_t n_k = last - start < LODE_KV_PAGE ? last - start + 1 : LODE_KV_PAGE;
@@ -108,8 +115,7 @@ static void attend(const struct job *j, const struct lode_segment *seg, uint32_t
         k->kv_score[layer->type_k](t.s, LODE_KV_PAGE, t.q, dim, rows, keys, k_stride, n_k, dim);
         float max[256], total[256];
         for (size_t r = 0; r < rows; r++) {
-            const uint32_t p = pos + (uint32_t)r / group; /* this row sees oldest .. p */
-            const uint32_t from = window && p >= window ? p - window + 1 : 0;
+            const uint32_t p = pos + (uint32_t)r / group, from = first_seen(&in->p, p);
             lo[r] = from > start ? from - start : 0;
             hi[r] = p < start ? 0 : p - start < n_k ? p - start + 1 : n_k;
             if (lo[r] >= hi[r])
@@ -121,8 +127,7 @@ static void attend(const struct job *j, const struct lode_segment *seg, uint32_t
         k->kv_mix[layer->type_v](t.part, dim_v, t.s, LODE_KV_PAGE, lo, hi, rows, values, v_stride,
                                  dim_v);
         for (size_t r = 0; r < rows; r++) {
-            const uint32_t p = pos + (uint32_t)r / group;
-            const uint32_t from = window && p >= window ? p - window + 1 : 0;
+            const uint32_t from = first_seen(&in->p, pos + (uint32_t)r / group);
             if (lo[r] < hi[r])
                 merge(k, &t, r, max[r], total[r], page == from / LODE_KV_PAGE, dim_v);
         }

@@ -109,6 +109,7 @@ static const struct lode_backend_ops ops = {
             [LODE_OP_ROUTE] = lode_cpu_route,
             [LODE_OP_EXPERTS] = lode_cpu_experts,
             [LODE_OP_SCALE] = lode_cpu_scale,
+            [LODE_OP_TEMPERATURE] = lode_cpu_temperature,
             [LODE_OP_SOFTCAP] = lode_cpu_softcap,
             [LODE_OP_PICK] = lode_cpu_pick,
             [LODE_OP_CUT] = lode_cpu_cut,

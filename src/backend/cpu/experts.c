@@ -161,12 +161,16 @@ static void activate(void *arg, uint32_t i, uint32_t worker) {
     const struct lode_kern *k = &w->cpu->kern;
     const uint32_t n = w->in->parts[0].w->rows;
     float *gate = w->x->gate + (size_t)i * w->x->ff_stride;
-    const float *up = w->x->up + (size_t)i * w->x->ff_stride;
+    float *up = w->x->up + (size_t)i * w->x->ff_stride;
     char *h = w->x->h + i * w->x->h_stride;
     const enum lode_dtype act =
         w->cpu->float_act ? LODE_F32 : lode_dtypes[w->in->parts[2].w->type].act;
     const bool rounded = act == LODE_A32 || act == LODE_A256;
     float *y = rounded ? gate : (float *)h;
+    if (w->in->p.experts.weigh_input) { /* there: products are linear, their input may be rounded */
+        k->scale(gate, gate, w->pairs[i].weight, n);
+        k->scale(up, up, w->pairs[i].weight, n);
+    }
     lode_cpu_glu_row(k, w->in->p.experts.act, y, gate, up, n);
     if (rounded)
         (act == LODE_A32 ? k->quant_a32 : k->quant_a256)(h, y, n);
@@ -180,8 +184,8 @@ static void combine(void *arg, uint32_t row, uint32_t worker) {
     for (uint32_t k = 0; k < w->x->n_of_row[row]; k++) {
         const uint32_t i = w->x->of_row[row * n_used + k];
         w->cpu->kern.axpy((float *)(out->data + row * out->stride),
-                          w->x->down + (size_t)i * w->x->out_stride, w->pairs[i].weight,
-                          out->width);
+                          w->x->down + (size_t)i * w->x->out_stride,
+                          w->in->p.experts.weigh_input ? 1.0f : w->pairs[i].weight, out->width);
     }
 }
 

@@ -217,13 +217,29 @@ static const struct lode_segment *segment_of(const struct lode_step *step, uint3
     return s;
 }
 
+static uint32_t position_of(const struct lode_step *step, uint32_t row) {
+    const struct lode_segment *s = segment_of(step, row);
+    return s->pos + (row - s->first_row);
+}
+
+static void temperature_row(const struct row_task *t, uint32_t r, char *y, const char *a,
+                            const char *b) {
+    (void)b;
+    const double steps = (position_of(t->step, r) + UINT64_C(1)) / t->in->p.temperature.floor;
+    const float factor = (float)(1 + (double)t->in->p.temperature.coef * lode_log(1 + steps));
+    t->cpu->kern.scale((float *)y, (const float *)a, factor, t->out->width);
+}
+void lode_cpu_temperature(struct lode_backend *b, const struct lode_instr *in,
+                          const struct lode_step *step) {
+    for_rows(b, in, step, temperature_row);
+}
+
 /* cos and sin of every pair at the row's position: (n_pairs, 2). */
 static void table_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)a;
     (void)b;
-    const struct lode_segment *s = segment_of(t->step, r);
-    const struct lode_rope *rope = &s->ropes[t->in->p.rope_table.spec];
-    const double pos = s->pos + (r - s->first_row);
+    const struct lode_rope *rope = &segment_of(t->step, r)->ropes[t->in->p.rope_table.spec];
+    const double pos = position_of(t->step, r);
     float *cs = (float *)y;
     for (uint32_t i = 0; i < rope->n_pairs; i++) {
         double sn, cn;
@@ -254,7 +270,7 @@ void lode_cpu_rope(struct lode_backend *b, const struct lode_instr *in,
 static void put_row(const struct row_task *t, uint32_t r, char *y, const char *k, const char *v) {
     (void)y;
     const struct lode_segment *s = segment_of(t->step, r);
-    const uint32_t layer = t->in->p.kv_put.layer, pos = s->pos + (r - s->first_row);
+    const uint32_t layer = t->in->p.kv_put.layer, pos = position_of(t->step, r);
     const struct lode_kv_layer *l = lode_kv_layer(s->kv, layer);
     size_t stride;
     for (uint32_t h = 0; h < l->n_heads; h++) {

@@ -1,0 +1,41 @@
+/* llama4 - Llama 4 (text): layers that rotate see their chunk of the context only and give query and
+ * key heads a norm without weights after the rotation; every fourth does neither and sees all, its
+ * queries growing with the position; routed experts in every interleave_moe_layer_step-th layer,
+ * whose input is weighted, beside a shared one.
+ *
+ * Source: transformers' Llama4 (modeling_llama4.py).  GGUF has no keys for the chunk, the period of
+ * layers without rotation and the temperature, which are those of the published models, nor for
+ * use_qk_norm, which is false in Maverick (128 experts) alone. */
+#include "model/build.h"
+
+enum { CHUNK = 8192, NO_ROPE_PERIOD = 4, MAVERICK_EXPERTS = 128 };
+
+static void setup(struct lode_build *b) {
+    struct lode_hparams *hp = &b->hp;
+    hp->chunk = hp->temperature_floor = CHUNK;
+    hp->temperature = 0.1f;
+    hp->moe_period = 1;
+    lode_gguf_arch_u32(b->gguf, "interleave_moe_layer_step", &hp->moe_period);
+    hp->gating = LODE_GATE_SIGMOID;
+    hp->expert_weigh_input = true;
+    hp->d_ff_shared = hp->d_ff_expert;
+}
+
+static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32_t l) {
+    const struct lode_hparams *hp = &b->hp;
+    const bool all = (l + 1) % NO_ROPE_PERIOD == 0;
+    const bool norm = !all && hp->n_experts != MAVERICK_EXPERTS;
+    const struct lode_b_attn attn = {.no_rope = all,
+                                     .temperature = all,
+                                     .chunk = all ? 0 : hp->chunk,
+                                     .qk_norm = norm ? LODE_QK_PLAIN : LODE_QK_NONE};
+    struct lode_node *h = lode_b_attention(b, lode_b_norm(b, x, "attn_norm", l), &x, l, &attn);
+    x = lode_g_add(b->g, x, h, 1.0f);
+    h = lode_b_norm(b, x, "ffn_norm", l);
+    h = hp->moe_period && (l + 1) % hp->moe_period == 0 ? lode_b_moe(b, h, l, LODE_GLU_SILU)
+                                                        : lode_b_ffn(b, h, l, LODE_GLU_SILU, false);
+    return lode_g_add(b->g, x, h, 1.0f);
+}
+
+const struct lode_arch lode_arch_llama4 = {
+    "llama4", .rope_pairs = true, .setup = setup, .layer = layer};
