@@ -178,7 +178,7 @@ static inline char *small_tokenizer_json(int which) {
     }
 }
 
-/* -- GGUF --------------------------------------------------------------------------------------- */
+/* -- GGUF ------------------------------------------------------------------------------ */
 
 static inline void small_u32(struct small_text *t, uint32_t v) { small_add(t, (char *)&v, 4); }
 static inline void small_u64(struct small_text *t, uint64_t v) { small_add(t, (char *)&v, 8); }

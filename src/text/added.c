@@ -80,11 +80,11 @@ static bool word_at(struct lode_str s, size_t i) {
     return i < s.len && lode_char_is_word(lode_char_at(s.data + i, &len));
 }
 
-int lode_added_split(const struct lode_added *a, bool normalized, bool special,
-                     struct lode_str s, bool first, const struct lode_added_sink *sink) {
+int lode_added_split(const struct lode_added *a, bool normalized, bool special, struct lode_str s,
+                     bool first, const struct lode_added_sink *sink) {
     const struct lode_trie *set = normalized ? special ? &a->normalized : &a->normalized_plain
-                                  : special ? &a->raw
-                                            : &a->raw_plain;
+                                  : special  ? &a->raw
+                                             : &a->raw_plain;
     size_t done = 0, len, char_len;
     for (size_t i = 0; set->nodes && i < s.len;) {
         if (!set->root[(uint8_t)s.data[i]]) {
@@ -109,7 +109,8 @@ int lode_added_split(const struct lode_added *a, bool normalized, bool special,
         }
         if (t->rstrip && end < done)
             end = done; /* the match before took all white space up to there */
-        while (t->rstrip && end < s.len && lode_char_is_space(lode_char_at(s.data + end, &char_len)))
+        while (t->rstrip && end < s.len &&
+               lode_char_is_space(lode_char_at(s.data + end, &char_len)))
             end += char_len;
         if (start > done)
             LODE_TRY(sink->gap(sink->ctx, (struct lode_str){s.data + done, start - done},

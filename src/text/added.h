@@ -22,7 +22,7 @@ struct lode_added_token {
 struct lode_added {
     struct lode_added_token *tokens; /* (n) in the arena */
     uint32_t n;
-    struct lode_trie raw, normalized;   /* owned; values are indices of tokens */
+    struct lode_trie raw, normalized;             /* owned; values are indices of tokens */
     struct lode_trie raw_plain, normalized_plain; /* without special ones */
 };
 

@@ -23,7 +23,7 @@ enum { SHORT = 32 }; /* symbols up to which the plain loop is faster than a heap
 #define NO_PIECE (-1)
 #define DEAD (-2) /* joined into the one before it */
 
-/* -- GPT-2's alphabet ------------------------------------------------------------------------ */
+/* -- GPT-2's alphabet ------------------------------------------------------------------ */
 
 static bool stands_for_itself(uint32_t b) {
     return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
@@ -45,7 +45,7 @@ int lode_char_byte(uint32_t cp) {
     return i <= 32 ? i : i <= 66 ? i - 33 + 127 : 173;
 }
 
-/* -- building -------------------------------------------------------------------------------- */
+/* -- building -------------------------------------------------------------------------- */
 
 void lode_bpe_init(struct lode_bpe *b, enum lode_bpe_family family,
                    const struct lode_vocab *vocab) {
@@ -124,7 +124,7 @@ void lode_bpe_run_deinit(struct lode_bpe_run *run) {
     *run = (struct lode_bpe_run){0};
 }
 
-/* -- encoding --------------------------------------------------------------------------------- */
+/* -- encoding -------------------------------------------------------------------------- */
 
 /* Scores in the order of ranks: the highest becomes the lowest. */
 static uint32_t score_rank(float score) {
@@ -158,7 +158,9 @@ static inline uint32_t rank_of(const struct lode_bpe *b, const char *text,
 }
 
 /* A user-defined piece that joins with nothing (SCORES): its id, kept below NO_PIECE. */
-static int32_t frozen(int32_t id) { return -3 - id; }
+static int32_t frozen(int32_t id) {
+    return -3 - id;
+}
 
 static int grow(struct lode_bpe_run *run, size_t n) {
     if (n <= run->cap)
@@ -251,8 +253,8 @@ static uint32_t end_of(const struct lode_bpe_symbol *s, uint32_t i, uint32_t len
 static void update(const struct lode_bpe *b, const char *text, uint32_t len,
                    struct lode_bpe_symbol *s, uint32_t i) {
     const uint32_t next = s[i].next;
-    s[i].rank = next == NONE ? NONE
-                             : rank_of(b, text, &s[i], &s[next], end_of(s, next, len), &s[i].joined);
+    s[i].rank =
+        next == NONE ? NONE : rank_of(b, text, &s[i], &s[next], end_of(s, next, len), &s[i].joined);
 }
 
 /* Joins i with its next; ranks of i and of what is before it change. */
@@ -346,9 +348,9 @@ static void emit(const struct lode_bpe *b, const char *text, uint32_t len,
     bool unknown = false;
     for (uint32_t i = 0; i != NONE; i = s[i].next) {
         const int32_t id = s[i].id <= frozen(0) ? frozen(s[i].id) : s[i].id;
-        const bool usable = id >= 0 && (b->family != LODE_BPE_SCORES ||
-                                        b->vocab->kinds[id] == LODE_PIECE_NORMAL ||
-                                        b->vocab->kinds[id] == LODE_PIECE_USER);
+        const bool usable =
+            id >= 0 && (b->family != LODE_BPE_SCORES || b->vocab->kinds[id] == LODE_PIECE_NORMAL ||
+                        b->vocab->kinds[id] == LODE_PIECE_USER);
         if (usable) {
             lode_ids_add(out, id);
         } else if (b->byte_fallback) {

@@ -25,7 +25,7 @@ struct lode_bpe {
     const struct lode_trie *user;   /* SCORES: pieces found before all else; borrowed or NULL */
     struct lode_bpe_pair *pairs;    /* owned; (cap) hash table */
     uint32_t cap, n_pairs;
-    uint32_t next_id; /* while adding merges: where the next one's piece is likely to be */
+    uint32_t next_id;     /* while adding merges: where the next one's piece is likely to be */
     int32_t byte_id[256]; /* BYTES: of the character that stands for a byte; else of <0xAB> */
     bool byte_fallback;   /* CHARS, SCORES: unknown characters become <0xAB> pieces */
     bool ignore_merges;   /* a piece that is in the vocabulary is taken whole */
@@ -39,8 +39,7 @@ uint32_t lode_byte_char(uint8_t byte);
 int lode_char_byte(uint32_t cp);
 
 /* After the vocabulary is indexed: fills byte_id. */
-void lode_bpe_init(struct lode_bpe *b, enum lode_bpe_family family,
-                   const struct lode_vocab *vocab);
+void lode_bpe_init(struct lode_bpe *b, enum lode_bpe_family family, const struct lode_vocab *vocab);
 void lode_bpe_deinit(struct lode_bpe *b);
 /* Room for n merges, then each in its order.  add: 0, or LODE_ERR_MISSING where one of the three
  * pieces is not in the vocabulary. */

@@ -23,8 +23,12 @@ int lode_charsmap_init(struct lode_charsmap *m, struct lode_arena *arena, struct
 
 /* The bits of a unit: 31 value (a leaf's own), 30..10 offset, 9 the offset is in 256s, 8 a leaf
  * follows, 7..0 label; in a leaf the value is 30..0. */
-static uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & 0x200) >> 6); }
-static bool labelled(uint32_t unit, uint8_t byte) { return (unit & 0x800000ff) == byte; }
+static uint32_t offset(uint32_t unit) {
+    return (unit >> 10) << ((unit & 0x200) >> 6);
+}
+static bool labelled(uint32_t unit, uint8_t byte) {
+    return (unit & 0x800000ff) == byte;
+}
 
 struct lode_str lode_charsmap_find(const struct lode_charsmap *m, const char *s, size_t n,
                                    bool longest, size_t *len) {

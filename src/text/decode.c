@@ -49,9 +49,8 @@ static void replace_all(struct lode_buf *out, struct lode_str text, struct lode_
                         struct lode_str to) {
     size_t done = 0;
     while (from.len) {
-        const char *at = done < text.len
-                             ? memmem(text.data + done, text.len - done, from.data, from.len)
-                             : NULL;
+        const char *at =
+            done < text.len ? memmem(text.data + done, text.len - done, from.data, from.len) : NULL;
         if (!at)
             break;
         lode_buf_add(out, text.data + done, (size_t)(at - text.data) - done);
@@ -140,9 +139,10 @@ static bool strip_token(struct lode_decode_run *run, uint32_t i, struct lode_str
         text.data += step->from.len;
         text.len -= step->from.len;
     }
-    for (uint32_t k = 0; k < step->stop && text.len >= step->from.len &&
-                         memcmp(text.data + text.len - step->from.len, step->from.data,
-                                step->from.len) == 0; k++)
+    for (uint32_t k = 0;
+         k < step->stop && text.len >= step->from.len &&
+         memcmp(text.data + text.len - step->from.len, step->from.data, step->from.len) == 0;
+         k++)
         text.len -= step->from.len;
     lode_buf_clear(&s->work);
     lode_buf_add(&s->work, text.data, text.len);
@@ -192,8 +192,9 @@ static bool strip_fused(struct lode_decode_run *run, uint32_t i, struct lode_str
 
 static void clean_up(struct lode_buf *text, struct lode_buf *tmp) {
     static const char *const rules[][2] = {
-        {" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"},
-        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+        {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         if (!memmem(text->data, text->len, rules[i][0], strlen(rules[i][0])))
@@ -361,8 +362,12 @@ bool lode_decode_finish(struct lode_decode_run *run) {
     bool ok = true;
     for (uint32_t i = 0; ok && i < run->decode->n; i++) {
         switch (run->decode->steps[i].op) {
-        case LODE_DECODE_BYTES: ok = lossy(run, i, true); break;
-        case LODE_DECODE_BYTE_FALLBACK: ok = flush_bytes(run, i); break;
+        case LODE_DECODE_BYTES:
+            ok = lossy(run, i, true);
+            break;
+        case LODE_DECODE_BYTE_FALLBACK:
+            ok = flush_bytes(run, i);
+            break;
         case LODE_DECODE_REPLACE:
             ok = !run->states[i].fused || replace_fused(run, i, nothing, true);
             break;
@@ -372,8 +377,11 @@ bool lode_decode_finish(struct lode_decode_run *run) {
         case LODE_DECODE_BPE:
             ok = run->states[i].n_tokens == 0 || bpe_suffix(run, i, nothing, true);
             break;
-        case LODE_DECODE_SPM: ok = spm_bytes(run, i, true); break;
-        default: break;
+        case LODE_DECODE_SPM:
+            ok = spm_bytes(run, i, true);
+            break;
+        default:
+            break;
         }
     }
     return ok && !run->out.failed;

@@ -16,12 +16,12 @@ enum lode_decode_op {
     LODE_DECODE_BYTE_FALLBACK, /* a row of <0xAB>: its text, or one U+FFFD a byte */
     LODE_DECODE_REPLACE,
     LODE_DECODE_FUSE,
-    LODE_DECODE_STRIP,      /* up to start and stop times `from` at the ends */
-    LODE_DECODE_METASPACE,  /* `from` to a space, in the first token to nothing */
-    LODE_DECODE_WORDPIECE,  /* `from` is the prefix; cleanup */
-    LODE_DECODE_BPE,        /* `from`, the suffix, to a space, in the last token to nothing */
-    LODE_DECODE_JOIN,       /* a space between tokens: no decoder at all */
-    LODE_DECODE_SPM,        /* sentencepiece's own; see struct */
+    LODE_DECODE_STRIP,     /* up to start and stop times `from` at the ends */
+    LODE_DECODE_METASPACE, /* `from` to a space, in the first token to nothing */
+    LODE_DECODE_WORDPIECE, /* `from` is the prefix; cleanup */
+    LODE_DECODE_BPE,       /* `from`, the suffix, to a space, in the last token to nothing */
+    LODE_DECODE_JOIN,      /* a space between tokens: no decoder at all */
+    LODE_DECODE_SPM,       /* sentencepiece's own; see struct */
 };
 
 struct lode_decode_step {
@@ -31,9 +31,9 @@ struct lode_decode_step {
     bool keep_first;          /* METASPACE: spaces of the first token too */
     bool cleanup;             /* WORDPIECE */
     /* SPM: */
-    bool drop_space;    /* one leading space is the encoder's own (add_dummy_prefix) */
-    bool drop_spaces;   /* all leading spaces (remove_extra_whitespaces) */
-    bool hide_control;  /* control pieces give nothing, unknown ones `to` */
+    bool drop_space;   /* one leading space is the encoder's own (add_dummy_prefix) */
+    bool drop_spaces;  /* all leading spaces (remove_extra_whitespaces) */
+    bool hide_control; /* control pieces give nothing, unknown ones `to` */
 };
 
 enum { LODE_DECODE_MAX = 16 };

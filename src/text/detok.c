@@ -35,7 +35,8 @@ int64_t lode_detokenize(const struct lode_tokenizer *t, const int32_t *ids, size
         /* hand it over bit by bit, so that a long text is not held twice */
         if (rc == 0 && run.out.len) {
             if (total < cap)
-                memcpy(text + total, run.out.data, run.out.len < cap - total ? run.out.len : cap - total);
+                memcpy(text + total, run.out.data,
+                       run.out.len < cap - total ? run.out.len : cap - total);
             total += run.out.len;
             lode_buf_clear(&run.out);
         }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct lode_ids {
-    int32_t *ids; /* (cap) borrowed */
+    int32_t *ids;  /* (cap) borrowed */
     size_t cap, n; /* n may be more than cap */
 };
 

@@ -121,7 +121,8 @@ static int number(struct parser *p, struct lode_json *v) {
     return good ? 0 : bad(p, "a value was expected");
 }
 
-static int word(struct parser *p, const char *spelt, struct lode_json *v, enum lode_json_type type) {
+static int word(struct parser *p, const char *spelt, struct lode_json *v,
+                enum lode_json_type type) {
     const size_t len = strlen(spelt);
     if ((size_t)(p->end - p->at) < len || memcmp(p->at, spelt, len) != 0)
         return bad(p, "a value was expected");
@@ -170,10 +171,14 @@ static int value(struct parser *p, const char *key, uint32_t key_len) {
         p->at++;
         v->type = LODE_JSON_STRING;
         return string(p, &v->text, &v->n);
-    case 't': return word(p, "true", v, LODE_JSON_TRUE);
-    case 'f': return word(p, "false", v, LODE_JSON_FALSE);
-    case 'n': return word(p, "null", v, LODE_JSON_NULL);
-    default: return number(p, v);
+    case 't':
+        return word(p, "true", v, LODE_JSON_TRUE);
+    case 'f':
+        return word(p, "false", v, LODE_JSON_FALSE);
+    case 'n':
+        return word(p, "null", v, LODE_JSON_NULL);
+    default:
+        return number(p, v);
     }
 }
 
@@ -219,8 +224,8 @@ int lode_json_parse(struct lode_json_doc *doc, struct lode_str text, const char 
     doc->text = lode_strndup(text.len ? text.data : "", text.len);
     if (!doc->text)
         return lode_fail_nomem(err, where);
-    struct parser p = {.doc = doc, .at = doc->text, .end = doc->text + text.len, .where = where,
-                       .err = err};
+    struct parser p = {
+        .doc = doc, .at = doc->text, .end = doc->text + text.len, .where = where, .err = err};
     const int rc = parse(&p);
     if (rc < 0)
         lode_json_free(doc);

@@ -32,8 +32,8 @@ enum lode_json_type {
 };
 
 struct lode_json {
-    const char *key;  /* (key_len) within an object, else NULL; borrowed from the document */
-    const char *text; /* (n): a string's bytes, a number as it is written */
+    const char *key;     /* (key_len) within an object, else NULL; borrowed from the document */
+    const char *text;    /* (n): a string's bytes, a number as it is written */
     uint32_t key_len, n; /* n: bytes, or members of an array or object */
     uint32_t skip;       /* nodes of this value, itself included: the next one's distance */
     uint8_t type;

@@ -12,7 +12,7 @@
 
 enum { FILE_MAX = 512 << 20 };
 
-/* -- configuration ---------------------------------------------------------------------------------------- */
+/* -- configuration --------------------------------------------------------------------- */
 
 int lode_tok_copy(struct lode_tokenizer *t, struct lode_str s, struct lode_str *out,
                   struct lode_error *err) {
@@ -25,7 +25,8 @@ int lode_tok_copy(struct lode_tokenizer *t, struct lode_str s, struct lode_str *
 static int32_t named_token(const struct lode_tokenizer *t, const struct lode_json *config,
                            const char *key) {
     const struct lode_json *v = lode_json_get(config, key);
-    const struct lode_str name = lode_json_str(v ? (v->type == LODE_JSON_OBJECT ? lode_json_get(v, "content") : v) : NULL);
+    const struct lode_str name =
+        lode_json_str(v ? (v->type == LODE_JSON_OBJECT ? lode_json_get(v, "content") : v) : NULL);
     return name.data ? lode_vocab_find(&t->vocab, name.data, name.len) : -1;
 }
 
@@ -74,7 +75,7 @@ int lode_tok_read_config(struct lode_tokenizer *t, struct lode_str config,
     return 0;
 }
 
-/* -- files ------------------------------------------------------------------------------------------- */
+/* -- files ----------------------------------------------------------------------------- */
 
 static int read_file(const char *path, struct lode_buf *out, struct lode_error *err) {
     struct lode_in_file f;

@@ -36,8 +36,8 @@ static int read_vocab(struct lode_tokenizer *t, const struct lode_gguf *g, bool 
     const bool has_kinds = lode_gguf_array(g, KEY("token_type"), &kinds);
     const bool has_scores = scored && lode_gguf_array(g, KEY("scores"), &scores);
     if ((has_kinds && kinds->n < tokens->n) || (has_scores && scores->n < tokens->n))
-        return lode_fail(err, LODE_ERR_FORMAT, has_kinds && kinds->n < tokens->n
-                             ? KEY("token_type") : KEY("scores"),
+        return lode_fail(err, LODE_ERR_FORMAT,
+                         has_kinds && kinds->n < tokens->n ? KEY("token_type") : KEY("scores"),
                          "fewer elements than the %zu tokens", tokens->n);
     if (lode_vocab_init(&t->vocab, &t->arena, (uint32_t)tokens->n, scored) < 0)
         return lode_fail_nomem(err, "the vocabulary");
@@ -60,7 +60,8 @@ static int read_vocab(struct lode_tokenizer *t, const struct lode_gguf *g, bool 
         if (has_scores) {
             const double score = lode_gguf_array_f64(scores, i);
             if (!isfinite(score))
-                return lode_fail(err, LODE_ERR_FORMAT, KEY("scores"), "score %zu is not a number", i);
+                return lode_fail(err, LODE_ERR_FORMAT, KEY("scores"), "score %zu is not a number",
+                                 i);
             t->vocab.scores[i] = (float)score;
         }
     }
@@ -125,7 +126,8 @@ static int add_norm(struct lode_tokenizer *t, struct lode_norm_step step, struct
 }
 
 /* A merge is two pieces with a space between; the first may be a space itself. */
-static int read_merges(struct lode_tokenizer *t, const struct lode_gguf *g, struct lode_error *err) {
+static int read_merges(struct lode_tokenizer *t, const struct lode_gguf *g,
+                       struct lode_error *err) {
     const struct lode_gguf_array *merges;
     if (!lode_gguf_array(g, KEY("merges"), &merges) || merges->type != LODE_GGUF_STR)
         return lode_gguf_fail_key(g, KEY("merges"), "an array of strings", err);
@@ -149,9 +151,10 @@ static int load_bpe(struct lode_tokenizer *t, const struct lode_gguf *g, struct 
                     struct lode_error *err) {
     const struct lode_pre_entry *entry = lode_pre_find(pre);
     if (!entry)
-        return lode_fail(err, LODE_ERR_UNSUPPORTED, KEY("pre"),
-                         "unknown pre-tokenizer \"%.*s\"; its regular expression is not in the file",
-                         (int)(pre.len < 64 ? pre.len : 64), pre.data);
+        return lode_fail(
+            err, LODE_ERR_UNSUPPORTED, KEY("pre"),
+            "unknown pre-tokenizer \"%.*s\"; its regular expression is not in the file",
+            (int)(pre.len < 64 ? pre.len : 64), pre.data);
     const bool chars = entry->flags & LODE_PRE_CHARS;
     t->kind = "bpe";
     t->model = LODE_TOK_BPE;
@@ -162,20 +165,28 @@ static int load_bpe(struct lode_tokenizer *t, const struct lode_gguf *g, struct 
     t->bpe.ignore_merges = entry->flags & LODE_PRE_IGNORE_MERGES;
     LODE_TRY(read_added(t, false, err));
     for (size_t i = 0; i < 5 && entry->patterns[i]; i++)
-        LODE_TRY(lode_pre_add_pattern(t, lode_str(entry->patterns[i]), LODE_SPLIT_ISOLATED, false, err));
-    read_ends(t, g, -1, -1, entry->flags & LODE_PRE_ADD_BOS, false, entry->flags & LODE_PRE_ADD_SEP);
+        LODE_TRY(
+            lode_pre_add_pattern(t, lode_str(entry->patterns[i]), LODE_SPLIT_ISOLATED, false, err));
+    read_ends(t, g, -1, -1, entry->flags & LODE_PRE_ADD_BOS, false,
+              entry->flags & LODE_PRE_ADD_SEP);
     if (entry->flags & LODE_PRE_NFC)
         LODE_TRY(add_norm(t, (struct lode_norm_step){.op = LODE_NORM_FORM, .form = LODE_NFC}, err));
     if (!chars)
         return lode_tok_add_decode(t, (struct lode_decode_step){.op = LODE_DECODE_BYTES}, err);
     t->bpe.byte_fallback = t->bpe.fuse_unk = true;
     t->bpe.unk = id_of(g, t, KEY("unknown_token_id"), -1);
-    LODE_TRY(add_norm(t, (struct lode_norm_step){.op = LODE_NORM_REPLACE, .from = LODE_STR(" "),
-                                                 .to = LODE_STR(LODE_TOK_META)}, err));
-    LODE_TRY(lode_tok_add_decode(t, (struct lode_decode_step){.op = LODE_DECODE_REPLACE,
-                                                              .from = LODE_STR(LODE_TOK_META),
-                                                              .to = LODE_STR(" ")}, err));
-    LODE_TRY(lode_tok_add_decode(t, (struct lode_decode_step){.op = LODE_DECODE_BYTE_FALLBACK}, err));
+    LODE_TRY(add_norm(t,
+                      (struct lode_norm_step){.op = LODE_NORM_REPLACE,
+                                              .from = LODE_STR(" "),
+                                              .to = LODE_STR(LODE_TOK_META)},
+                      err));
+    LODE_TRY(lode_tok_add_decode(t,
+                                 (struct lode_decode_step){.op = LODE_DECODE_REPLACE,
+                                                           .from = LODE_STR(LODE_TOK_META),
+                                                           .to = LODE_STR(" ")},
+                                 err));
+    LODE_TRY(
+        lode_tok_add_decode(t, (struct lode_decode_step){.op = LODE_DECODE_BYTE_FALLBACK}, err));
     return lode_tok_add_decode(t, (struct lode_decode_step){.op = LODE_DECODE_FUSE}, err);
 }
 
@@ -194,7 +205,8 @@ static int load_spm(struct lode_tokenizer *t, const struct lode_gguf *g, bool un
     const struct lode_gguf_array *map;
     if (lode_gguf_array(g, KEY("precompiled_charsmap"), &map) &&
         (map->type == LODE_GGUF_U8 || map->type == LODE_GGUF_I8))
-        LODE_TRY(lode_charsmap_init(&norm.map, &t->arena, (struct lode_str){map->raw, map->n}, err));
+        LODE_TRY(
+            lode_charsmap_init(&norm.map, &t->arena, (struct lode_str){map->raw, map->n}, err));
     LODE_TRY(add_norm(t, norm, err));
     if (unigram) {
         t->model = LODE_TOK_UNIGRAM;
@@ -206,9 +218,11 @@ static int load_spm(struct lode_tokenizer *t, const struct lode_gguf *g, bool un
         t->bpe.fuse_unk = true;
         t->bpe.byte_fallback = lode_vocab_bytes(&t->vocab, t->bpe.byte_id);
     }
-    return lode_tok_add_decode(t, (struct lode_decode_step){.op = LODE_DECODE_SPM,
-                                                            .drop_space = norm.add_prefix,
-                                                            .drop_spaces = norm.remove_extra}, err);
+    return lode_tok_add_decode(t,
+                               (struct lode_decode_step){.op = LODE_DECODE_SPM,
+                                                         .drop_space = norm.add_prefix,
+                                                         .drop_spaces = norm.remove_extra},
+                               err);
 }
 
 /* GGUF marks the pieces that begin a word with U+2581 and leaves the others bare; BERT's own
@@ -248,13 +262,17 @@ static int load_wordpiece(struct lode_tokenizer *t, const struct lode_gguf *g,
     norm.strip_accents = flag_of(g, KEY("normalizer.strip_accents"), norm.lower);
     LODE_TRY(add_norm(t, norm, err));
     LODE_TRY(lode_pre_add_pattern(t, LODE_STR("\\s"), LODE_SPLIT_REMOVED, false, err));
-    LODE_TRY(lode_pre_add_pattern(t, LODE_STR(LODE_TOK_PUNCT_REGEX), LODE_SPLIT_ISOLATED, false, err));
-    t->wordpiece = (struct lode_wordpiece){.vocab = &t->vocab, .prefix = LODE_STR("##"),
+    LODE_TRY(
+        lode_pre_add_pattern(t, LODE_STR(LODE_TOK_PUNCT_REGEX), LODE_SPLIT_ISOLATED, false, err));
+    t->wordpiece = (struct lode_wordpiece){.vocab = &t->vocab,
+                                           .prefix = LODE_STR("##"),
                                            .max_chars = 100,
                                            .unk = id_of(g, t, KEY("unknown_token_id"), 100)};
-    return lode_tok_add_decode(t, (struct lode_decode_step){.op = LODE_DECODE_WORDPIECE,
-                                                            .from = LODE_STR("##"),
-                                                            .cleanup = true}, err);
+    return lode_tok_add_decode(t,
+                               (struct lode_decode_step){.op = LODE_DECODE_WORDPIECE,
+                                                         .from = LODE_STR("##"),
+                                                         .cleanup = true},
+                               err);
 }
 
 int lode_tokenizer_from_gguf(struct lode_tokenizer **out, const struct lode_gguf *g,

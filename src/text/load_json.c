@@ -16,7 +16,7 @@ struct loader {
     struct lode_error *err;
     struct lode_norm_step norms[16];
     uint32_t n_norms;
-    bool byte_level;  /* a ByteLevel pre-tokenizer: the model's text is bytes */
+    bool byte_level; /* a ByteLevel pre-tokenizer: the model's text is bytes */
 };
 
 static int unknown(struct loader *l, const char *where, struct lode_str type) {
@@ -34,8 +34,8 @@ static int copy(struct loader *l, const struct lode_json *v, struct lode_str *ou
 }
 
 /* A pattern is {"String": "..."} or {"Regex": "..."}. */
-static int read_pattern(struct loader *l, const struct lode_json *o, struct lode_str *text, bool *regex,
-                        const char *where) {
+static int read_pattern(struct loader *l, const struct lode_json *o, struct lode_str *text,
+                        bool *regex, const char *where) {
     const struct lode_json *pattern = lode_json_get(o, "pattern");
     *regex = lode_json_is(lode_json_get(pattern, "Regex"), LODE_JSON_STRING);
     *text = lode_json_str(lode_json_get(pattern, *regex ? "Regex" : "String"));
@@ -43,8 +43,8 @@ static int read_pattern(struct loader *l, const struct lode_json *o, struct lode
 }
 
 /* A Sequence's members, in order, through one. */
-static int each(struct loader *l, const struct lode_json *o, const char *key, const char *where, int depth,
-                int (*one)(struct loader *, const struct lode_json *, int)) {
+static int each(struct loader *l, const struct lode_json *o, const char *key, const char *where,
+                int depth, int (*one)(struct loader *, const struct lode_json *, int)) {
     const struct lode_json *list = lode_json_get(o, key);
     if (!lode_json_is(list, LODE_JSON_ARRAY) || depth >= NEST_MAX)
         return invalid(l, where, "a Sequence without its list, or nested too deeply");
@@ -53,7 +53,7 @@ static int each(struct loader *l, const struct lode_json *o, const char *key, co
     return 0;
 }
 
-/* -- normalizer ---------------------------------------------------------------------------------- */
+/* -- normalizer ------------------------------------------------------------------------ */
 
 static int add_norm(struct loader *l, struct lode_norm_step step) {
     if (l->n_norms == sizeof l->norms / sizeof *l->norms) {
@@ -147,7 +147,7 @@ static int read_norm(struct loader *l, const struct lode_json *o, int depth) {
     return add_norm(l, step);
 }
 
-/* -- pre_tokenizer --------------------------------------------------------------------------------- */
+/* -- pre_tokenizer --------------------------------------------------------------------- */
 
 static int read_behavior(struct loader *l, struct lode_str name, enum lode_split_behavior *out) {
     static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious",
@@ -174,8 +174,8 @@ static int read_metaspace(struct loader *l, const struct lode_json *o) {
                        : lode_str_eqz(scheme, "never") ? LODE_PREPEND_NEVER
                                                        : LODE_PREPEND_FIRST;
     else
-        step.prepend = lode_json_bool(o, "add_prefix_space", true) ? LODE_PREPEND_ALWAYS
-                                                                   : LODE_PREPEND_NEVER;
+        step.prepend =
+            lode_json_bool(o, "add_prefix_space", true) ? LODE_PREPEND_ALWAYS : LODE_PREPEND_NEVER;
     step.cut = lode_json_bool(o, "split", true);
     LODE_TRY(copy(l, lode_json_get(o, "replacement"), &step.literal));
     if (step.literal.len == 0)
@@ -219,8 +219,10 @@ static int read_pre(struct loader *l, const struct lode_json *o, int depth) {
         return 0;
     }
     if (lode_str_eqz(type, "Digits"))
-        return add_regex(l, "\\p{N}", lode_json_bool(o, "individual_digits", false)
-                                          ? LODE_SPLIT_ISOLATED : LODE_SPLIT_CONTIGUOUS, false);
+        return add_regex(l, "\\p{N}",
+                         lode_json_bool(o, "individual_digits", false) ? LODE_SPLIT_ISOLATED
+                                                                       : LODE_SPLIT_CONTIGUOUS,
+                         false);
     if (lode_str_eqz(type, "Punctuation")) {
         enum lode_split_behavior behavior = LODE_SPLIT_ISOLATED;
         if (lode_json_str(lode_json_get(o, "behavior")).data)
@@ -247,7 +249,7 @@ static int read_pre(struct loader *l, const struct lode_json *o, int depth) {
     return unknown(l, "pre_tokenizer", type);
 }
 
-/* -- decoder ------------------------------------------------------------------------------------------ */
+/* -- decoder --------------------------------------------------------------------------- */
 
 static int read_decoder(struct loader *l, const struct lode_json *o, int depth) {
     const struct lode_str type = lode_json_str(lode_json_get(o, "type"));
@@ -299,7 +301,7 @@ static int read_decoder(struct loader *l, const struct lode_json *o, int depth) 
     return lode_tok_add_decode(l->t, step, l->err);
 }
 
-/* -- post_processor -------------------------------------------------------------------------------------- */
+/* -- post_processor -------------------------------------------------------------------- */
 
 static int put(struct loader *l, bool after, const struct lode_json *id) {
     struct lode_tokenizer *t = l->t;
@@ -325,7 +327,8 @@ static int read_template(struct loader *l, const struct lode_json *o) {
             after = true;
             continue;
         }
-        const struct lode_str name = lode_json_str(lode_json_get(lode_json_get(item, "SpecialToken"), "id"));
+        const struct lode_str name =
+            lode_json_str(lode_json_get(lode_json_get(item, "SpecialToken"), "id"));
         const struct lode_json *ids = lode_json_get(lode_json_getn(tokens, name), "ids");
         if (!lode_json_count(ids))
             return invalid(l, "post_processor.TemplateProcessing", "a special token has no ids");
@@ -350,7 +353,7 @@ static int read_post(struct loader *l, const struct lode_json *o, int depth) {
     return unknown(l, "post_processor", type);
 }
 
-/* -- vocabulary and models ----------------------------------------------------------------------------------- */
+/* -- vocabulary and models ------------------------------------------------------------- */
 
 /* Ids may lie beyond the number of pieces (added tokens, gaps): how many there are in all. */
 static int count_ids(struct loader *l, const struct lode_json *vocab, const struct lode_json *added,
@@ -358,7 +361,8 @@ static int count_ids(struct loader *l, const struct lode_json *vocab, const stru
     int64_t most = (int64_t)lode_json_count(vocab) - 1, id;
     if (lode_json_count(vocab) == 0)
         return invalid(l, "model.vocab", "is missing or empty");
-    for (const struct lode_json *c = lode_json_first(vocab); c && c->key; c = lode_json_next(vocab, c)) {
+    for (const struct lode_json *c = lode_json_first(vocab); c && c->key;
+         c = lode_json_next(vocab, c)) {
         if (!lode_json_int(c, 0, VOCAB_MAX, &id))
             return invalid(l, "model.vocab", "an id is not a whole number from 0 to 16 million");
         most = id > most ? id : most;
@@ -374,7 +378,8 @@ static int count_ids(struct loader *l, const struct lode_json *vocab, const stru
 
 /* {"piece": id, ...}, or [["piece", score], ...] for unigram models.  The text of all pieces is
  * one block. */
-static int read_vocab(struct loader *l, const struct lode_json *vocab, const struct lode_json *added) {
+static int read_vocab(struct loader *l, const struct lode_json *vocab,
+                      const struct lode_json *added) {
     struct lode_vocab *v = &l->t->vocab;
     const bool scored = lode_json_is(vocab, LODE_JSON_ARRAY);
     uint32_t n = 0, i = 0;
@@ -414,7 +419,8 @@ static int read_vocab(struct loader *l, const struct lode_json *vocab, const str
  * encodes, and into the added ones first when it decodes. */
 static int read_added(struct loader *l, const struct lode_json *added) {
     struct lode_tokenizer *t = l->t;
-    t->added.tokens = lode_arena_alloc_zero(&t->arena, lode_json_count(added), sizeof *t->added.tokens);
+    t->added.tokens =
+        lode_arena_alloc_zero(&t->arena, lode_json_count(added), sizeof *t->added.tokens);
     if (!t->added.tokens)
         return lode_fail_nomem(l->err, "added tokens");
     for (const struct lode_json *c = lode_json_first(added); c; c = lode_json_next(added, c)) {
@@ -443,7 +449,8 @@ static int read_merges(struct loader *l, const struct lode_json *merges) {
         return invalid(l, "model.merges", "is missing or too long");
     if (lode_bpe_reserve(b, lode_json_count(merges)) < 0)
         return lode_fail_nomem(l->err, "merges");
-    for (const struct lode_json *m = lode_json_first(merges); m; m = lode_json_next(merges, m), rank++) {
+    for (const struct lode_json *m = lode_json_first(merges); m;
+         m = lode_json_next(merges, m), rank++) {
         struct lode_str left, right; /* TOK-05: "a b" or ["a", "b"] */
         const struct lode_str both = lode_json_str(m);
         const char *space = both.len ? memchr(both.data, ' ', both.len) : NULL;
@@ -455,7 +462,8 @@ static int read_merges(struct loader *l, const struct lode_json *merges) {
             right = lode_json_str(lode_json_at(m, 1));
         }
         if (!left.data || !right.data)
-            return lode_fail(l->err, LODE_ERR_FORMAT, "model.merges", "merge %u is not two pieces", rank);
+            return lode_fail(l->err, LODE_ERR_FORMAT, "model.merges", "merge %u is not two pieces",
+                             rank);
         if (lode_bpe_add(b, left, right, rank) < 0)
             return lode_fail(l->err, LODE_ERR_FORMAT, "model.merges",
                              "merge %u, or what it makes, is not in the vocabulary", rank);
@@ -480,7 +488,8 @@ static int read_bpe(struct loader *l, const struct lode_json *model) {
     lode_bpe_init(b, l->byte_level ? LODE_BPE_BYTES : LODE_BPE_CHARS, &l->t->vocab);
     LODE_TRY(copy(l, prefix, &b->prefix));
     LODE_TRY(copy(l, suffix, &b->suffix));
-    if (b->prefix.len > 16 || b->suffix.len > 16 || (l->byte_level && (b->prefix.len || b->suffix.len)))
+    if (b->prefix.len > 16 || b->suffix.len > 16 ||
+        (l->byte_level && (b->prefix.len || b->suffix.len)))
         return invalid(l, "model", "this subword prefix or suffix is not supported");
     b->unk = unk_id(l, model);
     b->fuse_unk = lode_json_bool(model, "fuse_unk", false);
@@ -499,8 +508,7 @@ static int read_unigram(struct loader *l, const struct lode_json *model) {
         return invalid(l, "model.vocab", "a Unigram model needs a list of [piece, score]");
     l->t->kind = "unigram";
     l->t->model = LODE_TOK_UNIGRAM;
-    return lode_unigram_init(&l->t->unigram, &l->t->vocab,
-                             has_unk ? (int32_t)unk : -1,
+    return lode_unigram_init(&l->t->unigram, &l->t->vocab, has_unk ? (int32_t)unk : -1,
                              lode_json_bool(model, "byte_fallback", false), true, l->err);
 }
 
@@ -514,8 +522,10 @@ static int read_wordpiece(struct loader *l, const struct lode_json *model) {
         return invalid(l, "model.max_input_chars_per_word", "out of range, 0 to 1000");
     l->t->kind = "wordpiece";
     l->t->model = LODE_TOK_WORDPIECE;
-    *w = (struct lode_wordpiece){.vocab = &l->t->vocab, .prefix = LODE_STR("##"),
-                                 .max_chars = (uint32_t)chars, .unk = unk_id(l, model)};
+    *w = (struct lode_wordpiece){.vocab = &l->t->vocab,
+                                 .prefix = LODE_STR("##"),
+                                 .max_chars = (uint32_t)chars,
+                                 .unk = unk_id(l, model)};
     const struct lode_json *prefix = lode_json_get(model, "continuing_subword_prefix");
     if (lode_json_is(prefix, LODE_JSON_STRING))
         LODE_TRY(copy(l, prefix, &w->prefix));
@@ -527,9 +537,10 @@ static int read_wordpiece(struct loader *l, const struct lode_json *model) {
 static int read_model(struct loader *l, const struct lode_json *model) {
     struct lode_str type = lode_json_str(lode_json_get(model, "type"));
     if (!type.data) /* old files leave it to the reader */
-        type = lode_json_get(model, "merges")                   ? LODE_STR("BPE")
-               : lode_json_is(lode_json_get(model, "vocab"), LODE_JSON_ARRAY) ? LODE_STR("Unigram")
-                                                                  : LODE_STR("WordPiece");
+        type = lode_json_get(model, "merges") ? LODE_STR("BPE")
+               : lode_json_is(lode_json_get(model, "vocab"), LODE_JSON_ARRAY)
+                   ? LODE_STR("Unigram")
+                   : LODE_STR("WordPiece");
     if (lode_str_eqz(type, "BPE"))
         return read_bpe(l, model);
     if (lode_str_eqz(type, "Unigram"))

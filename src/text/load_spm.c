@@ -3,8 +3,8 @@
  *     ModelProto      1 pieces (message, repeated)   2 trainer_spec   3 normalizer_spec
  *     SentencePiece   1 piece (string)   2 score (float)   3 type (1 normal, 2 unknown, 3 control,
  *                     4 user-defined, 5 unused, 6 byte)
- *     TrainerSpec     3 model_type (1 unigram, 2 bpe, 3 word, 4 char)   24 treat_whitespace_as_suffix
- *                     35 byte_fallback   40 unk_id  41 bos_id  42 eos_id   44 unk_surface
+ *     TrainerSpec     3 model_type (1 unigram, 2 bpe, 3 word, 4 char)   24
+ * treat_whitespace_as_suffix 35 byte_fallback   40 unk_id  41 bos_id  42 eos_id   44 unk_surface
  *     NormalizerSpec  2 precompiled_charsmap   3 add_dummy_prefix   4 remove_extra_whitespaces
  *                     5 escape_whitespaces
  */
@@ -50,11 +50,20 @@ static bool next(struct reader *r, struct field *f) {
     uint64_t size = 0;
     *f = (struct field){.number = (uint32_t)(tag >> 3)};
     switch (tag & 7) {
-    case 0: f->value = varint(r); break;
-    case 1: size = 8; break;
-    case 2: size = varint(r); break;
-    case 5: size = 4; break;
-    default: r->bad = true;
+    case 0:
+        f->value = varint(r);
+        break;
+    case 1:
+        size = 8;
+        break;
+    case 2:
+        size = varint(r);
+        break;
+    case 5:
+        size = 4;
+        break;
+    default:
+        r->bad = true;
     }
     if (tag >> 3 == 0 || tag >> 3 > UINT32_MAX || size > r->left.len)
         r->bad = true;
@@ -85,13 +94,27 @@ static int read_trainer(struct spec *s, struct lode_str bytes, struct lode_error
     struct reader r = {bytes, false};
     for (struct field f; next(&r, &f);) {
         switch (f.number) {
-        case 3: s->model_type = f.value; break;
-        case 24: s->suffix = f.value; break;
-        case 35: s->byte_fallback = f.value; break;
-        case 40: s->unk = (int32_t)f.value; break;
-        case 41: s->bos = (int32_t)f.value; break;
-        case 42: s->eos = (int32_t)f.value; break;
-        case 44: s->unk_surface = f.bytes; break;
+        case 3:
+            s->model_type = f.value;
+            break;
+        case 24:
+            s->suffix = f.value;
+            break;
+        case 35:
+            s->byte_fallback = f.value;
+            break;
+        case 40:
+            s->unk = (int32_t)f.value;
+            break;
+        case 41:
+            s->bos = (int32_t)f.value;
+            break;
+        case 42:
+            s->eos = (int32_t)f.value;
+            break;
+        case 44:
+            s->unk_surface = f.bytes;
+            break;
         }
     }
     return r.bad ? malformed(err) : 0;
@@ -101,10 +124,18 @@ static int read_normalizer(struct spec *s, struct lode_str bytes, struct lode_er
     struct reader r = {bytes, false};
     for (struct field f; next(&r, &f);) {
         switch (f.number) {
-        case 2: s->charsmap = f.bytes; break;
-        case 3: s->add_prefix = f.value; break;
-        case 4: s->remove_extra = f.value; break;
-        case 5: s->escape = f.value; break;
+        case 2:
+            s->charsmap = f.bytes;
+            break;
+        case 3:
+            s->add_prefix = f.value;
+            break;
+        case 4:
+            s->remove_extra = f.value;
+            break;
+        case 5:
+            s->escape = f.value;
+            break;
         }
     }
     return r.bad ? malformed(err) : 0;
@@ -187,8 +218,13 @@ static int32_t checked(const struct lode_tokenizer *t, int32_t id) {
 
 static int load(struct lode_tokenizer *t, struct lode_str model, struct lode_str config,
                 struct lode_str generation, struct lode_error *err) {
-    struct spec s = {.model_type = 1, .bos = 1, .eos = 2, .add_prefix = true, .remove_extra = true,
-                     .escape = true, .unk_surface = LODE_STR(" \xe2\x81\x87 ")};
+    struct spec s = {.model_type = 1,
+                     .bos = 1,
+                     .eos = 2,
+                     .add_prefix = true,
+                     .remove_extra = true,
+                     .escape = true,
+                     .unk_surface = LODE_STR(" \xe2\x81\x87 ")};
     LODE_TRY(read_model(t, &s, model, err));
     if (s.model_type != 1 && s.model_type != 2)
         return lode_fail(err, LODE_ERR_UNSUPPORTED, "tokenizer.model",
@@ -198,9 +234,12 @@ static int load(struct lode_tokenizer *t, struct lode_str model, struct lode_str
     struct lode_norm_step *norm = LODE_ARENA_NEW(&t->arena, struct lode_norm_step);
     if (!norm)
         return lode_fail_nomem(err, "a normaliser");
-    *norm = (struct lode_norm_step){.op = LODE_NORM_SPM, .add_prefix = s.add_prefix,
-                                    .remove_extra = s.remove_extra, .escape = s.escape,
-                                    .suffix = s.suffix, .user = &t->user};
+    *norm = (struct lode_norm_step){.op = LODE_NORM_SPM,
+                                    .add_prefix = s.add_prefix,
+                                    .remove_extra = s.remove_extra,
+                                    .escape = s.escape,
+                                    .suffix = s.suffix,
+                                    .user = &t->user};
     LODE_TRY(lode_charsmap_init(&norm->map, &t->arena, s.charsmap, err));
     t->norm = (struct lode_norm){norm, 1};
     if (s.model_type == 1) {
@@ -217,8 +256,10 @@ static int load(struct lode_tokenizer *t, struct lode_str model, struct lode_str
         t->bpe.fuse_unk = true;
         t->bpe.byte_fallback = s.byte_fallback && lode_vocab_bytes(&t->vocab, t->bpe.byte_id);
     }
-    struct lode_decode_step decode = {.op = LODE_DECODE_SPM, .drop_space = s.add_prefix,
-                                      .drop_spaces = s.remove_extra, .hide_control = true};
+    struct lode_decode_step decode = {.op = LODE_DECODE_SPM,
+                                      .drop_space = s.add_prefix,
+                                      .drop_spaces = s.remove_extra,
+                                      .hide_control = true};
     decode.to.data = lode_arena_strndup(&t->arena, s.unk_surface.data, s.unk_surface.len);
     decode.to.len = s.unk_surface.len;
     if (!decode.to.data)

@@ -53,7 +53,8 @@ static int replace_regex(const struct lode_norm_step *s, struct lode_str in, str
     LODE_TRY(lode_regex_run_create(&run, s->regex, err));
     size_t done = 0, from = 0, start, end;
     int rc = 0;
-    while (from <= in.len && (rc = lode_regex_find(run, in.data, in.len, from, &start, &end, err)) > 0) {
+    while (from <= in.len &&
+           (rc = lode_regex_find(run, in.data, in.len, from, &start, &end, err)) > 0) {
         lode_buf_add(out, in.data + done, start - done);
         lode_buf_add(out, s->to.data, s->to.len);
         done = from = end;
@@ -90,7 +91,8 @@ static void bert_clean(struct lode_str in, struct lode_buf *out) {
     for (size_t i = 0, len; i < in.len; i += len) {
         const uint32_t c = lode_char_at(in.data + i, &len);
         const bool blank = c == '\t' || c == '\n' || c == '\r' || lode_char_is_space(c);
-        if (c == 0 || c == 0xfffd || (!(c == '\t' || c == '\n' || c == '\r') && lode_char_is_control(c)))
+        if (c == 0 || c == 0xfffd ||
+            (!(c == '\t' || c == '\n' || c == '\r') && lode_char_is_control(c)))
             continue;
         if (blank)
             lode_buf_addc(out, ' ');
@@ -230,26 +232,44 @@ int lode_norm_apply(const struct lode_norm *norm, struct lode_str text, struct l
         lode_buf_clear(out);
         lode_buf_reserve(out, result->len);
         switch (s->op) {
-        case LODE_NORM_FORM: ok = lode_normalize(out, result->data, result->len, s->form); break;
-        case LODE_NORM_LOWER: lower(*result, out); break;
-        case LODE_NORM_STRIP_ACCENTS: keep(*result, out, lode_char_is_mark); break;
-        case LODE_NORM_STRIP: strip(s, *result, out); break;
-        case LODE_NORM_REPLACE: replace(s, *result, out); break;
-        case LODE_NORM_REPLACE_REGEX: LODE_TRY(replace_regex(s, *result, out, err)); break;
+        case LODE_NORM_FORM:
+            ok = lode_normalize(out, result->data, result->len, s->form);
+            break;
+        case LODE_NORM_LOWER:
+            lower(*result, out);
+            break;
+        case LODE_NORM_STRIP_ACCENTS:
+            keep(*result, out, lode_char_is_mark);
+            break;
+        case LODE_NORM_STRIP:
+            strip(s, *result, out);
+            break;
+        case LODE_NORM_REPLACE:
+            replace(s, *result, out);
+            break;
+        case LODE_NORM_REPLACE_REGEX:
+            LODE_TRY(replace_regex(s, *result, out, err));
+            break;
         case LODE_NORM_PREPEND:
             if (result->len)
                 lode_buf_add(out, s->to.data, s->to.len);
             lode_buf_add(out, result->data, result->len);
             break;
-        case LODE_NORM_NMT: nmt(*result, out); break;
+        case LODE_NORM_NMT:
+            nmt(*result, out);
+            break;
         case LODE_NORM_BERT: {
             struct lode_buf tmp = {0};
             ok = bert(s, *result, out, &tmp);
             lode_buf_free(&tmp);
             break;
         }
-        case LODE_NORM_CHARSMAP: charsmap(s, *result, out); break;
-        case LODE_NORM_SPM: spm(s, *result, out); break;
+        case LODE_NORM_CHARSMAP:
+            charsmap(s, *result, out);
+            break;
+        case LODE_NORM_SPM:
+            spm(s, *result, out);
+            break;
         }
         if (!ok || out->failed)
             return lode_fail_nomem(err, "the normalised text");

@@ -10,7 +10,7 @@
 #include "text/unicode.h"
 
 enum lode_norm_op {
-    LODE_NORM_FORM,          /* NFC, NFD, NFKC, NFKD */
+    LODE_NORM_FORM, /* NFC, NFD, NFKC, NFKD */
     LODE_NORM_LOWER,
     LODE_NORM_STRIP_ACCENTS, /* marks away */
     LODE_NORM_STRIP,         /* white space away at the ends */
@@ -26,13 +26,13 @@ enum lode_norm_op {
 struct lode_norm_step {
     enum lode_norm_op op;
     enum lode_normal_form form;
-    bool left, right;                            /* STRIP */
-    struct lode_str from, to;                    /* REPLACE..., PREPEND (to); in the arena */
-    struct lode_regex *regex;                    /* owned */
-    bool clean, cjk, strip_accents, lower;       /* BERT */
+    bool left, right;                              /* STRIP */
+    struct lode_str from, to;                      /* REPLACE..., PREPEND (to); in the arena */
+    struct lode_regex *regex;                      /* owned */
+    bool clean, cjk, strip_accents, lower;         /* BERT */
     bool add_prefix, remove_extra, escape, suffix; /* SPM; suffix: spaces end words */
-    struct lode_charsmap map;                    /* CHARSMAP, SPM */
-    const struct lode_trie *user;                /* SPM: strings that pass as they are; borrowed */
+    struct lode_charsmap map;                      /* CHARSMAP, SPM */
+    const struct lode_trie *user; /* SPM: strings that pass as they are; borrowed */
 };
 
 struct lode_norm {

@@ -89,7 +89,8 @@ static int next_match(struct splitter *s, struct lode_str text, size_t from, siz
     if (step->regex)
         return lode_regex_find(s->run->regex[s->i_step], text.data, text.len, from, start, end,
                                s->run->err);
-    const char *at = memmem(text.data + from, text.len - from, step->literal.data, step->literal.len);
+    const char *at =
+        memmem(text.data + from, text.len - from, step->literal.data, step->literal.len);
     if (!at)
         return 0;
     *start = (size_t)(at - text.data);
@@ -130,8 +131,8 @@ static int metaspace(struct lode_pre_run *run, uint32_t i_step, struct lode_str 
     struct lode_buf *out = &run->text[i_step];
     lode_buf_clear(out);
     const bool marked = text.data[0] == ' ' || lode_str_starts(text, mark);
-    if (!marked && (step->prepend == LODE_PREPEND_ALWAYS ||
-                    (step->prepend == LODE_PREPEND_FIRST && first)))
+    if (!marked &&
+        (step->prepend == LODE_PREPEND_ALWAYS || (step->prepend == LODE_PREPEND_FIRST && first)))
         lode_buf_add(out, mark.data, mark.len);
     for (size_t i = 0; i < text.len; i++) {
         if (text.data[i] == ' ')
@@ -146,9 +147,10 @@ static int metaspace(struct lode_pre_run *run, uint32_t i_step, struct lode_str 
         return push(run, i_step + 1, all, first);
     size_t low = 0;
     while (low < all.len) {
-        const char *at = low + mark.len < all.len ? memmem(all.data + low + mark.len,
-                                                           all.len - low - mark.len, mark.data, mark.len)
-                                                  : NULL;
+        const char *at =
+            low + mark.len < all.len
+                ? memmem(all.data + low + mark.len, all.len - low - mark.len, mark.data, mark.len)
+                : NULL;
         /* a first part without a mark in front ends where the first mark stands */
         if (low == 0 && !lode_str_starts(all, mark))
             at = memmem(all.data, all.len, mark.data, mark.len);

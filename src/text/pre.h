@@ -28,9 +28,9 @@ enum lode_prepend_scheme { LODE_PREPEND_ALWAYS, LODE_PREPEND_NEVER, LODE_PREPEND
 struct lode_pre_step {
     enum lode_pre_op op;
     enum lode_split_behavior behavior;
-    bool invert;               /* SPLIT: matches and gaps change places */
-    struct lode_regex *regex;  /* SPLIT: owned, or NULL */
-    struct lode_str literal;   /* SPLIT without regex: the string; METASPACE: the mark */
+    bool invert;                      /* SPLIT: matches and gaps change places */
+    struct lode_regex *regex;         /* SPLIT: owned, or NULL */
+    struct lode_str literal;          /* SPLIT without regex: the string; METASPACE: the mark */
     enum lode_prepend_scheme prepend; /* METASPACE */
     bool cut;                         /* METASPACE: cut before each mark */
     bool boundary;                    /* DIGITS: not in rows that a letter follows */
@@ -56,8 +56,7 @@ struct lode_pre_run {
     struct lode_error *err;
 };
 
-int lode_pre_run_init(struct lode_pre_run *run, const struct lode_pre *pre,
-                      struct lode_error *err);
+int lode_pre_run_init(struct lode_pre_run *run, const struct lode_pre *pre, struct lode_error *err);
 void lode_pre_run_deinit(struct lode_pre_run *run);
 
 /* Hands the pieces of text to the sink, in order, none of them empty, until it returns a negative

@@ -32,7 +32,7 @@ static void pcre_free(void *p, void *unused) {
     lode_free(p);
 }
 
-/* -- rewriting ------------------------------------------------------------------------------ */
+/* -- rewriting ------------------------------------------------------------------------- */
 
 #define SPACES                                                                                     \
     "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"        \
@@ -46,7 +46,9 @@ struct rewriter {
     struct lode_error *err;
 };
 
-static bool more(const struct rewriter *r) { return r->at < r->in.len; }
+static bool more(const struct rewriter *r) {
+    return r->at < r->in.len;
+}
 static char peek(const struct rewriter *r, size_t ahead) {
     return r->at + ahead < r->in.len ? r->in.data[r->at + ahead] : '\0';
 }
@@ -54,10 +56,11 @@ static char peek(const struct rewriter *r, size_t ahead) {
 static bool is_script(const char *name, size_t n) {
     /* Scripts as they occur in pre-tokenizers; PCRE2 takes a bare name for Script_Extensions. */
     static const char *const scripts[] = {
-        "Arabic",  "Armenian", "Bengali",  "Bopomofo", "Cyrillic", "Devanagari", "Ethiopic",
-        "Georgian", "Greek",   "Gujarati", "Gurmukhi", "Han",      "Hangul",     "Hebrew",
-        "Hiragana", "Kannada", "Katakana", "Khmer",    "Lao",      "Latin",      "Malayalam",
-        "Mongolian", "Myanmar", "Oriya",   "Sinhala",  "Tamil",    "Telugu",     "Thai", "Tibetan",
+        "Arabic",   "Armenian", "Bengali",   "Bopomofo",  "Cyrillic", "Devanagari",
+        "Ethiopic", "Georgian", "Greek",     "Gujarati",  "Gurmukhi", "Han",
+        "Hangul",   "Hebrew",   "Hiragana",  "Kannada",   "Katakana", "Khmer",
+        "Lao",      "Latin",    "Malayalam", "Mongolian", "Myanmar",  "Oriya",
+        "Sinhala",  "Tamil",    "Telugu",    "Thai",      "Tibetan",
     };
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
         if (strlen(scripts[i]) == n && memcmp(scripts[i], name, n) == 0)
@@ -93,8 +96,10 @@ static int rewrite_escape(struct rewriter *r, bool in_class) {
     if (r->at + 1 >= r->in.len)
         return lode_fail(r->err, LODE_ERR_FORMAT, "regular expression", "ends in a backslash");
     r->at += 2;
-    const char *set = c == 's' || c == 'S' ? SPACES : c == 'w' || c == 'W' ? WORDS
-                      : c == 'h' || c == 'H' ? "0-9A-Fa-f" : NULL;
+    const char *set = c == 's' || c == 'S'   ? SPACES
+                      : c == 'w' || c == 'W' ? WORDS
+                      : c == 'h' || c == 'H' ? "0-9A-Fa-f"
+                                             : NULL;
     const bool negated = c == 'S' || c == 'W' || c == 'H';
     if (set && !in_class) {
         lode_buf_addf(r->out, "[%s%s]", negated ? "^" : "", set);
@@ -172,7 +177,8 @@ static int rewrite_class(struct rewriter *r) {
             break; /* said below */
     }
     if (rc == 0 && !eat(r, ']'))
-        rc = lode_fail(r->err, LODE_ERR_FORMAT, "regular expression", "a character class has no end");
+        rc = lode_fail(r->err, LODE_ERR_FORMAT, "regular expression",
+                       "a character class has no end");
     const char *members = first.data ? first.data : "";
     if (conditions.len == 0)
         lode_buf_addf(r->out, "[%s%s]", negated ? "^" : "", members);
@@ -205,7 +211,7 @@ int lode_regex_translate(struct lode_buf *out, struct lode_str pattern, struct l
     return out->failed ? lode_fail_nomem(err, "a regular expression") : 0;
 }
 
-/* -- compiling and matching ------------------------------------------------------------------- */
+/* -- compiling and matching ------------------------------------------------------------ */
 
 int lode_regex_create(struct lode_regex **out, struct lode_str pattern, struct lode_error *err) {
     struct lode_buf text = {0};
@@ -213,7 +219,8 @@ int lode_regex_create(struct lode_regex **out, struct lode_str pattern, struct l
     pcre2_compile_context *how = NULL;
     struct lode_regex *re = LODE_NEW(struct lode_regex);
     *out = NULL;
-    int rc = re ? lode_regex_translate(&text, pattern, err) : lode_fail_nomem(err, "a regular expression");
+    int rc = re ? lode_regex_translate(&text, pattern, err)
+                : lode_fail_nomem(err, "a regular expression");
     if (rc < 0)
         goto done;
     memory = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
@@ -306,9 +313,9 @@ int lode_regex_find(struct lode_regex_run *run, const char *s, size_t len, size_
     if (rc == PCRE2_ERROR_NOMEMORY)
         return lode_fail_nomem(err, "matching a regular expression");
     if (rc < 0)
-        return lode_fail(err, LODE_ERR_LIMIT, "text",
-                         "the tokenizer's regular expression takes too many steps on it (PCRE2 error %d)",
-                         rc);
+        return lode_fail(
+            err, LODE_ERR_LIMIT, "text",
+            "the tokenizer's regular expression takes too many steps on it (PCRE2 error %d)", rc);
     const PCRE2_SIZE *span = pcre2_get_ovector_pointer(run->match);
     if (span[0] < from || span[1] < span[0] || span[1] > len) /* \K in a lookaround */
         return lode_fail(err, LODE_ERR_FORMAT, "regular expression", "matches backwards");

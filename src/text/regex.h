@@ -1,9 +1,9 @@
 /* regex.h - the regular expressions of pre-tokenizers, by PCRE2.
  *
  * Patterns are written for Oniguruma (tokenizer.json's Split) or Rust's regex crate; the few things
- * that mean something else to PCRE2 are rewritten: \s is White_Space, \w is Alphabetic, M, Nd, Pc, \h a hex
- * digit, scripts are by Script and not Script_Extensions, [A&&B] intersects, ^ and $ are at lines.
- * A compiled expression is immutable and may be shared; a run belongs to one thread.
+ * that mean something else to PCRE2 are rewritten: \s is White_Space, \w is Alphabetic, M, Nd, Pc,
+ * \h a hex digit, scripts are by Script and not Script_Extensions, [A&&B] intersects, ^ and $ are
+ * at lines. A compiled expression is immutable and may be shared; a run belongs to one thread.
  *
  * The text must be valid UTF-8.  Effort is limited: an expression that backtracks out of hand ends
  * in LODE_ERR_LIMIT, not in hours.

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/utf8.h"
 
-/* -- building ---------------------------------------------------------------------------------- */
+/* -- building -------------------------------------------------------------------------- */
 
 struct lode_tokenizer *lode_tok_new(void) {
     struct lode_tokenizer *t = LODE_NEW(struct lode_tokenizer);
@@ -40,11 +40,28 @@ void lode_tok_add_end(struct lode_tokenizer *t, int32_t id) {
 
 /* What models end a turn or a text with, in case their metadata names only one of several. */
 static const char *const end_pieces[] = {
-    "<|im_end|>",      "<|eot_id|>", "<|eom_id|>", "<end_of_turn>",   "<|endoftext|>",
-    "<|end_of_text|>", "<|return|>", "<|call|>",   "<|end|>",         "<EOT>",
-    "[EOT]",           "[EOS]",      "<turn|>",    "<|tool_response>", "<end_of_utterance>",
-    "[e~[",            "<|user|>",   "<|observation|>", "<|flush|>",  "<|calls|>",
-    "<\xef\xbd\x9c\x65nd\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", /* \x65: an e that is no digit */
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|return|>",
+    "<|call|>",
+    "<|end|>",
+    "<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<turn|>",
+    "<|tool_response>",
+    "<end_of_utterance>",
+    "[e~[",
+    "<|user|>",
+    "<|observation|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<\xef\xbd\x9c\x65nd\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", /* \x65: an e that is no
+                                                                             digit */
 };
 
 static bool is_special(const struct lode_tokenizer *t, const char *piece) {
@@ -93,7 +110,7 @@ int lode_tok_add_decode(struct lode_tokenizer *t, struct lode_decode_step step,
     return 0;
 }
 
-/* -- encoding ----------------------------------------------------------------------------------- */
+/* -- encoding -------------------------------------------------------------------------- */
 
 struct encoder {
     const struct lode_tokenizer *t;
@@ -165,9 +182,10 @@ static int encode(struct encoder *e, struct lode_str text, bool extra) {
 int64_t lode_tokenize(const struct lode_tokenizer *t, const char *text, size_t len, int flags,
                       int32_t *ids, size_t cap, struct lode_error *err) {
     if (len > LODE_TOK_TEXT_MAX)
-        return lode_fail(err, LODE_ERR_LIMIT, "text", "%zu bytes; at most %d can be tokenized at once",
-                         len, LODE_TOK_TEXT_MAX);
-    struct encoder e = {.t = t, .special = flags & LODE_TOK_PARSE, .out = {ids, cap, 0}, .err = err};
+        return lode_fail(err, LODE_ERR_LIMIT, "text",
+                         "%zu bytes; at most %d can be tokenized at once", len, LODE_TOK_TEXT_MAX);
+    struct encoder e = {
+        .t = t, .special = flags & LODE_TOK_PARSE, .out = {ids, cap, 0}, .err = err};
     const int rc = encode(&e, (struct lode_str){len ? text : "", len}, flags & LODE_TOK_SPECIAL);
     lode_pre_run_deinit(&e.pre);
     lode_bpe_run_deinit(&e.bpe);
@@ -178,7 +196,7 @@ int64_t lode_tokenize(const struct lode_tokenizer *t, const char *text, size_t l
     return rc < 0 ? rc : (int64_t)e.out.n;
 }
 
-/* -- looking up --------------------------------------------------------------------------------- */
+/* -- looking up ------------------------------------------------------------------------ */
 
 int lode_token_info(const struct lode_tokenizer *t, int32_t id, struct lode_token_info *info) {
     if (id < 0 || (uint32_t)id >= t->vocab.n)
@@ -189,10 +207,18 @@ int lode_token_info(const struct lode_tokenizer *t, int32_t id, struct lode_toke
     return 0;
 }
 
-uint32_t lode_tokenizer_size(const struct lode_tokenizer *t) { return t->vocab.n; }
-const char *lode_tokenizer_kind(const struct lode_tokenizer *t) { return t->kind; }
-int32_t lode_tokenizer_bos(const struct lode_tokenizer *t) { return t->bos; }
-int32_t lode_tokenizer_eos(const struct lode_tokenizer *t) { return t->eos; }
+uint32_t lode_tokenizer_size(const struct lode_tokenizer *t) {
+    return t->vocab.n;
+}
+const char *lode_tokenizer_kind(const struct lode_tokenizer *t) {
+    return t->kind;
+}
+int32_t lode_tokenizer_bos(const struct lode_tokenizer *t) {
+    return t->bos;
+}
+int32_t lode_tokenizer_eos(const struct lode_tokenizer *t) {
+    return t->eos;
+}
 
 bool lode_tokenizer_adds_bos(const struct lode_tokenizer *t) {
     return t->n_before > 0 && t->before[0] == t->bos && t->bos >= 0;

@@ -53,7 +53,9 @@ bool lode_buf_add_char(struct lode_buf *b, uint32_t cp) {
     return lode_buf_add(b, s, lode_utf8_encode(cp, s));
 }
 
-static utf8proc_category_t category(uint32_t cp) { return utf8proc_category((int32_t)cp); }
+static utf8proc_category_t category(uint32_t cp) {
+    return utf8proc_category((int32_t)cp);
+}
 
 bool lode_char_is_space(uint32_t cp) {
     return (cp >= 0x09 && cp <= 0x0d) || cp == 0x20 || cp == 0x85 || cp == 0xa0 || cp == 0x1680 ||
@@ -66,7 +68,9 @@ bool lode_char_is_mark(uint32_t cp) {
     return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_ME;
 }
 
-bool lode_char_is_mn(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_MN; }
+bool lode_char_is_mn(uint32_t cp) {
+    return category(cp) == UTF8PROC_CATEGORY_MN;
+}
 
 bool lode_char_is_control(uint32_t cp) {
     const utf8proc_category_t c = category(cp);
@@ -75,10 +79,17 @@ bool lode_char_is_control(uint32_t cp) {
 
 bool lode_char_is_word(uint32_t cp) {
     switch (category(cp)) {
-    case UTF8PROC_CATEGORY_LU: case UTF8PROC_CATEGORY_LL: case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM: case UTF8PROC_CATEGORY_LO: case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC: case UTF8PROC_CATEGORY_ME: case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL: case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
         return true;
     default: /* Join_Control, and the Alphabetic symbols: circled and squared Latin letters */
         return cp == 0x200c || cp == 0x200d || (cp >= 0x24b6 && cp <= 0x24e9) ||
@@ -100,7 +111,7 @@ bool lode_buf_add_lower(struct lode_buf *b, uint32_t cp) {
     return lode_buf_add_char(b, (uint32_t)utf8proc_tolower((int32_t)cp));
 }
 
-/* -- normal forms -------------------------------------------------------------------------- */
+/* -- normal forms ---------------------------------------------------------------------- */
 
 static int ccc(int32_t cp) {
     return cp < 0x300 ? 0 : utf8proc_get_property(cp)->combining_class;
@@ -162,9 +173,8 @@ static bool normalize_stretch(struct lode_buf *out, const char *s, size_t n,
             *cps = more;
             *cap = *cap * 2 + 256;
         }
-        const utf8proc_ssize_t k =
-            utf8proc_decompose_char(cp, *cps + count, (utf8proc_ssize_t)(*cap - count),
-                                    how | UTF8PROC_DECOMPOSE, NULL);
+        const utf8proc_ssize_t k = utf8proc_decompose_char(
+            cp, *cps + count, (utf8proc_ssize_t)(*cap - count), how | UTF8PROC_DECOMPOSE, NULL);
         if (k < 0) /* unassigned: stands for itself */
             (*cps)[count++] = cp;
         else
@@ -173,8 +183,8 @@ static bool normalize_stretch(struct lode_buf *out, const char *s, size_t n,
     if (!order(*cps, count))
         return false;
     if (compose) {
-        const utf8proc_ssize_t k =
-            utf8proc_normalize_utf32(*cps, (utf8proc_ssize_t)count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        const utf8proc_ssize_t k = utf8proc_normalize_utf32(*cps, (utf8proc_ssize_t)count,
+                                                            UTF8PROC_STABLE | UTF8PROC_COMPOSE);
         if (k >= 0)
             count = (size_t)k;
     }

@@ -21,12 +21,12 @@ size_t lode_utf8_lossy(struct lode_buf *out, const char *s, size_t n, bool final
 uint32_t lode_char_at(const char *s, size_t *len);
 bool lode_buf_add_char(struct lode_buf *b, uint32_t cp);
 
-bool lode_char_is_space(uint32_t cp); /* White_Space */
-bool lode_char_is_word(uint32_t cp);  /* \w of UTS 18: Alphabetic, M, Nd, Pc, Join_Control */
+bool lode_char_is_space(uint32_t cp);   /* White_Space */
+bool lode_char_is_word(uint32_t cp);    /* \w of UTS 18: Alphabetic, M, Nd, Pc, Join_Control */
 bool lode_char_is_control(uint32_t cp); /* Cc, Cf, Co: what BERT's cleaning drops */
-bool lode_char_is_mark(uint32_t cp);  /* general category M */
+bool lode_char_is_mark(uint32_t cp);    /* general category M */
 bool lode_char_is_mn(uint32_t cp);
-bool lode_char_is_cjk(uint32_t cp);   /* BERT's "Chinese character" */
+bool lode_char_is_cjk(uint32_t cp);                       /* BERT's "Chinese character" */
 bool lode_buf_add_lower(struct lode_buf *b, uint32_t cp); /* full, unconditional lower case */
 
 enum lode_normal_form { LODE_NFC, LODE_NFD, LODE_NFKC, LODE_NFKD };

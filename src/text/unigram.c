@@ -37,11 +37,14 @@ int lode_unigram_init(struct lode_unigram *u, const struct lode_vocab *vocab, in
     const int rc = lode_trie_build(&u->trie, items, n);
     lode_free(items);
     if (rc == LODE_ERR_LIMIT)
-        return lode_fail(err, rc, "vocabulary", "a piece has more than %d bytes", LODE_TRIE_MAX_LEN);
+        return lode_fail(err, rc, "vocabulary", "a piece has more than %d bytes",
+                         LODE_TRIE_MAX_LEN);
     return rc < 0 ? lode_fail_nomem(err, "the vocabulary") : 0;
 }
 
-void lode_unigram_deinit(struct lode_unigram *u) { lode_trie_free(&u->trie); }
+void lode_unigram_deinit(struct lode_unigram *u) {
+    lode_trie_free(&u->trie);
+}
 
 void lode_unigram_run_deinit(struct lode_unigram_run *run) {
     lode_free(run->nodes);
@@ -75,12 +78,13 @@ static void fill(const struct lode_unigram *u, struct lode_unigram_node *nodes,
             const double score = u->single && u->vocab->kinds[id] == LODE_PIECE_USER
                                      ? (double)((float)(end - at) * u->max_score) - 0.1
                                      : (double)u->vocab->scores[id];
-            offer(u, &nodes[end], u->single ? (double)((float)score + (float)here) : score + here, at, id);
+            offer(u, &nodes[end], u->single ? (double)((float)score + (float)here) : score + here,
+                  at, id);
             has_char = has_char || end - at == len;
         }
         if (!has_char) {
-            const double score = u->single ? (double)(u->unk_score + (float)here)
-                                           : (double)u->unk_score + here;
+            const double score =
+                u->single ? (double)(u->unk_score + (float)here) : (double)u->unk_score + here;
             offer(u, &nodes[at + len], score, at, u->unk);
         }
     }

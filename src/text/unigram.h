@@ -26,7 +26,7 @@ int lode_unigram_init(struct lode_unigram *u, const struct lode_vocab *vocab, in
                       bool byte_fallback, bool all, struct lode_error *err);
 void lode_unigram_deinit(struct lode_unigram *u);
 
-struct lode_unigram_run { /* working memory of one thread */
+struct lode_unigram_run {            /* working memory of one thread */
     struct lode_unigram_node *nodes; /* owned; (cap) */
     size_t cap;
 };

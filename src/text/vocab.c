@@ -34,7 +34,9 @@ void lode_vocab_deinit(struct lode_vocab *v) {
     *v = (struct lode_vocab){0};
 }
 
-static uint32_t hash_of(const char *text, size_t len) { return (uint32_t)XXH3_64bits(text, len); }
+static uint32_t hash_of(const char *text, size_t len) {
+    return (uint32_t)XXH3_64bits(text, len);
+}
 
 static struct lode_vocab_slot *find_slot(const struct lode_vocab *v, const char *text, size_t len,
                                          uint32_t hash) {

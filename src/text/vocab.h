@@ -21,11 +21,11 @@ enum lode_piece_kind {
 };
 
 struct lode_vocab {
-    struct lode_str *pieces; /* (n); borrowed, as is what they point to */
-    uint8_t *kinds;          /* (n) enum lode_piece_kind */
-    bool *special;           /* (n): left out by skip_special, parsed only on request */
-    float *scores;           /* (n) or NULL */
-    uint32_t n, max_len;     /* max_len: bytes of the longest indexed piece */
+    struct lode_str *pieces;       /* (n); borrowed, as is what they point to */
+    uint8_t *kinds;                /* (n) enum lode_piece_kind */
+    bool *special;                 /* (n): left out by skip_special, parsed only on request */
+    float *scores;                 /* (n) or NULL */
+    uint32_t n, max_len;           /* max_len: bytes of the longest indexed piece */
     struct lode_vocab_slot *slots; /* owned; (cap), open addressing */
     uint32_t cap;
 };

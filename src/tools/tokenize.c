@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- lines of a text ---------------------------------------------------------------------------- */
+/* -- lines of a text ------------------------------------------------------------------- */
 
 struct lines {
     const char *at, *end;
@@ -44,7 +44,7 @@ static int bad_line(struct lode_error *err, const struct lines *l, const char *w
     return tool_fail(err, LODE_ERR_FORMAT, where, "%s", what);
 }
 
-/* -- tokenize ------------------------------------------------------------------------------------- */
+/* -- tokenize -------------------------------------------------------------------------- */
 
 struct opts {
     const char *model, *file, *prompt;
@@ -53,30 +53,31 @@ struct opts {
 
 static const struct arg_flag flags[] = {
     ARG_MODEL(struct opts, model),
-    { "-f, --file", ARG_STR, ARG_AT(struct opts, file), .meta = "FILE", .group = "Input and output",
-      .shown = "standard input", .help = "the text" },
-    { "-p, --prompt", ARG_STR, ARG_AT(struct opts, prompt), .meta = "TEXT",
-      .help = "the text itself, instead of a file" },
-    { "--jsonl", ARG_BOOL, ARG_AT(struct opts, jsonl),
-      .help = "each input line is a JSON string, each output line a JSON array of ids" },
-    { "--ids", ARG_BOOL, ARG_AT(struct opts, ids), .help = "print one list: [1, 2, 3]" },
-    { "--show-count", ARG_BOOL, ARG_AT(struct opts, show_count),
-      .help = "print the number of tokens at the end" },
-    { "--no-bos", ARG_BOOL, ARG_AT(struct opts, no_bos), .group = "Special tokens",
-      .help = "add neither BOS nor EOS" },
-    { "--no-parse-special", ARG_BOOL, ARG_AT(struct opts, no_parse_special),
-      .help = "special tokens written in the text are text" },
-    { "--no-special", ARG_BOOL, ARG_AT(struct opts, no_special), .help = "both of the above" },
+    {"-f, --file", ARG_STR, ARG_AT(struct opts, file), .meta = "FILE", .group = "Input and output",
+     .shown = "standard input", .help = "the text"},
+    {"-p, --prompt", ARG_STR, ARG_AT(struct opts, prompt), .meta = "TEXT",
+     .help = "the text itself, instead of a file"},
+    {"--jsonl", ARG_BOOL, ARG_AT(struct opts, jsonl),
+     .help = "each input line is a JSON string, each output line a JSON array of ids"},
+    {"--ids", ARG_BOOL, ARG_AT(struct opts, ids), .help = "print one list: [1, 2, 3]"},
+    {"--show-count", ARG_BOOL, ARG_AT(struct opts, show_count),
+     .help = "print the number of tokens at the end"},
+    {"--no-bos", ARG_BOOL, ARG_AT(struct opts, no_bos), .group = "Special tokens",
+     .help = "add neither BOS nor EOS"},
+    {"--no-parse-special", ARG_BOOL, ARG_AT(struct opts, no_parse_special),
+     .help = "special tokens written in the text are text"},
+    {"--no-special", ARG_BOOL, ARG_AT(struct opts, no_special), .help = "both of the above"},
 };
 
 static const struct arg_spec spec = {
     .verb = "tokenize",
     .usage = "MODEL [-f FILE] [flags]",
     .brief = "shows a text as a model's tokens",
-    .about = "Prints one line a token: its id, a tab, and the piece as the vocabulary spells it\n"
-             "(control characters as \\n, \\t, \\x1b).  The model can be a GGUF, of which only the\n"
-             "vocabulary is read, a tokenizer.json, a tokenizer.model, or a directory with one of\n"
-             "them.  Text that is not UTF-8 is read with U+FFFD in place of what is not.",
+    .about =
+        "Prints one line a token: its id, a tab, and the piece as the vocabulary spells it\n"
+        "(control characters as \\n, \\t, \\x1b).  The model can be a GGUF, of which only the\n"
+        "vocabulary is read, a tokenizer.json, a tokenizer.model, or a directory with one of\n"
+        "them.  Text that is not UTF-8 is read with U+FFFD in place of what is not.",
     .examples = "lode tokenize models/demo.gguf -p 'Once upon a time'\n"
                 "lode tokenize tokenizer.json < book.txt | wc -l\n"
                 "lode tokenize models/demo.gguf < a.txt | lode detokenize models/demo.gguf",
@@ -129,10 +130,9 @@ static int tokenize_jsonl(const struct lode_tokenizer *t, const char *text, size
             continue;
         json_t *value = json_loadb(line, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
         struct ids ids = {0};
-        int rc = json_is_string(value)
-                     ? ids_tokenize(&ids, t, json_string_value(value), json_string_length(value),
-                                    how, err)
-                     : bad_line(err, &l, "is not one JSON string");
+        int rc = json_is_string(value) ? ids_tokenize(&ids, t, json_string_value(value),
+                                                      json_string_length(value), how, err)
+                                       : bad_line(err, &l, "is not one JSON string");
         json_decref(value);
         if (rc == 0)
             print_list(&ids, ",");
@@ -184,7 +184,7 @@ int verb_tokenize(int argc, char **argv) {
     return rc < 0 ? tool_report(&err) : 0;
 }
 
-/* -- detokenize ------------------------------------------------------------------------------------- */
+/* -- detokenize ------------------------------------------------------------------------ */
 
 struct detok_opts {
     const char *model, *file, *ids;
@@ -193,25 +193,27 @@ struct detok_opts {
 
 static const struct arg_flag detok_flags[] = {
     ARG_MODEL(struct detok_opts, model),
-    { "-f, --file", ARG_STR, ARG_AT(struct detok_opts, file), .meta = "FILE",
-      .group = "Input and output", .shown = "standard input", .help = "the ids" },
-    { "--ids", ARG_STR, ARG_AT(struct detok_opts, ids), .meta = "LIST",
-      .help = "the ids themselves: 1,2,3" },
-    { "--jsonl", ARG_BOOL, ARG_AT(struct detok_opts, jsonl),
-      .help = "each input line is a JSON array of ids, each output line a JSON string" },
-    { "--skip-special", ARG_BOOL, ARG_AT(struct detok_opts, skip_special), .group = "Special tokens",
-      .help = "leave special tokens out" },
+    {"-f, --file", ARG_STR, ARG_AT(struct detok_opts, file), .meta = "FILE",
+     .group = "Input and output", .shown = "standard input", .help = "the ids"},
+    {"--ids", ARG_STR, ARG_AT(struct detok_opts, ids), .meta = "LIST",
+     .help = "the ids themselves: 1,2,3"},
+    {"--jsonl", ARG_BOOL, ARG_AT(struct detok_opts, jsonl),
+     .help = "each input line is a JSON array of ids, each output line a JSON string"},
+    {"--skip-special", ARG_BOOL, ARG_AT(struct detok_opts, skip_special), .group = "Special tokens",
+     .help = "leave special tokens out"},
 };
 
 static const struct arg_spec detok_spec = {
     .verb = "detokenize",
     .usage = "MODEL [-f FILE] [flags]",
     .brief = "turns token ids back into text",
-    .about = "Reads what `lode tokenize` prints (of each line only the id before the tab counts), or\n"
-             "numbers between blanks, commas and brackets.  Bytes of tokens that make no valid\n"
-             "UTF-8 come out as U+FFFD.",
-    .examples = "lode detokenize models/demo.gguf --ids 1,2,3\n"
-                "lode tokenize tokenizer.json --jsonl < a.jsonl | lode detokenize tokenizer.json --jsonl",
+    .about =
+        "Reads what `lode tokenize` prints (of each line only the id before the tab counts), or\n"
+        "numbers between blanks, commas and brackets.  Bytes of tokens that make no valid\n"
+        "UTF-8 come out as U+FFFD.",
+    .examples =
+        "lode detokenize models/demo.gguf --ids 1,2,3\n"
+        "lode tokenize tokenizer.json --jsonl < a.jsonl | lode detokenize tokenizer.json --jsonl",
     .flags = detok_flags,
     .n_flags = ARG_COUNT(detok_flags),
 };
@@ -241,8 +243,8 @@ static int text_of(const struct lode_tokenizer *t, const struct ids *ids, bool s
     return 0;
 }
 
-static int detokenize_line(const struct lode_tokenizer *t, const struct lines *l, const json_t *list,
-                           bool skip, struct lode_error *err) {
+static int detokenize_line(const struct lode_tokenizer *t, const struct lines *l,
+                           const json_t *list, bool skip, struct lode_error *err) {
     struct ids ids = {malloc((json_array_size(list) + 1) * sizeof(int32_t)), 0};
     char *text = NULL;
     size_t len;
@@ -271,8 +273,8 @@ static int detokenize_line(const struct lode_tokenizer *t, const struct lines *l
     return rc;
 }
 
-static int detokenize_jsonl(const struct lode_tokenizer *t, const char *data, size_t size, bool skip,
-                            struct lode_error *err) {
+static int detokenize_jsonl(const struct lode_tokenizer *t, const char *data, size_t size,
+                            bool skip, struct lode_error *err) {
     struct lines l = {data, data + size, 0};
     const char *line;
     for (size_t len; next_line(&l, &line, &len);) {

@@ -40,7 +40,8 @@ static const struct lode_tokenizer *small(unsigned which) {
 
 /* Ids are in the vocabulary and their number does not depend on the room; text comes back, exactly
  * where the tokenizer keeps every byte (keeps). */
-static void encode(const struct lode_tokenizer *t, const char *text, size_t size, int flags, bool keeps) {
+static void encode(const struct lode_tokenizer *t, const char *text, size_t size, int flags,
+                   bool keeps) {
     struct lode_error err;
     const int64_t n = lode_tokenize(t, text, size, flags, NULL, 0, &err);
     if (n < 0) {
@@ -73,7 +74,8 @@ static void encode(const struct lode_tokenizer *t, const char *text, size_t size
 }
 
 static void load(const char *data, size_t size) {
-    static const char text[] = "The <|sp|> thing's 123  aaaaaaaa e\xcc\x81 \xc3\xa9\xff [ADD] <s> \xe2\x96\x81";
+    static const char text[] =
+        "The <|sp|> thing's 123  aaaaaaaa e\xcc\x81 \xc3\xa9\xff [ADD] <s> \xe2\x96\x81";
     struct lode_tokenizer *t = NULL;
     struct lode_gguf *g = NULL;
     struct lode_error err = {0};

@@ -21,7 +21,8 @@ static const struct lode_tokenizer *small(unsigned which) {
             char piece[16];
             const int kind = i == 0 ? 2 : i == 1 ? 3 : i < 258 ? 6 : 1;
             if (i < 258)
-                snprintf(piece, sizeof piece, i < 2 ? "<%u>" : "<0x%02X>", (unsigned)(i < 2 ? i : i - 2));
+                snprintf(piece, sizeof piece, i < 2 ? "<%u>" : "<0x%02X>",
+                         (unsigned)(i < 2 ? i : i - 2));
             else
                 snprintf(piece, sizeof piece, "%s", pieces[i - 258]);
             const char head[] = {0x0a, (char)(strlen(piece) + 4), 0x0a, (char)strlen(piece)};
@@ -30,7 +31,8 @@ static const struct lode_tokenizer *small(unsigned which) {
             small_addz(&m, piece);
             small_add(&m, tail, 2);
         }
-        if (lode_tokenizer_from_spm(&made[which], (struct lode_str){m.data, m.len}, none, none, NULL) < 0)
+        if (lode_tokenizer_from_spm(&made[which], (struct lode_str){m.data, m.len}, none, none,
+                                    NULL) < 0)
             abort();
         free(m.data);
     } else if (!made[which]) {
@@ -57,7 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const size_t n = (size - 1) / 2;
     int32_t *ids = malloc((n + 1) * sizeof *ids);
     for (size_t i = 0; i < n; i++)
-        ids[i] = (int32_t)((data[1 + 2 * i] | (uint32_t)data[2 + 2 * i] << 8) % lode_tokenizer_size(t));
+        ids[i] =
+            (int32_t)((data[1 + 2 * i] | (uint32_t)data[2 + 2 * i] << 8) % lode_tokenizer_size(t));
 
     struct lode_buf all = {0};
     struct lode_detok *d;
@@ -82,7 +85,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
     const int64_t whole = lode_detokenize(t, ids, n, skip, NULL, 0, NULL);
     char *back = malloc((size_t)whole + 1);
-    if (whole != (int64_t)all.len || lode_detokenize(t, ids, n, skip, back, (size_t)whole, NULL) != whole ||
+    if (whole != (int64_t)all.len ||
+        lode_detokenize(t, ids, n, skip, back, (size_t)whole, NULL) != whole ||
         (whole && memcmp(back, all.data, (size_t)whole) != 0))
         abort();
     free(back);

@@ -35,7 +35,7 @@ static bool is_file(const char *path) {
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* -- one case --------------------------------------------------------------------------------- */
+/* -- one case -------------------------------------------------------------------------- */
 
 struct subject {
     const struct lode_tokenizer *t;
@@ -59,7 +59,8 @@ static void print_ids(const char *what, const int32_t *ids, size_t n) {
     fprintf(stderr, "\n");
 }
 
-static int check_ids(const struct subject *s, const json_t *text, const json_t *expected, int flags) {
+static int check_ids(const struct subject *s, const json_t *text, const json_t *expected,
+                     int flags) {
     struct lode_error err = {0};
     const char *data = json_string_value(text);
     const size_t len = json_string_length(text);
@@ -93,7 +94,8 @@ static int check_text(const struct subject *s, const int32_t *ids, size_t n, boo
     const int64_t rc = lode_detokenize(s->t, ids, n, skip, got, len + 64, &err);
     const int bad = rc != (int64_t)len || memcmp(got, json_string_value(expected), len) != 0;
     if (bad) {
-        fprintf(stderr, "%s: text of ids%s: %s\n", s->name, skip ? ", special left out" : "", err.text);
+        fprintf(stderr, "%s: text of ids%s: %s\n", s->name, skip ? ", special left out" : "",
+                err.text);
         print_ids("ids ", ids, n);
         fprintf(stderr, "  want: %s\n  got:  %.*s\n", json_string_value(expected),
                 rc < 0 ? 0 : (int)(rc < (int64_t)len + 64 ? rc : (int64_t)len + 64), got);
@@ -139,8 +141,8 @@ static int check_stream(const struct subject *s, const int32_t *ids, size_t n,
         bad = memcmp(got, want, n_got < n_want ? n_got : n_want) != 0 ||
               (row ? n_got > n_want : n_got != n_want);
         if (bad)
-            fprintf(stderr, "%s: stream, token %zu (id %d):\n  want: %.*s\n  got:  %.*s\n", s->name, i,
-                    ids[i], (int)n_want, want, (int)n_got, got);
+            fprintf(stderr, "%s: stream, token %zu (id %d):\n  want: %.*s\n  got:  %.*s\n", s->name,
+                    i, ids[i], (int)n_want, want, (int)n_got, got);
     }
     assert_int_equal(lode_detok_finish(d, &text, &len, NULL), 0);
     memcpy(got + n_got, text, len);
@@ -266,8 +268,8 @@ static int check_all(const char *root) {
 }
 
 static void report(void) {
-    print_message("%u tokenizers: %u texts to ids, %u ids to text, %u streams\n", n_tokenizers, n_ids,
-                  n_texts, n_streams);
+    print_message("%u tokenizers: %u texts to ids, %u ids to text, %u streams\n", n_tokenizers,
+                  n_ids, n_texts, n_streams);
 }
 
 static void test_reference(void **state) {
@@ -294,7 +296,7 @@ static void test_reference_shared(void **state) {
     assert_int_equal(bad, 0);
 }
 
-/* -- made-up tokenizers -------------------------------------------------------------------------- */
+/* -- made-up tokenizers ---------------------------------------------------------------- */
 
 static struct lode_tokenizer *from_json(const char *text, struct lode_error *err) {
     struct lode_tokenizer *t;
@@ -334,9 +336,13 @@ static void each_pre(void (*check)(const struct lode_tokenizer *t, const char *n
 }
 
 static const char *const sentences[] = {
-    "The thing, and the other: isn't it 1234567 or 12 345?", "\n\n  \t x\r\n y   ",
+    "The thing, and the other: isn't it 1234567 or 12 345?",
+    "\n\n  \t x\r\n y   ",
     "e\xcc\x81 \xc3\xa9 \xe4\xbd\xa0\xe5\xa5\xbd, \xed\x95\x9c \xe3\x81\x82 \xf0\x9f\x98\x80!",
-    "AAAA aaaaaaaaaaaaaaaa 'S 's \xc5\xbf", "(x|y)...\xe2\x80\xa6 <|sp|><|im_end|>", "", " ",
+    "AAAA aaaaaaaaaaaaaaaa 'S 's \xc5\xbf",
+    "(x|y)...\xe2\x80\xa6 <|sp|><|im_end|>",
+    "",
+    " ",
 };
 
 static void round_trip(const struct lode_tokenizer *t, const char *name) {
@@ -372,8 +378,8 @@ struct cuts {
 };
 static int on_cut(void *ctx, struct lode_str piece) {
     struct cuts *c = ctx;
-    c->len += (size_t)snprintf(c->text + c->len, sizeof c->text - c->len, "%s%.*s", c->len ? "|" : "",
-                               (int)piece.len, piece.data);
+    c->len += (size_t)snprintf(c->text + c->len, sizeof c->text - c->len, "%s%.*s",
+                               c->len ? "|" : "", (int)piece.len, piece.data);
     return 0;
 }
 static void cut(struct cuts *out, const char *pattern, bool as_it_is, const char *text) {
@@ -385,7 +391,8 @@ static void cut(struct cuts *out, const char *pattern, bool as_it_is, const char
         assert_int_equal(lode_regex_create(&step.regex, lode_str(pattern), NULL), 0);
         assert_int_equal(lode_tok_add_pre(t, step, NULL), 0);
     } else {
-        assert_int_equal(lode_pre_add_pattern(t, lode_str(pattern), LODE_SPLIT_ISOLATED, false, NULL), 0);
+        assert_int_equal(
+            lode_pre_add_pattern(t, lode_str(pattern), LODE_SPLIT_ISOLATED, false, NULL), 0);
     }
     assert_int_equal(lode_pre_run_init(&run, &t->pre, NULL), 0);
     run.sink = on_cut;
@@ -426,18 +433,29 @@ static void test_regex_dialect(void **state) {
     static const struct {
         const char *pattern, *text, *cuts;
     } cases[] = {
-        {"\\s", "a\xe1\xa0\x8e" "b c", "a\xe1\xa0\x8e" "b| |c"},      /* U+180E is no White_Space */
-        {"[^\\s]+", "ab\xc2\x85" "cd", "ab|\xc2\x85|cd"},             /* U+0085 is */
-        {"\\h+", "xyz0aFg", "xyz|0aF|g"},                             /* hex digits */
-        {"[\\p{L}&&[^\\p{Han}]]+", "ab\xe6\xbc\xa2" "c", "ab|\xe6\xbc\xa2|c"},
+        {"\\s",
+         "a\xe1\xa0\x8e"
+         "b c",
+         "a\xe1\xa0\x8e"
+         "b| |c"}, /* U+180E is no White_Space */
+        {"[^\\s]+",
+         "ab\xc2\x85"
+         "cd",
+         "ab|\xc2\x85|cd"},               /* U+0085 is */
+        {"\\h+", "xyz0aFg", "xyz|0aF|g"}, /* hex digits */
+        {"[\\p{L}&&[^\\p{Han}]]+",
+         "ab\xe6\xbc\xa2"
+         "c",
+         "ab|\xe6\xbc\xa2|c"},
         {"[a-z&&aeiou]", "bad", "b|a|d"},
         {"[^a-z&&aeiou]+", "bad", "b|a|d"},
-        {"\\p{Han}", "\xe3\x80\x81\xe6\xbc\xa2", "\xe3\x80\x81|\xe6\xbc\xa2"}, /* by Script: U+3001 is not */
+        {"\\p{Han}", "\xe3\x80\x81\xe6\xbc\xa2",
+         "\xe3\x80\x81|\xe6\xbc\xa2"}, /* by Script: U+3001 is not */
         {"\\u0061|\\u{62}", "abc", "a|b|c"},
         {"[]a]", "x]a", "x|]|a"},
         {"(?i:'s)", "it'S 's'\xc5\xbf", "it|'S| |'s|'\xc5\xbf"},
-        {"^b", "a\nb", "a\n|b"},                                      /* ^ is at lines */
-        {"x*", "axb", "a|x|b"},                                       /* empty matches only cut */
+        {"^b", "a\nb", "a\n|b"}, /* ^ is at lines */
+        {"x*", "axb", "a|x|b"},  /* empty matches only cut */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cuts c;
@@ -463,7 +481,8 @@ static void test_regex_bomb(void **state) {
     size_t start, end;
     assert_int_equal(lode_regex_create(&re, LODE_STR("^(?:(?:a+)+)+$"), &err), 0);
     assert_int_equal(lode_regex_run_create(&run, re, &err), 0);
-    assert_int_equal(lode_regex_find(run, text, sizeof text, 0, &start, &end, &err), LODE_ERR_LIMIT);
+    assert_int_equal(lode_regex_find(run, text, sizeof text, 0, &start, &end, &err),
+                     LODE_ERR_LIMIT);
     lode_regex_run_free(run);
     lode_regex_free(re);
 }
@@ -524,7 +543,9 @@ static void test_invalid_utf8(void **state) {
     static const struct {
         const char *bytes, *text;
     } cases[] = {
-        {"a\xff" "b", "a" REPLACEMENT "b"},
+        {"a\xff"
+         "b",
+         "a" REPLACEMENT "b"},
         {"\xe4\xbd", REPLACEMENT},
         {"\xe4\xbd\xe4\xbd\xa0", REPLACEMENT "\xe4\xbd\xa0"},
         {"\xc0\xaf\x80", REPLACEMENT REPLACEMENT REPLACEMENT},
@@ -536,8 +557,10 @@ static void test_invalid_utf8(void **state) {
         struct lode_tokenizer *t = from_json(json, NULL);
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             int32_t a[64], b[64];
-            const int64_t n = lode_tokenize(t, cases[i].bytes, strlen(cases[i].bytes), 3, a, 64, NULL);
-            assert_int_equal(lode_tokenize(t, cases[i].text, strlen(cases[i].text), 3, b, 64, NULL), n);
+            const int64_t n =
+                lode_tokenize(t, cases[i].bytes, strlen(cases[i].bytes), 3, a, 64, NULL);
+            assert_int_equal(lode_tokenize(t, cases[i].text, strlen(cases[i].text), 3, b, 64, NULL),
+                             n);
             assert_memory_equal(a, b, (size_t)n * 4);
         }
         lode_tokenizer_free(t);
@@ -545,11 +568,28 @@ static void test_invalid_utf8(void **state) {
     }
 }
 
-/* -- hostile text ------------------------------------------------------------------------------------ */
+/* -- hostile text ---------------------------------------------------------------------- */
 
-static const char *const units[] = { /* repeated without end */
-    "a", " ", "\n", "7", "A", "a ", " \n", "<", "<|sp|>", "'s", "\xcc\x81\xcc\xa3", "\xe4\xbd\xa0",
-    "\xf0\x9f\x98\x80", "\xff", "!?", "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8", "xqj zvk", "\xe2\x96\x81",
+static const char *const units[] = {
+    /* repeated without end */
+    "a",
+    " ",
+    "\n",
+    "7",
+    "A",
+    "a ",
+    " \n",
+    "<",
+    "<|sp|>",
+    "'s",
+    "\xcc\x81\xcc\xa3",
+    "\xe4\xbd\xa0",
+    "\xf0\x9f\x98\x80",
+    "\xff",
+    "!?",
+    "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8",
+    "xqj zvk",
+    "\xe2\x96\x81",
 };
 enum { N_UNITS = sizeof units / sizeof *units };
 
@@ -601,8 +641,8 @@ static void check_hostile(const struct lode_tokenizer *t, const char *name, size
             twice = repeat < twice ? repeat : twice;
         }
         if (twice > 0.05 && twice > 2.5 * once)
-            fail_msg("%s, kind %zu: %zu bytes take %.3f s, twice as many %.3f s", name, kind, size, once,
-                     twice);
+            fail_msg("%s, kind %zu: %zu bytes take %.3f s, twice as many %.3f s", name, kind, size,
+                     once, twice);
         if (twice > 20.0 * (double)size / 1e6 + 1.0)
             fail_msg("%s, kind %zu: %zu bytes take %.3f s", name, kind, 2 * size, twice);
         free(text);
@@ -615,13 +655,15 @@ static void check_hostile_pre(const struct lode_tokenizer *t, const char *name) 
 
 static void test_hostile(void **state) {
     (void)state;
-    static const char *const files[] = {"spm_llama2/tokenizer.model", "spm_t5/tokenizer.model",
-                                        "wordpiece_uncased/tokenizer.json", "bpe_tekken/tokenizer.json",
-                                        "spm_gemmajson/tokenizer.json", "bpe_qwen2/vocab.gguf"};
+    static const char *const files[] = {
+        "spm_llama2/tokenizer.model",       "spm_t5/tokenizer.model",
+        "wordpiece_uncased/tokenizer.json", "bpe_tekken/tokenizer.json",
+        "spm_gemmajson/tokenizer.json",     "bpe_qwen2/vocab.gguf"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char path[1024];
         struct lode_tokenizer *t;
-        snprintf(path, sizeof path, "%s/data/tokenizers/%s", directory("LODE_TESTS", "tests"), files[i]);
+        snprintf(path, sizeof path, "%s/data/tokenizers/%s", directory("LODE_TESTS", "tests"),
+                 files[i]);
         assert_int_equal(lode_tokenizer_load(&t, path, NULL), 0);
         check_hostile(t, files[i], 100 << 10);
         lode_tokenizer_free(t);
@@ -653,7 +695,7 @@ static void test_ten_megabytes(void **state) {
     lode_tokenizer_free(t);
 }
 
-/* -- damaged files ------------------------------------------------------------------------------------- */
+/* -- damaged files --------------------------------------------------------------------- */
 
 static void use(const struct lode_tokenizer *t) {
     static const char text[] = "The <|sp|> thing's 123  \xc3\xa9\xff";
@@ -674,16 +716,27 @@ static void test_refusals(void **state) {
         {"{}", "model"},
         {"{\"model\":{\"type\":\"Magic\",\"vocab\":{\"a\":0}}}", "Magic"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", "id"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999999},\"merges\":[]}}", "16 million"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999999},\"merges\":[]}}",
+         "16 million"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", "merge 0"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}", "dropout"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"normalizer\":{\"type\":\"Odd\"}}", "Odd"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}",
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}",
+         "dropout"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"normalizer\":{\"type\":"
+         "\"Odd\"}}",
+         "Odd"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":{"
+         "\"type\":\"UnicodeScripts\"}}",
          "UnicodeScripts"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"decoder\":{\"type\":\"CTC\"}}", "CTC"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"post_processor\":{\"type\":\"X\"}}", "X"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\","
-         "\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}}", "compiled"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"decoder\":{\"type\":"
+         "\"CTC\"}}",
+         "CTC"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"post_processor\":{"
+         "\"type\":\"X\"}}",
+         "X"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":{"
+         "\"type\":\"Split\","
+         "\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}}",
+         "compiled"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct lode_error err = {0};
@@ -694,9 +747,33 @@ static void test_refusals(void **state) {
             fail_msg("%s\n  says: %s: %s", cases[i].json, err.where, err.text);
     }
     static const char *const no_json[] = {
-        "{\"a\":1,}", "[1,]", "{\"a\" 1}", "{1:2}", "[1 2]", "\"a\nb\"", "\"\\x\"", "\"\\ud800\"",
-        "\"\\ud800\\u0041\"", "\"\\udc00\"", "\"\xff\"", "01", "1.", "1e", "+1", ".5", "-", "tru", "nul",
-        "[", "{", "\"", "\"\\", "1 2", "{}}", "", " ",
+        "{\"a\":1,}",
+        "[1,]",
+        "{\"a\" 1}",
+        "{1:2}",
+        "[1 2]",
+        "\"a\nb\"",
+        "\"\\x\"",
+        "\"\\ud800\"",
+        "\"\\ud800\\u0041\"",
+        "\"\\udc00\"",
+        "\"\xff\"",
+        "01",
+        "1.",
+        "1e",
+        "+1",
+        ".5",
+        "-",
+        "tru",
+        "nul",
+        "[",
+        "{",
+        "\"",
+        "\"\\",
+        "1 2",
+        "{}}",
+        "",
+        " ",
     };
     for (size_t i = 0; i < sizeof no_json / sizeof *no_json; i++) {
         struct lode_json_doc doc;
@@ -706,17 +783,20 @@ static void test_refusals(void **state) {
     struct lode_tokenizer *t;
     struct lode_error err;
     assert_int_equal(lode_tokenizer_load(&t, "/nowhere/at/all", &err), LODE_ERR_MISSING);
-    assert_int_equal(lode_tokenizer_load(&t, directory("LODE_TESTS", "tests"), &err), LODE_ERR_MISSING);
+    assert_int_equal(lode_tokenizer_load(&t, directory("LODE_TESTS", "tests"), &err),
+                     LODE_ERR_MISSING);
 }
 
 static void test_json(void **state) {
     (void)state;
     static const char text[] =
-        " {\"a\" : [1, -2.5e1, true,false , null, \"\\u00e9\\ud83d\\ude00\\n\\u0000x\"], \"b\":{}, \"a\":7, \"\":[[]]} ";
+        " {\"a\" : [1, -2.5e1, true,false , null, \"\\u00e9\\ud83d\\ude00\\n\\u0000x\"], \"b\":{}, "
+        "\"a\":7, \"\":[[]]} ";
     struct lode_json_doc doc;
     int64_t whole;
     double real;
-    assert_int_equal(lode_json_parse(&doc, (struct lode_str){text, sizeof text - 1}, "text", NULL), 0);
+    assert_int_equal(lode_json_parse(&doc, (struct lode_str){text, sizeof text - 1}, "text", NULL),
+                     0);
     const struct lode_json *first = lode_json_first(doc.nodes);
     assert_int_equal(lode_json_count(doc.nodes), 4);
     assert_int_equal(lode_json_count(first), 6);
@@ -736,7 +816,8 @@ static void test_json(void **state) {
     lode_json_free(&doc);
     char deep[2 * LODE_JSON_DEPTH + 3];
     memset(deep, '[', sizeof deep);
-    assert_int_equal(lode_json_parse(&doc, (struct lode_str){deep, sizeof deep}, "text", NULL), LODE_ERR_FORMAT);
+    assert_int_equal(lode_json_parse(&doc, (struct lode_str){deep, sizeof deep}, "text", NULL),
+                     LODE_ERR_FORMAT);
 }
 
 /* Cut off anywhere, a file is refused or gives a tokenizer that works; nothing worse. */
@@ -765,7 +846,8 @@ static void test_truncated(void **state) {
         const size_t len = strlen(json);
         for (size_t n = 0; n < len; n += 1 + len / 400) {
             struct lode_tokenizer *t;
-            assert_true(lode_tokenizer_from_json(&t, (struct lode_str){json, n}, none, none, NULL) < 0);
+            assert_true(lode_tokenizer_from_json(&t, (struct lode_str){json, n}, none, none, NULL) <
+                        0);
         }
         free(json);
     }
@@ -773,13 +855,19 @@ static void test_truncated(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference),       cmocka_unit_test(test_reference_shared),
-        cmocka_unit_test(test_every_pre_tokenizer), cmocka_unit_test(test_slow_patterns),
-        cmocka_unit_test(test_regex_dialect),   cmocka_unit_test(test_regex_bomb),
-        cmocka_unit_test(test_added_tokens),    cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_invalid_utf8),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_json),            
-        cmocka_unit_test(test_truncated),       cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_reference_shared),
+        cmocka_unit_test(test_every_pre_tokenizer),
+        cmocka_unit_test(test_slow_patterns),
+        cmocka_unit_test(test_regex_dialect),
+        cmocka_unit_test(test_regex_bomb),
+        cmocka_unit_test(test_added_tokens),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_invalid_utf8),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_ten_megabytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,8 +11,9 @@
 #include "format/gguf.h"
 #include "text/tokenizer.h"
 
-static const char text[] = "The <|sp|> thing's 123  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa "
-                           "e\xcc\x81\xcc\xa3 \xc3\xa9\xff [ADD] WORD don't";
+static const char text[] =
+    "The <|sp|> thing's 123  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa "
+    "e\xcc\x81\xcc\xa3 \xc3\xa9\xff [ADD] WORD don't";
 
 static int use(const struct lode_tokenizer *t, struct lode_error *err) {
     int32_t ids[256];
@@ -38,7 +39,8 @@ static int use(const struct lode_tokenizer *t, struct lode_error *err) {
 
 static int json_life(const void *data, size_t len, struct lode_error *err) {
     struct lode_tokenizer *t;
-    const struct lode_str config = LODE_STR("{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</s>\"}}");
+    const struct lode_str config =
+        LODE_STR("{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</s>\"}}");
     const struct lode_str generation = LODE_STR("{\"eos_token_id\":[1,2]}");
     int rc = lode_tokenizer_from_json(&t, (struct lode_str){data, len}, config, generation, err);
     if (rc == 0)
@@ -100,8 +102,8 @@ static void fail_each(const char *name, int (*life)(const void *, size_t, struct
             break;
         }
         if (rc != 0 && rc != LODE_ERR_NOMEM)
-            fail_msg("%s: allocation %llu failed, and that is %d: %s: %s", name, (unsigned long long)n,
-                     rc, err.where, err.text);
+            fail_msg("%s: allocation %llu failed, and that is %d: %s: %s", name,
+                     (unsigned long long)n, rc, err.where, err.text);
         refused += rc != 0;
     }
     print_message("%s: %llu allocations, %llu of them needed\n", name, (unsigned long long)(n - 1),
@@ -125,7 +127,8 @@ static void test_nomem(void **state) {
     const char *tests = getenv("LODE_TESTS");
     char path[1024];
     static char data[1 << 16];
-    snprintf(path, sizeof path, "%s/data/tokenizers/spm_llama2/tokenizer.model", tests ? tests : "tests");
+    snprintf(path, sizeof path, "%s/data/tokenizers/spm_llama2/tokenizer.model",
+             tests ? tests : "tests");
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
     len = fread(data, 1, sizeof data, f);
