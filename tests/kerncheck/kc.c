@@ -1,4 +1,5 @@
 #include "kc.h"
+#include "base/half.h"
 #include "kc_run.h"
 
 #include <math.h>
@@ -98,6 +99,8 @@ float kc_float(struct kc *t, enum kc_kind kind) {
         return ldexpf((float)(1 + kc_uniform(t)), (int)kc_below(t, 80) - 40) *
                (kc_bits(t) & 1 ? 1 : -1);
     case KC_SPECIAL:
+        if (kc_below(t, 40) == 0) /* a NaN of any payload, quiet or not */
+            return lode_bits_f32((uint32_t)kc_bits(t) | 0x7f800001);
         if (kc_below(t, 3) == 0)
             return special[kc_below(t, sizeof special / sizeof *special)];
         return kc_normal(t);
@@ -142,14 +145,8 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct kc *t, const char 
     return false;
 }
 
-static inline uint32_t bits_of(float f) {
-    uint32_t b;
-    memcpy(&b, &f, sizeof b);
-    return b;
-}
-
 bool kc_same(struct kc *t, float got, float want, size_t at) {
-    if (bits_of(got) == bits_of(want) || (isnan(got) && isnan(want)))
+    if (lode_f32_bits(got) == lode_f32_bits(want) || (isnan(got) && isnan(want)))
         return true;
     return fail(t, "number %zu is %a, scalar has %a", at, (double)got, (double)want);
 }
