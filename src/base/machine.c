@@ -1,6 +1,5 @@
 #include "base/machine.h"
 
-
 #include <ctype.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -80,8 +79,9 @@ struct limits {
 };
 
 static void less_memory(struct limits *l, const char *line) {
-    const uint64_t n = strtoull(line, NULL, 10); /* "max" is no number: 0 */
-    if (n && n < UINT64_C(1) << 60 && (!l->memory || n < l->memory)) /* v1: unlimited is 2^63 - x */
+    /* v2's "max" is no number and gives 0; v1's unlimited is 2^63 less a page */
+    const uint64_t n = strtoull(line, NULL, 10);
+    if (n && n < UINT64_C(1) << 60 && (!l->memory || n < l->memory))
         l->memory = n;
 }
 
@@ -169,8 +169,8 @@ static struct limits cgroup_limits(const char *root) {
 /* The lowest CPU of the list "0,64" or "0-1" that is in the set: it stands for its core. */
 static uint32_t core_of(const char *root, uint32_t cpu, const cpu_set_t *set) {
     char line[LINE];
-    if (!first_line(open_under(root, "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list",
-                               cpu), line))
+    const char *name = "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list";
+    if (!first_line(open_under(root, name, cpu), line))
         return cpu;
     for (char *p = line; *p;) {
         char *end;
@@ -218,9 +218,8 @@ uint32_t lode_machine_cpus(uint32_t *cpus, uint32_t max) {
 
 static uint64_t kilobytes_of(const char *root, const char *key) {
     char value[LINE];
-    return value_of(open_under(root, "/proc/meminfo"), key, value)
-               ? strtoull(value, NULL, 10) << 10
-               : 0;
+    const bool found = value_of(open_under(root, "/proc/meminfo"), key, value);
+    return found ? strtoull(value, NULL, 10) << 10 : 0;
 }
 
 static void read_caches(struct lode_machine *m, const char *root) {
@@ -247,8 +246,8 @@ void lode_machine_probe_at(struct lode_machine *m, const char *root) {
 
     const struct limits limits = cgroup_limits(root);
     m->logical_cores = list_cpus(root, NULL, 0, &m->physical_cores);
-    if (limits.cpus > 0 && limits.cpus < (double)m->physical_cores) /* rounded down: a thread more
-            than the quota pays for is a thread that is stopped in the middle of every period */
+    /* Rounded down: a thread more than the quota pays for is one that is stopped in every period. */
+    if (limits.cpus > 0 && limits.cpus < (double)m->physical_cores)
         m->physical_cores = limits.cpus < 1 ? 1 : (uint32_t)limits.cpus;
 
     m->ram_total = kilobytes_of(root, "MemTotal");

@@ -1,4 +1,4 @@
-/* machine.h - what the library itself asks about the computer; the public part is lode/machine.h. */
+/* machine.h - what the library itself asks about the computer; see lode/machine.h. */
 #ifndef LODE_BASE_MACHINE_H
 #define LODE_BASE_MACHINE_H
 

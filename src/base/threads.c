@@ -96,7 +96,7 @@ static void work(struct lode_pool *p, uint32_t worker) {
                                                    memory_order_acquire, memory_order_acquire))
             continue;
         fn(arg, n_tasks - (uint32_t)seen, worker);
-        /* seq_cst, as is the caller's side: either it sees the count fall to 0 or we see it sleep */
+        /* seq_cst, as the caller's side: either it sees the count at 0 or we see it sleep */
         if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->caller_sleeps))
             futex_wake(&p->pending, 1);
         seen = atomic_load_explicit(&p->tickets, memory_order_acquire);
@@ -172,8 +172,7 @@ static int start_worker(struct worker *w) {
     return rc;
 }
 
-int lode_pool_create(struct lode_pool **out, uint32_t n_threads, bool pin,
-                     struct lode_error *err) {
+int lode_pool_create(struct lode_pool **out, uint32_t n_threads, bool pin, struct lode_error *err) {
     *out = NULL;
     if (n_threads < 1 || n_threads > LODE_POOL_MAX)
         return lode_fail(err, LODE_ERR_ARG, "threads", "%u threads, 1 to %d are possible",
@@ -193,8 +192,8 @@ int lode_pool_create(struct lode_pool **out, uint32_t n_threads, bool pin,
     /* With more threads than cores whoever spins keeps somebody else from working. */
     p->spin_ns = n_threads <= n_cpus ? SPIN_NS : 0;
     for (uint32_t i = 1; i < n_threads; i++) {
-        p->workers[i] = (struct worker){
-            .pool = p, .index = i, .cpu = pin && i < n_cpus ? (int)cpus[i] : -1};
+        p->workers[i] =
+            (struct worker){.pool = p, .index = i, .cpu = pin && i < n_cpus ? (int)cpus[i] : -1};
         const int rc = start_worker(&p->workers[i]);
         if (rc) {
             lode_pool_free(p);

@@ -15,6 +15,8 @@
  *    ascending order of blocks from acc = +0; one accumulator for a row.  d_w is the half widened,
  *    d_w * d_x one rounded product.  kern/mul_scalar.c spells it out by type.
  *  - exp, tanh: kern/expf.h, our own polynomials; division and square root are IEEE.
+ *  - where a result is NaN is defined, its sign and payload are not (kv_put's are).
+ *  - y may be the same array as another float argument of its length; else nothing overlaps.
  *
  * MUL kernels multiply a panel of weight rows with a panel of activation rows:
  *
@@ -25,8 +27,8 @@
  * not depend on n_w, n_x or the other rows.
  *
  * To add a kernel: a line here, the scalar function, and check_NAME in tests/kerncheck; the test
- * program does not link until all exist.  Faster versions come after: define NAME_avx2 and list it
- * in kern_avx2.c.
+ * program does not link until all exist.  Faster versions come after: define NAME_avx2 in a file
+ * whose name ends in _avx2.c and name it in list_float.h or list_quant.h.
  */
 #ifndef LODE_KERN_KERN_H
 #define LODE_KERN_KERN_H
@@ -80,15 +82,16 @@
 #define LODE_KERN_PLAIN_LIST(X)                                                                    \
     /* sixteen lanes */                                                                            \
     X(dot_f32, float, (const float *a, const float *b, size_t n))                                  \
-    /* y = x / sqrt(mean(x^2) + eps) * w; the mean by sixteen lanes; w NULL: ones */               \
+    /* y = (x / sqrt(mean(x^2) + eps)) * w; the mean by sixteen lanes; w NULL: ones */             \
     X(rms_norm, void, (float *y, const float *x, const float *w, size_t n, float eps))             \
-    /* y = (x - mean) / sqrt(var + eps) * w + b; w, b may be NULL; two passes of sixteen lanes */  \
+    /* y = fmaf((x - mean) / sqrt(var + eps), w, b); w, b may be NULL; two passes of lanes */      \
     X(layer_norm, void,                                                                            \
       (float *y, const float *x, const float *w, const float *b, size_t n, float eps))             \
     X(add, void, (float *y, const float *a, const float *b, size_t n))                             \
     X(scale, void, (float *y, const float *x, float s, size_t n))                                  \
     /* y = y + s x by fmaf */                                                                      \
     X(axpy, void, (float *y, const float *x, float s, size_t n))                                   \
+    /* y = f(gate) * up */                                                                         \
     X(silu_mul, void, (float *y, const float *gate, const float *up, size_t n))                    \
     /* gelu by its tanh form */                                                                    \
     X(gelu_mul, void, (float *y, const float *gate, const float *up, size_t n))                    \
@@ -107,7 +110,8 @@
     X(rope_half, void, (float *x, size_t stride, size_t n_heads, const float *cs, size_t n_pairs)) \
     /* One row of attention scores over one chunk of the cache, in place: v = s * scale, then      \
        cap tanh(v / cap) if cap > 0; *max = max v; s = exp(v - max); *sum = their sum by sixteen   \
-       lanes.  n >= 1. */                                                                          \
+       lanes.  n >= 1.  NaN is never the maximum, but makes the sum NaN; so do +infinity and n     \
+       scores of -infinity. */                                                                   \
     X(softmax_part, void,                                                                          \
       (float *s, size_t n, float scale, float cap, float *max, float *sum))                        \
     /* activations: x -> blocks of A32 / A256; n a multiple of the block */                        \

@@ -115,20 +115,20 @@ struct vf_walk {
     struct vf_panels p;
     float *y;
     size_t ldy, k;
-    size_t i, j, k0, k1;                /* this tile */
-    VF (*sums)[VF_BLOCK_COLUMNS];       /* of this tile; (VF_BLOCK_ROWS, VF_BLOCK_COLUMNS) */
+    size_t i, j, k0, k1; /* this tile */
+    VF *sums;            /* of this tile, rows VF_BLOCK_COLUMNS apart */
 };
 
 VF_INLINE void vf_step(enum vf_format f, size_t R, size_t C, const struct vf_walk *t) {
     VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS];
     for (size_t r = 0; r < R; r++)
         for (size_t c = 0; c < C; c++)
-            acc[r][c] = t->k0 ? t->sums[r][c] : vf_set(0);
+            acc[r][c] = t->k0 ? t->sums[r * VF_BLOCK_COLUMNS + c] : vf_set(0);
     vf_tile(acc, f, R, C, &t->p, t->i, t->j, t->k0, t->k1);
     for (size_t c = 0; c < C; c++) {
         if (t->k1 < t->k) {
             for (size_t r = 0; r < R; r++)
-                t->sums[r][c] = acc[r][c];
+                t->sums[r * VF_BLOCK_COLUMNS + c] = acc[r][c];
             continue;
         }
         float *y = t->y + (t->j + c) * t->ldy + t->i;
@@ -144,21 +144,19 @@ VF_INLINE void vf_step(enum vf_format f, size_t R, size_t C, const struct vf_wal
     }
 }
 
-VF_INLINE void vf_rows(enum vf_format f, size_t C, struct vf_walk *t, size_t n_rows,
-                       VF (*sums)[VF_BLOCK_COLUMNS]) {
-    const size_t i0 = t->i, R = C == 1 ? VF_ROWS_1 : VF_TILE_ROWS;
+VF_INLINE void vf_rows(enum vf_format f, size_t C, struct vf_walk *t, size_t n_rows) {
+    const size_t R = C == 1 ? VF_ROWS_1 : VF_TILE_ROWS;
     size_t r = 0;
     for (; r + R <= n_rows; r += R) {
-        t->i = i0 + r;
-        t->sums = sums + r;
         vf_step(f, R, C, t);
+        t->i += R;
+        t->sums += R * VF_BLOCK_COLUMNS;
     }
     for (; r < n_rows; r++) {
-        t->i = i0 + r;
-        t->sums = sums + r;
         vf_step(f, 1, C, t);
+        t->i++;
+        t->sums += VF_BLOCK_COLUMNS;
     }
-    t->i = i0;
 }
 
 static inline size_t vf_least(size_t a, size_t b) { return a < b ? a : b; }
@@ -166,7 +164,7 @@ static inline size_t vf_least(size_t a, size_t b) { return a < b ? a : b; }
 /* y[j * ldy + i] = < w row i, x row j >, as mul of kern.h */
 VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct vf_panels *p,
                           size_t n_w, size_t n_x, size_t k) {
-    VF sums[VF_BLOCK_ROWS][VF_BLOCK_COLUMNS];
+    VF sums[VF_BLOCK_ROWS * VF_BLOCK_COLUMNS];
     struct vf_walk t = {.p = *p, .y = y, .ldy = ldy, .k = k};
     /* a few columns are in the cache anyway; and rows should then be read from end to end */
     const size_t block_k = n_x > 2 * VF_TILE_COLUMNS ? VF_BLOCK_K : k;
@@ -181,11 +179,11 @@ VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct v
                 for (size_t c = 0; c < columns; c += VF_TILE_COLUMNS) {
                     t.i = i;
                     t.j = j + c;
-                    VF(*at)[VF_BLOCK_COLUMNS] = (VF(*)[VF_BLOCK_COLUMNS])&sums[0][c];
+                    t.sums = sums + c;
                     switch (vf_least(columns - c, VF_TILE_COLUMNS)) {
 #define COLUMNS(C)                                                                                 \
     case C:                                                                                        \
-        vf_rows(f, C, &t, rows, at);                                                               \
+        vf_rows(f, C, &t, rows);                                                                   \
         break;
                         COLUMNS(1)
                         COLUMNS(2)

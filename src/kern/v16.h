@@ -26,7 +26,7 @@
  *     vf_load2, vf_store2            32 floats, the even ones in one, the odd ones in the other
  *     vf_join(x), vf_join_max(x)     the tree of kern.h, over + and over greater(upper, lower)
  *     vf_join_rows(y, x)             y[r] = vf_join(x[r]) for VF_TILE_ROWS of them, together
- *     vf_store_f16, vf_store_bf16    the first n <= 16, rounded to nearest even; NaNs as base/half.h
+ *     vf_store_f16, vf_store_bf16    the first n <= 16, rounded as base/half.h does
  *     vf_prefetch(p)
  *
  * Loads and stores need no alignment.  A remainder of n numbers is added to sixteen lanes with

@@ -64,8 +64,8 @@ static inline VP vp_held(VP x) {
 #include "kern/v16.h"
 
 /* Masks of the first n lanes are cut from this, n before the middle. */
-static const int32_t v16_masks[32] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-                                      -1, -1, -1, -1, -1, 0};
+static const int32_t v16_masks[32] = {-1, -1, -1, -1, -1, -1, -1, -1, -1,
+                                      -1, -1, -1, -1, -1, -1, -1, 0};
 static inline __m256i vp_first(size_t n, int part) {
     return _mm256_loadu_si256((const __m256i *)(v16_masks + 16 - n + part * VP_LANES));
 }

@@ -15,7 +15,7 @@ static size_t row_size(enum lode_dtype type, size_t n) {
 /* --- kv_put of floats ---------------------------------------------------------------------- */
 
 static void check_put(struct kc *t, enum lode_dtype type, float (*widen)(uint16_t)) {
-    KC_EACH(n, kc_lengths) {
+    KC_EACH (n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         const size_t size = row_size(type, n);
         float *x = kc_floats(t, n, n % 2 ? KC_SPECIAL : KC_WIDE);
@@ -46,7 +46,7 @@ static void check_put(struct kc *t, enum lode_dtype type, float (*widen)(uint16_
     const size_t n = 1024;
     float *x = kc_floats(t, n, KC_NORMAL), *y = kc_tight(t, n * sizeof *y);
     KC_TIME(t, "n=1024", (double)(4 * n + row_size(type, n)), 1.0 * n)
-        t->now->kv_put[type](y, x, n);
+    t->now->kv_put[type](y, x, n);
 }
 
 void check_kv_put_f32(struct kc *t) { check_put(t, LODE_F32, NULL); }
@@ -80,8 +80,8 @@ struct cache {
 
 static struct cache make_cache(struct kc *t, enum lode_dtype type, size_t n, size_t dim,
                                enum kc_kind kind) {
-    struct cache c = {.n = n, .stride = row_size(type, dim) + 2 * lode_dtypes[type].bytes *
-                                                                  kc_below(t, 2)};
+    struct cache c = {.n = n,
+                      .stride = row_size(type, dim) + 2 * lode_dtypes[type].bytes * kc_below(t, 2)};
     c.rows = kc_tight(t, n ? (n - 1) * c.stride + row_size(type, dim) : 0);
     /* q8_0 has no infinities: made of normal numbers, then some scales become special halves */
     float *x = kc_tight(t, dim * sizeof *x);
@@ -140,7 +140,8 @@ static void check_mix_shape(struct kc *t, enum lode_dtype type, size_t n_v, size
     float *want = kc_floats(t, o_size, KC_NORMAL), *got = kc_tight(t, o_size * sizeof *got);
     uint32_t *lo = kc_tight_aligned(t, n_q * 4, 4), *hi = kc_tight_aligned(t, n_q * 4, 4);
     const bool same_range = kc_bits(t) & 1;
-    for (size_t i = 0; i < n_q; i++) { /* the same for all, causal, windows, or anything, lo > hi too */
+    for (size_t i = 0; i < n_q;
+         i++) { /* the same for all, causal, windows, or anything, lo > hi too */
         lo[i] = same_range ? 0 : (uint32_t)kc_below(t, n_v + 1);
         hi[i] = same_range ? (uint32_t)n_v : (uint32_t)kc_below(t, n_v + 1);
     }
@@ -166,14 +167,14 @@ typedef void check_shape(struct kc *t, enum lode_dtype type, size_t n, size_t di
                          enum kc_kind kind);
 
 static void check_shapes(struct kc *t, enum lode_dtype type, check_shape *check) {
-    KC_EACH(n, positions) {
+    KC_EACH (n, positions) {
         if (type == LODE_Q8_0)
-            KC_EACH(dim, dims_32) {
+            KC_EACH (dim, dims_32) {
                 check(t, type, n, dim, KC_NORMAL);
                 check(t, type, n, dim, KC_SPECIAL);
             }
         else
-            KC_EACH(dim, dims) {
+            KC_EACH (dim, dims) {
                 check(t, type, n, dim, KC_NORMAL);
                 check(t, type, n, dim, KC_SPECIAL);
             }
@@ -193,16 +194,15 @@ static void check_score(struct kc *t, enum lode_dtype type) {
     float *q = kc_floats(t, 8 * DIM, KC_NORMAL), *s = kc_tight_aligned(t, 8 * CHUNK * 4, 64);
     const struct cache k = make_cache(t, type, CHUNK, DIM, KC_NORMAL);
     KC_TIME(t, "1 query, 64x128", (double)(CHUNK * row), 2.0 * CHUNK * DIM)
-        t->now->kv_score[type](s, CHUNK, q, DIM, 1, k.rows, k.stride, CHUNK, DIM);
+    t->now->kv_score[type](s, CHUNK, q, DIM, 1, k.rows, k.stride, CHUNK, DIM);
     KC_TIME(t, "4 queries, 64x128", (double)(CHUNK * row), 8.0 * CHUNK * DIM)
-        t->now->kv_score[type](s, CHUNK, q, DIM, 4, k.rows, k.stride, CHUNK, DIM);
+    t->now->kv_score[type](s, CHUNK, q, DIM, 4, k.rows, k.stride, CHUNK, DIM);
     if (!t->bench)
         return;
     const struct cache m = make_zeros(t, type, MANY, DIM);
     KC_TIME(t, "4 queries, from memory", (double)(MANY * row), 8.0 * MANY * DIM)
-        for (size_t j = 0; j < MANY; j += CHUNK)
-            t->now->kv_score[type](s, CHUNK, q, DIM, 4, m.rows + j * m.stride, m.stride, CHUNK,
-                                   DIM);
+    for (size_t j = 0; j < MANY; j += CHUNK)
+        t->now->kv_score[type](s, CHUNK, q, DIM, 4, m.rows + j * m.stride, m.stride, CHUNK, DIM);
 }
 
 static void check_mix(struct kc *t, enum lode_dtype type) {
@@ -212,15 +212,15 @@ static void check_mix(struct kc *t, enum lode_dtype type) {
     const uint32_t lo[8] = {0}, hi[8] = {CHUNK, CHUNK, CHUNK, CHUNK, CHUNK, CHUNK, CHUNK, CHUNK};
     const struct cache v = make_cache(t, type, CHUNK, DIM, KC_NORMAL);
     KC_TIME(t, "1 query, 64x128", (double)(CHUNK * row), 2.0 * CHUNK * DIM)
-        t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 1, v.rows, v.stride, DIM);
+    t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 1, v.rows, v.stride, DIM);
     KC_TIME(t, "4 queries, 64x128", (double)(CHUNK * row), 8.0 * CHUNK * DIM)
-        t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 4, v.rows, v.stride, DIM);
+    t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 4, v.rows, v.stride, DIM);
     if (!t->bench)
         return;
     const struct cache m = make_zeros(t, type, MANY, DIM);
     KC_TIME(t, "4 queries, from memory", (double)(MANY * row), 8.0 * MANY * DIM)
-        for (size_t j = 0; j < MANY; j += CHUNK)
-            t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 4, m.rows + j * m.stride, m.stride, DIM);
+    for (size_t j = 0; j < MANY; j += CHUNK)
+        t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 4, m.rows + j * m.stride, m.stride, DIM);
 }
 
 #define CHECK(s, type, name)                                                                       \

@@ -64,14 +64,14 @@ static void check_shape(struct kc *t, enum lode_dtype type, size_t n_w, size_t n
 }
 
 static void check_mul(struct kc *t, enum lode_dtype type) {
-    KC_EACH(n_w, panels)
-        KC_EACH(n_x, panels)
+    KC_EACH (n_w, panels)
+        KC_EACH (n_x, panels)
             check_shape(t, type, n_w, n_x, 1 + kc_below(t, 70), KC_NORMAL);
-    KC_EACH(k, kc_lengths) {
+    KC_EACH (k, kc_lengths) {
         check_shape(t, type, 1 + kc_below(t, 9), 1 + kc_below(t, 9), k, KC_NORMAL);
         check_shape(t, type, 1 + kc_below(t, 5), 1 + kc_below(t, 3), k, KC_SPECIAL);
     }
-    KC_EACH(wide, wide_k) /* several blocks of rows, columns and k */
+    KC_EACH (wide, wide_k) /* several blocks of rows, columns and k */
         check_shape(t, type, 35, 70, wide, KC_NORMAL);
 
     /* Weights far larger than the caches: what decoding does.  Then a prompt's 512 columns. */
@@ -85,15 +85,15 @@ static void check_mul(struct kc *t, enum lode_dtype type) {
         put(w, type, i, (float)(i % 1000) * 1e-3f - 0.5f);
     kc_fill(t, x, k * 512, KC_NORMAL);
     KC_TIME(t, "16384x4096 x 1", (double)(rows * k * size), 2.0 * (double)(rows * k))
-        t->now->mul[type](y, rows, w, k * size, rows, x, k * 4, 1, k);
+    t->now->mul[type](y, rows, w, k * size, rows, x, k * 4, 1, k);
     KC_TIME(t, "256x4096 x 1", (double)(256 * k * size), 2.0 * (double)(256 * k))
-        t->now->mul[type](y, rows, w, k * size, 256, x, k * 4, 1, k);
+    t->now->mul[type](y, rows, w, k * size, 256, x, k * 4, 1, k);
     KC_TIME(t, "64x4096 x 8", (double)(64 * k * size), 2.0 * (double)(64 * k) * 8)
-        t->now->mul[type](y, rows, w, k * size, 64, x, k * 4, 8, k);
+    t->now->mul[type](y, rows, w, k * size, 64, x, k * 4, 8, k);
     KC_TIME(t, "64x1024 x 512", (double)(64 * 1024 * size), 2.0 * (double)(64 * 1024) * 512)
-        t->now->mul[type](y, rows, w, k * size, 64, x, k * 4, 512, 1024);
+    t->now->mul[type](y, rows, w, k * size, 64, x, k * 4, 512, 1024);
     KC_TIME(t, "1024x4096 x 512", (double)(1024 * k * size), 2.0 * (double)(1024 * k) * 512)
-        t->now->mul[type](y, rows, w, k * size, 1024, x, k * 4, 512, k);
+    t->now->mul[type](y, rows, w, k * size, 1024, x, k * 4, 512, k);
 }
 
 void check_mul_f32(struct kc *t) { check_mul(t, LODE_F32); }

@@ -6,12 +6,13 @@
 #include <string.h>
 
 static const double u = FLT_EPSILON / 2;
-static const size_t pair_counts[] = {0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 64, 128};
+static const size_t pair_counts[] = {0,  1,  2,  3,  4,  7,  8,  9,  15,
+                                     16, 17, 24, 31, 32, 33, 48, 64, 128};
 
 typedef void rope(float *x, size_t stride, size_t n_heads, const float *cs, size_t n_pairs);
 
 static void check_rope(struct kc *t, rope *ref, rope *now, bool half) {
-    KC_EACH(n, pair_counts) {
+    KC_EACH (n, pair_counts) {
         const size_t n_heads = kc_below(t, 4), stride = 2 * n + kc_below(t, 5);
         const size_t size = n_heads ? (n_heads - 1) * stride + 2 * n : 0;
         kc_case(t, "pairs=%zu heads=%zu stride=%zu", n, n_heads, stride);
@@ -48,7 +49,7 @@ static void check_rope(struct kc *t, rope *ref, rope *now, bool half) {
     const size_t n = 64, heads = 32;
     float *cs = kc_floats(t, 2 * n, KC_NORMAL), *x = kc_tight(t, heads * 2 * n * sizeof *x);
     KC_TIME(t, "32 heads of 128", 16.0 * heads * n, 6.0 * heads * n)
-        now(x, 2 * n, heads, cs, n);
+    now(x, 2 * n, heads, cs, n);
 }
 
 void check_rope_pair(struct kc *t) { check_rope(t, t->ref->rope_pair, t->now->rope_pair, false); }

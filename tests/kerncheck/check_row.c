@@ -11,7 +11,7 @@ static const double u = FLT_EPSILON / 2;
 static double lane_steps(size_t n) { return (double)(n / 16 + 1 + 4); }
 
 void check_dot_f32(struct kc *t) {
-    KC_EACH(n, kc_lengths) {
+    KC_EACH (n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *a = kc_floats(t, n, KC_WIDE), *b = kc_floats(t, n, KC_WIDE);
         double exact = 0, size = 0;
@@ -37,13 +37,13 @@ void check_dot_f32(struct kc *t) {
     float *a = kc_floats(t, n, KC_NORMAL), *b = kc_floats(t, n, KC_NORMAL);
     volatile float sink = 0;
     KC_TIME(t, "n=4096", 8.0 * n, 2.0 * n)
-        sink = t->now->dot_f32(a, b, n);
+    sink = t->now->dot_f32(a, b, n);
     (void)sink;
 }
 
 void check_rms_norm(struct kc *t) {
     const float eps = 1e-6f;
-    KC_EACH(n, kc_lengths) {
+    KC_EACH (n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *x = kc_floats(t, n, KC_NORMAL), *w = kc_floats(t, n, KC_NORMAL);
         float *want = kc_tight(t, n * sizeof *want), *got = kc_tight(t, n * sizeof *got);
@@ -73,12 +73,12 @@ void check_rms_norm(struct kc *t) {
     float *x = kc_floats(t, n, KC_NORMAL), *w = kc_floats(t, n, KC_NORMAL);
     float *y = kc_tight(t, n * sizeof *y);
     KC_TIME(t, "n=4096", 12.0 * n, 4.0 * n)
-        t->now->rms_norm(y, x, w, n, eps);
+    t->now->rms_norm(y, x, w, n, eps);
 }
 
 void check_layer_norm(struct kc *t) {
     const float eps = 1e-5f;
-    KC_EACH(n, kc_lengths) {
+    KC_EACH (n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *x = kc_floats(t, n, KC_NORMAL), *w = kc_floats(t, n, KC_NORMAL);
         float *b = kc_floats(t, n, KC_NORMAL);
@@ -93,8 +93,8 @@ void check_layer_norm(struct kc *t) {
             deviation += fabs((double)x[i] - mean);
         }
         const double var = square / (double)n, root = sqrt(var + (double)eps);
-        /* of the mean: lanes, division; of each d: that and one rounding; of the variance: 2 |d| and
-         * d's error, and lanes, division; of the root: half of it, eps, rounding */
+        /* of the mean: lanes, division; of each d: that and one rounding; of the variance: 2 |d|
+         * and d's error, and lanes, division; of the root: half of it, eps, rounding */
         const double e_mean = (lane_steps(n) + 1) * 1.01 * u * size;
         const double e_var = 2 * (deviation / (double)n) * e_mean + e_mean * e_mean +
                              (lane_steps(n) + 4) * 1.01 * u * var;
@@ -125,11 +125,11 @@ void check_layer_norm(struct kc *t) {
     float *x = kc_floats(t, n, KC_NORMAL), *w = kc_floats(t, n, KC_NORMAL);
     float *y = kc_tight(t, n * sizeof *y);
     KC_TIME(t, "n=4096", 16.0 * n, 7.0 * n)
-        t->now->layer_norm(y, x, w, w, n, eps);
+    t->now->layer_norm(y, x, w, w, n, eps);
 }
 
 void check_add(struct kc *t) {
-    KC_EACH(n, kc_lengths) {
+    KC_EACH (n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *a = kc_floats(t, n, KC_SPECIAL), *b = kc_floats(t, n, KC_SPECIAL);
         float *want = kc_tight(t, n * sizeof *want), *got = kc_tight(t, n * sizeof *got);
@@ -144,11 +144,11 @@ void check_add(struct kc *t) {
     const size_t n = 4096;
     float *a = kc_floats(t, n, KC_NORMAL), *y = kc_tight(t, n * sizeof *y);
     KC_TIME(t, "n=4096", 12.0 * n, 1.0 * n)
-        t->now->add(y, a, a, n);
+    t->now->add(y, a, a, n);
 }
 
 void check_scale(struct kc *t) {
-    KC_EACH(n, kc_lengths) {
+    KC_EACH (n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *x = kc_floats(t, n, KC_SPECIAL);
         const float s = kc_normal(t);
@@ -164,11 +164,11 @@ void check_scale(struct kc *t) {
     const size_t n = 4096;
     float *x = kc_floats(t, n, KC_NORMAL), *y = kc_tight(t, n * sizeof *y);
     KC_TIME(t, "n=4096", 8.0 * n, 1.0 * n)
-        t->now->scale(y, x, 3.0f, n);
+    t->now->scale(y, x, 3.0f, n);
 }
 
 void check_axpy(struct kc *t) {
-    KC_EACH(n, kc_lengths) {
+    KC_EACH (n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *x = kc_floats(t, n, KC_NORMAL), *want = kc_floats(t, n, KC_NORMAL);
         float *got = kc_tight(t, n * sizeof *got);
@@ -191,5 +191,5 @@ void check_axpy(struct kc *t) {
     const size_t n = 4096;
     float *x = kc_floats(t, n, KC_NORMAL), *y = kc_floats(t, n, KC_NORMAL);
     KC_TIME(t, "n=4096", 12.0 * n, 2.0 * n)
-        t->now->axpy(y, x, 1e-6f, n);
+    t->now->axpy(y, x, 1e-6f, n);
 }

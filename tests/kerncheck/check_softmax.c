@@ -8,7 +8,7 @@
 static const double u = FLT_EPSILON / 2;
 
 void check_softmax_part(struct kc *t) {
-    KC_EACH(n, kc_lengths) {
+    KC_EACH (n, kc_lengths) {
         if (n == 0)
             continue;
         float *x = kc_floats(t, n, KC_NORMAL);
@@ -61,5 +61,5 @@ void check_softmax_part(struct kc *t) {
     const size_t n = 64;
     float *s = kc_floats(t, n, KC_NORMAL), max, sum;
     KC_TIME(t, "n=64", 8.0 * n, 16.0 * n)
-        t->now->softmax_part(s, n, 0.1f, 0, &max, &sum);
+    t->now->softmax_part(s, n, 0.1f, 0, &max, &sum);
 }

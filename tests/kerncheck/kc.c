@@ -11,9 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-const size_t kc_lengths[KC_N_LENGTHS] = {0,  1,  2,  3,  5,  7,  8,  9,   15,  16,  17,  24,  31,  32,  33,
-                             47, 48, 49, 63, 64, 65, 79, 80,  96,  127, 128, 129, 160, 255, 256,
-                             257, 288, 333, 511, 512, 513, 576, 1000, 1024, 1025, 2048, 4099, 5120};
+const size_t kc_lengths[KC_N_LENGTHS] = {0,   1,   2,   3,   5,    7,    8,    9,    15,   16,  17,
+                                         24,  31,  32,  33,  47,   48,   49,   63,   64,   65,  79,
+                                         80,  96,  127, 128, 129,  160,  255,  256,  257,  288, 333,
+                                         511, 512, 513, 576, 1000, 1024, 1025, 2048, 4099, 5120};
 
 /* --- buffers ------------------------------------------------------------------------------- */
 
@@ -37,8 +38,8 @@ void *kc_tight_aligned(struct kc *t, size_t size, size_t align) {
         s->cap_buffers = s->cap_buffers ? s->cap_buffers * 2 : 64;
         s->buffers = realloc(s->buffers, s->cap_buffers * sizeof *s->buffers);
     }
-    char *base = mmap(NULL, body + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                      -1, 0);
+    char *base =
+        mmap(NULL, body + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!s->buffers || base == MAP_FAILED) {
         perror("kerncheck: memory");
         exit(2);
@@ -90,10 +91,10 @@ float kc_normal(struct kc *t) { /* twelve uniforms: near enough */
 }
 
 float kc_float(struct kc *t, enum kc_kind kind) {
-    static const float special[] = {0.0f,      -0.0f,      1.0f,      -1.0f,    INFINITY, -INFINITY,
-                                    NAN,       0x1p-149f,  -0x1p-149f, 0x1p-126f, 0x1p-24f, -0x1p-30f,
-                                    3.4e38f,   -3.4e38f,   65504.0f,  65520.0f, -70000.f, 0x1p-15f,
-                                    88.72284f, -103.9721f, 89.5f,     -87.5f,   9.02f,    -9.5f};
+    static const float special[] = {
+        0.0f,       -0.0f,     1.0f,      -1.0f,      INFINITY, -INFINITY, NAN,      0x1p-149f,
+        -0x1p-149f, 0x1p-126f, 0x1p-24f,  -0x1p-30f,  3.4e38f,  -3.4e38f,  65504.0f, 65520.0f,
+        -70000.f,   0x1p-15f,  88.72284f, -103.9721f, 89.5f,    -87.5f,    9.02f,    -9.5f};
     switch (kind) {
     case KC_WIDE:
         return ldexpf((float)(1 + kc_uniform(t)), (int)kc_below(t, 80) - 40) *
@@ -185,7 +186,7 @@ static double now_s(void) {
 }
 
 enum { ROUNDS = 7 };
-static const double batch_s = 0.02; /* a batch lasts at least this long, or one call */
+static const double batch_s = 0.02;   /* a batch lasts at least this long, or one call */
 static const double scalar_ops = 4e9; /* more of them than this take the scalar kernel too long */
 
 struct kc_timer kc_timer(struct kc *t, const char *label, double bytes, double ops) {

@@ -32,8 +32,8 @@ static double now_s(void) {
 enum { MAX_TASKS = 2000, THREADS = 8 };
 
 struct tally {
-    uint32_t plain[MAX_TASKS];          /* not atomic: the pool must order it */
-    atomic_uint busy[THREADS];          /* workers must not overlap with themselves */
+    uint32_t plain[MAX_TASKS]; /* not atomic: the pool must order it */
+    atomic_uint busy[THREADS]; /* workers must not overlap with themselves */
     atomic_uint overlaps, out_of_range;
 };
 
@@ -285,8 +285,8 @@ static void this_machine(void **state) {
     assert_true(lode_machine_isa_usable(lode_machine_isa_best()));
     for (int f = 0; f < LODE_CPU_COUNT; f++)
         if (lode_cpu_has((enum lode_cpu_feature)f))
-            assert_non_null(strstr(lode_machine_features(),
-                                   lode_cpu_feature_name((enum lode_cpu_feature)f)));
+            assert_non_null(
+                strstr(lode_machine_features(), lode_cpu_feature_name((enum lode_cpu_feature)f)));
 }
 
 static void bandwidth_is_plausible(void **state) {
