@@ -15,7 +15,7 @@ static size_t row_size(enum lode_dtype type, size_t n) {
 /* --- kv_put of floats ---------------------------------------------------------------------- */
 
 static void check_put(struct kc *t, enum lode_dtype type, float (*widen)(uint16_t)) {
-    KC_EACH (n, kc_lengths) {
+    KC_EACH(n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         const size_t size = row_size(type, n);
         float *x = kc_floats(t, n, n % 2 ? KC_SPECIAL : KC_WIDE);
@@ -167,14 +167,14 @@ typedef void check_shape(struct kc *t, enum lode_dtype type, size_t n, size_t di
                          enum kc_kind kind);
 
 static void check_shapes(struct kc *t, enum lode_dtype type, check_shape *check) {
-    KC_EACH (n, positions) {
+    KC_EACH(n, positions) {
         if (type == LODE_Q8_0)
-            KC_EACH (dim, dims_32) {
+            KC_EACH(dim, dims_32) {
                 check(t, type, n, dim, KC_NORMAL);
                 check(t, type, n, dim, KC_SPECIAL);
             }
         else
-            KC_EACH (dim, dims) {
+            KC_EACH(dim, dims) {
                 check(t, type, n, dim, KC_NORMAL);
                 check(t, type, n, dim, KC_SPECIAL);
             }

@@ -64,14 +64,14 @@ static void check_shape(struct kc *t, enum lode_dtype type, size_t n_w, size_t n
 }
 
 static void check_mul(struct kc *t, enum lode_dtype type) {
-    KC_EACH (n_w, panels)
-        KC_EACH (n_x, panels)
+    KC_EACH(n_w, panels)
+        KC_EACH(n_x, panels)
             check_shape(t, type, n_w, n_x, 1 + kc_below(t, 70), KC_NORMAL);
-    KC_EACH (k, kc_lengths) {
+    KC_EACH(k, kc_lengths) {
         check_shape(t, type, 1 + kc_below(t, 9), 1 + kc_below(t, 9), k, KC_NORMAL);
         check_shape(t, type, 1 + kc_below(t, 5), 1 + kc_below(t, 3), k, KC_SPECIAL);
     }
-    KC_EACH (wide, wide_k) /* several blocks of rows, columns and k */
+    KC_EACH(wide, wide_k) /* several blocks of rows, columns and k */
         check_shape(t, type, 35, 70, wide, KC_NORMAL);
 
     /* Weights far larger than the caches: what decoding does.  Then a prompt's 512 columns. */

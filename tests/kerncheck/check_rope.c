@@ -12,7 +12,7 @@ static const size_t pair_counts[] = {0,  1,  2,  3,  4,  7,  8,  9,  15,
 typedef void rope(float *x, size_t stride, size_t n_heads, const float *cs, size_t n_pairs);
 
 static void check_rope(struct kc *t, rope *ref, rope *now, bool half) {
-    KC_EACH (n, pair_counts) {
+    KC_EACH(n, pair_counts) {
         const size_t n_heads = kc_below(t, 4), stride = 2 * n + kc_below(t, 5);
         const size_t size = n_heads ? (n_heads - 1) * stride + 2 * n : 0;
         kc_case(t, "pairs=%zu heads=%zu stride=%zu", n, n_heads, stride);

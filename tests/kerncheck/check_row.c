@@ -11,7 +11,7 @@ static const double u = FLT_EPSILON / 2;
 static double lane_steps(size_t n) { return (double)(n / 16 + 1 + 4); }
 
 void check_dot_f32(struct kc *t) {
-    KC_EACH (n, kc_lengths) {
+    KC_EACH(n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *a = kc_floats(t, n, KC_WIDE), *b = kc_floats(t, n, KC_WIDE);
         double exact = 0, size = 0;
@@ -43,7 +43,7 @@ void check_dot_f32(struct kc *t) {
 
 void check_rms_norm(struct kc *t) {
     const float eps = 1e-6f;
-    KC_EACH (n, kc_lengths) {
+    KC_EACH(n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *x = kc_floats(t, n, KC_NORMAL), *w = kc_floats(t, n, KC_NORMAL);
         float *want = kc_tight(t, n * sizeof *want), *got = kc_tight(t, n * sizeof *got);
@@ -78,7 +78,7 @@ void check_rms_norm(struct kc *t) {
 
 void check_layer_norm(struct kc *t) {
     const float eps = 1e-5f;
-    KC_EACH (n, kc_lengths) {
+    KC_EACH(n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *x = kc_floats(t, n, KC_NORMAL), *w = kc_floats(t, n, KC_NORMAL);
         float *b = kc_floats(t, n, KC_NORMAL);
@@ -129,7 +129,7 @@ void check_layer_norm(struct kc *t) {
 }
 
 void check_add(struct kc *t) {
-    KC_EACH (n, kc_lengths) {
+    KC_EACH(n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *a = kc_floats(t, n, KC_SPECIAL), *b = kc_floats(t, n, KC_SPECIAL);
         float *want = kc_tight(t, n * sizeof *want), *got = kc_tight(t, n * sizeof *got);
@@ -148,7 +148,7 @@ void check_add(struct kc *t) {
 }
 
 void check_scale(struct kc *t) {
-    KC_EACH (n, kc_lengths) {
+    KC_EACH(n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *x = kc_floats(t, n, KC_SPECIAL);
         const float s = kc_normal(t);
@@ -168,7 +168,7 @@ void check_scale(struct kc *t) {
 }
 
 void check_axpy(struct kc *t) {
-    KC_EACH (n, kc_lengths) {
+    KC_EACH(n, kc_lengths) {
         kc_case(t, "n=%zu", n);
         float *x = kc_floats(t, n, KC_NORMAL), *want = kc_floats(t, n, KC_NORMAL);
         float *got = kc_tight(t, n * sizeof *got);

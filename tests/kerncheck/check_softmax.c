@@ -8,7 +8,7 @@
 static const double u = FLT_EPSILON / 2;
 
 void check_softmax_part(struct kc *t) {
-    KC_EACH (n, kc_lengths) {
+    KC_EACH(n, kc_lengths) {
         if (n == 0)
             continue;
         float *x = kc_floats(t, n, KC_NORMAL);
