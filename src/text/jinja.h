@@ -17,8 +17,8 @@
  *   template.c       the public functions of lode/chat.h
  *
  * Not offered, because no chat template can need them: include, import and extends (there are no
- * other templates; an error where one is reached), autoescape, and the filters urlize, wordwrap,
- * pprint and random.
+ * other templates; an error where one is reached), autoescape, arithmetic beyond 64 bits, and the
+ * filters pprint, random, striptags, urlize, wordwrap and xmlattr.
  */
 #ifndef LODE_TEXT_JINJA_H
 #define LODE_TEXT_JINJA_H

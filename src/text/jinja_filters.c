@@ -96,7 +96,8 @@ JINJA_FN(absolute) {
 /* Text as int() or float() read it: white space around, underscores between digits. */
 static bool number_text(struct jinja_run *r, struct jv text, char **out) {
     struct jv s;
-    if (!jinja_strip(r, text, (struct jv){0}, true, true, &s))
+    if (!jinja_strip(r, text, (struct jv){0}, true, true, &s) ||
+        !jinja_spend(r, JINJA_COST_WALK(s.s->len)))
         return false;
     char *copy = jinja_alloc(r, s.s->len + 1, 1);
     if (!copy)
@@ -355,39 +356,6 @@ JINJA_FN(count_words) {
     return true;
 }
 
-/* Drops <...> and <!-- ... -->, and makes white space single. */
-JINJA_FN(strip_tags) {
-    JINJA_UNUSED;
-    struct lode_buf b = {0};
-    if (!jinja_to_str(r, self, &self) || !jinja_spend(r, JINJA_COST_WALK(self.s->len)))
-        return false;
-    const char *s = self.s->data;
-    const size_t n = self.s->len;
-    bool space = false;
-    for (size_t i = 0, len; i < n; i += len) {
-        const uint32_t cp = jinja_char(s + i, n - i, &len);
-        const bool comment = n - i >= 4 && memcmp(s + i, "<!--", 4) == 0;
-        if (cp == '<') {
-            const char *end = comment ? memmem(s + i, n - i, "-->", 3) : memchr(s + i, '>', n - i);
-            if (end) {
-                len = (size_t)(end - (s + i)) + (comment ? 3 : 1);
-                continue;
-            }
-        }
-        if (jinja_is_space(cp)) {
-            space = b.len > 0;
-            continue;
-        }
-        if (space)
-            lode_buf_addc(&b, ' ');
-        space = false;
-        lode_buf_add(&b, s + i, len);
-    }
-    const bool ok = jinja_take(r, &b, out);
-    lode_buf_free(&b);
-    return ok;
-}
-
 static void quote(struct lode_buf *b, struct lode_str s, bool for_query) {
     for (size_t i = 0; i < s.len; i++) {
         const unsigned char c = (unsigned char)s.data[i];
@@ -437,29 +405,6 @@ JINJA_FN(url_encode) {
     return ok;
 }
 
-JINJA_FN(xml_attributes) {
-    JINJA_UNUSED;
-    struct lode_buf b = {0};
-    bool ok = self.kind == JV_DICT || jinja_type_error(r, "xmlattr of a %s", jinja_type(self));
-    for (uint32_t i = 0; ok && i < self.d->n; i++) {
-        struct jv key, value = self.d->values[i];
-        if (value.kind == JV_NONE || value.kind == JV_UNDEF)
-            continue;
-        if (!(ok = jinja_escape(r, self.d->keys[i], &key) && jinja_escape(r, value, &value)))
-            break;
-        if (strcspn(key.s->data, " \t\n\r\f\v/>=") < key.s->len)
-            ok = jinja_type_error(r, "a key of xmlattr cannot be the name of an attribute");
-        if (b.len || !jv_given(a[0]) || jinja_truth(a[0]))
-            lode_buf_addc(&b, ' ');
-        lode_buf_addf(&b, "%s=\"", key.s->data);
-        lode_buf_add(&b, value.s->data, value.s->len);
-        lode_buf_addc(&b, '"');
-    }
-    ok = ok && jinja_take(r, &b, out);
-    lode_buf_free(&b);
-    return ok;
-}
-
 /* "%s" | format(x): values by position or by name */
 JINJA_FN(format) {
     JINJA_UNUSED;
@@ -503,7 +448,6 @@ const struct jinja_builtin jinja_filters[] = {
     {"round", round_number, "precision method", 0},
     {"safe", safe, "", 0},
     {"string", string, "", 0},
-    {"striptags", strip_tags, "", 0},
     {"title", title, "", 0},
     {"tojson", jinja_tojson, "ensure_ascii indent separators sort_keys", 0},
     {"trim", trim, "chars", 0},
@@ -511,7 +455,6 @@ const struct jinja_builtin jinja_filters[] = {
     {"upper", upper, "", 0},
     {"urlencode", url_encode, "", 0},
     {"wordcount", count_words, "", 0},
-    {"xmlattr", xml_attributes, "autospace", 0},
 #define ENTRY(name, params, required) {#name, jinja_filter_##name, params, required},
     JINJA_SEQ_FILTERS(ENTRY)
 #undef ENTRY

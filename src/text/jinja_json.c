@@ -148,6 +148,8 @@ static bool read_number(struct reader *x, struct jv *out) {
     errno = 0;
     *out = jv_int(strtoll(text.s->data, NULL, 10));
     if (errno == ERANGE) {
+        if (text.s->len > JINJA_MAX_DIGITS)
+            return bad(x, "an integer of too many digits");
         *out = text;
         out->kind = JV_BIG;
     }

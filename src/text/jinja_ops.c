@@ -107,6 +107,8 @@ static bool less(struct jinja_run *r, struct jv a, struct jv b, uint32_t op, uns
         return true;
     }
     if (jv_is_number(a) && jv_is_number(b)) {
+        if ((a.kind == JV_BIG || b.kind == JV_BIG) && !jinja_spend(r, 100))
+            return false;
         const double x = jv_as_double(a), y = jv_as_double(b);
         *result = !isnan(x) && !isnan(y) && ordered(op, (x > y) - (x < y));
         return true;
@@ -319,8 +321,9 @@ static bool join_texts(struct jinja_run *r, struct jv a, struct jv b, struct jv 
 bool jinja_binary(struct jinja_run *r, uint32_t op, struct jv a, struct jv b, struct jv *out) {
     if (jv_is_int(a) && jv_is_int(b))
         return int_op(r, op, jv_as_int(a), jv_as_int(b), out);
-    if (jv_is_number(a) && jv_is_number(b))
-        return float_op(r, op, jv_as_double(a), jv_as_double(b), out);
+    if (jv_is_number(a) && jv_is_number(b)) /* beyond 64 bits: as floats */
+        return jinja_spend(r, a.kind == JV_BIG || b.kind == JV_BIG ? 100 : 0) &&
+               float_op(r, op, jv_as_double(a), jv_as_double(b), out);
     if (op == '%' && a.kind == JV_STR)
         return jinja_percent(r, a, b, out);
     if (op == '+' && a.kind == JV_STR && b.kind == JV_STR)

@@ -27,6 +27,7 @@ enum jinja_limit {
     JINJA_MAX_MEMORY = 256 << 20, /* bytes of values made by one rendering */
     JINJA_MAX_STEPS = 32000000,   /* of some 10 ns: nodes evaluated, items visited, text read */
     JINJA_MAX_RANGE = 100000,     /* as the sandbox of jinja2 */
+    JINJA_MAX_DIGITS = 320,       /* of an integer; 309 are beyond any float */
     JINJA_MAX_ARGS = 8,           /* named parameters of a built-in */
 };
 
