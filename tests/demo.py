@@ -5,14 +5,14 @@ transformers says.
 models/demo.gguf answers questions of its held-out test set, greedily, through `lode run`.  Where
 LODE_SHARED has the bfloat16 model: its greedy continuations of four prompts are transformers'
 (float32), id for id (the closest choice among them is by 0.0046, dozens of times what float32 runs
-differ by), and its perplexity on the held-out text (with LODE_LONG) within 0.1 % of the reference's.
+differ by), and its perplexity on the held-out text within 0.1 % of the reference's.
 """
 import json
 import os
 import re
 import sys
 
-from lodetest import Count, LONG, SHARED, TESTS, argmax, lode, logits, read_npy
+from lodetest import Count, SHARED, TESTS, argmax, lode, logits, read_npy
 
 DEMO = os.path.join(TESTS, '..', 'models', 'demo.gguf')
 ANSWERS = [
@@ -70,10 +70,7 @@ def main():
     model = os.path.join(SHARED, 'models/demo/demo-bf16.gguf')
     if os.path.exists(model):
         check_greedy(count, program, model, os.path.join(SHARED, 'models/demo/golden'))
-        if LONG:
-            check_perplexity(count, program, model, os.path.join(SHARED, 'models/eval-a.txt'))
-        else:
-            count.skip('perplexity of the bfloat16 model: set LODE_LONG')
+        check_perplexity(count, program, model, os.path.join(SHARED, 'models/eval-a.txt'))
     else:
         count.skip('the bfloat16 model: set LODE_SHARED')
     count.end()
