@@ -202,6 +202,12 @@ struct lode_node *lode_g_glu(struct lode_graph *g, struct lode_node *gate, struc
     return gate->width == up->width ? n : bad_shape(g, LODE_OP_GLU, up->width, gate->width);
 }
 
+struct lode_node *lode_g_row_gate(struct lode_graph *g, struct lode_node *x,
+                                  struct lode_node *gate) {
+    struct lode_node *n = append(g, LODE_OP_ROW_GATE, x, gate, x ? x->width : 0);
+    return !n || gate->width == 1 ? n : bad_shape(g, LODE_OP_ROW_GATE, gate->width, 1);
+}
+
 struct lode_node *lode_g_act(struct lode_graph *g, struct lode_node *x, enum lode_act act) {
     struct lode_node *n = append(g, LODE_OP_ACT, x, NULL, x ? x->width : 0);
     if (n)

@@ -85,6 +85,9 @@ struct lode_node *lode_g_add(struct lode_graph *g, struct lode_node *a, struct l
                              float scale);
 struct lode_node *lode_g_glu(struct lode_graph *g, struct lode_node *gate, struct lode_node *up,
                              enum lode_glu act);
+/* y = sigmoid(gate) x; gate: one number a row */
+struct lode_node *lode_g_row_gate(struct lode_graph *g, struct lode_node *x,
+                                  struct lode_node *gate);
 struct lode_node *lode_g_act(struct lode_graph *g, struct lode_node *x, enum lode_act act);
 /* Router logits to n_used pairs (expert as int32 bits, weight), experts ascending.  bias: added to
  * the scores for the choice only; may be NULL. */

@@ -33,6 +33,7 @@
     X(ADD, 2, 0, "da = dy; db = scale dy")                                                         \
     X(GLU, 2, 0, "dgate = dy up act'(gate); dup = dy act(gate)")                                   \
     X(ACT, 1, 0, "dx = dy act'(x)")                                                                \
+    X(ROW_GATE, 2, 0, "dx = sigmoid(gate) dy; dgate = sigmoid'(gate) <x, dy>")                     \
     X(ROUTE, 1, 1, "d(chosen weights) through the gating's softmax or sigmoid; none through choice")  \
     X(EXPERTS, 2, 6, "each chosen expert's FFN; dweight = <dy, expert's output>")                 \
     X(SCALE, 1, 0, "dx = scale dy")                                                                \

@@ -142,7 +142,12 @@ struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t
         lode_b_vectors_opt(b, n, ff, "blk.%u.ffn_up_exps.bias", l),
         lode_b_vectors_opt(b, n, d, "blk.%u.ffn_down_exps.bias", l)};
     struct lode_node *y = lode_g_experts(b->g, h, route, w, act, hp->expert_weigh_input);
-    if (hp->d_ff_shared)
-        y = lode_g_add(b->g, y, lode_b_gated(b, h, l, act, hp->d_ff_shared, shared), 1.0f);
-    return y;
+    if (!hp->d_ff_shared)
+        return y;
+    struct lode_node *s = lode_b_gated(b, h, l, act, hp->d_ff_shared, shared);
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.ffn_gate_inp_shexp.weight", l);
+    if (lode_b_has(b, name))
+        s = lode_g_row_gate(b->g, s, lode_b_linear(b, h, 1, "ffn_gate_inp_shexp", l));
+    return lode_g_add(b->g, y, s, 1.0f);
 }

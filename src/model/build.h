@@ -131,7 +131,7 @@ struct lode_node *lode_b_mlp(struct lode_build *b, struct lode_node *h, uint32_t
 /* In the last layer, the rows of h whose logits are wanted: for what is read beside attention. */
 struct lode_node *lode_b_pick_last(struct lode_build *b, struct lode_node *h, uint32_t l);
 /* Routed experts in place of the FFN, by hp.n_experts and so on: router, choice, experts; shared
- * experts are added where the file has them. */
+ * experts are added where the file has them, by the gate that it has. */
 struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t l,
                              enum lode_glu act);
 /* Layers that predict further tokens come last in a file and are not run. */
@@ -164,7 +164,10 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
     X(nemotron)                                                                                    \
     X(gptoss)                                                                                      \
     X(deepseek2)                                                                                   \
-    X(llama4)
+    X(llama4)                                                                                      \
+    X(glm4)                                                                                        \
+    X(seed_oss)                                                                                    \
+    X(qwen2moe)
 
 #define LODE_ARCH_DECLARE(name) extern const struct lode_arch lode_arch_##name;
 LODE_ARCH_LIST(LODE_ARCH_DECLARE)

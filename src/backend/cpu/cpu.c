@@ -105,6 +105,7 @@ static const struct lode_backend_ops ops = {
             [LODE_OP_ATTENTION] = lode_cpu_attention,
             [LODE_OP_ADD] = lode_cpu_add,
             [LODE_OP_GLU] = lode_cpu_glu,
+            [LODE_OP_ROW_GATE] = lode_cpu_row_gate,
             [LODE_OP_ACT] = lode_cpu_act,
             [LODE_OP_ROUTE] = lode_cpu_route,
             [LODE_OP_EXPERTS] = lode_cpu_experts,

@@ -2,6 +2,7 @@
 #include "backend/cpu/cpu.h"
 
 #include "base/dmath.h"
+#include "kern/expf.h"
 
 #include <string.h>
 
@@ -121,6 +122,16 @@ static void glu_row(const struct row_task *t, uint32_t r, char *y, const char *a
 void lode_cpu_glu(struct lode_backend *b, const struct lode_instr *in,
                   const struct lode_step *step) {
     for_rows(b, in, step, glu_row);
+}
+
+static void gate_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    const float factor = 1.0f / (1.0f + lode_expf(-*(const float *)b));
+    t->cpu->kern.scale((float *)y, (const float *)a, factor, t->out->width);
+}
+void lode_cpu_row_gate(struct lode_backend *b, const struct lode_instr *in,
+                       const struct lode_step *step) {
+    for_rows(b, in, step, gate_row);
 }
 
 static void act_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
