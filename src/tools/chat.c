@@ -102,6 +102,12 @@ size_t chat_length(const struct chat *c) {
     return json_array_size(c->messages);
 }
 
+bool chat_awaits_answer(const struct chat *c) {
+    const size_t n = json_array_size(c->messages);
+    const char *role = n ? member(json_array_get(c->messages, n - 1), "role") : "system";
+    return strcmp(role, "system") && strcmp(role, "assistant");
+}
+
 /* The text of a special token, or "" where the model has none. */
 static json_t *token_text(const struct lode_tokenizer *t, int32_t id) {
     struct lode_token_info info;

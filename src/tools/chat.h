@@ -8,6 +8,7 @@
 #include "lode/model.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 enum chat_think { CHAT_THINK_DEFAULT, CHAT_THINK_ON, CHAT_THINK_OFF };
 
@@ -34,6 +35,8 @@ const char *chat_system(const struct chat *c); /* "" without one; borrowed */
 void chat_drop_last(struct chat *c);
 void chat_clear(struct chat *c); /* keeps the system message */
 size_t chat_length(const struct chat *c);
+/* Somebody has spoken since the last answer. */
+bool chat_awaits_answer(const struct chat *c);
 
 /* The prompt for the next answer.  *thinking: the template has already opened "<think>". */
 int chat_prompt(const struct chat *c, struct ids *out, bool *thinking, struct lode_error *err);

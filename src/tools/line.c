@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #ifdef LODE_HAVE_LIBEDIT
 #include <histedit.h>
@@ -52,6 +53,27 @@ static enum line_result read_plain(struct line *l, const char *prompt, const cha
 #ifdef LODE_HAVE_LIBEDIT
 
 enum { HISTORY_SIZE = 500 };
+
+/* One character.  Ours, because libedit's own goes on reading after some signals and not after
+ * others: Ctrl+C must end the line each time. */
+static int get_character(EditLine *el, wchar_t *out) {
+    mbstate_t state = {0};
+    for (;;) {
+        char byte;
+        const ssize_t n = read(STDIN_FILENO, &byte, 1);
+        if (n < 0 && errno == EINTR && !interrupt_seen()) {
+            el_resize(el); /* the window changed its size */
+            continue;
+        }
+        if (n <= 0)
+            return (int)n;
+        const size_t used = mbrtowc(out, &byte, 1, &state);
+        if (used == (size_t)-1)
+            state = (mbstate_t){0}; /* not UTF-8: begin anew with the next byte */
+        else if (used != (size_t)-2)
+            return 1;
+    }
+}
 
 static char *get_prompt(EditLine *el) {
     static char shown[128];
@@ -152,6 +174,7 @@ static bool open_editor(struct line *l) {
     el_set(l->el, EL_EDITOR, "emacs");
     el_set(l->el, EL_HIST, history, l->history);
     el_set(l->el, EL_SIGNAL, 0); /* Ctrl+C is interrupt.c's */
+    el_set(l->el, EL_GETCFN, get_character);
     el_set(l->el, EL_ADDFN, "lode-complete", "complete a command", complete);
     el_set(l->el, EL_BIND, "^I", "lode-complete", NULL);
     el_set(l->el, EL_ADDFN, "lode-paste", "insert pasted text", paste);

@@ -203,8 +203,8 @@ static const char *const command_names[] = {
 
 static enum step run_command(struct run *r, const char *line) {
     char word[32];
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(line, " "), line);
     const char *arg = line + strcspn(line, " ");
+    snprintf(word, sizeof word, "%.*s", (int)(arg - line), line);
     arg += strspn(arg, " ");
     for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++)
         if (!strcmp(word, synonyms[i][0]))

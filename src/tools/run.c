@@ -22,6 +22,9 @@ static const struct arg_flag flags[] = {
      .group = "Prompt", .help = "answer this and leave (also the second argument)"},
     {"-f, --file", ARG_STR, ARG_AT(struct run_opts, file), .meta = "FILE",
      .help = "take the prompt from a file; - is standard input"},
+    {"--messages", ARG_STR, ARG_AT(struct run_opts, messages), .meta = "FILE",
+     .help = "go on from messages as JSON (what /save writes); where the last is not the model's, "
+             "it is answered"},
     {"-i, --interactive, -cnv, --conversation", ARG_BOOL, ARG_AT(struct run_opts, interactive),
      .help = "chat on after the prompt, also when standard input is not a terminal"},
     {"-sys, --system, --system-prompt", ARG_STR, ARG_AT(struct run_opts, system), .meta = "TEXT",
@@ -245,7 +248,7 @@ static int find_prompt(const struct run_opts *o, char **text, struct lode_error 
         *text = strdup(o->prompt);
     else if (o->file)
         rc = input_read(o->file, 0, text, &size, err);
-    else if (!o->interactive)
+    else if (!o->interactive && !o->messages)
         rc = input_read("-", 0, text, &size, err);
     if (rc == 0 && size && strlen(*text) != size) {
         free(*text);
@@ -260,7 +263,7 @@ static int find_prompt(const struct run_opts *o, char **text, struct lode_error 
     if (rc == 0 && *text && !**text) {
         free(*text);
         *text = NULL;
-        if (!o->interactive)
+        if (!o->interactive && !o->messages)
             return tool_fail(err, LODE_ERR_ARG, "prompt",
                              "is empty: give one with -p, -f or on standard input");
     }
@@ -327,16 +330,21 @@ static int setup(struct run *r, struct lode_error *err) {
                                                  : CHAT_THINK_DEFAULT;
     r->show_thinking = !strcmp(r->o.show_thinking, "on") ||
                        (!strcmp(r->o.show_thinking, "auto") && out_is_terminal(stdout));
-    return set_system(r, err);
+    rc = r->o.messages ? chat_load(&r->chat, r->o.messages, err) : 0;
+    return rc < 0 ? rc : set_system(r, err);
 }
 
-/* The first prompt, if there is one; the exit status, or -1 to go on. */
+/* Answers the first prompt (NULL: the last message), if there is one; the exit status, or -1 to go
+ * on. */
 static int first_answer(struct run *r, const char *text) {
     struct lode_error err = {0};
     enum answer_end end = ANSWER_ENDED;
-    int rc = r->raw ? 0 : chat_add(&r->chat, "user", text, NULL, &err);
-    if (rc == 0)
+    int rc = r->raw || !text ? 0 : chat_add(&r->chat, "user", text, NULL, &err);
+    if (rc == 0 && (text || chat_awaits_answer(&r->chat)))
         rc = run_answer(r, text, &end, &err);
+    else if (rc == 0 && !r->o.interactive)
+        rc = tool_fail(&err, LODE_ERR_ARG, r->o.messages,
+                       "ends with the model's answer: give a prompt to go on");
     if (rc < 0)
         return tool_report(&err);
     if (r->o.interactive)
@@ -351,13 +359,15 @@ int verb_run(int argc, char **argv) {
         return status;
     if (!r.o.load.model)
         return args_usage_error(&spec, "the model is missing");
+    if (r.o.raw && r.o.messages)
+        return args_usage_error(&spec, "--messages needs the chat template that --raw turns off");
     for (size_t i = 0; i < r.o.stops.n; i++)
         if (!*r.o.stops.v[i])
             return args_usage_error(&spec, "--stop: an empty text would stop every answer");
 
     struct lode_error err = {0};
     char *prompt = NULL;
-    if (!r.o.prompt && !r.o.file && out_is_terminal(stdin))
+    if (!r.o.prompt && !r.o.file && !r.o.messages && out_is_terminal(stdin))
         r.o.interactive = true;
     int rc = find_prompt(&r.o, &prompt, &err);
     rc = rc < 0 ? rc : setup(&r, &err);
@@ -370,7 +380,7 @@ int verb_run(int argc, char **argv) {
             fprintf(stderr, "seed %" PRIu64 "\n",
                     r.o.sampling.seed < 0 ? r.seed : (uint64_t)r.o.sampling.seed);
         }
-        status = prompt ? first_answer(&r, prompt) : -1;
+        status = prompt || r.o.messages ? first_answer(&r, prompt) : -1;
         if (status < 0)
             status = repl(&r);
     }

@@ -189,6 +189,14 @@ assert [x['role'] for x in m] == ['user', 'assistant'] and m[0]['content'] == 'M
 PY
 check $? 'a saved chat is not JSON messages'
 
+run 0 run "$model" --messages <(printf '[{"role": "user", "content": "My name is Anna."},
+    {"role": "assistant", "content": "Nice to meet you, Anna!"},
+    {"role": "user", "content": "What is my name?"}]') --temp 0
+says 'Anna'
+run 1 run "$model" --messages <(printf '[{"role": "assistant", "content": "Hello"}]'); complains 'prompt'
+run 1 run "$model" --messages <(printf '[{"role": 7}]'); complains 'role'; one_sentence
+run 1 run "$model" --messages <(printf '[{"role": "user", "content": "x"'); complains 'JSON'; one_sentence
+
 # ------------------------------------------------------------------------------------ precedence
 setting() { sed -n "s/.*$1 \([-0-9.]*\).*/\1/p" out | head -1; }
 chat() { printf '/set\n' | "$lode" run "$model" -i "$@" >out 2>err; }
