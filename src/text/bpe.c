@@ -47,11 +47,44 @@ int lode_char_byte(uint32_t cp) {
 
 /* -- building -------------------------------------------------------------------------- */
 
+/* sentencepiece's mark for a space, U+2581 */
+static const char mark[] = "\xe2\x96\x81";
+enum { MARK_LEN = sizeof mark - 1 };
+
+/* The next mark behind a character that is none, from i > 0 on; len if there is no more. */
+static size_t next_cut(const char *text, size_t len, size_t i) {
+    while (i < len) {
+        const char *at = memmem(text + i, len - i, mark, MARK_LEN);
+        if (!at)
+            return len;
+        i = (size_t)(at - text);
+        if (i >= MARK_LEN && memcmp(at - MARK_LEN, mark, MARK_LEN) != 0)
+            return i;
+        if (i > 0 && i < MARK_LEN)
+            return i;
+        i += MARK_LEN;
+    }
+    return len;
+}
+
+/* Whether no piece goes on over a mark, as in most vocabularies: words are then independent of one
+ * another, and a text need not be joined as a whole. */
+static bool cuts_at_marks(const struct lode_vocab *v) {
+    const int32_t id = lode_vocab_find(v, mark, MARK_LEN);
+    if (id < 0 || v->kinds[id] != LODE_PIECE_NORMAL)
+        return false;
+    for (uint32_t i = 0; i < v->n; i++)
+        if (next_cut(v->pieces[i].data, v->pieces[i].len, 1) < v->pieces[i].len)
+            return false;
+    return true;
+}
+
 void lode_bpe_init(struct lode_bpe *b, enum lode_bpe_family family,
                    const struct lode_vocab *vocab) {
     *b = (struct lode_bpe){.family = family, .vocab = vocab, .unk = -1};
     if (family != LODE_BPE_BYTES) {
         lode_vocab_bytes(vocab, b->byte_id);
+        b->cuts = cuts_at_marks(vocab);
         return;
     }
     for (unsigned byte = 0; byte < 256; byte++) {
@@ -381,20 +414,30 @@ static bool whole(const struct lode_bpe *b, struct lode_str piece, struct lode_i
     return true;
 }
 
+static int encode_word(const struct lode_bpe *b, struct lode_bpe_run *run, struct lode_str word,
+                       struct lode_ids *out, struct lode_error *err) {
+    if (grow(run, word.len + 1) < 0)
+        return lode_fail_nomem(err, "the symbols of a long word");
+    const uint32_t len = (uint32_t)word.len, n = begin(b, word, run->symbols);
+    if (n == 0)
+        return 0;
+    link_all(b, word.data, len, run->symbols, n);
+    if (n <= SHORT)
+        join_short(b, word.data, len, run->symbols);
+    else if (join_long(b, run, word.data, len, n) < 0)
+        return lode_fail_nomem(err, "joining the symbols of a long word");
+    emit(b, word.data, len, run->symbols, out);
+    return 0;
+}
+
 int lode_bpe_encode(const struct lode_bpe *b, struct lode_bpe_run *run, struct lode_str piece,
                     struct lode_ids *out, struct lode_error *err) {
     if (piece.len == 0 || (b->ignore_merges && whole(b, piece, out)))
         return 0;
-    if (grow(run, piece.len + 1) < 0)
-        return lode_fail_nomem(err, "the symbols of a long word");
-    const uint32_t len = (uint32_t)piece.len, n = begin(b, piece, run->symbols);
-    if (n == 0)
-        return 0;
-    link_all(b, piece.data, len, run->symbols, n);
-    if (n <= SHORT)
-        join_short(b, piece.data, len, run->symbols);
-    else if (join_long(b, run, piece.data, len, n) < 0)
-        return lode_fail_nomem(err, "joining the symbols of a long word");
-    emit(b, piece.data, len, run->symbols, out);
+    const bool cuts = b->cuts && b->prefix.len + b->suffix.len == 0;
+    for (size_t low = 0, high; low < piece.len; low = high) {
+        high = cuts ? next_cut(piece.data, piece.len, low + 1) : piece.len;
+        LODE_TRY(encode_word(b, run, (struct lode_str){piece.data + low, high - low}, out, err));
+    }
     return 0;
 }

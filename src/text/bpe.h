@@ -29,6 +29,7 @@ struct lode_bpe {
     int32_t byte_id[256]; /* BYTES: of the character that stands for a byte; else of <0xAB> */
     bool byte_fallback;   /* CHARS, SCORES: unknown characters become <0xAB> pieces */
     bool ignore_merges;   /* a piece that is in the vocabulary is taken whole */
+    bool cuts;            /* CHARS, SCORES: words that begin with U+2581 never join */
     bool fuse_unk;        /* one unknown token for a row of unknown characters */
     int32_t unk;          /* -1: unknown characters are dropped */
     struct lode_str prefix, suffix; /* CHARS: of continuing symbols, of a piece's last one */
