@@ -2,7 +2,8 @@
  *
  * A sampler holds its options and the tokens it has seen; it belongs to one thread at a time.
  * Random numbers depend on the seed and the position only, so a run can be repeated from any
- * point.  Logits are not changed.  Nothing is allocated after create.
+ * point.  Logits are not changed; NaN and -infinity are never chosen, of equals the smaller id is
+ * first, and the same token comes out on every CPU.  Nothing is allocated after create.
  *
  *     struct lode_sampler_opts o;
  *     lode_sampler_defaults(&o);
@@ -37,7 +38,7 @@ struct lode_sampler_opts {
     const char *samplers; /* order, names joined by ';'; NULL: the default
                              "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature" */
     uint64_t seed;
-    float temp; /* <= 0: greedy */
+    float temp; /* < 1e-6: greedy, the best after bias, penalties and dry; filters are skipped */
     float dynatemp_range, dynatemp_exponent;
     int32_t top_k; /* <= 0: all */
     float top_p, min_p, typical_p, top_n_sigma;
@@ -46,10 +47,10 @@ struct lode_sampler_opts {
     int32_t repeat_last_n; /* 0: off, -1: all */
     float repeat_penalty, presence_penalty, frequency_penalty;
     float dry_multiplier, dry_base;
-    int32_t dry_allowed_length, dry_penalty_last_n;
+    int32_t dry_allowed_length, dry_penalty_last_n; /* last_n: -1: 65536, 0: off */
     const int32_t *const *dry_breakers; /* (n_dry_breakers) token sequences, each ended by -1 */
     size_t n_dry_breakers;
-    int32_t mirostat; /* 0, 1 or 2 */
+    int32_t mirostat; /* 0; 1 or 2: instead of samplers, after the temperature */
     float mirostat_tau, mirostat_eta;
     const struct lode_logit_bias *bias; /* (n_bias); copied */
     size_t n_bias;
