@@ -209,9 +209,8 @@ static uint32_t list_cpus(const char *root, uint32_t *cpus, uint32_t max, uint32
     return cpus && n > max ? max : n;
 }
 
-uint32_t lode_machine_cpus(uint32_t *cpus, uint32_t max) {
-    uint32_t n_cores;
-    return list_cpus("", cpus, max, &n_cores);
+uint32_t lode_machine_cpus(uint32_t *cpus, uint32_t max, uint32_t *n_cores) {
+    return list_cpus("", cpus, max, n_cores);
 }
 
 /* --- the whole ----------------------------------------------------------------------------- */

@@ -5,8 +5,8 @@
 #include "lode/machine.h"
 
 /* The CPUs that this process may run on, one of each physical core first, then their siblings;
- * at most max of them.  Returns how many; at least 1. */
-uint32_t lode_machine_cpus(uint32_t *cpus, uint32_t max);
+ * at most max of them.  Returns how many; at least 1.  *n_cores: how many are first of a core. */
+uint32_t lode_machine_cpus(uint32_t *cpus, uint32_t max, uint32_t *n_cores);
 
 /* How many threads a session uses by default: lode_machine_probe's physical_cores. */
 uint32_t lode_machine_default_threads(void);

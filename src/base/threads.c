@@ -187,8 +187,9 @@ int lode_pool_create(struct lode_pool **out, uint32_t n_threads, bool pin, struc
         lode_pool_free(p);
         return lode_fail_nomem(err, "the thread pool");
     }
-    uint32_t cpus[LODE_POOL_MAX];
-    const uint32_t n_cpus = lode_machine_cpus(cpus, LODE_POOL_MAX);
+    uint32_t cpus[LODE_POOL_MAX], n_cores;
+    const uint32_t n_cpus = lode_machine_cpus(cpus, LODE_POOL_MAX, &n_cores);
+    pin = pin && n_threads >= n_cores;
     /* With more threads than cores whoever spins keeps somebody else from working. */
     p->spin_ns = n_threads <= n_cpus ? SPIN_NS : 0;
     for (uint32_t i = 1; i < n_threads; i++) {

@@ -31,7 +31,8 @@ typedef void lode_pool_fn(void *arg, uint32_t task, uint32_t worker);
 enum { LODE_POOL_MAX = 1024 };
 
 /* n_threads counts the caller: 1 makes a pool without threads; 1 .. LODE_POOL_MAX.  pin: each
- * thread stays on one core, as far as there are cores; the caller is left as it is. */
+ * thread stays on a core of its own, if the pool has as many threads as the process has cores (a
+ * smaller one would sit on the first cores whoever else is there); the caller is left as it is. */
 int lode_pool_create(struct lode_pool **pool, uint32_t n_threads, bool pin, struct lode_error *err);
 uint32_t lode_pool_threads(const struct lode_pool *pool);
 void lode_pool_run(struct lode_pool *pool, lode_pool_fn *fn, void *arg, uint32_t n_tasks);

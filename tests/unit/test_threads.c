@@ -273,11 +273,12 @@ static void this_machine(void **state) {
     assert_int_equal(lode_machine_default_threads(), m.physical_cores);
     assert_true(m.ram_total > 0 && m.ram_available <= m.ram_total);
 
-    uint32_t cpus[CPU_SETSIZE];
-    assert_int_equal(lode_machine_cpus(cpus, CPU_SETSIZE), m.logical_cores);
+    uint32_t cpus[CPU_SETSIZE], n_cores;
+    assert_int_equal(lode_machine_cpus(cpus, CPU_SETSIZE, &n_cores), m.logical_cores);
+    assert_in_range(n_cores, m.physical_cores, m.logical_cores);
     for (uint32_t i = 0; i < m.logical_cores; i++)
         assert_true(CPU_ISSET(cpus[i], &set));
-    assert_int_equal(lode_machine_cpus(cpus, 1), 1);
+    assert_int_equal(lode_machine_cpus(cpus, 1, &n_cores), 1);
 
     assert_string_equal(lode_machine_isas()[0], "scalar");
     assert_true(lode_machine_isa_usable("scalar"));
