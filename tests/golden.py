@@ -41,8 +41,9 @@ import json
 import math
 import os
 import sys
+import tempfile
 
-from lodetest import Count, SHARED, TESTS, argmax, lode, logits, read_npy
+from lodetest import Count, SHARED, TESTS, argmax, lode, logits, logits_bytes, read_npy
 
 ARCHS = ('llama llama3rope mistral qwen2 qwen3 gemma2 gemma3 phi3 phi3_longrope smollm3 olmo2 '
          'granite '
@@ -50,6 +51,8 @@ ARCHS = ('llama llama3rope mistral qwen2 qwen3 gemma2 gemma3 phi3 phi3_longrope 
          'qwen3_moe mixtral olmoe cohere2 stablelm exaone4 exaone4_swa glm4_moe '
          'phi falcon falcon_new gpt_neox starcoder2 nemotron gpt_oss_trunc '
          'deepseek_v2 deepseek_v2_lite deepseek_v3 glm4_moe_lite llama4_std').split()
+HF = ('llama llama3rope mistral qwen2 qwen3 gemma2 gemma3 phi3 phi3_longrope smollm3 olmo2 granite '
+      'qwen3_moe mixtral olmoe cohere2 stablelm exaone4 exaone4_swa glm4_moe').split()
 F32 = ['-ctk', 'f32', '-ctv', 'f32']
 
 
@@ -131,6 +134,23 @@ def check_rounded(count, program, folder, meta, what, ratios):
                     % (what, p['logits'][:2], mean, peer['mean_abs'], ratio))
 
 
+def check_directory(count, program, folder, meta, what):
+    """The Hugging Face directory beside, by either form of its config.json, gives the GGUF file's
+    logits bit for bit: the same numbers meet in the same order, whichever way they were stored."""
+    for config in ('config.json', 'config_legacy.json'):
+        with tempfile.TemporaryDirectory() as t:
+            for name in os.listdir(folder + '/hf'):
+                if not name.startswith('config'):
+                    os.symlink(os.path.abspath(folder + '/hf/' + name), t + '/' + name)
+            os.symlink(os.path.abspath(folder + '/hf/' + config), t + '/config.json')
+            for p in meta['prompts']:
+                flags = ['--all', *F32, *context(os.path.basename(folder), len(p['ids']))]
+                a, b = (logits_bytes(program, model, p['ids'], *flags)
+                        for model in (folder + '/model.gguf', t))
+                count.check(a == b, '%s hf/%s %s: the bits of model.gguf'
+                            % (what, config, p['logits'][:2]))
+
+
 def main():
     program, args = os.path.abspath(sys.argv[1]), sys.argv[2:]
     count, ratios = Count(), []
@@ -147,6 +167,8 @@ def main():
             else:
                 check_float(count, program, folder, meta, [], what)
                 check_norms(count, program, folder, meta, what)
+                if os.path.exists(folder + '/hf/model.safetensors') and what.split('/')[1] in HF:
+                    check_directory(count, program, folder, meta, what)
         except (RuntimeError, OSError) as e:
             count.check(False, '%s: %s' % (what, e))
     if ratios:

@@ -23,7 +23,8 @@ extern "C" {
 
 struct lode_file; /* immutable after open; shared by threads */
 
-/* Opens a GGUF file (all shards of a set).  Everything is checked here; the accessors below
+/* Opens a GGUF file (all shards of a set), or a Hugging Face directory, shown under GGUF's names;
+ * there, offsets and shards of tensors are 0.  Everything is checked here; the accessors below
  * cannot fail.  *out is owned by the caller; NULL on failure. */
 LODE_API int lode_file_open(struct lode_file **out, const char *path, struct lode_error *err);
 LODE_API void lode_file_close(struct lode_file *f);

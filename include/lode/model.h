@@ -47,7 +47,7 @@ struct lode_model_info { /* borrowed strings live as long as the model */
     const char *isa;     /* instruction set in use */
 };
 
-/* path: a GGUF file (the first of a sharded set loads all). */
+/* path: a GGUF file (the first of a sharded set loads all), or a Hugging Face directory. */
 LODE_API int lode_model_load(struct lode_model **out, const char *path,
                              const struct lode_model_opts *opts, struct lode_error *err);
 LODE_API void lode_model_free(struct lode_model *m);

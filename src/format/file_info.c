@@ -1,11 +1,11 @@
-/* The public view of a model file: lode/file.h over format/gguf.h. */
+/* The public view of a model file: lode/file.h over format/source.h. */
 #include "lode/file.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "base/utf8.h"
-#include "format/gguf.h"
+#include "format/source.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,8 +13,7 @@
 #include <stdlib.h>
 
 struct lode_file {
-    struct lode_gguf *gguf; /* owned */
-    char format[16];
+    struct lode_source *source; /* owned */
     uint64_t n_params;
 };
 
@@ -23,14 +22,13 @@ int lode_file_open(struct lode_file **out, const char *path, struct lode_error *
     struct lode_file *f = LODE_NEW(struct lode_file);
     if (!f)
         return lode_fail_nomem(err, "file");
-    const int rc = lode_gguf_open_unmapped(&f->gguf, path, err);
+    const int rc = lode_source_open(&f->source, path, false, err);
     if (rc < 0) {
         lode_file_close(f);
         return rc;
     }
-    snprintf(f->format, sizeof f->format, "GGUF v%" PRIu32, lode_gguf_version(f->gguf));
-    for (size_t i = 0; i < lode_gguf_n_tensors(f->gguf); i++) {
-        const struct lode_gguf_tensor *t = lode_gguf_tensor(f->gguf, i);
+    for (size_t i = 0; i < f->source->n_tensors; i++) {
+        const struct lode_gguf_tensor *t = &f->source->tensors[i];
         f->n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
     }
     *out = f;
@@ -40,44 +38,44 @@ int lode_file_open(struct lode_file **out, const char *path, struct lode_error *
 void lode_file_close(struct lode_file *f) {
     if (!f)
         return;
-    lode_gguf_close(f->gguf);
+    lode_source_close(f->source);
     lode_free(f);
 }
 
 const char *lode_file_format(const struct lode_file *f) {
-    return f->format;
+    return f->source->format;
 }
 size_t lode_file_n_shards(const struct lode_file *f) {
-    return lode_gguf_n_shards(f->gguf);
+    return f->source->n_files;
+}
+uint64_t lode_file_size(const struct lode_file *f) {
+    return f->source->size;
 }
 const char *lode_file_arch(const struct lode_file *f) {
-    return lode_gguf_arch(f->gguf);
+    return f->source->arch;
 }
 uint64_t lode_file_n_vocab(const struct lode_file *f) {
-    return lode_gguf_n_vocab(f->gguf);
+    return lode_source_n_vocab(f->source);
 }
 uint64_t lode_file_n_params(const struct lode_file *f) {
     return f->n_params;
 }
 size_t lode_file_n_tensors(const struct lode_file *f) {
-    return lode_gguf_n_tensors(f->gguf);
+    return f->source->n_tensors;
 }
 size_t lode_file_n_keys(const struct lode_file *f) {
-    return lode_gguf_n_keys(f->gguf);
+    return f->source->n_keys;
 }
 
-uint64_t lode_file_size(const struct lode_file *f) {
-    uint64_t size = 0;
-    for (size_t i = 0; i < lode_gguf_n_shards(f->gguf); i++)
-        size += lode_gguf_file(f->gguf, i)->size;
-    return size;
+static const struct lode_gguf_kv *key_at(const struct lode_file *f, size_t i) {
+    return i < f->source->n_keys ? &f->source->keys[i] : NULL;
 }
 
 struct lode_file_tensor lode_file_tensor(const struct lode_file *f, size_t i) {
-    const struct lode_gguf_tensor *t = lode_gguf_tensor(f->gguf, i);
     struct lode_file_tensor out = {.name = "", .type = ""};
-    if (!t)
+    if (i >= f->source->n_tensors)
         return out;
+    const struct lode_gguf_tensor *t = &f->source->tensors[i];
     out = (struct lode_file_tensor){.name = t->name,
                                     .type = lode_dtypes[t->type].name,
                                     .n_dims = t->n_dims,
@@ -89,7 +87,7 @@ struct lode_file_tensor lode_file_tensor(const struct lode_file *f, size_t i) {
 }
 
 const char *lode_file_key(const struct lode_file *f, size_t i) {
-    const struct lode_gguf_kv *kv = lode_gguf_key(f->gguf, i);
+    const struct lode_gguf_kv *kv = key_at(f, i);
     return kv ? kv->key : "";
 }
 
@@ -99,7 +97,7 @@ const char *lode_file_key_type(const struct lode_file *f, size_t i) {
         LODE_GGUF_TYPE_LIST(ARRAY_NAME)
 #undef ARRAY_NAME
     };
-    const struct lode_gguf_kv *kv = lode_gguf_key(f->gguf, i);
+    const struct lode_gguf_kv *kv = key_at(f, i);
     if (!kv)
         return "";
     const bool array = kv->value.type == LODE_GGUF_ARRAY;
@@ -227,7 +225,7 @@ static void put_value(struct sink *s, const struct lode_gguf_value *v, size_t mo
 
 size_t lode_file_value(const struct lode_file *f, size_t i, char *out, size_t cap, bool full_json) {
     struct sink s = {out, cap > 0 ? cap - 1 : 0, 0};
-    const struct lode_gguf_kv *kv = lode_gguf_key(f->gguf, i);
+    const struct lode_gguf_kv *kv = key_at(f, i);
     if (kv)
         put_value(&s, &kv->value, full_json ? SIZE_MAX : s.cap > 4 ? s.cap : 4);
     const size_t end = s.len < s.cap ? s.len : s.cap;

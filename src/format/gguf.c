@@ -67,14 +67,14 @@ bool lode_gguf_value_u64(const struct lode_gguf_value *v, uint64_t *out) {
     return true;
 }
 
-static bool value_i64(const struct lode_gguf_value *v, int64_t *out) {
+bool lode_gguf_value_i64(const struct lode_gguf_value *v, int64_t *out) {
     if (!is_signed(v) && !(is_unsigned(v) && v->u <= INT64_MAX))
         return false;
     *out = is_signed(v) ? v->i : (int64_t)v->u;
     return true;
 }
 
-static bool value_u32(const struct lode_gguf_value *v, uint32_t *out) {
+bool lode_gguf_value_u32(const struct lode_gguf_value *v, uint32_t *out) {
     uint64_t u;
     if (!lode_gguf_value_u64(v, &u) || u > UINT32_MAX)
         return false;
@@ -82,15 +82,15 @@ static bool value_u32(const struct lode_gguf_value *v, uint32_t *out) {
     return true;
 }
 
-static bool value_i32(const struct lode_gguf_value *v, int32_t *out) {
+bool lode_gguf_value_i32(const struct lode_gguf_value *v, int32_t *out) {
     int64_t i;
-    if (!value_i64(v, &i) || i < INT32_MIN || i > INT32_MAX)
+    if (!lode_gguf_value_i64(v, &i) || i < INT32_MIN || i > INT32_MAX)
         return false;
     *out = (int32_t)i;
     return true;
 }
 
-static bool value_f64(const struct lode_gguf_value *v, double *out) {
+bool lode_gguf_value_f64(const struct lode_gguf_value *v, double *out) {
     if (v->type == LODE_GGUF_F32 || v->type == LODE_GGUF_F64)
         *out = v->f;
     else if (is_unsigned(v))
@@ -102,48 +102,46 @@ static bool value_f64(const struct lode_gguf_value *v, double *out) {
     return true;
 }
 
-static bool value_f32(const struct lode_gguf_value *v, float *out) {
+bool lode_gguf_value_f32(const struct lode_gguf_value *v, float *out) {
     double d;
-    if (!value_f64(v, &d))
+    if (!lode_gguf_value_f64(v, &d))
         return false;
     *out = (float)d; /* beyond the range: infinity, as IEEE says */
     return true;
 }
 
-static bool value_bool(const struct lode_gguf_value *v, bool *out) {
+bool lode_gguf_value_bool(const struct lode_gguf_value *v, bool *out) {
     if (v->type != LODE_GGUF_BOOL)
         return false;
     *out = v->u != 0;
     return true;
 }
 
-static bool value_str(const struct lode_gguf_value *v, struct lode_str *out) {
+bool lode_gguf_value_str(const struct lode_gguf_value *v, struct lode_str *out) {
     if (v->type != LODE_GGUF_STR)
         return false;
     *out = v->s;
     return true;
 }
 
-static bool value_array(const struct lode_gguf_value *v, const struct lode_gguf_array **out) {
+bool lode_gguf_value_array(const struct lode_gguf_value *v, const struct lode_gguf_array **out) {
     if (v->type != LODE_GGUF_ARRAY)
         return false;
     *out = &v->a;
     return true;
 }
 
-#define value_u64 lode_gguf_value_u64
 #define GETTER(name, ctype)                                                                        \
     bool lode_gguf_##name(const struct lode_gguf *g, const char *key, ctype *out) {                \
         const struct lode_gguf_value *v = lode_gguf_find(g, key);                                  \
-        return v && value_##name(v, out);                                                          \
+        return v && lode_gguf_value_##name(v, out);                                                          \
     }                                                                                              \
     bool lode_gguf_arch_##name(const struct lode_gguf *g, const char *key, ctype *out) {           \
         const struct lode_gguf_value *v = find_arch(g, key);                                       \
-        return v && value_##name(v, out);                                                          \
+        return v && lode_gguf_value_##name(v, out);                                                          \
     }
 LODE_GGUF_GETTER_LIST(GETTER)
 #undef GETTER
-#undef value_u64
 
 struct lode_gguf_value lode_gguf_element(const struct lode_gguf_array *a, size_t i) {
     struct lode_gguf_value v = {.type = a->type};
@@ -184,14 +182,14 @@ int64_t lode_gguf_array_i64(const struct lode_gguf_array *a, size_t i) {
 double lode_gguf_array_f64(const struct lode_gguf_array *a, size_t i) {
     const struct lode_gguf_value v = lode_gguf_element(a, i);
     double d;
-    return v.type == LODE_GGUF_BOOL ? (double)v.u : value_f64(&v, &d) ? d : 0;
+    return v.type == LODE_GGUF_BOOL ? (double)v.u : lode_gguf_value_f64(&v, &d) ? d : 0;
 }
 
-static int fail_value(const struct lode_gguf *g, const char *key, const struct lode_gguf_value *v,
-                      const char *expected, struct lode_error *err) {
+int lode_gguf_fail_value(const char *path, const char *key, const struct lode_gguf_value *v,
+                         const char *expected, struct lode_error *err) {
     char is[64] = "";
     if (!v)
-        return lode_fail(err, LODE_ERR_MISSING, lode_gguf_path(g),
+        return lode_fail(err, LODE_ERR_MISSING, path,
                          "the key %s is missing, %s expected", key, expected);
     if (is_unsigned(v))
         snprintf(is, sizeof is, " %" PRIu64, v->u);
@@ -199,21 +197,21 @@ static int fail_value(const struct lode_gguf *g, const char *key, const struct l
         snprintf(is, sizeof is, " %" PRId64, v->i);
     else if (v->type == LODE_GGUF_F32 || v->type == LODE_GGUF_F64)
         snprintf(is, sizeof is, " %g", v->f);
-    return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(g),
+    return lode_fail(err, LODE_ERR_FORMAT, path,
                      "the key %s is%s of type %s, %s expected", key, is,
                      lode_gguf_type_name(v->type), expected);
 }
 
 int lode_gguf_fail_key(const struct lode_gguf *g, const char *key, const char *expected,
                        struct lode_error *err) {
-    return fail_value(g, key, lode_gguf_find(g, key), expected, err);
+    return lode_gguf_fail_value(lode_gguf_path(g), key, lode_gguf_find(g, key), expected, err);
 }
 
 int lode_gguf_arch_fail_key(const struct lode_gguf *g, const char *key, const char *expected,
                             struct lode_error *err) {
     char full[256];
     snprintf(full, sizeof full, "%s.%s", g->arch, key);
-    return fail_value(g, full, find_arch(g, key), expected, err);
+    return lode_gguf_fail_value(lode_gguf_path(g), full, find_arch(g, key), expected, err);
 }
 
 /* ---- tensors ---- */

@@ -148,6 +148,12 @@ uint64_t lode_gguf_n_vocab(const struct lode_gguf *g);
 LODE_GGUF_GETTER_LIST(LODE_GGUF_DECLARE)
 #undef LODE_GGUF_DECLARE
 
+/* The same conversions of a value. */
+#define LODE_GGUF_DECLARE(name, type)                                                              \
+    bool lode_gguf_value_##name(const struct lode_gguf_value *v, type *out);
+LODE_GGUF_GETTER_LIST(LODE_GGUF_DECLARE)
+#undef LODE_GGUF_DECLARE
+
 /* Element i < a->n as a value of its own. */
 struct lode_gguf_value lode_gguf_element(const struct lode_gguf_array *a, size_t i);
 /* Elements as 64-bit numbers; i < a->n.  Bools are 0 and 1; strings and arrays give 0. */
@@ -160,6 +166,10 @@ int lode_gguf_fail_key(const struct lode_gguf *g, const char *key, const char *e
                        struct lode_error *err);
 int lode_gguf_arch_fail_key(const struct lode_gguf *g, const char *key, const char *expected,
                             struct lode_error *err);
+
+/* The same for the value of a key, NULL when absent, of the file at path. */
+int lode_gguf_fail_value(const char *path, const char *key, const struct lode_gguf_value *v,
+                         const char *expected, struct lode_error *err);
 
 /* ---- tensors ---- */
 

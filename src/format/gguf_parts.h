@@ -43,8 +43,6 @@ int lode_gguf_part_parse(struct lode_gguf_part *p, const unsigned char *data, si
 int lode_gguf_part_load(struct lode_gguf_part *p, size_t *len, struct lode_error *err);
 void lode_gguf_part_free(struct lode_gguf_part *p);
 const struct lode_gguf_value *lode_gguf_part_find(const struct lode_gguf_part *p, const char *key);
-/* Any integer as u64; false: absent, another kind, or negative. */
-bool lode_gguf_value_u64(const struct lode_gguf_value *v, uint64_t *out);
 
 /* Bytes of a number or bool; 0 for str, array and unknown ids. */
 size_t lode_gguf_type_size(uint32_t id);

@@ -59,8 +59,8 @@ static int fail_tensor(struct parser *p, const struct lode_st_tensor *t, const c
 static int fail_scan(struct parser *p) {
     if (strcmp(p->scan.why, "out of memory") == 0)
         return lode_fail_nomem(p->err, "safetensors header");
-    return lode_fail(p->err, LODE_ERR_FORMAT, p->where, "the header is no safetensors JSON: %s (byte %zu)",
-                     p->scan.why, p->scan.at);
+    return lode_fail(p->err, LODE_ERR_FORMAT, p->where,
+                     "the header is no safetensors JSON: %s (byte %zu)", p->scan.why, p->scan.at);
 }
 
 enum { HAS_TYPE = 1, HAS_SHAPE = 2, HAS_PLACE = 4, HAS_ALL = 7 };
@@ -128,7 +128,8 @@ static int read_tensor(struct parser *p, struct lode_st_tensor *t) {
         return fail_tensor(p, t, "data_offsets lie outside of the file");
     if (end - t->offset != bits / 8)
         return lode_fail(p->err, LODE_ERR_FORMAT, p->where,
-                         "tensor %.100s: dtype and shape make %" PRIu64 " bytes, data_offsets %" PRIu64,
+                         "tensor %.100s: dtype and shape make %" PRIu64
+                         " bytes, data_offsets %" PRIu64,
                          t->name, bits / 8, end - t->offset);
     t->size = (size_t)(bits / 8);
     t->offset += p->data_at;
@@ -185,8 +186,9 @@ static int check_places(struct parser *p, uint32_t first) {
     for (uint32_t i = first; i < st->n; i++) {
         const struct lode_st_tensor *t = &st->tensors[i];
         if (t->offset != at)
-            return fail_tensor(p, t, t->offset < at ? "overlaps with another tensor"
-                                                    : "there are unused bytes before it");
+            return fail_tensor(p, t,
+                               t->offset < at ? "overlaps with another tensor"
+                                              : "there are unused bytes before it");
         at += t->size;
     }
     if (at != p->data_at + p->data_size)
@@ -228,7 +230,8 @@ static int header_size(const unsigned char head[8], uint64_t file_size, const ch
         n = n << 8 | head[i];
     if (n > LODE_ST_MAX_HEADER)
         return lode_fail(err, LODE_ERR_FORMAT, where,
-                         "the header is said to have %" PRIu64 " bytes; at most %d expected (is this a "
+                         "the header is said to have %" PRIu64
+                         " bytes; at most %d expected (is this a "
                          "safetensors file?)",
                          n, LODE_ST_MAX_HEADER);
     if (n > file_size - 8)
@@ -353,13 +356,12 @@ static int open_shard(struct index *x, struct lode_str name, uint32_t *shard) {
         return 0;
     if (!is_plain_file(name))
         return lode_fail(x->err, LODE_ERR_FORMAT, x->path,
-                         "the file '%.*s' does not lie beside the index", (int)(name.len > 100 ? 100 : name.len),
-                         name.data);
+                         "the file '%.*s' does not lie beside the index",
+                         (int)(name.len > 100 ? 100 : name.len), name.data);
     if (x->st->n_files == LODE_ST_MAX_SHARDS)
         return lode_fail(x->err, LODE_ERR_LIMIT, x->path, "more than %d files", LODE_ST_MAX_SHARDS);
     const char *copy = lode_arena_strndup(&x->arena, name.data, name.len);
-    const char *path =
-        copy ? lode_arena_printf(&x->arena, "%s/%s", x->dir, copy) : NULL;
+    const char *path = copy ? lode_arena_printf(&x->arena, "%s/%s", x->dir, copy) : NULL;
     *shard = x->st->n_files;
     if (!path || lode_map_put(&x->files, lode_str(copy), *shard, NULL) < 0)
         return lode_fail_nomem(x->err, "list of files");
@@ -380,7 +382,8 @@ static int read_entry(struct index *x) {
     const int rc = lode_map_put(&x->seen, lode_str(copy), shard, NULL);
     if (rc < 0)
         return lode_fail_nomem(x->err, "index");
-    return rc ? 0 : lode_fail(x->err, LODE_ERR_FORMAT, x->path, "tensor %.100s is there twice", copy);
+    return rc ? 0
+              : lode_fail(x->err, LODE_ERR_FORMAT, x->path, "tensor %.100s is there twice", copy);
 }
 
 static int read_index(struct index *x) {
@@ -479,9 +482,10 @@ int lode_st_open(struct lode_st **out, const char *dir, bool map, struct lode_er
     else if (exists(index))
         rc = open_set(st, dir, index, map, err);
     else if (!exists(single))
-        rc = lode_fail(err, LODE_ERR_MISSING, dir,
-                       "there is neither model.safetensors nor model.safetensors.index.json in this "
-                       "directory");
+        rc =
+            lode_fail(err, LODE_ERR_MISSING, dir,
+                      "there is neither model.safetensors nor model.safetensors.index.json in this "
+                      "directory");
     else {
         rc = open_file(st, single, map, err);
         if (rc == 0)

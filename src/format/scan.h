@@ -20,8 +20,8 @@
 struct lode_scan {
     const char *text; /* borrowed */
     size_t len, at;
-    const char *why; /* NULL while all is well; "out of memory" is one reason */
-    bool first;      /* just inside of a bracket */
+    const char *why;         /* NULL while all is well; "out of memory" is one reason */
+    bool first;              /* just inside of a bracket */
     struct lode_buf scratch; /* owned: the last string that had escapes */
 };
 

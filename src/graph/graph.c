@@ -145,18 +145,29 @@ struct lode_node *lode_g_rope_table(struct lode_graph *g, uint32_t spec, uint32_
     return n;
 }
 
-struct lode_node *lode_g_rope(struct lode_graph *g, struct lode_node *x, struct lode_node *table,
-                              uint32_t n_heads, bool pairs) {
-    struct lode_node *n = append(g, LODE_OP_ROPE, x, table, x ? x->width : 0);
+static struct lode_node *rope(struct lode_graph *g, enum lode_op op, struct lode_node *x,
+                              struct lode_node *table, uint32_t n_heads, uint32_t n_pairs,
+                              bool pairs) {
+    struct lode_node *n = append(g, op, x, table, x ? x->width : 0);
     if (!n)
         return NULL;
     n->p.rope.n_heads = n_heads;
     n->p.rope.head_dim = x->width / n_heads;
-    n->p.rope.n_pairs = table->width / 2;
+    n->p.rope.n_pairs = n_pairs;
     n->p.rope.pairs = pairs;
-    if (x->width % n_heads || table->width > n->p.rope.head_dim)
-        return bad_shape(g, LODE_OP_ROPE, n->p.rope.head_dim, table->width);
+    if (x->width % n_heads || n_pairs > n->p.rope.head_dim / 2)
+        return bad_shape(g, op, n->p.rope.head_dim, 2 * n_pairs);
     return n;
+}
+
+struct lode_node *lode_g_rope(struct lode_graph *g, struct lode_node *x, struct lode_node *table,
+                              uint32_t n_heads, bool pairs) {
+    return table ? rope(g, LODE_OP_ROPE, x, table, n_heads, table->width / 2, pairs) : NULL;
+}
+
+struct lode_node *lode_g_unpair(struct lode_graph *g, struct lode_node *x, uint32_t n_heads,
+                                uint32_t n_pairs) {
+    return rope(g, LODE_OP_UNPAIR, x, NULL, n_heads, n_pairs, true);
 }
 
 struct lode_node *lode_g_kv_put(struct lode_graph *g, struct lode_node *k, struct lode_node *v,

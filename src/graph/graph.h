@@ -73,8 +73,13 @@ struct lode_node *lode_g_quant(struct lode_graph *g, struct lode_node *x, enum l
 struct lode_node *lode_g_linear(struct lode_graph *g, struct lode_node *x,
                                 const struct lode_operand *w, const struct lode_operand *bias);
 struct lode_node *lode_g_rope_table(struct lode_graph *g, uint32_t spec, uint32_t n_pairs);
+/* Turns the pairs (i, i + n_pairs) of every head; pairs: they come as (2i, 2i+1) and are put in
+ * that order first, so that all models have one order inside. */
 struct lode_node *lode_g_rope(struct lode_graph *g, struct lode_node *x, struct lode_node *table,
                               uint32_t n_heads, bool pairs);
+/* Only puts them in that order. */
+struct lode_node *lode_g_unpair(struct lode_graph *g, struct lode_node *x, uint32_t n_heads,
+                                uint32_t n_pairs);
 struct lode_node *lode_g_kv_put(struct lode_graph *g, struct lode_node *k, struct lode_node *v,
                                 uint32_t layer);
 /* sinks: a score for each head that takes part in the softmax and has no value; may be NULL. */

@@ -28,6 +28,7 @@
     X(LINEAR, 1, 2, "dx = dy W; dW = dy^T x; db = sum dy")                                         \
     X(ROPE_TABLE, 0, 0, "none")                                                                    \
     X(ROPE, 2, 0, "dx = rotation of dy by the negative angle")                                     \
+    X(UNPAIR, 1, 0, "dx = dy, put back in pairs")                                                  \
     X(KV_PUT, 2, 0, "dk, dv = what attention gives for the stored rows")                           \
     X(ATTENTION, 2, 1, "softmax attention's own: dv = p^T dy; ds = p (dy v^T - dy o); dq = ds k")  \
     X(ADD, 2, 0, "da = dy; db = scale dy")                                                         \
@@ -84,8 +85,8 @@ union lode_op_params {
     } rope_table;
     struct {
         uint32_t n_heads, head_dim, n_pairs;
-        bool pairs; /* turns (2i, 2i+1) instead of (i, i + n_pairs) */
-    } rope;
+        bool pairs; /* they come as (2i, 2i+1) and are put as (i, i + n_pairs) first */
+    } rope, unpair;
     struct {
         uint32_t layer;
     } kv_put, trace;

@@ -104,9 +104,8 @@
     /* y = cap tanh(x / cap) */                                                                    \
     X(softcap, void, (float *y, const float *x, float cap, size_t n))                              \
     /* Rotary embedding of n_heads heads that lie `stride` floats apart, in place: the first       \
-       2 n_pairs numbers of each.  cs: (n_pairs, 2) = cos, sin.  rope_pair turns (2i, 2i+1),       \
-       rope_half (i, i + n_pairs): a' = a c - b s = fmaf(a, c, -(b s)); b' = fmaf(a, s, b c) */    \
-    X(rope_pair, void, (float *x, size_t stride, size_t n_heads, const float *cs, size_t n_pairs)) \
+       2 n_pairs numbers of each, as pairs (i, i + n_pairs).  cs: (n_pairs, 2) = cos, sin.         \
+       a' = a c - b s = fmaf(a, c, -(b s)); b' = fmaf(a, s, b c) */                                \
     X(rope_half, void, (float *x, size_t stride, size_t n_heads, const float *cs, size_t n_pairs)) \
     /* One row of attention scores over one chunk of the cache, in place: v = s * scale, then      \
        cap tanh(v / cap) if cap > 0; *max = max v; s = exp(v - max); *sum = their sum by sixteen   \

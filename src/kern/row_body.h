@@ -136,31 +136,6 @@ static inline void vf_turn(VF *a, VF *b, VF c, VF s) {
     *a = vf_fma(*a, c, vf_sub(vf_set(-0.0f), bs));
 }
 
-/* Sixteen pairs at a time; the last few by way of buffers on the stack. */
-void ISA(rope_pair)(float *x, size_t stride, size_t n_heads, const float *cs, size_t n_pairs) {
-    VF a, b, c, s;
-    for (size_t h = 0; h < n_heads; h++, x += stride) {
-        size_t i = 0;
-        for (; i + 16 <= n_pairs; i += 16) {
-            vf_load2(x + 2 * i, &a, &b);
-            vf_load2(cs + 2 * i, &c, &s);
-            vf_turn(&a, &b, c, s);
-            vf_store2(x + 2 * i, a, b);
-        }
-        if (i < n_pairs) {
-            float part[32] = {0}, turns[32] = {0};
-            const size_t size = 2 * (n_pairs - i) * sizeof *x;
-            memcpy(part, x + 2 * i, size);
-            memcpy(turns, cs + 2 * i, size);
-            vf_load2(part, &a, &b);
-            vf_load2(turns, &c, &s);
-            vf_turn(&a, &b, c, s);
-            vf_store2(part, a, b);
-            memcpy(x + 2 * i, part, size);
-        }
-    }
-}
-
 void ISA(rope_half)(float *x, size_t stride, size_t n_heads, const float *cs, size_t n_pairs) {
     VF c, s;
     for (size_t h = 0; h < n_heads; h++, x += stride) {

@@ -105,14 +105,6 @@ static inline void vf_load2(const float *p, VF *even, VF *odd) {
         odd->v[i] = _mm256_shuffle_ps(lo, hi, 0xdd);
     }
 }
-static inline void vf_store2(float *p, VF even, VF odd) {
-    VF_PART {
-        const VP lo = _mm256_unpacklo_ps(even.v[i], odd.v[i]);
-        const VP hi = _mm256_unpackhi_ps(even.v[i], odd.v[i]);
-        vp_store(p + 16 * i, _mm256_permute2f128_ps(lo, hi, 0x20));
-        vp_store(p + 16 * i + 8, _mm256_permute2f128_ps(lo, hi, 0x31));
-    }
-}
 
 static inline float vf_join(VF x) {
     const __m256 s8 = _mm256_add_ps(x.v[0], x.v[1]);

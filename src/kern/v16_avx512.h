@@ -86,12 +86,6 @@ static inline void vf_load2(const float *p, VF *even, VF *odd) {
     even->v[0] = _mm512_permutex2var_ps(a, i, b);
     odd->v[0] = _mm512_permutex2var_ps(a, _mm512_add_epi32(i, _mm512_set1_epi32(1)), b);
 }
-static inline void vf_store2(float *p, VF even, VF odd) {
-    const __m512i i = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    const __m512i j = _mm512_add_epi32(i, _mm512_set1_epi32(8));
-    vp_store(p, _mm512_permutex2var_ps(even.v[0], i, odd.v[0]));
-    vp_store(p + 16, _mm512_permutex2var_ps(even.v[0], j, odd.v[0]));
-}
 
 static inline float vf_join(VF x) {
     const __m256 s8 =

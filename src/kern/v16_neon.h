@@ -100,9 +100,6 @@ static inline void vf_load2(const float *p, VF *even, VF *odd) {
         odd->v[i] = x.val[1];
     }
 }
-static inline void vf_store2(float *p, VF even, VF odd) {
-    VF_PART vst2q_f32(p + 8 * i, ((float32x4x2_t){{even.v[i], odd.v[i]}}));
-}
 
 static inline float vf_join(VF x) {
     const VP s4 = vp_add(vp_add(x.v[0], x.v[2]), vp_add(x.v[1], x.v[3]));

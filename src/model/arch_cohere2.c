@@ -6,8 +6,8 @@
 
 static void setup(struct lode_build *b) {
     b->hp.window_period = 4;
-    lode_gguf_arch_u32(b->gguf, "attention.sliding_window_pattern", &b->hp.window_period);
-    lode_gguf_arch_f32(b->gguf, "logit_scale", &b->hp.logit_scale);
+    lode_source_arch_u32(b->source, "attention.sliding_window_pattern", &b->hp.window_period);
+    lode_source_arch_f32(b->source, "logit_scale", &b->hp.logit_scale);
 }
 
 static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32_t l) {

@@ -10,8 +10,8 @@
 
 static uint32_t need(struct lode_build *b, const char *key) {
     uint32_t v = 0;
-    if (!lode_gguf_arch_u32(b->gguf, key, &v) || v == 0 || v > 65536)
-        lode_graph_fail(b->g, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+    if (!lode_source_arch_u32(b->source, key, &v) || v == 0 || v > 65536)
+        lode_graph_fail(b->g, LODE_ERR_FORMAT, b->source->path,
                         "deepseek2.%s is %u; 1 to 65536 expected (files made before 2025-04 lack "
                         "it: convert the model again)",
                         key, v);
@@ -23,7 +23,7 @@ static uint32_t need(struct lode_build *b, const char *key) {
  * models: by 1. */
 static void setup_yarn(struct lode_build *b, struct lode_rope_spec *r) {
     float multiplier = 0;
-    lode_gguf_arch_f32(b->gguf, "rope.scaling.yarn_log_multiplier", &multiplier);
+    lode_source_arch_f32(b->source, "rope.scaling.yarn_log_multiplier", &multiplier);
     if (r->scaling != LODE_ROPE_YARN || !(multiplier > 0))
         return;
     const double mscale = 1 + (double)multiplier * lode_log(r->factor);
@@ -38,9 +38,9 @@ static void setup(struct lode_build *b) {
     hp->mla.rank = need(b, "attention.kv_lora_rank");
     hp->mla.v = need(b, "attention.value_length_mla");
     const uint32_t key = need(b, "attention.key_length_mla"), rope = 2 * r->n_pairs;
-    lode_gguf_arch_u32(b->gguf, "attention.q_lora_rank", &hp->mla.q_rank);
+    lode_source_arch_u32(b->source, "attention.q_lora_rank", &hp->mla.q_rank);
     if (key <= rope || hp->head_dim != hp->mla.rank + rope || hp->n_kv_heads != 1)
-        lode_graph_fail(b->g, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+        lode_graph_fail(b->g, LODE_ERR_FORMAT, b->source->path,
                         "heads of %u numbers, %u of them rotated, over rows of %u + %u with %u key "
                         "heads do not fit together",
                         key, rope, hp->mla.rank, hp->head_dim - hp->mla.rank, hp->n_kv_heads);

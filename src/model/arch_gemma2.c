@@ -10,15 +10,16 @@ static void setup(struct lode_build *b) {
     struct lode_hparams *hp = &b->hp;
     hp->embed_scale = sqrtf((float)hp->d_model);
     hp->window_period = 2;
-    if (!lode_gguf_arch_u32(b->gguf, "attention.sliding_window", &hp->window))
+    if (!lode_source_arch_u32(b->source, "attention.sliding_window", &hp->window))
         hp->window = 4096;
     hp->attn_cap = 50;
     hp->logit_cap = 30;
-    lode_gguf_arch_f32(b->gguf, "attn_logit_softcapping", &hp->attn_cap);
-    lode_gguf_arch_f32(b->gguf, "final_logit_softcapping", &hp->logit_cap);
+    lode_source_arch_f32(b->source, "attn_logit_softcapping", &hp->attn_cap);
+    lode_source_arch_f32(b->source, "final_logit_softcapping", &hp->logit_cap);
     /* query_pre_attn_scalar is the head's size, but d_model / n_heads in the 27B (46 layers) */
     if (hp->n_layers == 46)
         hp->attn_scale = (float)(1 / sqrt((double)hp->d_model / hp->n_heads));
+    lode_source_arch_f32(b->source, "attention.scale", &hp->attn_scale);
 }
 
 static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32_t l) {

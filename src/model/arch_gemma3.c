@@ -11,16 +11,17 @@ static void setup(struct lode_build *b) {
     struct lode_hparams *hp = &b->hp;
     hp->embed_scale = sqrtf((float)hp->d_model);
     hp->window_period = 6;
-    lode_gguf_arch_u32(b->gguf, "attention.sliding_window_pattern", &hp->window_period);
-    lode_gguf_arch_f32(b->gguf, "final_logit_softcapping", &hp->logit_cap);
+    lode_source_arch_u32(b->source, "attention.sliding_window_pattern", &hp->window_period);
+    lode_source_arch_f32(b->source, "final_logit_softcapping", &hp->logit_cap);
     if (hp->n_layers == 62) /* the 27B's query_pre_attn_scalar is d_model / n_heads */
         hp->attn_scale = (float)(1 / sqrt((double)hp->d_model / hp->n_heads));
+    lode_source_arch_f32(b->source, "attention.scale", &hp->attn_scale);
     float local = 10000;
-    lode_gguf_arch_f32(b->gguf, "rope.freq_base_swa", &local);
+    lode_source_arch_f32(b->source, "rope.freq_base_swa", &local);
     hp->ropes[1] = (struct lode_rope_spec){.n_pairs = hp->ropes[0].n_pairs, .theta = local};
     hp->n_ropes = 2;
     if (!(local > 1))
-        lode_graph_fail(b->g, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+        lode_graph_fail(b->g, LODE_ERR_FORMAT, b->source->path,
                         "gemma3.rope.freq_base_swa is %g; more than 1 expected", (double)local);
 }
 

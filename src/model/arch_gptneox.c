@@ -6,7 +6,7 @@
 
 static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32_t l) {
     bool parallel = true;
-    lode_gguf_arch_bool(b->gguf, "use_parallel_residual", &parallel);
+    lode_source_arch_bool(b->source, "use_parallel_residual", &parallel);
     struct lode_node *a = lode_b_norm(b, x, "attn_norm", l);
     a = lode_b_attention(b, a, &x, l, &(struct lode_b_attn){.fused_qkv = true});
     struct lode_node *sum = lode_g_add(b->g, x, a, 1.0f);

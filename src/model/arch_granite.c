@@ -7,10 +7,10 @@
 static void setup(struct lode_build *b) {
     struct lode_hparams *hp = &b->hp;
     float logit_divisor = 1;
-    lode_gguf_arch_f32(b->gguf, "embedding_scale", &hp->embed_scale);
-    lode_gguf_arch_f32(b->gguf, "residual_scale", &hp->residual_scale);
-    lode_gguf_arch_f32(b->gguf, "attention.scale", &hp->attn_scale);
-    lode_gguf_arch_f32(b->gguf, "logit_scale", &logit_divisor);
+    lode_source_arch_f32(b->source, "embedding_scale", &hp->embed_scale);
+    lode_source_arch_f32(b->source, "residual_scale", &hp->residual_scale);
+    lode_source_arch_f32(b->source, "attention.scale", &hp->attn_scale);
+    lode_source_arch_f32(b->source, "logit_scale", &logit_divisor);
     hp->logit_scale = logit_divisor != 0 ? 1 / logit_divisor : 1;
 }
 

@@ -15,7 +15,7 @@ static void setup(struct lode_build *b) {
     hp->chunk = hp->temperature_floor = CHUNK;
     hp->temperature = 0.1f;
     hp->moe_period = 1;
-    lode_gguf_arch_u32(b->gguf, "interleave_moe_layer_step", &hp->moe_period);
+    lode_source_arch_u32(b->source, "interleave_moe_layer_step", &hp->moe_period);
     hp->gating = LODE_GATE_SIGMOID;
     hp->expert_weigh_input = true;
     hp->d_ff_shared = hp->d_ff_expert;

@@ -4,7 +4,10 @@
  * Source: arXiv:2505.09388. */
 #include "model/build.h"
 
-static void setup(struct lode_build *b) { b->hp.expert_normalise = true; }
+static void setup(struct lode_build *b) {
+    if (!lode_source_arch_bool(b->source, "expert_weights_norm", &b->hp.expert_normalise))
+        b->hp.expert_normalise = true;
+}
 
 static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32_t l) {
     struct lode_node *h = lode_b_norm(b, x, "attn_norm", l);

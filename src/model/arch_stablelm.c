@@ -10,7 +10,7 @@ static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32
     char name[64];
     snprintf(name, sizeof name, "blk.%u.attn_q_norm.weight", l);
     if (lode_b_has(b, name))
-        return lode_graph_fail(b->g, LODE_ERR_UNSUPPORTED, lode_gguf_path(b->gguf),
+        return lode_graph_fail(b->g, LODE_ERR_UNSUPPORTED, b->source->path,
                                "%s: StableLM 2 12B's norms on heads are not supported", name);
     snprintf(name, sizeof name, "blk.%u.ffn_norm.weight", l);
     const bool parallel = !lode_b_has(b, name);

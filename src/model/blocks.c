@@ -23,8 +23,12 @@ struct lode_node *lode_b_norm(struct lode_build *b, struct lode_node *x, const c
 
 void lode_b_drop_nextn(struct lode_build *b) {
     uint32_t extra = 0;
-    if (lode_gguf_arch_u32(b->gguf, "nextn_predict_layers", &extra) && extra < b->hp.n_layers)
+    if (lode_source_arch_u32(b->source, "nextn_predict_layers", &extra) && extra < b->hp.n_layers)
         b->hp.n_layers -= extra;
+}
+
+bool lode_b_pairs(const struct lode_build *b) {
+    return b->arch->rope_pairs && !b->source->half_order;
 }
 
 uint32_t lode_b_window(const struct lode_build *b, uint32_t l) {
@@ -63,9 +67,13 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
     }
     q = qk_norm(b, q, "attn_q_norm", l, a->qk_norm);
     k = qk_norm(b, k, "attn_k_norm", l, a->qk_norm);
+    const bool pairs = lode_b_pairs(b);
     if (!a->no_rope) {
-        q = lode_g_rope(b->g, q, b->rope_tables[a->rope], hp->n_heads, b->arch->rope_pairs);
-        k = lode_g_rope(b->g, k, b->rope_tables[a->rope], hp->n_kv_heads, b->arch->rope_pairs);
+        q = lode_g_rope(b->g, q, b->rope_tables[a->rope], hp->n_heads, pairs);
+        k = lode_g_rope(b->g, k, b->rope_tables[a->rope], hp->n_kv_heads, pairs);
+    } else if (pairs) { /* scores are sums over a head: their bits depend on its order */
+        q = lode_g_unpair(b->g, q, hp->n_heads, hp->ropes[a->rope].n_pairs);
+        k = lode_g_unpair(b->g, k, hp->n_kv_heads, hp->ropes[a->rope].n_pairs);
     }
     if (a->qk_norm == LODE_QK_PLAIN) {
         q = lode_g_rms_norm(b->g, q, NULL, hp->norm_eps, hp->head_dim);

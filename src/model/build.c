@@ -28,11 +28,11 @@ static const struct lode_operand *fail_weight(struct lode_build *b, int code, co
                                               const struct lode_gguf_tensor *t, uint32_t rows,
                                               uint32_t cols) {
     if (!t)
-        lode_graph_fail(b->g, code, lode_gguf_path(b->gguf),
+        lode_graph_fail(b->g, code, b->source->path,
                         "tensor %s (%u x %u) is missing: the file is incomplete or no %s model",
                         name, cols, rows, b->arch->name);
     else
-        lode_graph_fail(b->g, code, lode_gguf_path(b->gguf),
+        lode_graph_fail(b->g, code, b->source->path,
                         "tensor %s has shape %llu x %llu; %u x %u expected", name,
                         (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], cols, rows);
     return NULL;
@@ -45,12 +45,12 @@ static const struct lode_operand *weight(struct lode_build *b, uint32_t rows, ui
                                          const char *name) {
     if (b->g->error.code)
         return NULL;
-    const struct lode_gguf_tensor *t = lode_gguf_find_tensor(b->gguf, name);
+    const struct lode_gguf_tensor *t = lode_source_tensor(b->source, name);
     if (!t)
         return required ? fail_weight(b, LODE_ERR_MISSING, name, NULL, rows, cols) : NULL;
     if (t->dims[0] != cols || t->dims[1] != rows || t->dims[2] != count || t->dims[3] != 1)
         return fail_weight(b, LODE_ERR_FORMAT, name, t, rows, cols);
-    const size_t i = (size_t)(t - lode_gguf_tensor(b->gguf, 0));
+    const size_t i = (size_t)(t - b->source->tensors);
     if (kind == HEADS) {
         rows *= count;
         count = 1;
@@ -111,21 +111,21 @@ const struct lode_operand *lode_b_vectors_opt(struct lode_build *b, uint32_t cou
 }
 
 bool lode_b_has(const struct lode_build *b, const char *name) {
-    return lode_gguf_find_tensor(b->gguf, name) != NULL;
+    return lode_source_tensor(b->source, name) != NULL;
 }
 
 const float *lode_b_floats(struct lode_build *b, const char *name, uint32_t n) {
-    const struct lode_gguf_tensor *t = lode_gguf_find_tensor(b->gguf, name);
+    const struct lode_gguf_tensor *t = lode_source_tensor(b->source, name);
     if (!t || b->g->error.code)
         return NULL;
     if (t->type != LODE_F32 || t->size != n * sizeof(float)) {
-        lode_graph_fail(b->g, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+        lode_graph_fail(b->g, LODE_ERR_FORMAT, b->source->path,
                         "tensor %s: %u numbers of type F32 expected", name, n);
         return NULL;
     }
     float *copy = LODE_ARENA_ARRAY(&b->g->arena, float, n);
     struct lode_error err = {0};
-    if (!copy || lode_gguf_read(b->gguf, t, 0, copy, t->size, &err) < 0) {
+    if (!copy || lode_source_read(b->source, t, 0, copy, t->size, &err) < 0) {
         lode_graph_fail(b->g, copy ? err.code : LODE_ERR_NOMEM, copy ? err.where : name, "%s",
                         copy ? err.text : "out of memory");
         return NULL;
@@ -173,12 +173,12 @@ static void build_head(struct lode_build *b, struct lode_graph *g) {
 
 int lode_build_model(struct lode_build *b, struct lode_graph *body, struct lode_graph *head,
                      struct lode_error *err) {
-    const size_t n = lode_gguf_n_tensors(b->gguf);
+    const size_t n = b->source->n_tensors;
     b->g = body;
     LODE_TRY(lode_hparams_read(b, err));
     size_t cap = n; /* a weight a tensor, but each expert of a tensor is one */
     for (size_t i = 0; i < n && b->hp.n_experts; i++)
-        cap += lode_gguf_tensor(b->gguf, i)->dims[2] == b->hp.n_experts ? b->hp.n_experts - 1 : 0;
+        cap += b->source->tensors[i].dims[2] == b->hp.n_experts ? b->hp.n_experts - 1 : 0;
     b->cap_weights = cap < UINT32_MAX / 2 ? (uint32_t)cap : 0;
     b->weights = LODE_NEW_ARRAY(struct lode_weight, b->cap_weights);
     b->weight_of = LODE_NEW_ARRAY(uint32_t, n);

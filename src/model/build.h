@@ -8,7 +8,7 @@
 #ifndef LODE_MODEL_BUILD_H
 #define LODE_MODEL_BUILD_H
 
-#include "format/gguf.h"
+#include "format/source.h"
 #include "graph/graph.h"
 #include "model/rope.h"
 #include "store/kv.h"
@@ -49,7 +49,7 @@ struct lode_hparams {
 };
 
 struct lode_build {
-    const struct lode_gguf *gguf;
+    const struct lode_source *source;
     const struct lode_arch *arch;
     struct lode_hparams hp;
     struct lode_graph *g;
@@ -136,6 +136,8 @@ struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t
                              enum lode_glu act);
 /* Layers that predict further tokens come last in a file and are not run. */
 void lode_b_drop_nextn(struct lode_build *b);
+/* Whether q and k come with rotary pairs (2i, 2i + 1): inside, all have them as (i, i + n / 2). */
+bool lode_b_pairs(const struct lode_build *b);
 /* The window of layer l by hp.window and hp.window_period. */
 uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
 
@@ -177,7 +179,7 @@ LODE_ARCH_LIST(LODE_ARCH_DECLARE)
 const struct lode_arch *lode_arch_find(const char *name);
 
 /* Reads the settings and builds both graphs: body (tokens to the final rows of the residual
- * stream) and head (those rows to logits).  b->gguf is set, the rest zero; kv and weights are
+ * stream) and head (those rows to logits).  b->source is set, the rest zero; kv and weights are
  * allocated here and the caller's to free, whatever happens. */
 int lode_build_model(struct lode_build *b, struct lode_graph *body, struct lode_graph *head,
                      struct lode_error *err);

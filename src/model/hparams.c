@@ -6,10 +6,10 @@
 
 static int need_count(struct lode_build *b, const char *key, uint32_t most, uint32_t *out,
                       struct lode_error *err) {
-    if (!lode_gguf_arch_u32(b->gguf, key, out))
-        return lode_gguf_arch_fail_key(b->gguf, key, "a count", err);
+    if (!lode_source_arch_u32(b->source, key, out))
+        return lode_source_arch_fail_key(b->source, key, "a count", err);
     if (*out == 0 || *out > most)
-        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+        return lode_fail(err, LODE_ERR_FORMAT, b->source->path,
                          "%s.%s is %u; 1 to %u expected", b->arch->name, key, *out, most);
     return 0;
 }
@@ -19,15 +19,15 @@ static int need_count(struct lode_build *b, const char *key, uint32_t most, uint
 static void refuse_kind(struct lode_build *b, const char *key, const char *expected) {
     struct lode_error err;
     char full[256];
-    snprintf(full, sizeof full, "%s.%s", lode_gguf_arch(b->gguf), key);
-    if (lode_gguf_find(b->gguf, full) &&
-        lode_gguf_arch_fail_key(b->gguf, key, expected, &err) < 0)
+    snprintf(full, sizeof full, "%s.%s", b->source->arch, key);
+    if (lode_source_find(b->source, full) &&
+        lode_source_arch_fail_key(b->source, key, expected, &err) < 0)
         lode_graph_fail(b->g, err.code, err.where, "%s", err.text);
 }
 
 static uint32_t count_or(struct lode_build *b, const char *key, uint32_t otherwise) {
     uint32_t v;
-    if (lode_gguf_arch_u32(b->gguf, key, &v))
+    if (lode_source_arch_u32(b->source, key, &v))
         return v;
     refuse_kind(b, key, "a count");
     return otherwise;
@@ -35,7 +35,7 @@ static uint32_t count_or(struct lode_build *b, const char *key, uint32_t otherwi
 
 static float number_or(struct lode_build *b, const char *key, float otherwise) {
     float v;
-    if (lode_gguf_arch_f32(b->gguf, key, &v) && isfinite(v))
+    if (lode_source_arch_f32(b->source, key, &v) && isfinite(v))
         return v;
     refuse_kind(b, key, "a finite number");
     return otherwise;
@@ -43,7 +43,7 @@ static float number_or(struct lode_build *b, const char *key, float otherwise) {
 
 static int read_scaling(struct lode_build *b, struct lode_rope_spec *r, struct lode_error *err) {
     struct lode_str type = LODE_STR("none");
-    lode_gguf_arch_str(b->gguf, "rope.scaling.type", &type);
+    lode_source_arch_str(b->source, "rope.scaling.type", &type);
     r->factor = number_or(b, "rope.scaling.factor", number_or(b, "rope.scale_linear", 1));
     r->attn_factor = number_or(b, "rope.scaling.attn_factor", 0);
     r->beta_fast = number_or(b, "rope.scaling.yarn_beta_fast", 32);
@@ -55,11 +55,11 @@ static int read_scaling(struct lode_build *b, struct lode_rope_spec *r, struct l
     else if (lode_str_eqz(type, "yarn"))
         r->scaling = LODE_ROPE_YARN;
     else if (!lode_str_eqz(type, "none") && !lode_str_eqz(type, "longrope") && type.len)
-        return lode_fail(err, LODE_ERR_UNSUPPORTED, lode_gguf_path(b->gguf),
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, b->source->path,
                          "rope.scaling.type '%.*s' is not known (none, linear, yarn, longrope)",
                          (int)(type.len > 40 ? 40 : type.len), type.data);
     if (r->scaling != LODE_ROPE_PLAIN && !(r->factor > 0))
-        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+        return lode_fail(err, LODE_ERR_FORMAT, b->source->path,
                          "rope.scaling.factor is %g; more than 0 expected", r->factor);
     r->divisors = lode_b_floats(b, "rope_freqs.weight", r->n_pairs);
     r->shorter = lode_b_floats(b, "rope_factors_short.weight", r->n_pairs);
@@ -67,7 +67,7 @@ static int read_scaling(struct lode_build *b, struct lode_rope_spec *r, struct l
     if (r->shorter && r->longer)
         r->scaling = LODE_ROPE_LONG;
     else if (r->shorter || r->longer)
-        return lode_fail(err, LODE_ERR_MISSING, lode_gguf_path(b->gguf),
+        return lode_fail(err, LODE_ERR_MISSING, b->source->path,
                          "rope_factors_%s.weight is missing beside its twin",
                          r->shorter ? "long" : "short");
     return lode_graph_error(b->g, err);
@@ -89,10 +89,10 @@ static int read_experts(struct lode_build *b, struct lode_error *err) {
     hp->n_expert_groups_used = count_or(b, "expert_group_used_count", hp->n_expert_groups);
     hp->expert_scale = number_or(b, "expert_weights_scale", 1);
     hp->expert_scale = hp->expert_scale == 0 ? 1 : hp->expert_scale; /* some files say 0 for none */
-    lode_gguf_arch_bool(b->gguf, "expert_weights_norm", &hp->expert_normalise);
+    lode_source_arch_bool(b->source, "expert_weights_norm", &hp->expert_normalise);
     const uint32_t gating = count_or(b, "expert_gating_func", 0);
     if (gating > 3)
-        return lode_fail(err, LODE_ERR_UNSUPPORTED, lode_gguf_path(b->gguf),
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, b->source->path,
                          "expert_gating_func %u is not known (1 softmax, 2 sigmoid, 3 softmax of "
                          "the chosen)",
                          gating);
@@ -102,7 +102,7 @@ static int read_experts(struct lode_build *b, struct lode_error *err) {
     if (hp->n_expert_groups == 0 || hp->n_expert_groups > 64 ||
         hp->n_experts % hp->n_expert_groups || hp->n_expert_groups_used == 0 ||
         hp->n_expert_groups_used > hp->n_expert_groups)
-        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+        return lode_fail(err, LODE_ERR_FORMAT, b->source->path,
                          "%u experts in %u groups, %u of them used: the groups must divide the "
                          "experts and be at most 64",
                          hp->n_experts, hp->n_expert_groups, hp->n_expert_groups_used);
@@ -113,7 +113,7 @@ static int read_rope(struct lode_build *b, struct lode_error *err) {
     struct lode_hparams *hp = &b->hp;
     const uint32_t n_rot = count_or(b, "rope.dimension_count", hp->head_dim);
     if (n_rot == 0 || n_rot % 2 || n_rot > hp->head_dim)
-        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+        return lode_fail(err, LODE_ERR_FORMAT, b->source->path,
                          "%s.rope.dimension_count is %u; an even number up to the head's size %u "
                          "expected",
                          b->arch->name, n_rot, hp->head_dim);
@@ -121,7 +121,7 @@ static int read_rope(struct lode_build *b, struct lode_error *err) {
     hp->ropes[0] = (struct lode_rope_spec){.n_pairs = n_rot / 2,
                                            .theta = number_or(b, "rope.freq_base", 10000)};
     if (!(hp->ropes[0].theta > 1))
-        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+        return lode_fail(err, LODE_ERR_FORMAT, b->source->path,
                          "%s.rope.freq_base is %g; more than 1 expected", b->arch->name,
                          hp->ropes[0].theta);
     return read_scaling(b, &hp->ropes[0], err);
@@ -129,12 +129,12 @@ static int read_rope(struct lode_build *b, struct lode_error *err) {
 
 /* What a layer needs beyond the metadata: sizes that files leave to the tensors' shapes. */
 static int read_vocab(struct lode_build *b, struct lode_error *err) {
-    const struct lode_gguf_tensor *t = lode_gguf_find_tensor(b->gguf, "token_embd.weight");
+    const struct lode_gguf_tensor *t = lode_source_tensor(b->source, "token_embd.weight");
     if (!t || t->n_dims != 2)
-        return lode_fail(err, LODE_ERR_MISSING, lode_gguf_path(b->gguf),
+        return lode_fail(err, LODE_ERR_MISSING, b->source->path,
                          "tensor token_embd.weight (%u x vocabulary) is missing%s",
                          b->hp.d_model,
-                         lode_gguf_n_tensors(b->gguf) ? "" : ": the file holds a vocabulary only");
+                         b->source->n_tensors ? "" : ": the file holds a vocabulary only");
     if (t->dims[1] > INT32_MAX)
         return lode_fail(err, LODE_ERR_FORMAT, "token_embd.weight", "%llu rows are too many",
                          (unsigned long long)t->dims[1]);
@@ -145,7 +145,7 @@ static int read_vocab(struct lode_build *b, struct lode_error *err) {
 int lode_hparams_read(struct lode_build *b, struct lode_error *err) {
     struct lode_hparams *hp = &b->hp;
     /* Every layer has tensors, so their number bounds the layers before anything is allocated. */
-    const size_t n_tensors = lode_gguf_n_tensors(b->gguf);
+    const size_t n_tensors = b->source->n_tensors;
     const uint32_t most = n_tensors < 65536 ? (uint32_t)n_tensors : 65536;
     LODE_TRY(need_count(b, "embedding_length", 1 << 20, &hp->d_model, err));
     LODE_TRY(read_vocab(b, err));
@@ -154,22 +154,22 @@ int lode_hparams_read(struct lode_build *b, struct lode_error *err) {
     LODE_TRY(need_count(b, "attention.head_count", 4096, &hp->n_heads, err));
     hp->n_kv_heads = count_or(b, "attention.head_count_kv", hp->n_heads);
     if (hp->n_kv_heads == 0 || hp->n_heads % hp->n_kv_heads || hp->n_heads / hp->n_kv_heads > 256)
-        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+        return lode_fail(err, LODE_ERR_FORMAT, b->source->path,
                          "%s.attention.head_count_kv is %u; a divisor of the %u heads expected",
                          b->arch->name, hp->n_kv_heads, hp->n_heads);
     hp->head_dim = count_or(b, "attention.key_length", hp->d_model / hp->n_heads);
     hp->head_dim_v = count_or(b, "attention.value_length", hp->head_dim);
     if (hp->head_dim == 0 || hp->head_dim > 4096 || hp->head_dim_v == 0 || hp->head_dim_v > 4096)
-        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+        return lode_fail(err, LODE_ERR_FORMAT, b->source->path,
                          "heads of %u (keys) and %u (values) numbers; 1 to 4096 expected",
                          hp->head_dim, hp->head_dim_v);
     LODE_TRY(need_count(b, "context_length", 1 << 30, &hp->ctx_train, err));
-    hp->layer_norm = lode_gguf_arch_f32(b->gguf, "attention.layer_norm_epsilon", &hp->norm_eps);
+    hp->layer_norm = lode_source_arch_f32(b->source, "attention.layer_norm_epsilon", &hp->norm_eps);
     if (!hp->layer_norm &&
-        !lode_gguf_arch_f32(b->gguf, "attention.layer_norm_rms_epsilon", &hp->norm_eps))
-        return lode_gguf_fail_key(b->gguf, "attention.layer_norm_rms_epsilon", "a number", err);
+        !lode_source_arch_f32(b->source, "attention.layer_norm_rms_epsilon", &hp->norm_eps))
+        return lode_source_arch_fail_key(b->source, "attention.layer_norm_rms_epsilon", "a number", err);
     if (!(hp->norm_eps >= 0 && hp->norm_eps < 1))
-        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(b->gguf),
+        return lode_fail(err, LODE_ERR_FORMAT, b->source->path,
                          "attention.layer_norm_%sepsilon is %g; 0 to 1 expected",
                          hp->layer_norm ? "" : "rms_", hp->norm_eps);
     LODE_TRY(read_experts(b, err));

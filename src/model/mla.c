@@ -36,12 +36,12 @@ struct lode_node *lode_b_mla(struct lode_build *b, struct lode_node *h, struct l
         b->g, lode_g_cut(b->g, q, heads, 0, plain),
         lode_b_heads(b, rank, plain, heads, "blk.%u.attn_k_b.weight", l), heads);
     struct lode_node *qr = lode_g_rope(b->g, lode_g_cut(b->g, q, heads, plain, rope),
-                                       b->rope_tables[0], heads, b->arch->rope_pairs);
+                                       b->rope_tables[0], heads, lode_b_pairs(b));
 
     struct lode_node *row = lode_b_linear(b, h, rank + rope, "attn_kv_a_mqa", l);
     struct lode_node *c = latent_norm(b, lode_g_slice(b->g, row, 0, rank), "attn_kv_a_norm", l);
     struct lode_node *r = lode_g_rope(b->g, lode_g_slice(b->g, row, rank, rope), b->rope_tables[0],
-                                      1, b->arch->rope_pairs);
+                                      1, lode_b_pairs(b));
     row = lode_g_join(b->g, c, r, 1);
 
     b->kv[l] = (struct lode_kv_layer){.n_heads = 1,

@@ -34,14 +34,14 @@ static const struct {
 /* The mix's name, or the type that most bytes have. */
 static const char *type_name(const struct lode_model *m) {
     uint32_t id;
-    if (lode_gguf_u32(m->gguf, "general.file_type", &id))
+    if (lode_source_u32(m->source, "general.file_type", &id))
         for (size_t i = 0; i < sizeof file_types / sizeof *file_types; i++)
             if (file_types[i].id == id)
                 return file_types[i].name;
     uint64_t bytes[LODE_DTYPE_COUNT] = {0};
     int most = LODE_F32;
-    for (size_t i = 0; i < lode_gguf_n_tensors(m->gguf); i++) {
-        const struct lode_gguf_tensor *t = lode_gguf_tensor(m->gguf, i);
+    for (size_t i = 0; i < m->source->n_tensors; i++) {
+        const struct lode_gguf_tensor *t = &m->source->tensors[i];
         bytes[t->type] += t->size;
         most = bytes[t->type] > bytes[most] ? (int)t->type : most;
     }
@@ -50,7 +50,7 @@ static const char *type_name(const struct lode_model *m) {
 
 static char *copy_key(const struct lode_model *m, const char *key) {
     struct lode_str s;
-    return lode_gguf_str(m->gguf, key, &s) ? lode_strndup(s.data, s.len) : NULL;
+    return lode_source_str(m->source, key, &s) ? lode_strndup(s.data, s.len) : NULL;
 }
 
 static int describe(struct lode_model *m, struct lode_error *err) {
@@ -61,8 +61,8 @@ static int describe(struct lode_model *m, struct lode_error *err) {
     m->type = lode_strndup(type, strlen(type));
     if (!m->type)
         return lode_fail_nomem(err, "model description");
-    m->info = (struct lode_model_info){.path = lode_gguf_path(m->gguf),
-                                       .arch = lode_gguf_arch(m->gguf),
+    m->info = (struct lode_model_info){.path = m->source->path,
+                                       .arch = m->source->arch,
                                        .name = m->name ? m->name : "",
                                        .type = m->type,
                                        .chat_template = m->chat_template,
@@ -74,8 +74,8 @@ static int describe(struct lode_model *m, struct lode_error *err) {
                                        .ctx_train = hp->ctx_train,
                                        .token_size = m->body.weight_bytes + m->head.weight_bytes,
                                        .isa = m->isa_name};
-    for (size_t i = 0; i < lode_gguf_n_tensors(m->gguf); i++) {
-        const struct lode_gguf_tensor *t = lode_gguf_tensor(m->gguf, i);
+    for (size_t i = 0; i < m->source->n_tensors; i++) {
+        const struct lode_gguf_tensor *t = &m->source->tensors[i];
         m->info.n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
         m->info.size += t->size;
     }
@@ -107,34 +107,38 @@ static int unknown_arch(const struct lode_model *m, struct lode_error *err) {
     for (const char *const *a = lode_model_archs(); *a; a++)
         at += (size_t)snprintf(list + at, at < sizeof list ? sizeof list - at : 0, "%s%s",
                                at ? ", " : "", *a);
-    const char *arch = lode_gguf_arch(m->gguf);
+    const char *arch = m->source->arch;
     if (!*arch)
-        return lode_fail(err, LODE_ERR_FORMAT, lode_gguf_path(m->gguf),
+        return lode_fail(err, LODE_ERR_FORMAT, m->source->path,
                          "general.architecture is missing: this is no language model; lode runs %s",
                          list);
-    return lode_fail(err, LODE_ERR_UNSUPPORTED, lode_gguf_path(m->gguf),
+    return lode_fail(err, LODE_ERR_UNSUPPORTED, m->source->path,
                      "architecture '%.60s' is not supported; lode runs %s", arch, list);
 }
 
-/* A file may have no vocabulary (embedders' backbones, tests); one that it has must be understood. */
+/* A model may have no vocabulary (embedders' backbones, tests); one that it has must be understood. */
 static int load_tokenizer(struct lode_model *m, struct lode_error *err) {
     struct lode_str kind;
-    if (!lode_gguf_str(m->gguf, "tokenizer.ggml.model", &kind) || lode_str_eqz(kind, "none") ||
+    if (!m->source->gguf) {
+        const int rc = lode_tokenizer_load(&m->tokenizer, m->source->path, err);
+        return rc == LODE_ERR_MISSING ? 0 : rc;
+    }
+    if (!lode_source_str(m->source, "tokenizer.ggml.model", &kind) || lode_str_eqz(kind, "none") ||
         lode_str_eqz(kind, "no_vocab"))
         return 0;
-    return lode_tokenizer_from_gguf(&m->tokenizer, m->gguf, err);
+    return lode_tokenizer_from_gguf(&m->tokenizer, m->source->gguf, err);
 }
 
 static int load(struct lode_model *m, const char *path, lode_store_maker *make, void *user,
                 struct lode_error *err) {
-    LODE_TRY((m->opts.no_mmap ? lode_gguf_open_unmapped : lode_gguf_open)(&m->gguf, path, err));
+    LODE_TRY(lode_source_open(&m->source, path, !m->opts.no_mmap, err));
     LODE_TRY(load_tokenizer(m, err));
     if (m->opts.vocab_only)
         return describe(m, err);
-    m->arch = lode_arch_find(lode_gguf_arch(m->gguf));
+    m->arch = lode_arch_find(m->source->arch);
     if (!m->arch)
         return unknown_arch(m, err);
-    struct lode_build b = {.gguf = m->gguf, .arch = m->arch};
+    struct lode_build b = {.source = m->source, .arch = m->arch};
     int rc = lode_build_model(&b, &m->body_graph, &m->head_graph, err);
     lode_free(b.weight_of);
     m->hp = b.hp;
@@ -144,7 +148,7 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
     LODE_TRY(rc);
     LODE_TRY(lode_plan_compile(&m->body, &m->body_graph, m->opts.float_act, err));
     LODE_TRY(lode_plan_compile(&m->head, &m->head_graph, m->opts.float_act, err));
-    LODE_TRY(make(&m->store, user, m->gguf, m->weights, m->n_weights, &m->opts, err));
+    LODE_TRY(make(&m->store, user, m->source, m->weights, m->n_weights, &m->opts, err));
     return describe(m, err);
 }
 
@@ -170,11 +174,11 @@ int lode_model_load_with(struct lode_model **out, const char *path,
     return 0;
 }
 
-static int from_file(struct lode_store **out, void *user, const struct lode_gguf *g,
+static int from_file(struct lode_store **out, void *user, const struct lode_source *source,
                      const struct lode_weight *weights, uint32_t n_weights,
                      const struct lode_model_opts *opts, struct lode_error *err) {
     (void)user;
-    return lode_file_store_create(out, g, weights, n_weights,
+    return lode_file_store_create(out, source, weights, n_weights,
                                   &(struct lode_file_store_opts){opts->mlock, opts->progress,
                                                                  opts->progress_user},
                                   err);
@@ -200,7 +204,7 @@ void lode_model_free(struct lode_model *m) {
     lode_free(m->name);
     lode_free(m->type);
     lode_tokenizer_free(m->tokenizer);
-    lode_gguf_close(m->gguf);
+    lode_source_close(m->source);
     lode_free(m);
 }
 
@@ -213,7 +217,7 @@ const struct lode_tokenizer *lode_model_tokenizer(const struct lode_model *m) {
 bool lode_model_sampling_default(const struct lode_model *m, const char *key, double *value) {
     char full[128];
     snprintf(full, sizeof full, "general.sampling.%s", key);
-    return lode_gguf_f64(m->gguf, full, value);
+    return lode_source_f64(m->source, full, value);
 }
 
 const char *const *lode_model_archs(void) {

@@ -8,7 +8,7 @@
 #include "store/weight.h"
 
 struct lode_model {
-    struct lode_gguf *gguf;          /* owned, as all below */
+    struct lode_source *source;      /* owned, as all below */
     struct lode_tokenizer *tokenizer; /* NULL: the file has none */
     struct lode_arch const *arch;
     struct lode_hparams hp;
@@ -27,7 +27,7 @@ struct lode_model {
 
 /* Makes the store of a model that is being loaded.  Tests give their own, which delivers weights
  * late and out of order. */
-typedef int lode_store_maker(struct lode_store **out, void *user, const struct lode_gguf *g,
+typedef int lode_store_maker(struct lode_store **out, void *user, const struct lode_source *source,
                              const struct lode_weight *weights, uint32_t n_weights,
                              const struct lode_model_opts *opts, struct lode_error *err);
 int lode_model_load_with(struct lode_model **out, const char *path,

@@ -26,8 +26,10 @@ static bool is_view(const struct lode_node *n) {
 
 /* Ops whose kernels may write over their first input. */
 static bool in_place(enum lode_op op) {
-    return op == LODE_OP_ROPE || op == LODE_OP_ADD || op == LODE_OP_GLU || op == LODE_OP_ACT ||
-           op == LODE_OP_ROW_GATE || op == LODE_OP_SCALE || op == LODE_OP_TEMPERATURE || op == LODE_OP_SOFTCAP || op == LODE_OP_RMS_NORM || op == LODE_OP_LAYER_NORM;
+    return op == LODE_OP_ROPE || op == LODE_OP_UNPAIR || op == LODE_OP_ADD || op == LODE_OP_GLU ||
+           op == LODE_OP_ACT || op == LODE_OP_ROW_GATE || op == LODE_OP_SCALE ||
+           op == LODE_OP_TEMPERATURE || op == LODE_OP_SOFTCAP || op == LODE_OP_RMS_NORM ||
+           op == LODE_OP_LAYER_NORM;
 }
 
 static void find_lifetimes(struct compiler *c) {

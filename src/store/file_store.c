@@ -9,7 +9,7 @@
 
 struct file_store {
     struct lode_store base;
-    const struct lode_gguf *g;
+    const struct lode_source *source;
     uint32_t n;
     const void **data; /* owned; (n): borrowed from the mapping, or from own */
     void **own;        /* owned; (n): copies, or NULL */
@@ -35,7 +35,7 @@ static int wait(struct lode_store *s, struct lode_error *err) {
 }
 
 static int verify(struct lode_store *s, struct lode_error *err) {
-    return lode_gguf_check(((struct file_store *)s)->g, err);
+    return lode_source_check(((struct file_store *)s)->source, err);
 }
 
 static void store_free(struct lode_store *s) {
@@ -62,7 +62,7 @@ static int read_copy(struct file_store *f, uint32_t i, const struct lode_weight 
                          w->size);
     f->base.resident += w->size;
     f->data[i] = f->own[i];
-    return lode_gguf_read(f->g, w->home, w->offset, f->own[i], w->size, err);
+    return lode_source_read(f->source, w->home, w->offset, f->own[i], w->size, err);
 }
 
 static int widen(struct file_store *f, uint32_t i, const struct lode_weight *w,
@@ -90,14 +90,14 @@ static int lock(struct file_store *f, uint32_t i, size_t size, struct lode_error
     return 0;
 }
 
-int lode_file_store_create(struct lode_store **out, const struct lode_gguf *g,
+int lode_file_store_create(struct lode_store **out, const struct lode_source *source,
                            const struct lode_weight *weights, uint32_t n_weights,
                            const struct lode_file_store_opts *opts, struct lode_error *err) {
     *out = NULL;
     struct file_store *f = LODE_NEW(struct file_store);
     if (!f)
         return lode_fail_nomem(err, "weights");
-    *f = (struct file_store){.base = {.ops = &ops}, .g = g, .n = n_weights};
+    *f = (struct file_store){.base = {.ops = &ops}, .source = source, .n = n_weights};
     f->data = LODE_NEW_ARRAY(const void *, n_weights);
     f->own = LODE_NEW_ARRAY(void *, n_weights);
     f->locked = opts->mlock ? LODE_NEW_ARRAY(size_t, n_weights) : NULL;
@@ -107,9 +107,8 @@ int lode_file_store_create(struct lode_store **out, const struct lode_gguf *g,
         total += weights[i].size;
     for (uint32_t i = 0; rc == 0 && i < n_weights; i++) {
         const struct lode_weight *w = &weights[i];
-        const char *mapped = lode_gguf_data(g, w->home);
-        f->data[i] = mapped ? mapped + w->offset : NULL;
-        if (!mapped)
+        f->data[i] = lode_source_data(source, w->home, w->offset);
+        if (!f->data[i])
             rc = read_copy(f, i, w, err);
         if (rc == 0 && w->op.type != w->home->type)
             rc = widen(f, i, w, err);

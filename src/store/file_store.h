@@ -15,8 +15,8 @@ struct lode_file_store_opts {
     void *progress_user;
 };
 
-/* g and weights are borrowed and must outlive the store.  A file that is not mapped is read. */
-int lode_file_store_create(struct lode_store **out, const struct lode_gguf *g,
+/* source and weights are borrowed and must outlive the store.  A file that is not mapped is read. */
+int lode_file_store_create(struct lode_store **out, const struct lode_source *source,
                            const struct lode_weight *weights, uint32_t n_weights,
                            const struct lode_file_store_opts *opts, struct lode_error *err);
 

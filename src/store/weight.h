@@ -8,12 +8,12 @@
 #define LODE_STORE_WEIGHT_H
 
 #include "base/error.h"
-#include "format/gguf.h"
+#include "format/source.h"
 #include "graph/graph.h"
 
 struct lode_weight {
     struct lode_operand op; /* as it is computed with; op.id: its place in the model's list */
-    const struct lode_gguf_tensor *home; /* borrowed from the file: name, place, type */
+    const struct lode_gguf_tensor *home; /* borrowed from the source: name, place, type */
     size_t offset, size;                 /* bytes of the tensor that are this weight */
 };
 

@@ -11,7 +11,8 @@ static const size_t pair_counts[] = {0,  1,  2,  3,  4,  7,  8,  9,  15,
 
 typedef void rope(float *x, size_t stride, size_t n_heads, const float *cs, size_t n_pairs);
 
-static void check_rope(struct kc *t, rope *ref, rope *now, bool half) {
+void check_rope_half(struct kc *t) {
+    rope *const ref = t->ref->rope_half, *const now = t->now->rope_half;
     KC_EACH(n, pair_counts) {
         const size_t n_heads = kc_below(t, 4), stride = 2 * n + kc_below(t, 5);
         const size_t size = n_heads ? (n_heads - 1) * stride + 2 * n : 0;
@@ -28,7 +29,7 @@ static void check_rope(struct kc *t, rope *ref, rope *now, bool half) {
         ref(want, stride, n_heads, cs, n);
         for (size_t h = 0; h < n_heads; h++)
             for (size_t i = 0; i < n; i++) {
-                const size_t ia = h * stride + (half ? i : 2 * i), ib = ia + (half ? n : 1);
+                const size_t ia = h * stride + i, ib = ia + n;
                 const double a = (double)x[ia], b = (double)x[ib];
                 const double c = (double)cs[2 * i], s = (double)cs[2 * i + 1];
                 /* one product rounded, one FMA */
@@ -51,6 +52,3 @@ static void check_rope(struct kc *t, rope *ref, rope *now, bool half) {
     KC_TIME(t, "32 heads of 128", 16.0 * heads * n, 6.0 * heads * n)
     now(x, 2 * n, heads, cs, n);
 }
-
-void check_rope_pair(struct kc *t) { check_rope(t, t->ref->rope_pair, t->now->rope_pair, false); }
-void check_rope_half(struct kc *t) { check_rope(t, t->ref->rope_half, t->now->rope_half, true); }

@@ -98,7 +98,8 @@ static void cut_anywhere(void **state) {
  * accepted still fills the file. */
 static void damaged_anywhere(void **state) {
     (void)state;
-    static const char bytes[] = {'"', '{', '}', '[', ']', ',', ':', '\\', '0', '9', '-', '\0', '\xff', ' '};
+    static const char bytes[] = {'"',  '{', '}', '[', ']',  ',',    ':',
+                                 '\\', '0', '9', '-', '\0', '\xff', ' '};
     struct lode_buf b = file_of(good, 16);
     for (size_t i = 0; i < 8 + strlen(good); i++)
         for (size_t k = 0; k < sizeof bytes; k++) {
@@ -117,7 +118,8 @@ static void damaged_anywhere(void **state) {
     lode_buf_free(&b);
 }
 
-#define T(dtype, shape, place) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" place "}"
+#define T(dtype, shape, place)                                                                     \
+    "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" place "}"
 
 static void refuses(void **state) {
     (void)state;
@@ -207,8 +209,10 @@ static void reads_a_set(void **state) {
         const char *why;
     } cases[] = {
         {"{\"metadata\":{\"total_size\":4,\"x\":[1.5e3,null,true]},"
-         "\"weight_map\":{\"a\":\"m-1.safetensors\",\"b\":\"m-2.safetensors\"}}", 0, ""},
-        {"{\"weight_map\":{\"a\":\"m-1.safetensors\",\"b\":\"m-3.safetensors\"}}", LODE_ERR_MISSING, ""},
+         "\"weight_map\":{\"a\":\"m-1.safetensors\",\"b\":\"m-2.safetensors\"}}",
+         0, ""},
+        {"{\"weight_map\":{\"a\":\"m-1.safetensors\",\"b\":\"m-3.safetensors\"}}", LODE_ERR_MISSING,
+         ""},
         {"{\"weight_map\":{\"a\":\"m-1.safetensors\",\"c\":\"m-2.safetensors\"}}", LODE_ERR_MISSING,
          "none of its files"},
         {"{\"weight_map\":{\"b\":\"m-1.safetensors\",\"a\":\"m-2.safetensors\"}}", LODE_ERR_FORMAT,
@@ -247,12 +251,9 @@ static void reads_a_set(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_a_file),
-        cmocka_unit_test(cut_anywhere),
-        cmocka_unit_test(damaged_anywhere),
-        cmocka_unit_test(refuses),
-        cmocka_unit_test(reads_a_directory),
-        cmocka_unit_test(reads_a_set),
+        cmocka_unit_test(reads_a_file),      cmocka_unit_test(cut_anywhere),
+        cmocka_unit_test(damaged_anywhere),  cmocka_unit_test(refuses),
+        cmocka_unit_test(reads_a_directory), cmocka_unit_test(reads_a_set),
     };
     return cmocka_run_group_tests(tests, NULL, tmp_clean);
 }

@@ -336,7 +336,7 @@ static void late_free(struct lode_store *s) {
 static const struct lode_store_ops late_ops = {late_pin, late_unpin, late_wait, late_verify,
                                                late_free};
 
-static int make_late(struct lode_store **out, void *user, const struct lode_gguf *g,
+static int make_late(struct lode_store **out, void *user, const struct lode_source *source,
                      const struct lode_weight *weights, uint32_t n_weights,
                      const struct lode_model_opts *opts, struct lode_error *err) {
     (void)opts;
@@ -347,7 +347,7 @@ static int make_late(struct lode_store **out, void *user, const struct lode_gguf
     l->pins = calloc(n_weights, sizeof *l->pins);
     *(struct late **)user = l;
     *out = &l->base;
-    return lode_file_store_create(&l->real, g, weights, n_weights,
+    return lode_file_store_create(&l->real, source, weights, n_weights,
                                   &(struct lode_file_store_opts){0}, err);
 }
 

@@ -101,6 +101,7 @@ static const struct lode_backend_ops ops = {
             [LODE_OP_LINEAR] = lode_cpu_linear,
             [LODE_OP_ROPE_TABLE] = lode_cpu_rope_table,
             [LODE_OP_ROPE] = lode_cpu_rope,
+            [LODE_OP_UNPAIR] = lode_cpu_rope,
             [LODE_OP_KV_PUT] = lode_cpu_kv_put,
             [LODE_OP_ATTENTION] = lode_cpu_attention,
             [LODE_OP_ADD] = lode_cpu_add,

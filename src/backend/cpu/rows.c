@@ -264,14 +264,34 @@ void lode_cpu_rope_table(struct lode_backend *b, const struct lode_instr *in,
     for_rows(b, in, step, table_row);
 }
 
+/* (2i, 2i + 1) of every head to (i, i + n): a piece of the upper half waits on the stack while the
+ * lower moves down, so that a row can be turned in place. */
+static void unpair(float *x, size_t stride, size_t n_heads, size_t n) {
+    enum { PIECE = 256 };
+    float wait[PIECE];
+    for (size_t h = 0; h < n_heads; h++, x += stride)
+        for (size_t first = 0; first < n; first += PIECE) {
+            /* Before: x[0 .. first) lower, then pairs first .. n, then the upper numbers so far. */
+            const size_t some = n - first < PIECE ? n - first : PIECE;
+            float *pairs = x + first;
+            for (size_t i = 0; i < some; i++) {
+                wait[i] = pairs[2 * i + 1];
+                pairs[i] = pairs[2 * i];
+            }
+            memmove(pairs + some, pairs + 2 * some, (2 * n - first - 2 * some) * sizeof *x);
+            memcpy(x + 2 * n - some, wait, some * sizeof *x);
+        }
+}
+
 static void rope_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
-    const struct lode_kern *k = &t->cpu->kern;
+    const size_t stride = t->in->p.rope.head_dim, n = t->in->p.rope.n_pairs;
     if (y != a)
         memcpy(y, a, t->out->width * sizeof(float));
-    (t->in->p.rope.pairs ? k->rope_pair : k->rope_half)((float *)y, t->in->p.rope.head_dim,
-                                                       t->in->p.rope.n_heads, (const float *)b,
-                                                       t->in->p.rope.n_pairs);
+    if (t->in->p.rope.pairs)
+        unpair((float *)y, stride, t->in->p.rope.n_heads, n);
+    if (b) /* UNPAIR has no table */
+        t->cpu->kern.rope_half((float *)y, stride, t->in->p.rope.n_heads, (const float *)b, n);
 }
 void lode_cpu_rope(struct lode_backend *b, const struct lode_instr *in,
                    const struct lode_step *step) {
