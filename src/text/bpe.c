@@ -191,9 +191,7 @@ static inline uint32_t rank_of(const struct lode_bpe *b, const char *text,
 }
 
 /* A user-defined piece that joins with nothing (SCORES): its id, kept below NO_PIECE. */
-static int32_t frozen(int32_t id) {
-    return -3 - id;
-}
+static int32_t frozen(int32_t id) { return -3 - id; }
 
 static int grow(struct lode_bpe_run *run, size_t n) {
     if (n <= run->cap)

@@ -25,8 +25,9 @@ int lode_tok_copy(struct lode_tokenizer *t, struct lode_str s, struct lode_str *
 static int32_t named_token(const struct lode_tokenizer *t, const struct lode_json *config,
                            const char *key) {
     const struct lode_json *v = lode_json_get(config, key);
-    const struct lode_str name =
-        lode_json_str(v ? (v->type == LODE_JSON_OBJECT ? lode_json_get(v, "content") : v) : NULL);
+    if (lode_json_is(v, LODE_JSON_OBJECT))
+        v = lode_json_get(v, "content");
+    const struct lode_str name = lode_json_str(v);
     return name.data ? lode_vocab_find(&t->vocab, name.data, name.len) : -1;
 }
 

@@ -147,8 +147,31 @@ static int read_merges(struct lode_tokenizer *t, const struct lode_gguf *g,
     return 0;
 }
 
+/* Files from before tokenizer.ggml.pre: families that can be told by their special tokens (the
+ * fallback for Llama 3 of TOK-09); "default" for the rest, as in llama.cpp. */
+static struct lode_str guess_pre(const struct lode_tokenizer *t) {
+    static const char *const marks[][2] = {
+        {"<|begin_of_text|>", "llama-bpe"},
+        {"<|im_start|>", "qwen2"},
+        {"<fim_prefix>", "starcoder"},
+        {"<\xef\xbd\x9c"
+         "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+         "deepseek-llm"},
+    };
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (lode_tokenizer_find(t, marks[i][0]) >= 0)
+            return lode_str(marks[i][1]);
+    return LODE_STR("default");
+}
+
 static int load_bpe(struct lode_tokenizer *t, const struct lode_gguf *g, struct lode_str pre,
                     struct lode_error *err) {
+    t->kind = "bpe";
+    t->model = LODE_TOK_BPE;
+    LODE_TRY(read_vocab(t, g, false, err));
+    index_all(t);
+    if (!pre.data)
+        pre = guess_pre(t);
     const struct lode_pre_entry *entry = lode_pre_find(pre);
     if (!entry)
         return lode_fail(
@@ -156,10 +179,6 @@ static int load_bpe(struct lode_tokenizer *t, const struct lode_gguf *g, struct 
             "unknown pre-tokenizer \"%.*s\"; its regular expression is not in the file",
             (int)(pre.len < 64 ? pre.len : 64), pre.data);
     const bool chars = entry->flags & LODE_PRE_CHARS;
-    t->kind = "bpe";
-    t->model = LODE_TOK_BPE;
-    LODE_TRY(read_vocab(t, g, false, err));
-    index_all(t);
     lode_bpe_init(&t->bpe, chars ? LODE_BPE_CHARS : LODE_BPE_BYTES, &t->vocab);
     LODE_TRY(read_merges(t, g, err));
     t->bpe.ignore_merges = entry->flags & LODE_PRE_IGNORE_MERGES;
@@ -278,7 +297,7 @@ static int load_wordpiece(struct lode_tokenizer *t, const struct lode_gguf *g,
 int lode_tokenizer_from_gguf(struct lode_tokenizer **out, const struct lode_gguf *g,
                              struct lode_error *err) {
     *out = NULL;
-    struct lode_str model, pre = LODE_STR("default");
+    struct lode_str model, pre = {0};
     if (!lode_gguf_str(g, KEY("model"), &model))
         return lode_gguf_fail_key(g, KEY("model"), "the kind of tokenizer", err);
     lode_gguf_str(g, KEY("pre"), &pre);

@@ -9,6 +9,8 @@
 
 #include "base/alloc.h"
 
+#include <inttypes.h>
+
 enum { VOCAB_MAX = 1 << 24, NEST_MAX = 8 };
 
 struct loader {
@@ -372,6 +374,11 @@ static int count_ids(struct loader *l, const struct lode_json *vocab, const stru
             return invalid(l, "added_tokens", "an id is not a whole number from 0 to 16 million");
         most = id > most ? id : most;
     }
+    /* Some leave gaps, none wide ones: a few bytes of JSON shall not claim half a gigabyte. */
+    const int64_t pieces = (int64_t)lode_json_count(vocab) + lode_json_count(added);
+    if (most > 8 * pieces + (1 << 16))
+        return lode_fail(l->err, LODE_ERR_FORMAT, "model.vocab",
+                         "id %" PRId64 " is far beyond the %" PRId64 " pieces", most, pieces);
     *n = (uint32_t)most + 1;
     return 0;
 }

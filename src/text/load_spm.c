@@ -11,6 +11,8 @@
 #include "text/load.h"
 #include "text/tokenizer.h"
 
+#include "base/alloc.h"
+
 #include <math.h>
 
 enum { VOCAB_MAX = 1 << 24 };
@@ -198,7 +200,7 @@ static int read_model(struct lode_tokenizer *t, struct spec *s, struct lode_str 
 
 /* User-defined symbols: found before anything else, by normaliser and model. */
 static int read_user(struct lode_tokenizer *t, struct lode_error *err) {
-    struct lode_trie_item *items = lode_arena_alloc(&t->arena, t->vocab.n, sizeof *items);
+    struct lode_trie_item *items = lode_alloc(t->vocab.n, sizeof *items);
     if (!items)
         return lode_fail_nomem(err, "user-defined symbols");
     size_t n = 0;
@@ -206,6 +208,7 @@ static int read_user(struct lode_tokenizer *t, struct lode_error *err) {
         if (t->vocab.kinds[id] == LODE_PIECE_USER && t->vocab.pieces[id].len)
             items[n++] = (struct lode_trie_item){t->vocab.pieces[id], (int32_t)id};
     const int rc = lode_trie_build(&t->user, items, n);
+    lode_free(items);
     if (rc == LODE_ERR_LIMIT)
         return lode_fail(err, rc, "tokenizer.model", "a user-defined symbol has more than %d bytes",
                          LODE_TRIE_MAX_LEN);
