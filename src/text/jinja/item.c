@@ -1,5 +1,5 @@
-/* jinja_item.c - x.name, x[key] and x[a:b:c], as the sandbox of jinja2 lets them be seen. */
-#include "text/jinja.h"
+/* item.c - x.name, x[key] and x[a:b:c], as the sandbox of jinja2 lets them be seen. */
+#include "text/jinja/jinja.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-/* jinja_parser.h - what the two halves of the parser share. */
+/* parser.h - what the two halves of the parser share. */
 #ifndef LODE_TEXT_JINJA_PARSER_H
 #define LODE_TEXT_JINJA_PARSER_H
 
 #include "base/map.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 struct jinja_parser {
     struct jinja_run *r;

@@ -1,5 +1,5 @@
-/* jinja_objects.c - the methods of lists, dicts, loop and cycler: those that modify nothing. */
-#include "text/jinja.h"
+/* objects.c - the methods of lists, dicts, loop and cycler: those that modify nothing. */
+#include "text/jinja/jinja.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* jinja_print.c - str() and repr() as Python writes them. */
-#include "text/jinja.h"
+/* print.c - str() and repr() as Python writes them. */
+#include "text/jinja/jinja.h"
 
 #include <float.h>
 #include <math.h>

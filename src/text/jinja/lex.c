@@ -1,5 +1,5 @@
-/* jinja_lex.c - template text to tokens, as jinja2's lexer with trim_blocks and lstrip_blocks. */
-#include "text/jinja.h"
+/* lex.c - template text to tokens, as jinja2's lexer with trim_blocks and lstrip_blocks. */
+#include "text/jinja/jinja.h"
 
 #include "base/utf8.h"
 

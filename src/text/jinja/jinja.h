@@ -5,15 +5,15 @@
  * loop controls, {% generation %}, a tojson that does not escape, raise_exception and
  * strftime_now.  Values print as Python prints them.
  *
- *   jinja_lex.c      text -> tokens
- *   jinja_parse.c    tokens -> statements;  jinja_parse_expr.c: expressions
- *   jinja_exec.c     runs statements;       jinja_eval.c: expressions and calls
- *   jinja_ops.c      operators, comparison; jinja_item.c: attributes, items, slices
- *   jinja_value.c    values and limits;     jinja_dict.c: dicts
- *   jinja_print.c    str() and repr();      jinja_json.c: JSON in and out
- *   jinja_chars.c    characters and cases;  jinja_format.c: % and str.format
- *   jinja_filters.c  jinja_seq.c  jinja_tests.c  jinja_globals.c  jinja_methods.c
- *   jinja_objects.c  what templates can call
+ *   lex.c      text -> tokens
+ *   parse.c    tokens -> statements;  parse_expr.c: expressions
+ *   exec.c     runs statements;       eval.c: expressions and calls
+ *   ops.c      operators, comparison; item.c: attributes, items, slices
+ *   value.c    values and limits;     dict.c: dicts
+ *   print.c    str() and repr();      json.c: JSON in and out
+ *   chars.c    characters and cases;  format.c: % and str.format
+ *   filters.c  seq.c  tests.c  globals.c  methods.c
+ *   objects.c  what templates can call
  *   template.c       the public functions of lode/chat.h
  *
  * Not offered, because no chat template can need them: include, import and extends (there are no
@@ -25,7 +25,7 @@
 
 #include "base/arena.h"
 #include "lode/chat.h"
-#include "text/jinja_ast.h"
+#include "text/jinja/ast.h"
 
 struct jinja_scope { /* variables set in a loop's body, a macro, a block */
     struct jinja_scope *parent;

@@ -1,5 +1,5 @@
-/* jinja_value.c - values and what they cost: every allocation and every step is counted here. */
-#include "text/jinja.h"
+/* value.c - values and what they cost: every allocation and every step is counted here. */
+#include "text/jinja/jinja.h"
 
 #include "base/error.h"
 

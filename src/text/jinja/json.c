@@ -1,8 +1,8 @@
-/* jinja_json.c - JSON text to values, and the filter tojson.
+/* json.c - JSON text to values, and the filter tojson.
  *
  * Not jansson: values go straight into the rendering's own memory and count against its limits,
  * and integers beyond 64 bits keep their digits. */
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 #include "base/utf8.h"
 

@@ -1,8 +1,8 @@
-/* jinja_ast.h - tokens, and the syntax tree of a template. */
+/* ast.h - tokens, and the syntax tree of a template. */
 #ifndef LODE_TEXT_JINJA_AST_H
 #define LODE_TEXT_JINJA_AST_H
 
-#include "text/jinja_value.h"
+#include "text/jinja/value.h"
 
 enum jinja_token_kind {
     JT_EOF,

@@ -1,7 +1,7 @@
 /* template.c - the public face of the template engine: compile once, render many times. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 #include <locale.h>
 #include <string.h>

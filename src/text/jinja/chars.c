@@ -1,8 +1,8 @@
-/* jinja_chars.c - characters of UTF-8 text, their classes and cases.
+/* chars.c - characters of UTF-8 text, their classes and cases.
  *
  * Texts in the engine are valid UTF-8: sources and variables are checked when they come in, and
  * everything made of them is cut between characters. */
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 #include "base/utf8.h"
 

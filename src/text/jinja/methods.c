@@ -1,5 +1,5 @@
-/* jinja_methods.c - the methods of strings. */
-#include "text/jinja.h"
+/* methods.c - the methods of strings. */
+#include "text/jinja/jinja.h"
 
 #include <string.h>
 #include <utf8proc.h>

@@ -1,5 +1,5 @@
-/* jinja_dict.c - dicts that keep the order of insertion, keyed by what Python can hash. */
-#include "text/jinja.h"
+/* dict.c - dicts that keep the order of insertion, keyed by what Python can hash. */
+#include "text/jinja/jinja.h"
 
 #include <math.h>
 #include <string.h>

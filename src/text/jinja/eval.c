@@ -1,5 +1,5 @@
-/* jinja_eval.c - evaluates expressions. */
-#include "text/jinja.h"
+/* eval.c - evaluates expressions. */
+#include "text/jinja/jinja.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
-/* jinja_parse_expr.c - expressions, by recursive descent with jinja2's precedences:
+/* parse_expr.c - expressions, by recursive descent with jinja2's precedences:
  *
  *   a if b else c | or | and | not | == < in ... | + - | ~ | * / // % | ** | - + | x.y x[y] x(y)
  *   and, outside the unary signs, | filter and is test
  */
-#include "text/jinja_parser.h"
+#include "text/jinja/parser.h"
 
 #include <stdio.h>
 

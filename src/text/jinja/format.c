@@ -1,5 +1,5 @@
-/* jinja_format.c - "%s: %d" % (a, b), and "{}: {x}".format(a, x=b). */
-#include "text/jinja.h"
+/* format.c - "%s: %d" % (a, b), and "{}: {x}".format(a, x=b). */
+#include "text/jinja/jinja.h"
 
 #include <math.h>
 #include <stdio.h>

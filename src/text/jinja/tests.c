@@ -1,5 +1,5 @@
-/* jinja_tests.c - x is ... */
-#include "text/jinja.h"
+/* tests.c - x is ... */
+#include "text/jinja/jinja.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
-/* jinja_seq.c - filters over sequences.
+/* seq.c - filters over sequences.
  *
  * Those that jinja2 writes as generators give JV_GEN: always true, without length, read once. */
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 #include <string.h>
 

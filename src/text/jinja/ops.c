@@ -1,5 +1,5 @@
-/* jinja_ops.c - operators and comparisons, with Python's rules. */
-#include "text/jinja.h"
+/* ops.c - operators and comparisons, with Python's rules. */
+#include "text/jinja/jinja.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* jinja_value.h - the values that templates compute with, and what they cost.
+/* value.h - the values that templates compute with, and what they cost.
  *
  * Values live in the arena of their rendering (struct jinja_run) and are never freed one by one.
  * They do not change, but for namespaces, generators, cyclers and joiners, so lists and texts share

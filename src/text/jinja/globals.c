@@ -1,5 +1,5 @@
-/* jinja_globals.c - the functions every template can call. */
-#include "text/jinja.h"
+/* globals.c - the functions every template can call. */
+#include "text/jinja/jinja.h"
 
 #include <limits.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* jinja_exec.c - runs statements: scopes, loops, macros. */
-#include "text/jinja.h"
+/* exec.c - runs statements: scopes, loops, macros. */
+#include "text/jinja/jinja.h"
 
 #include <string.h>
 

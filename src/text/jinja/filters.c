@@ -1,5 +1,5 @@
-/* jinja_filters.c - filters over single values, and the table of all filters. */
-#include "text/jinja.h"
+/* filters.c - filters over single values, and the table of all filters. */
+#include "text/jinja/jinja.h"
 
 #include <errno.h>
 #include <math.h>

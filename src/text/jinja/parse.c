@@ -1,5 +1,5 @@
-/* jinja_parse.c - statements, and the names of variables. */
-#include "text/jinja_parser.h"
+/* parse.c - statements, and the names of variables. */
+#include "text/jinja/parser.h"
 
 #include "base/error.h"
 
