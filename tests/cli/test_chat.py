@@ -14,6 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 MODEL = os.path.join(ROOT, 'models', 'demo.gguf')
 PATIENCE = 120  # seconds: sanitizers and busy machines are slow
 passed = failed = skipped = 0
+edits = False  # the build has libedit
 
 
 def check(good, what):
@@ -60,6 +61,11 @@ class Chat:
         before, _, self.seen = self.seen.partition(text)
         return before
 
+    def prompt(self, what='a prompt'):
+        """Waits until a line is read: then keys are keys.  Pasting is announced just before."""
+        before = self.wait('\x1b[?2004h', what) if edits else ''
+        return before + self.wait('>>> ', what)
+
     def send(self, text):
         os.write(self.fd, text.encode())
 
@@ -87,26 +93,26 @@ class Chat:
 def test_stop(program):
     # without the end tokens an answer lasts until the context is full
     c = Chat(program, '--ignore-eos', '-c', '2048', '--seed', '1')
-    c.wait('>>> ')
+    c.prompt()
     c.say('Tell me a story.')
     c.wait('Tell me a story.')
     while len(c.seen) < 40 and not c.finished():
         c.read(1)
     c.send('\x03')
     c.wait('(stopped)', 'Ctrl+C within an answer')
-    c.wait('>>> ', 'after Ctrl+C')
+    c.prompt('after Ctrl+C')
     c.say('/show')
     c.wait('2 messages', 'the answer that was stopped is kept')
-    c.wait('>>> ')
+    c.prompt()
     c.send('abc\x03')
     c.wait('Ctrl+C again', 'Ctrl+C at the prompt')
-    c.wait('>>> ')
+    c.prompt()
     c.say('/clear')
     c.wait('forgotten', 'the line was cleared')
-    c.wait('>>> ')
+    c.prompt()
     c.send('\x03')
     c.wait('Ctrl+C again')
-    c.wait('>>> ')
+    c.prompt()
     c.send('\x03')
     c.end('Ctrl+C twice')
 
@@ -114,49 +120,49 @@ def test_stop(program):
 def test_thinking(program):
     for env, dim in (({}, True), ({'NO_COLOR': '1'}, False)):
         c = Chat(program, '--temp', '0', **env)
-        c.wait('>>> ')
+        c.prompt()
         c.say('What is 23 + 48?')
         c.wait('What is 23 + 48?')
         answer = c.wait('23 + 48 = 71.\r\n')
         check(('\x1b[2m' in answer) == dim, f'thinking with {env}: {answer!r}')
-        c.wait('>>> ')
+        c.prompt()
         c.say('/nothink')
         c.wait('not to think')
-        c.wait('>>> ')
+        c.prompt()
         c.say('What is 31 + 14?')
         c.wait('What is 31 + 14?')
-        check('\x1b[2m' not in c.wait('>>> '), 'it thinks after /nothink')
+        check('\x1b[2m' not in c.prompt(), 'it thinks after /nothink')
         c.send('\x04')
         c.end('Ctrl+D')
 
 
 def test_editing(program):
     c = Chat(program, '--temp', '0')
-    c.wait('>>> ')
+    c.prompt()
     c.send('/hep\x1b[Dl\r')  # /he|p
     c.wait('this list', 'an arrow key')
-    c.wait('>>> ')
+    c.prompt()
     c.send('/sh\t\r')
     c.wait('0 messages', 'Tab')
-    c.wait('>>> ')
+    c.prompt()
     c.send('\x1b[A\x1b[A\r')
     c.wait('this list', 'the line before the last')
-    c.wait('>>> ')
+    c.prompt()
     c.send('My name is \u00c4nna.\x1b[D\x1b[D\x1b[D\x1b[D\x7fA\x05\r')  # over a letter of two bytes
     c.wait('you, Anna', 'editing UTF-8')
-    c.wait('>>> ')
+    c.prompt()
     c.send('\x1b[200~What is the\ncapital of France?\x1b[201~')
     c.send('\r')
     c.wait('Paris', 'pasted lines')
-    c.wait('>>> ')
+    c.prompt()
     c.say('/show')
     c.wait('4 messages', 'pasted lines are one entry')
-    c.wait('>>> ')
+    c.prompt()
     c.say('"""What is the')
     c.wait('... ')
     c.say('capital of Portugal?"""')
     c.wait('Lisbon', 'quoted lines')
-    c.wait('>>> ')
+    c.prompt()
     c.say('/quit')
     c.end('/quit')
     history = os.path.join(c.home.name, '.local', 'state', 'lode', 'history')
@@ -164,12 +170,12 @@ def test_editing(program):
 
 
 def main():
-    global skipped
+    global skipped, edits
     program = os.path.realpath(sys.argv[1])
+    edits = 'libedit' in subprocess.run(['ldd', program], capture_output=True, text=True).stdout
     test_stop(program)
     test_thinking(program)
-    libraries = subprocess.run(['ldd', program], capture_output=True, text=True).stdout
-    if 'libedit' in libraries:
+    if edits:
         test_editing(program)
     else:
         skipped += 1
