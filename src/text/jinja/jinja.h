@@ -81,7 +81,7 @@ bool jinja_compile(struct jinja_run *r, struct lode_template *t, const char *sou
 bool jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja_token **tokens,
                size_t *n);
 
-/* jinja_ops.c */
+/* ops.c */
 bool jinja_equal(struct jinja_run *r, struct jv a, struct jv b, bool *equal);
 bool jinja_less(struct jinja_run *r, struct jv a, struct jv b, uint32_t op, bool *result);
 bool jinja_contains(struct jinja_run *r, struct jv container, struct jv item, bool *result);
@@ -94,13 +94,13 @@ bool jinja_slice(struct jinja_run *r, struct jv v, struct jv start, struct jv st
 bool jinja_escape(struct jinja_run *r, struct jv v, struct jv *out); /* & < > " ' ; gives Markup */
 bool jinja_repeat(struct jinja_run *r, struct jv v, int64_t times, struct jv *out);
 
-/* jinja_eval.c */
+/* eval.c */
 bool jinja_eval(struct jinja_run *r, const struct jinja_node *n, struct jv *out);
 bool jinja_call(struct jinja_run *r, struct jv fn, const struct jinja_args *args, struct jv *out);
 bool jinja_filter(struct jinja_run *r, const struct jinja_node *n, struct jv operand,
                   struct jv *out); /* a chain of JN_FILTER whose innermost operand is NULL */
 
-/* jinja_exec.c */
+/* exec.c */
 bool jinja_run_template(struct jinja_run *r);
 bool jinja_macro_call(struct jinja_run *r, const struct jinja_macro *m,
                       const struct jinja_args *args, struct jv *out);
@@ -112,7 +112,7 @@ bool jinja_loop_attr(struct jinja_run *r, struct jinja_loop *loop, struct lode_s
 extern const struct jinja_builtin jinja_filters[], jinja_tests[], jinja_globals[];
 extern const struct jinja_builtin jinja_str_methods[], jinja_list_methods[], jinja_dict_methods[],
     jinja_loop_methods[], jinja_cycler_methods[];
-/* jinja_seq.c: filters over sequences, listed in jinja_filters.c */
+/* seq.c: filters over sequences, listed in filters.c */
 #define JINJA_SEQ_FILTERS(X)                                                                       \
     X(batch, "linecount fill_with", 1)                                                             \
     X(dictsort, "case_sensitive by reverse", 0)                                                    \
@@ -139,11 +139,11 @@ extern const struct jinja_builtin jinja_str_methods[], jinja_list_methods[], jin
 JINJA_SEQ_FILTERS(JINJA_SEQ_DECLARE)
 #undef JINJA_SEQ_DECLARE
 
-/* jinja_format.c */
+/* format.c */
 bool jinja_percent(struct jinja_run *r, struct jv format, struct jv values, struct jv *out);
 jinja_fn jinja_str_format;
 
-/* jinja_methods.c, jinja_chars.c: text as Python sees it */
+/* methods.c, chars.c: text as Python sees it */
 bool jinja_strip(struct jinja_run *r, struct jv s, struct jv chars, bool left, bool right,
                  struct jv *out);
 bool jinja_replace(struct jinja_run *r, struct jv s, struct lode_str from, struct lode_str to,

@@ -145,7 +145,7 @@ struct jinja_func { /* a global function or a bound method */
     struct jv self;
 };
 
-/* jinja_value.c */
+/* value.c */
 __attribute__((format(printf, 3, 4))) bool jinja_fail(struct jinja_run *r, int code,
                                                       const char *fmt, ...);
 __attribute__((format(printf, 2, 3))) bool jinja_type_error(struct jinja_run *r, const char *fmt,
@@ -213,14 +213,14 @@ static inline bool jv_is_text(struct jv v, const char *z) {
     return v.kind == JV_STR && lode_str_eqz(jv_text(v), z);
 }
 
-/* jinja_print.c: str() and repr() of Python, appended or as a value; Markup stays marked. */
+/* print.c: str() and repr() of Python, appended or as a value; Markup stays marked. */
 bool jinja_print(struct jinja_run *r, struct lode_buf *b, struct jv v);
 bool jinja_repr(struct jinja_run *r, struct lode_buf *b, struct jv v);
 bool jinja_to_str(struct jinja_run *r, struct jv v, struct jv *out);
 bool jinja_take(struct jinja_run *r, struct lode_buf *b, struct jv *out); /* buffer -> string */
 void jinja_float_repr(double f, char out[40]);
 
-/* jinja_json.c */
+/* json.c */
 bool jinja_json_read(struct jinja_run *r, const char *text, size_t len, struct jv *out);
 jinja_fn jinja_tojson;
 
