@@ -299,7 +299,7 @@ struct lode_node *lode_g_slice(struct lode_graph *g, struct lode_node *x, uint32
     if (!n)
         return NULL;
     n->p.slice.first = first;
-    return first + width <= x->width ? n : bad_shape(g, LODE_OP_SLICE, x->width, first + width);
+    return (uint64_t)first + width <= x->width ? n : bad_shape(g, LODE_OP_SLICE, x->width, first + width);
 }
 
 struct lode_node *lode_g_cut(struct lode_graph *g, struct lode_node *x, uint32_t n_heads,
@@ -309,7 +309,7 @@ struct lode_node *lode_g_cut(struct lode_graph *g, struct lode_node *x, uint32_t
         return NULL;
     n->p.cut.n_heads = n_heads;
     n->p.cut.first = first;
-    if (x->width % n_heads || first + width > x->width / n_heads)
+    if (x->width % n_heads || (uint64_t)first + width > x->width / n_heads)
         return bad_shape(g, LODE_OP_CUT, x->width / n_heads, first + width);
     return n;
 }

@@ -36,25 +36,54 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l) {
     return hp->window_period && (l + 1) % hp->window_period == 0 ? 0 : hp->window;
 }
 
-static struct lode_node *qk_norm(struct lode_build *b, struct lode_node *x, const char *name,
-                                 uint32_t l, enum lode_qk_norm kind) {
-    if (kind == LODE_QK_NONE || kind == LODE_QK_PLAIN || !x)
-        return x;
-    const uint32_t group = kind == LODE_QK_HEAD ? b->hp.head_dim : x->width;
-    return lode_g_rms_norm(b->g, x, lode_b_vector(b, group, "blk.%u.%s.weight", l, name),
-                           b->hp.norm_eps, group);
-}
-
 struct lode_node *lode_b_pick_last(struct lode_build *b, struct lode_node *h, uint32_t l) {
     return l + 1 == b->hp.n_layers ? lode_g_pick(b->g, h) : h;
+}
+
+/* Each head by itself, without weights. */
+static struct lode_node *plain_norm(struct lode_build *b, struct lode_node *x, uint32_t head_dim) {
+    return lode_g_rms_norm(b->g, x, NULL, b->hp.norm_eps, head_dim);
+}
+
+/* Norm, rotation and norm of queries or keys, as the layer has them. */
+static struct lode_node *finish_heads(struct lode_build *b, struct lode_node *x, const char *norm,
+                                      uint32_t n_heads, uint32_t l, const struct lode_b_attn *a) {
+    if (!x)
+        return NULL;
+    const uint32_t dim = x->width / n_heads;
+    if (a->qk_norm == LODE_QK_HEAD || a->qk_norm == LODE_QK_FULL) {
+        const uint32_t group = a->qk_norm == LODE_QK_HEAD ? dim : x->width;
+        x = lode_g_rms_norm(b->g, x, lode_b_vector(b, group, "blk.%u.%s.weight", l, norm),
+                            b->hp.norm_eps, group);
+    }
+    if (!a->no_rope)
+        x = lode_g_rope(b->g, x, b->rope_tables[a->rope], n_heads, lode_b_pairs(b));
+    else if (lode_b_pairs(b)) /* scores are sums over a head: their bits depend on its order */
+        x = lode_g_unpair(b->g, x, n_heads, b->hp.ropes[a->rope].n_pairs);
+    return a->qk_norm == LODE_QK_PLAIN ? plain_norm(b, x, dim) : x;
+}
+
+/* Whether the layer's values are its keys, before norm and rotation. */
+static bool keys_are_values(const struct lode_build *b, uint32_t l, const struct lode_b_attn *a) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.attn_v.weight", l);
+    return a->v_norm && !lode_b_has(b, name);
 }
 
 struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, struct lode_node **x,
                                    uint32_t l, const struct lode_b_attn *a) {
     const struct lode_hparams *hp = &b->hp;
-    const uint32_t nq = hp->n_heads * hp->head_dim, nk = hp->n_kv_heads * hp->head_dim;
-    const uint32_t nv = hp->n_kv_heads * hp->head_dim_v;
-    struct lode_node *q, *k, *v;
+    const uint32_t dim = a->head_dim ? a->head_dim : hp->head_dim;
+    const uint32_t dim_v = a->head_dim ? a->head_dim : hp->head_dim_v;
+    const uint32_t kv_heads = a->n_kv_heads ? a->n_kv_heads : hp->n_kv_heads;
+    if (dim > 4096 || kv_heads > hp->n_heads || hp->n_heads % kv_heads ||
+        hp->n_heads / kv_heads > 256)
+        return lode_graph_fail(b->g, LODE_ERR_FORMAT, b->source->path,
+                               "layer %u has %u heads of %u numbers over %u key heads, which do not "
+                               "fit together",
+                               l, hp->n_heads, dim, kv_heads);
+    const uint32_t nq = hp->n_heads * dim, nk = kv_heads * dim, nv = kv_heads * dim_v;
+    struct lode_node *q, *k = NULL, *v = NULL, *put = a->share;
     if (a->fused_qkv) {
         struct lode_node *qkv = lode_b_linear(b, h, nq + nk + nv, "attn_qkv", l);
         q = lode_g_slice(b->g, qkv, 0, nq);
@@ -62,44 +91,47 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
         v = lode_g_slice(b->g, qkv, nq + nk, nv);
     } else {
         q = lode_b_linear(b, h, nq, "attn_q", l);
-        k = lode_b_linear(b, h, nk, "attn_k", l);
-        v = lode_b_linear(b, h, nv, "attn_v", l);
+        if (!put) {
+            k = lode_b_linear(b, h, nk, "attn_k", l);
+            v = keys_are_values(b, l, a) ? k : lode_b_linear(b, h, nv, "attn_v", l);
+        }
     }
-    q = qk_norm(b, q, "attn_q_norm", l, a->qk_norm);
-    k = qk_norm(b, k, "attn_k_norm", l, a->qk_norm);
-    const bool pairs = lode_b_pairs(b);
-    if (!a->no_rope) {
-        q = lode_g_rope(b->g, q, b->rope_tables[a->rope], hp->n_heads, pairs);
-        k = lode_g_rope(b->g, k, b->rope_tables[a->rope], hp->n_kv_heads, pairs);
-    } else if (pairs) { /* scores are sums over a head: their bits depend on its order */
-        q = lode_g_unpair(b->g, q, hp->n_heads, hp->ropes[a->rope].n_pairs);
-        k = lode_g_unpair(b->g, k, hp->n_kv_heads, hp->ropes[a->rope].n_pairs);
-    }
-    if (a->qk_norm == LODE_QK_PLAIN) {
-        q = lode_g_rms_norm(b->g, q, NULL, hp->norm_eps, hp->head_dim);
-        k = lode_g_rms_norm(b->g, k, NULL, hp->norm_eps, hp->head_dim);
-    }
+    q = finish_heads(b, q, "attn_q_norm", hp->n_heads, l, a);
     if (a->temperature)
         q = lode_g_temperature(b->g, q, hp->temperature, hp->temperature_floor);
-    b->kv[l] = (struct lode_kv_layer){.n_heads = hp->n_kv_heads,
-                                      .head_dim = hp->head_dim,
-                                      .head_dim_v = hp->head_dim_v,
-                                      .window = a->chunk ? a->chunk : a->window,
+    if (!put) {
+        if (a->v_norm)
+            v = plain_norm(b, v, dim_v);
+        k = finish_heads(b, k, "attn_k_norm", kv_heads, l, a);
+        put = lode_g_kv_put(b->g, k, v, l);
+        if (a->put)
+            *a->put = put;
+    }
+    const uint32_t window = a->chunk ? a->chunk : a->window;
+    const uint32_t source = put ? put->p.kv_put.layer : l;
+    if (a->share && (b->kv[source].n_heads != kv_heads || b->kv[source].head_dim != dim ||
+                     b->kv[source].head_dim_v != dim_v || b->kv[source].window != window))
+        return lode_graph_fail(b->g, LODE_ERR_FORMAT, b->source->path,
+                               "layer %u shares keys and values of layer %u, whose heads differ", l,
+                               source);
+    b->kv[l] = (struct lode_kv_layer){.n_heads = a->share ? 0 : kv_heads,
+                                      .head_dim = dim,
+                                      .head_dim_v = dim_v,
+                                      .window = window,
                                       .type_k = LODE_F16,
                                       .type_v = LODE_F16};
-    const union lode_op_params p = {.attention = {.layer = l,
+    const union lode_op_params p = {.attention = {.layer = source,
                                                   .n_heads = hp->n_heads,
-                                                  .n_kv_heads = hp->n_kv_heads,
-                                                  .head_dim = hp->head_dim,
-                                                  .head_dim_v = hp->head_dim_v,
+                                                  .n_kv_heads = kv_heads,
+                                                  .head_dim = dim,
+                                                  .head_dim_v = dim_v,
                                                   .window = a->window,
                                                   .chunk = a->chunk,
                                                   .scale = hp->attn_scale,
                                                   .cap = hp->attn_cap}};
-    struct lode_node *o = lode_g_attention(
-        b->g, q, lode_g_kv_put(b->g, k, v, l),
-        lode_b_vector_opt(b, hp->n_heads, "blk.%u.attn_sinks.weight", l), &p);
-    o = lode_b_pick_last(b, o, l);
+    const struct lode_operand *sinks =
+        lode_b_vector_opt(b, hp->n_heads, "blk.%u.attn_sinks.weight", l);
+    struct lode_node *o = lode_b_pick_last(b, lode_g_attention(b->g, q, put, sinks, &p), l);
     *x = lode_b_pick_last(b, *x, l);
     return lode_b_linear(b, o, hp->d_model, "attn_output", l);
 }

@@ -131,12 +131,18 @@ const float *lode_b_floats(struct lode_build *b, const char *name, uint32_t n) {
         return NULL;
     }
     for (uint32_t i = 0; i < n; i++)
-        if (!(copy[i] > 0 && copy[i] < 1e30f)) {
+        if (!(copy[i] > 0 && copy[i] <= 1e30f)) {
             lode_graph_fail(b->g, LODE_ERR_FORMAT, name, "number %u is %g; more than 0 expected", i,
                             (double)copy[i]);
             return NULL;
         }
     return copy;
+}
+
+const float *lode_b_layer_floats(struct lode_build *b, const char *name, uint32_t l, uint32_t n) {
+    char full[MAX_TENSOR_NAME];
+    snprintf(full, sizeof full, "blk.%u.%s", l, name);
+    return lode_b_floats(b, full, n);
 }
 
 /* ---- the whole model ---- */

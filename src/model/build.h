@@ -54,6 +54,7 @@ struct lode_build {
     struct lode_hparams hp;
     struct lode_graph *g;
     struct lode_node *rope_tables[LODE_MAX_ROPES];
+    struct lode_node *kept[4];   /* what an architecture keeps from layer to layer */
     struct lode_kv_layer *kv;    /* (n_layers): what attention declares it keeps */
     struct lode_weight *weights; /* (n_weights of cap_weights) */
     uint32_t n_weights, cap_weights;
@@ -63,6 +64,7 @@ struct lode_build {
 struct lode_arch {
     char name[24]; /* general.architecture */
     bool rope_pairs; /* rotary pairs are (2i, 2i+1) as its GGUF files are written */
+    bool by_layer;   /* counts may be arrays: hp has layer 0's, the layers ask lode_b_count */
     void (*setup)(struct lode_build *b); /* may be NULL */
     struct lode_node *(*layer)(struct lode_build *b, struct lode_node *x, uint32_t l);
 };
@@ -89,6 +91,10 @@ lode_b_vectors_opt(struct lode_build *b, uint32_t count, uint32_t n, const char 
 bool lode_b_has(const struct lode_build *b, const char *name);
 /* The numbers of a small F32 tensor, for settings that come as tensors; NULL when absent. */
 const float *lode_b_floats(struct lode_build *b, const char *name, uint32_t n);
+/* The same for "blk.L.NAME". */
+const float *lode_b_layer_floats(struct lode_build *b, const char *name, uint32_t l, uint32_t n);
+/* The count that layer l has under an architecture's key, an array or one for all; at most 2^24. */
+uint32_t lode_b_count(const struct lode_build *b, const char *key, uint32_t l, uint32_t otherwise);
 
 /* x W^T + bias for "NAME.weight" and, where the file has it, "NAME.bias". */
 struct lode_node *lode_b_linear(struct lode_build *b, struct lode_node *x, uint32_t rows,
@@ -111,6 +117,11 @@ struct lode_b_attn {
     uint32_t rope;   /* which of hp.ropes */
     uint32_t window, chunk; /* 0: all */
     bool temperature;       /* queries grow with the position, by hp.temperature */
+    bool v_norm;            /* per head, without weights; with it, keys are values where the file
+                               has no attn_v */
+    uint32_t head_dim, n_kv_heads; /* 0: the model's */
+    struct lode_node **put;        /* where to leave the layer's KV_PUT; may be NULL */
+    struct lode_node *share;       /* an earlier KV_PUT whose keys and values are read: no own ones */
 };
 /* Attention of layer l over h (already normed), its output projection included.  In the last layer
  * only the rows whose logits are wanted go on: *x, the residual, is picked along. */
@@ -169,7 +180,8 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
     X(llama4)                                                                                      \
     X(glm4)                                                                                        \
     X(seed_oss)                                                                                    \
-    X(qwen2moe)
+    X(qwen2moe)                                                                                    \
+    X(gemma4)
 
 #define LODE_ARCH_DECLARE(name) extern const struct lode_arch lode_arch_##name;
 LODE_ARCH_LIST(LODE_ARCH_DECLARE)

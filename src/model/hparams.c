@@ -4,9 +4,30 @@
 #include <math.h>
 #include <stdio.h>
 
+uint32_t lode_b_count(const struct lode_build *b, const char *key, uint32_t l, uint32_t otherwise) {
+    const struct lode_gguf_array *a;
+    uint32_t v = otherwise;
+    if (lode_source_arch_array(b->source, key, &a)) {
+        const int64_t x = l < a->n ? lode_gguf_array_i64(a, l) : -1;
+        v = x < 0 || x > UINT32_MAX ? otherwise : (uint32_t)x;
+    } else {
+        lode_source_arch_u32(b->source, key, &v);
+    }
+    return v <= 1 << 24 ? v : otherwise;
+}
+
+/* A count, or layer 0's where the architecture may have one for each layer. */
+static bool count_of(const struct lode_build *b, const char *key, uint32_t *out) {
+    const struct lode_gguf_array *a;
+    if (!b->arch->by_layer || !lode_source_arch_array(b->source, key, &a) || a->n == 0)
+        return lode_source_arch_u32(b->source, key, out);
+    *out = lode_b_count(b, key, 0, 0);
+    return true;
+}
+
 static int need_count(struct lode_build *b, const char *key, uint32_t most, uint32_t *out,
                       struct lode_error *err) {
-    if (!lode_source_arch_u32(b->source, key, out))
+    if (!count_of(b, key, out))
         return lode_source_arch_fail_key(b->source, key, "a count", err);
     if (*out == 0 || *out > most)
         return lode_fail(err, LODE_ERR_FORMAT, b->source->path,
@@ -27,7 +48,7 @@ static void refuse_kind(struct lode_build *b, const char *key, const char *expec
 
 static uint32_t count_or(struct lode_build *b, const char *key, uint32_t otherwise) {
     uint32_t v;
-    if (lode_source_arch_u32(b->source, key, &v))
+    if (count_of(b, key, &v))
         return v;
     refuse_kind(b, key, "a count");
     return otherwise;
