@@ -28,7 +28,7 @@ fi
 
 now=
 leave() {
-    [ -z "$now" ] || umount "$now/proc" 2>/dev/null || true
+    [ -z "$now" ] || umount "$now/dev/pts" "$now/proc" 2>/dev/null || true
     [ -n "${KEEP:-}" ] || rm -rf --one-file-system "$dir/root" "$dir/user"
 }
 trap leave EXIT
@@ -45,6 +45,8 @@ try() { # who
     rm -rf --one-file-system "$now"
     cp -a "$base" "$now"
     mount -t proc proc "$now/proc"
+    mount -t devpts -o newinstance,ptmxmode=666 devpts "$now/dev/pts" # tests open terminals
+    ln -sf pts/ptmx "$now/dev/ptmx"
     extra='make'
     [ "$1" = user ] && extra='make sudo'
     chroot "$now" sh -c "apt-get update && apt-get install -y --no-install-recommends $extra" \
@@ -68,7 +70,7 @@ try() { # who
         say "$1: make check"
         in_it "$1" 'make check </dev/null'
     fi
-    umount "$now/proc"
+    umount "$now/dev/pts" "$now/proc"
     now=
 }
 
