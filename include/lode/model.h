@@ -56,7 +56,7 @@ LODE_API const struct lode_model_info *lode_model_info(const struct lode_model *
 LODE_API const struct lode_tokenizer *lode_model_tokenizer(const struct lode_model *m);
 
 /* Sampling defaults that the model's file carries (general.sampling.*): true and *value, or
- * false.  key: "temp", "top_k", "top_p", "min_p", "repeat_penalty", ... */
+ * false.  key: "temp", "top_k", "top_p", "min_p", "penalty_repeat", ... */
 LODE_API bool lode_model_sampling_default(const struct lode_model *m, const char *key,
                                           double *value);
 

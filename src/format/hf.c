@@ -210,7 +210,7 @@ static int read_sampling(struct lode_hf *h, const char *dir, struct lode_error *
                   {"top_k", "general.sampling.top_k"},
                   {"top_p", "general.sampling.top_p"},
                   {"min_p", "general.sampling.min_p"},
-                  {"repetition_penalty", "general.sampling.repeat_penalty"}};
+                  {"repetition_penalty", "general.sampling.penalty_repeat"}};
     json_t *root;
     int rc = 0;
     LODE_TRY(read_json(h, dir, "generation_config.json", &root, err));

@@ -3,6 +3,7 @@
 
 #include "out.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -47,14 +48,14 @@ static const struct arg_flag *find_flag(const struct arg_spec *spec, const char 
     *negated = false;
     for (size_t i = 0; i < spec->n_flags; i++) {
         size_t len;
-        EACH_NAME (name, len, &spec->flags[i])
+        EACH_NAME(name, len, &spec->flags[i])
             if (same_name(word, n, name, len))
                 return &spec->flags[i];
     }
     for (size_t i = 0; i < spec->n_flags; i++) {
         size_t len;
         if (spec->flags[i].type == ARG_BOOL)
-            EACH_NAME (name, len, &spec->flags[i])
+            EACH_NAME(name, len, &spec->flags[i])
                 if (is_negation(word, n, name, len)) {
                     *negated = true;
                     return &spec->flags[i];
@@ -120,7 +121,7 @@ static const char *nearest_flag(const struct arg_spec *spec, const char *word, c
         snprintf(out, 64, "%s", found);
     for (size_t i = 0; i < spec->n_flags; i++) {
         size_t len;
-        EACH_NAME (name, len, &spec->flags[i]) {
+        EACH_NAME(name, len, &spec->flags[i]) {
             char copy[64];
             snprintf(copy, sizeof copy, "%.*s", (int)len, name);
             size_t d = distance(word, copy, best);
@@ -137,7 +138,7 @@ static const char *nearest_flag(const struct arg_spec *spec, const char *word, c
 static const char *shown_name(const struct arg_flag *f, char out[64]) {
     size_t len;
     out[0] = 0;
-    EACH_NAME (name, len, f)
+    EACH_NAME(name, len, f)
         if (!out[0] || (out[1] != '-' && name[1] == '-'))
             snprintf(out, 64, "%.*s", (int)len, name);
     return out;
@@ -380,7 +381,7 @@ static int from_environment(struct args *a, const char *(*env)(const char *),
         size_t len;
         if (f->type == ARG_FOREIGN || f->type == ARG_FOREIGN_BOOL)
             continue;
-        EACH_NAME (name, len, f) {
+        EACH_NAME(name, len, f) {
             char var[64];
             const char *text = env_name(name, len, var) ? env(var) : NULL;
             if (!text || (!*text && f->type != ARG_STR))
@@ -462,6 +463,7 @@ static int take_flag(struct args *a, char *const **at, char *const *end, struct 
 enum args_result args_parse(struct args *a, const struct arg_spec *spec, void *opts, int argc,
                             char *const *argv, const char *(*env)(const char *name),
                             struct lode_error *err) {
+    assert(spec->n_flags <= ARG_MAX_FLAGS);
     memset(a, 0, sizeof *a);
     a->spec = spec;
     a->opts = opts;

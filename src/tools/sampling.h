@@ -33,10 +33,10 @@ struct sampling_opts {
         SAMPLING_NUMBER(type, "--min-p", ARG_FLOAT, min_p, "0.05", 0, 1, .key = "min_p",           \
                         .help = "drop tokens below this share of the likeliest"),                  \
         SAMPLING_NUMBER(type, "--repeat-penalty", ARG_FLOAT, repeat_penalty, "1", 0.01, 100,       \
-                        .key = "repeat_penalty",                                                   \
+                        .key = "penalty_repeat",                                                   \
                         .help = "weaken tokens seen before by this factor; 1: off"),               \
         SAMPLING_NUMBER(type, "--repeat-last-n", ARG_INT, repeat_last_n, "64", -1, INT32_MAX,      \
-                        .key = "repeat_last_n", .help = "how far back penalties look; -1: all"),   \
+                        .key = "penalty_last_n", .help = "how far back penalties look; -1: all"),   \
         SAMPLING_NUMBER(type, "--presence-penalty", ARG_FLOAT, presence_penalty, "0", -100, 100,   \
                         .key = "presence_penalty", .help = "subtracted once from tokens seen"),    \
         SAMPLING_NUMBER(type, "--frequency-penalty", ARG_FLOAT, frequency_penalty, "0", -100, 100, \

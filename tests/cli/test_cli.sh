@@ -205,6 +205,17 @@ check $? "top-k is $(setting top-k), not 20 of the model"
 LODE_TOP_K=30 chat; [ "$(setting top-k)" = 30 ]; check $? 'the environment does not beat the model'
 LODE_TOP_K=30 chat --top-k 50; [ "$(setting top-k)" = 50 ]; check $? 'the flag does not beat the environment'
 chat; [ "$(setting min-p)" = 0.05 ]; check $? 'the built-in default is gone'
+# GGUF's own name for the penalty, put where another key of as many letters was
+python3 - "$model" <<'PY'
+import sys
+data = bytearray(open(sys.argv[1], 'rb').read())
+at = data.index(b'tokenizer.ggml.padding_token_id')
+data[at:at + 31] = b'general.sampling.penalty_repeat'
+data[at + 35:at + 39] = b'\3\0\0\0'
+open('penalty.gguf', 'wb').write(data)
+PY
+printf '/set\n' | "$lode" run penalty.gguf -i >out 2>err; grep -q 'repeat-penalty 3 (model)' out
+check $? 'general.sampling.penalty_repeat is not the repeat penalty'
 LODE_MODEL=$model run 0 run -p 'What is the capital of France?' --temp 0; says Paris
 LODE_TOP_K=many run 2 run "$model" -p hi; complains LODE_TOP_K
 

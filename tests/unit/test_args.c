@@ -1,5 +1,6 @@
 /* test_args.c - the command-line parser: precedence, ranges, spellings, complaints. */
 #include "tools/args.h"
+#include "tools/sampling.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -270,11 +271,62 @@ static void test_help(void **state) {
     free(text);
 }
 
+/* What a person gets without a flag is what the library does by default. */
+static void test_sampling_defaults(void **state) {
+    (void)state;
+    struct sampled {
+        struct sampling_opts sampling;
+    } o;
+    static const struct arg_flag rows[] = {SAMPLING_FLAGS(struct sampled)};
+    static const struct arg_spec sampling_spec = {.verb = "test",
+                                                  .usage = "",
+                                                  .brief = "",
+                                                  .about = "",
+                                                  .flags = rows,
+                                                  .n_flags = ARG_COUNT(rows)};
+    struct args a;
+    struct lode_error err;
+    struct lode_sampler_opts want;
+    char verb[] = "test", *argv[] = {verb, NULL};
+    assert_int_equal(args_parse(&a, &sampling_spec, &o, 1, argv, NULL, &err), ARGS_OK);
+    lode_sampler_defaults(&want);
+#define SAME(flag, option) assert_true((double)want.option == (double)(float)o.sampling.flag)
+    SAME(temp, temp);
+    SAME(dynatemp_range, dynatemp_range);
+    SAME(dynatemp_exp, dynatemp_exponent);
+    SAME(top_k, top_k);
+    SAME(top_p, top_p);
+    SAME(min_p, min_p);
+    SAME(typical, typical_p);
+    SAME(top_nsigma, top_n_sigma);
+    SAME(min_keep, min_keep);
+    SAME(xtc_probability, xtc_probability);
+    SAME(xtc_threshold, xtc_threshold);
+    SAME(repeat_last_n, repeat_last_n);
+    SAME(repeat_penalty, repeat_penalty);
+    SAME(presence_penalty, presence_penalty);
+    SAME(frequency_penalty, frequency_penalty);
+    SAME(dry_multiplier, dry_multiplier);
+    SAME(dry_base, dry_base);
+    SAME(dry_allowed_length, dry_allowed_length);
+    SAME(dry_penalty_last_n, dry_penalty_last_n);
+    SAME(mirostat, mirostat);
+    SAME(mirostat_ent, mirostat_tau);
+    SAME(mirostat_lr, mirostat_eta);
+#undef SAME
+    assert_null(o.sampling.samplers);
+    assert_null(want.samplers);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spellings),      cmocka_unit_test(test_precedence),
-        cmocka_unit_test(test_model_defaults), cmocka_unit_test(test_complaints),
-        cmocka_unit_test(test_values),         cmocka_unit_test(test_help),
+        cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_precedence),
+        cmocka_unit_test(test_model_defaults),
+        cmocka_unit_test(test_complaints),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_sampling_defaults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
