@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`lode tokenize` and `lode detokenize`: the reference data through the program, and its manners.
 
-    tests/tokenize.py PROGRAM
+    tests/verb_tokenize.py PROGRAM
 """
 import glob
 import json

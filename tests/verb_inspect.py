@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`lode inspect`: its JSON against a reader of GGUF headers of its own, its table, its complaints.
 
-    tests/inspect.py PROGRAM
+    tests/verb_inspect.py PROGRAM
 """
 import glob
 import json
