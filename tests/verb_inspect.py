@@ -149,13 +149,13 @@ def check_bad_files(model):
         with open(model, 'rb') as f:
             data = f.read()
         check_complaint('missing', 'there is no such file', t + '/none.gguf')
-        check_complaint('directory', 'it is a directory', t)
+        check_complaint('directory', 'the directory has no config.json', t)
         check_complaint('empty', 'the file is empty', file('empty.gguf', b''))
         check_complaint('magic', 'not a GGUF file', file('x.gguf', b'hello, world'))
         check_complaint('lfs', 'git lfs pull', file('p', b'version https://git-lfs.github.com/spec/v1'))
         check_complaint('truncated', 'the file is truncated: %d bytes expected, %d present'
                         % (len(data), len(data) - 1), file('cut.gguf', data[:-1]))
-        check_complaint('header cut', 'truncated or damaged', file('cut.gguf', data[:1000]))
+        check_complaint('header cut', 'the file is truncated', file('cut.gguf', data[:1000]))
         check_complaint('big-endian', 'big-endian', file('b', data[:4] + data[7:3:-1] + data[8:]))
         check_complaint('no file', 'lode inspect --help', status=2)
         check_complaint('two files', 'lode inspect --help', model, model, status=2)

@@ -628,7 +628,7 @@ static double time_of(const struct lode_tokenizer *t, const char *text, size_t s
     return best;
 }
 
-/* Twice the text takes at most 2.5 times as long (n log n and a little noise), and a megabyte at
+/* Twice the text takes at most 3 times as long (n log n and some noise), and a megabyte at
  * most seconds.  Times below 50 ms say nothing and pass: even one nanosecond for each pair of the
  * 64 KiB that are tried at least would be four seconds. */
 static void check_hostile(const struct lode_tokenizer *t, const char *name, size_t size) {
@@ -640,7 +640,9 @@ static void check_hostile(const struct lode_tokenizer *t, const char *name, size
             const double repeat = time_of(t, text, 2 * size);
             twice = repeat < twice ? repeat : twice;
         }
-        if (twice > 0.05 && twice > 2.5 * once)
+        /* n log n takes 2.1 to 2.2 times as long, n^2 four times; a busy neighbour's share of the
+         * caches has been seen to make 2.7 of the former */
+        if (twice > 0.05 && twice > 3.0 * once)
             fail_msg("%s, kind %zu: %zu bytes take %.3f s, twice as many %.3f s", name, kind, size,
                      once, twice);
         if (twice > 20.0 * (double)size / 1e6 + 1.0)
