@@ -6,6 +6,7 @@
 
 #define KERN(name) name##_avx2
 #define V_COLUMNS 4
+#define V_TILES 1
 #define V_WIDE_BIAS 0
 
 INLINE V v_pick(V v, uint32_t pick) {
@@ -47,11 +48,11 @@ INLINE V v_load4(const struct rows *r, size_t off) {
 /* The instruction adds pairs of products in 16 bits, with saturation that top * 127 * 2 <= 16002 does
  * not reach; where four such sums fit too (top <= 32: 32512), they are added before they are widened,
  * else two. */
-INLINE V v_dot16(V acc, const V w[4], const int8_t *x, int top) {
+INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
     const __m256i one = _mm256_set1_epi16(1);
     V pairs[4];
     for (int i = 0; i < 4; i++)
-        pairs[i] = (V)_mm256_maddubs_epi16((__m256i)w[i], (__m256i)v_bcast4(x + 4 * i));
+        pairs[i] = (V)_mm256_maddubs_epi16((__m256i)w[i], (__m256i)x[i]);
     const __m256i a = _mm256_add_epi16((__m256i)pairs[0], (__m256i)pairs[1]);
     const __m256i b = _mm256_add_epi16((__m256i)pairs[2], (__m256i)pairs[3]);
     if (top <= 32)

@@ -2,16 +2,17 @@
 #include "kern/vec_avx512.h"
 
 #define KERN(name) name##_avx512vnni
-#define V_COLUMNS 8
+#define V_COLUMNS 4
+#define V_TILES 2
 #define V_WIDE_BIAS 128
 
 INLINE V v_dot4_wide(V acc, V w, V x) {
     return (V)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, (__m512i)x);
 }
-INLINE V v_dot16(V acc, const V w[4], const int8_t *x, int top) {
+INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
     (void)top;
     for (int i = 0; i < 4; i++)
-        acc = v_dot4_wide(acc, w[i], v_bcast4(x + 4 * i));
+        acc = v_dot4_wide(acc, w[i], x[i]);
     return acc;
 }
 

@@ -6,6 +6,7 @@
 
 #define KERN(name) name##_neon
 #define V_COLUMNS 4
+#define V_TILES 1
 #define V_WIDE_BIAS 0
 
 /* Indices beyond 15 read as zero, the top bit of a pick among them. */
@@ -47,10 +48,10 @@ INLINE V v_dot4_wide(V acc, V w, V x) {
     const int32x4_t hi = vpaddlq_s16(vmull_high_s8(a, b));
     return acc + (V)vpaddq_s32(lo, hi);
 }
-INLINE V v_dot16(V acc, const V w[4], const int8_t *x, int top) {
+INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
     (void)top;
     for (int i = 0; i < 4; i++)
-        acc = v_dot4_wide(acc, w[i], v_bcast4(x + 4 * i));
+        acc = v_dot4_wide(acc, w[i], x[i]);
     return acc;
 }
 

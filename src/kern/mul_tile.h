@@ -23,10 +23,11 @@
  * Arithmetic is that of compiler vectors (kern/vec.h); an including file defines what they lack:
  *
  *   KERN(name)                      name##_ISA
- *   LANES, V_COLUMNS, V_WIDE_BIAS   rows of a tile; columns done at once; see above
+ *   LANES, V_WIDE_BIAS              rows of a tile; see above
+ *   V_COLUMNS, V_TILES              how many of each are multiplied at once
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80 for zero
  *   v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15
- *   v_dot16(acc, w[4], x, top)      acc + sum of 16 products, codes w <= top <= 63 with 16 bytes x
+ *   v_dot16(acc, w[4], x, top)      acc + sum of 16 products; codes w <= top <= 63, signed x[4]
  *   v_dot4_wide(acc, w, x)          acc + sum of 4 products of wide codes
  *   v_dot2(acc, a, b)               acc + sum of 2 products of int16
  *   v_load16(V out[4], rows, off)   out[t], lane i = bytes off + 4t .. of row i
@@ -51,6 +52,10 @@ INLINE void prefetch(const uint8_t *next, size_t bytes) {
         __builtin_prefetch((const void *)line, 0, 3);
 }
 
+/* Columns taken together: they stay in the second level while the tiles of a panel pass, and their
+ * sums lie side by side, which y's do not (its rows may all fall into one set of a cache). */
+#define CHUNK 128
+
 /* How the codes of a type become a sum; constants, so that each use is compiled for its type. */
 struct shape {
     int groups;   /* scales of a block of 256: 8 for groups of 32 or 16 for groups of 16 */
@@ -62,12 +67,20 @@ struct shape {
     int bias;     /* to take from each code: through mn, or (32) the sums of the column */
 };
 
-/* acc + the products of 16 codes of every row with 16 numbers of a column. */
-INLINE V dot16(struct shape s, V acc, const V w[4], const int8_t *x) {
+/* 16 numbers of a column, each four broadcast to all rows. */
+struct x16 {
+    V v[4];
+};
+INLINE struct x16 bcast16(const int8_t *x) {
+    return (struct x16){{v_bcast4(x), v_bcast4(x + 4), v_bcast4(x + 8), v_bcast4(x + 12)}};
+}
+
+/* acc + their products with 16 codes of every row. */
+INLINE V dot16(struct shape s, V acc, const V w[4], struct x16 x) {
     if (!s.wide)
-        return v_dot16(acc, w, x, s.top);
+        return v_dot16(acc, w, x.v, s.top);
     for (int i = 0; i < 4; i++)
-        acc = v_dot4_wide(acc, w[i], v_bcast4(x + 4 * i));
+        acc = v_dot4_wide(acc, w[i], x.v[i]);
     return acc;
 }
 
@@ -285,32 +298,42 @@ INLINE F add_block(struct shape s, F acc, const struct head *h, const struct lod
     return f_fnma(h->dmin * dx, f_int(msum), acc);
 }
 
-/* acc[j] of n_cols columns (constant) after unpacked codes w of one more block. */
-INLINE void columns256(struct shape s, int n_cols, F *acc, const struct head *h, const V w[64],
-                       const uint8_t *x, size_t x_stride) {
+/* Unpacked blocks of V_TILES tiles that meet the columns together, so that a number of a column is
+ * broadcast once for all of them. */
+struct block256 {
+    struct head head;
+    V w[64];
+};
+
+/* sums[t][j0 ..] of n_cols columns (constant) after one more block of each tile. */
+INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
+                       const struct block256 block[V_TILES], const uint8_t *x, size_t x_stride) {
     const struct lode_block_a256 *a[V_COLUMNS];
-    V isum[V_COLUMNS];
+    V isum[V_COLUMNS][V_TILES];
     int32_t m[V_COLUMNS][8]; /* to be broadcast from memory, which costs no more than a load */
-    for (int j = 0; j < n_cols; j++) {
-        a[j] = (const struct lode_block_a256 *)(x + (size_t)j * x_stride);
-        isum[j] = v_zero();
+    for (size_t j = 0; j < n_cols; j++) {
+        a[j] = (const struct lode_block_a256 *)(x + (j0 + j) * x_stride);
+        for (int t = 0; t < V_TILES; t++)
+            isum[j][t] = v_zero();
         for (int g = 0; g < 8; g++)
             m[j][g] = a[j]->m[g];
     }
-    for (int g = 0; g < 8; g++) {
-        const V *lo = w + 8 * g, *hi = lo + 4;
+    for (int g = 0; g < 8; g++)
 #pragma GCC unroll 16
-        for (int j = 0; j < n_cols; j++) {
-            const int8_t *q = a[j]->q + 32 * g;
-            const V a16 = dot16(s, v_zero(), lo, q), b16 = dot16(s, v_zero(), hi, q + 16);
-            const V sum = s.groups == 8 ? (a16 + b16) * h->sc[g]
-                                        : a16 * h->sc[2 * g] + b16 * h->sc[2 * g + 1];
-            isum[j] += sum * v_bcast4(&m[j][g]);
+        for (size_t j = 0; j < n_cols; j++) {
+            const struct x16 lo = bcast16(a[j]->q + 32 * g), hi = bcast16(a[j]->q + 32 * g + 16);
+            const V mul = v_bcast4(&m[j][g]);
+            for (int t = 0; t < V_TILES; t++) {
+                const V *w = block[t].w + 8 * g, *sc = block[t].head.sc;
+                const V a16 = dot16(s, v_zero(), w, lo), b16 = dot16(s, v_zero(), w + 4, hi);
+                isum[j][t] += mul * (s.groups == 8 ? (a16 + b16) * sc[g]
+                                                   : a16 * sc[2 * g] + b16 * sc[2 * g + 1]);
+            }
         }
-    }
 #pragma GCC unroll 16
-    for (int j = 0; j < n_cols; j++)
-        acc[j] = add_block(s, acc[j], h, a[j], isum[j]);
+    for (size_t j = 0; j < n_cols; j++)
+        for (int t = 0; t < V_TILES; t++)
+            sums[t][j0 + j] = add_block(s, sums[t][j0 + j], &block[t].head, a[j], isum[j][t]);
 }
 
 /* ---- blocks of 32: their scales and codes ---- */
@@ -391,11 +414,12 @@ INLINE void block_mxfp4(V w[8], F *d, F *m, const struct rows *r, size_t off) {
 
 /* ---- blocks of 32: columns ---- */
 
-INLINE F add_block32(struct shape s, F acc, const V w[8], F d, F m, const struct lode_block_a32 *a) {
+/* acc after one more block of a tile. */
+INLINE F add_block32(struct shape s, F acc, const V w[8], F d, F m, const struct lode_block_a32 *a,
+                     struct x16 x_lo, struct x16 x_hi) {
     const F dx = f_set(a->d);
-    V lo = v_set32((uint32_t)(-s.bias * a->sum)), hi = v_zero();
-    lo = dot16(s, lo, w, a->q);
-    hi = dot16(s, hi, w + 4, a->q + 16);
+    const V lo = dot16(s, v_set32((uint32_t)(-s.bias * a->sum)), w, x_lo);
+    const V hi = dot16(s, v_zero(), w + 4, x_hi);
     acc = f_fma(d * dx, f_int(lo + hi), acc);
     return s.minima ? f_fma(m * dx, f_set((float)a->sum), acc) : acc;
 }
@@ -406,18 +430,26 @@ struct run32 {
     F d[RUN32], m[RUN32];
 };
 
-INLINE void columns32(struct shape s, int n_cols, F *sums, const struct run32 *t, int n_blocks,
-                      const uint8_t *x, size_t x_stride) {
-    F acc[V_COLUMNS];
-    for (int j = 0; j < n_cols; j++)
-        acc[j] = sums[j];
+/* sums[t][j0 ..] of n_cols columns (constant) after n_blocks more blocks of each tile. */
+INLINE void columns32(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
+                      const struct run32 run[V_TILES], int n_blocks, const uint8_t *x,
+                      size_t x_stride) {
+    F acc[V_COLUMNS][V_TILES];
+    for (size_t j = 0; j < n_cols; j++)
+        for (int t = 0; t < V_TILES; t++)
+            acc[j][t] = sums[t][j0 + j];
     for (int b = 0; b < n_blocks; b++)
 #pragma GCC unroll 16
-        for (int j = 0; j < n_cols; j++)
-            acc[j] = add_block32(s, acc[j], t->w[b], t->d[b], t->m[b],
-                                 (const struct lode_block_a32 *)(x + (size_t)j * x_stride) + b);
-    for (int j = 0; j < n_cols; j++)
-        sums[j] = acc[j];
+        for (size_t j = 0; j < n_cols; j++) {
+            const struct lode_block_a32 *a =
+                (const struct lode_block_a32 *)(x + (j0 + j) * x_stride) + b;
+            const struct x16 lo = bcast16(a->q), hi = bcast16(a->q + 16);
+            for (int t = 0; t < V_TILES; t++)
+                acc[j][t] = add_block32(s, acc[j][t], run[t].w[b], run[t].d[b], run[t].m[b], a, lo, hi);
+        }
+    for (size_t j = 0; j < n_cols; j++)
+        for (int t = 0; t < V_TILES; t++)
+            sums[t][j0 + j] = acc[j][t];
 }
 
 /* ---- tiles ---- */
@@ -441,10 +473,6 @@ INLINE struct rows tile_rows(const uint8_t *w, size_t w_stride, int n_rows) {
         if (j < (n_x))                                                                             \
             call(1, j);                                                                            \
     } while (0)
-
-/* Columns taken together: they stay in the second level while the tiles of a panel pass, and their
- * sums lie side by side, which y's do not (its rows may all fall into one set of a cache). */
-#define CHUNK 128
 
 /* What a tile of a type needs to know; `next` bytes on begin the rows of the next tile. */
 #define TYPE_256                                                                                   \
@@ -473,7 +501,7 @@ INLINE F one256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, s
             unpack(w, &h, r, b * size, c);
             for (int n = 0; n < s.runs; n++) {
                 const int g = group_of(s, c, n);
-                isum += dot16(s, v_zero(), w[n], a->q + 16 * g) * sc[g * s.groups / 16];
+                isum += dot16(s, v_zero(), w[n], bcast16(a->q + 16 * g)) * sc[g * s.groups / 16];
             }
         }
         acc = add_block(s, acc, &h, a, isum);
@@ -488,41 +516,45 @@ INLINE F one32(TYPE_32, const struct rows *r, size_t next, const uint8_t *x, siz
         F d, m = f_zero();
         prefetch(r->p[0] + next + LANES * b * size, LANES * size);
         unpack(w, &d, &m, r, b * size);
-        acc = add_block32(s, acc, w, d, m, (const struct lode_block_a32 *)x);
+        const struct lode_block_a32 *a = (const struct lode_block_a32 *)x;
+        acc = add_block32(s, acc, w, d, m, a, bcast16(a->q), bcast16(a->q + 16));
     }
     return acc;
 }
 
 /* n_x <= CHUNK columns. */
-INLINE void many256(F sums[CHUNK], TYPE_256, TILE_ARGS) {
+INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, TILE_ARGS) {
     for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
-        struct head h;
-        V all[64];
-        prefetch(r->p[0] + next + LANES * b * size, LANES * size);
-        read_head(&h, r, b * size);
+        struct block256 block[V_TILES];
+        for (int t = 0; t < V_TILES; t++) {
+            prefetch(r[t].p[0] + next + LANES * b * size, LANES * size);
+            read_head(&block[t].head, &r[t], b * size);
 #pragma GCC unroll 8
-        for (int c = 0; c < 16 / s.runs; c++) {
-            V w[4][4];
-            unpack(w, &h, r, b * size, c);
-            for (int n = 0; n < s.runs; n++)
-                for (int i = 0; i < 4; i++)
-                    all[4 * group_of(s, c, n) + i] = w[n][i];
+            for (int c = 0; c < 16 / s.runs; c++) {
+                V w[4][4];
+                unpack(w, &block[t].head, &r[t], b * size, c);
+                for (int n = 0; n < s.runs; n++)
+                    for (int i = 0; i < 4; i++)
+                        block[t].w[4 * group_of(s, c, n) + i] = w[n][i];
+            }
         }
-#define CALL(n, j) columns256(s, n, sums + (j), &h, all, x + (j) * x_stride, x_stride)
+#define CALL(n, j) columns256(s, n, sums, j, block, x, x_stride)
         EACH_COLUMNS(n_x, CALL);
 #undef CALL
     }
 }
 
-INLINE void many32(F sums[CHUNK], TYPE_32, TILE_ARGS) {
+INLINE void many32(F sums[V_TILES][CHUNK], TYPE_32, TILE_ARGS) {
     const size_t n_blocks = k / 32;
     for (size_t b = 0; b < n_blocks; b += RUN32, x += RUN32 * sizeof(struct lode_block_a32)) {
         const int n_run = n_blocks - b < RUN32 ? (int)(n_blocks - b) : RUN32;
-        struct run32 t;
-        prefetch(r->p[0] + next + LANES * b * size, LANES * size * (size_t)n_run);
-        for (int c = 0; c < n_run; c++)
-            unpack(t.w[c], &t.d[c], &t.m[c], r, (b + (size_t)c) * size);
-#define CALL(n, j) columns32(s, n, sums + (j), &t, n_run, x + (j) * x_stride, x_stride)
+        struct run32 run[V_TILES];
+        for (int t = 0; t < V_TILES; t++) {
+            prefetch(r[t].p[0] + next + LANES * b * size, LANES * size * (size_t)n_run);
+            for (int c = 0; c < n_run; c++)
+                unpack(run[t].w[c], &run[t].d[c], &run[t].m[c], &r[t], (b + (size_t)c) * size);
+        }
+#define CALL(n, j) columns32(s, n, sums, j, run, n_run, x, x_stride)
         EACH_COLUMNS(n_x, CALL);
 #undef CALL
     }
@@ -536,7 +568,7 @@ INLINE void many32(F sums[CHUNK], TYPE_32, TILE_ARGS) {
         return one##block(s, UNPACK_##block(name), sizeof(struct lode_block_##name), r, next, x,   \
                           k);                                                                      \
     }                                                                                              \
-    static __attribute__((noinline)) void many_##name(F sums[CHUNK], TILE_ARGS) {                  \
+    static __attribute__((noinline)) void many_##name(F sums[V_TILES][CHUNK], TILE_ARGS) {         \
         const struct shape s = {__VA_ARGS__};                                                      \
         many##block(sums, s, UNPACK_##block(name), sizeof(struct lode_block_##name), r, next, x,   \
                     x_stride, n_x, k);                                                             \
@@ -544,25 +576,33 @@ INLINE void many32(F sums[CHUNK], TYPE_32, TILE_ARGS) {
     void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
         mul(one_##name, many_##name, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
     }
+INLINE int rows_left(size_t n_w, size_t i) { return n_w - i < LANES ? (int)(n_w - i) : LANES; }
+
 INLINE void mul(F (*one)(const struct rows *, size_t, const uint8_t *, size_t),
-                void (*many)(F sums[CHUNK], TILE_ARGS), float *y, size_t ldy, const uint8_t *w,
+                void (*many)(F sums[V_TILES][CHUNK], TILE_ARGS), float *y, size_t ldy, const uint8_t *w,
                 size_t w_stride, size_t n_w, const uint8_t *x, size_t x_stride, size_t n_x,
                 size_t k) {
     for (size_t j = 0; j < n_x; j += CHUNK) {
         const size_t n_cols = n_x - j < CHUNK ? n_x - j : CHUNK;
-        for (size_t i = 0; i < n_w; i += LANES) {
-            const int n_rows = n_w - i < LANES ? (int)(n_w - i) : LANES;
+        for (size_t i = 0; n_cols == 1 && i < n_w; i += LANES) {
+            const int n_rows = rows_left(n_w, i);
             const struct rows r = tile_rows(w + i * w_stride, w_stride, n_rows);
-            if (n_cols == 1) {
-                f_store(y + j * ldy + i, n_rows, one(&r, LANES * w_stride, x + j * x_stride, k));
-                continue;
+            f_store(y + j * ldy + i, n_rows, one(&r, LANES * w_stride, x + j * x_stride, k));
+        }
+        for (size_t i = 0; n_cols > 1 && i < n_w; i += V_TILES * LANES) {
+            struct rows r[V_TILES];
+            F sums[V_TILES][CHUNK];
+            for (size_t t = 0; t < V_TILES; t++) {
+                const size_t first = i + t * LANES < n_w ? i + t * LANES : n_w - 1;
+                r[t] = tile_rows(w + first * w_stride, w_stride, rows_left(n_w, first));
+                for (size_t c = 0; c < n_cols; c++)
+                    sums[t][c] = f_zero();
             }
-            F sums[CHUNK];
-            for (size_t c = 0; c < n_cols; c++)
-                sums[c] = f_zero();
-            many(sums, &r, LANES * w_stride, x + j * x_stride, x_stride, n_cols, k);
-            for (size_t c = 0; c < n_cols; c++)
-                f_store(y + (j + c) * ldy + i, n_rows, sums[c]);
+            many(sums, r, V_TILES * LANES * w_stride, x + j * x_stride, x_stride, n_cols, k);
+            for (size_t t = 0; t < V_TILES && i + t * LANES < n_w; t++)
+                for (size_t c = 0; c < n_cols; c++)
+                    f_store(y + (j + c) * ldy + i + t * LANES, rows_left(n_w, i + t * LANES),
+                            sums[t][c]);
         }
     }
 }
