@@ -11,7 +11,7 @@ struct lode_map_slot {
     uint32_t hash, value;
 };
 
-static uint64_t new_seed(void) {
+uint64_t lode_hash_seed(void) {
     uint64_t seed;
     return getrandom(&seed, sizeof seed, GRND_NONBLOCK) == sizeof seed ? seed : 0;
 }
@@ -38,7 +38,7 @@ bool lode_map_reserve(struct lode_map *m, uint32_t n) {
     if (cap == m->cap)
         return true;
     struct lode_map bigger = {LODE_NEW_ARRAY(struct lode_map_slot, cap), m->len, cap,
-                              m->cap ? m->seed : new_seed()};
+                              m->cap ? m->seed : lode_hash_seed()};
     if (!bigger.slots)
         return false;
     for (uint32_t i = 0; i < m->cap; i++)

@@ -19,6 +19,9 @@ struct lode_map {
     uint64_t seed;               /* of the hash; set with the first slots */
 };
 
+/* A seed from the system's random numbers, for hash tables of other shapes; 0 if it has none. */
+uint64_t lode_hash_seed(void);
+
 /* Room for n keys without growing; false: out of memory. */
 bool lode_map_reserve(struct lode_map *m, uint32_t n);
 /* 1: inserted; 0: was there already (*old, if given, is its value); negative: LODE_ERR_NOMEM. */

@@ -1,6 +1,7 @@
 #include "text/bpe.h"
 
 #include "base/alloc.h"
+#include "base/map.h"
 #include "base/utf8.h"
 #include "text/unicode.h"
 
@@ -17,6 +18,8 @@ struct lode_bpe_symbol {
     uint32_t rank;       /* of joining it to the next; NONE: cannot */
     int32_t joined;      /* what the two become */
 };
+
+__extension__ typedef unsigned __int128 uint128; /* no name of ISO C's */
 
 #define NONE UINT32_MAX
 enum { SHORT = 32 }; /* symbols up to which the plain loop is faster than a heap */
@@ -104,6 +107,7 @@ int lode_bpe_reserve(struct lode_bpe *b, uint32_t n) {
     if (n > INT32_MAX / 4)
         return LODE_ERR_LIMIT;
     b->cap = 64;
+    b->seed = lode_hash_seed();
     while (b->cap < n + n / 2)
         b->cap *= 2;
     lode_free(b->pairs);
@@ -113,8 +117,10 @@ int lode_bpe_reserve(struct lode_bpe *b, uint32_t n) {
 }
 
 static struct lode_bpe_pair *find_pair(const struct lode_bpe *b, uint32_t left, uint32_t right) {
-    const uint64_t key = (uint64_t)left << 32 | right;
-    uint32_t i = (uint32_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (b->cap - 1);
+    /* the two halves of a 128-bit product, the mixing step of wyhash */
+    const uint64_t key = ((uint64_t)left << 32 | right) ^ b->seed;
+    const uint128 product = (uint128)key * (UINT64_C(0x9e3779b97f4a7c15) ^ b->seed << 1);
+    uint32_t i = (uint32_t)((uint64_t)product ^ (uint64_t)(product >> 64)) & (b->cap - 1);
     while (b->pairs[i].left1 && (b->pairs[i].left1 != left + 1 || b->pairs[i].right != right))
         i = (i + 1) & (b->cap - 1);
     return &b->pairs[i];

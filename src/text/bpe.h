@@ -25,6 +25,7 @@ struct lode_bpe {
     const struct lode_trie *user;   /* SCORES: pieces found before all else; borrowed or NULL */
     struct lode_bpe_pair *pairs;    /* owned; (cap) hash table */
     uint32_t cap, n_pairs;
+    uint64_t seed;    /* of its hash: base/map.h says why */
     uint32_t next_id;     /* while adding merges: where the next one's piece is likely to be */
     int32_t byte_id[256]; /* BYTES: of the character that stands for a byte; else of <0xAB> */
     bool byte_fallback;   /* CHARS, SCORES: unknown characters become <0xAB> pieces */

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/map.h"
 
 #include <stdio.h>
 
@@ -14,7 +15,7 @@ struct lode_vocab_slot {
 };
 
 int lode_vocab_init(struct lode_vocab *v, struct lode_arena *arena, uint32_t n, bool scores) {
-    *v = (struct lode_vocab){.n = n, .cap = 64};
+    *v = (struct lode_vocab){.n = n, .cap = 64, .seed = lode_hash_seed()};
     if (n > INT32_MAX / 4)
         return LODE_ERR_LIMIT;
     while (v->cap < n + n / 2)
@@ -34,8 +35,8 @@ void lode_vocab_deinit(struct lode_vocab *v) {
     *v = (struct lode_vocab){0};
 }
 
-static uint32_t hash_of(const char *text, size_t len) {
-    return (uint32_t)XXH3_64bits(text, len);
+static uint32_t hash_of(const struct lode_vocab *v, const char *text, size_t len) {
+    return (uint32_t)XXH3_64bits_withSeed(text, len, v->seed);
 }
 
 static struct lode_vocab_slot *find_slot(const struct lode_vocab *v, const char *text, size_t len,
@@ -54,7 +55,7 @@ static struct lode_vocab_slot *find_slot(const struct lode_vocab *v, const char 
 
 void lode_vocab_index(struct lode_vocab *v, uint32_t id) {
     const struct lode_str p = v->pieces[id];
-    const uint32_t hash = hash_of(p.data, p.len);
+    const uint32_t hash = hash_of(v, p.data, p.len);
     struct lode_vocab_slot *s = find_slot(v, p.data, p.len, hash);
     if (s->id1 == 0)
         *s = (struct lode_vocab_slot){id + 1, hash};
@@ -65,7 +66,7 @@ void lode_vocab_index(struct lode_vocab *v, uint32_t id) {
 int32_t lode_vocab_find(const struct lode_vocab *v, const char *text, size_t len) {
     if (len > v->max_len || v->cap == 0)
         return -1;
-    return (int32_t)find_slot(v, text, len, hash_of(text, len))->id1 - 1;
+    return (int32_t)find_slot(v, text, len, hash_of(v, text, len))->id1 - 1;
 }
 
 static int hex_digit(char c) {

@@ -28,6 +28,7 @@ struct lode_vocab {
     uint32_t n, max_len;           /* max_len: bytes of the longest indexed piece */
     struct lode_vocab_slot *slots; /* owned; (cap), open addressing */
     uint32_t cap;
+    uint64_t seed; /* of the hash: base/map.h says why */
 };
 
 /* Room for n pieces, all LODE_PIECE_NONE; the arrays come from the arena. */
