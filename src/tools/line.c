@@ -175,9 +175,10 @@ static bool open_editor(struct line *l) {
     el_set(l->el, EL_HIST, history, l->history);
     el_set(l->el, EL_SIGNAL, 0); /* Ctrl+C is interrupt.c's */
     el_set(l->el, EL_GETCFN, get_character);
-    el_set(l->el, EL_ADDFN, "lode-complete", "complete a command", complete);
+    /* the wide call: the other one leaks copies of the strings */
+    el_wset(l->el, EL_ADDFN, L"lode-complete", L"complete a command", complete);
     el_set(l->el, EL_BIND, "^I", "lode-complete", NULL);
-    el_set(l->el, EL_ADDFN, "lode-paste", "insert pasted text", paste);
+    el_wset(l->el, EL_ADDFN, L"lode-paste", L"insert pasted text", paste);
     el_set(l->el, EL_BIND, "\033[200~", "lode-paste", NULL);
     el_set(l->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_set(l->el, EL_BIND, "\033[1~", "ed-move-to-beg", NULL);
