@@ -64,14 +64,15 @@ struct vf_panels {
 /* acc[r][c] += < w row i + r, x row j + c > over k0 <= l < k1 (k0 a multiple of 32); R and C are
  * constants, so that acc lives in registers. */
 VF_INLINE void vf_tile(VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS], enum vf_format f, size_t R, size_t C,
-                       const struct vf_panels *p, size_t i, size_t j, size_t k0, size_t k1) {
+                       const struct vf_panels *p, size_t i, size_t j, size_t k0, size_t k1,
+                       bool ahead) {
     const size_t length = vf_step_length(f), size = vf_step_size(f);
     const size_t w_stride = p->w_stride, x_stride = p->x_stride;
     const char *w = p->w + i * w_stride + k0 / length * size;
     const char *x = p->x + j * x_stride + k0 * sizeof(float);
     size_t left = k1 - k0;
     for (size_t done = 0; left >= length; done += size, left -= length) {
-        if (C == 1) /* Read at memory's speed.  The hardware's prefetchers start anew with every
+        if (ahead) /* Read at memory's speed.  The hardware's prefetchers start anew with every
             row, so these rows' steps ask for the next ones, from end to end. */
             for (size_t b = 0; b < size * R; b += 64)
                 vf_prefetch(w - done + R * w_stride + done * R + b);
@@ -105,6 +106,16 @@ VF_INLINE void vf_tile(VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS], enum vf_format f, s
     }
 }
 
+/* Short rows - keys, which a tile reads side by side - look like no stream to the hardware, and
+ * come from memory at a third of its speed.  So each line is asked for in order, before the tile
+ * turns to them; a real load, since prefetches did not have the effect. */
+VF_INLINE void vf_touch(const char *row, size_t stride, size_t n_rows, size_t size) {
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t b = 0; b < size; b += 64)
+            (void)*(const volatile char *)(row + r * stride + b);
+}
+enum { VF_SHORT_ROW = 1024 };
+
 /* A product is walked in blocks, so that what a tile reads comes from the first cache: columns of
  * VF_BLOCK_K numbers stay while the rows of the block pass by.  Between blocks of k the lanes of
  * every (row, column) wait in `sums`.  None of this changes the order within a lane. */
@@ -116,6 +127,7 @@ struct vf_walk {
     float *y;
     size_t ldy, k;
     size_t i, j, k0, k1; /* this tile */
+    size_t touch;        /* bytes of each row to touch before its tile, or 0 */
     VF *sums;            /* of this tile, rows VF_BLOCK_COLUMNS apart */
 };
 
@@ -124,7 +136,9 @@ VF_INLINE void vf_step(enum vf_format f, size_t R, size_t C, const struct vf_wal
     for (size_t r = 0; r < R; r++)
         for (size_t c = 0; c < C; c++)
             acc[r][c] = t->k0 ? t->sums[r * VF_BLOCK_COLUMNS + c] : vf_set(0);
-    vf_tile(acc, f, R, C, &t->p, t->i, t->j, t->k0, t->k1);
+    if (R > 1 && t->j == 0)
+        vf_touch(t->p.w + t->i * t->p.w_stride, t->p.w_stride, R, t->touch);
+    vf_tile(acc, f, R, C, &t->p, t->i, t->j, t->k0, t->k1, C == 1 && !t->touch);
     for (size_t c = 0; c < C; c++) {
         if (t->k1 < t->k) {
             for (size_t r = 0; r < R; r++)
@@ -167,7 +181,11 @@ VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct v
     VF sums[VF_BLOCK_ROWS * VF_BLOCK_COLUMNS];
     struct vf_walk t = {.p = *p, .y = y, .ldy = ldy, .k = k};
     /* a few columns are in the cache anyway; and rows should then be read from end to end */
-    const size_t block_k = n_x > 2 * VF_TILE_COLUMNS ? VF_BLOCK_K : k;
+    const bool few = n_x <= 2 * VF_TILE_COLUMNS;
+    const size_t block_k = few ? k : VF_BLOCK_K;
+    const size_t row_size = k / vf_step_length(f) * vf_step_size(f);
+    /* (q8_0 is kept busy by widening) */
+    t.touch = few && f != VF_Q8_0 && row_size <= VF_SHORT_ROW ? row_size : 0;
     for (size_t i = 0; i < n_w; i += VF_BLOCK_ROWS)
         for (size_t j = 0; j < n_x; j += VF_BLOCK_COLUMNS) {
             const size_t rows = vf_least(n_w - i, VF_BLOCK_ROWS);
