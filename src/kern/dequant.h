@@ -1,5 +1,6 @@
-/* dequant.h - blocks to float32: the types whose plain loops a compiler turns into good vector code,
- * all but the codebooks (dequant_iq.h) and those of dequant_scalar.c.  An including file defines KERN.
+/* dequant.h - blocks to float32: the types whose plain loops a compiler turns into good vector
+ * code, all but the codebooks (dequant_iq.h) and those of dequant_scalar.c.  An including file
+ * defines KERN.
  *
  * The order of the roundings is the format's (tests/vectors/quant has GGML's own results): K-quants
  * are (d scale) q - (dmin min), each product rounded.
@@ -72,9 +73,7 @@ DEQUANT(q8_k) {
 DEQUANT(tq1_0) {
     static const uint8_t pow3[5] = {1, 3, 9, 27, 81};
     /* the three runs of a block: bytes, numbers a byte holds */
-    static const struct {
-        int bytes, digits;
-    } runs[3] = {{32, 5}, {16, 5}, {4, 4}};
+    static const struct { int bytes, digits; } runs[3] = {{32, 5}, {16, 5}, {4, 4}};
     const struct lode_block_tq1_0 *b = x;
     for (; n; n -= 256, b++) {
         const float d = lode_f16_f32(b->d);
@@ -82,7 +81,8 @@ DEQUANT(tq1_0) {
         for (int r = 0; r < 3; r++)
             for (int k = 0; k < runs[r].digits; k++)
                 for (int l = 0; l < runs[r].bytes; l++) {
-                    const uint8_t rest = (uint8_t)(q[r][l] * pow3[k]); /* the digits above are gone */
+                    const uint8_t rest =
+                        (uint8_t)(q[r][l] * pow3[k]); /* the digits above are gone */
                     *y++ = d * (float)((rest * 3 >> 8) - 1);
                 }
     }

@@ -1,5 +1,5 @@
-/* dequant_iq.h - blocks to float32: the codebook types IQ1, IQ2, IQ3 (layouts: tensor/block.h), which
- * have no direct kernels; a matrix of them is widened a few rows at a time.
+/* dequant_iq.h - blocks to float32: the codebook types IQ1, IQ2, IQ3 (layouts: tensor/block.h),
+ * which have no direct kernels; a matrix of them is widened a few rows at a time.
  *
  * An including file defines KERN and how 8 numbers are written (levels: kern/iq_grids.h):
  *
@@ -41,7 +41,8 @@ DEQUANT(iq2_xs) {
     for (; n; n -= 256, b++) {
         const float d = lode_f16_f32(b->d);
         for (int j = 0; j < 32; j++, y += 8) {
-            const uint32_t word = load16(b->qs + 2 * j), sc = b->scales[j / 4] >> (j / 2 % 2 * 4) & 15;
+            const uint32_t word = load16(b->qs + 2 * j),
+                           sc = b->scales[j / 4] >> (j / 2 % 2 * 4) & 15;
             const float scale = d * (0.5f + (float)sc) * 0.25f;
             put_iq2(y, scale, lode_grid_iq2_xs[word & 511], even_signs(word >> 9));
         }
@@ -118,8 +119,7 @@ DEQUANT(iq1_m) {
             const uint32_t nibble = b->qh[j / 2] >> (j % 2 * 4);
             const uint32_t idx = b->qs[j] | (nibble & 7) << 8;
             const uint32_t sc = load16(b->scales + j / 8 * 2) >> (j / 2 % 4 * 3) & 7;
-            put_iq1(y, d * (float)(2 * sc + 1), lode_grid_iq1[idx],
-                       nibble & 8 ? -0.125f : 0.125f);
+            put_iq1(y, d * (float)(2 * sc + 1), lode_grid_iq1[idx], nibble & 8 ? -0.125f : 0.125f);
         }
     }
 }

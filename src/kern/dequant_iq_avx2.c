@@ -16,8 +16,8 @@ static inline __m256i spread(uint32_t word, int bits) {
 static inline __m256 flip(__m256 v, uint32_t signs) {
     const __m256i left = _mm256_sllv_epi32(_mm256_set1_epi32((int)signs),
                                            _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24));
-    return _mm256_xor_ps(
-        v, _mm256_castsi256_ps(_mm256_and_si256(left, _mm256_set1_epi32(INT32_MIN))));
+    return _mm256_xor_ps(v,
+                         _mm256_castsi256_ps(_mm256_and_si256(left, _mm256_set1_epi32(INT32_MIN))));
 }
 
 static inline __m256 level4(const float levels[4], uint32_t word) {

@@ -1,5 +1,5 @@
-/* dequant_scalar.c - blocks to float32, the definition.  A block's roundings are in the format's order
- * (tests/vectors/quant has GGML's own results): d q, or (d q) + m in two.
+/* dequant_scalar.c - blocks to float32, the definition.  A block's roundings are in the format's
+ * order (tests/vectors/quant has GGML's own results): d q, or (d q) + m in two.
  *
  * The types with blocks of 32 are here alone: gcc's SSE2 of these loops is faster than its AVX2,
  * for which it first unrolls a block into single numbers. */

@@ -45,9 +45,9 @@ INLINE V v_load4(const struct rows *r, size_t off) {
     return (V)_mm256_setr_epi32(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
 }
 
-/* The instruction adds pairs of products in 16 bits, with saturation that top * 127 * 2 <= 16002 does
- * not reach; where four such sums fit too (top <= 32: 32512), they are added before they are widened,
- * else two. */
+/* The instruction adds pairs of products in 16 bits, with saturation that top * 127 * 2 <= 16002
+ * does not reach; where four such sums fit too (top <= 32: 32512), they are added before they are
+ * widened, else two. */
 INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
     const __m256i one = _mm256_set1_epi16(1);
     V pairs[4];
@@ -82,8 +82,6 @@ INLINE F f_fnma(F a, F b, F c) { return (F)_mm256_fnmadd_ps((__m256)a, (__m256)b
 INLINE __m256i first_lanes(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-INLINE void f_store(float *p, int n, F v) {
-    _mm256_maskstore_ps(p, first_lanes(n), (__m256)v);
-}
+INLINE void f_store(float *p, int n, F v) { _mm256_maskstore_ps(p, first_lanes(n), (__m256)v); }
 
 #include "kern/mul_tile.h"

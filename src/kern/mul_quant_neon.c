@@ -62,9 +62,7 @@ INLINE V v_dot2(V acc, V a, V b) {
 }
 
 INLINE F f_set(float x) { return (F)vdupq_n_f32(x); }
-INLINE F f_half(V v) {
-    return (F)vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32((uint32x4_t)v)));
-}
+INLINE F f_half(V v) { return (F)vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32((uint32x4_t)v))); }
 INLINE F f_fma(F a, F b, F c) {
     return (F)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 }

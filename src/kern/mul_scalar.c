@@ -46,8 +46,8 @@ static void clear(float *y, size_t ldy, size_t n_w, size_t n_x) {
         for (size_t i = 0; i < n_w; i++)                                                           \
             for (size_t b = 0; b < k / 32; b++) {                                                  \
                 struct unpack32 u;                                                                 \
-                unpack_##name(&u, (const struct lode_block_##name *)((const char *)w +             \
-                                                                     i * w_stride) + b);           \
+                unpack_##name(                                                                     \
+                    &u, (const struct lode_block_##name *)((const char *)w + i * w_stride) + b);   \
                 for (size_t j = 0; j < n_x; j++) {                                                 \
                     const struct lode_block_a32 *a =                                               \
                         (const struct lode_block_a32 *)((const char *)x + j * x_stride) + b;       \
@@ -65,15 +65,16 @@ static void clear(float *y, size_t ldy, size_t n_w, size_t n_x) {
         for (size_t i = 0; i < n_w; i++)                                                           \
             for (size_t b = 0; b < k / 256; b++) {                                                 \
                 struct unpack256 u;                                                                \
-                unpack_##name(&u, (const struct lode_block_##name *)((const char *)w +             \
-                                                                     i * w_stride) + b);           \
+                unpack_##name(                                                                     \
+                    &u, (const struct lode_block_##name *)((const char *)w + i * w_stride) + b);   \
                 for (size_t j = 0; j < n_x; j++) {                                                 \
                     const struct lode_block_a256 *a =                                              \
                         (const struct lode_block_a256 *)((const char *)x + j * x_stride) + b;      \
                     float *acc = &y[j * ldy + i];                                                  \
                     int32_t isum = 0, msum = 0;                                                    \
                     for (int g = 0; g < 16; g++) {                                                 \
-                        isum += u.scale[g] * a->m[g / 2] * dot_i8(u.q + 16 * g, a->q + 16 * g, 16); \
+                        isum +=                                                                    \
+                            u.scale[g] * a->m[g / 2] * dot_i8(u.q + 16 * g, a->q + 16 * g, 16);    \
                         msum += u.min[g] * a->sums[g];                                             \
                     }                                                                              \
                     *acc = fmaf(u.d * a->d, (float)isum, *acc);                                    \

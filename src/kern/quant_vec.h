@@ -1,8 +1,8 @@
 /* quant_vec.h - quant_scalar.c for vectors; an including file defines KERN, LANES and
  * store_bytes(int8_t *, V), which stores the low byte of each lane.
  *
- * Equal bit for bit: largest magnitudes are found on integers, the float operations are the same ones
- * in the same order for each number, and the sums are of integers. */
+ * Equal bit for bit: largest magnitudes are found on integers, the float operations are the same
+ * ones in the same order for each number, and the sums are of integers. */
 #include "base/half.h"
 #include "kern/isa.h"
 #include "tensor/block.h"

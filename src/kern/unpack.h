@@ -191,7 +191,8 @@ static inline void unpack_iq4_xs(struct unpack256 *u, const struct lode_block_iq
     u->d = lode_f16_f32(b->d);
     u->dmin = 0;
     for (int g = 0; g < 16; g++) {
-        const int lo = b->scales_l[g / 4] >> (g / 2 % 2 * 4) & 15, hi = b->scales_h >> (g / 2 * 2) & 3;
+        const int lo = b->scales_l[g / 4] >> (g / 2 % 2 * 4) & 15,
+                  hi = b->scales_h >> (g / 2 * 2) & 3;
         u->scale[g] = (int16_t)((lo | hi << 4) - 32);
         u->min[g] = 0;
     }

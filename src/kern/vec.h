@@ -1,5 +1,5 @@
-/* vec.h - vectors of LANES 32-bit lanes by the compilers' vector extension (gcc, clang), for kernels
- * that are written once for every width.  Include with LANES defined.
+/* vec.h - vectors of LANES 32-bit lanes by the compilers' vector extension (gcc, clang), for
+ * kernels that are written once for every width.  Include with LANES defined.
  *
  * V is unsigned, so that + - * << >> wrap and shift logically; f_int reads the lanes as signed. */
 #ifndef LODE_KERN_VEC_H

@@ -9,8 +9,8 @@
 
 INLINE V v_pick(V v, uint32_t pick) {
     /* the shuffle counts bytes within 16; a byte's top bit means zero, with or without the base */
-    const __m512i base = _mm512_broadcast_i32x4(
-        _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
+    const __m512i base =
+        _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
     return (V)_mm512_shuffle_epi8((__m512i)v, _mm512_or_si512(base, _mm512_set1_epi32((int)pick)));
 }
 

@@ -1,10 +1,10 @@
-/* Blocks to float32: every instruction set as the scalar one.  That the scalar one is right is shown
- * by tests/unit/test_quant_ref.c, against GGML's own results. */
+/* Blocks to float32: every instruction set as the scalar one.  That the scalar one is right is
+ * shown by tests/unit/test_quant_ref.c, against GGML's own results. */
 #include "blocks.h"
 #include "kc.h"
 
 static const size_t block_counts[] = {0, 1, 2, 3, 4, 5, 8, 17};
-static const size_t number_counts[] = {0,  1,  2,  3,  4,  5,  7,  8,  9,  15, 16,
+static const size_t number_counts[] = {0,  1,  2,  3,  4,  5,  7,  8,   9,   15,  16,
                                        17, 31, 32, 33, 63, 64, 65, 100, 255, 1000};
 
 static void check_count(struct kc *t, enum lode_dtype type, size_t n, enum blocks_kind kind) {
@@ -38,7 +38,7 @@ static void check_dequant(struct kc *t, enum lode_dtype type) {
     float *y = kc_tight_aligned(t, n * sizeof *y, 64);
     blocks_fill(t, type, w, size, BLOCKS_FINITE);
     KC_TIME(t, "n=4096", (double)(size + 4 * n), (double)n)
-        t->now->dequant[type](y, w, n);
+    t->now->dequant[type](y, w, n);
 }
 
 #define CHECK(suffix, type)                                                                        \

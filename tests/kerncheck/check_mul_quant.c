@@ -18,7 +18,8 @@ struct exact {
 
 static void exact_32(struct exact *e, const struct unpack32 *w, const struct lode_block_a32 *a) {
     for (int i = 0; i < 32; i++) {
-        const double x = (double)a->d * a->q[i], p = (double)w->d * w->q[i] * x, m = (double)w->m * x;
+        const double x = (double)a->d * a->q[i], p = (double)w->d * w->q[i] * x,
+                     m = (double)w->m * x;
         e->sum += p + m;
         e->size += fabs(p) + fabs(m);
     }
@@ -73,7 +74,7 @@ static void fill_x(struct kc *t, enum lode_dtype act, char *x, size_t k, bool co
         const size_t n = k - i < 256 ? k - i : 256;
         kc_fill(t, f, n, KC_NORMAL);
         f[kc_below(t, n)] *= (float)(1 + kc_below(t, 40)); /* an outlier now and then */
-        if (corner) { /* all of one sign, or weights' signs */
+        if (corner) {                                      /* all of one sign, or weights' signs */
             const uint64_t signs = kc_bits(t) & kc_bits(t);
             for (size_t j = 0; j < n; j++)
                 f[j] = signs & 1 ? -1 : signs >> (1 + j % 32) & 1 ? -1 : 1;
@@ -154,13 +155,13 @@ static void check_mul(struct kc *t, enum lode_dtype type, exact_row *exact_of) {
     for (size_t j = 0; j < 512; j++)
         fill_x(t, act, x + j * x_stride, k, false);
     KC_TIME(t, "16384x4096 x 1", (double)(rows * w_stride), 2.0 * (double)(rows * k))
-        t->now->mul[type](y, rows, w, w_stride, rows, x, x_stride, 1, k);
+    t->now->mul[type](y, rows, w, w_stride, rows, x, x_stride, 1, k);
     KC_TIME(t, "256x4096 x 1", (double)(256 * w_stride), 2.0 * (double)(256 * k))
-        t->now->mul[type](y, rows, w, w_stride, 256, x, x_stride, 1, k);
+    t->now->mul[type](y, rows, w, w_stride, 256, x, x_stride, 1, k);
     KC_TIME(t, "64x4096 x 8", (double)(64 * w_stride), 2.0 * (double)(64 * k) * 8)
-        t->now->mul[type](y, rows, w, w_stride, 64, x, x_stride, 8, k);
+    t->now->mul[type](y, rows, w, w_stride, 64, x, x_stride, 8, k);
     KC_TIME(t, "64x4096 x 512", (double)(64 * w_stride), 2.0 * (double)(64 * k) * 512)
-        t->now->mul[type](y, rows, w, w_stride, 64, x, x_stride, 512, k);
+    t->now->mul[type](y, rows, w, w_stride, 64, x, x_stride, 512, k);
 }
 
 #define CHECK(name, type)                                                                          \

@@ -21,9 +21,10 @@ static double max_abs(const float *x, int n) {
     return max;
 }
 
-/* Every rounding to the nearest of the steps x / step.  x * (127 / max), or with two divisions, errs
- * by 3 roundings of a number up to 127, and the step itself by 2 more of them. */
-static void near_steps(struct kc *t, const float *x, const int8_t *q, int n, double step, size_t at) {
+/* Every rounding to the nearest of the steps x / step.  x * (127 / max), or with two divisions,
+ * errs by 3 roundings of a number up to 127, and the step itself by 2 more of them. */
+static void near_steps(struct kc *t, const float *x, const int8_t *q, int n, double step,
+                       size_t at) {
     for (int i = 0; i < n; i++)
         kc_near(t, step * q[i], (double)x[i], step * (0.5 + 127 * 6 * u), at + (size_t)i);
 }
@@ -108,9 +109,9 @@ static const size_t block_counts[] = {0, 1, 2, 3, 4, 9};
 static const struct input {
     enum kc_kind kind;
     float scale;
-} inputs[] = {{KC_NORMAL, 1},       {KC_WIDE, 1},          {KC_SPECIAL, 1},
-              {KC_NORMAL, 0},       {KC_NORMAL, 0x1p-102f}, {KC_NORMAL, 0x1p-140f},
-              {KC_NORMAL, 0x1p120f}, {KC_NORMAL, 0x1p-20f}, {KC_NORMAL, 0x1p20f}};
+} inputs[] = {{KC_NORMAL, 1},        {KC_WIDE, 1},           {KC_SPECIAL, 1},
+              {KC_NORMAL, 0},        {KC_NORMAL, 0x1p-102f}, {KC_NORMAL, 0x1p-140f},
+              {KC_NORMAL, 0x1p120f}, {KC_NORMAL, 0x1p-20f},  {KC_NORMAL, 0x1p20f}};
 
 static void check_quant(struct kc *t, size_t block, size_t bytes,
                         void (*ref)(void *, const float *, size_t),
@@ -138,7 +139,7 @@ static void check_quant(struct kc *t, size_t block, size_t bytes,
     float *x = kc_floats(t, n, KC_NORMAL);
     char *y = kc_tight_aligned(t, n / block * bytes, 64);
     KC_TIME(t, "n=4096", (double)(4 * n + n / block * bytes), (double)n)
-        now(y, x, n);
+    now(y, x, n);
 }
 
 #define VERIFY(name, type)                                                                         \
@@ -150,7 +151,8 @@ VERIFY(a256, a256)
 VERIFY(q8_0, q8_0)
 
 void check_quant_a32(struct kc *t) {
-    check_quant(t, 32, sizeof(struct lode_block_a32), t->ref->quant_a32, t->now->quant_a32, any_a32);
+    check_quant(t, 32, sizeof(struct lode_block_a32), t->ref->quant_a32, t->now->quant_a32,
+                any_a32);
 }
 void check_quant_a256(struct kc *t) {
     check_quant(t, 256, sizeof(struct lode_block_a256), t->ref->quant_a256, t->now->quant_a256,

@@ -1,8 +1,8 @@
 /* Blocks of every GGML type are read bit for bit as GGML reads them, by every instruction set.
  *
  * tests/vectors/quant holds a few rows per type; where $LODE_SHARED/ref is present the full set is
- * run too.  Types that no reference covers (Q8_1, Q8_K, F64, integers) follow from the definition of
- * the format, tested here by hand-made blocks. */
+ * run too.  Types that no reference covers (Q8_1, Q8_K, F64, integers) follow from the definition
+ * of the format, tested here by hand-made blocks. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
