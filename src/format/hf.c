@@ -129,28 +129,20 @@ static int read_text(struct lode_hf *h, const char *path, struct lode_str *out,
     return rc;
 }
 
-/* A JSON object of the directory; *out stays NULL where there is no such file. */
-static int read_json(struct lode_hf *h, const char *dir, const char *name, json_t **out,
-                     struct lode_error *err) {
+/* A JSON object of the directory; without nodes where there is no such file. */
+static int read_json(struct lode_hf *h, const char *dir, const char *name,
+                     struct lode_json_doc *out, struct lode_error *err) {
     struct lode_str text;
-    json_error_t why;
-    *out = NULL;
+    *out = (struct lode_json_doc){0};
     const char *path = lode_arena_printf(&h->arena, "%s/%s", dir, name);
     if (!path)
         return lode_fail_nomem(err, name);
     if (!exists(path))
         return 0;
     LODE_TRY(read_text(h, path, &text, err));
-    /* Reals: "model_max_length": 1000000000000000019884624838656 is what transformers writes for
-     * none, and jansson has 64 bits. */
-    *out = json_loadb(text.data, text.len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
-    if (!*out && json_error_code(&why) == json_error_out_of_memory)
-        return lode_fail_nomem(err, path);
-    if (!*out)
-        return lode_fail(err, LODE_ERR_FORMAT, path, "line %d: %s", why.line, why.text);
-    if (!json_is_object(*out)) {
-        json_decref(*out);
-        *out = NULL;
+    LODE_TRY(lode_json_parse(out, text, path, err));
+    if (!lode_json_is(out->nodes, LODE_JSON_OBJECT)) {
+        lode_json_free(out);
         return lode_fail(err, LODE_ERR_FORMAT, path, "a JSON object expected");
     }
     return 0;
@@ -165,27 +157,24 @@ static int put_str(struct lode_hf *h, const char *key, struct lode_str s, struct
 }
 
 /* A template is a string, or a list of named ones, of which "default" is the one. */
-static const json_t *pick_template(const json_t *t) {
-    const json_t *first = json_object_get(json_array_get(t, 0), "template");
-    for (size_t i = 0; i < json_array_size(t); i++) {
-        const json_t *named = json_array_get(t, i);
-        const char *name = json_string_value(json_object_get(named, "name"));
-        if (name && strcmp(name, "default") == 0)
-            return json_object_get(named, "template");
-    }
-    return json_is_array(t) ? first : t;
+static const struct lode_json *pick_template(const struct lode_json *t) {
+    if (!lode_json_is(t, LODE_JSON_ARRAY))
+        return t;
+    for (const struct lode_json *c = lode_json_first(t); c; c = lode_json_next(t, c))
+        if (lode_str_eqz(lode_json_str(lode_json_get(c, "name")), "default"))
+            return lode_json_get(c, "template");
+    return lode_json_get(lode_json_first(t), "template");
 }
 
 static int template_from(struct lode_hf *h, const char *dir, const char *name,
                          struct lode_error *err) {
-    json_t *root;
-    LODE_TRY(read_json(h, dir, name, &root, err));
-    const json_t *t = pick_template(json_object_get(root, "chat_template"));
+    struct lode_json_doc doc;
+    LODE_TRY(read_json(h, dir, name, &doc, err));
+    const struct lode_json *t = pick_template(lode_json_get(doc.nodes, "chat_template"));
     int rc = 0;
-    if (json_is_string(t))
-        rc = put_str(h, "tokenizer.chat_template",
-                     (struct lode_str){json_string_value(t), json_string_length(t)}, err);
-    json_decref(root);
+    if (lode_json_is(t, LODE_JSON_STRING))
+        rc = put_str(h, "tokenizer.chat_template", lode_json_str(t), err);
+    lode_json_free(&doc);
     return rc;
 }
 
@@ -211,36 +200,39 @@ static int read_sampling(struct lode_hf *h, const char *dir, struct lode_error *
                   {"top_p", "general.sampling.top_p"},
                   {"min_p", "general.sampling.min_p"},
                   {"repetition_penalty", "general.sampling.penalty_repeat"}};
-    json_t *root;
+    struct lode_json_doc doc;
     int rc = 0;
-    LODE_TRY(read_json(h, dir, "generation_config.json", &root, err));
-    if (json_is_false(json_object_get(root, "do_sample"))) /* greedy, whatever else it says */
+    LODE_TRY(read_json(h, dir, "generation_config.json", &doc, err));
+    if (lode_json_is(lode_json_get(doc.nodes, "do_sample"),
+                     LODE_JSON_FALSE)) /* greedy, whatever else it says */
         rc = lode_hf_put(h, "general.sampling.temp",
                          (struct lode_gguf_value){.type = LODE_GGUF_F64, .f = 0}, err);
     for (size_t i = 0; rc == 0 && i < sizeof fields / sizeof *fields; i++) {
-        const json_t *v = json_object_get(root, fields[i].field);
-        if (json_is_number(v))
-            rc = lode_hf_put(
-                h, fields[i].key,
-                (struct lode_gguf_value){.type = LODE_GGUF_F64, .f = json_number_value(v)}, err);
+        const struct lode_json *v = lode_json_get(doc.nodes, fields[i].field);
+        double number;
+        if (lode_json_real(v, &number))
+            rc = lode_hf_put(h, fields[i].key,
+                             (struct lode_gguf_value){.type = LODE_GGUF_F64, .f = number}, err);
     }
-    json_decref(root);
+    lode_json_free(&doc);
     return rc;
 }
 
 /* ---- opening ---- */
 
 static int name_model(struct lode_hf *h, struct lode_error *err) {
-    const json_t *type = json_object_get(h->text, "model_type");
+    const struct lode_json *type = lode_json_get(h->text, "model_type");
+    char text[LODE_HF_WORD];
+    const char *const word = text;
     const char *path = h->base.path, *slash = strrchr(path, '/');
-    if (!json_is_string(type))
-        type = json_object_get(h->config, "model_type");
-    if (!json_is_string(type))
+    if (!lode_json_is(type, LODE_JSON_STRING))
+        type = lode_json_get(h->config, "model_type");
+    if (!lode_hf_word(type, text))
         return lode_fail(err, LODE_ERR_FORMAT, h->config_path,
                          "model_type is missing: this is no model that transformers would load");
-    h->family = lode_hf_family(json_string_value(type));
+    h->family = lode_hf_family(word);
     h->base.arch =
-        h->family ? h->family->arch : lode_arena_printf(&h->arena, "%s", json_string_value(type));
+        h->family ? h->family->arch : lode_arena_printf(&h->arena, "%s (Hugging Face)", word);
     if (!h->base.arch)
         return lode_fail_nomem(err, "model_type");
     LODE_TRY(put_str(h, "general.architecture", lode_str(h->base.arch), err));
@@ -251,7 +243,7 @@ static int translate(struct lode_hf *h, const char *dir, struct lode_error *err)
     LODE_TRY(name_model(h, err));
     LODE_TRY(read_template(h, dir, err));
     LODE_TRY(read_sampling(h, dir, err));
-    if (!h->family) /* the caller, who knows what is supported, says so */
+    if (!h->family) /* no architecture is called like that, and the caller says so */
         return 0;
     LODE_TRY(lode_hf_read_config(h, err));
     LODE_TRY(lode_hf_read_tensors(h, err));
@@ -259,7 +251,7 @@ static int translate(struct lode_hf *h, const char *dir, struct lode_error *err)
 }
 
 static int open_dir(struct lode_hf *h, const char *dir, bool map, struct lode_error *err) {
-    json_t *config = NULL;
+    struct lode_json_doc config;
     size_t len = strlen(dir);
     while (len > 1 && dir[len - 1] == '/')
         len--;
@@ -271,19 +263,19 @@ static int open_dir(struct lode_hf *h, const char *dir, bool map, struct lode_er
     if (!h->config_path)
         return lode_fail_nomem(err, dir);
     LODE_TRY(read_json(h, dir, "config.json", &config, err));
-    if (!config)
+    if (!config.nodes)
         return lode_fail(err, LODE_ERR_MISSING, dir,
                          "the directory has no config.json: name a GGUF file, or a directory as "
                          "Hugging Face has them");
     int rc = lode_st_open(&h->st, dir, map, err);
     if (rc == 0) {
-        const json_t *text = json_object_get(config, "text_config");
-        h->config = config;
-        h->text = json_is_object(text) ? text : config;
+        const struct lode_json *text = lode_json_get(config.nodes, "text_config");
+        h->config = config.nodes;
+        h->text = lode_json_is(text, LODE_JSON_OBJECT) ? text : config.nodes;
         rc = translate(h, dir, err);
         h->config = h->text = NULL;
     }
-    json_decref(config);
+    lode_json_free(&config);
     return rc;
 }
 

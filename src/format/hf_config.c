@@ -131,16 +131,23 @@ static int put_flag(struct lode_hf *h, const char *arch_key, bool v, struct lode
 
 /* ---- reading fields ---- */
 
-const json_t *lode_hf_field(const struct lode_hf *h, const char *name) {
-    const json_t *v = json_object_get(h->text, name);
+const struct lode_json *lode_hf_field(const struct lode_hf *h, const char *name) {
+    const struct lode_json *v = lode_json_get(h->text, name);
     if (!v)
-        v = json_object_get(h->config, name);
-    return json_is_null(v) ? NULL : v;
+        v = lode_json_get(h->config, name);
+    return lode_json_is(v, LODE_JSON_NULL) ? NULL : v;
 }
 
 static int fail_field(const struct lode_hf *h, const char *name, const char *expected,
                       struct lode_error *err) {
     return lode_fail(err, LODE_ERR_FORMAT, h->config_path, "%s: %s expected", name, expected);
+}
+
+const char *lode_hf_word(const struct lode_json *v, char out[LODE_HF_WORD]) {
+    if (!lode_json_is(v, LODE_JSON_STRING))
+        return NULL;
+    snprintf(out, LODE_HF_WORD, "%.*s", v->n < LODE_HF_WORD ? (int)v->n : LODE_HF_WORD, v->text);
+    return out;
 }
 
 int lode_hf_refuse(const struct lode_hf *h, const char *field, const char *why,
@@ -158,41 +165,38 @@ static double default_of(const struct lode_hf *h, const char *name, double other
 
 int lode_hf_count(const struct lode_hf *h, const char *name, uint32_t otherwise, uint32_t *out,
                   struct lode_error *err) {
-    const json_t *v = lode_hf_field(h, name);
+    const struct lode_json *v = lode_hf_field(h, name);
     *out = (uint32_t)default_of(h, name, otherwise);
     if (!v)
         return 0;
-    const double count = json_is_number(v) ? json_number_value(v) : -1;
-    if (!(count >= 0 && count <= UINT32_MAX && count == floor(count)))
+    double count; /* a real, for 64.0 is a count too */
+    if (!lode_json_real(v, &count) || !(count >= 0 && count <= UINT32_MAX) || count != floor(count))
         return fail_field(h, name, "a count", err);
     *out = (uint32_t)count;
     return 0;
 }
 
 /* A number of an object (or, with NULL, of the configuration). */
-static int read_number(const struct lode_hf *h, const json_t *o, const char *name, double otherwise,
-                       double *out, struct lode_error *err) {
-    const json_t *v = o ? json_object_get(o, name) : lode_hf_field(h, name);
+static int read_number(const struct lode_hf *h, const struct lode_json *o, const char *name,
+                       double otherwise, double *out, struct lode_error *err) {
+    const struct lode_json *v = o ? lode_json_get(o, name) : lode_hf_field(h, name);
     *out = o ? otherwise : default_of(h, name, otherwise);
-    if (!v || json_is_null(v))
+    if (!v || lode_json_is(v, LODE_JSON_NULL))
         return 0;
-    if (!json_is_number(v) || !isfinite(json_number_value(v)))
-        return fail_field(h, name, "a number", err);
-    *out = json_number_value(v);
-    return 0;
+    return lode_json_real(v, out) ? 0 : fail_field(h, name, "a number", err);
 }
 
 static int read_plain(struct lode_hf *h, struct lode_error *err) {
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
-        const json_t *v = lode_hf_field(h, plain[i].field);
+        const struct lode_json *v = lode_hf_field(h, plain[i].field);
         uint32_t count = (uint32_t)default_of(h, plain[i].field, 0);
         double number;
         if (!v && !count)
             continue;
         if (plain[i].kind == FLAG) {
-            if (!json_is_boolean(v))
+            if (!lode_json_is(v, LODE_JSON_TRUE) && !lode_json_is(v, LODE_JSON_FALSE))
                 return fail_field(h, plain[i].field, "true or false", err);
-            LODE_TRY(put_flag(h, plain[i].key, json_is_true(v), err));
+            LODE_TRY(put_flag(h, plain[i].key, lode_json_is(v, LODE_JSON_TRUE), err));
         } else if (plain[i].kind == NUMBER) {
             LODE_TRY(read_number(h, NULL, plain[i].field, 0, &number, err));
             LODE_TRY(lode_hf_put_f64(h, plain[i].key, number, err));
@@ -207,20 +211,21 @@ static int read_plain(struct lode_hf *h, struct lode_error *err) {
 /* ---- what needs a thought ---- */
 
 static int check_supported(const struct lode_hf *h, struct lode_error *err) {
-    const json_t *quant = lode_hf_field(h, "quantization_config");
-    const json_t *act = lode_hf_field(h, "hidden_activation");
+    const struct lode_json *quant = lode_hf_field(h, "quantization_config");
+    const struct lode_json *act = lode_hf_field(h, "hidden_activation");
+    char word[LODE_HF_WORD];
     uint32_t step;
     if (!act)
         act = lode_hf_field(h, "hidden_act");
     if (!quant)
         quant = lode_hf_field(h, "quantization");
     if (quant) {
-        const char *method = json_string_value(json_object_get(quant, "quant_method"));
+        const char *method = lode_hf_word(lode_json_get(quant, "quant_method"), word);
         return lode_hf_refuse(h, "quantization_config",
                               method ? method : "quantised directories are not supported yet", err);
     }
-    if (json_is_string(act)) {
-        const char *name = json_string_value(act);
+    if (lode_json_is(act, LODE_JSON_STRING)) {
+        const char *name = lode_hf_word(act, word);
         const bool gelu = strncmp(name, "gelu", 4) == 0;
         if (h->family->gelu ? !gelu : strcmp(name, "silu") != 0 && strcmp(name, "swish") != 0)
             return lode_hf_refuse(h, "hidden_act", name, err);
@@ -234,11 +239,11 @@ static int check_supported(const struct lode_hf *h, struct lode_error *err) {
                  {"qwen3_moe", "use_sliding_window"}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (strcmp(flags[i].model_type, h->family->model_type) == 0 &&
-            json_is_true(lode_hf_field(h, flags[i].field)))
+            lode_json_is(lode_hf_field(h, flags[i].field), LODE_JSON_TRUE))
             return lode_hf_refuse(h, flags[i].field, "true is not supported for this model", err);
     if (lode_hf_field(h, "clip_qkv"))
         return lode_hf_refuse(h, "clip_qkv", "not supported", err);
-    if (json_array_size(lode_hf_field(h, "mlp_only_layers")) > 0)
+    if (lode_json_count(lode_hf_field(h, "mlp_only_layers")) > 0)
         return lode_hf_refuse(h, "mlp_only_layers",
                               "dense layers among the others are not supported", err);
     LODE_TRY(lode_hf_count(h, "decoder_sparse_step", 1, &step, err));
@@ -246,41 +251,38 @@ static int check_supported(const struct lode_hf *h, struct lode_error *err) {
 }
 
 /* Whether layer l sees all positions, by the period. */
-static bool sees_all(uint32_t l, uint32_t period) {
-    return period && (l + 1) % period == 0;
-}
+static bool sees_all(uint32_t l, uint32_t period) { return period && (l + 1) % period == 0; }
 
 /* The period of a list of layer types; an error where they follow none. */
-static int find_period(const struct lode_hf *h, const json_t *list, uint32_t n_layers,
+static int find_period(const struct lode_hf *h, const struct lode_json *list, uint32_t n_layers,
                        uint32_t *period, struct lode_error *err) {
-    if (json_array_size(list) < n_layers)
+    if (lode_json_count(list) < n_layers)
         return fail_field(h, "layer_types", "one entry a layer", err);
     *period = 0;
-    for (uint32_t l = 0; l < n_layers && !*period; l++) {
-        const char *type = json_string_value(json_array_get(list, l));
-        if (type && strcmp(type, "full_attention") == 0)
+    uint32_t l = 0;
+    const struct lode_json *c = lode_json_first(list);
+    for (; l < n_layers && !*period; l++, c = lode_json_next(list, c))
+        if (lode_str_eqz(lode_json_str(c), "full_attention"))
             *period = l + 1;
-    }
-    for (uint32_t l = 0; l < n_layers; l++) {
-        const char *type = json_string_value(json_array_get(list, l));
-        if (!type || strcmp(type, sees_all(l, *period) ? "full_attention" : "sliding_attention"))
+    for (l = 0, c = lode_json_first(list); l < n_layers; l++, c = lode_json_next(list, c))
+        if (!lode_str_eqz(lode_json_str(c),
+                          sees_all(l, *period) ? "full_attention" : "sliding_attention"))
             return lode_hf_refuse(h, "layer_types", "the layers follow no regular pattern", err);
-    }
     return 0;
 }
 
 static int read_window(struct lode_hf *h, uint32_t n_layers, struct lode_error *err) {
     const struct lode_hf_family *f = h->family;
-    const json_t *list = lode_hf_field(h, "layer_types");
+    const struct lode_json *list = lode_hf_field(h, "layer_types");
     uint32_t window, period = f->period;
     if (!f->window)
         return 0;
     LODE_TRY(lode_hf_count(h, "sliding_window", 0, &window, err));
-    if (json_is_false(lode_hf_field(h, "use_sliding_window")))
+    if (lode_json_is(lode_hf_field(h, "use_sliding_window"), LODE_JSON_FALSE))
         window = 0;
-    if (json_is_array(list))
+    if (lode_json_is(list, LODE_JSON_ARRAY))
         LODE_TRY(find_period(h, list, n_layers, &period, err));
-    else if (json_is_number(lode_hf_field(h, "sliding_window_pattern")))
+    else if (lode_json_is(lode_hf_field(h, "sliding_window_pattern"), LODE_JSON_NUMBER))
         LODE_TRY(lode_hf_count(h, "sliding_window_pattern", 0, &period, err));
     else
         LODE_TRY(lode_hf_count(h, "_sliding_window_pattern", period, &period, err));
@@ -297,10 +299,13 @@ static int read_window(struct lode_hf *h, uint32_t n_layers, struct lode_error *
 
 /* SmolLM3: every fourth layer does not rotate; that is built in. */
 static int check_rotating_layers(const struct lode_hf *h, struct lode_error *err) {
-    const json_t *list = lode_hf_field(h, "no_rope_layers");
-    for (size_t l = 0; l < json_array_size(list); l++)
-        if ((json_number_value(json_array_get(list, l)) != 0) != ((l + 1) % 4 != 0))
+    const struct lode_json *list = lode_hf_field(h, "no_rope_layers");
+    uint32_t l = 0;
+    for (const struct lode_json *c = lode_json_first(list); c; c = lode_json_next(list, c), l++) {
+        double rotates;
+        if (!lode_json_real(c, &rotates) || (rotates != 0) != ((l + 1) % 4 != 0))
             return lode_hf_refuse(h, "no_rope_layers", "only every fourth layer is supported", err);
+    }
     return 0;
 }
 
@@ -327,13 +332,13 @@ static int read_special(struct lode_hf *h, struct lode_error *err) {
 
 int lode_hf_read_config(struct lode_hf *h, struct lode_error *err) {
     uint32_t n_layers;
-    const json_t *tied = lode_hf_field(h, "tie_word_embeddings");
+    const struct lode_json *tied = lode_hf_field(h, "tie_word_embeddings");
     LODE_TRY(check_supported(h, err));
     LODE_TRY(read_plain(h, err));
     LODE_TRY(read_special(h, err));
     LODE_TRY(lode_hf_count(h, "num_hidden_layers", 0, &n_layers, err));
     LODE_TRY(read_window(h, n_layers, err));
-    h->tied = json_is_true(tied);
+    h->tied = lode_json_is(tied, LODE_JSON_TRUE);
     h->base.half_order = !h->family->pairs;
     return 0;
 }
@@ -343,8 +348,8 @@ int lode_hf_read_config(struct lode_hf *h, struct lode_error *err) {
 /* Llama 3.1: frequencies whose wave is longer than the old context are divided by factor, short
  * ones are left, those between go over smoothly.  In single precision step by step, as files with
  * rope_freqs have them, so that both give the same bits. */
-static int add_llama3(struct lode_hf *h, const json_t *rope, double theta, uint32_t n_pairs,
-                      uint32_t ctx_orig, double factor, struct lode_error *err) {
+static int add_llama3(struct lode_hf *h, const struct lode_json *rope, double theta,
+                      uint32_t n_pairs, uint32_t ctx_orig, double factor, struct lode_error *err) {
     static const float two_pi = 6.28318530717958647692f;
     double low, high;
     float *divisors = LODE_ARENA_ARRAY(&h->arena, float, n_pairs);
@@ -367,16 +372,21 @@ static int add_llama3(struct lode_hf *h, const json_t *rope, double theta, uint3
     return lode_hf_add_made(h, "rope_freqs.weight", divisors, n_pairs, err);
 }
 
-static int add_factors(struct lode_hf *h, const json_t *rope, const char *field, const char *name,
-                       uint32_t n_pairs, struct lode_error *err) {
-    const json_t *list = json_object_get(rope, field);
+static int add_factors(struct lode_hf *h, const struct lode_json *rope, const char *field,
+                       const char *name, uint32_t n_pairs, struct lode_error *err) {
+    const struct lode_json *list = lode_json_get(rope, field);
     float *factors = LODE_ARENA_ARRAY(&h->arena, float, n_pairs);
-    if (json_array_size(list) != n_pairs)
+    if (lode_json_count(list) != n_pairs)
         return fail_field(h, field, "one number a rotary pair", err);
     if (!factors)
         return lode_fail_nomem(err, "rotation");
-    for (uint32_t i = 0; i < n_pairs; i++)
-        factors[i] = (float)json_number_value(json_array_get(list, i));
+    uint32_t i = 0;
+    for (const struct lode_json *c = lode_json_first(list); c; c = lode_json_next(list, c), i++) {
+        double factor;
+        if (!lode_json_real(c, &factor))
+            return fail_field(h, field, "numbers", err);
+        factors[i] = (float)factor;
+    }
     return lode_hf_add_made(h, name, factors, n_pairs, err);
 }
 
@@ -385,9 +395,10 @@ static int put_str(struct lode_hf *h, const char *arch_key, const char *s, struc
                     err);
 }
 
-static int add_yarn(struct lode_hf *h, const json_t *rope, double factor, struct lode_error *err) {
+static int add_yarn(struct lode_hf *h, const struct lode_json *rope, double factor,
+                    struct lode_error *err) {
     double attn, fast, slow;
-    if (json_is_false(json_object_get(rope, "truncate")))
+    if (lode_json_is(lode_json_get(rope, "truncate"), LODE_JSON_FALSE))
         return lode_hf_refuse(h, "rope_parameters", "yarn without truncation is not supported",
                               err);
     LODE_TRY(read_number(h, rope, "attention_factor", 0, &attn, err));
@@ -405,10 +416,11 @@ static int add_yarn(struct lode_hf *h, const json_t *rope, double factor, struct
                     : 0;
 }
 
-static int add_scaling(struct lode_hf *h, const json_t *rope, double theta, uint32_t n_pairs,
-                       struct lode_error *err) {
-    const json_t *name = json_object_get(rope, "rope_type");
-    const char *type = json_string_value(name ? name : json_object_get(rope, "type"));
+static int add_scaling(struct lode_hf *h, const struct lode_json *rope, double theta,
+                       uint32_t n_pairs, struct lode_error *err) {
+    const struct lode_json *name = lode_json_get(rope, "rope_type");
+    char word[LODE_HF_WORD];
+    const char *type = lode_hf_word(name ? name : lode_json_get(rope, "type"), word);
     double factor, orig, attn;
     uint32_t ctx_orig, ctx_train;
     if (!type || strcmp(type, "default") == 0)
@@ -457,7 +469,7 @@ static int find_head_dim(struct lode_hf *h, uint32_t *head_dim, struct lode_erro
 }
 
 int lode_hf_read_rope(struct lode_hf *h, struct lode_error *err) {
-    const json_t *rope = lode_hf_field(h, "rope_parameters"), *local = NULL;
+    const struct lode_json *rope = lode_hf_field(h, "rope_parameters"), *local = NULL;
     uint32_t head_dim;
     double theta, partial;
     LODE_TRY(find_head_dim(h, &head_dim, err));
@@ -465,9 +477,9 @@ int lode_hf_read_rope(struct lode_hf *h, struct lode_error *err) {
         return fail_field(h, "head_dim", "1 to 4096", err);
     LODE_TRY(lode_hf_put_u32(h, "attention.key_length", head_dim, err));
     LODE_TRY(lode_hf_put_u32(h, "attention.value_length", head_dim, err));
-    if (json_is_object(json_object_get(rope, "full_attention"))) {
-        local = json_object_get(rope, "sliding_attention");
-        rope = json_object_get(rope, "full_attention");
+    if (lode_json_is(lode_json_get(rope, "full_attention"), LODE_JSON_OBJECT)) {
+        local = lode_json_get(rope, "sliding_attention");
+        rope = lode_json_get(rope, "full_attention");
     }
     if (!rope)
         rope = lode_hf_field(h, "rope_scaling");

@@ -3,11 +3,10 @@
 #define LODE_FORMAT_HF_PARTS_H
 
 #include "base/arena.h"
+#include "base/json.h"
 #include "base/map.h"
 #include "format/hf.h"
 #include "format/safetensors.h"
-
-#include <jansson.h>
 
 /* What distinguishes the families of models that transformers calls by model_type. */
 struct lode_hf_family {
@@ -43,8 +42,8 @@ struct lode_hf {
     struct lode_gguf_tensor *tensors; /* (base.n_tensors of those in st, and MAX_MADE) */
     struct lode_hf_home *homes;       /* beside tensors */
     const char *config_path;
-    const json_t *config, *text; /* while opening: config.json, and the part about text */
-    bool tied;                   /* the output matrix is the embedding */
+    const struct lode_json *config, *text; /* while opening: config.json, and the part about text */
+    bool tied;                             /* the output matrix is the embedding */
 };
 
 /* Keys; strings must live as long as h.  A key that is there already stays as it is.  Each returns
@@ -55,10 +54,13 @@ int lode_hf_put_u32(struct lode_hf *h, const char *arch_key, uint64_t v, struct 
 int lode_hf_put_f64(struct lode_hf *h, const char *arch_key, double v, struct lode_error *err);
 
 /* A field of config.json, of the text part first; NULL when absent or null. */
-const json_t *lode_hf_field(const struct lode_hf *h, const char *name);
+const struct lode_json *lode_hf_field(const struct lode_hf *h, const char *name);
 /* The count that a field has; `otherwise` when absent.  LODE_ERR_FORMAT when it is none. */
 int lode_hf_count(const struct lode_hf *h, const char *name, uint32_t otherwise, uint32_t *out,
                   struct lode_error *err);
+/* A string, NUL-terminated and cut to what fits; NULL when v is none. */
+enum { LODE_HF_WORD = 64 };
+const char *lode_hf_word(const struct lode_json *v, char out[LODE_HF_WORD]);
 int lode_hf_refuse(const struct lode_hf *h, const char *field, const char *why,
                    struct lode_error *err); /* LODE_ERR_UNSUPPORTED */
 

@@ -2,7 +2,7 @@
 #ifndef LODE_TEXT_LOAD_H
 #define LODE_TEXT_LOAD_H
 
-#include "text/json.h"
+#include "base/json.h"
 #include "text/tok.h"
 
 /* tokenizer_config.json and generation_config.json, either may be absent ({NULL, 0}): which tokens

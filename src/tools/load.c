@@ -20,7 +20,8 @@ int load_model(struct lode_model **out, const struct load_opts *o, struct lode_e
     struct progress bar;
     if (!o->model)
         return tool_fail(err, LODE_ERR_ARG, "model",
-                         "no model given: name a GGUF file as the first argument, or with -m");
+                         "no model given: name a GGUF file or a Hugging Face directory as the "
+                         "first argument, or with -m");
     progress_begin(&bar, "loading", "B", 0);
     const int rc = lode_model_load(out, o->model,
                                    &(struct lode_model_opts){

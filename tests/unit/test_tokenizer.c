@@ -9,7 +9,7 @@
 
 #include "../small_tokenizers.h"
 #include "format/gguf.h"
-#include "text/json.h"
+#include "base/json.h"
 #include "text/pre_table.h"
 #include "text/tokenizer.h"
 

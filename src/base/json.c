@@ -1,4 +1,4 @@
-#include "text/json.h"
+#include "base/json.h"
 
 #include "base/alloc.h"
 #include "base/utf8.h"

@@ -13,8 +13,8 @@
  * Strings are valid UTF-8 and may hold NUL.  Nesting is at most LODE_JSON_DEPTH deep.  Every
  * accessor takes NULL for "not there" and answers with nothing, so that paths need no checks.
  */
-#ifndef LODE_TEXT_JSON_H
-#define LODE_TEXT_JSON_H
+#ifndef LODE_BASE_JSON_H
+#define LODE_BASE_JSON_H
 
 #include "base/buf.h"
 #include "base/error.h"
