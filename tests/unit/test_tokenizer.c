@@ -629,20 +629,20 @@ static double time_of(const struct lode_tokenizer *t, const char *text, size_t s
 }
 
 /* Twice the text takes at most 3 times as long (n log n and some noise), and a megabyte at
- * most seconds.  Times below 50 ms say nothing and pass: even one nanosecond for each pair of the
- * 64 KiB that are tried at least would be four seconds. */
+ * most seconds.  Times below a quarter of a second say nothing and pass: even one nanosecond for each
+ * pair of the 64 KiB that are tried at least would be four seconds. */
 static void check_hostile(const struct lode_tokenizer *t, const char *name, size_t size) {
     for (size_t kind = 0; kind <= N_UNITS; kind++) {
         char *text = hostile(kind, 2 * size);
         const double once = time_of(t, text + size, size);
         double twice = time_of(t, text, 2 * size);
-        for (int again = 0; again < 3 && twice > 0.05 && twice > 2.5 * once; again++) {
+        for (int again = 0; again < 3 && twice > 0.25 && twice > 3.0 * once; again++) {
             const double repeat = time_of(t, text, 2 * size);
             twice = repeat < twice ? repeat : twice;
         }
         /* n log n takes 2.1 to 2.2 times as long, n^2 four times; a busy neighbour's share of the
          * caches has been seen to make 2.7 of the former */
-        if (twice > 0.05 && twice > 3.0 * once)
+        if (twice > 0.25 && twice > 3.0 * once)
             fail_msg("%s, kind %zu: %zu bytes take %.3f s, twice as many %.3f s", name, kind, size,
                      once, twice);
         if (twice > 20.0 * (double)size / 1e6 + 1.0)
