@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -64,7 +65,13 @@ class Chat:
     def prompt(self, what='a prompt'):
         """Waits until a line is read: then keys are keys.  Pasting is announced just before."""
         before = self.wait('\x1b[?2004h', what) if edits else ''
-        return before + self.wait('>>> ', what)
+        before += self.wait('>>> ', what)
+        # libedit takes the terminal over only after it has shown the prompt: a key that comes
+        # between the two is the terminal's, and Ctrl+D is lost.
+        end = time.time() + 5
+        while edits and time.time() < end and termios.tcgetattr(self.fd)[3] & termios.ICANON:
+            time.sleep(0.005)
+        return before
 
     def send(self, text):
         os.write(self.fd, text.encode())
