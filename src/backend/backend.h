@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
+#include "kern/kern.h"
 #include "store/kv.h"
 #include "store/weight.h"
 
@@ -93,7 +94,7 @@ struct lode_expert_sizes {
 
 /* What the CPU backend needs to know before the first step, so that it allocates nothing later. */
 struct lode_cpu_opts {
-    const char *isa; /* NULL: the best here */
+    enum lode_isa isa; /* usable here */
     uint32_t threads;
     bool float_act;        /* quantised weights are widened instead of activations rounded */
     uint32_t max_cols;     /* longest row of any weight */
@@ -106,7 +107,6 @@ struct lode_cpu_opts {
 int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *opts,
                     struct lode_error *err);
 uint32_t lode_cpu_threads(const struct lode_backend *b);
-const char *lode_cpu_isa(const struct lode_backend *b);
 /* Bytes of work memory for such options. */
 uint64_t lode_cpu_work_size(const struct lode_cpu_opts *opts);
 

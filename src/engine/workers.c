@@ -6,7 +6,7 @@ static uint32_t head_rows(uint32_t batch) { return batch < LODE_HEAD_ROWS ? batc
 
 static struct lode_cpu_opts cpu_opts(const struct lode_model *m, uint32_t batch, uint32_t threads) {
     const uint32_t a = m->body.max_cols, b = m->head.max_cols;
-    return (struct lode_cpu_opts){.isa = m->opts.isa,
+    return (struct lode_cpu_opts){.isa = m->isa,
                                   .threads = threads,
                                   .float_act = m->opts.float_act,
                                   .max_cols = a > b ? a : b,

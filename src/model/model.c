@@ -1,7 +1,6 @@
 #include "model/model.h"
 
 #include "base/alloc.h"
-#include "kern/kern.h"
 #include "store/file_store.h"
 #include "text/tokenizer.h"
 
@@ -73,7 +72,7 @@ static int describe(struct lode_model *m, struct lode_error *err) {
                                        .n_vocab = hp->n_vocab,
                                        .ctx_train = hp->ctx_train,
                                        .token_size = m->body.weight_bytes + m->head.weight_bytes,
-                                       .isa = m->isa_name};
+                                       .isa = lode_isa_name(m->isa)};
     for (size_t i = 0; i < m->source->n_tensors; i++) {
         const struct lode_gguf_tensor *t = &m->source->tensors[i];
         m->info.n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
@@ -96,8 +95,8 @@ static int choose_isa(struct lode_model *m, const char *wanted, struct lode_erro
                              lode_isa_name(isa));
         isa = (enum lode_isa)named;
     }
-    snprintf(m->isa_name, sizeof m->isa_name, "%s", lode_isa_name(isa));
-    m->opts.isa = m->isa_name;
+    m->isa = isa;
+    m->opts.isa = NULL; /* the caller's string */
     return 0;
 }
 

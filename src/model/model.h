@@ -2,6 +2,7 @@
 #ifndef LODE_MODEL_MODEL_H
 #define LODE_MODEL_MODEL_H
 
+#include "kern/kern.h"
 #include "lode/model.h"
 #include "model/build.h"
 #include "runtime/plan.h"
@@ -18,8 +19,8 @@ struct lode_model {
     struct lode_weight *weights;
     uint32_t n_weights;
     struct lode_store *store;
-    struct lode_model_opts opts; /* progress cleared; isa points to isa_name */
-    char isa_name[32];
+    struct lode_model_opts opts; /* progress and isa cleared */
+    enum lode_isa isa;           /* what opts.isa or this machine chose */
     struct lode_model_info info;
     char *chat_template; /* NUL-terminated, or NULL */
     char *name, *type;

@@ -34,29 +34,14 @@ uint64_t lode_cpu_work_size(const struct lode_cpu_opts *o) {
 int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *o,
                     struct lode_error *err) {
     *out = NULL;
-    enum lode_isa isa = lode_isa_best();
-    if (o->isa) {
-        const int named = lode_isa_from_name(o->isa);
-        if (named < 0)
-            return lode_fail(err, LODE_ERR_ARG, "--isa",
-                             "'%s' is no instruction set (scalar, avx2, avx512, avx512vnni, neon)",
-                             o->isa);
-        isa = (enum lode_isa)named;
-        if (!lode_isa_usable(isa))
-            return lode_fail(err, LODE_ERR_UNSUPPORTED, "--isa",
-                             "this computer can't run %s; the best it has is %s", o->isa,
-                             lode_isa_name(lode_isa_best()));
-    }
     struct lode_cpu *c = LODE_NEW(struct lode_cpu);
     if (!c)
         return lode_fail_nomem(err, "CPU backend");
     c->base.ops = &ops;
     *out = &c->base;
-    lode_kern_table(&c->kern, isa);
+    lode_kern_table(&c->kern, o->isa);
     c->threads = o->threads ? o->threads : lode_machine_default_threads();
     c->float_act = o->float_act;
-    c->max_rows = o->max_rows;
-    c->max_cols = o->max_cols;
     c->scratch_size = scratch_of(o);
     c->scratch = lode_alloc_aligned(4096, c->threads, c->scratch_size);
     c->store = o->store;
@@ -64,7 +49,7 @@ int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *o,
         c->experts = lode_cpu_experts_create(o);
     const bool enough = c->scratch && (c->experts || !o->experts.n);
     int rc = enough ? lode_pool_create(&c->pool, c->threads, true, err)
-                        : lode_fail_nomem(err, "work memory of the CPU backend");
+                    : lode_fail_nomem(err, "work memory of the CPU backend");
     if (rc < 0) {
         ops.free(*out);
         *out = NULL;
@@ -74,10 +59,6 @@ int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *o,
 
 uint32_t lode_cpu_threads(const struct lode_backend *b) {
     return ((const struct lode_cpu *)b)->threads;
-}
-
-const char *lode_cpu_isa(const struct lode_backend *b) {
-    return ((const struct lode_cpu *)b)->kern.isa;
 }
 
 static void cpu_free(struct lode_backend *b) {

@@ -12,7 +12,6 @@ struct lode_cpu {
     struct lode_pool *pool;
     uint32_t threads;
     bool float_act;
-    uint32_t max_rows, max_cols;
     struct lode_store *store;     /* borrowed */
     struct lode_experts *experts; /* owned; NULL where the model has none */
     char *scratch;                /* owned; (threads, scratch_size): each worker's own */
@@ -43,8 +42,8 @@ typedef void lode_cpu_fn(struct lode_backend *b, const struct lode_instr *in,
                          const struct lode_step *step);
 lode_cpu_fn lode_cpu_embed, lode_cpu_rms_norm, lode_cpu_layer_norm, lode_cpu_quant, lode_cpu_linear,
     lode_cpu_rope_table, lode_cpu_rope, lode_cpu_kv_put, lode_cpu_attention, lode_cpu_add,
-    lode_cpu_glu, lode_cpu_act, lode_cpu_row_gate, lode_cpu_cut, lode_cpu_join, lode_cpu_heads, lode_cpu_route, lode_cpu_experts, lode_cpu_scale, lode_cpu_softcap,
-    lode_cpu_temperature,
+    lode_cpu_glu, lode_cpu_act, lode_cpu_row_gate, lode_cpu_cut, lode_cpu_join, lode_cpu_heads,
+    lode_cpu_route, lode_cpu_experts, lode_cpu_scale, lode_cpu_softcap, lode_cpu_temperature,
     lode_cpu_pick, lode_cpu_trace;
 
 /* y = act(gate) * up of one row. */
