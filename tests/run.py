@@ -33,9 +33,10 @@ CORES = len(os.sched_getaffinity(0))
 # -Dwerror lies on the two plain builds: sanitizers make compilers warn about what is fine.
 BUILDS = {
     'gcc': dict(cc='gcc', meson=['-Dwerror=true'], tests=['*'], long=['*']),
-    'asan': dict(cc='gcc', tests=['unit', 'cli'], long=['unit', 'kern', 'cli', 'model'],
+    'asan': dict(cc='gcc', tests=['unit', 'soak', 'cli'],
+                 long=['unit', 'soak', 'kern', 'cli', 'model'],
                  meson=['-Db_sanitize=address,undefined', '-Doptimization=1']),
-    'tsan': dict(cc='gcc', tests=['threads'], long=['unit', 'kern', 'cli', 'model', 'threads'],
+    'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['unit', 'soak', 'kern', 'cli', 'model'],
                  meson=['-Db_sanitize=thread', '-Doptimization=1']),
     # clang's warnings, and everything once without optimisation
     'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'cli', 'model'],
@@ -202,7 +203,7 @@ def meson_tests(name, suites, args, prefix):
 
 
 def fuzz_pieces(args, prefix):
-    seconds = args.fuzz_seconds or (600 if args.long else 12)
+    seconds = args.fuzz_seconds or (300 if args.long else 12)
     folder = os.path.join(args.build, 'fuzz')
     pieces = []
     for f in sorted(os.listdir(os.path.join(ROOT, 'tests/fuzz'))):
