@@ -1,6 +1,7 @@
 /* chat.c - see chat.h. */
 #include "chat.h"
 
+#include "chat_source.h"
 #include "out.h"
 
 #include "lode/tokenizer.h"
@@ -12,28 +13,19 @@ static int no_memory(struct lode_error *err) {
     return tool_fail(err, LODE_ERR_NOMEM, "chat", "no memory for the conversation");
 }
 
-int chat_init(struct chat *c, const struct lode_model *model, const char *template_path,
+int chat_init(struct chat *c, const struct lode_model *model, const char *template,
               const char *extra, struct lode_error *err) {
     *c = (struct chat){.model = model, .messages = json_array()};
     int rc = c->messages ? 0 : no_memory(err);
-    if (rc == 0 && extra) {
-        json_error_t why;
-        c->extra = json_loads(extra, JSON_REJECT_DUPLICATES, &why);
-        if (!json_is_object(c->extra))
-            rc = tool_fail(err, LODE_ERR_ARG, "--chat-template-kwargs", "is not a JSON object%s%s",
-                           c->extra ? "" : ": ", c->extra ? "" : why.text);
-    }
-    const char *source = lode_model_info(model)->chat_template;
-    if (rc == 0 && template_path) {
-        char *text;
-        size_t size;
-        rc = input_read(template_path, 1 << 24, &text, &size, err);
-        if (rc == 0)
-            rc = lode_template_compile(&c->tmpl, text, size, err);
-        free(text);
-    } else if (rc == 0 && source) {
+    if (rc == 0 && extra)
+        rc = chat_parse_kwargs(extra, &c->extra, err);
+    char *given = NULL;
+    if (rc == 0 && template)
+        rc = chat_template_source(template, &given, err);
+    const char *source = given ? given : lode_model_info(model)->chat_template;
+    if (rc == 0 && source)
         rc = lode_template_compile(&c->tmpl, source, strlen(source), err);
-    }
+    free(given);
     if (rc < 0)
         chat_deinit(c);
     return rc;
@@ -98,9 +90,7 @@ void chat_clear(struct chat *c) {
         json_array_remove(c->messages, n - 1);
 }
 
-size_t chat_length(const struct chat *c) {
-    return json_array_size(c->messages);
-}
+size_t chat_length(const struct chat *c) { return json_array_size(c->messages); }
 
 bool chat_awaits_answer(const struct chat *c) {
     const size_t n = json_array_size(c->messages);
@@ -108,20 +98,12 @@ bool chat_awaits_answer(const struct chat *c) {
     return strcmp(role, "system") && strcmp(role, "assistant");
 }
 
-/* The text of a special token, or "" where the model has none. */
-static json_t *token_text(const struct lode_tokenizer *t, int32_t id) {
-    struct lode_token_info info;
-    json_t *text = NULL;
-    if (id >= 0 && lode_token_info(t, id, &info) == 0)
-        text = json_stringn(info.piece, info.piece_len);
-    return text ? text : json_string("");
-}
-
 static char *variables(const struct chat *c, size_t *len) {
     const struct lode_tokenizer *t = lode_model_tokenizer(c->model);
-    json_t *vars = json_pack(
-        "{s:O, s:b, s:o, s:o}", "messages", c->messages, "add_generation_prompt", 1, "bos_token",
-        token_text(t, lode_tokenizer_bos(t)), "eos_token", token_text(t, lode_tokenizer_eos(t)));
+    json_t *vars =
+        json_pack("{s:O, s:b, s:o, s:o}", "messages", c->messages, "add_generation_prompt", 1,
+                  "bos_token", chat_token_text(t, lode_tokenizer_bos(t)), "eos_token",
+                  chat_token_text(t, lode_tokenizer_eos(t)));
     if (!vars)
         return NULL;
     if (c->think != CHAT_THINK_DEFAULT) {

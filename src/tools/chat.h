@@ -20,9 +20,9 @@ struct chat {
     enum chat_think think;
 };
 
-/* template_path: a file to use instead of the model's template; NULL: the model's.
+/* template: what to use instead of the model's (chat_source.h); NULL: the model's.
  * extra: a JSON object with more variables, or NULL. */
-int chat_init(struct chat *c, const struct lode_model *model, const char *template_path,
+int chat_init(struct chat *c, const struct lode_model *model, const char *template,
               const char *extra, struct lode_error *err);
 void chat_deinit(struct chat *c);
 

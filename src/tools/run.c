@@ -33,8 +33,10 @@ static const struct arg_flag flags[] = {
      .meta = "FILE", .help = "the system message from a file"},
     {"--raw", ARG_BOOL, ARG_AT(struct run_opts, raw),
      .help = "no chat template: continue the text as it is"},
-    {"--chat-template-file", ARG_STR, ARG_AT(struct run_opts, template_file), .meta = "FILE",
-     .help = "use this Jinja template instead of the model's"},
+    {"--chat-template, --chat-template-file", ARG_STR, ARG_AT(struct run_opts, template),
+     .meta = "NAME|FILE",
+     .help = "use this template instead of the model's: a built-in (lode template --list), or a "
+             "Jinja file"},
     {"--chat-template-kwargs", ARG_STR, ARG_AT(struct run_opts, template_vars), .meta = "JSON",
      .help = "more variables for the template"},
     {"--think, --thinking", ARG_CHOICE, ARG_AT(struct run_opts, think), .meta = "WHEN",
@@ -316,7 +318,7 @@ static int setup(struct run *r, struct lode_error *err) {
     r->seed = random_seed();
     rc = open_session(r, err);
     rc = rc < 0 ? rc : run_make_sampler(r, err);
-    rc = rc < 0 ? rc : chat_init(&r->chat, r->model, r->o.template_file, r->o.template_vars, err);
+    rc = rc < 0 ? rc : chat_init(&r->chat, r->model, r->o.template, r->o.template_vars, err);
     if (rc < 0)
         return rc;
     r->raw = r->o.raw;

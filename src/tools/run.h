@@ -10,7 +10,7 @@
 struct run_opts {
     struct load_opts load;
     struct sampling_opts sampling;
-    const char *prompt, *file, *messages, *system, *system_file, *template_file, *template_vars;
+    const char *prompt, *file, *messages, *system, *system_file, *template, *template_vars;
     const char *think, *show_thinking;
     struct arg_strs stops;
     int64_t n_predict;

@@ -10,6 +10,7 @@
     X(perplexity, "how well a model predicts a text; how far two models are apart")                \
     X(tokenize, "shows a text as a model's tokens")                                                \
     X(detokenize, "turns token ids back into text")                                                \
+    X(template, "shows the prompt that a chat template makes of messages")                         \
     X(doctor, "what this machine has, and what of it lode uses")                                   \
     X(inspect, "what a model file holds: metadata, tensors, types, sizes")
 

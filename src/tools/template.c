@@ -1,0 +1,218 @@
+/* template.c - `lode template`: the prompt that a chat template makes of messages. */
+#include "args.h"
+#include "chat_source.h"
+#include "input.h"
+#include "out.h"
+#include "verbs.h"
+
+#include "lode/chat.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+struct opts {
+    const char *model, *messages, *now, *chat_template, *kwargs;
+    bool jsonl, source, names;
+};
+
+static const struct arg_flag flags[] = {
+    {"-m, --model", ARG_STR, ARG_AT(struct opts, model), .meta = "FILE", .pos = 1,
+     .group = "Template",
+     .help = "a model, a Jinja file, or a built-in by name (also the first argument)"},
+    {"--chat-template, --chat-template-file", ARG_STR, ARG_AT(struct opts, chat_template),
+     .meta = "NAME|FILE", .help = "use this template with the model's special tokens"},
+    {"--messages", ARG_STR, ARG_AT(struct opts, messages), .meta = "FILE", .pos = 2,
+     .group = "Input", .shown = "standard input", .help = "messages as JSON; - is standard input"},
+    {"--chat-template-kwargs", ARG_STR, ARG_AT(struct opts, kwargs), .meta = "JSON",
+     .help = "more variables, which the input may override"},
+    {"--now", ARG_STR, ARG_AT(struct opts, now), .meta = "TIME", .shown = "the clock",
+     .help = "the moment that strftime_now sees: 2026-01-15T12:34:56"},
+    {"--jsonl", ARG_BOOL, ARG_AT(struct opts, jsonl),
+     .help = "each input line is such an object, each output line a JSON string or an error"},
+    {"--source", ARG_BOOL, ARG_AT(struct opts, source), .group = "Output",
+     .help = "print the template itself"},
+    {"--list", ARG_BOOL, ARG_AT(struct opts, names), .help = "print the names of the built-ins"},
+};
+
+static const struct arg_spec spec = {
+    .verb = "template",
+    .usage = "MODEL|FILE.jinja|NAME --messages FILE [flags]",
+    .brief = "shows the prompt that a chat template makes of messages",
+    .about =
+        "The input is a JSON array of messages, or an object with messages and, each optional,\n"
+        "tools, documents, add_generation_prompt (false), kwargs and special_tokens (objects of\n"
+        "more variables).  The output is what apply_chat_template of transformers gives, and\n"
+        "nothing else, not even a newline.  A template that fails says the line and the reason.\n"
+        "With --jsonl an error is a line {\"error\": reason, \"where\": line}.",
+    .examples = "lode template models/demo.gguf --messages chat.json\n"
+                "echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | lode template chatml\n"
+                "lode template chat_template.jinja --jsonl < cases.jsonl\n"
+                "lode template models/demo.gguf --source",
+    .flags = flags,
+    .n_flags = ARG_COUNT(flags),
+};
+
+/* A GGUF file, a directory or the name of one, rather than a template. */
+static bool is_model(const char *path) {
+    struct stat st;
+    char magic[4] = {0};
+    if (stat(path, &st) < 0 ? strchr(path, '/') && !strstr(path, ".jinja") : S_ISDIR(st.st_mode))
+        return true;
+    FILE *f = fopen(path, "rb");
+    const bool gguf = f && fread(magic, 1, 4, f) == 4 && memcmp(magic, "GGUF", 4) == 0;
+    if (f)
+        fclose(f);
+    return gguf;
+}
+
+/* "2026-01-15T12:34:56", local time. */
+static bool parse_time(const char *text, int64_t *out) {
+    struct tm tm = {.tm_isdst = -1};
+    const char *end = strptime(text, "%Y-%m-%d", &tm);
+    if (end && (*end == 'T' || *end == ' '))
+        end = strptime(end + 1, "%H:%M:%S", &tm);
+    *out = (int64_t)mktime(&tm);
+    return end && !*end && *out != -1;
+}
+
+/* ---- where the template and its variables come from ---- */
+
+struct rendering {
+    struct lode_template *tmpl;
+    char *vars; /* JSON: special tokens of the model, --chat-template-kwargs */
+    int64_t now;
+};
+
+static int load_source(const struct opts *o, char **source, json_t *vars, struct lode_error *err) {
+    const bool model = !lode_template_builtin(o->model) && is_model(o->model);
+    int rc = 0;
+    if (model)
+        rc = chat_model_source(o->model, o->chat_template ? NULL : source, vars, err);
+    if (rc == 0 && (o->chat_template || !model))
+        rc = chat_template_source(o->chat_template ? o->chat_template : o->model, source, err);
+    return rc;
+}
+
+static int add_kwargs(json_t *vars, const char *text, struct lode_error *err) {
+    json_t *kwargs = NULL;
+    int rc = text ? chat_parse_kwargs(text, &kwargs, err) : 0;
+    if (kwargs)
+        json_object_update(vars, kwargs);
+    json_decref(kwargs);
+    return rc;
+}
+
+static int prepare(struct rendering *r, const struct opts *o, struct lode_error *err) {
+    char *source = NULL;
+    json_t *vars = json_object();
+    int rc = load_source(o, &source, vars, err);
+    if (rc == 0)
+        rc = add_kwargs(vars, o->kwargs, err);
+    r->vars = rc == 0 ? json_dumps(vars, JSON_COMPACT) : NULL;
+    if (rc == 0 && o->source)
+        fputs(source, stdout);
+    else if (rc == 0)
+        rc = lode_template_compile(&r->tmpl, source, strlen(source), err);
+    json_decref(vars);
+    free(source);
+    return rc;
+}
+
+static int render(const struct rendering *r, const char *input, size_t len, char **text, size_t *n,
+                  struct lode_error *err) {
+    return lode_template_render_chat(r->tmpl, input, len, r->vars, r->vars ? strlen(r->vars) : 0,
+                                     r->now, text, n, err);
+}
+
+/* ---- one rendering, or one a line ---- */
+
+static int render_one(const struct rendering *r, const char *path, struct lode_error *err) {
+    char *input, *text;
+    size_t size, len;
+    int rc = input_read(path ? path : "-", 0, &input, &size, err);
+    if (rc < 0)
+        return rc;
+    rc = render(r, input, size, &text, &len, err);
+    free(input);
+    if (rc < 0)
+        return rc;
+    fwrite(text, 1, len, stdout);
+    lode_chat_text_free(text);
+    return 0;
+}
+
+static void print_json(json_t *value) {
+    if (!value || json_dumpf(value, stdout, JSON_ENCODE_ANY | JSON_COMPACT) < 0)
+        fputs("{\"error\":\"out of memory\"}", stdout);
+    putchar('\n');
+    json_decref(value);
+}
+
+static void print_error(const struct lode_error *err) {
+    print_json(json_pack("{s:s, s:s}", "error", err->text, "where", err->where));
+}
+
+static bool is_blank(const char *line) {
+    while (isspace((unsigned char)*line))
+        line++;
+    return !*line;
+}
+
+/* broken: why the template itself cannot be used, which each line then says; or NULL. */
+static int render_lines(const struct rendering *r, const char *path,
+                        const struct lode_error *broken, struct lode_error *err) {
+    FILE *f = !path || !strcmp(path, "-") ? stdin : fopen(path, "rb");
+    char *line = NULL, *text;
+    size_t cap = 0, len;
+    if (!f)
+        return tool_fail(err, LODE_ERR_IO, path, "cannot be opened");
+    for (ssize_t n; (n = getline(&line, &cap, f)) >= 0;) {
+        struct lode_error why = {0};
+        if (is_blank(line))
+            continue;
+        if (broken) {
+            print_error(broken);
+        } else if (render(r, line, (size_t)n, &text, &len, &why) < 0) {
+            print_error(&why);
+        } else {
+            print_json(json_stringn(text, len));
+            lode_chat_text_free(text);
+        }
+        if (!out_flush())
+            break;
+    }
+    free(line);
+    if (f != stdin)
+        fclose(f);
+    return 0;
+}
+
+int verb_template(int argc, char **argv) {
+    struct opts o;
+    struct args a;
+    struct lode_error err = {0};
+    struct rendering r = {0};
+    int status = args_main(&a, &spec, &o, argc, argv);
+    if (status >= 0)
+        return status;
+    if (o.names) {
+        for (const char *const *n = lode_template_names(); *n; n++)
+            puts(*n);
+        return 0;
+    }
+    if (!o.model)
+        return args_usage_error(&spec, "which model or template?");
+    if (o.now && !parse_time(o.now, &r.now))
+        return args_usage_error(&spec, "--now takes a time like 2026-01-15T12:34:56");
+    int rc = prepare(&r, &o, &err);
+    if (rc == 0 && !o.source)
+        rc = o.jsonl ? render_lines(&r, o.messages, NULL, &err) : render_one(&r, o.messages, &err);
+    else if (rc < 0 && o.jsonl && !strncmp(err.where, "chat template", 13))
+        render_lines(&r, o.messages, &err, &err);
+    lode_template_free(r.tmpl);
+    free(r.vars);
+    return rc < 0 ? tool_report(&err) : 0;
+}
