@@ -42,6 +42,7 @@ in_it() {
 
 try() { # who
     now=$dir/$1
+    umount "$now/dev/pts" "$now/proc" 2>/dev/null || true # of a run that was killed
     rm -rf --one-file-system "$now"
     cp -a "$base" "$now"
     mount -t proc proc "$now/proc"

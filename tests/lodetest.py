@@ -35,8 +35,11 @@ def read_npy(path):
 
 
 def lode(program, *args, **more):
-    """Runs it and returns what it printed; raises with its complaint when it fails."""
-    r = subprocess.run([program, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    """Runs it and returns what it printed; raises with its complaint when it fails.
+
+    program: a path, or a list that begins with an emulator."""
+    program = [program] if isinstance(program, str) else program
+    r = subprocess.run([*program, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                        stderr=subprocess.PIPE, timeout=900, **more)
     if r.returncode:
         lines = r.stderr.decode(errors='replace').strip().splitlines()

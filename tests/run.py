@@ -49,6 +49,14 @@ BUILDS = {
                     needs=['aarch64-linux-gnu-gcc', 'qemu-aarch64'],
                     meson=['-Dkern_only=true', '--cross-file',
                            os.path.join(ROOT, 'tests/cross/aarch64.ini')]),
+    # The whole program, where the distribution's arm64 libraries are installed:
+    #   dpkg --add-architecture arm64; apt-get install NAME:arm64 for the libraries of packages.sh
+    'arm64': dict(cc=None, targets=['lode'], tests=None, long=[],
+                  needs=['aarch64-linux-gnu-gcc', 'qemu-aarch64']
+                  + ['/usr/lib/aarch64-linux-gnu/lib%s.so' % n
+                     for n in ('pcre2-8', 'utf8proc', 'jansson', 'xxhash', 'edit')],
+                  meson=['-Dtests=false', '--cross-file',
+                         os.path.join(ROOT, 'tests/cross/arm64.ini')]),
 }
 
 SANITIZER_ENV = {
@@ -70,7 +78,7 @@ class Piece:
         self.name, self.cmd, self.cwd = name, cmd, cwd
         self.timeout, self.env = timeout, env or {}
         self.count = count or count_tests
-        self.needs = [n for n in needs if not shutil.which(n)]
+        self.needs = [n for n in needs if not (os.path.exists(n) or shutil.which(n))]
         self.passed = self.failed = self.skipped = 0
         self.note = ''
 
@@ -236,6 +244,11 @@ def emulated_pieces(args):
         # qemu's "max" knows AVX2 and no AVX-512: what is chosen must follow from CPUID alone.
         pieces.append(Piece('emulated/kerncheck-avx2', ['qemu-x86_64', '-cpu', 'max', native], 7200,
                             env, needs=['qemu-x86_64']))
+        emulator = 'qemu-aarch64 -L / ' + os.path.join(args.build, 'arm64/lode')
+        pieces.append(Piece('emulated/model-neon',
+                            ['python3', os.path.join(ROOT, 'tests/invariance.py'),
+                             os.path.join(args.build, 'gcc/lode'), '--also', emulator], 7200,
+                            needs=BUILDS['arm64']['needs']))
     return pieces
 
 
@@ -285,7 +298,7 @@ def main():
         kind = args.only.split('/')[0]
         first = [n for n in builds if fnmatch.fnmatch(n, kind) or fnmatch.fnmatch(kind, n)]
         if fnmatch.fnmatch('emulated', kind):
-            first += ['aarch64', 'gcc']
+            first += ['aarch64', 'gcc', 'arm64']
         builds = [n for n in builds if n in first] or builds
     made = {n: build_piece(n, args) for n in builds}
     if not args.list:  # one after the other: each uses all cores
