@@ -50,7 +50,8 @@ ARCHS = ('llama llama3rope mistral qwen2 qwen3 gemma2 gemma3 phi3 phi3_longrope 
          # beyond the foundation
          'qwen3_moe mixtral olmoe cohere2 stablelm exaone4 exaone4_swa glm4_moe '
          'phi falcon falcon_new gpt_neox starcoder2 nemotron gpt_oss_trunc '
-         'deepseek_v2 deepseek_v2_lite deepseek_v3 glm4_moe_lite llama4_std gemma4').split()
+         'deepseek_v2 deepseek_v2_lite deepseek_v3 glm4_moe_lite llama4_std gemma4 '
+         'qwen3_next qwen3_5 qwen3_5_moe lfm2').split()
 HF = ('llama llama3rope mistral qwen2 qwen3 gemma2 gemma3 phi3 phi3_longrope smollm3 olmo2 granite '
       'qwen3_moe mixtral olmoe cohere2 stablelm exaone4 exaone4_swa glm4_moe').split()
 F32 = ['-ctk', 'f32', '-ctv', 'f32']

@@ -16,8 +16,10 @@ struct lode_memory_plan { /* bytes */
     uint64_t weights;     /* as they lie; pages of the mapped file, given back under pressure */
     uint64_t repacked;    /* copies of weights in another layout, or read instead of mapped */
     uint64_t kv;          /* for the whole context; touched as the timeline grows */
+    uint64_t state;       /* of recurrent layers, with checkpoints; the same for every context */
+    uint64_t state_token; /* read and written of it for each token that is generated */
     uint64_t work;        /* buffers for steps */
-    uint64_t available;   /* what the machine and the cgroup have left for kv + work */
+    uint64_t available;   /* what the machine and the cgroup have left for kv + state + work */
     uint32_t ctx;         /* the context these numbers are for */
     bool fits;
 };

@@ -65,8 +65,11 @@ LODE_API const float *lode_session_logits(const struct lode_session *s);
 LODE_API int lode_session_sync(struct lode_session *s, const int32_t *tokens, size_t n,
                                size_t *reused, struct lode_error *err);
 
-/* Keeps the first n tokens.  Sliding windows may have forgotten what is needed to go on from
- * there: then the tokens from the last good point on are evaluated again. */
+/* Keeps the first n tokens; any n.  Sliding windows may have forgotten what is needed to go on from
+ * there, and recurrent layers have only a few checkpoints of their state (at multiples of 64 tokens:
+ * one near the end of the last prompt, the others spread over the timeline): then the next eval
+ * first evaluates the tokens since the last good point again, at most 144 where the cut is at the end
+ * of the last prompt or up to 16 tokens before it.  What follows is the same to the bit. */
 LODE_API int lode_session_truncate(struct lode_session *s, size_t n, struct lode_error *err);
 
 LODE_API size_t lode_session_length(const struct lode_session *s);

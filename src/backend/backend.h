@@ -14,6 +14,7 @@
 #include "graph/graph.h"
 #include "kern/kern.h"
 #include "store/kv.h"
+#include "store/state.h"
 #include "store/weight.h"
 
 /* One rotary specification as one session uses it: angle of pair i at position p is
@@ -26,6 +27,7 @@ struct lode_rope {
 
 struct lode_segment {
     struct lode_kv *kv;
+    struct lode_state *state; /* NULL where the model has no recurrent layers */
     const struct lode_rope *ropes; /* (number of the model's specifications) */
     uint32_t first_row, n_rows;
     uint32_t pos; /* of the first row */

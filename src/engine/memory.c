@@ -52,9 +52,12 @@ static int plan_for(const struct lode_model *m, const struct lode_session_opts *
     const uint32_t batch = lode_session_batch(o, ctx);
     LODE_TRY(lode_kv_size(layers, m->hp.n_layers, ctx, batch, &p->kv, err));
     p->ctx = ctx;
+    const uint64_t block = lode_state_block(m->state, m->hp.n_layers);
+    p->state = block * (1 + LODE_STATE_CHECKPOINTS);
+    p->state_token = 2 * block;
     p->work = (o->with ? 0 : lode_workers_size(m, batch, o->threads)) + ctx * sizeof(int32_t) +
               m->hp.n_vocab * sizeof(float);
-    p->fits = p->kv + p->work <= p->available;
+    p->fits = p->kv + p->state + p->work <= p->available;
     return 0;
 }
 
@@ -94,10 +97,11 @@ int lode_session_admit(const struct lode_model *m, const struct lode_session_opt
     if (p->fits)
         return 0;
     return lode_fail(err, LODE_ERR_LIMIT, "-c",
-                     "a context of %u tokens needs %.0f MiB of KV cache and %.0f MiB of work "
+                     "a context of %u tokens needs %.0f MiB of KV cache%s and %.0f MiB of work "
                      "buffers, but %.0f MiB of memory are free: use a smaller -c, -ctk q8_0 -ctv "
                      "q8_0, or a smaller -b",
-                     p->ctx, (double)p->kv / 0x1p20, (double)p->work / 0x1p20,
+                     p->ctx, (double)(p->kv + p->state) / 0x1p20,
+                     p->state ? " and recurrent state" : "", (double)p->work / 0x1p20,
                      (double)p->available / 0x1p20);
 }
 

@@ -8,6 +8,7 @@ struct lode_session {
     struct lode_model *model;     /* borrowed */
     struct lode_workers *workers; /* shared */
     struct lode_kv *kv;
+    struct lode_state *state; /* NULL: the model has no recurrent layers */
     struct lode_rope ropes[LODE_MAX_ROPES];
     uint32_t ctx, length;
     int32_t *tokens; /* owned; (ctx) */
@@ -24,6 +25,13 @@ static int create_kv(struct lode_session *s, struct lode_error *err) {
         rc = lode_kv_create(&s->kv, layers, s->model->hp.n_layers, s->ctx, s->workers->batch, err);
     lode_free(layers);
     return rc;
+}
+
+static int create_state(struct lode_session *s, struct lode_error *err) {
+    const uint32_t n = s->model->hp.n_layers;
+    return lode_state_block(s->model->state, n)
+               ? lode_state_create(&s->state, s->model->state, n, err)
+               : 0;
 }
 
 static int create_ropes(struct lode_session *s, struct lode_error *err) {
@@ -53,6 +61,7 @@ static int create_rest(struct lode_session *s, struct lode_error *err) {
     if (!s->tokens || !s->logits)
         return lode_fail_nomem(err, "session");
     LODE_TRY(create_ropes(s, err));
+    LODE_TRY(create_state(s, err));
     return create_kv(s, err);
 }
 
@@ -82,6 +91,7 @@ void lode_session_free(struct lode_session *s) {
         return;
     lode_workers_release(s->workers);
     lode_kv_free(s->kv);
+    lode_state_free(s->state);
     for (uint32_t i = 0; i < LODE_MAX_ROPES; i++)
         lode_free(s->ropes[i].freq);
     lode_free(s->tokens);
@@ -148,8 +158,10 @@ static int run_step(const struct lode_feed *feeds, size_t n_feeds, enum want wan
         struct lode_session *s = feeds[i].session;
         const uint32_t n = (uint32_t)feeds[i].n;
         w->segments[step.n_segments++] =
-            (struct lode_segment){s->kv, s->ropes, step.n_rows, n, s->length};
+            (struct lode_segment){s->kv, s->state, s->ropes, step.n_rows, n, s->length};
         lode_kv_extend(s->kv, s->length, n);
+        if (s->state)
+            lode_state_begin(s->state, s->length, n);
         memcpy(w->tokens + step.n_rows, feeds[i].tokens, n * sizeof *w->tokens);
         if (want == WANT_ALL)
             for (uint32_t k = 0; k < n; k++)
@@ -175,18 +187,24 @@ static int run_step(const struct lode_feed *feeds, size_t n_feeds, enum want wan
         if (s->tokens + s->length != feeds[i].tokens)
             memcpy(s->tokens + s->length, feeds[i].tokens, feeds[i].n * sizeof *s->tokens);
         s->length += (uint32_t)feeds[i].n;
+        if (s->state)
+            lode_state_commit(s->state);
     }
     return rc;
 }
 
-/* Where sliding windows have forgotten what is needed to go on from here (after a rewind or a
- * failed step), the tokens so far are evaluated again. */
+/* Where sliding windows have forgotten what is needed to go on from here, or a recurrent state has
+ * gone past (after a rewind or a failed step), tokens are evaluated again: from the state's last
+ * checkpoint on, or all. */
 static int make_resumable(struct lode_session *s, struct lode_error *err) {
-    if (lode_kv_can_resume(s->kv, s->length))
-        return 0;
     const uint32_t n = s->length;
-    lode_kv_truncate(s->kv, 0);
-    s->length = 0;
+    if (lode_kv_can_resume(s->kv, n) && (!s->state || lode_state_at(s->state, n)))
+        return 0;
+    uint32_t from = s->state ? lode_state_rewind(s->state, n) : 0;
+    if (!lode_kv_can_resume(s->kv, from))
+        from = s->state ? lode_state_rewind(s->state, 0) : 0;
+    lode_kv_truncate(s->kv, from);
+    s->length = from;
     int rc = 0;
     while (rc == 0 && s->length < n) {
         const uint32_t left = n - s->length;
@@ -272,6 +290,8 @@ int lode_session_truncate(struct lode_session *s, size_t n, struct lode_error *e
         return lode_fail(err, LODE_ERR_ARG, "truncate", "to %zu tokens; there are %u", n,
                          s->length);
     lode_kv_truncate(s->kv, (uint32_t)n);
+    if (s->state)
+        lode_state_truncate(s->state, (uint32_t)n);
     s->length = (uint32_t)n;
     s->has_logits = false;
     return 0;

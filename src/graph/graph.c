@@ -337,6 +337,56 @@ struct lode_node *lode_g_heads(struct lode_graph *g, struct lode_node *x,
     return w->rows % n_heads ? bad_shape(g, LODE_OP_HEADS, w->rows, n_heads) : n;
 }
 
+struct lode_node *lode_g_conv(struct lode_graph *g, struct lode_node *x,
+                              const struct lode_operand *w, uint32_t layer, bool silu) {
+    struct lode_node *n = w ? append(g, LODE_OP_CONV, x, NULL, w->rows) : NULL;
+    if (!n)
+        return NULL;
+    n->w[0] = w;
+    n->p.conv.layer = layer;
+    n->p.conv.taps = w->cols;
+    n->p.conv.silu = silu;
+    return w->rows == x->width ? n : bad_shape(g, LODE_OP_CONV, x->width, w->rows);
+}
+
+struct lode_node *lode_g_l2_norm(struct lode_graph *g, struct lode_node *x,
+                                 const union lode_op_params *p) {
+    struct lode_node *n = append(g, LODE_OP_L2_NORM, x, NULL, x ? x->width : 0);
+    if (!n)
+        return NULL;
+    n->p = *p;
+    if (p->l2_norm.n > x->width || p->l2_norm.n % p->l2_norm.group)
+        return bad_shape(g, LODE_OP_L2_NORM, x->width, p->l2_norm.n);
+    return n;
+}
+
+struct lode_node *lode_g_delta_gates(struct lode_graph *g, struct lode_node *x,
+                                     const struct lode_operand *a, const struct lode_operand *dt) {
+    struct lode_node *n = a && dt ? append(g, LODE_OP_DELTA_GATES, x, NULL, x ? x->width : 0) : NULL;
+    if (!n)
+        return NULL;
+    n->w[0] = a;
+    n->w[1] = dt;
+    if (x->width != 2 * a->cols || dt->cols != a->cols)
+        return bad_shape(g, LODE_OP_DELTA_GATES, x->width, 2 * a->cols);
+    return n;
+}
+
+struct lode_node *lode_g_delta(struct lode_graph *g, struct lode_node *x, struct lode_node *gates,
+                               const union lode_op_params *p) {
+    const uint32_t keys = p->delta.n_k_heads * p->delta.dim_k;
+    const uint32_t values = p->delta.n_heads * p->delta.dim_v;
+    struct lode_node *n = append(g, LODE_OP_DELTA, x, gates, values);
+    if (!n)
+        return NULL;
+    n->p = *p;
+    if (x->width != 2 * keys + values)
+        return bad_shape(g, LODE_OP_DELTA, x->width, 2 * keys + values);
+    return gates->width == 2 * p->delta.n_heads
+               ? n
+               : bad_shape(g, LODE_OP_DELTA, gates->width, 2 * p->delta.n_heads);
+}
+
 struct lode_node *lode_g_trace(struct lode_graph *g, struct lode_node *x, uint32_t layer) {
     struct lode_node *n = append(g, LODE_OP_TRACE, x, NULL, x ? x->width : 0);
     if (n)
@@ -375,6 +425,15 @@ struct lode_cost lode_op_cost(enum lode_op op, const union lode_op_params *p,
         c.row_flops =
             2ull * p->attention.n_heads * (p->attention.head_dim + p->attention.head_dim_v);
         break;
+    case LODE_OP_CONV:
+        c.row_flops = 2ull * width * p->conv.taps;
+        break;
+    case LODE_OP_DELTA: { /* the state is read and written, by decoding for every row */
+        const uint64_t state = (uint64_t)width * p->delta.dim_k;
+        c.row_bytes += 2 * sizeof(float) * state;
+        c.row_flops = 7 * state;
+        break;
+    }
     default:
         break;
     }

@@ -121,6 +121,20 @@ struct lode_node *lode_g_join(struct lode_graph *g, struct lode_node *a, struct 
 /* Each head's numbers by a matrix of its own; w: the matrices one below the other. */
 struct lode_node *lode_g_heads(struct lode_graph *g, struct lode_node *x,
                                const struct lode_operand *w, uint32_t n_heads);
+/* A causal convolution over positions, each column by itself.  w: (x->width, taps) as one vector a
+ * column, oldest position first.  Reads and advances the sequence's state. */
+struct lode_node *lode_g_conv(struct lode_graph *g, struct lode_node *x,
+                              const struct lode_operand *w, uint32_t layer, bool silu);
+/* x / sqrt(sum of squares + eps) of each group. */
+struct lode_node *lode_g_l2_norm(struct lode_graph *g, struct lode_node *x,
+                                 const union lode_op_params *p);
+/* For each head (alpha, b) to (decay, beta) = (exp(a softplus(alpha + dt)), sigmoid(b)). */
+struct lode_node *lode_g_delta_gates(struct lode_graph *g, struct lode_node *x,
+                                     const struct lode_operand *a, const struct lode_operand *dt);
+/* The gated delta rule.  x: queries and keys of n_k_heads, values of n_heads, side by side; gates:
+ * as DELTA_GATES gives them.  Reads and advances the sequence's state. */
+struct lode_node *lode_g_delta(struct lode_graph *g, struct lode_node *x, struct lode_node *gates,
+                               const union lode_op_params *p);
 struct lode_node *lode_g_trace(struct lode_graph *g, struct lode_node *x, uint32_t layer);
 
 /* What an op costs: bytes of weights read once per step, bytes and flops for each row. */

@@ -44,7 +44,11 @@
     X(SLICE, 1, 0, "dx = dy in its columns, 0 elsewhere")                                          \
     X(CUT, 1, 0, "dx = dy in each head's columns, 0 elsewhere")                                    \
     X(JOIN, 2, 0, "da, db = dy in each head's columns of theirs")                                  \
-    X(HEADS, 1, 1, "as LINEAR's, head by head")                                                    \
+    X(HEADS, 1, 1, "as LINEAR's, head by head")                                                   \
+    X(CONV, 1, 1, "dx of a row = sum over the next rows of their tap's w times dy (silu'); dw = sum x dy") \
+    X(L2_NORM, 1, 0, "as RMS_NORM's, per group; dx = dy in the rest")                              \
+    X(DELTA_GATES, 1, 2, "through exp, softplus and sigmoid")                                      \
+    X(DELTA, 2, 0, "the recurrence run backwards: dS from the last row to the first")                                                    \
     X(TRACE, 1, 0, "dx = dy")
 
 enum lode_op {
@@ -60,7 +64,8 @@ struct lode_op_info {
 };
 extern const struct lode_op_info lode_ops[LODE_OP_COUNT];
 
-enum lode_glu { LODE_GLU_SILU, LODE_GLU_GELU, LODE_GLU_CLAMPED /* gpt-oss's, see kern.h */ };
+enum lode_glu { LODE_GLU_SILU, LODE_GLU_GELU, LODE_GLU_CLAMPED /* gpt-oss's, see kern.h */,
+                LODE_GLU_SIGMOID, LODE_GLU_TIMES /* no function */ };
 enum lode_act { LODE_ACT_GELU /* tanh form */, LODE_ACT_GELU_ERF, LODE_ACT_RELU2 };
 
 /* How router logits become expert weights. */
@@ -128,6 +133,21 @@ union lode_op_params {
         uint32_t n_heads;
         uint32_t first; /* CUT: where in each head's numbers */
     } cut, join, heads;
+    struct {
+        uint32_t layer, taps;
+        bool silu; /* of the result */
+    } conv;
+    struct {
+        float eps;         /* added to the sum of squares */
+        uint32_t group, n; /* the first n numbers of a row, in groups; the others are passed on */
+        uint32_t n_scaled; /* of these, the first so many are multiplied by scale as well */
+        float scale;
+    } l2_norm;
+    struct {
+        uint32_t layer;
+        uint32_t n_k_heads, n_heads, dim_k, dim_v; /* n_heads: of values */
+        bool tiled; /* value head h reads key head h % n_k_heads, not h / (n_heads / n_k_heads) */
+    } delta;
 };
 
 #endif

@@ -4,3 +4,4 @@
 #include "kern/row_body.h"
 #include "kern/mul_body.h"
 #include "kern/kv_body.h"
+#include "kern/recur_body.h"

@@ -101,6 +101,16 @@
     X(gelu, void, (float *y, const float *x, size_t n))                                            \
     X(gelu_erf, void, (float *y, const float *x, size_t n))                                        \
     X(relu2, void, (float *y, const float *x, size_t n))                                           \
+    /* y = a b; y = up / (1 + exp(-gate)) */                                                       \
+    X(times, void, (float *y, const float *a, const float *b, size_t n))                           \
+    X(sigmoid_mul, void, (float *y, const float *gate, const float *up, size_t n))                 \
+    /* One row of a causal convolution of n channels, each by itself: y[c] = the sum over t        \
+       ascending of w[c * taps + t] x[t][c] by fmaf from +0, then silu of that if asked.  x: the   \
+       rows of the last `taps` positions, oldest first; y is none of them.  taps <= LODE_MAX_TAPS */ \
+    X(conv_row, void,                                                                              \
+      (float *y, const float *const *x, const float *w, size_t taps, size_t n, bool silu))         \
+    /* The gated delta rule over n_t tokens, n columns of a state S (dim_k, n); see below */       \
+    X(delta_rule, void, LODE_DELTA_ARGS)                                                           \
     /* y = cap tanh(x / cap) */                                                                    \
     X(softcap, void, (float *y, const float *x, float cap, size_t n))                              \
     /* Rotary embedding of n_heads heads that lie `stride` floats apart, in place: the first       \
@@ -132,6 +142,23 @@
 #define LODE_KV_MIX_ARGS                                                                           \
     (float *o, size_t ldo, const float *p, size_t ldp, const uint32_t *lo, const uint32_t *hi,     \
      size_t n_q, const void *v, size_t v_stride, size_t dim)
+
+/* For each token t, with decay, beta = gates[t * ldg], gates[t * ldg + 1] and k, q, v, o its rows
+ * (ldx floats apart, of o ldo), for every column c:
+ *
+ *     m    = sum over i ascending of S[i][c] k[i], by fmaf from +0        what S holds at k
+ *     d    = fmaf(-decay, m, v[c]) * beta
+ *     S[i][c] = fmaf(k[i], d, S[i][c] * decay)                            for all i
+ *     o[c] = sum over i ascending of S[i][c] q[i], by fmaf from +0
+ *
+ * Columns lie in blocks of sixteen, S[i][c] at s[(c / 16 * dim_k + i) * 16 + c % 16], so that a
+ * block is one piece of memory that stays in the nearest cache from token to token.  n is a multiple
+ * of 16.  Nothing depends on how tokens or columns are shared out among calls. */
+#define LODE_DELTA_ARGS                                                                            \
+    (float *o, size_t ldo, float *s, const float *q, const float *k, const float *v, size_t ldx,   \
+     const float *gates, size_t ldg, size_t n_t, size_t dim_k, size_t n)
+
+enum { LODE_MAX_TAPS = 8 };
 
 #define LODE_KERN_LIST(X)                                                                          \
     LODE_KERN_PLAIN_LIST(X)                                                                        \

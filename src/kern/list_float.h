@@ -6,7 +6,8 @@
 /* What *_body.h define for every instruction set that has a v16_ISA.h.  (kv_put_f32 is memcpy.) */
 #define LODE_FLOAT_V16(X)                                                                          \
     X(dot_f32) X(rms_norm) X(layer_norm) X(add) X(scale) X(axpy) X(silu_mul) X(gelu_mul)           \
-    X(clamped_mul) X(gelu) X(gelu_erf) X(relu2)                                                    \
+    X(clamped_mul) X(gelu) X(gelu_erf) X(relu2) X(times) X(sigmoid_mul)                            \
+    X(conv_row) X(delta_rule)                                                                      \
     X(softcap) X(rope_half) X(softmax_part) X(kv_put_f16) X(kv_put_bf16)              \
     X(mul_f32) X(mul_f16) X(mul_bf16)                                                              \
     X(kv_score_f32) X(kv_score_f16) X(kv_score_bf16) X(kv_score_q8_0)                              \

@@ -119,6 +119,23 @@ void ISA(relu2)(float *y, const float *x, size_t n) {
 #undef EXPR
 }
 
+void ISA(times)(float *y, const float *a, const float *b, size_t n) {
+#define EXPR(load) vf_mul(load(a, n), load(b, n))
+    VF_MAP(y, n, EXPR);
+#undef EXPR
+}
+
+static inline VF vf_sigmoid_mul(VF gate, VF up) {
+    const VF e = vf_exp(vf_sub(vf_set(-0.0f), gate));
+    return vf_div(up, vf_add(vf_set(1.0f), e));
+}
+
+void ISA(sigmoid_mul)(float *y, const float *gate, const float *up, size_t n) {
+#define EXPR(load) vf_sigmoid_mul(load(gate, n), load(up, n))
+    VF_MAP(y, n, EXPR);
+#undef EXPR
+}
+
 static inline VF vf_cap(VF x, float cap) {
     return vf_mul(vf_set(cap), vf_tanh(vf_div(x, vf_set(cap))));
 }

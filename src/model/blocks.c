@@ -83,18 +83,22 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
                                "fit together",
                                l, hp->n_heads, dim, kv_heads);
     const uint32_t nq = hp->n_heads * dim, nk = kv_heads * dim, nv = kv_heads * dim_v;
-    struct lode_node *q, *k = NULL, *v = NULL, *put = a->share;
+    struct lode_node *q, *k = NULL, *v = NULL, *gate = NULL, *put = a->share;
     if (a->fused_qkv) {
         struct lode_node *qkv = lode_b_linear(b, h, nq + nk + nv, "attn_qkv", l);
         q = lode_g_slice(b->g, qkv, 0, nq);
         k = lode_g_slice(b->g, qkv, nq, nk);
         v = lode_g_slice(b->g, qkv, nq + nk, nv);
     } else {
-        q = lode_b_linear(b, h, nq, "attn_q", l);
+        q = lode_b_linear(b, h, a->gated ? 2 * nq : nq, "attn_q", l);
         if (!put) {
             k = lode_b_linear(b, h, nk, "attn_k", l);
             v = keys_are_values(b, l, a) ? k : lode_b_linear(b, h, nv, "attn_v", l);
         }
+    }
+    if (a->gated) {
+        gate = lode_g_cut(b->g, q, hp->n_heads, dim, dim);
+        q = lode_g_cut(b->g, q, hp->n_heads, 0, dim);
     }
     q = finish_heads(b, q, "attn_q_norm", hp->n_heads, l, a);
     if (a->temperature)
@@ -133,6 +137,8 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
         lode_b_vector_opt(b, hp->n_heads, "blk.%u.attn_sinks.weight", l);
     struct lode_node *o = lode_b_pick_last(b, lode_g_attention(b->g, q, put, sinks, &p), l);
     *x = lode_b_pick_last(b, *x, l);
+    if (a->gated)
+        o = lode_g_glu(b->g, lode_b_pick_last(b, gate, l), o, LODE_GLU_SIGMOID);
     return lode_b_linear(b, o, hp->d_model, "attn_output", l);
 }
 

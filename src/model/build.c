@@ -110,6 +110,12 @@ const struct lode_operand *lode_b_vectors_opt(struct lode_build *b, uint32_t cou
     return weight(b, count, n, 1, VECTOR, false, name);
 }
 
+const struct lode_operand *lode_b_vectors(struct lode_build *b, uint32_t count, uint32_t n,
+                                          const char *fmt, ...) {
+    FORMAT_NAME(fmt);
+    return weight(b, count, n, 1, VECTOR, true, name);
+}
+
 bool lode_b_has(const struct lode_build *b, const char *name) {
     return lode_source_tensor(b->source, name) != NULL;
 }
@@ -162,7 +168,10 @@ static void build_body(struct lode_build *b, struct lode_graph *g) {
 static void build_head(struct lode_build *b, struct lode_graph *g) {
     const struct lode_hparams *hp = &b->hp;
     struct lode_node *x = lode_g_input(g, hp->d_model, LODE_ROWS_OUT);
-    const struct lode_operand *w = lode_b_vector(b, hp->d_model, "output_norm.weight");
+    const char *norm = lode_b_has(b, "token_embd_norm.weight") && !lode_b_has(b, "output_norm.weight")
+                           ? "token_embd_norm.weight" /* lfm2's, though it is the last */
+                           : "output_norm.weight";
+    const struct lode_operand *w = lode_b_vector(b, hp->d_model, "%s", norm);
     x = hp->layer_norm
             ? lode_g_layer_norm(g, x, w, lode_b_vector_opt(b, hp->d_model, "output_norm.bias"),
                                 hp->norm_eps, 0)
@@ -194,7 +203,8 @@ int lode_build_model(struct lode_build *b, struct lode_graph *body, struct lode_
     if (b->arch->setup)
         b->arch->setup(b);
     b->kv = LODE_NEW_ARRAY(struct lode_kv_layer, b->hp.n_layers);
-    if (!b->kv)
+    b->state = LODE_NEW_ARRAY(struct lode_state_layer, b->hp.n_layers);
+    if (!b->kv || !b->state)
         return lode_fail_nomem(err, "table of layers");
     build_body(b, body);
     LODE_TRY(lode_graph_error(body, err));

@@ -12,6 +12,7 @@
 #include "graph/graph.h"
 #include "model/rope.h"
 #include "store/kv.h"
+#include "store/state.h"
 
 enum { LODE_MAX_ROPES = 2 };
 
@@ -41,6 +42,11 @@ struct lode_hparams {
         uint32_t rank;     /* of keys and values: what the cache keeps, beside the rotated part */
         uint32_t plain, v; /* numbers of a head's query that are not rotated, of its value */
     } mla;
+    struct { /* recurrent layers (delta.c); the first of its kind, lfm2's convolution, has taps only */
+        uint32_t taps; /* of the convolution */
+        uint32_t n_k_heads, n_heads, dim_k, dim_v;
+        uint32_t period; /* every period-th layer has attention, where the file has no list */
+    } delta;
     float embed_scale, residual_scale, logit_scale; /* 1 where the model has none */
     float attn_scale;      /* of the scores; 1 / sqrt(head_dim) by default */
     float attn_cap, logit_cap; /* soft caps; 0: none */
@@ -56,6 +62,7 @@ struct lode_build {
     struct lode_node *rope_tables[LODE_MAX_ROPES];
     struct lode_node *kept[4];   /* what an architecture keeps from layer to layer */
     struct lode_kv_layer *kv;    /* (n_layers): what attention declares it keeps */
+    struct lode_state_layer *state; /* (n_layers): what recurrent layers declare they carry */
     struct lode_weight *weights; /* (n_weights of cap_weights) */
     uint32_t n_weights, cap_weights;
     uint32_t *weight_of; /* (tensors of the file): its weight, or UINT32_MAX */
@@ -88,6 +95,8 @@ lode_b_heads(struct lode_build *b, uint32_t rows, uint32_t cols, uint32_t count,
 /* count vectors in one tensor of two dimensions. */
 __attribute__((format(printf, 4, 5))) const struct lode_operand *
 lode_b_vectors_opt(struct lode_build *b, uint32_t count, uint32_t n, const char *fmt, ...);
+__attribute__((format(printf, 4, 5))) const struct lode_operand *
+lode_b_vectors(struct lode_build *b, uint32_t count, uint32_t n, const char *fmt, ...);
 bool lode_b_has(const struct lode_build *b, const char *name);
 /* The numbers of a small F32 tensor, for settings that come as tensors; NULL when absent. */
 const float *lode_b_floats(struct lode_build *b, const char *name, uint32_t n);
@@ -121,6 +130,7 @@ struct lode_b_attn {
                                has no attn_v */
     uint32_t head_dim, n_kv_heads; /* 0: the model's */
     struct lode_node **put;        /* where to leave the layer's KV_PUT; may be NULL */
+    bool gated; /* attn_q has a gate beside each head's query, whose sigmoid multiplies its result */
     struct lode_node *share;       /* an earlier KV_PUT whose keys and values are read: no own ones */
 };
 /* Attention of layer l over h (already normed), its output projection included.  In the last layer
@@ -130,6 +140,13 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
 /* The same for latent attention, by hp.mla. */
 struct lode_node *lode_b_mla(struct lode_build *b, struct lode_node *h, struct lode_node **x,
                              uint32_t l);
+/* The gated delta rule of layer l in place of attention, by hp.delta; lode_b_delta_setup reads that.
+ * tiled: value head h goes with key head h % n_k_heads. */
+void lode_b_delta_setup(struct lode_build *b);
+struct lode_node *lode_b_delta(struct lode_build *b, struct lode_node *h, struct lode_node **x,
+                               uint32_t l, bool tiled);
+/* Whether layer l is recurrent. */
+bool lode_b_recurrent(const struct lode_build *b, uint32_t l);
 /* down(act(gate h) * up h); fused: gate and up are one tensor, ffn_up, gate first. */
 struct lode_node *lode_b_ffn(struct lode_build *b, struct lode_node *h, uint32_t l,
                              enum lode_glu act, bool fused);
@@ -181,7 +198,11 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
     X(glm4)                                                                                        \
     X(seed_oss)                                                                                    \
     X(qwen2moe)                                                                                    \
-    X(gemma4)
+    X(gemma4)                                                                                      \
+    X(qwen3next)                                                                                   \
+    X(qwen35)                                                                                      \
+    X(qwen35moe)                                                                                   \
+    X(lfm2)
 
 #define LODE_ARCH_DECLARE(name) extern const struct lode_arch lode_arch_##name;
 LODE_ARCH_LIST(LODE_ARCH_DECLARE)
@@ -191,7 +212,7 @@ LODE_ARCH_LIST(LODE_ARCH_DECLARE)
 const struct lode_arch *lode_arch_find(const char *name);
 
 /* Reads the settings and builds both graphs: body (tokens to the final rows of the residual
- * stream) and head (those rows to logits).  b->source is set, the rest zero; kv and weights are
+ * stream) and head (those rows to logits).  b->source is set, the rest zero; kv, state and weights are
  * allocated here and the caller's to free, whatever happens. */
 int lode_build_model(struct lode_build *b, struct lode_graph *body, struct lode_graph *head,
                      struct lode_error *err);

@@ -16,12 +16,15 @@ uint32_t lode_b_count(const struct lode_build *b, const char *key, uint32_t l, u
     return v <= 1 << 24 ? v : otherwise;
 }
 
-/* A count, or layer 0's where the architecture may have one for each layer. */
+/* A count, or where the architecture may have one for each layer the first that is not 0 (layers of
+ * another kind have 0). */
 static bool count_of(const struct lode_build *b, const char *key, uint32_t *out) {
     const struct lode_gguf_array *a;
     if (!b->arch->by_layer || !lode_source_arch_array(b->source, key, &a) || a->n == 0)
         return lode_source_arch_u32(b->source, key, out);
-    *out = lode_b_count(b, key, 0, 0);
+    *out = 0;
+    for (uint32_t l = 0; l < a->n && *out == 0; l++)
+        *out = lode_b_count(b, key, l, 0);
     return true;
 }
 
@@ -171,7 +174,9 @@ int lode_hparams_read(struct lode_build *b, struct lode_error *err) {
     LODE_TRY(need_count(b, "embedding_length", 1 << 20, &hp->d_model, err));
     LODE_TRY(read_vocab(b, err));
     LODE_TRY(need_count(b, "block_count", most, &hp->n_layers, err));
-    LODE_TRY(need_count(b, "feed_forward_length", 1 << 24, &hp->d_ff, err));
+    if (!lode_source_arch_u32(b->source, "expert_feed_forward_length", &hp->d_ff) ||
+        count_of(b, "feed_forward_length", &hp->d_ff)) /* a model may have experts only */
+        LODE_TRY(need_count(b, "feed_forward_length", 1 << 24, &hp->d_ff, err));
     LODE_TRY(need_count(b, "attention.head_count", 4096, &hp->n_heads, err));
     hp->n_kv_heads = count_or(b, "attention.head_count_kv", hp->n_heads);
     if (hp->n_kv_heads == 0 || hp->n_heads % hp->n_kv_heads || hp->n_heads / hp->n_kv_heads > 256)

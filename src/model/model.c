@@ -142,6 +142,7 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
     lode_free(b.weight_of);
     m->hp = b.hp;
     m->kv = b.kv;
+    m->state = b.state;
     m->weights = b.weights;
     m->n_weights = b.n_weights;
     LODE_TRY(rc);
@@ -198,6 +199,7 @@ void lode_model_free(struct lode_model *m) {
     lode_graph_free(&m->body_graph);
     lode_graph_free(&m->head_graph);
     lode_free(m->kv);
+    lode_free(m->state);
     lode_free(m->weights);
     lode_free(m->chat_template);
     lode_free(m->name);

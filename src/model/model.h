@@ -16,6 +16,7 @@ struct lode_model {
     struct lode_graph body_graph, head_graph;
     struct lode_plan body, head;
     struct lode_kv_layer *kv; /* (hp.n_layers); formats are the session's to choose */
+    struct lode_state_layer *state; /* (hp.n_layers) */
     struct lode_weight *weights;
     uint32_t n_weights;
     struct lode_store *store;

@@ -29,7 +29,7 @@ static bool in_place(enum lode_op op) {
     return op == LODE_OP_ROPE || op == LODE_OP_UNPAIR || op == LODE_OP_ADD || op == LODE_OP_GLU ||
            op == LODE_OP_ACT || op == LODE_OP_ROW_GATE || op == LODE_OP_SCALE ||
            op == LODE_OP_TEMPERATURE || op == LODE_OP_SOFTCAP || op == LODE_OP_RMS_NORM ||
-           op == LODE_OP_LAYER_NORM;
+           op == LODE_OP_LAYER_NORM || op == LODE_OP_L2_NORM || op == LODE_OP_DELTA_GATES;
 }
 
 static void find_lifetimes(struct compiler *c) {

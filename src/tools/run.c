@@ -153,18 +153,22 @@ static void print_stats(struct run *r, const struct answer *a) {
 }
 
 void run_describe(const struct run *r, FILE *f) {
-    char size[32], kv[32];
+    char size[32], kv[32], state[32] = "", state_size[32];
     const struct lode_model_info *info = lode_model_info(r->model);
     const char *slash = strrchr(info->path, '/');
+    const struct lode_memory_plan *plan = lode_session_memory(r->session);
+    if (plan->state)
+        snprintf(state, sizeof state, ", %.20s state",
+                 format_bytes((double)plan->state, state_size));
     fprintf(f,
-            "%s: %s, %.1f M parameters, %s, %s\ncontext %u tokens (%s KV, %s), %u thread%s, %s\n",
+            "%s: %s, %.1f M parameters, %s, %s\ncontext %u tokens (%s KV, %s%s), %u thread%s, %s\n",
             info->name[0] ? info->name
             : slash       ? slash + 1
                           : info->path,
             info->arch, (double)info->n_params / 1e6, info->type,
             format_bytes((double)info->size, size), lode_session_ctx(r->session),
             strcmp(r->o.load.ctk, r->o.load.ctv) ? "mixed" : r->o.load.ctk,
-            format_bytes((double)lode_session_memory(r->session)->kv, kv),
+            format_bytes((double)plan->kv, kv), state,
             lode_session_threads(r->session), lode_session_threads(r->session) == 1 ? "" : "s",
             info->isa);
 }

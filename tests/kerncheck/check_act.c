@@ -112,6 +112,18 @@ void check_clamped_mul(struct kc *t) {
                 clamped_error);
 }
 
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+void check_sigmoid_mul(struct kc *t) {
+    check_gated(t, t->ref->sigmoid_mul, t->now->sigmoid_mul, sigmoid, itself, silu_error);
+}
+
+static double no_error(double x) { return 0 * x; }
+
+void check_times(struct kc *t) {
+    check_gated(t, t->ref->times, t->now->times, itself, itself, no_error);
+}
+
 typedef void plain(float *y, const float *x, size_t n);
 
 /* The same without a gate.  Where an exponential underflows the result is 0 or x, |x| 2^-128 off;

@@ -140,6 +140,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_every_allocation, "arch/qwen3"),
         cmocka_unit_test_prestate(test_every_allocation, "arch/gemma3"),
         cmocka_unit_test_prestate(test_every_allocation, "arch/phi3_longrope"),
+        cmocka_unit_test_prestate(test_every_allocation, "arch/qwen3_5"),
         cmocka_unit_test_prestate(test_every_allocation, "quant/llama-256-Q4_K_M"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

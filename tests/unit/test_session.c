@@ -24,10 +24,12 @@
 
 enum { N = 150, V = 640 };
 
-/* gemma3: windows of 16 that rotate, two rotary tables, norms on heads; llama: plain; qwen3-Q5_0
- * and llama-Q4_K_M: rounded activations of both kinds. */
-static const char *const models[] = {"arch/gemma3", "arch/llama", "arch/qwen3_moe", "quant/qwen3-256-Q5_0",
-                                     "quant/llama-256-Q4_K_M"};
+/* gemma3: windows of 16 that rotate, two rotary tables, norms on heads; llama: plain;
+ * qwen3_moe: experts; qwen3_next: recurrent layers; qwen3-Q5_0 and llama-Q4_K_M: rounded activations
+ * of both kinds. */
+static const char *const models[] = {"arch/gemma3",          "arch/llama",
+                                     "arch/qwen3_moe",       "arch/qwen3_next",
+                                     "quant/qwen3-256-Q5_0", "quant/llama-256-Q4_K_M"};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 static struct lode_model *model;

@@ -99,6 +99,10 @@ static const struct lode_backend_ops ops = {
             [LODE_OP_JOIN] = lode_cpu_join,
             [LODE_OP_HEADS] = lode_cpu_heads,
             [LODE_OP_TRACE] = lode_cpu_trace,
+            [LODE_OP_CONV] = lode_cpu_conv,
+            [LODE_OP_L2_NORM] = lode_cpu_l2_norm,
+            [LODE_OP_DELTA_GATES] = lode_cpu_delta_gates,
+            [LODE_OP_DELTA] = lode_cpu_delta,
         },
     .free = cpu_free,
 };

@@ -44,7 +44,8 @@ lode_cpu_fn lode_cpu_embed, lode_cpu_rms_norm, lode_cpu_layer_norm, lode_cpu_qua
     lode_cpu_rope_table, lode_cpu_rope, lode_cpu_kv_put, lode_cpu_attention, lode_cpu_add,
     lode_cpu_glu, lode_cpu_act, lode_cpu_row_gate, lode_cpu_cut, lode_cpu_join, lode_cpu_heads,
     lode_cpu_route, lode_cpu_experts, lode_cpu_scale, lode_cpu_softcap, lode_cpu_temperature,
-    lode_cpu_pick, lode_cpu_trace;
+    lode_cpu_pick, lode_cpu_trace, lode_cpu_conv, lode_cpu_l2_norm, lode_cpu_delta_gates,
+    lode_cpu_delta;
 
 /* y = act(gate) * up of one row. */
 static inline void lode_cpu_glu_row(const struct lode_kern *k, enum lode_glu act, float *y,
@@ -58,6 +59,12 @@ static inline void lode_cpu_glu_row(const struct lode_kern *k, enum lode_glu act
         break;
     case LODE_GLU_CLAMPED:
         k->clamped_mul(y, gate, up, n);
+        break;
+    case LODE_GLU_SIGMOID:
+        k->sigmoid_mul(y, gate, up, n);
+        break;
+    case LODE_GLU_TIMES:
+        k->times(y, gate, up, n);
         break;
     }
 }

@@ -4,6 +4,7 @@
 #include "base/dmath.h"
 #include "kern/expf.h"
 
+#include <math.h>
 #include <string.h>
 
 struct row_task {
@@ -132,6 +133,46 @@ static void gate_row(const struct row_task *t, uint32_t r, char *y, const char *
 void lode_cpu_row_gate(struct lode_backend *b, const struct lode_instr *in,
                        const struct lode_step *step) {
     for_rows(b, in, step, gate_row);
+}
+
+static void l2_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    (void)b;
+    const union lode_op_params *p = &t->in->p;
+    const struct lode_kern *k = &t->cpu->kern;
+    const uint32_t group = p->l2_norm.group, n = p->l2_norm.n;
+    for (uint32_t i = 0; i < n; i += group) {
+        const float *x = (const float *)a + i;
+        const float scale = i < p->l2_norm.n_scaled ? p->l2_norm.scale : 1.0f;
+        k->scale((float *)y + i, x, scale / sqrtf(k->dot_f32(x, x, group) + p->l2_norm.eps), group);
+    }
+    if (y != a)
+        memcpy((float *)y + n, (const float *)a + n, (t->out->width - n) * sizeof(float));
+}
+void lode_cpu_l2_norm(struct lode_backend *b, const struct lode_instr *in,
+                      const struct lode_step *step) {
+    for_rows(b, in, step, l2_row);
+}
+
+/* In double precision, a handful of numbers a row: the decay of a state that keeps for thousands of
+ * tokens is a number near 1. */
+static void delta_gates_row(const struct row_task *t, uint32_t r, char *y, const char *a,
+                            const char *b) {
+    (void)r;
+    (void)b;
+    const float *rate = t->in->parts[0].w_data, *dt = t->in->parts[0].bias_data;
+    const float *in = (const float *)a;
+    float *out = (float *)y;
+    for (uint32_t h = 0; h < t->out->width / 2; h++) {
+        const double x = (double)in[2 * h] + (double)dt[h];
+        const double softplus = x > 30 ? x : lode_log(1 + lode_exp(x));
+        out[2 * h] = (float)lode_exp((double)rate[h] * softplus);
+        out[2 * h + 1] = 1.0f / (1.0f + lode_expf(-in[2 * h + 1]));
+    }
+}
+void lode_cpu_delta_gates(struct lode_backend *b, const struct lode_instr *in,
+                          const struct lode_step *step) {
+    for_rows(b, in, step, delta_gates_row);
 }
 
 static void act_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {

@@ -1,0 +1,75 @@
+/* state.h - what the recurrent layers of one sequence carry from token to token.
+ *
+ * The sibling of the KV cache (kv.h) for layers whose memory does not grow: a convolution's last
+ * inputs and the delta rule's matrix, F32, of every layer one after the other in one block.  Unlike
+ * keys and values they are overwritten as the sequence goes on, so going back needs a copy made in
+ * passing: a few checkpoints, taken at multiples of LODE_STATE_EVERY positions.
+ *
+ * A step begins, its ops advance the block from where it stands, and it is committed; a step that
+ * fails in between leaves a block that stands nowhere, until it is rewound to a checkpoint (position
+ * 0 is always one: zeros) and the tokens from there on are evaluated again.  Since a token's result
+ * does not depend on how it was reached, that gives the same bits.
+ *
+ * Which checkpoints are kept: a step of several tokens (a prompt) leaves one at the last multiple
+ * at least LODE_STATE_BACK tokens before its end, because the next turn of a chat, rendered anew, is
+ * often equal up to the mark-up that opened the answer and not to its end; it stays until the next
+ * prompt leaves its own.  Single tokens leave one at every multiple.  When a place is needed, that
+ * one and the newest stay; of the others the one goes that leaves the shortest gap.
+ *
+ * All memory is set aside by create and touched only when written; nothing below allocates.  One
+ * thread at a time, but that ops of a step write different layers, heads and columns from many.
+ */
+#ifndef LODE_STORE_STATE_H
+#define LODE_STORE_STATE_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LODE_STATE_EVERY = 64, LODE_STATE_BACK = 16, LODE_STATE_CHECKPOINTS = 4 };
+
+struct lode_state_layer { /* zeros: the layer carries nothing */
+    uint32_t inputs, width;         /* rows before a token that its convolution reads, and theirs */
+    uint32_t n_heads, dim_k, dim_v; /* of the delta rule; dim_v a multiple of 16 */
+};
+
+struct lode_state;
+
+/* layers: (n_layers), copied. */
+int lode_state_create(struct lode_state **out, const struct lode_state_layer *layers,
+                      uint32_t n_layers, struct lode_error *err);
+void lode_state_free(struct lode_state *s);
+/* Bytes of one block. */
+uint64_t lode_state_block(const struct lode_state_layer *layers, uint32_t n_layers);
+
+/* ---- a step ---- */
+
+/* Positions pos .. pos + n - 1 follow; the state stands at pos. */
+void lode_state_begin(struct lode_state *s, uint32_t pos, uint32_t n);
+void lode_state_commit(struct lode_state *s);
+/* Whether it stands at position n. */
+bool lode_state_at(const struct lode_state *s, uint32_t n);
+/* The timeline was cut to n tokens: checkpoints beyond it are of another one. */
+void lode_state_truncate(struct lode_state *s, uint32_t n);
+/* Goes to the newest checkpoint at or before n and says which position that is. */
+uint32_t lode_state_rewind(struct lode_state *s, uint32_t n);
+
+/* ---- its copies outside, for caches of prefixes ---- */
+
+/* The block, where the state stands somewhere: lode_state_block's bytes.  Restoring one that was saved
+ * at position n of a sequence puts the state there; checkpoints beyond n go. */
+void lode_state_save(const struct lode_state *s, void *out);
+void lode_state_restore(struct lode_state *s, const void *block, uint32_t n);
+
+/* ---- for ops ---- */
+
+/* How many rows of this step come before the checkpoint that it leaves; UINT32_MAX: it leaves none. */
+uint32_t lode_state_mark(const struct lode_state *s);
+/* A layer's part of the block, or of the checkpoint that this step leaves. */
+float *lode_state_inputs(const struct lode_state *s, uint32_t layer, bool mark); /* (inputs, width) */
+/* (dim_v / 16, dim_k, 16): LODE_DELTA_ARGS in kern/kern.h. */
+float *lode_state_delta(const struct lode_state *s, uint32_t layer, uint32_t head, bool mark);
+
+#endif
