@@ -375,8 +375,8 @@ int verb_run(int argc, char **argv) {
     char *prompt = NULL;
     if (!r.o.prompt && !r.o.file && !r.o.messages && out_is_terminal(stdin))
         r.o.interactive = true;
-    int rc = find_prompt(&r.o, &prompt, &err);
-    rc = rc < 0 ? rc : setup(&r, &err);
+    int rc = setup(&r, &err); /* first: a wrong path is said whatever else is missing */
+    rc = rc < 0 ? rc : find_prompt(&r.o, &prompt, &err);
     if (rc < 0) {
         status = tool_report(&err);
     } else {
