@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """golden.py LODE [DIR...]: `lode logits` against what transformers computed in float64.
 
-DIR holds model.gguf and golden/ (meta.json, p*.logits.npy, p0.hidden.npy); the default is every
+DIR holds model.gguf (or mlx/, a directory as MLX writes them) and golden/ (meta.json, p*.logits.npy, p0.hidden.npy); the default is every
 model of tests/data and, where they are present, of LODE_SHARED/ref/arch and .../quant_models.
 All with float32 KV, which the goldens assume.
 
@@ -35,7 +35,8 @@ than twice the bound, closer calls being beyond float32.
 
 Quantised weights as they run by default: activations are rounded to 8 bits, as in llama.cpp, whose
 own mean error against the same golden is in meta.json.  Ours must be within 1.2 of it on each
-prompt and not above it in the geometric mean over all.
+prompt and not above it in the geometric mean over all.  For MLX's directories the peer is mlx-lm as
+it runs by default, in bfloat16.
 """
 import json
 import math
@@ -66,8 +67,12 @@ def models(args):
             folder = os.path.join(top, group)
             for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
                 path = os.path.join(folder, name)
-                if name.split('-')[0] in ARCHS and os.path.exists(path + '/model.gguf'):
+                if name.split('-')[0] in ARCHS and os.path.exists(model_of(path)):
                     yield path
+
+
+def model_of(folder):
+    return folder + ('/mlx' if os.path.isdir(folder + '/mlx') else '/model.gguf')
 
 
 def context(name, n):
@@ -79,7 +84,7 @@ def distance(program, folder, prompt, greedy, flags):
     """-> (max abs, mean abs, greedy ids that differ as (step, margin))."""
     ids = prompt['ids'] + (prompt['greedy'][:-1] if greedy else [])
     name = os.path.basename(folder)
-    shape, x = logits(program, folder + '/model.gguf', ids, '--all', *F32, *flags,
+    shape, x = logits(program, model_of(folder), ids, '--all', *F32, *flags,
                       *context(name, len(ids)))
     (rows, vocab), ref = read_npy('%s/golden/%s' % (folder, prompt['logits']))
     if shape != (len(ids), vocab):
@@ -127,12 +132,14 @@ def check_norms(count, program, folder, meta, what):
 
 
 def check_rounded(count, program, folder, meta, what, ratios):
-    for p, peer in zip(meta['prompts'], meta['llama_cpp']['fa0']):
+    name, peers = (('mlx-lm', meta['mlx_lm']['native']) if 'mlx_lm' in meta
+                   else ('llama.cpp', meta['llama_cpp']['fa0']))
+    for p, peer in zip(meta['prompts'], peers):
         _, mean, _ = distance(program, folder, p, False, [])
         ratio = mean / peer['mean_abs']
         ratios.append(ratio)
-        count.check(ratio <= 1.2, '%s %s: mean abs %.2e, llama.cpp %.2e (%.2f of it)'
-                    % (what, p['logits'][:2], mean, peer['mean_abs'], ratio))
+        count.check(ratio <= 1.2, '%s %s: mean abs %.2e, %s %.2e (%.2f of it)'
+                    % (what, p['logits'][:2], mean, name, peer['mean_abs'], ratio))
 
 
 def check_directory(count, program, folder, meta, what):
@@ -160,8 +167,9 @@ def main():
             meta = json.load(f)
         what = '/'.join(folder.rstrip('/').split('/')[-2:])
         try:
-            if 'llama_cpp' in meta:
-                check_rounded(count, program, folder, meta, what, ratios)
+            if 'llama_cpp' in meta or 'mlx_lm' in meta:
+                check_rounded(count, program, folder, meta, what,
+                              [] if 'mlx_lm' in meta else ratios)
                 check_float(count, program, folder, meta, ['--float-act'], what + ' --float-act')
             elif 'quant_models' in folder:  # and no peer to compare rounded activations with
                 check_float(count, program, folder, meta, ['--float-act'], what + ' --float-act')

@@ -32,7 +32,8 @@ static const void *hf_data(const struct lode_source *s, const struct lode_gguf_t
     const size_t piece_size = t->size / home->n_pieces;
     const struct lode_st_tensor *piece =
         home->pieces[home->n_pieces > 1 && piece_size ? offset / piece_size : 0];
-    const char *data = home->plus_one ? NULL : lode_st_data(hf_of(s)->st, piece);
+    const char *data =
+        home->plus_one || lode_hf_linear(piece) ? NULL : lode_st_data(hf_of(s)->st, piece);
     /* Headers may have any length; kernels want numbers where numbers belong. */
     if (!data || (uintptr_t)data % (t->type == LODE_F32 ? 4 : 2) != 0)
         return NULL;
@@ -81,8 +82,11 @@ static int hf_read(const struct lode_source *s, const struct lode_gguf_tensor *t
     for (size_t done = 0; done < n;) { /* a range may cover several experts */
         const size_t at = (offset + done) % piece_size, rest = piece_size - at;
         const size_t some = n - done < rest ? n - done : rest;
-        LODE_TRY(lode_st_read(h->st, home->pieces[(offset + done) / piece_size], at,
-                              (char *)out + done, some, err));
+        const struct lode_st_tensor *piece = home->pieces[(offset + done) / piece_size];
+        const struct lode_hf_linear *l = lode_hf_linear(piece);
+        char *to = (char *)out + done;
+        LODE_TRY(l ? lode_hf_linear_read(h->st, l, at, to, some, err)
+                   : lode_st_read(h->st, piece, at, to, some, err));
         done += some;
     }
     return 0;
@@ -247,6 +251,10 @@ static int translate(struct lode_hf *h, const char *dir, struct lode_error *err)
         return 0;
     LODE_TRY(lode_hf_read_config(h, err));
     LODE_TRY(lode_hf_read_tensors(h, err));
+    char label[LODE_HF_LABEL];
+    lode_hf_label_linears(&h->linears, label);
+    if (*label)
+        LODE_TRY(put_str(h, "lode.quantization", lode_str(label), err));
     return lode_hf_read_rope(h, err);
 }
 

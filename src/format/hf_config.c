@@ -211,19 +211,11 @@ static int read_plain(struct lode_hf *h, struct lode_error *err) {
 /* ---- what needs a thought ---- */
 
 static int check_supported(const struct lode_hf *h, struct lode_error *err) {
-    const struct lode_json *quant = lode_hf_field(h, "quantization_config");
     const struct lode_json *act = lode_hf_field(h, "hidden_activation");
     char word[LODE_HF_WORD];
     uint32_t step;
     if (!act)
         act = lode_hf_field(h, "hidden_act");
-    if (!quant)
-        quant = lode_hf_field(h, "quantization");
-    if (quant) {
-        const char *method = lode_hf_word(lode_json_get(quant, "quant_method"), word);
-        return lode_hf_refuse(h, "quantization_config",
-                              method ? method : "quantised directories are not supported yet", err);
-    }
     if (lode_json_is(act, LODE_JSON_STRING)) {
         const char *name = lode_hf_word(act, word);
         const bool gelu = strncmp(name, "gelu", 4) == 0;

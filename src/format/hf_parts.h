@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/map.h"
 #include "format/hf.h"
+#include "format/hf_quant.h"
 #include "format/safetensors.h"
 
 /* What distinguishes the families of models that transformers calls by model_type. */
@@ -36,6 +37,7 @@ struct lode_hf {
     struct lode_source base;
     const struct lode_hf_family *family; /* NULL: unknown; config and tensors are left alone */
     struct lode_st *st;
+    struct lode_hf_linears linears; /* of the tensors in st */
     struct lode_arena arena;
     struct lode_map keys, names;
     struct lode_gguf_kv *kv;          /* (base.n_keys of LODE_HF_MAX_KEYS) */

@@ -130,6 +130,10 @@ static void find_place(const struct lode_hf *h, const char *s, uint32_t n_layers
 }
 
 static bool dtype_of(const struct lode_st_tensor *t, enum lode_dtype *type) {
+    if (lode_hf_linear(t)) {
+        *type = lode_hf_linear(t)->type;
+        return true;
+    }
     *type = t->type == LODE_ST_F32 ? LODE_F32 : t->type == LODE_ST_F16 ? LODE_F16 : LODE_BF16;
     return t->type == LODE_ST_F32 || t->type == LODE_ST_F16 || t->type == LODE_ST_BF16;
 }
@@ -217,24 +221,28 @@ static int check_stack(const struct lode_hf *h, uint32_t i, struct lode_error *e
 }
 
 int lode_hf_read_tensors(struct lode_hf *h, struct lode_error *err) {
-    const size_t n = lode_st_n_tensors(h->st);
+    size_t n;
     uint32_t n_layers, n_experts = 0;
     LODE_TRY(lode_hf_count(h, "num_hidden_layers", 0, &n_layers, err));
     lode_source_arch_u32(&h->base, "expert_count", &n_experts);
     if (n_experts > 4096) /* as hparams.c says; here it bounds memory */
         return lode_fail(err, LODE_ERR_FORMAT, h->config_path, "%u experts are too many",
                          n_experts);
+    LODE_TRY(lode_hf_find_linears(&h->linears, &h->arena, h->st, h->config, h->config_path, err));
+    n = h->linears.n_inputs;
     h->tensors = LODE_ARENA_ARRAY(&h->arena, struct lode_gguf_tensor, n + LODE_HF_MAX_MADE);
     h->homes = LODE_ARENA_ARRAY(&h->arena, struct lode_hf_home, n + LODE_HF_MAX_MADE);
     if (!h->tensors || !h->homes)
         return lode_fail_nomem(err, "list of tensors");
     h->base.tensors = h->tensors;
     for (size_t i = 0; i < n; i++) {
-        const struct lode_st_tensor *s = lode_st_tensor(h->st, i);
+        const struct lode_st_tensor *s = h->linears.inputs[i];
         struct place p;
         find_place(h, s->name, n_layers, &p);
-        if (p.name[0])
-            LODE_TRY(take(h, s, &p, n_experts, err));
+        if (!p.name[0])
+            continue;
+        LODE_TRY(lode_hf_describe_linear(&h->linears, s, err));
+        LODE_TRY(take(h, s, &p, n_experts, err));
     }
     for (uint32_t i = 0; i < h->base.n_tensors; i++)
         LODE_TRY(check_stack(h, i, err));

@@ -129,6 +129,55 @@ static float ue4m3_half(uint8_t e) {
                : (float)man * 0x1p-10f;
 }
 
+#define DEQUANT_U(name, type)                                                                      \
+    DEQUANT(name) {                                                                                \
+        for (size_t i = 0; i < n / 32; i++, y += 32) {                                             \
+            struct unpack_u u;                                                                     \
+            unpack_##name(&u, x, i);                                                               \
+            for (int l = 0; l < 32; l++)                                                           \
+                y[l] = u.d * u.q[l] + u.m;                                                         \
+        }                                                                                          \
+    }
+LODE_MUL_U_LIST(DEQUANT_U)
+
+/* E4M3 as torch's float8_e4m3fn: exponent and mantissa moved to where a float32 has them and the
+ * biases made good by a product, exact for subnormals too; all ones is NaN, there is no infinity. */
+static inline float e4m3(uint8_t b) {
+    const uint32_t size = b & 0x7fu, sign = (uint32_t)(b & 0x80u) << 24;
+    const float f = lode_bits_f32(size << 20) * 0x1p120f;
+    return lode_bits_f32((size == 0x7f ? 0x7fc00000u : lode_f32_bits(f)) | sign);
+}
+
+/* E5M2: the upper byte of a binary16. */
+static inline float e5m2(uint8_t b) {
+    const uint32_t size = b & 0x7fu, sign = (uint32_t)(b & 0x80u) << 24;
+    const float f = lode_bits_f32(size << 21) * 0x1p112f;
+    return lode_bits_f32((size >= 0x7c ? 0x7f800000u | size << 21 : lode_f32_bits(f)) | sign);
+}
+
+#define DEQUANT_FP8(name)                                                                          \
+    DEQUANT(name) {                                                                                \
+        const struct lode_block_##name *b = x;                                                     \
+        for (; n; n -= 32, y += 32, b++)                                                           \
+            for (int i = 0; i < 32; i++)                                                           \
+                y[i] = b->d * name(b->q[i]);                                                       \
+    }
+DEQUANT_FP8(e4m3)
+DEQUANT_FP8(e5m2)
+
+DEQUANT(nvfp4g) {
+    static const float levels[16] = LODE_FP4_LEVELS; /* doubled */
+    const struct lode_block_nvfp4g *b = x;
+    for (; n; n -= 64, b++)
+        for (int g = 0; g < 4; g++, y += 16) {
+            const float scale = e4m3(b->d[g]) / b->by;
+            for (int i = 0; i < 8; i++) {
+                y[i] = scale * (levels[b->qs[8 * g + i] & 15] * 0.5f);
+                y[i + 8] = scale * (levels[b->qs[8 * g + i] >> 4] * 0.5f);
+            }
+        }
+}
+
 DEQUANT(nvfp4) {
     static const float levels[16] = LODE_FP4_LEVELS;
     const struct lode_block_nvfp4 *b = x;

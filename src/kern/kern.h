@@ -11,7 +11,7 @@
  *    for (w = 8; w; w /= 2) lane[l] += lane[l + w] for l < w.
  *  - a block dot of quantised weights is an exact integer sum per block, then
  *    acc = fmaf(d_w * d_x, (float)isum, acc), and where the format has minima a second
- *    acc = fmaf(-(m_w * d_x), (float)msum, acc) (for Q4_1/Q5_1: +, with the block's own m), in
+ *    acc = fmaf(-(m_w * d_x), (float)msum, acc) (Q4_1, Q5_1, U2 ..: +, with the block's own m), in
  *    ascending order of blocks from acc = +0; one accumulator for a row.  d_w is the half widened,
  *    d_w * d_x one rounded product.  kern/mul_scalar.c spells it out by type.
  *  - exp, tanh: kern/expf.h, our own polynomials; division and square root are IEEE.
@@ -59,7 +59,17 @@
     X(q6_k, Q6_K)                                                                                  \
     X(iq4_nl, IQ4_NL)                                                                              \
     X(iq4_xs, IQ4_XS)                                                                              \
-    X(mxfp4, MXFP4)
+    X(mxfp4, MXFP4)                                                                                \
+    LODE_MUL_U_LIST(X)
+#define LODE_MUL_U_LIST(X)                                                                         \
+    X(u2, U2)                                                                                      \
+    X(u3, U3)                                                                                      \
+    X(u4, U4)                                                                                      \
+    X(u5, U5)                                                                                      \
+    X(u6, U6)                                                                                      \
+    X(u8, U8)                                                                                      \
+    X(u4g32, U4G32)                                                                                \
+    X(u8g32, U8G32)
 
 /* Types that can be widened to F32 (all that a weight can have): X(suffix, dtype). */
 #define LODE_DEQUANT_LIST(X)                                                                       \
@@ -68,7 +78,8 @@
     X(q8_1, Q8_1) X(q2_k, Q2_K) X(q3_k, Q3_K) X(q4_k, Q4_K) X(q5_k, Q5_K) X(q6_k, Q6_K)            \
     X(q8_k, Q8_K) X(iq1_s, IQ1_S) X(iq1_m, IQ1_M) X(iq2_xxs, IQ2_XXS) X(iq2_xs, IQ2_XS)            \
     X(iq2_s, IQ2_S) X(iq3_xxs, IQ3_XXS) X(iq3_s, IQ3_S) X(iq4_nl, IQ4_NL) X(iq4_xs, IQ4_XS)        \
-    X(tq1_0, TQ1_0) X(tq2_0, TQ2_0) X(q1_0, Q1_0) X(q2_0, Q2_0) X(mxfp4, MXFP4) X(nvfp4, NVFP4)
+    X(tq1_0, TQ1_0) X(tq2_0, TQ2_0) X(q1_0, Q1_0) X(q2_0, Q2_0) X(mxfp4, MXFP4) X(nvfp4, NVFP4)    \
+    LODE_MUL_U_LIST(X) X(e4m3, E4M3) X(e5m2, E5M2) X(nvfp4g, NVFP4G)
 
 /* KV formats: X(suffix, dtype, name on the command line). */
 #define LODE_KV_LIST(X)                                                                            \
@@ -178,6 +189,14 @@ enum { LODE_MAX_TAPS = 8 };
     X(mul_iq4_nl, void, LODE_MUL_ARGS)                                                             \
     X(mul_iq4_xs, void, LODE_MUL_ARGS)                                                             \
     X(mul_mxfp4, void, LODE_MUL_ARGS)                                                              \
+    X(mul_u2, void, LODE_MUL_ARGS)                                                             \
+    X(mul_u3, void, LODE_MUL_ARGS)                                                             \
+    X(mul_u4, void, LODE_MUL_ARGS)                                                             \
+    X(mul_u5, void, LODE_MUL_ARGS)                                                             \
+    X(mul_u6, void, LODE_MUL_ARGS)                                                             \
+    X(mul_u8, void, LODE_MUL_ARGS)                                                             \
+    X(mul_u4g32, void, LODE_MUL_ARGS)                                                          \
+    X(mul_u8g32, void, LODE_MUL_ARGS)                                                          \
     X(kv_score_f32, void, LODE_KV_SCORE_ARGS)                                                      \
     X(kv_score_f16, void, LODE_KV_SCORE_ARGS)                                                      \
     X(kv_score_bf16, void, LODE_KV_SCORE_ARGS)                                                     \

@@ -7,7 +7,8 @@
 /* kern/mul_tile.h and quant_vec.h define all of these for any width */
 #define LODE_QUANT_MUL(X)                                                                          \
     X(mul_q4_0) X(mul_q4_1) X(mul_q5_0) X(mul_q5_1) X(mul_q8_0) X(mul_q2_k) X(mul_q3_k)            \
-    X(mul_q4_k) X(mul_q5_k) X(mul_q6_k) X(mul_iq4_nl) X(mul_iq4_xs) X(mul_mxfp4)
+    X(mul_q4_k) X(mul_q5_k) X(mul_q6_k) X(mul_iq4_nl) X(mul_iq4_xs) X(mul_mxfp4)                   \
+    X(mul_u2) X(mul_u3) X(mul_u4) X(mul_u5) X(mul_u6) X(mul_u8) X(mul_u4g32) X(mul_u8g32)
 #define LODE_QUANT_PUT(X) X(quant_a32) X(quant_a256) X(kv_put_q8_0)
 
 #define LODE_QUANT_avx2(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
@@ -21,7 +22,8 @@
     X(q2_k, Q2_K) X(q3_k, Q3_K) X(q4_k, Q4_K) X(q5_k, Q5_K) X(q6_k, Q6_K) X(q8_k, Q8_K)            \
     X(iq1_s, IQ1_S) X(iq1_m, IQ1_M) X(iq2_xxs, IQ2_XXS) X(iq2_xs, IQ2_XS) X(iq2_s, IQ2_S)          \
     X(iq3_xxs, IQ3_XXS) X(iq3_s, IQ3_S) X(iq4_xs, IQ4_XS) X(tq1_0, TQ1_0) X(tq2_0, TQ2_0)          \
-    X(q1_0, Q1_0) X(q2_0, Q2_0) X(nvfp4, NVFP4)
+    X(q1_0, Q1_0) X(q2_0, Q2_0) X(nvfp4, NVFP4)                                                    \
+    LODE_MUL_U_LIST(X) X(e4m3, E4M3) X(e5m2, E5M2) X(nvfp4g, NVFP4G)
 #define LODE_DEQUANT_avx512(X)
 #define LODE_DEQUANT_avx512vnni(X)
 #define LODE_DEQUANT_neon(X)

@@ -6,6 +6,8 @@
  *     acc  = fmaf(d * dx, isum, acc)
  *     acc  = fmaf(m * dx, sum xq, acc)         types with m
  *
+ * U2 .. U8G32 likewise, 32 numbers at a time, q unsigned up to 255.
+ *
  * Blocks of 256 (w = d scale q - dmin min) with A256 (x ~ dx mul xq, mul <= 16):
  *
  *     isum = sum over the groups g of 16 of  scale[g] mul[g / 2] (sum over the group of q xq)
@@ -27,6 +29,13 @@
 #include <math.h>
 
 static int32_t dot_i8(const int8_t *a, const int8_t *b, int n) {
+    int32_t sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+static int32_t dot_u8(const uint8_t *a, const int8_t *b, int n) {
     int32_t sum = 0;
     for (int i = 0; i < n; i++)
         sum += a[i] * b[i];
@@ -55,6 +64,23 @@ static void clear(float *y, size_t ldy, size_t n_w, size_t n_x) {
                     *acc = fmaf(u.d * a->d, (float)dot_i8(u.q, a->q, 32), *acc);                   \
                     if (with_m)                                                                    \
                         *acc = fmaf(u.m * a->d, (float)a->sum, *acc);                              \
+                }                                                                                  \
+            }                                                                                      \
+    }
+
+#define MUL_U(name, type)                                                                          \
+    void mul_##name##_scalar LODE_MUL_ARGS {                                                       \
+        clear(y, ldy, n_w, n_x);                                                                   \
+        for (size_t i = 0; i < n_w; i++)                                                           \
+            for (size_t b = 0; b < k / 32; b++) {                                                  \
+                struct unpack_u u;                                                                 \
+                unpack_##name(&u, (const char *)w + i * w_stride, b);                              \
+                for (size_t j = 0; j < n_x; j++) {                                                 \
+                    const struct lode_block_a32 *a =                                               \
+                        (const struct lode_block_a32 *)((const char *)x + j * x_stride) + b;       \
+                    float *acc = &y[j * ldy + i];                                                  \
+                    *acc = fmaf(u.d * a->d, (float)dot_u8(u.q, a->q, 32), *acc);                   \
+                    *acc = fmaf(u.m * a->d, (float)a->sum, *acc);                                  \
                 }                                                                                  \
             }                                                                                      \
     }
@@ -91,6 +117,7 @@ MUL_32(q5_1, 1)
 MUL_32(q8_0, 0)
 MUL_32(iq4_nl, 0)
 MUL_32(mxfp4, 0)
+LODE_MUL_U_LIST(MUL_U)
 MUL_256(q2_k, 1)
 MUL_256(q3_k, 0)
 MUL_256(q4_k, 1)

@@ -284,17 +284,16 @@ INLINE void many32(F sums[V_TILES][CHUNK], TYPE_32, TILE_ARGS) {
 }
 
 /* Functions of their own: together they get in one another's way in the compiler's registers. */
-#define MUL(name, block, ...)                                                                      \
+#define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
+#define MUL_OF(name, block, size, ...)                                                             \
     static __attribute__((noinline))                                                               \
     F one_##name(const struct rows *r, size_t next, const uint8_t *x, size_t k) {                  \
         const struct shape s = {__VA_ARGS__};                                                      \
-        return one##block(s, UNPACK_##block(name), sizeof(struct lode_block_##name), r, next, x,   \
-                          k);                                                                      \
+        return one##block(s, UNPACK_##block(name), size, r, next, x, k);                           \
     }                                                                                              \
     static __attribute__((noinline)) void many_##name(F sums[V_TILES][CHUNK], TILE_ARGS) {         \
         const struct shape s = {__VA_ARGS__};                                                      \
-        many##block(sums, s, UNPACK_##block(name), sizeof(struct lode_block_##name), r, next, x,   \
-                    x_stride, n_x, k);                                                             \
+        many##block(sums, s, UNPACK_##block(name), size, r, next, x, x_stride, n_x, k);            \
     }                                                                                              \
     void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
         mul(one_##name, many_##name, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
@@ -339,6 +338,16 @@ MUL(q5_1, 32, .top = 31, .minima = 1)
 MUL(q8_0, 32, .wide = 1, .bias = V_WIDE_BIAS)
 MUL(iq4_nl, 32, .wide = 1, .bias = V_WIDE_BIAS)
 MUL(mxfp4, 32, .top = 2 * FP4_BIAS, .bias = FP4_BIAS)
+/* halves of a block: 32 numbers, as the loops take them */
+#define HALF(name) sizeof(struct lode_block_##name) / 2
+MUL_OF(u2, 32, HALF(u2), .top = 3, .minima = 1)
+MUL_OF(u3, 32, HALF(u3), .top = 7, .minima = 1)
+MUL_OF(u4, 32, HALF(u4), .top = 15, .minima = 1)
+MUL_OF(u5, 32, HALF(u5), .top = 31, .minima = 1)
+MUL_OF(u6, 32, HALF(u6), .top = 63, .minima = 1)
+MUL_OF(u8, 32, HALF(u8), .wide = 1, .bias = V_WIDE_BIAS - 128, .minima = 1)
+MUL(u4g32, 32, .top = 15, .minima = 1)
+MUL(u8g32, 32, .wide = 1, .bias = V_WIDE_BIAS - 128, .minima = 1)
 MUL(q2_k, 256, .top = 3, .groups = 16, .runs = 4, .minima = 1)
 MUL(q3_k, 256, .top = 7, .groups = 16, .runs = 4, .bias = 4)
 MUL(q4_k, 256, .top = 15, .groups = 8, .runs = 2, .minima = 1)

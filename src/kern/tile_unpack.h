@@ -3,7 +3,7 @@
  *
  *   head_T    scales, minima, high bits of a block of 256 numbers
  *   chunk_T   the codes in 16 (Q6_K: 32) bytes of each row, groups of 16 numbers, four to a vector
- *   block_T   all of a block of 32 numbers
+ *   block_T   all of a block of 32 numbers (U2 .. U8: of half a block)
  *
  * Loads never leave a block: all are 4 or 16 bytes inside it.  Layouts: tensor/block.h.
  */
@@ -271,6 +271,54 @@ INLINE void block_iq4_nl(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     nibbles(w, r, off + 2);
     lookup8(w, iq4_table());
 }
+
+/* 32 codes of U2 .. U8G32. */
+INLINE void planes(V w[8], const struct rows *r, size_t off, int bits) {
+    int at = 0;
+    for (int i = 0; i < 8; i++)
+        w[i] = v_zero();
+    if (bits == 8) {
+        load32(w, r, off);
+        for (int i = 0; i < 8; i++)
+            w[i] ^= v_set8(128 ^ V_WIDE_BIAS); /* taking 128 flips the top bit */
+        return;
+    }
+    if (bits & 4) {
+        nibbles(w, r, off);
+        off += 16;
+        at = 4;
+    }
+    if (bits & 2) {
+        for (int h = 0; h < 2; h++, off += 4) {
+            const V four = v_load4(r, off);
+            for (int t = 0; t < 4; t++)
+                w[4 * h + t] |= v_sll16(low_bits(v_srl16(four, 2 * t), 2), at);
+        }
+        at += 2;
+    }
+    if (bits & 1) {
+        const V eight = v_load4(r, off);
+        for (int t = 0; t < 8; t++)
+            w[t] |= v_sll16(low_bits(v_srl16(eight, t), 1), at);
+    }
+}
+#define BLOCK_U(bits, bytes)                                                                       \
+    INLINE void block_u##bits(V w[8], F *d, F *m, const struct rows *r, size_t off) {              \
+        const size_t pair = off / (2 * (4 + (bytes))) * (2 * (4 + (bytes)));                       \
+        *d = (F)v_load4(r, pair);                                                                  \
+        *m = (F)v_load4(r, pair + 4 + (bytes));                                                    \
+        planes(w, r, off + 4, bits);                                                               \
+    }
+LODE_U_LIST(BLOCK_U)
+#define BLOCK_UG32(bits)                                                                           \
+    INLINE void block_u##bits##g32(V w[8], F *d, F *m, const struct rows *r, size_t off) {         \
+        *d = (F)v_load4(r, off);                                                                   \
+        *m = (F)v_load4(r, off + 4);                                                               \
+        planes(w, r, off + 8, bits);                                                               \
+    }
+BLOCK_UG32(4)
+BLOCK_UG32(8)
+
 #define FP4_BIAS 12 /* the levels are -12 .. 12 */
 INLINE void block_mxfp4(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     static const int8_t levels[16] = LODE_FP4_LEVELS;

@@ -4,6 +4,7 @@
  * layout of a block is read in one place.
  *
  *   unpack32   w = d q + m               32 numbers   (m = 0 where the type has none)
+ *   unpack_u   w = d q + m               32 numbers of U2 .. U8G32; q unsigned
  *   unpack256  w = d scale[g] q - dmin min[g]   256 numbers in 16 groups g of 16; types with groups
  *                                        of 32 have each scale twice
  */
@@ -17,6 +18,11 @@
 struct unpack32 {
     float d, m;
     int8_t q[32];
+};
+
+struct unpack_u {
+    float d, m;
+    uint8_t q[32];
 };
 
 struct unpack256 {
@@ -99,6 +105,52 @@ static inline void unpack_mxfp4(struct unpack32 *u, const struct lode_block_mxfp
     u->m = 0;
     unpack_levels(u->q, b->qs, levels);
 }
+
+/* The planes of 32 codes (tensor/block.h). */
+static inline void unpack_planes(uint8_t q[32], const uint8_t *p, int bits) {
+    int at = 0;
+    memset(q, 0, 32);
+    if (bits == 8) {
+        memcpy(q, p, 32);
+        return;
+    }
+    if (bits & 4) {
+        for (int i = 0; i < 32; i++)
+            q[i] = p[i % 16] >> (i / 16 * 4) & 15;
+        p += 16;
+        at = 4;
+    }
+    if (bits & 2) {
+        for (int i = 0; i < 32; i++)
+            q[i] = (uint8_t)(q[i] | (p[i / 16 * 4 + i % 4] >> (i / 4 % 4 * 2) & 3) << at);
+        p += 8;
+        at += 2;
+    }
+    if (bits & 1)
+        for (int i = 0; i < 32; i++)
+            q[i] = (uint8_t)(q[i] | (p[i % 4] >> (i / 4) & 1) << at);
+}
+
+/* The i-th 32 numbers of a row. */
+#define UNPACK_U(bits, bytes)                                                                      \
+    static inline void unpack_u##bits(struct unpack_u *u, const void *row, size_t i) {             \
+        const struct lode_block_u##bits *b = (const struct lode_block_u##bits *)row + i / 2;       \
+        u->d = b->half[0].dm;                                                                      \
+        u->m = b->half[1].dm;                                                                      \
+        unpack_planes(u->q, b->half[i % 2].q, bits);                                               \
+    }
+LODE_U_LIST(UNPACK_U)
+#undef UNPACK_U
+#define UNPACK_UG32(bits)                                                                          \
+    static inline void unpack_u##bits##g32(struct unpack_u *u, const void *row, size_t i) {        \
+        const struct lode_block_u##bits##g32 *b = (const struct lode_block_u##bits##g32 *)row + i; \
+        u->d = b->d;                                                                               \
+        u->m = b->m;                                                                               \
+        unpack_planes(u->q, b->q, bits);                                                           \
+    }
+UNPACK_UG32(4)
+UNPACK_UG32(8)
+#undef UNPACK_UG32
 
 /* 64 bytes of 2-bit codes: number 128 h + 32 j + l is bits 2j, 2j+1 of byte 32 h + l. */
 static inline void unpack_two_bits(int8_t q[256], const uint8_t qs[64]) {

@@ -30,9 +30,14 @@ static const struct {
     {38, "MXFP4 MoE"},
 };
 
-/* The mix's name, or the type that most bytes have. */
-static const char *type_name(const struct lode_model *m) {
+/* The mix's name, how a directory's weights were quantised, or the type that most bytes have. */
+static const char *type_name(const struct lode_model *m, char text[128]) {
+    struct lode_str how;
     uint32_t id;
+    if (lode_source_str(m->source, "lode.quantization", &how)) {
+        snprintf(text, 128, "%.*s", (int)(how.len < 127 ? how.len : 127), how.data);
+        return text;
+    }
     if (lode_source_u32(m->source, "general.file_type", &id))
         for (size_t i = 0; i < sizeof file_types / sizeof *file_types; i++)
             if (file_types[i].id == id)
@@ -56,7 +61,8 @@ static int describe(struct lode_model *m, struct lode_error *err) {
     const struct lode_hparams *hp = &m->hp;
     m->chat_template = copy_key(m, "tokenizer.chat_template");
     m->name = copy_key(m, "general.name");
-    const char *type = type_name(m);
+    char text[128];
+    const char *type = type_name(m, text);
     m->type = lode_strndup(type, strlen(type));
     if (!m->type)
         return lode_fail_nomem(err, "model description");

@@ -1,6 +1,7 @@
 #include "store/file_store.h"
 
 #include "base/alloc.h"
+#include "base/machine.h"
 #include "kern/kern.h"
 
 #include <errno.h>
@@ -90,6 +91,28 @@ static int lock(struct file_store *f, uint32_t i, size_t size, struct lode_error
     return 0;
 }
 
+/* What must be copied fits, or the answer is no before any of it is read. */
+static int admit(const struct lode_source *source, const struct lode_weight *weights,
+                 uint32_t n_weights, struct lode_error *err) {
+    struct lode_machine machine;
+    uint64_t copied = 0;
+    for (uint32_t i = 0; i < n_weights; i++)
+        if (!lode_source_data(source, weights[i].home, weights[i].offset))
+            copied += weights[i].size;
+    if (copied < 1 << 26) /* not worth asking */
+        return 0;
+    lode_machine_probe(&machine);
+    uint64_t available = machine.ram_available;
+    if (machine.cgroup_limit && machine.cgroup_limit < available)
+        available = machine.cgroup_limit;
+    if (!available || copied <= available)
+        return 0;
+    return lode_fail(err, LODE_ERR_LIMIT, source->path,
+                     "its weights take %.0f MiB once they are repacked or read, but %.0f MiB of "
+                     "memory are free",
+                     (double)copied / 0x1p20, (double)available / 0x1p20);
+}
+
 int lode_file_store_create(struct lode_store **out, const struct lode_source *source,
                            const struct lode_weight *weights, uint32_t n_weights,
                            const struct lode_file_store_opts *opts, struct lode_error *err) {
@@ -102,6 +125,8 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
     f->own = LODE_NEW_ARRAY(void *, n_weights);
     f->locked = opts->mlock ? LODE_NEW_ARRAY(size_t, n_weights) : NULL;
     int rc = f->data && f->own && (f->locked || !opts->mlock) ? 0 : lode_fail_nomem(err, "weights");
+    if (rc == 0)
+        rc = admit(source, weights, n_weights, err);
     uint64_t total = 0, done = 0;
     for (uint32_t i = 0; i < n_weights; i++)
         total += weights[i].size;

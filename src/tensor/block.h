@@ -1,7 +1,8 @@
 /* block.h - what the bytes of a block mean.
  *
  * Weight layouts are GGML's (facts of the GGUF format): the first member is at byte 0 and nothing
- * is padded, so every struct has alignment 2 or less and may lie at any address of that alignment.
+ * is padded, so every struct has alignment 2 or less and may lie at any address of that alignment
+ * (lode's own, which lie in its own memory, have 4).
  * Halves are IEEE binary16 bits; all integers are little-endian.
  *
  * The drawings show bytes in ascending order; "lo/hi nibbles" are bits 0-3 and 4-7.  w is the
@@ -184,6 +185,54 @@ struct lode_block_nvfp4 {
     uint8_t d[4], qs[32];
 };
 
+/* ---- lode's own weights: what GGML's layouts can't hold exactly (format/hf_scheme.h). ---- */
+
+/* w = d q + m, each product and sum rounded; q unsigned, of B bits.  UB: 64 numbers share d and m,
+ * in two halves of 32, so that a pair of floats costs as much as the files' pairs of halves:
+ *
+ *   UB      | d:4 | codes of 0..31 | m:4 | codes of 32..63 |
+ *   UBG32   | d:4 | m:4 | codes |                               32 numbers
+ *
+ * The codes of 32 numbers are planes of bits, the lowest bits first (U5: 4 and 1, U3: 2 and 1):
+ *
+ *   8 bits  32 bytes
+ *   4 bits  16 bytes: byte i holds number i (lo) and i + 16 (hi)
+ *   2 bits   8 bytes: bits 2t, 2t+1 of byte 4 h + j belong to number 16 h + 4 t + j
+ *   1 bit    4 bytes: bit t of byte j belongs to number 4 t + j */
+#define LODE_U_LIST(X) X(2, 8) X(3, 12) X(4, 16) X(5, 20) X(6, 24) X(8, 32) /* bits, bytes of 32 */
+#define LODE_U_STRUCT(bits, bytes)                                                                 \
+    struct lode_block_u##bits {                                                                    \
+        struct {                                                                                   \
+            float dm;                                                                              \
+            uint8_t q[bytes];                                                                      \
+        } half[2];                                                                                 \
+    };
+LODE_U_LIST(LODE_U_STRUCT)
+#undef LODE_U_STRUCT
+struct lode_block_u4g32 {
+    float d, m;
+    uint8_t q[16];
+};
+struct lode_block_u8g32 {
+    float d, m;
+    uint8_t q[32];
+};
+/* w = d q, q an 8-bit float with 3 or 2 bits of mantissa.   | d:4 | q:32 | */
+struct lode_block_e4m3 {
+    float d;
+    uint8_t q[32];
+};
+struct lode_block_e5m2 {
+    float d;
+    uint8_t q[32];
+};
+/* NVFP4 whose scales a float divides: w = (d[g] / by) level   | by:4 | d:4 | qs:32 |   as NVFP4,
+ * but d is E4M3 with its sign and its NaN */
+struct lode_block_nvfp4g {
+    float by;
+    uint8_t d[4], qs[32];
+};
+
 /* ---- lode's activations. ---- */
 
 struct lode_block_a32 {
@@ -204,7 +253,8 @@ struct lode_block_a256 {
     X(mxfp4, 17) X(q2_k, 84) X(q3_k, 110) X(q4_k, 144) X(q5_k, 176) X(q6_k, 210) X(q8_k, 292)      \
     X(iq4_xs, 136) X(iq2_xxs, 66) X(iq2_xs, 74) X(iq2_s, 82) X(iq3_xxs, 98) X(iq3_s, 110)          \
     X(iq1_s, 50) X(iq1_m, 56) X(tq1_0, 54) X(tq2_0, 66) X(q1_0, 18) X(q2_0, 18) X(nvfp4, 36)       \
-    X(a32, 40) X(a256, 304)
+    X(a32, 40) X(a256, 304) X(u2, 24) X(u3, 32) X(u4, 40) X(u5, 48) X(u6, 56) X(u8, 72)            \
+    X(u4g32, 24) X(u8g32, 40) X(e4m3, 36) X(e5m2, 36) X(nvfp4g, 40)
 #define LODE_BLOCK_CHECK(name, bytes)                                                              \
     _Static_assert(sizeof(struct lode_block_##name) == (bytes), #name);
 LODE_BLOCK_SIZES(LODE_BLOCK_CHECK)

@@ -2,7 +2,8 @@
  *
  * A row of n numbers is n / block blocks of `bytes` bytes.  GGML's block layouts are drawn in
  * tensor/block.h; their ids are those of GGUF files (ggml.h, enum ggml_type).  ids from 256 on are
- * lode's own and never appear in a file.  `act` names the layout that activations take when a
+ * lode's own and never appear in a file: activations, and what the quantised weights of Hugging
+ * Face and MLX directories become at load where no layout of GGML's holds them without loss.  `act` names the layout that activations take when a
  * matrix of this type is multiplied directly: F32, A32 or A256.  A type whose act is NONE is
  * widened to F32 a few rows at a time and multiplied as F32.
  */
@@ -49,7 +50,18 @@
     X(Q1_0, 41, 128, 18, NONE)                                                                     \
     X(Q2_0, 42, 64, 18, NONE)                                                                      \
     X(A32, 256, 32, 40, NONE)                                                                      \
-    X(A256, 257, 256, 304, NONE)
+    X(A256, 257, 256, 304, NONE)                                                                   \
+    X(U2, 258, 64, 24, A32)                                                                        \
+    X(U3, 259, 64, 32, A32)                                                                        \
+    X(U4, 260, 64, 40, A32)                                                                        \
+    X(U5, 261, 64, 48, A32)                                                                        \
+    X(U6, 262, 64, 56, A32)                                                                        \
+    X(U8, 263, 64, 72, A32)                                                                        \
+    X(U4G32, 264, 32, 24, A32)                                                                     \
+    X(U8G32, 265, 32, 40, A32)                                                                     \
+    X(E4M3, 266, 32, 36, NONE)                                                                     \
+    X(E5M2, 267, 32, 36, NONE)                                                                     \
+    X(NVFP4G, 268, 64, 40, NONE)
 
 /* Dense indices, so that tables can be indexed by type; the file ids have holes. */
 enum lode_dtype {

@@ -45,7 +45,26 @@ static const struct layout {
     [LODE_Q2_0] = {{0, -1}, -1, 0},
     [LODE_MXFP4] = {{-1, -1}, -1, 0},
     [LODE_NVFP4] = {{-1, -1}, -1, 0},
+#define FLOATS {{-1, -1}, -1, 0} /* see floats_of */
+    [LODE_U2] = FLOATS, [LODE_U3] = FLOATS, [LODE_U4] = FLOATS, [LODE_U5] = FLOATS,
+    [LODE_U6] = FLOATS, [LODE_U8] = FLOATS, [LODE_U4G32] = FLOATS, [LODE_U8G32] = FLOATS,
+    [LODE_E4M3] = FLOATS, [LODE_E5M2] = FLOATS, [LODE_NVFP4G] = FLOATS,
 };
+
+/* Where the one or two floats of lode's own blocks are; false: none. */
+static bool floats_of(enum lode_dtype type, size_t at[2]) {
+    at[0] = at[1] = 0;
+    switch (type) {
+    case LODE_U2: case LODE_U3: case LODE_U4: case LODE_U5: case LODE_U6: case LODE_U8:
+        at[1] = lode_dtypes[type].bytes / 2;
+        return true;
+    case LODE_U4G32: case LODE_U8G32:
+        at[1] = 4;
+        return true;
+    default:
+        return type == LODE_E4M3 || type == LODE_E5M2 || type == LODE_NVFP4G;
+    }
+}
 
 void blocks_fill(struct kc *t, enum lode_dtype type, void *w, size_t size, enum blocks_kind kind) {
     static const uint8_t corners[] = {0x00, 0xff, 0x80, 0x7f, 0x88, 0x77, 0x3f, 0x20};
@@ -65,6 +84,11 @@ void blocks_fill(struct kc *t, enum lode_dtype type, void *w, size_t size, enum 
             if (kind != BLOCKS_ANY && (half & 0x7c00) == 0x7c00)
                 half ^= 0x4000;
             memcpy(b + l->half[h], &half, 2);
+        }
+        size_t at[2];
+        for (int i = 0; i < 2 && kind != BLOCKS_ANY && floats_of(type, at); i++) {
+            const float f = kc_float(t, KC_NORMAL);
+            memcpy(b + at[i], &f, 4);
         }
         if (type == LODE_MXFP4 && kind != BLOCKS_ANY)
             b[0] = (uint8_t)(96 + kc_below(t, 64));

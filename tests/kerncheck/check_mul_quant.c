@@ -37,6 +37,16 @@ static void exact_256(struct exact *e, const struct unpack256 *w, const struct l
     e->n_blocks++;
 }
 
+static void exact_u(struct exact *e, const struct unpack_u *w, const struct lode_block_a32 *a) {
+    for (int i = 0; i < 32; i++) {
+        const double x = (double)a->d * a->q[i], p = (double)w->d * w->q[i] * x,
+                     m = (double)w->m * x;
+        e->sum += p + m;
+        e->size += fabs(p) + fabs(m);
+    }
+    e->n_blocks++;
+}
+
 /* One row and one column. */
 typedef void exact_row(struct exact *e, const void *w, const void *x, size_t k);
 #define EXACT(name, n)                                                                             \
@@ -54,6 +64,15 @@ EXACT(q5_1, 32)
 EXACT(q8_0, 32)
 EXACT(iq4_nl, 32)
 EXACT(mxfp4, 32)
+#define EXACT_U(name, type)                                                                        \
+    static void exact_##name(struct exact *e, const void *w, const void *x, size_t k) {            \
+        for (size_t b = 0; b < k / 32; b++) {                                                      \
+            struct unpack_u q;                                                                     \
+            unpack_##name(&q, w, b);                                                               \
+            exact_u(e, &q, (const struct lode_block_a32 *)x + b);                                  \
+        }                                                                                          \
+    }
+LODE_MUL_U_LIST(EXACT_U)
 EXACT(q2_k, 256)
 EXACT(q3_k, 256)
 EXACT(q4_k, 256)
@@ -178,6 +197,7 @@ CHECK(q5_k, Q5_K)
 CHECK(iq4_nl, IQ4_NL)
 CHECK(iq4_xs, IQ4_XS)
 CHECK(mxfp4, MXFP4)
+LODE_MUL_U_LIST(CHECK)
 
 /* The largest integer sum that exists: mul_scalar.c says 2130706432 and that it fits. */
 void check_mul_q6_k(struct kc *t) {

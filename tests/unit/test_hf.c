@@ -190,7 +190,7 @@ static void refuses(void **state) {
         {"[]", "object", LODE_ERR_FORMAT},
         {"{", "line 1", LODE_ERR_FORMAT},
         {"{}", "model_type", LODE_ERR_FORMAT},
-        {CONFIG(",\"quantization_config\":{\"quant_method\":\"fp8\"}"), "fp8",
+        {CONFIG(",\"quantization_config\":{\"quant_method\":\"hqq\"}"), "hqq",
          LODE_ERR_UNSUPPORTED},
         {CONFIG(",\"hidden_act\":\"relu\""), "relu", LODE_ERR_UNSUPPORTED},
         {CONFIG(",\"num_key_value_heads\":-1"), "num_key_value_heads", LODE_ERR_FORMAT},
