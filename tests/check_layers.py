@@ -14,11 +14,11 @@ LEVELS = [
     ['tensor'],
     ['kern', 'format'],
     ['graph', 'text'],
-    ['store'],
+    ['store', 'quant'],
     ['backend'],
     ['runtime'],
     ['model'],
-    ['engine'],
+    ['engine', 'convert'],
 ]
 STRANGERS = ['tools']
 

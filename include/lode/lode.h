@@ -3,6 +3,7 @@
 #define LODE_LODE_H
 
 #include "lode/chat.h"
+#include "lode/convert.h"
 #include "lode/error.h"
 #include "lode/file.h"
 #include "lode/machine.h"

@@ -5,12 +5,6 @@
 #include "base/utf8.h"
 #include "text/unicode.h"
 
-struct lode_bpe_pair {
-    uint32_t left1, right; /* left id + 1; 0: empty */
-    uint32_t rank;
-    int32_t id; /* of what they become */
-};
-
 struct lode_bpe_symbol {
     int32_t id;          /* negative: not in the vocabulary (NO_PIECE), or not to be joined */
     uint32_t start;      /* in the text; a symbol ends where the next one starts */

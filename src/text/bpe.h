@@ -19,11 +19,17 @@
 
 enum lode_bpe_family { LODE_BPE_BYTES, LODE_BPE_CHARS, LODE_BPE_SCORES };
 
+struct lode_bpe_pair {
+    uint32_t left1, right; /* left id + 1; 0: empty */
+    uint32_t rank;
+    int32_t id; /* of what they become */
+};
+
 struct lode_bpe {
     enum lode_bpe_family family;
     const struct lode_vocab *vocab; /* borrowed */
     const struct lode_trie *user;   /* SCORES: pieces found before all else; borrowed or NULL */
-    struct lode_bpe_pair *pairs;    /* owned; (cap) hash table */
+    struct lode_bpe_pair *pairs;    /* owned; (cap) hash table, empty where left1 is 0 */
     uint32_t cap, n_pairs;
     uint64_t seed;    /* of its hash: base/map.h says why */
     uint32_t next_id;     /* while adding merges: where the next one's piece is likely to be */

@@ -53,6 +53,7 @@ int lode_tok_read_config(struct lode_tokenizer *t, struct lode_str config,
         const int32_t eos = named_token(t, doc.nodes, "eos_token");
         t->bos = bos >= 0 ? bos : t->bos;
         t->eos = eos >= 0 ? eos : t->eos;
+        t->pad = named_token(t, doc.nodes, "pad_token");
         adds->bos = said(doc.nodes, "add_bos_token");
         adds->eos = said(doc.nodes, "add_eos_token");
         lode_json_free(&doc);

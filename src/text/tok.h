@@ -44,7 +44,7 @@ struct lode_tokenizer {
     struct lode_decode decode;
     int32_t before[LODE_TOK_EXTRA_MAX], after[LODE_TOK_EXTRA_MAX];
     uint32_t n_before, n_after;
-    int32_t bos, eos; /* -1: none */
+    int32_t bos, eos, pad; /* -1: none */
     int32_t ends[LODE_TOK_ENDS_MAX];
     uint32_t n_ends;
 };

@@ -8,7 +8,7 @@
 struct lode_tokenizer *lode_tok_new(void) {
     struct lode_tokenizer *t = LODE_NEW(struct lode_tokenizer);
     if (t) {
-        t->bos = t->eos = -1;
+        t->bos = t->eos = t->pad = -1;
         t->kind = "";
         t->decode.vocab = &t->vocab;
     }

@@ -11,11 +11,21 @@ static void on_interrupt(int sig) {
     seen = 1;
 }
 
-void interrupt_catch(void) {
+static void catch_signal(int sig) {
     struct sigaction old, act = {.sa_handler = on_interrupt}; /* no SA_RESTART: reads return */
     sigemptyset(&act.sa_mask);
-    if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-        sigaction(SIGINT, &act, NULL);
+    if (sigaction(sig, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+        sigaction(sig, &act, NULL);
+}
+
+void interrupt_catch(void) {
+    catch_signal(SIGINT);
+}
+
+void interrupt_catch_all(void) {
+    catch_signal(SIGINT);
+    catch_signal(SIGTERM);
+    catch_signal(SIGHUP);
 }
 
 bool interrupt_seen(void) {

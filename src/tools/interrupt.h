@@ -6,6 +6,8 @@
 
 /* From now on SIGINT only sets the flag (and makes blocking reads return EINTR). */
 void interrupt_catch(void);
+/* The same for SIGTERM and SIGHUP too: for work that leaves files, which has to end in order. */
+void interrupt_catch_all(void);
 bool interrupt_seen(void);
 void interrupt_clear(void);
 

@@ -268,3 +268,14 @@ void kld_print(FILE *f, struct kld_sums *s) {
     fprintf(f, "RMS Δp    : %6.3f ± %5.3f %%\n", 100 * m.rms_dp.mean, 100 * m.rms_dp.error);
     fprintf(f, "Same top p: %6.3f ± %5.3f %%\n", 100 * m.top.mean, 100 * m.top.error);
 }
+
+void kld_print_brief(FILE *f, struct kld_sums *s) {
+    const struct summary m = summarise(s);
+    const size_t n = s->n < s->cap ? s->n : s->cap;
+    qsort(s->klds, n, sizeof *s->klds, by_value);
+    fprintf(f, "KL divergence   mean %.6f ± %.6f, 99.9 %% %.6f, max %.6f\n", m.kld.mean,
+            m.kld.error, percentile(s->klds, n, 0.999), (double)s->klds[n - 1]);
+    fprintf(f, "Same top token  %.2f ± %.2f %%\n", 100 * m.top.mean, 100 * m.top.error);
+    fprintf(f, "Perplexity      %.4f ± %.4f, the source's %.4f (ratio %.5f ± %.5f)\n", m.ppl.mean,
+            m.ppl.error, m.base.mean, m.ratio.mean, m.ratio.error);
+}

@@ -42,7 +42,8 @@ void kld_add(struct kld_sums *s, const float *logits, const uint16_t *record, in
              int32_t next);
 
 void kld_print_row(FILE *f, const struct kld_sums *s, size_t i_chunk);
-/* Sorts the values. */
+/* Both sort the values.  brief: what tells whether a conversion was a good one, in five lines. */
 void kld_print(FILE *f, struct kld_sums *s);
+void kld_print_brief(FILE *f, struct kld_sums *s);
 
 #endif

@@ -23,6 +23,7 @@ static void on_fatal_signal(int sig) {
 
 void out_init(void) {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the write */
     static const int fatal[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
         if (signal(fatal[i], on_fatal_signal) == SIG_IGN)

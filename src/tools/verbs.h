@@ -12,7 +12,8 @@
     X(detokenize, "turns token ids back into text")                                                \
     X(template, "shows the prompt that a chat template makes of messages")                         \
     X(doctor, "what this machine has, and what of it lode uses")                                   \
-    X(inspect, "what a model file holds: metadata, tensors, types, sizes")
+    X(inspect, "what a model file holds: metadata, tensors, types, sizes")                         \
+    X(convert, "makes a GGUF file of any model, in any number format")
 
 #define LODE_VERB_DECLARE(name, help) int verb_##name(int argc, char **argv);
 LODE_VERB_LIST(LODE_VERB_DECLARE)

@@ -58,7 +58,7 @@ for verb in $verbs; do
     run 0 "$verb" --help-debug; says "lode $verb"
     run 2 "$verb" --no-such-flag; complains '--no-such-flag'; complains "lode $verb --help"; quiet out
 done
-for verb in run logits bench perplexity doctor inspect tokenize detokenize; do
+for verb in run logits bench perplexity doctor inspect tokenize detokenize convert; do
     grep -qw "$verb" <<<"$verbs"; check $? "there is no verb $verb"
 done
 run 0 --help-debug; says '--float-act'; says '--isa'

@@ -5,6 +5,7 @@
 
 Per type T: T.bin = blocks of 4 rows quantised by ggml (with an importance matrix where the type
 needs one) and 4 rows of random bytes; T.f32 = the 256 float32 numbers of each row.
+source.f32 = rows 8..39 of what was quantised, weights.f32 = the importance of its columns.
 """
 import os
 import sys
@@ -25,3 +26,5 @@ for t in types:
         numbers.append(deq[list(rows)].astype("<f4"))
     np.concatenate(blocks).tofile(f"{dst}/{t}.bin")
     np.concatenate(numbers).tofile(f"{dst}/{t}.f32")
+np.load(f"{src}/source.npy")[8:40].astype("<f4").tofile(f"{dst}/source.f32")
+np.load(f"{src}/imatrix.npy").astype("<f4").tofile(f"{dst}/weights.f32")

@@ -1,0 +1,167 @@
+#include "base/out_file.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define SUFFIX ".lode-part"
+
+static int fail_errno(struct lode_error *err, const char *path, int cause) {
+    return lode_fail(err, LODE_ERR_IO, path, "it cannot be written: %s", strerror(cause));
+}
+
+/* The paths: the target without links, and the temporary beside it. */
+static int name_files(struct lode_out_file *f, const char *path, struct lode_error *err) {
+    errno = 0;
+    char *real = realpath(path, NULL); /* NULL where nothing is there yet */
+    if (!real && errno == ENOMEM)
+        return lode_fail_nomem(err, "a path");
+    const char *target = real ? real : path;
+    const size_t n = strlen(target);
+    f->path = lode_strndup(target, n);
+    f->temporary = lode_alloc(n + sizeof SUFFIX, 1);
+    free(real);
+    if (!f->path || !f->temporary)
+        return lode_fail_nomem(err, "a path");
+    snprintf(f->temporary, n + sizeof SUFFIX, "%s" SUFFIX, f->path);
+    return 0;
+}
+
+/* Opens and locks the temporary.  The process that held the lock may have renamed or removed the
+ * file meanwhile: then the name leads elsewhere now, and it is tried again. */
+static int open_locked(struct lode_out_file *f, struct lode_error *err) {
+    for (int tries = 0; tries < 8; tries++) {
+        struct stat mine, there;
+        f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (f->fd < 0)
+            return fail_errno(err, f->path, errno);
+        if (flock(f->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+            close(f->fd);
+            f->fd = -1;
+            return lode_fail(err, LODE_ERR_IO, f->path,
+                             "another process is writing it now (%s is locked)", f->temporary);
+        }
+        if (fstat(f->fd, &mine) == 0 && stat(f->temporary, &there) == 0 &&
+            mine.st_ino == there.st_ino && mine.st_dev == there.st_dev)
+            return 0;
+        close(f->fd);
+        f->fd = -1;
+    }
+    return lode_fail(err, LODE_ERR_IO, f->path, "other processes keep writing it");
+}
+
+static int fail_space(struct lode_out_file *f, uint64_t size, struct lode_error *err) {
+    struct statvfs v;
+    if (fstatvfs(f->fd, &v) < 0)
+        return fail_errno(err, f->path, ENOSPC);
+    return lode_fail(err, LODE_ERR_IO, f->path,
+                     "%" PRIu64 " bytes are to be written and the disk has %" PRIu64
+                     " left: free some, or name another place",
+                     size, (uint64_t)v.f_bavail * v.f_frsize);
+}
+
+/* Where the file system cannot set room aside, what it says is free has to do. */
+static int reserve(struct lode_out_file *f, uint64_t size, struct lode_error *err) {
+    struct statvfs v;
+    if (size == 0 || fallocate(f->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)size) == 0)
+        return 0;
+    if (errno == ENOSPC)
+        return fail_space(f, size, err);
+    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR)
+        return fail_errno(err, f->path, errno);
+    if (fstatvfs(f->fd, &v) == 0 && (uint64_t)v.f_bavail * v.f_frsize < size)
+        return fail_space(f, size, err);
+    return 0;
+}
+
+int lode_out_open(struct lode_out_file *f, const char *path, uint64_t size,
+                  struct lode_error *err) {
+    struct stat st;
+    *f = (struct lode_out_file){.fd = -1};
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return lode_fail(err, LODE_ERR_ARG, path, "it is a %s, a file is expected",
+                         S_ISDIR(st.st_mode) ? "directory" : "pipe or device");
+    if (size > INT64_MAX)
+        return lode_fail(err, LODE_ERR_LIMIT, path, "%" PRIu64 " bytes are more than a file holds",
+                         size);
+    int rc = name_files(f, path, err);
+    if (rc == 0)
+        rc = open_locked(f, err);
+    if (rc == 0 && ftruncate(f->fd, 0) < 0) /* what an earlier run left */
+        rc = fail_errno(err, f->path, errno);
+    if (rc == 0)
+        rc = reserve(f, size, err);
+    if (rc < 0)
+        lode_out_abandon(f);
+    return rc;
+}
+
+int lode_out_write(struct lode_out_file *f, const void *data, size_t n, struct lode_error *err) {
+    const char *from = data;
+    while (n > 0) {
+        const size_t most = n < (size_t)1 << 30 ? n : (size_t)1 << 30;
+        const ssize_t put = write(f->fd, from, most);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return lode_fail(err, LODE_ERR_IO, f->path, "it cannot be written at byte %" PRIu64
+                             ": %s", f->size, strerror(errno));
+        from += put;
+        f->size += (uint64_t)put;
+        n -= (size_t)put;
+    }
+    return 0;
+}
+
+/* The directory holds the name: without this a crash of the machine could still lose the file. */
+static int sync_directory(const char *path, struct lode_error *err) {
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? lode_strndup(path, slash > path ? (size_t)(slash - path) : 1)
+                      : lode_strndup(".", 1);
+    if (!dir)
+        return lode_fail_nomem(err, "a path");
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* EINVAL: a file system whose directories need no syncing */
+    const bool bad = fd < 0 || (fsync(fd) < 0 && errno != EINVAL);
+    const int cause = errno;
+    if (fd >= 0)
+        close(fd);
+    lode_free(dir);
+    return bad ? fail_errno(err, path, cause) : 0;
+}
+
+int lode_out_commit(struct lode_out_file *f, struct lode_error *err) {
+    int rc = 0;
+    /* room set aside beyond the end goes back with the truncation */
+    if (ftruncate(f->fd, (off_t)f->size) < 0 || fsync(f->fd) < 0 ||
+        rename(f->temporary, f->path) < 0)
+        rc = fail_errno(err, f->path, errno);
+    if (rc == 0) {
+        close(f->fd); /* synced: nothing can fail here any more; and the lock goes */
+        f->fd = -1;
+        rc = sync_directory(f->path, err);
+    }
+    lode_out_abandon(f);
+    return rc;
+}
+
+void lode_out_abandon(struct lode_out_file *f) {
+    if (f->fd >= 0) {
+        unlink(f->temporary); /* before the lock goes: no other process's file is meant */
+        close(f->fd);
+    }
+    lode_free(f->path);
+    lode_free(f->temporary);
+    *f = (struct lode_out_file){.fd = -1};
+}
