@@ -57,6 +57,7 @@ struct lode_hparams {
 struct lode_build {
     const struct lode_source *source;
     const struct lode_arch *arch;
+    uint32_t experts; /* lode_model_opts.experts */
     struct lode_hparams hp;
     struct lode_graph *g;
     struct lode_node *rope_tables[LODE_MAX_ROPES];
@@ -212,7 +213,7 @@ LODE_ARCH_LIST(LODE_ARCH_DECLARE)
 const struct lode_arch *lode_arch_find(const char *name);
 
 /* Reads the settings and builds both graphs: body (tokens to the final rows of the residual
- * stream) and head (those rows to logits).  b->source is set, the rest zero; kv, state and weights are
+ * stream) and head (those rows to logits).  b->source, arch and experts are set, the rest zero; kv, state and weights are
  * allocated here and the caller's to free, whatever happens. */
 int lode_build_model(struct lode_build *b, struct lode_graph *body, struct lode_graph *head,
                      struct lode_error *err);

@@ -101,10 +101,18 @@ static int read_experts(struct lode_build *b, struct lode_error *err) {
     struct lode_hparams *hp = &b->hp;
     hp->n_experts = count_or(b, "expert_count", 0);
     if (!hp->n_experts)
-        return 0;
+        return b->experts ? lode_fail(err, LODE_ERR_ARG, "--experts",
+                                      "the model has no experts to choose from")
+                          : 0;
     LODE_TRY(need_count(b, "expert_count", 4096, &hp->n_experts, err));
     const uint32_t most = hp->n_experts < 64 ? hp->n_experts : 64;
     LODE_TRY(need_count(b, "expert_used_count", most, &hp->n_experts_used, err));
+    if (b->experts > most)
+        return lode_fail(err, LODE_ERR_ARG, "--experts",
+                         "%u; the model has %u experts and was trained to use %u, 1 to %u expected",
+                         b->experts, hp->n_experts, hp->n_experts_used, most);
+    if (b->experts)
+        hp->n_experts_used = b->experts;
     hp->d_ff_expert = count_or(b, "expert_feed_forward_length", hp->d_ff);
     hp->d_ff_shared = count_or(b, "expert_shared_feed_forward_length",
                                hp->d_ff_expert * count_or(b, "expert_shared_count", 0));

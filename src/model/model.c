@@ -143,7 +143,7 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
     m->arch = lode_arch_find(m->source->arch);
     if (!m->arch)
         return unknown_arch(m, err);
-    struct lode_build b = {.source = m->source, .arch = m->arch};
+    struct lode_build b = {.source = m->source, .arch = m->arch, .experts = m->opts.experts};
     int rc = lode_build_model(&b, &m->body_graph, &m->head_graph, err);
     lode_free(b.weight_of);
     m->hp = b.hp;

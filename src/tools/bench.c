@@ -49,6 +49,7 @@ static const struct arg_flag flags[] = {
      .choices = arg_kv_types, .help = "how keys are stored"},
     {"-ctv, --cache-type-v", ARG_CHOICES, ARG_AT(struct opts, type_v), .meta = "TYPE", .def = "f16",
      .choices = arg_kv_types, .help = "how values are stored"},
+    LOAD_EXPERTS_FLAG(struct opts),
     {"-r, --repetitions", ARG_INT, ARG_AT(struct opts, repetitions), .meta = "N", .def = "5",
      .min = 1, .max = 10000, .group = "How", .help = "how often each test runs"},
     {"-o, --output", ARG_CHOICE, ARG_AT(struct opts, output), .meta = "FORMAT", .def = "md",

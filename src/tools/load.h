@@ -9,7 +9,7 @@
 
 struct load_opts {
     const char *model, *ctk, *ctv, *isa;
-    int64_t ctx, batch, threads;
+    int64_t ctx, batch, threads, experts;
     bool no_mmap, mlock, float_act;
 };
 
@@ -38,7 +38,13 @@ extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
         { "-ctk, --cache-type-k", ARG_CHOICE, ARG_AT(type, load.ctk), .meta = "TYPE",              \
           .def = "f16", .choices = arg_kv_types, .help = "how keys are stored" },                  \
         { "-ctv, --cache-type-v", ARG_CHOICE, ARG_AT(type, load.ctv), .meta = "TYPE",              \
-          .def = "f16", .choices = arg_kv_types, .help = "how values are stored" }
+          .def = "f16", .choices = arg_kv_types, .help = "how values are stored" },                \
+        LOAD_EXPERTS_FLAG(type)
+
+#define LOAD_EXPERTS_FLAG(type)                                                                    \
+    { "--experts", ARG_INT, ARG_AT(type, load.experts), .meta = "K", .min = 0, .max = 4096,        \
+      .def = "0", .shown = "as it was trained",                                                    \
+      .help = "experts that each token uses, the best K of all" }
 
 /* What llama.cpp users type and this program has no use for. */
 #define LOAD_FOREIGN_FLAGS                                                                         \

@@ -219,6 +219,27 @@ check $? 'general.sampling.penalty_repeat is not the repeat penalty'
 LODE_MODEL=$model run 0 run -p 'What is the capital of France?' --temp 0; says Paris
 LODE_TOP_K=many run 2 run "$model" -p hi; complains LODE_TOP_K
 
+# ---------------------------------------------------------------------------------------- experts
+moe=$root/tests/data/arch/qwen3_moe/model.gguf
+python3 - "$moe" <<'PY'
+import struct, sys
+data = bytearray(open(sys.argv[1], 'rb').read())
+key = b'qwen3moe.expert_used_count'
+at = data.index(key) + len(key)
+assert struct.unpack_from('<I', data, at)[0] == 4 # a u32
+data[at + 4:at + 8] = struct.pack('<I', 1)
+open('one.gguf', 'wb').write(data)
+PY
+run 0 logits one.gguf --ids 5,6,7,8 --all -o one.npy
+run 0 logits "$moe" --ids 5,6,7,8 --all --experts 1 -o override.npy; cmp -s one.npy override.npy
+check $? '--experts 1 is not a model whose tokens use one expert'
+run 0 logits "$moe" --ids 5,6,7,8 --all -o trained.npy; ! cmp -s trained.npy override.npy
+check $? '--experts 1 changed nothing'
+run 0 perplexity "$moe" -f "$root/models/README.md" -c 64 --experts 2 --chunks 1; says PPL
+run 0 bench "$moe" -p 4 -n 2 -r 1 --experts 8 --no-bandwidth; says 'tg2'
+run 1 logits "$moe" --ids 5 --experts 9; complains 'the model has 8 experts'; one_sentence
+run 1 run "$model" -p hi --experts 2; complains 'no experts to choose from'; one_sentence
+
 # ------------------------------------------------------------------------------------------ bench
 run 0 bench "$model" -p 8 -n 4 -r 2 -t 1 --no-bandwidth; says ' pp8 '; says 'tg4'
 run 0 bench "$model" -p 8 -n 4 -r 2 -t 1,2 -o json
