@@ -52,7 +52,8 @@ ARCHS = ('llama llama3rope mistral qwen2 qwen3 gemma2 gemma3 phi3 phi3_longrope 
          'qwen3_moe mixtral olmoe cohere2 stablelm exaone4 exaone4_swa glm4_moe '
          'phi falcon falcon_new gpt_neox starcoder2 nemotron gpt_oss_trunc '
          'deepseek_v2 deepseek_v2_lite deepseek_v3 glm4_moe_lite llama4_std gemma4 '
-         'qwen3_next qwen3_5 qwen3_5_moe lfm2').split()
+         'qwen3_next qwen3_5 qwen3_5_moe lfm2 '
+         'glm4 seed_oss qwen2_moe gemma phimoe minimax_m2 openelm').split()
 HF = ('llama llama3rope mistral qwen2 qwen3 gemma2 gemma3 phi3 phi3_longrope smollm3 olmo2 granite '
       'qwen3_moe mixtral olmoe cohere2 stablelm exaone4 exaone4_swa glm4_moe').split()
 F32 = ['-ctk', 'f32', '-ctv', 'f32']
@@ -77,7 +78,7 @@ def model_of(folder):
 
 def context(name, n):
     """longrope picks its factors by the context: short ones for prompts that the golden ran short."""
-    return ['-c', '128'] if name == 'phi3_longrope' and n <= 128 else []
+    return ['-c', '128'] if name in ('phi3_longrope', 'phimoe') and n <= 128 else []
 
 
 def distance(program, folder, prompt, greedy, flags):

@@ -4,6 +4,7 @@
 
 #include "lode/chat.h"
 #include "lode/convert.h"
+#include "lode/embed.h"
 #include "lode/error.h"
 #include "lode/file.h"
 #include "lode/machine.h"

@@ -31,6 +31,7 @@ struct lode_segment {
     const struct lode_rope *ropes; /* (number of the model's specifications) */
     uint32_t first_row, n_rows;
     uint32_t pos; /* of the first row */
+    uint32_t second; /* rows of the segment from here on are a pair's second text; n_rows: none */
 };
 
 struct lode_step {

@@ -5,9 +5,9 @@
 #include "engine/workers.h"
 #include "kern/kern.h"
 
-static int kv_format(const char *flag, const char *name, enum lode_dtype *out,
-                     struct lode_error *err) {
-    *out = LODE_F16;
+static int kv_format(const char *flag, const char *name, enum lode_dtype otherwise,
+                     enum lode_dtype *out, struct lode_error *err) {
+    *out = otherwise;
     if (!name)
         return 0;
 #define MATCH(suffix, dtype, text)                                                                 \
@@ -24,10 +24,12 @@ static int kv_format(const char *flag, const char *name, enum lode_dtype *out,
 
 int lode_session_layers(const struct lode_model *m, const struct lode_session_opts *o,
                         struct lode_kv_layer **out, struct lode_error *err) {
+    /* both ways, keys and values die with their layer: exact ones cost no memory to speak of */
+    const enum lode_dtype otherwise = m->hp.both_ways ? LODE_F32 : LODE_F16;
     enum lode_dtype k, v;
     *out = NULL;
-    LODE_TRY(kv_format("-ctk", o->ctk, &k, err));
-    LODE_TRY(kv_format("-ctv", o->ctv, &v, err));
+    LODE_TRY(kv_format("-ctk", o->ctk, otherwise, &k, err));
+    LODE_TRY(kv_format("-ctv", o->ctv, otherwise, &v, err));
     const uint32_t n = m->hp.n_layers;
     struct lode_kv_layer *layers = LODE_NEW_ARRAY(struct lode_kv_layer, n);
     *out = layers;
@@ -106,13 +108,15 @@ int lode_session_admit(const struct lode_model *m, const struct lode_session_opt
 }
 
 static const struct lode_plan *plan_of(const struct lode_model *m, size_t *i) {
-    if (*i < m->body.n_instrs)
-        return &m->body;
-    *i -= m->body.n_instrs;
-    return &m->head;
+    if (*i < m->plans[LODE_BODY].n_instrs)
+        return &m->plans[LODE_BODY];
+    *i -= m->plans[LODE_BODY].n_instrs;
+    return &m->plans[LODE_HEAD];
 }
 
-size_t lode_plan_n_steps(const struct lode_model *m) { return m->body.n_instrs + m->head.n_instrs; }
+size_t lode_plan_n_steps(const struct lode_model *m) {
+    return m->plans[LODE_BODY].n_instrs + m->plans[LODE_HEAD].n_instrs;
+}
 
 struct lode_plan_step lode_plan_step(const struct lode_model *m, size_t i) {
     const struct lode_plan *p = plan_of(m, &i);

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "engine/memory.h"
+#include "engine/rows.h"
 #include "engine/workers.h"
 
 struct lode_session {
@@ -65,8 +66,8 @@ static int create_rest(struct lode_session *s, struct lode_error *err) {
     return create_kv(s, err);
 }
 
-int lode_session_create(struct lode_session **out, struct lode_model *m,
-                        const struct lode_session_opts *opts, struct lode_error *err) {
+int lode_session_open(struct lode_session **out, struct lode_model *m,
+                      const struct lode_session_opts *opts, struct lode_error *err) {
     *out = NULL;
     if (!m->store)
         return lode_fail(err, LODE_ERR_ARG, m->info.path, "only the vocabulary was loaded");
@@ -86,6 +87,15 @@ int lode_session_create(struct lode_session **out, struct lode_model *m,
     return rc;
 }
 
+int lode_session_create(struct lode_session **out, struct lode_model *m,
+                        const struct lode_session_opts *opts, struct lode_error *err) {
+    *out = NULL;
+    if (m->store && (m->arch->encoder || m->hp.both_ways))
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, m->info.path,
+                         "%s models give vectors, not next tokens: use lode embed", m->info.arch);
+    return lode_session_open(out, m, opts, err);
+}
+
 void lode_session_free(struct lode_session *s) {
     if (!s)
         return;
@@ -101,36 +111,44 @@ void lode_session_free(struct lode_session *s) {
 
 /* ---- steps ---- */
 
-enum want { WANT_NONE, WANT_LAST, WANT_ALL };
-
-struct running { /* one step, as its callbacks see it */
-    const struct lode_feed *feeds;
-    size_t n_feeds;
-    const struct lode_step *step;
-    enum want want;
+/* What a step is for: logits (fn may be NULL), or rows of a stage. */
+struct purpose {
+    enum lode_want want;
     lode_logits_fn *fn;
+    enum lode_stage stage; /* 0: logits */
+    lode_rows_fn *rows;
+    const uint32_t *second; /* of each feed, see lode_segment; NULL: no pairs */
     void *user;
 };
 
-static const struct lode_feed *feed_of(const struct running *r, uint32_t row, uint32_t *pos) {
+struct running { /* one step, as its callbacks see it */
+    const struct lode_feed *feeds;
+    const struct lode_step *step;
+    const struct purpose *purpose;
+};
+
+static size_t feed_of(const struct running *r, uint32_t row, uint32_t *pos) {
     size_t i = 0;
     const struct lode_segment *s = r->step->segments;
     while (row >= s[i].first_row + s[i].n_rows)
         i++;
     *pos = s[i].pos + (row - s[i].first_row);
-    return &r->feeds[i];
+    return i;
 }
 
 static int deliver(void *user, uint32_t i, const float *logits) {
     const struct running *r = user;
     uint32_t pos;
-    const struct lode_feed *feed = feed_of(r, r->step->out_rows[i], &pos);
+    const size_t k = feed_of(r, r->step->out_rows[i], &pos);
+    if (r->purpose->stage)
+        return r->purpose->rows(r->purpose->user, k, logits);
+    const struct lode_feed *feed = &r->feeds[k];
     struct lode_session *s = feed->session;
     if (pos == s->length + feed->n - 1) { /* the last row */
         memcpy(s->logits, logits, s->model->hp.n_vocab * sizeof *logits);
         s->has_logits = true;
     }
-    return r->fn ? r->fn(r->user, pos, logits) : 0;
+    return r->purpose->fn ? r->purpose->fn(r->purpose->user, pos, logits) : 0;
 }
 
 static void trace(void *user, uint32_t layer, const struct lode_step *step, const float *x,
@@ -140,8 +158,8 @@ static void trace(void *user, uint32_t layer, const struct lode_step *step, cons
     lode_alloc_forbid(false); /* the caller's function may do as it likes */
     for (uint32_t i = 0; i < n; i++) {
         uint32_t pos;
-        const struct lode_session *s =
-            feed_of(r, out_rows_only ? step->out_rows[i] : i, &pos)->session;
+        const size_t k = feed_of(r, out_rows_only ? step->out_rows[i] : i, &pos);
+        const struct lode_session *s = r->feeds[k].session;
         if (s->opts.trace)
             s->opts.trace(s->opts.trace_user, layer, pos,
                           (const float *)((const char *)x + i * stride), s->model->hp.d_model);
@@ -150,33 +168,39 @@ static void trace(void *user, uint32_t layer, const struct lode_step *step, cons
 }
 
 /* All feeds share their workers and fit its batch; their sessions can resume where they are. */
-static int run_step(const struct lode_feed *feeds, size_t n_feeds, enum want want,
-                    lode_logits_fn *fn, void *user, struct lode_error *err) {
+static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct purpose *purpose,
+                    struct lode_error *err) {
     struct lode_workers *w = feeds[0].session->workers;
     struct lode_step step = {.segments = w->segments, .tokens = w->tokens, .out_rows = w->out_rows};
     for (size_t i = 0; i < n_feeds; i++) {
         struct lode_session *s = feeds[i].session;
         const uint32_t n = (uint32_t)feeds[i].n;
         w->segments[step.n_segments++] =
-            (struct lode_segment){s->kv, s->state, s->ropes, step.n_rows, n, s->length};
+            (struct lode_segment){.kv = s->kv,
+                                  .state = s->state,
+                                  .ropes = s->ropes,
+                                  .first_row = step.n_rows,
+                                  .n_rows = n,
+                                  .pos = s->length,
+                                  .second = purpose->second ? purpose->second[i] : n};
         lode_kv_extend(s->kv, s->length, n);
         if (s->state)
             lode_state_begin(s->state, s->length, n);
         memcpy(w->tokens + step.n_rows, feeds[i].tokens, n * sizeof *w->tokens);
-        if (want == WANT_ALL)
-            for (uint32_t k = 0; k < n; k++)
-                w->out_rows[step.n_out++] = step.n_rows + k;
-        else if (want == WANT_LAST)
-            w->out_rows[step.n_out++] = step.n_rows + n - 1;
+        const uint32_t first = purpose->want == LODE_WANT_LAST ? n - 1 : 0;
+        const uint32_t n_out = purpose->want == LODE_WANT_ALL ? n : purpose->want != LODE_WANT_NONE;
+        for (uint32_t k = 0; k < n_out; k++)
+            w->out_rows[step.n_out++] = step.n_rows + first + k;
         step.n_rows += n;
         s->has_logits = false;
         if (s->opts.trace)
             step.trace = trace;
     }
-    struct running r = {feeds, n_feeds, &step, want, fn, user};
+    struct running r = {feeds, &step, purpose};
     step.trace_user = &r;
     const struct lode_session_opts *o = &feeds[0].session->opts;
-    const int rc = lode_workers_run(w, &step, deliver, &r, o->cancel, o->cancel_user, err);
+    const int rc = lode_workers_run(w, purpose->stage ? purpose->stage : LODE_HEAD, &step, deliver,
+                                    &r, o->cancel, o->cancel_user, err);
     for (size_t i = 0; i < n_feeds; i++) {
         struct lode_session *s = feeds[i].session;
         if (rc < 0) {
@@ -210,7 +234,7 @@ static int make_resumable(struct lode_session *s, struct lode_error *err) {
         const uint32_t left = n - s->length;
         const struct lode_feed f = {s, s->tokens + s->length,
                                     left < s->workers->batch ? left : s->workers->batch};
-        rc = run_step(&f, 1, WANT_NONE, NULL, NULL, err);
+        rc = run_step(&f, 1, &(struct purpose){.want = LODE_WANT_NONE}, err);
     }
     s->length = n; /* after a failure: still the timeline, to be tried again */
     return rc;
@@ -241,8 +265,10 @@ static int eval(struct lode_session *s, const int32_t *tokens, size_t n, lode_lo
     for (size_t i = 0; i < n;) {
         const size_t part = n - i < s->workers->batch ? n - i : s->workers->batch;
         const struct lode_feed f = {s, tokens + i, part};
-        const enum want want = fn ? WANT_ALL : i + part == n ? WANT_LAST : WANT_NONE;
-        const int rc = run_step(&f, 1, want, fn, user, err);
+        const enum lode_want want = fn              ? LODE_WANT_ALL
+                                    : i + part == n ? LODE_WANT_LAST
+                                                    : LODE_WANT_NONE;
+        const int rc = run_step(&f, 1, &(struct purpose){.want = want, .fn = fn, .user = user}, err);
         if (rc < 0) {
             lode_session_truncate(s, start, NULL);
             return rc;
@@ -262,7 +288,9 @@ int lode_session_eval_each(struct lode_session *s, const int32_t *tokens, size_t
     return eval(s, tokens, n, fn, user, err);
 }
 
-int lode_session_step(const struct lode_feed *feeds, size_t n_feeds, struct lode_error *err) {
+/* One step over all feeds. */
+static int step(const struct lode_feed *feeds, size_t n_feeds, const struct purpose *purpose,
+                struct lode_error *err) {
     size_t total = 0;
     for (size_t i = 0; i < n_feeds; i++) {
         struct lode_session *s = feeds[i].session;
@@ -282,7 +310,19 @@ int lode_session_step(const struct lode_feed *feeds, size_t n_feeds, struct lode
                          feeds[0].session->workers->batch);
     for (size_t i = 0; i < n_feeds; i++)
         LODE_TRY(make_resumable(feeds[i].session, err));
-    return run_step(feeds, n_feeds, WANT_LAST, NULL, NULL, err);
+    return run_step(feeds, n_feeds, purpose, err);
+}
+
+int lode_session_step(const struct lode_feed *feeds, size_t n_feeds, struct lode_error *err) {
+    return step(feeds, n_feeds, &(struct purpose){.want = LODE_WANT_LAST}, err);
+}
+
+int lode_session_rows(const struct lode_feed *feeds, const uint32_t *second, size_t n_feeds,
+                      enum lode_stage stage, enum lode_want want, lode_rows_fn *fn, void *user,
+                      struct lode_error *err) {
+    return step(feeds, n_feeds,
+                &(struct purpose){.want = want, .stage = stage, .rows = fn, .second = second, .user = user},
+                err);
 }
 
 int lode_session_truncate(struct lode_session *s, size_t n, struct lode_error *err) {

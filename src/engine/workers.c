@@ -5,22 +5,24 @@
 static uint32_t head_rows(uint32_t batch) { return batch < LODE_HEAD_ROWS ? batch : LODE_HEAD_ROWS; }
 
 static struct lode_cpu_opts cpu_opts(const struct lode_model *m, uint32_t batch, uint32_t threads) {
-    const uint32_t a = m->body.max_cols, b = m->head.max_cols;
+    const uint32_t a = m->plans[LODE_BODY].max_cols, b = m->plans[LODE_HEAD].max_cols;
     return (struct lode_cpu_opts){.isa = m->isa,
                                   .threads = threads,
                                   .float_act = m->opts.float_act,
                                   .max_cols = a > b ? a : b,
                                   .max_rows = batch,
-                                  .max_heads = m->body.max_heads,
-                                  .max_head_dim = m->body.max_head_dim,
-                                  .experts = m->body.experts,
+                                  .max_heads = m->plans[LODE_BODY].max_heads,
+                                  .max_head_dim = m->plans[LODE_BODY].max_head_dim,
+                                  .experts = m->plans[LODE_BODY].experts,
                                   .store = m->store};
 }
 
 uint64_t lode_workers_size(const struct lode_model *m, uint32_t batch, uint32_t threads) {
     const struct lode_cpu_opts o = cpu_opts(m, batch, threads);
-    return lode_plan_buffer_size(&m->body, batch, batch) +
-           lode_plan_buffer_size(&m->head, 1, head_rows(batch)) + lode_cpu_work_size(&o);
+    uint64_t size = lode_cpu_work_size(&o) + lode_plan_buffer_size(&m->plans[LODE_BODY], batch, batch);
+    for (int i = LODE_TAIL; i < LODE_STAGES; i++)
+        size += lode_plan_buffer_size(&m->plans[i], 1, head_rows(batch));
+    return size;
 }
 
 int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_t batch,
@@ -38,10 +40,10 @@ int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_
     int rc = w->tokens && w->out_rows && w->segments ? 0 : lode_fail_nomem(err, "workers");
     if (rc == 0)
         rc = lode_cpu_create(&w->backend, &o, err);
-    if (rc == 0)
-        rc = lode_exec_create(&w->body, &m->body, w->backend, m->store, batch, batch, err);
-    if (rc == 0)
-        rc = lode_exec_create(&w->head, &m->head, w->backend, m->store, 1, head_rows(batch), err);
+    for (int i = 0; rc == 0 && i < LODE_STAGES; i++)
+        rc = lode_exec_create(&w->stages[i], &m->plans[i], w->backend, m->store,
+                              i == LODE_BODY ? batch : 1, i == LODE_BODY ? batch : head_rows(batch),
+                              err);
     if (rc < 0)
         lode_workers_release(w);
     else
@@ -57,8 +59,8 @@ struct lode_workers *lode_workers_share(struct lode_workers *w) {
 void lode_workers_release(struct lode_workers *w) {
     if (!w || --w->refs > 0)
         return;
-    lode_exec_free(w->body);
-    lode_exec_free(w->head);
+    for (int i = 0; i < LODE_STAGES; i++)
+        lode_exec_free(w->stages[i]);
     if (w->backend)
         w->backend->ops->free(w->backend);
     lode_free(w->tokens);
@@ -75,12 +77,13 @@ static int run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)
     return rc;
 }
 
-int lode_workers_run(struct lode_workers *w, const struct lode_step *step, lode_row_fn *row,
-                     void *user, bool (*cancel)(void *user), void *cancel_user,
+int lode_workers_run(struct lode_workers *w, enum lode_stage stage, const struct lode_step *step,
+                     lode_row_fn *row, void *user, bool (*cancel)(void *user), void *cancel_user,
                      struct lode_error *err) {
-    LODE_TRY(run(w->body, step, cancel, cancel_user, err));
-    const struct lode_value *final = lode_exec_result(w->body);
-    const struct lode_value *in = lode_exec_input(w->head), *logits = lode_exec_result(w->head);
+    struct lode_exec *body = w->stages[LODE_BODY], *head = w->stages[stage];
+    LODE_TRY(run(body, step, cancel, cancel_user, err));
+    const struct lode_value *final = lode_exec_result(body);
+    const struct lode_value *in = lode_exec_input(head), *y = lode_exec_result(head);
     const uint32_t most = head_rows(w->batch);
     for (uint32_t i = 0; i < step->n_out; i += most) {
         const uint32_t n = step->n_out - i < most ? step->n_out - i : most;
@@ -88,9 +91,9 @@ int lode_workers_run(struct lode_workers *w, const struct lode_step *step, lode_
             memcpy(in->data + r * in->stride, final->data + (i + r) * final->stride,
                    final->width * sizeof(float));
         const struct lode_step part = {.n_out = n};
-        LODE_TRY(run(w->head, &part, cancel, cancel_user, err));
+        LODE_TRY(run(head, &part, cancel, cancel_user, err));
         for (uint32_t r = 0; r < n; r++)
-            if (row(user, i + r, (const float *)(logits->data + r * logits->stride)))
+            if (row(user, i + r, (const float *)(y->data + r * y->stride)))
                 return lode_fail(err, LODE_ERR_CANCELLED, "", "stopped by the caller");
     }
     return 0;

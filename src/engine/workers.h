@@ -16,7 +16,7 @@ struct lode_workers {
     uint32_t refs;
     struct lode_model *model; /* borrowed */
     struct lode_backend *backend;
-    struct lode_exec *body, *head;
+    struct lode_exec *stages[LODE_STAGES];
     uint32_t batch;                /* most rows of a step */
     int32_t *tokens;               /* owned; (batch), as the next two */
     uint32_t *out_rows;            /* (batch) */
@@ -32,12 +32,12 @@ void lode_workers_release(struct lode_workers *w);
 /* Bytes that create would allocate. */
 uint64_t lode_workers_size(const struct lode_model *m, uint32_t batch, uint32_t threads);
 
-/* One row of logits, (n_vocab): out row i of the step.  Non-zero stops. */
-typedef int lode_row_fn(void *user, uint32_t i, const float *logits);
+/* One row of the stage's result: out row i of the step.  Non-zero stops. */
+typedef int lode_row_fn(void *user, uint32_t i, const float *y);
 
-/* Runs the body over a step whose arrays are the workers' own, then the head over its out rows. */
-int lode_workers_run(struct lode_workers *w, const struct lode_step *step, lode_row_fn *row,
-                     void *user, bool (*cancel)(void *user), void *cancel_user,
+/* Runs the body over a step whose arrays are the workers' own, then a stage over its out rows. */
+int lode_workers_run(struct lode_workers *w, enum lode_stage stage, const struct lode_step *step,
+                     lode_row_fn *row, void *user, bool (*cancel)(void *user), void *cancel_user,
                      struct lode_error *err);
 
 #endif

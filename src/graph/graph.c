@@ -83,6 +83,16 @@ struct lode_node *lode_g_embed(struct lode_graph *g, const struct lode_operand *
     return n;
 }
 
+struct lode_node *lode_g_embed_by(struct lode_graph *g, const struct lode_operand *w,
+                                  enum lode_embed_by by, uint32_t first) {
+    struct lode_node *n = lode_g_embed(g, w, 1.0f);
+    if (n) {
+        n->p.embed.by = by;
+        n->p.embed.first = first;
+    }
+    return n;
+}
+
 static struct lode_node *norm(struct lode_graph *g, enum lode_op op, struct lode_node *x,
                               const struct lode_operand *w, const struct lode_operand *bias,
                               float eps, uint32_t group) {

@@ -21,7 +21,7 @@
 
 #define LODE_OP_LIST(X)                                                                            \
     X(INPUT, 0, 0, "none")                                                                         \
-    X(EMBED, 0, 1, "dW[token] += scale dy")                                                        \
+    X(EMBED, 0, 1, "dW[row] += scale dy")                                                        \
     X(RMS_NORM, 1, 1, "dx = (w dy - y^ mean(w dy y^)) / rms, y^ = x / rms")                        \
     X(LAYER_NORM, 1, 2, "as RMS_NORM's of the centred row, less mean(w dy)")                       \
     X(QUANT, 1, 0, "dx = dy (straight through)")                                                   \
@@ -66,6 +66,12 @@ extern const struct lode_op_info lode_ops[LODE_OP_COUNT];
 
 enum lode_glu { LODE_GLU_SILU, LODE_GLU_GELU, LODE_GLU_CLAMPED /* gpt-oss's, see kern.h */,
                 LODE_GLU_SIGMOID, LODE_GLU_TIMES /* no function */ };
+/* Which row of its table an embedding takes. */
+enum lode_embed_by {
+    LODE_BY_TOKEN,
+    LODE_BY_POSITION, /* position + first */
+    LODE_BY_PART,     /* 0, or 1 in the second text of a pair */
+};
 enum lode_act { LODE_ACT_GELU /* tanh form */, LODE_ACT_GELU_ERF, LODE_ACT_RELU2 };
 
 /* How router logits become expert weights. */
@@ -73,13 +79,19 @@ enum lode_gating {
     LODE_GATE_SOFTMAX,     /* softmax over all experts, then choose */
     LODE_GATE_SIGMOID,     /* sigmoid of each, then choose */
     LODE_GATE_SOFTMAX_TOP, /* choose by logit, then softmax over the chosen */
+    LODE_GATE_SPARSEMIXER, /* PhiMoE's, see route.c */
 };
 
 /* The parameters of an op, by its name in lower case. */
 union lode_op_params {
     struct {
         float scale;
-    } embed, add /* y = a + scale b */, scale;
+    } add /* y = a + scale b */, scale;
+    struct {
+        float scale;
+        enum lode_embed_by by;
+        uint32_t first; /* rows of a table of positions before position 0's */
+    } embed;
     struct {
         float eps;
         uint32_t group; /* numbers normalised together: the width, or a head's size */
@@ -100,6 +112,7 @@ union lode_op_params {
         uint32_t n_heads, n_kv_heads, head_dim, head_dim_v;
         uint32_t window; /* positions seen, the own one included; 0: all */
         uint32_t chunk;  /* none is seen before the last multiple of this; 0: no such limit */
+        bool both_ways;  /* all of the sequence is seen, which the step holds as a whole */
         float scale, cap; /* cap 0: none */
     } attention;
     struct {

@@ -76,13 +76,13 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
     const uint32_t dim = a->head_dim ? a->head_dim : hp->head_dim;
     const uint32_t dim_v = a->head_dim ? a->head_dim : hp->head_dim_v;
     const uint32_t kv_heads = a->n_kv_heads ? a->n_kv_heads : hp->n_kv_heads;
-    if (dim > 4096 || kv_heads > hp->n_heads || hp->n_heads % kv_heads ||
-        hp->n_heads / kv_heads > 256)
+    const uint32_t heads = a->n_heads ? a->n_heads : hp->n_heads;
+    if (dim > 4096 || heads > 4096 || kv_heads > heads || heads % kv_heads || heads / kv_heads > 256)
         return lode_graph_fail(b->g, LODE_ERR_FORMAT, b->source->path,
                                "layer %u has %u heads of %u numbers over %u key heads, which do not "
                                "fit together",
-                               l, hp->n_heads, dim, kv_heads);
-    const uint32_t nq = hp->n_heads * dim, nk = kv_heads * dim, nv = kv_heads * dim_v;
+                               l, heads, dim, kv_heads);
+    const uint32_t nq = heads * dim, nk = kv_heads * dim, nv = kv_heads * dim_v;
     struct lode_node *q, *k = NULL, *v = NULL, *gate = NULL, *put = a->share;
     if (a->fused_qkv) {
         struct lode_node *qkv = lode_b_linear(b, h, nq + nk + nv, "attn_qkv", l);
@@ -97,44 +97,52 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
         }
     }
     if (a->gated) {
-        gate = lode_g_cut(b->g, q, hp->n_heads, dim, dim);
-        q = lode_g_cut(b->g, q, hp->n_heads, 0, dim);
+        gate = lode_g_cut(b->g, q, heads, dim, dim);
+        q = lode_g_cut(b->g, q, heads, 0, dim);
     }
-    q = finish_heads(b, q, "attn_q_norm", hp->n_heads, l, a);
+    q = finish_heads(b, q, "attn_q_norm", heads, l, a);
     if (a->temperature)
         q = lode_g_temperature(b->g, q, hp->temperature, hp->temperature_floor);
     if (!put) {
         if (a->v_norm)
             v = plain_norm(b, v, dim_v);
         k = finish_heads(b, k, "attn_k_norm", kv_heads, l, a);
-        put = lode_g_kv_put(b->g, k, v, l);
+        /* with the whole sequence in one step, layers have the room one after the other */
+        put = lode_g_kv_put(b->g, k, v, hp->both_ways ? 0 : l);
         if (a->put)
             *a->put = put;
     }
     const uint32_t window = a->chunk ? a->chunk : a->window;
     const uint32_t source = put ? put->p.kv_put.layer : l;
+    if (hp->both_ways && (window || a->share || (l && b->kv[0].head_dim != dim) ||
+                          (l && b->kv[0].n_heads != kv_heads)))
+        return lode_graph_fail(b->g, LODE_ERR_UNSUPPORTED, b->source->path,
+                               "layer %u: attention both ways with windows or with heads that differ "
+                               "between layers is not supported",
+                               l);
     if (a->share && (b->kv[source].n_heads != kv_heads || b->kv[source].head_dim != dim ||
                      b->kv[source].head_dim_v != dim_v || b->kv[source].window != window))
         return lode_graph_fail(b->g, LODE_ERR_FORMAT, b->source->path,
                                "layer %u shares keys and values of layer %u, whose heads differ", l,
                                source);
-    b->kv[l] = (struct lode_kv_layer){.n_heads = a->share ? 0 : kv_heads,
+    b->kv[l] = (struct lode_kv_layer){.n_heads = a->share || source != l ? 0 : kv_heads,
                                       .head_dim = dim,
                                       .head_dim_v = dim_v,
                                       .window = window,
                                       .type_k = LODE_F16,
                                       .type_v = LODE_F16};
     const union lode_op_params p = {.attention = {.layer = source,
-                                                  .n_heads = hp->n_heads,
+                                                  .n_heads = heads,
                                                   .n_kv_heads = kv_heads,
                                                   .head_dim = dim,
                                                   .head_dim_v = dim_v,
                                                   .window = a->window,
                                                   .chunk = a->chunk,
+                                                  .both_ways = hp->both_ways,
                                                   .scale = hp->attn_scale,
                                                   .cap = hp->attn_cap}};
     const struct lode_operand *sinks =
-        lode_b_vector_opt(b, hp->n_heads, "blk.%u.attn_sinks.weight", l);
+        lode_b_vector_opt(b, heads, "blk.%u.attn_sinks.weight", l);
     struct lode_node *o = lode_b_pick_last(b, lode_g_attention(b->g, q, put, sinks, &p), l);
     *x = lode_b_pick_last(b, *x, l);
     if (a->gated)
@@ -153,8 +161,11 @@ struct lode_node *lode_b_ffn(struct lode_build *b, struct lode_node *h, uint32_t
                              enum lode_glu act, bool fused) {
     static const char *const names[3] = {"ffn_gate", "ffn_up", "ffn_down"};
     const uint32_t n = b->hp.d_ff;
-    if (!fused)
-        return lode_b_gated(b, h, l, act, n, names);
+    return fused ? lode_b_fused(b, h, l, act, n) : lode_b_gated(b, h, l, act, n, names);
+}
+
+struct lode_node *lode_b_fused(struct lode_build *b, struct lode_node *h, uint32_t l,
+                               enum lode_glu act, uint32_t n) {
     struct lode_node *both = lode_b_linear(b, h, 2 * n, "ffn_up", l);
     struct lode_node *gate = lode_g_slice(b->g, both, 0, n), *up = lode_g_slice(b->g, both, n, n);
     return lode_b_linear(b, lode_g_glu(b->g, gate, up, act), b->hp.d_model, "ffn_down", l);

@@ -159,37 +159,76 @@ static void build_body(struct lode_build *b, struct lode_graph *g) {
         b->rope_tables[i] = lode_g_rope_table(g, i, hp->ropes[i].n_pairs);
     const struct lode_operand *table =
         lode_b_matrix(b, hp->n_vocab, hp->d_model, "token_embd.weight");
-    struct lode_node *x = lode_g_trace(g, lode_g_embed(g, table, hp->embed_scale), 0);
+    struct lode_node *x = lode_g_embed(g, table, hp->embed_scale);
+    if (b->arch->embed)
+        x = b->arch->embed(b, x);
+    x = lode_g_trace(g, x, 0);
     for (uint32_t l = 0; l < hp->n_layers && x; l++)
         x = lode_g_trace(g, b->arch->layer(b, x, l), l + 1);
     g->result = x;
 }
 
-static void build_head(struct lode_build *b, struct lode_graph *g) {
+static struct lode_node *final_norm(struct lode_build *b, struct lode_node *x) {
     const struct lode_hparams *hp = &b->hp;
-    struct lode_node *x = lode_g_input(g, hp->d_model, LODE_ROWS_OUT);
+    if (b->arch->encoder)
+        return x;
     const char *norm = lode_b_has(b, "token_embd_norm.weight") && !lode_b_has(b, "output_norm.weight")
                            ? "token_embd_norm.weight" /* lfm2's, though it is the last */
                            : "output_norm.weight";
     const struct lode_operand *w = lode_b_vector(b, hp->d_model, "%s", norm);
-    x = hp->layer_norm
-            ? lode_g_layer_norm(g, x, w, lode_b_vector_opt(b, hp->d_model, "output_norm.bias"),
-                                hp->norm_eps, 0)
-            : lode_g_rms_norm(g, x, w, hp->norm_eps, 0);
+    return hp->layer_norm
+               ? lode_g_layer_norm(b->g, x, w, lode_b_vector_opt(b, hp->d_model, "output_norm.bias"),
+                                   hp->norm_eps, 0)
+               : lode_g_rms_norm(b->g, x, w, hp->norm_eps, 0);
+}
+
+/* project(tanh(dense(x))), of which a file may have either: BERT's pooler and its like. */
+static struct lode_node *classify(struct lode_build *b, struct lode_node *x) {
+    const uint32_t d = b->hp.d_model;
+    const struct lode_gguf_tensor *t = lode_source_tensor(b->source, "cls.output.weight");
+    const bool projects = t && t->dims[1] > 0 && t->dims[1] <= 65536;
+    if (lode_b_has(b, "cls.weight")) {
+        x = lode_g_linear(b->g, x, lode_b_matrix(b, d, d, "cls.weight"),
+                          lode_b_vector_opt(b, d, "cls.bias"));
+        x = lode_g_softcap(b->g, x, 1.0f); /* tanh */
+        b->hp.n_scores = d;
+    }
+    if (projects) {
+        b->hp.n_scores = (uint32_t)t->dims[1];
+        x = lode_g_linear(b->g, x, lode_b_matrix(b, b->hp.n_scores, d, "cls.output.weight"),
+                          lode_b_vector_opt(b, b->hp.n_scores, "cls.output.bias"));
+    }
+    return x;
+}
+
+static struct lode_node *logits(struct lode_build *b, struct lode_node *x) {
+    const struct lode_hparams *hp = &b->hp;
     const char *name = lode_b_has(b, "output.weight") ? "output.weight" : "token_embd.weight";
-    x = lode_g_linear(g, x, lode_b_matrix(b, hp->n_vocab, hp->d_model, "%s", name),
+    x = lode_g_linear(b->g, x, lode_b_matrix(b, hp->n_vocab, hp->d_model, "%s", name),
                       lode_b_vector_opt(b, hp->n_vocab, "output.bias"));
     if (hp->logit_scale != 1.0f)
-        x = lode_g_scale(g, x, hp->logit_scale);
+        x = lode_g_scale(b->g, x, hp->logit_scale);
     if (hp->logit_cap > 0)
-        x = lode_g_softcap(g, x, hp->logit_cap);
+        x = lode_g_softcap(b->g, x, hp->logit_cap);
+    return x;
+}
+
+static void build_stage(struct lode_build *b, struct lode_graph *g, enum lode_stage stage) {
+    b->g = g;
+    if (stage == LODE_BODY) {
+        build_body(b, g);
+        return;
+    }
+    struct lode_node *x = final_norm(b, lode_g_input(g, b->hp.d_model, LODE_ROWS_OUT));
+    if (stage == LODE_HEAD)
+        x = b->arch->encoder ? classify(b, x) : logits(b, x);
     g->result = x;
 }
 
-int lode_build_model(struct lode_build *b, struct lode_graph *body, struct lode_graph *head,
+int lode_build_model(struct lode_build *b, struct lode_graph graphs[LODE_STAGES],
                      struct lode_error *err) {
     const size_t n = b->source->n_tensors;
-    b->g = body;
+    b->g = &graphs[LODE_BODY];
     LODE_TRY(lode_hparams_read(b, err));
     size_t cap = n; /* a weight a tensor, but each expert of a tensor is one */
     for (size_t i = 0; i < n && b->hp.n_experts; i++)
@@ -206,9 +245,9 @@ int lode_build_model(struct lode_build *b, struct lode_graph *body, struct lode_
     b->state = LODE_NEW_ARRAY(struct lode_state_layer, b->hp.n_layers);
     if (!b->kv || !b->state)
         return lode_fail_nomem(err, "table of layers");
-    build_body(b, body);
-    LODE_TRY(lode_graph_error(body, err));
-    b->g = head;
-    build_head(b, head);
-    return lode_graph_error(head, err);
+    for (int i = 0; i < LODE_STAGES; i++) {
+        build_stage(b, &graphs[i], (enum lode_stage)i);
+        LODE_TRY(lode_graph_error(&graphs[i], err));
+    }
+    return 0;
 }

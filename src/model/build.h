@@ -50,6 +50,9 @@ struct lode_hparams {
     float embed_scale, residual_scale, logit_scale; /* 1 where the model has none */
     float attn_scale;      /* of the scores; 1 / sqrt(head_dim) by default */
     float attn_cap, logit_cap; /* soft caps; 0: none */
+    bool both_ways; /* attention.causal is false: every token sees its whole sequence */
+    uint32_t n_parts;  /* of a pair that embeddings tell apart; 0: none do */
+    uint32_t n_scores; /* of a classifier on one row of the result; 0: the model has none */
     struct lode_rope_spec ropes[LODE_MAX_ROPES];
     uint32_t n_ropes;
 };
@@ -73,8 +76,11 @@ struct lode_arch {
     char name[24]; /* general.architecture */
     bool rope_pairs; /* rotary pairs are (2i, 2i+1) as its GGUF files are written */
     bool by_layer;   /* counts may be arrays: hp has layer 0's, the layers ask lode_b_count */
+    bool encoder;    /* its result is the last layer's: no final norm, no logits */
     void (*setup)(struct lode_build *b); /* may be NULL */
     struct lode_node *(*layer)(struct lode_build *b, struct lode_node *x, uint32_t l);
+    /* What is added to the tokens' embeddings x before the first layer; may be NULL */
+    struct lode_node *(*embed)(struct lode_build *b, struct lode_node *x);
 };
 
 /* The weight of a name: required, or NULL when the file has none (_opt).  A missing or misshapen
@@ -129,7 +135,7 @@ struct lode_b_attn {
     bool temperature;       /* queries grow with the position, by hp.temperature */
     bool v_norm;            /* per head, without weights; with it, keys are values where the file
                                has no attn_v */
-    uint32_t head_dim, n_kv_heads; /* 0: the model's */
+    uint32_t head_dim, n_heads, n_kv_heads; /* 0: the model's */
     struct lode_node **put;        /* where to leave the layer's KV_PUT; may be NULL */
     bool gated; /* attn_q has a gate beside each head's query, whose sigmoid multiplies its result */
     struct lode_node *share;       /* an earlier KV_PUT whose keys and values are read: no own ones */
@@ -154,6 +160,9 @@ struct lode_node *lode_b_ffn(struct lode_build *b, struct lode_node *h, uint32_t
 /* The same for d_ff inner numbers and tensors gate, up, down of these names. */
 struct lode_node *lode_b_gated(struct lode_build *b, struct lode_node *h, uint32_t l,
                                enum lode_glu act, uint32_t d_ff, const char *const names[3]);
+/* The same for d_ff inner numbers and one tensor ffn_up of both. */
+struct lode_node *lode_b_fused(struct lode_build *b, struct lode_node *h, uint32_t l,
+                               enum lode_glu act, uint32_t d_ff);
 /* down(act(up h)). */
 struct lode_node *lode_b_mlp(struct lode_build *b, struct lode_node *h, uint32_t l,
                              enum lode_act act);
@@ -163,6 +172,9 @@ struct lode_node *lode_b_pick_last(struct lode_build *b, struct lode_node *h, ui
  * experts are added where the file has them, by the gate that it has. */
 struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t l,
                              enum lode_glu act);
+/* Of encoders: the setup, and the sum that a token's embedding becomes. */
+void lode_b_encoder(struct lode_build *b);
+struct lode_node *lode_b_encoder_embed(struct lode_build *b, struct lode_node *x);
 /* Layers that predict further tokens come last in a file and are not run. */
 void lode_b_drop_nextn(struct lode_build *b);
 /* Whether q and k come with rotary pairs (2i, 2i + 1): inside, all have them as (i, i + n / 2). */
@@ -203,7 +215,12 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
     X(qwen3next)                                                                                   \
     X(qwen35)                                                                                      \
     X(qwen35moe)                                                                                   \
-    X(lfm2)
+    X(lfm2)                                                                   \
+    X(phimoe)                                                                                      \
+    X(minimax_m2)                                                                                  \
+    X(openelm)                                                                                     \
+    X(bert)                                                                                        \
+    X(nomic_bert)
 
 #define LODE_ARCH_DECLARE(name) extern const struct lode_arch lode_arch_##name;
 LODE_ARCH_LIST(LODE_ARCH_DECLARE)
@@ -212,10 +229,16 @@ LODE_ARCH_LIST(LODE_ARCH_DECLARE)
 /* NULL when this build has no such architecture. */
 const struct lode_arch *lode_arch_find(const char *name);
 
-/* Reads the settings and builds both graphs: body (tokens to the final rows of the residual
- * stream) and head (those rows to logits).  b->source, arch and experts are set, the rest zero; kv, state and weights are
+enum lode_stage {
+    LODE_BODY, /* tokens to the final rows of the residual stream */
+    LODE_TAIL, /* those rows to the final hidden states, normed: what embeddings pool */
+    LODE_HEAD, /* those rows to logits; of an encoder, to its classifier's scores */
+    LODE_STAGES
+};
+/* Reads the settings and builds the graphs.  b->source, arch and experts are set, the rest zero; kv,
+ * state and weights are
  * allocated here and the caller's to free, whatever happens. */
-int lode_build_model(struct lode_build *b, struct lode_graph *body, struct lode_graph *head,
+int lode_build_model(struct lode_build *b, struct lode_graph graphs[LODE_STAGES],
                      struct lode_error *err);
 int lode_hparams_read(struct lode_build *b, struct lode_error *err);
 

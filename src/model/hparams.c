@@ -208,6 +208,9 @@ int lode_hparams_read(struct lode_build *b, struct lode_error *err) {
                          hp->layer_norm ? "" : "rms_", hp->norm_eps);
     LODE_TRY(read_experts(b, err));
     hp->window = count_or(b, "attention.sliding_window", 0);
+    bool causal = true;
+    lode_source_arch_bool(b->source, "attention.causal", &causal);
+    hp->both_ways = !causal;
     hp->embed_scale = hp->residual_scale = hp->logit_scale = 1.0f;
     hp->attn_scale = (float)(1.0 / sqrt(hp->head_dim));
     return read_rope(b, err);

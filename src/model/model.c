@@ -77,7 +77,8 @@ static int describe(struct lode_model *m, struct lode_error *err) {
                                        .n_kv_heads = hp->n_kv_heads,
                                        .n_vocab = hp->n_vocab,
                                        .ctx_train = hp->ctx_train,
-                                       .token_size = m->body.weight_bytes + m->head.weight_bytes,
+                                       .token_size = m->plans[LODE_BODY].weight_bytes +
+                                                     m->plans[LODE_HEAD].weight_bytes,
                                        .isa = lode_isa_name(m->isa)};
     for (size_t i = 0; i < m->source->n_tensors; i++) {
         const struct lode_gguf_tensor *t = &m->source->tensors[i];
@@ -144,7 +145,7 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
     if (!m->arch)
         return unknown_arch(m, err);
     struct lode_build b = {.source = m->source, .arch = m->arch, .experts = m->opts.experts};
-    int rc = lode_build_model(&b, &m->body_graph, &m->head_graph, err);
+    int rc = lode_build_model(&b, m->graphs, err);
     lode_free(b.weight_of);
     m->hp = b.hp;
     m->kv = b.kv;
@@ -152,8 +153,8 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
     m->weights = b.weights;
     m->n_weights = b.n_weights;
     LODE_TRY(rc);
-    LODE_TRY(lode_plan_compile(&m->body, &m->body_graph, m->opts.float_act, err));
-    LODE_TRY(lode_plan_compile(&m->head, &m->head_graph, m->opts.float_act, err));
+    for (int i = 0; i < LODE_STAGES; i++)
+        LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], m->opts.float_act, err));
     LODE_TRY(make(&m->store, user, m->source, m->weights, m->n_weights, &m->opts, err));
     return describe(m, err);
 }
@@ -200,10 +201,10 @@ void lode_model_free(struct lode_model *m) {
         return;
     if (m->store)
         m->store->ops->free(m->store);
-    lode_plan_deinit(&m->body);
-    lode_plan_deinit(&m->head);
-    lode_graph_free(&m->body_graph);
-    lode_graph_free(&m->head_graph);
+    for (int i = 0; i < LODE_STAGES; i++) {
+        lode_plan_deinit(&m->plans[i]);
+        lode_graph_free(&m->graphs[i]);
+    }
     lode_free(m->kv);
     lode_free(m->state);
     lode_free(m->weights);

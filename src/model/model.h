@@ -13,8 +13,8 @@ struct lode_model {
     struct lode_tokenizer *tokenizer; /* NULL: the file has none */
     struct lode_arch const *arch;
     struct lode_hparams hp;
-    struct lode_graph body_graph, head_graph;
-    struct lode_plan body, head;
+    struct lode_graph graphs[LODE_STAGES];
+    struct lode_plan plans[LODE_STAGES];
     struct lode_kv_layer *kv; /* (hp.n_layers); formats are the session's to choose */
     struct lode_state_layer *state; /* (hp.n_layers) */
     struct lode_weight *weights;

@@ -7,6 +7,7 @@
     X(run, "chat with a model, or answer one prompt")                                              \
     X(bench, "tokens/s of prompts and answers, and the share of the memory bandwidth")             \
     X(logits, "what a model says after given token ids, as numbers")                               \
+    X(embed, "texts as vectors, and how well documents answer a query")                            \
     X(perplexity, "how well a model predicts a text; how far two models are apart")                \
     X(tokenize, "shows a text as a model's tokens")                                                \
     X(detokenize, "turns token ids back into text")                                                \

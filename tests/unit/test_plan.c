@@ -94,8 +94,8 @@ static void live_values_do_not_overlap(void **state) {
             const struct lode_model_opts o = {.float_act = float_act};
             if (lode_model_load(&m, path, &o, &err) < 0)
                 fail_msg("%s: %s", err.where, err.text);
-            check(&m->body);
-            check(&m->head);
+            check(&m->plans[LODE_BODY]);
+            check(&m->plans[LODE_HEAD]);
             lode_model_free(m);
         }
     closedir(dir);

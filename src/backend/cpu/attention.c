@@ -1,8 +1,9 @@
 /* attention.c - softmax attention over the pages of the KV cache.
  *
  * Definition, for one query row and head at position p that sees the positions from f on (window w:
- * f = max(0, p - w + 1); chunk c: f = p - p mod c): the pages that hold f .. p are walked in
- * ascending order.  A page
+ * f = max(0, p - w + 1); chunk c: f = p - p mod c) to its own (both ways: to the last of its
+ * sequence, which the step holds as a whole): the pages that hold them are walked in ascending order.
+ * A page
  * gives scores s = <q, k> scale (soft-capped), its maximum m', e = exp(s - m'), its sum l' and
  * o' = sum e v.  The first page sets (m, l, o); each later one is merged:
  *
@@ -104,7 +105,9 @@ static void attend(const struct job *j, const struct lode_segment *seg, uint32_t
                    (size_t)head * group * dim * sizeof(float),
                (size_t)group * dim * sizeof(float));
 
-    const uint32_t pos = seg->pos + first, last = pos + n - 1;
+    const uint32_t pos = seg->pos + first;
+    const bool both_ways = in->p.attention.both_ways;
+    const uint32_t last = both_ways ? seg->pos + seg->n_rows - 1 : pos + n - 1;
     const uint32_t oldest = first_seen(&in->p, pos);
     for (uint32_t page = oldest / LODE_KV_PAGE; page <= last / LODE_KV_PAGE; page++) {
         const uint32_t start = page * LODE_KV_PAGE;
@@ -117,7 +120,7 @@ static void attend(const struct job *j, const struct lode_segment *seg, uint32_t
         for (size_t r = 0; r < rows; r++) {
             const uint32_t p = pos + (uint32_t)r / group, from = first_seen(&in->p, p);
             lo[r] = from > start ? from - start : 0;
-            hi[r] = p < start ? 0 : p - start < n_k ? p - start + 1 : n_k;
+            hi[r] = both_ways ? n_k : p < start ? 0 : p - start < n_k ? p - start + 1 : n_k;
             if (lo[r] >= hi[r])
                 lo[r] = hi[r] = 0;
             else

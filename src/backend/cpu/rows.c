@@ -43,6 +43,33 @@ static void for_rows(struct lode_backend *b, const struct lode_instr *in,
     lode_cpu_for(c, run_rows, &t, n, (size_t)t.n_rows * width);
 }
 
+static const struct lode_segment *segment_of(const struct lode_step *step, uint32_t row) {
+    const struct lode_segment *s = step->segments;
+    while (row >= s->first_row + s->n_rows)
+        s++;
+    return s;
+}
+
+static uint32_t position_of(const struct lode_step *step, uint32_t row) {
+    const struct lode_segment *s = segment_of(step, row);
+    return s->pos + (row - s->first_row);
+}
+
+/* Tables of positions and parts have a row for each that a step may hold: the engine sees to it. */
+static size_t embedded(const struct row_task *t, uint32_t r) {
+    const struct lode_segment *s;
+    switch (t->in->p.embed.by) {
+    case LODE_BY_POSITION:
+        return (size_t)position_of(t->step, r) + t->in->p.embed.first;
+    case LODE_BY_PART:
+        s = segment_of(t->step, r);
+        return r - s->first_row >= s->second;
+    case LODE_BY_TOKEN:
+        break;
+    }
+    return (size_t)t->step->tokens[r];
+}
+
 static void embed_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)a;
     (void)b;
@@ -50,7 +77,7 @@ static void embed_row(const struct row_task *t, uint32_t r, char *y, const char 
     const struct lode_operand *w = part->w;
     size_t row_size = 0;
     lode_dtype_row_size(w->type, w->cols, &row_size);
-    const char *src = (const char *)part->w_data + (size_t)t->step->tokens[r] * row_size;
+    const char *src = (const char *)part->w_data + embedded(t, r) * row_size;
     t->cpu->kern.dequant[w->type]((float *)y, src, w->cols);
     if (t->in->p.embed.scale != 1.0f)
         t->cpu->kern.scale((float *)y, (float *)y, t->in->p.embed.scale, w->cols);
@@ -260,18 +287,6 @@ void lode_cpu_trace(struct lode_backend *b, const struct lode_instr *in,
     if (step->trace)
         step->trace(step->trace_user, in->p.trace.layer, step, (const float *)in->in[0].data,
                     in->in[0].stride, in->in[0].rows == LODE_ROWS_OUT);
-}
-
-static const struct lode_segment *segment_of(const struct lode_step *step, uint32_t row) {
-    const struct lode_segment *s = step->segments;
-    while (row >= s->first_row + s->n_rows)
-        s++;
-    return s;
-}
-
-static uint32_t position_of(const struct lode_step *step, uint32_t row) {
-    const struct lode_segment *s = segment_of(step, row);
-    return s->pos + (row - s->first_row);
 }
 
 static void temperature_row(const struct row_task *t, uint32_t r, char *y, const char *a,

@@ -1,0 +1,250 @@
+#include "lode/embed.h"
+
+#include "base/alloc.h"
+#include "base/dmath.h"
+#include "engine/rows.h"
+#include "lode/plan.h"
+#include "lode/tokenizer.h"
+#include "model/model.h"
+
+#include <math.h>
+
+enum { MAX_TOGETHER = 16 }; /* texts of one step */
+
+enum pooling { MEAN = 1, CLS, LAST, RANK }; /* GGUF's numbers of pooling_type */
+static const char *const names[] = {[MEAN] = "mean", [CLS] = "cls", [LAST] = "last", [RANK] = "rank"};
+
+struct lode_embedder {
+    struct lode_model *model; /* borrowed */
+    struct lode_session *sessions[MAX_TOGETHER]; /* owned; (n_sessions), of one size */
+    uint32_t n_sessions, ctx, batch, width;
+    enum pooling pooling;
+    bool plain;
+    double *sums; /* owned; (n_sessions, width): of the texts under way */
+};
+
+static int choose_pooling(struct lode_embedder *e, const char *wanted, struct lode_error *err) {
+    const struct lode_model *m = e->model;
+    uint32_t id;
+    if (wanted) {
+        for (int i = MEAN; i <= RANK; i++)
+            if (strcmp(names[i], wanted) == 0)
+                e->pooling = (enum pooling)i;
+        if (!e->pooling)
+            return lode_fail(err, LODE_ERR_ARG, "--pooling",
+                             "'%.40s' is not known (mean, cls, last, rank)", wanted);
+    } else if (lode_source_arch_u32(m->source, "pooling_type", &id) && id >= MEAN && id <= RANK) {
+        e->pooling = (enum pooling)id;
+    } else {
+        e->pooling = m->arch->encoder ? m->hp.n_scores ? RANK : MEAN : LAST;
+    }
+    if (e->pooling == RANK && !m->hp.n_scores)
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, m->info.path,
+                         "the model has no classifier (cls.weight, cls.output.weight), so it can't "
+                         "rank; mean, cls and last are left");
+    return 0;
+}
+
+static int open_sessions(struct lode_embedder *e, const struct lode_embed_opts *o,
+                         struct lode_error *err) {
+    struct lode_session_opts so = {.ctx = o->ctx, .threads = o->threads};
+    const uint32_t trained = e->model->hp.ctx_train;
+    if (o->ctx > trained && e->model->arch->encoder)
+        return lode_fail(err, LODE_ERR_LIMIT, "-c", "%u; the model has positions for %u tokens",
+                         o->ctx, trained);
+    so.batch = o->batch;
+    if (e->model->hp.both_ways && so.batch < (o->ctx ? o->ctx : trained))
+        so.batch = o->ctx ? o->ctx : trained;
+    LODE_TRY(lode_session_open(&e->sessions[0], e->model, &so, err));
+    e->n_sessions = 1;
+    e->ctx = lode_session_ctx(e->sessions[0]);
+    const struct lode_memory_plan *p = lode_session_memory(e->sessions[0]);
+    /* More sessions let texts share a step.  They are only room: no vector depends on how many. */
+    const uint64_t room = (p->available - p->work) / 4;
+    so.with = e->sessions[0];
+    so.ctx = e->ctx;
+    while (e->n_sessions < MAX_TOGETHER && (e->n_sessions + 1) * p->kv < room) {
+        LODE_TRY(lode_session_open(&e->sessions[e->n_sessions], e->model, &so, err));
+        e->n_sessions++;
+    }
+    const uint32_t batch = so.batch ? so.batch : 512;
+    e->batch = batch < e->ctx ? batch : e->ctx;
+    return 0;
+}
+
+static int create(struct lode_embedder *e, const struct lode_embed_opts *o,
+                  struct lode_error *err) {
+    if (!e->model->store)
+        return lode_fail(err, LODE_ERR_ARG, e->model->info.path, "only the vocabulary was loaded");
+    LODE_TRY(choose_pooling(e, o->pooling, err));
+    e->plain = o->plain || e->pooling == RANK;
+    e->width = e->pooling == RANK ? e->model->hp.n_scores : e->model->hp.d_model;
+    LODE_TRY(open_sessions(e, o, err));
+    e->sums = LODE_NEW_ARRAY(double, (size_t)e->n_sessions * e->width);
+    return e->sums ? 0 : lode_fail_nomem(err, "sums of an embedder");
+}
+
+int lode_embed_create(struct lode_embedder **out, struct lode_model *m,
+                      const struct lode_embed_opts *opts, struct lode_error *err) {
+    const struct lode_embed_opts none = {0};
+    *out = NULL;
+    struct lode_embedder *e = LODE_NEW(struct lode_embedder);
+    if (!e)
+        return lode_fail_nomem(err, "embedder");
+    e->model = m;
+    const int rc = create(e, opts ? opts : &none, err);
+    if (rc < 0)
+        lode_embed_free(e);
+    else
+        *out = e;
+    return rc;
+}
+
+void lode_embed_free(struct lode_embedder *e) {
+    if (!e)
+        return;
+    for (uint32_t i = 0; i < MAX_TOGETHER; i++)
+        lode_session_free(e->sessions[i]);
+    lode_free(e->sums);
+    lode_free(e);
+}
+
+uint32_t lode_embed_width(const struct lode_embedder *e) { return e->width; }
+uint32_t lode_embed_ctx(const struct lode_embedder *e) { return e->ctx; }
+const char *lode_embed_pooling(const struct lode_embedder *e) { return names[e->pooling]; }
+
+void lode_embed_normalize(float *x, size_t n, int p) {
+    double sum = 0;
+    for (size_t i = 0; i < n && p >= 0; i++) {
+        const double size = fabs((double)x[i]);
+        if (p == 0)
+            sum = size > sum ? size : sum;
+        else
+            sum += p == 1 ? size : p == 2 ? size * size : size > 0 ? lode_pow(size, p) : 0;
+    }
+    if (!(sum > 0))
+        return;
+    const double length = p == 0   ? sum / 32760
+                          : p == 1 ? sum
+                          : p == 2 ? sqrt(sum)
+                                   : lode_pow(sum, 1.0 / p);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(x[i] / length);
+}
+
+static int add_row(void *user, size_t feed, const float *y) {
+    struct lode_embedder *e = user;
+    double *sum = e->sums + feed * e->width;
+    for (uint32_t i = 0; i < e->width; i++)
+        sum[i] += (double)y[i];
+    return 0;
+}
+
+/* One step over feeds, whose rows are added to the sums. */
+static int add_step(struct lode_embedder *e, const struct lode_feed *feeds, const uint32_t *second,
+                    size_t n, bool last, struct lode_error *err) {
+    const enum lode_want want = e->pooling == MEAN   ? LODE_WANT_ALL
+                                : e->pooling == LAST ? last ? LODE_WANT_LAST : LODE_WANT_NONE
+                                                     : LODE_WANT_FIRST;
+    const enum lode_stage stage = e->pooling == RANK ? LODE_HEAD : LODE_TAIL;
+    return lode_session_rows(feeds, second, n, stage, want, add_row, e, err);
+}
+
+static void finish(const struct lode_embedder *e, const struct lode_embed_text *texts, size_t n,
+                   float *out) {
+    for (size_t i = 0; i < n; i++, out += e->width) {
+        const double *sum = e->sums + i * e->width;
+        const double by = e->pooling == MEAN ? (double)texts[i].n : 1;
+        for (uint32_t k = 0; k < e->width; k++)
+            out[k] = (float)(sum[k] / by);
+        if (!e->plain)
+            lode_embed_normalize(out, e->width, 2);
+    }
+}
+
+/* A text that no single step holds, piece by piece: of a decoder only. */
+static int run_long(struct lode_embedder *e, const struct lode_embed_text *t, struct lode_error *err) {
+    for (size_t i = 0; i < t->n;) {
+        const size_t part = t->n - i < e->batch ? t->n - i : e->batch;
+        const struct lode_feed f = {e->sessions[0], t->tokens + i, part};
+        /* of the first token, only the first piece knows */
+        if (e->pooling == CLS && i > 0)
+            break;
+        LODE_TRY(add_step(e, &f, NULL, 1, i + part == t->n, err));
+        i += part;
+    }
+    return 0;
+}
+
+static int run_together(struct lode_embedder *e, const struct lode_embed_text *texts, size_t n,
+                        struct lode_error *err) {
+    struct lode_feed feeds[MAX_TOGETHER];
+    uint32_t second[MAX_TOGETHER];
+    for (size_t i = 0; i < n; i++) {
+        feeds[i] = (struct lode_feed){e->sessions[i], texts[i].tokens, texts[i].n};
+        const bool pair = texts[i].second && e->model->hp.n_parts > 1;
+        second[i] = (uint32_t)(pair ? texts[i].second : texts[i].n);
+    }
+    return add_step(e, feeds, second, n, true, err);
+}
+
+static int check(const struct lode_embedder *e, const struct lode_embed_text *texts, size_t n,
+                 struct lode_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        if (texts[i].n == 0 || texts[i].second > texts[i].n)
+            return lode_fail(err, LODE_ERR_ARG, "texts", "number %zu has no tokens", i + 1);
+        if (texts[i].n > e->ctx)
+            return lode_fail(err, LODE_ERR_LIMIT, "context",
+                             "text %zu has %zu tokens; at most %u fit the context (the model was "
+                             "trained for %u)",
+                             i + 1, texts[i].n, e->ctx, e->model->hp.ctx_train);
+    }
+    return 0;
+}
+
+int lode_embed_run(struct lode_embedder *e, const struct lode_embed_text *texts, size_t n,
+                   float *out, struct lode_error *err) {
+    LODE_TRY(check(e, texts, n, err));
+    for (size_t i = 0; i < n;) {
+        size_t together = 0, tokens = 0;
+        while (i + together < n && together < e->n_sessions &&
+               tokens + texts[i + together].n <= e->batch)
+            tokens += texts[i + together++].n;
+        memset(e->sums, 0, (size_t)e->n_sessions * e->width * sizeof *e->sums);
+        for (uint32_t k = 0; k < e->n_sessions; k++)
+            LODE_TRY(lode_session_truncate(e->sessions[k], 0, err));
+        LODE_TRY(together ? run_together(e, texts + i, together, err) : run_long(e, texts + i, err));
+        together = together ? together : 1;
+        finish(e, texts + i, together, out + i * e->width);
+        i += together;
+    }
+    return 0;
+}
+
+/* BERT: [CLS] query [SEP] document [SEP]; RoBERTa: <s> query </s></s> document </s>. */
+int64_t lode_embed_pair(const struct lode_model *m, const char *query, size_t query_len,
+                        const char *document, size_t document_len, int32_t *ids, size_t cap,
+                        size_t *second, struct lode_error *err) {
+    const struct lode_tokenizer *t = m->tokenizer;
+    if (!t)
+        return lode_fail(err, LODE_ERR_MISSING, m->info.path, "the model has no vocabulary");
+    const bool bert = strcmp(lode_tokenizer_kind(t), "wordpiece") == 0;
+    const int how = LODE_TOK_SPECIAL | LODE_TOK_PARSE;
+    const int64_t n = lode_tokenize(t, query, query_len, how, ids, cap, err);
+    if (n < 0)
+        return n;
+    const size_t at = (size_t)n < cap ? (size_t)n : cap;
+    const int64_t more = lode_tokenize(t, document, document_len, how,
+                                       at < cap ? ids + at : NULL, cap - at, err);
+    if (more < 0)
+        return more;
+    *second = (size_t)n;
+    if ((size_t)(n + more) > cap || n == 0 || more == 0 || !lode_tokenizer_adds_bos(t))
+        return n + more;
+    if (!bert) { /* what begins a text becomes a second separator */
+        ids[n] = ids[n - 1];
+        return n + more;
+    }
+    memmove(ids + n, ids + n + 1, (size_t)(more - 1) * sizeof *ids);
+    return n + more - 1;
+}

@@ -1,0 +1,30 @@
+/* rows.h - steps of sessions whose result is rows of a stage (model/build.h): what embeddings pool. */
+#ifndef LODE_ENGINE_ROWS_H
+#define LODE_ENGINE_ROWS_H
+
+#include "lode/session.h"
+#include "model/build.h"
+
+/* As lode_session_create, for encoders too.  A session of a model that attends both ways takes its
+ * whole sequence in one step, from position 0 on: the caller sees to it. */
+int lode_session_open(struct lode_session **out, struct lode_model *m,
+                      const struct lode_session_opts *opts, struct lode_error *err);
+
+enum lode_want { /* which rows of a feed */
+    LODE_WANT_NONE,
+    LODE_WANT_FIRST,
+    LODE_WANT_LAST,
+    LODE_WANT_ALL,
+};
+
+/* y: a row of the stage's result for feeds[feed], in the order of its tokens; valid during the call.
+ * Non-zero stops with LODE_ERR_CANCELLED. */
+typedef int lode_rows_fn(void *user, size_t feed, const float *y);
+
+/* As lode_session_step.  second: of each feed, the token that begins a pair's second text (n: there
+ * is none); NULL: no pairs. */
+int lode_session_rows(const struct lode_feed *feeds, const uint32_t *second, size_t n_feeds,
+                      enum lode_stage stage, enum lode_want want, lode_rows_fn *fn, void *user,
+                      struct lode_error *err);
+
+#endif
