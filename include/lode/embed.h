@@ -33,6 +33,7 @@ struct lode_embed_opts { /* zero means the default */
     uint32_t ctx;        /* longest text, in tokens; 0: what the model was trained for */
     uint32_t batch;      /* tokens evaluated at once; 0: 512, and an encoder's longest text */
     uint32_t threads;    /* 0: physical cores of the cgroup's share */
+    const char *ctk, *ctv; /* KV formats; NULL: f16, and f32 where every token sees all */
 };
 
 LODE_API int lode_embed_create(struct lode_embedder **out, struct lode_model *m,

@@ -47,7 +47,8 @@ static int choose_pooling(struct lode_embedder *e, const char *wanted, struct lo
 
 static int open_sessions(struct lode_embedder *e, const struct lode_embed_opts *o,
                          struct lode_error *err) {
-    struct lode_session_opts so = {.ctx = o->ctx, .threads = o->threads};
+    struct lode_session_opts so = {
+        .ctx = o->ctx, .threads = o->threads, .ctk = o->ctk, .ctv = o->ctv};
     const uint32_t trained = e->model->hp.ctx_train;
     if (o->ctx > trained && e->model->arch->encoder)
         return lode_fail(err, LODE_ERR_LIMIT, "-c", "%u; the model has positions for %u tokens",

@@ -215,7 +215,7 @@ uint32_t lode_b_window(const struct lode_build *b, uint32_t l);
     X(qwen3next)                                                                                   \
     X(qwen35)                                                                                      \
     X(qwen35moe)                                                                                   \
-    X(lfm2)                                                                   \
+    X(lfm2)                                                                                        \
     X(phimoe)                                                                                      \
     X(minimax_m2)                                                                                  \
     X(openelm)                                                                                     \
@@ -236,8 +236,8 @@ enum lode_stage {
     LODE_STAGES
 };
 /* Reads the settings and builds the graphs.  b->source, arch and experts are set, the rest zero; kv,
- * state and weights are
- * allocated here and the caller's to free, whatever happens. */
+ * state and weights are allocated here and the caller's to free,
+ * whatever happens. */
 int lode_build_model(struct lode_build *b, struct lode_graph graphs[LODE_STAGES],
                      struct lode_error *err);
 int lode_hparams_read(struct lode_build *b, struct lode_error *err);

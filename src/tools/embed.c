@@ -53,6 +53,10 @@ static const struct arg_flag flags[] = {
     {"-b, --batch-size, --batch", ARG_INT, ARG_AT(struct opts, load.batch), .meta = "N", .min = 0,
      .max = 1 << 16, .def = "0", .shown = "512, and an encoder's longest text",
      .help = "tokens evaluated at once"},
+    {"-ctk, --cache-type-k", ARG_CHOICE, ARG_AT(struct opts, load.ctk), .meta = "TYPE",
+     .choices = arg_kv_types, .shown = "f16, an encoder's f32", .help = "how keys are stored"},
+    {"-ctv, --cache-type-v", ARG_CHOICE, ARG_AT(struct opts, load.ctv), .meta = "TYPE",
+     .choices = arg_kv_types, .shown = "f16, an encoder's f32", .help = "how values are stored"},
     LOAD_FOREIGN_FLAGS,
 };
 
@@ -222,7 +226,9 @@ static int embed(const struct opts *o, struct lode_model *m, struct lode_error *
                                                          .plain = true,
                                                          .ctx = (uint32_t)o->load.ctx,
                                                          .batch = (uint32_t)o->load.batch,
-                                                         .threads = (uint32_t)o->load.threads},
+                                                         .threads = (uint32_t)o->load.threads,
+                                                         .ctk = o->load.ctk,
+                                                         .ctv = o->load.ctv},
                                err);
     const bool rank = rc == 0 && !strcmp(lode_embed_pooling(e), "rank");
     if (rc == 0)

@@ -58,7 +58,7 @@ for verb in $verbs; do
     run 0 "$verb" --help-debug; says "lode $verb"
     run 2 "$verb" --no-such-flag; complains '--no-such-flag'; complains "lode $verb --help"; quiet out
 done
-for verb in run logits bench perplexity doctor inspect tokenize detokenize convert; do
+for verb in run logits bench embed perplexity doctor inspect tokenize detokenize convert; do
     grep -qw "$verb" <<<"$verbs"; check $? "there is no verb $verb"
 done
 run 0 --help-debug; says '--float-act'; says '--isa'
@@ -70,9 +70,9 @@ mkdir dir.gguf
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n' >lfs.gguf
 printf '<!DOCTYPE html><html></html>' >page.gguf
 head -c 4096 "$model" >cut.gguf
-for verb in run logits bench perplexity inspect tokenize; do
+for verb in run logits bench embed perplexity inspect tokenize; do
     case $verb in
-    run) more=(-p hello) ;;
+    run | embed) more=(-p hello) ;;
     logits) more=(--ids 1,2) ;;
     perplexity) more=(-f /dev/null) ;;
     tokenize) more=(-f /dev/null) ;;

