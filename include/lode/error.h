@@ -30,7 +30,8 @@ extern "C" {
     X(LODE_ERR_LIMIT, -6, "a limit was exceeded")                                                  \
     X(LODE_ERR_CANCELLED, -7, "cancelled")                                                         \
     X(LODE_ERR_MISSING, -8, "not found")                                                           \
-    X(LODE_ERR_INTERNAL, -9, "internal error")
+    X(LODE_ERR_INTERNAL, -9, "internal error")                                                     \
+    X(LODE_ERR_DEVICE, -10, "a device failed")
 
 enum lode_error_code {
 #define LODE_ERROR_ENUM(name, value, text) name = value,

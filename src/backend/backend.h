@@ -1,7 +1,11 @@
 /* backend.h - what a device runs: instructions over buffers, one step at a time.
  *
  * The runtime compiles a graph to instructions whose operands are places in buffers; a backend is
- * a table of functions indexed by op.  An empty slot means the CPU does that one.
+ * a table of functions indexed by op, or one function that runs all of a plan.
+ *
+ * The buffers and the pages of keys and values lie in the backend's memory, which the host may be
+ * unable to read: outside the backend they are addresses, and what is in them is asked for by
+ * `read` and moved by `copy`.
  *
  * A step is a batch of tokens of any mix of sequences.  Rows of one sequence are neighbours and
  * their positions follow one another (a segment).  Nothing that a row computes depends on the
@@ -14,6 +18,7 @@
 #include "graph/graph.h"
 #include "kern/kern.h"
 #include "store/kv.h"
+#include "store/memory.h"
 #include "store/state.h"
 #include "store/weight.h"
 
@@ -81,12 +86,27 @@ struct lode_backend_ops {
     const char *name;
     void (*run[LODE_OP_COUNT])(struct lode_backend *b, const struct lode_instr *in,
                                const struct lode_step *step);
+    /* For a device that has its own copies of the weights and launches a plan as a whole: used
+     * instead of run[], with no weights pinned.  NULL where there is none.  cancel as
+     * lode_exec_run's. */
+    int (*run_plan)(struct lode_backend *b, const struct lode_instr *instrs, uint32_t n,
+                    const struct lode_step *step, bool (*cancel)(void *user), void *cancel_user,
+                    struct lode_error *err);
+    /* The first n rows of v where the host can read them, v->stride bytes apart, until the next
+     * call; NULL: see error. */
+    const char *(*read)(struct lode_backend *b, const struct lode_value *v, uint32_t n,
+                        struct lode_error *err);
+    /* Rows first .. first + n - 1 of src to the first n of dst, which are as wide. */
+    int (*copy)(struct lode_backend *b, const struct lode_value *dst, const struct lode_value *src,
+                uint32_t first, uint32_t n, struct lode_error *err);
     void (*free)(struct lode_backend *b);
 };
 /* Belongs to one executor at a time.  An op that pins weights itself leaves what went wrong in
  * `error`; the others cannot fail. */
 struct lode_backend {
     const struct lode_backend_ops *ops;
+    const struct lode_memory *memory; /* what buffers and pages are taken from */
+    uint32_t threads;                 /* of the host that compute */
     struct lode_error error;
 };
 
@@ -109,7 +129,6 @@ struct lode_cpu_opts {
 };
 int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *opts,
                     struct lode_error *err);
-uint32_t lode_cpu_threads(const struct lode_backend *b);
 /* Bytes of work memory for such options. */
 uint64_t lode_cpu_work_size(const struct lode_cpu_opts *opts);
 

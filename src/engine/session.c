@@ -23,7 +23,8 @@ static int create_kv(struct lode_session *s, struct lode_error *err) {
     struct lode_kv_layer *layers;
     int rc = lode_session_layers(s->model, &s->opts, &layers, err);
     if (rc == 0)
-        rc = lode_kv_create(&s->kv, layers, s->model->hp.n_layers, s->ctx, s->workers->batch, err);
+        rc = lode_kv_create(&s->kv, layers, s->model->hp.n_layers, s->ctx, s->workers->batch,
+                            s->workers->backend->memory, err);
     lode_free(layers);
     return rc;
 }
@@ -99,8 +100,8 @@ int lode_session_create(struct lode_session **out, struct lode_model *m,
 void lode_session_free(struct lode_session *s) {
     if (!s)
         return;
+    lode_kv_free(s->kv); /* before the workers, whose memory it has */
     lode_workers_release(s->workers);
-    lode_kv_free(s->kv);
     lode_state_free(s->state);
     for (uint32_t i = 0; i < LODE_MAX_ROPES; i++)
         lode_free(s->ropes[i].freq);
@@ -364,7 +365,7 @@ size_t lode_session_length(const struct lode_session *s) { return s->length; }
 const int32_t *lode_session_tokens(const struct lode_session *s) { return s->tokens; }
 uint32_t lode_session_ctx(const struct lode_session *s) { return s->ctx; }
 uint32_t lode_session_threads(const struct lode_session *s) {
-    return lode_cpu_threads(s->workers->backend);
+    return s->workers->backend->threads;
 }
 
 const struct lode_memory_plan *lode_session_memory(const struct lode_session *s) {

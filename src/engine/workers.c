@@ -87,13 +87,14 @@ int lode_workers_run(struct lode_workers *w, enum lode_stage stage, const struct
     const uint32_t most = head_rows(w->batch);
     for (uint32_t i = 0; i < step->n_out; i += most) {
         const uint32_t n = step->n_out - i < most ? step->n_out - i : most;
-        for (uint32_t r = 0; r < n; r++)
-            memcpy(in->data + r * in->stride, final->data + (i + r) * final->stride,
-                   final->width * sizeof(float));
+        LODE_TRY(w->backend->ops->copy(w->backend, in, final, i, n, err));
         const struct lode_step part = {.n_out = n};
         LODE_TRY(run(head, &part, cancel, cancel_user, err));
+        const char *rows = w->backend->ops->read(w->backend, y, n, err);
+        if (!rows)
+            return LODE_ERR_DEVICE;
         for (uint32_t r = 0; r < n; r++)
-            if (row(user, i + r, (const float *)(y->data + r * y->stride)))
+            if (row(user, i + r, (const float *)(rows + r * y->stride)))
                 return lode_fail(err, LODE_ERR_CANCELLED, "", "stopped by the caller");
     }
     return 0;

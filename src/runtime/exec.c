@@ -6,7 +6,7 @@ struct lode_exec {
     const struct lode_plan *plan;
     struct lode_backend *backend;
     struct lode_store *store;
-    char *memory;              /* owned: all slots */
+    char *memory;              /* owned: all slots, in the backend's memory */
     struct lode_instr *instrs; /* owned; (plan->n_instrs), operands resolved */
     struct lode_part *parts;   /* owned; (plan->n_parts) */
     struct lode_value input, result;
@@ -29,7 +29,7 @@ int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
     *out = e;
     if (e) {
         *e = (struct lode_exec){.plan = plan, .backend = backend, .store = store};
-        e->memory = lode_alloc_aligned(64, size, 1);
+        e->memory = backend->memory->alloc(backend->memory, 64, size, 1);
         e->instrs = LODE_NEW_ARRAY(struct lode_instr, plan->n_instrs);
         e->parts = LODE_NEW_ARRAY(struct lode_part, plan->n_parts);
     }
@@ -69,7 +69,7 @@ int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
 void lode_exec_free(struct lode_exec *e) {
     if (!e)
         return;
-    lode_free_aligned(e->memory);
+    e->backend->memory->free(e->backend->memory, e->memory);
     lode_free(e->instrs);
     lode_free(e->parts);
     lode_free(e);
@@ -121,6 +121,11 @@ static int pin(struct lode_exec *e, struct lode_instr *in, struct lode_error *er
 
 int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)(void *user),
                   void *cancel_user, struct lode_error *err) {
+    if (e->backend->ops->run_plan) {
+        LODE_TRY(e->backend->ops->run_plan(e->backend, e->instrs, e->plan->n_instrs, step, cancel,
+                                           cancel_user, err));
+        return e->store->ops->verify(e->store, err);
+    }
     for (uint32_t i = 0; i < e->plan->n_instrs; i++) {
         struct lode_instr *in = &e->instrs[i];
         if (cancel && cancel(cancel_user))

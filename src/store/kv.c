@@ -11,7 +11,7 @@ struct group {
     uint32_t window;
     uint32_t n_entries; /* of the block table, and pages in the pool */
     size_t page_size;
-    char *pool;      /* owned; (n_entries, page_size) */
+    char *pool;      /* owned; (n_entries, page_size), in the memory that create was given */
     uint32_t *table; /* owned; (n_entries): page of the pool, or NO_PAGE */
     uint32_t *held;  /* owned; (n_entries): which page of the sequence the entry stands for */
     uint32_t *free;  /* owned; (n_free of n_entries): pages of the pool nobody uses */
@@ -25,6 +25,7 @@ struct place { /* of a layer within its group's pages */
 };
 
 struct lode_kv {
+    const struct lode_memory *memory; /* of the pools */
     uint32_t n_layers, n_groups;
     struct lode_kv_layer *layers; /* owned; (n_layers) */
     struct place *places;         /* owned; (n_layers) */
@@ -116,12 +117,15 @@ int lode_kv_size(const struct lode_kv_layer *layers, uint32_t n_layers, uint32_t
 }
 
 int lode_kv_create(struct lode_kv **out, const struct lode_kv_layer *layers, uint32_t n_layers,
-                   uint32_t ctx, uint32_t batch, struct lode_error *err) {
+                   uint32_t ctx, uint32_t batch, const struct lode_memory *memory,
+                   struct lode_error *err) {
     struct lode_kv *kv;
     int rc = describe(&kv, layers, n_layers, ctx, batch, err);
+    if (kv)
+        kv->memory = memory;
     for (uint32_t i = 0; rc == 0 && i < kv->n_groups; i++) {
         struct group *g = &kv->groups[i];
-        g->pool = lode_alloc_aligned(4096, g->n_entries, g->page_size);
+        g->pool = memory->alloc(memory, 4096, g->n_entries, g->page_size);
         g->table = LODE_NEW_ARRAY(uint32_t, g->n_entries);
         g->held = LODE_NEW_ARRAY(uint32_t, g->n_entries);
         g->free = LODE_NEW_ARRAY(uint32_t, g->n_entries);
@@ -148,7 +152,8 @@ void lode_kv_free(struct lode_kv *kv) {
     if (!kv)
         return;
     for (uint32_t i = 0; i < kv->n_groups; i++) {
-        lode_free_aligned(kv->groups[i].pool);
+        if (kv->groups[i].pool)
+            kv->memory->free(kv->memory, kv->groups[i].pool);
         lode_free(kv->groups[i].table);
         lode_free(kv->groups[i].held);
         lode_free(kv->groups[i].free);
@@ -221,4 +226,11 @@ void *lode_kv_v(const struct lode_kv *kv, uint32_t layer, uint32_t head, uint32_
 
 const struct lode_kv_layer *lode_kv_layer(const struct lode_kv *kv, uint32_t layer) {
     return &kv->layers[layer];
+}
+
+struct lode_kv_view lode_kv_view(const struct lode_kv *kv, uint32_t layer) {
+    const struct place *at = &kv->places[layer];
+    const struct group *g = &kv->groups[at->group];
+    return (struct lode_kv_view){at->group, g->pool, g->table,     g->n_entries, g->page_size,
+                                 at->k,     at->v,   at->k_stride, at->v_stride};
 }

@@ -14,6 +14,7 @@
 #define LODE_STORE_KV_H
 
 #include "base/error.h"
+#include "store/memory.h"
 #include "tensor/dtype.h"
 
 enum { LODE_KV_PAGE = 64 };
@@ -28,9 +29,10 @@ struct lode_kv_layer {
 struct lode_kv;
 
 /* ctx: the most positions the sequence will have; batch: the most that one step appends.
- * layers: (n_layers), copied. */
+ * layers: (n_layers), copied.  memory: where the pages live, borrowed; the rest is the host's. */
 int lode_kv_create(struct lode_kv **out, const struct lode_kv_layer *layers, uint32_t n_layers,
-                   uint32_t ctx, uint32_t batch, struct lode_error *err);
+                   uint32_t ctx, uint32_t batch, const struct lode_memory *memory,
+                   struct lode_error *err);
 void lode_kv_free(struct lode_kv *kv);
 /* What create would set aside, without doing it. */
 int lode_kv_size(const struct lode_kv_layer *layers, uint32_t n_layers, uint32_t ctx,
@@ -49,5 +51,18 @@ void *lode_kv_k(const struct lode_kv *kv, uint32_t layer, uint32_t head, uint32_
 void *lode_kv_v(const struct lode_kv *kv, uint32_t layer, uint32_t head, uint32_t page,
                 size_t *stride);
 const struct lode_kv_layer *lode_kv_layer(const struct lode_kv *kv, uint32_t layer);
+
+/* The same for a device, which finds its rows by itself: page p of the sequence lies at pool +
+ * table[p % n_entries] * page_size; there the layer's keys at offset k, its values at v, rows of a
+ * head following one another at k_stride and v_stride bytes, heads at LODE_KV_PAGE times that.
+ * Layers of one group share pool and table. */
+struct lode_kv_view {
+    uint32_t group;
+    char *pool;
+    const uint32_t *table; /* (n_entries), changed by extend and truncate */
+    uint32_t n_entries;
+    size_t page_size, k, v, k_stride, v_stride;
+};
+struct lode_kv_view lode_kv_view(const struct lode_kv *kv, uint32_t layer);
 
 #endif

@@ -38,9 +38,11 @@ int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *o,
     if (!c)
         return lode_fail_nomem(err, "CPU backend");
     c->base.ops = &ops;
+    c->base.memory = &lode_host_memory;
     *out = &c->base;
     lode_kern_table(&c->kern, o->isa);
     c->threads = o->threads ? o->threads : lode_machine_default_threads();
+    c->base.threads = c->threads;
     c->float_act = o->float_act;
     c->scratch_size = scratch_of(o);
     c->scratch = lode_alloc_aligned(4096, c->threads, c->scratch_size);
@@ -57,8 +59,24 @@ int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *o,
     return rc;
 }
 
-uint32_t lode_cpu_threads(const struct lode_backend *b) {
-    return ((const struct lode_cpu *)b)->threads;
+static const char *cpu_read(struct lode_backend *b, const struct lode_value *v, uint32_t n,
+                            struct lode_error *err) {
+    (void)b;
+    (void)n;
+    (void)err;
+    return v->data;
+}
+
+static int cpu_copy(struct lode_backend *b, const struct lode_value *dst,
+                    const struct lode_value *src, uint32_t first, uint32_t n,
+                    struct lode_error *err) {
+    (void)b;
+    (void)err;
+    size_t bytes = 0;
+    lode_dtype_row_size(src->type, src->width, &bytes);
+    for (uint32_t r = 0; r < n; r++)
+        memcpy(dst->data + r * dst->stride, src->data + (first + r) * src->stride, bytes);
+    return 0;
 }
 
 static void cpu_free(struct lode_backend *b) {
@@ -104,5 +122,7 @@ static const struct lode_backend_ops ops = {
             [LODE_OP_DELTA_GATES] = lode_cpu_delta_gates,
             [LODE_OP_DELTA] = lode_cpu_delta,
         },
+    .read = cpu_read,
+    .copy = cpu_copy,
     .free = cpu_free,
 };

@@ -1,0 +1,15 @@
+#include "store/memory.h"
+
+#include "base/alloc.h"
+
+static void *host_alloc(const struct lode_memory *m, size_t align, size_t n, size_t size) {
+    (void)m;
+    return lode_alloc_aligned(align, n, size);
+}
+
+static void host_free(const struct lode_memory *m, void *p) {
+    (void)m;
+    lode_free_aligned(p);
+}
+
+const struct lode_memory lode_host_memory = {host_alloc, host_free};
