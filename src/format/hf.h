@@ -5,10 +5,11 @@
  * found by its prefix.  What a configuration asks for and lode does not compute is an error that
  * names the field: a model never runs as something that it is not.
  *
- * Tensors lie where the safetensors have them, and are used from there, but for these: experts that
- * are stored one by one appear as one tensor of three dimensions, whose matrices lie apart; norms
- * whose model adds one to the weight are widened to F32 with the one added, when read; rotary
- * divisors are computed from the configuration.
+ * Tensors lie where the safetensors have them, and are used from there, where their numbers follow
+ * one another as the model wants them: also experts that are stored one by one, or joined with
+ * their twins.  Others are put in order when read: queries, keys and values that are woven into one
+ * another, experts that lie turned, norms whose model adds one to the weight (widened to F32).
+ * Rotary divisors are computed from the configuration.
  */
 #ifndef LODE_FORMAT_HF_H
 #define LODE_FORMAT_HF_H

@@ -249,6 +249,20 @@ int lode_hf_describe_linear(const struct lode_hf_linears *f, const struct lode_s
     return set_shape(l, err);
 }
 
+bool lode_hf_widen_linear(const struct lode_hf_linears *f, const struct lode_st_tensor *s) {
+    struct lode_hf_linear *l = &f->list[lode_hf_linear(s) - f->list];
+    size_t row, size;
+    if (!l->scheme->codes && l->scheme != &lode_hf_fp8)
+        return false;
+    if (__builtin_mul_overflow(l->cols, sizeof(float), &row) ||
+        __builtin_mul_overflow(row, l->n_matrices * l->rows, &size))
+        return false;
+    l->type = LODE_F32;
+    l->row_size = row;
+    l->as.size = size;
+    return true;
+}
+
 void lode_hf_label_linears(const struct lode_hf_linears *f, char out[LODE_HF_LABEL]) {
     enum { MOST = 16 };
     struct {

@@ -80,6 +80,9 @@ int lode_hf_find_linears(struct lode_hf_linears *out, struct lode_arena *arena,
  * shape and type.  (The others, of a part that is left out, may be anything.) */
 int lode_hf_describe_linear(const struct lode_hf_linears *f, const struct lode_st_tensor *s,
                             struct lode_error *err);
+/* s as F32, for a tensor that must be cut through its rows; after describe, before anything is read.
+ * false: its scheme has no such form. */
+bool lode_hf_widen_linear(const struct lode_hf_linears *f, const struct lode_st_tensor *s);
 /* "GPTQ 4-bit g128", what most numbers of the linears are; "": there are none. */
 enum { LODE_HF_LABEL = 64 };
 void lode_hf_label_linears(const struct lode_hf_linears *f, char out[LODE_HF_LABEL]);

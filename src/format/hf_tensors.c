@@ -1,262 +1,455 @@
-/* hf_tensors.c - the tensors of a directory under GGUF's names. */
+/* hf_tensors.c - tensors as runs through those of the files. */
 #include "format/hf_parts.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
+#include "base/half.h"
 
 #include <stdio.h>
 
-static const struct {
-    const char *hf, *gguf;
-} tops[] = {
-    {"embed_tokens", "token_embd"},
-    {"norm", "output_norm"},
-    {"lm_head", "output"},
-};
+/* ---- numbers and loops ---- */
 
-/* Within a layer.  The norm before the FFN is post_attention_layernorm in most families, after
- * Llama, but in some that one comes after the attention, as it says (post_norm). */
-static const struct {
-    const char *hf, *gguf;
-} stems[] = {
-    {"input_layernorm", "attn_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.qkv_proj", "attn_qkv"},
-    {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"},
-    {"pre_feedforward_layernorm", "ffn_norm"},
-    {"post_feedforward_layernorm", "post_ffw_norm"},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
-    {"mlp.gate_up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
-    {"mlp.gate", "ffn_gate_inp"},
-    {"block_sparse_moe.gate", "ffn_gate_inp"},
-    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
-    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
-    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
-};
-
-/* Of one expert, after "experts.N.". */
-static const struct {
-    const char *hf, *gguf;
-} experts[] = {
-    {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"},
-    {"w1", "ffn_gate_exps"},        {"w3", "ffn_up_exps"},      {"w2", "ffn_down_exps"},
-};
-
-/* Where a name of the directory leads: name "" means that the model has no use for it. */
-struct place {
-    char name[LODE_GGUF_MAX_NAME + 1];
-    bool is_expert;
-    uint32_t expert;
-};
-
-static bool skip_prefix(const char **s, const char *prefix) {
-    const size_t n = strlen(prefix);
-    if (strncmp(*s, prefix, n) != 0)
-        return false;
-    *s += n;
-    return true;
-}
-
-/* A number and a dot. */
-static bool skip_index(const char **s, uint32_t *out) {
-    const char *p = *s;
-    uint32_t n = 0;
-    for (; *p >= '0' && *p <= '9' && p - *s < 6; p++)
-        n = n * 10 + (uint32_t)(*p - '0');
-    if (p == *s || *p != '.' || (**s == '0' && p - *s > 1))
-        return false;
-    *out = n;
-    *s = p + 1;
-    return true;
-}
-
-/* "weight" or "bias" behind the stem `stem`; NULL: another name. */
-static const char *tail_of(const char *name, const char *stem) {
-    if (!skip_prefix(&name, stem) || *name++ != '.')
-        return NULL;
-    return strcmp(name, "weight") == 0 || strcmp(name, "bias") == 0 ? name : NULL;
-}
-
-static void place_in_layer(const struct lode_hf *h, const char *s, uint32_t l, struct place *out) {
-    const char *tail, *name = s;
-    if (strcmp(s, "mlp.gate.e_score_correction_bias") == 0) {
-        snprintf(out->name, sizeof out->name, "blk.%u.exp_probs_b.bias", l);
-        return;
-    }
-    if ((tail = tail_of(s, "post_attention_layernorm"))) {
-        snprintf(out->name, sizeof out->name, "blk.%u.%s.%s", l,
-                 h->family->post_norm ? "post_attention_norm" : "ffn_norm", tail);
-        return;
-    }
-    for (size_t i = 0; i < sizeof stems / sizeof *stems; i++)
-        if ((tail = tail_of(s, stems[i].hf))) {
-            snprintf(out->name, sizeof out->name, "blk.%u.%s.%s", l, stems[i].gguf, tail);
-            return;
-        }
-    if ((!skip_prefix(&name, "mlp.experts.") && !skip_prefix(&name, "block_sparse_moe.experts.")) ||
-        !skip_index(&name, &out->expert))
-        return;
-    for (size_t i = 0; i < sizeof experts / sizeof *experts; i++)
-        if ((tail = tail_of(name, experts[i].hf))) {
-            out->is_expert = true;
-            snprintf(out->name, sizeof out->name, "blk.%u.%s.%s", l, experts[i].gguf, tail);
-            return;
-        }
-}
-
-static void find_place(const struct lode_hf *h, const char *s, uint32_t n_layers,
-                       struct place *out) {
-    static const char *const prefixes[] = {"model.language_model.", "language_model.model.",
-                                           "language_model.", "model."};
-    const char *tail;
-    uint32_t l;
-    *out = (struct place){.name = ""};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if (skip_prefix(&s, prefixes[i]))
-            break;
-    if (skip_prefix(&s, "layers.")) {
-        if (skip_index(&s, &l) && l < n_layers)
-            place_in_layer(h, s, l, out);
-        return;
-    }
-    for (size_t i = 0; i < sizeof tops / sizeof *tops; i++)
-        if ((tail = tail_of(s, tops[i].hf)) && !(h->tied && strcmp(tops[i].hf, "lm_head") == 0))
-            snprintf(out->name, sizeof out->name, "%s.%s", tops[i].gguf, tail);
-}
-
-static bool dtype_of(const struct lode_st_tensor *t, enum lode_dtype *type) {
-    if (lode_hf_linear(t)) {
-        *type = lode_hf_linear(t)->type;
+bool lode_hf_dtype(const struct lode_st_tensor *s, enum lode_dtype *type) {
+    if (lode_hf_linear(s)) {
+        *type = lode_hf_linear(s)->type;
         return true;
     }
-    *type = t->type == LODE_ST_F32 ? LODE_F32 : t->type == LODE_ST_F16 ? LODE_F16 : LODE_BF16;
-    return t->type == LODE_ST_F32 || t->type == LODE_ST_F16 || t->type == LODE_ST_BF16;
+    *type = s->type == LODE_ST_F32 ? LODE_F32 : s->type == LODE_ST_F16 ? LODE_F16 : LODE_BF16;
+    return s->type == LODE_ST_F32 || s->type == LODE_ST_F16 || s->type == LODE_ST_BF16;
 }
 
-/* The next free tensor, by a name that is new. */
-static int add(struct lode_hf *h, const char *name, uint32_t n_pieces, struct lode_error *err) {
+uint64_t lode_hf_n_numbers(const struct lode_st_tensor *s) {
+    uint64_t n = 1; /* safetensors.c has checked that this fits */
+    for (uint32_t d = 0; d < s->n_dims; d++)
+        n *= s->dims[d];
+    return n;
+}
+
+struct lode_hf_run lode_hf_run_all(const struct lode_st_tensor *s) {
+    return (struct lode_hf_run){
+        .from = s, .n = {1, 1, 1, lode_hf_n_numbers(s)}, .step = {0, 0, 0, 1}};
+}
+
+/* Bytes of n numbers of s, whole blocks of them. */
+static size_t bytes_of(const struct lode_st_tensor *s, uint64_t n) {
+    enum lode_dtype type;
+    lode_hf_dtype(s, &type);
+    return (size_t)(n / lode_dtypes[type].block * lode_dtypes[type].bytes);
+}
+
+/* Loops that are one: fewer, longer inner ones make reading simple. */
+static void merge(struct lode_hf_run *r) {
+    int last = LODE_HF_LOOPS - 1;
+    for (int k = last - 1; k >= 0; k--) {
+        if (r->n[k] == 1)
+            continue;
+        if (r->n[last] == 1) {
+            r->n[last] = r->n[k];
+            r->step[last] = r->step[k];
+        } else if (r->step[k] == r->n[last] * r->step[last]) {
+            r->n[last] *= r->n[k];
+        } else {
+            last--;
+            r->n[last] = r->n[k];
+            r->step[last] = r->step[k];
+        }
+        if (k < last) {
+            r->n[k] = 1;
+            r->step[k] = 0;
+        }
+    }
+    for (int k = 0; k < last; k++) {
+        r->n[k] = 1;
+        r->step[k] = 0;
+    }
+    if (r->n[LODE_HF_LOOPS - 1] == 1)
+        r->step[LODE_HF_LOOPS - 1] = 1;
+}
+
+/* Runs that follow one another in their tensor are one; -> how many there are then. */
+static uint32_t join(struct lode_hf_run *runs, uint32_t n) {
+    uint32_t kept = 0;
+    for (uint32_t i = 1; i < n; i++) {
+        struct lode_hf_run *a = &runs[kept];
+        const struct lode_hf_run *b = &runs[i];
+        const bool plain = a->n[2] == 1 && a->step[3] == 1 && b->n[2] == 1 && b->step[3] == 1;
+        if (plain && a->from && a->from == b->from && a->base + a->n[3] == b->base)
+            a->n[3] += b->n[3];
+        else
+            runs[++kept] = *b;
+    }
+    return kept + 1;
+}
+
+/* How many numbers the run has; 0: none, or some would lie outside of its tensor. */
+static uint64_t count_run(const struct lode_hf_run *r) {
+    uint64_t n = 1, last = r->base, reach;
+    for (int k = 0; k < LODE_HF_LOOPS; k++)
+        if (r->n[k] == 0 || __builtin_mul_overflow(n, r->n[k], &n) ||
+            __builtin_mul_overflow(r->n[k] - 1, r->step[k], &reach) ||
+            __builtin_add_overflow(last, reach, &last))
+            return 0;
+    return last < lode_hf_n_numbers(r->from) ? n : 0;
+}
+
+/* Quantised weights can be cut between rows; through them only as F32. */
+static bool fit_linear(const struct lode_hf *h, const struct lode_hf_run *r, bool mapped) {
+    const struct lode_hf_linear *l = lode_hf_linear(r->from);
+    bool rows = r->step[3] == 1 && !mapped && r->base % l->cols == 0 && r->n[3] % l->cols == 0;
+    for (int k = 0; k < LODE_HF_LOOPS - 1; k++)
+        rows = rows && r->step[k] % l->cols == 0;
+    return rows || l->type == LODE_F32 || lode_hf_widen_linear(&h->linears, r->from);
+}
+
+/* ---- adding ---- */
+
+static int add(struct lode_hf *h, const char *name, enum lode_dtype type, uint32_t n_dims,
+               const uint64_t *dims, size_t size, const struct lode_hf_home *home,
+               struct lode_error *err) {
     const uint32_t i = (uint32_t)h->base.n_tensors;
+    uint32_t old = 0;
+    if (i == h->cap_tensors)
+        return lode_fail(err, LODE_ERR_INTERNAL, name, "too many tensors");
     const char *copy = lode_arena_strndup(&h->arena, name, strlen(name));
-    h->homes[i] = (struct lode_hf_home){
-        .pieces = LODE_ARENA_ARRAY(&h->arena, const struct lode_st_tensor *, n_pieces),
-        .n_pieces = n_pieces};
-    h->tensors[i] = (struct lode_gguf_tensor){.name = copy, .dims = {1, 1, 1, 1}};
-    if (!copy || !h->homes[i].pieces || lode_map_put(&h->names, lode_str(copy), i, NULL) < 0)
+    const int rc = copy ? lode_map_put(&h->names, lode_str(copy), i, &old) : -1;
+    if (rc < 0)
         return lode_fail_nomem(err, name);
+    if (rc == 0) {
+        const struct lode_hf_home *other = &h->homes[old];
+        return lode_fail(err, LODE_ERR_FORMAT, h->base.path,
+                         "two tensors are both %s, of which %.100s is one", name,
+                         other->n_runs && other->runs[0].from ? other->runs[0].from->name
+                                                              : "a computed one");
+    }
+    h->tensors[i] = (struct lode_gguf_tensor){
+        .name = copy, .type = type, .n_dims = n_dims, .dims = {1, 1, 1, 1}, .size = size};
+    memcpy(h->tensors[i].dims, dims, n_dims * sizeof *dims);
+    h->homes[i] = *home;
     h->base.n_tensors++;
     return 0;
 }
 
-/* Type and shape from the first piece. */
-static int describe(struct lode_hf *h, uint32_t i, const struct lode_st_tensor *s, bool stacked,
-                    struct lode_error *err) {
-    struct lode_gguf_tensor *t = &h->tensors[i];
-    struct lode_hf_home *home = &h->homes[i];
-    if (!dtype_of(s, &t->type))
-        return lode_fail(err, LODE_ERR_UNSUPPORTED, s->name,
-                         "its dtype is %s; F32, F16 and BF16 are supported in directories",
-                         lode_st_type_name(s->type));
-    if (s->n_dims == 0 || s->n_dims > 2)
-        return lode_fail(err, LODE_ERR_FORMAT, s->name, "it has %u dimensions; 1 or 2 expected",
+int lode_hf_add(struct lode_hf *h, const char *name, lode_hf_map *map, uint32_t n_dims,
+                const uint64_t *dims, const struct lode_hf_run *runs, uint32_t n_runs,
+                struct lode_error *err) {
+    struct lode_hf_home home = {.runs = LODE_ARENA_ARRAY(&h->arena, struct lode_hf_run, n_runs),
+                                .n_runs = n_runs,
+                                .map = map};
+    enum lode_dtype type = LODE_F32, other;
+    uint64_t want = 1, at = 0;
+    bool known = false; /* the type */
+    if (!home.runs)
+        return lode_fail_nomem(err, name);
+    for (uint32_t d = 0; d < n_dims; d++)
+        if (__builtin_mul_overflow(want, dims[d], &want) || want > INT64_MAX / 4)
+            return lode_fail(err, LODE_ERR_FORMAT, name, "its experts together are too large");
+    for (uint32_t i = 0; i < n_runs; i++) {
+        struct lode_hf_run *r = &home.runs[i];
+        *r = runs[i];
+        r->at = at;
+        if (!r->from) { /* an expert that comes later */
+            at += want / n_runs;
+            continue;
+        }
+        const uint64_t n = count_run(r);
+        merge(r);
+        if (lode_hf_linear(r->from) && n && !fit_linear(h, r, map != NULL))
+            return lode_fail(err, LODE_ERR_UNSUPPORTED, r->from->name,
+                             "quantised like that it can not be cut into %s", name);
+        if (!lode_hf_dtype(r->from, &other))
+            return lode_fail(err, LODE_ERR_UNSUPPORTED, r->from->name,
+                             "its dtype is %s; F32, F16 and BF16 are supported in directories",
+                             lode_st_type_name(r->from->type));
+        if (!n)
+            return lode_fail(err, LODE_ERR_FORMAT, r->from->name,
+                             "its shape is not that of %s by config.json", name);
+        if (known && other != type && !map)
+            return lode_fail(err, LODE_ERR_FORMAT, r->from->name,
+                             "its dtype is not that of the others that make %s", name);
+        known = true;
+        type = other;
+        at += n;
+    }
+    home.n_runs = join(home.runs, n_runs);
+    if (at != want)
+        return lode_fail(err, LODE_ERR_FORMAT, name, "%llu numbers expected, the files have %llu",
+                         (unsigned long long)want, (unsigned long long)at);
+    type = map ? LODE_F32 : type;
+    if (dims[0] % lode_dtypes[type].block)
+        return lode_fail(err, LODE_ERR_FORMAT, name, "rows of %llu are no whole blocks of %s",
+                         (unsigned long long)dims[0], lode_dtypes[type].name);
+    return add(h, name, type, n_dims, dims,
+               (size_t)(want / lode_dtypes[type].block * lode_dtypes[type].bytes), &home, err);
+}
+
+int lode_hf_add_made(struct lode_hf *h, const char *name, const float *numbers, uint32_t n,
+                     struct lode_error *err) {
+    const uint64_t dims[1] = {n};
+    return add(h, name, LODE_F32, 1, dims, n * sizeof *numbers,
+               &(struct lode_hf_home){.made = numbers}, err);
+}
+
+/* ---- all tensors of the files ---- */
+
+float lode_hf_plus_one(float number) { return number + 1; }
+
+static int place(struct lode_hf *h, const struct lode_st_tensor *s, const struct lode_hf_spot *spot,
+                 struct lode_error *err) {
+    char name[LODE_HF_NAME];
+    uint64_t dims[3];
+    if (spot->name->place)
+        return spot->name->place(h, s, spot, err);
+    if (s->n_dims == 0 || s->n_dims > 3)
+        return lode_fail(err, LODE_ERR_FORMAT, s->name, "it has %u dimensions; 1 to 3 expected",
                          s->n_dims);
     for (uint32_t d = 0; d < s->n_dims; d++)
-        t->dims[d] = s->dims[s->n_dims - 1 - d];
-    t->n_dims = s->n_dims;
-    t->size = s->size;
-    if (stacked) {
-        t->dims[2] = home->n_pieces;
-        t->n_dims = 3;
-        if (__builtin_mul_overflow(t->size, home->n_pieces, &t->size))
-            return lode_fail(err, LODE_ERR_FORMAT, s->name, "all experts together are too large");
-    }
-    const char *stem_end = strstr(t->name, "norm.weight");
-    home->plus_one = h->family->plus_one && stem_end && s->n_dims == 1;
-    if (home->plus_one) {
-        t->type = LODE_F32;
-        t->size = (size_t)t->dims[0] * sizeof(float); /* at most twice its bytes in the file */
-    }
-    return 0;
+        dims[d] = s->dims[s->n_dims - 1 - d];
+    lode_hf_spot_name(spot, NULL, name);
+    const char *norm = strstr(name, "norm.weight");
+    lode_hf_map *map = spot->name->map;
+    if (!map && h->family->plus_one && norm && s->n_dims == 1)
+        map = lode_hf_plus_one;
+    const struct lode_hf_run all = lode_hf_run_all(s);
+    return lode_hf_add(h, name, map, s->n_dims, dims, &all, 1, err);
 }
 
-static int take(struct lode_hf *h, const struct lode_st_tensor *s, const struct place *p,
-                uint32_t n_experts, struct lode_error *err) {
-    uint32_t i = lode_map_get(&h->names, lode_str(p->name));
-    const uint32_t at = p->is_expert ? p->expert : 0;
-    if (p->is_expert && p->expert >= n_experts)
-        return lode_fail(err, LODE_ERR_FORMAT, s->name,
-                         "config.json says that there are %u experts", n_experts);
-    if (i == LODE_MAP_NONE) {
-        i = (uint32_t)h->base.n_tensors;
-        LODE_TRY(add(h, p->name, p->is_expert ? n_experts : 1, err));
-        LODE_TRY(describe(h, i, s, p->is_expert, err));
-    }
-    const struct lode_st_tensor **slot = &h->homes[i].pieces[at];
-    if (*slot)
-        return lode_fail(err, LODE_ERR_FORMAT, s->name, "it is the same as %s", (*slot)->name);
-    *slot = s;
-    return 0;
+/* What the model has no use for, said once: by the first words of the names. */
+struct unused {
+    uint32_t n, n_words;
+    char words[4][32];
+};
+
+static void leave_out(struct unused *u, const char *name) {
+    char word[32];
+    size_t n = strcspn(name, ".");
+    if (strncmp(name, "model.", 6) == 0)
+        n = 6 + strcspn(name + 6, ".");
+    snprintf(word, sizeof word, "%.*s", (int)(n < 28 ? n : 28), name);
+    u->n++;
+    for (uint32_t i = 0; i < u->n_words; i++)
+        if (strcmp(u->words[i], word) == 0)
+            return;
+    if (u->n_words < 4)
+        memcpy(u->words[u->n_words], word, sizeof word);
+    if (u->n_words < 5) /* the fifth: and others */
+        u->n_words++;
 }
 
-/* Every expert is there and like the others. */
-static int check_stack(const struct lode_hf *h, uint32_t i, struct lode_error *err) {
-    const struct lode_gguf_tensor *t = &h->tensors[i];
-    const struct lode_hf_home *home = &h->homes[i];
-    for (uint32_t e = 0; e < home->n_pieces && home->n_pieces > 1; e++) {
-        const struct lode_st_tensor *s = home->pieces[e];
-        enum lode_dtype type;
-        if (!s)
-            return lode_fail(err, LODE_ERR_MISSING, h->base.path, "%s of expert %u is missing",
-                             t->name, e);
-        if (!dtype_of(s, &type) || type != t->type || s->n_dims != 2 || s->dims[1] != t->dims[0] ||
-            s->dims[0] != t->dims[1])
-            return lode_fail(err, LODE_ERR_FORMAT, s->name,
-                             "its dtype or shape is not that of the other experts");
-    }
-    return 0;
+static int say_unused(struct lode_hf *h, const struct unused *u, struct lode_error *err) {
+    if (!u->n)
+        return 0;
+    return lode_hf_note(
+        h, err, "%u tensors that the text model does not use are left out: %s%s%s%s%s%s%s%s", u->n,
+        u->words[0], u->n_words > 1 ? ", " : "", u->words[1], u->n_words > 2 ? ", " : "",
+        u->words[2], u->n_words > 3 ? ", " : "", u->words[3], u->n_words > 4 ? " and others" : "");
 }
 
 int lode_hf_read_tensors(struct lode_hf *h, struct lode_error *err) {
-    size_t n;
-    uint32_t n_layers, n_experts = 0;
-    LODE_TRY(lode_hf_count(h, "num_hidden_layers", 0, &n_layers, err));
-    lode_source_arch_u32(&h->base, "expert_count", &n_experts);
-    if (n_experts > 4096) /* as hparams.c says; here it bounds memory */
-        return lode_fail(err, LODE_ERR_FORMAT, h->config_path, "%u experts are too many",
-                         n_experts);
+    struct unused unused = {0};
     LODE_TRY(lode_hf_find_linears(&h->linears, &h->arena, h->st, h->config, h->config_path, err));
-    n = h->linears.n_inputs;
-    h->tensors = LODE_ARENA_ARRAY(&h->arena, struct lode_gguf_tensor, n + LODE_HF_MAX_MADE);
-    h->homes = LODE_ARENA_ARRAY(&h->arena, struct lode_hf_home, n + LODE_HF_MAX_MADE);
+    const size_t n = h->linears.n_inputs;
+    h->cap_tensors = 2 * n + LODE_HF_MAX_MADE; /* none becomes more than two */
+    h->tensors = LODE_ARENA_ARRAY(&h->arena, struct lode_gguf_tensor, h->cap_tensors);
+    h->homes = LODE_ARENA_ARRAY(&h->arena, struct lode_hf_home, h->cap_tensors);
     if (!h->tensors || !h->homes)
         return lode_fail_nomem(err, "list of tensors");
     h->base.tensors = h->tensors;
     for (size_t i = 0; i < n; i++) {
         const struct lode_st_tensor *s = h->linears.inputs[i];
-        struct place p;
-        find_place(h, s->name, n_layers, &p);
-        if (!p.name[0])
-            continue;
-        LODE_TRY(lode_hf_describe_linear(&h->linears, s, err));
-        LODE_TRY(take(h, s, &p, n_experts, err));
+        struct lode_hf_spot spot;
+        if (!lode_hf_find_spot(h, s->name, &spot) || spot.layer >= (int64_t)h->n_layers ||
+            (spot.tail[0] && strcmp(spot.tail, ".weight") != 0 && strcmp(spot.tail, ".bias") != 0))
+            leave_out(&unused, s->name);
+        else if (spot.name->gguf[0] && !(h->tied && strcmp(spot.name->gguf, "output") == 0)) {
+            LODE_TRY(lode_hf_describe_linear(&h->linears, s, err));
+            LODE_TRY(place(h, s, &spot, err));
+        }
     }
     for (uint32_t i = 0; i < h->base.n_tensors; i++)
-        LODE_TRY(check_stack(h, i, err));
+        LODE_TRY(lode_hf_check_stack(h, i, err));
+    return say_unused(h, &unused, err);
+}
+
+/* ---- reading ---- */
+
+/* The run that holds a number. */
+static const struct lode_hf_run *run_at(const struct lode_hf_home *home, uint64_t number) {
+    uint32_t low = 0, high = home->n_runs;
+    while (high - low > 1) {
+        const uint32_t mid = low + (high - low) / 2;
+        *(home->runs[mid].at <= number ? &low : &high) = mid;
+    }
+    return &home->runs[low];
+}
+
+static uint64_t run_count(const struct lode_hf_run *r) {
+    return r->n[0] * r->n[1] * r->n[2] * r->n[3];
+}
+
+/* Where the run's number i is in its tensor; *rest: how many follow in the innermost loop. */
+static uint64_t place_of(const struct lode_hf_run *r, uint64_t i, uint64_t *rest) {
+    uint64_t at = r->base;
+    *rest = 1;
+    for (int k = LODE_HF_LOOPS - 1; k >= 0; k--) {
+        const uint64_t j = i % r->n[k];
+        if (k == LODE_HF_LOOPS - 1)
+            *rest = r->n[k] - j;
+        at += j * r->step[k];
+        i /= r->n[k];
+    }
+    return at;
+}
+
+const void *lode_hf_home_data(const struct lode_hf *h, const struct lode_gguf_tensor *t,
+                              size_t offset, size_t n) {
+    const struct lode_hf_home *home = &h->homes[t - h->tensors];
+    const size_t width = t->type == LODE_F32 ? 4 : 2;
+    if (home->made)
+        return (const char *)home->made + offset;
+    if (home->map || offset >= t->size || lode_hf_linear(home->runs[0].from) || offset % width)
+        return NULL;
+    const struct lode_hf_run *r = run_at(home, offset / width);
+    uint64_t rest;
+    const uint64_t at = place_of(r, offset / width - r->at, &rest);
+    const char *data = lode_hf_linear(r->from) ? NULL : lode_st_data(h->st, r->from);
+    /* Headers may have any length; kernels want numbers where numbers belong. */
+    if (!data || (uintptr_t)data % width != 0 || r->step[LODE_HF_LOOPS - 1] != 1 ||
+        n > rest * width)
+        return NULL;
+    return data + at * width;
+}
+
+enum { CHUNK = 1 << 20 };
+
+static inline void scatter(char *out, const char *in, uint64_t n_small, uint64_t small_step,
+                           uint64_t small_out, uint64_t n_large, uint64_t large_step,
+                           uint64_t large_out, size_t width) {
+    for (uint64_t s = 0; s < n_small; s++)
+        for (uint64_t l = 0; l < n_large; l++)
+            memcpy(out + (s * small_out + l * large_out) * width,
+                   in + (s * small_step + l * large_step) * width, width);
+}
+
+/* n numbers of s, as they lie. */
+static int read_numbers(const struct lode_hf *h, const struct lode_st_tensor *s, uint64_t first,
+                        uint64_t n, void *out, struct lode_error *err) {
+    const struct lode_hf_linear *l = lode_hf_linear(s);
+    return l ? lode_hf_linear_read(h->st, l, bytes_of(s, first), out, bytes_of(s, n), err)
+             : lode_st_read(h->st, s, bytes_of(s, first), out, bytes_of(s, n), err);
+}
+
+/* The two inner loops at `from` of the run, where the innermost is not contiguous: the file is
+ * read in its own order, a piece at a time. */
+static int read_turned(const struct lode_hf *h, const struct lode_hf_run *r, uint64_t from,
+                       char *out, size_t width, struct lode_error *err) {
+    const bool turned = r->step[2] <= r->step[3]; /* the loop with the longer step is outside */
+    const uint64_t n_small = r->n[turned ? 2 : 3], n_large = r->n[turned ? 3 : 2];
+    const uint64_t small = r->step[turned ? 2 : 3], large = r->step[turned ? 3 : 2];
+    const uint64_t small_out = turned ? r->n[3] : 1, large_out = turned ? 1 : r->n[3];
+    const uint64_t span = (n_small - 1) * small + 1;
+    uint64_t some = span * 2 >= large && large ? CHUNK / width / large : 0;
+    some = some < 1 ? 1 : some > n_large ? n_large : some;
+    char *in = lode_alloc((size_t)((some - 1) * large + span), width);
+    int rc = in ? 0 : lode_fail_nomem(err, r->from->name);
+    for (uint64_t l = 0; rc == 0 && l < n_large; l += some) {
+        const uint64_t now = some < n_large - l ? some : n_large - l;
+        rc = read_numbers(h, r->from, from + l * large, (now - 1) * large + span, in, err);
+        char *to = out + l * large_out * width;
+        if (rc == 0 && width == 2)
+            scatter(to, in, n_small, small, small_out, now, large, large_out, 2);
+        else if (rc == 0)
+            scatter(to, in, n_small, small, small_out, now, large, large_out, 4);
+    }
+    lode_free(in);
+    return rc;
+}
+
+/* n numbers from the run's number i on, as they lie. */
+static int read_run(const struct lode_hf *h, const struct lode_hf_run *r, uint64_t i, uint64_t n,
+                    char *out, struct lode_error *err) {
+    const struct lode_hf_linear *l = lode_hf_linear(r->from);
+    const uint64_t slab = r->n[2] * r->n[3];
+    uint64_t rest;
+    for (uint64_t some; n > 0; i += some, n -= some, out += bytes_of(r->from, some)) {
+        const uint64_t at = place_of(r, i, &rest);
+        if (l && r->n[3] == l->cols && rest == l->cols && n >= l->cols) { /* rows at a distance */
+            const uint64_t left = r->n[2] - i / r->n[3] % r->n[2];
+            const uint64_t rows = n / l->cols < left ? n / l->cols : left;
+            some = rows * l->cols;
+            LODE_TRY(
+                lode_hf_linear_rows(h->st, l, at / l->cols, r->step[2] / l->cols, rows, out, err));
+            continue;
+        }
+        if (r->step[3] == 1) {
+            some = rest < n ? rest : n;
+            LODE_TRY(read_numbers(h, r->from, at, some, out, err));
+            continue;
+        }
+        const size_t width = bytes_of(r->from, 1); /* of a plain number */
+        const uint64_t begin = i % slab;
+        some = slab - begin < n ? slab - begin : n;
+        if (some == slab) {
+            LODE_TRY(read_turned(h, r, at, out, width, err));
+            continue;
+        }
+        char *all = lode_alloc((size_t)slab, width); /* a part of it: nobody asks for that often */
+        int rc = all ? read_turned(h, r, place_of(r, i - begin, &rest), all, width, err)
+                     : lode_fail_nomem(err, r->from->name);
+        if (rc == 0)
+            memcpy(out, all + begin * width, (size_t)some * width);
+        lode_free(all);
+        LODE_TRY(rc);
+    }
     return 0;
 }
 
-int lode_hf_add_made(struct lode_hf *h, const char *name, const float *numbers, uint32_t n,
-                     struct lode_error *err) {
-    const uint32_t i = (uint32_t)h->base.n_tensors;
-    LODE_TRY(add(h, name, 1, err));
-    h->homes[i].made = numbers;
-    h->tensors[i].type = LODE_F32;
-    h->tensors[i].n_dims = 1;
-    h->tensors[i].dims[0] = n;
-    h->tensors[i].size = n * sizeof *numbers;
+/* The same, widened and mapped. */
+static int read_mapped(const struct lode_hf *h, const struct lode_hf_run *r, lode_hf_map *map,
+                       uint64_t i, uint64_t n, char *out, struct lode_error *err) {
+    enum { SOME = 1024 };
+    char raw[4 * SOME];
+    enum lode_dtype type;
+    lode_hf_dtype(r->from, &type);
+    for (uint64_t some; n > 0; i += some, n -= some) {
+        some = n < SOME ? n : SOME;
+        LODE_TRY(read_run(h, r, i, some, raw, err));
+        for (uint64_t k = 0; k < some; k++, out += sizeof(float)) {
+            uint16_t half;
+            float x;
+            memcpy(&half, raw + 2 * k, 2);
+            memcpy(&x, raw + 4 * k, 4);
+            x = map(type == LODE_F32   ? x
+                    : type == LODE_F16 ? lode_f16_f32(half)
+                                       : lode_bf16_f32(half));
+            memcpy(out, &x, sizeof x);
+        }
+    }
+    return 0;
+}
+
+int lode_hf_read_home(const struct lode_hf *h, const struct lode_gguf_tensor *t, size_t offset,
+                      void *out, size_t n, struct lode_error *err) {
+    const struct lode_hf_home *home = &h->homes[t - h->tensors];
+    if (offset > t->size || n > t->size - offset)
+        return lode_fail(err, LODE_ERR_ARG, t->name, "%zu bytes at %zu of a tensor of %zu bytes", n,
+                         offset, t->size);
+    if (home->made) {
+        memcpy(out, (const char *)home->made + offset, n);
+        return 0;
+    }
+    const size_t bytes = lode_dtypes[t->type].bytes, block = lode_dtypes[t->type].block;
+    if (offset % bytes || n % bytes)
+        return lode_fail(err, LODE_ERR_ARG, t->name, "%zu bytes at %zu are no whole numbers", n,
+                         offset);
+    for (size_t done = 0; done < n;) {
+        const uint64_t number = (offset + done) / bytes * block;
+        const struct lode_hf_run *r = run_at(home, number);
+        const uint64_t rest = run_count(r) - (number - r->at), left = (n - done) / bytes * block;
+        const uint64_t some = rest < left ? rest : left;
+        char *to = (char *)out + done;
+        LODE_TRY(home->map ? read_mapped(h, r, home->map, number - r->at, some, to, err)
+                           : read_run(h, r, number - r->at, some, to, err));
+        done += (size_t)(some / block * bytes);
+    }
     return 0;
 }

@@ -28,7 +28,8 @@ static const struct lode_gguf_tensor *gguf_tensor(const struct lode_source *s, c
 }
 
 static const void *gguf_data(const struct lode_source *s, const struct lode_gguf_tensor *t,
-                             size_t offset) {
+                             size_t offset, size_t n) {
+    (void)n;
     const char *data = lode_gguf_data(gguf_of(s), t);
     return data ? data + offset : NULL;
 }
@@ -67,7 +68,8 @@ static int open_gguf(struct lode_source **out, const char *path, bool map, struc
                                    .n_keys = lode_gguf_n_keys(s->g),
                                    .n_tensors = lode_gguf_n_tensors(s->g),
                                    .n_files = lode_gguf_n_shards(s->g),
-                                   .gguf = s->g};
+                                   .gguf = s->g,
+                                   .notes = ""};
     snprintf(s->base.format, sizeof s->base.format, "GGUF v%" PRIu32, lode_gguf_version(s->g));
     for (size_t i = 0; i < s->base.n_files; i++)
         s->base.size += lode_gguf_file(s->g, i)->size;
@@ -132,8 +134,8 @@ const struct lode_gguf_tensor *lode_source_tensor(const struct lode_source *s, c
 }
 
 const void *lode_source_data(const struct lode_source *s, const struct lode_gguf_tensor *t,
-                             size_t offset) {
-    return s->ops->data(s, t, offset);
+                             size_t offset, size_t n) {
+    return s->ops->data(s, t, offset, n);
 }
 
 int lode_source_read(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,

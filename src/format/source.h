@@ -9,7 +9,7 @@
  *     LODE_TRY(lode_source_open(&s, path, true, err));
  *     if (!lode_source_arch_u32(s, "block_count", &n_layers)) ...
  *     const struct lode_gguf_tensor *t = lode_source_tensor(s, "output.weight");
- *     const void *rows = lode_source_data(s, t, 0);    NULL: not there as described; read it
+ *     const void *rows = lode_source_data(s, t, 0, n);   NULL: not there as described; read it
  *     ...
  *     LODE_TRY(lode_source_check(s, err));
  *     lode_source_close(s);
@@ -32,13 +32,14 @@ struct lode_source {
     bool half_order; /* rotary pairs of q and k are (i, i + n / 2), not (2i, 2i + 1), wherever the
                         architecture's GGUF files have the latter */
     const struct lode_gguf *gguf; /* NULL: it is no GGUF file */
+    const char *notes; /* lines for the user: what is left out or assumed; "" where there are none */
 };
 
 struct lode_source_ops {
     const struct lode_gguf_value *(*find)(const struct lode_source *s, const char *key);
     const struct lode_gguf_tensor *(*tensor)(const struct lode_source *s, const char *name);
     const void *(*data)(const struct lode_source *s, const struct lode_gguf_tensor *t,
-                        size_t offset);
+                        size_t offset, size_t n);
     int (*read)(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                 void *out, size_t n, struct lode_error *err);
     int (*check)(const struct lode_source *s, struct lode_error *err);
@@ -65,10 +66,10 @@ int lode_source_arch_fail_key(const struct lode_source *s, const char *key, cons
                               struct lode_error *err);
 
 const struct lode_gguf_tensor *lode_source_tensor(const struct lode_source *s, const char *name);
-/* The mapped bytes at `offset` of the tensor, as far as its matrix (the first two dimensions)
- * goes; NULL when they must be read: not mapped, or not there in the form described. */
+/* The mapped bytes [offset, offset + n) of the tensor; NULL when they must be read: not mapped, or
+ * not there in the form described. */
 const void *lode_source_data(const struct lode_source *s, const struct lode_gguf_tensor *t,
-                             size_t offset);
+                             size_t offset, size_t n);
 /* Bytes [offset, offset + n) of the tensor; any thread.  LODE_ERR_IO, _NOMEM. */
 int lode_source_read(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                      void *out, size_t n, struct lode_error *err);

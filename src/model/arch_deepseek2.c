@@ -28,7 +28,8 @@ static void setup_yarn(struct lode_build *b, struct lode_rope_spec *r) {
         return;
     const double mscale = 1 + (double)multiplier * lode_log(r->factor);
     b->hp.attn_scale = (float)((double)b->hp.attn_scale * mscale * mscale);
-    r->attn_factor = 1 / (1 + 0.1 * lode_log(r->factor));
+    if (r->attn_factor == 0)
+        r->attn_factor = (float)(1 / (1 + 0.1 * lode_log(r->factor)));
 }
 
 static void setup(struct lode_build *b) {

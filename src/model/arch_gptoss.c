@@ -9,9 +9,10 @@ static void setup(struct lode_build *b) {
     b->hp.window_period = 2;
     b->hp.gating = LODE_GATE_SOFTMAX_TOP;
     /* config.json of the published models (32 times 4096 positions) says truncate: false, for which
-     * GGUF has no key. */
+     * GGUF files of others have no key. */
     struct lode_rope_spec *r = &b->hp.ropes[0];
-    r->exact_ramp = r->factor == 32 && r->ctx_orig == 4096;
+    if (r->factor == 32 && r->ctx_orig == 4096)
+        r->exact_ramp = true;
 }
 
 static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32_t l) {

@@ -3,9 +3,9 @@
  * queries growing with the position; routed experts in every interleave_moe_layer_step-th layer,
  * whose input is weighted, beside a shared one.
  *
- * Source: transformers' Llama4 (modeling_llama4.py).  GGUF has no keys for the chunk, the period of
- * layers without rotation and the temperature, which are those of the published models, nor for
- * use_qk_norm, which is false in Maverick (128 experts) alone. */
+ * Source: transformers' Llama4 (modeling_llama4.py).  GGUF files of others have no keys for the
+ * chunk and the temperature, which then are those of the published models, nor for use_qk_norm, which
+ * is false in Maverick (128 experts) alone; a Hugging Face directory says them. */
 #include "model/build.h"
 
 enum { CHUNK = 8192, NO_ROPE_PERIOD = 4, MAVERICK_EXPERTS = 128 };
@@ -14,6 +14,9 @@ static void setup(struct lode_build *b) {
     struct lode_hparams *hp = &b->hp;
     hp->chunk = hp->temperature_floor = CHUNK;
     hp->temperature = 0.1f;
+    lode_source_arch_u32(b->source, "attention.chunk_size", &hp->chunk);
+    lode_source_arch_u32(b->source, "attention.temperature_length", &hp->temperature_floor);
+    lode_source_arch_f32(b->source, "attention.temperature_scale", &hp->temperature);
     hp->moe_period = 1;
     lode_source_arch_u32(b->source, "interleave_moe_layer_step", &hp->moe_period);
     hp->gating = LODE_GATE_SIGMOID;
@@ -24,11 +27,12 @@ static void setup(struct lode_build *b) {
 static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32_t l) {
     const struct lode_hparams *hp = &b->hp;
     const bool all = (l + 1) % NO_ROPE_PERIOD == 0;
-    const bool norm = !all && hp->n_experts != MAVERICK_EXPERTS;
+    bool norm = hp->n_experts != MAVERICK_EXPERTS;
+    lode_source_arch_bool(b->source, "attention.qk_norm", &norm);
     const struct lode_b_attn attn = {.no_rope = all,
-                                     .temperature = all,
+                                     .temperature = all && hp->temperature > 0,
                                      .chunk = all ? 0 : hp->chunk,
-                                     .qk_norm = norm ? LODE_QK_PLAIN : LODE_QK_NONE};
+                                     .qk_norm = norm && !all ? LODE_QK_PLAIN : LODE_QK_NONE};
     struct lode_node *h = lode_b_attention(b, lode_b_norm(b, x, "attn_norm", l), &x, l, &attn);
     x = lode_g_add(b->g, x, h, 1.0f);
     h = lode_b_norm(b, x, "ffn_norm", l);

@@ -72,6 +72,9 @@ static int read_scaling(struct lode_build *b, struct lode_rope_spec *r, struct l
     r->attn_factor = number_or(b, "rope.scaling.attn_factor", 0);
     r->beta_fast = number_or(b, "rope.scaling.yarn_beta_fast", 32);
     r->beta_slow = number_or(b, "rope.scaling.yarn_beta_slow", 1);
+    bool truncate = true; /* a key of our own: GGUF has none */
+    lode_source_arch_bool(b->source, "rope.scaling.yarn_truncate", &truncate);
+    r->exact_ramp = !truncate;
     r->ctx_train = b->hp.ctx_train;
     r->ctx_orig = count_or(b, "rope.scaling.original_context_length", b->hp.ctx_train);
     if (lode_str_eqz(type, "linear"))

@@ -70,14 +70,15 @@ static int widen(struct file_store *f, uint32_t i, const struct lode_weight *w,
                  struct lode_error *err) {
     struct lode_kern kern;
     lode_kern_table(&kern, LODE_ISA_scalar);
-    float *wide = lode_alloc_aligned(64, w->op.cols, sizeof *wide);
+    const size_t n = (size_t)w->op.rows * w->op.cols; /* an expert's each, where there are rows */
+    float *wide = lode_alloc_aligned(64, n, sizeof *wide);
     if (!wide)
         return lode_fail_nomem(err, w->home->name);
-    kern.dequant[w->home->type](wide, f->data[i], w->op.cols);
+    kern.dequant[w->home->type](wide, f->data[i], n);
     lode_free_aligned(f->own[i]);
     f->own[i] = wide;
     f->data[i] = wide;
-    f->base.resident += w->op.cols * sizeof *wide;
+    f->base.resident += n * sizeof *wide;
     return 0;
 }
 
@@ -97,7 +98,7 @@ static int admit(const struct lode_source *source, const struct lode_weight *wei
     struct lode_machine machine;
     uint64_t copied = 0;
     for (uint32_t i = 0; i < n_weights; i++)
-        if (!lode_source_data(source, weights[i].home, weights[i].offset))
+        if (!lode_source_data(source, weights[i].home, weights[i].offset, weights[i].size))
             copied += weights[i].size;
     if (copied < 1 << 26) /* not worth asking */
         return 0;
@@ -132,13 +133,14 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
         total += weights[i].size;
     for (uint32_t i = 0; rc == 0 && i < n_weights; i++) {
         const struct lode_weight *w = &weights[i];
-        f->data[i] = lode_source_data(source, w->home, w->offset);
+        f->data[i] = lode_source_data(source, w->home, w->offset, w->size);
         if (!f->data[i])
             rc = read_copy(f, i, w, err);
         if (rc == 0 && w->op.type != w->home->type)
             rc = widen(f, i, w, err);
         if (rc == 0 && opts->mlock)
-            rc = lock(f, i, w->op.type == w->home->type ? w->size : w->op.cols * 4, err);
+            rc = lock(f, i, w->op.type == w->home->type ? w->size : (size_t)w->op.rows * w->op.cols * 4,
+                      err);
         done += w->size;
         if (rc == 0 && opts->progress && opts->progress(opts->progress_user, "loading", done, total))
             rc = lode_fail(err, LODE_ERR_CANCELLED, "", "loading was cancelled");

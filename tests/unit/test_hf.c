@@ -130,11 +130,11 @@ static void translates(void **state) {
         memcpy(first + 1, &row[12], 2);
         assert_int_equal(first[0], 0x42f2); /* 121 */
         assert_int_equal(first[1], 0x42da); /* 109 */
-        const char *data = lode_source_data(s, t, 24);
+        const char *data = lode_source_data(s, t, 24, 24);
         assert_int_equal(data != NULL, map);
         if (map) {
             assert_memory_equal(data, &row[12], 24);
-            assert_memory_equal(lode_source_data(s, t, 8), &row[4], 16);
+            assert_memory_equal(lode_source_data(s, t, 8, 16), &row[4], 16);
         }
         assert_int_equal(lode_source_read(s, t, 40, row, 9, &err), LODE_ERR_ARG);
         assert_int_equal(lode_source_check(s, &err), 0);
@@ -167,7 +167,7 @@ static void adds_one(void **state) {
         fail_msg("%s: %s", err.where, err.text);
     const struct lode_gguf_tensor *t = lode_source_tensor(s, "blk.0.attn_norm.weight");
     assert_int_equal(t->type, LODE_F32);
-    assert_null(lode_source_data(s, t, 0));
+    assert_null(lode_source_data(s, t, 0, 4));
     assert_int_equal(lode_source_read(s, t, 4, numbers, 12, &err), 0);
     assert_true(numbers[0] == 43 && numbers[1] == 44 && numbers[2] == 45);
     assert_non_null(lode_source_tensor(s, "blk.0.post_attention_norm.weight"));
@@ -198,8 +198,7 @@ static void refuses(void **state) {
         {CONFIG(",\"rms_norm_eps\":\"x\""), "rms_norm_eps", LODE_ERR_FORMAT},
         {CONFIG(",\"head_dim\":5000"), "head_dim", LODE_ERR_FORMAT},
         {CONFIG(",\"rope_scaling\":{\"type\":\"odd\"}"), "odd", LODE_ERR_UNSUPPORTED},
-        {CONFIG(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"truncate\":false}"), "yarn",
-         LODE_ERR_UNSUPPORTED},
+        {CONFIG(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":0}"), "factor", LODE_ERR_FORMAT},
         {CONFIG(",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":0}"), "low_freq_factor",
          LODE_ERR_UNSUPPORTED},
         {CONFIG(",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1]}"), "short_factor",
