@@ -40,7 +40,8 @@ static uint64_t source_row(const struct lode_convert_step *s, uint64_t r) {
 static int fetch(struct lode_convert *c, const struct lode_convert_step *s, size_t matrix,
                  uint64_t row, uint64_t n, size_t row_size, char *buffer, const char **out,
                  struct lode_error *err) {
-    const char *mapped = lode_source_data(c->source, s->t, matrix);
+    const size_t size = s->t->size / (size_t)(s->t->dims[2] * s->t->dims[3]);
+    const char *mapped = lode_source_data(c->source, s->t, matrix, size);
     *out = mapped ? mapped + row * row_size : buffer;
     if (!s->n_pairs)
         return mapped ? 0

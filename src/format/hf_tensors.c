@@ -338,12 +338,12 @@ static int read_numbers(const struct lode_hf *h, const struct lode_st_tensor *s,
              : lode_st_read(h->st, s, bytes_of(s, first), out, bytes_of(s, n), err);
 }
 
-/* The two inner loops at `from` of the run, where the innermost is not contiguous: the file is
- * read in its own order, a piece at a time. */
+/* `rows` rounds of the inner two loops from `from` on, where the innermost is not contiguous: the
+ * file is read in its own order, a piece at a time. */
 static int read_turned(const struct lode_hf *h, const struct lode_hf_run *r, uint64_t from,
-                       char *out, size_t width, struct lode_error *err) {
+                       uint64_t rows, char *out, size_t width, struct lode_error *err) {
     const bool turned = r->step[2] <= r->step[3]; /* the loop with the longer step is outside */
-    const uint64_t n_small = r->n[turned ? 2 : 3], n_large = r->n[turned ? 3 : 2];
+    const uint64_t n_small = turned ? rows : r->n[3], n_large = turned ? r->n[3] : rows;
     const uint64_t small = r->step[turned ? 2 : 3], large = r->step[turned ? 3 : 2];
     const uint64_t small_out = turned ? r->n[3] : 1, large_out = turned ? 1 : r->n[3];
     const uint64_t span = (n_small - 1) * small + 1;
@@ -368,14 +368,12 @@ static int read_turned(const struct lode_hf *h, const struct lode_hf_run *r, uin
 static int read_run(const struct lode_hf *h, const struct lode_hf_run *r, uint64_t i, uint64_t n,
                     char *out, struct lode_error *err) {
     const struct lode_hf_linear *l = lode_hf_linear(r->from);
-    const uint64_t slab = r->n[2] * r->n[3];
     uint64_t rest;
     for (uint64_t some; n > 0; i += some, n -= some, out += bytes_of(r->from, some)) {
-        const uint64_t at = place_of(r, i, &rest);
-        if (l && r->n[3] == l->cols && rest == l->cols && n >= l->cols) { /* rows at a distance */
-            const uint64_t left = r->n[2] - i / r->n[3] % r->n[2];
-            const uint64_t rows = n / l->cols < left ? n / l->cols : left;
-            some = rows * l->cols;
+        const uint64_t at = place_of(r, i, &rest), cols = r->n[3];
+        const uint64_t left = r->n[2] - i / cols % r->n[2], rows = n / cols < left ? n / cols : left;
+        if (l && cols == l->cols && rest == cols && rows) { /* rows at a distance */
+            some = rows * cols;
             LODE_TRY(
                 lode_hf_linear_rows(h->st, l, at / l->cols, r->step[2] / l->cols, rows, out, err));
             continue;
@@ -386,18 +384,19 @@ static int read_run(const struct lode_hf *h, const struct lode_hf_run *r, uint64
             continue;
         }
         const size_t width = bytes_of(r->from, 1); /* of a plain number */
-        const uint64_t begin = i % slab;
-        some = slab - begin < n ? slab - begin : n;
-        if (some == slab) {
-            LODE_TRY(read_turned(h, r, at, out, width, err));
+        if (rest == cols && rows) {
+            some = rows * cols;
+            LODE_TRY(read_turned(h, r, at, rows, out, width, err));
             continue;
         }
-        char *all = lode_alloc((size_t)slab, width); /* a part of it: nobody asks for that often */
-        int rc = all ? read_turned(h, r, place_of(r, i - begin, &rest), all, width, err)
+        some = rest < n ? rest : n; /* of a row */
+        const uint64_t before = cols - rest;
+        char *row = lode_alloc((size_t)cols, width);
+        int rc = row ? read_turned(h, r, place_of(r, i - before, &rest), 1, row, width, err)
                      : lode_fail_nomem(err, r->from->name);
         if (rc == 0)
-            memcpy(out, all + begin * width, (size_t)some * width);
-        lode_free(all);
+            memcpy(out, row + before * width, (size_t)some * width);
+        lode_free(row);
         LODE_TRY(rc);
     }
     return 0;
