@@ -313,6 +313,47 @@ def requantise(t):
                     'refuses %s: %s' % (' '.join(map(str, args[1:])), last_line(r)))
 
 
+def importance(t):
+    """The same importance matrix in both forms gives the same file, another than without."""
+    source = TESTS + '/data/arch/llama/model.gguf'
+    g, rng = Gguf(source), random.Random(3)
+    names = [n for n, v in g.tensors.items() if len(v[1]) > 1 and n != 'token_embd.weight']
+    sums = {n: [rng.random() ** 8 * 50 for _ in range(g.tensors[n][1][0])] for n in names}
+    dat = struct.pack('<i', len(names))
+    for n in names:
+        dat += struct.pack('<i', len(n)) + n.encode() + struct.pack('<ii', 5, len(sums[n]))
+        dat += struct.pack('<%df' % len(sums[n]), *sums[n])
+    with open(t + '/im.dat', 'wb') as f:
+        f.write(dat + struct.pack('<ii', 5, 4) + b'text')
+    key, head, body = 'general.type', b'', b''
+    for n in names:
+        for suffix, values in (('.in_sum2', sums[n]), ('.counts', [5.0])):
+            name = n + suffix
+            head += struct.pack('<Q', len(name)) + name.encode()
+            head += struct.pack('<IQQIQ', 2, len(values), 1, 0, len(body))
+            body += struct.pack('<%df' % len(values), *values)
+            body += b'\0' * (-len(body) % 32)
+    file = b'GGUF' + struct.pack('<IQQ', 3, 2 * len(names), 1) + struct.pack('<Q', len(key))
+    file += key.encode() + struct.pack('<IQ', 8, 7) + b'imatrix' + head
+    with open(t + '/im.gguf', 'wb') as f:
+        f.write(file + b'\0' * (-len(file) % 32) + body)
+    outs = []
+    for args in ((), ('--imatrix', t + '/im.dat'), ('--imatrix', t + '/im.gguf')):
+        r = run(source, '-o', t + '/im-out.gguf', '--type', 'Q4_0', '--no-kl', *args)
+        outs.append(Gguf(t + '/im-out.gguf').tensors if r.returncode == 0 else last_line(r))
+    count.check(outs[1] == outs[2] and outs[0] != outs[1] and isinstance(outs[1], dict),
+                'an importance matrix counts, the same as .dat and as GGUF %s' %
+                [o for o in outs if isinstance(o, str)])
+    for bad, words in ((dat[:len(dat) // 2], 'cut short'), (b'\1\0\0\0' * 3, 'importance matrix'),
+                       (dat.replace(struct.pack('<i', len(sums[names[0]])), struct.pack('<i', 1), 1),
+                        '')):
+        with open(t + '/bad.dat', 'wb') as f:
+            f.write(bad)
+        r = run(source, '-o', t + '/x', '--type', 'Q4_0', '--imatrix', t + '/bad.dat')
+        count.check(r.returncode == 1 and words in last_line(r) and not os.path.exists(t + '/x'),
+                    'a damaged importance matrix: %s' % last_line(r))
+
+
 # ------------------------------------------------------------------------------ complete or absent
 
 def big_source(t):
@@ -416,6 +457,7 @@ def trained(t):
 with tempfile.TemporaryDirectory() as folder:
     directories(folder)
     requantise(folder)
+    importance(folder)
     kill_it(folder)
     full_disk(folder)
     trained(folder)

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "model/build.h"
+#include "quant/imatrix.h"
 #include "text/regex.h"
 #include "text/tokenizer.h"
 
@@ -190,6 +191,37 @@ static int choose_order(struct lode_convert *c, struct lode_error *err) {
     return 0;
 }
 
+/* ---- what columns are worth ---- */
+
+static int choose_weights(struct lode_convert *c, const struct lode_convert_opts *o,
+                          struct lode_error *err) {
+    size_t n_without = 0, n_changed = 0;
+    if (!o->imatrix)
+        return 0;
+    LODE_TRY(lode_imatrix_open(&c->imatrix, o->imatrix, err));
+    for (size_t i = 0; i < c->source->n_tensors; i++) {
+        struct lode_convert_step *s = &c->steps[i];
+        if (s->to == s->t->type || lode_dtypes[s->to].block == 1)
+            continue;
+        LODE_TRY(lode_imatrix_get(c->imatrix, s->t->name, s->t->dims[0],
+                                  s->t->dims[2] * s->t->dims[3], &s->weights, err));
+        n_changed++;
+        /* llama-imatrix does not see what tokens are looked up in */
+        n_without += !s->weights && strcmp(s->t->name, "token_embd.weight") != 0;
+    }
+    if (n_changed == 0)
+        lode_convert_say(c, "the importance matrix was not used: nothing is quantised");
+    else if (n_without > 0) {
+        const char *note =
+            lode_arena_printf(&c->arena, "%zu of %zu quantised tensors have no entry in the "
+                              "importance matrix: all their columns count the same", n_without, n_changed);
+        if (!note)
+            return lode_fail_nomem(err, "a note");
+        lode_convert_say(c, note);
+    }
+    return 0;
+}
+
 /* ---- opening ---- */
 
 static int describe_tensors(struct lode_convert *c, struct lode_error *err) {
@@ -224,6 +256,7 @@ static int plan(struct lode_convert *c, const struct lode_convert_opts *o, struc
     rules_deinit(&rules);
     LODE_TRY(rc);
     LODE_TRY(choose_order(c, err));
+    LODE_TRY(choose_weights(c, o, err));
     LODE_TRY(lode_convert_keys(c, o, err));
     return describe_tensors(c, err);
 }
@@ -278,6 +311,7 @@ void lode_convert_close(struct lode_convert *c) {
         return;
     lode_pool_free(c->pool);
     lode_gguf_writer_free(c->writer);
+    lode_imatrix_close(c->imatrix);
     lode_tokenizer_free(c->tokenizer);
     lode_source_close(c->source);
     lode_arena_free(&c->arena);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "lode/lode.h"
+#include "quant/imatrix.h"
 #include "text/tokenizer.h"
 
 #include <math.h>
@@ -99,6 +100,17 @@ static int say_source(struct lode_convert *c, struct lode_error *err) {
     return lode_gguf_writer_str(c->writer, "lode.convert.version", lode_version(), err);
 }
 
+static int say_imatrix(struct lode_convert *c, const struct lode_convert_opts *o,
+                       struct lode_error *err) {
+    if (!c->imatrix)
+        return 0;
+    const char *slash = strrchr(o->imatrix, '/');
+    LODE_TRY(lode_gguf_writer_str(c->writer, "quantize.imatrix.file", slash ? slash + 1 : o->imatrix,
+                                  err));
+    return lode_gguf_writer_u32(c->writer, "quantize.imatrix.entries_count",
+                                (uint32_t)lode_imatrix_n(c->imatrix), err);
+}
+
 static int put_vocabulary(struct lode_convert *c, struct lode_error *err) {
     const char *note;
     if (!c->tokenizer)
@@ -131,6 +143,7 @@ int lode_convert_keys(struct lode_convert *c, const struct lode_convert_opts *o,
     LODE_TRY(lode_gguf_writer_u32(w, "general.file_type",
                                   c->mix ? lode_mix_file_type(c->mix) : main_type(c), err));
     LODE_TRY(lode_gguf_writer_u32(w, "general.quantization_version", 2, err));
+    LODE_TRY(say_imatrix(c, o, err));
     LODE_TRY(put_vocabulary(c, err));
     return say_source(c, err);
 }

@@ -9,6 +9,7 @@
 #include "format/source.h"
 #include "lode/convert.h"
 
+struct lode_imatrix;
 struct lode_tokenizer;
 
 /* What happens to one tensor. */
@@ -17,7 +18,7 @@ struct lode_convert_step {
     enum lode_dtype to;
     uint32_t head_dim, n_pairs; /* n_pairs > 0: rows go from rotary order (i, i + n) to (2i, 2i + 1) */
     bool fallback;
-    const float *weights; /* of the columns, (n_cols, matrices) in the arena, or NULL */
+    const float *weights; /* of the columns, (matrices, n_cols) in the imatrix, or NULL */
 };
 
 enum { LODE_CONVERT_MAX_NOTES = 8 };
@@ -25,6 +26,7 @@ enum { LODE_CONVERT_MAX_NOTES = 8 };
 struct lode_convert {
     struct lode_source *source; /* owned, as all below */
     struct lode_tokenizer *tokenizer; /* of a directory; NULL: none, or the keys have it */
+    struct lode_imatrix *imatrix; /* or NULL */
     struct lode_gguf_writer *writer;
     struct lode_pool *pool;
     struct lode_arena arena;

@@ -271,6 +271,35 @@ static void mark_kinds(struct pieces *p, int32_t unk, bool byte_fallback) {
         p->kinds[unk] = LODE_PIECE_UNKNOWN;
 }
 
+/* User-defined pieces are looked for in the text as it is written: with spaces, where
+ * sentencepiece's own spelling has U+2581.  One that is spelt with spaces there matches nothing, for
+ * its text has none left, and shall match nothing here. */
+static int unmark_spaces(const struct lode_tokenizer *t, struct pieces *p, struct lode_error *err) {
+    const bool escapes = t->norm.n > 0 && t->norm.steps[0].op == LODE_NORM_SPM &&
+                         t->norm.steps[0].escape;
+    const struct lode_str mark = LODE_STR(LODE_TOK_META);
+    for (size_t i = 0; i < p->n; i++) {
+        struct lode_str from = p->text[i];
+        if (p->kinds[i] != LODE_PIECE_USER)
+            continue;
+        if (escapes && memchr(from.data, ' ', from.len)) {
+            p->kinds[i] = LODE_PIECE_NORMAL;
+            continue;
+        }
+        char *to = lode_arena_alloc(&p->arena, from.len, 1), *end = to;
+        if (!to)
+            return lode_fail_nomem(err, "the vocabulary");
+        while (from.len > 0) {
+            const bool space = lode_str_starts(from, mark);
+            *end++ = space ? ' ' : *from.data;
+            from.data += space ? mark.len : 1;
+            from.len -= space ? mark.len : 1;
+        }
+        p->text[i] = (struct lode_str){to, (size_t)(end - to)};
+    }
+    return 0;
+}
+
 static int save_sentencepiece(const struct lode_tokenizer *t, struct pieces *p,
                               struct lode_gguf_writer *w, struct lode_error *err) {
     const bool unigram = t->model == LODE_TOK_UNIGRAM;
@@ -278,6 +307,7 @@ static int save_sentencepiece(const struct lode_tokenizer *t, struct pieces *p,
     mark_kinds(p, unk, unigram ? t->unigram.byte_fallback : t->bpe.byte_fallback);
     if (!unigram && t->bpe.family == LODE_BPE_CHARS)
         LODE_TRY(score_merges(&t->bpe, p, err));
+    LODE_TRY(unmark_spaces(t, p, err));
     LODE_TRY(lode_gguf_writer_str(w, KEY("model"), unigram ? "t5" : "llama", err));
     LODE_TRY(lode_gguf_writer_str(w, KEY("pre"), "default", err));
     LODE_TRY(put_array(w, KEY("tokens"), LODE_GGUF_STR, p->text, p->n, err));
@@ -308,7 +338,7 @@ static int save_wordpiece(const struct lode_tokenizer *t, struct pieces *p,
         if (t->norm.steps[i].op == LODE_NORM_BERT)
             lower = t->norm.steps[i].lower;
     LODE_TRY(lode_gguf_writer_str(w, KEY("model"), "bert", err));
-    LODE_TRY(lode_gguf_writer_str(w, KEY("pre"), "jina-v2-en", err));
+    LODE_TRY(lode_gguf_writer_str(w, KEY("pre"), "bert-bge", err));
     LODE_TRY(put_array(w, KEY("tokens"), LODE_GGUF_STR, p->text, p->n, err));
     LODE_TRY(put_array(w, KEY("token_type"), LODE_GGUF_I32, p->kinds, p->n, err));
     LODE_TRY(put_id(w, KEY("unknown_token_id"), t->wordpiece.unk, err));
@@ -350,7 +380,7 @@ static int compare(const struct lode_tokenizer *t, const struct lode_tokenizer *
     int32_t *ids = lode_alloc(2 * CAP, sizeof *ids);
     int rc = ids ? 0 : lode_fail_nomem(err, "token ids");
     for (int i = 0; i < 2 && rc == 0; i++) {
-        size_t n[2];
+        size_t n[2] = {0, 0};
         rc = ids_of(t, texts[i], ids, CAP, err, &n[0]);
         if (rc == 0)
             rc = ids_of(back, texts[i], ids + CAP, CAP, err, &n[1]);
@@ -386,32 +416,69 @@ static int check(const struct lode_tokenizer *t, const struct lode_gguf_writer *
     return rc;
 }
 
-static int save(const struct lode_tokenizer *t, struct pieces *p, struct lode_gguf_writer *w,
-                const char **note, struct lode_error *err) {
+/* Characters joined by a list of merges, with spaces as U+2581: what scores cannot say. */
+static int save_chars(const struct lode_tokenizer *t, struct pieces *p, struct lode_gguf_writer *w,
+                      struct lode_error *err) {
+    mark_kinds(p, t->bpe.unk, t->bpe.byte_fallback);
+    LODE_TRY(lode_gguf_writer_str(w, KEY("model"), "gemma4", err));
+    LODE_TRY(put_array(w, KEY("tokens"), LODE_GGUF_STR, p->text, p->n, err));
+    LODE_TRY(put_array(w, KEY("token_type"), LODE_GGUF_I32, p->kinds, p->n, err));
+    LODE_TRY(put_id(w, KEY("unknown_token_id"), t->bpe.unk, err));
+    return save_merges(t, p, w, err);
+}
+
+static int save(const struct lode_tokenizer *t, bool chars, struct pieces *p,
+                struct lode_gguf_writer *w, const char **note, struct lode_error *err) {
     if (t->model == LODE_TOK_WORDPIECE)
         LODE_TRY(save_wordpiece(t, p, w, err));
     else if (t->model == LODE_TOK_BPE && t->bpe.family == LODE_BPE_BYTES)
         LODE_TRY(save_bpe(t, p, w, note, err));
+    else if (chars)
+        LODE_TRY(save_chars(t, p, w, err));
     else
         LODE_TRY(save_sentencepiece(t, p, w, err));
     return save_ends(t, w, err);
 }
 
-int lode_tokenizer_save(const struct lode_tokenizer *t, uint64_t n_vocab,
-                        struct lode_gguf_writer *out, const char **note, struct lode_error *err) {
-    struct pieces p = {0};
-    struct lode_gguf_writer *alone = NULL; /* the same keys by themselves, to be read back */
+/* Tokens that take the spaces around them along, or stand only where no word goes on. */
+static bool has_picky_tokens(const struct lode_tokenizer *t) {
+    for (uint32_t i = 0; i < t->added.n; i++) {
+        const struct lode_added_token *a = &t->added.tokens[i];
+        if (a->lstrip || a->rstrip || a->single_word)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the tokenizer comes through as these keys. */
+static int try_save(const struct lode_tokenizer *t, bool chars, struct pieces *p, const char **note,
+                    struct lode_error *err) {
+    struct lode_gguf_writer *alone;
     *note = NULL;
-    int rc = gather(t, n_vocab, &p, err);
-    if (rc == 0)
-        rc = lode_gguf_writer_create(&alone, err);
-    if (rc == 0)
-        rc = save(t, &p, alone, note, err);
+    LODE_TRY(lode_gguf_writer_create(&alone, err));
+    int rc = save(t, chars, p, alone, note, err);
     if (rc == 0)
         rc = check(t, alone, note, err);
-    if (rc == 0)
-        rc = save(t, &p, out, note, err);
     lode_gguf_writer_free(alone);
+    return rc;
+}
+
+int lode_tokenizer_save(const struct lode_tokenizer *t, uint64_t n_vocab,
+                        struct lode_gguf_writer *w, const char **note, struct lode_error *err) {
+    struct pieces p = {0};
+    bool chars = false;
+    int rc = gather(t, n_vocab, &p, err);
+    if (rc == 0)
+        rc = try_save(t, chars, &p, note, err);
+    if (rc == LODE_ERR_UNSUPPORTED && t->model == LODE_TOK_BPE && t->bpe.family == LODE_BPE_CHARS) {
+        chars = true;
+        rc = try_save(t, chars, &p, note, err);
+    }
+    if (rc == 0)
+        rc = save(t, chars, &p, w, note, err);
+    if (rc == 0 && !*note && has_picky_tokens(t))
+        *note = "some added tokens swallow spaces beside them or want whole words (lstrip, rstrip, "
+                "single_word); GGUF cannot say so";
     lode_arena_free(&p.arena);
     return rc;
 }
