@@ -44,8 +44,7 @@ static enum lode_dtype named_type(const char *name) {
  * loses least. */
 static enum lode_dtype kept_type(const struct lode_convert *c, const struct lode_gguf_tensor *t) {
     const struct lode_dtype_info *d = &lode_dtypes[t->type];
-    const bool matrix = lode_mix_is_matrix(t->name, t->n_dims);
-    if (!matrix && !c->source->gguf &&
+    if (lode_mix_is_wide(t->name, t->n_dims) && !c->source->gguf &&
         (t->type == LODE_F16 || t->type == LODE_BF16 || d->id >= 256)) /* as llama.cpp wants them */
         return LODE_F32;
     if (d->id < 256)

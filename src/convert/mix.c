@@ -127,19 +127,34 @@ bool lode_mix_is_value(const char *name) {
     return r == V || r == QKV || r == KV_B;
 }
 
-bool lode_mix_is_matrix(const char *name, uint32_t n_dims) {
-    /* norms, routers, short convolutions, positions, token types, and what is a few numbers only */
-    static const char *const small[] = {
-        "_norm.weight", "ffn_gate_inp",         "ssm_conv1d",    "shortconv.conv.weight",
-        "position_embd", "token_types.weight",  "altup",         "laurel",
-        "attn_rel_b.weight", "per_layer_model_proj", "time_mix_", "indexer."};
+static bool has_any(const char *name, const char *const *parts, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (has(name, parts[i]))
+            return true;
+    return false;
+}
+#define HAS_ANY(name, parts) has_any(name, parts, sizeof(parts) / sizeof *(parts))
+
+static bool is_weight(const char *name) {
     const size_t n = strlen(name);
-    if (n_dims < 2 || n < 7 || strcmp(name + n - 7, ".weight") != 0)
-        return false;
-    for (size_t i = 0; i < sizeof small / sizeof *small; i++)
-        if (has(name, small[i]))
-            return false;
-    return true;
+    return n > 7 && strcmp(name + n - 7, ".weight") == 0;
+}
+
+bool lode_mix_is_wide(const char *name, uint32_t n_dims) {
+    static const char *const wide[] = {"_norm.weight",        "ffn_gate_inp",
+                                       "ssm_conv1d",          "shortconv.conv.weight",
+                                       "position_embd",       "token_types.weight",
+                                       "altup_correct_coef",  "altup_predict_coef",
+                                       "time_mix_first",      "time_mix_w",
+                                       "time_mix_decay_w",    "time_mix_lerp_fused",
+                                       "indexer.proj"};
+    return n_dims < 2 || !is_weight(name) || HAS_ANY(name, wide);
+}
+
+bool lode_mix_is_matrix(const char *name, uint32_t n_dims) {
+    static const char *const small[] = {"altup",         "laurel",   "per_layer_model_proj",
+                                        "attn_rel_b.weight", "time_mix_", "indexer."};
+    return !lode_mix_is_wide(name, n_dims) && !HAS_ANY(name, small);
 }
 
 static bool holds(enum when when, const struct lode_mix_model *m, uint32_t i, uint32_t n) {

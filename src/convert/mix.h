@@ -21,7 +21,9 @@ uint32_t lode_mix_file_type(const struct lode_mix *m);          /* general.file_
 enum lode_dtype lode_mix_base(const struct lode_mix *m);        /* the type of most tensors */
 bool lode_mix_is_one(const struct lode_mix *m);                 /* its name is a type's */
 
-/* Whether the tensor is one that is multiplied with: the others are small and stay F32. */
+/* Whether readers of GGUF expect it as F32: norms, biases, routers, short convolutions. */
+bool lode_mix_is_wide(const char *name, uint32_t n_dims);
+/* Whether it is quantised with the others: not wide, and not small beside them. */
 bool lode_mix_is_matrix(const char *name, uint32_t n_dims);
 /* Whether it counts among n_v. */
 bool lode_mix_is_value(const char *name);
