@@ -8,6 +8,8 @@
 #include "kern/isa.h"
 #include "kern/unpack.h"
 
+#include <math.h>
+
 #define DEQUANT(name) void KERN(dequant_##name)(float *y, const void *x, size_t n)
 
 DEQUANT(bf16) {
@@ -140,27 +142,33 @@ static float ue4m3_half(uint8_t e) {
     }
 LODE_MUL_U_LIST(DEQUANT_U)
 
-/* E4M3 as torch's float8_e4m3fn: exponent and mantissa moved to where a float32 has them and the
- * biases made good by a product, exact for subnormals too; all ones is NaN, there is no infinity. */
-static inline float e4m3(uint8_t b) {
-    const uint32_t size = b & 0x7fu, sign = (uint32_t)(b & 0x80u) << 24;
-    const float f = lode_bits_f32(size << 20) * 0x1p120f;
-    return lode_bits_f32((size == 0x7f ? 0x7fc00000u : lode_f32_bits(f)) | sign);
-}
-
-/* E5M2: the upper byte of a binary16. */
-static inline float e5m2(uint8_t b) {
-    const uint32_t size = b & 0x7fu, sign = (uint32_t)(b & 0x80u) << 24;
-    const float f = lode_bits_f32(size << 21) * 0x1p112f;
-    return lode_bits_f32((size >= 0x7c ? 0x7f800000u | size << 21 : lode_f32_bits(f)) | sign);
-}
+/* 8-bit floats, c = | sign | exponent | mantissa |, by table: what is computed instead is slower.
+ * E4M3 as torch's float8_e4m3fn: all ones is NaN, there is no infinity. */
+#define SIGN(c) ((c) & 128 ? -1 : 1)
+#define EXP_E4M3(c) ((c) >> 3 & 15)
+#define E4M3(c)                                                                                    \
+    ((c) & 127) == 127 ? SIGN(c) * NAN                                                             \
+    : EXP_E4M3(c)      ? (float)SIGN(c) * (float)((8 + ((c) & 7)) << EXP_E4M3(c)) * 0x1p-10f       \
+                       : (float)SIGN(c) * (float)((c) & 7) * 0x1p-9f
+#define EXP_E5M2(c) ((c) >> 2 & 31)
+#define E5M2(c)                                                                                    \
+    EXP_E5M2(c) == 31 ? (float)SIGN(c) * ((c) & 3 ? NAN : INFINITY)                                \
+    : EXP_E5M2(c)     ? (float)SIGN(c) * (float)(4 + ((c) & 3)) * (float)(1u << EXP_E5M2(c)) * 0x1p-17f \
+                      : (float)SIGN(c) * (float)((c) & 3) * 0x1p-16f
+#define FOUR(f, c) f(c), f((c) + 1), f((c) + 2), f((c) + 3)
+#define SIXTEEN(f, c) FOUR(f, c), FOUR(f, (c) + 4), FOUR(f, (c) + 8), FOUR(f, (c) + 12)
+#define SIXTY_FOUR(f, c) SIXTEEN(f, c), SIXTEEN(f, (c) + 16), SIXTEEN(f, (c) + 32), SIXTEEN(f, (c) + 48)
+#define ALL(f) {SIXTY_FOUR(f, 0), SIXTY_FOUR(f, 64), SIXTY_FOUR(f, 128), SIXTY_FOUR(f, 192)}
+static const float e4m3[256] = ALL(E4M3), e5m2[256] = ALL(E5M2);
 
 #define DEQUANT_FP8(name)                                                                          \
     DEQUANT(name) {                                                                                \
         const struct lode_block_##name *b = x;                                                     \
-        for (; n; n -= 32, y += 32, b++)                                                           \
+        for (; n; n -= 32, y += 32, b++) {                                                         \
+            const struct lode_block_##name copy = *b; /* which y does not overlap */               \
             for (int i = 0; i < 32; i++)                                                           \
-                y[i] = b->d * name(b->q[i]);                                                       \
+                y[i] = copy.d * name[copy.q[i]];                                                   \
+        }                                                                                          \
     }
 DEQUANT_FP8(e4m3)
 DEQUANT_FP8(e5m2)
@@ -170,7 +178,7 @@ DEQUANT(nvfp4g) {
     const struct lode_block_nvfp4g *b = x;
     for (; n; n -= 64, b++)
         for (int g = 0; g < 4; g++, y += 16) {
-            const float scale = e4m3(b->d[g]) / b->by;
+            const float scale = e4m3[b->d[g]] / b->by;
             for (int i = 0; i < 8; i++) {
                 y[i] = scale * (levels[b->qs[8 * g + i] & 15] * 0.5f);
                 y[i + 8] = scale * (levels[b->qs[8 * g + i] >> 4] * 0.5f);

@@ -23,7 +23,7 @@
     X(iq1_s, IQ1_S) X(iq1_m, IQ1_M) X(iq2_xxs, IQ2_XXS) X(iq2_xs, IQ2_XS) X(iq2_s, IQ2_S)          \
     X(iq3_xxs, IQ3_XXS) X(iq3_s, IQ3_S) X(iq4_xs, IQ4_XS) X(tq1_0, TQ1_0) X(tq2_0, TQ2_0)          \
     X(q1_0, Q1_0) X(q2_0, Q2_0) X(nvfp4, NVFP4)                                                    \
-    LODE_MUL_U_LIST(X) X(e4m3, E4M3) X(e5m2, E5M2) X(nvfp4g, NVFP4G)
+    LODE_MUL_U_LIST(X) X(nvfp4g, NVFP4G)
 #define LODE_DEQUANT_avx512(X)
 #define LODE_DEQUANT_avx512vnni(X)
 #define LODE_DEQUANT_neon(X)
