@@ -182,6 +182,8 @@ def main():
                 check_float(count, program, folder, meta, ['--float-act'], what + ' --float-act')
             elif 'quant_models' in folder:  # and no peer to compare rounded activations with
                 check_float(count, program, folder, meta, ['--float-act'], what + ' --float-act')
+                if os.path.exists(folder + '/hf/model.safetensors'):
+                    check_directory(count, program, folder, meta, what)
             else:
                 if what.split('/')[1] not in ONLY_HF:
                     check_float(count, program, folder, meta, [], what)

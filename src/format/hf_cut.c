@@ -129,7 +129,7 @@ int lode_hf_place_turned(struct lode_hf *h, const struct lode_st_tensor *s,
     const uint64_t n = s->dims[0], in = s->dims[1], out = s->dims[2];
     const uint64_t dims[3] = {in, out, n};
     lode_hf_spot_name(spot, NULL, name);
-    if (lode_hf_linear(s)) { /* gpt-oss's MXFP4: (experts, out, in) */
+    if (spot->tail[0]) { /* NAME.weight, as MLX has it, or MXFP4's: (experts, out, in) */
         const struct lode_hf_run all = lode_hf_run_all(s);
         return lode_hf_add(h, name, NULL, 3, (uint64_t[]){out, in, n}, &all, 1, err);
     }

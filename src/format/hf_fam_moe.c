@@ -26,6 +26,8 @@ static const struct lode_hf_name gpt_oss_names[] = {
                 lode_hf_place_gate_up_woven),
     LODE_HF_CUT("layers.#.mlp.experts.down_proj", "blk.#.ffn_down_exps", lode_hf_place_turned),
     LODE_HF_IS("layers.#.mlp.experts.down_proj_bias", "blk.#.ffn_down_exps.bias"),
+    LODE_HF_IS("layers.#.mlp.experts.gate_proj", "blk.#.ffn_gate_exps"), /* MLX */
+    LODE_HF_IS("layers.#.mlp.experts.up_proj", "blk.#.ffn_up_exps"),
     {0},
 };
 

@@ -262,6 +262,9 @@ int lode_hf_read_tensors(struct lode_hf *h, struct lode_error *err) {
             leave_out(&unused, s->name);
         else if (spot.name->gguf[0] && !(h->tied && strcmp(spot.name->gguf, "output") == 0)) {
             LODE_TRY(lode_hf_describe_linear(&h->linears, s, err));
+            if (lode_hf_linear(s) && strstr(spot.name->gguf, "ffn_gate_inp"))
+                lode_hf_widen_linear(&h->linears, s); /* small, and a rounded input would choose
+                                                         other experts now and then */
             LODE_TRY(place(h, s, &spot, err));
         }
     }
