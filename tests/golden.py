@@ -58,7 +58,7 @@ ARCHS = ('llama llama3rope mistral qwen2 qwen3 gemma2 gemma3 phi3 phi3_longrope 
 # with their goldens through the directory, the others with their GGUF file, bit for bit.
 ONLY_HF = 'gpt_oss llama4 llama-256 qwen3-256'.split()
 # No family yet.
-NO_HF = 'qwen3_next qwen3_5 qwen3_5_moe lfm2 phimoe minimax_m2 openelm'.split()
+NO_HF = 'qwen3_next qwen3_5 qwen3_5_moe lfm2'.split()
 F32 = ['-ctk', 'f32', '-ctv', 'f32']
 
 

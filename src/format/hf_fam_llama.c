@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 
+#include <math.h>
+
 /* post_attention_layernorm is what it says, not the norm before the FFN; or GGUF calls that so. */
 static const struct lode_hf_name post_norm[] = {
     LODE_HF_IS("layers.#.post_attention_layernorm", "blk.#.post_attention_norm"),
@@ -27,6 +29,90 @@ static int smollm3(struct lode_hf *h, struct lode_error *err) {
             return lode_hf_refuse(h, "no_rope_layers", "only every fourth layer is supported", err);
     }
     return 0;
+}
+
+/* ---- OpenELM: heads and FFN widths by layer, under names of its own ---- */
+
+static const struct lode_hf_name openelm_names[] = {
+    LODE_HF_IS("token_embeddings", "token_embd"),
+    LODE_HF_IS("layers.#.attn_norm", "blk.#.attn_norm"),
+    LODE_HF_IS("layers.#.attn.qkv_proj", "blk.#.attn_qkv"),
+    LODE_HF_IS("layers.#.attn.q_norm", "blk.#.attn_q_norm"),
+    LODE_HF_IS("layers.#.attn.k_norm", "blk.#.attn_k_norm"),
+    LODE_HF_IS("layers.#.attn.out_proj", "blk.#.attn_output"),
+    LODE_HF_IS("layers.#.ffn_norm", "blk.#.ffn_norm"),
+    LODE_HF_IS("layers.#.ffn.proj_1", "blk.#.ffn_up"), /* gate and up */
+    LODE_HF_IS("layers.#.ffn.proj_2", "blk.#.ffn_down"),
+    {0},
+};
+
+/* The next number of a list that has one for each layer, or the number that all layers have. */
+static int next_number(const struct lode_hf *h, const char *field, const struct lode_json **at,
+                       double *out, struct lode_error *err) {
+    const struct lode_json *v = lode_hf_field(h, field);
+    if (lode_json_is(v, LODE_JSON_ARRAY)) {
+        *at = *at ? lode_json_next(v, *at) : lode_json_first(v);
+        v = lode_json_count(v) < h->n_layers ? NULL : *at;
+    }
+    return lode_json_real(v, out) && *out > 0 && *out <= 1 << 16
+               ? 0
+               : lode_hf_fail_field(h, field, "a number above 0 for each layer", err);
+}
+
+/* The multiple of `by` next to x, at least 0.9 x. */
+static double divisible(double x, double by) {
+    const double near = floor((x + by / 2) / by) * by, n = near > by ? near : by;
+    return n < 0.9 * x ? n + by : n;
+}
+
+static int openelm_layers(struct lode_hf *h, double width, double divisor, struct lode_error *err) {
+    const uint32_t n = h->n_layers;
+    uint32_t *heads = LODE_ARENA_ARRAY(&h->arena, uint32_t, n);
+    uint32_t *kv = LODE_ARENA_ARRAY(&h->arena, uint32_t, n);
+    uint32_t *ff = LODE_ARENA_ARRAY(&h->arena, uint32_t, n);
+    const struct lode_json *at[3] = {NULL};
+    if (!heads || !kv || !ff)
+        return lode_fail_nomem(err, "list of layers");
+    for (uint32_t l = 0; l < n; l++) {
+        double q, k, times;
+        LODE_TRY(next_number(h, "num_query_heads", &at[0], &q, err));
+        LODE_TRY(next_number(h, "num_kv_heads", &at[1], &k, err));
+        LODE_TRY(next_number(h, "ffn_multipliers", &at[2], &times, err));
+        heads[l] = (uint32_t)q;
+        kv[l] = (uint32_t)k;
+        times = divisible(times * width, divisor);
+        ff[l] = times < 1 << 24 ? (uint32_t)times : 0;
+    }
+    LODE_TRY(lode_hf_put_counts(h, "attention.head_count", heads, n, err));
+    LODE_TRY(lode_hf_put_counts(h, "attention.head_count_kv", kv, n, err));
+    return lode_hf_put_counts(h, "feed_forward_length", ff, n, err);
+}
+
+static int openelm(struct lode_hf *h, struct lode_error *err) {
+    static const struct lode_hf_plain plain[] = {
+        {"model_dim", "embedding_length", LODE_HF_COUNT},
+        {"num_transformer_layers", "block_count", LODE_HF_COUNT},
+        {"head_dim", "attention.key_length", LODE_HF_COUNT},
+        {"max_context_length", "context_length", LODE_HF_COUNT},
+        {"rope_freq_constant", "rope.freq_base", LODE_HF_NUMBER},
+    };
+    static const char *const musts[] = {"ffn_with_glu", "normalize_qk_projections"};
+    char word[LODE_HF_WORD];
+    const char *act = lode_hf_word(lode_hf_field(h, "activation_fn_name"), word);
+    uint32_t width, divisor;
+    for (size_t i = 0; i < sizeof musts / sizeof *musts; i++)
+        if (!lode_hf_flag(h, musts[i], true))
+            return lode_hf_refuse(h, musts[i], "false is not supported", err);
+    if (act && strcmp(act, "swish") != 0)
+        return lode_hf_refuse(h, "activation_fn_name", act, err);
+    LODE_TRY(lode_hf_count(h, "num_transformer_layers", 0, &h->n_layers, err));
+    LODE_TRY(lode_hf_count(h, "model_dim", 0, &width, err));
+    LODE_TRY(lode_hf_count(h, "ffn_dim_divisor", 256, &divisor, err));
+    if (h->n_layers > 65536 || divisor == 0)
+        return lode_hf_fail_field(h, divisor ? "num_transformer_layers" : "ffn_dim_divisor",
+                                  "1 to 65536", err);
+    LODE_TRY(openelm_layers(h, width, divisor, err));
+    return lode_hf_put_plain(h, plain, sizeof plain / sizeof *plain, err);
 }
 
 static const struct lode_hf_default half_rotates[] = {{"rotary_pct", 0.5}, {0}};
@@ -55,6 +141,7 @@ const struct lode_hf_family lode_hf_llama_families[] = {
      .period = 4,
      .any_period = true},
     {.model_type = "exaone4", .arch = "exaone4", .names = post_norm, .window = true, .period = 4},
+    {.model_type = "openelm", .arch = "openelm", .names = openelm_names, .config = openelm},
     {.model_type = "seed_oss", .arch = "seed_oss", .names = post_norm},
     {.model_type = "glm4",
      .arch = "glm4",

@@ -14,6 +14,46 @@ static int glm4_moe(struct lode_hf *h, struct lode_error *err) {
     return lode_hf_put_dense_layers(h, err);
 }
 
+/* ---- PhiMoE, MiniMax-M2 ---- */
+
+/* Its longrope gives the factor of long and of short texts. */
+static int phimoe(struct lode_hf *h, struct lode_error *err) {
+    const struct lode_json *rope = lode_hf_field(h, "rope_parameters");
+    double jitter, longs, shorts;
+    if (!rope)
+        rope = lode_hf_field(h, "rope_scaling");
+    LODE_TRY(lode_hf_number(h, NULL, "router_jitter_noise", 0.01, &jitter, err));
+    if (jitter != 0.01)
+        return lode_hf_refuse(h, "router_jitter_noise", "only 0.01 is supported", err);
+    if (!lode_json_get(rope, "long_mscale"))
+        return 0;
+    LODE_TRY(lode_hf_number(h, rope, "long_mscale", 1, &longs, err));
+    LODE_TRY(lode_hf_number(h, rope, "short_mscale", longs, &shorts, err));
+    if (longs != shorts)
+        return lode_hf_refuse(h, "long_mscale", "another than short_mscale is not supported", err);
+    return lode_hf_put_f64(h, "rope.scaling.attn_factor", longs, err);
+}
+
+static const struct lode_hf_name minimax_names[] = {
+    LODE_HF_IS("layers.#.block_sparse_moe.e_score_correction_bias", "blk.#.exp_probs_b.bias"),
+    {0},
+};
+
+static int minimax_m2(struct lode_hf *h, struct lode_error *err) {
+    static const struct lode_hf_plain plain[] = {
+        {"rotary_dim", "rope.dimension_count", LODE_HF_COUNT},
+        {"intermediate_size", "expert_feed_forward_length", LODE_HF_COUNT},
+    };
+    char word[LODE_HF_WORD];
+    const char *scoring = lode_hf_word(lode_hf_field(h, "scoring_func"), word);
+    if (scoring && strcmp(scoring, "sigmoid") != 0)
+        return lode_hf_refuse(h, "scoring_func", scoring, err);
+    if (!lode_hf_flag(h, "use_qk_norm", true))
+        return lode_hf_refuse(h, "use_qk_norm", "false is not supported", err);
+    LODE_TRY(lode_hf_put_u32(h, "expert_gating_func", 2, err)); /* sigmoid */
+    return lode_hf_put_plain(h, plain, sizeof plain / sizeof *plain, err);
+}
+
 /* ---- gpt-oss ---- */
 
 static const struct lode_hf_name gpt_oss_names[] = {
@@ -110,6 +150,9 @@ static int llama4(struct lode_hf *h, struct lode_error *err) {
 }
 
 static const struct lode_hf_default glm4_moe_defaults[] = {{"rotary_pct", 0.5}, {0}};
+static const struct lode_hf_default phimoe_defaults[] = {
+    {"rope_theta", 1e6}, {"num_experts_per_tok", 2}, {0}};
+static const struct lode_hf_default minimax_defaults[] = {{"rope_theta", 5e6}, {0}};
 static const struct lode_hf_default llama4_defaults[] = {{"interleave_moe_layer_step", 1},
                                                          {"attention_chunk_size", 8192},
                                                          {"floor_scale", 8192},
@@ -127,6 +170,16 @@ const struct lode_hf_family lode_hf_moe_families[] = {
      .names = post_norm,
      .defaults = glm4_moe_defaults,
      .config = glm4_moe},
+    {.model_type = "phimoe",
+     .arch = "phimoe",
+     .defaults = phimoe_defaults,
+     .config = phimoe,
+     .window = true},
+    {.model_type = "minimax_m2",
+     .arch = "minimax-m2",
+     .names = minimax_names,
+     .defaults = minimax_defaults,
+     .config = minimax_m2},
     {.model_type = "gpt_oss",
      .arch = "gpt-oss",
      .names = gpt_oss_names,

@@ -144,7 +144,34 @@ static int read_sampling(struct lode_hf *h, const char *dir, struct lode_error *
     return rc;
 }
 
+/* ---- pooling ---- */
+
+/* As sentence-transformers says it; its step that gives vectors length 1 is what embedders do. */
+static int read_pooling(struct lode_hf *h, const char *dir, struct lode_error *err) {
+    static const struct {
+        const char *field;
+        uint32_t kind; /* GGUF's numbers */
+    } modes[] = {{"pooling_mode_mean_tokens", 1},
+                 {"pooling_mode_cls_token", 2},
+                 {"pooling_mode_lasttoken", 3}};
+    struct lode_json_doc doc;
+    uint32_t kind = 0, n = 0;
+    LODE_TRY(lode_hf_read_json(h, dir, "1_Pooling/config.json", &doc, err));
+    for (const struct lode_json *v = lode_json_first(doc.nodes); v; v = lode_json_next(doc.nodes, v))
+        n += lode_json_is(v, LODE_JSON_TRUE) && v->key_len > 13 &&
+             memcmp(v->key, "pooling_mode_", 13) == 0;
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (lode_json_is(lode_json_get(doc.nodes, modes[i].field), LODE_JSON_TRUE))
+            kind = modes[i].kind;
+    const bool known = !doc.nodes || (n == 1 && kind);
+    lode_json_free(&doc);
+    if (!known)
+        return lode_hf_note(h, err, "1_Pooling: only one of mean, cls and last token is supported");
+    return kind ? lode_hf_put_u32(h, "pooling_type", kind, err) : 0;
+}
+
 int lode_hf_read_files(struct lode_hf *h, const char *dir, struct lode_error *err) {
     LODE_TRY(read_template(h, dir, err));
+    LODE_TRY(read_pooling(h, dir, err));
     return read_sampling(h, dir, err);
 }

@@ -105,7 +105,8 @@ static const struct lode_hf_name *look_up(const struct lode_hf_name *list, const
 bool lode_hf_find_spot(const struct lode_hf *h, const char *name, struct lode_hf_spot *out) {
     static const char *const prefixes[] = {"model.language_model.", "language_model.model.",
                                            "language_model.",       "model.",
-                                           "transformer.",          "gpt_neox."};
+                                           "transformer.",          "gpt_neox.",
+                                           "bert.",                 "roberta."};
     char pattern[LODE_ST_MAX_NAME + 1];
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (skip_prefix(&name, prefixes[i]))

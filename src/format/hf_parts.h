@@ -71,7 +71,7 @@ struct lode_hf_family {
     bool local_rope; /* layers with a window rotate by another base */
 };
 
-#define LODE_HF_GROUP_LIST(X) X(llama) X(gemma) X(neox) X(moe) X(mla)
+#define LODE_HF_GROUP_LIST(X) X(llama) X(gemma) X(neox) X(moe) X(mla) X(encoder)
 /* Each group is an array in hf_fam_NAME.c that ends with {0}. */
 #define LODE_HF_GROUP(name) extern const struct lode_hf_family lode_hf_##name##_families[];
 LODE_HF_GROUP_LIST(LODE_HF_GROUP)

@@ -84,12 +84,10 @@ struct lode_node *lode_g_embed(struct lode_graph *g, const struct lode_operand *
 }
 
 struct lode_node *lode_g_embed_by(struct lode_graph *g, const struct lode_operand *w,
-                                  enum lode_embed_by by, uint32_t first) {
+                                  enum lode_embed_by by) {
     struct lode_node *n = lode_g_embed(g, w, 1.0f);
-    if (n) {
+    if (n)
         n->p.embed.by = by;
-        n->p.embed.first = first;
-    }
     return n;
 }
 

@@ -65,7 +65,7 @@ struct lode_node *lode_g_input(struct lode_graph *g, uint32_t width, enum lode_r
 struct lode_node *lode_g_embed(struct lode_graph *g, const struct lode_operand *w, float scale);
 /* The same by something else than the token. */
 struct lode_node *lode_g_embed_by(struct lode_graph *g, const struct lode_operand *w,
-                                  enum lode_embed_by by, uint32_t first);
+                                  enum lode_embed_by by);
 /* group 0: the whole row; w may be NULL */
 struct lode_node *lode_g_rms_norm(struct lode_graph *g, struct lode_node *x,
                                   const struct lode_operand *w, float eps, uint32_t group);

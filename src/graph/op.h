@@ -69,8 +69,8 @@ enum lode_glu { LODE_GLU_SILU, LODE_GLU_GELU, LODE_GLU_CLAMPED /* gpt-oss's, see
 /* Which row of its table an embedding takes. */
 enum lode_embed_by {
     LODE_BY_TOKEN,
-    LODE_BY_POSITION, /* position + first */
-    LODE_BY_PART,     /* 0, or 1 in the second text of a pair */
+    LODE_BY_POSITION,
+    LODE_BY_PART, /* 0, or 1 in the second text of a pair */
 };
 enum lode_act { LODE_ACT_GELU /* tanh form */, LODE_ACT_GELU_ERF, LODE_ACT_RELU2 };
 
@@ -90,7 +90,6 @@ union lode_op_params {
     struct {
         float scale;
         enum lode_embed_by by;
-        uint32_t first; /* rows of a table of positions before position 0's */
     } embed;
     struct {
         float eps;

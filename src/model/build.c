@@ -182,23 +182,21 @@ static struct lode_node *final_norm(struct lode_build *b, struct lode_node *x) {
                : lode_g_rms_norm(b->g, x, w, hp->norm_eps, 0);
 }
 
-/* project(tanh(dense(x))), of which a file may have either: BERT's pooler and its like. */
+/* project(tanh(dense(x))), or without the dense layer; files without a classifier may still have
+ * that one, BERT's pooler. */
 static struct lode_node *classify(struct lode_build *b, struct lode_node *x) {
     const uint32_t d = b->hp.d_model;
     const struct lode_gguf_tensor *t = lode_source_tensor(b->source, "cls.output.weight");
-    const bool projects = t && t->dims[1] > 0 && t->dims[1] <= 65536;
+    if (!t || t->dims[1] == 0 || t->dims[1] > 65536)
+        return x;
     if (lode_b_has(b, "cls.weight")) {
         x = lode_g_linear(b->g, x, lode_b_matrix(b, d, d, "cls.weight"),
                           lode_b_vector_opt(b, d, "cls.bias"));
         x = lode_g_softcap(b->g, x, 1.0f); /* tanh */
-        b->hp.n_scores = d;
     }
-    if (projects) {
-        b->hp.n_scores = (uint32_t)t->dims[1];
-        x = lode_g_linear(b->g, x, lode_b_matrix(b, b->hp.n_scores, d, "cls.output.weight"),
-                          lode_b_vector_opt(b, b->hp.n_scores, "cls.output.bias"));
-    }
-    return x;
+    b->hp.n_scores = (uint32_t)t->dims[1];
+    return lode_g_linear(b->g, x, lode_b_matrix(b, b->hp.n_scores, d, "cls.output.weight"),
+                         lode_b_vector_opt(b, b->hp.n_scores, "cls.output.bias"));
 }
 
 static struct lode_node *logits(struct lode_build *b, struct lode_node *x) {

@@ -21,23 +21,15 @@ static struct lode_node *add_part(struct lode_build *b, struct lode_node *x) {
     b->hp.n_parts = (uint32_t)t->dims[1];
     const struct lode_operand *w =
         lode_b_matrix(b, b->hp.n_parts, b->hp.d_model, "token_types.weight");
-    return lode_g_add(b->g, x, lode_g_embed_by(b->g, w, LODE_BY_PART, 0), 1.0f);
+    return lode_g_add(b->g, x, lode_g_embed_by(b->g, w, LODE_BY_PART), 1.0f);
 }
 
-/* XLM-RoBERTa's own table begins with rows that no position has (padding's); GGUF files leave them
- * out.  How many there are follows from the context's length. */
 static struct lode_node *add_position(struct lode_build *b, struct lode_node *x) {
-    const uint32_t ctx = b->hp.ctx_train;
-    const struct lode_gguf_tensor *t = lode_source_tensor(b->source, "position_embd.weight");
-    if (!t)
+    if (!lode_b_has(b, "position_embd.weight"))
         return x;
-    if (t->dims[1] < ctx || t->dims[1] > ctx + UINT64_C(64))
-        return lode_graph_fail(b->g, LODE_ERR_FORMAT, b->source->path,
-                               "position_embd.weight has %llu rows for a context of %u",
-                               (unsigned long long)t->dims[1], ctx);
-    const uint32_t n = (uint32_t)t->dims[1];
-    const struct lode_operand *w = lode_b_matrix(b, n, b->hp.d_model, "position_embd.weight");
-    return lode_g_add(b->g, x, lode_g_embed_by(b->g, w, LODE_BY_POSITION, n - ctx), 1.0f);
+    const struct lode_operand *w =
+        lode_b_matrix(b, b->hp.ctx_train, b->hp.d_model, "position_embd.weight");
+    return lode_g_add(b->g, x, lode_g_embed_by(b->g, w, LODE_BY_POSITION), 1.0f);
 }
 
 struct lode_node *lode_b_encoder_embed(struct lode_build *b, struct lode_node *x) {

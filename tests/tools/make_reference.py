@@ -528,7 +528,7 @@ def save_directory(model, spec, folder, meta):
     legacy = {k: v for k, v in config.items() if k != 'rope_parameters'}
     legacy.update(spec.get('legacy', {}))
     for name, c in (('config', config), ('config_legacy', spec.get('whole', legacy))):
-        if not (name == 'config_legacy' and c == config):
+        if not (name == 'config_legacy' and c == config and 'pooling' in spec):
             with open('%s/hf/%s.json' % (folder, name), 'w') as f:
                 json.dump(c, f, indent=1)
     if os.path.exists(keep) and spec['pooling'] != 'rank':  # as sentence-transformers writes them

@@ -20,7 +20,7 @@ static const char query[] = "a tiny model", document[] = "with random weights";
 static const char *path_of(const char *name) {
     static char path[1024];
     const char *tests = getenv("LODE_TESTS");
-    snprintf(path, sizeof path, "%s/data/%s/model.gguf", tests ? tests : "tests", name);
+    snprintf(path, sizeof path, "%s/data/%s", tests ? tests : "tests", name);
     return path;
 }
 
@@ -129,10 +129,11 @@ static void test_zeros_stay(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(test_every_allocation, "encoders/bert_rank"),
-        cmocka_unit_test_prestate(test_run_allocates_nothing, "encoders/nomic_bert"),
-        cmocka_unit_test_prestate(test_run_allocates_nothing, "encoders/bert"),
-        cmocka_unit_test_prestate(test_run_allocates_nothing, "arch/openelm"),
+        cmocka_unit_test_prestate(test_every_allocation, "encoders/bert_rank/model.gguf"),
+        cmocka_unit_test_prestate(test_every_allocation, "encoders/xlm_roberta_rank/hf"),
+        cmocka_unit_test_prestate(test_run_allocates_nothing, "encoders/nomic_bert/hf"),
+        cmocka_unit_test_prestate(test_run_allocates_nothing, "encoders/bert/model.gguf"),
+        cmocka_unit_test_prestate(test_run_allocates_nothing, "arch/openelm/hf"),
         cmocka_unit_test(test_zeros_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

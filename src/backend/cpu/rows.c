@@ -60,7 +60,7 @@ static size_t embedded(const struct row_task *t, uint32_t r) {
     const struct lode_segment *s;
     switch (t->in->p.embed.by) {
     case LODE_BY_POSITION:
-        return (size_t)position_of(t->step, r) + t->in->p.embed.first;
+        return position_of(t->step, r);
     case LODE_BY_PART:
         s = segment_of(t->step, r);
         return r - s->first_row >= s->second;
