@@ -5,6 +5,28 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* Short needles, byte by byte: memmem is as good, but for sanitizers, which look at all of the text
+ * at each call, so that a walk from find to find takes the square of its length. */
+enum { SHORT_NEEDLE = 16 };
+
+size_t lode_str_find(struct lode_str s, size_t from, struct lode_str what) {
+    if (from >= s.len || s.len - from < what.len)
+        return s.len;
+    if (what.len > SHORT_NEEDLE) {
+        const char *at = memmem(s.data + from, s.len - from, what.data, what.len);
+        return at ? (size_t)(at - s.data) : s.len;
+    }
+    while (s.len - from >= what.len) {
+        const char *at = memchr(s.data + from, what.data[0], s.len - from - what.len + 1);
+        if (!at)
+            break;
+        if (memcmp(at, what.data, what.len) == 0)
+            return (size_t)(at - s.data);
+        from = (size_t)(at - s.data) + 1;
+    }
+    return s.len;
+}
+
 void lode_buf_free(struct lode_buf *b) {
     lode_free(b->data);
     *b = (struct lode_buf){0};

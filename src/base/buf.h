@@ -29,6 +29,10 @@ static inline bool lode_str_eqz(struct lode_str a, const char *b) {
 static inline bool lode_str_starts(struct lode_str s, struct lode_str prefix) {
     return s.len >= prefix.len && (prefix.len == 0 || memcmp(s.data, prefix.data, prefix.len) == 0);
 }
+/* Where `what` (not empty) first stands in s at or behind `from`; s.len when nowhere or
+ * `from` is behind its end.  Linear in the
+ * bytes it passes: calling it again from behind each find is linear over the whole text. */
+size_t lode_str_find(struct lode_str s, size_t from, struct lode_str what);
 
 struct lode_buf {
     char *data; /* owned; (cap) */

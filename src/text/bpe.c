@@ -45,33 +45,26 @@ int lode_char_byte(uint32_t cp) {
 /* -- building -------------------------------------------------------------------------- */
 
 /* sentencepiece's mark for a space, U+2581 */
-static const char mark[] = "\xe2\x96\x81";
-enum { MARK_LEN = sizeof mark - 1 };
+static const struct lode_str mark = {"\xe2\x96\x81", 3};
 
 /* The next mark behind a character that is none, from i > 0 on; len if there is no more. */
-static size_t next_cut(const char *text, size_t len, size_t i) {
-    while (i < len) {
-        const char *at = memmem(text + i, len - i, mark, MARK_LEN);
-        if (!at)
-            return len;
-        i = (size_t)(at - text);
-        if (i >= MARK_LEN && memcmp(at - MARK_LEN, mark, MARK_LEN) != 0)
+static size_t next_cut(struct lode_str text, size_t i) {
+    while ((i = lode_str_find(text, i, mark)) < text.len) {
+        if (i < mark.len || memcmp(text.data + i - mark.len, mark.data, mark.len) != 0)
             return i;
-        if (i > 0 && i < MARK_LEN)
-            return i;
-        i += MARK_LEN;
+        i += mark.len;
     }
-    return len;
+    return text.len;
 }
 
 /* Whether no piece goes on over a mark, as in most vocabularies: words are then independent of one
  * another, and a text need not be joined as a whole. */
 static bool cuts_at_marks(const struct lode_vocab *v) {
-    const int32_t id = lode_vocab_find(v, mark, MARK_LEN);
+    const int32_t id = lode_vocab_find(v, mark.data, mark.len);
     if (id < 0 || v->kinds[id] != LODE_PIECE_NORMAL)
         return false;
     for (uint32_t i = 0; i < v->n; i++)
-        if (next_cut(v->pieces[i].data, v->pieces[i].len, 1) < v->pieces[i].len)
+        if (next_cut(v->pieces[i], 1) < v->pieces[i].len)
             return false;
     return true;
 }
@@ -434,7 +427,7 @@ int lode_bpe_encode(const struct lode_bpe *b, struct lode_bpe_run *run, struct l
         return 0;
     const bool cuts = b->cuts && b->prefix.len + b->suffix.len == 0;
     for (size_t low = 0, high; low < piece.len; low = high) {
-        high = cuts ? next_cut(piece.data, piece.len, low + 1) : piece.len;
+        high = cuts ? next_cut(piece, low + 1) : piece.len;
         LODE_TRY(encode_word(b, run, (struct lode_str){piece.data + low, high - low}, out, err));
     }
     return 0;

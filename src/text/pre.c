@@ -89,11 +89,9 @@ static int next_match(struct splitter *s, struct lode_str text, size_t from, siz
     if (step->regex)
         return lode_regex_find(s->run->regex[s->i_step], text.data, text.len, from, start, end,
                                s->run->err);
-    const char *at =
-        memmem(text.data + from, text.len - from, step->literal.data, step->literal.len);
-    if (!at)
+    *start = lode_str_find(text, from, step->literal);
+    if (*start == text.len)
         return 0;
-    *start = (size_t)(at - text.data);
     *end = *start + step->literal.len;
     return 1;
 }
@@ -145,19 +143,12 @@ static int metaspace(struct lode_pre_run *run, uint32_t i_step, struct lode_str 
     const struct lode_str all = lode_buf_str(out);
     if (!step->cut)
         return push(run, i_step + 1, all, first);
-    size_t low = 0;
-    while (low < all.len) {
-        const char *at =
-            low + mark.len < all.len
-                ? memmem(all.data + low + mark.len, all.len - low - mark.len, mark.data, mark.len)
-                : NULL;
-        /* a first part without a mark in front ends where the first mark stands */
-        if (low == 0 && !lode_str_starts(all, mark))
-            at = memmem(all.data, all.len, mark.data, mark.len);
-        const size_t high = at ? (size_t)(at - all.data) : all.len;
+    /* a first part without a mark in front ends where the first mark stands */
+    for (size_t low = 0, high; low < all.len; low = high) {
+        const bool starts = low > 0 || lode_str_starts(all, mark);
+        high = lode_str_find(all, low + (starts ? mark.len : 0), mark);
         LODE_TRY(push(run, i_step + 1, (struct lode_str){all.data + low, high - low},
                       first && low == 0));
-        low = high;
     }
     return 0;
 }

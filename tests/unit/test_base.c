@@ -97,8 +97,30 @@ static void double_functions_agree_with_libm(void **state) {
     }
 }
 
+/* As the definition says, for every piece of a text of three letters, short and long. */
+static void find_finds_the_first(void **state) {
+    (void)state;
+    const char text[] = "abaabbaaabbbababcabaabbaaabbbababcabaabbaaabbbababc";
+    const struct lode_str s = lode_str(text);
+    assert_int_equal(lode_str_find(LODE_STR(""), 0, LODE_STR("a")), 0);
+    assert_int_equal(lode_str_find(LODE_STR("a"), 2, LODE_STR("a")), 1);
+    assert_int_equal(lode_str_find(s, 0, LODE_STR("x")), s.len);
+    for (size_t at = 0; at < s.len; at++)
+        for (size_t len = 1; at + len <= s.len; len++)
+            for (size_t from = 0; from <= s.len; from++) {
+                const struct lode_str what = {text + at, len};
+                size_t first = from;
+                while (first + len <= s.len && memcmp(text + first, what.data, len) != 0)
+                    first++;
+                if (first + len > s.len)
+                    first = s.len;
+                assert_int_equal(lode_str_find(s, from, what), first);
+            }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(find_finds_the_first),
         cmocka_unit_test(buf_grows_and_stays_terminated),
         cmocka_unit_test(map_keeps_first_value),
         cmocka_unit_test(utf8_follows_table_3_7),
