@@ -23,13 +23,17 @@ extern "C" {
 
 struct lode_file; /* immutable after open; shared by threads */
 
-/* Opens a GGUF file (all shards of a set), or a Hugging Face directory, shown under GGUF's names;
- * there, offsets and shards of tensors are 0.  Everything is checked here; the accessors below
+/* Opens a GGUF file (all shards of a set), or a Hugging Face directory (also by the name ORG/NAME
+ * that it has in Hugging Face's cache), shown under GGUF's names; there, offsets and shards of tensors
+ * are 0.  Everything is checked here; the accessors below
  * cannot fail.  *out is owned by the caller; NULL on failure. */
 LODE_API int lode_file_open(struct lode_file **out, const char *path, struct lode_error *err);
 LODE_API void lode_file_close(struct lode_file *f);
 
 LODE_API const char *lode_file_format(const struct lode_file *f); /* "GGUF v3" */
+LODE_API const char *lode_file_path(const struct lode_file *f);   /* what was opened */
+/* Lines for the user: what is left out or assumed; "" where there is nothing to say. */
+LODE_API const char *lode_file_notes(const struct lode_file *f);
 LODE_API size_t lode_file_n_shards(const struct lode_file *f);
 LODE_API uint64_t lode_file_size(const struct lode_file *f);     /* bytes, all shards */
 LODE_API const char *lode_file_arch(const struct lode_file *f);  /* "qwen3"; "" if not said */

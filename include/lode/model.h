@@ -46,9 +46,11 @@ struct lode_model_info { /* borrowed strings live as long as the model */
     uint64_t size;       /* bytes of all weights as they lie */
     uint64_t token_size; /* bytes of weights read for one token */
     const char *isa;     /* instruction set in use */
+    const char *notes;   /* lines: what is left out or assumed; "" where there is nothing to say */
 };
 
-/* path: a GGUF file (the first of a sharded set loads all), or a Hugging Face directory. */
+/* path: a GGUF file (the first of a sharded set loads all), a Hugging Face directory, or ORG/NAME as
+ * it is called in Hugging Face's cache on this disk. */
 LODE_API int lode_model_load(struct lode_model **out, const char *path,
                              const struct lode_model_opts *opts, struct lode_error *err);
 LODE_API void lode_model_free(struct lode_model *m);

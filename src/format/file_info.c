@@ -42,6 +42,12 @@ void lode_file_close(struct lode_file *f) {
     lode_free(f);
 }
 
+const char *lode_file_path(const struct lode_file *f) {
+    return f->source->path;
+}
+const char *lode_file_notes(const struct lode_file *f) {
+    return f->source->notes;
+}
 const char *lode_file_format(const struct lode_file *f) {
     return f->source->format;
 }

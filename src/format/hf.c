@@ -78,10 +78,33 @@ const struct lode_hf_family *lode_hf_family(const char *model_type) {
     return NULL;
 }
 
+/* ORG/NAME where the directory is a snapshot in Hugging Face's cache, else its own name. */
+static const char *title_of(struct lode_hf *h) {
+    static const char mark[] = "models--";
+    const char *path = h->base.path, *slash = strrchr(path, '/');
+    const char *snapshot = slash ? strstr(path, "/snapshots/") : NULL;
+    const char *name = snapshot ? snapshot : path;
+    while (name > path && name[-1] != '/')
+        name--;
+    if (!snapshot || snapshot + strlen("/snapshots") != slash ||
+        strncmp(name, mark, sizeof mark - 1) != 0)
+        return slash && slash[1] ? slash + 1 : path;
+    name += sizeof mark - 1;
+    char *title = lode_arena_strndup(&h->arena, name, (size_t)(snapshot - name));
+    char *dashes = title ? strstr(title, "--") : NULL;
+    if (dashes) {
+        *dashes = '/';
+        memmove(dashes + 1, dashes + 2, strlen(dashes + 2) + 1);
+    }
+    return title;
+}
+
 static int name_model(struct lode_hf *h, struct lode_error *err) {
     const struct lode_json *type = lode_json_get(h->text, "model_type");
     char word[LODE_HF_WORD];
-    const char *path = h->base.path, *slash = strrchr(path, '/');
+    const char *title = title_of(h);
+    if (!title)
+        return lode_fail_nomem(err, "name");
     if (!lode_json_is(type, LODE_JSON_STRING))
         type = lode_json_get(h->config, "model_type");
     if (!lode_hf_word(type, word))
@@ -93,7 +116,7 @@ static int name_model(struct lode_hf *h, struct lode_error *err) {
     if (!h->base.arch)
         return lode_fail_nomem(err, "model_type");
     LODE_TRY(lode_hf_put_text(h, "general.architecture", lode_str(h->base.arch), err));
-    return lode_hf_put_text(h, "general.name", lode_str(slash && slash[1] ? slash + 1 : path), err);
+    return lode_hf_put_text(h, "general.name", lode_str(title), err);
 }
 
 static int translate(struct lode_hf *h, const char *dir, struct lode_error *err) {

@@ -2,8 +2,10 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/hub.h"
 #include "format/hf.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -79,11 +81,62 @@ static int open_gguf(struct lode_source **out, const char *path, bool map, struc
 
 /* ---- any source ---- */
 
+/* Whether a directory's entry is a GGUF file to choose: no projector, of a set the first. */
+static bool is_choice(const char *name) {
+    const size_t n = strlen(name);
+    unsigned shard, of;
+    if (n < 6 || strcmp(name + n - 5, ".gguf") != 0 || strstr(name, "mmproj"))
+        return false;
+    if (n < 20 || sscanf(name + n - 20, "-%5u-of-%5u", &shard, &of) != 2)
+        return true;
+    return shard == 1;
+}
+
+/* A directory without config.json, of GGUF files: the one that there is. */
+static int open_folder(struct lode_source **out, const char *dir, bool map,
+                       struct lode_error *err) {
+    struct lode_buf path = {0}, names = {0};
+    int n = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (is_choice(e->d_name) && n++ < 8) {
+            lode_buf_addf(&names, "%s%s", n > 1 ? ", " : "", e->d_name);
+            if (n == 1)
+                lode_buf_addf(&path, "%s/%s", dir, e->d_name);
+        }
+    if (d)
+        closedir(d);
+    int rc;
+    if (path.failed || names.failed)
+        rc = lode_fail_nomem(err, dir);
+    else if (n == 1)
+        rc = open_gguf(out, path.data, map, err);
+    else if (n > 1)
+        rc = lode_fail(err, LODE_ERR_ARG, dir, "the directory has several models (%s%s): name one",
+                       names.data, n > 8 ? ", ..." : "");
+    else
+        rc = lode_hf_open(out, dir, map, err); /* which says what is missing */
+    lode_buf_free(&path);
+    lode_buf_free(&names);
+    return rc;
+}
+
 int lode_source_open(struct lode_source **out, const char *path, bool map, struct lode_error *err) {
     struct stat st;
+    struct lode_buf config = {0};
+    char *found;
     *out = NULL;
-    const bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    return (folder ? lode_hf_open : open_gguf)(out, path, map, err);
+    LODE_TRY(lode_hub_find(&found, path, err));
+    const bool folder = stat(found, &st) == 0 && S_ISDIR(st.st_mode);
+    const bool hf =
+        folder && lode_buf_addf(&config, "%s/config.json", found) && stat(config.data, &st) == 0;
+    const int rc = config.failed ? lode_fail_nomem(err, path)
+                   : hf          ? lode_hf_open(out, found, map, err)
+                   : folder      ? open_folder(out, found, map, err)
+                                 : open_gguf(out, found, map, err);
+    lode_buf_free(&config);
+    lode_free(found);
+    return rc;
 }
 
 void lode_source_close(struct lode_source *s) {

@@ -32,7 +32,8 @@ struct lode_source {
     bool half_order; /* rotary pairs of q and k are (i, i + n / 2), not (2i, 2i + 1), wherever the
                         architecture's GGUF files have the latter */
     const struct lode_gguf *gguf; /* NULL: it is no GGUF file */
-    const char *notes; /* lines for the user: what is left out or assumed; "" where there are none */
+    const char
+        *notes; /* lines for the user: what is left out or assumed; "" where there are none */
 };
 
 struct lode_source_ops {
@@ -46,8 +47,9 @@ struct lode_source_ops {
     void (*close)(struct lode_source *s);
 };
 
-/* path: a GGUF file (any of a set), or a directory with config.json and safetensors.  map: map the
- * files where the system can. */
+/* path: a GGUF file (any of a set), a directory with config.json and safetensors or with one GGUF
+ * model, or either by its name in Hugging Face's cache (base/hub.h).  map: map the files where the
+ * system can. */
 int lode_source_open(struct lode_source **out, const char *path, bool map, struct lode_error *err);
 void lode_source_close(struct lode_source *s);
 

@@ -79,6 +79,7 @@ static int describe(struct lode_model *m, struct lode_error *err) {
                                        .ctx_train = hp->ctx_train,
                                        .token_size = m->plans[LODE_BODY].weight_bytes +
                                                      m->plans[LODE_HEAD].weight_bytes,
+                                       .notes = m->source->notes,
                                        .isa = lode_isa_name(m->isa)};
     for (size_t i = 0; i < m->source->n_tensors; i++) {
         const struct lode_gguf_tensor *t = &m->source->tensors[i];

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/hub.h"
 #include "format/gguf.h"
 
 #include <dirent.h>
@@ -216,8 +217,11 @@ static int load_directory(struct lode_tokenizer **out, const char *path, struct 
 
 int lode_tokenizer_load(struct lode_tokenizer **out, const char *path, struct lode_error *err) {
     struct stat st;
+    char *found;
     *out = NULL;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return load_directory(out, path, err);
-    return load_file(out, path, err);
+    LODE_TRY(lode_hub_find(&found, path, err));
+    const bool folder = stat(found, &st) == 0 && S_ISDIR(st.st_mode);
+    const int rc = (folder ? load_directory : load_file)(out, found, err);
+    lode_free(found);
+    return rc;
 }

@@ -22,13 +22,15 @@ static const struct arg_flag flags[] = {
 
 static const struct arg_spec spec = {
     .verb = "inspect",
-    .usage = "FILE [--json]",
+    .usage = "MODEL [--json]",
     .brief = "shows what a model file holds",
-    .about = "Reads the header of a GGUF file, all shards of a set, and checks it throughout.\n"
+    .about = "Reads the header of a GGUF file, all shards of a set, or of a Hugging Face directory\n"
+             "(shown under GGUF's names; ORG/NAME if it is in Hugging Face's cache), and checks it.\n"
              "Prints the architecture, size and vocabulary, every metadata key, every tensor\n"
              "with its shape (innermost dimension first), and what each number format takes.\n"
              "The tensors themselves are not read, so this is quick on files of any size.",
     .examples = "lode inspect models/demo.gguf\n"
+                "lode inspect Qwen/Qwen3-0.6B\n"
                 "lode inspect big-00001-of-00004.gguf --json | jq .metadata",
     .flags = flags,
     .n_flags = ARG_COUNT(flags),
@@ -113,10 +115,18 @@ static void print_summary(const struct lode_file *f, const char *path) {
     if (lode_file_n_shards(f) > 1)
         printf(" in %zu shards", lode_file_n_shards(f));
     const char *arch = lode_file_arch(f);
-    printf("\n  architecture  %s\n", *arch ? arch : "not said");
+    putchar('\n');
+    if (strcmp(path, lode_file_path(f)) != 0)
+        printf("  path          %s\n", lode_file_path(f));
+    printf("  architecture  %s\n", *arch ? arch : "not said");
     printf("  parameters    %s\n", count_text(lode_file_n_params(f)).s);
     if (lode_file_n_vocab(f) > 0)
         printf("  vocabulary    %" PRIu64 " tokens\n", lode_file_n_vocab(f));
+    for (const char *note = lode_file_notes(f); *note;) {
+        const int n = (int)strcspn(note, "\n");
+        printf("  note          %.*s\n", n, note);
+        note += n + (note[n] == '\n');
+    }
 }
 
 static void print_keys(const struct lode_file *f) {
@@ -216,6 +226,10 @@ static bool print_json(const struct lode_file *f, const char *path, const struct
                        size_t n_types) {
     printf("{\n  \"file\": ");
     json_str(path);
+    printf(",\n  \"path\": ");
+    json_str(lode_file_path(f));
+    printf(",\n  \"notes\": ");
+    json_str(lode_file_notes(f));
     printf(",\n  \"format\": \"%s\",\n  \"size\": %" PRIu64 ",\n  \"shards\": %zu",
            lode_file_format(f), lode_file_size(f), lode_file_n_shards(f));
     printf(",\n  \"architecture\": ");

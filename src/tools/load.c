@@ -16,6 +16,15 @@ static int on_progress(void *user, const char *what, uint64_t done, uint64_t tot
     return 0;
 }
 
+/* What is left out or assumed, a line each. */
+static void say_notes(const char *notes) {
+    while (*notes) {
+        const int n = (int)strcspn(notes, "\n");
+        fprintf(stderr, "lode: note: %.*s\n", n, notes);
+        notes += n + (notes[n] == '\n');
+    }
+}
+
 int load_model(struct lode_model **out, const struct load_opts *o, struct lode_error *err) {
     struct progress bar;
     if (!o->model)
@@ -35,6 +44,8 @@ int load_model(struct lode_model **out, const struct load_opts *o, struct lode_e
                                    },
                                    err);
     progress_end(&bar);
+    if (rc == 0)
+        say_notes(lode_model_info(*out)->notes);
     return rc;
 }
 
