@@ -124,34 +124,41 @@ int lode_out_write(struct lode_out_file *f, const void *data, size_t n, struct l
     return 0;
 }
 
-/* The directory holds the name: without this a crash of the machine could still lose the file. */
-static int sync_directory(const char *path, struct lode_error *err) {
+/* The directory that holds the name; -1 and the error where it cannot be opened. */
+static int open_directory(const char *path, struct lode_error *err) {
     const char *slash = strrchr(path, '/');
     char *dir = slash ? lode_strndup(path, slash > path ? (size_t)(slash - path) : 1)
                       : lode_strndup(".", 1);
     if (!dir)
-        return lode_fail_nomem(err, "a path");
+        return lode_fail_nomem(err, "a path"), -1;
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* EINVAL: a file system whose directories need no syncing */
-    const bool bad = fd < 0 || (fsync(fd) < 0 && errno != EINVAL);
-    const int cause = errno;
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        fail_errno(err, path, errno);
     lode_free(dir);
-    return bad ? fail_errno(err, path, cause) : 0;
+    return fd;
 }
 
 int lode_out_commit(struct lode_out_file *f, struct lode_error *err) {
+    struct lode_error why = {.code = LODE_ERR_IO};
     int rc = 0;
-    /* room set aside beyond the end goes back with the truncation */
-    if (ftruncate(f->fd, (off_t)f->size) < 0 || fsync(f->fd) < 0 ||
-        rename(f->temporary, f->path) < 0)
+    const int dir = open_directory(f->path, &why); /* before: afterwards it is too late to fail */
+    if (dir < 0) {
+        rc = why.code;
+        if (err)
+            *err = why;
+    } else if (ftruncate(f->fd, (off_t)f->size) < 0 || /* room set aside beyond the end goes back */
+               fsync(f->fd) < 0 || rename(f->temporary, f->path) < 0) {
         rc = fail_errno(err, f->path, errno);
-    if (rc == 0) {
+    } else {
         close(f->fd); /* synced: nothing can fail here any more; and the lock goes */
         f->fd = -1;
-        rc = sync_directory(f->path, err);
+        /* Without this a crash of the machine could still lose the name.  EINVAL: a file system
+         * whose directories need no syncing. */
+        if (fsync(dir) < 0 && errno != EINVAL)
+            rc = fail_errno(err, f->path, errno);
     }
+    if (dir >= 0)
+        close(dir);
     lode_out_abandon(f);
     return rc;
 }
