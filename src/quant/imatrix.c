@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 enum { MAX_ENTRIES = 1 << 20, MAX_SIZE = 1 << 30 };
 
@@ -175,6 +176,8 @@ int lode_imatrix_parse(struct lode_imatrix **out, const void *data, size_t len, 
         rc = read_dat(im, (struct lode_cursor){.data = data, .len = len}, err);
     if (rc == 0 && im->n == 0)
         rc = lode_fail(err, LODE_ERR_FORMAT, path, "it has no entries");
+    if (rc < 0 && err && !err->where[0]) /* the parser of GGUF knows bytes, no path */
+        snprintf(err->where, sizeof err->where, "%s", path);
     if (rc < 0)
         lode_imatrix_close(im);
     else
