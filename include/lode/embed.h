@@ -34,6 +34,8 @@ struct lode_embed_opts { /* zero means the default */
     uint32_t batch;      /* tokens evaluated at once; 0: 512, and an encoder's longest text */
     uint32_t threads;    /* 0: physical cores of the cgroup's share */
     const char *ctk, *ctv; /* KV formats; NULL: f16, and f32 where every token sees all */
+    bool (*cancel)(void *user); /* asked between parts of a step; true: LODE_ERR_CANCELLED */
+    void *cancel_user;
 };
 
 LODE_API int lode_embed_create(struct lode_embedder **out, struct lode_model *m,

@@ -41,6 +41,7 @@ struct lode_session_opts { /* zero means the default */
     void *cancel_user;
 };
 
+/* LODE_ERR_UNSUPPORTED for encoders, which give no next token (lode/embed.h). */
 LODE_API int lode_session_create(struct lode_session **out, struct lode_model *m,
                                  const struct lode_session_opts *opts, struct lode_error *err);
 LODE_API void lode_session_free(struct lode_session *s);

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/dmath.h"
+#include "engine/memory.h"
 #include "engine/rows.h"
 #include "lode/plan.h"
 #include "lode/tokenizer.h"
@@ -47,15 +48,20 @@ static int choose_pooling(struct lode_embedder *e, const char *wanted, struct lo
 
 static int open_sessions(struct lode_embedder *e, const struct lode_embed_opts *o,
                          struct lode_error *err) {
-    struct lode_session_opts so = {
-        .ctx = o->ctx, .threads = o->threads, .ctk = o->ctk, .ctv = o->ctv};
+    struct lode_session_opts so = {.ctx = o->ctx,
+                                   .batch = o->batch,
+                                   .threads = o->threads,
+                                   .ctk = o->ctk,
+                                   .ctv = o->ctv,
+                                   .cancel = o->cancel,
+                                   .cancel_user = o->cancel_user};
     const uint32_t trained = e->model->hp.ctx_train;
+    const uint32_t ctx = o->ctx ? o->ctx : trained;
     if (o->ctx > trained && e->model->arch->encoder)
         return lode_fail(err, LODE_ERR_LIMIT, "-c", "%u; the model has positions for %u tokens",
                          o->ctx, trained);
-    so.batch = o->batch;
-    if (e->model->hp.both_ways && so.batch < (o->ctx ? o->ctx : trained))
-        so.batch = o->ctx ? o->ctx : trained;
+    if (e->model->hp.both_ways && so.batch < ctx) /* a text is one step */
+        so.batch = ctx > LODE_DEFAULT_BATCH ? ctx : LODE_DEFAULT_BATCH;
     LODE_TRY(lode_session_open(&e->sessions[0], e->model, &so, err));
     e->n_sessions = 1;
     e->ctx = lode_session_ctx(e->sessions[0]);
@@ -68,8 +74,7 @@ static int open_sessions(struct lode_embedder *e, const struct lode_embed_opts *
         LODE_TRY(lode_session_open(&e->sessions[e->n_sessions], e->model, &so, err));
         e->n_sessions++;
     }
-    const uint32_t batch = so.batch ? so.batch : 512;
-    e->batch = batch < e->ctx ? batch : e->ctx;
+    e->batch = lode_session_batch(&so, e->ctx);
     return 0;
 }
 

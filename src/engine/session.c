@@ -59,8 +59,9 @@ static int create_rest(struct lode_session *s, struct lode_error *err) {
         LODE_TRY(lode_workers_create(&s->workers, s->model, batch, s->opts.threads, err));
     }
     s->tokens = LODE_NEW_ARRAY(int32_t, s->ctx);
-    s->logits = LODE_NEW_ARRAY(float, s->model->hp.n_vocab);
-    if (!s->tokens || !s->logits)
+    if (!s->model->arch->encoder)
+        s->logits = LODE_NEW_ARRAY(float, s->model->hp.n_vocab);
+    if (!s->tokens || (!s->logits && !s->model->arch->encoder))
         return lode_fail_nomem(err, "session");
     LODE_TRY(create_ropes(s, err));
     LODE_TRY(create_state(s, err));

@@ -31,9 +31,8 @@ static int read_text(struct lode_hf *h, const char *path, struct lode_str *out,
     return rc;
 }
 
-/* A JSON object of the directory; without nodes where there is no such file. */
-int lode_hf_read_json(struct lode_hf *h, const char *dir, const char *name,
-                      struct lode_json_doc *out, struct lode_error *err) {
+static int read_json(struct lode_hf *h, const char *dir, const char *name,
+                     enum lode_json_type type, struct lode_json_doc *out, struct lode_error *err) {
     struct lode_str text;
     *out = (struct lode_json_doc){0};
     const char *path = lode_arena_printf(&h->arena, "%s/%s", dir, name);
@@ -43,11 +42,17 @@ int lode_hf_read_json(struct lode_hf *h, const char *dir, const char *name,
         return 0;
     LODE_TRY(read_text(h, path, &text, err));
     LODE_TRY(lode_json_parse(out, text, path, err));
-    if (!lode_json_is(out->nodes, LODE_JSON_OBJECT)) {
+    if (!lode_json_is(out->nodes, type)) {
         lode_json_free(out);
-        return lode_fail(err, LODE_ERR_FORMAT, path, "a JSON object expected");
+        return lode_fail(err, LODE_ERR_FORMAT, path, "a JSON %s expected",
+                         type == LODE_JSON_OBJECT ? "object" : "array");
     }
     return 0;
+}
+
+int lode_hf_read_json(struct lode_hf *h, const char *dir, const char *name,
+                      struct lode_json_doc *out, struct lode_error *err) {
+    return read_json(h, dir, name, LODE_JSON_OBJECT, out, err);
 }
 
 int lode_hf_put_text(struct lode_hf *h, const char *key, struct lode_str s,
@@ -146,8 +151,9 @@ static int read_sampling(struct lode_hf *h, const char *dir, struct lode_error *
 
 /* ---- pooling ---- */
 
-/* As sentence-transformers says it; its step that gives vectors length 1 is what embedders do. */
-static int read_pooling(struct lode_hf *h, const char *dir, struct lode_error *err) {
+/* folder: of the step, within dir. */
+static int read_pooling(struct lode_hf *h, const char *dir, const char *folder,
+                        struct lode_error *err) {
     static const struct {
         const char *field;
         uint32_t kind; /* GGUF's numbers */
@@ -156,7 +162,10 @@ static int read_pooling(struct lode_hf *h, const char *dir, struct lode_error *e
                  {"pooling_mode_lasttoken", 3}};
     struct lode_json_doc doc;
     uint32_t kind = 0, n = 0;
-    LODE_TRY(lode_hf_read_json(h, dir, "1_Pooling/config.json", &doc, err));
+    const char *name = lode_arena_printf(&h->arena, "%s/config.json", folder);
+    if (!name)
+        return lode_fail_nomem(err, folder);
+    LODE_TRY(lode_hf_read_json(h, dir, name, &doc, err));
     for (const struct lode_json *v = lode_json_first(doc.nodes); v; v = lode_json_next(doc.nodes, v))
         n += lode_json_is(v, LODE_JSON_TRUE) && v->key_len > 13 &&
              memcmp(v->key, "pooling_mode_", 13) == 0;
@@ -166,12 +175,44 @@ static int read_pooling(struct lode_hf *h, const char *dir, struct lode_error *e
     const bool known = !doc.nodes || (n == 1 && kind);
     lode_json_free(&doc);
     if (!known)
-        return lode_hf_note(h, err, "1_Pooling: only one of mean, cls and last token is supported");
+        return lode_hf_note(h, err, "%s: only one of mean, cls and last token is supported",
+                            folder);
     return kind ? lode_hf_put_u32(h, "pooling_type", kind, err) : 0;
+}
+
+/* One step of sentence-transformers, by the last word of its type. */
+static int read_step(struct lode_hf *h, const char *dir, const struct lode_json *step,
+                     struct lode_error *err) {
+    char type[LODE_HF_WORD * 2], folder[LODE_HF_WORD];
+    const struct lode_str s = lode_json_str(lode_json_get(step, "type"));
+    snprintf(type, sizeof type, "%.*s", s.len < sizeof type ? (int)s.len : 0, s.len ? s.data : "");
+    const char *dot = strrchr(type, '.'), *word = dot ? dot + 1 : type;
+    if (strcmp(word, "Transformer") == 0 || strcmp(word, "Normalize") == 0) /* embedders do both */
+        return 0;
+    if (strcmp(word, "Pooling") != 0)
+        return lode_hf_note(h, err, "modules.json: the step %s is left out of embeddings", word);
+    if (!lode_hf_word(lode_json_get(step, "path"), folder) || strchr(folder, '/') ||
+        strstr(folder, ".."))
+        return lode_hf_note(h, err, "modules.json: the pooling step names no folder beside it");
+    return read_pooling(h, dir, folder, err);
+}
+
+static int read_steps(struct lode_hf *h, const char *dir, struct lode_error *err) {
+    enum { MAX_STEPS = 16 };
+    struct lode_json_doc doc;
+    LODE_TRY(read_json(h, dir, "modules.json", LODE_JSON_ARRAY, &doc, err));
+    const struct lode_json *step = lode_json_first(doc.nodes);
+    int rc = 0;
+    for (int i = 0; rc == 0 && step && i < MAX_STEPS; i++) {
+        rc = read_step(h, dir, step, err);
+        step = lode_json_next(doc.nodes, step);
+    }
+    lode_json_free(&doc);
+    return rc;
 }
 
 int lode_hf_read_files(struct lode_hf *h, const char *dir, struct lode_error *err) {
     LODE_TRY(read_template(h, dir, err));
-    LODE_TRY(read_pooling(h, dir, err));
+    LODE_TRY(read_steps(h, dir, err));
     return read_sampling(h, dir, err);
 }
