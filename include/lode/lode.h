@@ -13,6 +13,7 @@
 #include "lode/sampler.h"
 #include "lode/session.h"
 #include "lode/tokenizer.h"
+#include "lode/toolcall.h"
 
 #ifdef __cplusplus
 extern "C" {

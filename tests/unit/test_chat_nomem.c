@@ -10,6 +10,7 @@
 #include "failmalloc.h"
 #include "lode/chat.h"
 #include "lode/sampler.h"
+#include "lode/toolcall.h"
 
 static int use_template(struct lode_error *err) {
     static const char source[] =
@@ -28,6 +29,46 @@ static int use_template(struct lode_error *err) {
     lode_template_free(t);
     if (rc == 0)
         lode_chat_text_free(text);
+    return rc;
+}
+
+static int ignore(void *user, const struct lode_toolcall_event *e) {
+    (void)user;
+    (void)e;
+    return 0;
+}
+
+static int use_toolcall(struct lode_error *err) {
+    static const char text[] =
+        "<think>hm</think><tool_call>{\"arguments\":\"{\\\"a\\\":1}\",\"name\":\"f\"}</tool_call>"
+        "<tool_call>{\"name\":\"f\",\"arguments\":{\"b\":\"x\"}}</tool_call>",
+                      tools[] = "[{\"name\":\"f\",\"parameters\":{}}]";
+    const struct lode_toolcall_opts o = {.style = {"hermes", "<think>"},
+                                         .tools = tools,
+                                         .tools_len = sizeof tools - 1,
+                                         .put = ignore};
+    struct lode_toolcall *p;
+    int rc = lode_toolcall_create(&p, &o, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; rc == 0 && i < sizeof text - 1; i += 8)
+        rc =
+            lode_toolcall_push(p, text + i, sizeof text - 1 - i < 8 ? sizeof text - 1 - i : 8, err);
+    if (rc == 0)
+        rc = lode_toolcall_finish(p, err);
+    lode_toolcall_free(p);
+    return rc;
+}
+
+static int use_detect(struct lode_error *err) {
+    struct lode_template *t;
+    struct lode_toolcall_style style;
+    const char *source = lode_template_builtin("chatml");
+    int rc = lode_template_compile(&t, source, strlen(source), err);
+    if (rc < 0)
+        return rc;
+    rc = lode_toolcall_detect(&style, t, err);
+    lode_template_free(t);
     return rc;
 }
 
@@ -78,6 +119,12 @@ static void templates(void **state) {
     each_allocation_may_fail(use_template, 10);
 }
 
+static void toolcalls(void **state) {
+    (void)state;
+    each_allocation_may_fail(use_toolcall, 5);
+    each_allocation_may_fail(use_detect, 10);
+}
+
 static void samplers(void **state) {
     (void)state;
     each_allocation_may_fail(use_sampler, 3);
@@ -86,6 +133,7 @@ static void samplers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(templates),
+        cmocka_unit_test(toolcalls),
         cmocka_unit_test(samplers),
     };
     return cmocka_run_group_tests_name("chat_nomem", tests, NULL, NULL);

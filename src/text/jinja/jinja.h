@@ -53,6 +53,7 @@ struct jinja_loop {
 
 struct lode_template {
     struct lode_arena arena; /* owns everything */
+    const char *source;      /* NUL-terminated, newlines made \n */
     struct jinja_node *body;
     struct lode_str *syms; /* (n_syms) names of variables */
     uint32_t n_syms;
@@ -78,8 +79,9 @@ struct jinja_run { /* one compilation or one rendering */
 /* All functions that return bool return false after a failure that is recorded in r. */
 
 bool jinja_compile(struct jinja_run *r, struct lode_template *t, const char *source, size_t len);
-bool jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja_token **tokens,
-               size_t *n);
+/* *text: the source with its newlines made \n, NUL-terminated; tokens borrow from it. */
+bool jinja_lex(struct jinja_run *r, const char *source, size_t len, const char **text,
+               struct jinja_token **tokens, size_t *n);
 
 /* ops.c */
 bool jinja_equal(struct jinja_run *r, struct jv a, struct jv b, bool *equal);

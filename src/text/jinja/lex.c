@@ -435,8 +435,8 @@ static bool normalize(struct lexer *x, const char *source, size_t len) {
     return true;
 }
 
-bool jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja_token **tokens,
-               size_t *n) {
+bool jinja_lex(struct jinja_run *r, const char *source, size_t len, const char **text,
+               struct jinja_token **tokens, size_t *n) {
     struct lexer x = {.r = r, .line = 1, .line_starting = true};
     if (len > JINJA_MAX_SOURCE)
         return jinja_fail(r, LODE_ERR_LIMIT, "the chat template has %zu bytes, at most %d expected",
@@ -446,6 +446,7 @@ bool jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja
     if (!normalize(&x, source, len) || !lex_all(&x) ||
         !add(&x, (struct jinja_token){.kind = JT_EOF}))
         return false;
+    *text = x.s;
     *tokens = x.tokens;
     *n = x.n_tokens;
     return true;

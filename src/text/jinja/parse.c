@@ -433,7 +433,7 @@ static bool parse_body(struct jinja_parser *p, struct jinja_node *parent, struct
 bool jinja_compile(struct jinja_run *r, struct lode_template *t, const char *source, size_t len) {
     struct jinja_token *tokens;
     size_t n;
-    if (!jinja_lex(r, source, len, &tokens, &n))
+    if (!jinja_lex(r, source, len, &t->source, &tokens, &n))
         return false;
     struct jinja_parser p = {.r = r, .t = t, .token = tokens};
     t->sym_loop = jinja_sym(&p, LODE_STR("loop"));
