@@ -135,7 +135,8 @@ void lode_hf_spot_name(const struct lode_hf_spot *spot, const char *stem, char o
     if (!stem)
         stem = spot->name->gguf;
     const char *number = strchr(stem, '#');
-    const char *tail = spot->tail[0] || ends_in(stem, ".bias") ? spot->tail : ".weight";
+    const bool full = ends_in(stem, ".bias") || ends_in(stem, ".ssm_a"); /* GGUF's name is that */
+    const char *tail = spot->tail[0] || full ? spot->tail : ".weight";
     if (number)
         snprintf(out, LODE_HF_NAME, "%.*s%u%s%s", (int)(number - stem), stem, (uint32_t)spot->layer,
                  number + 1, tail);

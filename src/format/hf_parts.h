@@ -71,7 +71,7 @@ struct lode_hf_family {
     bool local_rope; /* layers with a window rotate by another base */
 };
 
-#define LODE_HF_GROUP_LIST(X) X(llama) X(gemma) X(neox) X(moe) X(mla) X(encoder)
+#define LODE_HF_GROUP_LIST(X) X(llama) X(gemma) X(neox) X(moe) X(mla) X(encoder) X(delta)
 /* Each group is an array in hf_fam_NAME.c that ends with {0}. */
 #define LODE_HF_GROUP(name) extern const struct lode_hf_family lode_hf_##name##_families[];
 LODE_HF_GROUP_LIST(LODE_HF_GROUP)
@@ -124,6 +124,7 @@ struct lode_hf {
     const struct lode_json *config, *text; /* while opening: config.json, and the part about text */
     uint32_t n_layers, n_experts;
     bool tied; /* the output matrix is the embedding */
+    lode_hf_map *norms; /* hf_fam_delta.c's, once it knows who wrote the files */
 };
 
 int lode_hf_read_tensors(struct lode_hf *h, struct lode_error *err);
