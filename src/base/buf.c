@@ -85,3 +85,13 @@ bool lode_buf_addf(struct lode_buf *b, const char *fmt, ...) {
     b->len += (size_t)n;
     return true;
 }
+
+bool lode_buf_add_replaced(struct lode_buf *b, struct lode_str s, struct lode_str from,
+                           struct lode_str to) {
+    size_t done = 0;
+    for (size_t at; from.len && (at = lode_str_find(s, done, from)) < s.len; done = at + from.len) {
+        lode_buf_add(b, s.data + done, at - done);
+        lode_buf_add(b, to.data, to.len);
+    }
+    return lode_buf_add(b, s.data + done, s.len - done);
+}

@@ -46,6 +46,9 @@ bool lode_buf_reserve(struct lode_buf *b, size_t more);
 bool lode_buf_add(struct lode_buf *b, const void *data, size_t len);
 bool lode_buf_addz(struct lode_buf *b, const char *s);
 bool lode_buf_addc(struct lode_buf *b, char c);
+/* s with every `from` made `to`; as it is when `from` is empty. */
+bool lode_buf_add_replaced(struct lode_buf *b, struct lode_str s, struct lode_str from,
+                           struct lode_str to);
 __attribute__((format(printf, 2, 3))) bool lode_buf_addf(struct lode_buf *b, const char *fmt, ...);
 static inline struct lode_str lode_buf_str(const struct lode_buf *b) {
     return (struct lode_str){b->data ? b->data : "", b->len};

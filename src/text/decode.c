@@ -45,21 +45,6 @@ static bool pass_text(struct lode_decode_run *run, uint32_t i, struct lode_buf *
     return !work->failed && (work->len == 0 || pass(run, i, work, -1));
 }
 
-static void replace_all(struct lode_buf *out, struct lode_str text, struct lode_str from,
-                        struct lode_str to) {
-    size_t done = 0;
-    while (from.len) {
-        const char *at =
-            done < text.len ? memmem(text.data + done, text.len - done, from.data, from.len) : NULL;
-        if (!at)
-            break;
-        lode_buf_add(out, text.data + done, (size_t)(at - text.data) - done);
-        lode_buf_add(out, to.data, to.len);
-        done = (size_t)(at - text.data) + from.len;
-    }
-    lode_buf_add(out, text.data + done, text.len - done);
-}
-
 /* The bytes that a token's characters stand for, or its text where one stands for none. */
 static void add_bytes(struct lode_buf *out, struct lode_str text) {
     const size_t before = out->len;
@@ -197,10 +182,10 @@ static void clean_up(struct lode_buf *text, struct lode_buf *tmp) {
         {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        if (!memmem(text->data, text->len, rules[i][0], strlen(rules[i][0])))
+        if (lode_str_find(lode_buf_str(text), 0, lode_str(rules[i][0])) == text->len)
             continue;
         lode_buf_clear(tmp);
-        replace_all(tmp, lode_buf_str(text), lode_str(rules[i][0]), lode_str(rules[i][1]));
+        lode_buf_add_replaced(tmp, lode_buf_str(text), lode_str(rules[i][0]), lode_str(rules[i][1]));
         const struct lode_buf swap = *text;
         *text = *tmp;
         *tmp = swap;
@@ -230,7 +215,7 @@ static bool metaspace(struct lode_decode_run *run, uint32_t i, struct lode_str t
     struct lode_decode_state *s = &run->states[i];
     const bool drop = s->n_tokens++ == 0 && !step->keep_first;
     lode_buf_clear(&s->work);
-    replace_all(&s->work, text, step->from, drop ? LODE_STR("") : LODE_STR(" "));
+    lode_buf_add_replaced(&s->work, text, step->from, drop ? LODE_STR("") : LODE_STR(" "));
     return pass(run, i, &s->work, -1);
 }
 
@@ -240,8 +225,8 @@ static bool bpe_suffix(struct lode_decode_run *run, uint32_t i, struct lode_str 
     struct lode_decode_state *s = &run->states[i];
     lode_buf_clear(&s->work);
     if (s->n_tokens > 0)
-        replace_all(&s->work, lode_buf_str(&s->held), step->from,
-                    final ? LODE_STR("") : LODE_STR(" "));
+        lode_buf_add_replaced(&s->work, lode_buf_str(&s->held), step->from,
+                              final ? LODE_STR("") : LODE_STR(" "));
     const bool any = s->n_tokens > 0;
     lode_buf_clear(&s->held);
     lode_buf_add(&s->held, text.data, text.len);
@@ -304,7 +289,7 @@ static bool spm(struct lode_decode_run *run, uint32_t i, struct lode_str text, i
             text.len -= sizeof META - 1;
             s->space_seen = !step->drop_spaces;
         }
-        replace_all(&s->work, text, LODE_STR(META), LODE_STR(" "));
+        lode_buf_add_replaced(&s->work, text, LODE_STR(META), LODE_STR(" "));
     }
     s->started = s->started || s->work.len > 0;
     return pass_text(run, i, &s->work);
@@ -329,7 +314,7 @@ static bool push(struct lode_decode_run *run, uint32_t i, struct lode_str text, 
         if (s->fused)
             return replace_fused(run, i, text, false);
         lode_buf_clear(&s->work);
-        replace_all(&s->work, text, step->from, step->to);
+        lode_buf_add_replaced(&s->work, text, step->from, step->to);
         return pass(run, i, &s->work, id);
     case LODE_DECODE_FUSE:
         return push(run, i + 1, text, -1);

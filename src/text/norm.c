@@ -34,19 +34,6 @@ static void strip(const struct lode_norm_step *s, struct lode_str in, struct lod
         lode_buf_add(out, in.data + low, high - low);
 }
 
-static void replace(const struct lode_norm_step *s, struct lode_str in, struct lode_buf *out) {
-    size_t done = 0;
-    while (s->from.len && done < in.len) {
-        const char *at = memmem(in.data + done, in.len - done, s->from.data, s->from.len);
-        if (!at)
-            break;
-        lode_buf_add(out, in.data + done, (size_t)(at - in.data) - done);
-        lode_buf_add(out, s->to.data, s->to.len);
-        done = (size_t)(at - in.data) + s->from.len;
-    }
-    lode_buf_add(out, in.data + done, in.len - done);
-}
-
 static int replace_regex(const struct lode_norm_step *s, struct lode_str in, struct lode_buf *out,
                          struct lode_error *err) {
     struct lode_regex_run *run;
@@ -245,7 +232,7 @@ int lode_norm_apply(const struct lode_norm *norm, struct lode_str text, struct l
             strip(s, *result, out);
             break;
         case LODE_NORM_REPLACE:
-            replace(s, *result, out);
+            lode_buf_add_replaced(out, *result, s->from, s->to);
             break;
         case LODE_NORM_REPLACE_REGEX:
             LODE_TRY(replace_regex(s, *result, out, err));
