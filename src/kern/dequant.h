@@ -5,10 +5,9 @@
  * The order of the roundings is the format's (tests/vectors/quant has GGML's own results): K-quants
  * are (d scale) q - (dmin min), each product rounded.
  */
+#include "kern/fp8.h"
 #include "kern/isa.h"
 #include "kern/unpack.h"
-
-#include <math.h>
 
 #define DEQUANT(name) void KERN(dequant_##name)(float *y, const void *x, size_t n)
 
@@ -142,25 +141,7 @@ static float ue4m3_half(uint8_t e) {
     }
 LODE_MUL_U_LIST(DEQUANT_U)
 
-/* 8-bit floats, c = | sign | exponent | mantissa |, by table: what is computed instead is slower.
- * E4M3 as torch's float8_e4m3fn: all ones is NaN, there is no infinity. */
-#define SIGN(c) ((c) & 128 ? -1 : 1)
-#define EXP_E4M3(c) ((c) >> 3 & 15)
-#define E4M3(c)                                                                                    \
-    ((c) & 127) == 127 ? SIGN(c) * NAN                                                             \
-    : EXP_E4M3(c)      ? (float)SIGN(c) * (float)((8 + ((c) & 7)) << EXP_E4M3(c)) * 0x1p-10f       \
-                       : (float)SIGN(c) * (float)((c) & 7) * 0x1p-9f
-#define EXP_E5M2(c) ((c) >> 2 & 31)
-#define E5M2(c)                                                                                    \
-    EXP_E5M2(c) == 31 ? (float)SIGN(c) * ((c) & 3 ? NAN : INFINITY)                                \
-    : EXP_E5M2(c)     ? (float)SIGN(c) * (float)(4 + ((c) & 3)) * (float)(1u << EXP_E5M2(c)) * 0x1p-17f \
-                      : (float)SIGN(c) * (float)((c) & 3) * 0x1p-16f
-#define FOUR(f, c) f(c), f((c) + 1), f((c) + 2), f((c) + 3)
-#define SIXTEEN(f, c) FOUR(f, c), FOUR(f, (c) + 4), FOUR(f, (c) + 8), FOUR(f, (c) + 12)
-#define SIXTY_FOUR(f, c) SIXTEEN(f, c), SIXTEEN(f, (c) + 16), SIXTEEN(f, (c) + 32), SIXTEEN(f, (c) + 48)
-#define ALL(f) {SIXTY_FOUR(f, 0), SIXTY_FOUR(f, 64), SIXTY_FOUR(f, 128), SIXTY_FOUR(f, 192)}
-static const float e4m3[256] = ALL(E4M3), e5m2[256] = ALL(E5M2);
-
+/* by table: what is computed instead is slower */
 #define DEQUANT_FP8(name)                                                                          \
     DEQUANT(name) {                                                                                \
         const struct lode_block_##name *b = x;                                                     \

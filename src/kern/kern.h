@@ -60,6 +60,8 @@
     X(iq4_nl, IQ4_NL)                                                                              \
     X(iq4_xs, IQ4_XS)                                                                              \
     X(mxfp4, MXFP4)                                                                                \
+    X(e4m3, E4M3)                                                                                  \
+    X(e5m2, E5M2)                                                                                  \
     LODE_MUL_U_LIST(X)
 #define LODE_MUL_U_LIST(X)                                                                         \
     X(u2, U2)                                                                                      \
@@ -189,6 +191,8 @@ enum { LODE_MAX_TAPS = 8 };
     X(mul_iq4_nl, void, LODE_MUL_ARGS)                                                             \
     X(mul_iq4_xs, void, LODE_MUL_ARGS)                                                             \
     X(mul_mxfp4, void, LODE_MUL_ARGS)                                                              \
+    X(mul_e4m3, void, LODE_MUL_ARGS)                                                               \
+    X(mul_e5m2, void, LODE_MUL_ARGS)                                                               \
     X(mul_u2, void, LODE_MUL_ARGS)                                                             \
     X(mul_u3, void, LODE_MUL_ARGS)                                                             \
     X(mul_u4, void, LODE_MUL_ARGS)                                                             \

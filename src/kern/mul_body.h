@@ -1,14 +1,17 @@
 /* mul_body.h - products of rows that are widened to F32 as they are read: mul_f32, mul_f16,
- * mul_bf16, and kv_score, which is the same thing with keys for weights. */
+ * mul_bf16, mul_e4m3, mul_e5m2, and kv_score, which is the same thing with keys for weights. */
 #include "kern/isa.h"
 
 #define VF_INLINE static inline __attribute__((always_inline))
 
 /* Formats as compile-time constants: each use is inlined and the switch disappears. */
-enum vf_format { VF_F32, VF_F16, VF_BF16, VF_Q8_0 };
+enum vf_format { VF_F32, VF_F16, VF_BF16, VF_Q8_0, VF_E4M3, VF_E5M2 };
+
+/* ... with a scale for 32 numbers, so that there are whole steps only. */
+VF_INLINE bool vf_scaled(enum vf_format f) { return f >= VF_Q8_0; }
 
 /* Numbers in a step of the loops: what shares a scale is widened together. */
-VF_INLINE size_t vf_step_length(enum vf_format f) { return f == VF_Q8_0 ? 32 : 16; }
+VF_INLINE size_t vf_step_length(enum vf_format f) { return vf_scaled(f) ? 32 : 16; }
 /* ... and their bytes. */
 VF_INLINE size_t vf_step_size(enum vf_format f) {
     switch (f) {
@@ -19,6 +22,9 @@ VF_INLINE size_t vf_step_size(enum vf_format f) {
         return 32;
     case VF_Q8_0: /* { half d; int8_t q[32] } */
         return 34;
+    case VF_E4M3:
+    case VF_E5M2: /* { float d; uint8_t q[32] } */
+        return 36;
     }
     return 0;
 }
@@ -34,6 +40,10 @@ VF_INLINE VP vf_widen(enum vf_format f, const char *p, size_t at) {
         return vp_load_bf16(p + 2 * at);
     case VF_Q8_0:
         return vp_mul(vp_load_i8(p + 2 + at), vp_set_f16(p));
+    case VF_E4M3:
+        return vp_mul(vp_load_e4m3(p + 4 + at), vp_set(*(const float *)p));
+    case VF_E5M2:
+        return vp_mul(vp_load_e5m2(p + 4 + at), vp_set(*(const float *)p));
     }
     return vp_set(0);
 }
@@ -48,6 +58,8 @@ VF_INLINE VF vf_widen_n(enum vf_format f, const char *p, size_t n) {
     case VF_BF16:
         return vf_load_bf16_n(p, n);
     case VF_Q8_0:
+    case VF_E4M3:
+    case VF_E5M2:
         break;
     }
     return vf_set(0);
@@ -184,8 +196,8 @@ VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct v
     const bool few = n_x <= 2 * VF_TILE_COLUMNS;
     const size_t block_k = few ? k : VF_BLOCK_K;
     const size_t row_size = k / vf_step_length(f) * vf_step_size(f);
-    /* (q8_0 is kept busy by widening) */
-    t.touch = few && f != VF_Q8_0 && row_size <= VF_SHORT_ROW ? row_size : 0;
+    /* (the scaled ones are kept busy by widening) */
+    t.touch = few && !vf_scaled(f) && row_size <= VF_SHORT_ROW ? row_size : 0;
     for (size_t i = 0; i < n_w; i += VF_BLOCK_ROWS)
         for (size_t j = 0; j < n_x; j += VF_BLOCK_COLUMNS) {
             const size_t rows = vf_least(n_w - i, VF_BLOCK_ROWS);
@@ -227,6 +239,8 @@ PRODUCT(product_f32, VF_F32)
 PRODUCT(product_f16, VF_F16)
 PRODUCT(product_bf16, VF_BF16)
 PRODUCT(product_q8_0, VF_Q8_0)
+PRODUCT(product_e4m3, VF_E4M3)
+PRODUCT(product_e5m2, VF_E5M2)
 
 #define MUL(name, product)                                                                         \
     void ISA(name) LODE_MUL_ARGS {                                                                 \
@@ -235,6 +249,8 @@ PRODUCT(product_q8_0, VF_Q8_0)
 MUL(mul_f32, product_f32)
 MUL(mul_f16, product_f16)
 MUL(mul_bf16, product_bf16)
+MUL(mul_e4m3, product_e4m3)
+MUL(mul_e5m2, product_e5m2)
 
 #define SCORE(name, product)                                                                       \
     void ISA(name) LODE_KV_SCORE_ARGS {                                                            \

@@ -1,7 +1,10 @@
-/* Products of float weights: each number widened to F32 (exact), then sixteen lanes. */
+/* Products of float weights: each number widened to F32 (exact; 8-bit floats times their scale, one
+ * rounding), then sixteen lanes. */
 #include "base/half.h"
+#include "kern/fp8.h"
 #include "kern/isa.h"
 #include "kern/lanes.h"
+#include "tensor/block.h"
 
 #include <math.h>
 
@@ -9,6 +12,11 @@
 #define F32_AT(p, i) ((const float *)(p))[i]
 #define F16_AT(p, i) lode_f16_f32(((const uint16_t *)(p))[i])
 #define BF16_AT(p, i) lode_bf16_f32(((const uint16_t *)(p))[i])
+#define FP8_AT(name, p, i)                                                                         \
+    (((const struct lode_block_##name *)(p))[(i) / 32].d *                                         \
+     name[((const struct lode_block_##name *)(p))[(i) / 32].q[(i) % 32]])
+#define E4M3_AT(p, i) FP8_AT(e4m3, p, i)
+#define E5M2_AT(p, i) FP8_AT(e5m2, p, i)
 
 #define MUL(name, widen)                                                                           \
     void name LODE_MUL_ARGS {                                                                      \
@@ -27,3 +35,5 @@
 MUL(mul_f32_scalar, F32_AT)
 MUL(mul_f16_scalar, F16_AT)
 MUL(mul_bf16_scalar, BF16_AT)
+MUL(mul_e4m3_scalar, E4M3_AT)
+MUL(mul_e5m2_scalar, E5M2_AT)

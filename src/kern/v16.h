@@ -14,6 +14,8 @@
  *     vp_lesser, vp_greater, vp_abs, vp_sign, vp_pow2, vp_pow2_half, vp_pow2_rest: exp_body.h
  *     vp_load_f16, vp_load_bf16      VP_LANES halves, widened
  *     vp_load_i8                     VP_LANES signed bytes, as floats
+ *     vp_load_e4m3, vp_load_e5m2     VP_LANES 8-bit floats: as binary16, whose upper byte E5M2 is,
+ *                                    and E4M3 but for its bias (a product with 2^8) and its NaN
  *     vp_set_f16(p)                  one binary16, in all lanes
  *     vp_held(x)                     x, but the compiler must keep it in a register
  *

@@ -50,6 +50,17 @@ static inline VP vp_load_bf16(const void *p) {
 static inline VP vp_load_i8(const void *p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
 }
+static inline VP vp_load_e4m3(const void *p) {
+    const __m128i b = _mm_cvtepu8_epi16(_mm_loadl_epi64(p)), size = _mm_set1_epi16(0x7f);
+    const __m128i low = _mm_and_si128(b, size);
+    const __m128i half = _mm_or_si128(_mm_slli_epi16(low, 7),
+                                      _mm_slli_epi16(_mm_andnot_si128(size, b), 8));
+    const __m128i nan = _mm_cmpeq_epi16(low, size);
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(half, nan)), _mm256_set1_ps(0x1p8f));
+}
+static inline VP vp_load_e5m2(const void *p) {
+    return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(_mm_loadl_epi64(p)), 8));
+}
 static inline VP vp_set_f16(const void *p) {
     int16_t h;
     memcpy(&h, p, sizeof h);

@@ -50,6 +50,17 @@ static inline VP vp_load_bf16(const void *p) { return vp_from_bf16(_mm256_loadu_
 static inline VP vp_load_i8(const void *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
 }
+static inline VP vp_load_e4m3(const void *p) {
+    const __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(p)), size = _mm256_set1_epi16(0x7f);
+    const __m256i low = _mm256_and_si256(b, size);
+    const __m256i half = _mm256_or_si256(_mm256_slli_epi16(low, 7),
+                                         _mm256_slli_epi16(_mm256_andnot_si256(size, b), 8));
+    const __m256i nan = _mm256_cmpeq_epi16(low, size);
+    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(half, nan)), _mm512_set1_ps(0x1p8f));
+}
+static inline VP vp_load_e5m2(const void *p) {
+    return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(p)), 8));
+}
 static inline VP vp_set_f16(const void *p) {
     int16_t h;
     memcpy(&h, p, sizeof h);

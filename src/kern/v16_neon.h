@@ -49,6 +49,19 @@ static inline VP vp_load_i8(const void *p) {
     memcpy(q, p, VP_LANES);
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vld1_s8(q)))));
 }
+static inline uint16x4_t vp_load_u8(const void *p) {
+    uint8_t q[8] = {0};
+    memcpy(q, p, VP_LANES);
+    return vget_low_u16(vmovl_u8(vld1_u8(q)));
+}
+static inline VP vp_load_e4m3(const void *p) {
+    const uint16x4_t b = vp_load_u8(p), size = vdup_n_u16(0x7f), low = vand_u16(b, size);
+    const uint16x4_t half = vorr_u16(vshl_n_u16(low, 7), vshl_n_u16(vbic_u16(b, size), 8));
+    return vmulq_n_f32(vp_from_f16(vorr_u16(half, vceq_u16(low, size))), 0x1p8f);
+}
+static inline VP vp_load_e5m2(const void *p) {
+    return vp_from_f16(vshl_n_u16(vp_load_u8(p), 8));
+}
 static inline VP vp_set_f16(const void *p) {
     uint16_t h;
     memcpy(&h, p, sizeof h);

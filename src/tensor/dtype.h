@@ -59,8 +59,8 @@
     X(U8, 263, 64, 72, A32)                                                                        \
     X(U4G32, 264, 32, 24, A32)                                                                     \
     X(U8G32, 265, 32, 40, A32)                                                                     \
-    X(E4M3, 266, 32, 36, NONE)                                                                     \
-    X(E5M2, 267, 32, 36, NONE)                                                                     \
+    X(E4M3, 266, 32, 36, F32)                                                                      \
+    X(E5M2, 267, 32, 36, F32)                                                                      \
     X(NVFP4G, 268, 64, 40, NONE)
 
 /* Dense indices, so that tables can be indexed by type; the file ids have holes. */

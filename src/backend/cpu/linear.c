@@ -35,7 +35,9 @@ void lode_cpu_mul(const struct lode_cpu *c, uint32_t worker, float *y, size_t ld
                   size_t x_stride, uint32_t n_rows) {
     size_t row_size = 0;
     lode_dtype_row_size(w->type, w->cols, &row_size);
-    if (widened(c, w->type))
+    /* 8-bit floats cost more to widen than to multiply with a column or two; the bits are the same */
+    const bool fp8 = w->type == LODE_E4M3 || w->type == LODE_E5M2;
+    if (widened(c, w->type) || (fp8 && n_rows > 4))
         mul_widened(c, (float *)lode_cpu_scratch(c, worker), y, ldy, w, data, row_size, n, x,
                     x_stride, n_rows);
     else
