@@ -165,6 +165,35 @@ CHATML_TOOLS = (
     '<tool_response>\ntwo\n</tool_response><|im_end|>\n<|im_start|>assistant\n')
 
 
+def way_back():
+    with tempfile.TemporaryDirectory() as folder:
+        def parse(text, *args):
+            with open(folder + '/answer', 'w', encoding='utf-8') as f:
+                f.write(text)
+            r = run('chatml', '--parse', folder + '/answer', *args)
+            return json.loads(r.stdout) if r.returncode == 0 else r
+        got = parse('<think>\nhm\n</think>\n\nOne moment.\n<tool_call>\n{"name": "f", "arguments": {"a": "é"}}\n'
+                    '</tool_call>')
+        call = got['tool_calls'][0]
+        count.check(got['content'] == 'One moment.' and got['reasoning_content'] == 'hm' and len(call['id']) == 9
+                    and call['function'] == {'name': 'f', 'arguments': '{"a": "é"}'}, '--parse %s' % got)
+        got = parse('<tool_call>\n{"name": f}\n</tool_call>')
+        count.check('tool_calls' not in got and got['content'] == got['malformed'][0]['text'] and
+                    got['malformed'][0]['reason'] == 'bad_json', '--parse of a malformed call %s' % got)
+    model = TESTS + '/../models/demo.gguf'
+    if os.path.exists(model):  # it was taught to call tools
+        chat = {'messages': [{'role': 'user', 'content': 'What is the weather in Paris?'}],
+                'tools': [{'type': 'function', 'function': {
+                    'name': 'get_weather', 'description': 'd', 'parameters': {
+                        'type': 'object', 'properties': {'city': {'type': 'string'}}}}}]}
+        r = subprocess.run([PROGRAM, 'run', model, '--messages', '-', '--temp', '0', '-n', '60'], timeout=300,
+                           input=json.dumps(chat).encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        count.check(r.stdout == b'-> get_weather({"city": "Paris"})\n', 'a call of lode run %r' % r)
+        count.check(run(model, '--formats').stdout == b'hermes, thinking in <think>\n', '--formats of a model')
+    count.check(run('chatml', '--formats').stdout == b'hermes, thinking in <think>\n', '--formats of a template')
+    count.check(len(run('--formats').stdout.splitlines()) > 20, '--formats')
+
+
 def builtins():
     named = run('--list').stdout.decode().split()
     count.check(named == sorted(BUILTINS), 'each built-in is tested %s' %
@@ -247,6 +276,7 @@ def manners():
 
 
 manners()
+way_back()
 builtins()
 reference()
 count.end()

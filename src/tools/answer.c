@@ -1,6 +1,7 @@
 /* answer.c - see answer.h. */
 #include "answer.h"
 
+#include "flow.h"
 #include "interrupt.h"
 #include "out.h"
 #include "progress.h"
@@ -11,17 +12,109 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keeps a copy of what passes through. */
-struct tee {
-    FILE *text, *thinking;
-    flow_put_fn *put;
-    void *user;
+/* An answer on its way: what the model writes goes through the parser, the content of it through
+ * the search for stop texts, and all of it to the caller.  A copy is kept. */
+struct stream {
+    struct answer *answer;
+    const struct answer_opts *o;
+    struct lode_toolcall *parser;
+    struct flow flow;
+    FILE *text, *thinking, *arguments;
+    char *args; /* of the call that is being read */
+    size_t n_text, n_thinking, n_args;
 };
 
-static int put_both(void *user, bool thinking, const char *text, size_t len) {
-    const struct tee *t = user;
-    fwrite(text, 1, len, thinking ? t->thinking : t->text);
-    return t->put(t->user, thinking, text, len);
+static int put_content(void *user, const char *text, size_t len) {
+    struct stream *s = user;
+    const struct lode_toolcall_event e = {
+        .kind = LODE_TOOLCALL_CONTENT, .text = text, .len = len, .index = LODE_TOOLCALL_NONE};
+    fwrite(text, 1, len, s->text);
+    return s->o->parse->put(s->o->parse->user, &e);
+}
+
+static void add_call(struct stream *s, const struct lode_toolcall_event *e) {
+    fflush(s->arguments);
+    /* numbers that jansson cannot hold stay text, which templates take as well */
+    json_t *args = json_loadb(s->args, s->n_args, JSON_ALLOW_NUL, NULL);
+    json_array_append_new(s->answer->calls,
+                          json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", e->id, "type", "function",
+                                    "function", "name", e->name, "arguments",
+                                    args ? args : json_stringn(s->args, s->n_args)));
+}
+
+static int on_event(void *user, const struct lode_toolcall_event *e) {
+    struct stream *s = user;
+    switch (e->kind) {
+    case LODE_TOOLCALL_CONTENT:
+        return flow_push(&s->flow, e->text, e->len);
+    case LODE_TOOLCALL_REASONING:
+        fwrite(e->text, 1, e->len, s->thinking);
+        break;
+    case LODE_TOOLCALL_BEGIN: {
+        const int rc = flow_finish(&s->flow); /* no stop text reaches over a call */
+        if (rc)
+            return rc;
+        rewind(s->arguments);
+        break;
+    }
+    case LODE_TOOLCALL_ARGUMENTS:
+        fwrite(e->text, 1, e->len, s->arguments);
+        break;
+    case LODE_TOOLCALL_END:
+        add_call(s, e);
+        break;
+    case LODE_TOOLCALL_MALFORMED:
+        fwrite(e->text, 1, e->len, s->text);
+        break;
+    case LODE_TOOLCALL_MARKUP:
+        break;
+    }
+    return s->flow.stopped ? 0 : s->o->parse->put(s->o->parse->user, e);
+}
+
+static int open_stream(struct stream *s, struct answer *a, const struct answer_opts *o,
+                       struct lode_error *err) {
+    struct lode_toolcall_opts parse = *o->parse;
+    *s = (struct stream){.answer = a, .o = o};
+    parse.put = on_event;
+    parse.user = s;
+    s->text = open_memstream(&a->text, &s->n_text);
+    s->thinking = open_memstream(&a->thinking, &s->n_thinking);
+    s->arguments = open_memstream(&s->args, &s->n_args);
+    a->calls = json_array();
+    flow_init(&s->flow, o->stops, o->n_stops, put_content, s);
+    if (!s->text || !s->thinking || !s->arguments || !a->calls)
+        return tool_fail(err, LODE_ERR_NOMEM, "answer", "no memory for it");
+    return lode_toolcall_create(&s->parser, &parse, err);
+}
+
+static void close_stream(struct stream *s) {
+    FILE *const files[] = {s->text, s->thinking, s->arguments};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i])
+            fclose(files[i]);
+    free(s->args);
+    flow_deinit(&s->flow);
+    lode_toolcall_free(s->parser);
+}
+
+/* 1: the answer ends here, *end says why. */
+static int push_text(struct stream *s, const char *text, size_t len, enum answer_end *end,
+                     struct lode_error *err) {
+    const int rc = lode_toolcall_push(s->parser, text, len, err);
+    if (rc == LODE_ERR_CANCELLED || s->flow.stopped) {
+        *end = s->flow.stopped ? ANSWER_STOPPED : ANSWER_CLOSED;
+        return 1;
+    }
+    return rc;
+}
+
+/* Special tokens are no text, but for those that the parser looks for. */
+static bool is_left_out(const struct stream *s, int32_t id) {
+    struct lode_token_info info;
+    return !s->o->keep_special &&
+           lode_token_info(lode_model_tokenizer(s->o->model), id, &info) == 0 && info.special &&
+           !lode_toolcall_wants(s->parser, info.piece, info.piece_len);
 }
 
 static size_t common_prefix(const struct lode_session *s, const struct ids *prompt) {
@@ -65,13 +158,13 @@ static int evaluate_prompt(struct answer *a, const struct answer_opts *o, const 
 }
 
 static int generate(struct answer *a, const struct answer_opts *o, struct lode_detok *detok,
-                    struct flow *flow, struct lode_error *err) {
+                    struct stream *stream, struct lode_error *err) {
     const struct lode_tokenizer *t = lode_model_tokenizer(o->model);
-    int rc = 0, stop = 0;
+    int rc = 0;
     a->end = ANSWER_LIMIT;
     while (o->n_predict < 0 || (int64_t)a->n_answer < o->n_predict) {
-        const char *text;
-        size_t len;
+        const char *text = "";
+        size_t len = 0;
         const int32_t id = lode_sampler_next(o->sampler, lode_session_logits(o->session),
                                              lode_session_length(o->session));
         if (lode_tokenizer_is_end(t, id)) {
@@ -80,14 +173,12 @@ static int generate(struct answer *a, const struct answer_opts *o, struct lode_d
         }
         lode_sampler_accept(o->sampler, id);
         a->n_answer++;
-        rc = lode_detok_push(detok, id, &text, &len, err);
-        if (rc < 0)
-            return rc;
-        stop = flow_push(flow, text, len);
-        if (stop || flow->state == FLOW_STOPPED) {
-            a->end = stop ? ANSWER_CLOSED : ANSWER_STOPPED;
-            break;
-        }
+        if (!is_left_out(stream, id))
+            rc = lode_detok_push(detok, id, &text, &len, err);
+        if (rc == 0)
+            rc = push_text(stream, text, len, &a->end, err);
+        if (rc)
+            return rc < 0 ? rc : 0;
         if (interrupt_seen()) {
             a->end = ANSWER_INTERRUPTED;
             break;
@@ -101,7 +192,6 @@ static int generate(struct answer *a, const struct answer_opts *o, struct lode_d
         rc = lode_session_eval(o->session, &id, 1, err);
         if (rc == LODE_ERR_CANCELLED && interrupt_seen()) {
             a->end = ANSWER_INTERRUPTED;
-            rc = 0;
             break;
         }
         if (rc < 0)
@@ -110,24 +200,25 @@ static int generate(struct answer *a, const struct answer_opts *o, struct lode_d
     const char *text;
     size_t len;
     rc = lode_detok_finish(detok, &text, &len, err);
-    if (rc == 0 && !stop && (flow_push(flow, text, len) || flow_finish(flow)))
+    if (rc == 0)
+        rc = push_text(stream, text, len, &a->end, err);
+    if (rc == 0)
+        rc = lode_toolcall_finish(stream->parser, err);
+    if (rc == LODE_ERR_CANCELLED || (rc == 0 && flow_finish(&stream->flow))) {
         a->end = ANSWER_CLOSED;
-    return rc;
+        rc = 0;
+    }
+    return rc < 0 ? rc : 0;
 }
 
 int answer_generate(struct answer *a, const struct answer_opts *o, const struct ids *prompt,
                     struct lode_error *err) {
-    size_t n_text, n_thinking;
     struct lode_detok *detok = NULL;
-    struct flow flow;
+    struct stream stream;
     *a = (struct answer){0};
-    struct tee tee = {open_memstream(&a->text, &n_text), open_memstream(&a->thinking, &n_thinking),
-                      o->put, o->user};
-    flow_init(&flow, o->start, o->stops, o->n_stops, put_both, &tee);
-    int rc =
-        tee.text && tee.thinking ? 0 : tool_fail(err, LODE_ERR_NOMEM, "answer", "no memory for it");
+    int rc = open_stream(&stream, a, o, err);
     if (rc == 0)
-        rc = lode_detok_create(&detok, lode_model_tokenizer(o->model), !o->keep_special, err);
+        rc = lode_detok_create(&detok, lode_model_tokenizer(o->model), false, err);
     if (rc == 0)
         rc = evaluate_prompt(a, o, prompt, err);
     if (rc == LODE_ERR_CANCELLED && interrupt_seen()) {
@@ -138,14 +229,10 @@ int answer_generate(struct answer *a, const struct answer_opts *o, const struct 
         for (size_t i = 0; i < prompt->n; i++)
             lode_sampler_accept(o->sampler, prompt->v[i]);
         const double start = clock_now();
-        rc = generate(a, o, detok, &flow, err);
+        rc = generate(a, o, detok, &stream, err);
         a->answer_seconds = clock_now() - start;
     }
-    if (tee.text)
-        fclose(tee.text);
-    if (tee.thinking)
-        fclose(tee.thinking);
-    flow_deinit(&flow);
+    close_stream(&stream);
     lode_detok_free(detok);
     if (rc < 0)
         answer_free(a);
@@ -155,7 +242,9 @@ int answer_generate(struct answer *a, const struct answer_opts *o, const struct 
 void answer_free(struct answer *a) {
     free(a->text);
     free(a->thinking);
+    json_decref(a->calls);
     a->text = a->thinking = NULL;
+    a->calls = NULL;
 }
 
 const char *answer_notice(const struct answer *a, const struct answer_opts *o, char *out,

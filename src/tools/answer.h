@@ -2,13 +2,16 @@
 #ifndef LODE_TOOLS_ANSWER_H
 #define LODE_TOOLS_ANSWER_H
 
-#include "flow.h"
 #include "input.h"
 
 #include "lode/model.h"
 #include "lode/sampler.h"
 #include "lode/session.h"
+#include "lode/toolcall.h"
 
+#include <jansson.h>
+
+#include <stdbool.h>
 #include <stdint.h>
 
 enum answer_end {
@@ -24,17 +27,16 @@ struct answer_opts {
     struct lode_model *model;
     struct lode_session *session;
     struct lode_sampler *sampler;
-    int64_t n_predict;        /* tokens at most; negative: no limit */
-    enum flow_state start;    /* see flow_init */
-    const char *const *stops; /* (n_stops) */
+    int64_t n_predict;                      /* tokens at most; negative: no limit */
+    const struct lode_toolcall_opts *parse; /* how the text is read; its put gets the events */
+    const char *const *stops;               /* (n_stops): texts that end the answer */
     size_t n_stops;
     bool keep_special; /* special tokens appear in the text */
-    flow_put_fn *put;  /* thinking and answer, as they come */
-    void *user;
 };
 
 struct answer {
-    char *text, *thinking; /* owned, NUL-terminated: what put was given */
+    char *text, *thinking; /* owned, NUL-terminated: what put was given; malformed calls are text */
+    json_t *calls;         /* owned: a list as messages have it in "tool_calls"; may be empty */
     enum answer_end end;
     size_t n_prompt, n_reused, n_answer; /* tokens */
     double prompt_seconds, answer_seconds;

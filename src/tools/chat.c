@@ -25,6 +25,8 @@ int chat_init(struct chat *c, const struct lode_model *model, const char *templa
     const char *source = given ? given : lode_model_info(model)->chat_template;
     if (rc == 0 && source)
         rc = lode_template_compile(&c->tmpl, source, strlen(source), err);
+    if (rc == 0)
+        rc = lode_toolcall_detect(&c->style, c->tmpl, err);
     free(given);
     if (rc < 0)
         chat_deinit(c);
@@ -35,6 +37,7 @@ void chat_deinit(struct chat *c) {
     lode_template_free(c->tmpl);
     json_decref(c->messages);
     json_decref(c->extra);
+    json_decref(c->tools);
     *c = (struct chat){0};
 }
 
@@ -47,6 +50,15 @@ int chat_add(struct chat *c, const char *role, const char *content, const char *
     if (m && thinking && *thinking)
         json_object_set_new(m, "reasoning_content", json_string(thinking));
     return json_array_append_new(c->messages, m) ? no_memory(err) : 0;
+}
+
+int chat_add_answer(struct chat *c, const char *content, const char *thinking, json_t *calls,
+                    struct lode_error *err) {
+    const int rc = chat_add(c, "assistant", content, thinking, err);
+    if (rc == 0 && json_array_size(calls))
+        json_object_set(json_array_get(c->messages, json_array_size(c->messages) - 1), "tool_calls",
+                        calls);
+    return rc;
 }
 
 static const char *member(const json_t *message, const char *key) {
@@ -111,19 +123,14 @@ static char *variables(const struct chat *c, size_t *len) {
         json_object_set_new(vars, "enable_thinking", json_boolean(c->think == CHAT_THINK_ON));
         json_object_set_new(vars, "thinking", json_boolean(c->think == CHAT_THINK_ON));
     }
+    if (c->tools)
+        json_object_set(vars, "tools", c->tools);
     if (c->extra)
         json_object_update(vars, c->extra);
     char *text = json_dumps(vars, JSON_COMPACT);
     json_decref(vars);
     *len = text ? strlen(text) : 0;
     return text;
-}
-
-static bool ends_with_think(const char *text, size_t len) {
-    static const char tag[] = "<think>";
-    while (len && strchr(" \n", text[len - 1]))
-        len--;
-    return len >= sizeof tag - 1 && !memcmp(text + len - (sizeof tag - 1), tag, sizeof tag - 1);
 }
 
 int chat_prompt(const struct chat *c, struct ids *out, bool *thinking, struct lode_error *err) {
@@ -137,7 +144,7 @@ int chat_prompt(const struct chat *c, struct ids *out, bool *thinking, struct lo
     free(vars);
     if (rc < 0)
         return rc;
-    *thinking = ends_with_think(text, len);
+    *thinking = lode_toolcall_thinks(&c->style, text, len);
     rc = ids_tokenize(out, t, text, len, LODE_TOK_PARSE, err);
     lode_chat_text_free(text);
 
@@ -202,6 +209,10 @@ int chat_load(struct chat *c, const char *path, struct lode_error *err) {
         json_incref(list);
         json_decref(c->messages);
         c->messages = list;
+        if (json_is_array(json_object_get(root, "tools"))) {
+            json_decref(c->tools);
+            c->tools = json_incref(json_object_get(root, "tools"));
+        }
     }
     json_decref(root);
     return rc;

@@ -6,6 +6,7 @@
 
 #include "lode/chat.h"
 #include "lode/file.h"
+#include "lode/toolcall.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,13 @@
 
 static int no_memory(struct lode_error *err) {
     return tool_fail(err, LODE_ERR_NOMEM, "chat template", "no memory for it");
+}
+
+bool chat_knows_format(const char *name) {
+    const char *f = "";
+    for (size_t i = 0; f && strcmp(f, name) != 0; i++)
+        f = lode_toolcall_format(i, NULL);
+    return f && *f;
 }
 
 int chat_parse_kwargs(const char *text, json_t **out, struct lode_error *err) {

@@ -6,6 +6,7 @@
 #include "lode/tokenizer.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /* A template's source: a built-in by its name, Jinja text as it is (what holds "{{" or "{%"), or
  * else a file.  free(*source). */
@@ -15,6 +16,9 @@ int chat_template_source(const char *name, char **source, struct lode_error *err
  * free(*source) (source NULL: not wanted), and its special tokens as bos_token, eos_token, ... in
  * vars. */
 int chat_model_source(const char *path, char **source, json_t *vars, struct lode_error *err);
+
+/* Is there a format of tool calls with this name? */
+bool chat_knows_format(const char *name);
 
 /* --chat-template-kwargs.  json_decref(*out). */
 int chat_parse_kwargs(const char *text, json_t **out, struct lode_error *err);

@@ -1,7 +1,7 @@
-/* flow.h - an answer's text on its way out: thinking told from answer, stop texts found.
+/* flow.h - an answer's text on its way out: stop texts found.
  *
- * Text comes in pieces of any size and leaves as soon as it can no longer be the beginning of
- * "<think>", "</think>" or a stop text.  The blanks around the thinking are left out.
+ * Text comes in pieces of any size and leaves as soon as it can no longer be the beginning of a
+ * stop text.
  */
 #ifndef LODE_TOOLS_FLOW_H
 #define LODE_TOOLS_FLOW_H
@@ -9,20 +9,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum flow_state {
-    FLOW_START,    /* before the first letter: "<think>" may come */
-    FLOW_OPENED,   /* the blank after "<think>" */
-    FLOW_THINKING, /* until "</think>" and the blank before it */
-    FLOW_BETWEEN,  /* the blank lines after it */
-    FLOW_ANSWER,
-    FLOW_STOPPED, /* a stop text was found; it and what follows is dropped */
-};
-
 /* Called with text that is settled; non-zero stops the flow (flow_push returns it). */
-typedef int flow_put_fn(void *user, bool thinking, const char *text, size_t len);
+typedef int flow_put_fn(void *user, const char *text, size_t len);
 
 struct flow {
-    enum flow_state state;
+    bool stopped;             /* a stop text was found; it and what follows is dropped */
     const char *const *stops; /* (n_stops), borrowed, none empty */
     size_t n_stops;
     flow_put_fn *put;
@@ -31,10 +22,8 @@ struct flow {
     size_t n_held, cap;
 };
 
-/* state: FLOW_START where a model may think, FLOW_OPENED where the prompt already opened it,
- * FLOW_ANSWER for plain text. */
-void flow_init(struct flow *f, enum flow_state state, const char *const *stops, size_t n_stops,
-               flow_put_fn *put, void *user);
+void flow_init(struct flow *f, const char *const *stops, size_t n_stops, flow_put_fn *put,
+               void *user);
 void flow_deinit(struct flow *f);
 
 /* 0, what put returned, or -1 without memory. */

@@ -1,6 +1,7 @@
 /* run.c - `lode run`: one answer, or a chat (repl.c). */
 #include "run.h"
 
+#include "chat_source.h"
 #include "interrupt.h"
 #include "out.h"
 #include "progress.h"
@@ -51,6 +52,9 @@ static const struct arg_flag flags[] = {
     {"--show-thinking", ARG_CHOICE, ARG_AT(struct run_opts, show_thinking), .meta = "WHEN",
      .def = "auto", .choices = auto_on_off,
      .help = "print what the model thinks; auto: on a terminal, dimmed"},
+    {"--tool-format", ARG_STR, ARG_AT(struct run_opts, tool_format), .meta = "NAME", .def = "auto",
+     .shown = "what the template writes", .debug = true,
+     .help = "how the model writes calls of tools (lode template --formats)"},
     {"--special", ARG_BOOL, ARG_AT(struct run_opts, special),
      .help = "print special tokens as text"},
     {"--stats", ARG_BOOL, ARG_AT(struct run_opts, stats),
@@ -95,17 +99,55 @@ static const struct arg_spec spec = {
 
 /* ------------------------------------------------------------------------------------- the text */
 
-static int put_text(void *user, bool thinking, const char *text, size_t len) {
-    struct run *r = user;
-    if (thinking && !r->show_thinking)
-        return 0;
-    if (thinking != r->dimmed) {
-        if (!thinking)
-            fputs("\n\n", stdout); /* what separated the two was not text */
-        fputs(thinking ? out_dim(stdout) : out_plain(stdout), stdout);
-        r->dimmed = thinking;
-    }
+static void print(struct run *r, const char *text, size_t len) {
     fwrite(text, 1, len, stdout);
+    if (len)
+        r->midline = text[len - 1] != '\n';
+}
+
+static void set_dimmed(struct run *r, bool dimmed) {
+    if (dimmed != r->dimmed)
+        fputs(dimmed ? out_dim(stdout) : out_plain(stdout), stdout);
+    r->dimmed = dimmed;
+}
+
+static void start_line(struct run *r) {
+    if (r->midline)
+        print(r, "\n", 1);
+}
+
+/* Thinking is dimmed, a call is a line "-> name({...})". */
+static int put_event(void *user, const struct lode_toolcall_event *e) {
+    struct run *r = user;
+    const bool thinking = e->kind == LODE_TOOLCALL_REASONING;
+    if (e->kind == LODE_TOOLCALL_MARKUP || (thinking && !r->show_thinking))
+        return 0;
+    if (r->dimmed && !thinking) {
+        set_dimmed(r, false);
+        print(r, "\n\n", 2); /* what separated the two was not text */
+    }
+    switch (e->kind) {
+    case LODE_TOOLCALL_REASONING:
+        set_dimmed(r, true);
+        print(r, e->text, e->len);
+        break;
+    case LODE_TOOLCALL_BEGIN:
+        start_line(r);
+        printf("%s-> %s%s(", out_bold(stdout), e->name, out_plain(stdout));
+        r->midline = true;
+        break;
+    case LODE_TOOLCALL_END:
+        print(r, ")\n", 2);
+        break;
+    case LODE_TOOLCALL_MALFORMED:
+        start_line(r);
+        print(r, e->text, e->len);
+        fflush(stdout);
+        fprintf(stderr, "\nlode: note: this is no tool call, but text: %s\n", e->reason);
+        break;
+    default:
+        print(r, e->text, e->len);
+    }
     return !out_flush();
 }
 
@@ -168,9 +210,8 @@ void run_describe(const struct run *r, FILE *f) {
             info->arch, (double)info->n_params / 1e6, info->type,
             format_bytes((double)info->size, size), lode_session_ctx(r->session),
             strcmp(r->o.load.ctk, r->o.load.ctv) ? "mixed" : r->o.load.ctk,
-            format_bytes((double)plan->kv, kv), state,
-            lode_session_threads(r->session), lode_session_threads(r->session) == 1 ? "" : "s",
-            info->isa);
+            format_bytes((double)plan->kv, kv), state, lode_session_threads(r->session),
+            lode_session_threads(r->session) == 1 ? "" : "s", info->isa);
 }
 
 /* -------------------------------------------------------------------------------------- answers */
@@ -189,47 +230,61 @@ int run_make_sampler(struct run *r, struct lode_error *err) {
     return 0;
 }
 
-/* The prompt's ids, and how its answer begins. */
-static int make_prompt(struct run *r, const char *text, struct ids *ids, enum flow_state *start,
-                       struct lode_error *err) {
-    bool thinking = false;
-    if (r->raw) {
-        *start = FLOW_ANSWER;
+static uint64_t random_seed(void) {
+    uint32_t seed;
+    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+        seed = (uint32_t)time(NULL);
+    return seed;
+}
+
+/* The prompt's ids, and how its answer is read.  *tools: its tools as JSON; free it. */
+static int make_prompt(struct run *r, const char *text, struct ids *ids,
+                       struct lode_toolcall_opts *parse, char **tools, struct lode_error *err) {
+    *tools = NULL;
+    *parse = (struct lode_toolcall_opts){.seed = random_seed(), .put = put_event, .user = r};
+    if (r->raw)
         return ids_tokenize(ids, lode_model_tokenizer(r->model), text, strlen(text),
                             LODE_TOK_SPECIAL | LODE_TOK_PARSE, err);
+    parse->style = r->chat.style;
+    if (strcmp(r->o.tool_format, "auto") != 0)
+        parse->style.format = r->o.tool_format;
+    if (r->chat.tools && (*tools = json_dumps(r->chat.tools, JSON_COMPACT))) {
+        parse->tools = *tools;
+        parse->tools_len = strlen(*tools);
     }
-    const int rc = chat_prompt(&r->chat, ids, &thinking, err);
-    *start = thinking ? FLOW_OPENED : FLOW_START;
-    return rc;
+    return chat_prompt(&r->chat, ids, &parse->thinking, err);
 }
 
 int run_answer(struct run *r, const char *text, enum answer_end *end, struct lode_error *err) {
     struct answer a;
     struct ids ids;
-    char notice[256];
-    struct answer_opts ao = {
+    char notice[256], *tools;
+    struct lode_toolcall_opts parse;
+    const struct answer_opts ao = {
         .model = r->model,
         .session = r->session,
         .sampler = r->sampler,
         .n_predict = r->o.n_predict,
+        .parse = &parse,
         .stops = r->o.stops.v,
         .n_stops = r->o.stops.n,
         .keep_special = r->o.special,
-        .put = put_text,
-        .user = r,
     };
-    int rc = make_prompt(r, text, &ids, &ao.start, err);
-    if (rc < 0)
+    int rc = make_prompt(r, text, &ids, &parse, &tools, err);
+    if (rc < 0) {
+        free(tools);
         return rc;
+    }
+    r->midline = false;
     rc = answer_generate(&a, &ao, &ids, err);
     ids_free(&ids);
-    if (r->dimmed)
-        fputs(out_plain(stdout), stdout);
-    r->dimmed = false;
+    free(tools);
+    set_dimmed(r, false);
     if (rc < 0)
         return rc;
     *end = a.end;
-    if (a.n_answer && (out_is_terminal(stdout) || !a.text[0] || a.text[strlen(a.text) - 1] != '\n'))
+    if (a.n_answer &&
+        (out_is_terminal(stdout) || r->midline || (!a.text[0] && !json_array_size(a.calls))))
         putchar('\n');
     out_flush();
     const char *why = answer_notice(&a, &ao, notice, sizeof notice);
@@ -238,7 +293,7 @@ int run_answer(struct run *r, const char *text, enum answer_end *end, struct lod
     if (r->o.stats || r->o.verbose || (out_is_terminal(stderr) && !r->o.interactive))
         print_stats(r, &a);
     if (!r->raw)
-        rc = chat_add(&r->chat, "assistant", a.text, a.thinking, err);
+        rc = chat_add_answer(&r->chat, a.text, a.thinking, a.calls, err);
     answer_free(&a);
     return rc;
 }
@@ -304,13 +359,6 @@ static int set_system(struct run *r, struct lode_error *err) {
     return r->o.system ? chat_set_system(&r->chat, r->o.system, err) : 0;
 }
 
-static uint64_t random_seed(void) {
-    uint32_t seed;
-    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
-        seed = (uint32_t)time(NULL);
-    return seed;
-}
-
 static int setup(struct run *r, struct lode_error *err) {
     int rc = load_model(&r->model, &r->o.load, err);
     if (rc < 0)
@@ -365,6 +413,8 @@ int verb_run(int argc, char **argv) {
         return status;
     if (!r.o.load.model)
         return args_usage_error(&spec, "the model is missing");
+    if (strcmp(r.o.tool_format, "auto") != 0 && !chat_knows_format(r.o.tool_format))
+        return args_usage_error(&spec, "--tool-format: there is no '%s'", r.o.tool_format);
     if (r.o.raw && r.o.messages)
         return args_usage_error(&spec, "--messages needs the chat template that --raw turns off");
     for (size_t i = 0; i < r.o.stops.n; i++)

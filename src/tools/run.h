@@ -11,7 +11,7 @@ struct run_opts {
     struct load_opts load;
     struct sampling_opts sampling;
     const char *prompt, *file, *messages, *system, *system_file, *template, *template_vars;
-    const char *think, *show_thinking;
+    const char *think, *show_thinking, *tool_format;
     struct arg_strs stops;
     int64_t n_predict;
     bool raw, interactive, special, stats, verbose;
@@ -28,6 +28,7 @@ struct run {
     bool raw;           /* no template: text is continued */
     bool show_thinking; /* on standard output */
     bool dimmed;        /* while thinking is being printed */
+    bool midline;       /* the last that was printed does not end a line */
     double bandwidth;   /* of this machine, bytes/s; 0 until it was measured */
     uint64_t seed;      /* where --seed gives none */
     char *kept;         /* owned: the text of the last /set of a text (--samplers) */

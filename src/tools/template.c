@@ -6,6 +6,7 @@
 #include "verbs.h"
 
 #include "lode/chat.h"
+#include "lode/toolcall.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -14,8 +15,8 @@
 #include <time.h>
 
 struct opts {
-    const char *model, *messages, *now, *chat_template, *kwargs;
-    bool jsonl, source, names;
+    const char *model, *messages, *now, *chat_template, *kwargs, *parse;
+    bool jsonl, source, names, formats;
 };
 
 static const struct arg_flag flags[] = {
@@ -35,6 +36,11 @@ static const struct arg_flag flags[] = {
     {"--source", ARG_BOOL, ARG_AT(struct opts, source), .group = "Output",
      .help = "print the template itself"},
     {"--list", ARG_BOOL, ARG_AT(struct opts, names), .help = "print the names of the built-ins"},
+    {"--parse", ARG_STR, ARG_AT(struct opts, parse), .meta = "FILE", .group = "The way back",
+     .help = "read what a model wrote, as this template's models write: thinking, text and calls "
+             "of tools, printed as a message (--messages: for the tools' types)"},
+    {"--formats", ARG_BOOL, ARG_AT(struct opts, formats),
+     .help = "list the ways in which calls are written, and with a template, name its own"},
 };
 
 static const struct arg_spec spec = {
@@ -50,7 +56,8 @@ static const struct arg_spec spec = {
     .examples = "lode template models/demo.gguf --messages chat.json\n"
                 "echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | lode template chatml\n"
                 "lode template chat_template.jinja --jsonl < cases.jsonl\n"
-                "lode template models/demo.gguf --source",
+                "lode template models/demo.gguf --source\n"
+                "lode template chatml --parse answer.txt",
     .flags = flags,
     .n_flags = ARG_COUNT(flags),
 };
@@ -190,6 +197,127 @@ static int render_lines(const struct rendering *r, const char *path,
     return 0;
 }
 
+/* ---- the way back ---- */
+
+static int print_formats(const struct rendering *r, struct lode_error *err) {
+    const char *about, *name;
+    struct lode_toolcall_style style;
+    int rc = 0;
+    if (r->tmpl && (rc = lode_toolcall_detect(&style, r->tmpl, err)) == 0)
+        printf("%s, thinking in %s\n", style.format, style.think);
+    for (size_t i = 0; !r->tmpl && (name = lode_toolcall_format(i, &about)); i++)
+        printf("%-14s %s\n", name, about);
+    return rc;
+}
+
+struct reading { /* what a model wrote, as a message */
+    json_t *message, *calls, *malformed;
+    FILE *content, *reasoning, *arguments;
+    char *texts[3];
+    size_t lens[3];
+};
+
+static int on_event(void *user, const struct lode_toolcall_event *e) {
+    struct reading *d = user;
+    switch (e->kind) {
+    case LODE_TOOLCALL_CONTENT:
+        fwrite(e->text, 1, e->len, d->content);
+        break;
+    case LODE_TOOLCALL_REASONING:
+        fwrite(e->text, 1, e->len, d->reasoning);
+        break;
+    case LODE_TOOLCALL_BEGIN:
+        rewind(d->arguments);
+        break;
+    case LODE_TOOLCALL_ARGUMENTS:
+        fwrite(e->text, 1, e->len, d->arguments);
+        break;
+    case LODE_TOOLCALL_END:
+        fflush(d->arguments);
+        json_array_append_new(d->calls, json_pack("{s:s, s:s, s:{s:s, s:s%}}", "id", e->id, "type",
+                                                  "function", "function", "name", e->name,
+                                                  "arguments", d->texts[2], d->lens[2]));
+        break;
+    case LODE_TOOLCALL_MALFORMED:
+        fwrite(e->text, 1, e->len, d->content);
+        json_array_append_new(
+            d->malformed, json_pack("{s:s%, s:s}", "text", e->text, e->len, "reason", e->reason));
+        break;
+    case LODE_TOOLCALL_MARKUP:
+        break;
+    }
+    return 0;
+}
+
+/* The tools of the file of messages, as JSON text; NULL: there are none. */
+static int read_tools(const char *path, char **tools, struct lode_error *err) {
+    char *text;
+    size_t size;
+    *tools = NULL;
+    const int rc = path ? input_read(path, 0, &text, &size, err) : 0;
+    if (rc < 0 || !path)
+        return rc;
+    json_t *root = json_loadb(text, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+    const json_t *list = json_object_get(root, "tools");
+    if (json_is_array(list))
+        *tools = json_dumps(list, JSON_COMPACT);
+    json_decref(root);
+    free(text);
+    return 0;
+}
+
+static int read_answer(const struct rendering *r, const struct opts *o, struct reading *d,
+                       struct lode_error *err) {
+    struct lode_toolcall_opts parse = {.put = on_event, .user = d};
+    struct lode_toolcall *p = NULL;
+    char *text = NULL, *tools = NULL;
+    size_t size = 0;
+    int rc = input_read(o->parse, 0, &text, &size, err);
+    rc = rc < 0 ? rc : read_tools(o->messages, &tools, err);
+    rc = rc < 0 ? rc : lode_toolcall_detect(&parse.style, r->tmpl, err);
+    parse.tools = tools;
+    parse.tools_len = tools ? strlen(tools) : 0;
+    rc = rc < 0 ? rc : lode_toolcall_create(&p, &parse, err);
+    rc = rc < 0 ? rc : lode_toolcall_push(p, text, size, err);
+    rc = rc < 0 ? rc : lode_toolcall_finish(p, err);
+    lode_toolcall_free(p);
+    free(tools);
+    free(text);
+    return rc;
+}
+
+static int print_answer(const struct rendering *r, const struct opts *o, struct lode_error *err) {
+    struct reading d = {.message = json_pack("{s:s}", "role", "assistant"),
+                        .calls = json_array(),
+                        .malformed = json_array()};
+    FILE **const files[] = {&d.content, &d.reasoning, &d.arguments};
+    bool opened = d.message && d.calls && d.malformed;
+    for (size_t i = 0; i < 3; i++)
+        opened = (*files[i] = open_memstream(&d.texts[i], &d.lens[i])) && opened;
+    const int rc = opened ? read_answer(r, o, &d, err)
+                          : tool_fail(err, LODE_ERR_NOMEM, "answer", "no memory for it");
+    for (size_t i = 0; i < 3; i++)
+        if (*files[i])
+            fclose(*files[i]);
+    if (rc == 0) {
+        json_object_set_new(d.message, "content", json_stringn(d.texts[0], d.lens[0]));
+        if (d.lens[1])
+            json_object_set_new(d.message, "reasoning_content",
+                                json_stringn(d.texts[1], d.lens[1]));
+        if (json_array_size(d.calls))
+            json_object_set(d.message, "tool_calls", d.calls);
+        if (json_array_size(d.malformed))
+            json_object_set(d.message, "malformed", d.malformed);
+        print_json(json_incref(d.message));
+    }
+    json_decref(d.message);
+    json_decref(d.calls);
+    json_decref(d.malformed);
+    for (size_t i = 0; i < 3; i++)
+        free(d.texts[i]);
+    return rc;
+}
+
 int verb_template(int argc, char **argv) {
     struct opts o;
     struct args a;
@@ -203,12 +331,18 @@ int verb_template(int argc, char **argv) {
             puts(*n);
         return 0;
     }
+    if (o.formats && !o.model)
+        return print_formats(&r, NULL);
     if (!o.model)
         return args_usage_error(&spec, "which model or template?");
     if (o.now && !parse_time(o.now, &r.now))
         return args_usage_error(&spec, "--now takes a time like 2026-01-15T12:34:56");
     int rc = prepare(&r, &o, &err);
-    if (rc == 0 && !o.source)
+    if (rc == 0 && o.formats)
+        rc = print_formats(&r, &err);
+    else if (rc == 0 && o.parse)
+        rc = print_answer(&r, &o, &err);
+    else if (rc == 0 && !o.source)
         rc = o.jsonl ? render_lines(&r, o.messages, NULL, &err) : render_one(&r, o.messages, &err);
     else if (rc < 0 && o.jsonl && !strncmp(err.where, "chat template", 13))
         render_lines(&r, o.messages, &err, &err);

@@ -1,4 +1,4 @@
-/* test_flow.c - thinking, answer and stop texts in a stream, however it is cut into pieces. */
+/* test_flow.c - stop texts in a stream, however it is cut into pieces. */
 #include "tools/flow.h"
 
 #include <setjmp.h>
@@ -10,40 +10,32 @@
 #include <cmocka.h>
 
 struct seen {
-    char text[512], thinking[512];
+    char text[512];
     int stop_after; /* calls; negative: never */
 };
 
-static int put(void *user, bool thinking, const char *text, size_t len) {
+static int put(void *user, const char *text, size_t len) {
     struct seen *s = user;
-    strncat(thinking ? s->thinking : s->text, text, len);
+    strncat(s->text, text, len);
     return s->stop_after >= 0 && s->stop_after-- == 0 ? 7 : 0;
 }
 
 static const char *const stops[] = {"END", "User:"};
 
 static const struct {
-    enum flow_state start;
-    const char *in, *thinking, *text;
-    enum flow_state end;
+    const char *in, *text;
+    bool stopped;
 } rows[] = {
-    {FLOW_START, "hello", "", "hello", FLOW_ANSWER},
-    {FLOW_START, "  hello\n", "", "  hello\n", FLOW_ANSWER},
-    {FLOW_START, "", "", "", FLOW_START},
-    {FLOW_START, "<th", "", "<th", FLOW_ANSWER},
-    {FLOW_START, "<b>x</b>", "", "<b>x</b>", FLOW_ANSWER},
-    {FLOW_START, "\n<think>\nhm, so\n</think>\n\nyes", "hm, so", "yes", FLOW_ANSWER},
-    {FLOW_START, "<think>\n\n</think>\n\nyes", "", "yes", FLOW_ANSWER},
-    {FLOW_START, "<think></think>", "", "", FLOW_BETWEEN},
-    {FLOW_START, "<think>a < b </thin> c", "a < b </thin> c", "", FLOW_THINKING},
-    {FLOW_OPENED, "\nhm </think> a <think> b", "hm", "a <think> b", FLOW_ANSWER},
-    {FLOW_ANSWER, "<think>x</think>", "", "<think>x</think>", FLOW_ANSWER},
-    {FLOW_START, "one END two", "", "one ", FLOW_STOPPED},
-    {FLOW_START, "one EN", "", "one EN", FLOW_ANSWER},
-    {FLOW_START, "UserEND User: x", "", "User", FLOW_STOPPED},
-    {FLOW_START, "END", "", "", FLOW_STOPPED},
-    {FLOW_START, "<think>END</think>go END", "END", "go ", FLOW_STOPPED},
-    {FLOW_ANSWER, "EENEND", "", "EEN", FLOW_STOPPED},
+    {"hello", "hello", false},
+    {"  hello\n", "  hello\n", false},
+    {"", "", false},
+    {"<think>x</think>", "<think>x</think>", false},
+    {"one END two", "one ", true},
+    {"one EN", "one EN", false},
+    {"UserEND User: x", "User", true},
+    {"END", "", true},
+    {"EENEND", "EEN", true},
+    {"User END: User:", "User ", true},
 };
 
 static void test_pieces(void **state) {
@@ -53,15 +45,14 @@ static void test_pieces(void **state) {
             struct seen s = {.stop_after = -1};
             struct flow f;
             const size_t n = strlen(rows[i].in);
-            flow_init(&f, rows[i].start, stops, 2, put, &s);
+            flow_init(&f, stops, 2, put, &s);
             for (size_t at = 0; at < n; at += piece)
                 assert_int_equal(flow_push(&f, rows[i].in + at, n - at < piece ? n - at : piece),
                                  0);
             assert_int_equal(flow_finish(&f), 0);
             flow_deinit(&f);
-            assert_string_equal(s.thinking, rows[i].thinking);
             assert_string_equal(s.text, rows[i].text);
-            assert_int_equal(f.state, rows[i].end);
+            assert_int_equal(f.stopped, rows[i].stopped);
         }
 }
 
@@ -70,7 +61,7 @@ static void test_prompt(void **state) {
     (void)state;
     struct seen s = {.stop_after = -1};
     struct flow f;
-    flow_init(&f, FLOW_ANSWER, stops, 2, put, &s);
+    flow_init(&f, stops, 2, put, &s);
     flow_push(&f, "abcE", 4);
     assert_string_equal(s.text, "abc");
     flow_push(&f, "x", 1);
@@ -82,7 +73,7 @@ static void test_put_stops(void **state) {
     (void)state;
     struct seen s = {.stop_after = 0};
     struct flow f;
-    flow_init(&f, FLOW_ANSWER, NULL, 0, put, &s);
+    flow_init(&f, NULL, 0, put, &s);
     assert_int_equal(flow_push(&f, "abc", 3), 7);
     flow_deinit(&f);
 }
