@@ -240,6 +240,25 @@ static int delta(struct lode_hf *h, struct lode_error *err) {
     return put_recurrent_layers(h, err);
 }
 
+/* How the rotary pairs are shared out to time, height and width: all the same for text, but llama.cpp
+ * asks for it. */
+static int qwen35(struct lode_hf *h, struct lode_error *err) {
+    const struct lode_json *list =
+        lode_json_get(lode_hf_field(h, "rope_parameters"), "mrope_section");
+    uint32_t *sections = LODE_ARENA_ARRAY(&h->arena, uint32_t, 4), i = 0;
+    int64_t n;
+    if (!sections)
+        return lode_fail_nomem(err, "mrope_section");
+    memcpy(sections, (const uint32_t[]){11, 11, 10, 0}, 4 * sizeof *sections);
+    for (const struct lode_json *c = lode_json_first(list); c && i < 4; c = lode_json_next(list, c)) {
+        if (!lode_json_int(c, 0, 4096, &n))
+            return lode_hf_fail_field(h, "mrope_section", "three counts", err);
+        sections[i++] = (uint32_t)n;
+    }
+    LODE_TRY(lode_hf_put_counts(h, "rope.dimension_sections", sections, 4, err));
+    return delta(h, err);
+}
+
 /* ---- LFM2 ---- */
 
 static const struct lode_hf_name lfm2_names[] = {
@@ -323,12 +342,12 @@ const struct lode_hf_family lode_hf_delta_families[] = {
      .arch = "qwen35",
      .names = qwen35_names,
      .defaults = next_defaults,
-     .config = delta},
+     .config = qwen35},
     {.model_type = "qwen3_5_moe_text",
      .arch = "qwen35moe",
      .names = qwen35_names,
      .defaults = next_defaults,
-     .config = delta},
+     .config = qwen35},
     {.model_type = "lfm2",
      .arch = "lfm2",
      .names = lfm2_names,

@@ -15,6 +15,7 @@
 struct gguf_source {
     struct lode_source base;
     struct lode_gguf *g; /* owned */
+    char note[128];
 };
 
 static struct lode_gguf *gguf_of(const struct lode_source *s) {
@@ -53,6 +54,20 @@ static void gguf_close(struct lode_source *s) {
 static const struct lode_source_ops gguf_ops = {gguf_find, gguf_tensor, gguf_data,
                                                 gguf_read, gguf_check,  gguf_close};
 
+/* Layers that predict further tokens (MTP) come last and are not run. */
+static void note_extra_layers(struct gguf_source *s) {
+    uint32_t extra = 0, layers = 0, n = 0, layer;
+    lode_source_arch_u32(&s->base, "nextn_predict_layers", &extra);
+    lode_source_arch_u32(&s->base, "block_count", &layers);
+    for (size_t i = 0; i < s->base.n_tensors && extra < layers; i++)
+        n += sscanf(s->base.tensors[i].name, "blk.%9" SCNu32 ".", &layer) == 1 &&
+             layer >= layers - extra && layer < layers;
+    if (n)
+        snprintf(s->note, sizeof s->note,
+                 "%" PRIu32 " tensors of layers that only predict further tokens are left out", n);
+    s->base.notes = s->note;
+}
+
 static int open_gguf(struct lode_source **out, const char *path, bool map, struct lode_error *err) {
     struct gguf_source *s = LODE_NEW(struct gguf_source);
     if (!s)
@@ -70,11 +85,11 @@ static int open_gguf(struct lode_source **out, const char *path, bool map, struc
                                    .n_keys = lode_gguf_n_keys(s->g),
                                    .n_tensors = lode_gguf_n_tensors(s->g),
                                    .n_files = lode_gguf_n_shards(s->g),
-                                   .gguf = s->g,
-                                   .notes = ""};
+                                   .gguf = s->g};
     snprintf(s->base.format, sizeof s->base.format, "GGUF v%" PRIu32, lode_gguf_version(s->g));
     for (size_t i = 0; i < s->base.n_files; i++)
         s->base.size += lode_gguf_file(s->g, i)->size;
+    note_extra_layers(s);
     *out = &s->base;
     return 0;
 }
