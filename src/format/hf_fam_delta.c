@@ -1,9 +1,10 @@
 /* hf_fam_delta.c - models with recurrent layers: Qwen3-Next, Qwen 3.5 (GatedDeltaNet), LFM2 (short
  * convolutions).
  *
- * GGUF has queries, keys and values of all heads one after another, the gate apart; and in Qwen 3.5's
- * files the heads of values, which directories have grouped by their key head, one of each group at
- * a time (tiled).  The output matrix's columns follow them, so that its sums run in the same order.
+ * GGUF has queries, keys and values of all heads one after another, the gate apart; and in
+ * Qwen 3.5's files the heads of values, which directories have grouped by their key head, one of
+ * each group at a time (tiled).  The output matrix's columns follow them, so that its sums run in
+ * the same order.
  */
 #include "format/hf_parts.h"
 
@@ -87,8 +88,8 @@ static int add_tiled(struct lode_hf *h, const struct lode_st_tensor *s,
          .n = {1, n.each, n.n_k, unit},
          .step = {0, unit, n.each * unit, 1}}};
     lode_hf_spot_name(spot, NULL, name);
-    return lode_hf_add(h, name, spot->name->map, n_dims, dims, runs + (before == 0),
-                       before ? 2 : 1, err);
+    return lode_hf_add(h, name, spot->name->map, n_dims, dims, runs + (before == 0), before ? 2 : 1,
+                       err);
 }
 
 static uint64_t key_rows(const struct lode_hf *h) {
@@ -190,7 +191,10 @@ static const struct lode_hf_name next_names[] = {
 };
 
 #define TILED(from, to, placer, function)                                                          \
-    { .hf = "layers.#.linear_attn." from, .gguf = "blk.#." to, .place = (placer), .map = (function) }
+    {                                                                                              \
+        .hf = "layers.#.linear_attn." from, .gguf = "blk.#." to, .place = (placer),                \
+        .map = (function)                                                                          \
+    }
 
 static const struct lode_hf_name qwen35_names[] = {
     NORMS,
@@ -240,8 +244,8 @@ static int delta(struct lode_hf *h, struct lode_error *err) {
     return put_recurrent_layers(h, err);
 }
 
-/* How the rotary pairs are shared out to time, height and width: all the same for text, but llama.cpp
- * asks for it. */
+/* How the rotary pairs are shared out to time, height and width: all the same for text, but
+ * llama.cpp asks for it. */
 static int qwen35(struct lode_hf *h, struct lode_error *err) {
     const struct lode_json *list =
         lode_json_get(lode_hf_field(h, "rope_parameters"), "mrope_section");
@@ -250,7 +254,8 @@ static int qwen35(struct lode_hf *h, struct lode_error *err) {
     if (!sections)
         return lode_fail_nomem(err, "mrope_section");
     memcpy(sections, (const uint32_t[]){11, 11, 10, 0}, 4 * sizeof *sections);
-    for (const struct lode_json *c = lode_json_first(list); c && i < 4; c = lode_json_next(list, c)) {
+    for (const struct lode_json *c = lode_json_first(list); c && i < 4;
+         c = lode_json_next(list, c)) {
         if (!lode_json_int(c, 0, 4096, &n))
             return lode_hf_fail_field(h, "mrope_section", "three counts", err);
         sections[i++] = (uint32_t)n;
@@ -325,10 +330,15 @@ static int lfm2(struct lode_hf *h, struct lode_error *err) {
     return put_kv_heads(h, err);
 }
 
-static const struct lode_hf_default next_defaults[] = {
-    {"head_dim", 256},           {"linear_conv_kernel_dim", 4},  {"linear_key_head_dim", 128},
-    {"linear_num_key_heads", 16}, {"linear_num_value_heads", 32}, {"linear_value_head_dim", 128},
-    {"full_attention_interval", 4}, {"partial_rotary_factor", 0.25}, {0}};
+static const struct lode_hf_default next_defaults[] = {{"head_dim", 256},
+                                                       {"linear_conv_kernel_dim", 4},
+                                                       {"linear_key_head_dim", 128},
+                                                       {"linear_num_key_heads", 16},
+                                                       {"linear_num_value_heads", 32},
+                                                       {"linear_value_head_dim", 128},
+                                                       {"full_attention_interval", 4},
+                                                       {"partial_rotary_factor", 0.25},
+                                                       {0}};
 static const struct lode_hf_default lfm2_defaults[] = {
     {"rope_theta", 1e6}, {"norm_eps", 1e-5}, {"tie_word_embeddings", 1}, {0}};
 

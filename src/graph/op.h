@@ -44,11 +44,11 @@
     X(SLICE, 1, 0, "dx = dy in its columns, 0 elsewhere")                                          \
     X(CUT, 1, 0, "dx = dy in each head's columns, 0 elsewhere")                                    \
     X(JOIN, 2, 0, "da, db = dy in each head's columns of theirs")                                  \
-    X(HEADS, 1, 1, "as LINEAR's, head by head")                                                   \
-    X(CONV, 1, 1, "dx of a row = sum over the next rows of their tap's w times dy (silu'); dw = sum x dy") \
+    X(HEADS, 1, 1, "as LINEAR's, head by head")                                                    \
+    X(CONV, 1, 1, "dx = sum over this and the next rows of w dy, by tap; dw = sum x dy")           \
     X(L2_NORM, 1, 0, "as RMS_NORM's, per group; dx = dy in the rest")                              \
     X(DELTA_GATES, 1, 2, "through exp, softplus and sigmoid")                                      \
-    X(DELTA, 2, 0, "the recurrence run backwards: dS from the last row to the first")                                                    \
+    X(DELTA, 2, 0, "the recurrence run backwards: dS from the last row to the first")              \
     X(TRACE, 1, 0, "dx = dy")
 
 enum lode_op {

@@ -34,8 +34,7 @@ static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32
     struct lode_node *h = lode_b_norm(b, x, "attn_norm", l);
     if (kv_heads)
         h = lode_b_attention(
-            b, h, &x, l,
-            &(struct lode_b_attn){.qk_norm = LODE_QK_HEAD, .n_kv_heads = kv_heads});
+            b, h, &x, l, &(struct lode_b_attn){.qk_norm = LODE_QK_HEAD, .n_kv_heads = kv_heads});
     else
         h = convolution(b, h, &x, l);
     x = lode_g_add(b->g, x, h, 1.0f);
@@ -43,5 +42,4 @@ static struct lode_node *layer(struct lode_build *b, struct lode_node *x, uint32
     return lode_g_add(b->g, x, h, 1.0f);
 }
 
-const struct lode_arch lode_arch_lfm2 = {
-    "lfm2", .by_layer = true, .setup = setup, .layer = layer};
+const struct lode_arch lode_arch_lfm2 = {"lfm2", .by_layer = true, .setup = setup, .layer = layer};

@@ -1,6 +1,6 @@
 /* qwen35, qwen35moe - Qwen 3.5 (text): Qwen3-Next's layers, with a plain FFN or with experts.  The
- * heads of values are tiled over those of keys in its files.  Its three rotary sections (time, height,
- * width) have the same position for text, which is plain rotation.
+ * heads of values are tiled over those of keys in its files.  Its three rotary sections (time,
+ * height, width) have the same position for text, which is plain rotation.
  *
  * Source: transformers' Qwen3_5 and Qwen3_5Moe (modeling_qwen3_5.py, modeling_qwen3_5_moe.py). */
 #include "model/build.h"

@@ -2,9 +2,9 @@
  * new value by the delta rule.
  *
  * Queries, keys and values pass a short convolution and silu; queries and keys are normalised to
- * length 1, queries scaled as in attention.  Per head and token, alpha and b give a decay and a rate
- * (graph op DELTA_GATES), the state decays, moves its answer at the key towards the value, and is
- * asked at the query.  The answers are normed per head and multiplied by silu of a gate.
+ * length 1, queries scaled as in attention.  Per head and token, alpha and b give a decay and a
+ * rate (graph op DELTA_GATES), the state decays, moves its answer at the key towards the value, and
+ * is asked at the query.  The answers are normed per head and multiplied by silu of a gate.
  *
  * Files have queries, keys and values of the convolution in one tensor, attn_qkv, or older ones, as
  * published checkpoints of Qwen3-Next, ssm_in with them and the gate head by head.

@@ -96,7 +96,8 @@ static uint32_t newest(const struct lode_state *s, uint32_t n) {
     return best;
 }
 
-/* From the checkpoint before this one to the next: up to where a new one is wanted, if it is last. */
+/* From the checkpoint before this one to the next: up to where a new one is wanted, if it is last.
+ */
 static uint32_t gap(const struct lode_state *s, uint32_t slot, uint32_t wanted) {
     uint32_t before = 0, after = wanted;
     for (uint32_t i = 0; i < LODE_STATE_CHECKPOINTS; i++) {

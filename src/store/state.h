@@ -6,15 +6,15 @@
  * passing: a few checkpoints, taken at multiples of LODE_STATE_EVERY positions.
  *
  * A step begins, its ops advance the block from where it stands, and it is committed; a step that
- * fails in between leaves a block that stands nowhere, until it is rewound to a checkpoint (position
- * 0 is always one: zeros) and the tokens from there on are evaluated again.  Since a token's result
- * does not depend on how it was reached, that gives the same bits.
+ * fails in between leaves a block that stands nowhere, until it is rewound to a checkpoint
+ * (position 0 is always one: zeros) and the tokens from there on are evaluated again.  Since a
+ * token's result does not depend on how it was reached, that gives the same bits.
  *
  * Which checkpoints are kept: a step of several tokens (a prompt) leaves one at the last multiple
- * at least LODE_STATE_BACK tokens before its end, because the next turn of a chat, rendered anew, is
- * often equal up to the mark-up that opened the answer and not to its end; it stays until the next
- * prompt leaves its own.  Single tokens leave one at every multiple.  When a place is needed, that
- * one and the newest stay; of the others the one goes that leaves the shortest gap.
+ * at least LODE_STATE_BACK tokens before its end, because the next turn of a chat, rendered anew,
+ * is often equal up to the mark-up that opened the answer and not to its end; it stays until the
+ * next prompt leaves its own.  Single tokens leave one at every multiple.  When a place is needed,
+ * that one and the newest stay; of the others the one goes that leaves the shortest gap.
  *
  * All memory is set aside by create and touched only when written; nothing below allocates.  One
  * thread at a time, but that ops of a step write different layers, heads and columns from many.
@@ -30,7 +30,7 @@
 
 enum { LODE_STATE_EVERY = 64, LODE_STATE_BACK = 16, LODE_STATE_CHECKPOINTS = 4 };
 
-struct lode_state_layer { /* zeros: the layer carries nothing */
+struct lode_state_layer {           /* zeros: the layer carries nothing */
     uint32_t inputs, width;         /* rows before a token that its convolution reads, and theirs */
     uint32_t n_heads, dim_k, dim_v; /* of the delta rule; dim_v a multiple of 16 */
 };
@@ -58,17 +58,19 @@ uint32_t lode_state_rewind(struct lode_state *s, uint32_t n);
 
 /* ---- its copies outside, for caches of prefixes ---- */
 
-/* The block, where the state stands somewhere: lode_state_block's bytes.  Restoring one that was saved
- * at position n of a sequence puts the state there; checkpoints beyond n go. */
+/* The block, where the state stands somewhere: lode_state_block's bytes.  Restoring one that was
+ * saved at position n of a sequence puts the state there; checkpoints beyond n go. */
 void lode_state_save(const struct lode_state *s, void *out);
 void lode_state_restore(struct lode_state *s, const void *block, uint32_t n);
 
 /* ---- for ops ---- */
 
-/* How many rows of this step come before the checkpoint that it leaves; UINT32_MAX: it leaves none. */
+/* How many rows of this step come before the checkpoint that it leaves; UINT32_MAX: it leaves none.
+ */
 uint32_t lode_state_mark(const struct lode_state *s);
 /* A layer's part of the block, or of the checkpoint that this step leaves. */
-float *lode_state_inputs(const struct lode_state *s, uint32_t layer, bool mark); /* (inputs, width) */
+float *lode_state_inputs(const struct lode_state *s, uint32_t layer,
+                         bool mark); /* (inputs, width) */
 /* (dim_v / 16, dim_k, 16): LODE_DELTA_ARGS in kern/kern.h. */
 float *lode_state_delta(const struct lode_state *s, uint32_t layer, uint32_t head, bool mark);
 

@@ -374,6 +374,49 @@ static void weights_that_arrive_late(void **state) {
     each_model(late);
 }
 
+/* ---- turns of a chat over a recurrent model ---- */
+
+static void count_tokens(void *user, uint32_t layer, uint32_t pos, const float *x, size_t n) {
+    (void)pos;
+    (void)x;
+    (void)n;
+    *(size_t *)user += layer == 0;
+}
+
+/* A prompt, an answer token by token, and the next prompt, which is equal up to a few tokens before
+ * the answer: what is evaluated again is bounded (session.h), and the logits are a new session's. */
+static void turns_cost_little(void **state) {
+    (void)state;
+    enum { PROMPT = 300, ANSWER = 200, MARKUP = 12, MORE = 40, MOST = 144 };
+    struct lode_error err;
+    int32_t text[PROMPT + ANSWER], next[PROMPT + MORE];
+    size_t evaluated = 0, reused;
+    assert_int_equal(lode_model_load(&model, path_of("arch/qwen3_next"), NULL, &err), 0);
+    for (uint32_t i = 0; i < PROMPT + ANSWER; i++)
+        text[i] = (int32_t)(lode_rng_uniform(5, i, 0) * V);
+    memcpy(next, text, sizeof next);
+    for (uint32_t i = PROMPT - MARKUP; i < PROMPT + MORE; i++)
+        next[i] = (text[i] + 1) % V;
+    static const uint32_t batches[] = {16, 64, 512};
+    for (size_t b = 0; b < 3; b++) {
+        struct lode_session *s = open_session((struct lode_session_opts){
+            .ctx = 512, .batch = batches[b], .trace = count_tokens, .trace_user = &evaluated});
+        struct lode_session *fresh = open_session((struct lode_session_opts){.ctx = 512});
+        assert_int_equal(lode_session_sync(s, text, PROMPT, &reused, &err), 0);
+        for (uint32_t i = PROMPT; i < PROMPT + ANSWER; i++)
+            assert_int_equal(lode_session_eval(s, text + i, 1, &err), 0);
+        evaluated = 0;
+        assert_int_equal(lode_session_sync(s, next, PROMPT + MORE, &reused, &err), 0);
+        assert_int_equal(reused, PROMPT - MARKUP);
+        assert_in_range(evaluated, MARKUP + MORE, MARKUP + MORE + MOST);
+        assert_int_equal(lode_session_eval(fresh, next, PROMPT + MORE, &err), 0);
+        assert_memory_equal(lode_session_logits(s), lode_session_logits(fresh), V * sizeof(float));
+        lode_session_free(fresh);
+        lode_session_free(s);
+    }
+    lode_model_free(model);
+}
+
 /* ---- a file that shrinks while it is mapped ---- */
 
 static void copy_file(const char *from, const char *to) {
@@ -420,6 +463,7 @@ int main(void) {
         cmocka_unit_test(nothing_allocates_in_a_step),
         cmocka_unit_test(instruction_sets),
         cmocka_unit_test(weights_that_arrive_late),
+        cmocka_unit_test(turns_cost_little),
         cmocka_unit_test(shrunk_file_is_an_error_of_the_step),
     };
     return cmocka_run_group_tests_name("session", tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* The state of recurrent layers: what is kept of it, and that going back gives what was there.
  *
- * A step of these tests writes the position that it ends at (and, into a checkpoint, the position of
- * that) over its block, as ops write the numbers that belong there.
+ * A step of these tests writes the position that it ends at (and, into a checkpoint, the position
+ * of that) over its block, as ops write the numbers that belong there.
  */
 #include "store/state.h"
 

@@ -1,9 +1,9 @@
 /* recur.c - layers that carry a state from token to token.
  *
- * A sequence's rows are worked off in order, by one task for each share of columns or heads, so that
- * the share's state stays near from row to row; tasks split the state and never the sequence, and
- * what a row gives does not depend on how many of them there are, or on which rows share its step.
- * Where the step leaves a checkpoint (store/state.h), each task copies its share in passing.
+ * A sequence's rows are worked off in order, by one task for each share of columns or heads, so
+ * that the share's state stays near from row to row; tasks split the state and never the sequence,
+ * and what a row gives does not depend on how many of them there are, or on which rows share its
+ * step. Where the step leaves a checkpoint (store/state.h), each task copies its share in passing.
  */
 #include "backend/cpu/cpu.h"
 
@@ -66,8 +66,7 @@ static void conv_task(void *arg, uint32_t task, uint32_t worker) {
         const float *x[LODE_MAX_TAPS];
         for (uint32_t t = 0; t < taps; t++)
             x[t] = input(j, seg, before, inputs, r + t) + first;
-        j->cpu->kern.conv_row(out_row(j, seg, r) + first, x, w, taps, columns,
-                              j->in->p.conv.silu);
+        j->cpu->kern.conv_row(out_row(j, seg, r) + first, x, w, taps, columns, j->in->p.conv.silu);
     }
     const uint32_t mark = lode_state_mark(seg->state);
     if (mark != UINT32_MAX)
@@ -105,10 +104,9 @@ static void delta_task(void *arg, uint32_t task, uint32_t worker) {
     for (uint32_t r = 0, end; r < seg->n_rows; r = end) {
         end = mark > r && mark < seg->n_rows ? mark : seg->n_rows;
         const float *x = in_row(j, seg, r);
-        j->cpu->kern.delta_rule(out_row(j, seg, r) + head * dim_v + first, ldo, s,
-                                x + key * dim_k, x + (n_k + key) * dim_k,
-                                x + 2 * n_k * dim_k + head * dim_v + first, ldx, gates + r * ldg,
-                                ldg, end - r, dim_k, j->share);
+        j->cpu->kern.delta_rule(out_row(j, seg, r) + head * dim_v + first, ldo, s, x + key * dim_k,
+                                x + (n_k + key) * dim_k, x + 2 * n_k * dim_k + head * dim_v + first,
+                                ldx, gates + r * ldg, ldg, end - r, dim_k, j->share);
         if (end == mark)
             memcpy(lode_state_delta(seg->state, layer, head, true) + part, s,
                    (size_t)j->share * dim_k * sizeof *s);
