@@ -135,6 +135,20 @@ def check_promises(count, program, top):
                 and isinstance(scores['results'][0]['relevance_score'], float), 'scores as json')
     cls, mean = (lines(program, bert, '-p', text, '--pooling', p) for p in ('cls', 'mean'))
     count.check(cls != mean, '--pooling cls is not mean')
+    with tempfile.TemporaryDirectory() as t:  # the pooling step in a folder of another name
+        for entry in ('config.json', 'model.safetensors', 'tokenizer.json'):
+            os.symlink('%s/bert/hf/%s' % (top, entry), t + '/' + entry)
+        os.mkdir(t + '/2_Pool')
+        with open(t + '/2_Pool/config.json', 'w') as f:
+            json.dump({'pooling_mode_cls_token': True, 'pooling_mode_mean_tokens': False}, f)
+        with open(t + '/modules.json', 'w') as f:
+            json.dump([{'path': '', 'type': 'sentence_transformers.models.Transformer'},
+                       {'path': '2_Pool', 'type': 'sentence_transformers.models.Pooling'}], f)
+        count.check(lines(program, t, '-p', text) == cls, 'pooling by modules.json')
+        with open(t + '/modules.json', 'w') as f:
+            f.write('{}')
+        said = refused(program, 'embed', t, '-p', 'x')
+        count.check('array expected' in said, 'bad modules.json: ' + said.strip())
     with tempfile.NamedTemporaryFile('w', suffix='.txt') as f:
         f.write(text + '\n')
         f.flush()

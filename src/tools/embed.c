@@ -57,6 +57,7 @@ static const struct arg_flag flags[] = {
      .choices = arg_kv_types, .shown = "f16, an encoder's f32", .help = "how keys are stored"},
     {"-ctv, --cache-type-v", ARG_CHOICE, ARG_AT(struct opts, load.ctv), .meta = "TYPE",
      .choices = arg_kv_types, .shown = "f16, an encoder's f32", .help = "how values are stored"},
+    LOAD_EXPERTS_FLAG(struct opts),
     LOAD_FOREIGN_FLAGS,
 };
 
@@ -249,7 +250,7 @@ static int embed(const struct opts *o, struct lode_model *m, struct lode_error *
 }
 
 int verb_embed(int argc, char **argv) {
-    struct opts o;
+    struct opts o = {0}; /* not all of load has a flag here */
     struct args a;
     const int status = args_main(&a, &spec, &o, argc, argv);
     if (status >= 0)
