@@ -2,7 +2,8 @@
  *
  * A tokenizer is immutable and may be shared by threads.  It comes with a model
  * (lode_model_tokenizer) or from a file: a GGUF (a vocabulary alone is enough), a tokenizer.json,
- * a tokenizer.model, or a directory that holds one of them.
+ * a tokenizer.model (sentencepiece's or tiktoken's), a vocab.json with its merges.txt, or a directory
+ * that holds one of them (ORG/NAME: in Hugging Face's cache).
  */
 #ifndef LODE_TOKENIZER_H
 #define LODE_TOKENIZER_H

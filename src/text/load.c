@@ -131,6 +131,44 @@ static int load_gguf(struct lode_tokenizer **out, const char *path, struct lode_
     return rc;
 }
 
+/* A file of JSON, of sentencepiece or of tiktoken, or vocab.json; and what lies beside it. */
+static int load_parts(struct lode_tokenizer **out, const char *path, struct lode_error *err) {
+    enum { CONFIG, GENERATION, MODEL, ADDED, MERGES, N };
+    static const char *const names[N] = {"tokenizer_config.json", "generation_config.json",
+                                         "config.json", "added_tokens.json", "merges.txt"};
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const struct lode_str dir = {path, (size_t)(name - path)};
+    struct lode_buf text = {0}, beside[N] = {{0}};
+    int rc = read_file(path, &text, err);
+    const struct lode_str all = lode_buf_str(&text);
+    const bool json = all.data[strspn(all.data, " \t\r\n")] == '{';
+    const bool vocab = json && strcmp(name, "vocab.json") == 0, ranks = lode_tok_is_ranks(all);
+    for (int i = 0; i < (vocab || ranks ? N : MODEL) && rc == 0; i++)
+        rc = read_beside(dir, names[i], &beside[i], err);
+    const struct lode_str config = lode_buf_str(&beside[CONFIG]);
+    const struct lode_str generation = lode_buf_str(&beside[GENERATION]);
+    const struct lode_tok_parts parts = {.vocab = vocab ? all : LODE_STR(""),
+                                         .merges = lode_buf_str(&beside[MERGES]),
+                                         .ranks = ranks ? all : LODE_STR(""),
+                                         .added = lode_buf_str(&beside[ADDED]),
+                                         .config = config,
+                                         .generation = generation,
+                                         .model_config = lode_buf_str(&beside[MODEL])};
+    if (rc == 0 && vocab && !beside[MERGES].len)
+        rc = lode_fail(err, LODE_ERR_MISSING, path, "there is no merges.txt beside it");
+    if (rc == 0)
+        rc = vocab || ranks ? lode_tokenizer_from_parts(out, &parts, err)
+             : json         ? lode_tokenizer_from_json(out, all, config, generation, err)
+                            : lode_tokenizer_from_spm(out, all, config, generation, err);
+    /* the readers know these bytes only by the name that such a file usually has */
+    if (rc < 0 && err && !strncmp(err->where, "tokenizer.", 10))
+        snprintf(err->where, sizeof err->where, "%s", path);
+    lode_buf_free(&text);
+    for (int i = 0; i < N; i++)
+        lode_buf_free(&beside[i]);
+    return rc;
+}
+
 static int load_file(struct lode_tokenizer **out, const char *path, struct lode_error *err) {
     struct lode_in_file f;
     char magic[4] = "";
@@ -142,37 +180,19 @@ static int load_file(struct lode_tokenizer **out, const char *path, struct lode_
     if (memcmp(magic, "GGUF", 4) == 0)
         return load_gguf(out, path, err);
 
-    const char *slash = strrchr(path, '/');
-    const struct lode_str dir = {path, slash ? (size_t)(slash - path) + 1 : 0};
-    struct lode_buf text = {0}, config = {0}, generation = {0};
-    rc = read_file(path, &text, err);
-    if (rc == 0)
-        rc = read_beside(dir, "tokenizer_config.json", &config, err);
-    if (rc == 0)
-        rc = read_beside(dir, "generation_config.json", &generation, err);
-    if (rc == 0) {
-        const size_t blank = strspn(text.data, " \t\r\n");
-        const bool json = text.data[blank] == '{';
-        rc = (json ? lode_tokenizer_from_json : lode_tokenizer_from_spm)(
-            out, lode_buf_str(&text), lode_buf_str(&config), lode_buf_str(&generation), err);
-        /* the readers know these bytes only by the name that such a file usually has */
-        if (rc < 0 && err && !strncmp(err->where, "tokenizer.", 10))
-            snprintf(err->where, sizeof err->where, "%s", path);
-    }
-    lode_buf_free(&text);
-    lode_buf_free(&config);
-    lode_buf_free(&generation);
-    return rc;
+    return load_parts(out, path, err);
 }
 
-/* The first *.gguf of the directory by name; path is left empty where there is none. */
-static int first_gguf(struct lode_str dir, struct lode_buf *path, struct lode_error *err) {
+/* The first file of the directory by name that ends so; path is left empty where there is none. */
+static int first_file(struct lode_str dir, const char *end, struct lode_buf *path,
+                      struct lode_error *err) {
+    const size_t n_end = strlen(end);
     DIR *d = opendir(dir.data);
     char *best = NULL;
     int rc = 0;
     for (struct dirent *e; d && rc == 0 && (e = readdir(d));) {
         const size_t len = strlen(e->d_name);
-        if (len < 5 || strcmp(e->d_name + len - 5, ".gguf") != 0 || strstr(e->d_name, "mmproj"))
+        if (len < n_end || strcmp(e->d_name + len - n_end, end) != 0 || strstr(e->d_name, "mmproj"))
             continue;
         char *name = lode_strndup(e->d_name, len);
         if (!name)
@@ -193,10 +213,12 @@ static int first_gguf(struct lode_str dir, struct lode_buf *path, struct lode_er
 }
 
 static int load_directory(struct lode_tokenizer **out, const char *path, struct lode_error *err) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "vocab.json",
+                                        "tiktoken.model"};
+    static const char *const ends[] = {".tiktoken", ".gguf"};
     struct lode_buf file = {0};
     int rc = LODE_ERR_MISSING;
-    for (size_t i = 0; rc == LODE_ERR_MISSING && i < 2; i++) {
+    for (size_t i = 0; rc == LODE_ERR_MISSING && i < sizeof names / sizeof *names; i++) {
         if (!join_path(&file, lode_str(path), names[i]))
             rc = lode_fail_nomem(err, path);
         else if (exists(file.data))
@@ -204,10 +226,13 @@ static int load_directory(struct lode_tokenizer **out, const char *path, struct 
     }
     if (rc == LODE_ERR_MISSING) {
         lode_buf_clear(&file);
-        rc = first_gguf(lode_str(path), &file, err);
+        rc = 0;
+        for (size_t i = 0; rc == 0 && file.len == 0 && i < sizeof ends / sizeof *ends; i++)
+            rc = first_file(lode_str(path), ends[i], &file, err);
         if (rc == 0 && file.len == 0)
             rc = lode_fail(err, LODE_ERR_MISSING, path,
-                           "the directory has no tokenizer.json, tokenizer.model or *.gguf");
+                           "the directory has no tokenizer.json, tokenizer.model, vocab.json, "
+                           "*.tiktoken or *.gguf");
     }
     if (rc == 0)
         rc = load_file(out, file.data, err);

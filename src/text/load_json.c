@@ -19,6 +19,7 @@ struct loader {
     struct lode_norm_step norms[16];
     uint32_t n_norms;
     bool byte_level; /* a ByteLevel pre-tokenizer: the model's text is bytes */
+    bool by_rank;    /* lode_tok_load_json */
 };
 
 static int unknown(struct loader *l, const char *where, struct lode_str type) {
@@ -66,11 +67,8 @@ static int add_norm(struct loader *l, struct lode_norm_step step) {
     return 0;
 }
 
-static int decode_base64(struct loader *l, struct lode_str text, struct lode_str *out) {
-    char *bytes = lode_arena_alloc(&l->t->arena, text.len / 4 * 3 + 3, 1);
-    if (!bytes)
-        return lode_fail_nomem(l->err, "a normaliser");
-    size_t n = 0;
+int64_t lode_tok_base64(struct lode_str text, char *out) {
+    int64_t n = 0;
     uint32_t bits = 0, n_bits = 0;
     for (size_t i = 0; i < text.len && text.data[i] != '='; i++) {
         const char c = text.data[i];
@@ -81,13 +79,23 @@ static int decode_base64(struct loader *l, struct lode_str text, struct lode_str
                       : c == '/'             ? 63
                                              : -1;
         if (v < 0)
-            return invalid(l, "normalizer.precompiled_charsmap", "not base64");
+            return -1;
         bits = bits << 6 | (uint32_t)v;
         n_bits += 6;
         if (n_bits >= 8)
-            bytes[n++] = (char)(bits >> (n_bits -= 8));
+            out[n++] = (char)(bits >> (n_bits -= 8));
     }
-    *out = (struct lode_str){bytes, n};
+    return n;
+}
+
+static int decode_base64(struct loader *l, struct lode_str text, struct lode_str *out) {
+    char *bytes = lode_arena_alloc(&l->t->arena, text.len / 4 * 3 + 3, 1);
+    if (!bytes)
+        return lode_fail_nomem(l->err, "a normaliser");
+    const int64_t n = lode_tok_base64(text, bytes);
+    if (n < 0)
+        return invalid(l, "normalizer.precompiled_charsmap", "not base64");
+    *out = (struct lode_str){bytes, (size_t)n};
     return 0;
 }
 
@@ -478,6 +486,34 @@ static int read_merges(struct loader *l, const struct lode_json *merges) {
     return 0;
 }
 
+/* All ways to make a piece of two others, at the rank that its id is. */
+static int add_ranks(struct loader *l) {
+    const struct lode_vocab *v = &l->t->vocab;
+    struct lode_bpe *b = &l->t->bpe;
+    uint32_t n = 0;
+    for (int pass = 0; pass < 2; pass++) { /* to count, then to add */
+        if (pass && lode_bpe_reserve(b, n) < 0)
+            return lode_fail_nomem(l->err, "merges");
+        for (uint32_t id = 0; id < v->n; id++) {
+            const struct lode_str s = v->pieces[id];
+            for (size_t i = 1; i < s.len; i++) {
+                if (((unsigned char)s.data[i] & 0xc0) == 0x80 || /* within a character */
+                    lode_vocab_find(v, s.data, i) < 0 ||
+                    lode_vocab_find(v, s.data + i, s.len - i) < 0)
+                    continue;
+                n += !pass;
+                if (pass && lode_bpe_add(b, (struct lode_str){s.data, i},
+                                         (struct lode_str){s.data + i, s.len - i},
+                                         id) == LODE_ERR_LIMIT)
+                    return lode_fail(l->err, LODE_ERR_INTERNAL, "model", "the merges are too many");
+            }
+        }
+        if (n > VOCAB_MAX)
+            return invalid(l, "model.vocab", "its pieces can be made in too many ways");
+    }
+    return 0;
+}
+
 static int32_t unk_id(const struct loader *l, const struct lode_json *model) {
     const struct lode_str unk = lode_json_str(lode_json_get(model, "unk_token"));
     return unk.data ? lode_vocab_find(&l->t->vocab, unk.data, unk.len) : -1;
@@ -502,7 +538,7 @@ static int read_bpe(struct loader *l, const struct lode_json *model) {
     b->fuse_unk = lode_json_bool(model, "fuse_unk", false);
     b->byte_fallback = lode_json_bool(model, "byte_fallback", false);
     b->ignore_merges = lode_json_bool(model, "ignore_merges", false);
-    return read_merges(l, lode_json_get(model, "merges"));
+    return l->by_rank ? add_ranks(l) : read_merges(l, lode_json_get(model, "merges"));
 }
 
 static int read_unigram(struct loader *l, const struct lode_json *model) {
@@ -587,10 +623,15 @@ static int load(struct loader *l, const struct lode_json *root, struct lode_str 
 int lode_tokenizer_from_json(struct lode_tokenizer **out, struct lode_str json,
                              struct lode_str config, struct lode_str generation,
                              struct lode_error *err) {
+    return lode_tok_load_json(out, json, config, generation, false, err);
+}
+
+int lode_tok_load_json(struct lode_tokenizer **out, struct lode_str json, struct lode_str config,
+                       struct lode_str generation, bool by_rank, struct lode_error *err) {
     struct lode_json_doc doc;
     *out = NULL;
     LODE_TRY(lode_json_parse(&doc, json, "tokenizer.json", err));
-    struct loader l = {.t = lode_tok_new(), .err = err};
+    struct loader l = {.t = lode_tok_new(), .by_rank = by_rank, .err = err};
     int rc = l.t ? load(&l, doc.nodes, config, generation) : lode_fail_nomem(err, "a tokenizer");
     lode_json_free(&doc);
     if (l.t) { /* the steps move in even when something failed, to be freed in one place */

@@ -1,13 +1,15 @@
 /* Any bytes as text for tokenizers of every kind, and as the files that tokenizers come from.
  *
  *     byte 0, low bits   0..3 a made-up tokenizer.json, 4..6 made-up GGUFs: the rest is text
- *                        7 the rest is a file: '{' tokenizer.json, "GGUF", else tokenizer.model
+ *                        7 the rest is a file: '{' tokenizer.json, "GGUF", else tokenizer.model;
+ *                          '#': parts, vocab.json, merges.txt, ranks and so on, a NUL between
  *     byte 0, bits 3, 4  flags of lode_tokenize
  */
 #include "../small_tokenizers.h"
 
 #include "base/alloc.h"
 #include "format/gguf.h"
+#include "text/load.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
@@ -81,7 +83,19 @@ static void load(const char *data, size_t size) {
     struct lode_error err = {0};
     const struct lode_str file = {data, size}, none = {0};
     int rc;
-    if (size >= 4 && memcmp(data, "GGUF", 4) == 0) {
+    if (size && data[0] == '#') {
+        struct lode_str p[6] = {{0}};
+        const char *at = data + 1, *end = data + size;
+        for (int i = 0; i < 6 && at < end; i++) {
+            const char *nul = memchr(at, 0, (size_t)(end - at));
+            p[i] = (struct lode_str){at, (size_t)((nul ? nul : end) - at)};
+            at = nul ? nul + 1 : end;
+        }
+        const struct lode_tok_parts parts = {.vocab = p[0], .merges = p[1], .ranks = p[2],
+                                             .added = p[3], .config = p[4], .model_config = p[5]};
+        lode_tok_is_ranks(p[2]);
+        rc = lode_tokenizer_from_parts(&t, &parts, &err);
+    } else if (size >= 4 && memcmp(data, "GGUF", 4) == 0) {
         rc = lode_gguf_parse(&g, data, size, &err);
         if (rc == 0)
             rc = lode_tokenizer_from_gguf(&t, g, &err);

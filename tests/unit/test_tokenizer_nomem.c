@@ -9,6 +9,7 @@
 #include "../small_tokenizers.h"
 #include "failmalloc.h"
 #include "format/gguf.h"
+#include "text/load.h"
 #include "text/tokenizer.h"
 
 static const char text[] =
@@ -43,6 +44,28 @@ static int json_life(const void *data, size_t len, struct lode_error *err) {
         LODE_STR("{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</s>\"}}");
     const struct lode_str generation = LODE_STR("{\"eos_token_id\":[1,2]}");
     int rc = lode_tokenizer_from_json(&t, (struct lode_str){data, len}, config, generation, err);
+    if (rc == 0)
+        rc = use(t, err);
+    lode_tokenizer_free(t);
+    return rc;
+}
+
+/* vocab.json and merges.txt (data), or ranks (NULL). */
+static int parts_life(const void *data, size_t len, struct lode_error *err) {
+    struct lode_tokenizer *t;
+    struct lode_tok_parts parts = {
+        .config = LODE_STR("{\"tokenizer_class\":\"GPT2Tokenizer\",\"bos_token\":\"<s>\","
+                           "\"add_bos_token\":true,\"additional_special_tokens\":[\"<|sp|>\"]}"),
+        .added = LODE_STR("{\"<s>\":7,\"<|sp|>\":8}"),
+        .generation = LODE_STR("{\"eos_token_id\":7}"),
+        .model_config = LODE_STR("{\"model_type\":\"qwen2\"}")};
+    if (data) {
+        parts.vocab = (struct lode_str){data, len};
+        parts.merges = LODE_STR("#version: 0.2\na a\n\naa aa\r\n");
+    } else {
+        parts.ranks = LODE_STR("YQ== 0\nYWE= 1\nYWFhYQ== 2\nZQ== 3\n"); /* a aa aaaa e */
+    }
+    int rc = lode_tokenizer_from_parts(&t, &parts, err);
     if (rc == 0)
         rc = use(t, err);
     lode_tokenizer_free(t);
@@ -113,6 +136,9 @@ static void fail_each(const char *name, int (*life)(const void *, size_t, struct
 
 static void test_nomem(void **state) {
     (void)state;
+    static const char vocab[] = "{\"a\":0,\"aa\":1,\"aaaa\":2,\"e\":3}";
+    fail_each("vocab.json", parts_life, vocab, strlen(vocab));
+    fail_each("ranks", parts_life, NULL, 0);
     for (int which = 0; which < SMALL_TOKENIZERS; which++) {
         char name[32], *json = small_tokenizer_json(which);
         snprintf(name, sizeof name, "tokenizer.json %d", which);
