@@ -9,9 +9,9 @@
 static void setup(struct lode_build *b) {
     const uint32_t taps = lode_b_count(b, "shortconv.l_cache", 0, 0);
     b->hp.delta.taps = taps;
-    if (taps == 0 || taps > 8)
+    if (taps < 2 || taps > 8)
         lode_graph_fail(b->g, LODE_ERR_FORMAT, b->source->path,
-                        "lfm2.shortconv.l_cache is %u; 1 to 8 expected", taps);
+                        "lfm2.shortconv.l_cache is %u; 2 to 8 expected", taps);
 }
 
 static struct lode_node *convolution(struct lode_build *b, struct lode_node *h,

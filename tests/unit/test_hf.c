@@ -238,11 +238,8 @@ static void refuses(void **state) {
     assert_int_equal(open_dir(&s, true), LODE_ERR_MISSING);
 }
 
-static void each_allocation_may_fail(void **state) {
-    (void)state;
-    write_weights(moe, N_MOE);
-    write_text("config.json", moe_config, strlen(moe_config));
-    char *dir = tmp_path("");
+/* Opens dir with every allocation failing in turn. */
+static void fail_each(const char *dir) {
     for (int persistent = 0; persistent <= 1; persistent++) {
         uint64_t n = 1, unharmed = 0;
         for (;; n++) {
@@ -263,7 +260,19 @@ static void each_allocation_may_fail(void **state) {
         assert_in_range(n, 20, 2000);
         assert_true(unharmed <= (persistent ? 0 : 1));
     }
+}
+
+static void each_allocation_may_fail(void **state) {
+    (void)state;
+    write_weights(moe, N_MOE);
+    write_text("config.json", moe_config, strlen(moe_config));
+    char *dir = tmp_path("");
+    fail_each(dir);
     free(dir);
+    const char *tests = getenv("LODE_TESTS"); /* and of a family with settings by layer */
+    char path[4096];
+    snprintf(path, sizeof path, "%s/data/arch/lfm2/hf", tests ? tests : "tests");
+    fail_each(path);
 }
 
 int main(void) {
