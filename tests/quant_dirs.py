@@ -6,6 +6,9 @@ same weights, as that layout defines them, in F32.  With --float-act a quantised
 and multiplied as F32 in the order of F32 weights, so the logits must be the same bits.  As they run
 by default, they must not depend on threads, on the cut of the prompt, on the instruction set or on
 how the file is read.
+
+Where LODE_SHARED has them, reference models are brought into the form that mlx-lm gives them when it
+converts (experts apart, latent attention cut), and must give the bits of their GGUF files.
 """
 import array
 import json
@@ -15,7 +18,7 @@ import struct
 import sys
 import tempfile
 
-from lodetest import Count, lode, logits_bytes
+from lodetest import Count, SHARED, lode, logits_bytes
 
 HIDDEN, FF, HEAD, HEADS, VOCAB = 128, 192, 64, 2, 40
 CONFIG = {'model_type': 'llama', 'hidden_size': HIDDEN, 'intermediate_size': FF,
@@ -272,6 +275,85 @@ def check(count, program, folder, label, pack, config):
     count.check('"%s"' % label in shown, label + ': inspect says so')
 
 
+def read(folder):
+    """-> (tensors as write() takes them, config)"""
+    with open(folder + '/model.safetensors', 'rb') as f:
+        header = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
+        data = f.read()
+    with open(folder + '/config.json') as f:
+        return {name: (t['dtype'], t['shape'], data[slice(*t['data_offsets'])])
+                for name, t in header.items() if name != '__metadata__'}, json.load(f)
+
+
+def every_other(t, first, axis_size, unit):
+    """Of runs of `unit` bytes: those first, first + 2, ...; the tensor's shape as given."""
+    data = t[2]
+    return (t[0], axis_size, b''.join(data[i:i + unit]
+                                      for i in range(first * unit, len(data), 2 * unit)))
+
+
+def mlx_gpt_oss(tensors):
+    out = {}
+    for name, t in tensors.items():
+        kind, shape, data = t
+        if 'experts' not in name:
+            out[name] = t
+            continue
+        stem, end = name.replace('_blocks', '.weight').replace('_scales', '.scales') \
+            .replace('_proj_bias', '_proj.bias').rsplit('.', 1)
+        if end == 'weight':  # sixteen bytes to a block are four words
+            kind, shape = 'U32', shape[:2] + [shape[2] * 4]
+        if not stem.endswith('gate_up_proj'):
+            out['%s.%s' % (stem, end)] = (kind, shape, data)
+            continue
+        unit = len(data) // (shape[0] * shape[1])
+        for i, part in enumerate(('gate_proj', 'up_proj')):
+            out['%s.%s' % (stem.replace('gate_up_proj', part), end)] = every_other(
+                (kind, None, data), i, [shape[0], shape[1] // 2] + shape[2:], unit)
+    return out, {'quantization': {'group_size': 32, 'bits': 4, 'mode': 'mxfp4'}}
+
+
+def mlx_latent(config):
+    heads, plain, v, rank = (config[k] for k in ('num_attention_heads', 'qk_nope_head_dim',
+                                                 'v_head_dim', 'kv_lora_rank'))
+
+    def change(tensors):
+        out = {}
+        for name, t in tensors.items():
+            stem = name.replace('.kv_b_proj.weight', '')
+            if stem == name:
+                out[name] = t
+                continue
+            both = array.array('H', t[2])  # (heads, plain + v, rank)
+            k, values = array.array('H'), array.array('H')
+            for h in range(heads):
+                at = h * (plain + v) * rank
+                for r in range(rank):
+                    k.extend(both[at + r:at + plain * rank:rank])
+                values.extend(both[at + plain * rank:at + (plain + v) * rank])
+            out[stem + '.embed_q.weight'] = ('BF16', [heads, rank, plain], k.tobytes())
+            out[stem + '.unembed_out.weight'] = ('BF16', [heads, v, rank], values.tobytes())
+        return out, {}
+    return change
+
+
+def check_mlx_forms(count, program):
+    folders = [SHARED + '/ref/quant_models/gpt_oss_trunc-hf-mxfp4', SHARED + '/ref/arch/deepseek_v3']
+    for source in folders:
+        if not os.path.isdir(source):
+            count.skip(source.split('/')[-1] + ' as mlx-lm converts it: set LODE_SHARED')
+            continue
+        tensors, config = read(source + '/hf')
+        change = mlx_gpt_oss if 'gpt_oss' in source else mlx_latent(config)
+        tensors, more = change(tensors)
+        config.pop('quantization_config', None)
+        with tempfile.TemporaryDirectory() as folder:
+            write(folder + '/mlx', tensors, {**config, **more})
+            a, b = (logits_bytes(program, m, IDS, '--all')
+                    for m in (folder + '/mlx', source + '/model.gguf'))
+            count.check(a == b, source.split('/')[-1] + ' as mlx-lm converts it: the bits of its GGUF')
+
+
 def main():
     program, count = os.path.abspath(sys.argv[1]), Count()
     for label, (pack, config) in CASES.items():
@@ -280,6 +362,7 @@ def main():
                 check(count, program, folder, label, pack, config)
             except RuntimeError as e:
                 count.check(False, '%s: %s' % (label, e))
+    check_mlx_forms(count, program)
     count.end()
 
 

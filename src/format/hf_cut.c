@@ -124,15 +124,19 @@ int lode_hf_place_gate_up_woven(struct lode_hf *h, const struct lode_st_tensor *
 int lode_hf_place_turned(struct lode_hf *h, const struct lode_st_tensor *s,
                          const struct lode_hf_spot *spot, struct lode_error *err) {
     char name[LODE_HF_NAME];
+    lode_hf_spot_name(spot, NULL, name);
+    if (spot->tail[0] && s->n_dims > 0 && s->n_dims <= 3) {
+        /* NAME.weight, as MLX has it, or MXFP4's: (experts, out, in); NAME.bias */
+        const struct lode_hf_run all = lode_hf_run_all(s);
+        uint64_t lying[3];
+        for (uint32_t d = 0; d < s->n_dims; d++)
+            lying[d] = s->dims[s->n_dims - 1 - d];
+        return lode_hf_add(h, name, NULL, s->n_dims, lying, &all, 1, err);
+    }
     if (s->n_dims != 3)
         return wrong_shape(s, "(experts, in, out)", err);
     const uint64_t n = s->dims[0], in = s->dims[1], out = s->dims[2];
     const uint64_t dims[3] = {in, out, n};
-    lode_hf_spot_name(spot, NULL, name);
-    if (spot->tail[0]) { /* NAME.weight, as MLX has it, or MXFP4's: (experts, out, in) */
-        const struct lode_hf_run all = lode_hf_run_all(s);
-        return lode_hf_add(h, name, NULL, 3, (uint64_t[]){out, in, n}, &all, 1, err);
-    }
     const struct lode_hf_run run = {.from = s, .n = {1, n, out, in}, .step = {0, in * out, 1, out}};
     return lode_hf_add(h, name, NULL, 3, dims, &run, 1, err);
 }

@@ -10,6 +10,8 @@ static const struct lode_hf_name names[] = {
     LODE_HF_IS("layers.#.self_attn.kv_a_proj_with_mqa", "blk.#.attn_kv_a_mqa"),
     LODE_HF_IS("layers.#.self_attn.kv_a_layernorm", "blk.#.attn_kv_a_norm"),
     LODE_HF_CUT("layers.#.self_attn.kv_b_proj", "blk.#.attn_k_b", lode_hf_place_kv_b),
+    LODE_HF_IS("layers.#.self_attn.embed_q", "blk.#.attn_k_b"), /* MLX: cut already */
+    LODE_HF_IS("layers.#.self_attn.unembed_out", "blk.#.attn_v_b"),
     {0},
 };
 

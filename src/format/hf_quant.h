@@ -113,6 +113,7 @@ struct lode_hf_rows {
 struct lode_hf_scheme {
     const char *name;
     uint32_t whole; /* bits of parts that are not one row a row */
+    bool turned;    /* the codes are words of 32 bits, columns first; codes() sees rows first */
     /* Shape, bits, groups and type from the parts, checked; as.name is set. */
     int (*describe)(struct lode_hf_linear *l, const struct lode_json *settings,
                     struct lode_error *err);

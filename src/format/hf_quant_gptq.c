@@ -91,11 +91,7 @@ static void gptq_codes(const struct lode_hf_linear *l, const struct lode_hf_rows
     const uint32_t per_word = 32 / l->bits, mask = (1u << l->bits) - 1;
     const uint64_t n_groups = lode_hf_part_rows(l->part[LODE_HF_SCALES]);
     const uint8_t *codes = in->part[LODE_HF_CODES], *zeros = in->part[LODE_HF_ZEROS];
-    for (uint64_t i = 0; i < l->cols / per_word; i++) {
-        uint32_t w = word_at(codes, i * l->rows + in->row);
-        for (uint32_t k = 0; k < per_word; k++, w >>= l->bits)
-            in->q[i * per_word + k] = (uint8_t)(w & mask);
-    }
+    lode_hf_unpack_bits(in->q, codes + in->row * (l->cols / per_word) * 4, l->cols, l->bits);
     for (uint64_t g = 0; g < n_groups; g++) {
         const uint32_t w = word_at(zeros, g * (l->rows / per_word) + in->row / per_word);
         const uint32_t z = w >> (uint32_t)(in->row % per_word) * l->bits & mask;
@@ -109,6 +105,7 @@ enum { TURNED = 1u << LODE_HF_CODES | 1u << LODE_HF_ZEROS | 1u << LODE_HF_SCALES
 
 const struct lode_hf_scheme lode_hf_gptq = {.name = "GPTQ",
                                             .whole = TURNED,
+                                            .turned = true,
                                             .describe = gptq_describe,
                                             .codes = gptq_codes,
                                             .label = label};
@@ -143,8 +140,9 @@ static void awq_codes(const struct lode_hf_linear *l, const struct lode_hf_rows 
     static const uint32_t nibble_of[8] = {0, 4, 1, 5, 2, 6, 3, 7}; /* the order's inverse */
     const uint32_t shift = 4 * nibble_of[in->row % 8];
     const uint64_t words = l->rows / 8, at = in->row / 8;
+    const uint8_t *codes = in->part[LODE_HF_CODES] + at * l->cols * 4;
     for (uint64_t i = 0; i < l->cols; i++)
-        in->q[i] = (uint8_t)(word_at(in->part[LODE_HF_CODES], i * words + at) >> shift & 15);
+        in->q[i] = (uint8_t)(word_at(codes, i) >> shift & 15);
     for (uint64_t g = 0; g < (l->cols + l->group - 1) / l->group; g++) {
         in->z[g] = (float)(word_at(in->part[LODE_HF_ZEROS], g * words + at) >> shift & 15);
         in->d[g] = lode_hf_scale(l->part[LODE_HF_SCALES], in->part[LODE_HF_SCALES],
@@ -154,6 +152,7 @@ static void awq_codes(const struct lode_hf_linear *l, const struct lode_hf_rows 
 
 const struct lode_hf_scheme lode_hf_awq = {.name = "AWQ",
                                            .whole = TURNED,
+                                           .turned = true,
                                            .describe = awq_describe,
                                            .codes = awq_codes,
                                            .label = label};

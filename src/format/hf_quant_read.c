@@ -14,6 +14,7 @@ struct reader {
     const struct lode_st *st;
     const struct lode_hf_linear *l;
     uint8_t *data[LODE_HF_PARTS]; /* owned: a few rows of each part, or a matrix */
+    uint8_t *unturned;            /* owned; codes as they lie, where they are turned */
     uint64_t matrix;              /* whose whole parts are there */
     uint64_t at, n;               /* rows that are there; n 0: none */
     uint64_t most;                /* rows there is room for */
@@ -31,6 +32,17 @@ static size_t part_row_size(const struct reader *r, int p) {
     return r->l->part[p]->size / (size_t)(r->l->n_matrices * r->l->rows);
 }
 
+/* Rows first: out (cols, rows) = in (rows, cols) turned, words of 32 bits, a cache line's worth of
+ * each at a time. */
+static void turn(uint32_t *out, const uint32_t *in, size_t rows, size_t cols) {
+    enum { TILE = 16 };
+    for (size_t r = 0; r < rows; r += TILE)
+        for (size_t c = 0; c < cols; c += TILE)
+            for (size_t j = c; j < c + TILE && j < cols; j++)
+                for (size_t i = r; i < r + TILE && i < rows; i++)
+                    out[j * rows + i] = in[i * cols + j];
+}
+
 static int reader_open(struct reader *r, uint64_t wanted) {
     const struct lode_hf_linear *l = r->l;
     r->matrix = UINT64_MAX;
@@ -44,7 +56,8 @@ static int reader_open(struct reader *r, uint64_t wanted) {
             continue;
         const size_t size = is_whole(r, p) ? l->part[p]->size / (size_t)l->n_matrices
                                            : part_row_size(r, p) * (size_t)r->most;
-        if (!(r->data[p] = lode_alloc(size ? size : 1, 1)))
+        if (!(r->data[p] = lode_alloc(size ? size : 1, 1)) ||
+            (l->scheme->turned && p == LODE_HF_CODES && !(r->unturned = lode_alloc(size, 1))))
             return lode_fail_nomem(r->err, l->part[p]->name);
     }
     if (!l->scheme->codes)
@@ -60,10 +73,23 @@ static int reader_open(struct reader *r, uint64_t wanted) {
 static void reader_close(struct reader *r) {
     for (int p = 0; p < LODE_HF_PARTS; p++)
         lode_free(r->data[p]);
+    lode_free(r->unturned);
     lode_free(r->in.q);
     lode_free(r->in.d);
     lode_free(r->in.m);
     lode_free(r->in.z);
+}
+
+/* The part of a matrix. */
+static int read_whole(struct reader *r, int p, uint64_t matrix, size_t size) {
+    const struct lode_st_tensor *t = r->l->part[p];
+    const bool turned = r->l->scheme->turned && p == LODE_HF_CODES;
+    LODE_TRY(lode_st_read(r->st, t, (size_t)matrix * size, turned ? r->unturned : r->data[p], size,
+                          r->err));
+    if (turned)
+        turn((uint32_t *)(void *)r->data[p], (const uint32_t *)(const void *)r->unturned,
+             (size_t)lode_hf_part_rows(t), (size_t)lode_hf_part_cols(t));
+    return 0;
 }
 
 /* Brings row `row` of all, and up to `more` behind it, into memory. */
@@ -83,8 +109,7 @@ static int reader_seek(struct reader *r, uint64_t row, uint64_t more) {
             LODE_TRY(lode_st_read(r->st, l->part[p], (size_t)row * size, r->data[p],
                                   (size_t)r->n * size, r->err));
         else if (matrix != r->matrix)
-            LODE_TRY(lode_st_read(r->st, l->part[p], (size_t)matrix * size, r->data[p], size,
-                                  r->err));
+            LODE_TRY(read_whole(r, p, matrix, size));
     }
     if (matrix != r->matrix) /* rows of the next one need its own */
         r->matrix = matrix;
