@@ -6,6 +6,7 @@
 #include "base/machine.h"
 #include "model/build.h"
 #include "quant/imatrix.h"
+#include "quant/quant.h"
 #include "text/regex.h"
 #include "text/tokenizer.h"
 
@@ -40,8 +41,8 @@ static enum lode_dtype named_type(const char *name) {
     return m && lode_mix_is_one(m) ? lode_mix_base(m) : lode_dtype_from_name(lode_str(name));
 }
 
-/* Without --type.  What only lode's memory has (tensor/dtype.h) becomes the type of GGUF that
- * loses least. */
+/* Without --type.  What only lode's memory has (tensor/dtype.h) becomes a type of GGUF with the
+ * same codes, or of about the same size. */
 static enum lode_dtype kept_type(const struct lode_convert *c, const struct lode_gguf_tensor *t) {
     const struct lode_dtype_info *d = &lode_dtypes[t->type];
     if (lode_mix_is_wide(t->name, t->n_dims) && !c->source->gguf &&
@@ -49,8 +50,10 @@ static enum lode_dtype kept_type(const struct lode_convert *c, const struct lode
         return LODE_F32;
     if (d->id < 256)
         return t->type;
-    const double bits = 8.0 * d->bytes / d->block;
-    return lode_mix_fit(bits <= 5 ? LODE_Q4_1 : bits <= 6 ? LODE_Q5_1 : LODE_Q8_0, t->dims[0]);
+    const enum lode_dtype same_codes = lode_repacker(t->type, LODE_Q4_1)   ? LODE_Q4_1
+                                       : lode_repacker(t->type, LODE_Q5_1) ? LODE_Q5_1
+                                                                           : LODE_Q8_0;
+    return lode_mix_fit(same_codes, t->dims[0]);
 }
 
 struct rules {

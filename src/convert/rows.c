@@ -20,6 +20,7 @@ struct piece {
     const struct lode_convert_step *step;
     struct lode_kern kern;
     lode_quant_fn *quantise;
+    lode_repack_fn *repack; /* instead, where there is one */
     uint64_t n_cols;
     size_t from_row, to_row; /* bytes */
     const char *from;
@@ -72,6 +73,10 @@ static bool holds(enum lode_dtype to, const float *x, uint64_t n) {
 static void one_row(void *arg, uint32_t task, uint32_t worker) {
     struct piece *p = arg;
     float *wide = p->wide + worker * p->n_cols;
+    if (p->repack) {
+        p->repack(p->to + task * p->to_row, p->from + task * p->from_row, p->n_cols);
+        return;
+    }
     p->kern.dequant[p->step->t->type](wide, p->from + task * p->from_row, p->n_cols);
     if (holds(p->step->to, wide, p->n_cols)) {
         p->quantise(p->to + task * p->to_row, wide, p->weights, p->n_cols);
@@ -98,7 +103,8 @@ static int convert_piece(struct lode_convert *c, struct piece *p, uint64_t row, 
 
 static int piece_init(struct lode_convert *c, struct piece *p, const struct lode_convert_step *s,
                       uint64_t rows, struct lode_error *err) {
-    *p = (struct piece){.step = s, .n_cols = s->t->dims[0], .quantise = lode_quantiser(s->to)};
+    *p = (struct piece){.step = s, .n_cols = s->t->dims[0], .quantise = lode_quantiser(s->to),
+                        .repack = lode_repacker(s->t->type, s->to)};
     lode_kern_table(&p->kern, lode_isa_best());
     if (!lode_dtype_row_size(s->t->type, p->n_cols, &p->from_row) ||
         !lode_dtype_row_size(s->to, p->n_cols, &p->to_row))

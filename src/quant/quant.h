@@ -20,6 +20,11 @@ typedef void lode_quant_fn(void *y, const float *x, const float *v, size_t n);
 /* NULL: nothing is quantised to this type. */
 lode_quant_fn *lode_quantiser(enum lode_dtype t);
 
+/* The same codes in another layout, only the scales rounded: n numbers; NULL where the types share no
+ * codes (quant/repack.c). */
+typedef void lode_repack_fn(void *y, const void *x, size_t n);
+lode_repack_fn *lode_repacker(enum lode_dtype from, enum lode_dtype to);
+
 #define LODE_QUANT_LIST(X)                                                                         \
     X(f32, F32) X(f16, F16) X(bf16, BF16) X(q4_0, Q4_0) X(q4_1, Q4_1) X(q5_0, Q5_0) X(q5_1, Q5_1)  \
     X(q8_0, Q8_0) X(iq4_nl, IQ4_NL) X(mxfp4, MXFP4) X(q2_k, Q2_K) X(q3_k, Q3_K) X(q4_k, Q4_K)      \

@@ -6,6 +6,7 @@
 #include "out.h"
 #include "progress.h"
 
+#include "lode/sampler.h"
 #include "lode/session.h"
 #include "lode/tokenizer.h"
 
@@ -17,34 +18,36 @@ struct comparing {
     struct lode_session *sessions[2]; /* base, model */
     const int32_t *ids;               /* of the window */
     int32_t n_vocab;
-    uint16_t *records; /* (kld_scored(window), kld_record(n_vocab)) */
+    uint16_t *records; /* (kld_scored(window), kld_record(n_vocab)) of the base */
+    double *nll;       /* (kld_scored(window)) its -ln p(next) */
     struct kld_sums *sums;
     struct progress bar;
     uint64_t done; /* tokens before this pass */
 };
 
-/* Scored positions are those of llama-perplexity: [window / 2, window - 1). */
-static uint16_t *record_at(const struct comparing *c, uint32_t pos) {
-    const uint32_t first = (uint32_t)c->o->window / 2;
-    if (pos < first || pos + 1 >= (uint32_t)c->o->window)
-        return NULL;
-    return c->records + (pos - first) * kld_record(c->n_vocab);
+/* Scored positions are those of llama-perplexity: [window / 2, window - 1).  Which one; -1: none. */
+static int64_t scored(const struct comparing *c, uint32_t pos) {
+    const uint32_t window = (uint32_t)c->o->window;
+    return pos < window / 2 || pos + 1 >= window ? -1 : (int64_t)pos - window / 2;
 }
 
 static int on_base(void *user, uint32_t pos, const float *logits) {
     struct comparing *c = user;
-    uint16_t *record = record_at(c, pos);
-    if (record)
-        kld_encode(record, logits, c->n_vocab);
+    const int64_t i = scored(c, pos);
+    if (i >= 0) {
+        kld_encode(c->records + (size_t)i * kld_record(c->n_vocab), logits, c->n_vocab);
+        c->nll[i] = -(double)lode_logprob_of(logits, (uint32_t)c->n_vocab, c->ids[pos + 1]);
+    }
     progress_update(&c->bar, c->done + pos + 1);
     return c->o->cancel && c->o->cancel();
 }
 
 static int on_model(void *user, uint32_t pos, const float *logits) {
     struct comparing *c = user;
-    const uint16_t *record = record_at(c, pos);
-    if (record)
-        kld_add(c->sums, logits, record, c->n_vocab, c->ids[pos + 1]);
+    const int64_t i = scored(c, pos);
+    if (i >= 0)
+        kld_add_known(c->sums, logits, c->records + (size_t)i * kld_record(c->n_vocab), c->n_vocab,
+                      c->ids[pos + 1], c->nll[i]);
     progress_update(&c->bar, c->done + pos + 1);
     return c->o->cancel && c->o->cancel();
 }
@@ -74,10 +77,12 @@ static int compare_all(struct comparing *c, const struct lode_tokenizer *t, cons
     if (n == 0)
         return tool_fail(err, LODE_ERR_ARG, "text", "has %zu tokens, a window needs %zu", ids->n,
                          window);
-    c->records = malloc(kld_scored((int32_t)window) * kld_record(c->n_vocab) * sizeof *c->records);
-    if (!c->records)
+    const size_t n_scored = kld_scored((int32_t)window);
+    c->records = malloc(n_scored * kld_record(c->n_vocab) * sizeof *c->records);
+    c->nll = malloc(n_scored * sizeof *c->nll);
+    if (!c->records || !c->nll)
         return tool_fail(err, LODE_ERR_NOMEM, "text", "no memory to keep predictions in");
-    int rc = kld_sums_init(c->sums, n * kld_scored((int32_t)window), err);
+    int rc = kld_sums_init(c->sums, n * n_scored, err);
     progress_begin(&c->bar, "comparing", "tokens", 2 * n * window);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         c->ids = ids->v + i * window;
@@ -113,6 +118,7 @@ int compare_models(struct kld_sums *sums, struct lode_model *base, struct lode_m
     for (int i = 0; i < 2; i++)
         lode_session_free(c.sessions[i]);
     free(c.records);
+    free(c.nll);
     ids_free(&ids);
     return rc;
 }

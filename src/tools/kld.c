@@ -116,6 +116,14 @@ void kld_sums_free(struct kld_sums *s) {
 
 void kld_add(struct kld_sums *s, const float *logits, const uint16_t *record, int32_t n_vocab,
              int32_t next) {
+    float head[2];
+    memcpy(head, record, sizeof head);
+    kld_add_known(s, logits, record, n_vocab, next,
+                  -(double)(head[0] * (float)record[4 + next] + head[1]));
+}
+
+void kld_add_known(struct kld_sums *s, const float *logits, const uint16_t *record, int32_t n_vocab,
+                   int32_t next, double nll_base) {
     float head[2], most;
     memcpy(head, record, sizeof head);
     record += 4;
@@ -130,7 +138,6 @@ void kld_add(struct kld_sums *s, const float *logits, const uint16_t *record, in
         top_base = record[i] > record[top_base] ? i : top_base;
     }
     const double nll = norm - (double)logits[next];
-    const double nll_base = -(double)(head[0] * (float)record[next] + head[1]);
     const double dp = exp(-nll) - exp(-nll_base);
     s->nll += nll;
     s->nll2 += nll * nll;

@@ -40,6 +40,9 @@ void kld_sums_free(struct kld_sums *s);
 /* Compares the model's logits with a record at a position whose next token is `next`. */
 void kld_add(struct kld_sums *s, const float *logits, const uint16_t *record, int32_t n_vocab,
              int32_t next);
+/* The same with the base's own -ln p(next): a record holds nothing below e^-16 of the likeliest. */
+void kld_add_known(struct kld_sums *s, const float *logits, const uint16_t *record, int32_t n_vocab,
+                   int32_t next, double nll_base);
 
 void kld_print_row(FILE *f, const struct kld_sums *s, size_t i_chunk);
 /* Both sort the values.  brief: what tells whether a conversion was a good one, in five lines. */
