@@ -45,6 +45,12 @@ static struct lode_gguf_value retyped(const char *key, struct lode_gguf_value v)
     }
     if (v.type == LODE_GGUF_F64)
         v.type = LODE_GGUF_F32;
+    if (v.type == LODE_GGUF_ARRAY && v.a.type == LODE_GGUF_U32) { /* the same bytes */
+        bool small = true;
+        for (size_t i = 0; i < v.a.n; i++)
+            small = small && lode_gguf_array_i64(&v.a, i) <= INT32_MAX;
+        v.a.type = small ? LODE_GGUF_I32 : LODE_GGUF_U32;
+    }
     return v;
 }
 

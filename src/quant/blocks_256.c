@@ -255,7 +255,7 @@ void lode_quant_q5_k(void *y, const float *x, const float *v, size_t n) {
 }
 
 void lode_quant_q3_k(void *y, const float *x, const float *v, size_t n) {
-    static const struct scaled_type type = {16, -32, 31, {-4, 3, NULL}};
+    static const struct scaled_type type = {16, -32, 31, {-4, 3, NULL, 0}};
     struct lode_block_q3_k *b = y;
     struct scaled f = {0};
     uint8_t c[256];
@@ -277,7 +277,7 @@ void lode_quant_q3_k(void *y, const float *x, const float *v, size_t n) {
 }
 
 void lode_quant_q6_k(void *y, const float *x, const float *v, size_t n) {
-    static const struct scaled_type type = {16, -128, 127, {-32, 31, NULL}};
+    static const struct scaled_type type = {16, -128, 127, {-32, 31, NULL, 0}};
     struct lode_block_q6_k *b = y;
     struct scaled f = {0};
     uint8_t c[256];
@@ -300,9 +300,11 @@ void lode_quant_q6_k(void *y, const float *x, const float *v, size_t n) {
 
 void lode_quant_iq4_xs(void *y, const float *x, const float *v, size_t n) {
     static const float levels[16] = LODE_IQ4_LEVELS;
-    static const struct scaled_type type = {32, -32, 31, {-127, 113, levels}};
+    float nearest[241];
+    const struct scaled_type type = {32, -32, 31, {-127, 113, nearest, 1}};
     struct lode_block_iq4_xs *b = y;
     struct scaled f = {0};
+    nearest_levels(nearest, levels, 16, 1);
     for (size_t i = 0; i < n; i += 256, b++) {
         fit_scaled(x + i, weights_at(v, i), &type, &f);
         b->d = lode_f32_f16(f.d);

@@ -22,7 +22,7 @@ static void put_fifth_bits(uint8_t out[4], const uint8_t c[32]) {
 
 /* w = d (c - offset): *d and the codes from 0. */
 static void scale_block(const float *x, const float *v, int offset, uint16_t *d, uint8_t c[32]) {
-    const struct codes codes = {(float)-offset, (float)(offset - 1), NULL};
+    const struct codes codes = {(float)-offset, (float)(offset - 1), NULL, 0};
     float code[32];
     *d = lode_f32_f16(fit_scale(x, v, 32, &codes));
     scale_error(x, v, 32, &codes, lode_f16_f32(*d), code);
@@ -82,7 +82,7 @@ void lode_quant_q5_1(void *y, const float *x, const float *v, size_t n) {
 
 /* 8 bits are so fine that the largest number decides; a search finds nothing. */
 void lode_quant_q8_0(void *y, const float *x, const float *v, size_t n) {
-    static const struct codes codes = {-127, 127, NULL};
+    static const struct codes codes = {-127, 127, NULL, 0};
     struct lode_block_q8_0 *b = y;
     float code[32];
     for (size_t i = 0; i < n; i += 32, b++) {
@@ -98,10 +98,11 @@ void lode_quant_q8_0(void *y, const float *x, const float *v, size_t n) {
 
 void lode_quant_iq4_nl(void *y, const float *x, const float *v, size_t n) {
     static const float levels[16] = LODE_IQ4_LEVELS;
-    static const struct codes codes = {-127, 113, levels};
     struct lode_block_iq4_nl *b = y;
-    float code[32];
+    float code[32], nearest[241];
+    const struct codes codes = {-127, 113, nearest, 1};
     uint8_t c[32];
+    nearest_levels(nearest, levels, 16, 1);
     for (size_t i = 0; i < n; i += 32, b++) {
         b->d = lode_f32_f16(fit_scale(x + i, weights_at(v, i), 32, &codes));
         scale_error(x + i, weights_at(v, i), 32, &codes, lode_f16_f32(b->d), code);
@@ -117,11 +118,13 @@ void lode_quant_iq4_nl(void *y, const float *x, const float *v, size_t n) {
 /* Powers of two as scales: the one that puts the largest number below 6, and its neighbours. */
 void lode_quant_mxfp4(void *y, const float *x, const float *v, size_t n) {
     static const float levels[16] = LODE_FP4_LEVELS; /* doubled; 8 is -0 */
-    static const float sorted[16] = {-12, -8, -6, -4, -3, -2, -1, 0, 0, 1, 2, 3, 4, 6, 8, 12};
-    static const struct codes codes = {-12, 12, sorted};
+    static const float sorted[15] = {-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12};
+    float nearest[24 * 64 + 1];
+    const struct codes codes = {-12, 12, nearest, 64};
     struct lode_block_mxfp4 *b = y;
     float code[32];
     uint8_t c[32];
+    nearest_levels(nearest, sorted, 15, 64);
     for (size_t i = 0; i < n; i += 32, b++) {
         const float *w = weights_at(v, i);
         float most = 0, best = INFINITY;

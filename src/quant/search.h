@@ -31,30 +31,39 @@ static inline void v4_store(float *p, v4 v) { memcpy(p, &v, sizeof v); }
 static inline v4 v4_pick(m4 m, v4 a, v4 b) { return (v4)(((m4)a & m) | ((m4)b & ~m)); }
 static inline float v4_sum(v4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 
-/* Codes as floats: whole numbers from lo to hi, or 16 levels in ascending order. */
+/* Codes as floats: whole numbers from lo to hi, or the levels of a table. */
 struct codes {
     float lo, hi;
-    const float *levels; /* (16), or NULL */
+    const float *nearest; /* ((hi - lo) * fine + 1) the level nearest to lo + i / fine; or NULL */
+    float fine;
 };
 
-/* To nearest even: adding 1.5 * 2^23 leaves no bits behind the point.  |x| < 2^22 after clamping. */
+/* Fills such a table from n ascending levels. */
+static inline void nearest_levels(float *nearest, const float *levels, int n, int fine) {
+    int k = 0;
+    for (int i = (int)levels[0] * fine; i <= (int)levels[n - 1] * fine; i++) {
+        while (k + 1 < n && (float)(2 * i) > (float)fine * (levels[k] + levels[k + 1]))
+            k++;
+        *nearest++ = levels[k];
+    }
+}
+
+/* To nearest even: adding 1.5 * 2^23 leaves no bits behind the point.  |x| < 2^22 after clamping,
+ * which also makes lo of what is not a number. */
 static inline v4 snap_whole(v4 x, float lo, float hi) {
     const v4 big = v4_of(12582912.0f), l = v4_of(lo), h = v4_of(hi);
-    x = v4_pick(x < l, l, x);
-    x = v4_pick(x > h, h, x);
+    x = v4_pick(x > l, x, l);
+    x = v4_pick(x < h, x, h);
     return (x + big) - big;
 }
 
-/* The value of the code nearest to x. */
+/* The value of the code nearest to x: of levels, to x in steps of 1 / fine. */
 static inline v4 snap(v4 x, const struct codes *c) {
-    if (!c->levels)
+    if (!c->nearest)
         return snap_whole(x, c->lo, c->hi);
-    v4 y = v4_of(c->levels[0]);
-    for (int k = 0; k < 15; k++) {
-        const float mid = (c->levels[k] + c->levels[k + 1]) / 2;
-        y = v4_pick(x > v4_of(mid), v4_of(c->levels[k + 1]), y);
-    }
-    return y;
+    x = snap_whole(x * c->fine, c->lo * c->fine, c->hi * c->fine) - c->lo * c->fine;
+    return (v4){c->nearest[(int)x[0]], c->nearest[(int)x[1]], c->nearest[(int)x[2]],
+                c->nearest[(int)x[3]]};
 }
 
 /* The half nearest to d, as a float. */
@@ -89,7 +98,7 @@ static inline float fit_scale(const float *x, const float *v, int n, const struc
     float most = 0, best = 0, best_gain = 0;
     for (int i = 0; i < n; i++)
         most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
-    if (most == 0)
+    if (fabsf(most) < 1e-20f) /* less than any scale can say */
         return 0;
     const float stride = (c->hi - c->lo) / 128 > 0.25f ? (c->hi - c->lo) / 128 : 0.25f;
     for (int side = 0; side < 2; side++)
@@ -176,7 +185,7 @@ static inline struct affine fit_affine(const float *x, const float *v, int n, fl
     }
     if (min_only && low > 0)
         low = 0;
-    if (!(high > low))
+    if (!(high - low > 1e-20f))
         return (struct affine){0, min_only && -low < 0 ? 0 : -low};
     for (int k = -STEPS; k <= STEPS; k++) {
         struct affine r;
