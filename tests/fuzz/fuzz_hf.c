@@ -43,7 +43,8 @@ static void touch(const struct lode_source *s) {
             abort();
         const int rc = lode_source_read(s, t, 0, all, t->size, &err);
         if (rc == 0) { /* a piece is a piece of the whole */
-            const size_t at = t->size / 3, n = t->size / 2;
+            const size_t unit = lode_dtypes[t->type].bytes; /* whole numbers or blocks */
+            const size_t at = t->size / 3 / unit * unit, n = t->size / 2 / unit * unit;
             if (lode_source_read(s, t, at, part, n, &err) < 0 || memcmp(part, all + at, n) != 0)
                 abort();
         } else if (!err.text[0]) {
