@@ -115,6 +115,8 @@ static int name_model(struct lode_hf *h, struct lode_error *err) {
         h->family ? h->family->arch : lode_arena_printf(&h->arena, "%s (Hugging Face)", word);
     if (!h->base.arch)
         return lode_fail_nomem(err, "model_type");
+    if (!h->family)
+        LODE_TRY(lode_hf_assume(h, err));
     LODE_TRY(lode_hf_put_text(h, "general.architecture", lode_str(h->base.arch), err));
     return lode_hf_put_text(h, "general.name", lode_str(title), err);
 }

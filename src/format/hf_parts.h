@@ -7,6 +7,7 @@
  *     hf_names.c     from the files' names to GGUF's
  *     hf_tensors.c   tensors as runs through those of the files, and reading them
  *     hf_cut.c       tensors that are cut, turned or joined: experts, q k v, latent attention
+ *     hf_assume.c    a model_type that is not known, but may be a standard decoder
  *     hf_fam_*.c     the families of models, some to a file: what config.json says and what the
  *                    tensors are called
  *
@@ -78,6 +79,9 @@ LODE_HF_GROUP_LIST(LODE_HF_GROUP)
 #undef LODE_HF_GROUP
 
 const struct lode_hf_family *lode_hf_family(const char *model_type);
+/* For a model_type that is not known: h->own as h->family, where names and settings are those of a
+ * standard decoder (model/arch_standard.c); else h->family stays NULL. */
+int lode_hf_assume(struct lode_hf *h, struct lode_error *err);
 
 /* ---- tensors ---- */
 
@@ -120,6 +124,7 @@ struct lode_hf {
     struct lode_hf_home *homes;       /* beside tensors */
     size_t cap_tensors;
     struct lode_buf notes; /* what base.notes will be */
+    struct lode_hf_family own; /* where the model_type is not known */
     const char *config_path;
     const struct lode_json *config, *text; /* while opening: config.json, and the part about text */
     uint32_t n_layers, n_experts;

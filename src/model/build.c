@@ -223,6 +223,18 @@ static void build_stage(struct lode_build *b, struct lode_graph *g, enum lode_st
     g->result = x;
 }
 
+static int check_used(const struct lode_build *b, struct lode_error *err) {
+    for (size_t i = 0; i < b->source->n_tensors; i++) {
+        const char *name = b->source->tensors[i].name;
+        if (b->weight_of[i] == UINT32_MAX && strncmp(name, "rope_", 5) != 0)
+            return lode_fail(err, LODE_ERR_UNSUPPORTED, b->source->path,
+                             "architecture '%.60s' is not known, and no standard decoder: such a "
+                             "model has no use for tensor %.100s",
+                             b->source->arch, name);
+    }
+    return 0;
+}
+
 int lode_build_model(struct lode_build *b, struct lode_graph graphs[LODE_STAGES],
                      struct lode_error *err) {
     const size_t n = b->source->n_tensors;
@@ -247,5 +259,5 @@ int lode_build_model(struct lode_build *b, struct lode_graph graphs[LODE_STAGES]
         build_stage(b, &graphs[i], (enum lode_stage)i);
         LODE_TRY(lode_graph_error(&graphs[i], err));
     }
-    return 0;
+    return b->arch->all_used ? check_used(b, err) : 0;
 }

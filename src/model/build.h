@@ -70,12 +70,14 @@ struct lode_build {
     struct lode_weight *weights; /* (n_weights of cap_weights) */
     uint32_t n_weights, cap_weights;
     uint32_t *weight_of; /* (tensors of the file): its weight, or UINT32_MAX */
+    char note[512];      /* for the user: what is assumed; "": nothing */
 };
 
 struct lode_arch {
     char name[24]; /* general.architecture */
     bool rope_pairs; /* rotary pairs are (2i, 2i+1) as its GGUF files are written */
     bool by_layer;   /* counts may be arrays: hp has layer 0's, the layers ask lode_b_count */
+    bool all_used;   /* a tensor that it has no use for is an error */
     bool encoder;    /* its result is the last layer's: no final norm, no logits */
     void (*setup)(struct lode_build *b); /* may be NULL */
     struct lode_node *(*layer)(struct lode_build *b, struct lode_node *x, uint32_t l);
@@ -228,6 +230,9 @@ LODE_ARCH_LIST(LODE_ARCH_DECLARE)
 
 /* NULL when this build has no such architecture. */
 const struct lode_arch *lode_arch_find(const char *name);
+/* For all others: arch_standard.c, where the file's tensors are those of such a model. */
+extern const struct lode_arch lode_arch_standard;
+bool lode_arch_fits(const struct lode_source *s);
 
 enum lode_stage {
     LODE_BODY, /* tokens to the final rows of the residual stream */

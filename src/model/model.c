@@ -79,7 +79,7 @@ static int describe(struct lode_model *m, struct lode_error *err) {
                                        .ctx_train = hp->ctx_train,
                                        .token_size = m->plans[LODE_BODY].weight_bytes +
                                                      m->plans[LODE_HEAD].weight_bytes,
-                                       .notes = m->source->notes,
+                                       .notes = m->notes ? m->notes : m->source->notes,
                                        .isa = lode_isa_name(m->isa)};
     for (size_t i = 0; i < m->source->n_tensors; i++) {
         const struct lode_gguf_tensor *t = &m->source->tensors[i];
@@ -120,7 +120,9 @@ static int unknown_arch(const struct lode_model *m, struct lode_error *err) {
                          "general.architecture is missing: this is no language model; lode runs %s",
                          list);
     return lode_fail(err, LODE_ERR_UNSUPPORTED, m->source->path,
-                     "architecture '%.60s' is not supported; lode runs %s", arch, list);
+                     "architecture '%.60s' is not supported, and its tensors are not those of a "
+                     "standard decoder; lode runs %s",
+                     arch, list);
 }
 
 /* A model may have no vocabulary (embedders' backbones, tests); one that it has must be understood. */
@@ -136,6 +138,17 @@ static int load_tokenizer(struct lode_model *m, struct lode_error *err) {
     return lode_tokenizer_from_gguf(&m->tokenizer, m->source->gguf, err);
 }
 
+/* The source's, and the architecture's. */
+static int keep_notes(struct lode_model *m, const char *note, struct lode_error *err) {
+    struct lode_buf b = {0};
+    if (!*note)
+        return 0;
+    if (!lode_buf_addf(&b, "%s%s%s", m->source->notes, *m->source->notes ? "\n" : "", note))
+        return lode_fail_nomem(err, "notes");
+    m->notes = b.data;
+    return 0;
+}
+
 static int load(struct lode_model *m, const char *path, lode_store_maker *make, void *user,
                 struct lode_error *err) {
     LODE_TRY(lode_source_open(&m->source, path, !m->opts.no_mmap, err));
@@ -143,6 +156,8 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
     if (m->opts.vocab_only)
         return describe(m, err);
     m->arch = lode_arch_find(m->source->arch);
+    if (!m->arch && lode_arch_fits(m->source))
+        m->arch = &lode_arch_standard;
     if (!m->arch)
         return unknown_arch(m, err);
     struct lode_build b = {.source = m->source, .arch = m->arch, .experts = m->opts.experts};
@@ -154,6 +169,7 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
     m->weights = b.weights;
     m->n_weights = b.n_weights;
     LODE_TRY(rc);
+    LODE_TRY(keep_notes(m, b.note, err));
     for (int i = 0; i < LODE_STAGES; i++)
         LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], m->opts.float_act, err));
     LODE_TRY(make(&m->store, user, m->source, m->weights, m->n_weights, &m->opts, err));
@@ -212,6 +228,7 @@ void lode_model_free(struct lode_model *m) {
     lode_free(m->chat_template);
     lode_free(m->name);
     lode_free(m->type);
+    lode_free(m->notes);
     lode_tokenizer_free(m->tokenizer);
     lode_source_close(m->source);
     lode_free(m);

@@ -24,7 +24,7 @@ struct lode_model {
     enum lode_isa isa;           /* what opts.isa or this machine chose */
     struct lode_model_info info;
     char *chat_template; /* NUL-terminated, or NULL */
-    char *name, *type;
+    char *name, *type, *notes;
 };
 
 /* Makes the store of a model that is being loaded.  Tests give their own, which delivers weights
