@@ -25,9 +25,14 @@
         LODE_HF_IS("encoder.layer.#.output.dense", "blk.#.ffn_down"),                              \
         NORM("encoder.layer.#.output.LayerNorm", "blk.#.layer_output_norm")
 
-static uint32_t rows_before_positions(const struct lode_hf *h);
+/* RoBERTa counts positions from the padding's id on, so that its table begins with rows that none has;
+ * GGUF files leave them out. */
+static uint32_t rows_before_positions(const struct lode_hf *h) {
+    uint32_t padding;
+    return lode_hf_count(h, "pad_token_id", 1, &padding, NULL) < 0 || padding > 1 << 20 ? 0
+                                                                                        : padding + 1;
+}
 
-/* RoBERTa's table of positions begins with rows that none has; GGUF files leave them out. */
 static int place_positions(struct lode_hf *h, const struct lode_st_tensor *s,
                            const struct lode_hf_spot *spot, struct lode_error *err) {
     char name[LODE_HF_NAME];
@@ -90,13 +95,6 @@ static int bert(struct lode_hf *h, struct lode_error *err) {
     if (kind && strcmp(kind, "absolute") != 0)
         return lode_hf_refuse(h, "position_embedding_type", kind, err);
     return encoder(h, err);
-}
-
-/* Positions are counted from the padding's id on. */
-static uint32_t rows_before_positions(const struct lode_hf *h) {
-    uint32_t padding;
-    return lode_hf_count(h, "pad_token_id", 1, &padding, NULL) < 0 || padding > 1 << 20 ? 0
-                                                                                        : padding + 1;
 }
 
 static int roberta(struct lode_hf *h, struct lode_error *err) {

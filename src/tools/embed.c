@@ -58,6 +58,8 @@ static const struct arg_flag flags[] = {
     {"-ctv, --cache-type-v", ARG_CHOICE, ARG_AT(struct opts, load.ctv), .meta = "TYPE",
      .choices = arg_kv_types, .shown = "f16, an encoder's f32", .help = "how values are stored"},
     LOAD_EXPERTS_FLAG(struct opts),
+    {"--attention", ARG_FOREIGN, .meta = "KIND", .help = "the file says which tokens see which"},
+    {"--embedding, --embeddings", ARG_FOREIGN_BOOL, .help = "that is all this verb does"},
     LOAD_FOREIGN_FLAGS,
 };
 
