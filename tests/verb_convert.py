@@ -253,6 +253,18 @@ def directories(t):
         count.check(r.returncode != 0, '%s: refused by convert and by the engine alike' % name)
 
 
+def encoders(t):
+    for source in sorted(glob.glob(TESTS + '/data/encoders/*/hf')):
+        name, out = source.split('/')[-2], t + '/encoder.gguf'
+        r = run(source, '-o', out)
+        vectors = [subprocess.run([PROGRAM, 'embed', m, '-p', 'A harbour, 12 boats.'],
+                                  stdin=subprocess.DEVNULL, capture_output=True)
+                   for m in (source, out)]
+        count.check(r.returncode == 0 and vectors[0].returncode == 0 and
+                    vectors[0].stdout == vectors[1].stdout,
+                    '%s: vectors of source and result, bit for bit %s' % (name, last_line(r)))
+
+
 # -------------------------------------------------------------------------------------- GGUF to GGUF
 
 def shards(g, path, n):
@@ -310,6 +322,14 @@ def requantise(t):
     r = run(source, '--type', 'Q4_K_M', '--dry-run')
     count.check(r.returncode == 0 and b'-> Q5_0' in r.stdout and not glob.glob(t + '/*.tmp*'),
                 '--dry-run shows the types that fit')
+    shutil.copy(source, t + '/own.gguf')
+    r = run(t + '/own.gguf', '-o', t + '/own.gguf', '--type', 'Q8_0')
+    os.chmod(t + '/again.gguf', 0o444)
+    r2 = run(source, '-o', t + '/again.gguf', '--type', 'Q8_0')
+    count.check(r.returncode == 1 and 'source itself' in last_line(r) and
+                Gguf(t + '/own.gguf').tensors == g.tensors and r2.returncode == 1 and
+                'write-protected' in last_line(r2) and Gguf(t + '/again.gguf').tensors == g.tensors,
+                'neither the source nor a write-protected file is replaced')
     for args, words in (((source,), 'where to'), ((source, '-o', t + '/x', '--type', 'Q9'), 'no type'),
                         ((t + '/none', '-o', t + '/x'), 'no such file'),
                         ((source, '-o', t), 'directory'),
@@ -466,6 +486,7 @@ def trained(t):
 
 with tempfile.TemporaryDirectory() as folder:
     directories(folder)
+    encoders(folder)
     requantise(folder)
     importance(folder)
     kill_it(folder)

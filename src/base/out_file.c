@@ -92,6 +92,10 @@ int lode_out_open(struct lode_out_file *f, const char *path, uint64_t size,
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return lode_fail(err, LODE_ERR_ARG, path, "it is a %s, a file is expected",
                          S_ISDIR(st.st_mode) ? "directory" : "pipe or device");
+    /* Renaming over it would need no permission, only one for the directory. */
+    if (stat(path, &st) == 0 && (st.st_mode & 0222) == 0)
+        return lode_fail(err, LODE_ERR_IO, path,
+                         "it is there and write-protected: remove it, or name another file");
     if (size > INT64_MAX)
         return lode_fail(err, LODE_ERR_LIMIT, path, "%" PRIu64 " bytes are more than a file holds",
                          size);

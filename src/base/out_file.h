@@ -12,7 +12,7 @@
  *         rc = lode_out_commit(&f, err);
  *     lode_out_abandon(&f);                                removes it; nothing after a commit
  *
- * A link is written through: what it points at is replaced.
+ * A link is written through: what it points at is replaced.  A file that nobody may write is kept.
  */
 #ifndef LODE_BASE_OUT_FILE_H
 #define LODE_BASE_OUT_FILE_H

@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 void lode_convert_say(struct lode_convert *c, const char *note) {
     if (note && c->n_notes < LODE_CONVERT_MAX_NOTES)
@@ -320,10 +321,25 @@ void lode_convert_close(struct lode_convert *c) {
     lode_free(c);
 }
 
+/* Whether path leads to one of the source's own files. */
+static bool is_source(const struct lode_convert *c, const char *path) {
+    struct stat out, in;
+    if (!c->source->gguf || stat(path, &out) < 0)
+        return false;
+    for (size_t i = 0; i < lode_gguf_n_shards(c->source->gguf); i++)
+        if (stat(lode_gguf_file(c->source->gguf, i)->path, &in) == 0 && in.st_ino == out.st_ino &&
+            in.st_dev == out.st_dev)
+            return true;
+    return false;
+}
+
 int lode_convert_write(struct lode_convert *c, const char *path, lode_progress_fn *progress,
                        void *user, struct lode_error *err) {
     if (c->written)
         return lode_fail(err, LODE_ERR_ARG, path, "this conversion has been written already");
+    if (is_source(c, path))
+        return lode_fail(err, LODE_ERR_ARG, path,
+                         "it is the source itself: name another file, nothing was written");
     c->written = true;
     struct lode_convert_stream s = {c, progress, user, 0};
     LODE_TRY(lode_gguf_writer_begin(c->writer, path, err));

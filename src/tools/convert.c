@@ -216,7 +216,7 @@ static int compare_text(const struct opts *o, struct lode_error *err) {
 static int compare_and_say(const struct opts *o, const struct lode_convert_info *info) {
     struct lode_error err = {0};
     if (info->exact) {
-        printf("Every number is what it was: lode's logits are the same bit for bit.\n");
+        printf("Every number is what it was: lode's results are the same bit for bit.\n");
         return 0;
     }
     if (o->no_kl || !out_flush())

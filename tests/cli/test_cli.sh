@@ -70,9 +70,10 @@ mkdir dir.gguf
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n' >lfs.gguf
 printf '<!DOCTYPE html><html></html>' >page.gguf
 head -c 4096 "$model" >cut.gguf
-for verb in run logits bench embed perplexity inspect tokenize; do
+for verb in run logits bench embed perplexity inspect tokenize convert; do
     case $verb in
     run | embed) more=(-p hello) ;;
+    convert) more=(-o converted.gguf) ;;
     logits) more=(--ids 1,2) ;;
     perplexity) more=(-f /dev/null) ;;
     tokenize) more=(-f /dev/null) ;;
