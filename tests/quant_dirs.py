@@ -114,12 +114,13 @@ def mlx(bits, group, kind='BF16'):
     return pack
 
 
-def gptq(bits, group, desc_act=False):
+def gptq(bits, group, desc_act=()):
+    """desc_act: the matrices whose columns' groups are shuffled."""
     def pack(name, rows, cols):
         n, per = cols // group, 32 // bits
         order = list(range(cols))
-        if desc_act:
-            rng.shuffle(order)
+        if name.endswith(desc_act):
+            random.Random(cols + (name.endswith('v_proj'))).shuffle(order)  # q and k share theirs
         g_idx = [order[i] // group for i in range(cols)]
         d = [f16(0.4 / 2 ** bits * (0.5 + rng.random())) for _ in range(n * rows)]
         z = [rng.randrange(2 ** bits) for _ in range(n * rows)]  # as stored: less one
@@ -240,13 +241,34 @@ CASES = {
     'MLX nvfp4': (mlx_fp('nvfp4'), of_mlx(4, 16, 'nvfp4')),
     'GPTQ 4-bit g64': (gptq(4, 64), by('gptq', bits=4, group_size=64)),
     'GPTQ 8-bit g32': (gptq(8, 32), by('gptq', bits=8, group_size=32)),
-    'GPTQ 4-bit g32 desc_act': (gptq(4, 32, True), by('gptq', bits=4, group_size=32, desc_act=True)),
+    'GPTQ 4-bit g32 desc_act': (gptq(4, 32, ('down_proj',)),
+                                by('gptq', bits=4, group_size=32, desc_act=True)),
+    'GPTQ 8-bit g64 desc_act': (gptq(8, 64, ('_proj',)),
+                                by('gptq', bits=8, group_size=64, desc_act=True)),
     'AWQ 4-bit g64': (awq(64), by('awq', bits=4, group_size=64, version='gemm')),
     'compressed-tensors int4 g32': (compressed(4, 32), by('compressed-tensors')),
     'compressed-tensors int8': (compressed(8, 0, packed=False), by('compressed-tensors')),
     'compressed-tensors nvfp4': (nvfp4, by('compressed-tensors')),
     'FP8 E4M3 32x32': (fp8(32), by('fp8', weight_block_size=[32, 32])),
 }
+
+
+def sort_down(plain, g_idx):
+    """down_proj is multiplied in its groups' order: the same as if the columns lay so, and with them
+    the rows of gate_proj and up_proj that make their inputs.  Those do not notice."""
+    groups = struct.unpack('<%dI' % FF, g_idx)
+    order = sorted(range(FF), key=lambda i: groups[i])
+    for part in ('mlp.gate_proj', 'mlp.up_proj', 'mlp.down_proj'):
+        name = LAYER + part + '.weight'
+        kind, (rows, cols), data = plain[name]
+        old, new = array.array('f', data), array.array('f')
+        if part == 'mlp.down_proj':
+            for r in range(rows):
+                new.extend(old[r * cols + i] for i in order)
+        else:
+            for i in order:
+                new.extend(old[i * cols:(i + 1) * cols])
+        plain[name] = (kind, [rows, cols], new.tobytes())
 
 
 def check(count, program, folder, label, pack, config):
@@ -261,18 +283,34 @@ def check(count, program, folder, label, pack, config):
         parts, weights = pack(name, *shape)
         packed.update(parts)
         plain[name + '.weight'] = ('F32', list(shape), array.array('f', weights).tobytes())
+    if 'desc_act' in label:
+        write(folder + '/columns', plain, {})
+        sort_down(plain, packed[LAYER + 'mlp.down_proj.g_idx'][2])
     write(folder + '/packed', packed, config)
     write(folder + '/plain', plain, {})
     a, b = (logits_bytes(program, folder + '/' + d, IDS, '--all', '--float-act')
             for d in ('packed', 'plain'))
-    finite = all(abs(x) < 1e30 for x in array.array('f', a[2]))
-    count.check(a == b and finite, label + ': the bits of the same weights in F32')
+    x, y = (array.array('f', t[2]) for t in (a, b))
+    finite = all(abs(v) < 1e30 for v in x)
+    if config == CASES['GPTQ 8-bit g64 desc_act'][1]:
+        # Other products are summed in the groups' order too.  A sum of n <= 192 products errs by
+        # (n / 16 + 5) 2^-24 of the sum of magnitudes, which is about sqrt(n) times the result; seven
+        # matrices, both ways: 7 * 2 * 17 * 14 * 2^-24 < 2^-12.  A wrong order is off by everything.
+        worst = max(abs(v - w) for v, w in zip(x, y)) / max(map(abs, y))
+        count.check(finite and worst < 2 ** -12, '%s: %.1e from the same weights in F32, 2^-12 at '
+                    'most' % (label, worst))
+    else:
+        count.check(a == b and finite, label + ': the bits of the same weights in F32')
+    if 'desc_act' in label:  # in a GGUF file columns are where they belong
+        lode(program, 'convert', folder + '/packed', '--type', 'F32', '-o', folder + '/x.gguf')
+        a, b = (logits_bytes(program, folder + '/' + m, IDS, '--all') for m in ('x.gguf', 'columns'))
+        count.check(a == b, label + ': as a GGUF file of F32 the bits of the same weights')
     first = logits_bytes(program, folder + '/packed', IDS, '--all', '-t', '1')
     for way in (['-t', '3', '-b', '7'], ['--isa', 'scalar', '--no-mmap', '-b', '1']):
         count.check(first == logits_bytes(program, folder + '/packed', IDS, '--all', *way),
                     '%s: %s changes nothing' % (label, ' '.join(way)))
     shown = lode(program, 'inspect', folder + '/packed')
-    count.check('"%s"' % label in shown, label + ': inspect says so')
+    count.check('"' + label.replace(' desc_act', '') in shown, label + ': inspect says so')
 
 
 def read(folder):

@@ -51,9 +51,11 @@ static enum lode_dtype kept_type(const struct lode_convert *c, const struct lode
         return LODE_F32;
     if (d->id < 256)
         return t->type;
-    const enum lode_dtype same_codes = lode_repacker(t->type, LODE_Q4_1)   ? LODE_Q4_1
-                                       : lode_repacker(t->type, LODE_Q5_1) ? LODE_Q5_1
-                                                                           : LODE_Q8_0;
+    const enum lode_dtype same_codes =
+        lode_source_order(c->source, t)     ? LODE_Q8_0 /* groups would not lie together */
+        : lode_repacker(t->type, LODE_Q4_1) ? LODE_Q4_1
+        : lode_repacker(t->type, LODE_Q5_1) ? LODE_Q5_1
+                                            : LODE_Q8_0;
     return lode_mix_fit(same_codes, t->dims[0]);
 }
 

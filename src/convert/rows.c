@@ -27,6 +27,7 @@ struct piece {
     char *to;              /* owned */
     float *wide;           /* owned; (threads, n_cols) */
     const float *weights;  /* (n_cols), or NULL */
+    const uint32_t *order; /* of the source's columns, or NULL */
     atomic_uint bad;       /* a row with a number that the target does not hold; UINT_MAX: none */
 };
 
@@ -72,12 +73,15 @@ static bool holds(enum lode_dtype to, const float *x, uint64_t n) {
 
 static void one_row(void *arg, uint32_t task, uint32_t worker) {
     struct piece *p = arg;
-    float *wide = p->wide + worker * p->n_cols;
+    float *wide = p->wide + worker * p->n_cols * (p->order ? 2 : 1);
     if (p->repack) {
         p->repack(p->to + task * p->to_row, p->from + task * p->from_row, p->n_cols);
         return;
     }
-    p->kern.dequant[p->step->t->type](wide, p->from + task * p->from_row, p->n_cols);
+    float *lying = p->order ? wide + p->n_cols : wide; /* as the row has them */
+    p->kern.dequant[p->step->t->type](lying, p->from + task * p->from_row, p->n_cols);
+    for (uint64_t i = 0; i < p->n_cols && p->order; i++)
+        wide[p->order[i]] = lying[i];
     if (holds(p->step->to, wide, p->n_cols)) {
         p->quantise(p->to + task * p->to_row, wide, p->weights, p->n_cols);
         return;
@@ -104,7 +108,10 @@ static int convert_piece(struct lode_convert *c, struct piece *p, uint64_t row, 
 static int piece_init(struct lode_convert *c, struct piece *p, const struct lode_convert_step *s,
                       uint64_t rows, struct lode_error *err) {
     *p = (struct piece){.step = s, .n_cols = s->t->dims[0], .quantise = lode_quantiser(s->to),
-                        .repack = lode_repacker(s->t->type, s->to)};
+                        .repack = lode_repacker(s->t->type, s->to),
+                        .order = lode_source_order(c->source, s->t)};
+    if (p->order)
+        p->repack = NULL; /* it would keep the order */
     lode_kern_table(&p->kern, lode_isa_best());
     if (!lode_dtype_row_size(s->t->type, p->n_cols, &p->from_row) ||
         !lode_dtype_row_size(s->to, p->n_cols, &p->to_row))
@@ -115,7 +122,8 @@ static int piece_init(struct lode_convert *c, struct piece *p, const struct lode
         return lode_fail(err, LODE_ERR_UNSUPPORTED, s->t->name, "%s cannot become %s",
                          lode_dtypes[s->t->type].name, lode_dtypes[s->to].name);
     p->to = lode_alloc(rows, p->to_row);
-    p->wide = lode_alloc(lode_pool_threads(c->pool) * p->n_cols, sizeof *p->wide);
+    p->wide =
+        lode_alloc(lode_pool_threads(c->pool) * p->n_cols * (p->order ? 2 : 1), sizeof *p->wide);
     return p->to && p->wide ? 0 : lode_fail_nomem(err, s->t->name);
 }
 

@@ -33,6 +33,12 @@ static int hf_read(const struct lode_source *s, const struct lode_gguf_tensor *t
     return lode_hf_read_home(hf_of(s), t, offset, out, n, err);
 }
 
+static const uint32_t *hf_order(const struct lode_source *s, const struct lode_gguf_tensor *t) {
+    const struct lode_hf_home *home = &hf_of(s)->homes[t - s->tensors];
+    const struct lode_hf_linear *l = home->n_runs ? lode_hf_linear(home->runs[0].from) : NULL;
+    return l ? l->order : NULL;
+}
+
 static int hf_check(const struct lode_source *s, struct lode_error *err) {
     return lode_st_check(hf_of(s)->st, err);
 }
@@ -47,8 +53,8 @@ static void hf_close(struct lode_source *s) {
     lode_free(h);
 }
 
-static const struct lode_source_ops hf_ops = {hf_find, hf_tensor, hf_data,
-                                              hf_read, hf_check,  hf_close};
+static const struct lode_source_ops hf_ops = {hf_find,  hf_tensor, hf_data, hf_read,
+                                              hf_order, hf_check,  hf_close};
 
 int lode_hf_note(struct lode_hf *h, struct lode_error *err, const char *fmt, ...) {
     char line[512];

@@ -102,7 +102,7 @@ static const struct {
 
 enum lode_dtype lode_hf_type_of_codes(const struct lode_hf_linear *l) {
     const bool one = l->group >= l->cols; /* one scale for all columns */
-    if (l->index || l->cols % 32 || (!one && l->group % 32))
+    if ((l->index && !l->order) || l->cols % 32 || (!one && l->group % 32))
         return LODE_F32;
     /* zero points become minima, -(scale zero): exact in a float where scales have 16 bits */
     if (!l->scheme->has_minima && l->part[LODE_HF_SCALES]->type == LODE_ST_F32)
@@ -138,10 +138,16 @@ void lode_hf_pack_row(const struct lode_hf_linear *l, const struct lode_hf_rows 
         const float d = in->d[g], m = l->scheme->has_minima ? in->m[g] : -(d * in->z[g]);
         /* d, then m: behind the first codes, or (32 numbers) at once; then the other codes */
         const size_t m_at = block == 64 ? size / 2 : 4;
+        const uint8_t *q = in->q + i;
+        uint8_t sorted[64];
+        for (uint32_t k = 0; k < block && l->order; k++)
+            sorted[k] = in->q[l->order[i + k]];
+        if (l->order)
+            q = sorted;
         memcpy(to, &d, 4);
         memcpy(to + m_at, &m, 4);
         if (block == 64)
-            pack_planes((uint8_t *)to + 4, in->q + i, bits);
-        pack_planes((uint8_t *)to + m_at + 4, in->q + i + (block - 32), bits);
+            pack_planes((uint8_t *)to + 4, q, bits);
+        pack_planes((uint8_t *)to + m_at + 4, q + (block - 32), bits);
     }
 }

@@ -176,6 +176,23 @@ static int fail_method(const struct lode_hf_linears *f, const struct lode_hf_lin
                      *method ? "' in a way that lode does not know" : "");
 }
 
+/* The columns group by group, where every group is full (but the last, perhaps). */
+static int sort_columns(const struct lode_hf_linears *f, struct lode_hf_linear *l,
+                        uint64_t n_groups, struct lode_error *err) {
+    uint32_t *order = LODE_ARENA_ARRAY(f->arena, uint32_t, l->cols);
+    uint32_t *filled = LODE_ARENA_ARRAY(f->arena, uint32_t, n_groups);
+    if (!order || !filled)
+        return lode_fail_nomem(err, l->as.name);
+    for (uint64_t i = 0; i < l->cols; i++) {
+        const uint64_t g = l->index[i], at = g * l->group + filled[g]++;
+        if (filled[g] > l->group || at >= l->cols)
+            return 0;
+        order[at] = (uint32_t)i;
+    }
+    l->order = order;
+    return 0;
+}
+
 /* The group of each column.  -1 throughout, or column / group: as without. */
 static int read_index(const struct lode_hf_linears *f, struct lode_hf_linear *l,
                       struct lode_error *err) {
@@ -199,10 +216,13 @@ static int read_index(const struct lode_hf_linears *f, struct lode_hf_linear *l,
             return lode_fail(err, LODE_ERR_FORMAT, t->name,
                              "column %llu is in group %d, of %llu groups", (unsigned long long)i,
                              (int32_t)index[i], (unsigned long long)n_groups);
-    if (!plain && !none) {
-        l->index = index;
-        l->type = LODE_F32;
-    }
+    if (plain || none)
+        return 0;
+    l->index = index;
+    LODE_TRY(sort_columns(f, l, n_groups, err));
+    l->type = lode_hf_type_of_codes(l);
+    if (l->type == LODE_F32)
+        l->order = NULL;
     return 0;
 }
 
@@ -257,6 +277,7 @@ bool lode_hf_widen_linear(const struct lode_hf_linears *f, const struct lode_st_
         __builtin_mul_overflow(row, l->n_matrices * l->rows, &size))
         return false;
     l->type = LODE_F32;
+    l->order = NULL;
     l->row_size = row;
     l->as.size = size;
     return true;

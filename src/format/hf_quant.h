@@ -17,9 +17,12 @@
  *     FP8                     weight F8_E4M3 or F8_E5M2, weight_scale(_inv)  E4M3, E5M2; F32 (2)
  *     gpt-oss MXFP4           NAME_blocks, NAME_scales                      MXFP4
  *
- * F32: where nothing smaller is exact: (1) columns that share a scale do not lie together (g_idx of
- * desc_act), groups that are no multiple of 32, scales of 32 bits with zero points; (2) rows that
- * are no multiple of 32 long.
+ * F32: where nothing smaller is exact: (1) groups that are no multiple of 32, scales of 32 bits with
+ * zero points; (2) rows that are no multiple of 32 long.
+ *
+ * Where columns that share a scale do not lie together (g_idx of GPTQ's desc_act), rows are made in
+ * the order of the groups, and the graph brings the input into that order first; experts and tables,
+ * for which it does not, and uneven groups are F32.
  */
 #ifndef LODE_FORMAT_HF_QUANT_H
 #define LODE_FORMAT_HF_QUANT_H
@@ -52,6 +55,8 @@ struct lode_hf_linear {
     uint32_t bits, group, group_rows; /* columns and rows that share a scale */
     const uint32_t *index; /* (cols) the group of each column, where the groups' columns do not lie
                               together; else NULL */
+    const uint32_t *order; /* (cols) then: its rows are made in the groups' order, column order[j] at
+                              place j; NULL: they are not, and F32 */
     bool zero_less_one;    /* ZEROS are stored so (GPTQ's first version) */
     enum lode_dtype type;
     size_t row_size; /* 0: not described yet */

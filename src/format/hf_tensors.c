@@ -244,6 +244,12 @@ static int say_unused(struct lode_hf *h, const struct unused *u, struct lode_err
         u->words[2], u->n_words > 3 ? ", " : "", u->words[3], u->n_words > 4 ? " and others" : "");
 }
 
+/* Whether the graph can bring the input into the order of its columns (lode_g_linear): a matrix of
+ * its own, that is no table. */
+static bool can_be_ordered(const struct lode_st_tensor *s, const struct lode_hf_spot *spot) {
+    return s->n_dims == 2 && !spot->name->place && strcmp(spot->name->gguf, "token_embd") != 0;
+}
+
 int lode_hf_read_tensors(struct lode_hf *h, struct lode_error *err) {
     struct unused unused = {0};
     LODE_TRY(lode_hf_find_linears(&h->linears, &h->arena, h->st, h->config, h->config_path, err));
@@ -265,6 +271,8 @@ int lode_hf_read_tensors(struct lode_hf *h, struct lode_error *err) {
             if (lode_hf_linear(s) && strstr(spot.name->gguf, "ffn_gate_inp"))
                 lode_hf_widen_linear(&h->linears, s); /* small, and a rounded input would choose
                                                          other experts now and then */
+            if (lode_hf_linear(s) && lode_hf_linear(s)->order && !can_be_ordered(s, &spot))
+                lode_hf_widen_linear(&h->linears, s);
             LODE_TRY(place(h, s, &spot, err));
         }
     }

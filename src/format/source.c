@@ -42,6 +42,12 @@ static int gguf_read(const struct lode_source *s, const struct lode_gguf_tensor 
     return lode_gguf_read(gguf_of(s), t, offset, out, n, err);
 }
 
+static const uint32_t *gguf_order(const struct lode_source *s, const struct lode_gguf_tensor *t) {
+    (void)s;
+    (void)t;
+    return NULL;
+}
+
 static int gguf_check(const struct lode_source *s, struct lode_error *err) {
     return lode_gguf_check(gguf_of(s), err);
 }
@@ -51,8 +57,8 @@ static void gguf_close(struct lode_source *s) {
     lode_free(s);
 }
 
-static const struct lode_source_ops gguf_ops = {gguf_find, gguf_tensor, gguf_data,
-                                                gguf_read, gguf_check,  gguf_close};
+static const struct lode_source_ops gguf_ops = {gguf_find,  gguf_tensor, gguf_data, gguf_read,
+                                                gguf_order, gguf_check,  gguf_close};
 
 /* Layers that predict further tokens (MTP) come last and are not run. */
 static void note_extra_layers(struct gguf_source *s) {
@@ -209,6 +215,10 @@ const void *lode_source_data(const struct lode_source *s, const struct lode_gguf
 int lode_source_read(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                      void *out, size_t n, struct lode_error *err) {
     return s->ops->read(s, t, offset, out, n, err);
+}
+
+const uint32_t *lode_source_order(const struct lode_source *s, const struct lode_gguf_tensor *t) {
+    return s->ops->order(s, t);
 }
 
 int lode_source_check(const struct lode_source *s, struct lode_error *err) {

@@ -43,6 +43,7 @@ struct lode_source_ops {
                         size_t offset, size_t n);
     int (*read)(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                 void *out, size_t n, struct lode_error *err);
+    const uint32_t *(*order)(const struct lode_source *s, const struct lode_gguf_tensor *t);
     int (*check)(const struct lode_source *s, struct lode_error *err);
     void (*close)(struct lode_source *s);
 };
@@ -75,6 +76,9 @@ const void *lode_source_data(const struct lode_source *s, const struct lode_gguf
 /* Bytes [offset, offset + n) of the tensor; any thread.  LODE_ERR_IO, _NOMEM. */
 int lode_source_read(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                      void *out, size_t n, struct lode_error *err);
+/* (dims[0]) where the columns of a matrix are in another order than its input (GPTQ's desc_act):
+ * column j is for number order[j]; NULL: they are as they should be. */
+const uint32_t *lode_source_order(const struct lode_source *s, const struct lode_gguf_tensor *t);
 /* LODE_ERR_IO when mapped bytes could not be read since opening (base/sigbus.h). */
 int lode_source_check(const struct lode_source *s, struct lode_error *err);
 

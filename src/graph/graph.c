@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 const struct lode_op_info lode_ops[LODE_OP_COUNT] = {
 #define ROW(name, inputs, weights, gradient) [LODE_OP_##name] = {#name, gradient, inputs, weights},
@@ -130,8 +131,28 @@ struct lode_node *lode_g_quant(struct lode_graph *g, struct lode_node *x, enum l
     return n;
 }
 
+/* x in the order of w's columns.  Queries, keys and values have the same order as a rule: what was
+ * made just before serves again. */
+static struct lode_node *gather(struct lode_graph *g, struct lode_node *x,
+                                const struct lode_operand *w) {
+    if (!x || w->cols != x->width)
+        return x; /* the caller says so */
+    for (uint32_t i = g->n_nodes; i > 0 && i + 6 > g->n_nodes; i--) {
+        struct lode_node *n = g->nodes[i - 1];
+        if (n->op == LODE_OP_GATHER && n->in[0] == x &&
+            memcmp(n->p.gather.order, w->order, w->cols * sizeof *w->order) == 0)
+            return n;
+    }
+    struct lode_node *n = append(g, LODE_OP_GATHER, x, NULL, x->width);
+    if (n)
+        n->p.gather.order = w->order;
+    return n;
+}
+
 struct lode_node *lode_g_linear(struct lode_graph *g, struct lode_node *x,
                                 const struct lode_operand *w, const struct lode_operand *bias) {
+    if (w && w->order)
+        x = gather(g, x, w);
     struct lode_node *n = w ? append(g, LODE_OP_LINEAR, x, NULL, w->rows) : NULL;
     if (!n)
         return NULL;

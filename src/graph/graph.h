@@ -26,6 +26,8 @@ struct lode_operand {
     enum lode_dtype type;
     uint32_t rows, cols;
     uint32_t count; /* 1; of experts: how many such matrices, with ids id .. id + count - 1 */
+    const uint32_t *order; /* (cols) borrowed: column j is for number order[j] of the input; NULL: j.
+                              For lode_g_linear only */
 };
 
 enum { LODE_MAX_WEIGHTS = 6 }; /* of one op */

@@ -42,6 +42,7 @@
     X(SOFTCAP, 1, 0, "dx = (1 - (y / cap)^2) dy")                                                  \
     X(PICK, 1, 0, "dx = dy in the rows that were picked, 0 elsewhere")                             \
     X(SLICE, 1, 0, "dx = dy in its columns, 0 elsewhere")                                          \
+    X(GATHER, 1, 0, "dx[order[j]] = dy[j]")                                                        \
     X(CUT, 1, 0, "dx = dy in each head's columns, 0 elsewhere")                                    \
     X(JOIN, 2, 0, "da, db = dy in each head's columns of theirs")                                  \
     X(HEADS, 1, 1, "as LINEAR's, head by head")                                                    \
@@ -141,6 +142,9 @@ union lode_op_params {
     struct {
         uint32_t first;
     } slice;
+    struct {
+        const uint32_t *order; /* (width) y[j] = x[order[j]]; borrowed from the model */
+    } gather;
     struct {
         uint32_t n_heads;
         uint32_t first; /* CUT: where in each head's numbers */

@@ -60,7 +60,8 @@ static const struct lode_operand *weight(struct lode_build *b, uint32_t rows, ui
         b->weight_of[i] = b->n_weights;
         for (uint32_t k = 0; k < count; k++, b->n_weights++)
             b->weights[b->n_weights] = (struct lode_weight){
-                {b->n_weights, kind == VECTOR ? LODE_F32 : t->type, rows, cols, count},
+                {b->n_weights, kind == VECTOR ? LODE_F32 : t->type, rows, cols, count,
+                 lode_source_order(b->source, t)},
                 t,
                 t->size / count * k,
                 t->size / count};
@@ -235,6 +236,19 @@ static int check_used(const struct lode_build *b, struct lode_error *err) {
     return 0;
 }
 
+/* An order of columns is only known to products. */
+static int check_orders(const struct lode_graph *g, struct lode_error *err) {
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < LODE_MAX_WEIGHTS; k++) {
+            const struct lode_node *n = g->nodes[i];
+            if (n->w[k] && n->w[k]->order && (n->op != LODE_OP_LINEAR || k > 0))
+                return lode_fail(err, LODE_ERR_UNSUPPORTED, lode_ops[n->op].name,
+                                 "a matrix whose columns are in another order (desc_act) can not be "
+                                 "used here");
+        }
+    return 0;
+}
+
 int lode_build_model(struct lode_build *b, struct lode_graph graphs[LODE_STAGES],
                      struct lode_error *err) {
     const size_t n = b->source->n_tensors;
@@ -258,6 +272,7 @@ int lode_build_model(struct lode_build *b, struct lode_graph graphs[LODE_STAGES]
     for (int i = 0; i < LODE_STAGES; i++) {
         build_stage(b, &graphs[i], (enum lode_stage)i);
         LODE_TRY(lode_graph_error(&graphs[i], err));
+        LODE_TRY(check_orders(&graphs[i], err));
     }
     return b->arch->all_used ? check_used(b, err) : 0;
 }

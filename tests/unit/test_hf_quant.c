@@ -145,7 +145,8 @@ static void close_layout(struct opened *o) {
 
 static const char *what; /* is being checked */
 
-static void compare(const struct layout *l, enum lode_dtype type, const void *rows) {
+static void compare(const struct layout *l, const struct lode_hf_linear *linear, const void *rows) {
+    const enum lode_dtype type = linear->type;
     float *got = malloc(l->n_want * sizeof *got);
     assert_non_null(got);
     for (int isa = 0; isa < LODE_ISA_COUNT; isa++) {
@@ -154,10 +155,13 @@ static void compare(const struct layout *l, enum lode_dtype type, const void *ro
             continue;
         lode_kern_table(&k, (enum lode_isa)isa);
         k.dequant[type](got, rows, l->n_want);
-        for (size_t i = 0; i < l->n_want; i++)
-            if (!(isnan(got[i]) && isnan(l->want[i])) && got[i] != l->want[i])
+        for (size_t i = 0; i < l->n_want; i++) {
+            const size_t col = i % linear->cols, place = linear->order ? linear->order[col] : col;
+            const float right = l->want[i - col + place];
+            if (!(isnan(got[i]) && isnan(right)) && got[i] != right)
                 fail_msg("%s, %s: number %zu is %a, not %a", what, k.isa, i, (double)got[i],
-                         (double)l->want[i]);
+                         (double)right);
+        }
     }
     free(got);
 }
@@ -178,7 +182,7 @@ static void check(struct layout *l) {
     char *all = malloc(size), *some = malloc(size);
     assert_true(all && some);
     assert_int_equal(lode_hf_linear_read(o.st, o.l, 0, all, size, &err), 0);
-    compare(l, o.l->type, all);
+    compare(l, o.l, all);
     /* pieces that begin and end anywhere */
     for (size_t n = 1; n < size; n = 2 * n + 5)
         for (size_t at = 0; at + n <= size; at += 3 * n + row / 2) {
@@ -360,8 +364,11 @@ static void reads_small_floats(void **state) {
 
 /* ---- GPTQ and AWQ ---- */
 
+/* desc_act: groups of all sizes; full groups whose columns lie apart (37 and cols are coprime) */
+enum { RANDOM = 1, SHUFFLED };
+
 static void gptq(struct layout *l, uint32_t bits, size_t rows, size_t cols, size_t group,
-                 int version, bool act_order) {
+                 int version, int act_order) {
     const size_t groups = (cols + group - 1) / group;
     uint8_t *q = add(l, "a.qweight", LODE_ST_I32, cols * bits / 32, rows, 0);
     uint8_t *z = add(l, "a.qzeros", LODE_ST_I32, groups, rows * bits / 32, 0);
@@ -383,7 +390,9 @@ static void gptq(struct layout *l, uint32_t bits, size_t rows, size_t cols, size
             zero[i] += version == 1;
         }
     for (size_t c = 0; c < cols; c++) {
-        const uint32_t g = act_order ? below((uint32_t)groups) : (uint32_t)(c / group);
+        const uint32_t g = act_order == RANDOM     ? below((uint32_t)groups)
+                           : act_order == SHUFFLED ? (uint32_t)(c * 37 % cols / group)
+                                                   : (uint32_t)(c / group);
         memcpy(g_idx + 4 * c, &g, 4);
         for (size_t r = 0; r < rows; r++) {
             const uint32_t code = below(1u << bits), per_word = 32 / bits;
@@ -400,15 +409,16 @@ static void reads_gptq(void **state) {
     static const struct {
         uint32_t bits;
         size_t rows, cols, group;
-        int version;
-        bool act_order;
+        int version, act_order;
         enum lode_dtype type;
     } cases[] = {
-        {2, 16, 128, 64, 1, false, LODE_U2},     {4, 24, 256, 128, 1, false, LODE_U4},
-        {8, 12, 128, 64, 1, false, LODE_U8},     {4, 16, 128, 32, 2, false, LODE_U4G32},
-        {4, 16, 192, 128, 1, false, LODE_U4},    {4, 16, 128, 128, 1, false, LODE_U4},
-        {4, 16, 96, 96, 1, false, LODE_U4G32},   {4, 16, 128, 32, 1, true, LODE_F32},
-        {2, 32, 128, 16, 1, false, LODE_F32},
+        {2, 16, 128, 64, 1, 0, LODE_U2},          {4, 24, 256, 128, 1, 0, LODE_U4},
+        {8, 12, 128, 64, 1, 0, LODE_U8},          {4, 16, 128, 32, 2, 0, LODE_U4G32},
+        {4, 16, 192, 128, 1, 0, LODE_U4},         {4, 16, 128, 128, 1, 0, LODE_U4},
+        {4, 16, 96, 96, 1, 0, LODE_U4G32},        {4, 16, 128, 32, 1, RANDOM, LODE_F32},
+        {2, 32, 128, 16, 1, 0, LODE_F32},         {4, 16, 128, 32, 1, SHUFFLED, LODE_U4G32},
+        {4, 16, 192, 128, 1, SHUFFLED, LODE_U4},  {8, 16, 128, 64, 2, SHUFFLED, LODE_U8},
+        {2, 32, 128, 16, 1, SHUFFLED, LODE_F32},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct layout l = {.type = cases[i].type};
@@ -618,9 +628,9 @@ static void reads_hf_reference(void **state) {
         {"gptq_b2", QC("gptq", ",\"bits\":2"), LODE_U2},
         {"gptq_b4", QC("gptq", ",\"bits\":4"), LODE_U4},
         {"gptq_b8", QC("gptq", ",\"bits\":8"), LODE_U8},
-        {"gptq_b2_desc_act", QC("gptq", ",\"bits\":2,\"desc_act\":true"), LODE_F32},
-        {"gptq_b4_desc_act", QC("gptq", ",\"bits\":4,\"desc_act\":true"), LODE_F32},
-        {"gptq_b8_desc_act", QC("gptq", ",\"bits\":8,\"desc_act\":true"), LODE_F32},
+        {"gptq_b2_desc_act", QC("gptq", ",\"bits\":2,\"desc_act\":true"), LODE_U2},
+        {"gptq_b4_desc_act", QC("gptq", ",\"bits\":4,\"desc_act\":true"), LODE_U4},
+        {"gptq_b8_desc_act", QC("gptq", ",\"bits\":8,\"desc_act\":true"), LODE_U8},
         {"awq_b4_gemm", QC("awq", ",\"bits\":4"), LODE_U4},
         {"ct_pack_quantized_b4_sym", QC("compressed-tensors", ""), LODE_U4G32},
         {"ct_pack_quantized_b4_asym", QC("compressed-tensors", ""), LODE_U4G32},
@@ -826,7 +836,7 @@ static void refuses_values(void **state) {
     (void)state;
     struct layout l = {.type = LODE_F32};
     struct opened o;
-    gptq(&l, 4, 16, 128, 32, 1, true);
+    gptq(&l, 4, 16, 128, 32, 1, RANDOM);
     l.parts[3].data[4 * 77] = 4;
     write_file(&l);
     assert_int_equal(open_layout(&o, &l), LODE_ERR_FORMAT);
@@ -850,7 +860,7 @@ static void refuses_values(void **state) {
 static void survives_lack_of_memory(void **state) {
     (void)state;
     struct layout l = {.type = LODE_U4};
-    gptq(&l, 4, 16, 128, 64, 1, true);
+    gptq(&l, 4, 16, 128, 64, 1, SHUFFLED);
     write_file(&l);
     char all[1000];
     for (uint64_t n = 1;; n++) {

@@ -113,6 +113,7 @@ static const struct lode_backend_ops ops = {
             [LODE_OP_TEMPERATURE] = lode_cpu_temperature,
             [LODE_OP_SOFTCAP] = lode_cpu_softcap,
             [LODE_OP_PICK] = lode_cpu_pick,
+            [LODE_OP_GATHER] = lode_cpu_gather,
             [LODE_OP_CUT] = lode_cpu_cut,
             [LODE_OP_JOIN] = lode_cpu_join,
             [LODE_OP_HEADS] = lode_cpu_heads,

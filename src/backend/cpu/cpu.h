@@ -42,7 +42,7 @@ typedef void lode_cpu_fn(struct lode_backend *b, const struct lode_instr *in,
                          const struct lode_step *step);
 lode_cpu_fn lode_cpu_embed, lode_cpu_rms_norm, lode_cpu_layer_norm, lode_cpu_quant, lode_cpu_linear,
     lode_cpu_rope_table, lode_cpu_rope, lode_cpu_kv_put, lode_cpu_attention, lode_cpu_add,
-    lode_cpu_glu, lode_cpu_act, lode_cpu_row_gate, lode_cpu_cut, lode_cpu_join, lode_cpu_heads,
+    lode_cpu_glu, lode_cpu_act, lode_cpu_row_gate, lode_cpu_gather, lode_cpu_cut, lode_cpu_join, lode_cpu_heads,
     lode_cpu_route, lode_cpu_experts, lode_cpu_scale, lode_cpu_softcap, lode_cpu_temperature,
     lode_cpu_pick, lode_cpu_trace, lode_cpu_conv, lode_cpu_l2_norm, lode_cpu_delta_gates,
     lode_cpu_delta;

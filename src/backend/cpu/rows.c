@@ -243,6 +243,18 @@ void lode_cpu_softcap(struct lode_backend *b, const struct lode_instr *in,
     for_rows(b, in, step, cap_row);
 }
 
+static void gather_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
+    (void)r;
+    (void)b;
+    const uint32_t *order = t->in->p.gather.order;
+    for (uint32_t i = 0; i < t->out->width; i++)
+        ((float *)y)[i] = ((const float *)a)[order[i]];
+}
+void lode_cpu_gather(struct lode_backend *b, const struct lode_instr *in,
+                     const struct lode_step *step) {
+    for_rows(b, in, step, gather_row);
+}
+
 static void cut_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
     (void)b;
