@@ -154,6 +154,13 @@ static int open_dir(struct lode_hf *h, const char *dir, bool map, struct lode_er
     if (!h->config_path)
         return lode_fail_nomem(err, dir);
     LODE_TRY(lode_hf_read_json(h, dir, "config.json", &config, err));
+    LODE_TRY(config.nodes ? 0 : lode_hf_read_json(h, dir, "adapter_config.json", &config, err));
+    if (config.nodes && lode_json_get(config.nodes, "peft_type")) {
+        lode_json_free(&config);
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, dir,
+                         "this is an adapter (LoRA), and no model: name the model; adapters cannot "
+                         "be applied yet");
+    }
     if (!config.nodes)
         return lode_fail(err, LODE_ERR_MISSING, dir,
                          "the directory has no config.json: name a GGUF file, or a directory as "

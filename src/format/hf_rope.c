@@ -141,10 +141,12 @@ static int find_head_dim(struct lode_hf *h, uint32_t *head_dim, struct lode_erro
     lode_source_arch_u32(&h->base, "attention.head_count_kv", &n_kv);
     LODE_TRY(lode_hf_count(h, "hidden_size", 0, &width, err));
     LODE_TRY(lode_hf_count(h, "head_dim", 0, head_dim, err));
-    if (*head_dim || !n_heads)
+    if (lode_hf_field(h, "head_dim") && *head_dim)
         return 0;
     const struct lode_gguf_tensor *q = lode_source_tensor(&h->base, "blk.0.attn_q.weight");
     const struct lode_gguf_tensor *qkv = lode_source_tensor(&h->base, "blk.0.attn_qkv.weight");
+    if (!n_heads || (!q && !qkv && *head_dim)) /* the family's default */
+        return 0;
     const uint64_t rows = q     ? q->dims[1] / n_heads
                           : qkv ? qkv->dims[1] / ((uint64_t)n_heads + 2 * (uint64_t)n_kv)
                                 : width / n_heads;

@@ -278,6 +278,12 @@ int lode_hf_read_tensors(struct lode_hf *h, struct lode_error *err) {
     }
     for (uint32_t i = 0; i < h->base.n_tensors; i++)
         LODE_TRY(lode_hf_check_stack(h, i, err));
+    if (lode_json_is(lode_hf_field(h, "tie_word_embeddings"), LODE_JSON_FALSE) &&
+        lode_source_tensor(&h->base, "output_norm.weight") &&
+        !lode_source_tensor(&h->base, "output.weight"))
+        LODE_TRY(lode_hf_note(h, err,
+                              "config.json says that the output matrix is not the embedding, but "
+                              "there is none: the embedding is taken"));
     return say_unused(h, &unused, err);
 }
 

@@ -108,6 +108,28 @@ static int choose_isa(struct lode_model *m, const char *wanted, struct lode_erro
     return 0;
 }
 
+/* Files that belong to a model, and are none: by general.type, or as older ones show. */
+static int check_kind(const struct lode_model *m, struct lode_error *err) {
+    struct lode_str type = {0}, of = LODE_STR("?"), adapter;
+    lode_source_str(m->source, "general.type", &type);
+    lode_source_str(m->source, "general.architecture", &of);
+    const bool lora = lode_source_str(m->source, "adapter.type", &adapter);
+    const int n = (int)(of.len < 60 ? of.len : 60);
+    if (lora || lode_str_eqz(type, "adapter"))
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, m->source->path,
+                         "this is an adapter (LoRA) for a model of architecture %.*s, and no model: "
+                         "name the model; adapters cannot be applied yet",
+                         n, of.data);
+    if (lode_str_eqz(type, "mmproj") || lode_str_eqz(of, "clip"))
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, m->source->path,
+                         "this is the part of a model that sees or hears (mmproj): name the file "
+                         "with its language model");
+    if (lode_str_eqz(type, "imatrix"))
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, m->source->path,
+                         "this is an importance matrix, and no model: it is for lode convert");
+    return 0;
+}
+
 static int unknown_arch(const struct lode_model *m, struct lode_error *err) {
     char list[512] = "";
     size_t at = 0;
@@ -152,6 +174,7 @@ static int keep_notes(struct lode_model *m, const char *note, struct lode_error 
 static int load(struct lode_model *m, const char *path, lode_store_maker *make, void *user,
                 struct lode_error *err) {
     LODE_TRY(lode_source_open(&m->source, path, !m->opts.no_mmap, err));
+    LODE_TRY(check_kind(m, err));
     LODE_TRY(load_tokenizer(m, err));
     if (m->opts.vocab_only)
         return describe(m, err);
