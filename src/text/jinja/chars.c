@@ -3,6 +3,7 @@
  * Texts in the engine are valid UTF-8: sources and variables are checked when they come in, and
  * everything made of them is cut between characters. */
 #include "text/jinja/jinja.h"
+#include "text/jinja/special_case.h"
 
 #include "base/utf8.h"
 
@@ -63,11 +64,27 @@ static void add_char(struct lode_buf *b, uint32_t cp) {
 }
 
 static void add_upper(struct lode_buf *b, uint32_t cp, bool title) {
-    if (cp == 0xdf) /* the one common letter whose capital is two */
-        lode_buf_addz(b, title ? "Ss" : "SS");
+    size_t low = 0, high = sizeof special_cases / sizeof *special_cases;
+    while (cp > 127 && low < high) {
+        const size_t middle = (low + high) / 2;
+        if (special_cases[middle].cp == cp) {
+            lode_buf_addz(b, title ? special_cases[middle].title : special_cases[middle].upper);
+            return;
+        }
+        if (special_cases[middle].cp < cp)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    add_char(b, (uint32_t)(title ? utf8proc_totitle((utf8proc_int32_t)cp)
+                                 : utf8proc_toupper((utf8proc_int32_t)cp)));
+}
+
+static void add_lower(struct lode_buf *b, uint32_t cp) {
+    if (cp == 0x130) /* the one letter whose small form is two: i and a dot above */
+        lode_buf_addz(b, "i\xcc\x87");
     else
-        add_char(b, (uint32_t)(title ? utf8proc_totitle((utf8proc_int32_t)cp)
-                                     : utf8proc_toupper((utf8proc_int32_t)cp)));
+        add_char(b, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp));
 }
 
 static bool is_cased(uint32_t cp) {
@@ -88,8 +105,10 @@ bool jinja_change_case(struct jinja_run *r, struct jv s, char how, struct jv *ou
             add_upper(&b, cp, false);
         else if ((how == 'c' && i == 0) || (how == 't' && !in_word))
             add_upper(&b, cp, true);
+        else if (how == 's' && utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LT)
+            add_char(&b, cp); /* neither a capital nor small */
         else
-            add_char(&b, lower);
+            add_lower(&b, cp);
         in_word = is_cased(cp);
     }
     const bool ok = jinja_take(r, &b, out);
@@ -109,7 +128,7 @@ bool jinja_title(struct jinja_run *r, struct jv s, struct jv *out) {
         const bool splits =
             jinja_is_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
         if (in_word || splits)
-            add_char(&b, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp));
+            add_lower(&b, cp);
         else
             add_upper(&b, cp, false);
         in_word = !splits;

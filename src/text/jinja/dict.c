@@ -16,7 +16,9 @@ static bool hashable(struct jv v, unsigned depth, unsigned *parts) {
                 return false;
         return true;
     }
-    return v.kind != JV_LIST && v.kind != JV_DICT && v.kind != JV_VIEW;
+    /* dict_values is an object like others, dict_keys and dict_items are sets */
+    return v.kind != JV_LIST && v.kind != JV_DICT &&
+           (v.kind != JV_VIEW || strcmp(v.l->name, "dict_values") == 0);
 }
 
 bool jinja_hashable(struct jv v) {

@@ -200,6 +200,29 @@ JINJA_FN(to_float) {
     return true;
 }
 
+/* round(i, -digits): exact, halves to even. */
+static bool round_int(struct jinja_run *r, int64_t i, int digits, struct jv *out) {
+    int64_t unit = 1;
+    for (int k = 0; k < digits; k++)
+        unit = unit > INT64_MAX / 10 ? 0 : unit * 10;
+    if (unit == 0 || digits > 18) { /* 10^19 and more: half of it is beyond 64 bits at 10^20 */
+        *out = jv_int(0);
+        return digits > 19 || (i < 5000000000000000000 && i > -5000000000000000000) ||
+               jinja_fail(r, LODE_ERR_LIMIT, "an integer exceeds 64 bits");
+    }
+    const int64_t rest = i % unit, down = i - rest, half = unit / 2;
+    const bool odd = (i / unit) % 2 != 0;
+    int64_t step = 0;
+    if (rest > half || (rest == half && odd && rest))
+        step = unit;
+    else if (rest < -half || (rest == -half && odd && rest))
+        step = -unit;
+    if (__builtin_add_overflow(down, step, &i))
+        return jinja_fail(r, LODE_ERR_LIMIT, "an integer exceeds 64 bits");
+    *out = jv_int(i);
+    return true;
+}
+
 /* The nearest decimal, halves to even, of the exact binary value: what printf rounds to. */
 static double round_to(double f, int digits) {
     char text[400];
@@ -222,9 +245,10 @@ JINJA_FN(round_number) {
     if (!jv_given(a[1]) || jv_is_text(a[1], "common")) {
         if (self.kind == JV_BIG || (jv_is_int(self) && n >= 0)) {
             *out = self.kind == JV_BOOL ? jv_int(self.b) : self;
+        } else if (jv_is_int(self)) {
+            return round_int(r, jv_as_int(self), -n, out);
         } else {
-            const double f = round_to(jv_as_double(self), n);
-            *out = jv_is_int(self) && fabs(f) < 0x1p63 ? jv_int((int64_t)f) : jv_float(f);
+            *out = jv_float(round_to(jv_as_double(self), n));
         }
         return true;
     }
@@ -232,7 +256,7 @@ JINJA_FN(round_number) {
     if (!up && !jv_is_text(a[1], "floor"))
         return jinja_type_error(r, "round knows the methods common, ceil and floor");
     const double unit = pow(10, n), f = jv_as_double(self) * unit;
-    *out = jv_float((up ? ceil(f) : floor(f)) / unit);
+    *out = jv_float(((up ? ceil(f) : floor(f)) + 0.0) / unit); /* Python's floor is an int: no -0 */
     return true;
 }
 

@@ -1,6 +1,8 @@
 /* format.c - "%s: %d" % (a, b), and "{}: {x}".format(a, x=b). */
 #include "text/jinja/jinja.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -126,10 +128,22 @@ static void format_text(struct lode_buf *b, const struct spec *s, struct jv v, c
 }
 
 /* str() or repr() of v, so that it can be padded */
-static bool as_text(struct jinja_run *r, struct jv v, bool repr, struct jv *out) {
-    struct lode_buf b = {0};
-    const bool ok = repr ? jinja_repr(r, &b, v) && jinja_take(r, &b, out) : jinja_to_str(r, v, out);
+/* how: str(), repr() or ascii() */
+static bool as_text(struct jinja_run *r, struct jv v, char how, struct jv *out) {
+    struct lode_buf b = {0}, ascii = {0};
+    if (how == 's')
+        return jinja_to_str(r, v, out);
+    bool ok = jinja_repr(r, &b, v);
+    for (size_t i = 0, len; ok && how == 'a' && i < b.len; i += len) {
+        const uint32_t cp = jinja_char(b.data + i, b.len - i, &len);
+        if (cp < 128)
+            lode_buf_addc(&ascii, (char)cp);
+        else
+            lode_buf_addf(&ascii, cp < 256 ? "\\x%02x" : cp < 65536 ? "\\u%04x" : "\\U%08x", cp);
+    }
+    ok = ok && jinja_take(r, how == 'a' ? &ascii : &b, out);
     lode_buf_free(&b);
+    lode_buf_free(&ascii);
     return ok;
 }
 
@@ -222,6 +236,16 @@ static bool percent_spec(struct jinja_run *r, struct percent *p, struct spec *s,
     return jinja_spend(r, (size_t)s->width / 2 + 100); /* numbers are slow to write */
 }
 
+/* chr() */
+static bool code_point(struct jinja_run *r, struct jv v, struct jv *out) {
+    char utf8[4];
+    const int64_t i = jv_as_int(v);
+    if (i < 0 || i > 0x10ffff)
+        return false;
+    const uint32_t cp = i >= 0xd800 && i < 0xe000 ? 0xfffd : (uint32_t)i; /* no halves of pairs */
+    return jinja_str(r, utf8, lode_utf8_encode(cp, utf8), out);
+}
+
 static bool percent_one(struct jinja_run *r, struct percent *p, bool mark, struct lode_buf *b) {
     struct spec s = {.fill = LODE_STR(" "), .precision = -1};
     struct jv v = {0};
@@ -239,11 +263,13 @@ static bool percent_one(struct jinja_run *r, struct percent *p, bool mark, struc
     case 'a':
         if (s.align == '=')
             s.align = 0, s.fill = LODE_STR(" ");
-        if (!as_text(r, v, s.type != 's', &v) || (mark && !jinja_escape(r, v, &v)))
+        if (!as_text(r, v, s.type, &v) || (mark && !jinja_escape(r, v, &v)))
             return false;
         format_text(b, &s, v, '>');
         return true;
     case 'c':
+        if (jv_is_int(v) && !code_point(r, v, &v))
+            return bad_format(r, "has %c with a number that is no character");
         if (v.kind != JV_STR || v.s->n_chars != 1)
             return bad_format(r, "has %c without a character");
         format_text(b, &s, v, '>');
@@ -257,6 +283,8 @@ static bool percent_one(struct jinja_run *r, struct percent *p, bool mark, struc
         if (v.kind == JV_FLOAT && fabs(v.f) < 9e18 && s.type != 'x' && s.type != 'X' &&
             s.type != 'o')
             v = jv_int((int64_t)v.f);
+        if (v.kind == JV_FLOAT && isfinite(v.f) && strchr("diu", s.type))
+            return jinja_fail(r, LODE_ERR_LIMIT, "an integer exceeds 64 bits");
         if (!jv_is_int(v) && v.kind != JV_BIG)
             return jinja_type_error(r, "%%%c needs a number, not a %s", s.type, jinja_type(v));
         return format_int(r, b, &s, v);
@@ -306,6 +334,7 @@ bool jinja_percent(struct jinja_run *r, struct jv format, struct jv values, stru
 struct braces {
     const struct jinja_args *args;
     size_t next;
+    bool numbered, counted; /* fields with a number and without: not both */
 };
 
 /* [[fill]align][sign][#][0][width][,][.precision][type] */
@@ -356,20 +385,29 @@ static bool format_value(struct jinja_run *r, struct lode_buf *b, struct lode_st
         return jinja_print(r, b, v);
     if (!read_spec(r, spec, &s))
         return false;
+    if (s.type == 'n' && v.kind == JV_FLOAT)
+        s.type = 'g';
+    if (s.type == 'c' && jv_is_int(v)) {
+        if (s.sign || s.precision >= 0 || s.group || !code_point(r, v, &v))
+            return bad_format(r, "has a conversion that the value does not have");
+        s.type = 's';
+        format_text(b, &s, v, '<');
+        return true;
+    }
     const bool is_float = s.type && strchr("eEfFgG%", s.type);
     if (jv_is_number(v) && (is_float || v.kind == JV_FLOAT)) {
         if (s.type && !is_float)
             return bad_format(r, "has a conversion that the value does not have");
         return format_float(r, b, &s, jv_as_double(v));
     }
-    if ((v.kind == JV_INT || v.kind == JV_BIG || (v.kind == JV_BOOL && s.type)) && s.type != 's') {
-        if (s.type && !strchr("dnxXob", s.type))
+    if (jv_is_number(v) && (v.kind != JV_BOOL || spec.len)) {
+        if ((s.type && !strchr("dnxXob", s.type)) || s.precision >= 0)
             return bad_format(r, "has a conversion that the value does not have");
         return format_int(r, b, &s, v);
     }
-    if (v.kind != JV_STR && v.kind != JV_BOOL)
+    if (v.kind != JV_STR)
         return bad_format(r, "has a specification that the value does not have");
-    if ((s.type && s.type != 's') || s.align == '=')
+    if ((s.type && s.type != 's') || s.align == '=' || s.sign || s.group || s.alternate)
         return bad_format(r, "has a conversion that the value does not have");
     if (!jinja_to_str(r, v, &v))
         return false;
@@ -387,8 +425,14 @@ static bool find_field(struct jinja_run *r, struct braces *x, struct lode_str fi
     while (digits < at && field.data[digits] >= '0' && field.data[digits] <= '9' && index < 100000)
         index = index * 10 + (size_t)(field.data[digits++] - '0');
     if (digits == at) {
+        if (at == 0 && field.len) /* {.name} */
+            return bad_format(r, "names an attribute of nothing");
         if (at == 0)
             index = x->next++;
+        x->counted = x->counted || at == 0;
+        x->numbered = x->numbered || (at > 0 && at == field.len); /* {0.name} counts for neither */
+        if (x->counted && x->numbered)
+            return bad_format(r, "has fields with numbers and without");
         if (index >= x->args->n)
             return bad_format(r, "has more fields than values");
         *out = x->args->pos[index];
@@ -426,7 +470,10 @@ static bool find_field(struct jinja_run *r, struct braces *x, struct lode_str fi
     return true;
 }
 
-static bool format_field(struct jinja_run *r, struct braces *x, struct lode_str field,
+static bool format_into(struct jinja_run *r, struct braces *x, struct lode_str f, bool nested,
+                        struct lode_buf *b);
+
+static bool format_field(struct jinja_run *r, struct braces *x, struct lode_str field, bool nested,
                          struct lode_buf *b) {
     size_t name = 0;
     while (name < field.len && field.data[name] != ':' && field.data[name] != '!')
@@ -438,7 +485,7 @@ static bool format_field(struct jinja_run *r, struct braces *x, struct lode_str 
         const char how = name + 1 < field.len ? field.data[name + 1] : 0;
         if (how != 's' && how != 'r' && how != 'a')
             return bad_format(r, "has an unknown conversion");
-        if (!as_text(r, v, how != 's', &v))
+        if (!as_text(r, v, how, &v))
             return false;
         name += 2;
     }
@@ -448,45 +495,59 @@ static bool format_field(struct jinja_run *r, struct braces *x, struct lode_str 
             return bad_format(r, "has a malformed field");
         spec = (struct lode_str){field.data + name + 1, field.len - name - 1};
     }
-    if (memchr(spec.data, '{', spec.len))
-        return bad_format(r, "nests fields, which is not supported");
-    return format_value(r, b, spec, v);
+    if (!memchr(spec.data, '{', spec.len))
+        return format_value(r, b, spec, v);
+    if (nested)
+        return bad_format(r, "nests fields too deeply");
+    struct lode_buf inner = {0}; /* {:{width}} */
+    const bool ok =
+        format_into(r, x, spec, true, &inner) &&
+        (!inner.failed || jinja_fail(r, LODE_ERR_NOMEM, "out of memory for the chat template")) &&
+        format_value(r, b, lode_buf_str(&inner), v);
+    lode_buf_free(&inner);
+    return ok;
+}
+
+/* b += f with its fields filled in */
+static bool format_into(struct jinja_run *r, struct braces *x, struct lode_str f, bool nested,
+                        struct lode_buf *b) {
+    for (size_t at = 0; at < f.len;) {
+        const char c = f.data[at++];
+        if (c != '{' && c != '}') {
+            lode_buf_addc(b, c);
+            continue;
+        }
+        if (at < f.len && f.data[at] == c) {
+            lode_buf_addc(b, c);
+            at++;
+            continue;
+        }
+        if (c == '}')
+            return bad_format(r, "has a single }");
+        const size_t start = at;
+        for (unsigned depth = 1; at < f.len; at++) {
+            depth += f.data[at] == '{';
+            depth -= f.data[at] == '}';
+            if (!depth)
+                break;
+        }
+        if (at == f.len)
+            return bad_format(r, "has a single {");
+        const struct lode_str field = {f.data + start, at++ - start};
+        if (!jinja_spend(r, 1 + b->len / 4096) || !format_field(r, x, field, nested, b))
+            return false;
+        if (b->len > JINJA_MAX_OUTPUT)
+            return bad_format(r, "makes too long a text");
+    }
+    return true;
 }
 
 bool jinja_str_format(struct jinja_run *r, struct jv self, const struct jv *a,
                       const struct jinja_args *args, struct jv *out) {
     (void)a;
-    struct braces x = {args, 0};
+    struct braces x = {.args = args};
     struct lode_buf b = {0};
-    const struct lode_str f = jv_text(self);
-    bool ok = true;
-    for (size_t at = 0; ok && at < f.len;) {
-        const char c = f.data[at++];
-        if (c != '{' && c != '}') {
-            lode_buf_addc(&b, c);
-        } else if (at < f.len && f.data[at] == c) {
-            lode_buf_addc(&b, c);
-            at++;
-        } else if (c == '}') {
-            ok = bad_format(r, "has a single }");
-        } else {
-            const size_t start = at;
-            for (unsigned depth = 1; at < f.len; at++) {
-                depth += f.data[at] == '{';
-                depth -= f.data[at] == '}';
-                if (!depth)
-                    break;
-            }
-            ok = at < f.len
-                     ? jinja_spend(r, 1 + b.len / 4096) &&
-                           format_field(r, &x, (struct lode_str){f.data + start, at - start}, &b)
-                     : bad_format(r, "has a single {");
-            at++;
-        }
-        if (b.len > JINJA_MAX_OUTPUT)
-            ok = bad_format(r, "makes too long a text");
-    }
-    ok = ok && jinja_take(r, &b, out);
+    const bool ok = format_into(r, &x, jv_text(self), false, &b) && jinja_take(r, &b, out);
     lode_buf_free(&b);
     return ok;
 }

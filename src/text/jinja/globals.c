@@ -52,6 +52,8 @@ static bool make_dict(struct jinja_run *r, const struct jinja_args *args, int ki
         return false;
     if (args->n > 1)
         return jinja_type_error(r, "dict() takes at most one unnamed argument");
+    if (args->n == 1 && args->pos[0].kind == JV_UNDEF)
+        return jinja_undef_error(r, args->pos[0]);
     if (args->n == 1 && args->pos[0].kind == JV_DICT) {
         const struct jinja_dict *from = args->pos[0].d;
         for (uint32_t i = 0; i < from->n; i++)

@@ -46,8 +46,34 @@ static bool is_unsafe(struct jv v, struct lode_str name) {
     return false;
 }
 
+/* macro.arguments: the names of its parameters. */
+static bool macro_arguments(struct jinja_run *r, const struct jinja_node *macro, struct jv *out) {
+    size_t n = 0;
+    for (const struct jinja_node *p = macro->a; p; p = p->next)
+        n++;
+    struct jv *names = jinja_alloc(r, n, sizeof *names);
+    if (!names)
+        return false;
+    n = 0;
+    for (const struct jinja_node *p = macro->a; p; p = p->next) {
+        const struct lode_str name = r->t->syms[p->sym];
+        if (!jinja_str_borrow(r, name.data, name.len, &names[n++]))
+            return false;
+    }
+    if (!jinja_list(r, names, n, out))
+        return false;
+    out->kind = JV_TUPLE;
+    return true;
+}
+
 /* The attribute of the Python object, *out JV_MISSING where it has none. */
 static bool own_attribute(struct jinja_run *r, struct jv v, struct lode_str name, struct jv *out) {
+    static const struct {
+        const char *name;
+        uint32_t bit;
+    } uses[] = {{"caller", JINJA_USES_CALLER},
+                {"catch_varargs", JINJA_USES_VARARGS},
+                {"catch_kwargs", JINJA_USES_KWARGS}};
     const struct jinja_builtin *methods = NULL, *b;
     *out = (struct jv){0};
     if (is_unsafe(v, name))
@@ -66,11 +92,26 @@ static bool own_attribute(struct jinja_run *r, struct jv v, struct lode_str name
             *out = v.l->items[1];
             return true;
         }
-        methods = jinja_list_methods;
+        methods = jinja_tuple_methods;
         break;
     case JV_LIST:
-    case JV_RANGE:
         methods = jinja_list_methods;
+        break;
+    case JV_RANGE:
+        methods = jinja_tuple_methods;
+        break;
+    case JV_INT:
+    case JV_BOOL:
+        methods = jinja_int_methods;
+        if (lode_str_eqz(name, "real") || lode_str_eqz(name, "numerator"))
+            *out = jv_int(jv_as_int(v));
+        else if (lode_str_eqz(name, "imag") || lode_str_eqz(name, "denominator"))
+            *out = jv_int(name.data[0] == 'd');
+        break;
+    case JV_FLOAT:
+        methods = jinja_float_methods;
+        if (lode_str_eqz(name, "real") || lode_str_eqz(name, "imag"))
+            *out = jv_float(name.data[0] == 'r' ? v.f : 0);
         break;
     case JV_DICT:
         methods = jinja_dict_methods;
@@ -86,6 +127,11 @@ static bool own_attribute(struct jinja_run *r, struct jv v, struct lode_str name
             const struct lode_str own = r->t->syms[v.m->node->sym];
             return jinja_str_borrow(r, own.data, own.len, out);
         }
+        if (lode_str_eqz(name, "arguments"))
+            return macro_arguments(r, v.m->node, out);
+        for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
+            if (lode_str_eqz(name, uses[i].name))
+                *out = jv_bool(v.m->node->op & uses[i].bit);
         return true;
     case JV_LOOP:
         if (!jinja_loop_attr(r, v.loop, name, out) || jv_given(*out))
@@ -102,7 +148,7 @@ static bool own_attribute(struct jinja_run *r, struct jv v, struct lode_str name
     default:
         return true;
     }
-    return !(b = jinja_find(methods, name)) || bind(r, b, v, out);
+    return jv_given(*out) || !(b = jinja_find(methods, name)) || bind(r, b, v, out);
 }
 
 /* x[key], *out JV_MISSING where there is no such item. */
@@ -227,6 +273,7 @@ bool jinja_slice(struct jinja_run *r, struct jv v, struct jv start, struct jv st
         count = (size_t)((to - from - 1) / by) + 1;
     else if (by < 0 && from > to)
         count = (size_t)((from - to - 1) / (by < -n ? n + 1 : -by)) + 1;
+    const int64_t step_of = by;
     if (count <= 1)
         by = 1;
     if (v.kind == JV_STR)
@@ -240,8 +287,15 @@ bool jinja_slice(struct jinja_run *r, struct jv v, struct jv start, struct jv st
             picked[i] = items[(int64_t)i * by];
         items = picked;
     }
-    if (!jinja_list(r, items, count, out))
+    struct jinja_list *l = jinja_alloc(r, 1, sizeof *l);
+    if (!l)
         return false;
-    out->kind = v.kind == JV_TUPLE ? JV_TUPLE : JV_LIST; /* a slice of a range reads as a list */
+    *l = (struct jinja_list){.items = items, .n = count};
+    if (v.kind == JV_RANGE) { /* a range too, which is seen where it is printed */
+        l->start = v.l->start + from * v.l->step;
+        l->stop = v.l->start + to * v.l->step;
+        l->step = v.l->step * step_of;
+    }
+    *out = (struct jv){.kind = v.kind, .l = l};
     return true;
 }

@@ -17,8 +17,8 @@
  *   template.c       the public functions of lode/chat.h
  *
  * Not offered, because no chat template can need them: include, import and extends (there are no
- * other templates; an error where one is reached), autoescape, arithmetic beyond 64 bits, and the
- * filters pprint, random, striptags, urlize, wordwrap and xmlattr.
+ * other templates; an error where one is reached), autoescape, arithmetic beyond 64 bits, the filters
+ * pprint, random, striptags, urlize, wordwrap and xmlattr, and str.encode, format_map, translate.
  */
 #ifndef LODE_TEXT_JINJA_H
 #define LODE_TEXT_JINJA_H
@@ -112,8 +112,9 @@ bool jinja_loop_attr(struct jinja_run *r, struct jinja_loop *loop, struct lode_s
 
 /* the built-ins, each table ended by an empty line */
 extern const struct jinja_builtin jinja_filters[], jinja_tests[], jinja_globals[];
-extern const struct jinja_builtin jinja_str_methods[], jinja_list_methods[], jinja_dict_methods[],
-    jinja_loop_methods[], jinja_cycler_methods[];
+extern const struct jinja_builtin jinja_str_methods[], jinja_list_methods[], jinja_tuple_methods[],
+    jinja_dict_methods[], jinja_int_methods[], jinja_float_methods[], jinja_loop_methods[],
+    jinja_cycler_methods[];
 /* seq.c: filters over sequences, listed in filters.c */
 #define JINJA_SEQ_FILTERS(X)                                                                       \
     X(batch, "linecount fill_with", 1)                                                             \
@@ -158,5 +159,6 @@ uint32_t jinja_char(const char *s, size_t left, size_t *len);
 size_t jinja_offset(const struct jinja_text *s, size_t i_char); /* byte offset of a code point */
 bool jinja_is_space(uint32_t cp);
 bool jinja_is_alnum(uint32_t cp);
+bool jinja_is_printable(uint32_t cp); /* print.c */
 
 #endif

@@ -502,21 +502,13 @@ JINJA_FN(str_zfill) {
 
 /* ---- classes: true where there is a character and all are of the class ---- */
 
-static utf8proc_category_t category(uint32_t cp) {
-    return utf8proc_category((utf8proc_int32_t)cp);
-}
+static utf8proc_category_t category(uint32_t cp) { return utf8proc_category((utf8proc_int32_t)cp); }
 static bool is_alpha(uint32_t cp) {
     return category(cp) >= UTF8PROC_CATEGORY_LU && category(cp) <= UTF8PROC_CATEGORY_LO;
 }
-static bool is_digit(uint32_t cp) {
-    return category(cp) == UTF8PROC_CATEGORY_ND;
-}
-static bool is_numeric(uint32_t cp) {
-    return jinja_is_alnum(cp) && !is_alpha(cp);
-}
-static bool is_ascii(uint32_t cp) {
-    return cp < 128;
-}
+static bool is_digit(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_ND; }
+static bool is_numeric(uint32_t cp) { return jinja_is_alnum(cp) && !is_alpha(cp); }
+static bool is_ascii(uint32_t cp) { return cp < 128; }
 
 static bool all_are(struct jinja_run *r, struct jv s, bool (*test)(uint32_t cp), struct jv *out) {
     bool all = s.s->len > 0;
@@ -597,6 +589,55 @@ JINJA_FN(str_join) {
     return true;
 }
 
+JINJA_FN(str_expandtabs) {
+    JINJA_UNUSED;
+    int64_t size, column = 0;
+    struct lode_buf b = {0};
+    if (!need_int(r, a[0], 8, &size) || !jinja_spend(r, JINJA_COST_WALK(self.s->len)))
+        return false;
+    if (size > 1000)
+        return jinja_fail(r, LODE_ERR_LIMIT, "expandtabs makes tabs of at most 1000 columns");
+    for (size_t i = 0, len; i < self.s->len && b.len <= JINJA_MAX_OUTPUT; i += len) {
+        const uint32_t cp = jinja_char(self.s->data + i, self.s->len - i, &len);
+        if (cp == '\t') {
+            const int64_t n = size > 0 ? size - column % size : 0;
+            for (int64_t k = 0; k < n; k++)
+                lode_buf_addc(&b, ' ');
+            column += n;
+            continue;
+        }
+        lode_buf_add(&b, self.s->data + i, len);
+        column = cp == '\n' || cp == '\r' ? 0 : column + 1;
+    }
+    const bool ok = jinja_take(r, &b, out);
+    lode_buf_free(&b);
+    return ok;
+}
+
+static bool is_word_char(uint32_t cp, bool first) {
+    return cp == '_' || is_alpha(cp) || category(cp) == UTF8PROC_CATEGORY_NL ||
+           (!first &&
+            (is_digit(cp) || category(cp) == UTF8PROC_CATEGORY_MN ||
+             category(cp) == UTF8PROC_CATEGORY_MC || category(cp) == UTF8PROC_CATEGORY_PC));
+}
+
+JINJA_FN(str_isidentifier) {
+    JINJA_UNUSED;
+    bool all = self.s->len > 0;
+    for (size_t i = 0, len; i < self.s->len && all; i += len)
+        all = is_word_char(jinja_char(self.s->data + i, self.s->len - i, &len), i == 0);
+    *out = jv_bool(all);
+    return jinja_spend(r, JINJA_COST_WALK(self.s->len));
+}
+
+JINJA_FN(str_isprintable) {
+    JINJA_UNUSED;
+    if (!all_are(r, self, jinja_is_printable, out))
+        return false;
+    out->b = out->b || self.s->len == 0;
+    return true;
+}
+
 #define TEXT_JINJA_FN(name, params, required)                                                      \
     { #name, str_##name, params, required }
 
@@ -606,6 +647,7 @@ const struct jinja_builtin jinja_str_methods[] = {
     TEXT_JINJA_FN(center, "width fillchar", 1),
     TEXT_JINJA_FN(count, "sub start end", 1),
     TEXT_JINJA_FN(endswith, "suffix start end", 1),
+    TEXT_JINJA_FN(expandtabs, "tabsize", 0),
     TEXT_JINJA_FN(find, "sub start end", 1),
     {"format", jinja_str_format, NULL, 0},
     TEXT_JINJA_FN(index, "sub start end", 1),
@@ -614,8 +656,10 @@ const struct jinja_builtin jinja_str_methods[] = {
     TEXT_JINJA_FN(isascii, "", 0),
     {"isdecimal", str_isdigit, "", 0},
     TEXT_JINJA_FN(isdigit, "", 0),
+    TEXT_JINJA_FN(isidentifier, "", 0),
     TEXT_JINJA_FN(islower, "", 0),
     TEXT_JINJA_FN(isnumeric, "", 0),
+    TEXT_JINJA_FN(isprintable, "", 0),
     TEXT_JINJA_FN(isspace, "", 0),
     TEXT_JINJA_FN(istitle, "", 0),
     TEXT_JINJA_FN(isupper, "", 0),

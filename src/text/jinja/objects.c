@@ -1,6 +1,7 @@
 /* objects.c - the methods of lists, dicts, loop and cycler: those that modify nothing. */
 #include "text/jinja/jinja.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- lists ---- */
@@ -44,6 +45,52 @@ const struct jinja_builtin jinja_list_methods[] = {
     {"index", list_index, "value", 1},
     {0},
 };
+
+/* of tuples and ranges */
+const struct jinja_builtin jinja_tuple_methods[] = {
+    {"count", list_count, "value", 1},
+    {"index", list_index, "value", 1},
+    {0},
+};
+
+/* ---- numbers ---- */
+
+JINJA_FN(int_bit_length) {
+    JINJA_UNUSED;
+    const int64_t i = jv_as_int(self);
+    uint64_t u = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
+    int64_t n = 0;
+    for (; u; u >>= 1)
+        n++;
+    *out = jv_int(n);
+    return true;
+}
+
+JINJA_FN(conjugate) {
+    JINJA_UNUSED;
+    *out = self.kind == JV_BOOL ? jv_int(self.b) : self;
+    return true;
+}
+
+const struct jinja_builtin jinja_int_methods[] = {
+    {"bit_length", int_bit_length, "", 0},
+    {"conjugate", conjugate, "", 0},
+    {0},
+};
+
+JINJA_FN(float_is_integer) {
+    JINJA_UNUSED;
+    *out = jv_bool(isfinite(self.f) && floor(self.f) == self.f);
+    return true;
+}
+
+const struct jinja_builtin jinja_float_methods[] = {
+    {"conjugate", conjugate, "", 0},
+    {"is_integer", float_is_integer, "", 0},
+    {0},
+};
+
+/* ---- dicts ---- */
 
 JINJA_FN(dict_get) {
     JINJA_UNUSED;

@@ -264,6 +264,8 @@ static bool float_op(struct jinja_run *r, uint32_t op, double a, double b, struc
         if (a == 0 && b < 0)
             return jinja_type_error(r, "0 to a negative power");
         x = pow(a, b);
+        if (isinf(x) && !isinf(a) && !isinf(b))
+            return jinja_type_error(r, "a power is beyond floating point");
     }
     *out = jv_float(x);
     return true;

@@ -110,7 +110,8 @@ static const char *const
     *const else_if[] = {"endif", "elif", "else", NULL}, *const end_set[] = {"endset", NULL},
     *const end_macro[] = {"endmacro", NULL}, *const end_call[] = {"endcall", NULL},
     *const end_with[] = {"endwith", NULL}, *const end_filter[] = {"endfilter", NULL},
-    *const end_block[] = {"endblock", NULL}, *const end_generation[] = {"endgeneration", NULL};
+    *const end_block[] = {"endblock", NULL}, *const end_generation[] = {"endgeneration", NULL},
+    *const end_autoescape[] = {"endautoescape", NULL};
 
 /* Parses one child and counts its height. */
 #define CHILD(n, field, call) (((n)->field = (call)) && jinja_node_adopt(p, (n), (n)->field))
@@ -321,6 +322,24 @@ static bool parse_loop_control(struct jinja_parser *p, struct jinja_node *n) {
     return jinja_parse_error(p, "a loop around break or continue");
 }
 
+/* {% autoescape false %}, which changes nothing; escaping is not offered. */
+static bool parse_autoescape(struct jinja_parser *p, struct jinja_node *n) {
+    static const char why[] = "a chat template cannot turn autoescape on";
+    const bool off = jinja_at_name(p->token, "false") || jinja_at_name(p->token, "False");
+    n->kind = JN_SCOPE;
+    if (!off && p->token->kind != JT_BLOCK_END) {
+        n->kind = JN_FAIL;
+        while (p->token->kind != JT_BLOCK_END && p->token->kind != JT_EOF)
+            p->token++;
+    } else {
+        p->token++;
+    }
+    if (!parse_scope(p, n, &n->c, end_autoescape))
+        return false;
+    p->token++;
+    return n->kind == JN_SCOPE || jinja_str_borrow(p->r, why, sizeof why - 1, &n->value);
+}
+
 /* include, import, from, extends: there are no other templates to take. */
 static bool parse_other_template(struct jinja_parser *p, struct jinja_node *n) {
     static const char why[] = "a chat template cannot include, import or extend another template";
@@ -344,6 +363,7 @@ static const struct statement {
     {"generation", parse_generation},
     {"block", parse_block},
     {"print", parse_print},
+    {"autoescape", parse_autoescape},
     {"break", parse_loop_control},
     {"continue", parse_loop_control},
     {"include", parse_other_template},

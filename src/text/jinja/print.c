@@ -50,7 +50,7 @@ void jinja_float_repr(double f, char out[40]) {
     }
 }
 
-static bool printable(uint32_t cp) {
+bool jinja_is_printable(uint32_t cp) {
     const utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
     return cp == ' ' ||
            !(c == UTF8PROC_CATEGORY_CN || c == UTF8PROC_CATEGORY_ZS || c == UTF8PROC_CATEGORY_ZL ||
@@ -69,7 +69,7 @@ static void repr_text(struct lode_buf *b, const struct jinja_text *s) {
             lode_buf_addz(b, escape);
         else if (cp == '\\' || cp == (uint32_t)quote)
             lode_buf_addf(b, "\\%c", (char)cp);
-        else if (cp < ' ' || cp == 127 || (cp > 127 && !printable(cp)))
+        else if (cp < ' ' || cp == 127 || (cp > 127 && !jinja_is_printable(cp)))
             lode_buf_addf(b, cp < 256 ? "\\x%02x" : cp < 65536 ? "\\u%04x" : "\\U%08x", cp);
         else
             lode_buf_add(b, s->data + i, len);

@@ -450,7 +450,7 @@ FILTER(batch) {
     size_t n, groups = 0;
     if (!jinja_items(r, self, &items, &n))
         return false;
-    if (!jv_is_int(a[0]) || jv_as_int(a[0]) < 1)
+    if (!jv_is_int(a[0]) || jv_as_int(a[0]) < 1) /* Python's makes one line of all, which helps none */
         return jinja_type_error(r, "batch needs how many items a line has");
     const size_t line =
         jv_as_int(a[0]) > JINJA_MAX_RANGE ? JINJA_MAX_RANGE : (size_t)jv_as_int(a[0]);
