@@ -233,6 +233,7 @@ CASES = {
     'MLX affine 3-bit g64': (mlx(3, 64), of_mlx(3, 64)),
     'MLX affine 4-bit g64': (mlx(4, 64, 'F16'), of_mlx(4, 64)),
     'MLX affine 4-bit g32': (mlx(4, 32), of_mlx(4, 32)),
+    'MLX affine 4-bit g16': (mlx(4, 16), of_mlx(4, 16)),  # no block has such groups
     'MLX affine 5-bit g64': (mlx(5, 64), of_mlx(5, 64)),
     'MLX affine 6-bit g64': (mlx(6, 64), of_mlx(6, 64)),
     'MLX affine 8-bit g32': (mlx(8, 32, 'F32'), of_mlx(8, 32)),
@@ -311,6 +312,8 @@ def check(count, program, folder, label, pack, config):
                     '%s: %s changes nothing' % (label, ' '.join(way)))
     shown = lode(program, 'inspect', folder + '/packed')
     count.check('"' + label.replace(' desc_act', '') in shown, label + ': inspect says so')
+    if 'g16' in label:
+        count.check('widened to F32' in shown, label + ': inspect says that it is widened')
 
 
 def read(folder):

@@ -138,6 +138,13 @@ static int translate(struct lode_hf *h, const char *dir, struct lode_error *err)
     lode_hf_label_linears(&h->linears, label);
     if (*label)
         LODE_TRY(lode_hf_put_text(h, "lode.quantization", lode_str(label), err));
+    uint64_t wide, all;
+    lode_hf_widened(&h->linears, &wide, &all);
+    if (wide > all / 8) /* routers, which always are, are small */
+        LODE_TRY(lode_hf_note(h, err,
+                              "%.0f MiB of its weights are widened to F32: nothing smaller holds "
+                              "such groups (%s) exactly",
+                              (double)wide / 0x1p20, label));
     return lode_hf_read_rope(h, err);
 }
 

@@ -314,6 +314,15 @@ void lode_hf_label_linears(const struct lode_hf_linears *f, char out[LODE_HF_LAB
         memcpy(out, found[best].text, LODE_HF_LABEL);
 }
 
+void lode_hf_widened(const struct lode_hf_linears *f, uint64_t *wide, uint64_t *all) {
+    *wide = *all = 0;
+    for (uint32_t i = 0; i < f->n; i++) {
+        const uint64_t size = f->list[i].row_size ? f->list[i].as.size : 0;
+        *all += size;
+        *wide += f->list[i].type == LODE_F32 ? size : 0;
+    }
+}
+
 /* Where config.json speaks of it: transformers' quantization_config names its method; MLX writes
  * `quantization`, and the same as quantization_config without a method. */
 static void read_settings(struct lode_hf_linears *f, const struct lode_json *config) {

@@ -92,6 +92,9 @@ bool lode_hf_widen_linear(const struct lode_hf_linears *f, const struct lode_st_
 enum { LODE_HF_LABEL = 64 };
 void lode_hf_label_linears(const struct lode_hf_linears *f, char out[LODE_HF_LABEL]);
 
+/* Bytes of the linears in use that are F32, and of all. */
+void lode_hf_widened(const struct lode_hf_linears *f, uint64_t *wide, uint64_t *all);
+
 /* The linear that a tensor of `inputs` is; NULL: a plain one. */
 static inline const struct lode_hf_linear *lode_hf_linear(const struct lode_st_tensor *s) {
     return s->shard == LODE_HF_LINEAR ? (const struct lode_hf_linear *)s : NULL;
