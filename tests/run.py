@@ -41,7 +41,7 @@ BUILDS = {
     # clang's warnings, and everything once without optimisation
     'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'cli', 'model'],
                      meson=['-Dwerror=true', '-Doptimization=0']),
-    'clang': dict(cc='clang', tests=None, long=['unit', 'kern', 'cli', 'model'], meson=[]),
+    'clang': dict(cc='clang', tests=None, long=['unit', 'kern', 'cli', 'model', 'trained'], meson=[]),
     'fuzz': dict(cc='clang', targets=['fuzz'], tests=[], long=[],
                  meson=['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Db_lundef=false',
                         '-Doptimization=1']),
