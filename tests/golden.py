@@ -176,6 +176,39 @@ def with_exact_decay(program, folder, place):
     return place + '/model.gguf'
 
 
+def check_mlx_form(count, program, folder, meta, what):
+    """Directories that mlx-lm wrote have the taps of GatedDeltaNet's convolutions in the middle and
+    one added to the norms already; the logits are those of the published form."""
+    with open(folder + '/hf/model.safetensors', 'rb') as f:
+        n = struct.unpack('<Q', f.read(8))[0]
+        tensors = json.loads(f.read(n))
+        data = f.read()
+    if not any('linear_attn.conv1d' in name for name in tensors):
+        return
+    body = b''
+    for name, t in tensors.items():
+        if name == '__metadata__':
+            continue
+        now = data[slice(*t['data_offsets'])]
+        if 'conv1d' in name:
+            t['shape'] = [t['shape'][0], t['shape'][2], 1]
+        elif name.endswith('norm.weight') and 'linear_attn' not in name:
+            t['dtype'] = 'F32'
+            now = b''.join(
+                struct.pack('<f', 1 + struct.unpack('<f', bytes(2) + now[i:i + 2])[0])
+                for i in range(0, len(now), 2))
+        t['data_offsets'] = [len(body), len(body) + len(now)]
+        body += now
+    head = json.dumps(tensors).encode()
+    with tempfile.TemporaryDirectory() as t:
+        with open(t + '/model.safetensors', 'wb') as f:
+            f.write(struct.pack('<Q', len(head)) + head + body)
+        os.symlink(os.path.abspath(folder + '/hf/config.json'), t + '/config.json')
+        ids = meta['prompts'][0]['ids']
+        a, b = (logits_bytes(program, model, ids, '--all', *F32) for model in (folder + '/hf', t))
+        count.check(a == b, '%s as mlx-lm writes it: the same bits' % what)
+
+
 def check_directory(count, program, folder, meta, what):
     """The Hugging Face directory beside, by either form of its config.json, gives the GGUF file's
     logits bit for bit: the same numbers meet in the same order, whichever way they were stored.
@@ -222,6 +255,7 @@ def main():
                     check_norms(count, program, folder, meta, what)
                 if os.path.exists(folder + '/hf/model.safetensors'):
                     check_directory(count, program, folder, meta, what)
+                    check_mlx_form(count, program, folder, meta, what)
         except (RuntimeError, OSError) as e:
             count.check(False, '%s: %s' % (what, e))
     if ratios:
