@@ -31,7 +31,10 @@ CORES = len(os.sched_getaffinity(0))
 # Every way to build lode.  cc: the compiler; meson: options; targets: what of it (all); tests: the
 # meson suites run from it, bounded and long; needs: programs without which it is skipped.
 # -Dwerror lies on the two plain builds: sanitizers make compilers warn about what is fine.
+# CUDA is compiled once, for one kind of GPU; `device` then runs where there is one.
 BUILDS = {
+    'cuda': dict(cc='gcc', targets=['lode'], tests=['device'], long=['device'], needs=['nvcc'],
+                 meson=['-Dwerror=true', '-Dcuda=enabled', '-Dgpu_targets=90a', '-Dgpu_ptx=']),
     'gcc': dict(cc='gcc', meson=['-Dwerror=true'], tests=['*'], long=['*']),
     'asan': dict(cc='gcc', tests=['unit', 'soak', 'cli'],
                  long=['unit', 'soak', 'kern', 'cli', 'model'],

@@ -28,6 +28,8 @@ typedef int lode_progress_fn(void *user, const char *what, uint64_t done, uint64
 
 struct lode_model_opts { /* zero means the default, so name only what you change */
     const char *isa;     /* "scalar", "avx2", "avx512", "avx512vnni", "neon"; NULL: the best here */
+    const char *device;  /* "cpu", "cuda", "cuda:1"; "auto" or NULL: a CUDA device if there is one and it
+                            can run all of the model, else the CPU */
     bool no_mmap;        /* read the weights into memory instead of mapping the file */
     bool mlock;          /* keep them there */
     bool float_act;      /* diagnosis: quantised weights meet float activations */
@@ -46,6 +48,9 @@ struct lode_model_info { /* borrowed strings live as long as the model */
     uint64_t size;       /* bytes of all weights as they lie */
     uint64_t token_size; /* bytes of weights read for one token */
     const char *isa;     /* instruction set in use */
+    const char *device;  /* the GPU's name, or "CPU" */
+    bool on_gpu;
+    const char *device_note; /* why "auto" left the GPU unused though there is one; "" */
     const char *notes;   /* lines: what is left out or assumed; "" where there is nothing to say */
 };
 
@@ -62,6 +67,11 @@ LODE_API const struct lode_tokenizer *lode_model_tokenizer(const struct lode_mod
  * false.  key: "temp", "top_k", "top_p", "min_p", "penalty_repeat", ... */
 LODE_API bool lode_model_sampling_default(const struct lode_model *m, const char *key,
                                           double *value);
+
+/* GPUs that this build can run models on; 0: why (may be NULL) says why there are none. */
+LODE_API int lode_device_count(struct lode_error *why);
+/* Name and memory of one, `index` < the count. */
+LODE_API int lode_device_info(int index, char name[256], uint64_t *memory, struct lode_error *err);
 
 /* Architectures this build runs, NULL-terminated. */
 LODE_API const char *const *lode_model_archs(void);

@@ -1,5 +1,6 @@
 #include "engine/memory.h"
 
+#include "backend/cuda.h"
 #include "base/alloc.h"
 #include "base/machine.h"
 #include "engine/workers.h"
@@ -73,6 +74,8 @@ int lode_plan_memory(const struct lode_model *m, const struct lode_session_opts 
                                      .available = machine.ram_available};
     if (machine.cgroup_limit && machine.cgroup_limit < out->available)
         out->available = machine.cgroup_limit;
+    if (m->cuda) /* the weights are there already; all that a session takes is the device's */
+        out->available = lode_cuda_available(m->cuda);
     struct lode_kv_layer *layers;
     int rc = lode_session_layers(m, &o, &layers, err);
     const uint32_t wanted = o.ctx ? o.ctx : m->hp.ctx_train;
@@ -100,11 +103,11 @@ int lode_session_admit(const struct lode_model *m, const struct lode_session_opt
         return 0;
     return lode_fail(err, LODE_ERR_LIMIT, "-c",
                      "a context of %u tokens needs %.0f MiB of KV cache%s and %.0f MiB of work "
-                     "buffers, but %.0f MiB of memory are free: use a smaller -c, -ctk q8_0 -ctv "
+                     "buffers, but %.0f MiB of %smemory are free: use a smaller -c, -ctk q8_0 -ctv "
                      "q8_0, or a smaller -b",
                      p->ctx, (double)(p->kv + p->state) / 0x1p20,
                      p->state ? " and recurrent state" : "", (double)p->work / 0x1p20,
-                     (double)p->available / 0x1p20);
+                     (double)p->available / 0x1p20, m->cuda ? "GPU " : "");
 }
 
 static const struct lode_plan *plan_of(const struct lode_model *m, size_t *i) {

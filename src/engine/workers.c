@@ -1,5 +1,6 @@
 #include "engine/workers.h"
 
+#include "backend/cuda.h"
 #include "base/alloc.h"
 
 static uint32_t head_rows(uint32_t batch) { return batch < LODE_HEAD_ROWS ? batch : LODE_HEAD_ROWS; }
@@ -17,9 +18,23 @@ static struct lode_cpu_opts cpu_opts(const struct lode_model *m, uint32_t batch,
                                   .store = m->store};
 }
 
+static struct lode_cuda_opts cuda_opts(const struct lode_model *m, uint32_t batch) {
+    struct lode_cuda_opts o = {.max_rows = batch, .n_layers = m->hp.n_layers,
+                               .max_read = head_rows(batch), .max_traced = m->hp.d_model,
+                               .n_ropes = m->hp.n_ropes, .experts = m->plans[LODE_BODY].experts};
+    for (int i = 0; i < LODE_STAGES; i++) {
+        const struct lode_plan *p = &m->plans[i];
+        const uint32_t width = p->result == LODE_NO_VALUE ? 0 : p->values[p->result].width;
+        o.max_out_width = width > o.max_out_width ? width : o.max_out_width;
+    }
+    return o;
+}
+
 uint64_t lode_workers_size(const struct lode_model *m, uint32_t batch, uint32_t threads) {
     const struct lode_cpu_opts o = cpu_opts(m, batch, threads);
-    uint64_t size = lode_cpu_work_size(&o) + lode_plan_buffer_size(&m->plans[LODE_BODY], batch, batch);
+    const struct lode_cuda_opts g = cuda_opts(m, batch);
+    uint64_t size = m->cuda ? lode_cuda_work_size(&g) : lode_cpu_work_size(&o);
+    size += lode_plan_buffer_size(&m->plans[LODE_BODY], batch, batch);
     for (int i = LODE_TAIL; i < LODE_STAGES; i++)
         size += lode_plan_buffer_size(&m->plans[i], 1, head_rows(batch));
     return size;
@@ -38,8 +53,10 @@ int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_
     w->segments = LODE_NEW_ARRAY(struct lode_segment, batch);
     const struct lode_cpu_opts o = cpu_opts(m, batch, threads);
     int rc = w->tokens && w->out_rows && w->segments ? 0 : lode_fail_nomem(err, "workers");
+    const struct lode_cuda_opts g = cuda_opts(m, batch);
     if (rc == 0)
-        rc = lode_cpu_create(&w->backend, &o, err);
+        rc = m->cuda ? lode_cuda_create(&w->backend, m->cuda, &g, err)
+                     : lode_cpu_create(&w->backend, &o, err);
     for (int i = 0; rc == 0 && i < LODE_STAGES; i++)
         rc = lode_exec_create(&w->stages[i], &m->plans[i], w->backend, m->store,
                               i == LODE_BODY ? batch : 1, i == LODE_BODY ? batch : head_rows(batch),

@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include "backend/cuda.h"
 #include "base/alloc.h"
 #include "store/file_store.h"
 #include "text/tokenizer.h"
@@ -80,7 +81,10 @@ static int describe(struct lode_model *m, struct lode_error *err) {
                                        .token_size = m->plans[LODE_BODY].weight_bytes +
                                                      m->plans[LODE_HEAD].weight_bytes,
                                        .notes = m->notes ? m->notes : m->source->notes,
-                                       .isa = lode_isa_name(m->isa)};
+                                       .isa = lode_isa_name(m->isa),
+                                       .device = m->cuda ? lode_cuda_name(m->cuda) : "CPU",
+                                       .on_gpu = m->cuda,
+                                       .device_note = m->device_note};
     for (size_t i = 0; i < m->source->n_tensors; i++) {
         const struct lode_gguf_tensor *t = &m->source->tensors[i];
         m->info.n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
@@ -171,6 +175,46 @@ static int keep_notes(struct lode_model *m, const char *note, struct lode_error 
     return 0;
 }
 
+/* Opens the device and gives it the weights. */
+static int use_device(struct lode_model *m, int index, struct lode_error *err) {
+    LODE_TRY(lode_cuda_open(&m->cuda, index, err));
+    for (int i = 0; i < LODE_STAGES; i++)
+        LODE_TRY(lode_cuda_check(m->cuda, &m->graphs[i], m->opts.float_act, err));
+    return lode_cuda_load(m->cuda, m->store, m->weights, m->n_weights, m->opts.progress,
+                          m->opts.progress_user, err);
+}
+
+/* "cuda", "cuda:N", "cpu"; "auto" (or NULL): the first CUDA device if there is one that can run the
+ * model, else the CPU, and why. */
+static int choose_device(struct lode_model *m, struct lode_error *err) {
+    const char *wanted = m->opts.device;
+    struct lode_error why = {0};
+    int index = 0;
+    m->opts.device = NULL; /* the caller's string */
+    if (wanted && strcmp(wanted, "cpu") == 0)
+        return 0;
+    if (!wanted || strcmp(wanted, "auto") == 0) {
+        if (lode_cuda_count(&why) == 0)
+            return 0;
+        const int rc = use_device(m, 0, &why);
+        if (rc < 0) {
+            lode_cuda_close(m->cuda);
+            m->cuda = NULL;
+            if (rc == LODE_ERR_CANCELLED || rc == LODE_ERR_NOMEM) {
+                *err = why;
+                return rc;
+            }
+            snprintf(m->device_note, sizeof m->device_note, "the GPU is not used: %.200s", why.text);
+        }
+        return 0;
+    }
+    char rest;
+    if (strcmp(wanted, "cuda") != 0 && sscanf(wanted, "cuda:%d%c", &index, &rest) != 1)
+        return lode_fail(err, LODE_ERR_ARG, "--device", "'%.40s'; auto, cuda, cuda:N or cpu expected",
+                         wanted);
+    return use_device(m, index, err);
+}
+
 static int load(struct lode_model *m, const char *path, lode_store_maker *make, void *user,
                 struct lode_error *err) {
     LODE_TRY(lode_source_open(&m->source, path, !m->opts.no_mmap, err));
@@ -196,6 +240,7 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
     for (int i = 0; i < LODE_STAGES; i++)
         LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], m->opts.float_act, err));
     LODE_TRY(make(&m->store, user, m->source, m->weights, m->n_weights, &m->opts, err));
+    LODE_TRY(choose_device(m, err));
     return describe(m, err);
 }
 
@@ -239,6 +284,7 @@ int lode_model_load(struct lode_model **out, const char *path, const struct lode
 void lode_model_free(struct lode_model *m) {
     if (!m)
         return;
+    lode_cuda_close(m->cuda);
     if (m->store)
         m->store->ops->free(m->store);
     for (int i = 0; i < LODE_STAGES; i++) {
@@ -267,6 +313,12 @@ bool lode_model_sampling_default(const struct lode_model *m, const char *key, do
     char full[128];
     snprintf(full, sizeof full, "general.sampling.%s", key);
     return lode_source_f64(m->source, full, value);
+}
+
+int lode_device_count(struct lode_error *why) { return lode_cuda_count(why); }
+
+int lode_device_info(int index, char name[256], uint64_t *memory, struct lode_error *err) {
+    return lode_cuda_info(index, name, memory, err);
 }
 
 const char *const *lode_model_archs(void) {

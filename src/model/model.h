@@ -20,7 +20,9 @@ struct lode_model {
     struct lode_weight *weights;
     uint32_t n_weights;
     struct lode_store *store;
-    struct lode_model_opts opts; /* progress and isa cleared */
+    struct lode_cuda *cuda; /* where it runs; NULL: the CPU */
+    char device_note[256];
+    struct lode_model_opts opts; /* progress, isa and device cleared */
     enum lode_isa isa;           /* what opts.isa or this machine chose */
     struct lode_model_info info;
     char *chat_template; /* NUL-terminated, or NULL */

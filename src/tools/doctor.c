@@ -6,6 +6,7 @@
 #include "progress.h"
 #include "verbs.h"
 
+#include "lode/model.h"
 #include "lode/lode.h"
 
 #include <stdlib.h>
@@ -139,7 +140,10 @@ int verb_doctor(int argc, char **argv) {
     heading("GPU");
     show_gpus("CUDA", &cuda);
     show_gpus("Vulkan", &vulkan);
-    printf("  This build computes on the CPU only%s.\n",
-           cuda.n || vulkan.n ? "; the GPU is not used" : "");
+    struct lode_error why = {0};
+    if (lode_device_count(&why) > 0)
+        printf("  Models run on the CUDA device where all of one fits there (--device).\n");
+    else
+        printf("  Models run on the CPU%s%s.\n", cuda.n ? ": " : "", cuda.n ? why.text : "");
     return 0;
 }

@@ -25,6 +25,21 @@ static void say_notes(const char *notes) {
     }
 }
 
+int load_list_devices(void) {
+    struct lode_error why = {0};
+    const int n = lode_device_count(&why);
+    printf("cpu\tthe CPU\n");
+    for (int i = 0; i < n; i++) {
+        char name[256];
+        uint64_t memory;
+        if (lode_device_info(i, name, &memory, NULL) == 0)
+            printf("cuda:%d\t%s, %.0f MiB\n", i, name, (double)memory / 0x1p20);
+    }
+    if (n == 0)
+        fprintf(stderr, "lode: note: %s\n", why.text);
+    return 0;
+}
+
 int load_model(struct lode_model **out, const struct load_opts *o, struct lode_error *err) {
     struct progress bar;
     if (!o->model)
@@ -35,6 +50,7 @@ int load_model(struct lode_model **out, const struct load_opts *o, struct lode_e
     const int rc = lode_model_load(out, o->model,
                                    &(struct lode_model_opts){
                                        .isa = o->isa,
+                                       .device = o->gpu_layers == 0 ? "cpu" : o->device,
                                        .no_mmap = o->no_mmap,
                                        .mlock = o->mlock,
                                        .float_act = o->float_act,
@@ -44,9 +60,16 @@ int load_model(struct lode_model **out, const struct load_opts *o, struct lode_e
                                    },
                                    err);
     progress_end(&bar);
-    if (rc == 0)
-        say_notes(lode_model_info(*out)->notes);
-    return rc;
+    if (rc < 0)
+        return rc;
+    const struct lode_model_info *info = lode_model_info(*out);
+    say_notes(info->notes);
+    say_notes(info->device_note);
+    if (o->gpu_layers > 0 && o->gpu_layers < info->n_layers && info->on_gpu)
+        fprintf(stderr, "lode: note: -ngl %d: a model runs on one device as a whole: all %u layers are "
+                        "on the GPU\n",
+                (int)o->gpu_layers, info->n_layers);
+    return 0;
 }
 
 struct lode_session_opts load_session_opts(const struct load_opts *o) {

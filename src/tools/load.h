@@ -8,8 +8,8 @@
 #include "lode/session.h"
 
 struct load_opts {
-    const char *model, *ctk, *ctv, *isa;
-    int64_t ctx, batch, threads, experts;
+    const char *model, *ctk, *ctv, *isa, *device;
+    int64_t ctx, batch, threads, experts, gpu_layers;
     bool no_mmap, mlock, float_act;
 };
 
@@ -26,6 +26,11 @@ extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
         { "--isa", ARG_CHOICE, ARG_AT(type, load.isa), .meta = "SET", .choices = load_isas,        \
           .shown = "the best that this CPU has", .debug = true,                                    \
           .help = "instruction set of the kernels" },                                              \
+        { "--device", ARG_STR, ARG_AT(type, load.device), .meta = "DEV", .def = "auto",               \
+          .help = "where the model runs: auto, cuda, cuda:N or cpu" },                               \
+        { "-ngl, --n-gpu-layers, --gpu-layers", ARG_INT, ARG_AT(type, load.gpu_layers),               \
+          .meta = "N", .min = -1, .max = 1 << 20, .def = "-1", .shown = "all",                        \
+          .help = "layers on the GPU: 0 is --device cpu; a model runs on one device as a whole" },    \
         { "--float-act", ARG_BOOL, ARG_AT(type, load.float_act), .debug = true,                    \
           .help = "experimental: quantised weights meet float activations (slow, exact)" }
 
@@ -48,14 +53,14 @@ extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
 
 /* What llama.cpp users type and this program has no use for. */
 #define LOAD_FOREIGN_FLAGS                                                                         \
-    { "-ngl, --n-gpu-layers, --gpu-layers", ARG_FOREIGN, .meta = "N",                              \
-      .help = "this build runs on the CPU" },                                                      \
-        { "-fa, --flash-attn", ARG_FOREIGN, .meta = "on|off|auto",                                 \
+    { "-fa, --flash-attn", ARG_FOREIGN, .meta = "on|off|auto",                                 \
           .help = "attention never stores the matrix of scores" },                                 \
         { "-ub, --ubatch-size", ARG_FOREIGN, .meta = "N", .help = "-b is the only batch size" },   \
         { "-tb, --threads-batch", ARG_FOREIGN, .meta = "N",                                        \
           .help = "-t sets the threads of prompt and answer" }
 
+/* Prints the devices that models can run on (--list-devices, with any verb or none); returns 0. */
+int load_list_devices(void);
 /* Loads the model with a bar on the terminal. */
 int load_model(struct lode_model **out, const struct load_opts *o, struct lode_error *err);
 /* Fills the session's options from the flags; the caller may add to them. */

@@ -3,6 +3,7 @@
  * Exit status: 0 done, 1 something went wrong, 2 the command line makes no sense.
  */
 #include "args.h"
+#include "load.h"
 #include "out.h"
 #include "verbs.h"
 
@@ -86,6 +87,9 @@ static int dispatch(int argc, char **argv) {
         const struct verb *v = find_verb(argv[2]);
         return v ? ask_verb(v, help) : unknown_verb(argv[2]);
     }
+    for (int i = 1; i < argc; i++) /* llama.cpp's; no model is needed */
+        if (!strcmp(argv[i], "--list-devices"))
+            return load_list_devices();
     const struct verb *v = find_verb(word);
     return v ? v->run(argc - 1, argv + 1) : unknown_verb(word);
 }

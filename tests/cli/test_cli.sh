@@ -117,7 +117,9 @@ run 2 bench "$model" -o xml; complains 'md, csv, json or jsonl'
 run 1 logits "$model" --ids 1,x; complains "'x'"; one_sentence
 run 1 logits "$model" --ids 1,999999999; complains '999999999'; one_sentence
 run 1 logits "$model" --ids 1,2,3 -c 2; complains '3'; complains '2'; one_sentence
-run 0 logits "$model" --ids 1,2 -ngl 99; complains '-ngl is ignored'
+run 0 logits "$model" --ids 1,2 -ngl 0 -fa on; complains '-fa is ignored'
+run 0 run --list-devices; says 'the CPU'
+run 1 logits "$model" --ids 1 --device tpu; complains 'auto, cuda, cuda:N or cpu'; one_sentence
 
 # --------------------------------------------------------------------------------- where it goes
 run 0 logits "$model" --ids 1,2,3 -o x.npy; quiet out; quiet err

@@ -1,0 +1,52 @@
+/* cuda.h - NVIDIA GPUs: a device with a model's weights, and backends over it.
+ *
+ * The kernels give the bits of the CPU's scalar kernels (cuda/kernels/common.cuh), so a model says the
+ * same on both, and all of law 2 holds: no row depends on its neighbours.  A model runs wholly on the
+ * device or not at all: lode_cuda_check names the first op or type that is missing.
+ *
+ * One device belongs to a model and is shared by its sessions' backends, each with a stream of its own;
+ * create and free may be called from any thread, a backend by one at a time.
+ */
+#ifndef LODE_BACKEND_CUDA_H
+#define LODE_BACKEND_CUDA_H
+
+#include "backend/backend.h"
+
+struct lode_cuda;
+
+/* The number of devices, 0 or more; 0 with an error's text that says why there are none. */
+int lode_cuda_count(struct lode_error *why);
+
+int lode_cuda_info(int index, char name[256], uint64_t *memory, struct lode_error *err);
+
+/* index: as the driver counts.  LODE_ERR_MISSING: no such device; LODE_ERR_UNSUPPORTED: this build has
+ * no CUDA, or no kernels for it. */
+int lode_cuda_open(struct lode_cuda **out, int index, struct lode_error *err);
+void lode_cuda_close(struct lode_cuda *c); /* after its backends */
+const char *lode_cuda_name(const struct lode_cuda *c);
+/* Bytes of its memory that nobody uses now. */
+uint64_t lode_cuda_available(const struct lode_cuda *c);
+
+/* 0, or LODE_ERR_UNSUPPORTED naming what the device can't run. */
+int lode_cuda_check(const struct lode_cuda *c, const struct lode_graph *g, bool float_act,
+                    struct lode_error *err);
+/* Copies all weights, after counting them against what is free.  progress may be NULL. */
+int lode_cuda_load(struct lode_cuda *c, struct lode_store *store, const struct lode_weight *weights,
+                   uint32_t n, int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
+                   void *user, struct lode_error *err);
+
+struct lode_cuda_opts {
+    uint32_t max_rows; /* of a step */
+    uint32_t n_layers;
+    uint32_t max_out_width; /* of a value that the host reads */
+    uint32_t max_read;      /* rows of it at once */
+    uint32_t max_traced;    /* width of the residual stream */
+    uint32_t n_ropes;       /* rotary specifications of a segment */
+    struct lode_expert_sizes experts;
+};
+int lode_cuda_create(struct lode_backend **out, struct lode_cuda *c,
+                     const struct lode_cuda_opts *opts, struct lode_error *err);
+/* Bytes of device memory that create takes. */
+uint64_t lode_cuda_work_size(const struct lode_cuda_opts *opts);
+
+#endif

@@ -1,0 +1,69 @@
+/* cuda/cuda.h - inside the CUDA backend: what its files share. */
+#ifndef LODE_BACKEND_CUDA_CUDA_H
+#define LODE_BACKEND_CUDA_CUDA_H
+
+#include "backend/cuda.h"
+#include "backend/cuda/driver.h"
+#include "backend/cuda/kernels/shared.h"
+
+/* Kernels that are there once: X(module, name). */
+#define LODE_CUDA_KERNEL_LIST(X)                                                                   \
+    X(rows, rms_norm) X(rows, layer_norm) X(rows, l2_norm) X(rows, quant_a32)                      \
+    X(rows, quant_a256) X(rows, add) X(rows, glu) X(rows, act) X(rows, row_gate) X(rows, scale)    \
+    X(rows, softcap) X(rows, pick) X(rows, cut) X(rows, join) X(rows, temperature)                 \
+    X(rows, rope_table) X(rows, rope) X(rows, kv_put) X(rows, moe_act) X(rows, moe_sum)            \
+    X(rows, route) X(rows, repack) X(attention, attention_walk) X(attention, attention_page)       \
+    X(attention, attention_merge)
+#define LODE_CUDA_MODULE_LIST(X) X(rows) X(mul) X(attention)
+
+enum lode_cuda_module {
+#define MODULE(name) LODE_CUDA_MODULE_##name,
+    LODE_CUDA_MODULE_LIST(MODULE)
+#undef MODULE
+        LODE_CUDA_MODULES
+};
+
+struct lode_cuda_kernels {
+#define KERNEL_FIELD(module, name) void *name;
+    LODE_CUDA_KERNEL_LIST(KERNEL_FIELD)
+#undef KERNEL_FIELD
+    void *mul[LODE_DTYPE_COUNT][4]; /* for 1, 2, 4, 8 rows */
+    void *moe[LODE_DTYPE_COUNT];
+    void *embed[LODE_DTYPE_COUNT];
+};
+
+/* How a type's rows lie on the device; n 0: it has no kernels.  Plain: as in the file. */
+struct lode_cuda_layout {
+    uint32_t block, n;
+    struct {
+        uint32_t offset, size;
+    } plane[LODE_CUDA_PLANES];
+    bool plain;
+};
+extern const struct lode_cuda_layout lode_cuda_layouts[LODE_DTYPE_COUNT];
+size_t lode_cuda_row_size(enum lode_dtype type, uint32_t cols); /* with padding */
+
+struct lode_cuda {
+    struct lode_cu cu;
+    int device;
+    void *context;
+    char name[256];
+    int multiprocessors, shared_max;
+    void *modules[LODE_CUDA_MODULES];
+    struct lode_cuda_kernels kernels;
+    lode_dev *weights; /* owned; (n_weights): addresses, by id */
+    lode_dev arena;    /* owned: all weights */
+    uint32_t n_weights;
+    struct lode_memory memory; /* of the device; first-class so that it can be found from it */
+};
+
+/* Makes the device's context the thread's. */
+int lode_cuda_enter(const struct lode_cuda *c, struct lode_error *err);
+/* One launch of `threads` by grid x, y, z with one struct of arguments. */
+int lode_cuda_launch(const struct lode_cuda *c, void *stream, void *kernel, uint32_t x, uint32_t y,
+                     uint32_t z, uint32_t threads, uint32_t shared, const void *args,
+                     struct lode_error *err);
+/* Bytes of shared memory of an attention kernel. */
+uint32_t lode_cuda_attention_shared(uint32_t head_dim, uint32_t head_dim_v);
+
+#endif

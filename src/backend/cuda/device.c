@@ -1,0 +1,201 @@
+/* device.c - finding a device, its kernels and its memory. */
+#include "backend/cuda/cuda.h"
+
+#include "base/alloc.h"
+
+#include <stdio.h>
+
+/* The fatbins, made by the build (images.c). */
+#define IMAGE(name) extern const unsigned long long lode_cuda_image_##name[];
+LODE_CUDA_MODULE_LIST(IMAGE)
+#undef IMAGE
+
+static const void *const images[] = {
+#define IMAGE(name) lode_cuda_image_##name,
+    LODE_CUDA_MODULE_LIST(IMAGE)
+#undef IMAGE
+};
+
+const struct lode_cuda_layout lode_cuda_layouts[LODE_DTYPE_COUNT] = {
+#define QUANT(suffix, type, block, ...)                                                            \
+    [LODE_##type] = {block, sizeof((uint32_t[][2]){__VA_ARGS__}) / 8, {__VA_ARGS__}, false},
+    LODE_CUDA_QUANT_LIST(QUANT)
+#undef QUANT
+#define FLOAT(suffix, type) [LODE_##type] = {.block = 1, .n = 1, .plain = true},
+    LODE_CUDA_FLOAT_LIST(FLOAT)
+#undef FLOAT
+};
+
+size_t lode_cuda_row_size(enum lode_dtype type, uint32_t cols) {
+    size_t size = 0;
+    lode_dtype_row_size(type, cols, &size);
+    return type == LODE_F32 ? (size + 7) & ~(size_t)7 : (size + 15) & ~(size_t)15;
+}
+
+int lode_cuda_enter(const struct lode_cuda *c, struct lode_error *err) {
+    return lode_cu_check(&c->cu, c->cu.context_set(c->context), "context", err);
+}
+
+int lode_cuda_launch(const struct lode_cuda *c, void *stream, void *kernel, uint32_t x, uint32_t y,
+                     uint32_t z, uint32_t threads, uint32_t shared, const void *args,
+                     struct lode_error *err) {
+    if (x == 0 || y == 0 || z == 0)
+        return 0;
+    void *params[1] = {(void *)(uintptr_t)args};
+    return lode_cu_check(
+        &c->cu, c->cu.launch(kernel, x, y, z, threads, 1, 1, shared, stream, params, NULL),
+        "kernel launch", err);
+}
+
+int lode_cuda_count(struct lode_error *why) {
+    struct lode_cu cu;
+    int n = 0;
+    if (lode_cu_open(&cu, why) < 0)
+        return 0;
+    if (cu.device_count(&n) != 0 || n <= 0) {
+        lode_fail(why, LODE_ERR_MISSING, "cuda", "the NVIDIA driver runs but shows no device");
+        n = 0;
+    }
+    lode_cu_close(&cu);
+    return n;
+}
+
+int lode_cuda_info(int index, char name[256], uint64_t *memory, struct lode_error *err) {
+    struct lode_cu cu;
+    int device = 0;
+    size_t bytes = 0;
+    LODE_TRY(lode_cu_open(&cu, err));
+    int rc = lode_cu_check(&cu, cu.device_get(&device, index), "device", err);
+    if (rc == 0)
+        rc = lode_cu_check(&cu, cu.device_name(name, 256, device), "device", err);
+    if (rc == 0)
+        rc = lode_cu_check(&cu, cu.device_memory(&bytes, device), "device", err);
+    *memory = bytes;
+    lode_cu_close(&cu);
+    return rc;
+}
+
+/* ---- memory ---- */
+
+static const struct lode_cuda *of_memory(const struct lode_memory *m) {
+    return (const struct lode_cuda *)((const char *)m - offsetof(struct lode_cuda, memory));
+}
+
+static void *device_alloc(const struct lode_memory *m, size_t align, size_t n, size_t size) {
+    const struct lode_cuda *c = of_memory(m);
+    size_t bytes;
+    lode_cu_ptr p = 0;
+    if (align > 256 && align > 4096) /* the driver aligns to 256 bytes, large pieces to more */
+        return NULL;
+    if (__builtin_mul_overflow(n, size, &bytes) || lode_cuda_enter(c, NULL) < 0)
+        return NULL;
+    return c->cu.alloc(&p, bytes ? bytes : 1) == 0 ? (void *)(uintptr_t)p : NULL;
+}
+
+static void device_free(const struct lode_memory *m, void *p) {
+    const struct lode_cuda *c = of_memory(m);
+    if (p && lode_cuda_enter(c, NULL) == 0)
+        c->cu.free((uintptr_t)p);
+}
+
+uint64_t lode_cuda_available(const struct lode_cuda *c) {
+    size_t some = 0, all = 0;
+    if (lode_cuda_enter(c, NULL) < 0 || c->cu.memory_info(&some, &all) != 0)
+        return 0;
+    return some;
+}
+
+const char *lode_cuda_name(const struct lode_cuda *c) { return c->name; }
+
+/* ---- opening ---- */
+
+static int find(struct lode_cuda *c, enum lode_cuda_module m, const char *name, void **out,
+                struct lode_error *err) {
+    return lode_cu_check(&c->cu, c->cu.module_function(out, c->modules[m], name), name, err);
+}
+
+static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *suffix,
+                       struct lode_error *err) {
+    char name[64];
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "mul_%s_%d", suffix, 1 << i);
+        LODE_TRY(find(c, LODE_CUDA_MODULE_mul, name, &c->kernels.mul[type][i], err));
+    }
+    snprintf(name, sizeof name, "moe_%s", suffix);
+    LODE_TRY(find(c, LODE_CUDA_MODULE_mul, name, &c->kernels.moe[type], err));
+    snprintf(name, sizeof name, "embed_%s", suffix);
+    return find(c, LODE_CUDA_MODULE_rows, name, &c->kernels.embed[type], err);
+}
+
+static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
+    for (int i = 0; i < LODE_CUDA_MODULES; i++)
+        if (c->cu.module_load(&c->modules[i], images[i]) != 0)
+            return lode_fail(err, LODE_ERR_UNSUPPORTED, "cuda",
+                             "this build has no kernels for '%s'; build it with this GPU's target in "
+                             "-Dgpu_targets",
+                             c->name);
+#define FIND(module, kernel)                                                                       \
+    LODE_TRY(find(c, LODE_CUDA_MODULE_##module, #kernel, &c->kernels.kernel, err));
+    LODE_CUDA_KERNEL_LIST(FIND)
+#undef FIND
+#define FAMILY(suffix, type, ...) LODE_TRY(find_family(c, LODE_##type, #suffix, err));
+    LODE_CUDA_QUANT_LIST(FAMILY)
+    LODE_CUDA_FLOAT_LIST(FAMILY)
+#undef FAMILY
+    void *const large[] = {c->kernels.attention_walk, c->kernels.attention_page, c->kernels.rms_norm,
+                           c->kernels.layer_norm, c->kernels.l2_norm};
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++)
+        LODE_TRY(lode_cu_check(
+            &c->cu,
+            c->cu.function_set(large[i], LODE_CU_FUNCTION_SHARED, c->shared_max - (i < 2 ? 0 : 1024)),
+            "shared memory", err));
+    return 0;
+}
+
+static int start(struct lode_cuda *c, int index, struct lode_error *err) {
+    int n = 0;
+    LODE_TRY(lode_cu_open(&c->cu, err));
+    LODE_TRY(lode_cu_check(&c->cu, c->cu.device_count(&n), "devices", err));
+    if (index < 0 || index >= n)
+        return lode_fail(err, LODE_ERR_MISSING, "--device",
+                         n ? "there is no CUDA device %d (there are %d, counted from 0)"
+                           : "there is no CUDA device %d (the driver shows %d)",
+                         index, n);
+    LODE_TRY(lode_cu_check(&c->cu, c->cu.device_get(&c->device, index), "device", err));
+    c->cu.device_name(c->name, (int)sizeof c->name, c->device);
+    c->cu.device_attribute(&c->multiprocessors, LODE_CU_MULTIPROCESSORS, c->device);
+    c->cu.device_attribute(&c->shared_max, LODE_CU_SHARED_OPTIN, c->device);
+    LODE_TRY(lode_cu_check(&c->cu, c->cu.context_retain(&c->context, c->device), c->name, err));
+    LODE_TRY(lode_cuda_enter(c, err));
+    return find_kernels(c, err);
+}
+
+int lode_cuda_open(struct lode_cuda **out, int index, struct lode_error *err) {
+    *out = NULL;
+    struct lode_cuda *c = LODE_NEW(struct lode_cuda);
+    if (!c)
+        return lode_fail_nomem(err, "CUDA device");
+    *c = (struct lode_cuda){.memory = {device_alloc, device_free}};
+    const int rc = start(c, index, err);
+    if (rc < 0)
+        lode_cuda_close(c);
+    else
+        *out = c;
+    return rc;
+}
+
+void lode_cuda_close(struct lode_cuda *c) {
+    if (!c)
+        return;
+    if (c->context && lode_cuda_enter(c, NULL) == 0) {
+        if (c->arena)
+            c->cu.free(c->arena);
+        for (int i = 0; i < LODE_CUDA_MODULES; i++)
+            if (c->modules[i])
+                c->cu.module_unload(c->modules[i]);
+        c->cu.context_release(c->device);
+    }
+    lode_cu_close(&c->cu);
+    lode_free(c->weights);
+    lode_free(c);
+}

@@ -1,0 +1,81 @@
+/* driver.h - the CUDA driver's functions, found at run time: nothing of CUDA is linked, and without a
+ * driver the program runs on the CPU.  The types are those of the driver API, whose binary interface
+ * does not change. */
+#ifndef LODE_BACKEND_CUDA_DRIVER_H
+#define LODE_BACKEND_CUDA_DRIVER_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int lode_cu_result; /* 0: success */
+typedef unsigned long long lode_cu_ptr;
+
+/* X(name here, symbol, arguments) */
+#define LODE_CU_LIST(X)                                                                            \
+    X(init, cuInit, (unsigned flags))                                                              \
+    X(device_count, cuDeviceGetCount, (int *n))                                                    \
+    X(device_get, cuDeviceGet, (int *device, int i))                                               \
+    X(device_name, cuDeviceGetName, (char *name, int size, int device))                            \
+    X(device_memory, cuDeviceTotalMem_v2, (size_t * bytes, int device))                            \
+    X(device_attribute, cuDeviceGetAttribute, (int *value, int attribute, int device))             \
+    X(context_retain, cuDevicePrimaryCtxRetain, (void **context, int device))                      \
+    X(context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                 \
+    X(context_set, cuCtxSetCurrent, (void *context))                                               \
+    X(module_load, cuModuleLoadData, (void **module, const void *image))                           \
+    X(module_unload, cuModuleUnload, (void *module))                                               \
+    X(module_function, cuModuleGetFunction, (void **function, void *module, const char *name))     \
+    X(function_set, cuFuncSetAttribute, (void *function, int attribute, int value))                \
+    X(alloc, cuMemAlloc_v2, (lode_cu_ptr * p, size_t size))                                        \
+    X(free, cuMemFree_v2, (lode_cu_ptr p))                                                         \
+    X(memory_info, cuMemGetInfo_v2, (size_t * free, size_t *total))                                \
+    X(host_alloc, cuMemHostAlloc, (void **p, size_t size, unsigned flags))                         \
+    X(host_free, cuMemFreeHost, (void *p))                                                         \
+    X(to_device, cuMemcpyHtoDAsync_v2, (lode_cu_ptr dst, const void *src, size_t n, void *stream)) \
+    X(to_host, cuMemcpyDtoHAsync_v2, (void *dst, lode_cu_ptr src, size_t n, void *stream))         \
+    X(copy, cuMemcpyDtoDAsync_v2, (lode_cu_ptr dst, lode_cu_ptr src, size_t n, void *stream))      \
+    X(set8, cuMemsetD8Async, (lode_cu_ptr p, unsigned char v, size_t n, void *stream))             \
+    X(stream_create, cuStreamCreate, (void **stream, unsigned flags))                              \
+    X(stream_destroy, cuStreamDestroy_v2, (void *stream))                                          \
+    X(stream_wait, cuStreamSynchronize, (void *stream))                                            \
+    X(event_create, cuEventCreate, (void **event, unsigned flags))                                 \
+    X(event_destroy, cuEventDestroy_v2, (void *event))                                             \
+    X(event_record, cuEventRecord, (void *event, void *stream))                                    \
+    X(event_wait, cuEventSynchronize, (void *event))                                               \
+    X(capture_begin, cuStreamBeginCapture_v2, (void *stream, int mode))                            \
+    X(capture_end, cuStreamEndCapture, (void *stream, void **graph))                               \
+    X(graph_instantiate, cuGraphInstantiateWithFlags,                                              \
+      (void **exec, void *graph, unsigned long long flags))                                        \
+    X(graph_destroy, cuGraphDestroy, (void *graph))                                                \
+    X(graph_exec_destroy, cuGraphExecDestroy, (void *exec))                                        \
+    X(graph_launch, cuGraphLaunch, (void *exec, void *stream))                                     \
+    X(launch, cuLaunchKernel,                                                                      \
+      (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,            \
+       unsigned bz, unsigned shared, void *stream, void **params, void **extra))                   \
+    X(error_name, cuGetErrorName, (lode_cu_result rc, const char **name))                          \
+    X(error_text, cuGetErrorString, (lode_cu_result rc, const char **text))
+
+struct lode_cu {
+    void *library;
+#define LODE_CU_FIELD(name, symbol, args) lode_cu_result(*name) args;
+    LODE_CU_LIST(LODE_CU_FIELD)
+#undef LODE_CU_FIELD
+};
+
+enum { /* CUdevice_attribute, CUfunction_attribute */
+    LODE_CU_MULTIPROCESSORS = 16,
+    LODE_CU_SHARED_OPTIN = 97,
+    LODE_CU_MAJOR = 75,
+    LODE_CU_MINOR = 76,
+    LODE_CU_FUNCTION_SHARED = 8,
+};
+
+/* Opens the driver and starts it; an error says why there is none. */
+int lode_cu_open(struct lode_cu *cu, struct lode_error *err);
+void lode_cu_close(struct lode_cu *cu);
+/* LODE_ERR_DEVICE with the driver's words for rc, 0 for success. */
+int lode_cu_check(const struct lode_cu *cu, lode_cu_result rc, const char *what,
+                  struct lode_error *err);
+
+#endif

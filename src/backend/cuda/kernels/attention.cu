@@ -1,0 +1,352 @@
+/* attention.cu - softmax attention over the pages of the KV cache; the definition, order included, is
+ * at the head of backend/cpu/attention.c.
+ *
+ * A block of threads takes up to TILE query rows (tokens by heads) of one head of keys, and either
+ * walks the pages that they see, merging each page's part as it goes, or (few rows, many pages) does
+ * one page and leaves the part for `merge`, which does the same sums.
+ */
+#include "common.cuh"
+
+#pragma push_macro("inline")
+#define inline __device__ __forceinline__
+#include "tensor/dtype.h"
+#pragma pop_macro("inline")
+
+enum { ATT_THREADS = 256, TILE = 16, PAGE = 64, ROWS = 4 /* that a thread scores at once */ };
+
+struct rows_of { /* the query rows of a block */
+    uint32_t first, n; /* within the segment: row i is token i / group, head i % group */
+    uint32_t group, head, pos, first_row;
+    uint32_t last; /* position */
+};
+
+/* The first position that one at p sees. */
+DEVICE uint32_t first_seen(const struct lode_cuda_att_args &a, uint32_t p) {
+    const uint32_t from = a.window && p >= a.window ? p - a.window + 1 : 0;
+    const uint32_t start = a.chunk ? p - p % a.chunk : 0;
+    return from > start ? from : start;
+}
+
+/* Number i of a stored row. */
+DEVICE float stored(const uint8_t *row, uint32_t i, uint32_t type) {
+    switch (type) {
+    case LODE_F32: return ((const float *)row)[i];
+    case LODE_F16: return f16_f32(((const uint16_t *)row)[i]);
+    case LODE_BF16: return lode_bf16_f32(((const uint16_t *)row)[i]);
+    default: {
+        const uint8_t *b = row + i / 32 * 34;
+        return (float)((const int8_t *)b)[2 + i % 32] * f16_f32(*(const uint16_t *)b);
+    }
+    }
+}
+
+/* n rows of dim numbers from a page into shared memory as floats, ld apart. */
+DEVICE void load_rows(float *to, uint32_t ld, const uint8_t *from, uint32_t stride, uint32_t n,
+                      uint32_t dim, uint32_t type) {
+    if ((type == LODE_F16 || type == LODE_BF16) && dim % 8 == 0 && stride % 16 == 0 &&
+        (uintptr_t)from % 16 == 0) {
+        const uint32_t each = dim / 8;
+        for (uint32_t i = threadIdx.x; i < n * each; i += ATT_THREADS) {
+            const uint4 v = *(const uint4 *)(from + (size_t)(i / each) * stride + i % each * 16);
+            float *y = to + i / each * ld + i % each * 8;
+            const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                y[2 * k] = type == LODE_F16 ? f16_f32((uint16_t)w[k]) : lode_bits_f32(w[k] << 16);
+                y[2 * k + 1] =
+                    type == LODE_F16 ? f16_f32((uint16_t)(w[k] >> 16)) : lode_bits_f32(w[k] & 0xffff0000u);
+            }
+        }
+        return;
+    }
+    for (uint32_t i = threadIdx.x; i < n * dim; i += ATT_THREADS)
+        to[i / dim * ld + i % dim] = stored(from + (size_t)(i / dim) * stride, i % dim, type);
+}
+
+extern __shared__ float att_mem[];
+
+struct att_mem_of {
+    float *q, *kv, *s, *sum; /* (TILE, ld), (PAGE, ld), (TILE, PAGE), (TILE, dim_v) */
+    float *max, *total, *new_max, *new_total;
+    uint32_t *lo, *hi;
+    uint32_t ld;
+};
+DEVICE struct att_mem_of carve(const struct lode_cuda_att_args &a) {
+    struct att_mem_of m;
+    const uint32_t dim = a.head_dim > a.head_dim_v ? a.head_dim : a.head_dim_v;
+    m.ld = ((dim + 15) & ~15u) + 4;
+    m.q = att_mem;
+    m.kv = m.q + TILE * m.ld;
+    m.s = m.kv + PAGE * m.ld;
+    m.sum = m.s + TILE * PAGE;
+    m.max = m.sum + TILE * a.head_dim_v;
+    m.total = m.max + TILE;
+    m.new_max = m.total + TILE;
+    m.new_total = m.new_max + TILE;
+    m.lo = (uint32_t *)(m.new_total + TILE);
+    m.hi = m.lo + TILE;
+    return m;
+}
+
+/* One page's part for all rows: new_max, new_total, what mix needs; lo = hi where a row sees none of
+ * it. */
+DEVICE void page_part(const struct lode_cuda_att_args &a, const struct att_mem_of &m,
+                      const struct rows_of &t, const struct lode_cuda_view &view, uint32_t page) {
+    const uint32_t start = page * PAGE;
+    const uint32_t n_k = t.last - start < PAGE ? t.last - start + 1 : PAGE;
+    const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
+    __syncthreads(); /* kv and s are read by nobody any more */
+    load_rows(m.kv, m.ld, base + view.k + (size_t)t.head * PAGE * view.k_stride, view.k_stride, n_k,
+              a.head_dim, view.type_k);
+    if (threadIdx.x < t.n) {
+        const uint32_t p = t.pos + (t.first + threadIdx.x) / t.group, from = first_seen(a, p);
+        uint32_t lo = from > start ? from - start : 0;
+        uint32_t hi = a.both_ways ? n_k : p < start ? 0 : p - start < n_k ? p - start + 1 : n_k;
+        if (lo >= hi)
+            lo = hi = 0;
+        m.lo[threadIdx.x] = lo;
+        m.hi[threadIdx.x] = hi;
+    }
+    __syncthreads();
+    /* scores: a thread has one key and ROWS query rows, each with its sixteen lanes */
+    for (uint32_t i = threadIdx.x; i < PAGE * (TILE / ROWS); i += ATT_THREADS) {
+        const uint32_t key = i % PAGE, r0 = i / PAGE * ROWS;
+        if (r0 >= t.n || key >= n_k)
+            continue;
+        float acc[ROWS][16];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int l = 0; l < 16; l++)
+                acc[r][l] = 0;
+        const float *k = m.kv + key * m.ld;
+        uint32_t c = 0;
+        for (; c + 16 <= a.head_dim; c += 16)
+#pragma unroll
+            for (int l = 0; l < 16; l += 4) {
+                const float4 kk = *(const float4 *)(k + c + l);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    const float4 qq = *(const float4 *)(m.q + (r0 + r) * m.ld + c + l);
+                    acc[r][l] = fmaf(qq.x, kk.x, acc[r][l]);
+                    acc[r][l + 1] = fmaf(qq.y, kk.y, acc[r][l + 1]);
+                    acc[r][l + 2] = fmaf(qq.z, kk.z, acc[r][l + 2]);
+                    acc[r][l + 3] = fmaf(qq.w, kk.w, acc[r][l + 3]);
+                }
+            }
+#pragma unroll
+        for (int l = 0; l < 16; l++)
+            if (c + l < a.head_dim)
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    acc[r][l] = fmaf(m.q[(r0 + r) * m.ld + c + l], k[c + l], acc[r][l]);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+            for (int w = 8; w; w /= 2)
+#pragma unroll
+                for (int l = 0; l < w; l++)
+                    acc[r][l] += acc[r][l + w];
+            m.s[(r0 + r) * PAGE + key] = acc[r][0];
+        }
+    }
+    __syncthreads();
+    /* softmax: sixteen threads a row; meanwhile nobody reads the keys */
+    for (uint32_t r = threadIdx.x / 16; r < TILE; r += ATT_THREADS / 16) {
+        const uint32_t l = threadIdx.x % 16;
+        const bool here = r < t.n;
+        const uint32_t n = here ? m.hi[r] - m.lo[r] : 0;
+        float *s = m.s + r * PAGE + (here ? m.lo[r] : 0);
+        float max = -INFINITY, total = 0;
+        for (uint32_t i = l; i < n; i += 16) {
+            float v = s[i] * a.scale;
+            if (a.cap > 0)
+                v = a.cap * lode_tanhf(v / a.cap);
+            s[i] = v;
+            max = v > max ? v : max;
+        }
+        __syncwarp();
+        max = join_max(max);
+        for (uint32_t i = l; i < n; i += 16) {
+            s[i] = lode_expf(s[i] - max);
+            total += s[i];
+        }
+        __syncwarp();
+        total = join_lanes(total);
+        if (l == 0 && here) {
+            m.new_max[r] = max;
+            m.new_total[r] = total;
+        }
+    }
+    load_rows(m.kv, m.ld, base + view.v + (size_t)t.head * PAGE * view.v_stride, view.v_stride, n_k,
+              a.head_dim_v, view.type_v);
+    __syncthreads();
+}
+
+/* Number c of row r's part: the values mixed. */
+DEVICE float mix(const struct att_mem_of &m, uint32_t r, uint32_t c) {
+    const uint32_t lo = m.lo[r], hi = m.hi[r];
+    float sum = 0;
+#pragma unroll 4
+    for (uint32_t j = lo; j < hi; j++)
+        sum = fmaf(m.s[r * PAGE + j], m.kv[j * m.ld + c], sum);
+    return sum;
+}
+
+/* (m, l, o) with a page's (max, total, part); see the definition. */
+DEVICE void merge_one(float *m, float *l, float *o, float max, float total, float part, bool first) {
+    if (first) {
+        *m = max, *l = total, *o = part;
+        return;
+    }
+    const float top = *m > max ? *m : max;
+    const float a = lode_expf(*m - top), b = lode_expf(max - top);
+    *l = fmaf(total, b, *l * a);
+    *m = top;
+    *o = fmaf(b, part, a != 1.0f ? *o * a : *o);
+}
+DEVICE float finish(float m, float l, float o, const float *sink) {
+    if (sink) {
+        const float top = m > *sink ? m : *sink;
+        const float a = lode_expf(m - top), b = lode_expf(*sink - top);
+        l = fmaf(1.0f, b, l * a);
+        if (a != 1.0f)
+            o *= a;
+    }
+    return o * (1.0f / l);
+}
+
+/* The block's rows: blockIdx.y counts tiles over all segments. */
+DEVICE bool find_rows(const struct lode_cuda_att_args &a, struct rows_of &t, uint32_t *segment) {
+    const struct lode_cuda_step *step = step_at(a.step);
+    const struct lode_cuda_segment *s = at<const struct lode_cuda_segment>(step->segments);
+    uint32_t tile = blockIdx.y, tiles = 0, i = 0;
+    t.group = a.n_heads / a.n_kv_heads;
+    for (; i < step->n_segments; i++, tile -= tiles) {
+        tiles = (s[i].n_rows * t.group + TILE - 1) / TILE;
+        if (tile < tiles)
+            break;
+    }
+    if (i == step->n_segments)
+        return false;
+    *segment = i;
+    const uint32_t rows = s[i].n_rows * t.group;
+    tile = tiles - 1 - tile; /* the last tokens see most: first */
+    t.first = tile * TILE;
+    t.n = rows - t.first < TILE ? rows - t.first : TILE;
+    t.head = blockIdx.x;
+    t.pos = s[i].pos;
+    t.first_row = s[i].first_row;
+    t.last = a.both_ways ? s[i].pos + s[i].n_rows - 1 : s[i].pos + (t.first + t.n - 1) / t.group;
+    return true;
+}
+
+DEVICE void load_queries(const struct lode_cuda_att_args &a, const struct att_mem_of &m,
+                         const struct rows_of &t) {
+    for (uint32_t i = threadIdx.x; i < TILE * a.head_dim; i += ATT_THREADS) {
+        const uint32_t r = i / a.head_dim, c = i % a.head_dim, n = t.first + r;
+        m.q[r * m.ld + c] = r < t.n ? row_at<const float>(a.q, t.first_row + n / t.group)
+                                          [(t.head * t.group + n % t.group) * a.head_dim + c]
+                                    : 0;
+    }
+}
+
+DEVICE float *out_row(const struct lode_cuda_att_args &a, const struct rows_of &t, uint32_t r) {
+    const uint32_t n = t.first + r;
+    return row_at<float>(a.y, t.first_row + n / t.group) +
+           (t.head * t.group + n % t.group) * a.head_dim_v;
+}
+
+KERNEL(ATT_THREADS) attention_walk(const __grid_constant__ struct lode_cuda_att_args a) {
+    const struct att_mem_of m = carve(a);
+    struct rows_of t;
+    uint32_t segment;
+    if (!find_rows(a, t, &segment))
+        return;
+    const struct lode_cuda_segment &s =
+        at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
+    const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
+    load_queries(a, m, t);
+    const uint32_t oldest = first_seen(a, t.pos + t.first / t.group);
+    for (uint32_t page = oldest / PAGE; page <= t.last / PAGE; page++) {
+        page_part(a, m, t, view, page);
+        for (uint32_t i = threadIdx.x; i < a.head_dim_v * t.n; i += ATT_THREADS) {
+            const uint32_t r = i / a.head_dim_v;
+            if (m.lo[r] >= m.hi[r])
+                continue;
+            const bool first = page == first_seen(a, t.pos + (t.first + r) / t.group) / PAGE;
+            float max = m.max[r], total = m.total[r], o = m.sum[i];
+            merge_one(&max, &total, &o, m.new_max[r], m.new_total[r], mix(m, r, i % a.head_dim_v), first);
+            m.sum[i] = o;
+        }
+        __syncthreads();
+        if (threadIdx.x < t.n && m.lo[threadIdx.x] < m.hi[threadIdx.x]) {
+            const uint32_t r = threadIdx.x;
+            const bool first = page == first_seen(a, t.pos + (t.first + r) / t.group) / PAGE;
+            float o = 0;
+            merge_one(&m.max[r], &m.total[r], &o, m.new_max[r], m.new_total[r], 0, first);
+        }
+    }
+    __syncthreads();
+    const float *sinks = at<const float>(a.sinks);
+    for (uint32_t i = threadIdx.x; i < a.head_dim_v * t.n; i += ATT_THREADS) {
+        const uint32_t r = i / a.head_dim_v;
+        const float *sink = sinks ? sinks + t.head * t.group + (t.first + r) % t.group : NULL;
+        out_row(a, t, r)[i % a.head_dim_v] = finish(m.max[r], m.total[r], m.sum[i], sink);
+    }
+}
+
+/* One page of each (blockIdx.z, counted from the first that any row of the tile sees).  The part of
+ * (row, head) goes to scratch[((row * n_heads + head) * max_pages + z) * (dim_v + 2)]: max, total, o. */
+KERNEL(ATT_THREADS) attention_page(const __grid_constant__ struct lode_cuda_att_args a) {
+    const struct att_mem_of m = carve(a);
+    struct rows_of t;
+    uint32_t segment;
+    if (!find_rows(a, t, &segment))
+        return;
+    const uint32_t page = first_seen(a, t.pos + t.first / t.group) / PAGE + blockIdx.z;
+    if (page > t.last / PAGE)
+        return;
+    const struct lode_cuda_segment &s =
+        at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
+    const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
+    load_queries(a, m, t);
+    page_part(a, m, t, view, page);
+    for (uint32_t i = threadIdx.x; i < a.head_dim_v * t.n; i += ATT_THREADS) {
+        const uint32_t r = i / a.head_dim_v, c = i % a.head_dim_v, n = t.first + r;
+        if (m.lo[r] >= m.hi[r])
+            continue;
+        const uint32_t row = t.first_row + n / t.group, head = t.head * t.group + n % t.group;
+        /* its own first page, so that merge need not know the tile */
+        const uint32_t z = page - first_seen(a, t.pos + n / t.group) / PAGE;
+        float *part = at<float>(a.scratch) +
+                      (((size_t)row * a.n_heads + head) * a.max_pages + z) * (a.head_dim_v + 2);
+        part[2 + c] = mix(m, r, c);
+        if (c == 0) {
+            part[0] = m.new_max[r];
+            part[1] = m.new_total[r];
+        }
+    }
+}
+
+/* blockIdx.x: head, blockIdx.y: row */
+KERNEL(ATT_THREADS) attention_merge(const __grid_constant__ struct lode_cuda_att_args a) {
+    const struct lode_cuda_row &row = step_row(a.step, blockIdx.y);
+    const struct lode_cuda_segment &s =
+        at<const struct lode_cuda_segment>(step_at(a.step)->segments)[row.segment];
+    const uint32_t last = a.both_ways ? s.pos + s.n_rows - 1 : row.pos;
+    const uint32_t n = last / PAGE - first_seen(a, row.pos) / PAGE + 1;
+    const float *parts = at<const float>(a.scratch) +
+                         ((size_t)blockIdx.y * a.n_heads + blockIdx.x) * a.max_pages *
+                             (a.head_dim_v + 2);
+    const float *sink = a.sinks ? at<const float>(a.sinks) + blockIdx.x : NULL;
+    for (uint32_t c = threadIdx.x; c < a.head_dim_v; c += blockDim.x) {
+        float m = 0, l = 0, o = 0;
+#pragma unroll 4
+        for (uint32_t z = 0; z < n; z++) {
+            const float *p = parts + (size_t)z * (a.head_dim_v + 2);
+            merge_one(&m, &l, &o, p[0], p[1], p[2 + c], z == 0);
+        }
+        row_at<float>(a.y, blockIdx.y)[blockIdx.x * a.head_dim_v + c] = finish(m, l, o, sink);
+    }
+}

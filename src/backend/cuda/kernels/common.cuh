@@ -1,0 +1,74 @@
+/* common.cuh - what kernels share: the scalar definitions of kern/, compiled for the device.
+ *
+ * The CPU's scalar kernels are the definition, order included (kern/kern.h), and these kernels give
+ * its bits: they are compiled without contraction (-fmad=false), with IEEE division and square root
+ * and with subnormals, and take exp, tanh, rounding and the reading of blocks from the very same
+ * headers. */
+#ifndef LODE_CUDA_COMMON_CUH
+#define LODE_CUDA_COMMON_CUH
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "backend/cuda/kernels/shared.h"
+
+/* C headers of kern/ and base/ as device code. */
+#pragma push_macro("inline")
+#define inline __device__ __forceinline__
+#include "base/half.h"
+#include "kern/expf.h"
+#pragma pop_macro("inline")
+
+#define DEVICE static __device__ __forceinline__
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+
+/* Exact where the target holds the value; the hardware's conversions are those of base/half.c but for
+ * the payload of NaNs. */
+DEVICE float f16_f32(uint16_t h) {
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+    return f;
+}
+DEVICE uint16_t f32_f16(float f) {
+    uint16_t h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+    return h;
+}
+DEVICE uint16_t f32_bf16(float f) {
+    const uint32_t bits = lode_f32_bits(f);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+template <typename T> DEVICE T *at(lode_dev p) { return (T *)p; }
+template <typename T> DEVICE T *row_at(const struct lode_cuda_mat &m, uint32_t r) {
+    return (T *)(m.data + r * m.stride);
+}
+DEVICE const struct lode_cuda_step *step_at(lode_dev p) {
+    return at<const struct lode_cuda_step>(p);
+}
+DEVICE const struct lode_cuda_row &step_row(lode_dev p, uint32_t r) {
+    return at<const struct lode_cuda_row>(step_at(p)->rows)[r];
+}
+
+/* The tree of the sixteen lanes over the low or high half of a warp: thread l % 16 has lane l. */
+DEVICE float join_lanes(float v) {
+    for (int w = 8; w; w /= 2)
+        v += __shfl_down_sync(0xffffffffu, v, w, 16);
+    return __shfl_sync(0xffffffffu, v, 0, 16);
+}
+
+/* As kern/softmax_scalar.c's: the maximum of sixteen lanes, NaN never chosen. */
+DEVICE float join_max(float v) {
+    for (int w = 8; w; w /= 2) {
+        const float o = __shfl_down_sync(0xffffffffu, v, w, 16);
+        v = o > v ? o : v;
+    }
+    return __shfl_sync(0xffffffffu, v, 0, 16);
+}
+
+DEVICE int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
+
+#endif

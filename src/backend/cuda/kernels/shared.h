@@ -1,0 +1,161 @@
+/* shared.h - what host and device agree on: the arguments of kernels, the step as a device reads it,
+ * how weights lie in its memory.  Included by C and by CUDA.
+ *
+ * Weights.  A row of a quantised matrix is kept as planes: a field of all its blocks, then the next
+ * field of all its blocks (lode_cuda_planes below gives the order), so that a warp reads each with
+ * whole 16-byte loads whatever the size of a block is in the file.  Rows lie a multiple of 16 bytes
+ * apart.  The same bytes otherwise: nothing is converted.
+ */
+#ifndef LODE_BACKEND_CUDA_SHARED_H
+#define LODE_BACKEND_CUDA_SHARED_H
+
+#include <stdint.h>
+
+typedef unsigned long long lode_dev; /* an address of device memory */
+
+enum {
+    LODE_CUDA_PARTS = 8,  /* products of one launch */
+    LODE_CUDA_PLANES = 4, /* of a row of blocks, at most */
+};
+
+/* One row of a step. */
+struct lode_cuda_row {
+    uint32_t pos, segment;
+    int32_t token;
+    uint32_t part; /* 1 in the second text of a pair */
+};
+
+struct lode_cuda_segment {
+    uint32_t first_row, n_rows, pos, pad;
+    lode_dev views; /* (n_layers) struct lode_cuda_view */
+    lode_dev ropes; /* (n specifications) struct lode_cuda_rope */
+};
+
+/* Where a layer's keys and values lie: lode_kv_view with the pages' addresses in its table. */
+struct lode_cuda_view {
+    lode_dev pages; /* (n_entries) addresses */
+    uint32_t n_entries, k_stride, v_stride, type_k, type_v, v_in_k;
+    unsigned long long k, v;
+};
+
+struct lode_cuda_rope {
+    lode_dev freq; /* (n_pairs) doubles */
+    double scale;
+};
+
+/* The step in device memory; always at the same address, so that a captured graph finds it. */
+struct lode_cuda_step {
+    lode_dev rows;     /* (n_rows) struct lode_cuda_row */
+    lode_dev segments; /* (n_segments) */
+    lode_dev out_rows; /* (n_out) uint32_t */
+    uint32_t n_rows, n_segments, n_out, pad;
+};
+
+/* A value: rows `stride` bytes apart. */
+struct lode_cuda_mat {
+    lode_dev data;
+    unsigned long long stride;
+};
+
+struct lode_cuda_part {
+    lode_dev w, bias, y;
+    unsigned long long w_stride, y_stride; /* bytes of a row */
+    uint32_t rows, first_tile;             /* tiles of the parts before */
+};
+
+struct lode_cuda_mul_args {
+    struct lode_cuda_part parts[LODE_CUDA_PARTS];
+    struct lode_cuda_mat x;
+    uint32_t n_parts, n_x, cols, pad;
+    /* HEADS: the part's rows in n_heads pieces, each with its own columns of x (x_head bytes). */
+    uint32_t head_rows, x_head;
+};
+
+/* EXPERTS: products for (row, place) pairs, pair = row * n_used + place.  w: expert e's matrix at
+ * w + e * expert_size. */
+struct lode_cuda_moe_args {
+    lode_dev w[2], bias[2], y[2]; /* of gate and up, or of down alone */
+    struct lode_cuda_mat x;       /* row of pair / x_div */
+    struct lode_cuda_mat route;
+    unsigned long long expert_size, w_stride, y_stride;
+    uint32_t n_kinds, n_used, x_div, rows, cols, n_pairs;
+};
+
+struct lode_cuda_moe_act_args {
+    lode_dev gate, up, y; /* (n_pairs, stride) */
+    struct lode_cuda_mat route;
+    unsigned long long stride;
+    uint32_t n, n_used, act, weigh_input;
+};
+
+struct lode_cuda_moe_sum_args {
+    lode_dev down;
+    struct lode_cuda_mat route, y;
+    unsigned long long stride;
+    uint32_t n, n_used, weigh_input;
+};
+
+struct lode_cuda_route_args {
+    struct lode_cuda_mat x, y;
+    lode_dev bias;
+    uint32_t n, n_used, gating, normalise, n_groups, n_groups_used;
+    float scale;
+};
+
+struct lode_cuda_embed_args {
+    lode_dev step, w;
+    struct lode_cuda_mat y;
+    unsigned long long w_stride;
+    uint32_t cols, by;
+    float scale;
+};
+
+/* Ops on rows: y = f(a, b). */
+struct lode_cuda_row_args {
+    lode_dev step;
+    struct lode_cuda_mat y, a, b;
+    lode_dev w, bias;
+    uint32_t width, width_a, width_b; /* numbers; of y, a, b */
+    uint32_t group, n, first, kind;
+    float scale, eps;
+};
+
+struct lode_cuda_put_args {
+    lode_dev step;
+    struct lode_cuda_mat k, v;
+    uint32_t layer, n_heads, head_dim, head_dim_v;
+};
+
+struct lode_cuda_att_args {
+    lode_dev step, sinks, scratch;
+    struct lode_cuda_mat q, y;
+    uint32_t layer, n_heads, n_kv_heads, head_dim, head_dim_v, window, chunk, both_ways;
+    uint32_t max_pages; /* of the scratch */
+    float scale, cap;
+};
+
+struct lode_cuda_repack_args {
+    lode_dev dst, src;
+    unsigned long long rows, dst_stride;
+    uint32_t blocks, block_size, n_planes;
+    uint32_t offset[LODE_CUDA_PLANES], size[LODE_CUDA_PLANES];
+};
+
+/* X(suffix, type, numbers in a block, {offset in the block, bytes} of each plane).  Widest first. */
+#define LODE_CUDA_QUANT_LIST(X)                                                                    \
+    X(q4_0, Q4_0, 32, {2, 16}, {0, 2})                                                             \
+    X(q4_1, Q4_1, 32, {4, 16}, {0, 4})                                                             \
+    X(q5_0, Q5_0, 32, {6, 16}, {2, 4}, {0, 2})                                                     \
+    X(q5_1, Q5_1, 32, {8, 16}, {4, 4}, {0, 4})                                                     \
+    X(q8_0, Q8_0, 32, {2, 32}, {0, 2})                                                             \
+    X(iq4_nl, IQ4_NL, 32, {2, 16}, {0, 2})                                                         \
+    X(mxfp4, MXFP4, 32, {1, 16}, {0, 1})                                                           \
+    X(q2_k, Q2_K, 256, {16, 64}, {0, 16}, {80, 4})                                                 \
+    X(q3_k, Q3_K, 256, {32, 64}, {0, 32}, {96, 12}, {108, 2})                                      \
+    X(q4_k, Q4_K, 256, {16, 128}, {0, 16})                                                         \
+    X(q5_k, Q5_K, 256, {48, 128}, {16, 32}, {0, 16})                                               \
+    X(q6_k, Q6_K, 256, {0, 128}, {128, 64}, {192, 16}, {208, 2})                                   \
+    X(iq4_xs, IQ4_XS, 256, {8, 128}, {0, 8})
+#define LODE_CUDA_FLOAT_LIST(X) X(f32, F32) X(f16, F16) X(bf16, BF16)
+
+#endif

@@ -1,0 +1,61 @@
+/* none.c - what a build without CUDA's compiler has instead of the backend. */
+#include "backend/cuda.h"
+
+static int none(struct lode_error *err) {
+    return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
+                     "this build has no CUDA: it was made without -Dcuda=enabled");
+}
+
+int lode_cuda_count(struct lode_error *why) {
+    none(why);
+    return 0;
+}
+int lode_cuda_info(int index, char name[256], uint64_t *memory, struct lode_error *err) {
+    (void)index;
+    *name = 0;
+    *memory = 0;
+    return none(err);
+}
+int lode_cuda_open(struct lode_cuda **out, int index, struct lode_error *err) {
+    (void)index;
+    *out = NULL;
+    return none(err);
+}
+void lode_cuda_close(struct lode_cuda *c) { (void)c; }
+const char *lode_cuda_name(const struct lode_cuda *c) {
+    (void)c;
+    return "";
+}
+uint64_t lode_cuda_available(const struct lode_cuda *c) {
+    (void)c;
+    return 0;
+}
+int lode_cuda_check(const struct lode_cuda *c, const struct lode_graph *g, bool float_act,
+                    struct lode_error *err) {
+    (void)c;
+    (void)g;
+    (void)float_act;
+    return none(err);
+}
+int lode_cuda_load(struct lode_cuda *c, struct lode_store *store, const struct lode_weight *weights,
+                   uint32_t n, int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
+                   void *user, struct lode_error *err) {
+    (void)c;
+    (void)store;
+    (void)weights;
+    (void)n;
+    (void)progress;
+    (void)user;
+    return none(err);
+}
+int lode_cuda_create(struct lode_backend **out, struct lode_cuda *c,
+                     const struct lode_cuda_opts *opts, struct lode_error *err) {
+    (void)c;
+    (void)opts;
+    *out = NULL;
+    return none(err);
+}
+uint64_t lode_cuda_work_size(const struct lode_cuda_opts *opts) {
+    (void)opts;
+    return 0;
+}

@@ -1,0 +1,210 @@
+/* weights.c - what the device can run, and its copy of the weights.
+ *
+ * Weights go up through two pinned buffers, the next one filled while the last is on its way; blocks
+ * are then laid out in planes by the device (kernels/shared.h). */
+#include "backend/cuda/cuda.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+
+enum { STAGE = 32 << 20 }; /* bytes of a buffer */
+
+/* ---- what can run ---- */
+
+static bool has_op(enum lode_op op) {
+    switch (op) {
+    case LODE_OP_INPUT: case LODE_OP_EMBED: case LODE_OP_RMS_NORM: case LODE_OP_LAYER_NORM:
+    case LODE_OP_QUANT: case LODE_OP_LINEAR: case LODE_OP_ROPE_TABLE: case LODE_OP_ROPE:
+    case LODE_OP_UNPAIR: case LODE_OP_KV_PUT: case LODE_OP_ATTENTION: case LODE_OP_ADD:
+    case LODE_OP_GLU: case LODE_OP_ACT: case LODE_OP_ROW_GATE: case LODE_OP_ROUTE:
+    case LODE_OP_EXPERTS: case LODE_OP_SCALE: case LODE_OP_TEMPERATURE: case LODE_OP_SOFTCAP:
+    case LODE_OP_PICK: case LODE_OP_SLICE: case LODE_OP_CUT: case LODE_OP_JOIN: case LODE_OP_HEADS:
+    case LODE_OP_TRACE: case LODE_OP_L2_NORM:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* (TILE + PAGE) rows of the keys or values, TILE rows of scores and of sums, and a little. */
+uint32_t lode_cuda_attention_shared(uint32_t head_dim, uint32_t head_dim_v) {
+    const uint32_t dim = head_dim > head_dim_v ? head_dim : head_dim_v;
+    const uint32_t ld = ((dim + 15) & ~15u) + 4;
+    return 4 * ((16 + 64) * ld + 16 * 64 + 16 * head_dim_v + 6 * 16);
+}
+
+static int check_node(const struct lode_cuda *c, const struct lode_node *n, bool float_act,
+                      struct lode_error *err) {
+    if (!has_op(n->op))
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
+                         "the model needs %s, which has no CUDA kernel yet", lode_ops[n->op].name);
+    for (int i = 0; i < LODE_MAX_WEIGHTS; i++) {
+        const struct lode_operand *w = n->w[i];
+        if (w && !lode_cuda_layouts[w->type].n)
+            return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
+                             "weights of type %s have no CUDA kernel yet", lode_dtypes[w->type].name);
+        if (w && float_act && !lode_cuda_layouts[w->type].plain && n->op != LODE_OP_EMBED)
+            return lode_fail(err, LODE_ERR_UNSUPPORTED, "--float-act",
+                             "float activations for quantised weights run on the CPU only");
+    }
+    if (n->op == LODE_OP_ATTENTION) {
+        const uint32_t bytes =
+            lode_cuda_attention_shared(n->p.attention.head_dim, n->p.attention.head_dim_v);
+        if (bytes > (uint32_t)c->shared_max)
+            return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
+                             "attention heads of %u and %u numbers need %u bytes of shared memory; "
+                             "'%s' has %d",
+                             n->p.attention.head_dim, n->p.attention.head_dim_v, bytes, c->name,
+                             c->shared_max);
+    }
+    if ((n->op == LODE_OP_RMS_NORM || n->op == LODE_OP_LAYER_NORM) &&
+        n->p.rms_norm.group * 4 > (uint32_t)c->shared_max - 1024)
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
+                         "a norm of %u numbers is too wide for '%s'", n->p.rms_norm.group, c->name);
+    if (n->op == LODE_OP_ROUTE && (n->in[0]->width > 1024 || n->p.route.n_used > 64 ||
+                                   n->p.route.n_groups > 64))
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
+                         "%u experts are more than the CUDA kernel takes (1024)", n->in[0]->width);
+    return 0;
+}
+
+int lode_cuda_check(const struct lode_cuda *c, const struct lode_graph *g, bool float_act,
+                    struct lode_error *err) {
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        LODE_TRY(check_node(c, g->nodes[i], float_act, err));
+    return 0;
+}
+
+/* ---- upload ---- */
+
+struct upload {
+    struct lode_cuda *c;
+    void *stream;
+    struct {
+        char *host;
+        lode_dev raw;
+        void *sent; /* event: the buffer may be filled again */
+    } stage[2];
+    unsigned next;
+};
+
+static int upload_init(struct upload *u, struct lode_error *err) {
+    const struct lode_cu *cu = &u->c->cu;
+    LODE_TRY(lode_cu_check(cu, cu->stream_create(&u->stream, 1), "stream", err));
+    for (int i = 0; i < 2; i++) {
+        LODE_TRY(lode_cu_check(cu, cu->host_alloc((void **)&u->stage[i].host, STAGE, 0),
+                               "pinned buffer", err));
+        LODE_TRY(lode_cu_check(cu, cu->alloc(&u->stage[i].raw, STAGE), "upload buffer", err));
+        LODE_TRY(lode_cu_check(cu, cu->event_create(&u->stage[i].sent, 2), "event", err));
+    }
+    return 0;
+}
+
+static void upload_deinit(struct upload *u) {
+    const struct lode_cu *cu = &u->c->cu;
+    if (u->stream)
+        cu->stream_wait(u->stream);
+    for (int i = 0; i < 2; i++) {
+        if (u->stage[i].host)
+            cu->host_free(u->stage[i].host);
+        if (u->stage[i].raw)
+            cu->free(u->stage[i].raw);
+        if (u->stage[i].sent)
+            cu->event_destroy(u->stage[i].sent);
+    }
+    if (u->stream)
+        cu->stream_destroy(u->stream);
+}
+
+/* n rows from the host to dst. */
+static int send_rows(struct upload *u, lode_dev dst, const char *src, enum lode_dtype type,
+                     uint32_t cols, uint64_t n, struct lode_error *err) {
+    const struct lode_cu *cu = &u->c->cu;
+    const struct lode_cuda_layout *l = &lode_cuda_layouts[type];
+    const size_t stride = lode_cuda_row_size(type, cols);
+    size_t row = 0;
+    lode_dtype_row_size(type, cols, &row);
+    const uint64_t most = STAGE / row;
+    if (most == 0)
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, "cuda", "a row of %zu bytes is too long", row);
+    for (uint64_t done = 0; done < n;) {
+        const uint64_t some = n - done < most ? n - done : most;
+        const unsigned i = u->next++ % 2;
+        LODE_TRY(lode_cu_check(cu, cu->event_wait(u->stage[i].sent), "upload", err));
+        memcpy(u->stage[i].host, src + done * row, some * row);
+        const bool as_is = l->plain && stride == row;
+        const lode_dev to = as_is ? dst + done * stride : u->stage[i].raw;
+        LODE_TRY(lode_cu_check(cu, cu->to_device(to, u->stage[i].host, some * row, u->stream),
+                               "upload", err));
+        if (!as_is) {
+            struct lode_cuda_repack_args a = {.dst = dst + done * stride, .src = to, .rows = some,
+                                              .dst_stride = stride, .blocks = cols / l->block,
+                                              .block_size = lode_dtypes[type].bytes,
+                                              .n_planes = l->n};
+            for (uint32_t p = 0; p < l->n; p++) {
+                a.offset[p] = l->plane[p].offset;
+                a.size[p] = l->plain ? lode_dtypes[type].bytes : l->plane[p].size;
+            }
+            LODE_TRY(lode_cuda_launch(u->c, u->stream, u->c->kernels.repack,
+                                      some < 65535 ? (uint32_t)some : 65535, 1, 1, 256, 0, &a, err));
+        }
+        LODE_TRY(lode_cu_check(cu, cu->event_record(u->stage[i].sent, u->stream), "upload", err));
+        done += some;
+    }
+    return 0;
+}
+
+static int pin_now(struct lode_store *s, uint32_t id, const void **data, struct lode_error *err) {
+    for (;;) {
+        const int rc = s->ops->pin(s, id, data, err);
+        if (rc != LODE_PENDING)
+            return rc;
+        LODE_TRY(s->ops->wait(s, err));
+    }
+}
+
+static uint64_t device_size(const struct lode_weight *w) {
+    const uint64_t size = (uint64_t)lode_cuda_row_size(w->op.type, w->op.cols) * w->op.rows;
+    return (size + 255) & ~(uint64_t)255; /* experts of one size lie at one distance */
+}
+
+int lode_cuda_load(struct lode_cuda *c, struct lode_store *store, const struct lode_weight *weights,
+                   uint32_t n, int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
+                   void *user, struct lode_error *err) {
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n; i++)
+        total += device_size(&weights[i]);
+    const uint64_t available = lode_cuda_available(c);
+    if (total + 2 * (uint64_t)STAGE > available)
+        return lode_fail(err, LODE_ERR_LIMIT, "--device cuda",
+                         "the weights take %.0f MiB, but %.0f MiB of the memory of '%s' are free: use a "
+                         "smaller or more strongly quantised model, or --device cpu",
+                         (double)total / 0x1p20, (double)available / 0x1p20, c->name);
+    c->weights = LODE_NEW_ARRAY(lode_dev, n);
+    if (!c->weights)
+        return lode_fail_nomem(err, "weights");
+    c->n_weights = n;
+    LODE_TRY(lode_cuda_enter(c, err));
+    LODE_TRY(lode_cu_check(&c->cu, c->cu.alloc(&c->arena, total ? total : 1), "weights", err));
+    struct upload u = {.c = c};
+    int rc = upload_init(&u, err);
+    uint64_t at = 0;
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        const struct lode_weight *w = &weights[i];
+        const void *data;
+        c->weights[i] = c->arena + at;
+        at += device_size(w);
+        rc = pin_now(store, i, &data, err);
+        if (rc == 0) {
+            rc = send_rows(&u, c->weights[i], data, w->op.type, w->op.cols, w->op.rows, err);
+            store->ops->unpin(store, i);
+        }
+        if (rc == 0 && progress && progress(user, "uploading", at, total))
+            rc = lode_fail(err, LODE_ERR_CANCELLED, "", "loading was cancelled");
+    }
+    if (rc == 0)
+        rc = lode_cu_check(&c->cu, c->cu.stream_wait(u.stream), "upload", err);
+    upload_deinit(&u);
+    return rc < 0 ? rc : store->ops->verify(store, err);
+}

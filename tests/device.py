@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""device.py LODE [DEVICE [DIR|FILE...]]: a GPU says what the CPU says, bit for bit.
+
+Every model of tests/data/arch and .../quant, and where they are present of LODE_SHARED/ref/arch and .../quant_models, is
+run over a prompt of three KV pages on the CPU and on DEVICE (cuda), where the prompt is also cut in
+other ways (the kernels for one row, for a few and for many all take part) and kept in other formats.
+The logits of all positions must be the same bytes.  A model that the device refuses is skipped and
+counted, with the reason.  Skipped as a whole where there is no such device.
+"""
+import concurrent.futures
+import glob
+import os
+import sys
+
+from lodetest import Count, SHARED, TESTS, lode, logits_bytes
+
+WAYS = [[], ['-b', '1'], ['-b', '3'], ['-b', '70'], ['-ctk', 'f32', '-ctv', 'bf16'],
+        ['-ctk', 'q8_0', '-ctv', 'q8_0', '-b', '33']]
+LENGTHS = (150, 60, 20)
+
+
+def models(given):
+    found = []
+    for g in given or [TESTS + '/data/arch', TESTS + '/data/quant', SHARED + '/ref/arch', SHARED + '/ref/quant_models']:
+        found += [g] if g.endswith('.gguf') else sorted(glob.glob(g + '/**/*.gguf', recursive=True))
+    return found
+
+
+def compare(program, device, path):
+    """-> list of (result, what); result: True, False or None for skipped."""
+    name = os.path.basename(os.path.dirname(path)) + '/' + os.path.basename(path)
+    out = []
+    for n in LENGTHS:
+        ids = [(i * i * 7 + i * 37 + 11) % 97 for i in range(n)]
+        try:
+            logits_bytes(program, path, ids, '--device', 'cpu')
+            break
+        except RuntimeError as e:
+            why = str(e)
+    else:
+        return [(None, '%s: the CPU refuses it: %s' % (name, why))]
+    for way in WAYS:
+        kv = [x for i, x in enumerate(way) if way[max(0, i - i % 2)].startswith('-ct')]
+        what = '%s: %s' % (name, ' '.join(way) or 'as it is')
+        try:
+            want = logits_bytes(program, path, ids, '--all', '--device', 'cpu', *kv)
+        except RuntimeError as e:
+            out.append((None, '%s: %s' % (what, e)))
+            continue
+        try:
+            got = logits_bytes(program, path, ids, '--all', '--device', device, *way)
+        except RuntimeError as e:
+            refused = 'no CUDA kernel' in str(e) or 'CPU only' in str(e) or 'shared memory' in str(e)
+            out.append((None if refused else False, '%s: %s' % (what, e)))
+            if refused:
+                break
+            continue
+        if got != want:
+            a, b = memoryview(want[2]).cast('f'), memoryview(got[2]).cast('f')
+            rows, width = len(a) // want[0][-1], want[0][-1]
+            bad = [r for r in range(rows) if a[r * width:(r + 1) * width] != b[r * width:(r + 1) * width]]
+            most = max((abs(x - y) for x, y in zip(a, b)), default=0)
+            what += ' (%d of %d rows differ, the first is %d, by %g at most)' % (
+                len(bad), rows, bad[0] if bad else -1, most)
+        out.append((got == want, what))
+    return out
+
+
+def main():
+    program = os.path.abspath(sys.argv[1])
+    device = sys.argv[2] if len(sys.argv) > 2 else 'cuda'
+    count = Count()
+    try:
+        lode(program, 'logits', models(sys.argv[3:])[0], '--ids', '1', '--device', device)
+    except RuntimeError as e:
+        if 'no CUDA kernel' not in str(e):
+            count.skip('all: %s' % e)
+            print('0 passed, 0 failed, 1 skipped')
+            return
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get('LODE_JOBS', '1'))) as pool:
+        for results in pool.map(lambda p: compare(program, device, p), models(sys.argv[3:])):
+            for good, what in results:
+                count.skip(what) if good is None else count.check(good, what)
+    count.end()
+
+
+main()
