@@ -119,8 +119,9 @@ int lode_out_write(struct lode_out_file *f, const void *data, size_t n, struct l
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0)
-            return lode_fail(err, LODE_ERR_IO, f->path, "it cannot be written at byte %" PRIu64
-                             ": %s", f->size, strerror(errno));
+            return lode_fail(err, LODE_ERR_IO, f->path,
+                             "it cannot be written at byte %" PRIu64 ": %s", f->size,
+                             strerror(errno));
         from += put;
         f->size += (uint64_t)put;
         n -= (size_t)put;

@@ -135,17 +135,18 @@ static int choose_types(struct lode_convert *c, const struct lode_convert_opts *
         LODE_TRY(ask_rules(rules, s->t->name, &want, err));
         if (want == LODE_NONE && c->mix)
             want = o->pure ? lode_mix_base(c->mix)
-                           : lode_mix_type(c->mix, &m, s->t->name, strstr(s->t->name, "_exps.") != NULL,
-                                           layer, i_v);
+                           : lode_mix_type(c->mix, &m, s->t->name,
+                                           strstr(s->t->name, "_exps.") != NULL, layer, i_v);
         i_v += lode_mix_is_value(s->t->name);
         if (want == LODE_NONE)
             continue;
-        s->to = lode_mix_fit(want, s->t->dims[0]);
-        s->fallback = s->to != want;
-        if (!lode_mix_find(lode_dtypes[s->to].name) || named_type(lode_dtypes[s->to].name) != s->to)
-            if (s->to != s->t->type)
-                return lode_fail(err, LODE_ERR_UNSUPPORTED, "--tensor-type",
-                                 "nothing is quantised to %s", lode_dtypes[s->to].name);
+        const enum lode_dtype fit = lode_mix_fit(want, s->t->dims[0]);
+        s->fallback = fit != want;
+        if (fit != LODE_F16 || want == LODE_F16 || lode_dtypes[s->to].block > 1)
+            s->to = fit; /* else no blocks fit, and the floats that it has are better than halves */
+        if (s->to != s->t->type && !lode_quantiser(s->to))
+            return lode_fail(err, LODE_ERR_UNSUPPORTED, "--tensor-type",
+                             "nothing is quantised to %s", lode_dtypes[s->to].name);
     }
     return 0;
 }
@@ -217,9 +218,10 @@ static int choose_weights(struct lode_convert *c, const struct lode_convert_opts
     if (n_changed == 0)
         lode_convert_say(c, "the importance matrix was not used: nothing is quantised");
     else if (n_without > 0) {
-        const char *note =
-            lode_arena_printf(&c->arena, "%zu of %zu quantised tensors have no entry in the "
-                              "importance matrix: all their columns count the same", n_without, n_changed);
+        const char *note = lode_arena_printf(&c->arena,
+                                             "%zu of %zu quantised tensors have no entry in the "
+                                             "importance matrix: all their columns count the same",
+                                             n_without, n_changed);
         if (!note)
             return lode_fail_nomem(err, "a note");
         lode_convert_say(c, note);
@@ -235,7 +237,8 @@ static int describe_tensors(struct lode_convert *c, struct lode_error *err) {
         const struct lode_convert_step *s = &c->steps[i];
         c->info.work += s->t->size;
         c->info.exact = c->info.exact && is_exact(s->t->type, s->to);
-        LODE_TRY(lode_gguf_writer_tensor(c->writer, s->t->name, s->to, s->t->n_dims, s->t->dims, err));
+        LODE_TRY(
+            lode_gguf_writer_tensor(c->writer, s->t->name, s->to, s->t->n_dims, s->t->dims, err));
     }
     c->info.arch = c->source->arch;
     c->info.format = c->source->format;
@@ -246,8 +249,8 @@ static int describe_tensors(struct lode_convert *c, struct lode_error *err) {
 static int plan(struct lode_convert *c, const struct lode_convert_opts *o, struct lode_error *err) {
     struct rules rules = {.n = 0};
     if (o->type && !(c->mix = lode_mix_find(o->type)))
-        return lode_fail(err, LODE_ERR_ARG, "--type", "'%s' is no type: lode convert --help lists them",
-                         o->type);
+        return lode_fail(err, LODE_ERR_ARG, "--type",
+                         "'%s' is no type: lode convert --help lists them", o->type);
     c->steps = LODE_ARENA_ARRAY(&c->arena, struct lode_convert_step, c->source->n_tensors);
     if (!c->steps)
         return lode_fail_nomem(err, "list of tensors");
@@ -303,7 +306,8 @@ int lode_convert_open(struct lode_convert **out, const char *source,
     if (rc == 0)
         rc = plan(c, o, err);
     if (rc == 0)
-        rc = lode_pool_create(&c->pool, o->threads ? o->threads : lode_machine_default_threads(), false, err);
+        rc = lode_pool_create(&c->pool, o->threads ? o->threads : lode_machine_default_threads(),
+                              false, err);
     if (rc < 0)
         lode_convert_close(c);
     else

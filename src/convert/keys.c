@@ -65,7 +65,8 @@ static const char *size_label(struct lode_convert *c) {
     lode_source_arch_u32(c->source, "expert_count", &n_experts);
     for (size_t i = 0; i < c->source->n_tensors; i++) {
         const struct lode_gguf_tensor *t = &c->source->tensors[i];
-        const double n = (double)t->dims[0] * (double)t->dims[1] * (double)t->dims[2] * (double)t->dims[3];
+        const double n =
+            (double)t->dims[0] * (double)t->dims[1] * (double)t->dims[2] * (double)t->dims[3];
         const bool routed = n_experts > 1 && strstr(t->name, "_exps.");
         all += routed ? n / n_experts : n;
         expert += routed;
@@ -74,9 +75,10 @@ static const char *size_label(struct lode_convert *c) {
     while (u < 3 && all < units[u].unit)
         u++;
     const double n = all / units[u].unit;
-    return expert > 0 ? lode_arena_printf(&c->arena, n < 9.95 ? "%ux%.1f%c" : "%ux%.0f%c", n_experts,
-                                          n, units[u].name)
-                      : lode_arena_printf(&c->arena, n < 9.95 ? "%.1f%c" : "%.0f%c", n, units[u].name);
+    return expert > 0
+               ? lode_arena_printf(&c->arena, n < 9.95 ? "%ux%.1f%c" : "%ux%.0f%c", n_experts, n,
+                                   units[u].name)
+               : lode_arena_printf(&c->arena, n < 9.95 ? "%.1f%c" : "%.0f%c", n, units[u].name);
 }
 
 /* The type that most bytes have, by the numbers of general.file_type. */
@@ -97,9 +99,11 @@ static uint32_t main_type(const struct lode_convert *c) {
  * (models--ORG--NAME/snapshots/...), else the last name of the path. */
 static int say_source(struct lode_convert *c, struct lode_error *err) {
     const char *hub = strstr(c->source->path, "models--"), *slash = strrchr(c->source->path, '/');
-    const char *name = hub ? hub + strlen("models--") : slash && slash[1] ? slash + 1 : c->source->path;
-    const char *from = lode_arena_printf(&c->arena, "%.*s (%s)", (int)strcspn(name, "/"), name,
-                                         c->source->format);
+    const char *name = hub                 ? hub + strlen("models--")
+                       : slash && slash[1] ? slash + 1
+                                           : c->source->path;
+    const char *from =
+        lode_arena_printf(&c->arena, "%.*s (%s)", (int)strcspn(name, "/"), name, c->source->format);
     if (!from)
         return lode_fail_nomem(err, "metadata");
     LODE_TRY(lode_gguf_writer_str(c->writer, "lode.convert.source", from, err));
@@ -111,8 +115,8 @@ static int say_imatrix(struct lode_convert *c, const struct lode_convert_opts *o
     if (!c->imatrix)
         return 0;
     const char *slash = strrchr(o->imatrix, '/');
-    LODE_TRY(lode_gguf_writer_str(c->writer, "quantize.imatrix.file", slash ? slash + 1 : o->imatrix,
-                                  err));
+    LODE_TRY(lode_gguf_writer_str(c->writer, "quantize.imatrix.file",
+                                  slash ? slash + 1 : o->imatrix, err));
     return lode_gguf_writer_u32(c->writer, "quantize.imatrix.entries_count",
                                 (uint32_t)lode_imatrix_n(c->imatrix), err);
 }
@@ -121,7 +125,8 @@ static int put_vocabulary(struct lode_convert *c, struct lode_error *err) {
     const char *note;
     if (!c->tokenizer)
         return 0;
-    LODE_TRY(lode_tokenizer_save(c->tokenizer, lode_source_n_vocab(c->source), c->writer, &note, err));
+    LODE_TRY(
+        lode_tokenizer_save(c->tokenizer, lode_source_n_vocab(c->source), c->writer, &note, err));
     lode_convert_say(c, note);
     return 0;
 }

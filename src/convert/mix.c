@@ -196,7 +196,8 @@ enum lode_dtype lode_mix_type(const struct lode_mix *mix, const struct lode_mix_
         return experts ? LODE_MXFP4 : LODE_Q8_0;
     if (mix->base == LODE_MXFP4 && role == EMBED)
         return LODE_Q8_0;
-    if (m->n_experts == 8 && lode_dtypes[mix->base].block > 1) { /* attention is small beside them */
+    /* attention is small beside eight experts */
+    if (m->n_experts == 8 && lode_dtypes[mix->base].block > 1) {
         if (value || role == K)
             return LODE_Q8_0;
         if (role == ATTN_OUT && mix->eight)
@@ -206,7 +207,8 @@ enum lode_dtype lode_mix_type(const struct lode_mix *mix, const struct lode_mix_
         const struct rule *rule = &mix->rules[r];
         if (rule->type == LODE_NONE)
             break;
-        if (rule->role == role && holds(rule->when, m, value ? i_v : layer, value ? m->n_v : m->n_layers))
+        const uint32_t i = value ? i_v : layer, n = value ? m->n_v : m->n_layers;
+        if (rule->role == role && holds(rule->when, m, i, n))
             return rule->type;
     }
     return mix->base;

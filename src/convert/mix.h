@@ -17,9 +17,9 @@ struct lode_mix_model {
 
 /* Any letter case; NULL: unknown. */
 const struct lode_mix *lode_mix_find(const char *name);
-uint32_t lode_mix_file_type(const struct lode_mix *m);          /* general.file_type */
-enum lode_dtype lode_mix_base(const struct lode_mix *m);        /* the type of most tensors */
-bool lode_mix_is_one(const struct lode_mix *m);                 /* its name is a type's */
+uint32_t lode_mix_file_type(const struct lode_mix *m);   /* general.file_type */
+enum lode_dtype lode_mix_base(const struct lode_mix *m); /* the type of most tensors */
+bool lode_mix_is_one(const struct lode_mix *m);          /* its name is a type's */
 
 /* Whether readers of GGUF expect it as F32: norms, biases, routers, short convolutions. */
 bool lode_mix_is_wide(const char *name, uint32_t n_dims);

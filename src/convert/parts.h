@@ -16,7 +16,8 @@ struct lode_tokenizer;
 struct lode_convert_step {
     const struct lode_gguf_tensor *t; /* in the source */
     enum lode_dtype to;
-    uint32_t head_dim, n_pairs; /* n_pairs > 0: rows go from rotary order (i, i + n) to (2i, 2i + 1) */
+    uint32_t head_dim,
+        n_pairs; /* n_pairs > 0: rows go from rotary order (i, i + n) to (2i, 2i + 1) */
     bool fallback;
     const float *weights; /* of the columns, (matrices, n_cols) in the imatrix, or NULL */
 };
@@ -24,9 +25,9 @@ struct lode_convert_step {
 enum { LODE_CONVERT_MAX_NOTES = 8 };
 
 struct lode_convert {
-    struct lode_source *source; /* owned, as all below */
+    struct lode_source *source;       /* owned, as all below */
     struct lode_tokenizer *tokenizer; /* of a directory; NULL: none, or the keys have it */
-    struct lode_imatrix *imatrix; /* or NULL */
+    struct lode_imatrix *imatrix;     /* or NULL */
     struct lode_gguf_writer *writer;
     struct lode_pool *pool;
     struct lode_arena arena;

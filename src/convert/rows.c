@@ -1,4 +1,5 @@
-/* rows.c - the numbers of a tensor, a few rows at a time: read, turned, widened, quantised, written.
+/* rows.c - the numbers of a tensor, a few rows at a time: read, turned, widened, quantised,
+ * written.
  *
  * A piece has at most PIECE numbers (or one row), so memory does not grow with the model.  What
  * needs no change goes from the mapping to the file. */
@@ -87,8 +88,7 @@ static void one_row(void *arg, uint32_t task, uint32_t worker) {
         return;
     }
     unsigned seen = atomic_load(&p->bad);
-    while (task < seen && !atomic_compare_exchange_weak(&p->bad, &seen, task)) {
-    }
+    while (task < seen && !atomic_compare_exchange_weak(&p->bad, &seen, task)) {}
 }
 
 static int convert_piece(struct lode_convert *c, struct piece *p, uint64_t row, uint32_t n,
@@ -107,7 +107,9 @@ static int convert_piece(struct lode_convert *c, struct piece *p, uint64_t row, 
 
 static int piece_init(struct lode_convert *c, struct piece *p, const struct lode_convert_step *s,
                       uint64_t rows, struct lode_error *err) {
-    *p = (struct piece){.step = s, .n_cols = s->t->dims[0], .quantise = lode_quantiser(s->to),
+    *p = (struct piece){.step = s,
+                        .n_cols = s->t->dims[0],
+                        .quantise = lode_quantiser(s->to),
                         .repack = lode_repacker(s->t->type, s->to),
                         .order = lode_source_order(c->source, s->t)};
     if (p->order)
@@ -133,9 +135,10 @@ static int convert_matrix(struct lode_convert_stream *st, struct piece *p, size_
     const bool vector = p->step->t->n_dims == 1;
     for (uint64_t row = 0; row < n_rows; row += most) {
         const uint64_t n = n_rows - row < most ? n_rows - row : most;
-        const uint64_t parts = vector ? p->n_cols : n; /* a vector's numbers are turned one by one */
-        LODE_TRY(fetch(c, p->step, matrix, row, parts, vector ? p->from_row / p->n_cols : p->from_row,
-                       buffer, &p->from, err));
+        const uint64_t parts =
+            vector ? p->n_cols : n; /* a vector's numbers are turned one by one */
+        LODE_TRY(fetch(c, p->step, matrix, row, parts,
+                       vector ? p->from_row / p->n_cols : p->from_row, buffer, &p->from, err));
         if (p->step->to == p->step->t->type)
             LODE_TRY(lode_gguf_writer_data(c->writer, p->from, n * p->from_row, err));
         else
@@ -162,7 +165,8 @@ int lode_convert_rows(struct lode_convert_stream *st, const struct lode_convert_
         rc = lode_fail_nomem(err, t->name);
     for (uint64_t m = 0; rc == 0 && m < n_matrices; m++) {
         p.weights = s->weights ? s->weights + m * p.n_cols : NULL;
-        rc = convert_matrix(st, &p, (size_t)m * (size_t)n_rows * p.from_row, n_rows, most, buffer, err);
+        rc = convert_matrix(st, &p, (size_t)m * (size_t)n_rows * p.from_row, n_rows, most, buffer,
+                            err);
     }
     lode_free(buffer);
     lode_free(p.to);

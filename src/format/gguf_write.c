@@ -19,8 +19,8 @@ struct lode_gguf_writer {
     uint64_t end; /* of the last tensor, from the start of the numbers */
     struct lode_out_file file;
     bool begun;
-    uint64_t at;  /* tensor whose numbers come next */
-    size_t left;  /* of its bytes */
+    uint64_t at; /* tensor whose numbers come next */
+    size_t left; /* of its bytes */
 };
 
 static const char zeros[LODE_GGUF_ALIGN];
@@ -103,8 +103,8 @@ static bool put_number(struct lode_buf *b, const struct lode_gguf_value *v) {
     case LODE_GGUF_I16:
     case LODE_GGUF_I32:
     case LODE_GGUF_I64:
-        return (n == 8 || (v->i >= -(INT64_C(1) << (bits - 1)) &&
-                           v->i < INT64_C(1) << (bits - 1))) &&
+        return (n == 8 ||
+                (v->i >= -(INT64_C(1) << (bits - 1)) && v->i < INT64_C(1) << (bits - 1))) &&
                (lode_buf_add(b, &v->i, n), true);
     default:
         return (n == 8 || v->u < UINT64_C(1) << bits) && (lode_buf_add(b, &v->u, n), true);

@@ -22,8 +22,8 @@ struct scaled {
 };
 
 struct scaled_type {
-    int size;       /* of a group */
-    float lo, hi;   /* of s */
+    int size;     /* of a group */
+    float lo, hi; /* of s */
     struct codes c;
 };
 
@@ -104,8 +104,7 @@ static float settle_minned(const float *x, const float *v, const struct minned_t
             const float s = s0 + (float)(k % 3 - 1), m = m0 + (float)(k / 3 - 1);
             if (s < 0 || s > t->most || m < 0 || m > t->most)
                 continue;
-            const float error =
-                affine_error(xg, vg, t->size, t->hi, b->d * s, b->dmin * m, NULL);
+            const float error = affine_error(xg, vg, t->size, t->hi, b->d * s, b->dmin * m, NULL);
             if (error < least) {
                 least = error;
                 b->s[g] = s;
@@ -175,8 +174,8 @@ static void put_two_bits(uint8_t out[64], const uint8_t c[256]) {
     for (int h = 0; h < 2; h++)
         for (int l = 0; l < 32; l++) {
             const uint8_t *q = c + 128 * h + l;
-            out[32 * h + l] = (uint8_t)((q[0] & 3) | (q[32] & 3) << 2 | (q[64] & 3) << 4 |
-                                        (q[96] & 3) << 6);
+            out[32 * h + l] =
+                (uint8_t)((q[0] & 3) | (q[32] & 3) << 2 | (q[64] & 3) << 4 | (q[96] & 3) << 6);
         }
 }
 

@@ -77,7 +77,8 @@ static int finish(const struct lode_imatrix *im, float *v, uint64_t n, double co
 
 static int cut_short(const struct lode_imatrix *im, struct lode_error *err) {
     return lode_fail(err, LODE_ERR_FORMAT, im->path,
-                     "it is no importance matrix: entry %" PRIu32 " is cut short or damaged", im->n);
+                     "it is no importance matrix: entry %" PRIu32 " is cut short or damaged",
+                     im->n);
 }
 
 static int read_dat(struct lode_imatrix *im, struct lode_cursor c, struct lode_error *err) {
@@ -124,8 +125,8 @@ static int read_tensor(struct lode_imatrix *im, const struct lode_gguf *g,
     const uint64_t n_cols = t->dims[0], n = t->size / sizeof(float);
     const char *sums = floats_of(t, data, len), *calls = floats_of(counts, data, len);
     if (!sums || !calls || n_cols == 0 || counts->size / sizeof(float) != n / n_cols)
-        return lode_fail(err, LODE_ERR_FORMAT, im->path, "%s and %s do not fit together or the file",
-                         t->name, other);
+        return lode_fail(err, LODE_ERR_FORMAT, im->path,
+                         "%s and %s do not fit together or the file", t->name, other);
     LODE_TRY(add(im, (struct lode_str){t->name, stem}, n, &e, err));
     e->n_cols = n_cols;
     memcpy(e->values, sums, t->size);
@@ -137,7 +138,8 @@ static int read_tensor(struct lode_imatrix *im, const struct lode_gguf *g,
     return 0;
 }
 
-static int read_gguf(struct lode_imatrix *im, const char *data, size_t len, struct lode_error *err) {
+static int read_gguf(struct lode_imatrix *im, const char *data, size_t len,
+                     struct lode_error *err) {
     struct lode_gguf *g;
     struct lode_str type;
     LODE_TRY(lode_gguf_parse(&g, data, len, err));

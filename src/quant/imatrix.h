@@ -1,10 +1,10 @@
 /* imatrix.h - importance matrices: what each column of a matrix is worth, as llama-imatrix measures
  * it (the mean square of the activation that meets it).  Two forms of file are read:
  *
- *     GGUF    general.type "imatrix"; for a tensor T of n columns: T.in_sum2, F32 (matrices, n), sums
- *             of squares, and T.counts, F32 (matrices, 1), how many were summed
- *     .dat    i32 n_entries, then each: i32 length, name, i32 n_calls, i32 n, n x f32 sums
- *             (what follows, the text's name, is not read)
+ *     GGUF    general.type "imatrix"; for a tensor T of n columns: T.in_sum2, F32 (matrices, n),
+ * sums of squares, and T.counts, F32 (matrices, 1), how many were summed .dat    i32 n_entries,
+ * then each: i32 length, name, i32 n_calls, i32 n, n x f32 sums (what follows, the text's name, is
+ * not read)
  *
  *     struct lode_imatrix *im;
  *     LODE_TRY(lode_imatrix_open(&im, path, err));

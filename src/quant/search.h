@@ -123,8 +123,8 @@ static inline float fit_scale(const float *x, const float *v, int n, const struc
 }
 
 /* Error of the codes nearest to x / d; code: (n), or NULL. */
-static inline float scale_error(const float *x, const float *v, int n, const struct codes *c, float d,
-                                float *code) {
+static inline float scale_error(const float *x, const float *v, int n, const struct codes *c,
+                                float d, float *code) {
     const float inv = inverse(d);
     v4 sum = v4_of(0);
     for (int i = 0; i < n; i += 4) {
@@ -142,8 +142,8 @@ struct affine {
     float d, m;
 };
 
-static inline float try_affine(const float *x, const float *v, int n, float hi, float inv, float low,
-                               bool min_only, struct affine *out) {
+static inline float try_affine(const float *x, const float *v, int n, float hi, float inv,
+                               float low, bool min_only, struct affine *out) {
     v4 a = v4_of(0), b = a, c = a, e = a, f = a;
     for (int i = 0; i < n; i += 4) {
         const v4 t = v4_load(x + i), w = v4_load(v + i);
@@ -186,11 +186,11 @@ static inline struct affine fit_affine(const float *x, const float *v, int n, fl
     if (min_only && low > 0)
         low = 0;
     if (!(high - low > 1e-20f))
-        return (struct affine){0, min_only && -low < 0 ? 0 : -low};
+        return (struct affine){0, -low};
     for (int k = -STEPS; k <= STEPS; k++) {
         struct affine r;
-        const float gain = try_affine(x, v, n, hi, (hi + 0.15f * (float)k) / (high - low), low,
-                                      min_only, &r);
+        const float gain =
+            try_affine(x, v, n, hi, (hi + 0.15f * (float)k) / (high - low), low, min_only, &r);
         if (gain > best_gain) {
             best_gain = gain;
             best = r;

@@ -1,7 +1,7 @@
 /* save_gguf.c - a tokenizer as GGUF metadata, tokenizer.ggml.*: load_gguf.c the other way.
  *
  * GGUF names a pre-tokenizer where tokenizer.json spells out its regular expression.  The name is
- * found by what it does: the one (text/pre_table.h) that cuts a probe like this tokenizer does.  The
+ * found by what it does: the one (text/pre_table.h) that cuts a probe like this tokenizer does. The
  * probe has what the published expressions differ in: contractions, digits in rows, scripts,
  * letters with marks, spaces and line ends in every order.  In the end the keys are read back
  * and must give the ids that the tokenizer itself gives. */
@@ -20,10 +20,15 @@ static const char probe[] =
     "\n \n\r\n  indented\n\tif (x >= 10) { return a[3] += \"str\\n\"; } // cmt #1 \n\n\n"
     "1 12 123 1234 12345 1234567 3.14159 1,000,000 2024-01-15 v1.2b3 0xFF ½ ² ٣٤٥ 千二百 "
     "camelCaseWord HTTPServer snake_case_name kebab-case ALLCAPS iPhone12Pro a1b2c3 "
-    "caf\xc3\xa9 na\xc3\xafve \xc3\x9cnic\xc3\xb6" "de stra\xc3\x9f" "e \xe2\x82\xac" "5 \xc2\xa3" "7 "
+    "caf\xc3\xa9 na\xc3\xafve \xc3\x9cnic\xc3\xb6"
+    "de stra\xc3\x9f"
+    "e \xe2\x82\xac"
+    "5 \xc2\xa3"
+    "7 "
     "Привет мир, как дела? Ελληνικά γλώσσα العربية مرحبا بالعالم עברית שלום "
     "हिन्दी में लिखा ภาษาไทย 中文字符测试，你好！ 日本語のテキスト カタカナ。 한국어 문장 입니다 "
-    "😀😃 👩‍💻 🇩🇪 ... --- *** === !!! ??? ?! <tag attr='v'>text</tag> http://example.com/a?b=c&d=e "
+    "😀😃 👩‍💻 🇩🇪 ... --- *** === !!! ??? ?! <tag attr='v'>text</tag> "
+    "http://example.com/a?b=c&d=e "
     "foo@bar.org (paren) [brack] {brace} <<>> || && ~`^%$#@ “quotes” ‘single’ — – … \xc2\xa0nbsp "
     "end of line   \n   start\n\n\n\n   \n x  y   z    w     \n'sm 'S 'T \r \r\n\r\n "
     "don't.stop,me(now)hello_world/path/to\\file:123;456 C++ C# .NET 50% $100 1st 2nd ½cup  ";
@@ -69,7 +74,8 @@ static int find_name(const struct lode_tokenizer *t, char out[32], const char **
                      struct lode_error *err) {
     const bool nfc = t->norm.n == 1 && t->norm.steps[0].op == LODE_NORM_FORM &&
                      t->norm.steps[0].form == LODE_NFC;
-    const unsigned want = (nfc ? LODE_PRE_NFC : 0) | (t->bpe.ignore_merges ? LODE_PRE_IGNORE_MERGES : 0);
+    const unsigned want =
+        (nfc ? LODE_PRE_NFC : 0) | (t->bpe.ignore_merges ? LODE_PRE_IGNORE_MERGES : 0);
     struct lode_buf mine = {0}, theirs = {0};
     const struct lode_pre_entry *best = NULL, *entry;
     int rc = cut_probe(&t->pre, &mine, err), least = 4;
@@ -77,7 +83,8 @@ static int find_name(const struct lode_tokenizer *t, char out[32], const char **
         if (entry->flags & LODE_PRE_CHARS)
             continue;
         const unsigned differs = (entry->flags ^ want) & (LODE_PRE_NFC | LODE_PRE_IGNORE_MERGES);
-        const int distance = (differs & LODE_PRE_IGNORE_MERGES ? 2 : 0) + (differs & LODE_PRE_NFC ? 1 : 0);
+        const int distance =
+            (differs & LODE_PRE_IGNORE_MERGES ? 2 : 0) + (differs & LODE_PRE_NFC ? 1 : 0);
         if (distance >= least)
             continue;
         rc = cut_as(entry, &theirs, err);
@@ -94,9 +101,10 @@ static int find_name(const struct lode_tokenizer *t, char out[32], const char **
                          "GGUF has no name for this %s: the file could not say how text is cut",
                          best ? "normaliser" : "pre-tokenizer");
     if (least & 1)
-        *note = nfc ? "the tokenizer brings text into Unicode's form NFC first; GGUF cannot say so"
-                    : "by this pre-tokenizer's name GGUF files are read in Unicode's form NFC, which "
-                      "the source does not do";
+        *note =
+            nfc ? "the tokenizer brings text into Unicode's form NFC first; GGUF cannot say so"
+                : "by this pre-tokenizer's name GGUF files are read in Unicode's form NFC, which "
+                  "the source does not do";
     const size_t n = strcspn(best->names, " ");
     memcpy(out, best->names, n);
     out[n] = '\0';
@@ -212,7 +220,8 @@ static int save_merges(const struct lode_tokenizer *t, struct pieces *p, struct 
     return put_array(w, KEY("merges"), LODE_GGUF_STR, merges, b->n_pairs, err);
 }
 
-/* A list of merges as scores: a piece is worth as much as the first merge that makes it is early. */
+/* A list of merges as scores: a piece is worth as much as the first merge that makes it is early.
+ */
 static int score_merges(const struct lode_bpe *b, struct pieces *p, struct lode_error *err) {
     struct lode_bpe_pair *list;
     LODE_TRY(gather_merges(b, &p->arena, &list, err));
@@ -272,11 +281,11 @@ static void mark_kinds(struct pieces *p, int32_t unk, bool byte_fallback) {
 }
 
 /* User-defined pieces are looked for in the text as it is written: with spaces, where
- * sentencepiece's own spelling has U+2581.  One that is spelt with spaces there matches nothing, for
- * its text has none left, and shall match nothing here. */
+ * sentencepiece's own spelling has U+2581.  One that is spelt with spaces there matches nothing,
+ * for its text has none left, and shall match nothing here. */
 static int unmark_spaces(const struct lode_tokenizer *t, struct pieces *p, struct lode_error *err) {
-    const bool escapes = t->norm.n > 0 && t->norm.steps[0].op == LODE_NORM_SPM &&
-                         t->norm.steps[0].escape;
+    const bool escapes =
+        t->norm.n > 0 && t->norm.steps[0].op == LODE_NORM_SPM && t->norm.steps[0].escape;
     const struct lode_str mark = LODE_STR(LODE_TOK_META);
     for (size_t i = 0; i < p->n; i++) {
         struct lode_str from = p->text[i];
@@ -353,7 +362,8 @@ static int save_ends(const struct lode_tokenizer *t, struct lode_gguf_writer *w,
     const int32_t bos = t->n_before ? t->before[0] : t->bos;
     LODE_TRY(put_id(w, KEY("bos_token_id"), bos, err));
     LODE_TRY(put_id(w, KEY("eos_token_id"), t->eos, err));
-    for (uint32_t i = 0, k = 0; i < t->n_ends && k < 2; i++) /* as the source names them, in order */
+    for (uint32_t i = 0, k = 0; i < t->n_ends && k < 2;
+         i++) /* as the source names them, in order */
         if (t->ends[i] != t->eos)
             LODE_TRY(put_id(w, more[k++], t->ends[i], err));
     LODE_TRY(put_id(w, KEY("padding_token_id"), t->pad, err));
@@ -367,8 +377,8 @@ static int save_ends(const struct lode_tokenizer *t, struct lode_gguf_writer *w,
 
 static int ids_of(const struct lode_tokenizer *t, struct lode_str text, int32_t *ids, size_t cap,
                   struct lode_error *err, size_t *n) {
-    const int64_t got = lode_tokenize(t, text.data, text.len, LODE_TOK_SPECIAL | LODE_TOK_PARSE, ids,
-                                      cap, err);
+    const int64_t got =
+        lode_tokenize(t, text.data, text.len, LODE_TOK_SPECIAL | LODE_TOK_PARSE, ids, cap, err);
     *n = got < 0 ? 0 : (size_t)got < cap ? (size_t)got : cap;
     return got < 0 ? (int)got : 0;
 }

@@ -25,7 +25,8 @@ struct comparing {
     uint64_t done; /* tokens before this pass */
 };
 
-/* Scored positions are those of llama-perplexity: [window / 2, window - 1).  Which one; -1: none. */
+/* Scored positions are those of llama-perplexity: [window / 2, window - 1).  Which one; -1: none.
+ */
 static int64_t scored(const struct comparing *c, uint32_t pos) {
     const uint32_t window = (uint32_t)c->o->window;
     return pos < window / 2 || pos + 1 >= window ? -1 : (int64_t)pos - window / 2;
@@ -59,8 +60,8 @@ static int compare_window(struct comparing *c, int32_t bos, struct lode_error *e
         int rc = lode_session_truncate(c->sessions[i], 0, err);
         rc = rc < 0 ? rc : lode_session_eval_each(c->sessions[i], &lead, 1, fn, c, err);
         rc = rc < 0 ? rc
-                    : lode_session_eval_each(c->sessions[i], c->ids + 1, (size_t)c->o->window - 1, fn,
-                                             c, err);
+                    : lode_session_eval_each(c->sessions[i], c->ids + 1, (size_t)c->o->window - 1,
+                                             fn, c, err);
         if (rc < 0)
             return rc;
         c->done += (uint64_t)c->o->window;
@@ -107,10 +108,9 @@ int compare_models(struct kld_sums *sums, struct lode_model *base, struct lode_m
                          "has another vocabulary than %s", lode_model_info(base)->path);
     int rc = ids_tokenize(&ids, t, o->text, o->size, LODE_TOK_SPECIAL, err);
     for (int i = 0; rc == 0 && i < 2; i++)
-        rc = lode_session_create(&c.sessions[i], both[i],
-                                 &(struct lode_session_opts){.ctx = (uint32_t)o->window,
-                                                             .threads = o->threads},
-                                 err);
+        rc = lode_session_create(
+            &c.sessions[i], both[i],
+            &(struct lode_session_opts){.ctx = (uint32_t)o->window, .threads = o->threads}, err);
     if (rc == 0)
         rc = compare_all(&c, t, &ids, err);
     if (rc < 0)

@@ -25,18 +25,12 @@ static const struct {
     enum lode_dtype type;
     double plain, weighted;
 } theirs[] = {
-    {LODE_Q4_0, 0.108164, 0.105070},
-    {LODE_Q4_1, 0.090142, 0.077650},
-    {LODE_Q5_0, 0.055416, 0.053869},
-    {LODE_Q5_1, 0.043542, 0.037879},
-    {LODE_Q8_0, 0.006951, 0.000000},
-    {LODE_IQ4_NL, 0.090202, 0.089616},
-    {LODE_MXFP4, 0.124985, 0.000000},
-    {LODE_Q2_K, 0.333437, 0.278094},
-    {LODE_Q3_K, 0.177428, 0.171007},
-    {LODE_Q4_K, 0.082806, 0.079380},
-    {LODE_Q5_K, 0.041950, 0.039635},
-    {LODE_Q6_K, 0.021847, 0.021259},
+    {LODE_Q4_0, 0.108164, 0.105070},   {LODE_Q4_1, 0.090142, 0.077650},
+    {LODE_Q5_0, 0.055416, 0.053869},   {LODE_Q5_1, 0.043542, 0.037879},
+    {LODE_Q8_0, 0.006951, 0.000000},   {LODE_IQ4_NL, 0.090202, 0.089616},
+    {LODE_MXFP4, 0.124985, 0.000000},  {LODE_Q2_K, 0.333437, 0.278094},
+    {LODE_Q3_K, 0.177428, 0.171007},   {LODE_Q4_K, 0.082806, 0.079380},
+    {LODE_Q5_K, 0.041950, 0.039635},   {LODE_Q6_K, 0.021847, 0.021259},
     {LODE_IQ4_XS, 0.091071, 0.090640},
 };
 #define N_TYPES (sizeof theirs / sizeof *theirs)
@@ -149,6 +143,38 @@ static void corners(void **state) {
     }
 }
 
+/* Codes of directories' layouts go over as they are: with scales that halves hold, every number. */
+static void repacking_keeps_numbers(void **state) {
+    (void)state;
+    static const struct {
+        enum lode_dtype from, to;
+    } pairs[] = {{LODE_U2, LODE_Q4_1},
+                 {LODE_U3, LODE_Q4_1},
+                 {LODE_U4, LODE_Q4_1},
+                 {LODE_U4G32, LODE_Q4_1},
+                 {LODE_U5, LODE_Q5_1}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const struct lode_dtype_info *d = &lode_dtypes[pairs[i].from];
+        uint8_t from[COLS * 2], to[COLS * 2];
+        float before[COLS], after[COLS];
+        for (size_t k = 0; k < sizeof from; k++)
+            from[k] = (uint8_t)(lode_rng_uniform(11, k, 0) * 256);
+        for (size_t b = 0; b < COLS / d->block; b++) { /* d and m, where tensor/block.h has them */
+            const float scales[2] = {lode_f16_f32((uint16_t)(0x2c00 + 37 * b)),
+                                     lode_f16_f32((uint16_t)(0xb400 + 91 * b))};
+            const size_t second = pairs[i].from == LODE_U4G32 ? 4 : d->bytes / 2;
+            memcpy(from + b * d->bytes, &scales[0], 4);
+            memcpy(from + b * d->bytes + second, &scales[1], 4);
+        }
+        lode_repacker(pairs[i].from, pairs[i].to)(to, from, COLS);
+        kern.dequant[pairs[i].from](before, from, COLS);
+        kern.dequant[pairs[i].to](after, to, COLS);
+        for (int k = 0; k < COLS; k++)
+            assert_true(fabsf(after[k] - before[k]) <= 1e-6f);
+    }
+    assert_null(lode_repacker(LODE_U8, LODE_Q8_0));
+}
+
 static void plain_types_round(void **state) {
     (void)state;
     for (uint64_t i = 0; i < 1000; i++) {
@@ -168,6 +194,7 @@ int main(void) {
         cmocka_unit_test(as_good_as_llama_quantize),
         cmocka_unit_test(blocks_are_by_themselves),
         cmocka_unit_test(corners),
+        cmocka_unit_test(repacking_keeps_numbers),
         cmocka_unit_test(plain_types_round),
     };
     return cmocka_run_group_tests(tests, read_vectors, NULL);

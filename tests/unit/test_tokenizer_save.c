@@ -43,7 +43,8 @@ static void compare_ids(const struct lode_tokenizer *a, const struct lode_tokeni
     }
     for (int64_t i = 0; i < counts[0] && i < counts[1]; i++)
         if (ids[0][i] != ids[1][i])
-            fail_msg("%s: token %lld is %d, read back %d", name, (long long)i, ids[0][i], ids[1][i]);
+            fail_msg("%s: token %lld is %d, read back %d", name, (long long)i, ids[0][i],
+                     ids[1][i]);
     assert_int_equal(counts[0], counts[1]);
     free(ids[0]);
     free(ids[1]);
@@ -55,8 +56,8 @@ static void compare_keys(const struct lode_gguf *ours, const char *path, const c
     struct lode_error err;
     if (lode_gguf_open_unmapped(&theirs, path, &err) < 0)
         return;
-    static const char *const keys[] = {"model", "pre", "bos_token_id", "eos_token_id",
-                                       "unknown_token_id", "add_space_prefix"};
+    static const char *const keys[] = {
+        "model", "pre", "bos_token_id", "eos_token_id", "unknown_token_id", "add_space_prefix"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         char key[64];
         struct lode_str a, b;
