@@ -17,6 +17,19 @@ static bool starts(const char *s, const char *prefix) {
     return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
+/* YaRN as DeepSeek has it: a multiplier of scores implies that the rotation itself is scaled by 1.
+ * Directories say that too, as the factor that makes it so; llama.cpp would apply it again. */
+static bool implied_factor(const struct lode_convert *c, const char *key) {
+    double multiplier, factor, attn;
+    const size_t arch = strlen(c->source->arch);
+    return !c->source->gguf && strncmp(key, c->source->arch, arch) == 0 &&
+           strcmp(key + arch, ".rope.scaling.attn_factor") == 0 &&
+           lode_source_f64(c->source, key, &attn) &&
+           lode_source_arch_f64(c->source, "rope.scaling.yarn_log_multiplier", &multiplier) &&
+           lode_source_arch_f64(c->source, "rope.scaling.factor", &factor) && multiplier > 0 &&
+           fabs(attn * (1 + 0.1 * log(factor)) - 1) < 1e-6;
+}
+
 /* Keys of the source that the new file says for itself. */
 static bool replaced(const struct lode_convert *c, const struct lode_convert_opts *o,
                      const char *key) {
@@ -140,7 +153,7 @@ int lode_convert_keys(struct lode_convert *c, const struct lode_convert_opts *o,
         LODE_TRY(lode_gguf_writer_str(w, "general.name", o->name, err));
     for (size_t i = 0; i < c->source->n_keys; i++) {
         const struct lode_gguf_kv *kv = &c->source->keys[i];
-        if (replaced(c, o, kv->key))
+        if (replaced(c, o, kv->key) || implied_factor(c, kv->key))
             continue;
         const struct lode_gguf_value v = c->source->gguf ? kv->value : retyped(kv->key, kv->value);
         LODE_TRY(lode_gguf_writer_key(w, kv->key, &v, err));
