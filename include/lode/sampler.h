@@ -65,6 +65,10 @@ LODE_API void lode_sampler_reset(struct lode_sampler *s); /* forgets the tokens 
 LODE_API void lode_sampler_accept(struct lode_sampler *s, int32_t id);
 /* position: the timeline position the new token will take. */
 LODE_API int32_t lode_sampler_next(struct lode_sampler *s, const float *logits, uint64_t position);
+/* The same among the ids whose bit id % 64 of mask[id / 64] is set (grammar.h makes such masks; one
+ * has (n_vocab + 63) / 64 words; NULL: all ids).  -1 where none of them is possible. */
+LODE_API int32_t lode_sampler_next_masked(struct lode_sampler *s, const float *logits,
+                                          const uint64_t *mask, uint64_t position);
 
 /* Log-probability of one id, or the n best (sorted, ties by id), under the plain softmax. */
 struct lode_logprob {

@@ -157,6 +157,35 @@ static int evaluate_prompt(struct answer *a, const struct answer_opts *o, const 
     return rc;
 }
 
+/* The next token: held to the constraint once the answer has begun, or may begin.  Sets *over where
+ * only the end may come. */
+static int choose(const struct answer *a, const struct stream *stream, int32_t *id, bool *over,
+                  struct lode_error *err) {
+    const struct answer_opts *o = stream->o;
+    const struct lode_tokenizer *t = lode_model_tokenizer(o->model);
+    const enum lode_toolcall_stage stage = lode_toolcall_stage(stream->parser);
+    struct constraint *c = o->constraint;
+    const bool held = c && c->state && stage != LODE_TOOLCALL_AT_THINKING;
+    int32_t think = -1;
+    *over = false;
+    if (held) {
+        /* thinking comes first or not at all */
+        if (stage == LODE_TOOLCALL_AT_START && a->n_answer == 0 && o->parse->style.think)
+            think = lode_tokenizer_find(t, o->parse->style.think);
+        const int rc = constraint_mask(c, o->model, think, over, err);
+        if (rc < 0 || *over)
+            return rc;
+    }
+    *id = lode_sampler_next_masked(o->sampler, lode_session_logits(o->session),
+                                   held ? c->mask : NULL, lode_session_length(o->session));
+    if (*id < 0)
+        return tool_fail(err, LODE_ERR_ARG, "--logit-bias",
+                         "bans every token that the form of the answer allows here");
+    if (!held || *id == think || lode_tokenizer_is_end(t, *id))
+        return 0;
+    return constraint_accept(c, *id, err);
+}
+
 static int generate(struct answer *a, const struct answer_opts *o, struct lode_detok *detok,
                     struct stream *stream, struct lode_error *err) {
     const struct lode_tokenizer *t = lode_model_tokenizer(o->model);
@@ -165,9 +194,12 @@ static int generate(struct answer *a, const struct answer_opts *o, struct lode_d
     while (o->n_predict < 0 || (int64_t)a->n_answer < o->n_predict) {
         const char *text = "";
         size_t len = 0;
-        const int32_t id = lode_sampler_next(o->sampler, lode_session_logits(o->session),
-                                             lode_session_length(o->session));
-        if (lode_tokenizer_is_end(t, id)) {
+        int32_t id = -1;
+        bool over;
+        rc = choose(a, stream, &id, &over, err);
+        if (rc < 0)
+            return rc;
+        if (over || lode_tokenizer_is_end(t, id)) {
             a->end = ANSWER_ENDED;
             break;
         }
@@ -221,6 +253,8 @@ int answer_generate(struct answer *a, const struct answer_opts *o, const struct 
         rc = lode_detok_create(&detok, lode_model_tokenizer(o->model), false, err);
     if (rc == 0)
         rc = evaluate_prompt(a, o, prompt, err);
+    if (rc == 0 && o->constraint)
+        rc = constraint_begin(o->constraint, err);
     if (rc == LODE_ERR_CANCELLED && interrupt_seen()) {
         a->end = ANSWER_INTERRUPTED;
         rc = 0;

@@ -2,6 +2,7 @@
 #ifndef LODE_TOOLS_ANSWER_H
 #define LODE_TOOLS_ANSWER_H
 
+#include "constraint.h"
 #include "input.h"
 
 #include "lode/model.h"
@@ -27,6 +28,7 @@ struct answer_opts {
     struct lode_model *model;
     struct lode_session *session;
     struct lode_sampler *sampler;
+    struct constraint *constraint;          /* the form of what follows the thinking; or NULL */
     int64_t n_predict;                      /* tokens at most; negative: no limit */
     const struct lode_toolcall_opts *parse; /* how the text is read; its put gets the events */
     const char *const *stops;               /* (n_stops): texts that end the answer */

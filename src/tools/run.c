@@ -63,6 +63,8 @@ static const struct arg_flag flags[] = {
     {"-v, --verbose", ARG_BOOL, ARG_AT(struct run_opts, verbose),
      .help = "say what was loaded, the seed, and --stats"},
 
+    CONSTRAINT_FLAGS(struct run_opts),
+
     {"-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct run_opts, load.ctx), .meta = "N", .def = "0",
      .shown = "what the model was trained for", .min = 0, .max = 1 << 28,
      .group = "Speed and memory", .help = "longest conversation in tokens"},
@@ -92,6 +94,7 @@ static const struct arg_spec spec = {
     .examples = "lode run models/demo.gguf\n"
                 "lode run models/demo.gguf -p \"What is the capital of France?\" --temp 0\n"
                 "lode run models/demo.gguf < question.txt > answer.txt\n"
+                "lode run models/demo.gguf -p \"A person\" -j '{\"type\": \"object\"}'\n"
                 "lode run models/demo.gguf --raw -p \"Once upon a time\" -n 100 --seed 7 --stats",
     .flags = flags,
     .n_flags = ARG_COUNT(flags),
@@ -248,6 +251,8 @@ static int make_prompt(struct run *r, const char *text, struct ids *ids,
     parse->style = r->chat.style;
     if (strcmp(r->o.tool_format, "auto") != 0)
         parse->style.format = r->o.tool_format;
+    if (r->constraint.state) /* what is held to a form is an answer, whatever it looks like */
+        parse->style.format = NULL;
     if (r->chat.tools && (*tools = json_dumps(r->chat.tools, JSON_COMPACT))) {
         parse->tools = *tools;
         parse->tools_len = strlen(*tools);
@@ -264,6 +269,7 @@ int run_answer(struct run *r, const char *text, enum answer_end *end, struct lod
         .model = r->model,
         .session = r->session,
         .sampler = r->sampler,
+        .constraint = &r->constraint,
         .n_predict = r->o.n_predict,
         .parse = &parse,
         .stops = r->o.stops.v,
@@ -370,6 +376,7 @@ static int setup(struct run *r, struct lode_error *err) {
     r->seed = random_seed();
     rc = open_session(r, err);
     rc = rc < 0 ? rc : run_make_sampler(r, err);
+    rc = rc < 0 ? rc : constraint_create(&r->constraint, &r->o.constraint, r->model, err);
     rc = rc < 0 ? rc : chat_init(&r->chat, r->model, r->o.template, r->o.template_vars, err);
     if (rc < 0)
         return rc;
@@ -444,6 +451,7 @@ int verb_run(int argc, char **argv) {
     free(r.kept);
     chat_deinit(&r.chat);
     lode_sampler_free(r.sampler);
+    constraint_free(&r.constraint);
     lode_session_free(r.session);
     lode_model_free(r.model);
     return status;

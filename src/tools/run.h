@@ -10,6 +10,7 @@
 struct run_opts {
     struct load_opts load;
     struct sampling_opts sampling;
+    struct constraint_opts constraint;
     const char *prompt, *file, *messages, *system, *system_file, *template, *template_vars;
     const char *think, *show_thinking, *tool_format;
     struct arg_strs stops;
@@ -24,6 +25,7 @@ struct run {
     struct lode_model *model;
     struct lode_session *session;
     struct lode_sampler *sampler;
+    struct constraint constraint;
     struct chat chat;
     bool raw;           /* no template: text is continued */
     bool show_thinking; /* on standard output */

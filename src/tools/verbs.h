@@ -12,6 +12,7 @@
     X(tokenize, "shows a text as a model's tokens")                                                \
     X(detokenize, "turns token ids back into text")                                                \
     X(template, "shows the prompt that a chat template makes of messages")                         \
+    X(schema, "says whether a JSON Schema can be enforced, and what it accepts")                   \
     X(doctor, "what this machine has, and what of it lode uses")                                   \
     X(inspect, "what a model file holds: metadata, tensors, types, sizes")                         \
     X(convert, "makes a GGUF file of any model, in any number format")

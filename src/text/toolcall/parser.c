@@ -447,6 +447,12 @@ static bool within(const char *tag, const char *piece, size_t len) {
     return tag && memmem(tag, strlen(tag), piece, len);
 }
 
+enum lode_toolcall_stage lode_toolcall_stage(const struct lode_toolcall *p) {
+    return p->state == TC_START                             ? LODE_TOOLCALL_AT_START
+           : p->state == TC_OPENED || p->state == TC_THINKING ? LODE_TOOLCALL_AT_THINKING
+                                                              : LODE_TOOLCALL_AT_ANSWER;
+}
+
 bool lode_toolcall_wants(const struct lode_toolcall *p, const char *piece, size_t len) {
     const struct tc_format *f = p->format;
     bool found = len == 0 || within(f->tags.close, piece, len) ||
