@@ -103,7 +103,9 @@ def check_model(path):
           [(n, s, o + h.start) for n, s, _, o in h.tensors])
     check(name + ' architecture', j['architecture'] == h.metadata['general.architecture'][1])
     check(name + ' parameters', j['parameters'] == sum(math.prod(s) for _, s, _, _ in h.tensors))
-    check(name + ' vocabulary', j['vocabulary'] > 0)
+    arch = h.metadata['general.architecture'][1]
+    vocabulary = h.metadata.get(arch + '.vocab_size') or h.metadata.get('tokenizer.ggml.tokens')
+    check(name + ' vocabulary', (j['vocabulary'] > 0) == (vocabulary is not None))
     check(name + ' types', sum(t['size'] for t in j['types'].values()) ==
           sum(t['size'] for t in j['tensors']) and
           sum(t['tensors'] for t in j['types'].values()) == len(h.tensors))
