@@ -231,6 +231,10 @@ static const char *const greedy[] = {
     "{% set s = 'aB' * 500000 %}{% for i in range(100000) %}{% set x = s is lower %}{% endfor %}",
     "{% set n = namespace(t=()) %}{% for i in range(100000) %}{% set n.t = (n.t, i) %}{% endfor %}"
     "{{ {n.t: 1} }}",
+    "{% for i in range(100000) %}{{ '{:{w}}'.format(1, w=9999) }}{% endfor %}",
+    "{% for i in range(100000) %}{{ ('\\t' * 100000).expandtabs(1000) }}{% endfor %}",
+    "{% set s = 'ﬃ' * 300000 %}{% for i in range(100000) %}{% set x = s.upper() %}{% endfor %}",
+    "{% macro m(a) %}{{ m(a) if a else '' }}{% call m(a) %}{% endcall %}{% endmacro %}{{ m(1) }}",
     "{{ 2 ** 64 }}",
     "{{ 9223372036854775807 + 1 }}",
 };
@@ -385,6 +389,35 @@ static void renderings_are_apart(void **state) {
     lode_chat_text_free(NULL);
 }
 
+/* A rendering may take JINJA_MAX_STEPS (32 million) steps: 40000 messages have 800 each, and would
+ * need more than 800 million in all if a message cost steps for every one before it. */
+static void long_conversations_take_linear_time(void **state) {
+    (void)state;
+    enum { N = 40000 };
+    static const char *const names[] = {"chatml", "llama3", "gemma", "mistral-v3", "gpt-oss"};
+    char *input = malloc((size_t)N * 100), *text;
+    assert_non_null(input);
+    size_t n = (size_t)sprintf(input, "[{\"role\":\"system\",\"content\":\"s\"}");
+    for (int i = 0; i < N; i++)
+        n += (size_t)sprintf(input + n,
+                             ",{\"role\":\"%s\",\"content\":\"number %d, of some length\"}",
+                             i % 2 ? "assistant" : "user", i);
+    strcpy(input + n++, "]");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct lode_template *t;
+        struct lode_error err = {0};
+        const char *source = lode_template_builtin(names[i]);
+        size_t len;
+        assert_int_equal(lode_template_compile(&t, source, strlen(source), &err), 0);
+        if (lode_template_render_chat(t, input, n, NULL, 0, NOW, &text, &len, &err) < 0)
+            fail_msg("%s: %s", names[i], err.text);
+        assert_non_null(strstr(text, "number 39999"));
+        lode_chat_text_free(text);
+        lode_template_free(t);
+    }
+    free(input);
+}
+
 int main(void) {
     setenv("TZ", "UTC", 1);
     tzset();
@@ -398,6 +431,7 @@ int main(void) {
         cmocka_unit_test(deep_json_is_refused),
         cmocka_unit_test(errors_name_the_line),
         cmocka_unit_test(renderings_are_apart),
+        cmocka_unit_test(long_conversations_take_linear_time),
     };
     return cmocka_run_group_tests_name("template", tests, NULL, NULL);
 }
