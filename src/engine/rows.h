@@ -27,4 +27,10 @@ int lode_session_rows(const struct lode_feed *feeds, const uint32_t *second, siz
                       enum lode_stage stage, enum lode_want want, lode_rows_fn *fn, void *user,
                       struct lode_error *err);
 
+/* lode_session_truncate to n tokens, n <= length, or to fewer where going on from n would evaluate
+ * some again: the length that is left.  For those who feed these tokens themselves. */
+uint32_t lode_session_rewind(struct lode_session *s, uint32_t n);
+/* Most tokens of a step. */
+uint32_t lode_session_most(const struct lode_session *s);
+
 #endif

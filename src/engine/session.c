@@ -219,6 +219,19 @@ static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct 
     return rc;
 }
 
+uint32_t lode_session_rewind(struct lode_session *s, uint32_t n) {
+    uint32_t from = n;
+    lode_session_truncate(s, n, NULL);
+    if (!lode_kv_can_resume(s->kv, n) || (s->state && !lode_state_at(s->state, n))) {
+        from = s->state ? lode_state_rewind(s->state, n) : 0;
+        if (!lode_kv_can_resume(s->kv, from))
+            from = s->state ? lode_state_rewind(s->state, 0) : 0;
+        lode_kv_truncate(s->kv, from);
+    }
+    s->length = from;
+    return from;
+}
+
 /* Where sliding windows have forgotten what is needed to go on from here, or a recurrent state has
  * gone past (after a rewind or a failed step), tokens are evaluated again: from the state's last
  * checkpoint on, or all. */
@@ -226,11 +239,7 @@ static int make_resumable(struct lode_session *s, struct lode_error *err) {
     const uint32_t n = s->length;
     if (lode_kv_can_resume(s->kv, n) && (!s->state || lode_state_at(s->state, n)))
         return 0;
-    uint32_t from = s->state ? lode_state_rewind(s->state, n) : 0;
-    if (!lode_kv_can_resume(s->kv, from))
-        from = s->state ? lode_state_rewind(s->state, 0) : 0;
-    lode_kv_truncate(s->kv, from);
-    s->length = from;
+    lode_session_rewind(s, n);
     int rc = 0;
     while (rc == 0 && s->length < n) {
         const uint32_t left = n - s->length;
@@ -365,6 +374,7 @@ const float *lode_session_logits(const struct lode_session *s) {
 size_t lode_session_length(const struct lode_session *s) { return s->length; }
 const int32_t *lode_session_tokens(const struct lode_session *s) { return s->tokens; }
 uint32_t lode_session_ctx(const struct lode_session *s) { return s->ctx; }
+uint32_t lode_session_most(const struct lode_session *s) { return s->workers->batch; }
 uint32_t lode_session_threads(const struct lode_session *s) {
     return s->workers->backend->threads;
 }

@@ -1,0 +1,113 @@
+/* scheduler.h - many requests on one model at once: continuous batching.
+ *
+ * A scheduler owns some sessions (slots) over one set of workers, and a thread that steps them.
+ * Requests join and leave between steps: each step feeds every running request its last token, and
+ * what room is left goes to the prompts of others, in chunks, so that no stream waits for another's
+ * long prompt.  Requests beyond the slots wait in a queue, first come first served; a request takes
+ * the free slot whose timeline has most of its prompt already.
+ *
+ * A request's tokens depend on its prompt, its options and nothing else: not on its neighbours, on
+ * the slot it got, or on what that slot had read before.
+ *
+ *     struct lode_scheduler *s;
+ *     lode_scheduler_create(&s, model, &(struct lode_scheduler_opts){ .slots = 8 }, &err);
+ *     struct lode_generation *g;
+ *     lode_generation_start(&g, s, &opts, &err);
+ *     while ((rc = lode_generation_next(g, &token, -1, &err)) == LODE_GENERATION_TOKEN) ...
+ *     lode_generation_free(g);                     at any time: cancels within one step
+ *     lode_scheduler_free(s);                      after its generations
+ *
+ * Any thread may start generations; one thread at a time uses each.  All memory of a request is
+ * allocated by lode_generation_start, so that what cannot be had fails that request alone.
+ */
+#ifndef LODE_SCHEDULER_H
+#define LODE_SCHEDULER_H
+
+#include "lode/sampler.h"
+#include "lode/session.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct lode_scheduler;
+struct lode_generation;
+
+struct lode_scheduler_opts {          /* zero means the default */
+    struct lode_session_opts session; /* of each slot; with, trace and cancel are not used */
+    uint32_t slots;                   /* requests that run at once; 0: 4 */
+    uint32_t queue;                   /* requests that may wait; 0: 64 */
+    uint32_t chunk; /* prompt tokens of one step while others are answered; 0: 64 */
+};
+
+/* LODE_ERR_LIMIT with the numbers where the slots do not fit the memory. */
+LODE_API int lode_scheduler_create(struct lode_scheduler **out, struct lode_model *m,
+                                   const struct lode_scheduler_opts *opts, struct lode_error *err);
+/* Its generations must have been freed. */
+LODE_API void lode_scheduler_free(struct lode_scheduler *s);
+LODE_API uint32_t lode_scheduler_ctx(const struct lode_scheduler *s); /* of each slot */
+LODE_API uint32_t lode_scheduler_slots(const struct lode_scheduler *s);
+
+struct lode_scheduler_stats {
+    uint32_t running, waiting;           /* requests now */
+    uint64_t kv_used, kv_size;           /* tokens that the slots hold, and can hold */
+    uint64_t finished, cancelled, failed; /* requests that have run, by how they ended */
+    uint64_t refused;                    /* requests that found the queue full */
+    uint64_t prompt_tokens, reused_tokens, generated_tokens; /* prompts: reused ones included */
+    uint64_t steps, fed_tokens;          /* steps, and the tokens they evaluated */
+    double seconds;                      /* spent in steps */
+};
+LODE_API void lode_scheduler_stats(struct lode_scheduler *s, struct lode_scheduler_stats *out);
+
+enum { LODE_GENERATION_TOP = 20 };
+
+struct lode_generation_opts {
+    const int32_t *prompt; /* (n_prompt), copied */
+    size_t n_prompt;
+    struct lode_sampler_opts sampler;
+    int64_t max_tokens; /* negative: until the model ends or the context is full; 0: none */
+    bool ignore_end;    /* tokens that end an answer are tokens like others */
+    bool logprobs;
+    uint32_t n_top;     /* of them, for each token; at most LODE_GENERATION_TOP */
+};
+
+struct lode_generation_token {
+    int32_t id;
+    float logprob; /* under the plain softmax; 0 unless asked for, as n_top */
+    uint32_t n_top;
+    struct lode_logprob top[LODE_GENERATION_TOP]; /* (n_top), the likeliest first */
+};
+
+/* LODE_ERR_LIMIT: the prompt does not fit a slot's context (where: "context"), or the queue is full
+ * (where: "queue"; trying again later may help). */
+LODE_API int lode_generation_start(struct lode_generation **out, struct lode_scheduler *s,
+                                   const struct lode_generation_opts *opts, struct lode_error *err);
+
+enum lode_generation_result {
+    LODE_GENERATION_WAIT,  /* nothing within the time */
+    LODE_GENERATION_TOKEN, /* *out is the next */
+    LODE_GENERATION_ENDED, /* the model ended it */
+    LODE_GENERATION_LIMIT, /* as many as allowed */
+    LODE_GENERATION_FULL,  /* the context is full */
+};
+/* wait_ms: how long to wait for a token; negative: for ever.  A negative result is an error, for
+ * good.  A request whose tokens nobody takes stops after some, and goes on when they are taken. */
+LODE_API int lode_generation_next(struct lode_generation *g, struct lode_generation_token *out,
+                                  int wait_ms, struct lode_error *err);
+
+struct lode_generation_stats {
+    size_t n_prompt, n_read; /* tokens of the prompt, and those evaluated or reused so far */
+    size_t n_reused;         /* of them, found in the slot */
+    size_t n_generated;
+    size_t place;            /* in the queue, from 1; 0: not in it (any more) */
+    double queue_seconds, prompt_seconds, answer_seconds;
+};
+LODE_API void lode_generation_stats(struct lode_generation *g, struct lode_generation_stats *out);
+
+/* Cancels it where it still runs; its slot is free within one step. */
+LODE_API void lode_generation_free(struct lode_generation *g);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,292 @@
+/* The scheduler: a request's tokens are the same alone and under any load, a request that ends early
+ * or fails touches no other, and limits are kept.
+ *
+ * The reference of each request is the plainest way to get it: a session of its own, one token after
+ * the other.
+ */
+#include "failmalloc.h"
+
+#include "base/rng.h"
+#include "lode/lode.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { N_REQUESTS = 12, MAX_PROMPT = 160, MAX_ANSWER = 24, CTX = 256, N_CLIENTS = 6, ROUNDS = 12 };
+
+/* gemma3: windows that rotate; llama: plain; qwen3_next: recurrent layers, checkpoints. */
+static const char *const models[] = {"gemma3", "llama", "qwen3_next"};
+
+struct request {
+    int32_t prompt[MAX_PROMPT], answer[MAX_ANSWER];
+    size_t n_prompt, n_answer;
+    struct lode_sampler_opts sampler;
+    float logprob[MAX_ANSWER];
+};
+
+static struct lode_model *model;
+static struct request requests[N_REQUESTS];
+
+static void must(int rc, const struct lode_error *err) {
+    if (rc < 0)
+        fail_msg("%s: %s", err->where, err->text);
+}
+
+static void load(const char *name) {
+    char path[4096];
+    struct lode_error err;
+    const char *root = getenv("LODE_TESTS");
+    snprintf(path, sizeof path, "%s/data/arch/%s/model.gguf", root ? root : "tests", name);
+    must(lode_model_load(&model, path, NULL, &err), &err);
+}
+
+/* Prompts come in families of three that begin alike, so that slots have prefixes to reuse. */
+static void make_request(struct request *r, uint64_t i) {
+    const uint32_t n_vocab = lode_model_info(model)->n_vocab;
+    *r = (struct request){.n_prompt = 3 + (size_t)(lode_rng_uniform(1, i, 0) * (MAX_PROMPT - 3))};
+    for (uint64_t k = 0; k < r->n_prompt; k++)
+        r->prompt[k] = (int32_t)(lode_rng_uniform(k < r->n_prompt / 2 ? i / 3 : 100 + i, k, 1) * n_vocab);
+    lode_sampler_defaults(&r->sampler);
+    r->sampler.seed = i;
+    r->sampler.temp = i % 4 ? 0.9f : 0;
+    r->sampler.presence_penalty = i % 2 ? 0.5f : 0;
+    r->n_answer = 1 + (size_t)(lode_rng_uniform(2, i, 0) * (MAX_ANSWER - 1));
+}
+
+static void answer_alone(struct request *r) {
+    const uint32_t n_vocab = lode_model_info(model)->n_vocab;
+    struct lode_session *s;
+    struct lode_sampler *sampler;
+    struct lode_error err;
+    must(lode_session_create(&s, model, &(struct lode_session_opts){.ctx = CTX, .threads = 1}, &err), &err);
+    must(lode_sampler_create(&sampler, n_vocab, &r->sampler, &err), &err);
+    must(lode_session_eval(s, r->prompt, r->n_prompt, &err), &err);
+    for (size_t i = 0; i < r->n_prompt; i++)
+        lode_sampler_accept(sampler, r->prompt[i]);
+    for (size_t i = 0; i < r->n_answer; i++) {
+        const float *logits = lode_session_logits(s);
+        r->answer[i] = lode_sampler_next(sampler, logits, lode_session_length(s));
+        r->logprob[i] = lode_logprob_of(logits, n_vocab, r->answer[i]);
+        lode_sampler_accept(sampler, r->answer[i]);
+        must(lode_session_eval(s, &r->answer[i], 1, &err), &err);
+    }
+    lode_sampler_free(sampler);
+    lode_session_free(s);
+}
+
+static struct lode_generation_opts opts_of(const struct request *r) {
+    return (struct lode_generation_opts){.prompt = r->prompt,
+                                         .n_prompt = r->n_prompt,
+                                         .sampler = r->sampler,
+                                         .max_tokens = (int64_t)r->n_answer,
+                                         .ignore_end = true,
+                                         .logprobs = true};
+}
+
+/* Takes up to `most` tokens; how many of them were wrong. */
+static unsigned take(struct lode_generation *g, const struct request *r, size_t most) {
+    struct lode_generation_token t;
+    struct lode_error err;
+    unsigned wrong = 0;
+    size_t n = 0;
+    int rc = LODE_GENERATION_WAIT;
+    while (n < most && (rc = lode_generation_next(g, &t, -1, &err)) == LODE_GENERATION_TOKEN) {
+        wrong += n >= r->n_answer || t.id != r->answer[n] ||
+                 memcmp(&t.logprob, &r->logprob[n], sizeof t.logprob) != 0;
+        n++;
+    }
+    if (most > r->n_answer)
+        wrong += rc != LODE_GENERATION_LIMIT || n != r->n_answer;
+    return wrong;
+}
+
+struct client {
+    struct lode_scheduler *s;
+    uint64_t seed;
+    unsigned wrong, done;
+};
+
+static void *send_many(void *user) {
+    struct client *c = user;
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        const struct request *r = &requests[(size_t)(lode_rng_uniform(c->seed, round, 0) * N_REQUESTS)];
+        const struct lode_generation_opts o = opts_of(r);
+        struct lode_generation *g;
+        struct lode_error err;
+        if (lode_generation_start(&g, c->s, &o, &err) < 0) {
+            c->wrong++;
+            continue;
+        }
+        /* every third goes away early: at once, in its prompt, or in its answer */
+        const double leave = lode_rng_uniform(c->seed, round, 1);
+        if (leave < 0.1)
+            nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+        c->wrong += take(g, r, leave < 0.2 ? 0 : leave < 0.33 ? 3 : SIZE_MAX);
+        c->done++;
+        lode_generation_free(g);
+    }
+    return NULL;
+}
+
+static struct lode_scheduler *open_scheduler(struct lode_scheduler_opts o) {
+    struct lode_scheduler *s;
+    struct lode_error err;
+    o.session.ctx = CTX;
+    o.session.threads = 2;
+    must(lode_scheduler_create(&s, model, &o, &err), &err);
+    return s;
+}
+
+static void one_output_under_load(void **state) {
+    (void)state;
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        load(models[m]);
+        for (uint64_t i = 0; i < N_REQUESTS; i++) {
+            make_request(&requests[i], i);
+            answer_alone(&requests[i]);
+        }
+        struct lode_scheduler *s = open_scheduler(
+            (struct lode_scheduler_opts){.slots = 4, .chunk = 16, .session.batch = 40});
+        struct client clients[N_CLIENTS];
+        pthread_t threads[N_CLIENTS];
+        for (uint64_t i = 0; i < N_CLIENTS; i++) {
+            clients[i] = (struct client){.s = s, .seed = 10 * m + i};
+            assert_int_equal(pthread_create(&threads[i], NULL, send_many, &clients[i]), 0);
+        }
+        for (size_t i = 0; i < N_CLIENTS; i++) {
+            pthread_join(threads[i], NULL);
+            assert_int_equal(clients[i].wrong, 0);
+            assert_int_equal(clients[i].done, ROUNDS);
+        }
+        struct lode_scheduler_stats st;
+        lode_scheduler_stats(s, &st);
+        assert_int_equal(st.failed, 0);
+        assert_int_equal(st.waiting, 0);
+        assert_true(st.reused_tokens > 0 && st.fed_tokens > st.steps); /* batches, prefixes */
+        lode_scheduler_free(s);
+        lode_model_free(model);
+    }
+}
+
+static void limits(void **state) {
+    (void)state;
+    load("llama");
+    for (uint64_t i = 0; i < 3; i++)
+        make_request(&requests[i], i);
+    struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){.slots = 1, .queue = 2});
+    struct lode_generation *g[4];
+    struct lode_generation_stats st;
+    struct lode_generation_token t;
+    struct lode_error err;
+    /* nobody reads the first: it stops when its ring is full, and holds its slot */
+    struct lode_generation_opts o = opts_of(&requests[0]);
+    o.max_tokens = -1;
+    must(lode_generation_start(&g[0], s, &o, &err), &err);
+    assert_int_equal(lode_generation_next(g[0], &t, -1, &err), LODE_GENERATION_TOKEN);
+    o = opts_of(&requests[1]);
+    must(lode_generation_start(&g[1], s, &o, &err), &err);
+    must(lode_generation_start(&g[2], s, &o, &err), &err);
+    assert_int_equal(lode_generation_start(&g[3], s, &o, &err), LODE_ERR_LIMIT);
+    assert_string_equal(err.where, "queue");
+    lode_generation_stats(g[2], &st);
+    assert_int_equal(st.place, 2);
+    assert_int_equal(lode_generation_next(g[2], &t, 1, &err), LODE_GENERATION_WAIT);
+    lode_generation_free(g[1]); /* from the middle of the queue */
+    lode_generation_stats(g[2], &st);
+    assert_int_equal(st.place, 1);
+    int rc;
+    while ((rc = lode_generation_next(g[0], &t, -1, &err)) == LODE_GENERATION_TOKEN)
+        ;
+    assert_int_equal(rc, LODE_GENERATION_FULL);
+    lode_generation_stats(g[0], &st); /* the last token needs no room of its own */
+    assert_int_equal(st.n_prompt + st.n_generated, CTX + 1);
+    lode_generation_free(g[0]);
+    while ((rc = lode_generation_next(g[2], &t, -1, &err)) == LODE_GENERATION_TOKEN)
+        ;
+    assert_int_equal(rc, LODE_GENERATION_LIMIT);
+    lode_generation_free(g[2]);
+
+    /* what does not fit */
+    static int32_t many[CTX + 1];
+    o.prompt = many;
+    o.n_prompt = CTX + 1;
+    assert_int_equal(lode_generation_start(&g[0], s, &o, &err), LODE_ERR_LIMIT);
+    assert_string_equal(err.where, "context");
+    o.n_prompt = 0;
+    assert_int_equal(lode_generation_start(&g[0], s, &o, &err), LODE_ERR_ARG);
+    many[0] = -1;
+    o.n_prompt = 1;
+    assert_int_equal(lode_generation_start(&g[0], s, &o, &err), LODE_ERR_ARG);
+    lode_scheduler_free(s);
+    lode_model_free(model);
+}
+
+/* An allocation that fails is that request's own failure: one that runs beside it says the same. */
+static void without_memory(void **state) {
+    (void)state;
+    load("llama");
+    for (uint64_t i = 0; i < 2; i++) {
+        make_request(&requests[i], i);
+        answer_alone(&requests[i]);
+    }
+    struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){.slots = 2});
+    const struct lode_generation_opts o = opts_of(&requests[0]), beside = opts_of(&requests[1]);
+    uint64_t failures = 0;
+    for (uint64_t n = 1;; n++) {
+        struct lode_generation *g, *neighbour;
+        struct lode_error err;
+        must(lode_generation_start(&neighbour, s, &beside, &err), &err);
+        failmalloc_start(n, false);
+        const int rc = lode_generation_start(&g, s, &o, &err);
+        const struct failmalloc_stats st = failmalloc_stop();
+        if (rc < 0) {
+            assert_int_equal(rc, LODE_ERR_NOMEM);
+            assert_int_equal(st.live, 0);
+            failures++;
+        } else {
+            assert_int_equal(take(g, &requests[0], SIZE_MAX), 0);
+        }
+        lode_generation_free(g);
+        assert_int_equal(take(neighbour, &requests[1], SIZE_MAX), 0);
+        lode_generation_free(neighbour);
+        if (st.failed == 0)
+            break;
+    }
+    assert_true(failures > 3);
+    lode_scheduler_free(s);
+
+    failures = 0;
+    for (uint64_t n = 1;; n++) { /* and the scheduler itself */
+        struct lode_error err;
+        failmalloc_start(n, false);
+        const int rc = lode_scheduler_create(
+            &s, model,
+            &(struct lode_scheduler_opts){.slots = 2, .session = {.ctx = 64, .threads = 1}}, &err);
+        lode_scheduler_free(rc < 0 ? NULL : s);
+        const struct failmalloc_stats st = failmalloc_stop();
+        assert_int_equal(st.live, 0);
+        if (st.failed == 0)
+            break;
+        failures += rc < 0; /* not each: looking at the machine may do without */
+    }
+    assert_true(failures > 10);
+    lode_model_free(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_output_under_load),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(without_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
