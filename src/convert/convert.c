@@ -285,8 +285,7 @@ static int load_tokenizer(struct lode_convert *c, struct lode_error *err) {
     const int rc = lode_tokenizer_load(&c->tokenizer, c->source->path, err);
     if (rc != LODE_ERR_MISSING)
         return rc;
-    lode_convert_say(c, "the directory has no tokenizer, so the file has no vocabulary: llama.cpp "
-                        "does not load it");
+    lode_convert_say(c, "the directory has no tokenizer: the file speaks in token ids only");
     return 0;
 }
 

@@ -136,8 +136,10 @@ static int say_imatrix(struct lode_convert *c, const struct lode_convert_opts *o
 
 static int put_vocabulary(struct lode_convert *c, struct lode_error *err) {
     const char *note;
-    if (!c->tokenizer)
-        return 0;
+    if (!c->tokenizer) /* a GGUF has its keys; a directory without says so */
+        return c->source->gguf
+                   ? 0
+                   : lode_gguf_writer_str(c->writer, "tokenizer.ggml.model", "no_vocab", err);
     LODE_TRY(
         lode_tokenizer_save(c->tokenizer, lode_source_n_vocab(c->source), c->writer, &note, err));
     lode_convert_say(c, note);

@@ -120,7 +120,7 @@ static bool bert(const struct lode_norm_step *s, struct lode_str in, struct lode
     if (s->cjk)
         NEXT(bert_cjk(in, tmp));
     if (s->strip_accents) {
-        NEXT(lode_normalize(tmp, in.data, in.len, LODE_NFD));
+        NEXT(ok = lode_normalize(tmp, in.data, in.len, LODE_NFD) && ok);
         NEXT(keep(in, tmp, lode_char_is_mn));
     }
     if (s->lower)

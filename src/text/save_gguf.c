@@ -9,6 +9,7 @@
 #include "text/tokenizer.h"
 
 #include "base/alloc.h"
+#include "base/map.h"
 #include "format/gguf_write.h"
 
 #include <stdlib.h>
@@ -150,6 +151,34 @@ static int respell(struct pieces *p, size_t i, struct lode_str prefix, struct lo
     return 0;
 }
 
+/* Which of two pieces of one text goes by it: what begins or ends a text, then the first. */
+static bool goes_by_text(const struct lode_tokenizer *t, size_t i) {
+    const int32_t id = (int32_t)i;
+    return id == t->bos || id == t->eos || id == t->pad || (t->n_before && id == t->before[0]);
+}
+
+/* No two pieces may be spelt the same: llama.cpp stops at such files.  The other is out of use, as
+ * nothing can find it. */
+static int tell_apart(const struct lode_tokenizer *t, struct pieces *p, struct lode_error *err) {
+    struct lode_map texts = {0};
+    bool ok = lode_map_reserve(&texts, (uint32_t)p->n);
+    for (size_t i = 0; ok && i < p->n; i++) {
+        uint32_t first = 0;
+        const int rc = lode_map_put(&texts, p->text[i], (uint32_t)i, &first);
+        if (rc > 0)
+            continue;
+        const size_t other = rc == 0 && goes_by_text(t, i) && !goes_by_text(t, first) ? first : i;
+        const char *name = lode_arena_printf(&p->arena, "[DUPLICATE%zu]", other);
+        ok = rc == 0 && name;
+        if (ok) {
+            p->text[other] = lode_str(name);
+            p->kinds[other] = LODE_PIECE_UNUSED;
+        }
+    }
+    lode_map_free(&texts);
+    return ok ? 0 : lode_fail_nomem(err, "the vocabulary");
+}
+
 static int gather(const struct lode_tokenizer *t, uint64_t n_vocab, struct pieces *p,
                   struct lode_error *err) {
     p->n = n_vocab > t->vocab.n ? (size_t)n_vocab : t->vocab.n;
@@ -176,7 +205,7 @@ static int gather(const struct lode_tokenizer *t, uint64_t n_vocab, struct piece
             p->kinds[i] = LODE_PIECE_UNUSED;
         } else if (t->model == LODE_TOK_WORDPIECE)
             LODE_TRY(respell(p, i, t->wordpiece.prefix, err));
-    return 0;
+    return tell_apart(t, p, err);
 }
 
 static int by_rank(const void *a, const void *b) {

@@ -20,7 +20,7 @@
 #include "base/out_file.h"
 #include "format/gguf_write.h"
 #include "lode/lode.h"
-#include "quant/imatrix.h"
+#include "text/tokenizer.h"
 
 static bool exists(const char *path) {
     struct stat st;
@@ -293,6 +293,39 @@ static void each_allocation_may_fail(void **state) {
     free(part);
 }
 
+/* Saving a tokenizer, for two kinds that need no regular expressions compiled by the dozen. */
+static void tokenizers_without_memory(void **state) {
+    (void)state;
+    static const char *const names[] = {"wordpiece_uncased", "spm_llama2"};
+    const char *tests = getenv("LODE_TESTS");
+    for (int i = 0; i < 2; i++) {
+        char path[4096];
+        struct lode_tokenizer *t;
+        struct lode_error err;
+        snprintf(path, sizeof path, "%s/data/tokenizers/%s", tests ? tests : "tests", names[i]);
+        assert_int_equal(lode_tokenizer_load(&t, path, &err), 0);
+        uint64_t n = 1;
+        for (;; n++) {
+            struct lode_gguf_writer *w;
+            const char *note;
+            failmalloc_start(n, false);
+            int rc = lode_gguf_writer_create(&w, &err);
+            if (rc == 0)
+                rc = lode_tokenizer_save(t, 0, w, &note, &err);
+            lode_gguf_writer_free(w);
+            const struct failmalloc_stats s = failmalloc_stop();
+            assert_int_equal(s.live, 0);
+            if (s.failed == 0) {
+                assert_int_equal(rc, 0);
+                break;
+            }
+            assert_true(rc == 0 || rc == LODE_ERR_NOMEM);
+        }
+        assert_in_range(n, 20, 5000);
+        lode_tokenizer_free(t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
@@ -300,6 +333,7 @@ int main(void) {
         cmocka_unit_test(whole_or_not_at_all),
         cmocka_unit_test(bad_numbers_and_cancelling),
         cmocka_unit_test(each_allocation_may_fail),
+        cmocka_unit_test(tokenizers_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, tmp_clean);
 }
