@@ -8,7 +8,8 @@ by default, they must not depend on threads, on the cut of the prompt, on the in
 how the file is read.
 
 Where LODE_SHARED has them, reference models are brought into the form that mlx-lm gives them when it
-converts (experts apart, latent attention cut), and must give the bits of their GGUF files.
+converts (experts apart, latent attention cut), and must give the bits of their GGUF files; and models
+whose matrices are stacked, fused or cut get new weights in some of the layouts.
 """
 import array
 import json
@@ -87,7 +88,7 @@ def write(folder, tensors, config):
         for _, _, data in tensors.values():
             f.write(data)
     with open(folder + '/config.json', 'w') as f:
-        json.dump({**CONFIG, **config}, f)
+        json.dump(config, f)
 
 
 def groups_of(cols, group, kind, spread):
@@ -285,10 +286,10 @@ def check(count, program, folder, label, pack, config):
         packed.update(parts)
         plain[name + '.weight'] = ('F32', list(shape), array.array('f', weights).tobytes())
     if 'desc_act' in label:
-        write(folder + '/columns', plain, {})
+        write(folder + '/columns', plain, CONFIG)
         sort_down(plain, packed[LAYER + 'mlp.down_proj.g_idx'][2])
-    write(folder + '/packed', packed, config)
-    write(folder + '/plain', plain, {})
+    write(folder + '/packed', packed, {**CONFIG, **config})
+    write(folder + '/plain', plain, CONFIG)
     a, b = (logits_bytes(program, folder + '/' + d, IDS, '--all', '--float-act')
             for d in ('packed', 'plain'))
     x, y = (array.array('f', t[2]) for t in (a, b))
@@ -395,6 +396,31 @@ def check_mlx_forms(count, program):
             count.check(a == b, source.split('/')[-1] + ' as mlx-lm converts it: the bits of its GGUF')
 
 
+def check_cut(count, program):
+    for model, label in (('deepseek_v3', 'FP8 E4M3 32x32'), ('qwen3_moe', 'GPTQ 8-bit g32'),
+                         ('phi3', 'MLX affine 4-bit g32')):
+        source = SHARED + '/ref/arch/' + model
+        if not os.path.isdir(source):
+            count.skip(model + ' in a quantised layout: set LODE_SHARED')
+            continue
+        (pack, more), (tensors, config) = CASES[label], read(source + '/hf')
+        packed, plain = {}, {}
+        for name, t in tensors.items():
+            shape = t[1]
+            if name.endswith('_proj.weight') and shape[1] % 32 == 0 and shape[0] % 16 == 0:
+                parts, weights = pack(name[:-len('.weight')], *shape)
+                packed.update(parts)
+                plain[name] = ('F32', shape, array.array('f', weights).tobytes())
+            else:
+                packed[name] = plain[name] = t
+        with tempfile.TemporaryDirectory() as folder:
+            write(folder + '/packed', packed, {**config, **more})
+            write(folder + '/plain', plain, config)
+            a, b = (logits_bytes(program, folder + '/' + d, IDS, '--all', '--float-act')
+                    for d in ('packed', 'plain'))
+            count.check(a == b, '%s, %s: the bits of the same weights in F32' % (model, label))
+
+
 def main():
     program, count = os.path.abspath(sys.argv[1]), Count()
     for label, (pack, config) in CASES.items():
@@ -404,6 +430,7 @@ def main():
             except RuntimeError as e:
                 count.check(False, '%s: %s' % (label, e))
     check_mlx_forms(count, program)
+    check_cut(count, program)
     count.end()
 
 

@@ -389,7 +389,7 @@ static int read_run(const struct lode_hf *h, const struct lode_hf_run *r, uint64
     for (uint64_t some; n > 0; i += some, n -= some, out += bytes_of(r->from, some)) {
         const uint64_t at = place_of(r, i, &rest), cols = r->n[3];
         const uint64_t left = r->n[2] - i / cols % r->n[2], rows = n / cols < left ? n / cols : left;
-        if (l && cols == l->cols && rest == cols && rows) { /* rows at a distance */
+        if (l && r->step[3] == 1 && cols == l->cols && rest == cols && rows) { /* rows at a distance */
             some = rows * cols;
             LODE_TRY(
                 lode_hf_linear_rows(h->st, l, at / l->cols, r->step[2] / l->cols, rows, out, err));
