@@ -222,7 +222,9 @@ def check_directory(source, ref, name, t):
     count.check(g.whole, '%s: the file ends where it says' % name)
     if ref and os.path.exists(ref):
         compare_with(g, Gguf(ref), name)
-    same_logits(source, out, name, len(g.keys['tokenizer.ggml.tokens'][1]))
+    arch = g.keys['general.architecture'][1]
+    n_vocab = g.keys.get(arch + '.vocab_size') or (0, len(g.keys['tokenizer.ggml.tokens'][1]))
+    same_logits(source, out, name, n_vocab[1])
     return None
 
 
@@ -235,34 +237,21 @@ def directories(t):
         problem = check_directory(made, gguf, name + ' (made here)', t)
         count.check(not problem, '%s (made here): converts %s' % (name, problem or ''))
     refused = []
-    for source in sorted(glob.glob(SHARED + '/ref/arch/*/hf')) + \
-            sorted(glob.glob(SHARED + '/models/*/hf')):
+    for source in sorted(glob.glob(TESTS + '/data/arch/*/hf')) + \
+            sorted(glob.glob(SHARED + '/ref/arch/*/hf')) + sorted(glob.glob(SHARED + '/models/*/hf')):
         if not os.path.exists(source + '/model.safetensors'):
             continue
         folder = os.path.dirname(source)
-        problem = check_directory(source, folder + '/model.gguf', os.path.basename(folder), t)
+        # beside the repository's own lie files that a script of its own made, with fewer keys
+        ref = None if source.startswith(TESTS) else folder + '/model.gguf'
+        problem = check_directory(source, ref, os.path.basename(folder), t)
         if problem:
-            refused.append(os.path.basename(folder))
-            print('--    %s: %s' % (refused[-1], problem))
+            refused.append(source)
+            print('--    %s: %s' % (source, problem))
     # what lode itself cannot open, it cannot convert
-    for name in refused:
-        r = subprocess.run([PROGRAM, 'logits', glob.glob(SHARED + '/*/%s/hf' % name)[0] if
-                            glob.glob(SHARED + '/*/%s/hf' % name) else
-                            SHARED + '/ref/arch/%s/hf' % name, '--ids', '1,2'],
-                           capture_output=True)
-        count.check(r.returncode != 0, '%s: refused by convert and by the engine alike' % name)
-
-
-def encoders(t):
-    for source in sorted(glob.glob(TESTS + '/data/encoders/*/hf')):
-        name, out = source.split('/')[-2], t + '/encoder.gguf'
-        r = run(source, '-o', out)
-        vectors = [subprocess.run([PROGRAM, 'embed', m, '-p', 'A harbour, 12 boats.'],
-                                  stdin=subprocess.DEVNULL, capture_output=True)
-                   for m in (source, out)]
-        count.check(r.returncode == 0 and vectors[0].returncode == 0 and
-                    vectors[0].stdout == vectors[1].stdout,
-                    '%s: vectors of source and result, bit for bit %s' % (name, last_line(r)))
+    for source in refused:
+        r = subprocess.run([PROGRAM, 'logits', source, '--ids', '1,2'], capture_output=True)
+        count.check(r.returncode != 0, '%s: refused by convert and by the engine alike' % source)
 
 
 # -------------------------------------------------------------------------------------- GGUF to GGUF

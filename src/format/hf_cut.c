@@ -141,6 +141,21 @@ int lode_hf_place_turned(struct lode_hf *h, const struct lode_st_tensor *s,
     return lode_hf_add(h, name, NULL, 3, dims, &run, 1, err);
 }
 
+/* One FFN's gate and up, the gate's rows first. */
+int lode_hf_place_gate_up_rows(struct lode_hf *h, const struct lode_st_tensor *s,
+                               const struct lode_hf_spot *spot, struct lode_error *err) {
+    char name[LODE_HF_NAME];
+    if (s->n_dims != 2 || s->dims[0] % 2)
+        return wrong_shape(s, "(twice the FFN's width, model's width)", err);
+    const uint64_t ff = s->dims[0] / 2, d = s->dims[1], dims[2] = {d, ff};
+    struct lode_hf_run run = {.from = s, .n = {1, 1, 1, ff * d}, .step = {0, 0, 0, 1}};
+    lode_hf_spot_name(spot, "blk.#.ffn_gate", name);
+    LODE_TRY(lode_hf_add(h, name, NULL, 2, dims, &run, 1, err));
+    run.base = ff * d;
+    lode_hf_spot_name(spot, "blk.#.ffn_up", name);
+    return lode_hf_add(h, name, NULL, 2, dims, &run, 1, err);
+}
+
 /* ---- queries, keys and values ---- */
 
 int lode_hf_place_qkv(struct lode_hf *h, const struct lode_st_tensor *s,

@@ -41,7 +41,7 @@ static const struct lode_hf_name openelm_names[] = {
     LODE_HF_IS("layers.#.attn.k_norm", "blk.#.attn_k_norm"),
     LODE_HF_IS("layers.#.attn.out_proj", "blk.#.attn_output"),
     LODE_HF_IS("layers.#.ffn_norm", "blk.#.ffn_norm"),
-    LODE_HF_IS("layers.#.ffn.proj_1", "blk.#.ffn_up"), /* gate and up */
+    LODE_HF_CUT("layers.#.ffn.proj_1", "blk.#.ffn_up", lode_hf_place_gate_up_rows),
     LODE_HF_IS("layers.#.ffn.proj_2", "blk.#.ffn_down"),
     {0},
 };

@@ -161,6 +161,7 @@ const void *lode_hf_home_data(const struct lode_hf *h, const struct lode_gguf_te
 /* Placers (hf_cut.c). */
 lode_hf_placer lode_hf_place_expert;         /* one of a stack */
 lode_hf_placer lode_hf_place_gate_up;        /* experts (n, 2 ff, d), gate first */
+lode_hf_placer lode_hf_place_gate_up_rows;   /* one FFN (2 ff, d), gate first */
 lode_hf_placer lode_hf_place_gate_up_turned; /* experts (n, d, 2 ff), gate first */
 lode_hf_placer lode_hf_place_gate_up_woven;  /* experts (n, d, 2 ff) or (n, 2 ff): gate, up, ... */
 lode_hf_placer lode_hf_place_turned;         /* experts (n, in, out) */
