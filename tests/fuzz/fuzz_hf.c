@@ -1,5 +1,6 @@
 /* Any config.json beside any safetensors file, as a directory: what opens must be readable in full
- * and in pieces, and every refusal says why.  Input: config.json, a NUL, model.safetensors. */
+ * and in pieces, and every refusal says why.  Input: config.json, a NUL, model.safetensors; or
+ * config.json, a NUL, I, model.safetensors.index.json, a NUL, a.safetensors. */
 #include "format/source.h"
 
 #include "base/alloc.h"
@@ -22,13 +23,17 @@ static void put(const char *name, const uint8_t *data, size_t size) {
         abort();
 }
 
-static void tidy(void) {
-    static const char *const names[] = {"config.json", "model.safetensors"};
+static void take(const char *name) {
     char path[128];
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        unlink(path);
-    }
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    unlink(path);
+}
+
+static void tidy(void) {
+    take("config.json");
+    take("model.safetensors");
+    take("model.safetensors.index.json");
+    take("a.safetensors");
     rmdir(dir);
 }
 
@@ -67,7 +72,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         atexit(tidy);
     }
     put("config.json", data, n);
-    put("model.safetensors", nul ? nul + 1 : data + n, nul ? size - n - 1 : 0);
+    const uint8_t *rest = nul ? nul + 1 : data + n, *end = data + size;
+    const uint8_t *stop = rest < end && *rest == 'I' ? memchr(rest, 0, (size_t)(end - rest)) : NULL;
+    if (stop) {
+        put("model.safetensors.index.json", rest + 1, (size_t)(stop - rest - 1));
+        put("a.safetensors", stop + 1, (size_t)(end - stop - 1));
+        take("model.safetensors");
+    } else {
+        take("model.safetensors.index.json");
+        put("model.safetensors", rest, (size_t)(end - rest));
+    }
     const size_t before = lode_alloc_active();
     if (lode_source_open(&s, dir, size % 2, &err) == 0)
         touch(s);

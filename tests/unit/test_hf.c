@@ -142,6 +142,45 @@ static void translates(void **state) {
     }
 }
 
+/* The first of processor_config.json (multimodal), .jinja, tokenizer_config.json and
+ * chat_template.json that has one; of named ones all are kept. */
+static void finds_templates(void **state) {
+    (void)state;
+    static const char list[] = "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"T\"},"
+                               "{\"name\":\"default\",\"template\":\"D\"},{\"name\":3}]}";
+    static const struct {
+        const char *file, *text, *template, *tools;
+    } steps[] = {{"chat_template.json", "{\"chat_template\":\"J\"}", "J", NULL},
+                 {"tokenizer_config.json", list, "D", "T"},
+                 {"chat_template.jinja", "F", "F", NULL},
+                 {"processor_config.json", "{\"chat_template\":\"P\"}", "P", NULL}};
+    struct lode_source *s;
+    struct lode_str text;
+    write_weights(moe, N_MOE);
+    write_text("config.json", moe_config, strlen(moe_config));
+    static const char *const others[] = {"chat_template.jinja", "tokenizer_config.json"};
+    for (size_t i = 0; i < 2; i++) { /* of earlier tests */
+        char *path = tmp_path(others[i]);
+        remove(path);
+        free(path);
+    }
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        write_text(steps[i].file, steps[i].text, strlen(steps[i].text));
+        if (open_dir(&s, true) < 0)
+            fail_msg("%s: %s", err.where, err.text);
+        assert_true(lode_source_str(s, "tokenizer.chat_template", &text));
+        assert_true(lode_str_eqz(text, steps[i].template));
+        assert_int_equal(lode_source_str(s, "tokenizer.chat_template.tool_use", &text),
+                         steps[i].tools != NULL);
+        lode_source_close(s);
+    }
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        char *path = tmp_path(steps[i].file);
+        assert_int_equal(remove(path), 0);
+        free(path);
+    }
+}
+
 static const struct tensor gemma[] = {
     {"model.embed_tokens.weight", 5, 4},
     {"lm_head.weight", 5, 4},
@@ -278,6 +317,7 @@ static void each_allocation_may_fail(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(translates),
+        cmocka_unit_test(finds_templates),
         cmocka_unit_test(adds_one),
         cmocka_unit_test(refuses),
         cmocka_unit_test(each_allocation_may_fail),
