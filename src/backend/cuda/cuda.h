@@ -48,7 +48,7 @@ struct lode_cuda {
     int device;
     void *context;
     char name[256];
-    int multiprocessors, shared_max;
+    int multiprocessors, shared_max, major;
     void *modules[LODE_CUDA_MODULES];
     struct lode_cuda_kernels kernels;
     lode_dev *weights; /* owned; (n_weights): addresses, by id */

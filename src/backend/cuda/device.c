@@ -42,9 +42,11 @@ int lode_cuda_launch(const struct lode_cuda *c, void *stream, void *kernel, uint
     if (x == 0 || y == 0 || z == 0)
         return 0;
     void *params[1] = {(void *)(uintptr_t)args};
-    return lode_cu_check(
-        &c->cu, c->cu.launch(kernel, x, y, z, threads, 1, 1, shared, stream, params, NULL),
-        "kernel launch", err);
+    /* from Hopper on, its blocks may come before the last kernel has ended: kernels/common.cuh, begin */
+    struct lode_cu_attribute early = {.id = LODE_CU_EARLY, .value.on = 1};
+    const struct lode_cu_launch config = {{x, y, z}, {threads, 1, 1}, shared, stream, &early,
+                                          c->major >= 9};
+    return lode_cu_check(&c->cu, c->cu.launch_ex(&config, kernel, params, NULL), "kernel launch", err);
 }
 
 int lode_cuda_count(struct lode_error *why) {
@@ -165,6 +167,7 @@ static int start(struct lode_cuda *c, int index, struct lode_error *err) {
     c->cu.device_name(c->name, (int)sizeof c->name, c->device);
     c->cu.device_attribute(&c->multiprocessors, LODE_CU_MULTIPROCESSORS, c->device);
     c->cu.device_attribute(&c->shared_max, LODE_CU_SHARED_OPTIN, c->device);
+    c->cu.device_attribute(&c->major, LODE_CU_MAJOR, c->device);
     LODE_TRY(lode_cu_check(&c->cu, c->cu.context_retain(&c->context, c->device), c->name, err));
     LODE_TRY(lode_cuda_enter(c, err));
     return find_kernels(c, err);

@@ -12,6 +12,22 @@
 typedef int lode_cu_result; /* 0: success */
 typedef unsigned long long lode_cu_ptr;
 
+/* CUlaunchConfig and CUlaunchAttribute */
+struct lode_cu_attribute {
+    unsigned id;
+    char pad[4];
+    union {
+        char room[64];
+        int on;
+    } value;
+};
+struct lode_cu_launch {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    struct lode_cu_attribute *attributes;
+    unsigned n_attributes;
+};
+
 /* X(name here, symbol, arguments) */
 #define LODE_CU_LIST(X)                                                                            \
     X(init, cuInit, (unsigned flags))                                                              \
@@ -50,9 +66,8 @@ typedef unsigned long long lode_cu_ptr;
     X(graph_destroy, cuGraphDestroy, (void *graph))                                                \
     X(graph_exec_destroy, cuGraphExecDestroy, (void *exec))                                        \
     X(graph_launch, cuGraphLaunch, (void *exec, void *stream))                                     \
-    X(launch, cuLaunchKernel,                                                                      \
-      (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,            \
-       unsigned bz, unsigned shared, void *stream, void **params, void **extra))                   \
+    X(launch_ex, cuLaunchKernelEx,                                                                 \
+      (const struct lode_cu_launch *config, void *function, void **params, void **extra))          \
     X(error_name, cuGetErrorName, (lode_cu_result rc, const char **name))                          \
     X(error_text, cuGetErrorString, (lode_cu_result rc, const char **text))
 
@@ -68,6 +83,7 @@ enum { /* CUdevice_attribute, CUfunction_attribute */
     LODE_CU_SHARED_OPTIN = 97,
     LODE_CU_MAJOR = 75,
     LODE_CU_MINOR = 76,
+    LODE_CU_EARLY = 6, /* CUlaunchAttributeID: programmatic stream serialization */
     LODE_CU_FUNCTION_SHARED = 8,
 };
 

@@ -233,7 +233,7 @@ static int run_norm(const struct op *o) {
     struct lode_cuda_row_args a = row_args(o);
     a.group = rms ? o->in->p.rms_norm.group : o->in->p.layer_norm.group;
     a.eps = rms ? o->in->p.rms_norm.eps : o->in->p.layer_norm.eps;
-    const uint32_t threads = a.group >= 1024 ? 256 : a.group >= 256 ? 64 : 32;
+    const uint32_t threads = a.group >= 4096 ? 1024 : a.group >= 1024 ? 512 : a.group >= 256 ? 128 : 32;
     return launch(o, rms ? kernels(o)->rms_norm : kernels(o)->layer_norm, o->n, a.width / a.group, 1,
                   threads, a.group * 4, &a);
 }

@@ -258,6 +258,7 @@ DEVICE float *out_row(const struct lode_cuda_att_args &a, const struct rows_of &
 }
 
 KERNEL(ATT_THREADS) attention_walk(const __grid_constant__ struct lode_cuda_att_args a) {
+    begin();
     const struct att_mem_of m = carve(a);
     struct rows_of t;
     uint32_t segment;
@@ -299,6 +300,7 @@ KERNEL(ATT_THREADS) attention_walk(const __grid_constant__ struct lode_cuda_att_
 /* One page of each (blockIdx.z, counted from the first that any row of the tile sees).  The part of
  * (row, head) goes to scratch[((row * n_heads + head) * max_pages + z) * (dim_v + 2)]: max, total, o. */
 KERNEL(ATT_THREADS) attention_page(const __grid_constant__ struct lode_cuda_att_args a) {
+    begin();
     const struct att_mem_of m = carve(a);
     struct rows_of t;
     uint32_t segment;
@@ -331,6 +333,7 @@ KERNEL(ATT_THREADS) attention_page(const __grid_constant__ struct lode_cuda_att_
 
 /* blockIdx.x: head, blockIdx.y: row */
 KERNEL(ATT_THREADS) attention_merge(const __grid_constant__ struct lode_cuda_att_args a) {
+    begin();
     const struct lode_cuda_row &row = step_row(a.step, blockIdx.y);
     const struct lode_cuda_segment &s =
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[row.segment];

@@ -23,6 +23,16 @@
 #define DEVICE static __device__ __forceinline__
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 
+/* The first thing that a kernel does: lets the next one's blocks come while this one's still run, and
+ * waits until the one before has ended and what it wrote can be seen.  What a kernel before may have
+ * written must be read by plain loads, never as constant (__ldg). */
+DEVICE void begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* Exact where the target holds the value; the hardware's conversions are those of base/half.c but for
  * the payload of NaNs. */
 DEVICE float f16_f32(uint16_t h) {

@@ -49,6 +49,7 @@ DEVICE void find_expert(struct mul_job &job, const struct lode_cuda_moe_args &a,
 #define MUL_QUANT(name, NX)                                                                        \
     KERNEL(MUL_THREADS)                                                                            \
     mul_##name##_##NX(const __grid_constant__ struct lode_cuda_mul_args a) {                       \
+        begin();                                                                                    \
         __shared__ struct mul_stage<struct name, NX> stage[2];                                     \
         __shared__ float acc[32];                                                                  \
         struct mul_job job;                                                                        \
@@ -58,6 +59,7 @@ DEVICE void find_expert(struct mul_job &job, const struct lode_cuda_moe_args &a,
 #define MUL_FLOAT(name, NX)                                                                        \
     KERNEL(MUL_THREADS)                                                                            \
     mul_##name##_##NX(const __grid_constant__ struct lode_cuda_mul_args a) {                       \
+        begin();                                                                                    \
         struct mul_job job;                                                                        \
         find_tile<NX>(job, a, FLOAT_ROWS);                                                         \
         mul_float<struct name, NX>(job);                                                           \
@@ -68,6 +70,7 @@ DEVICE void find_expert(struct mul_job &job, const struct lode_cuda_moe_args &a,
     MUL_QUANT(name, 4)                                                                             \
     MUL_QUANT(name, 8)                                                                             \
     KERNEL(MUL_THREADS) moe_##name(const __grid_constant__ struct lode_cuda_moe_args a) {          \
+        begin();                                                                                    \
         __shared__ struct mul_stage<struct name, 1> stage[2];                                      \
         __shared__ float acc[32];                                                                  \
         struct mul_job job;                                                                        \
@@ -80,6 +83,7 @@ DEVICE void find_expert(struct mul_job &job, const struct lode_cuda_moe_args &a,
     MUL_FLOAT(name, 4)                                                                             \
     MUL_FLOAT(name, 8)                                                                             \
     KERNEL(MUL_THREADS) moe_##name(const __grid_constant__ struct lode_cuda_moe_args a) {          \
+        begin();                                                                                    \
         struct mul_job job;                                                                        \
         find_expert(job, a, FLOAT_ROWS);                                                           \
         mul_float<struct name, 1>(job);                                                            \

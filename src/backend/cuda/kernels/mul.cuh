@@ -2,7 +2,7 @@
  * kern/mul_float_scalar.c's.
  *
  * Quantised.  A block of threads takes ROWS rows of w and NX rows of x.  A thread reads a chunk of 32
- * weights for two rows of w and meets it with all of x; eight threads join their integers, which are
+ * weights for R rows of w and meets it with all of x; eight threads join their integers, which are
  * exact, to those of a block of 256.  What the sequential definition needs of a block of weights and a
  * row of x is (d_w d_x, isum) and (dmin d_x, msum): these pairs go to shared memory, and one warp,
  * which has a lane for each (row of w, row of x), adds them in ascending order while the others read on.
@@ -26,11 +26,13 @@ struct mul_job { /* one tile */
 };
 
 template <int NX> struct tile_rows { enum { N = NX == 1 ? 16 : NX == 2 ? 16 : NX == 4 ? 8 : 4 }; };
-template <class T> struct stage_blocks { enum { N = T::BLOCK == 256 ? 16 : T::HAS_M ? 32 : 64 }; };
+template <class T, int NX> struct stage_blocks {
+    enum { N = NX == 1 ? (T::BLOCK == 256 || T::HAS_M ? 64 : 128) : T::BLOCK == 256 ? 16 : T::HAS_M ? 32 : 64 };
+};
 
 template <class T, int NX> struct mul_stage {
-    float2 a[tile_rows<NX>::N * NX][stage_blocks<T>::N + 1];
-    float2 m[T::HAS_M ? tile_rows<NX>::N * NX : 1][stage_blocks<T>::N + 1];
+    float2 a[tile_rows<NX>::N * NX][stage_blocks<T, NX>::N + 1];
+    float2 m[T::HAS_M ? tile_rows<NX>::N * NX : 1][stage_blocks<T, NX>::N + 1];
 };
 
 DEVICE int dot16(const uint32_t q[4], uint4 x) {
@@ -45,13 +47,13 @@ template <class T>
 DEVICE void chunk_dot(const struct chunk &c, const uint8_t *x, uint32_t b, int *isum, int *msum) {
     if (T::BLOCK == 256) {
         const uint8_t *blk = x + (size_t)b * 304;
-        const uint4 x0 = __ldg((const uint4 *)(blk + 48) + c.g0);
-        const uint4 x1 = __ldg((const uint4 *)(blk + 48) + c.g1);
-        const int m0 = __ldg(blk + 4 + c.g0 / 2), m1 = __ldg(blk + 4 + c.g1 / 2);
+        const uint4 x0 = ((const uint4 *)(blk + 48))[c.g0];
+        const uint4 x1 = ((const uint4 *)(blk + 48))[c.g1];
+        const int m0 = blk[4 + c.g0 / 2], m1 = blk[4 + c.g1 / 2];
         int a = m0 * dot16(c.q, x0), z = m1 * dot16(c.q + 4, x1);
         if (T::OFFSET || T::HAS_M) {
-            const int s0 = __ldg((const int16_t *)(blk + 16) + c.g0);
-            const int s1 = __ldg((const int16_t *)(blk + 16) + c.g1);
+            const int s0 = ((const int16_t *)(blk + 16))[c.g0];
+            const int s1 = ((const int16_t *)(blk + 16))[c.g1];
             a -= T::OFFSET * s0;
             z -= T::OFFSET * s1;
             *msum = c.n0 * s0 + c.n1 * s1;
@@ -59,10 +61,10 @@ DEVICE void chunk_dot(const struct chunk &c, const uint8_t *x, uint32_t b, int *
         *isum = c.s0 * a + c.s1 * z;
     } else {
         const uint8_t *blk = x + (size_t)b * 40;
-        const uint2 head = __ldg((const uint2 *)blk);
+        const uint2 head = *(const uint2 *)blk;
         int s = 0;
         for (int i = 0; i < 4; i++) {
-            const uint2 v = __ldg((const uint2 *)(blk + 8) + i);
+            const uint2 v = ((const uint2 *)(blk + 8))[i];
             s = dp4a((int)c.q[2 * i], (int)v.x, s);
             s = dp4a((int)c.q[2 * i + 1], (int)v.y, s);
         }
@@ -71,13 +73,13 @@ DEVICE void chunk_dot(const struct chunk &c, const uint8_t *x, uint32_t b, int *
     }
 }
 template <class T> DEVICE float x_scale(const uint8_t *x, uint32_t b) {
-    return __ldg((const float *)(x + (size_t)b * (T::BLOCK == 256 ? 304 : 40)));
+    return *(const float *)(x + (size_t)b * (T::BLOCK == 256 ? 304 : 40));
 }
 
 template <class T, int NX>
 DEVICE void mul_quant(const struct mul_job &job, struct mul_stage<T, NX> *stage, float *acc) {
     enum {
-        ROWS = tile_rows<NX>::N, SB = stage_blocks<T>::N, R = 2, CHUNKS = T::BLOCK / 32,
+        ROWS = tile_rows<NX>::N, SB = stage_blocks<T, NX>::N, R = NX == 1 ? 4 : 2, CHUNKS = T::BLOCK / 32,
         LANES = T::BLOCK == 256 ? 8 : 1, GROUPS = ROWS / R
     };
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -162,14 +164,22 @@ DEVICE void mul_quant(const struct mul_job &job, struct mul_stage<T, NX> *stage,
 struct f32 { typedef float type; };
 struct f16 { typedef uint16_t type; };
 struct bf16 { typedef uint16_t type; };
+/* Two neighbouring weights: as they are loaded, and widened. */
 template <class T> struct pair_of;
-template <> struct pair_of<f32> { static __device__ __forceinline__ float2 get(const uint8_t *p) { return __ldcs((const float2 *)p); } };
+template <> struct pair_of<f32> {
+    typedef float2 raw;
+    static __device__ __forceinline__ raw load(const uint8_t *p) { return __ldcs((const raw *)p); }
+    static __device__ __forceinline__ float2 widen(raw v) { return v; }
+};
 template <> struct pair_of<f16> {
-    static __device__ __forceinline__ float2 get(const uint8_t *p) { return two_halves(__ldcs((const uint32_t *)p)); }
+    typedef uint32_t raw;
+    static __device__ __forceinline__ raw load(const uint8_t *p) { return __ldcs((const raw *)p); }
+    static __device__ __forceinline__ float2 widen(raw v) { return two_halves(v); }
 };
 template <> struct pair_of<bf16> {
-    static __device__ __forceinline__ float2 get(const uint8_t *p) {
-        const uint32_t v = __ldcs((const uint32_t *)p);
+    typedef uint32_t raw;
+    static __device__ __forceinline__ raw load(const uint8_t *p) { return __ldcs((const raw *)p); }
+    static __device__ __forceinline__ float2 widen(raw v) {
         return make_float2(lode_bits_f32(v << 16), lode_bits_f32(v & 0xffff0000u));
     }
 };
@@ -186,22 +196,33 @@ template <class T, int NX> DEVICE void mul_float(const struct mul_job &job) {
     for (int j = 0; j < NX; j++)
         acc[j] = make_float2(0, 0);
     uint32_t k = 0;
+    typename pair_of<T>::raw next[DEEP];
+    if (16 * DEEP <= job.cols)
+#pragma unroll
+        for (int u = 0; u < DEEP; u++)
+            next[u] = pair_of<T>::load(w + 16 * u * SIZE);
     for (; k + 16 * DEEP <= job.cols; k += 16 * DEEP) {
-        float2 v[DEEP];
+        typename pair_of<T>::raw v[DEEP];
 #pragma unroll
         for (int u = 0; u < DEEP; u++)
-            v[u] = pair_of<T>::get(w + (k + 16 * u) * SIZE);
+            v[u] = next[u];
+        if (k + 32 * DEEP <= job.cols) /* on their way while these are used */
 #pragma unroll
-        for (int u = 0; u < DEEP; u++)
+            for (int u = 0; u < DEEP; u++)
+                next[u] = pair_of<T>::load(w + (k + 16 * (DEEP + u)) * SIZE);
+#pragma unroll
+        for (int u = 0; u < DEEP; u++) {
+            const float2 p = pair_of<T>::widen(v[u]);
 #pragma unroll
             for (int j = 0; j < NX; j++) {
-                const float2 x = __ldg((const float2 *)(job.x[j]) + (k + 16 * u) / 2 + t);
-                acc[j].x = fmaf(v[u].x, x.x, acc[j].x);
-                acc[j].y = fmaf(v[u].y, x.y, acc[j].y);
+                const float2 x = ((const float2 *)(job.x[j]))[(k + 16 * u) / 2 + t];
+                acc[j].x = fmaf(p.x, x.x, acc[j].x);
+                acc[j].y = fmaf(p.y, x.y, acc[j].y);
             }
+        }
     }
     for (; k + 2 * t < job.cols; k += 16) {
-        const float2 v = pair_of<T>::get(w + k * SIZE); /* rows end at a multiple of 16 bytes */
+        const float2 v = pair_of<T>::widen(pair_of<T>::load(w + k * SIZE)); /* rows end at a multiple of 16 bytes */
 #pragma unroll
         for (int j = 0; j < NX; j++) {
             const float *x = (const float *)job.x[j] + k + 2 * t;

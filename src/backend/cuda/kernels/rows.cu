@@ -20,6 +20,7 @@ DEVICE float scaled(float v, float scale) { return scale != 1.0f ? v * scale : v
 
 #define EMBED_QUANT(name, type, block, ...)                                                        \
     KERNEL(ROW_THREADS) embed_##name(const __grid_constant__ struct lode_cuda_embed_args a) {      \
+        begin();                                                                                    \
         const uint8_t *row = at<const uint8_t>(a.w) + embedded(a) * a.w_stride;                    \
         const uint32_t nb = a.cols / block;                                                        \
         float *y = row_at<float>(a.y, blockIdx.x);                                                 \
@@ -50,6 +51,7 @@ LODE_CUDA_QUANT_LIST(EMBED_QUANT)
 
 #define EMBED_FLOAT(name, number, widen)                                                           \
     KERNEL(ROW_THREADS) embed_##name(const __grid_constant__ struct lode_cuda_embed_args a) {      \
+        begin();                                                                                    \
         const number *row = (const number *)(a.w + embedded(a) * a.w_stride);                      \
         float *y = row_at<float>(a.y, blockIdx.x);                                                 \
         for (uint32_t i = threadIdx.x; i < a.cols; i += ROW_THREADS)                               \
@@ -61,15 +63,33 @@ EMBED_FLOAT(bf16, uint16_t, lode_bf16_f32)
 
 /* ---- norms: one block of threads a group of a row (blockIdx.y) ---- */
 
-/* The sum over i of f(x[i]) in sixteen lanes, given to all threads; x in shared memory. */
+extern __shared__ float row_mem[];
+
+/* n numbers into shared memory, four loads on their way at a time. */
+DEVICE void load_row(const float *x, uint32_t n) {
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+        row_mem[i] = x[i];
+}
+
+/* The sixteen lanes' sum over row_mem's n numbers, each joining its lane by f; given to all threads. */
 template <class F> DEVICE float lanes_sum(uint32_t n, float *result, F f) {
     __syncthreads();
     if (threadIdx.x < 32) {
         const uint32_t l = threadIdx.x % 16;
         float acc = 0;
-#pragma unroll 8
-        for (uint32_t i = l; i < n; i += 16)
-            acc = f(i, acc);
+        uint32_t i = l;
+        for (; i + 15 * 16 < n; i += 16 * 16) { /* the loads of sixteen numbers before their sums */
+            float v[16];
+#pragma unroll
+            for (int u = 0; u < 16; u++)
+                v[u] = row_mem[i + 16 * u];
+#pragma unroll
+            for (int u = 0; u < 16; u++)
+                acc = f(v[u], acc);
+        }
+        for (; i < n; i += 16)
+            acc = f(row_mem[i], acc);
         acc = join_lanes(acc);
         if (threadIdx.x == 0)
             *result = acc;
@@ -78,36 +98,35 @@ template <class F> DEVICE float lanes_sum(uint32_t n, float *result, F f) {
     return *result;
 }
 
-extern __shared__ float row_mem[];
-
-KERNEL(ROW_THREADS) rms_norm(const __grid_constant__ struct lode_cuda_row_args a) {
+KERNEL(1024) rms_norm(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     __shared__ float sum;
     const float *x = row_at<const float>(a.a, blockIdx.x) + blockIdx.y * a.group;
     float *y = row_at<float>(a.y, blockIdx.x) + blockIdx.y * a.group;
     const float *w = at<const float>(a.w);
-    for (uint32_t i = threadIdx.x; i < a.group; i += blockDim.x)
-        row_mem[i] = x[i];
-    const float dot = lanes_sum(a.group, &sum, [](uint32_t i, float acc) {
-        return fmaf(row_mem[i], row_mem[i], acc);
+    load_row(x, a.group);
+    const float dot = lanes_sum(a.group, &sum, [](float v, float acc) {
+        return fmaf(v, v, acc);
     });
     const float root = sqrtf(dot / (float)a.group + a.eps);
     for (uint32_t i = threadIdx.x; i < a.group; i += blockDim.x)
         y[i] = w ? row_mem[i] / root * w[i] : row_mem[i] / root;
 }
 
-KERNEL(ROW_THREADS) layer_norm(const __grid_constant__ struct lode_cuda_row_args a) {
+KERNEL(1024) layer_norm(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     __shared__ float sum;
     const float *x = row_at<const float>(a.a, blockIdx.x) + blockIdx.y * a.group;
     float *y = row_at<float>(a.y, blockIdx.x) + blockIdx.y * a.group;
     const float *w = at<const float>(a.w), *b = at<const float>(a.bias);
     for (uint32_t i = threadIdx.x; i < a.group; i += blockDim.x)
         row_mem[i] = x[i];
-    const float mean = lanes_sum(a.group, &sum, [](uint32_t i, float acc) {
-        return acc + row_mem[i];
+    const float mean = lanes_sum(a.group, &sum, [](float v, float acc) {
+        return acc + v;
     }) / (float)a.group;
     __syncthreads();
-    const float square = lanes_sum(a.group, &sum, [mean](uint32_t i, float acc) {
-        const float d = row_mem[i] - mean;
+    const float square = lanes_sum(a.group, &sum, [mean](float v, float acc) {
+        const float d = v - mean;
         return fmaf(d, d, acc);
     });
     const float root = sqrtf(square / (float)a.group + a.eps);
@@ -116,6 +135,7 @@ KERNEL(ROW_THREADS) layer_norm(const __grid_constant__ struct lode_cuda_row_args
 }
 
 KERNEL(ROW_THREADS) l2_norm(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     __shared__ float sum;
     const float *x = row_at<const float>(a.a, blockIdx.x);
     float *y = row_at<float>(a.y, blockIdx.x);
@@ -128,8 +148,8 @@ KERNEL(ROW_THREADS) l2_norm(const __grid_constant__ struct lode_cuda_row_args a)
     }
     for (uint32_t i = threadIdx.x; i < a.group; i += blockDim.x)
         row_mem[i] = x[first + i];
-    const float dot = lanes_sum(a.group, &sum, [](uint32_t i, float acc) {
-        return fmaf(row_mem[i], row_mem[i], acc);
+    const float dot = lanes_sum(a.group, &sum, [](float v, float acc) {
+        return fmaf(v, v, acc);
     });
     const float scale = (first < a.first ? a.scale : 1.0f) / sqrtf(dot + a.eps);
     for (uint32_t i = threadIdx.x; i < a.group; i += blockDim.x)
@@ -150,6 +170,7 @@ DEVICE uint32_t magnitude(float v) { return lode_f32_bits(v) & 0x7fffffff; }
 #define TINY 0x1p-100f
 
 KERNEL(ROW_THREADS) quant_a32(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const uint32_t lane = threadIdx.x % 32, b = blockIdx.y * 8 + threadIdx.x / 32;
     if (b >= a.width / 32)
         return;
@@ -177,6 +198,7 @@ KERNEL(ROW_THREADS) quant_a32(const __grid_constant__ struct lode_cuda_row_args 
 }
 
 KERNEL(ROW_THREADS) quant_a256(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const uint32_t lane = threadIdx.x % 32, b = blockIdx.y * 8 + threadIdx.x / 32;
     if (b >= a.width / 256)
         return;
@@ -233,6 +255,7 @@ KERNEL(ROW_THREADS) quant_a256(const __grid_constant__ struct lode_cuda_row_args
     for (uint32_t i = blockIdx.y * ROW_THREADS + threadIdx.x; i < (n); i += gridDim.y * ROW_THREADS)
 
 KERNEL(ROW_THREADS) add(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const float *x = row_at<const float>(a.a, blockIdx.x), *z = row_at<const float>(a.b, blockIdx.x);
     float *y = row_at<float>(a.y, blockIdx.x);
     EACH(i, a.width)
@@ -250,6 +273,7 @@ DEVICE float glu_of(uint32_t kind, float gate, float up) {
 }
 
 KERNEL(ROW_THREADS) glu(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const float *x = row_at<const float>(a.a, blockIdx.x), *z = row_at<const float>(a.b, blockIdx.x);
     float *y = row_at<float>(a.y, blockIdx.x);
     EACH(i, a.width)
@@ -257,6 +281,7 @@ KERNEL(ROW_THREADS) glu(const __grid_constant__ struct lode_cuda_row_args a) {
 }
 
 KERNEL(ROW_THREADS) act(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const float *x = row_at<const float>(a.a, blockIdx.x);
     float *y = row_at<float>(a.y, blockIdx.x);
     EACH(i, a.width)
@@ -265,6 +290,7 @@ KERNEL(ROW_THREADS) act(const __grid_constant__ struct lode_cuda_row_args a) {
 }
 
 KERNEL(ROW_THREADS) row_gate(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const float *x = row_at<const float>(a.a, blockIdx.x);
     const float factor = 1.0f / (1.0f + lode_expf(-*row_at<const float>(a.b, blockIdx.x)));
     float *y = row_at<float>(a.y, blockIdx.x);
@@ -273,6 +299,7 @@ KERNEL(ROW_THREADS) row_gate(const __grid_constant__ struct lode_cuda_row_args a
 }
 
 KERNEL(ROW_THREADS) scale(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const float *x = row_at<const float>(a.a, blockIdx.x);
     float *y = row_at<float>(a.y, blockIdx.x);
     EACH(i, a.width)
@@ -280,6 +307,7 @@ KERNEL(ROW_THREADS) scale(const __grid_constant__ struct lode_cuda_row_args a) {
 }
 
 KERNEL(ROW_THREADS) softcap(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const float *x = row_at<const float>(a.a, blockIdx.x);
     float *y = row_at<float>(a.y, blockIdx.x);
     EACH(i, a.width)
@@ -288,6 +316,7 @@ KERNEL(ROW_THREADS) softcap(const __grid_constant__ struct lode_cuda_row_args a)
 
 /* Rows first .. of src, or those of the step's list (pick). */
 KERNEL(ROW_THREADS) pick(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const uint32_t r = at<const uint32_t>(step_at(a.step)->out_rows)[blockIdx.x];
     const float *x = row_at<const float>(a.a, r);
     float *y = row_at<float>(a.y, blockIdx.x);
@@ -296,6 +325,7 @@ KERNEL(ROW_THREADS) pick(const __grid_constant__ struct lode_cuda_row_args a) {
 }
 
 KERNEL(ROW_THREADS) cut(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const float *x = row_at<const float>(a.a, blockIdx.x);
     float *y = row_at<float>(a.y, blockIdx.x);
     const uint32_t width = a.width / a.n, whole = a.width_a / a.n;
@@ -304,6 +334,7 @@ KERNEL(ROW_THREADS) cut(const __grid_constant__ struct lode_cuda_row_args a) {
 }
 
 KERNEL(ROW_THREADS) join(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const float *x = row_at<const float>(a.a, blockIdx.x), *z = row_at<const float>(a.b, blockIdx.x);
     float *y = row_at<float>(a.y, blockIdx.x);
     const uint32_t wa = a.width_a / a.n, wb = a.width_b / a.n, w = wa + wb;
@@ -318,6 +349,7 @@ KERNEL(ROW_THREADS) join(const __grid_constant__ struct lode_cuda_row_args a) {
 #include "base/dmath_body.h"
 
 KERNEL(ROW_THREADS) temperature(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const float *x = row_at<const float>(a.a, blockIdx.x);
     float *y = row_at<float>(a.y, blockIdx.x);
     const double steps = (double)((step_row(a.step, blockIdx.x).pos + 1ull) / a.n);
@@ -327,6 +359,7 @@ KERNEL(ROW_THREADS) temperature(const __grid_constant__ struct lode_cuda_row_arg
 }
 
 KERNEL(ROW_THREADS) rope_table(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const struct lode_cuda_row &r = step_row(a.step, blockIdx.x);
     const struct lode_cuda_segment &s =
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[r.segment];
@@ -342,6 +375,7 @@ KERNEL(ROW_THREADS) rope_table(const __grid_constant__ struct lode_cuda_row_args
 
 /* blockIdx.y: the head.  kind: pairs come as (2i, 2i + 1).  n: pairs; group: numbers of a head. */
 KERNEL(ROW_THREADS) rope(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
     const float *x = row_at<const float>(a.a, blockIdx.x) + blockIdx.y * a.group;
     float *y = row_at<float>(a.y, blockIdx.x) + blockIdx.y * a.group;
     const float2 *cs = a.b.data ? row_at<const float2>(a.b, blockIdx.x) : NULL;
@@ -397,6 +431,7 @@ DEVICE void put_row(uint8_t *y, const float *x, uint32_t n, uint32_t type) {
 
 /* blockIdx.y: eight (head, k or v) at a time, a warp each. */
 KERNEL(ROW_THREADS) kv_put(const __grid_constant__ struct lode_cuda_put_args a) {
+    begin();
     const uint32_t item = blockIdx.y * 8 + threadIdx.x / 32, head = item / 2;
     const struct lode_cuda_row &r = step_row(a.step, blockIdx.x);
     const struct lode_cuda_segment &s =
@@ -501,6 +536,7 @@ DEVICE void mix_sparsely(float *choice, const float *logits, uint32_t n, uint32_
 
 /* One warp a row: backend/cpu/route.c. */
 KERNEL(32) route(const __grid_constant__ struct lode_cuda_route_args a) {
+    begin();
     __shared__ float scores[ROUTE_MOST], choice[ROUTE_MOST], w[USED_MOST];
     __shared__ uint32_t ids[USED_MOST];
     __shared__ uint8_t taken[ROUTE_MOST];
@@ -560,6 +596,7 @@ KERNEL(32) route(const __grid_constant__ struct lode_cuda_route_args a) {
 }
 
 KERNEL(ROW_THREADS) moe_act(const __grid_constant__ struct lode_cuda_moe_act_args a) {
+    begin();
     const uint32_t pair = blockIdx.x;
     const float weight = row_at<const float>(a.route, pair / a.n_used)[2 * (pair % a.n_used) + 1];
     const float *gate = (const float *)(a.gate + pair * a.stride);
@@ -571,6 +608,7 @@ KERNEL(ROW_THREADS) moe_act(const __grid_constant__ struct lode_cuda_moe_act_arg
 }
 
 KERNEL(ROW_THREADS) moe_sum(const __grid_constant__ struct lode_cuda_moe_sum_args a) {
+    begin();
     const float *route = row_at<const float>(a.route, blockIdx.x);
     float *y = row_at<float>(a.y, blockIdx.x);
     EACH(i, a.n) {
@@ -585,6 +623,7 @@ KERNEL(ROW_THREADS) moe_sum(const __grid_constant__ struct lode_cuda_moe_sum_arg
 /* ---- weights to planes: a block of threads a row ---- */
 
 KERNEL(ROW_THREADS) repack(const __grid_constant__ struct lode_cuda_repack_args a) {
+    begin();
     for (unsigned long long r = blockIdx.x; r < a.rows; r += gridDim.x) {
         const uint8_t *src = at<const uint8_t>(a.src) + r * a.blocks * a.block_size;
         uint8_t *dst = at<uint8_t>(a.dst) + r * a.dst_stride;
