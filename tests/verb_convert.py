@@ -254,6 +254,18 @@ def directories(t):
         count.check(r.returncode != 0, '%s: refused by convert and by the engine alike' % source)
 
 
+def encoders(t):
+    for source in sorted(glob.glob(TESTS + '/data/encoders/*/hf')):
+        name, out = source.split('/')[-2], t + '/encoder.gguf'
+        r = run(source, '-o', out)
+        vectors = [subprocess.run([PROGRAM, 'embed', m, '-p', 'A harbour, 12 boats.'],
+                                  stdin=subprocess.DEVNULL, capture_output=True)
+                   for m in (source, out)]
+        count.check(r.returncode == 0 and vectors[0].returncode == 0 and
+                    vectors[0].stdout == vectors[1].stdout,
+                    '%s: vectors of source and result, bit for bit %s' % (name, last_line(r)))
+
+
 # -------------------------------------------------------------------------------------- GGUF to GGUF
 
 def shards(g, path, n):
