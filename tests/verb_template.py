@@ -180,6 +180,13 @@ def way_back():
         got = parse('<tool_call>\n{"name": f}\n</tool_call>')
         count.check('tool_calls' not in got and got['content'] == got['malformed'][0]['text'] and
                     got['malformed'][0]['reason'] == 'bad_json', '--parse of a malformed call %s' % got)
+        with open(folder + '/opens.jinja', 'w') as f:  # the prompt opens the thinking
+            f.write('{{ messages[0].content }}{% if add_generation_prompt %}<think>\n{% endif %}')
+        with open(folder + '/answer', 'w', encoding='utf-8') as f:
+            f.write('hm</think>yes')
+        got = json.loads(run(folder + '/opens.jinja', '--parse', folder + '/answer').stdout)
+        count.check(got == {'role': 'assistant', 'content': 'yes', 'reasoning_content': 'hm'},
+                    '--parse where the prompt thinks %s' % got)
     model = TESTS + '/../models/demo.gguf'
     if os.path.exists(model):  # it was taught to call tools
         chat = {'messages': [{'role': 'user', 'content': 'What is the weather in Paris?'}],

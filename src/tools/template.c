@@ -38,7 +38,7 @@ static const struct arg_flag flags[] = {
     {"--list", ARG_BOOL, ARG_AT(struct opts, names), .help = "print the names of the built-ins"},
     {"--parse", ARG_STR, ARG_AT(struct opts, parse), .meta = "FILE", .group = "The way back",
      .help = "read what a model wrote, as this template's models write: thinking, text and calls "
-             "of tools, printed as a message (--messages: for the tools' types)"},
+             "of tools, printed as a message (--messages: what it answers, for the tools' types)"},
     {"--formats", ARG_BOOL, ARG_AT(struct opts, formats),
      .help = "list the ways in which calls are written, and with a template, name its own"},
 };
@@ -249,20 +249,30 @@ static int on_event(void *user, const struct lode_toolcall_event *e) {
     return 0;
 }
 
-/* The tools of the file of messages, as JSON text; NULL: there are none. */
-static int read_tools(const char *path, char **tools, struct lode_error *err) {
-    char *text;
-    size_t size;
+/* What the conversation says of its answer: the tools, as JSON text (NULL: none), and whether the
+ * prompt has opened the thinking.  Without a file, any question stands for it. */
+static int read_prompt(const struct rendering *r, const char *path,
+                       struct lode_toolcall_opts *parse, char **tools, struct lode_error *err) {
+    static const char question[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"?\"}],"
+                                   "\"add_generation_prompt\":true}";
+    char *input = NULL, *text;
+    size_t size = sizeof question - 1, len;
     *tools = NULL;
-    const int rc = path ? input_read(path, 0, &text, &size, err) : 0;
-    if (rc < 0 || !path)
+    const int rc = path ? input_read(path, 0, &input, &size, err) : 0;
+    if (rc < 0)
         return rc;
-    json_t *root = json_loadb(text, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+    json_t *root =
+        input ? json_loadb(input, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL) : NULL;
     const json_t *list = json_object_get(root, "tools");
     if (json_is_array(list))
         *tools = json_dumps(list, JSON_COMPACT);
     json_decref(root);
-    free(text);
+    /* a template that refuses the question has opened nothing */
+    if (render(r, input ? input : question, size, &text, &len, NULL) == 0) {
+        parse->thinking = lode_toolcall_thinks(&parse->style, text, len);
+        lode_chat_text_free(text);
+    }
+    free(input);
     return 0;
 }
 
@@ -273,8 +283,8 @@ static int read_answer(const struct rendering *r, const struct opts *o, struct r
     char *text = NULL, *tools = NULL;
     size_t size = 0;
     int rc = input_read(o->parse, 0, &text, &size, err);
-    rc = rc < 0 ? rc : read_tools(o->messages, &tools, err);
     rc = rc < 0 ? rc : lode_toolcall_detect(&parse.style, r->tmpl, err);
+    rc = rc < 0 ? rc : read_prompt(r, o->messages, &parse, &tools, err);
     parse.tools = tools;
     parse.tools_len = tools ? strlen(tools) : 0;
     rc = rc < 0 ? rc : lode_toolcall_create(&p, &parse, err);

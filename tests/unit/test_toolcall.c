@@ -169,6 +169,8 @@ static const struct row rows[] = {
     {"none", "<think></think>", "", 0, 0},
     {"none", "<think>a < b </thin> c\n", "R:a < b </thin> c", 0, 0},
     {"none", "\nhm </think> a <think> b", "R:hm|C:a <think> b", 1, 0},
+    {"none", "\n<think>\nhm </think> a", "R:hm|C:a", 1, 0},
+    {"none", " <thin", "R:<thin", 1, 0},
     {"none", "<tool_call>\n{}", "C:<tool_call>\n{}", 0, 0},
 
     {"hermes", "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"s\": \"a\"}}\n</tool_call>",
@@ -489,6 +491,27 @@ static void text_is_not_held_back(void **state) {
     seen_close(&s);
 }
 
+static void special_tokens_are_wanted(void **state) {
+    (void)state;
+    static const struct {
+        const char *format, *piece;
+        bool wanted;
+    } pieces[] = {{"hermes", "<tool_call>", true},   {"hermes", "</think>", true},
+                  {"hermes", "<|im_end|>", false},   {"harmony", "<|message|>", true},
+                  {"harmony", "<|start|>", true},    {"deepseek", "<｜tool▁sep｜>", true},
+                  {"none", "<｜tool▁sep｜>", false}, {"none", "<think>", true},
+                  {"mistral", "[ARGS]", true},       {"mistral", "</s>", false},
+                  {"gemma4", "<|\"|>", true},        {"llama3", "<|python_tag|>", true}};
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        struct lode_toolcall *p;
+        const struct lode_toolcall_opts o = {.style = {pieces[i].format, "<think>"}, .put = put};
+        assert_int_equal(lode_toolcall_create(&p, &o, NULL), 0);
+        assert_int_equal(lode_toolcall_wants(p, pieces[i].piece, strlen(pieces[i].piece)),
+                         pieces[i].wanted);
+        lode_toolcall_free(p);
+    }
+}
+
 static int stop(void *user, const struct lode_toolcall_event *e) {
     (void)user;
     (void)e;
@@ -722,10 +745,15 @@ static void public_templates_are_known(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_format_in_pieces), cmocka_unit_test(every_text_in_every_format),
-        cmocka_unit_test(text_is_not_held_back),  cmocka_unit_test(put_can_stop),
-        cmocka_unit_test(time_is_linear),         cmocka_unit_test(nesting_is_bounded),
-        cmocka_unit_test(formats_are_found),      cmocka_unit_test(public_templates_are_known),
+        cmocka_unit_test(every_format_in_pieces),
+        cmocka_unit_test(every_text_in_every_format),
+        cmocka_unit_test(text_is_not_held_back),
+        cmocka_unit_test(special_tokens_are_wanted),
+        cmocka_unit_test(put_can_stop),
+        cmocka_unit_test(time_is_linear),
+        cmocka_unit_test(nesting_is_bounded),
+        cmocka_unit_test(formats_are_found),
+        cmocka_unit_test(public_templates_are_known),
     };
     return cmocka_run_group_tests_name("toolcall", tests, NULL, NULL);
 }

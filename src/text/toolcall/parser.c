@@ -216,6 +216,23 @@ static bool read_start(struct lode_toolcall *p) {
     return true;
 }
 
+/* The blanks behind the tag that opens thinking, and the tag itself where a model writes it
+ * although the prompt has it already. */
+static bool read_opened(struct lode_toolcall *p) {
+    size_t which, len;
+    const bool more = tc_blanks(p);
+    tc_put_text(p, LODE_TOOLCALL_MARKUP, p->pos);
+    if (!more || !look_for_tag(p, p->think, 1, &which, &len))
+        return false;
+    if (len) {
+        p->pos += len;
+        tc_put_text(p, LODE_TOOLCALL_MARKUP, p->pos);
+        return true;
+    }
+    enter_text(p, TC_THINKING);
+    return true;
+}
+
 static bool skip_blanks(struct lode_toolcall *p, enum tc_state next) {
     const bool more = tc_blanks(p);
     tc_put_text(p, LODE_TOOLCALL_MARKUP, p->pos);
@@ -319,7 +336,7 @@ static bool advance(struct lode_toolcall *p) {
     case TC_START:
         return read_start(p);
     case TC_OPENED:
-        return skip_blanks(p, TC_THINKING);
+        return read_opened(p);
     case TC_THINKING:
         return read_thinking(p);
     case TC_BETWEEN:
@@ -448,7 +465,7 @@ static bool within(const char *tag, const char *piece, size_t len) {
 }
 
 enum lode_toolcall_stage lode_toolcall_stage(const struct lode_toolcall *p) {
-    return p->state == TC_START                             ? LODE_TOOLCALL_AT_START
+    return p->state == TC_START                               ? LODE_TOOLCALL_AT_START
            : p->state == TC_OPENED || p->state == TC_THINKING ? LODE_TOOLCALL_AT_THINKING
                                                               : LODE_TOOLCALL_AT_ANSWER;
 }
