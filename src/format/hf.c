@@ -131,7 +131,7 @@ static int translate(struct lode_hf *h, const char *dir, struct lode_error *err)
     LODE_TRY(name_model(h, err));
     LODE_TRY(lode_hf_read_files(h, dir, err));
     if (!h->family) /* no architecture is called like that, and the caller says so */
-        return 0;
+        return lode_hf_list_tensors(h, err);
     LODE_TRY(lode_hf_read_config(h, err));
     LODE_TRY(lode_hf_read_tensors(h, err));
     char label[LODE_HF_LABEL];

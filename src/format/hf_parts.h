@@ -133,6 +133,8 @@ struct lode_hf {
 };
 
 int lode_hf_read_tensors(struct lode_hf *h, struct lode_error *err);
+/* Those of plain numbers under their own names, for people to see; of a model that is not known. */
+int lode_hf_list_tensors(struct lode_hf *h, struct lode_error *err);
 /* h's spot by the tables of the family; false: no such name. */
 bool lode_hf_find_spot(const struct lode_hf *h, const char *name, struct lode_hf_spot *out);
 /* GGUF's name for the spot: stem, if given, instead of the table's. */

@@ -250,6 +250,35 @@ static bool can_be_ordered(const struct lode_st_tensor *s, const struct lode_hf_
     return s->n_dims == 2 && !spot->name->place && strcmp(spot->name->gguf, "token_embd") != 0;
 }
 
+int lode_hf_list_tensors(struct lode_hf *h, struct lode_error *err) {
+    uint32_t others = 0;
+    enum lode_dtype type;
+    h->cap_tensors = lode_st_n_tensors(h->st);
+    h->tensors = LODE_ARENA_ARRAY(&h->arena, struct lode_gguf_tensor, h->cap_tensors);
+    h->homes = LODE_ARENA_ARRAY(&h->arena, struct lode_hf_home, h->cap_tensors);
+    if (!h->tensors || !h->homes)
+        return lode_fail_nomem(err, "list of tensors");
+    h->base.tensors = h->tensors;
+    for (size_t i = 0; i < h->cap_tensors; i++) {
+        const struct lode_st_tensor *s = lode_st_tensor(h->st, i);
+        uint64_t dims[LODE_GGUF_MAX_DIMS];
+        const struct lode_hf_run all = lode_hf_run_all(s);
+        if (!lode_hf_dtype(s, &type) || s->n_dims == 0 || s->n_dims > LODE_GGUF_MAX_DIMS ||
+            !s->size) {
+            others++;
+            continue;
+        }
+        for (uint32_t d = 0; d < s->n_dims; d++)
+            dims[d] = s->dims[s->n_dims - 1 - d];
+        LODE_TRY(lode_hf_add(h, s->name, NULL, s->n_dims, dims, &all, 1, err));
+    }
+    return others ? lode_hf_note(h, err,
+                                 "%u tensors of other types than F32, F16 and BF16 are not "
+                                 "listed",
+                                 others)
+                  : 0;
+}
+
 int lode_hf_read_tensors(struct lode_hf *h, struct lode_error *err) {
     struct unused unused = {0};
     LODE_TRY(lode_hf_find_linears(&h->linears, &h->arena, h->st, h->config, h->config_path, err));
@@ -388,8 +417,10 @@ static int read_run(const struct lode_hf *h, const struct lode_hf_run *r, uint64
     uint64_t rest;
     for (uint64_t some; n > 0; i += some, n -= some, out += bytes_of(r->from, some)) {
         const uint64_t at = place_of(r, i, &rest), cols = r->n[3];
-        const uint64_t left = r->n[2] - i / cols % r->n[2], rows = n / cols < left ? n / cols : left;
-        if (l && r->step[3] == 1 && cols == l->cols && rest == cols && rows) { /* rows at a distance */
+        const uint64_t left = r->n[2] - i / cols % r->n[2],
+                       rows = n / cols < left ? n / cols : left;
+        if (l && r->step[3] == 1 && cols == l->cols && rest == cols &&
+            rows) { /* rows at a distance */
             some = rows * cols;
             LODE_TRY(
                 lode_hf_linear_rows(h->st, l, at / l->cols, r->step[2] / l->cols, rows, out, err));

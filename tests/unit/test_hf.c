@@ -301,11 +301,66 @@ static void fail_each(const char *dir) {
     }
 }
 
+/* A standard decoder that nobody knows: q k v in one, a window in some layers. */
+static const struct tensor foozle[] = {
+    {"model.embed_tokens.weight", 5, 4},
+    {"model.norm.weight", 0, 4},
+    {"model.layers.0.input_layernorm.weight", 0, 4},
+    {"model.layers.0.post_attention_layernorm.weight", 0, 4},
+    {"model.layers.0.self_attn.qkv_proj.weight", 8, 4},
+    {"model.layers.0.self_attn.o_proj.weight", 4, 4},
+    {"model.layers.0.mlp.gate_up_proj.weight", 6, 4},
+    {"model.layers.0.mlp.down_proj.weight", 4, 3},
+    {"vision.patch", 2, 2},
+};
+static const char foozle_config[] =
+    "{\"model_type\":\"foozle\",\"hidden_size\":4,\"num_hidden_layers\":1,\"rms_norm_eps\":1e-5,"
+    "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"max_position_embeddings\":64,"
+    "\"sliding_window\":8,\"layer_types\":[\"sliding_attention\"],\"odd_field\":\"x\"%s}";
+
+static void assumes(void **state) {
+    (void)state;
+    static const struct {
+        const char *more;
+        bool fits;
+    } cases[] = {{"", true},
+                 {",\"hidden_act\":\"gelu_new\"", true},
+                 {",\"logit_scale\":2", false},
+                 {",\"num_experts\":4", false},
+                 {",\"use_alibi\":true", false}};
+    struct lode_source *s;
+    uint32_t n;
+    write_weights(foozle, sizeof foozle / sizeof *foozle);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        snprintf(text, sizeof text, foozle_config, cases[i].more);
+        write_text("config.json", text, strlen(text));
+        if (open_dir(&s, true) < 0)
+            fail_msg("%s: %s", err.where, err.text);
+        assert_string_equal(s->arch, "foozle (Hugging Face)");
+        if (cases[i].fits) {
+            assert_non_null(lode_source_tensor(s, "blk.0.attn_qkv.weight"));
+            assert_true(lode_source_arch_u32(s, "attention.key_length", &n) && n == 2);
+            assert_non_null(strstr(s->notes, "odd_field"));
+            assert_non_null(strstr(s->notes, "vision"));
+        } else { /* for people to see */
+            assert_non_null(lode_source_tensor(s, "model.layers.0.mlp.down_proj.weight"));
+            assert_null(lode_source_tensor(s, "blk.0.attn_qkv.weight"));
+            assert_int_equal(s->n_tensors, 9);
+        }
+        lode_source_close(s);
+    }
+}
+
 static void each_allocation_may_fail(void **state) {
     (void)state;
+    char text[512], *dir = tmp_path("");
     write_weights(moe, N_MOE);
     write_text("config.json", moe_config, strlen(moe_config));
-    char *dir = tmp_path("");
+    fail_each(dir);
+    snprintf(text, sizeof text, foozle_config, "");
+    write_weights(foozle, sizeof foozle / sizeof *foozle);
+    write_text("config.json", text, strlen(text));
     fail_each(dir);
     free(dir);
     const char *tests = getenv("LODE_TESTS"); /* and of a family with settings by layer */
@@ -316,11 +371,9 @@ static void each_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(translates),
-        cmocka_unit_test(finds_templates),
-        cmocka_unit_test(adds_one),
-        cmocka_unit_test(refuses),
-        cmocka_unit_test(each_allocation_may_fail),
+        cmocka_unit_test(translates), cmocka_unit_test(finds_templates),
+        cmocka_unit_test(adds_one),   cmocka_unit_test(assumes),
+        cmocka_unit_test(refuses),    cmocka_unit_test(each_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, tmp_clean);
 }
