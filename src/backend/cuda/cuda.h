@@ -14,7 +14,7 @@
     X(rows, rope_table) X(rows, rope) X(rows, kv_put) X(rows, moe_act) X(rows, moe_sum)            \
     X(rows, route) X(rows, repack) X(attention, attention_walk) X(attention, attention_page)       \
     X(attention, attention_merge)
-#define LODE_CUDA_MODULE_LIST(X) X(rows) X(mul) X(attention)
+#define LODE_CUDA_MODULE_LIST(X) X(rows) X(mul) X(gemm) X(attention)
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,
@@ -28,6 +28,7 @@ struct lode_cuda_kernels {
     LODE_CUDA_KERNEL_LIST(KERNEL_FIELD)
 #undef KERNEL_FIELD
     void *mul[LODE_DTYPE_COUNT][4]; /* for 1, 2, 4, 8 rows */
+    void *gemm[LODE_DTYPE_COUNT]; /* for many; NULL: none */
     void *moe[LODE_DTYPE_COUNT];
     void *embed[LODE_DTYPE_COUNT];
 };

@@ -123,6 +123,10 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
         snprintf(name, sizeof name, "mul_%s_%d", suffix, 1 << i);
         LODE_TRY(find(c, LODE_CUDA_MODULE_mul, name, &c->kernels.mul[type][i], err));
     }
+    if (!lode_cuda_layouts[type].plain) {
+        snprintf(name, sizeof name, "gemm_%s", suffix);
+        LODE_TRY(find(c, LODE_CUDA_MODULE_gemm, name, &c->kernels.gemm[type], err));
+    }
     snprintf(name, sizeof name, "moe_%s", suffix);
     LODE_TRY(find(c, LODE_CUDA_MODULE_mul, name, &c->kernels.moe[type], err));
     snprintf(name, sizeof name, "embed_%s", suffix);

@@ -17,6 +17,7 @@ enum {
     SCRATCH = 64 << 20, /* bytes for parts of attention */
     GRAPHS = 32,
     GRAPH_ROWS = 64, /* steps of up to so many rows are captured */
+    MANY = 16, /* rows from which on the tensor cores are faster */
     WAVE = 32768, /* (row, expert) pairs of one launch */
 };
 
@@ -276,7 +277,8 @@ static int run_linear(const struct op *o) {
     for (uint32_t first = 0; first < in->n_parts;) { /* runs of one type */
         const struct lode_operand *w = in->parts[first].w;
         struct lode_cuda_mul_args a = {.x = mat(&in->in[0]), .n_x = n_x, .cols = w->cols};
-        const uint32_t tile = tile_of(w->type, i);
+        const bool many = n_x >= MANY && !heads && kernels(o)->gemm[w->type];
+        const uint32_t tile = many ? 64 : tile_of(w->type, i);
         uint32_t tiles = 0;
         if (heads) {
             size_t bytes = 0;
@@ -293,6 +295,10 @@ static int run_linear(const struct op *o) {
                 .w_stride = lode_cuda_row_size(w->type, w->cols), .y_stride = p->out.stride,
                 .rows = p->w->rows, .first_tile = tiles};
             tiles += heads ? n_heads * ((a.head_rows + tile - 1) / tile) : (p->w->rows + tile - 1) / tile;
+        }
+        if (many) {
+            LODE_TRY(launch(o, kernels(o)->gemm[w->type], (n_x + 63) / 64, tiles, 1, 256, 0, &a));
+            continue;
         }
         LODE_TRY(launch(o, kernels(o)->mul[w->type][i], tiles, (n_x + (1u << i) - 1) >> i, 1, 256, 0,
                         &a));

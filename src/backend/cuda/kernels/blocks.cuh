@@ -94,9 +94,9 @@ DEVICE void k_scales(struct chunk &c, uint4 head, int pair) {
     k_scale(head.y, head.z, head.w, 2 * pair + 1, &c.s1, &c.n1);
 }
 
-#define BLOCK_TYPE(name, block, offset, has_m)                                                     \
+#define BLOCK_TYPE(name, block, offset, has_m, group)                                                  \
     struct name {                                                                                  \
-        enum { BLOCK = block, OFFSET = offset, HAS_M = has_m };                                    \
+        enum { BLOCK = block, OFFSET = offset, HAS_M = has_m, GROUP = group /* of a scale */ };     \
         static __device__ __forceinline__ void chunk_at(struct chunk &c, const uint8_t *row,       \
                                                         uint32_t nb, uint32_t b, int j);           \
         /* scale, and minimum or m */                                                              \
@@ -117,7 +117,7 @@ DEVICE void whole_block(struct chunk &c) {
     c.n0 = c.n1 = 0;
 }
 
-BLOCK_TYPE(q4_0, 32, 8, 0) {
+BLOCK_TYPE(q4_0, 32, 8, 0, 32) {
     const uint4 v = load16(PLANE(row, nb, 0, b, 16));
     low_nibbles(c.q, v);
     high_nibbles(c.q + 4, v);
@@ -125,7 +125,7 @@ BLOCK_TYPE(q4_0, 32, 8, 0) {
 }
 BLOCK_SCALE(q4_0) { return make_float2(f16_f32(load2(PLANE(row, nb, 16, b, 2))), 0); }
 
-BLOCK_TYPE(q4_1, 32, 0, 1) {
+BLOCK_TYPE(q4_1, 32, 0, 1, 32) {
     const uint4 v = load16(PLANE(row, nb, 0, b, 16));
     low_nibbles(c.q, v);
     high_nibbles(c.q + 4, v);
@@ -142,12 +142,12 @@ DEVICE void five_bits(struct chunk &c, const uint8_t *row, uint32_t nb, uint32_t
         c.q[i] |= fifth_bits(h >> (4 * i));
     whole_block(c);
 }
-BLOCK_TYPE(q5_0, 32, 16, 0) { five_bits(c, row, nb, b); }
+BLOCK_TYPE(q5_0, 32, 16, 0, 32) { five_bits(c, row, nb, b); }
 BLOCK_SCALE(q5_0) { return make_float2(f16_f32(load2(PLANE(row, nb, 20, b, 2))), 0); }
-BLOCK_TYPE(q5_1, 32, 0, 1) { five_bits(c, row, nb, b); }
+BLOCK_TYPE(q5_1, 32, 0, 1, 32) { five_bits(c, row, nb, b); }
 BLOCK_SCALE(q5_1) { return two_halves(load4(PLANE(row, nb, 20, b, 4))); }
 
-BLOCK_TYPE(q8_0, 32, 0, 0) {
+BLOCK_TYPE(q8_0, 32, 0, 0, 32) {
     const uint4 v = load16(PLANE(row, nb, 0, b, 32)), w = load16(PLANE(row, nb, 0, b, 32) + 16);
     c.q[0] = v.x, c.q[1] = v.y, c.q[2] = v.z, c.q[3] = v.w;
     c.q[4] = w.x, c.q[5] = w.y, c.q[6] = w.z, c.q[7] = w.w;
@@ -155,13 +155,13 @@ BLOCK_TYPE(q8_0, 32, 0, 0) {
 }
 BLOCK_SCALE(q8_0) { return make_float2(f16_f32(load2(PLANE(row, nb, 32, b, 2))), 0); }
 
-BLOCK_TYPE(iq4_nl, 32, 0, 0) {
+BLOCK_TYPE(iq4_nl, 32, 0, 0, 32) {
     table_nibbles(c.q, load16(PLANE(row, nb, 0, b, 16)), iq4_levels());
     whole_block(c);
 }
 BLOCK_SCALE(iq4_nl) { return make_float2(f16_f32(load2(PLANE(row, nb, 16, b, 2))), 0); }
 
-BLOCK_TYPE(mxfp4, 32, 0, 0) {
+BLOCK_TYPE(mxfp4, 32, 0, 0, 32) {
     table_nibbles(c.q, load16(PLANE(row, nb, 0, b, 16)), fp4_levels());
     whole_block(c);
 }
@@ -171,7 +171,7 @@ BLOCK_SCALE(mxfp4) {
 }
 
 /* Chunk j = 4 h + 2 p + i of the two-bit types: half h, bits 4 p and up, 16 bytes i. */
-BLOCK_TYPE(q2_k, 256, 0, 1) {
+BLOCK_TYPE(q2_k, 256, 0, 1, 16) {
     const int h = j / 4, p = j / 2 % 2, i = j % 2;
     const uint4 v = load16(PLANE(row, nb, 0, b, 64) + 32 * h + 16 * i);
     const uint8_t *scales = PLANE(row, nb, 64, b, 16);
@@ -189,7 +189,7 @@ DEVICE int q3_scale(const uint8_t *s, int g) {
     const int lo = __ldg(s + g % 8) >> (g / 8 * 4) & 15, hi = __ldg(s + 8 + g % 4) >> (g / 4 * 2) & 3;
     return (lo | hi << 4) - 32;
 }
-BLOCK_TYPE(q3_k, 256, 4, 0) {
+BLOCK_TYPE(q3_k, 256, 4, 0, 16) {
     const int h = j / 4, p = j / 2 % 2, i = j % 2;
     const uint4 v = load16(PLANE(row, nb, 0, b, 64) + 32 * h + 16 * i);
     const uint4 m = load16(PLANE(row, nb, 64, b, 32) + 16 * i);
@@ -205,7 +205,7 @@ BLOCK_TYPE(q3_k, 256, 4, 0) {
 }
 BLOCK_SCALE(q3_k) { return make_float2(f16_f32(load2(PLANE(row, nb, 108, b, 2))), 0); }
 
-BLOCK_TYPE(q4_k, 256, 0, 1) {
+BLOCK_TYPE(q4_k, 256, 0, 1, 32) {
     const uint4 v = load16(PLANE(row, nb, 0, b, 128) + 16 * j);
     const uint4 head = __ldg((const uint4 *)PLANE(row, nb, 128, b, 16));
     low_nibbles(c.q, v);
@@ -216,7 +216,7 @@ BLOCK_TYPE(q4_k, 256, 0, 1) {
 }
 BLOCK_SCALE(q4_k) { return two_halves(load4(PLANE(row, nb, 128, b, 16))); }
 
-BLOCK_TYPE(q5_k, 256, 0, 1) {
+BLOCK_TYPE(q5_k, 256, 0, 1, 32) {
     const uint4 v = load16(PLANE(row, nb, 0, b, 128) + 16 * j);
     const uint4 high = load16(PLANE(row, nb, 128, b, 32) + 16 * (j % 2));
     const uint4 head = __ldg((const uint4 *)PLANE(row, nb, 160, b, 16));
@@ -232,7 +232,7 @@ BLOCK_SCALE(q5_k) { return two_halves(load4(PLANE(row, nb, 160, b, 16))); }
 
 /* Chunk j = 4 h + 2 k + i: bytes 64 h + 32 k + 16 i of ql hold numbers 128 h + 32 k + 16 i (low) and
  * 64 more (high). */
-BLOCK_TYPE(q6_k, 256, 32, 0) {
+BLOCK_TYPE(q6_k, 256, 32, 0, 16) {
     const int h = j / 4, k = j / 2 % 2, i = j % 2;
     const uint4 v = load16(PLANE(row, nb, 0, b, 128) + 16 * j);
     const uint4 high = load16(PLANE(row, nb, 128, b, 64) + 32 * h + 16 * i);
@@ -253,7 +253,7 @@ BLOCK_TYPE(q6_k, 256, 32, 0) {
 }
 BLOCK_SCALE(q6_k) { return make_float2(f16_f32(load2(PLANE(row, nb, 208, b, 2))), 0); }
 
-BLOCK_TYPE(iq4_xs, 256, 0, 0) {
+BLOCK_TYPE(iq4_xs, 256, 0, 0, 32) {
     const uint2 head = load8(PLANE(row, nb, 128, b, 8)); /* d, scales_h; scales_l */
     table_nibbles(c.q, load16(PLANE(row, nb, 0, b, 128) + 16 * j), iq4_levels());
     c.g0 = 2 * j, c.g1 = 2 * j + 1;

@@ -27,7 +27,7 @@ struct mul_job { /* one tile */
 
 template <int NX> struct tile_rows { enum { N = NX == 1 ? 16 : NX == 2 ? 16 : NX == 4 ? 8 : 4 }; };
 template <class T, int NX> struct stage_blocks {
-    enum { N = NX == 1 ? (T::BLOCK == 256 || T::HAS_M ? 64 : 128) : T::BLOCK == 256 ? 16 : T::HAS_M ? 32 : 64 };
+    enum { N = T::BLOCK == 256 ? (NX == 1 ? 64 : 16) : T::HAS_M ? 32 : 64 };
 };
 
 template <class T, int NX> struct mul_stage {
@@ -79,7 +79,7 @@ template <class T> DEVICE float x_scale(const uint8_t *x, uint32_t b) {
 template <class T, int NX>
 DEVICE void mul_quant(const struct mul_job &job, struct mul_stage<T, NX> *stage, float *acc) {
     enum {
-        ROWS = tile_rows<NX>::N, SB = stage_blocks<T, NX>::N, R = NX == 1 ? 4 : 2, CHUNKS = T::BLOCK / 32,
+        ROWS = tile_rows<NX>::N, SB = stage_blocks<T, NX>::N, R = NX == 1 && T::BLOCK == 256 ? 4 : 2, CHUNKS = T::BLOCK / 32,
         LANES = T::BLOCK == 256 ? 8 : 1, GROUPS = ROWS / R
     };
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
