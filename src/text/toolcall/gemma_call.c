@@ -132,9 +132,9 @@ enum tc_result tc_gemma_call(struct lode_toolcall *p) {
         if (found < 0)
             return TC_MORE;
         p->pos = at;
-        if (found == 1 && !p->nested)
+        if (found == 1 && !p->quoted)
             return end_body(p, at);
-        p->nested = p->nested != (found == 0); /* within a string, where tags are text */
+        p->quoted = p->quoted != (found == 0); /* within a string, where tags are text */
         p->scan = at + strlen(ends[found]);
         return TC_AGAIN;
     }

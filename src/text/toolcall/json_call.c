@@ -55,7 +55,7 @@ static enum tc_result begin_object(struct lode_toolcall *p) {
     if (p->text[p->pos] != '{')
         return tc_bad(p, TC_REASON(bad_json));
     p->name[0] = p->id[0] = '\0';
-    p->nested = p->streaming = false;
+    p->nested = false;
     p->args = p->args_end = 0;
     return pass(p, FIRST_KEY);
 }

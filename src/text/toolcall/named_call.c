@@ -58,16 +58,16 @@ static enum tc_result in_arguments(struct lode_toolcall *p) {
 static enum tc_result close_call(struct lode_toolcall *p, const char *tag, bool fence) {
     if (!tc_blanks(p))
         return TC_MORE;
-    if (fence && !p->nested) {
+    if (fence && !p->fence_seen) {
         const int found = tc_tag(p, "```");
-        p->nested = found >= 0; /* looked for once */
+        p->fence_seen = found >= 0; /* looked for once */
         return found < 0 ? TC_MORE : TC_AGAIN;
     }
     const int found = tc_tag(p, tag);
     if (found <= 0)
         return found ? TC_MORE : tc_bad(p, TC_REASON(bad_syntax));
     tc_end(p);
-    p->nested = false;
+    p->fence_seen = false;
     return go(p, SECTION);
 }
 

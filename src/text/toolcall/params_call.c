@@ -27,7 +27,7 @@ static enum tc_result go(struct lode_toolcall *p, enum step step) {
 
 static enum tc_result section(struct lode_toolcall *p) {
     const struct tc_params *f = p->format->params;
-    if (p->in_list && p->n_here == 0) /* the tag that began it was the name's */
+    if (p->no_outer && p->n_here == 0) /* the tag that began it was the name's */
         return go(p, NAME);
     if (!tc_blanks(p))
         return TC_MORE;
@@ -37,7 +37,7 @@ static enum tc_result section(struct lode_toolcall *p) {
     const int named = closed ? 0 : *f->name ? tc_tag(p, f->name) : p->n_here == 0;
     if (named > 0)
         return go(p, NAME);
-    if (closed == 0 && named == 0 && p->in_list)
+    if (closed == 0 && named == 0 && p->no_outer)
         return TC_CLOSED;
     return closed < 0 || named < 0 ? TC_MORE : tc_bad(p, TC_REASON(bad_syntax));
 }
@@ -85,7 +85,7 @@ static enum tc_result begin_value(struct lode_toolcall *p) {
     if (p->streaming)
         lode_buf_addc(&p->out, '"');
     tc_put_arguments(p);
-    p->nested = p->format->params->newline; /* one may still have to be left out */
+    p->newline_due = p->format->params->newline; /* one may still have to be left out */
     return go(p, VALUE);
 }
 
@@ -135,11 +135,11 @@ static enum tc_result opening(struct lode_toolcall *p) {
 
 /* Leaves out the newline behind the opening tag.  False: it may still come. */
 static bool skip_newline(struct lode_toolcall *p) {
-    if (p->nested && p->pos == p->n)
+    if (p->newline_due && p->pos == p->n)
         return false;
-    if (p->nested && p->text[p->pos] == '\n')
+    if (p->newline_due && p->text[p->pos] == '\n')
         p->mark = ++p->pos;
-    p->nested = false;
+    p->newline_due = false;
     return true;
 }
 

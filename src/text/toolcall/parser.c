@@ -106,7 +106,7 @@ static void enter_call(struct lode_toolcall *p, bool untagged) {
     p->n_here = 0;
     p->untagged = untagged;
     p->in_list = p->nested = p->streaming = p->other = false;
-    p->kind = 0;
+    p->no_outer = p->fence_seen = p->quoted = false;
     p->scan = p->mark = p->pos;
     lode_buf_clear(&p->out);
 }
@@ -191,7 +191,7 @@ static bool read_content(struct lode_toolcall *p) {
     p->pos += len;
     if (untagged || which < n_open) {
         enter_call(p, untagged);
-        p->in_list = which > 0 && p->format->params; /* the outer tag is missing */
+        p->no_outer = which > 0 && p->format->params;
     } else {
         tc_put_text(p, LODE_TOOLCALL_MARKUP, p->pos);
         p->state = TC_BETWEEN;

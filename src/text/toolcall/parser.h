@@ -124,11 +124,19 @@ struct lode_toolcall {
 
     /* what grammars remember */
     struct tc_json json;
-    uint8_t kind;
-    bool in_list, nested, first, streaming, other; /* other: another grammar reads this call */
-    uint32_t types;
-    uint32_t depth;
-    char key[TC_MAX_KEY];
+    bool first;           /* no parameter has been written yet */
+    bool other;           /* another grammar reads this call */
+    bool in_list;         /* calls stand in brackets */
+    uint8_t kind;         /* json_call.c: what the member is */
+    bool nested;          /* json_call.c: within "function": {...} */
+    bool streaming;       /* the value leaves as it comes */
+    bool fence_seen;      /* named_call.c: the ``` behind the arguments was looked for */
+    bool no_outer;        /* params_call.c: the call's own tag began it */
+    bool newline_due;     /* params_call.c: the value's first newline is not its own */
+    bool quoted, escaped; /* within a string, behind a backslash */
+    char quote;           /* python_call.c: the one that is open, or NUL */
+    uint32_t types;       /* params_call.c: that the parameter takes */
+    uint32_t depth;       /* python_call.c: of open brackets */
 };
 
 /* ---- parser.c ---- */
@@ -145,7 +153,12 @@ enum tc_result tc_bad(struct lode_toolcall *p, const char *reason);
  * the tag is at p->pos, *len bytes.  p->mark: behind the last that is no blank. */
 bool tc_read_text(struct lode_toolcall *p, enum lode_toolcall_kind kind, const char *const *tags,
                   size_t n_tags, size_t *which, size_t *len);
-#define TC_REASON(name) #name
+#define TC_REASON(name) ((void)TC_REASON_##name, #name)
+enum tc_reason { /* so that no reason is given that is not in the list */
+#define TC_REASON_ENUM(name, about) TC_REASON_##name,
+                 LODE_TOOLCALL_REASON_LIST(TC_REASON_ENUM)
+#undef TC_REASON_ENUM
+};
 
 /* ---- scan.c ---- */
 

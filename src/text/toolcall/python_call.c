@@ -21,9 +21,9 @@ enum step {
 static enum tc_result go(struct lode_toolcall *p, enum step step) {
     p->step = step;
     p->mark = p->pos;
-    p->kind = 0;
+    p->quote = 0;
     p->depth = 0;
-    p->nested = false;
+    p->escaped = false;
     return TC_AGAIN;
 }
 
@@ -186,15 +186,15 @@ static bool read_value(struct reader *r, unsigned depth) {
 static bool find_end(struct lode_toolcall *p) {
     for (; p->pos < p->n; p->pos++) {
         const char c = p->text[p->pos];
-        if (p->kind) { /* the quote that is open */
-            if (p->nested)
-                p->nested = false;
+        if (p->quote) { /* the quote that is open */
+            if (p->escaped)
+                p->escaped = false;
             else if (c == '\\')
-                p->nested = true;
-            else if (c == (char)p->kind)
-                p->kind = 0;
+                p->escaped = true;
+            else if (c == p->quote)
+                p->quote = 0;
         } else if (c == '"' || c == '\'') {
-            p->kind = (uint8_t)c;
+            p->quote = c;
         } else if (p->depth == 0 && (c == ',' || c == ')')) {
             return true;
         } else if (strchr("([{", c) && c) {
