@@ -115,13 +115,25 @@ static int openelm(struct lode_hf *h, struct lode_error *err) {
     return lode_hf_put_plain(h, plain, sizeof plain / sizeof *plain, err);
 }
 
+/* What transformers takes where the text part of a multimodal model leaves a field out (LLaVA). */
+static const struct lode_hf_default llama_defaults[] = {
+    {"hidden_size", 4096},        {"num_hidden_layers", 32},         {"num_attention_heads", 32},
+    {"intermediate_size", 11008}, {"max_position_embeddings", 2048}, {0}};
+static const struct lode_hf_default mistral_defaults[] = {{"hidden_size", 4096},
+                                                          {"num_hidden_layers", 32},
+                                                          {"num_attention_heads", 32},
+                                                          {"num_key_value_heads", 8},
+                                                          {"intermediate_size", 14336},
+                                                          {"max_position_embeddings", 131072},
+                                                          {0}};
+
 static const struct lode_hf_default half_rotates[] = {{"rotary_pct", 0.5}, {0}};
 
 #define QWEN2 .arch = "qwen2", .refuse = "use_sliding_window"
 
 const struct lode_hf_family lode_hf_llama_families[] = {
-    {.model_type = "llama", .arch = "llama"},
-    {.model_type = "mistral", .arch = "llama", .window = true},
+    {.model_type = "llama", .arch = "llama", .defaults = llama_defaults},
+    {.model_type = "mistral", .arch = "llama", .defaults = mistral_defaults, .window = true},
     {.model_type = "qwen2", QWEN2},
     {.model_type = "qwen2_vl", QWEN2},
     {.model_type = "qwen2_vl_text", QWEN2},
