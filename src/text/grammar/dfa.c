@@ -109,12 +109,12 @@ bool dfa_accepts(const struct dfa *d, struct lode_str text) {
     return q != DFA_NONE && d->accept[q];
 }
 
-bool dfa_finite(const struct dfa *d) {
+int dfa_finite(struct gbuild *b, const struct dfa *d, bool *finite) {
     /* Kahn's order reaches every state exactly where there is no cycle. */
     uint32_t *in = lode_alloc_zero(2 * (size_t)d->n + 1, sizeof *in), *queue = in ? in + d->n : NULL;
     uint32_t n = 0, done = 0;
     if (!in)
-        return true; /* the careful answer: what is finite may be refused */
+        return gb_nomem(b);
     for (uint32_t i = 0; d->n && i < d->first[d->n]; i++)
         in[d->ranges[i].to]++;
     for (uint32_t q = 0; q < d->n; q++)
@@ -125,7 +125,8 @@ bool dfa_finite(const struct dfa *d) {
             if (--in[d->ranges[i].to] == 0)
                 queue[n++] = d->ranges[i].to;
     lode_free(in);
-    return done == d->n;
+    *finite = done == d->n;
+    return 0;
 }
 
 /* ---- making ---- */

@@ -29,7 +29,8 @@ uint32_t dfa_next(const struct dfa *d, uint32_t q, uint32_t cp);
 bool dfa_any(const struct dfa *d, uint32_t q, uint32_t lo, uint32_t hi);
 /* Whether it accepts this text (valid UTF-8). */
 bool dfa_accepts(const struct dfa *d, struct lode_str text);
-bool dfa_finite(const struct dfa *d);
+/* Whether it accepts finitely many texts. */
+int dfa_finite(struct gbuild *b, const struct dfa *d, bool *finite);
 
 extern const struct dfa dfa_all; /* every text */
 

@@ -499,6 +499,15 @@ static void step_array(struct machine *m, struct frame f, uint8_t c, frame_list 
     }
 }
 
+/* All threads that are within a number read the same one: it is kept once, with room for its
+ * digits. */
+static void take_number_byte(struct machine *m, uint8_t c) {
+    m->number_at = m->serial;
+    m->digits.len = 0;
+    if (!lode_buf_addc(&m->number, (char)c) || !lode_buf_reserve(&m->digits, m->number.len))
+        m->failed = LODE_ERR_NOMEM;
+}
+
 static const char *const literal_text[] = {"null", "true", "false"};
 
 static void step_value(struct machine *m, struct frame t, uint8_t c, frame_list *out,
@@ -536,8 +545,7 @@ static void step_value(struct machine *m, struct frame t, uint8_t c, frame_list 
         } else {
             t.q = c == '-' ? 0 : c == '0' ? 1 : 2;
             lode_buf_clear(&m->number);
-            lode_buf_addc(&m->number, (char)c);
-            m->number_at = m->serial;
+            take_number_byte(m, c);
         }
         emit(m, out, first, &t);
     } else {
@@ -577,13 +585,9 @@ static bool number_good(const struct machine *m, const struct frame *t) {
     bool good = false;
     if (t->q != 1 && t->q != 2 && t->q != 4 && t->q != 7)
         return false;
-    char *room = lode_alloc(m->number.len + 1, 1);
-    if (!room)
-        return false; /* refused where it cannot be judged */
-    decimal_parse(lode_buf_str(&m->number), room, &d);
+    decimal_parse(lode_buf_str(&m->number), m->digits.data, &d);
     for (uint32_t i = 0; i < n->n_conds && !good; i++)
         good = decimal_meets(&d, n->conds[i].v, n->conds[i].n);
-    lode_free(room);
     return good;
 }
 
@@ -611,12 +615,8 @@ static void step_number(struct machine *m, struct frame t, uint8_t c, frame_list
         t.q = dfa_next(d, t.q, c);
     } else {
         t.q = number_part(t.q, c);
-        if (t.q != DFA_NONE && m->number_at != m->serial) {
-            m->number_at = m->serial;
-            lode_buf_addc(&m->number, (char)c);
-            if (m->number.failed)
-                m->failed = LODE_ERR_NOMEM;
-        }
+        if (t.q != DFA_NONE && m->number_at != m->serial)
+            take_number_byte(m, c);
         done = t.q == DFA_NONE && number_good(m, &before);
     }
     if (t.q != DFA_NONE)
@@ -788,6 +788,7 @@ void machine_free(struct machine *m) {
     GVEC_FREE(&m->now);
     GVEC_FREE(&m->visited);
     lode_buf_free(&m->number);
+    lode_buf_free(&m->digits);
 }
 
 int machine_copy(struct machine *to, const struct machine *from) {
@@ -800,7 +801,8 @@ int machine_copy(struct machine *to, const struct machine *from) {
         memcpy(to->now.v, from->now.v, from->now.n * sizeof *from->now.v);
     to->now.n = ok ? from->now.n : 0;
     if (from->number.len)
-        ok = lode_buf_add(&to->number, from->number.data, from->number.len) && ok;
+        ok = lode_buf_add(&to->number, from->number.data, from->number.len) &&
+             lode_buf_reserve(&to->digits, from->number.len) && ok;
     if (!ok) {
         machine_free(to);
         return LODE_ERR_NOMEM;

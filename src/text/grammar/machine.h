@@ -69,6 +69,7 @@ struct machine {
     struct pool cells;  /* item 0 is no cell */
     frame_list now;     /* the threads */
     struct lode_buf number; /* free_form: the number being read */
+    struct lode_buf digits; /* as much room, for number_good */
     uint64_t serial, number_at;
     GVEC(uint64_t) visited;
     int failed; /* LODE_ERR_NOMEM or _LIMIT: the threads are not all there */

@@ -80,6 +80,7 @@ struct uri {
 };
 
 static struct uri split_uri(struct lode_str s) {
+    s.data = s.data ? s.data : "";
     struct uri u = {{s.data, 0}, {s.data, 0}, s};
     for (size_t i = 0; i < s.len && s.data[i] != '/' && s.data[i] != '?' && s.data[i] != '#'; i++)
         if (s.data[i] == ':') {
@@ -278,7 +279,7 @@ static bool decode_fragment(struct schema *s, struct lode_str in, struct lode_st
     *out = (struct lode_str){text, 0};
     for (size_t i = 0; i < in.len; i++) {
         char c = in.data[i];
-        if (c == '%' && i + 2 < in.len + 0 + 0) {
+        if (c == '%' && i + 2 < in.len) {
             const char hex[3] = {in.data[i + 1], in.data[i + 2], 0};
             char *end;
             const unsigned long x = strtoul(hex, &end, 16);
@@ -292,11 +293,12 @@ static bool decode_fragment(struct schema *s, struct lode_str in, struct lode_st
     return true;
 }
 
-/* The node that a JSON pointer leads to from `node`, G_NONE if none. */
-static uint32_t follow_pointer(struct schema *s, uint32_t node, struct lode_str p) {
-    const struct lode_json *v = &s->top[node];
+/* Moves *node to where a JSON pointer leads from it; G_NONE: nowhere. */
+static int follow_pointer(struct schema *s, uint32_t *node, struct lode_str p) {
+    const struct lode_json *v = &s->top[*node];
     size_t i = 0;
-    while (i < p.len && v) {
+    bool failed = false;
+    while (i < p.len && v && !failed) {
         struct lode_buf step = {0};
         for (i++; i < p.len && p.data[i] != '/'; i++)
             if (p.data[i] == '~' && i + 1 < p.len && (p.data[i + 1] == '0' || p.data[i + 1] == '1'))
@@ -305,15 +307,17 @@ static uint32_t follow_pointer(struct schema *s, uint32_t node, struct lode_str 
                 lode_buf_addc(&step, p.data[i]);
         const struct lode_str key = lode_buf_str(&step);
         if (v->type == LODE_JSON_OBJECT) {
-            v = step.failed ? NULL : lode_json_getn(v, key);
+            v = lode_json_getn(v, key);
         } else {
             char *end = NULL;
             const unsigned long at = key.len ? strtoul(key.data, &end, 10) : 0;
             v = end && !*end && at < UINT32_MAX ? lode_json_at(v, (uint32_t)at) : NULL;
         }
+        failed = step.failed;
         lode_buf_free(&step);
     }
-    return v ? json_index(s, v) : G_NONE;
+    *node = v ? json_index(s, v) : G_NONE;
+    return failed ? gb_nomem(s->b) : 0;
 }
 
 int schema_resolve(struct schema *s, uint32_t schema_node, uint32_t keyword, bool dynamic,
@@ -347,7 +351,7 @@ int schema_resolve(struct schema *s, uint32_t schema_node, uint32_t keyword, boo
     }
     *target = s->resources.v[resource].node;
     if (fragment.len && fragment.data[0] == '/') {
-        *target = follow_pointer(s, *target, fragment);
+        LODE_TRY(follow_pointer(s, target, fragment));
     } else if (fragment.len) {
         for (size_t i = 0; i < s->anchors.n && !anchor; i++)
             if (s->anchors.v[i].resource == resource &&

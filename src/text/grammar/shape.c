@@ -202,7 +202,6 @@ static bool serves(const struct solver *v, const struct atom *a, uint32_t scope)
     return e == scope;
 }
 
-/* A literal that never holds: `not` of the document's root is not it, so it is made of false. */
 static const struct lode_json *schema_member(const struct solver *v, const struct atom *a,
                                              const char *key) {
     return json_member(v->s, a->json, key);
@@ -329,7 +328,6 @@ struct object {
     GVEC(struct g_class) classes;
     struct lits lits;
     struct gintern masks; /* open classes: which patterns match; class n_names + index */
-    uint32_t required_before; /* scratch */
 };
 
 static int by_bytes(const void *a, const void *b) {
@@ -682,7 +680,10 @@ static int make_object(struct object *x, bool *impossible) {
     if (!o->classes || !o->dead)
         return nomem(v);
     o->required = o->dead + x->names.n + 1;
-    if (o->min > o->n_names && x->classes.n > x->names.n && dfa_finite(&o->keys))
+    bool finite = false;
+    if (o->min > o->n_names && x->classes.n > x->names.n)
+        LODE_TRY(dfa_finite(v->s->b, &o->keys, &finite));
+    if (finite)
         return schema_fail(v->s, LODE_ERR_UNSUPPORTED, lit_node(v->entries.v[0].lit),
                            "minProperties above the number of named keys, where patterns allow "
                            "only finitely many others, cannot be enforced");

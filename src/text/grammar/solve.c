@@ -47,8 +47,8 @@ static bool has_rest(const struct solver *v, uint32_t node) {
 /* A literal that must hold, found while at `parent`. */
 static int add_lit(struct solver *v, g_lit lit, uint32_t parent, bool apart, uint32_t *head) {
     struct entry e = {.lit = lit, .parent = parent, .apart = apart};
-    for (size_t i = 0; i < v->entries.n; i++) /* said already, and no annotations hang on it */
-        if (v->entries.v[i].lit == lit && v->type < TYPE_ARRAY)
+    for (size_t i = 0; i < v->entries.n && i < 64 && v->type < TYPE_ARRAY; i++)
+        if (v->entries.v[i].lit == lit) /* said already, and no annotations hang on it */
             return 0;
     if (parent != G_NONE)
         e.scope = v->entries.v[parent].scope && !apart;
