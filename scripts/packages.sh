@@ -22,6 +22,7 @@ pc  libutf8proc                          libutf8proc-dev
 pc  jansson                              libjansson-dev
 pc  libxxhash                            libxxhash-dev
 pc  libedit                              libedit-dev
+pc  libmicrohttpd                        libmicrohttpd-dev
 '
 table_test='
 cmd gcc                                  gcc
@@ -90,8 +91,11 @@ esac
 case $verb in
 check)
     missing
-    # libedit is a comfort (history and keys in the chat): lode builds without it.
-    names=$(echo "$names" | sed 's/^libedit$//; s/, libedit$//; s/libedit, //')
+    # libedit is a comfort (history and keys in the chat), libmicrohttpd is the server: lode builds
+    # without them.
+    for n in libedit libmicrohttpd; do
+        names=$(echo "$names" | sed "s/^$n\$//; s/, $n\$//; s/$n, //")
+    done
     [ -z "$names" ] && exit 0
     echo "lode needs $names: on Debian or Ubuntu, apt-get install $packages" >&2
     exit 1

@@ -1,7 +1,7 @@
 /* answer.c - see answer.h. */
 #include "answer.h"
 
-#include "flow.h"
+#include "serve/flow.h"
 #include "interrupt.h"
 #include "out.h"
 #include "progress.h"

@@ -5,6 +5,7 @@
 /* name, what it does.  verb_NAME(argc, argv) returns the exit status; argv[0] is the verb. */
 #define LODE_VERB_LIST(X)                                                                          \
     X(run, "chat with a model, or answer one prompt")                                              \
+    X(serve, "a model over HTTP, as OpenAI's API")                                                 \
     X(bench, "tokens/s of prompts and answers, and the share of the memory bandwidth")             \
     X(logits, "what a model says after given token ids, as numbers")                               \
     X(embed, "texts as vectors, and how well documents answer a query")                            \

@@ -1,5 +1,5 @@
 /* test_flow.c - stop texts in a stream, however it is cut into pieces. */
-#include "tools/flow.h"
+#include "serve/flow.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

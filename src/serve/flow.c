@@ -1,5 +1,5 @@
 /* flow.c - see flow.h. */
-#include "flow.h"
+#include "serve/flow.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * Text comes in pieces of any size and leaves as soon as it can no longer be the beginning of a
  * stop text.
  */
-#ifndef LODE_TOOLS_FLOW_H
-#define LODE_TOOLS_FLOW_H
+#ifndef LODE_SERVE_FLOW_H
+#define LODE_SERVE_FLOW_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,0 +1,476 @@
+/* http.c - connections: who may ask, which route answers, and what goes over the wire. */
+#include "serve/completion.h"
+#include "serve/fields.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { IDLE_SECONDS = 60, HEADER_BYTES = 64 << 10 };
+
+struct call { /* one request on a connection */
+    struct server *s;
+    struct lode_buf body;
+    int refused; /* a status; the body is not kept */
+};
+
+struct stream { /* a reply that is being written */
+    struct completion *c;
+    int socket;
+    struct server *s;
+    bool done;
+};
+
+static bool went_away(int socket) {
+    struct pollfd p = {.fd = socket, .events = POLLRDHUP};
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
+static int socket_of(struct MHD_Connection *conn) {
+    return MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
+/* ---- replies ---- */
+
+int status_of(const struct lode_error *err) {
+    switch (err->code) {
+    case LODE_ERR_NOMEM:
+        return 503;
+    case LODE_ERR_LIMIT:
+        return !strcmp(err->where, "queue") ? 503 : 400;
+    case LODE_ERR_ARG:
+    case LODE_ERR_FORMAT:
+    case LODE_ERR_UNSUPPORTED:
+        return 400;
+    default:
+        return 500;
+    }
+}
+
+static const char *error_type(int status) {
+    return status == 401 || status == 403 ? "authentication_error"
+           : status == 404                ? "not_found_error"
+           : status == 503                ? "unavailable_error"
+           : status >= 500                ? "server_error"
+                                          : "invalid_request_error";
+}
+
+json_t *error_json(int status, const struct lode_error *err) {
+    char message[1100];
+    snprintf(message, sizeof message, "%s%s%s", err->where, *err->where ? ": " : "",
+             *err->text ? err->text : lode_error_name(err->code));
+    const bool overflow = err->code == LODE_ERR_LIMIT && !strcmp(err->where, "context");
+    return json_pack("{s:{s:s, s:s, s:s?, s:o}}", "error", "message", message, "type",
+                     error_type(status), "param", *err->where ? err->where : NULL, "code",
+                     overflow ? json_string("context_length_exceeded") : json_integer(status));
+}
+
+static enum MHD_Result send_text(struct MHD_Connection *conn, int status, const char *type,
+                                 char *text) {
+    if (!text)
+        return MHD_NO;
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE);
+    if (!r) {
+        free(text);
+        return MHD_NO;
+    }
+    MHD_add_response_header(r, "Content-Type", type);
+    if (status == 503)
+        MHD_add_response_header(r, "Retry-After", "1");
+    if (status == 401)
+        MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
+    const enum MHD_Result rc = MHD_queue_response(conn, (unsigned)status, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+static enum MHD_Result send_json(struct MHD_Connection *conn, int status, json_t *value) {
+    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    json_decref(value);
+    return send_text(conn, status, "application/json; charset=utf-8", text);
+}
+
+static enum MHD_Result send_error(struct server *s, struct MHD_Connection *conn, int status,
+                                  const struct lode_error *err) {
+    atomic_fetch_add(&s->n_errors, 1);
+    return send_json(conn, status, error_json(status, err));
+}
+
+static enum MHD_Result refuse(struct server *s, struct MHD_Connection *conn, int status,
+                              const char *where, const char *text) {
+    struct lode_error err = {.code = LODE_ERR_ARG};
+    snprintf(err.where, sizeof err.where, "%s", where);
+    snprintf(err.text, sizeof err.text, "%s", text);
+    return send_error(s, conn, status, &err);
+}
+
+/* ---- answers ---- */
+
+static void end_stream(void *user) {
+    struct stream *st = user;
+    completion_free(st->c);
+    atomic_fetch_sub(&st->s->active, 1);
+    free(st);
+}
+
+/* An error once the head is out: an event of its own, then the end. */
+static void add_error(struct stream *st, const struct lode_error *err) {
+    json_t *e = error_json(status_of(err), err);
+    char *text = e ? json_dumps(e, JSON_COMPACT) : NULL;
+    lode_buf_addf(completion_out(st->c), "data: %s\n\n", text ? text : "{\"error\":{}}");
+    free(text);
+    json_decref(e);
+    st->done = true;
+}
+
+static ssize_t read_stream(void *user, uint64_t pos, char *out, size_t cap) {
+    struct stream *st = user;
+    struct lode_buf *b = completion_out(st->c);
+    (void)pos;
+    while (b->len == 0) {
+        struct lode_error err = {0};
+        if (st->done)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        if (went_away(st->socket) || atomic_load(&st->s->stopping) > 1)
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+        const int rc = completion_step(st->c, HOLD, &err);
+        st->done = rc == COMPLETION_DONE;
+        if (rc < 0) {
+            err.code = rc;
+            add_error(st, &err);
+            if (b->failed)
+                return MHD_CONTENT_READER_END_WITH_ERROR;
+        }
+    }
+    const size_t n = b->len < cap ? b->len : cap;
+    memcpy(out, b->data, n);
+    memmove(b->data, b->data + n, b->len - n);
+    b->len -= n;
+    return (ssize_t)n;
+}
+
+static enum MHD_Result send_stream(struct server *s, struct MHD_Connection *conn,
+                                   struct completion *c) {
+    struct stream *st = malloc(sizeof *st);
+    struct MHD_Response *r = NULL;
+    if (st) {
+        *st = (struct stream){.c = c, .socket = socket_of(conn), .s = s};
+        r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_stream, st, end_stream);
+    }
+    if (!r) {
+        free(st);
+        completion_free(c);
+        atomic_fetch_sub(&s->active, 1);
+        return MHD_NO;
+    }
+    MHD_add_response_header(r, "Content-Type", "text/event-stream; charset=utf-8");
+    MHD_add_response_header(r, "Cache-Control", "no-cache");
+    MHD_add_response_header(r, "X-Accel-Buffering", "no");
+    const enum MHD_Result rc = MHD_queue_response(conn, 200, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+static enum MHD_Result answer(struct server *s, struct MHD_Connection *conn, const json_t *body,
+                              bool chat) {
+    struct lode_error err = {0};
+    struct completion *c;
+    const int socket = socket_of(conn);
+    atomic_fetch_add(&s->active, 1);
+    int rc = completion_create(&c, s, body, chat, &err);
+    if (rc == 0 && completion_streams(c))
+        return send_stream(s, conn, c);
+    bool gone = false;
+    while (rc >= 0 && rc != COMPLETION_DONE && !gone) {
+        rc = completion_step(c, HOLD, &err);
+        gone = rc == COMPLETION_WAITS && (went_away(socket) || atomic_load(&s->stopping) > 1);
+    }
+    err.code = rc < 0 ? rc : 0;
+    const enum MHD_Result sent = gone     ? MHD_NO
+                                 : rc < 0 ? send_error(s, conn, status_of(&err), &err)
+                                          : send_json(conn, 200, completion_reply(c));
+    completion_free(c);
+    atomic_fetch_sub(&s->active, 1);
+    return sent;
+}
+
+/* ---- routes ---- */
+
+typedef json_t *get_fn(struct server *s);
+typedef json_t *post_fn(struct server *s, const json_t *body, struct lode_error *err);
+
+static json_t *health(struct server *s) {
+    return json_pack("{s:s}", "status", atomic_load(&s->stopping) ? "stopping" : "ok");
+}
+
+static const struct route {
+    const char *path;
+    get_fn *get;
+    post_fn *post;
+    int answers; /* 1: a completion, 2: a chat's */
+    bool open;   /* needs no key */
+} routes[] = {
+    {"/health", health, NULL, 0, true},
+    {"/v1/health", health, NULL, 0, true},
+    {"/v1/models", route_models, NULL, 0, false},
+    {"/models", route_models, NULL, 0, false},
+    {"/props", route_props, NULL, 0, false},
+    {"/metrics", NULL, NULL, 0, false},
+    {"/v1/chat/completions", NULL, NULL, 2, false},
+    {"/chat/completions", NULL, NULL, 2, false},
+    {"/v1/completions", NULL, NULL, 1, false},
+    {"/completions", NULL, NULL, 1, false},
+    {"/tokenize", NULL, route_tokenize, 0, false},
+    {"/detokenize", NULL, route_detokenize, 0, false},
+    {"/apply-template", NULL, route_template, 0, false},
+};
+
+static const struct route *find_route(const char *path) {
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
+        if (!strcmp(routes[i].path, path))
+            return &routes[i];
+    return NULL;
+}
+
+/* Equal, in a time that depends on the lengths only. */
+static bool same_key(const char *a, const char *b) {
+    const size_t n = strlen(a);
+    unsigned diff = 0;
+    if (n != strlen(b))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        diff |= (unsigned char)(a[i] ^ b[i]);
+    return !diff;
+}
+
+static bool has_key(const struct server *s, struct MHD_Connection *conn) {
+    const char *key = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Authorization");
+    if (key && !strncasecmp(key, "Bearer ", 7))
+        key += 7;
+    else
+        key = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "x-api-key");
+    bool found = s->o.n_keys == 0;
+    for (size_t i = 0; key && i < s->o.n_keys; i++)
+        found = same_key(key, s->o.keys[i]) || found;
+    return found;
+}
+
+/* A page on the web can make a browser call this machine under a name of its own (DNS rebinding): a
+ * server on the loopback answers to the loopback's names only. */
+static bool knows_host(const struct server *s, struct MHD_Connection *conn) {
+    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
+    const char *host = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Host");
+    bool known = !s->loopback || !host;
+    for (size_t i = 0; !known && i < sizeof names / sizeof *names; i++) {
+        const size_t n = strlen(names[i]);
+        known = !strncasecmp(host, names[i], n) && (!host[n] || host[n] == ':');
+    }
+    return known;
+}
+
+static enum MHD_Result post(struct call *call, struct MHD_Connection *conn,
+                            const struct route *route) {
+    struct server *s = call->s;
+    struct lode_error err = {0};
+    json_error_t why;
+    const struct lode_str text = lode_buf_str(&call->body);
+    json_t *body = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, &why), *reply = NULL;
+    enum MHD_Result rc;
+    if (!body) {
+        snprintf(err.text, sizeof err.text, "the body is not JSON: line %d: %s", why.line, why.text);
+        err.code = LODE_ERR_FORMAT;
+    } else if (!json_is_object(body)) {
+        snprintf(err.text, sizeof err.text, "the body is not a JSON object");
+        err.code = LODE_ERR_FORMAT;
+    } else if (!route->answers && !(reply = route->post(s, body, &err)) && !err.code) {
+        err.code = LODE_ERR_NOMEM;
+    }
+    if (err.code)
+        rc = send_error(s, conn, status_of(&err), &err);
+    else
+        rc = reply ? send_json(conn, 200, reply) : answer(s, conn, body, route->answers == 2);
+    json_decref(body);
+    return rc;
+}
+
+/* What can be said before the body has come: 0, or a status. */
+static int admit(const struct server *s, struct MHD_Connection *conn, const struct route *route) {
+    const char *length = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Content-Length");
+    if (!knows_host(s, conn))
+        return 403;
+    if (!(route && route->open) && !has_key(s, conn))
+        return 401;
+    if (length && strtoull(length, NULL, 10) > MAX_BODY)
+        return 413;
+    return 0;
+}
+
+static enum MHD_Result respond(struct call *call, struct MHD_Connection *conn, const char *path,
+                               const char *method) {
+    struct server *s = call->s;
+    const struct route *route = find_route(path);
+    const bool get = !strcmp(method, "GET") || !strcmp(method, "HEAD");
+    if (call->refused == 403)
+        return refuse(s, conn, 403, "Host", "this server answers to localhost only");
+    if (call->refused == 401)
+        return refuse(s, conn, 401, "Authorization", "a key is needed: Authorization: Bearer KEY");
+    if (call->refused == 413)
+        return refuse(s, conn, 413, "", "the body is larger than 32 MiB");
+    if (!strncmp(path, "/v1/models/", 11) && !strcmp(path + 11, s->o.name) && get) {
+        json_t *all = route_models(s);
+        json_t *one = json_incref(json_array_get(json_object_get(all, "data"), 0));
+        json_decref(all);
+        return send_json(conn, 200, one);
+    }
+    if (!route)
+        return refuse(s, conn, 404, "", "there is nothing here; /v1/chat/completions answers chats");
+    if (get && !strcmp(path, "/metrics"))
+        return send_text(conn, 200, "text/plain; version=0.0.4; charset=utf-8", route_metrics(s));
+    if (get && route->get)
+        return send_json(conn, 200, route->get(s));
+    if (strcmp(method, "POST") || (!route->post && !route->answers))
+        return refuse(s, conn, 405, "",
+                      route->post || route->answers ? "POST expected" : "GET expected");
+    if (atomic_load(&s->stopping)) {
+        const struct lode_error err = {.code = LODE_ERR_LIMIT, .text = "the server is stopping"};
+        return send_error(s, conn, 503, &err);
+    }
+    /* an answer may take longer than an idle connection is kept */
+    MHD_set_connection_option(conn, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
+    return post(call, conn, route);
+}
+
+static enum MHD_Result on_request(void *user, struct MHD_Connection *conn, const char *path,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *size, void **state) {
+    struct server *s = user;
+    struct call *call = *state;
+    (void)version;
+    if (!call) {
+        call = *state = calloc(1, sizeof *call);
+        if (!call)
+            return MHD_NO;
+        call->s = s;
+        atomic_fetch_add(&s->requests, 1);
+        call->refused = admit(s, conn, find_route(path));
+        /* not worth reading on */
+        return call->refused ? respond(call, conn, path, method) : MHD_YES;
+    }
+    if (*size) {
+        if (call->body.len + *size > MAX_BODY)
+            call->refused = 413;
+        else if (!call->refused && !lode_buf_add(&call->body, data, *size))
+            return MHD_NO;
+        *size = 0;
+        return MHD_YES;
+    }
+    return respond(call, conn, path, method);
+}
+
+static void on_completed(void *user, struct MHD_Connection *conn, void **state,
+                         enum MHD_RequestTerminationCode why) {
+    struct call *call = *state;
+    (void)user, (void)why;
+    if (!call)
+        return;
+    MHD_set_connection_option(conn, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)IDLE_SECONDS);
+    lode_buf_free(&call->body);
+    free(call);
+    *state = NULL;
+}
+
+/* ---- the server ---- */
+
+static int find_address(const struct serve_opts *o, struct sockaddr_storage *out,
+                        struct lode_error *err) {
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *list;
+    char port[8];
+    snprintf(port, sizeof port, "%u", o->port);
+    const int rc = getaddrinfo(strcmp(o->host, "localhost") ? o->host : "127.0.0.1", port, &hints, &list);
+    if (rc) {
+        *err = (struct lode_error){.code = LODE_ERR_IO};
+        snprintf(err->where, sizeof err->where, "--host %.200s", o->host);
+        snprintf(err->text, sizeof err->text, "%s", gai_strerror(rc));
+        return LODE_ERR_IO;
+    }
+    memcpy(out, list->ai_addr, list->ai_addrlen);
+    freeaddrinfo(list);
+    return 0;
+}
+
+static bool is_loopback(const struct sockaddr_storage *a) {
+    if (a->ss_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+    return a->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+
+/* Until stop_fd says so, and then until the running requests are done, or drain is over. */
+static void wait_for_end(struct server *s, struct MHD_Daemon *d) {
+    struct pollfd p = {.fd = s->o.stop_fd, .events = POLLIN};
+    char byte;
+    while (poll(&p, 1, -1) < 0 && errno == EINTR)
+        ;
+    if (read(s->o.stop_fd, &byte, 1) < 0)
+        return;
+    atomic_store(&s->stopping, 1);
+    const int socket = MHD_quiesce_daemon(d);
+    if (socket >= 0)
+        close(socket);
+    const time_t end = time(NULL) + s->o.drain;
+    while (atomic_load(&s->active) && time(NULL) < end && poll(&p, 1, HOLD) <= 0)
+        ;
+    atomic_store(&s->stopping, 2);
+}
+
+static int listen_and_serve(struct server *s, struct lode_error *err) {
+    struct sockaddr_storage address = {0};
+    int rc = find_address(&s->o, &address, err);
+    if (rc < 0)
+        return rc;
+    s->loopback = is_loopback(&address);
+    errno = 0;
+    struct MHD_Daemon *d = MHD_start_daemon(
+        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
+            MHD_USE_ITC | (address.ss_family == AF_INET6 ? MHD_USE_IPv6 : 0),
+        s->o.port, NULL, NULL, on_request, s, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&address,
+        MHD_OPTION_CONNECTION_LIMIT, s->o.connections ? s->o.connections : 512U,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)HEADER_BYTES, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_END);
+    if (!d) {
+        *err = (struct lode_error){.code = LODE_ERR_IO};
+        snprintf(err->where, sizeof err->where, "%.200s:%u", s->o.host, s->o.port);
+        snprintf(err->text, sizeof err->text, "cannot listen there: %s; choose another --port",
+                 errno ? strerror(errno) : "unknown cause");
+        return LODE_ERR_IO;
+    }
+    if (s->o.ready)
+        s->o.ready(s->o.user, MHD_get_daemon_info(d, MHD_DAEMON_INFO_BIND_PORT)->port);
+    wait_for_end(s, d);
+    MHD_stop_daemon(d);
+    return 0;
+}
+
+int serve_run(const struct serve_opts *opts, struct lode_error *err) {
+    struct server s = {.o = *opts,
+                       .tokenizer = lode_model_tokenizer(opts->model),
+                       .started = time(NULL)};
+    int rc = 0;
+    if (opts->template)
+        rc = lode_template_compile(&s.tmpl, opts->template, strlen(opts->template), err);
+    if (rc == 0)
+        rc = lode_toolcall_detect(&s.style, s.tmpl, err);
+    if (rc == 0)
+        rc = listen_and_serve(&s, err);
+    lode_template_free(s.tmpl);
+    return rc;
+}

@@ -1,0 +1,131 @@
+/* routes.c - the small routes: what the server is, and its tokenizer and template. */
+#include "serve/server.h"
+
+#include "base/buf.h"
+#include "serve/fields.h"
+#include "serve/prompt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+json_t *route_models(struct server *s) {
+    const struct lode_model_info *m = lode_model_info(s->o.model);
+    return json_pack("{s:s, s:[{s:s, s:s, s:I, s:s, s:{s:I, s:I, s:I, s:I, s:I}}]}", "object",
+                     "list", "data", "id", s->o.name, "object", "model", "created",
+                     (json_int_t)s->started, "owned_by", "lode", "meta", "n_ctx_train",
+                     (json_int_t)m->ctx_train, "n_ctx",
+                     (json_int_t)lode_scheduler_ctx(s->o.scheduler), "n_vocab",
+                     (json_int_t)m->n_vocab, "n_params", (json_int_t)m->n_params, "size",
+                     (json_int_t)m->size);
+}
+
+json_t *route_props(struct server *s) {
+    const struct lode_sampler_opts *o = &s->o.sampling;
+    return json_pack(
+        "{s:{s:I, s:{s:f, s:i, s:f, s:f, s:f}}, s:I, s:s, s:s, s:o, s:s}",
+        "default_generation_settings", "n_ctx", (json_int_t)lode_scheduler_ctx(s->o.scheduler),
+        "params", "temperature", (double)o->temp, "top_k", (int)o->top_k, "top_p",
+        (double)o->top_p, "min_p", (double)o->min_p, "repeat_penalty", (double)o->repeat_penalty,
+        "total_slots", (json_int_t)lode_scheduler_slots(s->o.scheduler), "model_alias", s->o.name,
+        "model_path", lode_model_info(s->o.model)->path, "chat_template",
+        s->o.template ? json_string(s->o.template) : json_null(), "build_info",
+        "lode " LODE_VERSION);
+}
+
+json_t *route_tokenize(struct server *s, const json_t *body, struct lode_error *err) {
+    struct prompt p = {0};
+    bool special = false, parse = true;
+    const json_t *content = json_object_get(body, "content");
+    if (!json_is_string(content)) {
+        field_fail(err, "content", "a string expected");
+        return NULL;
+    }
+    int rc = field_bool(body, "add_special", &special, err);
+    if (rc == 0)
+        rc = field_bool(body, "parse_special", &parse, err);
+    if (rc == 0)
+        rc = prompt_tokenize(&p, s, json_string_value(content), json_string_length(content),
+                             (special ? LODE_TOK_SPECIAL : 0) | (parse ? LODE_TOK_PARSE : 0), err);
+    json_t *ids = rc == 0 ? json_array() : NULL;
+    for (size_t i = 0; ids && i < p.n; i++)
+        json_array_append_new(ids, json_integer(p.ids[i]));
+    prompt_free(&p);
+    return ids ? json_pack("{s:o}", "tokens", ids) : NULL;
+}
+
+json_t *route_detokenize(struct server *s, const json_t *body, struct lode_error *err) {
+    struct prompt p = {0};
+    json_t *list = NULL, *reply = NULL;
+    int rc = field_array(body, "tokens", &list, err);
+    if (rc == 0 && !list)
+        rc = field_fail(err, "tokens", "a list of token ids expected");
+    if (rc == 0)
+        rc = prompt_ids(&p, list, "tokens", err);
+    int64_t n = rc == 0 ? lode_detokenize(s->tokenizer, p.ids, p.n, false, NULL, 0, err) : -1;
+    char *text = n >= 0 ? malloc((size_t)n + 1) : NULL;
+    if (text) {
+        n = lode_detokenize(s->tokenizer, p.ids, p.n, false, text, (size_t)n, err);
+        reply = json_pack("{s:o}", "content", json_stringn(text, (size_t)n));
+    }
+    free(text);
+    prompt_free(&p);
+    return reply;
+}
+
+json_t *route_template(struct server *s, const json_t *body, struct lode_error *err) {
+    struct prompt p = {0};
+    char *text = NULL;
+    if (prompt_chat(&p, s, body, &text, err) < 0)
+        return NULL;
+    json_t *reply = json_pack("{s:s}", "prompt", text);
+    lode_chat_text_free(text);
+    return reply;
+}
+
+/* ---- metrics ---- */
+
+static void metric(struct lode_buf *b, const char *name, const char *type, double value,
+                   const char *help) {
+    lode_buf_addf(b, "# HELP %s %s\n# TYPE %s %s\n%s %.17g\n", name, help, name, type, name, value);
+}
+
+char *route_metrics(struct server *s) {
+    struct lode_scheduler_stats st;
+    struct lode_buf b = {0};
+    lode_scheduler_stats(s->o.scheduler, &st);
+    const struct {
+        const char *name, *type;
+        double value;
+        const char *help;
+    } rows[] = {
+        {"llamacpp:prompt_tokens_total", "counter", (double)(st.prompt_tokens - st.reused_tokens),
+         "Prompt tokens of started requests that were not found in a slot."},
+        {"llamacpp:tokens_predicted_total", "counter", (double)st.generated_tokens,
+         "Tokens generated."},
+        {"llamacpp:requests_processing", "gauge", st.running, "Requests that run."},
+        {"llamacpp:requests_deferred", "gauge", st.waiting, "Requests that wait in the queue."},
+        {"llamacpp:n_decode_total", "counter", (double)st.steps, "Steps of the model."},
+        {"lode:reused_tokens_total", "counter", (double)st.reused_tokens,
+         "Prompt tokens of started requests that a slot already had."},
+        {"lode:step_tokens_total", "counter", (double)st.fed_tokens, "Tokens evaluated in steps."},
+        {"lode:step_seconds_total", "counter", st.seconds, "Time spent in steps."},
+        {"lode:kv_tokens", "gauge", (double)st.kv_used, "Tokens that the slots hold."},
+        {"lode:kv_tokens_max", "gauge", (double)st.kv_size, "Tokens that the slots can hold."},
+        {"lode:requests_finished_total", "counter", (double)st.finished,
+         "Generations that came to their end."},
+        {"lode:requests_cancelled_total", "counter", (double)st.cancelled,
+         "Generations ended by a stop text or by a client that went away."},
+        {"lode:requests_failed_total", "counter", (double)st.failed, "Generations that failed."},
+        {"lode:requests_refused_total", "counter", (double)st.refused,
+         "Generations refused because the queue was full."},
+        {"lode:http_requests_total", "counter", (double)atomic_load(&s->requests),
+         "HTTP requests."},
+        {"lode:http_errors_total", "counter", (double)atomic_load(&s->n_errors),
+         "HTTP requests answered with an error."},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        metric(&b, rows[i].name, rows[i].type, rows[i].value, rows[i].help);
+    char *text = b.failed ? NULL : strndup(lode_buf_str(&b).data, b.len);
+    lode_buf_free(&b);
+    return text;
+}

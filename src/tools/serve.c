@@ -1,0 +1,186 @@
+/* serve.c - `lode serve`: a model over HTTP, for clients that speak OpenAI's API. */
+#include "args.h"
+#include "chat_source.h"
+#include "load.h"
+#include "out.h"
+#include "verbs.h"
+
+#include "serve/serve.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct opts {
+    struct load_opts load;
+    const char *host, *alias, *template;
+    struct arg_strs keys;
+    int64_t port, parallel, queue, chunk, drain, connections;
+};
+
+static const struct arg_flag flags[] = {
+    LOAD_MODEL_FLAGS(struct opts),
+    {"-a, --alias", ARG_STR, ARG_AT(struct opts, alias), .meta = "NAME",
+     .shown = "the file's name", .help = "what clients see as the model's name"},
+    {"--chat-template", ARG_STR, ARG_AT(struct opts, template), .meta = "NAME|FILE",
+     .shown = "the model's", .help = "another template: a built-in, Jinja text, or a file"},
+    {"--host", ARG_STR, ARG_AT(struct opts, host), .meta = "ADDRESS", .def = "127.0.0.1",
+     .group = "Network", .help = "where to listen; 0.0.0.0 is every address of this machine"},
+    {"--port", ARG_INT, ARG_AT(struct opts, port), .meta = "N", .def = "8080", .min = 0,
+     .max = 65535, .help = "0: any free one"},
+    {"--api-key", ARG_STRS, ARG_AT(struct opts, keys), .meta = "KEY",
+     .help = "who does not send it is refused; several may be given"},
+    {"--max-connections", ARG_INT, ARG_AT(struct opts, connections), .meta = "N", .def = "512",
+     .min = 1, .max = 65535, .help = "connections at once"},
+    {"--drain", ARG_INT, ARG_AT(struct opts, drain), .meta = "SECONDS", .def = "30", .min = 0,
+     .max = 86400, .help = "what running requests get after SIGTERM or Ctrl+C; twice ends them"},
+    {"-np, --parallel", ARG_INT, ARG_AT(struct opts, parallel), .meta = "N", .def = "4", .min = 1,
+     .max = 1024, .group = "Speed and memory", .help = "requests that are answered at once"},
+    {"--queue", ARG_INT, ARG_AT(struct opts, queue), .meta = "N", .def = "64", .min = 1,
+     .max = 1 << 20, .help = "requests that may wait; more are refused with 503"},
+    {"--chunk", ARG_INT, ARG_AT(struct opts, chunk), .meta = "N", .def = "64", .min = 1,
+     .max = 1 << 16, .help = "prompt tokens of a step while others are being answered"},
+    {"-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct opts, load.ctx), .meta = "N", .def = "0",
+     .shown = "the model's, or what fits", .min = 0, .max = 1 << 28,
+     .help = "longest conversation in tokens, of each request"},
+    LOAD_SESSION_FLAGS(struct opts),
+    {"-cb, --cont-batching", ARG_FOREIGN_BOOL, .help = "it always does"},
+    {"--jinja", ARG_FOREIGN_BOOL, .help = "templates are always Jinja"},
+    {"--metrics", ARG_FOREIGN_BOOL, .help = "GET /metrics is always there"},
+    LOAD_FOREIGN_FLAGS,
+};
+
+static const struct arg_spec spec = {
+    .verb = "serve",
+    .usage = "MODEL [--port N] [flags]",
+    .brief = "a model over HTTP, as OpenAI's API",
+    .about = "Answers POST /v1/chat/completions and /v1/completions, streamed or whole, many requests\n"
+             "at once: each step of the model serves all of them, and an answer does not depend on its\n"
+             "neighbours.  Also GET /v1/models, /props, /health, /metrics and POST /tokenize,\n"
+             "/detokenize, /apply-template.",
+    .examples = "lode serve models/demo.gguf\n"
+                "lode serve qwen3-8b.gguf --parallel 8 -c 32768 --api-key secret",
+    .flags = flags,
+    .n_flags = ARG_COUNT(flags),
+};
+
+#ifdef LODE_HAVE_MHD
+
+static int stop_pipe[2];
+
+static void on_signal(int n) {
+    (void)n;
+    const ssize_t sent = write(stop_pipe[1], "", 1);
+    (void)sent;
+}
+
+static int catch_signals(struct lode_error *err) {
+    const struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    if (pipe(stop_pipe) || sigaction(SIGTERM, &a, NULL) || sigaction(SIGINT, &a, NULL))
+        return tool_fail(err, LODE_ERR_IO, "signals", "cannot be caught");
+    return 0;
+}
+
+/* llama.cpp's defaults, and over them those of the model's file. */
+static void choose_sampling(struct lode_sampler_opts *o, const struct lode_model *m) {
+    double v;
+    lode_sampler_defaults(o);
+    const struct {
+        const char *key;
+        float *out;
+    } reals[] = {{"temp", &o->temp}, {"top_p", &o->top_p}, {"min_p", &o->min_p},
+                 {"penalty_repeat", &o->repeat_penalty}};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        if (lode_model_sampling_default(m, reals[i].key, &v))
+            *reals[i].out = (float)v;
+    if (lode_model_sampling_default(m, "top_k", &v))
+        o->top_k = (int32_t)v;
+    if (lode_model_sampling_default(m, "penalty_last_n", &v))
+        o->repeat_last_n = (int32_t)v;
+}
+
+static void say_ready(void *user, uint16_t port) {
+    const struct serve_opts *o = user;
+    const bool v6 = strchr(o->host, ':');
+    printf("lode: %s, %u requests at once, %u tokens each\n"
+           "lode: listening on http://%s%s%s:%u\n\n"
+           "Try:  curl http://%s%s%s:%u/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+           "        -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n",
+           o->name, lode_scheduler_slots(o->scheduler), lode_scheduler_ctx(o->scheduler),
+           v6 ? "[" : "", o->host, v6 ? "]" : "", port, v6 ? "[" : "", o->host, v6 ? "]" : "", port);
+    out_flush();
+}
+
+static int serve(const struct opts *o, struct lode_model *m, struct lode_error *err) {
+    const char *slash = strrchr(o->load.model, '/');
+    char *given = NULL;
+    struct serve_opts s = {
+        .model = m,
+        .host = o->host,
+        .port = (uint16_t)o->port,
+        .name = o->alias                  ? o->alias
+                : slash && slash[1]       ? slash + 1
+                                          : o->load.model,
+        .keys = o->keys.v,
+        .n_keys = o->keys.n,
+        .connections = (uint32_t)o->connections,
+        .drain = (uint32_t)o->drain,
+        .ready = say_ready,
+        .user = &s,
+    };
+    choose_sampling(&s.sampling, m);
+    int rc = catch_signals(err);
+    s.stop_fd = stop_pipe[0];
+    if (rc == 0 && o->template)
+        rc = chat_template_source(o->template, &given, err);
+    s.template = given ? given : lode_model_info(m)->chat_template;
+    if (rc == 0)
+        rc = lode_scheduler_create(&s.scheduler, m,
+                                   &(struct lode_scheduler_opts){
+                                       .session = load_session_opts(&o->load),
+                                       .slots = (uint32_t)o->parallel,
+                                       .queue = (uint32_t)o->queue,
+                                       .chunk = (uint32_t)o->chunk,
+                                   },
+                                   err);
+    if (rc == 0)
+        rc = serve_run(&s, err);
+    lode_scheduler_free(s.scheduler);
+    free(given);
+    return rc;
+}
+
+int verb_serve(int argc, char **argv) {
+    struct opts o = {0};
+    struct args a;
+    const int status = args_main(&a, &spec, &o, argc, argv);
+    if (status >= 0)
+        return status;
+    if (!o.load.model)
+        return args_usage_error(&spec, "which model?");
+    struct lode_error err = {0};
+    struct lode_model *m = NULL;
+    int rc = load_model(&m, &o.load, &err);
+    if (rc == 0)
+        rc = serve(&o, m, &err);
+    lode_model_free(m);
+    return rc < 0 ? tool_report(&err) : 0;
+}
+
+#else
+
+int verb_serve(int argc, char **argv) {
+    struct opts o = {0};
+    struct args a;
+    struct lode_error err;
+    const int status = args_main(&a, &spec, &o, argc, argv);
+    if (status >= 0)
+        return status;
+    tool_fail(&err, LODE_ERR_UNSUPPORTED, "serve",
+              "left out of this build: it needs libmicrohttpd (scripts/packages.sh install build)");
+    return tool_report(&err);
+}
+
+#endif

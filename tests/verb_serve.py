@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""verb_serve.py LODE: `lode serve` over HTTP: shapes of replies and streams, errors that name the field,
+the same bytes under load, clients that go away, keys, and the end by SIGTERM."""
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from lodetest import Count, TESTS
+
+MODEL = os.path.join(TESTS, '..', 'models', 'demo.gguf')
+PATIENCE = 120
+
+
+class Server:
+    def __init__(self, program, *flags):
+        env = {k: v for k, v in os.environ.items() if not k.startswith('LODE_')}
+        self.p = subprocess.Popen([program, 'serve', MODEL, '--port', '0', '-c', '2048', *flags],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+        self.said = ''
+        for line in self.p.stdout:
+            self.said += line.decode()
+            found = re.search(r'http://127.0.0.1:(\d+)\n(?s:.*)-d ', self.said)
+            if found:  # the line to try is the last
+                self.port = int(found.group(1))
+                return
+        raise RuntimeError('no server: ' + self.p.stderr.read().decode())
+
+    def ask(self, method, path, body=None, headers=()):
+        c = http.client.HTTPConnection('127.0.0.1', self.port, timeout=PATIENCE)
+        data = body if isinstance(body, (bytes, type(None))) else json.dumps(body)
+        c.request(method, path, data, dict(headers))
+        r = c.getresponse()
+        text = r.read().decode()
+        c.close()
+        return r.status, text, r
+
+    def post(self, path, body):
+        status, text, _ = self.ask('POST', path, body)
+        return status, json.loads(text)
+
+    def stream(self, path, body):
+        status, text, r = self.ask('POST', path, dict(body, stream=True))
+        assert status == 200 and r.getheader('Content-Type').startswith('text/event-stream'), text
+        events = [e for e in text.split('\n\n') if e and not e.startswith(':')]
+        assert all(e.startswith('data: ') for e in events)
+        return [e[6:] for e in events]
+
+    def metric(self, name):
+        text = self.ask('GET', '/metrics')[1]
+        return float(re.search('^' + re.escape(name) + ' (.*)$', text, re.M).group(1))
+
+    def idle(self):
+        end = time.monotonic() + PATIENCE
+        while self.metric('llamacpp:requests_processing') or self.metric('llamacpp:requests_deferred'):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def stop(self):
+        self.p.send_signal(signal.SIGTERM)
+        status = self.p.wait(PATIENCE)
+        self.p.stdout.close()
+        self.p.stderr.close()
+        return status
+
+
+def user(text):
+    return [{'role': 'user', 'content': text}]
+
+
+HELLO = {'messages': user('Tell me about a cat.'), 'seed': 3, 'max_tokens': 20}
+
+
+def check_small(count, s):
+    count.check('curl http://127.0.0.1:%d/v1/chat/completions' % s.port in s.said, 'a line to try')
+    count.check(s.ask('GET', '/health')[:2] == (200, '{"status":"ok"}'), 'health')
+    models = json.loads(s.ask('GET', '/v1/models')[1])['data']
+    one = json.loads(s.ask('GET', '/v1/models/' + models[0]['id'])[1])
+    count.check(one == models[0] and one['id'] == 'demo.gguf', 'models, and one of them')
+    count.check(json.loads(s.ask('GET', '/props')[1])['default_generation_settings']['n_ctx'] == 2048,
+                'props')
+    ids = s.post('/tokenize', {'content': 'Héllo, world'})[1]['tokens']
+    count.check(s.post('/detokenize', {'tokens': ids})[1]['content'] == 'Héllo, world',
+                'tokens there and back')
+    count.check('a cat' in s.post('/apply-template', HELLO)[1]['prompt'], 'template')
+    types = re.findall(r'^# TYPE (\S+) (?:counter|gauge)$', s.ask('GET', '/metrics')[1], re.M)
+    count.check(len(types) == len(set(types)) > 10, 'metrics')
+
+
+def check_chat(count, s):
+    status, r = s.post('/v1/chat/completions', HELLO)
+    c = r['choices'][0]
+    count.check(status == 200 and r['object'] == 'chat.completion' and c['message']['content']
+                and c['message']['role'] == 'assistant', 'a chat answered')
+    count.check(r['usage']['total_tokens'] == r['usage']['prompt_tokens']
+                + r['usage']['completion_tokens'] and r['usage']['completion_tokens'] <= 20, 'usage')
+    events = s.stream('/v1/chat/completions', dict(HELLO, stream_options={'include_usage': True}))
+    count.check(events[-1] == '[DONE]', 'a stream ends in [DONE]')
+    chunks = [json.loads(e) for e in events[:-1]]
+    count.check(chunks[0]['choices'][0]['delta'].get('role') == 'assistant', 'the role comes first')
+    count.check(chunks[-1]['choices'] == [] and chunks[-1]['usage']['completion_tokens']
+                == r['usage']['completion_tokens'], 'the usage comes last')
+    last = chunks[-2]['choices'][0]
+    count.check(last['delta'] == {} and last['finish_reason'] == c['finish_reason'],
+                'before it the reason to finish')
+    text = ''.join(x['choices'][0]['delta'].get('content') or '' for x in chunks[:-1])
+    count.check(text == c['message']['content'], 'the stream has the same text')
+    count.check(s.post('/v1/chat/completions', HELLO)[1]['usage']['prompt_tokens_details']
+                ['cached_tokens'] == r['usage']['prompt_tokens'] - 1, 'a repeated prompt is reused')
+    parts = dict(HELLO, messages=[{'role': 'user', 'content': [
+        {'type': 'text', 'text': 'Tell me '}, {'type': 'text', 'text': 'about a cat.'}]}])
+    count.check(s.post('/v1/chat/completions', parts)[1]['choices'][0]['message'] == c['message'],
+                'text in parts is text')
+    r = s.post('/v1/chat/completions', dict(HELLO, n=2, logprobs=True, top_logprobs=3))[1]
+    count.check([x['index'] for x in r['choices']] == [0, 1]
+                and r['choices'][0]['message'] == c['message'], 'two choices')
+    probs = r['choices'][0]['logprobs']['content']
+    count.check(all(len(p['top_logprobs']) == 3 and p['logprob'] <= 0 for p in probs)
+                and b''.join(bytes(p['bytes']) for p in probs).decode() .startswith(text[:5]),
+                'log-probabilities of each token')
+
+
+def check_completions(count, s):
+    body = {'prompt': 'Once upon a time', 'max_tokens': 30, 'temperature': 0}
+    whole = s.post('/v1/completions', body)[1]['choices'][0]
+    count.check(whole['finish_reason'] in ('length', 'stop') and len(whole['text']) > 20, 'a completion')
+    ids = s.post('/tokenize', {'content': body['prompt'], 'add_special': True})[1]['tokens']
+    count.check(s.post('/v1/completions', dict(body, prompt=ids))[1]['choices'][0] == whole,
+                'the same from token ids')
+    stop = whole['text'][9:14]
+    cut = s.post('/v1/completions', dict(body, stop=[stop]))[1]['choices'][0]
+    count.check(cut['text'] == whole['text'][:whole['text'].index(stop)]
+                and cut['finish_reason'] == 'stop', 'a stop text across tokens')
+    streamed = s.stream('/v1/completions', dict(body, stop=[stop]))
+    count.check(''.join(json.loads(e)['choices'][0]['text'] for e in streamed[:-1]) == cut['text'],
+                'in a stream too')
+    count.check(s.idle(), 'stopped requests hold no slot')
+
+
+REFUSED = [  # what is wrong, and the field that the error names
+    ({'messages': 'hi'}, 'messages'), ({'messages': []}, 'messages'), ({}, 'messages'),
+    ({'messages': [{'content': 'x'}]}, 'messages[0]'), ({'messages': [1]}, 'messages[0]'),
+    (dict(HELLO, temperature='hot'), 'temperature'), (dict(HELLO, temperature=-1), 'temperature'),
+    (dict(HELLO, max_tokens=-2), 'max_tokens'), (dict(HELLO, max_tokens=1.5), 'max_tokens'),
+    (dict(HELLO, stream='yes'), 'stream'), (dict(HELLO, n=0), 'n'), (dict(HELLO, seed='x'), 'seed'),
+    (dict(HELLO, stop=[1]), 'stop'), (dict(HELLO, stop=['']), 'stop'),
+    (dict(HELLO, logit_bias={'x': 1}), 'logit_bias'), (dict(HELLO, tools={}), 'tools'),
+    (dict(HELLO, top_logprobs=2), 'top_logprobs'), (dict(HELLO, model=1), 'model'),
+    (dict(HELLO, response_format={'type': 'json_object'}), 'response_format'),
+    (dict(HELLO, tool_choice='required'), 'tool_choice'),
+    ({'messages': [{'role': 'user', 'content': [{'type': 'image_url'}]}]}, 'messages[0].content'),
+    ({'messages': user('word ' * 4000)}, 'context'),
+]
+
+
+def check_errors(count, s):
+    for body, field in REFUSED:
+        status, r = s.post('/v1/chat/completions', body)
+        e = r['error']
+        count.check(status == 400 and e['param'] == field and e['type'] == 'invalid_request_error'
+                    and field in e['message'], 'refused: %s' % field)
+    for bad in (b'', b'{', b'[]', b'"x"', b'\xff', b'{"a":1,"a":2}', b'[' * 100000):
+        status, r = s.post('/v1/chat/completions', bad)
+        count.check(status == 400 and r['error']['message'], 'no JSON object: %r' % bad[:12])
+    count.check(s.post('/v1/chat/completions', dict(HELLO, unknown={'x': 1}))[0] == 200,
+                'unknown fields are ignored')
+    count.check(s.ask('GET', '/nothing')[0] == 404, 'no such route')
+    count.check(s.ask('GET', '/v1/chat/completions')[0] == 405, 'no such method')
+    count.check(s.ask('GET', '/health', headers={'Host': 'evil.example'})[0] == 403,
+                'another name than localhost')
+    count.check(s.ask('POST', '/tokenize', b'', {'Content-Length': str(1 << 40)})[0] == 413,
+                'a body too large')
+
+
+def check_load(count, s):
+    """Many at once, each of the same few requests: one output each."""
+    bodies = [dict(HELLO, messages=user(t), seed=i, max_tokens=12 + i, temperature=i % 3 * 0.5)
+              for i, t in enumerate(['Why is the sky blue?', 'Count to ten. ' * 20, 'Sing!', 'A cat ' * 60])]
+    alone = [s.post('/v1/chat/completions', b)[1]['choices'] for b in bodies]
+    wrong = []
+
+    def client(k):
+        for i in range(6):
+            which = (k * 7 + i * 3) % len(bodies)
+            if s.post('/v1/chat/completions', bodies[which])[1].get('choices') != alone[which]:
+                wrong.append(which)
+
+    threads = [threading.Thread(target=client, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    count.check(not wrong, 'the same bytes alone and under load')
+
+
+def check_leaving(count, s):
+    """A client that goes away, in its prompt or its answer, streaming or not, frees its slot."""
+    before = s.metric('lode:requests_cancelled_total')
+    for stream in (False, True):
+        for wait in (0.0, 0.15):
+            body = json.dumps(dict(HELLO, messages=user('word ' * 1200), stream=stream,
+                                   max_tokens=-1, ignore_eos=True)).encode()
+            c = socket.create_connection(('127.0.0.1', s.port), PATIENCE)
+            c.sendall(b'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n'
+                      % len(body) + body)
+            time.sleep(wait)
+            c.close()
+    count.check(s.idle(), 'slots are free again')
+    end = time.monotonic() + PATIENCE
+    while s.metric('lode:requests_cancelled_total') < before + 1 and time.monotonic() < end:
+        time.sleep(0.05)
+    count.check(s.metric('lode:requests_cancelled_total') > before, 'and the metrics tell')
+
+
+def check_end(count, program):
+    s = Server(program, '--api-key', 'secret', '--parallel', '1', '--queue', '1')
+    count.check(s.ask('GET', '/v1/models')[0] == 401, 'no key')
+    count.check(s.ask('GET', '/v1/models', headers={'Authorization': 'Bearer wrong!'})[0] == 401,
+                'the wrong key')
+    key = {'Authorization': 'Bearer secret'}
+    count.check(s.ask('GET', '/v1/models', headers=key)[0] == 200
+                and s.ask('GET', '/v1/models', headers={'x-api-key': 'secret'})[0] == 200, 'the key')
+    # One request runs, one waits, the third is told to come again; SIGTERM lets both finish.
+    got = {}
+
+    def slow(k, n):
+        body = dict(HELLO, ignore_eos=True, max_tokens=n)
+        got[k] = s.ask('POST', '/v1/chat/completions', body, key)[:2]
+
+    def waits(name, n):
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            text = s.ask('GET', '/metrics', headers=key)[1]
+            if float(re.search('^%s (.*)$' % name, text, re.M).group(1)) >= n:
+                return
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=slow, args=(k, n)) for k, n in ((0, 1500), (1, 10))]
+    threads[0].start()
+    waits('llamacpp:requests_processing', 1)
+    threads[1].start()
+    waits('llamacpp:requests_deferred', 1)
+    status, text, r = s.ask('POST', '/v1/chat/completions', HELLO, key)
+    count.check(status == 503 and r.getheader('Retry-After') and 'run' in text, 'a full queue')
+    s.p.send_signal(signal.SIGTERM)
+    for t in threads:
+        t.join()
+    count.check(all(got[k][0] == 200 for k in got)
+                and json.loads(got[0][1])['usage']['completion_tokens'] == 1500, 'SIGTERM drains')
+    count.check(s.stop() == 0, 'and ends the server')
+
+
+def main():
+    program = sys.argv[1]
+    count = Count()
+    try:
+        s = Server(program)
+    except RuntimeError as e:
+        if 'libmicrohttpd' not in str(e):
+            raise
+        count.check(True, 'this build has no server, and says so')
+        count.end()
+    try:
+        check_small(count, s)
+        check_chat(count, s)
+        check_completions(count, s)
+        check_errors(count, s)
+        check_load(count, s)
+        check_leaving(count, s)
+    finally:
+        status = s.stop()
+    count.check(status == 0, 'SIGTERM ends it')
+    check_end(count, program)
+    count.end()
+
+
+main()
