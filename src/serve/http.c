@@ -192,7 +192,7 @@ static enum MHD_Result answer(struct server *s, struct MHD_Connection *conn, con
     bool gone = false;
     while (rc >= 0 && rc != COMPLETION_DONE && !gone) {
         rc = completion_step(c, HOLD, &err);
-        gone = rc == COMPLETION_WAITS && (went_away(socket) || atomic_load(&s->stopping) > 1);
+        gone = rc != COMPLETION_DONE && (went_away(socket) || atomic_load(&s->stopping) > 1);
     }
     err.code = rc < 0 ? rc : 0;
     const enum MHD_Result sent = gone     ? MHD_NO
