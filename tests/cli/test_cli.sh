@@ -170,6 +170,19 @@ run 0 run "$model" -p 'Tell me a story.' -n 8 --seed 5 -t 1 -b 1; cmp -s out a
 check $? 'the same seed gave another answer with one thread'
 run 0 run "$model" -p 'Tell me a story.' -n 20 --seed 5 --stop ' '; [ "$(wc -w <out)" = 1 ]
 check $? '--stop did not stop'
+
+# an answer held to a form
+echo '{"type":"object","properties":{"age":{"type":"integer","minimum":7,"maximum":120},"ok":{"enum":[true,"maybe"]}},"required":["age","ok"],"additionalProperties":false}' >form.json
+for seed in 1 2 3; do
+    run 0 run "$model" -p 'Anna is 31.' --json-schema-file form.json --seed $seed -n 200; cp out answer.json
+    run 0 schema form.json answer.json; says 'answer.json: accepted'
+done
+run 0 run "$model" -p 'Yes?' --regex '(yes|no)( indeed){2}' -n 60; grep -qxE '(yes|no) indeed indeed' out
+check $? '--regex was not held to'
+run 0 run "$model" -p 'Yes?' --grammar 'root ::= "<" [a-c]{4} ">"' --ignore-eos -n 60; grep -qxE '<[a-c]{4}>' out
+check $? '--grammar was not held to'
+run 1 run "$model" -p 'Yes?' -j '{"items":{"uniqueItems":true}}'; one_sentence; complains '#/items/uniqueItems'
+run 1 run "$model" -p 'Yes?' -j '{}' --regex 'a'; one_sentence; complains 'one form'
 run 1 run "$model" -p ''; complains 'empty'; one_sentence
 head -c 20000 "$model" | tr -dc 'a-z ' >letters
 run 1 run "$model" -f letters -c 64; complains '64'; complains 'context'; one_sentence

@@ -85,6 +85,13 @@ static const struct verdicts verdicts[] = {
     {SCHEMA, "{\"propertyNames\":{\"maxLength\":2},\"minProperties\":1,\"dependentRequired\":"
              "{\"a\":[\"b\"]}}",
      {"{\"ab\":1}", "{\"a\":1,\"b\":1}"}, {"{}", "{\"abc\":1}", "{\"a\":1}"}},
+    {SCHEMA, "{\"patternProperties\":{\"^[ab]c?$\":{\"type\":\"null\"},\"^x+-e$\":true},"
+             "\"additionalProperties\":false}", /* keys that can run out, at once and later */
+     {"{\"a\":null,\"b\":null,\"ac\":null,\"bc\":null,\"x-e\":1}"},
+     {"{\"a\":null,\"a\":null}", "{\"x-e\":1,\"x-e\":2}"}},
+    {SCHEMA, "{\"patternProperties\":{\"^[ab]$\":{\"type\":\"null\"}},\"additionalProperties\":"
+             "false}",
+     {"{\"a\":null,\"b\":null}"}, {"{\"a\":null,\"b\":null,\"a\":null}"}},
     {SCHEMA, "{\"format\":\"date\"}", {"\"2024-02-29\"", "\"no date, an annotation\""}, {"x"}},
     {REGEX, "(ab|c)+\\d{2,}[^x-z]?", {"ab12", "cab123q"}, {"ab1", "ab12x", "d12", "xab12"}},
     {REGEX, "\\p{Lu}\\w*|\\u{1F600}", {"\xc3\x89t", "\xf0\x9f\x98\x80", "A_9"}, {"a", "\xc3\xa9"}},

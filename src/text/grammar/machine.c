@@ -140,6 +140,10 @@ static uint32_t lex_of(uint32_t kind, uint32_t n, uint32_t bits) {
     return kind << 28 | n << 24 | bits;
 }
 
+/* What bytes are: a text; the inside of a JSON string, as it is read, as a model writes it.  A model
+ * escapes by \u only what is not printable ASCII: it could spell every key in a way of its own. */
+enum spelling { SPELT_TEXT, SPELT_JSON, SPELT_WRITTEN };
+
 enum taken { TAKEN_DEAD, TAKEN_PART, TAKEN_CHAR, TAKEN_QUOTE };
 
 typedef bool char_range_fn(const void *user, uint32_t lo, uint32_t hi);
@@ -160,25 +164,44 @@ static bool pair_lives(uint32_t lo, uint32_t hi, char_range_fn *any, const void 
                            0x10000 + ((hi - 0xd800) << 10) + 0x3ff);
 }
 
+/* The same for one \uXXXX, or two that make a pair. */
+static bool escape_lives(uint32_t lo, uint32_t hi, enum spelling spelling, char_range_fn *any,
+                         const void *user) {
+    if (pair_lives(lo, hi, any, user))
+        return true;
+    if (spelling == SPELT_JSON)
+        return any(user, lo, hi);
+    return (lo < 0x20 && any(user, lo, hi < 0x20 ? hi : 0x1f)) ||
+           (hi > 0x7e && any(user, lo > 0x7e ? lo : 0x7f, hi));
+}
+
 static int hex_value(uint8_t c) {
     const uint8_t low = c | 32;
     return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
 }
 
-static enum taken take_escape(uint32_t *lex, uint8_t c, uint32_t *cp, char_range_fn *any,
-                              const void *user) {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+static const char short_from[] = "\"\\/bfnrt", short_to[] = "\"\\/\b\f\n\r\t";
+
+static bool backslash_lives(enum spelling spelling, char_range_fn *any, const void *user) {
+    for (const char *c = short_to; *c; c++)
+        if (any(user, (uint8_t)*c, (uint8_t)*c))
+            return true;
+    return escape_lives(0, 0xffff, spelling, any, user);
+}
+
+static enum taken take_escape(uint32_t *lex, uint8_t c, enum spelling spelling, uint32_t *cp,
+                              char_range_fn *any, const void *user) {
     const uint32_t kind = *lex >> 28, n = *lex >> 24 & 15, bits = *lex & 0xffffff;
     const int hex = hex_value(c);
     if (kind == LEX_ESCAPE) {
-        const char *known = c ? strchr(from, c) : NULL;
+        const char *known = c ? strchr(short_from, c) : NULL;
         if (known) {
             *lex = 0;
-            *cp = (uint8_t)to[known - from];
+            *cp = (uint8_t)short_to[known - short_from];
             return any(user, *cp, *cp) ? TAKEN_CHAR : TAKEN_DEAD;
         }
         *lex = lex_of(LEX_HEX, 0, 0);
-        return c == 'u' ? TAKEN_PART : TAKEN_DEAD;
+        return c == 'u' && escape_lives(0, 0xffff, spelling, any, user) ? TAKEN_PART : TAKEN_DEAD;
     }
     if (kind == LEX_HEX) {
         if (hex < 0)
@@ -192,10 +215,10 @@ static enum taken take_escape(uint32_t *lex, uint8_t c, uint32_t *cp, char_range
         if (n == 3) {
             *lex = 0;
             *cp = v;
-            return any(user, v, v) ? TAKEN_CHAR : TAKEN_DEAD;
+            return escape_lives(v, v, spelling, any, user) ? TAKEN_CHAR : TAKEN_DEAD;
         }
         *lex = lex_of(LEX_HEX, n + 1, v);
-        return any(user, lo, hi) || pair_lives(lo, hi, any, user) ? TAKEN_PART : TAKEN_DEAD;
+        return escape_lives(lo, hi, spelling, any, user) ? TAKEN_PART : TAKEN_DEAD;
     }
     if (kind == LEX_LOW_SLASH || kind == LEX_LOW_U) {
         *lex = lex_of(kind + 1, 0, kind == LEX_LOW_U ? bits << 12 : bits);
@@ -217,14 +240,15 @@ static enum taken take_escape(uint32_t *lex, uint8_t c, uint32_t *cp, char_range
 }
 
 /* One byte of a text, or of a JSON string, in which `any` says which characters may come now. */
-static enum taken take_byte(uint32_t *lex, uint8_t c, bool json, uint32_t *cp, char_range_fn *any,
-                            const void *user) {
+static enum taken take_byte(uint32_t *lex, uint8_t c, enum spelling spelling, uint32_t *cp,
+                            char_range_fn *any, const void *user) {
+    const bool json = spelling != SPELT_TEXT;
     if (*lex == 0) {
         if (json && c == '"')
             return TAKEN_QUOTE;
         if (json && c == '\\') {
             *lex = lex_of(LEX_ESCAPE, 0, 0);
-            return any(user, 0, 0x10ffff) ? TAKEN_PART : TAKEN_DEAD;
+            return backslash_lives(spelling, any, user) ? TAKEN_PART : TAKEN_DEAD;
         }
         if (c < 0x80) {
             *cp = c;
@@ -238,7 +262,7 @@ static enum taken take_byte(uint32_t *lex, uint8_t c, bool json, uint32_t *cp, c
         return utf8_lives(bits, n, least, any, user) ? TAKEN_PART : TAKEN_DEAD;
     }
     if (*lex >> 28 != LEX_UTF8)
-        return take_escape(lex, c, cp, any, user);
+        return take_escape(lex, c, spelling, cp, any, user);
     const uint32_t n = (*lex >> 24 & 15) - 1, bits = (*lex & 0xffffff) << 6 | (c & 0x3f);
     if ((c & 0xc0) != 0x80)
         return TAKEN_DEAD;
@@ -258,10 +282,10 @@ static bool dfa_range_lives(const void *user, uint32_t lo, uint32_t hi) {
     return dfa_any(x->d, x->q, lo, hi);
 }
 
-static enum taken take_dfa(const struct dfa *d, uint32_t *q, uint32_t *lex, uint8_t c, bool json,
-                           uint32_t *cp) {
+static enum taken take_dfa(const struct dfa *d, uint32_t *q, uint32_t *lex, uint8_t c,
+                           enum spelling spelling, uint32_t *cp) {
     const struct in_dfa x = {d, *q};
-    const enum taken t = take_byte(lex, c, json, cp, dfa_range_lives, &x);
+    const enum taken t = take_byte(lex, c, spelling, cp, dfa_range_lives, &x);
     if (t == TAKEN_CHAR)
         *q = dfa_next(d, *q, *cp);
     return t;
@@ -272,6 +296,9 @@ static enum taken take_dfa(const struct dfa *d, uint32_t *q, uint32_t *lex, uint
 static void step_thread(struct machine *m, const struct frame *t, uint8_t c, frame_list *out,
                         size_t first);
 
+static enum spelling spelling_of(const struct machine *m) {
+    return m->free_form ? SPELT_JSON : SPELT_WRITTEN;
+}
 static const struct g_obj *obj_of(const struct machine *m, const struct frame *f) {
     return m->g->nodes[f->id].objs[f->sub];
 }
@@ -320,11 +347,50 @@ bool machine_key_slack(const struct machine *m, const struct frame *f) {
     return (uint64_t)f->count + 1 + (o->n_required - f->req) <= o->max;
 }
 
-bool machine_key_lives(const struct machine *m, const struct frame *f, uint32_t q) {
+/* What tells keys without a name apart: FNV-1a and one of its kin, over the characters. */
+struct key_hash {
+    uint32_t a, b;
+};
+static const struct key_hash no_key = {0x9747b28c, 0};
+static struct key_hash hash_char(struct key_hash h, uint32_t cp) {
+    h.a = (h.a ^ cp) * 0x01000193u;
+    h.b = (h.b + cp + 1) * 0x85ebca6bu;
+    h.b ^= h.b >> 15;
+    return h;
+}
+static uint64_t key_of(struct key_hash h) {
+    return 1ull << 63 | (uint64_t)h.a << 32 | h.b;
+}
+
+/* Whether of the keys that a finite part of the automaton can still become one was not used.  It
+ * looks at no more keys than were used, and one. */
+static bool words_left(const struct machine *m, const struct frame *f, uint32_t q,
+                       struct key_hash h, uint32_t depth) {
+    const struct g_obj *o = obj_of(m, f);
+    const uint32_t label = o->label[q];
+    if (label != G_NONE && o->classes[label].name == G_NONE && !key_seen(m, f, key_of(h)) &&
+        m->g->nodes[o->classes[label].node].ok)
+        return true;
+    for (uint32_t i = o->keys.first[q]; i < o->keys.first[q + 1]; i++) {
+        const struct dfa_range *r = &o->keys.ranges[i];
+        if (!o->open[r->to])
+            continue;
+        if (!o->finite[r->to] || depth == MACHINE_MAX_DEPTH)
+            return true;
+        for (uint32_t cp = r->lo; cp <= r->hi; cp++)
+            if (words_left(m, f, r->to, hash_char(h, cp), depth + 1))
+                return true;
+    }
+    return false;
+}
+
+/* Whether a key that is in state q, after characters of this hash, can end well in this object. */
+static bool key_lives(const struct machine *m, const struct frame *f, uint32_t q,
+                      struct key_hash h) {
     const struct g_obj *o = obj_of(m, f);
     const bool slack = machine_key_slack(m, f);
     const uint32_t low = o->low[q], high = o->high[q];
-    if (slack && o->open[q])
+    if (slack && o->open[q] && (!o->finite[q] || words_left(m, f, q, h, 0)))
         return true;
     if (low == high)
         return false;
@@ -335,7 +401,7 @@ bool machine_key_lives(const struct machine *m, const struct frame *f, uint32_t 
 
 static bool more_keys(const struct machine *m, const struct frame *f) {
     const struct g_obj *o = obj_of(m, f);
-    return o->keys.n && f->count < o->max && machine_key_lives(m, f, 0);
+    return o->keys.n && f->count < o->max && key_lives(m, f, 0, no_key);
 }
 
 static void step_object(struct machine *m, struct frame f, uint8_t c, frame_list *out,
@@ -355,7 +421,7 @@ static void step_object(struct machine *m, struct frame f, uint8_t c, frame_list
         if (more_keys(m, &f))
             emit(m, out, first, &f);
     } else if (c == '"' && (f.phase == AT_FIRST || f.phase == AT_KEY)) {
-        struct frame key = {.kind = F_KEY, .id = f.id, .sub = f.sub, .count = 0x9747b28c};
+        struct frame key = {.kind = F_KEY, .id = f.id, .sub = f.sub, .count = no_key.a};
         f.phase = AT_KEY;
         if (more_keys(m, &f) && push(m, &f, &key.parent, &key.depth))
             emit(m, out, first, &key);
@@ -381,7 +447,7 @@ static void end_key(struct machine *m, const struct frame *t, frame_list *out, s
     const struct g_class *k = &o->classes[label];
     const uint64_t key = k->name != G_NONE
                              ? k->name
-                             : (1ull << 63 | (uint64_t)t->count << 32 | t->req);
+                             : key_of((struct key_hash){t->count, t->req});
     if (!node_ok(m, k->node) || key_seen(m, &f, key) || (!k->required && !machine_key_slack(m, &f)))
         return;
     const struct cell cell = {.key = key, .next = f.keys};
@@ -404,6 +470,7 @@ struct in_key {
     const struct frame *below;
     const struct g_obj *o;
     uint32_t q;
+    struct key_hash hash;
     bool *open;
 };
 
@@ -415,13 +482,18 @@ static bool key_range_lives(const void *user, uint32_t lo, uint32_t hi) {
         if (d->ranges[i].hi < lo || d->ranges[i].lo > hi)
             continue;
         const uint32_t to = d->ranges[i].to;
-        if (x->below->kind != F_UNKNOWN) {
-            if (machine_key_lives(x->m, x->below, to))
-                return true;
-        } else {
-            *x->open = *x->open || x->o->open[to];
+        const bool finite = x->o->open[to] && x->o->finite[to];
+        if (x->below->kind == F_UNKNOWN) {
+            *x->open = *x->open || (x->o->open[to] && !finite);
             any = true;
+            continue;
         }
+        /* where keys can run out it matters which character comes */
+        uint32_t cp = d->ranges[i].lo > lo ? d->ranges[i].lo : lo;
+        const uint32_t end = !finite ? cp : d->ranges[i].hi < hi ? d->ranges[i].hi : hi;
+        for (; cp <= end; cp++)
+            if (key_lives(x->m, x->below, to, hash_char(x->hash, cp)))
+                return true;
     }
     return any;
 }
@@ -430,18 +502,18 @@ static void step_key(struct machine *m, struct frame t, uint8_t c, frame_list *o
     const struct g_obj *o = obj_of(m, &t);
     const struct frame below = *machine_frame(m, t.parent);
     bool open = false;
-    const struct in_key x = {m, &below, o, t.q, &open};
+    const struct in_key x = {m, &below, o, t.q, {t.count, t.req}, &open};
     uint32_t cp;
-    const enum taken how = take_byte(&t.lex, c, true, &cp, key_range_lives, &x);
+    const enum taken how = take_byte(&t.lex, c, spelling_of(m), &cp, key_range_lives, &x);
     if (how == TAKEN_QUOTE)
         end_key(m, &t, out, first);
     if (how == TAKEN_QUOTE || how == TAKEN_DEAD)
         return;
-    if (how == TAKEN_CHAR) { /* FNV-1a and one of its kin, over the characters */
+    if (how == TAKEN_CHAR) {
+        const struct key_hash h = hash_char(x.hash, cp);
         t.q = dfa_next(&o->keys, t.q, cp);
-        t.count = (t.count ^ cp) * 0x01000193u;
-        t.req = (t.req + cp + 1) * 0x85ebca6bu;
-        t.req ^= t.req >> 15;
+        t.count = h.a;
+        t.req = h.b;
     }
     /* what lives here only by a name is the object's to say */
     emit(m, out, first, below.kind == F_UNKNOWN && !open ? &below : &t);
@@ -565,7 +637,7 @@ static void step_string(struct machine *m, struct frame t, uint8_t c, frame_list
     uint32_t cp;
     if (s->counted && t.count >= s->max && c != '"')
         return;
-    const enum taken how = take_dfa(&s->dfa, &t.q, &t.lex, c, true, &cp);
+    const enum taken how = take_dfa(&s->dfa, &t.q, &t.lex, c, spelling_of(m), &cp);
     if (how == TAKEN_QUOTE) {
         if (s->dfa.accept[t.q] && (!s->counted || t.count >= s->min))
             go_back(m, t.parent, out, first);
@@ -689,7 +761,7 @@ static void step_rule(struct machine *m, struct frame t, uint8_t c, frame_list *
     const struct nfa_state *s = &m->g->nfa.states.v[t.q];
     const struct in_set x = {&m->g->expr, s->b};
     uint32_t cp;
-    const enum taken how = take_byte(&t.lex, c, false, &cp, set_range_lives, &x);
+    const enum taken how = take_byte(&t.lex, c, SPELT_TEXT, &cp, set_range_lives, &x);
     if (how == TAKEN_PART)
         emit(m, out, first, &t);
     if (how != TAKEN_CHAR)
@@ -726,7 +798,7 @@ static void step_thread(struct machine *m, const struct frame *t, uint8_t c, fra
     case F_ARRAY: step_array(m, f, c, out, first); break;
     case F_TEXT: {
         uint32_t cp;
-        if (take_dfa(&m->g->text, &f.q, &f.lex, c, false, &cp) != TAKEN_DEAD)
+        if (take_dfa(&m->g->text, &f.q, &f.lex, c, SPELT_TEXT, &cp) != TAKEN_DEAD)
             emit(m, out, first, &f);
         break;
     }

@@ -87,8 +87,7 @@ bool machine_complete(const struct machine *m, const struct frame *threads, size
 static inline const struct frame *machine_frame(const struct machine *m, uint32_t i) {
     return (const struct frame *)(const void *)m->frames.v + i;
 }
-/* Whether a key that is in state q can end well in this object. */
-bool machine_key_lives(const struct machine *m, const struct frame *object, uint32_t q);
+/* Whether a key that is not required still leaves room in the object for those that are. */
 bool machine_key_slack(const struct machine *m, const struct frame *object);
 
 #endif

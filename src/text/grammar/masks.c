@@ -168,7 +168,7 @@ static bool place_of(const struct masker *k, const struct machine *m, const stru
         const struct frame *below = machine_frame(m, t->parent);
         const struct g_obj *o = m->g->nodes[t->id].objs[t->sub];
         out->count = out->req = 0;
-        return machine_key_slack(m, below) && o->open[t->q];
+        return machine_key_slack(m, below) && o->open[t->q] && !o->finite[t->q];
     }
     if (t->kind == F_STRING && m->g->strs[t->id].counted) {
         /* no token can reach a bound: then all counts are alike */

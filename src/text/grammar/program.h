@@ -44,6 +44,7 @@ struct g_obj {
     const uint32_t *label;      /* (keys.n) class, or G_NONE */
     const uint32_t *low, *high; /* (keys.n): named keys that can still be reached */
     uint8_t *open;              /* (keys.n): so can one of a class of many */
+    uint8_t *finite;            /* (keys.n): of these, finitely many */
     struct g_class *classes;    /* (n_classes) named ones first, by name */
     uint32_t n_classes, n_names;
     uint32_t *dead, *required; /* (n_names + 1) how many of the names before are that */

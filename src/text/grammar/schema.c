@@ -560,6 +560,18 @@ static int finish_obj(struct schema *s, struct g_obj *o, const uint8_t *ok) {
                 changed = (o->open[q] = o->open[o->keys.ranges[i].to]) || changed;
         LODE_TRY(gb_work(s->b, o->keys.n));
     }
+    /* from leaves up: what is on a cycle never becomes finite */
+    for (changed = true; changed;) {
+        changed = false;
+        for (uint32_t q = o->keys.n; q-- > 0;) {
+            bool finite = !o->finite[q];
+            for (uint32_t i = o->keys.first[q]; i < o->keys.first[q + 1] && finite; i++)
+                finite = !o->open[o->keys.ranges[i].to] || o->finite[o->keys.ranges[i].to];
+            changed = changed || finite;
+            o->finite[q] = o->finite[q] || finite;
+        }
+        LODE_TRY(gb_work(s->b, o->keys.n));
+    }
     return 0;
 }
 

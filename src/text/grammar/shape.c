@@ -627,7 +627,8 @@ static int build_keys(struct object *x) {
         dfa_maker_free(&k.m);
     if (rc == 0) {
         uint32_t *all = lode_arena_alloc(b->arena, 3 * (size_t)o->keys.n + 1, sizeof *all);
-        o->open = lode_arena_alloc_zero(b->arena, (size_t)o->keys.n + 1, 1);
+        o->open = lode_arena_alloc_zero(b->arena, 2 * (size_t)o->keys.n + 1, 1);
+        o->finite = o->open ? o->open + o->keys.n : NULL;
         rc = all && o->open ? 0 : gb_nomem(b);
         for (uint32_t q = 0; q < o->keys.n && rc == 0; q++) {
             const uint32_t *t = gintern_at(&k.seen, kept.v[q], NULL);
