@@ -145,6 +145,28 @@ def check_completions(count, s):
     count.check(s.idle(), 'stopped requests hold no slot')
 
 
+def check_tools(count, s):
+    tools = [{'type': 'function', 'function': {
+        'name': 'weather', 'description': 'The weather of a city.', 'parameters': {
+            'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city']}}}]
+    body = {'messages': user('What is the weather in Paris?'), 'tools': tools, 'temperature': 0,
+            'max_tokens': 60, 'seed': 1}
+    c = s.post('/v1/chat/completions', body)[1]['choices'][0]
+    calls = c['message'].get('tool_calls') or [{'id': '', 'function': {'name': '', 'arguments': '0'}}]
+    count.check(c['finish_reason'] == 'tool_calls' and calls[0]['function']['name'] == 'weather'
+                and json.loads(calls[0]['function']['arguments']) == {'city': 'Paris'}, 'a tool called')
+    chunks = [json.loads(e)['choices'][0] for e in s.stream('/v1/chat/completions', body)[:-1]]
+    sent = [x for k in chunks for x in k['delta'].get('tool_calls', [])]
+    count.check(sent == [dict(calls[0], index=0)] and chunks[-1]['finish_reason'] == 'tool_calls',
+                'in a stream too')
+    more = body['messages'] + [c['message'], {'role': 'tool', 'content': 'sunny, 20 degrees',
+                                              'tool_call_id': calls[0]['id']}]
+    r = s.post('/v1/chat/completions', dict(body, messages=more))[1]['choices'][0]
+    count.check('sunny' in r['message']['content'], 'and its result read')
+    r = s.post('/v1/chat/completions', dict(body, tool_choice='none'))[1]['choices'][0]
+    count.check('tool_calls' not in r['message'], 'not with tool_choice none')
+
+
 REFUSED = [  # what is wrong, and the field that the error names
     ({'messages': 'hi'}, 'messages'), ({'messages': []}, 'messages'), ({}, 'messages'),
     ({'messages': [{'content': 'x'}]}, 'messages[0]'), ({'messages': [1]}, 'messages[0]'),
@@ -221,7 +243,8 @@ def check_leaving(count, s):
 
 
 def check_end(count, program):
-    s = Server(program, '--api-key', 'secret', '--parallel', '1', '--queue', '1')
+    s = Server(program, '--api-key', 'secret', '--parallel', '1', '--queue', '1',
+               '--drain', str(PATIENCE))
     count.check(s.ask('GET', '/v1/models')[0] == 401, 'no key')
     count.check(s.ask('GET', '/v1/models', headers={'Authorization': 'Bearer wrong!'})[0] == 401,
                 'the wrong key')
@@ -272,6 +295,7 @@ def main():
         check_small(count, s)
         check_chat(count, s)
         check_completions(count, s)
+        check_tools(count, s)
         check_errors(count, s)
         check_load(count, s)
         check_leaving(count, s)
