@@ -65,10 +65,9 @@ LODE_API int lode_grammar_vocab_create(struct lode_grammar_vocab **out,
                                        const struct lode_tokenizer *t, struct lode_error *err);
 /* The same from bytes given here: token i is text[i], len[i] bytes (0: never text); copied.  ends:
  * (n_ends) ids that end a text. */
-LODE_API int lode_grammar_vocab_from_bytes(struct lode_grammar_vocab **out,
-                                           const char *const *text, const size_t *len, uint32_t n,
-                                           const int32_t *ends, size_t n_ends,
-                                           struct lode_error *err);
+LODE_API int lode_grammar_vocab_from_bytes(struct lode_grammar_vocab **out, const char *const *text,
+                                           const size_t *len, uint32_t n, const int32_t *ends,
+                                           size_t n_ends, struct lode_error *err);
 /* After the states and grammars that it was used with. */
 LODE_API void lode_grammar_vocab_free(struct lode_grammar_vocab *v);
 LODE_API uint32_t lode_grammar_vocab_size(const struct lode_grammar_vocab *v);

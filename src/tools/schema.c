@@ -23,8 +23,9 @@ static const struct arg_flag flags[] = {
     {"--schema", ARG_STR, ARG_AT(struct opts, schema), .meta = "FILE", .pos = 1, .group = "Input",
      .help = "the schema (also the first argument); - is standard input"},
     {"--kind", ARG_CHOICE, ARG_AT(struct opts, kind), .meta = "KIND", .def = "schema",
-     .choices = kinds, .help = "what the file holds: a JSON Schema, a regular expression, a GBNF "
-                               "grammar"},
+     .choices = kinds,
+     .help = "what the file holds: a JSON Schema, a regular expression, a GBNF "
+             "grammar"},
     {"-m, --model", ARG_STR, ARG_AT(struct opts, model), .meta = "FILE", .group = "Output",
      .help = "time the masks of this model's vocabulary too (a tokenizer alone is enough)"},
     {"--stats", ARG_BOOL, ARG_AT(struct opts, stats),

@@ -40,20 +40,27 @@ struct verdicts {
 #define GBNF LODE_GRAMMAR_GBNF
 
 static const struct verdicts verdicts[] = {
-    {SCHEMA, "true", {"1", " {\"a\": [1, null]} ", "\"\\ud83d\\ude00\"", "-0.5e+3"},
+    {SCHEMA,
+     "true",
+     {"1", " {\"a\": [1, null]} ", "\"\\ud83d\\ude00\"", "-0.5e+3"},
      {"", "01", "1.", "\"\\ud83d\"", "{\"a\":1,\"a\":2}", "[1,]", "tru"}},
-    {SCHEMA, "{\"const\": {\"a\": 1, \"b\": [true, \"A\"]}}",
+    {SCHEMA,
+     "{\"const\": {\"a\": 1, \"b\": [true, \"A\"]}}",
      {"{\"a\":1,\"b\":[true,\"A\"]}", "{\"b\":[true,\"\\u0041\"],\"a\":1.0}",
       "{\"\\u0061\": 10e-1, \"b\": [ true , \"A\" ] }"},
      {"{\"a\":1}", "{\"a\":1,\"b\":[true,\"A\"],\"c\":0}", "{\"a\":1,\"b\":[true,\"a\"]}"}},
-    {SCHEMA, "{\"type\":\"integer\",\"minimum\":-3,\"exclusiveMaximum\":12.5,\"multipleOf\":3}",
+    {SCHEMA,
+     "{\"type\":\"integer\",\"minimum\":-3,\"exclusiveMaximum\":12.5,\"multipleOf\":3}",
      {"-3", "0", "-0", "12", "1.2e1", "3.000", "120e-1", "0.0000e5"},
      {"-4", "13", "15", "1.5", "-6", "1e1", "1.2", "0.3e0"}},
-    {SCHEMA, "{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
+    {SCHEMA,
+     "{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
      {"\"ab\"", "\"\\u00e9\xc3\xa9\"", "\"\xf0\x9f\x98\x80z\"", "\"\\ud83d\\ude00\\n\\t\""},
      {"\"a\"", "\"abcd\"", "\"\\ud83d\\ude00\"", "\"a\nb\""}},
-    {SCHEMA, "{\"type\":\"string\",\"pattern\":\"^a.*z$|\\\\d{3}\",\"maxLength\":6}",
-     {"\"az\"", "\"a\\u0041z\"", "\"x123y\"", "\"123\""}, {"\"ab\"", "\"12\"", "\"abcdefz\""}},
+    {SCHEMA,
+     "{\"type\":\"string\",\"pattern\":\"^a.*z$|\\\\d{3}\",\"maxLength\":6}",
+     {"\"az\"", "\"a\\u0041z\"", "\"x123y\"", "\"123\""},
+     {"\"ab\"", "\"12\"", "\"abcdefz\""}},
     {SCHEMA,
      "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{\"type\":\"boolean\"}},"
      "\"required\":[\"b\"],\"additionalProperties\":false}",
@@ -61,45 +68,68 @@ static const struct verdicts verdicts[] = {
      {"{}", "{\"a\":null}", "{\"b\":1}", "{\"b\":true,\"c\":1}", "{\"b\":true,}", "[]"}},
     {SCHEMA,
      "{\"oneOf\":[{\"type\":\"integer\"},{\"minimum\":2}]}",
-     {"1", "2.5", "\"text is in the second\""}, {"3", "1.5"}},
-    {SCHEMA, "{\"if\":{\"properties\":{\"t\":{\"const\":1}},\"required\":[\"t\"]},"
-             "\"then\":{\"required\":[\"x\"]},\"else\":{\"required\":[\"y\"]}}",
-     {"{\"t\":1,\"x\":0}", "{\"t\":2,\"y\":0}", "{\"y\":0}", "3"}, {"{\"t\":1,\"y\":0}", "{}"}},
-    {SCHEMA, "{\"contains\":{\"type\":\"string\"},\"minContains\":2,\"maxContains\":2,"
-             "\"prefixItems\":[{\"type\":\"number\"}]}",
-     {"[1,\"a\",\"b\"]", "[1,\"a\",2,\"b\",null]"}, {"[1,\"a\"]", "[1,\"a\",\"b\",\"c\"]", "[]"}},
-    {SCHEMA, "{\"$ref\":\"#/$defs/tree\",\"$defs\":{\"tree\":{\"type\":\"object\",\"properties\":"
-             "{\"kids\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/tree\"}}},"
-             "\"additionalProperties\":false}}}",
-     {"{}", "{\"kids\":[{},{\"kids\":[]}]}"}, {"{\"kids\":[1]}", "{\"kids\":{}}"}},
-    {SCHEMA, "{\"not\":{\"required\":[\"a\",\"b\"]}}",
-     {"{\"a\":1}", "{\"b\":1,\"c\":1}", "{}"}, {"{\"a\":1,\"b\":1}", "1"}},
-    {SCHEMA, "{\"properties\":{\"a\":true},\"unevaluatedProperties\":false,\"anyOf\":["
-             "{\"properties\":{\"b\":true},\"required\":[\"b\"]},"
-             "{\"properties\":{\"c\":true},\"required\":[\"c\"]}]}",
-     {"{\"b\":1}", "{\"a\":1,\"b\":1,\"c\":1}"}, {"{\"a\":1}", "{\"b\":1,\"d\":1}"}},
-    {SCHEMA, "{\"patternProperties\":{\"^x\":{\"type\":\"integer\"},\"y$\":{\"minimum\":3}},"
-             "\"additionalProperties\":false,\"maxProperties\":2}",
+     {"1", "2.5", "\"text is in the second\""},
+     {"3", "1.5"}},
+    {SCHEMA,
+     "{\"if\":{\"properties\":{\"t\":{\"const\":1}},\"required\":[\"t\"]},"
+     "\"then\":{\"required\":[\"x\"]},\"else\":{\"required\":[\"y\"]}}",
+     {"{\"t\":1,\"x\":0}", "{\"t\":2,\"y\":0}", "{\"y\":0}", "3"},
+     {"{\"t\":1,\"y\":0}", "{}"}},
+    {SCHEMA,
+     "{\"contains\":{\"type\":\"string\"},\"minContains\":2,\"maxContains\":2,"
+     "\"prefixItems\":[{\"type\":\"number\"}]}",
+     {"[1,\"a\",\"b\"]", "[1,\"a\",2,\"b\",null]"},
+     {"[1,\"a\"]", "[1,\"a\",\"b\",\"c\"]", "[]"}},
+    {SCHEMA,
+     "{\"$ref\":\"#/$defs/tree\",\"$defs\":{\"tree\":{\"type\":\"object\",\"properties\":"
+     "{\"kids\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/tree\"}}},"
+     "\"additionalProperties\":false}}}",
+     {"{}", "{\"kids\":[{},{\"kids\":[]}]}"},
+     {"{\"kids\":[1]}", "{\"kids\":{}}"}},
+    {SCHEMA,
+     "{\"not\":{\"required\":[\"a\",\"b\"]}}",
+     {"{\"a\":1}", "{\"b\":1,\"c\":1}", "{}"},
+     {"{\"a\":1,\"b\":1}", "1"}},
+    {SCHEMA,
+     "{\"properties\":{\"a\":true},\"unevaluatedProperties\":false,\"anyOf\":["
+     "{\"properties\":{\"b\":true},\"required\":[\"b\"]},"
+     "{\"properties\":{\"c\":true},\"required\":[\"c\"]}]}",
+     {"{\"b\":1}", "{\"a\":1,\"b\":1,\"c\":1}"},
+     {"{\"a\":1}", "{\"b\":1,\"d\":1}"}},
+    {SCHEMA,
+     "{\"patternProperties\":{\"^x\":{\"type\":\"integer\"},\"y$\":{\"minimum\":3}},"
+     "\"additionalProperties\":false,\"maxProperties\":2}",
      {"{\"x\":1}", "{\"xy\":3}", "{\"ay\":2.5e1,\"x\":0}"},
      {"{\"xy\":2}", "{\"z\":1}", "{\"x\":1,\"x1\":1,\"x2\":1}", "{\"xy\":3.5}"}},
-    {SCHEMA, "{\"propertyNames\":{\"maxLength\":2},\"minProperties\":1,\"dependentRequired\":"
-             "{\"a\":[\"b\"]}}",
-     {"{\"ab\":1}", "{\"a\":1,\"b\":1}"}, {"{}", "{\"abc\":1}", "{\"a\":1}"}},
-    {SCHEMA, "{\"patternProperties\":{\"^[ab]c?$\":{\"type\":\"null\"},\"^x+-e$\":true},"
-             "\"additionalProperties\":false}", /* keys that can run out, at once and later */
+    {SCHEMA,
+     "{\"propertyNames\":{\"maxLength\":2},\"minProperties\":1,\"dependentRequired\":"
+     "{\"a\":[\"b\"]}}",
+     {"{\"ab\":1}", "{\"a\":1,\"b\":1}"},
+     {"{}", "{\"abc\":1}", "{\"a\":1}"}},
+    {SCHEMA,
+     "{\"patternProperties\":{\"^[ab]c?$\":{\"type\":\"null\"},\"^x+-e$\":true},"
+     "\"additionalProperties\":false}", /* keys that can run out, at once and later */
      {"{\"a\":null,\"b\":null,\"ac\":null,\"bc\":null,\"x-e\":1}"},
      {"{\"a\":null,\"a\":null}", "{\"x-e\":1,\"x-e\":2}"}},
-    {SCHEMA, "{\"patternProperties\":{\"^[ab]$\":{\"type\":\"null\"}},\"additionalProperties\":"
-             "false}",
-     {"{\"a\":null,\"b\":null}"}, {"{\"a\":null,\"b\":null,\"a\":null}"}},
+    {SCHEMA,
+     "{\"patternProperties\":{\"^[ab]$\":{\"type\":\"null\"}},\"additionalProperties\":"
+     "false}",
+     {"{\"a\":null,\"b\":null}"},
+     {"{\"a\":null,\"b\":null,\"a\":null}"}},
     {SCHEMA, "{\"format\":\"date\"}", {"\"2024-02-29\"", "\"no date, an annotation\""}, {"x"}},
     {REGEX, "(ab|c)+\\d{2,}[^x-z]?", {"ab12", "cab123q"}, {"ab1", "ab12x", "d12", "xab12"}},
     {REGEX, "\\p{Lu}\\w*|\\u{1F600}", {"\xc3\x89t", "\xf0\x9f\x98\x80", "A_9"}, {"a", "\xc3\xa9"}},
     {REGEX, "", {""}, {"a"}},
-    {GBNF, "root ::= item (\",\" ws item)*  # list\nitem ::= [a-c]+ | \"(\" root \")\"\nws ::= \" \"?\n",
-     {"a", "abc, b", "(a,(b))"}, {"", "a,", "(a", "d", "a,  b"}},
-    {GBNF, "root ::= a{2,3} |\n  \"x\" \"\\u00e9\" [^a]\na ::= \"a\" | b\nb ::= \"b\"",
-     {"ab", "aab", "x\xc3\xa9\xf0\x9f\x98\x80"}, {"a", "aaaa", "x\xc3\xa9" "a"}},
+    {GBNF,
+     "root ::= item (\",\" ws item)*  # list\nitem ::= [a-c]+ | \"(\" root \")\"\nws ::= \" \"?\n",
+     {"a", "abc, b", "(a,(b))"},
+     {"", "a,", "(a", "d", "a,  b"}},
+    {GBNF,
+     "root ::= a{2,3} |\n  \"x\" \"\\u00e9\" [^a]\na ::= \"a\" | b\nb ::= \"b\"",
+     {"ab", "aab", "x\xc3\xa9\xf0\x9f\x98\x80"},
+     {"a", "aaaa",
+      "x\xc3\xa9"
+      "a"}},
 };
 
 static void test_verdicts(void **state) {
@@ -145,12 +175,14 @@ static void test_refusals(void **state) {
          "#/not/additionalProperties", "negated"},
         {SCHEMA, "{\"items\":{\"pattern\":\"a(?=b)\"}}", LODE_ERR_UNSUPPORTED, "#/items/pattern",
          "lookahead"},
-        {SCHEMA, "{\"pattern\":\"(a)\\\\1\"}", LODE_ERR_UNSUPPORTED, "#/pattern", "back references"},
+        {SCHEMA, "{\"pattern\":\"(a)\\\\1\"}", LODE_ERR_UNSUPPORTED, "#/pattern",
+         "back references"},
         {SCHEMA, "{\"$ref\":\"http://example.com/s\"}", LODE_ERR_UNSUPPORTED, "#/$ref", "document"},
         {SCHEMA, "{\"$ref\":\"#/$defs/x\"}", LODE_ERR_FORMAT, "#/$ref", "nowhere"},
         {SCHEMA, "{\"$ref\":\"#\"}", LODE_ERR_FORMAT, "#/$ref", "itself"},
-        {SCHEMA, "{\"allOf\":[{\"$ref\":\"#/$defs/a\"}],\"$defs\":{\"a\":{\"anyOf\":[true,"
-                 "{\"$ref\":\"#\"}]}}}",
+        {SCHEMA,
+         "{\"allOf\":[{\"$ref\":\"#/$defs/a\"}],\"$defs\":{\"a\":{\"anyOf\":[true,"
+         "{\"$ref\":\"#\"}]}}}",
          LODE_ERR_FORMAT, "#/$defs/a/anyOf/1/$ref", "itself"},
         {SCHEMA, "{\"minLength\":-1}", LODE_ERR_FORMAT, "#/minLength", "whole number"},
         {SCHEMA, "{\"multipleOf\":0.123456789}", LODE_ERR_UNSUPPORTED, "#/multipleOf", "remainder"},
@@ -173,8 +205,8 @@ static void test_refusals(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct lode_grammar *g = NULL;
         struct lode_error err = {0};
-        const int rc = lode_grammar_compile(&g, cases[i].kind, cases[i].source,
-                                            strlen(cases[i].source), &err);
+        const int rc =
+            lode_grammar_compile(&g, cases[i].kind, cases[i].source, strlen(cases[i].source), &err);
         lode_grammar_free(g);
         if (!cases[i].where) {
             assert_int_equal(rc, 0);
@@ -214,10 +246,11 @@ static void test_hostile(void **state) {
     } cases[] = {
         {SCHEMA, repeated("", "{\"items\":", 20000, "true"), false},
         {SCHEMA, repeated("", "[", 100000, ""), false},
-        {SCHEMA, repeated("{\"allOf\":[true", ",{\"anyOf\":[{\"minimum\":1},{\"maximum\":5}]}", 40,
-                          "]}"),
+        {SCHEMA,
+         repeated("{\"allOf\":[true", ",{\"anyOf\":[{\"minimum\":1},{\"maximum\":5}]}", 40, "]}"),
          false},
-        {SCHEMA, repeated("{\"type\":\"string\",\"pattern\":\"", "(a|b)*c{1,100}", 200, "\"}"), false},
+        {SCHEMA, repeated("{\"type\":\"string\",\"pattern\":\"", "(a|b)*c{1,100}", 200, "\"}"),
+         false},
         {SCHEMA, repeated("{\"enum\":[\"\"", ",\"some longer text\"", 100000, "]}"), true},
         {SCHEMA, repeated("{\"allOf\":[true", ",{}", 100000, "]}"), false},
         {SCHEMA, repeated("{\"minItems\":1000000", "", 0, "}"), true},
@@ -235,8 +268,8 @@ static void test_hostile(void **state) {
         struct lode_grammar *g = NULL;
         struct lode_error err = {0};
         const double start = now();
-        const int rc = lode_grammar_compile(&g, cases[i].kind, cases[i].text,
-                                            strlen(cases[i].text), &err);
+        const int rc =
+            lode_grammar_compile(&g, cases[i].kind, cases[i].text, strlen(cases[i].text), &err);
         const double took = now() - start;
         if ((rc == 0) != cases[i].good || took > 20)
             fail_msg("case %zu: %d after %.1f s: %s", i, rc, took, err.text);
@@ -249,10 +282,12 @@ static void test_hostile(void **state) {
 
 /* Single bytes, and tokens that join what a tokenizer joins. */
 static const char *const joined[] = {
-    "{\"", "\":", "\": ", "\",", "\", \"", "\"}", "},", "}}", "[]", "{}", "[\"", "\"]", "],", ", ",
-    "true", "false", "null", "tr", "ue", "nul", "12", "123", "0.", ".5", "1,", "1}", "-1", "e1",
-    "ab", "abc", "a\"", "\"a", "\"b\":", "\"a\": 1", "bc\"", "\\u", "\\u00", "\\\"", "\\n", "\n  ",
-    " \"", "\xc3\xa9", "\xf0\x9f", "\x98\x80", "\xe2\x82\xac", "aaaa", "xx", "x1\"", "name", "\"name\"",
+    "{\"",   "\":",  "\": ", "\",",  "\", \"",   "\"}",      "},",       "}}",       "[]",
+    "{}",    "[\"",  "\"]",  "],",   ", ",       "true",     "false",    "null",     "tr",
+    "ue",    "nul",  "12",   "123",  "0.",       ".5",       "1,",       "1}",       "-1",
+    "e1",    "ab",   "abc",  "a\"",  "\"a",      "\"b\":",   "\"a\": 1", "bc\"",     "\\u",
+    "\\u00", "\\\"", "\\n",  "\n  ", " \"",      "\xc3\xa9", "\xf0\x9f", "\x98\x80", "\xe2\x82\xac",
+    "aaaa",  "xx",   "x1\"", "name", "\"name\"",
 };
 enum { N_JOINED = sizeof joined / sizeof *joined, N_VOCAB = 256 + N_JOINED + 2 };
 
@@ -374,9 +409,10 @@ static void test_masks(void **state) {
 
 static void test_empty(void **state) {
     (void)state;
-    struct lode_grammar *g = compile(SCHEMA, "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"type\":"
-                                             "\"object\",\"required\":[\"a\"],\"properties\":{\"a\":"
-                                             "{\"$ref\":\"#/$defs/a\"}}}}}");
+    struct lode_grammar *g =
+        compile(SCHEMA, "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"type\":"
+                        "\"object\",\"required\":[\"a\"],\"properties\":{\"a\":"
+                        "{\"$ref\":\"#/$defs/a\"}}}}}");
     struct lode_grammar_vocab *v = small_vocab();
     struct lode_grammar_state *s;
     struct lode_error err;

@@ -64,14 +64,16 @@ static const struct {
     const char *source, *text;
 } uses[] = {
     {LODE_GRAMMAR_SCHEMA,
-     "{\"$id\":\"http://x/y\",\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/n\"},\"b\":"
+     "{\"$id\":\"http://x/y\",\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/"
+     "n\"},\"b\":"
      "{\"type\":\"string\",\"pattern\":\"^[a-c]+$\",\"maxLength\":5}},\"required\":[\"a\"],"
      "\"patternProperties\":{\"^x\":{\"format\":\"date\"}},\"$defs\":{\"n\":{\"oneOf\":[{\"type\":"
      "\"integer\",\"minimum\":3},{\"const\":[1,{}]},{\"type\":\"array\",\"contains\":{\"type\":"
      "\"null\"},\"maxContains\":1,\"minItems\":3}]}},\"unevaluatedProperties\":false}",
      "{\"a\":12,\"b\":\"ab\",\"x1\":\"2024-01-02\"}"},
     {LODE_GRAMMAR_REGEX, "(\\p{Lu}x|[^a-c]{2,3})+", "Axzz"},
-    {LODE_GRAMMAR_GBNF, "root ::= item (\",\" item)*\nitem ::= [a-z]+ | \"(\" root \")\"", "a,(b,c)"},
+    {LODE_GRAMMAR_GBNF, "root ::= item (\",\" item)*\nitem ::= [a-z]+ | \"(\" root \")\"",
+     "a,(b,c)"},
 };
 
 static void test_nth(void **state) {

@@ -28,10 +28,11 @@ static inline int gb_work(struct gbuild *b, uint64_t n) {
     b->work += n;
     if (b->work <= LODE_GRAMMAR_WORK)
         return 0;
-    return lode_fail(b->err, LODE_ERR_LIMIT, b->where,
-                     "the constraint is too large to enforce: it needs more than %d transitions "
-                     "(bounded repetitions multiply; make counts or the number of branches smaller)",
-                     LODE_GRAMMAR_WORK);
+    return lode_fail(
+        b->err, LODE_ERR_LIMIT, b->where,
+        "the constraint is too large to enforce: it needs more than %d transitions "
+        "(bounded repetitions multiply; make counts or the number of branches smaller)",
+        LODE_GRAMMAR_WORK);
 }
 
 /* A growing array on the heap; init is zeroing. */
@@ -53,8 +54,7 @@ static inline bool gvec_room_(void **v, size_t *cap, size_t n, size_t size) {
     return true;
 }
 /* Room for `more` items behind the last. */
-#define GVEC_ROOM(x, more)                                                                         \
-    gvec_room_((void **)&(x)->v, &(x)->cap, (x)->n + (more), sizeof *(x)->v)
+#define GVEC_ROOM(x, more) gvec_room_((void **)&(x)->v, &(x)->cap, (x)->n + (more), sizeof *(x)->v)
 #define GVEC_PUSH(x, item) (GVEC_ROOM(x, 1) && ((x)->v[(x)->n++] = (item), true))
 #define GVEC_FREE(x) (lode_free((x)->v), (x)->v = NULL, (x)->n = (x)->cap = 0)
 

@@ -111,7 +111,8 @@ bool dfa_accepts(const struct dfa *d, struct lode_str text) {
 
 int dfa_finite(struct gbuild *b, const struct dfa *d, bool *finite) {
     /* Kahn's order reaches every state exactly where there is no cycle. */
-    uint32_t *in = lode_alloc_zero(2 * (size_t)d->n + 1, sizeof *in), *queue = in ? in + d->n : NULL;
+    uint32_t *in = lode_alloc_zero(2 * (size_t)d->n + 1, sizeof *in),
+             *queue = in ? in + d->n : NULL;
     uint32_t n = 0, done = 0;
     if (!in)
         return gb_nomem(b);
@@ -199,8 +200,7 @@ int dfa_maker_finish(struct gbuild *b, struct dfa_maker *m, struct dfa *out, gve
         for (uint32_t q = 0; q < n; q++)
             index[q] = live[q] ? n_live++ : DFA_NONE;
         uint32_t *first = lode_arena_alloc(b->arena, (size_t)n_live + 1, sizeof *first);
-        struct dfa_range *ranges =
-            lode_arena_alloc(b->arena, m->ranges.n + 1, sizeof *ranges);
+        struct dfa_range *ranges = lode_arena_alloc(b->arena, m->ranges.n + 1, sizeof *ranges);
         uint8_t *accept = lode_arena_alloc(b->arena, n_live, 1);
         if (!first || !ranges || !accept || (kept && !GVEC_ROOM(kept, n_live)))
             rc = gb_nomem(b);
@@ -211,7 +211,8 @@ int dfa_maker_finish(struct gbuild *b, struct dfa_maker *m, struct dfa *out, gve
             accept[index[q]] = m->accept.v[q];
             if (kept)
                 kept->v[kept->n++] = q;
-            for (uint32_t i = m->first.v[q]; i < (q + 1 < n ? m->first.v[q + 1] : m->ranges.n); i++) {
+            for (uint32_t i = m->first.v[q]; i < (q + 1 < n ? m->first.v[q + 1] : m->ranges.n);
+                 i++) {
                 const struct dfa_range *r = &m->ranges.v[i];
                 if (live[r->to])
                     ranges[n_ranges++] = (struct dfa_range){r->lo, r->hi, index[r->to]};
@@ -250,9 +251,7 @@ static bool pair_ranges(struct dfa_maker *m, struct gintern *seen, const struct 
         if (j < ny && (in_y ? c[j].hi : c[j].lo - 1) < end)
             end = in_y ? c[j].hi : c[j].lo - 1;
         const uint32_t to[2] = {in_x ? a[i].to : DFA_NONE, in_y ? c[j].to : DFA_NONE};
-        const bool keep = op == DFA_AND     ? in_x && in_y
-                          : op == DFA_MINUS ? in_x
-                                            : in_x || in_y;
+        const bool keep = op == DFA_AND ? in_x && in_y : op == DFA_MINUS ? in_x : in_x || in_y;
         if (keep) {
             const uint32_t t = gintern_put(seen, to, 2, NULL);
             if (t == UINT32_MAX || !dfa_maker_range(m, at, end, t))

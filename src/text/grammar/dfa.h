@@ -3,7 +3,8 @@
  * Every language of texts that the engine knows (patterns, enumerations, lengths, keys, numbers) is
  * one of these.  State 0 is the start; all states are live: from each an accepting one can be
  * reached, so a text that has a state has a completion.  The empty language has no states.
- * Surrogates are no characters.  A finished automaton lies in the grammar's arena and never changes.
+ * Surrogates are no characters.  A finished automaton lies in the grammar's arena and never
+ * changes.
  */
 #ifndef LODE_GRAMMAR_DFA_H
 #define LODE_GRAMMAR_DFA_H

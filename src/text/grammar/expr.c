@@ -145,14 +145,20 @@ int nfa_emit(struct gbuild *b, struct nfa *n, const struct expr *e, uint32_t nod
         return add(b, n, NFA_SPLIT, one, others, start);
     }
     switch ((enum expr_op)x->op) {
-    case EXPR_SET: return add(b, n, NFA_SET, next, x->a, start);
-    case EXPR_BOL: return add(b, n, NFA_BOL, next, 0, start);
-    case EXPR_EOL: return add(b, n, NFA_EOL, next, 0, start);
-    case EXPR_CALL: return add(b, n, NFA_CALL, next, x->a, start);
-    case EXPR_REP: return emit_rep(b, n, e, x, next, start);
+    case EXPR_SET:
+        return add(b, n, NFA_SET, next, x->a, start);
+    case EXPR_BOL:
+        return add(b, n, NFA_BOL, next, 0, start);
+    case EXPR_EOL:
+        return add(b, n, NFA_EOL, next, 0, start);
+    case EXPR_CALL:
+        return add(b, n, NFA_CALL, next, x->a, start);
+    case EXPR_REP:
+        return emit_rep(b, n, e, x, next, start);
     case EXPR_EMPTY:
     case EXPR_CAT:
-    case EXPR_ALT: break;
+    case EXPR_ALT:
+        break;
     }
     *start = next;
     return 0;
@@ -215,15 +221,15 @@ struct determiniser {
     struct gbuild *b;
     const struct expr *e;
     struct subset s;
-    gvec_u32 points;   /* where sets begin and end: characters between two points are alike */
+    gvec_u32 points; /* where sets begin and end: characters between two points are alike */
     struct gintern seen;
     struct dfa_maker m;
 };
 
 /* All points at which some set of the automaton changes. */
 static bool find_points(struct determiniser *d) {
-    bool ok = GVEC_PUSH(&d->points, 0) && GVEC_PUSH(&d->points, 0xd800) &&
-              GVEC_PUSH(&d->points, 0xe000);
+    bool ok =
+        GVEC_PUSH(&d->points, 0) && GVEC_PUSH(&d->points, 0xd800) && GVEC_PUSH(&d->points, 0xe000);
     for (size_t i = 0; i < d->e->spans.n && ok; i++)
         ok = GVEC_PUSH(&d->points, d->e->spans.v[i].lo) &&
              GVEC_PUSH(&d->points, d->e->spans.v[i].hi + 1);
@@ -267,8 +273,7 @@ static int determinise_state(struct determiniser *d, uint32_t k) {
     bool accept, ok = GVEC_ROOM(&from, n + 1);
     if (ok) /* the tuples move when one is added */
         memcpy(from.v, members, n * sizeof *members);
-    int rc = ok && accepts_here(&d->s, from.v, n, k == 0, &accept) &&
-                     dfa_maker_state(&d->m, accept)
+    int rc = ok && accepts_here(&d->s, from.v, n, k == 0, &accept) && dfa_maker_state(&d->m, accept)
                  ? gb_work(d->b, n + 1)
                  : gb_nomem(d->b);
     for (size_t i = 0; i < d->points.n && rc == 0; i++) {

@@ -68,7 +68,6 @@ int nfa_emit(struct gbuild *b, struct nfa *n, const struct expr *e, uint32_t nod
 uint32_t nfa_add(struct nfa *n, enum nfa_op op, uint32_t a, uint32_t b);
 
 /* search: the texts that contain a match; else those that are one. */
-int nfa_to_dfa(struct gbuild *b, const struct expr *e, uint32_t node, bool search,
-               struct dfa *out);
+int nfa_to_dfa(struct gbuild *b, const struct expr *e, uint32_t node, bool search, struct dfa *out);
 
 #endif

@@ -4,7 +4,8 @@
  *     item  ::= [a-z]+ | "x"{2,3} | . | [^\n] | "\x41\u00e9"
  *
  * A rule goes on over line ends where an operand must follow, and within parentheses.  Rules may
- * call one another in any order, but not themselves at their own beginning; all must be able to end.
+ * call one another in any order, but not themselves at their own beginning; all must be able to
+ * end.
  */
 #include "text/grammar/pattern.h"
 #include "text/grammar/program.h"
@@ -58,8 +59,8 @@ static void skip(struct gbnf *p, bool lines) {
 }
 
 static bool is_name(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '-' || c == '_';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_';
 }
 
 static struct lode_str read_name(struct gbnf *p) {
@@ -306,11 +307,16 @@ struct facts {
 static bool state_fact(const struct lode_grammar *g, const uint8_t *f, uint32_t q, bool empty) {
     const struct nfa_state *s = &g->nfa.states.v[q];
     switch ((enum nfa_op)s->op) {
-    case NFA_MATCH: return true;
-    case NFA_SPLIT: return f[s->a] || f[s->b];
-    case NFA_SET: return !empty && f[s->a] && g->expr.sets.v[s->b].n > 0;
-    case NFA_CALL: return f[g->rules[s->b]] && f[s->a];
-    default: return false;
+    case NFA_MATCH:
+        return true;
+    case NFA_SPLIT:
+        return f[s->a] || f[s->b];
+    case NFA_SET:
+        return !empty && f[s->a] && g->expr.sets.v[s->b].n > 0;
+    case NFA_CALL:
+        return f[g->rules[s->b]] && f[s->a];
+    default:
+        return false;
     }
 }
 
@@ -349,7 +355,8 @@ static int check_left(struct gbnf *p, const struct lode_grammar *g, const uint8_
         uint32_t q, step;
     };
     const uint32_t n = (uint32_t)g->nfa.states.n;
-    uint8_t *color = lode_alloc_zero((size_t)n + g->n_rules, 1), *rule_color = color ? color + n : NULL;
+    uint8_t *color = lode_alloc_zero((size_t)n + g->n_rules, 1),
+            *rule_color = color ? color + n : NULL;
     GVEC(struct visit) stack = {0};
     /* a rule is on the way while the call that entered it is on the stack */
     int rc = color ? 0 : gb_nomem(p->b);
@@ -376,8 +383,9 @@ static int check_left(struct gbnf *p, const struct lode_grammar *g, const uint8_
             else if (s->op == NFA_CALL && step == 0) {
                 const uint8_t c = rule_color[s->b];
                 if (c == 1)
-                    rc = rule_fail(p, s->b, "calls itself at its own beginning (left recursion): "
-                                            "write it with a repetition");
+                    rc = rule_fail(p, s->b,
+                                   "calls itself at its own beginning (left recursion): "
+                                   "write it with a repetition");
                 else if (c == 0) {
                     rule_color[s->b] = 1;
                     next = g->rules[s->b];

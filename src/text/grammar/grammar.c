@@ -15,12 +15,15 @@ static int compile(struct lode_grammar *g, enum lode_grammar_kind kind, struct l
                    struct lode_error *err) {
     struct gbuild b = {.arena = &g->arena, .where = "schema", .err = err};
     switch (kind) {
-    case LODE_GRAMMAR_SCHEMA: return schema_compile(&b, g, text);
+    case LODE_GRAMMAR_SCHEMA:
+        return schema_compile(&b, g, text);
     case LODE_GRAMMAR_REGEX:
         b.where = "regex";
         g->root = G_ROOT_TEXT;
         return pattern_compile(&b, text, false, &g->text);
-    case LODE_GRAMMAR_GBNF: b.where = "grammar"; return gbnf_compile(&b, g, text);
+    case LODE_GRAMMAR_GBNF:
+        b.where = "grammar";
+        return gbnf_compile(&b, g, text);
     }
     return lode_fail(err, LODE_ERR_ARG, "kind", "there is no grammar of kind %d", (int)kind);
 }

@@ -11,8 +11,8 @@
  * allOf needs no construction of its own: its members are literals of the same set.  anyOf, oneOf,
  * not and if are alternatives: solve.c walks them as a solver would, once for each of JSON's types,
  * which drops most at once.  What it meets at the end of each branch are atoms: bounds, patterns,
- * required keys.  Everything that can be negated is (a negated `required` forbids, a negated pattern
- * is the complement); what cannot is refused where it is met.
+ * required keys.  Everything that can be negated is (a negated `required` forbids, a negated
+ * pattern is the complement); what cannot is refused where it is met.
  */
 #ifndef LODE_GRAMMAR_LITERAL_H
 #define LODE_GRAMMAR_LITERAL_H
@@ -108,11 +108,11 @@ struct schema {
     uint32_t *home;        /* (doc.n) 1 + the resource a schema lies in; 0: not visited */
     GVEC(struct resource) resources;
     GVEC(struct anchor) anchors;
-    struct gintern sets;                /* the literals of each node */
-    GVEC(struct node_parts *) nodes;    /* in the arena, but for their arrays */
-    gvec_u32 queue;                     /* nodes to build */
-    uint32_t depth;                     /* of nested questions about emptiness */
-    uint32_t walking;                   /* tasks of solvers under way */
+    struct gintern sets;             /* the literals of each node */
+    GVEC(struct node_parts *) nodes; /* in the arena, but for their arrays */
+    gvec_u32 queue;                  /* nodes to build */
+    uint32_t depth;                  /* of nested questions about emptiness */
+    uint32_t walking;                /* tasks of solvers under way */
     struct patterns {
         struct schema_pattern *v;
         size_t n, cap;

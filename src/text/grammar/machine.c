@@ -116,8 +116,8 @@ static bool push(struct machine *m, const struct frame *f, uint32_t *out, uint32
 
 static bool is_blank(uint8_t c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-/* Blanks where JSON allows them.  A model may write one, or a line's end and an indentation: without
- * a bound it could go on for ever. */
+/* Blanks where JSON allows them.  A model may write one, or a line's end and an indentation:
+ * without a bound it could go on for ever. */
 static bool take_blank(const struct machine *m, struct frame *f, uint8_t c) {
     enum { ONE = 1000, MOST = 100 };
     if (m->free_form)
@@ -140,8 +140,9 @@ static uint32_t lex_of(uint32_t kind, uint32_t n, uint32_t bits) {
     return kind << 28 | n << 24 | bits;
 }
 
-/* What bytes are: a text; the inside of a JSON string, as it is read, as a model writes it.  A model
- * escapes by \u only what is not printable ASCII: it could spell every key in a way of its own. */
+/* What bytes are: a text; the inside of a JSON string, as it is read, as a model writes it.  A
+ * model escapes by \u only what is not printable ASCII: it could spell every key in a way of its
+ * own. */
 enum spelling { SPELT_TEXT, SPELT_JSON, SPELT_WRITTEN };
 
 enum taken { TAKEN_DEAD, TAKEN_PART, TAKEN_CHAR, TAKEN_QUOTE };
@@ -160,8 +161,8 @@ static bool utf8_lives(uint32_t bits, uint32_t n, uint32_t least, char_range_fn 
 static bool pair_lives(uint32_t lo, uint32_t hi, char_range_fn *any, const void *user) {
     lo = lo < 0xd800 ? 0xd800 : lo;
     hi = hi > 0xdbff ? 0xdbff : hi;
-    return lo <= hi && any(user, 0x10000 + ((lo - 0xd800) << 10),
-                           0x10000 + ((hi - 0xd800) << 10) + 0x3ff);
+    return lo <= hi &&
+           any(user, 0x10000 + ((lo - 0xd800) << 10), 0x10000 + ((hi - 0xd800) << 10) + 0x3ff);
 }
 
 /* The same for one \uXXXX, or two that make a pair. */
@@ -358,9 +359,7 @@ static struct key_hash hash_char(struct key_hash h, uint32_t cp) {
     h.b ^= h.b >> 15;
     return h;
 }
-static uint64_t key_of(struct key_hash h) {
-    return 1ull << 63 | (uint64_t)h.a << 32 | h.b;
-}
+static uint64_t key_of(struct key_hash h) { return 1ull << 63 | (uint64_t)h.a << 32 | h.b; }
 
 /* Whether of the keys that a finite part of the automaton can still become one was not used.  It
  * looks at no more keys than were used, and one. */
@@ -445,9 +444,7 @@ static void end_key(struct machine *m, const struct frame *t, frame_list *out, s
     if (label == G_NONE)
         return;
     const struct g_class *k = &o->classes[label];
-    const uint64_t key = k->name != G_NONE
-                             ? k->name
-                             : key_of((struct key_hash){t->count, t->req});
+    const uint64_t key = k->name != G_NONE ? k->name : key_of((struct key_hash){t->count, t->req});
     if (!node_ok(m, k->node) || key_seen(m, &f, key) || (!k->required && !machine_key_slack(m, &f)))
         return;
     const struct cell cell = {.key = key, .next = f.keys};
@@ -733,7 +730,9 @@ static void close_rule(struct machine *m, uint32_t q, uint32_t parent, uint32_t 
         close_rule(m, s->a, parent, depth, out, first);
         close_rule(m, s->b, parent, depth, out, first);
         break;
-    case NFA_SET: emit(m, out, first, &f); break;
+    case NFA_SET:
+        emit(m, out, first, &f);
+        break;
     case NFA_CALL:
         if (m->g->nfa.states.v[s->a].op == NFA_MATCH) {
             /* nothing is left to do here: the rule returns for both */
@@ -752,12 +751,12 @@ static void close_rule(struct machine *m, uint32_t q, uint32_t parent, uint32_t 
             go_back(m, parent, out, first); /* the end, or unknown */
         break;
     case NFA_BOL:
-    case NFA_EOL: break;
+    case NFA_EOL:
+        break;
     }
 }
 
-static void step_rule(struct machine *m, struct frame t, uint8_t c, frame_list *out,
-                      size_t first) {
+static void step_rule(struct machine *m, struct frame t, uint8_t c, frame_list *out, size_t first) {
     const struct nfa_state *s = &m->g->nfa.states.v[t.q];
     const struct in_set x = {&m->g->expr, s->b};
     uint32_t cp;
@@ -780,8 +779,12 @@ static void step_thread(struct machine *m, const struct frame *t, uint8_t c, fra
         if (m->g->root == G_ROOT_JSON && m->free_form && is_blank(c))
             emit(m, out, first, &f);
         break;
-    case F_UNKNOWN: emit(m, out, first, &f); break;
-    case F_VALUE: step_value(m, f, c, out, first); break;
+    case F_UNKNOWN:
+        emit(m, out, first, &f);
+        break;
+    case F_VALUE:
+        step_value(m, f, c, out, first);
+        break;
     case F_LITERAL:
         if (literal_text[f.id][f.q] != (char)c)
             break;
@@ -790,20 +793,33 @@ static void step_thread(struct machine *m, const struct frame *t, uint8_t c, fra
         else
             go_back(m, f.parent, out, first);
         break;
-    case F_STRING: step_string(m, f, c, out, first); break;
+    case F_STRING:
+        step_string(m, f, c, out, first);
+        break;
     case F_NUMBER:
-    case F_NUMBER_FREE: step_number(m, f, c, out, first); break;
-    case F_KEY: step_key(m, f, c, out, first); break;
-    case F_OBJECT: step_object(m, f, c, out, first); break;
-    case F_ARRAY: step_array(m, f, c, out, first); break;
+    case F_NUMBER_FREE:
+        step_number(m, f, c, out, first);
+        break;
+    case F_KEY:
+        step_key(m, f, c, out, first);
+        break;
+    case F_OBJECT:
+        step_object(m, f, c, out, first);
+        break;
+    case F_ARRAY:
+        step_array(m, f, c, out, first);
+        break;
     case F_TEXT: {
         uint32_t cp;
         if (take_dfa(&m->g->text, &f.q, &f.lex, c, SPELT_TEXT, &cp) != TAKEN_DEAD)
             emit(m, out, first, &f);
         break;
     }
-    case F_RULE: step_rule(m, f, c, out, first); break;
-    case F_RETURN: break;
+    case F_RULE:
+        step_rule(m, f, c, out, first);
+        break;
+    case F_RETURN:
+        break;
     }
 }
 

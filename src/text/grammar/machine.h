@@ -13,24 +13,24 @@
 #include "text/grammar/program.h"
 
 enum {
-    MACHINE_MAX_DEPTH = 4096,   /* open brackets, or calls of rules */
+    MACHINE_MAX_DEPTH = 4096, /* open brackets, or calls of rules */
     MACHINE_MAX_THREADS = 2000,
 };
 
 enum frame_kind {
-    F_END,     /* the text is complete */
-    F_UNKNOWN, /* below what is being looked at alone (masks.c) */
-    F_VALUE,   /* before a value of node id; spaces so far */
-    F_LITERAL, /* of null, true, false (id), q bytes are read */
-    F_STRING,  /* string id, state q, within a character lex, count characters */
-    F_NUMBER,  /* node id, state q */
+    F_END,         /* the text is complete */
+    F_UNKNOWN,     /* below what is being looked at alone (masks.c) */
+    F_VALUE,       /* before a value of node id; spaces so far */
+    F_LITERAL,     /* of null, true, false (id), q bytes are read */
+    F_STRING,      /* string id, state q, within a character lex, count characters */
+    F_NUMBER,      /* node id, state q */
     F_NUMBER_FREE, /* node id, in any spelling; q: which part of it */
-    F_KEY,     /* object sub of node id, state q, lex; count and req: a hash of the key */
-    F_OBJECT,  /* object sub of node id; count members, req required ones, keys: a list */
-    F_ARRAY,   /* array sub of node id; count items, req that count */
-    F_TEXT,    /* the text's automaton at q, lex */
-    F_RULE,    /* state q of the rules, which takes a character; lex */
-    F_RETURN,  /* goes on at state q of the rules */
+    F_KEY,         /* object sub of node id, state q, lex; count and req: a hash of the key */
+    F_OBJECT,      /* object sub of node id; count members, req required ones, keys: a list */
+    F_ARRAY,       /* array sub of node id; count items, req that count */
+    F_TEXT,        /* the text's automaton at q, lex */
+    F_RULE,        /* state q of the rules, which takes a character; lex */
+    F_RETURN,      /* goes on at state q of the rules */
 };
 
 enum { AT_FIRST, AT_NEXT, AT_COLON, AT_KEY }; /* phases of F_OBJECT and F_ARRAY */
@@ -46,7 +46,7 @@ struct frame {
     uint32_t depth;
 };
 
-struct cell { /* of a list of the keys that were seen */
+struct cell {     /* of a list of the keys that were seen */
     uint64_t key; /* a name's index, or a hash of other keys with the top bit set */
     uint32_t next, pad;
 };
@@ -57,17 +57,17 @@ struct pool { /* equal items once, numbered */
     gvec_u32 slots;
 };
 uint32_t pool_put(struct pool *p, const void *item); /* UINT32_MAX without memory */
-void pool_cut(struct pool *p, uint32_t n); /* forgets all but the first n */
+void pool_cut(struct pool *p, uint32_t n);           /* forgets all but the first n */
 void pool_free(struct pool *p);
 
 typedef GVEC(struct frame) frame_list;
 
 struct machine {
     const struct lode_grammar *g;
-    bool free_form;     /* any blanks and spellings of numbers: reading, not writing */
-    struct pool frames; /* item 0: F_END, item 1: F_UNKNOWN */
-    struct pool cells;  /* item 0 is no cell */
-    frame_list now;     /* the threads */
+    bool free_form;         /* any blanks and spellings of numbers: reading, not writing */
+    struct pool frames;     /* item 0: F_END, item 1: F_UNKNOWN */
+    struct pool cells;      /* item 0 is no cell */
+    frame_list now;         /* the threads */
     struct lode_buf number; /* free_form: the number being read */
     struct lode_buf digits; /* as much room, for number_good */
     uint64_t serial, number_at;

@@ -2,11 +2,11 @@
  *
  * The tokens that a set of threads allows are those that any of its threads does.  For one thread,
  * most tokens are settled by its topmost frame alone: a token that stays within the string, or
- * breaks it, does so whatever the string stands in.  So for each kind of place (a frame without what
- * is below it) one walk over all tokens finds those that are allowed and those that run out of the
- * frame; the former are kept as a mask, the latter as a list, and only these are tried again where
- * the frame stands in full.  Masks of places belong to the grammar and are shared by all its states;
- * beside them each state keeps the last whole masks.
+ * breaks it, does so whatever the string stands in.  So for each kind of place (a frame without
+ * what is below it) one walk over all tokens finds those that are allowed and those that run out of
+ * the frame; the former are kept as a mask, the latter as a list, and only these are tried again
+ * where the frame stands in full.  Masks of places belong to the grammar and are shared by all its
+ * states; beside them each state keeps the last whole masks.
  */
 #ifndef LODE_GRAMMAR_MASKS_H
 #define LODE_GRAMMAR_MASKS_H

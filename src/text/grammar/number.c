@@ -97,9 +97,7 @@ static uint64_t whole(const struct decimal *d) { /* its digits; at most 18 */
 }
 
 __extension__ typedef unsigned __int128 wide;
-static uint64_t mul_mod(uint64_t a, uint64_t b, uint64_t m) {
-    return (uint64_t)((wide)a * b % m);
-}
+static uint64_t mul_mod(uint64_t a, uint64_t b, uint64_t m) { return (uint64_t)((wide)a * b % m); }
 
 /* d / m is whole: digits_d * 10^(exp_d - exp_m) divides by digits_m.  With a negative power it
  * cannot, for d has no zero at its end. */
@@ -122,12 +120,18 @@ static bool is_multiple(const struct decimal *d, const struct decimal *m) {
 
 static bool order_meets(enum number_op op, int order) {
     switch (op) {
-    case NUMBER_GE: return order >= 0;
-    case NUMBER_LT: return order < 0;
-    case NUMBER_LE: return order <= 0;
-    case NUMBER_GT: return order > 0;
-    case NUMBER_EQ: return order == 0;
-    default: return order != 0;
+    case NUMBER_GE:
+        return order >= 0;
+    case NUMBER_LT:
+        return order < 0;
+    case NUMBER_LE:
+        return order <= 0;
+    case NUMBER_GT:
+        return order > 0;
+    case NUMBER_EQ:
+        return order == 0;
+    default:
+        return order != 0;
     }
 }
 
@@ -212,8 +216,8 @@ static uint32_t order_of_whole(const struct plain *p, uint32_t n_whole, uint32_t
 struct number_build {
     struct plain *p;
     uint32_t n, max_whole, max_fraction;
-    bool whole_only;       /* no fraction is written */
-    uint32_t max_scale;    /* digits of a fraction at most; UINT32_MAX: any number */
+    bool whole_only;    /* no fraction is written */
+    uint32_t max_scale; /* digits of a fraction at most; UINT32_MAX: any number */
 };
 
 static void take_digit(const struct number_build *x, uint32_t *t, uint32_t digit) {
@@ -266,8 +270,8 @@ static bool tuple_accepts(const struct number_build *x, const uint32_t *t) {
                 for (uint32_t k = t[T_FRACTION]; k < p->n_fraction && state == ORDER_SAME; k++)
                     state = bound_digit(p, true, k) ? ORDER_LESS : ORDER_SAME;
             const int sizes = state == ORDER_SAME ? 0 : state == ORDER_LESS ? -1 : 1;
-            good = order_meets(p->op, signed_order(t[T_NEG], p->value.neg, !t[T_NONZERO],
-                                                   !p->value.n, sizes));
+            good = order_meets(
+                p->op, signed_order(t[T_NEG], p->value.neg, !t[T_NONZERO], !p->value.n, sizes));
         }
         if (!good)
             return false;

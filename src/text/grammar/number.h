@@ -12,7 +12,7 @@
 
 #include "text/grammar/dfa.h"
 
-struct decimal { /* digits * 10^exp, negated if neg; zero has no digits */
+struct decimal {        /* digits * 10^exp, negated if neg; zero has no digits */
     const char *digits; /* (n) without zeros at either end */
     uint32_t n;
     int64_t exp;
@@ -26,8 +26,10 @@ int decimal_compare(const struct decimal *a, const struct decimal *b); /* -1, 0,
 bool decimal_count(const struct decimal *d, uint32_t most, uint32_t *out);
 
 /* name, negation */
-#define NUMBER_OP_LIST(X) X(GE, LT) X(LT, GE) X(LE, GT) X(GT, LE) X(EQ, NE) X(NE, EQ)              \
-    X(INT, NOT_INT) X(NOT_INT, INT) X(MULT, NOT_MULT) X(NOT_MULT, MULT)
+#define NUMBER_OP_LIST(X)                                                                          \
+    X(GE, LT)                                                                                      \
+    X(LT, GE) X(LE, GT) X(GT, LE) X(EQ, NE) X(NE, EQ) X(INT, NOT_INT) X(NOT_INT, INT)              \
+        X(MULT, NOT_MULT) X(NOT_MULT, MULT)
 enum number_op {
 #define NUMBER_OP(name, negation) NUMBER_##name,
     NUMBER_OP_LIST(NUMBER_OP)

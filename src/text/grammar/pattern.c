@@ -18,7 +18,7 @@ struct spans {
 static const struct expr_span digit_spans[] = {{'0', '9'}};
 static const struct expr_span word_spans[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 static const struct expr_span space_spans[] = {
-    {9, 13},         {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
+    {9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
     {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
 
 static bool add_spans(struct span_list *l, const struct expr_span *v, size_t n, bool negate) {
@@ -34,9 +34,11 @@ static bool add_spans(struct span_list *l, const struct expr_span *v, size_t n, 
 bool span_add_class(struct span_list *l, char c) {
     switch (c) {
     case 'd':
-    case 'D': return add_spans(l, digit_spans, 1, c == 'D');
+    case 'D':
+        return add_spans(l, digit_spans, 1, c == 'D');
     case 'w':
-    case 'W': return add_spans(l, word_spans, sizeof word_spans / sizeof *word_spans, c == 'W');
+    case 'W':
+        return add_spans(l, word_spans, sizeof word_spans / sizeof *word_spans, c == 'W');
     default:
         return add_spans(l, space_spans, sizeof space_spans / sizeof *space_spans, c == 'S');
     }
@@ -184,9 +186,9 @@ static int read_property(struct parser *p, bool negate) {
         LODE_TRY(gb_work(p->b, 100 * 1000)); /* a walk over all characters */
         uint32_t from = UINT32_MAX;
         for (uint32_t cp = 0; cp <= 0x110000; cp++) {
-            const bool in = cp < 0x110000 &&
-                            (strstr(c->letters, utf8proc_category_string((int32_t)cp)) != NULL) !=
-                                negate;
+            const bool in =
+                cp < 0x110000 &&
+                (strstr(c->letters, utf8proc_category_string((int32_t)cp)) != NULL) != negate;
             if (in && from == UINT32_MAX)
                 from = cp;
             if (!in && from != UINT32_MAX) {
@@ -217,8 +219,9 @@ static int read_escape(struct parser *p, bool in_class, uint32_t *cp) {
         return read_property(p, c == 'P');
     }
     if (!in_class && (c == 'b' || c == 'B'))
-        return bad(p, LODE_ERR_UNSUPPORTED, "word boundaries (\\b, \\B) cannot be enforced yet; "
-                                            "write the characters around them");
+        return bad(p, LODE_ERR_UNSUPPORTED,
+                   "word boundaries (\\b, \\B) cannot be enforced yet; "
+                   "write the characters around them");
     if (!in_class && ((c >= '1' && c <= '9') || c == 'k'))
         return bad(p, LODE_ERR_UNSUPPORTED,
                    "back references are not regular and cannot be enforced");

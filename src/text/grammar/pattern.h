@@ -1,8 +1,8 @@
 /* pattern.h - regular expressions of ECMA-262 (with the u flag), to automata.
  *
  * All that is regular: classes, \d \w \s as ECMA-262 has them, \p{general category}, \u and \x,
- * groups, alternatives, greedy and lazy quantifiers, ^ and $ anywhere.  Lookaround, back references,
- * \b and inline flags are refused by name.
+ * groups, alternatives, greedy and lazy quantifiers, ^ and $ anywhere.  Lookaround, back
+ * references, \b and inline flags are refused by name.
  */
 #ifndef LODE_GRAMMAR_PATTERN_H
 #define LODE_GRAMMAR_PATTERN_H

@@ -1,7 +1,7 @@
 /* program.h - a compiled constraint: what the machine (machine.h) runs.
  *
- * One of three roots: a JSON value (node 0 of `nodes`), an automaton over the whole text (regex), or
- * the rules of a GBNF grammar.  Nothing changes after compilation, so threads share it.
+ * One of three roots: a JSON value (node 0 of `nodes`), an automaton over the whole text (regex),
+ * or the rules of a GBNF grammar.  Nothing changes after compilation, so threads share it.
  *
  * A node is what is wanted of one JSON value: which literals, which strings, which numbers, and
  * lists of shapes of arrays and objects.  The value must have one of the shapes (any of them: the
@@ -63,10 +63,11 @@ struct g_arr {
 };
 
 struct g_node {
-    uint8_t literals;          /* bits: 1 << enum g_literal */
-    bool ok;                   /* some value fits */
-    uint32_t str, str_free;    /* strings as a model writes them, and as they are accepted; or G_NONE */
-    struct dfa number;         /* spellings that a model writes */
+    uint8_t literals; /* bits: 1 << enum g_literal */
+    bool ok;          /* some value fits */
+    uint32_t str,
+        str_free;      /* strings as a model writes them, and as they are accepted; or G_NONE */
+    struct dfa number; /* spellings that a model writes */
     const struct g_conds *conds; /* (n_conds) any of these; by value */
     uint32_t n_conds;
     struct g_obj *const *objs; /* (n_objs) */
@@ -93,7 +94,7 @@ struct lode_grammar {
     struct nfa nfa;
     uint32_t *rules; /* (n_rules) where each begins; in the arena */
     uint32_t n_rules, start_rule;
-    double seconds; /* that compiling took */
+    double seconds;           /* that compiling took */
     struct mask_cache *cache; /* owned; masks.h */
 };
 

@@ -160,10 +160,17 @@ static char *resolve_uri(struct lode_arena *a, struct lode_str base, struct lode
 
 /* ---- the schemas of the document ---- */
 
-static const char *const one_schema[] = {
-    "additionalProperties", "items",       "contains",         "not",
-    "if",                   "then",        "else",             "propertyNames",
-    "unevaluatedItems",     "contentSchema", "unevaluatedProperties"};
+static const char *const one_schema[] = {"additionalProperties",
+                                         "items",
+                                         "contains",
+                                         "not",
+                                         "if",
+                                         "then",
+                                         "else",
+                                         "propertyNames",
+                                         "unevaluatedItems",
+                                         "contentSchema",
+                                         "unevaluatedProperties"};
 static const char *const list_of_schemas[] = {"allOf", "anyOf", "oneOf", "prefixItems"};
 static const char *const map_of_schemas[] = {"properties", "patternProperties", "$defs",
                                              "definitions", "dependentSchemas"};
@@ -175,11 +182,10 @@ static bool is_schema(const struct lode_json *v) {
 static int check_dialect(struct schema *s, uint32_t node) {
     static const char *const known[] = {"https://json-schema.org/draft/2020-12/schema",
                                         "https://json-schema.org/draft/2019-09/schema"};
-    static const char *const older[] = {"http://json-schema.org/draft-07/schema",
-                                        "https://json-schema.org/draft-07/schema",
-                                        "http://json-schema.org/draft-06/schema",
-                                        "http://json-schema.org/draft-04/schema",
-                                        "http://json-schema.org/schema"};
+    static const char *const older[] = {
+        "http://json-schema.org/draft-07/schema", "https://json-schema.org/draft-07/schema",
+        "http://json-schema.org/draft-06/schema", "http://json-schema.org/draft-04/schema",
+        "http://json-schema.org/schema"};
     const struct lode_json *v = json_member(s, node, "$schema");
     if (!v)
         return 0;
@@ -354,8 +360,7 @@ int schema_resolve(struct schema *s, uint32_t schema_node, uint32_t keyword, boo
         LODE_TRY(follow_pointer(s, target, fragment));
     } else if (fragment.len) {
         for (size_t i = 0; i < s->anchors.n && !anchor; i++)
-            if (s->anchors.v[i].resource == resource &&
-                lode_str_eq(s->anchors.v[i].name, fragment))
+            if (s->anchors.v[i].resource == resource && lode_str_eq(s->anchors.v[i].name, fragment))
                 anchor = &s->anchors.v[i];
         *target = anchor ? anchor->node : G_NONE;
     }

@@ -65,7 +65,8 @@ static int string_of(struct solver *v, bool formats, struct g_str *out, bool *fo
             made = *d;
         } else if (a->op == ATOM_WORDS) {
             LODE_TRY(words_dfa(s, a->json, &made));
-        } else if (a->op == ATOM_FORMAT && formats && format_pattern(lode_json_str(&s->top[a->json]))) {
+        } else if (a->op == ATOM_FORMAT && formats &&
+                   format_pattern(lode_json_str(&s->top[a->json]))) {
             const char *text = format_pattern(lode_json_str(&s->top[a->json]));
             *formatted = true;
             LODE_TRY(pattern_compile(s->b, lode_str(text), false, &made));
@@ -322,9 +323,10 @@ static int add_array(struct solver *v) {
 struct object {
     struct solver *v;
     struct g_obj *o;
-    GVEC(struct lode_str) names;    /* sorted, each once */
-    GVEC(struct schema_pattern) patterns; /* of all patternProperties, each once; json: the member */
-    struct dfa allowed;             /* propertyNames */
+    GVEC(struct lode_str) names; /* sorted, each once */
+    GVEC(struct schema_pattern)
+    patterns;           /* of all patternProperties, each once; json: the member */
+    struct dfa allowed; /* propertyNames */
     GVEC(struct g_class) classes;
     struct lits lits;
     struct gintern masks; /* open classes: which patterns match; class n_names + index */
@@ -425,8 +427,7 @@ static bool member_lits(struct object *x, const struct atom *a, const struct lod
 
 /* Sets x->lits to all that holds for the value of a key: a named one, or (NULL) any other for which
  * these patterns match.  *forbidden: there must be no such key. */
-static bool key_lits(struct object *x, const struct lode_str *key, uint32_t mask,
-                     bool *forbidden) {
+static bool key_lits(struct object *x, const struct lode_str *key, uint32_t mask, bool *forbidden) {
     struct solver *v = x->v;
     bool ok = true, found;
     x->lits.n = 0;
@@ -471,8 +472,8 @@ static int add_name_class(struct object *x, uint32_t i, bool *impossible) {
     if (!key_lits(x, &key, matches_of(x, key), &forbidden))
         return nomem(v);
     for (size_t k = 0; k < v->atoms.n; k++)
-        c.required = c.required || (v->atoms.v[k].op == ATOM_REQUIRED &&
-                                    lode_str_eq(v->atoms.v[k].key, key));
+        c.required = c.required ||
+                     (v->atoms.v[k].op == ATOM_REQUIRED && lode_str_eq(v->atoms.v[k].key, key));
     *impossible = *impossible || (forbidden && c.required);
     LODE_TRY(child(v, &x->lits, &c.node));
     if (forbidden)
@@ -511,8 +512,8 @@ static void narrow(const struct object *x, uint32_t *t, uint32_t cp) {
     char utf8[4];
     const size_t n = lode_utf8_encode(cp, utf8);
     uint32_t i = t[K_LOW];
-    while (i < t[K_HIGH] && (x->names.v[i].len < t[K_AT] + n ||
-                             memcmp(x->names.v[i].data + t[K_AT], utf8, n) != 0))
+    while (i < t[K_HIGH] &&
+           (x->names.v[i].len < t[K_AT] + n || memcmp(x->names.v[i].data + t[K_AT], utf8, n) != 0))
         i++;
     t[K_LOW] = i;
     while (i < t[K_HIGH] && x->names.v[i].len >= t[K_AT] + n &&
@@ -731,13 +732,23 @@ int shape_add(struct solver *v) {
             return schema_fail(v->s, LODE_ERR_UNSUPPORTED, v->atoms.v[i].json, "%s",
                                v->atoms.v[i].text);
     switch (v->type) {
-    case TYPE_NULL: p->literals |= 1 << G_NULL; return 0;
-    case TYPE_TRUE: p->literals |= 1 << G_TRUE; return 0;
-    case TYPE_FALSE: p->literals |= 1 << G_FALSE; return 0;
-    case TYPE_NUMBER: return add_number(v);
-    case TYPE_STRING: return add_string(v);
-    case TYPE_ARRAY: return add_array(v);
-    case TYPE_OBJECT: return add_object(v);
+    case TYPE_NULL:
+        p->literals |= 1 << G_NULL;
+        return 0;
+    case TYPE_TRUE:
+        p->literals |= 1 << G_TRUE;
+        return 0;
+    case TYPE_FALSE:
+        p->literals |= 1 << G_FALSE;
+        return 0;
+    case TYPE_NUMBER:
+        return add_number(v);
+    case TYPE_STRING:
+        return add_string(v);
+    case TYPE_ARRAY:
+        return add_array(v);
+    case TYPE_OBJECT:
+        return add_object(v);
     }
     return 0;
 }

@@ -4,10 +4,10 @@
  * adds atoms, adds tasks, or branches.  Where none is left, the atoms are one alternative.  What is
  * added behind a branching point is taken back when the next branch begins.
  *
- * Annotations (for unevaluatedItems and -Properties) are found by ancestry: an atom's entry leads up
- * to the schema that it serves.  anyOf collects the annotations of all branches that hold; so below
- * such a schema it is walked as all non-empty sets of its branches, which needs no negation: more
- * branches only ever evaluate more.
+ * Annotations (for unevaluatedItems and -Properties) are found by ancestry: an atom's entry leads
+ * up to the schema that it serves.  anyOf collects the annotations of all branches that hold; so
+ * below such a schema it is walked as all non-empty sets of its branches, which needs no negation:
+ * more branches only ever evaluate more.
  */
 #include "text/grammar/literal.h"
 
@@ -69,8 +69,7 @@ static int refuse(struct solver *v, uint32_t entry, uint32_t keyword, const char
 }
 
 static int require(struct solver *v, uint32_t entry, struct lode_str key, bool neg) {
-    return add_atom(v, entry,
-                    (struct atom){.op = neg ? ATOM_FORBID : ATOM_REQUIRED, .key = key});
+    return add_atom(v, entry, (struct atom){.op = neg ? ATOM_FORBID : ATOM_REQUIRED, .key = key});
 }
 
 static int count_between(struct solver *v, uint32_t entry, uint32_t min, uint32_t max) {
@@ -273,8 +272,8 @@ static int do_if(struct solver *v, uint32_t entry, uint32_t kw, bool neg, uint32
     else if (!neg)
         LODE_TRY(branch(v, entry, cond, false, head));
     if (no)
-        LODE_TRY(branch_two(v, entry, cond | LIT_NOT, true,
-                            lit_schema(json_index(v->s, no)) | bits, head));
+        LODE_TRY(branch_two(v, entry, cond | LIT_NOT, true, lit_schema(json_index(v->s, no)) | bits,
+                            head));
     else if (!neg)
         LODE_TRY(branch(v, entry, cond | LIT_NOT, true, head));
     return 0;
@@ -345,8 +344,8 @@ static int count_of(struct solver *v, uint32_t kw, uint32_t *out) {
 static int type_allows(struct solver *v, uint32_t kw, bool *allowed, bool *whole) {
     static const char *const names[] = {"null",   "boolean", "boolean", "number",
                                         "string", "array",   "object"};
-    static const char *const known[] = {"null",  "boolean", "number", "integer",
-                                        "string", "array",  "object"};
+    static const char *const known[] = {"null",   "boolean", "number", "integer",
+                                        "string", "array",   "object"};
     const struct lode_json *t = &v->s->top[kw];
     bool integer = false;
     *allowed = *whole = false;
@@ -452,8 +451,8 @@ static int do_contains(struct solver *v, uint32_t entry, uint32_t kw, bool neg, 
     const uint32_t schema = lit_node(v->entries.v[entry].lit);
     const struct lode_json *least = json_member(v->s, schema, "minContains");
     const struct lode_json *most = json_member(v->s, schema, "maxContains");
-    struct atom a = {.op = ATOM_CONTAINS, .json = kw, .lit = lit_schema(kw), .min = 1,
-                     .max = G_MANY};
+    struct atom a = {
+        .op = ATOM_CONTAINS, .json = kw, .lit = lit_schema(kw), .min = 1, .max = G_MANY};
     const struct mark at = mark_of(v);
     if (least)
         LODE_TRY(count_of(v, json_index(v->s, least), &a.min));
@@ -516,11 +515,12 @@ static int do_not_items(struct solver *v, uint32_t entry, uint32_t kw, uint32_t 
     else if (n)
         LODE_TRY(refuse(v, entry, kw, "items behind prefixItems cannot be negated"));
     else
-        LODE_TRY(add_atom(v, entry, (struct atom){.op = ATOM_CONTAINS,
-                                                  .json = kw,
-                                                  .lit = lit_schema(kw) | LIT_NOT,
-                                                  .min = 1,
-                                                  .max = G_MANY}));
+        LODE_TRY(add_atom(v, entry,
+                          (struct atom){.op = ATOM_CONTAINS,
+                                        .json = kw,
+                                        .lit = lit_schema(kw) | LIT_NOT,
+                                        .min = 1,
+                                        .max = G_MANY}));
     return walk(v, head);
 }
 
@@ -536,19 +536,20 @@ static int do_not_patterns(struct solver *v, uint32_t entry, uint32_t kw, uint32
 
 /* keyword, the type it speaks about (7: all) */
 #define KEYWORD_LIST(X)                                                                            \
-    X(type, 7) X(enum, 7) X(const, 7) X(allOf, 7) X(anyOf, 7) X(oneOf, 7) X(not, 7) X(if, 7)       \
-    X(minimum, 3) X(maximum, 3) X(exclusiveMinimum, 3) X(exclusiveMaximum, 3) X(multipleOf, 3)     \
-    X(pattern, 4) X(minLength, 4) X(maxLength, 4) X(format, 4)                                     \
-    X(minItems, 5) X(maxItems, 5) X(uniqueItems, 5) X(contains, 5) X(prefixItems, 5) X(items, 5)   \
-    X(unevaluatedItems, 5)                                                                         \
-    X(required, 6) X(minProperties, 6) X(maxProperties, 6) X(dependentRequired, 6)                 \
-    X(dependentSchemas, 6) X(propertyNames, 6) X(properties, 6) X(patternProperties, 6)            \
-    X(additionalProperties, 6) X(unevaluatedProperties, 6)
+    X(type, 7)                                                                                     \
+    X(enum, 7) X(const, 7) X(allOf, 7) X(anyOf, 7) X(oneOf, 7) X(not, 7) X(if, 7) X(minimum, 3)    \
+        X(maximum, 3) X(exclusiveMinimum, 3) X(exclusiveMaximum, 3) X(multipleOf, 3) X(pattern, 4) \
+            X(minLength, 4) X(maxLength, 4) X(format, 4) X(minItems, 5) X(maxItems, 5)             \
+                X(uniqueItems, 5) X(contains, 5) X(prefixItems, 5) X(items, 5)                     \
+                    X(unevaluatedItems, 5) X(required, 6) X(minProperties, 6) X(maxProperties, 6)  \
+                        X(dependentRequired, 6) X(dependentSchemas, 6) X(propertyNames, 6)         \
+                            X(properties, 6) X(patternProperties, 6) X(additionalProperties, 6)    \
+                                X(unevaluatedProperties, 6)
 enum keyword {
 #define KEYWORD(name, type) KW_##name,
     KEYWORD_LIST(KEYWORD)
 #undef KEYWORD
-    KW_ref,
+        KW_ref,
     KW_dynamicRef,
     KW_older,
     KW_none
@@ -595,9 +596,12 @@ static int do_keyword(struct solver *v, uint32_t entry, uint32_t kw, uint32_t he
     const uint32_t bits = neg ? LIT_NOT : 0;
     uint32_t target;
     switch (keyword_of(x, v->type)) {
-    case KW_type: return do_type(v, entry, kw, neg, head);
-    case KW_enum: return do_enum(v, entry, kw, neg, head);
-    case KW_const: return branch(v, entry, lit_const(kw) | bits, neg, head);
+    case KW_type:
+        return do_type(v, entry, kw, neg, head);
+    case KW_enum:
+        return do_enum(v, entry, kw, neg, head);
+    case KW_const:
+        return branch(v, entry, lit_const(kw) | bits, neg, head);
     case KW_ref:
     case KW_dynamicRef:
         LODE_TRY(schema_resolve(v->s, lit_node(v->entries.v[entry].lit), kw,
@@ -619,20 +623,32 @@ static int do_keyword(struct solver *v, uint32_t entry, uint32_t kw, uint32_t he
             return do_any_of(v, entry, kw, head);
         LODE_TRY(all_members(v, entry, kw, LIT_NOT, true, &head));
         return walk(v, head);
-    case KW_oneOf: return neg ? do_not_one_of(v, entry, kw, head) : do_one_of(v, entry, kw, head);
-    case KW_not: return branch(v, entry, lit_schema(kw) | (neg ? 0 : LIT_NOT), true, head);
-    case KW_if: return do_if(v, entry, kw, neg, head);
-    case KW_minimum: return do_number(v, entry, kw, NUMBER_GE, neg, head);
-    case KW_maximum: return do_number(v, entry, kw, NUMBER_LE, neg, head);
-    case KW_exclusiveMinimum: return do_number(v, entry, kw, NUMBER_GT, neg, head);
-    case KW_exclusiveMaximum: return do_number(v, entry, kw, NUMBER_LT, neg, head);
-    case KW_multipleOf: return do_number(v, entry, kw, NUMBER_MULT, neg, head);
-    case KW_minLength: return do_bound(v, entry, kw, ATOM_LENGTH, true, neg, head);
-    case KW_maxLength: return do_bound(v, entry, kw, ATOM_LENGTH, false, neg, head);
+    case KW_oneOf:
+        return neg ? do_not_one_of(v, entry, kw, head) : do_one_of(v, entry, kw, head);
+    case KW_not:
+        return branch(v, entry, lit_schema(kw) | (neg ? 0 : LIT_NOT), true, head);
+    case KW_if:
+        return do_if(v, entry, kw, neg, head);
+    case KW_minimum:
+        return do_number(v, entry, kw, NUMBER_GE, neg, head);
+    case KW_maximum:
+        return do_number(v, entry, kw, NUMBER_LE, neg, head);
+    case KW_exclusiveMinimum:
+        return do_number(v, entry, kw, NUMBER_GT, neg, head);
+    case KW_exclusiveMaximum:
+        return do_number(v, entry, kw, NUMBER_LT, neg, head);
+    case KW_multipleOf:
+        return do_number(v, entry, kw, NUMBER_MULT, neg, head);
+    case KW_minLength:
+        return do_bound(v, entry, kw, ATOM_LENGTH, true, neg, head);
+    case KW_maxLength:
+        return do_bound(v, entry, kw, ATOM_LENGTH, false, neg, head);
     case KW_minItems:
-    case KW_minProperties: return do_bound(v, entry, kw, ATOM_COUNT, true, neg, head);
+    case KW_minProperties:
+        return do_bound(v, entry, kw, ATOM_COUNT, true, neg, head);
     case KW_maxItems:
-    case KW_maxProperties: return do_bound(v, entry, kw, ATOM_COUNT, false, neg, head);
+    case KW_maxProperties:
+        return do_bound(v, entry, kw, ATOM_COUNT, false, neg, head);
     case KW_pattern:
         if (x->type != LODE_JSON_STRING)
             return schema_fail(v->s, LODE_ERR_FORMAT, kw, "a pattern is a string");
@@ -643,14 +659,16 @@ static int do_keyword(struct solver *v, uint32_t entry, uint32_t kw, uint32_t he
             return 0;
         LODE_TRY(add_atom(v, entry, (struct atom){.op = ATOM_FORMAT, .json = kw}));
         return walk(v, head);
-    case KW_required: return do_required(v, entry, kw, neg, head);
+    case KW_required:
+        return do_required(v, entry, kw, neg, head);
     case KW_dependentRequired:
     case KW_dependentSchemas:
         if (x->type != LODE_JSON_OBJECT)
             return schema_fail(v->s, LODE_ERR_FORMAT, kw, "an object was expected");
         return neg ? do_not_dependent(v, entry, kw, head)
                    : do_dependent(v, entry, x, lode_json_first(x), head);
-    case KW_contains: return do_contains(v, entry, kw, neg, head);
+    case KW_contains:
+        return do_contains(v, entry, kw, neg, head);
     case KW_uniqueItems:
         if (x->type == LODE_JSON_FALSE)
             return neg ? 0 : walk(v, head);
@@ -661,7 +679,8 @@ static int do_keyword(struct solver *v, uint32_t entry, uint32_t kw, uint32_t he
         return walk(v, head);
     case KW_prefixItems:
         return neg ? do_not_members(v, entry, kw, true, head) : walk(v, head);
-    case KW_items: return neg ? do_not_items(v, entry, kw, head) : walk(v, head);
+    case KW_items:
+        return neg ? do_not_items(v, entry, kw, head) : walk(v, head);
     case KW_properties:
         return neg ? do_not_members(v, entry, kw, false, head) : walk(v, head);
     case KW_patternProperties:
@@ -682,11 +701,11 @@ static int do_keyword(struct solver *v, uint32_t entry, uint32_t kw, uint32_t he
         if (neg)
             LODE_TRY(refuse(v, entry, kw, "cannot be negated"));
         else
-            LODE_TRY(add_atom(v, entry, (struct atom){.op = ATOM_REST,
-                                                      .json = kw,
-                                                      .lit = lit_schema(kw)}));
+            LODE_TRY(add_atom(v, entry,
+                              (struct atom){.op = ATOM_REST, .json = kw, .lit = lit_schema(kw)}));
         return walk(v, head);
-    case KW_none: break;
+    case KW_none:
+        break;
     }
     return neg ? 0 : walk(v, head);
 }

@@ -16,7 +16,7 @@ static int by_bytes(const void *a, const void *b) {
     const struct entry *x = a, *y = b;
     const size_t n = x->s.len < y->s.len ? x->s.len : y->s.len;
     const int c = n ? memcmp(x->s.data, y->s.data, n) : 0;
-    return c              ? c
+    return c                      ? c
            : x->s.len != y->s.len ? (x->s.len > y->s.len) - (x->s.len < y->s.len)
                                   : (x->id > y->id) - (x->id < y->id);
 }
@@ -36,10 +36,11 @@ static int build_nodes(struct lode_grammar_vocab *v, const struct entry *e, uint
             nodes.v[open[--depth]].end = (uint32_t)nodes.n;
         for (; depth < e[i].s.len && ok; depth++) {
             open[depth] = (uint32_t)nodes.n;
-            ok = GVEC_PUSH(&nodes, ((struct vocab_node){.parent = depth ? open[depth - 1] : UINT32_MAX,
-                                                        .tokens = i,
-                                                        .depth = (uint16_t)depth,
-                                                        .byte = (uint8_t)e[i].s.data[depth]}));
+            ok = GVEC_PUSH(&nodes,
+                           ((struct vocab_node){.parent = depth ? open[depth - 1] : UINT32_MAX,
+                                                .tokens = i,
+                                                .depth = (uint16_t)depth,
+                                                .byte = (uint8_t)e[i].s.data[depth]}));
         }
         v->ids[i] = e[i].id;
     }
@@ -59,8 +60,8 @@ static int build_nodes(struct lode_grammar_vocab *v, const struct entry *e, uint
 }
 
 int lode_grammar_vocab_from_bytes(struct lode_grammar_vocab **out, const char *const *text,
-                                  const size_t *len, uint32_t n, const int32_t *ends,
-                                  size_t n_ends, struct lode_error *err) {
+                                  const size_t *len, uint32_t n, const int32_t *ends, size_t n_ends,
+                                  struct lode_error *err) {
     static _Atomic uint64_t serials;
     struct lode_grammar_vocab *v = LODE_NEW(struct lode_grammar_vocab);
     struct entry *e = lode_alloc((size_t)n + 1, sizeof *e);
@@ -159,11 +160,21 @@ static void token_bytes(const struct lode_tokenizer *t, uint32_t id, struct lode
     for (uint32_t i = 0; i < t->decode.n; i++) {
         const struct lode_decode_step *s = &t->decode.steps[i];
         switch (s->op) {
-        case LODE_DECODE_BYTES: from_alphabet(b); break;
-        case LODE_DECODE_REPLACE: replace_all(b, s->from, s->to); break;
-        case LODE_DECODE_METASPACE: replace_all(b, s->from, LODE_STR(" ")); break;
-        case LODE_DECODE_SPM: replace_all(b, LODE_STR(LODE_TOK_META), LODE_STR(" ")); break;
-        case LODE_DECODE_BPE: replace_all(b, s->from, LODE_STR(" ")); break;
+        case LODE_DECODE_BYTES:
+            from_alphabet(b);
+            break;
+        case LODE_DECODE_REPLACE:
+            replace_all(b, s->from, s->to);
+            break;
+        case LODE_DECODE_METASPACE:
+            replace_all(b, s->from, LODE_STR(" "));
+            break;
+        case LODE_DECODE_SPM:
+            replace_all(b, LODE_STR(LODE_TOK_META), LODE_STR(" "));
+            break;
+        case LODE_DECODE_BPE:
+            replace_all(b, s->from, LODE_STR(" "));
+            break;
         case LODE_DECODE_BYTE_FALLBACK:
             if (byte >= 0) {
                 lode_buf_clear(b);
@@ -185,7 +196,8 @@ static void token_bytes(const struct lode_tokenizer *t, uint32_t id, struct lode
             break;
         }
         case LODE_DECODE_FUSE:
-        case LODE_DECODE_STRIP: break;
+        case LODE_DECODE_STRIP:
+            break;
         }
     }
 }
@@ -201,8 +213,8 @@ int lode_grammar_vocab_create(struct lode_grammar_vocab **out, const struct lode
     *out = NULL;
     for (uint32_t id = 0; id < n && rc == 0; id++) {
         const uint8_t kind = t->vocab.kinds[id];
-        if (t->vocab.special[id] || (kind != LODE_PIECE_NORMAL && kind != LODE_PIECE_USER &&
-                                     kind != LODE_PIECE_BYTE))
+        if (t->vocab.special[id] ||
+            (kind != LODE_PIECE_NORMAL && kind != LODE_PIECE_USER && kind != LODE_PIECE_BYTE))
             continue;
         token_bytes(t, id, &b);
         text[id] = b.failed ? NULL : lode_arena_strndup(&arena, b.data ? b.data : "", b.len);
