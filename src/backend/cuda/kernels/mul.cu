@@ -60,9 +60,10 @@ DEVICE void find_expert(struct mul_job &job, const struct lode_cuda_moe_args &a,
     KERNEL(MUL_THREADS)                                                                            \
     mul_##name##_##NX(const __grid_constant__ struct lode_cuda_mul_args a) {                       \
         begin();                                                                                    \
+        __shared__ struct float_stage<NX> stage;                                                   \
         struct mul_job job;                                                                        \
         find_tile<NX>(job, a, FLOAT_ROWS);                                                         \
-        mul_float<struct name, NX>(job);                                                           \
+        mul_float<struct name, NX>(job, &stage);                                                   \
     }
 #define QUANT(name, type, block, ...)                                                              \
     MUL_QUANT(name, 1)                                                                             \
@@ -84,9 +85,10 @@ DEVICE void find_expert(struct mul_job &job, const struct lode_cuda_moe_args &a,
     MUL_FLOAT(name, 8)                                                                             \
     KERNEL(MUL_THREADS) moe_##name(const __grid_constant__ struct lode_cuda_moe_args a) {          \
         begin();                                                                                    \
+        __shared__ struct float_stage<1> stage;                                                    \
         struct mul_job job;                                                                        \
         find_expert(job, a, FLOAT_ROWS);                                                           \
-        mul_float<struct name, 1>(job);                                                            \
+        mul_float<struct name, 1>(job, &stage);                                                    \
     }
 LODE_CUDA_QUANT_LIST(QUANT)
 LODE_CUDA_FLOAT_LIST(FLOAT)

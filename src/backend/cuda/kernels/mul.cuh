@@ -186,8 +186,13 @@ template <> struct pair_of<bf16> {
 
 enum { FLOAT_ROWS = MUL_THREADS / 8 }; /* of a tile */
 
-template <class T, int NX> DEVICE void mul_float(const struct mul_job &job) {
-    enum { SIZE = sizeof(typename T::type), DEEP = NX >= 4 ? 4 : 16 };
+template <int NX> struct float_stage {
+    enum { N = 4096 / NX };
+    float x[NX][N]; /* a piece of the rows of x: the weights' stream leaves the first cache no room */
+};
+
+template <class T, int NX> DEVICE void mul_float(const struct mul_job &job, struct float_stage<NX> *s) {
+    enum { SIZE = sizeof(typename T::type), DEEP = NX >= 4 ? 8 : 16, PIECE = float_stage<NX>::N };
     const uint32_t r = threadIdx.x / 8, t = threadIdx.x % 8;
     const uint32_t i = r < job.rows ? r : job.rows - 1;
     const uint8_t *w = job.w + i * job.w_stride + 2 * t * SIZE;
@@ -195,40 +200,49 @@ template <class T, int NX> DEVICE void mul_float(const struct mul_job &job) {
 #pragma unroll
     for (int j = 0; j < NX; j++)
         acc[j] = make_float2(0, 0);
-    uint32_t k = 0;
     typename pair_of<T>::raw next[DEEP];
     if (16 * DEEP <= job.cols)
 #pragma unroll
         for (int u = 0; u < DEEP; u++)
             next[u] = pair_of<T>::load(w + 16 * u * SIZE);
-    for (; k + 16 * DEEP <= job.cols; k += 16 * DEEP) {
-        typename pair_of<T>::raw v[DEEP];
+    for (uint32_t first = 0; first < job.cols; first += PIECE) {
+        const uint32_t some = job.cols - first < PIECE ? job.cols - first : PIECE;
+        __syncthreads();
 #pragma unroll
-        for (int u = 0; u < DEEP; u++)
-            v[u] = next[u];
-        if (k + 32 * DEEP <= job.cols) /* on their way while these are used */
+        for (int j = 0; j < NX; j++)
+            for (uint32_t l = threadIdx.x; l < some; l += MUL_THREADS)
+                s->x[j][l] = ((const float *)job.x[j])[first + l];
+        __syncthreads();
+        uint32_t k = 0; /* within the piece */
+        for (; k + 16 * DEEP <= some; k += 16 * DEEP) {
+            typename pair_of<T>::raw v[DEEP];
 #pragma unroll
             for (int u = 0; u < DEEP; u++)
-                next[u] = pair_of<T>::load(w + (k + 16 * (DEEP + u)) * SIZE);
+                v[u] = next[u];
+            if (first + k + 32 * DEEP <= job.cols) /* on their way while these are used */
 #pragma unroll
-        for (int u = 0; u < DEEP; u++) {
-            const float2 p = pair_of<T>::widen(v[u]);
+                for (int u = 0; u < DEEP; u++)
+                    next[u] = pair_of<T>::load(w + (size_t)(first + k + 16 * (DEEP + u)) * SIZE);
 #pragma unroll
-            for (int j = 0; j < NX; j++) {
-                const float2 x = ((const float2 *)(job.x[j]))[(k + 16 * u) / 2 + t];
-                acc[j].x = fmaf(p.x, x.x, acc[j].x);
-                acc[j].y = fmaf(p.y, x.y, acc[j].y);
+            for (int u = 0; u < DEEP; u++) {
+                const float2 p = pair_of<T>::widen(v[u]);
+#pragma unroll
+                for (int j = 0; j < NX; j++) {
+                    const float2 x = *(const float2 *)&s->x[j][k + 16 * u + 2 * t];
+                    acc[j].x = fmaf(p.x, x.x, acc[j].x);
+                    acc[j].y = fmaf(p.y, x.y, acc[j].y);
+                }
             }
         }
-    }
-    for (; k + 2 * t < job.cols; k += 16) {
-        const float2 v = pair_of<T>::widen(pair_of<T>::load(w + k * SIZE)); /* rows end at a multiple of 16 bytes */
+        for (; k + 2 * t < some; k += 16) { /* the end of the row */
+            const float2 v = pair_of<T>::widen(pair_of<T>::load(w + (size_t)(first + k) * SIZE));
 #pragma unroll
-        for (int j = 0; j < NX; j++) {
-            const float *x = (const float *)job.x[j] + k + 2 * t;
-            acc[j].x = fmaf(v.x, x[0], acc[j].x);
-            if (k + 2 * t + 1 < job.cols)
-                acc[j].y = fmaf(v.y, x[1], acc[j].y);
+            for (int j = 0; j < NX; j++) {
+                const float *x = &s->x[j][k + 2 * t];
+                acc[j].x = fmaf(v.x, x[0], acc[j].x);
+                if (k + 2 * t + 1 < some)
+                    acc[j].y = fmaf(v.y, x[1], acc[j].y);
+            }
         }
     }
     __syncwarp();
