@@ -22,8 +22,8 @@ static double share(const struct bench_row *r) {
     X(build_commit, true, "%s", LODE_COMMIT)                                                       \
     X(build_version, true, "%s", lode_version())                                                   \
     X(cpu_info, true, "%s", r->cpu)                                                                \
-    X(gpu_info, true, "%s", "")                                                                    \
-    X(backends, true, "%s", "CPU")                                                                 \
+    X(gpu_info, true, "%s", r->info->on_gpu ? r->info->device : "")                                \
+    X(backends, true, "%s", r->info->on_gpu ? "CUDA" : "CPU")                                      \
     X(isa, true, "%s", r->info->isa)                                                               \
     X(model_filename, true, "%s", r->filename)                                                     \
     X(model_type, true, "%s %s", r->info->arch, r->info->type)                                     \
@@ -206,7 +206,8 @@ static void table_row(FILE *f, const struct bench_columns *c, const struct bench
         if (r->read_bandwidth > 0)
             snprintf(part, sizeof part, "%.1f %%", 100 * share(r));
     }
-    fprintf(f, "| %-24s | %10s | %10s | %-7s | %7u |", model, size, params, "CPU", r->n_threads);
+    fprintf(f, "| %-24s | %10s | %10s | %-7s | %7u |", model, size, params,
+            r->info->on_gpu ? "CUDA" : "CPU", r->n_threads);
     if (c->n_batch)
         fprintf(f, " %7u |", r->n_batch);
     if (c->type_k)
