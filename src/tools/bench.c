@@ -244,7 +244,7 @@ static int bench_session(struct bench *b, const struct tests *all, struct lode_s
     int rc = lode_session_create(&b->session, b->model, &so, err);
     if (rc == 0) {
         row.n_threads = lode_session_threads(b->session);
-        if (!b->o->no_bandwidth)
+        if (!b->o->no_bandwidth && !row.info->on_gpu) /* it is the host's */
             row.read_bandwidth = lode_machine_read_bandwidth(row.n_threads, 0.5, NULL);
         row.read_bandwidth = row.read_bandwidth > 0 ? row.read_bandwidth : 0;
     }
