@@ -111,6 +111,10 @@ static const struct verdicts verdicts[] = {
      "\"additionalProperties\":false}", /* keys that can run out, at once and later */
      {"{\"a\":null,\"b\":null,\"ac\":null,\"bc\":null,\"x-e\":1}"},
      {"{\"a\":null,\"a\":null}", "{\"x-e\":1,\"x-e\":2}"}},
+    {SCHEMA, /* a name whose last character ends a range of the pattern */
+     "{\"patternProperties\":{\"^[a-b]{1,2}$\":{\"type\":\"null\"}},\"properties\":{\"ab\":false}}",
+     {"{\"a\":null,\"aa\":null,\"c\":1}"},
+     {"{\"ab\":null}", "{\"ba\":1}"}},
     {SCHEMA,
      "{\"patternProperties\":{\"^[ab]$\":{\"type\":\"null\"}},\"additionalProperties\":"
      "false}",

@@ -538,8 +538,7 @@ static bool state_points(const struct object *x, const uint32_t *t, gvec_u32 *po
     for (uint32_t i = t[K_LOW]; i < t[K_HIGH] && ok; i++) {
         uint32_t cp;
         if (x->names.v[i].len > t[K_AT] &&
-            lode_utf8_decode(x->names.v[i].data + t[K_AT], x->names.v[i].len - t[K_AT], &cp) &&
-            points->v[points->n - 1] != cp + 1)
+            lode_utf8_decode(x->names.v[i].data + t[K_AT], x->names.v[i].len - t[K_AT], &cp))
             ok = GVEC_PUSH(points, cp) && GVEC_PUSH(points, cp + 1);
     }
     return ok;
