@@ -445,19 +445,23 @@ def mangle(rng, text):
     return rng.choice([text[:i] + text[i + 1:], text[:i] + rng.choice('{}%()[]|.,"\' #-+=~') + text[i:], text[:i]])
 
 
+# What has no one answer: addresses, chance, the words of objects that differ by their nature.
+UNKNOWN = re.compile(r'object at 0x|<function|<bound method|<built-in|at 0x[0-9a-f]|<gen|<class', re.I)
+
+
 def reference(env, template, variables):
+    """What jinja2 makes of it; skip: an address was printed, even if filters then cut or count it."""
+    printed = []
+    env.finalize = lambda v: printed.append(not isinstance(v, str) and bool(UNKNOWN.search(str(v)))) or v
     try:
-        return {'text': env.from_string(template).render(**json.loads(variables))}
+        text = env.from_string(template).render(**json.loads(variables))
+        return {'skip': 'address'} if any(printed) else {'text': text}
     except RecursionError:
         return {'skip': 'recursion'}
     except MemoryError:
         return {'skip': 'memory'}
     except Exception as e:
         return {'error': '%s: %s' % (type(e).__name__, e), 'raised': str(e) if type(e).__name__ == 'TemplateError' else None}
-
-
-# What has no one answer: addresses, chance, the words of objects that differ by their nature.
-UNKNOWN = re.compile(r'object at 0x|<function|<bound method|<built-in|at 0x[0-9a-f]|<gen|<class', re.I)
 
 
 def same(template, mine, theirs):

@@ -2,6 +2,7 @@
 #include "text/jinja/jinja.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -271,7 +272,7 @@ JINJA_FN(file_size) {
         return false;
     if (bytes.kind != JV_FLOAT)
         return jinja_type_error(r, "filesizeformat of what is no number");
-    char text[64];
+    char text[DBL_MAX_10_EXP + 16];
     if (bytes.f == 1) {
         snprintf(text, sizeof text, "1 Byte");
     } else if (bytes.f < base) {

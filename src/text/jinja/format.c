@@ -249,12 +249,13 @@ static bool code_point(struct jinja_run *r, struct jv v, struct jv *out) {
 static bool percent_one(struct jinja_run *r, struct percent *p, bool mark, struct lode_buf *b) {
     struct spec s = {.fill = LODE_STR(" "), .precision = -1};
     struct jv v = {0};
-    if (!percent_spec(r, p, &s, &v))
-        return false;
-    if (s.type == '%') {
+    if (p->at < p->f.len && p->f.data[p->at] == '%') { /* with anything between it is an error */
+        p->at++;
         lode_buf_addc(b, '%');
         return true;
     }
+    if (!percent_spec(r, p, &s, &v))
+        return false;
     if (!jv_given(v) && !next_value(r, p, &v))
         return false;
     switch (s.type) {

@@ -9,17 +9,32 @@
 static bool parse_body(struct jinja_parser *p, struct jinja_node *parent, struct jinja_node **first,
                        const char *const *ends);
 
-/* A body with a scope of its own. */
-static bool parse_scope(struct jinja_parser *p, struct jinja_node *parent,
-                        struct jinja_node **first, const char *const *ends) {
-    const struct jinja_node *const unknown = p->unknown;
+/* Around what has a scope of its own: in there a name that does not exist is an error at once. */
+static const struct jinja_node *begin_scope(struct jinja_parser *p) {
+    const struct jinja_node *const outside = p->unknown;
     p->unknown = NULL;
-    if (!parse_body(p, parent, first, ends))
-        return false;
+    return outside;
+}
+static void end_scope(struct jinja_parser *p, const struct jinja_node *outside) {
     if (!p->hard)
         p->hard = p->unknown;
-    p->unknown = unknown;
-    return true;
+    p->unknown = outside;
+}
+
+static bool parse_scope(struct jinja_parser *p, struct jinja_node *parent,
+                        struct jinja_node **first, const char *const *ends) {
+    const struct jinja_node *const outside = begin_scope(p);
+    const bool ok = parse_body(p, parent, first, ends);
+    end_scope(p, outside);
+    return ok;
+}
+
+/* The filters that a block's text goes through belong to its scope. */
+static struct jinja_node *parse_block_filters(struct jinja_parser *p, bool inline_first) {
+    const struct jinja_node *const outside = begin_scope(p);
+    struct jinja_node *n = jinja_parse_filters(p, NULL, inline_first);
+    end_scope(p, outside);
+    return n;
 }
 
 uint32_t jinja_sym(struct jinja_parser *p, struct lode_str name) {
@@ -176,7 +191,7 @@ static bool parse_set(struct jinja_parser *p, struct jinja_node *n) {
     if (jinja_skip_op(p, '='))
         return CHILD(n, b, jinja_parse_tuple(p, true, NULL, false));
     n->kind = JN_SET_BLOCK;
-    if (jinja_at_op(p->token, '|') && !CHILD(n, b, jinja_parse_filters(p, NULL, false)))
+    if (jinja_at_op(p->token, '|') && !CHILD(n, b, parse_block_filters(p, false)))
         return false;
     if (!parse_scope(p, n, &n->c, end_set))
         return false;
@@ -252,7 +267,7 @@ static bool parse_call_block(struct jinja_parser *p, struct jinja_node *n) {
 
 static bool parse_filter_block(struct jinja_parser *p, struct jinja_node *n) {
     n->kind = JN_FILTER_BLOCK;
-    if (!CHILD(n, a, jinja_parse_filters(p, NULL, true)) || !parse_scope(p, n, &n->c, end_filter))
+    if (!CHILD(n, a, parse_block_filters(p, true)) || !parse_scope(p, n, &n->c, end_filter))
         return false;
     p->token++;
     return true;
