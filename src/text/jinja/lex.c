@@ -107,6 +107,10 @@ static size_t after_close(const struct lexer *x, size_t at, char sign) {
 
 static bool lex_comment(struct lexer *x) {
     size_t at = x->at;
+    if (at + (at < x->n && sign_at(x, at)) == x->n) { /* jinja2 does not mind one that begins last */
+        advance(x, x->n);
+        return true;
+    }
     while (at < x->n && !looking_at(x, at, "#}"))
         at++;
     if (at == x->n)
@@ -144,7 +148,7 @@ static bool lex_raw(struct lexer *x) {
         advance(x, after_close(x, end, close));
         return true;
     }
-    return fail(x, "{% raw %} is not closed by {% endraw %}");
+    return x->at == x->n || fail(x, "{% raw %} is not closed by {% endraw %}"); /* as comments */
 }
 
 /* ---- inside tags ---- */

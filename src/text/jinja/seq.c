@@ -252,12 +252,20 @@ FILTER(unique) {
 
 /* ---- map, select, reject ---- */
 
+/* Of nothing they give nothing, whatever their arguments. */
+static bool of_nothing(struct jinja_run *r, struct jv *out) {
+    struct jv *none = jinja_alloc(r, 0, sizeof *none);
+    return none && jinja_gen(r, none, 0, out);
+}
+
 FILTER(map) {
     JINJA_UNUSED;
     const struct jv *items;
     struct key k = {.fold_case = false};
     const struct jinja_builtin *filter = NULL;
-    size_t n = 0;
+    size_t n;
+    if (!jinja_truth(self))
+        return of_nothing(r, out);
     for (size_t i = 0; args->n == 0 && i < args->n_named; i++) {
         if (jv_is_text(args->names[i], "attribute"))
             k.path = args->values[i];
@@ -273,7 +281,7 @@ FILTER(map) {
             return jinja_type_error(r, "there is no filter named %.*s", (int)args->pos[0].s->len,
                                     args->pos[0].s->data);
     }
-    if (jinja_truth(self) && !jinja_items(r, self, &items, &n))
+    if (!jinja_items(r, self, &items, &n))
         return false;
     struct jv *mapped = jinja_alloc(r, n, sizeof *mapped);
     const struct jinja_args rest = {filter ? args->pos + 1 : NULL, filter ? args->n - 1 : 0,
@@ -290,7 +298,9 @@ static bool pick(struct jinja_run *r, struct jv self, const struct jinja_args *a
     const struct jv *items;
     struct key k = {.fold_case = false};
     const struct jinja_builtin *test = NULL;
-    size_t n = 0, kept = 0;
+    size_t n, kept = 0;
+    if (!jinja_truth(self))
+        return of_nothing(r, out);
     if (by_attr && args->n == 0)
         return jinja_type_error(r, "selectattr and rejectattr need the name of an attribute");
     if (by_attr)
@@ -302,7 +312,7 @@ static bool pick(struct jinja_run *r, struct jv self, const struct jinja_args *a
                                     name.kind == JV_STR ? (int)name.s->len : 4,
                                     name.kind == JV_STR ? name.s->data : "that");
     }
-    if (jinja_truth(self) && !jinja_items(r, self, &items, &n))
+    if (!jinja_items(r, self, &items, &n))
         return false;
     struct jv *picked = jinja_alloc(r, n, sizeof *picked);
     const size_t used = by_attr + (test != NULL);
