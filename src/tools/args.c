@@ -227,7 +227,7 @@ static int parse_ints(const struct arg_flag *f, struct arg_ints *list, const cha
         if ((*at && *at != ',') || first > last || !in_range(f, (double)first) ||
             !in_range(f, (double)last))
             return bad_value(err, where, text, wants, f);
-        if (first < last && (op == '+' ? step < 1 : step < 2 || first < 1))
+        if (op == '+' ? step < 1 : step < 2 || first < 1)
             return tool_fail(err, LODE_ERR_ARG, where,
                              "the range in '%.80s' would never end: it needs a step of at least 1, "
                              "or a factor of at least 2 from a start of at least 1",

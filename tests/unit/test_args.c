@@ -195,6 +195,9 @@ static void test_complaints(void **state) {
         {"m --n-prompt 0-8*2", "--n-prompt",
          "the range in '0-8*2' would never end: it needs a step of at least 1, or a factor of at "
          "least 2 from a start of at least 1"},
+        {"m --n-prompt 1-1*0", "--n-prompt",
+         "the range in '1-1*0' would never end: it needs a step of at least 1, or a factor of at "
+         "least 2 from a start of at least 1"},
         {"m --n-prompt 1-900", "--n-prompt", "more than 64 values in '1-900'"},
     };
     for (size_t i = 0; i < ARG_COUNT(rows); i++) {
