@@ -10,6 +10,7 @@
 #ifndef LODE_GRAMMAR_MACHINE_H
 #define LODE_GRAMMAR_MACHINE_H
 
+#include "text/grammar/pool.h"
 #include "text/grammar/program.h"
 
 enum {
@@ -50,15 +51,6 @@ struct cell {     /* of a list of the keys that were seen */
     uint64_t key; /* a name's index, or a hash of other keys with the top bit set */
     uint32_t next, pad;
 };
-
-struct pool { /* equal items once, numbered */
-    uint8_t *v;
-    uint32_t n, cap, size;
-    gvec_u32 slots;
-};
-uint32_t pool_put(struct pool *p, const void *item); /* UINT32_MAX without memory */
-void pool_cut(struct pool *p, uint32_t n);           /* forgets all but the first n */
-void pool_free(struct pool *p);
 
 typedef GVEC(struct frame) frame_list;
 
