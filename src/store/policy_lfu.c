@@ -1,0 +1,69 @@
+/* policy_lfu.c - least frequently used, with ageing: uses are counted for all ids, held or not, and
+ * halved every so often, so that what was popular long ago makes room.  Equal counts: the one used
+ * longest ago leaves.
+ *
+ * The period is 16 uses an id on average: a steady pattern has been seen well enough by then, and one
+ * that is over has half its say after a period, a quarter after two. */
+#include "store/policy_parts.h"
+
+enum { PERIOD = 16, CLOCK_BITS = 40 };
+
+static uint64_t key_of(const struct policy_entry *e) {
+    return (uint64_t)e->uses << CLOCK_BITS | (e->last & ((UINT64_C(1) << CLOCK_BITS) - 1));
+}
+
+static void age(struct lode_policy *p) {
+    for (uint32_t i = 0; i < p->n_ids; i++) {
+        struct policy_entry *e = &p->entries[i];
+        e->uses /= 2;
+        e->key = key_of(e);
+    }
+    policy_heap_rebuild(p);
+}
+
+static void count(struct lode_policy *p, uint32_t id) {
+    struct policy_entry *e = &p->entries[id];
+    e->uses++;
+    e->key = key_of(e);
+}
+
+static bool period_ends(const struct lode_policy *p) {
+    return p->clock % ((uint64_t)PERIOD * p->n_ids) == 0;
+}
+
+static void touch(struct lode_policy *p, uint32_t id) {
+    count(p, id);
+    policy_heap_moved(p, id);
+    if (period_ends(p))
+        age(p);
+}
+
+static void admit(struct lode_policy *p, uint32_t id) {
+    count(p, id);
+    policy_heap_push(p, id);
+    if (period_ends(p))
+        age(p);
+}
+
+static uint32_t victim(struct lode_policy *p) { return p->n_heap ? p->heap[0] : POLICY_NONE; }
+
+static void take_out(struct lode_policy *p, uint32_t id, bool evicted) {
+    (void)evicted;
+    policy_heap_take(p, id);
+}
+
+/* What is pinned is not in the heap, so that its first is always a victim. */
+static void pin(struct lode_policy *p, uint32_t id, bool pinned) {
+    if (pinned)
+        policy_heap_take(p, id);
+    else
+        policy_heap_push(p, id);
+}
+
+const struct lode_policy_ops lode_policy_lfu = {.name = "lfu",
+                                                .heap = true,
+                                                .touch = touch,
+                                                .admit = admit,
+                                                .victim = victim,
+                                                .remove = take_out,
+                                                .pin = pin};

@@ -1,0 +1,166 @@
+/* Cache policies: by hand where a few steps show the idea, and against slow models of each. */
+#include "policy_model.h"
+
+#include "base/alloc.h"
+#include "base/rng.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static struct lode_error err;
+
+static struct lode_policy *make(const char *name, uint64_t capacity) {
+    struct lode_policy *p;
+    assert_int_equal(
+        lode_policy_create(&p, name, &(struct lode_policy_shape){2, 8, capacity}, &err), 0);
+    return p;
+}
+
+/* Uses id, which takes one byte; returns who had to go, or -1. */
+static int use(struct lode_policy *p, uint32_t id) {
+    uint32_t gone = UINT32_MAX;
+    if (lode_policy_holds(p, id)) {
+        lode_policy_touch(p, id);
+        return -1;
+    }
+    if (lode_policy_used(p) + 1 > lode_policy_capacity(p))
+        assert_true(lode_policy_victim(p, &gone));
+    lode_policy_admit(p, id, 1);
+    return gone == UINT32_MAX ? -1 : (int)gone;
+}
+
+static void lru_drops_the_oldest(void **state) {
+    (void)state;
+    struct lode_policy *p = make("lru", 3);
+    for (uint32_t id = 0; id < 3; id++)
+        assert_int_equal(use(p, id), -1);
+    use(p, 0);
+    assert_int_equal(use(p, 3), 1);
+    lode_policy_pin(p, 2);
+    assert_int_equal(use(p, 4), 0); /* 2 is older, and pinned */
+    lode_policy_unpin(p, 2);
+    assert_int_equal(use(p, 5), 2);
+    lode_policy_free(p);
+}
+
+static void slru_keeps_what_was_used_twice(void **state) {
+    (void)state;
+    struct lode_policy *p = make("slru", 5);
+    for (uint32_t id = 0; id < 4; id++) {
+        use(p, id);
+        use(p, id);
+    }
+    for (uint32_t id = 8; id < 16; id++) /* a burst of strangers drives out only its own */
+        assert_int_equal(use(p, id), id == 8 ? -1 : (int)id - 1);
+    for (uint32_t id = 0; id < 4; id++)
+        assert_true(lode_policy_holds(p, id));
+    lode_policy_free(p);
+}
+
+static void s3fifo_lets_ghosts_in(void **state) {
+    (void)state;
+    struct lode_policy *p = make("s3fifo", 4);
+    for (uint32_t id = 0; id < 4; id++)
+        use(p, id);
+    assert_int_equal(use(p, 4), 0);
+    assert_int_equal(use(p, 0), 1); /* a ghost: now in the main queue */
+    assert_int_equal(use(p, 5), 2);
+    assert_int_equal(use(p, 6), 3);
+    assert_true(lode_policy_holds(p, 0));
+    lode_policy_free(p);
+}
+
+static void lfu_forgets_old_fame(void **state) {
+    (void)state;
+    struct lode_policy *p = make("lfu", 2);
+    for (int i = 0; i < 100; i++)
+        use(p, 0);
+    assert_int_equal(use(p, 1), -1);
+    assert_int_equal(use(p, 2), 1);
+    /* 99 uses are less than 5 once the count was halved five times: each after 16 x 16 uses */
+    for (int i = 0; i < 5 * 256; i++)
+        use(p, i % 2 ? 3 : 4);
+    assert_false(lode_policy_holds(p, 0));
+    lode_policy_free(p);
+}
+
+static void nothing_to_drop(void **state) {
+    (void)state;
+#define TRY(name, about)                                                                           \
+    {                                                                                              \
+        struct lode_policy *p = make(#name, 2);                                                    \
+        uint32_t id;                                                                               \
+        assert_false(lode_policy_victim(p, &id));                                                  \
+        use(p, 0);                                                                                 \
+        use(p, 1);                                                                                 \
+        lode_policy_pin(p, 0);                                                                     \
+        lode_policy_pin(p, 1);                                                                     \
+        lode_policy_pin(p, 1);                                                                     \
+        lode_policy_unpin(p, 1);                                                                   \
+        assert_false(lode_policy_victim(p, &id));                                                  \
+        lode_policy_unpin(p, 1);                                                                   \
+        assert_true(lode_policy_victim(p, &id));                                                   \
+        assert_int_equal(id, 1);                                                                   \
+        assert_int_equal(lode_policy_used(p), 1);                                                  \
+        lode_policy_unpin(p, 0);                                                                   \
+        lode_policy_remove(p, 0);                                                                  \
+        assert_int_equal(lode_policy_used(p), 0);                                                  \
+        lode_policy_free(p);                                                                       \
+    }
+    LODE_POLICY_LIST(TRY)
+#undef TRY
+}
+
+static void refused(void **state) {
+    (void)state;
+    struct lode_policy *p;
+    assert_int_equal(lode_policy_create(&p, "mru", &(struct lode_policy_shape){1, 1, 1}, &err),
+                     LODE_ERR_ARG);
+    assert_non_null(strstr(err.text, "s3fifo"));
+    assert_int_equal(lode_policy_create(&p, NULL, &(struct lode_policy_shape){0, 8, 1}, &err),
+                     LODE_ERR_LIMIT);
+    assert_int_equal(
+        lode_policy_create(&p, NULL, &(struct lode_policy_shape){1 << 16, 1 << 16, 1}, &err),
+        LODE_ERR_LIMIT);
+    assert_null(p);
+}
+
+/* Random operations, on the policy and on its slow model. */
+static void as_the_slow_models(void **state) {
+    (void)state;
+    enum { N = 8192, ROUNDS = 40 };
+    static uint8_t data[N];
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < N; i += 2) {
+            uint32_t r[4];
+            lode_rng_philox(round, i, r);
+            const uint32_t often = r[1] % SLOW_IDS * (r[2] % 5) / 4; /* uses, mostly of few ids */
+            data[i] = (uint8_t)(r[3] % 4 < round % 4 ? 5 * SLOW_IDS + often : r[0]);
+            data[i + 1] = (uint8_t)(r[0] >> 8);
+        }
+#define TRY(name, about)                                                                           \
+    {                                                                                              \
+        const char *why = policy_drive(#name, data, N);                                            \
+        if (why)                                                                                   \
+            fail_msg("round %d: %s", (int)round, why);                                             \
+    }
+        LODE_POLICY_LIST(TRY)
+#undef TRY
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lru_drops_the_oldest),
+        cmocka_unit_test(slru_keeps_what_was_used_twice),
+        cmocka_unit_test(s3fifo_lets_ghosts_in),
+        cmocka_unit_test(lfu_forgets_old_fame),
+        cmocka_unit_test(nothing_to_drop),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(as_the_slow_models),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
