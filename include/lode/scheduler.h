@@ -61,6 +61,23 @@ LODE_API void lode_scheduler_stats(struct lode_scheduler *s, struct lode_schedul
 
 enum { LODE_GENERATION_TOP = 20 };
 
+/* What may come next, by its owner's rules (a grammar, the syntax of a call): asked on the
+ * scheduler's thread, for one request at a time, between a step and the next. */
+struct lode_generation_hint {
+    const uint64_t *mask; /* ((n_vocab + 63) / 64), bits as lode_sampler_next_masked reads them;
+                             borrowed until the next call; NULL: all tokens may come */
+    bool greedy;          /* the likeliest of them, whatever the sampler is set to */
+    bool over;            /* nothing may come any more: the answer ends here */
+};
+struct lode_generation_guide {
+    int (*next)(void *user, struct lode_generation_hint *out, struct lode_error *err);
+    /* Of the token that was chosen, end tokens included.  0: it is taken; 1: it must not come after
+     * all, and next is asked again (its mask no longer has it); negative: the request fails. */
+    int (*accept)(void *user, int32_t id, struct lode_error *err);
+    void (*free)(void *user); /* NULL: nothing to free */
+    void *user;
+};
+
 struct lode_generation_opts {
     const int32_t *prompt; /* (n_prompt), copied */
     size_t n_prompt;
@@ -69,6 +86,9 @@ struct lode_generation_opts {
     bool ignore_end;    /* tokens that end an answer are tokens like others */
     bool logprobs;
     uint32_t n_top;     /* of them, for each token; at most LODE_GENERATION_TOP */
+    /* Taken over: freed with the request, or by lode_generation_start where that fails.  Zeroed: all
+     * tokens may come. */
+    struct lode_generation_guide guide;
 };
 
 struct lode_generation_token {

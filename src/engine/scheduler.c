@@ -36,6 +36,7 @@ struct lode_generation {
     int64_t max_tokens;
     bool ignore_end, logprobs;
     uint32_t n_top;
+    struct lode_generation_guide guide; /* owned; next NULL: there is none */
     pthread_cond_t moved; /* a token came, or the end */
 
     enum state state;
@@ -78,7 +79,13 @@ static double now(void) {
 
 /* ---- requests' lives; all with the lock held ---- */
 
+static void free_guide(const struct lode_generation_guide *guide) {
+    if (guide->free)
+        guide->free(guide->user);
+}
+
 static void destroy(struct lode_generation *g) {
+    free_guide(&g->guide);
     lode_sampler_free(g->sampler);
     pthread_cond_destroy(&g->moved);
     lode_free(g->prompt);
@@ -204,19 +211,58 @@ struct outcome { /* of one feed */
     struct lode_error err;
 };
 
+static int32_t likeliest(const float *logits, uint32_t n, const uint64_t *mask) {
+    int32_t best = -1;
+    for (uint32_t i = 0; i < n; i++)
+        if ((mask[i / 64] >> i % 64 & 1) && (best < 0 || logits[i] > logits[best]))
+            best = (int32_t)i;
+    return best;
+}
+
+enum { OVER = -1 }; /* no token: the guide says that the answer is complete */
+
+/* A token that the guide takes, or OVER. */
+static int choose_guided(const struct lode_generation *g, const float *logits, uint32_t n_vocab,
+                         uint64_t position, int32_t *id, struct lode_error *err) {
+    for (;;) {
+        struct lode_generation_hint hint = {0};
+        *id = OVER;
+        LODE_TRY(g->guide.next(g->guide.user, &hint, err));
+        if (hint.over)
+            return 0;
+        *id = hint.greedy && hint.mask
+                  ? likeliest(logits, n_vocab, hint.mask)
+                  : lode_sampler_next_masked(g->sampler, logits, hint.mask, position);
+        if (*id < 0)
+            return lode_fail(err, LODE_ERR_UNSUPPORTED, "grammar",
+                             "no token of the model's vocabulary can go on from here (a logit bias "
+                             "may ban those that could)");
+        const int rc = g->guide.accept(g->guide.user, *id, err);
+        if (rc <= 0)
+            return rc;
+    }
+}
+
 /* The token that follows, once the prompt is read; without the lock. */
-static void sample(const struct lode_scheduler *s, const struct slot *slot,
-                   struct lode_generation_token *t) {
+static int sample(const struct lode_scheduler *s, const struct slot *slot,
+                  struct lode_generation_token *t, struct lode_error *err) {
     struct lode_generation *g = slot->g;
     const float *logits = lode_session_logits(slot->session);
     const uint32_t n_vocab = lode_model_info(s->model)->n_vocab;
+    const uint64_t position = lode_session_length(slot->session);
     *t = (struct lode_generation_token){0};
-    t->id = lode_sampler_next(g->sampler, logits, lode_session_length(slot->session));
+    if (g->guide.next)
+        LODE_TRY(choose_guided(g, logits, n_vocab, position, &t->id, err));
+    else
+        t->id = lode_sampler_next(g->sampler, logits, position);
+    if (t->id == OVER)
+        return 0;
     lode_sampler_accept(g->sampler, t->id);
     if (g->logprobs)
         t->logprob = lode_logprob_of(logits, n_vocab, t->id);
     if (g->n_top)
         t->n_top = (uint32_t)lode_logprob_top(logits, n_vocab, t->top, g->n_top);
+    return 0;
 }
 
 /* With the lock: what a slot's step has brought. */
@@ -225,7 +271,7 @@ static void deliver(struct lode_scheduler *s, struct slot *slot,
     struct lode_generation *g = slot->g;
     if (!g->n_generated)
         g->answered = now();
-    if (!g->ignore_end && lode_tokenizer_is_end(s->tokenizer, t->id)) {
+    if (t->id == OVER || (!g->ignore_end && lode_tokenizer_is_end(s->tokenizer, t->id))) {
         leave(slot, LODE_GENERATION_ENDED);
         return;
     }
@@ -253,11 +299,11 @@ static void run_feeds(struct lode_scheduler *s, size_t n_feeds) {
         struct lode_generation *g = slot->g;
         struct lode_generation_token t;
         const size_t n = s->feeds[i].n;
-        const int rc = all == 0 ? 0 : n_feeds == 1 ? all : lode_session_step(&s->feeds[i], 1, &err);
+        int rc = all == 0 ? 0 : n_feeds == 1 ? all : lode_session_step(&s->feeds[i], 1, &err);
         const bool reading = g->n_read < g->n_prompt;
         const bool complete = rc == 0 && (!reading || g->n_read + n == g->n_prompt);
         if (complete && g->max_tokens != 0)
-            sample(s, slot, &t);
+            rc = sample(s, slot, &t, &err);
         pthread_mutex_lock(&s->lock);
         s->stats.seconds += spent;
         s->stats.steps += i == 0;
@@ -480,20 +526,22 @@ static int init_condition(pthread_cond_t *c) {
 int lode_generation_start(struct lode_generation **out, struct lode_scheduler *s,
                           const struct lode_generation_opts *o, struct lode_error *err) {
     *out = NULL;
-    LODE_TRY(check(s, o, err));
-    struct lode_generation *g = LODE_NEW(struct lode_generation);
+    int rc = check(s, o, err);
+    struct lode_generation *g = rc == 0 ? LODE_NEW(struct lode_generation) : NULL;
     if (!g || init_condition(&g->moved)) {
         lode_free(g);
-        return lode_fail_nomem(err, "request");
+        free_guide(&o->guide);
+        return rc < 0 ? rc : lode_fail_nomem(err, "request");
     }
     g->s = s;
+    g->guide = o->guide;
     g->n_prompt = o->n_prompt;
     g->max_tokens = o->max_tokens;
     g->ignore_end = o->ignore_end;
     g->logprobs = o->logprobs;
     g->n_top = o->n_top;
     g->prompt = LODE_NEW_ARRAY(int32_t, o->n_prompt);
-    int rc = g->prompt ? 0 : lode_fail_nomem(err, "request");
+    rc = g->prompt ? 0 : lode_fail_nomem(err, "request");
     if (rc == 0) {
         memcpy(g->prompt, o->prompt, o->n_prompt * sizeof *g->prompt);
         rc = lode_sampler_create(&g->sampler, lode_model_info(s->model)->n_vocab, &o->sampler, err);

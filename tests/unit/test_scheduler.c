@@ -288,10 +288,81 @@ static void without_memory(void **state) {
     lode_model_free(model);
 }
 
+/* Even ids, no id twice in a row (said only once it was chosen), five of them. */
+enum { MASK_WORDS = 4096 };
+struct evens {
+    uint64_t mask[MASK_WORDS];
+    int32_t last;
+    int taken, refused, freed, fail_at;
+};
+
+static int evens_next(void *user, struct lode_generation_hint *out, struct lode_error *err) {
+    struct evens *e = user;
+    if (e->fail_at && e->taken == e->fail_at) {
+        *err = (struct lode_error){.code = LODE_ERR_NOMEM, .text = "no memory"};
+        return LODE_ERR_NOMEM;
+    }
+    *out = (struct lode_generation_hint){.mask = e->mask, .greedy = true, .over = e->taken == 5};
+    return 0;
+}
+
+static int evens_accept(void *user, int32_t id, struct lode_error *err) {
+    struct evens *e = user;
+    (void)err;
+    if (id == e->last) {
+        e->mask[id / 64] &= ~((uint64_t)1 << id % 64);
+        e->refused++;
+        return 1;
+    }
+    if (e->last >= 0)
+        e->mask[e->last / 64] |= (uint64_t)1 << e->last % 64;
+    e->last = id;
+    e->taken++;
+    return 0;
+}
+
+static void evens_free(void *user) { ((struct evens *)user)->freed++; }
+
+static void guided(void **state) {
+    (void)state;
+    static struct evens e;
+    struct lode_generation_token t;
+    struct lode_error err;
+    load("llama");
+    make_request(&requests[0], 0);
+    struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){.slots = 2});
+    for (int fail_at = 0; fail_at < 4; fail_at += 3) {
+        struct lode_generation *g;
+        struct lode_generation_opts o = opts_of(&requests[0]);
+        e = (struct evens){.last = -1, .fail_at = fail_at};
+        memset(e.mask, 0x55, sizeof e.mask);
+        o.max_tokens = -1;
+        o.guide = (struct lode_generation_guide){evens_next, evens_accept, evens_free, &e};
+        must(lode_generation_start(&g, s, &o, &err), &err);
+        int rc, n = 0, last = -1;
+        while ((rc = lode_generation_next(g, &t, -1, &err)) == LODE_GENERATION_TOKEN) {
+            assert_int_equal(t.id % 2, 0);
+            assert_int_not_equal(t.id, last);
+            last = t.id;
+            n++;
+        }
+        assert_int_equal(rc, fail_at ? LODE_ERR_NOMEM : LODE_GENERATION_ENDED);
+        assert_int_equal(n, fail_at ? fail_at : 5);
+        lode_generation_free(g);
+        assert_int_equal(e.freed, 1);
+        o.n_prompt = 0; /* refused: freed all the same */
+        assert_int_equal(lode_generation_start(&g, s, &o, &err), LODE_ERR_ARG);
+        assert_int_equal(e.freed, 2);
+    }
+    lode_scheduler_free(s);
+    lode_model_free(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_output_under_load),
         cmocka_unit_test(limits),
+        cmocka_unit_test(guided),
         cmocka_unit_test(without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
