@@ -1,8 +1,9 @@
 /* literal.h - the parts of the JSON Schema compiler.
  *
- *   schema.c    the document: $id, $anchor, $ref; the compilation as a whole
- *   solve.c     a conjunction of schemas, for one type, to its alternatives (lists of atoms)
- *   shape.c     an alternative to strings, numbers, and shapes of arrays and objects
+ *   schema.c       the nodes of the program and the compilation as a whole
+ *   schema_refs.c  the schemas of the document: $id, $anchor, $ref
+ *   solve*.c       a conjunction of schemas, for one type, to its alternatives (lists of atoms)
+ *   shape*.c       an alternative to strings, numbers, and shapes of arrays and objects
  *
  * A literal says that a value is valid, or is not, under one schema of the document, or that it
  * equals one value of it.  A node of the program is a set of literals that hold together; nodes are

@@ -12,8 +12,8 @@ struct pool {
     uint32_t n, cap, size;
     gvec_u32 slots;
 };
-uint32_t pool_put(struct pool *p, const void *item); /* UINT32_MAX without memory */
-void pool_cut(struct pool *p, uint32_t n);           /* forgets all but the first n */
+uint32_t pool_put(struct pool *p, const void *item);      /* UINT32_MAX without memory */
+void pool_cut(struct pool *p, uint32_t n);                /* forgets all but the first n */
 bool pool_copy(struct pool *to, const struct pool *from); /* false without memory: free `to` */
 void pool_free(struct pool *p);
 

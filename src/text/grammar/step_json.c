@@ -118,8 +118,7 @@ static bool more_keys(const struct machine *m, const struct frame *f) {
     return o->keys.n && f->count < o->max && key_lives(m, f, 0, no_key);
 }
 
-void step_object(struct machine *m, struct frame f, uint8_t c, frame_list *out,
-                 size_t first) {
+void step_object(struct machine *m, struct frame f, uint8_t c, frame_list *out, size_t first) {
     const struct g_obj *o = obj_of(m, &f);
     if (step_is_blank(c)) {
         if (take_blank(m, &f, c))
@@ -259,8 +258,7 @@ static void begin_item(struct machine *m, const struct frame *f, frame_list *out
     }
 }
 
-void step_array(struct machine *m, struct frame f, uint8_t c, frame_list *out,
-                size_t first) {
+void step_array(struct machine *m, struct frame f, uint8_t c, frame_list *out, size_t first) {
     const struct g_arr *a = arr_of(m, &f);
     if (step_is_blank(c)) {
         if (take_blank(m, &f, c))
@@ -294,8 +292,7 @@ static void take_number_byte(struct machine *m, uint8_t c) {
 
 static const char *const literal_text[] = {"null", "true", "false"};
 
-void step_value(struct machine *m, struct frame t, uint8_t c, frame_list *out,
-                size_t first) {
+void step_value(struct machine *m, struct frame t, uint8_t c, frame_list *out, size_t first) {
     const struct g_node *n = &m->g->nodes[t.id];
     if (step_is_blank(c)) {
         if (take_blank(m, &t, c))
@@ -352,8 +349,7 @@ void step_literal(struct machine *m, struct frame t, uint8_t c, frame_list *out,
         step_back(m, t.parent, out, first);
 }
 
-void step_string(struct machine *m, struct frame t, uint8_t c, frame_list *out,
-                 size_t first) {
+void step_string(struct machine *m, struct frame t, uint8_t c, frame_list *out, size_t first) {
     const struct g_str *s = &m->g->strs[t.id];
     uint32_t cp;
     if (s->counted && t.count >= s->max && c != '"')
@@ -398,8 +394,7 @@ static uint32_t number_part(uint32_t q, uint8_t c) {
     return (c == '+' || c == '-') && q == 5 ? 6 : DFA_NONE;
 }
 
-void step_number(struct machine *m, struct frame t, uint8_t c, frame_list *out,
-                 size_t first) {
+void step_number(struct machine *m, struct frame t, uint8_t c, frame_list *out, size_t first) {
     const struct frame before = t;
     bool done;
     if (t.kind == F_NUMBER) {

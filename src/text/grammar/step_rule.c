@@ -12,7 +12,7 @@ static bool set_range_lives(const void *user, uint32_t lo, uint32_t hi) {
 }
 
 void step_close_rule(struct machine *m, uint32_t q, uint32_t parent, uint32_t depth,
-                       frame_list *out, size_t first) {
+                     frame_list *out, size_t first) {
     const uint64_t place = (uint64_t)q << 32 | parent;
     const struct nfa_state *s = &m->g->nfa.states.v[q];
     for (size_t i = 0; i < m->visited.n; i++)
