@@ -33,6 +33,19 @@ LODE_API const char *lode_machine_features(void);
  * error. */
 LODE_API double lode_machine_read_bandwidth(uint32_t threads, double seconds,
                                             struct lode_error *err);
+/* The same with each thread reading so many pieces of memory side by side: 1, 2, 4 (as above), 8
+ * or 16. */
+LODE_API double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seconds,
+                                          struct lode_error *err);
+
+/* The dot products this CPU has an instruction for, NULL-terminated: an instruction set of
+ * lode_machine_isas and what is multiplied ("avx2 f32", "avx512vnni int8", ...), some of which no
+ * kernel uses ("avx512 bf16").  The list is the library's. */
+LODE_API const char *const *lode_machine_dots(void);
+/* Operations/s (a multiplication and an addition are two) of one of them on registers alone, with
+ * `threads` threads; the best of the passes that fit into `seconds`.  Negative: error. */
+LODE_API double lode_machine_dot_peak(const char *dot, uint32_t threads, double seconds,
+                                      struct lode_error *err);
 
 #ifdef __cplusplus
 }

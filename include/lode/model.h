@@ -27,7 +27,7 @@ struct lode_tokenizer; /* lode/tokenizer.h */
 typedef int lode_progress_fn(void *user, const char *what, uint64_t done, uint64_t total);
 
 struct lode_model_opts { /* zero means the default, so name only what you change */
-    const char *isa;     /* "scalar", "avx2", "avx512", "avx512vnni", "neon"; NULL: the best here */
+    const char *isa;     /* one of lode_machine_isas() (lode/machine.h); NULL: the best here */
     const char *device;  /* "cpu", "cuda", "cuda:1"; "auto" or NULL: a CUDA device if there is one and it
                             can run all of the model, else the CPU */
     bool no_mmap;        /* read the weights into memory instead of mapping the file */
@@ -47,6 +47,8 @@ struct lode_model_info { /* borrowed strings live as long as the model */
     uint64_t n_params;   /* numbers in all weights */
     uint64_t size;       /* bytes of all weights as they lie */
     uint64_t token_size; /* bytes of weights read for one token */
+    uint64_t prompt_int_macs, prompt_float_macs; /* multiply-adds of a prompt's token with weights: of
+                                                    8-bit integers, of floats */
     const char *isa;     /* instruction set in use */
     const char *device;  /* the GPU's name, or "CPU" */
     bool on_gpu;

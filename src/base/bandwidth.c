@@ -9,42 +9,55 @@
 #include <string.h>
 #include <time.h>
 
-/* Each task reads STREAMS neighbouring pieces side by side, one cache line of each in turn: what
- * the hardware's prefetchers follow best, and what a matrix product reads (rows).  One stream, or
- * narrower loads, measured half as much; this figure is what all others are compared with. */
-enum { STREAMS = 4, PIECE = 256 << 10, TASK = STREAMS * PIECE, LINE = 64 };
+/* Each task reads neighbouring pieces side by side, one cache line of each in turn, which is what a
+ * matrix product does with its rows.  Four of them are what the hardware's prefetchers follow best on
+ * most machines: the figure that all others are compared with.  One stream, or narrower loads,
+ * measured half as much. */
+enum { STREAMS = 4, TASK = 1 << 20, LINE = 64 };
 
 typedef uint64_t reader(const char *p);
 
-#define READER(name, vector_bytes, attributes)                                                     \
-    attributes static uint64_t name(const char *p) {                                               \
+#define READER(n_streams, vector_bytes, attributes)                                                \
+    attributes static uint64_t read_##vector_bytes##_##n_streams(const char *p) {                  \
         typedef uint64_t vector __attribute__((vector_size(vector_bytes)));                        \
-        enum { N = LINE / vector_bytes };                                                          \
-        vector sum[STREAMS] = {{0}};                                                               \
+        enum { N = LINE / vector_bytes, PIECE = TASK / n_streams };                                \
+        vector sum[n_streams] = {{0}};                                                             \
         for (size_t i = 0; i < PIECE; i += LINE)                                                   \
-            for (size_t s = 0; s < STREAMS; s++)                                                   \
+            for (size_t s = 0; s < n_streams; s++)                                                 \
                 for (size_t v = 0; v < N; v++)                                                     \
                     sum[s] ^= ((const vector *)(p + s * PIECE + i))[v];                            \
         uint64_t total = 0;                                                                        \
-        for (size_t s = 0; s < STREAMS; s++)                                                       \
+        for (size_t s = 0; s < n_streams; s++)                                                     \
             for (size_t l = 0; l < vector_bytes / sizeof total; l++)                               \
                 total ^= sum[s][l];                                                                \
         return total;                                                                              \
     }
-READER(read_16, 16, )
+#define READERS(bytes, attributes)                                                                 \
+    READER(1, bytes, attributes)                                                                   \
+    READER(2, bytes, attributes)                                                                   \
+    READER(4, bytes, attributes)                                                                   \
+    READER(8, bytes, attributes)                                                                   \
+    READER(16, bytes, attributes)                                                                  \
+    static reader *const readers_##bytes[] = {read_##bytes##_1, read_##bytes##_2, read_##bytes##_4, \
+                                              read_##bytes##_8, read_##bytes##_16};
+
+READERS(16, )
 #if defined(__x86_64__)
-READER(read_32, 32, __attribute__((target("avx2"))))
-READER(read_64, 64, __attribute__((target("avx512f"))))
+READERS(32, __attribute__((target("avx2"))))
+READERS(64, __attribute__((target("avx512f"))))
 #endif
 
-static reader *best_reader(void) {
+static reader *best_reader(uint32_t streams) {
+    size_t i = 0;
+    while (i + 1 < sizeof readers_16 / sizeof *readers_16 && 1u << i < streams)
+        i++;
 #if defined(__x86_64__)
     if (lode_cpu_has(LODE_CPU_avx512f))
-        return read_64;
+        return readers_64[i];
     if (lode_cpu_has(LODE_CPU_avx2))
-        return read_32;
+        return readers_32[i];
 #endif
-    return read_16;
+    return readers_16[i];
 }
 
 struct job {
@@ -72,6 +85,11 @@ static double now_s(void) {
 }
 
 double lode_machine_read_bandwidth(uint32_t threads, double seconds, struct lode_error *err) {
+    return lode_machine_read_streams(threads, STREAMS, seconds, err);
+}
+
+double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seconds,
+                                 struct lode_error *err) {
     struct lode_machine m;
     lode_machine_probe(&m);
     /* 8 x the last cache, so that little of one pass is left for the next; but never more than a
@@ -96,7 +114,7 @@ double lode_machine_read_bandwidth(uint32_t threads, double seconds, struct lode
     char *data = lode_alloc_aligned(LINE, n_tasks, TASK);
     double best = LODE_ERR_NOMEM;
     if (data) {
-        struct job job = {.read = best_reader(), .data = data};
+        struct job job = {.read = best_reader(streams), .data = data};
         lode_pool_run(pool, touch_task, &job,
                       n_tasks); /* pages, faulted in by those who read them */
         const double end = now_s() + seconds;

@@ -11,11 +11,26 @@ static inline uint64_t bit_if(bool yes, enum lode_cpu_feature f) {
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 static uint64_t xgetbv0(void) {
     uint32_t lo, hi;
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     return (uint64_t)hi << 32 | lo;
+}
+
+/* Linux keeps tiles from a process until it asks (Documentation/arch/x86/xstate.rst): the answer holds
+ * for all of its threads. */
+static bool tiles_allowed(void) {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    enum { REQUEST = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+    return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+#else
+    return false;
+#endif
 }
 
 /* Leaves and bits: Intel SDM volume 2, CPUID; register state: volume 1, 13.3 (XCR0). */
@@ -40,7 +55,7 @@ static void probe(void) {
                  bit_if(c >> 1 & 1, LODE_CPU_avx512_vbmi) |
                  bit_if(c >> 11 & 1, LODE_CPU_avx512_vnni) |
                  bit_if(d >> 23 & 1, LODE_CPU_avx512_fp16);
-    if (tiles)
+    if (tiles && d >> 24 & 1 && tiles_allowed())
         found |= bit_if(d >> 24 & 1, LODE_CPU_amx_tile) | bit_if(d >> 25 & 1, LODE_CPU_amx_int8) |
                  bit_if(d >> 22 & 1, LODE_CPU_amx_bf16);
     if (a < 1 || !__get_cpuid_count(7, 1, &a, &b, &c, &d))

@@ -1,8 +1,8 @@
 /* cpu.h - what this processor can do and the operating system lets us use.
  *
  * A feature counts only when both agree: on x86 the CPU names it (CPUID) and the kernel saves the
- * registers it needs (XGETBV); on aarch64 the kernel says so (HWCAP).  Asked once, then cached;
- * any thread may call.
+ * registers it needs (XGETBV; AMX's tiles must be asked for, which the first call does for the whole
+ * process); on aarch64 the kernel says so (HWCAP).  Asked once, then cached; any thread may call.
  */
 #ifndef LODE_BASE_CPU_H
 #define LODE_BASE_CPU_H

@@ -11,15 +11,16 @@
 
 #define LODE_KERN_PROTO_scalar(name, ret, args) ret name##_scalar args;
 #define LODE_KERN_PROTO_avx2(name, ret, args) ret name##_avx2 args;
+#define LODE_KERN_PROTO_avxvnni(name, ret, args) ret name##_avxvnni args;
 #define LODE_KERN_PROTO_avx512(name, ret, args) ret name##_avx512 args;
 #define LODE_KERN_PROTO_avx512vnni(name, ret, args) ret name##_avx512vnni args;
+#define LODE_KERN_PROTO_amx(name, ret, args) ret name##_amx args;
 #define LODE_KERN_PROTO_neon(name, ret, args) ret name##_neon args;
 
 #define LODE_KERN_PROTO_DEQUANT(s, t)                                                              \
     void dequant_##s##_scalar(float *y, const void *x, size_t n);                                  \
     void dequant_##s##_avx2(float *y, const void *x, size_t n);                                    \
     void dequant_##s##_avx512(float *y, const void *x, size_t n);                                  \
-    void dequant_##s##_avx512vnni(float *y, const void *x, size_t n);                              \
     void dequant_##s##_neon(float *y, const void *x, size_t n);
 
 #define LODE_KERN_PROTO(isa) LODE_KERN_LIST(LODE_KERN_PROTO_##isa)

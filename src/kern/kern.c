@@ -30,12 +30,17 @@ bool lode_isa_usable(enum lode_isa isa) {
     case LODE_ISA_avx2:
         return lode_cpu_has(LODE_CPU_avx2) && lode_cpu_has(LODE_CPU_fma) &&
                lode_cpu_has(LODE_CPU_f16c);
+    case LODE_ISA_avxvnni:
+        return lode_isa_usable(LODE_ISA_avx2) && lode_cpu_has(LODE_CPU_avx_vnni);
     case LODE_ISA_avx512:
         return lode_isa_usable(LODE_ISA_avx2) && lode_cpu_has(LODE_CPU_avx512f) &&
                lode_cpu_has(LODE_CPU_avx512bw) && lode_cpu_has(LODE_CPU_avx512vl) &&
                lode_cpu_has(LODE_CPU_avx512dq);
     case LODE_ISA_avx512vnni:
         return lode_isa_usable(LODE_ISA_avx512) && lode_cpu_has(LODE_CPU_avx512_vnni);
+    case LODE_ISA_amx:
+        return lode_isa_usable(LODE_ISA_avx512vnni) && lode_cpu_has(LODE_CPU_amx_tile) &&
+               lode_cpu_has(LODE_CPU_amx_int8);
 #elif defined(__aarch64__)
     case LODE_ISA_neon:
         return lode_cpu_has(LODE_CPU_neon);
@@ -63,8 +68,10 @@ static void lay_scalar(struct lode_kern *t) {
 }
 
 #define SET_avx2(name) t->name = name##_avx2;
+#define SET_avxvnni(name) t->name = name##_avxvnni;
 #define SET_avx512(name) t->name = name##_avx512;
 #define SET_avx512vnni(name) t->name = name##_avx512vnni;
+#define SET_amx(name) t->name = name##_amx;
 #define SET_neon(name) t->name = name##_neon;
 #define DEQUANT_avx2(s, type) t->dequant[LODE_##type] = dequant_##s##_avx2;
 #define DEQUANT_avx512(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512;
@@ -79,8 +86,10 @@ static void lay_scalar(struct lode_kern *t) {
 
 #if defined(__x86_64__)
 LAY(avx2)
+LAY(avxvnni)
 LAY(avx512)
 LAY(avx512vnni)
+LAY(amx)
 #elif defined(__aarch64__)
 LAY(neon)
 #endif
@@ -90,12 +99,16 @@ void lode_kern_table(struct lode_kern *t, enum lode_isa isa) {
     t->isa = lode_isa_name(isa);
     lay_scalar(t);
 #if defined(__x86_64__)
-    if (isa >= LODE_ISA_avx2 && isa <= LODE_ISA_avx512vnni)
+    if (isa >= LODE_ISA_avx2 && isa <= LODE_ISA_amx)
         lay_avx2(t);
-    if (isa >= LODE_ISA_avx512 && isa <= LODE_ISA_avx512vnni)
+    if (isa == LODE_ISA_avxvnni)
+        lay_avxvnni(t);
+    if (isa >= LODE_ISA_avx512 && isa <= LODE_ISA_amx)
         lay_avx512(t);
-    if (isa == LODE_ISA_avx512vnni)
+    if (isa >= LODE_ISA_avx512vnni && isa <= LODE_ISA_amx)
         lay_avx512vnni(t);
+    if (isa == LODE_ISA_amx)
+        lay_amx(t);
 #elif defined(__aarch64__)
     if (isa == LODE_ISA_neon)
         lay_neon(t);

@@ -223,12 +223,15 @@ struct lode_kern {
     void(*kv_mix[LODE_DTYPE_COUNT]) LODE_KV_MIX_ARGS;
 };
 
-/* Instruction sets, weakest first; each includes those before it on its architecture. */
+/* Instruction sets, weakest first; each includes those before it on its architecture, but for
+ * avxvnni, which is what processors without AVX-512 have in its place. */
 #define LODE_ISA_LIST(X)                                                                           \
     X(scalar)                                                                                      \
     X(avx2)       /* AVX2, FMA, F16C */                                                            \
-    X(avx512)     /* AVX-512 F, BW, VL, DQ */                                                      \
+    X(avxvnni)    /* and AVX-VNNI, without AVX-512 */                                              \
+    X(avx512)     /* AVX2 and AVX-512 F, BW, VL, DQ */                                             \
     X(avx512vnni) /* and VNNI */                                                                   \
+    X(amx)        /* and tiles of 8-bit integers */                                                \
     X(neon)
 
 enum lode_isa {

@@ -14,8 +14,10 @@
     X(kv_mix_f32) X(kv_mix_f16) X(kv_mix_bf16) X(kv_mix_q8_0)
 
 #define LODE_FLOAT_avx2(X) LODE_FLOAT_V16(X)
+#define LODE_FLOAT_avxvnni(X)
 #define LODE_FLOAT_avx512(X) LODE_FLOAT_V16(X)
 #define LODE_FLOAT_avx512vnni(X)
+#define LODE_FLOAT_amx(X)
 #define LODE_FLOAT_neon(X) LODE_FLOAT_V16(X)
 
 #endif

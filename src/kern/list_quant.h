@@ -12,8 +12,10 @@
 #define LODE_QUANT_PUT(X) X(quant_a32) X(quant_a256) X(kv_put_q8_0)
 
 #define LODE_QUANT_avx2(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
+#define LODE_QUANT_avxvnni(X) LODE_QUANT_MUL(X)
 #define LODE_QUANT_avx512(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
 #define LODE_QUANT_avx512vnni(X) LODE_QUANT_MUL(X)
+#define LODE_QUANT_amx(X) LODE_QUANT_MUL(X)
 #define LODE_QUANT_neon(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
 
 /* what is missing is not faster than the scalar version */
@@ -24,8 +26,10 @@
     X(iq3_xxs, IQ3_XXS) X(iq3_s, IQ3_S) X(iq4_xs, IQ4_XS) X(tq1_0, TQ1_0) X(tq2_0, TQ2_0)          \
     X(q1_0, Q1_0) X(q2_0, Q2_0) X(nvfp4, NVFP4)                                                    \
     LODE_MUL_U_LIST(X) X(nvfp4g, NVFP4G)
+#define LODE_DEQUANT_avxvnni(X)
 #define LODE_DEQUANT_avx512(X)
 #define LODE_DEQUANT_avx512vnni(X)
+#define LODE_DEQUANT_amx(X)
 #define LODE_DEQUANT_neon(X)
 
 #endif

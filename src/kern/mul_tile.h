@@ -23,40 +23,22 @@
  *   KERN(name)                      name##_ISA
  *   LANES, V_WIDE_BIAS              rows of a tile; see above
  *   V_COLUMNS, V_TILES              how many of each are multiplied at once
- *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80 for
- * zero v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15 v_dot16(acc, w[4],
- * x, top)      acc + sum of 16 products; codes w <= top <= 63, signed x[4] v_dot4_wide(acc, w, x)
- * acc + sum of 4 products of wide codes v_dot2(acc, a, b)               acc + sum of 2 products of
- * int16 v_load16(V out[4], rows, off)   out[t], lane i = bytes off + 4t .. of row i v_load4(rows,
- * off) f_set(x), f_half(V: half in the low 16 bits of each lane) f_fma(a, b, c) f_fnma(a, b, c)  a
- * b + c, c - a b f_store(p, n, v)                the first n lanes
+ *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80: zero
+ *   v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15
+ *   v_dot16(acc, w[4], x[4], top)   acc + sum of 16 products; codes w <= top <= 63, signed x
+ *   v_dot4_wide(acc, w, x)          acc + sum of 4 products of wide codes
+ *   v_dot2(acc, a, b)               acc + sum of 2 products of int16
+ *   v_load16(V out[4], rows, off)   out[t], lane i = bytes off + 4t .. of row i
+ *   v_load4(rows, off)              4 bytes of each row
+ *   f_set(x), f_half(V)             half: in the low 16 bits of each lane
+ *   f_fma(a, b, c), f_fnma(a, b, c) a b + c, c - a b
+ *   f_store(p, n, v)                the first n lanes
  */
-#include "kern/isa.h"
-#include "kern/tile_unpack.h"
-
-/* Asks for the part of the next tile that corresponds to the block being worked on.  Into the first
- * level, from which long rows fall to the second, where prefetching there would have put them.
- * bench/notes/kern-quant.md */
-INLINE void prefetch(const uint8_t *next, size_t bytes) {
-    const uintptr_t end = (uintptr_t)next + bytes;
-    for (uintptr_t line = ((uintptr_t)next + 63) & ~(uintptr_t)63; line < end; line += 64)
-        __builtin_prefetch((const void *)line, 0, 3);
-}
+#include "kern/mul_shape.h"
 
 /* Columns taken together: they stay in the second level while the tiles of a panel pass, and their
  * sums lie side by side, which y's do not (its rows may all fall into one set of a cache). */
 #define CHUNK 128
-
-/* How the codes of a type become a sum; constants, so that each use is compiled for its type. */
-struct shape {
-    int groups;   /* scales of a block of 256: 8 for groups of 32 or 16 for groups of 16 */
-    int runs;     /* groups of 16 numbers that 16 bytes of codes hold: 2 (nibbles), 4 (two bits) */
-    int adjacent; /* and where they are, see group_of */
-    int minima;   /* mn are minima under dmin (or, blocks of 32, there is an m) */
-    int wide;     /* wide codes */
-    int top;      /* else the largest code, at most 63 */
-    int bias;     /* to take from each code: through mn, or (32) the sums of the column */
-};
 
 /* 16 numbers of a column, each four broadcast to all rows. */
 struct x16 {
@@ -76,25 +58,6 @@ INLINE V dot16(struct shape s, V acc, const V w[4], struct x16 x) {
 }
 
 /* ---- blocks of 256 ---- */
-
-/* The group of 16 numbers that run n of chunk c is. */
-INLINE int group_of(struct shape s, int c, int n) {
-    return s.adjacent ? 2 * c + n : c / 2 * 2 * s.runs + c % 2 + 2 * n;
-}
-
-/* acc after one more block whose integer sum is isum; mn's part is formed here. */
-INLINE F add_block(struct shape s, F acc, const struct head *h, const struct lode_block_a256 *a,
-                   V isum) {
-    const F dx = f_set(a->d);
-    V msum = v_zero();
-    if (s.minima || s.bias)
-        for (int g = 0; g < 8; g++)
-            msum = v_dot2(msum, h->mn[g], v_bcast4(&a->sums[2 * g]));
-    if (!s.minima)
-        return f_fma(h->d * dx, f_int(isum - msum), acc);
-    acc = f_fma(h->d * dx, f_int(isum), acc);
-    return f_fnma(h->dmin * dx, f_int(msum), acc);
-}
 
 /* Unpacked blocks of V_TILES tiles that meet the columns together, so that a number of a column is
  * broadcast once for all of them. */
@@ -177,14 +140,6 @@ INLINE void columns32(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], siz
 
 /* ---- tiles ---- */
 
-/* The rows of a tile; where fewer are left, the last one again, whose results are not stored. */
-INLINE struct rows tile_rows(const uint8_t *w, size_t w_stride, int n_rows) {
-    struct rows r;
-    for (int i = 0; i < LANES; i++)
-        r.p[i] = w + (size_t)(i < n_rows ? i : n_rows - 1) * w_stride;
-    return r;
-}
-
 /* call(n, j) for all columns in n's that are constants. */
 #define EACH_COLUMNS(n_x, call)                                                                    \
     do {                                                                                           \
@@ -197,11 +152,7 @@ INLINE struct rows tile_rows(const uint8_t *w, size_t w_stride, int n_rows) {
             call(1, j);                                                                            \
     } while (0)
 
-/* What a tile of a type needs to know; `next` bytes on begin the rows of the next tile. */
-#define TYPE_256                                                                                   \
-    struct shape s, void (*read_head)(struct head *, const struct rows *, size_t), chunk *unpack,  \
-        size_t size
-#define TYPE_32 struct shape s, block32 *unpack, size_t size
+/* `next` bytes on begin the rows of the next tile. */
 #define TILE_ARGS                                                                                  \
     const struct rows *r, size_t next, const uint8_t *x, size_t x_stride, size_t n_x, size_t k
 
@@ -298,7 +249,6 @@ INLINE void many32(F sums[V_TILES][CHUNK], TYPE_32, TILE_ARGS) {
     void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
         mul(one_##name, many_##name, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
     }
-INLINE int rows_left(size_t n_w, size_t i) { return n_w - i < LANES ? (int)(n_w - i) : LANES; }
 
 INLINE void mul(F (*one)(const struct rows *, size_t, const uint8_t *, size_t),
                 void (*many)(F sums[V_TILES][CHUNK], TILE_ARGS), float *y, size_t ldy,
@@ -328,29 +278,5 @@ INLINE void mul(F (*one)(const struct rows *, size_t, const uint8_t *, size_t),
         }
     }
 }
-#define UNPACK_32(name) block_##name
-#define UNPACK_256(name) head_##name, chunk_##name
 
-MUL(q4_0, 32, .top = 15, .bias = 8)
-MUL(q4_1, 32, .top = 15, .minima = 1)
-MUL(q5_0, 32, .top = 31, .bias = 16)
-MUL(q5_1, 32, .top = 31, .minima = 1)
-MUL(q8_0, 32, .wide = 1, .bias = V_WIDE_BIAS)
-MUL(iq4_nl, 32, .wide = 1, .bias = V_WIDE_BIAS)
-MUL(mxfp4, 32, .top = 2 * FP4_BIAS, .bias = FP4_BIAS)
-/* halves of a block: 32 numbers, as the loops take them */
-#define HALF(name) sizeof(struct lode_block_##name) / 2
-MUL_OF(u2, 32, HALF(u2), .top = 3, .minima = 1)
-MUL_OF(u3, 32, HALF(u3), .top = 7, .minima = 1)
-MUL_OF(u4, 32, HALF(u4), .top = 15, .minima = 1)
-MUL_OF(u5, 32, HALF(u5), .top = 31, .minima = 1)
-MUL_OF(u6, 32, HALF(u6), .top = 63, .minima = 1)
-MUL_OF(u8, 32, HALF(u8), .wide = 1, .bias = V_WIDE_BIAS - 128, .minima = 1)
-MUL(u4g32, 32, .top = 15, .minima = 1)
-MUL(u8g32, 32, .wide = 1, .bias = V_WIDE_BIAS - 128, .minima = 1)
-MUL(q2_k, 256, .top = 3, .groups = 16, .runs = 4, .minima = 1)
-MUL(q3_k, 256, .top = 7, .groups = 16, .runs = 4, .bias = 4)
-MUL(q4_k, 256, .top = 15, .groups = 8, .runs = 2, .minima = 1)
-MUL(q5_k, 256, .top = 31, .groups = 8, .runs = 2, .minima = 1)
-MUL(q6_k, 256, .top = 63, .groups = 16, .runs = 4, .bias = 32)
-MUL(iq4_xs, 256, .groups = 8, .runs = 2, .adjacent = 1, .wide = 1, .bias = V_WIDE_BIAS)
+#include "kern/mul_types.h"

@@ -80,6 +80,8 @@ static int describe(struct lode_model *m, struct lode_error *err) {
                                        .ctx_train = hp->ctx_train,
                                        .token_size = m->plans[LODE_BODY].weight_bytes +
                                                      m->plans[LODE_HEAD].weight_bytes,
+                                       .prompt_int_macs = m->plans[LODE_BODY].int_macs,
+                                       .prompt_float_macs = m->plans[LODE_BODY].float_macs,
                                        .notes = m->notes ? m->notes : m->source->notes,
                                        .isa = lode_isa_name(m->isa),
                                        .device = m->cuda ? lode_cuda_name(m->cuda) : "CPU",
@@ -93,14 +95,15 @@ static int describe(struct lode_model *m, struct lode_error *err) {
     return 0;
 }
 
+#define ISA_NAME(name) " " #name
+
 static int choose_isa(struct lode_model *m, const char *wanted, struct lode_error *err) {
     enum lode_isa isa = lode_isa_best();
     if (wanted) {
         const int named = lode_isa_from_name(wanted);
         if (named < 0)
             return lode_fail(err, LODE_ERR_ARG, "--isa",
-                             "'%s' is no instruction set (scalar, avx2, avx512, avx512vnni, neon)",
-                             wanted);
+                             "'%s' is no instruction set; there are" LODE_ISA_LIST(ISA_NAME), wanted);
         if (!lode_isa_usable((enum lode_isa)named))
             return lode_fail(err, LODE_ERR_UNSUPPORTED, "--isa",
                              "this computer can't run %s; the best it has is %s", wanted,

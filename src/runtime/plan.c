@@ -103,8 +103,14 @@ static void add_part(struct compiler *c, struct lode_plan_instr *in, const struc
         if (!each[i] || !lode_dtype_row_size(each[i]->type, each[i]->cols, &row))
             continue;
         /* of an embedding, a step reads the rows of its tokens only, of experts those chosen */
-        c->plan->weight_bytes += in->op == LODE_OP_EMBED ? row : (uint64_t)row * each[i]->rows *
-                                 (each[i]->count > 1 ? c->n_used : 1);
+        const uint64_t rows =
+            in->op == LODE_OP_EMBED ? 1 : (uint64_t)each[i]->rows * (each[i]->count > 1 ? c->n_used : 1);
+        c->plan->weight_bytes += rows * row;
+        if (in->op == LODE_OP_LINEAR || in->op == LODE_OP_HEADS || in->op == LODE_OP_EXPERTS) {
+            const enum lode_dtype act = lode_dtypes[each[i]->type].act;
+            const bool rounded = !c->float_act && (act == LODE_A32 || act == LODE_A256);
+            *(rounded ? &c->plan->int_macs : &c->plan->float_macs) += rows * each[i]->cols;
+        }
         grow(&c->plan->max_cols, each[i]->cols);
     }
 }

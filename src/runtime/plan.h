@@ -49,6 +49,7 @@ struct lode_plan {
     uint32_t max_cols, max_heads, max_head_dim;
     struct lode_expert_sizes experts;
     uint64_t weight_bytes; /* read by a step of one row */
+    uint64_t int_macs, float_macs; /* multiply-adds of its matrix products, by what they multiply */
 };
 
 int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, bool float_act,

@@ -25,7 +25,7 @@ struct opts {
     struct arg_ints n_prompt, n_gen, n_depth, threads, batch;
     const char *output;
     int64_t repetitions;
-    bool no_warmup, no_bandwidth;
+    bool no_warmup, no_bandwidth, roofline;
 };
 
 static const char *const format_names[] = {"md", "csv", "json", "jsonl", NULL};
@@ -57,7 +57,9 @@ static const struct arg_flag flags[] = {
     {"--no-warmup", ARG_BOOL, ARG_AT(struct opts, no_warmup),
      .help = "do not run each test once before it counts"},
     {"--no-bandwidth", ARG_BOOL, ARG_AT(struct opts, no_bandwidth),
-     .help = "do not measure the machine's read bandwidth"},
+     .help = "do not measure the machine's read bandwidth and dot products"},
+    {"--roofline", ARG_BOOL, ARG_AT(struct opts, roofline),
+     .help = "no model: the machine's read bandwidth by threads and streams, its dot products"},
     LOAD_DEBUG_FLAGS(struct opts),
     LOAD_FOREIGN_FLAGS,
     {"-mmp, --mmap", ARG_FOREIGN, .meta = "0|1", .help = "files are mapped (--no-mmap: read)"},
@@ -65,16 +67,19 @@ static const struct arg_flag flags[] = {
 
 static const struct arg_spec spec = {
     .verb = "bench",
-    .usage = "MODEL... [flags]",
+    .usage = "MODEL... [flags] | --roofline",
     .brief = "tokens/s of prompts and answers",
     .about =
         "Flags, table and JSON keys are llama-bench's.  Numbers may be lists and ranges: 1,2,4 or\n"
         "1-8, 1-9+2, 16-128*2; every combination is measured.  Beside tokens/s stand the bytes of\n"
         "weights and KV read per second, their share of the machine's measured read bandwidth\n"
         "(of peak), and a fingerprint of the last logits: where it differs, the numbers do too.\n"
+        "Prompts show operations per second in the products with weights (GOPS), and their share of\n"
+        "what the machine's dot products give on registers alone.\n"
         "Shares above 100 % mean that the model lives in the CPU's cache.",
     .examples = "lode bench models/demo.gguf\n"
                 "lode bench models/demo.gguf -p 0 -n 64 -t 1,2 -r 3\n"
+                "lode bench --roofline -o csv\n"
                 "lode bench model.gguf -d 0,4096 -ctk f16,q8_0 -o json > bench.json",
     .flags = flags,
     .n_flags = ARG_COUNT(flags),
@@ -186,6 +191,9 @@ static int run_test(struct bench *b, const struct test *t, struct bench_row *row
     row->n_gen = t->n_gen;
     row->n_depth = t->n_depth;
     row->bytes_per_token = t->n_prompt ? 0 : token_bytes(b, t);
+    row->ops_per_token = t->n_prompt && !t->n_gen ? 2 * (double)(lode_model_info(b->model)->prompt_int_macs +
+                                                    lode_model_info(b->model)->prompt_float_macs)
+                                      : 0;
     row->fingerprint =
         fingerprint(lode_session_logits(b->session), lode_model_info(b->model)->n_vocab);
     return 0;
@@ -232,6 +240,20 @@ static size_t longest(const struct tests *all) {
     return (size_t)most;
 }
 
+/* Integers and floats in the model's proportion: the time that each needs at its own peak. */
+static double peak_ops(const struct bench_row *r) {
+    const double ints = (double)r->info->prompt_int_macs, floats = (double)r->info->prompt_float_macs;
+    double time = 0;
+    for (int i = 0; i < 2; i++) {
+        const double macs = i ? ints : floats;
+        const double peak = macs > 0 ? bench_dot_peak(r->info->isa, i, r->n_threads, 0.1) : 1;
+        if (peak <= 0)
+            return 0;
+        time += macs / peak;
+    }
+    return time > 0 ? (ints + floats) / time : 0;
+}
+
 struct printer {
     const struct bench_format *format;
     struct bench_columns columns;
@@ -247,6 +269,8 @@ static int bench_session(struct bench *b, const struct tests *all, struct lode_s
         if (!b->o->no_bandwidth && !row.info->on_gpu) /* it is the host's */
             row.read_bandwidth = lode_machine_read_bandwidth(row.n_threads, 0.5, NULL);
         row.read_bandwidth = row.read_bandwidth > 0 ? row.read_bandwidth : 0;
+        if (!b->o->no_bandwidth && !row.info->on_gpu)
+            row.peak_ops = peak_ops(&row);
     }
     for (size_t i = 0; i < all->n && rc == 0; i++) {
         rc = run_test(b, &all->v[i], &row, err);
@@ -302,6 +326,8 @@ int verb_bench(int argc, char **argv) {
     struct args a;
     struct tests all = {.n = 0};
     int status = args_main(&a, &spec, &o, argc, argv);
+    if (status < 0 && o.roofline)
+        return bench_roofline(o.output);
     if (status < 0 && o.models.n == 0)
         status = args_usage_error(&spec, "the model is missing");
     if (status < 0)

@@ -4,6 +4,7 @@
 
 #include "lode/model.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -19,6 +20,8 @@ struct bench_row {
     double avg_ns, stddev_ns, avg_ts, stddev_ts;
     double bytes_per_token; /* weights and KV read for one generated token; 0 for prompts */
     double read_bandwidth;  /* of the machine, bytes/s; 0 where it was not measured */
+    double ops_per_token;   /* of a prompt's products with weights (2 for a multiply-add); 0 else */
+    double peak_ops;        /* what the machine's dot products of this kind give, ops/s; or 0 */
     uint64_t fingerprint;   /* of the last logits */
 };
 
@@ -32,6 +35,12 @@ struct bench_format {
     void (*row)(FILE *f, const struct bench_columns *c, const struct bench_row *r, size_t i_row);
     void (*end)(FILE *f);
 };
+
+/* `lode bench --roofline`: what the machine can do at best, in one of the formats' names. */
+int bench_roofline(const char *format);
+/* What dot products of 8-bit integers or floats give at best with this instruction set, ops/s; 0:
+ * not known. */
+double bench_dot_peak(const char *isa, bool integers, uint32_t threads, double seconds);
 
 extern const struct bench_format bench_formats[]; /* the last has no name */
 

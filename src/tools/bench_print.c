@@ -17,6 +17,14 @@ static double share(const struct bench_row *r) {
     return r->read_bandwidth > 0 ? speed(r) / r->read_bandwidth : 0;
 }
 
+static double ops(const struct bench_row *r) {
+    return r->ops_per_token * r->avg_ts;
+}
+
+static double ops_share(const struct bench_row *r) {
+    return r->peak_ops > 0 ? ops(r) / r->peak_ops : 0;
+}
+
 /* name, whether JSON quotes it, how it prints */
 #define FIELD_LIST(X)                                                                              \
     X(build_commit, true, "%s", LODE_COMMIT)                                                       \
@@ -46,6 +54,10 @@ static double share(const struct bench_row *r) {
     X(bytes_per_second, false, "%.0f", speed(r))                                                   \
     X(read_bandwidth, false, "%.0f", r->read_bandwidth)                                            \
     X(bandwidth_share, false, "%.6f", share(r))                                                    \
+    X(ops_per_token, false, "%.0f", r->ops_per_token)                                              \
+    X(ops_per_second, false, "%.0f", ops(r))                                                       \
+    X(peak_ops, false, "%.0f", r->peak_ops)                                                        \
+    X(ops_share, false, "%.6f", ops_share(r))                                                      \
     X(logits_fingerprint, true, "%016" PRIx64, r->fingerprint)
 
 /* ---------------------------------------------------------------------------------------- json */
@@ -175,7 +187,7 @@ static void table_begin(FILE *f, const struct bench_columns *c) {
         fprintf(f, " %6s |", "type_k");
     if (c->type_v)
         fprintf(f, " %6s |", "type_v");
-    fprintf(f, " %14s | %19s | %7s | %7s | %16s |\n", "test", "t/s", "GB/s", "of peak", "logits");
+    fprintf(f, " %14s | %19s | %9s | %7s | %16s |\n", "test", "t/s", "rate", "of peak", "logits");
     fprintf(f, "| %.24s | %.9s: | %.9s: | %.7s | %.6s: |", "------------------------", "---------",
             "---------", "-------", "------");
     if (c->n_batch)
@@ -184,7 +196,7 @@ static void table_begin(FILE *f, const struct bench_columns *c) {
         fputs(" -----: |", f);
     if (c->type_v)
         fputs(" -----: |", f);
-    fputs(" -------------: | ------------------: | ------: | ------: | ---------------- |\n", f);
+    fputs(" -------------: | ------------------: | --------: | ------: | ---------------- |\n", f);
 }
 
 static void table_row(FILE *f, const struct bench_columns *c, const struct bench_row *r,
@@ -202,9 +214,13 @@ static void table_row(FILE *f, const struct bench_columns *c, const struct bench
         snprintf(test + n, sizeof test - (size_t)n, " @ d%" PRId64, r->n_depth);
     snprintf(rate, sizeof rate, "%.2f ± %.2f", r->avg_ts, r->stddev_ts);
     if (r->bytes_per_token > 0) {
-        snprintf(bytes, sizeof bytes, "%.2f", speed(r) / 1e9);
+        snprintf(bytes, sizeof bytes, "%.1f GB/s", speed(r) / 1e9);
         if (r->read_bandwidth > 0)
             snprintf(part, sizeof part, "%.1f %%", 100 * share(r));
+    } else if (r->ops_per_token > 0) {
+        snprintf(bytes, sizeof bytes, "%.0f GOPS", ops(r) / 1e9);
+        if (r->peak_ops > 0)
+            snprintf(part, sizeof part, "%.1f %%", 100 * ops_share(r));
     }
     fprintf(f, "| %-24s | %10s | %10s | %-7s | %7u |", model, size, params,
             r->info->on_gpu ? "CUDA" : "CPU", r->n_threads);
@@ -215,7 +231,7 @@ static void table_row(FILE *f, const struct bench_columns *c, const struct bench
     if (c->type_v)
         fprintf(f, " %6s |", r->type_v);
     /* ± is one column and two bytes */
-    fprintf(f, " %14s | %20s | %7s | %7s | %016" PRIx64 " |\n", test, rate, bytes, part,
+    fprintf(f, " %14s | %20s | %9s | %7s | %016" PRIx64 " |\n", test, rate, bytes, part,
             r->fingerprint);
 }
 

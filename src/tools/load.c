@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-const char *const load_isas[] = {"scalar", "avx2", "avx512", "avx512vnni", "neon", NULL};
+const char *const load_isas[] = {"scalar",     "avx2", "avxvnni", "avx512",
+                                  "avx512vnni", "amx",  "neon",    NULL};
 
 static int on_progress(void *user, const char *what, uint64_t done, uint64_t total) {
     struct progress *p = user;

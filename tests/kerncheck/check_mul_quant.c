@@ -144,6 +144,7 @@ static void check_shape(struct kc *t, enum lode_dtype type, exact_row *exact_of,
 
 static const size_t row_counts[] = {0, 1, 3, 4, 5, 8, 15, 16, 17, 33};
 static const size_t column_counts[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 16, 17};
+static const size_t many_columns[] = {128, 129, 135, 150, 257};
 static const size_t block_counts[] = {0, 1, 2, 3, 5, 7, 8, 9, 17};
 
 static void check_mul(struct kc *t, enum lode_dtype type, exact_row *exact_of) {
@@ -157,7 +158,12 @@ static void check_mul(struct kc *t, enum lode_dtype type, exact_row *exact_of) {
         check_shape(t, type, exact_of, 1 + kc_below(t, 20), 1 + kc_below(t, 9), block * n_blocks,
                     BLOCKS_ANY);
         check_shape(t, type, exact_of, 32, 4, block * n_blocks, BLOCKS_CORNER);
+        check_shape(t, type, exact_of, 17, 19, block * n_blocks, BLOCKS_CORNER);
+        check_shape(t, type, exact_of, 33, 23, block * n_blocks, BLOCKS_ANY);
     }
+    /* more columns than a kernel takes at once (mul_tile.h: 128) */
+    KC_EACH(n_x, many_columns)
+        check_shape(t, type, exact_of, 1 + kc_below(t, 40), n_x, block * 2, BLOCKS_FINITE);
 
     /* Weights far larger than the caches: what decoding does.  Then prompts. */
     const size_t k = 4096, rows = 1 << 14;

@@ -1,0 +1,19 @@
+/* Products of quantised weights: 8 rows at once, dot products by AVX-VNNI (no AVX-512). */
+#include "kern/vec_avx2.h"
+
+#define KERN(name) name##_avxvnni
+#define V_COLUMNS 4
+#define V_TILES 1
+#define V_WIDE_BIAS 128
+
+INLINE V v_dot4_wide(V acc, V w, V x) {
+    return (V)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)w, (__m256i)x);
+}
+INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
+    (void)top;
+    for (int i = 0; i < 4; i++)
+        acc = v_dot4_wide(acc, w[i], x[i]);
+    return acc;
+}
+
+#include "kern/mul_tile.h"

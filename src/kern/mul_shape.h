@@ -1,0 +1,66 @@
+/* mul_shape.h - what all products of quantised weights with vectors share: shapes of types, rows of a
+ * tile, the end of a block of 256.  mul_tile.h multiplies with them, mul_quant_amx.c on tiles. */
+#ifndef LODE_KERN_MUL_SHAPE_H
+#define LODE_KERN_MUL_SHAPE_H
+
+#include "kern/isa.h"
+#include "kern/tile_unpack.h"
+
+/* Asks for the part of the next tile that corresponds to the block being worked on.  Into the first
+ * level, from which long rows fall to the second, where prefetching there would have put them.
+ * bench/notes/kern-quant.md */
+INLINE void prefetch(const uint8_t *next, size_t bytes) {
+    const uintptr_t end = (uintptr_t)next + bytes;
+    for (uintptr_t line = ((uintptr_t)next + 63) & ~(uintptr_t)63; line < end; line += 64)
+        __builtin_prefetch((const void *)line, 0, 3);
+}
+
+/* How the codes of a type become a sum; constants, so that each use is compiled for its type. */
+struct shape {
+    int groups;   /* scales of a block of 256: 8 for groups of 32 or 16 for groups of 16 */
+    int runs;     /* groups of 16 numbers that 16 bytes of codes hold: 2 (nibbles), 4 (two bits) */
+    int adjacent; /* and where they are, see group_of */
+    int minima;   /* mn are minima under dmin (or, blocks of 32, there is an m) */
+    int wide;     /* wide codes */
+    int top;      /* else the largest code, at most 63 */
+    int bias;     /* to take from each code: through mn, or (32) the sums of the column */
+};
+
+/* The group of 16 numbers that run n of chunk c is. */
+INLINE int group_of(struct shape s, int c, int n) {
+    return s.adjacent ? 2 * c + n : c / 2 * 2 * s.runs + c % 2 + 2 * n;
+}
+
+/* acc after one more block whose integer sum is isum; mn's part is formed here. */
+INLINE F add_block(struct shape s, F acc, const struct head *h, const struct lode_block_a256 *a,
+                   V isum) {
+    const F dx = f_set(a->d);
+    V msum = v_zero();
+    if (s.minima || s.bias)
+        for (int g = 0; g < 8; g++)
+            msum = v_dot2(msum, h->mn[g], v_bcast4(&a->sums[2 * g]));
+    if (!s.minima)
+        return f_fma(h->d * dx, f_int(isum - msum), acc);
+    acc = f_fma(h->d * dx, f_int(isum), acc);
+    return f_fnma(h->dmin * dx, f_int(msum), acc);
+}
+
+/* The rows of a tile; where fewer are left, the last one again, whose results are not stored. */
+INLINE struct rows tile_rows(const uint8_t *w, size_t w_stride, int n_rows) {
+    struct rows r;
+    for (int i = 0; i < LANES; i++)
+        r.p[i] = w + (size_t)(i < n_rows ? i : n_rows - 1) * w_stride;
+    return r;
+}
+
+INLINE int rows_left(size_t n_w, size_t i) { return n_w - i < LANES ? (int)(n_w - i) : LANES; }
+
+/* What a tile of a type needs to know. */
+#define TYPE_256                                                                                   \
+    struct shape s, void (*read_head)(struct head *, const struct rows *, size_t), chunk *unpack,  \
+        size_t size
+#define TYPE_32 struct shape s, block32 *unpack, size_t size
+#define UNPACK_32(name) block_##name
+#define UNPACK_256(name) head_##name, chunk_##name
+
+#endif

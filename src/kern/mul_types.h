@@ -1,0 +1,27 @@
+/* mul_types.h - every quantised type with a product of its own, and how its codes become a sum
+ * (struct shape of mul_shape.h): MUL(name, numbers of a block, ...) and, where what the loops take is
+ * not the block of tensor/block.h, MUL_OF(name, numbers, bytes, ...).  Includers define both. */
+
+/* halves of a block: 32 numbers, as the loops take them */
+#define HALF(name) sizeof(struct lode_block_##name) / 2
+MUL(q4_0, 32, .top = 15, .bias = 8)
+MUL(q4_1, 32, .top = 15, .minima = 1)
+MUL(q5_0, 32, .top = 31, .bias = 16)
+MUL(q5_1, 32, .top = 31, .minima = 1)
+MUL(q8_0, 32, .wide = 1, .bias = V_WIDE_BIAS)
+MUL(iq4_nl, 32, .wide = 1, .bias = V_WIDE_BIAS)
+MUL(mxfp4, 32, .top = 2 * FP4_BIAS, .bias = FP4_BIAS)
+MUL_OF(u2, 32, HALF(u2), .top = 3, .minima = 1)
+MUL_OF(u3, 32, HALF(u3), .top = 7, .minima = 1)
+MUL_OF(u4, 32, HALF(u4), .top = 15, .minima = 1)
+MUL_OF(u5, 32, HALF(u5), .top = 31, .minima = 1)
+MUL_OF(u6, 32, HALF(u6), .top = 63, .minima = 1)
+MUL_OF(u8, 32, HALF(u8), .wide = 1, .bias = V_WIDE_BIAS - 128, .minima = 1)
+MUL(u4g32, 32, .top = 15, .minima = 1)
+MUL(u8g32, 32, .wide = 1, .bias = V_WIDE_BIAS - 128, .minima = 1)
+MUL(q2_k, 256, .top = 3, .groups = 16, .runs = 4, .minima = 1)
+MUL(q3_k, 256, .top = 7, .groups = 16, .runs = 4, .bias = 4)
+MUL(q4_k, 256, .top = 15, .groups = 8, .runs = 2, .minima = 1)
+MUL(q5_k, 256, .top = 31, .groups = 8, .runs = 2, .minima = 1)
+MUL(q6_k, 256, .top = 63, .groups = 16, .runs = 4, .bias = 32)
+MUL(iq4_xs, 256, .groups = 8, .runs = 2, .adjacent = 1, .wide = 1, .bias = V_WIDE_BIAS)
