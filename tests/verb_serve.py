@@ -143,6 +143,15 @@ def check_completions(count, s):
     count.check(''.join(json.loads(e)['choices'][0]['text'] for e in streamed[:-1]) == cut['text'],
                 'in a stream too')
     count.check(s.idle(), 'stopped requests hold no slot')
+    both = s.post('/v1/completions', dict(body, prompt=[body['prompt'], ids, 'A dog'], echo=True))[1]
+    count.check([c['index'] for c in both['choices']] == [0, 1, 2]
+                and all(c['text'] == body['prompt'] + whole['text'] for c in both['choices'][:2])
+                and both['choices'][2]['text'].startswith('A dog'), 'several prompts, echoed')
+    warm = dict(body, temperature=1, seed=5, logprobs=0, max_tokens=8)
+    every = s.post('/v1/completions', dict(warm, n=4))[1]['choices']
+    best = max(every, key=lambda c: sum(c['logprobs']['token_logprobs']) / len(c['logprobs']['tokens']))
+    count.check(s.post('/v1/completions', dict(warm, best_of=4))[1]['choices'][0]['text']
+                == best['text'], 'the best of four')
 
 
 def check_tools(count, s):
@@ -157,8 +166,12 @@ def check_tools(count, s):
                 and json.loads(calls[0]['function']['arguments']) == {'city': 'Paris'}, 'a tool called')
     chunks = [json.loads(e)['choices'][0] for e in s.stream('/v1/chat/completions', body)[:-1]]
     sent = [x for k in chunks for x in k['delta'].get('tool_calls', [])]
-    count.check(sent == [dict(calls[0], index=0)] and chunks[-1]['finish_reason'] == 'tool_calls',
-                'in a stream too')
+    whole = dict(calls[0], index=0)
+    whole['function'] = dict(whole['function'], arguments='')
+    count.check(sent[0] == whole and all(set(x) == {'index', 'function'} for x in sent[1:])
+                and chunks[-1]['finish_reason'] == 'tool_calls', 'in a stream its name comes once')
+    count.check(''.join(x['function']['arguments'] for x in sent)
+                == calls[0]['function']['arguments'], 'and its arguments in pieces')
     more = body['messages'] + [c['message'], {'role': 'tool', 'content': 'sunny, 20 degrees',
                                               'tool_call_id': calls[0]['id']}]
     r = s.post('/v1/chat/completions', dict(body, messages=more))[1]['choices'][0]

@@ -38,6 +38,7 @@ static int settle(struct flow *f, bool last) {
         if (at && (size_t)(at - f->held) < cut + !f->stopped) {
             cut = (size_t)(at - f->held);
             f->stopped = true;
+            f->found = i;
         }
         const size_t p = last ? 0 : partial(f->held, f->n_held, f->stops[i], n);
         wait = p > wait ? p : wait;

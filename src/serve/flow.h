@@ -14,6 +14,7 @@ typedef int flow_put_fn(void *user, const char *text, size_t len);
 
 struct flow {
     bool stopped;             /* a stop text was found; it and what follows is dropped */
+    size_t found;             /* which */
     const char *const *stops; /* (n_stops), borrowed, none empty */
     size_t n_stops;
     flow_put_fn *put;

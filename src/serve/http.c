@@ -1,5 +1,5 @@
 /* http.c - connections: who may ask, which route answers, and what goes over the wire. */
-#include "serve/completion.h"
+#include "serve/exchange.h"
 #include "serve/fields.h"
 
 #include <arpa/inet.h>
@@ -18,12 +18,13 @@ enum { IDLE_SECONDS = 60, HEADER_BYTES = 64 << 10 };
 
 struct call { /* one request on a connection */
     struct server *s;
+    error_fn *error; /* how its API says what is wrong */
     struct lode_buf body;
     int refused; /* a status; the body is not kept */
 };
 
 struct stream { /* a reply that is being written */
-    struct completion *c;
+    struct exchange *x;
     int socket;
     struct server *s;
     bool done;
@@ -55,24 +56,6 @@ int status_of(const struct lode_error *err) {
     }
 }
 
-static const char *error_type(int status) {
-    return status == 401 || status == 403 ? "authentication_error"
-           : status == 404                ? "not_found_error"
-           : status == 503                ? "unavailable_error"
-           : status >= 500                ? "server_error"
-                                          : "invalid_request_error";
-}
-
-json_t *error_json(int status, const struct lode_error *err) {
-    char message[1100];
-    snprintf(message, sizeof message, "%s%s%s", err->where, *err->where ? ": " : "",
-             *err->text ? err->text : lode_error_name(err->code));
-    const bool overflow = err->code == LODE_ERR_LIMIT && !strcmp(err->where, "context");
-    return json_pack("{s:{s:s, s:s, s:s?, s:o}}", "error", "message", message, "type",
-                     error_type(status), "param", *err->where ? err->where : NULL, "code",
-                     overflow ? json_string("context_length_exceeded") : json_integer(status));
-}
-
 static enum MHD_Result send_text(struct MHD_Connection *conn, int status, const char *type,
                                  char *text) {
     if (!text)
@@ -99,42 +82,43 @@ static enum MHD_Result send_json(struct MHD_Connection *conn, int status, json_t
     return send_text(conn, status, "application/json; charset=utf-8", text);
 }
 
-static enum MHD_Result send_error(struct server *s, struct MHD_Connection *conn, int status,
+static enum MHD_Result send_error(struct call *call, struct MHD_Connection *conn, int status,
                                   const struct lode_error *err) {
-    atomic_fetch_add(&s->n_errors, 1);
-    return send_json(conn, status, error_json(status, err));
+    atomic_fetch_add(&call->s->n_errors, 1);
+    return send_json(conn, status, call->error(status, err));
 }
 
-static enum MHD_Result refuse(struct server *s, struct MHD_Connection *conn, int status,
+static enum MHD_Result refuse(struct call *call, struct MHD_Connection *conn, int status,
                               const char *where, const char *text) {
     struct lode_error err = {.code = LODE_ERR_ARG};
     snprintf(err.where, sizeof err.where, "%s", where);
     snprintf(err.text, sizeof err.text, "%s", text);
-    return send_error(s, conn, status, &err);
+    return send_error(call, conn, status, &err);
 }
 
 /* ---- answers ---- */
 
 static void end_stream(void *user) {
     struct stream *st = user;
-    completion_free(st->c);
+    exchange_free(st->x);
     atomic_fetch_sub(&st->s->active, 1);
     free(st);
 }
 
 /* An error once the head is out: an event of its own, then the end. */
 static void add_error(struct stream *st, const struct lode_error *err) {
-    json_t *e = error_json(status_of(err), err);
-    char *text = e ? json_dumps(e, JSON_COMPACT) : NULL;
-    lode_buf_addf(completion_out(st->c), "data: %s\n\n", text ? text : "{\"error\":{}}");
-    free(text);
-    json_decref(e);
+    const struct api *api = st->x->api;
+    st->x->out.failed = false; /* what could not be added is lost; what is wrong may still fit */
+    if (api->put_error)
+        api->put_error(st->x, status_of(err), err);
+    else
+        sse_data(st->x, NULL, api->error(status_of(err), err));
     st->done = true;
 }
 
 static ssize_t read_stream(void *user, uint64_t pos, char *out, size_t cap) {
     struct stream *st = user;
-    struct lode_buf *b = completion_out(st->c);
+    struct lode_buf *b = &st->x->out;
     (void)pos;
     while (b->len == 0) {
         struct lode_error err = {0};
@@ -142,8 +126,8 @@ static ssize_t read_stream(void *user, uint64_t pos, char *out, size_t cap) {
             return MHD_CONTENT_READER_END_OF_STREAM;
         if (went_away(st->socket) || atomic_load(&st->s->stopping) > 1)
             return MHD_CONTENT_READER_END_WITH_ERROR;
-        const int rc = completion_step(st->c, HOLD, &err);
-        st->done = rc == COMPLETION_DONE;
+        const int rc = exchange_step(st->x, HOLD, &err);
+        st->done = rc == ANSWER_DONE;
         if (rc < 0) {
             err.code = rc;
             add_error(st, &err);
@@ -159,20 +143,21 @@ static ssize_t read_stream(void *user, uint64_t pos, char *out, size_t cap) {
 }
 
 static enum MHD_Result send_stream(struct server *s, struct MHD_Connection *conn,
-                                   struct completion *c) {
+                                   struct exchange *x) {
     struct stream *st = malloc(sizeof *st);
     struct MHD_Response *r = NULL;
+    const char *type = x->api->stream_type ? x->api->stream_type : "text/event-stream; charset=utf-8";
     if (st) {
-        *st = (struct stream){.c = c, .socket = socket_of(conn), .s = s};
+        *st = (struct stream){.x = x, .socket = socket_of(conn), .s = s};
         r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_stream, st, end_stream);
     }
     if (!r) {
         free(st);
-        completion_free(c);
+        exchange_free(x);
         atomic_fetch_sub(&s->active, 1);
         return MHD_NO;
     }
-    MHD_add_response_header(r, "Content-Type", "text/event-stream; charset=utf-8");
+    MHD_add_response_header(r, "Content-Type", type);
     MHD_add_response_header(r, "Cache-Control", "no-cache");
     MHD_add_response_header(r, "X-Accel-Buffering", "no");
     const enum MHD_Result rc = MHD_queue_response(conn, 200, r);
@@ -180,25 +165,26 @@ static enum MHD_Result send_stream(struct server *s, struct MHD_Connection *conn
     return rc;
 }
 
-static enum MHD_Result answer(struct server *s, struct MHD_Connection *conn, const json_t *body,
-                              bool chat) {
+static enum MHD_Result answer(struct call *call, struct MHD_Connection *conn, const json_t *body,
+                              const struct api *api) {
+    struct server *s = call->s;
     struct lode_error err = {0};
-    struct completion *c;
+    struct exchange *x;
     const int socket = socket_of(conn);
     atomic_fetch_add(&s->active, 1);
-    int rc = completion_create(&c, s, body, chat, &err);
-    if (rc == 0 && completion_streams(c))
-        return send_stream(s, conn, c);
+    int rc = exchange_create(&x, s, api, body, &err);
+    if (rc == 0 && x->r.stream)
+        return send_stream(s, conn, x);
     bool gone = false;
-    while (rc >= 0 && rc != COMPLETION_DONE && !gone) {
-        rc = completion_step(c, HOLD, &err);
-        gone = rc != COMPLETION_DONE && (went_away(socket) || atomic_load(&s->stopping) > 1);
+    while (rc >= 0 && rc != ANSWER_DONE && !gone) {
+        rc = exchange_step(x, HOLD, &err);
+        gone = rc != ANSWER_DONE && (went_away(socket) || atomic_load(&s->stopping) > 1);
     }
     err.code = rc < 0 ? rc : 0;
     const enum MHD_Result sent = gone     ? MHD_NO
-                                 : rc < 0 ? send_error(s, conn, status_of(&err), &err)
-                                          : send_json(conn, 200, completion_reply(c));
-    completion_free(c);
+                                 : rc < 0 ? send_error(call, conn, status_of(&err), &err)
+                                          : send_json(conn, 200, api->reply(x));
+    exchange_free(x);
     atomic_fetch_sub(&s->active, 1);
     return sent;
 }
@@ -206,7 +192,6 @@ static enum MHD_Result answer(struct server *s, struct MHD_Connection *conn, con
 /* ---- routes ---- */
 
 typedef json_t *get_fn(struct server *s);
-typedef json_t *post_fn(struct server *s, const json_t *body, struct lode_error *err);
 
 static json_t *health(struct server *s) {
     return json_pack("{s:s}", "status", atomic_load(&s->stopping) ? "stopping" : "ok");
@@ -215,23 +200,23 @@ static json_t *health(struct server *s) {
 static const struct route {
     const char *path;
     get_fn *get;
-    post_fn *post;
-    int answers; /* 1: a completion, 2: a chat's */
-    bool open;   /* needs no key */
+    route_fn *post;
+    const struct api *api; /* answers POST */
+    bool open;             /* needs no key */
 } routes[] = {
-    {"/health", health, NULL, 0, true},
-    {"/v1/health", health, NULL, 0, true},
-    {"/v1/models", route_models, NULL, 0, false},
-    {"/models", route_models, NULL, 0, false},
-    {"/props", route_props, NULL, 0, false},
-    {"/metrics", NULL, NULL, 0, false},
-    {"/v1/chat/completions", NULL, NULL, 2, false},
-    {"/chat/completions", NULL, NULL, 2, false},
-    {"/v1/completions", NULL, NULL, 1, false},
-    {"/completions", NULL, NULL, 1, false},
-    {"/tokenize", NULL, route_tokenize, 0, false},
-    {"/detokenize", NULL, route_detokenize, 0, false},
-    {"/apply-template", NULL, route_template, 0, false},
+    {"/health", .get = health, .open = true},
+    {"/v1/health", .get = health, .open = true},
+    {"/v1/models", .get = route_models},
+    {"/models", .get = route_models},
+    {"/props", .get = route_props},
+    {"/metrics", .get = NULL},
+    {"/v1/chat/completions", .api = &openai_chat},
+    {"/chat/completions", .api = &openai_chat},
+    {"/v1/completions", .api = &openai_text},
+    {"/completions", .api = &openai_text},
+    {"/tokenize", .post = route_tokenize},
+    {"/detokenize", .post = route_detokenize},
+    {"/apply-template", .post = route_template},
 };
 
 static const struct route *find_route(const char *path) {
@@ -291,13 +276,13 @@ static enum MHD_Result post(struct call *call, struct MHD_Connection *conn,
     } else if (!json_is_object(body)) {
         snprintf(err.text, sizeof err.text, "the body is not a JSON object");
         err.code = LODE_ERR_FORMAT;
-    } else if (!route->answers && !(reply = route->post(s, body, &err)) && !err.code) {
+    } else if (!route->api && !(reply = route->post(s, body, &err)) && !err.code) {
         err.code = LODE_ERR_NOMEM;
     }
     if (err.code)
-        rc = send_error(s, conn, status_of(&err), &err);
+        rc = send_error(call, conn, status_of(&err), &err);
     else
-        rc = reply ? send_json(conn, 200, reply) : answer(s, conn, body, route->answers == 2);
+        rc = reply ? send_json(conn, 200, reply) : answer(call, conn, body, route->api);
     json_decref(body);
     return rc;
 }
@@ -320,29 +305,29 @@ static enum MHD_Result respond(struct call *call, struct MHD_Connection *conn, c
     const struct route *route = find_route(path);
     const bool get = !strcmp(method, "GET") || !strcmp(method, "HEAD");
     if (call->refused == 403)
-        return refuse(s, conn, 403, "Host", "this server answers to localhost only");
+        return refuse(call, conn, 403, "Host", "this server answers to localhost only");
     if (call->refused == 401)
-        return refuse(s, conn, 401, "Authorization", "a key is needed: Authorization: Bearer KEY");
+        return refuse(call, conn, 401, "Authorization", "a key is needed: Authorization: Bearer KEY");
     if (call->refused == 413)
-        return refuse(s, conn, 413, "", "the body is larger than 32 MiB");
-    if (!strncmp(path, "/v1/models/", 11) && !strcmp(path + 11, s->o.name) && get) {
+        return refuse(call, conn, 413, "", "the body is larger than 32 MiB");
+    if (!strncmp(path, "/v1/models/", 11) && !strcmp(path + 11, s->model.name) && get) {
         json_t *all = route_models(s);
         json_t *one = json_incref(json_array_get(json_object_get(all, "data"), 0));
         json_decref(all);
         return send_json(conn, 200, one);
     }
     if (!route)
-        return refuse(s, conn, 404, "", "there is nothing here; /v1/chat/completions answers chats");
+        return refuse(call, conn, 404, "", "there is nothing here; /v1/chat/completions answers chats");
     if (get && !strcmp(path, "/metrics"))
         return send_text(conn, 200, "text/plain; version=0.0.4; charset=utf-8", route_metrics(s));
     if (get && route->get)
         return send_json(conn, 200, route->get(s));
-    if (strcmp(method, "POST") || (!route->post && !route->answers))
-        return refuse(s, conn, 405, "",
-                      route->post || route->answers ? "POST expected" : "GET expected");
+    if (strcmp(method, "POST") || (!route->post && !route->api))
+        return refuse(call, conn, 405, "",
+                      route->post || route->api ? "POST expected" : "GET expected");
     if (atomic_load(&s->stopping)) {
         const struct lode_error err = {.code = LODE_ERR_LIMIT, .text = "the server is stopping"};
-        return send_error(s, conn, 503, &err);
+        return send_error(call, conn, 503, &err);
     }
     /* an answer may take longer than an idle connection is kept */
     MHD_set_connection_option(conn, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
@@ -359,9 +344,11 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *conn, const
         call = *state = calloc(1, sizeof *call);
         if (!call)
             return MHD_NO;
+        const struct route *route = find_route(path);
         call->s = s;
+        call->error = route && route->api ? route->api->error : openai_error;
         atomic_fetch_add(&s->requests, 1);
-        call->refused = admit(s, conn, find_route(path));
+        call->refused = admit(s, conn, route);
         /* not worth reading on */
         return call->refused ? respond(call, conn, path, method) : MHD_YES;
     }
@@ -460,17 +447,31 @@ static int listen_and_serve(struct server *s, struct lode_error *err) {
     return 0;
 }
 
+int server_model(struct server *s, const char *name, struct served **out, struct lode_error *err) {
+    (void)name, (void)err; /* there is one: whatever a client calls it */
+    *out = &s->model;
+    return 0;
+}
+
+void server_release(struct server *s, struct served *m) { (void)s, (void)m; }
+
 int serve_run(const struct serve_opts *opts, struct lode_error *err) {
     struct server s = {.o = *opts,
-                       .tokenizer = lode_model_tokenizer(opts->model),
+                       .model = {.name = opts->name,
+                                 .model = opts->model,
+                                 .scheduler = opts->scheduler,
+                                 .tokenizer = lode_model_tokenizer(opts->model),
+                                 .template = opts->template,
+                                 .sampling = opts->sampling},
                        .started = time(NULL)};
+    struct served *m = &s.model;
     int rc = 0;
-    if (opts->template)
-        rc = lode_template_compile(&s.tmpl, opts->template, strlen(opts->template), err);
+    if (m->template)
+        rc = lode_template_compile(&m->tmpl, m->template, strlen(m->template), err);
     if (rc == 0)
-        rc = lode_toolcall_detect(&s.style, s.tmpl, err);
+        rc = lode_toolcall_detect(&m->style, m->tmpl, err);
     if (rc == 0)
         rc = listen_and_serve(&s, err);
-    lode_template_free(s.tmpl);
+    lode_template_free(m->tmpl);
     return rc;
 }

@@ -2,30 +2,26 @@
 #include "serve/prompt.h"
 
 #include "serve/fields.h"
+#include "serve/request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int no_memory(struct lode_error *err) {
-    *err = (struct lode_error){.code = LODE_ERR_NOMEM, .text = "no memory for this request"};
-    return LODE_ERR_NOMEM;
-}
 
 void prompt_free(struct prompt *p) {
     free(p->ids);
     p->ids = NULL;
 }
 
-int prompt_tokenize(struct prompt *p, const struct server *s, const char *text, size_t len,
+int prompt_tokenize(struct prompt *p, const struct served *m, const char *text, size_t len,
                     int flags, struct lode_error *err) {
     size_t cap = len / 2 + 16;
     for (;;) {
         int32_t *ids = realloc(p->ids, cap * sizeof *ids);
         if (!ids)
-            return no_memory(err);
+            return request_no_memory(err);
         p->ids = ids;
-        const int64_t n = lode_tokenize(s->tokenizer, text, len, flags, ids, cap, err);
+        const int64_t n = lode_tokenize(m->tokenizer, text, len, flags, ids, cap, err);
         if (n < 0)
             return (int)n;
         p->n = (size_t)n;
@@ -39,7 +35,7 @@ int prompt_ids(struct prompt *p, const json_t *list, const char *field, struct l
     const size_t n = json_array_size(list);
     p->ids = malloc((n + 1) * sizeof *p->ids);
     if (!p->ids)
-        return no_memory(err);
+        return request_no_memory(err);
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(list, i);
         const json_int_t id = json_integer_value(v);
@@ -49,19 +45,6 @@ int prompt_ids(struct prompt *p, const json_t *list, const char *field, struct l
     }
     p->n = n;
     return 0;
-}
-
-int prompt_plain(struct prompt *p, const struct server *s, const json_t *body,
-                 struct lode_error *err) {
-    const json_t *v = json_object_get(body, "prompt");
-    if (json_is_array(v) && json_array_size(v) == 1 && json_is_string(json_array_get(v, 0)))
-        v = json_array_get(v, 0);
-    if (json_is_string(v))
-        return prompt_tokenize(p, s, json_string_value(v), json_string_length(v),
-                               LODE_TOK_SPECIAL | LODE_TOK_PARSE, err);
-    if (json_is_array(v) && json_is_integer(json_array_get(v, 0)))
-        return prompt_ids(p, v, "prompt", err);
-    return field_fail(err, "prompt", "one string or one list of token ids expected");
 }
 
 /* ---- chats ---- */
@@ -75,7 +58,7 @@ static int join_parts(json_t *message, const json_t *parts, size_t i, struct lod
     snprintf(where, sizeof where, "messages[%zu].content", i);
     FILE *f = open_memstream(&text, &len);
     if (!f)
-        return no_memory(err);
+        return request_no_memory(err);
     json_array_foreach(parts, k, part) {
         const char *type = json_string_value(json_object_get(part, "type"));
         const json_t *t = json_object_get(part, "text");
@@ -87,9 +70,9 @@ static int join_parts(json_t *message, const json_t *parts, size_t i, struct lod
         fwrite(json_string_value(t), 1, json_string_length(t), f);
     }
     if (fclose(f) && rc == 0)
-        rc = no_memory(err);
+        rc = request_no_memory(err);
     if (rc == 0 && json_object_set_new(message, "content", json_stringn(text, len)))
-        rc = no_memory(err);
+        rc = request_no_memory(err);
     free(text);
     return rc;
 }
@@ -160,61 +143,79 @@ static int choose_tools(const json_t *body, json_t **tools, struct lode_error *e
     return 0;
 }
 
-static int variables(struct prompt *p, const struct server *s, const json_t *body, char **out,
-                     struct lode_error *err) {
-    json_t *messages = NULL, *kwargs = NULL;
+int talk_read(struct talk *t, const json_t *body, struct lode_error *err) {
+    json_t *messages = NULL, *tools = NULL, *kwargs = NULL;
     const char *effort = NULL;
     int rc = field_array(body, "messages", &messages, err);
     if (rc == 0 && !json_array_size(messages))
         rc = field_fail(err, "messages", "at least one message expected");
     if (rc == 0)
-        rc = settle_messages(messages, err);
-    if (rc == 0)
-        rc = choose_tools(body, &p->tools, err);
+        rc = choose_tools(body, &tools, err);
     if (rc == 0)
         rc = field_object(body, "chat_template_kwargs", &kwargs, err);
     if (rc == 0)
         rc = field_string(body, "reasoning_effort", &effort, err);
     if (rc < 0)
         return rc;
-    json_t *vars = json_pack("{s:O, s:b, s:o, s:o}", "messages", messages, "add_generation_prompt",
-                             1, "bos_token", token_text(s->tokenizer, lode_tokenizer_bos(s->tokenizer)),
-                             "eos_token", token_text(s->tokenizer, lode_tokenizer_eos(s->tokenizer)));
-    if (p->tools)
-        json_object_set(vars, "tools", p->tools);
-    if (effort)
-        json_object_set_new(vars, "reasoning_effort", json_string(effort));
-    if (kwargs)
-        json_object_update(vars, kwargs);
-    *out = vars ? json_dumps(vars, JSON_COMPACT) : NULL;
+    t->messages = json_incref(messages);
+    t->tools = json_incref(tools);
+    t->kwargs = kwargs ? json_incref(kwargs) : json_object();
+    if (!t->kwargs || (effort && !json_object_get(t->kwargs, "reasoning_effort") &&
+                       json_object_set_new(t->kwargs, "reasoning_effort", json_string(effort))))
+        return request_no_memory(err);
+    return 0;
+}
+
+void talk_deinit(struct talk *t) {
+    json_decref(t->messages);
+    json_decref(t->tools);
+    json_decref(t->kwargs);
+    *t = (struct talk){0};
+}
+
+static int variables(const struct served *m, const struct talk *t, char **out,
+                     struct lode_error *err) {
+    const int rc = settle_messages(t->messages, err);
+    if (rc < 0)
+        return rc;
+    json_t *vars = json_pack(
+        "{s:O, s:b, s:o, s:o}", "messages", t->messages, "add_generation_prompt", 1, "bos_token",
+        token_text(m->tokenizer, lode_tokenizer_bos(m->tokenizer)), "eos_token",
+        token_text(m->tokenizer, lode_tokenizer_eos(m->tokenizer)));
+    bool whole = vars != NULL;
+    if (t->tools)
+        whole = !json_object_set(vars, "tools", t->tools) && whole;
+    if (t->kwargs)
+        whole = !json_object_update(vars, t->kwargs) && whole;
+    *out = whole ? json_dumps(vars, JSON_COMPACT) : NULL;
     json_decref(vars);
-    return *out ? 0 : no_memory(err);
+    return *out ? 0 : request_no_memory(err);
 }
 
 /* Most templates write the BOS token; where one does not, the model still wants it. */
-static int begin_with_bos(struct prompt *p, const struct server *s, struct lode_error *err) {
-    const int32_t bos = lode_tokenizer_bos(s->tokenizer);
-    if (bos < 0 || !lode_tokenizer_adds_bos(s->tokenizer) || (p->n && p->ids[0] == bos))
+static int begin_with_bos(struct prompt *p, const struct served *m, struct lode_error *err) {
+    const int32_t bos = lode_tokenizer_bos(m->tokenizer);
+    if (bos < 0 || !lode_tokenizer_adds_bos(m->tokenizer) || (p->n && p->ids[0] == bos))
         return 0;
     int32_t *ids = realloc(p->ids, (p->n + 1) * sizeof *ids);
     if (!ids)
-        return no_memory(err);
+        return request_no_memory(err);
     memmove(ids + 1, ids, p->n++ * sizeof *ids);
     ids[0] = bos;
     p->ids = ids;
     return 0;
 }
 
-int prompt_chat(struct prompt *p, const struct server *s, const json_t *body, char **text,
+int prompt_chat(struct prompt *p, const struct served *m, struct talk *t, char **text,
                 struct lode_error *err) {
     char *vars = NULL, *rendered = NULL;
     size_t len = 0;
-    if (!s->tmpl)
+    if (!m->tmpl)
         return field_fail(err, "messages", "this model has no chat template: use /v1/completions, "
                                            "or start the server with --chat-template");
-    int rc = variables(p, s, body, &vars, err);
+    int rc = variables(m, t, &vars, err);
     if (rc == 0)
-        rc = lode_template_render(s->tmpl, vars, strlen(vars), 0, &rendered, &len, err);
+        rc = lode_template_render(m->tmpl, vars, strlen(vars), 0, &rendered, &len, err);
     free(vars);
     if (rc < 0)
         return rc;
@@ -222,8 +223,8 @@ int prompt_chat(struct prompt *p, const struct server *s, const json_t *body, ch
         *text = rendered;
         return 0;
     }
-    p->thinking = lode_toolcall_thinks(&s->style, rendered, len);
-    rc = prompt_tokenize(p, s, rendered, len, LODE_TOK_PARSE, err);
+    p->thinking = lode_toolcall_thinks(&m->style, rendered, len);
+    rc = prompt_tokenize(p, m, rendered, len, LODE_TOK_PARSE, err);
     lode_chat_text_free(rendered);
-    return rc < 0 ? rc : begin_with_bos(p, s, err);
+    return rc < 0 ? rc : begin_with_bos(p, m, err);
 }

@@ -3,82 +3,101 @@
 
 #include "base/buf.h"
 #include "serve/fields.h"
-#include "serve/prompt.h"
+#include "serve/request.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 json_t *route_models(struct server *s) {
-    const struct lode_model_info *m = lode_model_info(s->o.model);
+    const struct lode_model_info *m = lode_model_info(s->model.model);
     return json_pack("{s:s, s:[{s:s, s:s, s:I, s:s, s:{s:I, s:I, s:I, s:I, s:I}}]}", "object",
-                     "list", "data", "id", s->o.name, "object", "model", "created",
+                     "list", "data", "id", s->model.name, "object", "model", "created",
                      (json_int_t)s->started, "owned_by", "lode", "meta", "n_ctx_train",
                      (json_int_t)m->ctx_train, "n_ctx",
-                     (json_int_t)lode_scheduler_ctx(s->o.scheduler), "n_vocab",
+                     (json_int_t)lode_scheduler_ctx(s->model.scheduler), "n_vocab",
                      (json_int_t)m->n_vocab, "n_params", (json_int_t)m->n_params, "size",
                      (json_int_t)m->size);
 }
 
 json_t *route_props(struct server *s) {
-    const struct lode_sampler_opts *o = &s->o.sampling;
+    const struct lode_sampler_opts *o = &s->model.sampling;
     return json_pack(
         "{s:{s:I, s:{s:f, s:i, s:f, s:f, s:f}}, s:I, s:s, s:s, s:o, s:s}",
-        "default_generation_settings", "n_ctx", (json_int_t)lode_scheduler_ctx(s->o.scheduler),
+        "default_generation_settings", "n_ctx", (json_int_t)lode_scheduler_ctx(s->model.scheduler),
         "params", "temperature", (double)o->temp, "top_k", (int)o->top_k, "top_p",
         (double)o->top_p, "min_p", (double)o->min_p, "repeat_penalty", (double)o->repeat_penalty,
-        "total_slots", (json_int_t)lode_scheduler_slots(s->o.scheduler), "model_alias", s->o.name,
-        "model_path", lode_model_info(s->o.model)->path, "chat_template",
-        s->o.template ? json_string(s->o.template) : json_null(), "build_info",
+        "total_slots", (json_int_t)lode_scheduler_slots(s->model.scheduler), "model_alias", s->model.name,
+        "model_path", lode_model_info(s->model.model)->path, "chat_template",
+        s->model.template ? json_string(s->model.template) : json_null(), "build_info",
         "lode " LODE_VERSION);
 }
 
 json_t *route_tokenize(struct server *s, const json_t *body, struct lode_error *err) {
+    struct request r;
     struct prompt p = {0};
-    bool special = false, parse = true;
+    bool special = false, parse = true, pieces = false;
     const json_t *content = json_object_get(body, "content");
-    if (!json_is_string(content)) {
-        field_fail(err, "content", "a string expected");
-        return NULL;
-    }
-    int rc = field_bool(body, "add_special", &special, err);
+    int rc = request_init(&r, s, body, err);
+    if (rc == 0 && !json_is_string(content))
+        rc = field_fail(err, "content", "a string expected");
+    if (rc == 0)
+        rc = field_bool(body, "add_special", &special, err);
     if (rc == 0)
         rc = field_bool(body, "parse_special", &parse, err);
     if (rc == 0)
-        rc = prompt_tokenize(&p, s, json_string_value(content), json_string_length(content),
+        rc = field_bool(body, "with_pieces", &pieces, err);
+    if (rc == 0)
+        rc = prompt_tokenize(&p, r.m, json_string_value(content), json_string_length(content),
                              (special ? LODE_TOK_SPECIAL : 0) | (parse ? LODE_TOK_PARSE : 0), err);
     json_t *ids = rc == 0 ? json_array() : NULL;
-    for (size_t i = 0; ids && i < p.n; i++)
-        json_array_append_new(ids, json_integer(p.ids[i]));
+    for (size_t i = 0; ids && i < p.n; i++) {
+        struct lode_token_info info;
+        if (pieces && lode_token_info(r.m->tokenizer, p.ids[i], &info) == 0)
+            json_array_append_new(ids, json_pack("{s:i, s:o}", "id", (int)p.ids[i], "piece",
+                                                 json_stringn(info.piece, info.piece_len)));
+        else
+            json_array_append_new(ids, json_integer(p.ids[i]));
+    }
     prompt_free(&p);
+    request_deinit(&r);
     return ids ? json_pack("{s:o}", "tokens", ids) : NULL;
 }
 
 json_t *route_detokenize(struct server *s, const json_t *body, struct lode_error *err) {
+    struct request r;
     struct prompt p = {0};
     json_t *list = NULL, *reply = NULL;
-    int rc = field_array(body, "tokens", &list, err);
+    int rc = request_init(&r, s, body, err);
+    if (rc == 0)
+        rc = field_array(body, "tokens", &list, err);
     if (rc == 0 && !list)
         rc = field_fail(err, "tokens", "a list of token ids expected");
     if (rc == 0)
         rc = prompt_ids(&p, list, "tokens", err);
-    int64_t n = rc == 0 ? lode_detokenize(s->tokenizer, p.ids, p.n, false, NULL, 0, err) : -1;
+    int64_t n = rc == 0 ? lode_detokenize(r.m->tokenizer, p.ids, p.n, false, NULL, 0, err) : -1;
     char *text = n >= 0 ? malloc((size_t)n + 1) : NULL;
     if (text) {
-        n = lode_detokenize(s->tokenizer, p.ids, p.n, false, text, (size_t)n, err);
+        n = lode_detokenize(r.m->tokenizer, p.ids, p.n, false, text, (size_t)n, err);
         reply = json_pack("{s:o}", "content", json_stringn(text, (size_t)n));
     }
     free(text);
     prompt_free(&p);
+    request_deinit(&r);
     return reply;
 }
 
 json_t *route_template(struct server *s, const json_t *body, struct lode_error *err) {
+    struct request r;
     struct prompt p = {0};
     char *text = NULL;
-    if (prompt_chat(&p, s, body, &text, err) < 0)
-        return NULL;
-    json_t *reply = json_pack("{s:s}", "prompt", text);
+    int rc = request_init(&r, s, body, err);
+    if (rc == 0)
+        rc = talk_read(&r.talk, r.body, err);
+    if (rc == 0)
+        rc = prompt_chat(&p, r.m, &r.talk, &text, err);
+    json_t *reply = text ? json_pack("{s:s}", "prompt", text) : NULL;
     lode_chat_text_free(text);
+    request_deinit(&r);
     return reply;
 }
 
@@ -92,7 +111,7 @@ static void metric(struct lode_buf *b, const char *name, const char *type, doubl
 char *route_metrics(struct server *s) {
     struct lode_scheduler_stats st;
     struct lode_buf b = {0};
-    lode_scheduler_stats(s->o.scheduler, &st);
+    lode_scheduler_stats(s->model.scheduler, &st);
     const struct {
         const char *name, *type;
         double value;

@@ -13,11 +13,20 @@
 
 enum { MAX_BODY = 32 << 20, HOLD = 50 /* ms between looks at the client's socket */ };
 
-struct server {
-    struct serve_opts o;
+struct served { /* a model that requests can name; what it points to lives while it is pinned */
+    const char *name;
+    struct lode_model *model;
+    struct lode_scheduler *scheduler;
     const struct lode_tokenizer *tokenizer;
+    const char *template;             /* Jinja source; NULL: there is none */
     struct lode_template *tmpl;       /* owned; NULL: there is none */
     struct lode_toolcall_style style; /* what it speaks */
+    struct lode_sampler_opts sampling; /* where a request says nothing */
+};
+
+struct server {
+    struct serve_opts o;
+    struct served model;
     bool loopback;
     int64_t started;      /* seconds since 1970 */
     atomic_int stopping;  /* 1: takes no new requests; 2: ends the running ones */
@@ -25,17 +34,19 @@ struct server {
     atomic_ullong requests, n_errors, ids;
 };
 
+/* The model that a request names (NULL: it names none), pinned until server_release. */
+int server_model(struct server *s, const char *name, struct served **out, struct lode_error *err);
+void server_release(struct server *s, struct served *m);
+
 /* An HTTP status for an error of the library, whose `where` is then the field. */
 int status_of(const struct lode_error *err);
-/* {"error": {message, type, param, code}} */
-json_t *error_json(int status, const struct lode_error *err);
 
-/* The answers of the small routes: a new reference, or NULL and *err. */
+/* A route that answers with one JSON object: a new reference, or NULL and *err. */
+typedef json_t *route_fn(struct server *s, const json_t *body, struct lode_error *err);
+route_fn route_tokenize, route_detokenize, route_template;
+
 json_t *route_models(struct server *s);
 json_t *route_props(struct server *s);
-json_t *route_tokenize(struct server *s, const json_t *body, struct lode_error *err);
-json_t *route_detokenize(struct server *s, const json_t *body, struct lode_error *err);
-json_t *route_template(struct server *s, const json_t *body, struct lode_error *err);
 char *route_metrics(struct server *s); /* free */
 
 #endif
