@@ -206,6 +206,12 @@ def refusals(count, program, model):
             code, said = complaint(program, t)
             count.check(code == 1 and why in said, '%s: %s' % (what, said.strip()))
     with tempfile.TemporaryDirectory() as t:
+        model.write(t)
+        os.rename(t + '/model.safetensors', t + '/pytorch_model.bin')
+        code, said = complaint(program, t)
+        count.check(code == 1 and 'safetensors' in said and 'pickle' in said,
+                    "PyTorch's own weights: " + said.strip())
+    with tempfile.TemporaryDirectory() as t:
         write_json(t + '/adapter_config.json', {'peft_type': 'LORA'})
         code, said = complaint(program, t)
         count.check(code == 1 and 'LoRA' in said, 'an adapter: ' + said.strip())

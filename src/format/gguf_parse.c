@@ -68,7 +68,8 @@ static int fail_magic(struct parser *p) {
         {"fmgg", "this is a GGMF file from before GGUF (2023): convert it with llama.cpp"},
         {"\037\213", "this is a gzip archive: unpack it first"},
         {"\050\265\057\375", "this is a zstd archive: unpack it first"},
-        {"{", "this is JSON text, not a GGUF file"},
+        {"{", "this is JSON text, not a model: name a GGUF file, or the directory of the "
+              "safetensors files"},
         {"\0\0\0\0", "the file begins with zeros: the download is probably incomplete"},
     };
     /* safetensors: u64 length of a JSON object, then the object.  Before the table: its length may

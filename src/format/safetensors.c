@@ -476,11 +476,17 @@ int lode_st_open(struct lode_st **out, const char *dir, bool map, struct lode_er
     struct lode_st *st = LODE_NEW(struct lode_st);
     const char *index = lode_arena_printf(&paths, "%s/model.safetensors.index.json", dir);
     const char *single = lode_arena_printf(&paths, "%s/model.safetensors", dir);
+    const char *pickle = lode_arena_printf(&paths, "%s/pytorch_model.bin", dir);
+    const char *pickles = lode_arena_printf(&paths, "%s/pytorch_model.bin.index.json", dir);
     int rc;
-    if (!st || !index || !single)
+    if (!st || !index || !single || !pickle || !pickles)
         rc = lode_fail_nomem(err, "safetensors files");
     else if (exists(index))
         rc = open_set(st, dir, index, map, err);
+    else if (!exists(single) && (exists(pickle) || exists(pickles)))
+        rc = lode_fail(err, LODE_ERR_UNSUPPORTED, dir,
+                       "the weights are PyTorch's pickles (pytorch_model.bin), which are programs to "
+                       "run, not data to read: take the model's safetensors");
     else if (!exists(single))
         rc =
             lode_fail(err, LODE_ERR_MISSING, dir,
