@@ -33,6 +33,8 @@ struct lode_model_opts { /* zero means the default, so name only what you change
     bool no_mmap;        /* read the weights into memory instead of mapping the file */
     bool mlock;          /* keep them there */
     bool float_act;      /* diagnosis: quantised weights meet float activations */
+    uint64_t expert_cache; /* bytes of memory for routed experts, which are then read from the file when
+                              they are used; 0: all are in memory.  On the CPU */
     uint32_t experts;    /* experts that a token uses, the best so many; 0: as it was trained */
     bool vocab_only;     /* tokenizer and metadata, no weights; sessions are refused */
     lode_progress_fn *progress;

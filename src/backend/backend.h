@@ -67,6 +67,7 @@ struct lode_part {
     const struct lode_operand *w, *bias;
     struct lode_value out;
     const void *w_data, *bias_data; /* pinned by the executor while the instruction runs */
+    bool w_held, bias_held;         /* the executor's: pins to be given back */
 };
 
 struct lode_instr {

@@ -54,7 +54,7 @@ static void hf_close(struct lode_source *s) {
 }
 
 static const struct lode_source_ops hf_ops = {hf_find,  hf_tensor, hf_data, hf_read,
-                                              hf_order, hf_check,  hf_close};
+                                              hf_order, NULL, hf_check, hf_close};
 
 int lode_hf_note(struct lode_hf *h, struct lode_error *err, const char *fmt, ...) {
     char line[512];

@@ -48,6 +48,13 @@ static const uint32_t *gguf_order(const struct lode_source *s, const struct lode
     return NULL;
 }
 
+static bool gguf_place(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
+                       size_t n, struct lode_place *out) {
+    (void)n;
+    *out = (struct lode_place){lode_gguf_file(gguf_of(s), t->shard)->path, t->offset + offset};
+    return true;
+}
+
 static int gguf_check(const struct lode_source *s, struct lode_error *err) {
     return lode_gguf_check(gguf_of(s), err);
 }
@@ -58,7 +65,8 @@ static void gguf_close(struct lode_source *s) {
 }
 
 static const struct lode_source_ops gguf_ops = {gguf_find,  gguf_tensor, gguf_data, gguf_read,
-                                                gguf_order, gguf_check,  gguf_close};
+                                                gguf_order, gguf_place,  gguf_check,
+                                                gguf_close};
 
 /* Layers that predict further tokens (MTP) come last and are not run. */
 static void note_extra_layers(struct gguf_source *s) {
@@ -219,6 +227,11 @@ int lode_source_read(const struct lode_source *s, const struct lode_gguf_tensor 
 
 const uint32_t *lode_source_order(const struct lode_source *s, const struct lode_gguf_tensor *t) {
     return s->ops->order(s, t);
+}
+
+bool lode_source_place(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
+                       size_t n, struct lode_place *out) {
+    return s->ops->place && s->ops->place(s, t, offset, n, out);
 }
 
 int lode_source_check(const struct lode_source *s, struct lode_error *err) {

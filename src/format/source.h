@@ -36,6 +36,11 @@ struct lode_source {
         *notes; /* lines for the user: what is left out or assumed; "" where there are none */
 };
 
+struct lode_place { /* bytes of a file */
+    const char *path; /* borrowed from the source; one pointer a file */
+    uint64_t offset;
+};
+
 struct lode_source_ops {
     const struct lode_gguf_value *(*find)(const struct lode_source *s, const char *key);
     const struct lode_gguf_tensor *(*tensor)(const struct lode_source *s, const char *name);
@@ -44,6 +49,8 @@ struct lode_source_ops {
     int (*read)(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                 void *out, size_t n, struct lode_error *err);
     const uint32_t *(*order)(const struct lode_source *s, const struct lode_gguf_tensor *t);
+    bool (*place)(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
+                  size_t n, struct lode_place *out);
     int (*check)(const struct lode_source *s, struct lode_error *err);
     void (*close)(struct lode_source *s);
 };
@@ -79,6 +86,9 @@ int lode_source_read(const struct lode_source *s, const struct lode_gguf_tensor 
 /* (dims[0]) where the columns of a matrix are in another order than its input (GPTQ's desc_act):
  * column j is for number order[j]; NULL: they are as they should be. */
 const uint32_t *lode_source_order(const struct lode_source *s, const struct lode_gguf_tensor *t);
+/* Where bytes [offset, offset + n) lie in one piece; false: nowhere, they are put together. */
+bool lode_source_place(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
+                       size_t n, struct lode_place *out);
 /* LODE_ERR_IO when mapped bytes could not be read since opening (base/sigbus.h). */
 int lode_source_check(const struct lode_source *s, struct lode_error *err);
 

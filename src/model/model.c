@@ -2,7 +2,9 @@
 
 #include "backend/cuda.h"
 #include "base/alloc.h"
+#include "model/groups.h"
 #include "store/file_store.h"
+#include "store/stream.h"
 #include "text/tokenizer.h"
 
 #include <stdio.h>
@@ -218,6 +220,9 @@ static int choose_device(struct lode_model *m, struct lode_error *err) {
     return use_device(m, index, err);
 }
 
+/* Whether anything is to be streamed. */
+static bool streams(const struct lode_model_opts *o) { return o->expert_cache > 0; }
+
 static int load(struct lode_model *m, const char *path, lode_store_maker *make, void *user,
                 struct lode_error *err) {
     LODE_TRY(lode_source_open(&m->source, path, !m->opts.no_mmap, err));
@@ -242,7 +247,10 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
     LODE_TRY(keep_notes(m, b.note, err));
     for (int i = 0; i < LODE_STAGES; i++)
         LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], m->opts.float_act, err));
-    LODE_TRY(make(&m->store, user, m->source, m->weights, m->n_weights, &m->opts, err));
+    LODE_TRY(lode_groups_of_experts(&m->graphs[LODE_BODY], m->weights, m->n_weights, &m->groups,
+                                    &m->n_groups, err));
+    LODE_TRY(make(&m->store, user, m, err));
+    m->opts.device = streams(&m->opts) ? "cpu" : m->opts.device;
     LODE_TRY(choose_device(m, err));
     return describe(m, err);
 }
@@ -269,14 +277,20 @@ int lode_model_load_with(struct lode_model **out, const char *path,
     return 0;
 }
 
-static int from_file(struct lode_store **out, void *user, const struct lode_source *source,
-                     const struct lode_weight *weights, uint32_t n_weights,
-                     const struct lode_model_opts *opts, struct lode_error *err) {
+static int from_file(struct lode_store **out, void *user, const struct lode_model *m,
+                     struct lode_error *err) {
+    const struct lode_model_opts *o = &m->opts;
+    const struct lode_file_store_opts resident = {
+        .mlock = o->mlock, .progress = o->progress, .progress_user = o->progress_user};
     (void)user;
-    return lode_file_store_create(out, source, weights, n_weights,
-                                  &(struct lode_file_store_opts){opts->mlock, opts->progress,
-                                                                 opts->progress_user},
-                                  err);
+    if (!streams(o))
+        return lode_file_store_create(out, m->source, m->weights, m->n_weights, &resident, err);
+    if (m->n_groups == 0)
+        return lode_fail(err, LODE_ERR_ARG, "--expert-cache",
+                         "the model has no experts: all of it is used for each token");
+    const struct lode_stream_opts stream = {.budget = o->expert_cache, .resident = resident};
+    return lode_stream_create(out, m->source, m->weights, m->n_weights, m->groups, m->n_groups,
+                              &stream, err);
 }
 
 int lode_model_load(struct lode_model **out, const char *path, const struct lode_model_opts *opts,
@@ -297,6 +311,7 @@ void lode_model_free(struct lode_model *m) {
     lode_free(m->kv);
     lode_free(m->state);
     lode_free(m->weights);
+    lode_free(m->groups);
     lode_free(m->chat_template);
     lode_free(m->name);
     lode_free(m->type);

@@ -19,6 +19,8 @@ struct lode_model {
     struct lode_state_layer *state; /* (hp.n_layers) */
     struct lode_weight *weights;
     uint32_t n_weights;
+    struct lode_group *groups; /* (n_groups): what may be streamed */
+    uint32_t n_groups;
     struct lode_store *store;
     struct lode_cuda *cuda; /* where it runs; NULL: the CPU */
     char device_note[256];
@@ -29,11 +31,10 @@ struct lode_model {
     char *name, *type, *notes;
 };
 
-/* Makes the store of a model that is being loaded.  Tests give their own, which delivers weights
+/* Makes the store of a model that is being loaded: source, weights, groups and opts are there.  Tests give their own, which delivers weights
  * late and out of order. */
-typedef int lode_store_maker(struct lode_store **out, void *user, const struct lode_source *source,
-                             const struct lode_weight *weights, uint32_t n_weights,
-                             const struct lode_model_opts *opts, struct lode_error *err);
+typedef int lode_store_maker(struct lode_store **out, void *user, const struct lode_model *m,
+                             struct lode_error *err);
 int lode_model_load_with(struct lode_model **out, const char *path,
                          const struct lode_model_opts *opts, lode_store_maker *make, void *user,
                          struct lode_error *err);

@@ -85,37 +85,46 @@ const struct lode_value *lode_exec_result(const struct lode_exec *e) {
 static void unpin(struct lode_exec *e, struct lode_instr *in) {
     for (uint32_t i = 0; i < in->n_parts; i++) {
         struct lode_part *p = &in->parts[i];
-        if (p->w_data)
+        if (p->w_held)
             e->store->ops->unpin(e->store, p->w->id);
-        if (p->bias_data)
+        if (p->bias_held)
             e->store->ops->unpin(e->store, p->bias->id);
+        p->w_held = p->bias_held = false;
         p->w_data = p->bias_data = NULL;
     }
 }
 
-/* Asks for one weight unless it is here; LODE_PENDING when it is still on its way.  Experts are
- * pinned by their op, which alone knows which of them it needs. */
-static int pin_one(struct lode_exec *e, const struct lode_operand *w, const void **data,
+/* Asks for one weight unless it is here.  Experts are pinned by their op, which alone knows which of
+ * them it needs. */
+static int pin_one(struct lode_exec *e, const struct lode_operand *w, const void **data, bool *held,
                    struct lode_error *err) {
-    return !w || w->count > 1 || *data ? LODE_READY : e->store->ops->pin(e->store, w->id, data, err);
+    if (!w || w->count > 1 || *data)
+        return LODE_READY;
+    const int rc = (*held ? e->store->ops->look : e->store->ops->pin)(e->store, w->id, data, err);
+    *held |= rc == LODE_READY || rc == LODE_PENDING;
+    return rc;
 }
 
 /* Every round asks for all that is missing, so that everything the instruction needs is in
  * flight at once, whatever order it arrives in. */
 static int pin(struct lode_exec *e, struct lode_instr *in, struct lode_error *err) {
     for (;;) {
-        bool waiting = false;
+        const uint64_t seen = e->store->ops->news(e->store);
+        bool waiting = false, full = false;
         for (uint32_t i = 0; i < in->n_parts; i++) {
             struct lode_part *p = &in->parts[i];
-            const int w = pin_one(e, p->w, &p->w_data, err);
+            const int w = pin_one(e, p->w, &p->w_data, &p->w_held, err);
             LODE_TRY(w);
-            const int b = pin_one(e, p->bias, &p->bias_data, err);
+            const int b = pin_one(e, p->bias, &p->bias_data, &p->bias_held, err);
             LODE_TRY(b);
             waiting |= w == LODE_PENDING || b == LODE_PENDING;
+            full |= w == LODE_FULL || b == LODE_FULL;
         }
-        if (!waiting)
+        if (!waiting && !full)
             return 0;
-        LODE_TRY(e->store->ops->wait(e->store, err));
+        if (full) /* others may be waiting for what is held here */
+            unpin(e, in);
+        e->store->ops->wait(e->store, seen);
     }
 }
 

@@ -30,9 +30,15 @@ static void unpin(struct lode_store *s, uint32_t id) {
     (void)id;
 }
 
-static int wait(struct lode_store *s, struct lode_error *err) {
+static uint64_t news(struct lode_store *s) {
     (void)s;
-    return lode_fail(err, LODE_ERR_INTERNAL, "", "a resident weight never needs waiting for");
+    return 0;
+}
+
+/* A resident weight never needs waiting for. */
+static void wait(struct lode_store *s, uint64_t seen) {
+    (void)s;
+    (void)seen;
 }
 
 static int verify(struct lode_store *s, struct lode_error *err) {
@@ -94,11 +100,12 @@ static int lock(struct file_store *f, uint32_t i, size_t size, struct lode_error
 
 /* What must be copied fits, or the answer is no before any of it is read. */
 static int admit(const struct lode_source *source, const struct lode_weight *weights,
-                 uint32_t n_weights, struct lode_error *err) {
+                 uint32_t n_weights, bool skip_groups, struct lode_error *err) {
     struct lode_machine machine;
     uint64_t copied = 0;
     for (uint32_t i = 0; i < n_weights; i++)
-        if (!lode_source_data(source, weights[i].home, weights[i].offset, weights[i].size))
+        if (!(skip_groups && weights[i].group != LODE_NO_GROUP) &&
+            !lode_source_data(source, weights[i].home, weights[i].offset, weights[i].size))
             copied += weights[i].size;
     if (copied < 1 << 26) /* not worth asking */
         return 0;
@@ -127,12 +134,14 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
     f->locked = opts->mlock ? LODE_NEW_ARRAY(size_t, n_weights) : NULL;
     int rc = f->data && f->own && (f->locked || !opts->mlock) ? 0 : lode_fail_nomem(err, "weights");
     if (rc == 0)
-        rc = admit(source, weights, n_weights, err);
+        rc = admit(source, weights, n_weights, opts->skip_groups, err);
     uint64_t total = 0, done = 0;
     for (uint32_t i = 0; i < n_weights; i++)
         total += weights[i].size;
     for (uint32_t i = 0; rc == 0 && i < n_weights; i++) {
         const struct lode_weight *w = &weights[i];
+        if (opts->skip_groups && w->group != LODE_NO_GROUP)
+            continue;
         f->data[i] = lode_source_data(source, w->home, w->offset, w->size);
         if (!f->data[i])
             rc = read_copy(f, i, w, err);
@@ -153,4 +162,4 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
     return 0;
 }
 
-static const struct lode_store_ops ops = {pin, unpin, wait, verify, store_free};
+static const struct lode_store_ops ops = {pin, pin, unpin, news, wait, verify, store_free};

@@ -3,6 +3,9 @@
  * It has a home (a place in a file) and, while it is pinned, an address.  Whoever computes with it
  * pins it for one step and unpins it afterwards, and never keeps the address: between two steps a
  * weight may move, be evicted, or be read again.
+ *
+ * Weights that are always used together (an expert's three matrices, the matrices of a layer) are a
+ * group: they are read and evicted as one.
  */
 #ifndef LODE_STORE_WEIGHT_H
 #define LODE_STORE_WEIGHT_H
@@ -11,24 +14,40 @@
 #include "format/source.h"
 #include "graph/graph.h"
 
+#define LODE_NO_GROUP UINT32_MAX
+
 struct lode_weight {
     struct lode_operand op; /* as it is computed with; op.id: its place in the model's list */
     const struct lode_gguf_tensor *home; /* borrowed from the source: name, place, type */
     size_t offset, size;                 /* bytes of the tensor that are this weight */
+    uint32_t group; /* of the model's list; LODE_NO_GROUP: it stays in memory */
 };
 
-enum lode_residence { LODE_READY = 0, LODE_PENDING = 1 };
+#define LODE_NO_EXPERT UINT32_MAX
+enum { LODE_GROUP_WEIGHTS = 32 }; /* at most, of one group */
+
+struct lode_group {
+    uint32_t layer, expert;                          /* LODE_NO_EXPERT: the layer's own matrices */
+    uint32_t n_weights, weights[LODE_GROUP_WEIGHTS]; /* ids */
+};
+
+enum lode_residence { LODE_READY = 0, LODE_PENDING = 1, LODE_FULL = 2 };
 
 struct lode_store;
 
 struct lode_store_ops {
-    /* LODE_READY: *data is the weight, valid until unpin.  LODE_PENDING: its bytes are on their
-     * way (this call started that, if nobody had); ask again after wait.  Negative: it can't be
-     * had.  Each READY is paired with one unpin. */
+    /* LODE_READY: *data is the weight, valid until unpin.  LODE_PENDING: its bytes are on their way
+     * (this call started that, if nobody had); look again after wait.  LODE_FULL: there is no room
+     * while others hold theirs; compute with what you hold, unpin it, and ask again.  Negative: it
+     * can't be had.  READY and PENDING are each paired with one unpin, the others with none. */
     int (*pin)(struct lode_store *s, uint32_t id, const void **data, struct lode_error *err);
+    /* The same question about a weight that a pin left pending, without pinning it again.  After a
+     * negative answer it is still to be unpinned. */
+    int (*look)(struct lode_store *s, uint32_t id, const void **data, struct lode_error *err);
     void (*unpin)(struct lode_store *s, uint32_t id);
-    /* Returns when at least one pending weight has arrived, or an error. */
-    int (*wait)(struct lode_store *s, struct lode_error *err);
+    /* Counts arrivals and rooms that became free; wait returns when it is no longer `seen`. */
+    uint64_t (*news)(struct lode_store *s);
+    void (*wait)(struct lode_store *s, uint64_t seen);
     /* After a step: whether any byte that was handed out turned out to be unreadable (a file that
      * shrank while it was mapped).  0 or LODE_ERR_IO. */
     int (*verify)(struct lode_store *s, struct lode_error *err);
@@ -38,7 +57,11 @@ struct lode_store_ops {
 /* Thread-safe, shared by all sessions of a model. */
 struct lode_store {
     const struct lode_store_ops *ops;
-    uint64_t resident; /* bytes of its own that it holds (not mapped file pages) */
+    uint64_t resident; /* bytes of its own that it holds or may come to hold (not mapped file pages) */
 };
+
+/* Pins it and waits until it is there; for whoever holds nothing else that others may wait for. */
+int lode_store_pin_now(struct lode_store *s, uint32_t id, const void **data,
+                       struct lode_error *err);
 
 #endif

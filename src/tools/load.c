@@ -55,6 +55,7 @@ int load_model(struct lode_model **out, const struct load_opts *o, struct lode_e
                                        .no_mmap = o->no_mmap,
                                        .mlock = o->mlock,
                                        .float_act = o->float_act,
+                                       .expert_cache = o->expert_cache,
                                        .experts = (uint32_t)o->experts,
                                        .progress = on_progress,
                                        .progress_user = &bar,

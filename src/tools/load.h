@@ -10,6 +10,7 @@
 struct load_opts {
     const char *model, *ctk, *ctv, *isa, *device;
     int64_t ctx, batch, threads, experts, gpu_layers;
+    uint64_t expert_cache;
     bool no_mmap, mlock, float_act;
 };
 
@@ -49,7 +50,10 @@ extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
 #define LOAD_EXPERTS_FLAG(type)                                                                    \
     { "--experts", ARG_INT, ARG_AT(type, load.experts), .meta = "K", .min = 0, .max = 4096,        \
       .def = "0", .shown = "as it was trained",                                                    \
-      .help = "experts that each token uses, the best K of all" }
+      .help = "experts that each token uses, the best K of all" },                                 \
+        { "--expert-cache", ARG_SIZE, ARG_AT(type, load.expert_cache), .meta = "BYTES",            \
+          .def = "0", .shown = "all are in memory",                                                \
+          .help = "memory for the experts, which are then read from the file when they are used" }
 
 /* What llama.cpp users type and this program has no use for. */
 #define LOAD_FOREIGN_FLAGS                                                                         \

@@ -1,18 +1,26 @@
 /* experts.c - runs the experts that rows were routed to.
  *
  * A step's (row, expert) pairs are ordered by expert, and worked off in waves of whole experts that
- * fit the buffers.  In a wave, all products of one kind run as one parallel region, and an
- * expert's weights are read once for all its rows.  A row's result is the sum over its experts in
- * ascending order, by fused multiply-adds from +0, however the waves fall.
+ * fit the buffers.  All experts of a wave, and some of the next, are asked for at once, and those
+ * that have arrived are computed while the others are on their way: all products of one kind as one
+ * parallel region, an expert's weights read once for all its rows.  When a wave is done a row's
+ * results are added up, over its experts in ascending order, by fused multiply-adds from +0: the sum
+ * depends neither on how waves fall nor on what arrived first.
  */
 #include "backend/cpu/cpu.h"
 
 #include "base/arena.h"
 
-/* One expert's share of a wave. */
+enum { AHEAD = 16 /* shares of the next waves that are asked for */ };
+
+enum share_state { UNASKED, ASKED, DONE };
+
+/* One expert's share of the step. */
 struct share {
-    uint32_t expert, first, n; /* pairs of the wave */
-    const char *w[3];          /* gate, up, down, while pinned */
+    uint32_t expert, first, n; /* pairs of its wave */
+    enum share_state state;
+    bool held[3];     /* gate, up, down: pinned, here or not */
+    const char *w[3]; /* where they are, once they are here */
 };
 
 struct pair {
@@ -24,7 +32,9 @@ struct lode_experts { /* owned by the backend; sized by its options */
     uint32_t capacity;   /* pairs of a wave */
     uint32_t *count;     /* (n_experts + 1): pairs of each, then where they start */
     struct pair *pairs;  /* (max_rows * n_used): ordered by expert, then row */
-    struct share *shares; /* (n_experts) */
+    struct share *shares; /* (n_experts): those that have pairs, ascending */
+    uint32_t *ready;      /* (n_experts): shares that are computed together */
+    uint32_t *todo;       /* (capacity): their pairs */
     char *x;             /* (capacity, x_stride): gathered activations */
     float *gate, *up;    /* (capacity, d_ff) */
     char *h;             /* (capacity, h_stride): down's activations */
@@ -48,7 +58,7 @@ uint64_t lode_cpu_experts_size(const struct lode_cpu_opts *o) {
         return 0;
     return wave_capacity(o) * (widest(e->d_in) + 3 * widest(e->d_ff) + widest(e->d_out)) +
            (uint64_t)o->max_rows * e->n_used * (sizeof(struct pair) + sizeof(uint32_t)) +
-           e->n * (sizeof(struct share) + sizeof(uint32_t));
+           e->n * (sizeof(struct share) + 2 * sizeof(uint32_t)) + wave_capacity(o) * sizeof(uint32_t);
 }
 
 struct lode_experts *lode_cpu_experts_create(const struct lode_cpu_opts *o) {
@@ -65,6 +75,8 @@ struct lode_experts *lode_cpu_experts_create(const struct lode_cpu_opts *o) {
     x->count = LODE_ARENA_ARRAY(&arena, uint32_t, e->n + 1);
     x->pairs = LODE_ARENA_ARRAY(&arena, struct pair, (size_t)o->max_rows * e->n_used);
     x->shares = LODE_ARENA_ARRAY(&arena, struct share, e->n);
+    x->ready = LODE_ARENA_ARRAY(&arena, uint32_t, e->n);
+    x->todo = LODE_ARENA_ARRAY(&arena, uint32_t, x->capacity);
     x->x = lode_arena_alloc(&arena, x->capacity, x->x_stride);
     x->gate = lode_arena_alloc(&arena, x->capacity, widest(e->d_ff));
     x->up = lode_arena_alloc(&arena, x->capacity, widest(e->d_ff));
@@ -73,7 +85,7 @@ struct lode_experts *lode_cpu_experts_create(const struct lode_cpu_opts *o) {
     x->of_row = LODE_ARENA_ARRAY(&arena, uint32_t, (size_t)o->max_rows * e->n_used);
     x->n_of_row = LODE_ARENA_ARRAY(&arena, uint32_t, o->max_rows);
     x->arena = arena;
-    if (!x->count || !x->pairs || !x->shares || !x->x || !x->gate || !x->up || !x->h || !x->down ||
+    if (!x->count || !x->pairs || !x->shares || !x->ready || !x->todo || !x->x || !x->gate || !x->up || !x->h || !x->down ||
         !x->of_row || !x->n_of_row) {
         lode_arena_free(&arena);
         return NULL;
@@ -94,7 +106,9 @@ struct wave {
     struct lode_experts *x;
     const struct lode_instr *in;
     const struct pair *pairs; /* of the wave */
-    uint32_t n_pairs, n_shares, panel;
+    uint32_t n_pairs, panel;
+    uint32_t first, end, n_shares; /* shares of the wave; of the step */
+    uint32_t n_ready, n_todo;      /* what is computed now */
     uint32_t n_rows;
     bool down; /* which product */
 };
@@ -121,8 +135,9 @@ static const struct pair *pair_list(struct lode_experts *x, const struct lode_va
     return x->pairs; /* count[e] is now where expert e's pairs end */
 }
 
-static void gather(void *arg, uint32_t i, uint32_t worker) {
+static void gather(void *arg, uint32_t task, uint32_t worker) {
     const struct wave *w = arg;
+    const uint32_t i = w->x->todo[task];
     (void)worker;
     const struct lode_value *x = &w->in->in[0];
     size_t bytes = 0;
@@ -135,7 +150,7 @@ static void multiply(void *arg, uint32_t task, uint32_t worker) {
     const uint32_t part = w->down ? 2 : 0, n_kinds = w->down ? 1 : 2;
     const struct lode_operand *op = w->in->parts[part].w;
     const uint32_t panels = (op->rows + w->panel - 1) / w->panel;
-    const struct share *s = &w->x->shares[task / (panels * n_kinds)];
+    const struct share *s = &w->x->shares[w->x->ready[task / (panels * n_kinds)]];
     const uint32_t kind = task / panels % n_kinds, first = task % panels * w->panel;
     const uint32_t n = op->rows - first < w->panel ? op->rows - first : w->panel;
     const struct lode_part *p = &w->in->parts[part + kind];
@@ -155,8 +170,9 @@ static void multiply(void *arg, uint32_t task, uint32_t worker) {
     }
 }
 
-static void activate(void *arg, uint32_t i, uint32_t worker) {
+static void activate(void *arg, uint32_t task, uint32_t worker) {
     const struct wave *w = arg;
+    const uint32_t i = w->x->todo[task];
     (void)worker;
     const struct lode_kern *k = &w->cpu->kern;
     const uint32_t n = w->in->parts[0].w->rows;
@@ -189,54 +205,123 @@ static void combine(void *arg, uint32_t row, uint32_t worker) {
     }
 }
 
-static void run_wave(struct wave *w) {
+/* The ready shares' outputs of the wave's pairs. */
+static void compute(struct wave *w) {
     struct lode_cpu *c = w->cpu;
     const struct lode_part *parts = w->in->parts;
-    const size_t pairs = w->n_pairs;
+    w->n_todo = 0;
+    for (uint32_t i = 0; i < w->n_ready; i++) {
+        const struct share *s = &w->x->shares[w->x->ready[i]];
+        for (uint32_t k = 0; k < s->n; k++)
+            w->x->todo[w->n_todo++] = s->first + k;
+    }
+    const size_t pairs = w->n_todo;
+    lode_cpu_for(c, gather, w, pairs, pairs * parts[0].w->cols);
+    w->panel = 64;
+    w->down = false;
+    lode_cpu_for(c, multiply, w, 2 * (size_t)w->n_ready * ((parts[0].w->rows + 63) / 64),
+                 pairs * parts[0].w->rows * 16);
+    lode_cpu_for(c, activate, w, pairs, pairs * parts[0].w->rows);
+    w->down = true;
+    lode_cpu_for(c, multiply, w, (size_t)w->n_ready * ((parts[2].w->rows + 63) / 64),
+                 pairs * parts[2].w->rows * 16);
+}
+
+static void add_up(struct wave *w) {
     const uint32_t n_used = w->in->in[1].width / 2;
     memset(w->x->n_of_row, 0, w->n_rows * sizeof *w->x->n_of_row);
     for (uint32_t i = 0; i < w->n_pairs; i++) {
         const uint32_t r = w->pairs[i].row;
         w->x->of_row[r * n_used + w->x->n_of_row[r]++] = i;
     }
-    lode_cpu_for(c, gather, w, pairs, pairs * parts[0].w->cols);
-    w->panel = 64;
-    w->down = false;
-    lode_cpu_for(c, multiply, w, 2 * (size_t)w->n_shares * ((parts[0].w->rows + 63) / 64),
-                 pairs * parts[0].w->rows * 16);
-    lode_cpu_for(c, activate, w, pairs, pairs * parts[0].w->rows);
-    w->down = true;
-    lode_cpu_for(c, multiply, w, (size_t)w->n_shares * ((parts[2].w->rows + 63) / 64),
-                 pairs * parts[2].w->rows * 16);
-    lode_cpu_for(c, combine, w, w->n_rows, pairs * parts[2].w->rows);
+    lode_cpu_for(w->cpu, combine, w, w->n_rows, (size_t)w->n_pairs * w->in->parts[2].w->rows);
 }
 
-/* Pins what the wave needs; all of it is asked for before any of it is waited for. */
-static int pin_wave(struct lode_cpu *c, struct wave *w, struct lode_error *err) {
-    for (;;) {
-        bool waiting = false;
-        for (uint32_t i = 0; i < w->n_shares; i++)
-            for (int k = 0; k < 3; k++) {
-                struct share *s = &w->x->shares[i];
-                const void *data = s->w[k];
-                const int rc = data ? LODE_READY
-                                    : c->store->ops->pin(c->store, w->in->parts[k].w->id + s->expert,
-                                                         &data, err);
-                LODE_TRY(rc);
-                s->w[k] = rc == LODE_READY ? data : NULL;
-                waiting |= rc == LODE_PENDING;
-            }
-        if (!waiting)
-            return 0;
-        LODE_TRY(c->store->ops->wait(c->store, err));
+static uint32_t weight_id(const struct wave *w, const struct share *s, int k) {
+    return w->in->parts[k].w->id + s->expert;
+}
+
+static void let_go(struct wave *w, struct share *s) {
+    struct lode_store *store = w->cpu->store;
+    for (int k = 0; k < 3; k++)
+        if (s->held[k])
+            store->ops->unpin(store, weight_id(w, s, k));
+    memset(s->held, 0, sizeof s->held);
+    memset(s->w, 0, sizeof s->w);
+}
+
+/* LODE_READY: all of it is here.  LODE_FULL: it holds nothing. */
+static int ask(struct wave *w, struct share *s, struct lode_error *err) {
+    struct lode_store *store = w->cpu->store;
+    int all = LODE_READY;
+    for (int k = 0; k < 3; k++) {
+        const void *data = NULL;
+        if (s->w[k])
+            continue;
+        const int rc = (s->held[k] ? store->ops->look : store->ops->pin)(store, weight_id(w, s, k),
+                                                                        &data, err);
+        if (rc < 0)
+            return rc;
+        if (rc == LODE_FULL) {
+            let_go(w, s);
+            s->state = UNASKED;
+            return rc;
+        }
+        s->held[k] = true;
+        s->w[k] = data;
+        if (rc == LODE_PENDING)
+            all = rc;
     }
+    s->state = ASKED;
+    return all;
 }
 
-static void unpin_wave(struct lode_cpu *c, struct wave *w) {
-    for (uint32_t i = 0; i < w->n_shares; i++)
-        for (int k = 0; k < 3; k++)
-            if (w->x->shares[i].w[k])
-                c->store->ops->unpin(c->store, w->in->parts[k].w->id + w->x->shares[i].expert);
+/* Collects the wave's shares that are here; asks for what has not been asked for, in order, while
+ * there is room. */
+static int collect(struct wave *w, struct lode_error *err) {
+    const uint32_t most = w->n_shares - w->end < AHEAD ? w->n_shares : w->end + AHEAD;
+    bool full = false;
+    w->n_ready = 0;
+    for (uint32_t i = w->first; i < most; i++) {
+        struct share *s = &w->x->shares[i];
+        if (s->state == DONE || (s->state == UNASKED && full) || (s->state == ASKED && i >= w->end))
+            continue;
+        const int rc = ask(w, s, err);
+        LODE_TRY(rc);
+        full |= rc == LODE_FULL;
+        if (rc == LODE_READY && i < w->end)
+            w->x->ready[w->n_ready++] = i;
+    }
+    return 0;
+}
+
+static int run_wave(struct wave *w, struct lode_error *err) {
+    struct lode_store *store = w->cpu->store;
+    for (uint32_t n_done = 0; n_done < w->end - w->first;) {
+        const uint64_t seen = store->ops->news(store);
+        LODE_TRY(collect(w, err));
+        if (w->n_ready == 0) {
+            store->ops->wait(store, seen);
+            continue;
+        }
+        compute(w);
+        for (uint32_t i = 0; i < w->n_ready; i++) {
+            struct share *s = &w->x->shares[w->x->ready[i]];
+            let_go(w, s);
+            s->state = DONE;
+        }
+        n_done += w->n_ready;
+    }
+    add_up(w);
+    return 0;
+}
+
+/* The experts that have pairs, cut into waves as they are computed. */
+static void list_shares(struct wave *w, uint32_t n_experts) {
+    struct lode_experts *x = w->x;
+    for (uint32_t e = 0, start = 0; e < n_experts; start = x->count[e++])
+        if (x->count[e] > start) /* count[e]: where expert e's pairs end */
+            x->shares[w->n_shares++] = (struct share){.expert = e, .n = x->count[e] - start};
 }
 
 void lode_cpu_experts(struct lode_backend *b, const struct lode_instr *in,
@@ -248,24 +333,22 @@ void lode_cpu_experts(struct lode_backend *b, const struct lode_instr *in,
     const struct lode_value *out = &in->parts[0].out;
     for (uint32_t r = 0; r < w.n_rows; r++)
         memset(out->data + r * out->stride, 0, out->width * sizeof(float));
-    const struct pair *pairs = pair_list(x, &in->in[1], w.n_rows, n_experts);
+    w.pairs = pair_list(x, &in->in[1], w.n_rows, n_experts);
+    list_shares(&w, n_experts);
     int rc = 0;
-    for (uint32_t e = 0, start = 0; rc == 0 && e < n_experts;) {
-        w.pairs = pairs + start;
-        w.n_pairs = w.n_shares = 0;
-        for (; e < n_experts; e++) { /* count[e]: where expert e's pairs end */
-            const uint32_t n = x->count[e] - start - w.n_pairs;
-            if (w.n_pairs + n > x->capacity)
+    while (rc == 0 && w.end < w.n_shares) {
+        w.pairs += w.n_pairs;
+        w.n_pairs = 0;
+        for (w.first = w.end; w.end < w.n_shares; w.end++) {
+            struct share *s = &x->shares[w.end];
+            if (w.n_pairs + s->n > x->capacity)
                 break;
-            if (n)
-                x->shares[w.n_shares++] = (struct share){.expert = e, .first = w.n_pairs, .n = n};
-            w.n_pairs += n;
+            s->first = w.n_pairs;
+            w.n_pairs += s->n;
         }
-        start += w.n_pairs;
-        rc = pin_wave(c, &w, &b->error);
-        if (rc == 0 && w.n_pairs)
-            run_wave(&w);
-        unpin_wave(c, &w);
+        rc = run_wave(&w, &b->error);
     }
+    for (uint32_t i = 0; i < w.n_shares; i++) /* after an error */
+        let_go(&w, &x->shares[i]);
     b->error.code = rc;
 }

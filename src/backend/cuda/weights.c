@@ -155,15 +155,6 @@ static int send_rows(struct upload *u, lode_dev dst, const char *src, enum lode_
     return 0;
 }
 
-static int pin_now(struct lode_store *s, uint32_t id, const void **data, struct lode_error *err) {
-    for (;;) {
-        const int rc = s->ops->pin(s, id, data, err);
-        if (rc != LODE_PENDING)
-            return rc;
-        LODE_TRY(s->ops->wait(s, err));
-    }
-}
-
 static uint64_t device_size(const struct lode_weight *w) {
     const uint64_t size = (uint64_t)lode_cuda_row_size(w->op.type, w->op.cols) * w->op.rows;
     return (size + 255) & ~(uint64_t)255; /* experts of one size lie at one distance */
@@ -195,7 +186,7 @@ int lode_cuda_load(struct lode_cuda *c, struct lode_store *store, const struct l
         const void *data;
         c->weights[i] = c->arena + at;
         at += device_size(w);
-        rc = pin_now(store, i, &data, err);
+        rc = lode_store_pin_now(store, i, &data, err);
         if (rc == 0) {
             rc = send_rows(&u, c->weights[i], data, w->op.type, w->op.cols, w->op.rows, err);
             store->ops->unpin(store, i);

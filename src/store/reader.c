@@ -1,0 +1,292 @@
+#include "store/reader_parts.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DEPTH = 16, PIECE = 256 << 10, MOST_STALLS = 64 };
+
+/* ---- queues ---- */
+
+static void push(struct lode_reader_queue *q, struct lode_read *r) {
+    r->next = NULL;
+    r->prev = q->last;
+    *(q->last ? &q->last->next : &q->first) = r;
+    q->last = r;
+    r->queued = true;
+}
+
+static void drop(struct lode_reader_queue *q, struct lode_read *r) {
+    *(r->prev ? &r->prev->next : &q->first) = r->next;
+    *(r->next ? &r->next->prev : &q->last) = r->prev;
+    r->queued = false;
+}
+
+static struct lode_reader_queue *queue_of(struct lode_reader *r, const struct lode_read *read) {
+    return read->urgent ? &r->urgent : &r->lazy;
+}
+
+bool lode_reader_take(struct lode_reader *r, struct lode_piece *out) {
+    struct lode_read *read = r->urgent.first;
+    /* guesses leave half of the device's queue to what may be needed a moment later */
+    if (!read && r->lazy_flying < (r->depth + 1) / 2)
+        read = r->lazy.first;
+    if (!read)
+        return false;
+    const struct lode_read_part *p = &read->parts[read->i_part];
+    const size_t left = p->size - read->at;
+    *out = (struct lode_piece){.read = read,
+                               .part = read->i_part,
+                               .offset = p->offset + read->at,
+                               .to = read->base + p->to + read->at,
+                               .size = left < r->piece ? left : r->piece};
+    read->at += out->size;
+    read->n_flying++;
+    r->lazy_flying += !read->urgent;
+    if (read->at == p->size) {
+        read->at = 0;
+        if (++read->i_part == read->n_parts)
+            drop(queue_of(r, read), read);
+    }
+    return true;
+}
+
+/* Whether the bytes of a piece that are there are all that its part needs. */
+static bool is_tail(const struct lode_piece *p, size_t got) {
+    const struct lode_read_part *part = &p->read->parts[p->part];
+    return p->offset + got >= part->offset + part->needed;
+}
+
+/* Takes what arrived; true: the rest is to be read. */
+static bool advance(struct lode_reader *r, struct lode_piece *p, ssize_t result) {
+    struct lode_read_fault fault = {.file = p->read->parts[p->part].file, .offset = p->offset};
+    if (result == -EINTR || result == -EAGAIN) {
+        if (result == -EAGAIN && ++p->stalls > MOST_STALLS)
+            fault.cause = EAGAIN;
+        else
+            return true;
+    } else if (result < 0) {
+        fault.cause = (int)-result;
+    } else if ((size_t)result >= p->size || is_tail(p, (size_t)result)) {
+        return false;
+    } else {
+        /* O_DIRECT wants whole blocks: what a short read left of one is read again */
+        const size_t got = (size_t)result / LODE_READ_ALIGN * LODE_READ_ALIGN;
+        p->offset += got;
+        p->to += got;
+        p->size -= got;
+        p->stalls = got ? 0 : p->stalls + 1;
+        if (result > 0 && p->stalls < 4)
+            return true;
+        fault.cause = LODE_READ_ENDED;
+        fault.offset += (size_t)result;
+    }
+    pthread_mutex_lock(&r->lock);
+    if (!p->read->fault.cause)
+        p->read->fault = fault;
+    pthread_mutex_unlock(&r->lock);
+    return false;
+}
+
+bool lode_reader_put(struct lode_reader *r, struct lode_piece *p, ssize_t result) {
+    struct lode_read *read = p->read;
+    if (r->opts.fault)
+        result = r->opts.fault(r->opts.fault_user, read->parts[p->part].file, p->offset, p->to,
+                               p->size, result);
+    if (advance(r, p, result))
+        return true;
+    pthread_mutex_lock(&r->lock);
+    r->bytes += result > 0 ? (uint64_t)result : 0;
+    r->lazy_flying -= !read->urgent;
+    if (read->fault.cause && read->queued) /* the rest of it is of no use */
+        drop(queue_of(r, read), read);
+    const bool last = --read->n_flying == 0 && !read->queued;
+    pthread_mutex_unlock(&r->lock);
+    if (last)
+        read->done(read);
+    return false;
+}
+
+/* ---- threads that call pread ---- */
+
+static void *work(void *arg) {
+    struct lode_reader *r = arg;
+    struct lode_piece p;
+    pthread_mutex_lock(&r->lock);
+    while (!r->stop) {
+        if (!lode_reader_take(r, &p)) {
+            pthread_cond_wait(&r->work, &r->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&r->lock);
+        ssize_t got;
+        do {
+            got = pread(r->fds[p.read->parts[p.part].file], p.to, p.size, (off_t)p.offset);
+        } while (lode_reader_put(r, &p, got < 0 ? -errno : got));
+        pthread_mutex_lock(&r->lock);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+static void *drive_uring(void *arg) {
+    struct lode_reader *r = arg;
+    lode_uring_run(r->uring);
+    return NULL;
+}
+
+/* ---- interface ---- */
+
+/* Past the page cache where all files can be read so. */
+static int open_files(struct lode_reader *r, bool direct, struct lode_error *err) {
+    for (uint32_t i = 0; i < r->n_files; i++) {
+        if (r->fds[i] >= 0)
+            close(r->fds[i]);
+        r->fds[i] = open(r->paths[i], O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0));
+        if (r->fds[i] < 0 && direct && errno == EINVAL)
+            return open_files(r, false, err);
+        if (r->fds[i] < 0)
+            return lode_fail(err, errno == ENOENT ? LODE_ERR_MISSING : LODE_ERR_IO, r->paths[i],
+                             "cannot open it: %s", strerror(errno));
+    }
+    r->direct = direct;
+    return 0;
+}
+
+static int start(struct lode_reader *r, struct lode_error *err) {
+    if (r->opts.engine != LODE_READER_THREADS)
+        r->uring = lode_uring_create(r);
+    if (!r->uring && r->opts.engine == LODE_READER_URING)
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, "io_uring", "this system or build has none");
+    const uint32_t n = r->uring ? 1 : r->depth;
+    r->threads = LODE_NEW_ARRAY(pthread_t, n);
+    if (!r->threads)
+        return lode_fail_nomem(err, "reader");
+    while (r->n_threads < n &&
+           pthread_create(&r->threads[r->n_threads], NULL, r->uring ? drive_uring : work, r) == 0)
+        r->n_threads++;
+    return r->n_threads ? 0 : lode_fail(err, LODE_ERR_LIMIT, "reader", "no thread can be started");
+}
+
+int lode_reader_create(struct lode_reader **out, const char *const *paths, uint32_t n_files,
+                       const struct lode_reader_opts *opts, struct lode_error *err) {
+    *out = NULL;
+    struct lode_reader *r = LODE_NEW(struct lode_reader);
+    if (!r)
+        return lode_fail_nomem(err, "reader");
+    *r = (struct lode_reader){.paths = paths,
+                              .n_files = n_files,
+                              .depth = opts->depth ? opts->depth : DEPTH,
+                              .piece = opts->piece ? opts->piece : PIECE,
+                              .opts = *opts};
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->work, NULL);
+    r->fds = LODE_NEW_ARRAY(int, n_files);
+    for (uint32_t i = 0; r->fds && i < n_files; i++)
+        r->fds[i] = -1;
+    int rc = r->fds ? open_files(r, !opts->page_cache, err) : lode_fail_nomem(err, "reader");
+    if (rc == 0)
+        rc = start(r, err);
+    if (rc < 0)
+        lode_reader_free(r);
+    else
+        *out = r;
+    return rc;
+}
+
+void lode_reader_free(struct lode_reader *r) {
+    if (!r)
+        return;
+    pthread_mutex_lock(&r->lock);
+    r->stop = true;
+    r->urgent = r->lazy = (struct lode_reader_queue){0};
+    pthread_cond_broadcast(&r->work);
+    pthread_mutex_unlock(&r->lock);
+    if (r->uring)
+        lode_uring_poke(r->uring);
+    for (uint32_t i = 0; i < r->n_threads; i++)
+        pthread_join(r->threads[i], NULL);
+    lode_uring_free(r->uring);
+    for (uint32_t i = 0; r->fds && i < r->n_files; i++)
+        if (r->fds[i] >= 0)
+            close(r->fds[i]);
+    pthread_cond_destroy(&r->work);
+    pthread_mutex_destroy(&r->lock);
+    lode_free(r->threads);
+    lode_free(r->fds);
+    lode_free(r);
+}
+
+void lode_reader_submit(struct lode_reader *r, struct lode_read *read) {
+    read->i_part = read->n_flying = 0;
+    read->at = 0;
+    read->fault = (struct lode_read_fault){0};
+    pthread_mutex_lock(&r->lock);
+    push(queue_of(r, read), read);
+    if (!r->uring)
+        pthread_cond_broadcast(&r->work);
+    pthread_mutex_unlock(&r->lock);
+    if (r->uring)
+        lode_uring_poke(r->uring);
+}
+
+void lode_reader_urge(struct lode_reader *r, struct lode_read *read) {
+    pthread_mutex_lock(&r->lock);
+    if (!read->urgent) {
+        const bool queued = read->queued;
+        if (queued)
+            drop(&r->lazy, read);
+        r->lazy_flying -= read->n_flying;
+        read->urgent = true;
+        if (queued)
+            push(&r->urgent, read);
+        if (!r->uring)
+            pthread_cond_broadcast(&r->work);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (r->uring)
+        lode_uring_poke(r->uring);
+}
+
+bool lode_reader_cancel(struct lode_reader *r, struct lode_read *read) {
+    pthread_mutex_lock(&r->lock);
+    const bool gone = read->queued && read->i_part == 0 && read->at == 0;
+    if (gone)
+        drop(queue_of(r, read), read);
+    pthread_mutex_unlock(&r->lock);
+    return gone;
+}
+
+const char *lode_reader_name(const struct lode_reader *r) {
+    return r->uring ? r->direct ? "io_uring, direct" : "io_uring, page cache"
+                    : r->direct ? "threads, direct" : "threads, page cache";
+}
+
+uint64_t lode_reader_bytes(const struct lode_reader *r) {
+    struct lode_reader *w = (struct lode_reader *)(uintptr_t)r; /* for its lock */
+    pthread_mutex_lock(&w->lock);
+    const uint64_t bytes = r->bytes;
+    pthread_mutex_unlock(&w->lock);
+    return bytes;
+}
+
+int lode_reader_fail(const struct lode_reader *r, const struct lode_read_fault *fault,
+                     const char *what, struct lode_error *err) {
+    const char *path = r->paths[fault->file];
+    if (fault->cause == LODE_READ_ENDED)
+        return lode_fail(err, LODE_ERR_IO, path,
+                         "the file ends at byte %" PRIu64 ", within %s: it is not what it was when "
+                         "it was opened; restore it",
+                         fault->offset, what);
+    if (fault->cause == LODE_READ_DAMAGED)
+        return lode_fail(err, LODE_ERR_IO, path,
+                         "%s at byte %" PRIu64 " is damaged: its checksum is not the one in the "
+                         "manifest; pack the model again",
+                         what, fault->offset);
+    return lode_fail(err, LODE_ERR_IO, path, "cannot read %s at byte %" PRIu64 ": %s", what,
+                     fault->offset, strerror(fault->cause));
+}
