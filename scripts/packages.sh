@@ -23,6 +23,7 @@ pc  jansson                              libjansson-dev
 pc  libxxhash                            libxxhash-dev
 pc  libedit                              libedit-dev
 pc  libmicrohttpd                        libmicrohttpd-dev
+pc  liburing                             liburing-dev
 '
 table_test='
 cmd gcc                                  gcc
@@ -91,9 +92,9 @@ esac
 case $verb in
 check)
     missing
-    # libedit is a comfort (history and keys in the chat), libmicrohttpd is the server: lode builds
-    # without them.
-    for n in libedit libmicrohttpd; do
+    # libedit is a comfort (history and keys in the chat), libmicrohttpd is the server, liburing makes
+    # reads of models larger than memory cheaper: lode builds without them.
+    for n in libedit libmicrohttpd liburing; do
         names=$(echo "$names" | sed "s/^$n\$//; s/, $n\$//; s/$n, //")
     done
     [ -z "$names" ] && exit 0

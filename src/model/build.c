@@ -64,7 +64,8 @@ static const struct lode_operand *weight(struct lode_build *b, uint32_t rows, ui
                  lode_source_order(b->source, t)},
                 t,
                 t->size / count * k,
-                t->size / count};
+                t->size / count,
+                LODE_NO_GROUP};
     }
     return &b->weights[b->weight_of[i]].op;
 }

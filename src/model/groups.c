@@ -14,13 +14,11 @@ static bool is_new(const struct lode_node *n, const struct lode_weight *weights)
 }
 
 int lode_groups_of_experts(const struct lode_graph *g, struct lode_weight *weights,
-                           uint32_t n_weights, struct lode_group **groups, uint32_t *n_groups,
+                           struct lode_group **groups, uint32_t *n_groups,
                            struct lode_error *err) {
     uint32_t most = 0;
     *groups = NULL;
     *n_groups = 0;
-    for (uint32_t i = 0; i < n_weights; i++)
-        weights[i].group = LODE_NO_GROUP;
     for (uint32_t i = 0; i < g->n_nodes; i++)
         most += g->nodes[i]->op == LODE_OP_EXPERTS ? g->nodes[i]->w[0]->count : 0;
     if (most == 0)

@@ -7,7 +7,6 @@
 /* Makes a group of each routed expert's matrices: sets weights[i].group.  *groups is the caller's to
  * free, NULL where there are none. */
 int lode_groups_of_experts(const struct lode_graph *g, struct lode_weight *weights,
-                           uint32_t n_weights, struct lode_group **groups, uint32_t *n_groups,
-                           struct lode_error *err);
+                           struct lode_group **groups, uint32_t *n_groups, struct lode_error *err);
 
 #endif

@@ -180,6 +180,9 @@ static int keep_notes(struct lode_model *m, const char *note, struct lode_error 
     return 0;
 }
 
+/* Whether anything is to be streamed. */
+static bool streams(const struct lode_model_opts *o) { return o->expert_cache > 0; }
+
 /* Opens the device and gives it the weights. */
 static int use_device(struct lode_model *m, int index, struct lode_error *err) {
     LODE_TRY(lode_cuda_open(&m->cuda, index, err));
@@ -198,6 +201,13 @@ static int choose_device(struct lode_model *m, struct lode_error *err) {
     m->opts.device = NULL; /* the caller's string */
     if (wanted && strcmp(wanted, "cpu") == 0)
         return 0;
+    if (streams(&m->opts)) {
+        if (!wanted || strcmp(wanted, "auto") == 0)
+            return 0;
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device",
+                         "experts that are read when they are used run on the CPU: leave "
+                         "--expert-cache or --device out");
+    }
     if (!wanted || strcmp(wanted, "auto") == 0) {
         if (lode_cuda_count(&why) == 0)
             return 0;
@@ -219,9 +229,6 @@ static int choose_device(struct lode_model *m, struct lode_error *err) {
                          wanted);
     return use_device(m, index, err);
 }
-
-/* Whether anything is to be streamed. */
-static bool streams(const struct lode_model_opts *o) { return o->expert_cache > 0; }
 
 static int load(struct lode_model *m, const char *path, lode_store_maker *make, void *user,
                 struct lode_error *err) {
@@ -247,10 +254,9 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
     LODE_TRY(keep_notes(m, b.note, err));
     for (int i = 0; i < LODE_STAGES; i++)
         LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], m->opts.float_act, err));
-    LODE_TRY(lode_groups_of_experts(&m->graphs[LODE_BODY], m->weights, m->n_weights, &m->groups,
-                                    &m->n_groups, err));
+    LODE_TRY(lode_groups_of_experts(&m->graphs[LODE_BODY], m->weights, &m->groups, &m->n_groups,
+                                    err));
     LODE_TRY(make(&m->store, user, m, err));
-    m->opts.device = streams(&m->opts) ? "cpu" : m->opts.device;
     LODE_TRY(choose_device(m, err));
     return describe(m, err);
 }

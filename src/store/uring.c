@@ -76,13 +76,13 @@ void lode_uring_poke(struct lode_uring *u) {
         (void)!write(u->event, &one, sizeof one);
 }
 
-static void listen(struct lode_uring *u) {
+static void await_work(struct lode_uring *u) {
     struct io_uring_sqe *e = io_uring_get_sqe(&u->ring);
     io_uring_prep_read(e, u->event, &u->count, sizeof u->count, 0);
     io_uring_sqe_set_data64(e, UINT64_MAX);
 }
 
-static void send(struct lode_uring *u, uint32_t i) {
+static void send_piece(struct lode_uring *u, uint32_t i) {
     const struct lode_piece *p = &u->flying[i];
     struct io_uring_sqe *e = io_uring_get_sqe(&u->ring);
     const unsigned n = (unsigned)(p->size < 1 << 30 ? p->size : 1 << 30);
@@ -99,7 +99,7 @@ static bool fill(struct lode_uring *u) {
         if (!lode_reader_take(r, &u->flying[i]))
             break;
         u->n_spare--;
-        send(u, i);
+        send_piece(u, i);
     }
     const bool stop = r->stop;
     pthread_mutex_unlock(&r->lock);
@@ -107,7 +107,7 @@ static bool fill(struct lode_uring *u) {
 }
 
 void lode_uring_run(struct lode_uring *u) {
-    listen(u);
+    await_work(u);
     for (;;) {
         /* set before looking at the queue: work that comes after the look finds it, and writes */
         atomic_store(&u->asleep, u->n_spare > 0);
@@ -135,11 +135,11 @@ void lode_uring_run(struct lode_uring *u) {
             const int result = c->res;
             io_uring_cqe_seen(&u->ring, c);
             if (data == UINT64_MAX) {
-                listen(u);
+                await_work(u);
                 continue;
             }
             if (lode_reader_put(u->reader, &u->flying[data], result))
-                send(u, (uint32_t)data);
+                send_piece(u, (uint32_t)data);
             else
                 u->spare[u->n_spare++] = (uint32_t)data;
         }
