@@ -1,13 +1,19 @@
 /* scheduler.h - many requests on one model at once: continuous batching.
  *
- * A scheduler owns some sessions (slots) over one set of workers, and a thread that steps them.
- * Requests join and leave between steps: each step feeds every running request its last token, and
- * what room is left goes to the prompts of others, in chunks, so that no stream waits for another's
- * long prompt.  Requests beyond the slots wait in a queue, first come first served; a request takes
- * the free slot whose timeline has most of its prompt already.
+ * A scheduler owns some slots, the pages of keys and values that they share, and a thread that steps
+ * them.  Requests join and leave between steps: each step feeds every running request its last token,
+ * and what room is left goes to the prompts of others, in chunks, so that no stream waits for
+ * another's long prompt.
+ *
+ * Requests beyond the slots, or beyond what the pages hold, wait in a queue: higher priorities first,
+ * within one fairly among clients, each client's in order of arrival.  Where pages run out, the
+ * request that comes last goes back to the queue, and what it had read and written is read anew.
+ *
+ * What has been read stays as long as its pages are not wanted otherwise: a request that begins like
+ * an earlier one goes on from where they part.
  *
  * A request's tokens depend on its prompt, its options and nothing else: not on its neighbours, on
- * the slot it got, or on what that slot had read before.
+ * what was kept, or on whether it had to give way.
  *
  *     struct lode_scheduler *s;
  *     lode_scheduler_create(&s, model, &(struct lode_scheduler_opts){ .slots = 8 }, &err);
@@ -38,9 +44,13 @@ struct lode_scheduler_opts {          /* zero means the default */
     uint32_t slots;                   /* requests that run at once; 0: 4 */
     uint32_t queue;                   /* requests that may wait; 0: 64 */
     uint32_t chunk; /* prompt tokens of one step while others are answered; 0: 64 */
+    uint64_t kv_tokens; /* that the pages hold for all slots and prefixes together, at least a context;
+                           0: a context for each slot, or what memory has room for */
+    uint64_t cache_bytes; /* the most of it that prefixes may hold; 0: what no request needs */
+    bool no_cache;        /* nothing is kept */
 };
 
-/* LODE_ERR_LIMIT with the numbers where the slots do not fit the memory. */
+/* LODE_ERR_LIMIT with the numbers where not even one context fits the memory. */
 LODE_API int lode_scheduler_create(struct lode_scheduler **out, struct lode_model *m,
                                    const struct lode_scheduler_opts *opts, struct lode_error *err);
 /* Its generations must have been freed. */
@@ -48,16 +58,39 @@ LODE_API void lode_scheduler_free(struct lode_scheduler *s);
 LODE_API uint32_t lode_scheduler_ctx(const struct lode_scheduler *s); /* of each slot */
 LODE_API uint32_t lode_scheduler_slots(const struct lode_scheduler *s);
 
+enum { LODE_SCHEDULER_BATCHES = 11 };
+
 struct lode_scheduler_stats {
     uint32_t running, waiting;           /* requests now */
-    uint64_t kv_used, kv_size;           /* tokens that the slots hold, and can hold */
+    uint64_t kv_used, kv_size;           /* tokens that running requests hold; that all pages can hold */
+    uint32_t pages, free_pages;          /* of 64 tokens; free: held neither by requests nor by prefixes */
+    uint64_t cached_bytes;               /* of prefixes, shared with running requests or not */
+    uint64_t evictions;                  /* pages of prefixes that gave way */
     uint64_t finished, cancelled, failed; /* requests that have run, by how they ended */
     uint64_t refused;                    /* requests that found the queue full */
+    uint64_t expired;                    /* requests whose deadline passed; counted as failed too */
+    uint64_t started;                    /* requests that have left the queue, and how long they waited: */
+    double queue_seconds;
+    uint64_t preemptions;                /* requests that had to give way, */
+    uint64_t recomputed_tokens;          /* and what was read again for it */
+    uint64_t forks;                      /* requests that took another's prompt over */
     uint64_t prompt_tokens, reused_tokens, generated_tokens; /* prompts: reused ones included */
     uint64_t steps, fed_tokens;          /* steps, and the tokens they evaluated */
+    uint64_t batches[LODE_SCHEDULER_BATCHES]; /* steps by their requests: 1, 2 to 3, 4 to 7, ... */
+    uint32_t last_batch;                 /* requests of the last step */
     double seconds;                      /* spent in steps */
 };
 LODE_API void lode_scheduler_stats(struct lode_scheduler *s, struct lode_scheduler_stats *out);
+
+struct lode_slot_info {
+    bool running;
+    uint64_t number; /* of the request, in order of arrival */
+    int32_t priority;
+    size_t n_prompt, n_read, n_reused, n_generated;
+    uint32_t n_preempted;
+};
+/* false: there is no such slot. */
+LODE_API bool lode_scheduler_slot(struct lode_scheduler *s, uint32_t slot, struct lode_slot_info *out);
 
 enum { LODE_GENERATION_TOP = 20 };
 
@@ -86,6 +119,14 @@ struct lode_generation_opts {
     bool ignore_end;    /* tokens that end an answer are tokens like others */
     bool logprobs;
     uint32_t n_top;     /* of them, for each token; at most LODE_GENERATION_TOP */
+    int32_t priority;   /* higher goes first; 0 is usual */
+    uint64_t client;    /* who asks, for fairness; 0: nobody in particular */
+    double deadline;    /* seconds from now, waiting included: LODE_ERR_LIMIT (where: "deadline") then;
+                           0: none */
+    bool no_cache;      /* reads all of the prompt itself */
+    /* Another request with the same prompt, which need not be read twice: this one waits until that
+     * has read it, and goes on beside it (n choices of one answer).  May end before this. */
+    struct lode_generation *like;
     /* Taken over: freed with the request, or by lode_generation_start where that fails.  Zeroed: all
      * tokens may come. */
     struct lode_generation_guide guide;
@@ -117,8 +158,9 @@ LODE_API int lode_generation_next(struct lode_generation *g, struct lode_generat
 
 struct lode_generation_stats {
     size_t n_prompt, n_read; /* tokens of the prompt, and those evaluated or reused so far */
-    size_t n_reused;         /* of them, found in the slot */
+    size_t n_reused;         /* of them, found as they were: read by an earlier request */
     size_t n_generated;
+    uint32_t n_preempted;    /* times that it had to give way */
     size_t place;            /* in the queue, from 1; 0: not in it (any more) */
     double queue_seconds, prompt_seconds, answer_seconds;
 };

@@ -53,7 +53,8 @@ static int plan_for(const struct lode_model *m, const struct lode_session_opts *
                     const struct lode_kv_layer *layers, uint32_t ctx, struct lode_memory_plan *p,
                     struct lode_error *err) {
     const uint32_t batch = lode_session_batch(o, ctx);
-    LODE_TRY(lode_kv_size(layers, m->hp.n_layers, ctx, batch, &p->kv, err));
+    LODE_TRY(lode_kv_pool_size(layers, m->hp.n_layers,
+                               &(struct lode_kv_room){.ctx = ctx, .batch = batch}, &p->kv, err));
     p->ctx = ctx;
     const uint64_t block = lode_state_block(m->state, m->hp.n_layers);
     p->state = block * (1 + LODE_STATE_CHECKPOINTS);

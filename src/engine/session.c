@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "engine/memory.h"
 #include "engine/rows.h"
-#include "engine/workers.h"
+#include "engine/timeline.h"
 
 struct lode_session {
     struct lode_model *model;     /* borrowed */
@@ -19,8 +19,10 @@ struct lode_session {
     struct lode_session_opts opts;
 };
 
-static int create_kv(struct lode_session *s, struct lode_error *err) {
+static int create_kv(struct lode_session *s, struct lode_kv_pool *pool, struct lode_error *err) {
     struct lode_kv_layer *layers;
+    if (pool)
+        return lode_kv_open(&s->kv, pool, err);
     int rc = lode_session_layers(s->model, &s->opts, &layers, err);
     if (rc == 0)
         rc = lode_kv_create(&s->kv, layers, s->model->hp.n_layers, s->ctx, s->workers->batch,
@@ -47,17 +49,19 @@ static int create_ropes(struct lode_session *s, struct lode_error *err) {
     return 0;
 }
 
-static int create_rest(struct lode_session *s, struct lode_error *err) {
+static int get_workers(struct lode_session *s, struct lode_error *err) {
     LODE_TRY(lode_session_admit(s->model, &s->opts, &s->memory, err));
     s->ctx = s->memory.ctx;
-    const uint32_t batch = lode_session_batch(&s->opts, s->ctx);
-    if (s->opts.with) {
-        if (s->opts.with->model != s->model)
-            return lode_fail(err, LODE_ERR_ARG, "with", "the session is of another model");
-        s->workers = lode_workers_share(s->opts.with->workers);
-    } else {
-        LODE_TRY(lode_workers_create(&s->workers, s->model, batch, s->opts.threads, err));
-    }
+    if (!s->opts.with)
+        return lode_workers_create(&s->workers, s->model, lode_session_batch(&s->opts, s->ctx),
+                                   s->opts.threads, err);
+    if (s->opts.with->model != s->model)
+        return lode_fail(err, LODE_ERR_ARG, "with", "the session is of another model");
+    s->workers = lode_workers_share(s->opts.with->workers);
+    return 0;
+}
+
+static int create_rest(struct lode_session *s, struct lode_kv_pool *pool, struct lode_error *err) {
     s->tokens = LODE_NEW_ARRAY(int32_t, s->ctx);
     if (!s->model->arch->encoder)
         s->logits = LODE_NEW_ARRAY(float, s->model->hp.n_vocab);
@@ -65,7 +69,7 @@ static int create_rest(struct lode_session *s, struct lode_error *err) {
         return lode_fail_nomem(err, "session");
     LODE_TRY(create_ropes(s, err));
     LODE_TRY(create_state(s, err));
-    return create_kv(s, err);
+    return create_kv(s, pool, err);
 }
 
 int lode_session_open(struct lode_session **out, struct lode_model *m,
@@ -81,7 +85,28 @@ int lode_session_open(struct lode_session **out, struct lode_model *m,
     if (opts)
         s->opts = *opts;
     s->model = m;
-    const int rc = create_rest(s, err);
+    int rc = get_workers(s, err);
+    if (rc == 0)
+        rc = create_rest(s, NULL, err);
+    if (rc < 0)
+        lode_session_free(s);
+    else
+        *out = s;
+    return rc;
+}
+
+int lode_session_open_in(struct lode_session **out, struct lode_workers *w,
+                         struct lode_kv_pool *pool, const struct lode_session_opts *opts,
+                         struct lode_error *err) {
+    *out = NULL;
+    struct lode_session *s = LODE_NEW(struct lode_session);
+    if (!s)
+        return lode_fail_nomem(err, "session");
+    s->opts = *opts;
+    s->model = w->model;
+    s->workers = lode_workers_share(w);
+    s->ctx = s->memory.ctx = opts->ctx;
+    const int rc = create_rest(s, pool, err);
     if (rc < 0)
         lode_session_free(s);
     else
@@ -169,11 +194,21 @@ static void trace(void *user, uint32_t layer, const struct lode_step *step, cons
     lode_alloc_forbid(true);
 }
 
+static int extend_all(const struct lode_feed *feeds, size_t n_feeds, struct lode_error *err) {
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n_feeds; i++)
+        rc = lode_kv_extend(feeds[i].session->kv, feeds[i].session->length, (uint32_t)feeds[i].n, err);
+    for (size_t i = 0; rc < 0 && i < n_feeds; i++)
+        lode_kv_truncate(feeds[i].session->kv, feeds[i].session->length);
+    return rc;
+}
+
 /* All feeds share their workers and fit its batch; their sessions can resume where they are. */
 static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct purpose *purpose,
                     struct lode_error *err) {
     struct lode_workers *w = feeds[0].session->workers;
     struct lode_step step = {.segments = w->segments, .tokens = w->tokens, .out_rows = w->out_rows};
+    LODE_TRY(extend_all(feeds, n_feeds, err));
     for (size_t i = 0; i < n_feeds; i++) {
         struct lode_session *s = feeds[i].session;
         const uint32_t n = (uint32_t)feeds[i].n;
@@ -185,7 +220,6 @@ static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct 
                                   .n_rows = n,
                                   .pos = s->length,
                                   .second = purpose->second ? purpose->second[i] : n};
-        lode_kv_extend(s->kv, s->length, n);
         if (s->state)
             lode_state_begin(s->state, s->length, n);
         memcpy(w->tokens + step.n_rows, feeds[i].tokens, n * sizeof *w->tokens);
@@ -364,6 +398,27 @@ int lode_session_sync(struct lode_session *s, const int32_t *tokens, size_t n, s
                          n, s->ctx, s->model->hp.ctx_train);
     LODE_TRY(lode_session_truncate(s, same, err));
     return n ? lode_session_eval(s, tokens + same, n - same, err) : 0;
+}
+
+/* ---- timelines that move (timeline.h) ---- */
+
+struct lode_kv *lode_session_kv(struct lode_session *s) { return s->kv; }
+struct lode_state *lode_session_state(struct lode_session *s) { return s->state; }
+const struct lode_rope *lode_session_ropes(const struct lode_session *s) { return s->ropes; }
+
+void lode_session_place(struct lode_session *s, const int32_t *tokens, uint32_t n) {
+    memcpy(s->tokens, tokens, n * sizeof *tokens);
+    s->length = n;
+    s->has_logits = false;
+}
+
+void lode_session_fork(struct lode_session *s, struct lode_session *src) {
+    lode_kv_fork(s->kv, src->kv);
+    if (s->state)
+        lode_state_fork(s->state, src->state);
+    lode_session_place(s, src->tokens, src->length);
+    memcpy(s->logits, src->logits, s->model->hp.n_vocab * sizeof *s->logits);
+    s->has_logits = src->has_logits;
 }
 
 /* ---- looking ---- */

@@ -1,49 +1,51 @@
-/* kv.h - the keys and values of one sequence, in pages.
+/* kv.h - the keys and values of one sequence: its table of pages.
  *
- * A cache is a format plus pages.  Positions are cut into pages of LODE_KV_PAGE at multiples of
- * it; attention walks a sequence page by page, so the page size is part of the numerics
- * (DESIGN law 2).  Layers with the same window share a block table: for full attention, page p of
- * the sequence sits in table entry p; with a window, entries rotate and a page is forgotten when
- * the window has passed it.
+ * Attention walks a sequence page by page, so the page size is part of the numerics (DESIGN law 2).
+ * Layers with the same window (a group, kv_pool.h) share a block table: for full attention, page p
+ * of the sequence sits in table entry p; with a window, entries rotate and a page is let go when the
+ * window has passed it.
  *
- * Within a page every layer has K then V (unless V is part of K), each as (n_kv_heads, LODE_KV_PAGE, head_dim) rows of its
- * format.  All memory is set aside by create and touched only when positions are written; nothing
- * below allocates.  One thread at a time, except that the pages may be read by many.
+ * The beginning of a sequence may be another's: pages are shared, and the one page in which both
+ * would write is copied by the first that does.
+ *
+ * Nothing below create allocates.  One thread at a time, except that the pages may be read by many.
  */
 #ifndef LODE_STORE_KV_H
 #define LODE_STORE_KV_H
 
-#include "base/error.h"
-#include "store/memory.h"
-#include "tensor/dtype.h"
-
-enum { LODE_KV_PAGE = 64 };
-
-struct lode_kv_layer {
-    uint32_t n_heads, head_dim, head_dim_v;
-    uint32_t window; /* positions a row may see, itself included; 0: all before it */
-    enum lode_dtype type_k, type_v;
-    bool v_in_k; /* values are the beginning of the keys (and of their type): nothing of their own */
-};
+#include "store/kv_pool.h"
 
 struct lode_kv;
 
-/* ctx: the most positions the sequence will have; batch: the most that one step appends.
- * layers: (n_layers), copied.  memory: where the pages live, borrowed; the rest is the host's. */
+/* A sequence over a pool, which it shares; or over one of its own, of exactly its size. */
+int lode_kv_open(struct lode_kv **out, struct lode_kv_pool *pool, struct lode_error *err);
 int lode_kv_create(struct lode_kv **out, const struct lode_kv_layer *layers, uint32_t n_layers,
                    uint32_t ctx, uint32_t batch, const struct lode_memory *memory,
                    struct lode_error *err);
 void lode_kv_free(struct lode_kv *kv);
-/* What create would set aside, without doing it. */
-int lode_kv_size(const struct lode_kv_layer *layers, uint32_t n_layers, uint32_t ctx,
-                 uint32_t batch, uint64_t *bytes, struct lode_error *err);
 
-/* Gives pages to positions first .. first + n - 1, which the step is about to write. */
-void lode_kv_extend(struct lode_kv *kv, uint32_t first, uint32_t n);
+/* Gives pages to positions first .. first + n - 1, which the step is about to write.  LODE_ERR_LIMIT
+ * where the pool has too few, and nothing has changed; not with a pool of its own. */
+int lode_kv_extend(struct lode_kv *kv, uint32_t first, uint32_t n, struct lode_error *err);
+/* Pages of a group that extend takes from the pool. */
+uint32_t lode_kv_missing(const struct lode_kv *kv, uint32_t group, uint32_t first, uint32_t n);
 /* Whether a step may go on at position n: all that its windows can see is still held. */
 bool lode_kv_can_resume(const struct lode_kv *kv, uint32_t n);
 /* Gives back the pages past position n. */
 void lode_kv_truncate(struct lode_kv *kv, uint32_t n);
+
+/* ---- sharing ---- */
+
+/* The page of the group that holds positions page * LODE_KV_PAGE and on; LODE_KV_NONE. */
+uint32_t lode_kv_page(const struct lode_kv *kv, uint32_t group, uint32_t page);
+/* Holds `id` as that page, which it does not have or has in another copy. */
+void lode_kv_attach(struct lode_kv *kv, uint32_t group, uint32_t page, uint32_t id);
+/* Becomes what src is, of the same pool; kv held nothing. */
+void lode_kv_fork(struct lode_kv *kv, const struct lode_kv *src);
+/* The oldest page that a step at position n can see. */
+uint32_t lode_kv_oldest(const struct lode_kv_pool *p, uint32_t group, uint32_t n);
+
+/* ---- for ops ---- */
 
 /* The first of LODE_KV_PAGE rows of a head in a page; rows follow one another at *stride bytes. */
 void *lode_kv_k(const struct lode_kv *kv, uint32_t layer, uint32_t head, uint32_t page,

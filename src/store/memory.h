@@ -1,11 +1,13 @@
 /* memory.h - where large buffers live: in the host's memory or in a device's.
  *
  * An address of a device's memory is not to be read or written by the host; arithmetic on it is
- * all that works everywhere.
+ * all that works everywhere.  Bytes move by the calls below, which wait for the steps before them and
+ * are done when they return.
  */
 #ifndef LODE_STORE_MEMORY_H
 #define LODE_STORE_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +16,11 @@ struct lode_memory {
      * many, or the product overflows. */
     void *(*alloc)(const struct lode_memory *m, size_t align, size_t n, size_t size);
     void (*free)(const struct lode_memory *m, void *p); /* p may be NULL */
+    /* n bytes from one place of this memory to another, to the host (get) and from it (put); they do
+     * not overlap.  false: the device failed. */
+    bool (*copy)(const struct lode_memory *m, void *to, const void *from, size_t n);
+    bool (*get)(const struct lode_memory *m, void *host, const void *from, size_t n);
+    bool (*put)(const struct lode_memory *m, void *to, const void *host, size_t n);
 };
 
 extern const struct lode_memory lode_host_memory;

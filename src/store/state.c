@@ -195,6 +195,25 @@ void lode_state_restore(struct lode_state *s, const void *block, uint32_t n) {
     lode_state_truncate(s, n);
 }
 
+bool lode_state_checkpoint(const struct lode_state *s, uint32_t n, void *out) {
+    const uint32_t slot = newest(s, n);
+    if (slot == LODE_STATE_CHECKPOINTS || s->at[slot] != n)
+        return false;
+    memcpy(out, block_of(s, slot), s->block * sizeof(float));
+    return true;
+}
+
+uint32_t lode_state_newest(const struct lode_state *s, uint32_t n) {
+    const uint32_t slot = newest(s, n);
+    return slot < LODE_STATE_CHECKPOINTS ? s->at[slot] : 0;
+}
+
+void lode_state_fork(struct lode_state *s, const struct lode_state *src) {
+    lode_state_truncate(s, 0);
+    memcpy(s->memory, src->memory, s->block * sizeof(float));
+    s->pos = src->pos;
+}
+
 /* ---- for ops ---- */
 
 uint32_t lode_state_mark(const struct lode_state *s) { return s->step.mark; }

@@ -62,6 +62,12 @@ uint32_t lode_state_rewind(struct lode_state *s, uint32_t n);
  * saved at position n of a sequence puts the state there; checkpoints beyond n go. */
 void lode_state_save(const struct lode_state *s, void *out);
 void lode_state_restore(struct lode_state *s, const void *block, uint32_t n);
+/* The checkpoint at position n, if there is one. */
+bool lode_state_checkpoint(const struct lode_state *s, uint32_t n, void *out);
+/* The position of the newest checkpoint at or before n; 0: there is none. */
+uint32_t lode_state_newest(const struct lode_state *s, uint32_t n);
+/* Becomes what src is, of the same layers, without its checkpoints. */
+void lode_state_fork(struct lode_state *s, const struct lode_state *src);
 
 /* ---- for ops ---- */
 

@@ -100,6 +100,27 @@ static void device_free(const struct lode_memory *m, void *p) {
         c->cu.free((uintptr_t)p);
 }
 
+/* Steps run on a stream of their own: whatever runs is waited for, before and after. */
+static bool wait_for_all(const struct lode_cuda *c) {
+    return lode_cuda_enter(c, NULL) == 0 && c->cu.context_wait() == 0;
+}
+
+static bool device_copy(const struct lode_memory *m, void *to, const void *from, size_t n) {
+    const struct lode_cuda *c = of_memory(m);
+    return wait_for_all(c) && c->cu.copy((uintptr_t)to, (uintptr_t)from, n, NULL) == 0 &&
+           wait_for_all(c);
+}
+
+static bool device_get(const struct lode_memory *m, void *host, const void *from, size_t n) {
+    const struct lode_cuda *c = of_memory(m);
+    return wait_for_all(c) && c->cu.to_host(host, (uintptr_t)from, n, NULL) == 0 && wait_for_all(c);
+}
+
+static bool device_put(const struct lode_memory *m, void *to, const void *host, size_t n) {
+    const struct lode_cuda *c = of_memory(m);
+    return wait_for_all(c) && c->cu.to_device((uintptr_t)to, host, n, NULL) == 0 && wait_for_all(c);
+}
+
 uint64_t lode_cuda_available(const struct lode_cuda *c) {
     size_t some = 0, all = 0;
     if (lode_cuda_enter(c, NULL) < 0 || c->cu.memory_info(&some, &all) != 0)
@@ -182,7 +203,8 @@ int lode_cuda_open(struct lode_cuda **out, int index, struct lode_error *err) {
     struct lode_cuda *c = LODE_NEW(struct lode_cuda);
     if (!c)
         return lode_fail_nomem(err, "CUDA device");
-    *c = (struct lode_cuda){.memory = {device_alloc, device_free}};
+    *c = (struct lode_cuda){.memory = {device_alloc, device_free, device_copy, device_get,
+                                         device_put}};
     const int rc = start(c, index, err);
     if (rc < 0)
         lode_cuda_close(c);

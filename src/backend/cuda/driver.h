@@ -39,6 +39,7 @@ struct lode_cu_launch {
     X(context_retain, cuDevicePrimaryCtxRetain, (void **context, int device))                      \
     X(context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                 \
     X(context_set, cuCtxSetCurrent, (void *context))                                               \
+    X(context_wait, cuCtxSynchronize, (void))                                                      \
     X(module_load, cuModuleLoadData, (void **module, const void *image))                           \
     X(module_unload, cuModuleUnload, (void *module))                                               \
     X(module_function, cuModuleGetFunction, (void **function, void *module, const char *name))     \

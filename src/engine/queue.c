@@ -1,0 +1,87 @@
+/* queue.c - who is next.
+ *
+ * Higher priorities first.  Within one, clients share fairly: a request begins where its client's
+ * last one ends on a line that advances by the tokens served (start-time fair queueing: Goyal, Vin,
+ * Cheng 1996), so that somebody who sends a hundred requests at once waits behind another's first.
+ * One client's own come in order of arrival.  A preempted request keeps its place in this order.
+ */
+#include "engine/sched.h"
+
+#include <string.h>
+
+enum { TYPICAL_ANSWER = 256 }; /* tokens, where a request says no limit */
+
+bool lode_queue_before(const struct lode_generation *a, const struct lode_generation *b) {
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
+    return a->share != b->share ? a->share < b->share : a->number < b->number;
+}
+
+static void insert(struct lode_scheduler *s, struct lode_generation *g) {
+    struct lode_generation **at = &s->queue;
+    while (*at && !lode_queue_before(g, *at))
+        at = &(*at)->next;
+    g->next = *at;
+    *at = g;
+    g->state = LODE_SCHED_QUEUED;
+    s->stats.waiting++;
+}
+
+int lode_queue_add(struct lode_scheduler *s, struct lode_generation *g, struct lode_error *err) {
+    /* free seats count: requests that the thread has not yet placed are no queue */
+    if (s->stats.waiting >= s->max_queue + (s->n_seats - s->stats.running)) {
+        s->stats.refused++;
+        return lode_fail(err, LODE_ERR_LIMIT, "queue",
+                         "%u requests run and %u wait, which is as many as may: try again later",
+                         s->stats.running, s->stats.waiting);
+    }
+    double *client = &s->shares[g->client % LODE_SCHED_CLIENTS];
+    const double answer = g->max_tokens < 0 ? TYPICAL_ANSWER : (double)g->max_tokens;
+    g->share = *client > s->share ? *client : s->share;
+    *client = g->share + (double)g->n_prompt + answer;
+    g->number = s->arrivals++;
+    g->queued = lode_sched_now();
+    insert(s, g);
+    return 0;
+}
+
+void lode_queue_return(struct lode_scheduler *s, struct lode_generation *g) { insert(s, g); }
+
+void lode_queue_remove(struct lode_scheduler *s, struct lode_generation *g) {
+    struct lode_generation **at = &s->queue;
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
+    g->next = NULL;
+    s->stats.waiting--;
+}
+
+size_t lode_queue_place(const struct lode_scheduler *s, const struct lode_generation *g) {
+    size_t place = 1;
+    for (const struct lode_generation *q = s->queue; q != g; q = q->next)
+        place++;
+    return place;
+}
+
+void lode_queue_forget(struct lode_scheduler *s, const struct lode_generation *g) {
+    for (struct lode_generation *q = s->queue; q; q = q->next)
+        if (q->like == g)
+            q->like = NULL;
+}
+
+double lode_queue_expire(struct lode_scheduler *s, double now) {
+    double next = 0;
+    for (struct lode_generation *g = s->queue, *after; g; g = after) {
+        after = g->next;
+        if (g->deadline > 0 && g->deadline <= now) {
+            lode_fail(&g->err, LODE_ERR_LIMIT, "deadline",
+                      "the request waited %.1f s, as long as it may: try again later", now - g->queued);
+            lode_queue_remove(s, g);
+            s->stats.expired++;
+            lode_sched_finish(g, LODE_ERR_LIMIT);
+        } else if (g->deadline > 0 && (next == 0 || g->deadline < next)) {
+            next = g->deadline;
+        }
+    }
+    return next;
+}

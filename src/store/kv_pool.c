@@ -1,0 +1,249 @@
+#include "store/kv_pool.h"
+
+#include "base/alloc.h"
+
+#include <assert.h>
+#include <string.h>
+
+struct pages { /* of a group */
+    uint32_t *holders; /* owned; (n_pages): how many hold it */
+    uint32_t *free;    /* owned; (n_free of n_pages) */
+};
+
+struct lode_kv_pool {
+    uint32_t refs;
+    const struct lode_memory *memory; /* of the pages */
+    uint32_t n_layers, n_groups;
+    struct lode_kv_layer *layers; /* owned; (n_layers) */
+    struct lode_kv_place *places; /* owned; (n_layers) */
+    struct lode_kv_group *groups; /* owned; (n_layers), n_groups in use, as the next */
+    struct pages *pages;
+};
+
+static uint64_t pages_for(uint64_t positions) { return (positions + LODE_KV_PAGE - 1) / LODE_KV_PAGE; }
+
+/* A window w and a step of b rows reach from the page of the oldest visible position to that of
+ * the newest row: w + b - 1 positions, which touch at most this many pages. */
+static uint32_t entries_for(uint32_t window, const struct lode_kv_room *r) {
+    const uint32_t all = (uint32_t)pages_for(r->ctx);
+    if (!window)
+        return all;
+    const uint64_t ring = ((uint64_t)window + r->batch + LODE_KV_PAGE - 2) / LODE_KV_PAGE + 1;
+    return ring < all ? (uint32_t)ring : all;
+}
+
+/* Windows need a ring for each sequence; a quarter of what full attention has is for the windows
+ * that caches keep. */
+static uint64_t n_pages_for(const struct lode_kv_group *g, const struct lode_kv_room *r) {
+    const uint64_t n_seqs = r->n_seqs ? r->n_seqs : 1;
+    const uint64_t tokens = r->tokens ? r->tokens : n_seqs * r->ctx;
+    const uint64_t all = pages_for(tokens), least = g->n_entries;
+    uint64_t n = n_seqs * g->n_entries;
+    if (n_seqs > 1 || r->tokens)
+        n += all / 4;
+    if (!g->window || n > all)
+        n = all;
+    return n > least ? n : least;
+}
+
+static int row_size(enum lode_dtype type, uint32_t width, const char *flag, const char *what,
+                    size_t *out, struct lode_error *err) {
+    if (lode_dtype_row_size(type, width, out))
+        return 0;
+    return lode_fail(err, LODE_ERR_UNSUPPORTED, flag,
+                     "a %s of %u numbers can't be kept as %s (blocks of %u): use f16", what, width,
+                     lode_dtypes[type].name, lode_dtypes[type].block);
+}
+
+static int lay_out(struct lode_kv_pool *p, const struct lode_kv_room *room, struct lode_error *err) {
+    for (uint32_t l = 0; l < p->n_layers; l++) {
+        const struct lode_kv_layer *layer = &p->layers[l];
+        struct lode_kv_place *at = &p->places[l];
+        uint32_t i = 0;
+        while (i < p->n_groups && p->groups[i].window != layer->window)
+            i++;
+        struct lode_kv_group *g = &p->groups[i];
+        if (i == p->n_groups) {
+            p->n_groups++;
+            g->window = layer->window;
+            g->n_entries = entries_for(layer->window, room);
+            const uint64_t n = n_pages_for(g, room);
+            if (n >= LODE_KV_NONE)
+                return lode_fail(err, LODE_ERR_LIMIT, "-c", "%llu pages of keys and values are too many",
+                                 (unsigned long long)n);
+            g->n_pages = (uint32_t)n;
+        }
+        at->group = i;
+        LODE_TRY(row_size(layer->type_k, layer->head_dim, "-ctk", "key", &at->k_stride, err));
+        LODE_TRY(row_size(layer->type_v, layer->head_dim_v, "-ctv", "value", &at->v_stride, err));
+        at->k = g->page_size;
+        g->page_size = at->k + at->k_stride * LODE_KV_PAGE * layer->n_heads;
+        if (layer->v_in_k) {
+            at->v = at->k;
+            at->v_stride = at->k_stride;
+        } else {
+            at->v = g->page_size;
+            g->page_size += at->v_stride * LODE_KV_PAGE * layer->n_heads;
+        }
+        g->page_size = (g->page_size + 63) & ~(size_t)63;
+    }
+    return 0;
+}
+
+static int describe(struct lode_kv_pool **out, const struct lode_kv_layer *layers, uint32_t n_layers,
+                    const struct lode_kv_room *room, struct lode_error *err) {
+    struct lode_kv_pool *p = LODE_NEW(struct lode_kv_pool);
+    *out = p;
+    if (!p)
+        return lode_fail_nomem(err, "KV cache");
+    p->refs = 1;
+    p->layers = LODE_NEW_ARRAY(struct lode_kv_layer, n_layers);
+    p->places = LODE_NEW_ARRAY(struct lode_kv_place, n_layers);
+    p->groups = LODE_NEW_ARRAY(struct lode_kv_group, n_layers);
+    p->pages = LODE_NEW_ARRAY(struct pages, n_layers);
+    if (!p->layers || !p->places || !p->groups || !p->pages)
+        return lode_fail_nomem(err, "KV cache");
+    p->n_layers = n_layers;
+    memcpy(p->layers, layers, n_layers * sizeof *layers);
+    for (uint32_t l = 0; l < n_layers; l++)
+        if (layers[l].v_in_k)
+            p->layers[l].type_v = layers[l].type_k;
+    return lay_out(p, room, err);
+}
+
+static uint64_t total(const struct lode_kv_pool *p) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < p->n_groups; i++)
+        bytes += (uint64_t)p->groups[i].n_pages * p->groups[i].page_size;
+    return bytes;
+}
+
+int lode_kv_pool_size(const struct lode_kv_layer *layers, uint32_t n_layers,
+                      const struct lode_kv_room *room, uint64_t *bytes, struct lode_error *err) {
+    struct lode_kv_pool *p;
+    const int rc = describe(&p, layers, n_layers, room, err);
+    if (rc == 0)
+        *bytes = total(p);
+    lode_kv_pool_release(p);
+    return rc;
+}
+
+int lode_kv_pool_create(struct lode_kv_pool **out, const struct lode_kv_layer *layers,
+                        uint32_t n_layers, const struct lode_kv_room *room,
+                        const struct lode_memory *memory, struct lode_error *err) {
+    struct lode_kv_pool *p;
+    int rc = describe(&p, layers, n_layers, room, err);
+    if (p)
+        p->memory = memory;
+    for (uint32_t i = 0; rc == 0 && i < p->n_groups; i++) {
+        struct lode_kv_group *g = &p->groups[i];
+        struct pages *pages = &p->pages[i];
+        g->data = memory->alloc(memory, 4096, g->n_pages, g->page_size);
+        pages->holders = LODE_NEW_ARRAY(uint32_t, g->n_pages);
+        pages->free = LODE_NEW_ARRAY(uint32_t, g->n_pages);
+        if (!g->data || !pages->holders || !pages->free) {
+            rc = lode_fail(err, LODE_ERR_NOMEM, "-c",
+                           "the KV cache for %u tokens needs %.1f MiB: use a smaller context",
+                           room->ctx, (double)total(p) / 0x1p20);
+            break;
+        }
+        for (uint32_t n = 0; n < g->n_pages; n++)
+            pages->free[g->n_free++] = g->n_pages - 1 - n; /* low pages are used first */
+    }
+    if (rc < 0) {
+        lode_kv_pool_release(p);
+        p = NULL;
+    }
+    *out = p;
+    return rc;
+}
+
+struct lode_kv_pool *lode_kv_pool_share(struct lode_kv_pool *p) {
+    p->refs++;
+    return p;
+}
+
+void lode_kv_pool_release(struct lode_kv_pool *p) {
+    if (!p || --p->refs > 0)
+        return;
+    for (uint32_t i = 0; i < p->n_groups; i++) {
+        if (p->groups[i].data)
+            p->memory->free(p->memory, p->groups[i].data);
+        lode_free(p->pages[i].holders);
+        lode_free(p->pages[i].free);
+    }
+    lode_free(p->layers);
+    lode_free(p->places);
+    lode_free(p->groups);
+    lode_free(p->pages);
+    lode_free(p);
+}
+
+/* ---- layout ---- */
+
+const struct lode_kv_layer *lode_kv_pool_layer(const struct lode_kv_pool *p, uint32_t layer) {
+    return &p->layers[layer];
+}
+
+const struct lode_kv_place *lode_kv_pool_place(const struct lode_kv_pool *p, uint32_t layer) {
+    return &p->places[layer];
+}
+
+uint32_t lode_kv_pool_groups(const struct lode_kv_pool *p) { return p->n_groups; }
+
+const struct lode_kv_group *lode_kv_pool_group(const struct lode_kv_pool *p, uint32_t group) {
+    return &p->groups[group];
+}
+
+/* ---- pages ---- */
+
+uint32_t lode_kv_page_take(struct lode_kv_pool *p, uint32_t group) {
+    struct lode_kv_group *g = &p->groups[group];
+    if (g->n_free == 0)
+        return LODE_KV_NONE;
+    const uint32_t page = p->pages[group].free[--g->n_free];
+    p->pages[group].holders[page] = 1;
+    return page;
+}
+
+void lode_kv_page_hold(struct lode_kv_pool *p, uint32_t group, uint32_t page) {
+    assert(p->pages[group].holders[page] > 0);
+    p->pages[group].holders[page]++;
+}
+
+void lode_kv_page_drop(struct lode_kv_pool *p, uint32_t group, uint32_t page) {
+    assert(p->pages[group].holders[page] > 0);
+    if (--p->pages[group].holders[page] == 0)
+        p->pages[group].free[p->groups[group].n_free++] = page;
+}
+
+uint32_t lode_kv_page_holders(const struct lode_kv_pool *p, uint32_t group, uint32_t page) {
+    return p->pages[group].holders[page];
+}
+
+static char *address(const struct lode_kv_pool *p, uint32_t group, uint32_t page) {
+    return p->groups[group].data + page * p->groups[group].page_size;
+}
+
+static int moved(bool ok, struct lode_error *err) {
+    return ok ? 0 : lode_fail(err, LODE_ERR_DEVICE, "KV cache", "a page could not be moved");
+}
+
+int lode_kv_page_read(const struct lode_kv_pool *p, uint32_t group, uint32_t page, void *out,
+                      struct lode_error *err) {
+    return moved(p->memory->get(p->memory, out, address(p, group, page), p->groups[group].page_size),
+                 err);
+}
+
+int lode_kv_page_write(struct lode_kv_pool *p, uint32_t group, uint32_t page, const void *bytes,
+                       struct lode_error *err) {
+    return moved(
+        p->memory->put(p->memory, address(p, group, page), bytes, p->groups[group].page_size), err);
+}
+
+int lode_kv_page_copy(struct lode_kv_pool *p, uint32_t group, uint32_t to, uint32_t from,
+                      struct lode_error *err) {
+    return moved(p->memory->copy(p->memory, address(p, group, to), address(p, group, from),
+                                 p->groups[group].page_size),
+                 err);
+}
