@@ -180,6 +180,48 @@ def check_tools(count, s):
     count.check('tool_calls' not in r['message'], 'not with tool_choice none')
 
 
+PERSON = {'type': 'object', 'properties': {'name': {'type': 'string', 'maxLength': 20},
+                                           'age': {'type': 'integer', 'minimum': 0, 'maximum': 150}},
+          'required': ['name', 'age'], 'additionalProperties': False}
+
+
+def check_forms(count, s):
+    """Answers held to a form, calls that must come, whatever the model would like to say."""
+    def say(**more):
+        return s.post('/v1/chat/completions', dict(HELLO, max_tokens=100, **more))[1]['choices'][0]
+
+    strict = {'type': 'json_schema', 'json_schema': {'name': 'p', 'strict': True, 'schema': PERSON}}
+    for seed in range(3):
+        c = s.post('/v1/chat/completions', dict(HELLO, seed=seed, max_tokens=100,
+                                                response_format=strict))[1]['choices'][0]
+        got = json.loads(c['message']['content'])
+        count.check(c['finish_reason'] == 'stop' and sorted(got) == ['age', 'name']
+                    and 0 <= got['age'] <= 150, 'a schema')
+    count.check(re.fullmatch('[a-c]{3}-[0-9]{2}', say(regex='[a-c]{3}-[0-9]{2}')['message']['content']),
+                'a regular expression')
+    count.check(say(grammar='root ::= "yes" | "no"')['message']['content'] in ('yes', 'no'), 'a grammar')
+    status, r = s.post('/v1/chat/completions', dict(HELLO, json_schema={
+        'properties': {'a': {'uniqueItems': True}}}))
+    count.check(status == 400 and '#/properties/a/uniqueItems' in r['error']['param'],
+                'what cannot be held is refused by its path')
+    deep = '{"not":' * 20000 + '{}' + '}' * 20000
+    status, r = s.post('/v1/chat/completions', ('{"messages":[{"role":"user","content":"x"}],"json_schema":'
+                                                + deep + '}').encode())
+    count.check(status == 400, 'a schema 20,000 deep is refused')
+    tools = [{'type': 'function', 'function': {'name': 'first', 'parameters': PERSON}},
+             {'type': 'function', 'function': {'name': 'first_of_all', 'parameters': {
+                 'type': 'object', 'properties': {'unit': {'enum': ['C', 'F']}},
+                 'required': ['unit'], 'additionalProperties': False}}}]
+    for choice in ('required', {'type': 'function', 'function': {'name': 'first_of_all'}}):
+        c = say(tools=tools, tool_choice=choice, temperature=1.5, parallel_tool_calls=False)
+        calls = c['message']['tool_calls']
+        args = json.loads(calls[0]['function']['arguments'])
+        count.check(len(calls) == 1 and c['finish_reason'] == 'tool_calls'
+                    and (sorted(args) == ['age', 'name'] if calls[0]['function']['name'] == 'first'
+                         else args in ({'unit': 'C'}, {'unit': 'F'})), 'a call that must come')
+        count.check(choice == 'required' or calls[0]['function']['name'] == 'first_of_all', 'by name')
+
+
 REFUSED = [  # what is wrong, and the field that the error names
     ({'messages': 'hi'}, 'messages'), ({'messages': []}, 'messages'), ({}, 'messages'),
     ({'messages': [{'content': 'x'}]}, 'messages[0]'), ({'messages': [1]}, 'messages[0]'),
@@ -189,7 +231,8 @@ REFUSED = [  # what is wrong, and the field that the error names
     (dict(HELLO, stop=[1]), 'stop'), (dict(HELLO, stop=['']), 'stop'),
     (dict(HELLO, logit_bias={'x': 1}), 'logit_bias'), (dict(HELLO, tools={}), 'tools'),
     (dict(HELLO, top_logprobs=2), 'top_logprobs'), (dict(HELLO, model=1), 'model'),
-    (dict(HELLO, response_format={'type': 'json_object'}), 'response_format'),
+    (dict(HELLO, response_format={'type': 'xml'}), 'response_format'),
+    (dict(HELLO, grammar='root ::= "'), 'grammar'),
     (dict(HELLO, tool_choice='required'), 'tool_choice'),
     ({'messages': [{'role': 'user', 'content': [{'type': 'image_url'}]}]}, 'messages[0].content'),
     ({'messages': user('word ' * 4000)}, 'context'),
@@ -309,6 +352,7 @@ def main():
         check_chat(count, s)
         check_completions(count, s)
         check_tools(count, s)
+        check_forms(count, s)
         check_errors(count, s)
         check_load(count, s)
         check_leaving(count, s)

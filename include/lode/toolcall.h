@@ -108,11 +108,13 @@ LODE_API int lode_toolcall_push(struct lode_toolcall *p, const char *text, size_
 /* The text is over: all that was held back leaves. */
 LODE_API int lode_toolcall_finish(struct lode_toolcall *p, struct lode_error *err);
 /* Where the text so far ends: nothing but blanks were read and thinking may still begin; within
- * thinking; behind it, or where there is none.  Thinking that has not ended holds no constraint. */
+ * thinking; behind it, or where there is none; within a call.  Thinking that has not ended holds no
+ * constraint. */
 enum lode_toolcall_stage {
     LODE_TOOLCALL_AT_START,
     LODE_TOOLCALL_AT_THINKING,
     LODE_TOOLCALL_AT_ANSWER,
+    LODE_TOOLCALL_AT_CALL, /* its tags included; not in formats that read everything (harmony) */
 };
 LODE_API enum lode_toolcall_stage lode_toolcall_stage(const struct lode_toolcall *p);
 /* Does the parser look for this piece of text?  Special tokens that it does must be pushed, and not

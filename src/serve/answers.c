@@ -2,6 +2,7 @@
 #include "serve/answers.h"
 
 #include "serve/flow.h"
+#include "serve/guide.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,7 +133,7 @@ static int on_event(void *user, const struct lode_toolcall_event *e) {
         return add_text(h, PART_CALL, e->text, e->len);
     case LODE_TOOLCALL_END:
         close_part(h);
-        h->cut = h->a->r->one_call;
+        h->cut = h->a->r->talk.one_call;
         return 0;
     case LODE_TOOLCALL_MALFORMED:
         return take_malformed(h, e);
@@ -231,7 +232,7 @@ static int start_run(struct run *h, struct lode_error *err) {
     g.sampler.seed += h->choice.index;
     flow_init(&h->flow, r->stops, r->n_stops, put_content, h);
     const struct lode_toolcall_opts parse = {
-        .style = r->chat ? r->m->style : (struct lode_toolcall_style){NULL, NULL},
+        .style = r->style,
         .thinking = p->thinking,
         .tools = a->tools,
         .tools_len = a->tools ? strlen(a->tools) : 0,
@@ -241,6 +242,15 @@ static int start_run(struct run *h, struct lode_error *err) {
     int rc = h->parser ? 0 : lode_toolcall_create(&h->parser, &parse, err);
     if (rc == 0 && !h->detok)
         rc = lode_detok_create(&h->detok, r->m->tokenizer, false, err);
+    const struct guide_opts guide = {.forms = r->m->forms,
+                                     .tokenizer = r->m->tokenizer,
+                                     .style = r->style,
+                                     .thinking = p->thinking,
+                                     .form = r->form,
+                                     .calls = r->calls,
+                                     .tools = a->tools};
+    if (rc == 0)
+        rc = guide_create(&g.guide, &guide, err);
     if (rc == 0)
         rc = lode_generation_start(&h->generation, r->m->scheduler, &g, err);
     return rc;

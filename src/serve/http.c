@@ -447,31 +447,19 @@ static int listen_and_serve(struct server *s, struct lode_error *err) {
     return 0;
 }
 
-int server_model(struct server *s, const char *name, struct served **out, struct lode_error *err) {
-    (void)name, (void)err; /* there is one: whatever a client calls it */
-    *out = &s->model;
-    return 0;
-}
-
-void server_release(struct server *s, struct served *m) { (void)s, (void)m; }
-
 int serve_run(const struct serve_opts *opts, struct lode_error *err) {
     struct server s = {.o = *opts,
                        .model = {.name = opts->name,
                                  .model = opts->model,
                                  .scheduler = opts->scheduler,
-                                 .tokenizer = lode_model_tokenizer(opts->model),
                                  .template = opts->template,
                                  .sampling = opts->sampling},
                        .started = time(NULL)};
-    struct served *m = &s.model;
-    int rc = 0;
-    if (m->template)
-        rc = lode_template_compile(&m->tmpl, m->template, strlen(m->template), err);
-    if (rc == 0)
-        rc = lode_toolcall_detect(&m->style, m->tmpl, err);
+    int rc = served_init(&s.model, err);
     if (rc == 0)
         rc = listen_and_serve(&s, err);
-    lode_template_free(m->tmpl);
+    /* a request that was cut off may hold a form until its step is done */
+    lode_scheduler_free(opts->scheduler);
+    served_deinit(&s.model);
     return rc;
 }

@@ -31,6 +31,8 @@ static int read_body(struct exchange *x, struct lode_error *err) {
     if (rc == 0)
         rc = request_sampling(r, r->body, err);
     if (rc == 0)
+        rc = request_form(r, err);
+    if (rc == 0)
         rc = talk_read(&r->talk, r->body, err);
     return rc < 0 ? rc : request_talk(r, err);
 }

@@ -69,6 +69,8 @@ static int read_body(struct exchange *x, struct lode_error *err) {
         rc = request_stops(r, r->body, "stop", err);
     if (rc == 0)
         rc = request_sampling(r, r->body, err);
+    if (rc == 0)
+        rc = request_form(r, err);
     return rc < 0 ? rc : read_prompts(r, err);
 }
 

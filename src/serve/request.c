@@ -28,6 +28,8 @@ void request_deinit(struct request *r) {
     free(r->bias);
     free(r->breaker_ids);
     free(r->breakers);
+    forms_put(r->form);
+    calls_put(r->calls);
     talk_deinit(&r->talk);
     json_decref(r->body);
     if (r->m)
@@ -45,28 +47,10 @@ int request_model(struct request *r, struct lode_error *err) {
     return rc;
 }
 
-/* What would be ignored in silence otherwise. */
-static int refuse_forms(const json_t *body, struct lode_error *err) {
-    static const char *const forms[] = {"json_schema", "grammar", "regex"};
-    const json_t *format = json_object_get(body, "response_format");
-    const char *type = json_string_value(json_object_get(format, "type"));
-    if (format && !json_is_null(format) && (!type || strcmp(type, "text")))
-        return field_fail(err, "response_format", "only {\"type\": \"text\"}: this version does not "
-                                                  "constrain its output");
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        const json_t *v = json_object_get(body, forms[i]);
-        if (v && !json_is_null(v))
-            return field_fail(err, forms[i], "this version does not support it");
-    }
-    return 0;
-}
-
 int request_common(struct request *r, struct lode_error *err) {
     static const char *const limits[] = {"n_predict", "max_tokens", "max_completion_tokens"};
     json_t *stream_options = NULL;
-    int rc = refuse_forms(r->body, err);
-    if (rc == 0)
-        rc = field_bool(r->body, "stream", &r->stream, err);
+    int rc = field_bool(r->body, "stream", &r->stream, err);
     if (rc == 0)
         rc = field_object(r->body, "stream_options", &stream_options, err);
     if (rc == 0 && stream_options)
@@ -278,8 +262,104 @@ int request_prompts(struct request *r, size_t n, struct lode_error *err) {
     return 0;
 }
 
+/* ---- forms ---- */
+
+int request_form_of(struct request *r, enum lode_grammar_kind kind, const char *text,
+                    const char *field, struct lode_error *err) {
+    struct lode_error why = {0};
+    if (r->form)
+        return field_fail(err, field, "the answer has another form already: one can be held");
+    const int rc = forms_get(r->m->forms, kind, text, strlen(text), &r->form, &why);
+    if (rc == 0)
+        return 0;
+    *err = why;
+    err->code = rc;
+    if (rc != LODE_ERR_NOMEM) /* "#/properties/a/uniqueItems" behind the field's name */
+        snprintf(err->where, sizeof err->where, "%.60s%s%.180s", field, *why.where ? ": " : "", why.where);
+    return rc;
+}
+
+int request_schema(struct request *r, const json_t *schema, const char *field,
+                   struct lode_error *err) {
+    if (!json_is_object(schema) && !json_is_boolean(schema))
+        return field_fail(err, field, "a JSON Schema expected");
+    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!text)
+        return request_no_memory(err);
+    const int rc = request_form_of(r, LODE_GRAMMAR_SCHEMA, text, field, err);
+    free(text);
+    return rc;
+}
+
+#define ANY_OBJECT "{\"type\": \"object\"}"
+
+/* OpenAI's, and llama.cpp's with the schema beside the type. */
+static int read_response_format(struct request *r, struct lode_error *err) {
+    json_t *format = NULL;
+    const char *type = NULL;
+    int rc = field_object(r->body, "response_format", &format, err);
+    if (rc < 0 || !format)
+        return rc;
+    type = json_string_value(json_object_get(format, "type"));
+    const json_t *bare = json_object_get(format, "schema");
+    if (type && !strcmp(type, "text"))
+        return 0;
+    if (type && !strcmp(type, "json_object"))
+        return bare ? request_schema(r, bare, "response_format.schema", err)
+                    : request_form_of(r, LODE_GRAMMAR_SCHEMA, ANY_OBJECT, "response_format", err);
+    if (!type || strcmp(type, "json_schema"))
+        return field_fail(err, "response_format", "its type must be \"text\", \"json_object\" or "
+                                                  "\"json_schema\"");
+    const json_t *schema = json_object_get(json_object_get(format, "json_schema"), "schema");
+    return request_schema(r, schema ? schema : bare, "response_format.json_schema.schema", err);
+}
+
+int request_form(struct request *r, struct lode_error *err) {
+    const struct {
+        const char *name;
+        enum lode_grammar_kind kind;
+    } texts[] = {{"grammar", LODE_GRAMMAR_GBNF}, {"regex", LODE_GRAMMAR_REGEX}};
+    int rc = read_response_format(r, err);
+    const json_t *schema = json_object_get(r->body, "json_schema");
+    if (rc == 0 && schema && !json_is_null(schema))
+        rc = request_schema(r, schema, "json_schema", err);
+    for (size_t i = 0; rc == 0 && i < sizeof texts / sizeof *texts; i++) {
+        const char *text = NULL;
+        rc = field_string(r->body, texts[i].name, &text, err);
+        if (rc == 0 && text && *text)
+            rc = request_form_of(r, texts[i].kind, text, texts[i].name, err);
+    }
+    return rc;
+}
+
+/* ---- a chat ---- */
+
+int request_tools(struct request *r, struct lode_error *err) {
+    struct talk *t = &r->talk;
+    const bool none = !r->m->style.format || !strcmp(r->m->style.format, "none");
+    int rc = 0;
+    r->style = r->m->style;
+    if (none) { /* its template would leave calls and results out */
+        rc = talk_tools_as_text(t, err);
+        if (rc == 0 && t->tools)
+            r->style.format = "hermes";
+    }
+    if (rc < 0 || !t->tools || t->choice == TOOLS_NONE) {
+        json_decref(t->tools);
+        t->tools = NULL;
+        return rc;
+    }
+    const struct call_syntax *x = call_syntax(r->style.format, r->m->template);
+    if (!x)
+        return field_fail(err, "tools", "calls of the format \"%s\" cannot be held", r->style.format);
+    return calls_create(&r->calls, r->m->forms, x, t->tools, t->choice, t->only, !t->one_call, err);
+}
+
 int request_talk(struct request *r, struct lode_error *err) {
     r->chat = true;
-    const int rc = request_prompts(r, 1, err);
-    return rc < 0 ? rc : prompt_chat(&r->prompts[0], r->m, &r->talk, NULL, err);
+    int rc = request_tools(r, err);
+    if (rc == 0)
+        rc = request_prompts(r, 1, err);
+    return rc < 0 ? rc
+                  : prompt_chat(&r->prompts[0], r->m, &r->talk, &r->style, NULL, err);
 }

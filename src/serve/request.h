@@ -19,6 +19,9 @@ struct request {
     bool stream;
 
     struct talk talk;       /* of a chat */
+    struct lode_toolcall_style style; /* what a chat's answers speak */
+    struct form *form;      /* of the answer, held; NULL: any */
+    struct calls *calls;    /* held; NULL: there are no tools */
     struct prompt *prompts; /* (n_prompts), owned */
     size_t n_prompts;
     int n, best_of; /* answers to give, and to generate, for each prompt */
@@ -33,7 +36,6 @@ struct request {
 
     /* What only some APIs know; each names what it reads. */
     bool include_usage, timings_per_token, echo;
-    bool one_call; /* a call ends the answer */
     bool logprobs; /* wanted in the reply; g.logprobs: needed */
 };
 
@@ -50,7 +52,16 @@ int request_sampling(struct request *r, const json_t *from, struct lode_error *e
 int request_stops(struct request *r, const json_t *from, const char *name, struct lode_error *err);
 /* n_prompts of them, zeroed. */
 int request_prompts(struct request *r, size_t n, struct lode_error *err);
-/* r->talk becomes the one prompt. */
+/* The form that response_format, json_schema, grammar or regex give. */
+int request_form(struct request *r, struct lode_error *err);
+/* A form by itself; field: who asked for it. */
+int request_form_of(struct request *r, enum lode_grammar_kind kind, const char *text,
+                    const char *field, struct lode_error *err);
+int request_schema(struct request *r, const json_t *schema, const char *field,
+                   struct lode_error *err);
+/* Gives the talk's tools their style and their calls. */
+int request_tools(struct request *r, struct lode_error *err);
+/* r->talk becomes the one prompt; request_tools with it. */
 int request_talk(struct request *r, struct lode_error *err);
 
 int request_no_memory(struct lode_error *err);

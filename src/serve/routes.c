@@ -94,7 +94,9 @@ json_t *route_template(struct server *s, const json_t *body, struct lode_error *
     if (rc == 0)
         rc = talk_read(&r.talk, r.body, err);
     if (rc == 0)
-        rc = prompt_chat(&p, r.m, &r.talk, &text, err);
+        rc = request_tools(&r, err);
+    if (rc == 0)
+        rc = prompt_chat(&p, r.m, &r.talk, &r.style, &text, err);
     json_t *reply = text ? json_pack("{s:s}", "prompt", text) : NULL;
     lode_chat_text_free(text);
     request_deinit(&r);

@@ -12,7 +12,7 @@
 
 struct serve_opts {
     struct lode_model *model;
-    struct lode_scheduler *scheduler;
+    struct lode_scheduler *scheduler;  /* serve_run frees it */
     const char *host;                  /* a numeric address or "localhost" */
     uint16_t port;                     /* 0: any free one */
     const char *name;                  /* of the model, for clients */

@@ -22,6 +22,7 @@ struct served { /* a model that requests can name; what it points to lives while
     struct lode_template *tmpl;       /* owned; NULL: there is none */
     struct lode_toolcall_style style; /* what it speaks */
     struct lode_sampler_opts sampling; /* where a request says nothing */
+    struct forms *forms;               /* owned: compiled constraints */
 };
 
 struct server {
@@ -33,6 +34,10 @@ struct server {
     atomic_uint active;   /* requests being answered */
     atomic_ullong requests, n_errors, ids;
 };
+
+/* What is made of a model, its template and its scheduler, once they are set. */
+int served_init(struct served *m, struct lode_error *err);
+void served_deinit(struct served *m); /* after its scheduler was freed: that lets go of forms */
 
 /* The model that a request names (NULL: it names none), pinned until server_release. */
 int server_model(struct server *s, const char *name, struct served **out, struct lode_error *err);

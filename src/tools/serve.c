@@ -147,7 +147,6 @@ static int serve(const struct opts *o, struct lode_model *m, struct lode_error *
                                    err);
     if (rc == 0)
         rc = serve_run(&s, err);
-    lode_scheduler_free(s.scheduler);
     free(given);
     return rc;
 }

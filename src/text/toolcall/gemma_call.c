@@ -40,6 +40,20 @@ static bool read_string(struct reader *r) {
     return true;
 }
 
+/* A string as JSON has it, behind its quote: what models write when they are held to JSON. */
+static bool read_json_string(struct reader *r) {
+    const char *start = r->at;
+    while (r->at < r->end && *r->at != '"')
+        r->at += *r->at == '\\' && r->end - r->at > 1 ? 2 : 1;
+    if (r->at == r->end)
+        return false;
+    lode_buf_addc(&r->p->out, '"');
+    lode_buf_add(&r->p->out, start, (size_t)(r->at - start));
+    lode_buf_addc(&r->p->out, '"');
+    r->at++;
+    return true;
+}
+
 static bool read_key(struct reader *r) {
     if (skip(r, QUOTE))
         return read_string(r) && skip(r, ":");
@@ -77,6 +91,8 @@ static bool read_value(struct reader *r, unsigned depth) {
         return false;
     if (skip(r, QUOTE))
         return read_string(r);
+    if (skip(r, "\""))
+        return read_json_string(r);
     if (skip(r, "{"))
         return read_members(r, "}", true, depth);
     if (skip(r, "["))

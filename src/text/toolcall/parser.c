@@ -467,6 +467,7 @@ static bool within(const char *tag, const char *piece, size_t len) {
 enum lode_toolcall_stage lode_toolcall_stage(const struct lode_toolcall *p) {
     return p->state == TC_START                               ? LODE_TOOLCALL_AT_START
            : p->state == TC_OPENED || p->state == TC_THINKING ? LODE_TOOLCALL_AT_THINKING
+           : p->state == TC_CALL                              ? LODE_TOOLCALL_AT_CALL
                                                               : LODE_TOOLCALL_AT_ANSWER;
 }
 

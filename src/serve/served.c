@@ -1,0 +1,34 @@
+/* served.c - a model that requests can name (server.h). */
+#include "serve/forms.h"
+#include "serve/server.h"
+
+#include <string.h>
+
+int served_init(struct served *m, struct lode_error *err) {
+    int rc = 0;
+    m->tokenizer = lode_model_tokenizer(m->model);
+    if (m->template)
+        rc = lode_template_compile(&m->tmpl, m->template, strlen(m->template), err);
+    if (rc == 0)
+        rc = lode_toolcall_detect(&m->style, m->tmpl, err);
+    if (rc == 0)
+        rc = forms_create(&m->forms, m->model, err);
+    if (rc < 0)
+        served_deinit(m);
+    return rc;
+}
+
+void served_deinit(struct served *m) {
+    forms_free(m->forms);
+    lode_template_free(m->tmpl);
+    m->forms = NULL;
+    m->tmpl = NULL;
+}
+
+int server_model(struct server *s, const char *name, struct served **out, struct lode_error *err) {
+    (void)name, (void)err; /* there is one: whatever a client calls it */
+    *out = &s->model;
+    return 0;
+}
+
+void server_release(struct server *s, struct served *m) { (void)s, (void)m; }

@@ -1,0 +1,279 @@
+/* talk.c - see talk.h. */
+#include "serve/talk.h"
+
+#include "base/buf.h"
+#include "serve/fields.h"
+#include "serve/request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void talk_deinit(struct talk *t) {
+    json_decref(t->messages);
+    json_decref(t->tools);
+    json_decref(t->kwargs);
+    *t = (struct talk){0};
+}
+
+/* ---- messages ---- */
+
+/* Parts of text as one string; what is no text is refused. */
+static int join_parts(json_t *message, const json_t *parts, size_t i, struct lode_error *err) {
+    char where[64], *text = NULL;
+    size_t len = 0, k;
+    json_t *part;
+    int rc = 0;
+    snprintf(where, sizeof where, "messages[%zu].content", i);
+    FILE *f = open_memstream(&text, &len);
+    if (!f)
+        return request_no_memory(err);
+    json_array_foreach(parts, k, part) {
+        const char *type = json_string_value(json_object_get(part, "type"));
+        const json_t *t = json_object_get(part, "text");
+        if (!json_is_string(t) || !type || strcmp(type, "text")) {
+            rc = field_fail(err, where, "part %zu is %.40s; this model reads text parts only", k,
+                            type ? type : "of no type");
+            break;
+        }
+        fwrite(json_string_value(t), 1, json_string_length(t), f);
+    }
+    if (fclose(f) && rc == 0)
+        rc = request_no_memory(err);
+    if (rc == 0 && json_object_set_new(message, "content", json_stringn(text, len)))
+        rc = request_no_memory(err);
+    free(text);
+    return rc;
+}
+
+/* Templates take a call's arguments as an object, clients send them as text. */
+static void open_arguments(json_t *message) {
+    size_t i;
+    json_t *call;
+    json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
+        json_t *function = json_object_get(call, "function");
+        const json_t *text = json_object_get(function, "arguments");
+        json_t *args = json_is_string(text) ? json_loads(json_string_value(text), 0, NULL) : NULL;
+        if (json_is_object(args))
+            json_object_set(function, "arguments", args);
+        json_decref(args);
+    }
+}
+
+/* As templates know them.  The body is ours to change. */
+int talk_settle(struct talk *t, struct lode_error *err) {
+    json_t *messages = t->messages;
+    char where[64];
+    size_t i;
+    json_t *m;
+    json_array_foreach(messages, i, m) {
+        snprintf(where, sizeof where, "messages[%zu]", i);
+        const char *role = json_string_value(json_object_get(m, "role"));
+        const json_t *content = json_object_get(m, "content");
+        if (!json_is_object(m))
+            return field_fail(err, where, "an object expected");
+        if (!role)
+            return field_fail(err, where, "a \"role\" is missing");
+        if (!strcmp(role, "developer")) /* templates know it as system */
+            json_object_set_new(m, "role", json_string("system"));
+        if (json_is_array(content)) {
+            const int rc = join_parts(m, content, i, err);
+            if (rc < 0)
+                return rc;
+        } else if (content && !json_is_string(content) && !json_is_null(content)) {
+            return field_fail(err, where, "its content is neither text nor a list of parts");
+        } else if (!content && !json_object_get(m, "tool_calls")) {
+            return field_fail(err, where, "has neither \"content\" nor \"tool_calls\"");
+        }
+        open_arguments(m);
+    }
+    return 0;
+}
+
+/* ---- tools ---- */
+
+static bool good_name(const char *name) {
+    const size_t n = name ? strlen(name) : 0;
+    return n > 0 && n <= 128 &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:/") == n;
+}
+
+static int check_tools(const json_t *tools, struct lode_error *err) {
+    char where[64];
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i), *f = json_object_get(tool, "function");
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        const json_t *parameters = json_object_get(f, "parameters");
+        snprintf(where, sizeof where, "tools[%zu]", i);
+        if (!json_is_object(tool))
+            return field_fail(err, where, "an object expected");
+        if (!json_is_object(f) || (type && strcmp(type, "function")))
+            return field_fail(err, where, "\"type\": \"function\" with a \"function\" expected");
+        snprintf(where, sizeof where, "tools[%zu].function.name", i);
+        if (!good_name(json_string_value(json_object_get(f, "name"))))
+            return field_fail(err, where, "a name of letters, digits and _-.:/ expected");
+        snprintf(where, sizeof where, "tools[%zu].function.parameters", i);
+        if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
+            return field_fail(err, where, "a JSON Schema expected");
+    }
+    return 0;
+}
+
+static bool has_tool(const json_t *tools, const char *name) {
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *f = json_object_get(json_array_get(tools, i), "function");
+        if (!strcmp(json_string_value(json_object_get(f, "name")), name))
+            return true;
+    }
+    return false;
+}
+
+static int read_choice(struct talk *t, const json_t *choice, struct lode_error *err) {
+    const char *word = json_string_value(choice);
+    const json_t *f = json_object_get(choice, "function");
+    if (!choice || json_is_null(choice) || (word && !strcmp(word, "auto")))
+        return 0;
+    if (word && !strcmp(word, "none")) {
+        t->choice = TOOLS_NONE;
+        return 0;
+    }
+    if (word && strcmp(word, "required") && strcmp(word, "any"))
+        return field_fail(err, "tool_choice", "\"auto\", \"none\", \"required\" or a function "
+                                              "expected, not \"%.40s\"", word);
+    t->choice = TOOLS_REQUIRED;
+    if (!word) {
+        const char *name = json_string_value(json_object_get(f ? f : choice, "name"));
+        if (!name)
+            return field_fail(err, "tool_choice", "\"auto\", \"none\", \"required\" or a function "
+                                                  "with its name expected");
+        t->only = name;
+        if (!has_tool(t->tools, name))
+            return field_fail(err, "tool_choice", "there is no tool \"%.100s\"", name);
+    }
+    return t->tools ? 0 : field_fail(err, "tool_choice", "a call is wanted, but there are no tools");
+}
+
+int talk_tools(struct talk *t, json_t *tools, const json_t *choice, struct lode_error *err) {
+    const int rc = check_tools(tools, err);
+    if (rc < 0)
+        return rc;
+    t->tools = json_array_size(tools) ? json_incref(tools) : NULL;
+    return read_choice(t, choice, err);
+}
+
+/* Where the template knows nothing of tools, they are described in words, and calls and results are
+ * written as text; docs/server.md has the form. */
+static const char how[] =
+    "You can call tools. The tools, as JSON Schemas:\n<tools>\n%s\n</tools>\n"
+    "To call one, answer with nothing but\n<tool_call>\n{\"name\": NAME, \"arguments\": OBJECT}\n"
+    "</tool_call>\nonce for each call. Results come back in <tool_response> tags.";
+
+static json_t *calls_as_text(const json_t *message) {
+    const char *content = json_string_value(json_object_get(message, "content"));
+    struct lode_buf b = {0};
+    size_t i;
+    json_t *call;
+    lode_buf_addz(&b, content ? content : "");
+    json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
+        char *text = json_dumps(json_object_get(call, "function"), JSON_COMPACT);
+        if (text)
+            lode_buf_addf(&b, "%s<tool_call>\n", b.len ? "\n" : "");
+        lode_buf_addz(&b, text ? text : "");
+        lode_buf_addz(&b, "\n</tool_call>");
+        b.failed = b.failed || !text;
+        free(text);
+    }
+    json_t *out = b.failed ? NULL : json_stringn(lode_buf_str(&b).data, b.len);
+    lode_buf_free(&b);
+    return out;
+}
+
+static int add_to_system(json_t *messages, const char *text) {
+    json_t *first = json_array_get(messages, 0);
+    const char *role = json_string_value(json_object_get(first, "role"));
+    const char *content = json_string_value(json_object_get(first, "content"));
+    if (role && content && !strcmp(role, "system"))
+        return json_object_set_new(first, "content", json_sprintf("%s\n\n%s", content, text));
+    return json_array_insert_new(messages, 0,
+                                 json_pack("{s:s, s:s}", "role", "system", "content", text));
+}
+
+int talk_tools_as_text(struct talk *t, struct lode_error *err) {
+    struct lode_buf lines = {0};
+    bool failed = false;
+    size_t i;
+    json_t *m;
+    for (i = 0; i < json_array_size(t->tools); i++) {
+        char *one = json_dumps(json_object_get(json_array_get(t->tools, i), "function"), JSON_COMPACT);
+        lode_buf_addz(&lines, i ? "\n" : "");
+        lode_buf_addz(&lines, one ? one : "");
+        failed = failed || !one;
+        free(one);
+    }
+    json_array_foreach(t->messages, i, m) {
+        const char *role = json_string_value(json_object_get(m, "role"));
+        if (json_object_get(m, "tool_calls")) {
+            failed = json_object_set_new(m, "content", calls_as_text(m)) || failed;
+            json_object_del(m, "tool_calls");
+        } else if (role && !strcmp(role, "tool")) {
+            const char *content = json_string_value(json_object_get(m, "content"));
+            failed = json_object_set_new(m, "content",
+                                         json_sprintf("<tool_response>\n%s\n</tool_response>",
+                                                      content ? content : "")) ||
+                     json_object_set_new(m, "role", json_string("user")) || failed;
+        }
+    }
+    if (!failed && !lines.failed && t->choice != TOOLS_NONE) {
+        json_t *text = json_sprintf(how, lode_buf_str(&lines).data);
+        failed = !text || add_to_system(t->messages, json_string_value(text));
+        json_decref(text);
+    }
+    lode_buf_free(&lines);
+    return failed || lines.failed ? request_no_memory(err) : 0;
+}
+
+/* ---- a body ---- */
+
+int talk_read(struct talk *t, const json_t *body, struct lode_error *err) {
+    json_t *messages = NULL, *tools = NULL, *kwargs = NULL;
+    const char *effort = NULL;
+    bool thinking = true, parallel = true;
+    int rc = field_array(body, "messages", &messages, err);
+    if (rc == 0 && !json_array_size(messages))
+        rc = field_fail(err, "messages", "at least one message expected");
+    if (rc == 0)
+        rc = field_array(body, "tools", &tools, err);
+    if (rc == 0)
+        rc = field_object(body, "chat_template_kwargs", &kwargs, err);
+    if (rc == 0)
+        rc = field_string(body, "reasoning_effort", &effort, err);
+    if (rc == 0)
+        rc = field_bool(body, "enable_thinking", &thinking, err);
+    if (rc == 0)
+        rc = field_bool(body, "parallel_tool_calls", &parallel, err);
+    if (rc < 0)
+        return rc;
+    t->one_call = !parallel;
+    t->messages = json_incref(messages);
+    t->kwargs = kwargs ? json_incref(kwargs) : NULL;
+    rc = talk_tools(t, tools, json_object_get(body, "tool_choice"), err);
+    if (rc == 0 && effort)
+        rc = talk_default(t, "reasoning_effort", json_string(effort), err);
+    if (rc == 0 && effort && !strcmp(effort, "none"))
+        thinking = false;
+    if (rc == 0 && (!thinking || json_is_true(json_object_get(body, "enable_thinking"))))
+        rc = talk_default(t, "enable_thinking", json_boolean(thinking), err);
+    return rc < 0 ? rc : talk_settle(t, err);
+}
+
+int talk_default(struct talk *t, const char *name, json_t *value, struct lode_error *err) {
+    int rc = 0;
+    if (!t->kwargs)
+        t->kwargs = json_object();
+    if (!t->kwargs || !value)
+        rc = request_no_memory(err);
+    else if (!json_object_get(t->kwargs, name) && json_object_set(t->kwargs, name, value))
+        rc = request_no_memory(err);
+    json_decref(value);
+    return rc;
+}
