@@ -15,6 +15,7 @@
 #include "lode/session.h"
 #include "lode/tokenizer.h"
 #include "lode/toolcall.h"
+#include "lode/trace.h"
 
 #ifdef __cplusplus
 extern "C" {

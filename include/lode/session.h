@@ -28,6 +28,11 @@ struct lode_session;
  * reads it; layer i: the output of the i-th).  x: (d_model), valid during the call. */
 typedef void lode_trace_fn(void *user, uint32_t layer, uint32_t pos, const float *x, size_t n);
 
+/* The experts that a position's router chose in a layer, ascending, and their weights: (n), valid
+ * during the call.  Layers run on the CPU only; lode_trace_put of lode/trace.h keeps them. */
+typedef void lode_routes_fn(void *user, uint32_t layer, uint32_t pos, const uint32_t *experts,
+                            const float *weights, uint32_t n);
+
 struct lode_session_opts { /* zero means the default */
     uint32_t ctx;          /* longest timeline, in tokens; 0: what the model was trained for, or
                               less where memory does not hold that (lode_session_ctx tells) */
@@ -37,6 +42,8 @@ struct lode_session_opts { /* zero means the default */
     struct lode_session *with; /* share workers and work buffers, so that both fit one step */
     lode_trace_fn *trace;
     void *trace_user;
+    lode_routes_fn *routes;
+    void *routes_user;
     bool (*cancel)(void *user); /* asked between parts of a step; true: LODE_ERR_CANCELLED */
     void *cancel_user;
 };

@@ -49,7 +49,10 @@ struct lode_step {
     /* After each layer, when set: the rows of the residual stream that a later op still needs. */
     void (*trace)(void *user, uint32_t layer, const struct lode_step *step, const float *x,
                   size_t stride, bool out_rows_only);
-    void *trace_user;
+    /* The same of each router's choice: pairs of (expert as int32 bits, weight), n_used a row. */
+    void (*routes)(void *user, uint32_t layer, const struct lode_step *step, const float *pairs,
+                   size_t stride, uint32_t n_used, bool out_rows_only);
+    void *trace_user; /* of both */
 };
 
 /* A value as an instruction sees it: rows of `width` numbers, `stride` bytes apart. */
@@ -110,6 +113,8 @@ struct lode_backend {
     uint32_t threads;                 /* of the host that compute */
     struct lode_error error;
 };
+
+enum { LODE_MAX_USED = 64 }; /* experts of one row */
 
 /* The largest of any EXPERTS op; zeros where a plan has none. */
 struct lode_expert_sizes {

@@ -316,6 +316,7 @@ int lode_scheduler_create(struct lode_scheduler **out, struct lode_model *m,
     struct lode_session_opts so = o->session;
     so.with = NULL;
     so.trace = NULL;
+    so.routes = NULL;
     so.cancel = NULL;
     struct room room = {0};
     int rc = create_cache(s, o, &so, &room, err);

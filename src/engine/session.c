@@ -203,6 +203,28 @@ static int extend_all(const struct lode_feed *feeds, size_t n_feeds, struct lode
     return rc;
 }
 
+static void routes(void *user, uint32_t layer, const struct lode_step *step, const float *pairs,
+                   size_t stride, uint32_t n_used, bool out_rows_only) {
+    const struct running *r = user;
+    const uint32_t n = out_rows_only ? step->n_out : step->n_rows;
+    uint32_t experts[LODE_MAX_USED];
+    float weights[LODE_MAX_USED];
+    lode_alloc_forbid(false); /* the caller's function may do as it likes */
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t pos;
+        const struct lode_session *s =
+            r->feeds[feed_of(r, out_rows_only ? step->out_rows[i] : i, &pos)].session;
+        const float *row = (const float *)((const char *)pairs + i * stride);
+        for (uint32_t k = 0; k < n_used; k++) {
+            memcpy(&experts[k], &row[2 * k], sizeof experts[k]);
+            weights[k] = row[2 * k + 1];
+        }
+        if (s->opts.routes)
+            s->opts.routes(s->opts.routes_user, layer, pos, experts, weights, n_used);
+    }
+    lode_alloc_forbid(true);
+}
+
 /* All feeds share their workers and fit its batch; their sessions can resume where they are. */
 static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct purpose *purpose,
                     struct lode_error *err) {
@@ -231,6 +253,8 @@ static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct 
         s->has_logits = false;
         if (s->opts.trace)
             step.trace = trace;
+        if (s->opts.routes)
+            step.routes = routes;
     }
     struct running r = {feeds, &step, purpose};
     step.trace_user = &r;

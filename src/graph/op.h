@@ -135,6 +135,7 @@ union lode_op_params {
         bool normalise; /* chosen weights are divided by their sum */
         float scale;    /* and multiplied by this */
         uint32_t n_groups, n_groups_used; /* experts are chosen within the best groups; 0: all */
+        uint32_t layer;                   /* for traces */
     } route;
     struct {
         float cap;

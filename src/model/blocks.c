@@ -187,7 +187,8 @@ struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t
                                               .normalise = hp->expert_normalise,
                                               .scale = hp->expert_scale,
                                               .n_groups = hp->n_expert_groups,
-                                              .n_groups_used = hp->n_expert_groups_used}};
+                                              .n_groups_used = hp->n_expert_groups_used,
+                                              .layer = l}};
     struct lode_node *logits = lode_b_linear(b, h, n, "ffn_gate_inp", l);
     struct lode_node *route =
         lode_g_route(b->g, logits, lode_b_vector_opt(b, n, "blk.%u.exp_probs_b.bias", l), &p);

@@ -256,6 +256,7 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
         LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], m->opts.float_act, err));
     LODE_TRY(lode_groups_of_experts(&m->graphs[LODE_BODY], m->weights, &m->groups, &m->n_groups,
                                     err));
+    LODE_TRY(lode_model_find_experts(m, err));
     LODE_TRY(make(&m->store, user, m, err));
     LODE_TRY(choose_device(m, err));
     return describe(m, err);
@@ -322,6 +323,7 @@ void lode_model_free(struct lode_model *m) {
     lode_free(m->name);
     lode_free(m->type);
     lode_free(m->notes);
+    lode_free(m->expert_bytes);
     lode_tokenizer_free(m->tokenizer);
     lode_source_close(m->source);
     lode_free(m);

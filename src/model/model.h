@@ -29,7 +29,11 @@ struct lode_model {
     struct lode_model_info info;
     char *chat_template; /* NUL-terminated, or NULL */
     char *name, *type, *notes;
+    uint64_t *expert_bytes; /* (hp.n_layers) of one routed expert; NULL: the model has none */
 };
+
+/* Fills expert_bytes. */
+int lode_model_find_experts(struct lode_model *m, struct lode_error *err);
 
 /* Makes the store of a model that is being loaded: source, weights, groups and opts are there.  Tests give their own, which delivers weights
  * late and out of order. */

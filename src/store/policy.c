@@ -1,6 +1,7 @@
 #include "store/policy_parts.h"
 
 #include "base/alloc.h"
+#include "lode/trace.h"
 
 #include <assert.h>
 #include <string.h>
@@ -11,7 +12,27 @@ static const struct lode_policy_ops *const policies[] = {
 #undef POLICY_ROW
 };
 
-const char *lode_policy_default(void) { return lode_policy_slru.name; }
+const char *lode_policy_default(void) { return policies[0]->name; }
+
+/* --- for programs -------------------------------------------------------------------------- */
+
+const char *const *lode_trace_policies(void) {
+#define POLICY_WORD(name, about) #name,
+    static const char *const names[] = {LODE_POLICY_LIST(POLICY_WORD) NULL};
+#undef POLICY_WORD
+    return names;
+}
+
+const char *lode_trace_policy_about(const char *name) {
+#define POLICY_ABOUT(name_, about)                                                                 \
+    if (strcmp(name, #name_) == 0)                                                                 \
+        return about;
+    LODE_POLICY_LIST(POLICY_ABOUT)
+#undef POLICY_ABOUT
+    return "";
+}
+
+/* ------------------------------------------------------------------------------------------- */
 
 static const struct lode_policy_ops *find(const char *name) {
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
@@ -27,13 +48,19 @@ uint64_t lode_policy_size(const struct lode_policy_shape *s) {
 
 int lode_policy_create(struct lode_policy **out, const char *name,
                        const struct lode_policy_shape *shape, struct lode_error *err) {
-    *out = NULL;
     const struct lode_policy_ops *ops = find(name ? name : lode_policy_default());
+    *out = NULL;
     if (!ops)
 #define POLICY_TEXT(name, about) " " #name
         return lode_fail(err, LODE_ERR_ARG, "--cache-policy",
                          "'%.40s' is no cache policy:" LODE_POLICY_LIST(POLICY_TEXT), name);
 #undef POLICY_TEXT
+    return policy_create(out, ops, shape, err);
+}
+
+int policy_create(struct lode_policy **out, const struct lode_policy_ops *ops,
+                  const struct lode_policy_shape *shape, struct lode_error *err) {
+    *out = NULL;
     const uint64_t n = (uint64_t)shape->n_layers * shape->n_experts;
     if (n == 0 || n > LODE_POLICY_MAX_IDS)
         return lode_fail(err, LODE_ERR_LIMIT, "expert cache",
@@ -56,6 +83,10 @@ int lode_policy_create(struct lode_policy **out, const char *name,
                                              .tail = POLICY_NONE,
                                              .number = i + 1,
                                              .ghosts = i == POLICY_GHOSTS};
+    if (ops->init && !ops->init(p)) {
+        lode_policy_free(p);
+        return lode_fail_nomem(err, "expert cache");
+    }
     *out = p;
     return 0;
 }
@@ -63,6 +94,8 @@ int lode_policy_create(struct lode_policy **out, const char *name,
 void lode_policy_free(struct lode_policy *p) {
     if (!p)
         return;
+    if (p->ops->deinit)
+        p->ops->deinit(p);
     lode_free(p->entries);
     lode_free(p->heap);
     lode_free(p);

@@ -34,6 +34,7 @@
 
 /* name, what leaves first.  The names are what --cache-policy takes. */
 #define LODE_POLICY_LIST(X)                                                                        \
+    X(next, "what is expected to be needed again latest, by layers to go and uses of late")        \
     X(lru, "what was used longest ago")                                                            \
     X(slru, "the same, in two segments: what was used twice stays longer")                         \
     X(s3fifo, "first in, first out, in a small queue for newcomers and a large one for others")    \

@@ -40,6 +40,7 @@ struct lode_policy {
     uint32_t *heap;               /* owned; (n_ids), of policies that use it */
     uint32_t n_heap;
     struct policy_queue queues[POLICY_QUEUES];
+    void *own; /* what only this policy remembers */
 };
 
 /* An entry's size, held, pins and last are kept by the caller of these: admit and touch are called
@@ -47,6 +48,8 @@ struct lode_policy {
 struct lode_policy_ops {
     const char *name;
     bool heap;
+    bool (*init)(struct lode_policy *p); /* p->own; may be NULL, false: out of memory */
+    void (*deinit)(struct lode_policy *p); /* also after an init that failed */
     void (*touch)(struct lode_policy *p, uint32_t id);
     void (*admit)(struct lode_policy *p, uint32_t id);
     uint32_t (*victim)(struct lode_policy *p); /* only says which; POLICY_NONE */
@@ -57,6 +60,10 @@ struct lode_policy_ops {
 #define POLICY_DECLARE(name, about) extern const struct lode_policy_ops lode_policy_##name;
 LODE_POLICY_LIST(POLICY_DECLARE)
 #undef POLICY_DECLARE
+
+/* lode_policy_create with these. */
+int policy_create(struct lode_policy **out, const struct lode_policy_ops *ops,
+                  const struct lode_policy_shape *shape, struct lode_error *err);
 
 void policy_queue_push(struct lode_policy *p, struct policy_queue *q, uint32_t id);
 void policy_queue_take(struct lode_policy *p, struct policy_queue *q, uint32_t id);

@@ -164,8 +164,11 @@ static bool parse_int(const char *text, const char **end, int64_t *out) {
     const long long v = strtoll(text, &stop, 10);
     if (stop == text || errno == ERANGE || strchr(" \t\n\v\f\r", *text))
         return false;
-    *end = stop;
-    *out = v;
+    const int shift = (*stop | 0x20) == 'k' ? 10 : (*stop | 0x20) == 'm' ? 20 : 0;
+    if (shift && (v < 0 || v > INT64_MAX >> shift))
+        return false;
+    *end = stop + (shift > 0);
+    *out = v * (1LL << shift);
     return true;
 }
 
@@ -181,11 +184,19 @@ static bool parse_bool(const char *text, bool *out) {
     return false;
 }
 
-static bool parse_size(const char *text, uint64_t *out) {
-    char *end;
-    const double v = strtod(text, &end);
-    if (end == text || !(v >= 0) || strpbrk(text, "xXnN \t"))
+static bool parse_share(const char *text, size_t len, struct arg_share *out) {
+    char *end, copy[64];
+    if (len >= sizeof copy)
         return false;
+    snprintf(copy, sizeof copy, "%.*s", (int)len, text);
+    const double v = strtod(copy, &end);
+    if (end == copy || !(v >= 0) || strpbrk(copy, "xXnN \t"))
+        return false;
+    *out = (struct arg_share){0};
+    if (*end == '%') {
+        out->share = v / 100;
+        return !end[1] && v > 0 && v <= 100;
+    }
     int shift = 0;
     if (*end) {
         const char *unit = strchr("kmgt", *end | 0x20);
@@ -201,8 +212,36 @@ static bool parse_size(const char *text, uint64_t *out) {
     const double bytes = ldexp(v, shift);
     if (*end || bytes >= 0x1p63)
         return false;
-    *out = (uint64_t)bytes;
+    out->bytes = (uint64_t)bytes;
     return true;
+}
+
+static bool parse_size(const char *text, uint64_t *out) {
+    struct arg_share s;
+    if (!parse_share(text, strlen(text), &s) || s.share > 0)
+        return false;
+    *out = s.bytes;
+    return true;
+}
+
+uint64_t arg_share_of(const struct arg_share *s, uint64_t whole) {
+    return s->share > 0 ? (uint64_t)(s->share * (double)whole) : s->bytes;
+}
+
+static int parse_shares(struct arg_shares *list, const char *text, const char *where,
+                        struct lode_error *err) {
+    for (const char *at = text;; at++) {
+        const size_t len = strcspn(at, ",");
+        if (list->n == ARG_MAX_LIST)
+            return tool_fail(err, LODE_ERR_ARG, where, "more than %d values in '%.80s'",
+                             ARG_MAX_LIST, text);
+        if (!parse_share(at, len, &list->v[list->n]))
+            return bad_value(err, where, text, "a list of sizes and shares like 10%,512M,24G", NULL);
+        list->n++;
+        at += len;
+        if (!*at)
+            return 0;
+    }
 }
 
 /* "a", "a-b", "a-b+step", "a-b*mult", joined by commas. */
@@ -307,6 +346,12 @@ static int store(void *opts, const struct arg_flag *f, const char *text, const c
         if (!parse_size(text, field))
             return bad_value(err, where, text, "a size in bytes, or like 512M or 24G", NULL);
         return 0;
+    case ARG_SHARE:
+        if (!parse_share(text, strlen(text), field))
+            return bad_value(err, where, text, "a size like 512M or 24G, or a share like 75%", NULL);
+        return 0;
+    case ARG_SHARES:
+        return parse_shares(field, text, where, err);
     case ARG_STR:
         *(const char **)field = text;
         return 0;
@@ -339,6 +384,8 @@ static void clear_list(void *opts, const struct arg_flag *f) {
         ((struct arg_strs *)(void *)((char *)opts + f->offset))->n = 0;
     if (f->type == ARG_INTS)
         ((struct arg_ints *)(void *)((char *)opts + f->offset))->n = 0;
+    if (f->type == ARG_SHARES)
+        ((struct arg_shares *)(void *)((char *)opts + f->offset))->n = 0;
 }
 
 static void set_zero(void *opts, const struct arg_flag *f) {
@@ -347,6 +394,8 @@ static void set_zero(void *opts, const struct arg_flag *f) {
         [ARG_INT] = sizeof(int64_t),
         [ARG_FLOAT] = sizeof(double),
         [ARG_SIZE] = sizeof(uint64_t),
+        [ARG_SHARE] = sizeof(struct arg_share),
+        [ARG_SHARES] = sizeof(struct arg_shares),
         [ARG_STR] = sizeof(char *),
         [ARG_CHOICE] = sizeof(char *),
         [ARG_STRS] = sizeof(struct arg_strs),
@@ -553,6 +602,14 @@ void args_show(const struct args *a, const struct arg_flag *flag, char *out, siz
     case ARG_SIZE:
         snprintf(out, cap, "%llu", (unsigned long long)*(const uint64_t *)field);
         break;
+    case ARG_SHARE: {
+        const struct arg_share *s = field;
+        if (s->share > 0)
+            snprintf(out, cap, "%.7g%%", 100 * s->share);
+        else
+            snprintf(out, cap, "%llu", (unsigned long long)s->bytes);
+        break;
+    }
     case ARG_STR:
     case ARG_CHOICE: {
         const char *s = *(const char *const *)field;

@@ -38,9 +38,11 @@
 
 enum arg_type {
     ARG_BOOL,    /* bool */
-    ARG_INT,     /* int64_t in [min, max] */
+    ARG_INT,     /* int64_t in [min, max]; "32k" is 32768 */
     ARG_FLOAT,   /* double in [min, max] */
     ARG_SIZE,    /* uint64_t, bytes: "24G", "1.5M", "4096" */
+    ARG_SHARE,   /* struct arg_share: a size as above, or a part of something: "75%" */
+    ARG_SHARES,  /* struct arg_shares: the same, comma-separated; each use appends */
     ARG_STR,     /* const char * */
     ARG_CHOICE,  /* const char *, one of .choices (the pointer is the table's) */
     ARG_STRS,    /* struct arg_strs; each use of the flag appends one */
@@ -63,6 +65,16 @@ struct arg_ints {
     int64_t v[ARG_MAX_LIST];
     size_t n;
 };
+struct arg_share {
+    uint64_t bytes;
+    double share; /* of a whole, in (0, 1]; 0: bytes were given */
+};
+struct arg_shares {
+    struct arg_share v[ARG_MAX_LIST];
+    size_t n;
+};
+/* The bytes that a share of a whole is. */
+uint64_t arg_share_of(const struct arg_share *s, uint64_t whole);
 
 struct arg_flag {
     const char *names; /* "-c, --ctx-size, --ctx": the first two are shown, all are accepted */

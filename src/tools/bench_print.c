@@ -1,6 +1,8 @@
 /* bench_print.c - llama-bench's table and keys, and ours after them. */
 #include "bench.h"
 
+#include "out.h"
+
 #include "commit.h"
 
 #include "lode/lode.h"
@@ -62,19 +64,6 @@ static double ops_share(const struct bench_row *r) {
 
 /* ---------------------------------------------------------------------------------------- json */
 
-static void put_json_string(FILE *f, const char *s) {
-    fputc('"', f);
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            fprintf(f, "\\%c", *s);
-        else if ((unsigned char)*s < 0x20)
-            fprintf(f, "\\u%04x", (unsigned char)*s);
-        else
-            fputc(*s, f);
-    }
-    fputc('"', f);
-}
-
 static void put_json(FILE *f, const struct bench_row *r, const char *lead, const char *between) {
     char text[1024];
     fputc('{', f);
@@ -82,7 +71,7 @@ static void put_json(FILE *f, const struct bench_row *r, const char *lead, const
     snprintf(text, sizeof text, __VA_ARGS__);                                                      \
     fprintf(f, "%s\"%s\": ", lead, #name);                                                         \
     if (quoted)                                                                                    \
-        put_json_string(f, text);                                                                  \
+        out_json_string(f, text);                                                                  \
     else                                                                                           \
         fputs(text, f);                                                                            \
     fputs(between, f);

@@ -194,18 +194,7 @@ static void print_types(const struct usage *use, size_t n) {
 
 /* ---- JSON ---- */
 
-static void json_str(const char *s) {
-    putchar('"');
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            printf("\\%c", *s);
-        else if ((unsigned char)*s < 0x20)
-            printf("\\u%04x", *s);
-        else
-            putchar(*s);
-    }
-    putchar('"');
-}
+static void json_str(const char *s) { out_json_string(stdout, s); }
 
 /* Prints the value of key i; buf (cap) is kept from call to call.  false: out of memory. */
 static bool json_value(const struct lode_file *f, size_t i, char **buf, size_t *cap) {

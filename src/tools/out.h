@@ -23,6 +23,9 @@ int out_finish(int status);
 /* Flushes; false once standard output can no longer be written, so that long work can stop. */
 bool out_flush(void);
 
+/* "text", escaped as JSON wants. */
+void out_json_string(FILE *f, const char *s);
+
 bool out_is_terminal(FILE *f);
 /* Escape sequences, or "" where f is not a terminal that wants them. */
 const char *out_bold(FILE *f);

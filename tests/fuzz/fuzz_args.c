@@ -13,6 +13,8 @@ struct opts {
     bool on, no_map;
     struct arg_ints list;
     struct arg_strs words, types;
+    struct arg_share share;
+    struct arg_shares shares;
 };
 
 static const struct arg_flag flags[] = {
@@ -22,6 +24,8 @@ static const struct arg_flag flags[] = {
     {"--temp", ARG_FLOAT, ARG_AT(struct opts, temp), .max = 100, .key = "temp"},
     {"-ctk, --cache-type-k", ARG_CHOICE, ARG_AT(struct opts, choice), .choices = arg_kv_types},
     {"--size", ARG_SIZE, ARG_AT(struct opts, size)},
+    {"--share", ARG_SHARE, ARG_AT(struct opts, share)},
+    {"--shares", ARG_SHARES, ARG_AT(struct opts, shares), .def = "10%,4G"},
     {"--on", ARG_BOOL, ARG_AT(struct opts, on), .def = "on"},
     {"--no-map", ARG_BOOL, ARG_AT(struct opts, no_map), .debug = true},
     {"-n, --list", ARG_INTS, ARG_AT(struct opts, list), .max = 1e6, .def = "1-8*2"},

@@ -25,6 +25,10 @@ struct slow {
     uint32_t uses[SLOW_IDS], pins[SLOW_IDS];
     bool held[SLOW_IDS];
     struct slow_line a, b, ghosts; /* lru: a; slru: a on probation, b protected; s3fifo: small, main */
+    int layer;                     /* next: being visited, from here on; as policy_next.c says */
+    float weight[4], average[SLOW_IDS][4], rounds[SLOW_IDS];
+    bool seen[SLOW_IDS];
+    uint32_t visits[SLOW_LAYERS];
 };
 
 static bool slow_is(const struct slow *s, const char *name) { return strcmp(s->name, name) == 0; }
@@ -55,6 +59,42 @@ static uint32_t slow_oldest(const struct slow *s, const struct slow_line *l) {
     return UINT32_MAX;
 }
 
+static float slow_chance(const struct slow *s, uint32_t id) {
+    float sum = 0;
+    for (int a = 0; a < 4; a++)
+        sum += s->weight[a] * s->average[id][a];
+    return sum;
+}
+
+/* The visit of s->layer is over. */
+static void slow_learn(struct slow *s) {
+    static const float keep[4] = {0.5f, 0.917004043f, 0.989228013f, 0.998647140f};
+    const uint32_t first = (uint32_t)s->layer * (SLOW_IDS / SLOW_LAYERS);
+    const uint32_t end = first + SLOW_IDS / SLOW_LAYERS;
+    float step[4] = {0}, size = 1e-6f;
+    for (uint32_t id = first; id < end; id++)
+        for (int a = 0; a < 4; a++) {
+            step[a] += ((s->seen[id] ? 1.0f : 0.0f) - slow_chance(s, id)) * s->average[id][a];
+            size += s->average[id][a] * s->average[id][a];
+        }
+    for (int a = 0; a < 4; a++) {
+        s->weight[a] += 0.05f / size * step[a];
+        if (s->weight[a] < 0)
+            s->weight[a] = 0;
+    }
+    const float young = 1 - 1.0f / (float)++s->visits[s->layer];
+    for (uint32_t id = first; id < end; id++) {
+        for (int a = 0; a < 4; a++) {
+            const float k = keep[a] < young ? keep[a] : young;
+            s->average[id][a] = k * s->average[id][a] + (s->seen[id] ? 1 - k : 0);
+        }
+        float p = slow_chance(s, id);
+        p = p < 1e-5f ? 1e-5f : p > 1 ? 1 : p;
+        s->rounds[id] = 1 / p - 1;
+        s->seen[id] = false;
+    }
+}
+
 static void slow_use(struct slow *s, uint32_t id, bool admitted) {
     s->last[id] = ++s->clock;
     if (slow_is(s, "lru")) {
@@ -80,6 +120,12 @@ static void slow_use(struct slow *s, uint32_t id, bool admitted) {
         s->uses[id]++;
         for (uint32_t i = 0; s->clock % (16 * SLOW_IDS) == 0 && i < SLOW_IDS; i++)
             s->uses[i] /= 2;
+    } else {
+        const int layer = (int)(id / (SLOW_IDS / SLOW_LAYERS));
+        if (s->layer >= 0 && s->layer != layer)
+            slow_learn(s);
+        s->layer = layer;
+        s->seen[id] = true;
     }
 }
 
@@ -97,6 +143,20 @@ static uint32_t slow_victim(struct slow *s) {
                 (best == UINT32_MAX || s->uses[i] < s->uses[best] ||
                  (s->uses[i] == s->uses[best] && s->last[i] < s->last[best])))
                 best = i;
+        return best;
+    }
+    if (slow_is(s, "next")) {
+        uint32_t best = UINT32_MAX;
+        float longest = -1;
+        for (uint32_t i = 0; i < SLOW_IDS; i++) {
+            int ahead = (int)(i / (SLOW_IDS / SLOW_LAYERS)) - s->layer;
+            ahead += ahead <= 0 ? SLOW_LAYERS : 0;
+            const float wait = s->rounds[i] + (float)ahead / SLOW_LAYERS;
+            if (s->held[i] && !s->pins[i] && wait > longest) {
+                longest = wait;
+                best = i;
+            }
+        }
         return best;
     }
     for (;;) {
@@ -133,7 +193,9 @@ static void slow_leave(struct slow *s, uint32_t id, bool evicted) {
 /* Two bytes an operation.  NULL, or what went apart. */
 static const char *policy_drive(const char *name, const uint8_t *data, size_t n) {
     static char why[128];
-    struct slow s = {.name = name, .capacity = 4000};
+    struct slow s = {.name = name, .capacity = 4000, .layer = -1};
+    for (int a = 0; a < 4; a++)
+        s.weight[a] = 0.25f;
     struct lode_policy *p;
     struct lode_error err;
     const struct lode_policy_shape shape = {SLOW_LAYERS, SLOW_IDS / SLOW_LAYERS, s.capacity};

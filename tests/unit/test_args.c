@@ -14,6 +14,8 @@ struct opts {
     int64_t ctx, top_k;
     double temp;
     uint64_t size;
+    struct arg_share share;
+    struct arg_shares shares;
     bool stats, no_mmap, greedy;
     struct arg_ints p;
     struct arg_strs bias, types;
@@ -33,6 +35,8 @@ static const struct arg_flag flags[] = {
      .choices = arg_kv_types},
     {"-o, --output", ARG_CHOICE, ARG_AT(struct opts, format), .choices = formats},
     {"--cache", ARG_SIZE, ARG_AT(struct opts, size)},
+    {"--ram", ARG_SHARE, ARG_AT(struct opts, share)},
+    {"--budgets", ARG_SHARES, ARG_AT(struct opts, shares)},
     {"--stats", ARG_BOOL, ARG_AT(struct opts, stats)},
     {"--no-mmap", ARG_BOOL, ARG_AT(struct opts, no_mmap), .debug = true},
     {"--greedy", ARG_BOOL, ARG_AT(struct opts, greedy), .def = "on"},
@@ -186,6 +190,12 @@ static void test_complaints(void **state) {
         {"m -ctk f8", "-ctk", "'f8' is not one of f32, f16, bf16 or q8_0"},
         {"m --stats=maybe", "--stats",
          "'maybe' is not on or off (1, true, enabled; 0, false, disabled)"},
+        {"m -c 32g", "-c", "'32g' is not a whole number from 0 to 16777216"},
+        {"m -c 99999999999999999m", "-c", "'99999999999999999m' is not a whole number from 0 to 16777216"},
+        {"m --cache 50%", "--cache", "'50%' is not a size in bytes, or like 512M or 24G"},
+        {"m --ram 101%", "--ram", "'101%' is not a size like 512M or 24G, or a share like 75%"},
+        {"m --ram 0%", "--ram", "'0%' is not a size like 512M or 24G, or a share like 75%"},
+        {"m --budgets 5%,,1G", "--budgets", "'5%,,1G' is not a list of sizes and shares like 10%,512M,24G"},
         {"m --cache 12Q", "--cache", "'12Q' is not a size in bytes, or like 512M or 24G"},
         {"m --tmep 1", "--tmep", "unknown flag; did you mean --temp?"},
         {"m --zzzzzzzz", "--zzzzzzzz", "unknown flag"},
@@ -249,6 +259,19 @@ static void test_values(void **state) {
     assert_string_equal(err.where, "--top-k");
     assert_ptr_equal(args_find(&spec, "c"), args_find(&spec, "--ctx"));
     assert_null(args_find(&spec, "nothing"));
+}
+
+static void test_shares(void **state) {
+    (void)state;
+    struct opts o;
+    struct args a;
+    struct lode_error err;
+    assert_int_equal(parse(&a, &o, &err, "m --ram 75% --budgets 5%,1.5G -c 32k"), ARGS_OK);
+    assert_int_equal(arg_share_of(&o.share, 1000), 750);
+    assert_int_equal(o.shares.n, 2);
+    assert_int_equal(arg_share_of(&o.shares.v[0], 1000), 50);
+    assert_int_equal(arg_share_of(&o.shares.v[1], 1000), 3 << 29);
+    assert_int_equal(o.ctx, 32768);
 }
 
 /* Help of any table: no line is wider than the page, and hidden flags stay hidden. */
@@ -328,6 +351,7 @@ int main(void) {
         cmocka_unit_test(test_model_defaults),
         cmocka_unit_test(test_complaints),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_shares),
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_sampling_defaults),
     };

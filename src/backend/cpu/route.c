@@ -140,4 +140,8 @@ void lode_cpu_route(struct lode_backend *b, const struct lode_instr *in,
                   in->parts[0].w_data, (float *)(in->parts[0].out.data +
                                                  r * in->parts[0].out.stride),
                   scores, choice, ids);
+    if (step->routes)
+        step->routes(step->trace_user, in->p.route.layer, step,
+                     (const float *)in->parts[0].out.data, in->parts[0].out.stride,
+                     in->p.route.n_used, in->in[0].rows != LODE_ROWS_ALL);
 }

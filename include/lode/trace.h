@@ -1,0 +1,102 @@
+/* trace.h - which experts tokens went to, recorded, and what a cache would have made of it.
+ *
+ * A route trace has, for each token, the experts that each layer with routed experts chose and the
+ * weights they got.  A session gives them while it evaluates (lode_session_opts.routes); a trace
+ * keeps them; a replay counts what a cache of so many bytes would have had and what it would have
+ * read, by a policy or by Belady's rule, which knows the future and cannot be beaten.
+ *
+ *     struct lode_trace *t;
+ *     lode_trace_create(&t, &shape, n_tokens, &err);
+ *     session_opts.routes = lode_trace_put, session_opts.routes_user = t;
+ *     ... evaluate ...
+ *     lode_trace_write(t, "run.trace", &err);
+ *     lode_trace_replay(t, "lru", 1 << 30, &result, &err);
+ *     lode_trace_free(t);
+ *
+ * The file (docs/bigger-than-memory.md draws it) is little-endian:
+ *
+ *     "LODETRC1"
+ *     u32 n_layers, n_experts, n_used, name_size
+ *     u64 other_bytes, expert_bytes[n_layers]        0: the layer has no routed experts
+ *     name_size bytes                                the model's name
+ *     for each token, to the end of the file:
+ *         u32 position                               0 begins another text
+ *         for each layer with experts: n_used x u16 expert, ascending; n_used x f32 weight
+ */
+#ifndef LODE_TRACE_H
+#define LODE_TRACE_H
+
+#include "lode/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct lode_trace;
+
+struct lode_trace_shape {
+    uint32_t n_layers, n_experts, n_used;
+    uint64_t other_bytes;         /* of weights that every token reads beside its experts */
+    const uint64_t *expert_bytes; /* (n_layers) of one expert; 0: a layer without any */
+    const char *name;             /* of the model; NULL: "" */
+};
+
+/* What a model's experts are; borrowed, lives as long as the model.  n_experts 0: it has none. */
+LODE_API struct lode_trace_shape lode_model_routes(const struct lode_model *m);
+
+/* Room for n_tokens, all at position 0 and expert 0 until they are put.  The shape is copied. */
+LODE_API int lode_trace_create(struct lode_trace **out, const struct lode_trace_shape *shape,
+                               size_t n_tokens, struct lode_error *err);
+LODE_API void lode_trace_free(struct lode_trace *t);
+LODE_API const struct lode_trace_shape *lode_trace_shape(const struct lode_trace *t);
+LODE_API size_t lode_trace_n_tokens(const struct lode_trace *t);
+/* Bytes of all experts of all layers. */
+LODE_API uint64_t lode_trace_bytes(const struct lode_trace *t);
+
+/* What a session calls (lode_session_opts.routes), user being the trace: token `pos` of the layer.
+ * Tokens beyond the room and layers without experts are left out. */
+LODE_API void lode_trace_put(void *user, uint32_t layer, uint32_t pos, const uint32_t *experts,
+                             const float *weights, uint32_t n);
+/* What is put from now on is a text of its own, whose position 0 is token `first` of the trace. */
+LODE_API void lode_trace_begin(struct lode_trace *t, size_t first);
+/* Forgets the tokens from n on. */
+LODE_API void lode_trace_cut(struct lode_trace *t, size_t n);
+
+/* LODE_ERR_FORMAT names the byte and what is wrong with it. */
+LODE_API int lode_trace_parse(struct lode_trace **out, const void *data, size_t size,
+                              const char *where, struct lode_error *err);
+LODE_API int lode_trace_open(struct lode_trace **out, const char *path, struct lode_error *err);
+LODE_API int lode_trace_write(const struct lode_trace *t, const char *path, struct lode_error *err);
+
+struct lode_replay {
+    uint64_t tokens, uses, hits;
+    uint64_t bytes_used, bytes_read; /* of experts: all uses; those that were not there */
+    uint64_t first_reads;            /* of bytes_read, what no cache can avoid: each expert's first */
+};
+
+/* policy: "lru" and so on, NULL for the default, or "belady": the optimum where all experts have one
+ * size, a good guess where they differ.  capacity in bytes; LODE_ERR_LIMIT where the experts of one
+ * token and layer do not fit.  All experts of a step are in the cache at once, for every policy. */
+LODE_API int lode_trace_replay(const struct lode_trace *t, const char *policy, uint64_t capacity,
+                               struct lode_replay *out, struct lode_error *err);
+
+/* The policies' names, NULL-terminated, and what each does, in words; the first is the default. */
+LODE_API const char *const *lode_trace_policies(void);
+LODE_API const char *lode_trace_policy_about(const char *name);
+
+/* Texts in which expert e of a layer is drawn with a chance like 1 / rank^zipf: ranks drift by
+ * `drift` x n_experts exchanges a token, and with chance `repeat` a token takes an expert that the
+ * one before it took. */
+struct lode_trace_synth {
+    uint32_t n_layers, n_experts, n_used;
+    size_t n_tokens;
+    uint64_t expert_bytes, seed;
+    double zipf, drift, repeat;
+};
+LODE_API int lode_trace_synthesise(struct lode_trace **out, const struct lode_trace_synth *how,
+                                   struct lode_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

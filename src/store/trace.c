@@ -1,0 +1,248 @@
+#include "store/trace.h"
+
+#include "base/alloc.h"
+#include "base/cursor.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/out_file.h"
+
+static const char magic[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '1'};
+
+void lode_trace_free(struct lode_trace *t) {
+    if (!t)
+        return;
+    lode_free(t->name);
+    lode_free(t->expert_bytes);
+    lode_free(t->slot);
+    lode_free(t->pos);
+    lode_free(t->experts);
+    lode_free(t->weights);
+    lode_free(t);
+}
+
+static int check_shape(const struct lode_trace_shape *s, const char *where,
+                       struct lode_error *err) {
+    const struct {
+        const char *name;
+        uint32_t value, most;
+    } counts[] = {{"layers", s->n_layers, LODE_TRACE_MAX_LAYERS},
+                  {"experts", s->n_experts, LODE_TRACE_MAX_EXPERTS},
+                  {"experts of a token", s->n_used, LODE_TRACE_MAX_USED}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (counts[i].value == 0 || counts[i].value > counts[i].most)
+            return lode_fail(err, LODE_ERR_FORMAT, where, "%u %s, 1 to %u expected",
+                             counts[i].value, counts[i].name, counts[i].most);
+    if (s->n_used > s->n_experts)
+        return lode_fail(err, LODE_ERR_FORMAT, where, "a token uses %u of %u experts", s->n_used,
+                         s->n_experts);
+    return 0;
+}
+
+/* All but the tokens: expert_bytes and name are copied. */
+static int make(struct lode_trace **out, const struct lode_trace_shape *s, size_t name_size,
+                const char *where, struct lode_error *err) {
+    *out = NULL;
+    LODE_TRY(check_shape(s, where, err));
+    struct lode_trace *t = LODE_NEW(struct lode_trace);
+    if (!t)
+        return lode_fail_nomem(err, "route trace");
+    t->shape = *s;
+    t->name = lode_strndup(s->name ? s->name : "", name_size);
+    t->expert_bytes = LODE_NEW_ARRAY(uint64_t, s->n_layers);
+    t->slot = LODE_NEW_ARRAY(uint32_t, s->n_layers);
+    if (!t->name || !t->expert_bytes || !t->slot) {
+        lode_trace_free(t);
+        return lode_fail_nomem(err, "route trace");
+    }
+    memcpy(t->expert_bytes, s->expert_bytes, s->n_layers * sizeof *t->expert_bytes);
+    t->shape.name = t->name;
+    t->shape.expert_bytes = t->expert_bytes;
+    for (uint32_t l = 0; l < s->n_layers; l++)
+        t->slot[l] = t->expert_bytes[l] ? t->n_moe++ : UINT32_MAX;
+    /* so that no sum over a trace's experts overflows */
+    for (uint32_t l = 0; l < s->n_layers; l++)
+        if (t->expert_bytes[l] > UINT64_C(1) << 36) {
+            const int rc = lode_fail(err, LODE_ERR_FORMAT, where,
+                                     "an expert of layer %u has %llu bytes, at most 2^36 expected", l,
+                                     (unsigned long long)t->expert_bytes[l]);
+            lode_trace_free(t);
+            return rc;
+        }
+    *out = t;
+    return 0;
+}
+
+static int make_tokens(struct lode_trace *t, size_t n, struct lode_error *err) {
+    size_t pairs;
+    if (!lode_mul_size(n, (size_t)t->n_moe * t->shape.n_used, &pairs))
+        return lode_fail_nomem(err, "route trace");
+    t->pos = LODE_NEW_ARRAY(uint32_t, n);
+    t->experts = LODE_NEW_ARRAY(uint16_t, pairs);
+    t->weights = LODE_NEW_ARRAY(float, pairs);
+    if (!t->pos || !t->experts || !t->weights)
+        return lode_fail_nomem(err, "route trace");
+    t->n_tokens = n;
+    return 0;
+}
+
+int lode_trace_create(struct lode_trace **out, const struct lode_trace_shape *shape,
+                      size_t n_tokens, struct lode_error *err) {
+    if (shape->n_experts == 0) {
+        *out = NULL;
+        return lode_fail(err, LODE_ERR_ARG, shape->name ? shape->name : "route trace",
+                         "the model has no routed experts: there are no routes to record");
+    }
+    LODE_TRY(make(out, shape, shape->name ? strlen(shape->name) : 0, "route trace", err));
+    const int rc = make_tokens(*out, n_tokens, err);
+    if (rc < 0) {
+        lode_trace_free(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+const struct lode_trace_shape *lode_trace_shape(const struct lode_trace *t) { return &t->shape; }
+size_t lode_trace_n_tokens(const struct lode_trace *t) { return t->n_tokens; }
+
+uint64_t lode_trace_bytes(const struct lode_trace *t) {
+    uint64_t sum = 0;
+    for (uint32_t l = 0; l < t->shape.n_layers; l++)
+        sum += t->expert_bytes[l] * t->shape.n_experts;
+    return sum;
+}
+
+void lode_trace_put(void *user, uint32_t layer, uint32_t pos, const uint32_t *experts,
+                    const float *weights, uint32_t n) {
+    struct lode_trace *t = user;
+    const size_t token = t->first + pos;
+    if (token >= t->n_tokens || layer >= t->shape.n_layers || t->slot[layer] == UINT32_MAX ||
+        n != t->shape.n_used)
+        return;
+    const size_t at = (token * t->n_moe + t->slot[layer]) * n;
+    for (uint32_t k = 0; k < n; k++) {
+        t->experts[at + k] = (uint16_t)experts[k];
+        t->weights[at + k] = weights[k];
+    }
+    t->pos[token] = pos;
+}
+
+void lode_trace_begin(struct lode_trace *t, size_t first) { t->first = first; }
+
+void lode_trace_cut(struct lode_trace *t, size_t n) { t->n_tokens = n < t->n_tokens ? n : t->n_tokens; }
+
+/* --- the file ------------------------------------------------------------------------------ */
+
+static int parse_token(struct lode_trace *t, struct lode_cursor *c, size_t i, const char *where,
+                       struct lode_error *err) {
+    const uint32_t n = t->shape.n_used;
+    t->pos[i] = lode_cursor_u32(c);
+    for (uint32_t m = 0; m < t->n_moe; m++) {
+        const size_t at = (i * t->n_moe + m) * n;
+        lode_cursor_copy(c, t->experts + at, n * sizeof *t->experts);
+        lode_cursor_copy(c, t->weights + at, n * sizeof *t->weights);
+        for (uint32_t k = 0; k < n; k++)
+            if (t->experts[at + k] >= t->shape.n_experts ||
+                (k && t->experts[at + k] <= t->experts[at + k - 1]))
+                return lode_fail(err, LODE_ERR_FORMAT, where,
+                                 "token %zu: expert %u after %u; ascending ones below %u expected",
+                                 i, t->experts[at + k], k ? t->experts[at + k - 1] : 0,
+                                 t->shape.n_experts);
+    }
+    return 0;
+}
+
+static int parse(struct lode_trace **out, struct lode_cursor *c, const char *where,
+                 struct lode_error *err) {
+    uint64_t bytes[LODE_TRACE_MAX_LAYERS];
+    char found[sizeof magic];
+    lode_cursor_copy(c, found, sizeof found);
+    if (memcmp(found, magic, sizeof magic) != 0)
+        return lode_fail(err, LODE_ERR_FORMAT, where, "this is no route trace: it does not begin "
+                         "with %.8s", magic);
+    struct lode_trace_shape s = {.n_layers = lode_cursor_u32(c),
+                                 .n_experts = lode_cursor_u32(c),
+                                 .n_used = lode_cursor_u32(c)};
+    const uint32_t name_size = lode_cursor_u32(c);
+    s.other_bytes = lode_cursor_u64(c);
+    LODE_TRY(check_shape(&s, where, err));
+    lode_cursor_copy(c, bytes, s.n_layers * sizeof *bytes);
+    const struct lode_str name = lode_cursor_str(c, name_size);
+    if (c->failed)
+        return lode_fail(err, LODE_ERR_FORMAT, where, "the file ends within its header, at byte %zu",
+                         c->len);
+    s.expert_bytes = bytes;
+    s.name = name.data;
+    LODE_TRY(make(out, &s, name.len, where, err));
+    struct lode_trace *t = *out;
+    const size_t token = 4 + (size_t)t->n_moe * s.n_used * 6, left = lode_cursor_left(c);
+    if (left % token)
+        return lode_fail(err, LODE_ERR_FORMAT, where,
+                         "%zu bytes of tokens are not a multiple of the %zu that each has", left,
+                         token);
+    LODE_TRY(make_tokens(t, left / token, err));
+    for (size_t i = 0; i < t->n_tokens; i++)
+        LODE_TRY(parse_token(t, c, i, where, err));
+    return 0;
+}
+
+int lode_trace_parse(struct lode_trace **out, const void *data, size_t size, const char *where,
+                     struct lode_error *err) {
+    struct lode_cursor c = {.data = data, .len = size};
+    *out = NULL;
+    const int rc = parse(out, &c, where, err);
+    if (rc < 0) {
+        lode_trace_free(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+int lode_trace_open(struct lode_trace **out, const char *path, struct lode_error *err) {
+    struct lode_in_file f;
+    *out = NULL;
+    int rc = lode_in_open(&f, path, err);
+    char *data = rc < 0 ? NULL : lode_alloc(f.size, 1);
+    if (rc == 0)
+        rc = data ? lode_in_read(&f, 0, data, f.size, err) : lode_fail_nomem(err, path);
+    if (rc == 0)
+        rc = lode_trace_parse(out, data, f.size, path, err);
+    lode_free(data);
+    lode_in_close(&f);
+    return rc;
+}
+
+static int write_all(const struct lode_trace *t, struct lode_out_file *f, struct lode_error *err) {
+    const struct lode_trace_shape *s = &t->shape;
+    const uint32_t name_size = (uint32_t)strlen(t->name);
+    const uint32_t counts[] = {s->n_layers, s->n_experts, s->n_used, name_size};
+    LODE_TRY(lode_out_write(f, magic, sizeof magic, err));
+    LODE_TRY(lode_out_write(f, counts, sizeof counts, err));
+    LODE_TRY(lode_out_write(f, &s->other_bytes, sizeof s->other_bytes, err));
+    LODE_TRY(lode_out_write(f, t->expert_bytes, s->n_layers * sizeof *t->expert_bytes, err));
+    LODE_TRY(lode_out_write(f, t->name, name_size, err));
+    struct lode_buf b = {0};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < t->n_tokens; i++) {
+        lode_buf_clear(&b);
+        lode_buf_add(&b, &t->pos[i], sizeof *t->pos);
+        for (uint32_t m = 0; m < t->n_moe; m++) {
+            const size_t at = (i * t->n_moe + m) * s->n_used;
+            lode_buf_add(&b, t->experts + at, s->n_used * sizeof *t->experts);
+            lode_buf_add(&b, t->weights + at, s->n_used * sizeof *t->weights);
+        }
+        rc = b.failed ? lode_fail_nomem(err, "route trace") : lode_out_write(f, b.data, b.len, err);
+    }
+    lode_buf_free(&b);
+    return rc;
+}
+
+int lode_trace_write(const struct lode_trace *t, const char *path, struct lode_error *err) {
+    struct lode_out_file f;
+    int rc = lode_out_open(&f, path, 0, err);
+    if (rc == 0)
+        rc = write_all(t, &f, err);
+    if (rc == 0)
+        rc = lode_out_commit(&f, err);
+    lode_out_abandon(&f);
+    return rc;
+}

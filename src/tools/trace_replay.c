@@ -1,0 +1,221 @@
+/* trace_replay.c - `lode trace replay`: what caches of some sizes make of recorded routes.
+ *
+ * Tokens/s are the formula of docs/bigger-than-memory.md: a token takes the longer of reading its
+ * weights from memory and reading what was missed from the disk, which overlap. */
+#include "trace.h"
+
+#include "args.h"
+#include "disk.h"
+#include "out.h"
+#include "progress.h"
+
+#include "lode/lode.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct opts {
+    struct arg_strs files, policies;
+    struct arg_shares sizes;
+    uint64_t disk, ram;
+    bool json;
+};
+
+static const struct arg_flag flags[] = {
+    {"-f, --file", ARG_STRS, ARG_AT(struct opts, files), .meta = "FILE", .pos = 1,
+     .help = "a trace (also the arguments without a flag)"},
+    {"--sizes", ARG_SHARES, ARG_AT(struct opts, sizes), .meta = "LIST", .def = "10%,25%,50%,75%",
+     .help = "cache sizes: shares of all experts, or bytes: 10%,512M,4G"},
+    {"--policy", ARG_STRS, ARG_AT(struct opts, policies), .meta = "NAME",
+     .shown = "all, and belady", .help = "a policy; may be given several times"},
+    {"--disk-speed", ARG_SIZE, ARG_AT(struct opts, disk), .meta = "SIZE", .shown = "measured",
+     .help = "bytes that the disk reads in a second"},
+    {"--ram-speed", ARG_SIZE, ARG_AT(struct opts, ram), .meta = "SIZE", .shown = "measured",
+     .help = "bytes that the memory reads in a second"},
+    {"--json", ARG_BOOL, ARG_AT(struct opts, json), .group = "Output",
+     .help = "one JSON object instead of tables"},
+};
+
+static const struct arg_spec spec = {
+    .verb = "trace replay",
+    .usage = "TRACE... [--sizes LIST] [flags]",
+    .brief = "what caches of some sizes make of recorded routes",
+    .about = "For each trace, size and policy: the share of uses that were in the cache, the bytes\n"
+             "read from disk for each token, the tokens/s that follow, and the part that this is of\n"
+             "what Belady's rule, which knows the future, would have had.  Belady's is the optimum\n"
+             "where all experts have one size; where sizes differ it is marked with ~.",
+    .examples = "lode trace replay book.trace\n"
+                "lode trace replay a.trace b.trace --sizes 1G,2G,4G --policy slru --policy belady",
+    .flags = flags,
+    .n_flags = ARG_COUNT(flags),
+};
+
+enum { MAX_POLICIES = 16 };
+
+struct speeds {
+    double disk, ram; /* bytes/s */
+};
+
+static double tokens_per_second(const struct lode_trace *t, const struct lode_replay *r,
+                                const struct speeds *v) {
+    const double n = (double)r->tokens, uses = (double)r->bytes_used / n;
+    const double compute = ((double)lode_trace_shape(t)->other_bytes + uses) / v->ram;
+    return 1 / fmax(compute, (double)r->bytes_read / n / v->disk);
+}
+
+static bool one_size(const struct lode_trace *t) {
+    const struct lode_trace_shape *s = lode_trace_shape(t);
+    uint64_t size = 0;
+    for (uint32_t l = 0; l < s->n_layers; l++) {
+        if (size && s->expert_bytes[l] && s->expert_bytes[l] != size)
+            return false;
+        size = s->expert_bytes[l] ? s->expert_bytes[l] : size;
+    }
+    return true;
+}
+
+/* The policies asked for, belady last. */
+static size_t choose(const struct opts *o, const char *names[MAX_POLICIES]) {
+    size_t n = 0;
+    if (o->policies.n == 0) {
+        for (const char *const *p = lode_trace_policies(); *p && n + 1 < MAX_POLICIES; p++)
+            names[n++] = *p;
+        names[n++] = "belady";
+    }
+    for (size_t i = 0; i < o->policies.n && n < MAX_POLICIES; i++)
+        names[n++] = o->policies.v[i];
+    return n;
+}
+
+struct cell {
+    struct lode_replay r;
+    const char *policy;
+    uint64_t capacity;
+};
+
+static double hit_rate(const struct lode_replay *r) { return (double)r->hits / (double)r->uses; }
+
+static void print_row(const struct lode_trace *t, const struct cell *c,
+                      const struct lode_replay *best, const struct speeds *v) {
+    char read[32];
+    const bool standard = !strcmp(c->policy, lode_trace_policies()[0]);
+    printf("  %s%-8s%s %7.2f %%  %12s  %9.2f", standard ? out_bold(stdout) : "", c->policy,
+           out_plain(stdout), 100 * hit_rate(&c->r),
+           format_bytes((double)c->r.bytes_read / (double)c->r.tokens, read),
+           tokens_per_second(t, &c->r, v));
+    if (best && best->hits)
+        printf("  %9.3f", (double)c->r.hits / (double)best->hits);
+    putchar('\n');
+}
+
+static void print_size(const struct lode_trace *t, const struct cell *cells, size_t n,
+                       const struct speeds *v) {
+    char bytes[32], all[32];
+    const double whole = (double)lode_trace_bytes(t);
+    const struct lode_replay *best = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(cells[i].policy, "belady"))
+            best = &cells[i].r;
+    printf("%scache of %s%s, %.1f %% of %s\n", out_bold(stdout),
+           format_bytes((double)cells[0].capacity, bytes), out_plain(stdout),
+           100 * (double)cells[0].capacity / whole, format_bytes(whole, all));
+    printf("  %spolicy        hits  read a token   tokens/s%s%s\n", out_dim(stdout),
+           best ? one_size(t) ? "  of belady" : " of ~belady" : "", out_plain(stdout));
+    for (size_t i = 0; i < n; i++)
+        print_row(t, &cells[i], best, v);
+}
+
+static void print_json(const struct lode_trace *t, const struct cell *cells, size_t n,
+                       const struct speeds *v, bool first) {
+    for (size_t i = 0; i < n; i++) {
+        const struct lode_replay *r = &cells[i].r;
+        printf("%s\n      {\"capacity\": %llu, \"policy\": ", first && i == 0 ? "" : ",",
+               (unsigned long long)cells[i].capacity);
+        out_json_string(stdout, cells[i].policy);
+        printf(", \"hit_rate\": %.6f, \"uses\": %llu, \"hits\": %llu, \"bytes_used\": %llu, "
+               "\"bytes_read\": %llu, \"first_reads\": %llu, \"tokens_per_second\": %.4f}",
+               hit_rate(r), (unsigned long long)r->uses, (unsigned long long)r->hits,
+               (unsigned long long)r->bytes_used, (unsigned long long)r->bytes_read,
+               (unsigned long long)r->first_reads, tokens_per_second(t, r, v));
+    }
+}
+
+static int show(const struct opts *o, const char *path, const struct speeds *v, bool first,
+                struct lode_error *err) {
+    struct lode_trace *t;
+    struct cell cells[MAX_POLICIES];
+    const char *names[MAX_POLICIES];
+    const size_t n = choose(o, names);
+    char bytes[32];
+    int rc = lode_trace_open(&t, path, err);
+    if (rc < 0)
+        return rc;
+    const struct lode_trace_shape *s = lode_trace_shape(t);
+    if (lode_trace_n_tokens(t) == 0)
+        rc = tool_fail(err, LODE_ERR_FORMAT, path, "it has no tokens");
+    if (o->json) {
+        printf("%s\n    {\"file\": ", first ? "" : ",");
+        out_json_string(stdout, path);
+        printf(", \"model\": ");
+        out_json_string(stdout, s->name);
+        printf(", \"tokens\": %zu, \"expert_bytes\": %llu, \"one_size\": %s, \"sizes\": [",
+               lode_trace_n_tokens(t), (unsigned long long)lode_trace_bytes(t),
+               one_size(t) ? "true" : "false");
+    } else {
+        printf("%s%s%s: %s%s%zu tokens, %u of %u experts, %s in all\n", out_bold(stdout), path,
+               out_plain(stdout), s->name, *s->name ? ", " : "", lode_trace_n_tokens(t), s->n_used,
+               s->n_experts, format_bytes((double)lode_trace_bytes(t), bytes));
+    }
+    for (size_t k = 0; rc == 0 && k < o->sizes.n; k++) {
+        const uint64_t capacity = arg_share_of(&o->sizes.v[k], lode_trace_bytes(t));
+        for (size_t i = 0; rc == 0 && i < n; i++) {
+            cells[i] = (struct cell){.policy = names[i], .capacity = capacity};
+            rc = lode_trace_replay(t, names[i], capacity, &cells[i].r, err);
+        }
+        if (rc == 0 && o->json)
+            print_json(t, cells, n, v, k == 0);
+        else if (rc == 0)
+            print_size(t, cells, n, v);
+    }
+    if (rc == 0 && o->json)
+        printf("]}");
+    lode_trace_free(t);
+    return rc;
+}
+
+static int measure(struct speeds *v, const struct opts *o, struct lode_error *err) {
+    struct disk_speed d = {.bytes_per_second = (double)o->disk};
+    v->ram = o->ram ? (double)o->ram : lode_machine_read_bandwidth(0, 0.4, err);
+    if (v->ram < 0)
+        return (int)v->ram;
+    const int rc = o->disk ? 0 : disk_measure_dir(&d, ".", 1.0, err);
+    v->disk = d.bytes_per_second;
+    return rc;
+}
+
+int trace_replay(int argc, char **argv) {
+    struct opts o;
+    struct args a;
+    const int status = args_main(&a, &spec, &o, argc, argv);
+    if (status >= 0)
+        return status;
+    if (!o.files.n)
+        return args_usage_error(&spec, "the trace is missing");
+    struct lode_error err = {0};
+    struct speeds v;
+    int rc = measure(&v, &o, &err);
+    if (rc == 0 && o.json) {
+        printf("{\"ram_bytes_per_second\": %.0f, \"disk_bytes_per_second\": %.0f, \"traces\": [",
+               v.ram, v.disk);
+    } else if (rc == 0) {
+        char ram[32], disk[32];
+        printf("memory reads %s/s, the disk %s/s\n", format_bytes(v.ram, ram),
+               format_bytes(v.disk, disk));
+    }
+    for (size_t i = 0; rc == 0 && i < o.files.n; i++)
+        rc = show(&o, o.files.v[i], &v, i == 0, &err);
+    if (rc == 0 && o.json)
+        printf("\n]}\n");
+    return rc < 0 ? tool_report(&err) : 0;
+}
