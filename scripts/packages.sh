@@ -24,6 +24,7 @@ pc  libxxhash                            libxxhash-dev
 pc  libedit                              libedit-dev
 pc  libmicrohttpd                        libmicrohttpd-dev
 pc  liburing                             liburing-dev
+pc  sqlite3                              libsqlite3-dev
 '
 table_test='
 cmd gcc                                  gcc
@@ -93,8 +94,9 @@ case $verb in
 check)
     missing
     # libedit is a comfort (history and keys in the chat), libmicrohttpd is the server, liburing makes
-    # reads of models larger than memory cheaper: lode builds without them.
-    for n in libedit libmicrohttpd liburing; do
+    # reads of models larger than memory cheaper, sqlite3 keeps the chats of the server's page: lode
+    # builds without them.
+    for n in libedit libmicrohttpd liburing sqlite3; do
         names=$(echo "$names" | sed "s/^$n\$//; s/, $n\$//; s/$n, //")
     done
     [ -z "$names" ] && exit 0

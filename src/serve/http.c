@@ -1,6 +1,9 @@
 /* http.c - connections: who may ask, which route answers, and what goes over the wire. */
 #include "serve/exchange.h"
+
+#include "base/error.h"
 #include "serve/fields.h"
+#include "serve/page.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -262,6 +265,34 @@ static bool knows_host(const struct server *s, struct MHD_Connection *conn) {
     return known;
 }
 
+static const char *query_arg(void *user, const char *name) {
+    return MHD_lookup_connection_value(user, MHD_GET_ARGUMENT_KIND, name);
+}
+
+/* The web page and what it alone asks for. */
+static enum MHD_Result send_page(struct call *call, struct MHD_Connection *conn, const char *path,
+                                 const char *method) {
+    const struct lode_str body = lode_buf_str(&call->body);
+    struct page_reply reply;
+    page_answer(call->s,
+                &(struct page_request){.method = method, .path = path, .arg = query_arg, .user = conn,
+                                       .body = body.data, .len = body.len},
+                &reply);
+    const struct lode_str text = reply.fixed.len ? reply.fixed : lode_buf_str(&reply.out);
+    struct MHD_Response *r = MHD_create_response_from_buffer(
+        text.len, (void *)text.data, reply.fixed.len ? MHD_RESPMEM_PERSISTENT : MHD_RESPMEM_MUST_COPY);
+    enum MHD_Result rc = MHD_NO;
+    if (r) {
+        MHD_add_response_header(r, "Content-Type", reply.type);
+        for (size_t i = 0; reply.headers && reply.headers[i][0]; i++)
+            MHD_add_response_header(r, reply.headers[i][0], reply.headers[i][1]);
+        rc = MHD_queue_response(conn, (unsigned)reply.status, r);
+        MHD_destroy_response(r);
+    }
+    lode_buf_free(&reply.out);
+    return rc;
+}
+
 static enum MHD_Result post(struct call *call, struct MHD_Connection *conn,
                             const struct route *route) {
     struct server *s = call->s;
@@ -288,11 +319,12 @@ static enum MHD_Result post(struct call *call, struct MHD_Connection *conn,
 }
 
 /* What can be said before the body has come: 0, or a status. */
-static int admit(const struct server *s, struct MHD_Connection *conn, const struct route *route) {
+static int admit(const struct server *s, struct MHD_Connection *conn, const char *path) {
+    const struct route *route = find_route(path);
     const char *length = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Content-Length");
     if (!knows_host(s, conn))
         return 403;
-    if (!(route && route->open) && !has_key(s, conn))
+    if (!(route && route->open) && !page_is_open(path) && !has_key(s, conn))
         return 401;
     if (length && strtoull(length, NULL, 10) > MAX_BODY)
         return 413;
@@ -310,6 +342,8 @@ static enum MHD_Result respond(struct call *call, struct MHD_Connection *conn, c
         return refuse(call, conn, 401, "Authorization", "a key is needed: Authorization: Bearer KEY");
     if (call->refused == 413)
         return refuse(call, conn, 413, "", "the body is larger than 32 MiB");
+    if (page_has(path))
+        return send_page(call, conn, path, method);
     if (!strncmp(path, "/v1/models/", 11) && !strcmp(path + 11, s->model.name) && get) {
         json_t *all = route_models(s);
         json_t *one = json_incref(json_array_get(json_object_get(all, "data"), 0));
@@ -348,7 +382,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *conn, const
         call->s = s;
         call->error = route && route->api ? route->api->error : openai_error;
         atomic_fetch_add(&s->requests, 1);
-        call->refused = admit(s, conn, route);
+        call->refused = admit(s, conn, path);
         /* not worth reading on */
         return call->refused ? respond(call, conn, path, method) : MHD_YES;
     }
@@ -425,6 +459,7 @@ static int listen_and_serve(struct server *s, struct lode_error *err) {
     if (rc < 0)
         return rc;
     s->loopback = is_loopback(&address);
+    LODE_TRY(page_init(s, err));
     errno = 0;
     struct MHD_Daemon *d = MHD_start_daemon(
         MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
@@ -458,6 +493,7 @@ int serve_run(const struct serve_opts *opts, struct lode_error *err) {
     int rc = served_init(&s.model, err);
     if (rc == 0)
         rc = listen_and_serve(&s, err);
+    page_deinit(&s);
     /* a request that was cut off may hold a form until its step is done */
     lode_scheduler_free(opts->scheduler);
     served_deinit(&s.model);

@@ -20,10 +20,14 @@ struct serve_opts {
     struct lode_sampler_opts sampling; /* where a request says nothing; its pointers outlive */
     const char *const *keys;           /* (n_keys): who does not have one is refused; 0: all may */
     size_t n_keys;
+    const char *chats;    /* the file of the page's chats; NULL: none are kept */
+    bool chats_asked;     /* it was named by the user: without it the server does not start */
+    uint64_t chats_size;  /* bytes that it may have; 0: 1 GiB */
     uint32_t connections; /* at once; 0: 512 */
     uint32_t drain;       /* seconds that running requests get once told to stop */
     int stop_fd;          /* readable: stop; a second byte: do not wait for running requests */
     void (*ready)(void *user, uint16_t port);
+    void (*note)(void *user, const char *text); /* what the user should know; NULL: nobody listens */
     void *user;
 };
 

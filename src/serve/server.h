@@ -28,6 +28,8 @@ struct served { /* a model that requests can name; what it points to lives while
 struct server {
     struct serve_opts o;
     struct served model;
+    struct chats *chats;              /* owned (page_init); NULL: the page's browser keeps its chats */
+    char no_chats[512];               /* why, if not by --no-chats */
     bool loopback;
     int64_t started;      /* seconds since 1970 */
     atomic_int stopping;  /* 1: takes no new requests; 2: ends the running ones */

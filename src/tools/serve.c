@@ -16,7 +16,10 @@
 struct opts {
     struct load_opts load;
     const char *host, *alias, *template;
+    const char *chats;
     struct arg_strs keys;
+    uint64_t chats_size;
+    bool no_chats;
     int64_t port, parallel, queue, chunk, drain, connections;
 };
 
@@ -36,6 +39,11 @@ static const struct arg_flag flags[] = {
      .min = 1, .max = 65535, .help = "connections at once"},
     {"--drain", ARG_INT, ARG_AT(struct opts, drain), .meta = "SECONDS", .def = "30", .min = 0,
      .max = 86400, .help = "what running requests get after SIGTERM or Ctrl+C; twice ends them"},
+    {"--chats", ARG_STR, ARG_AT(struct opts, chats), .meta = "FILE", .group = "Web page",
+     .shown = "$XDG_DATA_HOME/lode/chats.db", .help = "where the page's chats are kept (SQLite)"},
+    {"--chats-size", ARG_SIZE, ARG_AT(struct opts, chats_size), .meta = "SIZE", .def = "1G",
+     .min = 1 << 20, .max = 1e15, .help = "how large that file may become"},
+    {"--no-chats", ARG_BOOL, ARG_AT(struct opts, no_chats), .help = "the browser keeps them instead"},
     {"-np, --parallel", ARG_INT, ARG_AT(struct opts, parallel), .meta = "N", .def = "4", .min = 1,
      .max = 1024, .group = "Speed and memory", .help = "requests that are answered at once"},
     {"--queue", ARG_INT, ARG_AT(struct opts, queue), .meta = "N", .def = "64", .min = 1,
@@ -101,21 +109,43 @@ static void choose_sampling(struct lode_sampler_opts *o, const struct lode_model
         o->repeat_last_n = (int32_t)v;
 }
 
+static void say_note(void *user, const char *text) {
+    (void)user;
+    fprintf(stderr, "lode: %s\n", text);
+}
+
+/* Where the page's chats go when nobody says; NULL: no home.  free() */
+static char *default_chats(void) {
+    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    char *path = NULL;
+    /* a relative XDG path is to be ignored, says the specification */
+    if (data && *data == '/' ? asprintf(&path, "%s/lode/chats.db", data) < 0
+        : home && *home      ? asprintf(&path, "%s/.local/share/lode/chats.db", home) < 0
+                             : true)
+        return NULL;
+    return path;
+}
+
 static void say_ready(void *user, uint16_t port) {
     const struct serve_opts *o = user;
-    const bool v6 = strchr(o->host, ':');
+    const bool v6 = strchr(o->host, ':'), all = !strcmp(o->host, "0.0.0.0") || !strcmp(o->host, "::");
+    char listens[300], local[300]; /* 0.0.0.0 is no address that a browser could go to */
+    snprintf(listens, sizeof listens, "http://%s%.200s%s:%u", v6 ? "[" : "", o->host, v6 ? "]" : "", port);
+    snprintf(local, sizeof local, "http://localhost:%u", port);
     printf("lode: %s, %u requests at once, %u tokens each\n"
-           "lode: listening on http://%s%s%s:%u\n\n"
-           "Try:  curl http://%s%s%s:%u/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+           "lode: listening on %s\n\n"
+           "Chat: open %s/ in a browser\n"
+           "Try:  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n%s"
            "        -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n",
-           o->name, lode_scheduler_slots(o->scheduler), lode_scheduler_ctx(o->scheduler),
-           v6 ? "[" : "", o->host, v6 ? "]" : "", port, v6 ? "[" : "", o->host, v6 ? "]" : "", port);
+           o->name, lode_scheduler_slots(o->scheduler), lode_scheduler_ctx(o->scheduler), listens,
+           all ? local : listens, all ? local : listens,
+           o->n_keys ? "        -H 'Authorization: Bearer KEY' \\\n" : "");
     out_flush();
 }
 
 static int serve(const struct opts *o, struct lode_model *m, struct lode_error *err) {
     const char *slash = strrchr(o->load.model, '/');
-    char *given = NULL;
+    char *given = NULL, *chats = o->chats || o->no_chats ? NULL : default_chats();
     struct serve_opts s = {
         .model = m,
         .host = o->host,
@@ -125,6 +155,10 @@ static int serve(const struct opts *o, struct lode_model *m, struct lode_error *
                                           : o->load.model,
         .keys = o->keys.v,
         .n_keys = o->keys.n,
+        .chats = o->no_chats ? NULL : o->chats ? o->chats : chats,
+        .chats_asked = o->chats && !o->no_chats,
+        .chats_size = o->chats_size,
+        .note = say_note,
         .connections = (uint32_t)o->connections,
         .drain = (uint32_t)o->drain,
         .ready = say_ready,
@@ -148,6 +182,7 @@ static int serve(const struct opts *o, struct lode_model *m, struct lode_error *
     if (rc == 0)
         rc = serve_run(&s, err);
     free(given);
+    free(chats);
     return rc;
 }
 
