@@ -34,7 +34,8 @@ static int create_kv(struct lode_session *s, struct lode_kv_pool *pool, struct l
 static int create_state(struct lode_session *s, struct lode_error *err) {
     const uint32_t n = s->model->hp.n_layers;
     return lode_state_block(s->model->state, n)
-               ? lode_state_create(&s->state, s->model->state, n, err)
+               ? lode_state_create(&s->state, s->model->state, n,
+                                   s->workers->backend->memory, err)
                : 0;
 }
 
@@ -126,9 +127,9 @@ int lode_session_create(struct lode_session **out, struct lode_model *m,
 void lode_session_free(struct lode_session *s) {
     if (!s)
         return;
-    lode_kv_free(s->kv); /* before the workers, whose memory it has */
-    lode_workers_release(s->workers);
+    lode_kv_free(s->kv); /* before the workers, whose memory they have */
     lode_state_free(s->state);
+    lode_workers_release(s->workers);
     for (uint32_t i = 0; i < LODE_MAX_ROPES; i++)
         lode_free(s->ropes[i].freq);
     lode_free(s->tokens);

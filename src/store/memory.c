@@ -20,4 +20,11 @@ static bool host_copy(const struct lode_memory *m, void *to, const void *from, s
     return true;
 }
 
-const struct lode_memory lode_host_memory = {host_alloc, host_free, host_copy, host_copy, host_copy};
+static bool host_zero(const struct lode_memory *m, void *to, size_t n) {
+    (void)m;
+    memset(to, 0, n);
+    return true;
+}
+
+const struct lode_memory lode_host_memory = {host_alloc, host_free, host_copy,
+                                             host_copy,  host_copy, host_zero};

@@ -17,10 +17,11 @@ struct lode_memory {
     void *(*alloc)(const struct lode_memory *m, size_t align, size_t n, size_t size);
     void (*free)(const struct lode_memory *m, void *p); /* p may be NULL */
     /* n bytes from one place of this memory to another, to the host (get) and from it (put); they do
-     * not overlap.  false: the device failed. */
+     * not overlap; zeros.  false: the device failed, and will fail whatever it is asked next. */
     bool (*copy)(const struct lode_memory *m, void *to, const void *from, size_t n);
     bool (*get)(const struct lode_memory *m, void *host, const void *from, size_t n);
     bool (*put)(const struct lode_memory *m, void *to, const void *host, size_t n);
+    bool (*zero)(const struct lode_memory *m, void *to, size_t n);
 };
 
 extern const struct lode_memory lode_host_memory;

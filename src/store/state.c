@@ -15,7 +15,8 @@ struct lode_state {
     struct lode_state_layer *layers; /* owned; (n_layers) */
     struct place *places;            /* owned; (n_layers) */
     size_t block;                    /* floats, a multiple of 16 */
-    float *memory; /* owned; (1 + CHECKPOINTS, block): the state, then its checkpoints */
+    const struct lode_memory *memory; /* of the blocks */
+    float *blocks; /* owned; (1 + CHECKPOINTS, block): the state, then its checkpoints */
     uint32_t pos;  /* where it stands */
     uint32_t at[LODE_STATE_CHECKPOINTS]; /* where each checkpoint stands */
     uint32_t held;                       /* the position of the one that the last prompt left */
@@ -40,7 +41,8 @@ uint64_t lode_state_block(const struct lode_state_layer *layers, uint32_t n_laye
 }
 
 int lode_state_create(struct lode_state **out, const struct lode_state_layer *layers,
-                      uint32_t n_layers, struct lode_error *err) {
+                      uint32_t n_layers, const struct lode_memory *memory,
+                      struct lode_error *err) {
     struct lode_state *s = LODE_NEW(struct lode_state);
     *out = s;
     if (!s)
@@ -48,8 +50,9 @@ int lode_state_create(struct lode_state **out, const struct lode_state_layer *la
     s->layers = LODE_NEW_ARRAY(struct lode_state_layer, n_layers);
     s->places = LODE_NEW_ARRAY(struct place, n_layers);
     s->block = (size_t)(lode_state_block(layers, n_layers) / sizeof(float));
-    s->memory = lode_alloc_aligned(4096, 1 + LODE_STATE_CHECKPOINTS, s->block * sizeof(float));
-    if (!s->layers || !s->places || !s->memory) {
+    s->memory = memory;
+    s->blocks = memory->alloc(memory, 4096, 1 + LODE_STATE_CHECKPOINTS, s->block * sizeof(float));
+    if (!s->layers || !s->places || !s->blocks) {
         const double size = (double)s->block * sizeof(float) * (1 + LODE_STATE_CHECKPOINTS);
         lode_state_free(s);
         *out = NULL;
@@ -76,14 +79,16 @@ void lode_state_free(struct lode_state *s) {
         return;
     lode_free(s->layers);
     lode_free(s->places);
-    lode_free_aligned(s->memory);
+    s->memory->free(s->memory, s->blocks);
     lode_free(s);
 }
 
 /* ---- checkpoints ---- */
 
+static size_t bytes_of(const struct lode_state *s) { return s->block * sizeof(float); }
+
 static float *block_of(const struct lode_state *s, uint32_t slot) {
-    return s->memory + (size_t)(slot + 1) * s->block;
+    return s->blocks + (size_t)(slot + 1) * s->block;
 }
 
 /* The newest checkpoint at or before n, or CHECKPOINTS. */
@@ -178,19 +183,19 @@ uint32_t lode_state_rewind(struct lode_state *s, uint32_t n) {
     const bool found = slot < LODE_STATE_CHECKPOINTS;
     s->pos = found ? s->at[slot] : 0;
     if (found)
-        memcpy(s->memory, block_of(s, slot), s->block * sizeof(float));
+        s->memory->copy(s->memory, s->blocks, block_of(s, slot), bytes_of(s));
     else
-        memset(s->memory, 0, s->block * sizeof(float));
+        s->memory->zero(s->memory, s->blocks, bytes_of(s));
     return s->pos;
 }
 
 void lode_state_save(const struct lode_state *s, void *out) {
     assert(s->pos != NOWHERE);
-    memcpy(out, s->memory, s->block * sizeof(float));
+    s->memory->get(s->memory, out, s->blocks, bytes_of(s));
 }
 
 void lode_state_restore(struct lode_state *s, const void *block, uint32_t n) {
-    memcpy(s->memory, block, s->block * sizeof(float));
+    s->memory->put(s->memory, s->blocks, block, bytes_of(s));
     s->pos = n;
     lode_state_truncate(s, n);
 }
@@ -199,7 +204,7 @@ bool lode_state_checkpoint(const struct lode_state *s, uint32_t n, void *out) {
     const uint32_t slot = newest(s, n);
     if (slot == LODE_STATE_CHECKPOINTS || s->at[slot] != n)
         return false;
-    memcpy(out, block_of(s, slot), s->block * sizeof(float));
+    s->memory->get(s->memory, out, block_of(s, slot), bytes_of(s));
     return true;
 }
 
@@ -210,7 +215,7 @@ uint32_t lode_state_newest(const struct lode_state *s, uint32_t n) {
 
 void lode_state_fork(struct lode_state *s, const struct lode_state *src) {
     lode_state_truncate(s, 0);
-    memcpy(s->memory, src->memory, s->block * sizeof(float));
+    s->memory->copy(s->memory, s->blocks, src->blocks, bytes_of(s));
     s->pos = src->pos;
 }
 
@@ -219,7 +224,7 @@ void lode_state_fork(struct lode_state *s, const struct lode_state *src) {
 uint32_t lode_state_mark(const struct lode_state *s) { return s->step.mark; }
 
 static float *layer_of(const struct lode_state *s, bool mark) {
-    return mark ? block_of(s, s->step.slot) : s->memory;
+    return mark ? block_of(s, s->step.slot) : s->blocks;
 }
 
 float *lode_state_inputs(const struct lode_state *s, uint32_t layer, bool mark) {

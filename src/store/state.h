@@ -23,6 +23,7 @@
 #define LODE_STORE_STATE_H
 
 #include "base/error.h"
+#include "store/memory.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,9 +38,11 @@ struct lode_state_layer {           /* zeros: the layer carries nothing */
 
 struct lode_state;
 
-/* layers: (n_layers), copied. */
+/* layers: (n_layers), copied.  memory: where the blocks live, borrowed; the rest is the host's.
+ * Where that is a device, what moves blocks cannot say that it failed: the next step does. */
 int lode_state_create(struct lode_state **out, const struct lode_state_layer *layers,
-                      uint32_t n_layers, struct lode_error *err);
+                      uint32_t n_layers, const struct lode_memory *memory,
+                      struct lode_error *err);
 void lode_state_free(struct lode_state *s);
 /* Bytes of one block. */
 uint64_t lode_state_block(const struct lode_state_layer *layers, uint32_t n_layers);
@@ -56,7 +59,7 @@ void lode_state_truncate(struct lode_state *s, uint32_t n);
 /* Goes to the newest checkpoint at or before n and says which position that is. */
 uint32_t lode_state_rewind(struct lode_state *s, uint32_t n);
 
-/* ---- its copies outside, for caches of prefixes ---- */
+/* ---- its copies outside (in the host's memory), for caches of prefixes ---- */
 
 /* The block, where the state stands somewhere: lode_state_block's bytes.  Restoring one that was
  * saved at position n of a sequence puts the state there; checkpoints beyond n go. */
@@ -74,7 +77,8 @@ void lode_state_fork(struct lode_state *s, const struct lode_state *src);
 /* How many rows of this step come before the checkpoint that it leaves; UINT32_MAX: it leaves none.
  */
 uint32_t lode_state_mark(const struct lode_state *s);
-/* A layer's part of the block, or of the checkpoint that this step leaves. */
+/* A layer's part of the block, or of the checkpoint that this step leaves.  Layer 0's inputs begin
+ * it. */
 float *lode_state_inputs(const struct lode_state *s, uint32_t layer,
                          bool mark); /* (inputs, width) */
 /* (dim_v / 16, dim_k, 16): LODE_DELTA_ARGS in kern/kern.h. */

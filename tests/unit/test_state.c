@@ -29,7 +29,7 @@ enum {
 static struct lode_state *create(void) {
     struct lode_state *s;
     struct lode_error err;
-    assert_int_equal(lode_state_create(&s, layers, N_LAYERS, &err), 0);
+    assert_int_equal(lode_state_create(&s, layers, N_LAYERS, &lode_host_memory, &err), 0);
     return s;
 }
 

@@ -121,6 +121,11 @@ static bool device_put(const struct lode_memory *m, void *to, const void *host, 
     return wait_for_all(c) && c->cu.to_device((uintptr_t)to, host, n, NULL) == 0 && wait_for_all(c);
 }
 
+static bool device_zero(const struct lode_memory *m, void *to, size_t n) {
+    const struct lode_cuda *c = of_memory(m);
+    return wait_for_all(c) && c->cu.set8((uintptr_t)to, 0, n, NULL) == 0 && wait_for_all(c);
+}
+
 uint64_t lode_cuda_available(const struct lode_cuda *c) {
     size_t some = 0, all = 0;
     if (lode_cuda_enter(c, NULL) < 0 || c->cu.memory_info(&some, &all) != 0)
@@ -204,7 +209,7 @@ int lode_cuda_open(struct lode_cuda **out, int index, struct lode_error *err) {
     if (!c)
         return lode_fail_nomem(err, "CUDA device");
     *c = (struct lode_cuda){.memory = {device_alloc, device_free, device_copy, device_get,
-                                         device_put}};
+                                         device_put,   device_zero}};
     const int rc = start(c, index, err);
     if (rc < 0)
         lode_cuda_close(c);
