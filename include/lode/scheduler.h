@@ -48,6 +48,9 @@ struct lode_scheduler_opts {          /* zero means the default */
                            0: a context for each slot, or what memory has room for */
     uint64_t cache_bytes; /* the most of it that prefixes may hold; 0: what no request needs */
     bool no_cache;        /* nothing is kept */
+    const char *cache_dir; /* prefixes are kept here too, and found again by the next process; NULL: they
+                              are not */
+    uint64_t cache_dir_bytes; /* the most that the directory may hold; 0: 16 GiB */
 };
 
 /* LODE_ERR_LIMIT with the numbers where not even one context fits the memory. */
@@ -59,6 +62,13 @@ LODE_API uint32_t lode_scheduler_ctx(const struct lode_scheduler *s); /* of each
 LODE_API uint32_t lode_scheduler_slots(const struct lode_scheduler *s);
 
 enum { LODE_SCHEDULER_BATCHES = 11 };
+
+struct lode_disk_info {      /* of cache_dir */
+    uint64_t bytes, entries; /* bytes: of all entries; an entry is 64 tokens, or a recurrent state */
+    uint64_t foreign;        /* entries of another model, numerics, device or format: kept, not used */
+    uint64_t corrupt, evicted;
+    uint64_t written, read, errors; /* by this process */
+};
 
 struct lode_scheduler_stats {
     uint32_t running, waiting;           /* requests now */
@@ -79,8 +89,12 @@ struct lode_scheduler_stats {
     uint64_t batches[LODE_SCHEDULER_BATCHES]; /* steps by their requests: 1, 2 to 3, 4 to 7, ... */
     uint32_t last_batch;                 /* requests of the last step */
     double seconds;                      /* spent in steps */
+    struct lode_disk_info disk;
 };
 LODE_API void lode_scheduler_stats(struct lode_scheduler *s, struct lode_scheduler_stats *out);
+
+/* Prefixes that no running request uses are forgotten, before the next step; not those on disk. */
+LODE_API void lode_scheduler_forget(struct lode_scheduler *s);
 
 struct lode_slot_info {
     bool running;

@@ -264,18 +264,18 @@ static bool make_room(struct lode_prefix *p, uint64_t bytes) {
 
 struct lode_prefix_node *lode_prefix_root(struct lode_prefix *p) { return &p->nodes[0]; }
 
-XXH128_hash_t lode_prefix_next_key(const struct lode_prefix_node *at, const int32_t *tokens) {
+XXH128_hash_t lode_prefix_next_key(XXH128_hash_t before, const int32_t *tokens) {
     struct {
         XXH128_hash_t before;
         int32_t tokens[LODE_KV_PAGE];
-    } all = {.before = at->key};
+    } all = {.before = before};
     memcpy(all.tokens, tokens, sizeof all.tokens);
     return XXH3_128bits(&all, sizeof all);
 }
 
 struct lode_prefix_node *lode_prefix_child(struct lode_prefix *p, const struct lode_prefix_node *at,
                                            const int32_t *tokens) {
-    struct lode_prefix_node *n = *bucket(p, lode_prefix_next_key(at, tokens));
+    struct lode_prefix_node *n = *bucket(p, lode_prefix_next_key(at->key, tokens));
     while (n && (n->parent != at || n->n != LODE_KV_PAGE ||
                  memcmp(n->tokens, tokens, sizeof n->tokens) != 0))
         n = n->chain;
@@ -375,7 +375,7 @@ static struct lode_prefix_node *new_node(struct lode_prefix *p, struct lode_pref
     *node = (struct lode_prefix_node){.parent = at, .next = at->child, .depth = at->depth + 1,
                                       .n = n, .index = index, .state = NO_STATE, .live = true};
     memcpy(node->tokens, tokens, n * sizeof *tokens);
-    node->key = lode_prefix_next_key(at, node->tokens);
+    node->key = lode_prefix_next_key(at->key, node->tokens);
     if (at->child)
         at->child->previous = node;
     at->child = node;
@@ -491,6 +491,9 @@ uint64_t lode_prefix_evicted(const struct lode_prefix *p) { return p->evicted; }
 uint32_t lode_prefix_depth(const struct lode_prefix_node *node) { return node->depth; }
 struct lode_prefix_node *lode_prefix_parent(const struct lode_prefix_node *node) { return node->parent; }
 XXH128_hash_t lode_prefix_key(const struct lode_prefix_node *node) { return node->key; }
+bool lode_prefix_is(const struct lode_prefix_node *node, XXH128_hash_t key) {
+    return node->live && XXH128_isEqual(node->key, key);
+}
 const int32_t *lode_prefix_tokens(const struct lode_prefix_node *node) { return node->tokens; }
 
 uint32_t lode_prefix_page(const struct lode_prefix *p, const struct lode_prefix_node *node,

@@ -85,7 +85,10 @@ uint32_t lode_prefix_depth(const struct lode_prefix_node *node); /* pages from t
 struct lode_prefix_node *lode_prefix_parent(const struct lode_prefix_node *node);
 /* Of all tokens from the beginning to the node's end. */
 XXH128_hash_t lode_prefix_key(const struct lode_prefix_node *node);
-XXH128_hash_t lode_prefix_next_key(const struct lode_prefix_node *node, const int32_t *tokens);
+/* The key of a page's tokens after those that have the key `before`. */
+XXH128_hash_t lode_prefix_next_key(XXH128_hash_t before, const int32_t *tokens);
+/* Whether the node is still the one that had this key. */
+bool lode_prefix_is(const struct lode_prefix_node *node, XXH128_hash_t key);
 struct lode_prefix_node *lode_prefix_child(struct lode_prefix *p, const struct lode_prefix_node *at,
                                            const int32_t *tokens);
 const int32_t *lode_prefix_tokens(const struct lode_prefix_node *node); /* (LODE_KV_PAGE) of a full one */

@@ -10,7 +10,7 @@
 #ifndef LODE_ENGINE_SCHED_H
 #define LODE_ENGINE_SCHED_H
 
-#include "engine/prefix.h"
+#include "engine/keeper.h"
 #include "engine/timeline.h"
 #include "lode/scheduler.h"
 
@@ -48,6 +48,7 @@ struct lode_generation {
     size_t first, n_ring;
     size_t n_read, n_reused, n_generated;
     uint32_t n_preempted;
+    bool fetched; /* what the disk has of it is in the tree */
     bool suspect; /* was in a step that failed: goes on alone */
     double queued, started, answered, ended; /* clock */
 };
@@ -66,13 +67,16 @@ struct lode_scheduler {
     struct lode_workers *workers;
     struct lode_kv_pool *pool;
     struct lode_prefix *prefix;
+    struct lode_keeper *keeper; /* NULL: nothing is kept on disk */
     struct lode_seat *seats;      /* (n_seats) */
     struct lode_feed *feeds;      /* (n_seats) */
     struct lode_seat **fed;       /* (n_seats): the seat of each feed */
     struct lode_seat **order;     /* (n_seats): the running ones, who goes before whom first */
     uint32_t *reserved;           /* (groups): pages that the step's feeds take */
     uint32_t n_seats, chunk, max_queue, ctx, batch;
-    bool keep; /* prefixes */
+    bool keep;     /* prefixes */
+    bool fetching; /* the next request's beginning comes from the disk */
+    bool forget;   /* all prefixes, before the next step */
     pthread_t thread;
     bool has_thread, has_lock, stop;
     pthread_mutex_t lock;
@@ -114,6 +118,8 @@ void lode_seat_admit(struct lode_scheduler *s);
 size_t lode_seat_fork(struct lode_scheduler *s, struct lode_seat *seat, size_t n);
 /* What it has read stays in the tree. */
 void lode_seat_publish(struct lode_scheduler *s, struct lode_seat *seat);
+/* The copy of its recurrent state that will be wanted again goes to the disk. */
+void lode_seat_save_state(struct lode_scheduler *s, struct lode_seat *seat);
 void lode_seat_leave(struct lode_scheduler *s, struct lode_seat *seat, int result);
 void lode_seat_preempt(struct lode_scheduler *s, struct lode_seat *seat);
 

@@ -16,7 +16,9 @@ enum {
     DEFAULT_QUEUE = 64,
     DEFAULT_CHUNK = 64,
     MAX_STATES = 64, /* copies of recurrent states in the tree */
+    FLUSH_SECONDS = 30, /* for what is still to be written to the disk, at the end */
 };
+#define DEFAULT_DISK (UINT64_C(16) << 30) /* bytes */
 
 /* ---- steps ---- */
 
@@ -88,7 +90,10 @@ static size_t take_success(struct lode_scheduler *s, struct lode_seat *seat, siz
     g->suspect = false;
     g->n_read = n < g->n_prompt ? n : g->n_prompt;
     lode_seat_publish(s, seat);
-    return n == g->n_prompt && g->n_tokens == n ? lode_seat_fork(s, seat, n_fed) : n_fed;
+    if (n != g->n_prompt || g->n_tokens != n)
+        return n_fed;
+    lode_seat_save_state(s, seat);
+    return lode_seat_fork(s, seat, n_fed);
 }
 
 static void count_step(struct lode_scheduler *s, size_t n_feeds, double seconds) {
@@ -132,6 +137,13 @@ static void count_use(struct lode_scheduler *s) {
     s->stats.free_pages = pages->n_free;
     s->stats.cached_bytes = lode_prefix_bytes(s->prefix);
     s->stats.evictions = lode_prefix_evicted(s->prefix);
+    if (s->keeper) {
+        struct lode_keeper_stats k;
+        lode_keeper_stats(s->keeper, &k);
+        s->stats.disk = (struct lode_disk_info){k.disk.bytes, k.disk.entries, k.disk.foreign,
+                                                k.disk.corrupt, k.disk.evicted, k.written, k.read,
+                                                k.errors};
+    }
 }
 
 /* Until there is something to do, or somebody's time is over (0: nobody's). */
@@ -159,10 +171,16 @@ static void *work(void *user) {
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
         const double until = next_deadline(s);
+        if (s->forget)
+            lode_prefix_clear(s->prefix);
+        s->forget = false;
         const size_t n_feeds = lode_batch_form(s);
+        if (s->keeper)
+            lode_keeper_turn(s->keeper);
         count_use(s);
         if (n_feeds == 0) {
-            wait_for_work(s, until);
+            if (!s->fetching)
+                wait_for_work(s, until);
             continue;
         }
         pthread_mutex_unlock(&s->lock);
@@ -272,7 +290,30 @@ static int create_seats(struct lode_scheduler *s, const struct lode_session_opts
     return 0;
 }
 
-static int start_thread(struct lode_scheduler *s, struct lode_error *err) {
+static void wake(void *user) {
+    struct lode_scheduler *s = user;
+    pthread_mutex_lock(&s->lock);
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static int create_keeper(struct lode_scheduler *s, const struct lode_scheduler_opts *o,
+                         struct lode_error *err) {
+    struct lode_keeper_opts k = {.path = o->cache_dir,
+                                 .max_bytes = o->cache_dir_bytes ? o->cache_dir_bytes : DEFAULT_DISK,
+                                 .prefix = s->prefix,
+                                 .pool = s->pool,
+                                 .state_block = lode_state_block(s->model->state, s->model->hp.n_layers),
+                                 .wake = wake,
+                                 .user = s};
+    if (!o->cache_dir || o->no_cache)
+        return 0;
+    LODE_TRY(lode_disk_identity(s->model, s->pool, lode_session_ropes(s->seats[0].session),
+                                &k.identity, err));
+    return lode_keeper_create(&s->keeper, &k, err);
+}
+
+static int init_lock(struct lode_scheduler *s, struct lode_error *err) {
     pthread_condattr_t a;
     if (pthread_mutex_init(&s->lock, NULL))
         return lode_fail_nomem(err, "scheduler");
@@ -281,6 +322,10 @@ static int start_thread(struct lode_scheduler *s, struct lode_error *err) {
     pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
     pthread_cond_init(&s->work, &a);
     pthread_condattr_destroy(&a);
+    return 0;
+}
+
+static int start_thread(struct lode_scheduler *s, struct lode_error *err) {
     const int rc = pthread_create(&s->thread, NULL, work, s);
     if (rc)
         return lode_fail(err, LODE_ERR_LIMIT, "scheduler", "cannot start a thread: %s", strerror(rc));
@@ -322,7 +367,11 @@ int lode_scheduler_create(struct lode_scheduler **out, struct lode_model *m,
     int rc = create_cache(s, o, &so, &room, err);
     lode_free(room.layers);
     if (rc == 0)
+        rc = init_lock(s, err);
+    if (rc == 0)
         rc = create_seats(s, &so, err);
+    if (rc == 0)
+        rc = create_keeper(s, o, err);
     if (rc == 0)
         rc = start_thread(s, err);
     if (rc < 0)
@@ -342,6 +391,7 @@ void lode_scheduler_free(struct lode_scheduler *s) {
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
     }
+    lode_keeper_free(s->keeper, FLUSH_SECONDS); /* while the tree is there */
     for (uint32_t i = 0; s->seats && i < s->n_seats; i++) {
         if (s->seats[i].g) /* abandoned: its owner has freed it */
             lode_sched_destroy(s->seats[i].g);
@@ -368,6 +418,13 @@ uint32_t lode_scheduler_slots(const struct lode_scheduler *s) { return s->n_seat
 void lode_scheduler_stats(struct lode_scheduler *s, struct lode_scheduler_stats *out) {
     pthread_mutex_lock(&s->lock);
     *out = s->stats;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void lode_scheduler_forget(struct lode_scheduler *s) {
+    pthread_mutex_lock(&s->lock);
+    s->forget = true;
+    pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
 }
 

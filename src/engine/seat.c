@@ -3,6 +3,8 @@
 #include "engine/sched.h"
 
 enum { STATES_APART = 1024 }; /* positions between the copies of a recurrent state that are kept */
+#define FETCH_BESIDE 0.02 /* seconds at the disk between steps of others, */
+#define FETCH_ALONE 0.2   /* and before looking whether the request is still wanted */
 
 static uint32_t pages_of(size_t n_tokens) {
     return (uint32_t)((n_tokens + LODE_KV_PAGE - 1) / LODE_KV_PAGE);
@@ -18,10 +20,7 @@ static uint32_t wants(const struct lode_scheduler *s, const struct lode_generati
 /* Whether g's pages, found ones included, fit beside those that the running ones hold or will need
  * for what is known of them.  What only the tree holds can go. */
 static bool has_pages(const struct lode_scheduler *s, const struct lode_generation *g,
-                      const struct lode_prefix_match *m) {
-    uint32_t running = 0;
-    for (uint32_t i = 0; i < s->n_seats; i++)
-        running += s->seats[i].g != NULL;
+                      const struct lode_prefix_match *m, uint32_t running) {
     if (running == 0)
         return true; /* any request fits alone */
     for (uint32_t k = 0; k < lode_kv_pool_groups(s->pool); k++) {
@@ -74,13 +73,37 @@ static void seat_down(struct lode_scheduler *s, struct lode_seat *seat, struct l
     s->stats.reused_tokens += g->n_reused;
 }
 
+/* What the tree has of it, and the disk; false: it is not all there yet. */
+static bool find(struct lode_scheduler *s, struct lode_generation *g, uint32_t running,
+                 struct lode_prefix_match *m) {
+    const uint32_t most = g->no_cache ? 0 : (uint32_t)g->n_tokens - 1;
+    *m = lode_prefix_find(s->prefix, g->tokens, most);
+    if (!s->keeper || g->fetched || m->n + LODE_KV_PAGE > most || !has_pages(s, g, m, running))
+        return true;
+    g->fetched = lode_keeper_fetch(s->keeper, g->tokens, most, running ? FETCH_BESIDE : FETCH_ALONE);
+    *m = lode_prefix_find(s->prefix, g->tokens, most);
+    return g->fetched;
+}
+
+static uint32_t count_running(const struct lode_scheduler *s) {
+    uint32_t running = 0;
+    for (uint32_t i = 0; i < s->n_seats; i++)
+        running += s->seats[i].g != NULL;
+    return running;
+}
+
 void lode_seat_admit(struct lode_scheduler *s) {
     struct lode_generation *g;
     struct lode_seat *seat;
+    s->fetching = false;
     while ((seat = lode_seat_free(s)) && (g = first_ready(s))) {
-        const uint32_t most = g->no_cache ? 0 : (uint32_t)g->n_tokens - 1;
-        const struct lode_prefix_match m = lode_prefix_find(s->prefix, g->tokens, most);
-        if (!has_pages(s, g, &m))
+        const uint32_t running = count_running(s);
+        struct lode_prefix_match m;
+        if (!find(s, g, running, &m)) {
+            s->fetching = true;
+            return;
+        }
+        if (!has_pages(s, g, &m, running))
             return;
         lode_prefix_enter(s->prefix, &m, lode_session_kv(seat->session),
                           lode_session_state(seat->session));
@@ -155,8 +178,15 @@ void lode_seat_publish(struct lode_scheduler *s, struct lode_seat *seat) {
             return;
         lode_prefix_advance(s->prefix, node);
         seat->at = node;
+        if (s->keeper)
+            lode_keeper_save(s->keeper, node, LODE_DISK_PAGES);
     }
     publish_state(s, seat);
+}
+
+void lode_seat_save_state(struct lode_scheduler *s, struct lode_seat *seat) {
+    if (s->keeper && seat->state_at && lode_prefix_state_of(s->prefix, seat->state_at))
+        lode_keeper_save(s->keeper, seat->state_at, LODE_DISK_STATE);
 }
 
 static void empty(struct lode_scheduler *s, struct lode_seat *seat, bool good) {
@@ -165,6 +195,7 @@ static void empty(struct lode_scheduler *s, struct lode_seat *seat, bool good) {
     if (s->keep && good && n > at && n - at < LODE_KV_PAGE && !lode_session_state(seat->session))
         lode_prefix_add(s->prefix, seat->at, lode_session_tokens(seat->session) + at,
                         (uint32_t)(n - at), lode_session_kv(seat->session));
+    lode_seat_save_state(s, seat);
     lode_session_truncate(seat->session, 0, NULL);
     lode_prefix_unpin(s->prefix, seat->at);
     seat->at = lode_prefix_root(s->prefix);

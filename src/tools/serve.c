@@ -1,7 +1,6 @@
 /* serve.c - `lode serve`: a model over HTTP, for clients that speak OpenAI's API. */
 #include "args.h"
 #include "chat_source.h"
-#include "input.h"
 #include "load.h"
 #include "out.h"
 #include "verbs.h"
@@ -16,11 +15,15 @@
 
 struct opts {
     struct load_opts load;
-    const char *host, *alias, *template, *key_file, *tls_key, *tls_cert, *chats;
-    struct arg_strs keys, origins;
+    const char *host, *alias, *template;
+    const char *chats;
+    struct arg_strs keys;
     uint64_t chats_size;
-    bool no_chats;
-    int64_t port, parallel, queue, chunk, drain, connections, patience;
+    bool no_chats, no_cache;
+    const char *cache_dir;
+    uint64_t cache_dir_size;
+    int64_t cache_ram, kv_tokens;
+    int64_t port, parallel, queue, chunk, drain, connections;
 };
 
 static const struct arg_flag flags[] = {
@@ -35,19 +38,8 @@ static const struct arg_flag flags[] = {
      .max = 65535, .help = "0: any free one"},
     {"--api-key", ARG_STRS, ARG_AT(struct opts, keys), .meta = "KEY",
      .help = "who does not send it is refused; several may be given"},
-    {"--api-key-file", ARG_STR, ARG_AT(struct opts, key_file), .meta = "FILE",
-     .help = "keys, one a line; read again on SIGHUP"},
-    {"--cors-origin", ARG_STRS, ARG_AT(struct opts, origins), .meta = "ORIGIN",
-     .help = "pages of this origin (https://chat.example) may call; several may be given"},
-    {"--ssl-key-file", ARG_STR, ARG_AT(struct opts, tls_key), .meta = "FILE",
-     .help = "HTTPS: the private key, PEM"},
-    {"--ssl-cert-file", ARG_STR, ARG_AT(struct opts, tls_cert), .meta = "FILE",
-     .help = "HTTPS: the certificate and its chain, PEM"},
-    {"--max-connections", ARG_INT, ARG_AT(struct opts, connections), .meta = "N", .def = "16384",
-     .min = 1, .max = 1 << 20, .help = "connections at once; idle ones cost some kilobytes"},
-    {"-to, --timeout", ARG_INT, ARG_AT(struct opts, patience), .meta = "SECONDS", .def = "60",
-     .min = 1, .max = 86400,
-     .help = "what a client gets to send a request, or to begin the next; not what an answer may take"},
+    {"--max-connections", ARG_INT, ARG_AT(struct opts, connections), .meta = "N", .def = "512",
+     .min = 1, .max = 65535, .help = "connections at once"},
     {"--drain", ARG_INT, ARG_AT(struct opts, drain), .meta = "SECONDS", .def = "30", .min = 0,
      .max = 86400, .help = "what running requests get after SIGTERM or Ctrl+C; twice ends them"},
     {"--chats", ARG_STR, ARG_AT(struct opts, chats), .meta = "FILE", .group = "Web page",
@@ -65,6 +57,19 @@ static const struct arg_flag flags[] = {
      .shown = "the model's, or what fits", .min = 0, .max = 1 << 28,
      .help = "longest conversation in tokens, of each request"},
     LOAD_SESSION_FLAGS(struct opts),
+    {"--kv-tokens", ARG_INT, ARG_AT(struct opts, kv_tokens), .meta = "N", .def = "0",
+     .shown = "a context for each, or what fits", .min = 0, .max = INT64_C(1) << 40,
+     .group = "What is kept of prompts",
+     .help = "tokens whose keys and values all requests and kept prefixes together may have"},
+    {"-cram, --cache-ram", ARG_INT, ARG_AT(struct opts, cache_ram), .meta = "MIB", .def = "-1",
+     .min = -1, .max = 1 << 30,
+     .help = "the most of it for kept prefixes; -1: what no request needs; 0: keep none"},
+    {"--cache-dir", ARG_STR, ARG_AT(struct opts, cache_dir), .meta = "DIR", .shown = "none",
+     .help = "keep prefixes on disk too, for the next start"},
+    {"--cache-dir-size", ARG_SIZE, ARG_AT(struct opts, cache_dir_size), .meta = "SIZE", .def = "16G",
+     .min = 1 << 20, .max = 1e15, .help = "how much that may become"},
+    {"--no-cache-prompt", ARG_BOOL, ARG_AT(struct opts, no_cache),
+     .help = "each request reads all of its prompt"},
     {"-cb, --cont-batching", ARG_FOREIGN_BOOL, .help = "it always does"},
     {"--jinja", ARG_FOREIGN_BOOL, .help = "templates are always Jinja"},
     {"--metrics", ARG_FOREIGN_BOOL, .help = "GET /metrics is always there"},
@@ -87,18 +92,17 @@ static const struct arg_spec spec = {
 
 #ifdef LODE_HAVE_MHD
 
-static int control_pipe[2];
+static int stop_pipe[2];
 
 static void on_signal(int n) {
-    const char byte = n == SIGHUP ? SERVE_RELOAD : SERVE_STOP;
-    const ssize_t sent = write(control_pipe[1], &byte, 1);
+    (void)n;
+    const ssize_t sent = write(stop_pipe[1], "", 1);
     (void)sent;
 }
 
 static int catch_signals(struct lode_error *err) {
     const struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    if (pipe(control_pipe) || sigaction(SIGTERM, &a, NULL) || sigaction(SIGINT, &a, NULL) ||
-        sigaction(SIGHUP, &a, NULL))
+    if (pipe(stop_pipe) || sigaction(SIGTERM, &a, NULL) || sigaction(SIGINT, &a, NULL))
         return tool_fail(err, LODE_ERR_IO, "signals", "cannot be caught");
     return 0;
 }
@@ -141,48 +145,23 @@ static char *default_chats(void) {
 static void say_ready(void *user, uint16_t port) {
     const struct serve_opts *o = user;
     const bool v6 = strchr(o->host, ':'), all = !strcmp(o->host, "0.0.0.0") || !strcmp(o->host, "::");
-    const bool local = guard_is_local(o->host) || !strcmp(o->host, "::1"), keys = o->guard.n_keys || o->guard.key_file;
-    const char *http = o->tls_cert ? "https" : "http";
-    char listens[300], here[300]; /* 0.0.0.0 is no address that a browser could go to */
-    snprintf(listens, sizeof listens, "%s://%s%.200s%s:%u", http, v6 ? "[" : "", o->host, v6 ? "]" : "", port);
-    snprintf(here, sizeof here, "%s://localhost:%u", http, port);
-    if (!keys && !local)
-        fprintf(stderr, "lode: everybody who reaches %s may use this server: --api-key asks for a key\n",
-                o->host);
+    char listens[300], local[300]; /* 0.0.0.0 is no address that a browser could go to */
+    snprintf(listens, sizeof listens, "http://%s%.200s%s:%u", v6 ? "[" : "", o->host, v6 ? "]" : "", port);
+    snprintf(local, sizeof local, "http://localhost:%u", port);
     printf("lode: %s, %u requests at once, %u tokens each\n"
            "lode: listening on %s\n\n"
            "Chat: open %s/ in a browser\n"
            "Try:  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n%s"
            "        -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n",
            o->name, lode_scheduler_slots(o->scheduler), lode_scheduler_ctx(o->scheduler), listens,
-           all ? here : listens, all ? here : listens,
-           keys ? "        -H 'Authorization: Bearer KEY' \\\n" : "");
+           all ? local : listens, all ? local : listens,
+           o->n_keys ? "        -H 'Authorization: Bearer KEY' \\\n" : "");
     out_flush();
-}
-
-static void say_reloaded(void *user, int rc, size_t n_keys, const struct lode_error *err) {
-    (void)user;
-    if (rc < 0)
-        tool_report(err);
-    else
-        fprintf(stderr, "lode: SIGHUP: %zu keys\n", n_keys);
-}
-
-/* The key and the certificate of HTTPS; both or none. */
-static int read_tls(const struct opts *o, char **key, char **cert, struct lode_error *err) {
-    size_t size;
-    if (!o->tls_key && !o->tls_cert)
-        return 0;
-    if (!o->tls_key || !o->tls_cert)
-        return tool_fail(err, LODE_ERR_ARG, "HTTPS", "needs both --ssl-key-file and --ssl-cert-file");
-    const int rc = input_read(o->tls_key, 1 << 20, key, &size, err);
-    return rc < 0 ? rc : input_read(o->tls_cert, 1 << 20, cert, &size, err);
 }
 
 static int serve(const struct opts *o, struct lode_model *m, struct lode_error *err) {
     const char *slash = strrchr(o->load.model, '/');
-    char *given = NULL, *tls_key = NULL, *tls_cert = NULL;
-    char *chats = o->chats || o->no_chats ? NULL : default_chats();
+    char *given = NULL, *chats = o->chats || o->no_chats ? NULL : default_chats();
     struct serve_opts s = {
         .model = m,
         .host = o->host,
@@ -190,30 +169,20 @@ static int serve(const struct opts *o, struct lode_model *m, struct lode_error *
         .name = o->alias                  ? o->alias
                 : slash && slash[1]       ? slash + 1
                                           : o->load.model,
-        .guard = {.keys = o->keys.v,
-                  .n_keys = o->keys.n,
-                  .key_file = o->key_file,
-                  .origins = o->origins.v,
-                  .n_origins = o->origins.n},
+        .keys = o->keys.v,
+        .n_keys = o->keys.n,
         .chats = o->no_chats ? NULL : o->chats ? o->chats : chats,
         .chats_asked = o->chats && !o->no_chats,
         .chats_size = o->chats_size,
         .note = say_note,
         .connections = (uint32_t)o->connections,
-        .queue = (uint32_t)o->queue,
-        .patience = (uint32_t)o->patience,
         .drain = (uint32_t)o->drain,
         .ready = say_ready,
-        .reloaded = say_reloaded,
         .user = &s,
     };
     choose_sampling(&s.sampling, m);
     int rc = catch_signals(err);
-    s.control_fd = control_pipe[0];
-    if (rc == 0)
-        rc = read_tls(o, &tls_key, &tls_cert, err);
-    s.tls_key = tls_key;
-    s.tls_cert = tls_cert;
+    s.stop_fd = stop_pipe[0];
     if (rc == 0 && o->template)
         rc = chat_template_source(o->template, &given, err);
     s.template = given ? given : lode_model_info(m)->chat_template;
@@ -224,14 +193,17 @@ static int serve(const struct opts *o, struct lode_model *m, struct lode_error *
                                        .slots = (uint32_t)o->parallel,
                                        .queue = (uint32_t)o->queue,
                                        .chunk = (uint32_t)o->chunk,
+                                       .kv_tokens = (uint64_t)o->kv_tokens,
+                                       .cache_bytes = o->cache_ram > 0 ? (uint64_t)o->cache_ram << 20 : 0,
+                                       .no_cache = o->no_cache || o->cache_ram == 0,
+                                       .cache_dir = o->cache_dir,
+                                       .cache_dir_bytes = o->cache_dir_size,
                                    },
                                    err);
     if (rc == 0)
         rc = serve_run(&s, err);
     free(given);
     free(chats);
-    free(tls_key);
-    free(tls_cert);
     return rc;
 }
 

@@ -1,0 +1,377 @@
+/* One output, whatever happens around a request: hundreds of random schedules, with pages too few for
+ * all, prefixes kept, bounded, forgotten or brought from disk, priorities, forks and cancels; and no
+ * page is lost.
+ */
+#include "failmalloc.h"
+#include "requests.h"
+#include "tmpdir.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* gemma3: windows that rotate; llama: plain; qwen3_next and qwen3_5: recurrent layers. */
+static const char *const models[] = {"gemma3", "llama", "qwen3_next", "qwen3_5"};
+enum { N_MODELS = sizeof models / sizeof *models, MAX_LIVE = 7, N_STARTS = 30 };
+
+static void prepare(const char *name) {
+    load(name);
+    for (uint64_t i = 0; i < N_REQUESTS; i++) {
+        make_request(&requests[i], i);
+        answer_alone(&requests[i]);
+    }
+}
+
+static struct lode_scheduler *open_scheduler(struct lode_scheduler_opts o) {
+    struct lode_scheduler *s;
+    struct lode_error err;
+    o.session.ctx = CTX;
+    o.session.threads = 1;
+    must(lode_scheduler_create(&s, model, &o, &err), &err);
+    return s;
+}
+
+/* ---- one schedule ---- */
+
+struct live {
+    struct lode_generation *g;
+    const struct request *r;
+    size_t n, leave_at; /* tokens taken; and when its owner goes away */
+};
+
+struct schedule {
+    struct lode_scheduler *s;
+    uint64_t seed, drawn;
+    struct live live[MAX_LIVE];
+    unsigned started, wrong;
+};
+
+static double draw(struct schedule *c) { return lode_rng_uniform(c->seed, c->drawn++, 1); }
+
+static void begin(struct schedule *c, struct live *l) {
+    struct lode_error err;
+    const struct live *other = &c->live[(size_t)(draw(c) * MAX_LIVE)];
+    *l = (struct live){.r = &requests[(size_t)(draw(c) * N_REQUESTS)]};
+    if (other != l && other->g && draw(c) < 0.5)
+        l->r = other->r;
+    struct lode_generation_opts o = opts_of(l->r);
+    o.priority = (int32_t)(draw(c) * 3) - 1;
+    o.client = (uint64_t)(draw(c) * 3);
+    o.no_cache = draw(c) < 0.1;
+    if (other != l && other->g && other->r == l->r)
+        o.like = other->g;
+    l->leave_at = draw(c) < 0.2 ? (size_t)(draw(c) * 6) : SIZE_MAX;
+    must(lode_generation_start(&l->g, c->s, &o, &err), &err);
+    c->started++;
+}
+
+/* Takes what is there. */
+static void look(struct schedule *c, struct live *l, int wait_ms) {
+    struct lode_generation_token t;
+    struct lode_error err;
+    int rc = LODE_GENERATION_WAIT;
+    while (l->n < l->leave_at &&
+           (rc = lode_generation_next(l->g, &t, wait_ms, &err)) == LODE_GENERATION_TOKEN) {
+        c->wrong += l->n >= l->r->n_answer || t.id != l->r->answer[l->n] ||
+                    memcmp(&t.logprob, &l->r->logprob[l->n], sizeof t.logprob) != 0;
+        l->n++;
+        wait_ms = 0;
+    }
+    if (rc == LODE_GENERATION_WAIT && l->n < l->leave_at)
+        return;
+    if (l->n < l->leave_at)
+        c->wrong += rc != LODE_GENERATION_LIMIT || l->n != l->r->n_answer;
+    lode_generation_free(l->g);
+    l->g = NULL;
+}
+
+static void run_schedule(struct lode_scheduler *s, uint64_t seed) {
+    struct schedule c = {.s = s, .seed = seed};
+    bool busy = true;
+    while (busy) {
+        busy = c.started < N_STARTS;
+        for (size_t i = 0; i < MAX_LIVE; i++) {
+            if (!c.live[i].g && c.started < N_STARTS && draw(&c) < 0.5)
+                begin(&c, &c.live[i]);
+            if (c.live[i].g)
+                look(&c, &c.live[i], draw(&c) < 0.3 ? 1 : 0);
+            busy |= c.live[i].g != NULL;
+        }
+        if (draw(&c) < 0.02)
+            lode_scheduler_forget(s);
+    }
+    if (c.wrong)
+        fail_msg("schedule %llu: %u wrong", (unsigned long long)seed, c.wrong);
+}
+
+/* Once nobody runs, and nothing is kept, all pages are free. */
+static void no_page_is_lost(struct lode_scheduler *s) {
+    struct lode_scheduler_stats st = {0};
+    for (int i = 0; i < 5000; i++) {
+        lode_scheduler_forget(s);
+        lode_scheduler_stats(s, &st);
+        if (st.running + st.waiting == 0 && st.free_pages == st.pages && st.cached_bytes == 0)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    fail_msg("%u of %u pages are free, %llu bytes cached", st.free_pages, st.pages,
+             (unsigned long long)st.cached_bytes);
+}
+
+static void any_schedule(void **state) {
+    (void)state;
+    uint64_t preempted = 0, forked = 0, reused = 0, evicted = 0;
+    for (size_t m = 0; m < N_MODELS; m++) {
+        prepare(models[m]);
+        for (uint64_t k = 0; k < 6; k++) {
+            struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){
+                .slots = k < 1 ? 1 : 2 + (uint32_t)k,
+                .queue = 64,
+                .chunk = 8 << k % 3,
+                .session.batch = 24 + 40 * (uint32_t)(k % 3),
+                .kv_tokens = k < 5 ? CTX + 64 * (k / 2) : 0,
+                .cache_bytes = k == 3 ? 200000 : 0,
+                .no_cache = k == 2});
+            for (uint64_t i = 0; i < 3; i++)
+                run_schedule(s, 100 * m + 10 * k + i);
+            no_page_is_lost(s);
+            struct lode_scheduler_stats st;
+            lode_scheduler_stats(s, &st);
+            assert_int_equal(st.failed, 0);
+            preempted += st.preemptions;
+            forked += st.forks;
+            reused += st.reused_tokens;
+            evicted += st.evictions;
+            lode_scheduler_free(s);
+        }
+        lode_model_free(model);
+    }
+    assert_true(preempted > 10 && forked > 10 && reused > 1000 && evicted > 10);
+}
+
+/* ---- on disk ---- */
+
+static struct lode_scheduler_stats answer_all(struct lode_scheduler_opts o) {
+    struct lode_scheduler_stats st;
+    o.slots = 3;
+    struct lode_scheduler *s = open_scheduler(o);
+    run_schedule(s, 1);
+    no_page_is_lost(s);
+    run_schedule(s, 2);
+    lode_scheduler_stats(s, &st);
+    assert_int_equal(st.failed, 0);
+    lode_scheduler_free(s);
+    return st;
+}
+
+/* One request, whatever it is answered. */
+static struct lode_scheduler_stats ask_once(struct lode_scheduler_opts o) {
+    struct lode_scheduler *s = open_scheduler(o);
+    const struct lode_generation_opts go = opts_of(&requests[0]);
+    struct lode_generation *g;
+    struct lode_generation_token t;
+    struct lode_scheduler_stats st;
+    struct lode_error err;
+    must(lode_generation_start(&g, s, &go, &err), &err);
+    while (lode_generation_next(g, &t, -1, &err) == LODE_GENERATION_TOKEN)
+        ;
+    lode_generation_free(g);
+    no_page_is_lost(s);
+    lode_scheduler_stats(s, &st);
+    lode_scheduler_free(s);
+    return st;
+}
+
+/* Calls fn for each file of the cache. */
+static unsigned each_file(const char *dir, void (*fn)(const char *path)) {
+    unsigned n = 0;
+    DIR *all = opendir(dir);
+    for (struct dirent *e; all && (e = readdir(all));) {
+        char sub[8192];
+        snprintf(sub, sizeof sub, "%s/%s", dir, e->d_name);
+        DIR *one = e->d_name[0] == '.' ? NULL : opendir(sub);
+        for (struct dirent *f; one && (f = readdir(one));) {
+            char path[16384];
+            snprintf(path, sizeof path, "%s/%s", sub, f->d_name);
+            if (f->d_name[0] == '.')
+                continue;
+            n++;
+            if (fn)
+                fn(path);
+        }
+        if (one)
+            closedir(one);
+    }
+    if (all)
+        closedir(all);
+    return n;
+}
+
+static void spoil(const char *path) { /* a bit somewhere, or the end missing */
+    struct stat st;
+    unsigned char byte;
+    static unsigned n;
+    assert_int_equal(stat(path, &st), 0);
+    const off_t at = (off_t)(lode_rng_uniform(n++, 0, 0) * (double)st.st_size);
+    const int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    if (n % 4 == 0) {
+        assert_int_equal(ftruncate(fd, at), 0);
+    } else {
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= (unsigned char)(1u << n % 8);
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    }
+    close(fd);
+}
+
+static void across_restarts(void **state) {
+    (void)state;
+    for (size_t m = 0; m < N_MODELS; m++) {
+        char *dir = tmp_path(models[m]);
+        prepare(models[m]);
+        const struct lode_scheduler_opts o = {.cache_dir = dir};
+        struct lode_scheduler_stats st = answer_all(o);
+        assert_true(st.disk.written > 0);
+        assert_int_equal(st.disk.errors, 0);
+        st = answer_all(o); /* another process, as far as the directory knows */
+        assert_true(st.disk.read > 0 && st.disk.corrupt == 0);
+
+        const uint64_t entries = st.disk.entries;
+        struct lode_scheduler_opts other = o; /* of another format: kept, not used */
+        other.session.ctk = "f32";
+        st = ask_once(other);
+        assert_int_equal(st.disk.foreign, entries);
+        assert_int_equal(st.disk.read, 0);
+
+        each_file(dir, spoil);
+        st = answer_all(o);
+        assert_true(st.disk.corrupt > 0);
+
+        struct lode_scheduler_opts small = o; /* a bound */
+        small.cache_dir_bytes = st.disk.bytes / 4;
+        st = answer_all(small);
+        assert_true(st.disk.bytes <= small.cache_dir_bytes && st.disk.evicted > 0);
+        lode_model_free(model);
+        free(dir);
+    }
+}
+
+/* Killed at any moment, the next process finds whole entries and no others. */
+static void after_a_kill(void **state) {
+    (void)state;
+    char *dir = tmp_path("killed");
+    const struct lode_scheduler_opts o = {.cache_dir = dir, .slots = 2};
+    for (int i = 0; i < 4; i++) {
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            load("llama");
+            for (uint64_t k = 0; k < N_REQUESTS; k++)
+                make_request(&requests[k], k);
+            struct lode_scheduler *s = open_scheduler(o);
+            struct lode_generation *g[N_REQUESTS];
+            for (size_t k = 0; k < N_REQUESTS; k++) {
+                const struct lode_generation_opts go = opts_of(&requests[k]);
+                if (lode_generation_start(&g[k], s, &go, NULL) < 0)
+                    _exit(1);
+            }
+            struct lode_generation_token t;
+            lode_generation_next(g[2 * i + 1], &t, -1, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = 700000 * i}, NULL);
+            kill(getpid(), SIGKILL);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        assert_true(WIFSIGNALED(status));
+    }
+    prepare("llama");
+    const struct lode_scheduler_stats st = answer_all(o);
+    assert_int_equal(st.disk.corrupt, 0);
+    assert_true(st.disk.read > 0);
+    lode_model_free(model);
+    free(dir);
+}
+
+/* A disk that takes nothing more costs no answer. */
+static void full_disk(void **state) {
+    (void)state;
+    char *dir = tmp_path("full");
+    struct rlimit all, few;
+    prepare("llama");
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    few = all;
+    few.rlim_cur = 2000;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    const struct lode_scheduler_stats st =
+        answer_all((struct lode_scheduler_opts){.cache_dir = dir});
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    assert_true(st.disk.errors > 0);
+    assert_int_equal(st.disk.written, 0);
+    assert_int_equal(each_file(dir, NULL), 0);
+    lode_model_free(model);
+    free(dir);
+}
+
+/* ---- order and limits ---- */
+
+static void order(void **state) {
+    (void)state;
+    prepare("llama");
+    struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){.slots = 1});
+    struct lode_generation *first, *g[5];
+    struct lode_generation_token t;
+    struct lode_generation_stats st;
+    struct lode_error err;
+    struct lode_generation_opts o = opts_of(&requests[0]);
+    o.max_tokens = -1; /* nobody reads it: it holds the only slot */
+    must(lode_generation_start(&first, s, &o, &err), &err);
+    assert_int_equal(lode_generation_next(first, &t, -1, &err), LODE_GENERATION_TOKEN);
+    o = opts_of(&requests[1]);
+    const struct { /* two clients, a priority, a deadline */
+        uint64_t client;
+        int32_t priority;
+        double deadline;
+        size_t place; /* once all five wait */
+    } wants[5] = {{1, 0, 0, 2}, {1, 0, 0, 4}, {2, 0, 0, 3}, {1, 5, 0, 1}, {1, -1, 0.05, 5}};
+    for (size_t i = 0; i < 5; i++) {
+        o.client = wants[i].client;
+        o.priority = wants[i].priority;
+        o.deadline = wants[i].deadline;
+        must(lode_generation_start(&g[i], s, &o, &err), &err);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        lode_generation_stats(g[i], &st);
+        assert_int_equal(st.place, wants[i].place);
+    }
+    assert_int_equal(lode_generation_next(g[4], &t, 10000, &err), LODE_ERR_LIMIT);
+    assert_string_equal(err.where, "deadline");
+    for (size_t i = 0; i < 5; i++)
+        lode_generation_free(g[i]);
+    lode_generation_free(first);
+    no_page_is_lost(s);
+    lode_scheduler_free(s);
+    assert_int_equal(lode_scheduler_create(
+                         &s, model,
+                         &(struct lode_scheduler_opts){.session.ctx = CTX, .kv_tokens = CTX - 1}, &err),
+                     LODE_ERR_ARG);
+    assert_string_equal(err.where, "kv_tokens");
+    lode_model_free(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(after_a_kill), /* first: it forks, and nothing has threads yet */
+        cmocka_unit_test(any_schedule),
+        cmocka_unit_test(across_restarts),
+        cmocka_unit_test(full_disk),
+        cmocka_unit_test(order),
+    };
+    return cmocka_run_group_tests(tests, NULL, tmp_clean);
+}
