@@ -1,75 +1,16 @@
 #!/usr/bin/env python3
 """verb_serve.py LODE: `lode serve` over HTTP: shapes of replies and streams, errors that name the field,
 the same bytes under load, clients that go away, keys, and the end by SIGTERM."""
-import http.client
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 
-from lodetest import Count, TESTS
-
-MODEL = os.path.join(TESTS, '..', 'models', 'demo.gguf')
-PATIENCE = 120
-
-
-class Server:
-    def __init__(self, program, *flags):
-        env = {k: v for k, v in os.environ.items() if not k.startswith('LODE_')}
-        self.p = subprocess.Popen([program, 'serve', MODEL, '--port', '0', '-c', '2048', *flags],
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
-        self.said = ''
-        for line in self.p.stdout:
-            self.said += line.decode()
-            found = re.search(r'http://127.0.0.1:(\d+)\n(?s:.*)-d ', self.said)
-            if found:  # the line to try is the last
-                self.port = int(found.group(1))
-                return
-        raise RuntimeError('no server: ' + self.p.stderr.read().decode())
-
-    def ask(self, method, path, body=None, headers=()):
-        c = http.client.HTTPConnection('127.0.0.1', self.port, timeout=PATIENCE)
-        data = body if isinstance(body, (bytes, type(None))) else json.dumps(body)
-        c.request(method, path, data, dict(headers))
-        r = c.getresponse()
-        text = r.read().decode()
-        c.close()
-        return r.status, text, r
-
-    def post(self, path, body):
-        status, text, _ = self.ask('POST', path, body)
-        return status, json.loads(text)
-
-    def stream(self, path, body):
-        status, text, r = self.ask('POST', path, dict(body, stream=True))
-        assert status == 200 and r.getheader('Content-Type').startswith('text/event-stream'), text
-        events = [e for e in text.split('\n\n') if e and not e.startswith(':')]
-        assert all(e.startswith('data: ') for e in events)
-        return [e[6:] for e in events]
-
-    def metric(self, name):
-        text = self.ask('GET', '/metrics')[1]
-        return float(re.search('^' + re.escape(name) + ' (.*)$', text, re.M).group(1))
-
-    def idle(self):
-        end = time.monotonic() + PATIENCE
-        while self.metric('llamacpp:requests_processing') or self.metric('llamacpp:requests_deferred'):
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.05)
-        return True
-
-    def stop(self):
-        self.p.send_signal(signal.SIGTERM)
-        status = self.p.wait(PATIENCE)
-        self.p.stdout.close()
-        self.p.stderr.close()
-        return status
+from lodeserver import PATIENCE, Server
+from lodetest import Count
 
 
 def user(text):

@@ -9,6 +9,7 @@
 #include "lode/file.h"
 #include "lode/machine.h"
 #include "lode/model.h"
+#include "lode/pack.h"
 #include "lode/plan.h"
 #include "lode/sampler.h"
 #include "lode/scheduler.h"

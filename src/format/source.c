@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/hub.h"
 #include "format/hf.h"
+#include "format/packed.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -51,7 +52,8 @@ static const uint32_t *gguf_order(const struct lode_source *s, const struct lode
 static bool gguf_place(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                        size_t n, struct lode_place *out) {
     (void)n;
-    *out = (struct lode_place){lode_gguf_file(gguf_of(s), t->shard)->path, t->offset + offset};
+    *out = (struct lode_place){.path = lode_gguf_file(gguf_of(s), t->shard)->path,
+                               .offset = t->offset + offset};
     return true;
 }
 
@@ -160,6 +162,7 @@ int lode_source_open(struct lode_source **out, const char *path, bool map, struc
     const bool hf =
         folder && lode_buf_addf(&config, "%s/config.json", found) && stat(config.data, &st) == 0;
     const int rc = config.failed ? lode_fail_nomem(err, path)
+                   : folder && lode_packed_is(found) ? lode_packed_open(out, found, map, err)
                    : hf          ? lode_hf_open(out, found, map, err)
                    : folder      ? open_folder(out, found, map, err)
                                  : open_gguf(out, found, map, err);

@@ -39,6 +39,9 @@ struct lode_source {
 struct lode_place { /* bytes of a file */
     const char *path; /* borrowed from the source; one pointer a file */
     uint64_t offset;
+    uint64_t record; /* the bytes lie in [record, record + record_size), whose XXH3 is sum; */
+    size_t record_size; /* 0: nobody noted it */
+    uint64_t sum;
 };
 
 struct lode_source_ops {

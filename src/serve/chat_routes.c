@@ -14,6 +14,7 @@
 
 #ifdef LODE_HAVE_SQLITE
 #include "serve/chats.h"
+#include "serve/guard.h"
 #endif
 
 static bool reading(const struct page_request *r) {
@@ -192,7 +193,7 @@ static void answer_chats(struct server *s, const struct page_request *r, struct 
 int page_init(struct server *s, struct lode_error *err) {
     if (!s->o.chats)
         return 0;
-    if (!s->loopback && !s->o.n_keys && !s->o.chats_asked) {
+    if (!s->loopback && !guard_keys(s->guard) && !s->o.chats_asked) {
         snprintf(s->no_chats, sizeof s->no_chats, "the server listens beyond this machine without a key, so "
                  "that anybody could read them (--api-key or --chats FILE keeps them)");
         return 0;

@@ -13,6 +13,9 @@
 
 enum { MAX_BODY = 32 << 20, HOLD = 50 /* ms between looks at the client's socket */ };
 
+struct guard;
+struct transport;
+
 struct served { /* a model that requests can name; what it points to lives while it is pinned */
     const char *name;
     struct lode_model *model;
@@ -28,12 +31,15 @@ struct served { /* a model that requests can name; what it points to lives while
 struct server {
     struct serve_opts o;
     struct served model;
-    struct chats *chats;              /* owned (page_init); NULL: the page's browser keeps its chats */
-    char no_chats[512];               /* why, if not by --no-chats */
-    bool loopback;
+    struct chats *chats;         /* owned (page_init); NULL: the page's browser keeps its chats */
+    char no_chats[512];          /* why, if not by --no-chats */
+    struct guard *guard;         /* owned */
+    bool loopback;               /* it listens there and nowhere else */
+    struct transport *transport; /* owned */
     int64_t started;      /* seconds since 1970 */
     atomic_int stopping;  /* 1: takes no new requests; 2: ends the running ones */
-    atomic_uint active;   /* requests being answered */
+    atomic_uint active;   /* requests that run or wait */
+    uint32_t most_active; /* more are refused at once */
     atomic_ullong requests, n_errors, ids;
 };
 

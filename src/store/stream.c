@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <xxhash.h>
 
 #define NOWHERE UINT32_MAX
 
@@ -27,6 +28,8 @@ struct slot {
 struct layout {
     uint32_t first_part, n_parts; /* 0: it is put together by the source */
     size_t size;
+    size_t summed, summed_at; /* bytes in the slot whose XXH3 is sum; 0: none are */
+    uint64_t sum;
 };
 
 enum { HELPERS = 2, NO_PART = -3 /* a fault of the source: its words are in `error` */ };
@@ -53,6 +56,7 @@ struct stream {
     uint32_t n_slots, n_free;
     uint32_t n_experts;
     uint64_t budget;
+    bool check; /* checksums, where there are some */
 
     pthread_mutex_t lock; /* of all below, the slots and the tables */
     pthread_cond_t arrived;
@@ -79,50 +83,70 @@ static size_t round_up(size_t n) {
     return (n + LODE_READ_ALIGN - 1) & ~(size_t)(LODE_READ_ALIGN - 1);
 }
 
-/* The stretches of files that make a group, neighbours joined.  parts (may be NULL) and at get what
- * was found; returns how many stretches, 0 where the source has to put it together.  *size: bytes of
- * the slot. */
-static uint32_t lay_out(const struct lode_source *source, const struct lode_weight *weights,
-                        const struct lode_group *g, struct lode_read_part *parts,
-                        const char **files, size_t *at, size_t *size) {
-    uint32_t n = 0;
-    uint64_t end = 0; /* of the last stretch */
-    const char *path = NULL;
-    uint64_t start = 0;
-    size_t to = 0; /* where the last stretch begins in the slot */
-    *size = 0;
+struct placed {
+    uint32_t id;
+    struct lode_place p;
+};
+
+/* Where a group's weights lie, in the order of the file; false: not all lie in one piece. */
+static bool find_places(const struct lode_source *source, const struct lode_weight *weights,
+                        const struct lode_group *g, struct placed *out) {
     for (uint32_t i = 0; i < g->n_weights; i++) {
         const struct lode_weight *w = &weights[g->weights[i]];
-        struct lode_place p;
-        if (w->op.type != w->home->type || !lode_source_place(source, w->home, w->offset, w->size, &p)) {
-            n = 0;
-            break;
-        }
-        if (n == 0 || p.path != path || p.offset != end) {
-            path = p.path;
-            start = p.offset / LODE_READ_ALIGN * LODE_READ_ALIGN;
-            to = *size;
+        struct placed x = {.id = g->weights[i]};
+        uint32_t k = i;
+        if (!lode_source_place(source, w->home, w->offset, w->size, &x.p))
+            return false;
+        for (; k > 0 && out[k - 1].p.path == x.p.path && out[k - 1].p.offset > x.p.offset; k--)
+            out[k] = out[k - 1];
+        out[k] = x;
+    }
+    return true;
+}
+
+/* The stretches of files that make a group, neighbours joined.  parts (may be NULL) and at get what
+ * was found; returns how many stretches, 0 where the source has to put it together. */
+static uint32_t lay_out(const struct lode_source *source, const struct lode_weight *weights,
+                        const struct lode_group *g, struct lode_read_part *parts,
+                        const char **files, size_t *at, struct layout *l) {
+    struct placed places[LODE_GROUP_WEIGHTS];
+    const uint32_t n_places = find_places(source, weights, g, places) ? g->n_weights : 0;
+    uint32_t n = 0;
+    uint64_t end = 0, start = 0; /* of the last stretch */
+    size_t to = 0;               /* where it begins in the slot */
+    struct lode_place p = {0};
+    l->size = 0;
+    for (uint32_t i = 0; i < n_places; i++) {
+        const struct lode_weight *w = &weights[places[i].id];
+        if (n == 0 || places[i].p.path != p.path || places[i].p.offset - end >= LODE_READ_ALIGN) {
+            start = places[i].p.offset / LODE_READ_ALIGN * LODE_READ_ALIGN;
+            to = l->size;
             n++;
         }
+        p = places[i].p;
         end = p.offset + w->size;
         if (at)
-            at[g->weights[i]] = to + (size_t)(p.offset - start);
+            at[places[i].id] = to + (size_t)(p.offset - start);
         const size_t needed = (size_t)(end - start);
-        *size = to + round_up(needed);
+        l->size = to + round_up(needed);
         if (parts) {
             parts[n - 1] = (struct lode_read_part){0, start, round_up(needed), needed, to};
-            files[n - 1] = path;
+            files[n - 1] = p.path;
         }
+    }
+    if (n == 1 && p.record_size && p.record >= start && p.record + p.record_size == end) {
+        l->summed = p.record_size;
+        l->summed_at = (size_t)(p.record - start);
+        l->sum = p.sum;
     }
     if (n)
         return n;
-    *size = 0;
     for (uint32_t i = 0; i < g->n_weights; i++) {
         if (at)
-            at[g->weights[i]] = *size;
-        *size += (weights[g->weights[i]].size + 63) & ~(size_t)63;
+            at[g->weights[i]] = l->size;
+        l->size += (weights[g->weights[i]].size + 63) & ~(size_t)63;
     }
-    *size = round_up(*size);
+    l->size = round_up(l->size);
     return 0;
 }
 
@@ -131,10 +155,10 @@ void lode_stream_sizes(const struct lode_source *source, const struct lode_weigh
                        uint64_t *most) {
     *least = *most = 0;
     for (uint32_t i = 0; i < n_groups; i++) {
-        size_t size;
-        lay_out(source, weights, &groups[i], NULL, NULL, NULL, &size);
-        *least = size > *least ? size : *least;
-        *most += size;
+        struct layout l = {0};
+        lay_out(source, weights, &groups[i], NULL, NULL, NULL, &l);
+        *least = l.size > *least ? l.size : *least;
+        *most += l.size;
     }
 }
 
@@ -163,7 +187,7 @@ static int lay_out_all(struct stream *s, struct lode_error *err) {
     for (uint32_t g = 0; g < s->n_groups; g++) {
         struct layout *l = &s->layouts[g];
         l->first_part = (uint32_t)n;
-        l->n_parts = lay_out(s->source, s->weights, &s->groups[g], parts, files, s->at, &l->size);
+        l->n_parts = lay_out(s->source, s->weights, &s->groups[g], parts, files, s->at, l);
         for (uint32_t i = 0; i < l->n_parts; i++, n++) {
             LODE_TRY(add_path(s, files[i], &parts[i].file, err));
             s->parts[n] = parts[i];
@@ -227,6 +251,11 @@ static void drop_failed(struct stream *s, struct slot *slot) {
 static void arrive(struct lode_read *read) {
     struct slot *slot = (struct slot *)read;
     struct stream *s = slot->stream;
+    const struct layout *l = &s->layouts[slot->group];
+    if (!read->fault.cause && l->summed && s->check &&
+        XXH3_64bits(read->base + l->summed_at, l->summed) != l->sum)
+        read->fault = (struct lode_read_fault){LODE_READ_DAMAGED, read->parts[0].file,
+                                               read->parts[0].offset + l->summed_at};
     pthread_mutex_lock(&s->lock);
     slot->state = read->fault.cause ? FAILED : HERE;
     lode_policy_unpin(s->policy, policy_id(s, slot->group)); /* the load's own */
@@ -519,7 +548,8 @@ int lode_stream_create(struct lode_store **out, const struct lode_source *source
                          .weights = weights,
                          .groups = groups,
                          .n_groups = n_groups,
-                         .budget = opts->budget};
+                         .budget = opts->budget,
+                         .check = !opts->no_checksum};
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->arrived, NULL);
     pthread_cond_init(&s->work, NULL);

@@ -18,6 +18,7 @@
 struct lode_stream_opts {
     uint64_t budget;    /* bytes of the cache; at least the largest group's */
     const char *policy; /* NULL: the default */
+    bool no_checksum;   /* do not compare those that packed models have */
     struct lode_reader_opts reader;
     struct lode_file_store_opts resident;
 };

@@ -1,6 +1,7 @@
 /* serve.c - `lode serve`: a model over HTTP, for clients that speak OpenAI's API. */
 #include "args.h"
 #include "chat_source.h"
+#include "input.h"
 #include "load.h"
 #include "out.h"
 #include "verbs.h"
@@ -15,15 +16,14 @@
 
 struct opts {
     struct load_opts load;
-    const char *host, *alias, *template;
-    const char *chats;
-    struct arg_strs keys;
+    const char *host, *alias, *template, *key_file, *tls_key, *tls_cert, *chats;
+    struct arg_strs keys, origins;
     uint64_t chats_size;
     bool no_chats, no_cache;
     const char *cache_dir;
     uint64_t cache_dir_size;
     int64_t cache_ram, kv_tokens;
-    int64_t port, parallel, queue, chunk, drain, connections;
+    int64_t port, parallel, queue, chunk, drain, connections, patience;
 };
 
 static const struct arg_flag flags[] = {
@@ -38,8 +38,19 @@ static const struct arg_flag flags[] = {
      .max = 65535, .help = "0: any free one"},
     {"--api-key", ARG_STRS, ARG_AT(struct opts, keys), .meta = "KEY",
      .help = "who does not send it is refused; several may be given"},
-    {"--max-connections", ARG_INT, ARG_AT(struct opts, connections), .meta = "N", .def = "512",
-     .min = 1, .max = 65535, .help = "connections at once"},
+    {"--api-key-file", ARG_STR, ARG_AT(struct opts, key_file), .meta = "FILE",
+     .help = "keys, one a line; read again on SIGHUP"},
+    {"--cors-origin", ARG_STRS, ARG_AT(struct opts, origins), .meta = "ORIGIN",
+     .help = "pages of this origin (https://chat.example) may call; several may be given"},
+    {"--ssl-key-file", ARG_STR, ARG_AT(struct opts, tls_key), .meta = "FILE",
+     .help = "HTTPS: the private key, PEM"},
+    {"--ssl-cert-file", ARG_STR, ARG_AT(struct opts, tls_cert), .meta = "FILE",
+     .help = "HTTPS: the certificate and its chain, PEM"},
+    {"--max-connections", ARG_INT, ARG_AT(struct opts, connections), .meta = "N", .def = "16384",
+     .min = 1, .max = 1 << 20, .help = "connections at once; idle ones cost some kilobytes"},
+    {"-to, --timeout", ARG_INT, ARG_AT(struct opts, patience), .meta = "SECONDS", .def = "60",
+     .min = 1, .max = 86400,
+     .help = "what a client gets to send a request, or to begin the next; not what an answer may take"},
     {"--drain", ARG_INT, ARG_AT(struct opts, drain), .meta = "SECONDS", .def = "30", .min = 0,
      .max = 86400, .help = "what running requests get after SIGTERM or Ctrl+C; twice ends them"},
     {"--chats", ARG_STR, ARG_AT(struct opts, chats), .meta = "FILE", .group = "Web page",
@@ -92,17 +103,18 @@ static const struct arg_spec spec = {
 
 #ifdef LODE_HAVE_MHD
 
-static int stop_pipe[2];
+static int control_pipe[2];
 
 static void on_signal(int n) {
-    (void)n;
-    const ssize_t sent = write(stop_pipe[1], "", 1);
+    const char byte = n == SIGHUP ? SERVE_RELOAD : SERVE_STOP;
+    const ssize_t sent = write(control_pipe[1], &byte, 1);
     (void)sent;
 }
 
 static int catch_signals(struct lode_error *err) {
     const struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    if (pipe(stop_pipe) || sigaction(SIGTERM, &a, NULL) || sigaction(SIGINT, &a, NULL))
+    if (pipe(control_pipe) || sigaction(SIGTERM, &a, NULL) || sigaction(SIGINT, &a, NULL) ||
+        sigaction(SIGHUP, &a, NULL))
         return tool_fail(err, LODE_ERR_IO, "signals", "cannot be caught");
     return 0;
 }
@@ -145,23 +157,48 @@ static char *default_chats(void) {
 static void say_ready(void *user, uint16_t port) {
     const struct serve_opts *o = user;
     const bool v6 = strchr(o->host, ':'), all = !strcmp(o->host, "0.0.0.0") || !strcmp(o->host, "::");
-    char listens[300], local[300]; /* 0.0.0.0 is no address that a browser could go to */
-    snprintf(listens, sizeof listens, "http://%s%.200s%s:%u", v6 ? "[" : "", o->host, v6 ? "]" : "", port);
-    snprintf(local, sizeof local, "http://localhost:%u", port);
+    const bool local = guard_is_local(o->host) || !strcmp(o->host, "::1"), keys = o->guard.n_keys || o->guard.key_file;
+    const char *http = o->tls_cert ? "https" : "http";
+    char listens[300], here[300]; /* 0.0.0.0 is no address that a browser could go to */
+    snprintf(listens, sizeof listens, "%s://%s%.200s%s:%u", http, v6 ? "[" : "", o->host, v6 ? "]" : "", port);
+    snprintf(here, sizeof here, "%s://localhost:%u", http, port);
+    if (!keys && !local)
+        fprintf(stderr, "lode: everybody who reaches %s may use this server: --api-key asks for a key\n",
+                o->host);
     printf("lode: %s, %u requests at once, %u tokens each\n"
            "lode: listening on %s\n\n"
            "Chat: open %s/ in a browser\n"
            "Try:  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n%s"
            "        -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n",
            o->name, lode_scheduler_slots(o->scheduler), lode_scheduler_ctx(o->scheduler), listens,
-           all ? local : listens, all ? local : listens,
-           o->n_keys ? "        -H 'Authorization: Bearer KEY' \\\n" : "");
+           all ? here : listens, all ? here : listens,
+           keys ? "        -H 'Authorization: Bearer KEY' \\\n" : "");
     out_flush();
+}
+
+static void say_reloaded(void *user, int rc, size_t n_keys, const struct lode_error *err) {
+    (void)user;
+    if (rc < 0)
+        tool_report(err);
+    else
+        fprintf(stderr, "lode: SIGHUP: %zu keys\n", n_keys);
+}
+
+/* The key and the certificate of HTTPS; both or none. */
+static int read_tls(const struct opts *o, char **key, char **cert, struct lode_error *err) {
+    size_t size;
+    if (!o->tls_key && !o->tls_cert)
+        return 0;
+    if (!o->tls_key || !o->tls_cert)
+        return tool_fail(err, LODE_ERR_ARG, "HTTPS", "needs both --ssl-key-file and --ssl-cert-file");
+    const int rc = input_read(o->tls_key, 1 << 20, key, &size, err);
+    return rc < 0 ? rc : input_read(o->tls_cert, 1 << 20, cert, &size, err);
 }
 
 static int serve(const struct opts *o, struct lode_model *m, struct lode_error *err) {
     const char *slash = strrchr(o->load.model, '/');
-    char *given = NULL, *chats = o->chats || o->no_chats ? NULL : default_chats();
+    char *given = NULL, *tls_key = NULL, *tls_cert = NULL;
+    char *chats = o->chats || o->no_chats ? NULL : default_chats();
     struct serve_opts s = {
         .model = m,
         .host = o->host,
@@ -169,20 +206,30 @@ static int serve(const struct opts *o, struct lode_model *m, struct lode_error *
         .name = o->alias                  ? o->alias
                 : slash && slash[1]       ? slash + 1
                                           : o->load.model,
-        .keys = o->keys.v,
-        .n_keys = o->keys.n,
+        .guard = {.keys = o->keys.v,
+                  .n_keys = o->keys.n,
+                  .key_file = o->key_file,
+                  .origins = o->origins.v,
+                  .n_origins = o->origins.n},
         .chats = o->no_chats ? NULL : o->chats ? o->chats : chats,
         .chats_asked = o->chats && !o->no_chats,
         .chats_size = o->chats_size,
         .note = say_note,
         .connections = (uint32_t)o->connections,
+        .queue = (uint32_t)o->queue,
+        .patience = (uint32_t)o->patience,
         .drain = (uint32_t)o->drain,
         .ready = say_ready,
+        .reloaded = say_reloaded,
         .user = &s,
     };
     choose_sampling(&s.sampling, m);
     int rc = catch_signals(err);
-    s.stop_fd = stop_pipe[0];
+    s.control_fd = control_pipe[0];
+    if (rc == 0)
+        rc = read_tls(o, &tls_key, &tls_cert, err);
+    s.tls_key = tls_key;
+    s.tls_cert = tls_cert;
     if (rc == 0 && o->template)
         rc = chat_template_source(o->template, &given, err);
     s.template = given ? given : lode_model_info(m)->chat_template;
@@ -204,6 +251,8 @@ static int serve(const struct opts *o, struct lode_model *m, struct lode_error *
         rc = serve_run(&s, err);
     free(given);
     free(chats);
+    free(tls_key);
+    free(tls_cert);
     return rc;
 }
 

@@ -17,7 +17,8 @@
     X(doctor, "what this machine has, and what of it lode uses")                                   \
     X(inspect, "what a model file holds: metadata, tensors, types, sizes")                         \
     X(trace, "which experts tokens go to, and what caches make of it")                             \
-    X(convert, "makes a GGUF file of any model, in any number format")
+    X(convert, "makes a GGUF file of any model, in any number format")                             \
+    X(pack, "lays out a model so that its experts can be read one by one")
 
 #define LODE_VERB_DECLARE(name, help) int verb_##name(int argc, char **argv);
 LODE_VERB_LIST(LODE_VERB_DECLARE)

@@ -10,11 +10,15 @@
 #define LODE_CUDA_KERNEL_LIST(X)                                                                   \
     X(rows, rms_norm) X(rows, layer_norm) X(rows, l2_norm) X(rows, quant_a32)                      \
     X(rows, quant_a256) X(rows, add) X(rows, glu) X(rows, act) X(rows, row_gate) X(rows, scale)    \
-    X(rows, softcap) X(rows, pick) X(rows, cut) X(rows, join) X(rows, temperature)                 \
-    X(rows, rope_table) X(rows, rope) X(rows, kv_put) X(rows, moe_act) X(rows, moe_sum)            \
-    X(rows, route) X(rows, repack) X(attention, attention_walk) X(attention, attention_page)       \
-    X(attention, attention_merge)
-#define LODE_CUDA_MODULE_LIST(X) X(rows) X(mul) X(gemm) X(attention)
+    X(rows, softcap) X(rows, pick) X(rows, cut) X(rows, join) X(rows, repack)                      \
+    X(positions, temperature) X(positions, rope_table) X(positions, rope) X(positions, kv_put)     \
+    X(positions, prepare) X(experts, moe_act) X(experts, moe_sum) X(experts, route)                \
+    X(gemv, gemv_a32) X(gemv, gemv_a256)                                                           \
+    X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
+    X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
+    X(decode, decode_merge)
+#define LODE_CUDA_MODULE_LIST(X) \
+    X(rows) X(positions) X(experts) X(mul) X(gemm) X(gemv) X(gemv_float) X(attention) X(decode)
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,
@@ -29,6 +33,7 @@ struct lode_cuda_kernels {
 #undef KERNEL_FIELD
     void *mul[LODE_DTYPE_COUNT][4]; /* for 1, 2, 4, 8 rows */
     void *gemm[LODE_DTYPE_COUNT]; /* for many; NULL: none */
+    void *gemv[LODE_DTYPE_COUNT]; /* of floats */
     void *moe[LODE_DTYPE_COUNT];
     void *embed[LODE_DTYPE_COUNT];
 };
@@ -57,6 +62,8 @@ struct lode_cuda {
     uint32_t n_weights;
     struct lode_memory memory; /* of the device; first-class so that it can be found from it */
 };
+
+enum { LODE_CUDA_OWN_SHARED = 5 << 10 }; /* bytes that a kernel may take beside what a launch gives it */
 
 /* Makes the device's context the thread's. */
 int lode_cuda_enter(const struct lode_cuda *c, struct lode_error *err);

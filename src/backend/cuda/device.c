@@ -139,7 +139,18 @@ const char *lode_cuda_name(const struct lode_cuda *c) { return c->name; }
 
 static int find(struct lode_cuda *c, enum lode_cuda_module m, const char *name, void **out,
                 struct lode_error *err) {
-    return lode_cu_check(&c->cu, c->cu.module_function(out, c->modules[m], name), name, err);
+    LODE_TRY(lode_cu_check(&c->cu, c->cu.module_function(out, c->modules[m], name), name, err));
+    /* One split of the first cache for all that a token runs through: a multiprocessor that has to change
+     * it can't begin the next launch beside the last. */
+    if (m == LODE_CUDA_MODULE_mul || m == LODE_CUDA_MODULE_gemm)
+        return 0;
+    return lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_CARVEOUT, 100), name, err);
+}
+
+/* All the shared memory that a block may have, less what kernels take by themselves. */
+static int allow_shared(struct lode_cuda *c, void *kernel, struct lode_error *err) {
+    return lode_cu_check(&c->cu, c->cu.function_set(kernel, LODE_CU_FUNCTION_SHARED, c->shared_max - LODE_CUDA_OWN_SHARED),
+                         "shared memory", err);
 }
 
 static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *suffix,
@@ -152,6 +163,11 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
     if (!lode_cuda_layouts[type].plain) {
         snprintf(name, sizeof name, "gemm_%s", suffix);
         LODE_TRY(find(c, LODE_CUDA_MODULE_gemm, name, &c->kernels.gemm[type], err));
+    }
+    if (lode_cuda_layouts[type].plain) {
+        snprintf(name, sizeof name, "gemv_%s", suffix);
+        LODE_TRY(find(c, LODE_CUDA_MODULE_gemv_float, name, &c->kernels.gemv[type], err));
+        LODE_TRY(allow_shared(c, c->kernels.gemv[type], err));
     }
     snprintf(name, sizeof name, "moe_%s", suffix);
     LODE_TRY(find(c, LODE_CUDA_MODULE_mul, name, &c->kernels.moe[type], err));
@@ -174,13 +190,11 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     LODE_CUDA_QUANT_LIST(FAMILY)
     LODE_CUDA_FLOAT_LIST(FAMILY)
 #undef FAMILY
-    void *const large[] = {c->kernels.attention_walk, c->kernels.attention_page, c->kernels.rms_norm,
-                           c->kernels.layer_norm, c->kernels.l2_norm};
+    void *const large[] = {c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,
+                           c->kernels.gemv_a32, c->kernels.gemv_a256, c->kernels.attention_walk,
+                           c->kernels.attention_page};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++)
-        LODE_TRY(lode_cu_check(
-            &c->cu,
-            c->cu.function_set(large[i], LODE_CU_FUNCTION_SHARED, c->shared_max - (i < 2 ? 0 : 1024)),
-            "shared memory", err));
+        LODE_TRY(allow_shared(c, large[i], err));
     return 0;
 }
 

@@ -86,6 +86,7 @@ enum { /* CUdevice_attribute, CUfunction_attribute */
     LODE_CU_MINOR = 76,
     LODE_CU_EARLY = 6, /* CUlaunchAttributeID: programmatic stream serialization */
     LODE_CU_FUNCTION_SHARED = 8,
+    LODE_CU_FUNCTION_CARVEOUT = 9, /* per cent of the first cache that is shared memory */
 };
 
 /* Opens the driver and starts it; an error says why there is none. */

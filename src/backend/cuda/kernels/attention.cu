@@ -5,27 +5,15 @@
  * walks the pages that they see, merging each page's part as it goes, or (few rows, many pages) does
  * one page and leaves the part for `merge`, which does the same sums.
  */
-#include "common.cuh"
+#include "attention.cuh"
 
-#pragma push_macro("inline")
-#define inline __device__ __forceinline__
-#include "tensor/dtype.h"
-#pragma pop_macro("inline")
-
-enum { ATT_THREADS = 256, TILE = 16, PAGE = 64, ROWS = 4 /* that a thread scores at once */ };
+enum { ATT_THREADS = 256, TILE = 16, ROWS = 4 /* that a thread scores at once */ };
 
 struct rows_of { /* the query rows of a block */
     uint32_t first, n; /* within the segment: row i is token i / group, head i % group */
     uint32_t group, head, pos, first_row;
     uint32_t last; /* position */
 };
-
-/* The first position that one at p sees. */
-DEVICE uint32_t first_seen(const struct lode_cuda_att_args &a, uint32_t p) {
-    const uint32_t from = a.window && p >= a.window ? p - a.window + 1 : 0;
-    const uint32_t start = a.chunk ? p - p % a.chunk : 0;
-    return from > start ? from : start;
-}
 
 /* Number i of a stored row. */
 DEVICE float stored(const uint8_t *row, uint32_t i, uint32_t type) {
@@ -191,29 +179,6 @@ DEVICE float mix(const struct att_mem_of &m, uint32_t r, uint32_t c) {
     for (uint32_t j = lo; j < hi; j++)
         sum = fmaf(m.s[r * PAGE + j], m.kv[j * m.ld + c], sum);
     return sum;
-}
-
-/* (m, l, o) with a page's (max, total, part); see the definition. */
-DEVICE void merge_one(float *m, float *l, float *o, float max, float total, float part, bool first) {
-    if (first) {
-        *m = max, *l = total, *o = part;
-        return;
-    }
-    const float top = *m > max ? *m : max;
-    const float a = lode_expf(*m - top), b = lode_expf(max - top);
-    *l = fmaf(total, b, *l * a);
-    *m = top;
-    *o = fmaf(b, part, a != 1.0f ? *o * a : *o);
-}
-DEVICE float finish(float m, float l, float o, const float *sink) {
-    if (sink) {
-        const float top = m > *sink ? m : *sink;
-        const float a = lode_expf(m - top), b = lode_expf(*sink - top);
-        l = fmaf(1.0f, b, l * a);
-        if (a != 1.0f)
-            o *= a;
-    }
-    return o * (1.0f / l);
 }
 
 /* The block's rows: blockIdx.y counts tiles over all segments. */

@@ -32,6 +32,15 @@ DEVICE uint2 load8(const uint8_t *p) { return __ldg((const uint2 *)p); }
 DEVICE uint32_t load4(const uint8_t *p) { return __ldg((const uint32_t *)p); }
 DEVICE uint16_t load2(const uint8_t *p) { return __ldg((const uint16_t *)p); }
 
+/* Bytes of weights that will be read soon, on their way to the second cache: a multiple of 16.  Rows that
+ * do not start at one are left alone. */
+DEVICE void fetch_ahead(const uint8_t *p, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    if ((uintptr_t)p % 16 == 0)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#endif
+}
+
 DEVICE void low_nibbles(uint32_t q[4], uint4 v) {
     q[0] = v.x & 0x0f0f0f0f, q[1] = v.y & 0x0f0f0f0f, q[2] = v.z & 0x0f0f0f0f,
     q[3] = v.w & 0x0f0f0f0f;
@@ -262,6 +271,48 @@ BLOCK_TYPE(iq4_xs, 256, 0, 0, 32) {
     c.n0 = c.n1 = 0;
 }
 BLOCK_SCALE(iq4_xs) { return make_float2(f16_f32(load2(PLANE(row, nb, 128, b, 8))), 0); }
+
+/* ---- the scales of two groups, as gemv.cu's threads need them ---- */
+
+/* Groups of 32: those of groups q and q + 4.  Groups of 16: those of group first_group(h, q) and the next. */
+struct pair_of_scales { int s0, s1, n0, n1; };
+
+DEVICE struct pair_of_scales k_pair(uint4 head, int q) {
+    const uint32_t a = head.y >> (8 * q), b = head.z >> (8 * q), c = head.w >> (8 * q);
+    struct pair_of_scales p;
+    p.s0 = a & 63, p.n0 = b & 63;
+    p.s1 = (c & 15) | (a >> 2 & 0x30);
+    p.n1 = (c >> 4 & 15) | (b >> 2 & 0x30);
+    return p;
+}
+#define BLOCK_PAIR(name)                                                                           \
+    DEVICE struct pair_of_scales pair_at(const struct name *, const uint8_t *row, uint32_t nb,      \
+                                         uint32_t b, int h, int q)
+BLOCK_PAIR(q4_k) { return k_pair(__ldg((const uint4 *)PLANE(row, nb, 128, b, 16)), q); }
+BLOCK_PAIR(q5_k) { return k_pair(__ldg((const uint4 *)PLANE(row, nb, 160, b, 16)), q); }
+BLOCK_PAIR(iq4_xs) {
+    const uint2 head = load8(PLANE(row, nb, 128, b, 8));
+    struct pair_of_scales p = {0, 0, 0, 0};
+    p.s0 = (int)((head.y >> (4 * q) & 15) | (head.x >> (16 + 2 * q) & 3) << 4) - 32;
+    p.s1 = (int)((head.y >> (4 * q + 16) & 15) | (head.x >> (24 + 2 * q) & 3) << 4) - 32;
+    return p;
+}
+DEVICE int first_group(const struct q6_k *, int h, int q) { return 8 * h + 2 * q; }
+DEVICE int first_group(const struct q2_k *, int h, int q) { return 8 * h + 4 * (q & 1) + (q & 2); }
+DEVICE int first_group(const struct q3_k *, int h, int q) { return 8 * h + 4 * (q & 1) + (q & 2); }
+BLOCK_PAIR(q6_k) {
+    const uint32_t v = load2(PLANE(row, nb, 192, b, 16) + first_group((struct q6_k *)0, h, q));
+    return {(int8_t)v, (int8_t)(v >> 8), 0, 0};
+}
+BLOCK_PAIR(q2_k) {
+    const uint32_t v = load2(PLANE(row, nb, 64, b, 16) + first_group((struct q2_k *)0, h, q));
+    return {(int)(v & 15), (int)(v >> 8 & 15), (int)(v >> 4 & 15), (int)(v >> 12)};
+}
+BLOCK_PAIR(q3_k) {
+    const uint8_t *scales = PLANE(row, nb, 96, b, 12);
+    const int g = first_group((struct q3_k *)0, h, q);
+    return {q3_scale(scales, g), q3_scale(scales, g + 1), 0, 0};
+}
 
 /* The first number of a chunk's group in a row. */
 template <class T> DEVICE uint32_t group_start(uint32_t b, int g) { return b * T::BLOCK + 16 * g; }

@@ -26,11 +26,19 @@
 /* The first thing that a kernel does: lets the next one's blocks come while this one's still run, and
  * waits until the one before has ended and what it wrote can be seen.  What a kernel before may have
  * written must be read by plain loads, never as constant (__ldg). */
-DEVICE void begin() {
+DEVICE void let_next_come() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEVICE void wait_for_last() {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+DEVICE void begin() {
+    let_next_come();
+    wait_for_last();
 }
 
 /* Exact where the target holds the value; the hardware's conversions are those of base/half.c but for

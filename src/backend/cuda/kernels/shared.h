@@ -134,6 +134,55 @@ struct lode_cuda_att_args {
     float scale, cap;
 };
 
+/* ---- a product of one row with what surrounds it (gemv.cu) ---- */
+
+enum lode_cuda_gemv_input {
+    LODE_GEMV_AS_IS, /* x is rounded already (float weights: x are floats) */
+    LODE_GEMV_ROUND, /* x are floats */
+    LODE_GEMV_NORM,  /* x are floats that an RMS norm comes before */
+};
+enum lode_cuda_gemv_output {
+    LODE_GEMV_STORE,
+    LODE_GEMV_ADD, /* a residual is added to the one part */
+    LODE_GEMV_GLU, /* gate and up to their gated product; of one matrix each, or of the chosen experts */
+    LODE_GEMV_SUM, /* the chosen experts' results, weighed and summed */
+};
+enum { LODE_GEMV_TILE = 16 }; /* rows of a tile */
+
+struct lode_cuda_gemv_part {
+    lode_dev w, bias, y;
+    unsigned long long expert_size;
+    uint32_t w_stride, rows, type, first_unit;
+};
+
+/* A unit of work is a tile of rows of one part (STORE, ADD), of gate and up (GLU: of one expert), of all
+ * chosen experts (SUM); a block of threads takes every gridDim-th. */
+struct lode_cuda_gemv_args {
+    struct lode_cuda_gemv_part parts[LODE_CUDA_PARTS];
+    lode_dev x, norm; /* norm: weights; may be 0 */
+    lode_dev x_out, q_out; /* where the normed and the rounded row go; 0: nobody else reads them */
+    lode_dev residual, route;
+    unsigned long long x_stride, y_stride; /* bytes; of the experts' rows */
+    uint32_t n_parts, cols, input, output, n_units, per_unit /* tiles */;
+    uint32_t n_x, n_used, act, weigh_input, product_first;
+    uint32_t ld;    /* floats of a row of the stage */
+    uint32_t phase; /* units that the stage has room for */
+    uint32_t x_at;  /* bytes of shared memory before x */
+    uint32_t ahead; /* tiles to fetch before they are needed */
+    float eps, scale;
+};
+
+/* Norms and rotations of queries and keys, and the cache's entry, in one. */
+struct lode_cuda_prepare_args {
+    lode_dev step, norm_q, norm_k;
+    struct lode_cuda_mat q, k, v, q_out, k_out, table;
+    uint32_t layer, n_heads, n_kv_heads, head_dim, head_dim_v;
+    uint32_t norms_q, norms_k;     /* whether there is a norm */
+    uint32_t pairs_q, pairs_k;     /* that are turned; 0: no rotation */
+    uint32_t kind_q, kind_k;       /* pairs are neighbours */
+    float eps_q, eps_k;
+};
+
 struct lode_cuda_repack_args {
     lode_dev dst, src;
     unsigned long long rows, dst_stride;

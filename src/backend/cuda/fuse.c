@@ -1,0 +1,368 @@
+/* fuse.c - several instructions as one launch: what decoding one token is made of.
+ *
+ *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu; steps of one row
+ *     [QUANT] EXPERTS [ADD]                     two launches of gemv.cu; steps of one row
+ *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
+ *
+ * What lies between them is not written where nobody reads it later.  As instructions share buffers, a
+ * fused launch must not write what it reads; where it would, nothing is fused. */
+#include "backend/cuda/run.h"
+
+enum {
+    BUDGET = 110 << 10, /* bytes of shared memory, so that the next launch's blocks find room beside */
+    TILES = 128,        /* that a block of threads may have, gemv.cuh's LODE_GEMV_TILES */
+    AHEAD = 96 << 10,   /* bytes of weights that a block asks for before it needs them */
+};
+
+/* ---- values ---- */
+
+static size_t row_bytes(const struct lode_value *v) {
+    size_t bytes = 0;
+    lode_dtype_row_size(v->type, v->width, &bytes);
+    return bytes;
+}
+
+/* Whether n rows of both have bytes in common; values of one stride may lie side by side in its rows. */
+static bool overlap(const struct lode_value *a, const struct lode_value *b, uint32_t n) {
+    const uintptr_t p = (uintptr_t)a->data, q = (uintptr_t)b->data;
+    if (!p || !q)
+        return false;
+    if (a->stride == b->stride && (p < q ? q - p : p - q) < a->stride)
+        return p < q ? q - p < row_bytes(a) : p - q < row_bytes(b);
+    return p < q + b->stride * n && q < p + a->stride * n;
+}
+
+/* Whether any of the instructions from `from` on, n in all, reads what v holds. */
+static bool read_later(const struct lode_instr *in, uint32_t from, uint32_t n, const struct lode_value *v) {
+    for (uint32_t i = from; i < n; i++) {
+        if (overlap(v, &in[i].in[0], 1) || overlap(v, &in[i].in[1], 1))
+            return true;
+        for (uint32_t k = 0; k < in[i].n_parts; k++) {
+            const struct lode_value *out = &in[i].parts[k].out;
+            if (overlap(v, out, 1)) /* memory is given away only when nobody reads what was in it */
+                return false;
+        }
+    }
+    return false;
+}
+
+static const struct lode_value *result_of(const struct lode_instr *in) { return &in->parts[0].out; }
+
+static lode_dev address(const struct lode_value *v) { return (lode_dev)(uintptr_t)v->data; }
+
+static bool same_place(const struct lode_value *a, const struct lode_value *b) {
+    return a->data && a->data == b->data && a->width == b->width;
+}
+
+/* ---- products ---- */
+
+struct chain { /* what was recognised; n: instructions */
+    const struct lode_instr *norm, *quant, *mul, *glu, *add;
+    uint32_t n;
+};
+
+static bool is_next(const struct op *o, uint32_t i, uint32_t n, enum lode_op op) {
+    return i < n && o->in[i].op == op;
+}
+
+/* [RMS_NORM] [QUANT] and a product of what they give. */
+static bool find_chain(const struct op *o, uint32_t n, struct chain *c) {
+    *c = (struct chain){0};
+    uint32_t i = 0;
+    const struct lode_value *x = &o->in->in[0];
+    if (is_next(o, i, n, LODE_OP_RMS_NORM)) {
+        if (o->in[i].p.rms_norm.group != x->width)
+            return false;
+        c->norm = &o->in[i++];
+        x = result_of(c->norm);
+    }
+    if (is_next(o, i, n, LODE_OP_QUANT) && same_place(&o->in[i].in[0], x)) {
+        c->quant = &o->in[i++];
+        x = result_of(c->quant);
+    }
+    if (!is_next(o, i, n, LODE_OP_LINEAR) && !(is_next(o, i, n, LODE_OP_EXPERTS) && !c->norm))
+        return false;
+    c->mul = &o->in[i];
+    if (!same_place(&c->mul->in[0], x))
+        return false;
+    const struct lode_value *y = result_of(c->mul);
+    const uint32_t n_parts = c->mul->n_parts;
+    i++;
+    if (is_next(o, i, n, LODE_OP_GLU) && c->mul->op == LODE_OP_LINEAR && n_parts == 2 &&
+        same_place(&o->in[i].in[0], y) && same_place(&o->in[i].in[1], &c->mul->parts[1].out)) {
+        c->glu = &o->in[i++];
+        if (!same_place(result_of(c->glu), y) && read_later(o->in, i, n, y))
+            return false;
+        if (!same_place(result_of(c->glu), &c->mul->parts[1].out) &&
+            read_later(o->in, i, n, &c->mul->parts[1].out))
+            return false;
+    } else if (is_next(o, i, n, LODE_OP_ADD) && (n_parts == 1 || c->mul->op == LODE_OP_EXPERTS) &&
+               same_place(&o->in[i].in[0], y) != same_place(&o->in[i].in[1], y)) {
+        c->add = &o->in[i++];
+        if (!same_place(result_of(c->add), y) && read_later(o->in, i, n, y))
+            c->add = NULL, i--;
+    }
+    c->n = i;
+    return true;
+}
+
+static const struct lode_value *input_of(const struct chain *c) {
+    return c->norm ? &c->norm->in[0] : c->quant ? &c->quant->in[0] : &c->mul->in[0];
+}
+static const struct lode_value *residual_of(const struct chain *c) {
+    return !c->add ? NULL : &c->add->in[same_place(&c->add->in[0], result_of(c->mul))];
+}
+
+/* The rows that others read too; false where one would be written over x. */
+static bool set_copies(const struct op *o, uint32_t n, const struct chain *c, struct lode_cuda_gemv_args *a) {
+    const uint32_t after = (uint32_t)(c->mul - o->in);
+    if (c->norm && read_later(o->in, after + (c->quant != NULL ? 0 : 1), n, result_of(c->norm))) {
+        if (overlap(result_of(c->norm), input_of(c), 1))
+            return false;
+        a->x_out = address(result_of(c->norm));
+    }
+    if (c->quant && read_later(o->in, after + 1, n, result_of(c->quant))) {
+        if (overlap(result_of(c->quant), input_of(c), 1))
+            return false;
+        a->q_out = address(result_of(c->quant));
+    }
+    return true;
+}
+
+static bool writes_what_it_reads(const struct chain *c, const struct lode_value *y) {
+    const struct lode_value *res = residual_of(c);
+    return overlap(y, input_of(c), 1) || (res && !same_place(y, res) && overlap(y, res, 1));
+}
+
+static void set_input(const struct op *o, const struct chain *c, struct lode_cuda_gemv_args *a) {
+    a->x = address(input_of(c));
+    a->n_x = 1;
+    a->input = c->norm ? LODE_GEMV_NORM : c->quant ? LODE_GEMV_ROUND : LODE_GEMV_AS_IS;
+    if (c->norm) {
+        a->norm = lode_cuda_weight(o, c->norm->parts[0].w);
+        a->eps = c->norm->p.rms_norm.eps;
+    }
+}
+
+static void set_residual(const struct chain *c, struct lode_cuda_gemv_args *a) {
+    if (c->add) {
+        a->residual = address(residual_of(c));
+        a->product_first = same_place(&c->add->in[0], result_of(c->mul));
+        a->scale = c->add->p.add.scale;
+    }
+}
+
+/* Types whose blocks add a second pair of numbers each (a minimum, or m). */
+static bool has_min(uint32_t type) { return type == LODE_Q4_1 || type == LODE_Q5_1; }
+
+/* Shared memory and the grid of a gemv of quantised weights; false: no room. */
+static bool lay_out(const struct op *o, struct lode_cuda_gemv_args *a, bool by32, uint32_t *grid,
+                    uint32_t *shared) {
+    const struct lode_cuda *c = o->r->c;
+    const uint32_t nb = a->cols / (by32 ? 32 : 256), nb8 = (nb + 7) & ~7u;
+    bool min = !by32;
+    uint32_t tile = 0;
+    for (uint32_t i = 0; i < a->n_parts; i++) {
+        min |= has_min(a->parts[i].type);
+        tile = a->parts[i].w_stride > tile ? a->parts[i].w_stride : tile;
+    }
+    a->ld = 4 * ((min ? by32 ? nb8 : nb : nb8 / 2) | 1); /* an odd number of 16 bytes: no bank twice */
+    *grid = a->n_units < (uint32_t)c->multiprocessors ? a->n_units : (uint32_t)c->multiprocessors;
+    const uint64_t x = (uint64_t)a->n_x * (by32 ? nb8 * 40 : nb * 304);
+    const uint64_t floats = a->input == LODE_GEMV_AS_IS ? 0 : a->cols * 4ull;
+    const uint64_t unit = (uint64_t)a->per_unit * LODE_GEMV_TILE * 4 * (a->ld + 1);
+    const uint64_t most = (uint64_t)c->shared_max - LODE_CUDA_OWN_SHARED;
+    const uint32_t own = (a->n_units + *grid - 1) / *grid;
+    const uint64_t room = x + unit <= BUDGET && x + floats <= BUDGET ? BUDGET : most;
+    if (x + unit > room || x + floats > room || (uint64_t)own * a->per_unit > TILES)
+        return false;
+    uint64_t phase = (room - x) / unit;
+    phase = phase < own ? phase : own;
+    const uint64_t phases = (own + phase - 1) / phase;
+    a->phase = (uint32_t)((own + phases - 1) / phases);
+    a->x_at = (uint32_t)(a->phase * unit > floats ? a->phase * unit : floats);
+    *shared = (uint32_t)(a->x_at + x);
+    const uint32_t ahead = AHEAD / (tile * LODE_GEMV_TILE);
+    a->ahead = ahead < 1 ? 1 : ahead > 16 ? 16 : ahead;
+    return true;
+}
+
+static int run_gemv(const struct op *o, struct lode_cuda_gemv_args *a, enum lode_dtype act) {
+    uint32_t grid = 0, shared = 0;
+    if (!lay_out(o, a, act == LODE_A32, &grid, &shared))
+        return 0;
+    const struct lode_cuda_kernels *k = &o->r->c->kernels;
+    LODE_TRY(lode_cuda_run_kernel(o, act == LODE_A32 ? k->gemv_a32 : k->gemv_a256, grid, 1, 1, 512, shared, a));
+    return 1;
+}
+
+/* What the parts of a product have in common: their activations' type, LODE_F32 for one type of floats;
+ * LODE_NONE: nothing that a gemv could do. */
+static enum lode_dtype common_act(const struct lode_part *parts, uint32_t n) {
+    const enum lode_dtype first = parts[0].w->type;
+    for (uint32_t i = 0; i < n; i++) {
+        const enum lode_dtype type = parts[i].w->type;
+        if (!lode_cuda_layouts[type].n || lode_dtypes[type].act != lode_dtypes[first].act ||
+            (lode_cuda_layouts[first].plain && type != first))
+            return LODE_NONE;
+    }
+    return lode_cuda_layouts[first].plain ? LODE_F32 : lode_dtypes[first].act;
+}
+
+static struct lode_cuda_gemv_part gemv_part(const struct op *o, const struct lode_part *p, uint32_t first) {
+    return (struct lode_cuda_gemv_part){
+        .w = lode_cuda_weight(o, p->w), .bias = lode_cuda_weight(o, p->bias), .y = address(&p->out),
+        .expert_size = lode_cuda_expert_size(o, p->w), .rows = p->w->rows, .type = p->w->type,
+        .w_stride = (uint32_t)lode_cuda_row_size(p->w->type, p->w->cols), .first_unit = first};
+}
+
+static int run_product(const struct op *o, uint32_t n, const struct chain *c) {
+    const struct lode_part *parts = c->mul->parts;
+    const uint32_t n_parts = c->mul->n_parts;
+    const enum lode_dtype act = common_act(parts, n_parts);
+    struct lode_cuda_gemv_args a = {.n_parts = n_parts, .cols = parts[0].w->cols, .per_unit = 1};
+    if (act == LODE_NONE || n_parts > LODE_CUDA_PARTS || (act == LODE_F32 && c->quant) ||
+        !set_copies(o, n, c, &a))
+        return 0;
+    if (act == LODE_F32 && a.cols * 4 > BUDGET)
+        return 0;
+    set_input(o, c, &a);
+    set_residual(c, &a);
+    const uint32_t tile = act == LODE_F32 ? 4 : LODE_GEMV_TILE;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        a.parts[i] = gemv_part(o, &parts[i], a.n_units);
+        a.n_units += (parts[i].w->rows + tile - 1) / tile;
+        if (!c->glu && !c->add && writes_what_it_reads(c, &parts[i].out))
+            return 0;
+    }
+    if (c->glu || c->add) {
+        const struct lode_value *y = result_of(c->glu ? c->glu : c->add);
+        if (writes_what_it_reads(c, y))
+            return 0;
+        a.parts[0].y = address(y);
+    }
+    a.output = c->glu ? LODE_GEMV_GLU : c->add ? LODE_GEMV_ADD : LODE_GEMV_STORE;
+    if (c->glu) {
+        if (parts[0].w->rows != parts[1].w->rows)
+            return 0;
+        a.per_unit = 2;
+        a.n_units /= 2;
+        a.act = c->glu->p.glu.act;
+    }
+    if (act != LODE_F32)
+        return run_gemv(o, &a, act);
+    const uint32_t sm = (uint32_t)o->r->c->multiprocessors;
+    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.gemv[parts[0].w->type], a.n_units < sm ? a.n_units : sm, 1,
+                                  1, 512, a.cols * 4, &a));
+    return 1;
+}
+
+static int run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c) {
+    const struct lode_instr *in = c->mul;
+    const struct lode_part *parts = in->parts;
+    const uint32_t n_used = in->in[1].width / 2;
+    const enum lode_dtype act = common_act(parts, 2), act_down = common_act(parts + 2, 1);
+    const struct lode_value *y = result_of(c->add ? c->add : in);
+    struct lode_cuda_gemv_args a = {
+        .n_parts = 2, .cols = parts[0].w->cols, .output = LODE_GEMV_GLU, .per_unit = 2, .n_used = n_used,
+        .n_units = n_used * ((parts[0].w->rows + LODE_GEMV_TILE - 1) / LODE_GEMV_TILE),
+        .act = in->p.experts.act, .weigh_input = in->p.experts.weigh_input, .route = address(&in->in[1]),
+        .y_stride = o->r->ff_stride};
+    struct lode_cuda_gemv_args d = {
+        .n_parts = 1, .cols = parts[2].w->cols, .output = LODE_GEMV_SUM, .per_unit = n_used,
+        .n_used = n_used, .n_units = (parts[2].w->rows + LODE_GEMV_TILE - 1) / LODE_GEMV_TILE,
+        .weigh_input = in->p.experts.weigh_input, .route = address(&in->in[1]), .x = o->r->gate,
+        .x_stride = o->r->ff_stride, .n_x = n_used, .input = LODE_GEMV_ROUND};
+    uint32_t grid, shared;
+    if (act == LODE_NONE || act == LODE_F32 || act_down == LODE_NONE || act_down == LODE_F32 ||
+        parts[0].w->rows != parts[1].w->rows || !set_copies(o, n, c, &a))
+        return 0;
+    set_input(o, c, &a);
+    set_residual(c, &d);
+    for (int i = 0; i < 2; i++)
+        a.parts[i] = gemv_part(o, &parts[i], 0);
+    a.parts[0].y = o->r->gate;
+    d.parts[0] = gemv_part(o, &parts[2], 0);
+    d.parts[0].y = address(y);
+    if (overlap(y, &in->in[1], 1) || !lay_out(o, &d, act_down == LODE_A32, &grid, &shared))
+        return 0;
+    const int first = run_gemv(o, &a, act);
+    return first <= 0 ? first : run_gemv(o, &d, act_down);
+}
+
+/* ---- queries, keys and values ---- */
+
+struct turned { /* a norm and a rotation on the way to `last`, from `first` */
+    const struct lode_instr *norm, *rope;
+    const struct lode_value *first, *last;
+};
+
+static bool take(struct turned *t, const struct lode_instr *in, uint32_t dim) {
+    if (!same_place(result_of(in), t->first))
+        return false;
+    if (in->op == LODE_OP_ROPE && !t->rope && !t->norm && in->p.rope.head_dim == dim &&
+        in->p.rope.n_pairs <= 128 && in->p.rope.n_pairs > 0)
+        t->rope = in;
+    else if (in->op == LODE_OP_RMS_NORM && !t->norm && in->p.rms_norm.group == dim)
+        t->norm = in;
+    else
+        return false;
+    t->first = &in->in[0];
+    return true;
+}
+
+static int run_prepare(const struct op *o, uint32_t n) {
+    uint32_t put = 0;
+    while (put < n && (o->in[put].op == LODE_OP_RMS_NORM || o->in[put].op == LODE_OP_ROPE))
+        put++;
+    if (!is_next(o, put, n, LODE_OP_KV_PUT) || !is_next(o, put + 1, n, LODE_OP_ATTENTION))
+        return 0;
+    const struct lode_instr *kv = &o->in[put], *att = &o->in[put + 1];
+    const struct lode_kv_layer *l = lode_kv_layer(o->step->segments[0].kv, kv->p.kv_put.layer);
+    const struct lode_value *v = &kv->in[1];
+    struct turned q = {.first = &att->in[0], .last = &att->in[0]}, k = {.first = &kv->in[0], .last = &kv->in[0]};
+    for (uint32_t i = put; i-- > 0;) /* from the last one back */
+        if (!take(&q, &o->in[i], l->head_dim) && !take(&k, &o->in[i], l->head_dim))
+            return 0;
+    const uint32_t rows = o->step->n_rows, dim = l->head_dim, n_heads = att->p.attention.n_heads;
+    const struct lode_value *table = q.rope ? &q.rope->in[1] : k.rope ? &k.rope->in[1] : NULL;
+    if (dim > 512 || q.first->width != n_heads * dim || k.first->width != l->n_heads * dim ||
+        (q.rope && k.rope && q.rope->in[1].data != k.rope->in[1].data) ||
+        (!same_place(q.first, q.last) && overlap(q.last, q.first, rows)) || overlap(q.last, k.first, rows) ||
+        overlap(q.last, v, rows) || (!same_place(k.first, k.last) && overlap(k.last, k.first, rows)) ||
+        overlap(k.last, q.first, rows) || overlap(k.last, v, rows) || overlap(k.last, q.last, rows))
+        return 0;
+    struct lode_cuda_prepare_args a = {
+        .step = o->r->step, .q = lode_cuda_mat(q.first), .k = lode_cuda_mat(k.first),
+        .v = lode_cuda_mat(v), .q_out = lode_cuda_mat(q.last), .layer = kv->p.kv_put.layer,
+        .n_heads = n_heads, .n_kv_heads = l->n_heads, .head_dim = dim, .head_dim_v = l->head_dim_v,
+        .norms_q = q.norm != NULL, .norms_k = k.norm != NULL,
+        .norm_q = q.norm ? lode_cuda_weight(o, q.norm->parts[0].w) : 0,
+        .norm_k = k.norm ? lode_cuda_weight(o, k.norm->parts[0].w) : 0,
+        .eps_q = q.norm ? q.norm->p.rms_norm.eps : 0, .eps_k = k.norm ? k.norm->p.rms_norm.eps : 0,
+        .pairs_q = q.rope ? q.rope->p.rope.n_pairs : 0, .pairs_k = k.rope ? k.rope->p.rope.n_pairs : 0,
+        .kind_q = q.rope && q.rope->p.rope.pairs, .kind_k = k.rope && k.rope->p.rope.pairs};
+    if (table)
+        a.table = lode_cuda_mat(table);
+    if (read_later(o->in, put + 1, n, k.last))
+        a.k_out = lode_cuda_mat(k.last);
+    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.prepare, rows, (n_heads + 2 * l->n_heads + 7) / 8, 1, 256,
+                                  8 * dim * 4, &a));
+    return (int)put + 1;
+}
+
+int lode_cuda_run_fused(const struct op *o, uint32_t n) {
+    const enum lode_op op = o->in->op;
+    if (op == LODE_OP_RMS_NORM || op == LODE_OP_ROPE) {
+        const int rc = o->step->n_segments ? run_prepare(o, n) : 0;
+        if (rc != 0)
+            return rc;
+    }
+    struct chain c;
+    if (o->n != 1 || (op != LODE_OP_RMS_NORM && op != LODE_OP_QUANT && op != LODE_OP_LINEAR &&
+                      op != LODE_OP_EXPERTS) ||
+        !find_chain(o, n, &c))
+        return 0;
+    const int rc = c.mul->op == LODE_OP_LINEAR ? run_product(o, n, &c) : run_chosen_experts(o, n, &c);
+    return rc > 0 ? (int)c.n : rc;
+}

@@ -1,0 +1,280 @@
+/* decode.cu - attention of steps that have one row a sequence, over keys and values in f16 or bf16; the
+ * definition is at the head of backend/cpu/attention.c.
+ *
+ * A block of threads takes one page of one head of keys.  Two threads are a key, each with eight of the
+ * sixteen lanes of all query heads that share it; values come into shared memory meanwhile.  What a page
+ * gives goes to the scratch, and decode_merge adds the pages up in ascending order: the largest scores so
+ * far, and with them the factors, are found for 32 pages at once; what is left is a chain of one
+ * multiply and one fused multiply-add a page.
+ *
+ * scratch: the parts, (n_rows, n_heads, max_pages, dim_v); then (max, total) of each.  With one page, the
+ * result itself. */
+#include "attention.cuh"
+
+enum { DECODE_THREADS = 128, MERGE_THREADS = 256, MERGE_PAGES = 32 };
+
+extern __shared__ __align__(16) uint8_t decode_mem[];
+
+DEVICE void copy16(void *to, const void *from) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from)
+                 : "memory");
+#else
+    *(uint4 *)to = *(const uint4 *)from;
+#endif
+}
+DEVICE void copies_done() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+/* The eight numbers of 16 bytes. */
+DEVICE void widen8(float y[8], uint4 v, bool half) {
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        y[2 * k] = half ? f16_f32((uint16_t)w[k]) : lode_bits_f32(w[k] << 16);
+        y[2 * k + 1] = half ? f16_f32((uint16_t)(w[k] >> 16)) : lode_bits_f32(w[k] & 0xffff0000u);
+    }
+}
+
+/* Where a row's page lies; n: keys of it that are there, from lo on seen. */
+struct page_of {
+    const uint8_t *k, *v;
+    uint32_t lo, n, k_stride, v_stride;
+    bool half_k, half_v;
+};
+DEVICE bool find_page(const struct lode_cuda_att_args &a, uint32_t row, uint32_t z, struct page_of &p) {
+    const struct lode_cuda_row &r = step_row(a.step, row);
+    const struct lode_cuda_segment &s =
+        at<const struct lode_cuda_segment>(step_at(a.step)->segments)[r.segment];
+    const struct lode_cuda_view &view = at<const struct lode_cuda_view>(s.views)[a.layer];
+    const uint32_t from = first_seen(a, r.pos), page = from / PAGE + z, start = page * PAGE;
+    if (start > r.pos)
+        return false;
+    const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
+    p.lo = from > start ? from - start : 0;
+    p.n = r.pos - start < PAGE ? r.pos - start + 1 : PAGE;
+    p.k = base + view.k + (size_t)blockIdx.x * PAGE * view.k_stride;
+    p.v = base + view.v + (size_t)blockIdx.x * PAGE * view.v_stride;
+    p.k_stride = view.k_stride, p.v_stride = view.v_stride;
+    p.half_k = view.type_k == LODE_F16, p.half_v = view.type_v == LODE_F16;
+    return true;
+}
+
+/* Scores of the page for G query heads from q on (G, dim), to s (G, PAGE). */
+template <int G>
+DEVICE void score(float *s, const float *q, uint32_t dim, const struct page_of &p) {
+    enum { DEEP = 4 };
+    const uint32_t key = threadIdx.x / 2, half = threadIdx.x % 2;
+    const uint8_t *k = p.k + (size_t)(key < p.n ? key : 0) * p.k_stride + 16 * half;
+    float acc[G][8] = {};
+    for (uint32_t c = 0; c < dim; c += 16 * DEEP) {
+        uint4 v[DEEP];
+#pragma unroll
+        for (int u = 0; u < DEEP; u++)
+            if (c + 16 * u < dim)
+                v[u] = *(const uint4 *)(k + 2 * (c + 16 * u));
+#pragma unroll
+        for (int u = 0; u < DEEP; u++) {
+            if (c + 16 * u >= dim)
+                break;
+            float w[8];
+            widen8(w, v[u], p.half_k);
+#pragma unroll
+            for (int g = 0; g < G; g++) {
+                const float4 *x = (const float4 *)(q + g * dim + c + 16 * u + 8 * half);
+                const float4 x0 = x[0], x1 = x[1];
+                acc[g][0] = fmaf(x0.x, w[0], acc[g][0]), acc[g][1] = fmaf(x0.y, w[1], acc[g][1]);
+                acc[g][2] = fmaf(x0.z, w[2], acc[g][2]), acc[g][3] = fmaf(x0.w, w[3], acc[g][3]);
+                acc[g][4] = fmaf(x1.x, w[4], acc[g][4]), acc[g][5] = fmaf(x1.y, w[5], acc[g][5]);
+                acc[g][6] = fmaf(x1.z, w[6], acc[g][6]), acc[g][7] = fmaf(x1.w, w[7], acc[g][7]);
+            }
+        }
+    }
+    /* the tree of the sixteen lanes: the first step is between the two threads */
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+        float lane[8];
+#pragma unroll
+        for (int l = 0; l < 8; l++)
+            lane[l] = acc[g][l] + __shfl_xor_sync(0xffffffffu, acc[g][l], 1);
+#pragma unroll
+        for (int w = 4; w; w /= 2)
+#pragma unroll
+            for (int l = 0; l < w; l++)
+                lane[l] += lane[l + w];
+        if (half == 0)
+            s[g * PAGE + key] = lane[0];
+    }
+}
+
+/* s to exp(s - max) by sixteen threads a head; max and total to ml. */
+DEVICE void soften(const struct lode_cuda_att_args &a, float *s, float2 *ml, uint32_t heads, uint32_t lo,
+                   uint32_t hi) {
+    const uint32_t r = threadIdx.x / 16, l = threadIdx.x % 16, n = r < heads ? hi - lo : 0;
+    float max = -INFINITY, total = 0;
+    s += (r < heads ? r : 0) * PAGE + lo;
+    for (uint32_t i = l; i < n; i += 16) {
+        float v = s[i] * a.scale;
+        if (a.cap > 0)
+            v = a.cap * lode_tanhf(v / a.cap);
+        s[i] = v;
+        max = v > max ? v : max;
+    }
+    __syncwarp();
+    max = join_max(max);
+    for (uint32_t i = l; i < n; i += 16) {
+        s[i] = lode_expf(s[i] - max);
+        total += s[i];
+    }
+    __syncwarp();
+    total = join_lanes(total);
+    if (l == 0 && r < heads)
+        ml[r] = make_float2(max, total);
+}
+
+template <int G> DEVICE void decode(const struct lode_cuda_att_args &a) {
+    __shared__ float s[G * PAGE];
+    __shared__ float2 ml[G];
+    const uint32_t row = blockIdx.y, group = a.n_heads / a.n_kv_heads, first_head = blockIdx.x * group;
+    float *q = (float *)decode_mem;                                       /* (G, head_dim) */
+    uint8_t *v = decode_mem + G * a.head_dim * 4, *const v_end = v;        /* (PAGE, head_dim_v) as stored */
+    const uint32_t v_size = 2 * a.head_dim_v;
+    struct page_of p;
+    let_next_come();
+    /* the step was there before the first launch: its places can be found while the last one runs */
+    const bool here = find_page(a, row, blockIdx.z, p);
+    wait_for_last();
+    if (!here)
+        return;
+    for (uint32_t i = threadIdx.x; i < p.n * (v_size / 16); i += DECODE_THREADS) {
+        const uint32_t j = i / (v_size / 16), c = i % (v_size / 16);
+        copy16(v + j * v_size + 16 * c, p.v + (size_t)j * p.v_stride + 16 * c);
+    }
+    const float *x = row_at<const float>(a.q, row) + first_head * a.head_dim;
+    for (uint32_t i = threadIdx.x; i < G * a.head_dim; i += DECODE_THREADS)
+        q[i] = i < group * a.head_dim ? x[i] : 0;
+    __syncthreads();
+    score<G>(s, q, a.head_dim, p);
+    __syncthreads();
+    soften(a, s, ml, group, p.lo, p.n);
+    copies_done();
+    __syncthreads();
+    const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
+    const uint32_t each = a.head_dim_v / 4;
+    for (uint32_t i = threadIdx.x; i < group * each; i += DECODE_THREADS) {
+        const uint32_t g = i / each, c = i % each * 4, head = first_head + g;
+        float y[4] = {0, 0, 0, 0};
+#pragma unroll 8
+        for (uint32_t j = p.lo; j < p.n; j++) {
+            const uint2 w = *(const uint2 *)(v_end + j * v_size + 2 * c);
+            const float e = s[g * PAGE + j];
+            const uint32_t b[2] = {w.x, w.y};
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                y[2 * k] = fmaf(e, p.half_v ? f16_f32((uint16_t)b[k]) : lode_bits_f32(b[k] << 16), y[2 * k]);
+                y[2 * k + 1] = fmaf(
+                    e, p.half_v ? f16_f32((uint16_t)(b[k] >> 16)) : lode_bits_f32(b[k] & 0xffff0000u),
+                    y[2 * k + 1]);
+            }
+        }
+        float *to;
+        if (a.max_pages == 1) {
+            const float *sink = a.sinks ? at<const float>(a.sinks) + head : NULL;
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                y[k] = finish(ml[g].x, ml[g].y, y[k], sink);
+            to = row_at<float>(a.y, row) + head * a.head_dim_v + c;
+        } else {
+            const size_t n = ((size_t)row * a.n_heads + head) * a.max_pages + blockIdx.z;
+            to = at<float>(a.scratch) + n * a.head_dim_v + c;
+            if (c == 0)
+                *(float2 *)(at<float>(a.scratch) + n_parts * a.head_dim_v + 2 * n) = ml[g];
+        }
+        *(float4 *)to = make_float4(y[0], y[1], y[2], y[3]);
+    }
+}
+
+/* decode_G: up to G query heads a head of keys; blockIdx: head of keys, row, page. */
+#define DECODE(G)                                                                                  \
+    KERNEL(DECODE_THREADS) decode_##G(const __grid_constant__ struct lode_cuda_att_args a) {       \
+        decode<G>(a);                                                                              \
+    }
+DECODE(1)
+DECODE(2)
+DECODE(4)
+DECODE(8)
+
+/* What becomes of the sums so far (a) and of a page's (b), in order; lanes of a warp are pages. */
+struct factors { float a, b, total; };
+DEVICE struct factors factors_of(float2 ml, bool here, bool first, float *so_far) {
+    const uint32_t lane = threadIdx.x % 32;
+    float m = here ? ml.x : -INFINITY;
+    if (lane == 0 && !first)
+        m = *so_far > m ? *so_far : m;
+    for (int w = 1; w < 32; w *= 2) { /* the largest up to here */
+        const float o = __shfl_up_sync(0xffffffffu, m, w);
+        if (lane >= (uint32_t)w)
+            m = o > m ? o : m;
+    }
+    float last = __shfl_up_sync(0xffffffffu, m, 1);
+    if (lane == 0)
+        last = *so_far;
+    *so_far = __shfl_sync(0xffffffffu, m, 31);
+    struct factors f;
+    f.a = lode_expf(last - m);
+    f.b = lode_expf(ml.x - m);
+    f.total = ml.y;
+    return f;
+}
+
+/* blockIdx: head, row */
+KERNEL(MERGE_THREADS) decode_merge(const __grid_constant__ struct lode_cuda_att_args a) {
+    __shared__ float4 part[MERGE_PAGES * 64]; /* of up to 256 values */
+    __shared__ struct factors f[MERGE_PAGES];
+    const uint32_t row = blockIdx.y, head = blockIdx.x, each = a.head_dim_v / 4, c = threadIdx.x;
+    let_next_come();
+    const struct lode_cuda_row &r = step_row(a.step, row);
+    const uint32_t n = r.pos / PAGE - first_seen(a, r.pos) / PAGE + 1;
+    const size_t at_part = ((size_t)row * a.n_heads + head) * a.max_pages;
+    const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
+    const float4 *in = (const float4 *)(at<const float>(a.scratch) + at_part * a.head_dim_v);
+    const float2 *ml = (const float2 *)(at<const float>(a.scratch) + n_parts * a.head_dim_v) + at_part;
+    wait_for_last();
+    float so_far = 0, l = 0, o = 0;
+    for (uint32_t first = 0; first < n; first += MERGE_PAGES) {
+        const uint32_t some = n - first < MERGE_PAGES ? n - first : MERGE_PAGES;
+#pragma unroll 4
+        for (uint32_t i = threadIdx.x; i < some * each; i += MERGE_THREADS)
+            part[i] = in[(size_t)first * each + i];
+        if (threadIdx.x < 32) {
+            const bool here = threadIdx.x < some;
+            f[threadIdx.x] =
+                factors_of(here ? ml[first + threadIdx.x] : make_float2(0, 0), here, first == 0, &so_far);
+        }
+        __syncthreads();
+        if (c < a.head_dim_v)
+#pragma unroll 8
+            for (uint32_t z = 0; z < some; z++) {
+                const float v = ((const float *)part)[z * a.head_dim_v + c];
+                const struct factors t = f[z];
+                if (first + z == 0) {
+                    l = t.total, o = v;
+                } else {
+                    l = fmaf(t.total, t.b, l * t.a);
+                    o = fmaf(t.b, v, o * t.a);
+                }
+            }
+        __syncthreads();
+    }
+    __shared__ float largest;
+    if (threadIdx.x == 0)
+        largest = so_far;
+    __syncthreads();
+    const float *sink = a.sinks ? at<const float>(a.sinks) + head : NULL;
+    if (c < a.head_dim_v)
+        row_at<float>(a.y, row)[head * a.head_dim_v + c] = finish(largest, l, o, sink);
+}

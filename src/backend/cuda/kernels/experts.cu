@@ -1,0 +1,172 @@
+/* experts.cu - mixtures of experts around their products: the definitions are backend/cpu/route.c and
+ * experts.c. */
+#include "rows.cuh"
+
+enum { ROUTE_MOST = 1024, USED_MOST = 64 };
+
+/* kern/softmax_scalar.c over n numbers, by one warp: s becomes exp(s - max). */
+DEVICE void softmax_warp(float *s, uint32_t n, float *sum) {
+    const uint32_t l = threadIdx.x % 16;
+    float max = -INFINITY, total = 0;
+    for (uint32_t i = l; i < n; i += 16)
+        max = s[i] > max ? s[i] : max;
+    max = join_max(max);
+    if (threadIdx.x < 16)
+        for (uint32_t i = l; i < n; i += 16) {
+            s[i] = lode_expf(s[i] - max);
+            total += s[i];
+        }
+    __syncwarp();
+    *sum = join_lanes(__shfl_sync(0xffffffffu, total, l));
+}
+
+DEVICE void drop_groups(float *choice, const struct lode_cuda_route_args &a) {
+    const uint32_t size = a.n / a.n_groups;
+    float score[64];
+    for (uint32_t g = 0; g < a.n_groups; g++) {
+        float best = -INFINITY, second = -INFINITY;
+        for (uint32_t i = g * size; i < (g + 1) * size; i++) {
+            if (choice[i] > best) {
+                second = best;
+                best = choice[i];
+            } else if (choice[i] > second) {
+                second = choice[i];
+            }
+        }
+        score[g] = a.bias ? best + second : best;
+    }
+    for (uint32_t g = 0; g < a.n_groups; g++) {
+        uint32_t better = 0;
+        for (uint32_t h = 0; h < a.n_groups; h++)
+            better += score[h] > score[g] || (score[h] == score[g] && h < g);
+        for (uint32_t i = g * size; better >= a.n_groups_used && i < (g + 1) * size; i++)
+            choice[i] = -INFINITY;
+    }
+}
+
+/* The n_used largest, ties to the smaller id; marks them in `taken`. */
+DEVICE void choose(const float *choice, uint8_t *taken, uint32_t n, uint32_t n_used) {
+    for (uint32_t k = 0; k < n_used; k++) {
+        uint32_t best = UINT32_MAX;
+        for (uint32_t i = threadIdx.x; i < n; i += 32)
+            if (!taken[i] && (best == UINT32_MAX || choice[i] > choice[best]))
+                best = i;
+        for (int w = 16; w; w /= 2) {
+            const uint32_t o = __shfl_xor_sync(0xffffffffu, best, w);
+            if (o != UINT32_MAX &&
+                (best == UINT32_MAX || choice[o] > choice[best] ||
+                 (choice[o] == choice[best] && o < best)))
+                best = o;
+        }
+        if (threadIdx.x == 0)
+            taken[best] = 1;
+        __syncwarp();
+    }
+}
+
+DEVICE void mix_sparsely(float *choice, const float *logits, uint32_t n, uint32_t n_used,
+                         const uint32_t *ids, float *w) {
+    const float far = 2 * 0.01f;
+    for (uint32_t k = 0; k < n_used; k++) {
+        uint32_t best = 0;
+        for (uint32_t i = 1; i < n; i++)
+            best = choice[i] > choice[best] ? i : best;
+        const float m = choice[best];
+        float sum = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            const float size = fabsf(logits[i]) > m ? fabsf(logits[i]) : m;
+            if (choice[i] > -INFINITY && !((m - choice[i]) / size > far))
+                sum += lode_expf(choice[i] - m);
+        }
+        for (uint32_t j = 0; j < n_used; j++)
+            if (ids[j] == best)
+                w[j] = 1 / sum;
+        choice[best] = -INFINITY;
+    }
+}
+
+/* One warp a row: backend/cpu/route.c. */
+KERNEL(32) route(const __grid_constant__ struct lode_cuda_route_args a) {
+    begin();
+    __shared__ float scores[ROUTE_MOST], choice[ROUTE_MOST], w[USED_MOST];
+    __shared__ uint32_t ids[USED_MOST];
+    __shared__ uint8_t taken[ROUTE_MOST];
+    const float *logits = row_at<const float>(a.x, blockIdx.x), *bias = at<const float>(a.bias);
+    float *y = row_at<float>(a.y, blockIdx.x);
+    float sum = 0;
+    for (uint32_t i = threadIdx.x; i < a.n; i += 32) {
+        scores[i] = logits[i];
+        taken[i] = 0;
+    }
+    __syncwarp();
+    if (a.gating == LODE_GATE_SOFTMAX) {
+        softmax_warp(scores, a.n, &sum);
+        for (uint32_t i = threadIdx.x; i < a.n; i += 32)
+            scores[i] /= sum;
+    } else if (a.gating == LODE_GATE_SIGMOID) {
+        for (uint32_t i = threadIdx.x; i < a.n; i += 32)
+            scores[i] = 1.0f / (1.0f + lode_expf(-scores[i]));
+    }
+    for (uint32_t i = threadIdx.x; i < a.n; i += 32)
+        choice[i] = bias ? scores[i] + bias[i] : scores[i];
+    __syncwarp();
+    if (a.n_groups > 1 && threadIdx.x == 0)
+        drop_groups(choice, a);
+    __syncwarp();
+    choose(choice, taken, a.n, a.n_used);
+    if (threadIdx.x == 0) {
+        uint32_t k = 0;
+        for (uint32_t i = 0; i < a.n; i++)
+            if (taken[i]) {
+                ids[k] = i;
+                w[k++] = scores[i];
+            }
+    }
+    __syncwarp();
+    if (a.gating == LODE_GATE_SPARSEMIXER) {
+        if (threadIdx.x == 0)
+            mix_sparsely(choice, logits, a.n, a.n_used, ids, w);
+    } else if (a.gating == LODE_GATE_SOFTMAX_TOP) {
+        softmax_warp(w, a.n_used, &sum);
+        __syncwarp();
+        for (uint32_t k = threadIdx.x; k < a.n_used; k += 32)
+            w[k] /= sum;
+    } else if (a.normalise) {
+        sum = 0;
+        for (uint32_t k = 0; k < a.n_used; k++)
+            sum += w[k];
+        __syncwarp();
+        for (uint32_t k = threadIdx.x; k < a.n_used; k += 32)
+            w[k] /= sum;
+    }
+    __syncwarp();
+    for (uint32_t k = threadIdx.x; k < a.n_used; k += 32) {
+        ((int *)y)[2 * k] = (int)ids[k];
+        y[2 * k + 1] = w[k] * a.scale;
+    }
+}
+
+KERNEL(ROW_THREADS) moe_act(const __grid_constant__ struct lode_cuda_moe_act_args a) {
+    begin();
+    const uint32_t pair = blockIdx.x;
+    const float weight = row_at<const float>(a.route, pair / a.n_used)[2 * (pair % a.n_used) + 1];
+    const float *gate = (const float *)(a.gate + pair * a.stride);
+    const float *up = (const float *)(a.up + pair * a.stride);
+    float *y = (float *)(a.y + pair * a.stride);
+    EACH(i, a.n)
+        y[i] = a.weigh_input ? glu_of(a.act, gate[i] * weight, up[i] * weight)
+                             : glu_of(a.act, gate[i], up[i]);
+}
+
+KERNEL(ROW_THREADS) moe_sum(const __grid_constant__ struct lode_cuda_moe_sum_args a) {
+    begin();
+    const float *route = row_at<const float>(a.route, blockIdx.x);
+    float *y = row_at<float>(a.y, blockIdx.x);
+    EACH(i, a.n) {
+        float sum = 0;
+        for (uint32_t k = 0; k < a.n_used; k++)
+            sum = fmaf(a.weigh_input ? 1.0f : route[2 * k + 1],
+                       ((const float *)(a.down + (blockIdx.x * a.n_used + k) * a.stride))[i], sum);
+        y[i] = sum;
+    }
+}

@@ -1,0 +1,99 @@
+/* gemv_float.cu - products of one row with float weights, and what comes before and after them in a layer.
+ *
+ * The definition's sixteen lanes are chains over the whole row, so a row of weights cannot be cut: eight
+ * threads have two lanes each, a warp four rows.  x lies in shared memory; the weights are asked for ahead,
+ * into the second cache far and into registers near. */
+#include "gemv.cuh"
+#include "mul.cuh"
+
+enum { WARP_ROWS = 4, AHEAD = 2048 /* bytes of a row */ };
+
+/* Row `row` (this thread's of the warp's four) with x: the sum, in the first of its eight threads. */
+template <class T> DEVICE float dot_row(const uint8_t *row, const float *x, uint32_t cols, bool fetched) {
+    enum { SIZE = sizeof(typename T::type), DEEP = 32 / SIZE, STEP = 16 * DEEP };
+    const uint32_t t = threadIdx.x % 8, bytes = cols * SIZE & ~15u;
+    const uint8_t *w = row + 2 * t * SIZE;
+    float2 acc = make_float2(0, 0);
+    typename pair_of<T>::raw next[DEEP];
+    if (t == 0 && !fetched)
+        fetch_ahead(row, bytes < AHEAD ? bytes : AHEAD);
+    if (STEP <= cols)
+#pragma unroll
+        for (int u = 0; u < DEEP; u++)
+            next[u] = pair_of<T>::load(w + 16 * u * SIZE);
+    uint32_t k = 0;
+    for (; k + STEP <= cols; k += STEP) {
+        typename pair_of<T>::raw v[DEEP];
+#pragma unroll
+        for (int u = 0; u < DEEP; u++)
+            v[u] = next[u];
+        if (t == 0 && k * SIZE + AHEAD < bytes) {
+            const uint32_t left = bytes - (k * SIZE + AHEAD);
+            fetch_ahead(row + k * SIZE + AHEAD, left < STEP * SIZE ? left : STEP * SIZE);
+        }
+        if (k + 2 * STEP <= cols) /* on their way while these are used */
+#pragma unroll
+            for (int u = 0; u < DEEP; u++)
+                next[u] = pair_of<T>::load(w + (size_t)(k + STEP + 16 * u) * SIZE);
+#pragma unroll
+        for (int u = 0; u < DEEP; u++) {
+            const float2 p = pair_of<T>::widen(v[u]), z = *(const float2 *)(x + k + 16 * u + 2 * t);
+            acc.x = fmaf(p.x, z.x, acc.x);
+            acc.y = fmaf(p.y, z.y, acc.y);
+        }
+    }
+    for (; k + 2 * t < cols; k += 16) { /* the end of the row */
+        const float2 p = pair_of<T>::widen(pair_of<T>::load(w + (size_t)k * SIZE));
+        acc.x = fmaf(p.x, x[k + 2 * t], acc.x);
+        if (k + 2 * t + 1 < cols)
+            acc.y = fmaf(p.y, x[k + 2 * t + 1], acc.y);
+    }
+    __syncwarp();
+    for (int d = 4; d; d /= 2) {
+        acc.x += __shfl_down_sync(0xffffffffu, acc.x, d, 8);
+        acc.y += __shfl_down_sync(0xffffffffu, acc.y, d, 8);
+    }
+    return acc.x + acc.y;
+}
+
+/* Units of four rows of one part, or of gate and up; warp by warp. */
+template <class T> DEVICE void gemv_rows(const struct lode_cuda_gemv_args &a) {
+    const uint32_t warp = threadIdx.x / 32, r = threadIdx.x / 8 % WARP_ROWS;
+    const uint32_t first = warp * gridDim.x + blockIdx.x;
+    let_next_come();
+    for (uint32_t k = 0; k < a.per_unit && first < a.n_units; k++) {
+        const struct tile t = tile_at(a, first, k, WARP_ROWS);
+        const uint32_t bytes = t.stride & ~15u;
+        if (threadIdx.x % 8 == 0 && r < t.rows)
+            fetch_ahead(t.w + r * t.stride, bytes < AHEAD ? bytes : AHEAD);
+    }
+    wait_for_last();
+    if (a.input == LODE_GEMV_NORM)
+        load_normed(a);
+    else
+        load_floats(at<const float>(a.x), a.cols);
+    __syncthreads();
+    for (uint32_t unit = first; unit < a.n_units; unit += gridDim.x * GEMV_WARPS) {
+        float sum[2];
+        struct tile t[2];
+#pragma unroll
+        for (uint32_t k = 0; k < 2; k++) {
+            if (k >= a.per_unit)
+                break;
+            t[k] = tile_at(a, unit, k, WARP_ROWS);
+            sum[k] = dot_row<T>(t[k].w + (r < t[k].rows ? r : t[k].rows - 1) * t[k].stride, row_mem, a.cols,
+                                unit == first);
+        }
+        if (threadIdx.x % 8 == 0)
+            finish_row(
+                a, r, [&](uint32_t k) -> const struct tile & { return k ? t[1] : t[0]; },
+                [&](uint32_t k) { return k ? sum[1] : sum[0]; });
+    }
+}
+
+#define GEMV_FLOAT(name, type)                                                                     \
+    extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 2)                                  \
+    gemv_##name(const __grid_constant__ struct lode_cuda_gemv_args a) {                            \
+        gemv_rows<struct name>(a);                                                                 \
+    }
+LODE_CUDA_FLOAT_LIST(GEMV_FLOAT)

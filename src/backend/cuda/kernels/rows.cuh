@@ -1,0 +1,155 @@
+/* rows.cuh - what kernels share that treat rows by themselves: the sixteen lanes' sum over a row in shared
+ * memory, rounding to 8 bits, gated activations. */
+#ifndef LODE_CUDA_ROWS_CUH
+#define LODE_CUDA_ROWS_CUH
+
+#include "blocks.cuh"
+
+#pragma push_macro("inline")
+#define inline __device__ __forceinline__
+#include "graph/op.h"
+#include "tensor/dtype.h"
+#pragma pop_macro("inline")
+
+enum { ROW_THREADS = 256 };
+
+#define EACH(i, n)                                                                                 \
+    for (uint32_t i = blockIdx.y * ROW_THREADS + threadIdx.x; i < (n); i += gridDim.y * ROW_THREADS)
+
+extern __shared__ __align__(16) float row_mem[];
+
+/* n numbers into shared memory, four loads on their way at a time. */
+DEVICE void load_row(const float *x, uint32_t n) {
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+        row_mem[i] = x[i];
+}
+
+/* The sixteen lanes' sum over row_mem's n numbers, each joining its lane by f; given to all threads. */
+template <class F> DEVICE float lanes_sum(uint32_t n, float *result, F f) {
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        const uint32_t l = threadIdx.x % 16;
+        float acc = 0;
+        uint32_t i = l;
+        for (; i + 15 * 16 < n; i += 16 * 16) { /* the loads of sixteen numbers before their sums */
+            float v[16];
+#pragma unroll
+            for (int u = 0; u < 16; u++)
+                v[u] = row_mem[i + 16 * u];
+#pragma unroll
+            for (int u = 0; u < 16; u++)
+                acc = f(v[u], acc);
+        }
+        for (; i < n; i += 16)
+            acc = f(row_mem[i], acc);
+        acc = join_lanes(acc);
+        if (threadIdx.x == 0)
+            *result = acc;
+    }
+    __syncthreads();
+    return *result;
+}
+
+/* ---- rounding to 8 bits (kern/quant_scalar.c) ---- */
+
+DEVICE int round_even(float v) { return (int)((v + 0x1.8p23f) - 0x1.8p23f); }
+DEVICE uint32_t warp_max(uint32_t v, int width) {
+    for (int w = width / 2; w; w /= 2) {
+        const uint32_t o = __shfl_xor_sync(0xffffffffu, v, w);
+        v = o > v ? o : v;
+    }
+    return v;
+}
+DEVICE uint32_t magnitude(float v) { return lode_f32_bits(v) & 0x7fffffff; }
+#define TINY 0x1p-100f
+DEVICE uint32_t pack_bytes(int a, int b, int c, int d) {
+    return (uint32_t)(a & 255) | (uint32_t)(b & 255) << 8 | (uint32_t)(c & 255) << 16 | (uint32_t)d << 24;
+}
+
+/* Numbers 8 lane .. 8 lane + 7 of a block of 256, by a warp. */
+DEVICE void round_a256(uint8_t *y, const float x[8]) {
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t bits = 0;
+    for (int i = 0; i < 8; i++) {
+        const uint32_t m = magnitude(x[i]);
+        bits = m > bits ? m : bits;
+    }
+    bits = warp_max(bits, 4); /* of 32 numbers: four threads */
+    const float part = lode_bits_f32(bits);
+    for (int w = 16; w > 2; w /= 2) {
+        const uint32_t o = __shfl_xor_sync(0xffffffffu, bits, w);
+        bits = o > bits ? o : bits;
+    }
+    const float max = lode_bits_f32(bits);
+    float d = 0;
+    int mul = 1, q[8] = {0}, sum = 0;
+    if (bits < 0x7f800000 && max >= TINY) {
+        const float inverse = 127.0f * 16 / max, to_m = 16 / max;
+        d = max / (127.0f * 16);
+        const float m = ceilf(part * to_m);
+        mul = (uint8_t)(m < 1 ? 1 : m > 16 ? 16 : m);
+        const float by = inverse / (float)mul;
+        for (int i = 0; i < 8; i++) {
+            q[i] = round_even(x[i] * by);
+            sum += q[i];
+        }
+    } else if (bits >= 0x7f800000) {
+        d = lode_bits_f32(0x7fc00000);
+    }
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    *(uint2 *)(y + 48 + lane * 8) =
+        make_uint2(pack_bytes(q[0], q[1], q[2], q[3]), pack_bytes(q[4], q[5], q[6], q[7]));
+    if (lane % 2 == 0)
+        *(int16_t *)(y + 16 + lane) = (int16_t)(mul * sum);
+    if (lane % 4 == 0)
+        y[4 + lane / 4] = (uint8_t)mul;
+    if (lane == 0) {
+        *(float *)y = d;
+        *(uint32_t *)(y + 12) = 0;
+    }
+}
+
+/* Numbers 4 (lane % 8) .. + 3 of a block of 32, by eight neighbouring threads. */
+struct rounded {
+    float d;
+    int sum;
+    uint32_t q; /* this thread's four */
+};
+DEVICE struct rounded round_a32(float4 x) {
+    uint32_t bits = magnitude(x.x), m = magnitude(x.y);
+    bits = m > bits ? m : bits;
+    m = magnitude(x.z);
+    bits = m > bits ? m : bits;
+    m = magnitude(x.w);
+    bits = warp_max(m > bits ? m : bits, 8);
+    const float max = lode_bits_f32(bits);
+    struct rounded r = {0, 0, 0};
+    if (bits >= 0x7f800000) {
+        r.d = lode_bits_f32(0x7fc00000);
+    } else if (max >= TINY) {
+        const float inverse = 127.0f / max;
+        const int q0 = round_even(x.x * inverse), q1 = round_even(x.y * inverse),
+                  q2 = round_even(x.z * inverse), q3 = round_even(x.w * inverse);
+        r.d = max / 127.0f;
+        r.sum = q0 + q1 + q2 + q3;
+        r.q = pack_bytes(q0, q1, q2, q3);
+    }
+    for (int w = 4; w; w /= 2)
+        r.sum += __shfl_xor_sync(0xffffffffu, r.sum, w);
+    return r;
+}
+
+/* ---- gated activations ---- */
+
+DEVICE float glu_of(uint32_t kind, float gate, float up) {
+    switch (kind) {
+    case LODE_GLU_SILU: return lode_siluf(gate) * up;
+    case LODE_GLU_GELU: return lode_geluf(gate) * up;
+    case LODE_GLU_CLAMPED: return lode_clampedf(gate, up);
+    case LODE_GLU_SIGMOID: return up / (1.0f + lode_expf(-gate));
+    default: return gate * up;
+    }
+}
+
+#endif

@@ -1,0 +1,365 @@
+/* ops.c - each instruction of a plan as one launch or a few. */
+#include "backend/cuda/run.h"
+
+enum {
+    MANY = 16, /* rows from which on the tensor cores are faster */
+};
+
+static const struct lode_cuda_kernels *kernels(const struct op *o) { return &o->r->c->kernels; }
+
+static struct lode_cuda_row_args row_args(const struct op *o) {
+    const struct lode_instr *in = o->in;
+    const struct lode_part *p = &in->parts[0];
+    return (struct lode_cuda_row_args){.step = o->r->step, .y = lode_cuda_mat(&p->out), .a = lode_cuda_mat(&in->in[0]),
+                                       .b = lode_cuda_mat(&in->in[1]), .w = lode_cuda_weight(o, p->w),
+                                       .bias = lode_cuda_weight(o, p->bias), .width = p->out.width,
+                                       .width_a = in->in[0].width, .width_b = in->in[1].width};
+}
+
+/* Number by number: blocks of 256 threads, each with up to 4 numbers. */
+static int each(const struct op *o, void *kernel, const struct lode_cuda_row_args *a) {
+    return lode_cuda_run_kernel(o, kernel, o->n, (a->width + 1023) / 1024, 1, 256, 0, a);
+}
+
+static int run_embed(const struct op *o) {
+    const struct lode_part *p = &o->in->parts[0];
+    const struct lode_cuda_embed_args a = {
+        .step = o->r->step, .w = lode_cuda_weight(o, p->w), .y = lode_cuda_mat(&p->out),
+        .w_stride = lode_cuda_row_size(p->w->type, p->w->cols), .cols = p->w->cols,
+        .by = o->in->p.embed.by, .scale = o->in->p.embed.scale};
+    return lode_cuda_run_kernel(o, kernels(o)->embed[p->w->type], o->n, 1, 1, 256, 0, &a);
+}
+
+static int run_norm(const struct op *o) {
+    const bool rms = o->in->op == LODE_OP_RMS_NORM;
+    struct lode_cuda_row_args a = row_args(o);
+    a.group = rms ? o->in->p.rms_norm.group : o->in->p.layer_norm.group;
+    a.eps = rms ? o->in->p.rms_norm.eps : o->in->p.layer_norm.eps;
+    const uint32_t threads = a.group >= 4096 ? 1024 : a.group >= 1024 ? 512 : a.group >= 256 ? 128 : 32;
+    return lode_cuda_run_kernel(o, rms ? kernels(o)->rms_norm : kernels(o)->layer_norm, o->n, a.width / a.group, 1,
+                  threads, a.group * 4, &a);
+}
+
+static int run_l2_norm(const struct op *o) {
+    struct lode_cuda_row_args a = row_args(o);
+    a.group = o->in->p.l2_norm.group;
+    a.n = o->in->p.l2_norm.n;
+    a.first = o->in->p.l2_norm.n_scaled;
+    a.scale = o->in->p.l2_norm.scale;
+    a.eps = o->in->p.l2_norm.eps;
+    return lode_cuda_run_kernel(o, kernels(o)->l2_norm, o->n, a.n / a.group + 1, 1, 128, a.group * 4, &a);
+}
+
+static int quant(const struct op *o, enum lode_dtype type, struct lode_cuda_row_args *a, uint32_t n) {
+    const uint32_t blocks = a->width / lode_dtypes[type].block;
+    const uint32_t each = type == LODE_A32 ? 32 : 8; /* of a block of threads */
+    return lode_cuda_run_kernel(o, type == LODE_A32 ? kernels(o)->quant_a32 : kernels(o)->quant_a256, n,
+                                (blocks + each - 1) / each, 1, 256, 0, a);
+}
+
+static int run_quant(const struct op *o) {
+    struct lode_cuda_row_args a = row_args(o);
+    return quant(o, o->in->parts[0].out.type, &a, o->n);
+}
+
+/* Rows of w that a block of threads takes, with 1 << i rows of x (kernels/mul.cuh). */
+static uint32_t tile_of(enum lode_dtype type, int i) {
+    static const uint32_t tile[4] = {16, 16, 8, 4};
+    return lode_cuda_layouts[type].plain ? 32 : tile[i];
+}
+
+static int run_linear(const struct op *o) {
+    const struct lode_instr *in = o->in;
+    const bool heads = in->op == LODE_OP_HEADS;
+    const uint32_t n_heads = heads ? in->p.heads.n_heads : 1;
+    const uint32_t n_x = lode_value_rows(&in->in[0], o->step);
+    int i = 0;
+    while (i < 3 && 1u << i < n_x)
+        i++;
+    for (uint32_t first = 0; first < in->n_parts;) { /* runs of one type */
+        const struct lode_operand *w = in->parts[first].w;
+        struct lode_cuda_mul_args a = {.x = lode_cuda_mat(&in->in[0]), .n_x = n_x, .cols = w->cols};
+        const bool many = n_x >= MANY && !heads && kernels(o)->gemm[w->type];
+        const uint32_t tile = many ? 64 : tile_of(w->type, i);
+        uint32_t tiles = 0;
+        if (heads) {
+            size_t bytes = 0;
+            lode_dtype_row_size(in->in[0].type, w->cols, &bytes);
+            a.head_rows = w->rows / n_heads;
+            a.x_head = (uint32_t)bytes;
+        }
+        for (; first < in->n_parts && a.n_parts < LODE_CUDA_PARTS &&
+               in->parts[first].w->type == w->type; first++) {
+            const struct lode_part *p = &in->parts[first];
+            a.parts[a.n_parts++] = (struct lode_cuda_part){
+                .w = lode_cuda_weight(o, p->w), .bias = lode_cuda_weight(o, p->bias),
+                .y = (lode_dev)(uintptr_t)p->out.data,
+                .w_stride = lode_cuda_row_size(w->type, w->cols), .y_stride = p->out.stride,
+                .rows = p->w->rows, .first_tile = tiles};
+            tiles += heads ? n_heads * ((a.head_rows + tile - 1) / tile) : (p->w->rows + tile - 1) / tile;
+        }
+        if (many) {
+            LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->gemm[w->type], (n_x + 63) / 64, tiles, 1, 256, 0, &a));
+            continue;
+        }
+        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->mul[w->type][i], tiles, (n_x + (1u << i) - 1) >> i, 1, 256, 0,
+                        &a));
+    }
+    return 0;
+}
+
+static int run_rope_table(const struct op *o) {
+    struct lode_cuda_row_args a = row_args(o);
+    a.kind = o->in->p.rope_table.spec;
+    a.n = o->in->p.rope_table.n_pairs;
+    return each(o, kernels(o)->rope_table, &a);
+}
+
+static int run_rope(const struct op *o) {
+    struct lode_cuda_row_args a = row_args(o);
+    a.group = o->in->p.rope.head_dim;
+    a.n = o->in->p.rope.n_pairs;
+    a.kind = o->in->p.rope.pairs;
+    return lode_cuda_run_kernel(o, kernels(o)->rope, o->n, o->in->p.rope.n_heads, 1, a.group < 128 ? 64 : 128,
+                  a.group * 4, &a);
+}
+
+static int run_kv_put(const struct op *o) {
+    const struct lode_kv_layer *l = lode_kv_layer(o->step->segments[0].kv, o->in->p.kv_put.layer);
+    const struct lode_cuda_put_args a = {.step = o->r->step, .k = lode_cuda_mat(&o->in->in[0]),
+                                         .v = lode_cuda_mat(&o->in->in[1]), .layer = o->in->p.kv_put.layer,
+                                         .n_heads = l->n_heads, .head_dim = l->head_dim,
+                                         .head_dim_v = l->head_dim_v};
+    return lode_cuda_run_kernel(o, kernels(o)->kv_put, o->step->n_rows, (2 * l->n_heads + 7) / 8, 1, 256, 0, &a);
+}
+
+/* Steps of one row a sequence over keys and values in 16 bits, up to eight query heads a head of keys; 0 where
+ * that is not so. */
+static int run_decode(const struct op *o, struct lode_cuda_att_args *a, uint32_t pages) {
+    const struct lode_cuda_kernels *k = kernels(o);
+    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
+    const struct lode_kv *kv = o->step->segments[0].kv;
+    const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
+    const struct lode_kv_view v = lode_kv_view(kv, a->layer);
+    const bool halves = (l->type_k == LODE_F16 || l->type_k == LODE_BF16) &&
+                        (l->type_v == LODE_F16 || l->type_v == LODE_BF16);
+    const uint64_t parts = 4ull * (a->head_dim_v + 2) * a->n_heads * rows * pages;
+    if (o->step->n_segments != rows || group > 8 || !halves || a->both_ways || a->head_dim % 16 ||
+        a->head_dim_v % 16 || a->head_dim > 256 || a->head_dim_v > 256 || v.k_stride % 16 ||
+        v.v_stride % 16 || v.k % 16 || v.v % 16 || v.page_size % 16 || pages > 65535 ||
+        rows > 65535 || (pages > 1 && parts > LODE_CUDA_SCRATCH))
+        return 0;
+    const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
+    void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
+    a->max_pages = pages;
+    LODE_TRY(lode_cuda_run_kernel(o, kernel[i], a->n_kv_heads, rows, pages, 128,
+                                  (4u << i) * a->head_dim + 64 * 2 * a->head_dim_v, a));
+    if (pages > 1)
+        LODE_TRY(lode_cuda_run_kernel(o, k->decode_merge, a->n_heads, rows, 1, 256, 0, a));
+    return 1;
+}
+
+static int run_attention(const struct op *o) {
+    const struct lode_instr *in = o->in;
+    const union lode_op_params *p = &in->p;
+    const uint32_t group = p->attention.n_heads / p->attention.n_kv_heads, rows = o->step->n_rows;
+    struct lode_cuda_att_args a = {
+        .step = o->r->step, .sinks = lode_cuda_weight(o, in->parts[0].w), .scratch = o->r->scratch,
+        .q = lode_cuda_mat(&in->in[0]), .y = lode_cuda_mat(&in->parts[0].out), .layer = p->attention.layer,
+        .n_heads = p->attention.n_heads, .n_kv_heads = p->attention.n_kv_heads,
+        .head_dim = p->attention.head_dim, .head_dim_v = p->attention.head_dim_v,
+        .window = p->attention.window, .chunk = p->attention.chunk,
+        .both_ways = p->attention.both_ways, .scale = p->attention.scale, .cap = p->attention.cap};
+    uint32_t pages = o->r->pages;
+    if (a.window) { /* a window and the rows of a tile reach over at most so many */
+        const uint32_t most = (a.window + 16) / LODE_KV_PAGE + 2;
+        pages = pages < most ? pages : most;
+    }
+    const int decoded = run_decode(o, &a, pages);
+    if (decoded != 0)
+        return decoded < 0 ? decoded : 0;
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < o->step->n_segments; i++)
+        tiles += (o->step->segments[i].n_rows * group + 15) / 16;
+    const uint32_t shared = lode_cuda_attention_shared(a.head_dim, a.head_dim_v);
+    const uint64_t part = 4ull * (a.head_dim_v + 2) * a.n_heads * rows;
+    a.max_pages = pages;
+    const bool few = tiles * a.n_kv_heads < 4 * (uint32_t)o->r->c->multiprocessors;
+    if (pages > 1 && pages <= 65535 && few && part * pages <= LODE_CUDA_SCRATCH) {
+        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_page, a.n_kv_heads, tiles, pages, 256, shared, &a));
+        return lode_cuda_run_kernel(o, kernels(o)->attention_merge, a.n_heads, rows, 1,
+                      a.head_dim_v <= 64 ? 64 : a.head_dim_v <= 128 ? 128 : 256, 0, &a);
+    }
+    return lode_cuda_run_kernel(o, kernels(o)->attention_walk, a.n_kv_heads, tiles, 1, 256, shared, &a);
+}
+
+static int run_route(const struct op *o) {
+    const struct lode_part *p = &o->in->parts[0];
+    const union lode_op_params *q = &o->in->p;
+    const struct lode_cuda_route_args a = {
+        .x = lode_cuda_mat(&o->in->in[0]), .y = lode_cuda_mat(&p->out), .bias = lode_cuda_weight(o, p->w), .n = o->in->in[0].width,
+        .n_used = q->route.n_used, .gating = q->route.gating, .normalise = q->route.normalise,
+        .n_groups = q->route.n_groups, .n_groups_used = q->route.n_groups_used,
+        .scale = q->route.scale};
+    return lode_cuda_run_kernel(o, kernels(o)->route, o->n, 1, 1, 32, 0, &a);
+}
+
+/* Rows first .. first + n of an EXPERTS instruction. */
+static int experts_wave(const struct op *o, uint32_t first, uint32_t n) {
+    struct run *r = o->r;
+    const struct lode_part *parts = o->in->parts;
+    const struct lode_operand *gate = parts[0].w, *down = parts[2].w;
+    struct lode_cuda_mat x = lode_cuda_mat(&o->in->in[0]), route = lode_cuda_mat(&o->in->in[1]);
+    struct lode_cuda_mat y = lode_cuda_mat(&parts[0].out);
+    const uint32_t n_used = o->in->in[1].width / 2, pairs = n * n_used;
+    x.data += first * x.stride;
+    route.data += first * route.stride;
+    y.data += first * y.stride;
+    struct lode_cuda_moe_args a = {
+        .x = x, .route = route, .expert_size = r->c->weights[gate->id + 1] - r->c->weights[gate->id],
+        .w_stride = lode_cuda_row_size(gate->type, gate->cols), .y_stride = r->ff_stride,
+        .n_used = n_used, .x_div = n_used, .rows = gate->rows, .cols = gate->cols, .n_pairs = pairs};
+    if (gate->count == 1)
+        a.expert_size = 0;
+    const lode_dev out[2] = {r->gate, r->up};
+    for (int k = 0; k < 2; k++) {
+        a.w[a.n_kinds] = lode_cuda_weight(o, parts[k].w);
+        a.bias[a.n_kinds] = lode_cuda_weight(o, parts[k].bias);
+        a.y[a.n_kinds++] = out[k];
+        if (k == 1 || parts[1].w->type != gate->type) { /* both at once where they are of one type */
+            const struct lode_operand *w = parts[k].w;
+            a.w_stride = lode_cuda_row_size(w->type, w->cols);
+            a.expert_size = w->count > 1 ? r->c->weights[w->id + 1] - r->c->weights[w->id] : 0;
+            LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->moe[w->type],
+                            (a.rows + tile_of(w->type, 0) - 1) / tile_of(w->type, 0), pairs,
+                            a.n_kinds, 256, 0, &a));
+            a.n_kinds = 0;
+        }
+    }
+    const enum lode_dtype act = lode_dtypes[down->type].act;
+    const bool rounded = act == LODE_A32 || act == LODE_A256;
+    const struct lode_cuda_moe_act_args ma = {.gate = r->gate, .up = r->up, .y = r->gate, .route = route,
+                                              .stride = r->ff_stride, .n = gate->rows,
+                                              .n_used = n_used, .act = o->in->p.experts.act,
+                                              .weigh_input = o->in->p.experts.weigh_input};
+    LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->moe_act, pairs, (gate->rows + 1023) / 1024, 1, 256, 0, &ma));
+    const lode_dev h = rounded ? r->h : r->gate;
+    if (rounded) {
+        struct lode_cuda_row_args q = {.y = {r->h, r->ff_stride}, .a = {r->gate, r->ff_stride},
+                                       .width = gate->rows};
+        LODE_TRY(quant(o, act, &q, pairs));
+    }
+    struct lode_cuda_moe_args d = {
+        .w = {lode_cuda_weight(o, down)}, .bias = {lode_cuda_weight(o, parts[2].bias)}, .y = {r->down},
+        .x = {h, r->ff_stride}, .route = route,
+        .expert_size = down->count > 1 ? r->c->weights[down->id + 1] - r->c->weights[down->id] : 0,
+        .w_stride = lode_cuda_row_size(down->type, down->cols), .y_stride = r->out_stride,
+        .n_kinds = 1, .n_used = n_used, .x_div = 1, .rows = down->rows, .cols = down->cols,
+        .n_pairs = pairs};
+    const uint32_t tile = tile_of(down->type, 0);
+    LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->moe[down->type], (down->rows + tile - 1) / tile, pairs, 1, 256, 0,
+                    &d));
+    const struct lode_cuda_moe_sum_args s = {.down = r->down, .route = route, .y = y,
+                                             .stride = r->out_stride, .n = down->rows,
+                                             .n_used = n_used,
+                                             .weigh_input = o->in->p.experts.weigh_input};
+    return lode_cuda_run_kernel(o, kernels(o)->moe_sum, n, (down->rows + 1023) / 1024, 1, 256, 0, &s);
+}
+
+static int run_experts(const struct op *o) {
+    const uint32_t n_used = o->in->in[1].width / 2, most = lode_cuda_wave_pairs(&o->r->o) / n_used;
+    for (uint32_t first = 0; first < o->n; first += most)
+        LODE_TRY(experts_wave(o, first, o->n - first < most ? o->n - first : most));
+    return 0;
+}
+
+/* Called between launches, never while capturing. */
+static int run_trace(const struct op *o) {
+    const struct lode_value *x = &o->in->in[0];
+    const struct lode_cu *cu = &o->r->c->cu;
+    const bool out_only = x->rows == LODE_ROWS_OUT;
+    const uint32_t n = lode_value_rows(x, o->step);
+    const size_t row = x->width * sizeof(float);
+    if (!o->step->trace || n == 0)
+        return 0;
+    char *rows = o->r->read;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < n; i++)
+        rc = lode_cu_check(cu, cu->to_host(rows + i * row,
+                                           (lode_dev)(uintptr_t)x->data + i * x->stride, row,
+                                           o->r->stream), "trace", o->err);
+    if (rc == 0)
+        rc = lode_cu_check(cu, cu->stream_wait(o->r->stream), "trace", o->err);
+    if (rc == 0)
+        o->step->trace(o->step->trace_user, o->in->p.trace.layer, o->step, (const float *)rows, row,
+                       out_only);
+    return rc;
+}
+
+int lode_cuda_run_instr(const struct op *o) {
+    const union lode_op_params *p = &o->in->p;
+    const struct lode_cuda_kernels *k = kernels(o);
+    struct lode_cuda_row_args a = row_args(o);
+    switch (o->in->op) {
+    case LODE_OP_EMBED:
+        return run_embed(o);
+    case LODE_OP_RMS_NORM:
+    case LODE_OP_LAYER_NORM:
+        return run_norm(o);
+    case LODE_OP_L2_NORM:
+        return run_l2_norm(o);
+    case LODE_OP_QUANT:
+        return run_quant(o);
+    case LODE_OP_LINEAR:
+    case LODE_OP_HEADS:
+        return run_linear(o);
+    case LODE_OP_ROPE_TABLE:
+        return run_rope_table(o);
+    case LODE_OP_ROPE:
+    case LODE_OP_UNPAIR:
+        return run_rope(o);
+    case LODE_OP_KV_PUT:
+        return run_kv_put(o);
+    case LODE_OP_ATTENTION:
+        return run_attention(o);
+    case LODE_OP_ADD:
+        a.scale = p->add.scale;
+        return each(o, k->add, &a);
+    case LODE_OP_GLU:
+        a.kind = p->glu.act;
+        return each(o, k->glu, &a);
+    case LODE_OP_ACT:
+        a.kind = p->act.act;
+        return each(o, k->act, &a);
+    case LODE_OP_ROW_GATE:
+        return each(o, k->row_gate, &a);
+    case LODE_OP_ROUTE:
+        return run_route(o);
+    case LODE_OP_EXPERTS:
+        return run_experts(o);
+    case LODE_OP_SCALE:
+        a.scale = p->scale.scale;
+        return each(o, k->scale, &a);
+    case LODE_OP_SOFTCAP:
+        a.scale = p->softcap.cap;
+        return each(o, k->softcap, &a);
+    case LODE_OP_TEMPERATURE:
+        a.scale = p->temperature.coef;
+        a.n = p->temperature.floor;
+        return each(o, k->temperature, &a);
+    case LODE_OP_PICK:
+        return each(o, k->pick, &a);
+    case LODE_OP_CUT:
+        a.n = p->cut.n_heads;
+        a.first = p->cut.first;
+        return each(o, k->cut, &a);
+    case LODE_OP_JOIN:
+        a.n = p->join.n_heads;
+        return each(o, k->join, &a);
+    case LODE_OP_TRACE:
+        return run_trace(o);
+    default:
+        return lode_fail(o->err, LODE_ERR_INTERNAL, "cuda", "%s has no kernel",
+                         lode_ops[o->in->op].name);
+    }
+}

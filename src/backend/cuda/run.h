@@ -1,0 +1,85 @@
+/* run.h - one backend at work, and one instruction of it: what the files that run plans share. */
+#ifndef LODE_BACKEND_CUDA_RUN_H
+#define LODE_BACKEND_CUDA_RUN_H
+
+#include "backend/cuda/cuda.h"
+
+enum {
+    LODE_CUDA_SLOTS = 3,            /* host copies of steps that may be on their way */
+    LODE_CUDA_TABLES = 8 << 20,     /* bytes for page tables, rotary frequencies and views */
+    LODE_CUDA_SCRATCH = 64 << 20,   /* bytes for parts of attention */
+    LODE_CUDA_GRAPHS = 32,
+};
+
+struct graph_key {
+    const struct lode_instr *instrs;
+    uint32_t n_rows, n_out, pages, segments, tiles;
+};
+
+struct run {
+    struct lode_backend base;
+    struct lode_cuda *c;
+    struct lode_cuda_opts o;
+    void *stream;
+    struct {
+        char *host; /* pinned; (step_size) */
+        void *sent;
+    } slot[LODE_CUDA_SLOTS];
+    unsigned next_slot;
+    lode_dev step; /* device; (step_size) */
+    size_t step_size;
+    lode_dev scratch;
+    char *read; /* pinned; (max_read, row of max_out_width) */
+    size_t read_size;
+    /* experts: (pairs of a wave, stride) */
+    lode_dev gate, up, h, down;
+    uint64_t ff_stride, out_stride;
+    /* of the step that runs */
+    uint32_t pages, tiles_rows;
+    struct {
+        struct graph_key key;
+        void *exec;
+        uint32_t seen; /* how often the shape came before it was captured */
+        uint64_t used;
+    } graphs[LODE_CUDA_GRAPHS];
+    uint64_t clock;
+};
+
+/* An instruction on its way. */
+struct op {
+    struct run *r;
+    const struct lode_instr *in;
+    const struct lode_step *step;
+    struct lode_error *err;
+    uint32_t n; /* rows of the result */
+};
+
+/* ops.c: launches one instruction. */
+int lode_cuda_run_instr(const struct op *o);
+/* Pairs of a row and an expert that experts' buffers hold. */
+uint32_t lode_cuda_wave_pairs(const struct lode_cuda_opts *o);
+
+/* fuse.c: launches o->in and what follows it as one, where it can; n instructions are left, o->in the
+ * first.  Returns how many it ran, 0 for none, or an error. */
+int lode_cuda_run_fused(const struct op *o, uint32_t n);
+
+/* step.c: the step to the device. */
+size_t lode_cuda_step_size(const struct lode_cuda_opts *o);
+int lode_cuda_send_step(struct run *r, const struct lode_step *step, struct lode_error *err);
+
+static inline struct lode_cuda_mat lode_cuda_mat(const struct lode_value *v) {
+    return (struct lode_cuda_mat){(lode_dev)(uintptr_t)v->data, v->stride};
+}
+static inline lode_dev lode_cuda_weight(const struct op *o, const struct lode_operand *w) {
+    return w ? o->r->c->weights[w->id] : 0;
+}
+/* Bytes from one expert's matrix to the next. */
+static inline uint64_t lode_cuda_expert_size(const struct op *o, const struct lode_operand *w) {
+    return w->count > 1 ? o->r->c->weights[w->id + 1] - o->r->c->weights[w->id] : 0;
+}
+static inline int lode_cuda_run_kernel(const struct op *o, void *kernel, uint32_t x, uint32_t y, uint32_t z,
+                                       uint32_t threads, uint32_t shared, const void *args) {
+    return lode_cuda_launch(o->r->c, o->r->stream, kernel, x, y, z, threads, shared, args, o->err);
+}
+
+#endif

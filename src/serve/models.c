@@ -1,0 +1,304 @@
+/* models.c - see models.h. */
+#include "serve/models.h"
+
+#include "base/error.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ROOM_SECONDS = 30 }; /* what a request waits for others to end that use the memory */
+
+struct entry {
+    struct served served; /* first: what requests hold */
+    const struct serve_model *spec;
+    size_t index;
+    struct serve_loaded loaded;
+    enum model_state state;
+    uint32_t pins, ctx, slots;
+    double used; /* clock of its last request's end */
+    uint64_t loads;
+    struct metrics metrics;
+    struct lode_scheduler_stats past; /* of the times before this one */
+};
+
+struct models {
+    struct server *s;
+    pthread_mutex_t lock; /* for all below, but for what a pinned entry points to */
+    pthread_cond_t moved; /* a state or the last pin of an entry */
+    struct entry *entries; /* (n) */
+    size_t n;
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- loading; without the lock, the state says that it is ours ---- */
+
+static void close_entry(struct models *m, struct entry *e) {
+    lode_template_free(e->served.tmpl);
+    e->served.tmpl = NULL;
+    if (e->loaded.model)
+        m->s->o.close(m->s->o.user, e->index, &e->loaded);
+    e->loaded = (struct serve_loaded){0};
+}
+
+static int open_entry(struct models *m, struct entry *e, struct lode_error *err) {
+    struct served *d = &e->served;
+    int rc = m->s->o.open(m->s->o.user, e->index, &e->loaded, err);
+    if (rc < 0)
+        return rc;
+    const struct serve_loaded *l = &e->loaded;
+    *d = (struct served){.name = e->spec->name,
+                         .model = l->model,
+                         .scheduler = l->scheduler,
+                         .tokenizer = lode_model_tokenizer(l->model),
+                         .template = l->template,
+                         .sampling = l->sampling,
+                         .metrics = &e->metrics};
+    if (d->template)
+        rc = lode_template_compile(&d->tmpl, d->template, strlen(d->template), err);
+    if (rc == 0)
+        rc = lode_toolcall_detect(&d->style, d->tmpl, err);
+    if (rc < 0)
+        close_entry(m, e);
+    return rc;
+}
+
+/* ---- with the lock held ---- */
+
+static void add_stats(struct lode_scheduler_stats *to, const struct lode_scheduler_stats *st) {
+    to->finished += st->finished;
+    to->cancelled += st->cancelled;
+    to->failed += st->failed;
+    to->refused += st->refused;
+    to->prompt_tokens += st->prompt_tokens;
+    to->reused_tokens += st->reused_tokens;
+    to->generated_tokens += st->generated_tokens;
+    to->steps += st->steps;
+    to->fed_tokens += st->fed_tokens;
+    to->seconds += st->seconds;
+}
+
+static void set_state(struct models *m, struct entry *e, enum model_state state) {
+    e->state = state;
+    pthread_cond_broadcast(&m->moved);
+}
+
+static void unload(struct models *m, struct entry *e) {
+    struct lode_scheduler_stats st;
+    lode_scheduler_stats(e->served.scheduler, &st);
+    add_stats(&e->past, &st);
+    set_state(m, e, MODEL_UNLOADING);
+    pthread_mutex_unlock(&m->lock);
+    close_entry(m, e);
+    pthread_mutex_lock(&m->lock);
+    set_state(m, e, MODEL_UNLOADED);
+}
+
+static int load(struct models *m, struct entry *e, struct lode_error *err) {
+    set_state(m, e, MODEL_LOADING);
+    pthread_mutex_unlock(&m->lock);
+    const int rc = open_entry(m, e, err);
+    pthread_mutex_lock(&m->lock);
+    if (rc == 0) {
+        e->loads++;
+        e->used = now();
+        e->ctx = lode_scheduler_ctx(e->served.scheduler);
+        e->slots = lode_scheduler_slots(e->served.scheduler);
+    }
+    set_state(m, e, rc == 0 ? MODEL_LOADED : MODEL_UNLOADED);
+    return rc;
+}
+
+static uint64_t used_memory(const struct models *m) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < m->n; i++)
+        if (m->entries[i].state != MODEL_UNLOADED)
+            sum += m->entries[i].spec->size;
+    return sum;
+}
+
+static struct entry *longest_unused(struct models *m) {
+    struct entry *best = NULL;
+    for (size_t i = 0; i < m->n; i++) {
+        struct entry *e = &m->entries[i];
+        if (e->state == MODEL_LOADED && !e->pins && (!best || e->used < best->used))
+            best = e;
+    }
+    return best;
+}
+
+/* False: something changed while we waited or unloaded; look again. */
+static bool has_room(struct models *m, const struct entry *e, double end) {
+    const uint64_t budget = m->s->o.budget;
+    if (!budget || used_memory(m) + e->spec->size <= budget)
+        return true;
+    struct entry *victim = longest_unused(m);
+    if (victim) {
+        unload(m, victim);
+    } else if (now() < end) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        t.tv_sec++;
+        pthread_cond_timedwait(&m->moved, &m->lock, &t);
+    }
+    return false;
+}
+
+static int make_loaded(struct models *m, struct entry *e, struct lode_error *err) {
+    const double end = now() + ROOM_SECONDS;
+    e->pins++; /* nobody may unload it again meanwhile */
+    while (e->state != MODEL_LOADED) {
+        if (atomic_load(&m->s->stopping)) {
+            e->pins--;
+            return lode_fail(err, LODE_ERR_LIMIT, "queue", "the server is stopping");
+        }
+        if (e->state != MODEL_UNLOADED) {
+            pthread_cond_wait(&m->moved, &m->lock);
+        } else if (has_room(m, e, end)) {
+            const int rc = load(m, e, err);
+            if (rc < 0) {
+                e->pins--;
+                return rc;
+            }
+        } else if (now() > end) {
+            e->pins--;
+            return lode_fail(err, LODE_ERR_LIMIT, "queue",
+                             "no memory for \"%s\" now: it needs %.0f MiB, other models are at work",
+                             e->spec->name, (double)e->spec->size / 0x1p20);
+        }
+    }
+    return 0;
+}
+
+static bool is_called(const struct serve_model *spec, const char *name) {
+    bool found = !strcmp(spec->name, name);
+    for (size_t i = 0; i < spec->n_aliases; i++)
+        found = found || !strcmp(spec->aliases[i], name);
+    return found;
+}
+
+static struct entry *find(struct models *m, const char *name) {
+    if (!name || !*name)
+        return m->entries;
+    for (size_t i = 0; i < m->n; i++)
+        if (is_called(m->entries[i].spec, name))
+            return &m->entries[i];
+    return m->s->o.strict ? NULL : m->entries;
+}
+
+/* ---- the calls ---- */
+
+int models_pin(struct models *m, const char *name, struct served **out, struct lode_error *err) {
+    struct entry *e = find(m, name);
+    *out = NULL;
+    if (!e)
+        return lode_fail(err, LODE_ERR_MISSING, "model", "there is no model \"%.100s\"; /v1/models lists them",
+                         name);
+    pthread_mutex_lock(&m->lock);
+    const int rc = make_loaded(m, e, err);
+    pthread_mutex_unlock(&m->lock);
+    if (rc == 0)
+        *out = &e->served;
+    return rc;
+}
+
+void models_unpin(struct models *m, struct served *served) {
+    struct entry *e = (struct entry *)served;
+    pthread_mutex_lock(&m->lock);
+    e->used = now();
+    if (--e->pins == 0)
+        pthread_cond_broadcast(&m->moved);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void models_sweep(struct models *m) {
+    const uint32_t idle = m->s->o.idle;
+    if (!idle)
+        return;
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; i < m->n; i++) {
+        struct entry *e = &m->entries[i];
+        if (e->state == MODEL_LOADED && !e->pins && now() - e->used > idle)
+            unload(m, e);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+void models_each(struct models *m, void (*fn)(void *user, const struct model_view *v), void *user) {
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; i < m->n; i++) {
+        struct entry *e = &m->entries[i];
+        struct model_view v = {.spec = e->spec,
+                               .state = e->state,
+                               .served = &e->served,
+                               .metrics = &e->metrics,
+                               .ctx = e->ctx,
+                               .slots = e->slots,
+                               .pins = e->pins,
+                               .loads = e->loads};
+        if (e->state == MODEL_LOADED)
+            lode_scheduler_stats(e->served.scheduler, &v.stats);
+        add_stats(&v.stats, &e->past);
+        fn(user, &v);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+int models_create(struct models **out, struct server *s, struct lode_error *err) {
+    struct models *m = calloc(1, sizeof *m);
+    pthread_condattr_t attr;
+    int rc = 0;
+    *out = NULL;
+    if (m)
+        m->entries = calloc(s->o.n_models, sizeof *m->entries);
+    if (!m || !m->entries) {
+        free(m);
+        return lode_fail(err, LODE_ERR_NOMEM, "", "no memory for the list of models");
+    }
+    m->s = s;
+    m->n = s->o.n_models;
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&m->moved, &attr);
+    pthread_condattr_destroy(&attr);
+    for (size_t i = 0; i < m->n; i++) {
+        m->entries[i].spec = &s->o.models[i];
+        m->entries[i].index = i;
+        m->entries[i].served.name = s->o.models[i].name;
+        metrics_init(&m->entries[i].metrics);
+    }
+    for (size_t i = 0; rc == 0 && i < m->n; i++)
+        if (m->entries[i].spec->at_start) {
+            struct served *d;
+            rc = models_pin(m, m->entries[i].spec->name, &d, err);
+            if (rc == 0)
+                models_unpin(m, d);
+        }
+    if (rc < 0)
+        models_free(m);
+    else
+        *out = m;
+    return rc;
+}
+
+void models_free(struct models *m) {
+    if (!m)
+        return;
+    for (size_t i = 0; i < m->n; i++) {
+        if (m->entries[i].state == MODEL_LOADED)
+            close_entry(m, &m->entries[i]);
+        metrics_deinit(&m->entries[i].metrics);
+    }
+    pthread_cond_destroy(&m->moved);
+    pthread_mutex_destroy(&m->lock);
+    free(m->entries);
+    free(m);
+}

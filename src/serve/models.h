@@ -1,0 +1,40 @@
+/* models.h - the models of a server: found by name, loaded when they are asked for, unloaded when
+ * nobody has used them for a while or their memory is needed for another.
+ *
+ * A request pins the model that it uses (server_model, server_release in server.h); what is pinned
+ * stays.  Memory is counted by what each model was said to need, against one budget; who is not used
+ * for longest goes first.  A request whose model finds no room waits some seconds for the others.
+ */
+#ifndef LODE_SERVE_MODELS_H
+#define LODE_SERVE_MODELS_H
+
+#include "serve/metrics.h"
+#include "serve/server.h"
+
+struct models;
+
+enum model_state { MODEL_UNLOADED, MODEL_LOADING, MODEL_LOADED, MODEL_UNLOADING };
+
+/* Opens those that are wanted from the start. */
+int models_create(struct models **out, struct server *s, struct lode_error *err);
+void models_free(struct models *m); /* nothing is pinned */
+/* *out is pinned.  LODE_ERR_MISSING: no model has this name; LODE_ERR_LIMIT, where "queue": no room now. */
+int models_pin(struct models *m, const char *name, struct served **out, struct lode_error *err);
+void models_unpin(struct models *m, struct served *served);
+/* Unloads what nobody has used for serve_opts.idle seconds. */
+void models_sweep(struct models *m);
+
+struct model_view { /* of one, while the list is held still */
+    const struct serve_model *spec;
+    enum model_state state;
+    const struct served *served; /* what it points to is there while it is MODEL_LOADED */
+    struct metrics *metrics;
+    struct lode_scheduler_stats stats; /* from the start, over all times that it was loaded */
+    uint32_t ctx, slots;               /* of its last loading; 0: none yet */
+    uint32_t pins;
+    uint64_t loads;
+};
+/* Calls fn for each, in order; neither may call back into this list. */
+void models_each(struct models *m, void (*fn)(void *user, const struct model_view *v), void *user);
+
+#endif

@@ -1,0 +1,751 @@
+/* transport.c - see transport.h.
+ *
+ * A call has two owners, its connection and, once dispatched, its worker; who lets go last frees
+ * it.  Its lock guards what both touch.  A connection sleeps (is suspended) in two places: when its
+ * request has come whole, and when a stream has nothing to write; each time `asleep` is set under the
+ * lock, and the worker wakes it under the lock, so that no wake is lost and none comes too late.
+ * A call's lock is taken before the transport's.
+ */
+#include "serve/transport.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/tcp.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    BACKLOG = 4 << 20,         /* bytes that wait for a client before its request pauses */
+    SLOWEST = 16 << 10,        /* bytes a second that bodies and replies get time for */
+    WORKER_IDLE_SECONDS = 10,
+    WORKER_STACK = 1 << 20,
+    SPARE_FILES = 128,         /* descriptors that are not connections */
+};
+
+struct client { /* a connection */
+    struct client *next, *prev;
+    int fd;
+    double deadline;   /* clock; INFINITY: none */
+    uint64_t received; /* bytes when it began to wait for a request */
+};
+
+struct live { /* a call with what is nobody else's business */
+    struct http_call x; /* first: handlers know this part */
+    struct transport *t;
+    struct MHD_Connection *conn;
+    struct client *client;
+    struct live *next; /* among the jobs that wait for a worker */
+    struct lode_buf fields; /* of the reply's head: name, NUL, value, NUL, ... */
+    bool refused; /* replied before the body: what still comes is dropped */
+
+    pthread_mutex_t lock;
+    pthread_cond_t drained;
+    int owners;
+    bool closed;  /* the connection has let go of it */
+    bool asleep;
+    bool ready;   /* response is to be queued, or with none the connection to be closed */
+    bool streams, done, broken;
+    struct MHD_Response *response;
+    struct lode_buf out;
+    size_t at; /* of out: what the connection has taken */
+};
+
+struct transport {
+    struct transport_opts o;
+    struct MHD_Daemon *daemon;
+    uint16_t port;
+    atomic_bool ending;
+    atomic_ullong ids, bodies, accepted, timed_out;
+    uint32_t salt; /* of ids */
+
+    pthread_mutex_t lock; /* for all below */
+    struct client *clients;
+    uint32_t n_clients;
+    struct live *jobs, **jobs_end;
+    uint32_t n_jobs, n_workers, n_idle;
+    pthread_cond_t work, fewer;
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static struct live *live_of(const struct http_call *x) { return (struct live *)x; }
+
+/* ---- calls ---- */
+
+static void let_go(struct live *l) {
+    struct transport *t = l->t;
+    pthread_mutex_lock(&l->lock);
+    const bool last = --l->owners == 0;
+    pthread_mutex_unlock(&l->lock);
+    if (!last)
+        return;
+    t->o.over(t->o.user, &l->x);
+    if (l->response)
+        MHD_destroy_response(l->response);
+    atomic_fetch_sub(&t->bodies, l->x.body.cap);
+    lode_buf_free(&l->x.body);
+    lode_buf_free(&l->out);
+    lode_buf_free(&l->fields);
+    pthread_cond_destroy(&l->drained);
+    pthread_mutex_destroy(&l->lock);
+    free((char *)l->x.method);
+    free((char *)l->x.path);
+    free(l);
+}
+
+/* With the lock held. */
+static void wake(struct live *l) {
+    if (l->asleep && !l->closed) {
+        l->asleep = false;
+        MHD_resume_connection(l->conn);
+    }
+}
+
+const char *http_field(const struct http_call *x, const char *name) {
+    return MHD_lookup_connection_value(live_of(x)->conn, MHD_HEADER_KIND, name);
+}
+
+struct field_count {
+    const char *name;
+    unsigned n;
+};
+
+static enum MHD_Result count_field(void *user, enum MHD_ValueKind kind, const char *name,
+                                   const char *value) {
+    struct field_count *c = user;
+    (void)kind, (void)value;
+    c->n += !strcasecmp(name, c->name);
+    return MHD_YES;
+}
+
+unsigned http_fields(const struct http_call *x, const char *name) {
+    struct field_count c = {.name = name};
+    MHD_get_connection_values(live_of(x)->conn, MHD_HEADER_KIND, count_field, &c);
+    return c.n;
+}
+
+const char *http_arg(const struct http_call *x, const char *name) {
+    return MHD_lookup_connection_value(live_of(x)->conn, MHD_GET_ARGUMENT_KIND, name);
+}
+
+void http_set(struct http_call *x, const char *name, const char *value) {
+    struct live *l = live_of(x);
+    const size_t before = l->fields.len;
+    if (!lode_buf_add(&l->fields, name, strlen(name) + 1) ||
+        !lode_buf_add(&l->fields, value, strlen(value) + 1))
+        l->fields.len = before;
+}
+
+static void add_fields(struct live *l, struct MHD_Response *r, const char *type) {
+    MHD_add_response_header(r, "Content-Type", type);
+    MHD_add_response_header(r, "X-Request-Id", l->x.id);
+    for (size_t at = 0; at < l->fields.len;) {
+        const char *name = l->fields.data + at, *value = name + strlen(name) + 1;
+        MHD_add_response_header(r, name, value);
+        at = (size_t)(value - l->fields.data) + strlen(value) + 1;
+    }
+}
+
+/* The reply is there: response, or NULL to close the connection. */
+static void settle(struct live *l, struct MHD_Response *response) {
+    pthread_mutex_lock(&l->lock);
+    l->response = response;
+    l->ready = true;
+    wake(l);
+    pthread_mutex_unlock(&l->lock);
+}
+
+void http_reply_data(struct http_call *x, int status, const char *type, const void *data, size_t len,
+                     bool lasts) {
+    struct live *l = live_of(x);
+    struct MHD_Response *r = MHD_create_response_from_buffer(
+        len, (void *)data, lasts ? MHD_RESPMEM_PERSISTENT : MHD_RESPMEM_MUST_COPY);
+    if (r)
+        add_fields(l, r, type);
+    x->status = r ? status : 0;
+    x->n_sent = len;
+    settle(l, r);
+}
+
+void http_reply(struct http_call *x, int status, const char *type, char *text) {
+    if (text)
+        http_reply_data(x, status, type, text, strlen(text), false);
+    else
+        settle(live_of(x), NULL);
+    free(text);
+}
+
+/* The connection's side of a stream. */
+static ssize_t read_out(void *user, uint64_t pos, char *out, size_t cap) {
+    struct live *l = user;
+    ssize_t n = 0;
+    (void)pos;
+    pthread_mutex_lock(&l->lock);
+    const size_t left = l->out.len - l->at;
+    if (left) {
+        n = (ssize_t)(left < cap ? left : cap);
+        memcpy(out, l->out.data + l->at, (size_t)n);
+        l->at += (size_t)n;
+        if (l->at == l->out.len) {
+            lode_buf_clear(&l->out);
+            l->at = 0;
+        }
+        pthread_cond_signal(&l->drained);
+    } else if (l->done) {
+        n = l->broken ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        l->asleep = true;
+        MHD_suspend_connection(l->conn);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return n;
+}
+
+void http_stream(struct http_call *x, const char *type) {
+    struct live *l = live_of(x);
+    struct MHD_Response *r =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_out, l, NULL);
+    if (r)
+        add_fields(l, r, type);
+    l->streams = true;
+    x->status = r ? 200 : 0;
+    settle(l, r);
+}
+
+static bool has_left(int fd) {
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
+bool http_gone(struct http_call *x) {
+    struct live *l = live_of(x);
+    pthread_mutex_lock(&l->lock); /* while it is held the descriptor cannot become another's */
+    const bool gone = l->closed || atomic_load(&l->t->ending) || has_left(l->client->fd);
+    pthread_mutex_unlock(&l->lock);
+    return gone;
+}
+
+/* Until less than BACKLOG waits; false when the client took nothing for too long. */
+static bool wait_drained(struct live *l) {
+    size_t before = l->at;
+    double end = now() + l->t->o.patience;
+    while (!l->closed && !atomic_load(&l->t->ending) && l->out.len - l->at > BACKLOG) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        t.tv_sec++;
+        pthread_cond_timedwait(&l->drained, &l->lock, &t);
+        if (l->at != before) {
+            before = l->at;
+            end = now() + l->t->o.patience;
+        } else if (now() > end) {
+            return false;
+        }
+    }
+    return !l->closed && !atomic_load(&l->t->ending);
+}
+
+bool http_send(struct http_call *x, const void *data, size_t len) {
+    struct live *l = live_of(x);
+    pthread_mutex_lock(&l->lock);
+    if (l->at > BACKLOG / 2) { /* what has been taken leaves */
+        memmove(l->out.data, l->out.data + l->at, l->out.len - l->at);
+        l->out.len -= l->at;
+        l->at = 0;
+    }
+    const bool good = x->status && wait_drained(l) && lode_buf_add(&l->out, data, len);
+    if (good) {
+        x->n_sent += len;
+        wake(l);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return good;
+}
+
+void http_end(struct http_call *x, bool broken) {
+    struct live *l = live_of(x);
+    pthread_mutex_lock(&l->lock);
+    l->done = true;
+    l->broken = broken;
+    wake(l);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* ---- workers ---- */
+
+static void set_deadline(struct transport *t, struct client *c, double deadline) {
+    pthread_mutex_lock(&t->lock);
+    c->deadline = deadline;
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void finish(struct live *l) {
+    struct transport *t = l->t;
+    if (!l->ready) { /* the handler has not replied: the connection is closed */
+        settle(l, NULL);
+    } else if (l->streams && !l->done) {
+        http_end(&l->x, true);
+    }
+    pthread_mutex_lock(&l->lock);
+    if (!l->closed)
+        set_deadline(t, l->client, now() + t->o.patience + (double)l->x.n_sent / SLOWEST);
+    pthread_mutex_unlock(&l->lock);
+    let_go(l);
+}
+
+static void *work(void *user) {
+    struct transport *t = user;
+    pthread_mutex_lock(&t->lock);
+    for (;;) {
+        struct timespec end;
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        end.tv_sec += WORKER_IDLE_SECONDS;
+        int rc = 0;
+        while (!t->jobs && !atomic_load(&t->ending) && rc == 0) {
+            t->n_idle++;
+            rc = pthread_cond_timedwait(&t->work, &t->lock, &end);
+            t->n_idle--;
+        }
+        struct live *l = t->jobs;
+        if (!l)
+            break;
+        t->jobs = l->next;
+        if (!t->jobs)
+            t->jobs_end = &t->jobs;
+        t->n_jobs--;
+        pthread_mutex_unlock(&t->lock);
+        t->o.handle(t->o.user, &l->x);
+        finish(l);
+        pthread_mutex_lock(&t->lock);
+    }
+    t->n_workers--;
+    pthread_cond_signal(&t->fewer);
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+static bool start_worker(struct transport *t) {
+    pthread_attr_t a;
+    pthread_t id;
+    pthread_attr_init(&a);
+    pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&a, WORKER_STACK);
+    const bool started = pthread_create(&id, &a, work, t) == 0;
+    pthread_attr_destroy(&a);
+    t->n_workers += started;
+    return started;
+}
+
+/* False: there is no thread to be had, or the end is near. */
+static bool submit(struct transport *t, struct live *l) {
+    pthread_mutex_lock(&t->lock);
+    const bool ending = atomic_load(&t->ending);
+    if (!ending && t->n_idle <= t->n_jobs && t->n_workers < t->o.workers)
+        start_worker(t);
+    const bool good = !ending && t->n_workers > 0;
+    if (good) {
+        l->next = NULL;
+        *t->jobs_end = l;
+        t->jobs_end = &l->next;
+        t->n_jobs++;
+        pthread_cond_signal(&t->work);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return good;
+}
+
+/* ---- connections ---- */
+
+static struct client *client_of(struct MHD_Connection *conn) {
+    return MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+}
+
+static uint64_t bytes_received(int fd) {
+    struct tcp_info info = {0};
+    socklen_t len = sizeof info;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) ? 0 : info.tcpi_bytes_received;
+}
+
+static void on_connection(void *user, struct MHD_Connection *conn, void **context,
+                          enum MHD_ConnectionNotificationCode code) {
+    struct transport *t = user;
+    struct client *c = *context;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        c = *context = calloc(1, sizeof *c);
+        if (!c)
+            return; /* its requests are refused */
+        c->fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        c->deadline = now() + t->o.patience;
+        atomic_fetch_add(&t->accepted, 1);
+        pthread_mutex_lock(&t->lock);
+        c->next = t->clients;
+        if (c->next)
+            c->next->prev = c;
+        t->clients = c;
+        t->n_clients++;
+        pthread_mutex_unlock(&t->lock);
+    } else if (c) {
+        pthread_mutex_lock(&t->lock);
+        *(c->prev ? &c->prev->next : &t->clients) = c->next;
+        if (c->next)
+            c->next->prev = c->prev;
+        t->n_clients--;
+        pthread_mutex_unlock(&t->lock);
+        free(c);
+        *context = NULL;
+    }
+}
+
+/* Libmicrohttpd can't be told to answer in the middle of a request, but nothing else writes there
+ * then.  (Not into TLS.)  A connection that has sent nothing is closed without a word. */
+static void time_out(struct transport *t, const struct client *c) {
+    static const char reply[] = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n"
+                                "Content-Type: application/json\r\nContent-Length: 101\r\n\r\n"
+                                "{\"error\":{\"message\":\"the request did not come in time\",\"type\":"
+                                "\"invalid_request_error\",\"code\":408}}";
+    if (!t->o.tls_cert && bytes_received(c->fd) > c->received) {
+        const ssize_t sent = send(c->fd, reply, sizeof reply - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)sent;
+    }
+    shutdown(c->fd, SHUT_RDWR);
+    atomic_fetch_add(&t->timed_out, 1);
+}
+
+void transport_sweep(struct transport *t) {
+    const double clock = now();
+    pthread_mutex_lock(&t->lock);
+    for (struct client *c = t->clients; c; c = c->next)
+        if (c->deadline < clock) {
+            time_out(t, c);
+            c->deadline = clock + 1e9; /* once */
+        }
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- requests ---- */
+
+static bool is_word(const char *s) {
+    const size_t n = strlen(s);
+    return n > 0 && n <= HTTP_ID &&
+           strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:") == n;
+}
+
+static void set_peer(struct live *l) {
+    const struct sockaddr *a =
+        MHD_get_connection_info(l->conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
+    const void *bytes = a->sa_family == AF_INET6
+                            ? (const void *)&((const struct sockaddr_in6 *)a)->sin6_addr
+                            : &((const struct sockaddr_in *)a)->sin_addr;
+    if (!inet_ntop(a->sa_family, bytes, l->x.peer, sizeof l->x.peer))
+        l->x.peer[0] = 0;
+}
+
+static struct live *begin(struct transport *t, struct MHD_Connection *conn, const char *path,
+                          const char *method) {
+    struct live *l = calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->drained, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&l->lock, NULL);
+    l->t = t;
+    l->conn = conn;
+    l->client = client_of(conn);
+    l->owners = 1;
+    l->x.started = now();
+    l->x.path = strdup(path);
+    l->x.method = strdup(method);
+    set_peer(l);
+    const char *id = http_field(&l->x, "X-Request-Id");
+    if (id && is_word(id))
+        snprintf(l->x.id, sizeof l->x.id, "%s", id);
+    else
+        snprintf(l->x.id, sizeof l->x.id, "req-%08x-%llx", t->salt,
+                 (unsigned long long)atomic_fetch_add(&t->ids, 1));
+    return l;
+}
+
+static void refuse(struct live *l, int status, const char *text) {
+    struct transport *t = l->t;
+    l->refused = true;
+    if (status == 503)
+        http_set(&l->x, "Retry-After", "1");
+    http_reply(&l->x, status, "application/json; charset=utf-8",
+                   t->o.error(t->o.user, &l->x, status, text));
+}
+
+/* What the head alone tells: two ways to say where a body ends are how requests are smuggled past a
+ * proxy. */
+static bool admit(struct live *l) {
+    struct transport *t = l->t;
+    const char *length = http_field(&l->x, "Content-Length");
+    const char *coding = http_field(&l->x, "Content-Encoding");
+    const char *transfer = http_field(&l->x, "Transfer-Encoding");
+    if (length && (transfer || http_fields(&l->x, "Content-Length") > 1)) {
+        http_set(&l->x, "Connection", "close");
+        refuse(l, 400, "Content-Length is given twice, or with Transfer-Encoding");
+    } else if (coding && strcasecmp(coding, "identity")) {
+        refuse(l, 415, "the body must not be compressed (Content-Encoding)");
+    } else if (length && strtoull(length, NULL, 10) > t->o.max_body) {
+        char text[80];
+        snprintf(text, sizeof text, "the body is larger than %zu bytes", t->o.max_body);
+        refuse(l, 413, text);
+    } else if (length && atomic_load(&t->bodies) + strtoull(length, NULL, 10) > t->o.max_bodies) {
+        refuse(l, 503, "the server has no room for another body now");
+    } else {
+        l->refused = !t->o.head(t->o.user, &l->x);
+    }
+    return !l->refused;
+}
+
+static enum MHD_Result queue(struct live *l) {
+    struct MHD_Response *r = l->response;
+    if (!r)
+        return MHD_NO;
+    return MHD_queue_response(l->conn, (unsigned)l->x.status, r);
+}
+
+static void take_body(struct live *l, const char *data, size_t size) {
+    struct transport *t = l->t;
+    struct lode_buf *b = &l->x.body;
+    const size_t cap = b->cap;
+    if (l->refused)
+        return;
+    if (b->len + size > t->o.max_body) {
+        char text[80];
+        snprintf(text, sizeof text, "the body is larger than %zu bytes", t->o.max_body);
+        refuse(l, 413, text);
+    } else if (atomic_load(&t->bodies) + size > t->o.max_bodies || !lode_buf_add(b, data, size)) {
+        refuse(l, 503, "the server has no room for another body now");
+    }
+    atomic_fetch_add(&t->bodies, b->cap - cap);
+    if (l->refused) {
+        atomic_fetch_sub(&t->bodies, b->cap);
+        lode_buf_free(b);
+    }
+}
+
+static enum MHD_Result on_request(void *user, struct MHD_Connection *conn, const char *path,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *size, void **state) {
+    struct transport *t = user;
+    struct live *l = *state;
+    (void)version;
+    if (!l) { /* the head */
+        if (!client_of(conn))
+            return MHD_NO;
+        l = *state = begin(t, conn, path, method);
+        if (!l || !l->x.path || !l->x.method)
+            return MHD_NO;
+        return admit(l) ? MHD_YES : queue(l);
+    }
+    if (*size) { /* some of the body; a reply can be queued when it is over */
+        take_body(l, data, *size);
+        set_deadline(t, l->client,
+                     l->x.started + t->o.patience + (double)l->x.body.len / SLOWEST);
+        *size = 0;
+        return MHD_YES;
+    }
+    set_deadline(t, l->client, now() + 1e9);
+    if (!l->ready && !l->refused && t->o.dispatch(t->o.user, &l->x)) {
+        pthread_mutex_lock(&l->lock);
+        const bool taken = submit(t, l); /* the worker can't reply before the lock is free */
+        l->asleep = taken;
+        l->owners += taken;
+        if (taken)
+            MHD_suspend_connection(conn);
+        pthread_mutex_unlock(&l->lock);
+        if (taken)
+            return MHD_YES;
+        refuse(l, 503, "the server has no thread for this request now");
+    }
+    pthread_mutex_lock(&l->lock);
+    const bool ready = l->ready;
+    pthread_mutex_unlock(&l->lock);
+    return ready ? queue(l) : MHD_NO;
+}
+
+static void on_completed(void *user, struct MHD_Connection *conn, void **state,
+                         enum MHD_RequestTerminationCode why) {
+    struct transport *t = user;
+    struct live *l = *state;
+    struct client *c = client_of(conn);
+    (void)why;
+    *state = NULL;
+    if (c) {
+        const uint64_t n = bytes_received(c->fd);
+        pthread_mutex_lock(&t->lock);
+        c->deadline = now() + t->o.patience;
+        c->received = n;
+        pthread_mutex_unlock(&t->lock);
+    }
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->closed = true;
+    pthread_cond_signal(&l->drained);
+    pthread_mutex_unlock(&l->lock);
+    let_go(l);
+}
+
+/* ---- the whole ---- */
+
+static int find_address(const char *host, uint16_t at, struct sockaddr_storage *out,
+                        struct lode_error *err) {
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *list;
+    char port[8];
+    snprintf(port, sizeof port, "%u", at);
+    const int rc =
+        getaddrinfo(strcmp(host, "localhost") ? host : "127.0.0.1", port, &hints, &list);
+    if (rc) {
+        *err = (struct lode_error){.code = LODE_ERR_IO};
+        snprintf(err->where, sizeof err->where, "--host %.200s", host);
+        snprintf(err->text, sizeof err->text, "%s", gai_strerror(rc));
+        return LODE_ERR_IO;
+    }
+    memcpy(out, list->ai_addr, list->ai_addrlen);
+    freeaddrinfo(list);
+    return 0;
+}
+
+bool transport_is_loopback(const char *host) {
+    struct sockaddr_storage a = {0};
+    struct lode_error err;
+    if (find_address(host, 0, &a, &err) < 0)
+        return false;
+    if (a.ss_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)&a)->sin_addr.s_addr) >> 24 == 127;
+    return a.ss_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)&a)->sin6_addr);
+}
+
+/* As many descriptors as we may have; the connections that leaves. */
+static uint32_t open_files(uint32_t wanted) {
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r))
+        return wanted;
+    if (r.rlim_cur < r.rlim_max) {
+        r.rlim_cur = r.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &r);
+        getrlimit(RLIMIT_NOFILE, &r);
+    }
+    const uint64_t room = r.rlim_cur > SPARE_FILES * 2 ? r.rlim_cur - SPARE_FILES : SPARE_FILES;
+    return wanted < room ? wanted : (uint32_t)room;
+}
+
+static int listen_on(struct transport *t, struct lode_error *err) {
+    struct sockaddr_storage address = {0};
+    int rc = find_address(t->o.host, t->o.port, &address, err);
+    if (rc < 0)
+        return rc;
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)t->o.tls_key},
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)t->o.tls_cert},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    if (t->o.tls_cert && MHD_is_feature_supported(MHD_FEATURE_SSL) != MHD_YES)
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, "TLS", "this libmicrohttpd was built without it");
+    errno = 0;
+    t->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (t->o.tls_cert ? MHD_USE_TLS : 0) |
+            (address.ss_family == AF_INET6 ? MHD_USE_IPv6 : 0),
+        t->o.port, NULL, NULL, on_request, t, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&address,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)open_files(t->o.connections),
+        /* Silence is ended by the sweep, which answers; this is for those that it can't end. */
+        MHD_OPTION_CONNECTION_TIMEOUT, 2 * (unsigned)t->o.patience + 10, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)TRANSPORT_HEADER_BYTES, MHD_OPTION_NOTIFY_COMPLETED, on_completed, t,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, t, MHD_OPTION_ARRAY,
+        t->o.tls_cert ? tls : tls + 2, MHD_OPTION_END);
+    if (!t->daemon) {
+        char where[240];
+        snprintf(where, sizeof where, "%.200s:%u", t->o.host, t->o.port);
+        return lode_fail(err, LODE_ERR_IO, where, "cannot listen there: %s; choose another --port",
+                         errno           ? strerror(errno)
+                         : t->o.tls_cert ? "the key or the certificate is not PEM that belongs together"
+                                         : "unknown cause");
+    }
+    t->port = MHD_get_daemon_info(t->daemon, MHD_DAEMON_INFO_BIND_PORT)->port;
+    return 0;
+}
+
+int transport_create(struct transport **out, const struct transport_opts *opts,
+                     struct lode_error *err) {
+    struct transport *t = calloc(1, sizeof *t);
+    pthread_condattr_t attr;
+    *out = NULL;
+    if (!t)
+        return lode_fail(err, LODE_ERR_NOMEM, "", "no memory for the server");
+    t->o = *opts;
+    t->jobs_end = &t->jobs;
+    if (getrandom(&t->salt, sizeof t->salt, 0) != sizeof t->salt)
+        t->salt = (uint32_t)time(NULL);
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&t->work, &attr);
+    pthread_cond_init(&t->fewer, &attr);
+    pthread_condattr_destroy(&attr);
+    *out = t;
+    const int rc = listen_on(t, err);
+    if (rc < 0) {
+        transport_free(t);
+        *out = NULL;
+    }
+    return rc;
+}
+
+uint16_t transport_port(const struct transport *t) { return t->port; }
+
+void transport_quiesce(struct transport *t) {
+    const int fd = MHD_quiesce_daemon(t->daemon);
+    if (fd >= 0)
+        close(fd);
+}
+
+void transport_free(struct transport *t) {
+    if (!t)
+        return;
+    /* No connection may sleep when the daemon ends: the workers wake theirs on their way out. */
+    atomic_store(&t->ending, true);
+    pthread_mutex_lock(&t->lock);
+    pthread_cond_broadcast(&t->work);
+    while (t->n_workers)
+        pthread_cond_wait(&t->fewer, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+    if (t->daemon)
+        MHD_stop_daemon(t->daemon);
+    pthread_cond_destroy(&t->work);
+    pthread_cond_destroy(&t->fewer);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+void transport_stats(struct transport *t, struct transport_stats *out) {
+    pthread_mutex_lock(&t->lock);
+    *out = (struct transport_stats){.connections = t->n_clients,
+                                    .workers = t->n_workers,
+                                    .busy = t->n_workers - t->n_idle,
+                                    .accepted = atomic_load(&t->accepted),
+                                    .timed_out = atomic_load(&t->timed_out),
+                                    .body_bytes = atomic_load(&t->bodies)};
+    pthread_mutex_unlock(&t->lock);
+}

@@ -1,0 +1,64 @@
+/* serve_models.h - the models that `lode serve` and `lode batch` have: their flags, the file that may
+ * list several, and how each is loaded.
+ *
+ * The file (ini.h) has the flags' names without their dashes as keys.  Keys before the first section
+ * are settings of the program, or of all its models, as those of a section [*] are; every other
+ * section is a model, called as the section is.  What the command line or the environment says
+ * goes before the file.  A key that is not known is an error with its line.
+ *
+ *     port = 8080
+ *     ctx-size = 8192
+ *
+ *     [qwen]
+ *     model = /models/qwen3-8b.gguf
+ *     alias = default, qwen3
+ */
+#ifndef LODE_TOOLS_SERVE_MODELS_H
+#define LODE_TOOLS_SERVE_MODELS_H
+
+#include "args.h"
+#include "load.h"
+
+#include "serve/serve.h"
+
+struct model_opts { /* of one model; a verb's options begin with it */
+    struct load_opts load;
+    const char *alias, *template;
+    int64_t parallel, queue, chunk;
+    bool at_start;
+};
+
+/* Rows of a verb's table; the model itself is the verb's own row (ARG_MODEL). */
+#define SERVE_MODEL_FLAGS                                                                          \
+    LOAD_DEBUG_FLAGS(struct model_opts),                                                           \
+        {"-a, --alias", ARG_STR, ARG_AT(struct model_opts, alias), .meta = "NAME[,NAME]",          \
+         .shown = "the file's name", .help = "what clients call the model"},                       \
+        {"--chat-template", ARG_STR, ARG_AT(struct model_opts, template), .meta = "NAME|FILE",     \
+         .shown = "the model's", .help = "another template: a built-in, Jinja text, or a file"},   \
+        {"--load-on-startup", ARG_BOOL, ARG_AT(struct model_opts, at_start),                       \
+         .help = "with --config: loads it before the server answers, not when it is asked for"}
+
+#define SERVE_MEMORY_FLAGS                                                                         \
+    {"-np, --parallel", ARG_INT, ARG_AT(struct model_opts, parallel), .meta = "N", .def = "4",     \
+     .min = 1, .max = 1024, .group = "Speed and memory",                                           \
+     .help = "requests that are answered at once"},                                                \
+        {"--queue", ARG_INT, ARG_AT(struct model_opts, queue), .meta = "N", .def = "64", .min = 1, \
+         .max = 1 << 20, .help = "requests that may wait; more are refused with 503"},             \
+        {"--chunk", ARG_INT, ARG_AT(struct model_opts, chunk), .meta = "N", .def = "64", .min = 1, \
+         .max = 1 << 16, .help = "prompt tokens of a step while others are being answered"},       \
+        {"-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct model_opts, load.ctx), .meta = "N",       \
+         .def = "0", .shown = "the model's, or what fits", .min = 0, .max = 1 << 28,               \
+         .help = "longest conversation in tokens, of each request"},                               \
+        LOAD_SESSION_FLAGS(struct model_opts)
+
+struct serve_models;
+
+/* a, of the verb's options (size bytes, a struct model_opts first): the model that it names, or those of
+ * the file (NULL: none).  What the file says to the program itself is set in the options. */
+int serve_models_open(struct serve_models **out, struct args *a, size_t size, const char *config,
+                      struct lode_error *err);
+void serve_models_close(struct serve_models *m);
+/* Sets models, n_models, strict, most_active, open, close and models_user of o. */
+void serve_models_fill(struct serve_models *m, struct serve_opts *o);
+
+#endif

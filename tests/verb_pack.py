@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""`lode pack`: the same logits bit by bit from source and result, whole or with room for some of the
+experts; killing it, filling its disk and breaking it at every call; damaged records; its complaints.
+
+    tests/verb_pack.py PROGRAM IOFAULT     IOFAULT: tests/iofault.c, built
+"""
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from lodetest import LONG, SHARED, TESTS, Count, logits_bytes
+
+PROGRAM, SHIM = sys.argv[1], sys.argv[2]
+count = Count()
+FILES = 'manifest.json keys.gguf weights.bin'.split()
+IDS = [(7 * i * i + 3 * i) % 250 for i in range(40)]
+
+
+def run(*args, fault=None):
+    env = dict(os.environ)
+    if fault:
+        env.update(LD_PRELOAD=SHIM, IOFAULT=fault, ASAN_OPTIONS='verify_asan_link_order=0:detect_leaks=0')
+    return subprocess.run([PROGRAM, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          env=env, timeout=300)
+
+
+def pack(source, to, fault=None):
+    return run('pack', source, '-o', to, fault=fault)
+
+
+def experts_of(folder):
+    """-> bytes of the largest record, of all."""
+    with open(folder + '/manifest.json') as f:
+        lists = json.load(f)['experts']
+    return max(x['step'] for x in lists), sum(x['step'] * len(x['xxh3']) for x in lists)
+
+
+def same_logits(source, packed, ids, shares):
+    whole = logits_bytes(PROGRAM, source, ids)
+    count.check(logits_bytes(PROGRAM, packed, ids) == whole, packed + ': mapped')
+    least, most = experts_of(packed)
+    for share in shares:
+        room = max(least, int(most * share))
+        for model, room, more in (packed, room, []), (source, room + 3 * 4096, ['-b', '7']):
+            count.check(logits_bytes(PROGRAM, model, ids, '--expert-cache', str(room), *more) == whole,
+                        '%s: room for %.0f %% of the experts' % (model, 100 * share))
+
+
+def check_sources(t):
+    for name in 'arch/qwen3_moe arch/gpt_oss_trunc arch/deepseek_v3 arch/qwen3_5_moe'.split():
+        source = os.path.join(TESTS, 'data', name, 'model.gguf')
+        if not os.path.exists(source):
+            continue
+        to = t + '/' + os.path.basename(name)
+        r = pack(source, to)
+        count.check(r.returncode == 0 and 'experts' in r.stdout, 'pack ' + name + ': ' + r.stderr)
+        same_logits(source, to, IDS, (0, 0.3, 1))
+    for name in 'moe/hf', 'moe/moe-Q4_K_M.gguf', 'hybrid/hf':
+        source = os.path.join(SHARED, 'models', name)
+        if not os.path.exists(source):
+            count.skip(name + ' is not here')
+            continue
+        to = t + '/' + name.replace('/', '-')
+        r = pack(source, to)
+        count.check(r.returncode == 0, 'pack ' + name + ': ' + r.stderr)
+        same_logits(source, to, [(131 * i) % 8000 for i in range(60)], (0.05, 0.1, 0.25, 0.5, 0.75, 1))
+
+
+def check_faults(t, source, clean):
+    r = pack(source, t + '/counted', fault='COUNT')
+    n = int(r.stderr.split('iofault: ')[1].split()[0])
+    count.check(r.returncode == 0 and n > 20, 'a pack makes %d calls' % n)
+    ks = range(1, n + 1) if LONG else sorted({*range(1, n, 1 + n // 8), 2, 3, n - 2, n - 1, n})
+    for how in 'KILL', 'ENOSPC', 'EIO', 'SHORT':
+        wrong = []
+        for k in ks:
+            to = '%s/%s-%d' % (t, how, k)
+            r = pack(source, to, fault='%s:%d' % (how, k))
+            # without room set aside, or with its journal left, a pack may still be whole
+            ended = r.returncode == -9 if how == 'KILL' else r.returncode in (0, 1)
+            said = how in ('KILL', 'SHORT') or r.returncode == 0 or to in r.stderr
+            whole = os.path.exists(to + '/manifest.json')
+            if not whole:
+                # before its manifest it is no model
+                r = run('logits', to, '--ids', '1', '-o', t + '/x.npy')
+                said = said and r.returncode == 1
+                r = pack(source, to)
+                said = said and r.returncode == 0
+            good = ended and said and all(filecmp.cmp(to + '/' + f, clean + '/' + f, False) for f in FILES)
+            if not good:
+                wrong.append((k, ended, said, r.stderr.strip()))
+            shutil.rmtree(to, ignore_errors=True)
+        count.check(not wrong, '%s at %d of %d calls: %s' % (how, len(ks), n, wrong[:3]))
+    # it goes on where it was
+    to = t + '/resumed'
+    pack(source, to, fault='KILL:%d' % (n * 2 // 3))
+    r = pack(source, to)
+    count.check('from an earlier start' in r.stderr, 'a killed pack goes on: ' + r.stderr)
+    r = pack(source, to)
+    count.check(r.returncode == 1 and 'already' in r.stderr, 'a second pack is refused: ' + r.stderr)
+
+
+def check_damage(t, clean):
+    with open(clean + '/manifest.json') as f:
+        m = json.load(f)
+    whole = logits_bytes(PROGRAM, clean, IDS)
+    for i, l in enumerate(m['experts'][:2]):
+        for e in 0, len(l['xxh3']) - 1:
+            bad = t + '/bad'
+            shutil.copytree(clean, bad)
+            with open(bad + '/weights.bin', 'r+b') as f:
+                at = l['at'] + e * l['step'] + (i * 977 + e * 131) % l['size']
+                f.seek(at)
+                byte = f.read(1)[0]
+                f.seek(at)
+                f.write(bytes([byte ^ 1 << (e % 8)]))
+            least, _ = experts_of(bad)
+            r = run('logits', bad, '--ids', ','.join(map(str, IDS)), '-o', t + '/x.npy', '--expert-cache', str(2 * least))
+            named = 'expert %d of layer %d' % (e, l['layer'])
+            used = r.returncode == 1
+            count.check(named in r.stderr and 'byte %d' % (l['at'] + e * l['step']) in r.stderr and
+                        'damaged' in r.stderr if used else
+                        logits_bytes(PROGRAM, bad, IDS, '--expert-cache', str(2 * least)) == whole,
+                        'a flipped bit in %s: %s' % (named, r.stderr))
+            r = run('pack', bad, '--check')
+            count.check(r.returncode == 1 and named in r.stderr, '--check: ' + r.stderr)
+            shutil.rmtree(bad)
+    bad = t + '/cut'
+    shutil.copytree(clean, bad)
+    os.truncate(bad + '/weights.bin', m['size'] - 4096)
+    r = run('logits', bad, '--ids', '1', '-o', t + '/x.npy')
+    count.check(r.returncode == 1 and 'manifest says' in r.stderr, 'a cut file: ' + r.stderr)
+
+
+def check_sharing(t, clean):
+    """Two processes over one packed model."""
+    whole = logits_bytes(PROGRAM, clean, IDS)
+    least, _ = experts_of(clean)
+    outs = [t + '/two-%d.npy' % i for i in range(2)]
+    both = [subprocess.Popen([PROGRAM, 'logits', clean, '--ids', ','.join(map(str, IDS)), '-o', out,
+                              '--expert-cache', str(3 * least)], stdin=subprocess.DEVNULL) for out in outs]
+    good = [p.wait(300) == 0 for p in both]
+    with open(outs[0], 'rb') as a, open(outs[1], 'rb') as b:
+        x, y = a.read(), b.read()
+    count.check(all(good) and x == y and x.endswith(whole[2]), 'two processes share a packed model')
+
+
+def main():
+    with tempfile.TemporaryDirectory() as t:
+        check_sources(t)
+        source, clean = os.path.join(TESTS, 'data', 'arch/qwen3_moe/model.gguf'), t + '/clean'
+        count.check(pack(source, clean).returncode == 0, 'pack')
+        check_faults(t, source, clean)
+        check_damage(t, clean)
+        check_sharing(t, clean)
+        r = run('pack', clean, '-o', t + '/again')
+        count.check(r.returncode == 1 and 'packed already' in r.stderr, r.stderr)
+        r = run('pack', source)
+        count.check(r.returncode == 2 and 'where to' in r.stderr, r.stderr)
+    count.end()
+
+
+main()
