@@ -13,7 +13,7 @@
     X(rows, softcap) X(rows, pick) X(rows, cut) X(rows, join) X(rows, repack)                      \
     X(positions, temperature) X(positions, rope_table) X(positions, rope) X(positions, kv_put)     \
     X(positions, prepare) X(experts, moe_act) X(experts, moe_sum) X(experts, route)                \
-    X(gemv, gemv_a32) X(gemv, gemv_a256)                                                           \
+    X(gemm, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256)                                                           \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
     X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
     X(decode, decode_merge)
@@ -63,7 +63,7 @@ struct lode_cuda {
     struct lode_memory memory; /* of the device; first-class so that it can be found from it */
 };
 
-enum { LODE_CUDA_OWN_SHARED = 5 << 10 }; /* bytes that a kernel may take beside what a launch gives it */
+enum { LODE_CUDA_OWN_SHARED = 6 << 10 }; /* bytes that a kernel may take beside what a launch gives it */
 
 /* Makes the device's context the thread's. */
 int lode_cuda_enter(const struct lode_cuda *c, struct lode_error *err);
@@ -71,6 +71,8 @@ int lode_cuda_enter(const struct lode_cuda *c, struct lode_error *err);
 int lode_cuda_launch(const struct lode_cuda *c, void *stream, void *kernel, uint32_t x, uint32_t y,
                      uint32_t z, uint32_t threads, uint32_t shared, const void *args,
                      struct lode_error *err);
+/* Bytes of shared memory of a kernel for many rows of x with weights of such a type. */
+enum { LODE_CUDA_GEMM_SHARED = 70 << 10 };
 /* Bytes of shared memory of an attention kernel. */
 uint32_t lode_cuda_attention_shared(uint32_t head_dim, uint32_t head_dim_v);
 

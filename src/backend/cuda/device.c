@@ -163,6 +163,7 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
     if (!lode_cuda_layouts[type].plain) {
         snprintf(name, sizeof name, "gemm_%s", suffix);
         LODE_TRY(find(c, LODE_CUDA_MODULE_gemm, name, &c->kernels.gemm[type], err));
+        LODE_TRY(allow_shared(c, c->kernels.gemm[type], err));
     }
     if (lode_cuda_layouts[type].plain) {
         snprintf(name, sizeof name, "gemv_%s", suffix);

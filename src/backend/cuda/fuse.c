@@ -11,7 +11,8 @@
 enum {
     BUDGET = 110 << 10, /* bytes of shared memory, so that the next launch's blocks find room beside */
     TILES = 128,        /* that a block of threads may have, gemv.cuh's LODE_GEMV_TILES */
-    AHEAD = 96 << 10,   /* bytes of weights that a block asks for before it needs them */
+    NEXT = 10 << 20,    /* bytes of the next product's weights, a small part of the second cache */
+    AHEAD = 48 << 10,   /* bytes of weights that a block asks for before it needs them */
 };
 
 /* ---- values ---- */
@@ -167,9 +168,9 @@ static bool lay_out(const struct op *o, struct lode_cuda_gemv_args *a, bool by32
         tile = a->parts[i].w_stride > tile ? a->parts[i].w_stride : tile;
     }
     a->ld = 4 * ((min ? by32 ? nb8 : nb : nb8 / 2) | 1); /* an odd number of 16 bytes: no bank twice */
-    *grid = a->n_units < (uint32_t)c->multiprocessors ? a->n_units : (uint32_t)c->multiprocessors;
+    *grid = a->n_units < 2u * (uint32_t)c->multiprocessors ? a->n_units : 2u * (uint32_t)c->multiprocessors;
     const uint64_t x = (uint64_t)a->n_x * (by32 ? nb8 * 40 : nb * 304);
-    const uint64_t floats = a->input == LODE_GEMV_AS_IS ? 0 : a->cols * 4ull;
+    const uint64_t floats = a->input == LODE_GEMV_AS_IS ? 0 : a->n_x * a->cols * 4ull;
     const uint64_t unit = (uint64_t)a->per_unit * LODE_GEMV_TILE * 4 * (a->ld + 1);
     const uint64_t most = (uint64_t)c->shared_max - LODE_CUDA_OWN_SHARED;
     const uint32_t own = (a->n_units + *grid - 1) / *grid;
@@ -187,10 +188,28 @@ static bool lay_out(const struct op *o, struct lode_cuda_gemv_args *a, bool by32
     return true;
 }
 
-static int run_gemv(const struct op *o, struct lode_cuda_gemv_args *a, enum lode_dtype act) {
+/* The next product's first weights, of which n instructions are left. */
+static void set_next(const struct op *o, uint32_t n, const struct chain *c, uint32_t grid,
+                     struct lode_cuda_gemv_args *a) {
+    for (uint32_t i = c->n; i < n; i++) {
+        if (o->in[i].op == LODE_OP_EXPERTS)
+            return; /* nobody knows which */
+        if (o->in[i].op != LODE_OP_LINEAR)
+            continue;
+        const struct lode_operand *w = o->in[i].parts[0].w;
+        const uint64_t size = (uint64_t)lode_cuda_row_size(w->type, w->cols) * w->rows;
+        a->next = lode_cuda_weight(o, w);
+        a->next_size = (uint32_t)((size < NEXT ? size : NEXT) / grid) & ~15u;
+        return;
+    }
+}
+
+static int run_gemv(const struct op *o, uint32_t n, const struct chain *c, struct lode_cuda_gemv_args *a,
+                    enum lode_dtype act) {
     uint32_t grid = 0, shared = 0;
     if (!lay_out(o, a, act == LODE_A32, &grid, &shared))
         return 0;
+    set_next(o, n, c, grid, a);
     const struct lode_cuda_kernels *k = &o->r->c->kernels;
     LODE_TRY(lode_cuda_run_kernel(o, act == LODE_A32 ? k->gemv_a32 : k->gemv_a256, grid, 1, 1, 512, shared, a));
     return 1;
@@ -250,10 +269,10 @@ static int run_product(const struct op *o, uint32_t n, const struct chain *c) {
         a.act = c->glu->p.glu.act;
     }
     if (act != LODE_F32)
-        return run_gemv(o, &a, act);
-    const uint32_t sm = (uint32_t)o->r->c->multiprocessors;
-    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.gemv[parts[0].w->type], a.n_units < sm ? a.n_units : sm, 1,
-                                  1, 512, a.cols * 4, &a));
+        return run_gemv(o, n, c, &a, act);
+    const uint32_t most = 2 * (uint32_t)o->r->c->multiprocessors, grid = a.n_units < most ? a.n_units : most;
+    set_next(o, n, c, grid, &a);
+    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.gemv[parts[0].w->type], grid, 1, 1, 512, a.cols * 4, &a));
     return 1;
 }
 
@@ -286,8 +305,9 @@ static int run_chosen_experts(const struct op *o, uint32_t n, const struct chain
     d.parts[0].y = address(y);
     if (overlap(y, &in->in[1], 1) || !lay_out(o, &d, act_down == LODE_A32, &grid, &shared))
         return 0;
-    const int first = run_gemv(o, &a, act);
-    return first <= 0 ? first : run_gemv(o, &d, act_down);
+    const struct chain none = {.n = n}; /* between the two, nothing to fetch */
+    const int first = run_gemv(o, n, &none, &a, act);
+    return first <= 0 ? first : run_gemv(o, n, c, &d, act_down);
 }
 
 /* ---- queries, keys and values ---- */

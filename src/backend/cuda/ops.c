@@ -68,6 +68,24 @@ static uint32_t tile_of(enum lode_dtype type, int i) {
     return lode_cuda_layouts[type].plain ? 32 : tile[i];
 }
 
+/* Parts of one type as one product of many rows. */
+static int run_many(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
+                    uint32_t n_x) {
+    const struct lode_operand *w = parts[0].w;
+    struct lode_cuda_gemm_args a = {.x = x, .n_x = n_x, .cols = w->cols, .n_parts = n_parts, .x_div = 1};
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        const struct lode_part *p = &parts[i];
+        a.parts[i] = (struct lode_cuda_part){
+            .w = lode_cuda_weight(o, p->w), .bias = lode_cuda_weight(o, p->bias),
+            .y = (lode_dev)(uintptr_t)p->out.data, .w_stride = lode_cuda_row_size(w->type, w->cols),
+            .y_stride = p->out.stride, .rows = p->w->rows, .first_tile = tiles};
+        tiles += (p->w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W;
+    }
+    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type], (n_x + LODE_GEMM_TILE_X - 1) / LODE_GEMM_TILE_X,
+                                tiles, 1, 256, LODE_CUDA_GEMM_SHARED, &a);
+}
+
 static int run_linear(const struct op *o) {
     const struct lode_instr *in = o->in;
     const bool heads = in->op == LODE_OP_HEADS;
@@ -78,9 +96,16 @@ static int run_linear(const struct op *o) {
         i++;
     for (uint32_t first = 0; first < in->n_parts;) { /* runs of one type */
         const struct lode_operand *w = in->parts[first].w;
+        uint32_t n = 1;
+        while (first + n < in->n_parts && n < LODE_CUDA_PARTS && in->parts[first + n].w->type == w->type)
+            n++;
+        if (n_x >= MANY && !heads && kernels(o)->gemm[w->type]) {
+            LODE_TRY(run_many(o, in->parts + first, n, lode_cuda_mat(&in->in[0]), n_x));
+            first += n;
+            continue;
+        }
         struct lode_cuda_mul_args a = {.x = lode_cuda_mat(&in->in[0]), .n_x = n_x, .cols = w->cols};
-        const bool many = n_x >= MANY && !heads && kernels(o)->gemm[w->type];
-        const uint32_t tile = many ? 64 : tile_of(w->type, i);
+        const uint32_t tile = tile_of(w->type, i);
         uint32_t tiles = 0;
         if (heads) {
             size_t bytes = 0;
@@ -88,9 +113,8 @@ static int run_linear(const struct op *o) {
             a.head_rows = w->rows / n_heads;
             a.x_head = (uint32_t)bytes;
         }
-        for (; first < in->n_parts && a.n_parts < LODE_CUDA_PARTS &&
-               in->parts[first].w->type == w->type; first++) {
-            const struct lode_part *p = &in->parts[first];
+        for (uint32_t k = 0; k < n; k++) {
+            const struct lode_part *p = &in->parts[first + k];
             a.parts[a.n_parts++] = (struct lode_cuda_part){
                 .w = lode_cuda_weight(o, p->w), .bias = lode_cuda_weight(o, p->bias),
                 .y = (lode_dev)(uintptr_t)p->out.data,
@@ -98,12 +122,9 @@ static int run_linear(const struct op *o) {
                 .rows = p->w->rows, .first_tile = tiles};
             tiles += heads ? n_heads * ((a.head_rows + tile - 1) / tile) : (p->w->rows + tile - 1) / tile;
         }
-        if (many) {
-            LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->gemm[w->type], (n_x + 63) / 64, tiles, 1, 256, 0, &a));
-            continue;
-        }
-        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->mul[w->type][i], tiles, (n_x + (1u << i) - 1) >> i, 1, 256, 0,
-                        &a));
+        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->mul[w->type][i], tiles, (n_x + (1u << i) - 1) >> i, 1, 256,
+                                      0, &a));
+        first += n;
     }
     return 0;
 }
@@ -201,7 +222,67 @@ static int run_route(const struct op *o) {
         .n_used = q->route.n_used, .gating = q->route.gating, .normalise = q->route.normalise,
         .n_groups = q->route.n_groups, .n_groups_used = q->route.n_groups_used,
         .scale = q->route.scale};
-    return lode_cuda_run_kernel(o, kernels(o)->route, o->n, 1, 1, 32, 0, &a);
+    return lode_cuda_run_kernel(o, kernels(o)->route, o->n, 1, 1, 256, 0, &a);
+}
+
+/* What an EXPERTS instruction multiplies: pairs of rows and experts with gate and up, or with down. */
+struct expert_product {
+    const struct lode_part *parts;
+    uint32_t n_parts, n_used, x_div, pairs;
+    struct lode_cuda_mat x, route;
+    lode_dev y[2];
+    uint64_t y_stride;
+};
+
+/* By pairs sorted by expert; parts of one type. */
+static int multiply_sorted(const struct op *o, const struct expert_product *e) {
+    const struct lode_operand *w = e->parts[0].w;
+    struct lode_cuda_gemm_args a = {.x = e->x, .cols = w->cols, .n_parts = e->n_parts, .x_div = e->x_div,
+                                    .tiles = o->r->tiles, .list = o->r->list};
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < e->n_parts; i++) {
+        const struct lode_part *p = &e->parts[i];
+        a.parts[i] = (struct lode_cuda_part){
+            .w = lode_cuda_weight(o, p->w), .bias = lode_cuda_weight(o, p->bias), .y = e->y[i],
+            .w_stride = lode_cuda_row_size(w->type, w->cols), .y_stride = e->y_stride, .rows = p->w->rows,
+            .first_tile = tiles};
+        a.expert_size[i] = lode_cuda_expert_size(o, p->w);
+        tiles += (p->w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W;
+    }
+    const uint64_t most = lode_cuda_most_tiles(e->pairs, w->count) - 1;
+    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type], most < e->pairs ? (uint32_t)most : e->pairs, tiles, 1,
+                                256, LODE_CUDA_GEMM_SHARED, &a);
+}
+
+/* Pair by pair. */
+static int multiply_pairs(const struct op *o, const struct expert_product *e) {
+    const struct lode_operand *w = e->parts[0].w;
+    struct lode_cuda_moe_args a = {
+        .x = e->x, .route = e->route, .expert_size = lode_cuda_expert_size(o, w),
+        .w_stride = lode_cuda_row_size(w->type, w->cols), .y_stride = e->y_stride, .n_used = e->n_used,
+        .x_div = e->x_div, .rows = w->rows, .cols = w->cols, .n_pairs = e->pairs, .n_kinds = e->n_parts};
+    for (uint32_t i = 0; i < e->n_parts; i++) {
+        a.w[i] = lode_cuda_weight(o, e->parts[i].w);
+        a.bias[i] = lode_cuda_weight(o, e->parts[i].bias);
+        a.y[i] = e->y[i];
+    }
+    const uint32_t tile = tile_of(w->type, 0);
+    return lode_cuda_run_kernel(o, kernels(o)->moe[w->type], (w->rows + tile - 1) / tile, e->pairs, e->n_parts, 256,
+                                0, &a);
+}
+
+static int multiply_experts(const struct op *o, const struct expert_product *e) {
+    const struct lode_operand *w = e->parts[0].w;
+    if (e->n_parts == 2 && e->parts[1].w->type != w->type) { /* one after the other */
+        struct expert_product one = *e;
+        one.n_parts = 1;
+        LODE_TRY(multiply_experts(o, &one));
+        one.parts++;
+        one.y[0] = e->y[1];
+        return multiply_experts(o, &one);
+    }
+    const bool many = e->pairs >= MANY * e->n_used && kernels(o)->gemm[w->type] && w->count <= 1024;
+    return many ? multiply_sorted(o, e) : multiply_pairs(o, e);
 }
 
 /* Rows first .. first + n of an EXPERTS instruction. */
@@ -215,27 +296,15 @@ static int experts_wave(const struct op *o, uint32_t first, uint32_t n) {
     x.data += first * x.stride;
     route.data += first * route.stride;
     y.data += first * y.stride;
-    struct lode_cuda_moe_args a = {
-        .x = x, .route = route, .expert_size = r->c->weights[gate->id + 1] - r->c->weights[gate->id],
-        .w_stride = lode_cuda_row_size(gate->type, gate->cols), .y_stride = r->ff_stride,
-        .n_used = n_used, .x_div = n_used, .rows = gate->rows, .cols = gate->cols, .n_pairs = pairs};
-    if (gate->count == 1)
-        a.expert_size = 0;
-    const lode_dev out[2] = {r->gate, r->up};
-    for (int k = 0; k < 2; k++) {
-        a.w[a.n_kinds] = lode_cuda_weight(o, parts[k].w);
-        a.bias[a.n_kinds] = lode_cuda_weight(o, parts[k].bias);
-        a.y[a.n_kinds++] = out[k];
-        if (k == 1 || parts[1].w->type != gate->type) { /* both at once where they are of one type */
-            const struct lode_operand *w = parts[k].w;
-            a.w_stride = lode_cuda_row_size(w->type, w->cols);
-            a.expert_size = w->count > 1 ? r->c->weights[w->id + 1] - r->c->weights[w->id] : 0;
-            LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->moe[w->type],
-                            (a.rows + tile_of(w->type, 0) - 1) / tile_of(w->type, 0), pairs,
-                            a.n_kinds, 256, 0, &a));
-            a.n_kinds = 0;
-        }
+    if (n >= MANY) {
+        const struct lode_cuda_group_args g = {.route = route, .tiles = r->tiles, .list = r->list,
+                                               .n_pairs = pairs, .n_used = n_used};
+        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->group_pairs, 1, 1, 1, 1024, 0, &g));
     }
+    const struct expert_product in = {.parts = parts, .n_parts = 2, .n_used = n_used, .x_div = n_used,
+                                      .pairs = pairs, .x = x, .route = route, .y = {r->gate, r->up},
+                                      .y_stride = r->ff_stride};
+    LODE_TRY(multiply_experts(o, &in));
     const enum lode_dtype act = lode_dtypes[down->type].act;
     const bool rounded = act == LODE_A32 || act == LODE_A256;
     const struct lode_cuda_moe_act_args ma = {.gate = r->gate, .up = r->up, .y = r->gate, .route = route,
@@ -243,22 +312,15 @@ static int experts_wave(const struct op *o, uint32_t first, uint32_t n) {
                                               .n_used = n_used, .act = o->in->p.experts.act,
                                               .weigh_input = o->in->p.experts.weigh_input};
     LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->moe_act, pairs, (gate->rows + 1023) / 1024, 1, 256, 0, &ma));
-    const lode_dev h = rounded ? r->h : r->gate;
     if (rounded) {
         struct lode_cuda_row_args q = {.y = {r->h, r->ff_stride}, .a = {r->gate, r->ff_stride},
                                        .width = gate->rows};
         LODE_TRY(quant(o, act, &q, pairs));
     }
-    struct lode_cuda_moe_args d = {
-        .w = {lode_cuda_weight(o, down)}, .bias = {lode_cuda_weight(o, parts[2].bias)}, .y = {r->down},
-        .x = {h, r->ff_stride}, .route = route,
-        .expert_size = down->count > 1 ? r->c->weights[down->id + 1] - r->c->weights[down->id] : 0,
-        .w_stride = lode_cuda_row_size(down->type, down->cols), .y_stride = r->out_stride,
-        .n_kinds = 1, .n_used = n_used, .x_div = 1, .rows = down->rows, .cols = down->cols,
-        .n_pairs = pairs};
-    const uint32_t tile = tile_of(down->type, 0);
-    LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->moe[down->type], (down->rows + tile - 1) / tile, pairs, 1, 256, 0,
-                    &d));
+    const struct expert_product out = {.parts = parts + 2, .n_parts = 1, .n_used = n_used, .x_div = 1,
+                                       .pairs = pairs, .x = {rounded ? r->h : r->gate, r->ff_stride},
+                                       .route = route, .y = {r->down}, .y_stride = r->out_stride};
+    LODE_TRY(multiply_experts(o, &out));
     const struct lode_cuda_moe_sum_args s = {.down = r->down, .route = route, .y = y,
                                              .stride = r->out_stride, .n = down->rows,
                                              .n_used = n_used,

@@ -25,9 +25,9 @@ uint32_t lode_cuda_wave_pairs(const struct lode_cuda_opts *o) {
 }
 
 static uint64_t experts_size(const struct lode_cuda_opts *o) {
-    return o->experts.n
-               ? lode_cuda_wave_pairs(o) * (3 * wide(o->experts.d_ff) + wide(o->experts.d_out))
-               : 0;
+    const uint64_t pairs = o->experts.n ? lode_cuda_wave_pairs(o) : 0;
+    return pairs * (3 * wide(o->experts.d_ff) + wide(o->experts.d_out) + sizeof(uint32_t)) +
+           lode_cuda_most_tiles(pairs, o->experts.n) * sizeof(struct lode_cuda_gemm_tile);
 }
 
 uint64_t lode_cuda_work_size(const struct lode_cuda_opts *o) {
@@ -175,7 +175,7 @@ static void run_free(struct lode_backend *b) {
         }
         if (r->read)
             cu->host_free(r->read);
-        const lode_dev all[] = {r->step, r->scratch, r->gate, r->up, r->h, r->down};
+        const lode_dev all[] = {r->step, r->scratch, r->gate, r->up, r->h, r->down, r->tiles, r->list};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             if (all[i])
                 cu->free(all[i]);
@@ -222,6 +222,9 @@ static int create(struct run *r, struct lode_error *err) {
     LODE_TRY(take(r, &r->gate, pairs * r->ff_stride, err));
     LODE_TRY(take(r, &r->up, pairs * r->ff_stride, err));
     LODE_TRY(take(r, &r->h, pairs * r->ff_stride, err));
+    LODE_TRY(take(r, &r->list, pairs * sizeof(uint32_t), err));
+    LODE_TRY(take(r, &r->tiles,
+                  lode_cuda_most_tiles(pairs, o->experts.n) * sizeof(struct lode_cuda_gemm_tile), err));
     return take(r, &r->down, pairs * r->out_stride, err);
 }
 

@@ -34,6 +34,7 @@ struct run {
     /* experts: (pairs of a wave, stride) */
     lode_dev gate, up, h, down;
     uint64_t ff_stride, out_stride;
+    lode_dev tiles, list; /* of pairs sorted by expert: kernels/gemm.cu */
     /* of the step that runs */
     uint32_t pages, tiles_rows;
     struct {
@@ -58,6 +59,11 @@ struct op {
 int lode_cuda_run_instr(const struct op *o);
 /* Pairs of a row and an expert that experts' buffers hold. */
 uint32_t lode_cuda_wave_pairs(const struct lode_cuda_opts *o);
+
+/* Tiles of a wave of pairs, at most; with the number of them. */
+static inline uint64_t lode_cuda_most_tiles(uint64_t pairs, uint32_t n_experts) {
+    return pairs / LODE_GEMM_TILE_X + n_experts + 1;
+}
 
 /* fuse.c: launches o->in and what follows it as one, where it can; n instructions are left, o->in the
  * first.  Returns how many it ran, 0 for none, or an error. */

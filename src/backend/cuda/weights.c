@@ -31,7 +31,7 @@ static bool has_op(enum lode_op op) {
 uint32_t lode_cuda_attention_shared(uint32_t head_dim, uint32_t head_dim_v) {
     const uint32_t dim = head_dim > head_dim_v ? head_dim : head_dim_v;
     const uint32_t ld = ((dim + 15) & ~15u) + 4;
-    return 4 * ((16 + 64) * ld + 16 * 64 + 16 * head_dim_v + 6 * 16);
+    return 4 * ((16 + 64) * ld + 16 * 64 + 16 * head_dim_v + 9 * 16);
 }
 
 static int check_node(const struct lode_cuda *c, const struct lode_node *n, bool float_act,

@@ -55,8 +55,8 @@ extern __shared__ float att_mem[];
 
 struct att_mem_of {
     float *q, *kv, *s, *sum; /* (TILE, ld), (PAGE, ld), (TILE, PAGE), (TILE, dim_v) */
-    float *max, *total, *new_max, *new_total;
-    uint32_t *lo, *hi;
+    float *max, *total, *new_max, *new_total, *old, *now; /* old, now: factors of the sums so far, of the page */
+    uint32_t *lo, *hi, *first;                            /* first: the row's first page */
     uint32_t ld;
 };
 DEVICE struct att_mem_of carve(const struct lode_cuda_att_args &a) {
@@ -71,8 +71,11 @@ DEVICE struct att_mem_of carve(const struct lode_cuda_att_args &a) {
     m.total = m.max + TILE;
     m.new_max = m.total + TILE;
     m.new_total = m.new_max + TILE;
-    m.lo = (uint32_t *)(m.new_total + TILE);
+    m.old = m.new_total + TILE;
+    m.now = m.old + TILE;
+    m.lo = (uint32_t *)(m.now + TILE);
     m.hi = m.lo + TILE;
+    m.first = m.hi + TILE;
     return m;
 }
 
@@ -171,14 +174,45 @@ DEVICE void page_part(const struct lode_cuda_att_args &a, const struct att_mem_o
     __syncthreads();
 }
 
-/* Number c of row r's part: the values mixed. */
-DEVICE float mix(const struct att_mem_of &m, uint32_t r, uint32_t c) {
-    const uint32_t lo = m.lo[r], hi = m.hi[r];
-    float sum = 0;
-#pragma unroll 4
-    for (uint32_t j = lo; j < hi; j++)
-        sum = fmaf(m.s[r * PAGE + j], m.kv[j * m.ld + c], sum);
-    return sum;
+/* What the page gives: the values mixed, for two rows and four numbers a thread; put(r, c, value) takes them. */
+template <class F>
+DEVICE void mix(const struct lode_cuda_att_args &a, const struct att_mem_of &m, const struct rows_of &t, F put) {
+    const uint32_t each = (a.head_dim_v + 3) / 4;
+    for (uint32_t i = threadIdx.x; i < TILE / 2 * each; i += ATT_THREADS) {
+        const uint32_t r = i / each * 2, c = i % each * 4;
+        if (r >= t.n)
+            break;
+        const uint32_t lo = m.lo[r], hi = m.hi[r];
+        const uint32_t lo2 = r + 1 < t.n ? m.lo[r + 1] : lo, hi2 = r + 1 < t.n ? m.hi[r + 1] : hi;
+        const float *s = m.s + r * PAGE, *v = m.kv + c;
+        float y[2][4] = {};
+        const auto add = [&](int k, float e, float4 x) {
+            y[k][0] = fmaf(e, x.x, y[k][0]), y[k][1] = fmaf(e, x.y, y[k][1]);
+            y[k][2] = fmaf(e, x.z, y[k][2]), y[k][3] = fmaf(e, x.w, y[k][3]);
+        };
+        if (lo == lo2 && hi == hi2) {
+#pragma unroll 8
+            for (uint32_t j = lo; j < hi; j++) {
+                const float4 x = *(const float4 *)(v + j * m.ld);
+                add(0, s[j], x);
+                add(1, s[PAGE + j], x);
+            }
+        } else {
+            for (uint32_t j = lo < lo2 ? lo : lo2; j < (hi > hi2 ? hi : hi2); j++) {
+                const float4 x = *(const float4 *)(v + j * m.ld);
+                if (j >= lo && j < hi)
+                    add(0, s[j], x);
+                if (j >= lo2 && j < hi2)
+                    add(1, s[PAGE + j], x);
+            }
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < 2; k++)
+#pragma unroll
+            for (uint32_t n = 0; n < 4; n++)
+                if (r + k < t.n && m.lo[r + k] < m.hi[r + k] && c + n < a.head_dim_v)
+                    put(r + k, c + n, y[k][n]);
+    }
 }
 
 /* The block's rows: blockIdx.y counts tiles over all segments. */
@@ -236,22 +270,20 @@ KERNEL(ATT_THREADS) attention_walk(const __grid_constant__ struct lode_cuda_att_
     const uint32_t oldest = first_seen(a, t.pos + t.first / t.group);
     for (uint32_t page = oldest / PAGE; page <= t.last / PAGE; page++) {
         page_part(a, m, t, view, page);
-        for (uint32_t i = threadIdx.x; i < a.head_dim_v * t.n; i += ATT_THREADS) {
-            const uint32_t r = i / a.head_dim_v;
-            if (m.lo[r] >= m.hi[r])
-                continue;
-            const bool first = page == first_seen(a, t.pos + (t.first + r) / t.group) / PAGE;
-            float max = m.max[r], total = m.total[r], o = m.sum[i];
-            merge_one(&max, &total, &o, m.new_max[r], m.new_total[r], mix(m, r, i % a.head_dim_v), first);
-            m.sum[i] = o;
-        }
-        __syncthreads();
         if (threadIdx.x < t.n && m.lo[threadIdx.x] < m.hi[threadIdx.x]) {
             const uint32_t r = threadIdx.x;
-            const bool first = page == first_seen(a, t.pos + (t.first + r) / t.group) / PAGE;
-            float o = 0;
-            merge_one(&m.max[r], &m.total[r], &o, m.new_max[r], m.new_total[r], 0, first);
+            const float max = m.new_max[r], top = m.max[r] > max ? m.max[r] : max;
+            const float old = lode_expf(m.max[r] - top), now = lode_expf(max - top);
+            m.first[r] = page == first_seen(a, t.pos + (t.first + r) / t.group) / PAGE;
+            m.total[r] = m.first[r] ? m.new_total[r] : fmaf(m.new_total[r], now, m.total[r] * old);
+            m.max[r] = m.first[r] ? max : top;
+            m.old[r] = old, m.now[r] = now;
         }
+        __syncthreads();
+        mix(a, m, t, [&](uint32_t r, uint32_t c, float part) {
+            float *sum = &m.sum[r * a.head_dim_v + c];
+            *sum = m.first[r] ? part : fmaf(m.now[r], part, m.old[r] != 1.0f ? *sum * m.old[r] : *sum);
+        });
     }
     __syncthreads();
     const float *sinks = at<const float>(a.sinks);
@@ -279,21 +311,18 @@ KERNEL(ATT_THREADS) attention_page(const __grid_constant__ struct lode_cuda_att_
     const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
     load_queries(a, m, t);
     page_part(a, m, t, view, page);
-    for (uint32_t i = threadIdx.x; i < a.head_dim_v * t.n; i += ATT_THREADS) {
-        const uint32_t r = i / a.head_dim_v, c = i % a.head_dim_v, n = t.first + r;
-        if (m.lo[r] >= m.hi[r])
-            continue;
-        const uint32_t row = t.first_row + n / t.group, head = t.head * t.group + n % t.group;
+    mix(a, m, t, [&](uint32_t r, uint32_t c, float value) {
+        const uint32_t n = t.first + r, row = t.first_row + n / t.group, head = t.head * t.group + n % t.group;
         /* its own first page, so that merge need not know the tile */
         const uint32_t z = page - first_seen(a, t.pos + n / t.group) / PAGE;
         float *part = at<float>(a.scratch) +
                       (((size_t)row * a.n_heads + head) * a.max_pages + z) * (a.head_dim_v + 2);
-        part[2 + c] = mix(m, r, c);
+        part[2 + c] = value;
         if (c == 0) {
             part[0] = m.new_max[r];
             part[1] = m.new_total[r];
         }
-    }
+    });
 }
 
 /* blockIdx.x: head, blockIdx.y: row */

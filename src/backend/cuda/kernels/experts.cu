@@ -44,24 +44,14 @@ DEVICE void drop_groups(float *choice, const struct lode_cuda_route_args &a) {
     }
 }
 
-/* The n_used largest, ties to the smaller id; marks them in `taken`. */
-DEVICE void choose(const float *choice, uint8_t *taken, uint32_t n, uint32_t n_used) {
-    for (uint32_t k = 0; k < n_used; k++) {
-        uint32_t best = UINT32_MAX;
-        for (uint32_t i = threadIdx.x; i < n; i += 32)
-            if (!taken[i] && (best == UINT32_MAX || choice[i] > choice[best]))
-                best = i;
-        for (int w = 16; w; w /= 2) {
-            const uint32_t o = __shfl_xor_sync(0xffffffffu, best, w);
-            if (o != UINT32_MAX &&
-                (best == UINT32_MAX || choice[o] > choice[best] ||
-                 (choice[o] == choice[best] && o < best)))
-                best = o;
-        }
-        if (threadIdx.x == 0)
-            taken[best] = 1;
-        __syncwarp();
-    }
+/* Whether expert i is among the n_used largest, ties to the smaller id. */
+DEVICE bool is_chosen(const float *choice, uint32_t i, uint32_t n, uint32_t n_used) {
+    const float own = choice[i];
+    uint32_t better = 0;
+#pragma unroll 8
+    for (uint32_t j = 0; j < n; j++)
+        better += choice[j] > own || (choice[j] == own && j < i);
+    return better < n_used;
 }
 
 DEVICE void mix_sparsely(float *choice, const float *logits, uint32_t n, uint32_t n_used,
@@ -85,44 +75,57 @@ DEVICE void mix_sparsely(float *choice, const float *logits, uint32_t n, uint32_
     }
 }
 
-/* One warp a row: backend/cpu/route.c. */
-KERNEL(32) route(const __grid_constant__ struct lode_cuda_route_args a) {
+/* A block of threads a row: backend/cpu/route.c. */
+KERNEL(ROW_THREADS) route(const __grid_constant__ struct lode_cuda_route_args a) {
     begin();
     __shared__ float scores[ROUTE_MOST], choice[ROUTE_MOST], w[USED_MOST];
-    __shared__ uint32_t ids[USED_MOST];
-    __shared__ uint8_t taken[ROUTE_MOST];
+    __shared__ uint32_t ids[USED_MOST], chosen[ROUTE_MOST / 32]; /* chosen: a bit an expert */
     const float *logits = row_at<const float>(a.x, blockIdx.x), *bias = at<const float>(a.bias);
-    float *y = row_at<float>(a.y, blockIdx.x);
-    float sum = 0;
-    for (uint32_t i = threadIdx.x; i < a.n; i += 32) {
+    float *y = row_at<float>(a.y, blockIdx.x), sum = 0;
+    const bool first_warp = threadIdx.x < 32;
+    for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS)
         scores[i] = logits[i];
-        taken[i] = 0;
-    }
-    __syncwarp();
+    if (threadIdx.x < USED_MOST)
+        ids[threadIdx.x] = 0, w[threadIdx.x] = 0;
+    __syncthreads();
     if (a.gating == LODE_GATE_SOFTMAX) {
-        softmax_warp(scores, a.n, &sum);
-        for (uint32_t i = threadIdx.x; i < a.n; i += 32)
-            scores[i] /= sum;
+        __shared__ float all;
+        if (first_warp) {
+            softmax_warp(scores, a.n, &sum);
+            if (threadIdx.x == 0)
+                all = sum;
+        }
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS)
+            scores[i] /= all;
     } else if (a.gating == LODE_GATE_SIGMOID) {
-        for (uint32_t i = threadIdx.x; i < a.n; i += 32)
+        for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS)
             scores[i] = 1.0f / (1.0f + lode_expf(-scores[i]));
     }
-    for (uint32_t i = threadIdx.x; i < a.n; i += 32)
+    for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS)
         choice[i] = bias ? scores[i] + bias[i] : scores[i];
-    __syncwarp();
+    __syncthreads();
     if (a.n_groups > 1 && threadIdx.x == 0)
         drop_groups(choice, a);
-    __syncwarp();
-    choose(choice, taken, a.n, a.n_used);
-    if (threadIdx.x == 0) {
-        uint32_t k = 0;
-        for (uint32_t i = 0; i < a.n; i++)
-            if (taken[i]) {
-                ids[k] = i;
-                w[k++] = scores[i];
-            }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < ((a.n + 31) & ~31u); i += ROW_THREADS) {
+        const uint32_t bits = __ballot_sync(0xffffffffu, i < a.n && is_chosen(choice, i, a.n, a.n_used));
+        if (i % 32 == 0)
+            chosen[i / 32] = bits;
     }
-    __syncwarp();
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS) {
+        if (!(chosen[i / 32] >> i % 32 & 1))
+            continue;
+        uint32_t k = __popc(chosen[i / 32] & ((1u << i % 32) - 1)); /* in ascending order of ids */
+        for (uint32_t j = 0; j < i / 32; j++)
+            k += __popc(chosen[j]);
+        if (k < a.n_used) /* more of them only among NaNs */
+            ids[k] = i, w[k] = scores[i];
+    }
+    __syncthreads();
+    if (!first_warp)
+        return;
     if (a.gating == LODE_GATE_SPARSEMIXER) {
         if (threadIdx.x == 0)
             mix_sparsely(choice, logits, a.n, a.n_used, ids, w);

@@ -1,201 +1,365 @@
 /* gemm.cu - products of many rows on the integer tensor cores, bit for bit kern/mul_scalar.c's.
  *
- * A block of threads computes TILE_W rows of w by TILE_X rows of x, 256 numbers of K at a time.  Codes of
- * both lie in shared memory as bytes; an mma gives the exact dot products of 16 or 32 of them, which the
- * scales, being integers, turn into a block's exact sum; one fused multiply-add a block then follows in
- * ascending order, in registers: the definition's own sequence.  Results depend on no tile. */
+ * A block of threads computes TILE_W rows of w by TILE_X rows of x, 256 numbers of K at a time, a warp 32 by
+ * 32 of them.  Codes of both lie in shared memory as signed bytes; an mma gives the exact dot products of 16
+ * or 32 of them, which the scales, being integers, turn into a block's exact sum; one fused multiply-add a
+ * block then follows in ascending order, in registers: the definition's own sequence.  Minima meet the sums
+ * of x in an mma of their own, the sums cut into two bytes.  Results depend on no tile.
+ *
+ * Experts: group_pairs sorts the (row, place) pairs by expert and lists tiles of pairs of one expert, so that
+ * a matrix is read once for all rows that chose it.
+ */
 #include "mul.cuh"
 
 enum {
-    TILE_W = 64, TILE_X = 64, GEMM_THREADS = 256,
-    STEP = 256,       /* numbers of K at a time */
-    LD = STEP + 16,   /* bytes of a row of codes: 16 more keep the banks apart */
+    TILE_W = LODE_GEMM_TILE_W, TILE_X = LODE_GEMM_TILE_X, GEMM_THREADS = 256,
+    STEP = 256,     /* numbers of K at a time */
+    LD = STEP + 16, /* bytes of a row of codes: 16 more keep the banks apart */
 };
 
 struct __align__(16) gemm_stage {
     uint8_t w[TILE_W][LD], x[TILE_X][LD];
-    float2 d[TILE_W][8]; /* d and minimum (or m): one of a 256-block, one of each 32-block */
-    float dx[TILE_X][8];
-    int16_t s[TILE_W][16], n[TILE_W][16]; /* of groups of 16 */
-    int16_t sums[TILE_X][16];
-    int sum32[TILE_X][8];
-    uint8_t m[TILE_X][8];
+    union {
+        struct { /* blocks of 256 */
+            int s[16][TILE_W]; /* of groups of 16, or (the first 8) of 32 */
+            float2 d[TILE_W];  /* d and minimum */
+            uint8_t n[TILE_W][16], low[TILE_X][16];
+            int8_t high[TILE_X][16]; /* the sums of x: 256 high + low */
+            float dx[TILE_X];
+            int m[8][TILE_X];
+        } k;
+        struct { /* blocks of 32 */
+            float2 d[8][TILE_W]; /* d and m */
+            float2 dx[8][TILE_X]; /* d and the sum of codes */
+        } b;
+    };
 };
 
-/* 16 x 8 products of 32 bytes: a's rows by b's rows. */
-DEVICE void mma32(int c[4], const uint32_t a[4], const uint32_t b[2]) {
+static_assert(sizeof(struct gemm_stage) <= 70 << 10, "cuda.h's LODE_CUDA_GEMM_SHARED");
+
+DEVICE void mma32(int c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
         "{%0,%1,%2,%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-DEVICE void mma16(int c[4], const uint32_t a[2], uint32_t b) {
-    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b));
+#define MMA16(name, types)                                                                         \
+    DEVICE void name(int c[4], uint32_t a0, uint32_t a1, uint32_t b) {                             \
+        asm("mma.sync.aligned.m16n8k16.row.col.s32." types                                         \
+            ".s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"                                    \
+            : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                                       \
+            : "r"(a0), "r"(a1), "r"(b));                                                           \
+    }
+MMA16(mma16, "s8.s8")
+MMA16(mma16_unsigned, "u8.u8")
+MMA16(mma16_mixed, "u8.s8")
+
+/* Four 8 x 16-byte matrices; lane l gives the address of row l % 8 of matrix l / 8. */
+DEVICE void load_matrices(uint32_t v[4], const uint8_t *p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(p)));
 }
-DEVICE uint32_t word(const uint8_t *p) { return *(const uint32_t *)p; }
+DEVICE uint32_t word(const void *p) { return *(const uint32_t *)p; }
+
+/* What a thread block works on. */
+struct gemm_job {
+    const uint8_t *w;
+    const float *bias;
+    uint8_t *y;              /* of its first row of w */
+    uint32_t w_rows, x_rows; /* that there are */
+    const uint32_t *list;    /* rows of y; x: those by x_div.  NULL: first_x and on */
+    uint32_t first_x, x_div;
+};
+DEVICE uint32_t y_row(const struct gemm_job &j, uint32_t i) {
+    const uint32_t k = i < j.x_rows ? i : j.x_rows - 1;
+    return j.list ? j.list[k] : j.first_x + k;
+}
+
+/* Four codes less their type's offset. */
+template <class T> DEVICE uint32_t centred(uint32_t q) {
+    const uint32_t top = 0x80808080u;
+    return T::OFFSET ? ((q | top) - T::OFFSET * 0x01010101u) ^ top : q;
+}
 
 template <class T>
-DEVICE void fill_w(struct gemm_stage *s, const struct mul_job &job, uint32_t step, uint32_t nb) {
+DEVICE void fill_w(struct gemm_stage *s, const struct gemm_job &job, uint32_t w_stride, uint32_t step, uint32_t nb) {
+#pragma unroll 2
     for (uint32_t i = threadIdx.x; i < TILE_W * 8; i += GEMM_THREADS) {
         const uint32_t r = i / 8, j = i % 8;
-        const uint8_t *row = job.w + (r < job.rows ? r : job.rows - 1) * job.w_stride;
+        const uint8_t *row = job.w + (size_t)(r < job.w_rows ? r : job.w_rows - 1) * w_stride;
         const uint32_t b = T::BLOCK == 256 ? step : step * 8 + j;
         struct chunk c;
-        if (b >= nb) { /* K ends within the step: codes of zero */
-            for (int k = 0; k < 8; k++)
-                *(uint32_t *)&s->w[r][32 * j + 4 * k] = 0;
-            s->d[r][j] = make_float2(0, 0);
+        if (b >= nb) { /* K ends within the step; nobody looks at these */
+            s->b.d[j][r] = make_float2(0, 0);
             continue;
         }
         T::chunk_at(c, row, nb, b, (int)j);
         const uint32_t at = T::BLOCK == 256 ? 0 : 32 * j;
-        for (int k = 0; k < 4; k++) {
-            *(uint32_t *)&s->w[r][at + 16 * c.g0 + 4 * k] = c.q[k];
-            *(uint32_t *)&s->w[r][at + 16 * c.g1 + 4 * k] = c.q[4 + k];
-        }
-        if (T::BLOCK == 256) {
-            s->s[r][c.g0] = (int16_t)c.s0, s->s[r][c.g1] = (int16_t)c.s1;
-            s->n[r][c.g0] = (int16_t)c.n0, s->n[r][c.g1] = (int16_t)c.n1;
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            c.q[k] = centred<T>(c.q[k]);
+        *(uint4 *)&s->w[r][at + 16 * c.g0] = make_uint4(c.q[0], c.q[1], c.q[2], c.q[3]);
+        *(uint4 *)&s->w[r][at + 16 * c.g1] = make_uint4(c.q[4], c.q[5], c.q[6], c.q[7]);
+        if constexpr (T::BLOCK == 256) {
+            const int per = T::GROUP / 16;
+            s->k.s[c.g0 / per][r] = c.s0, s->k.s[c.g1 / per][r] = c.s1;
+            if (T::HAS_M)
+                s->k.n[r][c.g0] = (uint8_t)c.n0, s->k.n[r][c.g1] = (uint8_t)c.n1;
             if (j == 0)
-                s->d[r][0] = T::scale_at(row, nb, b);
+                s->k.d[r] = T::scale_at(row, nb, b);
         } else {
-            s->d[r][j] = T::scale_at(row, nb, b);
+            s->b.d[j][r] = T::scale_at(row, nb, b);
         }
     }
 }
 
 template <class T>
-DEVICE void fill_x(struct gemm_stage *s, const struct lode_cuda_mat &x, uint32_t x_head, uint32_t first,
-                   uint32_t n_x, uint32_t step, uint32_t nb) {
+DEVICE void fill_x(struct gemm_stage *s, const struct lode_cuda_mat &x, const struct gemm_job &job, uint32_t step,
+                   uint32_t nb) {
+#pragma unroll
     for (uint32_t i = threadIdx.x; i < TILE_X * 8; i += GEMM_THREADS) {
         const uint32_t r = i / 8, j = i % 8;
-        const uint8_t *row = row_at<const uint8_t>(x, first + r < n_x ? first + r : n_x - 1) + x_head;
-        if (T::BLOCK == 256) {
+        const uint8_t *row = row_at<const uint8_t>(x, y_row(job, r) / job.x_div);
+        if constexpr (T::BLOCK == 256) {
             const uint8_t *b = row + (size_t)step * 304;
-            *(uint4 *)&s->x[r][32 * j] = *(const uint4 *)(b + 48 + 32 * j);
-            *(uint4 *)&s->x[r][32 * j + 16] = *(const uint4 *)(b + 48 + 32 * j + 16);
-            s->m[r][j] = b[4 + j];
-            *(uint32_t *)&s->sums[r][2 * j] = *(const uint32_t *)(b + 16 + 4 * j);
+            const uint4 lo = *(const uint4 *)(b + 48 + 32 * j), hi = *(const uint4 *)(b + 48 + 32 * j + 16);
+            *(uint4 *)&s->x[r][32 * j] = lo;
+            *(uint4 *)&s->x[r][32 * j + 16] = hi;
+            s->k.m[j][r] = b[4 + j];
+            if (T::HAS_M) {
+                const uint32_t sums = word(b + 16 + 4 * j);
+                s->k.low[r][2 * j] = (uint8_t)sums, s->k.high[r][2 * j] = (int8_t)(sums >> 8);
+                s->k.low[r][2 * j + 1] = (uint8_t)(sums >> 16), s->k.high[r][2 * j + 1] = (int8_t)(sums >> 24);
+            }
             if (j == 0)
-                s->dx[r][0] = *(const float *)b;
+                s->k.dx[r] = *(const float *)b;
         } else if (step * 8 + j < nb) {
             const uint8_t *b = row + (size_t)(step * 8 + j) * 40;
+#pragma unroll
             for (int k = 0; k < 4; k++)
                 *(uint2 *)&s->x[r][32 * j + 8 * k] = *(const uint2 *)(b + 8 + 8 * k);
-            s->dx[r][j] = *(const float *)b;
-            s->sum32[r][j] = *(const int *)(b + 4);
+            s->b.dx[j][r] = make_float2(*(const float *)b, (float)*(const int *)(b + 4));
         }
     }
 }
 
-/* A warp has 16 rows of w by 32 of x; a thread rows lane / 4 and 8 more, and of each eight rows of x
- * two. */
-template <class T>
-DEVICE void gemm(const struct mul_job &job, const struct lode_cuda_mat &x, uint32_t x_head,
-                 uint32_t first_x, uint32_t n_x, lode_dev y, unsigned long long y_stride,
-                 struct gemm_stage *s) {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, quad = lane % 4;
-    const uint32_t r0 = warp % 4 * 16 + lane / 4, x0 = warp / 4 * 32;
-    const uint32_t nb = job.cols / T::BLOCK;
-    const uint32_t steps = T::BLOCK == 256 ? nb : (nb + 7) / 8;
-    /* groups of 16 with scales of their own need an mma each; others come by 32 */
-    constexpr bool BY16 = T::BLOCK == 256 && T::GROUP == 16;
-    float acc[4][4] = {};
-    for (uint32_t step = 0; step < steps; step++) {
-        __syncthreads();
-        fill_w<T>(s, job, step, nb);
-        fill_x<T>(s, x, x_head, first_x, n_x, step, nb);
-        __syncthreads();
-        int isum[4][4] = {}, msum[4][4] = {};
-        const uint32_t groups = T::BLOCK == 256 || nb - step * 8 >= 8 ? 8 : nb - step * 8;
-#pragma unroll 2
-        for (uint32_t g = 0; g < groups; g++) {
-            uint32_t a[4];
-            const uint8_t *wa = &s->w[r0][32 * g + 4 * quad], *wb = &s->w[r0 + 8][32 * g + 4 * quad];
-            a[0] = word(wa), a[1] = word(wb), a[2] = word(wa + 16), a[3] = word(wb + 16);
+/* A warp's 32 x 32 results: tile (i, t) of 16 x 8, of which a thread has rows lane / 4 and 8 more, and two
+ * neighbouring columns. */
+struct warp_tile {
+    uint32_t w0, x0, row, column; /* row, column: this thread's first in a tile */
+};
+
+DEVICE void load_pieces(const struct gemm_stage *s, const struct warp_tile &at, uint32_t g, uint32_t a[2][4],
+                        uint32_t b[2][4]) {
+    const uint32_t lane = threadIdx.x % 32, m = lane / 8;
 #pragma unroll
-            for (int t = 0; t < 4; t++) {
-                const uint8_t *xb = &s->x[x0 + 8 * t + lane / 4][32 * g + 4 * quad];
-                const uint32_t b[2] = {word(xb), word(xb + 16)};
+    for (int i = 0; i < 2; i++) {
+        load_matrices(a[i], &s->w[at.w0 + 16 * i + (m & 1) * 8 + lane % 8][32 * g + (m >> 1) * 16]);
+        load_matrices(b[i], &s->x[at.x0 + 16 * i + (m >> 1) * 8 + lane % 8][32 * g + (m & 1) * 16]);
+    }
+}
+
+/* A step of a type with blocks of 256: the block's sums, and then the one addition of each. */
+template <class T>
+DEVICE void step_256(const struct gemm_stage *s, const struct warp_tile &at, float acc[2][4][4]) {
+    constexpr bool BY16 = T::GROUP == 16;
+    int isum[2][4][4] = {};
+#pragma unroll 2
+    for (uint32_t g = 0; g < 8; g++) {
+        uint32_t a[2][4], b[2][4];
+        int scale[2][2][2]; /* of row tile, row, half */
+        load_pieces(s, at, g, a, b);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const uint32_t r = at.w0 + 16 * i + 8 * h + at.row;
+                scale[i][h][0] = s->k.s[BY16 ? 2 * g : g][r];
+                scale[i][h][1] = BY16 ? s->k.s[2 * g + 1][r] : 0;
+            }
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            const int2 m = *(const int2 *)&s->k.m[g][at.x0 + 8 * t + at.column];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
                 int lo[4] = {}, hi[4] = {};
                 if (BY16) {
-                    mma16(lo, a, b[0]);
-                    mma16(hi, a + 2, b[1]);
+                    mma16(lo, a[i][0], a[i][1], b[t / 2][t % 2 * 2]);
+                    mma16(hi, a[i][2], a[i][3], b[t / 2][t % 2 * 2 + 1]);
                 } else {
-                    mma32(lo, a, b);
+                    mma32(lo, a[i], b[t / 2][t % 2 * 2], b[t / 2][t % 2 * 2 + 1]);
                 }
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    const uint32_t r = r0 + e / 2 * 8, c = x0 + 8 * t + 2 * quad + e % 2;
-                    if (T::BLOCK == 32) {
-                        const int sum = s->sum32[c][g];
-                        const float2 d = s->d[r][g];
-                        const float dx = s->dx[c][g];
-                        acc[t][e] = fmaf(d.x * dx, (float)(lo[e] - T::OFFSET * sum), acc[t][e]);
-                        if (T::HAS_M)
-                            acc[t][e] = fmaf(d.y * dx, (float)sum, acc[t][e]);
-                    } else {
-                        const int m = s->m[c][g], s0 = s->s[r][2 * g];
-                        if (BY16) {
-                            const int s1 = s->s[r][2 * g + 1];
-                            isum[t][e] += m * (s0 * lo[e] + s1 * hi[e]);
-                            if (T::OFFSET)
-                                isum[t][e] -= T::OFFSET * (s0 * s->sums[c][2 * g] +
-                                                           s1 * s->sums[c][2 * g + 1]);
-                            if (T::HAS_M)
-                                msum[t][e] += s->n[r][2 * g] * s->sums[c][2 * g] +
-                                              s->n[r][2 * g + 1] * s->sums[c][2 * g + 1];
-                        } else {
-                            isum[t][e] += m * s0 * lo[e];
-                            if (T::HAS_M)
-                                msum[t][e] += s->n[r][2 * g] *
-                                              (s->sums[c][2 * g] + s->sums[c][2 * g + 1]);
-                        }
-                    }
+                    const int sum = scale[i][e / 2][0] * lo[e] + (BY16 ? scale[i][e / 2][1] * hi[e] : 0);
+                    isum[i][t][e] += (e % 2 ? m.y : m.x) * sum;
                 }
             }
         }
-        if (T::BLOCK == 256)
+    }
+    const uint32_t quad = threadIdx.x % 4;
 #pragma unroll
-            for (int t = 0; t < 4; t++)
+    for (int i = 0; i < 2; i++) {
+        const uint32_t r = at.w0 + 16 * i + at.row;
+        const float2 d[2] = {s->k.d[r], s->k.d[r + 8]};
+        const uint32_t n0 = word(&s->k.n[r][4 * quad]), n1 = word(&s->k.n[r + 8][4 * quad]);
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            const float2 dx = *(const float2 *)&s->k.dx[at.x0 + 8 * t + at.column];
+            int low[4] = {}, high[4] = {};
+            if (T::HAS_M) {
+                const uint32_t c = at.x0 + 8 * t + threadIdx.x % 32 / 4;
+                mma16_unsigned(low, n0, n1, word(&s->k.low[c][4 * quad]));
+                mma16_mixed(high, n0, n1, word(&s->k.high[c][4 * quad]));
+            }
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const float x = e % 2 ? dx.y : dx.x;
+                float v = fmaf(d[e / 2].x * x, (float)isum[i][t][e], acc[i][t][e]);
+                if (T::HAS_M)
+                    v = fmaf(-(d[e / 2].y * x), (float)(high[e] * 256 + low[e]), v);
+                acc[i][t][e] = v;
+            }
+        }
+    }
+}
+
+/* A step of a type with blocks of 32, n of them.  An mma that begins with MAGIC's bits ends with those of
+ * MAGIC + sum, exact as |sum| < 2^22. */
+#define MAGIC 0x1.8p23f
+template <class T>
+DEVICE void step_32(const struct gemm_stage *s, const struct warp_tile &at, uint32_t n, float acc[2][4][4]) {
+#pragma unroll 2
+    for (uint32_t g = 0; g < n; g++) {
+        uint32_t a[2][4], b[2][4];
+        float2 d[2][2];
+        load_pieces(s, at, g, a, b);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                d[i][h] = s->b.d[g][at.w0 + 16 * i + 8 * h + at.row];
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            const float4 x = *(const float4 *)&s->b.dx[g][at.x0 + 8 * t + at.column];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int magic = (int)0x4b400000;
+                int c[4] = {magic, magic, magic, magic};
+                mma32(c, a[i], b[t / 2][t % 2 * 2], b[t / 2][t % 2 * 2 + 1]);
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    const float2 d = s->d[r0 + e / 2 * 8][0];
-                    const float dx = s->dx[x0 + 8 * t + 2 * quad + e % 2][0];
-                    acc[t][e] = fmaf(d.x * dx, (float)isum[t][e], acc[t][e]);
+                    const float dx = e % 2 ? x.z : x.x;
+                    float v = fmaf(d[i][e / 2].x * dx, __int_as_float(c[e]) - MAGIC, acc[i][t][e]);
                     if (T::HAS_M)
-                        acc[t][e] = fmaf(-(d.y * dx), (float)msum[t][e], acc[t][e]);
+                        v = fmaf(d[i][e / 2].y * dx, e % 2 ? x.w : x.y, v);
+                    acc[i][t][e] = v;
                 }
+            }
+        }
+    }
+}
+
+template <class T> DEVICE void gemm(const struct lode_cuda_gemm_args &a) {
+    extern __shared__ __align__(16) uint8_t gemm_mem[];
+    struct gemm_stage *s = (struct gemm_stage *)gemm_mem;
+    struct gemm_job job;
+    uint32_t p = 0, expert = 0;
+    begin();
+    while (p + 1 < a.n_parts && blockIdx.y >= a.parts[p + 1].first_tile)
+        p++;
+    const struct lode_cuda_part &part = a.parts[p];
+    const uint32_t first = (blockIdx.y - part.first_tile) * TILE_W;
+    job.first_x = blockIdx.x * TILE_X;
+    job.x_rows = a.n_x - job.first_x < TILE_X ? a.n_x - job.first_x : TILE_X;
+    job.x_div = 1;
+    job.list = NULL;
+    if (a.tiles) {
+        if (blockIdx.x >= *at<const uint32_t>(a.tiles))
+            return;
+        const struct lode_cuda_gemm_tile t = at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + blockIdx.x];
+        expert = t.expert;
+        job.list = at<const uint32_t>(a.list) + t.first;
+        job.x_rows = t.n;
+        job.x_div = a.x_div;
+    }
+    job.w = at<const uint8_t>(part.w) + expert * a.expert_size[p] + (size_t)first * part.w_stride;
+    job.w_rows = part.rows - first < TILE_W ? part.rows - first : TILE_W;
+    job.bias = part.bias ? at<const float>(part.bias) + (size_t)expert * part.rows + first : NULL;
+    job.y = at<uint8_t>(part.y) + first * sizeof(float);
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const struct warp_tile at_tile = {warp % 4 * 32, warp / 4 * 32, lane / 4, lane % 4 * 2};
+    const bool needed = at_tile.x0 < job.x_rows && at_tile.w0 < job.w_rows;
+    const uint32_t nb = a.cols / T::BLOCK, steps = T::BLOCK == 256 ? nb : (nb + 7) / 8;
+    float acc[2][4][4] = {};
+    for (uint32_t step = 0; step < steps; step++) {
+        __syncthreads();
+        fill_w<T>(s, job, (uint32_t)part.w_stride, step, nb);
+        fill_x<T>(s, a.x, job, step, nb);
+        __syncthreads();
+        if (!needed)
+            continue;
+        if constexpr (T::BLOCK == 256)
+            step_256<T>(s, at_tile, acc);
+        else
+            step_32<T>(s, at_tile, nb - step * 8 < 8 ? nb - step * 8 : 8, acc);
     }
 #pragma unroll
     for (int t = 0; t < 4; t++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const uint32_t r = r0 + e / 2 * 8, c = first_x + x0 + 8 * t + 2 * quad + e % 2;
-            if (r < job.rows && c < n_x)
-                ((float *)(y + c * y_stride))[r] = job.bias ? acc[t][e] + job.bias[r] : acc[t][e];
+        for (int c = 0; c < 2; c++) {
+            const uint32_t x = at_tile.x0 + 8 * t + at_tile.column + c;
+            if (x >= job.x_rows)
+                continue;
+            float *y = (float *)(job.y + y_row(job, x) * part.y_stride);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint32_t r = at_tile.w0 + 8 * i + at_tile.row;
+                const float v = acc[i / 2][t][i % 2 * 2 + c];
+                if (r < job.w_rows)
+                    y[r] = job.bias ? v + job.bias[r] : v;
+            }
         }
 }
 
 /* blockIdx.x: tiles of x, so that neighbours share the weights in the second cache; y: of w. */
 #define GEMM(name, type, block, ...)                                                               \
-    KERNEL(GEMM_THREADS) gemm_##name(const __grid_constant__ struct lode_cuda_mul_args a) {        \
-        begin();                                                                                   \
-        __shared__ struct gemm_stage stage;                                                        \
-        struct mul_job job;                                                                        \
-        uint32_t p = 0;                                                                            \
-        while (p + 1 < a.n_parts && blockIdx.y >= a.parts[p + 1].first_tile)                       \
-            p++;                                                                                   \
-        const struct lode_cuda_part &part = a.parts[p];                                            \
-        const uint32_t first = (blockIdx.y - part.first_tile) * TILE_W;                            \
-        job.w = at<const uint8_t>(part.w) + first * part.w_stride;                                 \
-        job.w_stride = part.w_stride;                                                              \
-        job.bias = part.bias ? at<const float>(part.bias) + first : NULL;                          \
-        job.rows = part.rows - first < TILE_W ? part.rows - first : TILE_W;                        \
-        job.cols = a.cols;                                                                         \
-        gemm<struct name>(job, a.x, 0, blockIdx.x * TILE_X, a.n_x,                                 \
-                          part.y + first * sizeof(float), part.y_stride, &stage);                  \
+    extern "C" __global__ void __launch_bounds__(GEMM_THREADS, 2)                                  \
+    gemm_##name(const __grid_constant__ struct lode_cuda_gemm_args a) {                            \
+        gemm<struct name>(a);                                                                      \
     }
 LODE_CUDA_QUANT_LIST(GEMM)
+
+/* One block of threads.  tiles: their number (and three words of nothing), then each. */
+enum { GROUP_THREADS = 1024, EXPERTS_MOST = 1024 };
+KERNEL(GROUP_THREADS) group_pairs(const __grid_constant__ struct lode_cuda_group_args a) {
+    __shared__ uint32_t count[EXPERTS_MOST], first[EXPERTS_MOST], tile[EXPERTS_MOST];
+    begin();
+    const uint32_t e = threadIdx.x;
+    count[e] = 0;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < a.n_pairs; i += GROUP_THREADS)
+        atomicAdd(&count[row_at<const int>(a.route, i / a.n_used)[2 * (i % a.n_used)]], 1u);
+    __syncthreads();
+    const uint32_t n = count[e], n_tiles = (n + TILE_X - 1) / TILE_X;
+    first[e] = n, tile[e] = n_tiles;
+    for (uint32_t w = 1; w < EXPERTS_MOST; w *= 2) { /* sums up to here */
+        __syncthreads();
+        const uint32_t f = e >= w ? first[e - w] : 0, t = e >= w ? tile[e - w] : 0;
+        __syncthreads();
+        first[e] += f, tile[e] += t;
+    }
+    __syncthreads();
+    const uint32_t begin_pair = first[e] - n, begin_tile = tile[e] - n_tiles;
+    if (e == EXPERTS_MOST - 1)
+        *at<uint32_t>(a.tiles) = tile[e];
+    for (uint32_t t = 0; t < n_tiles; t++)
+        at<struct lode_cuda_gemm_tile>(a.tiles)[1 + begin_tile + t] = {
+            e, begin_pair + t * TILE_X, n - t * TILE_X < TILE_X ? n - t * TILE_X : TILE_X, 0};
+    count[e] = begin_pair;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < a.n_pairs; i += GROUP_THREADS)
+        at<uint32_t>(a.list)[atomicAdd(
+            &count[row_at<const int>(a.route, i / a.n_used)[2 * (i % a.n_used)]], 1u)] = i;
+}

@@ -38,14 +38,9 @@ struct tile {
     const uint8_t *w;
     uint32_t stride, rows, type;
     uint32_t part, slot, first; /* slot: of the chosen experts; first: row of the part */
+    float weight;               /* of the expert */
+    int expert;
 };
-
-DEVICE int expert_at(const struct lode_cuda_gemv_args &a, uint32_t slot) {
-    return at<const int>(a.route)[2 * slot];
-}
-DEVICE float expert_weight(const struct lode_cuda_gemv_args &a, uint32_t slot) {
-    return at<const float>(a.route)[2 * slot + 1];
-}
 
 /* Tile k of a unit; tiles of `rows` rows. */
 DEVICE struct tile tile_at(const struct lode_cuda_gemv_args &a, uint32_t unit, uint32_t k, uint32_t rows) {
@@ -73,8 +68,12 @@ DEVICE struct tile tile_at(const struct lode_cuda_gemv_args &a, uint32_t unit, u
     t.stride = part.w_stride;
     t.type = part.type;
     t.w = at<const uint8_t>(part.w) + (size_t)t.first * t.stride;
-    if (a.n_used)
-        t.w += expert_at(a, t.slot) * part.expert_size;
+    t.expert = 0, t.weight = 1;
+    if (a.n_used) {
+        t.expert = at<const int>(a.route)[2 * t.slot];
+        t.weight = at<const float>(a.route)[2 * t.slot + 1];
+        t.w += t.expert * part.expert_size;
+    }
     return t;
 }
 
@@ -86,56 +85,78 @@ template <int BLOCK> DEVICE uint32_t x_size(uint32_t cols) {
     return BLOCK == 256 ? cols / 256 * 304 : x_blocks(cols) * 40;
 }
 
-/* n floats to row_mem, all loads on their way together. */
+/* n floats to row_mem, their loads on their way together. */
 DEVICE void load_floats(const float *x, uint32_t n) {
-#pragma unroll 4
+#pragma unroll 8
     for (uint32_t i = threadIdx.x; i < n / 4; i += GEMV_THREADS)
         ((float4 *)row_mem)[i] = ((const float4 *)x)[i];
+}
+/* As many rows of x as there are, `stride` bytes apart. */
+DEVICE void load_rows(const struct lode_cuda_gemv_args &a) {
+    const uint32_t each = a.cols / 4;
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < a.n_x * each; i += GEMV_THREADS)
+        ((float4 *)row_mem)[i] = at<const float4>(a.x + i / each * a.x_stride)[i % each];
 }
 
 /* The RMS norm of x, in row_mem. */
 DEVICE void load_normed(const struct lode_cuda_gemv_args &a) {
     __shared__ float sum;
-    const float *w = at<const float>(a.norm);
+    const float4 *w = at<const float4>(a.norm);
     load_floats(at<const float>(a.x), a.cols);
     const float dot = lanes_sum(a.cols, &sum, [](float v, float acc) {
         return fmaf(v, v, acc);
     });
     const float root = sqrtf(dot / (float)a.cols + a.eps);
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < a.cols; i += GEMV_THREADS) {
-        const float v = row_mem[i] / root;
-        row_mem[i] = w ? v * w[i] : v;
+#pragma unroll 2
+    for (uint32_t i = threadIdx.x; i < a.cols / 4; i += GEMV_THREADS) {
+        float4 v = ((const float4 *)row_mem)[i];
+        v.x /= root, v.y /= root, v.z /= root, v.w /= root;
+        if (w) {
+            const float4 u = __ldg(w + i);
+            v.x *= u.x, v.y *= u.y, v.z *= u.z, v.w *= u.w;
+        }
+        ((float4 *)row_mem)[i] = v;
+        if (a.x_out && blockIdx.x == 0)
+            at<float4>(a.x_out)[i] = v;
     }
-    if (a.x_out && blockIdx.x == 0) { /* the same thread's numbers */
-        float *y = at<float>(a.x_out);
-        for (uint32_t i = threadIdx.x; i < a.cols; i += GEMV_THREADS)
-            y[i] = row_mem[i];
-    }
+}
+/* The norm's weights, on their way while the launch before still runs. */
+DEVICE void fetch_norm(const struct lode_cuda_gemv_args &a) {
+    if (a.input == LODE_GEMV_NORM && a.norm && threadIdx.x < a.cols / 32)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(a.norm + 128 * threadIdx.x));
+}
+/* What the next product begins with, a part for each block of threads. */
+DEVICE void fetch_next(const struct lode_cuda_gemv_args &a) {
+    if (a.next_size && threadIdx.x == 0)
+        fetch_ahead(at<const uint8_t>(a.next + (size_t)blockIdx.x * a.next_size), a.next_size);
 }
 
 /* row_mem's floats, rounded.  Loops are kept short: every instruction comes from memory once a launch. */
-template <int BLOCK> DEVICE void round_floats(uint8_t *to, uint32_t cols) {
+template <int BLOCK> DEVICE void round_floats(uint8_t *to, uint32_t cols, uint32_t n_x) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if constexpr (BLOCK == 256) {
 #pragma unroll 1
-        for (uint32_t b = warp; b < cols / 256; b += GEMV_WARPS) {
+        for (uint32_t b = warp; b < cols / 256 * n_x; b += GEMV_WARPS) {
             const float4 u = *(const float4 *)(row_mem + b * 256 + 8 * lane);
             const float4 v = *(const float4 *)(row_mem + b * 256 + 8 * lane + 4);
             const float x[8] = {u.x, u.y, u.z, u.w, v.x, v.y, v.z, v.w};
             round_a256(to + (size_t)b * 304, x);
         }
     } else {
+        const uint32_t each = cols / 32;
 #pragma unroll 1
-        for (uint32_t first = warp * 4; first < cols / 32; first += GEMV_WARPS * 4) {
+        for (uint32_t first = warp * 4; first < each * n_x; first += GEMV_WARPS * 4) {
             const uint32_t b = first + lane / 8, k = lane % 8;
-            const bool here = b < cols / 32;
+            const bool here = b < each * n_x;
             const struct rounded r = round_a32(*(const float4 *)(row_mem + (here ? b : 0) * 32 + 4 * k));
             if (!here)
                 continue;
-            *(uint32_t *)(to + 32 * b + 4 * k) = r.q;
+            uint8_t *row = to + b / each * x_size<BLOCK>(cols);
+            *(uint32_t *)(row + 32 * (b % each) + 4 * k) = r.q;
             if (k == 0)
-                *(uint2 *)(to + 32 * x_blocks(cols) + 8 * b) = make_uint2(lode_f32_bits(r.d), (uint32_t)r.sum);
+                *(uint2 *)(row + 32 * x_blocks(cols) + 8 * (b % each)) =
+                    make_uint2(lode_f32_bits(r.d), (uint32_t)r.sum);
         }
     }
 }
@@ -159,15 +180,13 @@ template <int BLOCK> DEVICE void read_x(const struct lode_cuda_gemv_args &a, uin
         __syncthreads();
         return;
     }
-    for (uint32_t j = 0; j < a.n_x; j++) {
-        if (a.input == LODE_GEMV_NORM)
-            load_normed(a);
-        else
-            load_floats(at<const float>(a.x + j * a.x_stride), a.cols);
-        __syncthreads();
-        round_floats<BLOCK>(to + j * x_size<BLOCK>(a.cols), a.cols);
-        __syncthreads();
-    }
+    if (a.input == LODE_GEMV_NORM)
+        load_normed(a);
+    else
+        load_rows(a);
+    __syncthreads();
+    round_floats<BLOCK>(to, a.cols, a.n_x);
+    __syncthreads();
     if (a.q_out && blockIdx.x == 0)
         for (uint32_t i = threadIdx.x; i < n_words<BLOCK>(a.cols); i += GEMV_THREADS)
             at<uint2>(a.q_out)[i] = *word_of<BLOCK>(to, a.cols, i);
@@ -193,7 +212,7 @@ DEVICE void item_256(const struct tile &t, uint32_t nb, uint32_t b, const uint8_
 #pragma unroll
         for (int h = 0; h < (BY16 ? 2 : 1); h++)
             s[i][h] = pair_at((const T *)0, row[i], nb, b, h, (int)q);
-    const float2 d = T::scale_at(row[q & 1], nb, b);
+    const float2 d = T::scale_at(q & 1 ? row[1] : row[0], nb, b);
     x += (size_t)b * 304;
     int acc[2][4] = {}; /* column: of groups of 32, 2 (g % 4) + g / 4; of 16, a set for each h, q + 4 half */
 #pragma unroll
@@ -364,8 +383,7 @@ DEVICE float with_bias(const struct lode_cuda_gemv_args &a, const struct tile &t
     const struct lode_cuda_gemv_part &p = a.parts[t.part];
     if (!p.bias)
         return v;
-    const size_t expert = a.n_used ? (size_t)expert_at(a, t.slot) * p.rows : 0;
-    return v + at<const float>(p.bias)[expert + t.first + r];
+    return v + at<const float>(p.bias)[(size_t)t.expert * p.rows + t.first + r];
 }
 DEVICE float with_residual(const struct lode_cuda_gemv_args &a, uint32_t i, float v) {
     if (!a.residual)
@@ -387,16 +405,14 @@ DEVICE void finish_row(const struct lode_cuda_gemv_args &a, uint32_t r, T t, F s
     float v = with_bias(a, first, r, sum(0));
     if (a.output == LODE_GEMV_GLU) {
         float up = with_bias(a, t(1), r, sum(1));
-        if (a.n_used && a.weigh_input) {
-            const float w = expert_weight(a, first.slot);
-            v *= w, up *= w;
-        }
+        if (a.n_used && a.weigh_input)
+            v *= first.weight, up *= first.weight;
         v = glu_of(a.act, v, up);
     } else if (a.output == LODE_GEMV_SUM) {
         float all = 0;
 #pragma unroll 1
         for (uint32_t k = 0; k < a.n_used; k++)
-            all = fmaf(a.weigh_input ? 1.0f : expert_weight(a, k), with_bias(a, t(k), r, sum(k)), all);
+            all = fmaf(a.weigh_input ? 1.0f : t(k).weight, with_bias(a, t(k), r, sum(k)), all);
         v = all;
     }
     y[i] = with_residual(a, i, v);
@@ -412,6 +428,7 @@ template <int BLOCK> DEVICE void gemv(const struct lode_cuda_gemv_args &a) {
     const uint32_t nb = a.cols / BLOCK, per_tile = BLOCK == 256 ? nb : (nb + 7) / 8; /* items */
     const uint32_t n_tiles = (a.n_units + gridDim.x - 1 - blockIdx.x) / gridDim.x * a.per_unit;
     let_next_come();
+    fetch_norm(a);
     if (a.n_used) /* which experts, only the launch before knows */
         wait_for_last();
     if (threadIdx.x < n_tiles) {
@@ -441,6 +458,8 @@ template <int BLOCK> DEVICE void gemv(const struct lode_cuda_gemv_args &a) {
             item<BLOCK>(t, a.cols, b, a.output == LODE_GEMV_SUM ? x + t.slot * x_size<BLOCK>(a.cols) : x,
                         stage + n * TILE_ROWS * a.ld, a.ld);
         }
+        if (first + some == n_tiles)
+            fetch_next(a);
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < some * TILE_ROWS; i += GEMV_THREADS)
             sums[i] = add_up<BLOCK>(stage + i * a.ld, nb, has_min(tiles[first + i / TILE_ROWS].type));

@@ -61,6 +61,7 @@ template <class T> DEVICE void gemv_rows(const struct lode_cuda_gemv_args &a) {
     const uint32_t warp = threadIdx.x / 32, r = threadIdx.x / 8 % WARP_ROWS;
     const uint32_t first = warp * gridDim.x + blockIdx.x;
     let_next_come();
+    fetch_norm(a);
     for (uint32_t k = 0; k < a.per_unit && first < a.n_units; k++) {
         const struct tile t = tile_at(a, first, k, WARP_ROWS);
         const uint32_t bytes = t.stride & ~15u;
@@ -89,6 +90,7 @@ template <class T> DEVICE void gemv_rows(const struct lode_cuda_gemv_args &a) {
                 a, r, [&](uint32_t k) -> const struct tile & { return k ? t[1] : t[0]; },
                 [&](uint32_t k) { return k ? sum[1] : sum[0]; });
     }
+    fetch_next(a);
 }
 
 #define GEMV_FLOAT(name, type)                                                                     \

@@ -71,6 +71,24 @@ struct lode_cuda_mul_args {
     uint32_t head_rows, x_head;
 };
 
+/* Products of many rows; of experts where there are tiles (gemm.cu). */
+enum { LODE_GEMM_TILE_W = 128, LODE_GEMM_TILE_X = 64 };
+struct lode_cuda_gemm_tile { /* of pairs of one expert */
+    uint32_t expert, first, n, pad;
+};
+struct lode_cuda_gemm_args {
+    struct lode_cuda_part parts[LODE_CUDA_PARTS];
+    unsigned long long expert_size[LODE_CUDA_PARTS];
+    struct lode_cuda_mat x; /* of pairs: row by x_div */
+    uint32_t n_parts, n_x, cols, x_div;
+    lode_dev tiles, list; /* as group_pairs leaves them; 0: rows as they come */
+};
+struct lode_cuda_group_args {
+    struct lode_cuda_mat route;
+    lode_dev tiles, list; /* tiles: a number, padded to a tile; the tiles.  list: pairs by expert */
+    uint32_t n_pairs, n_used;
+};
+
 /* EXPERTS: products for (row, place) pairs, pair = row * n_used + place.  w: expert e's matrix at
  * w + e * expert_size. */
 struct lode_cuda_moe_args {
@@ -170,6 +188,8 @@ struct lode_cuda_gemv_args {
     uint32_t x_at;  /* bytes of shared memory before x */
     uint32_t ahead; /* tiles to fetch before they are needed */
     float eps, scale;
+    lode_dev next; /* weights that the next product begins with, to be fetched when this one's are read */
+    uint32_t next_size; /* bytes for each block of threads */
 };
 
 /* Norms and rotations of queries and keys, and the cache's entry, in one. */
