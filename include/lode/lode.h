@@ -11,6 +11,7 @@
 #include "lode/model.h"
 #include "lode/pack.h"
 #include "lode/plan.h"
+#include "lode/profile.h"
 #include "lode/sampler.h"
 #include "lode/scheduler.h"
 #include "lode/session.h"

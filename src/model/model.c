@@ -3,6 +3,7 @@
 #include "backend/cuda.h"
 #include "base/alloc.h"
 #include "model/groups.h"
+#include "model/profile.h"
 #include "store/file_store.h"
 #include "store/stream.h"
 #include "text/tokenizer.h"
@@ -276,6 +277,7 @@ int lode_model_load_with(struct lode_model **out, const char *path,
         rc = load(m, path, make, user, err);
     m->opts.progress = NULL;
     m->opts.progress_user = NULL;
+    m->opts.cache_policy = m->opts.hot = NULL; /* the caller's strings */
     if (rc < 0) {
         lode_model_free(m);
         return rc;
@@ -295,9 +297,19 @@ static int from_file(struct lode_store **out, void *user, const struct lode_mode
     if (m->n_groups == 0)
         return lode_fail(err, LODE_ERR_ARG, "--expert-cache",
                          "the model has no experts: all of it is used for each token");
-    const struct lode_stream_opts stream = {.budget = o->expert_cache, .resident = resident};
-    return lode_stream_create(out, m->source, m->weights, m->n_weights, m->groups, m->n_groups,
-                              &stream, err);
+    struct lode_stream_opts stream = {.budget = o->expert_cache,
+                                      .policy = o->cache_policy,
+                                      .no_prefetch = o->no_prefetch,
+                                      .no_checksum = o->no_checksum,
+                                      .resident = resident};
+    uint32_t *hot = NULL;
+    if (o->hot)
+        LODE_TRY(lode_hot_read(m, o->hot, &hot, &stream.n_hot, err));
+    stream.hot = hot;
+    const int rc = lode_stream_create(out, m->source, m->weights, m->n_weights, m->groups, m->n_groups,
+                                      &stream, err);
+    lode_free(hot);
+    return rc;
 }
 
 int lode_model_load(struct lode_model **out, const char *path, const struct lode_model_opts *opts,

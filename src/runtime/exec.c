@@ -1,6 +1,9 @@
 #include "runtime/exec.h"
 
 #include "base/alloc.h"
+#include "runtime/guess.h"
+
+#include <time.h>
 
 struct lode_exec {
     const struct lode_plan *plan;
@@ -10,6 +13,7 @@ struct lode_exec {
     struct lode_instr *instrs; /* owned; (plan->n_instrs), operands resolved */
     struct lode_part *parts;   /* owned; (plan->n_parts) */
     struct lode_value input, result;
+    struct lode_guess *guess; /* owned; NULL: nothing is read ahead */
 };
 
 static struct lode_value resolve(const struct lode_plan *p, char *const *slots, uint32_t id) {
@@ -63,13 +67,19 @@ int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
     e->input = resolve(plan, slots, plan->input);
     e->result = resolve(plan, slots, plan->result);
     lode_free(slots);
-    return 0;
+    const int rc = lode_guess_create(&e->guess, plan, e->instrs, backend, store, err);
+    if (rc < 0) {
+        lode_exec_free(e);
+        *out = NULL;
+    }
+    return rc;
 }
 
 void lode_exec_free(struct lode_exec *e) {
     if (!e)
         return;
     e->backend->memory->free(e->backend->memory, e->memory);
+    lode_guess_free(e->guess);
     lode_free(e->instrs);
     lode_free(e->parts);
     lode_free(e);
@@ -124,15 +134,47 @@ static int pin(struct lode_exec *e, struct lode_instr *in, struct lode_error *er
             return 0;
         if (full) /* others may be waiting for what is held here */
             unpin(e, in);
-        e->store->ops->wait(e->store, seen);
+        const struct lode_part *p = &in->parts[0];
+        e->store->ops->wait(e->store, seen, p->w ? p->w->id : p->bias->id);
     }
+}
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void note(atomic_uint_least64_t *count, uint64_t n) {
+    atomic_fetch_add_explicit(count, n, memory_order_relaxed);
+}
+
+/* The time since the last layer's end belongs to this layer. */
+static void note_layer(struct lode_exec *e, const struct lode_instr *in, uint64_t *last) {
+    const uint64_t now = now_ns();
+    if (in->p.trace.layer > 0 && in->p.trace.layer <= LODE_PROFILE_LAYERS)
+        note(&e->store->times.layers[in->p.trace.layer - 1], now - *last);
+    *last = now;
+}
+
+static void note_run(struct lode_exec *e, const struct lode_step *step, uint64_t start) {
+    struct lode_times *t = &e->store->times;
+    const uint64_t spent = now_ns() - start;
+    const bool body = !e->input.data;
+    note(&t->all, spent);
+    note(&t->head, body ? 0 : spent);
+    note(&t->steps, body);
+    note(&t->rows, body ? step->n_rows : 0);
 }
 
 int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)(void *user),
                   void *cancel_user, struct lode_error *err) {
+    const uint64_t start = now_ns();
+    uint64_t last = start;
     if (e->backend->ops->run_plan) {
         LODE_TRY(e->backend->ops->run_plan(e->backend, e->instrs, e->plan->n_instrs, step, cancel,
                                            cancel_user, err));
+        note_run(e, step, start);
         return e->store->ops->verify(e->store, err);
     }
     for (uint32_t i = 0; i < e->plan->n_instrs; i++) {
@@ -148,7 +190,12 @@ int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*canc
                 *err = e->backend->error;
         }
         unpin(e, in);
+        if (rc == 0 && e->guess)
+            rc = lode_guess_run(e->guess, i, step, err);
         LODE_TRY(rc);
+        if (in->op == LODE_OP_TRACE)
+            note_layer(e, in, &last);
     }
+    note_run(e, step, start);
     return e->store->ops->verify(e->store, err);
 }

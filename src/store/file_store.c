@@ -36,8 +36,9 @@ static uint64_t news(struct lode_store *s) {
 }
 
 /* A resident weight never needs waiting for. */
-static void wait(struct lode_store *s, uint64_t seen) {
+static void wait(struct lode_store *s, uint64_t seen, uint32_t id) {
     (void)s;
+    (void)id;
     (void)seen;
 }
 
@@ -162,4 +163,10 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
     return 0;
 }
 
-static const struct lode_store_ops ops = {pin, pin, unpin, news, wait, verify, store_free};
+static const struct lode_store_ops ops = {.pin = pin,
+                                          .look = pin,
+                                          .unpin = unpin,
+                                          .news = news,
+                                          .wait = wait,
+                                          .verify = verify,
+                                          .free = store_free};

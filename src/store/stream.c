@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <xxhash.h>
 
 #define NOWHERE UINT32_MAX
@@ -21,6 +22,7 @@ struct slot {
     struct stream *stream;
     enum state state;
     uint32_t group, refs;
+    bool guess; /* nobody has asked for it yet */
     size_t touched;
 };
 
@@ -30,6 +32,13 @@ struct layout {
     size_t size;
     size_t summed, summed_at; /* bytes in the slot whose XXH3 is sum; 0: none are */
     uint64_t sum;
+};
+
+/* Guesses are judged in lots: fewer than half of a lot used, and there are none for a while. */
+enum { GUESSES = 64, LOT = 256, PAUSE = 4096 /* settled layers */ };
+
+struct layer_count {
+    uint64_t wait_ns, uses, hits, bytes, guesses, guessed;
 };
 
 enum { HELPERS = 2, NO_PART = -3 /* a fault of the source: its words are in `error` */ };
@@ -63,6 +72,12 @@ struct stream {
     struct lode_policy *policy;
     uint64_t news;
     uint32_t n_waiting;
+    uint32_t guesses[GUESSES], n_guesses; /* slots, of one layer */
+    uint32_t lot, lot_used, pause;
+    uint64_t cancelled;
+    uint32_t n_layers;
+    struct layer_count *counts; /* owned; (n_layers) */
+    uint32_t *uses;             /* owned; (n_groups) */
 
     /* Groups that the source puts together. */
     pthread_t helpers[HELPERS];
@@ -206,6 +221,7 @@ static uint32_t policy_id(const struct stream *s, uint32_t group) {
 
 /* The slot holds nothing any more; its memory stays, for whoever takes it next. */
 static void empty(struct stream *s, uint32_t i) {
+    s->lot += s->slots[i].guess;
     s->where[s->slots[i].group] = NOWHERE;
     s->slots[i].state = EMPTY;
     s->free_slots[s->n_free++] = i;
@@ -299,11 +315,13 @@ static void *put_together(void *arg) {
     return NULL;
 }
 
-static void start_load(struct stream *s, struct slot *slot, uint32_t group) {
+static void start_load(struct stream *s, struct slot *slot, uint32_t group, bool guess) {
     const struct layout *l = &s->layouts[group];
     slot->group = group;
     slot->state = LOADING;
     slot->refs = 0;
+    slot->guess = guess;
+    s->counts[s->groups[group].layer].bytes += l->size;
     s->where[group] = (uint32_t)(slot - s->slots);
     const uint32_t id = policy_id(s, group);
     lode_policy_admit(s->policy, id, l->size);
@@ -311,7 +329,7 @@ static void start_load(struct stream *s, struct slot *slot, uint32_t group) {
     slot->read = (struct lode_read){.parts = s->parts + l->first_part,
                                     .n_parts = l->n_parts,
                                     .base = s->memory + s->where[group] * s->stride,
-                                    .urgent = true,
+                                    .urgent = !guess,
                                     .done = arrive};
     if (l->n_parts) {
         lode_reader_submit(s->reader, &slot->read);
@@ -349,6 +367,16 @@ static int state_of(struct stream *s, const struct slot *slot, uint32_t id, cons
     return LODE_READY;
 }
 
+/* A guess is asked for. */
+static void came_true(struct stream *s, struct slot *slot) {
+    slot->guess = false;
+    s->lot++;
+    s->lot_used++;
+    s->counts[s->groups[slot->group].layer].guessed++;
+    if (slot->state == LOADING && s->layouts[slot->group].n_parts)
+        lode_reader_urge(s->reader, &slot->read);
+}
+
 static int pin(struct lode_store *store, uint32_t id, const void **data, struct lode_error *err) {
     struct stream *s = stream(store);
     const uint32_t group = s->weights[id].group;
@@ -357,14 +385,22 @@ static int pin(struct lode_store *store, uint32_t id, const void **data, struct 
     pthread_mutex_lock(&s->lock);
     int rc = LODE_FULL;
     struct slot *slot;
-    if (s->where[group] != NOWHERE) {
+    const bool first = id == s->groups[group].weights[0], hit = s->where[group] != NOWHERE;
+    if (hit) {
         slot = &s->slots[s->where[group]];
         if (slot->refs == 0)
             lode_policy_touch(s->policy, policy_id(s, group));
+        if (slot->guess)
+            came_true(s, slot);
     } else {
         slot = make_room(s, s->layouts[group].size);
         if (slot)
-            start_load(s, slot, group);
+            start_load(s, slot, group, false);
+    }
+    if (slot && first) {
+        s->uses[group]++;
+        s->counts[s->groups[group].layer].uses++;
+        s->counts[s->groups[group].layer].hits += hit;
     }
     if (slot)
         rc = state_of(s, slot, id, data, err);
@@ -405,6 +441,49 @@ static void unpin(struct lode_store *store, uint32_t id) {
     pthread_mutex_unlock(&s->lock);
 }
 
+static void want(struct lode_store *store, uint32_t id) {
+    struct stream *s = stream(store);
+    const uint32_t group = s->weights[id].group;
+    if (group == LODE_NO_GROUP || s->layouts[group].n_parts == 0)
+        return;
+    pthread_mutex_lock(&s->lock);
+    if (s->lot >= LOT) {
+        s->pause = s->lot_used < LOT / 2 ? PAUSE : 0;
+        s->lot = s->lot_used = 0;
+    }
+    struct slot *slot = s->where[group] == NOWHERE && !s->pause && s->n_guesses < GUESSES
+                            ? make_room(s, s->layouts[group].size)
+                            : NULL;
+    if (slot) {
+        start_load(s, slot, group, true);
+        s->guesses[s->n_guesses++] = s->where[group];
+        s->counts[s->groups[group].layer].guesses++;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void settle(struct lode_store *store) {
+    struct stream *s = stream(store);
+    pthread_mutex_lock(&s->lock);
+    for (uint32_t i = 0; i < s->n_guesses; i++) {
+        struct slot *slot = &s->slots[s->guesses[i]];
+        if (slot->guess && slot->state == LOADING && slot->refs == 0 &&
+            lode_reader_cancel(s->reader, &slot->read)) {
+            struct layer_count *c = &s->counts[s->groups[slot->group].layer];
+            c->bytes -= s->layouts[slot->group].size;
+            c->guesses--;
+            s->cancelled++;
+            slot->guess = false;
+            lode_policy_unpin(s->policy, policy_id(s, slot->group)); /* the load's own */
+            drop_failed(s, slot);
+            tell(s);
+        }
+    }
+    s->n_guesses = 0;
+    s->pause -= s->pause > 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
 static uint64_t news(struct lode_store *store) {
     struct stream *s = stream(store);
     pthread_mutex_lock(&s->lock);
@@ -413,15 +492,48 @@ static uint64_t news(struct lode_store *store) {
     return n;
 }
 
-static void wait(struct lode_store *store, uint64_t seen) {
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void wait(struct lode_store *store, uint64_t seen, uint32_t id) {
     struct stream *s = stream(store);
+    const uint32_t group = s->weights[id].group;
+    const uint64_t start = now_ns();
     pthread_mutex_lock(&s->lock);
     s->n_waiting++;
     while (s->news == seen)
         pthread_cond_wait(&s->arrived, &s->lock);
     s->n_waiting--;
+    if (group != LODE_NO_GROUP)
+        s->counts[s->groups[group].layer].wait_ns += now_ns() - start;
     pthread_mutex_unlock(&s->lock);
 }
+
+static void count(struct lode_store *store, struct lode_profile *out) {
+    struct stream *s = stream(store);
+    pthread_mutex_lock(&s->lock);
+    for (uint32_t l = 0; l < s->n_layers && l < LODE_PROFILE_LAYERS; l++) {
+        const struct layer_count *c = &s->counts[l];
+        struct lode_profile_layer *to = &out->layers[l];
+        to->waited = (double)c->wait_ns * 1e-9;
+        to->uses = c->uses;
+        to->hits = c->hits;
+        to->bytes = c->bytes;
+        to->guesses = c->guesses;
+        to->guessed = c->guessed;
+    }
+    out->streams = true;
+    out->cache = s->budget;
+    out->held = lode_policy_used(s->policy);
+    out->cancelled = s->cancelled;
+    out->reader = s->reader ? lode_reader_name(s->reader) : "put together from parts";
+    pthread_mutex_unlock(&s->lock);
+}
+
+static const uint32_t *uses(struct lode_store *store) { return stream(store)->uses; }
 
 static int verify(struct lode_store *store, struct lode_error *err) {
     struct stream *s = stream(store);
@@ -444,7 +556,7 @@ static void stream_free(struct lode_store *store) {
     lode_policy_free(s->policy);
     lode_free_aligned(s->memory);
     void *const all[] = {s->layouts, s->parts, s->paths,      s->at,        s->where,
-                         s->group_of, s->slots, s->free_slots};
+                         s->group_of, s->slots, s->free_slots, s->counts, s->uses};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         lode_free(all[i]);
     pthread_cond_destroy(&s->work);
@@ -453,7 +565,17 @@ static void stream_free(struct lode_store *store) {
     lode_free(s);
 }
 
-static const struct lode_store_ops ops = {pin, look, unpin, news, wait, verify, stream_free};
+static const struct lode_store_ops ops = {.pin = pin,
+                                          .look = look,
+                                          .unpin = unpin,
+                                          .want = want,
+                                          .settle = settle,
+                                          .news = news,
+                                          .wait = wait,
+                                          .count = count,
+                                          .uses = uses,
+                                          .verify = verify,
+                                          .free = stream_free};
 
 /* ---- making one ---- */
 
@@ -465,6 +587,11 @@ static int make_policy(struct stream *s, const char *name, struct lode_error *er
         if (group->expert != LODE_NO_EXPERT && group->expert >= s->n_experts)
             s->n_experts = group->expert + 1;
     }
+    s->n_layers = n_layers;
+    s->counts = LODE_NEW_ARRAY(struct layer_count, n_layers);
+    s->uses = LODE_NEW_ARRAY(uint32_t, s->n_groups);
+    if (!s->counts || !s->uses)
+        return lode_fail_nomem(err, "expert cache");
     const struct lode_policy_shape shape = {n_layers, s->n_experts + 1, s->budget};
     LODE_TRY(lode_policy_create(&s->policy, name, &shape, err));
     s->group_of = LODE_NEW_ARRAY(uint32_t, (size_t)n_layers * (s->n_experts + 1));
@@ -518,6 +645,20 @@ static int start_helpers(struct stream *s, struct lode_error *err) {
                                                "no thread can be started to read them");
 }
 
+/* The most used first, while there is room; as guesses that are not judged, behind what is asked for. */
+static void start_warm(struct stream *s, const uint32_t *hot, uint32_t n_hot) {
+    pthread_mutex_lock(&s->lock);
+    for (uint32_t i = 0; i < n_hot && s->n_free > 0; i++) {
+        const uint32_t group = hot[i];
+        const size_t size = s->layouts[group].size;
+        if (s->where[group] != NOWHERE || lode_policy_used(s->policy) + size > s->budget)
+            continue;
+        start_load(s, make_room(s, size), group, true);
+        s->slots[s->where[group]].guess = false;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 static int make(struct stream *s, uint32_t n_weights, const struct lode_stream_opts *o,
                 struct lode_error *err) {
     s->at = LODE_NEW_ARRAY(size_t, n_weights);
@@ -532,7 +673,9 @@ static int make(struct stream *s, uint32_t n_weights, const struct lode_stream_o
     s->base.resident = s->resident->resident + s->budget;
     if (s->n_paths)
         LODE_TRY(lode_reader_create(&s->reader, s->paths, s->n_paths, &o->reader, err));
-    return start_helpers(s, err);
+    LODE_TRY(start_helpers(s, err));
+    start_warm(s, o->hot, o->n_hot);
+    return 0;
 }
 
 int lode_stream_create(struct lode_store **out, const struct lode_source *source,
@@ -550,6 +693,7 @@ int lode_stream_create(struct lode_store **out, const struct lode_source *source
                          .n_groups = n_groups,
                          .budget = opts->budget,
                          .check = !opts->no_checksum};
+    s->base.guesses = !opts->no_prefetch;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->arrived, NULL);
     pthread_cond_init(&s->work, NULL);

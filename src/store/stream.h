@@ -18,8 +18,11 @@
 struct lode_stream_opts {
     uint64_t budget;    /* bytes of the cache; at least the largest group's */
     const char *policy; /* NULL: the default */
+    bool no_prefetch;   /* guesses are not taken */
     bool no_checksum;   /* do not compare those that packed models have */
     struct lode_reader_opts reader;
+    const uint32_t *hot; /* (n_hot) groups that the cache begins with, the most used first */
+    uint32_t n_hot;
     struct lode_file_store_opts resident;
 };
 

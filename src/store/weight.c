@@ -11,6 +11,6 @@ int lode_store_pin_now(struct lode_store *s, uint32_t id, const void **data,
         if (rc <= LODE_READY)
             return rc;
         held = rc == LODE_PENDING;
-        s->ops->wait(s, seen);
+        s->ops->wait(s, seen, id);
     }
 }

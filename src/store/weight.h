@@ -13,6 +13,9 @@
 #include "base/error.h"
 #include "format/source.h"
 #include "graph/graph.h"
+#include "lode/profile.h"
+
+#include <stdatomic.h>
 
 #define LODE_NO_GROUP UINT32_MAX
 
@@ -45,19 +48,36 @@ struct lode_store_ops {
      * negative answer it is still to be unpinned. */
     int (*look)(struct lode_store *s, uint32_t id, const void **data, struct lode_error *err);
     void (*unpin)(struct lode_store *s, uint32_t id);
-    /* Counts arrivals and rooms that became free; wait returns when it is no longer `seen`. */
+    /* A guess: it may be pinned soon.  NULL where that gains nothing; so is settle. */
+    void (*want)(struct lode_store *s, uint32_t id);
+    /* What is needed of the layer that guesses were for has been pinned: those whose reading has not
+     * begun are off. */
+    void (*settle)(struct lode_store *s);
+    /* Counts arrivals and rooms that became free; wait returns when it is no longer `seen`.  id: a
+     * weight that is waited for, for the profile. */
     uint64_t (*news)(struct lode_store *s);
-    void (*wait)(struct lode_store *s, uint64_t seen);
+    void (*wait)(struct lode_store *s, uint64_t seen, uint32_t id);
+    /* Fills the counts of experts; NULL where none are streamed. */
+    void (*count)(struct lode_store *s, struct lode_profile *out);
+    /* How often each group was pinned; (n_groups).  NULL as above. */
+    const uint32_t *(*uses)(struct lode_store *s);
     /* After a step: whether any byte that was handed out turned out to be unreadable (a file that
      * shrank while it was mapped).  0 or LODE_ERR_IO. */
     int (*verify)(struct lode_store *s, struct lode_error *err);
     void (*free)(struct lode_store *s);
 };
 
+/* What executors note of their steps (lode/profile.h); nanoseconds. */
+struct lode_times {
+    atomic_uint_least64_t steps, rows, all, head, layers[LODE_PROFILE_LAYERS];
+};
+
 /* Thread-safe, shared by all sessions of a model. */
 struct lode_store {
     const struct lode_store_ops *ops;
     uint64_t resident; /* bytes of its own that it holds or may come to hold (not mapped file pages) */
+    bool guesses; /* want gains something */
+    struct lode_times times;
 };
 
 /* Pins it and waits until it is there; for whoever holds nothing else that others may wait for. */

@@ -10,6 +10,7 @@
 #include "load.h"
 #include "out.h"
 #include "progress.h"
+#include "profile.h"
 #include "verbs.h"
 
 #include "lode/lode.h"
@@ -309,6 +310,8 @@ static int bench_model(struct bench *b, const char *path, const struct tests *al
         if (!out_flush())
             break;
     }
+    if (rc == 0)
+        rc = profile_finish(b->model, &o->load, err);
     lode_model_free(b->model);
     b->model = NULL;
     return rc;

@@ -11,6 +11,8 @@ struct load_opts {
     const char *model, *ctk, *ctv, *isa, *device;
     int64_t ctx, batch, threads, experts, gpu_layers;
     uint64_t expert_cache;
+    const char *cache_policy, *hot, *profile_json;
+    bool profile, no_prefetch, no_checksum;
     bool no_mmap, mlock, float_act;
 };
 
@@ -53,7 +55,19 @@ extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
       .help = "experts that each token uses, the best K of all" },                                 \
         { "--expert-cache", ARG_SIZE, ARG_AT(type, load.expert_cache), .meta = "BYTES",            \
           .def = "0", .shown = "all are in memory",                                                \
-          .help = "memory for the experts, which are then read from the file when they are used" }
+          .help = "memory for the experts, which are then read from the file when they are used" },     \
+        { "--hot-experts", ARG_STR, ARG_AT(type, load.hot), .meta = "FILE",                        \
+          .help = "begin with the experts that this file says are used most, and keep it up to date" }, \
+        { "--cache-policy", ARG_STR, ARG_AT(type, load.cache_policy), .meta = "NAME",              \
+          .shown = "the best", .debug = true, .help = "which experts leave that memory first" },   \
+        { "--no-prefetch", ARG_BOOL, ARG_AT(type, load.no_prefetch), .debug = true,                \
+          .help = "do not guess the next layer's experts" },                                       \
+        { "--no-checksum", ARG_BOOL, ARG_AT(type, load.no_checksum), .debug = true,                \
+          .help = "do not compare the checksums of a packed model's experts" },                    \
+        { "--profile", ARG_BOOL, ARG_AT(type, load.profile),                                       \
+          .help = "say at the end where the time went, layer by layer, on standard error" },       \
+        { "--profile-json", ARG_STR, ARG_AT(type, load.profile_json), .meta = "FILE",              \
+          .help = "write it as JSON" }
 
 /* What llama.cpp users type and this program has no use for. */
 #define LOAD_FOREIGN_FLAGS                                                                         \

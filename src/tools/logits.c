@@ -5,6 +5,7 @@
 #include "npy.h"
 #include "out.h"
 #include "progress.h"
+#include "profile.h"
 #include "verbs.h"
 
 #include "lode/lode.h"
@@ -186,6 +187,7 @@ int verb_logits(int argc, char **argv) {
         rc = lode_session_create(&s, m, &so, &err);
     }
     rc = rc < 0 ? rc : evaluate(&o, m, s, &ids, &err);
+    rc = rc < 0 ? rc : profile_finish(m, &o.load, &err);
     if (rc == 0 && o.hidden)
         rc = write_hidden(&trace, o.hidden, &err);
     if (rc == 0 && o.trace_norms)

@@ -5,6 +5,7 @@
 #include "load.h"
 #include "out.h"
 #include "progress.h"
+#include "profile.h"
 #include "verbs.h"
 
 #include "lode/lode.h"
@@ -320,6 +321,8 @@ int verb_perplexity(int argc, char **argv) {
         s.n_vocab = lode_model_info(s.model)->n_vocab;
         rc = run(&s, &err);
     }
+    if (rc == 0)
+        rc = profile_finish(s.model, &o.load, &err);
     lode_session_free(s.session);
     lode_model_free(s.model);
     return rc < 0 ? tool_report(&err) : 0;

@@ -5,6 +5,7 @@
 #include "interrupt.h"
 #include "out.h"
 #include "progress.h"
+#include "profile.h"
 #include "verbs.h"
 
 #include "lode/lode.h"
@@ -446,6 +447,8 @@ int verb_run(int argc, char **argv) {
         status = prompt || r.o.messages ? first_answer(&r, prompt) : -1;
         if (status < 0)
             status = repl(&r);
+        if (profile_finish(r.model, &r.o.load, &err) < 0)
+            status = tool_report(&err);
     }
     free(prompt);
     free(r.kept);

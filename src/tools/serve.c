@@ -4,6 +4,7 @@
 #include "input.h"
 #include "load.h"
 #include "out.h"
+#include "profile.h"
 #include "verbs.h"
 
 #include "serve/serve.h"
@@ -269,6 +270,8 @@ int verb_serve(int argc, char **argv) {
     int rc = load_model(&m, &o.load, &err);
     if (rc == 0)
         rc = serve(&o, m, &err);
+    if (rc == 0)
+        rc = profile_finish(m, &o.load, &err);
     lode_model_free(m);
     return rc < 0 ? tool_report(&err) : 0;
 }

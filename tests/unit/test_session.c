@@ -312,7 +312,8 @@ static void late_unpin(struct lode_store *s, uint32_t id) {
 
 static uint64_t late_news(struct lode_store *s) { return ((struct late *)s)->waits; }
 
-static void late_wait(struct lode_store *s, uint64_t seen) {
+static void late_wait(struct lode_store *s, uint64_t seen, uint32_t why) {
+    (void)why;
     struct late *l = (struct late *)s;
     assert_int_equal(seen, l->waits);
     l->waits++;
@@ -340,8 +341,13 @@ static void late_free(struct lode_store *s) {
     free(l);
 }
 
-static const struct lode_store_ops late_ops = {late_pin,  late_look,   late_unpin, late_news,
-                                               late_wait, late_verify, late_free};
+static const struct lode_store_ops late_ops = {.pin = late_pin,
+                                               .look = late_look,
+                                               .unpin = late_unpin,
+                                               .news = late_news,
+                                               .wait = late_wait,
+                                               .verify = late_verify,
+                                               .free = late_free};
 
 static int make_late(struct lode_store **out, void *user, const struct lode_model *m,
                      struct lode_error *err) {

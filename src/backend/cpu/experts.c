@@ -111,6 +111,7 @@ struct wave {
     uint32_t n_ready, n_todo;      /* what is computed now */
     uint32_t n_rows;
     bool down; /* which product */
+    bool settled;
 };
 
 static const struct pair *pair_list(struct lode_experts *x, const struct lode_value *route,
@@ -300,8 +301,15 @@ static int run_wave(struct wave *w, struct lode_error *err) {
     for (uint32_t n_done = 0; n_done < w->end - w->first;) {
         const uint64_t seen = store->ops->news(store);
         LODE_TRY(collect(w, err));
+        if (w->end == w->n_shares && store->ops->settle && !w->settled) {
+            /* all that this layer needs has been asked for: what follows is for the next */
+            store->ops->settle(store);
+            for (uint32_t i = 0; i < w->in->n_ahead; i++)
+                store->ops->want(store, w->in->ahead[i]);
+            w->settled = true;
+        }
         if (w->n_ready == 0) {
-            store->ops->wait(store, seen);
+            store->ops->wait(store, seen, weight_id(w, &w->x->shares[w->first], 0));
             continue;
         }
         compute(w);

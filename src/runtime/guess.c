@@ -1,0 +1,147 @@
+#include "runtime/guess.h"
+
+#include "base/alloc.h"
+
+/* A router, and what is asked of the next one behind it. */
+struct ask {
+    uint32_t at, route, experts;  /* instructions: the product, ROUTE, EXPERTS */
+    uint32_t part;                /* of the product */
+    bool next;                    /* the next layer's router can be asked */
+};
+
+struct lode_guess {
+    const struct lode_plan *plan;
+    struct lode_instr *instrs;
+    struct lode_backend *backend;
+    struct lode_store *store;
+    struct ask *asks; /* owned; (n_asks), in the order of layers */
+    uint32_t n_asks;
+    float *logits, *pairs; /* owned; (LODE_GUESS_ROWS, width of each) */
+    uint32_t n_experts, n_pairs;
+    uint32_t *ahead; /* owned; (LODE_GUESS_ROWS * n_used) */
+};
+
+static bool find_ask(const struct lode_plan *p, uint32_t experts, struct ask *a) {
+    const uint32_t pairs = p->instrs[experts].in[1];
+    bool found = false;
+    for (uint32_t i = 0; i < experts; i++)
+        if (p->instrs[i].op == LODE_OP_ROUTE && p->parts[p->instrs[i].first_part].out == pairs) {
+            a->route = i;
+            found = true;
+        }
+    for (uint32_t i = 0; found && i < a->route; i++)
+        for (uint32_t k = 0; p->instrs[i].op == LODE_OP_LINEAR && k < p->instrs[i].n_parts; k++)
+            if (p->parts[p->instrs[i].first_part + k].out == p->instrs[a->route].in[0]) {
+                a->at = i;
+                a->part = k;
+                a->experts = experts;
+                return true;
+            }
+    return false;
+}
+
+/* Whether b's router takes what a's does. */
+static bool alike(const struct lode_plan *p, const struct ask *a, const struct ask *b) {
+    const struct lode_plan_value *x = &p->values[p->instrs[a->at].in[0]];
+    const struct lode_plan_value *y = &p->values[p->instrs[b->at].in[0]];
+    return x->type == y->type && x->width == y->width && x->rows == LODE_ROWS_ALL &&
+           y->rows == LODE_ROWS_ALL;
+}
+
+int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
+                      struct lode_instr *instrs, struct lode_backend *backend,
+                      struct lode_store *store, struct lode_error *err) {
+    *out = NULL;
+    if (!store->guesses || plan->experts.n == 0)
+        return 0;
+    struct lode_guess *g = LODE_NEW(struct lode_guess);
+    if (!g)
+        return lode_fail_nomem(err, "guesses");
+    *g = (struct lode_guess){plan, instrs, backend, store, .n_experts = plan->experts.n,
+                             .n_pairs = 2 * plan->experts.n_used};
+    g->asks = LODE_NEW_ARRAY(struct ask, plan->n_instrs);
+    g->logits = LODE_NEW_ARRAY(float, LODE_GUESS_ROWS * (size_t)g->n_experts);
+    g->pairs = LODE_NEW_ARRAY(float, LODE_GUESS_ROWS * (size_t)g->n_pairs);
+    g->ahead = LODE_NEW_ARRAY(uint32_t, LODE_GUESS_ROWS * (size_t)plan->experts.n_used);
+    if (!g->asks || !g->logits || !g->pairs || !g->ahead) {
+        lode_guess_free(g);
+        return lode_fail_nomem(err, "guesses");
+    }
+    for (uint32_t i = 0; i < plan->n_instrs; i++)
+        if (plan->instrs[i].op == LODE_OP_EXPERTS && find_ask(plan, i, &g->asks[g->n_asks]))
+            g->n_asks++;
+    for (uint32_t i = 0; i + 1 < g->n_asks; i++)
+        g->asks[i].next = alike(plan, &g->asks[i], &g->asks[i + 1]);
+    *out = g;
+    return 0;
+}
+
+void lode_guess_free(struct lode_guess *g) {
+    if (!g)
+        return;
+    lode_free(g->asks);
+    lode_free(g->logits);
+    lode_free(g->pairs);
+    lode_free(g->ahead);
+    lode_free(g);
+}
+
+/* The next layer's product and choice, over this layer's input, into the guess's own buffers. */
+static int choose(struct lode_guess *g, const struct ask *now, const struct ask *next,
+                  const struct lode_step *step, struct lode_error *err) {
+    const struct lode_instr *in = &g->instrs[now->at], *there = &g->instrs[next->at];
+    struct lode_instr route = g->instrs[next->route];
+    struct lode_part product = there->parts[next->part], pairs = route.parts[0];
+    const uint32_t n = product.w->rows;
+    product.out = (struct lode_value){(char *)g->logits, n * sizeof(float), n, LODE_F32,
+                                      LODE_ROWS_ALL};
+    pairs.out = (struct lode_value){(char *)g->pairs, g->n_pairs * sizeof(float),
+                                    2 * route.p.route.n_used, LODE_F32, LODE_ROWS_ALL};
+    struct lode_instr linear = {.op = LODE_OP_LINEAR, .p = there->p, .in = {in->in[0]},
+                                .parts = &product, .n_parts = 1};
+    route.in[0] = product.out;
+    route.parts = &pairs;
+    LODE_TRY(lode_store_pin_now(g->store, product.w->id, &product.w_data, err));
+    int rc = 0;
+    if (product.bias)
+        rc = lode_store_pin_now(g->store, product.bias->id, &product.bias_data, err);
+    if (rc == 0 && pairs.w)
+        rc = lode_store_pin_now(g->store, pairs.w->id, &pairs.w_data, err);
+    const struct lode_step quiet = {.n_rows = step->n_rows}; /* nobody is told of it */
+    if (rc == 0) {
+        g->backend->ops->run[LODE_OP_LINEAR](g->backend, &linear, &quiet);
+        g->backend->ops->run[LODE_OP_ROUTE](g->backend, &route, &quiet);
+    }
+    if (product.w_data)
+        g->store->ops->unpin(g->store, product.w->id);
+    if (product.bias_data)
+        g->store->ops->unpin(g->store, product.bias->id);
+    if (pairs.w_data)
+        g->store->ops->unpin(g->store, pairs.w->id);
+    return rc;
+}
+
+int lode_guess_run(struct lode_guess *g, uint32_t i, const struct lode_step *step,
+                   struct lode_error *err) {
+    for (uint32_t a = 0; a < g->n_asks; a++) {
+        const struct ask *now = &g->asks[a];
+        if (now->at != i)
+            continue;
+        struct lode_instr *experts = &g->instrs[now->experts];
+        experts->n_ahead = 0;
+        if (!now->next || step->n_rows > LODE_GUESS_ROWS)
+            return 0;
+        const struct ask *next = &g->asks[a + 1];
+        LODE_TRY(choose(g, now, next, step, err));
+        const uint32_t n_used = g->instrs[next->route].p.route.n_used;
+        const uint32_t first = g->instrs[next->experts].parts[0].w->id;
+        for (uint32_t r = 0; r < step->n_rows; r++)
+            for (uint32_t k = 0; k < n_used; k++) {
+                int32_t id;
+                memcpy(&id, &g->pairs[r * g->n_pairs + 2 * k], sizeof id);
+                g->ahead[experts->n_ahead++] = first + (uint32_t)id;
+            }
+        experts->ahead = g->ahead;
+    }
+    return 0;
+}

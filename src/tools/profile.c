@@ -1,0 +1,95 @@
+#include "profile.h"
+
+#include "out.h"
+#include "progress.h"
+
+#include "lode/profile.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+static double share(uint64_t part, uint64_t whole) {
+    return whole ? 100 * (double)part / (double)whole : 0;
+}
+
+static void add(struct lode_profile_layer *sum, const struct lode_profile_layer *l) {
+    sum->seconds += l->seconds;
+    sum->waited += l->waited;
+    sum->uses += l->uses;
+    sum->hits += l->hits;
+    sum->bytes += l->bytes;
+    sum->guesses += l->guesses;
+    sum->guessed += l->guessed;
+}
+
+static void print_row(const char *name, const struct lode_profile_layer *l, const struct lode_profile *p) {
+    const double steps = p->steps ? (double)p->steps : 1;
+    char bytes[32];
+    fprintf(stderr, "%6s %10.3f %10.3f", name, 1e3 * (l->seconds - l->waited) / steps,
+            1e3 * l->waited / steps);
+    if (p->streams)
+        fprintf(stderr, " %8.1f %7.1f %12s %8" PRIu64 " %7.1f", (double)l->uses / steps,
+                share(l->hits, l->uses), format_bytes((double)l->bytes / steps, bytes), l->guesses,
+                share(l->guessed, l->guesses));
+    fputc('\n', stderr);
+}
+
+static void print_table(const struct lode_profile *p) {
+    struct lode_profile_layer sum = {0};
+    char name[16], a[32], b[32];
+    fprintf(stderr, "%sprofile of %" PRIu64 " steps, %" PRIu64 " tokens; a step's share:%s\n",
+            out_bold(stderr), p->steps, p->rows, out_plain(stderr));
+    fprintf(stderr, "%6s %10s %10s", "layer", "compute ms", "disk ms");
+    if (p->streams)
+        fprintf(stderr, " %8s %7s %12s %8s %7s", "experts", "hits %", "read", "guesses", "good %");
+    fputc('\n', stderr);
+    for (uint32_t l = 0; l < p->n_layers; l++) {
+        snprintf(name, sizeof name, "%" PRIu32, l);
+        print_row(name, &p->layers[l], p);
+        add(&sum, &p->layers[l]);
+    }
+    print_row("head", &(struct lode_profile_layer){.seconds = p->head}, p);
+    sum.seconds = p->seconds;
+    print_row("all", &sum, p);
+    if (!p->streams)
+        return;
+    fprintf(stderr, "cache %s of %s; read %s", format_bytes((double)p->held, a),
+            format_bytes((double)p->cache, b), p->reader);
+    fprintf(stderr, ", %s/s over the whole time; %" PRIu64 " guesses were called off\n",
+            format_bytes(p->seconds > 0 ? (double)sum.bytes / p->seconds : 0, a), p->cancelled);
+}
+
+static void print_json(FILE *f, const struct lode_profile *p) {
+    fprintf(f,
+            "{\"steps\": %" PRIu64 ", \"tokens\": %" PRIu64 ", \"seconds\": %.6f, \"head\": %.6f, "
+            "\"streams\": %s, \"cache\": %" PRIu64 ", \"held\": %" PRIu64 ", \"cancelled\": %" PRIu64
+            ", \"reader\": \"%s\",\n \"layers\": [",
+            p->steps, p->rows, p->seconds, p->head, p->streams ? "true" : "false", p->cache, p->held,
+            p->cancelled, p->reader);
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const struct lode_profile_layer *l = &p->layers[i];
+        fprintf(f,
+                "%s\n  {\"seconds\": %.6f, \"waited\": %.6f, \"uses\": %" PRIu64 ", \"hits\": %" PRIu64
+                ", \"bytes\": %" PRIu64 ", \"guesses\": %" PRIu64 ", \"guessed\": %" PRIu64 "}",
+                i ? "," : "", l->seconds, l->waited, l->uses, l->hits, l->bytes, l->guesses,
+                l->guessed);
+    }
+    fputs("\n]}\n", f);
+}
+
+int profile_finish(const struct lode_model *m, const struct load_opts *o, struct lode_error *err) {
+    static struct lode_profile p;
+    lode_model_profile(m, &p);
+    if (o->profile)
+        print_table(&p);
+    if (o->profile_json) {
+        FILE *f = fopen(o->profile_json, "w");
+        if (f)
+            print_json(f, &p);
+        if (!f || ferror(f) | fclose(f))
+            return tool_fail(err, LODE_ERR_IO, o->profile_json, "it cannot be written: %s",
+                             strerror(errno));
+    }
+    return o->hot && p.streams ? lode_model_save_hot(m, o->hot, err) : 0;
+}
