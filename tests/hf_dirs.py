@@ -115,6 +115,10 @@ def variants(model):
         yield prefix + ' beside what sees', whole, {**eye, **inner}, 1, \
             '3 tensors that the text model does not use are left out: model.vision_tower, ' \
             'model.multi_modal_projector'
+    many = {'tower_%d.weight' % i: ('F32', [1], bytes(4)) for i in range(7)}
+    yield 'seven things that are not text', None, {**tensors, **many}, 1, \
+        '7 tensors that the text model does not use are left out: tower_0, tower_1, tower_2, ' \
+        'tower_3 and others'
     if any('.mlp.experts.0.' in k for k in tensors):
         yield 'experts joined', None, join_experts(tensors), 1, ''
     if model.config.get('tie_word_embeddings'):

@@ -214,9 +214,11 @@ static int place(struct lode_hf *h, const struct lode_st_tensor *s, const struct
 }
 
 /* What the model has no use for, said once: by the first words of the names. */
+enum { UNUSED_WORDS = 4 }; /* that are named */
 struct unused {
     uint32_t n, n_words;
-    char words[4][32];
+    char words[UNUSED_WORDS][32];
+    bool others;
 };
 
 static void leave_out(struct unused *u, const char *name) {
@@ -229,10 +231,10 @@ static void leave_out(struct unused *u, const char *name) {
     for (uint32_t i = 0; i < u->n_words; i++)
         if (strcmp(u->words[i], word) == 0)
             return;
-    if (u->n_words < 4)
-        memcpy(u->words[u->n_words], word, sizeof word);
-    if (u->n_words < 5) /* the fifth: and others */
-        u->n_words++;
+    if (u->n_words < UNUSED_WORDS)
+        memcpy(u->words[u->n_words++], word, sizeof word);
+    else
+        u->others = true;
 }
 
 static int say_unused(struct lode_hf *h, const struct unused *u, struct lode_error *err) {
@@ -241,7 +243,7 @@ static int say_unused(struct lode_hf *h, const struct unused *u, struct lode_err
     return lode_hf_note(
         h, err, "%u tensors that the text model does not use are left out: %s%s%s%s%s%s%s%s", u->n,
         u->words[0], u->n_words > 1 ? ", " : "", u->words[1], u->n_words > 2 ? ", " : "",
-        u->words[2], u->n_words > 3 ? ", " : "", u->words[3], u->n_words > 4 ? " and others" : "");
+        u->words[2], u->n_words > 3 ? ", " : "", u->words[3], u->others ? " and others" : "");
 }
 
 /* Whether the graph can bring the input into the order of its columns (lode_g_linear): a matrix of

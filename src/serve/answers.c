@@ -229,6 +229,8 @@ static int start_run(struct run *h, struct lode_error *err) {
     struct lode_generation_opts g = r->g;
     g.prompt = p->ids;
     g.n_prompt = p->n;
+    /* the first of a prompt's choices reads it for all */
+    g.like = a->runs[h->choice.index / (size_t)r->best_of * (size_t)r->best_of].generation;
     g.sampler.seed += h->choice.index;
     flow_init(&h->flow, r->stops, r->n_stops, put_content, h);
     const struct lode_toolcall_opts parse = {

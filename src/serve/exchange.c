@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <time.h>
 
 enum { ALIVE_SECONDS = 5 };
@@ -13,9 +14,14 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Random: who knows an id can ask for what was answered under it. */
 void make_id(struct server *s, const char *prefix, char out[64]) {
-    snprintf(out, 64, "%s%010llx%06llx", prefix, (unsigned long long)s->started,
-             (unsigned long long)atomic_fetch_add(&s->ids, 1));
+    uint64_t r[2];
+    if (getrandom(r, sizeof r, 0) != sizeof r) {
+        r[0] = (uint64_t)s->started;
+        r[1] = atomic_fetch_add(&s->ids, 1);
+    }
+    snprintf(out, 64, "%s%016llx%016llx", prefix, (unsigned long long)r[0], (unsigned long long)r[1]);
 }
 
 void sse_data(struct exchange *x, const char *event, json_t *value) {

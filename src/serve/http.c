@@ -2,6 +2,7 @@
 #include "serve/exchange.h"
 #include "serve/guard.h"
 #include "serve/page.h"
+#include "serve/responses.h"
 #include "serve/transport.h"
 
 #include <errno.h>
@@ -28,6 +29,8 @@ int status_of(const struct lode_error *err) {
     switch (err->code) {
     case LODE_ERR_NOMEM:
         return 503;
+    case LODE_ERR_MISSING:
+        return 404;
     case LODE_ERR_LIMIT:
         return !strcmp(err->where, "queue") ? 503 : 400;
     case LODE_ERR_ARG:
@@ -147,33 +150,49 @@ static const struct route {
     get_fn *get;
     route_fn *post;
     const struct api *api; /* answers POST */
+    item_fn *item;         /* path ends in '/': GET and DELETE of what stands behind it */
+    error_fn *error;       /* NULL: the API's, or OpenAI's */
     bool open;             /* needs no key */
 } routes[] = {
     {"/health", .get = health, .open = true},
     {"/v1/health", .get = health, .open = true},
     {"/v1/models", .get = route_models},
     {"/models", .get = route_models},
+    {"/v1/models/", .item = item_models},
     {"/props", .get = route_props},
     {"/metrics", .get = NULL},
     {"/v1/chat/completions", .api = &openai_chat},
     {"/chat/completions", .api = &openai_chat},
     {"/v1/completions", .api = &openai_text},
     {"/completions", .api = &openai_text},
+    {"/v1/responses", .api = &openai_responses},
+    {"/responses", .api = &openai_responses},
+    {"/v1/responses/input_tokens", .post = route_input_tokens},
+    {"/v1/responses/", .item = item_responses},
+    {"/v1/messages", .api = &anthropic_messages},
+    {"/v1/messages/count_tokens", .post = route_count_tokens, .error = anthropic_error},
     {"/tokenize", .post = route_tokenize},
     {"/detokenize", .post = route_detokenize},
     {"/apply-template", .post = route_template},
 };
 
 static const struct route *find_route(const char *path) {
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
-        if (!strcmp(routes[i].path, path))
-            return &routes[i];
-    return NULL;
+    const struct route *prefix = NULL;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        const struct route *r = &routes[i];
+        if (!strcmp(r->path, path))
+            return r;
+        if (r->item && !strncmp(r->path, path, strlen(r->path)))
+            prefix = r;
+    }
+    return prefix;
 }
 
 static error_fn *errors_of(const char *path) {
     const struct route *route = find_route(path);
-    return route && route->api ? route->api->error : openai_error;
+    return route && route->error ? route->error
+           : route && route->api ? route->api->error
+                                 : openai_error;
 }
 
 static const char *query_arg(void *user, const char *name) { return http_arg(user, name); }
@@ -222,17 +241,19 @@ static void handle(void *user, struct http_call *x) {
     const bool get = !strcmp(x->method, "GET") || !strcmp(x->method, "HEAD");
     if (page_has(x->path)) {
         send_page(s, x);
-    } else if (!strncmp(x->path, "/v1/models/", 11) && !strcmp(x->path + 11, s->model.name) && get) {
-        json_t *all = route_models(s);
-        json_t *one = json_incref(json_array_get(json_object_get(all, "data"), 0));
-        json_decref(all);
-        send_json(x, 200, one);
     } else if (!route) {
         refuse(s, x, 404, "", "there is nothing here; /v1/chat/completions answers chats");
     } else if (get && !strcmp(x->path, "/metrics")) {
         http_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", route_metrics(s));
     } else if (get && route->get) {
         send_json(x, 200, route->get(s));
+    } else if (route->item && (get || !strcmp(x->method, "DELETE"))) {
+        struct lode_error err = {0};
+        json_t *item = route->item(s, x->method, x->path + strlen(route->path), &err);
+        if (item)
+            send_json(x, 200, item);
+        else
+            send_error(s, x, status_of(&err), &err);
     } else if (strcmp(x->method, "POST") || (!route->post && !route->api)) {
         refuse(s, x, 405, "", route->post || route->api ? "POST expected" : "GET expected");
     } else {
@@ -379,6 +400,8 @@ int serve_run(const struct serve_opts *opts, struct lode_error *err) {
                        .most_active = lode_scheduler_slots(opts->scheduler) + opts->queue + 1};
     int rc = guard_create(&s.guard, &opts->guard, err);
     if (rc == 0)
+        rc = responses_store_create(&s.responses, err);
+    if (rc == 0)
         rc = served_init(&s.model, err);
     if (rc == 0)
         rc = listen_and_serve(&s, err);
@@ -386,6 +409,7 @@ int serve_run(const struct serve_opts *opts, struct lode_error *err) {
     /* a request that was cut off may hold a form until its step is done */
     lode_scheduler_free(opts->scheduler);
     served_deinit(&s.model);
+    responses_store_free(s.responses);
     guard_free(s.guard);
     return rc;
 }

@@ -274,8 +274,12 @@ int request_form_of(struct request *r, enum lode_grammar_kind kind, const char *
         return 0;
     *err = why;
     err->code = rc;
-    if (rc != LODE_ERR_NOMEM) /* "#/properties/a/uniqueItems" behind the field's name */
-        snprintf(err->where, sizeof err->where, "%.60s%s%.180s", field, *why.where ? ": " : "", why.where);
+    if (rc == LODE_ERR_NOMEM)
+        return rc;
+    const bool path = *why.where == '#'; /* "#/properties/a/uniqueItems" stays with the field */
+    snprintf(err->where, sizeof err->where, "%.60s%.180s", field, path ? why.where : "");
+    snprintf(err->text, sizeof err->text, "%.100s%s%.600s", path ? "" : why.where,
+             path || !*why.where ? "" : ": ", why.text);
     return rc;
 }
 

@@ -5,6 +5,7 @@
 #include "serve/fields.h"
 #include "serve/request.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,21 @@ json_t *route_models(struct server *s) {
                      (json_int_t)lode_scheduler_ctx(s->model.scheduler), "n_vocab",
                      (json_int_t)m->n_vocab, "n_params", (json_int_t)m->n_params, "size",
                      (json_int_t)m->size);
+}
+
+json_t *item_models(struct server *s, const char *method, const char *id, struct lode_error *err) {
+    json_t *all = route_models(s), *m, *found = NULL;
+    size_t i;
+    (void)method;
+    json_array_foreach(json_object_get(all, "data"), i, m)
+        if (!strcmp(json_string_value(json_object_get(m, "id")), id))
+            found = json_incref(m);
+    json_decref(all);
+    if (!found) {
+        *err = (struct lode_error){.code = LODE_ERR_MISSING, .where = "model"};
+        snprintf(err->text, sizeof err->text, "there is no model \"%.100s\" here", id);
+    }
+    return found;
 }
 
 json_t *route_props(struct server *s) {

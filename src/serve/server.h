@@ -33,6 +33,7 @@ struct server {
     struct served model;
     struct chats *chats;         /* owned (page_init); NULL: the page's browser keeps its chats */
     char no_chats[512];          /* why, if not by --no-chats */
+    struct responses_store *responses; /* owned */
     struct guard *guard;         /* owned */
     bool loopback;               /* it listens there and nowhere else */
     struct transport *transport; /* owned */
@@ -56,7 +57,11 @@ int status_of(const struct lode_error *err);
 
 /* A route that answers with one JSON object: a new reference, or NULL and *err. */
 typedef json_t *route_fn(struct server *s, const json_t *body, struct lode_error *err);
-route_fn route_tokenize, route_detokenize, route_template;
+route_fn route_tokenize, route_detokenize, route_template, route_count_tokens, route_input_tokens;
+/* The same for GET and DELETE of PATH/id. */
+typedef json_t *item_fn(struct server *s, const char *method, const char *id,
+                        struct lode_error *err);
+item_fn item_models, item_responses;
 
 json_t *route_models(struct server *s);
 json_t *route_props(struct server *s);

@@ -226,6 +226,11 @@ static int open_one(void *user, size_t i, struct serve_loaded *out, struct lode_
                                        .slots = (uint32_t)o->parallel,
                                        .queue = (uint32_t)o->queue,
                                        .chunk = (uint32_t)o->chunk,
+                                       .kv_tokens = (uint64_t)o->kv_tokens,
+                                       .cache_bytes = o->cache_ram > 0 ? (uint64_t)o->cache_ram << 20 : 0,
+                                       .no_cache = o->no_cache || o->cache_ram == 0,
+                                       .cache_dir = o->cache_dir,
+                                       .cache_dir_bytes = o->cache_dir_size,
                                    },
                                    err);
     if (rc < 0) {

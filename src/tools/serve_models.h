@@ -24,8 +24,10 @@
 struct model_opts { /* of one model; a verb's options begin with it */
     struct load_opts load;
     const char *alias, *template;
-    int64_t parallel, queue, chunk;
-    bool at_start;
+    int64_t parallel, queue, chunk, kv_tokens, cache_ram;
+    const char *cache_dir;
+    uint64_t cache_dir_size;
+    bool at_start, no_cache;
 };
 
 /* Rows of a verb's table; the model itself is the verb's own row (ARG_MODEL). */
@@ -49,7 +51,20 @@ struct model_opts { /* of one model; a verb's options begin with it */
         {"-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct model_opts, load.ctx), .meta = "N",       \
          .def = "0", .shown = "the model's, or what fits", .min = 0, .max = 1 << 28,               \
          .help = "longest conversation in tokens, of each request"},                               \
-        LOAD_SESSION_FLAGS(struct model_opts)
+        LOAD_SESSION_FLAGS(struct model_opts),                                                     \
+        {"--kv-tokens", ARG_INT, ARG_AT(struct model_opts, kv_tokens), .meta = "N", .def = "0",    \
+         .shown = "a context for each, or what fits", .min = 0, .max = INT64_C(1) << 40,           \
+         .group = "What is kept of prompts",                                                       \
+         .help = "tokens whose keys and values all requests and kept prefixes together may have"}, \
+        {"-cram, --cache-ram", ARG_INT, ARG_AT(struct model_opts, cache_ram), .meta = "MIB",       \
+         .def = "-1", .min = -1, .max = 1 << 30,                                                   \
+         .help = "the most of it for kept prefixes; -1: what no request needs; 0: keep none"},     \
+        {"--cache-dir", ARG_STR, ARG_AT(struct model_opts, cache_dir), .meta = "DIR",              \
+         .shown = "none", .help = "keep prefixes on disk too, for the next start"},                \
+        {"--cache-dir-size", ARG_SIZE, ARG_AT(struct model_opts, cache_dir_size), .meta = "SIZE",  \
+         .def = "16G", .min = 1 << 20, .max = 1e15, .help = "how much that may become"},           \
+        {"--no-cache-prompt", ARG_BOOL, ARG_AT(struct model_opts, no_cache),                       \
+         .help = "each request reads all of its prompt"}
 
 struct serve_models;
 

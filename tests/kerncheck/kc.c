@@ -33,7 +33,7 @@ static void release(struct kc_state *s, size_t mark) {
 void *kc_tight_aligned(struct kc *t, size_t size, size_t align) {
     struct kc_state *s = t->state;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const size_t body = (size + page - 1) / page * page;
+    const size_t room = size + s->slack, body = (room + page - 1) / page * page;
     if (s->n_buffers == s->cap_buffers) {
         s->cap_buffers = s->cap_buffers ? s->cap_buffers * 2 : 64;
         s->buffers = realloc(s->buffers, s->cap_buffers * sizeof *s->buffers);
@@ -47,7 +47,7 @@ void *kc_tight_aligned(struct kc *t, size_t size, size_t align) {
     mprotect(base, page, PROT_NONE);
     mprotect(base + page + body, page, PROT_NONE);
     s->buffers[s->n_buffers++] = (struct kc_buffer){base, body + 2 * page};
-    char *p = base + page + (s->side == KC_END ? (body - size) / align * align : 0);
+    char *p = base + page + (s->side == KC_END ? (body - room) / align * align : 0);
     if (!t->bench) {
         for (size_t i = 0; i + 8 <= size; i += 8)
             memcpy(p + i, &(uint64_t){kc_bits(t)}, 8);

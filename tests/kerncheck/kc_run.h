@@ -16,6 +16,7 @@ struct kc_state {
     uint64_t seed, rng;
     const char *name; /* of the kernel */
     enum kc_side side;
+    size_t slack; /* bytes between a buffer's end and that page */
     char what[160];
     unsigned n_errors;
     struct kc_buffer *buffers; /* owned; (cap_buffers) */

@@ -58,11 +58,13 @@ int main(int argc, char **argv) {
             kc.bench = true;
         } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
             state.seed = strtoull(argv[++i], NULL, 0);
+        } else if (strcmp(argv[i], "--slack") == 0 && i + 1 < argc) {
+            state.slack = strtoull(argv[++i], NULL, 0);
         } else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc &&
                    (only_isa = lode_isa_from_name(argv[++i])) >= 0) {
             continue;
         } else {
-            fprintf(stderr, "kerncheck [--seed N] [--bench] [--isa NAME] [kernel...]\n");
+            fprintf(stderr, "kerncheck [--seed N] [--bench] [--isa NAME] [--slack BYTES] [kernel...]\n");
             return 2;
         }
     }
