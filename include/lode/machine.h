@@ -17,6 +17,8 @@ struct lode_machine {
     uint32_t logical_cores;  /* this process may run on */
     uint32_t physical_cores; /* of those, counting hyperthreads once and the cgroup's quota */
     uint64_t ram_total, ram_available, cgroup_limit; /* bytes; cgroup_limit 0: none */
+    uint64_t ram_left; /* that this process may still take: of what is available, the least that a
+                          control group above it leaves, counting files' pages as free */
     uint64_t cache_l2, cache_l3;
 };
 LODE_API void lode_machine_probe(struct lode_machine *m);

@@ -66,6 +66,12 @@ struct lode_model_info { /* borrowed strings live as long as the model */
  * it is called in Hugging Face's cache on this disk. */
 LODE_API int lode_model_load(struct lode_model **out, const char *path,
                              const struct lode_model_opts *opts, struct lode_error *err);
+/* The same in two steps, so that what it will need can be planned in between (lode/plan.h): open reads
+ * headers and makes all but the weights; sessions are refused until fill has brought those.  Strings
+ * of opts live until then.  After a fill that failed the model is good for nothing but freeing. */
+LODE_API int lode_model_open(struct lode_model **out, const char *path,
+                             const struct lode_model_opts *opts, struct lode_error *err);
+LODE_API int lode_model_fill(struct lode_model *m, uint64_t expert_cache, struct lode_error *err);
 LODE_API void lode_model_free(struct lode_model *m);
 LODE_API const struct lode_model_info *lode_model_info(const struct lode_model *m);
 /* Borrowed from the model; never NULL unless the file has no vocabulary. */

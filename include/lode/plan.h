@@ -1,7 +1,14 @@
-/* plan.h - what a session will use and do, before it exists.
+/* plan.h - what a model and its sessions will use and do, before they exist.
  *
  * The same counting decides inside lode_session_create whether a session fits; this is how a
- * program shows it.
+ * program shows it, and how it decides what of a model stays in memory:
+ *
+ *     lode_model_open(&m, path, &opts, &err);                       headers only
+ *     lode_plan_place(m, &session_opts, &budget, &p, &err);
+ *     if (!p.fits)
+ *         puts(p.advice);
+ *     lode_model_fill(m, p.expert_cache, &err);
+ *     session_opts.ctx = p.ctx;
  */
 #ifndef LODE_PLAN_H
 #define LODE_PLAN_H
@@ -29,6 +36,49 @@ struct lode_memory_plan { /* bytes */
  * fit is no error: fits says so. */
 LODE_API int lode_plan_memory(const struct lode_model *m, const struct lode_session_opts *opts,
                               struct lode_memory_plan *out, struct lode_error *err);
+
+/* The rungs of the ladder, the fastest first. */
+enum lode_rung { LODE_RUNG_VRAM, LODE_RUNG_RAM, LODE_RUNG_DISK, LODE_RUNGS };
+
+enum { LODE_PLACEMENT_ROWS = 12 };
+struct lode_placement_row {
+    const char *name;          /* "attention", "experts", "KV cache", ... */
+    uint64_t size[LODE_RUNGS]; /* bytes that live there; of experts on disk those not in memory */
+    double read[LODE_RUNGS];   /* bytes read from there for a token */
+};
+
+struct lode_budget { /* zero means the default */
+    uint64_t ram;      /* bytes for all that this program holds; 0: what the machine and the control
+                          groups have left */
+    uint64_t vram;     /* 0: no GPU is used */
+    uint32_t parallel; /* sequences at once, each with the whole context; 0: 1 */
+    double hit_rate;   /* of the cache of experts at the size that will be chosen; 0: 1 - (1 - c)^1.75,
+                          c the share of experts that it holds, about what recorded routes give */
+    double ram_speed, disk_speed, vram_speed; /* bytes/s; 0: not known, and no tokens/s are said */
+};
+
+struct lode_placement {
+    struct lode_placement_row rows[LODE_PLACEMENT_ROWS];
+    uint32_t n_rows;
+    uint64_t size[LODE_RUNGS], budget[LODE_RUNGS]; /* sums; what there is, 0: no such limit */
+    double read[LODE_RUNGS];                       /* sums, at an empty context */
+    double read_full;        /* of RAM or VRAM, at a full one */
+    uint32_t ctx, parallel;
+    uint32_t ctx_wanted;     /* what was asked for, or trained; more than ctx: it was cut to fit */
+    uint64_t expert_cache;   /* bytes for lode_model_fill; 0: no expert is streamed */
+    uint64_t experts_size, expert_cache_least;
+    double hit_rate;         /* that read[] reckons with; 1: all are there */
+    double tokens_per_second, tokens_per_second_full; /* at an empty and a full context; 0: unknown */
+    bool fits, on_gpu;
+    char advice[768];        /* lines: what to change to make it fit, or faster; "": nothing */
+};
+
+/* Nothing needs to be loaded (lode_model_open).  A context that opts names is kept, and what does not
+ * fit then is no error: fits says so, and advice what would.  Without one, the largest is chosen that
+ * leaves all weights in memory, down to 4096; then experts are streamed. */
+LODE_API int lode_plan_place(const struct lode_model *m, const struct lode_session_opts *opts,
+                             const struct lode_budget *budget, struct lode_placement *out,
+                             struct lode_error *err);
 
 struct lode_plan_step {
     const char *op;        /* "LINEAR", ... */

@@ -76,13 +76,21 @@ static uint64_t parse_size(const char *s) {
 struct limits {
     double cpus;
     uint64_t memory;
+    uint64_t left; /* of the tightest group; UINT64_MAX: not limited */
 };
 
-static void less_memory(struct limits *l, const char *line) {
+/* A limit as its file has it, and of the group the bytes in use and those of them that hold files'
+ * pages, which the kernel takes back before it kills. */
+static void less_memory(struct limits *l, const char *line, uint64_t used, uint64_t files) {
     /* v2's "max" is no number and gives 0; v1's unlimited is 2^63 less a page */
     const uint64_t n = strtoull(line, NULL, 10);
-    if (n && n < UINT64_C(1) << 60 && (!l->memory || n < l->memory))
+    if (!n || n >= UINT64_C(1) << 60)
+        return;
+    if (!l->memory || n < l->memory)
         l->memory = n;
+    used = used > files ? used - files : 0;
+    const uint64_t left = n > used ? n - used : 0;
+    l->left = left < l->left ? left : l->left;
 }
 
 static void less_cpus(struct limits *l, double quota, double period) {
@@ -114,8 +122,13 @@ static void read_v2(struct limits *l, const char *root, const char *mount, const
     if (first_line(open_under(root, "/sys/fs/cgroup%s%s/cpu.max", mount, path), line) &&
         sscanf(line, "%lf %lf", &quota, &period) == 2) /* "max 100000" is not limited */
         less_cpus(l, quota, period);
-    if (first_line(open_under(root, "/sys/fs/cgroup%s%s/memory.max", mount, path), line))
-        less_memory(l, line);
+    if (first_line(open_under(root, "/sys/fs/cgroup%s%s/memory.max", mount, path), line)) {
+        char used[LINE] = "", files[LINE] = "";
+        first_line(open_under(root, "/sys/fs/cgroup%s%s/memory.current", mount, path), used);
+        value_of(open_under(root, "/sys/fs/cgroup%s%s/memory.stat", mount, path), "inactive_file ",
+                 files);
+        less_memory(l, line, strtoull(used, NULL, 10), strtoull(files, NULL, 10));
+    }
 }
 
 static void read_v1(struct limits *l, const char *root, const char *mount, const char *path) {
@@ -123,8 +136,13 @@ static void read_v1(struct limits *l, const char *root, const char *mount, const
     if (first_line(open_under(root, "/sys/fs/cgroup%s%s/cpu.cfs_quota_us", mount, path), quota) &&
         first_line(open_under(root, "/sys/fs/cgroup%s%s/cpu.cfs_period_us", mount, path), period))
         less_cpus(l, strtod(quota, NULL), strtod(period, NULL)); /* -1: not limited */
-    if (first_line(open_under(root, "/sys/fs/cgroup%s%s/memory.limit_in_bytes", mount, path), line))
-        less_memory(l, line);
+    if (first_line(open_under(root, "/sys/fs/cgroup%s%s/memory.limit_in_bytes", mount, path), line)) {
+        char used[LINE] = "", files[LINE] = "";
+        first_line(open_under(root, "/sys/fs/cgroup%s%s/memory.usage_in_bytes", mount, path), used);
+        value_of(open_under(root, "/sys/fs/cgroup%s%s/memory.stat", mount, path),
+                 "total_inactive_file ", files);
+        less_memory(l, line, strtoull(used, NULL, 10), strtoull(files, NULL, 10));
+    }
 }
 
 /* Whether the comma-separated list has the word. */
@@ -138,7 +156,7 @@ static bool has_word(const char *list, const char *word) {
 
 /* /proc/self/cgroup: "0::/path" for v2, "4:cpu,cpuacct:/path" for v1 (cgroups(7)). */
 static struct limits cgroup_limits(const char *root) {
-    struct limits l = {0};
+    struct limits l = {.left = UINT64_MAX};
     char line[LINE];
     FILE *f = open_under(root, "/proc/self/cgroup");
     while (f && fgets(line, sizeof line, f)) {
@@ -252,6 +270,7 @@ void lode_machine_probe_at(struct lode_machine *m, const char *root) {
     m->ram_total = kilobytes_of(root, "MemTotal");
     m->ram_available = kilobytes_of(root, "MemAvailable");
     m->cgroup_limit = limits.memory < m->ram_total ? limits.memory : 0;
+    m->ram_left = limits.left < m->ram_available ? limits.left : m->ram_available;
     read_caches(m, root);
 }
 
@@ -264,6 +283,7 @@ void lode_machine_probe(struct lode_machine *m) {
     if ((m->ram_total == 0 || m->ram_available == 0) && sysinfo(&s) == 0) {
         m->ram_total = (uint64_t)s.totalram * s.mem_unit;
         m->ram_available = ((uint64_t)s.freeram + s.bufferram) * s.mem_unit;
+        m->ram_left = m->ram_left ? m->ram_left : m->ram_available;
     }
 }
 

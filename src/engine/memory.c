@@ -72,9 +72,7 @@ int lode_plan_memory(const struct lode_model *m, const struct lode_session_opts 
     lode_machine_probe(&machine);
     *out = (struct lode_memory_plan){.weights = m->info.size,
                                      .repacked = m->store ? m->store->resident : 0,
-                                     .available = machine.ram_available};
-    if (machine.cgroup_limit && machine.cgroup_limit < out->available)
-        out->available = machine.cgroup_limit;
+                                     .available = machine.ram_left};
     if (m->cuda) /* the weights are there already; all that a session takes is the device's */
         out->available = lode_cuda_available(m->cuda);
     struct lode_kv_layer *layers;
@@ -99,6 +97,8 @@ int lode_plan_memory(const struct lode_model *m, const struct lode_session_opts 
 
 int lode_session_admit(const struct lode_model *m, const struct lode_session_opts *o,
                        struct lode_memory_plan *p, struct lode_error *err) {
+    if (!m->store)
+        return lode_fail(err, LODE_ERR_ARG, m->info.path, "the model was opened without its weights");
     LODE_TRY(lode_plan_memory(m, o, p, err));
     if (p->fits)
         return 0;

@@ -231,8 +231,8 @@ static int choose_device(struct lode_model *m, struct lode_error *err) {
     return use_device(m, index, err);
 }
 
-static int load(struct lode_model *m, const char *path, lode_store_maker *make, void *user,
-                struct lode_error *err) {
+/* All but the weights. */
+static int open_model(struct lode_model *m, const char *path, struct lode_error *err) {
     LODE_TRY(lode_source_open(&m->source, path, !m->opts.no_mmap, err));
     LODE_TRY(check_kind(m, err));
     LODE_TRY(load_tokenizer(m, err));
@@ -258,14 +258,22 @@ static int load(struct lode_model *m, const char *path, lode_store_maker *make, 
     LODE_TRY(lode_groups_of_experts(&m->graphs[LODE_BODY], m->weights, &m->groups, &m->n_groups,
                                     err));
     LODE_TRY(lode_model_find_experts(m, err));
-    LODE_TRY(make(&m->store, user, m, err));
-    LODE_TRY(choose_device(m, err));
     return describe(m, err);
 }
 
-int lode_model_load_with(struct lode_model **out, const char *path,
-                         const struct lode_model_opts *opts, lode_store_maker *make, void *user,
-                         struct lode_error *err) {
+static int fill(struct lode_model *m, lode_store_maker *make, void *user, struct lode_error *err) {
+    LODE_TRY(make(&m->store, user, m, err));
+    LODE_TRY(choose_device(m, err));
+    m->info.device = m->cuda ? lode_cuda_name(m->cuda) : "CPU";
+    m->info.on_gpu = m->cuda;
+    m->opts.progress = NULL;
+    m->opts.progress_user = NULL;
+    m->opts.cache_policy = m->opts.hot = NULL; /* the caller's strings */
+    return 0;
+}
+
+int lode_model_open(struct lode_model **out, const char *path, const struct lode_model_opts *opts,
+                    struct lode_error *err) {
     *out = NULL;
     struct lode_model *m = LODE_NEW(struct lode_model);
     if (!m)
@@ -274,16 +282,24 @@ int lode_model_load_with(struct lode_model **out, const char *path,
         m->opts = *opts;
     int rc = choose_isa(m, m->opts.isa, err);
     if (rc == 0)
-        rc = load(m, path, make, user, err);
-    m->opts.progress = NULL;
-    m->opts.progress_user = NULL;
-    m->opts.cache_policy = m->opts.hot = NULL; /* the caller's strings */
-    if (rc < 0) {
+        rc = open_model(m, path, err);
+    if (rc < 0)
         lode_model_free(m);
-        return rc;
+    else
+        *out = m;
+    return rc;
+}
+
+int lode_model_load_with(struct lode_model **out, const char *path,
+                         const struct lode_model_opts *opts, lode_store_maker *make, void *user,
+                         struct lode_error *err) {
+    LODE_TRY(lode_model_open(out, path, opts, err));
+    const int rc = (*out)->opts.vocab_only ? 0 : fill(*out, make, user, err);
+    if (rc < 0) {
+        lode_model_free(*out);
+        *out = NULL;
     }
-    *out = m;
-    return 0;
+    return rc;
 }
 
 static int from_file(struct lode_store **out, void *user, const struct lode_model *m,
@@ -315,6 +331,14 @@ static int from_file(struct lode_store **out, void *user, const struct lode_mode
 int lode_model_load(struct lode_model **out, const char *path, const struct lode_model_opts *opts,
                     struct lode_error *err) {
     return lode_model_load_with(out, path, opts, from_file, NULL, err);
+}
+
+int lode_model_fill(struct lode_model *m, uint64_t expert_cache, struct lode_error *err) {
+    if (m->store || m->opts.vocab_only)
+        return lode_fail(err, LODE_ERR_ARG, m->source->path, "its weights are there already, or not "
+                         "to be: nothing to fill");
+    m->opts.expert_cache = expert_cache;
+    return fill(m, from_file, NULL, err);
 }
 
 void lode_model_free(struct lode_model *m) {

@@ -111,9 +111,7 @@ static int admit(const struct lode_source *source, const struct lode_weight *wei
     if (copied < 1 << 26) /* not worth asking */
         return 0;
     lode_machine_probe(&machine);
-    uint64_t available = machine.ram_available;
-    if (machine.cgroup_limit && machine.cgroup_limit < available)
-        available = machine.cgroup_limit;
+    const uint64_t available = machine.ram_left;
     if (!available || copied <= available)
         return 0;
     return lode_fail(err, LODE_ERR_LIMIT, source->path,

@@ -293,6 +293,7 @@ static int bench_model(struct bench *b, const char *path, const struct tests *al
     const struct opts *o = b->o;
     struct load_opts load = o->load;
     load.model = path;
+    load.ctx = (int64_t)b->n_ids;
     int rc = load_model(&b->model, &load, err);
     if (rc < 0)
         return rc;

@@ -4,7 +4,10 @@
 #include "out.h"
 #include "progress.h"
 
+#include "lode/lode.h"
+
 #include <string.h>
+#include <strings.h>
 
 const char *const load_isas[] = {"scalar",     "avx2", "avxvnni", "avx512",
                                   "avx512vnni", "amx",  "neon",    NULL};
@@ -41,33 +44,144 @@ int load_list_devices(void) {
     return 0;
 }
 
-int load_model(struct lode_model **out, const struct load_opts *o, struct lode_error *err) {
-    struct progress bar;
+/* What only a model on two devices at once could do is refused. */
+static int check_devices(const struct load_opts *o, struct lode_error *err) {
+    const bool on_cpu = o->gpu_layers == 0 || (o->device && !strcmp(o->device, "cpu"));
+    const char *why = "a model runs on one device as a whole, and this would cut it in two: use "
+                      "--device cpu, or leave it out";
+    for (const char *at = o->tensor_devices; at && *at;) {
+        const size_t n = strcspn(at, ","), name = strcspn(at, "=");
+        if (name >= n)
+            return tool_fail(err, LODE_ERR_ARG, "-ot", "'%.*s' is not PATTERN=DEVICE",
+                             (int)(n < 80 ? n : 80), at);
+        const char *device = at + name + 1;
+        const size_t len = n - name - 1;
+        if (!on_cpu || len != 3 || strncasecmp(device, "cpu", 3))
+            return tool_fail(err, LODE_ERR_UNSUPPORTED, "-ot", "'%.*s': %s",
+                             (int)(n < 80 ? n : 80), at, why);
+        at += n + (at[n] == ',');
+    }
+    struct lode_error none;
+    if ((o->cpu_moe || o->n_cpu_moe) && !on_cpu && lode_device_count(&none) > 0)
+        return tool_fail(err, LODE_ERR_UNSUPPORTED, o->cpu_moe ? "--cpu-moe" : "--n-cpu-moe", "%s",
+                         why);
+    return 0;
+}
+
+struct lode_budget load_budget(const struct load_opts *o) {
+    struct lode_machine machine;
+    struct lode_error none;
+    char name[256];
+    uint64_t vram = 0;
+    lode_machine_probe(&machine);
+    const uint64_t most = machine.cgroup_limit ? machine.cgroup_limit : machine.ram_total;
+    const bool on_cpu = o->gpu_layers == 0 || (o->device && !strcmp(o->device, "cpu"));
+    if (!on_cpu && lode_device_count(&none) > 0)
+        lode_device_info(0, name, &vram, &none);
+    if (o->vram.bytes || o->vram.share > 0)
+        vram = arg_share_of(&o->vram, vram);
+    return (struct lode_budget){.ram = arg_share_of(&o->ram, most), .vram = vram,
+                                .parallel = o->parallel};
+}
+
+static int open_model(struct lode_model **out, const struct load_opts *o,
+                            struct progress *bar, struct lode_error *err) {
+    return lode_model_open(out, o->model,
+                           &(struct lode_model_opts){
+                               .isa = o->isa,
+                               .device = o->gpu_layers == 0 ? "cpu" : o->device,
+                               .no_mmap = o->no_mmap,
+                               .mlock = o->mlock,
+                               .float_act = o->float_act,
+                               .cache_policy = o->cache_policy,
+                               .hot = o->hot,
+                               .no_prefetch = o->no_prefetch,
+                               .no_checksum = o->no_checksum,
+                               .experts = (uint32_t)o->experts,
+                               .progress = bar ? on_progress : NULL,
+                               .progress_user = bar,
+                           },
+                           err);
+}
+
+static int open_with(struct lode_model **out, const struct load_opts *o, struct progress *bar,
+                     struct lode_error *err) {
+    *out = NULL;
     if (!o->model)
         return tool_fail(err, LODE_ERR_ARG, "model",
                          "no model given: name a GGUF file or a Hugging Face directory as the "
                          "first argument, or with -m");
-    progress_begin(&bar, "loading", "B", 0);
-    const int rc = lode_model_load(out, o->model,
-                                   &(struct lode_model_opts){
-                                       .isa = o->isa,
-                                       .device = o->gpu_layers == 0 ? "cpu" : o->device,
-                                       .no_mmap = o->no_mmap,
-                                       .mlock = o->mlock,
-                                       .float_act = o->float_act,
-                                       .expert_cache = o->expert_cache,
-                                       .cache_policy = o->cache_policy,
-                                       .hot = o->hot,
-                                       .no_prefetch = o->no_prefetch,
-                                       .no_checksum = o->no_checksum,
-                                       .experts = (uint32_t)o->experts,
-                                       .progress = on_progress,
-                                       .progress_user = &bar,
-                                   },
-                                   err);
-    progress_end(&bar);
+    const int rc = check_devices(o, err);
+    return rc < 0 ? rc : open_model(out, o, bar, err);
+}
+
+int load_open(struct lode_model **out, const struct load_opts *o, struct lode_error *err) {
+    const int rc = open_with(out, o, NULL, err);
+    if (rc == 0)
+        say_notes(lode_model_info(*out)->notes);
+    return rc;
+}
+
+static int refuse(const struct lode_placement *p, struct lode_error *err) {
+    char need[32], have[32];
+    const int first = (int)strcspn(p->advice, "\n");
+    return tool_fail(err, LODE_ERR_LIMIT, "--ram",
+                     "%s are needed for a context of %u, and there are %s: %.*s (lode plan shows more)",
+                     format_bytes((double)p->size[LODE_RUNG_RAM], need), p->ctx,
+                     format_bytes((double)p->budget[LODE_RUNG_RAM], have), first, p->advice);
+}
+
+/* What is chosen is said where anything was, and with --fit always. */
+static void say_plan(const struct load_opts *o, const struct lode_placement *p) {
+    char a[32], b[32];
+    if (p->expert_cache && p->fits)
+        fprintf(stderr, "lode: note: %s of memory for %s of experts; the others are read when they are "
+                        "used\n",
+                format_bytes((double)p->expert_cache, a), format_bytes((double)p->experts_size, b));
+    if (p->ctx < p->ctx_wanted)
+        fprintf(stderr, "lode: note: the context is cut from %u to %u to fit into %s (-c)\n",
+                p->ctx_wanted, p->ctx, format_bytes((double)p->budget[LODE_RUNG_RAM], a));
+    if (o->fit)
+        fprintf(stderr, "lode: note: context %u, %s of %s of memory, on the %s\n", p->ctx,
+                format_bytes((double)p->size[LODE_RUNG_RAM], a),
+                format_bytes((double)p->budget[LODE_RUNG_RAM], b), p->on_gpu ? "GPU" : "CPU");
+    if (!p->fits)
+        fprintf(stderr, "lode: note: %s are needed and %s are free: what does not fit will be read "
+                        "again and again (lode plan)\n",
+                format_bytes((double)p->size[LODE_RUNG_RAM], a),
+                format_bytes((double)p->budget[LODE_RUNG_RAM], b));
+}
+
+/* By the plan; --expert-cache is taken as it is. */
+static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_error *err) {
+    struct lode_placement p;
+    const struct lode_session_opts so = load_session_opts(o);
+    const struct lode_budget b = load_budget(o);
+    const bool hard = b.ram > 0;
+    if (o->expert_cache)
+        return lode_model_fill(m, o->expert_cache, err);
+    int rc = lode_plan_place(m, &so, &b, &p, err);
+    if (rc == 0 && hard && !p.fits)
+        rc = refuse(&p, err);
     if (rc < 0)
         return rc;
+    say_plan(o, &p);
+    if (p.ctx < p.ctx_wanted)
+        o->ctx = p.ctx;
+    return lode_model_fill(m, p.fits ? p.expert_cache : 0, err);
+}
+
+int load_model(struct lode_model **out, struct load_opts *o, struct lode_error *err) {
+    struct progress bar;
+    progress_begin(&bar, "loading", "B", 0);
+    int rc = open_with(out, o, &bar, err);
+    rc = rc < 0 ? rc : fill_by_plan(*out, o, err);
+    progress_end(&bar);
+    if (rc < 0) {
+        lode_model_free(*out);
+        *out = NULL;
+        return rc;
+    }
     const struct lode_model_info *info = lode_model_info(*out);
     say_notes(info->notes);
     say_notes(info->device_note);

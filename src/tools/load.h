@@ -5,6 +5,7 @@
 #include "args.h"
 
 #include "lode/model.h"
+#include "lode/plan.h"
 #include "lode/session.h"
 
 struct load_opts {
@@ -13,6 +14,11 @@ struct load_opts {
     uint64_t expert_cache;
     const char *cache_policy, *hot, *profile_json;
     bool profile, no_prefetch, no_checksum;
+    struct arg_share ram, vram;
+    uint32_t parallel; /* sessions at once; set by verbs, 0: 1 */
+    const char *tensor_devices;
+    bool cpu_moe, fit;
+    int64_t n_cpu_moe;
     bool no_mmap, mlock, float_act;
 };
 
@@ -67,7 +73,20 @@ extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
         { "--profile", ARG_BOOL, ARG_AT(type, load.profile),                                       \
           .help = "say at the end where the time went, layer by layer, on standard error" },       \
         { "--profile-json", ARG_STR, ARG_AT(type, load.profile_json), .meta = "FILE",              \
-          .help = "write it as JSON" }
+          .help = "write it as JSON" },                                                  \
+        { "--ram", ARG_SHARE, ARG_AT(type, load.ram), .meta = "SIZE|%",                            \
+          .shown = "what is free", .help = "memory for all of it: weights, experts, KV cache, "    \
+          "buffers, the program; what cannot fit is refused (lode plan)" },                        \
+        { "--vram", ARG_SHARE, ARG_AT(type, load.vram), .meta = "SIZE|%",                          \
+          .shown = "all of the GPU's", .help = "the same for the GPU; 0: it is not used" },        \
+        { "--fit", ARG_BOOL, ARG_AT(type, load.fit),                                               \
+          .help = "say which context and placement were chosen" },                                 \
+        { "-ot, --override-tensor", ARG_STR, ARG_AT(type, load.tensor_devices),                    \
+          .meta = "PATTERN=DEVICE,...", .help = "where tensors live; CPU only" },                  \
+        { "-cmoe, --cpu-moe", ARG_BOOL, ARG_AT(type, load.cpu_moe),                                \
+          .help = "experts on the CPU; there they are with --device cpu" },                        \
+        { "-ncmoe, --n-cpu-moe", ARG_INT, ARG_AT(type, load.n_cpu_moe), .meta = "N", .def = "0",   \
+          .min = 0, .max = 1 << 20, .help = "the same for the experts of the first N layers" }
 
 /* What llama.cpp users type and this program has no use for. */
 #define LOAD_FOREIGN_FLAGS                                                                         \
@@ -79,8 +98,12 @@ extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
 
 /* Prints the devices that models can run on (--list-devices, with any verb or none); returns 0. */
 int load_list_devices(void);
-/* Loads the model with a bar on the terminal. */
-int load_model(struct lode_model **out, const struct load_opts *o, struct lode_error *err);
+/* Headers only (lode_model_open), for plans; says what is left out or assumed. */
+int load_open(struct lode_model **out, const struct load_opts *o, struct lode_error *err);
+struct lode_budget load_budget(const struct load_opts *o);
+/* Plans, loads by the plan, with a bar on the terminal, and says what was chosen.  o->ctx becomes the
+ * plan's where that had to be cut. */
+int load_model(struct lode_model **out, struct load_opts *o, struct lode_error *err);
 /* Fills the session's options from the flags; the caller may add to them. */
 struct lode_session_opts load_session_opts(const struct load_opts *o);
 

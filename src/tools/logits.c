@@ -174,12 +174,12 @@ int verb_logits(int argc, char **argv) {
     struct ids ids = {0};
     struct trace trace = {0};
     int rc = ids_parse(&ids, o.ids, &err);
+    if (rc == 0 && !o.load.ctx)
+        o.load.ctx = (int64_t)ids.n;
     rc = rc < 0 ? rc : load_model(&m, &o.load, &err);
     rc = rc < 0 ? rc : trace_init(&trace, &o, lode_model_info(m), ids.n, &err);
     if (rc == 0) {
         struct lode_session_opts so = load_session_opts(&o.load);
-        if (!so.ctx)
-            so.ctx = (uint32_t)ids.n;
         if (o.trace_norms || o.hidden) {
             so.trace = on_trace;
             so.trace_user = &trace;

@@ -267,6 +267,7 @@ int verb_serve(int argc, char **argv) {
         return args_usage_error(&spec, "which model?");
     struct lode_error err = {0};
     struct lode_model *m = NULL;
+    o.load.parallel = (uint32_t)o.parallel;
     int rc = load_model(&m, &o.load, &err);
     if (rc == 0)
         rc = serve(&o, m, &err);

@@ -211,10 +211,12 @@ static int open_one(void *user, size_t i, struct serve_loaded *out, struct lode_
     struct serve_models *m = user;
     struct one *one = &m->each[i];
     const struct model_opts *o = one->opts;
-    const struct lode_session_opts so = load_session_opts(&o->load);
-    int rc = load_model(&out->model, &o->load, err);
+    struct load_opts load = o->load;
+    load.parallel = (uint32_t)o->parallel;
+    int rc = load_model(&out->model, &load, err);
     if (rc < 0)
         return rc;
+    const struct lode_session_opts so = load_session_opts(&load);
     if (!lode_model_tokenizer(out->model))
         rc = tool_fail(err, LODE_ERR_UNSUPPORTED, o->load.model, "has no vocabulary: it cannot answer texts");
     if (rc == 0 && o->template && !one->template)

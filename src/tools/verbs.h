@@ -14,6 +14,7 @@
     X(detokenize, "turns token ids back into text")                                                \
     X(template, "shows the prompt that a chat template makes of messages")                         \
     X(schema, "says whether a JSON Schema can be enforced, and what it accepts")                   \
+    X(plan, "what of a model would live where, and how fast it would be")                          \
     X(doctor, "what this machine has, and what of it lode uses")                                   \
     X(inspect, "what a model file holds: metadata, tensors, types, sizes")                         \
     X(trace, "which experts tokens go to, and what caches make of it")                             \

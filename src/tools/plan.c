@@ -1,0 +1,219 @@
+/* plan.c - `lode plan`: what of a model would live where, and how fast it would be, before anything is
+ * loaded. */
+#include "args.h"
+#include "disk.h"
+#include "load.h"
+#include "out.h"
+#include "progress.h"
+#include "verbs.h"
+
+#include "lode/lode.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+struct opts {
+    struct load_opts load;
+    const char *trace;
+    int64_t parallel;
+    uint64_t disk, ram_speed, vram_speed;
+    bool json, no_measure;
+};
+
+static const struct arg_flag flags[] = {
+    LOAD_MODEL_FLAGS(struct opts),
+    {"-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct opts, load.ctx), .meta = "N", .def = "0",
+     .shown = "the model's, or what fits", .min = 0, .max = 1 << 28, .group = "Sessions",
+     .help = "longest timeline in tokens (32k: 32768)"},
+    {"-np, --parallel", ARG_INT, ARG_AT(struct opts, parallel), .meta = "N", .def = "1", .min = 1,
+     .max = 256, .help = "requests at once, each with the whole context"},
+    LOAD_SESSION_FLAGS(struct opts),
+    {"--trace", ARG_STR, ARG_AT(struct opts, trace), .meta = "FILE", .group = "Speeds",
+     .shown = "what routes are like", .help = "a route trace of this model (lode trace record): "
+     "the hits of its experts' cache are counted from it"},
+    {"--ram-speed", ARG_SIZE, ARG_AT(struct opts, ram_speed), .meta = "SIZE", .shown = "measured",
+     .help = "bytes that the memory reads in a second"},
+    {"--disk-speed", ARG_SIZE, ARG_AT(struct opts, disk), .meta = "SIZE", .shown = "measured",
+     .help = "bytes that the disk reads in a second"},
+    {"--vram-speed", ARG_SIZE, ARG_AT(struct opts, vram_speed), .meta = "SIZE", .shown = "not known",
+     .help = "bytes that the GPU's memory reads in a second"},
+    {"--no-bandwidth", ARG_BOOL, ARG_AT(struct opts, no_measure),
+     .help = "measure nothing; speeds that are not given are not known"},
+    {"--json", ARG_BOOL, ARG_AT(struct opts, json), .group = "Output",
+     .help = "one JSON object instead of the table"},
+};
+
+static const struct arg_spec spec = {
+    .verb = "plan",
+    .usage = "MODEL [--ram SIZE] [--vram SIZE] [-c N] [flags]",
+    .brief = "what of a model would live where, and how fast it would be",
+    .about =
+        "Reads the model's headers and nothing else, measures the memory and the disk for a moment,\n"
+        "and shows what would live in VRAM, RAM and on disk, what a token reads from each, and the\n"
+        "tokens/s that follow.  The same count decides when run, serve, bench or logits load a model\n"
+        "with these flags.  What does not fit is said with numbers and what would make it fit; the\n"
+        "exit status is then 1.  docs/bigger-than-memory.md has the formula.",
+    .examples = "lode plan big-moe.gguf --ram 24G\n"
+                "lode plan model.gguf --ram 75% --vram 12G -c 32k -ctk q8_0 -ctv q8_0\n"
+                "lode plan big-moe.gguf --ram 8G --trace book.trace --json",
+    .flags = flags,
+    .n_flags = ARG_COUNT(flags),
+};
+
+static int measure(struct lode_budget *b, const struct opts *o, struct lode_error *err) {
+    struct disk_speed d = {0};
+    struct stat st;
+    b->ram_speed = (double)o->ram_speed;
+    b->disk_speed = (double)o->disk;
+    b->vram_speed = (double)o->vram_speed;
+    if (o->no_measure)
+        return 0;
+    if (!o->ram_speed)
+        b->ram_speed = lode_machine_read_bandwidth((uint32_t)o->load.threads, 0.4, err);
+    if (b->ram_speed < 0)
+        return (int)b->ram_speed;
+    if (o->disk)
+        return 0;
+    /* a directory's largest file would do too; its folder is the same disk */
+    struct lode_error why;
+    const bool is_file = !stat(o->load.model, &st) && S_ISREG(st.st_mode);
+    const int rc = is_file ? disk_measure_file(&d, o->load.model, 0.6, &why) : -1;
+    b->disk_speed = rc < 0 ? 0 : d.bytes_per_second;
+    return 0;
+}
+
+/* The hits that a trace has in a cache of the plan's size. */
+static int trace_hits(double *rate, const struct opts *o, const struct lode_placement *p,
+                      struct lode_error *err) {
+    struct lode_trace *t;
+    struct lode_replay r = {0};
+    int rc = lode_trace_open(&t, o->trace, err);
+    if (rc < 0)
+        return rc;
+    /* sizes on disk may be padded: the same share */
+    const double share = (double)p->expert_cache / (double)p->experts_size;
+    rc = lode_trace_replay(t, NULL, (uint64_t)(share * (double)lode_trace_bytes(t)), &r, err);
+    *rate = r.uses ? (double)r.hits / (double)r.uses : 0;
+    lode_trace_free(t);
+    return rc;
+}
+
+/* --------------------------------------------------------------------------------- for people */
+
+static void print_cell(double bytes) {
+    char text[32];
+    printf("  %10s", bytes > 0 ? format_bytes(bytes, text) : "-");
+}
+
+static void print_table(const struct lode_placement *p) {
+    char text[32];
+    printf("%s%-22s  %10s  %10s  %10s  %14s%s\n", out_bold(stdout), "", "VRAM", "RAM", "disk",
+           "read a token", out_plain(stdout));
+    for (uint32_t i = 0; i < p->n_rows; i++) {
+        const struct lode_placement_row *r = &p->rows[i];
+        printf("%-22s", r->name);
+        for (int k = 0; k < LODE_RUNGS; k++)
+            print_cell((double)r->size[k]);
+        const double read = r->read[LODE_RUNG_RAM] + r->read[LODE_RUNG_VRAM];
+        printf("  %14s", read > 0 ? format_bytes(read, text) : "-");
+        if (r->read[LODE_RUNG_DISK] > 0)
+            printf(", %s from disk", format_bytes(r->read[LODE_RUNG_DISK], text));
+        putchar('\n');
+    }
+    printf("%s%-22s", out_bold(stdout), "in all");
+    for (int k = 0; k < LODE_RUNGS; k++)
+        print_cell((double)p->size[k]);
+    printf("%s\n%-22s", out_plain(stdout), "there is");
+    for (int k = 0; k < LODE_RUNGS; k++)
+        print_cell((double)p->budget[k]);
+    putchar('\n');
+}
+
+static void print_text(const struct lode_model *m, const struct lode_placement *p,
+                       const struct lode_budget *b, const struct opts *o) {
+    const struct lode_model_info *info = lode_model_info(m);
+    char a[32], c[32];
+    printf("%s%s%s: %s, %s, %u layers, context %u%s%s\n\n", out_bold(stdout), info->path,
+           out_plain(stdout), info->arch, info->type, info->n_layers, p->ctx,
+           p->ctx < p->ctx_wanted ? " (cut to fit)" : "",
+           p->parallel > 1 ? ", several at once" : "");
+    print_table(p);
+    putchar('\n');
+    if (p->expert_cache && p->fits)
+        printf("Experts are read when they are used: %.0f %% of uses are taken to be in the cache%s.\n",
+               100 * p->hit_rate,
+               o->trace ? ", as in the trace" : " (--trace FILE: as recorded)");
+    if (b->ram_speed > 0)
+        printf("Memory reads %s/s%s%s%s.\n", format_bytes(b->ram_speed, a),
+               b->disk_speed > 0 ? ", the disk " : "",
+               b->disk_speed > 0 ? format_bytes(b->disk_speed, c) : "", b->disk_speed > 0 ? "/s" : "");
+    if (p->fits && p->tokens_per_second > 0)
+        printf("%sAt most %.2f tokens/s%s, %.2f with a full context.\n", out_green(stdout),
+               p->tokens_per_second, out_plain(stdout), p->tokens_per_second_full);
+    if (!p->fits)
+        printf("%sIt does not fit.%s\n", out_red(stdout), out_plain(stdout));
+    for (const char *at = p->advice; *at;) {
+        const int n = (int)strcspn(at, "\n");
+        printf("- %.*s\n", n, at);
+        at += n + (at[n] == '\n');
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- json */
+
+static void print_json(const struct lode_model *m, const struct lode_placement *p,
+                       const struct lode_budget *b) {
+    static const char *const rungs[LODE_RUNGS] = {"vram", "ram", "disk"};
+    printf("{\n  \"model\": ");
+    out_json_string(stdout, lode_model_info(m)->path);
+    printf(",\n  \"fits\": %s, \"on_gpu\": %s, \"ctx\": %u, \"ctx_wanted\": %u, \"parallel\": %u,\n"
+           "  \"expert_cache\": %llu, \"experts_size\": %llu, \"hit_rate\": %.6f,\n",
+           p->fits ? "true" : "false", p->on_gpu ? "true" : "false", p->ctx, p->ctx_wanted,
+           p->parallel, (unsigned long long)p->expert_cache, (unsigned long long)p->experts_size,
+           p->hit_rate);
+    printf("  \"ram_bytes_per_second\": %.0f, \"disk_bytes_per_second\": %.0f,\n"
+           "  \"tokens_per_second\": %.4f, \"tokens_per_second_full\": %.4f,\n",
+           b->ram_speed, b->disk_speed, p->tokens_per_second, p->tokens_per_second_full);
+    for (int k = 0; k < LODE_RUNGS; k++)
+        printf("  \"%s\": {\"size\": %llu, \"budget\": %llu, \"read\": %.0f},\n", rungs[k],
+               (unsigned long long)p->size[k], (unsigned long long)p->budget[k], p->read[k]);
+    printf("  \"rows\": [");
+    for (uint32_t i = 0; i < p->n_rows; i++) {
+        printf("%s\n    {\"name\": ", i ? "," : "");
+        out_json_string(stdout, p->rows[i].name);
+        for (int k = 0; k < LODE_RUNGS; k++)
+            printf(", \"%s\": %llu, \"%s_read\": %.0f", rungs[k],
+                   (unsigned long long)p->rows[i].size[k], rungs[k], p->rows[i].read[k]);
+        putchar('}');
+    }
+    printf("\n  ],\n  \"advice\": ");
+    out_json_string(stdout, p->advice);
+    printf("\n}\n");
+}
+
+int verb_plan(int argc, char **argv) {
+    struct opts o;
+    struct args a;
+    const int status = args_main(&a, &spec, &o, argc, argv);
+    if (status >= 0)
+        return status;
+    struct lode_error err = {0};
+    struct lode_model *m = NULL;
+    struct lode_placement p = {0};
+    o.load.parallel = (uint32_t)o.parallel;
+    const struct lode_session_opts so = load_session_opts(&o.load);
+    int rc = load_open(&m, &o.load, &err);
+    struct lode_budget b = load_budget(&o.load);
+    rc = rc < 0 ? rc : measure(&b, &o, &err);
+    rc = rc < 0 ? rc : lode_plan_place(m, &so, &b, &p, &err);
+    if (rc == 0 && o.trace && p.expert_cache) {
+        rc = trace_hits(&b.hit_rate, &o, &p, &err);
+        rc = rc < 0 ? rc : lode_plan_place(m, &so, &b, &p, &err);
+    }
+    if (rc == 0 && o.json)
+        print_json(m, &p, &b);
+    else if (rc == 0)
+        print_text(m, &p, &b, &o);
+    lode_model_free(m);
+    return rc < 0 ? tool_report(&err) : !p.fits;
+}
