@@ -59,7 +59,8 @@ void sse_data(struct exchange *x, const char *event, json_t *value);
 /* "PREFIX_" and letters that no other id of this process has. */
 void make_id(struct server *s, const char *prefix, char out[64]);
 
-extern const struct api openai_chat, openai_text, openai_responses, anthropic_messages;
-error_fn openai_error, anthropic_error;
+extern const struct api openai_chat, openai_text, openai_responses, anthropic_messages, ollama_chat,
+    ollama_generate;
+error_fn openai_error, anthropic_error, ollama_error;
 
 #endif

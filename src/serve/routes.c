@@ -48,6 +48,18 @@ json_t *route_props(struct server *s) {
         "lode " LODE_VERSION);
 }
 
+/* llama.cpp's list of slots: here any place may hold any request, so the first ones are the busy. */
+json_t *route_slots(struct server *s) {
+    struct lode_scheduler_stats st;
+    json_t *list = json_array();
+    lode_scheduler_stats(s->model.scheduler, &st);
+    for (uint32_t i = 0; i < lode_scheduler_slots(s->model.scheduler); i++)
+        json_array_append_new(list, json_pack("{s:I, s:I, s:b}", "id", (json_int_t)i, "n_ctx",
+                                              (json_int_t)lode_scheduler_ctx(s->model.scheduler),
+                                              "is_processing", i < st.running));
+    return list;
+}
+
 json_t *route_tokenize(struct server *s, const json_t *body, struct lode_error *err) {
     struct request r;
     struct prompt p = {0};

@@ -1,6 +1,7 @@
 /* served.c - a model that requests can name (server.h). */
 #include "serve/forms.h"
 #include "serve/server.h"
+#include "serve/vectors.h"
 
 #include <string.h>
 
@@ -13,14 +14,18 @@ int served_init(struct served *m, struct lode_error *err) {
         rc = lode_toolcall_detect(&m->style, m->tmpl, err);
     if (rc == 0)
         rc = forms_create(&m->forms, m->model, err);
+    if (rc == 0)
+        rc = vectors_create(&m->vectors, m->model, err);
     if (rc < 0)
         served_deinit(m);
     return rc;
 }
 
 void served_deinit(struct served *m) {
+    vectors_free(m->vectors);
     forms_free(m->forms);
     lode_template_free(m->tmpl);
+    m->vectors = NULL;
     m->forms = NULL;
     m->tmpl = NULL;
 }

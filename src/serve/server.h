@@ -26,6 +26,7 @@ struct served { /* a model that requests can name; what it points to lives while
     struct lode_toolcall_style style; /* what it speaks */
     struct lode_sampler_opts sampling; /* where a request says nothing */
     struct forms *forms;               /* owned: compiled constraints */
+    struct vectors *vectors;           /* owned: its embedder */
 };
 
 struct server {
@@ -57,7 +58,8 @@ int status_of(const struct lode_error *err);
 
 /* A route that answers with one JSON object: a new reference, or NULL and *err. */
 typedef json_t *route_fn(struct server *s, const json_t *body, struct lode_error *err);
-route_fn route_tokenize, route_detokenize, route_template, route_count_tokens, route_input_tokens;
+route_fn route_tokenize, route_detokenize, route_template, route_count_tokens, route_input_tokens,
+    route_embeddings, route_rerank, route_show, route_ollama_embed, route_ollama_embedding;
 /* The same for GET and DELETE of PATH/id. */
 typedef json_t *item_fn(struct server *s, const char *method, const char *id,
                         struct lode_error *err);
@@ -65,6 +67,10 @@ item_fn item_models, item_responses;
 
 json_t *route_models(struct server *s);
 json_t *route_props(struct server *s);
+json_t *route_slots(struct server *s);
+json_t *route_tags(struct server *s);
+json_t *route_ps(struct server *s);
+json_t *route_version(struct server *s);
 char *route_metrics(struct server *s); /* free */
 
 #endif

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""serve_wire.py LODE: the other APIs of `lode serve` on the wire: Anthropic's Messages, OpenAI's Responses
+and embeddings, rerank, Ollama's; the order of their events, tools over several turns, errors in their own
+shapes."""
+import base64
+import json
+import math
+import struct
+import sys
+
+from lodeserver import Server
+from lodetest import Count
+
+CITY = {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city'],
+        'additionalProperties': False}
+ASK = 'What is the weather in Paris?'
+RESULT = 'sunny, 20 degrees'
+
+
+def user(text):
+    return [{'role': 'user', 'content': text}]
+
+
+def events(s, path, body):
+    """[(event, data)] of a stream that names its events."""
+    status, text, r = s.ask('POST', path, dict(body, stream=True))
+    assert status == 200 and r.getheader('Content-Type').startswith('text/event-stream'), text
+    out = []
+    for block in text.split('\n\n'):
+        if block and not block.startswith(':'):
+            name, data = block.split('\n')
+            assert name.startswith('event: ') and data.startswith('data: '), block
+            out.append((name[7:], json.loads(data[6:])))
+            assert out[-1][1]['type'] == out[-1][0]
+    return out
+
+
+def check_messages(count, s):
+    tools = [{'name': 'weather', 'description': 'The weather of a city.', 'input_schema': CITY},
+             {'type': 'web_search_20250305', 'name': 'web_search'}]
+    body = {'messages': user(ASK), 'tools': tools, 'temperature': 0, 'max_tokens': 60}
+    status, r = s.post('/v1/messages', body)
+    call = r['content'][-1]
+    count.check(status == 200 and r['type'] == 'message' and r['stop_reason'] == 'tool_use'
+                and call['type'] == 'tool_use' and call['input'] == {'city': 'Paris'}, 'messages: a call')
+    turns = body['messages'] + [{'role': 'assistant', 'content': r['content']},
+                                {'role': 'user', 'content': [{'type': 'tool_result', 'content': [
+                                    {'type': 'text', 'text': RESULT}], 'tool_use_id': call['id']}]}]
+    again = s.post('/v1/messages', dict(body, messages=turns))[1]
+    count.check('sunny' in again['content'][0]['text'] and again['stop_reason'] == 'end_turn',
+                'messages: its result read')
+    count.check(again['usage']['cache_read_input_tokens'] >= r['usage']['input_tokens'],
+                'messages: what was cached is told')
+    n = s.post('/v1/messages/count_tokens', {'messages': body['messages'], 'tools': tools})[1]
+    total = r['usage']['input_tokens'] + r['usage']['cache_read_input_tokens']
+    count.check(n == {'input_tokens': total}, 'messages: tokens counted')
+
+    got = events(s, '/v1/messages', body)
+    names = [e for e, _ in got if e != 'ping']
+    inner = [e for e in names if e.startswith('content_block')]
+    count.check(names[0] == 'message_start' and names[-2:] == ['message_delta', 'message_stop']
+                and inner[0] == 'content_block_start' and inner[-1] == 'content_block_stop'
+                and names[1:-2] == inner, 'messages: the order of events')
+    text = ''.join(d['delta']['partial_json'] for e, d in got if e == 'content_block_delta')
+    count.check(json.loads(text) == {'city': 'Paris'}, 'messages: input_json_delta')
+    usage = [d for e, d in got if e == 'message_delta'][0]['usage']
+    count.check(usage['output_tokens'] == r['usage']['output_tokens'], 'messages: usage at the end')
+
+    def cached(header):
+        system = [{'type': 'text', 'text': 'x-anthropic-billing-header: cc=1; cch=' + header},
+                  {'type': 'text', 'text': 'You are a careful helper of cats.',
+                   'cache_control': {'type': 'ephemeral'}}]
+        return s.post('/v1/messages', {'messages': user('Hello'), 'system': system,
+                                       'max_tokens': 1})[1]['usage']
+    first, second = cached('1f3a9'), cached('77b20')
+    count.check(second['input_tokens'] == 1 and second['cache_read_input_tokens']
+                == first['input_tokens'] + first['cache_read_input_tokens'] - 1,
+                'messages: the changing header breaks no prefix')
+    stop = s.post('/v1/messages', {'messages': user('Tell me about a cat.'), 'max_tokens': 40,
+                                   'temperature': 0, 'stop_sequences': [' ']})[1]
+    count.check(stop['stop_reason'] == 'stop_sequence' and stop['stop_sequence'] == ' ',
+                'messages: a stop sequence')
+    forced = s.post('/v1/messages', dict(body, messages=user('Hi'), temperature=1,
+                                         tool_choice={'type': 'tool', 'name': 'weather'}))[1]
+    count.check(forced['content'][-1]['name'] == 'weather'
+                and list(forced['content'][-1]['input']) == ['city'], 'messages: a call that must come')
+    for bad, field in ((dict(body, messages='x'), 'messages'), (dict(body, max_tokens=-2), 'max_tokens'),
+                       ({'messages': user('x')}, 'max_tokens'), (dict(body, tools=[{}]), 'tools.0'),
+                       (dict(body, messages=[{'role': 'x', 'content': ''}]), 'messages.0.role'),
+                       (dict(body, messages=[{'role': 'user', 'content': [{'type': 'image'}]}]),
+                        'messages.0.content')):
+        status, e = s.post('/v1/messages', bad)
+        count.check(status == 400 and e['type'] == 'error' and e['error']['type']
+                    == 'invalid_request_error' and field in e['error']['message'],
+                    'messages: refused: %s' % field)
+
+
+def check_responses(count, s):
+    tools = [{'type': 'function', 'name': 'weather', 'description': 'The weather of a city.',
+              'parameters': CITY}, {'type': 'web_search'}, {'type': 'local_shell'},
+             {'type': 'image_generation'}]
+    body = {'input': ASK, 'tools': tools, 'temperature': 0, 'max_output_tokens': 60}
+    status, r = s.post('/v1/responses', body)
+    call = r['output'][-1]
+    count.check(status == 200 and r['status'] == 'completed' and call['type'] == 'function_call'
+                and json.loads(call['arguments']) == {'city': 'Paris'}, 'responses: a call')
+    result = {'type': 'function_call_output', 'call_id': call['call_id'], 'output': RESULT}
+    stored = s.post('/v1/responses', dict(body, input=[result], previous_response_id=r['id']))[1]
+    sent = s.post('/v1/responses', dict(body, input=[
+        {'type': 'message', 'role': 'user', 'content': [{'type': 'input_text', 'text': ASK}]},
+        call, result]))[1]
+    texts = [x['output'][0]['content'][0]['text'] for x in (stored, sent)]
+    count.check('sunny' in texts[0] and texts[0] == texts[1], 'responses: stored or sent again')
+    count.check(stored['usage']['input_tokens_details']['cached_tokens'] > 0, 'responses: cached')
+    got = json.loads(s.ask('GET', '/v1/responses/' + r['id'])[1])
+    count.check(got == r, 'responses: asked for later')
+    count.check(json.loads(s.ask('DELETE', '/v1/responses/' + r['id'])[1])['deleted'] is True
+                and s.ask('GET', '/v1/responses/' + r['id'])[0] == 404, 'responses: deleted')
+    status, e = s.post('/v1/responses', dict(body, previous_response_id=r['id']))
+    count.check(status == 400 and e['error']['param'] == 'previous_response_id', 'responses: gone')
+    off = s.post('/v1/responses', dict(body, store=False))[1]
+    count.check(s.ask('GET', '/v1/responses/' + off['id'])[0] == 404, 'responses: not stored')
+    n = s.post('/v1/responses/input_tokens', body)[1]
+    count.check(n == {'object': 'response.input_tokens', 'input_tokens': r['usage']['input_tokens']},
+                'responses: tokens counted')
+
+    ev = events(s, '/v1/responses', body)
+    count.check([d['sequence_number'] for _, d in ev] == list(range(len(ev))), 'responses: numbered')
+    names = [e for e, _ in ev]
+    count.check(names[:3] == ['response.created', 'response.in_progress', 'response.output_item.added']
+                and names[-3:] == ['response.function_call_arguments.done', 'response.output_item.done',
+                                   'response.completed']
+                and set(names[3:-3]) == {'response.function_call_arguments.delta'},
+                'responses: the order of a call\'s events')
+    count.check(''.join(d['delta'] for e, d in ev if e.endswith('.delta')) == call['arguments'],
+                'responses: its arguments')
+    ev = events(s, '/v1/responses', {'input': 'Tell me about a cat.', 'max_output_tokens': 20, 'seed': 3})
+    names = [e for e, _ in ev]
+    tail = ['response.output_text.done', 'response.content_part.done', 'response.output_item.done']
+    last = ev[-1][1]['response']
+    count.check(names[-4:-1] == tail and 'response.content_part.added' in names, 'responses: a text')
+    count.check(names[-1] == 'response.' + last['status']
+                and ''.join(d['delta'] for e, d in ev if e == 'response.output_text.delta')
+                == last['output'][-1]['content'][0]['text'], 'responses: the same text at the end')
+    schema = {'type': 'object', 'properties': {'yes': {'type': 'boolean'}}, 'required': ['yes'],
+              'additionalProperties': False}
+    r = s.post('/v1/responses', {'input': 'Is it?', 'text': {'format': {
+        'type': 'json_schema', 'name': 'x', 'schema': schema, 'strict': True}}})[1]
+    count.check(isinstance(json.loads(r['output'][-1]['content'][0]['text'])['yes'], bool),
+                'responses: a schema')
+    custom = {'type': 'custom', 'name': 'apply_patch', 'description': 'Patch a file.'}
+    space = {'type': 'namespace', 'name': 'mcp__files', 'tools': [
+        {'type': 'function', 'name': 'read', 'parameters': CITY}]}
+    r = s.post('/v1/responses', {'input': 'Go', 'tools': [custom, space], 'max_output_tokens': 300,
+                                 'tool_choice': {'type': 'custom', 'name': 'apply_patch'}, 'seed': 1})[1]
+    item = r['output'][-1]
+    count.check(item['type'] == 'custom_tool_call' and item['name'] == 'apply_patch'
+                and isinstance(item['input'], str), 'responses: a custom tool')
+    count.check(s.post('/v1/responses', {'input': 'Go', 'tools': [space], 'max_output_tokens': 300,
+                                         'tool_choice': 'required'})[1]['output'][-1].get('namespace')
+                == 'mcp__files', 'responses: a tool within a namespace')
+    for bad, field in (({'input': 1}, 'input'), (dict(body, max_output_tokens='x'), 'max_output_tokens'),
+                       ({'input': [{'type': 'message', 'role': 'user', 'content': [
+                           {'type': 'input_image'}]}]}, 'input[0]'), ({}, 'input')):
+        status, e = s.post('/v1/responses', bad)
+        count.check(status == 400 and e['error']['param'] == field, 'responses: refused: %s' % field)
+
+
+def check_vectors(count, s):
+    texts = ['A cat sleeps.', 'The dog barks at night.']
+    status, r = s.post('/v1/embeddings', {'input': texts})
+    count.check(status == 200 and [d['index'] for d in r['data']] == [0, 1], 'embeddings')
+    v = r['data'][0]['embedding']
+    count.check(abs(math.hypot(*v) - 1) < 1e-5, 'embeddings: of length 1')
+    b = s.post('/v1/embeddings', {'input': texts[0], 'encoding_format': 'base64'})[1]['data'][0]['embedding']
+    raw = base64.b64decode(b)
+    count.check(list(struct.unpack('<%df' % (len(raw) // 4), raw)) == v, 'embeddings: base64, the same bits')
+    ids = s.post('/tokenize', {'content': texts[0], 'add_special': True})[1]['tokens']
+    count.check(s.post('/v1/embeddings', {'input': [ids]})[1]['data'][0]['embedding'] == v,
+                'embeddings: from token ids')
+    short = s.post('/v1/embeddings', {'input': texts[0], 'dimensions': 8})[1]['data'][0]['embedding']
+    norm = math.hypot(*v[:8])
+    count.check(len(short) == 8 and all(abs(a - x / norm) < 1e-5 for a, x in zip(short, v)),
+                'embeddings: fewer dimensions')
+    for bad, field in (({'input': ''}, 'input'), ({'input': {}}, 'input'), ({}, 'input'),
+                       ({'input': 'x', 'encoding_format': 'x'}, 'encoding_format'),
+                       ({'input': 'x', 'dimensions': 1 << 20}, 'dimensions')):
+        status, e = s.post('/v1/embeddings', bad)
+        count.check(status == 400 and e['error']['param'] == field, 'embeddings: refused: %s' % field)
+    o = s.post('/api/embed', {'model': 'demo', 'input': texts})[1]
+    count.check(o['embeddings'][0] == v and o['prompt_eval_count'] > 0, 'ollama: embed')
+    count.check(s.post('/api/embeddings', {'prompt': texts[0]})[1]['embedding'] == v, 'ollama: embeddings')
+
+    docs = ['The dog barks at night.', 'A cat sleeps.', {'text': 'Rain falls on the river.'}]
+    r = s.post('/v1/rerank', {'query': 'A cat sleeps.', 'documents': docs, 'top_n': 2,
+                              'return_documents': True})[1]
+    scores = [x['relevance_score'] for x in r['results']]
+    count.check(r['results'][0]['index'] == 1 and abs(scores[0] - 1) < 1e-5 and len(scores) == 2
+                and scores == sorted(scores, reverse=True)
+                and r['results'][0]['document'] == {'text': 'A cat sleeps.'}, 'rerank')
+    for bad, field in (({'documents': docs}, 'query'), ({'query': 'x'}, 'documents'),
+                       ({'query': 'x', 'documents': [1]}, 'documents')):
+        status, e = s.post('/v1/rerank', bad)
+        count.check(status == 400 and e['error']['param'] == field, 'rerank: refused: %s' % field)
+
+
+def lines(s, path, body):
+    status, text, r = s.ask('POST', path, body)
+    assert status == 200 and r.getheader('Content-Type') == 'application/x-ndjson', text
+    return [json.loads(x) for x in text.splitlines()]
+
+
+def check_ollama(count, s):
+    count.check(json.loads(s.ask('GET', '/api/version')[1])['version'], 'ollama: version')
+    tag = json.loads(s.ask('GET', '/api/tags')[1])['models'][0]
+    count.check(tag['name'] == 'demo.gguf' and tag['size'] > 0 and len(tag['digest']) == 64, 'ollama: tags')
+    count.check(json.loads(s.ask('GET', '/api/ps')[1])['models'][0]['context_length'] == 2048, 'ollama: ps')
+    shown = s.post('/api/show', {'model': 'demo.gguf'})[1]
+    count.check('tools' in shown['capabilities'] and shown['model_info']['general.architecture']
+                and shown['template'], 'ollama: show')
+    tools = [{'type': 'function', 'function': {'name': 'weather', 'description': 'The weather of a city.',
+                                               'parameters': CITY}}]
+    body = {'model': 'demo', 'messages': user(ASK), 'tools': tools, 'options': {
+        'temperature': 0, 'num_predict': 60}}
+    got = lines(s, '/api/chat', body)
+    calls = [c for x in got for c in x['message'].get('tool_calls', [])]
+    count.check([c['function'] for c in calls] == [{'name': 'weather', 'arguments': {'city': 'Paris'}}],
+                'ollama: a call')
+    count.check([x['done'] for x in got] == [False] * (len(got) - 1) + [True]
+                and got[-1]['done_reason'] == 'stop' and got[-1]['eval_count'] > 0, 'ollama: lines')
+    turns = body['messages'] + [{'role': 'assistant', 'content': '', 'tool_calls': calls},
+                                {'role': 'tool', 'tool_name': 'weather', 'content': RESULT}]
+    whole = s.post('/api/chat', dict(body, messages=turns, stream=False))[1]
+    count.check('sunny' in whole['message']['content'] and whole['done'] is True, 'ollama: its result read')
+    text = ''.join(x['message']['content'] for x in lines(s, '/api/chat', dict(body, messages=turns)))
+    count.check(text == whole['message']['content'], 'ollama: the same in lines')
+    gen = s.post('/api/generate', {'model': 'demo', 'prompt': 'Once upon a time', 'raw': True, 'stream': False,
+                                   'options': {'temperature': 0, 'num_predict': 20}})[1]
+    plain = s.post('/v1/completions', {'prompt': 'Once upon a time', 'temperature': 0, 'max_tokens': 20})[1]
+    count.check(gen['response'] == plain['choices'][0]['text'] and gen['done_reason'] == 'length',
+                'ollama: generate')
+    form = s.post('/api/generate', {'model': 'demo', 'prompt': 'Hello', 'stream': False, 'format': CITY})[1]
+    count.check(list(json.loads(form['response'])) == ['city'], 'ollama: a schema')
+    count.check(s.post('/api/generate', {'model': 'demo'})[1]['done_reason'] == 'load', 'ollama: load')
+    status, e = s.post('/api/chat', dict(body, options={'temperature': 'hot'}))
+    count.check(status == 400 and 'temperature' in e['error'], 'ollama: an error in its shape')
+    slots = json.loads(s.ask('GET', '/slots')[1])
+    count.check(slots and all(x['n_ctx'] == 2048 for x in slots), 'slots')
+
+
+def main():
+    count = Count()
+    try:
+        s = Server(sys.argv[1])
+    except RuntimeError as e:
+        if 'libmicrohttpd' not in str(e):
+            raise
+        count.check(True, 'this build has no server, and says so')
+        count.end()
+    try:
+        check_messages(count, s)
+        check_responses(count, s)
+        check_vectors(count, s)
+        check_ollama(count, s)
+    finally:
+        status = s.stop()
+    count.check(status == 0, 'SIGTERM ends it')
+    count.end()
+
+
+main()
