@@ -180,6 +180,21 @@ struct lode_generation_stats {
 };
 LODE_API void lode_generation_stats(struct lode_generation *g, struct lode_generation_stats *out);
 
+/* ---- what the model wrote, found again ----
+ *
+ * Clients send an answer back as its message, which a template writes in another way than the model
+ * did: other spaces in a call's arguments, thinking left out.  Whoever knows that it is the same
+ * message goes on from the tokens that were sampled, which keeps their prefix.  The key is the
+ * caller's: a hash of all that led to the answer, and of what it says. */
+
+/* Keeps the timeline of a request that the model has ended: prompt, answer and the token that ended
+ * it.  LODE_ERR_ARG where it has not; bounded, what is used least recently is forgotten. */
+LODE_API int lode_generation_remember(struct lode_generation *g, const uint64_t key[2],
+                                      struct lode_error *err);
+/* How many tokens are kept under the key, of which up to cap are copied to out; 0: none. */
+LODE_API size_t lode_scheduler_recall(struct lode_scheduler *s, const uint64_t key[2], int32_t *out,
+                                      size_t cap);
+
 /* Cancels it where it still runs; its slot is free within one step. */
 LODE_API void lode_generation_free(struct lode_generation *g);
 

@@ -86,10 +86,11 @@ static int init_condition(pthread_cond_t *c) {
     return rc;
 }
 
-/* Room for the prompt and what may follow: no answer is longer than its context allows. */
+/* Room for the prompt, what may follow (no answer is longer than its context allows), and the token
+ * that ends it. */
 static size_t room_for(const struct lode_scheduler *s, const struct lode_generation_opts *o) {
     const size_t most = s->ctx + 1 - o->n_prompt;
-    return o->n_prompt +
+    return o->n_prompt + 1 +
            (o->max_tokens < 0 || (uint64_t)o->max_tokens > most ? most : (size_t)o->max_tokens);
 }
 
@@ -204,6 +205,21 @@ void lode_generation_stats(struct lode_generation *g, struct lode_generation_sta
         .answer_seconds = t - answered,
     };
     pthread_mutex_unlock(&s->lock);
+}
+
+int lode_generation_remember(struct lode_generation *g, const uint64_t key[2],
+                             struct lode_error *err) {
+    struct lode_scheduler *s = g->s;
+    pthread_mutex_lock(&s->lock);
+    const bool ended = g->state == LODE_SCHED_DONE && g->has_end;
+    pthread_mutex_unlock(&s->lock);
+    if (!ended) /* nothing changes it any more */
+        return lode_fail(err, LODE_ERR_ARG, "remember", "the model has not ended this answer");
+    return lode_recall_put(s->recall, key, g->tokens, g->n_tokens + 1, err);
+}
+
+size_t lode_scheduler_recall(struct lode_scheduler *s, const uint64_t key[2], int32_t *out, size_t cap) {
+    return lode_recall_get(s->recall, key, out, cap);
 }
 
 void lode_generation_free(struct lode_generation *g) {

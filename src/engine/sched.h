@@ -11,6 +11,7 @@
 #define LODE_ENGINE_SCHED_H
 
 #include "engine/keeper.h"
+#include "engine/recall.h"
 #include "engine/timeline.h"
 #include "lode/scheduler.h"
 
@@ -29,6 +30,7 @@ struct lode_generation {
     struct lode_sampler *sampler; /* owned */
     int32_t *tokens;              /* owned; (room): the prompt, then the answer */
     size_t n_prompt, n_tokens, room;
+    bool has_end; /* the model ended it: by the token that lies behind them */
     int64_t max_tokens;
     bool ignore_end, logprobs, no_cache;
     uint32_t n_top;
@@ -67,6 +69,7 @@ struct lode_scheduler {
     struct lode_workers *workers;
     struct lode_kv_pool *pool;
     struct lode_prefix *prefix;
+    struct lode_recall *recall;
     struct lode_keeper *keeper; /* NULL: nothing is kept on disk */
     struct lode_seat *seats;      /* (n_seats) */
     struct lode_feed *feeds;      /* (n_seats) */

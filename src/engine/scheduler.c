@@ -16,6 +16,7 @@ enum {
     DEFAULT_QUEUE = 64,
     DEFAULT_CHUNK = 64,
     MAX_STATES = 64, /* copies of recurrent states in the tree */
+    RECALL_BYTES = 64 << 20,
     FLUSH_SECONDS = 30, /* for what is still to be written to the disk, at the end */
 };
 #define DEFAULT_DISK (UINT64_C(16) << 30) /* bytes */
@@ -29,6 +30,8 @@ static void deliver(struct lode_scheduler *s, struct lode_seat *seat,
     if (!g->n_generated)
         g->answered = lode_sched_now();
     if (t->id == LODE_CHOOSE_OVER || (!g->ignore_end && lode_tokenizer_is_end(s->tokenizer, t->id))) {
+        g->has_end = t->id != LODE_CHOOSE_OVER;
+        g->tokens[g->n_tokens] = t->id;
         lode_seat_leave(s, seat, LODE_GENERATION_ENDED);
         return;
     }
@@ -364,7 +367,9 @@ int lode_scheduler_create(struct lode_scheduler **out, struct lode_model *m,
     so.routes = NULL;
     so.cancel = NULL;
     struct room room = {0};
-    int rc = create_cache(s, o, &so, &room, err);
+    int rc = lode_recall_create(&s->recall, o->no_cache ? 0 : RECALL_BYTES, err);
+    if (rc == 0)
+        rc = create_cache(s, o, &so, &room, err);
     lode_free(room.layers);
     if (rc == 0)
         rc = init_lock(s, err);
@@ -397,6 +402,7 @@ void lode_scheduler_free(struct lode_scheduler *s) {
             lode_sched_destroy(s->seats[i].g);
         lode_session_free(s->seats[i].session);
     }
+    lode_recall_free(s->recall);
     lode_prefix_free(s->prefix);
     lode_kv_pool_release(s->pool); /* before the workers, whose memory it has */
     lode_workers_release(s->workers);

@@ -3,6 +3,7 @@
 
 #include "serve/flow.h"
 #include "serve/guide.h"
+#include "serve/recall.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,6 +169,8 @@ static int end_choice(struct run *h, int why, struct lode_error *err) {
                 : why != LODE_GENERATION_ENDED ? FINISH_LENGTH
                 : c->n_calls                    ? FINISH_CALLS
                                                 : FINISH_ENDED;
+    if (a->r->chat && why == LODE_GENERATION_ENDED && !h->flow.stopped && !h->cut)
+        recall_answer(&a->r->prompts[c->index / (size_t)a->r->best_of], c, h->generation);
     if (h->flow.stopped)
         c->stop = a->r->stops[h->flow.found];
     tell(h, (struct answer_event){.kind = ANSWER_END});

@@ -2,6 +2,7 @@
 #include "serve/prompt.h"
 
 #include "serve/fields.h"
+#include "serve/recall.h"
 #include "serve/request.h"
 
 #include <stdio.h>
@@ -86,17 +87,24 @@ static int begin_with_bos(struct prompt *p, const struct served *m, struct lode_
     return 0;
 }
 
-int prompt_chat(struct prompt *p, const struct served *m, const struct talk *t,
-                const struct lode_toolcall_style *style, char **text, struct lode_error *err) {
-    char *vars = NULL, *rendered = NULL;
-    size_t len = 0;
+int prompt_render(const struct served *m, const struct talk *t, char **text, size_t *len,
+                struct lode_error *err) {
+    char *vars = NULL;
     if (!m->tmpl)
         return field_fail(err, "messages", "this model has no chat template: use /v1/completions, "
                                            "or start the server with --chat-template");
     int rc = variables(m, t, &vars, err);
     if (rc == 0)
-        rc = lode_template_render(m->tmpl, vars, strlen(vars), 0, &rendered, &len, err);
+        rc = lode_template_render(m->tmpl, vars, strlen(vars), 0, text, len, err);
     free(vars);
+    return rc;
+}
+
+int prompt_chat(struct prompt *p, const struct served *m, const struct talk *t,
+                const struct lode_toolcall_style *style, char **text, struct lode_error *err) {
+    char *rendered = NULL;
+    size_t len = 0;
+    int rc = prompt_render(m, t, &rendered, &len, err);
     if (rc < 0)
         return rc;
     if (text) {
@@ -104,7 +112,11 @@ int prompt_chat(struct prompt *p, const struct served *m, const struct talk *t,
         return 0;
     }
     p->thinking = lode_toolcall_thinks(style, rendered, len);
-    rc = prompt_tokenize(p, m, rendered, len, LODE_TOK_PARSE, err);
+    rc = recall_prompt(p, m, t, rendered, len, err);
+    if (rc == 1 && p->n > lode_scheduler_ctx(m->scheduler))
+        rc = 0; /* what was sampled may be longer than what the template makes of it */
+    if (rc == 0)
+        rc = prompt_tokenize(p, m, rendered, len, LODE_TOK_PARSE, err);
     lode_chat_text_free(rendered);
     return rc < 0 ? rc : begin_with_bos(p, m, err);
 }

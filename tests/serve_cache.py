@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""serve_cache.py LODE: what a server keeps of prompts and answers: found again when a client sends an
+answer back in other spacing, by the choices of one prompt, and after a restart or a kill."""
+import os
+import shutil
+import signal
+import sys
+import tempfile
+
+from lodeserver import Server
+from lodetest import Count
+
+LONG = ' '.join('Sentence %d is about a cat called Tom.' % i for i in range(40))
+
+
+def cached(reply):
+    return reply['usage']['prompt_tokens_details']['cached_tokens']
+
+
+def chat(s, messages, **more):
+    return s.post('/v1/chat/completions', dict(messages=messages, seed=5, temperature=0, **more))[1]
+
+
+def check_answers_come_back(count, s):
+    first = chat(s, [{'role': 'user', 'content': 'Tell me about a dog.'}], max_tokens=400)
+    choice = first['choices'][0]
+    count.check(choice['finish_reason'] == 'stop', 'the model ends its answer')
+    # in other spacing, and with thinking that was never there
+    text = '<think>\nHm.\n</think>\n\n  ' + choice['message']['content'] + ' \n'
+    talk = [{'role': 'user', 'content': 'Tell me about a dog.'}, {'role': 'assistant', 'content': text},
+            {'role': 'user', 'content': 'And a cat?'}]
+    second = chat(s, talk, max_tokens=8)
+    count.check(cached(second) == first['usage']['total_tokens'],
+                'an answer that comes back in other spacing is the tokens that were sampled')
+    talk[1]['content'] = choice['message']['content']
+    plain = chat(s, talk, max_tokens=8)
+    count.check(plain['choices'][0]['message'] == second['choices'][0]['message'],
+                'as if it were the same text')
+    talk[1]['content'] = 'Woof. ' + talk[1]['content']
+    count.check(cached(chat(s, talk, max_tokens=2)) < first['usage']['total_tokens'],
+                'another text is another answer')
+
+
+def check_choices(count, s):
+    body = dict(messages=[{'role': 'user', 'content': LONG + ' Who?'}], max_tokens=12, seed=9)
+    one = [s.post('/v1/chat/completions', dict(body, seed=9 + i))[1]['choices'][0]['message']
+           for i in range(3)]
+    s.post('/v1/chat/completions', body)
+    three = s.post('/v1/chat/completions', dict(body, n=3))[1]
+    count.check([c['message'] for c in three['choices']] == one, 'n choices are what each is alone')
+
+
+def main():
+    count, folder = Count(), tempfile.mkdtemp()
+    flags = ('--cache-dir', os.path.join(folder, 'cache'), '--cache-dir-size', '64M')
+    try:
+        s = Server(sys.argv[1], *flags)
+        check_answers_come_back(count, s)
+        check_choices(count, s)
+        talk = [{'role': 'user', 'content': LONG}]
+        before = chat(s, talk, max_tokens=8)
+        s.p.send_signal(signal.SIGTERM)
+        s.p.wait()
+        s = Server(sys.argv[1], *flags)
+        after = chat(s, talk, max_tokens=8)
+        n = before['usage']['prompt_tokens']
+        count.check(after['choices'] == before['choices'], 'the same answer after a restart')
+        count.check(n - 65 < cached(after) < n, 'and its prompt was there but for a page at most')
+        count.check(cached(chat(s, [{'role': 'user', 'content': 'x' + LONG}], max_tokens=1)) < 64,
+                    'another prompt was not')
+        s.p.kill()
+        s.p.wait()
+        s = Server(sys.argv[1], *flags)
+        count.check(chat(s, talk, max_tokens=8)['choices'] == before['choices'], 'and after a kill')
+        s.p.kill()
+        s.p.wait()
+        s = Server(sys.argv[1], '--no-cache-prompt')
+        count.check([cached(chat(s, talk, max_tokens=1)) for _ in range(2)] == [0, 0],
+                    '--no-cache-prompt keeps nothing')
+        s.p.kill()
+        s.p.wait()
+    finally:
+        shutil.rmtree(folder)
+    count.end()
+
+
+main()
