@@ -23,7 +23,7 @@ LEVELS = [
 ]
 STRANGERS = ['tools']
 # What strangers see besides: the program's own server.
-SHOWN = ['serve/serve.h', 'serve/flow.h', 'serve/guard.h']
+SHOWN = ['serve/serve.h', 'serve/flow.h', 'serve/guard.h', 'serve/log.h']
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LEVEL = {folder: i for i, level in enumerate(LEVELS) for folder in level}

@@ -30,7 +30,8 @@ def read_all(c):
 class Server:
     def __init__(self, program, *flags):
         env = {k: v for k, v in os.environ.items() if not k.startswith('LODE_')}
-        self.p = subprocess.Popen([program, 'serve', MODEL, '--port', '0', '-c', '2048', *flags],
+        self.p = subprocess.Popen([program, 'serve', MODEL, '--port', '0', '-c', '2048',
+                                   *([] if '--chats' in flags else ['--no-chats']), *flags],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
         self.said = ''
         for line in self.p.stdout:

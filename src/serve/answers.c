@@ -2,6 +2,7 @@
 #include "serve/answers.h"
 
 #include "serve/flow.h"
+#include "serve/metrics.h"
 #include "serve/guide.h"
 #include "serve/recall.h"
 
@@ -18,6 +19,7 @@ struct run { /* what makes one choice */
     struct lode_toolcall *parser;
     struct flow flow;
     size_t cap_parts, cap_tokens;
+    double last; /* clock of the last token; 0: none yet */
     bool open; /* the last part is */
     bool cut;  /* what follows is dropped: one call was all that was wanted */
 };
@@ -215,6 +217,8 @@ static int take_token(struct run *h, const struct lode_generation_token *t,
     if (rc < 0)
         return request_no_memory(err);
     h->choice.n_tokens++;
+    if (h->choice.index == 0) /* tokens of later choices wait while the first is read */
+        metrics_token(h->a->r->m->metrics, &h->last);
     if (!is_left_out(h, t->id))
         rc = lode_detok_push(h->detok, t->id, &text, &len, err);
     if (rc == 0)
@@ -307,6 +311,11 @@ void answers_free(struct answers *a) {
         return;
     for (size_t i = 0; a->runs && i < a->n; i++) {
         struct run *h = &a->runs[i];
+        if (h->generation) {
+            struct lode_generation_stats st;
+            lode_generation_stats(h->generation, &st);
+            metrics_generation(a->r->m->metrics, &st);
+        }
         lode_generation_free(h->generation);
         lode_detok_free(h->detok);
         lode_toolcall_free(h->parser);

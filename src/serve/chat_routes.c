@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "lode/plan.h"
 #include "serve/exchange.h"
+#include "serve/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,15 +76,38 @@ static json_t *model_json(const struct served *v) {
                                          "work", (json_int_t)p.work, "available", (json_int_t)p.available));
 }
 
-static json_t *work_json(const struct served *v) {
-    struct lode_scheduler_stats st;
-    lode_scheduler_stats(v->scheduler, &st);
+static json_t *work_json(const struct lode_scheduler_stats *st) {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "running",
-                     (json_int_t)st.running, "waiting", (json_int_t)st.waiting, "kv_used",
-                     (json_int_t)st.kv_used, "kv_size", (json_int_t)st.kv_size, "prompt_tokens",
-                     (json_int_t)st.prompt_tokens, "reused_tokens", (json_int_t)st.reused_tokens,
-                     "generated_tokens", (json_int_t)st.generated_tokens, "steps", (json_int_t)st.steps,
-                     "fed_tokens", (json_int_t)st.fed_tokens, "step_seconds", st.seconds);
+                     (json_int_t)st->running, "waiting", (json_int_t)st->waiting, "kv_used",
+                     (json_int_t)st->kv_used, "kv_size", (json_int_t)st->kv_size, "prompt_tokens",
+                     (json_int_t)st->prompt_tokens, "reused_tokens", (json_int_t)st->reused_tokens,
+                     "generated_tokens", (json_int_t)st->generated_tokens, "steps", (json_int_t)st->steps,
+                     "fed_tokens", (json_int_t)st->fed_tokens, "step_seconds", st->seconds);
+}
+
+struct models_now {
+    json_t *list;
+    struct lode_scheduler_stats work; /* of all */
+};
+
+static void see_model(void *user, const struct model_view *v) {
+    struct models_now *now = user;
+    struct lode_scheduler_stats *w = &now->work;
+    json_array_append_new(now->list,
+                          v->state == MODEL_LOADED
+                              ? model_json(v->served)
+                              : json_pack("{s:s, s:s, s:I, s:n}", "id", v->spec->name, "path",
+                                          v->spec->path, "size", (json_int_t)v->size, "plan"));
+    w->running += v->stats.running;
+    w->waiting += v->stats.waiting;
+    w->kv_used += v->stats.kv_used;
+    w->kv_size += v->stats.kv_size;
+    w->prompt_tokens += v->stats.prompt_tokens;
+    w->reused_tokens += v->stats.reused_tokens;
+    w->generated_tokens += v->stats.generated_tokens;
+    w->steps += v->stats.steps;
+    w->fed_tokens += v->stats.fed_tokens;
+    w->seconds += v->stats.seconds;
 }
 
 static const char *why_none(const struct server *s) {
@@ -111,10 +135,12 @@ static json_t *status_json(struct server *s) {
     int64_t resident, own;
     read_memory(&resident, &own);
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return json_pack("{s:s, s:f, s:I, s:{s:I, s:I}, s:[o], s:o, s:o}", "version", LODE_VERSION, "clock",
+    struct models_now now = {.list = json_array()};
+    models_each(s->models, see_model, &now);
+    return json_pack("{s:s, s:f, s:I, s:{s:I, s:I}, s:o, s:o, s:o}", "version", LODE_VERSION, "clock",
                      (double)t.tv_sec + (double)t.tv_nsec * 1e-9, "uptime",
                      (json_int_t)(time(NULL) - s->started), "memory", "resident", (json_int_t)resident,
-                     "own", (json_int_t)own, "models", model_json(&s->model), "work", work_json(&s->model), "chats",
+                     "own", (json_int_t)own, "models", now.list, "work", work_json(&now.work), "chats",
                      chats_json(s));
 }
 

@@ -1,6 +1,10 @@
 /* http.c - requests: who may ask, which route answers, and what goes over the wire. */
 #include "serve/exchange.h"
+
+#include "base/error.h"
 #include "serve/guard.h"
+#include "serve/log.h"
+#include "serve/models.h"
 #include "serve/page.h"
 #include "serve/responses.h"
 #include "serve/transport.h"
@@ -32,7 +36,7 @@ int status_of(const struct lode_error *err) {
     case LODE_ERR_MISSING:
         return 404;
     case LODE_ERR_LIMIT:
-        return !strcmp(err->where, "queue") ? 503 : 400;
+        return !strcmp(err->where, "queue") ? 503 : !strcmp(err->where, "deadline") ? 408 : 400;
     case LODE_ERR_ARG:
     case LODE_ERR_FORMAT:
     case LODE_ERR_UNSUPPORTED:
@@ -50,11 +54,19 @@ static void send_json(struct http_call *x, int status, json_t *value) {
 
 static error_fn *errors_of(const char *path); /* the shape that its API gives them */
 
+/* When a place may be free: what an answer took of late, 1 to 60 s. */
+static void set_retry(struct server *s, struct http_call *x) {
+    char text[16];
+    const unsigned ms = atomic_load(&s->answer_ms), seconds = ms / 1000 + 1;
+    snprintf(text, sizeof text, "%u", seconds > 60 ? 60 : seconds);
+    http_set(x, "Retry-After", text);
+}
+
 static void send_error(struct server *s, struct http_call *x, int status,
                        const struct lode_error *err) {
     atomic_fetch_add(&s->n_errors, 1);
-    if (status == 503)
-        http_set(x, "Retry-After", "1");
+    if (status == 503 || status == 429)
+        set_retry(s, x);
     if (status == 401)
         http_set(x, "WWW-Authenticate", "Bearer");
     send_json(x, status, errors_of(x->path)(status, err));
@@ -77,6 +89,51 @@ static char *error_text(void *user, struct http_call *x, int status, const char 
     char *json = e ? json_dumps(e, JSON_COMPACT) : NULL;
     json_decref(e);
     return json;
+}
+
+/* ---- what is written about a request when it is over ---- */
+
+struct account {
+    char model[64];
+    size_t n_prompt, n_cached, n_answer;
+    double queue, first; /* seconds */
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void fill_account(struct account *a, struct exchange *e) {
+    struct answer_usage u;
+    if (!a || !e || !e->a)
+        return;
+    answers_usage(e->a, &u);
+    snprintf(a->model, sizeof a->model, "%s", e->r.m->name);
+    a->n_prompt = u.n_prompt;
+    a->n_cached = u.n_cached;
+    a->n_answer = u.n_answer;
+    a->queue = u.stats.queue_seconds;
+    a->first = u.stats.queue_seconds + u.stats.prompt_seconds;
+}
+
+static void log_request(struct server *s, const struct http_call *x) {
+    const struct account *a = x->context;
+    if (!log_wants(s->log, LOG_INFO))
+        return;
+    json_t *v = json_pack("{s:s, s:s, s:s, s:i, s:f, s:I, s:s}", "id", x->id, "method", x->method, "path",
+                          x->path, "status", x->status, "ms", (now() - x->started) * 1e3, "bytes",
+                          (json_int_t)x->n_sent, "peer", x->peer);
+    if (a && *a->model) {
+        json_object_set_new(v, "model", json_string(a->model));
+        json_object_set_new(v, "prompt_tokens", json_integer((json_int_t)a->n_prompt));
+        json_object_set_new(v, "cached_tokens", json_integer((json_int_t)a->n_cached));
+        json_object_set_new(v, "tokens", json_integer((json_int_t)a->n_answer));
+        json_object_set_new(v, "queue_ms", json_real(a->queue * 1e3));
+        json_object_set_new(v, "first_token_ms", json_real(a->first * 1e3));
+    }
+    log_event(s->log, x->status >= 500 ? LOG_WARNING : LOG_INFO, "request", v);
 }
 
 /* ---- answers ---- */
@@ -121,6 +178,7 @@ static void answer(struct server *s, struct http_call *x, const json_t *body,
     int rc = exchange_create(&e, s, api, body, &err);
     if (rc == 0 && e->r.stream) {
         stream(s, x, e);
+        fill_account(x->context, e);
         exchange_free(e);
         return;
     }
@@ -134,6 +192,7 @@ static void answer(struct server *s, struct http_call *x, const json_t *body,
         send_error(s, x, status_of(&err), &err);
     else if (!gone)
         send_json(x, 200, api->reply(e));
+    fill_account(x->context, e);
     exchange_free(e);
 }
 
@@ -229,6 +288,9 @@ static void post(struct server *s, struct http_call *x, const struct route *rout
     struct lode_error err = {0};
     json_error_t why;
     const struct lode_str text = lode_buf_str(&x->body);
+    if (s->o.log_prompts)
+        log_event(s->log, LOG_INFO, "body",
+                  json_pack("{s:s, s:o}", "id", x->id, "text", json_stringn_nocheck(text.data, text.len)));
     json_t *body = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, &why), *reply = NULL;
     if (!body) {
         snprintf(err.text, sizeof err.text, "the body is not JSON: line %d: %s", why.line, why.text);
@@ -338,15 +400,27 @@ static bool on_dispatch(void *user, struct http_call *x) {
         send_error(s, x, 503, &err);
         return false;
     }
+    x->context = calloc(1, sizeof(struct account));
+    if (!x->context) {
+        err.code = LODE_ERR_NOMEM;
+        send_error(s, x, 503, &err);
+        return false;
+    }
     atomic_fetch_add(&s->active, 1);
-    x->context = s;
     return true;
 }
 
 static void on_over(void *user, struct http_call *x) {
     struct server *s = user;
-    if (x->context)
+    log_request(s, x);
+    if (x->context) {
+        /* the last answers count most; two at once may overwrite each other, which does no harm */
+        const unsigned ms = (unsigned)((now() - x->started) * 1e3), old = atomic_load(&s->answer_ms);
+        if (x->status == 200)
+            atomic_store(&s->answer_ms, old ? old - old / 8 + ms / 8 : ms);
         atomic_fetch_sub(&s->active, 1);
+        free(x->context);
+    }
 }
 
 /* ---- the server ---- */
@@ -359,8 +433,15 @@ static void wait_for_end(struct server *s, struct transport *t) {
     while (byte != SERVE_STOP) {
         const int n = poll(&p, 1, SWEEP);
         transport_sweep(t);
-        if (n > 0 && read(s->o.control_fd, &byte, 1) == 1 && byte == SERVE_RELOAD)
-            s->o.reloaded(s->o.user, guard_reload(s->guard, &err), guard_keys(s->guard), &err);
+        models_sweep(s->models);
+        if (n > 0 && read(s->o.control_fd, &byte, 1) == 1 && byte == SERVE_RELOAD) {
+            log_reopen(s->log);
+            const int rc = guard_reload(s->guard, &err);
+            log_event(s->log, rc < 0 ? LOG_ERROR : LOG_INFO, "reload",
+                      json_pack("{s:I, s:s}", "keys", (json_int_t)guard_keys(s->guard), "error",
+                                rc < 0 ? err.text : ""));
+            s->o.reloaded(s->o.user, rc, guard_keys(s->guard), &err);
+        }
     }
     atomic_store(&s->stopping, 1);
     transport_quiesce(t);
@@ -402,27 +483,84 @@ static int listen_and_serve(struct server *s, struct lode_error *err) {
     return 0;
 }
 
-int serve_run(const struct serve_opts *opts, struct lode_error *err) {
-    struct server s = {.o = *opts,
-                       .model = {.name = opts->name,
-                                 .model = opts->model,
-                                 .scheduler = opts->scheduler,
-                                 .template = opts->template,
-                                 .sampling = opts->sampling},
-                       .started = time(NULL),
-                       .most_active = lode_scheduler_slots(opts->scheduler) + opts->queue + 1};
-    int rc = guard_create(&s.guard, &opts->guard, err);
+int serve_open(struct server **out, const struct serve_opts *opts, struct lode_error *err) {
+    struct server *s = calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s)
+        return lode_fail(err, LODE_ERR_NOMEM, "", "no memory for the server");
+    s->o = *opts;
+    s->started = time(NULL);
+    s->most_active = opts->most_active ? opts->most_active : 64;
+    int rc = log_open(&s->log, &opts->log, err);
     if (rc == 0)
-        rc = responses_store_create(&s.responses, err);
+        rc = guard_create(&s->guard, &opts->guard, err);
     if (rc == 0)
-        rc = served_init(&s.model, err);
+        rc = responses_store_create(&s->responses, err);
     if (rc == 0)
-        rc = listen_and_serve(&s, err);
-    page_deinit(&s);
-    /* a request that was cut off may hold a form until its step is done */
-    lode_scheduler_free(opts->scheduler);
-    served_deinit(&s.model);
-    responses_store_free(s.responses);
-    guard_free(s.guard);
+        rc = models_create(&s->models, s, err);
+    if (rc < 0)
+        serve_close(s);
+    else
+        *out = s;
     return rc;
+}
+
+void serve_close(struct server *s) {
+    if (!s)
+        return;
+    page_deinit(s);
+    models_free(s->models);
+    responses_store_free(s->responses);
+    guard_free(s->guard);
+    log_close(s->log);
+    free(s);
+}
+
+int serve_run(struct server *s, struct lode_error *err) { return listen_and_serve(s, err); }
+
+/* ---- without a connection ---- */
+
+static int ask(struct server *s, const struct api *api, json_t *body, bool (*stop)(void *user), void *user,
+               json_t **reply, struct lode_error *err) {
+    struct exchange *e;
+    json_object_set_new(body, "stream", json_false());
+    int rc = exchange_create(&e, s, api, body, err);
+    while (rc >= 0 && rc != ANSWER_DONE) {
+        if (stop(user)) {
+            exchange_free(e);
+            return LODE_ERR_CANCELLED;
+        }
+        rc = exchange_step(e, HOLD, err);
+    }
+    *reply = rc < 0 ? NULL : api->reply(e);
+    exchange_free(e);
+    return rc < 0 ? rc : 0;
+}
+
+int serve_ask(struct server *s, const char *path, const char *text, size_t len, bool (*stop)(void *user),
+              void *user, char **reply) {
+    const struct route *route = find_route(path);
+    struct lode_error err = {0};
+    json_error_t why;
+    json_t *body = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why), *value = NULL;
+    int rc = 0, status = 200;
+    *reply = NULL;
+    if (!route || (!route->api && !route->post))
+        rc = lode_fail(&err, LODE_ERR_MISSING, "url", "there is nothing at %.100s", path);
+    else if (!json_is_object(body))
+        rc = lode_fail(&err, LODE_ERR_FORMAT, "body", "no JSON object");
+    else if (route->api)
+        rc = ask(s, route->api, body, stop, user, &value, &err);
+    else if (!(value = route->post(s, body, &err)))
+        rc = err.code ? err.code : LODE_ERR_NOMEM;
+    json_decref(body);
+    if (rc < 0 && rc != LODE_ERR_CANCELLED) {
+        err.code = rc;
+        status = status_of(&err);
+        value = errors_of(path)(status, &err);
+    }
+    if (value)
+        *reply = json_dumps(value, JSON_COMPACT);
+    json_decref(value);
+    return status;
 }

@@ -89,25 +89,25 @@ void metrics_sample(struct lode_buf *b, const char *name, const char *label, dou
     lode_buf_addf(b, " %.17g\n", value);
 }
 
-static void add_histogram(struct lode_buf *b, const char *name, const char *label,
-                          const double *bounds, const struct histogram *h) {
-    uint64_t n = 0;
-    for (size_t i = 0;; i++) {
+void metrics_buckets(struct lode_buf *b, const char *name, const char *label, const double *bounds,
+                     const uint64_t *counts, size_t n, double sum) {
+    uint64_t total = 0;
+    for (size_t i = 0; i <= n; i++) {
         char le[32] = "+Inf";
-        n += h->counts[i];
-        if (!isinf(bounds[i]))
-            snprintf(le, sizeof le, "%g", bounds[i]);
+        total += i < n ? counts[i] : 0;
+        if (i < n && isinf(bounds[i]))
+            continue;
+        if (i < n)
+            snprintf(le, sizeof le, "%.15g", bounds[i]);
         lode_buf_addf(b, "%s_bucket", name);
         add_labels(b, label, le);
-        lode_buf_addf(b, " %llu\n", (unsigned long long)n);
-        if (isinf(bounds[i]))
-            break;
+        lode_buf_addf(b, " %llu\n", (unsigned long long)total);
     }
     lode_buf_addf(b, "%s_sum", name);
     add_labels(b, label, NULL);
-    lode_buf_addf(b, " %.17g\n%s_count", h->sum, name);
+    lode_buf_addf(b, " %.17g\n%s_count", sum, name);
     add_labels(b, label, NULL);
-    lode_buf_addf(b, " %llu\n", (unsigned long long)n);
+    lode_buf_addf(b, " %llu\n", (unsigned long long)total);
 }
 
 void metrics_histograms(struct lode_buf *b, const char *const *labels, struct metrics *const *all,
@@ -115,9 +115,10 @@ void metrics_histograms(struct lode_buf *b, const char *const *labels, struct me
     static const struct {
         const char *name, *help;
         const double *bounds;
-        size_t offset;
+        size_t n, offset;
     } rows[] = {
-#define METRICS_ROW(field, name, unit, help) {"lode:" name, help, unit, offsetof(struct metrics, field)},
+#define METRICS_ROW(field, name, unit, help) \
+    {"lode:" name, help, unit, sizeof unit / sizeof *unit, offsetof(struct metrics, field)},
         METRICS_HISTOGRAMS(METRICS_ROW)
 #undef METRICS_ROW
     };
@@ -127,7 +128,7 @@ void metrics_histograms(struct lode_buf *b, const char *const *labels, struct me
             pthread_mutex_lock(&all[i]->lock);
             const struct histogram h = *(const struct histogram *)((const char *)all[i] + rows[k].offset);
             pthread_mutex_unlock(&all[i]->lock);
-            add_histogram(b, rows[k].name, labels[i], rows[k].bounds, &h);
+            metrics_buckets(b, rows[k].name, labels[i], rows[k].bounds, h.counts, rows[k].n, h.sum);
         }
     }
 }

@@ -49,6 +49,9 @@ void metrics_generation(struct metrics *m, const struct lode_generation_stats *s
 void metrics_family(struct lode_buf *b, const char *name, const char *type, const char *help);
 /* One sample of it; label: of model_name, NULL: none. */
 void metrics_sample(struct lode_buf *b, const char *name, const char *label, double value);
+/* The samples of a histogram: counts of n buckets up to and with their bounds; nothing lies above. */
+void metrics_buckets(struct lode_buf *b, const char *name, const char *label, const double *bounds,
+                     const uint64_t *counts, size_t n, double sum);
 /* One family of METRICS_HISTOGRAMS after the other, each with all models'. */
 void metrics_histograms(struct lode_buf *b, const char *const *labels, struct metrics *const *all,
                         size_t n);

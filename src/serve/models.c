@@ -1,6 +1,8 @@
 /* models.c - see models.h. */
 #include "serve/models.h"
 
+#include "serve/log.h"
+
 #include "base/error.h"
 
 #include <pthread.h>
@@ -16,6 +18,7 @@ struct entry {
     const struct serve_model *spec;
     size_t index;
     struct serve_loaded loaded;
+    uint64_t size; /* bytes that it takes, as far as is known */
     enum model_state state;
     uint32_t pins, ctx, slots;
     double used; /* clock of its last request's end */
@@ -41,33 +44,30 @@ static double now(void) {
 /* ---- loading; without the lock, the state says that it is ours ---- */
 
 static void close_entry(struct models *m, struct entry *e) {
-    lode_template_free(e->served.tmpl);
-    e->served.tmpl = NULL;
-    if (e->loaded.model)
-        m->s->o.close(m->s->o.user, e->index, &e->loaded);
+    /* a request that was cut off may hold a form until its step is done */
+    lode_scheduler_free(e->loaded.scheduler);
+    served_deinit(&e->served);
+    m->s->o.close(m->s->o.models_user, e->index, &e->loaded);
     e->loaded = (struct serve_loaded){0};
 }
 
 static int open_entry(struct models *m, struct entry *e, struct lode_error *err) {
-    struct served *d = &e->served;
-    int rc = m->s->o.open(m->s->o.user, e->index, &e->loaded, err);
+    const int rc = m->s->o.open(m->s->o.models_user, e->index, &e->loaded, err);
     if (rc < 0)
         return rc;
     const struct serve_loaded *l = &e->loaded;
-    *d = (struct served){.name = e->spec->name,
-                         .model = l->model,
-                         .scheduler = l->scheduler,
-                         .tokenizer = lode_model_tokenizer(l->model),
-                         .template = l->template,
-                         .sampling = l->sampling,
-                         .metrics = &e->metrics};
-    if (d->template)
-        rc = lode_template_compile(&d->tmpl, d->template, strlen(d->template), err);
-    if (rc == 0)
-        rc = lode_toolcall_detect(&d->style, d->tmpl, err);
-    if (rc < 0)
+    if (l->size)
+        e->size = l->size;
+    e->served = (struct served){.name = e->spec->name,
+                                .model = l->model,
+                                .scheduler = l->scheduler,
+                                .template = l->template,
+                                .sampling = l->sampling,
+                                .metrics = &e->metrics};
+    const int made = served_init(&e->served, err);
+    if (made < 0)
         close_entry(m, e);
-    return rc;
+    return made;
 }
 
 /* ---- with the lock held ---- */
@@ -83,6 +83,11 @@ static void add_stats(struct lode_scheduler_stats *to, const struct lode_schedul
     to->steps += st->steps;
     to->fed_tokens += st->fed_tokens;
     to->seconds += st->seconds;
+    to->evictions += st->evictions;
+    to->preemptions += st->preemptions;
+    to->recomputed_tokens += st->recomputed_tokens;
+    for (size_t i = 0; i < LODE_SCHEDULER_BATCHES; i++)
+        to->batches[i] += st->batches[i];
 }
 
 static void set_state(struct models *m, struct entry *e, enum model_state state) {
@@ -97,6 +102,7 @@ static void unload(struct models *m, struct entry *e) {
     set_state(m, e, MODEL_UNLOADING);
     pthread_mutex_unlock(&m->lock);
     close_entry(m, e);
+    log_event(m->s->log, LOG_INFO, "unload", json_pack("{s:s}", "model", e->spec->name));
     pthread_mutex_lock(&m->lock);
     set_state(m, e, MODEL_UNLOADED);
 }
@@ -104,7 +110,11 @@ static void unload(struct models *m, struct entry *e) {
 static int load(struct models *m, struct entry *e, struct lode_error *err) {
     set_state(m, e, MODEL_LOADING);
     pthread_mutex_unlock(&m->lock);
+    log_event(m->s->log, LOG_INFO, "load", json_pack("{s:s}", "model", e->spec->name));
     const int rc = open_entry(m, e, err);
+    if (rc < 0)
+        log_event(m->s->log, LOG_ERROR, "load",
+                  json_pack("{s:s, s:s, s:s}", "model", e->spec->name, "where", err->where, "error", err->text));
     pthread_mutex_lock(&m->lock);
     if (rc == 0) {
         e->loads++;
@@ -116,12 +126,16 @@ static int load(struct models *m, struct entry *e, struct lode_error *err) {
     return rc;
 }
 
-static uint64_t used_memory(const struct models *m) {
-    uint64_t sum = 0;
+/* Whether it fits beside those that are there. */
+static bool fits(const struct models *m, const struct entry *e) {
+    uint64_t sum = e->size;
+    uint32_t n = 1;
     for (size_t i = 0; i < m->n; i++)
-        if (m->entries[i].state != MODEL_UNLOADED)
-            sum += m->entries[i].spec->size;
-    return sum;
+        if (m->entries[i].state != MODEL_UNLOADED) {
+            sum += m->entries[i].size;
+            n++;
+        }
+    return (!m->s->o.budget || sum <= m->s->o.budget) && (!m->s->o.at_once || n <= m->s->o.at_once);
 }
 
 static struct entry *longest_unused(struct models *m) {
@@ -136,8 +150,7 @@ static struct entry *longest_unused(struct models *m) {
 
 /* False: something changed while we waited or unloaded; look again. */
 static bool has_room(struct models *m, const struct entry *e, double end) {
-    const uint64_t budget = m->s->o.budget;
-    if (!budget || used_memory(m) + e->spec->size <= budget)
+    if (fits(m, e))
         return true;
     struct entry *victim = longest_unused(m);
     if (victim) {
@@ -153,6 +166,10 @@ static bool has_room(struct models *m, const struct entry *e, double end) {
 
 static int make_loaded(struct models *m, struct entry *e, struct lode_error *err) {
     const double end = now() + ROOM_SECONDS;
+    if (m->s->o.budget && e->size > m->s->o.budget)
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, "model",
+                         "\"%s\" takes %.0f MiB, the models together may have %.0f", e->spec->name,
+                         (double)e->size / 0x1p20, (double)m->s->o.budget / 0x1p20);
     e->pins++; /* nobody may unload it again meanwhile */
     while (e->state != MODEL_LOADED) {
         if (atomic_load(&m->s->stopping)) {
@@ -171,7 +188,7 @@ static int make_loaded(struct models *m, struct entry *e, struct lode_error *err
             e->pins--;
             return lode_fail(err, LODE_ERR_LIMIT, "queue",
                              "no memory for \"%s\" now: it needs %.0f MiB, other models are at work",
-                             e->spec->name, (double)e->spec->size / 0x1p20);
+                             e->spec->name, (double)e->size / 0x1p20);
         }
     }
     return 0;
@@ -242,7 +259,8 @@ void models_each(struct models *m, void (*fn)(void *user, const struct model_vie
                                .ctx = e->ctx,
                                .slots = e->slots,
                                .pins = e->pins,
-                               .loads = e->loads};
+                               .loads = e->loads,
+                               .size = e->size};
         if (e->state == MODEL_LOADED)
             lode_scheduler_stats(e->served.scheduler, &v.stats);
         add_stats(&v.stats, &e->past);
@@ -272,6 +290,7 @@ int models_create(struct models **out, struct server *s, struct lode_error *err)
     for (size_t i = 0; i < m->n; i++) {
         m->entries[i].spec = &s->o.models[i];
         m->entries[i].index = i;
+        m->entries[i].size = s->o.models[i].size;
         m->entries[i].served.name = s->o.models[i].name;
         metrics_init(&m->entries[i].metrics);
     }

@@ -18,7 +18,7 @@ enum model_state { MODEL_UNLOADED, MODEL_LOADING, MODEL_LOADED, MODEL_UNLOADING 
 /* Opens those that are wanted from the start. */
 int models_create(struct models **out, struct server *s, struct lode_error *err);
 void models_free(struct models *m); /* nothing is pinned */
-/* *out is pinned.  LODE_ERR_MISSING: no model has this name; LODE_ERR_LIMIT, where "queue": no room now. */
+/* *out is pinned; NULL or "": the first.  LODE_ERR_MISSING: no model has this name; LODE_ERR_LIMIT, where "queue": no room now. */
 int models_pin(struct models *m, const char *name, struct served **out, struct lode_error *err);
 void models_unpin(struct models *m, struct served *served);
 /* Unloads what nobody has used for serve_opts.idle seconds. */
@@ -32,9 +32,9 @@ struct model_view { /* of one, while the list is held still */
     struct lode_scheduler_stats stats; /* from the start, over all times that it was loaded */
     uint32_t ctx, slots;               /* of its last loading; 0: none yet */
     uint32_t pins;
-    uint64_t loads;
+    uint64_t loads, size; /* bytes that it takes, as far as is known */
 };
-/* Calls fn for each, in order; neither may call back into this list. */
+/* Calls fn for each, in order; fn may not call back into this list. */
 void models_each(struct models *m, void (*fn)(void *user, const struct model_view *v), void *user);
 
 #endif

@@ -1,4 +1,5 @@
 /* ollama_routes.c - what Ollama's clients ask for beside answers: which models there are, and vectors. */
+#include "serve/models.h"
 #include "serve/fields.h"
 #include "serve/vectors.h"
 
@@ -52,21 +53,46 @@ static json_t *model_json(const struct served *s, time_t started) {
                      details(m));
 }
 
-json_t *route_tags(struct server *s) {
-    return json_pack("{s:[o]}", "models", model_json(&s->model, s->started));
+struct model_list {
+    const struct server *s;
+    json_t *list;
+};
+
+static void add_tag(void *user, const struct model_view *v) {
+    struct model_list *l = user;
+    char stamp[32];
+    stamp_of(l->s->started, stamp);
+    json_array_append_new(l->list,
+                          v->state == MODEL_LOADED
+                              ? model_json(v->served, l->s->started)
+                              : json_pack("{s:s, s:s, s:s, s:I}", "name", v->spec->name, "model",
+                                          v->spec->name, "modified_at", stamp, "size",
+                                          (json_int_t)v->size));
 }
 
-json_t *route_ps(struct server *s) {
-    const struct lode_model_info *m = lode_model_info(s->model.model);
-    char never[32];
-    stamp_of(time(NULL) + 10 * 365 * 86400, never); /* it stays */
-    json_t *one = model_json(&s->model, s->started);
-    json_object_set_new(one, "expires_at", json_string(never));
+static void add_running(void *user, const struct model_view *v) {
+    struct model_list *l = user;
+    char until[32];
+    if (v->state != MODEL_LOADED)
+        return;
+    const struct lode_model_info *m = lode_model_info(v->served->model);
+    /* without a limit of idleness it stays */
+    stamp_of(time(NULL) + (l->s->o.idle ? (time_t)l->s->o.idle : 10 * 365 * 86400), until);
+    json_t *one = model_json(v->served, l->s->started);
+    json_object_set_new(one, "expires_at", json_string(until));
     json_object_set_new(one, "size_vram", json_integer(m->on_gpu ? (json_int_t)m->size : 0));
-    json_object_set_new(one, "context_length",
-                        json_integer((json_int_t)lode_scheduler_ctx(s->model.scheduler)));
-    return json_pack("{s:[o]}", "models", one);
+    json_object_set_new(one, "context_length", json_integer((json_int_t)v->ctx));
+    json_array_append_new(l->list, one);
 }
+
+static json_t *list_models(struct server *s, void (*add)(void *user, const struct model_view *v)) {
+    struct model_list l = {.s = s, .list = json_array()};
+    models_each(s->models, add, &l);
+    return json_pack("{s:o}", "models", l.list);
+}
+
+json_t *route_tags(struct server *s) { return list_models(s, add_tag); }
+json_t *route_ps(struct server *s) { return list_models(s, add_running); }
 
 /* The version of Ollama whose API this is: clients look for what it has. */
 json_t *route_version(struct server *s) {

@@ -3,30 +3,63 @@
 
 #include "base/buf.h"
 #include "serve/fields.h"
+#include "serve/models.h"
 #include "serve/request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static const char *state_name(enum model_state state) {
+    static const char *const names[] = {[MODEL_UNLOADED] = "unloaded",
+                                        [MODEL_LOADING] = "loading",
+                                        [MODEL_LOADED] = "loaded",
+                                        [MODEL_UNLOADING] = "unloading"};
+    return names[state];
+}
+
+struct model_list {
+    const struct server *s;
+    json_t *list;
+};
+
+static void add_model(void *user, const struct model_view *v) {
+    struct model_list *l = user;
+    json_t *aliases = json_array(), *meta = json_pack("{s:I}", "size", (json_int_t)v->size);
+    for (size_t i = 0; i < v->spec->n_aliases; i++)
+        json_array_append_new(aliases, json_string(v->spec->aliases[i]));
+    if (v->state == MODEL_LOADED) {
+        const struct lode_model_info *m = lode_model_info(v->served->model);
+        json_decref(meta);
+        meta = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "n_ctx_train", (json_int_t)m->ctx_train,
+                         "n_ctx", (json_int_t)v->ctx, "n_vocab", (json_int_t)m->n_vocab, "n_params",
+                         (json_int_t)m->n_params, "size", (json_int_t)m->size, "memory",
+                         (json_int_t)v->size);
+    }
+    json_array_append_new(l->list, json_pack("{s:s, s:s, s:I, s:s, s:o, s:{s:s}, s:o}", "id",
+                                             v->spec->name, "object", "model", "created",
+                                             (json_int_t)l->s->started, "owned_by", "lode", "aliases",
+                                             aliases, "status", "value", state_name(v->state), "meta",
+                                             meta));
+}
+
 json_t *route_models(struct server *s) {
-    const struct lode_model_info *m = lode_model_info(s->model.model);
-    return json_pack("{s:s, s:[{s:s, s:s, s:I, s:s, s:{s:I, s:I, s:I, s:I, s:I}}]}", "object",
-                     "list", "data", "id", s->model.name, "object", "model", "created",
-                     (json_int_t)s->started, "owned_by", "lode", "meta", "n_ctx_train",
-                     (json_int_t)m->ctx_train, "n_ctx",
-                     (json_int_t)lode_scheduler_ctx(s->model.scheduler), "n_vocab",
-                     (json_int_t)m->n_vocab, "n_params", (json_int_t)m->n_params, "size",
-                     (json_int_t)m->size);
+    struct model_list l = {.s = s, .list = json_array()};
+    models_each(s->models, add_model, &l);
+    return json_pack("{s:s, s:o}", "object", "list", "data", l.list);
 }
 
 json_t *item_models(struct server *s, const char *method, const char *id, struct lode_error *err) {
-    json_t *all = route_models(s), *m, *found = NULL;
-    size_t i;
+    json_t *all = route_models(s), *found = NULL, *v, *alias;
+    size_t i, k;
     (void)method;
-    json_array_foreach(json_object_get(all, "data"), i, m)
-        if (!strcmp(json_string_value(json_object_get(m, "id")), id))
-            found = json_incref(m);
+    json_array_foreach(json_object_get(all, "data"), i, v) {
+        bool is = !strcmp(json_string_value(json_object_get(v, "id")), id);
+        json_array_foreach(json_object_get(v, "aliases"), k, alias)
+            is = is || !strcmp(json_string_value(alias), id);
+        if (is && !found)
+            found = json_incref(v);
+    }
     json_decref(all);
     if (!found) {
         *err = (struct lode_error){.code = LODE_ERR_MISSING, .where = "model"};
@@ -36,27 +69,37 @@ json_t *item_models(struct server *s, const char *method, const char *id, struct
 }
 
 json_t *route_props(struct server *s) {
-    const struct lode_sampler_opts *o = &s->model.sampling;
-    return json_pack(
+    struct served *m;
+    struct lode_error err;
+    if (server_model(s, NULL, &m, &err) < 0)
+        return json_pack("{s:s, s:s}", "build_info", "lode " LODE_VERSION, "error", err.text);
+    const struct lode_sampler_opts *o = &m->sampling;
+    json_t *reply = json_pack(
         "{s:{s:I, s:{s:f, s:i, s:f, s:f, s:f}}, s:I, s:s, s:s, s:o, s:s}",
-        "default_generation_settings", "n_ctx", (json_int_t)lode_scheduler_ctx(s->model.scheduler),
+        "default_generation_settings", "n_ctx", (json_int_t)lode_scheduler_ctx(m->scheduler),
         "params", "temperature", (double)o->temp, "top_k", (int)o->top_k, "top_p",
         (double)o->top_p, "min_p", (double)o->min_p, "repeat_penalty", (double)o->repeat_penalty,
-        "total_slots", (json_int_t)lode_scheduler_slots(s->model.scheduler), "model_alias", s->model.name,
-        "model_path", lode_model_info(s->model.model)->path, "chat_template",
-        s->model.template ? json_string(s->model.template) : json_null(), "build_info",
+        "total_slots", (json_int_t)lode_scheduler_slots(m->scheduler), "model_alias", m->name,
+        "model_path", lode_model_info(m->model)->path, "chat_template",
+        m->template ? json_string(m->template) : json_null(), "build_info",
         "lode " LODE_VERSION);
+    server_release(s, m);
+    return reply;
 }
 
 /* llama.cpp's list of slots: here any place may hold any request, so the first ones are the busy. */
+static void add_slots(void *user, const struct model_view *v) {
+    json_t *list = user;
+    for (uint32_t i = 0; i < v->slots && v->state == MODEL_LOADED; i++)
+        json_array_append_new(list, json_pack("{s:I, s:I, s:b, s:s}", "id",
+                                              (json_int_t)json_array_size(list), "n_ctx",
+                                              (json_int_t)v->ctx, "is_processing",
+                                              i < v->stats.running, "model", v->spec->name));
+}
+
 json_t *route_slots(struct server *s) {
-    struct lode_scheduler_stats st;
     json_t *list = json_array();
-    lode_scheduler_stats(s->model.scheduler, &st);
-    for (uint32_t i = 0; i < lode_scheduler_slots(s->model.scheduler); i++)
-        json_array_append_new(list, json_pack("{s:I, s:I, s:b}", "id", (json_int_t)i, "n_ctx",
-                                              (json_int_t)lode_scheduler_ctx(s->model.scheduler),
-                                              "is_processing", i < st.running));
+    models_each(s->models, add_slots, list);
     return list;
 }
 
@@ -129,52 +172,4 @@ json_t *route_template(struct server *s, const json_t *body, struct lode_error *
     lode_chat_text_free(text);
     request_deinit(&r);
     return reply;
-}
-
-/* ---- metrics ---- */
-
-static void metric(struct lode_buf *b, const char *name, const char *type, double value,
-                   const char *help) {
-    lode_buf_addf(b, "# HELP %s %s\n# TYPE %s %s\n%s %.17g\n", name, help, name, type, name, value);
-}
-
-char *route_metrics(struct server *s) {
-    struct lode_scheduler_stats st;
-    struct lode_buf b = {0};
-    lode_scheduler_stats(s->model.scheduler, &st);
-    const struct {
-        const char *name, *type;
-        double value;
-        const char *help;
-    } rows[] = {
-        {"llamacpp:prompt_tokens_total", "counter", (double)(st.prompt_tokens - st.reused_tokens),
-         "Prompt tokens of started requests that were not found in a slot."},
-        {"llamacpp:tokens_predicted_total", "counter", (double)st.generated_tokens,
-         "Tokens generated."},
-        {"llamacpp:requests_processing", "gauge", st.running, "Requests that run."},
-        {"llamacpp:requests_deferred", "gauge", st.waiting, "Requests that wait in the queue."},
-        {"llamacpp:n_decode_total", "counter", (double)st.steps, "Steps of the model."},
-        {"lode:reused_tokens_total", "counter", (double)st.reused_tokens,
-         "Prompt tokens of started requests that a slot already had."},
-        {"lode:step_tokens_total", "counter", (double)st.fed_tokens, "Tokens evaluated in steps."},
-        {"lode:step_seconds_total", "counter", st.seconds, "Time spent in steps."},
-        {"lode:kv_tokens", "gauge", (double)st.kv_used, "Tokens that the slots hold."},
-        {"lode:kv_tokens_max", "gauge", (double)st.kv_size, "Tokens that the slots can hold."},
-        {"lode:requests_finished_total", "counter", (double)st.finished,
-         "Generations that came to their end."},
-        {"lode:requests_cancelled_total", "counter", (double)st.cancelled,
-         "Generations ended by a stop text or by a client that went away."},
-        {"lode:requests_failed_total", "counter", (double)st.failed, "Generations that failed."},
-        {"lode:requests_refused_total", "counter", (double)st.refused,
-         "Generations refused because the queue was full."},
-        {"lode:http_requests_total", "counter", (double)atomic_load(&s->requests),
-         "HTTP requests."},
-        {"lode:http_errors_total", "counter", (double)atomic_load(&s->n_errors),
-         "HTTP requests answered with an error."},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        metric(&b, rows[i].name, rows[i].type, rows[i].value, rows[i].help);
-    char *text = b.failed ? NULL : strndup(lode_buf_str(&b).data, b.len);
-    lode_buf_free(&b);
-    return text;
 }

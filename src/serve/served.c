@@ -1,5 +1,6 @@
 /* served.c - a model that requests can name (server.h). */
 #include "serve/forms.h"
+#include "serve/models.h"
 #include "serve/server.h"
 #include "serve/vectors.h"
 
@@ -31,9 +32,7 @@ void served_deinit(struct served *m) {
 }
 
 int server_model(struct server *s, const char *name, struct served **out, struct lode_error *err) {
-    (void)name, (void)err; /* there is one: whatever a client calls it */
-    *out = &s->model;
-    return 0;
+    return models_pin(s->models, name, out, err);
 }
 
-void server_release(struct server *s, struct served *m) { (void)s, (void)m; }
+void server_release(struct server *s, struct served *m) { models_unpin(s->models, m); }

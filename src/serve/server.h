@@ -14,6 +14,9 @@
 enum { MAX_BODY = 32 << 20, HOLD = 50 /* ms between looks at the client's socket */ };
 
 struct guard;
+struct log;
+struct metrics;
+struct models;
 struct transport;
 
 struct served { /* a model that requests can name; what it points to lives while it is pinned */
@@ -27,11 +30,13 @@ struct served { /* a model that requests can name; what it points to lives while
     struct lode_sampler_opts sampling; /* where a request says nothing */
     struct forms *forms;               /* owned: compiled constraints */
     struct vectors *vectors;           /* owned: its embedder */
+    struct metrics *metrics;           /* of the model, whether it is loaded or not */
 };
 
 struct server {
     struct serve_opts o;
-    struct served model;
+    struct models *models;       /* owned */
+    struct log *log;             /* owned */
     struct chats *chats;         /* owned (page_init); NULL: the page's browser keeps its chats */
     char no_chats[512];          /* why, if not by --no-chats */
     struct responses_store *responses; /* owned */
@@ -42,6 +47,7 @@ struct server {
     atomic_int stopping;  /* 1: takes no new requests; 2: ends the running ones */
     atomic_uint active;   /* requests that run or wait */
     uint32_t most_active; /* more are refused at once */
+    atomic_uint answer_ms; /* what answers took of late, on average */
     atomic_ullong requests, n_errors, ids;
 };
 

@@ -25,7 +25,7 @@ struct link { /* a connection, and what has come and is not used yet */
 };
 
 struct target {
-    char host[256], port[8], prefix[512];
+    char host[256], port[8], prefix[1024];
 };
 
 static int split_url(struct target *t, const char *url, const char *path, struct lode_error *err) {
@@ -55,9 +55,9 @@ static int split_url(struct target *t, const char *url, const char *path, struct
         n--;
     if (n >= 3 && !strncmp(at + n - 3, "/v1", 3) && !strncmp(path, "/v1/", 4))
         n -= 3;
-    if (n + strlen(path) >= sizeof t->prefix)
+    if (n > 512 || strlen(path) > 500)
         return tool_fail(err, LODE_ERR_ARG, url, "is too long");
-    snprintf(t->prefix, sizeof t->prefix, "%.*s%s", (int)n, at, path);
+    snprintf(t->prefix, sizeof t->prefix, "%.*s%.500s", (int)n, at, path);
     return 0;
 }
 

@@ -267,7 +267,7 @@ static bool converse(struct run *r, const char *text) {
     int rc = r->raw ? 0 : chat_add(&r->chat, "user", text, NULL, &err);
     const bool added = rc == 0 && !r->raw;
     if (rc == 0)
-        rc = run_answer(r, text, &end, &err);
+        rc = run_turn(r, text, &end, &err);
     if (rc < 0) {
         tool_report(&err);
         if (added)

@@ -6,6 +6,8 @@
 #include "out.h"
 #include "progress.h"
 #include "profile.h"
+#include "remote.h"
+#include "toolbox.h"
 #include "verbs.h"
 
 #include "lode/lode.h"
@@ -63,6 +65,14 @@ static const struct arg_flag flags[] = {
              "error"},
     {"-v, --verbose", ARG_BOOL, ARG_AT(struct run_opts, verbose),
      .help = "say what was loaded, the seed, and --stats"},
+
+    {"--tools", ARG_STR, ARG_AT(struct run_opts, tools), .meta = "builtin|FILE", .group = "Tools",
+     .help = "let the model call tools on this machine (read a file, list a directory, run a command, or "
+             "those of a file); each call is asked for first"},
+    {"--yes", ARG_BOOL, ARG_AT(struct run_opts, yes), .help = "with --tools: do not ask"},
+    {"--url", ARG_STR, ARG_AT(struct run_opts, url), .meta = "URL", .group = "Another server",
+     .help = "chat through a server (http://127.0.0.1:8080); MODEL is then its name there, or left out"},
+    {"--api-key", ARG_STR, ARG_AT(struct run_opts, key), .meta = "KEY", .help = "what it asks for"},
 
     CONSTRAINT_FLAGS(struct run_opts),
 
@@ -305,6 +315,22 @@ int run_answer(struct run *r, const char *text, enum answer_end *end, struct lod
     return rc;
 }
 
+int run_turn(struct run *r, const char *text, enum answer_end *end, struct lode_error *err) {
+    enum { ROUNDS = 100 };
+    for (int i = 0; i < ROUNDS; i++) {
+        int rc = run_answer(r, text, end, err);
+        const json_t *last = json_array_get(r->chat.messages, json_array_size(r->chat.messages) - 1);
+        const json_t *calls = r->tools && !r->raw ? json_object_get(last, "tool_calls") : NULL;
+        if (rc < 0 || *end == ANSWER_INTERRUPTED || !json_array_size(calls))
+            return rc;
+        rc = toolbox_answer(r->tools, r->chat.messages, calls, err);
+        if (rc < 0)
+            return rc;
+        text = NULL;
+    }
+    return tool_fail(err, LODE_ERR_LIMIT, "tools", "%d rounds of calls are enough: ask again to go on", ROUNDS);
+}
+
 /* ---------------------------------------------------------------------------------------- setup */
 
 /* The prompt from -p, -f or standard input; *text stays NULL for a chat without one. */
@@ -393,6 +419,12 @@ static int setup(struct run *r, struct lode_error *err) {
     r->show_thinking = !strcmp(r->o.show_thinking, "on") ||
                        (!strcmp(r->o.show_thinking, "auto") && out_is_terminal(stdout));
     rc = r->o.messages ? chat_load(&r->chat, r->o.messages, err) : 0;
+    if (rc == 0 && r->o.tools) {
+        rc = toolbox_open(&r->tools, r->o.tools, r->o.yes, err);
+        json_decref(rc == 0 ? r->chat.tools : NULL);
+        if (rc == 0)
+            r->chat.tools = json_incref(toolbox_list(r->tools));
+    }
     return rc < 0 ? rc : set_system(r, err);
 }
 
@@ -403,7 +435,7 @@ static int first_answer(struct run *r, const char *text) {
     enum answer_end end = ANSWER_ENDED;
     int rc = r->raw || !text ? 0 : chat_add(&r->chat, "user", text, NULL, &err);
     if (rc == 0 && (text || chat_awaits_answer(&r->chat)))
-        rc = run_answer(r, text, &end, &err);
+        rc = run_turn(r, text, &end, &err);
     else if (rc == 0 && !r->o.interactive)
         rc = tool_fail(&err, LODE_ERR_ARG, r->o.messages,
                        "ends with the model's answer: give a prompt to go on");
@@ -419,7 +451,7 @@ int verb_run(int argc, char **argv) {
     int status = args_main(&r.args, &spec, &r.o, argc, argv);
     if (status >= 0)
         return status;
-    if (!r.o.load.model)
+    if (!r.o.load.model && !r.o.url)
         return args_usage_error(&spec, "the model is missing");
     if (strcmp(r.o.tool_format, "auto") != 0 && !chat_knows_format(r.o.tool_format))
         return args_usage_error(&spec, "--tool-format: there is no '%s'", r.o.tool_format);
@@ -433,6 +465,8 @@ int verb_run(int argc, char **argv) {
     char *prompt = NULL;
     if (!r.o.prompt && !r.o.file && !r.o.messages && out_is_terminal(stdin))
         r.o.interactive = true;
+    if (r.o.url)
+        return remote_run(&r);
     int rc = setup(&r, &err); /* first: a wrong path is said whatever else is missing */
     rc = rc < 0 ? rc : find_prompt(&r.o, &prompt, &err);
     if (rc < 0) {
@@ -452,6 +486,7 @@ int verb_run(int argc, char **argv) {
     }
     free(prompt);
     free(r.kept);
+    toolbox_close(r.tools);
     chat_deinit(&r.chat);
     lode_sampler_free(r.sampler);
     constraint_free(&r.constraint);

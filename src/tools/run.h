@@ -13,9 +13,10 @@ struct run_opts {
     struct constraint_opts constraint;
     const char *prompt, *file, *messages, *system, *system_file, *template, *template_vars;
     const char *think, *show_thinking, *tool_format;
+    const char *url, *key, *tools;
     struct arg_strs stops;
     int64_t n_predict;
-    bool raw, interactive, special, stats, verbose;
+    bool raw, interactive, special, stats, verbose, yes;
 };
 
 /* All that lives while `lode run` runs. */
@@ -33,11 +34,14 @@ struct run {
     bool midline;       /* the last that was printed does not end a line */
     double bandwidth;   /* of this machine, bytes/s; 0 until it was measured */
     uint64_t seed;      /* where --seed gives none */
+    struct toolbox *tools; /* owned; NULL: none */
     char *kept;         /* owned: the text of the last /set of a text (--samplers) */
 };
 
 /* Answers what the chat holds (raw: `text`), streams it, adds it to the chat. */
 int run_answer(struct run *r, const char *text, enum answer_end *end, struct lode_error *err);
+/* The same, and the calls of tools that it makes, until it makes none. */
+int run_turn(struct run *r, const char *text, enum answer_end *end, struct lode_error *err);
 /* Makes the sampler anew from the options; on an error the old one stays. */
 int run_make_sampler(struct run *r, struct lode_error *err);
 /* One or two lines about model and session. */

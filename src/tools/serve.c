@@ -1,13 +1,9 @@
 /* serve.c - `lode serve`: a model over HTTP, for clients that speak OpenAI's API. */
 #include "args.h"
-#include "chat_source.h"
 #include "input.h"
-#include "load.h"
 #include "out.h"
-#include "profile.h"
+#include "serve_models.h"
 #include "verbs.h"
-
-#include "serve/serve.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -16,23 +12,30 @@
 #include <unistd.h>
 
 struct opts {
-    struct load_opts load;
-    const char *host, *alias, *template, *key_file, *tls_key, *tls_cert, *chats;
+    struct model_opts one; /* first */
+    const char *config, *host, *key_file, *tls_key, *tls_cert, *chats, *log_file, *log_format, *log_level;
     struct arg_strs keys, origins;
-    uint64_t chats_size;
-    bool no_chats, no_cache;
-    const char *cache_dir;
-    uint64_t cache_dir_size;
-    int64_t cache_ram, kv_tokens;
-    int64_t port, parallel, queue, chunk, drain, connections, patience;
+    uint64_t chats_size, budget;
+    bool no_chats, log_prompts;
+    int64_t port, drain, connections, patience, idle, at_once;
 };
 
+static const char *const log_formats[] = {"text", "json", NULL};
+static const char *const log_levels[] = {"error", "warning", "info", "detail", NULL};
+
 static const struct arg_flag flags[] = {
-    LOAD_MODEL_FLAGS(struct opts),
-    {"-a, --alias", ARG_STR, ARG_AT(struct opts, alias), .meta = "NAME",
-     .shown = "the file's name", .help = "what clients see as the model's name"},
-    {"--chat-template", ARG_STR, ARG_AT(struct opts, template), .meta = "NAME|FILE",
-     .shown = "the model's", .help = "another template: a built-in, Jinja text, or a file"},
+    ARG_MODEL(struct opts, one.load.model),
+    SERVE_MODEL_FLAGS,
+    {"--config, --models-preset", ARG_STR, ARG_AT(struct opts, config), .meta = "FILE",
+     .group = "Several models",
+     .help = "settings, and a [section] for each model (docs/server.md)"},
+    {"--models-memory", ARG_SIZE, ARG_AT(struct opts, budget), .meta = "SIZE", .def = "0",
+     .shown = "any", .help = "what all loaded models together may take; unused ones make room"},
+    {"--models-max", ARG_INT, ARG_AT(struct opts, at_once), .meta = "N", .def = "0", .shown = "any",
+     .min = 0, .max = 1 << 16, .help = "models that are loaded at once"},
+    {"--sleep-idle-seconds", ARG_INT, ARG_AT(struct opts, idle), .meta = "N", .def = "-1",
+     .shown = "never", .min = -1, .max = 1 << 30,
+     .help = "a model that nobody has used for so long is unloaded"},
     {"--host", ARG_STR, ARG_AT(struct opts, host), .meta = "ADDRESS", .def = "127.0.0.1",
      .group = "Network", .help = "where to listen; 0.0.0.0 is every address of this machine"},
     {"--port", ARG_INT, ARG_AT(struct opts, port), .meta = "N", .def = "8080", .min = 0,
@@ -54,34 +57,20 @@ static const struct arg_flag flags[] = {
      .help = "what a client gets to send a request, or to begin the next; not what an answer may take"},
     {"--drain", ARG_INT, ARG_AT(struct opts, drain), .meta = "SECONDS", .def = "30", .min = 0,
      .max = 86400, .help = "what running requests get after SIGTERM or Ctrl+C; twice ends them"},
+    {"--log-file", ARG_STR, ARG_AT(struct opts, log_file), .meta = "FILE", .group = "Log",
+     .shown = "standard error", .help = "appended to; opened again on SIGHUP"},
+    {"--log-format", ARG_CHOICE, ARG_AT(struct opts, log_format), .meta = "FORMAT", .def = "text",
+     .choices = log_formats, .help = "json: an object a line"},
+    {"--log-level", ARG_CHOICE, ARG_AT(struct opts, log_level), .meta = "LEVEL", .def = "warning",
+     .choices = log_levels, .help = "info: a line for each request"},
+    {"--log-prompts", ARG_BOOL, ARG_AT(struct opts, log_prompts),
+     .help = "log what clients send, with --log-level info; never otherwise"},
     {"--chats", ARG_STR, ARG_AT(struct opts, chats), .meta = "FILE", .group = "Web page",
      .shown = "$XDG_DATA_HOME/lode/chats.db", .help = "where the page's chats are kept (SQLite)"},
     {"--chats-size", ARG_SIZE, ARG_AT(struct opts, chats_size), .meta = "SIZE", .def = "1G",
      .min = 1 << 20, .max = 1e15, .help = "how large that file may become"},
     {"--no-chats", ARG_BOOL, ARG_AT(struct opts, no_chats), .help = "the browser keeps them instead"},
-    {"-np, --parallel", ARG_INT, ARG_AT(struct opts, parallel), .meta = "N", .def = "4", .min = 1,
-     .max = 1024, .group = "Speed and memory", .help = "requests that are answered at once"},
-    {"--queue", ARG_INT, ARG_AT(struct opts, queue), .meta = "N", .def = "64", .min = 1,
-     .max = 1 << 20, .help = "requests that may wait; more are refused with 503"},
-    {"--chunk", ARG_INT, ARG_AT(struct opts, chunk), .meta = "N", .def = "64", .min = 1,
-     .max = 1 << 16, .help = "prompt tokens of a step while others are being answered"},
-    {"-c, --ctx-size, --ctx", ARG_INT, ARG_AT(struct opts, load.ctx), .meta = "N", .def = "0",
-     .shown = "the model's, or what fits", .min = 0, .max = 1 << 28,
-     .help = "longest conversation in tokens, of each request"},
-    LOAD_SESSION_FLAGS(struct opts),
-    {"--kv-tokens", ARG_INT, ARG_AT(struct opts, kv_tokens), .meta = "N", .def = "0",
-     .shown = "a context for each, or what fits", .min = 0, .max = INT64_C(1) << 40,
-     .group = "What is kept of prompts",
-     .help = "tokens whose keys and values all requests and kept prefixes together may have"},
-    {"-cram, --cache-ram", ARG_INT, ARG_AT(struct opts, cache_ram), .meta = "MIB", .def = "-1",
-     .min = -1, .max = 1 << 30,
-     .help = "the most of it for kept prefixes; -1: what no request needs; 0: keep none"},
-    {"--cache-dir", ARG_STR, ARG_AT(struct opts, cache_dir), .meta = "DIR", .shown = "none",
-     .help = "keep prefixes on disk too, for the next start"},
-    {"--cache-dir-size", ARG_SIZE, ARG_AT(struct opts, cache_dir_size), .meta = "SIZE", .def = "16G",
-     .min = 1 << 20, .max = 1e15, .help = "how much that may become"},
-    {"--no-cache-prompt", ARG_BOOL, ARG_AT(struct opts, no_cache),
-     .help = "each request reads all of its prompt"},
+    SERVE_MEMORY_FLAGS,
     {"-cb, --cont-batching", ARG_FOREIGN_BOOL, .help = "it always does"},
     {"--jinja", ARG_FOREIGN_BOOL, .help = "templates are always Jinja"},
     {"--metrics", ARG_FOREIGN_BOOL, .help = "GET /metrics is always there"},
@@ -120,24 +109,6 @@ static int catch_signals(struct lode_error *err) {
     return 0;
 }
 
-/* llama.cpp's defaults, and over them those of the model's file. */
-static void choose_sampling(struct lode_sampler_opts *o, const struct lode_model *m) {
-    double v;
-    lode_sampler_defaults(o);
-    const struct {
-        const char *key;
-        float *out;
-    } reals[] = {{"temp", &o->temp}, {"top_p", &o->top_p}, {"min_p", &o->min_p},
-                 {"penalty_repeat", &o->repeat_penalty}};
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
-        if (lode_model_sampling_default(m, reals[i].key, &v))
-            *reals[i].out = (float)v;
-    if (lode_model_sampling_default(m, "top_k", &v))
-        o->top_k = (int32_t)v;
-    if (lode_model_sampling_default(m, "penalty_last_n", &v))
-        o->repeat_last_n = (int32_t)v;
-}
-
 static void say_note(void *user, const char *text) {
     (void)user;
     fprintf(stderr, "lode: %s\n", text);
@@ -166,13 +137,14 @@ static void say_ready(void *user, uint16_t port) {
     if (!keys && !local)
         fprintf(stderr, "lode: everybody who reaches %s may use this server: --api-key asks for a key\n",
                 o->host);
-    printf("lode: %s, %u requests at once, %u tokens each\n"
-           "lode: listening on %s\n\n"
+    for (size_t i = 0; i < o->n_models; i++)
+        printf("lode: %s%s%s\n", o->models[i].name, o->n_models > 1 ? ", " : "",
+               o->n_models == 1 ? "" : o->models[i].at_start ? "loaded" : "loaded when it is asked for");
+    printf("lode: listening on %s\n\n"
            "Chat: open %s/ in a browser\n"
            "Try:  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n%s"
            "        -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n",
-           o->name, lode_scheduler_slots(o->scheduler), lode_scheduler_ctx(o->scheduler), listens,
-           all ? here : listens, all ? here : listens,
+           listens, all ? here : listens, all ? here : listens,
            keys ? "        -H 'Authorization: Bearer KEY' \\\n" : "");
     out_flush();
 }
@@ -196,61 +168,53 @@ static int read_tls(const struct opts *o, char **key, char **cert, struct lode_e
     return rc < 0 ? rc : input_read(o->tls_cert, 1 << 20, cert, &size, err);
 }
 
-static int serve(const struct opts *o, struct lode_model *m, struct lode_error *err) {
-    const char *slash = strrchr(o->load.model, '/');
-    char *given = NULL, *tls_key = NULL, *tls_cert = NULL;
+static int level_of(const struct opts *o) {
+    int i = 0;
+    while (strcmp(log_levels[i], o->log_level) != 0)
+        i++;
+    return i;
+}
+
+static int serve(const struct opts *o, struct serve_models *models, struct lode_error *err) {
+    char *tls_key = NULL, *tls_cert = NULL;
     char *chats = o->chats || o->no_chats ? NULL : default_chats();
+    struct server *server = NULL;
     struct serve_opts s = {
-        .model = m,
         .host = o->host,
         .port = (uint16_t)o->port,
-        .name = o->alias                  ? o->alias
-                : slash && slash[1]       ? slash + 1
-                                          : o->load.model,
         .guard = {.keys = o->keys.v,
                   .n_keys = o->keys.n,
                   .key_file = o->key_file,
                   .origins = o->origins.v,
                   .n_origins = o->origins.n},
+        .budget = o->budget,
+        .at_once = (uint32_t)o->at_once,
+        .idle = o->idle < 0 ? 0 : (uint32_t)(o->idle + !o->idle),
         .chats = o->no_chats ? NULL : o->chats ? o->chats : chats,
         .chats_asked = o->chats && !o->no_chats,
         .chats_size = o->chats_size,
-        .note = say_note,
+        .log = {.file = o->log_file, .level = level_of(o), .json = !strcmp(o->log_format, "json")},
+        .log_prompts = o->log_prompts,
         .connections = (uint32_t)o->connections,
-        .queue = (uint32_t)o->queue,
         .patience = (uint32_t)o->patience,
         .drain = (uint32_t)o->drain,
+        .note = say_note,
         .ready = say_ready,
         .reloaded = say_reloaded,
         .user = &s,
     };
-    choose_sampling(&s.sampling, m);
+    serve_models_fill(models, &s);
     int rc = catch_signals(err);
     s.control_fd = control_pipe[0];
     if (rc == 0)
         rc = read_tls(o, &tls_key, &tls_cert, err);
     s.tls_key = tls_key;
     s.tls_cert = tls_cert;
-    if (rc == 0 && o->template)
-        rc = chat_template_source(o->template, &given, err);
-    s.template = given ? given : lode_model_info(m)->chat_template;
     if (rc == 0)
-        rc = lode_scheduler_create(&s.scheduler, m,
-                                   &(struct lode_scheduler_opts){
-                                       .session = load_session_opts(&o->load),
-                                       .slots = (uint32_t)o->parallel,
-                                       .queue = (uint32_t)o->queue,
-                                       .chunk = (uint32_t)o->chunk,
-                                       .kv_tokens = (uint64_t)o->kv_tokens,
-                                       .cache_bytes = o->cache_ram > 0 ? (uint64_t)o->cache_ram << 20 : 0,
-                                       .no_cache = o->no_cache || o->cache_ram == 0,
-                                       .cache_dir = o->cache_dir,
-                                       .cache_dir_bytes = o->cache_dir_size,
-                                   },
-                                   err);
+        rc = serve_open(&server, &s, err);
     if (rc == 0)
-        rc = serve_run(&s, err);
-    free(given);
+        rc = serve_run(server, err);
+    serve_close(server);
     free(chats);
     free(tls_key);
     free(tls_cert);
@@ -260,20 +224,17 @@ static int serve(const struct opts *o, struct lode_model *m, struct lode_error *
 int verb_serve(int argc, char **argv) {
     struct opts o = {0};
     struct args a;
+    struct lode_error err = {0};
+    struct serve_models *models = NULL;
     const int status = args_main(&a, &spec, &o, argc, argv);
     if (status >= 0)
         return status;
-    if (!o.load.model)
+    if (!o.one.load.model && !o.config)
         return args_usage_error(&spec, "which model?");
-    struct lode_error err = {0};
-    struct lode_model *m = NULL;
-    o.load.parallel = (uint32_t)o.parallel;
-    int rc = load_model(&m, &o.load, &err);
+    int rc = serve_models_open(&models, &a, sizeof o, o.config, &err);
     if (rc == 0)
-        rc = serve(&o, m, &err);
-    if (rc == 0)
-        rc = profile_finish(m, &o.load, &err);
-    lode_model_free(m);
+        rc = serve(&o, models, &err);
+    serve_models_close(models);
     return rc < 0 ? tool_report(&err) : 0;
 }
 

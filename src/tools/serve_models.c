@@ -5,6 +5,7 @@
 #include "ini.h"
 #include "input.h"
 #include "out.h"
+#include "profile.h"
 
 #include "lode/plan.h"
 
@@ -247,7 +248,10 @@ static int open_one(void *user, size_t i, struct serve_loaded *out, struct lode_
 }
 
 static void close_one(void *user, size_t i, struct serve_loaded *l) {
-    (void)user, (void)i;
+    const struct serve_models *m = user;
+    struct lode_error err;
+    if (profile_finish(l->model, &m->each[i].opts->load, &err) < 0)
+        tool_report(&err);
     lode_model_free(l->model);
 }
 

@@ -6,6 +6,8 @@
 #define LODE_VERB_LIST(X)                                                                          \
     X(run, "chat with a model, or answer one prompt")                                              \
     X(serve, "a model over HTTP, as OpenAI's API")                                                 \
+    X(batch, "answers a file of requests, without a server")                                       \
+    X(launch, "settings of coding agents, so that they use a lode server")                         \
     X(bench, "tokens/s of prompts and answers, and the share of the memory bandwidth")             \
     X(logits, "what a model says after given token ids, as numbers")                               \
     X(embed, "texts as vectors, and how well documents answer a query")                            \
