@@ -28,9 +28,10 @@ def read_all(c):
 
 
 class Server:
-    def __init__(self, program, *flags):
+    def __init__(self, program, *flags, model=MODEL, key=None):
+        self.key = key
         env = {k: v for k, v in os.environ.items() if not k.startswith('LODE_')}
-        self.p = subprocess.Popen([program, 'serve', MODEL, '--port', '0', '-c', '2048',
+        self.p = subprocess.Popen([program, 'serve', *([model, '-c', '2048'] if model else []), '--port', '0',
                                    *([] if '--chats' in flags else ['--no-chats']), *flags],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
         self.said = ''
@@ -45,7 +46,10 @@ class Server:
     def ask(self, method, path, body=None, headers=()):
         c = http.client.HTTPConnection('127.0.0.1', self.port, timeout=PATIENCE)
         data = body if isinstance(body, (bytes, type(None))) else json.dumps(body)
-        c.request(method, path, data, dict(headers))
+        headers = dict(headers)
+        if self.key:
+            headers.setdefault('Authorization', 'Bearer ' + self.key)
+        c.request(method, path, data, headers)
         r = c.getresponse()
         text = r.read().decode()
         c.close()

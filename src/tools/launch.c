@@ -156,9 +156,10 @@ static void codex_provider(FILE *f, const struct opts *o) {
  * own table.  The rest keeps its place and its comments. */
 static void codex_merge(FILE *f, const char *old, const struct opts *o, const char *model) {
     bool top = true, ours = false;
+    size_t blank_lines = 0; /* those before our table and at the end are ours too */
     codex_top(f, model);
     while (*old) {
-        const size_t n = strcspn(old, "\n"), blank = strspn(old, " \t");
+        const size_t n = strcspn(old, "\n"), blank = strspn(old, " \t\r");
         const char *line = old + blank;
         if (*line == '[') {
             top = false;
@@ -167,8 +168,13 @@ static void codex_merge(FILE *f, const char *old, const struct opts *o, const ch
         const size_t word = strcspn(line, " \t=\n");
         const bool replaced = top && ((word == 5 && !strncmp(line, "model", 5)) ||
                                       (word == 14 && !strncmp(line, "model_provider", 14)));
-        if (!ours && !replaced)
+        if (!ours && blank == n) {
+            blank_lines++;
+        } else if (!ours && !replaced) {
+            for (; blank_lines; blank_lines--)
+                fputc('\n', f);
             fprintf(f, "%.*s\n", (int)n, old);
+        }
         old += n + (old[n] == '\n');
     }
     codex_provider(f, o);
