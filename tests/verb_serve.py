@@ -304,4 +304,5 @@ def main():
     count.end()
 
 
-main()
+if __name__ == '__main__':
+    main()

@@ -62,9 +62,11 @@ static json_t *model_json(const struct served *v) {
     const struct lode_model_info *m = lode_model_info(v->model);
     struct lode_memory_plan p = {0};
     struct lode_error err;
+    struct lode_scheduler_stats st;
     const uint32_t slots = lode_scheduler_slots(v->scheduler);
     const struct lode_session_opts opts = {.ctx = lode_scheduler_ctx(v->scheduler)};
-    const bool planned = lode_plan_memory(v->model, &opts, &p, &err) == 0;
+    lode_scheduler_stats(v->scheduler, &st);
+    const bool planned = lode_plan_memory(v->model, &opts, &p, &err) == 0 && p.ctx;
     return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:o}", "id", v->name, "arch", m->arch,
                      "path", m->path, "n_params", (json_int_t)m->n_params, "size", (json_int_t)m->size,
                      "ctx", (json_int_t)opts.ctx, "ctx_train", (json_int_t)m->ctx_train, "slots",
@@ -72,15 +74,15 @@ static json_t *model_json(const struct served *v) {
                      "plan", !planned ? json_null()
                              : json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)p.weights,
                                          "repacked", (json_int_t)p.repacked, "kv",
-                                         (json_int_t)(p.kv * slots), "state", (json_int_t)(p.state * slots),
+                                         (json_int_t)((double)p.kv / p.ctx * (double)st.kv_size), "state", (json_int_t)(p.state * slots),
                                          "work", (json_int_t)p.work, "available", (json_int_t)p.available));
 }
 
 static json_t *work_json(const struct lode_scheduler_stats *st) {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "running",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "running",
                      (json_int_t)st->running, "waiting", (json_int_t)st->waiting, "kv_used",
-                     (json_int_t)st->kv_used, "kv_size", (json_int_t)st->kv_size, "prompt_tokens",
-                     (json_int_t)st->prompt_tokens, "reused_tokens", (json_int_t)st->reused_tokens,
+                     (json_int_t)st->kv_used, "kv_size", (json_int_t)st->kv_size, "cached_bytes",
+                     (json_int_t)st->cached_bytes, "prompt_tokens", (json_int_t)st->prompt_tokens, "reused_tokens", (json_int_t)st->reused_tokens,
                      "generated_tokens", (json_int_t)st->generated_tokens, "steps", (json_int_t)st->steps,
                      "fed_tokens", (json_int_t)st->fed_tokens, "step_seconds", st->seconds);
 }
@@ -102,6 +104,7 @@ static void see_model(void *user, const struct model_view *v) {
     w->waiting += v->stats.waiting;
     w->kv_used += v->stats.kv_used;
     w->kv_size += v->stats.kv_size;
+    w->cached_bytes += v->stats.cached_bytes;
     w->prompt_tokens += v->stats.prompt_tokens;
     w->reused_tokens += v->stats.reused_tokens;
     w->generated_tokens += v->stats.generated_tokens;

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, WAIT_MS = 5000, APPLICATION = 0x6c6f6465 /* "lode" */, VERSION = 1 };
+enum { PAGE = 4096 /* bytes, as told to SQLite below */, WAIT_MS = 5000, APPLICATION = 0x6c6f6465 /* "lode" */, VERSION = 1 };
 
 /* rest: the fields that are not looked at here, as a JSON object.  A message's text comes last in its
  * row, so that counting and walking do not read it. */
@@ -104,10 +104,11 @@ static int make_tables(sqlite3 *db) {
 }
 
 /* Whose file it is: 0, or an error that leaves it alone.  *rc: SQLite's opinion. */
-static int check_owner(struct chats_file *f, int *rc, struct lode_error *err) {
+static int check_owner(struct chats_file *f, bool *empty, int *rc, struct lode_error *err) {
     const int64_t id = pragma(f->db, "PRAGMA application_id", rc);
     const int64_t version = *rc == SQLITE_OK ? pragma(f->db, "PRAGMA user_version", rc) : 0;
     const int64_t n = *rc == SQLITE_OK ? pragma(f->db, "SELECT count(*) FROM sqlite_schema", rc) : 0;
+    *empty = n == 0;
     if (*rc != SQLITE_OK)
         return 0;
     if (id != APPLICATION && (n > 0 || version))
@@ -122,6 +123,7 @@ static int check_owner(struct chats_file *f, int *rc, struct lode_error *err) {
 
 static int try_open(struct chats_file *f, int *rc, struct lode_error *err) {
     char sql[300];
+    bool empty;
     *rc = sqlite3_open_v2(f->path, &f->db,
                           SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
     if (*rc != SQLITE_OK)
@@ -130,15 +132,16 @@ static int try_open(struct chats_file *f, int *rc, struct lode_error *err) {
     sqlite3_limit(f->db, SQLITE_LIMIT_ATTACHED, 0);
     sqlite3_db_config(f->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(f->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    LODE_TRY(check_owner(f, rc, err));
-    /* auto_vacuum must be said before the first table, and page_size too.  What is deleted is
-     * overwritten: chats are private. */
+    LODE_TRY(check_owner(f, &empty, rc, err));
+    /* These two are said before the first table, and to a file that has tables they are a write. */
+    if (*rc == SQLITE_OK && empty)
+        *rc = run(f->db, "PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL");
+    /* What is deleted is overwritten: chats are private. */
     snprintf(sql, sizeof sql,
-             "PRAGMA page_size = %d; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;"
-             "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON;"
+             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON;"
              "PRAGMA cell_size_check = ON; PRAGMA journal_size_limit = 4194304;"
              "PRAGMA max_page_count = %llu;",
-             PAGE, (unsigned long long)(f->max_bytes / PAGE));
+             (unsigned long long)(f->max_bytes / PAGE));
     if (*rc == SQLITE_OK)
         *rc = run(f->db, sql);
     if (*rc == SQLITE_OK)

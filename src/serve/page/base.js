@@ -3,10 +3,13 @@
 
 const $ = id => document.getElementById(id);
 
-/* h('p', {class: 'x', onclick: f, hidden: true}, 'text', node, ...): an element.  Attributes that are
- * null, undefined or false are left out. */
+/* h('p', {class: 'x', onclick: f, hidden: true}, 'text', node, [node, ...]): an element.  Attributes and
+ * children that are null, undefined or false are left out.  The attributes come last: with dir=auto each
+ * child that is added has browsers look through all of them, and a select has its value only with its
+ * options. */
 function h(tag, props, ...children) {
     const e = document.createElement(tag);
+    appendAll(e, children);
     for (const [name, value] of Object.entries(props || {})) {
         if (value === null || value === undefined || value === false)
             continue;
@@ -17,8 +20,17 @@ function h(tag, props, ...children) {
         else
             e.setAttribute(name, value === true ? '' : value);
     }
-    e.append(...children.flat().filter(c => c !== null && c !== undefined && c !== false));
     return e;
+}
+
+/* One by one: there may be more than a call takes arguments. */
+function appendAll(e, children) {
+    for (const c of children) {
+        if (Array.isArray(c))
+            appendAll(e, c);
+        else if (c !== null && c !== undefined && c !== false)
+            e.append(c);
+    }
 }
 
 const ICONS = { // 24 x 24, stroked
@@ -36,11 +48,11 @@ const ICONS = { // 24 x 24, stroked
     close: 'M6 6l12 12M18 6L6 18',
     sliders: 'M4 8h10M18 8h2M4 16h2M10 16h10M16 6a2 2 0 1 0 0 4 2 2 0 0 0 0-4zM8 14a2 2 0 1 0 0 4 2 2 0 0 0 0-4z',
     search: 'M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM16.5 16.5L21 21',
-    branch: 'M6 4v16M6 15c0-5 11-3 11-9M13.5 9L17 5.5 20.5 9',
+    branch: 'M6 4v11M6 15a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5zM18 4a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5zM18 9c0 5-4 8-9.5 8.5',
     down: 'M12 5v14M6 13l6 6 6-6',
     info: 'M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM12 11v5M12 8h.01',
     theme: 'M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18',
-    tool: 'M14 6a4 4 0 0 0 5 5l-9 9-3-3 9-9M4 20l3-3',
+    tool: 'M5 6l6 6-6 6M13 18h7',
 };
 
 function icon(name) {

@@ -81,8 +81,9 @@ function chatsFromFile(text) {
         const messages = c && Array.isArray(c.messages) ? c.messages.filter(m => m && typeof m === 'object') : null;
         if (!messages)
             throw new Error('This file holds no chats: a list of messages expected');
-        chats.push(messages.length && messages.every(m => typeof m.id === 'string')
-            ? withNewIds(chatFromJson({created: Date.now(), ...c})) : chainOf(messages, c.title));
+        if (messages.length)
+            chats.push(messages.every(m => typeof m.id === 'string')
+                ? withNewIds(chatFromJson({created: Date.now(), ...c})) : chainOf(messages, c.title));
     }
     if (!chats.length)
         throw new Error('This file holds no chats');

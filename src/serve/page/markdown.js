@@ -512,10 +512,14 @@ class Inline {
         if (!to)
             return 0;
         const inline = parseInline(s.slice(open + 1, close), true), href = safeHref(to.href);
-        if (href) // a picture is not fetched: it is a link to it
+        if (href) { // a picture is not fetched: it is a link to it
             this.out.push({type: 'link', href, inline: inline.length ? inline : [href], image});
-        else // as it was written
-            this.out.push(s.slice(i, open + 1), ...inline, s.slice(close, to.end));
+        } else { // as it was written
+            this.out.push(s.slice(i, open + 1));
+            for (const x of inline)
+                this.out.push(x);
+            this.out.push(s.slice(close, to.end));
+        }
         return to.end;
     }
 

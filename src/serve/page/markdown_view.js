@@ -95,7 +95,7 @@ class MarkdownView {
             if (this.last)
                 this.last.node.remove();
             const nodes = blocks.map(blockNode);
-            this.element.append(...nodes);
+            appendAll(this.element, nodes);
             this.last = {block: blocks[blocks.length - 1], node: nodes[nodes.length - 1]};
         }
         this.settled += starts;

@@ -67,10 +67,10 @@ const panel = {
             ['Architecture', all.arch],
             ['Parameters', all.n_params && formatCount(all.n_params)],
             ['Size', all.size && formatBytes(all.size)],
-            ['Context', (all.ctx || all.n_ctx) && formatCount(all.ctx || all.n_ctx) + ' tokens a chat' +
+            ['Context', (all.ctx || all.n_ctx) && formatCount(all.ctx || all.n_ctx) + ' tokens' +
                 (all.ctx_train > all.ctx ? ' (trained for ' + formatCount(all.ctx_train) + ')' : '')],
             ['Answers at once', all.slots],
-            ['Can think', more && (more.thinks ? 'yes, as its template says' : 'not by a switch of its template')],
+            ['Thinking', more && (more.thinks ? 'can be switched' : 'not by a switch')],
         ].filter(r => r[1]);
         const chosen = m.id === app.model;
         return h('li', {class: chosen ? 'chosen' : null},
@@ -113,10 +113,11 @@ const panel = {
         this.numbers.replaceChildren(facts([
             ['Running for', formatSpan(s.uptime)],
             ['Tokens written', formatCount(w.generated_tokens || 0)],
-            ['Prompt tokens', formatCount(w.prompt_tokens || 0) + ', ' + reused + ' % of them read before'],
+            ['Prompt tokens', formatCount(w.prompt_tokens || 0) + (w.prompt_tokens ? ', ' + reused + ' % read before' : '')],
             ['Steps', formatCount(w.steps || 0) + (w.steps ? ', ' + (w.fed_tokens / w.steps).toFixed(1) + ' tokens each' : '')],
             ['Waiting now', formatCount(w.waiting || 0)],
             ['Context in use', w.kv_size ? formatCount(w.kv_used) + ' of ' + formatCount(w.kv_size) + ' tokens' : ''],
+            ['Prefixes kept', w.cached_bytes ? formatBytes(w.cached_bytes) : ''],
         ].filter(r => r[1])));
     },
 };

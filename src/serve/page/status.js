@@ -34,13 +34,12 @@ const status = {
 
     sample(s) {
         const w = s.work || {}, was = this.last, t = was ? s.clock - was.clock : 0;
-        if (was && t > 0 && t < 30 && s.uptime >= was.uptime)
-            this.samples.push({
-                written: Math.max(0, (w.generated_tokens - was.work.generated_tokens) / t),
-                read: Math.max(0, (w.prompt_tokens - w.reused_tokens - was.work.prompt_tokens + was.work.reused_tokens) / t),
-                resident: s.memory.resident, running: w.running, waiting: w.waiting,
-            });
-        this.samples.splice(0, this.samples.length - SAMPLES);
+        const rate = of => was && t > 0 && s.uptime >= was.uptime ? Math.max(0, (of(w) - of(was.work)) / t) : 0;
+        if (!was || t > 30)
+            this.samples = []; // nobody looked for a while
+        this.samples.push({written: rate(x => x.generated_tokens), read: rate(x => x.prompt_tokens - x.reused_tokens),
+                           resident: s.memory.resident, running: w.running, waiting: w.waiting});
+        this.samples = this.samples.slice(-SAMPLES);
         this.last = s;
     },
 
