@@ -149,6 +149,37 @@ def check_sharing(t, clean):
     count.check(all(good) and x == y and x.endswith(whole[2]), 'two processes share a packed model')
 
 
+def check_profile(t, clean):
+    """What the profile says adds up, and the list of hot experts is taken again."""
+    least, most = experts_of(clean)
+    whole = logits_bytes(PROGRAM, clean, IDS)
+    last = None
+    for i in range(2):
+        x = logits_bytes(PROGRAM, clean, IDS, '-b', '1', '--expert-cache', str(most), '--profile-json',
+                         t + '/p.json', '--hot-experts', t + '/hot.json')
+        with open(t + '/p.json') as f:
+            p = json.load(f)
+        with open(t + '/hot.json') as f:
+            hot = json.load(f)['experts']
+        uses = sum(l['uses'] for l in p['layers'])
+        hits = sum(l['hits'] for l in p['layers'])
+        count.check(x == whole and p['steps'] == len(IDS) and uses == sum(h[2] for h in hot) and
+                    hot == sorted(hot, key=lambda h: (-h[2], h[0], h[1])), 'profile: %d uses' % uses)
+        missed = uses - hits
+        if last is not None:
+            count.check(missed == 0 < last, 'warm start: %d misses, %d when cold' % (missed, last))
+        last = missed
+    with open(t + '/hot.json', 'w') as f:
+        f.write('{"experts": [[0, 1, 5], [99, 0, 1], [0, 77, 1]]}')
+    count.check(logits_bytes(PROGRAM, clean, IDS, '--expert-cache', str(least), '--hot-experts',
+                             t + '/hot.json') == whole, 'hot experts of another model are passed over')
+    for bad in '{"experts": 3}', '{"experts": [[1]]}', '{"experts": [[-1, 2, 3]]}', '[', '{}':
+        with open(t + '/bad.json', 'w') as f:
+            f.write(bad)
+        r = run('logits', clean, '--ids', '1', '--expert-cache', str(most), '--hot-experts', t + '/bad.json')
+        count.check(r.returncode == 1 and 'bad.json' in r.stderr, bad + ': ' + r.stderr)
+
+
 def main():
     with tempfile.TemporaryDirectory() as t:
         check_sources(t)
@@ -157,6 +188,7 @@ def main():
         check_faults(t, source, clean)
         check_damage(t, clean)
         check_sharing(t, clean)
+        check_profile(t, clean)
         r = run('pack', clean, '-o', t + '/again')
         count.check(r.returncode == 1 and 'packed already' in r.stderr, r.stderr)
         r = run('pack', source)

@@ -33,7 +33,7 @@ static struct lode_reader_queue *queue_of(struct lode_reader *r, const struct lo
 bool lode_reader_take(struct lode_reader *r, struct lode_piece *out) {
     struct lode_read *read = r->urgent.first;
     /* guesses leave half of the device's queue to what may be needed a moment later */
-    if (!read && r->lazy_flying < (r->depth + 1) / 2)
+    if (!read && r->lazy_flying < r->depth - r->depth / 4)
         read = r->lazy.first;
     if (!read)
         return false;

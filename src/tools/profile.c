@@ -54,7 +54,10 @@ static void print_table(const struct lode_profile *p) {
     print_row("all", &sum, p);
     if (!p->streams)
         return;
-    fprintf(stderr, "cache %s of %s; read %s", format_bytes((double)p->held, a),
+    fprintf(stderr, "%" PRIu64 " experts used: %" PRIu64 " from memory (%" PRIu64 " of them guessed), %" PRIu64
+                    " from disk, which read %s\n", sum.uses, sum.hits, sum.guessed, sum.uses - sum.hits,
+            format_bytes((double)sum.bytes, a));
+    fprintf(stderr, "cache %s of %s; read by %s", format_bytes((double)p->held, a),
             format_bytes((double)p->cache, b), p->reader);
     fprintf(stderr, ", %s/s over the whole time; %" PRIu64 " guesses were called off\n",
             format_bytes(p->seconds > 0 ? (double)sum.bytes / p->seconds : 0, a), p->cancelled);

@@ -186,7 +186,7 @@ static void two_at_once(void **state) {
 
 struct faulty {
     atomic_uint calls;
-    uint32_t at;    /* which call fails; 0: none */
+    atomic_uint at; /* which call fails; 0: none */
     bool always;    /* and all after it */
     ssize_t result; /* what it gives: -errno, or bytes */
     unsigned delay; /* microseconds, of each call */
@@ -199,7 +199,8 @@ static ssize_t inject(void *user, uint32_t file, uint64_t offset, char *to, size
     const uint32_t i = atomic_fetch_add(&f->calls, 1) + 1;
     if (f->delay)
         usleep(f->delay);
-    if (!f->at || (i != f->at && !(f->always && i > f->at)))
+    const uint32_t at = atomic_load(&f->at);
+    if (!at || (i != at && !(f->always && i > at)))
         return result;
     /* the bytes that a failed or short read did not bring */
     const size_t got = f->result > 0 && (size_t)f->result < n ? (size_t)f->result : 0;
