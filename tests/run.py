@@ -231,6 +231,7 @@ def fuzz_pieces(args, prefix):
             os.makedirs(d, exist_ok=True)
         cmd = prefix + [os.path.join(folder, 'tests/fuzz/fuzz_' + name), '-max_total_time=%d' % seconds,
                         '-timeout=10', '-rss_limit_mb=2048', '-malloc_limit_mb=1024',
+                        '-error_exitcode=1',  # its own, 77, is how our programs say: skipped
                         '-print_final_stats=1', '-artifact_prefix=%s/' % crashes, corpus]
         if os.path.isdir(seeds):
             cmd.append(seeds)

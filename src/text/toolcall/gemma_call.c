@@ -135,8 +135,11 @@ enum tc_result tc_gemma_call(struct lode_toolcall *p) {
         p->step = NAME;
         return TC_AGAIN;
     case NAME:
-        if (tc_find_tag(p, brace, 1, &at) < 0)
-            return p->n - p->mark > 2 * TC_MAX_NAME ? tc_bad(p, TC_REASON(bad_name)) : TC_MORE;
+        found = tc_find_tag(p, brace, 1, &at);
+        if (tc_too_far(p, 2 * TC_MAX_NAME))
+            return tc_bad(p, TC_REASON(bad_name));
+        if (found < 0)
+            return TC_MORE;
         if (!tc_set_name(p, p->mark, at))
             return tc_bad(p, TC_REASON(bad_name));
         tc_begin(p);

@@ -86,13 +86,11 @@ static bool set_recipient(struct lode_toolcall *p, const char *to, size_t len) {
 
 static enum tc_result header(struct lode_toolcall *p) {
     size_t at, n_to, n_channel;
-    if (tc_find_tag(p, tags + MESSAGE, 1, &at) < 0) {
-        if (at - p->mark > MAX_HEADER) {
-            p->pos = p->scan;
-            return tc_bad(p, TC_REASON(bad_syntax));
-        }
+    const int found = tc_find_tag(p, tags + MESSAGE, 1, &at);
+    if (tc_too_far(p, MAX_HEADER))
+        return tc_bad(p, TC_REASON(bad_syntax));
+    if (found < 0)
         return TC_MORE;
-    }
     const char *text = p->text + p->mark;
     const size_t n = at - p->mark;
     const char *to = field(text, n, "to=", &n_to);

@@ -20,17 +20,18 @@ static enum tc_result go(struct lode_toolcall *p, enum step step) {
     return TC_AGAIN;
 }
 
-/* Reads up to one of the tags: its index; -1: more text is needed. */
+/* Reads up to one of the tags: its index; -1: wait_for_name says what then. */
 static int read_to(struct lode_toolcall *p, const char *const *tags, size_t n, size_t *at) {
     const int which = tc_find_tag(p, tags, n, at);
-    if (which >= 0)
-        p->pos = *at + strlen(tags[which]);
+    if (which < 0 || tc_too_far(p, 2 * TC_MAX_NAME))
+        return -1;
+    p->pos = *at + strlen(tags[which]);
     return which;
 }
 
 /* What may be a name is short. */
 static enum tc_result wait_for_name(struct lode_toolcall *p) {
-    return p->n - p->mark > 2 * TC_MAX_NAME ? tc_bad(p, TC_REASON(bad_name)) : TC_MORE;
+    return tc_too_far(p, 2 * TC_MAX_NAME) ? tc_bad(p, TC_REASON(bad_name)) : TC_MORE;
 }
 
 static enum tc_result begin(struct lode_toolcall *p, size_t from, size_t to) {

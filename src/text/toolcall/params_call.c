@@ -48,8 +48,10 @@ static enum tc_result name(struct lode_toolcall *p) {
     const char *const ends[] = {f->name_end, f->key, f->end};
     size_t at;
     const int which = tc_find_tag(p, ends, *f->name ? 1 : 3, &at);
+    if (tc_too_far(p, 2 * TC_MAX_NAME))
+        return tc_bad(p, TC_REASON(bad_name));
     if (which < 0)
-        return p->n - p->mark > 2 * TC_MAX_NAME ? tc_bad(p, TC_REASON(bad_name)) : TC_MORE;
+        return TC_MORE;
     if (!tc_set_name(p, p->mark, at)) {
         p->pos = at;
         return tc_bad(p, TC_REASON(bad_name));
@@ -92,15 +94,18 @@ static enum tc_result begin_value(struct lode_toolcall *p) {
 static enum tc_result key(struct lode_toolcall *p) {
     const struct tc_params *f = p->format->params;
     size_t at;
-    if (tc_find_tag(p, &f->key_end, 1, &at) < 0)
-        return p->n - p->mark > TC_MAX_KEY ? tc_bad(p, TC_REASON(bad_name)) : TC_MORE;
+    const int found = tc_find_tag(p, &f->key_end, 1, &at);
+    if (tc_too_far(p, TC_MAX_KEY))
+        return tc_bad(p, TC_REASON(bad_name));
+    if (found < 0)
+        return TC_MORE;
     const char *text = p->text + p->mark;
     size_t len = at - p->mark;
     while (len && tc_is_blank(text[len - 1]))
         len--;
     while (len && tc_is_blank(*text))
         text++, len--;
-    if (len == 0 || len > TC_MAX_KEY)
+    if (len == 0)
         return tc_bad(p, TC_REASON(bad_name));
     tc_add_key(p, text, len);
     tc_put_arguments(p);
@@ -115,8 +120,11 @@ static enum tc_result key(struct lode_toolcall *p) {
 static enum tc_result attributes(struct lode_toolcall *p) {
     static const char *const end[] = {">"};
     size_t at;
-    if (tc_find_tag(p, end, 1, &at) < 0)
-        return p->n - p->mark > TC_MAX_KEY ? tc_bad(p, TC_REASON(bad_syntax)) : TC_MORE;
+    const int found = tc_find_tag(p, end, 1, &at);
+    if (tc_too_far(p, TC_MAX_KEY))
+        return tc_bad(p, TC_REASON(bad_syntax));
+    if (found < 0)
+        return TC_MORE;
     const char *text = p->text + p->mark;
     if (memmem(text, at - p->mark, "string=\"true\"", 13))
         p->types = TC_STRING;

@@ -169,6 +169,11 @@ int tc_tag(struct lode_toolcall *p, const char *tag);
 /* The first of the tags from p->scan on: its index, and *at; -1: none yet, and none can begin
  * before *at. */
 int tc_find_tag(struct lode_toolcall *p, const char *const *tags, size_t n, size_t *at);
+/* Whether that search has come farther from p->mark than what it ends may be long.  Asked whether or
+ * not a tag was found, so that the answer does not depend on how the text was cut. */
+static inline bool tc_too_far(const struct lode_toolcall *p, size_t most) {
+    return p->scan - p->mark > most;
+}
 /* Moves pos over a JSON value that tc_json_init began: the result of its last byte; TC_JSON_ON: the
  * text ends within. */
 enum tc_json_result tc_read_json(struct lode_toolcall *p);

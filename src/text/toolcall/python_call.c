@@ -236,8 +236,11 @@ static enum tc_result name(struct lode_toolcall *p) {
         if (!more)
             return TC_MORE;
     }
-    if (!read_name(p))
-        return p->pos - p->mark > TC_MAX_NAME ? tc_bad(p, TC_REASON(bad_name)) : TC_MORE;
+    const bool whole = read_name(p);
+    if (p->pos - p->mark > TC_MAX_NAME)
+        return tc_bad(p, TC_REASON(bad_name));
+    if (!whole)
+        return TC_MORE;
     if (p->text[p->pos] != '(')
         return tc_bad(p, TC_REASON(bad_syntax));
     size_t end = p->pos;
@@ -268,8 +271,11 @@ static enum tc_result key(struct lode_toolcall *p) {
         if (p->text[p->pos] == ')')
             return end_call(p);
     }
-    if (!read_name(p))
-        return p->pos - p->mark > TC_MAX_KEY ? tc_bad(p, TC_REASON(bad_name)) : TC_MORE;
+    const bool whole = read_name(p);
+    if (p->pos - p->mark > TC_MAX_KEY)
+        return tc_bad(p, TC_REASON(bad_name));
+    if (!whole)
+        return TC_MORE;
     if (p->pos == p->mark)
         return tc_bad(p, TC_REASON(bad_syntax));
     p->args = p->mark;
