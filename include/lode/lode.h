@@ -7,6 +7,7 @@
 #include "lode/embed.h"
 #include "lode/error.h"
 #include "lode/file.h"
+#include "lode/jobs.h"
 #include "lode/machine.h"
 #include "lode/model.h"
 #include "lode/pack.h"

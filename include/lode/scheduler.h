@@ -195,7 +195,8 @@ LODE_API int lode_generation_remember(struct lode_generation *g, const uint64_t 
 LODE_API size_t lode_scheduler_recall(struct lode_scheduler *s, const uint64_t key[2], int32_t *out,
                                       size_t cap);
 
-/* Cancels it where it still runs; its slot is free within one step. */
+/* Cancels it where it still runs; its slot is free within one step, which is cut short where nobody
+ * else is in it. */
 LODE_API void lode_generation_free(struct lode_generation *g);
 
 #ifdef __cplusplus

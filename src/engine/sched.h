@@ -16,6 +16,7 @@
 #include "lode/scheduler.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum {
     LODE_SCHED_RING = 64,     /* tokens that wait for their reader before a request pauses */
@@ -43,7 +44,7 @@ struct lode_generation {
     pthread_cond_t moved;         /* a token came, or the end */
 
     enum lode_sched_state state;
-    bool abandoned; /* its owner is gone: whoever finishes it frees it */
+    atomic_bool abandoned; /* its owner is gone: whoever finishes it frees it */
     int result;     /* once DONE: a lode_generation_result, or an error, and then err */
     struct lode_error err;
     struct lode_generation_token ring[LODE_SCHED_RING];
@@ -74,6 +75,7 @@ struct lode_scheduler {
     struct lode_seat *seats;      /* (n_seats) */
     struct lode_feed *feeds;      /* (n_seats) */
     struct lode_seat **fed;       /* (n_seats): the seat of each feed */
+    size_t n_fed;                 /* of the step that runs */
     struct lode_seat **order;     /* (n_seats): the running ones, who goes before whom first */
     uint32_t *reserved;           /* (groups): pages that the step's feeds take */
     uint32_t n_seats, chunk, max_queue, ctx, batch;

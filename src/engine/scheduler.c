@@ -111,9 +111,19 @@ static void count_step(struct lode_scheduler *s, size_t n_feeds, double seconds)
         s->stats.fed_tokens += s->feeds[i].n;
 }
 
+/* Asked within a step: nobody wants any of it any more. */
+static bool is_unwanted(void *user) {
+    const struct lode_scheduler *s = user;
+    for (size_t i = 0; i < s->n_fed; i++)
+        if (!s->fed[i]->g->abandoned)
+            return false;
+    return true;
+}
+
 static void run_feeds(struct lode_scheduler *s, size_t n_feeds) {
     struct lode_error err = {0};
     const double start = lode_sched_now();
+    s->n_fed = n_feeds;
     const int rc = lode_session_step(s->feeds, n_feeds, &err);
     size_t n = n_feeds;
     pthread_mutex_lock(&s->lock);
@@ -365,7 +375,8 @@ int lode_scheduler_create(struct lode_scheduler **out, struct lode_model *m,
     so.with = NULL;
     so.trace = NULL;
     so.routes = NULL;
-    so.cancel = NULL;
+    so.cancel = is_unwanted;
+    so.cancel_user = s;
     struct room room = {0};
     int rc = lode_recall_create(&s->recall, o->no_cache ? 0 : RECALL_BYTES, err);
     if (rc == 0)

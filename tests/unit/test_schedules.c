@@ -365,6 +365,96 @@ static void order(void **state) {
     lode_model_free(model);
 }
 
+/* ---- jobs ---- */
+
+/* What the continuation weighs, in a session of its own. */
+static double weigh(struct lode_ids prompt, struct lode_ids text) {
+    struct lode_session *s;
+    struct lode_error err;
+    double sum = 0;
+    const uint32_t n_vocab = lode_model_info(model)->n_vocab;
+    must(lode_session_create(&s, model, &(struct lode_session_opts){.ctx = CTX, .threads = 1}, &err), &err);
+    must(lode_session_eval(s, prompt.ids, prompt.n, &err), &err);
+    for (size_t i = 0; i < text.n; i++) {
+        sum += (double)lode_logprob_of(lode_session_logits(s), n_vocab, text.ids[i]);
+        must(lode_session_eval(s, &text.ids[i], 1, &err), &err);
+    }
+    lode_session_free(s);
+    return sum;
+}
+
+static void jobs(void **state) {
+    (void)state;
+    for (size_t m = 0; m < 3; m++) {
+        prepare(models[m]);
+        struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){.slots = 3});
+        struct lode_error err;
+        const struct lode_ids prompt = {requests[3].prompt, requests[3].n_prompt};
+        struct lode_ids texts[6];
+        double logprobs[6];
+        for (size_t i = 0; i < 6; i++)
+            texts[i] = (struct lode_ids){requests[i].prompt, i};
+        must(lode_score(s, prompt, texts, 6, logprobs, &err), &err);
+        for (size_t i = 0; i < 6; i++)
+            assert_true(logprobs[i] == weigh(prompt, texts[i]));
+        assert_int_equal(lode_score(s, prompt, &(struct lode_ids){(int32_t[]){-1}, 1}, 1, logprobs, &err),
+                         LODE_ERR_ARG);
+
+        struct lode_beam *beams;
+        size_t n;
+        must(lode_beam_search(s, prompt, &(struct lode_beam_opts){.width = 5, .max_tokens = 6}, &beams, &n,
+                              &err), &err);
+        assert_int_equal(n, 5);
+        for (size_t i = 0; i < n; i++) { /* each weighs what it says; the best first */
+            assert_true(beams[i].logprob == weigh(prompt, (struct lode_ids){beams[i].ids, beams[i].n}));
+            assert_true(beams[i].ended || beams[i].n == 6);
+            assert_true(i == 0 || beams[i - 1].score >= beams[i].score);
+        }
+        const double best = beams[0].score;
+        lode_beams_free(beams, n);
+        must(lode_beam_search(s, prompt, &(struct lode_beam_opts){.width = 1, .max_tokens = 6}, &beams, &n,
+                              &err), &err);
+        assert_int_equal(n, 1);
+        assert_true(beams[0].score <= best);
+        lode_beams_free(beams, n);
+        no_page_is_lost(s);
+        lode_scheduler_free(s);
+        lode_model_free(model);
+    }
+}
+
+/* A long prompt that nobody wants any more ends within its step. */
+static void a_step_nobody_wants(void **state) {
+    (void)state;
+    prepare("llama");
+    struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){.slots = 2, .no_cache = true});
+    static int32_t prompt[CTX];
+    struct lode_scheduler_stats st;
+    struct lode_error err;
+    for (int i = 0; i < 50; i++) {
+        struct lode_generation_opts o = opts_of(&requests[0]);
+        struct lode_generation *g;
+        o.prompt = prompt;
+        o.n_prompt = CTX;
+        must(lode_generation_start(&g, s, &o, &err), &err);
+        nanosleep(&(struct timespec){.tv_nsec = 20000 * i}, NULL);
+        lode_generation_free(g);
+    }
+    no_page_is_lost(s);
+    lode_scheduler_stats(s, &st);
+    assert_int_equal(st.cancelled + st.finished, 50);
+    assert_true(st.cancelled > 10);
+    struct lode_generation_opts o = opts_of(&requests[1]); /* and the next is answered as ever */
+    struct live l = {.r = &requests[1], .leave_at = SIZE_MAX};
+    struct schedule c = {.s = s};
+    must(lode_generation_start(&l.g, s, &o, &err), &err);
+    while (l.g)
+        look(&c, &l, 10);
+    assert_int_equal(c.wrong, 0);
+    lode_scheduler_free(s);
+    lode_model_free(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(after_a_kill), /* first: it forks, and nothing has threads yet */
@@ -372,6 +462,8 @@ int main(void) {
         cmocka_unit_test(across_restarts),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(order),
+        cmocka_unit_test(jobs),
+        cmocka_unit_test(a_step_nobody_wants),
     };
     return cmocka_run_group_tests(tests, NULL, tmp_clean);
 }
