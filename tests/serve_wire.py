@@ -81,6 +81,7 @@ def check_messages(count, s):
     count.check(stop['stop_reason'] == 'stop_sequence' and stop['stop_sequence'] == ' ',
                 'messages: a stop sequence')
     forced = s.post('/v1/messages', dict(body, messages=user('Hi'), temperature=1,
+                                         seed=1, max_tokens=300,
                                          tool_choice={'type': 'tool', 'name': 'weather'}))[1]
     count.check(forced['content'][-1]['name'] == 'weather'
                 and list(forced['content'][-1]['input']) == ['city'], 'messages: a call that must come')
@@ -144,7 +145,7 @@ def check_responses(count, s):
                 == last['output'][-1]['content'][0]['text'], 'responses: the same text at the end')
     schema = {'type': 'object', 'properties': {'yes': {'type': 'boolean'}}, 'required': ['yes'],
               'additionalProperties': False}
-    r = s.post('/v1/responses', {'input': 'Is it?', 'text': {'format': {
+    r = s.post('/v1/responses', {'input': 'Is it?', 'seed': 1, 'text': {'format': {
         'type': 'json_schema', 'name': 'x', 'schema': schema, 'strict': True}}})[1]
     count.check(isinstance(json.loads(r['output'][-1]['content'][0]['text'])['yes'], bool),
                 'responses: a schema')
@@ -157,7 +158,7 @@ def check_responses(count, s):
     count.check(item['type'] == 'custom_tool_call' and item['name'] == 'apply_patch'
                 and isinstance(item['input'], str), 'responses: a custom tool')
     count.check(s.post('/v1/responses', {'input': 'Go', 'tools': [space], 'max_output_tokens': 300,
-                                         'tool_choice': 'required'})[1]['output'][-1].get('namespace')
+                                         'tool_choice': 'required', 'seed': 1})[1]['output'][-1].get('namespace')
                 == 'mcp__files', 'responses: a tool within a namespace')
     for bad, field in (({'input': 1}, 'input'), (dict(body, max_output_tokens='x'), 'max_output_tokens'),
                        ({'input': [{'type': 'message', 'role': 'user', 'content': [
@@ -239,7 +240,8 @@ def check_ollama(count, s):
     plain = s.post('/v1/completions', {'prompt': 'Once upon a time', 'temperature': 0, 'max_tokens': 20})[1]
     count.check(gen['response'] == plain['choices'][0]['text'] and gen['done_reason'] == 'length',
                 'ollama: generate')
-    form = s.post('/api/generate', {'model': 'demo', 'prompt': 'Hello', 'stream': False, 'format': CITY})[1]
+    form = s.post('/api/generate', {'model': 'demo', 'prompt': 'Hello', 'stream': False, 'format': CITY,
+                                    'options': {'seed': 1}})[1]
     count.check(list(json.loads(form['response'])) == ['city'], 'ollama: a schema')
     count.check(s.post('/api/generate', {'model': 'demo'})[1]['done_reason'] == 'load', 'ollama: load')
     status, e = s.post('/api/chat', dict(body, options={'temperature': 'hot'}))

@@ -71,6 +71,9 @@ LODE_API int lode_grammar_vocab_from_bytes(struct lode_grammar_vocab **out, cons
 /* After the states and grammars that it was used with. */
 LODE_API void lode_grammar_vocab_free(struct lode_grammar_vocab *v);
 LODE_API uint32_t lode_grammar_vocab_size(const struct lode_grammar_vocab *v);
+/* A token's bytes, borrowed from v; *len 0: it is never text. */
+LODE_API const char *lode_grammar_vocab_bytes(const struct lode_grammar_vocab *v, int32_t id,
+                                              size_t *len);
 
 /* At the beginning of a text.  LODE_ERR_ARG where the grammar is empty. */
 LODE_API int lode_grammar_state_create(struct lode_grammar_state **out,

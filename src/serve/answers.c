@@ -1,6 +1,8 @@
 /* answers.c - see answers.h. */
 #include "serve/answers.h"
 
+#include "serve/fields.h"
+
 #include "serve/flow.h"
 #include "serve/metrics.h"
 #include "serve/guide.h"
@@ -293,7 +295,7 @@ int answers_create(struct answers **out, struct request *r, answer_put_fn *put, 
     *a = (struct answers){.r = r, .put = put, .user = user};
     a->n = r->n_prompts * (size_t)r->best_of;
     a->runs = calloc(a->n, sizeof *a->runs);
-    if (!a->runs || (r->talk.tools && !(a->tools = json_dumps(r->talk.tools, JSON_COMPACT))))
+    if (!a->runs || (r->talk.tools && !(a->tools = json_text(r->talk.tools))))
         rc = request_no_memory(err);
     for (size_t i = 0; rc == 0 && i < a->n; i++)
         a->runs[i] = (struct run){.a = a, .choice.index = i};

@@ -119,7 +119,7 @@ struct maker {
 
 /* A form of JSON; *out NULL where it cannot be enforced and need not be. */
 static int json_form(struct maker *k, const json_t *schema, struct form **out) {
-    char *text = json_dumps(schema, JSON_COMPACT);
+    char *text = json_text(schema);
     if (!text)
         return no_memory(k->err);
     const int rc = forms_get(k->forms, LODE_GRAMMAR_SCHEMA, text, strlen(text), out, k->err);

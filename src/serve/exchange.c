@@ -1,6 +1,8 @@
 /* exchange.c - see exchange.h. */
 #include "serve/exchange.h"
 
+#include "serve/fields.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -25,7 +27,7 @@ void make_id(struct server *s, const char *prefix, char out[64]) {
 }
 
 void sse_data(struct exchange *x, const char *event, json_t *value) {
-    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    char *text = value ? json_text(value) : NULL;
     json_decref(value);
     if (!text)
         x->out.failed = true;

@@ -1,8 +1,11 @@
 /* fields.c - see fields.h. */
 #include "serve/fields.h"
 
+#include "base/buf.h"
+
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 int field_fail(struct lode_error *err, const char *name, const char *text, ...) {
     va_list args;
@@ -90,4 +93,16 @@ int field_object(const json_t *body, const char *name, json_t **out, struct lode
     if (v)
         *out = (json_t *)v;
     return 0;
+}
+
+static int add_text(const char *text, size_t len, void *user) {
+    return lode_buf_add(user, text, len) ? 0 : -1;
+}
+
+char *json_text(const json_t *v) {
+    struct lode_buf b = {0};
+    const int rc = json_dump_callback(v, add_text, &b, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = rc || b.failed ? NULL : strndup(lode_buf_str(&b).data, b.len);
+    lode_buf_free(&b);
+    return text;
 }

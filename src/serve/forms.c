@@ -186,3 +186,15 @@ int form_state(struct form *form, struct lode_grammar_state **out, struct lode_e
 size_t forms_words(const struct forms *f) { return f->n_words; }
 const uint64_t *forms_ends(const struct forms *f) { return f->ends; }
 const uint64_t *forms_texts(const struct forms *f) { return f->texts; }
+
+const char *forms_token(const struct forms *f, int32_t id, size_t *len) {
+    struct lode_token_info info;
+    const char *text = f->vocab ? lode_grammar_vocab_bytes(f->vocab, id, len) : "";
+    if (f->vocab && *len)
+        return text;
+    *len = 0;
+    if (lode_token_info(f->tokenizer, id, &info) < 0 || !info.special)
+        return "";
+    *len = info.piece_len;
+    return info.piece;
+}

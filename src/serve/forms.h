@@ -28,6 +28,8 @@ int form_state(struct form *form, struct lode_grammar_state **out, struct lode_e
 
 /* Masks of the model's vocabulary, (forms_words) each, borrowed: tokens that end an answer, and those
  * that are text. */
+/* A token's bytes: its text, or a special token's name; borrowed.  Once a form was made. */
+const char *forms_token(const struct forms *f, int32_t id, size_t *len);
 size_t forms_words(const struct forms *f);
 const uint64_t *forms_ends(const struct forms *f);
 const uint64_t *forms_texts(const struct forms *f);

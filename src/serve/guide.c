@@ -31,7 +31,7 @@ struct alt {
     bool out; /* another token came */
 };
 
-enum { MOST_BANNED = 64, TAIL = 256 };
+enum { MOST_BANNED = 64, TAIL = 256, LONGEST = 512 /* bytes of a token that are looked at */ };
 
 struct guide {
     struct guide_opts o; /* tools is not kept */
@@ -478,15 +478,11 @@ static int guide_next(void *user, struct lode_generation_hint *h, struct lode_er
 
 /* ---- tokens that came ---- */
 
-static size_t token_text(const struct guide *g, int32_t id, char *text, size_t cap) {
-    const int64_t n = lode_detokenize(g->o.tokenizer, &id, 1, false, text, cap, NULL);
-    return n < 0 ? 0 : (size_t)n > cap ? cap : (size_t)n;
-}
-
 /* Looks for a tag in what has come and what this token adds.  1: it ends here; 0: not yet; -1: it
  * ended within the token. */
 static int find_tag(const struct guide *g, const char *text, size_t len, const char *tag) {
-    char all[2 * TAIL + 256];
+    char all[TAIL + LONGEST];
+    len = len > LONGEST ? LONGEST : len;
     const size_t n = g->n_tail + len, n_tag = strlen(tag);
     memcpy(all, g->tail, g->n_tail);
     memcpy(all + g->n_tail, text, len);
@@ -519,10 +515,11 @@ static int ban(struct guide *g, int32_t id) {
 /* Where a call may begin within an answer: then its tool and its arguments are held. */
 static int watch(struct guide *g, int32_t id, struct lode_error *err) {
     const struct calls *c = g->o.calls;
-    char text[256], own[128];
+    char own[160];
+    size_t len;
     if (!c || !c->strict)
         return 0;
-    const size_t len = token_text(g, id, text, sizeof text);
+    const char *text = forms_token(g->o.forms, id, &len);
     const char *trigger = c->syntax->trigger;
     int found = trigger ? find_tag(g, text, len, trigger) : 0;
     for (size_t i = 0; !trigger && !found && i < c->n_tools; i++) { /* the call's head itself */
@@ -595,8 +592,8 @@ static int accept_grammar(struct guide *g, int32_t id, struct lode_error *err) {
 }
 
 static int accept_text(struct guide *g, int32_t id, struct lode_error *err) {
-    char text[256];
-    const size_t len = token_text(g, id, text, sizeof text);
+    size_t len;
+    const char *text = forms_token(g->o.forms, id, &len);
     const int found = find_tag(g, text, len, g->until);
     if (found < 0)
         return ban(g, id);

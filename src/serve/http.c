@@ -2,6 +2,7 @@
 #include "serve/exchange.h"
 
 #include "base/error.h"
+#include "serve/fields.h"
 #include "serve/guard.h"
 #include "serve/log.h"
 #include "serve/models.h"
@@ -47,7 +48,7 @@ int status_of(const struct lode_error *err) {
 }
 
 static void send_json(struct http_call *x, int status, json_t *value) {
-    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    char *text = value ? json_text(value) : NULL;
     json_decref(value);
     http_reply(x, status, JSON_TYPE, text);
 }
@@ -86,7 +87,7 @@ static char *error_text(void *user, struct http_call *x, int status, const char 
     atomic_fetch_add(&s->n_errors, 1);
     snprintf(err.text, sizeof err.text, "%s", text);
     json_t *e = errors_of(x->path)(status, &err);
-    char *json = e ? json_dumps(e, JSON_COMPACT) : NULL;
+    char *json = e ? json_text(e) : NULL;
     json_decref(e);
     return json;
 }

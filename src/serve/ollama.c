@@ -178,7 +178,7 @@ static json_t *say(const struct exchange *x, json_t *v, json_t *text, json_t *th
 }
 
 static void send(struct exchange *x, json_t *v) {
-    char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    char *text = v ? json_text(v) : NULL;
     json_decref(v);
     if (text) {
         lode_buf_addz(&x->out, text);

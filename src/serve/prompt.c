@@ -68,7 +68,7 @@ static int variables(const struct served *m, const struct talk *t, char **out,
         whole = !json_object_set(vars, "tools", t->tools) && whole;
     if (t->kwargs)
         whole = !json_object_update(vars, t->kwargs) && whole;
-    *out = whole ? json_dumps(vars, JSON_COMPACT) : NULL;
+    *out = whole ? json_text(vars) : NULL;
     json_decref(vars);
     return *out ? 0 : request_no_memory(err);
 }

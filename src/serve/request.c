@@ -287,7 +287,7 @@ int request_schema(struct request *r, const json_t *schema, const char *field,
                    struct lode_error *err) {
     if (!json_is_object(schema) && !json_is_boolean(schema))
         return field_fail(err, field, "a JSON Schema expected");
-    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = json_text(schema);
     if (!text)
         return request_no_memory(err);
     const int rc = request_form_of(r, LODE_GRAMMAR_SCHEMA, text, field, err);

@@ -5,6 +5,8 @@
  */
 #include "serve/responses.h"
 
+#include "serve/fields.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,8 +71,8 @@ int responses_put(struct responses_store *s, const char *id, json_t *response, j
     if (!k)
         return LODE_ERR_NOMEM;
     k->id = strdup(id);
-    k->response = json_dumps(response, JSON_COMPACT);
-    k->messages = json_dumps(messages, JSON_COMPACT);
+    k->response = json_text(response);
+    k->messages = json_text(messages);
     if (!k->id || !k->response || !k->messages) {
         free_kept(k);
         return LODE_ERR_NOMEM;

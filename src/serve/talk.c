@@ -175,7 +175,7 @@ static json_t *calls_as_text(const json_t *message) {
     json_t *call;
     lode_buf_addz(&b, content ? content : "");
     json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
-        char *text = json_dumps(json_object_get(call, "function"), JSON_COMPACT);
+        char *text = json_text(json_object_get(call, "function"));
         if (text)
             lode_buf_addf(&b, "%s<tool_call>\n", b.len ? "\n" : "");
         lode_buf_addz(&b, text ? text : "");
@@ -204,7 +204,7 @@ int talk_tools_as_text(struct talk *t, struct lode_error *err) {
     size_t i;
     json_t *m;
     for (i = 0; i < json_array_size(t->tools); i++) {
-        char *one = json_dumps(json_object_get(json_array_get(t->tools, i), "function"), JSON_COMPACT);
+        char *one = json_text(json_object_get(json_array_get(t->tools, i), "function"));
         lode_buf_addz(&lines, i ? "\n" : "");
         lode_buf_addz(&lines, one ? one : "");
         failed = failed || !one;

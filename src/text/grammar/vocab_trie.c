@@ -230,3 +230,9 @@ int lode_grammar_vocab_create(struct lode_grammar_vocab **out, const struct lode
     lode_free(len);
     return rc;
 }
+
+const char *lode_grammar_vocab_bytes(const struct lode_grammar_vocab *v, int32_t id, size_t *len) {
+    const bool known = id >= 0 && (uint32_t)id < v->n;
+    *len = known ? v->bytes[id].len : 0;
+    return *len ? v->bytes[id].data : "";
+}

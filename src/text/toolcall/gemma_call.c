@@ -57,12 +57,13 @@ static bool read_json_string(struct reader *r) {
 static bool read_key(struct reader *r) {
     if (skip(r, QUOTE))
         return read_string(r) && skip(r, ":");
+    if (skip(r, "\""))
+        return read_json_string(r) && skip(r, ":");
     const char *colon = memchr(r->at, ':', (size_t)(r->end - r->at));
     if (!colon || colon == r->at || colon - r->at > TC_MAX_KEY)
         return false;
-    const size_t quoted = *r->at == '"' && colon[-1] == '"' && colon - r->at > 1;
     lode_buf_addc(&r->p->out, '"');
-    tc_escape(r->p, r->at + quoted, (size_t)(colon - r->at) - 2 * quoted);
+    tc_escape(r->p, r->at, (size_t)(colon - r->at));
     lode_buf_addc(&r->p->out, '"');
     r->at = colon + 1;
     return true;
