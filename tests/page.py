@@ -298,6 +298,9 @@ def check_safe(count, p):
 
 def check_keyboard(count, p):
     """Everything by keys: a question, the list, a menu, a dialog, the panel's tabs."""
+    p.put('second', {'title': 'Another', 'updated': 1})
+    p.reload()
+    p.wait("document.querySelector('#chats a[data-chat=second]')")
     p.key('o', 10)  # Ctrl+Shift+O
     p.wait("document.activeElement.id == 'input' && document.querySelector('.welcome')")
     p.type('Hello')

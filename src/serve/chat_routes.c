@@ -74,15 +74,16 @@ static json_t *model_json(const struct served *v) {
                      "plan", !planned ? json_null()
                              : json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)p.weights,
                                          "repacked", (json_int_t)p.repacked, "kv",
-                                         (json_int_t)((double)p.kv / p.ctx * (double)st.kv_size), "state", (json_int_t)(p.state * slots),
-                                         "work", (json_int_t)p.work, "available", (json_int_t)p.available));
+                                         (json_int_t)((double)p.kv / p.ctx * (double)st.kv_size), "state",
+                                         (json_int_t)(p.state * slots), "work", (json_int_t)p.work, "available", (json_int_t)p.available));
 }
 
 static json_t *work_json(const struct lode_scheduler_stats *st) {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "running",
                      (json_int_t)st->running, "waiting", (json_int_t)st->waiting, "kv_used",
                      (json_int_t)st->kv_used, "kv_size", (json_int_t)st->kv_size, "cached_bytes",
-                     (json_int_t)st->cached_bytes, "prompt_tokens", (json_int_t)st->prompt_tokens, "reused_tokens", (json_int_t)st->reused_tokens,
+                     (json_int_t)st->cached_bytes, "prompt_tokens", (json_int_t)st->prompt_tokens,
+                     "reused_tokens", (json_int_t)st->reused_tokens,
                      "generated_tokens", (json_int_t)st->generated_tokens, "steps", (json_int_t)st->steps,
                      "fed_tokens", (json_int_t)st->fed_tokens, "step_seconds", st->seconds);
 }

@@ -51,7 +51,8 @@ function askForKey() {
     return keyQuestion;
 }
 
-/* A menu under a button: items are [label, action, danger]. */
+/* A menu under a button, which has an id: it may be drawn anew meanwhile.  Items are [label, action,
+ * danger]. */
 function openMenu(button, items) {
     closeMenu();
     const menu = h('div', {role: 'menu', class: 'menu', id: 'menu'}, items.map(([label, action, danger]) =>
@@ -66,7 +67,7 @@ function openMenu(button, items) {
     menu.style.top = (place.bottom + size.height + 8 > innerHeight ? Math.max(8, place.top - size.height - 4)
                                                                     : place.bottom + 4) + 'px';
     button.setAttribute('aria-expanded', 'true');
-    menu.button = button;
+    menu.dataset.button = button.id;
     menu.addEventListener('keydown', e => {
         const all = [...menu.children], i = all.indexOf(document.activeElement);
         const to = {ArrowDown: i + 1, ArrowUp: i - 1, Home: 0, End: -1}[e.key];
@@ -86,10 +87,12 @@ function closeMenu(back) {
     const menu = $('menu');
     if (!menu)
         return;
-    menu.button.setAttribute('aria-expanded', 'false');
+    const button = $(menu.dataset.button);
     menu.remove();
-    if (back)
-        menu.button.focus();
+    if (button)
+        button.setAttribute('aria-expanded', 'false');
+    if (button && back)
+        button.focus();
 }
 
 addEventListener('pointerdown', e => {

@@ -70,7 +70,8 @@ const panel = {
             ['Context', (all.ctx || all.n_ctx) && formatCount(all.ctx || all.n_ctx) + ' tokens' +
                 (all.ctx_train > all.ctx ? ' (trained for ' + formatCount(all.ctx_train) + ')' : '')],
             ['Answers at once', all.slots],
-            ['Thinking', more && (more.thinks ? 'can be switched' : 'not by a switch')],
+            ['State', more && !more.arch ? 'not loaded; its first request loads it' : ''],
+            ['Thinking', more && more.arch && (more.thinks ? 'can be switched' : 'not by a switch')],
         ].filter(r => r[1]);
         const chosen = m.id === app.model;
         return h('li', {class: chosen ? 'chosen' : null},

@@ -54,14 +54,14 @@ const sidebar = {
             groups[groups.length - 1].chats.push(c);
         }
         const empty = this.chats.length ? '' : this.words ? 'Nothing found.' : 'No chats yet.';
-        const focused = document.activeElement && document.activeElement.dataset.chat;
+        const focused = document.activeElement && $('chats').contains(document.activeElement) && document.activeElement.id;
         $('chats').replaceChildren(
             ...groups.map(g => h('section', {'aria-label': g.name}, h('h2', null, g.name),
                                  h('ul', null, g.chats.map(c => this.entry(c))))),
             ...(this.more ? [h('button', {type: 'button', class: 'quiet more', onclick: () => this.load(this.chats.length)}, 'More')] : []),
             ...(note || empty ? [h('p', {class: 'empty'}, note || empty)] : []));
-        if (focused && $('chat-' + focused))
-            $('chat-' + focused).focus();
+        if (focused && $(focused))
+            $(focused).focus();
     },
 
     entry(c) {
@@ -71,7 +71,7 @@ const sidebar = {
             ['Export as Markdown', () => this.exportOne(c, 'md')],
             ['Export as JSON', () => this.exportOne(c, 'json')],
             ['Delete', () => this.remove(c), true],
-        ]), {'aria-haspopup': 'menu', 'aria-expanded': 'false'});
+        ]), {'aria-haspopup': 'menu', 'aria-expanded': 'false', id: 'more-' + c.id});
         return h('li', {class: current ? 'current' : null},
                  h('a', {href: '#' + c.id, id: 'chat-' + c.id, 'data-chat': c.id, 'aria-current': current ? 'page' : null,
                          title: c.title},
