@@ -9,6 +9,7 @@
 #include "lode/file.h"
 #include "lode/jobs.h"
 #include "lode/machine.h"
+#include "lode/memory.h"
 #include "lode/model.h"
 #include "lode/pack.h"
 #include "lode/plan.h"

@@ -32,6 +32,7 @@ struct lode_model_opts { /* zero means the default, so name only what you change
                             can run all of the model, else the CPU */
     bool no_mmap;        /* read the weights into memory instead of mapping the file */
     bool mlock;          /* keep them there */
+    bool prefault;       /* have the pages of mapped weights read in while loading, by several threads */
     bool float_act;      /* diagnosis: quantised weights meet float activations */
     uint64_t expert_cache; /* bytes of memory for routed experts, which are then read from the file when
                               they are used; 0: all are in memory.  On the CPU */

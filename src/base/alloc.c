@@ -6,8 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static atomic_size_t active, peak;
+static atomic_size_t active, peak, mapped, limit;
 static _Thread_local int forbidden;
+
+/* Whether `bytes` more are allowed.  Two threads that ask at once may together exceed the limit by
+ * the smaller of theirs; the next one to ask is refused. */
+static bool allowed(size_t bytes) {
+    const size_t most = atomic_load_explicit(&limit, memory_order_relaxed);
+    const size_t now = atomic_load_explicit(&active, memory_order_relaxed) +
+                       atomic_load_explicit(&mapped, memory_order_relaxed);
+    return most == 0 || (now <= most && bytes <= most - now);
+}
 
 static void count(void *p) {
     assert(!forbidden && "allocation inside a decode step");
@@ -28,7 +37,7 @@ static void uncount(void *p) {
 
 void *lode_alloc(size_t n, size_t size) {
     size_t bytes;
-    if (!lode_mul_size(n, size, &bytes))
+    if (!lode_mul_size(n, size, &bytes) || !allowed(bytes))
         return NULL;
     void *p = malloc(bytes ? bytes : 1);
     count(p);
@@ -36,6 +45,9 @@ void *lode_alloc(size_t n, size_t size) {
 }
 
 void *lode_alloc_zero(size_t n, size_t size) {
+    size_t bytes;
+    if (!lode_mul_size(n, size, &bytes) || !allowed(bytes))
+        return NULL;
     void *p = calloc(n ? n : 1, size ? size : 1);
     count(p);
     return p;
@@ -46,6 +58,8 @@ void *lode_realloc(void *p, size_t n, size_t size) {
     if (!lode_mul_size(n, size, &bytes))
         return NULL;
     const size_t before = p ? malloc_usable_size(p) : 0;
+    if (bytes > before && !allowed(bytes - before))
+        return NULL;
     void *q = realloc(p, bytes ? bytes : 1);
     if (!q)
         return NULL;
@@ -70,7 +84,7 @@ char *lode_strndup(const char *s, size_t n) {
 
 void *lode_alloc_aligned(size_t align, size_t n, size_t size) {
     size_t bytes;
-    if (!lode_mul_size(n, size, &bytes) || bytes > SIZE_MAX - align)
+    if (!lode_mul_size(n, size, &bytes) || bytes > SIZE_MAX - align || !allowed(bytes))
         return NULL;
     void *p = NULL;
     if (posix_memalign(&p, align < sizeof(void *) ? sizeof(void *) : align, bytes ? bytes : 1))
@@ -83,4 +97,18 @@ void lode_free_aligned(void *p) { lode_free(p); }
 
 size_t lode_alloc_active(void) { return atomic_load_explicit(&active, memory_order_relaxed); }
 size_t lode_alloc_peak(void) { return atomic_load_explicit(&peak, memory_order_relaxed); }
+
+void lode_alloc_reset_peak(void) {
+    atomic_store_explicit(&peak, lode_alloc_active(), memory_order_relaxed);
+}
+
+size_t lode_alloc_mapped(void) { return atomic_load_explicit(&mapped, memory_order_relaxed); }
+void lode_alloc_add_mapped(int64_t bytes) {
+    atomic_fetch_add_explicit(&mapped, (size_t)bytes, memory_order_relaxed);
+}
+size_t lode_alloc_limit(void) { return atomic_load_explicit(&limit, memory_order_relaxed); }
+void lode_alloc_set_limit(size_t bytes) {
+    atomic_store_explicit(&limit, bytes, memory_order_relaxed);
+}
+
 void lode_alloc_forbid(bool forbid) { forbidden += forbid ? 1 : -1; }

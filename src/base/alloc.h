@@ -27,9 +27,17 @@ void lode_free_aligned(void *p);
 #define LODE_NEW(type) ((type *)lode_alloc_zero(1, sizeof(type)))
 #define LODE_NEW_ARRAY(type, n) ((type *)lode_alloc_zero((n), sizeof(type)))
 
-/* Bytes now held through these functions, and the most ever held. */
+/* Bytes now held through these functions, and the most held since the last reset. */
 size_t lode_alloc_active(void);
 size_t lode_alloc_peak(void);
+void lode_alloc_reset_peak(void);
+
+/* Bytes of mapped files that are computed with; whoever maps adds and takes away. */
+size_t lode_alloc_mapped(void);
+void lode_alloc_add_mapped(int64_t bytes);
+/* What would make active + mapped more than this fails; 0: no limit. */
+size_t lode_alloc_limit(void);
+void lode_alloc_set_limit(size_t bytes);
 
 void lode_alloc_forbid(bool forbid); /* this thread; nests by counting */
 

@@ -306,7 +306,7 @@ static int from_file(struct lode_store **out, void *user, const struct lode_mode
                      struct lode_error *err) {
     const struct lode_model_opts *o = &m->opts;
     const struct lode_file_store_opts resident = {
-        .mlock = o->mlock, .progress = o->progress, .progress_user = o->progress_user};
+        .mlock = o->mlock, .prefault = o->prefault, .progress = o->progress, .progress_user = o->progress_user};
     (void)user;
     if (!streams(o))
         return lode_file_store_create(out, m->source, m->weights, m->n_weights, &resident, err);

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/machine.h"
+#include "base/threads.h"
 #include "kern/kern.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@ struct file_store {
     const void **data; /* owned; (n): borrowed from the mapping, or from own */
     void **own;        /* owned; (n): copies, or NULL */
     size_t *locked;    /* owned; (n): bytes to unlock, only with mlock */
+    uint64_t mapped;   /* bytes of the mapping that are data */
 };
 
 static const struct lode_store_ops ops;
@@ -56,6 +58,7 @@ static void store_free(struct lode_store *s) {
         if (f->own)
             lode_free_aligned(f->own[i]);
     }
+    lode_alloc_add_mapped(-(int64_t)f->mapped);
     lode_free(f->data);
     lode_free(f->own);
     lode_free(f->locked);
@@ -96,6 +99,44 @@ static int lock(struct file_store *f, uint32_t i, size_t size, struct lode_error
                          "'ulimit -l unlimited' or leave --mlock out",
                          size, strerror(errno));
     f->locked[i] = size;
+    return 0;
+}
+
+static void count_mapped(struct file_store *f, size_t size) {
+    f->mapped += size;
+    lode_alloc_add_mapped((int64_t)size);
+}
+
+/* --- pages of the mapping, before they are needed ------------------------------------------- */
+
+enum { PAGE = 4096 };
+
+struct prefault {
+    const struct file_store *f;
+    const struct lode_weight *weights;
+};
+
+/* One weight: a byte of each page. */
+static void prefault_task(void *arg, uint32_t i, uint32_t worker) {
+    const struct prefault *p = arg;
+    const volatile char *data = p->f->own[i] ? NULL : p->f->data[i];
+    (void)worker;
+    for (size_t at = 0; data && at < p->weights[i].size; at += PAGE)
+        (void)data[at];
+}
+
+/* Threads in parallel: a page fault waits for the disk, and one thread would wait for each. */
+static int prefault(const struct file_store *f, const struct lode_weight *weights,
+                    struct lode_error *err) {
+    struct lode_pool *pool;
+    struct prefault p = {f, weights};
+    for (uint32_t i = 0; i < f->n; i++)
+        if (f->data[i] && !f->own[i])
+            madvise((void *)((uintptr_t)f->data[i] & ~(uintptr_t)(PAGE - 1)),
+                    weights[i].size + ((uintptr_t)f->data[i] & (PAGE - 1)), MADV_WILLNEED);
+    LODE_TRY(lode_pool_create(&pool, 8, false, err));
+    lode_pool_run(pool, prefault_task, &p, f->n);
+    lode_pool_free(pool);
     return 0;
 }
 
@@ -144,6 +185,8 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
         f->data[i] = lode_source_data(source, w->home, w->offset, w->size);
         if (!f->data[i])
             rc = read_copy(f, i, w, err);
+        else if (w->op.type == w->home->type)
+            count_mapped(f, w->size);
         if (rc == 0 && w->op.type != w->home->type)
             rc = widen(f, i, w, err);
         if (rc == 0 && opts->mlock)
@@ -153,6 +196,13 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
         if (rc == 0 && opts->progress && opts->progress(opts->progress_user, "loading", done, total))
             rc = lode_fail(err, LODE_ERR_CANCELLED, "", "loading was cancelled");
     }
+    if (rc == 0 && lode_alloc_limit() && lode_alloc_active() + lode_alloc_mapped() > lode_alloc_limit())
+        rc = lode_fail(err, LODE_ERR_LIMIT, source->path,
+                       "its weights take %.0f MiB, and with what else is held that is more than the "
+                       "limit of %.0f MiB (lode_memory_limit)",
+                       (double)f->mapped / 0x1p20, (double)lode_alloc_limit() / 0x1p20);
+    if (rc == 0 && opts->prefault)
+        rc = prefault(f, weights, err);
     if (rc < 0) {
         store_free(&f->base);
         return rc;

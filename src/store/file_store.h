@@ -11,6 +11,7 @@
 
 struct lode_file_store_opts {
     bool skip_groups; /* weights of groups are somebody else's: pinning them is an error */
+    bool prefault; /* have the pages of the mapping read in before create returns */
     bool mlock; /* keep the pages in memory; refused with the limit's name when not allowed */
     lode_progress_fn *progress;
     void *progress_user;

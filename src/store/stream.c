@@ -1,6 +1,7 @@
 #include "store/stream.h"
 
 #include "base/alloc.h"
+#include "base/caches.h"
 #include "store/policy.h"
 
 #include <inttypes.h>
@@ -64,7 +65,8 @@ struct stream {
     uint32_t *free_slots; /* (n_slots), the last is taken first */
     uint32_t n_slots, n_free;
     uint32_t n_experts;
-    uint64_t budget;
+    uint64_t budget, budget_first; /* now, with the lock; as it was given */
+    struct lode_cache cache;       /* listed while there is a policy */
     bool check; /* checksums, where there are some */
 
     pthread_mutex_t lock; /* of all below, the slots and the tables */
@@ -540,10 +542,51 @@ static int verify(struct lode_store *store, struct lode_error *err) {
     return s->resident->ops->verify(s->resident, err);
 }
 
+/* ---- memory that others want ---- */
+
+static uint64_t cache_held(void *user) {
+    struct stream *s = user;
+    pthread_mutex_lock(&s->lock);
+    const uint64_t held = lode_policy_used(s->policy);
+    pthread_mutex_unlock(&s->lock);
+    return held;
+}
+
+static uint64_t cache_shrink(void *user, uint64_t bytes, bool stay) {
+    struct stream *s = user;
+    uint64_t given = 0;
+    uint32_t old;
+    pthread_mutex_lock(&s->lock);
+    while (given < bytes && lode_policy_victim(s->policy, &old)) {
+        const uint32_t i = s->where[s->group_of[old]];
+        given += s->layouts[s->slots[i].group].size;
+        empty(s, i);
+        give_back(s, &s->slots[i], 0);
+    }
+    if (stay) /* never below a sixteenth: it would only read */
+        s->budget = s->budget > given + s->budget_first / 16 && s->budget - given >= s->stride
+                        ? s->budget - given
+                        : s->budget;
+    lode_policy_set_capacity(s->policy, s->budget);
+    tell(s);
+    pthread_mutex_unlock(&s->lock);
+    return given;
+}
+
+static void cache_grow(void *user) {
+    struct stream *s = user;
+    pthread_mutex_lock(&s->lock);
+    s->budget += s->budget_first / 16;
+    s->budget = s->budget < s->budget_first ? s->budget : s->budget_first;
+    lode_policy_set_capacity(s->policy, s->budget);
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void stream_free(struct lode_store *store) {
     struct stream *s = stream(store);
     if (!s)
         return;
+    lode_cache_unlist(&s->cache);
     pthread_mutex_lock(&s->lock);
     s->stop = true;
     pthread_cond_broadcast(&s->work);
@@ -675,6 +718,8 @@ static int make(struct stream *s, uint32_t n_weights, const struct lode_stream_o
         LODE_TRY(lode_reader_create(&s->reader, s->paths, s->n_paths, &o->reader, err));
     LODE_TRY(start_helpers(s, err));
     start_warm(s, o->hot, o->n_hot);
+    s->cache = (struct lode_cache){cache_held, cache_shrink, cache_grow, s, NULL};
+    lode_cache_list(&s->cache);
     return 0;
 }
 
@@ -692,6 +737,7 @@ int lode_stream_create(struct lode_store **out, const struct lode_source *source
                          .groups = groups,
                          .n_groups = n_groups,
                          .budget = opts->budget,
+                         .budget_first = opts->budget,
                          .check = !opts->no_checksum};
     s->base.guesses = !opts->no_prefetch;
     pthread_mutex_init(&s->lock, NULL);

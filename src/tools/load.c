@@ -92,6 +92,7 @@ static int open_model(struct lode_model **out, const struct load_opts *o,
                                .device = o->gpu_layers == 0 ? "cpu" : o->device,
                                .no_mmap = o->no_mmap,
                                .mlock = o->mlock,
+                               .prefault = o->prefault,
                                .float_act = o->float_act,
                                .cache_policy = o->cache_policy,
                                .hot = o->hot,
@@ -166,6 +167,8 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
     if (rc < 0)
         return rc;
     say_plan(o, &p);
+    if (p.expert_cache) /* where the kernel tells no pressure, budgets alone hold */
+        lode_memory_watch(true, NULL);
     if (p.ctx < p.ctx_wanted)
         o->ctx = p.ctx;
     return lode_model_fill(m, p.fits ? p.expert_cache : 0, err);

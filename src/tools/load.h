@@ -19,7 +19,7 @@ struct load_opts {
     const char *tensor_devices;
     bool cpu_moe, fit;
     int64_t n_cpu_moe;
-    bool no_mmap, mlock, float_act;
+    bool no_mmap, mlock, prefault, float_act;
 };
 
 extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
@@ -30,8 +30,10 @@ extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
 #define LOAD_DEBUG_FLAGS(type)                                                                     \
     { "--no-mmap", ARG_BOOL, ARG_AT(type, load.no_mmap), .debug = true,                            \
       .help = "read the weights into memory instead of mapping the file" },                        \
-        { "--mlock", ARG_BOOL, ARG_AT(type, load.mlock), .debug = true,                            \
+        { "--mlock", ARG_BOOL, ARG_AT(type, load.mlock),                                           \
           .help = "forbid the system to page the weights out" },                                   \
+        { "--prefault", ARG_BOOL, ARG_AT(type, load.prefault),                                     \
+          .help = "read all mapped weights in while loading, so that the first tokens are fast" }, \
         { "--isa", ARG_CHOICE, ARG_AT(type, load.isa), .meta = "SET", .choices = load_isas,        \
           .shown = "the best that this CPU has", .debug = true,                                    \
           .help = "instruction set of the kernels" },                                              \

@@ -97,5 +97,7 @@ static int dispatch(int argc, char **argv) {
 int main(int argc, char **argv) {
     out_init();
     lode_install_sigbus_handler(NULL); /* a model file that shrinks is an error, not a crash */
-    return out_finish(dispatch(argc, argv));
+    const int status = dispatch(argc, argv);
+    lode_memory_watch(false, NULL);
+    return out_finish(status);
 }

@@ -1,0 +1,194 @@
+#include "base/caches.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "lode/memory.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lode_cache *first;
+
+void lode_cache_list(struct lode_cache *c) {
+    pthread_mutex_lock(&lock);
+    c->next = first;
+    first = c;
+    pthread_mutex_unlock(&lock);
+}
+
+void lode_cache_unlist(struct lode_cache *c) {
+    pthread_mutex_lock(&lock);
+    for (struct lode_cache **at = &first; *at; at = &(*at)->next)
+        if (*at == c) {
+            *at = c->next;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+}
+
+uint64_t lode_caches_held(void) {
+    uint64_t sum = 0;
+    pthread_mutex_lock(&lock);
+    for (struct lode_cache *c = first; c; c = c->next)
+        sum += c->held(c->user);
+    pthread_mutex_unlock(&lock);
+    return sum;
+}
+
+uint64_t lode_caches_shrink(uint64_t bytes, bool stay) {
+    uint64_t sum = 0;
+    pthread_mutex_lock(&lock);
+    for (struct lode_cache *c = first; c && sum < bytes; c = c->next)
+        sum += c->shrink(c->user, bytes - sum, stay);
+    pthread_mutex_unlock(&lock);
+    return sum;
+}
+
+void lode_caches_grow(void) {
+    pthread_mutex_lock(&lock);
+    for (struct lode_cache *c = first; c; c = c->next)
+        c->grow(c->user);
+    pthread_mutex_unlock(&lock);
+}
+
+/* --- pressure ------------------------------------------------------------------------------ */
+
+enum { STALLED_US = 100000, QUIET_SECONDS = 10 };
+
+void lode_watch_look(struct lode_watch *w, uint64_t stalled) {
+    const bool pressed = w->seen && stalled > w->stalled && stalled - w->stalled >= STALLED_US;
+    w->seen = true;
+    w->stalled = stalled;
+    w->quiet = pressed ? 0 : w->quiet + 1;
+    if (pressed) {
+        lode_caches_shrink((lode_caches_held() + 7) / 8, true);
+    } else if (w->quiet == QUIET_SECONDS) {
+        w->quiet = 0;
+        lode_caches_grow();
+    }
+}
+
+static bool read_total(const char *path, uint64_t *stalled) {
+    char line[256];
+    unsigned long long total;
+    FILE *f = fopen(path, "re");
+    bool found = false;
+    while (f && !found && fgets(line, sizeof line, f)) {
+        const char *at = strncmp(line, "some ", 5) == 0 ? strstr(line, "total=") : NULL;
+        found = at && sscanf(at, "total=%llu", &total) == 1;
+    }
+    if (f)
+        fclose(f);
+    if (found)
+        *stalled = total;
+    return found;
+}
+
+/* The group's own first: in a container that is what binds. */
+bool lode_pressure_read(const char *root, uint64_t *stalled) {
+    char path[1024], line[512];
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        if (strncmp(line, "0::", 3) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/sys/fs/cgroup%s/memory.pressure", root,
+                 strcmp(line + 3, "/") == 0 ? "" : line + 3);
+        if (read_total(path, stalled)) {
+            fclose(f);
+            return true;
+        }
+    }
+    if (f)
+        fclose(f);
+    snprintf(path, sizeof path, "%s/proc/pressure/memory", root);
+    return read_total(path, stalled);
+}
+
+static struct {
+    pthread_mutex_t starting; /* of start and stop */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool on, stop;
+} watch = {.starting = PTHREAD_MUTEX_INITIALIZER,
+           .lock = PTHREAD_MUTEX_INITIALIZER,
+           .changed = PTHREAD_COND_INITIALIZER};
+
+static void *watch_pressure(void *user) {
+    struct lode_watch w = {0};
+    (void)user;
+    pthread_mutex_lock(&watch.lock);
+    while (!watch.stop) {
+        uint64_t stalled;
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        pthread_cond_timedwait(&watch.changed, &watch.lock, &until);
+        if (watch.stop || !lode_pressure_read("", &stalled))
+            continue;
+        pthread_mutex_unlock(&watch.lock);
+        lode_watch_look(&w, stalled);
+        pthread_mutex_lock(&watch.lock);
+    }
+    pthread_mutex_unlock(&watch.lock);
+    return NULL;
+}
+
+static int start_watch(struct lode_error *err) {
+    uint64_t stalled;
+    if (!lode_pressure_read("", &stalled))
+        return lode_fail(err, LODE_ERR_UNSUPPORTED, "memory pressure",
+                         "the kernel tells none: /proc/pressure/memory is missing");
+    watch.stop = false;
+    if (pthread_create(&watch.thread, NULL, watch_pressure, NULL) != 0)
+        return lode_fail(err, LODE_ERR_LIMIT, "memory pressure", "no thread can be started");
+    watch.on = true;
+    return 0;
+}
+
+int lode_memory_watch(bool on, struct lode_error *err) {
+    int rc = 0;
+    pthread_mutex_lock(&watch.starting);
+    if (on && !watch.on) {
+        rc = start_watch(err);
+    } else if (!on && watch.on) {
+        pthread_mutex_lock(&watch.lock);
+        watch.stop = true;
+        pthread_cond_signal(&watch.changed);
+        pthread_mutex_unlock(&watch.lock);
+        pthread_join(watch.thread, NULL);
+        watch.on = false;
+    }
+    pthread_mutex_unlock(&watch.starting);
+    return rc;
+}
+
+/* --- the interface ------------------------------------------------------------------------- */
+
+void lode_memory_usage(struct lode_memory_usage *out) {
+    *out = (struct lode_memory_usage){.active = lode_alloc_active(),
+                                      .peak = lode_alloc_peak(),
+                                      .mapped = lode_alloc_mapped(),
+                                      .cached = lode_caches_held(),
+                                      .limit = lode_alloc_limit()};
+}
+
+void lode_memory_reset_peak(void) { lode_alloc_reset_peak(); }
+
+uint64_t lode_memory_limit(uint64_t bytes) {
+    const uint64_t before = lode_alloc_limit();
+    lode_alloc_set_limit(bytes > SIZE_MAX ? SIZE_MAX : (size_t)bytes);
+    return before;
+}
+
+uint64_t lode_memory_trim(uint64_t bytes) {
+    const uint64_t given = lode_caches_shrink(bytes, false);
+    malloc_trim(0);
+    return given;
+}
