@@ -17,7 +17,8 @@
 
 enum { BUCKETS = 1 << 12, NONE = -1, MAX_NAME = 96 };
 
-static const char *const suffixes[] = {[LODE_DISK_PAGES] = "pages", [LODE_DISK_STATE] = "state"};
+static const char *const suffixes[] = {[LODE_DISK_PAGES] = "pages", [LODE_DISK_STATE] = "state",
+                                       [LODE_DISK_WORDS] = "words"};
 
 struct entry {
     uint64_t directory; /* the name of its identity's */
@@ -138,6 +139,12 @@ bool lode_disk_has(const struct lode_disk *d, XXH128_hash_t key, enum lode_disk_
     return find(d, d->own, key, kind) != NULL;
 }
 
+uint64_t lode_disk_content(const struct lode_disk *d, XXH128_hash_t key, enum lode_disk_kind kind) {
+    const struct entry *e = find(d, d->own, key, kind);
+    const uint64_t rest = sizeof(struct header) + sizeof(XXH128_canonical_t);
+    return e && e->size > rest ? e->size - rest : 0;
+}
+
 void lode_disk_add(struct lode_disk *d, XXH128_hash_t key, enum lode_disk_kind kind, uint64_t size) {
     if (!lode_disk_has(d, key, kind))
         insert(d, d->own, key, kind, size, now_ns());
@@ -174,7 +181,7 @@ static void list_file(struct lode_disk *d, int fd, uint64_t directory, const cha
     if (strlen(name) < 33 || !read_hex(name, &key.high64) || !read_hex(name + 16, &key.low64) ||
         name[32] != '.' || fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
         return;
-    for (int kind = LODE_DISK_PAGES; kind <= LODE_DISK_STATE; kind++)
+    for (int kind = LODE_DISK_PAGES; kind < LODE_DISK_KINDS; kind++)
         if (strcmp(name + 33, suffixes[kind]) == 0)
             insert(d, directory, key, (enum lode_disk_kind)kind, (uint64_t)st.st_size,
                    (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec);
@@ -305,8 +312,8 @@ static bool write_file(int fd, const struct header *h, const struct lode_disk_en
 int lode_disk_write(const struct lode_disk *d, const struct lode_disk_entry *e) {
     char name[MAX_NAME], part[MAX_NAME];
     name_of(name, d->own, e->key, e->kind);
-    snprintf(part, sizeof part, "%016" PRIx64 "/part-%ld-%016" PRIx64, d->own, (long)getpid(),
-             e->key.low64);
+    snprintf(part, sizeof part, "%016" PRIx64 "/part-%ld-%016" PRIx64 "-%s", d->own, (long)getpid(),
+             e->key.low64, suffixes[e->kind]);
     const int fd = openat(d->fd, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return LODE_ERR_IO;

@@ -212,14 +212,28 @@ int lode_generation_remember(struct lode_generation *g, const uint64_t key[2],
     struct lode_scheduler *s = g->s;
     pthread_mutex_lock(&s->lock);
     const bool ended = g->state == LODE_SCHED_DONE && g->has_end;
+    if (ended && s->keeper)
+        lode_keeper_put_words(s->keeper, key, g->tokens, g->n_tokens + 1);
     pthread_mutex_unlock(&s->lock);
-    if (!ended) /* nothing changes it any more */
+    if (!ended)
         return lode_fail(err, LODE_ERR_ARG, "remember", "the model has not ended this answer");
     return lode_recall_put(s->recall, key, g->tokens, g->n_tokens + 1, err);
 }
 
 size_t lode_scheduler_recall(struct lode_scheduler *s, const uint64_t key[2], int32_t *out, size_t cap) {
-    return lode_recall_get(s->recall, key, out, cap);
+    size_t n = lode_recall_get(s->recall, key, out, cap);
+    if (n || !s->keeper)
+        return n;
+    pthread_mutex_lock(&s->lock);
+    int32_t *words = lode_keeper_get_words(s->keeper, key, &n);
+    pthread_mutex_unlock(&s->lock);
+    if (!words)
+        return 0;
+    if (cap)
+        memcpy(out, words, (n < cap ? n : cap) * sizeof *out);
+    lode_recall_put(s->recall, key, words, n, NULL); /* for the next time; it may be too long */
+    lode_free(words);
+    return n;
 }
 
 void lode_generation_free(struct lode_generation *g) {

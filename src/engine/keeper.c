@@ -339,6 +339,43 @@ bool lode_keeper_fetch(struct lode_keeper *k, const int32_t *tokens, uint32_t n,
     return done;
 }
 
+/* ---- words ---- */
+
+static struct lode_disk_entry words_entry(const uint64_t key[2], size_t n) {
+    return (struct lode_disk_entry){.key = {.low64 = key[0], .high64 = key[1]},
+                                    .kind = LODE_DISK_WORDS,
+                                    .n_parts = 1,
+                                    .sizes = {n * sizeof(int32_t)}};
+}
+
+void lode_keeper_put_words(struct lode_keeper *k, const uint64_t key[2], const int32_t *tokens, size_t n) {
+    struct lode_disk_entry e = words_entry(key, n);
+    e.parts[0] = tokens;
+    if (lode_disk_has(k->disk, e.key, e.kind))
+        return;
+    const int rc = lode_disk_write(k->disk, &e);
+    k->stats.written += rc == 0;
+    k->stats.errors += rc < 0;
+    if (rc == 0)
+        lode_disk_add(k->disk, e.key, e.kind, lode_disk_size(&e));
+}
+
+int32_t *lode_keeper_get_words(struct lode_keeper *k, const uint64_t key[2], size_t *n) {
+    struct lode_disk_entry e = words_entry(key, 0);
+    e.sizes[0] = (size_t)lode_disk_content(k->disk, e.key, e.kind);
+    void *const tokens = e.sizes[0] ? lode_alloc(e.sizes[0], 1) : NULL;
+    if (!tokens)
+        return NULL;
+    if (lode_disk_read(k->disk, &e, &tokens) < 0 || !e.parts[0]) {
+        k->stats.errors++;
+        lode_free(tokens);
+        return NULL;
+    }
+    k->stats.read++;
+    *n = e.sizes[0] / sizeof(int32_t);
+    return tokens;
+}
+
 void lode_keeper_stats(const struct lode_keeper *k, struct lode_keeper_stats *out) {
     *out = k->stats;
     lode_disk_stats(k->disk, &out->disk);

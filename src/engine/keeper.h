@@ -5,7 +5,7 @@
  * seat, a little at a time while others run.  Nothing fails where the disk does: it is counted, and
  * what could not be kept is read anew.
  *
- * The scheduler's thread calls all of this, with the lock.
+ * All of this is called with the scheduler's lock, on its thread but for what concerns words.
  */
 #ifndef LODE_ENGINE_KEEPER_H
 #define LODE_ENGINE_KEEPER_H
@@ -37,6 +37,11 @@ bool lode_keeper_turn(struct lode_keeper *k);
 
 /* Brings what the disk has of tokens (n) into the tree, for some `seconds`; true: no more of it. */
 bool lode_keeper_fetch(struct lode_keeper *k, const int32_t *tokens, uint32_t n, double seconds);
+
+/* Tokens under a key of their owner's, written at once. */
+void lode_keeper_put_words(struct lode_keeper *k, const uint64_t key[2], const int32_t *tokens, size_t n);
+/* A copy of them, to be freed, and how many; NULL: there are none. */
+int32_t *lode_keeper_get_words(struct lode_keeper *k, const uint64_t key[2], size_t *n);
 
 struct lode_keeper_stats {
     struct lode_disk_stats disk;

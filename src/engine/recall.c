@@ -100,7 +100,8 @@ size_t lode_recall_get(struct lode_recall *r, const uint64_t key[2], int32_t *ou
     struct entry *e = *place(r, key);
     const size_t n = e ? e->n : 0;
     if (e) {
-        memcpy(out, e->tokens, (n < cap ? n : cap) * sizeof *out);
+        if (cap)
+            memcpy(out, e->tokens, (n < cap ? n : cap) * sizeof *out);
         unlist(r, e);
         list(r, e);
     }

@@ -30,8 +30,9 @@ static void deliver(struct lode_scheduler *s, struct lode_seat *seat,
     if (!g->n_generated)
         g->answered = lode_sched_now();
     if (t->id == LODE_CHOOSE_OVER || (!g->ignore_end && lode_tokenizer_is_end(s->tokenizer, t->id))) {
-        g->has_end = t->id != LODE_CHOOSE_OVER;
-        g->tokens[g->n_tokens] = t->id;
+        const int32_t end = t->id == LODE_CHOOSE_OVER ? lode_tokenizer_eos(s->tokenizer) : t->id;
+        g->has_end = end >= 0;
+        g->tokens[g->n_tokens] = end;
         lode_seat_leave(s, seat, LODE_GENERATION_ENDED);
         return;
     }
@@ -224,7 +225,7 @@ static int choose_ctx(const struct lode_scheduler *s, struct lode_session_opts *
     LODE_TRY(lode_session_admit(s->model, o, &plan, err));
     for (;;) {
         const uint64_t rest = plan.work + s->n_seats * plan.state;
-        r->available = plan.available > rest ? plan.available - rest : 0;
+        r->available = plan.available > rest ? (plan.available - rest) / 16 * 15 : 0;
         r->kv.ctx = o->ctx = plan.ctx;
         r->kv.batch = lode_session_batch(o, plan.ctx);
         r->kv.tokens = (uint64_t)plan.ctx * (s->n_seats > 1 ? 2 : 1);

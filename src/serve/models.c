@@ -86,6 +86,11 @@ static void add_stats(struct lode_scheduler_stats *to, const struct lode_schedul
     to->evictions += st->evictions;
     to->preemptions += st->preemptions;
     to->recomputed_tokens += st->recomputed_tokens;
+    to->disk.corrupt += st->disk.corrupt;
+    to->disk.evicted += st->disk.evicted;
+    to->disk.written += st->disk.written;
+    to->disk.read += st->disk.read;
+    to->disk.errors += st->disk.errors;
     for (size_t i = 0; i < LODE_SCHEDULER_BATCHES; i++)
         to->batches[i] += st->batches[i];
 }

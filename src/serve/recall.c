@@ -84,9 +84,10 @@ static bool extend(uint64_t key[2], json_t *what) {
     return true;
 }
 
-static bool begin(uint64_t key[2], const struct talk *t) {
+static bool begin(uint64_t key[2], const struct served *m, const struct talk *t) {
     key[0] = key[1] = 0;
-    return extend(key, t->tools ? json_incref(t->tools) : json_null()) &&
+    return extend(key, json_string(m->template)) &&
+           extend(key, t->tools ? json_incref(t->tools) : json_null()) &&
            extend(key, t->kwargs ? json_incref(t->kwargs) : json_null());
 }
 
@@ -173,7 +174,7 @@ int recall_prompt(struct prompt *p, const struct served *m, const struct talk *t
     const size_t n = json_array_size(t->messages);
     uint64_t(*keys)[2] = malloc((n + 1) * sizeof *keys);
     int rc = 0;
-    bool ok = keys && begin(keys[0], t);
+    bool ok = keys && begin(keys[0], m, t);
     for (size_t i = 0; ok && i < n; i++) {
         const json_t *message = json_array_get(t->messages, i);
         memcpy(keys[i + 1], keys[i], sizeof *keys);

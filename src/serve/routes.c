@@ -90,11 +90,19 @@ json_t *route_props(struct server *s) {
 /* llama.cpp's list of slots: here any place may hold any request, so the first ones are the busy. */
 static void add_slots(void *user, const struct model_view *v) {
     json_t *list = user;
-    for (uint32_t i = 0; i < v->slots && v->state == MODEL_LOADED; i++)
-        json_array_append_new(list, json_pack("{s:I, s:I, s:b, s:s}", "id",
-                                              (json_int_t)json_array_size(list), "n_ctx",
-                                              (json_int_t)v->ctx, "is_processing",
-                                              i < v->stats.running, "model", v->spec->name));
+    for (uint32_t i = 0; i < v->slots && v->state == MODEL_LOADED; i++) {
+        struct lode_slot_info k;
+        lode_scheduler_slot(v->served->scheduler, i, &k);
+        json_array_append_new(
+            list, json_pack("{s:I, s:I, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:i, s:I}", "id",
+                            (json_int_t)json_array_size(list), "n_ctx", (json_int_t)v->ctx,
+                            "is_processing", k.running, "model", v->spec->name, "id_task",
+                            k.running ? (json_int_t)k.number : -1, "n_prompt_tokens",
+                            (json_int_t)k.n_prompt, "n_prompt_tokens_processed",
+                            (json_int_t)(k.n_read > k.n_reused ? k.n_read - k.n_reused : 0), "n_prompt_tokens_cache",
+                            (json_int_t)k.n_reused, "n_decoded", (json_int_t)k.n_generated, "priority",
+                            (int)k.priority, "preemptions", (json_int_t)k.n_preempted));
+    }
 }
 
 json_t *route_slots(struct server *s) {

@@ -423,6 +423,56 @@ static void jobs(void **state) {
     }
 }
 
+/* A scheduler with a directory, and jobs, with any allocation failing: an error or the right answer, and
+ * nothing is lost. */
+static void any_allocation_fails(void **state) {
+    (void)state;
+    prepare("llama");
+    char *dir = tmp_path("nomem");
+    const struct lode_ids prompt = {requests[0].prompt, 5}, text = {requests[1].prompt, 3};
+    struct lode_scheduler *s;
+    struct lode_error err;
+    uint64_t failures = 0;
+    for (uint64_t n = 1;; n++) {
+        failmalloc_start(n, false);
+        const int rc = lode_scheduler_create(
+            &s, model,
+            &(struct lode_scheduler_opts){
+                .slots = 2, .cache_dir = dir, .session = {.ctx = 64, .threads = 1}}, &err);
+        lode_scheduler_free(rc < 0 ? NULL : s);
+        const struct failmalloc_stats st = failmalloc_stop();
+        assert_int_equal(st.live, 0);
+        failures += rc < 0;
+        if (st.failed == 0)
+            break;
+    }
+    s = open_scheduler((struct lode_scheduler_opts){.slots = 2, .cache_dir = dir});
+    const double want = weigh(prompt, text);
+    for (int job = 0; job < 2; job++)
+        for (uint64_t n = 1;; n++) {
+            double got;
+            struct lode_beam *beams = NULL;
+            size_t n_beams = 0;
+            failmalloc_start(n, false);
+            const int rc = job ? lode_beam_search(s, prompt,
+                                                  &(struct lode_beam_opts){.width = 2, .max_tokens = 2},
+                                                  &beams, &n_beams, &err)
+                               : lode_score(s, prompt, &text, 1, &got, &err);
+            const struct failmalloc_stats st = failmalloc_stop();
+            assert_true(rc == 0 || rc == LODE_ERR_NOMEM);
+            assert_true(rc < 0 || job == 1 || got == want);
+            lode_beams_free(beams, n_beams);
+            failures += rc < 0;
+            if (st.failed == 0)
+                break;
+        }
+    assert_true(failures > 30);
+    no_page_is_lost(s);
+    lode_scheduler_free(s);
+    lode_model_free(model);
+    free(dir);
+}
+
 /* A long prompt that nobody wants any more ends within its step. */
 static void a_step_nobody_wants(void **state) {
     (void)state;
@@ -463,6 +513,7 @@ int main(void) {
         cmocka_unit_test(full_disk),
         cmocka_unit_test(order),
         cmocka_unit_test(jobs),
+        cmocka_unit_test(any_allocation_fails),
         cmocka_unit_test(a_step_nobody_wants),
     };
     return cmocka_run_group_tests(tests, NULL, tmp_clean);
