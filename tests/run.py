@@ -36,7 +36,7 @@ BUILDS = {
     'cuda': dict(cc='gcc', targets=['lode'], tests=['device'], long=['device'], needs=['nvcc'],
                  meson=['-Dwerror=true', '-Dcuda=enabled', '-Dgpu_targets=90a', '-Dgpu_ptx=']),
     'gcc': dict(cc='gcc', meson=['-Dwerror=true'], tests=['*'], long=['*']),
-    'asan': dict(cc='gcc', tests=['unit', 'soak', 'cli'],
+    'asan': dict(cc='gcc', tests=['unit', 'soak', 'cli', 'hold'],
                  long=['unit', 'soak', 'kern', 'cli', 'model'],
                  meson=['-Db_sanitize=address,undefined', '-Doptimization=1']),
     'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['unit', 'soak', 'cli', 'model'],

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""serve_soak.py LODE: a server under a mixed life: streams and whole answers, cancels, bad requests, long prompts, idle
+connections.  Five seconds, an hour with LODE_LONG=1 (LODE_SOAK_SECONDS says otherwise).
+
+A request that is asked again and again must give one output, whatever else goes on.  Memory is measured each
+second; its slope over the second half is printed, and held to 1 MB/h where the time is long enough to see that: at
+one sample a second with the sawtooth of malloc's arenas (some 100 KiB), a least-squares slope over half an hour is known
+to about 100 KiB * sqrt(12 / 1800) / 0.5 h, 16 KiB/h."""
+import http.client
+import json
+import os
+import random
+import socket
+import statistics
+import sys
+import threading
+import time
+
+from lodeserver import PATIENCE, Server
+from lodetest import LONG, Count
+
+CHAT = '/v1/chat/completions'
+FIXED = {'messages': [{'role': 'user', 'content': 'Tell me about a cat.'}], 'seed': 3, 'max_tokens': 12}
+
+
+class Life:
+    def __init__(self, s, seconds, seed):
+        self.s, self.end, self.seed = s, time.monotonic() + seconds, seed
+        self.lock = threading.Lock()
+        self.outputs, self.counts, self.wrong, self.first = set(), {}, [], []
+
+    def note(self, what):
+        with self.lock:
+            self.counts[what] = self.counts.get(what, 0) + 1
+
+    def whole(self, rng):
+        code, text, _ = self.s.ask('POST', CHAT, FIXED)
+        if code == 200:
+            with self.lock:
+                self.outputs.add(json.dumps(json.loads(text)['choices']))
+        elif code != 503:
+            self.wrong.append((code, text))
+
+    def stream(self, rng):
+        words = ' '.join(rng.choice('red green blue one two three'.split()) for _ in range(rng.choice((3, 40, 400))))
+        body = {'messages': [{'role': 'user', 'content': words}], 'max_tokens': rng.choice((1, 10, 60)), 'ignore_eos': True}
+        taken = self.s.first_token(body)
+        with self.lock:
+            self.first.append(taken or 0)
+
+    def cancel(self, rng):
+        body = json.dumps({'messages': [{'role': 'user', 'content': 'word ' * rng.choice((1, 300))}],
+                           'stream': rng.random() < 0.5, 'ignore_eos': True}).encode()
+        c = self.s.connect(b'POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n' % (CHAT.encode(), len(body))
+                           + body)
+        c.settimeout(0.001 + rng.random() * 0.2)
+        try:
+            c.recv(4096)
+        except OSError:
+            pass
+        c.close()
+
+    def bad(self, rng):
+        code, text, _ = self.s.ask('POST', rng.choice((CHAT, '/v1/completions', '/v1/messages', '/nothing')),
+                                   rng.choice((b'{', b'[]', b'{"messages":1}', b'{"temperature":"x"}')))
+        if code not in (400, 404, 503):
+            self.wrong.append((code, text))
+
+    def look(self, rng):
+        for path in ('/metrics', '/v1/models', '/health', '/lode/status', '/slots'):
+            code, text, _ = self.s.ask('GET', path)
+            if code != 200:
+                self.wrong.append((path, code, text))
+
+    def idle_connection(self, rng):
+        with self.s.connect(rng.choice((b'', b'GET / HT'))):
+            time.sleep(rng.random() * 0.3)
+
+    def client(self, k):
+        rng = random.Random(self.seed * 100 + k)
+        while time.monotonic() < self.end:
+            act = rng.choice((self.whole, self.whole, self.stream, self.stream, self.cancel, self.cancel, self.bad,
+                              self.look, self.idle_connection))
+            try:
+                act(rng)
+            except (OSError, http.client.HTTPException) as e:
+                if not isinstance(e, socket.timeout):
+                    self.wrong.append((act.__name__, repr(e)))
+            self.note(act.__name__)
+
+
+def slope(points):
+    """Of (seconds, bytes), least squares -> bytes an hour."""
+    mt, mb = statistics.mean(t for t, _ in points), statistics.mean(b for _, b in points)
+    below = sum((t - mt) ** 2 for t, _ in points)
+    return sum((t - mt) * (b - mb) for t, b in points) / below * 3600 if below else 0
+
+
+def main():
+    program = sys.argv[1]
+    count = Count()
+    seconds = float(os.environ.get('LODE_SOAK_SECONDS') or (3600 if LONG else 5))
+    seed = int(os.environ.get('LODE_SEED') or random.randrange(1 << 20))
+    try:
+        s = Server(program, '--queue', '8')
+    except RuntimeError as e:
+        if 'libmicrohttpd' not in str(e):
+            raise
+        count.check(True, 'this build has no server, and says so')
+        count.end()
+    try:
+        s.post(CHAT, FIXED)
+        fds = s.fds()
+        life = Life(s, seconds, seed)
+        threads = [threading.Thread(target=life.client, args=(k,)) for k in range(8)]
+        for t in threads:
+            t.start()
+        start, points = time.monotonic(), []
+        while any(t.is_alive() for t in threads):
+            points.append((time.monotonic() - start, s.rss()))
+            time.sleep(min(1, seconds / 20))
+        for t in threads:
+            t.join()
+        late = points[len(points) // 2:]
+        grown = slope(late)
+        print('%d s, LODE_SEED=%d: %r' % (seconds, seed, life.counts))
+        print('memory: %.1f MiB at the start, %.1f at the end; slope of the second half %.3f MiB/h'
+              % (points[0][1] / 2 ** 20, points[-1][1] / 2 ** 20, grown / 2 ** 20))
+        count.check(not life.wrong, 'nothing goes wrong %r' % life.wrong[:3])
+        count.check(len(life.outputs) == 1, 'one output of one request, asked %d times' % life.counts.get('whole', 0))
+        count.check(s.idle(), 'at the end nothing runs')
+        end = time.monotonic() + PATIENCE
+        while s.fds() > fds and time.monotonic() < end:
+            time.sleep(0.05)
+        count.check(s.fds() <= fds, 'and no descriptor is left open')
+        count.check(s.metric('lode:kv_tokens') == 0, 'no page is held by a request')
+        if seconds >= 1800:
+            count.check(grown < 1e6, 'memory grows by less than 1 MB an hour')
+            half = len(life.first) // 2
+            a, b = statistics.median(life.first[:half]), statistics.median(life.first[half:])
+            print('median time to the first token: %.1f ms in the first half, %.1f in the second' % (a * 1e3, b * 1e3))
+    finally:
+        ended = s.stop()
+    count.check(ended == 0, 'SIGTERM ends it')
+    count.end()
+
+
+main()
