@@ -3,7 +3,9 @@
 and --tools, `lode launch` and the files that it writes."""
 import json
 import os
+import pty
 import random
+import select
 import signal
 import stat
 import subprocess
@@ -110,6 +112,30 @@ def check_url(count, program, s):
     count.check(code == 0, 'a chat')
 
 
+def on_terminal(program, answer, *args):
+    """Runs it on a terminal of its own, answers the first question, returns what was shown."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execve(program, [program, *args], {k: v for k, v in os.environ.items() if not k.startswith('LODE_')})
+    shown, asked, end = b'', False, time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if not select.select([fd], [], [], 1)[0]:
+            continue
+        try:
+            more = os.read(fd, 65536)
+        except OSError:
+            break
+        if not more:
+            break
+        shown += more
+        if b'[q]uit: ' in shown and not asked:
+            asked = True
+            os.write(fd, answer.encode())
+    os.close(fd)
+    os.waitpid(pid, 0)
+    return shown.decode(errors='replace')
+
+
 TOOL = [{'type': 'function', 'function': {
     'name': 'weather', 'description': 'The weather of a city.', 'parameters': {
         'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city']}}, 'command': None}]
@@ -131,6 +157,12 @@ def check_tools(count, program, s, folder):
             got = json.load(f)
         count.check(code == 0 and got == {'city': 'Paris'} and 'sunny' in out and 'weather(' in err,
                     'a tool called, and its result read (%s)' % where[0][-9:])
+    for answer, wanted in (('y', True), ('n', False), ('', False), ('q', False)):
+        if os.path.exists(seen):
+            os.unlink(seen)
+        shown = on_terminal(program, answer + '\n', 'run', MODEL, '-c', '1024', *ask)
+        count.check('weather' in shown and '[y]es' in shown and os.path.exists(seen) == wanted,
+                    'asked on a terminal, %r' % answer)
     for text, what in (('{}', 'list'), ('[{}]', 'tool 1'), ('[{"function":{"name":"x"},"command":[1]}]', 'tool 1')):
         with open(tools, 'w') as f:
             f.write(text)

@@ -47,6 +47,18 @@ int status_of(const struct lode_error *err) {
     }
 }
 
+/* Set when JSON finds no memory while this thread works on a request: what was made of it may lack
+ * something or look malformed, and neither may be taken for what was sent. */
+static _Thread_local bool starved;
+
+static void *json_memory(size_t size) {
+    void *p = malloc(size);
+    starved = starved || !p;
+    return p;
+}
+
+static const struct lode_error no_memory = {.code = LODE_ERR_NOMEM, .text = "no memory for this request"};
+
 static void send_json(struct http_call *x, int status, json_t *value) {
     char *text = value ? json_text(value) : NULL;
     json_decref(value);
@@ -66,6 +78,11 @@ static void set_retry(struct server *s, struct http_call *x) {
 static void send_error(struct server *s, struct http_call *x, int status,
                        const struct lode_error *err) {
     atomic_fetch_add(&s->n_errors, 1);
+    if (starved) {
+        starved = false;
+        err = &no_memory;
+        status = 503;
+    }
     if (status == 503 || status == 429)
         set_retry(s, x);
     if (status == 401)
@@ -79,6 +96,16 @@ static void refuse(struct server *s, struct http_call *x, int status, const char
     snprintf(err.where, sizeof err.where, "%s", where);
     snprintf(err.text, sizeof err.text, "%s", text);
     send_error(s, x, status, &err);
+}
+
+/* A reply, if all of it could be made. */
+static void send_whole(struct server *s, struct http_call *x, json_t *value) {
+    if (!starved) {
+        send_json(x, 200, value);
+        return;
+    }
+    json_decref(value);
+    send_error(s, x, 503, &no_memory);
 }
 
 static char *error_text(void *user, struct http_call *x, int status, const char *text) {
@@ -192,7 +219,7 @@ static void answer(struct server *s, struct http_call *x, const json_t *body,
     if (rc < 0)
         send_error(s, x, status_of(&err), &err);
     else if (!gone)
-        send_json(x, 200, api->reply(e));
+        send_whole(s, x, api->reply(e));
     fill_account(x->context, e);
     exchange_free(e);
 }
@@ -285,27 +312,38 @@ static void send_page(struct server *s, struct http_call *x) {
     lode_buf_free(&reply.out);
 }
 
+/* A JSON object: a new reference, or NULL and *err. */
+static json_t *parse_body(struct lode_str text, struct lode_error *err) {
+    json_error_t why;
+    json_t *body = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, &why);
+    if (json_is_object(body))
+        return body;
+    if (body)
+        lode_fail(err, LODE_ERR_FORMAT, "", "the body is not a JSON object");
+    else
+        lode_fail(err, LODE_ERR_FORMAT, "", "the body is not JSON: line %d: %s", why.line, why.text);
+    json_decref(body);
+    return NULL;
+}
+
+static void log_body(struct server *s, const struct http_call *x) {
+    const struct lode_str text = lode_buf_str(&x->body);
+    json_t *v = json_stringn(text.data, text.len);
+    log_event(s->log, LOG_INFO, "body",
+              json_pack("{s:s, s:o}", "id", x->id, "text", v ? v : json_string("(no UTF-8 text)")));
+}
+
 static void post(struct server *s, struct http_call *x, const struct route *route) {
     struct lode_error err = {0};
-    json_error_t why;
-    const struct lode_str text = lode_buf_str(&x->body);
+    json_t *body = parse_body(lode_buf_str(&x->body), &err), *reply = NULL;
     if (s->o.log_prompts)
-        log_event(s->log, LOG_INFO, "body",
-                  json_pack("{s:s, s:o}", "id", x->id, "text", json_stringn_nocheck(text.data, text.len)));
-    json_t *body = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, &why), *reply = NULL;
-    if (!body) {
-        snprintf(err.text, sizeof err.text, "the body is not JSON: line %d: %s", why.line, why.text);
-        err.code = LODE_ERR_FORMAT;
-    } else if (!json_is_object(body)) {
-        snprintf(err.text, sizeof err.text, "the body is not a JSON object");
-        err.code = LODE_ERR_FORMAT;
-    } else if (!route->api && !(reply = route->post(s, body, &err)) && !err.code) {
+        log_body(s, x);
+    if (body && !route->api && !(reply = route->post(s, body, &err)) && !err.code)
         err.code = LODE_ERR_NOMEM;
-    }
     if (err.code)
         send_error(s, x, status_of(&err), &err);
     else if (reply)
-        send_json(x, 200, reply);
+        send_whole(s, x, reply);
     else
         answer(s, x, body, route->api);
     json_decref(body);
@@ -313,6 +351,7 @@ static void post(struct server *s, struct http_call *x, const struct route *rout
 
 static void handle(void *user, struct http_call *x) {
     struct server *s = user;
+    starved = false;
     const struct route *route = find_route(x->path);
     const bool get = !strcmp(x->method, "GET") || !strcmp(x->method, "HEAD");
     if (page_has(x->path)) {
@@ -354,6 +393,7 @@ static bool on_head(void *user, struct http_call *x) {
     const struct route *route = find_route(x->path);
     const char *host = http_field(x, "Host"), *origin = http_field(x, "Origin");
     bool named = false;
+    starved = false;
     atomic_fetch_add(&s->requests, 1);
     if (s->loopback && !guard_is_local(host)) {
         refuse(s, x, 403, "Host", "this server answers to localhost only");
@@ -489,6 +529,7 @@ int serve_open(struct server **out, const struct serve_opts *opts, struct lode_e
     *out = NULL;
     if (!s)
         return lode_fail(err, LODE_ERR_NOMEM, "", "no memory for the server");
+    json_set_alloc_funcs(json_memory, free);
     s->o = *opts;
     s->started = time(NULL);
     s->most_active = opts->most_active ? opts->most_active : 64;
@@ -540,24 +581,27 @@ static int ask(struct server *s, const struct api *api, json_t *body, bool (*sto
 
 int serve_ask(struct server *s, const char *path, const char *text, size_t len, bool (*stop)(void *user),
               void *user, char **reply) {
+    starved = false;
     const struct route *route = find_route(path);
     struct lode_error err = {0};
-    json_error_t why;
-    json_t *body = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why), *value = NULL;
-    int rc = 0, status = 200;
+    json_t *body = parse_body((struct lode_str){text, len}, &err), *value = NULL;
+    int rc = body ? 0 : err.code, status = 200;
     *reply = NULL;
-    if (!route || (!route->api && !route->post))
+    if (rc == 0 && (!route || (!route->api && !route->post)))
         rc = lode_fail(&err, LODE_ERR_MISSING, "url", "there is nothing at %.100s", path);
-    else if (!json_is_object(body))
-        rc = lode_fail(&err, LODE_ERR_FORMAT, "body", "no JSON object");
-    else if (route->api)
+    else if (rc == 0 && route->api)
         rc = ask(s, route->api, body, stop, user, &value, &err);
-    else if (!(value = route->post(s, body, &err)))
+    else if (rc == 0 && !(value = route->post(s, body, &err)))
         rc = err.code ? err.code : LODE_ERR_NOMEM;
     json_decref(body);
+    if (starved && rc != LODE_ERR_CANCELLED) {
+        err = no_memory;
+        rc = err.code;
+    }
     if (rc < 0 && rc != LODE_ERR_CANCELLED) {
         err.code = rc;
         status = status_of(&err);
+        json_decref(value);
         value = errors_of(path)(status, &err);
     }
     if (value)

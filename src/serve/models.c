@@ -33,6 +33,7 @@ struct models {
     pthread_cond_t moved; /* a state or the last pin of an entry */
     struct entry *entries; /* (n) */
     size_t n;
+    bool running; /* all that was wanted from the start is there */
 };
 
 static double now(void) {
@@ -117,7 +118,7 @@ static int load(struct models *m, struct entry *e, struct lode_error *err) {
     pthread_mutex_unlock(&m->lock);
     log_event(m->s->log, LOG_INFO, "load", json_pack("{s:s}", "model", e->spec->name));
     const int rc = open_entry(m, e, err);
-    if (rc < 0)
+    if (rc < 0 && m->running) /* at the start it is the caller's to say */
         log_event(m->s->log, LOG_ERROR, "load",
                   json_pack("{s:s, s:s, s:s}", "model", e->spec->name, "where", err->where, "error", err->text));
     pthread_mutex_lock(&m->lock);
@@ -306,6 +307,7 @@ int models_create(struct models **out, struct server *s, struct lode_error *err)
             if (rc == 0)
                 models_unpin(m, d);
         }
+    m->running = true;
     if (rc < 0)
         models_free(m);
     else
