@@ -18,7 +18,8 @@ enum model_state { MODEL_UNLOADED, MODEL_LOADING, MODEL_LOADED, MODEL_UNLOADING 
 /* Opens those that are wanted from the start. */
 int models_create(struct models **out, struct server *s, struct lode_error *err);
 void models_free(struct models *m); /* nothing is pinned */
-/* *out is pinned; NULL or "": the first.  LODE_ERR_MISSING: no model has this name; LODE_ERR_LIMIT, where "queue": no room now. */
+/* *out is pinned; NULL or "": the first.  LODE_ERR_MISSING: no model has this name; LODE_ERR_LIMIT (where:
+ * "queue"): no room now. */
 int models_pin(struct models *m, const char *name, struct served **out, struct lode_error *err);
 void models_unpin(struct models *m, struct served *served);
 /* Unloads what nobody has used for serve_opts.idle seconds. */

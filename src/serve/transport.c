@@ -1,22 +1,11 @@
-/* transport.c - see transport.h.
- *
- * A call has two owners, its connection and, once dispatched, its worker; who lets go last frees
- * it.  Its lock guards what both touch.  A connection sleeps (is suspended) in two places: when its
- * request has come whole, and when a stream has nothing to write; each time `asleep` is set under the
- * lock, and the worker wakes it under the lock, so that no wake is lost and none comes too late.
- * A call's lock is taken before the transport's.
- */
-#include "serve/transport.h"
+/* transport.c - see transport.h: connections, and a request until it is handed to a worker. */
+#include "serve/transport_parts.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/tcp.h>
-#include <microhttpd.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,264 +16,9 @@
 #include <unistd.h>
 
 enum {
-    BACKLOG = 4 << 20,         /* bytes that wait for a client before its request pauses */
-    SLOWEST = 16 << 10,        /* bytes a second that bodies and replies get time for */
-    WORKER_IDLE_SECONDS = 10,
-    WORKER_STACK = 1 << 20,
-    SPARE_FILES = 128,         /* descriptors that are not connections */
+    SLOWEST = 16 << 10, /* bytes a second that bodies and replies get time for */
+    SPARE_FILES = 128,  /* descriptors that are not connections */
 };
-
-struct client { /* a connection */
-    struct client *next, *prev;
-    int fd;
-    double deadline;   /* clock; INFINITY: none */
-    uint64_t received; /* bytes when it began to wait for a request */
-};
-
-struct live { /* a call with what is nobody else's business */
-    struct http_call x; /* first: handlers know this part */
-    struct transport *t;
-    struct MHD_Connection *conn;
-    struct client *client;
-    struct live *next; /* among the jobs that wait for a worker */
-    struct lode_buf fields; /* of the reply's head: name, NUL, value, NUL, ... */
-    bool refused; /* replied before the body: what still comes is dropped */
-
-    pthread_mutex_t lock;
-    pthread_cond_t drained;
-    int owners;
-    bool closed;  /* the connection has let go of it */
-    bool asleep;
-    bool ready;   /* response is to be queued, or with none the connection to be closed */
-    bool streams, done, broken;
-    struct MHD_Response *response;
-    struct lode_buf out;
-    size_t at; /* of out: what the connection has taken */
-};
-
-struct transport {
-    struct transport_opts o;
-    struct MHD_Daemon *daemon;
-    uint16_t port;
-    atomic_bool ending;
-    atomic_ullong ids, bodies, accepted, timed_out;
-    uint32_t salt; /* of ids */
-
-    pthread_mutex_t lock; /* for all below */
-    struct client *clients;
-    uint32_t n_clients;
-    struct live *jobs, **jobs_end;
-    uint32_t n_jobs, n_workers, n_idle;
-    pthread_cond_t work, fewer;
-};
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static struct live *live_of(const struct http_call *x) { return (struct live *)x; }
-
-/* ---- calls ---- */
-
-static void let_go(struct live *l) {
-    struct transport *t = l->t;
-    pthread_mutex_lock(&l->lock);
-    const bool last = --l->owners == 0;
-    pthread_mutex_unlock(&l->lock);
-    if (!last)
-        return;
-    t->o.over(t->o.user, &l->x);
-    if (l->response)
-        MHD_destroy_response(l->response);
-    atomic_fetch_sub(&t->bodies, l->x.body.cap);
-    lode_buf_free(&l->x.body);
-    lode_buf_free(&l->out);
-    lode_buf_free(&l->fields);
-    pthread_cond_destroy(&l->drained);
-    pthread_mutex_destroy(&l->lock);
-    free((char *)l->x.method);
-    free((char *)l->x.path);
-    free(l);
-}
-
-/* With the lock held. */
-static void wake(struct live *l) {
-    if (l->asleep && !l->closed) {
-        l->asleep = false;
-        MHD_resume_connection(l->conn);
-    }
-}
-
-const char *http_field(const struct http_call *x, const char *name) {
-    return MHD_lookup_connection_value(live_of(x)->conn, MHD_HEADER_KIND, name);
-}
-
-struct field_count {
-    const char *name;
-    unsigned n;
-};
-
-static enum MHD_Result count_field(void *user, enum MHD_ValueKind kind, const char *name,
-                                   const char *value) {
-    struct field_count *c = user;
-    (void)kind, (void)value;
-    c->n += !strcasecmp(name, c->name);
-    return MHD_YES;
-}
-
-unsigned http_fields(const struct http_call *x, const char *name) {
-    struct field_count c = {.name = name};
-    MHD_get_connection_values(live_of(x)->conn, MHD_HEADER_KIND, count_field, &c);
-    return c.n;
-}
-
-const char *http_arg(const struct http_call *x, const char *name) {
-    return MHD_lookup_connection_value(live_of(x)->conn, MHD_GET_ARGUMENT_KIND, name);
-}
-
-void http_set(struct http_call *x, const char *name, const char *value) {
-    struct live *l = live_of(x);
-    const size_t before = l->fields.len;
-    if (!lode_buf_add(&l->fields, name, strlen(name) + 1) ||
-        !lode_buf_add(&l->fields, value, strlen(value) + 1))
-        l->fields.len = before;
-}
-
-static void add_fields(struct live *l, struct MHD_Response *r, const char *type) {
-    MHD_add_response_header(r, "Content-Type", type);
-    MHD_add_response_header(r, "X-Request-Id", l->x.id);
-    for (size_t at = 0; at < l->fields.len;) {
-        const char *name = l->fields.data + at, *value = name + strlen(name) + 1;
-        MHD_add_response_header(r, name, value);
-        at = (size_t)(value - l->fields.data) + strlen(value) + 1;
-    }
-}
-
-/* The reply is there: response, or NULL to close the connection. */
-static void settle(struct live *l, struct MHD_Response *response) {
-    pthread_mutex_lock(&l->lock);
-    l->response = response;
-    l->ready = true;
-    wake(l);
-    pthread_mutex_unlock(&l->lock);
-}
-
-void http_reply_data(struct http_call *x, int status, const char *type, const void *data, size_t len,
-                     bool lasts) {
-    struct live *l = live_of(x);
-    struct MHD_Response *r = MHD_create_response_from_buffer(
-        len, (void *)data, lasts ? MHD_RESPMEM_PERSISTENT : MHD_RESPMEM_MUST_COPY);
-    if (r)
-        add_fields(l, r, type);
-    x->status = r ? status : 0;
-    x->n_sent = len;
-    settle(l, r);
-}
-
-void http_reply(struct http_call *x, int status, const char *type, char *text) {
-    if (text)
-        http_reply_data(x, status, type, text, strlen(text), false);
-    else
-        settle(live_of(x), NULL);
-    free(text);
-}
-
-/* The connection's side of a stream. */
-static ssize_t read_out(void *user, uint64_t pos, char *out, size_t cap) {
-    struct live *l = user;
-    ssize_t n = 0;
-    (void)pos;
-    pthread_mutex_lock(&l->lock);
-    const size_t left = l->out.len - l->at;
-    if (left) {
-        n = (ssize_t)(left < cap ? left : cap);
-        memcpy(out, l->out.data + l->at, (size_t)n);
-        l->at += (size_t)n;
-        if (l->at == l->out.len) {
-            lode_buf_clear(&l->out);
-            l->at = 0;
-        }
-        pthread_cond_signal(&l->drained);
-    } else if (l->done) {
-        n = l->broken ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
-    } else {
-        l->asleep = true;
-        MHD_suspend_connection(l->conn);
-    }
-    pthread_mutex_unlock(&l->lock);
-    return n;
-}
-
-void http_stream(struct http_call *x, const char *type) {
-    struct live *l = live_of(x);
-    struct MHD_Response *r =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_out, l, NULL);
-    if (r)
-        add_fields(l, r, type);
-    l->streams = true;
-    x->status = r ? 200 : 0;
-    settle(l, r);
-}
-
-static bool has_left(int fd) {
-    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
-    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR));
-}
-
-bool http_gone(struct http_call *x) {
-    struct live *l = live_of(x);
-    pthread_mutex_lock(&l->lock); /* while it is held the descriptor cannot become another's */
-    const bool gone = l->closed || atomic_load(&l->t->ending) || has_left(l->client->fd);
-    pthread_mutex_unlock(&l->lock);
-    return gone;
-}
-
-/* Until less than BACKLOG waits; false when the client took nothing for too long. */
-static bool wait_drained(struct live *l) {
-    size_t before = l->at;
-    double end = now() + l->t->o.patience;
-    while (!l->closed && !atomic_load(&l->t->ending) && l->out.len - l->at > BACKLOG) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        t.tv_sec++;
-        pthread_cond_timedwait(&l->drained, &l->lock, &t);
-        if (l->at != before) {
-            before = l->at;
-            end = now() + l->t->o.patience;
-        } else if (now() > end) {
-            return false;
-        }
-    }
-    return !l->closed && !atomic_load(&l->t->ending);
-}
-
-bool http_send(struct http_call *x, const void *data, size_t len) {
-    struct live *l = live_of(x);
-    pthread_mutex_lock(&l->lock);
-    if (l->at > BACKLOG / 2) { /* what has been taken leaves */
-        memmove(l->out.data, l->out.data + l->at, l->out.len - l->at);
-        l->out.len -= l->at;
-        l->at = 0;
-    }
-    const bool good = x->status && wait_drained(l) && lode_buf_add(&l->out, data, len);
-    if (good) {
-        x->n_sent += len;
-        wake(l);
-    }
-    pthread_mutex_unlock(&l->lock);
-    return good;
-}
-
-void http_end(struct http_call *x, bool broken) {
-    struct live *l = live_of(x);
-    pthread_mutex_lock(&l->lock);
-    l->done = true;
-    l->broken = broken;
-    wake(l);
-    pthread_mutex_unlock(&l->lock);
-}
 
 /* ---- workers ---- */
 
@@ -294,79 +28,25 @@ static void set_deadline(struct transport *t, struct client *c, double deadline)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* What the handler left open is closed; the client gets time to read what there is. */
 static void finish(struct live *l) {
     struct transport *t = l->t;
-    if (!l->ready) { /* the handler has not replied: the connection is closed */
-        settle(l, NULL);
-    } else if (l->streams && !l->done) {
+    if (!l->ready)
+        live_settle(l, NULL);
+    else if (l->streams && !l->done)
         http_end(&l->x, true);
-    }
     pthread_mutex_lock(&l->lock);
     if (!l->closed)
-        set_deadline(t, l->client, now() + t->o.patience + (double)l->x.n_sent / SLOWEST);
+        set_deadline(t, l->client, live_now() + t->o.patience + (double)l->x.n_sent / SLOWEST);
     pthread_mutex_unlock(&l->lock);
-    let_go(l);
+    live_let_go(l);
 }
 
-static void *work(void *user) {
+static void work(void *user, struct worker_job *job) {
     struct transport *t = user;
-    pthread_mutex_lock(&t->lock);
-    for (;;) {
-        struct timespec end;
-        clock_gettime(CLOCK_MONOTONIC, &end);
-        end.tv_sec += WORKER_IDLE_SECONDS;
-        int rc = 0;
-        while (!t->jobs && !atomic_load(&t->ending) && rc == 0) {
-            t->n_idle++;
-            rc = pthread_cond_timedwait(&t->work, &t->lock, &end);
-            t->n_idle--;
-        }
-        struct live *l = t->jobs;
-        if (!l)
-            break;
-        t->jobs = l->next;
-        if (!t->jobs)
-            t->jobs_end = &t->jobs;
-        t->n_jobs--;
-        pthread_mutex_unlock(&t->lock);
-        t->o.handle(t->o.user, &l->x);
-        finish(l);
-        pthread_mutex_lock(&t->lock);
-    }
-    t->n_workers--;
-    pthread_cond_signal(&t->fewer);
-    pthread_mutex_unlock(&t->lock);
-    return NULL;
-}
-
-static bool start_worker(struct transport *t) {
-    pthread_attr_t a;
-    pthread_t id;
-    pthread_attr_init(&a);
-    pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&a, WORKER_STACK);
-    const bool started = pthread_create(&id, &a, work, t) == 0;
-    pthread_attr_destroy(&a);
-    t->n_workers += started;
-    return started;
-}
-
-/* False: there is no thread to be had, or the end is near. */
-static bool submit(struct transport *t, struct live *l) {
-    pthread_mutex_lock(&t->lock);
-    const bool ending = atomic_load(&t->ending);
-    if (!ending && t->n_idle <= t->n_jobs && t->n_workers < t->o.workers)
-        start_worker(t);
-    const bool good = !ending && t->n_workers > 0;
-    if (good) {
-        l->next = NULL;
-        *t->jobs_end = l;
-        t->jobs_end = &l->next;
-        t->n_jobs++;
-        pthread_cond_signal(&t->work);
-    }
-    pthread_mutex_unlock(&t->lock);
-    return good;
+    struct live *l = (struct live *)((char *)job - offsetof(struct live, job));
+    t->o.handle(t->o.user, &l->x);
+    finish(l);
 }
 
 /* ---- connections ---- */
@@ -390,7 +70,7 @@ static void on_connection(void *user, struct MHD_Connection *conn, void **contex
         if (!c)
             return; /* its requests are refused */
         c->fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-        c->deadline = now() + t->o.patience;
+        c->deadline = live_now() + t->o.patience;
         atomic_fetch_add(&t->accepted, 1);
         pthread_mutex_lock(&t->lock);
         c->next = t->clients;
@@ -427,7 +107,7 @@ static void time_out(struct transport *t, const struct client *c) {
 }
 
 void transport_sweep(struct transport *t) {
-    const double clock = now();
+    const double clock = live_now();
     pthread_mutex_lock(&t->lock);
     for (struct client *c = t->clients; c; c = c->next)
         if (c->deadline < clock) {
@@ -470,7 +150,7 @@ static struct live *begin(struct transport *t, struct MHD_Connection *conn, cons
     l->conn = conn;
     l->client = client_of(conn);
     l->owners = 1;
-    l->x.started = now();
+    l->x.started = live_now();
     l->x.path = strdup(path);
     l->x.method = strdup(method);
     set_peer(l);
@@ -564,10 +244,10 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *conn, const
         *size = 0;
         return MHD_YES;
     }
-    set_deadline(t, l->client, now() + 1e9);
+    set_deadline(t, l->client, live_now() + 1e9);
     if (!l->ready && !l->refused && t->o.dispatch(t->o.user, &l->x)) {
         pthread_mutex_lock(&l->lock);
-        const bool taken = submit(t, l); /* the worker can't reply before the lock is free */
+        const bool taken = workers_submit(t->workers, &l->job); /* the worker can't reply before the lock is free */
         l->asleep = taken;
         l->owners += taken;
         if (taken)
@@ -593,7 +273,7 @@ static void on_completed(void *user, struct MHD_Connection *conn, void **state,
     if (c) {
         const uint64_t n = bytes_received(c->fd);
         pthread_mutex_lock(&t->lock);
-        c->deadline = now() + t->o.patience;
+        c->deadline = live_now() + t->o.patience;
         c->received = n;
         pthread_mutex_unlock(&t->lock);
     }
@@ -603,7 +283,7 @@ static void on_completed(void *user, struct MHD_Connection *conn, void **state,
     l->closed = true;
     pthread_cond_signal(&l->drained);
     pthread_mutex_unlock(&l->lock);
-    let_go(l);
+    live_let_go(l);
 }
 
 /* ---- the whole ---- */
@@ -690,22 +370,17 @@ static int listen_on(struct transport *t, struct lode_error *err) {
 int transport_create(struct transport **out, const struct transport_opts *opts,
                      struct lode_error *err) {
     struct transport *t = calloc(1, sizeof *t);
-    pthread_condattr_t attr;
     *out = NULL;
     if (!t)
         return lode_fail(err, LODE_ERR_NOMEM, "", "no memory for the server");
     t->o = *opts;
-    t->jobs_end = &t->jobs;
     if (getrandom(&t->salt, sizeof t->salt, 0) != sizeof t->salt)
         t->salt = (uint32_t)time(NULL);
     pthread_mutex_init(&t->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&t->work, &attr);
-    pthread_cond_init(&t->fewer, &attr);
-    pthread_condattr_destroy(&attr);
     *out = t;
-    const int rc = listen_on(t, err);
+    int rc = workers_create(&t->workers, opts->workers, work, t, err);
+    if (rc == 0)
+        rc = listen_on(t, err);
     if (rc < 0) {
         transport_free(t);
         *out = NULL;
@@ -726,26 +401,21 @@ void transport_free(struct transport *t) {
         return;
     /* No connection may sleep when the daemon ends: the workers wake theirs on their way out. */
     atomic_store(&t->ending, true);
-    pthread_mutex_lock(&t->lock);
-    pthread_cond_broadcast(&t->work);
-    while (t->n_workers)
-        pthread_cond_wait(&t->fewer, &t->lock);
-    pthread_mutex_unlock(&t->lock);
+    if (t->workers)
+        workers_stop(t->workers);
     if (t->daemon)
         MHD_stop_daemon(t->daemon);
-    pthread_cond_destroy(&t->work);
-    pthread_cond_destroy(&t->fewer);
+    workers_free(t->workers);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }
 
 void transport_stats(struct transport *t, struct transport_stats *out) {
-    pthread_mutex_lock(&t->lock);
-    *out = (struct transport_stats){.connections = t->n_clients,
-                                    .workers = t->n_workers,
-                                    .busy = t->n_workers - t->n_idle,
-                                    .accepted = atomic_load(&t->accepted),
+    *out = (struct transport_stats){.accepted = atomic_load(&t->accepted),
                                     .timed_out = atomic_load(&t->timed_out),
                                     .body_bytes = atomic_load(&t->bodies)};
+    workers_count(t->workers, &out->workers, &out->busy);
+    pthread_mutex_lock(&t->lock);
+    out->connections = t->n_clients;
     pthread_mutex_unlock(&t->lock);
 }
