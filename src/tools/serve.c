@@ -80,11 +80,11 @@ static const struct arg_flag flags[] = {
 static const struct arg_spec spec = {
     .verb = "serve",
     .usage = "MODEL [--port N] [flags]\n--config FILE [flags]",
-    .brief = "a model over HTTP, as OpenAI's API",
-    .about = "Answers POST /v1/chat/completions and /v1/completions, streamed or whole, many requests\n"
-             "at once: each step of the model serves all of them, and an answer does not depend on its\n"
-             "neighbours.  Also GET /v1/models, /props, /health, /metrics and POST /tokenize,\n"
-             "/detokenize, /apply-template.",
+    .brief = "models over HTTP, as OpenAI's, Anthropic's and Ollama's API",
+    .about = "Answers OpenAI's, Anthropic's and Ollama's APIs (POST /v1/chat/completions, /v1/completions,\n"
+             "/v1/responses, /v1/embeddings, /v1/rerank, /v1/messages, /api/chat; GET /v1/models and more,\n"
+             "docs/api.md), many requests at once: each step of the model serves all of them, and an\n"
+             "answer does not depend on its neighbours.  GET /metrics is for Prometheus.",
     .examples = "lode serve models/demo.gguf\n"
                 "lode serve qwen3-8b.gguf --parallel 8 -c 32768 --api-key secret\n"
                 "lode serve --config server.ini",
