@@ -36,6 +36,8 @@ struct lode_model_opts { /* zero means the default, so name only what you change
     bool float_act;      /* diagnosis: quantised weights meet float activations */
     uint64_t expert_cache; /* bytes of memory for routed experts, which are then read from the file when
                               they are used; 0: all are in memory.  On the CPU */
+    uint64_t layer_cache; /* the same for the other matrices of layers: those of the first layers stay,
+                              the others are read in turn, one ahead; 0: all are in memory */
     const char *cache_policy; /* who leaves that memory first (lode trace lists them); NULL: the best */
     const char *hot;     /* a list of experts that it begins with (lode/profile.h); NULL, or no such file */
     bool no_prefetch;    /* experts of the next layer are not guessed and read ahead */
@@ -72,7 +74,10 @@ LODE_API int lode_model_load(struct lode_model **out, const char *path,
  * of opts live until then.  After a fill that failed the model is good for nothing but freeing. */
 LODE_API int lode_model_open(struct lode_model **out, const char *path,
                              const struct lode_model_opts *opts, struct lode_error *err);
-LODE_API int lode_model_fill(struct lode_model *m, uint64_t expert_cache, struct lode_error *err);
+LODE_API int lode_model_fill(struct lode_model *m, uint64_t expert_cache, uint64_t layer_cache,
+                             struct lode_error *err);
+/* Bytes of the layers' own matrices, without experts: what layer_cache can be of. */
+LODE_API uint64_t lode_model_layers_size(const struct lode_model *m);
 LODE_API void lode_model_free(struct lode_model *m);
 LODE_API const struct lode_model_info *lode_model_info(const struct lode_model *m);
 /* Borrowed from the model; never NULL unless the file has no vocabulary. */

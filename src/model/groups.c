@@ -43,3 +43,101 @@ int lode_groups_of_experts(const struct lode_graph *g, struct lode_weight *weigh
     }
     return 0;
 }
+
+/* ---- layers ---- */
+
+enum { MOST_LAYERS = 4096, READ_ALIGN = 4096, SMALL = 4096 /* bytes: vectors and the like stay */ };
+
+struct layers {
+    struct lode_group groups[MOST_LAYERS];
+    uint64_t sizes[MOST_LAYERS];
+    uint32_t n;
+};
+
+static bool may_stream(const struct lode_weight *w, const struct lode_operand *op, unsigned *layer) {
+    return op->count == 1 && w->group == LODE_NO_GROUP && w->home->type == w->op.type &&
+           w->size >= SMALL && sscanf(w->home->name, "blk.%u.", layer) == 1 && *layer < MOST_LAYERS;
+}
+
+static void add_weight(struct layers *l, const struct lode_weight *w, uint32_t layer) {
+    struct lode_group *g = &l->groups[layer];
+    for (uint32_t i = 0; i < g->n_weights; i++)
+        if (g->weights[i] == w->op.id)
+            return;
+    if (g->n_weights == LODE_GROUP_WEIGHTS)
+        return; /* the others stay */
+    g->weights[g->n_weights++] = w->op.id;
+    /* with the ends of pages around it */
+    l->sizes[layer] += (w->size + 2 * READ_ALIGN - 1) & ~(uint64_t)(READ_ALIGN - 1);
+    l->n = layer >= l->n ? layer + 1 : l->n;
+}
+
+/* Makes groups of the layers behind those that stay. */
+static int choose_layers(struct layers *l, struct lode_weight *weights, uint64_t room,
+                         struct lode_group **groups, uint32_t *n_groups, uint64_t *streamed,
+                         struct lode_error *err) {
+    uint64_t largest = 0, all = 0, stay = 0;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        largest = l->sizes[i] > largest ? l->sizes[i] : largest;
+        all += l->sizes[i];
+    }
+    if (all <= room)
+        return 0;
+    if (room < 2 * largest)
+        return lode_fail(err, LODE_ERR_LIMIT, "--layer-cache",
+                         "%.2f MiB of memory are left for layers, but two take %.2f MiB",
+                         (double)room / 0x1p20, (double)(2 * largest) / 0x1p20);
+    while (first < l->n && stay + l->sizes[first] + 2 * largest <= room)
+        stay += l->sizes[first++];
+    struct lode_group *more = lode_realloc(*groups, *n_groups + (l->n - first), sizeof *more);
+    if (!more)
+        return lode_fail_nomem(err, "table of layers");
+    *groups = more;
+    for (uint32_t i = first; i < l->n; i++) {
+        struct lode_group *g = &l->groups[i];
+        if (g->n_weights == 0)
+            continue;
+        g->layer = i;
+        g->expert = LODE_NO_EXPERT;
+        for (uint32_t k = 0; k < g->n_weights; k++)
+            weights[g->weights[k]].group = *n_groups;
+        more[(*n_groups)++] = *g;
+    }
+    *streamed = 2 * largest;
+    return 0;
+}
+
+/* The layers' matrices, none of which is in a group yet; NULL: no memory. */
+static struct layers *list_layers(const struct lode_graph *g, const struct lode_weight *weights) {
+    struct layers *l = LODE_NEW(struct layers);
+    for (uint32_t i = 0; l && i < g->n_nodes; i++)
+        for (int k = 0; k < LODE_MAX_WEIGHTS; k++) {
+            const struct lode_operand *op = g->nodes[i]->w[k];
+            unsigned layer;
+            if (op && may_stream(&weights[op->id], op, &layer))
+                add_weight(l, &weights[op->id], layer);
+        }
+    return l;
+}
+
+uint64_t lode_layers_size(const struct lode_graph *g, const struct lode_weight *weights) {
+    struct layers *l = list_layers(g, weights);
+    uint64_t all = 0;
+    for (uint32_t i = 0; l && i < l->n; i++)
+        all += l->sizes[i];
+    lode_free(l);
+    return all;
+}
+
+int lode_groups_of_layers(const struct lode_graph *g, struct lode_weight *weights, uint64_t room,
+                          struct lode_group **groups, uint32_t *n_groups, uint64_t *streamed,
+                          struct lode_error *err) {
+    *streamed = 0;
+    struct layers *l = list_layers(g, weights);
+    if (!l)
+        return lode_fail_nomem(err, "table of layers");
+    const int rc = choose_layers(l, weights, room, groups, n_groups, streamed, err);
+    lode_free(l);
+    return rc;
+}

@@ -9,4 +9,14 @@
 int lode_groups_of_experts(const struct lode_graph *g, struct lode_weight *weights,
                            struct lode_group **groups, uint32_t *n_groups, struct lode_error *err);
 
+/* Bytes of what could be in those groups; 0 where memory for the list is missing. */
+uint64_t lode_layers_size(const struct lode_graph *g, const struct lode_weight *weights);
+
+/* Adds a group of each layer's own matrices, but for the first layers that fit in `room` bytes beside
+ * two of the largest, which are what streaming needs: they stay.  *streamed: bytes of those two, 0 where
+ * all layers fit.  LODE_ERR_LIMIT where not even two do. */
+int lode_groups_of_layers(const struct lode_graph *g, struct lode_weight *weights, uint64_t room,
+                          struct lode_group **groups, uint32_t *n_groups, uint64_t *streamed,
+                          struct lode_error *err);
+
 #endif

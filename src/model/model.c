@@ -182,7 +182,9 @@ static int keep_notes(struct lode_model *m, const char *note, struct lode_error 
 }
 
 /* Whether anything is to be streamed. */
-static bool streams(const struct lode_model_opts *o) { return o->expert_cache > 0; }
+static bool streams(const struct lode_model_opts *o) {
+    return o->expert_cache > 0 || o->layer_cache > 0;
+}
 
 /* Opens the device and gives it the weights. */
 static int use_device(struct lode_model *m, int index, struct lode_error *err) {
@@ -257,11 +259,15 @@ static int open_model(struct lode_model *m, const char *path, struct lode_error 
         LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], m->opts.float_act, err));
     LODE_TRY(lode_groups_of_experts(&m->graphs[LODE_BODY], m->weights, &m->groups, &m->n_groups,
                                     err));
+    m->n_expert_groups = m->n_groups;
     LODE_TRY(lode_model_find_experts(m, err));
     return describe(m, err);
 }
 
 static int fill(struct lode_model *m, lode_store_maker *make, void *user, struct lode_error *err) {
+    if (m->opts.layer_cache)
+        LODE_TRY(lode_groups_of_layers(&m->graphs[LODE_BODY], m->weights, m->opts.layer_cache,
+                                       &m->groups, &m->n_groups, &m->layer_room, err));
     LODE_TRY(make(&m->store, user, m, err));
     LODE_TRY(choose_device(m, err));
     m->info.device = m->cuda ? lode_cuda_name(m->cuda) : "CPU";
@@ -305,25 +311,48 @@ int lode_model_load_with(struct lode_model **out, const char *path,
 static int from_file(struct lode_store **out, void *user, const struct lode_model *m,
                      struct lode_error *err) {
     const struct lode_model_opts *o = &m->opts;
-    const struct lode_file_store_opts resident = {
-        .mlock = o->mlock, .prefault = o->prefault, .progress = o->progress, .progress_user = o->progress_user};
+    const uint32_t n_layers = m->n_groups - m->n_expert_groups;
+    struct lode_file_store_opts resident = {.mlock = o->mlock,
+                                            .prefault = o->prefault,
+                                            .progress = o->progress,
+                                            .progress_user = o->progress_user};
     (void)user;
     if (!streams(o))
         return lode_file_store_create(out, m->source, m->weights, m->n_weights, &resident, err);
-    if (m->n_groups == 0)
+    if (o->expert_cache && m->n_expert_groups == 0)
         return lode_fail(err, LODE_ERR_ARG, "--expert-cache",
                          "the model has no experts: all of it is used for each token");
+    struct lode_store *layers = NULL;
+    resident.skip_first = o->expert_cache ? 0 : m->n_expert_groups;
+    resident.n_skip = m->n_groups - resident.skip_first;
+    if (m->layer_room)
+        LODE_TRY(lode_stream_create(&layers, m->source, m->weights, m->n_weights, m->groups,
+                                    m->n_expert_groups, n_layers,
+                                    &(struct lode_stream_opts){.budget = m->layer_room,
+                                                               .in_turn = true,
+                                                               .no_checksum = o->no_checksum,
+                                                               .resident = resident},
+                                    err));
+    if (!o->expert_cache) {
+        *out = layers;
+        return layers ? 0
+                      : lode_file_store_create(out, m->source, m->weights, m->n_weights, &resident,
+                                               err);
+    }
     struct lode_stream_opts stream = {.budget = o->expert_cache,
                                       .policy = o->cache_policy,
                                       .no_prefetch = o->no_prefetch,
                                       .no_checksum = o->no_checksum,
+                                      .under = layers,
                                       .resident = resident};
     uint32_t *hot = NULL;
-    if (o->hot)
-        LODE_TRY(lode_hot_read(m, o->hot, &hot, &stream.n_hot, err));
+    int rc = o->hot ? lode_hot_read(m, o->hot, &hot, &stream.n_hot, err) : 0;
     stream.hot = hot;
-    const int rc = lode_stream_create(out, m->source, m->weights, m->n_weights, m->groups, m->n_groups,
-                                      &stream, err);
+    if (rc == 0)
+        rc = lode_stream_create(out, m->source, m->weights, m->n_weights, m->groups, 0,
+                                m->n_expert_groups, &stream, err);
+    else if (layers)
+        layers->ops->free(layers);
     lode_free(hot);
     return rc;
 }
@@ -333,12 +362,18 @@ int lode_model_load(struct lode_model **out, const char *path, const struct lode
     return lode_model_load_with(out, path, opts, from_file, NULL, err);
 }
 
-int lode_model_fill(struct lode_model *m, uint64_t expert_cache, struct lode_error *err) {
+int lode_model_fill(struct lode_model *m, uint64_t expert_cache, uint64_t layer_cache,
+                    struct lode_error *err) {
     if (m->store || m->opts.vocab_only)
         return lode_fail(err, LODE_ERR_ARG, m->source->path, "its weights are there already, or not "
                          "to be: nothing to fill");
     m->opts.expert_cache = expert_cache;
+    m->opts.layer_cache = layer_cache;
     return fill(m, from_file, NULL, err);
+}
+
+uint64_t lode_model_layers_size(const struct lode_model *m) {
+    return lode_layers_size(&m->graphs[LODE_BODY], m->weights);
 }
 
 void lode_model_free(struct lode_model *m) {

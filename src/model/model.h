@@ -20,7 +20,8 @@ struct lode_model {
     struct lode_weight *weights;
     uint32_t n_weights;
     struct lode_group *groups; /* (n_groups): what may be streamed */
-    uint32_t n_groups;
+    uint32_t n_groups, n_expert_groups; /* those of experts come first */
+    uint64_t layer_room; /* bytes for the groups of layers; 0: there are none */
     struct lode_store *store;
     struct lode_cuda *cuda; /* where it runs; NULL: the CPU */
     char device_note[256];

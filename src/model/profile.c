@@ -39,8 +39,8 @@ static int by_use(const void *a, const void *b) {
 static bool print_uses(const struct lode_model *m, const uint32_t *uses, struct lode_buf *b) {
     struct use *all = LODE_NEW_ARRAY(struct use, m->n_groups);
     uint32_t n = 0;
-    for (uint32_t g = 0; all && g < m->n_groups; g++)
-        if (uses[g] && m->groups[g].expert != LODE_NO_EXPERT)
+    for (uint32_t g = 0; all && g < m->n_expert_groups; g++)
+        if (uses[g])
             all[n++] = (struct use){g, uses[g]};
     if (!all)
         return false;
@@ -58,10 +58,11 @@ static bool print_uses(const struct lode_model *m, const uint32_t *uses, struct 
 int lode_model_save_hot(const struct lode_model *m, const char *path, struct lode_error *err) {
     struct lode_buf b = {0};
     struct lode_out_file f;
-    if (!m->store || !m->store->ops->uses)
+    const uint32_t *uses = m->store && m->store->ops->uses ? m->store->ops->uses(m->store) : NULL;
+    if (!uses)
         return lode_fail(err, LODE_ERR_ARG, path,
                          "no experts are streamed, so none were counted");
-    if (!print_uses(m, m->store->ops->uses(m->store), &b)) {
+    if (!print_uses(m, uses, &b)) {
         lode_buf_free(&b);
         return lode_fail_nomem(err, path);
     }
@@ -77,7 +78,7 @@ int lode_model_save_hot(const struct lode_model *m, const char *path, struct lod
 
 /* The group of an expert, which lie by layer and expert; n_groups: there is no such expert. */
 static uint32_t find_group(const struct lode_model *m, int64_t layer, int64_t expert) {
-    uint32_t low = 0, high = m->n_groups;
+    uint32_t low = 0, high = m->n_expert_groups;
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
         const struct lode_group *g = &m->groups[middle];
@@ -86,7 +87,7 @@ static uint32_t find_group(const struct lode_model *m, int64_t layer, int64_t ex
         else
             high = middle;
     }
-    return low < m->n_groups && m->groups[low].layer == layer && m->groups[low].expert == expert
+    return low < m->n_expert_groups && m->groups[low].layer == layer && m->groups[low].expert == expert
                ? low
                : m->n_groups;
 }

@@ -118,8 +118,10 @@ static int pin_one(struct lode_exec *e, const struct lode_operand *w, const void
 /* Every round asks for all that is missing, so that everything the instruction needs is in
  * flight at once, whatever order it arrives in. */
 static int pin(struct lode_exec *e, struct lode_instr *in, struct lode_error *err) {
+    uint32_t missing = in->n_parts && in->parts[0].w ? in->parts[0].w->id : 0;
     for (;;) {
-        const uint64_t seen = e->store->ops->news(e->store);
+        const uint64_t seen = e->store->ops->news(e->store, missing);
+        const uint32_t asked_about = missing;
         bool waiting = false, full = false;
         for (uint32_t i = 0; i < in->n_parts; i++) {
             struct lode_part *p = &in->parts[i];
@@ -127,6 +129,8 @@ static int pin(struct lode_exec *e, struct lode_instr *in, struct lode_error *er
             LODE_TRY(w);
             const int b = pin_one(e, p->bias, &p->bias_data, &p->bias_held, err);
             LODE_TRY(b);
+            if (w != LODE_READY || b != LODE_READY)
+                missing = w != LODE_READY ? p->w->id : p->bias->id;
             waiting |= w == LODE_PENDING || b == LODE_PENDING;
             full |= w == LODE_FULL || b == LODE_FULL;
         }
@@ -134,8 +138,8 @@ static int pin(struct lode_exec *e, struct lode_instr *in, struct lode_error *er
             return 0;
         if (full) /* others may be waiting for what is held here */
             unpin(e, in);
-        const struct lode_part *p = &in->parts[0];
-        e->store->ops->wait(e->store, seen, p->w ? p->w->id : p->bias->id);
+        if (missing == asked_about) /* else the news that were seen are another weight's */
+            e->store->ops->wait(e->store, seen, missing);
     }
 }
 

@@ -32,8 +32,9 @@ static void unpin(struct lode_store *s, uint32_t id) {
     (void)id;
 }
 
-static uint64_t news(struct lode_store *s) {
+static uint64_t news(struct lode_store *s, uint32_t id) {
     (void)s;
+    (void)id;
     return 0;
 }
 
@@ -140,13 +141,17 @@ static int prefault(const struct file_store *f, const struct lode_weight *weight
     return 0;
 }
 
+static bool skipped(const struct lode_weight *w, const struct lode_file_store_opts *o) {
+    return w->group - o->skip_first < o->n_skip;
+}
+
 /* What must be copied fits, or the answer is no before any of it is read. */
 static int admit(const struct lode_source *source, const struct lode_weight *weights,
-                 uint32_t n_weights, bool skip_groups, struct lode_error *err) {
+                 uint32_t n_weights, const struct lode_file_store_opts *o, struct lode_error *err) {
     struct lode_machine machine;
     uint64_t copied = 0;
     for (uint32_t i = 0; i < n_weights; i++)
-        if (!(skip_groups && weights[i].group != LODE_NO_GROUP) &&
+        if (!skipped(&weights[i], o) &&
             !lode_source_data(source, weights[i].home, weights[i].offset, weights[i].size))
             copied += weights[i].size;
     if (copied < 1 << 26) /* not worth asking */
@@ -174,13 +179,13 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
     f->locked = opts->mlock ? LODE_NEW_ARRAY(size_t, n_weights) : NULL;
     int rc = f->data && f->own && (f->locked || !opts->mlock) ? 0 : lode_fail_nomem(err, "weights");
     if (rc == 0)
-        rc = admit(source, weights, n_weights, opts->skip_groups, err);
+        rc = admit(source, weights, n_weights, opts, err);
     uint64_t total = 0, done = 0;
     for (uint32_t i = 0; i < n_weights; i++)
         total += weights[i].size;
     for (uint32_t i = 0; rc == 0 && i < n_weights; i++) {
         const struct lode_weight *w = &weights[i];
-        if (opts->skip_groups && w->group != LODE_NO_GROUP)
+        if (skipped(w, opts))
             continue;
         f->data[i] = lode_source_data(source, w->home, w->offset, w->size);
         if (!f->data[i])

@@ -10,7 +10,7 @@
 #include "store/weight.h"
 
 struct lode_file_store_opts {
-    bool skip_groups; /* weights of groups are somebody else's: pinning them is an error */
+    uint32_t skip_first, n_skip; /* weights of these groups are somebody else's: they are not pinned here */
     bool prefault; /* have the pages of the mapping read in before create returns */
     bool mlock; /* keep the pages in memory; refused with the limit's name when not allowed */
     lode_progress_fn *progress;

@@ -49,8 +49,9 @@ struct stream {
     const struct lode_source *source;
     const struct lode_weight *weights;
     const struct lode_group *groups;
-    uint32_t n_groups;
-    struct lode_store *resident; /* owned, as all below */
+    uint32_t first_group, n_groups; /* of the model's list, the first of which is groups[0] */
+    bool in_turn;
+    struct lode_store *resident; /* owned, as all below: what has the other weights */
     struct lode_reader *reader;  /* NULL: no group lies in files as it is */
     struct layout *layouts;      /* (n_groups) */
     struct lode_read_part *parts;
@@ -93,6 +94,12 @@ struct stream {
 static const struct lode_store_ops ops;
 
 static struct stream *stream(struct lode_store *s) { return (struct stream *)s; }
+
+/* The group of a weight, or LODE_NO_GROUP: it is in the store below. */
+static uint32_t group_here(const struct stream *s, uint32_t id) {
+    const uint32_t g = s->weights[id].group - s->first_group;
+    return g < s->n_groups ? g : LODE_NO_GROUP;
+}
 
 /* ---- where groups lie ---- */
 
@@ -379,9 +386,21 @@ static void came_true(struct stream *s, struct slot *slot) {
         lode_reader_urge(s->reader, &slot->read);
 }
 
+/* While one group is computed with, the next is read; behind the last comes the first. */
+static void read_next(struct stream *s, uint32_t group) {
+    const uint32_t next = group + 1 < s->n_groups ? group + 1 : 0;
+    if (s->where[next] != NOWHERE)
+        return;
+    struct slot *slot = make_room(s, s->layouts[next].size);
+    if (slot) {
+        start_load(s, slot, next, true);
+        slot->guess = false;
+    }
+}
+
 static int pin(struct lode_store *store, uint32_t id, const void **data, struct lode_error *err) {
     struct stream *s = stream(store);
-    const uint32_t group = s->weights[id].group;
+    const uint32_t group = group_here(s, id);
     if (group == LODE_NO_GROUP)
         return s->resident->ops->pin(s->resident, id, data, err);
     pthread_mutex_lock(&s->lock);
@@ -394,6 +413,8 @@ static int pin(struct lode_store *store, uint32_t id, const void **data, struct 
             lode_policy_touch(s->policy, policy_id(s, group));
         if (slot->guess)
             came_true(s, slot);
+        else if (slot->state == LOADING && s->layouts[group].n_parts)
+            lode_reader_urge(s->reader, &slot->read);
     } else {
         slot = make_room(s, s->layouts[group].size);
         if (slot)
@@ -409,6 +430,8 @@ static int pin(struct lode_store *store, uint32_t id, const void **data, struct 
     if (rc == LODE_READY || rc == LODE_PENDING) {
         if (slot->refs++ == 0)
             lode_policy_pin(s->policy, policy_id(s, group));
+        if (s->in_turn)
+            read_next(s, group);
     }
     pthread_mutex_unlock(&s->lock);
     return rc;
@@ -416,7 +439,7 @@ static int pin(struct lode_store *store, uint32_t id, const void **data, struct 
 
 static int look(struct lode_store *store, uint32_t id, const void **data, struct lode_error *err) {
     struct stream *s = stream(store);
-    const uint32_t group = s->weights[id].group;
+    const uint32_t group = group_here(s, id);
     if (group == LODE_NO_GROUP)
         return s->resident->ops->look(s->resident, id, data, err);
     pthread_mutex_lock(&s->lock);
@@ -427,7 +450,7 @@ static int look(struct lode_store *store, uint32_t id, const void **data, struct
 
 static void unpin(struct lode_store *store, uint32_t id) {
     struct stream *s = stream(store);
-    const uint32_t group = s->weights[id].group;
+    const uint32_t group = group_here(s, id);
     if (group == LODE_NO_GROUP) {
         s->resident->ops->unpin(s->resident, id);
         return;
@@ -445,8 +468,8 @@ static void unpin(struct lode_store *store, uint32_t id) {
 
 static void want(struct lode_store *store, uint32_t id) {
     struct stream *s = stream(store);
-    const uint32_t group = s->weights[id].group;
-    if (group == LODE_NO_GROUP || s->layouts[group].n_parts == 0)
+    const uint32_t group = group_here(s, id);
+    if (group == LODE_NO_GROUP || s->in_turn || s->layouts[group].n_parts == 0)
         return;
     pthread_mutex_lock(&s->lock);
     if (s->lot >= LOT) {
@@ -486,8 +509,10 @@ static void settle(struct lode_store *store) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static uint64_t news(struct lode_store *store) {
+static uint64_t news(struct lode_store *store, uint32_t id) {
     struct stream *s = stream(store);
+    if (group_here(s, id) == LODE_NO_GROUP)
+        return s->resident->ops->news(s->resident, id);
     pthread_mutex_lock(&s->lock);
     const uint64_t n = s->news;
     pthread_mutex_unlock(&s->lock);
@@ -502,40 +527,47 @@ static uint64_t now_ns(void) {
 
 static void wait(struct lode_store *store, uint64_t seen, uint32_t id) {
     struct stream *s = stream(store);
-    const uint32_t group = s->weights[id].group;
+    const uint32_t group = group_here(s, id);
     const uint64_t start = now_ns();
+    if (group == LODE_NO_GROUP) {
+        s->resident->ops->wait(s->resident, seen, id);
+        return;
+    }
     pthread_mutex_lock(&s->lock);
     s->n_waiting++;
     while (s->news == seen)
         pthread_cond_wait(&s->arrived, &s->lock);
     s->n_waiting--;
-    if (group != LODE_NO_GROUP)
-        s->counts[s->groups[group].layer].wait_ns += now_ns() - start;
+    s->counts[s->groups[group].layer].wait_ns += now_ns() - start;
     pthread_mutex_unlock(&s->lock);
 }
 
 static void count(struct lode_store *store, struct lode_profile *out) {
     struct stream *s = stream(store);
+    if (s->resident->ops->count)
+        s->resident->ops->count(s->resident, out);
     pthread_mutex_lock(&s->lock);
     for (uint32_t l = 0; l < s->n_layers && l < LODE_PROFILE_LAYERS; l++) {
         const struct layer_count *c = &s->counts[l];
         struct lode_profile_layer *to = &out->layers[l];
-        to->waited = (double)c->wait_ns * 1e-9;
-        to->uses = c->uses;
-        to->hits = c->hits;
-        to->bytes = c->bytes;
-        to->guesses = c->guesses;
-        to->guessed = c->guessed;
+        to->waited += (double)c->wait_ns * 1e-9;
+        to->uses += c->uses;
+        to->hits += c->hits;
+        to->bytes += c->bytes;
+        to->guesses += c->guesses;
+        to->guessed += c->guessed;
     }
     out->streams = true;
-    out->cache = s->budget;
-    out->held = lode_policy_used(s->policy);
-    out->cancelled = s->cancelled;
+    out->cache += s->budget;
+    out->held += lode_policy_used(s->policy);
+    out->cancelled += s->cancelled;
     out->reader = s->reader ? lode_reader_name(s->reader) : "put together from parts";
     pthread_mutex_unlock(&s->lock);
 }
 
-static const uint32_t *uses(struct lode_store *store) { return stream(store)->uses; }
+static const uint32_t *uses(struct lode_store *store) {
+    return stream(store)->in_turn ? NULL : stream(store)->uses;
+}
 
 static int verify(struct lode_store *store, struct lode_error *err) {
     struct stream *s = stream(store);
@@ -711,8 +743,13 @@ static int make(struct stream *s, uint32_t n_weights, const struct lode_stream_o
     LODE_TRY(make_policy(s, o->policy, err));
     LODE_TRY(make_slots(s, err));
     struct lode_file_store_opts resident = o->resident;
-    resident.skip_groups = true;
-    LODE_TRY(lode_file_store_create(&s->resident, s->source, s->weights, n_weights, &resident, err));
+    if (resident.n_skip == 0) {
+        resident.skip_first = s->first_group;
+        resident.n_skip = s->n_groups;
+    }
+    if (!s->resident)
+        LODE_TRY(
+            lode_file_store_create(&s->resident, s->source, s->weights, n_weights, &resident, err));
     s->base.resident = s->resident->resident + s->budget;
     if (s->n_paths)
         LODE_TRY(lode_reader_create(&s->reader, s->paths, s->n_paths, &o->reader, err));
@@ -725,21 +762,27 @@ static int make(struct stream *s, uint32_t n_weights, const struct lode_stream_o
 
 int lode_stream_create(struct lode_store **out, const struct lode_source *source,
                        const struct lode_weight *weights, uint32_t n_weights,
-                       const struct lode_group *groups, uint32_t n_groups,
+                       const struct lode_group *groups, uint32_t first, uint32_t n_groups,
                        const struct lode_stream_opts *opts, struct lode_error *err) {
     *out = NULL;
     struct stream *s = LODE_NEW(struct stream);
-    if (!s)
+    if (!s) {
+        if (opts->under)
+            opts->under->ops->free(opts->under);
         return lode_fail_nomem(err, "expert cache");
+    }
     *s = (struct stream){.base = {.ops = &ops},
                          .source = source,
                          .weights = weights,
-                         .groups = groups,
+                         .groups = groups + first,
+                         .first_group = first,
                          .n_groups = n_groups,
+                         .in_turn = opts->in_turn,
+                         .resident = opts->under,
                          .budget = opts->budget,
                          .budget_first = opts->budget,
                          .check = !opts->no_checksum};
-    s->base.guesses = !opts->no_prefetch;
+    s->base.guesses = !opts->no_prefetch && !opts->in_turn;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->arrived, NULL);
     pthread_cond_init(&s->work, NULL);

@@ -23,14 +23,18 @@ struct lode_stream_opts {
     struct lode_reader_opts reader;
     const uint32_t *hot; /* (n_hot) groups that the cache begins with, the most used first */
     uint32_t n_hot;
+    bool in_turn; /* groups are used one after the other, as layers are: the next is read meanwhile */
+    struct lode_store *under; /* what has all other weights; owned from now on, also on failure; NULL:
+                                 one is made where files have them, as `resident` says */
     struct lode_file_store_opts resident;
 };
 
-/* All borrowed; they must outlive the store.  LODE_ERR_LIMIT, with the number that would do, where
+/* The groups first .. first + n_groups - 1 of the model's list.  All borrowed; they must outlive the
+ * store.  LODE_ERR_LIMIT, with the number that would do, where
  * the budget does not hold the largest group. */
 int lode_stream_create(struct lode_store **out, const struct lode_source *source,
                        const struct lode_weight *weights, uint32_t n_weights,
-                       const struct lode_group *groups, uint32_t n_groups,
+                       const struct lode_group *groups, uint32_t first, uint32_t n_groups,
                        const struct lode_stream_opts *opts, struct lode_error *err);
 
 /* Bytes that the cache must have at least, and what it has when nothing ever has to leave. */

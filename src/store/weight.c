@@ -4,7 +4,7 @@ int lode_store_pin_now(struct lode_store *s, uint32_t id, const void **data,
                        struct lode_error *err) {
     bool held = false;
     for (;;) {
-        const uint64_t seen = s->ops->news(s);
+        const uint64_t seen = s->ops->news(s, id);
         const int rc = held ? s->ops->look(s, id, data, err) : s->ops->pin(s, id, data, err);
         if (rc < 0 && held)
             s->ops->unpin(s, id);

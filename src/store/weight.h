@@ -53,13 +53,13 @@ struct lode_store_ops {
     /* What is needed of the layer that guesses were for has been pinned: those whose reading has not
      * begun are off. */
     void (*settle)(struct lode_store *s);
-    /* Counts arrivals and rooms that became free; wait returns when it is no longer `seen`.  id: a
-     * weight that is waited for, for the profile. */
-    uint64_t (*news)(struct lode_store *s);
+    /* Counts arrivals and rooms that became free, where weight `id` is kept; wait returns when it is no
+     * longer `seen`. */
+    uint64_t (*news)(struct lode_store *s, uint32_t id);
     void (*wait)(struct lode_store *s, uint64_t seen, uint32_t id);
-    /* Fills the counts of experts; NULL where none are streamed. */
+    /* Adds the counts of what is streamed to a profile; NULL where nothing is. */
     void (*count)(struct lode_store *s, struct lode_profile *out);
-    /* How often each group was pinned; (n_groups).  NULL as above. */
+    /* How often each expert's group was pinned; (n_groups).  NULL where none are streamed. */
     const uint32_t *(*uses)(struct lode_store *s);
     /* After a step: whether any byte that was handed out turned out to be unreadable (a file that
      * shrank while it was mapped).  0 or LODE_ERR_IO. */

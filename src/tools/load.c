@@ -94,6 +94,7 @@ static int open_model(struct lode_model **out, const struct load_opts *o,
                                .mlock = o->mlock,
                                .prefault = o->prefault,
                                .float_act = o->float_act,
+                               .layer_cache = o->layer_cache,
                                .cache_policy = o->cache_policy,
                                .hot = o->hot,
                                .no_prefetch = o->no_prefetch,
@@ -153,17 +154,35 @@ static void say_plan(const struct load_opts *o, const struct lode_placement *p) 
                 format_bytes((double)p->budget[LODE_RUNG_RAM], b));
 }
 
+/* Not even the layers fit beside the rest: they are read in turn, or it is too little for that too. */
+static int stream_layers(struct lode_model *m, uint64_t experts, uint64_t all, uint64_t room,
+                         const struct lode_placement *p, struct lode_error *err) {
+    char a[32], b[32];
+    const int rc = lode_model_fill(m, experts, room, err);
+    if (rc == LODE_ERR_LIMIT)
+        return refuse(p, err);
+    if (rc == 0)
+        fprintf(stderr, "lode: note: %s of memory for %s of layers: the others are read for every step\n",
+                format_bytes((double)room, a), format_bytes((double)all, b));
+    return rc;
+}
+
 /* By the plan; --expert-cache is taken as it is. */
 static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_error *err) {
     struct lode_placement p;
     const struct lode_session_opts so = load_session_opts(o);
     const struct lode_budget b = load_budget(o);
     const bool hard = b.ram > 0;
-    if (o->expert_cache)
-        return lode_model_fill(m, o->expert_cache, err);
+    if (o->expert_cache || o->layer_cache)
+        return lode_model_fill(m, o->expert_cache, o->layer_cache, err);
     int rc = lode_plan_place(m, &so, &b, &p, err);
-    if (rc == 0 && hard && !p.fits)
+    if (rc == 0 && hard && !p.fits) {
+        const uint64_t over = p.size[LODE_RUNG_RAM] - p.budget[LODE_RUNG_RAM];
+        const uint64_t layers = lode_model_layers_size(m);
+        if (p.size[LODE_RUNG_RAM] > p.budget[LODE_RUNG_RAM] && layers > over && !p.on_gpu)
+            return stream_layers(m, p.expert_cache, layers, layers - over, &p, err);
         rc = refuse(&p, err);
+    }
     if (rc < 0)
         return rc;
     say_plan(o, &p);
@@ -171,7 +190,7 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
         lode_memory_watch(true, NULL);
     if (p.ctx < p.ctx_wanted)
         o->ctx = p.ctx;
-    return lode_model_fill(m, p.fits ? p.expert_cache : 0, err);
+    return lode_model_fill(m, p.fits ? p.expert_cache : 0, 0, err);
 }
 
 int load_model(struct lode_model **out, struct load_opts *o, struct lode_error *err) {

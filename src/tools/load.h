@@ -11,7 +11,7 @@
 struct load_opts {
     const char *model, *ctk, *ctv, *isa, *device;
     int64_t ctx, batch, threads, experts, gpu_layers;
-    uint64_t expert_cache;
+    uint64_t expert_cache, layer_cache;
     const char *cache_policy, *hot, *profile_json;
     bool profile, no_prefetch, no_checksum;
     struct arg_share ram, vram;
@@ -64,6 +64,9 @@ extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
         { "--expert-cache", ARG_SIZE, ARG_AT(type, load.expert_cache), .meta = "BYTES",            \
           .def = "0", .shown = "all are in memory",                                                \
           .help = "memory for the experts, which are then read from the file when they are used" },     \
+        { "--layer-cache", ARG_SIZE, ARG_AT(type, load.layer_cache), .meta = "BYTES",              \
+          .def = "0", .shown = "all are in memory",                                                \
+          .help = "memory for the layers' other matrices, which are then read in turn" },          \
         { "--hot-experts", ARG_STR, ARG_AT(type, load.hot), .meta = "FILE",                        \
           .help = "begin with the experts that this file says are used most, and keep it up to date" }, \
         { "--cache-policy", ARG_STR, ARG_AT(type, load.cache_policy), .meta = "NAME",              \

@@ -42,7 +42,7 @@ static void print_table(const struct lode_profile *p) {
             out_bold(stderr), p->steps, p->rows, out_plain(stderr));
     fprintf(stderr, "%6s %10s %10s", "layer", "compute ms", "disk ms");
     if (p->streams)
-        fprintf(stderr, " %8s %7s %12s %8s %7s", "experts", "hits %", "read", "guesses", "good %");
+        fprintf(stderr, " %8s %7s %12s %8s %7s", "used", "hits %", "read", "guesses", "good %");
     fputc('\n', stderr);
     for (uint32_t l = 0; l < p->n_layers; l++) {
         snprintf(name, sizeof name, "%" PRIu32, l);
@@ -54,8 +54,8 @@ static void print_table(const struct lode_profile *p) {
     print_row("all", &sum, p);
     if (!p->streams)
         return;
-    fprintf(stderr, "%" PRIu64 " experts used: %" PRIu64 " from memory (%" PRIu64 " of them guessed), %" PRIu64
-                    " from disk, which read %s\n", sum.uses, sum.hits, sum.guessed, sum.uses - sum.hits,
+    fprintf(stderr, "%" PRIu64 " experts or layers used: %" PRIu64 " in memory or on their way (%" PRIu64
+                    " of them guessed), %" PRIu64 " from disk; %s read\n", sum.uses, sum.hits, sum.guessed, sum.uses - sum.hits,
             format_bytes((double)sum.bytes, a));
     fprintf(stderr, "cache %s of %s; read by %s", format_bytes((double)p->held, a),
             format_bytes((double)p->cache, b), p->reader);

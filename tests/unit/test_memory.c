@@ -149,7 +149,7 @@ static float *last_logits(uint64_t expert_cache, bool trim, uint32_t *n_vocab) {
         lode_model_open(&m, path, &(struct lode_model_opts){.device = "cpu"}, &err), 0);
     struct lode_session_opts o = {.ctx = 128, .threads = 2};
     assert_int_equal(lode_session_create(&s, m, &o, &err), LODE_ERR_ARG); /* no weights yet */
-    assert_int_equal(lode_model_fill(m, expert_cache, &err), 0);
+    assert_int_equal(lode_model_fill(m, expert_cache, 0, &err), 0);
     if (trim) {
         o.cancel = trim_now;
         o.cancel_user = &n;

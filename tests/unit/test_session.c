@@ -310,7 +310,10 @@ static void late_unpin(struct lode_store *s, uint32_t id) {
         l->state[id] = 0; /* evicted at once */
 }
 
-static uint64_t late_news(struct lode_store *s) { return ((struct late *)s)->waits; }
+static uint64_t late_news(struct lode_store *s, uint32_t why) {
+    (void)why;
+    return ((struct late *)s)->waits;
+}
 
 static void late_wait(struct lode_store *s, uint64_t seen, uint32_t why) {
     (void)why;

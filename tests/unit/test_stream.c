@@ -51,9 +51,9 @@ static int make_stream(struct lode_store **out, void *user, const struct lode_mo
                        struct lode_error *err) {
     const struct how *how = user;
     uint64_t least, most;
-    lode_stream_sizes(m->source, m->weights, m->groups, m->n_groups, &least, &most);
+    lode_stream_sizes(m->source, m->weights, m->groups, m->n_expert_groups, &least, &most);
     const double budget = how->share * (double)most;
-    return lode_stream_create(out, m->source, m->weights, m->n_weights, m->groups, m->n_groups,
+    return lode_stream_create(out, m->source, m->weights, m->n_weights, m->groups, 0, m->n_expert_groups,
                               &(struct lode_stream_opts){
                                   .budget = budget > (double)least ? (uint64_t)budget : least,
                                   .policy = how->policy,
@@ -271,6 +271,52 @@ static void harmful_faults(void **state) {
     }
 }
 
+/* Layers in turn, alone and beside experts; recurrent ones, and a dense model. */
+static void layers(void **state) {
+    (void)state;
+    static const char *const names[] = {"llama", "gemma3", "qwen3_moe", "qwen3_next", "deepseek_v3"};
+    int n_streamed = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!is_there(names[i]))
+            continue;
+        make_reference(names[i]);
+        uint64_t least = 1;
+        for (int k = 0; k < 4; k++) {
+            struct lode_model *m;
+            struct lode_error err;
+            const struct lode_model_opts o = {.layer_cache = least + (k > 1) * 16384,
+                                              .expert_cache = k % 2 && i > 1 ? 1 << 18 : 0};
+            int rc = lode_model_load(&m, path_of(names[i]), &o, &err);
+            if (least == 1) { /* the error says how much two layers take */
+                assert_int_equal(rc, LODE_ERR_LIMIT);
+                least = (uint64_t)(atof(strstr(err.text, "two take ") + 9) * 0x1p20) + 65536; /* it is rounded */
+                k--;
+                continue;
+            }
+            if (rc < 0)
+                fail_msg("%s: %s", err.where, err.text);
+            same(m, 1, 1);
+            same(m, N, 2);
+            static struct lode_profile p;
+            lode_model_profile(m, &p);
+            n_streamed += p.layers[p.n_layers - 1].bytes > 0; /* two layers are no more than two */
+            static struct partner two[2];
+            pthread_t t[2];
+            for (int j = 0; j < 2; j++) {
+                two[j] = (struct partner){.model = m};
+                assert_int_equal(pthread_create(&t[j], NULL, run_partner, &two[j]), 0);
+            }
+            for (int j = 0; j < 2; j++) {
+                pthread_join(t[j], NULL);
+                assert_int_equal(two[j].rc, 0);
+                assert_memory_equal(two[j].got, reference, sizeof reference);
+            }
+            lode_model_free(m);
+        }
+    }
+    assert_true(n_streamed >= 4);
+}
+
 /* A budget too small for one expert is refused, with the number. */
 static void too_small(void **state) {
     (void)state;
@@ -311,7 +357,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits),      cmocka_unit_test(policies),
         cmocka_unit_test(two_at_once),    cmocka_unit_test(harmless_faults),
-        cmocka_unit_test(harmful_faults), cmocka_unit_test(too_small),
+        cmocka_unit_test(harmful_faults), cmocka_unit_test(layers), cmocka_unit_test(too_small),
         cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -299,7 +299,8 @@ static int collect(struct wave *w, struct lode_error *err) {
 static int run_wave(struct wave *w, struct lode_error *err) {
     struct lode_store *store = w->cpu->store;
     for (uint32_t n_done = 0; n_done < w->end - w->first;) {
-        const uint64_t seen = store->ops->news(store);
+        const uint32_t any = weight_id(w, &w->x->shares[w->first], 0);
+        const uint64_t seen = store->ops->news(store, any);
         LODE_TRY(collect(w, err));
         if (w->end == w->n_shares && store->ops->settle && !w->settled) {
             /* all that this layer needs has been asked for: what follows is for the next */
@@ -309,7 +310,7 @@ static int run_wave(struct wave *w, struct lode_error *err) {
             w->settled = true;
         }
         if (w->n_ready == 0) {
-            store->ops->wait(store, seen, weight_id(w, &w->x->shares[w->first], 0));
+            store->ops->wait(store, seen, any);
             continue;
         }
         compute(w);
