@@ -43,8 +43,9 @@ int chats_file_fail(struct chats_file *f, int rc, struct lode_error *err) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
         chats_file_close(f);
-        return lode_fail(err, LODE_ERR_FORMAT, f->path, "the file of chats is damaged; try again and it "
-                                                        "will be looked through and set aside");
+        f->damaged = true;
+        return lode_fail(err, LODE_ERR_FORMAT, f->path, "the file of chats is damaged; try again, and it will "
+                                                        "be set aside for a new one with what can be read");
     default:
         return lode_fail(err, LODE_ERR_IO, f->path, "%s%s%s", sqlite3_errstr(rc), f->db ? ": " : "",
                          f->db ? sqlite3_errmsg(f->db) : "");
@@ -239,6 +240,7 @@ static int replace_damaged(struct chats_file *f, struct lode_error *err) {
     LODE_TRY(try_open(f, &rc, err));
     if (rc != SQLITE_OK)
         return chats_file_fail(f, rc, err);
+    f->damaged = false;
     const int64_t n = rescue(aside, f->db);
     snprintf(f->notice, sizeof f->notice,
              "The file of chats was damaged. It was kept as %.700s; %lld messages could be read from it "
@@ -296,7 +298,9 @@ int chats_file_open(struct chats_file *f, struct lode_error *err) {
     const bool existed = access(f->path, F_OK) == 0;
     LODE_TRY(make_file(f->path, err));
     int status = take_lock(f, lock, &was_ours, err);
-    if (status == 0)
+    if (status == 0 && f->damaged) /* whatever a look through it says: that does not read everything */
+        rc = SQLITE_CORRUPT;
+    else if (status == 0)
         status = try_open(f, &rc, err);
     if (status == 0 && ((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB)) {
         /* A file that no lode has locked before and that is no database may be anything. */

@@ -5,6 +5,7 @@
 #include "lode/error.h"
 
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct chats_file {
@@ -12,6 +13,7 @@ struct chats_file {
     uint64_t max_bytes;
     sqlite3 *db;       /* NULL: not open */
     int lock;          /* descriptor of PATH.lock, held shared; -1: none */
+    bool damaged;      /* a call has met damage: the next opening sets the file aside */
     char notice[1024]; /* what was set aside; "": nothing */
 };
 
@@ -20,7 +22,7 @@ int chats_file_open(struct chats_file *f, struct lode_error *err);
 void chats_file_close(struct chats_file *f);
 
 /* The error for a failed call on db; LODE_ERR_FORMAT closes the file, so that the next opening
- * looks it through. */
+ * sets it aside. */
 int chats_file_fail(struct chats_file *f, int rc, struct lode_error *err);
 
 /* Columns in the order that both of these statements' users rely on. */
