@@ -36,12 +36,13 @@ row() { # shape type tests...
     [ -s "$out/cuda.csv" ] && sed 1d "$models/csv" >>"$out/cuda.csv" || cp "$models/csv" "$out/cuda.csv"
     rm -f "$file"
 }
-for shape in ${SHAPES:-qwen3-0.6b smollm2-1.7b qwen3-4b llama3-8b qwen3-30b-a3b}; do
+for shape in ${SHAPES:-qwen3-0.6b smollm2-1.7b qwen3-4b}; do
     row $shape Q4_K_M -p 512 -n 64 -d 0
 done
-row llama3-8b Q8_0 -p 512,2048 -b 2048 -n 64 -d 0
+row llama3-8b Q4_K_M -p 1,8,16,512,2048 -b 2048 -n 64 -d 0,8192 # 1, 8, 16: one pass of few rows
+row llama3-8b Q8_0 -p 512 -n 64 -d 0
 row llama3-8b BF16 -p 512 -n 64 -d 0
-row llama3-8b Q4_0 -p 0 -n 64 -d 0,8192
+row qwen3-30b-a3b Q4_K_M -p 512 -n 64 -d 0
 python3 - "$out/cuda.csv" <<'P'
 import csv, sys
 print('| model | test | depth | t/s | weights and KV read, GB/s |')

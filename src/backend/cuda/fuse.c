@@ -3,16 +3,17 @@
  *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu; steps of one row
  *     [QUANT] EXPERTS [ADD]                     two launches of gemv.cu; steps of one row
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
+ *         .. ATTENTION                          and decode.cu; steps of one row a sequence
  *
  * What lies between them is not written where nobody reads it later.  As instructions share buffers, a
  * fused launch must not write what it reads; where it would, nothing is fused. */
 #include "backend/cuda/run.h"
 
 enum {
-    BUDGET = 110 << 10, /* bytes of shared memory, so that the next launch's blocks find room beside */
+    BUDGET = 200 << 10, /* bytes of shared memory: more where one tile does not fit */
     TILES = 128,        /* that a block of threads may have, gemv.cuh's LODE_GEMV_TILES */
     NEXT = 10 << 20,    /* bytes of the next product's weights, a small part of the second cache */
-    AHEAD = 48 << 10,   /* bytes of weights that a block asks for before it needs them */
+    AHEAD = 96 << 10,   /* bytes of weights that a block asks for before it needs them */
 };
 
 /* ---- values ---- */
@@ -168,7 +169,7 @@ static bool lay_out(const struct op *o, struct lode_cuda_gemv_args *a, bool by32
         tile = a->parts[i].w_stride > tile ? a->parts[i].w_stride : tile;
     }
     a->ld = 4 * ((min ? by32 ? nb8 : nb : nb8 / 2) | 1); /* an odd number of 16 bytes: no bank twice */
-    *grid = a->n_units < 2u * (uint32_t)c->multiprocessors ? a->n_units : 2u * (uint32_t)c->multiprocessors;
+    *grid = a->n_units < (uint32_t)c->multiprocessors ? a->n_units : (uint32_t)c->multiprocessors;
     const uint64_t x = (uint64_t)a->n_x * (by32 ? nb8 * 40 : nb * 304);
     const uint64_t floats = a->input == LODE_GEMV_AS_IS ? 0 : a->n_x * a->cols * 4ull;
     const uint64_t unit = (uint64_t)a->per_unit * LODE_GEMV_TILE * 4 * (a->ld + 1);
@@ -364,6 +365,13 @@ static int run_prepare(const struct op *o, uint32_t n) {
         .kind_q = q.rope && q.rope->p.rope.pairs, .kind_k = k.rope && k.rope->p.rope.pairs};
     if (table)
         a.table = lode_cuda_mat(table);
+    if (!read_later(o->in, put + 2, n, k.last) && !read_later(o->in, put + 2, n, q.last) &&
+        !overlap(result_of(att), q.first, rows) && !overlap(result_of(att), k.first, rows) &&
+        !overlap(result_of(att), v, rows)) {
+        const int decoded = lode_cuda_run_decode(o, att, &a);
+        if (decoded != 0)
+            return decoded < 0 ? decoded : (int)put + 2;
+    }
     if (read_later(o->in, put + 1, n, k.last))
         a.k_out = lode_cuda_mat(k.last);
     LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.prepare, rows, (n_heads + 2 * l->n_heads + 7) / 8, 1, 256,

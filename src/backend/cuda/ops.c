@@ -154,57 +154,66 @@ static int run_kv_put(const struct op *o) {
     return lode_cuda_run_kernel(o, kernels(o)->kv_put, o->step->n_rows, (2 * l->n_heads + 7) / 8, 1, 256, 0, &a);
 }
 
-/* Steps of one row a sequence over keys and values in 16 bits, up to eight query heads a head of keys; 0 where
- * that is not so. */
-static int run_decode(const struct op *o, struct lode_cuda_att_args *a, uint32_t pages) {
-    const struct lode_cuda_kernels *k = kernels(o);
-    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
-    const struct lode_kv *kv = o->step->segments[0].kv;
-    const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
-    const struct lode_kv_view v = lode_kv_view(kv, a->layer);
-    const bool halves = (l->type_k == LODE_F16 || l->type_k == LODE_BF16) &&
-                        (l->type_v == LODE_F16 || l->type_v == LODE_BF16);
-    const uint64_t parts = 4ull * (a->head_dim_v + 2) * a->n_heads * rows * pages;
-    if (o->step->n_segments != rows || group > 8 || !halves || a->both_ways || a->head_dim % 16 ||
-        a->head_dim_v % 16 || a->head_dim > 256 || a->head_dim_v > 256 || v.k_stride % 16 ||
-        v.v_stride % 16 || v.k % 16 || v.v % 16 || v.page_size % 16 || pages > 65535 ||
-        rows > 65535 || (pages > 1 && parts > LODE_CUDA_SCRATCH))
-        return 0;
-    const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
-    void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
-    a->max_pages = pages;
-    LODE_TRY(lode_cuda_run_kernel(o, kernel[i], a->n_kv_heads, rows, pages, 128,
-                                  (4u << i) * a->head_dim + 64 * 2 * a->head_dim_v, a));
-    if (pages > 1)
-        LODE_TRY(lode_cuda_run_kernel(o, k->decode_merge, a->n_heads, rows, 1, 256, 0, a));
-    return 1;
-}
-
-static int run_attention(const struct op *o) {
-    const struct lode_instr *in = o->in;
+/* With the pages that a row may have to look at. */
+static struct lode_cuda_att_args attention_args(const struct op *o, const struct lode_instr *in) {
     const union lode_op_params *p = &in->p;
-    const uint32_t group = p->attention.n_heads / p->attention.n_kv_heads, rows = o->step->n_rows;
     struct lode_cuda_att_args a = {
         .step = o->r->step, .sinks = lode_cuda_weight(o, in->parts[0].w), .scratch = o->r->scratch,
         .q = lode_cuda_mat(&in->in[0]), .y = lode_cuda_mat(&in->parts[0].out), .layer = p->attention.layer,
         .n_heads = p->attention.n_heads, .n_kv_heads = p->attention.n_kv_heads,
         .head_dim = p->attention.head_dim, .head_dim_v = p->attention.head_dim_v,
-        .window = p->attention.window, .chunk = p->attention.chunk,
+        .window = p->attention.window, .chunk = p->attention.chunk, .max_pages = o->r->pages,
         .both_ways = p->attention.both_ways, .scale = p->attention.scale, .cap = p->attention.cap};
-    uint32_t pages = o->r->pages;
     if (a.window) { /* a window and the rows of a tile reach over at most so many */
         const uint32_t most = (a.window + 16) / LODE_KV_PAGE + 2;
-        pages = pages < most ? pages : most;
+        a.max_pages = a.max_pages < most ? a.max_pages : most;
     }
-    const int decoded = run_decode(o, &a, pages);
+    return a;
+}
+
+static bool is_half(enum lode_dtype type) { return type == LODE_F16 || type == LODE_BF16; }
+
+/* Keys and values in 16 bits, up to eight query heads a head of keys, heads of up to 256 numbers. */
+int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
+                         const struct lode_cuda_prepare_args *heads) {
+    const struct lode_cuda_kernels *k = kernels(o);
+    struct lode_cuda_decode_args d = {.att = attention_args(o, attention)};
+    const struct lode_cuda_att_args *a = &d.att;
+    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
+    const struct lode_kv *kv = o->step->segments[0].kv;
+    const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
+    const struct lode_kv_view v = lode_kv_view(kv, a->layer);
+    const uint64_t parts = 4ull * (a->head_dim_v + 2) * a->n_heads * rows * a->max_pages;
+    if (o->step->n_segments != rows || group > 8 || !is_half(l->type_k) || !is_half(l->type_v) ||
+        a->both_ways || a->head_dim % 16 || a->head_dim_v % 16 || a->head_dim > 256 || a->head_dim_v > 256 ||
+        v.k_stride % 16 || v.v_stride % 16 || v.k % 16 || v.v % 16 || v.page_size % 16 ||
+        a->max_pages > 65535 || rows > 65535 || (a->max_pages > 1 && parts > LODE_CUDA_SCRATCH) ||
+        (heads && l->v_in_k))
+        return 0;
+    if (heads) {
+        d.heads = *heads;
+        d.prepares = 1;
+    }
+    const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
+    void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
+    LODE_TRY(lode_cuda_run_kernel(o, kernel[i], a->n_kv_heads, rows, a->max_pages, 128,
+                                  ((1u << i) + 1) * 4 * a->head_dim + LODE_KV_PAGE * 2 * a->head_dim_v, &d));
+    if (a->max_pages > 1)
+        LODE_TRY(lode_cuda_run_kernel(o, k->decode_merge, a->n_heads, rows, 1, 256, 0, a));
+    return 1;
+}
+
+static int run_attention(const struct op *o) {
+    const int decoded = lode_cuda_run_decode(o, o->in, NULL);
     if (decoded != 0)
         return decoded < 0 ? decoded : 0;
+    struct lode_cuda_att_args a = attention_args(o, o->in);
+    const uint32_t group = a.n_heads / a.n_kv_heads, rows = o->step->n_rows, pages = a.max_pages;
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < o->step->n_segments; i++)
         tiles += (o->step->segments[i].n_rows * group + 15) / 16;
     const uint32_t shared = lode_cuda_attention_shared(a.head_dim, a.head_dim_v);
     const uint64_t part = 4ull * (a.head_dim_v + 2) * a.n_heads * rows;
-    a.max_pages = pages;
     const bool few = tiles * a.n_kv_heads < 4 * (uint32_t)o->r->c->multiprocessors;
     if (pages > 1 && pages <= 65535 && few && part * pages <= LODE_CUDA_SCRATCH) {
         LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_page, a.n_kv_heads, tiles, pages, 256, shared, &a));

@@ -10,6 +10,7 @@
  * scratch: the parts, (n_rows, n_heads, max_pages, dim_v); then (max, total) of each.  With one page, the
  * result itself. */
 #include "attention.cuh"
+#include "heads.cuh"
 
 enum { DECODE_THREADS = 128, MERGE_THREADS = 256, MERGE_PAGES = 32 };
 
@@ -44,7 +45,8 @@ DEVICE void widen8(float y[8], uint4 v, bool half) {
 struct page_of {
     const uint8_t *k, *v;
     uint32_t lo, n, k_stride, v_stride;
-    bool half_k, half_v;
+    uint32_t own; /* where the row's own key goes, PAGE where that is on another page */
+    enum lode_dtype type_k, type_v;
 };
 DEVICE bool find_page(const struct lode_cuda_att_args &a, uint32_t row, uint32_t z, struct page_of &p) {
     const struct lode_cuda_row &r = step_row(a.step, row);
@@ -60,7 +62,8 @@ DEVICE bool find_page(const struct lode_cuda_att_args &a, uint32_t row, uint32_t
     p.k = base + view.k + (size_t)blockIdx.x * PAGE * view.k_stride;
     p.v = base + view.v + (size_t)blockIdx.x * PAGE * view.v_stride;
     p.k_stride = view.k_stride, p.v_stride = view.v_stride;
-    p.half_k = view.type_k == LODE_F16, p.half_v = view.type_v == LODE_F16;
+    p.own = page == r.pos / PAGE ? r.pos % PAGE : PAGE;
+    p.type_k = (enum lode_dtype)view.type_k, p.type_v = (enum lode_dtype)view.type_v;
     return true;
 }
 
@@ -82,7 +85,7 @@ DEVICE void score(float *s, const float *q, uint32_t dim, const struct page_of &
             if (c + 16 * u >= dim)
                 break;
             float w[8];
-            widen8(w, v[u], p.half_k);
+            widen8(w, v[u], p.type_k == LODE_F16);
 #pragma unroll
             for (int g = 0; g < G; g++) {
                 const float4 *x = (const float4 *)(q + g * dim + c + 16 * u + 8 * half);
@@ -136,13 +139,46 @@ DEVICE void soften(const struct lode_cuda_att_args &a, float *s, float2 *ml, uin
         ml[r] = make_float2(max, total);
 }
 
-template <int G> DEVICE void decode(const struct lode_cuda_att_args &a) {
+/* A row of values to shared memory. */
+DEVICE void copy_values(uint8_t *v, const struct page_of &p, uint32_t j, uint32_t c, uint32_t v_size) {
+    copy16(v + j * v_size + 16 * c, p.v + (size_t)j * p.v_stride + 16 * c);
+}
+
+/* Queries normed and turned; where the page is the row's own, its key and value into it.  k: room for a key. */
+DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, float *q, float *k, uint32_t group,
+                          const struct page_of &p) {
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y, dim = a.head_dim;
+    const float2 *table = row_at<const float2>(a.table, row);
+    for (uint32_t g = warp; g < group; g += DECODE_THREADS / 32) {
+        if (a.norms_q)
+            norm_warp(q + g * dim, dim, at<const float>(a.norm_q), a.eps_q);
+        if (a.pairs_q)
+            turn_warp(q + g * dim, a.pairs_q, a.kind_q, table);
+    }
+    if (p.own < PAGE && warp == 2)
+        put_row((uint8_t *)p.v + p.own * p.v_stride, row_at<const float>(a.v, row) + blockIdx.x * a.head_dim_v,
+                a.head_dim_v, p.type_v);
+    if (p.own < PAGE && warp == 3) {
+        const float *x = row_at<const float>(a.k, row) + blockIdx.x * dim;
+        for (uint32_t i = lane; i < dim; i += 32)
+            k[i] = x[i];
+        __syncwarp();
+        if (a.norms_k)
+            norm_warp(k, dim, at<const float>(a.norm_k), a.eps_k);
+        if (a.pairs_k)
+            turn_warp(k, a.pairs_k, a.kind_k, table);
+        put_row((uint8_t *)p.k + p.own * p.k_stride, k, dim, p.type_k);
+    }
+}
+
+template <int G> DEVICE void decode(const struct lode_cuda_decode_args &d) {
     __shared__ float s[G * PAGE];
     __shared__ float2 ml[G];
+    const struct lode_cuda_att_args &a = d.att;
     const uint32_t row = blockIdx.y, group = a.n_heads / a.n_kv_heads, first_head = blockIdx.x * group;
-    float *q = (float *)decode_mem;                                       /* (G, head_dim) */
-    uint8_t *v = decode_mem + G * a.head_dim * 4, *const v_end = v;        /* (PAGE, head_dim_v) as stored */
-    const uint32_t v_size = 2 * a.head_dim_v;
+    const uint32_t v_size = 2 * a.head_dim_v, pieces = v_size / 16;
+    float *q = (float *)decode_mem;                              /* (G, head_dim), and a key */
+    uint8_t *v = decode_mem + (G + 1) * a.head_dim * 4;          /* (PAGE, head_dim_v) as stored */
     struct page_of p;
     let_next_come();
     /* the step was there before the first launch: its places can be found while the last one runs */
@@ -150,14 +186,20 @@ template <int G> DEVICE void decode(const struct lode_cuda_att_args &a) {
     wait_for_last();
     if (!here)
         return;
-    for (uint32_t i = threadIdx.x; i < p.n * (v_size / 16); i += DECODE_THREADS) {
-        const uint32_t j = i / (v_size / 16), c = i % (v_size / 16);
-        copy16(v + j * v_size + 16 * c, p.v + (size_t)j * p.v_stride + 16 * c);
-    }
-    const float *x = row_at<const float>(a.q, row) + first_head * a.head_dim;
+    const uint32_t unstored = d.prepares ? p.own : PAGE; /* a value that is not there yet */
+    for (uint32_t i = threadIdx.x; i < p.n * pieces; i += DECODE_THREADS)
+        if (i / pieces != unstored)
+            copy_values(v, p, i / pieces, i % pieces, v_size);
+    const float *x = row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * a.head_dim;
     for (uint32_t i = threadIdx.x; i < G * a.head_dim; i += DECODE_THREADS)
         q[i] = i < group * a.head_dim ? x[i] : 0;
     __syncthreads();
+    if (d.prepares) {
+        prepare_heads(d.heads, q, q + G * a.head_dim, group, p);
+        __syncthreads();
+        if (unstored < PAGE && threadIdx.x < pieces)
+            copy_values(v, p, unstored, threadIdx.x, v_size);
+    }
     score<G>(s, q, a.head_dim, p);
     __syncthreads();
     soften(a, s, ml, group, p.lo, p.n);
@@ -167,17 +209,18 @@ template <int G> DEVICE void decode(const struct lode_cuda_att_args &a) {
     const uint32_t each = a.head_dim_v / 4;
     for (uint32_t i = threadIdx.x; i < group * each; i += DECODE_THREADS) {
         const uint32_t g = i / each, c = i % each * 4, head = first_head + g;
+        const bool half = p.type_v == LODE_F16;
         float y[4] = {0, 0, 0, 0};
 #pragma unroll 8
         for (uint32_t j = p.lo; j < p.n; j++) {
-            const uint2 w = *(const uint2 *)(v_end + j * v_size + 2 * c);
+            const uint2 w = *(const uint2 *)(v + j * v_size + 2 * c);
             const float e = s[g * PAGE + j];
             const uint32_t b[2] = {w.x, w.y};
 #pragma unroll
             for (int k = 0; k < 2; k++) {
-                y[2 * k] = fmaf(e, p.half_v ? f16_f32((uint16_t)b[k]) : lode_bits_f32(b[k] << 16), y[2 * k]);
+                y[2 * k] = fmaf(e, half ? f16_f32((uint16_t)b[k]) : lode_bits_f32(b[k] << 16), y[2 * k]);
                 y[2 * k + 1] = fmaf(
-                    e, p.half_v ? f16_f32((uint16_t)(b[k] >> 16)) : lode_bits_f32(b[k] & 0xffff0000u),
+                    e, half ? f16_f32((uint16_t)(b[k] >> 16)) : lode_bits_f32(b[k] & 0xffff0000u),
                     y[2 * k + 1]);
             }
         }
@@ -200,7 +243,7 @@ template <int G> DEVICE void decode(const struct lode_cuda_att_args &a) {
 
 /* decode_G: up to G query heads a head of keys; blockIdx: head of keys, row, page. */
 #define DECODE(G)                                                                                  \
-    KERNEL(DECODE_THREADS) decode_##G(const __grid_constant__ struct lode_cuda_att_args a) {       \
+    KERNEL(DECODE_THREADS) decode_##G(const __grid_constant__ struct lode_cuda_decode_args a) {    \
         decode<G>(a);                                                                              \
     }
 DECODE(1)

@@ -6,7 +6,8 @@
  * the scales want them.  Which numbers of a group meet in which step does not matter: integer sums are exact.
  * So threads read 16 bytes of weights each, as they lie, and unpack them in registers.
  *
- * A warp's item is 16 rows by 256 numbers; the warps of a block share all items of its tiles.  The pairs
+ * A warp's item is 16 rows by 256 numbers, two of them at a time; the warps of a block share all items of its
+ * tiles, and there is one block a multiprocessor, whose registers let a warp wait for two items.  The pairs
  * (d_w d_x, isum), (dmin d_x, msum) that the definition adds go to shared memory, the stage, where one thread
  * a row adds them in ascending order when all of them are there.
  *
@@ -317,20 +318,35 @@ DEVICE void item_32(const struct tile &t, uint32_t nb, uint32_t cols, uint32_t b
     }
 }
 
+struct work { /* an item and what it needs */
+    struct tile t;
+    uint32_t b;
+    const uint8_t *x;
+    float *stage;
+};
+template <class T> DEVICE void item_of(const struct work &w, uint32_t cols, uint32_t ld) {
+    if constexpr (T::BLOCK == 256)
+        item_256<T>(w.t, cols / 256, w.b, w.x, w.stage, ld);
+    else
+        item_32<T>(w.t, cols / 32, cols, w.b, w.x, w.stage, ld);
+}
+/* u, and where `both` says so v, of the same type: then all their loads are on their way together. */
 template <int BLOCK>
-DEVICE void item(const struct tile &t, uint32_t cols, uint32_t b, const uint8_t *x, float *stage, uint32_t ld) {
-    switch (t.type) {
-#define ITEM(name, dtype, block, ...)                                                              \
+DEVICE void items(const struct work &u, const struct work &v, bool both, uint32_t cols, uint32_t ld) {
+    switch (u.t.type) {
+#define ITEMS(name, dtype, block, ...)                                                             \
     case LODE_##dtype:                                                                             \
         if constexpr (BLOCK == block) {                                                            \
-            if constexpr (BLOCK == 256)                                                            \
-                item_256<struct name>(t, cols / 256, b, x, stage, ld);                             \
-            else                                                                                   \
-                item_32<struct name>(t, cols / 32, cols, b, x, stage, ld);                         \
+            if (both) {                                                                            \
+                item_of<struct name>(u, cols, ld);                                                 \
+                item_of<struct name>(v, cols, ld);                                                 \
+            } else {                                                                               \
+                item_of<struct name>(u, cols, ld);                                                 \
+            }                                                                                      \
         }                                                                                          \
         break;
-        LODE_CUDA_QUANT_LIST(ITEM)
-#undef ITEM
+        LODE_CUDA_QUANT_LIST(ITEMS)
+#undef ITEMS
     }
 }
 
@@ -445,18 +461,29 @@ template <int BLOCK> DEVICE void gemv(const struct lode_cuda_gemv_args &a) {
         const uint32_t most = a.phase * a.per_unit, some = n_tiles - first < most ? n_tiles - first : most;
         uint32_t n = 0, b = warp;
 #pragma unroll 1
-        for (;; b += GEMV_WARPS) {
-            for (; b >= per_tile; b -= per_tile)
-                n++;
-            if (n >= some)
-                break;
-            if (b == 0 && lane == 0 && first + n + a.ahead < n_tiles) {
-                const struct tile &f = tiles[first + n + a.ahead];
-                fetch_ahead(f.w, f.rows * f.stride);
+        for (;;) {
+            struct work w[2];
+            bool here[2];
+#pragma unroll
+            for (int k = 0; k < 2; k++, b += GEMV_WARPS) {
+                for (; b >= per_tile; b -= per_tile)
+                    n++;
+                here[k] = n < some;
+                if (b == 0 && lane == 0 && here[k] && first + n + a.ahead < n_tiles) {
+                    const struct tile &f = tiles[first + n + a.ahead];
+                    fetch_ahead(f.w, f.rows * f.stride);
+                }
+                w[k].t = tiles[here[k] ? first + n : first];
+                w[k].b = b;
+                w[k].x = a.output == LODE_GEMV_SUM ? x + w[k].t.slot * x_size<BLOCK>(a.cols) : x;
+                w[k].stage = stage + n * TILE_ROWS * a.ld;
             }
-            const struct tile t = tiles[first + n];
-            item<BLOCK>(t, a.cols, b, a.output == LODE_GEMV_SUM ? x + t.slot * x_size<BLOCK>(a.cols) : x,
-                        stage + n * TILE_ROWS * a.ld, a.ld);
+            if (!here[0])
+                break;
+            const bool alike = w[0].t.type == w[1].t.type;
+            items<BLOCK>(w[0], w[1], here[1] && alike, a.cols, a.ld);
+            if (here[1] && !alike)
+                items<BLOCK>(w[1], w[1], false, a.cols, a.ld);
         }
         if (first + some == n_tiles)
             fetch_next(a);

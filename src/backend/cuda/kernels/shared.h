@@ -203,6 +203,13 @@ struct lode_cuda_prepare_args {
     float eps_q, eps_k;
 };
 
+/* Attention of one row a sequence; where there are heads to prepare, with what `prepare` does. */
+struct lode_cuda_decode_args {
+    struct lode_cuda_att_args att;
+    struct lode_cuda_prepare_args heads;
+    uint32_t prepares, pad;
+};
+
 struct lode_cuda_repack_args {
     lode_dev dst, src;
     unsigned long long rows, dst_stride;

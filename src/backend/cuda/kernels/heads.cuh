@@ -1,0 +1,75 @@
+/* heads.cuh - what a warp does to one head of queries, keys or values: norm, rotation, the cache's entry. */
+#ifndef LODE_CUDA_HEADS_CUH
+#define LODE_CUDA_HEADS_CUH
+
+#include "rows.cuh"
+
+/* A warp's row of n numbers in shared memory, normed. */
+DEVICE void norm_warp(float *x, uint32_t n, const float *w, float eps) {
+    float acc = 0;
+    for (uint32_t i = threadIdx.x % 16; i < n; i += 16)
+        acc = fmaf(x[i], x[i], acc);
+    const float root = sqrtf(join_lanes(acc) / (float)n + eps);
+    __syncwarp();
+    for (uint32_t i = threadIdx.x % 32; i < n; i += 32)
+        x[i] = w ? x[i] / root * w[i] : x[i] / root;
+    __syncwarp();
+}
+
+enum { PAIRS_MOST = 128 };
+
+/* As rope's; all pairs are read before any is written. */
+DEVICE void turn_warp(float *x, uint32_t n_pairs, uint32_t kind, const float2 *table) {
+    float2 v[PAIRS_MOST / 32];
+#pragma unroll
+    for (int u = 0; u < PAIRS_MOST / 32; u++) {
+        const uint32_t i = 32 * u + threadIdx.x % 32;
+        if (i >= n_pairs)
+            break;
+        const float2 t = table[i];
+        const float p = x[kind ? 2 * i : i], q = x[kind ? 2 * i + 1 : i + n_pairs];
+        v[u] = make_float2(fmaf(p, t.x, -(q * t.y)), fmaf(p, t.y, q * t.x));
+    }
+    __syncwarp();
+#pragma unroll
+    for (int u = 0; u < PAIRS_MOST / 32; u++) {
+        const uint32_t i = 32 * u + threadIdx.x % 32;
+        if (i >= n_pairs)
+            break;
+        x[i] = v[u].x;
+        x[i + n_pairs] = v[u].y;
+    }
+    __syncwarp();
+}
+
+/* A warp stores n numbers. */
+DEVICE void put_row(uint8_t *y, const float *x, uint32_t n, uint32_t type) {
+    const uint32_t lane = threadIdx.x % 32;
+    if (type == LODE_F32)
+        for (uint32_t i = lane; i < n; i += 32)
+            ((float *)y)[i] = x[i];
+    else if (type == LODE_F16)
+        for (uint32_t i = lane; i < n; i += 32)
+            ((uint16_t *)y)[i] = f32_f16(x[i]);
+    else if (type == LODE_BF16)
+        for (uint32_t i = lane; i < n; i += 32)
+            ((uint16_t *)y)[i] = f32_bf16(x[i]);
+    else /* Q8_0 */
+        for (uint32_t b = 0; b < n / 32; b++) {
+            const float v = x[32 * b + lane];
+            const uint32_t bits = warp_max(magnitude(v), 32);
+            uint8_t *blk = y + 34 * b;
+            const float d = lode_bits_f32(bits) / 127.0f;
+            uint16_t h = bits >= 0x7f800000 ? 0x7e00 : f32_f16(d < 65504.0f ? d : 65504.0f);
+            int q = 0;
+            if (bits < 0x7f800000 && h) {
+                const float s = v * (1.0f / f16_f32(h));
+                q = round_even(s < -127 ? -127 : s > 127 ? 127 : s);
+            }
+            blk[2 + lane] = (uint8_t)q;
+            if (lane == 0)
+                *(uint16_t *)blk = h;
+        }
+}
+
+#endif
