@@ -147,7 +147,7 @@ void http_stream(struct http_call *x, const char *type) {
     live_settle(l, r);
 }
 
-static bool has_left(int fd) {
+bool live_left(int fd) {
     struct pollfd p = {.fd = fd, .events = POLLRDHUP};
     return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
@@ -155,7 +155,7 @@ static bool has_left(int fd) {
 bool http_gone(struct http_call *x) {
     struct live *l = live_of(x);
     pthread_mutex_lock(&l->lock); /* while it is held the descriptor cannot become another's */
-    const bool gone = l->closed || atomic_load(&l->t->ending) || has_left(l->client->fd);
+    const bool gone = l->closed || atomic_load(&l->t->ending) || live_left(l->client->fd);
     pthread_mutex_unlock(&l->lock);
     return gone;
 }

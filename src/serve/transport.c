@@ -18,6 +18,7 @@
 enum {
     SLOWEST = 16 << 10, /* bytes a second that bodies and replies get time for */
     SPARE_FILES = 128,  /* descriptors that are not connections */
+    NEVER = 1 << 30,    /* seconds */
 };
 
 /* ---- workers ---- */
@@ -106,14 +107,25 @@ static void time_out(struct transport *t, const struct client *c) {
     atomic_fetch_add(&t->timed_out, 1);
 }
 
+/* Data and the end that come together are one event of epoll, of which libmicrohttpd 0.9.75 takes the data
+ * only: the connection would stay until its time is over.  While a request is answered its worker looks. */
+static bool left_unseen(const struct client *c, double clock) {
+    return c->deadline < clock + NEVER / 2 && live_left(c->fd);
+}
+
 void transport_sweep(struct transport *t) {
     const double clock = live_now();
     pthread_mutex_lock(&t->lock);
-    for (struct client *c = t->clients; c; c = c->next)
-        if (c->deadline < clock) {
+    for (struct client *c = t->clients; c; c = c->next) {
+        const bool left = left_unseen(c, clock);
+        if (!left && c->deadline >= clock)
+            continue;
+        if (left)
+            shutdown(c->fd, SHUT_RDWR);
+        else
             time_out(t, c);
-            c->deadline = clock + 1e9; /* once */
-        }
+        c->deadline = clock + NEVER; /* once */
+    }
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -244,7 +256,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *conn, const
         *size = 0;
         return MHD_YES;
     }
-    set_deadline(t, l->client, live_now() + 1e9);
+    set_deadline(t, l->client, live_now() + NEVER);
     if (!l->ready && !l->refused && t->o.dispatch(t->o.user, &l->x)) {
         pthread_mutex_lock(&l->lock);
         const bool taken = workers_submit(t->workers, &l->job); /* the worker can't reply before the lock is free */

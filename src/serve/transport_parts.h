@@ -20,7 +20,7 @@
 struct client { /* a connection */
     struct client *next, *prev;
     int fd;
-    double deadline;   /* clock; INFINITY: none */
+    double deadline;   /* clock; far away while a request is answered */
     uint64_t received; /* bytes when it began to wait for a request */
 };
 
@@ -67,6 +67,8 @@ static inline double live_now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Whether the other side has closed. */
+bool live_left(int fd);
 /* One owner less; the last one's frees it. */
 void live_let_go(struct live *l);
 /* The reply is there: response, or NULL to close the connection. */
