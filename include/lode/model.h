@@ -31,6 +31,7 @@ struct lode_model_opts { /* zero means the default, so name only what you change
     const char *device;  /* "cpu", "cuda", "cuda:1"; "auto" or NULL: a CUDA device if there is one and it
                             can run all of the model, else the CPU */
     bool no_mmap;        /* read the weights into memory instead of mapping the file */
+    bool direct;         /* read them past the system's page cache, which is left to others */
     bool mlock;          /* keep them there */
     bool prefault;       /* have the pages of mapped weights read in while loading, by several threads */
     bool float_act;      /* diagnosis: quantised weights meet float activations */

@@ -312,7 +312,8 @@ static int from_file(struct lode_store **out, void *user, const struct lode_mode
                      struct lode_error *err) {
     const struct lode_model_opts *o = &m->opts;
     const uint32_t n_layers = m->n_groups - m->n_expert_groups;
-    struct lode_file_store_opts resident = {.mlock = o->mlock,
+    struct lode_file_store_opts resident = {.direct = o->direct,
+                                            .mlock = o->mlock,
                                             .prefault = o->prefault,
                                             .progress = o->progress,
                                             .progress_user = o->progress_user};

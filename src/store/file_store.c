@@ -4,6 +4,7 @@
 #include "base/machine.h"
 #include "base/threads.h"
 #include "kern/kern.h"
+#include "store/reader.h"
 
 #include <errno.h>
 #include <string.h>
@@ -16,6 +17,8 @@ struct file_store {
     const void **data; /* owned; (n): borrowed from the mapping, or from own */
     void **own;        /* owned; (n): copies, or NULL */
     size_t *locked;    /* owned; (n): bytes to unlock, only with mlock */
+    struct lode_reader *reader; /* of `reading`, while weights are read; NULL: none */
+    const char *reading;
     uint64_t mapped;   /* bytes of the mapping that are data */
 };
 
@@ -75,6 +78,26 @@ static int read_copy(struct file_store *f, uint32_t i, const struct lode_weight 
     f->base.resident += w->size;
     f->data[i] = f->own[i];
     return lode_source_read(f->source, w->home, w->offset, f->own[i], w->size, err);
+}
+
+/* The bytes and the ends of pages around them, past the page cache; the address is the bytes'. */
+static int read_direct(struct file_store *f, uint32_t i, const struct lode_weight *w,
+                       const struct lode_place *place, struct lode_error *err) {
+    const size_t before = (size_t)(place->offset % LODE_READ_ALIGN), needed = before + w->size;
+    const size_t size = (needed + LODE_READ_ALIGN - 1) / LODE_READ_ALIGN * LODE_READ_ALIGN;
+    const struct lode_read_part part = {.offset = place->offset - before, .size = size, .needed = needed};
+    if (!f->reader || f->reading != place->path) { /* weights of a file follow one another */
+        lode_reader_free(f->reader);
+        f->reader = NULL;
+        f->reading = place->path;
+        LODE_TRY(lode_reader_create(&f->reader, &f->reading, 1, &(struct lode_reader_opts){0}, err));
+    }
+    f->own[i] = lode_alloc_aligned(LODE_READ_ALIGN, size, 1);
+    if (!f->own[i])
+        return lode_fail(err, LODE_ERR_NOMEM, w->home->name, "out of memory for its %zu bytes", size);
+    f->base.resident += size;
+    f->data[i] = (char *)f->own[i] + before;
+    return lode_reader_read(f->reader, &part, f->own[i], w->home->name, err);
 }
 
 static int widen(struct file_store *f, uint32_t i, const struct lode_weight *w,
@@ -152,7 +175,8 @@ static int admit(const struct lode_source *source, const struct lode_weight *wei
     uint64_t copied = 0;
     for (uint32_t i = 0; i < n_weights; i++)
         if (!skipped(&weights[i], o) &&
-            !lode_source_data(source, weights[i].home, weights[i].offset, weights[i].size))
+            (o->direct ||
+             !lode_source_data(source, weights[i].home, weights[i].offset, weights[i].size)))
             copied += weights[i].size;
     if (copied < 1 << 26) /* not worth asking */
         return 0;
@@ -181,14 +205,18 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
     if (rc == 0)
         rc = admit(source, weights, n_weights, opts, err);
     uint64_t total = 0, done = 0;
+    if (rc == 0 && opts->mlock && opts->direct)
+        rc = lode_fail(err, LODE_ERR_ARG, "--mlock", "--direct has the weights in memory already");
     for (uint32_t i = 0; i < n_weights; i++)
         total += weights[i].size;
     for (uint32_t i = 0; rc == 0 && i < n_weights; i++) {
         const struct lode_weight *w = &weights[i];
         if (skipped(w, opts))
             continue;
-        f->data[i] = lode_source_data(source, w->home, w->offset, w->size);
-        if (!f->data[i])
+        struct lode_place place;
+        if (opts->direct && lode_source_place(source, w->home, w->offset, w->size, &place))
+            rc = read_direct(f, i, w, &place, err);
+        else if (!(f->data[i] = lode_source_data(source, w->home, w->offset, w->size)))
             rc = read_copy(f, i, w, err);
         else if (w->op.type == w->home->type)
             count_mapped(f, w->size);
@@ -206,6 +234,8 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
                        "its weights take %.0f MiB, and with what else is held that is more than the "
                        "limit of %.0f MiB (lode_memory_limit)",
                        (double)f->mapped / 0x1p20, (double)lode_alloc_limit() / 0x1p20);
+    lode_reader_free(f->reader);
+    f->reader = NULL;
     if (rc == 0 && opts->prefault)
         rc = prefault(f, weights, err);
     if (rc < 0) {

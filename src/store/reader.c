@@ -234,6 +234,37 @@ void lode_reader_submit(struct lode_reader *r, struct lode_read *read) {
         lode_uring_poke(r->uring);
 }
 
+struct waiting {
+    struct lode_read read; /* first: `done` finds the rest by it */
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    bool is_done;
+};
+
+static void wake(struct lode_read *read) {
+    struct waiting *w = (struct waiting *)read;
+    pthread_mutex_lock(&w->lock);
+    w->is_done = true;
+    pthread_cond_signal(&w->done);
+    pthread_mutex_unlock(&w->lock);
+}
+
+int lode_reader_read(struct lode_reader *r, const struct lode_read_part *part, char *base,
+                     const char *what, struct lode_error *err) {
+    struct waiting w = {
+        .read = {.parts = part, .n_parts = 1, .base = base, .urgent = true, .done = wake}};
+    pthread_mutex_init(&w.lock, NULL);
+    pthread_cond_init(&w.done, NULL);
+    lode_reader_submit(r, &w.read);
+    pthread_mutex_lock(&w.lock);
+    while (!w.is_done)
+        pthread_cond_wait(&w.done, &w.lock);
+    pthread_mutex_unlock(&w.lock);
+    pthread_cond_destroy(&w.done);
+    pthread_mutex_destroy(&w.lock);
+    return w.read.fault.cause ? lode_reader_fail(r, &w.read.fault, what, err) : 0;
+}
+
 void lode_reader_urge(struct lode_reader *r, struct lode_read *read) {
     pthread_mutex_lock(&r->lock);
     if (!read->urgent) {

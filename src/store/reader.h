@@ -81,6 +81,10 @@ int lode_reader_create(struct lode_reader **out, const char *const *paths, uint3
 void lode_reader_free(struct lode_reader *r);
 
 void lode_reader_submit(struct lode_reader *r, struct lode_read *read);
+/* Reads one part to base + part->to and waits for it.  0, or the fault's code with its words: `what`
+ * names the bytes. */
+int lode_reader_read(struct lode_reader *r, const struct lode_read_part *part, char *base,
+                     const char *what, struct lode_error *err);
 /* It is needed now. */
 void lode_reader_urge(struct lode_reader *r, struct lode_read *read);
 /* true: nothing of it was in flight yet, and `done` will not be called. */

@@ -13,7 +13,7 @@ struct load_opts {
     int64_t ctx, batch, threads, experts, gpu_layers;
     uint64_t expert_cache, layer_cache;
     const char *cache_policy, *hot, *profile_json;
-    bool profile, no_prefetch, no_checksum;
+    bool direct, profile, no_prefetch, no_checksum;
     struct arg_share ram, vram;
     uint32_t parallel; /* sessions at once; set by verbs, 0: 1 */
     const char *tensor_devices;
@@ -67,6 +67,8 @@ extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
         { "--layer-cache", ARG_SIZE, ARG_AT(type, load.layer_cache), .meta = "BYTES",              \
           .def = "0", .shown = "all are in memory",                                                \
           .help = "memory for the layers' other matrices, which are then read in turn" },          \
+        { "--direct", ARG_BOOL, ARG_AT(type, load.direct),                                         \
+          .help = "read weights past the system's page cache, into memory of the program's own" }, \
         { "--hot-experts", ARG_STR, ARG_AT(type, load.hot), .meta = "FILE",                        \
           .help = "begin with the experts that this file says are used most, and keep it up to date" }, \
         { "--cache-policy", ARG_STR, ARG_AT(type, load.cache_policy), .meta = "NAME",              \
