@@ -5,11 +5,12 @@ shapes."""
 import base64
 import json
 import math
+import os
 import struct
 import sys
 
 from lodeserver import Server
-from lodetest import Count
+from lodetest import Count, TESTS
 
 CITY = {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city'],
         'additionalProperties': False}
@@ -205,6 +206,28 @@ def check_vectors(count, s):
         count.check(status == 400 and e['error']['param'] == field, 'rerank: refused: %s' % field)
 
 
+def check_encoders(count, program):
+    """Models that give vectors only, and those that score pairs."""
+    folder = os.path.join(TESTS, 'data', 'encoders')
+    s = Server(program, '-c', '64', model=os.path.join(folder, 'bert', 'model.gguf'))
+    v = s.post('/v1/embeddings', {'input': ['hello', 'bye']})[1]['data'][0]['embedding']
+    count.check(abs(math.hypot(*v) - 1) < 1e-5, 'an encoder: embeddings')
+    status, e = s.post('/v1/chat/completions', {'messages': user('x')})
+    count.check(status == 400 and 'vectors' in e['error']['message'], 'an encoder: no chats')
+    count.check(json.loads(s.ask('GET', '/slots')[1]) == [] and s.ask('GET', '/props')[0] == 200
+                and s.ask('GET', '/metrics')[0] == 200, 'an encoder: the small routes')
+    count.check(s.stop() == 0, 'an encoder: ends')
+    path = os.path.join(folder, 'bert_rank', 'model.gguf')
+    s = Server(program, '-c', '64', model=path)
+    pairs = [('hello', 'hello'), ('hello', 'bye')]
+    r = s.post('/v1/rerank', {'query': 'hello', 'documents': [d for _, d in pairs]})[1]['results']
+    one = [s.post('/v1/rerank', {'query': q, 'documents': [d]})[1]['results'][0]['relevance_score']
+           for q, d in pairs]
+    count.check([x['relevance_score'] for x in r] == sorted(one, reverse=True), 'a cross-encoder: scores')
+    count.check(s.post('/v1/embeddings', {'input': 'x'})[0] == 400, 'a cross-encoder: no vectors')
+    count.check(s.stop() == 0, 'a cross-encoder: ends')
+
+
 def lines(s, path, body):
     status, text, r = s.ask('POST', path, body)
     assert status == 200 and r.getheader('Content-Type') == 'application/x-ndjson', text
@@ -267,6 +290,7 @@ def main():
     finally:
         status = s.stop()
     count.check(status == 0, 'SIGTERM ends it')
+    check_encoders(count, sys.argv[1])
     count.end()
 
 

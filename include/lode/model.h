@@ -62,6 +62,7 @@ struct lode_model_info { /* borrowed strings live as long as the model */
     const char *isa;     /* instruction set in use */
     const char *device;  /* the GPU's name, or "CPU" */
     bool on_gpu;
+    bool vectors_only;       /* it gives no next token: lode/embed.h */
     const char *device_note; /* why "auto" left the GPU unused though there is one; "" */
     const char *notes;   /* lines: what is left out or assumed; "" where there is nothing to say */
 };

@@ -58,6 +58,7 @@ LODE_API int lode_scheduler_create(struct lode_scheduler **out, struct lode_mode
                                    const struct lode_scheduler_opts *opts, struct lode_error *err);
 /* Its generations must have been freed. */
 LODE_API void lode_scheduler_free(struct lode_scheduler *s);
+/* Of NULL, a model that has none because it gives vectors only: nothing. */
 LODE_API uint32_t lode_scheduler_ctx(const struct lode_scheduler *s); /* of each slot */
 LODE_API uint32_t lode_scheduler_slots(const struct lode_scheduler *s);
 

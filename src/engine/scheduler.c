@@ -430,10 +430,13 @@ void lode_scheduler_free(struct lode_scheduler *s) {
     lode_free(s);
 }
 
-uint32_t lode_scheduler_ctx(const struct lode_scheduler *s) { return s->ctx; }
-uint32_t lode_scheduler_slots(const struct lode_scheduler *s) { return s->n_seats; }
+uint32_t lode_scheduler_ctx(const struct lode_scheduler *s) { return s ? s->ctx : 0; }
+uint32_t lode_scheduler_slots(const struct lode_scheduler *s) { return s ? s->n_seats : 0; }
 
 void lode_scheduler_stats(struct lode_scheduler *s, struct lode_scheduler_stats *out) {
+    *out = (struct lode_scheduler_stats){0};
+    if (!s)
+        return;
     pthread_mutex_lock(&s->lock);
     *out = s->stats;
     pthread_mutex_unlock(&s->lock);

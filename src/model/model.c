@@ -272,6 +272,7 @@ static int fill(struct lode_model *m, lode_store_maker *make, void *user, struct
     LODE_TRY(choose_device(m, err));
     m->info.device = m->cuda ? lode_cuda_name(m->cuda) : "CPU";
     m->info.on_gpu = m->cuda;
+    m->info.vectors_only = m->arch->encoder || m->hp.both_ways;
     m->opts.progress = NULL;
     m->opts.progress_user = NULL;
     m->opts.cache_policy = m->opts.hot = NULL; /* the caller's strings */

@@ -61,6 +61,9 @@ int exchange_create(struct exchange **out, struct server *s, const struct api *a
     x->last_sent = now();
     make_id(s, api->prefix, x->id);
     int rc = request_init(&x->r, s, body, err);
+    if (rc == 0 && !x->r.m->scheduler)
+        rc = field_fail(err, "model", "%s gives vectors, not text: use /v1/embeddings or /v1/rerank",
+                        x->r.m->name);
     if (rc == 0 && api->state_size && !(x->state = calloc(1, api->state_size)))
         rc = request_no_memory(err);
     if (rc == 0)

@@ -108,7 +108,8 @@ json_t *route_show(struct server *s, const json_t *body, struct lode_error *err)
         const char *format = r.m->style.format;
         char stamp[32], key[80];
         stamp_of(s->started, stamp);
-        json_t *able = json_pack("[s, s]", "completion", "embedding");
+        json_t *able = r.m->scheduler ? json_pack("[s, s]", "completion", "embedding")
+                                      : json_pack("[s]", "embedding");
         if (format && strcmp(format, "none"))
             json_array_append_new(able, json_string("tools"));
         if (r.m->template && r.m->style.think && strstr(r.m->template, r.m->style.think))

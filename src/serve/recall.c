@@ -152,7 +152,7 @@ static int recall_at(struct prompt *p, const struct served *m, const struct talk
                      const uint64_t key[2], const char *rendered, size_t len, struct lode_error *err) {
     struct lode_token_info end;
     const char *rest;
-    const size_t n = lode_scheduler_recall(m->scheduler, key, NULL, 0);
+    const size_t n = m->scheduler ? lode_scheduler_recall(m->scheduler, key, NULL, 0) : 0;
     int32_t *known = n ? malloc(n * sizeof *known) : NULL;
     if (!known || lode_scheduler_recall(m->scheduler, key, known, n) != n ||
         lode_token_info(m->tokenizer, known[n - 1], &end) < 0 || end.piece_len == 0) {

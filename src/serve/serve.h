@@ -26,7 +26,7 @@ struct serve_model { /* one that clients can name */
 
 struct serve_loaded { /* what is made of it */
     struct lode_model *model;
-    struct lode_scheduler *scheduler; /* the server frees it */
+    struct lode_scheduler *scheduler; /* the server frees it; NULL: the model gives vectors only */
     const char *template;              /* Jinja source; NULL: the model has none */
     struct lode_sampler_opts sampling; /* where a request says nothing; its pointers outlive */
     uint64_t size;                     /* bytes that it takes now; 0: as was said */

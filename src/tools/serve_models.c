@@ -222,7 +222,7 @@ static int open_one(void *user, size_t i, struct serve_loaded *out, struct lode_
         rc = tool_fail(err, LODE_ERR_UNSUPPORTED, o->load.model, "has no vocabulary: it cannot answer texts");
     if (rc == 0 && o->template && !one->template)
         rc = chat_template_source(o->template, &one->template, err);
-    if (rc == 0)
+    if (rc == 0 && !lode_model_info(out->model)->vectors_only)
         rc = lode_scheduler_create(&out->scheduler, out->model,
                                    &(struct lode_scheduler_opts){
                                        .session = so,
