@@ -1,8 +1,7 @@
 /* Products of quantised weights with many columns, on AMX tiles; few columns are AVX-512's with VNNI.
  *
  * tile_unpack.h's vectors (four neighbouring codes of each of 16 rows) are, eight of them, the right
- * operand of TILE_DOT for 32 numbers; the left one are 16 columns as they lie, 32 bytes of each.  So
- * one instruction gives the integer sums of 32 numbers for 16 rows and 16 columns, a vector for each
+ * operand of TILE_DOT for 32 numbers; the left one are 32 bytes of each of 16 columns.  So one instruction gives the integer sums of 32 numbers for 16 rows and 16 columns, a vector for each
  * column whose lane i belongs to row i, and what follows is mul_tile.h's arithmetic: the scale of the
  * row and the multiplier of the column in int32, or the float chain of a block of 32.
  *
@@ -19,78 +18,74 @@
 #include "kern/tile_amx.h"
 
 enum {
-    TILES = 2,          /* tiles of 16 rows that pass a group of columns together */
-    COLUMNS = 16,       /* rows of a left operand */
+    TILES = 4,           /* tiles of 16 rows that pass a group of columns together */
+    COLUMNS = 16,        /* rows of a left operand */
     CHUNK = 8 * COLUMNS, /* see mul_tile.h */
-    FEW = 6,            /* fewer columns than this are not worth a tile */
-    DOTS = 8,           /* groups of 32 numbers that are multiplied before their sums are used */
+    FEW = 12,            /* fewer columns than this are not worth a tile */
+    RUN = 8,             /* blocks of 32 that are unpacked before the columns see them */
 };
 
-/* The integer sums of DOTS groups for COLUMNS columns: lane i of [g][j] belongs to row i. */
-typedef V products[DOTS][COLUMNS];
+/* What the tiles leave for the vectors: two times two results of 16 columns, lane i of each belongs to
+ * row i.  While the vectors take up one pair the tiles make the other.  4096 bytes in all, so that no
+ * load of one has the page offset of a store of the other that is still waiting for its tile: the
+ * processor would hold it back. */
+typedef V results[2][2][COLUMNS];
 
-/* Registers 0 and 1 are sums, 2 and 3 columns, 4 and 5 weights; 6 and 7 sums and columns of the last
- * group, which has fewer columns. */
-static void configure(size_t n_last) {
+/* Columns as left operands, [group of 16 columns][32 numbers][column].  Where they lie their rows are
+ * thousands of bytes apart: sixteen lines, and sixteen pages, for each load of a tile. */
+typedef int8_t packed[CHUNK / COLUMNS][RUN][COLUMNS][32];
+
+INLINE void pack(packed out, size_t j, int g, const int8_t q[32]) {
+    memcpy(out[j / COLUMNS][g][j % COLUMNS], q, 32);
+}
+
+/* Registers 0 and 1 are sums, 2 and 3 columns, 4 and 5 weights. */
+static void configure(void) {
     struct tile_config c = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        const int columns = i == 2 || i == 3 || i == 7, weights = i == 4 || i == 5;
-        c.bytes[i] = columns ? 32 : 64;
-        c.rows[i] = weights ? 8 : i >= 6 ? (uint8_t)(n_last ? n_last : 1) : COLUMNS;
+    for (int i = 0; i < 6; i++) {
+        c.bytes[i] = i == 2 || i == 3 ? 32 : 64;
+        c.rows[i] = i < 4 ? COLUMNS : 8;
     }
     TILE_CONFIG(&c);
 }
 
-/* sums[g] = the first n groups of w, eight vectors each, times the columns at x: group g of a column
- * lies `step` bytes after its first. */
-INLINE void multiply(products sums, int n, const V *w, const int8_t *x, size_t step, size_t x_stride,
-                     size_t n_cols) {
-    int g = 0;
-    for (; g + 2 <= n && n_cols == COLUMNS; g += 2) {
-        TILE_LOAD(2, x + (size_t)g * step, x_stride);
-        TILE_LOAD(4, w + 8 * g, 64);
-        TILE_ZERO(0);
-        TILE_DOT(0, 2, 4);
-        TILE_LOAD(3, x + ((size_t)g + 1) * step, x_stride);
-        TILE_LOAD(5, w + 8 * g + 8, 64);
-        TILE_ZERO(1);
-        TILE_DOT(1, 3, 5);
-        TILE_STORE(0, sums[g], 64);
-        TILE_STORE(1, sums[g + 1], 64);
-    }
-    for (; g < n && n_cols == COLUMNS; g++) {
-        TILE_LOAD(2, x + (size_t)g * step, x_stride);
-        TILE_LOAD(4, w + 8 * g, 64);
-        TILE_ZERO(0);
-        TILE_DOT(0, 2, 4);
-        TILE_STORE(0, sums[g], 64);
-    }
-    for (; g < n; g++) {
-        TILE_LOAD(7, x + (size_t)g * step, x_stride);
-        TILE_LOAD(4, w + 8 * g, 64);
-        TILE_ZERO(6);
-        TILE_DOT(6, 7, 4);
-        TILE_STORE(6, sums[g], 64);
-    }
+/* out[0] = w0 times x0, out[1] = w1 times x1. */
+INLINE void multiply(V out[2][COLUMNS], const V *w0, const int8_t x0[COLUMNS][32], const V *w1,
+                     const int8_t x1[COLUMNS][32]) {
+    TILE_ZERO(0);
+    TILE_LOAD(2, x0, 32);
+    TILE_LOAD(4, w0, 64);
+    TILE_DOT(0, 2, 4);
+    TILE_ZERO(1);
+    TILE_LOAD(3, x1, 32);
+    TILE_LOAD(5, w1, 64);
+    TILE_DOT(1, 3, 5);
+    TILE_STORE(0, out[0], 64);
+    TILE_STORE(1, out[1], 64);
 }
 
-/* What stands between unpacking and the end of a block: each group of columns meets each tile, and
- * while the vectors end one meeting the tiles are busy with the next.  start(buffer, t, j, n) and
- * end(buffer, t, j, n): tile t, n columns from j on. */
-#define EACH_MEETING(n_x, n_tiles, start, end)                                                     \
+/* Every tile meets every group of columns, in `n_parts` (even) pairs of results.  make(buffer, t, j, part)
+ * is ahead of use(buffer, t, j, part) by one; begin and end(t, j) stand around the parts of a meeting.
+ * There are always 16 columns: those beyond the last repeat it, and are never stored. */
+#define EACH_MEETING(n_x, n_tiles, n_parts, make, begin, use, end)                                 \
     do {                                                                                           \
-        const size_t n_meetings = ((n_x) + COLUMNS - 1) / COLUMNS * (n_tiles);                     \
-        for (size_t m = 0; m <= n_meetings; m++) {                                                 \
-            if (m < n_meetings) {                                                                  \
-                const size_t j = m / (n_tiles) * COLUMNS;                                          \
-                start(m % 2, m % (n_tiles), j, least((n_x)-j, COLUMNS));                           \
+        make(0, 0, 0, 0);                                                                          \
+        for (size_t j = 0; j < (n_x); j += COLUMNS)                                                \
+            for (size_t t = 0; t < (n_tiles); t++) {                                               \
+                const bool turn = t + 1 == (n_tiles);                                              \
+                const size_t next_t = turn ? 0 : t + 1, next_j = turn ? j + COLUMNS : j;           \
+                begin(t, j);                                                                       \
+                _Pragma("GCC unroll 8") for (int part = 0; part < (n_parts); part++) {             \
+                    if (part + 1 < (n_parts))                                                      \
+                        make((part + 1) % 2, t, j, part + 1);                                      \
+                    else if (next_j < (n_x))                                                       \
+                        make(0, next_t, next_j, 0);                                                \
+                    use(part % 2, t, j, part);                                                     \
+                }                                                                                  \
+                end(t, j);                                                                         \
             }                                                                                      \
-            if (m > 0) {                                                                           \
-                const size_t j = (m - 1) / (n_tiles) * COLUMNS;                                    \
-                end((m - 1) % 2, (m - 1) % (n_tiles), j, least((n_x)-j, COLUMNS));                 \
-            }                                                                                      \
-        }                                                                                          \
     } while (0)
+#define EACH_COLUMN _Pragma("GCC unroll 16") for (size_t i = 0; i < COLUMNS; i++)
 
 INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -106,8 +101,17 @@ struct panel {
 
 struct block256 {
     struct head head;
-    V low[64], high[64]; /* high: groups of 16 only */
+    V low[64];
+    union {
+        V high[64];   /* groups of 16 */
+        V centre[8]; /* small codes: (CENTRE scale, CENTRE scale), int16 */
+    };
 };
+
+/* Codes to 15, less CENTRE: 32 products of at most 8 x 127 fit 16 bits, so that one instruction scales
+ * and adds them; CENTRE times the scales goes with the columns' sums. */
+enum { CENTRE = 8 };
+INLINE int small_codes(struct shape s) { return s.groups == 8 && !s.wide && s.top <= 15; }
 
 /* scale (q - bias) of four codes as 64 high + low, low from -32 to 31. */
 INLINE void scaled(V *low, V *high, V codes, int bias, V scale) {
@@ -137,48 +141,76 @@ INLINE void unpack256(struct block256 *b, TYPE_256, const struct rows *r, size_t
                 if (s.groups == 16)
                     scaled(&b->low[at], &b->high[at], w[n][v], s.bias, b->head.sc[g]);
                 else
-                    b->low[at] = w[n][v];
+                    b->low[at] = small_codes(s) ? (V)((V8)w[n][v] - CENTRE) : w[n][v];
             }
     }
+    for (int g = 0; g < 8 && small_codes(s); g++)
+        b->centre[g] = CENTRE * (b->head.sc[g] | b->head.sc[g] << 16);
 }
 
-/* The sums of columns after one more block. */
-INLINE void end256(struct shape s, F *sums, const struct block256 *b, const products low,
-                   const products high, const uint8_t *x, size_t x_stride, size_t n_cols) {
-    const struct shape rest = {.minima = s.minima}; /* no bias is left */
-    for (size_t j = 0; j < n_cols; j++) {
-        const struct lode_block_a256 *a = (const struct lode_block_a256 *)(x + j * x_stride);
-        V isum = v_zero();
-        for (int g = 0; g < DOTS; g++) {
-            const V mul = v_set32(a->m[g]);
-            if (s.groups == 16)
-                isum += mul * (low[g][j] + (high[g][j] << 6));
-            else /* both fit 16 bits */
-                isum += low[g][j] * v_dot2(v_zero(), b->head.sc[g], mul);
-        }
-        sums[j] = add_block(rest, sums[j], &b->head, a, isum);
-    }
+/* isum after the results for group g; mul: the columns' multipliers as they are broadcast. */
+INLINE V add_group(struct shape s, V isum, const struct block256 *b, int g, V low, V high,
+                   const int32_t mul[8]) {
+    const V m = v_bcast4(&mul[g]);
+    if (small_codes(s))
+        return v_dot2(isum, low, (V)((V16)b->head.sc[g] * (V16)m));
+    if (s.groups == 16)
+        return isum + m * (low + (high << 6));
+    /* both fit 16 bits, and their upper halves meet in 0 */
+    return isum + low * (V)_mm512_madd_epi16((__m512i)b->head.sc[g], (__m512i)m);
+}
+
+INLINE F end_block(struct shape s, F sum, const struct block256 *b, const struct lode_block_a256 *a,
+                   V isum) {
+    for (int g = 0; g < 8 && small_codes(s); g++)
+        isum = v_dot2(isum, b->centre[g], v_bcast4(&a->sums[2 * g]));
+    return add_block((struct shape){.minima = s.minima}, sum, &b->head, a, isum); /* no bias is left */
 }
 
 INLINE void panel256(F sums[TILES][CHUNK], TYPE_256, const struct panel *p) {
     const uint8_t *x = p->x;
+    const size_t last = p->n_x - 1;
+    results c;
+    packed q;
     for (size_t b = 0; b < p->k / 256; b++, x += sizeof(struct lode_block_a256)) {
         struct block256 block[TILES];
-        products low[2], high[2];
+        const struct lode_block_a256 *a[CHUNK];
+        int32_t mul[CHUNK][8];
         for (size_t t = 0; t < p->n_tiles; t++) {
             prefetch(p->r[t].p[0] + p->next + LANES * b * size, LANES * size);
             unpack256(&block[t], s, read_head, unpack, size, &p->r[t], b);
         }
-        const int8_t *q = ((const struct lode_block_a256 *)x)->q;
-#define START(buffer, t, j, n)                                                                     \
-    multiply(low[buffer], DOTS, block[t].low, q + (j) * p->x_stride, 32, p->x_stride, n);          \
-    if (s.groups == 16)                                                                            \
-    multiply(high[buffer], DOTS, block[t].high, q + (j) * p->x_stride, 32, p->x_stride, n)
-#define END(buffer, t, j, n)                                                                       \
-    end256(s, &sums[t][j], &block[t], (const V(*)[COLUMNS])low[buffer],                            \
-           (const V(*)[COLUMNS])high[buffer], x + (j) * p->x_stride, p->x_stride, n)
-        EACH_MEETING(p->n_x, p->n_tiles, START, END);
-#undef START
+        for (size_t j = 0; j <= (last | (COLUMNS - 1)); j++) {
+            a[j] = (const struct lode_block_a256 *)(x + least(j, last) * p->x_stride);
+            for (int g = 0; g < 8; g++) {
+                mul[j][g] = a[j]->m[g];
+                pack(q, j, g, a[j]->q + 32 * g);
+            }
+        }
+        V isum[COLUMNS];
+#define BEGIN(t, j) EACH_COLUMN isum[i] = v_zero()
+#define END(t, j)                                                                                  \
+    EACH_COLUMN sums[t][(j) + i] =                                                                 \
+        end_block(s, sums[t][(j) + i], &block[t], a[(j) + i], isum[i])
+#define MAKE_2(buffer, t, j, g)                                                                    \
+    multiply(c[buffer], block[t].low + 16 * (g), q[(j) / COLUMNS][2 * (g)],                        \
+             block[t].low + 16 * (g) + 8, q[(j) / COLUMNS][2 * (g) + 1])
+#define USE_2(buffer, t, j, g)                                                                     \
+    EACH_COLUMN isum[i] = add_group(                                                               \
+        s,                                                                                         \
+        add_group(s, isum[i], &block[t], 2 * (g), c[buffer][0][i], v_zero(), mul[(j) + i]),        \
+        &block[t], 2 * (g) + 1, c[buffer][1][i], v_zero(), mul[(j) + i])
+#define MAKE_1(buffer, t, j, g)                                                                    \
+    multiply(c[buffer], block[t].low + 8 * (g), q[(j) / COLUMNS][g], block[t].high + 8 * (g),      \
+             q[(j) / COLUMNS][g])
+#define USE_1(buffer, t, j, g)                                                                     \
+    EACH_COLUMN isum[i] = add_group(s, isum[i], &block[t], g, c[buffer][0][i], c[buffer][1][i],    \
+                                    mul[(j) + i])
+        if (s.groups == 16)
+            EACH_MEETING(p->n_x, p->n_tiles, 8, MAKE_1, BEGIN, USE_1, END);
+        else
+            EACH_MEETING(p->n_x, p->n_tiles, 4, MAKE_2, BEGIN, USE_2, END);
+#undef BEGIN
 #undef END
     }
 }
@@ -186,54 +218,59 @@ INLINE void panel256(F sums[TILES][CHUNK], TYPE_256, const struct panel *p) {
 /* ---- blocks of 32 ---- */
 
 struct run32 {
-    V w[DOTS * 8];
-    F d[DOTS], m[DOTS];
+    V w[RUN * 8];
+    F d[RUN], m[RUN];
 };
 
-INLINE void end32(struct shape s, F *sums, const struct run32 *run, int n_blocks,
-                  const products dots, const uint8_t *x, size_t x_stride, size_t n_cols) {
-    for (size_t j = 0; j < n_cols; j++) {
-        const struct lode_block_a32 *a = (const struct lode_block_a32 *)(x + j * x_stride);
-        F acc = sums[j];
-        for (int b = 0; b < n_blocks; b++) {
-            const F dx = f_set(a[b].d);
-            V isum = dots[b][j];
-            if (s.wide && s.bias) /* a whole byte of codes has lost 128, which is none of its bias */
-                isum += v_set32((uint32_t)(-s.bias * a[b].sum));
-            acc = f_fma(run->d[b] * dx, f_int(isum), acc);
-            if (s.minima)
-                acc = f_fma(run->m[b] * dx, f_set((float)a[b].sum), acc);
-        }
-        sums[j] = acc;
-    }
+INLINE F end_block32(struct shape s, F acc, V isum, F d, F m, const struct lode_block_a32 *a) {
+    const F dx = f_set(a->d);
+    if (s.wide && s.bias) /* a whole byte of codes has lost 128, which is none of its bias */
+        isum += v_set32((uint32_t)(-s.bias * a->sum));
+    acc = f_fma(d * dx, f_int(isum), acc);
+    return s.minima ? f_fma(m * dx, f_int(v_bcast4(&a->sum)), acc) : acc;
 }
 
 INLINE void panel32(F sums[TILES][CHUNK], TYPE_32, const struct panel *p) {
-    const size_t n_blocks = p->k / 32;
+    const size_t n_blocks = p->k / 32, last = p->n_x - 1;
     const uint8_t *x = p->x;
-    for (size_t b = 0; b < n_blocks; b += DOTS, x += DOTS * sizeof(struct lode_block_a32)) {
-        const int n = (int)least(n_blocks - b, DOTS);
+    results c;
+    packed q; /* where a run is short its rest is multiplied too, and not used */
+    for (size_t b = 0; b < n_blocks; b += RUN, x += RUN * sizeof(struct lode_block_a32)) {
+        const int n = (int)least(n_blocks - b, RUN);
         struct run32 run[TILES];
-        products dots[2];
+        const struct lode_block_a32 *a[CHUNK];
         for (size_t t = 0; t < p->n_tiles; t++) {
             prefetch(p->r[t].p[0] + p->next + LANES * b * size, LANES * size * (size_t)n);
-            for (int c = 0; c < n; c++) {
-                V *w = &run[t].w[8 * c];
-                run[t].m[c] = f_zero();
-                unpack(w, &run[t].d[c], &run[t].m[c], &p->r[t], (b + (size_t)c) * size);
-                for (int i = 0; i < 8 && !s.wide && s.bias; i++)
-                    w[i] = (V)((V8)w[i] - (uint8_t)s.bias);
+            for (int i = 0; i < n; i++) {
+                V *w = &run[t].w[8 * i];
+                run[t].m[i] = f_zero();
+                unpack(w, &run[t].d[i], &run[t].m[i], &p->r[t], (b + (size_t)i) * size);
+                for (int v = 0; v < 8 && !s.wide && s.bias; v++)
+                    w[v] = (V)((V8)w[v] - (uint8_t)s.bias);
             }
         }
-        const int8_t *q = ((const struct lode_block_a32 *)x)->q;
-#define START(buffer, t, j, n_cols)                                                                \
-    multiply(dots[buffer], n, run[t].w, q + (j) * p->x_stride, sizeof(struct lode_block_a32),      \
-             p->x_stride, n_cols)
-#define END(buffer, t, j, n_cols)                                                                  \
-    end32(s, &sums[t][j], &run[t], n, (const V(*)[COLUMNS])dots[buffer], x + (j) * p->x_stride,    \
-          p->x_stride, n_cols)
-        EACH_MEETING(p->n_x, p->n_tiles, START, END);
-#undef START
+        for (size_t j = 0; j <= (last | (COLUMNS - 1)); j++) {
+            a[j] = (const struct lode_block_a32 *)(x + least(j, last) * p->x_stride);
+            for (int i = 0; i < n; i++)
+                pack(q, j, i, a[j][i].q);
+        }
+        F acc[COLUMNS];
+#define BEGIN(t, j) EACH_COLUMN acc[i] = sums[t][(j) + i]
+#define END(t, j) EACH_COLUMN sums[t][(j) + i] = acc[i]
+#define MAKE(buffer, t, j, g)                                                                      \
+    multiply(c[buffer], run[t].w + 16 * (g), q[(j) / COLUMNS][2 * (g)], run[t].w + 16 * (g) + 8,   \
+             q[(j) / COLUMNS][2 * (g) + 1])
+#define USE(buffer, t, j, g)                                                                       \
+    do {                                                                                           \
+        if (2 * (g) < n)                                                                           \
+            EACH_COLUMN acc[i] = end_block32(s, acc[i], c[buffer][0][i], run[t].d[2 * (g)],        \
+                                             run[t].m[2 * (g)], &a[(j) + i][2 * (g)]);             \
+        if (2 * (g) + 1 < n)                                                                       \
+            EACH_COLUMN acc[i] = end_block32(s, acc[i], c[buffer][1][i], run[t].d[2 * (g) + 1],    \
+                                             run[t].m[2 * (g) + 1], &a[(j) + i][2 * (g) + 1]);     \
+    } while (0)
+        EACH_MEETING(p->n_x, p->n_tiles, RUN / 2, MAKE, BEGIN, USE, END);
+#undef BEGIN
 #undef END
     }
 }
@@ -244,7 +281,7 @@ typedef void panel_fn(F sums[TILES][CHUNK], const struct panel *p);
 
 static void mul(panel_fn *panel, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w,
                 const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
-    configure(n_x % COLUMNS);
+    configure();
     for (size_t j = 0; j < n_x; j += CHUNK) {
         struct panel p = {.next = TILES * LANES * w_stride, .x = x + j * x_stride,
                           .x_stride = x_stride, .n_x = least(n_x - j, CHUNK), .k = k};
@@ -254,7 +291,7 @@ static void mul(panel_fn *panel, float *y, size_t ldy, const uint8_t *w, size_t 
             for (size_t t = 0; t < p.n_tiles; t++) {
                 const size_t first = i + t * LANES;
                 p.r[t] = tile_rows(w + first * w_stride, w_stride, rows_left(n_w, first));
-                for (size_t c = 0; c < p.n_x; c++)
+                for (size_t c = 0; c < CHUNK; c++)
                     sums[t][c] = f_zero();
             }
             panel(sums, &p);
