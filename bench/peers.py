@@ -60,7 +60,7 @@ def main():
             order = list(programs)
             order = order[r % len(order):] + order[:r % len(order)]
             for p in order:
-                tests, share = measure([programs[p], *common, *flags[p]], a.t)
+                tests, share = measure([programs[p], *(['bench'] if p == 'lode' else []), *common, *flags[p]], a.t)
                 shares[p].append(share)
                 for test, ts in tests.items():
                     got[p].setdefault(test, []).append(ts)

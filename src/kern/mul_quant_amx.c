@@ -50,8 +50,8 @@ static void configure(void) {
 }
 
 /* out[0] = w0 times x0, out[1] = w1 times x1. */
-INLINE void multiply(V out[2][COLUMNS], const V *w0, const int8_t x0[COLUMNS][32], const V *w1,
-                     const int8_t x1[COLUMNS][32]) {
+INLINE void multiply(V out[2][COLUMNS], const V *w0, const int8_t *x0, const V *w1,
+                     const int8_t *x1) {
     TILE_ZERO(0);
     TILE_LOAD(2, x0, 32);
     TILE_LOAD(4, w0, 64);
@@ -193,16 +193,16 @@ INLINE void panel256(F sums[TILES][CHUNK], TYPE_256, const struct panel *p) {
     EACH_COLUMN sums[t][(j) + i] =                                                                 \
         end_block(s, sums[t][(j) + i], &block[t], a[(j) + i], isum[i])
 #define MAKE_2(buffer, t, j, g)                                                                    \
-    multiply(c[buffer], block[t].low + 16 * (g), q[(j) / COLUMNS][2 * (g)],                        \
-             block[t].low + 16 * (g) + 8, q[(j) / COLUMNS][2 * (g) + 1])
+    multiply(c[buffer], block[t].low + 16 * (g), q[(j) / COLUMNS][2 * (g)][0],                     \
+             block[t].low + 16 * (g) + 8, q[(j) / COLUMNS][2 * (g) + 1][0])
 #define USE_2(buffer, t, j, g)                                                                     \
     EACH_COLUMN isum[i] = add_group(                                                               \
         s,                                                                                         \
         add_group(s, isum[i], &block[t], 2 * (g), c[buffer][0][i], v_zero(), mul[(j) + i]),        \
         &block[t], 2 * (g) + 1, c[buffer][1][i], v_zero(), mul[(j) + i])
 #define MAKE_1(buffer, t, j, g)                                                                    \
-    multiply(c[buffer], block[t].low + 8 * (g), q[(j) / COLUMNS][g], block[t].high + 8 * (g),      \
-             q[(j) / COLUMNS][g])
+    multiply(c[buffer], block[t].low + 8 * (g), q[(j) / COLUMNS][g][0], block[t].high + 8 * (g),   \
+             q[(j) / COLUMNS][g][0])
 #define USE_1(buffer, t, j, g)                                                                     \
     EACH_COLUMN isum[i] = add_group(s, isum[i], &block[t], g, c[buffer][0][i], c[buffer][1][i],    \
                                     mul[(j) + i])
@@ -258,8 +258,8 @@ INLINE void panel32(F sums[TILES][CHUNK], TYPE_32, const struct panel *p) {
 #define BEGIN(t, j) EACH_COLUMN acc[i] = sums[t][(j) + i]
 #define END(t, j) EACH_COLUMN sums[t][(j) + i] = acc[i]
 #define MAKE(buffer, t, j, g)                                                                      \
-    multiply(c[buffer], run[t].w + 16 * (g), q[(j) / COLUMNS][2 * (g)], run[t].w + 16 * (g) + 8,   \
-             q[(j) / COLUMNS][2 * (g) + 1])
+    multiply(c[buffer], run[t].w + 16 * (g), q[(j) / COLUMNS][2 * (g)][0], run[t].w + 16 * (g) + 8,\
+             q[(j) / COLUMNS][2 * (g) + 1][0])
 #define USE(buffer, t, j, g)                                                                       \
     do {                                                                                           \
         if (2 * (g) < n)                                                                           \

@@ -23,6 +23,7 @@
  *   KERN(name)                      name##_ISA
  *   LANES, V_WIDE_BIAS              rows of a tile; see above
  *   V_COLUMNS, V_TILES              how many of each are multiplied at once
+ *   V_FEW_8, V_FEW_16               see most_few
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80: zero
  *   v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15
  *   v_dot16(acc, w[4], x[4], top)   acc + sum of 16 products; codes w <= top <= 63, signed x
@@ -196,6 +197,72 @@ INLINE F one32(TYPE_32, const struct rows *r, size_t next, const uint8_t *x, siz
     return acc;
 }
 
+/* A few columns (n constant, up to FEW): as one, for speculation and small batches, which should cost
+ * little more than the reading of the weights.  x[j]: where a column's blocks begin.  In blocks of 256
+ * it pays up to V_FEW_16 columns (scales for 16 numbers) or V_FEW_8 (for 32, which here meet their
+ * scale 16 at a time). */
+#define FEW 8
+INLINE size_t most_few(struct shape s) {
+    return s.groups == 16 ? V_FEW_16 : s.groups == 8 ? V_FEW_8 : FEW;
+}
+INLINE void few256(F acc[FEW], TYPE_256, const struct rows *r, size_t next, const uint8_t *const *x,
+                   size_t n, size_t k) {
+    const int n_chunks = 16 / s.runs;
+    const size_t part = LANES * size / (size_t)n_chunks;
+    for (size_t j = 0; j < n; j++)
+        acc[j] = f_zero();
+    for (size_t b = 0; b < k / 256; b++) {
+        const struct lode_block_a256 *a[FEW];
+        struct head h;
+        V isum[FEW];
+        int32_t m[FEW][8]; /* to be broadcast from memory */
+        read_head(&h, r, b * size);
+        for (size_t j = 0; j < n; j++) {
+            a[j] = (const struct lode_block_a256 *)x[j] + b;
+            isum[j] = v_zero();
+            for (int g = 0; g < 8; g++)
+                m[j][g] = a[j]->m[g];
+        }
+#pragma GCC unroll 1
+        for (int c = 0; c < n_chunks; c++) {
+            V w[4][4];
+            prefetch(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, part);
+            unpack(w, &h, r, b * size, c);
+            for (int i = 0; i < s.runs; i++) {
+                const int g = group_of(s, c, i);
+                const V sc = h.sc[g * s.groups / 16];
+#pragma GCC unroll 8
+                for (size_t j = 0; j < n; j++) /* both fit 16 bits, the multiplier's upper half is 0 */
+                    isum[j] += dot16(s, v_zero(), w[i], bcast16(a[j]->q + 16 * g)) *
+                               v_dot2(v_zero(), sc, v_bcast4(&m[j][g / 2]));
+            }
+        }
+#pragma GCC unroll 8
+        for (size_t j = 0; j < n; j++)
+            acc[j] = add_block(s, acc[j], &h, a[j], isum[j]);
+    }
+}
+
+INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, size_t next, const uint8_t *const *x,
+                  size_t n, size_t k) {
+    F sum[FEW];
+    for (size_t j = 0; j < n; j++)
+        sum[j] = f_zero();
+    for (size_t b = 0; b < k / 32; b++) {
+        V w[8];
+        F d, m = f_zero();
+        prefetch(r->p[0] + next + LANES * b * size, LANES * size);
+        unpack(w, &d, &m, r, b * size);
+#pragma GCC unroll 8
+        for (size_t j = 0; j < n; j++) {
+            const struct lode_block_a32 *a = (const struct lode_block_a32 *)x[j] + b;
+            sum[j] = add_block32(s, sum[j], w, d, m, a, bcast16(a->q), bcast16(a->q + 16));
+        }
+    }
+    for (size_t j = 0; j < n; j++)
+        acc[j] = sum[j];
+}
+
 /* n_x <= CHUNK columns. */
 INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, TILE_ARGS) {
     for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
@@ -242,15 +309,30 @@ INLINE void many32(F sums[V_TILES][CHUNK], TYPE_32, TILE_ARGS) {
         const struct shape s = {__VA_ARGS__};                                                      \
         return one##block(s, UNPACK_##block(name), size, r, next, x, k);                           \
     }                                                                                              \
+    static __attribute__((noinline)) void few_##name(                                              \
+        F acc[FEW], const struct rows *r, size_t next, const uint8_t *const *x, size_t n, size_t k) { \
+        const struct shape s = {__VA_ARGS__};                                                      \
+        if (n <= 2)                                                                                \
+            few##block(acc, s, UNPACK_##block(name), size, r, next, x, 2, k);                      \
+        else if (n <= 4)                                                                           \
+            few##block(acc, s, UNPACK_##block(name), size, r, next, x, 4, k);                      \
+        else                                                                                       \
+            few##block(acc, s, UNPACK_##block(name), size, r, next, x, FEW, k);                    \
+    }                                                                                              \
     static __attribute__((noinline)) void many_##name(F sums[V_TILES][CHUNK], TILE_ARGS) {         \
         const struct shape s = {__VA_ARGS__};                                                      \
         many##block(sums, s, UNPACK_##block(name), size, r, next, x, x_stride, n_x, k);            \
     }                                                                                              \
     void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
-        mul(one_##name, many_##name, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
+        const struct shape s = {__VA_ARGS__};                                                      \
+        mul(one_##name, few_##name, most_few(s), many_##name, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
     }
 
-INLINE void mul(F (*one)(const struct rows *, size_t, const uint8_t *, size_t),
+typedef void few_fn(F acc[FEW], const struct rows *r, size_t next, const uint8_t *const *x, size_t n,
+                    size_t k);
+
+INLINE void mul(F (*one)(const struct rows *, size_t, const uint8_t *, size_t), few_fn *few,
+                size_t most,
                 void (*many)(F sums[V_TILES][CHUNK], TILE_ARGS), float *y, size_t ldy,
                 const uint8_t *w, size_t w_stride, size_t n_w, const uint8_t *x, size_t x_stride,
                 size_t n_x, size_t k) {
@@ -261,7 +343,19 @@ INLINE void mul(F (*one)(const struct rows *, size_t, const uint8_t *, size_t),
             const struct rows r = tile_rows(w + i * w_stride, w_stride, n_rows);
             f_store(y + j * ldy + i, n_rows, one(&r, LANES * w_stride, x + j * x_stride, k));
         }
-        for (size_t i = 0; n_cols > 1 && i < n_w; i += V_TILES * LANES) {
+        const bool is_few = n_cols > 1 && n_cols <= most;
+        for (size_t i = 0; is_few && i < n_w; i += LANES) {
+            const int n_rows = rows_left(n_w, i);
+            const struct rows r = tile_rows(w + i * w_stride, w_stride, n_rows);
+            const uint8_t *columns[FEW]; /* the last one again where few are fewer */
+            F acc[FEW];
+            for (size_t c = 0; c < FEW; c++)
+                columns[c] = x + (j + (c < n_cols ? c : n_cols - 1)) * x_stride;
+            few(acc, &r, LANES * w_stride, columns, n_cols, k);
+            for (size_t c = 0; c < n_cols; c++)
+                f_store(y + (j + c) * ldy + i, n_rows, acc[c]);
+        }
+        for (size_t i = 0; n_cols > 1 && !is_few && i < n_w; i += V_TILES * LANES) {
             struct rows r[V_TILES];
             F sums[V_TILES][CHUNK];
             for (size_t t = 0; t < V_TILES; t++) {

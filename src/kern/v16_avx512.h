@@ -10,7 +10,7 @@
 /* 24 accumulators, 4 rows of weights and a column: 29 of the 32 registers */
 #define VF_TILE_ROWS 4
 #define VF_TILE_COLUMNS 6
-#define VF_ROWS_1 4
+#define VF_ROWS_1 8
 #define VF_MIX_TILE 16
 
 static inline VP vp_set(float x) { return _mm512_set1_ps(x); }

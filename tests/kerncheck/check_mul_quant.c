@@ -181,6 +181,10 @@ static void check_mul(struct kc *t, enum lode_dtype type, exact_row *exact_of) {
         fill_x(t, act, x + j * x_stride, k, false);
     KC_TIME(t, "16384x4096 x 1", (double)(rows * w_stride), 2.0 * (double)(rows * k))
     t->now->mul[type](y, rows, w, w_stride, rows, x, x_stride, 1, k);
+    KC_TIME(t, "16384x4096 x 4", (double)(rows * w_stride), 8.0 * (double)(rows * k))
+    t->now->mul[type](y, rows, w, w_stride, rows, x, x_stride, 4, k);
+    KC_TIME(t, "16384x4096 x 8", (double)(rows * w_stride), 16.0 * (double)(rows * k))
+    t->now->mul[type](y, rows, w, w_stride, rows, x, x_stride, 8, k);
     KC_TIME(t, "256x4096 x 1", (double)(256 * w_stride), 2.0 * (double)(256 * k))
     t->now->mul[type](y, rows, w, w_stride, 256, x, x_stride, 1, k);
     KC_TIME(t, "64x4096 x 8", (double)(64 * w_stride), 2.0 * (double)(64 * k) * 8)
