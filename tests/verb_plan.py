@@ -103,19 +103,19 @@ def refusals():
     check('all on the CPU', r.returncode == 0, r.stderr)
 
 
-def table(models):
+def table(models, n='256'):
     print('| model | budget | planned | peak | difference |\n| --- | --- | --- | --- | --- |')
     for model in models:
-        _, p = plan(model, '-c', '1024')
-        for share in 1, 0.9, 0.75, 0.6:
-            ram = int(share * p['ram']['size'])
-            args = ['-c', '1024', '--ram', str(ram)]
+        _, p = plan(model, '-c', n)
+        for share in 1, 0.75, 0.5, 0.35:
+            ram = int(share * p['ram']['size']) + (1 << 20)
+            args = ['-c', n, '--ram', str(ram)]
             status, q = plan(model, *args)
             if status:
                 continue
-            _, size, _ = peak(model, 1024, *args)
+            _, size, _ = peak(model, int(n), *args)
             print('| %s | %.1f MB | %.1f MB | %.1f MB | %+.1f %% |' % (
-                os.path.relpath(model, MODELS), ram / 1e6, q['ram']['size'] / 1e6, size / 1e6,
+                os.path.relpath(model, MODELS) if model.startswith(MODELS) else os.path.basename(model), ram / 1e6, q['ram']['size'] / 1e6, size / 1e6,
                 100 * (q['ram']['size'] / size - 1)))
 
 

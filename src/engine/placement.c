@@ -3,9 +3,10 @@
  * All bytes are those that will be allocated, mapped or cached; a token's reads are those of its
  * weights, each once, of its experts and of keys and values.  A token takes
  *
- *     read[RAM] / speed[RAM] + read[DISK] / speed[DISK]          or read[VRAM] / speed[VRAM]
+ *     read[RAM] / (0.8 speed[RAM]) + read[DISK] / speed[DISK]    or read[VRAM] / (0.8 speed[VRAM])
  *
- * seconds: a layer cannot go on before its experts are there, so reading and computing overlap only
+ * seconds.  0.8 is the share of plain reading's speed that decoding reaches (bench/README.md: 78 and 82 %
+ * where nothing else ran).  A layer cannot go on before its experts are there, so reading and computing overlap only
  * within a layer, and little.
  */
 #include "backend/cuda.h"
@@ -47,6 +48,7 @@ static const struct {
 };
 
 enum { LEAST_CTX = 4096 };
+#define DECODE_SHARE 0.8
 
 struct weights { /* bytes of a kind */
     uint64_t size, copied; /* copied: of them those that are read, not mapped */
@@ -235,8 +237,8 @@ static void predict(struct placing *pl) {
     if (speed <= 0 || (disk && b->disk_speed <= 0))
         return;
     const double wait = disk ? p->read[LODE_RUNG_DISK] / b->disk_speed : 0;
-    p->tokens_per_second = 1 / (read / speed + wait);
-    p->tokens_per_second_full = 1 / (p->read_full / speed + wait);
+    p->tokens_per_second = 1 / (read / (DECODE_SHARE * speed) + wait);
+    p->tokens_per_second_full = 1 / (p->read_full / (DECODE_SHARE * speed) + wait);
 }
 
 /* ---- advice ---- */

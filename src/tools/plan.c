@@ -148,7 +148,7 @@ static void print_text(const struct lode_model *m, const struct lode_placement *
                b->disk_speed > 0 ? ", the disk " : "",
                b->disk_speed > 0 ? format_bytes(b->disk_speed, c) : "", b->disk_speed > 0 ? "/s" : "");
     if (p->fits && p->tokens_per_second > 0)
-        printf("%sAt most %.2f tokens/s%s, %.2f with a full context.\n", out_green(stdout),
+        printf("%sAbout %.2f tokens/s%s, %.2f with a full context.\n", out_green(stdout),
                p->tokens_per_second, out_plain(stdout), p->tokens_per_second_full);
     if (!p->fits)
         printf("%sIt does not fit.%s\n", out_red(stdout), out_plain(stdout));
