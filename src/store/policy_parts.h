@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-enum { POLICY_NONE = UINT32_MAX };
+#define POLICY_NONE UINT32_MAX
 
 struct policy_entry {
     uint64_t size;       /* bytes, while held */
