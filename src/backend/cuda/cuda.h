@@ -16,9 +16,11 @@
     X(gemm, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256)                                                           \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
     X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
-    X(decode, decode_merge)
+    X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
+    X(recur, delta_128) X(recur, delta_any)
 #define LODE_CUDA_MODULE_LIST(X) \
-    X(rows) X(positions) X(experts) X(mul) X(gemm) X(gemv) X(gemv_float) X(attention) X(decode)
+    X(rows) X(positions) X(experts) X(mul) X(gemm) X(gemv) X(gemv_float) X(attention) X(decode) \
+    X(recur)
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,

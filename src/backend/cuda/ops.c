@@ -379,6 +379,12 @@ int lode_cuda_run_instr(const struct op *o) {
         return run_norm(o);
     case LODE_OP_L2_NORM:
         return run_l2_norm(o);
+    case LODE_OP_CONV:
+        return lode_cuda_run_conv(o);
+    case LODE_OP_DELTA_GATES:
+        return lode_cuda_run_delta_gates(o);
+    case LODE_OP_DELTA:
+        return lode_cuda_run_delta(o);
     case LODE_OP_QUANT:
         return run_quant(o);
     case LODE_OP_LINEAR:

@@ -69,6 +69,11 @@ static inline uint64_t lode_cuda_most_tiles(uint64_t pairs, uint32_t n_experts) 
     return pairs / LODE_GEMM_TILE_X + n_experts + 1;
 }
 
+/* recur.c: the same for instructions of recurrent layers. */
+int lode_cuda_run_conv(const struct op *o);
+int lode_cuda_run_delta_gates(const struct op *o);
+int lode_cuda_run_delta(const struct op *o);
+
 /* fuse.c: launches o->in and what follows it as one, where it can; n instructions are left, o->in the
  * first.  Returns how many it ran, 0 for none, or an error. */
 int lode_cuda_run_fused(const struct op *o, uint32_t n);

@@ -56,6 +56,16 @@ static void put_views(struct writer *w, const struct lode_kv *kv, uint32_t n_lay
     }
 }
 
+/* Where a sequence's recurrent layers begin (state.h: with layer 0's inputs). */
+static void put_state(struct lode_cuda_segment *seg, const struct lode_state *state) {
+    if (!state)
+        return;
+    seg->state = (lode_dev)(uintptr_t)lode_state_inputs(state, 0, false);
+    seg->mark = lode_state_mark(state);
+    if (seg->mark != UINT32_MAX)
+        seg->state_mark = (lode_dev)(uintptr_t)lode_state_inputs(state, 0, true);
+}
+
 static void put_ropes(struct writer *w, const struct lode_rope *ropes, uint32_t n, lode_dev *where) {
     struct lode_cuda_rope *out = put(w, n, sizeof *out, where);
     for (uint32_t i = 0; out && i < n; i++) {
@@ -87,7 +97,8 @@ int lode_cuda_send_step(struct run *r, const struct lode_step *step, struct lode
         const uint32_t pages = (g->pos + g->n_rows - 1) / LODE_KV_PAGE + 1;
         r->pages = pages > r->pages ? pages : r->pages;
         segs[k] = (struct lode_cuda_segment){.first_row = g->first_row, .n_rows = g->n_rows,
-                                             .pos = g->pos};
+                                             .pos = g->pos, .mark = UINT32_MAX};
+        put_state(&segs[k], g->state);
         put_views(&w, g->kv, r->o.n_layers, pages, &segs[k].views);
         put_ropes(&w, g->ropes, r->o.n_ropes, &segs[k].ropes);
         for (uint32_t n = 0; n < g->n_rows; n++)

@@ -20,7 +20,8 @@ static bool has_op(enum lode_op op) {
     case LODE_OP_GLU: case LODE_OP_ACT: case LODE_OP_ROW_GATE: case LODE_OP_ROUTE:
     case LODE_OP_EXPERTS: case LODE_OP_SCALE: case LODE_OP_TEMPERATURE: case LODE_OP_SOFTCAP:
     case LODE_OP_PICK: case LODE_OP_SLICE: case LODE_OP_CUT: case LODE_OP_JOIN: case LODE_OP_HEADS:
-    case LODE_OP_TRACE: case LODE_OP_L2_NORM:
+    case LODE_OP_TRACE: case LODE_OP_L2_NORM: case LODE_OP_CONV: case LODE_OP_DELTA_GATES:
+    case LODE_OP_DELTA:
         return true;
     default:
         return false;

@@ -16,6 +16,7 @@ typedef unsigned long long lode_dev; /* an address of device memory */
 enum {
     LODE_CUDA_PARTS = 8,  /* products of one launch */
     LODE_CUDA_PLANES = 4, /* of a row of blocks, at most */
+    LODE_CUDA_CONV_ROWS = 16, /* of a block of threads */
 };
 
 /* One row of a step. */
@@ -26,9 +27,11 @@ struct lode_cuda_row {
 };
 
 struct lode_cuda_segment {
-    uint32_t first_row, n_rows, pos, pad;
+    uint32_t first_row, n_rows, pos;
+    uint32_t mark;  /* rows before the checkpoint that the step leaves; UINT32_MAX: none */
     lode_dev views; /* (n_layers) struct lode_cuda_view */
     lode_dev ropes; /* (n specifications) struct lode_cuda_rope */
+    lode_dev state, state_mark; /* the blocks of recurrent layers: now, and the checkpoint's */
 };
 
 /* Where a layer's keys and values lie: lode_kv_view with the pages' addresses in its table. */
@@ -208,6 +211,15 @@ struct lode_cuda_decode_args {
     struct lode_cuda_att_args att;
     struct lode_cuda_prepare_args heads;
     uint32_t prepares, pad;
+};
+
+/* CONV, DELTA_GATES, DELTA. */
+struct lode_cuda_recur_args {
+    lode_dev step, w, bias;
+    struct lode_cuda_mat x, gates, y;
+    unsigned long long at, w_stride; /* at: bytes from a block's start to the layer's part */
+    uint32_t width, taps, silu;
+    uint32_t n_k_heads, n_heads, dim_k, dim_v, tiled;
 };
 
 struct lode_cuda_repack_args {

@@ -1,0 +1,59 @@
+/* recur.c - layers that carry a state from token to token: launches of kernels/recur.cu. */
+#include "backend/cuda/run.h"
+
+enum { CONV_COLUMNS = 128, DELTA_COLUMNS = 64 }; /* of a block of threads */
+
+/* Bytes from the beginning of a block of states to what p points at, in any sequence's. */
+static uint64_t within(const struct op *o, const float *p) {
+    return (uint64_t)((const char *)p -
+                      (const char *)lode_state_inputs(o->step->segments[0].state, 0, false));
+}
+
+static struct lode_cuda_recur_args recur_args(const struct op *o) {
+    const struct lode_part *p = &o->in->parts[0];
+    return (struct lode_cuda_recur_args){.step = o->r->step, .w = lode_cuda_weight(o, p->w),
+                                         .bias = lode_cuda_weight(o, p->bias),
+                                         .x = lode_cuda_mat(&o->in->in[0]),
+                                         .gates = lode_cuda_mat(&o->in->in[1]),
+                                         .y = lode_cuda_mat(&p->out)};
+}
+
+int lode_cuda_run_conv(const struct op *o) {
+    const struct lode_operand *w = o->in->parts[0].w;
+    const struct lode_state *state = o->step->segments[0].state;
+    struct lode_cuda_recur_args a = recur_args(o);
+    uint32_t rows = 1;
+    a.at = within(o, lode_state_inputs(state, o->in->p.conv.layer, false));
+    a.w_stride = lode_cuda_row_size(w->type, w->cols);
+    a.width = o->in->in[0].width;
+    a.taps = o->in->p.conv.taps;
+    a.silu = o->in->p.conv.silu;
+    for (uint32_t i = 0; i < o->step->n_segments; i++)
+        rows = o->step->segments[i].n_rows > rows ? o->step->segments[i].n_rows : rows;
+    return lode_cuda_run_kernel(o, o->r->c->kernels.conv, (a.width - 1) / CONV_COLUMNS + 1,
+                                (rows - 1) / LODE_CUDA_CONV_ROWS + 1, o->step->n_segments,
+                                CONV_COLUMNS, 0, &a);
+}
+
+int lode_cuda_run_delta_gates(const struct op *o) {
+    struct lode_cuda_recur_args a = recur_args(o);
+    a.n_heads = o->in->parts[0].out.width / 2;
+    return lode_cuda_run_kernel(o, o->r->c->kernels.delta_gates, o->n, (a.n_heads - 1) / 128 + 1, 1,
+                                128, 0, &a);
+}
+
+int lode_cuda_run_delta(const struct op *o) {
+    const union lode_op_params *p = &o->in->p;
+    const struct lode_cuda_kernels *k = &o->r->c->kernels;
+    struct lode_cuda_recur_args a = recur_args(o);
+    a.at = within(o, lode_state_delta(o->step->segments[0].state, p->delta.layer, 0, false));
+    a.n_k_heads = p->delta.n_k_heads;
+    a.n_heads = p->delta.n_heads;
+    a.dim_k = p->delta.dim_k;
+    a.dim_v = p->delta.dim_v;
+    a.tiled = p->delta.tiled;
+    return lode_cuda_run_kernel(
+        o, a.dim_k == 128 ? k->delta_128 : a.dim_k == 64 ? k->delta_64 : k->delta_any,
+        a.n_heads * ((a.dim_v - 1) / DELTA_COLUMNS + 1), o->step->n_segments, 1, DELTA_COLUMNS,
+        4 * a.dim_k * (uint32_t)sizeof(float), &a);
+}
