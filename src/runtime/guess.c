@@ -125,7 +125,8 @@ static int choose(struct lode_guess *g, const struct ask *now, const struct ask 
     return rc;
 }
 
-/* Adds what `next` would choose now to what is read ahead. */
+/* Adds the heavier half of what `next` would choose now to what is read ahead: the others are those
+ * that it is least sure of, and a wrong guess costs the disk as much as a right one. */
 static int guess_layer(struct lode_guess *g, const struct ask *now, const struct ask *next,
                        struct lode_instr *experts, const struct lode_step *step,
                        struct lode_error *err) {
@@ -134,8 +135,14 @@ static int guess_layer(struct lode_guess *g, const struct ask *now, const struct
     const uint32_t first = g->instrs[next->experts].parts[0].w->id;
     for (uint32_t r = 0; r < step->n_rows; r++)
         for (uint32_t k = 0; k < n_used; k++) {
+            const float *pairs = &g->pairs[r * g->n_pairs];
             int32_t id;
-            memcpy(&id, &g->pairs[r * g->n_pairs + 2 * k], sizeof id);
+            uint32_t heavier = 0;
+            for (uint32_t j = 0; j < n_used; j++)
+                heavier += pairs[2 * j + 1] > pairs[2 * k + 1];
+            if (2 * heavier >= n_used + 1)
+                continue;
+            memcpy(&id, &pairs[2 * k], sizeof id);
             g->ahead[experts->n_ahead++] = first + (uint32_t)id;
         }
     return 0;

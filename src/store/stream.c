@@ -35,7 +35,9 @@ struct layout {
     uint64_t sum;
 };
 
-/* Guesses are judged in lots: fewer than half of a lot used, and there are none for a while. */
+/* Guesses are judged in lots: fewer than three quarters of a lot used, and there are none for a while.
+ * A wrong one costs the disk a whole read, a right one gains what computing would have hidden: at 0.70
+ * the two were measured to be even. */
 enum { GUESSES = 64, LOT = 256, PAUSE = 4096 /* settled layers */ };
 
 struct layer_count {
@@ -473,7 +475,7 @@ static void want(struct lode_store *store, uint32_t id) {
         return;
     pthread_mutex_lock(&s->lock);
     if (s->lot >= LOT) {
-        s->pause = s->lot_used < LOT / 2 ? PAUSE : 0;
+        s->pause = s->lot_used < LOT * 3 / 4 ? PAUSE : 0;
         s->lot = s->lot_used = 0;
     }
     struct slot *slot = s->where[group] == NOWHERE && !s->pause && s->n_guesses < GUESSES
