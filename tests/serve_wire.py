@@ -228,6 +228,23 @@ def check_encoders(count, program):
     count.check(s.stop() == 0, 'a cross-encoder: ends')
 
 
+def check_plain_template(count, program):
+    """A template that knows nothing of tools: they are described in words, and calls are calls all the same."""
+    s = Server(program, '--chat-template', '{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}'
+               '<|im_end|>\n{% endfor %}<|im_start|>assistant\n')
+    tool = {'type': 'function', 'function': {'name': 'weather', 'parameters': CITY}}
+    body = {'messages': user(ASK), 'tools': [tool], 'temperature': 0, 'max_tokens': 60}
+    m = s.post('/v1/chat/completions', dict(body, tool_choice='required', parallel_tool_calls=False))[1]
+    m = m['choices'][0]['message']
+    count.check(list(json.loads(m['tool_calls'][0]['function']['arguments'])) == ['city'],
+                'a plain template: a call')
+    turns = body['messages'] + [m, {'role': 'tool', 'tool_call_id': m['tool_calls'][0]['id'], 'content': RESULT}]
+    prompt = s.post('/apply-template', dict(body, messages=turns))[1]['prompt']
+    count.check('"name":"weather"' in prompt and '<tool_call>\n{"name":"weather"' in prompt
+                and '<tool_response>\n' + RESULT in prompt, 'a plain template: tools, calls, results as text')
+    count.check(s.stop() == 0, 'a plain template: ends')
+
+
 def lines(s, path, body):
     status, text, r = s.ask('POST', path, body)
     assert status == 200 and r.getheader('Content-Type') == 'application/x-ndjson', text
@@ -291,6 +308,7 @@ def main():
         status = s.stop()
     count.check(status == 0, 'SIGTERM ends it')
     check_encoders(count, sys.argv[1])
+    check_plain_template(count, sys.argv[1])
     count.end()
 
 

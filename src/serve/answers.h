@@ -39,7 +39,8 @@ struct choice {
     const char *stop; /* FINISH_STOP_TEXT: which */
     size_t n_tokens, n_thinking;
     struct lode_generation_token *tokens; /* (n_kept): with log-probabilities, if they are wanted */
-    size_t n_kept, n_sent; /* n_sent is the writer's: how many it has written */
+    size_t n_kept;
+    size_t n_sent, sent_bytes; /* the writer's: how many it has written, and their text */
 };
 
 enum answer_event_kind {

@@ -87,18 +87,16 @@ static json_t *reason(const struct choice *c) {
                                     : json_string(c->finish == FINISH_LENGTH ? "length" : "stop");
 }
 
-/* The lists of this API, and beside them "content" as chats have it. */
-static json_t *logprobs(struct exchange *x, const struct choice *c, size_t from) {
+/* The lists of this API, and beside them "content" as chats have it: of the tokens that have come since
+ * the last call. */
+static json_t *logprobs(struct exchange *x, struct choice *c) {
     if (!x->r.logprobs)
         return json_null();
     json_t *tokens = json_array(), *probs = json_array(), *tops = json_array(),
-           *offsets = json_array();
-    size_t at = 0;
-    for (size_t i = 0; i < c->n_kept; i++) {
-        const struct lode_generation_token *t = &c->tokens[i];
+           *offsets = json_array(), *content = answers_logprobs_json(x->a, c, c->n_sent, c->n_kept);
+    for (; c->n_sent < c->n_kept; c->n_sent++) {
+        const struct lode_generation_token *t = &c->tokens[c->n_sent];
         json_t *text = answers_token_json(x->a, t->id), *top = json_object();
-        const size_t here = at;
-        at += json_string_length(text);
         for (uint32_t k = 0; k < t->n_top; k++) {
             json_t *other = answers_token_json(x->a, t->top[k].id);
             if (other)
@@ -106,24 +104,18 @@ static json_t *logprobs(struct exchange *x, const struct choice *c, size_t from)
                                     json_real((double)t->top[k].logprob));
             json_decref(other);
         }
-        if (i < from) {
-            json_decref(text);
-            json_decref(top);
-            continue;
-        }
+        json_array_append_new(offsets, json_integer((json_int_t)c->sent_bytes));
+        c->sent_bytes += json_string_length(text);
         json_array_append_new(tokens, text);
         json_array_append_new(probs, json_real((double)t->logprob));
         json_array_append_new(tops, top);
-        json_array_append_new(offsets, json_integer((json_int_t)here));
     }
     return json_pack("{s:o, s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", probs,
-                     "top_logprobs", tops, "text_offset", offsets, "content",
-                     answers_logprobs_json(x->a, c, from, c->n_kept));
+                     "top_logprobs", tops, "text_offset", offsets, "content", content);
 }
 
 static void send_text(struct exchange *x, struct choice *c, json_t *text) {
-    json_t *probs = logprobs(x, c, c->n_sent);
-    c->n_sent = c->n_kept;
+    json_t *probs = logprobs(x, c);
     json_t *choice = json_pack("{s:i, s:o, s:o, s:o}", "index", (int)c->index, "text", text,
                                "finish_reason", reason(c), "logprobs", probs);
     json_t *chunk = envelope(x, json_pack("[o]", choice));
@@ -211,7 +203,7 @@ static json_t *choice_json(struct exchange *x, struct choice *c, size_t index) {
         text = both;
     }
     return json_pack("{s:I, s:o, s:o, s:o}", "index", (json_int_t)index, "text", text,
-                     "finish_reason", reason(c), "logprobs", logprobs(x, c, 0));
+                     "finish_reason", reason(c), "logprobs", logprobs(x, c));
 }
 
 static json_t *reply(struct exchange *x) {

@@ -16,7 +16,7 @@ int served_init(struct served *m, struct lode_error *err) {
     if (rc == 0)
         rc = forms_create(&m->forms, m->model, err);
     if (rc == 0)
-        rc = vectors_create(&m->vectors, m->model, err);
+        rc = vectors_create(&m->vectors, m->model, lode_scheduler_ctx(m->scheduler), err);
     if (rc < 0)
         served_deinit(m);
     return rc;

@@ -12,10 +12,11 @@ enum { MOST_INPUTS = 2048 };
 struct vectors {
     pthread_mutex_t lock; /* an embedder belongs to one thread at a time */
     struct lode_model *model;
+    uint32_t ctx;
     struct lode_embedder *embedder; /* NULL: nobody has asked yet */
 };
 
-int vectors_create(struct vectors **out, struct lode_model *m, struct lode_error *err) {
+int vectors_create(struct vectors **out, struct lode_model *m, uint32_t ctx, struct lode_error *err) {
     struct vectors *v = *out = calloc(1, sizeof *v);
     if (!v || pthread_mutex_init(&v->lock, NULL)) {
         free(v);
@@ -23,6 +24,7 @@ int vectors_create(struct vectors **out, struct lode_model *m, struct lode_error
         return request_no_memory(err);
     }
     v->model = m;
+    v->ctx = ctx;
     return 0;
 }
 
@@ -36,7 +38,8 @@ void vectors_free(struct vectors *v) {
 
 /* With the lock. */
 static int open_embedder(struct vectors *v, struct lode_error *err) {
-    return v->embedder ? 0 : lode_embed_create(&v->embedder, v->model, NULL, err);
+    const struct lode_embed_opts o = {.ctx = v->ctx};
+    return v->embedder ? 0 : lode_embed_create(&v->embedder, v->model, &o, err);
 }
 
 int vectors_ranks(struct served *m, bool *ranks, struct lode_error *err) {

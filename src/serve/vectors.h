@@ -11,7 +11,8 @@
 
 struct vectors;
 
-int vectors_create(struct vectors **out, struct lode_model *m, struct lode_error *err);
+/* ctx: the longest text, 0: what the model was trained for. */
+int vectors_create(struct vectors **out, struct lode_model *m, uint32_t ctx, struct lode_error *err);
 void vectors_free(struct vectors *v);
 
 /* A list of inputs that becomes a list of vectors. */
