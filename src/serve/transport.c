@@ -17,6 +17,7 @@
 
 enum {
     SLOWEST = 16 << 10, /* bytes a second that bodies and replies get time for */
+    GRACE = 10,         /* seconds that we ourselves may take to hand a reply over, on a busy machine */
     SPARE_FILES = 128,  /* descriptors that are not connections */
     NEVER = 1 << 30,    /* seconds */
 };
@@ -38,7 +39,8 @@ static void finish(struct live *l) {
         http_end(&l->x, true);
     pthread_mutex_lock(&l->lock);
     if (!l->closed)
-        set_deadline(t, l->client, live_now() + t->o.patience + (double)l->x.n_sent / SLOWEST);
+        set_deadline(t, l->client,
+                     live_now() + t->o.patience + GRACE + (double)l->x.n_sent / SLOWEST);
     pthread_mutex_unlock(&l->lock);
     live_let_go(l);
 }
@@ -99,7 +101,7 @@ static void time_out(struct transport *t, const struct client *c) {
                                 "Content-Type: application/json\r\nContent-Length: 101\r\n\r\n"
                                 "{\"error\":{\"message\":\"the request did not come in time\",\"type\":"
                                 "\"invalid_request_error\",\"code\":408}}";
-    if (!t->o.tls_cert && bytes_received(c->fd) > c->received) {
+    if (!t->o.tls_cert && !c->answering && bytes_received(c->fd) > c->received) {
         const ssize_t sent = send(c->fd, reply, sizeof reply - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         (void)sent;
     }
@@ -257,6 +259,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *conn, const
         return MHD_YES;
     }
     set_deadline(t, l->client, live_now() + NEVER);
+    l->client->answering = true;
     if (!l->ready && !l->refused && t->o.dispatch(t->o.user, &l->x)) {
         pthread_mutex_lock(&l->lock);
         const bool taken = workers_submit(t->workers, &l->job); /* the worker can't reply before the lock is free */
@@ -287,6 +290,7 @@ static void on_completed(void *user, struct MHD_Connection *conn, void **state,
         pthread_mutex_lock(&t->lock);
         c->deadline = live_now() + t->o.patience;
         c->received = n;
+        c->answering = false;
         pthread_mutex_unlock(&t->lock);
     }
     if (!l)
