@@ -85,16 +85,14 @@ def compare(name, model, n, ram, whole=None):
 
 def refusals():
     model = os.path.join(MODELS, 'demo', 'demo-bf16.gguf')
-    status, p = plan(model, '--ram', '60M', '-c', '2048')
+    status, p = plan(model, '--ram', '40M', '-c', '2048')
     check('refused plan', status == 1 and not p['fits'] and '--ram' in p['advice'])
-    r = run('logits', model, '--ids', '1,2', '--ram', '60M')
+    r = run('logits', model, '--ids', '1,2', '--ram', '20M')
     check('refused run', r.returncode == 1 and b'--ram' in r.stderr, r.stderr)
     least = p['advice'].split()[1]
     check('the least that is said is enough', plan(model, '--ram', least, '-c', '2048')[0] == 0)
     below = '%dM' % (int(least[:-1]) - 3)
     check('and a little less is not', plan(model, '--ram', below, '-c', '2048')[0] == 1)
-    status, p = plan(model, '--ram', '85M')
-    check('a context is cut', status == 0 and p['ctx'] < p['ctx_wanted'] or status == 1)
     r = run('plan', model, '-ot', 'exps=CUDA0', '--no-bandwidth')
     check('split over devices', r.returncode == 1 and b'one device' in r.stderr, r.stderr)
     r = run('plan', model, '-ot', 'exps', '--no-bandwidth')
@@ -126,7 +124,7 @@ if not os.path.isdir(MODELS):
     print('skipped: no %s' % MODELS)
     sys.exit(77)
 for name, budgets in (('moe/hf', ('42M', '36M')), ('hybrid/hf', ('38M',)),
-                      ('demo/demo-bf16.gguf', ('120M',))):
+                      ('demo/demo-bf16.gguf', ('120M', '66M'))):
     model = os.path.join(MODELS, name)
     _, logits = compare(name, model, 1024, None)
     for ram in budgets:

@@ -66,7 +66,8 @@ struct lode_placement {
     uint32_t ctx, parallel;
     uint32_t ctx_wanted;     /* what was asked for, or trained; more than ctx: it was cut to fit */
     uint64_t expert_cache;   /* bytes for lode_model_fill; 0: no expert is streamed */
-    uint64_t experts_size, expert_cache_least;
+    uint64_t layer_cache;    /* the same for the layers' own matrices, where not even those fit */
+    uint64_t experts_size, expert_cache_least, layers_size, layer_cache_least;
     double hit_rate;         /* that read[] reckons with; 1: all are there */
     double tokens_per_second, tokens_per_second_full; /* at an empty and a full context; 0: unknown */
     bool fits, on_gpu;

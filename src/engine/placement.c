@@ -14,6 +14,7 @@
 #include "base/machine.h"
 #include "engine/memory.h"
 #include "engine/workers.h"
+#include "model/groups.h"
 #include "store/stream.h"
 
 #include <malloc.h>
@@ -174,11 +175,22 @@ static void choose_cache(struct placing *pl) {
     const uint64_t room = p->budget[LODE_RUNG_RAM], fixed = fixed_size(pl);
     p->hit_rate = 1;
     p->fits = all_fits(pl, room);
-    if (p->fits || p->experts_size == 0)
+    if (p->fits)
         return;
+    /* what is left beside the layers' own matrices, and beside a token's experts without them */
     const uint64_t left = room > fixed ? room - fixed : 0;
-    p->fits = left >= p->expert_cache_least;
-    p->expert_cache = p->fits ? left : p->expert_cache_least;
+    const uint64_t other = fixed - p->layers_size + p->expert_cache_least;
+    p->fits = p->experts_size && left >= p->expert_cache_least;
+    if (!p->fits && p->layers_size && other + p->layer_cache_least <= room) {
+        p->fits = true;
+        p->layer_cache =
+            lode_layers_room(&pl->m->graphs[LODE_BODY], pl->m->weights, room - other);
+    }
+    if (p->experts_size == 0)
+        return;
+    p->expert_cache = left >= p->expert_cache_least ? left : p->expert_cache_least;
+    if (p->layer_cache) /* what no whole layer fits into */
+        p->expert_cache += room - other - p->layer_cache;
     if (p->expert_cache > pl->slots_most)
         p->expert_cache = pl->slots_most;
     const double share = (double)p->expert_cache / (double)pl->slots_most;
@@ -200,10 +212,28 @@ static struct lode_placement_row *add_row(struct placing *pl, const char *name, 
     return row;
 }
 
+/* The first layers stay in what is left beside two of the largest; the others are read for each
+ * token.  Each kind has its part in that. */
+static void stream_row(const struct placing *pl, struct lode_placement_row *row) {
+    const struct lode_placement *p = pl->p;
+    double all = 0;
+    for (int k = FFN; k <= RECURRENT; k++)
+        all += (double)pl->weights[k].size;
+    const double part = (double)row->size[LODE_RUNG_RAM] / all;
+    const uint64_t away = (uint64_t)ceil(part * (double)(p->layers_size - p->layer_cache));
+    row->size[LODE_RUNG_RAM] -= away;
+    row->size[LODE_RUNG_DISK] = away;
+    row->read[LODE_RUNG_DISK] = (double)away + part * (double)p->layer_cache_least;
+}
+
 static void fill_rows(struct placing *pl) {
     struct lode_placement *p = pl->p;
-    for (int k = EMBEDDING; k < KINDS; k++)
-        add_row(pl, kinds[k].name, pl->weights[k].size, pl->weights[k].read);
+    for (int k = EMBEDDING; k < KINDS; k++) {
+        struct lode_placement_row *row =
+            add_row(pl, kinds[k].name, pl->weights[k].size, pl->weights[k].read);
+        if (row && p->layer_cache && k >= FFN && k <= RECURRENT)
+            stream_row(pl, row);
+    }
     const struct weights *x = &pl->weights[EXPERTS];
     struct lode_placement_row *row = add_row(pl, kinds[EXPERTS].name, x->size, x->read);
     if (row && p->expert_cache) {
@@ -254,11 +284,24 @@ __attribute__((format(printf, 2, 3))) static void advise(struct lode_placement *
 
 static double mib(uint64_t bytes) { return (double)bytes / 0x1p20; }
 
+/* With all streamed that can be. */
+static uint64_t least_size(const struct placing *pl) {
+    const struct lode_placement *p = pl->p;
+    const uint64_t streamed =
+        p->layers_size > p->layer_cache_least ? p->layers_size - p->layer_cache_least : 0;
+    return fixed_size(pl) - streamed + (p->experts_size ? p->expert_cache_least : 0);
+}
+
 static int give_advice(struct placing *pl, struct lode_error *err) {
     struct lode_placement *p = pl->p;
     const struct lode_placement chosen = *p;
     const uint64_t room = p->budget[LODE_RUNG_RAM];
-    const uint64_t need = fixed_size(pl) + (p->experts_size ? p->expert_cache_least : 0);
+    const uint64_t need = least_size(pl);
+    if (p->fits && p->layer_cache) {
+        advise(p, "%.0f MiB more would keep the layers' own matrices in memory: each token reads what "
+                  "is missing of them\n", mib(p->layers_size - p->layer_cache));
+        return 0;
+    }
     if (p->fits && p->expert_cache) {
         advise(p, "%.0f MiB more would keep all experts in memory\n",
                mib(pl->slots_most - p->expert_cache));
@@ -283,8 +326,7 @@ static int give_advice(struct placing *pl, struct lode_error *err) {
     while (fits + 1 < fails) {
         const uint32_t middle = fits + (fails - fits) / 2;
         LODE_TRY(count_sessions(pl, middle * 256, err));
-        const bool ok = fixed_size(pl) + (p->experts_size ? p->expert_cache_least : 0) <= room;
-        *(ok ? &fits : &fails) = middle;
+        *(least_size(pl) <= room ? &fits : &fails) = middle;
     }
     if (fits)
         advise(p, "-c %u is the largest context that fits\n", fits * 256);
@@ -317,6 +359,8 @@ static int place(struct placing *pl, struct lode_error *err) {
         /* a token's experts of one layer at once, so that they are read side by side */
         p->expert_cache_least = least * m->hp.n_experts_used;
     }
+    p->layers_size = lode_layers_size(&m->graphs[LODE_BODY], m->weights);
+    p->layer_cache_least = lode_layers_room(&m->graphs[LODE_BODY], m->weights, 0);
     p->ctx_wanted = pl->opts.ctx ? pl->opts.ctx : m->hp.ctx_train;
     /* a GPU has all of a model or nothing */
     LODE_TRY(count_sessions(pl, p->ctx_wanted, err));

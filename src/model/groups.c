@@ -130,6 +130,18 @@ uint64_t lode_layers_size(const struct lode_graph *g, const struct lode_weight *
     return all;
 }
 
+uint64_t lode_layers_room(const struct lode_graph *g, const struct lode_weight *weights,
+                          uint64_t room) {
+    struct layers *l = list_layers(g, weights);
+    uint64_t largest = 0, stay = 0;
+    for (uint32_t i = 0; l && i < l->n; i++)
+        largest = l->sizes[i] > largest ? l->sizes[i] : largest;
+    for (uint32_t i = 0; l && i < l->n && stay + l->sizes[i] + 2 * largest <= room; i++)
+        stay += l->sizes[i];
+    lode_free(l);
+    return stay + 2 * largest;
+}
+
 int lode_groups_of_layers(const struct lode_graph *g, struct lode_weight *weights, uint64_t room,
                           struct lode_group **groups, uint32_t *n_groups, uint64_t *streamed,
                           struct lode_error *err) {

@@ -11,6 +11,9 @@ int lode_groups_of_experts(const struct lode_graph *g, struct lode_weight *weigh
 
 /* Bytes of what could be in those groups; 0 where memory for the list is missing. */
 uint64_t lode_layers_size(const struct lode_graph *g, const struct lode_weight *weights);
+/* What streaming them takes of `room`: two of the largest and the first whole layers that fit beside
+ * them; for room 0 the least that will do. */
+uint64_t lode_layers_room(const struct lode_graph *g, const struct lode_weight *weights, uint64_t room);
 
 /* Adds a group of each layer's own matrices, but for the first layers that fit in `room` bytes beside
  * two of the largest, which are what streaming needs: they stay.  *streamed: bytes of those two, 0 where

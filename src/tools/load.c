@@ -141,6 +141,10 @@ static void say_plan(const struct load_opts *o, const struct lode_placement *p) 
         fprintf(stderr, "lode: note: %s of memory for %s of experts; the others are read when they are "
                         "used\n",
                 format_bytes((double)p->expert_cache, a), format_bytes((double)p->experts_size, b));
+    if (p->layer_cache && p->fits)
+        fprintf(stderr, "lode: note: %s of memory for %s of the layers' own matrices; each token reads "
+                        "the others\n",
+                format_bytes((double)p->layer_cache, a), format_bytes((double)p->layers_size, b));
     if (p->ctx < p->ctx_wanted)
         fprintf(stderr, "lode: note: the context is cut from %u to %u to fit into %s (-c)\n",
                 p->ctx_wanted, p->ctx, format_bytes((double)p->budget[LODE_RUNG_RAM], a));
@@ -155,19 +159,6 @@ static void say_plan(const struct load_opts *o, const struct lode_placement *p) 
                 format_bytes((double)p->budget[LODE_RUNG_RAM], b));
 }
 
-/* Not even the layers fit beside the rest: they are read in turn, or it is too little for that too. */
-static int stream_layers(struct lode_model *m, uint64_t experts, uint64_t all, uint64_t room,
-                         const struct lode_placement *p, struct lode_error *err) {
-    char a[32], b[32];
-    const int rc = lode_model_fill(m, experts, room, err);
-    if (rc == LODE_ERR_LIMIT)
-        return refuse(p, err);
-    if (rc == 0)
-        fprintf(stderr, "lode: note: %s of memory for %s of layers: the others are read for every step\n",
-                format_bytes((double)room, a), format_bytes((double)all, b));
-    return rc;
-}
-
 /* By the plan; --expert-cache is taken as it is. */
 static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_error *err) {
     struct lode_placement p;
@@ -177,13 +168,8 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
     if (o->expert_cache || o->layer_cache)
         return lode_model_fill(m, o->expert_cache, o->layer_cache, err);
     int rc = lode_plan_place(m, &so, &b, &p, err);
-    if (rc == 0 && hard && !p.fits) {
-        const uint64_t over = p.size[LODE_RUNG_RAM] - p.budget[LODE_RUNG_RAM];
-        const uint64_t layers = lode_model_layers_size(m);
-        if (p.size[LODE_RUNG_RAM] > p.budget[LODE_RUNG_RAM] && layers > over && !p.on_gpu)
-            return stream_layers(m, p.expert_cache, layers, layers - over, &p, err);
+    if (rc == 0 && hard && !p.fits)
         rc = refuse(&p, err);
-    }
     if (rc < 0)
         return rc;
     say_plan(o, &p);
@@ -191,7 +177,7 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
         lode_memory_watch(true, NULL);
     if (p.ctx < p.ctx_wanted)
         o->ctx = p.ctx;
-    return lode_model_fill(m, p.fits ? p.expert_cache : 0, 0, err);
+    return lode_model_fill(m, p.fits ? p.expert_cache : 0, p.fits ? p.layer_cache : 0, err);
 }
 
 int load_model(struct lode_model **out, struct load_opts *o, struct lode_error *err) {
