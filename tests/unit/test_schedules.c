@@ -510,9 +510,9 @@ static void faulty_unpin(struct lode_store *s, uint32_t id) {
     real->ops->unpin(real, id);
 }
 
-static uint64_t faulty_news(struct lode_store *s) {
+static uint64_t faulty_news(struct lode_store *s, uint32_t id) {
     struct lode_store *real = ((struct faulty *)s)->real;
-    return real->ops->news(real);
+    return real->ops->news(real, id);
 }
 
 static int faulty_verify(struct lode_store *s, struct lode_error *err) {
