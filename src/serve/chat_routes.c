@@ -67,15 +67,17 @@ static json_t *model_json(const struct served *v) {
     const struct lode_session_opts opts = {.ctx = lode_scheduler_ctx(v->scheduler)};
     lode_scheduler_stats(v->scheduler, &st);
     const bool planned = lode_plan_memory(v->model, &opts, &p, &err) == 0 && p.ctx;
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:o}", "id", v->name, "arch", m->arch,
-                     "path", m->path, "n_params", (json_int_t)m->n_params, "size", (json_int_t)m->size,
-                     "ctx", (json_int_t)opts.ctx, "ctx_train", (json_int_t)m->ctx_train, "slots",
-                     (json_int_t)slots, "thinks", v->template && strstr(v->template, "enable_thinking"),
-                     "plan", !planned ? json_null()
-                             : json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)p.weights,
-                                         "repacked", (json_int_t)p.repacked, "kv",
-                                         (json_int_t)((double)p.kv / p.ctx * (double)st.kv_size), "state",
-                                         (json_int_t)(p.state * slots), "work", (json_int_t)p.work, "available", (json_int_t)p.available));
+    return json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:o}", "id", v->name, "arch", m->arch,
+        "path", m->path, "n_params", (json_int_t)m->n_params, "size", (json_int_t)m->size, "ctx",
+        (json_int_t)opts.ctx, "ctx_train", (json_int_t)m->ctx_train, "slots", (json_int_t)slots,
+        "thinks", v->template && strstr(v->template, "enable_thinking"), "plan",
+        !planned ? json_null()
+                 : json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)p.weights,
+                             "repacked", (json_int_t)p.repacked, "kv",
+                             (json_int_t)((double)p.kv / p.ctx * (double)st.kv_size), "state",
+                             (json_int_t)(p.state * slots), "work", (json_int_t)p.work, "available",
+                             (json_int_t)p.available));
 }
 
 static json_t *work_json(const struct lode_scheduler_stats *st) {
@@ -83,9 +85,9 @@ static json_t *work_json(const struct lode_scheduler_stats *st) {
                      (json_int_t)st->running, "waiting", (json_int_t)st->waiting, "kv_used",
                      (json_int_t)st->kv_used, "kv_size", (json_int_t)st->kv_size, "cached_bytes",
                      (json_int_t)st->cached_bytes, "prompt_tokens", (json_int_t)st->prompt_tokens,
-                     "reused_tokens", (json_int_t)st->reused_tokens,
-                     "generated_tokens", (json_int_t)st->generated_tokens, "steps", (json_int_t)st->steps,
-                     "fed_tokens", (json_int_t)st->fed_tokens, "step_seconds", st->seconds);
+                     "reused_tokens", (json_int_t)st->reused_tokens, "generated_tokens",
+                     (json_int_t)st->generated_tokens, "steps", (json_int_t)st->steps, "fed_tokens",
+                     (json_int_t)st->fed_tokens, "step_seconds", st->seconds);
 }
 
 struct models_now {
@@ -130,8 +132,7 @@ static json_t *chats_json(struct server *s) {
         return v;
     }
 #endif
-    return json_pack("{s:b, s:s}", "kept", 0, "why",
-                     why_none(s));
+    return json_pack("{s:b, s:s}", "kept", 0, "why", why_none(s));
 }
 
 static json_t *status_json(struct server *s) {
@@ -141,11 +142,11 @@ static json_t *status_json(struct server *s) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     struct models_now now = {.list = json_array()};
     models_each(s->models, see_model, &now);
-    return json_pack("{s:s, s:f, s:I, s:{s:I, s:I}, s:o, s:o, s:o}", "version", LODE_VERSION, "clock",
-                     (double)t.tv_sec + (double)t.tv_nsec * 1e-9, "uptime",
-                     (json_int_t)(time(NULL) - s->started), "memory", "resident", (json_int_t)resident,
-                     "own", (json_int_t)own, "models", now.list, "work", work_json(&now.work), "chats",
-                     chats_json(s));
+    return json_pack("{s:s, s:f, s:I, s:{s:I, s:I}, s:o, s:o, s:o}", "version", LODE_VERSION,
+                     "clock", (double)t.tv_sec + (double)t.tv_nsec * 1e-9, "uptime",
+                     (json_int_t)(time(NULL) - s->started), "memory", "resident",
+                     (json_int_t)resident, "own", (json_int_t)own, "models", now.list, "work",
+                     work_json(&now.work), "chats", chats_json(s));
 }
 
 /* ---- /lode/chats ---- */
@@ -224,13 +225,14 @@ int page_init(struct server *s, struct lode_error *err) {
     if (!s->o.chats)
         return 0;
     if (!s->loopback && !guard_keys(s->guard) && !s->o.chats_asked) {
-        snprintf(s->no_chats, sizeof s->no_chats, "the server listens beyond this machine without a key, so "
+        snprintf(s->no_chats, sizeof s->no_chats,
+                 "the server listens beyond this machine without a key, so "
                  "that anybody could read them (--api-key or --chats FILE keeps them)");
         return 0;
     }
     LODE_TRY(chats_create(&s->chats, s->o.chats, s->o.chats_size, err));
-    /* A file that is there is looked at now, so that damage is reported at the start; one that nobody
-     * asked for is made when there is a chat to keep. */
+    /* A file that is there is looked at now, so that damage is reported at the start; one that
+     * nobody asked for is made when there is a chat to keep. */
     const bool now = s->o.chats_asked || access(s->o.chats, F_OK) == 0;
     const int rc = now ? chats_open(s->chats, err) : 0;
     if (rc < 0 && s->o.chats_asked)
@@ -261,8 +263,9 @@ static void answer_chats(struct server *s, const struct page_request *r, struct 
 int page_init(struct server *s, struct lode_error *err) {
     snprintf(s->no_chats, sizeof s->no_chats, "this build has no SQLite");
     if (s->o.chats_asked)
-        return lode_fail(err, LODE_ERR_UNSUPPORTED, "--chats",
-                         "left out of this build: it needs SQLite (scripts/packages.sh install build)");
+        return lode_fail(
+            err, LODE_ERR_UNSUPPORTED, "--chats",
+            "left out of this build: it needs SQLite (scripts/packages.sh install build)");
     return 0;
 }
 

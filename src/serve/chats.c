@@ -13,7 +13,13 @@
 #include <time.h>
 #include <utf8proc.h>
 
-enum { MAX_ID = 64, MAX_ROLE = 32, MAX_REST = 64 << 10 /* of a chat */, SEARCH_MS = 2000, SNIPPET = 120 };
+enum {
+    MAX_ID = 64,
+    MAX_ROLE = 32,
+    MAX_REST = 64 << 10 /* of a chat */,
+    SEARCH_MS = 2000,
+    SNIPPET = 120
+};
 
 #define STATEMENTS(X)                                                                              \
     X(LIST, "SELECT id, title, created, updated, n_messages, bytes FROM chats"                     \
@@ -22,8 +28,9 @@ enum { MAX_ID = 64, MAX_ROLE = 32, MAX_REST = 64 << 10 /* of a chat */, SEARCH_M
     X(CHAT, "SELECT title, created, updated, head, rest, bytes FROM chats WHERE id = ?1")          \
     X(MESSAGES, "SELECT id, parent, role, content, rest FROM messages WHERE chat = ?1 ORDER BY n") \
     X(ADD, "INSERT INTO chats(" CHATS_COLUMNS ") VALUES(?1, '', ?2, ?2, NULL, 0, 0, '{}')")        \
-    X(CHANGE, "UPDATE chats SET title = coalesce(?2, title), created = coalesce(?3, created),"     \
-              " updated = ?4, head = coalesce(?5, head), rest = iif(?6 = '{}', rest, ?6) WHERE id = ?1") \
+    X(CHANGE,                                                                                      \
+      "UPDATE chats SET title = coalesce(?2, title), created = coalesce(?3, created),"             \
+      " updated = ?4, head = coalesce(?5, head), rest = iif(?6 = '{}', rest, ?6) WHERE id = ?1")   \
     X(PUT, "INSERT INTO messages(" MESSAGES_COLUMNS ") VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)"         \
            " ON CONFLICT(chat, id) DO UPDATE SET parent = excluded.parent, role = excluded.role,"  \
            " size = excluded.size, rest = excluded.rest, content = excluded.content")              \
@@ -106,7 +113,8 @@ static int prepare(struct chats *c, enum statement i, sqlite3_stmt **out, struct
 
 /* Ends a statement's run; rc: of its last step. */
 static int done(struct chats *c, sqlite3_stmt *st, int rc, struct lode_error *err) {
-    const int status = rc == SQLITE_DONE || rc == SQLITE_ROW || rc == SQLITE_OK ? 0 : fail(c, rc, err);
+    const int status =
+        rc == SQLITE_DONE || rc == SQLITE_ROW || rc == SQLITE_OK ? 0 : fail(c, rc, err);
     sqlite3_reset(st);
     sqlite3_clear_bindings(st);
     return status;
@@ -195,7 +203,8 @@ static int make_needle(struct needle *w, const char *text, struct lode_error *er
     w->n = 0;
     for (size_t i = 0; i < n; i += len) {
         if (w->n == CHATS_MAX_SEARCH)
-            return lode_fail(err, LODE_ERR_ARG, "q", "at most %d characters expected", CHATS_MAX_SEARCH);
+            return lode_fail(err, LODE_ERR_ARG, "q", "at most %d characters expected",
+                             CHATS_MAX_SEARCH);
         w->cp[w->n++] = lower_at(text + i, n - i, &len);
     }
     return 0;
@@ -255,14 +264,16 @@ static int search_messages(struct chats *c, const char *chat, const struct needl
 
 /* ---- the list ---- */
 
-static void add_entry(struct lode_buf *out, sqlite3_stmt *st, const struct lode_buf *snippet, bool first) {
+static void add_entry(struct lode_buf *out, sqlite3_stmt *st, const struct lode_buf *snippet,
+                      bool first) {
     lode_buf_addz(out, first ? "{" : ",{");
     add_column(out, "id", st, 0);
     lode_buf_addc(out, ',');
     add_column(out, "title", st, 1);
-    lode_buf_addf(out, ",\"created\":%lld,\"updated\":%lld,\"n_messages\":%lld,\"bytes\":%lld,\"snippet\":",
-                  (long long)sqlite3_column_int64(st, 2), (long long)sqlite3_column_int64(st, 3),
-                  (long long)sqlite3_column_int64(st, 4), (long long)sqlite3_column_int64(st, 5));
+    lode_buf_addf(
+        out, ",\"created\":%lld,\"updated\":%lld,\"n_messages\":%lld,\"bytes\":%lld,\"snippet\":",
+        (long long)sqlite3_column_int64(st, 2), (long long)sqlite3_column_int64(st, 3),
+        (long long)sqlite3_column_int64(st, 4), (long long)sqlite3_column_int64(st, 5));
     add_string(out, lode_buf_str(snippet).data, snippet->len);
     lode_buf_addc(out, '}');
 }
@@ -302,14 +313,16 @@ static int list_locked(struct chats *c, const struct chats_query *q, const struc
         status = done(c, st, rc, err);
     else
         sqlite3_reset(st);
-    lode_buf_addf(out, "],\"more\":%s,\"partial\":%s}", more ? "true" : "false", partial ? "true" : "false");
+    lode_buf_addf(out, "],\"more\":%s,\"partial\":%s}", more ? "true" : "false",
+                  partial ? "true" : "false");
     lode_buf_free(&snippet);
     return status;
 }
 
 /* ---- one chat ---- */
 
-static int get_locked(struct chats *c, const char *id, struct lode_buf *out, struct lode_error *err) {
+static int get_locked(struct chats *c, const char *id, struct lode_buf *out,
+                      struct lode_error *err) {
     sqlite3_stmt *st;
     LODE_TRY(prepare(c, ST_CHAT, &st, err));
     bind_text(st, 1, id, strlen(id));
@@ -323,7 +336,8 @@ static int get_locked(struct chats *c, const char *id, struct lode_buf *out, str
         lode_buf_addf(out, "{\"id\":\"%s\",", id); /* ids need no escapes */
         add_column(out, "title", st, 0);
         lode_buf_addf(out, ",\"created\":%lld,\"updated\":%lld,",
-                      (long long)sqlite3_column_int64(st, 1), (long long)sqlite3_column_int64(st, 2));
+                      (long long)sqlite3_column_int64(st, 1),
+                      (long long)sqlite3_column_int64(st, 2));
         add_column(out, "head", st, 3);
         add_rest(out, st, 4);
     }
@@ -388,8 +402,9 @@ static int put_message(struct chats *c, const char *chat, const json_t *m, struc
     const size_t n_rest = strlen(rest), n = json_string_length(json_object_get(m, "content"));
     int status;
     if (n + n_rest > CHATS_MAX_MESSAGE) {
-        status = lode_fail(err, LODE_ERR_LIMIT, "messages", "a message of %zu bytes; at most %d are kept",
-                           n + n_rest, CHATS_MAX_MESSAGE);
+        status =
+            lode_fail(err, LODE_ERR_LIMIT, "messages",
+                      "a message of %zu bytes; at most %d are kept", n + n_rest, CHATS_MAX_MESSAGE);
     } else {
         int rc = bind_text(st, 1, chat, strlen(chat));
         rc |= bind_text(st, 2, id, strlen(id));
@@ -408,8 +423,10 @@ static int bind_time(sqlite3_stmt *st, int i, int64_t t) {
     return t < 0 ? sqlite3_bind_null(st, i) : sqlite3_bind_int64(st, i, t);
 }
 
-static int change_chat(struct chats *c, const char *id, const json_t *body, struct lode_error *err) {
-    static const char *const taken[] = {"id", "title", "created", "updated", "head", "messages", "new"};
+static int change_chat(struct chats *c, const char *id, const json_t *body,
+                       struct lode_error *err) {
+    static const char *const taken[] = {"id",   "title",    "created", "updated",
+                                        "head", "messages", "new"};
     const int64_t latest = INT64_C(1) << 52;
     const char *title = NULL, *head = NULL;
     int64_t created = -1, updated = now_ms(CLOCK_REALTIME);
@@ -426,8 +443,8 @@ static int change_chat(struct chats *c, const char *id, const json_t *body, stru
         return lode_fail(err, LODE_ERR_NOMEM, "chats", "out of memory");
     int status;
     if (strlen(rest) > MAX_REST) {
-        status = lode_fail(err, LODE_ERR_LIMIT, "settings", "%zu bytes of settings; at most %d are kept",
-                           strlen(rest), MAX_REST);
+        status = lode_fail(err, LODE_ERR_LIMIT, "settings",
+                           "%zu bytes of settings; at most %d are kept", strlen(rest), MAX_REST);
     } else {
         int rc = bind_text(st, 1, id, strlen(id));
         rc |= bind_text(st, 2, title, title ? strlen(title) : 0);
@@ -522,11 +539,14 @@ static int delete_locked(struct chats *c, const char *id, struct lode_error *err
 
 /* A buffer that ran out of memory is an error as others are. */
 static int checked(const struct lode_buf *out, int status, struct lode_error *err) {
-    return status == 0 && out->failed ? lode_fail(err, LODE_ERR_NOMEM, "chats", "out of memory") : status;
+    return status == 0 && out->failed ? lode_fail(err, LODE_ERR_NOMEM, "chats", "out of memory")
+                                      : status;
 }
 
 static int check_id(const char *id, struct lode_error *err) {
-    return is_id(id, strlen(id)) ? 0 : field_fail(err, "id", "1 to %d letters, digits, - or _ expected", MAX_ID);
+    return is_id(id, strlen(id))
+               ? 0
+               : field_fail(err, "id", "1 to %d letters, digits, - or _ expected", MAX_ID);
 }
 
 int chats_open(struct chats *c, struct lode_error *err) {
@@ -536,7 +556,8 @@ int chats_open(struct chats *c, struct lode_error *err) {
     return status;
 }
 
-int chats_list(struct chats *c, const struct chats_query *q, struct lode_buf *out, struct lode_error *err) {
+int chats_list(struct chats *c, const struct chats_query *q, struct lode_buf *out,
+               struct lode_error *err) {
     struct needle w;
     LODE_TRY(make_needle(&w, q->text, err));
     if (q->limit > CHATS_MAX_LIST)

@@ -10,9 +10,9 @@
  *     chats_list(c, &(struct chats_query){.text = "cats"}, &out, &err);     out: JSON
  *     chats_free(c);
  *
- * The file is opened at the first call that needs it, and made, with its folder, where it is missing
- * (mode 0600).  Writes are transactions in WAL mode: what chats_put has accepted survives a crash.
- * Several servers may use one file.  A file that turns out damaged is renamed to
+ * The file is opened at the first call that needs it, and made, with its folder, where it is
+ * missing (mode 0600).  Writes are transactions in WAL mode: what chats_put has accepted survives a
+ * crash. Several servers may use one file.  A file that turns out damaged is renamed to
  * FILE.damaged-YYYYMMDD-HHMMSS, never deleted; what can be read of it goes into a new one, and the
  * notice says both.  A file that is another program's is refused and left alone.
  *
@@ -52,7 +52,8 @@ void chats_free(struct chats *c);
 int chats_open(struct chats *c, struct lode_error *err);
 
 struct chats_query {
-    const char *text; /* "" or NULL: all chats; else those with it in a title or message, whatever the case */
+    const char *text; /* "" or NULL: all chats; else those with it in a title or message, whatever
+                         the case */
     uint32_t offset, limit; /* limit 0: 100 */
 };
 
@@ -65,9 +66,9 @@ int chats_list(struct chats *c, const struct chats_query *q, struct lode_buf *ou
 int chats_get(struct chats *c, const char *id, struct lode_buf *out, struct lode_error *err);
 
 /* body: {title, created, updated, head, ..., messages: [{id, parent, role, content, ...}], "new":
- * whether the chat may be made by this call}.  What is absent stays as it was; messages are added or
- * replaced by id, never removed; the fields that are not named here (the page's settings) are replaced
- * together.  All of it or nothing is stored. */
+ * whether the chat may be made by this call}.  What is absent stays as it was; messages are added
+ * or replaced by id, never removed; the fields that are not named here (the page's settings) are
+ * replaced together.  All of it or nothing is stored. */
 int chats_put(struct chats *c, const char *id, const json_t *body, struct lode_error *err);
 int chats_delete(struct chats *c, const char *id, struct lode_error *err);
 

@@ -14,10 +14,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096 /* bytes, as told to SQLite below */, WAIT_MS = 5000, APPLICATION = 0x6c6f6465 /* "lode" */, VERSION = 1 };
+enum {
+    PAGE = 4096 /* bytes, as told to SQLite below */,
+    WAIT_MS = 5000,
+    APPLICATION = 0x6c6f6465 /* "lode" */,
+    VERSION = 1
+};
 
-/* rest: the fields that are not looked at here, as a JSON object.  A message's text comes last in its
- * row, so that counting and walking do not read it. */
+/* rest: the fields that are not looked at here, as a JSON object.  A message's text comes last in
+ * its row, so that counting and walking do not read it. */
 static const char schema[] =
     "CREATE TABLE chats(id TEXT PRIMARY KEY, title TEXT NOT NULL, created INTEGER NOT NULL,"
     " updated INTEGER NOT NULL, head TEXT, n_messages INTEGER NOT NULL, bytes INTEGER NOT NULL,"
@@ -32,20 +37,23 @@ int chats_file_fail(struct chats_file *f, int rc, struct lode_error *err) {
     case SQLITE_NOMEM:
         return lode_fail(err, LODE_ERR_NOMEM, f->path, "out of memory");
     case SQLITE_FULL:
-        return lode_fail(err, LODE_ERR_LIMIT, "chats",
-                         "no room for this in %s: the disk is full, or the file has reached its %llu "
-                         "bytes; delete chats, or allow more with --chats-size",
-                         f->path, (unsigned long long)f->max_bytes);
+        return lode_fail(
+            err, LODE_ERR_LIMIT, "chats",
+            "no room for this in %s: the disk is full, or the file has reached its %llu "
+            "bytes; delete chats, or allow more with --chats-size",
+            f->path, (unsigned long long)f->max_bytes);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return lode_fail(err, LODE_ERR_CANCELLED, f->path,
-                         "another program has held the file for %d seconds; try again", WAIT_MS / 1000);
+                         "another program has held the file for %d seconds; try again",
+                         WAIT_MS / 1000);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
         chats_file_close(f);
         f->damaged = true;
-        return lode_fail(err, LODE_ERR_FORMAT, f->path, "the file of chats is damaged; try again, and it will "
-                                                        "be set aside for a new one with what can be read");
+        return lode_fail(err, LODE_ERR_FORMAT, f->path,
+                         "the file of chats is damaged; try again, and it will "
+                         "be set aside for a new one with what can be read");
     default:
         return lode_fail(err, LODE_ERR_IO, f->path, "%s%s%s", sqlite3_errstr(rc), f->db ? ": " : "",
                          f->db ? sqlite3_errmsg(f->db) : "");
@@ -108,7 +116,8 @@ static int make_tables(sqlite3 *db) {
 static int check_owner(struct chats_file *f, bool *empty, int *rc, struct lode_error *err) {
     const int64_t id = pragma(f->db, "PRAGMA application_id", rc);
     const int64_t version = *rc == SQLITE_OK ? pragma(f->db, "PRAGMA user_version", rc) : 0;
-    const int64_t n = *rc == SQLITE_OK ? pragma(f->db, "SELECT count(*) FROM sqlite_schema", rc) : 0;
+    const int64_t n =
+        *rc == SQLITE_OK ? pragma(f->db, "SELECT count(*) FROM sqlite_schema", rc) : 0;
     *empty = n == 0;
     if (*rc != SQLITE_OK)
         return 0;
@@ -139,7 +148,8 @@ static int try_open(struct chats_file *f, int *rc, struct lode_error *err) {
         *rc = run(f->db, "PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL");
     /* What is deleted is overwritten: chats are private. */
     snprintf(sql, sizeof sql,
-             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON;"
+             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
+             "PRAGMA secure_delete = ON;"
              "PRAGMA cell_size_check = ON; PRAGMA journal_size_limit = 4194304;"
              "PRAGMA max_page_count = %llu;",
              (unsigned long long)(f->max_bytes / PAGE));
@@ -172,21 +182,25 @@ static int64_t copy_rows(sqlite3 *old, sqlite3 *db, const char *select, const ch
     return n;
 }
 
-/* Forward and backward, so that one bad page in the middle hides as little as can be; a message whose
- * chat is lost gets one.  Returns the messages that were read. */
+/* Forward and backward, so that one bad page in the middle hides as little as can be; a message
+ * whose chat is lost gets one.  Returns the messages that were read. */
 static int64_t rescue(const char *aside, sqlite3 *db) {
-    static const char chats[] = "INSERT OR IGNORE INTO chats(" CHATS_COLUMNS ") VALUES(?,?,?,?,?,?,?,?)";
+    static const char chats[] =
+        "INSERT OR IGNORE INTO chats(" CHATS_COLUMNS ") VALUES(?,?,?,?,?,?,?,?)";
     static const char messages[] =
         "INSERT OR IGNORE INTO messages(" MESSAGES_COLUMNS ") VALUES(?,?,?,?,?,?,?)";
     sqlite3 *old = NULL;
     int64_t n = 0;
-    if (sqlite3_open_v2(aside, &old, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK &&
+    if (sqlite3_open_v2(aside, &old, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) ==
+            SQLITE_OK &&
         run(db, "PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE") == SQLITE_OK) {
         copy_rows(old, db, "SELECT " CHATS_COLUMNS " FROM chats NOT INDEXED ORDER BY rowid", chats);
-        copy_rows(old, db, "SELECT " CHATS_COLUMNS " FROM chats NOT INDEXED ORDER BY rowid DESC", chats);
+        copy_rows(old, db, "SELECT " CHATS_COLUMNS " FROM chats NOT INDEXED ORDER BY rowid DESC",
+                  chats);
         n += copy_rows(old, db, "SELECT " MESSAGES_COLUMNS " FROM messages NOT INDEXED ORDER BY n",
                        messages);
-        n += copy_rows(old, db, "SELECT " MESSAGES_COLUMNS " FROM messages NOT INDEXED ORDER BY n DESC",
+        n += copy_rows(old, db,
+                       "SELECT " MESSAGES_COLUMNS " FROM messages NOT INDEXED ORDER BY n DESC",
                        messages);
         run(db, "INSERT OR IGNORE INTO chats SELECT DISTINCT chat, 'Found in a damaged file',"
                 " unixepoch() * 1000, unixepoch() * 1000, NULL, 0, 0, '{}' FROM messages;"
@@ -211,9 +225,10 @@ static int set_aside(struct chats_file *f, char *aside, size_t size, struct lode
     char stamp[32], from[4200], to[4200];
     struct tm tm;
     if (flock(f->lock, LOCK_EX | LOCK_NB))
-        return lode_fail(err, LODE_ERR_FORMAT, f->path,
-                         "the file of chats is damaged, and another lode has it open: end that one, so "
-                         "that the file can be set aside");
+        return lode_fail(
+            err, LODE_ERR_FORMAT, f->path,
+            "the file of chats is damaged, and another lode has it open: end that one, so "
+            "that the file can be set aside");
     localtime_r(&now, &tm);
     strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &tm);
     for (int i = 0; i < 100; i++) { /* a name that is free */
@@ -225,8 +240,10 @@ static int set_aside(struct chats_file *f, char *aside, size_t size, struct lode
         snprintf(from, sizeof from, "%s%s", f->path, parts[i]);
         snprintf(to, sizeof to, "%s%s", aside, parts[i]);
         if (rename(from, to) && errno != ENOENT)
-            return lode_fail(err, LODE_ERR_IO, f->path, "the file of chats is damaged, and cannot be "
-                                                        "renamed to %s: %s", aside, strerror(errno));
+            return lode_fail(err, LODE_ERR_IO, f->path,
+                             "the file of chats is damaged, and cannot be "
+                             "renamed to %s: %s",
+                             aside, strerror(errno));
     }
     return 0;
 }
@@ -242,9 +259,11 @@ static int replace_damaged(struct chats_file *f, struct lode_error *err) {
         return chats_file_fail(f, rc, err);
     f->damaged = false;
     const int64_t n = rescue(aside, f->db);
-    snprintf(f->notice, sizeof f->notice,
-             "The file of chats was damaged. It was kept as %.700s; %lld messages could be read from it "
-             "and are here.", aside, (long long)n);
+    snprintf(
+        f->notice, sizeof f->notice,
+        "The file of chats was damaged. It was kept as %.700s; %lld messages could be read from it "
+        "and are here.",
+        aside, (long long)n);
     flock(f->lock, LOCK_SH);
     return 0;
 }
@@ -262,7 +281,8 @@ static int make_folders(const char *path, struct lode_error *err) {
         memcpy(part, path, i);
         part[i] = '\0';
         if (mkdir(part, 0700) && errno != EEXIST)
-            return lode_fail(err, LODE_ERR_IO, part, "cannot be made for the chats: %s", strerror(errno));
+            return lode_fail(err, LODE_ERR_IO, part, "cannot be made for the chats: %s",
+                             strerror(errno));
     }
     return 0;
 }
@@ -277,14 +297,16 @@ static int make_file(const char *path, struct lode_error *err) {
     return 0;
 }
 
-static int take_lock(struct chats_file *f, const char *name, bool *was_ours, struct lode_error *err) {
+static int take_lock(struct chats_file *f, const char *name, bool *was_ours,
+                     struct lode_error *err) {
     *was_ours = access(name, F_OK) == 0;
     f->lock = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     /* waits for one who is setting the file aside */
     while (f->lock >= 0 && flock(f->lock, LOCK_SH))
         if (errno != EINTR)
             return lode_fail(err, LODE_ERR_IO, name, "cannot be locked: %s", strerror(errno));
-    return f->lock >= 0 ? 0 : lode_fail(err, LODE_ERR_IO, name, "cannot be made: %s", strerror(errno));
+    return f->lock >= 0 ? 0
+                        : lode_fail(err, LODE_ERR_IO, name, "cannot be made: %s", strerror(errno));
 }
 
 int chats_file_open(struct chats_file *f, struct lode_error *err) {
@@ -298,7 +320,8 @@ int chats_file_open(struct chats_file *f, struct lode_error *err) {
     const bool existed = access(f->path, F_OK) == 0;
     LODE_TRY(make_file(f->path, err));
     int status = take_lock(f, lock, &was_ours, err);
-    if (status == 0 && f->damaged) /* whatever a look through it says: that does not read everything */
+    if (status == 0 &&
+        f->damaged) /* whatever a look through it says: that does not read everything */
         rc = SQLITE_CORRUPT;
     else if (status == 0)
         status = try_open(f, &rc, err);

@@ -6,11 +6,12 @@
 
 #include <string.h>
 
-/* No other origin has a part in the page: nothing is loaded, framed or posted, no script but its own
- * runs (the hashes are made with the file), and no string becomes markup (trusted types). */
+/* No other origin has a part in the page: nothing is loaded, framed or posted, no script but its
+ * own runs (the hashes are made with the file), and no string becomes markup (trusted types). */
 static const char *const page_headers[][2] = {
     {"Content-Security-Policy",
-     "default-src 'none'; script-src 'sha256-" PAGE_SCRIPT_HASH "'; style-src 'sha256-" PAGE_STYLE_HASH
+     "default-src 'none'; script-src 'sha256-" PAGE_SCRIPT_HASH
+     "'; style-src 'sha256-" PAGE_STYLE_HASH
      "'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
      "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"},
     {"X-Content-Type-Options", "nosniff"},

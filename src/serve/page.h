@@ -4,8 +4,8 @@
  *     GET /lode/status             what runs, for the page's charts and its view of the model
  *     GET /lode/chats?q=&offset=&limit=       PUT, GET, DELETE /lode/chats/ID      chats.h
  *
- * Changes go by PUT and DELETE alone: a page of another site cannot send those to this server without
- * being asked for permission, which it never gets.
+ * Changes go by PUT and DELETE alone: a page of another site cannot send those to this server
+ * without being asked for permission, which it never gets.
  */
 #ifndef LODE_SERVE_PAGE_H
 #define LODE_SERVE_PAGE_H
@@ -25,8 +25,8 @@ struct page_request {
 struct page_reply {
     int status;
     const char *type;
-    struct lode_buf out;           /* owned: lode_buf_free */
-    struct lode_str fixed;         /* or this, for ever, where it has bytes */
+    struct lode_buf out;             /* owned: lode_buf_free */
+    struct lode_str fixed;           /* or this, for ever, where it has bytes */
     const char *const (*headers)[2]; /* name and value, up to a NULL name; NULL: none */
 };
 

@@ -1,8 +1,8 @@
 /* The page's chats: a file that is damaged anywhere, and any JSON as a chat.
  *
- * The input is a list of edits of a good file, each an offset (16 bits, in units of a 64th of the file's
- * bytes, then 8 bits within) and a byte, up to an offset of 0xffff; what follows is the body of a chat.
- * Whatever comes of it, another chat can be stored and read afterwards.
+ * The input is a list of edits of a good file, each an offset (16 bits, in units of a 64th of the
+ * file's bytes, then 8 bits within) and a byte, up to an offset of 0xffff; what follows is the body
+ * of a chat. Whatever comes of it, another chat can be stored and read afterwards.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -55,9 +55,12 @@ static void clean(void) {
 }
 
 static void make_good(void) {
-    static const char text[] = "{\"new\":true,\"title\":\"t\",\"messages\":[{\"id\":\"a\",\"role\":\"user\",\"content\":\"words\"},"
-                               "{\"id\":\"b\",\"parent\":\"a\",\"role\":\"assistant\",\"content\":\"more words\"}]}";
-    snprintf(folder, sizeof folder, "%s/lode-fuzz-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    static const char text[] =
+        "{\"new\":true,\"title\":\"t\",\"messages\":[{\"id\":\"a\",\"role\":\"user\",\"content\":"
+        "\"words\"},"
+        "{\"id\":\"b\",\"parent\":\"a\",\"role\":\"assistant\",\"content\":\"more words\"}]}";
+    snprintf(folder, sizeof folder, "%s/lode-fuzz-XXXXXX",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     if (!mkdtemp(folder))
         abort();
     snprintf(path, sizeof path, "%s/chats.db", folder);

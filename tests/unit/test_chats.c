@@ -1,8 +1,9 @@
-/* test_chats.c - the page's chats: what is stored comes back, sizes are kept, searches find, and neither
- * failing allocations, full disks, damaged files nor a second server lose what was accepted.
+/* test_chats.c - the page's chats: what is stored comes back, sizes are kept, searches find, and
+ * neither failing allocations, full disks, damaged files nor a second server lose what was
+ * accepted.
  *
- * Disks fail through a file system of SQLite's kind (a VFS) that is laid over the usual one: its n-th
- * write or sync fails as if the disk were full.
+ * Disks fail through a file system of SQLite's kind (a VFS) that is laid over the usual one: its
+ * n-th write or sync fails as if the disk were full.
  */
 #include "failmalloc.h"
 #include "tmpdir.h"
@@ -169,9 +170,11 @@ static void fill(struct chats *c, int n) {
     for (int i = 0; i < n; i++) {
         char id[16];
         snprintf(id, sizeof id, "c%d", i);
-        must_put(c, id, json("{'new':true,'title':'Chat %d','updated':%d,'messages':["
-                             "{'id':'a','parent':null,'role':'user','content':'question %d'},"
-                             "{'id':'b','parent':'a','role':'assistant','content':'answer %d'}]}", i, 1000 + i, i, i));
+        must_put(c, id,
+                 json("{'new':true,'title':'Chat %d','updated':%d,'messages':["
+                      "{'id':'a','parent':null,'role':'user','content':'question %d'},"
+                      "{'id':'b','parent':'a','role':'assistant','content':'answer %d'}]}",
+                      i, 1000 + i, i, i));
     }
 }
 
@@ -180,10 +183,12 @@ static void fill(struct chats *c, int n) {
 static void test_there_and_back(void **state) {
     (void)state;
     struct chats *c = open_chats(0);
-    json_t *chat = json("{'title':'A \\\\ \\n \\u0001 ü \\\"x\\\"','created':5,'updated':7,'head':'b','system':'be','settings':"
+    json_t *chat = json("{'title':'A \\\\ \\n \\u0001 ü "
+                        "\\\"x\\\"','created':5,'updated':7,'head':'b','system':'be','settings':"
                         "{'temperature':0.5},'messages':["
                         "{'id':'a','parent':null,'role':'user','content':'hi <b>\\u2028\\t'},"
-                        "{'id':'b','parent':'a','role':'assistant','content':'','tool_calls':[{'id':'x'}],'reasoning':'hm'},"
+                        "{'id':'b','parent':'a','role':'assistant','content':'','tool_calls':[{'id'"
+                        ":'x'}],'reasoning':'hm'},"
                         "{'id':'c','parent':'a','role':'assistant','content':null}]}");
     json_t *body = json_copy(chat);
     json_object_set_new(body, "new", json_true());
@@ -205,9 +210,14 @@ static void test_changes(void **state) {
     (void)state;
     struct chats *c = open_chats(0);
     struct lode_error err;
-    assert_int_equal(put(c, "one", json("{'title':'x'}"), &err), LODE_ERR_MISSING); /* deleted, or never there */
-    must_put(c, "one", json("{'new':true,'title':'x','system':'s','messages':[{'id':'a','role':'user','content':'1'}]}"));
-    must_put(c, "one", json("{'new':true,'head':'b','messages':[{'id':'b','parent':'a','role':'user','content':'2'}]}"));
+    assert_int_equal(put(c, "one", json("{'title':'x'}"), &err),
+                     LODE_ERR_MISSING); /* deleted, or never there */
+    must_put(c, "one",
+             json("{'new':true,'title':'x','system':'s','messages':[{'id':'a','role':'user','"
+                  "content':'1'}]}"));
+    must_put(c, "one",
+             json("{'new':true,'head':'b','messages':[{'id':'b','parent':'a','role':'user','"
+                  "content':'2'}]}"));
     must_put(c, "one", json("{'title':'y'}"));
     must_put(c, "one", json("{'messages':[{'id':'a','role':'user','content':'3'}]}"));
     json_t *back = get(c, "one"), *messages = json_object_get(back, "messages");
@@ -215,7 +225,8 @@ static void test_changes(void **state) {
     assert_string_equal(json_string_value(json_object_get(back, "system")), "s");
     assert_string_equal(json_string_value(json_object_get(back, "head")), "b");
     assert_int_equal(json_array_size(messages), 2);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(messages, 0), "content")), "3");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(messages, 0), "content")),
+                        "3");
     json_decref(back);
     assert_int_equal(chats_delete(c, "one", &err), 0);
     assert_int_equal(chats_delete(c, "one", &err), LODE_ERR_MISSING);
@@ -251,23 +262,29 @@ static void test_search(void **state) {
     static const struct {
         const char *text, *found;
     } rows[] = {
-        {"cat", "two one"},    /* in a title; in a message */
-        {"CAT", "two one"},
-        {"größe", "three"},    {"GRÖSSE", ""}, /* lower case is not folding: ß stays ß */
-        {"GRÖßE", "three"},    {"100%", "one"},
-        {"_", ""},             {"%", "one"},
-        {"\\", "two"},         {"nowhere", ""},
-        {"aab", "three"},      /* behind a beginning that fails */
+        {"cat", "two one"},                                     /* in a title; in a message */
+        {"CAT", "two one"}, {"größe", "three"}, {"GRÖSSE", ""}, /* lower case is not folding: ß
+                                                                   stays ß */
+        {"GRÖßE", "three"}, {"100%", "one"},    {"_", ""},        {"%", "one"},
+        {"\\", "two"},      {"nowhere", ""},    {"aab", "three"}, /* behind a beginning that fails
+                                                                   */
         {"\xff", ""},
     };
     struct chats *c = open_chats(0);
-    must_put(c, "three", json("{'new':true,'updated':1,'messages':[{'id':'a','role':'user','content':'Die Größe: aaab'}]}"));
-    must_put(c, "one", json("{'new':true,'updated':2,'messages':[{'id':'a','role':'user','content':'the Cat is 100%% fine'}]}"));
-    must_put(c, "two", json("{'new':true,'updated':3,'title':'My cats','messages':[{'id':'a','role':'user','content':'\\\\'}]}"));
+    must_put(c, "three",
+             json("{'new':true,'updated':1,'messages':[{'id':'a','role':'user','content':'Die "
+                  "Größe: aaab'}]}"));
+    must_put(c, "one",
+             json("{'new':true,'updated':2,'messages':[{'id':'a','role':'user','content':'the Cat "
+                  "is 100%% fine'}]}"));
+    must_put(c, "two",
+             json("{'new':true,'updated':3,'title':'My "
+                  "cats','messages':[{'id':'a','role':'user','content':'\\\\'}]}"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_string_equal(found(c, rows[i].text), rows[i].found);
     json_t *r = list(c, "CAT IS", 0, 0);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(r, "chats"), 0), "snippet")),
+    assert_string_equal(json_string_value(json_object_get(
+                            json_array_get(json_object_get(r, "chats"), 0), "snippet")),
                         "the Cat is 100% fine");
     json_decref(r);
     chats_free(c);
@@ -314,7 +331,8 @@ static char *long_text(size_t n) {
 
 static json_t *long_message(const char *id, size_t n) {
     char *s = long_text(n);
-    json_t *v = json_pack("{s:[{s:s, s:s, s:s}]}", "messages", "id", id, "role", "user", "content", s);
+    json_t *v =
+        json_pack("{s:[{s:s, s:s, s:s}]}", "messages", "id", id, "role", "user", "content", s);
     free(s);
     return v;
 }
@@ -339,7 +357,8 @@ static void test_sizes(void **state) {
     char *words = long_text(CHATS_MAX_SEARCH + 1);
     struct lode_buf b = {0};
     assert_int_equal(chats_list(c, &(struct chats_query){.text = words}, &b, &err), LODE_ERR_ARG);
-    assert_int_equal(chats_list(c, &(struct chats_query){.limit = CHATS_MAX_LIST + 1}, &b, &err), LODE_ERR_ARG);
+    assert_int_equal(chats_list(c, &(struct chats_query){.limit = CHATS_MAX_LIST + 1}, &b, &err),
+                     LODE_ERR_ARG);
     lode_buf_free(&b);
     free(words);
     chats_free(c);
@@ -380,7 +399,9 @@ static void test_full_disk(void **state) {
         struct chats *c = open_chats(0);
         fill(c, 3);
         writes_left = n;
-        const int rc = put(c, "c1", json("{'title':'new','messages':[{'id':'n','role':'user','content':'new'}]}"), &err);
+        const int rc = put(
+            c, "c1", json("{'title':'new','messages':[{'id':'n','role':'user','content':'new'}]}"),
+            &err);
         const bool over = writes_left > 0;
         writes_left = -1;
         failures += rc < 0;
@@ -406,15 +427,18 @@ static void test_full_disk(void **state) {
 
 /* ---- memory ---- */
 
-/* The n-th allocation fails, SQLite's and jansson's too.  SQLite goes on without some of its memory (its
- * caches), so that a call may succeed though one failed; then its result must be right. */
+/* The n-th allocation fails, SQLite's and jansson's too.  SQLite goes on without some of its memory
+ * (its caches), so that a call may succeed though one failed; then its result must be right. */
 static void test_memory(void **state) {
     (void)state;
     struct lode_error err;
-    json_t *body = json("{'new':true,'title':'t','messages':[{'id':'a','role':'user','content':'find me'},"
-                        "{'id':'b','parent':'a','role':'assistant','content':'x','usage':{'n':1}}]}");
+    json_t *body =
+        json("{'new':true,'title':'t','messages':[{'id':'a','role':'user','content':'find me'},"
+             "{'id':'b','parent':'a','role':'assistant','content':'x','usage':{'n':1}}]}");
     struct chats *c = open_chats(0); /* the file is there: its making is tested by the others */
-    must_put(c, "old", json("{'new':true,'title':'old','messages':[{'id':'a','role':'user','content':'kept'}]}"));
+    must_put(
+        c, "old",
+        json("{'new':true,'title':'old','messages':[{'id':'a','role':'user','content':'kept'}]}"));
     chats_free(c);
     uint64_t n_failed = 0;
     for (uint64_t n = 1;; n++) {
@@ -491,8 +515,8 @@ static void test_damage(void **state) {
         size_t n;
         int least; /* messages that must be read again, of 400 */
     } rows[] = {
-        {0, 16, 0},      /* the header: no database to anybody */
-        {0, 4096, 0},    /* the first page, which says where all is */
+        {0, 16, 0},       /* the header: no database to anybody */
+        {0, 4096, 0},     /* the first page, which says where all is */
         {0.3, 4096, 100}, /* a page in the middle */
         {0.7, 9000, 100},
     };
@@ -514,7 +538,8 @@ static void test_damage(void **state) {
             n += (int)n_messages(c, id);
         }
         assert_true(n >= rows[i].least);
-        must_put(c, "new", json("{'new':true,'messages':[{'id':'a','role':'user','content':'works'}]}"));
+        must_put(c, "new",
+                 json("{'new':true,'messages':[{'id':'a','role':'user','content':'works'}]}"));
         chats_free(c);
         c = open_chats(0); /* said once */
         struct lode_buf b = {0};
@@ -531,7 +556,8 @@ static void test_damage_while_open(void **state) {
     (void)state;
     struct chats *c = open_chats(0);
     fill(c, 400);
-    must_put(c, "c3", long_message("m", CHATS_MAX_MESSAGE / 2)); /* more than SQLite keeps in memory */
+    must_put(c, "c3",
+             long_message("m", CHATS_MAX_MESSAGE / 2)); /* more than SQLite keeps in memory */
     chats_free(c);
     c = open_chats(0);
     json_decref(get(c, "c3"));
@@ -582,8 +608,11 @@ static void test_not_ours(void **state) {
     assert_non_null(strstr(err.text, "another program"));
     chats_free(c);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "DROP TABLE t; PRAGMA application_id = 0x6c6f6465; PRAGMA user_version = 99",
-                                  NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db,
+                     "DROP TABLE t; PRAGMA application_id = 0x6c6f6465; PRAGMA user_version = 99",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
     sqlite3_close(db);
     assert_int_equal(chats_create(&c, path, 0, &err), 0);
     assert_int_equal(chats_open(c, &err), LODE_ERR_UNSUPPORTED);
@@ -613,8 +642,8 @@ static void *writer(void *arg) {
     const int me = *(int *)arg;
     for (int i = 0; i < N_PUTS; i++) {
         struct lode_error err;
-        json_t *body = json_pack("{s:[{s:o, s:s, s:s}]}", "messages", "id", json_sprintf("m%d-%d", me, i), "role", "user",
-                                 "content", "x");
+        json_t *body = json_pack("{s:[{s:o, s:s, s:s}]}", "messages", "id",
+                                 json_sprintf("m%d-%d", me, i), "role", "user", "content", "x");
         if (put(c, "both", body, &err) < 0)
             fail_msg("%s: %s", err.where, err.text);
     }
@@ -649,13 +678,16 @@ static void test_two_servers(void **state) {
 }
 
 int main(void) {
-    if (!access("/dev/shm", W_OK)) /* SQLite waits for the disk often, and the disk is not what is tested */
+    if (!access("/dev/shm",
+                W_OK)) /* SQLite waits for the disk often, and the disk is not what is tested */
         setenv("TMPDIR", "/dev/shm", 0);
 #define TEST(f) cmocka_unit_test_setup(f, new_path)
     const struct CMUnitTest tests[] = {
-        TEST(test_there_and_back), TEST(test_changes), TEST(test_list), TEST(test_search), TEST(test_bad_bodies),
-        TEST(test_sizes), TEST(test_full_file), TEST(test_full_disk), TEST(test_memory), TEST(test_damage),
-        TEST(test_damage_while_open), TEST(test_not_ours), TEST(test_places), TEST(test_two_servers),
+        TEST(test_there_and_back), TEST(test_changes),           TEST(test_list),
+        TEST(test_search),         TEST(test_bad_bodies),        TEST(test_sizes),
+        TEST(test_full_file),      TEST(test_full_disk),         TEST(test_memory),
+        TEST(test_damage),         TEST(test_damage_while_open), TEST(test_not_ours),
+        TEST(test_places),         TEST(test_two_servers),
     };
     return cmocka_run_group_tests(tests, NULL, tmp_clean);
 }

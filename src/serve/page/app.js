@@ -46,7 +46,8 @@ const app = {
     async connected() {
         const c = status.now && status.now.chats;
         this.store = c && c.kept ? serverStore : browserStore;
-        $('where').textContent = this.store === serverStore ? '' : 'Chats are kept in this browser only: ' + (c ? c.why : 'the server keeps none') + '.';
+        $('where').textContent = this.store === serverStore ? ''
+            : 'Chats are kept in this browser only: ' + (c ? c.why : 'the server keeps none') + '.';
         if (c && c.notice)
             this.banner(c.notice, 'Close', () => this.banner(''));
         const kept = memory.get('model');
@@ -270,7 +271,7 @@ const app = {
         if (quiet && old && button && button.textContent === label)
             old.textContent = text; // keeps the focus of its button
         else
-            e.replaceChildren(h('span', null, text), ...(label ? [h('button', {type: 'button', onclick: action}, label)] : []));
+            e.replaceChildren(h('span', null, text), ...(label ? [textButton(label, null, action)] : []));
     },
 
     /* Whether it worked; what went wrong is shown. */
@@ -347,7 +348,8 @@ const app = {
         if (m.role === 'user')
             return this.say(text, parentOf(m));
         this.chat.head = parentOf(m);
-        const copy = addMessage(this.chat, {role: m.role, content: text, model: m.model, finish: 'stop', edited: true});
+        const copy = addMessage(this.chat, {role: m.role, content: text, model: m.model, finish: 'stop',
+                                            edited: true});
         this.save(this.chat, [copy]);
         this.show();
         $('m-' + copy.id).scrollIntoView({block: 'nearest'});
@@ -437,7 +439,8 @@ const app = {
         if (!this.deleted.has(g.chat.id))
             this.save(g.chat, [m]);
         sidebar.show('');
-        announce(m.error ? 'The answer failed: ' + m.error : 'Answer: ' + shorten(m.content || 'a call of a tool', 600));
+        announce(m.error ? 'The answer failed: ' + m.error
+                         : 'Answer: ' + shorten(m.content || 'a call of a tool', 600));
     },
 
     settingsChanged() {
@@ -508,9 +511,11 @@ const app = {
         for (const g of generations.values()) {
             const {messages, id, updated, ...rest} = g.chat;
             const body = JSON.stringify({...rest, new: this.fresh.has(g.chat.id), messages: [g.message]});
+            const headers = {'Content-Type': 'application/json'};
+            if (key.get())
+                headers.Authorization = 'Bearer ' + key.get();
             if (this.store === serverStore && body.length < 60000)
-                fetch('/lode/chats/' + g.chat.id, {method: 'PUT', body, keepalive: true, headers: {
-                    'Content-Type': 'application/json', ...(key.get() ? {Authorization: 'Bearer ' + key.get()} : {})}}).catch(() => {});
+                fetch('/lode/chats/' + g.chat.id, {method: 'PUT', body, keepalive: true, headers}).catch(() => {});
         }
     },
 

@@ -72,6 +72,11 @@ function iconButton(name, label, onclick, props) {
                         ...props}, icon(name));
 }
 
+/* A button that says what it does; kind: its class. */
+function textButton(label, kind, onclick, props) {
+    return h('button', {type: 'button', class: kind, onclick, ...props}, label);
+}
+
 /* 60 random bits in letters that need no escape anywhere. */
 function newId() {
     const letters = '0123456789abcdefghjkmnpqrstvwxyz';

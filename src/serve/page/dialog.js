@@ -56,10 +56,10 @@ function askForKey() {
 function openMenu(button, items) {
     closeMenu();
     const menu = h('div', {role: 'menu', class: 'menu', id: 'menu'}, items.map(([label, action, danger]) =>
-        h('button', {type: 'button', role: 'menuitem', tabindex: '-1', class: danger ? 'danger-text' : null, onclick: () => {
+        textButton(label, danger ? 'danger-text' : null, () => {
             closeMenu(true);
             action();
-        }}, label)));
+        }, {role: 'menuitem', tabindex: '-1'})));
     const place = button.getBoundingClientRect();
     document.body.append(menu);
     const size = menu.getBoundingClientRect();

@@ -37,7 +37,9 @@ function prettyJson(text) {
     }
 }
 
-const chatsToJson = chats => JSON.stringify({format: 'lode-chats', version: 1, chats: chats.map(chatToJson)}, null, 1);
+function chatsToJson(chats) {
+    return JSON.stringify({format: 'lode-chats', version: 1, chats: chats.map(chatToJson)}, null, 1);
+}
 
 /* A list of messages without a tree, as APIs take them. */
 function chainOf(list, title) {

@@ -485,7 +485,9 @@ class Inline {
         from += angled;
         for (i = from; i < s.length; i++) {
             const c = s[i];
-            if (c === ' ' || c === '\n' || c === '<' || (angled && c === '>') || (c === ')' && !angled && depth-- === 0))
+            if (c === ' ' || c === '\n' || c === '<' || (angled && c === '>'))
+                break;
+            if (c === ')' && !angled && depth-- === 0)
                 break;
             if (c === '(' && ++depth > 2)
                 return null;

@@ -23,7 +23,7 @@ function inlineNode(x) {
 
 function codeNode(b) {
     const code = h('code', null, b.text);
-    const copy = h('button', {type: 'button', class: 'copy', onclick: () => copyText(code.textContent, copy)}, 'Copy');
+    const copy = textButton('Copy', 'copy', () => copyText(code.textContent, copy));
     return h('div', {class: 'code'},
              h('div', {class: 'code-head'}, h('span', null, b.lang || 'text'), copy),
              h('pre', {tabindex: '0', 'aria-label': 'Code' + (b.lang ? ', ' + b.lang : '')}, code));

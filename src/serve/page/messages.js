@@ -78,8 +78,9 @@ class MessageView {
         if (waits && !this.wait)
             this.body.append(this.wait = h('div', {class: 'wait'}, h('span', {class: 'dots'}, h('i'), h('i'), h('i')),
                                            h('span', {class: 'wait-text'})));
+        const g = generations.get(this.chat.id);
         if (waits)
-            this.wait.lastChild.textContent = generations.has(this.chat.id) ? generations.get(this.chat.id).waits : '';
+            this.wait.lastChild.textContent = g ? g.waits : '';
         else if (this.wait)
             this.wait = this.wait.remove();
     }
@@ -101,9 +102,10 @@ class MessageView {
             return this.tools.replaceChildren();
         if (m.error)
             this.notes.append(h('div', {class: 'error', role: 'alert'}, h('span', null, m.error),
-                                h('button', {type: 'button', onclick: () => app.regenerate(m)}, 'Try again')));
+                                textButton('Try again', null, () => app.regenerate(m))));
         else if (m.role === 'assistant' && m.finish !== 'stop' && m.finish !== 'tool_calls')
-            this.notes.append(h('p', null, FINISH[m.finish] || (m.finish ? 'Ended: ' + m.finish : 'This answer was interrupted.')));
+            this.notes.append(h('p', null, FINISH[m.finish] ||
+                                           (m.finish ? 'Ended: ' + m.finish : 'This answer was interrupted.')));
         else if (m.role === 'assistant' && !m.content && !m.tool_calls)
             this.notes.append(h('p', null, 'The model answered nothing.'));
         this.fillTools();
@@ -111,13 +113,15 @@ class MessageView {
 
     callNode(call) {
         const m = this.message, answered = childrenOf(this.chat, m.id).length || this.live;
-        const parts = [h('div', {class: 'call-head'}, icon('tool'), h('span', null, 'Calls '), h('b', null, call.function.name || '…')),
+        const parts = [h('div', {class: 'call-head'}, icon('tool'), h('span', null, 'Calls '),
+                         h('b', null, call.function.name || '…')),
                        h('pre', {tabindex: '0', 'aria-label': 'Arguments'}, prettyJson(call.function.arguments))];
         if (!answered) {
             const id = 'result-' + m.id + '-' + call.id;
-            parts.push(h('label', {for: id}, 'What the tool answers'), h('textarea', {id, rows: '2', 'data-call': call.id}),
-                       h('div', {class: 'row-buttons'}, h('button', {type: 'button', class: 'primary',
-                                                                     onclick: () => this.sendResults()}, 'Send the result')));
+            parts.push(h('label', {for: id}, 'What the tool answers'),
+                       h('textarea', {id, rows: '2', 'data-call': call.id}),
+                       h('div', {class: 'row-buttons'},
+                         textButton('Send the result', 'primary', () => this.sendResults())));
         }
         return h('div', {class: 'call'}, parts);
     }
@@ -135,7 +139,8 @@ class MessageView {
             tools.push(h('span', {class: 'branches', role: 'group', 'aria-label': 'Versions of this message'},
                 iconButton('left', 'Version before', () => app.showBranch(all[i - 1]), {disabled: i === 0}),
                 h('span', {'aria-label': 'Version ' + (i + 1) + ' of ' + all.length}, (i + 1) + '/' + all.length),
-                iconButton('right', 'Version after', () => app.showBranch(all[i + 1]), {disabled: i === all.length - 1})));
+                iconButton('right', 'Version after', () => app.showBranch(all[i + 1]),
+                           {disabled: i === all.length - 1})));
         const copy = iconButton('copy', 'Copy', () => copyText(m.content, copy));
         tools.push(copy);
         if (m.role === 'user' || m.role === 'assistant')
@@ -150,18 +155,19 @@ class MessageView {
 
     numbers() {
         const t = this.message.timings, u = this.message.usage;
-        const out = [];
+        const out = [], cached = u && u.prompt_tokens_details ? u.prompt_tokens_details.cached_tokens : 0;
         if (t && t.predicted_per_second > 0)
             out.push(formatRate(t.predicted_per_second) + ' tokens/s');
         if (u)
             out.push(formatCount(u.completion_tokens) + ' tokens');
-        if (u && u.prompt_tokens_details && u.prompt_tokens_details.cached_tokens > 0)
-            out.push(formatCount(u.prompt_tokens_details.cached_tokens) + ' of ' + formatCount(u.prompt_tokens) + ' read before');
+        if (cached > 0)
+            out.push(formatCount(cached) + ' of ' + formatCount(u.prompt_tokens) + ' read before');
         return out.join(' · ');
     }
 
     edit() {
-        const m = this.message, field = h('textarea', {dir: 'auto', 'aria-label': 'Edit the message', value: m.content});
+        const m = this.message;
+        const field = h('textarea', {dir: 'auto', 'aria-label': 'Edit the message', value: m.content});
         const end = () => {
             this.fill();
             this.tools.querySelector('button[aria-label="Edit"]').focus();
@@ -177,8 +183,8 @@ class MessageView {
             }
         });
         this.body.replaceChildren(h('div', {class: 'editor'}, field, h('div', {class: 'row-buttons'},
-            h('button', {type: 'button', class: 'quiet', onclick: end}, 'Cancel'),
-            h('button', {type: 'button', class: 'primary', onclick: save}, m.role === 'user' ? 'Send' : 'Keep as a new version'))));
+            textButton('Cancel', 'quiet', end),
+            textButton(m.role === 'user' ? 'Send' : 'Keep as a new version', 'primary', save))));
         this.tools.replaceChildren();
         this.markdown = this.thinking = null;
         fitHeight(field);

@@ -76,21 +76,23 @@ const panel = {
         const chosen = m.id === app.model;
         return h('li', {class: chosen ? 'chosen' : null},
                  h('div', {class: 'model-head'}, h('b', null, m.id),
-                   status.models.length > 1 ? h('button', {type: 'button', class: 'quiet', disabled: chosen, onclick: () => app.chooseModel(m.id)},
-                                                chosen ? 'In use' : 'Use') : null),
+                   status.models.length > 1 ? textButton(chosen ? 'In use' : 'Use', 'quiet', () => app.chooseModel(m.id),
+                                                         {disabled: chosen}) : null),
                  facts(rows), more && more.plan ? this.planNode(more.plan) : null);
     },
 
     planNode(plan) {
         const parts = PARTS.filter(p => plan[p[0]] > 0), total = parts.reduce((sum, p) => sum + plan[p[0]], 0);
         const free = Math.max(0, plan.available - (total - plan.weights));
-        const bar = h('div', {class: 'plan-bar', role: 'img', 'aria-label': 'Memory: ' + parts.map(p => p[1] + ' ' + formatBytes(plan[p[0]])).join(', ')},
+        const label = 'Memory: ' + parts.map(p => p[1] + ' ' + formatBytes(plan[p[0]])).join(', ');
+        const bar = h('div', {class: 'plan-bar', role: 'img', 'aria-label': label},
                       parts.map(p => h('span', {class: 'part ' + p[0]})));
         parts.forEach((p, i) => bar.children[i].style.flexGrow = plan[p[0]] / total);
         return h('div', {class: 'plan'}, h('h4', null, 'Memory plan'), bar,
                  h('dl', null, parts.map(p => [h('dt', {title: p[2]}, h('span', {class: 'dot ' + p[0]}), p[1]),
                                                h('dd', null, formatBytes(plan[p[0]]))])),
-                 h('p', {class: 'hint'}, formatBytes(total) + ' in all when every place is full; ' + formatBytes(free) + ' of memory would then be left.'));
+                 h('p', {class: 'hint'}, formatBytes(total) + ' in all when every place is full; ' + formatBytes(free) +
+                                         ' of memory would then be left.'));
     },
 
     /* ---- activity ---- */
@@ -106,16 +108,17 @@ const panel = {
                 new Chart('Requests', 'running', x => x.running, String, x => x.waiting),
             ];
             this.numbers = h('div');
-            $('pane-activity').replaceChildren(h('h3', null, 'The last two minutes'), ...this.charts.map(c => c.element),
-                                               h('h3', null, 'Since the start'), this.numbers);
+            $('pane-activity').replaceChildren(h('h3', null, 'The last two minutes'),
+                                               ...this.charts.map(c => c.element), h('h3', null, 'Since the start'), this.numbers);
         }
         this.charts.forEach(c => c.show(samples, last));
-        const reused = w.prompt_tokens ? Math.round(100 * w.reused_tokens / w.prompt_tokens) : 0;
+        const reused = w.prompt_tokens ? ', ' + Math.round(100 * w.reused_tokens / w.prompt_tokens) + ' % read before' : '';
+        const each = w.steps ? ', ' + (w.fed_tokens / w.steps).toFixed(1) + ' tokens each' : '';
         this.numbers.replaceChildren(facts([
             ['Running for', formatSpan(s.uptime)],
             ['Tokens written', formatCount(w.generated_tokens || 0)],
-            ['Prompt tokens', formatCount(w.prompt_tokens || 0) + (w.prompt_tokens ? ', ' + reused + ' % read before' : '')],
-            ['Steps', formatCount(w.steps || 0) + (w.steps ? ', ' + (w.fed_tokens / w.steps).toFixed(1) + ' tokens each' : '')],
+            ['Prompt tokens', formatCount(w.prompt_tokens || 0) + reused],
+            ['Steps', formatCount(w.steps || 0) + each],
             ['Waiting now', formatCount(w.waiting || 0)],
             ['Context in use', w.kv_size ? formatCount(w.kv_used) + ' of ' + formatCount(w.kv_size) + ' tokens' : ''],
             ['Prefixes kept', w.cached_bytes ? formatBytes(w.cached_bytes) : ''],
@@ -124,7 +127,8 @@ const panel = {
 };
 
 function facts(rows) {
-    return h('dl', {class: 'facts'}, rows.map(([name, value]) => [h('dt', null, name), h('dd', null, String(value))]));
+    return h('dl', {class: 'facts'},
+             rows.map(([name, value]) => [h('dt', null, name), h('dd', null, String(value))]));
 }
 
 /* A line over time, from zero, as wide as the panel. */
@@ -143,20 +147,23 @@ class Chart {
         this.svg = make('svg', {viewBox: '0 0 240 48', preserveAspectRatio: 'none', role: 'img'});
         this.svg.append(this.area, this.line, this.other);
         this.value = h('b');
-        this.element = h('figure', {class: 'chart'}, h('figcaption', null, h('span', null, title), this.value), this.svg);
+        this.element = h('figure', {class: 'chart'},
+                         h('figcaption', null, h('span', null, title), this.value), this.svg);
     }
 
     show(samples, last) {
         const values = samples.map(this.of).map(v => v || 0), others = this.second ? samples.map(this.second) : [];
         const top = Math.max(1e-9, ...values, ...others) * 1.08, step = 240 / (SAMPLES - 1);
-        const path = list => list.map((v, i) => (i ? 'L' : 'M') + (240 - (list.length - 1 - i) * step).toFixed(1) + ' ' +
-                                                (47 - 45 * (v || 0) / top).toFixed(1)).join('');
+        const x = i => (240 - (values.length - 1 - i) * step).toFixed(1); // the newest at the right
+        const y = v => (47 - 45 * (v || 0) / top).toFixed(1);
+        const path = list => list.map((v, i) => (i ? 'L' : 'M') + x(i) + ' ' + y(v)).join('');
         this.line.setAttribute('d', path(values));
         this.other.setAttribute('d', path(others));
-        this.area.setAttribute('d', values.length ? path(values) + 'L240 48L' + (240 - (values.length - 1) * step).toFixed(1) + ' 48Z' : '');
+        this.area.setAttribute('d', values.length ? path(values) + 'L240 48L' + x(0) + ' 48Z' : '');
         const now = this.format(this.of(last) || 0) + (this.unit ? ' ' + this.unit : '') +
                     (this.second && this.second(last) ? ', ' + this.second(last) + ' waiting' : '');
         this.value.textContent = now;
-        this.svg.setAttribute('aria-label', this.title + ': now ' + now + ', at most ' + this.format(Math.max(0, ...values)));
+        this.svg.setAttribute('aria-label', this.title + ': now ' + now + ', at most ' +
+                                            this.format(Math.max(0, ...values)));
     }
 }

@@ -84,8 +84,8 @@ class SettingsForm {
     constructor(element, changed) {
         this.changed = changed;
         this.fields = new Map();
-        this.system = h('textarea', {id: 'system', rows: '4', dir: 'auto', placeholder: 'You are a helpful assistant.',
-                                     oninput: () => this.save()});
+        this.system = h('textarea', {id: 'system', rows: '4', dir: 'auto',
+                                     placeholder: 'You are a helpful assistant.', oninput: () => this.save()});
         element.append(
             this.row('system', 'System prompt', this.system,
                      'The stage direction, read before every conversation.',
@@ -95,17 +95,19 @@ class SettingsForm {
             h('h3', null, 'Thinking and tools'),
             ...SETTINGS.slice(10).map(s => this.field(s)),
             h('div', {class: 'row-buttons'},
-              h('button', {type: 'button', class: 'quiet', onclick: () => this.reset()}, 'Reset this chat’s settings'),
-              h('button', {type: 'button', class: 'quiet', onclick: () => this.keep()}, 'Use for new chats')));
+              textButton('Reset this chat’s settings', 'quiet', () => this.reset()),
+              textButton('Use for new chats', 'quiet', () => this.keep())));
     }
 
     field(s) {
-        const props = {id: 'set-' + s.name, 'aria-describedby': 'set-' + s.name + '-note', oninput: () => this.save()};
+        const props = {id: 'set-' + s.name, 'aria-describedby': 'set-' + s.name + '-note',
+                       oninput: () => this.save()};
         let input;
         if (s.kind === 'choice')
             input = h('select', props, s.choices.map(([value, text]) => h('option', {value}, text)));
         else if (s.kind === 'lines' || s.kind === 'json')
-            input = h('textarea', {...props, rows: s.kind === 'json' ? '4' : '2', placeholder: s.hint, spellcheck: 'false'});
+            input = h('textarea', {...props, rows: s.kind === 'json' ? '4' : '2', placeholder: s.hint,
+                                   spellcheck: 'false'});
         else
             input = h('input', {...props, type: 'text', inputmode: s.kind === 'integer' ? 'numeric' : 'decimal',
                                 autocomplete: 'off', placeholder: s.hint});
@@ -115,13 +117,15 @@ class SettingsForm {
 
     /* The mark left of the label opens the explanation under it. */
     row(id, label, input, like, what, kind) {
-        const help = h('div', {class: 'help', id: id + '-help', hidden: true}, h('p', null, like), h('p', null, what));
+        const help = h('div', {class: 'help', id: id + '-help', hidden: true},
+                       h('p', null, like), h('p', null, what));
         const mark = iconButton('info', 'What ' + label + ' means', () => {
             help.hidden = !help.hidden;
             mark.setAttribute('aria-expanded', String(!help.hidden));
         }, {'aria-expanded': 'false', 'aria-controls': id + '-help', class: 'icon-button small'});
         return h('div', {class: 'setting ' + kind}, h('div', {class: 'setting-head'}, mark,
-                 h('label', {for: id}, label)), input, h('p', {class: 'problem', id: id + '-note', role: 'alert'}), help);
+                 h('label', {for: id}, label)), input,
+                 h('p', {class: 'problem', id: id + '-note', role: 'alert'}), help);
     }
 
     /* defaults: the server's, for the empty fields. */

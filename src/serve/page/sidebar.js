@@ -48,17 +48,18 @@ const sidebar = {
         const groups = [], now = new Date();
         for (const c of this.chats) {
             const days = (new Date(now.toDateString()) - new Date(new Date(c.updated).toDateString())) / 864e5;
-            const name = this.words ? 'Found' : days < 1 ? 'Today' : days < 2 ? 'Yesterday' : days < 8 ? 'Last seven days' : 'Older';
+            const name = this.words ? 'Found' : days < 1 ? 'Today' : days < 2 ? 'Yesterday'
+                : days < 8 ? 'Last seven days' : 'Older';
             if (!groups.length || groups[groups.length - 1].name !== name)
                 groups.push({name, chats: []});
             groups[groups.length - 1].chats.push(c);
         }
         const empty = this.chats.length ? '' : this.words ? 'Nothing found.' : 'No chats yet.';
-        const focused = document.activeElement && $('chats').contains(document.activeElement) && document.activeElement.id;
+        const active = document.activeElement, focused = active && $('chats').contains(active) && active.id;
         $('chats').replaceChildren(
             ...groups.map(g => h('section', {'aria-label': g.name}, h('h2', null, g.name),
                                  h('ul', null, g.chats.map(c => this.entry(c))))),
-            ...(this.more ? [h('button', {type: 'button', class: 'quiet more', onclick: () => this.load(this.chats.length)}, 'More')] : []),
+            ...(this.more ? [textButton('More', 'quiet more', () => this.load(this.chats.length))] : []),
             ...(note || empty ? [h('p', {class: 'empty'}, note || empty)] : []));
         if (focused && $(focused))
             $(focused).focus();
@@ -66,17 +67,18 @@ const sidebar = {
 
     entry(c) {
         const current = app.chat && app.chat.id === c.id;
-        const more = iconButton('more', 'What to do with “' + (c.title || 'New chat') + '”', () => openMenu(more, [
+        const title = c.title || 'New chat';
+        const more = iconButton('more', 'What to do with “' + title + '”', () => openMenu(more, [
             ['Rename', () => this.rename(c)],
             ['Export as Markdown', () => this.exportOne(c, 'md')],
             ['Export as JSON', () => this.exportOne(c, 'json')],
             ['Delete', () => this.remove(c), true],
         ]), {'aria-haspopup': 'menu', 'aria-expanded': 'false', id: 'more-' + c.id});
         return h('li', {class: current ? 'current' : null},
-                 h('a', {href: '#' + c.id, id: 'chat-' + c.id, 'data-chat': c.id, 'aria-current': current ? 'page' : null,
-                         title: c.title},
-                   h('span', {class: 'chat-title', dir: 'auto'}, c.title || 'New chat'),
-                   generations.has(c.id) ? h('span', {class: 'busy', role: 'img', 'aria-label': 'is being answered'}) : null,
+                 h('a', {href: '#' + c.id, id: 'chat-' + c.id, 'data-chat': c.id, title: c.title,
+                         'aria-current': current ? 'page' : null},
+                   h('span', {class: 'chat-title', dir: 'auto'}, title),
+                   generations.has(c.id) && h('span', {class: 'busy', role: 'img', 'aria-label': 'is being answered'}),
                    c.snippet ? h('span', {class: 'snippet'}, this.marked(c.snippet)) : null),
                  more);
     },
@@ -168,8 +170,8 @@ const sidebar = {
     },
 
     async remove(c) {
-        const sure = await ask({title: 'Delete this chat?', text: '“' + (c.title || 'New chat') + '” and all its versions are deleted for good.',
-                                ok: 'Delete', danger: true});
+        const text = '“' + (c.title || 'New chat') + '” and all its versions are deleted for good.';
+        const sure = await ask({title: 'Delete this chat?', text, ok: 'Delete', danger: true});
         if (!sure)
             return;
         await app.attempt(async () => {

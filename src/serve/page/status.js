@@ -84,7 +84,8 @@ const connection = {
     count() {
         let left = this.wait;
         clearInterval(this.timer);
-        const say = () => app.banner(left > 0 ? 'The server does not answer. Trying again in ' + left + ' s.' : 'Trying to reach the server …',
+        const say = () => app.banner(left > 0 ? 'The server does not answer. Trying again in ' + left + ' s.'
+                                              : 'Trying to reach the server …',
                                      'Try now', () => this.look(), left !== this.wait);
         say();
         this.timer = setInterval(() => {
