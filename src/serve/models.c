@@ -54,11 +54,11 @@ static void close_entry(struct models *m, struct entry *e) {
 
 static int open_entry(struct models *m, struct entry *e, struct lode_error *err) {
     const int rc = m->s->o.open(m->s->o.models_user, e->index, &e->loaded, err);
-    if (rc < 0)
+    if (rc < 0) {
+        e->loaded = (struct serve_loaded){0};
         return rc;
+    }
     const struct serve_loaded *l = &e->loaded;
-    if (l->size)
-        e->size = l->size;
     e->served = (struct served){.name = e->spec->name,
                                 .model = l->model,
                                 .scheduler = l->scheduler,
@@ -123,6 +123,8 @@ static int load(struct models *m, struct entry *e, struct lode_error *err) {
                   json_pack("{s:s, s:s, s:s}", "model", e->spec->name, "where", err->where, "error", err->text));
     pthread_mutex_lock(&m->lock);
     if (rc == 0) {
+        if (e->loaded.size)
+            e->size = e->loaded.size;
         e->loads++;
         e->used = now();
         e->ctx = lode_scheduler_ctx(e->served.scheduler);
