@@ -370,13 +370,56 @@ static void no_memory(void **state) {
     }
 }
 
+/* Packing without memory leaves nothing that would be taken for a model, and goes on afterwards. */
+static void pack_no_memory(void **state) {
+    (void)state;
+    char dir[] = "/tmp/lode-test-XXXXXX", to[64], file[128];
+    static const char *const files[] = {"manifest.json", "keys.gguf", "weights.bin", "pack.journal",
+                                        "manifest.json.lode-part", "keys.gguf.lode-part"};
+    struct lode_error err;
+    struct lode_model *m;
+    int n_refused = 0;
+    assert_non_null(mkdtemp(dir));
+    snprintf(to, sizeof to, "%s/packed", dir);
+    make_reference(models[0]);
+    for (uint64_t n = 1;; n += 1 + n / 8) {
+        failmalloc_start(n, n % 2);
+        const int rc = lode_pack(path_of(models[0]), to, NULL, NULL, NULL, &err);
+        const struct failmalloc_stats s = failmalloc_stop();
+        assert_int_equal(s.live, 0);
+        if (s.failed == 0) {
+            assert_int_equal(rc, 0);
+            break;
+        }
+        if (rc == 0) { /* it could be done without */
+            snprintf(file, sizeof file, "%s/manifest.json", to);
+            assert_int_equal(unlink(file), 0);
+            continue;
+        }
+        n_refused++;
+        assert_int_equal(rc, LODE_ERR_NOMEM);
+        assert_true(lode_model_load(&m, to, NULL, &err) < 0);
+    }
+    assert_true(n_refused > 10);
+    if (lode_model_load(&m, to, &(struct lode_model_opts){.expert_cache = 1 << 17}, &err) < 0)
+        fail_msg("%s: %s", err.where, err.text);
+    same(m, 5, 1);
+    lode_model_free(m);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(file, sizeof file, "%s/%s", to, files[i]);
+        unlink(file);
+    }
+    rmdir(to);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits),      cmocka_unit_test(policies),
         cmocka_unit_test(two_at_once),    cmocka_unit_test(harmless_faults),
         cmocka_unit_test(harmful_faults), cmocka_unit_test(layers), cmocka_unit_test(direct),
         cmocka_unit_test(too_small),
-        cmocka_unit_test(no_memory),
+        cmocka_unit_test(no_memory),      cmocka_unit_test(pack_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
