@@ -4,6 +4,7 @@
  * the sum over them has one order.
  */
 #include "backend/cpu/cpu.h"
+#include "backend/sparse_mix.h"
 
 #include "kern/expf.h"
 
@@ -61,30 +62,6 @@ static void choose(const float *choice, uint32_t n, uint32_t n_used, uint32_t *i
         }
 }
 
-/* PhiMoE at inference (arXiv:2409.12136): the best expert weighs what a softmax gives it among those
- * close to it, the second best the same without the first.  s is close to the largest, m, unless
- * (m - s) / max(|s|, m) > 2 jitter.  choice: the logits; changed. */
-static void mix_sparsely(float *choice, const float *logits, uint32_t n, uint32_t n_used,
-                         const uint32_t *ids, float *w) {
-    const float far = 2 * 0.01f; /* no file has another jitter */
-    for (uint32_t k = 0; k < n_used; k++) {
-        uint32_t best = 0;
-        for (uint32_t i = 1; i < n; i++)
-            best = choice[i] > choice[best] ? i : best;
-        const float m = choice[best];
-        float sum = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            const float size = fabsf(logits[i]) > m ? fabsf(logits[i]) : m;
-            if (choice[i] > -INFINITY && !((m - choice[i]) / size > far))
-                sum += lode_expf(choice[i] - m);
-        }
-        for (uint32_t j = 0; j < n_used; j++)
-            if (ids[j] == best)
-                w[j] = 1 / sum;
-        choice[best] = -INFINITY;
-    }
-}
-
 static void route_row(const struct route_job *j, const float *logits, const float *bias, float *y,
                       float *scores, float *choice, uint32_t *ids) {
     const union lode_op_params *p = &j->in->p;
@@ -108,7 +85,7 @@ static void route_row(const struct route_job *j, const float *logits, const floa
     for (uint32_t k = 0; k < n_used; k++)
         w[k] = scores[ids[k]];
     if (p->route.gating == LODE_GATE_SPARSEMIXER) {
-        mix_sparsely(choice, logits, n, n_used, ids, w);
+        lode_mix_sparsely(choice, logits, n, n_used, ids, w);
     } else if (p->route.gating == LODE_GATE_SOFTMAX_TOP) {
         float max;
         j->cpu->kern.softmax_part(w, n_used, 1.0f, 0.0f, &max, &sum);

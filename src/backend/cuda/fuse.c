@@ -5,8 +5,8 @@
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
  *         .. ATTENTION                          and decode.cu; steps of one row a sequence
  *
- * What lies between them is not written where nobody reads it later.  As instructions share buffers, a
- * fused launch must not write what it reads; where it would, nothing is fused. */
+ * What lies between them is not written where nobody reads it later.  As instructions share
+ * buffers, a fused launch must not write what it reads; where it would, nothing is fused. */
 #include "backend/cuda/run.h"
 
 enum {
@@ -24,7 +24,8 @@ static size_t row_bytes(const struct lode_value *v) {
     return bytes;
 }
 
-/* Whether n rows of both have bytes in common; values of one stride may lie side by side in its rows. */
+/* Whether n rows of both have bytes in common; values of one stride may lie side by side in its
+ * rows. */
 static bool overlap(const struct lode_value *a, const struct lode_value *b, uint32_t n) {
     const uintptr_t p = (uintptr_t)a->data, q = (uintptr_t)b->data;
     if (!p || !q)
@@ -35,7 +36,8 @@ static bool overlap(const struct lode_value *a, const struct lode_value *b, uint
 }
 
 /* Whether any of the instructions from `from` on, n in all, reads what v holds. */
-static bool read_later(const struct lode_instr *in, uint32_t from, uint32_t n, const struct lode_value *v) {
+static bool read_later(const struct lode_instr *in, uint32_t from, uint32_t n,
+                       const struct lode_value *v) {
     for (uint32_t i = from; i < n; i++) {
         if (overlap(v, &in[i].in[0], 1) || overlap(v, &in[i].in[1], 1))
             return true;
@@ -116,7 +118,8 @@ static const struct lode_value *residual_of(const struct chain *c) {
 }
 
 /* The rows that others read too; false where one would be written over x. */
-static bool set_copies(const struct op *o, uint32_t n, const struct chain *c, struct lode_cuda_gemv_args *a) {
+static bool set_copies(const struct op *o, uint32_t n, const struct chain *c,
+                       struct lode_cuda_gemv_args *a) {
     const uint32_t after = (uint32_t)(c->mul - o->in);
     if (c->norm && read_later(o->in, after + (c->quant != NULL ? 0 : 1), n, result_of(c->norm))) {
         if (overlap(result_of(c->norm), input_of(c), 1))
@@ -168,7 +171,8 @@ static bool lay_out(const struct op *o, struct lode_cuda_gemv_args *a, bool by32
         min |= has_min(a->parts[i].type);
         tile = a->parts[i].w_stride > tile ? a->parts[i].w_stride : tile;
     }
-    a->ld = 4 * ((min ? by32 ? nb8 : nb : nb8 / 2) | 1); /* an odd number of 16 bytes: no bank twice */
+    a->ld =
+        4 * ((min ? by32 ? nb8 : nb : nb8 / 2) | 1); /* an odd number of 16 bytes: no bank twice */
     *grid = a->n_units < (uint32_t)c->multiprocessors ? a->n_units : (uint32_t)c->multiprocessors;
     const uint64_t x = (uint64_t)a->n_x * (by32 ? nb8 * 40 : nb * 304);
     const uint64_t floats = a->input == LODE_GEMV_AS_IS ? 0 : a->n_x * a->cols * 4ull;
@@ -205,19 +209,20 @@ static void set_next(const struct op *o, uint32_t n, const struct chain *c, uint
     }
 }
 
-static int run_gemv(const struct op *o, uint32_t n, const struct chain *c, struct lode_cuda_gemv_args *a,
-                    enum lode_dtype act) {
+static int run_gemv(const struct op *o, uint32_t n, const struct chain *c,
+                    struct lode_cuda_gemv_args *a, enum lode_dtype act) {
     uint32_t grid = 0, shared = 0;
     if (!lay_out(o, a, act == LODE_A32, &grid, &shared))
         return 0;
     set_next(o, n, c, grid, a);
     const struct lode_cuda_kernels *k = &o->r->c->kernels;
-    LODE_TRY(lode_cuda_run_kernel(o, act == LODE_A32 ? k->gemv_a32 : k->gemv_a256, grid, 1, 1, 512, shared, a));
+    LODE_TRY(lode_cuda_run_kernel(o, act == LODE_A32 ? k->gemv_a32 : k->gemv_a256, grid, 1, 1, 512,
+                                  shared, a));
     return 1;
 }
 
-/* What the parts of a product have in common: their activations' type, LODE_F32 for one type of floats;
- * LODE_NONE: nothing that a gemv could do. */
+/* What the parts of a product have in common: their activations' type, LODE_F32 for one type of
+ * floats; LODE_NONE: nothing that a gemv could do. */
 static enum lode_dtype common_act(const struct lode_part *parts, uint32_t n) {
     const enum lode_dtype first = parts[0].w->type;
     for (uint32_t i = 0; i < n; i++) {
@@ -229,11 +234,17 @@ static enum lode_dtype common_act(const struct lode_part *parts, uint32_t n) {
     return lode_cuda_layouts[first].plain ? LODE_F32 : lode_dtypes[first].act;
 }
 
-static struct lode_cuda_gemv_part gemv_part(const struct op *o, const struct lode_part *p, uint32_t first) {
-    return (struct lode_cuda_gemv_part){
-        .w = lode_cuda_weight(o, p->w), .bias = lode_cuda_weight(o, p->bias), .y = address(&p->out),
-        .expert_size = lode_cuda_expert_size(o, p->w), .rows = p->w->rows, .type = p->w->type,
-        .w_stride = (uint32_t)lode_cuda_row_size(p->w->type, p->w->cols), .first_unit = first};
+static struct lode_cuda_gemv_part gemv_part(const struct op *o, const struct lode_part *p,
+                                            uint32_t first) {
+    return (struct lode_cuda_gemv_part){.w = lode_cuda_weight(o, p->w),
+                                        .bias = lode_cuda_weight(o, p->bias),
+                                        .y = address(&p->out),
+                                        .expert_size = lode_cuda_expert_size(o, p->w),
+                                        .rows = p->w->rows,
+                                        .type = p->w->type,
+                                        .w_stride =
+                                            (uint32_t)lode_cuda_row_size(p->w->type, p->w->cols),
+                                        .first_unit = first};
 }
 
 static int run_product(const struct op *o, uint32_t n, const struct chain *c) {
@@ -271,9 +282,11 @@ static int run_product(const struct op *o, uint32_t n, const struct chain *c) {
     }
     if (act != LODE_F32)
         return run_gemv(o, n, c, &a, act);
-    const uint32_t most = 2 * (uint32_t)o->r->c->multiprocessors, grid = a.n_units < most ? a.n_units : most;
+    const uint32_t most = 2 * (uint32_t)o->r->c->multiprocessors,
+                   grid = a.n_units < most ? a.n_units : most;
     set_next(o, n, c, grid, &a);
-    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.gemv[parts[0].w->type], grid, 1, 1, 512, a.cols * 4, &a));
+    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.gemv[parts[0].w->type], grid, 1, 1, 512,
+                                  a.cols * 4, &a));
     return 1;
 }
 
@@ -284,15 +297,29 @@ static int run_chosen_experts(const struct op *o, uint32_t n, const struct chain
     const enum lode_dtype act = common_act(parts, 2), act_down = common_act(parts + 2, 1);
     const struct lode_value *y = result_of(c->add ? c->add : in);
     struct lode_cuda_gemv_args a = {
-        .n_parts = 2, .cols = parts[0].w->cols, .output = LODE_GEMV_GLU, .per_unit = 2, .n_used = n_used,
+        .n_parts = 2,
+        .cols = parts[0].w->cols,
+        .output = LODE_GEMV_GLU,
+        .per_unit = 2,
+        .n_used = n_used,
         .n_units = n_used * ((parts[0].w->rows + LODE_GEMV_TILE - 1) / LODE_GEMV_TILE),
-        .act = in->p.experts.act, .weigh_input = in->p.experts.weigh_input, .route = address(&in->in[1]),
+        .act = in->p.experts.act,
+        .weigh_input = in->p.experts.weigh_input,
+        .route = address(&in->in[1]),
         .y_stride = o->r->ff_stride};
-    struct lode_cuda_gemv_args d = {
-        .n_parts = 1, .cols = parts[2].w->cols, .output = LODE_GEMV_SUM, .per_unit = n_used,
-        .n_used = n_used, .n_units = (parts[2].w->rows + LODE_GEMV_TILE - 1) / LODE_GEMV_TILE,
-        .weigh_input = in->p.experts.weigh_input, .route = address(&in->in[1]), .x = o->r->gate,
-        .x_stride = o->r->ff_stride, .n_x = n_used, .input = LODE_GEMV_ROUND};
+    struct lode_cuda_gemv_args d = {.n_parts = 1,
+                                    .cols = parts[2].w->cols,
+                                    .output = LODE_GEMV_SUM,
+                                    .per_unit = n_used,
+                                    .n_used = n_used,
+                                    .n_units =
+                                        (parts[2].w->rows + LODE_GEMV_TILE - 1) / LODE_GEMV_TILE,
+                                    .weigh_input = in->p.experts.weigh_input,
+                                    .route = address(&in->in[1]),
+                                    .x = o->r->gate,
+                                    .x_stride = o->r->ff_stride,
+                                    .n_x = n_used,
+                                    .input = LODE_GEMV_ROUND};
     uint32_t grid, shared;
     if (act == LODE_NONE || act == LODE_F32 || act_down == LODE_NONE || act_down == LODE_F32 ||
         parts[0].w->rows != parts[1].w->rows || !set_copies(o, n, c, &a))
@@ -341,7 +368,8 @@ static int run_prepare(const struct op *o, uint32_t n) {
     const struct lode_instr *kv = &o->in[put], *att = &o->in[put + 1];
     const struct lode_kv_layer *l = lode_kv_layer(o->step->segments[0].kv, kv->p.kv_put.layer);
     const struct lode_value *v = &kv->in[1];
-    struct turned q = {.first = &att->in[0], .last = &att->in[0]}, k = {.first = &kv->in[0], .last = &kv->in[0]};
+    struct turned q = {.first = &att->in[0], .last = &att->in[0]},
+                  k = {.first = &kv->in[0], .last = &kv->in[0]};
     for (uint32_t i = put; i-- > 0;) /* from the last one back */
         if (!take(&q, &o->in[i], l->head_dim) && !take(&k, &o->in[i], l->head_dim))
             return 0;
@@ -349,20 +377,32 @@ static int run_prepare(const struct op *o, uint32_t n) {
     const struct lode_value *table = q.rope ? &q.rope->in[1] : k.rope ? &k.rope->in[1] : NULL;
     if (dim > 512 || q.first->width != n_heads * dim || k.first->width != l->n_heads * dim ||
         (q.rope && k.rope && q.rope->in[1].data != k.rope->in[1].data) ||
-        (!same_place(q.first, q.last) && overlap(q.last, q.first, rows)) || overlap(q.last, k.first, rows) ||
-        overlap(q.last, v, rows) || (!same_place(k.first, k.last) && overlap(k.last, k.first, rows)) ||
+        (!same_place(q.first, q.last) && overlap(q.last, q.first, rows)) ||
+        overlap(q.last, k.first, rows) || overlap(q.last, v, rows) ||
+        (!same_place(k.first, k.last) && overlap(k.last, k.first, rows)) ||
         overlap(k.last, q.first, rows) || overlap(k.last, v, rows) || overlap(k.last, q.last, rows))
         return 0;
     struct lode_cuda_prepare_args a = {
-        .step = o->r->step, .q = lode_cuda_mat(q.first), .k = lode_cuda_mat(k.first),
-        .v = lode_cuda_mat(v), .q_out = lode_cuda_mat(q.last), .layer = kv->p.kv_put.layer,
-        .n_heads = n_heads, .n_kv_heads = l->n_heads, .head_dim = dim, .head_dim_v = l->head_dim_v,
-        .norms_q = q.norm != NULL, .norms_k = k.norm != NULL,
+        .step = o->r->step,
+        .q = lode_cuda_mat(q.first),
+        .k = lode_cuda_mat(k.first),
+        .v = lode_cuda_mat(v),
+        .q_out = lode_cuda_mat(q.last),
+        .layer = kv->p.kv_put.layer,
+        .n_heads = n_heads,
+        .n_kv_heads = l->n_heads,
+        .head_dim = dim,
+        .head_dim_v = l->head_dim_v,
+        .norms_q = q.norm != NULL,
+        .norms_k = k.norm != NULL,
         .norm_q = q.norm ? lode_cuda_weight(o, q.norm->parts[0].w) : 0,
         .norm_k = k.norm ? lode_cuda_weight(o, k.norm->parts[0].w) : 0,
-        .eps_q = q.norm ? q.norm->p.rms_norm.eps : 0, .eps_k = k.norm ? k.norm->p.rms_norm.eps : 0,
-        .pairs_q = q.rope ? q.rope->p.rope.n_pairs : 0, .pairs_k = k.rope ? k.rope->p.rope.n_pairs : 0,
-        .kind_q = q.rope && q.rope->p.rope.pairs, .kind_k = k.rope && k.rope->p.rope.pairs};
+        .eps_q = q.norm ? q.norm->p.rms_norm.eps : 0,
+        .eps_k = k.norm ? k.norm->p.rms_norm.eps : 0,
+        .pairs_q = q.rope ? q.rope->p.rope.n_pairs : 0,
+        .pairs_k = k.rope ? k.rope->p.rope.n_pairs : 0,
+        .kind_q = q.rope && q.rope->p.rope.pairs,
+        .kind_k = k.rope && k.rope->p.rope.pairs};
     if (table)
         a.table = lode_cuda_mat(table);
     if (!read_later(o->in, put + 2, n, k.last) && !read_later(o->in, put + 2, n, q.last) &&
@@ -374,8 +414,8 @@ static int run_prepare(const struct op *o, uint32_t n) {
     }
     if (read_later(o->in, put + 1, n, k.last))
         a.k_out = lode_cuda_mat(k.last);
-    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.prepare, rows, (n_heads + 2 * l->n_heads + 7) / 8, 1, 256,
-                                  8 * dim * 4, &a));
+    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.prepare, rows,
+                                  (n_heads + 2 * l->n_heads + 7) / 8, 1, 256, 8 * dim * 4, &a));
     return (int)put + 1;
 }
 
@@ -387,10 +427,12 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
             return rc;
     }
     struct chain c;
-    if (o->n != 1 || (op != LODE_OP_RMS_NORM && op != LODE_OP_QUANT && op != LODE_OP_LINEAR &&
-                      op != LODE_OP_EXPERTS) ||
+    if (o->n != 1 ||
+        (op != LODE_OP_RMS_NORM && op != LODE_OP_QUANT && op != LODE_OP_LINEAR &&
+         op != LODE_OP_EXPERTS) ||
         !find_chain(o, n, &c))
         return 0;
-    const int rc = c.mul->op == LODE_OP_LINEAR ? run_product(o, n, &c) : run_chosen_experts(o, n, &c);
+    const int rc =
+        c.mul->op == LODE_OP_LINEAR ? run_product(o, n, &c) : run_chosen_experts(o, n, &c);
     return rc > 0 ? (int)c.n : rc;
 }

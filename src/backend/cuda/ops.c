@@ -10,10 +10,15 @@ static const struct lode_cuda_kernels *kernels(const struct op *o) { return &o->
 static struct lode_cuda_row_args row_args(const struct op *o) {
     const struct lode_instr *in = o->in;
     const struct lode_part *p = &in->parts[0];
-    return (struct lode_cuda_row_args){.step = o->r->step, .y = lode_cuda_mat(&p->out), .a = lode_cuda_mat(&in->in[0]),
-                                       .b = lode_cuda_mat(&in->in[1]), .w = lode_cuda_weight(o, p->w),
-                                       .bias = lode_cuda_weight(o, p->bias), .width = p->out.width,
-                                       .width_a = in->in[0].width, .width_b = in->in[1].width};
+    return (struct lode_cuda_row_args){.step = o->r->step,
+                                       .y = lode_cuda_mat(&p->out),
+                                       .a = lode_cuda_mat(&in->in[0]),
+                                       .b = lode_cuda_mat(&in->in[1]),
+                                       .w = lode_cuda_weight(o, p->w),
+                                       .bias = lode_cuda_weight(o, p->bias),
+                                       .width = p->out.width,
+                                       .width_a = in->in[0].width,
+                                       .width_b = in->in[1].width};
 }
 
 /* Number by number: blocks of 256 threads, each with up to 4 numbers. */
@@ -23,10 +28,13 @@ static int each(const struct op *o, void *kernel, const struct lode_cuda_row_arg
 
 static int run_embed(const struct op *o) {
     const struct lode_part *p = &o->in->parts[0];
-    const struct lode_cuda_embed_args a = {
-        .step = o->r->step, .w = lode_cuda_weight(o, p->w), .y = lode_cuda_mat(&p->out),
-        .w_stride = lode_cuda_row_size(p->w->type, p->w->cols), .cols = p->w->cols,
-        .by = o->in->p.embed.by, .scale = o->in->p.embed.scale};
+    const struct lode_cuda_embed_args a = {.step = o->r->step,
+                                           .w = lode_cuda_weight(o, p->w),
+                                           .y = lode_cuda_mat(&p->out),
+                                           .w_stride = lode_cuda_row_size(p->w->type, p->w->cols),
+                                           .cols = p->w->cols,
+                                           .by = o->in->p.embed.by,
+                                           .scale = o->in->p.embed.scale};
     return lode_cuda_run_kernel(o, kernels(o)->embed[p->w->type], o->n, 1, 1, 256, 0, &a);
 }
 
@@ -35,9 +43,12 @@ static int run_norm(const struct op *o) {
     struct lode_cuda_row_args a = row_args(o);
     a.group = rms ? o->in->p.rms_norm.group : o->in->p.layer_norm.group;
     a.eps = rms ? o->in->p.rms_norm.eps : o->in->p.layer_norm.eps;
-    const uint32_t threads = a.group >= 4096 ? 1024 : a.group >= 1024 ? 512 : a.group >= 256 ? 128 : 32;
-    return lode_cuda_run_kernel(o, rms ? kernels(o)->rms_norm : kernels(o)->layer_norm, o->n, a.width / a.group, 1,
-                  threads, a.group * 4, &a);
+    const uint32_t threads = a.group >= 4096   ? 1024
+                             : a.group >= 1024 ? 512
+                             : a.group >= 256  ? 128
+                                               : 32;
+    return lode_cuda_run_kernel(o, rms ? kernels(o)->rms_norm : kernels(o)->layer_norm, o->n,
+                                a.width / a.group, 1, threads, a.group * 4, &a);
 }
 
 static int run_l2_norm(const struct op *o) {
@@ -47,14 +58,17 @@ static int run_l2_norm(const struct op *o) {
     a.first = o->in->p.l2_norm.n_scaled;
     a.scale = o->in->p.l2_norm.scale;
     a.eps = o->in->p.l2_norm.eps;
-    return lode_cuda_run_kernel(o, kernels(o)->l2_norm, o->n, a.n / a.group + 1, 1, 128, a.group * 4, &a);
+    return lode_cuda_run_kernel(o, kernels(o)->l2_norm, o->n, a.n / a.group + 1, 1, 128,
+                                a.group * 4, &a);
 }
 
-static int quant(const struct op *o, enum lode_dtype type, struct lode_cuda_row_args *a, uint32_t n) {
+static int quant(const struct op *o, enum lode_dtype type, struct lode_cuda_row_args *a,
+                 uint32_t n) {
     const uint32_t blocks = a->width / lode_dtypes[type].block;
     const uint32_t each = type == LODE_A32 ? 32 : 8; /* of a block of threads */
-    return lode_cuda_run_kernel(o, type == LODE_A32 ? kernels(o)->quant_a32 : kernels(o)->quant_a256, n,
-                                (blocks + each - 1) / each, 1, 256, 0, a);
+    return lode_cuda_run_kernel(o,
+                                type == LODE_A32 ? kernels(o)->quant_a32 : kernels(o)->quant_a256,
+                                n, (blocks + each - 1) / each, 1, 256, 0, a);
 }
 
 static int run_quant(const struct op *o) {
@@ -69,21 +83,26 @@ static uint32_t tile_of(enum lode_dtype type, int i) {
 }
 
 /* Parts of one type as one product of many rows. */
-static int run_many(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
-                    uint32_t n_x) {
+static int run_many(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
+                    struct lode_cuda_mat x, uint32_t n_x) {
     const struct lode_operand *w = parts[0].w;
-    struct lode_cuda_gemm_args a = {.x = x, .n_x = n_x, .cols = w->cols, .n_parts = n_parts, .x_div = 1};
+    struct lode_cuda_gemm_args a = {
+        .x = x, .n_x = n_x, .cols = w->cols, .n_parts = n_parts, .x_div = 1};
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < n_parts; i++) {
         const struct lode_part *p = &parts[i];
-        a.parts[i] = (struct lode_cuda_part){
-            .w = lode_cuda_weight(o, p->w), .bias = lode_cuda_weight(o, p->bias),
-            .y = (lode_dev)(uintptr_t)p->out.data, .w_stride = lode_cuda_row_size(w->type, w->cols),
-            .y_stride = p->out.stride, .rows = p->w->rows, .first_tile = tiles};
+        a.parts[i] = (struct lode_cuda_part){.w = lode_cuda_weight(o, p->w),
+                                             .bias = lode_cuda_weight(o, p->bias),
+                                             .y = (lode_dev)(uintptr_t)p->out.data,
+                                             .w_stride = lode_cuda_row_size(w->type, w->cols),
+                                             .y_stride = p->out.stride,
+                                             .rows = p->w->rows,
+                                             .first_tile = tiles};
         tiles += (p->w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W;
     }
-    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type], (n_x + LODE_GEMM_TILE_X - 1) / LODE_GEMM_TILE_X,
-                                tiles, 1, 256, LODE_CUDA_GEMM_SHARED, &a);
+    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type],
+                                (n_x + LODE_GEMM_TILE_X - 1) / LODE_GEMM_TILE_X, tiles, 1, 256,
+                                LODE_CUDA_GEMM_SHARED, &a);
 }
 
 static int run_linear(const struct op *o) {
@@ -97,7 +116,8 @@ static int run_linear(const struct op *o) {
     for (uint32_t first = 0; first < in->n_parts;) { /* runs of one type */
         const struct lode_operand *w = in->parts[first].w;
         uint32_t n = 1;
-        while (first + n < in->n_parts && n < LODE_CUDA_PARTS && in->parts[first + n].w->type == w->type)
+        while (first + n < in->n_parts && n < LODE_CUDA_PARTS &&
+               in->parts[first + n].w->type == w->type)
             n++;
         if (n_x >= MANY && !heads && kernels(o)->gemm[w->type]) {
             LODE_TRY(run_many(o, in->parts + first, n, lode_cuda_mat(&in->in[0]), n_x));
@@ -115,15 +135,19 @@ static int run_linear(const struct op *o) {
         }
         for (uint32_t k = 0; k < n; k++) {
             const struct lode_part *p = &in->parts[first + k];
-            a.parts[a.n_parts++] = (struct lode_cuda_part){
-                .w = lode_cuda_weight(o, p->w), .bias = lode_cuda_weight(o, p->bias),
-                .y = (lode_dev)(uintptr_t)p->out.data,
-                .w_stride = lode_cuda_row_size(w->type, w->cols), .y_stride = p->out.stride,
-                .rows = p->w->rows, .first_tile = tiles};
-            tiles += heads ? n_heads * ((a.head_rows + tile - 1) / tile) : (p->w->rows + tile - 1) / tile;
+            a.parts[a.n_parts++] =
+                (struct lode_cuda_part){.w = lode_cuda_weight(o, p->w),
+                                        .bias = lode_cuda_weight(o, p->bias),
+                                        .y = (lode_dev)(uintptr_t)p->out.data,
+                                        .w_stride = lode_cuda_row_size(w->type, w->cols),
+                                        .y_stride = p->out.stride,
+                                        .rows = p->w->rows,
+                                        .first_tile = tiles};
+            tiles += heads ? n_heads * ((a.head_rows + tile - 1) / tile)
+                           : (p->w->rows + tile - 1) / tile;
         }
-        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->mul[w->type][i], tiles, (n_x + (1u << i) - 1) >> i, 1, 256,
-                                      0, &a));
+        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->mul[w->type][i], tiles,
+                                      (n_x + (1u << i) - 1) >> i, 1, 256, 0, &a));
         first += n;
     }
     return 0;
@@ -141,29 +165,42 @@ static int run_rope(const struct op *o) {
     a.group = o->in->p.rope.head_dim;
     a.n = o->in->p.rope.n_pairs;
     a.kind = o->in->p.rope.pairs;
-    return lode_cuda_run_kernel(o, kernels(o)->rope, o->n, o->in->p.rope.n_heads, 1, a.group < 128 ? 64 : 128,
-                  a.group * 4, &a);
+    return lode_cuda_run_kernel(o, kernels(o)->rope, o->n, o->in->p.rope.n_heads, 1,
+                                a.group < 128 ? 64 : 128, a.group * 4, &a);
 }
 
 static int run_kv_put(const struct op *o) {
     const struct lode_kv_layer *l = lode_kv_layer(o->step->segments[0].kv, o->in->p.kv_put.layer);
-    const struct lode_cuda_put_args a = {.step = o->r->step, .k = lode_cuda_mat(&o->in->in[0]),
-                                         .v = lode_cuda_mat(&o->in->in[1]), .layer = o->in->p.kv_put.layer,
-                                         .n_heads = l->n_heads, .head_dim = l->head_dim,
+    const struct lode_cuda_put_args a = {.step = o->r->step,
+                                         .k = lode_cuda_mat(&o->in->in[0]),
+                                         .v = lode_cuda_mat(&o->in->in[1]),
+                                         .layer = o->in->p.kv_put.layer,
+                                         .n_heads = l->n_heads,
+                                         .head_dim = l->head_dim,
                                          .head_dim_v = l->head_dim_v};
-    return lode_cuda_run_kernel(o, kernels(o)->kv_put, o->step->n_rows, (2 * l->n_heads + 7) / 8, 1, 256, 0, &a);
+    return lode_cuda_run_kernel(o, kernels(o)->kv_put, o->step->n_rows, (2 * l->n_heads + 7) / 8, 1,
+                                256, 0, &a);
 }
 
 /* With the pages that a row may have to look at. */
 static struct lode_cuda_att_args attention_args(const struct op *o, const struct lode_instr *in) {
     const union lode_op_params *p = &in->p;
-    struct lode_cuda_att_args a = {
-        .step = o->r->step, .sinks = lode_cuda_weight(o, in->parts[0].w), .scratch = o->r->scratch,
-        .q = lode_cuda_mat(&in->in[0]), .y = lode_cuda_mat(&in->parts[0].out), .layer = p->attention.layer,
-        .n_heads = p->attention.n_heads, .n_kv_heads = p->attention.n_kv_heads,
-        .head_dim = p->attention.head_dim, .head_dim_v = p->attention.head_dim_v,
-        .window = p->attention.window, .chunk = p->attention.chunk, .max_pages = o->r->pages,
-        .both_ways = p->attention.both_ways, .scale = p->attention.scale, .cap = p->attention.cap};
+    struct lode_cuda_att_args a = {.step = o->r->step,
+                                   .sinks = lode_cuda_weight(o, in->parts[0].w),
+                                   .scratch = o->r->scratch,
+                                   .q = lode_cuda_mat(&in->in[0]),
+                                   .y = lode_cuda_mat(&in->parts[0].out),
+                                   .layer = p->attention.layer,
+                                   .n_heads = p->attention.n_heads,
+                                   .n_kv_heads = p->attention.n_kv_heads,
+                                   .head_dim = p->attention.head_dim,
+                                   .head_dim_v = p->attention.head_dim_v,
+                                   .window = p->attention.window,
+                                   .chunk = p->attention.chunk,
+                                   .max_pages = o->r->pages,
+                                   .both_ways = p->attention.both_ways,
+                                   .scale = p->attention.scale,
+                                   .cap = p->attention.cap};
     if (a.window) { /* a window and the rows of a tile reach over at most so many */
         const uint32_t most = (a.window + 16) / LODE_KV_PAGE + 2;
         a.max_pages = a.max_pages < most ? a.max_pages : most;
@@ -173,7 +210,8 @@ static struct lode_cuda_att_args attention_args(const struct op *o, const struct
 
 static bool is_half(enum lode_dtype type) { return type == LODE_F16 || type == LODE_BF16; }
 
-/* Keys and values in 16 bits, up to eight query heads a head of keys, heads of up to 256 numbers. */
+/* Keys and values in 16 bits, up to eight query heads a head of keys, heads of up to 256 numbers.
+ */
 int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
                          const struct lode_cuda_prepare_args *heads) {
     const struct lode_cuda_kernels *k = kernels(o);
@@ -185,10 +223,10 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     const struct lode_kv_view v = lode_kv_view(kv, a->layer);
     const uint64_t parts = 4ull * (a->head_dim_v + 2) * a->n_heads * rows * a->max_pages;
     if (o->step->n_segments != rows || group > 8 || !is_half(l->type_k) || !is_half(l->type_v) ||
-        a->both_ways || a->head_dim % 16 || a->head_dim_v % 16 || a->head_dim > 256 || a->head_dim_v > 256 ||
-        v.k_stride % 16 || v.v_stride % 16 || v.k % 16 || v.v % 16 || v.page_size % 16 ||
-        a->max_pages > 65535 || rows > 65535 || (a->max_pages > 1 && parts > LODE_CUDA_SCRATCH) ||
-        (heads && l->v_in_k))
+        a->both_ways || a->head_dim % 16 || a->head_dim_v % 16 || a->head_dim > 256 ||
+        a->head_dim_v > 256 || v.k_stride % 16 || v.v_stride % 16 || v.k % 16 || v.v % 16 ||
+        v.page_size % 16 || a->max_pages > 65535 || rows > 65535 ||
+        (a->max_pages > 1 && parts > LODE_CUDA_SCRATCH) || (heads && l->v_in_k))
         return 0;
     if (heads) {
         d.heads = *heads;
@@ -196,8 +234,9 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     }
     const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
     void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
-    LODE_TRY(lode_cuda_run_kernel(o, kernel[i], a->n_kv_heads, rows, a->max_pages, 128,
-                                  ((1u << i) + 1) * 4 * a->head_dim + LODE_KV_PAGE * 2 * a->head_dim_v, &d));
+    LODE_TRY(lode_cuda_run_kernel(
+        o, kernel[i], a->n_kv_heads, rows, a->max_pages, 128,
+        ((1u << i) + 1) * 4 * a->head_dim + LODE_KV_PAGE * 2 * a->head_dim_v, &d));
     if (a->max_pages > 1)
         LODE_TRY(lode_cuda_run_kernel(o, k->decode_merge, a->n_heads, rows, 1, 256, 0, a));
     return 1;
@@ -216,25 +255,36 @@ static int run_attention(const struct op *o) {
     const uint64_t part = 4ull * (a.head_dim_v + 2) * a.n_heads * rows;
     const bool few = tiles * a.n_kv_heads < 4 * (uint32_t)o->r->c->multiprocessors;
     if (pages > 1 && pages <= 65535 && few && part * pages <= LODE_CUDA_SCRATCH) {
-        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_page, a.n_kv_heads, tiles, pages, 256, shared, &a));
+        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_page, a.n_kv_heads, tiles, pages,
+                                      256, shared, &a));
         return lode_cuda_run_kernel(o, kernels(o)->attention_merge, a.n_heads, rows, 1,
-                      a.head_dim_v <= 64 ? 64 : a.head_dim_v <= 128 ? 128 : 256, 0, &a);
+                                    a.head_dim_v <= 64    ? 64
+                                    : a.head_dim_v <= 128 ? 128
+                                                          : 256,
+                                    0, &a);
     }
-    return lode_cuda_run_kernel(o, kernels(o)->attention_walk, a.n_kv_heads, tiles, 1, 256, shared, &a);
+    return lode_cuda_run_kernel(o, kernels(o)->attention_walk, a.n_kv_heads, tiles, 1, 256, shared,
+                                &a);
 }
 
 static int run_route(const struct op *o) {
     const struct lode_part *p = &o->in->parts[0];
     const union lode_op_params *q = &o->in->p;
-    const struct lode_cuda_route_args a = {
-        .x = lode_cuda_mat(&o->in->in[0]), .y = lode_cuda_mat(&p->out), .bias = lode_cuda_weight(o, p->w), .n = o->in->in[0].width,
-        .n_used = q->route.n_used, .gating = q->route.gating, .normalise = q->route.normalise,
-        .n_groups = q->route.n_groups, .n_groups_used = q->route.n_groups_used,
-        .scale = q->route.scale};
+    const struct lode_cuda_route_args a = {.x = lode_cuda_mat(&o->in->in[0]),
+                                           .y = lode_cuda_mat(&p->out),
+                                           .bias = lode_cuda_weight(o, p->w),
+                                           .n = o->in->in[0].width,
+                                           .n_used = q->route.n_used,
+                                           .gating = q->route.gating,
+                                           .normalise = q->route.normalise,
+                                           .n_groups = q->route.n_groups,
+                                           .n_groups_used = q->route.n_groups_used,
+                                           .scale = q->route.scale};
     return lode_cuda_run_kernel(o, kernels(o)->route, o->n, 1, 1, 256, 0, &a);
 }
 
-/* What an EXPERTS instruction multiplies: pairs of rows and experts with gate and up, or with down. */
+/* What an EXPERTS instruction multiplies: pairs of rows and experts with gate and up, or with down.
+ */
 struct expert_product {
     const struct lode_part *parts;
     uint32_t n_parts, n_used, x_div, pairs;
@@ -246,38 +296,53 @@ struct expert_product {
 /* By pairs sorted by expert; parts of one type. */
 static int multiply_sorted(const struct op *o, const struct expert_product *e) {
     const struct lode_operand *w = e->parts[0].w;
-    struct lode_cuda_gemm_args a = {.x = e->x, .cols = w->cols, .n_parts = e->n_parts, .x_div = e->x_div,
-                                    .tiles = o->r->tiles, .list = o->r->list};
+    struct lode_cuda_gemm_args a = {.x = e->x,
+                                    .cols = w->cols,
+                                    .n_parts = e->n_parts,
+                                    .x_div = e->x_div,
+                                    .tiles = o->r->tiles,
+                                    .list = o->r->list};
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < e->n_parts; i++) {
         const struct lode_part *p = &e->parts[i];
-        a.parts[i] = (struct lode_cuda_part){
-            .w = lode_cuda_weight(o, p->w), .bias = lode_cuda_weight(o, p->bias), .y = e->y[i],
-            .w_stride = lode_cuda_row_size(w->type, w->cols), .y_stride = e->y_stride, .rows = p->w->rows,
-            .first_tile = tiles};
+        a.parts[i] = (struct lode_cuda_part){.w = lode_cuda_weight(o, p->w),
+                                             .bias = lode_cuda_weight(o, p->bias),
+                                             .y = e->y[i],
+                                             .w_stride = lode_cuda_row_size(w->type, w->cols),
+                                             .y_stride = e->y_stride,
+                                             .rows = p->w->rows,
+                                             .first_tile = tiles};
         a.expert_size[i] = lode_cuda_expert_size(o, p->w);
         tiles += (p->w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W;
     }
     const uint64_t most = lode_cuda_most_tiles(e->pairs, w->count) - 1;
-    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type], most < e->pairs ? (uint32_t)most : e->pairs, tiles, 1,
-                                256, LODE_CUDA_GEMM_SHARED, &a);
+    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type],
+                                most < e->pairs ? (uint32_t)most : e->pairs, tiles, 1, 256,
+                                LODE_CUDA_GEMM_SHARED, &a);
 }
 
 /* Pair by pair. */
 static int multiply_pairs(const struct op *o, const struct expert_product *e) {
     const struct lode_operand *w = e->parts[0].w;
-    struct lode_cuda_moe_args a = {
-        .x = e->x, .route = e->route, .expert_size = lode_cuda_expert_size(o, w),
-        .w_stride = lode_cuda_row_size(w->type, w->cols), .y_stride = e->y_stride, .n_used = e->n_used,
-        .x_div = e->x_div, .rows = w->rows, .cols = w->cols, .n_pairs = e->pairs, .n_kinds = e->n_parts};
+    struct lode_cuda_moe_args a = {.x = e->x,
+                                   .route = e->route,
+                                   .expert_size = lode_cuda_expert_size(o, w),
+                                   .w_stride = lode_cuda_row_size(w->type, w->cols),
+                                   .y_stride = e->y_stride,
+                                   .n_used = e->n_used,
+                                   .x_div = e->x_div,
+                                   .rows = w->rows,
+                                   .cols = w->cols,
+                                   .n_pairs = e->pairs,
+                                   .n_kinds = e->n_parts};
     for (uint32_t i = 0; i < e->n_parts; i++) {
         a.w[i] = lode_cuda_weight(o, e->parts[i].w);
         a.bias[i] = lode_cuda_weight(o, e->parts[i].bias);
         a.y[i] = e->y[i];
     }
     const uint32_t tile = tile_of(w->type, 0);
-    return lode_cuda_run_kernel(o, kernels(o)->moe[w->type], (w->rows + tile - 1) / tile, e->pairs, e->n_parts, 256,
-                                0, &a);
+    return lode_cuda_run_kernel(o, kernels(o)->moe[w->type], (w->rows + tile - 1) / tile, e->pairs,
+                                e->n_parts, 256, 0, &a);
 }
 
 static int multiply_experts(const struct op *o, const struct expert_product *e) {
@@ -306,35 +371,57 @@ static int experts_wave(const struct op *o, uint32_t first, uint32_t n) {
     route.data += first * route.stride;
     y.data += first * y.stride;
     if (n >= MANY) {
-        const struct lode_cuda_group_args g = {.route = route, .tiles = r->tiles, .list = r->list,
-                                               .n_pairs = pairs, .n_used = n_used};
+        const struct lode_cuda_group_args g = {
+            .route = route, .tiles = r->tiles, .list = r->list, .n_pairs = pairs, .n_used = n_used};
         LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->group_pairs, 1, 1, 1, 1024, 0, &g));
     }
-    const struct expert_product in = {.parts = parts, .n_parts = 2, .n_used = n_used, .x_div = n_used,
-                                      .pairs = pairs, .x = x, .route = route, .y = {r->gate, r->up},
+    const struct expert_product in = {.parts = parts,
+                                      .n_parts = 2,
+                                      .n_used = n_used,
+                                      .x_div = n_used,
+                                      .pairs = pairs,
+                                      .x = x,
+                                      .route = route,
+                                      .y = {r->gate, r->up},
                                       .y_stride = r->ff_stride};
     LODE_TRY(multiply_experts(o, &in));
     const enum lode_dtype act = lode_dtypes[down->type].act;
     const bool rounded = act == LODE_A32 || act == LODE_A256;
-    const struct lode_cuda_moe_act_args ma = {.gate = r->gate, .up = r->up, .y = r->gate, .route = route,
-                                              .stride = r->ff_stride, .n = gate->rows,
-                                              .n_used = n_used, .act = o->in->p.experts.act,
+    const struct lode_cuda_moe_act_args ma = {.gate = r->gate,
+                                              .up = r->up,
+                                              .y = r->gate,
+                                              .route = route,
+                                              .stride = r->ff_stride,
+                                              .n = gate->rows,
+                                              .n_used = n_used,
+                                              .act = o->in->p.experts.act,
                                               .weigh_input = o->in->p.experts.weigh_input};
-    LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->moe_act, pairs, (gate->rows + 1023) / 1024, 1, 256, 0, &ma));
+    LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->moe_act, pairs, (gate->rows + 1023) / 1024, 1, 256,
+                                  0, &ma));
     if (rounded) {
-        struct lode_cuda_row_args q = {.y = {r->h, r->ff_stride}, .a = {r->gate, r->ff_stride},
-                                       .width = gate->rows};
+        struct lode_cuda_row_args q = {
+            .y = {r->h, r->ff_stride}, .a = {r->gate, r->ff_stride}, .width = gate->rows};
         LODE_TRY(quant(o, act, &q, pairs));
     }
-    const struct expert_product out = {.parts = parts + 2, .n_parts = 1, .n_used = n_used, .x_div = 1,
-                                       .pairs = pairs, .x = {rounded ? r->h : r->gate, r->ff_stride},
-                                       .route = route, .y = {r->down}, .y_stride = r->out_stride};
+    const struct expert_product out = {.parts = parts + 2,
+                                       .n_parts = 1,
+                                       .n_used = n_used,
+                                       .x_div = 1,
+                                       .pairs = pairs,
+                                       .x = {rounded ? r->h : r->gate, r->ff_stride},
+                                       .route = route,
+                                       .y = {r->down},
+                                       .y_stride = r->out_stride};
     LODE_TRY(multiply_experts(o, &out));
-    const struct lode_cuda_moe_sum_args s = {.down = r->down, .route = route, .y = y,
-                                             .stride = r->out_stride, .n = down->rows,
+    const struct lode_cuda_moe_sum_args s = {.down = r->down,
+                                             .route = route,
+                                             .y = y,
+                                             .stride = r->out_stride,
+                                             .n = down->rows,
                                              .n_used = n_used,
                                              .weigh_input = o->in->p.experts.weigh_input};
-    return lode_cuda_run_kernel(o, kernels(o)->moe_sum, n, (down->rows + 1023) / 1024, 1, 256, 0, &s);
+    return lode_cuda_run_kernel(o, kernels(o)->moe_sum, n, (down->rows + 1023) / 1024, 1, 256, 0,
+                                &s);
 }
 
 static int run_experts(const struct op *o) {
@@ -356,9 +443,10 @@ static int run_trace(const struct op *o) {
     char *rows = o->r->read;
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < n; i++)
-        rc = lode_cu_check(cu, cu->to_host(rows + i * row,
-                                           (lode_dev)(uintptr_t)x->data + i * x->stride, row,
-                                           o->r->stream), "trace", o->err);
+        rc = lode_cu_check(cu,
+                           cu->to_host(rows + i * row, (lode_dev)(uintptr_t)x->data + i * x->stride,
+                                       row, o->r->stream),
+                           "trace", o->err);
     if (rc == 0)
         rc = lode_cu_check(cu, cu->stream_wait(o->r->stream), "trace", o->err);
     if (rc == 0)

@@ -1,4 +1,5 @@
-/* attention.cuh - what all kernels of attention share: what a position sees, and how pages' parts are merged. */
+/* attention.cuh - what all kernels of attention share: what a position sees, and how pages' parts
+ * are merged. */
 #ifndef LODE_CUDA_ATTENTION_CUH
 #define LODE_CUDA_ATTENTION_CUH
 
@@ -19,7 +20,8 @@ DEVICE uint32_t first_seen(const struct lode_cuda_att_args &a, uint32_t p) {
 }
 
 /* (m, l, o) with a page's (max, total, part); see the definition. */
-DEVICE void merge_one(float *m, float *l, float *o, float max, float total, float part, bool first) {
+DEVICE void merge_one(float *m, float *l, float *o, float max, float total, float part,
+                      bool first) {
     if (first) {
         *m = max, *l = total, *o = part;
         return;

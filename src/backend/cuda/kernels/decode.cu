@@ -1,14 +1,14 @@
-/* decode.cu - attention of steps that have one row a sequence, over keys and values in f16 or bf16; the
- * definition is at the head of backend/cpu/attention.c.
+/* decode.cu - attention of steps that have one row a sequence, over keys and values in f16 or bf16;
+ * the definition is at the head of backend/cpu/attention.c.
  *
- * A block of threads takes one page of one head of keys.  Two threads are a key, each with eight of the
- * sixteen lanes of all query heads that share it; values come into shared memory meanwhile.  What a page
- * gives goes to the scratch, and decode_merge adds the pages up in ascending order: the largest scores so
- * far, and with them the factors, are found for 32 pages at once; what is left is a chain of one
- * multiply and one fused multiply-add a page.
+ * A block of threads takes one page of one head of keys.  Two threads are a key, each with eight of
+ * the sixteen lanes of all query heads that share it; values come into shared memory meanwhile.
+ * What a page gives goes to the scratch, and decode_merge adds the pages up in ascending order: the
+ * largest scores so far, and with them the factors, are found for 32 pages at once; what is left is
+ * a chain of one multiply and one fused multiply-add a page.
  *
- * scratch: the parts, (n_rows, n_heads, max_pages, dim_v); then (max, total) of each.  With one page, the
- * result itself. */
+ * scratch: the parts, (n_rows, n_heads, max_pages, dim_v); then (max, total) of each.  With one
+ * page, the result itself. */
 #include "attention.cuh"
 #include "heads.cuh"
 
@@ -18,9 +18,10 @@ extern __shared__ __align__(16) uint8_t decode_mem[];
 
 DEVICE void copy16(void *to, const void *from) {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from)
-                 : "memory");
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+        "l"(from)
+        : "memory");
 #else
     *(uint4 *)to = *(const uint4 *)from;
 #endif
@@ -48,7 +49,8 @@ struct page_of {
     uint32_t own; /* where the row's own key goes, PAGE where that is on another page */
     enum lode_dtype type_k, type_v;
 };
-DEVICE bool find_page(const struct lode_cuda_att_args &a, uint32_t row, uint32_t z, struct page_of &p) {
+DEVICE bool find_page(const struct lode_cuda_att_args &a, uint32_t row, uint32_t z,
+                      struct page_of &p) {
     const struct lode_cuda_row &r = step_row(a.step, row);
     const struct lode_cuda_segment &s =
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[r.segment];
@@ -115,8 +117,8 @@ DEVICE void score(float *s, const float *q, uint32_t dim, const struct page_of &
 }
 
 /* s to exp(s - max) by sixteen threads a head; max and total to ml. */
-DEVICE void soften(const struct lode_cuda_att_args &a, float *s, float2 *ml, uint32_t heads, uint32_t lo,
-                   uint32_t hi) {
+DEVICE void soften(const struct lode_cuda_att_args &a, float *s, float2 *ml, uint32_t heads,
+                   uint32_t lo, uint32_t hi) {
     const uint32_t r = threadIdx.x / 16, l = threadIdx.x % 16, n = r < heads ? hi - lo : 0;
     float max = -INFINITY, total = 0;
     s += (r < heads ? r : 0) * PAGE + lo;
@@ -140,14 +142,17 @@ DEVICE void soften(const struct lode_cuda_att_args &a, float *s, float2 *ml, uin
 }
 
 /* A row of values to shared memory. */
-DEVICE void copy_values(uint8_t *v, const struct page_of &p, uint32_t j, uint32_t c, uint32_t v_size) {
+DEVICE void copy_values(uint8_t *v, const struct page_of &p, uint32_t j, uint32_t c,
+                        uint32_t v_size) {
     copy16(v + j * v_size + 16 * c, p.v + (size_t)j * p.v_stride + 16 * c);
 }
 
-/* Queries normed and turned; where the page is the row's own, its key and value into it.  k: room for a key. */
-DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, float *q, float *k, uint32_t group,
-                          const struct page_of &p) {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y, dim = a.head_dim;
+/* Queries normed and turned; where the page is the row's own, its key and value into it.  k: room
+ * for a key. */
+DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, float *q, float *k,
+                          uint32_t group, const struct page_of &p) {
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y,
+                   dim = a.head_dim;
     const float2 *table = row_at<const float2>(a.table, row);
     for (uint32_t g = warp; g < group; g += DECODE_THREADS / 32) {
         if (a.norms_q)
@@ -156,8 +161,8 @@ DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, float *q, floa
             turn_warp(q + g * dim, a.pairs_q, a.kind_q, table);
     }
     if (p.own < PAGE && warp == 2)
-        put_row((uint8_t *)p.v + p.own * p.v_stride, row_at<const float>(a.v, row) + blockIdx.x * a.head_dim_v,
-                a.head_dim_v, p.type_v);
+        put_row((uint8_t *)p.v + p.own * p.v_stride,
+                row_at<const float>(a.v, row) + blockIdx.x * a.head_dim_v, a.head_dim_v, p.type_v);
     if (p.own < PAGE && warp == 3) {
         const float *x = row_at<const float>(a.k, row) + blockIdx.x * dim;
         for (uint32_t i = lane; i < dim; i += 32)
@@ -175,13 +180,15 @@ template <int G> DEVICE void decode(const struct lode_cuda_decode_args &d) {
     __shared__ float s[G * PAGE];
     __shared__ float2 ml[G];
     const struct lode_cuda_att_args &a = d.att;
-    const uint32_t row = blockIdx.y, group = a.n_heads / a.n_kv_heads, first_head = blockIdx.x * group;
+    const uint32_t row = blockIdx.y, group = a.n_heads / a.n_kv_heads,
+                   first_head = blockIdx.x * group;
     const uint32_t v_size = 2 * a.head_dim_v, pieces = v_size / 16;
-    float *q = (float *)decode_mem;                              /* (G, head_dim), and a key */
-    uint8_t *v = decode_mem + (G + 1) * a.head_dim * 4;          /* (PAGE, head_dim_v) as stored */
+    float *q = (float *)decode_mem;                     /* (G, head_dim), and a key */
+    uint8_t *v = decode_mem + (G + 1) * a.head_dim * 4; /* (PAGE, head_dim_v) as stored */
     struct page_of p;
     let_next_come();
-    /* the step was there before the first launch: its places can be found while the last one runs */
+    /* the step was there before the first launch: its places can be found while the last one runs
+     */
     const bool here = find_page(a, row, blockIdx.z, p);
     wait_for_last();
     if (!here)
@@ -190,7 +197,8 @@ template <int G> DEVICE void decode(const struct lode_cuda_decode_args &d) {
     for (uint32_t i = threadIdx.x; i < p.n * pieces; i += DECODE_THREADS)
         if (i / pieces != unstored)
             copy_values(v, p, i / pieces, i % pieces, v_size);
-    const float *x = row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * a.head_dim;
+    const float *x =
+        row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * a.head_dim;
     for (uint32_t i = threadIdx.x; i < G * a.head_dim; i += DECODE_THREADS)
         q[i] = i < group * a.head_dim ? x[i] : 0;
     __syncthreads();
@@ -218,7 +226,8 @@ template <int G> DEVICE void decode(const struct lode_cuda_decode_args &d) {
             const uint32_t b[2] = {w.x, w.y};
 #pragma unroll
             for (int k = 0; k < 2; k++) {
-                y[2 * k] = fmaf(e, half ? f16_f32((uint16_t)b[k]) : lode_bits_f32(b[k] << 16), y[2 * k]);
+                y[2 * k] =
+                    fmaf(e, half ? f16_f32((uint16_t)b[k]) : lode_bits_f32(b[k] << 16), y[2 * k]);
                 y[2 * k + 1] = fmaf(
                     e, half ? f16_f32((uint16_t)(b[k] >> 16)) : lode_bits_f32(b[k] & 0xffff0000u),
                     y[2 * k + 1]);
@@ -252,7 +261,9 @@ DECODE(4)
 DECODE(8)
 
 /* What becomes of the sums so far (a) and of a page's (b), in order; lanes of a warp are pages. */
-struct factors { float a, b, total; };
+struct factors {
+    float a, b, total;
+};
 DEVICE struct factors factors_of(float2 ml, bool here, bool first, float *so_far) {
     const uint32_t lane = threadIdx.x % 32;
     float m = here ? ml.x : -INFINITY;
@@ -285,7 +296,8 @@ KERNEL(MERGE_THREADS) decode_merge(const __grid_constant__ struct lode_cuda_att_
     const size_t at_part = ((size_t)row * a.n_heads + head) * a.max_pages;
     const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
     const float4 *in = (const float4 *)(at<const float>(a.scratch) + at_part * a.head_dim_v);
-    const float2 *ml = (const float2 *)(at<const float>(a.scratch) + n_parts * a.head_dim_v) + at_part;
+    const float2 *ml =
+        (const float2 *)(at<const float>(a.scratch) + n_parts * a.head_dim_v) + at_part;
     wait_for_last();
     float so_far = 0, l = 0, o = 0;
     for (uint32_t first = 0; first < n; first += MERGE_PAGES) {
@@ -295,8 +307,8 @@ KERNEL(MERGE_THREADS) decode_merge(const __grid_constant__ struct lode_cuda_att_
             part[i] = in[(size_t)first * each + i];
         if (threadIdx.x < 32) {
             const bool here = threadIdx.x < some;
-            f[threadIdx.x] =
-                factors_of(here ? ml[first + threadIdx.x] : make_float2(0, 0), here, first == 0, &so_far);
+            f[threadIdx.x] = factors_of(here ? ml[first + threadIdx.x] : make_float2(0, 0), here,
+                                        first == 0, &so_far);
         }
         __syncthreads();
         if (c < a.head_dim_v)

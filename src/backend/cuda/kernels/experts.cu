@@ -1,6 +1,11 @@
-/* experts.cu - mixtures of experts around their products: the definitions are backend/cpu/route.c and
- * experts.c. */
+/* experts.cu - mixtures of experts around their products: the definitions are backend/cpu/route.c
+ * and experts.c. */
 #include "rows.cuh"
+
+#pragma push_macro("inline")
+#define inline __device__ __forceinline__
+#include "backend/sparse_mix.h"
+#pragma pop_macro("inline")
 
 enum { ROUTE_MOST = 1024, USED_MOST = 64 };
 
@@ -54,27 +59,6 @@ DEVICE bool is_chosen(const float *choice, uint32_t i, uint32_t n, uint32_t n_us
     return better < n_used;
 }
 
-DEVICE void mix_sparsely(float *choice, const float *logits, uint32_t n, uint32_t n_used,
-                         const uint32_t *ids, float *w) {
-    const float far = 2 * 0.01f;
-    for (uint32_t k = 0; k < n_used; k++) {
-        uint32_t best = 0;
-        for (uint32_t i = 1; i < n; i++)
-            best = choice[i] > choice[best] ? i : best;
-        const float m = choice[best];
-        float sum = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            const float size = fabsf(logits[i]) > m ? fabsf(logits[i]) : m;
-            if (choice[i] > -INFINITY && !((m - choice[i]) / size > far))
-                sum += lode_expf(choice[i] - m);
-        }
-        for (uint32_t j = 0; j < n_used; j++)
-            if (ids[j] == best)
-                w[j] = 1 / sum;
-        choice[best] = -INFINITY;
-    }
-}
-
 /* A block of threads a row: backend/cpu/route.c. */
 KERNEL(ROW_THREADS) route(const __grid_constant__ struct lode_cuda_route_args a) {
     begin();
@@ -109,7 +93,8 @@ KERNEL(ROW_THREADS) route(const __grid_constant__ struct lode_cuda_route_args a)
         drop_groups(choice, a);
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < ((a.n + 31) & ~31u); i += ROW_THREADS) {
-        const uint32_t bits = __ballot_sync(0xffffffffu, i < a.n && is_chosen(choice, i, a.n, a.n_used));
+        const uint32_t bits =
+            __ballot_sync(0xffffffffu, i < a.n && is_chosen(choice, i, a.n, a.n_used));
         if (i % 32 == 0)
             chosen[i / 32] = bits;
     }
@@ -128,7 +113,7 @@ KERNEL(ROW_THREADS) route(const __grid_constant__ struct lode_cuda_route_args a)
         return;
     if (a.gating == LODE_GATE_SPARSEMIXER) {
         if (threadIdx.x == 0)
-            mix_sparsely(choice, logits, a.n, a.n_used, ids, w);
+            lode_mix_sparsely(choice, logits, a.n, a.n_used, ids, w);
     } else if (a.gating == LODE_GATE_SOFTMAX_TOP) {
         softmax_warp(w, a.n_used, &sum);
         __syncwarp();
@@ -157,8 +142,8 @@ KERNEL(ROW_THREADS) moe_act(const __grid_constant__ struct lode_cuda_moe_act_arg
     const float *up = (const float *)(a.up + pair * a.stride);
     float *y = (float *)(a.y + pair * a.stride);
     EACH(i, a.n)
-        y[i] = a.weigh_input ? glu_of(a.act, gate[i] * weight, up[i] * weight)
-                             : glu_of(a.act, gate[i], up[i]);
+    y[i] = a.weigh_input ? glu_of(a.act, gate[i] * weight, up[i] * weight)
+                         : glu_of(a.act, gate[i], up[i]);
 }
 
 KERNEL(ROW_THREADS) moe_sum(const __grid_constant__ struct lode_cuda_moe_sum_args a) {

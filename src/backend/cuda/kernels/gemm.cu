@@ -1,18 +1,21 @@
 /* gemm.cu - products of many rows on the integer tensor cores, bit for bit kern/mul_scalar.c's.
  *
- * A block of threads computes TILE_W rows of w by TILE_X rows of x, 256 numbers of K at a time, a warp 32 by
- * 32 of them.  Codes of both lie in shared memory as signed bytes; an mma gives the exact dot products of 16
- * or 32 of them, which the scales, being integers, turn into a block's exact sum; one fused multiply-add a
- * block then follows in ascending order, in registers: the definition's own sequence.  Minima meet the sums
- * of x in an mma of their own, the sums cut into two bytes.  Results depend on no tile.
+ * A block of threads computes TILE_W rows of w by TILE_X rows of x, 256 numbers of K at a time, a
+ * warp 32 by 32 of them.  Codes of both lie in shared memory as signed bytes; an mma gives the
+ * exact dot products of 16 or 32 of them, which the scales, being integers, turn into a block's
+ * exact sum; one fused multiply-add a block then follows in ascending order, in registers: the
+ * definition's own sequence.  Minima meet the sums of x in an mma of their own, the sums cut into
+ * two bytes.  Results depend on no tile.
  *
- * Experts: group_pairs sorts the (row, place) pairs by expert and lists tiles of pairs of one expert, so that
- * a matrix is read once for all rows that chose it.
+ * Experts: group_pairs sorts the (row, place) pairs by expert and lists tiles of pairs of one
+ * expert, so that a matrix is read once for all rows that chose it.
  */
 #include "mul.cuh"
 
 enum {
-    TILE_W = LODE_GEMM_TILE_W, TILE_X = LODE_GEMM_TILE_X, GEMM_THREADS = 256,
+    TILE_W = LODE_GEMM_TILE_W,
+    TILE_X = LODE_GEMM_TILE_X,
+    GEMM_THREADS = 256,
     STEP = 256,     /* numbers of K at a time */
     LD = STEP + 16, /* bytes of a row of codes: 16 more keep the banks apart */
 };
@@ -20,7 +23,7 @@ enum {
 struct __align__(16) gemm_stage {
     uint8_t w[TILE_W][LD], x[TILE_X][LD];
     union {
-        struct { /* blocks of 256 */
+        struct {               /* blocks of 256 */
             int s[16][TILE_W]; /* of groups of 16, or (the first 8) of 32 */
             float2 d[TILE_W];  /* d and minimum */
             uint8_t n[TILE_W][16], low[TILE_X][16];
@@ -28,8 +31,8 @@ struct __align__(16) gemm_stage {
             float dx[TILE_X];
             int m[8][TILE_X];
         } k;
-        struct { /* blocks of 32 */
-            float2 d[8][TILE_W]; /* d and m */
+        struct {                  /* blocks of 32 */
+            float2 d[8][TILE_W];  /* d and m */
             float2 dx[8][TILE_X]; /* d and the sum of codes */
         } b;
     };
@@ -82,8 +85,8 @@ template <class T> DEVICE uint32_t centred(uint32_t q) {
     return T::OFFSET ? ((q | top) - T::OFFSET * 0x01010101u) ^ top : q;
 }
 
-template <class T>
-DEVICE void fill_w(struct gemm_stage *s, const struct gemm_job &job, uint32_t w_stride, uint32_t step, uint32_t nb) {
+template <class T> DEVICE void fill_w(struct gemm_stage *s, const struct gemm_job &job,
+                                      uint32_t w_stride, uint32_t step, uint32_t nb) {
 #pragma unroll 2
     for (uint32_t i = threadIdx.x; i < TILE_W * 8; i += GEMM_THREADS) {
         const uint32_t r = i / 8, j = i % 8;
@@ -114,23 +117,24 @@ DEVICE void fill_w(struct gemm_stage *s, const struct gemm_job &job, uint32_t w_
     }
 }
 
-template <class T>
-DEVICE void fill_x(struct gemm_stage *s, const struct lode_cuda_mat &x, const struct gemm_job &job, uint32_t step,
-                   uint32_t nb) {
+template <class T> DEVICE void fill_x(struct gemm_stage *s, const struct lode_cuda_mat &x,
+                                      const struct gemm_job &job, uint32_t step, uint32_t nb) {
 #pragma unroll
     for (uint32_t i = threadIdx.x; i < TILE_X * 8; i += GEMM_THREADS) {
         const uint32_t r = i / 8, j = i % 8;
         const uint8_t *row = row_at<const uint8_t>(x, y_row(job, r) / job.x_div);
         if constexpr (T::BLOCK == 256) {
             const uint8_t *b = row + (size_t)step * 304;
-            const uint4 lo = *(const uint4 *)(b + 48 + 32 * j), hi = *(const uint4 *)(b + 48 + 32 * j + 16);
+            const uint4 lo = *(const uint4 *)(b + 48 + 32 * j),
+                        hi = *(const uint4 *)(b + 48 + 32 * j + 16);
             *(uint4 *)&s->x[r][32 * j] = lo;
             *(uint4 *)&s->x[r][32 * j + 16] = hi;
             s->k.m[j][r] = b[4 + j];
             if (T::HAS_M) {
                 const uint32_t sums = word(b + 16 + 4 * j);
                 s->k.low[r][2 * j] = (uint8_t)sums, s->k.high[r][2 * j] = (int8_t)(sums >> 8);
-                s->k.low[r][2 * j + 1] = (uint8_t)(sums >> 16), s->k.high[r][2 * j + 1] = (int8_t)(sums >> 24);
+                s->k.low[r][2 * j + 1] = (uint8_t)(sums >> 16),
+                                    s->k.high[r][2 * j + 1] = (int8_t)(sums >> 24);
             }
             if (j == 0)
                 s->k.dx[r] = *(const float *)b;
@@ -144,14 +148,14 @@ DEVICE void fill_x(struct gemm_stage *s, const struct lode_cuda_mat &x, const st
     }
 }
 
-/* A warp's 32 x 32 results: tile (i, t) of 16 x 8, of which a thread has rows lane / 4 and 8 more, and two
- * neighbouring columns. */
+/* A warp's 32 x 32 results: tile (i, t) of 16 x 8, of which a thread has rows lane / 4 and 8 more,
+ * and two neighbouring columns. */
 struct warp_tile {
     uint32_t w0, x0, row, column; /* row, column: this thread's first in a tile */
 };
 
-DEVICE void load_pieces(const struct gemm_stage *s, const struct warp_tile &at, uint32_t g, uint32_t a[2][4],
-                        uint32_t b[2][4]) {
+DEVICE void load_pieces(const struct gemm_stage *s, const struct warp_tile &at, uint32_t g,
+                        uint32_t a[2][4], uint32_t b[2][4]) {
     const uint32_t lane = threadIdx.x % 32, m = lane / 8;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -192,7 +196,8 @@ DEVICE void step_256(const struct gemm_stage *s, const struct warp_tile &at, flo
                 }
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    const int sum = scale[i][e / 2][0] * lo[e] + (BY16 ? scale[i][e / 2][1] * hi[e] : 0);
+                    const int sum =
+                        scale[i][e / 2][0] * lo[e] + (BY16 ? scale[i][e / 2][1] * hi[e] : 0);
                     isum[i][t][e] += (e % 2 ? m.y : m.x) * sum;
                 }
             }
@@ -225,11 +230,11 @@ DEVICE void step_256(const struct gemm_stage *s, const struct warp_tile &at, flo
     }
 }
 
-/* A step of a type with blocks of 32, n of them.  An mma that begins with MAGIC's bits ends with those of
- * MAGIC + sum, exact as |sum| < 2^22. */
+/* A step of a type with blocks of 32, n of them.  An mma that begins with MAGIC's bits ends with
+ * those of MAGIC + sum, exact as |sum| < 2^22. */
 #define MAGIC 0x1.8p23f
-template <class T>
-DEVICE void step_32(const struct gemm_stage *s, const struct warp_tile &at, uint32_t n, float acc[2][4][4]) {
+template <class T> DEVICE void step_32(const struct gemm_stage *s, const struct warp_tile &at,
+                                       uint32_t n, float acc[2][4][4]) {
 #pragma unroll 2
     for (uint32_t g = 0; g < n; g++) {
         uint32_t a[2][4], b[2][4];
@@ -278,7 +283,8 @@ template <class T> DEVICE void gemm(const struct lode_cuda_gemm_args &a) {
     if (a.tiles) {
         if (blockIdx.x >= *at<const uint32_t>(a.tiles))
             return;
-        const struct lode_cuda_gemm_tile t = at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + blockIdx.x];
+        const struct lode_cuda_gemm_tile t =
+            at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + blockIdx.x];
         expert = t.expert;
         job.list = at<const uint32_t>(a.list) + t.first;
         job.x_rows = t.n;
@@ -326,7 +332,7 @@ template <class T> DEVICE void gemm(const struct lode_cuda_gemm_args &a) {
 /* blockIdx.x: tiles of x, so that neighbours share the weights in the second cache; y: of w. */
 #define GEMM(name, type, block, ...)                                                               \
     extern "C" __global__ void __launch_bounds__(GEMM_THREADS, 2)                                  \
-    gemm_##name(const __grid_constant__ struct lode_cuda_gemm_args a) {                            \
+        gemm_##name(const __grid_constant__ struct lode_cuda_gemm_args a) {                        \
         gemm<struct name>(a);                                                                      \
     }
 LODE_CUDA_QUANT_LIST(GEMM)

@@ -1,15 +1,18 @@
-/* gemv.cuh - products of one row with quantised weights, and what comes before and after them in a layer.
+/* gemv.cuh - products of one row with quantised weights, and what comes before and after them in a
+ * layer.
  *
- * The tensor cores take 16 rows of weights by 32 numbers at a time against eight columns.  One row of x
- * would use one column of the eight, so the columns are used for something else: each holds the numbers of
- * one group of a block (zeros elsewhere), and what comes out are the dot products of eight groups apart, as
- * the scales want them.  Which numbers of a group meet in which step does not matter: integer sums are exact.
- * So threads read 16 bytes of weights each, as they lie, and unpack them in registers.
+ * The tensor cores take 16 rows of weights by 32 numbers at a time against eight columns.  One row
+ * of x would use one column of the eight, so the columns are used for something else: each holds
+ * the numbers of one group of a block (zeros elsewhere), and what comes out are the dot products of
+ * eight groups apart, as the scales want them.  Which numbers of a group meet in which step does
+ * not matter: integer sums are exact. So threads read 16 bytes of weights each, as they lie, and
+ * unpack them in registers.
  *
- * A warp's item is 16 rows by 256 numbers, two of them at a time; the warps of a block share all items of its
- * tiles, and there is one block a multiprocessor, whose registers let a warp wait for two items.  The pairs
- * (d_w d_x, isum), (dmin d_x, msum) that the definition adds go to shared memory, the stage, where one thread
- * a row adds them in ascending order when all of them are there.
+ * A warp's item is 16 rows by 256 numbers, two of them at a time; the warps of a block share all
+ * items of its tiles, and there is one block a multiprocessor, whose registers let a warp wait for
+ * two items.  The pairs (d_w d_x, isum), (dmin d_x, msum) that the definition adds go to shared
+ * memory, the stage, where one thread a row adds them in ascending order when all of them are
+ * there.
  *
  * While the launch before still runs, the first tiles are already on their way to the second cache.
  */
@@ -26,7 +29,8 @@ enum {
 };
 
 /* 16 x 8 products of 32 bytes: a's rows by b's columns. */
-DEVICE void mma_bytes(int c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+DEVICE void mma_bytes(int c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                      uint32_t b1) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
         "{%0,%1,%2,%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
@@ -44,7 +48,8 @@ struct tile {
 };
 
 /* Tile k of a unit; tiles of `rows` rows. */
-DEVICE struct tile tile_at(const struct lode_cuda_gemv_args &a, uint32_t unit, uint32_t k, uint32_t rows) {
+DEVICE struct tile tile_at(const struct lode_cuda_gemv_args &a, uint32_t unit, uint32_t k,
+                           uint32_t rows) {
     struct tile t;
     uint32_t i = unit, p = 0;
     t.slot = 0;
@@ -80,7 +85,8 @@ DEVICE struct tile tile_at(const struct lode_cuda_gemv_args &a, uint32_t unit, u
 
 /* ---- x ---- */
 
-/* x in shared memory.  A256: its blocks as they are.  A32: the numbers, then (d, sum) of each block. */
+/* x in shared memory.  A256: its blocks as they are.  A32: the numbers, then (d, sum) of each
+ * block. */
 DEVICE uint32_t x_blocks(uint32_t cols) { return (cols / 32 + 7) & ~7u; }
 template <int BLOCK> DEVICE uint32_t x_size(uint32_t cols) {
     return BLOCK == 256 ? cols / 256 * 304 : x_blocks(cols) * 40;
@@ -105,9 +111,7 @@ DEVICE void load_normed(const struct lode_cuda_gemv_args &a) {
     __shared__ float sum;
     const float4 *w = at<const float4>(a.norm);
     load_floats(at<const float>(a.x), a.cols);
-    const float dot = lanes_sum(a.cols, &sum, [](float v, float acc) {
-        return fmaf(v, v, acc);
-    });
+    const float dot = lanes_sum(a.cols, &sum, [](float v, float acc) { return fmaf(v, v, acc); });
     const float root = sqrtf(dot / (float)a.cols + a.eps);
 #pragma unroll 2
     for (uint32_t i = threadIdx.x; i < a.cols / 4; i += GEMV_THREADS) {
@@ -133,7 +137,8 @@ DEVICE void fetch_next(const struct lode_cuda_gemv_args &a) {
         fetch_ahead(at<const uint8_t>(a.next + (size_t)blockIdx.x * a.next_size), a.next_size);
 }
 
-/* row_mem's floats, rounded.  Loops are kept short: every instruction comes from memory once a launch. */
+/* row_mem's floats, rounded.  Loops are kept short: every instruction comes from memory once a
+ * launch. */
 template <int BLOCK> DEVICE void round_floats(uint8_t *to, uint32_t cols, uint32_t n_x) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if constexpr (BLOCK == 256) {
@@ -150,7 +155,8 @@ template <int BLOCK> DEVICE void round_floats(uint8_t *to, uint32_t cols, uint32
         for (uint32_t first = warp * 4; first < each * n_x; first += GEMV_WARPS * 4) {
             const uint32_t b = first + lane / 8, k = lane % 8;
             const bool here = b < each * n_x;
-            const struct rounded r = round_a32(*(const float4 *)(row_mem + (here ? b : 0) * 32 + 4 * k));
+            const struct rounded r =
+                round_a32(*(const float4 *)(row_mem + (here ? b : 0) * 32 + 4 * k));
             if (!here)
                 continue;
             uint8_t *row = to + b / each * x_size<BLOCK>(cols);
@@ -195,8 +201,8 @@ template <int BLOCK> DEVICE void read_x(const struct lode_cuda_gemv_args &a, uin
 
 /* ---- an item: 16 rows by 256 numbers ---- */
 
-template <class T>
-DEVICE void item_256(const struct tile &t, uint32_t nb, uint32_t b, const uint8_t *x, float *stage, uint32_t ld) {
+template <class T> DEVICE void item_256(const struct tile &t, uint32_t nb, uint32_t b,
+                                        const uint8_t *x, float *stage, uint32_t ld) {
     constexpr bool BY16 = T::GROUP == 16;
     const uint32_t lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
     const uint8_t *row[2] = {t.w + (r < t.rows ? r : t.rows - 1) * t.stride,
@@ -215,7 +221,8 @@ DEVICE void item_256(const struct tile &t, uint32_t nb, uint32_t b, const uint8_
             s[i][h] = pair_at((const T *)0, row[i], nb, b, h, (int)q);
     const float2 d = T::scale_at(q & 1 ? row[1] : row[0], nb, b);
     x += (size_t)b * 304;
-    int acc[2][4] = {}; /* column: of groups of 32, 2 (g % 4) + g / 4; of 16, a set for each h, q + 4 half */
+    int acc[2][4] =
+        {}; /* column: of groups of 32, 2 (g % 4) + g / 4; of 16, a set for each h, q + 4 half */
 #pragma unroll
     for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -264,9 +271,8 @@ DEVICE void item_256(const struct tile &t, uint32_t nb, uint32_t b, const uint8_
 }
 
 /* Eight blocks of 32, 8 b and on; column: the block. */
-template <class T>
-DEVICE void item_32(const struct tile &t, uint32_t nb, uint32_t cols, uint32_t b, const uint8_t *x, float *stage,
-                    uint32_t ld) {
+template <class T> DEVICE void item_32(const struct tile &t, uint32_t nb, uint32_t cols, uint32_t b,
+                                       const uint8_t *x, float *stage, uint32_t ld) {
     const uint32_t lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
     const uint8_t *row[2] = {t.w + (r < t.rows ? r : t.rows - 1) * t.stride,
                              t.w + (r + 8 < t.rows ? r + 8 : t.rows - 1) * t.stride};
@@ -313,7 +319,8 @@ DEVICE void item_32(const struct tile &t, uint32_t nb, uint32_t cols, uint32_t b
                 *(float4 *)(to + 4 * (own + e)) =
                     make_float4(d[i][e].x * dx[e], isum[e], d[i][e].y * dx[e], (float)sum[e]);
         } else {
-            *(float4 *)(to + 2 * own) = make_float4(d[i][0].x * dx[0], isum[0], d[i][1].x * dx[1], isum[1]);
+            *(float4 *)(to + 2 * own) =
+                make_float4(d[i][0].x * dx[0], isum[0], d[i][1].x * dx[1], isum[1]);
         }
     }
 }
@@ -330,9 +337,10 @@ template <class T> DEVICE void item_of(const struct work &w, uint32_t cols, uint
     else
         item_32<T>(w.t, cols / 32, cols, w.b, w.x, w.stage, ld);
 }
-/* u, and where `both` says so v, of the same type: then all their loads are on their way together. */
-template <int BLOCK>
-DEVICE void items(const struct work &u, const struct work &v, bool both, uint32_t cols, uint32_t ld) {
+/* u, and where `both` says so v, of the same type: then all their loads are on their way together.
+ */
+template <int BLOCK> DEVICE void items(const struct work &u, const struct work &v, bool both,
+                                       uint32_t cols, uint32_t ld) {
     switch (u.t.type) {
 #define ITEMS(name, dtype, block, ...)                                                             \
     case LODE_##dtype:                                                                             \
@@ -354,10 +362,12 @@ DEVICE void items(const struct work &u, const struct work &v, bool both, uint32_
 DEVICE bool has_min(uint32_t type) {
     switch (type) {
 #define HAS(name, dtype, block, ...)                                                               \
-    case LODE_##dtype: return name::HAS_M;
+    case LODE_##dtype:                                                                             \
+        return name::HAS_M;
         LODE_CUDA_QUANT_LIST(HAS)
 #undef HAS
-    default: return false;
+    default:
+        return false;
     }
 }
 
@@ -395,7 +405,8 @@ template <int BLOCK> DEVICE float add_up(const float *row, uint32_t nb, bool min
 
 /* ---- what comes after ---- */
 
-DEVICE float with_bias(const struct lode_cuda_gemv_args &a, const struct tile &t, uint32_t r, float v) {
+DEVICE float with_bias(const struct lode_cuda_gemv_args &a, const struct tile &t, uint32_t r,
+                       float v) {
     const struct lode_cuda_gemv_part &p = a.parts[t.part];
     if (!p.bias)
         return v;
@@ -458,7 +469,8 @@ template <int BLOCK> DEVICE void gemv(const struct lode_cuda_gemv_args &a) {
         wait_for_last();
     read_x<BLOCK>(a, x); /* ends with a barrier */
     for (uint32_t first = 0; first < n_tiles; first += a.phase * a.per_unit) {
-        const uint32_t most = a.phase * a.per_unit, some = n_tiles - first < most ? n_tiles - first : most;
+        const uint32_t most = a.phase * a.per_unit,
+                       some = n_tiles - first < most ? n_tiles - first : most;
         uint32_t n = 0, b = warp;
 #pragma unroll 1
         for (;;) {
@@ -489,7 +501,8 @@ template <int BLOCK> DEVICE void gemv(const struct lode_cuda_gemv_args &a) {
             fetch_next(a);
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < some * TILE_ROWS; i += GEMV_THREADS)
-            sums[i] = add_up<BLOCK>(stage + i * a.ld, nb, has_min(tiles[first + i / TILE_ROWS].type));
+            sums[i] =
+                add_up<BLOCK>(stage + i * a.ld, nb, has_min(tiles[first + i / TILE_ROWS].type));
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < some / a.per_unit * TILE_ROWS; i += GEMV_THREADS) {
             const uint32_t u = i / TILE_ROWS * a.per_unit, r = i % TILE_ROWS;

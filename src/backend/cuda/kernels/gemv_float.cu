@@ -1,15 +1,18 @@
-/* gemv_float.cu - products of one row with float weights, and what comes before and after them in a layer.
+/* gemv_float.cu - products of one row with float weights, and what comes before and after them in a
+ * layer.
  *
- * The definition's sixteen lanes are chains over the whole row, so a row of weights cannot be cut: eight
- * threads have two lanes each, a warp four rows.  x lies in shared memory; the weights are asked for ahead,
- * into the second cache far and into registers near. */
+ * The definition's sixteen lanes are chains over the whole row, so a row of weights cannot be cut:
+ * eight threads have two lanes each, a warp four rows.  x lies in shared memory; the weights are
+ * asked for ahead, into the second cache far and into registers near. */
 #include "gemv.cuh"
 #include "mul.cuh"
 
 enum { WARP_ROWS = 4, AHEAD = 2048 /* bytes of a row */ };
 
-/* Row `row` (this thread's of the warp's four) with x: the sum, in the first of its eight threads. */
-template <class T> DEVICE float dot_row(const uint8_t *row, const float *x, uint32_t cols, bool fetched) {
+/* Row `row` (this thread's of the warp's four) with x: the sum, in the first of its eight threads.
+ */
+template <class T>
+DEVICE float dot_row(const uint8_t *row, const float *x, uint32_t cols, bool fetched) {
     enum { SIZE = sizeof(typename T::type), DEEP = 32 / SIZE, STEP = 16 * DEEP };
     const uint32_t t = threadIdx.x % 8, bytes = cols * SIZE & ~15u;
     const uint8_t *w = row + 2 * t * SIZE;
@@ -82,8 +85,8 @@ template <class T> DEVICE void gemv_rows(const struct lode_cuda_gemv_args &a) {
             if (k >= a.per_unit)
                 break;
             t[k] = tile_at(a, unit, k, WARP_ROWS);
-            sum[k] = dot_row<T>(t[k].w + (r < t[k].rows ? r : t[k].rows - 1) * t[k].stride, row_mem, a.cols,
-                                unit == first);
+            sum[k] = dot_row<T>(t[k].w + (r < t[k].rows ? r : t[k].rows - 1) * t[k].stride, row_mem,
+                                a.cols, unit == first);
         }
         if (threadIdx.x % 8 == 0)
             finish_row(
@@ -95,7 +98,7 @@ template <class T> DEVICE void gemv_rows(const struct lode_cuda_gemv_args &a) {
 
 #define GEMV_FLOAT(name, type)                                                                     \
     extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 2)                                  \
-    gemv_##name(const __grid_constant__ struct lode_cuda_gemv_args a) {                            \
+        gemv_##name(const __grid_constant__ struct lode_cuda_gemv_args a) {                        \
         gemv_rows<struct name>(a);                                                                 \
     }
 LODE_CUDA_FLOAT_LIST(GEMV_FLOAT)

@@ -1,4 +1,5 @@
-/* heads.cuh - what a warp does to one head of queries, keys or values: norm, rotation, the cache's entry. */
+/* heads.cuh - what a warp does to one head of queries, keys or values: norm, rotation, the cache's
+ * entry. */
 #ifndef LODE_CUDA_HEADS_CUH
 #define LODE_CUDA_HEADS_CUH
 

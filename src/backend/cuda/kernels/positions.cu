@@ -1,4 +1,5 @@
-/* positions.cu - what depends on where a token stands: rotary angles, temperatures, its place in the cache. */
+/* positions.cu - what depends on where a token stands: rotary angles, temperatures, its place in
+ * the cache. */
 #include "heads.cuh"
 
 #define DMATH DEVICE
@@ -12,7 +13,7 @@ KERNEL(ROW_THREADS) temperature(const __grid_constant__ struct lode_cuda_row_arg
     const double steps = (double)((step_row(a.step, blockIdx.x).pos + 1ull) / a.n);
     const float factor = (float)(1 + (double)a.scale * lode_log(1 + steps));
     EACH(i, a.width)
-        y[i] = x[i] * factor;
+    y[i] = x[i] * factor;
 }
 
 KERNEL(ROW_THREADS) rope_table(const __grid_constant__ struct lode_cuda_row_args a) {
@@ -71,9 +72,11 @@ KERNEL(ROW_THREADS) kv_put(const __grid_constant__ struct lode_cuda_put_args a) 
     const uint32_t stride = value ? view.v_stride : view.k_stride;
     uint8_t *y = page + (value ? view.v : view.k) + (size_t)(head * 64 + r.pos % 64) * stride;
     if (value)
-        put_row(y, row_at<const float>(a.v, blockIdx.x) + head * a.head_dim_v, a.head_dim_v, view.type_v);
+        put_row(y, row_at<const float>(a.v, blockIdx.x) + head * a.head_dim_v, a.head_dim_v,
+                view.type_v);
     else
-        put_row(y, row_at<const float>(a.k, blockIdx.x) + head * a.head_dim, a.head_dim, view.type_k);
+        put_row(y, row_at<const float>(a.k, blockIdx.x) + head * a.head_dim, a.head_dim,
+                view.type_k);
 }
 
 /* ---- all that comes between the products and attention ---- */
@@ -85,7 +88,8 @@ KERNEL(ROW_THREADS) prepare(const __grid_constant__ struct lode_cuda_prepare_arg
     uint32_t head = blockIdx.y * (ROW_THREADS / 32) + threadIdx.x / 32;
     float *x = row_mem + threadIdx.x / 32 * dim;
     const float2 *table = row_at<const float2>(a.table, blockIdx.x);
-    /* the step was there before the first launch: its places can be found while the last one runs */
+    /* the step was there before the first launch: its places can be found while the last one runs
+     */
     const struct lode_cuda_row &r = step_row(a.step, blockIdx.x);
     const struct lode_cuda_segment &s =
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[r.segment];
@@ -116,7 +120,8 @@ KERNEL(ROW_THREADS) prepare(const __grid_constant__ struct lode_cuda_prepare_arg
     if (value) {
         if (!view.v_in_k)
             put_row(page + view.v + (size_t)at_row * view.v_stride,
-                    row_at<const float>(a.v, blockIdx.x) + head * a.head_dim_v, a.head_dim_v, view.type_v);
+                    row_at<const float>(a.v, blockIdx.x) + head * a.head_dim_v, a.head_dim_v,
+                    view.type_v);
         return;
     }
     const float *in = row_at<const float>(a.k, blockIdx.x) + head * dim;

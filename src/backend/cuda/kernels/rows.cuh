@@ -1,5 +1,5 @@
-/* rows.cuh - what kernels share that treat rows by themselves: the sixteen lanes' sum over a row in shared
- * memory, rounding to 8 bits, gated activations. */
+/* rows.cuh - what kernels share that treat rows by themselves: the sixteen lanes' sum over a row in
+ * shared memory, rounding to 8 bits, gated activations. */
 #ifndef LODE_CUDA_ROWS_CUH
 #define LODE_CUDA_ROWS_CUH
 
@@ -25,7 +25,8 @@ DEVICE void load_row(const float *x, uint32_t n) {
         row_mem[i] = x[i];
 }
 
-/* The sixteen lanes' sum over row_mem's n numbers, each joining its lane by f; given to all threads. */
+/* The sixteen lanes' sum over row_mem's n numbers, each joining its lane by f; given to all
+ * threads. */
 template <class F> DEVICE float lanes_sum(uint32_t n, float *result, F f) {
     __syncthreads();
     if (threadIdx.x < 32) {
@@ -64,7 +65,8 @@ DEVICE uint32_t warp_max(uint32_t v, int width) {
 DEVICE uint32_t magnitude(float v) { return lode_f32_bits(v) & 0x7fffffff; }
 #define TINY 0x1p-100f
 DEVICE uint32_t pack_bytes(int a, int b, int c, int d) {
-    return (uint32_t)(a & 255) | (uint32_t)(b & 255) << 8 | (uint32_t)(c & 255) << 16 | (uint32_t)d << 24;
+    return (uint32_t)(a & 255) | (uint32_t)(b & 255) << 8 | (uint32_t)(c & 255) << 16 |
+           (uint32_t)d << 24;
 }
 
 /* Numbers 8 lane .. 8 lane + 7 of a block of 256, by a warp. */
@@ -144,11 +146,16 @@ DEVICE struct rounded round_a32(float4 x) {
 
 DEVICE float glu_of(uint32_t kind, float gate, float up) {
     switch (kind) {
-    case LODE_GLU_SILU: return lode_siluf(gate) * up;
-    case LODE_GLU_GELU: return lode_geluf(gate) * up;
-    case LODE_GLU_CLAMPED: return lode_clampedf(gate, up);
-    case LODE_GLU_SIGMOID: return up / (1.0f + lode_expf(-gate));
-    default: return gate * up;
+    case LODE_GLU_SILU:
+        return lode_siluf(gate) * up;
+    case LODE_GLU_GELU:
+        return lode_geluf(gate) * up;
+    case LODE_GLU_CLAMPED:
+        return lode_clampedf(gate, up);
+    case LODE_GLU_SIGMOID:
+        return up / (1.0f + lode_expf(-gate));
+    default:
+        return gate * up;
     }
 }
 
