@@ -189,6 +189,10 @@ class Tab:
             f.write(base64.b64decode(data))
 
 
+class NoStart(RuntimeError):
+    """Chromium is there and does not run, as where its sandbox is forbidden."""
+
+
 class Browser:
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix='lode-browser-', ignore_cleanup_errors=True)
@@ -205,7 +209,7 @@ class Browser:
         end = time.monotonic() + 60
         while not (os.path.exists(port) and open(port).read().count('\n')):
             if self.p.poll() is not None or time.monotonic() > end:
-                raise RuntimeError('%s does not start' % BROWSER)
+                raise NoStart('%s does not start' % BROWSER)
             time.sleep(0.05)
         self.port = int(open(port).read().split('\n')[0])
         return self

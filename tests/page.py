@@ -672,4 +672,8 @@ def main():
 
 
 if __name__ == '__main__':
-    main()
+    try:
+        main()
+    except browser.NoStart as e:
+        print('skip  %s\n0 passed, 0 failed, 1 skipped' % e)
+        sys.exit(77)
