@@ -1,4 +1,5 @@
 /* Route traces: the file, the optimum against all choices, the default policy against the others. */
+#include "failmalloc.h"
 #include "lode/lode.h"
 #include "tmpdir.h"
 
@@ -185,12 +186,43 @@ static void synthetic_ones_are_lawful(void **state) {
     assert_null(t);
 }
 
+static void each_allocation_may_fail(void **state) {
+    (void)state;
+    char *path = tmp_path("b.trace");
+    const struct lode_trace_synth how = {2, 8, 2, 6, 100, 1, 1, 0.1, 0.2};
+    for (uint64_t n = 1;; n++) {
+        struct lode_trace *t = NULL, *back = NULL;
+        struct lode_replay r;
+        failmalloc_start(n, false);
+        int rc = lode_trace_synthesise(&t, &how, &err);
+        if (rc == 0)
+            rc = lode_trace_write(t, path, &err);
+        if (rc == 0)
+            rc = lode_trace_open(&back, path, &err);
+        if (rc == 0)
+            rc = lode_trace_replay(back, "belady", 800, &r, &err);
+        for (const char *const *p = lode_trace_policies(); rc == 0 && *p; p++)
+            rc = lode_trace_replay(back, *p, 800, &r, &err);
+        lode_trace_free(t);
+        lode_trace_free(back);
+        const struct failmalloc_stats s = failmalloc_stop();
+        assert_int_equal(s.live, 0);
+        if (s.failed == 0) {
+            assert_int_equal(rc, 0);
+            break;
+        }
+        assert_true(rc == LODE_ERR_NOMEM || rc == LODE_ERR_IO);
+    }
+    free(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_written),
         cmocka_unit_test(belady_is_the_optimum),
         cmocka_unit_test(default_is_near_the_best),
         cmocka_unit_test(synthetic_ones_are_lawful),
+        cmocka_unit_test(each_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, tmp_clean);
 }
