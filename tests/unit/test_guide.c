@@ -344,7 +344,7 @@ static void without_memory(void **state) {
         if (own)
             forms_free(own);
         const struct failmalloc_stats st = failmalloc_stop();
-        assert_int_equal(st.live, 0);
+        assert_true(st.live <= 0); /* what libraries had kept from before may go */
         if (rc < 0 && rc != LODE_ERR_NOMEM)
             fail_msg("allocation %d: %s: %s", (int)n, err.where, err.text);
         failures += rc < 0;
