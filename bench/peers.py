@@ -42,7 +42,7 @@ def main():
     ap.add_argument('-d', '--depth', default='0')
     ap.add_argument('-t', type=int, default=os.cpu_count())
     ap.add_argument('--rounds', type=int, default=7)
-    ap.add_argument('--csv', help='rows are appended: model,threads,test,program,round,tokens_per_second,share')
+    ap.add_argument('--csv', help='rows are appended: model, threads, test, program, round, tokens/s, CPU share')
     ap.add_argument('--busy', action='store_true', help='keep one core busy with another process')
     a = ap.parse_args()
     programs = {'lode': a.lode, **dict(p.split('=', 1) for p in a.peer)}
@@ -53,7 +53,7 @@ def main():
     common = ['-m', a.model, '-p', a.p, '-n', a.n, '-t', str(a.t), '-r', '1', '-o', 'json']
     common += ['-d', a.depth] if a.depth != '0' else []
     got, shares = {p: {} for p in programs}, {p: [] for p in programs}
-    log = csv.writer(open(a.csv, 'a')) if a.csv else None
+    log = csv.writer(open(a.csv, 'a', buffering=1), lineterminator='\n') if a.csv else None  # line by line
     busy = subprocess.Popen([sys.executable, '-c', 'while True: pass']) if a.busy else None
     try:
         for r in range(a.rounds):
