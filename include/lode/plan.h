@@ -7,7 +7,7 @@
  *     lode_plan_place(m, &session_opts, &budget, &p, &err);
  *     if (!p.fits)
  *         puts(p.advice);
- *     lode_model_fill(m, p.expert_cache, 0, &err);
+ *     lode_model_fill(m, p.expert_cache, p.layer_cache, &err);
  *     session_opts.ctx = p.ctx;
  */
 #ifndef LODE_PLAN_H
