@@ -6,18 +6,6 @@
 
 #include "base/alloc.h"
 
-#if !__has_include(<liburing.h>)
-
-struct lode_uring *lode_uring_create(struct lode_reader *r) {
-    (void)r;
-    return NULL;
-}
-void lode_uring_free(struct lode_uring *u) { (void)u; }
-void lode_uring_poke(struct lode_uring *u) { (void)u; }
-void lode_uring_run(struct lode_uring *u) { (void)u; }
-
-#else
-
 #include <errno.h>
 #include <liburing.h>
 #include <stdatomic.h>
@@ -145,5 +133,3 @@ void lode_uring_run(struct lode_uring *u) {
         }
     }
 }
-
-#endif
