@@ -202,19 +202,27 @@ static int make_loaded(struct models *m, struct entry *e, struct lode_error *err
     return 0;
 }
 
-static bool is_called(const struct serve_model *spec, const char *name) {
-    bool found = !strcmp(spec->name, name);
+static bool is_name(const char *own, const char *name, size_t n) {
+    return strlen(own) == n && !memcmp(own, name, n);
+}
+
+static bool is_called(const struct serve_model *spec, const char *name, size_t n) {
+    bool found = is_name(spec->name, name, n);
     for (size_t i = 0; i < spec->n_aliases; i++)
-        found = found || !strcmp(spec->aliases[i], name);
+        found = found || is_name(spec->aliases[i], name, n);
     return found;
 }
 
 static struct entry *find(struct models *m, const char *name) {
     if (!name || !*name)
         return m->entries;
-    for (size_t i = 0; i < m->n; i++)
-        if (is_called(m->entries[i].spec, name))
-            return &m->entries[i];
+    static const char tag[] = ":latest"; /* Ollama's clients add it */
+    const size_t n = strlen(name), n_tag = sizeof tag - 1;
+    const bool tagged = n > n_tag && !strcmp(name + n - n_tag, tag);
+    for (int without = 0; without <= tagged; without++)
+        for (size_t i = 0; i < m->n; i++)
+            if (is_called(m->entries[i].spec, name, without ? n - n_tag : n))
+                return &m->entries[i];
     return m->s->o.strict ? NULL : m->entries;
 }
 
