@@ -20,7 +20,8 @@ struct tile_config { /* as the instruction reads it */
 };
 _Static_assert(sizeof(struct tile_config) == 64, "");
 
-#ifndef LODE_TILES_EMULATED /* kerncheck's, for machines that have none */
+/* To check products where there are no tiles, define this and functions in the macros' place. */
+#ifndef LODE_TILES_EMULATED
 #define TILE_CONFIG(config) __asm__ volatile("ldtilecfg %0" ::"m"(*(config)))
 #define TILE_RELEASE() __asm__ volatile("tilerelease")
 #define TILE_ZERO(c) __asm__ volatile("tilezero %%tmm" #c ::)
