@@ -113,7 +113,7 @@ static int open_with(struct lode_model **out, const struct load_opts *o, struct 
     if (!o->model)
         return tool_fail(err, LODE_ERR_ARG, "model",
                          "no model given: name a GGUF file or a Hugging Face directory as the "
-                         "first argument, or with -m");
+                         "first argument, or with -m (models/demo.gguf comes with lode)");
     const int rc = check_devices(o, err);
     return rc < 0 ? rc : open_model(out, o, bar, err);
 }

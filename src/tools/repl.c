@@ -116,7 +116,10 @@ static enum step do_set(struct run *r, const char *arg) {
         r->o = before;
         tool_report(&err);
         free(copy);
-    } else if (f->type == ARG_STR) {
+        return GO_ON;
+    }
+    printf("%s is %s\n", name, value);
+    if (f->type == ARG_STR) {
         free(r->kept);
         r->kept = copy;
     } else {
@@ -213,8 +216,8 @@ static enum step run_command(struct run *r, const char *line) {
         if (!strcmp(word, commands[i].name))
             return commands[i].run(r, arg);
     const char *near = args_nearest(word, command_names);
-    printf("there is no %s%s%s; /help lists what there is\n", word, near ? "; did you mean " : "",
-           near ? near : "");
+    printf("there is no %s%s%s%s; /help lists what there is\n", word, near ? " (did you mean " : "",
+           near ? near : "", near ? "?)" : "");
     return GO_ON;
 }
 

@@ -84,7 +84,8 @@ static const struct arg_spec spec = {
     .about = "Answers OpenAI's, Anthropic's and Ollama's APIs (POST /v1/chat/completions, /v1/completions,\n"
              "/v1/responses, /v1/embeddings, /v1/rerank, /v1/messages, /api/chat; GET /v1/models and more,\n"
              "docs/api.md), many requests at once: each step of the model serves all of them, and an\n"
-             "answer does not depend on its neighbours.  GET /metrics is for Prometheus.",
+             "answer does not depend on its neighbours.  A web page for chats is at /, metrics for Prometheus\n"
+             "at /metrics.",
     .examples = "lode serve models/demo.gguf\n"
                 "lode serve qwen3-8b.gguf --parallel 8 -c 32768 --api-key secret\n"
                 "lode serve --config server.ini",

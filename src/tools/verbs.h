@@ -5,7 +5,7 @@
 /* name, what it does.  verb_NAME(argc, argv) returns the exit status; argv[0] is the verb. */
 #define LODE_VERB_LIST(X)                                                                          \
     X(run, "chat with a model, or answer one prompt")                                              \
-    X(serve, "a model over HTTP, as OpenAI's API")                                                 \
+    X(serve, "models over HTTP: a web page; OpenAI's, Anthropic's, Ollama's APIs")                                                 \
     X(batch, "answers a file of requests, without a server")                                       \
     X(launch, "settings of coding agents, so that they use a lode server")                         \
     X(bench, "tokens/s of prompts and answers, and the share of the memory bandwidth")             \
