@@ -128,7 +128,8 @@ for name, budgets in (('moe/hf', ('42M', '36M')), ('hybrid/hf', ('38M',)),
     model = os.path.join(MODELS, name)
     _, logits = compare(name, model, 1024, None)
     for ram in budgets:
-        compare(name, model, 1024, ram, logits)
+        more = 0 if EXACT else 32  # a sanitizer's program is so much larger
+        compare(name, model, 1024, '%dM' % (int(ram[:-1]) + more), logits)
 refusals()
 print('%d passed, %d failed' % (passed, failed))
 sys.exit(failed > 0)

@@ -26,11 +26,13 @@ static int open_model(void *user, size_t i, struct serve_loaded *out, struct lod
     rc = lode_scheduler_create(&out->scheduler, out->model,
                                &(struct lode_scheduler_opts){.session = {.ctx = 256, .threads = 1}, .slots = 1},
                                err);
-    if (rc < 0)
+    if (rc < 0) {
         lode_model_free(out->model);
+        return rc;
+    }
     lode_sampler_defaults(&out->sampling);
     out->template = lode_model_info(out->model)->chat_template;
-    return rc;
+    return 0;
 }
 
 static void close_model(void *user, size_t i, struct serve_loaded *l) {
