@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "lode/plan.h"
 #include "serve/exchange.h"
+#include "serve/fields.h"
 #include "serve/models.h"
 
 #include <stdio.h>
@@ -23,7 +24,7 @@ static bool reading(const struct page_request *r) {
 }
 
 static void send_json(struct page_reply *reply, int status, json_t *value) {
-    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    char *text = value ? json_text(value) : NULL;
     reply->status = status;
     lode_buf_clear(&reply->out);
     if (!text || !lode_buf_addz(&reply->out, text)) {

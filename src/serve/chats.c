@@ -378,7 +378,7 @@ static char *dump_rest(const json_t *body, const char *const *taken, size_t n_ta
     json_t *rest = json_copy((json_t *)body); /* the members are shared, not copied */
     for (size_t i = 0; rest && i < n_taken; i++)
         json_object_del(rest, taken[i]);
-    char *text = rest ? json_dumps(rest, JSON_COMPACT) : NULL;
+    char *text = rest ? json_text(rest) : NULL;
     json_decref(rest);
     return text;
 }

@@ -99,10 +99,12 @@ static int add_text(const char *text, size_t len, void *user) {
     return lode_buf_add(user, text, len) ? 0 : -1;
 }
 
-char *json_text(const json_t *v) {
+char *json_text_as(const json_t *v, size_t flags) {
     struct lode_buf b = {0};
-    const int rc = json_dump_callback(v, add_text, &b, JSON_COMPACT | JSON_ENCODE_ANY);
+    const int rc = json_dump_callback(v, add_text, &b, JSON_COMPACT | JSON_ENCODE_ANY | flags);
     char *text = rc || b.failed ? NULL : strndup(lode_buf_str(&b).data, b.len);
     lode_buf_free(&b);
     return text;
 }
+
+char *json_text(const json_t *v) { return json_text_as(v, 0); }

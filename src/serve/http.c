@@ -605,7 +605,7 @@ int serve_ask(struct server *s, const char *path, const char *text, size_t len, 
         value = errors_of(path)(status, &err);
     }
     if (value)
-        *reply = json_dumps(value, JSON_COMPACT);
+        *reply = json_text(value);
     json_decref(value);
     return status;
 }

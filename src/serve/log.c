@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "serve/fields.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -73,8 +74,8 @@ static void add_value(struct lode_buf *b, const json_t *v, bool json) {
         lode_buf_addz(b, s);
     else if (json_is_real(v))
         lode_buf_addf(b, "%.6g", json_real_value(v));
-    else if ((text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII)))
-        lode_buf_addz(b, text);
+    else
+        lode_buf_addz(b, (text = json_text_as(v, JSON_ENSURE_ASCII)) ? text : "null");
     free(text);
 }
 

@@ -1,5 +1,7 @@
 #include "serve/recall.h"
 
+#include "serve/fields.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +75,7 @@ static bool is_assistant(const json_t *m) {
 
 /* Takes what; false: no memory. */
 static bool extend(uint64_t key[2], json_t *what) {
-    char *text = what ? json_dumps(what, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY) : NULL;
+    char *text = what ? json_text_as(what, JSON_SORT_KEYS) : NULL;
     json_decref(what);
     if (!text)
         return false;
