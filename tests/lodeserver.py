@@ -27,6 +27,14 @@ def read_all(c):
         got += more
 
 
+def need_server(count, program):
+    """Ends the test where the program was built without a server, and says so."""
+    r = subprocess.run([program, 'serve', MODEL, '--ssl-key-file', '/nowhere'], capture_output=True)
+    if b'libmicrohttpd' in r.stderr:
+        count.check(True, 'this build has no server, and says so')
+        count.end()
+
+
 class Server:
     def __init__(self, program, *flags, model=MODEL, key=None):
         self.key = key

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 
-from lodeserver import Server
+from lodeserver import Server, need_server
 from lodetest import Count
 
 LONG = ' '.join('Sentence %d is about a cat called Tom.' % i for i in range(40))
@@ -73,7 +73,9 @@ def check_choices(count, s):
 
 
 def main():
-    count, folder = Count(), tempfile.mkdtemp()
+    count = Count()
+    need_server(count, sys.argv[1])
+    folder = tempfile.mkdtemp()
     flags = ('--cache-dir', os.path.join(folder, 'cache'), '--cache-dir-size', '64M')
     try:
         s = Server(sys.argv[1], *flags)
