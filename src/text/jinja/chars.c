@@ -137,3 +137,10 @@ bool jinja_title(struct jinja_run *r, struct jv s, struct jv *out) {
     lode_buf_free(&b);
     return ok;
 }
+
+size_t jinja_char_before(const struct jinja_text *s, size_t to) {
+    do
+        to--;
+    while (to > 0 && ((unsigned char)s->data[to] & 0xc0) == 0x80);
+    return to;
+}

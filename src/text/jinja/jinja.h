@@ -157,6 +157,7 @@ size_t jinja_count_chars(const char *s, size_t len);
 size_t jinja_char_len(const char *s, size_t left); /* bytes of the first code point; 1 if invalid */
 uint32_t jinja_char(const char *s, size_t left, size_t *len);
 size_t jinja_offset(const struct jinja_text *s, size_t i_char); /* byte offset of a code point */
+size_t jinja_char_before(const struct jinja_text *s, size_t to); /* where the one that ends at `to` begins */
 bool jinja_is_space(uint32_t cp);
 bool jinja_is_alnum(uint32_t cp);
 bool jinja_is_printable(uint32_t cp); /* print.c */

@@ -1,23 +1,22 @@
 /* methods.c - the methods of strings. */
-#include "text/jinja/jinja.h"
+#include "text/jinja/methods.h"
 
 #include <string.h>
 #include <utf8proc.h>
 
-/* A piece of s; Markup stays Markup. */
-static bool piece(struct jinja_run *r, struct jv s, size_t from, size_t to, struct jv *out) {
+bool jinja_piece(struct jinja_run *r, struct jv s, size_t from, size_t to, struct jv *out) {
     if (!jinja_str_borrow(r, s.s->data + from, to - from, out))
         return false;
     out->mark = s.mark;
     return true;
 }
 
-static bool need_text(struct jinja_run *r, struct jv v, const char *what) {
+bool jinja_need_text(struct jinja_run *r, struct jv v, const char *what) {
     return v.kind == JV_STR ||
            jinja_type_error(r, "%s is a %s, a str expected", what, jinja_type(v));
 }
 
-static bool need_int(struct jinja_run *r, struct jv v, int64_t absent, int64_t *out) {
+bool jinja_need_int(struct jinja_run *r, struct jv v, int64_t absent, int64_t *out) {
     *out = absent;
     if (!jv_given(v) || v.kind == JV_NONE)
         return true;
@@ -25,41 +24,6 @@ static bool need_int(struct jinja_run *r, struct jv v, int64_t absent, int64_t *
         return jinja_type_error(r, "an argument is a %s, an int expected", jinja_type(v));
     *out = jv_as_int(v);
     return true;
-}
-
-/* ---- growing lists ---- */
-
-struct list {
-    struct jv *items;
-    size_t n, cap;
-};
-
-static bool push(struct jinja_run *r, struct list *l, struct jv v) {
-    if (l->n == l->cap) {
-        const size_t cap = l->cap ? l->cap * 2 : 4;
-        struct jv *items = jinja_alloc(r, cap, sizeof *items);
-        if (!items)
-            return false;
-        if (l->n)
-            memcpy(items, l->items, l->n * sizeof *items);
-        l->items = items;
-        l->cap = cap;
-    }
-    l->items[l->n++] = v;
-    return true;
-}
-
-static bool push_piece(struct jinja_run *r, struct list *l, struct jv s, size_t from, size_t to) {
-    struct jv v;
-    return piece(r, s, from, to, &v) && push(r, l, v);
-}
-
-static void reverse(struct list *l) {
-    for (size_t i = 0; i < l->n / 2; i++) {
-        const struct jv v = l->items[i];
-        l->items[i] = l->items[l->n - 1 - i];
-        l->items[l->n - 1 - i] = v;
-    }
 }
 
 /* ---- strip ---- */
@@ -71,14 +35,6 @@ static bool in_set(uint32_t cp, struct jv chars) {
         if (jinja_char(chars.s->data + i, chars.s->len - i, &len) == cp)
             return true;
     return false;
-}
-
-/* Where the character that ends before `to` begins. */
-static size_t char_before(const struct jinja_text *s, size_t to) {
-    do
-        to--;
-    while (to > 0 && ((unsigned char)s->data[to] & 0xc0) == 0x80);
-    return to;
 }
 
 bool jinja_strip(struct jinja_run *r, struct jv s, struct jv chars, bool left, bool right,
@@ -94,14 +50,14 @@ bool jinja_strip(struct jinja_run *r, struct jv s, struct jv chars, bool left, b
             return false;
     }
     while (right && from < to) {
-        const size_t at = char_before(s.s, to);
+        const size_t at = jinja_char_before(s.s, to);
         if (!jinja_spend(r, cost))
             return false;
         if (!in_set(jinja_char(s.s->data + at, to - at, &len), chars))
             break;
         to = at;
     }
-    return piece(r, s, from, to, out);
+    return jinja_piece(r, s, from, to, out);
 }
 
 JINJA_IS(str_strip, jinja_strip(r, self, a[0], true, true, out))
@@ -110,77 +66,16 @@ JINJA_IS(str_rstrip, jinja_strip(r, self, a[0], false, true, out))
 
 /* ---- split ---- */
 
-static bool split_space(struct jinja_run *r, struct jv s, int64_t most, struct list *l) {
-    size_t at = 0, len;
-    const size_t n = s.s->len;
-    for (;;) {
-        while (at < n && jinja_is_space(jinja_char(s.s->data + at, n - at, &len)))
-            at += len;
-        if (at == n)
-            return true;
-        size_t end = at;
-        if (most >= 0 && (int64_t)l->n >= most) {
-            end = n; /* the rest, without the white space at its end */
-            struct jv rest;
-            return piece(r, s, at, end, &rest) && push(r, l, rest);
-        }
-        while (end < n && !jinja_is_space(jinja_char(s.s->data + end, n - end, &len)))
-            end += len;
-        if (!push_piece(r, l, s, at, end))
-            return false;
-        at = end;
-    }
-}
+JINJA_IS(str_split, jinja_split(r, self, a, false, out))
+JINJA_IS(str_rsplit, jinja_split(r, self, a, true, out))
+JINJA_IS(str_partition, jinja_partition(r, self, a[0], false, out))
+JINJA_IS(str_rpartition, jinja_partition(r, self, a[0], true, out))
+JINJA_IS(str_splitlines, jinja_split_lines(r, self, jinja_truth(a[0]), out))
 
-static bool rsplit_space(struct jinja_run *r, struct jv s, int64_t most, struct list *l) {
-    size_t end = s.s->len, len;
-    for (;;) {
-        size_t at = end;
-        while (end > 0) {
-            at = char_before(s.s, end);
-            if (!jinja_is_space(jinja_char(s.s->data + at, end - at, &len)))
-                break;
-            end = at;
-        }
-        if (end == 0)
-            break;
-        if (most >= 0 && (int64_t)l->n >= most) {
-            if (!push_piece(r, l, s, 0, end))
-                return false;
-            break;
-        }
-        size_t from = end;
-        while (from > 0) {
-            at = char_before(s.s, from);
-            if (jinja_is_space(jinja_char(s.s->data + at, from - at, &len)))
-                break;
-            from = at;
-        }
-        if (!push_piece(r, l, s, from, end))
-            return false;
-        end = from;
-    }
-    reverse(l);
-    return true;
-}
-
-static bool split_by(struct jinja_run *r, struct jv s, struct lode_str by, int64_t most,
-                     struct list *l) {
-    size_t at = 0;
-    while (most < 0 || (int64_t)l->n < most) {
-        const char *found = memmem(s.s->data + at, s.s->len - at, by.data, by.len);
-        if (!found)
-            break;
-        const size_t to = (size_t)(found - s.s->data);
-        if (!push_piece(r, l, s, at, to))
-            return false;
-        at = to + by.len;
-    }
-    return push_piece(r, l, s, at, s.s->len);
-}
+/* ---- search ---- */
 
 /* The last occurrence of what, or SIZE_MAX (also when the steps run out: r->rc says so). */
-static size_t find_last(struct jinja_run *r, struct lode_str s, struct lode_str what) {
+size_t jinja_find_last(struct jinja_run *r, struct lode_str s, struct lode_str what) {
     if (s.len < what.len || !jinja_spend(r, JINJA_COST_COPY(s.len)))
         return SIZE_MAX;
     if (what.len == 0)
@@ -196,109 +91,12 @@ static size_t find_last(struct jinja_run *r, struct lode_str s, struct lode_str 
     return SIZE_MAX;
 }
 
-static bool rsplit_by(struct jinja_run *r, struct jv s, struct lode_str by, int64_t most,
-                      struct list *l) {
-    size_t end = s.s->len;
-    while (most < 0 || (int64_t)l->n < most) {
-        const size_t at = find_last(r, (struct lode_str){s.s->data, end}, by);
-        if (at == SIZE_MAX)
-            break;
-        if (!push_piece(r, l, s, at + by.len, end))
-            return false;
-        end = at;
-    }
-    if (!push_piece(r, l, s, 0, end))
-        return false;
-    reverse(l);
-    return true;
-}
-
-static bool split(struct jinja_run *r, struct jv self, const struct jv *a, bool from_right,
-                  struct jv *out) {
-    int64_t most;
-    struct list l = {0};
-    bool ok;
-    if (!need_int(r, a[1], -1, &most) || !jinja_spend(r, JINJA_COST_WALK(self.s->len)))
-        return false;
-    if (!jv_given(a[0]) || a[0].kind == JV_NONE) {
-        ok = from_right ? rsplit_space(r, self, most, &l) : split_space(r, self, most, &l);
-    } else {
-        if (!need_text(r, a[0], "the separator"))
-            return false;
-        if (a[0].s->len == 0)
-            return jinja_type_error(r, "the separator is empty");
-        ok = from_right ? rsplit_by(r, self, jv_text(a[0]), most, &l)
-                        : split_by(r, self, jv_text(a[0]), most, &l);
-    }
-    return ok && jinja_list(r, l.items, l.n, out);
-}
-
-JINJA_IS(str_split, split(r, self, a, false, out))
-JINJA_IS(str_rsplit, split(r, self, a, true, out))
-
-static bool is_line_break(uint32_t cp) {
-    return (cp >= 10 && cp <= 13) || (cp >= 28 && cp <= 30) || cp == 0x85 || cp == 0x2028 ||
-           cp == 0x2029;
-}
-
-JINJA_FN(str_splitlines) {
-    JINJA_UNUSED;
-    struct list l = {0};
-    const struct jinja_text *s = self.s;
-    size_t start = 0;
-    if (!jinja_spend(r, JINJA_COST_WALK(s->len)))
-        return false;
-    for (size_t i = 0, len; i < s->len; i += len) {
-        const uint32_t cp = jinja_char(s->data + i, s->len - i, &len);
-        if (!is_line_break(cp))
-            continue;
-        size_t next = i + len;
-        if (cp == '\r' && next < s->len && s->data[next] == '\n')
-            next++;
-        if (!push_piece(r, &l, self, start, jinja_truth(a[0]) ? next : i))
-            return false;
-        start = next;
-        len = next - i;
-    }
-    return (start == s->len || push_piece(r, &l, self, start, s->len)) &&
-           jinja_list(r, l.items, l.n, out);
-}
-
-static bool partition(struct jinja_run *r, struct jv self, struct jv by, bool last,
-                      struct jv *out) {
-    if (!need_text(r, by, "the separator"))
-        return false;
-    if (by.s->len == 0)
-        return jinja_type_error(r, "the separator is empty");
-    size_t at;
-    if (last) {
-        at = find_last(r, jv_text(self), jv_text(by));
-    } else {
-        const char *found = memmem(self.s->data, self.s->len, by.s->data, by.s->len);
-        at = found ? (size_t)(found - self.s->data) : SIZE_MAX;
-    }
-    struct list l = {0};
-    const size_t n = self.s->len;
-    const bool none = at == SIZE_MAX;
-    const size_t cut1 = none ? (last ? 0 : n) : at, cut2 = none ? cut1 : at + by.s->len;
-    if (!push_piece(r, &l, self, 0, cut1) || !push_piece(r, &l, self, cut1, cut2) ||
-        !push_piece(r, &l, self, cut2, n) || !jinja_list(r, l.items, 3, out))
-        return false;
-    out->kind = JV_TUPLE;
-    return true;
-}
-
-JINJA_IS(str_partition, partition(r, self, a[0], false, out))
-JINJA_IS(str_rpartition, partition(r, self, a[0], true, out))
-
-/* ---- search ---- */
-
 /* The range of bytes that the arguments start and end choose; false: none. */
 static bool byte_range(struct jinja_run *r, const struct jinja_text *s, const struct jv *a,
                        size_t *from, size_t *to, bool *empty) {
     int64_t start, end;
     const int64_t n = (int64_t)s->n_chars;
-    if (!need_int(r, a[0], 0, &start) || !need_int(r, a[1], n, &end))
+    if (!jinja_need_int(r, a[0], 0, &start) || !jinja_need_int(r, a[1], n, &end))
         return false;
     start = start < -n ? 0 : start < 0 ? start + n : start;
     end = end < -n ? 0 : end < 0 ? end + n : end > n ? n : end;
@@ -321,7 +119,7 @@ static bool matches_at_edge(struct jinja_run *r, struct jv self, const struct jv
     }
     *out = jv_bool(false);
     for (size_t i = 0; i < n; i++) {
-        if (!need_text(r, wanted[i], "what to look for"))
+        if (!jinja_need_text(r, wanted[i], "what to look for"))
             return false;
         const size_t len = wanted[i].s->len;
         if (!empty && len <= to - from &&
@@ -338,13 +136,13 @@ static bool find(struct jinja_run *r, struct jv self, const struct jv *a, bool l
                  struct jv *out) {
     size_t from, to, at = SIZE_MAX;
     bool empty;
-    if (!need_text(r, a[0], "what to look for") ||
+    if (!jinja_need_text(r, a[0], "what to look for") ||
         !byte_range(r, self.s, a + 1, &from, &to, &empty) ||
         !jinja_spend(r, JINJA_COST_COPY((to - from))))
         return false;
     const struct lode_str in = {self.s->data + from, to - from}, what = jv_text(a[0]);
     if (!empty && last) {
-        at = find_last(r, in, what);
+        at = jinja_find_last(r, in, what);
     } else if (!empty) {
         const char *found = what.len ? memmem(in.data, in.len, what.data, what.len) : in.data;
         at = found ? (size_t)(found - in.data) : SIZE_MAX;
@@ -367,7 +165,8 @@ JINJA_FN(str_count) {
     size_t from, to;
     bool empty;
     int64_t n = 0;
-    if (!need_text(r, a[0], "what to count") || !byte_range(r, self.s, a + 1, &from, &to, &empty) ||
+    if (!jinja_need_text(r, a[0], "what to count") ||
+        !byte_range(r, self.s, a + 1, &from, &to, &empty) ||
         !jinja_spend(r, JINJA_COST_COPY((to - from))))
         return false;
     if (a[0].s->len == 0)
@@ -423,20 +222,20 @@ bool jinja_replace(struct jinja_run *r, struct jv s, struct lode_str from, struc
 JINJA_FN(str_replace) {
     JINJA_UNUSED;
     int64_t count;
-    return need_text(r, a[0], "what to replace") && need_text(r, a[1], "the replacement") &&
-           need_int(r, a[2], -1, &count) &&
+    return jinja_need_text(r, a[0], "what to replace") &&
+           jinja_need_text(r, a[1], "the replacement") && jinja_need_int(r, a[2], -1, &count) &&
            jinja_replace(r, self, jv_text(a[0]), jv_text(a[1]), count, out);
 }
 
 static bool remove_edge(struct jinja_run *r, struct jv self, struct jv edge, bool at_end,
                         struct jv *out) {
     const size_t n = self.s->len;
-    if (!need_text(r, edge, "what to remove"))
+    if (!jinja_need_text(r, edge, "what to remove"))
         return false;
     const size_t len = edge.s->len;
     const bool hit =
         len <= n && memcmp(self.s->data + (at_end ? n - len : 0), edge.s->data, len) == 0;
-    return piece(r, self, hit && !at_end ? len : 0, hit && at_end ? n - len : n, out);
+    return jinja_piece(r, self, hit && !at_end ? len : 0, hit && at_end ? n - len : n, out);
 }
 
 JINJA_IS(str_removeprefix, remove_edge(r, self, a[0], false, out))
@@ -453,7 +252,7 @@ JINJA_IS(str_swapcase, jinja_change_case(r, self, 's', out))
 static bool pad(struct jinja_run *r, struct jv self, const struct jv *a, char how, struct jv *out) {
     int64_t width;
     struct lode_str fill = LODE_STR(" ");
-    if (!need_int(r, a[0], 0, &width))
+    if (!jinja_need_int(r, a[0], 0, &width))
         return false;
     if (jv_given(a[1])) {
         if (a[1].kind != JV_STR || a[1].s->n_chars != 1)
@@ -462,7 +261,7 @@ static bool pad(struct jinja_run *r, struct jv self, const struct jv *a, char ho
     }
     const int64_t missing = width - (int64_t)self.s->n_chars;
     if (missing <= 0)
-        return piece(r, self, 0, self.s->len, out);
+        return jinja_piece(r, self, 0, self.s->len, out);
     if (missing > JINJA_MAX_OUTPUT / 4)
         return jinja_fail(r, LODE_ERR_LIMIT, "a text cannot be padded to %lld characters",
                           (long long)width);
@@ -492,7 +291,8 @@ JINJA_FN(str_zfill) {
     const bool has_sign = self.s->len && (self.s->data[0] == '-' || self.s->data[0] == '+');
     if (!jv_is_int(a[0]))
         return jinja_type_error(r, "the width must be an int");
-    if (!piece(r, self, 0, has_sign, &sign) || !piece(r, self, has_sign, self.s->len, &digits) ||
+    if (!jinja_piece(r, self, 0, has_sign, &sign) ||
+        !jinja_piece(r, self, has_sign, self.s->len, &digits) ||
         !jinja_str_borrow(r, "0", 1, &zero[1]))
         return false;
     if (has_sign && jv_as_int(zero[0]) > 0)
@@ -568,52 +368,6 @@ JINJA_FN(str_istitle) {
     return true;
 }
 
-JINJA_FN(str_join) {
-    JINJA_UNUSED;
-    const struct jv *items;
-    size_t n;
-    struct jv v, part;
-    if (!jinja_items(r, a[0], &items, &n) || !jinja_str_borrow(r, "", 0, &v))
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        if (!need_text(r, items[i], "an item to join"))
-            return false;
-        part = items[i];
-        if (self.mark && !jinja_escape(r, part, &part))
-            return false;
-        if ((i && !jinja_concat(r, v, self, &v)) || !jinja_concat(r, v, part, &v))
-            return false;
-    }
-    v.mark = self.mark;
-    *out = v;
-    return true;
-}
-
-JINJA_FN(str_expandtabs) {
-    JINJA_UNUSED;
-    int64_t size, column = 0;
-    struct lode_buf b = {0};
-    if (!need_int(r, a[0], 8, &size) || !jinja_spend(r, JINJA_COST_WALK(self.s->len)))
-        return false;
-    if (size > 1000)
-        return jinja_fail(r, LODE_ERR_LIMIT, "expandtabs makes tabs of at most 1000 columns");
-    for (size_t i = 0, len; i < self.s->len && b.len <= JINJA_MAX_OUTPUT; i += len) {
-        const uint32_t cp = jinja_char(self.s->data + i, self.s->len - i, &len);
-        if (cp == '\t') {
-            const int64_t n = size > 0 ? size - column % size : 0;
-            for (int64_t k = 0; k < n; k++)
-                lode_buf_addc(&b, ' ');
-            column += n;
-            continue;
-        }
-        lode_buf_add(&b, self.s->data + i, len);
-        column = cp == '\n' || cp == '\r' ? 0 : column + 1;
-    }
-    const bool ok = jinja_take(r, &b, out);
-    lode_buf_free(&b);
-    return ok;
-}
-
 static bool is_word_char(uint32_t cp, bool first) {
     return cp == '_' || is_alpha(cp) || category(cp) == UTF8PROC_CATEGORY_NL ||
            (!first &&
@@ -636,6 +390,54 @@ JINJA_FN(str_isprintable) {
         return false;
     out->b = out->b || self.s->len == 0;
     return true;
+}
+
+/* ---- the rest ---- */
+
+JINJA_FN(str_join) {
+    JINJA_UNUSED;
+    const struct jv *items;
+    size_t n;
+    struct jv v, part;
+    if (!jinja_items(r, a[0], &items, &n) || !jinja_str_borrow(r, "", 0, &v))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (!jinja_need_text(r, items[i], "an item to join"))
+            return false;
+        part = items[i];
+        if (self.mark && !jinja_escape(r, part, &part))
+            return false;
+        if ((i && !jinja_concat(r, v, self, &v)) || !jinja_concat(r, v, part, &v))
+            return false;
+    }
+    v.mark = self.mark;
+    *out = v;
+    return true;
+}
+
+JINJA_FN(str_expandtabs) {
+    JINJA_UNUSED;
+    int64_t size, column = 0;
+    struct lode_buf b = {0};
+    if (!jinja_need_int(r, a[0], 8, &size) || !jinja_spend(r, JINJA_COST_WALK(self.s->len)))
+        return false;
+    if (size > 1000)
+        return jinja_fail(r, LODE_ERR_LIMIT, "expandtabs makes tabs of at most 1000 columns");
+    for (size_t i = 0, len; i < self.s->len && b.len <= JINJA_MAX_OUTPUT; i += len) {
+        const uint32_t cp = jinja_char(self.s->data + i, self.s->len - i, &len);
+        if (cp == '\t') {
+            const int64_t n = size > 0 ? size - column % size : 0;
+            for (int64_t k = 0; k < n; k++)
+                lode_buf_addc(&b, ' ');
+            column += n;
+            continue;
+        }
+        lode_buf_add(&b, self.s->data + i, len);
+        column = cp == '\n' || cp == '\r' ? 0 : column + 1;
+    }
+    const bool ok = jinja_take(r, &b, out);
+    lode_buf_free(&b);
+    return ok;
 }
 
 #define TEXT_JINJA_FN(name, params, required)                                                      \
