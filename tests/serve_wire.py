@@ -3,13 +3,15 @@
 and embeddings, rerank, Ollama's; the order of their events, tools over several turns, errors in their own
 shapes."""
 import base64
+import concurrent.futures
 import json
 import math
 import os
 import struct
 import sys
+import time
 
-from lodeserver import Server, need_server
+from lodeserver import PATIENCE, Server, need_server
 from lodetest import Count, TESTS
 
 CITY = {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city'],
@@ -186,7 +188,10 @@ def check_vectors(count, s):
                 'embeddings: fewer dimensions')
     for bad, field in (({'input': ''}, 'input'), ({'input': {}}, 'input'), ({}, 'input'),
                        ({'input': 'x', 'encoding_format': 'x'}, 'encoding_format'),
-                       ({'input': 'x', 'dimensions': 1 << 20}, 'dimensions')):
+                       ({'input': 'x', 'dimensions': 1 << 20}, 'dimensions'),
+                       ({'input': 'x', 'pooling': 'most'}, 'pooling'),
+                       ({'input': 'x', 'pooling': 'rank'}, 'pooling'),
+                       ({'input': [[1 << 30]]}, 'tokens'), ({'input': 'word ' * 4000}, 'context')):
         status, e = s.post('/v1/embeddings', bad)
         count.check(status == 400 and e['error']['param'] == field, 'embeddings: refused: %s' % field)
     o = s.post('/api/embed', {'model': 'demo', 'input': texts})[1]
@@ -251,6 +256,36 @@ def lines(s, path, body):
     return [json.loads(x) for x in text.splitlines()]
 
 
+def check_vectors_together(count, s):
+    """Texts of several requests share steps: no vector depends on it.  Who leaves, leaves the next step."""
+    texts = ['A cat ' * (i % 7 + 1) + str(i) for i in range(40)] + ['A long text. ' * 150]
+    alone = [s.post('/v1/embeddings', {'input': t})[1]['data'][0]['embedding'] for t in texts]
+
+    def some(k):
+        mine = range(k, len(texts), 4)
+        r = s.post('/v1/embeddings', {'input': [texts[i] for i in mine]})[1]
+        return all(d['embedding'] == alone[i] for d, i in zip(r['data'], mine))
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        same = list(pool.map(some, [0, 1, 2, 3] * 3))
+    count.check(all(same), 'embeddings: the same bits alone and together')
+    ids = s.post('/tokenize', {'content': 'A cat sleeps.', 'add_special': True})[1]['tokens']
+    last, mean = ([d['embedding'] for d in s.post('/v1/embeddings', {'input': [ids, ids[:1]], 'pooling': p})[1]['data']]
+                  for p in ('last', 'mean'))
+    count.check(last[1] == mean[1] and last[0] != mean[0], 'embeddings: by the last token, or the mean')
+    body = json.dumps({'input': ['word ' * 1500] * 400}).encode()
+    start = time.monotonic()
+    s.post('/v1/embeddings', {'input': 'word ' * 1500})
+    one = time.monotonic() - start
+    with s.connect(b'POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n' % len(body) + body):
+        time.sleep(max(0.5, 2 * one))
+        count.check(s.post('/v1/embeddings', {'input': texts[0]})[1]['data'][0]['embedding'] == alone[0],
+                    'embeddings: a small one is not held up by 400')
+    end = time.monotonic() + PATIENCE
+    while s.metric('lode:http_requests_in_flight') and time.monotonic() < end:
+        time.sleep(0.02)
+    count.check(time.monotonic() < end, 'embeddings: a client that leaves ends its request')
+
+
 def check_ollama(count, s):
     count.check(json.loads(s.ask('GET', '/api/version')[1])['version'], 'ollama: version')
     tag = json.loads(s.ask('GET', '/api/tags')[1])['models'][0]
@@ -298,6 +333,7 @@ def main():
         check_messages(count, s)
         check_responses(count, s)
         check_vectors(count, s)
+        check_vectors_together(count, s)
         check_ollama(count, s)
     finally:
         status = s.stop()

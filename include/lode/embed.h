@@ -41,10 +41,17 @@ struct lode_embed_opts { /* zero means the default */
 LODE_API int lode_embed_create(struct lode_embedder **out, struct lode_model *m,
                                const struct lode_embed_opts *opts, struct lode_error *err);
 LODE_API void lode_embed_free(struct lode_embedder *e);
+/* Bytes that create would take beside the model: the pages of a longest text or of a step's texts, buffers.
+ * LODE_ERR_LIMIT with the numbers where that is not there. */
+LODE_API int lode_embed_plan(const struct lode_model *m, const struct lode_embed_opts *opts, uint64_t *bytes,
+                             struct lode_error *err);
 
 LODE_API uint32_t lode_embed_width(const struct lode_embedder *e); /* numbers of a vector */
 LODE_API uint32_t lode_embed_ctx(const struct lode_embedder *e);   /* longest text, in tokens */
+LODE_API uint32_t lode_embed_batch(const struct lode_embedder *e); /* most tokens of a step */
 LODE_API const char *lode_embed_pooling(const struct lode_embedder *e); /* the one in use */
+/* Another one from now on, which may change the width; NULL: what create chose. */
+LODE_API int lode_embed_pool(struct lode_embedder *e, const char *pooling, struct lode_error *err);
 
 struct lode_embed_text {
     const int32_t *tokens; /* (n), with BOS and so on as the model wants them */
@@ -52,10 +59,15 @@ struct lode_embed_text {
     size_t second;         /* where a pair's second text begins; 0: it is no pair */
 };
 
-/* out: (n, width), owned by the caller.  LODE_ERR_LIMIT with the numbers for a text that is too long,
- * before anything is computed; LODE_ERR_ARG for ids outside the vocabulary. */
+/* out: (n, width), owned by the caller.  Texts that lie beside each other share steps, as many as fit
+ * one.  What lode_embed_check refuses fails before anything is computed. */
 LODE_API int lode_embed_run(struct lode_embedder *e, const struct lode_embed_text *texts, size_t n,
                             float *out, struct lode_error *err);
+
+/* LODE_ERR_LIMIT with the numbers for a text that is too long; LODE_ERR_ARG for an empty one, and for ids
+ * outside the vocabulary. */
+LODE_API int lode_embed_check(const struct lode_embedder *e, const struct lode_embed_text *texts, size_t n,
+                              struct lode_error *err);
 
 /* The tokens of a query and a document as cross-encoders read them, sizes as lode_tokenize does;
  * *second: where the document begins. */

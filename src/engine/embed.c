@@ -4,7 +4,7 @@
 #include "base/dmath.h"
 #include "engine/memory.h"
 #include "engine/rows.h"
-#include "lode/plan.h"
+#include "engine/timeline.h"
 #include "lode/tokenizer.h"
 #include "model/model.h"
 
@@ -17,76 +17,140 @@ static const char *const names[] = {[MEAN] = "mean", [CLS] = "cls", [LAST] = "la
 
 struct lode_embedder {
     struct lode_model *model; /* borrowed */
-    struct lode_session *sessions[MAX_TOGETHER]; /* owned; (n_sessions), of one size */
+    /* owned; (n_sessions), which share their pages: of the longest text, or of a step's texts */
+    struct lode_session *sessions[MAX_TOGETHER];
     uint32_t n_sessions, ctx, batch, width;
-    enum pooling pooling;
-    bool plain;
-    double *sums; /* owned; (n_sessions, width): of the texts under way */
+    enum pooling pooling, usual; /* in use; where nobody asks for another */
+    bool wants_plain, plain;
+    double *sums; /* owned; (n_sessions, the widest pooling's width): of the texts under way */
 };
 
-static int choose_pooling(struct lode_embedder *e, const char *wanted, struct lode_error *err) {
-    const struct lode_model *m = e->model;
+static enum pooling usual_pooling(const struct lode_model *m) {
     uint32_t id;
-    if (wanted) {
-        for (int i = MEAN; i <= RANK; i++)
-            if (strcmp(names[i], wanted) == 0)
-                e->pooling = (enum pooling)i;
-        if (!e->pooling)
-            return lode_fail(err, LODE_ERR_ARG, "--pooling",
-                             "'%.40s' is not known (mean, cls, last, rank)", wanted);
-    } else if (lode_source_arch_u32(m->source, "pooling_type", &id) && id >= MEAN && id <= RANK) {
-        e->pooling = (enum pooling)id;
-    } else {
-        e->pooling = m->arch->encoder ? m->hp.n_scores ? RANK : MEAN : LAST;
-    }
-    if (e->pooling == RANK && !m->hp.n_scores)
+    if (lode_source_arch_u32(m->source, "pooling_type", &id) && id >= MEAN && id <= RANK)
+        return (enum pooling)id;
+    return m->arch->encoder ? m->hp.n_scores ? RANK : MEAN : LAST;
+}
+
+int lode_embed_pool(struct lode_embedder *e, const char *wanted, struct lode_error *err) {
+    const struct lode_model *m = e->model;
+    enum pooling chosen = wanted ? 0 : e->usual;
+    for (int i = MEAN; wanted && i <= RANK; i++)
+        if (strcmp(names[i], wanted) == 0)
+            chosen = (enum pooling)i;
+    if (!chosen)
+        return lode_fail(err, LODE_ERR_ARG, "pooling", "'%.40s' is not known (mean, cls, last, rank)",
+                         wanted);
+    if (chosen == RANK && !m->hp.n_scores)
         return lode_fail(err, LODE_ERR_UNSUPPORTED, m->info.path,
                          "the model has no classifier (cls.weight, cls.output.weight), so it can't "
                          "rank; mean, cls and last are left");
+    e->pooling = chosen;
+    e->plain = e->wants_plain || chosen == RANK;
+    e->width = chosen == RANK ? m->hp.n_scores : m->hp.d_model;
     return 0;
 }
 
-static int open_sessions(struct lode_embedder *e, const struct lode_embed_opts *o,
-                         struct lode_error *err) {
-    struct lode_session_opts so = {.ctx = o->ctx,
-                                   .batch = o->batch,
-                                   .threads = o->threads,
-                                   .ctk = o->ctk,
-                                   .ctv = o->ctv,
-                                   .cancel = o->cancel,
-                                   .cancel_user = o->cancel_user};
-    const uint32_t trained = e->model->hp.ctx_train;
-    const uint32_t ctx = o->ctx ? o->ctx : trained;
-    if (o->ctx > trained && e->model->arch->encoder)
+/* ---- room ---- */
+
+struct room {
+    struct lode_session_opts so; /* of each session */
+    struct lode_kv_room kv;      /* of the pages that all share */
+    uint32_t n;                  /* sessions */
+    uint64_t bytes;              /* of all of it */
+};
+
+/* Texts of one step have a batch's tokens together, each in pages of its own: the pages of the longest
+ * text and one more for each are enough for both. */
+static int measure(const struct lode_model *m, const struct lode_memory_plan *p, uint32_t n, struct room *r,
+                   struct lode_error *err) {
+    struct lode_kv_layer *layers;
+    uint64_t pages;
+    r->n = n;
+    r->kv = (struct lode_kv_room){.ctx = p->ctx,
+                                  .batch = lode_session_batch(&r->so, p->ctx),
+                                  .n_seqs = n,
+                                  .tokens = p->ctx + (n > 1 ? (uint64_t)n * LODE_KV_PAGE : 0)};
+    LODE_TRY(lode_session_layers(m, &r->so, &layers, err));
+    const int rc = lode_kv_pool_size(layers, m->hp.n_layers, &r->kv, &pages, err);
+    lode_free(layers);
+    const uint64_t logits = m->arch->encoder ? 0 : m->hp.n_vocab * sizeof(float);
+    r->bytes = pages + p->work + n * (p->state + p->ctx * sizeof(int32_t) + logits);
+    return rc;
+}
+
+/* As many texts at once as there is memory for.  No vector depends on how many. */
+static int choose_room(const struct lode_model *m, const struct lode_embed_opts *o, struct room *r,
+                       struct lode_error *err) {
+    const uint32_t trained = m->hp.ctx_train, ctx = o->ctx ? o->ctx : trained;
+    struct lode_memory_plan p;
+    if (!m->store)
+        return lode_fail(err, LODE_ERR_ARG, m->info.path, "only the vocabulary was loaded");
+    if (o->ctx > trained && m->arch->encoder)
         return lode_fail(err, LODE_ERR_LIMIT, "-c", "%u; the model has positions for %u tokens",
                          o->ctx, trained);
-    if (e->model->hp.both_ways && so.batch < ctx) /* a text is one step */
-        so.batch = ctx > LODE_DEFAULT_BATCH ? ctx : LODE_DEFAULT_BATCH;
-    LODE_TRY(lode_session_open(&e->sessions[0], e->model, &so, err));
-    e->n_sessions = 1;
-    e->ctx = lode_session_ctx(e->sessions[0]);
-    const struct lode_memory_plan *p = lode_session_memory(e->sessions[0]);
-    /* More sessions let texts share a step.  They are only room: no vector depends on how many. */
-    const uint64_t room = (p->available - p->work) / 4;
-    so.with = e->sessions[0];
-    so.ctx = e->ctx;
-    while (e->n_sessions < MAX_TOGETHER && (e->n_sessions + 1) * p->kv < room) {
-        LODE_TRY(lode_session_open(&e->sessions[e->n_sessions], e->model, &so, err));
-        e->n_sessions++;
-    }
-    e->batch = lode_session_batch(&so, e->ctx);
+    if (o->batch > LODE_MAX_BATCH)
+        return lode_fail(err, LODE_ERR_ARG, "-b", "%u; 1 to %d expected", o->batch, LODE_MAX_BATCH);
+    r->so = (struct lode_session_opts){.ctx = o->ctx,
+                                       .batch = o->batch,
+                                       .threads = o->threads,
+                                       .ctk = o->ctk,
+                                       .ctv = o->ctv,
+                                       .cancel = o->cancel,
+                                       .cancel_user = o->cancel_user};
+    if (m->hp.both_ways && r->so.batch < ctx) /* a text is one step */
+        r->so.batch = ctx > LODE_DEFAULT_BATCH ? ctx : LODE_DEFAULT_BATCH;
+    LODE_TRY(lode_session_admit(m, &r->so, &p, err));
+    r->so.ctx = p.ctx;
+    LODE_TRY(measure(m, &p, MAX_TOGETHER, r, err));
+    while (r->n > 1 && r->bytes > p.available)
+        LODE_TRY(measure(m, &p, r->n / 2, r, err));
     return 0;
+}
+
+int lode_embed_plan(const struct lode_model *m, const struct lode_embed_opts *opts, uint64_t *bytes,
+                    struct lode_error *err) {
+    struct room r;
+    LODE_TRY(choose_room(m, opts ? opts : &(struct lode_embed_opts){0}, &r, err));
+    *bytes = r.bytes;
+    return 0;
+}
+
+static int open_sessions(struct lode_embedder *e, const struct room *r, struct lode_workers *w,
+                         struct lode_error *err) {
+    struct lode_kv_layer *layers;
+    struct lode_kv_pool *pool = NULL;
+    LODE_TRY(lode_session_layers(e->model, &r->so, &layers, err));
+    int rc = lode_kv_pool_create(&pool, layers, e->model->hp.n_layers, &r->kv, w->backend->memory, err);
+    while (rc == 0 && e->n_sessions < r->n) {
+        rc = lode_session_open_in(&e->sessions[e->n_sessions], w, pool, &r->so, err);
+        e->n_sessions += rc == 0;
+    }
+    lode_free(layers);
+    if (pool)
+        lode_kv_pool_release(pool); /* sessions share it, and the workers */
+    return rc;
 }
 
 static int create(struct lode_embedder *e, const struct lode_embed_opts *o,
                   struct lode_error *err) {
-    if (!e->model->store)
-        return lode_fail(err, LODE_ERR_ARG, e->model->info.path, "only the vocabulary was loaded");
-    LODE_TRY(choose_pooling(e, o->pooling, err));
-    e->plain = o->plain || e->pooling == RANK;
-    e->width = e->pooling == RANK ? e->model->hp.n_scores : e->model->hp.d_model;
-    LODE_TRY(open_sessions(e, o, err));
-    e->sums = LODE_NEW_ARRAY(double, (size_t)e->n_sessions * e->width);
+    const struct lode_hparams *hp = &e->model->hp;
+    struct room r = {0};
+    struct lode_workers *w;
+    e->usual = usual_pooling(e->model);
+    e->wants_plain = o->plain;
+    LODE_TRY(lode_embed_pool(e, o->pooling, err));
+    e->usual = e->pooling;
+    LODE_TRY(choose_room(e->model, o, &r, err));
+    e->ctx = r.kv.ctx;
+    e->batch = r.kv.batch;
+    LODE_TRY(lode_workers_create(&w, e->model, e->batch, r.so.threads, err));
+    const int rc = open_sessions(e, &r, w, err);
+    lode_workers_release(w);
+    if (rc < 0)
+        return rc;
+    e->sums = LODE_NEW_ARRAY(double, (size_t)e->n_sessions * (hp->d_model > hp->n_scores ? hp->d_model
+                                                                                        : hp->n_scores));
     return e->sums ? 0 : lode_fail_nomem(err, "sums of an embedder");
 }
 
@@ -117,6 +181,7 @@ void lode_embed_free(struct lode_embedder *e) {
 
 uint32_t lode_embed_width(const struct lode_embedder *e) { return e->width; }
 uint32_t lode_embed_ctx(const struct lode_embedder *e) { return e->ctx; }
+uint32_t lode_embed_batch(const struct lode_embedder *e) { return e->batch; }
 const char *lode_embed_pooling(const struct lode_embedder *e) { return names[e->pooling]; }
 
 void lode_embed_normalize(float *x, size_t n, int p) {
@@ -194,31 +259,44 @@ static int run_together(struct lode_embedder *e, const struct lode_embed_text *t
     return add_step(e, feeds, second, n, true, err);
 }
 
-static int check(const struct lode_embedder *e, const struct lode_embed_text *texts, size_t n,
-                 struct lode_error *err) {
+int lode_embed_check(const struct lode_embedder *e, const struct lode_embed_text *texts, size_t n,
+                     struct lode_error *err) {
+    const uint32_t n_vocab = e->model->hp.n_vocab;
     for (size_t i = 0; i < n; i++) {
-        if (texts[i].n == 0 || texts[i].second > texts[i].n)
+        const struct lode_embed_text *t = &texts[i];
+        if (t->n == 0 || t->second > t->n)
             return lode_fail(err, LODE_ERR_ARG, "texts", "number %zu has no tokens", i + 1);
-        if (texts[i].n > e->ctx)
+        if (t->n > e->ctx)
             return lode_fail(err, LODE_ERR_LIMIT, "context",
                              "text %zu has %zu tokens; at most %u fit the context (the model was "
                              "trained for %u)",
-                             i + 1, texts[i].n, e->ctx, e->model->hp.ctx_train);
+                             i + 1, t->n, e->ctx, e->model->hp.ctx_train);
+        for (size_t k = 0; k < t->n; k++)
+            if (t->tokens[k] < 0 || (uint32_t)t->tokens[k] >= n_vocab)
+                return lode_fail(err, LODE_ERR_ARG, "tokens",
+                                 "number %zu of text %zu is %d; the vocabulary has 0 to %u", k, i + 1,
+                                 t->tokens[k], n_vocab - 1);
     }
+    return 0;
+}
+
+/* Nobody holds pages but those who are about to read. */
+static int clear(struct lode_embedder *e, struct lode_error *err) {
+    memset(e->sums, 0, (size_t)e->n_sessions * e->width * sizeof *e->sums);
+    for (uint32_t k = 0; k < e->n_sessions; k++)
+        LODE_TRY(lode_session_truncate(e->sessions[k], 0, err));
     return 0;
 }
 
 int lode_embed_run(struct lode_embedder *e, const struct lode_embed_text *texts, size_t n,
                    float *out, struct lode_error *err) {
-    LODE_TRY(check(e, texts, n, err));
+    LODE_TRY(lode_embed_check(e, texts, n, err));
     for (size_t i = 0; i < n;) {
         size_t together = 0, tokens = 0;
         while (i + together < n && together < e->n_sessions &&
                tokens + texts[i + together].n <= e->batch)
             tokens += texts[i + together++].n;
-        memset(e->sums, 0, (size_t)e->n_sessions * e->width * sizeof *e->sums);
-        for (uint32_t k = 0; k < e->n_sessions; k++)
-            LODE_TRY(lode_session_truncate(e->sessions[k], 0, err));
+        LODE_TRY(clear(e, err));
         LODE_TRY(together ? run_together(e, texts + i, together, err) : run_long(e, texts + i, err));
         together = together ? together : 1;
         finish(e, texts + i, together, out + i * e->width);

@@ -449,7 +449,9 @@ static void alive(struct exchange *x, const struct lode_generation_stats *st) {
     send(x, "ping", json_object());
 }
 
-json_t *route_count_tokens(struct server *s, const json_t *body, struct lode_error *err) {
+json_t *route_count_tokens(struct server *s, const struct asker *who, const json_t *body,
+                           struct lode_error *err) {
+    (void)who;
     struct request r;
     int rc = request_init(&r, s, body, err);
     if (rc == 0)

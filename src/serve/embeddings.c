@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-json_t *route_embeddings(struct server *s, const json_t *body, struct lode_error *err) {
+json_t *route_embeddings(struct server *s, const struct asker *who, const json_t *body,
+                         struct lode_error *err) {
     struct request r;
     struct vector_job job = {0};
     const char *format = "float";
@@ -18,10 +19,12 @@ json_t *route_embeddings(struct server *s, const json_t *body, struct lode_error
     if (rc == 0 && strcmp(format, "float") && strcmp(format, "base64"))
         rc = field_fail(err, "encoding_format", "\"float\" or \"base64\" expected");
     if (rc == 0)
-        rc = vector_job_input(&job, r.m, input ? input : json_object_get(body, "content"), "input",
+        rc = vector_job_input(&job, &r, input ? input : json_object_get(body, "content"), "input",
                               false, err);
     if (rc == 0)
-        rc = vector_job_run(&job, r.m, err);
+        rc = field_string(body, "pooling", &job.pooling, err);
+    if (rc == 0)
+        rc = vector_job_run(&job, &r, who, err);
     if (rc == 0)
         rc = vector_dimensions(&job, body, &dimensions, err);
     if (rc == 0 && job.scores)
@@ -62,18 +65,18 @@ static const char *document_text(const json_t *v) {
 
 /* A cross-encoder reads query and document together; any other model gives vectors of both, whose
  * cosine is the score. */
-static int read_pairs(struct vector_job *job, struct served *m, const char *query,
+static int read_pairs(struct vector_job *job, struct request *r, const char *query,
                       const json_t *documents, bool ranks, struct lode_error *err) {
     const size_t n = json_array_size(documents);
     int rc = vector_job_init(job, n + 1, err);
     if (rc == 0 && !ranks)
-        rc = vector_job_text(job, m, query, strlen(query), false, err);
+        rc = vector_job_text(job, r, query, strlen(query), false, err);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         const char *text = document_text(json_array_get(documents, i));
         if (!text)
             return field_fail(err, "documents", "element %zu is no text", i);
-        rc = ranks ? vector_job_pair(job, m, query, text, err)
-                   : vector_job_text(job, m, text, strlen(text), false, err);
+        rc = ranks ? vector_job_pair(job, r->m, query, text, err)
+                   : vector_job_text(job, r, text, strlen(text), false, err);
         if (rc == 0 && job->texts[job->n - 1].n == 0)
             rc = field_fail(err, "documents", "element %zu is empty", i);
     }
@@ -116,7 +119,8 @@ static json_t *results(const struct vector_job *job, const json_t *documents, si
     return list;
 }
 
-json_t *route_rerank(struct server *s, const json_t *body, struct lode_error *err) {
+json_t *route_rerank(struct server *s, const struct asker *who, const json_t *body,
+                     struct lode_error *err) {
     struct request r;
     struct vector_job job = {0};
     const char *query = NULL;
@@ -138,11 +142,11 @@ json_t *route_rerank(struct server *s, const json_t *body, struct lode_error *er
     if (rc == 0)
         rc = field_bool(body, "return_documents", &with_text, err);
     if (rc == 0)
-        rc = vectors_ranks(r.m, &ranks, err);
+        rc = vectors_ranks(&r, &ranks, err);
     if (rc == 0)
-        rc = read_pairs(&job, r.m, query, documents, ranks, err);
+        rc = read_pairs(&job, &r, query, documents, ranks, err);
     if (rc == 0)
-        rc = vector_job_run(&job, r.m, err);
+        rc = vector_job_run(&job, &r, who, err);
     if (rc == 0)
         list = results(&job, documents, (size_t)top, with_text);
     if (list)

@@ -170,6 +170,16 @@ static bool unwanted(struct server *s, struct http_call *x) {
     return http_gone(x) || atomic_load(&s->stopping) > 1;
 }
 
+struct waiting { /* an asker's user */
+    struct server *s;
+    struct http_call *x;
+};
+
+static bool is_gone(void *user) {
+    const struct waiting *w = user;
+    return unwanted(w->s, w->x);
+}
+
 /* An error once the head is out. */
 static void add_error(struct exchange *e, const struct lode_error *err) {
     e->out.failed = false; /* what could not be added is lost; what is wrong may still fit */
@@ -240,6 +250,7 @@ static const struct route {
     item_fn *item;         /* path ends in '/': GET and DELETE of what stands behind it */
     error_fn *error;       /* NULL: the API's, or OpenAI's */
     bool open;             /* needs no key */
+    bool computes;         /* as answers do: it has its turn among them, or is refused */
 } routes[] = {
     {"/health", .get = health, .open = true},
     {"/v1/health", .get = health, .open = true},
@@ -258,10 +269,10 @@ static const struct route {
     {"/v1/responses/", .item = item_responses},
     {"/v1/messages", .api = &anthropic_messages},
     {"/v1/messages/count_tokens", .post = route_count_tokens, .error = anthropic_error},
-    {"/v1/embeddings", .post = route_embeddings},
-    {"/embeddings", .post = route_embeddings},
-    {"/v1/rerank", .post = route_rerank},
-    {"/rerank", .post = route_rerank},
+    {"/v1/embeddings", .post = route_embeddings, .computes = true},
+    {"/embeddings", .post = route_embeddings, .computes = true},
+    {"/v1/rerank", .post = route_rerank, .computes = true},
+    {"/rerank", .post = route_rerank, .computes = true},
     {"/slots", .get = route_slots},
     {"/api/chat", .api = &ollama_chat},
     {"/api/generate", .api = &ollama_generate},
@@ -269,8 +280,8 @@ static const struct route {
     {"/api/ps", .get = route_ps},
     {"/api/version", .get = route_version},
     {"/api/show", .post = route_show, .error = ollama_error},
-    {"/api/embed", .post = route_ollama_embed, .error = ollama_error},
-    {"/api/embeddings", .post = route_ollama_embedding, .error = ollama_error},
+    {"/api/embed", .post = route_ollama_embed, .computes = true, .error = ollama_error},
+    {"/api/embeddings", .post = route_ollama_embedding, .computes = true, .error = ollama_error},
     {"/tokenize", .post = route_tokenize},
     {"/detokenize", .post = route_detokenize},
     {"/apply-template", .post = route_template},
@@ -335,12 +346,15 @@ static void log_body(struct server *s, const struct http_call *x) {
 
 static void post(struct server *s, struct http_call *x, const struct route *route) {
     struct lode_error err = {0};
+    const struct asker who = {is_gone, &(struct waiting){s, x}};
     json_t *body = parse_body(lode_buf_str(&x->body), &err), *reply = NULL;
     if (s->o.log_prompts)
         log_body(s, x);
-    if (body && !route->api && !(reply = route->post(s, body, &err)) && !err.code)
+    if (body && !route->api && !(reply = route->post(s, &who, body, &err)) && !err.code)
         err.code = LODE_ERR_NOMEM;
-    if (err.code)
+    if (err.code == LODE_ERR_CANCELLED)
+        atomic_fetch_add(&s->n_errors, 1); /* nobody is there to be told */
+    else if (err.code)
         send_error(s, x, status_of(&err), &err);
     else if (reply)
         send_whole(s, x, reply);
@@ -427,7 +441,7 @@ static bool on_dispatch(void *user, struct http_call *x) {
         handle(s, x);
         return false;
     }
-    if (!route || !route->api)
+    if (!route || (!route->api && !route->computes))
         return true;
     if (atomic_load(&s->stopping)) {
         snprintf(err.text, sizeof err.text, "the server is stopping");
@@ -591,7 +605,7 @@ int serve_ask(struct server *s, const char *path, const char *text, size_t len, 
         rc = lode_fail(&err, LODE_ERR_MISSING, "url", "there is nothing at %.100s", path);
     else if (rc == 0 && route->api)
         rc = ask(s, route->api, body, stop, user, &value, &err);
-    else if (rc == 0 && !(value = route->post(s, body, &err)))
+    else if (rc == 0 && !(value = route->post(s, &(struct asker){stop, user}, body, &err)))
         rc = err.code ? err.code : LODE_ERR_NOMEM;
     json_decref(body);
     if (starved && rc != LODE_ERR_CANCELLED) {

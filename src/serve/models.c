@@ -18,7 +18,8 @@ struct entry {
     const struct serve_model *spec;
     size_t index;
     struct serve_loaded loaded;
-    uint64_t size; /* bytes that it takes, as far as is known */
+    uint64_t size; /* bytes that it takes, as far as is known, */
+    uint64_t grown; /* and what was added since it was loaded */
     enum model_state state;
     uint32_t pins, ctx, slots;
     double used; /* clock of its last request's end */
@@ -64,6 +65,7 @@ static int open_entry(struct models *m, struct entry *e, struct lode_error *err)
                                 .scheduler = l->scheduler,
                                 .template = l->template,
                                 .sampling = l->sampling,
+                                .embed = l->embed,
                                 .metrics = &e->metrics};
     const int made = served_init(&e->served, err);
     if (made < 0)
@@ -105,6 +107,7 @@ static void unload(struct models *m, struct entry *e) {
     struct lode_scheduler_stats st;
     lode_scheduler_stats(e->served.scheduler, &st);
     add_stats(&e->past, &st);
+    e->grown = 0;
     set_state(m, e, MODEL_UNLOADING);
     pthread_mutex_unlock(&m->lock);
     close_entry(m, e);
@@ -127,7 +130,7 @@ static int load(struct models *m, struct entry *e, struct lode_error *err) {
             e->size = e->loaded.size;
         e->loads++;
         e->used = now();
-        e->ctx = lode_scheduler_ctx(e->served.scheduler);
+        e->ctx = served_ctx(&e->served);
         e->slots = lode_scheduler_slots(e->served.scheduler);
     }
     set_state(m, e, rc == 0 ? MODEL_LOADED : MODEL_UNLOADED);
@@ -136,11 +139,11 @@ static int load(struct models *m, struct entry *e, struct lode_error *err) {
 
 /* Whether it fits beside those that are there. */
 static bool fits(const struct models *m, const struct entry *e) {
-    uint64_t sum = e->size;
+    uint64_t sum = e->size + e->grown;
     uint32_t n = 1;
     for (size_t i = 0; i < m->n; i++)
-        if (m->entries[i].state != MODEL_UNLOADED) {
-            sum += m->entries[i].size;
+        if (m->entries[i].state != MODEL_UNLOADED && &m->entries[i] != e) {
+            sum += m->entries[i].size + m->entries[i].grown;
             n++;
         }
     return (!m->s->o.budget || sum <= m->s->o.budget) && (!m->s->o.at_once || n <= m->s->o.at_once);
@@ -251,6 +254,25 @@ void models_unpin(struct models *m, struct served *served) {
     pthread_mutex_unlock(&m->lock);
 }
 
+int models_grow(struct models *m, struct served *served, uint64_t bytes, struct lode_error *err) {
+    struct entry *e = (struct entry *)served, *victim;
+    int rc = 0;
+    pthread_mutex_lock(&m->lock);
+    e->grown += bytes;
+    while (e->state == MODEL_LOADED && !fits(m, e) && (victim = longest_unused(m)))
+        unload(m, victim);
+    if (!fits(m, e)) {
+        e->grown -= bytes;
+        rc = lode_fail(err, LODE_ERR_LIMIT, "model",
+                       "\"%s\" takes %.0f MiB and needs %.0f more for vectors; the models together may "
+                       "have %.0f (--models-memory)",
+                       e->spec->name, (double)(e->size + e->grown) / 0x1p20, (double)bytes / 0x1p20,
+                       (double)m->s->o.budget / 0x1p20);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
 void models_sweep(struct models *m) {
     const uint32_t idle = m->s->o.idle;
     if (!idle)
@@ -276,7 +298,7 @@ void models_each(struct models *m, void (*fn)(void *user, const struct model_vie
                                .slots = e->slots,
                                .pins = e->pins,
                                .loads = e->loads,
-                               .size = e->size};
+                               .size = e->size + e->grown};
         if (e->state == MODEL_LOADED)
             lode_scheduler_stats(e->served.scheduler, &v.stats);
         add_stats(&v.stats, &e->past);

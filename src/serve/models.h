@@ -22,6 +22,8 @@ void models_free(struct models *m); /* nothing is pinned */
  * "queue"): no room now. */
 int models_pin(struct models *m, const char *name, struct served **out, struct lode_error *err);
 void models_unpin(struct models *m, struct served *served);
+/* As server_grow. */
+int models_grow(struct models *m, struct served *served, uint64_t bytes, struct lode_error *err);
 /* Unloads what nobody has used for serve_opts.idle seconds. */
 void models_sweep(struct models *m);
 

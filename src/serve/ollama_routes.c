@@ -100,7 +100,9 @@ json_t *route_version(struct server *s) {
     return json_pack("{s:s, s:s}", "version", "0.12.6", "lode", LODE_VERSION);
 }
 
-json_t *route_show(struct server *s, const json_t *body, struct lode_error *err) {
+json_t *route_show(struct server *s, const struct asker *who, const json_t *body,
+                   struct lode_error *err) {
+    (void)who;
     struct request r;
     json_t *reply = NULL;
     if (request_init(&r, s, body, err) == 0) {
@@ -137,7 +139,8 @@ json_t *route_show(struct server *s, const json_t *body, struct lode_error *err)
 
 /* ---- vectors ---- */
 
-json_t *route_ollama_embed(struct server *s, const json_t *body, struct lode_error *err) {
+json_t *route_ollama_embed(struct server *s, const struct asker *who, const json_t *body,
+                           struct lode_error *err) {
     struct request r;
     struct vector_job job = {0};
     uint32_t dimensions = 0;
@@ -147,9 +150,9 @@ json_t *route_ollama_embed(struct server *s, const json_t *body, struct lode_err
     if (rc == 0)
         rc = field_bool(body, "truncate", &cut, err);
     if (rc == 0)
-        rc = vector_job_input(&job, r.m, json_object_get(body, "input"), "input", cut, err);
+        rc = vector_job_input(&job, &r, json_object_get(body, "input"), "input", cut, err);
     if (rc == 0)
-        rc = vector_job_run(&job, r.m, err);
+        rc = vector_job_run(&job, &r, who, err);
     if (rc == 0)
         rc = vector_dimensions(&job, body, &dimensions, err);
     list = rc == 0 ? json_array() : NULL;
@@ -168,7 +171,8 @@ json_t *route_ollama_embed(struct server *s, const json_t *body, struct lode_err
 }
 
 /* The older one: one text, one vector. */
-json_t *route_ollama_embedding(struct server *s, const json_t *body, struct lode_error *err) {
+json_t *route_ollama_embedding(struct server *s, const struct asker *who, const json_t *body,
+                               struct lode_error *err) {
     struct request r;
     struct vector_job job = {0};
     const char *text = NULL;
@@ -180,9 +184,9 @@ json_t *route_ollama_embedding(struct server *s, const json_t *body, struct lode
     if (rc == 0)
         rc = vector_job_init(&job, 1, err);
     if (rc == 0)
-        rc = vector_job_text(&job, r.m, text, strlen(text), false, err);
+        rc = vector_job_text(&job, &r, text, strlen(text), false, err);
     if (rc == 0)
-        rc = vector_job_run(&job, r.m, err);
+        rc = vector_job_run(&job, &r, who, err);
     json_t *reply = rc == 0 ? json_pack("{s:o}", "embedding", vector_json(&job, 0, 0, false)) : NULL;
     vector_job_deinit(&job);
     request_deinit(&r);

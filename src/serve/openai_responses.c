@@ -320,7 +320,9 @@ const struct api openai_responses = {.prefix = "resp_",
 
 /* ---- routes beside ---- */
 
-json_t *route_input_tokens(struct server *s, const json_t *body, struct lode_error *err) {
+json_t *route_input_tokens(struct server *s, const struct asker *who, const json_t *body,
+                           struct lode_error *err) {
+    (void)who;
     struct responses st = {0};
     struct exchange x = {.s = s, .api = &openai_responses, .state = &st};
     int rc = request_init(&x.r, s, body, err);

@@ -111,7 +111,9 @@ json_t *route_slots(struct server *s) {
     return list;
 }
 
-json_t *route_tokenize(struct server *s, const json_t *body, struct lode_error *err) {
+json_t *route_tokenize(struct server *s, const struct asker *who, const json_t *body,
+                       struct lode_error *err) {
+    (void)who;
     struct request r;
     struct prompt p = {0};
     bool special = false, parse = true, pieces = false;
@@ -142,7 +144,9 @@ json_t *route_tokenize(struct server *s, const json_t *body, struct lode_error *
     return ids ? json_pack("{s:o}", "tokens", ids) : NULL;
 }
 
-json_t *route_detokenize(struct server *s, const json_t *body, struct lode_error *err) {
+json_t *route_detokenize(struct server *s, const struct asker *who, const json_t *body,
+                         struct lode_error *err) {
+    (void)who;
     struct request r;
     struct prompt p = {0};
     json_t *list = NULL, *reply = NULL;
@@ -165,7 +169,9 @@ json_t *route_detokenize(struct server *s, const json_t *body, struct lode_error
     return reply;
 }
 
-json_t *route_template(struct server *s, const json_t *body, struct lode_error *err) {
+json_t *route_template(struct server *s, const struct asker *who, const json_t *body,
+                       struct lode_error *err) {
+    (void)who;
     struct request r;
     struct prompt p = {0};
     char *text = NULL;

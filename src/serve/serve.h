@@ -12,6 +12,7 @@
 #include "serve/guard.h"
 #include "serve/log.h"
 
+#include "lode/embed.h"
 #include "lode/scheduler.h"
 
 enum { SERVE_STOP = 's', SERVE_RELOAD = 'r' }; /* bytes of control_fd */
@@ -29,7 +30,9 @@ struct serve_loaded { /* what is made of it */
     struct lode_scheduler *scheduler; /* the server frees it; NULL: the model gives vectors only */
     const char *template;              /* Jinja source; NULL: the model has none */
     struct lode_sampler_opts sampling; /* where a request says nothing; its pointers outlive */
-    uint64_t size;                     /* bytes that it takes now; 0: as was said */
+    struct lode_embed_opts embed;      /* how its texts become vectors; as above */
+    uint64_t size; /* bytes that it takes now (of a model that gives vectors only, with what that needs);
+                      0: as was said */
 };
 
 struct serve_opts {

@@ -16,7 +16,7 @@ int served_init(struct served *m, struct lode_error *err) {
     if (rc == 0)
         rc = forms_create(&m->forms, m->model, err);
     if (rc == 0)
-        rc = vectors_create(&m->vectors, m->model, lode_scheduler_ctx(m->scheduler), err);
+        rc = vectors_create(&m->vectors, m, err);
     if (rc < 0)
         served_deinit(m);
     return rc;
@@ -33,6 +33,14 @@ void served_deinit(struct served *m) {
 
 int server_model(struct server *s, const char *name, struct served **out, struct lode_error *err) {
     return models_pin(s->models, name, out, err);
+}
+
+uint32_t served_ctx(const struct served *m) {
+    return m->scheduler ? lode_scheduler_ctx(m->scheduler) : vectors_ctx(m->vectors);
+}
+
+int server_grow(struct server *s, struct served *m, uint64_t bytes, struct lode_error *err) {
+    return models_grow(s->models, m, bytes, err);
 }
 
 void server_release(struct server *s, struct served *m) { models_unpin(s->models, m); }

@@ -28,6 +28,7 @@ struct served { /* a model that requests can name; what it points to lives while
     struct lode_template *tmpl;       /* owned; NULL: there is none */
     struct lode_toolcall_style style; /* what it speaks */
     struct lode_sampler_opts sampling; /* where a request says nothing */
+    struct lode_embed_opts embed;      /* how its texts become vectors */
     struct forms *forms;               /* owned: compiled constraints */
     struct vectors *vectors;           /* owned: its embedder */
     struct metrics *metrics;           /* of the model, whether it is loaded or not */
@@ -54,16 +55,28 @@ struct server {
 /* What is made of a model, its template and its scheduler, once they are set. */
 int served_init(struct served *m, struct lode_error *err);
 void served_deinit(struct served *m); /* after its scheduler was freed: that lets go of forms */
+uint32_t served_ctx(const struct served *m); /* the longest conversation, or text */
 
 /* The model that a request names (NULL: it names none), pinned until server_release. */
 int server_model(struct server *s, const char *name, struct served **out, struct lode_error *err);
 void server_release(struct server *s, struct served *m);
+/* The pinned model takes so many bytes more until it is unloaded: within the budget, for which models that
+ * nobody uses make room.  LODE_ERR_LIMIT with the numbers. */
+int server_grow(struct server *s, struct served *m, uint64_t bytes, struct lode_error *err);
 
 /* An HTTP status for an error of the library, whose `where` is then the field. */
 int status_of(const struct lode_error *err);
 
-/* A route that answers with one JSON object: a new reference, or NULL and *err. */
-typedef json_t *route_fn(struct server *s, const json_t *body, struct lode_error *err);
+/* Who waits for a reply; any thread may ask whether they still do. */
+struct asker {
+    bool (*gone)(void *user);
+    void *user;
+};
+
+/* A route that answers with one JSON object: a new reference, or NULL and *err (LODE_ERR_CANCELLED: nobody
+ * waits any more). */
+typedef json_t *route_fn(struct server *s, const struct asker *who, const json_t *body,
+                         struct lode_error *err);
 route_fn route_tokenize, route_detokenize, route_template, route_count_tokens, route_input_tokens,
     route_embeddings, route_rerank, route_show, route_ollama_embed, route_ollama_embedding;
 /* The same for GET and DELETE of PATH/id. */

@@ -1,60 +1,103 @@
 /* vectors.c - see vectors.h. */
 #include "serve/vectors.h"
 
+#include "base/error.h"
 #include "serve/fields.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { MOST_INPUTS = 2048 };
-
-struct vectors {
-    pthread_mutex_t lock; /* an embedder belongs to one thread at a time */
-    struct lode_model *model;
-    uint32_t ctx;
-    struct lode_embedder *embedder; /* NULL: nobody has asked yet */
+enum {
+    MOST_INPUTS = 2048,
+    STEP_TEXTS = 16, /* of one step */
+    LOOK = 50,       /* ms between looks at who waits */
 };
 
-int vectors_create(struct vectors **out, struct lode_model *m, uint32_t ctx, struct lode_error *err) {
-    struct vectors *v = *out = calloc(1, sizeof *v);
-    if (!v || pthread_mutex_init(&v->lock, NULL)) {
-        free(v);
-        *out = NULL;
-        return request_no_memory(err);
+struct vectors {
+    struct served *m;
+    pthread_mutex_t lock; /* for all below; while busy the embedder is the leader's */
+    pthread_cond_t moved; /* a step is over, or somebody has left */
+    struct lode_embedder *embedder; /* NULL: nobody has asked yet; what follows is of it: */
+    uint32_t width, ctx;
+    bool scores;
+    struct vector_job *first;       /* who waits, the longest first */
+    bool busy;                      /* a step runs, */
+    const struct vector_job *of[STEP_TEXTS]; /* (n): whose texts it has */
+    size_t n;
+};
+
+/* Within a step: nobody wants any of it. */
+static bool is_unwanted(void *user) {
+    const struct vectors *v = user;
+    for (size_t i = 0; i < v->n; i++)
+        if (!v->of[i]->who->gone(v->of[i]->who->user))
+            return false;
+    return true;
+}
+
+/* ---- the embedder ---- */
+
+/* s NULL: its memory has been counted. */
+static int open_embedder(struct vectors *v, struct server *s, struct lode_error *err) {
+    struct lode_embed_opts o = v->m->embed;
+    uint64_t bytes;
+    if (v->embedder)
+        return 0;
+    o.cancel = is_unwanted;
+    o.cancel_user = v;
+    int rc = s ? lode_embed_plan(v->m->model, &o, &bytes, err) : 0;
+    if (rc == 0 && s)
+        rc = server_grow(s, v->m, bytes, err);
+    if (rc == 0)
+        rc = lode_embed_create(&v->embedder, v->m->model, &o, err);
+    if (rc == 0) {
+        v->width = lode_embed_width(v->embedder);
+        v->ctx = lode_embed_ctx(v->embedder);
+        v->scores = !strcmp(lode_embed_pooling(v->embedder), "rank");
     }
-    v->model = m;
-    v->ctx = ctx;
-    return 0;
+    return rc;
+}
+
+int vectors_create(struct vectors **out, struct served *m, struct lode_error *err) {
+    struct vectors *v = *out = calloc(1, sizeof *v);
+    pthread_condattr_t a;
+    if (!v)
+        return request_no_memory(err);
+    v->m = m;
+    pthread_mutex_init(&v->lock, NULL);
+    pthread_condattr_init(&a);
+    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    pthread_cond_init(&v->moved, &a);
+    pthread_condattr_destroy(&a);
+    return m->scheduler ? 0 : open_embedder(v, NULL, err);
 }
 
 void vectors_free(struct vectors *v) {
     if (!v)
         return;
     lode_embed_free(v->embedder);
+    pthread_cond_destroy(&v->moved);
     pthread_mutex_destroy(&v->lock);
     free(v);
 }
 
-/* With the lock. */
-static int open_embedder(struct vectors *v, struct lode_error *err) {
-    const struct lode_embed_opts o = {.ctx = v->ctx};
-    return v->embedder ? 0 : lode_embed_create(&v->embedder, v->model, &o, err);
-}
+uint32_t vectors_ctx(const struct vectors *v) { return v->ctx; }
 
-int vectors_ranks(struct served *m, bool *ranks, struct lode_error *err) {
-    struct vectors *v = m->vectors;
+int vectors_ranks(struct request *r, bool *ranks, struct lode_error *err) {
+    struct vectors *v = r->m->vectors;
     pthread_mutex_lock(&v->lock);
-    const int rc = open_embedder(v, err);
-    *ranks = rc == 0 && !strcmp(lode_embed_pooling(v->embedder), "rank");
+    const int rc = open_embedder(v, r->s, err);
+    *ranks = rc == 0 && v->scores;
     pthread_mutex_unlock(&v->lock);
     return rc;
 }
 
-static uint32_t longest(struct served *m, struct lode_error *err) {
-    struct vectors *v = m->vectors;
+static uint32_t longest(struct request *r, struct lode_error *err) {
+    struct vectors *v = r->m->vectors;
     pthread_mutex_lock(&v->lock);
-    const uint32_t ctx = open_embedder(v, err) == 0 ? lode_embed_ctx(v->embedder) : 0;
+    const uint32_t ctx = open_embedder(v, r->s, err) == 0 ? v->ctx : 0;
     pthread_mutex_unlock(&v->lock);
     return ctx;
 }
@@ -69,6 +112,7 @@ void vector_job_deinit(struct vector_job *j) {
     for (size_t i = 0; j->texts && i < j->n; i++)
         free((int32_t *)j->texts[i].tokens);
     free(j->texts);
+    free(j->step);
     free(j->out);
     *j = (struct vector_job){0};
 }
@@ -78,16 +122,16 @@ static void add(struct vector_job *j, int32_t *ids, size_t n, size_t second) {
     j->n_tokens += n;
 }
 
-int vector_job_text(struct vector_job *j, struct served *m, const char *text, size_t len, bool cut,
+int vector_job_text(struct vector_job *j, struct request *r, const char *text, size_t len, bool cut,
                     struct lode_error *err) {
     struct prompt p = {0};
-    const int rc = prompt_tokenize(&p, m, text, len, LODE_TOK_SPECIAL, err);
+    const int rc = prompt_tokenize(&p, r->m, text, len, LODE_TOK_SPECIAL, err);
     if (rc < 0) {
         prompt_free(&p);
         return rc;
     }
     if (cut && p.n > 0) {
-        const uint32_t most = longest(m, err);
+        const uint32_t most = longest(r, err);
         p.n = most && p.n > most ? most : p.n;
     }
     add(j, p.ids, p.n, 0);
@@ -120,7 +164,7 @@ int vector_job_pair(struct vector_job *j, struct served *m, const char *query, c
     return 0;
 }
 
-int vector_job_input(struct vector_job *j, struct served *m, const json_t *input, const char *field,
+int vector_job_input(struct vector_job *j, struct request *r, const json_t *input, const char *field,
                      bool cut, struct lode_error *err) {
     const json_t *first = json_array_get(input, 0);
     const bool many = json_is_string(first) || json_is_array(first);
@@ -133,7 +177,7 @@ int vector_job_input(struct vector_job *j, struct served *m, const json_t *input
     for (size_t i = 0; rc == 0 && i < n; i++) {
         const json_t *one = many ? json_array_get(input, i) : input;
         if (json_is_string(one))
-            rc = vector_job_text(j, m, json_string_value(one), json_string_length(one), cut, err);
+            rc = vector_job_text(j, r, json_string_value(one), json_string_length(one), cut, err);
         else if (json_is_array(one))
             rc = vector_job_ids(j, one, field, err);
         else
@@ -144,16 +188,136 @@ int vector_job_input(struct vector_job *j, struct served *m, const json_t *input
     return rc;
 }
 
-int vector_job_run(struct vector_job *j, struct served *m, struct lode_error *err) {
-    struct vectors *v = m->vectors;
-    pthread_mutex_lock(&v->lock);
-    int rc = open_embedder(v, err);
-    if (rc == 0) {
-        j->width = lode_embed_width(v->embedder);
-        j->scores = !strcmp(lode_embed_pooling(v->embedder), "rank");
-        j->out = malloc((j->n + 1) * j->width * sizeof *j->out);
-        rc = j->out ? lode_embed_run(v->embedder, j->texts, j->n, j->out, err) : request_no_memory(err);
+/* ---- steps; with the lock ---- */
+
+static bool is_alone(const struct vector_job *j) { return j->alone || j->pooling; }
+
+/* Texts for a step that `lead` leads, one of each request in turn, as many as a step has room for. */
+static size_t gather(struct vectors *v, struct vector_job *lead, struct lode_embed_text *texts,
+                     struct vector_job **of) {
+    const size_t most = lode_embed_batch(v->embedder);
+    size_t n = 0, tokens = 0, before;
+    do {
+        before = n;
+        for (struct vector_job *j = lead; j && n < STEP_TEXTS; j = is_alone(lead) ? NULL : j->next) {
+            if (j->n_taken == j->n || (j != lead && is_alone(j)) ||
+                (n > 0 && tokens + j->texts[j->n_taken].n > most))
+                continue;
+            of[n] = j;
+            texts[n] = j->texts[j->n_taken++];
+            tokens += texts[n++].n;
+        }
+    } while (n > before);
+    return n;
+}
+
+/* What fails is one request's fault, or nobody knows whose: then each goes on alone. */
+static void take_failure(struct vector_job *const *of, size_t n, int rc, const struct lode_error *why) {
+    bool many = false;
+    for (size_t i = 1; i < n; i++)
+        many = many || of[i] != of[0];
+    for (size_t i = 0; i < n; i++) {
+        of[i]->n_taken = of[i]->n_done;
+        of[i]->alone = true;
+        if (!many || rc == LODE_ERR_CANCELLED) {
+            of[i]->rc = rc;
+            of[i]->why = *why;
+        }
     }
+}
+
+static void leave(struct vectors *v, const struct vector_job *j) {
+    struct vector_job **at = &v->first;
+    while (*at != j)
+        at = &(*at)->next;
+    *at = j->next;
+    pthread_cond_broadcast(&v->moved);
+}
+
+static void enter(struct vectors *v, struct vector_job *j) {
+    struct vector_job **at = &v->first;
+    while (*at)
+        at = &(*at)->next;
+    j->next = NULL;
+    *at = j;
+}
+
+static int make_room(struct vector_job *j, uint32_t width, bool scores, struct lode_error *err) {
+    j->width = width;
+    j->scores = scores;
+    j->out = malloc((j->n + 1) * j->width * sizeof *j->out);
+    j->step = malloc(STEP_TEXTS * j->width * sizeof *j->step);
+    return j->out && j->step ? 0 : request_no_memory(err);
+}
+
+/* One step, without the lock while it runs. */
+static void lead(struct vectors *v, struct vector_job *j) {
+    struct lode_embed_text texts[STEP_TEXTS];
+    struct vector_job *of[STEP_TEXTS];
+    struct lode_error why = {0};
+    int rc = j->pooling ? lode_embed_pool(v->embedder, j->pooling, &why) : 0;
+    if (rc == LODE_ERR_ARG || rc == LODE_ERR_UNSUPPORTED)
+        rc = field_fail(&j->why, "pooling", "%.400s", why.text);
+    else if (!j->out)
+        rc = make_room(j, lode_embed_width(v->embedder), !strcmp(lode_embed_pooling(v->embedder), "rank"),
+                       &j->why);
+    if (rc < 0) {
+        j->rc = rc;
+    } else {
+        v->busy = true;
+        v->n = gather(v, j, texts, of);
+        memcpy(v->of, of, v->n * sizeof *of);
+        pthread_mutex_unlock(&v->lock);
+        rc = lode_embed_run(v->embedder, texts, v->n, j->step, &why);
+        pthread_mutex_lock(&v->lock);
+        v->busy = false;
+        if (rc < 0)
+            take_failure(of, v->n, rc, &why);
+        for (size_t i = 0; rc == 0 && i < v->n; i++)
+            memcpy(of[i]->out + of[i]->n_done++ * j->width, j->step + i * j->width, j->width * sizeof *j->step);
+        leave(v, j);
+        enter(v, j);
+    }
+    if (j->pooling)
+        lode_embed_pool(v->embedder, NULL, &why);
+}
+
+static void wait_some(struct vectors *v) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += LOOK * 1000000;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&v->moved, &v->lock, &t);
+}
+
+static int finish(struct vectors *v, struct vector_job *j) {
+    enter(v, j);
+    while (j->rc == 0 && j->n_done < j->n) {
+        const bool in_step = j->n_taken > j->n_done;
+        if (!in_step && j->who->gone(j->who->user))
+            j->rc = lode_fail(&j->why, LODE_ERR_CANCELLED, "", "nobody waits any more");
+        else if (!v->busy && v->first == j)
+            lead(v, j);
+        else
+            wait_some(v);
+    }
+    leave(v, j);
+    return j->rc;
+}
+
+int vector_job_run(struct vector_job *j, struct request *r, const struct asker *who,
+                   struct lode_error *err) {
+    struct vectors *v = r->m->vectors;
+    j->who = who;
+    pthread_mutex_lock(&v->lock);
+    int rc = open_embedder(v, r->s, err);
+    if (rc == 0)
+        rc = lode_embed_check(v->embedder, j->texts, j->n, err);
+    if (rc == 0 && !j->pooling)
+        rc = make_room(j, v->width, v->scores, err);
+    if (rc == 0 && (rc = finish(v, j)) < 0)
+        *err = j->why;
     pthread_mutex_unlock(&v->lock);
     return rc;
 }

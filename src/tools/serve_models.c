@@ -17,6 +17,8 @@
 
 enum { MAX_ALIASES = 16, MAX_MODELS = 256, MAX_SETTINGS = 16384 };
 
+const char *const serve_poolings[] = {"mean", "cls", "last", "rank", NULL};
+
 struct setting { /* a line of the file; all point into its text */
     const char *section, *key, *value; /* key NULL: the section begins */
     int line;
@@ -200,6 +202,9 @@ static uint64_t loaded_size(const struct serve_loaded *l, const struct lode_sess
     struct lode_memory_plan plan;
     struct lode_scheduler_stats st;
     struct lode_error err;
+    uint64_t vectors;
+    if (!l->scheduler && lode_embed_plan(l->model, &l->embed, &vectors, &err) == 0)
+        return lode_model_info(l->model)->size + vectors;
     if (lode_plan_memory(l->model, so, &plan, &err) < 0 || !plan.ctx)
         return lode_model_info(l->model)->size;
     lode_scheduler_stats(l->scheduler, &st);
@@ -243,6 +248,10 @@ static int open_one(void *user, size_t i, struct serve_loaded *out, struct lode_
     }
     choose_sampling(&out->sampling, out->model);
     out->template = one->template ? one->template : lode_model_info(out->model)->chat_template;
+    out->embed = (struct lode_embed_opts){.pooling = o->pooling,
+                                          .ctx = out->scheduler ? lode_scheduler_ctx(out->scheduler) : so.ctx,
+                                          .batch = out->scheduler ? so.batch : 0, /* an encoder's: a text */
+                                          .threads = so.threads};
     out->size = loaded_size(out, &so);
     return 0;
 }

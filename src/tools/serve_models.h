@@ -23,7 +23,7 @@
 
 struct model_opts { /* of one model; a verb's options begin with it */
     struct load_opts load;
-    const char *alias, *template;
+    const char *alias, *template, *pooling;
     int64_t parallel, queue, chunk, kv_tokens, cache_ram;
     const char *cache_dir;
     uint64_t cache_dir_size;
@@ -37,6 +37,11 @@ struct model_opts { /* of one model; a verb's options begin with it */
          .shown = "the file's name", .help = "what clients call the model"},                       \
         {"--chat-template", ARG_STR, ARG_AT(struct model_opts, template), .meta = "NAME|FILE",     \
          .shown = "the model's", .help = "another template: a built-in, Jinja text, or a file"},   \
+        {"--pooling", ARG_CHOICE, ARG_AT(struct model_opts, pooling), .meta = "KIND",              \
+         .choices = serve_poolings, .shown = "the model's; else an encoder's mean, a decoder's last", \
+         .help = "of embeddings: which tokens' final states make a vector"},                       \
+        {"--embedding, --embeddings, --reranking", ARG_FOREIGN_BOOL,                               \
+         .help = "every model gives vectors when asked for them"},                                 \
         {"--load-on-startup", ARG_BOOL, ARG_AT(struct model_opts, at_start),                       \
          .help = "with --config: loads it before the server answers, not when it is asked for"}
 
@@ -67,6 +72,7 @@ struct model_opts { /* of one model; a verb's options begin with it */
          .help = "each request reads all of its prompt"}
 
 struct serve_models;
+extern const char *const serve_poolings[]; /* NULL ends them */
 
 /* a, of the verb's options (size bytes, a struct model_opts first): the model that it names, or those of
  * the file (NULL: none).  What the file says to the program itself is set in the options. */
