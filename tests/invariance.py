@@ -16,6 +16,7 @@ import sys
 
 from lodetest import Count, LONG, TESTS, logits_bytes
 
+FAST = ['--numerics', 'fast']  # other bits than exact ones, but law 2 holds for them too
 KV = [[], ['-ctk', 'f32', '-ctv', 'f32'], ['-ctk', 'q8_0', '-ctv', 'q8_0'],
       ['-ctk', 'bf16', '-ctv', 'f16']]
 ISAS = ['scalar'] + (['neon'] if platform.machine() == 'aarch64' else
@@ -96,6 +97,11 @@ def main():
             # phi3's longrope picks its factors by the context: that must be the same one
             part = logits_bytes(program, path, ids[:n], '--all', '-c', str(len(ids)), *kv)[2]
             count.check(part == base[2][:n * row], '%s: the first %d alone' % (what, n))
+            if not i:
+                fast = logits_bytes(program, path, ids, '--all', *FAST)
+                for way in ['-b', '1'], ['-b', '7', '-t', '3']:
+                    same = logits_bytes(program, path, ids, '--all', *FAST, *way) == fast
+                    count.check(same, '%s: %s' % (what, ' '.join(FAST + way)))
             last = logits_bytes(program, path, ids, *kv)[2]
             count.check(last == base[2][-row:], '%s: the last position alone' % what)
     count.end()

@@ -28,6 +28,8 @@ typedef int lode_progress_fn(void *user, const char *what, uint64_t done, uint64
 
 struct lode_model_opts { /* zero means the default, so name only what you change */
     const char *isa;     /* one of lode_machine_isas() (lode/machine.h); NULL: the best here */
+    const char *numerics; /* "exact" or NULL: the same bits on every machine; "fast": products of F16 and
+                            BF16 weights by the machine's own BF16 instructions, where it has any */
     const char *device;  /* "cpu", "cuda", "cuda:1"; "auto" or NULL: a CUDA device if there is one and it
                             can run all of the model, else the CPU */
     bool no_mmap;        /* read the weights into memory instead of mapping the file */
@@ -60,6 +62,7 @@ struct lode_model_info { /* borrowed strings live as long as the model */
     uint64_t prompt_int_macs, prompt_float_macs; /* multiply-adds of a prompt's token with weights: of
                                                     8-bit integers, of floats */
     const char *isa;     /* instruction set in use */
+    const char *numerics; /* "exact", or "fast (avx512bf16)": and by which instructions */
     const char *device;  /* the GPU's name, or "CPU" */
     bool on_gpu;
     bool vectors_only;       /* it gives no next token: lode/embed.h */

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
+#include "kern/fast.h"
 #include "kern/kern.h"
 #include "store/kv.h"
 #include "store/memory.h"
@@ -128,6 +129,7 @@ struct lode_cpu_opts {
     enum lode_isa isa; /* usable here */
     uint32_t threads;
     bool float_act;        /* quantised weights are widened instead of activations rounded */
+    enum lode_fast fast;   /* usable here; for weights that have such products (kern/fast.h) */
     uint32_t max_cols;     /* longest row of any weight */
     uint32_t max_rows;     /* of a step */
     uint32_t max_heads;    /* query heads of any attention */

@@ -50,6 +50,7 @@ int lode_disk_identity(const struct lode_model *m, const struct lode_kv_pool *po
     add_number(&h, m->opts.float_act);
     add_number(&h, m->opts.experts);
     add_text(&h, m->info.on_gpu ? "cuda" : "cpu");
+    add_text(&h, m->info.numerics);
     add_text(&h, m->info.arch);
     add_number(&h, m->info.size);
     for (uint32_t l = 0; l < m->hp.n_layers; l++) {

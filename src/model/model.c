@@ -87,6 +87,7 @@ static int describe(struct lode_model *m, struct lode_error *err) {
                                        .prompt_float_macs = m->plans[LODE_BODY].float_macs,
                                        .notes = m->notes ? m->notes : m->source->notes,
                                        .isa = lode_isa_name(m->isa),
+                                       .numerics = m->numerics,
                                        .device = m->cuda ? lode_cuda_name(m->cuda) : "CPU",
                                        .on_gpu = m->cuda,
                                        .device_note = m->device_note};
@@ -115,6 +116,18 @@ static int choose_isa(struct lode_model *m, const char *wanted, struct lode_erro
     }
     m->isa = isa;
     m->opts.isa = NULL; /* the caller's string */
+    return 0;
+}
+
+static int choose_numerics(struct lode_model *m, const char *wanted, struct lode_error *err) {
+    const bool fast = wanted && strcmp(wanted, "fast") == 0;
+    if (wanted && !fast && strcmp(wanted, "exact") != 0)
+        return lode_fail(err, LODE_ERR_ARG, "--numerics", "'%.40s'; exact or fast expected", wanted);
+    if (fast)
+        m->fast = lode_fast_best(m->isa);
+    snprintf(m->numerics, sizeof m->numerics, m->fast ? "fast (%s)" : "exact",
+             lode_fast_name(m->fast));
+    m->opts.numerics = NULL; /* the caller's string */
     return 0;
 }
 
@@ -272,6 +285,8 @@ static int fill(struct lode_model *m, lode_store_maker *make, void *user, struct
     LODE_TRY(choose_device(m, err));
     m->info.device = m->cuda ? lode_cuda_name(m->cuda) : "CPU";
     m->info.on_gpu = m->cuda;
+    if (m->cuda) /* which has no products of that kind */
+        m->info.numerics = "exact";
     m->info.vectors_only = m->arch->encoder || m->hp.both_ways;
     m->opts.progress = NULL;
     m->opts.progress_user = NULL;
@@ -288,6 +303,7 @@ int lode_model_open(struct lode_model **out, const char *path, const struct lode
     if (opts)
         m->opts = *opts;
     int rc = choose_isa(m, m->opts.isa, err);
+    rc = rc < 0 ? rc : choose_numerics(m, m->opts.numerics, err);
     if (rc == 0)
         rc = open_model(m, path, err);
     if (rc < 0)

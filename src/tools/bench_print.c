@@ -35,6 +35,7 @@ static double ops_share(const struct bench_row *r) {
     X(gpu_info, true, "%s", r->info->on_gpu ? r->info->device : "")                                \
     X(backends, true, "%s", r->info->on_gpu ? "CUDA" : "CPU")                                      \
     X(isa, true, "%s", r->info->isa)                                                               \
+    X(numerics, true, "%s", r->info->numerics)                                                     \
     X(model_filename, true, "%s", r->filename)                                                     \
     X(model_type, true, "%s %s", r->info->arch, r->info->type)                                     \
     X(model_size, false, "%" PRIu64, r->info->size)                                                \

@@ -12,6 +12,8 @@
 const char *const load_isas[] = {"scalar",     "avx2", "avxvnni", "avx512",
                                   "avx512vnni", "amx",  "neon",    NULL};
 
+const char *const load_numerics[] = {"exact", "fast", NULL};
+
 static int on_progress(void *user, const char *what, uint64_t done, uint64_t total) {
     struct progress *p = user;
     p->what = what;
@@ -89,6 +91,7 @@ static int open_model(struct lode_model **out, const struct load_opts *o,
     return lode_model_open(out, o->model,
                            &(struct lode_model_opts){
                                .isa = o->isa,
+                               .numerics = o->numerics,
                                .device = o->gpu_layers == 0 ? "cpu" : o->device,
                                .no_mmap = o->no_mmap,
                                .direct = o->direct,
@@ -194,6 +197,11 @@ int load_model(struct lode_model **out, struct load_opts *o, struct lode_error *
     const struct lode_model_info *info = lode_model_info(*out);
     say_notes(info->notes);
     say_notes(info->device_note);
+    if (o->numerics && strcmp(o->numerics, "fast") == 0)
+        fprintf(stderr, "lode: note: --numerics fast: %s\n",
+                strcmp(info->numerics, "exact") == 0
+                    ? "there are no such products here, so that all are exact"
+                    : info->numerics);
     if (o->gpu_layers > 0 && o->gpu_layers < info->n_layers && info->on_gpu)
         fprintf(stderr, "lode: note: -ngl %d: a model runs on one device as a whole: all %u layers are "
                         "on the GPU\n",

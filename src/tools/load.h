@@ -9,7 +9,7 @@
 #include "lode/session.h"
 
 struct load_opts {
-    const char *model, *ctk, *ctv, *isa, *device;
+    const char *model, *ctk, *ctv, *isa, *numerics, *device;
     int64_t ctx, batch, threads, experts, gpu_layers;
     uint64_t expert_cache, layer_cache;
     const char *cache_policy, *hot, *profile_json;
@@ -23,6 +23,7 @@ struct load_opts {
 };
 
 extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
+extern const char *const load_numerics[];
 
 /* Rows of a verb's table, for a `struct load_opts load` within its options. */
 #define LOAD_MODEL_FLAGS(type) ARG_MODEL(type, load.model), LOAD_DEBUG_FLAGS(type)
@@ -37,6 +38,10 @@ extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
         { "--isa", ARG_CHOICE, ARG_AT(type, load.isa), .meta = "SET", .choices = load_isas,        \
           .shown = "the best that this CPU has", .debug = true,                                    \
           .help = "instruction set of the kernels" },                                              \
+        { "--numerics", ARG_CHOICE, ARG_AT(type, load.numerics), .meta = "exact|fast",               \
+          .def = "exact", .choices = load_numerics,                                                \
+          .help = "exact: the same bits on every machine; fast: F16 and BF16 weights meet "           \
+                  "activations rounded to BF16, by instructions that round as they do" },             \
         { "--device", ARG_STR, ARG_AT(type, load.device), .meta = "DEV", .def = "auto",               \
           .help = "where the model runs: auto, cuda, cuda:N or cpu" },                               \
         { "-ngl, --n-gpu-layers, --gpu-layers", ARG_INT, ARG_AT(type, load.gpu_layers),               \

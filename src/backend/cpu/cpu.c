@@ -26,9 +26,25 @@ static size_t scratch_of(const struct lode_cpu_opts *o) {
     return ((most > route ? most : route) * sizeof(float) + 4095) & ~(size_t)4095;
 }
 
+/* Bytes from row to row of what fast products read: no power of two, so that neighbouring rows meet
+ * in different sets of the cache. */
+static size_t rounded_stride(const struct lode_cpu_opts *o) {
+    return ((o->max_cols * sizeof(uint16_t) + 127) & ~(size_t)127) + 64;
+}
+
+static size_t rounded_rows(const struct lode_cpu_opts *o) {
+    return ((size_t)o->max_rows + LODE_FAST_ROWS - 1) & ~(size_t)(LODE_FAST_ROWS - 1);
+}
+
 uint64_t lode_cpu_work_size(const struct lode_cpu_opts *o) {
     return (uint64_t)scratch_of(o) * (o->threads ? o->threads : lode_machine_default_threads()) +
-           lode_cpu_experts_size(o);
+           lode_cpu_experts_size(o) + (o->fast ? rounded_rows(o) * rounded_stride(o) : 0);
+}
+
+void lode_cpu_round(const struct lode_cpu *c, void *y, const float *x, size_t n) {
+    const size_t end = (n + LODE_FAST_STEP - 1) & ~(size_t)(LODE_FAST_STEP - 1);
+    c->kern.kv_put_bf16(y, x, n);
+    memset((uint16_t *)y + n, 0, (end - n) * sizeof(uint16_t));
 }
 
 int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *o,
@@ -49,7 +65,12 @@ int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *o,
     c->store = o->store;
     if (o->experts.n)
         c->experts = lode_cpu_experts_create(o);
-    const bool enough = c->scratch && (c->experts || !o->experts.n);
+    c->fast = o->fast;
+    c->rounded_stride = rounded_stride(o);
+    if (o->fast)
+        c->rounded = lode_alloc_aligned(4096, rounded_rows(o), c->rounded_stride);
+    const bool enough =
+        c->scratch && (c->experts || !o->experts.n) && (c->rounded || !o->fast);
     int rc = enough ? lode_pool_create(&c->pool, c->threads, true, err)
                     : lode_fail_nomem(err, "work memory of the CPU backend");
     if (rc < 0) {
@@ -86,6 +107,7 @@ static void cpu_free(struct lode_backend *b) {
     lode_pool_free(c->pool);
     lode_cpu_experts_free(c->experts);
     lode_free_aligned(c->scratch);
+    lode_free_aligned(c->rounded);
     lode_free(c);
 }
 

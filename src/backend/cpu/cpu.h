@@ -12,10 +12,13 @@ struct lode_cpu {
     struct lode_pool *pool;
     uint32_t threads;
     bool float_act;
+    enum lode_fast fast;
     struct lode_store *store;     /* borrowed */
     struct lode_experts *experts; /* owned; NULL where the model has none */
     char *scratch;                /* owned; (threads, scratch_size): each worker's own */
     size_t scratch_size;
+    char *rounded; /* owned; (max_rows, rounded_stride): activations of fast products, or NULL */
+    size_t rounded_stride;
 };
 
 enum {
@@ -32,10 +35,18 @@ static inline char *lode_cpu_scratch(const struct lode_cpu *c, uint32_t worker) 
  * (in numbers touched) is too little to share. */
 void lode_cpu_for(struct lode_cpu *c, lode_pool_fn *fn, void *arg, size_t n, size_t work);
 
-/* y[j * ldy + i] = <w row i, x row j> for n rows of w that begin at data; see kern.h. */
+/* y[j * ldy + i] = <w row i, x row j> for n rows of w that begin at data; see kern.h, and kern/fast.h
+ * if `fast`: then x is as lode_cpu_round makes it. */
 void lode_cpu_mul(const struct lode_cpu *c, uint32_t worker, float *y, size_t ldy,
                   const struct lode_operand *w, const char *data, size_t n, const char *x,
-                  size_t x_stride, uint32_t n_rows);
+                  size_t x_stride, uint32_t n_rows, bool fast);
+
+/* Whether products with such weights are fast ones. */
+static inline bool lode_cpu_fast(const struct lode_cpu *c, const struct lode_operand *w) {
+    return c->fast && lode_fast_of(c->fast, w->type);
+}
+/* A row of n floats for a fast product: y has room for whole steps. */
+void lode_cpu_round(const struct lode_cpu *c, void *y, const float *x, size_t n);
 
 typedef void lode_cpu_fn(struct lode_backend *b, const struct lode_instr *in,
                          const struct lode_step *step);

@@ -57,6 +57,7 @@ uint64_t lode_cpu_experts_size(const struct lode_cpu_opts *o) {
     if (!e->n)
         return 0;
     return wave_capacity(o) * (widest(e->d_in) + 3 * widest(e->d_ff) + widest(e->d_out)) +
+           (o->fast ? LODE_FAST_ROWS * (widest(e->d_in) + widest(e->d_ff)) : 0) +
            (uint64_t)o->max_rows * e->n_used * (sizeof(struct pair) + sizeof(uint32_t)) +
            e->n * (sizeof(struct share) + 2 * sizeof(uint32_t)) + wave_capacity(o) * sizeof(uint32_t);
 }
@@ -77,10 +78,11 @@ struct lode_experts *lode_cpu_experts_create(const struct lode_cpu_opts *o) {
     x->shares = LODE_ARENA_ARRAY(&arena, struct share, e->n);
     x->ready = LODE_ARENA_ARRAY(&arena, uint32_t, e->n);
     x->todo = LODE_ARENA_ARRAY(&arena, uint32_t, x->capacity);
-    x->x = lode_arena_alloc(&arena, x->capacity, x->x_stride);
+    const uint32_t more = o->fast ? LODE_FAST_ROWS : 0; /* which fast products may read */
+    x->x = lode_arena_alloc(&arena, x->capacity + more, x->x_stride);
     x->gate = lode_arena_alloc(&arena, x->capacity, widest(e->d_ff));
     x->up = lode_arena_alloc(&arena, x->capacity, widest(e->d_ff));
-    x->h = lode_arena_alloc(&arena, x->capacity, x->h_stride);
+    x->h = lode_arena_alloc(&arena, x->capacity + more, x->h_stride);
     x->down = lode_arena_alloc(&arena, x->capacity, widest(e->d_out));
     x->of_row = LODE_ARENA_ARRAY(&arena, uint32_t, (size_t)o->max_rows * e->n_used);
     x->n_of_row = LODE_ARENA_ARRAY(&arena, uint32_t, o->max_rows);
@@ -143,7 +145,12 @@ static void gather(void *arg, uint32_t task, uint32_t worker) {
     const struct lode_value *x = &w->in->in[0];
     size_t bytes = 0;
     lode_dtype_row_size(x->type, x->width, &bytes);
-    memcpy(w->x->x + i * w->x->x_stride, x->data + w->pairs[i].row * x->stride, bytes);
+    char *to = w->x->x + i * w->x->x_stride;
+    const char *from = x->data + w->pairs[i].row * x->stride;
+    if (lode_cpu_fast(w->cpu, w->in->parts[0].w))
+        lode_cpu_round(w->cpu, to, (const float *)from, x->width);
+    else
+        memcpy(to, from, bytes);
 }
 
 static void multiply(void *arg, uint32_t task, uint32_t worker) {
@@ -163,7 +170,7 @@ static void multiply(void *arg, uint32_t task, uint32_t worker) {
     const char *x = w->down ? w->x->h : w->x->x;
     float *y = out + (size_t)s->first * ldy + first;
     lode_cpu_mul(w->cpu, worker, y, ldy, p->w, s->w[part + kind] + first * row_size, n,
-                 x + s->first * x_stride, x_stride, s->n);
+                 x + s->first * x_stride, x_stride, s->n, lode_cpu_fast(w->cpu, p->w));
     if (p->bias_data) {
         const float *bias = (const float *)p->bias_data + (size_t)s->expert * op->rows + first;
         for (uint32_t r = 0; r < s->n; r++)
@@ -183,7 +190,8 @@ static void activate(void *arg, uint32_t task, uint32_t worker) {
     const enum lode_dtype act =
         w->cpu->float_act ? LODE_F32 : lode_dtypes[w->in->parts[2].w->type].act;
     const bool rounded = act == LODE_A32 || act == LODE_A256;
-    float *y = rounded ? gate : (float *)h;
+    const bool fast = lode_cpu_fast(w->cpu, w->in->parts[2].w);
+    float *y = rounded || fast ? gate : (float *)h;
     if (w->in->p.experts.weigh_input) { /* there: products are linear, their input may be rounded */
         k->scale(gate, gate, w->pairs[i].weight, n);
         k->scale(up, up, w->pairs[i].weight, n);
@@ -191,6 +199,8 @@ static void activate(void *arg, uint32_t task, uint32_t worker) {
     lode_cpu_glu_row(k, w->in->p.experts.act, y, gate, up, n);
     if (rounded)
         (act == LODE_A32 ? k->quant_a32 : k->quant_a256)(h, y, n);
+    else if (fast)
+        lode_cpu_round(w->cpu, h, y, n);
 }
 
 static void combine(void *arg, uint32_t row, uint32_t worker) {

@@ -32,12 +32,14 @@ static void mul_widened(const struct lode_cpu *c, float *rows, float *y, size_t 
 
 void lode_cpu_mul(const struct lode_cpu *c, uint32_t worker, float *y, size_t ldy,
                   const struct lode_operand *w, const char *data, size_t n, const char *x,
-                  size_t x_stride, uint32_t n_rows) {
+                  size_t x_stride, uint32_t n_rows, bool fast) {
     size_t row_size = 0;
     lode_dtype_row_size(w->type, w->cols, &row_size);
     /* 8-bit floats cost more to widen than to multiply with a column or two; the bits are the same */
     const bool fp8 = w->type == LODE_E4M3 || w->type == LODE_E5M2;
-    if (widened(c, w->type) || (fp8 && n_rows > 4))
+    if (fast)
+        lode_fast_of(c->fast, w->type)(y, ldy, data, row_size, n, x, x_stride, n_rows, w->cols);
+    else if (widened(c, w->type) || (fp8 && n_rows > 4))
         mul_widened(c, (float *)lode_cpu_scratch(c, worker), y, ldy, w, data, row_size, n, x,
                     x_stride, n_rows);
     else
@@ -61,10 +63,20 @@ static void run_panel(void *arg, uint32_t task, uint32_t worker) {
     const char *data = (const char *)part->w_data + first * row_size;
     float *y = (float *)part->out.data + first;
     const size_t ldy = part->out.stride / sizeof(float);
-    lode_cpu_mul(j->cpu, worker, y, ldy, w, data, n, x->data, x->stride, j->n_rows);
+    const bool fast = lode_cpu_fast(j->cpu, w);
+    lode_cpu_mul(j->cpu, worker, y, ldy, w, data, n, fast ? j->cpu->rounded : x->data,
+                 fast ? j->cpu->rounded_stride : x->stride, j->n_rows, fast);
     if (part->bias_data)
         for (uint32_t r = 0; r < j->n_rows; r++)
             j->cpu->kern.add(y + r * ldy, y + r * ldy, (const float *)part->bias_data + first, n);
+}
+
+static void round_row(void *arg, uint32_t row, uint32_t worker) {
+    const struct job *j = arg;
+    const struct lode_value *x = &j->in->in[0];
+    (void)worker;
+    lode_cpu_round(j->cpu, j->cpu->rounded + row * j->cpu->rounded_stride,
+                   (const float *)(x->data + row * x->stride), x->width);
 }
 
 void lode_cpu_linear(struct lode_backend *b, const struct lode_instr *in,
@@ -79,8 +91,13 @@ void lode_cpu_linear(struct lode_backend *b, const struct lode_instr *in,
     panel = panel < 16 ? 16 : panel > 256 ? 256 : panel;
     struct job j = {c, in, lode_value_rows(&in->in[0], step), panel};
     size_t n = 0;
-    for (uint32_t i = 0; i < in->n_parts; i++)
+    bool fast = false;
+    for (uint32_t i = 0; i < in->n_parts; i++) {
         n += (in->parts[i].w->rows + panel - 1) / panel;
+        fast |= lode_cpu_fast(c, in->parts[i].w);
+    }
+    if (fast)
+        lode_cpu_for(c, round_row, &j, j.n_rows, (size_t)j.n_rows * in->in[0].width);
     if (j.n_rows > 0)
         lode_cpu_for(c, run_panel, &j, n, (size_t)total * in->in[0].width);
 }
@@ -99,7 +116,7 @@ static void run_head(void *arg, uint32_t task, uint32_t worker) {
     lode_dtype_row_size(x->type, w->cols, &head_size);
     lode_cpu_mul(j->cpu, worker, (float *)part->out.data + row, part->out.stride / sizeof(float), w,
                  (const char *)part->w_data + row * row_size, n, x->data + head * head_size,
-                 x->stride, j->n_rows);
+                 x->stride, j->n_rows, false);
 }
 
 void lode_cpu_heads(struct lode_backend *b, const struct lode_instr *in,
