@@ -1,13 +1,18 @@
 /* choose.c - the token that follows: a sampler's choice among those that the request's guide allows. */
+#include "engine/sampler_impl.h"
 #include "engine/sched.h"
-
 #include "model/model.h"
 
+/* The first of the largest that the mask has; -1: it has none. */
 static int32_t likeliest(const float *logits, uint32_t n, const uint64_t *mask) {
     int32_t best = -1;
-    for (uint32_t i = 0; i < n; i++)
-        if ((mask[i / 64] >> i % 64 & 1) && (best < 0 || logits[i] > logits[best]))
-            best = (int32_t)i;
+    for (uint32_t from = 0; from < n; from += 64) {
+        if (!mask[from / 64] || (best >= 0 && n - from >= 64 && lode_max_64(logits + from) <= logits[best]))
+            continue;
+        for (uint32_t i = from; i < n && i < from + 64; i++)
+            if ((mask[i / 64] >> i % 64 & 1) && (best < 0 || logits[i] > logits[best]))
+                best = (int32_t)i;
+    }
     return best;
 }
 

@@ -315,21 +315,6 @@ size_t lode_sampler_pick(const struct lode_sampler *s, double sum, double u) {
     return last;
 }
 
-/* Logits plus bias; NaN and -infinity are no candidates, +infinity is the largest float.  mask: ids
- * whose bit is not set are none either; NULL: all are. */
-static void load(struct lode_sampler *s, const float *logits, const uint64_t *mask) {
-    const struct lode_logit_bias *bias = s->o.bias, *end = bias + s->o.n_bias;
-    size_t n = 0;
-    for (uint32_t i = 0; i < s->n_vocab; i++) {
-        float x = logits[i];
-        for (; bias < end && (uint32_t)bias->id == i; bias++)
-            x += bias->bias;
-        s->cand[n] = (struct lode_cand){x < FLT_MAX ? x : FLT_MAX, (int32_t)i};
-        n += x > -INFINITY && (!mask || mask[i / 64] >> i % 64 & 1); /* false for NaN */
-    }
-    s->n = n;
-}
-
 int32_t lode_sampler_next(struct lode_sampler *s, const float *logits, uint64_t position) {
     return lode_sampler_next_masked(s, logits, NULL, position);
 }
@@ -340,7 +325,7 @@ int32_t lode_sampler_next_masked(struct lode_sampler *s, const float *logits, co
     const bool greedy = s->o.temp < LODE_SAMPLER_COLD && !dynamic;
     s->position = position;
     s->surprised = false;
-    load(s, logits, mask);
+    lode_sampler_load(s, logits, mask, greedy);
     if (s->n == 0)
         return mask ? -1 : 0; /* nothing is possible; 0 as lode_argmax */
     if (s->o.mirostat && !greedy) {

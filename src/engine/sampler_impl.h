@@ -6,6 +6,7 @@
  * partitioned the list, ties fall to the smaller id by construction, and nothing is sorted.
  *
  *   sampler.c          options, life cycle, history, one draw
+ *   sampler_load.c     what a draw begins with
  *   sampler_select.c   the smallest set of best candidates with enough members or enough mass
  *   sampler_filters.c  steps that drop candidates
  *   sampler_weights.c  steps that change logits
@@ -105,6 +106,12 @@ static inline float lode_finite(double x) {
  * O(n): no sorting and no bad pivots. */
 uint64_t lode_select_key(const uint64_t *key, const double *weight, size_t n, size_t least,
                          double mass);
+
+/* Logits plus bias; NaN and -infinity are no candidates, +infinity is the largest float.  mask: ids
+ * whose bit is not set are none either; NULL: all are.  What no step can come to want may be left out. */
+void lode_sampler_load(struct lode_sampler *s, const float *logits, const uint64_t *mask, bool greedy);
+/* The largest of x (64); a NaN is none. */
+float lode_max_64(const float *x);
 
 void lode_sampler_keys_by_logit(struct lode_sampler *s);
 /* Keeps the candidates whose key is at most last (their keys are s->key). */

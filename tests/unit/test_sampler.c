@@ -409,6 +409,64 @@ static void filters_match_the_sorting_reference(void **state) {
     }
 }
 
+static double uniform(uint64_t round, uint64_t i, uint32_t what) { return lode_rng_uniform(77 + 8 * round + what, i, 0); }
+
+/* A draw that looks at the best only equals one that has to look at all: of rows in any order,
+ * with ties, NaN, masks, bias and histories. */
+static void what_is_left_out_is_not_missed(void **state) {
+    (void)state;
+    static float logits[MAX_VOCAB + 64];
+    static uint64_t mask[MAX_VOCAB / 64 + 2];
+    static const float repeats[] = {1, 1.3f, 0.7f};
+    for (uint64_t round = 0; round < 400; round++) {
+        uint32_t n = 1 + (uint32_t)(uniform(round, 0, 0) * MAX_VOCAB);
+        n = round % 8 < 5 ? n : n / 64 * 64 + 1 + (uint32_t)round % 8; /* little after the last whole block */
+        const int shape = (int)(uniform(round, 1, 0) * 4); /* random, ties, rising, falling */
+        for (uint32_t i = 0; i < n; i++) {
+            const float x = (float)(10 * uniform(round, i, 1) - 4);
+            logits[i] = shape == 0 ? x : shape == 1 ? rintf(x) + 0.5f : shape == 2 ? 1 + 0.01f * (float)i : -1 - 0.01f * (float)i;
+            if (uniform(round, i, 2) < 0.01)
+                logits[i] = uniform(round, i, 3) < 0.5 ? NAN : round % 16 ? -INFINITY : INFINITY;
+            if (i % 64 == 0)
+                mask[i / 64] = 0;
+            if (uniform(round, i / 500, 4) < 0.7 && uniform(round, i, 5) < 0.5)
+                mask[i / 64] |= (uint64_t)1 << i % 64;
+        }
+        struct lode_logit_bias bias[3];
+        for (uint64_t i = 0; i < 3; i++)
+            bias[i] = (struct lode_logit_bias){(int32_t)(uniform(round, i, 6) * n), (float)(20 * uniform(round, i, 7) - 5)};
+        struct lode_sampler_opts o = only("penalties;dry;top_k;top_p;min_p;temperature");
+        struct lode_sampler *s[2];
+        o.temp = round % 4 ? 0.8f : 0;
+        o.top_k = 1 + (int32_t)(uniform(round, 2, 0) * (round % 2 ? 100 : 4));
+        o.repeat_penalty = repeats[round % 3];
+        o.presence_penalty = round % 5 ? 0 : 0.5f;
+        o.dry_multiplier = round % 2 ? 0 : 0.8f;
+        o.seed = round;
+        o.bias = bias;
+        o.n_bias = round % 4 ? 0 : 3;
+        s[0] = make(n, &o);
+        o.frequency_penalty = -1e-30f; /* might lift any; too little to lift one */
+        s[1] = make(n, &o);
+        for (uint64_t at = 0; at < 60; at++) {
+            const uint64_t *m = round % 3 == 1 ? mask : NULL;
+            const int32_t id = lode_sampler_next_masked(s[0], logits, m, at);
+            assert_int_equal(id, lode_sampler_next_masked(s[1], logits, m, at));
+            if (id < 0)
+                break;
+            if (o.temp > 0) {
+                assert_int_equal(s[0]->n, s[1]->n);
+                assert_memory_equal(s[0]->cand, s[1]->cand, s[0]->n * sizeof *s[0]->cand);
+            }
+            const int32_t said = at % 3 ? id : (int32_t)(at % 7 % n);
+            lode_sampler_accept(s[0], said);
+            lode_sampler_accept(s[1], said);
+        }
+        lode_sampler_free(s[0]);
+        lode_sampler_free(s[1]);
+    }
+}
+
 /* Every prefix length of keys that share long prefixes, so that each digit is visited. */
 static void selection_walks_every_digit(void **state) {
     (void)state;
@@ -780,6 +838,7 @@ int main(void) {
         cmocka_unit_test(dry_by_hand),
         cmocka_unit_test(dry_matches_the_naive_search),
         cmocka_unit_test(filters_match_the_sorting_reference),
+        cmocka_unit_test(what_is_left_out_is_not_missed),
         cmocka_unit_test(selection_walks_every_digit),
         cmocka_unit_test(draws_follow_the_distribution),
         cmocka_unit_test(xtc_strikes_as_often_as_asked),
