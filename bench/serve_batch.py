@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """serve_batch.py LODE MODEL [FLAGS...]: what `lode serve` does with several requests at once.
 
-Prints tokens/s of one stream and of eight, in turns; the longest gap of a stream alone and beside a long
-prompt that others send; and how long a prompt takes to be read, and after a restart with --cache-dir.
+Prints tokens/s of one stream and of eight, in turns: of the likeliest tokens, of sampled ones, and of JSON;
+the longest gap of a stream alone and beside a long prompt that others send; and how long a prompt takes to be
+read, and after a restart with --cache-dir.
 """
 import argparse
 import http.client
 import json
+import re
 import shutil
 import signal
+import statistics
 import subprocess
-import re
 import tempfile
 import threading
 import time
@@ -31,12 +33,12 @@ class Server:
         self.p.send_signal(signal.SIGTERM)
         self.p.wait()
 
-    def stream(self, prompt, n, seed=1):
+    def stream(self, prompt, n, seed=1, **more):
         """Times at which chunks came, and the usage."""
         c = http.client.HTTPConnection('127.0.0.1', self.port, timeout=3600)
         c.request('POST', '/v1/completions', json.dumps(
             {'prompt': prompt, 'max_tokens': n, 'ignore_eos': True, 'stream': True, 'seed': seed,
-             'temperature': 0, 'stream_options': {'include_usage': True}}))
+             'temperature': 0, 'stream_options': {'include_usage': True}, **more}))
         r, times, usage = c.getresponse(), [time.time()], None
         for line in r:
             if line.startswith(b'data: {'):
@@ -51,9 +53,9 @@ def ids(n, seed):
     return [3 + (i * 7919 + seed * 104729) % 200 for i in range(n)]
 
 
-def rate(s, streams, n):
+def rate(s, streams, n, **more):
     done = []
-    threads = [threading.Thread(target=lambda k=k: done.append(s.stream(ids(16, k), n, k)))
+    threads = [threading.Thread(target=lambda k=k: done.append(s.stream(ids(16, k), n, k, **more)))
                for k in range(streams)]
     for t in threads:
         t.start()
@@ -78,12 +80,16 @@ def main():
     folder = tempfile.mkdtemp()
     try:
         s = Server(o.program, o.model, '-np', '8', *flags)
-        one, eight = [], []
-        for _ in range(o.turns):
-            one.append(rate(s, 1, o.tokens))
-            eight.append(rate(s, 8, o.tokens))
-        print('tokens/s: one stream %.1f, eight %.1f: %.2f times' %
-              (max(one), max(eight), max(eight) / max(one)), one, eight, flush=True)
+        for what, more in (('likeliest', {}), ('sampled', {'temperature': 0.8}),
+                           ('JSON', {'response_format': {'type': 'json_object'}})):
+            one, eight = [], []
+            for _ in range(o.turns):
+                one.append(rate(s, 1, o.tokens, **more))
+                eight.append(rate(s, 8, o.tokens, **more))
+            print('tokens/s, %s: one stream %.1f, eight %.1f: %.2f times (median of %d turns: %s)' %
+                  (what, statistics.median(one), statistics.median(eight),
+                   statistics.median(e / o for o, e in zip(one, eight)), o.turns,
+                   ', '.join('%.1f/%.1f' % (e, o) for o, e in zip(one, eight))), flush=True)
         alone = gaps(s.stream(ids(16, 50), o.tokens)[0])
         other = threading.Thread(target=lambda: s.stream(ids(o.prompt, 60), 1))
         times = []

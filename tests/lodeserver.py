@@ -75,8 +75,19 @@ class Server:
         return [e[6:] for e in events]
 
     def metric(self, name):
+        """Of the one model, where it is told for each."""
         text = self.ask('GET', '/metrics')[1]
-        return float(re.search('^' + re.escape(name) + ' (.*)$', text, re.M).group(1))
+        return float(re.search('^' + re.escape(name) + r'(?:\{model_name="[^"]*"\})? (.*)$', text, re.M).group(1))
+
+    def kept_pages(self):
+        """Of an idle server: pages that somebody holds, and the bytes that prefixes do."""
+        self.idle()
+        return self.metric('lode:kv_pages') - self.metric('lode:kv_pages_free'), self.metric('lode:prefix_cache_bytes')
+
+    def leaked_pages(self, before):
+        """Pages that neither prefixes hold nor anybody may take; before: kept_pages() when none was lost."""
+        (pages, size), (pages_before, size_before) = self.kept_pages(), before
+        return pages - (size * pages_before / size_before if size_before else 0)
 
     def connect(self, sent=b''):
         """A socket of one's own, with so much already sent."""

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""serve_soak.py LODE: a server under a mixed life: streams and whole answers, cancels, bad requests, long prompts, idle
-connections.  Some seconds, an hour with LODE_LONG=1 (LODE_SOAK_SECONDS says otherwise): half of it as the server
-is used, half with --no-cache-prompt.
+"""serve_soak.py LODE [POINTS.csv]: a server under a mixed life: streams and whole answers, cancels, bad requests,
+long prompts, schemas and calls, several APIs, idle connections.  Some seconds, an hour with LODE_LONG=1
+(LODE_SOAK_SECONDS says otherwise): half of it as the server is used, half with --no-cache-prompt.
 
 A request that is asked again and again must give one output, whatever else goes on.  Memory is measured each
-second; its slope over the second half of each life is printed, and where nothing is kept of prompts (what is kept
-grows for hours, up to its bounds) held to 1 MB/h if the time is long enough to see that: at one sample a second with
+second, and written to POINTS.csv.  Three things grow: what is touched for the first time (pages, malloc's arenas),
+which the first half of a life is left out for; remembered answers, which the server counts and bounds
+(lode:recall_bytes); and leaks.  The slope of the second half is printed for memory, for remembered answers and
+for the rest, and the rest is held to 1 MB/h if the time is long enough to see that: at one sample a second with
 the sawtooth of malloc's arenas (some 100 KiB), a least-squares slope over a quarter of an hour is known to about
 100 KiB * sqrt(12 / 900) / 0.25 h, 46 KiB/h."""
 import http.client
@@ -68,6 +70,28 @@ class Life:
         if code not in (400, 404, 503):
             self.wrong.append((code, text))
 
+    def formed(self, rng):
+        """A schema and calls: compiled constraints are kept for others, up to a bound."""
+        schema = {'type': 'object', 'properties': {'k%d' % rng.randrange(40): {'type': 'integer'}}, 'required': []}
+        extra = rng.choice((
+            {'response_format': {'type': 'json_schema', 'json_schema': {'name': 'x', 'schema': schema}}},
+            {'tools': [{'type': 'function', 'function': {'name': 'f', 'parameters': schema}}],
+             'tool_choice': 'required'}))
+        code, text, _ = self.s.ask('POST', CHAT, dict(FIXED, max_tokens=30, **extra))
+        if code not in (200, 503):
+            self.wrong.append((code, text))
+
+    def other_api(self, rng):
+        path, body = rng.choice((
+            ('/v1/messages', {'messages': FIXED['messages'], 'max_tokens': 5}),
+            ('/v1/responses', {'input': 'Tell me about a cat.', 'max_output_tokens': 5}),
+            ('/v1/completions', {'prompt': 'Once', 'max_tokens': 5, 'n': 2, 'seed': 1}),
+            ('/api/chat', {'messages': FIXED['messages'], 'options': {'num_predict': 5}}),
+            ('/tokenize', {'content': 'Tell me about a cat.'})))
+        code, text, _ = self.s.ask('POST', path, body)
+        if code not in (200, 503):
+            self.wrong.append((path, code, text))
+
     def look(self, rng):
         for path in ('/metrics', '/v1/models', '/health', '/lode/status', '/slots'):
             code, text, _ = self.s.ask('GET', path)
@@ -82,7 +106,7 @@ class Life:
         rng = random.Random(self.seed * 100 + k)
         while time.monotonic() < self.end:
             act = rng.choice((self.whole, self.whole, self.stream, self.stream, self.cancel, self.cancel, self.bad,
-                              self.look, self.idle_connection))
+                              self.formed, self.other_api, self.look, self.idle_connection))
             try:
                 act(rng)
             except (OSError, http.client.HTTPException) as e:
@@ -98,26 +122,31 @@ def slope(points):
     return sum((t - mt) * (b - mb) for t, b in points) / below * 3600 if below else 0
 
 
-def live(count, program, seconds, seed, *flags):
-    """One life; the bytes an hour that its memory grew by in the second half."""
+def live(count, program, seconds, seed, points_file, *flags):
+    """One life; the bytes an hour that its memory grew by in the second half, remembered answers apart."""
     s = Server(program, '--queue', '8', *flags)
     try:
         s.post(CHAT, FIXED)
-        fds = s.fds()
+        fds, pages = s.fds(), s.kept_pages()
         life = Life(s, seconds, seed)
         threads = [threading.Thread(target=life.client, args=(k,)) for k in range(8)]
         for t in threads:
             t.start()
         start, points = time.monotonic(), []
         while any(t.is_alive() for t in threads):
-            points.append((time.monotonic() - start, s.rss()))
+            points.append((time.monotonic() - start, s.rss(), s.metric('lode:recall_bytes')))
+            if points_file:
+                print('%s,%.1f,%d,%d' % (' '.join(flags), *points[-1]), file=points_file, flush=True)
             time.sleep(min(1, seconds / 20))
         for t in threads:
             t.join()
-        grown = slope(points[len(points) // 2:])
+        late = points[len(points) // 2:]
+        grown = slope([(t, rss - kept) for t, rss, kept in late])
         print('%d s, LODE_SEED=%d: %r' % (seconds, seed, life.counts))
-        print('memory: %.1f MiB at the start, %.1f at the end; slope of the second half %.3f MiB/h'
-              % (points[0][1] / 2 ** 20, points[-1][1] / 2 ** 20, grown / 2 ** 20))
+        print('memory: %.1f MiB at the start, %.1f at the end; slope of the second half %.3f MiB/h: %.3f remembered '
+              'answers (%.1f MiB at the end), %.3f the rest'
+              % (points[0][1] / 2 ** 20, points[-1][1] / 2 ** 20, slope([p[:2] for p in late]) / 2 ** 20,
+                 slope([(t, kept) for t, _, kept in late]) / 2 ** 20, points[-1][2] / 2 ** 20, grown / 2 ** 20))
         count.check(not life.wrong, 'nothing goes wrong %r' % life.wrong[:3])
         count.check(len(life.outputs) == 1, 'one output of one request, asked %d times' % life.counts.get('whole', 0))
         count.check(s.idle(), 'at the end nothing runs')
@@ -126,6 +155,8 @@ def live(count, program, seconds, seed, *flags):
             time.sleep(0.05)
         count.check(s.fds() <= fds, 'and no descriptor is left open')
         count.check(s.metric('lode:kv_tokens') == 0, 'no page is held by a request')
+        leaked = s.leaked_pages(pages)
+        count.check(leaked == 0, 'no page is lost: %g' % leaked)
         half = len(life.first) // 2
         if half:
             a, b = statistics.median(life.first[:half]), statistics.median(life.first[half:])
@@ -139,13 +170,15 @@ def live(count, program, seconds, seed, *flags):
 def main():
     program = sys.argv[1]
     count = Count()
+    points = open(sys.argv[2], 'w') if len(sys.argv) > 2 else None
     seconds = float(os.environ.get('LODE_SOAK_SECONDS') or (3600 if LONG else 6)) / 2
     seed = int(os.environ.get('LODE_SEED') or random.randrange(1 << 20))
     need_server(count, program)
-    live(count, program, seconds, seed)
-    grown = live(count, program, seconds, seed + 1, '--no-cache-prompt')
+    grown = [live(count, program, seconds, seed, points),
+             live(count, program, seconds, seed + 1, points, '--no-cache-prompt')]
     if seconds >= 1200:
-        count.check(grown < 1e6, 'memory grows by less than 1 MB an hour')
+        for g, what in zip(grown, ('as it is used', 'without prefixes')):
+            count.check(g < 1e6, '%s, memory grows by less than 1 MB an hour' % what)
     count.end()
 
 

@@ -77,6 +77,7 @@ struct lode_scheduler_stats {
     uint32_t pages, free_pages;          /* of 64 tokens; free: held neither by requests nor by prefixes */
     uint64_t cached_bytes;               /* of prefixes, shared with running requests or not */
     uint64_t evictions;                  /* pages of prefixes that gave way */
+    uint64_t recall_bytes;               /* of remembered answers, 64 MiB at most */
     uint64_t finished, cancelled, failed; /* requests that have run, by how they ended */
     uint64_t refused;                    /* requests that found the queue full */
     uint64_t expired;                    /* requests whose deadline passed; counted as failed too */

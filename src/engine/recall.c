@@ -108,3 +108,10 @@ size_t lode_recall_get(struct lode_recall *r, const uint64_t key[2], int32_t *ou
     pthread_mutex_unlock(&r->lock);
     return n;
 }
+
+uint64_t lode_recall_bytes(struct lode_recall *r) {
+    pthread_mutex_lock(&r->lock);
+    const uint64_t bytes = r->bytes;
+    pthread_mutex_unlock(&r->lock);
+    return bytes;
+}

@@ -20,5 +20,7 @@ int lode_recall_put(struct lode_recall *r, const uint64_t key[2], const int32_t 
                     struct lode_error *err);
 /* How many there are under the key, of which up to cap are copied; 0: none. */
 size_t lode_recall_get(struct lode_recall *r, const uint64_t key[2], int32_t *out, size_t cap);
+/* What is kept, at most max_bytes. */
+uint64_t lode_recall_bytes(struct lode_recall *r);
 
 #endif

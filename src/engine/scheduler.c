@@ -440,6 +440,7 @@ void lode_scheduler_stats(struct lode_scheduler *s, struct lode_scheduler_stats 
     pthread_mutex_lock(&s->lock);
     *out = s->stats;
     pthread_mutex_unlock(&s->lock);
+    out->recall_bytes = lode_recall_bytes(s->recall);
 }
 
 void lode_scheduler_forget(struct lode_scheduler *s) {

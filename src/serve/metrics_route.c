@@ -51,6 +51,7 @@ static const struct row {
     {"lode:kv_pages_free", "gauge", NUMBER(free_pages), true, "Pages that neither requests nor prefixes hold."},
     {"lode:prefix_cache_bytes", "gauge", NUMBER(cached_bytes), true, "Bytes that kept prefixes take."},
     {"lode:prefix_evictions_total", "counter", NUMBER(evictions), true, "Pages of prefixes that gave way."},
+    {"lode:recall_bytes", "gauge", NUMBER(recall_bytes), true, "Bytes that remembered answers take."},
     {"lode:cache_dir_bytes", "gauge", NUMBER(disk.bytes), true, "Bytes that prefixes take on disk."},
     {"lode:cache_dir_entries", "gauge", NUMBER(disk.entries), true, "Pages and states of prefixes on disk."},
     {"lode:cache_dir_foreign_entries", "gauge", NUMBER(disk.foreign), true,
@@ -69,6 +70,8 @@ static const struct row {
     {"lode:requests_failed_total", "counter", NUMBER(failed), false, "Generations that failed."},
     {"lode:requests_refused_total", "counter", NUMBER(refused), false,
      "Generations refused because the queue was full."},
+    {"lode:requests_expired_total", "counter", NUMBER(expired), false,
+     "Generations whose deadline passed, which count as failed too."},
 };
 
 static double value_of(const struct row *r, const struct lode_scheduler_stats *st) {
