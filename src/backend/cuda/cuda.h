@@ -19,8 +19,8 @@
     X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
     X(recur, delta_128) X(recur, delta_any)
 #define LODE_CUDA_MODULE_LIST(X) \
-    X(rows) X(positions) X(experts) X(mul) X(gemm) X(gemv) X(gemv_float) X(attention) X(decode) \
-    X(recur)
+    X(rows) X(positions) X(experts) X(mul) X(gemm) X(gemm_float) X(gemv) X(gemv_float) X(attention) X(decode) \
+    X(recur) X(wide)
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,
@@ -35,6 +35,8 @@ struct lode_cuda_kernels {
 #undef KERNEL_FIELD
     void *mul[LODE_DTYPE_COUNT][4]; /* for 1, 2, 4, 8 rows */
     void *gemm[LODE_DTYPE_COUNT]; /* for many; NULL: none */
+    void *wide[LODE_DTYPE_COUNT][2];         /* for many by Hopper's warpgroups, tiles of 64 and 128 rows; */
+    void *spread_32[2], *spread_256[2];      /* NULL: on none but Hopper */
     void *gemv[LODE_DTYPE_COUNT]; /* of floats */
     void *moe[LODE_DTYPE_COUNT];
     void *embed[LODE_DTYPE_COUNT];

@@ -153,6 +153,14 @@ static int allow_shared(struct lode_cuda *c, void *kernel, struct lode_error *er
                          "shared memory", err);
 }
 
+/* What only some targets have: *out NULL elsewhere. */
+static int find_wide(struct lode_cuda *c, const char *name, void **out, struct lode_error *err) {
+    *out = NULL;
+    if (c->cu.module_function(out, c->modules[LODE_CUDA_MODULE_wide], name) != 0)
+        return 0;
+    return lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_SHARED, LODE_WIDE_SHARED), name, err);
+}
+
 static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *suffix,
                        struct lode_error *err) {
     char name[64];
@@ -160,10 +168,15 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
         snprintf(name, sizeof name, "mul_%s_%d", suffix, 1 << i);
         LODE_TRY(find(c, LODE_CUDA_MODULE_mul, name, &c->kernels.mul[type][i], err));
     }
+    snprintf(name, sizeof name, "gemm_%s", suffix);
+    LODE_TRY(find(c, lode_cuda_layouts[type].plain ? LODE_CUDA_MODULE_gemm_float : LODE_CUDA_MODULE_gemm, name,
+                  &c->kernels.gemm[type], err));
+    LODE_TRY(allow_shared(c, c->kernels.gemm[type], err));
     if (!lode_cuda_layouts[type].plain) {
-        snprintf(name, sizeof name, "gemm_%s", suffix);
-        LODE_TRY(find(c, LODE_CUDA_MODULE_gemm, name, &c->kernels.gemm[type], err));
-        LODE_TRY(allow_shared(c, c->kernels.gemm[type], err));
+        for (int i = 0; i < 2; i++) {
+            snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);
+            LODE_TRY(find_wide(c, name, &c->kernels.wide[type][i], err));
+        }
     }
     if (lode_cuda_layouts[type].plain) {
         snprintf(name, sizeof name, "gemv_%s", suffix);
@@ -191,6 +204,10 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     LODE_CUDA_QUANT_LIST(FAMILY)
     LODE_CUDA_FLOAT_LIST(FAMILY)
 #undef FAMILY
+    for (int i = 0; i < 2; i++) {
+        LODE_TRY(find_wide(c, i ? "spread_32_128" : "spread_32_64", &c->kernels.spread_32[i], err));
+        LODE_TRY(find_wide(c, i ? "spread_256_128" : "spread_256_64", &c->kernels.spread_256[i], err));
+    }
     void *const large[] = {c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,
                            c->kernels.gemv_a32, c->kernels.gemv_a256, c->kernels.attention_walk,
                            c->kernels.attention_page};

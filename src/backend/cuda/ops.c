@@ -82,6 +82,16 @@ static uint32_t tile_of(enum lode_dtype type, int i) {
     return lode_cuda_layouts[type].plain ? 32 : tile[i];
 }
 
+/* The kernel of a product of many rows; NULL: there is none. */
+static void *many_kernel(const struct op *o, const struct lode_operand *w) {
+    const bool whole = !lode_cuda_layouts[w->type].plain || w->cols % 64 == 0; /* kernels/gemm_float.cu */
+    return whole ? kernels(o)->gemm[w->type] : NULL;
+}
+/* Blocks of threads of a tile. */
+static uint32_t many_depth(const struct lode_operand *w) {
+    return lode_cuda_layouts[w->type].plain ? 4 : 1;
+}
+
 /* Parts of one type as one product of many rows. */
 static int run_many(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
                     struct lode_cuda_mat x, uint32_t n_x) {
@@ -101,7 +111,7 @@ static int run_many(const struct op *o, const struct lode_part *parts, uint32_t 
         tiles += (p->w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W;
     }
     return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type],
-                                (n_x + LODE_GEMM_TILE_X - 1) / LODE_GEMM_TILE_X, tiles, 1, 256,
+                                (n_x + LODE_GEMM_TILE_X - 1) / LODE_GEMM_TILE_X, tiles, many_depth(w), 256,
                                 LODE_CUDA_GEMM_SHARED, &a);
 }
 
@@ -119,7 +129,15 @@ static int run_linear(const struct op *o) {
         while (first + n < in->n_parts && n < LODE_CUDA_PARTS &&
                in->parts[first + n].w->type == w->type)
             n++;
-        if (n_x >= MANY && !heads && kernels(o)->gemm[w->type]) {
+        const int wide = n_x >= MANY && !heads
+                             ? lode_cuda_run_wide(o, in->parts + first, n, &in->in[0], n_x)
+                             : 0;
+        LODE_TRY(wide);
+        if (wide) {
+            first += n;
+            continue;
+        }
+        if (n_x >= MANY && !heads && many_kernel(o, w)) {
             LODE_TRY(run_many(o, in->parts + first, n, lode_cuda_mat(&in->in[0]), n_x));
             first += n;
             continue;
@@ -317,7 +335,7 @@ static int multiply_sorted(const struct op *o, const struct expert_product *e) {
     }
     const uint64_t most = lode_cuda_most_tiles(e->pairs, w->count) - 1;
     return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type],
-                                most < e->pairs ? (uint32_t)most : e->pairs, tiles, 1, 256,
+                                most < e->pairs ? (uint32_t)most : e->pairs, tiles, many_depth(w), 256,
                                 LODE_CUDA_GEMM_SHARED, &a);
 }
 
@@ -355,7 +373,7 @@ static int multiply_experts(const struct op *o, const struct expert_product *e) 
         one.y[0] = e->y[1];
         return multiply_experts(o, &one);
     }
-    const bool many = e->pairs >= MANY * e->n_used && kernels(o)->gemm[w->type] && w->count <= 1024;
+    const bool many = e->pairs >= MANY * e->n_used && many_kernel(o, w) && w->count <= 1024;
     return many ? multiply_sorted(o, e) : multiply_pairs(o, e);
 }
 

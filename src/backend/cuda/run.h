@@ -74,6 +74,11 @@ int lode_cuda_run_conv(const struct op *o);
 int lode_cuda_run_delta_gates(const struct op *o);
 int lode_cuda_run_delta(const struct op *o);
 
+/* wide.c: parts of one type as one product of n_x rows on Hopper's warpgroups: 1, or 0 where the device or
+ * the type has none. */
+int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
+                       const struct lode_value *x, uint32_t n_x);
+
 /* fuse.c: launches o->in and what follows it as one, where it can; n instructions are left, o->in the
  * first.  Returns how many it ran, 0 for none, or an error. */
 int lode_cuda_run_fused(const struct op *o, uint32_t n);

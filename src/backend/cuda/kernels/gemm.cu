@@ -10,7 +10,8 @@
  * Experts: group_pairs sorts the (row, place) pairs by expert and lists tiles of pairs of one
  * expert, so that a matrix is read once for all rows that chose it.
  */
-#include "mul.cuh"
+#include "gemm.cuh"
+#include "blocks.cuh"
 
 enum {
     TILE_W = LODE_GEMM_TILE_W,
@@ -64,20 +65,6 @@ DEVICE void load_matrices(uint32_t v[4], const uint8_t *p) {
                  : "r"((uint32_t)__cvta_generic_to_shared(p)));
 }
 DEVICE uint32_t word(const void *p) { return *(const uint32_t *)p; }
-
-/* What a thread block works on. */
-struct gemm_job {
-    const uint8_t *w;
-    const float *bias;
-    uint8_t *y;              /* of its first row of w */
-    uint32_t w_rows, x_rows; /* that there are */
-    const uint32_t *list;    /* rows of y; x: those by x_div.  NULL: first_x and on */
-    uint32_t first_x, x_div;
-};
-DEVICE uint32_t y_row(const struct gemm_job &j, uint32_t i) {
-    const uint32_t k = i < j.x_rows ? i : j.x_rows - 1;
-    return j.list ? j.list[k] : j.first_x + k;
-}
 
 /* Four codes less their type's offset. */
 template <class T> DEVICE uint32_t centred(uint32_t q) {
@@ -270,30 +257,9 @@ template <class T> DEVICE void gemm(const struct lode_cuda_gemm_args &a) {
     extern __shared__ __align__(16) uint8_t gemm_mem[];
     struct gemm_stage *s = (struct gemm_stage *)gemm_mem;
     struct gemm_job job;
-    uint32_t p = 0, expert = 0;
     begin();
-    while (p + 1 < a.n_parts && blockIdx.y >= a.parts[p + 1].first_tile)
-        p++;
-    const struct lode_cuda_part &part = a.parts[p];
-    const uint32_t first = (blockIdx.y - part.first_tile) * TILE_W;
-    job.first_x = blockIdx.x * TILE_X;
-    job.x_rows = a.n_x - job.first_x < TILE_X ? a.n_x - job.first_x : TILE_X;
-    job.x_div = 1;
-    job.list = NULL;
-    if (a.tiles) {
-        if (blockIdx.x >= *at<const uint32_t>(a.tiles))
-            return;
-        const struct lode_cuda_gemm_tile t =
-            at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + blockIdx.x];
-        expert = t.expert;
-        job.list = at<const uint32_t>(a.list) + t.first;
-        job.x_rows = t.n;
-        job.x_div = a.x_div;
-    }
-    job.w = at<const uint8_t>(part.w) + expert * a.expert_size[p] + (size_t)first * part.w_stride;
-    job.w_rows = part.rows - first < TILE_W ? part.rows - first : TILE_W;
-    job.bias = part.bias ? at<const float>(part.bias) + (size_t)expert * part.rows + first : NULL;
-    job.y = at<uint8_t>(part.y) + first * sizeof(float);
+    if (!find_job(job, a, TILE_W, TILE_X))
+        return;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const struct warp_tile at_tile = {warp % 4 * 32, warp / 4 * 32, lane / 4, lane % 4 * 2};
     const bool needed = at_tile.x0 < job.x_rows && at_tile.w0 < job.w_rows;
@@ -301,7 +267,7 @@ template <class T> DEVICE void gemm(const struct lode_cuda_gemm_args &a) {
     float acc[2][4][4] = {};
     for (uint32_t step = 0; step < steps; step++) {
         __syncthreads();
-        fill_w<T>(s, job, (uint32_t)part.w_stride, step, nb);
+        fill_w<T>(s, job, (uint32_t)job.w_stride, step, nb);
         fill_x<T>(s, a.x, job, step, nb);
         __syncthreads();
         if (!needed)
@@ -318,7 +284,7 @@ template <class T> DEVICE void gemm(const struct lode_cuda_gemm_args &a) {
             const uint32_t x = at_tile.x0 + 8 * t + at_tile.column + c;
             if (x >= job.x_rows)
                 continue;
-            float *y = (float *)(job.y + y_row(job, x) * part.y_stride);
+            float *y = (float *)(job.y + y_row(job, x) * job.y_stride);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const uint32_t r = at_tile.w0 + 8 * i + at_tile.row;

@@ -86,6 +86,14 @@ struct lode_cuda_gemm_args {
     uint32_t n_parts, n_x, cols, x_div;
     lode_dev tiles, list; /* as group_pairs leaves them; 0: rows as they come */
 };
+/* The same on Hopper's warpgroups (wide.cu), where x is what spread leaves. */
+enum { LODE_WIDE_W = 128, LODE_WIDE_SHARED = 227 << 10 };
+struct lode_cuda_spread_args {
+    struct lode_cuda_mat x;
+    lode_dev y, tiles, list; /* y: tiles of `tile` rows, each of tile_size bytes */
+    unsigned long long tile_size;
+    uint32_t n_x, cols, tile, x_div;
+};
 struct lode_cuda_group_args {
     struct lode_cuda_mat route;
     lode_dev tiles, list; /* tiles: a number, padded to a tile; the tiles.  list: pairs by expert */

@@ -1,0 +1,52 @@
+/* gemm.cuh - what a block of threads of a product of many rows works on. */
+#ifndef LODE_CUDA_GEMM_CUH
+#define LODE_CUDA_GEMM_CUH
+
+#include "common.cuh"
+
+struct gemm_job {
+    const uint8_t *w;
+    const float *bias;
+    uint8_t *y; /* of its first row of w */
+    unsigned long long w_stride, y_stride;
+    uint32_t w_rows, x_rows; /* that there are */
+    const uint32_t *list;    /* rows of y; x: those by x_div.  NULL: first_x and on */
+    uint32_t first_x, x_div;
+};
+
+/* Tile blockIdx.y of tile_w rows of all parts' w; blockIdx.x of tile_x rows of x, or of the experts' tiles.
+ * False: there is none. */
+DEVICE bool find_job(struct gemm_job &job, const struct lode_cuda_gemm_args &a, uint32_t tile_w, uint32_t tile_x) {
+    uint32_t p = 0, expert = 0;
+    while (p + 1 < a.n_parts && blockIdx.y >= a.parts[p + 1].first_tile)
+        p++;
+    const struct lode_cuda_part &part = a.parts[p];
+    const uint32_t first = (blockIdx.y - part.first_tile) * tile_w;
+    job.first_x = blockIdx.x * tile_x;
+    job.x_rows = a.n_x - job.first_x < tile_x ? a.n_x - job.first_x : tile_x;
+    job.x_div = 1;
+    job.list = NULL;
+    if (a.tiles) {
+        if (blockIdx.x >= *at<const uint32_t>(a.tiles))
+            return false;
+        const struct lode_cuda_gemm_tile t = at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + blockIdx.x];
+        expert = t.expert;
+        job.list = at<const uint32_t>(a.list) + t.first;
+        job.x_rows = t.n;
+        job.x_div = a.x_div;
+    }
+    job.w = at<const uint8_t>(part.w) + expert * a.expert_size[p] + (size_t)first * part.w_stride;
+    job.w_rows = part.rows - first < tile_w ? part.rows - first : tile_w;
+    job.bias = part.bias ? at<const float>(part.bias) + (size_t)expert * part.rows + first : NULL;
+    job.y = at<uint8_t>(part.y) + first * sizeof(float);
+    job.w_stride = part.w_stride;
+    job.y_stride = part.y_stride;
+    return true;
+}
+/* The row of y (and of x, by x_div) of the tile's row i; where there is none, of its last. */
+DEVICE uint32_t y_row(const struct gemm_job &j, uint32_t i) {
+    const uint32_t k = i < j.x_rows ? i : j.x_rows - 1;
+    return j.list ? j.list[k] : j.first_x + k;
+}
+
+#endif

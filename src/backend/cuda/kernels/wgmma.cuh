@@ -1,0 +1,118 @@
+/* wgmma.cuh - Hopper's own instructions: products of warpgroups, bulk copies, barriers in shared memory.
+ *
+ * An operand of wgmma is a panel: rows of 128 bytes (64 numbers of 16 bits), whose 16-byte pieces lie in
+ * the order that the hardware calls a 128-byte swizzle: piece c of row r at c ^ (r % 8).  Panels start at
+ * multiples of 1024.
+ *
+ * Accumulators of a product n columns wide, d (n / 2) for a thread of warp w, lane l of the warpgroup:
+ * d[4 t + e] is row 16 w + l / 4 + 8 (e / 2), column 8 t + 2 (l % 4) + e % 2. */
+#ifndef LODE_CUDA_WGMMA_CUH
+#define LODE_CUDA_WGMMA_CUH
+
+#include "common.cuh"
+
+DEVICE uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+/* Where 16-byte piece c of row r lies in a panel. */
+DEVICE uint32_t in_panel(uint32_t r, uint32_t c) { return r * 128 + ((c ^ (r & 7)) << 4); }
+
+/* ---- barriers ---- */
+
+DEVICE void barrier_init(uint64_t *b, uint32_t n) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(n) : "memory");
+}
+DEVICE void barrier_arrive(uint64_t *b) {
+    asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(shared_address(b))
+                 : "memory");
+}
+/* The barrier's phase also waits for so many bytes of bulk copies. */
+DEVICE void barrier_expect(uint64_t *b, uint32_t bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)),
+                 "r"(bytes)
+                 : "memory");
+}
+DEVICE void barrier_wait(uint64_t *b, uint32_t parity) {
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "again: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
+                 "@!p bra again;\n"
+                 "}" ::"r"(shared_address(b)),
+                 "r"(parity)
+                 : "memory");
+}
+/* Barriers that were initialised are seen by copies too. */
+DEVICE void barriers_ready() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    __syncthreads();
+}
+DEVICE void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(b))
+                 : "memory");
+}
+/* What was stored to shared memory will be read by wgmma. */
+DEVICE void stored_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* ---- products ---- */
+
+DEVICE uint64_t panel_at(const void *p) {
+    return (uint64_t)(shared_address(p) >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+/* The next 16 numbers of 16 bits of a panel's rows. */
+#define PANEL_STEP 2
+
+DEVICE void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+#define D8(d, i)                                                                                   \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
+#define D32_AT(d, i) D8(d, i), D8(d, i + 8), D8(d, i + 16), D8(d, i + 24)
+#define D32(d) D32_AT(d, 0)
+#define D64(d) D32(d), D32_AT(d, 32)
+#define D128(d) D64(d), D32_AT(d, 64), D32_AT(d, 96)
+#define NAMES32                                                                                    \
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"   \
+    "%25,%26,%27,%28,%29,%30,%31"
+#define NAMES64                                                                                    \
+    NAMES32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,"    \
+            "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define NAMES128                                                                                   \
+    NAMES64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,"    \
+            "%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103," \
+            "%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,"     \
+            "%120,%121,%122,%123,%124,%125,%126,%127"
+
+/* d = a b + (add ? d : 0) for 64 rows of a, n of b, 16 numbers of K. */
+#define WGMMA(name, type, n, d_of, names, a_at, b_at, p_at)                                        \
+    DEVICE void name(float(&d)[n / 2], uint64_t a, uint64_t b, int add) {                          \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, " p_at ", 0;\n"                               \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" names    \
+                     "}, " a_at ", " b_at ", p, 1, 1, 0, 0; }"                                     \
+                     : d_of(d)                                                                     \
+                     : "l"(a), "l"(b), "r"(add));                                                  \
+    }
+WGMMA(wgmma_f16, "f16", 64, D32, NAMES32, "%32", "%33", "%34")
+WGMMA(wgmma_f16, "f16", 128, D64, NAMES64, "%64", "%65", "%66")
+WGMMA(wgmma_f16, "f16", 256, D128, NAMES128, "%128", "%129", "%130")
+WGMMA(wgmma_bf16, "bf16", 64, D32, NAMES32, "%32", "%33", "%34")
+WGMMA(wgmma_bf16, "bf16", 256, D128, NAMES128, "%128", "%129", "%130")
+
+/* Waits until at most `pending` of the groups are under way; d is one of those that have ended. */
+#define WGMMA_WAIT(n, d_of)                                                                        \
+    template <int pending> DEVICE void wgmma_wait(float(&d)[n]) {                                  \
+        asm volatile("wgmma.wait_group.sync.aligned %" #n ";" : d_of(d) : "n"(pending) : "memory"); \
+    }
+WGMMA_WAIT(32, D32)
+WGMMA_WAIT(64, D64)
+WGMMA_WAIT(128, D128)
+
+/* Registers of a role's threads: those that unpack give theirs to those that multiply. */
+template <int n> DEVICE void keep_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
+}
+template <int n> DEVICE void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n));
+}
+
+#endif
