@@ -69,6 +69,52 @@ def gaps(times):
     return max(b - a for a, b in zip(times[2:], times[3:]))
 
 
+def print_rates(s, o):
+    for what, more in (('likeliest', {}), ('sampled', {'temperature': 0.8}),
+                       ('JSON', {'response_format': {'type': 'json_object'}})):
+        one, eight = [], []
+        for _ in range(o.turns):
+            one.append(rate(s, 1, o.tokens, **more))
+            eight.append(rate(s, 8, o.tokens, **more))
+        print('tokens/s, %s: one stream %.1f, eight %.1f: %.2f times (median of %d turns: %s)' %
+              (what, statistics.median(one), statistics.median(eight),
+               statistics.median(e / o for o, e in zip(one, eight)), o.turns,
+               ', '.join('%.1f/%.1f' % (e, o) for o, e in zip(one, eight))), flush=True)
+
+
+def print_gap(s, o):
+    """Beside a long prompt no gap may be longer than twice that of the stream alone and a chunk, which
+    is what a step of the prompt takes with nothing else in it."""
+    alone, times = s.stream(ids(16, 50), o.tokens)[0], []
+    start = time.time()
+    s.stream(ids(o.prompt, 55), 1)
+    chunk = (time.time() - start) / (o.prompt / 64)
+    other = threading.Thread(target=lambda: s.stream(ids(o.prompt, 60), 1))
+    mine = threading.Thread(target=lambda: times.extend(s.stream(ids(16, 70), o.tokens)[0]))
+    mine.start()
+    time.sleep(0.3)
+    other.start()
+    mine.join()
+    other.join()
+    print('longest gap: alone %.1f ms, beside a prompt of %d tokens %.1f ms (median %.1f); twice the first and a '
+          'chunk of 64 tokens: %.1f ms' % (gaps(alone) * 1e3, o.prompt, gaps(times) * 1e3,
+                                           statistics.median(b - a for a, b in zip(times[2:], times[3:])) * 1e3,
+                                           (2 * gaps(alone) + chunk) * 1e3), flush=True)
+
+
+def print_restart(o, flags, cache):
+    took = []
+    for _ in range(2):
+        s = Server(o.program, o.model, '-np', '8', '--cache-dir', cache, *flags)
+        start = time.time()
+        times, usage = s.stream(ids(o.prompt, 80), 4)
+        took.append(times[1] - start)
+        print('first token of a prompt of %d: %.3f s, %s' %
+              (o.prompt, took[-1], usage['prompt_tokens_details']), flush=True)
+        s.stop()
+    print('after a restart: 1/%.1f of the time' % (took[0] / took[1]))
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument('program')
@@ -76,42 +122,19 @@ def main():
     p.add_argument('--tokens', type=int, default=48)
     p.add_argument('--prompt', type=int, default=2000)
     p.add_argument('--turns', type=int, default=3)
+    p.add_argument('--parts', default='rates,gap,restart')
     o, flags = p.parse_known_args()
     folder = tempfile.mkdtemp()
     try:
-        s = Server(o.program, o.model, '-np', '8', *flags)
-        for what, more in (('likeliest', {}), ('sampled', {'temperature': 0.8}),
-                           ('JSON', {'response_format': {'type': 'json_object'}})):
-            one, eight = [], []
-            for _ in range(o.turns):
-                one.append(rate(s, 1, o.tokens, **more))
-                eight.append(rate(s, 8, o.tokens, **more))
-            print('tokens/s, %s: one stream %.1f, eight %.1f: %.2f times (median of %d turns: %s)' %
-                  (what, statistics.median(one), statistics.median(eight),
-                   statistics.median(e / o for o, e in zip(one, eight)), o.turns,
-                   ', '.join('%.1f/%.1f' % (e, o) for o, e in zip(one, eight))), flush=True)
-        alone = gaps(s.stream(ids(16, 50), o.tokens)[0])
-        other = threading.Thread(target=lambda: s.stream(ids(o.prompt, 60), 1))
-        times = []
-        mine = threading.Thread(target=lambda: times.extend(s.stream(ids(16, 70), o.tokens)[0]))
-        mine.start()
-        time.sleep(0.3)
-        other.start()
-        mine.join()
-        other.join()
-        print('longest gap: alone %.1f ms, beside a prompt of %d tokens %.1f ms' %
-              (alone * 1e3, o.prompt, gaps(times) * 1e3), flush=True)
-        s.stop()
-        took = []
-        for _ in range(2):
-            s = Server(o.program, o.model, '-np', '8', '--cache-dir', folder + '/cache', *flags)
-            start = time.time()
-            times, usage = s.stream(ids(o.prompt, 80), 4)
-            took.append(times[1] - start)
-            print('first token of a prompt of %d: %.3f s, %s' %
-                  (o.prompt, took[-1], usage['prompt_tokens_details']), flush=True)
+        if 'rates' in o.parts or 'gap' in o.parts:
+            s = Server(o.program, o.model, '-np', '8', *flags)
+            if 'rates' in o.parts:
+                print_rates(s, o)
+            if 'gap' in o.parts:
+                print_gap(s, o)
             s.stop()
-        print('after a restart: 1/%.1f of the time' % (took[0] / took[1]))
+        if 'restart' in o.parts:
+            print_restart(o, flags, folder + '/cache')
     finally:
         shutil.rmtree(folder)
 

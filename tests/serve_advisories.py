@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""serve_advisories.py LODE: what has been reported against other servers, tried on ours (the rows of B2 in
+"""serve_advisories.py LODE [CHECK...]: what has been reported against other servers, tried on ours (the rows of B2 in
 performance-reliability that a request can reach), every numeric field with every odd value, JSON that is none.
 
 The server must answer each of these with a status below 500 that says what is wrong, in bounded time and memory,
@@ -104,7 +104,7 @@ ODD = (-2 ** 63, -1, 0, 1, 2 ** 31, 1e308, -0.0, 'x', None, [], {}, True, 0.5)
 FIELDS = {
     CHAT: (SHORT, ('temperature', 'top_p', 'top_k', 'min_p', 'typical_p', 'max_tokens', 'max_completion_tokens', 'seed', 'n',
                    'presence_penalty', 'frequency_penalty', 'repeat_penalty', 'repeat_last_n', 'top_logprobs',
-                   'dry_multiplier', 'xtc_probability', 'mirostat', 'timeout')),
+                   'dry_multiplier', 'xtc_probability', 'mirostat', 'timeout', 'priority')),
     '/v1/completions': ({'prompt': 'Hi', 'max_tokens': 1}, ('max_tokens', 'logprobs', 'best_of', 'n', 'n_predict', 'seed')),
     '/v1/messages': ({'messages': [{'role': 'user', 'content': 'Hi'}], 'max_tokens': 1},
                      ('max_tokens', 'temperature', 'top_k', 'top_p')),
@@ -123,7 +123,8 @@ def check_numbers(count, s):
             for va, vb in itertools.product(ODD, ODD) if LONG else [(rng.choice(ODD), rng.choice(ODD)) for _ in range(2)]:
                 body = dict(base, **{a: va, b: vb})
                 # -1, null and large values mean "no limit": an answer of 2048 tokens each is not the point
-                if not any(isinstance(v, int) and v in (0, 1) for k, v in body.items()
+                # (of two such fields one counts, so both must be small).
+                if not all(isinstance(v, int) and v in (0, 1) for k, v in body.items()
                            if k in ('max_tokens', 'max_completion_tokens', 'max_output_tokens', 'n_predict')):
                     body['stop'] = body['stop_sequences'] = list('abcdeinorst ')
                 n += 1
@@ -172,6 +173,8 @@ def main():
         wanted = s.post(CHAT, HELLO)[1]['choices']
         before = s.rss()
         for check in (check_forms, check_one_request, check_json, check_numbers, check_isolation):
+            if len(sys.argv) > 2 and check.__name__ not in sys.argv:
+                continue
             check(count, s)
             count.check(s.idle() and s.post(CHAT, HELLO)[1]['choices'] == wanted, 'and then an ordinary request')
         # the largest body, read and parsed, in each of a few arenas of malloc

@@ -250,6 +250,7 @@ def check_leaving(count, s):
     seed = int(os.environ.get('LODE_SEED') or random.randrange(1 << 30))
     rng = random.Random(seed)
     wanted = s.post('/v1/chat/completions', HELLO)[1]['choices']
+    pages = s.kept_pages()
     wrong, stop = [], threading.Event()
 
     def neighbour():
@@ -291,6 +292,8 @@ def check_leaving(count, s):
     while s.fds() > fds and time.monotonic() < end:
         time.sleep(0.05)
     count.check(s.fds() <= fds, 'no descriptor is left open')
+    leaked = s.leaked_pages(pages)
+    count.check(leaked == 0 and s.metric('lode:kv_tokens') == 0, 'no page is lost: %g' % leaked)
     count.check(s.post('/v1/chat/completions', HELLO)[1]['choices'] == wanted, 'and the server answers')
 
 

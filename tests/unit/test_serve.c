@@ -70,6 +70,17 @@ static const char *const requests[][2] = {
     {"/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"temperature\":0,\"max_tokens\":3,"
                              "\"response_format\":{\"type\":\"json_object\"}}"},
     {"/tokenize", "{\"content\":\"Hello, world\"}"},
+    {"/v1/responses", "{\"input\":\"Hi\",\"temperature\":0,\"max_output_tokens\":2}"},
+    {"/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"temperature\":0,\"max_tokens\":20,"
+                             "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{"
+                             "\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"boolean\"}}}}}],"
+                             "\"tool_choice\":\"required\",\"timeout\":60}"},
+    {"/v1/completions", "{\"prompt\":[\"Once\",\"Twice\"],\"seed\":1,\"max_tokens\":2,\"n\":2,\"best_of\":3,\"stop\":\"x\"}"},
+    {"/v1/embeddings", "{\"input\":[\"Hello\",\"world\"]}"},
+    {"/api/chat", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"stream\":false,"
+                  "\"options\":{\"temperature\":0,\"num_predict\":2}}"},
+    {"/api/generate", "{\"prompt\":\"Hi\",\"stream\":false,\"options\":{\"temperature\":0,\"num_predict\":2}}"},
+    {"/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}"},
 };
 
 static void test_each_allocation(void **state) {
