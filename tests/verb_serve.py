@@ -199,6 +199,24 @@ def check_errors(count, s):
                 'a body too large')
 
 
+def check_place(count, s):
+    """timeout and priority, in every API."""
+    for path, body in (('/v1/chat/completions', HELLO), ('/v1/messages', dict(HELLO, max_tokens=4)),
+                       ('/v1/completions', {'prompt': 'Hi', 'max_tokens': 4}), ('/v1/responses', {'input': 'Hi'}),
+                       ('/api/chat', {'messages': HELLO['messages'], 'stream': False})):
+        for bad in ({'timeout': -1}, {'timeout': 1e308}, {'priority': 'high'}, {'priority': 1e6}):
+            status, text, _ = s.ask('POST', path, dict(body, **bad))
+            count.check(status == 400 and list(bad)[0] in text, '%s: %r is refused' % (path, bad))
+    before = s.metric('lode:requests_expired_total')
+    long = dict(HELLO, max_tokens=-1, ignore_eos=True, timeout=0.05)
+    status, text, _ = s.ask('POST', '/v1/chat/completions', long)
+    count.check(status == 408 and 'deadline' in text, 'who may take 50 ms is told so: %d' % status)
+    events = s.stream('/v1/chat/completions', long)
+    count.check('error' in json.loads(events[-1]) or 'error' in json.loads(events[-2]), 'within a stream too')
+    count.check(s.idle() and s.metric('lode:requests_expired_total') == before + 2, 'and counted')
+    count.check(s.post('/v1/chat/completions', dict(HELLO, timeout=600, priority=-1))[0] == 200, 'a minute is enough')
+
+
 def check_load(count, s):
     """Many at once, each of the same few requests: one output each."""
     bodies = [dict(HELLO, messages=user(t), seed=i, max_tokens=12 + i, temperature=i % 3 * 0.5)
@@ -293,6 +311,7 @@ def main():
         check_tools(count, s)
         check_forms(count, s)
         check_errors(count, s)
+        check_place(count, s)
         check_load(count, s)
         check_leaving(count, s)
     finally:

@@ -6,7 +6,7 @@
  * another's long prompt.
  *
  * Requests beyond the slots, or beyond what the pages hold, wait in a queue: higher priorities first,
- * within one fairly among clients, each client's in order of arrival.  Where pages run out, the
+ * within one fairly among clients, each client's by their deadlines, else in order of arrival.  Where pages run out, the
  * request that comes last goes back to the queue, and what it had read and written is read anew.
  *
  * What has been read stays as long as its pages are not wanted otherwise: a request that begins like

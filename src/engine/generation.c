@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#define NEVER 1e9 /* seconds that are no deadline, nor a time_t's trouble */
+
 double lode_sched_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -104,7 +106,7 @@ static int fill(struct lode_generation *g, const struct lode_generation_opts *o,
     g->priority = o->priority;
     g->client = o->client;
     g->no_cache = o->no_cache;
-    g->deadline = o->deadline > 0 ? lode_sched_now() + o->deadline : 0;
+    g->deadline = o->deadline > 0 && o->deadline < NEVER ? lode_sched_now() + o->deadline : 0;
     g->room = room_for(g->s, o);
     g->tokens = LODE_NEW_ARRAY(int32_t, g->room);
     if (!g->tokens)

@@ -3,18 +3,24 @@
  * Higher priorities first.  Within one, clients share fairly: a request begins where its client's
  * last one ends on a line that advances by the tokens served (start-time fair queueing: Goyal, Vin,
  * Cheng 1996), so that somebody who sends a hundred requests at once waits behind another's first.
- * One client's own come in order of arrival.  A preempted request keeps its place in this order.
+ * One client's own come by their deadlines: what is due earlier takes the place of what is due later,
+ * which takes the next; so nobody gains on other clients by being in a hurry.  A request without a
+ * deadline counts as due a minute after it came, so those in a hurry pass it for so long and no longer.
+ * A preempted request keeps its place in this order.
  */
 #include "engine/sched.h"
 
 #include <string.h>
 
-enum { TYPICAL_ANSWER = 256 }; /* tokens, where a request says no limit */
+enum {
+    TYPICAL_ANSWER = 256, /* tokens, where a request says no limit */
+    DUE = 60,             /* seconds after it came, where a request says no deadline */
+};
 
 bool lode_queue_before(const struct lode_generation *a, const struct lode_generation *b) {
     if (a->priority != b->priority)
         return a->priority > b->priority;
-    return a->share != b->share ? a->share < b->share : a->number < b->number;
+    return a->share != b->share ? a->share < b->share : a->turn < b->turn;
 }
 
 static void insert(struct lode_scheduler *s, struct lode_generation *g) {
@@ -25,6 +31,31 @@ static void insert(struct lode_scheduler *s, struct lode_generation *g) {
     *at = g;
     g->state = LODE_SCHED_QUEUED;
     s->stats.waiting++;
+}
+
+static double due(const struct lode_generation *g) {
+    return g->deadline > 0 ? g->deadline : g->queued + DUE;
+}
+
+/* g takes the place of the first of its client's that is due later, that one the place of the next, and
+ * so on: who is left over has the last place. */
+static struct lode_generation *push_back(struct lode_scheduler *s, struct lode_generation *g) {
+    struct lode_generation *left = g;
+    for (struct lode_generation **at = &s->queue; *at; at = &(*at)->next) {
+        struct lode_generation *q = *at;
+        if (q->client != g->client || q->priority != g->priority || (left == g && due(q) <= due(g)))
+            continue;
+        const double share = left->share;
+        const uint64_t turn = left->turn;
+        left->share = q->share;
+        left->turn = q->turn;
+        q->share = share;
+        q->turn = turn;
+        left->next = q->next;
+        *at = left;
+        left = q;
+    }
+    return left;
 }
 
 int lode_queue_add(struct lode_scheduler *s, struct lode_generation *g, struct lode_error *err) {
@@ -39,9 +70,10 @@ int lode_queue_add(struct lode_scheduler *s, struct lode_generation *g, struct l
     const double answer = g->max_tokens < 0 ? TYPICAL_ANSWER : (double)g->max_tokens;
     g->share = *client > s->share ? *client : s->share;
     *client = g->share + (double)g->n_prompt + answer;
-    g->number = s->arrivals++;
+    g->number = g->turn = s->arrivals++;
     g->queued = lode_sched_now();
-    insert(s, g);
+    g->state = LODE_SCHED_QUEUED;
+    insert(s, push_back(s, g));
     return 0;
 }
 

@@ -38,7 +38,8 @@ struct lode_generation {
     struct lode_generation_guide guide; /* owned; next NULL: there is none */
     int32_t priority;
     uint64_t client, number; /* number: of its arrival */
-    double share;            /* its place in the order of clients' shares, see queue.c */
+    double share;            /* its place in the order of clients' shares, see queue.c, */
+    uint64_t turn;           /* and among equal ones */
     double deadline;         /* clock; 0: none */
     struct lode_generation *like; /* queued: waits until that one has read the same prompt; or NULL */
     pthread_cond_t moved;         /* a token came, or the end */

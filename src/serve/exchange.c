@@ -50,7 +50,7 @@ static void put(void *user, const struct answer_event *e) {
 }
 
 int exchange_create(struct exchange **out, struct server *s, const struct api *api,
-                    const json_t *body, struct lode_error *err) {
+                    const json_t *body, uint64_t client, struct lode_error *err) {
     struct exchange *x = calloc(1, sizeof *x);
     *out = NULL;
     if (!x)
@@ -61,6 +61,7 @@ int exchange_create(struct exchange **out, struct server *s, const struct api *a
     x->last_sent = now();
     make_id(s, api->prefix, x->id);
     int rc = request_init(&x->r, s, body, err);
+    x->r.g.client = client;
     if (rc == 0 && !x->r.m->scheduler)
         rc = field_fail(err, "model", "%s gives vectors, not text: use /v1/embeddings or /v1/rerank",
                         x->r.m->name);

@@ -1,7 +1,7 @@
 /* exchange.h - one request for an answer, from its body to the last byte of the reply; and what an
  * API is.
  *
- *     exchange_create(&x, server, &openai_chat, body, &err);
+ *     exchange_create(&x, server, &openai_chat, body, 0, &err);
  *     while ((rc = exchange_step(x, 50, &err)) == ANSWER_WAITS || rc == ANSWER_MOVED)
  *         streaming: what x->out holds is to be sent, and cleared
  *     reply = api->reply(x);                            not streaming
@@ -49,8 +49,9 @@ struct exchange {
     double last_sent; /* clock of the last bytes */
 };
 
+/* client: who asks, for fairness; 0: nobody in particular. */
 int exchange_create(struct exchange **out, struct server *s, const struct api *api,
-                    const json_t *body, struct lode_error *err);
+                    const json_t *body, uint64_t client, struct lode_error *err);
 void exchange_free(struct exchange *x);
 int exchange_step(struct exchange *x, int wait_ms, struct lode_error *err);
 

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum {
     PATIENCE = 60,       /* seconds that a client gets to send a request */
@@ -209,11 +210,20 @@ static void stream(struct server *s, struct http_call *x, struct exchange *e) {
     http_end(x, !whole);
 }
 
+/* Who asks, as far as requests share fairly: a key, at an address.  What a body says would be anybody's
+ * word. */
+static uint64_t client_of(const struct http_call *x) {
+    const char *key = http_field(x, "Authorization");
+    if (!key)
+        key = http_field(x, "x-api-key");
+    return XXH3_64bits_withSeed(x->peer, strlen(x->peer), key ? XXH3_64bits(key, strlen(key)) : 0);
+}
+
 static void answer(struct server *s, struct http_call *x, const json_t *body,
                    const struct api *api) {
     struct lode_error err = {0};
     struct exchange *e;
-    int rc = exchange_create(&e, s, api, body, &err);
+    int rc = exchange_create(&e, s, api, body, client_of(x), &err);
     if (rc == 0 && e->r.stream) {
         stream(s, x, e);
         fill_account(x->context, e);
@@ -580,7 +590,7 @@ static int ask(struct server *s, const struct api *api, json_t *body, bool (*sto
                json_t **reply, struct lode_error *err) {
     struct exchange *e;
     json_object_set_new(body, "stream", json_false());
-    int rc = exchange_create(&e, s, api, body, err);
+    int rc = exchange_create(&e, s, api, body, 0, err);
     while (rc >= 0 && rc != ANSWER_DONE) {
         if (stop(user)) {
             exchange_free(e);

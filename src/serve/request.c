@@ -1,6 +1,7 @@
 /* request.c - see request.h. */
 #include "serve/request.h"
 
+#include "base/error.h"
 #include "serve/fields.h"
 
 #include <math.h>
@@ -10,6 +11,8 @@
 #include <sys/random.h>
 #include <time.h>
 
+enum { MOST_PRIORITY = 1000, MOST_SECONDS = 30 * 86400 };
+
 int request_no_memory(struct lode_error *err) {
     *err = (struct lode_error){.code = LODE_ERR_NOMEM, .text = "no memory for this request"};
     return LODE_ERR_NOMEM;
@@ -18,7 +21,8 @@ int request_no_memory(struct lode_error *err) {
 int request_init(struct request *r, struct server *s, const json_t *body, struct lode_error *err) {
     *r = (struct request){.s = s, .body = json_incref((json_t *)body), .n = 1, .best_of = 1};
     r->g.max_tokens = -1;
-    return request_model(r, err);
+    LODE_TRY(request_model(r, err));
+    return request_place(r, err);
 }
 
 void request_deinit(struct request *r) {
@@ -45,6 +49,16 @@ int request_model(struct request *r, struct lode_error *err) {
     if (rc == 0)
         r->g.sampler = r->m->sampling;
     return rc;
+}
+
+int request_place(struct request *r, struct lode_error *err) {
+    int64_t priority = 0;
+    float seconds = 0;
+    LODE_TRY(field_int(r->body, "priority", -MOST_PRIORITY, MOST_PRIORITY, &priority, err));
+    LODE_TRY(field_real(r->body, "timeout", 0, MOST_SECONDS, &seconds, err));
+    r->g.priority = (int32_t)-priority;
+    r->g.deadline = (double)seconds;
+    return 0;
 }
 
 int request_common(struct request *r, struct lode_error *err) {

@@ -44,6 +44,8 @@ void request_deinit(struct request *r);
 
 /* model: finds and pins it. */
 int request_model(struct request *r, struct lode_error *err);
+/* priority (as vLLM's: lower goes first), timeout (seconds, waiting included; 0: none) */
+int request_place(struct request *r, struct lode_error *err);
 /* stream, stream_options, max_tokens and its other names, ignore_eos, timings_per_token */
 int request_common(struct request *r, struct lode_error *err);
 /* temperature, top_p, ..., seed, logit_bias: of `from`, the body or an object within it. */

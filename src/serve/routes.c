@@ -101,7 +101,7 @@ static void add_slots(void *user, const struct model_view *v) {
                             (json_int_t)k.n_prompt, "n_prompt_tokens_processed",
                             (json_int_t)(k.n_read > k.n_reused ? k.n_read - k.n_reused : 0), "n_prompt_tokens_cache",
                             (json_int_t)k.n_reused, "n_decoded", (json_int_t)k.n_generated, "priority",
-                            (int)k.priority, "preemptions", (json_int_t)k.n_preempted));
+                            -(int)k.priority, "preemptions", (json_int_t)k.n_preempted));
     }
 }
 

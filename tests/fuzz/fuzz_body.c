@@ -40,7 +40,7 @@ static void exchange(const struct api *api, const char *text, size_t len) {
         json_decref(body);
         return;
     }
-    int rc = exchange_create(&x, server(), api, body, &err);
+    int rc = exchange_create(&x, server(), api, body, 0, &err);
     json_decref(body);
     for (int i = 0; rc >= 0 && rc != ANSWER_DONE && i < 6; i++)
         rc = exchange_step(x, 20, &err);

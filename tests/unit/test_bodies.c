@@ -42,7 +42,7 @@ static char *say(size_t i, int *rc) {
         *rc = LODE_ERR_NOMEM;
         return NULL;
     }
-    *rc = exchange_create(&x, server, fixture_api(asked[i].api), body, &err);
+    *rc = exchange_create(&x, server, fixture_api(asked[i].api), body, 0, &err);
     json_decref(body);
     while (*rc >= 0 && *rc != ANSWER_DONE) {
         *rc = exchange_step(x, 50, &err);

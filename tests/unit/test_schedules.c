@@ -374,6 +374,91 @@ static void order(void **state) {
     lode_model_free(model);
 }
 
+/* One client's requests by their deadlines, none counting as a minute; another client's places stay. */
+static void order_of_deadlines(void **state) {
+    (void)state;
+    prepare("llama");
+    struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){.slots = 1});
+    struct lode_generation *first, *g[7];
+    struct lode_generation_token t;
+    struct lode_generation_stats st;
+    struct lode_error err;
+    struct lode_generation_opts o = opts_of(&requests[0]);
+    o.max_tokens = -1; /* nobody reads it: it holds the only slot */
+    must(lode_generation_start(&first, s, &o, &err), &err);
+    assert_int_equal(lode_generation_next(first, &t, -1, &err), LODE_GENERATION_TOKEN);
+    o = opts_of(&requests[1]);
+    const struct {
+        uint64_t client;
+        double deadline;
+        size_t place; /* once all wait */
+    } wants[7] = {{1, 0, 5}, {1, 40, 3}, {2, 0, 2}, {1, 300, 7}, {1, 30, 1}, {2, 100, 4}, {1, 0, 6}};
+    /* client 1's five, by deadline: 30, 40, 60, 60, 300; client 2's two between them, as they came */
+    for (size_t i = 0; i < 7; i++) {
+        o.client = wants[i].client;
+        o.deadline = wants[i].deadline;
+        must(lode_generation_start(&g[i], s, &o, &err), &err);
+    }
+    for (size_t i = 0; i < 7; i++) {
+        lode_generation_stats(g[i], &st);
+        assert_int_equal(st.place, wants[i].place);
+    }
+    o.deadline = 1e300; /* the same as none */
+    struct lode_generation *last;
+    must(lode_generation_start(&last, s, &o, &err), &err);
+    lode_generation_free(first);
+    for (size_t i = 0; i < 7; i++) { /* whoever comes when, the answer is the same */
+        struct live l = {.g = g[i], .r = &requests[1], .leave_at = SIZE_MAX};
+        struct schedule c = {.s = s};
+        while (l.g)
+            look(&c, &l, 10);
+        assert_int_equal(c.wrong, 0);
+    }
+    lode_generation_free(last);
+    no_page_is_lost(s);
+    lode_scheduler_free(s);
+    lode_model_free(model);
+}
+
+/* While a long prompt is read, a stream gets a token with each of its chunks. */
+static void a_stream_waits_for_a_chunk(void **state) {
+    (void)state;
+    enum { CHUNK = 8, LONG = 240 };
+    prepare("llama");
+    struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){.slots = 2, .chunk = CHUNK});
+    static int32_t prompt[LONG];
+    struct lode_generation *stream, *other;
+    struct lode_generation_token t;
+    struct lode_generation_stats st;
+    struct lode_error err;
+    struct lode_generation_opts o = opts_of(&requests[0]);
+    o.n_prompt = 3;
+    o.max_tokens = 200;
+    must(lode_generation_start(&stream, s, &o, &err), &err);
+    assert_int_equal(lode_generation_next(stream, &t, -1, &err), LODE_GENERATION_TOKEN);
+    o.prompt = prompt;
+    o.n_prompt = LONG;
+    o.max_tokens = 1;
+    must(lode_generation_start(&other, s, &o, &err), &err);
+    size_t read = 0, n = 0;
+    for (; read < LONG && n < 190; n++) { /* each token is waited for: what is read in between is a chunk */
+        assert_int_equal(lode_generation_next(stream, &t, -1, &err), LODE_GENERATION_TOKEN);
+        lode_generation_stats(other, &st);
+        read = st.n_read;
+    }
+    lode_generation_stats(stream, &st);
+    assert_int_equal(read, LONG);
+    assert_true(st.n_generated >= LONG / CHUNK); /* at least one a chunk, whoever was faster */
+    struct lode_scheduler_stats all;
+    lode_scheduler_stats(s, &all);
+    assert_true(all.fed_tokens <= 3 + LONG + st.n_generated);
+    assert_true(all.steps >= LONG / CHUNK);
+    lode_generation_free(stream);
+    lode_generation_free(other);
+    lode_scheduler_free(s);
+    lode_model_free(model);
+}
+
 /* ---- jobs ---- */
 
 /* What the continuation weighs, in a session of its own. */
@@ -629,6 +714,8 @@ int main(void) {
         cmocka_unit_test(across_restarts),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(order),
+        cmocka_unit_test(order_of_deadlines),
+        cmocka_unit_test(a_stream_waits_for_a_chunk),
         cmocka_unit_test(jobs),
         cmocka_unit_test(any_allocation_fails),
         cmocka_unit_test(a_read_fails),
