@@ -43,6 +43,7 @@ struct lode_profile {
     uint64_t cache;       /* bytes that the cache may hold, */
     uint64_t held;        /* and holds now */
     uint64_t cancelled;   /* guesses that were off before they were read */
+    double busy;          /* seconds in which the disk had something to read, steps or none */
     const char *reader;   /* how files are read: "io_uring, direct" */
 };
 

@@ -115,6 +115,8 @@ struct lode_backend {
     const struct lode_memory *memory; /* what buffers and pages are taken from */
     uint32_t threads;                 /* of the host that compute */
     struct lode_error error;
+    bool (*cancel)(void *user); /* while a step runs; NULL: asked by ops that wait for weights */
+    void *cancel_user;
 };
 
 enum { LODE_MAX_USED = 64 }; /* experts of one row */

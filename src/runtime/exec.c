@@ -115,6 +115,12 @@ static int pin_one(struct lode_exec *e, const struct lode_operand *w, const void
     return rc;
 }
 
+static int ask_cancel(const struct lode_backend *b, struct lode_error *err) {
+    return b->cancel && b->cancel(b->cancel_user)
+               ? lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled")
+               : 0;
+}
+
 /* Every round asks for all that is missing, so that everything the instruction needs is in
  * flight at once, whatever order it arrives in. */
 static int pin(struct lode_exec *e, struct lode_instr *in, struct lode_error *err) {
@@ -138,6 +144,7 @@ static int pin(struct lode_exec *e, struct lode_instr *in, struct lode_error *er
             return 0;
         if (full) /* others may be waiting for what is held here */
             unpin(e, in);
+        LODE_TRY(ask_cancel(e->backend, err));
         if (missing == asked_about) /* else the news that were seen are another weight's */
             e->store->ops->wait(e->store, seen, missing);
     }
@@ -171,6 +178,22 @@ static void note_run(struct lode_exec *e, const struct lode_step *step, uint64_t
     note(&t->rows, body ? step->n_rows : 0);
 }
 
+static int run_instr(struct lode_exec *e, uint32_t i, const struct lode_step *step,
+                     struct lode_error *err) {
+    struct lode_instr *in = &e->instrs[i];
+    LODE_TRY(ask_cancel(e->backend, err));
+    int rc = pin(e, in, err);
+    if (rc == 0) {
+        e->backend->error.code = 0;
+        e->backend->ops->run[in->op](e->backend, in, step);
+        rc = e->backend->error.code;
+        if (rc < 0 && err)
+            *err = e->backend->error;
+    }
+    unpin(e, in);
+    return rc == 0 && e->guess ? lode_guess_run(e->guess, i, step, err) : rc;
+}
+
 int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)(void *user),
                   void *cancel_user, struct lode_error *err) {
     const uint64_t start = now_ns();
@@ -181,24 +204,12 @@ int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*canc
         note_run(e, step, start);
         return e->store->ops->verify(e->store, err);
     }
+    e->backend->cancel = cancel;
+    e->backend->cancel_user = cancel_user;
     for (uint32_t i = 0; i < e->plan->n_instrs; i++) {
-        struct lode_instr *in = &e->instrs[i];
-        if (cancel && cancel(cancel_user))
-            return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
-        int rc = pin(e, in, err);
-        if (rc == 0) {
-            e->backend->error.code = 0;
-            e->backend->ops->run[in->op](e->backend, in, step);
-            rc = e->backend->error.code;
-            if (rc < 0 && err)
-                *err = e->backend->error;
-        }
-        unpin(e, in);
-        if (rc == 0 && e->guess)
-            rc = lode_guess_run(e->guess, i, step, err);
-        LODE_TRY(rc);
-        if (in->op == LODE_OP_TRACE)
-            note_layer(e, in, &last);
+        LODE_TRY(run_instr(e, i, step, err));
+        if (e->instrs[i].op == LODE_OP_TRACE)
+            note_layer(e, &e->instrs[i], &last);
     }
     note_run(e, step, start);
     return e->store->ops->verify(e->store, err);

@@ -2,10 +2,6 @@
 
 #include "base/alloc.h"
 
-/* Layers ahead.  The nearest is read first, and what is far off is called off when the near one has
- * asked for what it needs, and guessed again, better. */
-enum { DEPTH = 1 };
-
 /* A router, and what is asked of the next one behind it. */
 struct ask {
     uint32_t at, route, experts;  /* instructions: the product, ROUTE, EXPERTS */
@@ -22,7 +18,7 @@ struct lode_guess {
     uint32_t n_asks;
     float *logits, *pairs; /* owned; (LODE_GUESS_ROWS, width of each) */
     uint32_t n_experts, n_pairs;
-    uint32_t *ahead; /* owned; (DEPTH * LODE_GUESS_ROWS * n_used) */
+    uint32_t *ahead; /* owned; (LODE_GUESS_ROWS * n_used) */
 };
 
 static bool find_ask(const struct lode_plan *p, uint32_t experts, struct ask *a) {
@@ -66,7 +62,7 @@ int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
     g->asks = LODE_NEW_ARRAY(struct ask, plan->n_instrs);
     g->logits = LODE_NEW_ARRAY(float, LODE_GUESS_ROWS * (size_t)g->n_experts);
     g->pairs = LODE_NEW_ARRAY(float, LODE_GUESS_ROWS * (size_t)g->n_pairs);
-    g->ahead = LODE_NEW_ARRAY(uint32_t, DEPTH * LODE_GUESS_ROWS * (size_t)plan->experts.n_used);
+    g->ahead = LODE_NEW_ARRAY(uint32_t, LODE_GUESS_ROWS * (size_t)plan->experts.n_used);
     if (!g->asks || !g->logits || !g->pairs || !g->ahead) {
         lode_guess_free(g);
         return lode_fail_nomem(err, "guesses");
@@ -125,26 +121,31 @@ static int choose(struct lode_guess *g, const struct ask *now, const struct ask 
     return rc;
 }
 
-/* Adds the heavier half of what `next` would choose now to what is read ahead: the others are those
- * that it is least sure of, and a wrong guess costs the disk as much as a right one. */
+/* The expert whose weight has `rank` heavier ones before it. */
+static uint32_t ranked(const float *pairs, uint32_t n_used, uint32_t rank) {
+    for (uint32_t k = 0; k < n_used; k++) {
+        uint32_t heavier = 0;
+        int32_t id;
+        for (uint32_t j = 0; j < n_used; j++)
+            heavier += pairs[2 * j + 1] > pairs[2 * k + 1] ||
+                       (j < k && !(pairs[2 * j + 1] < pairs[2 * k + 1]));
+        memcpy(&id, &pairs[2 * k], sizeof id);
+        if (heavier == rank)
+            return (uint32_t)id;
+    }
+    return 0; /* weights that are no numbers */
+}
+
+/* What `next` would choose now is read ahead, the surest of each row first. */
 static int guess_layer(struct lode_guess *g, const struct ask *now, const struct ask *next,
                        struct lode_instr *experts, const struct lode_step *step,
                        struct lode_error *err) {
     LODE_TRY(choose(g, now, next, step, err));
     const uint32_t n_used = g->instrs[next->route].p.route.n_used;
     const uint32_t first = g->instrs[next->experts].parts[0].w->id;
-    for (uint32_t r = 0; r < step->n_rows; r++)
-        for (uint32_t k = 0; k < n_used; k++) {
-            const float *pairs = &g->pairs[r * g->n_pairs];
-            int32_t id;
-            uint32_t heavier = 0;
-            for (uint32_t j = 0; j < n_used; j++)
-                heavier += pairs[2 * j + 1] > pairs[2 * k + 1];
-            if (2 * heavier >= n_used + 1)
-                continue;
-            memcpy(&id, &pairs[2 * k], sizeof id);
-            g->ahead[experts->n_ahead++] = first + (uint32_t)id;
-        }
+    for (uint32_t rank = 0; rank < n_used; rank++)
+        for (uint32_t r = 0; r < step->n_rows; r++)
+            g->ahead[experts->n_ahead++] = first + ranked(&g->pairs[r * g->n_pairs], n_used, rank);
     return 0;
 }
 
@@ -159,9 +160,7 @@ int lode_guess_run(struct lode_guess *g, uint32_t i, const struct lode_step *ste
         experts->ahead = g->ahead;
         if (step->n_rows > LODE_GUESS_ROWS)
             return 0;
-        for (uint32_t k = a; k < a + DEPTH && k + 1 < g->n_asks && g->asks[k].next; k++)
-            LODE_TRY(guess_layer(g, now, &g->asks[k + 1], experts, step, err));
-        return 0;
+        return now->next ? guess_layer(g, now, now + 1, experts, step, err) : 0;
     }
     return 0;
 }

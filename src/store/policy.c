@@ -114,19 +114,35 @@ uint64_t lode_policy_capacity(const struct lode_policy *p) { return p->shape.cap
 void lode_policy_set_capacity(struct lode_policy *p, uint64_t c) { p->shape.capacity = c; }
 
 void lode_policy_touch(struct lode_policy *p, uint32_t id) {
-    assert(p->entries[id].held);
-    p->entries[id].last = ++p->clock;
+    struct policy_entry *e = &p->entries[id];
+    assert(e->held);
+    e->last = ++p->clock;
+    if (e->guess) { /* as though it came only now */
+        e->guess = false;
+        p->ops->remove(p, id, false);
+        p->ops->admit(p, id);
+        if (e->pins && p->ops->pin)
+            p->ops->pin(p, id, true);
+        return;
+    }
     p->ops->touch(p, id);
 }
 
-void lode_policy_admit(struct lode_policy *p, uint32_t id, uint64_t size) {
+void lode_policy_expect(struct lode_policy *p, uint32_t id) {
+    assert(p->entries[id].held);
+    if (p->ops->expect)
+        p->ops->expect(p, id);
+}
+
+void lode_policy_admit(struct lode_policy *p, uint32_t id, uint64_t size, bool guess) {
     struct policy_entry *e = &p->entries[id];
     assert(!e->held && !e->pins);
     e->last = ++p->clock;
     e->held = true;
+    e->guess = guess;
     e->size = size;
     p->used += size;
-    p->ops->admit(p, id);
+    (guess && p->ops->guess ? p->ops->guess : p->ops->admit)(p, id);
 }
 
 static void leave(struct lode_policy *p, uint32_t id, bool evicted) {

@@ -16,12 +16,12 @@
  *                 ...                             all that is here is pinned: wait, or refuse
  *             drop(old);                          it is out of the policy's books already
  *         }
- *         lode_policy_admit(p, id, size);         before or after its bytes arrive, as the store likes
+ *         lode_policy_admit(p, id, size, false);  before or after its bytes arrive, as the store likes
  *     }
  *     lode_policy_pin(p, id); ... lode_policy_unpin(p, id);    while it is read into or computed with
  *
  * A touch is one use: for a batch of tokens one for each expert that they use, however many they
- * are.  Guesses (prefetch) are admitted and not touched; one that is used after all is touched.
+ * are.  Guesses (prefetch) are admitted as such; one that is used after all is touched.
  * Calls on one policy come from one thread at a time.
  */
 #ifndef LODE_STORE_POLICY_H
@@ -68,8 +68,11 @@ void lode_policy_set_capacity(struct lode_policy *p, uint64_t capacity);
 
 /* It is held, and was used. */
 void lode_policy_touch(struct lode_policy *p, uint32_t id);
-/* It is not held, and now is: `size` bytes. */
-void lode_policy_admit(struct lode_policy *p, uint32_t id, uint64_t size);
+/* It is not held, and now is: `size` bytes.  That is a use, unless it is a guess: a guess is used when
+ * it is touched. */
+void lode_policy_admit(struct lode_policy *p, uint32_t id, uint64_t size, bool guess);
+/* It is held, and is guessed to be used when its layer is visited next. */
+void lode_policy_expect(struct lode_policy *p, uint32_t id);
 /* Takes the held, unpinned id whose bytes are worth least out of the books; false: there is none. */
 bool lode_policy_victim(struct lode_policy *p, uint32_t *id);
 /* Takes out one that is held and unpinned, because its bytes never came or turned out wrong. */

@@ -45,6 +45,11 @@ static void admit(struct lode_policy *p, uint32_t id) {
         age(p);
 }
 
+static void guess(struct lode_policy *p, uint32_t id) {
+    p->entries[id].key = key_of(&p->entries[id]);
+    policy_heap_push(p, id);
+}
+
 static uint32_t victim(struct lode_policy *p) { return p->n_heap ? p->heap[0] : POLICY_NONE; }
 
 static void take_out(struct lode_policy *p, uint32_t id, bool evicted) {
@@ -64,6 +69,7 @@ const struct lode_policy_ops lode_policy_lfu = {.name = "lfu",
                                                 .heap = true,
                                                 .touch = touch,
                                                 .admit = admit,
+                                                .guess = guess,
                                                 .victim = victim,
                                                 .remove = take_out,
                                                 .pin = pin};

@@ -33,6 +33,7 @@ struct policy_next {
     float (*average)[AVERAGES]; /* owned; (n_ids) */
     float *rounds;             /* owned; (n_ids): 1 / p - 1 */
     float *leaves;             /* owned; (n_ids): the same of what is held and not pinned, else -1 */
+    bool *expected;            /* owned; (n_ids): by who looks ahead, when its layer comes round */
     bool *used;                /* owned; (n_experts): in this visit */
     uint32_t *visits;          /* owned; (n_layers) */
 };
@@ -44,6 +45,7 @@ static void next_free(struct lode_policy *p) {
     lode_free(n->average);
     lode_free(n->rounds);
     lode_free(n->leaves);
+    lode_free(n->expected);
     lode_free(n->used);
     lode_free(n->visits);
     lode_free(n);
@@ -57,9 +59,10 @@ static bool next_init(struct lode_policy *p) {
     n->average = lode_alloc_zero(p->n_ids, sizeof *n->average);
     n->rounds = LODE_NEW_ARRAY(float, p->n_ids);
     n->leaves = LODE_NEW_ARRAY(float, p->n_ids);
+    n->expected = LODE_NEW_ARRAY(bool, p->n_ids);
     n->used = LODE_NEW_ARRAY(bool, p->shape.n_experts);
     n->visits = LODE_NEW_ARRAY(uint32_t, p->shape.n_layers);
-    if (!n->average || !n->rounds || !n->leaves || !n->used || !n->visits)
+    if (!n->average || !n->rounds || !n->leaves || !n->expected || !n->used || !n->visits)
         return false; /* next_free takes what there is */
     n->layer = POLICY_NONE;
     for (int a = 0; a < AVERAGES; a++)
@@ -102,7 +105,7 @@ static void end_visit(struct lode_policy *p) {
         n->rounds[first + e] = 1 / c - 1;
         if (n->leaves[first + e] >= 0)
             n->leaves[first + e] = n->rounds[first + e];
-        n->used[e] = false;
+        n->used[e] = n->expected[first + e] = false;
     }
 }
 
@@ -123,6 +126,19 @@ static void admit(struct lode_policy *p, uint32_t id) {
     struct policy_next *n = p->own;
     use(p, id);
     n->leaves[id] = n->rounds[id];
+}
+
+static void expect(struct lode_policy *p, uint32_t id) {
+    struct policy_next *n = p->own;
+    n->expected[id] = true;
+    if (n->leaves[id] >= 0)
+        n->leaves[id] = 0;
+}
+
+static void guess(struct lode_policy *p, uint32_t id) {
+    struct policy_next *n = p->own;
+    n->leaves[id] = 0;
+    n->expected[id] = true;
 }
 
 static uint32_t victim(struct lode_policy *p) {
@@ -152,7 +168,7 @@ static void take_out(struct lode_policy *p, uint32_t id, bool evicted) {
 
 static void pin(struct lode_policy *p, uint32_t id, bool pinned) {
     struct policy_next *n = p->own;
-    n->leaves[id] = pinned ? -1 : n->rounds[id];
+    n->leaves[id] = pinned ? -1 : n->expected[id] ? 0 : n->rounds[id];
 }
 
 const struct lode_policy_ops lode_policy_next = {.name = "next",
@@ -160,6 +176,8 @@ const struct lode_policy_ops lode_policy_next = {.name = "next",
                                                  .deinit = next_free,
                                                  .touch = touch,
                                                  .admit = admit,
+                                                 .guess = guess,
+                                                 .expect = expect,
                                                  .victim = victim,
                                                  .remove = take_out,
                                                  .pin = pin};

@@ -18,6 +18,7 @@ struct policy_entry {
     uint32_t uses;
     uint8_t queue; /* the policy's own number of a queue; 0: in none */
     bool held;
+    bool guess; /* held, and not used yet */
 };
 
 /* The oldest first. */
@@ -52,6 +53,8 @@ struct lode_policy_ops {
     void (*deinit)(struct lode_policy *p); /* also after an init that failed */
     void (*touch)(struct lode_policy *p, uint32_t id);
     void (*admit)(struct lode_policy *p, uint32_t id);
+    void (*guess)(struct lode_policy *p, uint32_t id);  /* admit without a use; NULL: all the same */
+    void (*expect)(struct lode_policy *p, uint32_t id); /* may be NULL */
     uint32_t (*victim)(struct lode_policy *p); /* only says which; POLICY_NONE */
     void (*remove)(struct lode_policy *p, uint32_t id, bool evicted);
     void (*pin)(struct lode_policy *p, uint32_t id, bool pinned); /* may be NULL: first and last pin */

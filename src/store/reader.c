@@ -6,9 +6,10 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { DEPTH = 16, PIECE = 256 << 10, MOST_STALLS = 64 };
+enum { DEPTH = 16, PIECE = 512 << 10, MOST_STALLS = 64 };
 
 /* ---- queues ---- */
 
@@ -30,10 +31,17 @@ static struct lode_reader_queue *queue_of(struct lode_reader *r, const struct lo
     return read->urgent ? &r->urgent : &r->lazy;
 }
 
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
 bool lode_reader_take(struct lode_reader *r, struct lode_piece *out) {
     struct lode_read *read = r->urgent.first;
-    /* guesses leave half of the device's queue to what may be needed a moment later */
-    if (!read && r->lazy_flying < r->depth - r->depth / 4)
+    /* what is needed a moment later waits for all that is in flight: guesses keep the device busy with
+     * as little as will do */
+    if (!read && r->lazy_flying < (r->depth + 3) / 4)
         read = r->lazy.first;
     if (!read)
         return false;
@@ -46,6 +54,9 @@ bool lode_reader_take(struct lode_reader *r, struct lode_piece *out) {
                                .size = left < r->piece ? left : r->piece};
     read->at += out->size;
     read->n_flying++;
+    if (r->n_flying++ == 0)
+        r->busy_since = now_ns();
+    read->taken += out->size;
     r->lazy_flying += !read->urgent;
     if (read->at == p->size) {
         read->at = 0;
@@ -102,6 +113,8 @@ bool lode_reader_put(struct lode_reader *r, struct lode_piece *p, ssize_t result
     pthread_mutex_lock(&r->lock);
     r->bytes += result > 0 ? (uint64_t)result : 0;
     r->lazy_flying -= !read->urgent;
+    if (--r->n_flying == 0)
+        r->busy_ns += now_ns() - r->busy_since;
     if (read->fault.cause && read->queued) /* the rest of it is of no use */
         drop(queue_of(r, read), read);
     const bool last = --read->n_flying == 0 && !read->queued;
@@ -221,9 +234,15 @@ void lode_reader_free(struct lode_reader *r) {
     lode_free(r);
 }
 
+void lode_reader_forget(struct lode_reader *r, const struct lode_read_part *parts, size_t n) {
+    for (size_t i = 0; r->direct && i < n; i++)
+        posix_fadvise(r->fds[parts[i].file], (off_t)parts[i].offset, (off_t)parts[i].size,
+                      POSIX_FADV_DONTNEED);
+}
+
 void lode_reader_submit(struct lode_reader *r, struct lode_read *read) {
     read->i_part = read->n_flying = 0;
-    read->at = 0;
+    read->at = read->taken = 0;
     read->fault = (struct lode_read_fault){0};
     pthread_mutex_lock(&r->lock);
     push(queue_of(r, read), read);
@@ -283,18 +302,30 @@ void lode_reader_urge(struct lode_reader *r, struct lode_read *read) {
         lode_uring_poke(r->uring);
 }
 
-bool lode_reader_cancel(struct lode_reader *r, struct lode_read *read) {
+enum lode_reader_cut lode_reader_cancel(struct lode_reader *r, struct lode_read *read) {
+    enum lode_reader_cut cut = LODE_READER_ALL_FLYING;
     pthread_mutex_lock(&r->lock);
-    const bool gone = read->queued && read->i_part == 0 && read->at == 0;
-    if (gone)
+    if (read->queued) {
         drop(queue_of(r, read), read);
+        cut = read->n_flying ? LODE_READER_CUT : LODE_READER_GONE;
+        if (!read->fault.cause)
+            read->fault.cause = LODE_READ_CANCELLED;
+    }
     pthread_mutex_unlock(&r->lock);
-    return gone;
+    return cut;
 }
 
 const char *lode_reader_name(const struct lode_reader *r) {
     return r->uring ? r->direct ? "io_uring, direct" : "io_uring, page cache"
                     : r->direct ? "threads, direct" : "threads, page cache";
+}
+
+uint64_t lode_reader_busy(const struct lode_reader *r) {
+    struct lode_reader *w = (struct lode_reader *)(uintptr_t)r; /* for its lock */
+    pthread_mutex_lock(&w->lock);
+    const uint64_t busy = r->busy_ns + (r->n_flying ? now_ns() - r->busy_since : 0);
+    pthread_mutex_unlock(&w->lock);
+    return busy;
 }
 
 uint64_t lode_reader_bytes(const struct lode_reader *r) {

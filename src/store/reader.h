@@ -41,7 +41,12 @@ struct lode_read_part {
 };
 
 /* What went wrong: errno, or one of these. */
-enum { LODE_READ_ENDED = -1 /* the file is shorter than it was */, LODE_READ_DAMAGED = -2 };
+enum {
+    LODE_READ_ENDED = -1,    /* the file is shorter than it was */
+    LODE_READ_DAMAGED = -2,  /* a checksum differs */
+    LODE_READ_CANCELLED = -3, /* and not all of it was read */
+    LODE_READ_SOURCE = -4     /* assemble.h */
+};
 struct lode_read_fault {
     int cause; /* 0: nothing */
     uint32_t file;
@@ -53,12 +58,14 @@ struct lode_read {
     uint32_t n_parts;
     char *base;
     bool urgent;
+    uint32_t tag; /* the caller's */
     void (*done)(struct lode_read *r); /* fault is set; no lock is held */
     struct lode_read_fault fault;
     /* the reader's own */
     struct lode_read *next, *prev;
     uint32_t i_part, n_flying;
-    size_t at; /* of part i_part, the next piece */
+    size_t at;    /* of part i_part, the next piece */
+    size_t taken; /* bytes handed to the device so far */
     bool queued;
 };
 
@@ -67,7 +74,7 @@ enum lode_reader_engine { LODE_READER_AUTO, LODE_READER_URING, LODE_READER_THREA
 struct lode_reader_opts { /* zero means the default */
     enum lode_reader_engine engine;
     uint32_t depth;  /* pieces in flight; 0: 16 */
-    uint32_t piece;  /* bytes of one; 0: 256 KiB */
+    uint32_t piece;  /* bytes of one; 0: 512 KiB */
     bool page_cache; /* read through it */
     /* For tests: sees each result before the reader does, and may change it and the bytes. */
     ssize_t (*fault)(void *user, uint32_t file, uint64_t offset, char *to, size_t n, ssize_t result);
@@ -80,6 +87,10 @@ int lode_reader_create(struct lode_reader **out, const char *const *paths, uint3
 /* Waits for what is in flight; what is queued is dropped, and its `done` not called. */
 void lode_reader_free(struct lode_reader *r);
 
+/* Where files are read past the page cache, what it has of these parts is of no use to anyone here, and
+ * keeps others from the memory. */
+void lode_reader_forget(struct lode_reader *r, const struct lode_read_part *parts, size_t n);
+
 void lode_reader_submit(struct lode_reader *r, struct lode_read *read);
 /* Reads one part to base + part->to and waits for it.  0, or the fault's code with its words: `what`
  * names the bytes. */
@@ -87,11 +98,15 @@ int lode_reader_read(struct lode_reader *r, const struct lode_read_part *part, c
                      const char *what, struct lode_error *err);
 /* It is needed now. */
 void lode_reader_urge(struct lode_reader *r, struct lode_read *read);
-/* true: nothing of it was in flight yet, and `done` will not be called. */
-bool lode_reader_cancel(struct lode_reader *r, struct lode_read *read);
+/* What is not in flight yet will not be read.  GONE: nothing is in flight, `done` is not called; CUT:
+ * `done` comes with the fault LODE_READ_CANCELLED; ALL_FLYING: it is too late, `done` comes as ever. */
+enum lode_reader_cut { LODE_READER_ALL_FLYING, LODE_READER_CUT, LODE_READER_GONE };
+enum lode_reader_cut lode_reader_cancel(struct lode_reader *r, struct lode_read *read);
 
 const char *lode_reader_name(const struct lode_reader *r); /* "io_uring, direct", ... */
 uint64_t lode_reader_bytes(const struct lode_reader *r);   /* read so far */
+/* Nanoseconds in which anything was in flight. */
+uint64_t lode_reader_busy(const struct lode_reader *r);
 /* Fills err with what a fault says; returns its code. */
 int lode_reader_fail(const struct lode_reader *r, const struct lode_read_fault *fault,
                      const char *what, struct lode_error *err);

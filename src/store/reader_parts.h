@@ -31,7 +31,8 @@ struct lode_reader {
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t work;
     struct lode_reader_queue urgent, lazy;
-    uint32_t lazy_flying;
+    uint32_t n_flying, lazy_flying; /* pieces; of reads that are not urgent */
+    uint64_t busy_since, busy_ns;   /* anything is in flight since; was, before that */
     uint64_t bytes;
     bool stop;
 

@@ -91,7 +91,7 @@ static int miss(const struct replay *r, uint32_t id, uint64_t size, struct lode_
                              (unsigned long long)p->shape.capacity, r->t->shape.n_used,
                              (unsigned long long)size);
     }
-    lode_policy_admit(p, id, size);
+    lode_policy_admit(p, id, size, false);
     return 0;
 }
 

@@ -54,7 +54,7 @@ struct lode_store_ops {
      * begun are off. */
     void (*settle)(struct lode_store *s);
     /* Counts arrivals and rooms that became free, where weight `id` is kept; wait returns when it is no
-     * longer `seen`. */
+     * longer `seen`, and now and then before, so that who waits can look whether it still should. */
     uint64_t (*news)(struct lode_store *s, uint32_t id);
     void (*wait)(struct lode_store *s, uint64_t seen, uint32_t id);
     /* Adds the counts of what is streamed to a profile; NULL where nothing is. */

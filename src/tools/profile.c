@@ -59,17 +59,19 @@ static void print_table(const struct lode_profile *p) {
             format_bytes((double)sum.bytes, a));
     fprintf(stderr, "cache %s of %s; read by %s", format_bytes((double)p->held, a),
             format_bytes((double)p->cache, b), p->reader);
-    fprintf(stderr, ", %s/s over the whole time; %" PRIu64 " guesses were called off\n",
-            format_bytes(p->seconds > 0 ? (double)sum.bytes / p->seconds : 0, a), p->cancelled);
+    fprintf(stderr, ", %s/s over the whole time", format_bytes(p->seconds > 0 ? (double)sum.bytes / p->seconds : 0, a));
+    fprintf(stderr, ", %s/s while it read, %.1f %% of the time; %" PRIu64 " guesses were called off\n",
+            format_bytes(p->busy > 0 ? (double)sum.bytes / p->busy : 0, a),
+            p->seconds > 0 ? 100 * p->busy / p->seconds : 0, p->cancelled);
 }
 
 static void print_json(FILE *f, const struct lode_profile *p) {
     fprintf(f,
             "{\"steps\": %" PRIu64 ", \"tokens\": %" PRIu64 ", \"seconds\": %.6f, \"head\": %.6f, "
             "\"streams\": %s, \"cache\": %" PRIu64 ", \"held\": %" PRIu64 ", \"cancelled\": %" PRIu64
-            ", \"reader\": \"%s\",\n \"layers\": [",
+            ", \"busy\": %.6f, \"reader\": \"%s\",\n \"layers\": [",
             p->steps, p->rows, p->seconds, p->head, p->streams ? "true" : "false", p->cache, p->held,
-            p->cancelled, p->reader);
+            p->cancelled, p->busy, p->reader);
     for (uint32_t i = 0; i < p->n_layers; i++) {
         const struct lode_profile_layer *l = &p->layers[i];
         fprintf(f,

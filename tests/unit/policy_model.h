@@ -236,7 +236,7 @@ static const char *policy_drive(const char *name, const uint8_t *data, size_t n)
                     slow_leave(&s, is, true);
             }
             if (room && !*why) {
-                lode_policy_admit(p, id, size);
+                lode_policy_admit(p, id, size, false);
                 s.held[id] = true;
                 s.size[id] = size;
                 s.used += size;

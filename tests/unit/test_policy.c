@@ -28,7 +28,7 @@ static int use(struct lode_policy *p, uint32_t id) {
     }
     if (lode_policy_used(p) + 1 > lode_policy_capacity(p))
         assert_true(lode_policy_victim(p, &gone));
-    lode_policy_admit(p, id, 1);
+    lode_policy_admit(p, id, 1, false);
     return gone == UINT32_MAX ? -1 : (int)gone;
 }
 

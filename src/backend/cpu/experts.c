@@ -320,6 +320,9 @@ static int run_wave(struct wave *w, struct lode_error *err) {
             w->settled = true;
         }
         if (w->n_ready == 0) {
+            const struct lode_backend *b = &w->cpu->base;
+            if (b->cancel && b->cancel(b->cancel_user))
+                return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
             store->ops->wait(store, seen, any);
             continue;
         }

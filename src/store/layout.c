@@ -1,0 +1,133 @@
+#include "store/layout.h"
+
+#include "base/alloc.h"
+
+static size_t round_up(size_t n) {
+    return (n + LODE_READ_ALIGN - 1) & ~(size_t)(LODE_READ_ALIGN - 1);
+}
+
+struct placed {
+    uint32_t id;
+    struct lode_place p;
+};
+
+/* Where a group's weights lie, in the order of the file; false: not all lie in one piece. */
+static bool find_places(const struct lode_source *source, const struct lode_weight *weights,
+                        const struct lode_group *g, struct placed *out) {
+    for (uint32_t i = 0; i < g->n_weights; i++) {
+        const struct lode_weight *w = &weights[g->weights[i]];
+        struct placed x = {.id = g->weights[i]};
+        uint32_t k = i;
+        if (!lode_source_place(source, w->home, w->offset, w->size, &x.p))
+            return false;
+        for (; k > 0 && out[k - 1].p.path == x.p.path && out[k - 1].p.offset > x.p.offset; k--)
+            out[k] = out[k - 1];
+        out[k] = x;
+    }
+    return true;
+}
+
+/* The stretches of files that make a group, neighbours joined.  parts (may be NULL) and at get what
+ * was found; returns how many stretches, 0 where the source has to put it together. */
+static uint32_t lay_out(const struct lode_source *source, const struct lode_weight *weights,
+                        const struct lode_group *g, struct lode_read_part *parts,
+                        const char **files, size_t *at, struct lode_layout *l) {
+    struct placed places[LODE_GROUP_WEIGHTS];
+    const uint32_t n_places = find_places(source, weights, g, places) ? g->n_weights : 0;
+    uint32_t n = 0;
+    uint64_t end = 0, start = 0; /* of the last stretch */
+    size_t to = 0;               /* where it begins in memory */
+    struct lode_place p = {0};
+    l->size = 0;
+    for (uint32_t i = 0; i < n_places; i++) {
+        const struct lode_weight *w = &weights[places[i].id];
+        if (n == 0 || places[i].p.path != p.path || places[i].p.offset - end >= LODE_READ_ALIGN) {
+            start = places[i].p.offset / LODE_READ_ALIGN * LODE_READ_ALIGN;
+            to = l->size;
+            n++;
+        }
+        p = places[i].p;
+        end = p.offset + w->size;
+        if (at)
+            at[places[i].id] = to + (size_t)(p.offset - start);
+        const size_t needed = (size_t)(end - start);
+        l->size = to + round_up(needed);
+        if (parts) {
+            parts[n - 1] = (struct lode_read_part){0, start, round_up(needed), needed, to};
+            files[n - 1] = p.path;
+        }
+    }
+    if (n == 1 && p.record_size && p.record >= start && p.record + p.record_size == end) {
+        l->summed = p.record_size;
+        l->summed_at = (size_t)(p.record - start);
+        l->sum = p.sum;
+    }
+    if (n)
+        return n;
+    for (uint32_t i = 0; i < g->n_weights; i++) {
+        if (at)
+            at[g->weights[i]] = l->size;
+        l->size += (weights[g->weights[i]].size + 63) & ~(size_t)63;
+    }
+    l->size = round_up(l->size);
+    return 0;
+}
+
+size_t lode_layout_size(const struct lode_source *source, const struct lode_weight *weights,
+                        const struct lode_group *g) {
+    struct lode_layout l = {0};
+    lay_out(source, weights, g, NULL, NULL, NULL, &l);
+    return l.size;
+}
+
+static int add_path(struct lode_layouts *l, const char *path, uint32_t *out,
+                    struct lode_error *err) {
+    for (*out = 0; *out < l->n_paths; ++*out)
+        if (l->paths[*out] == path)
+            return 0;
+    const char **more = lode_realloc(l->paths, l->n_paths + 1, sizeof *more);
+    if (!more)
+        return lode_fail_nomem(err, "list of files");
+    l->paths = more;
+    l->paths[l->n_paths++] = path;
+    return 0;
+}
+
+int lode_layouts_make(struct lode_layouts *out, const struct lode_source *source,
+                      const struct lode_weight *weights, uint32_t n_weights,
+                      const struct lode_group *groups, uint32_t n_groups, struct lode_error *err) {
+    struct lode_read_part parts[LODE_GROUP_WEIGHTS];
+    const char *files[LODE_GROUP_WEIGHTS];
+    size_t n = 0, most = 0;
+    for (uint32_t g = 0; g < n_groups; g++)
+        most += groups[g].n_weights;
+    *out = (struct lode_layouts){.smallest = SIZE_MAX};
+    out->at = LODE_NEW_ARRAY(size_t, n_weights);
+    out->parts = LODE_NEW_ARRAY(struct lode_read_part, most);
+    out->groups = LODE_NEW_ARRAY(struct lode_layout, n_groups);
+    if (!out->at || !out->parts || !out->groups)
+        return lode_fail_nomem(err, "table of experts");
+    for (uint32_t g = 0; g < n_groups; g++) {
+        struct lode_layout *l = &out->groups[g];
+        l->first_part = (uint32_t)n;
+        l->n_parts = lay_out(source, weights, &groups[g], parts, files, out->at, l);
+        for (uint32_t i = 0; i < l->n_parts; i++, n++) {
+            LODE_TRY(add_path(out, files[i], &parts[i].file, err));
+            out->parts[n] = parts[i];
+        }
+        out->n_parts = n;
+        out->all += l->size;
+        out->largest = l->size > out->largest ? l->size : out->largest;
+        out->smallest = l->size < out->smallest ? l->size : out->smallest;
+        out->assembled |= l->n_parts == 0;
+    }
+    return 0;
+}
+
+void lode_layouts_free(struct lode_layouts *l) {
+    lode_free(l->groups);
+    lode_free(l->parts);
+    lode_free(l->paths);
+    lode_free(l->at);
+    *l = (struct lode_layouts){0};
+}

@@ -1,0 +1,42 @@
+/* layout.h - where the weights of each group lie: in the files, and in the memory they are read into.
+ *
+ * A group whose weights lie in files as they are computed with is a few stretches of them, each with
+ * the pages that it begins and ends in; a packed model's is one stretch.  Others are put together by
+ * their source, one weight behind the other.
+ */
+#ifndef LODE_STORE_LAYOUT_H
+#define LODE_STORE_LAYOUT_H
+
+#include "store/reader.h"
+#include "store/weight.h"
+
+struct lode_layout {
+    uint32_t first_part, n_parts; /* n_parts 0: it is put together by the source */
+    size_t size;                  /* bytes in memory, whole pages */
+    size_t summed, summed_at;     /* bytes in memory whose XXH3 is sum; 0: none are */
+    uint64_t sum;
+};
+
+struct lode_layouts { /* zeros: none */
+    struct lode_layout *groups;   /* owned, as all below; (n_groups) */
+    struct lode_read_part *parts; /* (n_parts) of all groups; their file is an index of paths */
+    size_t n_parts;
+    const char **paths;           /* (n_paths); the strings are the source's */
+    uint32_t n_paths;
+    size_t *at; /* (n_weights): where a weight begins, from its group's first byte */
+    size_t largest, smallest; /* group */
+    uint64_t all;             /* bytes of all groups */
+    bool assembled;           /* some are put together by the source */
+};
+
+/* out is to be freed after a failure too. */
+int lode_layouts_make(struct lode_layouts *out, const struct lode_source *source,
+                      const struct lode_weight *weights, uint32_t n_weights,
+                      const struct lode_group *groups, uint32_t n_groups, struct lode_error *err);
+void lode_layouts_free(struct lode_layouts *l);
+
+/* The bytes in memory of one group. */
+size_t lode_layout_size(const struct lode_source *source, const struct lode_weight *weights,
+                        const struct lode_group *g);
+
+#endif
