@@ -3,9 +3,8 @@
  * They are requests like others (lode/scheduler.h): they share steps, pages and prefixes with each
  * other and with whoever else runs, and no number depends on that.  The calling thread waits.
  *
- *     const struct lode_ids labels[] = {{yes, n_yes}, {no, n_no}};
- *     double logprob[2];
- *     lode_score(s, (struct lode_ids){prompt, n_prompt}, labels, 2, logprob, &err);
+ *     struct lode_scored labels[] = {{.prompt = prompt, .text = yes}, {.prompt = prompt, .text = no}};
+ *     lode_score(s, labels, 2, NULL, &err);
  */
 #ifndef LODE_JOBS_H
 #define LODE_JOBS_H
@@ -21,11 +20,19 @@ struct lode_ids {
     size_t n;
 };
 
-/* The log-probability of each continuation after the prompt, under the plain softmax: the sum of its
- * tokens'.  logprobs: (n).  The prompt is read once. */
-LODE_API int lode_score(struct lode_scheduler *s, struct lode_ids prompt,
-                        const struct lode_ids *continuations, size_t n, double *logprobs,
-                        struct lode_error *err);
+struct lode_job_opts { /* zero means the default */
+    bool (*cancel)(void *user); /* asked some times a second; true: LODE_ERR_CANCELLED */
+    void *cancel_user;
+};
+
+struct lode_scored {
+    struct lode_ids prompt, text;
+    double logprob; /* of the text after the prompt, under the plain softmax: the sum of its tokens' */
+};
+/* Fills in logprob.  Nothing is generated: a text costs what reading it costs.  A prompt that is that of the
+ * pair before too (the same ids at the same place) is read once. */
+LODE_API int lode_score(struct lode_scheduler *s, struct lode_scored *pairs, size_t n,
+                        const struct lode_job_opts *opts, struct lode_error *err);
 
 /* A token of request i (t), or its end (t NULL; result: a lode_generation_result or an error, which err
  * then describes).  Tokens of one request come in order.  Non-zero stops all: LODE_ERR_CANCELLED. */
@@ -46,6 +53,7 @@ struct lode_beam_opts {   /* zero means the default */
     uint32_t width;       /* beams; 0: 4; at most LODE_GENERATION_TOP / 2 */
     uint32_t max_tokens;  /* 0: 64 */
     float length_penalty; /* 0: 1, the mean log-probability; negative: 0, the sum */
+    struct lode_job_opts job;
 };
 /* The best continuations, the best first: *out (n at most the width), for lode_beams_free.  Stops when
  * as many have ended as the width and no other can become better. */

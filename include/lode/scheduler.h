@@ -135,6 +135,9 @@ struct lode_generation_opts {
     bool ignore_end;    /* tokens that end an answer are tokens like others */
     bool logprobs;
     uint32_t n_top;     /* of them, for each token; at most LODE_GENERATION_TOP */
+    /* Log-probabilities of the prompt's own tokens, from this one on (at least 1: nothing comes before the
+     * first), for lode_generation_prompt; 0: none.  What is cached of them is evaluated anew. */
+    size_t prompt_logprobs;
     int32_t priority;   /* higher goes first; 0 is usual */
     uint64_t client;    /* who asks, for fairness; 0: nobody in particular */
     double deadline;    /* seconds from now, waiting included: LODE_ERR_LIMIT (where: "deadline") then;
@@ -171,6 +174,11 @@ enum lode_generation_result {
  * good.  A request whose tokens nobody takes stops after some, and goes on when they are taken. */
 LODE_API int lode_generation_next(struct lode_generation *g, struct lode_generation_token *out,
                                   int wait_ms, struct lode_error *err);
+
+/* Of the prompt's tokens from prompt_logprobs on, those that have been read, up to cap: how many were
+ * copied to out. */
+LODE_API size_t lode_generation_prompt(struct lode_generation *g, struct lode_generation_token *out,
+                                       size_t cap);
 
 struct lode_generation_stats {
     size_t n_prompt, n_read; /* tokens of the prompt, and those evaluated or reused so far */

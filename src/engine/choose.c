@@ -38,6 +38,18 @@ static int choose_guided(const struct lode_generation *g, const float *logits, u
     }
 }
 
+void lode_choose_given(const struct lode_scheduler *s, struct lode_generation *g, uint32_t pos,
+                       const float *logits) {
+    if (pos + 1 != g->given_next || g->given_next == g->n_prompt)
+        return;
+    struct lode_generation_token *t = &g->given[g->given_next - g->given_from];
+    *t = (struct lode_generation_token){.id = g->tokens[g->given_next]};
+    t->logprob = lode_logprob_of(logits, s->model->info.n_vocab, t->id);
+    if (g->n_top)
+        t->n_top = (uint32_t)lode_logprob_top(logits, s->model->info.n_vocab, t->top, g->n_top);
+    g->given_next++;
+}
+
 int lode_choose(const struct lode_scheduler *s, const struct lode_seat *seat,
                 struct lode_generation_token *t, struct lode_error *err) {
     struct lode_generation *g = seat->g;

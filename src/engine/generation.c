@@ -26,6 +26,7 @@ static void free_guide(const struct lode_generation_guide *guide) {
 void lode_sched_destroy(struct lode_generation *g) {
     free_guide(&g->guide);
     lode_sampler_free(g->sampler);
+    lode_free(g->given);
     pthread_cond_destroy(&g->moved);
     lode_free(g->tokens);
     lode_free(g);
@@ -109,7 +110,10 @@ static int fill(struct lode_generation *g, const struct lode_generation_opts *o,
     g->deadline = o->deadline > 0 && o->deadline < NEVER ? lode_sched_now() + o->deadline : 0;
     g->room = room_for(g->s, o);
     g->tokens = LODE_NEW_ARRAY(int32_t, g->room);
-    if (!g->tokens)
+    g->given_from = g->given_next = g->given_shown = o->prompt_logprobs;
+    if (o->prompt_logprobs && o->prompt_logprobs < o->n_prompt)
+        g->given = LODE_NEW_ARRAY(struct lode_generation_token, o->n_prompt - o->prompt_logprobs);
+    if (!g->tokens || (!g->given && o->prompt_logprobs && o->prompt_logprobs < o->n_prompt))
         return lode_fail_nomem(err, "request");
     memcpy(g->tokens, o->prompt, o->n_prompt * sizeof *g->tokens);
     LODE_TRY(lode_sampler_create(&g->sampler, g->s->model->info.n_vocab, &o->sampler, err));
@@ -121,7 +125,7 @@ static int fill(struct lode_generation *g, const struct lode_generation_opts *o,
 static int enqueue(struct lode_scheduler *s, struct lode_generation *g,
                    struct lode_generation *like, struct lode_error *err) {
     pthread_mutex_lock(&s->lock);
-    if (like && like->state != LODE_SCHED_DONE && like->n_tokens == like->n_prompt)
+    if (like && !g->given && like->state != LODE_SCHED_DONE && like->n_tokens == like->n_prompt)
         g->like = like;
     const int rc = lode_queue_add(s, g, err);
     pthread_cond_signal(&s->work);
@@ -187,6 +191,15 @@ int lode_generation_next(struct lode_generation *g, struct lode_generation_token
     }
     pthread_mutex_unlock(&s->lock);
     return rc;
+}
+
+size_t lode_generation_prompt(struct lode_generation *g, struct lode_generation_token *out, size_t cap) {
+    pthread_mutex_lock(&g->s->lock);
+    const size_t n = g->given ? g->given_shown - g->given_from : 0;
+    pthread_mutex_unlock(&g->s->lock);
+    if (n && cap) /* what has been shown never changes */
+        memcpy(out, g->given, (n < cap ? n : cap) * sizeof *out);
+    return n < cap ? n : cap;
 }
 
 void lode_generation_stats(struct lode_generation *g, struct lode_generation_stats *out) {

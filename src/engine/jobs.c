@@ -12,11 +12,14 @@
 
 struct many {
     struct lode_scheduler *s;
-    const struct lode_generation_opts *requests;
+    /* Request i; what it points to is good until the next call. */
+    const struct lode_generation_opts *(*request)(void *user, size_t i);
+    void (*ended)(void *user, size_t i, struct lode_generation *g); /* well; NULL: fn is enough */
     struct lode_generation **running; /* owned; (n); NULL: not begun, or over */
     size_t n, begun, over;
     lode_many_fn *fn;
-    void *user;
+    void *user, *owner; /* of fn, of the other two */
+    struct lode_job_opts o;
 };
 
 static int tell(struct many *m, size_t i, const struct lode_generation_token *t, int result,
@@ -30,7 +33,8 @@ static int tell(struct many *m, size_t i, const struct lode_generation_token *t,
 static int begin_some(struct many *m, struct lode_error *err) {
     while (m->begun < m->n && m->begun - m->over <= m->s->n_seats) {
         struct lode_error why;
-        const int rc = lode_generation_start(&m->running[m->begun], m->s, &m->requests[m->begun], &why);
+        const int rc = lode_generation_start(&m->running[m->begun], m->s, m->request(m->owner, m->begun),
+                                             &why);
         if (rc == LODE_ERR_LIMIT && strcmp(why.where, "queue") == 0 && m->begun > m->over)
             return 0; /* full of others' */
         m->begun++;
@@ -53,15 +57,19 @@ static int take_some(struct many *m, size_t i, int wait_ms, struct lode_error *e
     }
     if (rc == LODE_GENERATION_WAIT)
         return 0;
+    if (rc >= 0 && m->ended)
+        m->ended(m->owner, i, m->running[i]);
     lode_generation_free(m->running[i]);
     m->running[i] = NULL;
     m->over++;
     return tell(m, i, NULL, rc, rc < 0 ? &why : NULL, err);
 }
 
-static int run_many(struct many *m, struct lode_error *err) {
+static int run_begun(struct many *m, struct lode_error *err) {
     size_t first = 0;
     while (m->over < m->n) {
+        if (m->o.cancel && m->o.cancel(m->o.cancel_user))
+            return lode_fail(err, LODE_ERR_CANCELLED, "", "nobody wants it any more");
         LODE_TRY(begin_some(m, err));
         while (first < m->begun && !m->running[first])
             first++;
@@ -76,56 +84,67 @@ static int run_many(struct many *m, struct lode_error *err) {
     return 0;
 }
 
+static int run_many(struct many *m, struct lode_error *err) {
+    m->running = LODE_NEW_ARRAY(struct lode_generation *, m->n);
+    if (!m->running && m->n)
+        return lode_fail_nomem(err, "requests");
+    const int rc = run_begun(m, err);
+    for (size_t i = 0; i < m->n; i++)
+        lode_generation_free(m->running[i]);
+    lode_free(m->running);
+    return rc;
+}
+
+static const struct lode_generation_opts *of_list(void *user, size_t i) {
+    const struct lode_generation_opts *const *requests = user;
+    return *requests + i;
+}
+
 int lode_generate_many(struct lode_scheduler *s, const struct lode_generation_opts *requests, size_t n,
                        lode_many_fn *fn, void *user, struct lode_error *err) {
-    struct many m = {.s = s, .requests = requests, .n = n, .fn = fn, .user = user};
-    m.running = LODE_NEW_ARRAY(struct lode_generation *, n);
-    if (!m.running && n)
-        return lode_fail_nomem(err, "requests");
-    const int rc = run_many(&m, err);
-    for (size_t i = 0; i < n; i++)
-        lode_generation_free(m.running[i]);
-    lode_free(m.running);
-    return rc;
+    return run_many(&(struct many){.s = s, .request = of_list, .owner = &requests, .n = n, .fn = fn,
+                                   .user = user},
+                    err);
 }
 
 /* ---- given continuations ---- */
 
-/* A guide that lets through one text only. */
-struct forced {
-    struct lode_ids text;
-    size_t at;
-    uint64_t *mask; /* owned; (n_vocab / 64, rounded up) */
-};
-
-static int force_next(void *user, struct lode_generation_hint *out, struct lode_error *err) {
-    struct forced *f = user;
-    (void)err;
-    *out = (struct lode_generation_hint){.mask = f->mask, .greedy = true, .over = f->at == f->text.n};
-    if (!out->over)
-        f->mask[f->text.ids[f->at] / 64] = UINT64_C(1) << f->text.ids[f->at] % 64;
-    return 0;
-}
-
-static int force_accept(void *user, int32_t id, struct lode_error *err) {
-    struct forced *f = user;
-    (void)err;
-    f->mask[id / 64] = 0;
-    f->at++;
-    return 0;
-}
-
+/* Prompt and continuation are one prompt, whose own log-probabilities are asked for. */
 struct scores {
-    double *logprobs;
+    struct lode_scored *pairs;
+    size_t *which;                       /* owned: the pairs that run, in order */
+    bool alone;                          /* their prompts, without the continuations */
+    int32_t *ids;                        /* owned: the request that is being begun, */
+    struct lode_generation_token *given; /* and what came of one that has ended; owned */
+    struct lode_generation_opts request;
     int rc; /* of a request that failed; why says it */
     struct lode_error why;
 };
 
-static int add_score(void *user, size_t i, const struct lode_generation_token *t, int result,
-                     const struct lode_error *why) {
+static const struct lode_generation_opts *score_request(void *user, size_t i) {
     struct scores *c = user;
-    if (t)
-        c->logprobs[i] += (double)t->logprob;
+    const struct lode_scored *p = &c->pairs[c->which[i]];
+    memcpy(c->ids, p->prompt.ids, p->prompt.n * sizeof *c->ids);
+    memcpy(c->ids + p->prompt.n, p->text.ids, p->text.n * sizeof *c->ids);
+    c->request.n_prompt = p->prompt.n + (c->alone ? 0 : p->text.n);
+    c->request.prompt_logprobs = p->prompt.n;
+    return &c->request;
+}
+
+static void add_score(void *user, size_t i, struct lode_generation *g) {
+    struct scores *c = user;
+    struct lode_scored *p = &c->pairs[c->which[i]];
+    const size_t n = lode_generation_prompt(g, c->given, p->text.n);
+    p->logprob = 0;
+    for (size_t k = 0; k < n; k++)
+        p->logprob += (double)c->given[k].logprob;
+}
+
+static int note_failure(void *user, size_t i, const struct lode_generation_token *t, int result,
+                        const struct lode_error *why) {
+    struct scores *c = user;
+    (void)i;
+    (void)t;
     if (result >= 0)
         return 0;
     c->rc = result;
@@ -140,47 +159,80 @@ static int outcome(int rc, int failed, const struct lode_error *why, struct lode
     return rc < 0 && failed < 0 ? failed : rc;
 }
 
-static int check_texts(const struct lode_scheduler *s, struct lode_ids prompt,
-                       const struct lode_ids *texts, size_t n, struct lode_error *err) {
+static int check_pair(const struct lode_scheduler *s, const struct lode_scored *p, struct lode_error *err) {
+    if (p->prompt.n == 0)
+        return lode_fail(err, LODE_ERR_ARG, "prompt", "is empty: there is nothing to continue");
+    if (p->prompt.n + p->text.n > s->ctx)
+        return lode_fail(err, LODE_ERR_LIMIT, "context",
+                         "a prompt of %zu tokens and a continuation of %zu do not fit the context of %u",
+                         p->prompt.n, p->text.n, s->ctx);
+    for (size_t k = 0; k < p->text.n; k++)
+        if (p->text.ids[k] < 0 || (uint32_t)p->text.ids[k] >= s->model->info.n_vocab)
+            return lode_fail(err, LODE_ERR_ARG, "continuations", "token %zu is %d; the vocabulary has 0 to %u",
+                             k, p->text.ids[k], s->model->info.n_vocab - 1);
+    return 0;
+}
+
+static bool same_prompt(const struct lode_scored *a, const struct lode_scored *b) {
+    return a->prompt.ids == b->prompt.ids && a->prompt.n == b->prompt.n;
+}
+
+static int score_these(struct lode_scheduler *s, struct scores *c, size_t n, bool alone,
+                       const struct lode_job_opts *o, struct lode_error *err) {
+    c->alone = alone;
+    return run_many(&(struct many){.s = s, .request = score_request, .ended = alone ? NULL : add_score,
+                                   .owner = c, .n = n, .fn = note_failure, .user = c, .o = *o},
+                    err);
+}
+
+/* Prompts with several continuations are read first, so that all find them. */
+static int score_some(struct lode_scheduler *s, struct scores *c, size_t first, size_t end,
+                      const struct lode_job_opts *o, struct lode_error *err) {
+    const struct lode_scored *p = c->pairs;
+    size_t n = 0;
+    for (size_t i = first; s->keep && i + 1 < end; i++)
+        if (same_prompt(&p[i], &p[i + 1]) && (i == first || !same_prompt(&p[i - 1], &p[i])))
+            c->which[n++] = i;
+    if (n)
+        LODE_TRY(score_these(s, c, n, true, o, err));
+    for (n = 0; n < end - first; n++)
+        c->which[n] = first + n;
+    return score_these(s, c, n, false, o, err);
+}
+
+static int score(struct lode_scheduler *s, struct scores *c, size_t n, const struct lode_job_opts *o,
+                 struct lode_error *err) {
+    const struct lode_scored *p = c->pairs;
+    size_t whole = 0, longest = 0;
     for (size_t i = 0; i < n; i++) {
-        if (prompt.n + texts[i].n > s->ctx)
-            return lode_fail(err, LODE_ERR_LIMIT, "context",
-                             "a prompt of %zu tokens and a continuation of %zu do not fit the context "
-                             "of %u",
-                             prompt.n, texts[i].n, s->ctx);
-        for (size_t k = 0; k < texts[i].n; k++)
-            if (texts[i].ids[k] < 0 || (uint32_t)texts[i].ids[k] >= s->model->info.n_vocab)
-                return lode_fail(err, LODE_ERR_ARG, "continuations",
-                                 "token %zu of number %zu is %d; the vocabulary has 0 to %u", k, i,
-                                 texts[i].ids[k], s->model->info.n_vocab - 1);
+        LODE_TRY(check_pair(s, &p[i], err));
+        whole = p[i].prompt.n + p[i].text.n > whole ? p[i].prompt.n + p[i].text.n : whole;
+        longest = p[i].text.n > longest ? p[i].text.n : longest;
+    }
+    c->which = LODE_NEW_ARRAY(size_t, n);
+    c->ids = LODE_NEW_ARRAY(int32_t, whole);
+    c->given = LODE_NEW_ARRAY(struct lode_generation_token, longest);
+    if (n && (!c->which || !c->ids || (!c->given && longest)))
+        return lode_fail_nomem(err, "continuations");
+    c->request = (struct lode_generation_opts){.prompt = c->ids};
+    lode_sampler_defaults(&c->request.sampler);
+    for (size_t i = 0, end; i < n; i = end) {
+        size_t tokens = 0; /* about a context at a time, so that none of it has to give way */
+        for (end = i; end < n && (end == i || tokens <= s->ctx); end++)
+            tokens += p[end].text.n + (end > i && same_prompt(&p[end - 1], &p[end]) ? 0 : p[end].prompt.n);
+        LODE_TRY(score_some(s, c, i, end, o, err));
     }
     return 0;
 }
 
-int lode_score(struct lode_scheduler *s, struct lode_ids prompt, const struct lode_ids *texts, size_t n,
-               double *logprobs, struct lode_error *err) {
-    const size_t words = (s->model->info.n_vocab + 63) / 64;
-    LODE_TRY(check_texts(s, prompt, texts, n, err));
-    struct forced *forced = LODE_NEW_ARRAY(struct forced, n);
-    uint64_t *masks = LODE_NEW_ARRAY(uint64_t, n * words);
-    struct lode_generation_opts *requests = LODE_NEW_ARRAY(struct lode_generation_opts, n);
-    struct scores scores = {.logprobs = logprobs};
-    int rc = n == 0 || (forced && masks && requests) ? 0 : lode_fail_nomem(err, "continuations");
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        logprobs[i] = 0;
-        forced[i] = (struct forced){.text = texts[i], .mask = masks + i * words};
-        requests[i] = (struct lode_generation_opts){
-            .prompt = prompt.ids, .n_prompt = prompt.n, .max_tokens = (int64_t)texts[i].n,
-            .ignore_end = true, .logprobs = true,
-            .guide = {.next = force_next, .accept = force_accept, .user = &forced[i]}};
-        lode_sampler_defaults(&requests[i].sampler);
-    }
-    if (rc == 0)
-        rc = lode_generate_many(s, requests, n, add_score, &scores, err);
-    rc = outcome(rc, scores.rc, &scores.why, err);
-    lode_free(forced);
-    lode_free(masks);
-    lode_free(requests);
+int lode_score(struct lode_scheduler *s, struct lode_scored *pairs, size_t n, const struct lode_job_opts *o,
+               struct lode_error *err) {
+    struct scores c = {.pairs = pairs};
+    int rc = score(s, &c, n, o ? o : &(struct lode_job_opts){0}, err);
+    rc = outcome(rc, c.rc, &c.why, err);
+    lode_free(c.which);
+    lode_free(c.ids);
+    lode_free(c.given);
     return rc;
 }
 
@@ -198,6 +250,7 @@ struct search {
     size_t n_beams, n_next, n_done;
     struct lode_generation_token *tokens; /* owned; (width) */
     struct lode_generation_opts *requests; /* owned; (width) */
+    struct lode_job_opts job;
     int rc; /* of a request that failed; why says it */
     struct lode_error why, *err;
 };
@@ -261,7 +314,10 @@ static int grow(struct search *x) {
         lode_sampler_defaults(&x->requests[i].sampler);
         x->requests[i].sampler.temp = 0;
     }
-    const int rc = lode_generate_many(x->s, x->requests, x->n_beams, take_token, x, x->err);
+    const struct lode_generation_opts *requests = x->requests;
+    const int rc = run_many(&(struct many){.s = x->s, .request = of_list, .owner = &requests,
+                                           .n = x->n_beams, .fn = take_token, .user = x, .o = x->job},
+                            x->err);
     LODE_TRY(outcome(rc, x->rc, &x->why, x->err));
     x->n_next = 0;
     for (size_t i = 0; i < x->n_beams; i++)
@@ -319,7 +375,7 @@ int lode_beam_search(struct lode_scheduler *s, struct lode_ids prompt, const str
                          LODE_GENERATION_TOP / 2);
     if (prompt.n == 0)
         return lode_fail(err, LODE_ERR_ARG, "prompt", "is empty: there is nothing to continue");
-    struct search x = {.s = s, .width = o.width ? o.width : 4, .n_prompt = prompt.n, .err = err,
+    struct search x = {.s = s, .job = o.job, .width = o.width ? o.width : 4, .n_prompt = prompt.n, .err = err,
                        .max_tokens = o.max_tokens ? o.max_tokens : 64,
                        .penalty = o.length_penalty < 0    ? 0
                                   : o.length_penalty == 0 ? 1

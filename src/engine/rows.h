@@ -27,6 +27,12 @@ int lode_session_rows(const struct lode_feed *feeds, const uint32_t *second, siz
                       enum lode_stage stage, enum lode_want want, lode_rows_fn *fn, void *user,
                       struct lode_error *err);
 
+/* As lode_session_step, and gives the logits after feeds[i].tokens[from[i]] and those that follow it, in
+ * order (from[i] = n: of that feed none but the last is computed, and kept as ever). */
+typedef int lode_feed_logits_fn(void *user, size_t feed, uint32_t pos, const float *logits);
+int lode_session_step_from(const struct lode_feed *feeds, const uint32_t *from, size_t n_feeds,
+                           lode_feed_logits_fn *fn, void *user, struct lode_error *err);
+
 /* lode_session_truncate to n tokens, n <= length, or to fewer where going on from n would evaluate
  * some again: the length that is left.  For those who feed these tokens themselves. */
 uint32_t lode_session_rewind(struct lode_session *s, uint32_t n);

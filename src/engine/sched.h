@@ -35,6 +35,9 @@ struct lode_generation {
     int64_t max_tokens;
     bool ignore_end, logprobs, no_cache;
     uint32_t n_top;
+    struct lode_generation_token *given; /* owned; (n_prompt - given_from): the prompt's own; NULL: not wanted */
+    size_t given_from, given_next;       /* the first of them, the first that is not known yet */
+    size_t given_shown;                  /* as given_next, for the owner */
     struct lode_generation_guide guide; /* owned; next NULL: there is none */
     int32_t priority;
     uint64_t client, number; /* number: of its arrival */
@@ -77,6 +80,7 @@ struct lode_scheduler {
     struct lode_feed *feeds;      /* (n_seats) */
     struct lode_seat **fed;       /* (n_seats): the seat of each feed */
     size_t n_fed;                 /* of the step that runs */
+    uint32_t *from;               /* (n_seats): of each feed, the first row whose logits are wanted */
     struct lode_seat **order;     /* (n_seats): the running ones, who goes before whom first */
     uint32_t *reserved;           /* (groups): pages that the step's feeds take */
     uint32_t n_seats, chunk, max_queue, ctx, batch;
@@ -135,6 +139,10 @@ void lode_seat_preempt(struct lode_scheduler *s, struct lode_seat *seat);
 size_t lode_batch_form(struct lode_scheduler *s);
 
 /* ---- choose.c ---- */
+
+/* Keeps what logits after position pos say of the token that follows in the prompt; without the lock. */
+void lode_choose_given(const struct lode_scheduler *s, struct lode_generation *g, uint32_t pos,
+                       const float *logits);
 
 enum { LODE_CHOOSE_OVER = -1 }; /* no token: the guide says that the answer is complete */
 /* The token that follows; without the lock. */

@@ -93,6 +93,7 @@ static size_t take_success(struct lode_scheduler *s, struct lode_seat *seat, siz
     const size_t n = lode_session_length(seat->session);
     g->suspect = false;
     g->n_read = n < g->n_prompt ? n : g->n_prompt;
+    g->given_shown = g->given_next;
     lode_seat_publish(s, seat);
     if (n != g->n_prompt || g->n_tokens != n)
         return n_fed;
@@ -121,11 +122,32 @@ static bool is_unwanted(void *user) {
     return true;
 }
 
+static int take_logits(void *user, size_t feed, uint32_t pos, const float *logits) {
+    const struct lode_scheduler *s = user;
+    if (s->fed[feed]->g->given)
+        lode_choose_given(s, s->fed[feed]->g, pos, logits);
+    return 0;
+}
+
+/* Of prompts whose own tokens are weighed, all logits that say something of one; else the last. */
+static int step(struct lode_scheduler *s, size_t n_feeds, struct lode_error *err) {
+    bool any = false;
+    for (size_t i = 0; i < n_feeds; i++) {
+        const struct lode_generation *g = s->fed[i]->g;
+        const size_t at = lode_session_length(s->feeds[i].session), n = s->feeds[i].n;
+        const bool wants = g->given && g->given_next < g->n_prompt && g->given_next <= at + n;
+        s->from[i] = wants ? (uint32_t)(g->given_next - 1 - at) : (uint32_t)n;
+        any = any || wants;
+    }
+    return any ? lode_session_step_from(s->feeds, s->from, n_feeds, take_logits, s, err)
+               : lode_session_step(s->feeds, n_feeds, err);
+}
+
 static void run_feeds(struct lode_scheduler *s, size_t n_feeds) {
     struct lode_error err = {0};
     const double start = lode_sched_now();
     s->n_fed = n_feeds;
-    const int rc = lode_session_step(s->feeds, n_feeds, &err);
+    const int rc = step(s, n_feeds, &err);
     size_t n = n_feeds;
     pthread_mutex_lock(&s->lock);
     count_step(s, n_feeds, lode_sched_now() - start);
@@ -294,8 +316,9 @@ static int create_seats(struct lode_scheduler *s, const struct lode_session_opts
     s->feeds = LODE_NEW_ARRAY(struct lode_feed, s->n_seats);
     s->fed = LODE_NEW_ARRAY(struct lode_seat *, s->n_seats);
     s->order = LODE_NEW_ARRAY(struct lode_seat *, s->n_seats);
+    s->from = LODE_NEW_ARRAY(uint32_t, s->n_seats);
     s->reserved = LODE_NEW_ARRAY(uint32_t, lode_kv_pool_groups(s->pool));
-    if (!s->seats || !s->feeds || !s->fed || !s->order || !s->reserved)
+    if (!s->seats || !s->feeds || !s->fed || !s->order || !s->from || !s->reserved)
         return lode_fail_nomem(err, "scheduler");
     for (uint32_t i = 0; i < s->n_seats; i++) {
         LODE_TRY(lode_session_open_in(&s->seats[i].session, s->workers, s->pool, so, err));
@@ -426,6 +449,7 @@ void lode_scheduler_free(struct lode_scheduler *s) {
     lode_free(s->feeds);
     lode_free(s->fed);
     lode_free(s->order);
+    lode_free(s->from);
     lode_free(s->reserved);
     lode_free(s);
 }

@@ -76,7 +76,9 @@ static void seat_down(struct lode_scheduler *s, struct lode_seat *seat, struct l
 /* What the tree has of it, and the disk; false: it is not all there yet. */
 static bool find(struct lode_scheduler *s, struct lode_generation *g, uint32_t running,
                  struct lode_prefix_match *m) {
-    const uint32_t most = g->no_cache ? 0 : (uint32_t)g->n_tokens - 1;
+    uint32_t most = g->no_cache ? 0 : (uint32_t)g->n_tokens - 1;
+    if (g->given && g->given_next < g->n_prompt && g->given_next <= most)
+        most = (uint32_t)g->given_next - 1; /* the token before it is evaluated */
     *m = lode_prefix_find(s->prefix, g->tokens, most);
     if (!s->keeper || g->fetched || m->n + LODE_KV_PAGE > most || !has_pages(s, g, m, running))
         return true;

@@ -143,6 +143,8 @@ void lode_session_free(struct lode_session *s) {
 struct purpose {
     enum lode_want want;
     lode_logits_fn *fn;
+    const uint32_t *from;      /* of each feed, the first row of each_fn; NULL: want */
+    lode_feed_logits_fn *each;
     enum lode_stage stage; /* 0: logits */
     lode_rows_fn *rows;
     const uint32_t *second; /* of each feed, see lode_segment; NULL: no pairs */
@@ -176,6 +178,8 @@ static int deliver(void *user, uint32_t i, const float *logits) {
         memcpy(s->logits, logits, s->model->hp.n_vocab * sizeof *logits);
         s->has_logits = true;
     }
+    if (r->purpose->each)
+        return pos >= s->length + r->purpose->from[k] ? r->purpose->each(r->purpose->user, k, pos, logits) : 0;
     return r->purpose->fn ? r->purpose->fn(r->purpose->user, pos, logits) : 0;
 }
 
@@ -246,8 +250,12 @@ static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct 
         if (s->state)
             lode_state_begin(s->state, s->length, n);
         memcpy(w->tokens + step.n_rows, feeds[i].tokens, n * sizeof *w->tokens);
-        const uint32_t first = purpose->want == LODE_WANT_LAST ? n - 1 : 0;
-        const uint32_t n_out = purpose->want == LODE_WANT_ALL ? n : purpose->want != LODE_WANT_NONE;
+        uint32_t first = purpose->want == LODE_WANT_LAST ? n - 1 : 0;
+        uint32_t n_out = purpose->want == LODE_WANT_ALL ? n : purpose->want != LODE_WANT_NONE;
+        if (purpose->from) {
+            first = purpose->from[i] < n ? purpose->from[i] : n - 1;
+            n_out = n - first;
+        }
         for (uint32_t k = 0; k < n_out; k++)
             w->out_rows[step.n_out++] = step.n_rows + first + k;
         step.n_rows += n;
@@ -385,6 +393,11 @@ static int step(const struct lode_feed *feeds, size_t n_feeds, const struct purp
 
 int lode_session_step(const struct lode_feed *feeds, size_t n_feeds, struct lode_error *err) {
     return step(feeds, n_feeds, &(struct purpose){.want = LODE_WANT_LAST}, err);
+}
+
+int lode_session_step_from(const struct lode_feed *feeds, const uint32_t *from, size_t n_feeds,
+                           lode_feed_logits_fn *fn, void *user, struct lode_error *err) {
+    return step(feeds, n_feeds, &(struct purpose){.from = from, .each = fn, .user = user}, err);
 }
 
 int lode_session_rows(const struct lode_feed *feeds, const uint32_t *second, size_t n_feeds,

@@ -22,7 +22,7 @@ struct request {
     int32_t prompt[MAX_PROMPT], answer[MAX_ANSWER];
     size_t n_prompt, n_answer;
     struct lode_sampler_opts sampler;
-    float logprob[MAX_ANSWER];
+    float logprob[MAX_ANSWER], given[MAX_PROMPT]; /* of the answer; of the prompt's own, from 1 on */
 };
 
 static struct lode_model *model;
@@ -54,6 +54,13 @@ static void make_request(struct request *r, uint64_t i) {
     r->n_answer = 1 + (size_t)(lode_rng_uniform(2, i, 0) * (MAX_ANSWER - 1));
 }
 
+static int weigh_next(void *user, uint32_t pos, const float *logits) {
+    struct request *r = user;
+    if (pos + 1 < r->n_prompt)
+        r->given[pos + 1] = lode_logprob_of(logits, lode_model_info(model)->n_vocab, r->prompt[pos + 1]);
+    return 0;
+}
+
 static void answer_alone(struct request *r) {
     const uint32_t n_vocab = lode_model_info(model)->n_vocab;
     struct lode_session *s;
@@ -61,7 +68,7 @@ static void answer_alone(struct request *r) {
     struct lode_error err;
     must(lode_session_create(&s, model, &(struct lode_session_opts){.ctx = CTX, .threads = 1}, &err), &err);
     must(lode_sampler_create(&sampler, n_vocab, &r->sampler, &err), &err);
-    must(lode_session_eval(s, r->prompt, r->n_prompt, &err), &err);
+    must(lode_session_eval_each(s, r->prompt, r->n_prompt, weigh_next, r, &err), &err);
     for (size_t i = 0; i < r->n_prompt; i++)
         lode_sampler_accept(sampler, r->prompt[i]);
     for (size_t i = 0; i < r->n_answer; i++) {

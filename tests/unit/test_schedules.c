@@ -51,6 +51,7 @@ struct live {
     struct lode_generation *g;
     const struct request *r;
     size_t n, leave_at; /* tokens taken; and when its owner goes away */
+    size_t from;        /* prompt tokens from here on are weighed; 0: none */
 };
 
 struct schedule {
@@ -74,9 +75,22 @@ static void begin(struct schedule *c, struct live *l) {
     o.no_cache = draw(c) < 0.1;
     if (other != l && other->g && other->r == l->r)
         o.like = other->g;
+    if (draw(c) < 0.3)
+        l->from = o.prompt_logprobs = 1 + (size_t)(draw(c) * (double)l->r->n_prompt);
     l->leave_at = draw(c) < 0.2 ? (size_t)(draw(c) * 6) : SIZE_MAX;
     must(lode_generation_start(&l->g, c->s, &o, &err), &err);
     c->started++;
+}
+
+/* What was said of its prompt. */
+static unsigned wrong_given(const struct live *l) {
+    struct lode_generation_token given[MAX_PROMPT];
+    const size_t n = lode_generation_prompt(l->g, given, MAX_PROMPT);
+    unsigned wrong = n != (l->from ? l->r->n_prompt - l->from : 0);
+    for (size_t i = 0; i < n; i++)
+        wrong += given[i].id != l->r->prompt[l->from + i] ||
+                 memcmp(&given[i].logprob, &l->r->given[l->from + i], sizeof given[i].logprob) != 0;
+    return wrong;
 }
 
 /* Takes what is there. */
@@ -94,7 +108,7 @@ static void look(struct schedule *c, struct live *l, int wait_ms) {
     if (rc == LODE_GENERATION_WAIT && l->n < l->leave_at)
         return;
     if (l->n < l->leave_at)
-        c->wrong += rc != LODE_GENERATION_LIMIT || l->n != l->r->n_answer;
+        c->wrong += (rc != LODE_GENERATION_LIMIT || l->n != l->r->n_answer) + wrong_given(l);
     lode_generation_free(l->g);
     l->g = NULL;
 }
@@ -477,6 +491,11 @@ static double weigh(struct lode_ids prompt, struct lode_ids text) {
     return sum;
 }
 
+static bool always(void *user) {
+    (void)user;
+    return true;
+}
+
 static void jobs(void **state) {
     (void)state;
     for (size_t m = 0; m < 3; m++) {
@@ -484,15 +503,18 @@ static void jobs(void **state) {
         struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){.slots = 3});
         struct lode_error err;
         const struct lode_ids prompt = {requests[3].prompt, requests[3].n_prompt};
-        struct lode_ids texts[6];
-        double logprobs[6];
-        for (size_t i = 0; i < 6; i++)
-            texts[i] = (struct lode_ids){requests[i].prompt, i};
-        must(lode_score(s, prompt, texts, 6, logprobs, &err), &err);
-        for (size_t i = 0; i < 6; i++)
-            assert_true(logprobs[i] == weigh(prompt, texts[i]));
-        assert_int_equal(lode_score(s, prompt, &(struct lode_ids){(int32_t[]){-1}, 1}, 1, logprobs, &err),
-                         LODE_ERR_ARG);
+        struct lode_scored pairs[9];
+        for (size_t i = 0; i < 9; i++)
+            pairs[i] = (struct lode_scored){.prompt = i < 6 ? prompt : (struct lode_ids){requests[i].prompt, 7},
+                                            .text = {requests[i].prompt, i % 6}};
+        must(lode_score(s, pairs, 9, NULL, &err), &err);
+        for (size_t i = 0; i < 9; i++)
+            assert_true(pairs[i].logprob == weigh(pairs[i].prompt, pairs[i].text));
+        pairs[0].text = (struct lode_ids){(int32_t[]){-1}, 1};
+        assert_int_equal(lode_score(s, pairs, 1, NULL, &err), LODE_ERR_ARG);
+        pairs[0].text.n = 0;
+        assert_int_equal(lode_score(s, pairs, 1, &(struct lode_job_opts){.cancel = always}, &err),
+                         LODE_ERR_CANCELLED);
 
         struct lode_beam *beams;
         size_t n;
@@ -524,6 +546,7 @@ static void any_allocation_fails(void **state) {
     prepare("llama");
     char *dir = tmp_path("nomem");
     const struct lode_ids prompt = {requests[0].prompt, 5}, text = {requests[1].prompt, 3};
+    struct lode_scored pairs[2] = {{prompt, text, 0}, {prompt, text, 0}};
     struct lode_scheduler *s;
     struct lode_error err;
     uint64_t failures = 0;
@@ -544,17 +567,16 @@ static void any_allocation_fails(void **state) {
     const double want = weigh(prompt, text);
     for (int job = 0; job < 2; job++)
         for (uint64_t n = 1;; n++) {
-            double got;
             struct lode_beam *beams = NULL;
             size_t n_beams = 0;
             failmalloc_start(n, false);
             const int rc = job ? lode_beam_search(s, prompt,
                                                   &(struct lode_beam_opts){.width = 2, .max_tokens = 2},
                                                   &beams, &n_beams, &err)
-                               : lode_score(s, prompt, &text, 1, &got, &err);
+                               : lode_score(s, pairs, 2, NULL, &err);
             const struct failmalloc_stats st = failmalloc_stop();
             assert_true(rc == 0 || rc == LODE_ERR_NOMEM);
-            assert_true(rc < 0 || job == 1 || got == want);
+            assert_true(rc < 0 || job == 1 || (pairs[0].logprob == want && pairs[1].logprob == want));
             lode_beams_free(beams, n_beams);
             failures += rc < 0;
             if (st.failed == 0)
