@@ -215,6 +215,7 @@ def check_encoders(count, program):
     """Models that give vectors only, and those that score pairs."""
     folder = os.path.join(TESTS, 'data', 'encoders')
     s = Server(program, '-c', '64', model=os.path.join(folder, 'bert', 'model.gguf'))
+    count.check('/v1/embeddings -H' in s.said and '"input"' in s.said, 'an encoder: a line to try')
     v = s.post('/v1/embeddings', {'input': ['hello', 'bye']})[1]['data'][0]['embedding']
     count.check(abs(math.hypot(*v) - 1) < 1e-5, 'an encoder: embeddings')
     status, e = s.post('/v1/chat/completions', {'messages': user('x')})

@@ -231,6 +231,11 @@ static int take_token(struct run *h, const struct lode_generation_token *t,
     return h->flow.stopped || h->cut ? end_choice(h, LODE_GENERATION_ENDED, err) : ANSWER_MOVED;
 }
 
+/* Of the same prompt. */
+static struct run *first_run(const struct answers *a, const struct choice *c) {
+    return &a->runs[c->index / (size_t)a->r->best_of * (size_t)a->r->best_of];
+}
+
 static int start_run(struct run *h, struct lode_error *err) {
     const struct answers *a = h->a;
     struct request *r = a->r;
@@ -239,7 +244,8 @@ static int start_run(struct run *h, struct lode_error *err) {
     g.prompt = p->ids;
     g.n_prompt = p->n;
     /* the first of a prompt's choices reads it for all */
-    g.like = a->runs[h->choice.index / (size_t)r->best_of * (size_t)r->best_of].generation;
+    g.like = first_run(a, &h->choice)->generation;
+    g.prompt_logprobs = g.like ? 0 : g.prompt_logprobs;
     g.sampler.seed += h->choice.index;
     flow_init(&h->flow, r->stops, r->n_stops, put_content, h);
     const struct lode_toolcall_opts parse = {
@@ -366,6 +372,14 @@ json_t *choice_text(const struct choice *c, enum part_kind kind) {
 }
 
 /* ---- numbers ---- */
+
+struct lode_generation_token *answers_given(struct answers *a, const struct choice *c, size_t *n) {
+    struct lode_generation *g = first_run(a, c)->generation;
+    const size_t most = a->r->prompts[c->index / (size_t)a->r->best_of].n;
+    struct lode_generation_token *given = malloc((most + 1) * sizeof *given);
+    *n = given ? lode_generation_prompt(g, given, most) : 0;
+    return given;
+}
 
 void answers_usage(struct answers *a, struct answer_usage *u) {
     *u = (struct answer_usage){0};

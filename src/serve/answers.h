@@ -41,6 +41,7 @@ struct choice {
     struct lode_generation_token *tokens; /* (n_kept): with log-probabilities, if they are wanted */
     size_t n_kept;
     size_t n_sent, sent_bytes; /* the writer's: how many it has written, and their text */
+    bool echoed;               /* the writer's too: the prompt has been written */
 };
 
 enum answer_event_kind {
@@ -75,6 +76,10 @@ size_t answers_choices(const struct answers *a);
 struct choice *answers_choice(struct answers *a, size_t i);
 /* The text of all parts of a kind, as a JSON string. */
 json_t *choice_text(const struct choice *c, enum part_kind kind);
+
+/* What the tokens of its prompt weigh from the second on (r->g.prompt_logprobs): (*n), free; NULL: without
+ * memory. */
+struct lode_generation_token *answers_given(struct answers *a, const struct choice *c, size_t *n);
 
 struct answer_usage {
     size_t n_prompt, n_cached, n_answer, n_thinking; /* tokens; a prompt counts once */

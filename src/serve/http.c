@@ -256,7 +256,7 @@ static const struct route {
     const char *path;
     get_fn *get;
     route_fn *post;
-    const struct api *api; /* answers POST */
+    const struct api *api; /* answers POST, but for what post does in its place (in_place) */
     item_fn *item;         /* path ends in '/': GET and DELETE of what stands behind it */
     error_fn *error;       /* NULL: the API's, or OpenAI's */
     bool open;             /* needs no key */
@@ -271,8 +271,8 @@ static const struct route {
     {"/metrics", .get = NULL},
     {"/v1/chat/completions", .api = &openai_chat},
     {"/chat/completions", .api = &openai_chat},
-    {"/v1/completions", .api = &openai_text},
-    {"/completions", .api = &openai_text},
+    {"/v1/completions", .api = &openai_text, .post = route_beams},
+    {"/completions", .api = &openai_text, .post = route_beams},
     {"/v1/responses", .api = &openai_responses},
     {"/responses", .api = &openai_responses},
     {"/v1/responses/input_tokens", .post = route_input_tokens},
@@ -283,6 +283,10 @@ static const struct route {
     {"/embeddings", .post = route_embeddings, .computes = true},
     {"/v1/rerank", .post = route_rerank, .computes = true},
     {"/rerank", .post = route_rerank, .computes = true},
+    {"/v1/classify", .post = route_classify, .computes = true},
+    {"/classify", .post = route_classify, .computes = true},
+    {"/v1/score", .post = route_score, .computes = true},
+    {"/score", .post = route_score, .computes = true},
     {"/slots", .get = route_slots},
     {"/api/chat", .api = &ollama_chat},
     {"/api/generate", .api = &ollama_generate},
@@ -354,13 +358,23 @@ static void log_body(struct server *s, const struct http_call *x) {
               json_pack("{s:s, s:o}", "id", x->id, "text", v ? v : json_string("(no UTF-8 text)")));
 }
 
+/* Whether the route's own function answers, and not its API: a search of the likeliest is no generation. */
+static bool in_place(const struct route *route, const json_t *body, struct lode_error *err) {
+    const bool beams = json_is_true(json_object_get(body, "use_beam_search"));
+    if (beams && route->api && !route->post)
+        field_fail(err, "use_beam_search", "is there for /v1/completions only (/apply-template gives a chat's "
+                                           "text)");
+    return route->post && (beams || !route->api);
+}
+
 static void post(struct server *s, struct http_call *x, const struct route *route) {
     struct lode_error err = {0};
     const struct asker who = {is_gone, &(struct waiting){s, x}};
     json_t *body = parse_body(lode_buf_str(&x->body), &err), *reply = NULL;
     if (s->o.log_prompts)
         log_body(s, x);
-    if (body && !route->api && !(reply = route->post(s, &who, body, &err)) && !err.code)
+    const bool own = body && in_place(route, body, &err);
+    if (own && !(reply = route->post(s, &who, body, &err)) && !err.code)
         err.code = LODE_ERR_NOMEM;
     if (err.code == LODE_ERR_CANCELLED)
         atomic_fetch_add(&s->n_errors, 1); /* nobody is there to be told */
@@ -542,7 +556,7 @@ static int listen_and_serve(struct server *s, struct lode_error *err) {
     if (rc < 0)
         return rc;
     if (o->ready)
-        o->ready(o->user, transport_port(s->transport));
+        o->ready(o->user, transport_port(s->transport), models_first_kind(s->models));
     wait_for_end(s, s->transport);
     transport_free(s->transport);
     return 0;
@@ -613,8 +627,8 @@ int serve_ask(struct server *s, const char *path, const char *text, size_t len, 
     *reply = NULL;
     if (rc == 0 && (!route || (!route->api && !route->post)))
         rc = lode_fail(&err, LODE_ERR_MISSING, "url", "there is nothing at %.100s", path);
-    else if (rc == 0 && route->api)
-        rc = ask(s, route->api, body, stop, user, &value, &err);
+    else if (rc == 0 && !in_place(route, body, &err))
+        rc = err.code ? err.code : ask(s, route->api, body, stop, user, &value, &err);
     else if (rc == 0 && !(value = route->post(s, &(struct asker){stop, user}, body, &err)))
         rc = err.code ? err.code : LODE_ERR_NOMEM;
     json_decref(body);

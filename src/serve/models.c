@@ -2,6 +2,7 @@
 #include "serve/models.h"
 
 #include "serve/log.h"
+#include "serve/vectors.h"
 
 #include "base/error.h"
 
@@ -271,6 +272,15 @@ int models_grow(struct models *m, struct served *served, uint64_t bytes, struct 
     }
     pthread_mutex_unlock(&m->lock);
     return rc;
+}
+
+enum serve_kind models_first_kind(struct models *m) {
+    pthread_mutex_lock(&m->lock);
+    const struct entry *e = &m->entries[0];
+    const bool vectors = e->state == MODEL_LOADED && !e->served.scheduler;
+    const bool scores = vectors && vectors_scores(e->served.vectors);
+    pthread_mutex_unlock(&m->lock);
+    return scores ? SERVE_SCORES : vectors ? SERVE_VECTORS : SERVE_TEXT;
 }
 
 void models_sweep(struct models *m) {

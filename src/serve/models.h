@@ -24,6 +24,8 @@ int models_pin(struct models *m, const char *name, struct served **out, struct l
 void models_unpin(struct models *m, struct served *served);
 /* As server_grow. */
 int models_grow(struct models *m, struct served *served, uint64_t bytes, struct lode_error *err);
+/* What the first model gives, once it has been loaded. */
+enum serve_kind models_first_kind(struct models *m);
 /* Unloads what nobody has used for serve_opts.idle seconds. */
 void models_sweep(struct models *m);
 

@@ -104,7 +104,7 @@ static int read_chat(struct exchange *x, struct lode_error *err) {
 }
 
 static int refuse_rest(const json_t *body, struct lode_error *err) {
-    static const char *const not_here[] = {"suffix", "template", "context"};
+    static const char *const not_here[] = {"template", "context"};
     for (size_t i = 0; i < sizeof not_here / sizeof *not_here; i++) {
         const json_t *v = json_object_get(body, not_here[i]);
         if (v && (json_string_length(v) || json_array_size(v)))
@@ -115,7 +115,7 @@ static int refuse_rest(const json_t *body, struct lode_error *err) {
 
 static int read_generate(struct exchange *x, struct lode_error *err) {
     struct request *r = &x->r;
-    const char *prompt = NULL, *system = NULL;
+    const char *prompt = NULL, *system = NULL, *suffix = NULL;
     bool raw = false;
     int rc = read_options(r, err);
     ((struct ollama *)x->state)->generate = true;
@@ -124,6 +124,8 @@ static int read_generate(struct exchange *x, struct lode_error *err) {
     if (rc == 0)
         rc = field_string(r->body, "system", &system, err);
     if (rc == 0)
+        rc = field_string(r->body, "suffix", &suffix, err);
+    if (rc == 0)
         rc = field_bool(r->body, "raw", &raw, err);
     if (rc == 0)
         rc = refuse_rest(r->body, err);
@@ -131,6 +133,12 @@ static int read_generate(struct exchange *x, struct lode_error *err) {
         return rc;
     if (!prompt || !*prompt)
         return only_load(x, err);
+    if (suffix && *suffix) {
+        rc = request_prompts(r, 1, err);
+        if (rc == 0)
+            rc = prompt_tokenize(&r->prompts[0], r->m, prompt, strlen(prompt), 0, err);
+        return rc < 0 ? rc : prompt_around(&r->prompts[0], r->m, suffix, strlen(suffix), err);
+    }
     if (raw || !r->m->tmpl) {
         rc = request_prompts(r, 1, err);
         return rc < 0 ? rc

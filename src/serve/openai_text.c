@@ -3,6 +3,7 @@
 #include "serve/fields.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A text, a list of texts, token ids, or a list of lists of them. */
 static int read_prompts(struct request *r, struct lode_error *err) {
@@ -14,16 +15,20 @@ static int read_prompts(struct request *r, struct lode_error *err) {
     if (n * (size_t)r->best_of > MAX_CHOICES)
         return field_fail(err, "prompt", "%zu prompts of %d answers each; at most %d answers", n,
                           r->best_of, MAX_CHOICES);
+    const char *suffix = json_string_value(json_object_get(r->body, "suffix"));
+    const bool gap = suffix && *suffix; /* the texts around it are what they are: code, often */
     int rc = request_prompts(r, n, err);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         const json_t *one = many ? json_array_get(v, i) : v;
         if (json_is_string(one))
-            rc = prompt_tokenize(&r->prompts[i], r->m, json_string_value(one),
-                                 json_string_length(one), LODE_TOK_SPECIAL | LODE_TOK_PARSE, err);
+            rc = prompt_tokenize(&r->prompts[i], r->m, json_string_value(one), json_string_length(one),
+                                 gap ? 0 : LODE_TOK_SPECIAL | LODE_TOK_PARSE, err);
         else if (json_is_array(one))
             rc = prompt_ids(&r->prompts[i], one, "prompt", err);
         else
             rc = field_fail(err, "prompt", "element %zu is neither text nor token ids", i);
+        if (rc == 0 && gap)
+            rc = prompt_around(&r->prompts[i], r->m, suffix, strlen(suffix), err);
     }
     return rc;
 }
@@ -42,21 +47,20 @@ static int read_choices(struct request *r, struct lode_error *err) {
         rc = field_string(r->body, "suffix", &suffix, err);
     if (rc < 0)
         return rc;
-    if (suffix && *suffix)
-        return field_fail(err, "suffix", "text before and behind a gap is not supported: send the "
-                                         "model's own tokens for it in \"prompt\"");
     if (best_of && best_of < n)
         return field_fail(err, "best_of", "%d of them cannot give \"n\": %d", (int)best_of, (int)n);
     if (best_of > n && r->stream)
         return field_fail(err, "best_of", "the best of several is known at the end: not with "
                                           "\"stream\"");
-    if (r->echo && top >= 0)
-        return field_fail(err, "echo", "log-probabilities of the prompt are not supported");
+    if (r->echo && top >= 0 && suffix && *suffix)
+        return field_fail(err, "echo", "with log-probabilities what is echoed is the prompt; there are two "
+                                       "texts, with a \"suffix\"");
     r->n = (int)n;
     r->best_of = best_of ? (int)best_of : r->n;
     r->logprobs = top >= 0;
     r->g.logprobs = r->logprobs || r->best_of > r->n;
     r->g.n_top = top > 0 ? (uint32_t)top : 0;
+    r->g.prompt_logprobs = r->echo && top >= 0;
     return 0;
 }
 
@@ -87,31 +91,56 @@ static json_t *reason(const struct choice *c) {
                                     : json_string(c->finish == FINISH_LENGTH ? "length" : "stop");
 }
 
-/* The lists of this API, and beside them "content" as chats have it: of the tokens that have come since
- * the last call. */
+struct lists { /* of this API: an element each for every token */
+    json_t *tokens, *probs, *tops, *offsets;
+};
+
+/* first: nothing comes before it, so that it weighs nothing. */
+static void add_token(struct exchange *x, struct choice *c, const struct lists *l,
+                      const struct lode_generation_token *t, bool first) {
+    json_t *text = answers_token_json(x->a, t->id), *top = first ? json_null() : json_object();
+    for (uint32_t k = 0; k < t->n_top; k++) {
+        json_t *other = answers_token_json(x->a, t->top[k].id);
+        if (other)
+            json_object_set_new(top, json_string_value(other), json_real((double)t->top[k].logprob));
+        json_decref(other);
+    }
+    json_array_append_new(l->offsets, json_integer((json_int_t)c->sent_bytes));
+    c->sent_bytes += json_string_length(text);
+    json_array_append_new(l->tokens, text);
+    json_array_append_new(l->probs, first ? json_null() : json_real((double)t->logprob));
+    json_array_append_new(l->tops, top);
+}
+
+static void add_prompt(struct exchange *x, struct choice *c, const struct lists *l) {
+    const struct prompt *p = &x->r.prompts[c->index / (size_t)x->r.best_of];
+    size_t n = 0;
+    struct lode_generation_token *given = answers_given(x->a, c, &n);
+    if (!given)
+        x->out.failed = true;
+    if (given && p->n)
+        add_token(x, c, l, &(struct lode_generation_token){.id = p->ids[0]}, true);
+    if (p->n && p->ids[0] == lode_tokenizer_bos(x->r.m->tokenizer))
+        c->sent_bytes = 0; /* the text that is echoed does not have it */
+    for (size_t i = 0; i < n; i++)
+        add_token(x, c, l, &given[i], false);
+    free(given);
+}
+
+/* The lists, and beside them "content" as chats have it: of the tokens that have come since the last call,
+ * and before them the prompt's where it is echoed. */
 static json_t *logprobs(struct exchange *x, struct choice *c) {
     if (!x->r.logprobs)
         return json_null();
-    json_t *tokens = json_array(), *probs = json_array(), *tops = json_array(),
-           *offsets = json_array(), *content = answers_logprobs_json(x->a, c, c->n_sent, c->n_kept);
-    for (; c->n_sent < c->n_kept; c->n_sent++) {
-        const struct lode_generation_token *t = &c->tokens[c->n_sent];
-        json_t *text = answers_token_json(x->a, t->id), *top = json_object();
-        for (uint32_t k = 0; k < t->n_top; k++) {
-            json_t *other = answers_token_json(x->a, t->top[k].id);
-            if (other)
-                json_object_set_new(top, json_string_value(other),
-                                    json_real((double)t->top[k].logprob));
-            json_decref(other);
-        }
-        json_array_append_new(offsets, json_integer((json_int_t)c->sent_bytes));
-        c->sent_bytes += json_string_length(text);
-        json_array_append_new(tokens, text);
-        json_array_append_new(probs, json_real((double)t->logprob));
-        json_array_append_new(tops, top);
-    }
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", probs,
-                     "top_logprobs", tops, "text_offset", offsets, "content", content);
+    const struct lists l = {json_array(), json_array(), json_array(), json_array()};
+    json_t *content = answers_logprobs_json(x->a, c, c->n_sent, c->n_kept);
+    if (x->r.echo && !c->echoed)
+        add_prompt(x, c, &l);
+    c->echoed = true;
+    for (; c->n_sent < c->n_kept; c->n_sent++)
+        add_token(x, c, &l, &c->tokens[c->n_sent], false);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "tokens", l.tokens, "token_logprobs", l.probs,
+                     "top_logprobs", l.tops, "text_offset", l.offsets, "content", content);
 }
 
 static void send_text(struct exchange *x, struct choice *c, json_t *text) {
@@ -144,19 +173,33 @@ static json_t *prompt_text(const struct exchange *x, size_t i_choice) {
     return out;
 }
 
+/* With what its tokens weigh it has to be read first. */
+static void echo(struct exchange *x, struct choice *c) {
+    if (!x->r.echo || !x->r.logprobs || c->echoed)
+        return;
+    struct choice before = *c; /* as it was before its first token */
+    before.n_kept = 0;
+    before.finish = FINISH_NONE;
+    send_text(x, &before, prompt_text(x, c->index));
+    c->sent_bytes = before.sent_bytes;
+    c->echoed = true;
+}
+
 static void put(struct exchange *x, const struct answer_event *e) {
     switch (e->kind) {
     case ANSWER_BEGIN:
-        if (x->r.echo)
+        if (x->r.echo && !x->r.logprobs)
             send_text(x, e->choice, prompt_text(x, e->choice->index));
         break;
     case ANSWER_PART:
     case ANSWER_PART_END:
         break;
     case ANSWER_DELTA:
+        echo(x, e->choice);
         send_text(x, e->choice, json_stringn(e->text, e->len));
         break;
     case ANSWER_END:
+        echo(x, e->choice);
         send_text(x, e->choice, json_string(""));
         break;
     case ANSWER_ALL:

@@ -48,6 +48,70 @@ int prompt_ids(struct prompt *p, const json_t *list, const char *field, struct l
     return 0;
 }
 
+/* ---- gaps ---- */
+
+/* The tokens around a gap, of the models that are trained for it.  Most are given the text before, the
+ * text behind, and then the middle; Codestral the text behind first. */
+static const struct gap {
+    const char *before, *behind, *middle; /* middle NULL: what is before comes last, and goes on */
+} gaps[] = {
+    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},             /* Qwen2.5-Coder, CodeGemma */
+    {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},                   /* StarCoder, Granite */
+    {"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},                   /* SantaCoder */
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>",          /* DeepSeek-Coder: ｜ and ▁ */
+     "<\xef\xbd\x9c" "fim\xe2\x96\x81" "hole\xef\xbd\x9c>",
+     "<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>"},
+    {"\xe2\x96\x81<PRE>", "\xe2\x96\x81<SUF>", "\xe2\x96\x81<MID>"}, /* Code Llama: ▁<PRE> */
+    {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},          /* GLM-4 */
+    {"[PREFIX]", "[SUFFIX]", NULL},                                     /* Codestral */
+};
+
+static const struct gap *find_gap(const struct lode_tokenizer *t) {
+    for (size_t i = 0; i < sizeof gaps / sizeof *gaps; i++) {
+        const struct gap *g = &gaps[i];
+        if (lode_tokenizer_find(t, g->before) >= 0 && lode_tokenizer_find(t, g->behind) >= 0 &&
+            (!g->middle || lode_tokenizer_find(t, g->middle) >= 0))
+            return g;
+    }
+    return NULL;
+}
+
+static void add_ids(struct prompt *to, const struct prompt *from) {
+    if (from->n)
+        memcpy(to->ids + to->n, from->ids, from->n * sizeof *to->ids);
+    to->n += from->n;
+}
+
+int prompt_around(struct prompt *p, const struct served *m, const char *suffix, size_t len,
+                  struct lode_error *err) {
+    const struct gap *g = find_gap(m->tokenizer);
+    const int32_t bos = lode_tokenizer_bos(m->tokenizer);
+    struct prompt behind = {0}, all = {0};
+    if (!g)
+        return field_fail(err, "suffix", "the model has no tokens for a text before and a text behind a gap");
+    int rc = prompt_tokenize(&behind, m, suffix, len, 0, err);
+    if (rc == 0 && !(all.ids = malloc((p->n + behind.n + 4) * sizeof *all.ids)))
+        rc = request_no_memory(err);
+    if (rc == 0) {
+        if (bos >= 0 && lode_tokenizer_adds_bos(m->tokenizer))
+            all.ids[all.n++] = bos;
+        if (g->middle) {
+            all.ids[all.n++] = lode_tokenizer_find(m->tokenizer, g->before);
+            add_ids(&all, p);
+        }
+        all.ids[all.n++] = lode_tokenizer_find(m->tokenizer, g->behind);
+        add_ids(&all, &behind);
+        all.ids[all.n++] = lode_tokenizer_find(m->tokenizer, g->middle ? g->middle : g->before);
+        if (!g->middle)
+            add_ids(&all, p);
+        free(p->ids);
+        p->ids = all.ids;
+        p->n = all.n;
+    }
+    prompt_free(&behind);
+    return rc;
+}
+
 /* ---- chats ---- */
 
 static json_t *token_text(const struct lode_tokenizer *t, int32_t id) {

@@ -22,6 +22,11 @@ int prompt_render(const struct served *m, const struct talk *t, char **text, siz
                 struct lode_error *err);
 int prompt_tokenize(struct prompt *p, const struct served *m, const char *text, size_t len,
                     int flags, struct lode_error *err);
+/* p, what stands before a gap, and the text behind it become what a model that was trained to fill gaps
+ * continues with what belongs between.  LODE_ERR_ARG, of "suffix", where its vocabulary has no tokens for
+ * that. */
+int prompt_around(struct prompt *p, const struct served *m, const char *suffix, size_t len,
+                  struct lode_error *err);
 int prompt_ids(struct prompt *p, const json_t *list, const char *field, struct lode_error *err);
 void prompt_free(struct prompt *p);
 

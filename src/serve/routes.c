@@ -111,6 +111,20 @@ json_t *route_slots(struct server *s) {
     return list;
 }
 
+/* A token's bytes: as text, or as a list of numbers where they are none by themselves. */
+static json_t *piece_json(const struct lode_tokenizer *t, int32_t id) {
+    static const char no_text[] = "\xef\xbf\xbd";
+    struct lode_token_info info = {0};
+    char text[512];
+    const int64_t n = lode_detokenize(t, &id, 1, false, text, sizeof text, NULL);
+    unsigned byte;
+    if (lode_token_info(t, id, &info) == 0 && info.byte && sscanf(info.piece, "<0x%2x>", &byte) == 1 && byte > 127)
+        return json_pack("[i]", (int)byte);
+    if (n < 0 || (size_t)n > sizeof text || memmem(text, (size_t)n, no_text, 3))
+        return json_stringn(info.piece, info.piece_len);
+    return json_stringn(text, (size_t)n);
+}
+
 json_t *route_tokenize(struct server *s, const struct asker *who, const json_t *body,
                        struct lode_error *err) {
     (void)who;
@@ -132,10 +146,9 @@ json_t *route_tokenize(struct server *s, const struct asker *who, const json_t *
                              (special ? LODE_TOK_SPECIAL : 0) | (parse ? LODE_TOK_PARSE : 0), err);
     json_t *ids = rc == 0 ? json_array() : NULL;
     for (size_t i = 0; ids && i < p.n; i++) {
-        struct lode_token_info info;
-        if (pieces && lode_token_info(r.m->tokenizer, p.ids[i], &info) == 0)
+        if (pieces)
             json_array_append_new(ids, json_pack("{s:i, s:o}", "id", (int)p.ids[i], "piece",
-                                                 json_stringn(info.piece, info.piece_len)));
+                                                 piece_json(r.m->tokenizer, p.ids[i])));
         else
             json_array_append_new(ids, json_integer(p.ids[i]));
     }

@@ -25,6 +25,8 @@ struct serve_model { /* one that clients can name */
     bool at_start;  /* loaded before the server answers; else when it is asked for */
 };
 
+enum serve_kind { SERVE_TEXT, SERVE_VECTORS, SERVE_SCORES }; /* what a model gives; scores: of pairs */
+
 struct serve_loaded { /* what is made of it */
     struct lode_model *model;
     struct lode_scheduler *scheduler; /* the server frees it; NULL: the model gives vectors only */
@@ -61,7 +63,7 @@ struct serve_opts {
     uint32_t drain;       /* seconds that running requests get once told to stop */
     int control_fd;       /* SERVE_STOP: stop, any byte after: do not wait for running requests;
                              SERVE_RELOAD: read the keys again */
-    void (*ready)(void *user, uint16_t port);
+    void (*ready)(void *user, uint16_t port, enum serve_kind first); /* first: what the first model gives */
     void (*note)(void *user, const char *text); /* what the user should know; NULL: nobody listens */
     /* The keys were read again: rc and err as of guard_reload. */
     void (*reloaded)(void *user, int rc, size_t n_keys, const struct lode_error *err);

@@ -78,7 +78,7 @@ struct asker {
 typedef json_t *route_fn(struct server *s, const struct asker *who, const json_t *body,
                          struct lode_error *err);
 route_fn route_tokenize, route_detokenize, route_template, route_count_tokens, route_input_tokens,
-    route_embeddings, route_rerank, route_show, route_ollama_embed, route_ollama_embedding;
+    route_embeddings, route_rerank, route_classify, route_score, route_beams, route_show, route_ollama_embed, route_ollama_embedding;
 /* The same for GET and DELETE of PATH/id. */
 typedef json_t *item_fn(struct server *s, const char *method, const char *id,
                         struct lode_error *err);

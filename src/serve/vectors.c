@@ -84,6 +84,7 @@ void vectors_free(struct vectors *v) {
 }
 
 uint32_t vectors_ctx(const struct vectors *v) { return v->ctx; }
+bool vectors_scores(const struct vectors *v) { return v->scores; }
 
 int vectors_ranks(struct request *r, bool *ranks, struct lode_error *err) {
     struct vectors *v = r->m->vectors;

@@ -18,6 +18,7 @@ int vectors_create(struct vectors **out, struct served *m, struct lode_error *er
 void vectors_free(struct vectors *v);
 /* The longest text; 0: the embedder is not there yet, because the model gives other things too. */
 uint32_t vectors_ctx(const struct vectors *v);
+bool vectors_scores(const struct vectors *v); /* the same: whether it scores pairs */
 
 /* A list of inputs that becomes a list of vectors. */
 struct vector_job {

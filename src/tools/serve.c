@@ -128,7 +128,15 @@ static char *default_chats(void) {
     return path;
 }
 
-static void say_ready(void *user, uint16_t port) {
+static const struct {
+    const char *path, *body;
+} try_it[] = {
+    [SERVE_TEXT] = {"/v1/chat/completions", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}"},
+    [SERVE_VECTORS] = {"/v1/embeddings", "{\"input\": \"Hello\"}"},
+    [SERVE_SCORES] = {"/v1/rerank", "{\"query\": \"Who wrote Faust?\", \"documents\": [\"Goethe did.\", \"Hello\"]}"},
+};
+
+static void say_ready(void *user, uint16_t port, enum serve_kind first) {
     const struct serve_opts *o = user;
     const bool v6 = strchr(o->host, ':'), all = !strcmp(o->host, "0.0.0.0") || !strcmp(o->host, "::");
     const bool local = guard_is_local(o->host) || !strcmp(o->host, "::1"), keys = o->guard.n_keys || o->guard.key_file;
@@ -142,12 +150,11 @@ static void say_ready(void *user, uint16_t port) {
     for (size_t i = 0; i < o->n_models; i++)
         printf("lode: %s%s%s\n", o->models[i].name, o->n_models > 1 ? ", " : "",
                o->n_models == 1 ? "" : o->models[i].at_start ? "loaded" : "loaded when it is asked for");
-    printf("lode: listening on %s\n\n"
-           "Chat: open %s/ in a browser\n"
-           "Try:  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n%s"
-           "        -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n",
-           listens, all ? here : listens, all ? here : listens,
-           keys ? "        -H 'Authorization: Bearer KEY' \\\n" : "");
+    printf("lode: listening on %s\n\n", listens);
+    if (first == SERVE_TEXT || o->n_models > 1)
+        printf("Chat: open %s/ in a browser\n", all ? here : listens);
+    printf("Try:  curl %s%s -H 'Content-Type: application/json' \\\n%s        -d '%s'\n", all ? here : listens,
+           try_it[first].path, keys ? "        -H 'Authorization: Bearer KEY' \\\n" : "", try_it[first].body);
     out_flush();
 }
 
