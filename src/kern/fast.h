@@ -16,7 +16,7 @@
 #include "kern/kern.h"
 
 /* Weakest first. */
-#define LODE_FAST_LIST(X) X(avx512bf16)
+#define LODE_FAST_LIST(X) X(avx512bf16) X(amxbf16)
 /* Weights that have such products: X(suffix, dtype). */
 #define LODE_FAST_TYPES(X) X(f16, F16) X(bf16, BF16)
 

@@ -33,13 +33,15 @@ VF_INLINE void vf_mix_load(VF wide[8], enum vf_format f, size_t V, size_t n, con
     }
 }
 
+enum { VF_MIX_MOST = 6 };
+
 /* A tile of Q queries by V vectors of sixteen numbers, from number c on, over the chunk's values.
  * Where the queries' ranges [lo, hi) overlap all of them share what was read; before and after,
  * each looks whether the position is its own.  n < 16: only so many numbers (V is 1). */
 VF_INLINE void vf_mix_tile(enum vf_format f, size_t Q, size_t V, size_t n, float *o, size_t ldo,
                            const float *p, size_t ldp, const uint32_t *lo, const uint32_t *hi,
                            const char *v, size_t v_stride, size_t c) {
-    VF acc[4][8], wide[8];
+    VF acc[VF_MIX_MOST][8], wide[8];
     size_t first = lo[0], last = hi[0], all_from = lo[0], all_to = hi[0];
     for (size_t q = 0; q < Q; q++) {
         for (size_t b = 0; b < V; b++)
@@ -113,8 +115,62 @@ VF_INLINE void vf_mix(enum vf_format f, float *o, size_t ldo, const float *p, si
 #undef GROUP
 }
 
+/* Many queries: VF_WIDE_NUMBERS of each position are widened for all of them. */
+enum { VF_WIDE_POSITIONS = 64, VF_WIDE_NUMBERS = 64 };
+VF_INLINE void vf_mix_many(enum vf_format f, float *o, size_t ldo, const float *p, size_t ldp,
+                           const uint32_t *lo, const uint32_t *hi, size_t n_q, size_t first,
+                           size_t last, const char *v, size_t v_stride, size_t dim) {
+    float wide[VF_WIDE_POSITIONS * VF_WIDE_NUMBERS];
+    const size_t stride = VF_WIDE_NUMBERS * sizeof *wide;
+    /* tiles count positions from 0 on: none before `first` is looked at */
+    const char *rows = (const char *)wide - first * stride;
+    for (size_t c = 0; c < dim; c += VF_WIDE_NUMBERS) {
+        const size_t n = vf_least(dim - c, VF_WIDE_NUMBERS);
+        vf_widen_rows(f, wide, VF_WIDE_NUMBERS, v + first * v_stride, v_stride, last - first, c, n);
+        size_t i = 0, b;
+#define TILE(Q, V)                                                                                 \
+    for (; b + 16 * V <= n; b += 16 * V)                                                           \
+        vf_mix_tile(VF_F32, Q, V, 16, o + i * ldo + c, ldo, p + i * ldp, ldp, lo + i, hi + i,      \
+                    rows, stride, b);
+#define QUERIES(Q, V)                                                                              \
+    for (; i + Q <= n_q; i += Q) {                                                                 \
+        b = 0;                                                                                     \
+        TILE(Q, V)                                                                                 \
+        TILE(Q, 1)                                                                                 \
+        if (b < n)                                                                                 \
+            vf_mix_tile(VF_F32, Q, 1, n - b, o + i * ldo + c, ldo, p + i * ldp, ldp, lo + i,       \
+                        hi + i, rows, stride, b);                                                  \
+    }
+        QUERIES(VF_MIX_MOST, VF_MIX_VECTORS)
+        QUERIES(2, VF_MIX_VECTORS)
+        QUERIES(1, VF_MIX_VECTORS)
+#undef QUERIES
+#undef TILE
+    }
+}
+
+/* The positions that any query attends to, [*first, *last). */
+VF_INLINE void vf_mix_range(const uint32_t *lo, const uint32_t *hi, size_t n_q, size_t *first,
+                            size_t *last) {
+    *first = SIZE_MAX;
+    *last = 0;
+    for (size_t i = 0; i < n_q; i++)
+        if (lo[i] < hi[i]) {
+            *first = vf_least(*first, lo[i]);
+            *last = hi[i] > *last ? hi[i] : *last;
+        }
+}
+
 #define MIX(name, format)                                                                          \
     void ISA(name) LODE_KV_MIX_ARGS {                                                              \
+        size_t first, last;                                                                        \
+        if (n_q >= VF_MANY_QUERIES) {                                                              \
+            vf_mix_range(lo, hi, n_q, &first, &last);                                              \
+            if (last > first && last - first <= VF_WIDE_POSITIONS) {                               \
+                vf_mix_many(format, o, ldo, p, ldp, lo, hi, n_q, first, last, v, v_stride, dim);   \
+                return;                                                                            \
+            }                                                                                      \
+        }                                                                                          \
         vf_mix(format, o, ldo, p, ldp, lo, hi, n_q, v, v_stride, dim);                             \
     }
 MIX(kv_mix_f32, VF_F32)

@@ -2,7 +2,8 @@
  *
  * A tile is up to 16 rows of 64 bytes, one of eight registers.  TILE_DOT adds to the 16 x 16 int32
  * of `c`, row i, column n, the sum over t of the four products of bytes 4t .. 4t+3 of row i of `a`
- * with those of column n of row t of `b`, all signed; its time follows the rows of a.
+ * with those of column n of row t of `b`, all signed; its time follows the rows of a.  TILE_DOT_BF16
+ * adds two products of BF16 numbers there to float32.
  *
  * Not the compilers' intrinsics: gcc's tell it nothing of the memory that they read and write, so
  * that it drops or moves the stores before them (gcc 12 drops most of TILE_CONFIG's operand).
@@ -30,6 +31,7 @@ _Static_assert(sizeof(struct tile_config) == 64, "");
 #define TILE_STORE(c, p, stride)                                                                   \
     __asm__ volatile("tilestored %%tmm" #c ", (%0,%1,1)" ::"r"(p), "r"((size_t)(stride)) : "memory")
 #define TILE_DOT(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
+#define TILE_DOT_BF16(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
 #endif
 
 #endif

@@ -9,6 +9,7 @@
  *     VF_TILE_ROWS, VF_TILE_COLUMNS  accumulators of a matrix product that fit into the registers
  *     VF_ROWS_1                      rows at a time where there is one column
  *     VF_MIX_TILE                    accumulators of kv_mix
+ *     VF_MIX_VECTORS                 vectors of a tile of six queries there
  *
  *     vp_set, vp_load, vp_store, vp_add, vp_sub, vp_mul, vp_div, vp_fma(a, b, c) = a b + c
  *     vp_lesser, vp_greater, vp_abs, vp_sign, vp_pow2, vp_pow2_half, vp_pow2_rest: exp_body.h

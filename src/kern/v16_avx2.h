@@ -12,6 +12,7 @@
 #define VF_TILE_COLUMNS 3
 #define VF_ROWS_1 4
 #define VF_MIX_TILE 4
+#define VF_MIX_VECTORS 1
 
 static inline VP vp_set(float x) { return _mm256_set1_ps(x); }
 static inline VP vp_load(const float *p) { return _mm256_loadu_ps(p); }

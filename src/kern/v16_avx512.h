@@ -12,6 +12,7 @@
 #define VF_TILE_COLUMNS 6
 #define VF_ROWS_1 8
 #define VF_MIX_TILE 16
+#define VF_MIX_VECTORS 4
 
 static inline VP vp_set(float x) { return _mm512_set1_ps(x); }
 static inline VP vp_load(const float *p) { return _mm512_loadu_ps(p); }

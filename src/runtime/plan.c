@@ -50,7 +50,8 @@ static void find_lifetimes(struct compiler *c) {
 static size_t row_size(const struct lode_plan_value *v) {
     size_t bytes = 0;
     lode_dtype_row_size(v->type, v->width, &bytes);
-    return (bytes + 63) & ~(size_t)63;
+    bytes = (bytes + 63) & ~(size_t)63;
+    return bytes % 1024 ? bytes : bytes + 64;
 }
 
 /* The free slot that fits best: the smallest that is large enough, else the largest, which grows;

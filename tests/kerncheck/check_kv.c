@@ -104,7 +104,7 @@ static struct cache make_cache(struct kc *t, enum lode_dtype type, size_t n, siz
 
 static void check_score_shape(struct kc *t, enum lode_dtype type, size_t n_k, size_t dim,
                               enum kc_kind kind) {
-    const size_t n_q = kc_below(t, 10), ldq = dim + kc_below(t, 3), lds = n_k + kc_below(t, 3);
+    const size_t n_q = kc_below(t, 2) ? kc_below(t, 10) : kc_below(t, 40), ldq = dim + kc_below(t, 3), lds = n_k + kc_below(t, 3);
     kc_case(t, "%zu queries, %zu keys, dim=%zu", n_q, n_k, dim);
     const struct cache k = make_cache(t, type, n_k, dim, kind);
     const size_t s_size = n_q && n_k ? (n_q - 1) * lds + n_k : 0;
@@ -131,8 +131,7 @@ static void check_score_shape(struct kc *t, enum lode_dtype type, size_t n_k, si
 
 static void check_mix_shape(struct kc *t, enum lode_dtype type, size_t n_v, size_t dim,
                             enum kc_kind kind) {
-    enum { MAX_Q = 10 };
-    const size_t n_q = kc_below(t, MAX_Q), ldp = n_v + kc_below(t, 3), ldo = dim + kc_below(t, 3);
+    const size_t n_q = kc_below(t, 2) ? kc_below(t, 10) : kc_below(t, 40), ldp = n_v + kc_below(t, 3), ldo = dim + kc_below(t, 3);
     kc_case(t, "%zu queries, %zu values, dim=%zu", n_q, n_v, dim);
     const struct cache v = make_cache(t, type, n_v, dim, kind);
     const size_t o_size = n_q && dim ? (n_q - 1) * ldo + dim : 0;
@@ -191,12 +190,14 @@ static struct cache make_zeros(struct kc *t, enum lode_dtype type, size_t n, siz
 static void check_score(struct kc *t, enum lode_dtype type) {
     check_shapes(t, type, check_score_shape);
     const size_t row = row_size(type, DIM);
-    float *q = kc_floats(t, 8 * DIM, KC_NORMAL), *s = kc_tight_aligned(t, 8 * CHUNK * 4, 64);
+    float *q = kc_floats(t, 64 * DIM, KC_NORMAL), *s = kc_tight_aligned(t, 64 * CHUNK * 4, 64);
     const struct cache k = make_cache(t, type, CHUNK, DIM, KC_NORMAL);
     KC_TIME(t, "1 query, 64x128", (double)(CHUNK * row), 2.0 * CHUNK * DIM)
     t->now->kv_score[type](s, CHUNK, q, DIM, 1, k.rows, k.stride, CHUNK, DIM);
     KC_TIME(t, "4 queries, 64x128", (double)(CHUNK * row), 8.0 * CHUNK * DIM)
     t->now->kv_score[type](s, CHUNK, q, DIM, 4, k.rows, k.stride, CHUNK, DIM);
+    KC_TIME(t, "64 queries, 64x128", (double)(CHUNK * row), 128.0 * CHUNK * DIM)
+    t->now->kv_score[type](s, CHUNK, q, DIM, 64, k.rows, k.stride, CHUNK, DIM);
     if (!t->bench)
         return;
     const struct cache m = make_zeros(t, type, MANY, DIM);
@@ -208,13 +209,17 @@ static void check_score(struct kc *t, enum lode_dtype type) {
 static void check_mix(struct kc *t, enum lode_dtype type) {
     check_shapes(t, type, check_mix_shape);
     const size_t row = row_size(type, DIM);
-    float *p = kc_floats(t, 8 * CHUNK, KC_NORMAL), *o = kc_tight_aligned(t, 8 * DIM * 4, 64);
-    const uint32_t lo[8] = {0}, hi[8] = {CHUNK, CHUNK, CHUNK, CHUNK, CHUNK, CHUNK, CHUNK, CHUNK};
+    float *p = kc_floats(t, 64 * CHUNK, KC_NORMAL), *o = kc_tight_aligned(t, 64 * DIM * 4, 64);
+    uint32_t lo[64] = {0}, hi[64];
+    for (size_t i = 0; i < 64; i++)
+        hi[i] = CHUNK;
     const struct cache v = make_cache(t, type, CHUNK, DIM, KC_NORMAL);
     KC_TIME(t, "1 query, 64x128", (double)(CHUNK * row), 2.0 * CHUNK * DIM)
     t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 1, v.rows, v.stride, DIM);
     KC_TIME(t, "4 queries, 64x128", (double)(CHUNK * row), 8.0 * CHUNK * DIM)
     t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 4, v.rows, v.stride, DIM);
+    KC_TIME(t, "64 queries, 64x128", (double)(CHUNK * row), 128.0 * CHUNK * DIM)
+    t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 64, v.rows, v.stride, DIM);
     if (!t->bench)
         return;
     const struct cache m = make_zeros(t, type, MANY, DIM);

@@ -164,16 +164,24 @@ static void run_task(void *arg, uint32_t task, uint32_t worker) {
     attend(j, seg, task % heads, first, n, lode_cpu_scratch(j->cpu, worker));
 }
 
+static size_t count_tasks(const struct job *j) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < j->step->n_segments; i++)
+        n += (size_t)j->in->p.attention.n_kv_heads *
+             ((j->step->segments[i].n_rows + j->tokens - 1) / j->tokens);
+    return n;
+}
+
 void lode_cpu_attention(struct lode_backend *b, const struct lode_instr *in,
                         const struct lode_step *step) {
     struct lode_cpu *c = lode_cpu(b);
     const uint32_t group = in->p.attention.n_heads / in->p.attention.n_kv_heads;
     struct job j = {c, in, step, group >= LODE_ATT_ROWS ? 1 : LODE_ATT_ROWS / group};
-    size_t n = 0, seen = 0;
-    for (uint32_t i = 0; i < step->n_segments; i++) {
-        n += (size_t)in->p.attention.n_kv_heads *
-             ((step->segments[i].n_rows + j.tokens - 1) / j.tokens);
+    /* what is cached is widened once for a task, so few large ones, but enough for all threads */
+    while (j.tokens > 1 && count_tasks(&j) < 4 * (size_t)c->threads)
+        j.tokens = (j.tokens + 1) / 2;
+    size_t seen = 0;
+    for (uint32_t i = 0; i < step->n_segments; i++)
         seen += (size_t)step->segments[i].n_rows * (step->segments[i].pos + 1);
-    }
-    lode_cpu_for(c, run_task, &j, n, seen * in->parts[0].out.width);
+    lode_cpu_for(c, run_task, &j, count_tasks(&j), seen * in->parts[0].out.width);
 }

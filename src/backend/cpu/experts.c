@@ -153,13 +153,17 @@ static void gather(void *arg, uint32_t task, uint32_t worker) {
         memcpy(to, from, bytes);
 }
 
+static uint32_t panels(const struct wave *w, const struct lode_operand *op) {
+    return (op->rows + w->panel - 1) / w->panel;
+}
+
 static void multiply(void *arg, uint32_t task, uint32_t worker) {
     const struct wave *w = arg;
     const uint32_t part = w->down ? 2 : 0, n_kinds = w->down ? 1 : 2;
     const struct lode_operand *op = w->in->parts[part].w;
-    const uint32_t panels = (op->rows + w->panel - 1) / w->panel;
-    const struct share *s = &w->x->shares[w->x->ready[task / (panels * n_kinds)]];
-    const uint32_t kind = task / panels % n_kinds, first = task % panels * w->panel;
+    const uint32_t n_panels = panels(w, op);
+    const struct share *s = &w->x->shares[w->x->ready[task / (n_panels * n_kinds)]];
+    const uint32_t kind = task / n_panels % n_kinds, first = task % n_panels * w->panel;
     const uint32_t n = op->rows - first < w->panel ? op->rows - first : w->panel;
     const struct lode_part *p = &w->in->parts[part + kind];
     size_t row_size = 0;
@@ -228,13 +232,13 @@ static void compute(struct wave *w) {
     }
     const size_t pairs = w->n_todo;
     lode_cpu_for(c, gather, w, pairs, pairs * parts[0].w->cols);
-    w->panel = 64;
+    w->panel = pairs >= 16 * (size_t)w->n_ready ? 128 : 64; /* many rows each: less to unpack again */
     w->down = false;
-    lode_cpu_for(c, multiply, w, 2 * (size_t)w->n_ready * ((parts[0].w->rows + 63) / 64),
+    lode_cpu_for(c, multiply, w, 2 * (size_t)w->n_ready * panels(w, parts[0].w),
                  pairs * parts[0].w->rows * 16);
     lode_cpu_for(c, activate, w, pairs, pairs * parts[0].w->rows);
     w->down = true;
-    lode_cpu_for(c, multiply, w, (size_t)w->n_ready * ((parts[2].w->rows + 63) / 64),
+    lode_cpu_for(c, multiply, w, (size_t)w->n_ready * panels(w, parts[2].w),
                  pairs * parts[2].w->rows * 16);
 }
 

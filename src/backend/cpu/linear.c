@@ -1,8 +1,8 @@
 /* linear.c - matrix products, the bulk of the work.
  *
- * All parts of an instruction are cut into panels of weight rows, one task each; a task multiplies
- * its panel with every row of the step, so that weights are read once.  The result of one (row,
- * column) is a kernel's dot product and does not depend on the cut (kern.h).
+ * All parts of an instruction are cut into panels of weight rows, and where these get small for the
+ * kernels, a long prompt's rows into pieces too; a task multiplies a panel with a piece.  The result of
+ * one (row, column) is a kernel's dot product and does not depend on the cut (kern.h).
  */
 #include "backend/cpu/cpu.h"
 
@@ -10,6 +10,7 @@ struct job {
     struct lode_cpu *cpu;
     const struct lode_instr *in;
     uint32_t n_rows, panel;
+    uint32_t piece, n_pieces; /* of the step's rows */
 };
 
 static bool widened(const struct lode_cpu *c, enum lode_dtype type) {
@@ -50,24 +51,28 @@ static void run_panel(void *arg, uint32_t task, uint32_t worker) {
     const struct job *j = arg;
     const struct lode_part *part = j->in->parts;
     uint32_t panels;
+    const uint32_t row = task % j->n_pieces * j->piece; /* neighbours share a panel */
+    const uint32_t n_rows = j->n_rows - row < j->piece ? j->n_rows - row : j->piece;
+    task /= j->n_pieces;
     while (task >= (panels = (part->w->rows + j->panel - 1) / j->panel)) {
         task -= panels;
         part++;
     }
     const struct lode_operand *w = part->w;
-    const struct lode_value *x = &j->in->in[0];
+    const struct lode_value *in = &j->in->in[0];
     const uint32_t first = task * j->panel;
     const uint32_t n = w->rows - first < j->panel ? w->rows - first : j->panel;
     size_t row_size = 0;
     lode_dtype_row_size(w->type, w->cols, &row_size);
     const char *data = (const char *)part->w_data + first * row_size;
-    float *y = (float *)part->out.data + first;
     const size_t ldy = part->out.stride / sizeof(float);
+    float *y = (float *)part->out.data + row * ldy + first;
     const bool fast = lode_cpu_fast(j->cpu, w);
-    lode_cpu_mul(j->cpu, worker, y, ldy, w, data, n, fast ? j->cpu->rounded : x->data,
-                 fast ? j->cpu->rounded_stride : x->stride, j->n_rows, fast);
+    const char *x = fast ? j->cpu->rounded : in->data;
+    const size_t x_stride = fast ? j->cpu->rounded_stride : in->stride;
+    lode_cpu_mul(j->cpu, worker, y, ldy, w, data, n, x + row * x_stride, x_stride, n_rows, fast);
     if (part->bias_data)
-        for (uint32_t r = 0; r < j->n_rows; r++)
+        for (uint32_t r = 0; r < n_rows; r++)
             j->cpu->kern.add(y + r * ldy, y + r * ldy, (const float *)part->bias_data + first, n);
 }
 
@@ -79,23 +84,37 @@ static void round_row(void *arg, uint32_t row, uint32_t worker) {
                    (const float *)(x->data + row * x->stride), x->width);
 }
 
+/* Tasks large enough that taking one costs nothing beside it, small enough that threads finish
+ * together.  Multiples of 16 keep the kernels' tiles whole. */
+static void cut(struct job *j, uint32_t total, bool whole) {
+    enum { LEAST_PIECE = 128, GOOD_PANEL = 128, MOST_PANEL = 256 };
+    j->piece = j->n_rows;
+    for (;;) {
+        j->n_pieces = j->piece ? (j->n_rows + j->piece - 1) / j->piece : 1;
+        j->panel = (total / (j->cpu->threads * 8) * j->n_pieces + 15) & ~15u;
+        if (whole || j->panel >= GOOD_PANEL || j->piece < 2 * LEAST_PIECE)
+            break;
+        j->piece = (j->piece / 2 + 15) & ~15u;
+    }
+    j->panel = j->panel < 16 ? 16 : j->panel > MOST_PANEL ? MOST_PANEL : j->panel;
+}
+
 void lode_cpu_linear(struct lode_backend *b, const struct lode_instr *in,
                      const struct lode_step *step) {
     struct lode_cpu *c = lode_cpu(b);
     uint32_t total = 0;
     for (uint32_t i = 0; i < in->n_parts; i++)
         total += in->parts[i].w->rows;
-    /* Panels large enough that taking one costs nothing beside it, small enough that threads
-     * finish together.  Multiples of 16 keep the kernels' row tiles whole. */
-    uint32_t panel = (total / (c->threads * 8) + 15) & ~15u;
-    panel = panel < 16 ? 16 : panel > 256 ? 256 : panel;
-    struct job j = {c, in, lode_value_rows(&in->in[0], step), panel};
-    size_t n = 0;
-    bool fast = false;
+    struct job j = {.cpu = c, .in = in, .n_rows = lode_value_rows(&in->in[0], step)};
+    bool fast = false, whole = false;
     for (uint32_t i = 0; i < in->n_parts; i++) {
-        n += (in->parts[i].w->rows + panel - 1) / panel;
         fast |= lode_cpu_fast(c, in->parts[i].w);
+        whole |= widened(c, in->parts[i].w->type); /* for each piece again */
     }
+    cut(&j, total, whole);
+    size_t n = 0;
+    for (uint32_t i = 0; i < in->n_parts; i++)
+        n += (in->parts[i].w->rows + j.panel - 1) / j.panel * j.n_pieces;
     if (fast)
         lode_cpu_for(c, round_row, &j, j.n_rows, (size_t)j.n_rows * in->in[0].width);
     if (j.n_rows > 0)
@@ -123,7 +142,8 @@ void lode_cpu_heads(struct lode_backend *b, const struct lode_instr *in,
                     const struct lode_step *step) {
     struct lode_cpu *c = lode_cpu(b);
     const struct lode_operand *w = in->parts[0].w;
-    struct job j = {c, in, lode_value_rows(&in->in[0], step), 64};
+    struct job j = {
+        .cpu = c, .in = in, .n_rows = lode_value_rows(&in->in[0], step), .panel = 64};
     const uint32_t n_heads = in->p.heads.n_heads;
     if (j.n_rows > 0)
         lode_cpu_for(c, run_head, &j, (size_t)n_heads * ((w->rows / n_heads + 63) / 64),
