@@ -170,6 +170,42 @@ def check_responses(count, s):
         count.check(status == 400 and e['error']['param'] == field, 'responses: refused: %s' % field)
 
 
+def check_corners(count, s):
+    """What clients send now and then."""
+    def chat(**more):
+        return s.post('/v1/chat/completions', dict({'messages': user(ASK), 'max_tokens': 60, 'temperature': 0},
+                                                   **more))
+    said = user('Hi') + [{'role': 'assistant', 'content': [{'type': 'refusal', 'refusal': 'No, xyzzy.'}]}]
+    prompt = s.post('/apply-template', {'messages': said + user('Why?')})[1]['prompt']
+    count.check('No, xyzzy.' in prompt, 'a refusal is text')
+    tools = [{'type': 'function', 'function': {'name': n, 'parameters': CITY}} for n in ('weather', 'time')]
+    only = {'type': 'allowed_tools', 'allowed_tools': {'mode': 'required', 'tools': [
+        {'type': 'function', 'function': {'name': 'time'}}]}}
+    m = chat(tools=tools, tool_choice=only, parallel_tool_calls=False)[1]['choices'][0]['message']
+    count.check([c['function']['name'] for c in m['tool_calls']] == ['time'], 'allowed tools: no other is called')
+    flat = [dict(x['function'], type='function') for x in tools]
+    r = s.post('/v1/responses', {'input': ASK, 'tools': flat, 'max_output_tokens': 60, 'tool_choice': {
+        'type': 'allowed_tools', 'mode': 'required', 'tools': [{'type': 'function', 'name': 'time'}]}})[1]
+    count.check(r['output'][-1]['name'] == 'time', 'allowed tools: of Responses')
+    for field in ('conversation', 'prompt'):
+        status, e = s.post('/v1/responses', {'input': 'Hi', field: {'id': 'x'}})
+        count.check(status == 400 and e['error']['param'] == field, 'responses: refused: %s' % field)
+
+    begun = user('Tell me about a cat.') + [{'role': 'assistant', 'content': 'A cat is '}]
+    whole = s.post('/apply-template', {'messages': begun[:1]})[1]['prompt'] + 'A cat is'
+    count.check(s.post('/apply-template', {'messages': begun, 'continue_final_message': True})[1]['prompt'] == whole,
+                'an answer goes on: its prompt')
+    ask = {'messages': begun, 'max_tokens': 8, 'temperature': 0}
+    want = s.post('/v1/completions', {'prompt': whole, 'max_tokens': 8, 'temperature': 0})[1]['choices'][0]['text']
+    count.check(chat(continue_final_message=True, **ask)[1]['choices'][0]['message']['content'] == want
+                and s.post('/v1/messages', ask)[1]['content'][0]['text'] == want, 'an answer goes on')
+    status, e = chat(continue_final_message=True)
+    count.check(status == 400 and e['error']['param'] == 'continue_final_message', 'an answer goes on: there is none')
+    count.check(isinstance(s.post('/api/nothing', {})[1]['error'], str), 'errors of Ollama\'s are texts everywhere')
+    r = s.ask('POST', '/v1/messages', {'messages': user('x'), 'max_tokens': 1})[2]
+    count.check(r.getheader('request-id') == r.getheader('X-Request-Id'), 'a request has its id in the reply')
+
+
 def check_vectors(count, s):
     texts = ['A cat sleeps.', 'The dog barks at night.']
     status, r = s.post('/v1/embeddings', {'input': texts})
@@ -333,6 +369,7 @@ def main():
     try:
         check_messages(count, s)
         check_responses(count, s)
+        check_corners(count, s)
         check_vectors(count, s)
         check_vectors_together(count, s)
         check_ollama(count, s)

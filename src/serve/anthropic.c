@@ -277,6 +277,14 @@ static int read_format(struct request *r, struct lode_error *err) {
     return request_schema(r, json_object_get(format, "schema"), "output_config.format.schema", err);
 }
 
+/* An assistant's words at the end are the beginning of the answer. */
+static bool ends_with_text(const json_t *messages) {
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    return role && !strcmp(role, "assistant") && !json_object_get(last, "tool_calls") &&
+           json_string_length(json_object_get(last, "content"));
+}
+
 static int read_talk(struct request *r, struct lode_error *err) {
     json_t *kwargs = NULL;
     int rc = field_object(r->body, "chat_template_kwargs", &kwargs, err);
@@ -290,6 +298,7 @@ static int read_talk(struct request *r, struct lode_error *err) {
         rc = read_thinking(r, err);
     if (rc == 0)
         rc = talk_settle(&r->talk, err);
+    r->talk.goes_on = ends_with_text(r->talk.messages);
     return rc < 0 ? rc : request_talk(r, err);
 }
 

@@ -315,9 +315,10 @@ static const struct route *find_route(const char *path) {
 
 static error_fn *errors_of(const char *path) {
     const struct route *route = find_route(path);
-    return route && route->error ? route->error
-           : route && route->api ? route->api->error
-                                 : openai_error;
+    return route && route->error         ? route->error
+           : route && route->api         ? route->api->error
+           : !strncmp(path, "/api/", 5) ? ollama_error
+                                         : openai_error;
 }
 
 static const char *query_arg(void *user, const char *name) { return http_arg(user, name); }

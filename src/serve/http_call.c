@@ -75,6 +75,7 @@ void http_set(struct http_call *x, const char *name, const char *value) {
 static void add_fields(struct live *l, struct MHD_Response *r, const char *type) {
     MHD_add_response_header(r, "Content-Type", type);
     MHD_add_response_header(r, "X-Request-Id", l->x.id);
+    MHD_add_response_header(r, "request-id", l->x.id); /* where Anthropic's clients look */
     for (size_t at = 0; at < l->fields.len;) {
         const char *name = l->fields.data + at, *value = name + strlen(name) + 1;
         MHD_add_response_header(r, name, value);

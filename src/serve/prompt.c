@@ -124,7 +124,8 @@ static json_t *token_text(const struct lode_tokenizer *t, int32_t id) {
 static int variables(const struct served *m, const struct talk *t, char **out,
                      struct lode_error *err) {
     json_t *vars = json_pack(
-        "{s:O, s:b, s:o, s:o}", "messages", t->messages, "add_generation_prompt", 1, "bos_token",
+        "{s:O, s:b, s:o, s:o}", "messages", t->messages, "add_generation_prompt",
+        !t->goes_on, "bos_token",
         token_text(m->tokenizer, lode_tokenizer_bos(m->tokenizer)), "eos_token",
         token_text(m->tokenizer, lode_tokenizer_eos(m->tokenizer)));
     bool whole = vars != NULL;
@@ -164,6 +165,25 @@ int prompt_render(const struct served *m, const struct talk *t, char **text, siz
     return rc;
 }
 
+/* Cuts what a template makes of a chat behind the words of its last message. */
+static int cut_behind(const struct talk *t, const char *rendered, size_t *len, struct lode_error *err) {
+    const json_t *last = json_array_get(t->messages, json_array_size(t->messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    const char *words = json_string_value(json_object_get(last, "content")), *found = NULL;
+    if (!role || strcmp(role, "assistant") || !words || json_object_get(last, "tool_calls"))
+        return field_fail(err, "continue_final_message", "the last message is not an assistant's text");
+    size_t n = strlen(words);
+    while (n && strchr(" \t\r\n", words[n - 1])) /* templates take it away, too */
+        n--;
+    for (const char *at = rendered; n && (at = memmem(at, *len - (size_t)(at - rendered), words, n)); at++)
+        found = at;
+    if (!found)
+        return field_fail(err, "messages", "the model's template does not write the last message as it is, so "
+                                           "that nothing can go on from it");
+    *len = (size_t)(found - rendered) + n;
+    return 0;
+}
+
 int prompt_chat(struct prompt *p, const struct served *m, const struct talk *t,
                 const struct lode_toolcall_style *style, char **text, struct lode_error *err) {
     char *rendered = NULL;
@@ -171,12 +191,19 @@ int prompt_chat(struct prompt *p, const struct served *m, const struct talk *t,
     int rc = prompt_render(m, t, &rendered, &len, err);
     if (rc < 0)
         return rc;
-    if (text) {
+    if (t->goes_on)
+        rc = cut_behind(t, rendered, &len, err);
+    if (rc == 0 && text) {
+        rendered[len] = 0;
         *text = rendered;
         return 0;
     }
+    if (rc < 0) {
+        lode_chat_text_free(rendered);
+        return rc;
+    }
     p->thinking = lode_toolcall_thinks(style, rendered, len);
-    rc = recall_prompt(p, m, t, rendered, len, err);
+    rc = t->goes_on ? 0 : recall_prompt(p, m, t, rendered, len, err);
     if (rc == 1 && p->n > lode_scheduler_ctx(m->scheduler))
         rc = 0; /* what was sampled may be longer than what the template makes of it */
     if (rc == 0)

@@ -229,14 +229,14 @@ static int add_any(struct tools *t, const json_t *tool, const char *space) {
     return rc;
 }
 
-static json_t *map_choice(const json_t *choice, bool any_tools) {
+static json_t *map_choice(const json_t *choice) {
     const char *type = text_member(choice, "type");
     if (!json_is_object(choice))
         return json_incref((json_t *)choice);
     if (!strcmp(type, "function") || !strcmp(type, "custom"))
         return json_pack("{s:s}", "name", text_member(choice, "name"));
-    if (!strcmp(type, "allowed_tools") && !strcmp(text_member(choice, "mode"), "required") && any_tools)
-        return json_string("required");
+    if (!strcmp(type, "allowed_tools"))
+        return json_incref((json_t *)choice);
     return json_string("auto");
 }
 
@@ -254,7 +254,7 @@ static int read_tools(struct exchange *x, struct lode_error *err) {
         rc = field_bool(r->body, "parallel_tool_calls", &parallel, err);
     r->talk.one_call = !parallel;
     if (rc == 0) {
-        json_t *c = choice ? map_choice(choice, json_array_size(mapped) > 0) : NULL;
+        json_t *c = choice ? map_choice(choice) : NULL;
         rc = talk_tools(&r->talk, mapped, c, err);
         if (r->talk.only) /* borrowed from c, which goes */
             r->talk.only = text_member(choice, "name");
@@ -312,10 +312,18 @@ static int read_history(struct exchange *x, struct lode_error *err) {
 }
 
 int responses_read(struct exchange *x, struct lode_error *err) {
+    /* without them the model would answer another question */
+    static const char *const not_here[] = {"conversation", "prompt"};
     struct responses *st = x->state;
     struct request *r = &x->r;
     const char *instructions = NULL;
     json_t *kwargs = NULL;
+    for (size_t i = 0; i < sizeof not_here / sizeof *not_here; i++) {
+        const json_t *v = json_object_get(r->body, not_here[i]);
+        if (v && !json_is_null(v))
+            return field_fail(err, not_here[i], "is kept by OpenAI's servers only: send what it holds as "
+                                                "\"input\", or a previous_response_id");
+    }
     st->store = true;
     st->output = json_array();
     int rc = st->output ? field_bool(r->body, "stream", &r->stream, err) : request_no_memory(err);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char *state_name(enum model_state state) {
     static const char *const names[] = {[MODEL_UNLOADED] = "unloaded",
@@ -36,17 +37,22 @@ static void add_model(void *user, const struct model_view *v) {
                          (json_int_t)m->n_params, "size", (json_int_t)m->size, "memory",
                          (json_int_t)v->size);
     }
-    json_array_append_new(l->list, json_pack("{s:s, s:s, s:I, s:s, s:o, s:{s:s}, s:o}", "id",
-                                             v->spec->name, "object", "model", "created",
-                                             (json_int_t)l->s->started, "owned_by", "lode", "aliases",
-                                             aliases, "status", "value", state_name(v->state), "meta",
-                                             meta));
+    const time_t started = (time_t)l->s->started;
+    char stamp[32];
+    struct tm tm;
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&started, &tm));
+    /* "type", "display_name" and "created_at" are Anthropic's */
+    json_array_append_new(
+        l->list, json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:o, s:{s:s}, s:o}", "id", v->spec->name, "object",
+                           "model", "created", (json_int_t)started, "owned_by", "lode", "type", "model",
+                           "display_name", v->spec->name, "created_at", stamp, "aliases", aliases, "status",
+                           "value", state_name(v->state), "meta", meta));
 }
 
 json_t *route_models(struct server *s) {
     struct model_list l = {.s = s, .list = json_array()};
     models_each(s->models, add_model, &l);
-    return json_pack("{s:s, s:o}", "object", "list", "data", l.list);
+    return json_pack("{s:s, s:o, s:b}", "object", "list", "data", l.list, "has_more", false);
 }
 
 json_t *item_models(struct server *s, const char *method, const char *id, struct lode_error *err) {

@@ -30,8 +30,9 @@ static int join_parts(json_t *message, const json_t *parts, size_t i, struct lod
         return request_no_memory(err);
     json_array_foreach(parts, k, part) {
         const char *type = json_string_value(json_object_get(part, "type"));
-        const json_t *t = json_object_get(part, "text");
-        if (!json_is_string(t) || !type || strcmp(type, "text")) {
+        const bool refusal = type && !strcmp(type, "refusal"); /* what an assistant said */
+        const json_t *t = json_object_get(part, refusal ? "refusal" : "text");
+        if (!json_is_string(t) || !type || (strcmp(type, "text") && !refusal)) {
             rc = field_fail(err, where, "part %zu is %.40s; this model reads text parts only", k,
                             type ? type : "of no type");
             break;
@@ -153,12 +154,37 @@ static int read_choice(struct talk *t, const json_t *choice, struct lode_error *
     return t->tools ? 0 : field_fail(err, "tool_choice", "a call is wanted, but there are no tools");
 }
 
+/* {"type": "allowed_tools"}: of the tools only these, by name; the mode then says what is chosen.  Chats
+ * have its list and mode in a member of their own. */
+static int allow_tools(struct talk *t, const json_t *choice, struct lode_error *err) {
+    const json_t *inner = json_object_get(choice, "allowed_tools"), *from = inner ? inner : choice;
+    json_t *list = NULL, *left = json_array(), *tool;
+    size_t i;
+    int rc = left ? field_array(from, "tools", &list, err) : request_no_memory(err);
+    json_array_foreach(t->tools, i, tool) {
+        const char *name = json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+        bool allowed = false;
+        for (size_t k = 0; k < json_array_size(list); k++) {
+            const json_t *one = json_array_get(list, k), *f = json_object_get(one, "function");
+            const char *other = json_string_value(json_object_get(f ? f : one, "name"));
+            allowed = allowed || (other && !strcmp(name, other));
+        }
+        if (rc == 0 && allowed && json_array_append(left, tool))
+            rc = request_no_memory(err);
+    }
+    json_decref(t->tools);
+    t->tools = json_array_size(left) ? json_incref(left) : NULL;
+    json_decref(left);
+    return rc < 0 ? rc : read_choice(t, json_object_get(from, "mode"), err);
+}
+
 int talk_tools(struct talk *t, json_t *tools, const json_t *choice, struct lode_error *err) {
+    const char *type = json_string_value(json_object_get(choice, "type"));
     const int rc = check_tools(tools, err);
     if (rc < 0)
         return rc;
     t->tools = json_array_size(tools) ? json_incref(tools) : NULL;
-    return read_choice(t, choice, err);
+    return type && !strcmp(type, "allowed_tools") ? allow_tools(t, choice, err) : read_choice(t, choice, err);
 }
 
 /* Where the template knows nothing of tools, they are described in words, and calls and results are
@@ -251,6 +277,8 @@ int talk_read(struct talk *t, const json_t *body, struct lode_error *err) {
         rc = field_bool(body, "enable_thinking", &thinking, err);
     if (rc == 0)
         rc = field_bool(body, "parallel_tool_calls", &parallel, err);
+    if (rc == 0)
+        rc = field_bool(body, "continue_final_message", &t->goes_on, err);
     if (rc < 0)
         return rc;
     t->one_call = !parallel;

@@ -12,6 +12,7 @@ struct talk {
     enum tool_choice choice;
     const char *only; /* the one tool that must be called; borrowed from the body; NULL: any */
     bool one_call;    /* not several in one answer */
+    bool goes_on;     /* the answer goes on where the last message, an assistant's text, ends */
 };
 void talk_deinit(struct talk *t);
 
