@@ -315,6 +315,11 @@ enum lode_reader_cut lode_reader_cancel(struct lode_reader *r, struct lode_read 
     return cut;
 }
 
+void lode_reader_release(struct lode_reader *r, uint32_t room) {
+    if (r->uring)
+        lode_uring_release(r->uring, room);
+}
+
 const char *lode_reader_name(const struct lode_reader *r) {
     return r->uring ? r->direct ? "io_uring, direct" : "io_uring, page cache"
                     : r->direct ? "threads, direct" : "threads, page cache";

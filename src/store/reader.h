@@ -59,6 +59,8 @@ struct lode_read {
     char *base;
     bool urgent;
     uint32_t tag; /* the caller's */
+    uint32_t room;    /* of opts.n_rooms, which begins at base and has room_size bytes; */
+    size_t room_size; /* 0: base is in none */
     void (*done)(struct lode_read *r); /* fault is set; no lock is held */
     struct lode_read_fault fault;
     /* the reader's own */
@@ -76,6 +78,7 @@ struct lode_reader_opts { /* zero means the default */
     uint32_t depth;  /* pieces in flight; 0: 16 */
     uint32_t piece;  /* bytes of one; 0: 512 KiB */
     bool page_cache; /* read through it */
+    uint32_t n_rooms; /* memory that is read into again and again: the kernel may keep it in its hands */
     /* For tests: sees each result before the reader does, and may change it and the bytes. */
     ssize_t (*fault)(void *user, uint32_t file, uint64_t offset, char *to, size_t n, ssize_t result);
     void *fault_user;
@@ -102,6 +105,9 @@ void lode_reader_urge(struct lode_reader *r, struct lode_read *read);
  * `done` comes with the fault LODE_READ_CANCELLED; ALL_FLYING: it is too late, `done` comes as ever. */
 enum lode_reader_cut { LODE_READER_ALL_FLYING, LODE_READER_CUT, LODE_READER_GONE };
 enum lode_reader_cut lode_reader_cancel(struct lode_reader *r, struct lode_read *read);
+
+/* A room's memory goes back to the system.  Nothing may be reading into it. */
+void lode_reader_release(struct lode_reader *r, uint32_t room);
 
 const char *lode_reader_name(const struct lode_reader *r); /* "io_uring, direct", ... */
 uint64_t lode_reader_bytes(const struct lode_reader *r);   /* read so far */

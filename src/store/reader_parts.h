@@ -51,6 +51,7 @@ bool lode_reader_put(struct lode_reader *r, struct lode_piece *p, ssize_t result
 struct lode_uring *lode_uring_create(struct lode_reader *r);
 void lode_uring_free(struct lode_uring *u);
 void lode_uring_poke(struct lode_uring *u); /* there is work */
+void lode_uring_release(struct lode_uring *u, uint32_t room);
 void lode_uring_run(struct lode_uring *u);  /* a thread's body, until r->stop */
 
 #endif

@@ -155,5 +155,5 @@ void lode_rooms_set_busy(struct lode_rooms *r, uint32_t room, bool busy) {
 }
 
 void lode_rooms_release(struct lode_rooms *r, uint32_t room) {
-    madvise(lode_rooms_at(r, room), r->kinds[r->kind[room]].size, MADV_DONTNEED);
+    madvise(lode_rooms_at(r, room), lode_rooms_size(r, room), MADV_DONTNEED);
 }

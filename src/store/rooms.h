@@ -52,6 +52,9 @@ void lode_rooms_set_busy(struct lode_rooms *r, uint32_t room, bool busy);
 void lode_rooms_give(struct lode_rooms *r, uint32_t room);
 /* Its memory goes back to the system; its bytes are lost. */
 void lode_rooms_release(struct lode_rooms *r, uint32_t room);
+static inline size_t lode_rooms_size(const struct lode_rooms *r, uint32_t room) {
+    return r->kinds[r->kind[room]].size;
+}
 static inline char *lode_rooms_at(const struct lode_rooms *r, uint32_t room) {
     return r->memory + r->offsets[room];
 }

@@ -371,9 +371,10 @@ static int make(struct stream *s, uint32_t n_weights, const struct lode_stream_o
         LODE_TRY(
             lode_file_store_create(&s->resident, s->source, s->weights, n_weights, &resident, err));
     s->base.resident = s->resident->resident + s->budget;
+    struct lode_reader_opts reader = o->reader;
+    reader.n_rooms = s->rooms.n;
     if (s->layouts.n_paths)
-        LODE_TRY(lode_reader_create(&s->reader, s->layouts.paths, s->layouts.n_paths, &o->reader,
-                                    err));
+        LODE_TRY(lode_reader_create(&s->reader, s->layouts.paths, s->layouts.n_paths, &reader, err));
     if (s->reader)
         lode_reader_forget(s->reader, s->layouts.parts, s->layouts.n_parts);
     if (s->layouts.assembled)

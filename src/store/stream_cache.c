@@ -64,6 +64,8 @@ uint64_t stream_give_back(struct stream *s, uint64_t bytes) {
     }
     for (uint32_t i = 0; i < s->rooms.n; i++)
         if (s->slots[i].touched && s->slots[i].state == STREAM_EMPTY) {
+            if (s->reader)
+                lode_reader_release(s->reader, i);
             lode_rooms_release(&s->rooms, i);
             s->slots[i].touched = false;
         }
@@ -103,6 +105,8 @@ void stream_load(struct stream *s, struct stream_slot *slot, uint32_t group, boo
                                     .base = lode_rooms_at(&s->rooms, index_of(s, slot)),
                                     .urgent = !guess,
                                     .tag = group,
+                                    .room = index_of(s, slot),
+                                    .room_size = lode_rooms_size(&s->rooms, index_of(s, slot)),
                                     .done = arrive};
     if (l->n_parts)
         lode_reader_submit(s->reader, &slot->read);

@@ -1,7 +1,10 @@
 /* uring.c - the reader's engine over io_uring: one thread keeps the device's queue full.
  *
  * An eventfd that is itself being read wakes the thread when there is new work.  A ring that cannot
- * be made (an old kernel, a sandbox that forbids it) is no error: preads do the same. */
+ * be made (an old kernel, a sandbox that forbids it) is no error: preads do the same.
+ *
+ * Files are registered with the ring, and so is a room when it is first read into, while the limit of
+ * locked memory allows it: the kernel then need not look up its pages for each piece. */
 #include "store/reader_parts.h"
 
 #include "base/alloc.h"
@@ -22,7 +25,32 @@ struct lode_uring {
     struct lode_piece *flying; /* owned; (depth) */
     uint32_t *spare;           /* owned; (depth): indices of flying that are free */
     uint32_t n_spare;
+    uint32_t *taken;  /* owned; (depth): pieces to be sent */
+    bool *registered; /* owned; (n_rooms) */
+    uint32_t n_rooms; /* that may be registered */
+    bool fixed_files, full;
 };
+
+enum { MOST_ROOMS = 16384 /* the kernel's limit */ };
+
+/* What makes reads cheaper; without it they work as well. */
+static void register_all(struct lode_uring *u) {
+    const struct lode_reader *r = u->reader;
+    u->fixed_files = io_uring_register_files(&u->ring, r->fds, r->n_files) == 0;
+    if (r->opts.n_rooms == 0 || r->opts.n_rooms > MOST_ROOMS)
+        return;
+    u->registered = LODE_NEW_ARRAY(bool, r->opts.n_rooms);
+    if (u->registered && io_uring_register_buffers_sparse(&u->ring, r->opts.n_rooms) == 0)
+        u->n_rooms = r->opts.n_rooms;
+}
+
+static void free_tables(struct lode_uring *u) {
+    lode_free(u->flying);
+    lode_free(u->spare);
+    lode_free(u->taken);
+    lode_free(u->registered);
+    lode_free(u);
+}
 
 struct lode_uring *lode_uring_create(struct lode_reader *r) {
     struct lode_uring *u = LODE_NEW(struct lode_uring);
@@ -32,17 +60,17 @@ struct lode_uring *lode_uring_create(struct lode_reader *r) {
     u->event = eventfd(0, EFD_CLOEXEC);
     u->flying = LODE_NEW_ARRAY(struct lode_piece, r->depth);
     u->spare = LODE_NEW_ARRAY(uint32_t, r->depth);
+    u->taken = LODE_NEW_ARRAY(uint32_t, r->depth);
     /* room for every piece and the event */
-    const bool made = u->event >= 0 && u->flying && u->spare &&
+    const bool made = u->event >= 0 && u->flying && u->spare && u->taken &&
                       io_uring_queue_init(2 * r->depth, &u->ring, 0) == 0;
     if (!made) {
         if (u->event >= 0)
             close(u->event);
-        lode_free(u->flying);
-        lode_free(u->spare);
-        lode_free(u);
+        free_tables(u);
         return NULL;
     }
+    register_all(u);
     for (uint32_t i = 0; i < r->depth; i++)
         u->spare[u->n_spare++] = i;
     return u;
@@ -53,9 +81,7 @@ void lode_uring_free(struct lode_uring *u) {
         return;
     io_uring_queue_exit(&u->ring);
     close(u->event);
-    lode_free(u->flying);
-    lode_free(u->spare);
-    lode_free(u);
+    free_tables(u);
 }
 
 void lode_uring_poke(struct lode_uring *u) {
@@ -70,27 +96,60 @@ static void await_work(struct lode_uring *u) {
     io_uring_sqe_set_data64(e, UINT64_MAX);
 }
 
+/* Whether the room that a read goes to is registered, now if it was not. */
+static bool is_registered(struct lode_uring *u, const struct lode_read *r) {
+    if (r->room_size == 0 || r->room >= u->n_rooms)
+        return false;
+    if (!u->registered[r->room] && !u->full) {
+        const struct iovec room = {r->base, r->room_size};
+        u->registered[r->room] =
+            io_uring_register_buffers_update_tag(&u->ring, r->room, &room, NULL, 1) == 1;
+        u->full = !u->registered[r->room];
+    }
+    return u->registered[r->room];
+}
+
+/* The caller sees to it that the room's reads and this come one after the other. */
+void lode_uring_release(struct lode_uring *u, uint32_t room) {
+    const struct iovec none = {0};
+    if (room >= u->n_rooms || !u->registered[room])
+        return;
+    io_uring_register_buffers_update_tag(&u->ring, room, &none, NULL, 1);
+    u->registered[room] = false;
+}
+
 static void send_piece(struct lode_uring *u, uint32_t i) {
     const struct lode_piece *p = &u->flying[i];
-    struct io_uring_sqe *e = io_uring_get_sqe(&u->ring);
+    const uint32_t file = p->read->parts[p->part].file;
+    const int fd = u->fixed_files ? (int)file : u->reader->fds[file];
     const unsigned n = (unsigned)(p->size < 1 << 30 ? p->size : 1 << 30);
-    io_uring_prep_read(e, u->reader->fds[p->read->parts[p->part].file], p->to, n, p->offset);
+    const bool fixed = is_registered(u, p->read);
+    struct io_uring_sqe *e = io_uring_get_sqe(&u->ring);
+    if (fixed)
+        io_uring_prep_read_fixed(e, fd, p->to, n, p->offset, (int)p->read->room);
+    else
+        io_uring_prep_read(e, fd, p->to, n, p->offset);
+    if (u->fixed_files)
+        io_uring_sqe_set_flags(e, IOSQE_FIXED_FILE);
     io_uring_sqe_set_data64(e, i);
 }
 
 /* Takes pieces while there are some and the device's queue has room. */
 static bool fill(struct lode_uring *u) {
     struct lode_reader *r = u->reader;
+    uint32_t n = 0;
     pthread_mutex_lock(&r->lock);
     while (u->n_spare && !r->stop) {
         const uint32_t i = u->spare[u->n_spare - 1];
         if (!lode_reader_take(r, &u->flying[i]))
             break;
         u->n_spare--;
-        send_piece(u, i);
+        u->taken[n++] = i;
     }
     const bool stop = r->stop;
     pthread_mutex_unlock(&r->lock);
+    for (uint32_t i = 0; i < n; i++)
+        send_piece(u, u->taken[i]);
     return !stop;
 }
 

@@ -1,112 +1,10 @@
 /* Models whose experts are read when they are used: the same bits as with all of them in memory,
- * under every budget, engine, fault and company; or an error that says what could not be read. */
-#include "failmalloc.h"
-
-#include "base/rng.h"
-#include "kern/kern.h"
-#include "lode/lode.h"
-#include "model/model.h"
-#include "store/policy.h"
-#include "store/stream.h"
-
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-enum { N = 40, V = 640 /* the largest vocabulary */ };
+ * under every budget, engine and company.  Faults are test_stream_faults.c's. */
+#include "stream_fixture.h"
 
 /* experts of several shapes: with biases, shared ones, in groups, beside recurrent layers */
 static const char *const models[] = {"qwen3_moe", "gpt_oss_trunc", "deepseek_v3", "qwen3_5_moe",
                                      "olmoe",     "qwen2_moe",     "minimax_m2",  "qwen3_next"};
-
-static int32_t ids[N];
-static uint32_t n_vocab;
-static float reference[N][V];
-
-/* How a store is made. */
-struct how {
-    double share;       /* of all experts, that the cache holds */
-    const char *policy;
-    struct lode_reader_opts reader;
-};
-
-static const char *path_of(const char *name) {
-    static char path[4096];
-    const char *root = getenv("LODE_TESTS");
-    snprintf(path, sizeof path, "%s/data/arch/%s/model.gguf", root ? root : "tests", name);
-    return path;
-}
-
-static int make_stream(struct lode_store **out, void *user, const struct lode_model *m,
-                       struct lode_error *err) {
-    const struct how *how = user;
-    uint64_t least, most;
-    lode_stream_sizes(m->source, m->weights, m->groups, m->n_expert_groups, &least, &most);
-    const double budget = how->share * (double)most;
-    return lode_stream_create(out, m->source, m->weights, m->n_weights, m->groups, 0, m->n_expert_groups,
-                              &(struct lode_stream_opts){
-                                  .budget = budget > (double)least ? (uint64_t)budget : least,
-                                  .policy = how->policy,
-                                  .reader = how->reader},
-                              err);
-}
-
-static int keep(void *user, uint32_t pos, const float *logits) {
-    memcpy(((float(*)[V])user)[pos], logits, n_vocab * sizeof *logits);
-    return 0;
-}
-
-static int eval(const struct lode_model *m, uint32_t batch, uint32_t threads, float (*out)[V],
-                struct lode_error *err) {
-    struct lode_session *s;
-    const struct lode_session_opts o = {.ctx = 64, .batch = batch, .threads = threads};
-    LODE_TRY(lode_session_create(&s, (struct lode_model *)(uintptr_t)m, &o, err));
-    const int rc = lode_session_eval_each(s, ids, N, keep, out, err);
-    lode_session_free(s);
-    return rc;
-}
-
-static struct lode_model *load(const char *name, struct how *how) {
-    struct lode_model *m;
-    struct lode_error err;
-    const int rc = how ? lode_model_load_with(&m, path_of(name), NULL, make_stream, how, &err)
-                       : lode_model_load(&m, path_of(name), NULL, &err);
-    if (rc < 0)
-        fail_msg("%s: %s", err.where, err.text);
-    return m;
-}
-
-static void make_reference(const char *name) {
-    struct lode_error err;
-    struct lode_model *m = load(name, NULL);
-    n_vocab = lode_model_info(m)->n_vocab;
-    assert_true(n_vocab <= V);
-    memset(reference, 0, sizeof reference);
-    for (int i = 0; i < N; i++)
-        ids[i] = (int32_t)(lode_rng_uniform(3, (uint64_t)i, 0) * n_vocab);
-    if (eval(m, N, 1, reference, &err) < 0)
-        fail_msg("%s: %s", err.where, err.text);
-    lode_model_free(m);
-}
-
-static void same(const struct lode_model *m, uint32_t batch, uint32_t threads) {
-    static float got[N][V];
-    struct lode_error err;
-    memset(got, 0, sizeof got);
-    if (eval(m, batch, threads, got, &err) < 0)
-        fail_msg("%s: %s", err.where, err.text);
-    assert_memory_equal(got, reference, sizeof got);
-}
 
 static bool is_there(const char *name) { return access(path_of(name), R_OK) == 0; }
 
@@ -179,95 +77,6 @@ static void two_at_once(void **state) {
             assert_memory_equal(p[i].got, reference, sizeof reference);
         }
         lode_model_free(m);
-    }
-}
-
-/* ---- faults ---- */
-
-struct faulty {
-    atomic_uint calls;
-    atomic_uint at; /* which call fails; 0: none */
-    bool always;    /* and all after it */
-    ssize_t result; /* what it gives: -errno, or bytes */
-    unsigned delay; /* microseconds, of that call */
-};
-
-static ssize_t inject(void *user, uint32_t file, uint64_t offset, char *to, size_t n, ssize_t result) {
-    struct faulty *f = user;
-    (void)file;
-    (void)offset;
-    const uint32_t i = atomic_fetch_add(&f->calls, 1) + 1;
-    if (f->delay && i == f->at)
-        usleep(f->delay);
-    const uint32_t at = atomic_load(&f->at);
-    if (!at || (i != at && !(f->always && i > at)))
-        return result;
-    /* the bytes that a failed or short read did not bring */
-    const size_t got = f->result > 0 && (size_t)f->result < n ? (size_t)f->result : 0;
-    if (f->result < (ssize_t)n)
-        memset(to + got, 0x5a, n - got);
-    return f->result < (ssize_t)n ? f->result : result;
-}
-
-/* What must not change a bit: interruptions, short reads, refusals for now, delays; at each call in
- * turn. */
-static void harmless_faults(void **state) {
-    (void)state;
-    static const ssize_t results[] = {-EINTR, -EAGAIN, 1, 4096, 5000};
-    make_reference(models[0]);
-    for (size_t r = 0; r < sizeof results / sizeof *results; r++) {
-        uint32_t n = 1;
-        for (uint32_t at = 1; at <= n; at += 1 + at / 8) {
-            struct faulty f = {.at = at, .result = results[r], .delay = at == 3 ? (getenv("LODE_LONG") ? 5000000 : 20000) : 0};
-            struct how how = {.share = 0.3,
-                              .reader = {.fault = inject, .fault_user = &f,
-                                         .piece = 16384,
-                                         .engine = at % 2 ? LODE_READER_AUTO : LODE_READER_THREADS}};
-            struct lode_model *m = load(models[0], &how);
-            same(m, N, 1);
-            lode_model_free(m);
-            n = atomic_load(&f.calls);
-        }
-    }
-}
-
-/* What must be said, and must not harm the next request: a disk that fails, a file that ended. */
-static void harmful_faults(void **state) {
-    (void)state;
-    static const struct {
-        ssize_t result;
-        bool always;
-        const char *says;
-    } cases[] = {{-EIO, false, "Input/output error"}, {0, true, "ends at byte"}, {-EAGAIN, true, "temporarily"}};
-    make_reference(models[0]);
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        struct faulty none = {0};
-        struct how healthy = {.share = 0.3, .reader = {.fault = inject, .fault_user = &none}};
-        struct lode_model *whole = load(models[0], &healthy);
-        same(whole, N, 1);
-        lode_model_free(whole);
-        /* how often is not the same each time: what has arrived when room is needed is not */
-        const uint32_t n = atomic_load(&none.calls) * 3 / 4;
-        for (uint32_t at = 1; at <= n; at += 1 + at / 2) {
-            static float got[N][V];
-            struct lode_error err = {0};
-            struct faulty f = {.at = at, .result = cases[c].result, .always = cases[c].always};
-            struct how how = {.share = 0.3,
-                              .reader = {.fault = inject, .fault_user = &f,
-                                         .engine = at % 2 ? LODE_READER_AUTO : LODE_READER_THREADS}};
-            struct lode_model *m = load(models[0], &how);
-            assert_int_equal(eval(m, N, 1, got, &err), LODE_ERR_IO);
-            assert_non_null(strstr(err.where, "model.gguf"));
-            assert_non_null(strstr(err.text, "expert "));
-            assert_non_null(strstr(err.text, " of layer "));
-            if (!strstr(err.text, cases[c].says))
-                fail_msg("%s", err.text);
-            f.at = 0; /* the disk is well again, once what was in flight has failed */
-            for (int i = 0; i < 100 && eval(m, N, 1, got, &err) < 0; i++)
-                usleep(1000);
-            same(m, N, 1);
-            lode_model_free(m);
-        }
     }
 }
 
@@ -416,8 +225,7 @@ static void pack_no_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits),      cmocka_unit_test(policies),
-        cmocka_unit_test(two_at_once),    cmocka_unit_test(harmless_faults),
-        cmocka_unit_test(harmful_faults), cmocka_unit_test(layers), cmocka_unit_test(direct),
+        cmocka_unit_test(two_at_once),    cmocka_unit_test(layers), cmocka_unit_test(direct),
         cmocka_unit_test(too_small),
         cmocka_unit_test(no_memory),      cmocka_unit_test(pack_no_memory),
     };

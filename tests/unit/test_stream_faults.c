@@ -1,0 +1,415 @@
+/* Disks that fail under a model whose experts are streamed: each fault at each read in turn, by both
+ * engines.  What a disk may do without harm must not change a bit; of what harms, the request is told
+ * file, offset, expert and layer, and the next is answered as though nothing had been.  Prints what was
+ * tried and found as a table.  LODE_LONG: every read and delays of 5 seconds, else some of them.
+ *
+ * Faults while packing, kill -9 and a full disk among them, are tests/verb_pack.py's. */
+#include "stream_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <time.h>
+
+static const char model[] = "qwen3_moe";
+static const struct {
+    enum lode_reader_engine engine;
+    const char *name;
+} engines[] = {{LODE_READER_AUTO, "io_uring"}, {LODE_READER_THREADS, "threads"}};
+enum { ENGINES = 2, PIECE = 16384 };
+
+static bool is_long(void) { return getenv("LODE_LONG") != NULL; }
+
+/* ---- what is injected ---- */
+
+struct fault {
+    const char *name;
+    ssize_t result;   /* of the read: -errno, or the bytes that come */
+    bool always;      /* and of all after it */
+    const char *says; /* NULL: harmless */
+    enum { RETURN, DELAY, SHRINK } kind;
+};
+
+struct injection {
+    const struct fault *fault;
+    atomic_uint calls;
+    atomic_uint at;       /* which call; 0: none */
+    unsigned delay;       /* microseconds */
+    const char *path;     /* of the file that shrinks */
+};
+
+static ssize_t inject(void *user, uint32_t file, uint64_t offset, char *to, size_t n, ssize_t result) {
+    struct injection *x = user;
+    (void)file;
+    (void)offset;
+    const uint32_t i = atomic_fetch_add(&x->calls, 1) + 1, at = atomic_load(&x->at);
+    if (!at || i < at || (i > at && !x->fault->always))
+        return result;
+    if (x->fault->kind == DELAY) {
+        usleep(x->delay);
+        return result;
+    }
+    if (x->fault->kind == SHRINK) {
+        if (i == at)
+            assert_int_equal(truncate(x->path, 4096), 0);
+        return result;
+    }
+    /* the bytes that a failed or short read did not bring */
+    const size_t got = x->fault->result > 0 && (size_t)x->fault->result < n ? (size_t)x->fault->result : 0;
+    if (x->fault->result >= (ssize_t)n)
+        return result;
+    memset(to + got, 0x5a, n - got);
+    return x->fault->result;
+}
+
+static struct how how_of(struct injection *x, int engine) {
+    return (struct how){.share = 0.3,
+                        .reader = {.fault = inject, .fault_user = x, .piece = PIECE,
+                                   .engine = engines[engine].engine}};
+}
+
+static uint32_t next_call(uint32_t at) { return at + (is_long() ? 1 : 1 + at / 4); }
+
+/* ---- the table ---- */
+
+static void print_head(void) {
+    printf("%-34s %-9s %7s %7s %10s %10s %8s\n", "fault", "engine", "reads", "tried", "same bits",
+           "reported", "healed");
+}
+
+static void print_row(const char *name, int engine, uint32_t reads, uint32_t tried, uint32_t same_bits,
+                      uint32_t reported, uint32_t healed) {
+    printf("%-34s %-9s %7u %7u %10u %10u %8u\n", name, engines[engine].name, reads, tried, same_bits,
+           reported, healed);
+}
+
+/* ---- at each read in turn ---- */
+
+static const struct fault faults[] = {
+    {"interrupted (EINTR)", -EINTR, false, NULL, RETURN},
+    {"refused once (EAGAIN)", -EAGAIN, false, NULL, RETURN},
+    {"one byte came", 1, false, NULL, RETURN},
+    {"one block came", 4096, false, NULL, RETURN},
+    {"more than one block came", 5000, false, NULL, RETURN},
+    {"late", 0, false, NULL, DELAY},
+    {"failed (EIO)", -EIO, false, "Input/output error", RETURN},
+    {"failed from then on (EIO)", -EIO, true, "Input/output error", RETURN},
+    {"refused from then on (EAGAIN)", -EAGAIN, true, "temporarily", RETURN},
+    {"ended from then on", 0, true, "ends at byte", RETURN},
+};
+
+/* The request fails with all the words that name the place. */
+static void must_report(const struct fault *f, const struct lode_error *err, int rc) {
+    assert_int_equal(rc, LODE_ERR_IO);
+    if (!strstr(err->where, "model.gguf") || !strstr(err->text, "expert ") ||
+        !strstr(err->text, " of layer ") || !strstr(err->text, "byte ") || !strstr(err->text, f->says))
+        fail_msg("%s: %s: %s", f->name, err->where, err->text);
+}
+
+/* Once what was in flight has failed, the same bits again. */
+static void must_heal(const struct lode_model *m, struct injection *x) {
+    static float got[N][V];
+    struct lode_error err;
+    atomic_store(&x->at, 0);
+    for (int i = 0; i < 100 && eval(m, N, 1, got, &err) < 0; i++)
+        usleep(1000);
+    same(m, N, 1);
+}
+
+static uint32_t count_reads(int engine) {
+    struct injection x = {.fault = &faults[0]};
+    struct how how = how_of(&x, engine);
+    struct lode_model *m = load(model, &how);
+    same(m, N, 1);
+    lode_model_free(m);
+    return atomic_load(&x.calls);
+}
+
+static void one_fault(const struct fault *f, int engine) {
+    const uint32_t reads = count_reads(engine);
+    /* how many there are is not the same each time: what has arrived when room is needed is not */
+    const uint32_t last = f->says ? reads * 3 / 4 : reads;
+    uint32_t tried = 0, n_same = 0, reported = 0, healed = 0, late = 0;
+    for (uint32_t at = 1; at <= last; at = next_call(at)) {
+        static float got[N][V];
+        struct lode_error err = {0};
+        struct injection x = {.fault = f, .at = at};
+        if (f->kind == DELAY) /* 5 s is what disks take that wake up */
+            x.delay = is_long() && late < 2 ? 5000000 : 5000;
+        late++;
+        struct how how = how_of(&x, engine);
+        struct lode_model *m = load(model, &how);
+        tried++;
+        if (f->says) {
+            must_report(f, &err, eval(m, N, 1, got, &err));
+            reported++;
+            must_heal(m, &x);
+            healed++;
+        } else {
+            same(m, N, 1);
+            n_same++;
+        }
+        lode_model_free(m);
+    }
+    print_row(f->name, engine, reads, tried, n_same, reported, healed);
+}
+
+static void each_fault_at_each_read(void **state) {
+    (void)state;
+    make_reference(model);
+    print_head();
+    for (size_t f = 0; f < sizeof faults / sizeof *faults; f++)
+        for (int e = 0; e < ENGINES; e++)
+            one_fault(&faults[f], e);
+}
+
+/* ---- a file that really gets shorter, and is restored ---- */
+
+static void copy_file(const char *from, const char *to) {
+    static char buffer[1 << 20];
+    const int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT, 0600);
+    ssize_t n;
+    assert_true(in >= 0 && out >= 0);
+    while ((n = read(in, buffer, sizeof buffer)) > 0)
+        assert_int_equal(write(out, buffer, (size_t)n), n);
+    close(in);
+    close(out);
+}
+
+static void shrinking_file(void **state) {
+    (void)state;
+    struct sigaction cmocka;
+    assert_int_equal(sigaction(SIGBUS, NULL, &cmocka), 0);
+    assert_int_equal(lode_install_sigbus_handler(NULL), 0); /* as programs do, for what is mapped */
+    static const struct fault shrink = {"the file shrank to a page", 0, false, "ends at byte", SHRINK};
+    char dir[] = "/tmp/lode-test-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/model.gguf", dir);
+    copy_file(path_of(model), path);
+    make_reference(path);
+    for (int e = 0; e < ENGINES; e++) {
+        const uint32_t reads = count_reads(e);
+        uint32_t tried = 0, reported = 0;
+        for (uint32_t at = 1; at <= reads / 2; at = next_call(at)) {
+            static float got[N][V];
+            struct lode_error err = {0};
+            struct injection x = {.fault = &shrink, .at = at, .path = path};
+            struct how how = how_of(&x, e);
+            struct lode_model *m = load(path, &how);
+            /* what is mapped, not read, may be asked for first: that is the same error, of the file */
+            const int rc = eval(m, N, 1, got, &err);
+            assert_int_equal(rc, LODE_ERR_IO);
+            assert_non_null(strstr(err.where, "model.gguf"));
+            tried++;
+            reported++;
+            lode_model_free(m);
+            copy_file(path_of(model), path);
+        }
+        struct injection none = {.fault = &shrink};
+        struct how how = how_of(&none, e);
+        struct lode_model *m = load(path, &how);
+        same(m, N, 1);
+        lode_model_free(m);
+        print_row(shrink.name, e, reads, tried, 0, reported, reported);
+    }
+    sigaction(SIGBUS, &cmocka, NULL);
+    unlink(path);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* ---- who waits can leave ---- */
+
+static uint64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static bool is_set(void *user) { return atomic_load((atomic_bool *)user); }
+
+struct leaver {
+    const struct lode_model *model;
+    atomic_bool cancel;
+    int rc;
+    uint64_t took; /* ms, from the cancelling on */
+};
+
+static void *run_leaver(void *arg) {
+    struct leaver *l = arg;
+    struct lode_session *s;
+    struct lode_error err;
+    static float got[N][V];
+    const struct lode_session_opts o = {
+        .ctx = 64, .batch = N, .threads = 1, .cancel = is_set, .cancel_user = &l->cancel};
+    l->rc = lode_session_create(&s, (struct lode_model *)(uintptr_t)l->model, &o, &err);
+    if (l->rc == 0)
+        l->rc = lode_session_eval_each(s, ids, N, keep, got, &err);
+    lode_session_free(s);
+    l->took = now_ms();
+    return NULL;
+}
+
+/* The k-th read takes two seconds (thirty, in the long form); whoever waits for it is cancelled, and is
+ * gone long before it comes.  Then the others are answered as ever. */
+static void cancelled_while_waiting(void **state) {
+    (void)state;
+    static const struct fault late = {"late", 0, false, NULL, DELAY};
+    make_reference(model);
+    for (int e = 0; e < ENGINES; e++) {
+        struct injection x = {.fault = &late, .at = 9, .delay = is_long() ? 30000000 : 2000000};
+        struct how how = how_of(&x, e);
+        struct leaver l = {.model = load(model, &how)};
+        pthread_t t;
+        assert_int_equal(pthread_create(&t, NULL, run_leaver, &l), 0);
+        while (atomic_load(&x.calls) < 9)
+            usleep(1000);
+        usleep(100000); /* it waits by now, or soon */
+        const uint64_t start = now_ms();
+        atomic_store(&l.cancel, true);
+        pthread_join(t, NULL);
+        assert_int_equal(l.rc, LODE_ERR_CANCELLED);
+        assert_true(l.took - start < x.delay / 2000);
+        same(l.model, N, 1);
+        lode_model_free((struct lode_model *)(uintptr_t)l.model);
+        printf("cancelled while a read took %.0f s: back after %.3f s (%s)\n", x.delay / 1e6,
+               (double)(l.took - start) / 1e3, engines[e].name);
+    }
+}
+
+/* ---- company ---- */
+
+struct partner {
+    const struct lode_model *model;
+    float got[N][V];
+    int rc;
+    struct lode_error err;
+};
+
+static void *run_partner(void *arg) {
+    struct partner *p = arg;
+    p->rc = eval(p->model, 5, 1, p->got, &p->err);
+    return NULL;
+}
+
+/* Two requests at once, and one read of one expert fails: whoever wanted it is told; the other, if it did
+ * not, and both when they ask again, have the right bits. */
+static void company(void **state) {
+    (void)state;
+    static struct partner p[2];
+    uint32_t unharmed = 0, told = 0;
+    make_reference(model);
+    for (uint32_t at = 1; at < 40; at = next_call(at)) {
+        struct injection x = {.fault = &faults[6], .at = at};
+        struct how how = how_of(&x, (int)(at % 2));
+        struct lode_model *m = load(model, &how);
+        pthread_t t[2];
+        for (int i = 0; i < 2; i++) {
+            p[i] = (struct partner){.model = m};
+            assert_int_equal(pthread_create(&t[i], NULL, run_partner, &p[i]), 0);
+        }
+        for (int i = 0; i < 2; i++)
+            pthread_join(t[i], NULL);
+        for (int i = 0; i < 2; i++)
+            if (p[i].rc == 0) {
+                assert_memory_equal(p[i].got, reference, sizeof reference);
+                unharmed++;
+            } else {
+                must_report(&faults[6], &p[i].err, p[i].rc);
+                told++;
+            }
+        must_heal(m, &x);
+        lode_model_free(m);
+    }
+    assert_true(told > 0 && unharmed > 0);
+    printf("two requests, one failed read: %u told, %u unharmed, all well afterwards\n", told, unharmed);
+}
+
+/* ---- a bit flipped in each record of a packed model ---- */
+
+static void flip(const char *path, uint64_t at, int bit) {
+    char byte;
+    const int fd = open(path, O_RDWR);
+    assert_true(fd >= 0 && pread(fd, &byte, 1, (off_t)at) == 1);
+    byte = (char)(byte ^ 1 << bit);
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+    close(fd);
+}
+
+static void flipped_bits(void **state) {
+    (void)state;
+    static const char *const files[] = {"manifest.json", "keys.gguf", "weights.bin", "pack.journal"};
+    char dir[] = "/tmp/lode-test-XXXXXX", to[64], weights[128];
+    struct lode_error err;
+    assert_non_null(mkdtemp(dir));
+    snprintf(to, sizeof to, "%s/packed", dir);
+    snprintf(weights, sizeof weights, "%s/weights.bin", to);
+    if (lode_pack(path_of(model), to, NULL, NULL, NULL, &err) < 0)
+        fail_msg("%s: %s", err.where, err.text);
+    make_reference(to);
+    /* where the records are, and which are used */
+    struct injection none = {.fault = &faults[0]};
+    struct how how = how_of(&none, 0);
+    how.share = 1;
+    struct lode_model *m = load(to, &how);
+    same(m, N, 1);
+    const uint32_t *uses = m->store->ops->uses(m->store);
+    const uint32_t n = m->n_expert_groups;
+    struct lode_place *places = calloc(n, sizeof *places);
+    bool *used = calloc(n, sizeof *used);
+    struct lode_group *groups = calloc(n, sizeof *groups);
+    assert_true(places && used && groups);
+    for (uint32_t g = 0; g < n; g++) {
+        const struct lode_weight *w = &m->weights[m->groups[g].weights[0]];
+        assert_true(lode_source_place(m->source, w->home, w->offset, w->size, &places[g]));
+        assert_true(places[g].record_size > 0);
+        used[g] = uses[g] > 0;
+        groups[g] = m->groups[g];
+    }
+    lode_model_free(m);
+    uint32_t found = 0, unused = 0;
+    for (uint32_t g = 0; g < n; g++) {
+        static float got[N][V];
+        char named[64];
+        const uint64_t at = places[g].record + (977ull * g + 131) % places[g].record_size;
+        flip(weights, at, (int)(g % 8));
+        struct how again = how_of(&none, (int)(g % 2));
+        m = load(to, &again);
+        const int rc = eval(m, N, 1, got, &err);
+        lode_model_free(m);
+        flip(weights, at, (int)(g % 8));
+        if (!used[g]) {
+            assert_int_equal(rc, 0);
+            assert_memory_equal(got, reference, sizeof got);
+            unused++;
+            continue;
+        }
+        assert_int_equal(rc, LODE_ERR_IO);
+        snprintf(named, sizeof named, "expert %u of layer %u at byte %llu is damaged", groups[g].expert,
+                 groups[g].layer, (unsigned long long)places[g].record);
+        if (!strstr(err.where, "weights.bin") || !strstr(err.text, named))
+            fail_msg("'%s' expected: %s: %s", named, err.where, err.text);
+        found++;
+    }
+    assert_true(found > 0);
+    printf("a bit flipped in each of %u records: %u found and named, %u in none that was used\n", n, found,
+           unused);
+    free(places);
+    free(used);
+    free(groups);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char file[128];
+        snprintf(file, sizeof file, "%s/%s", to, files[i]);
+        unlink(file);
+    }
+    rmdir(to);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_fault_at_each_read), cmocka_unit_test(shrinking_file),
+        cmocka_unit_test(cancelled_while_waiting), cmocka_unit_test(company),
+        cmocka_unit_test(flipped_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
