@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """device.py LODE [DEVICE [DIR|FILE...]]: a GPU says what the CPU says, bit for bit.
 
-Every model of tests/data/arch and .../quant, and where they are present of LODE_SHARED/ref/arch and .../quant_models, is
-run over a prompt of three KV pages on the CPU and on DEVICE (cuda), where the prompt is also cut in
+Every model of tests/data/arch and .../quant, where they are present of LODE_SHARED/ref/arch and
+.../quant_models, and one made of each type and quantised layout that those lack, is run over a prompt of three KV pages on the CPU and on DEVICE (cuda), where the prompt is also cut in
 other ways (the kernels for one row, for a few and for many all take part) and kept in other formats.
 The logits of all positions must be the same bytes.  A model that the device refuses is skipped and
 counted, with the reason.  Skipped as a whole where there is no such device.
@@ -11,7 +11,10 @@ import concurrent.futures
 import glob
 import os
 import sys
+import tempfile
 
+import quant_dirs
+import retype
 from lodetest import Count, SHARED, TESTS, lode, logits_bytes
 
 WAYS = [[], ['-b', '1'], ['-b', '3'], ['-b', '70'], ['-ctk', 'f32', '-ctv', 'bf16'],
@@ -21,9 +24,25 @@ LENGTHS = (150, 60, 20)
 
 def models(given):
     found = []
-    for g in given or [TESTS + '/data/arch', TESTS + '/data/quant', SHARED + '/ref/arch', SHARED + '/ref/quant_models']:
+    for g in given or [TESTS + '/data/arch', TESTS + '/data/quant', SHARED + '/ref/arch',
+                       SHARED + '/ref/quant_models']:
         found += [g] if g.endswith('.gguf') else sorted(glob.glob(g + '/**/*.gguf', recursive=True))
     return found
+
+
+def make_models(folder):
+    """Types without a file of theirs; of experts too where there is a mixture to change."""
+    made = []
+    for kind in retype.TYPES:
+        for source in (TESTS + '/data/quant/llama-256-Q4_K_M',
+                       SHARED + '/ref/quant_models/qwen3_moe-256-Q4_K_M'):
+            if os.path.isdir(source):
+                made.append('%s/%s-%s.gguf' % (folder, os.path.basename(source).split('-')[0], kind))
+                retype.retype(source + '/model.gguf', made[-1], kind)
+    for label, (pack, config) in quant_dirs.CASES.items():
+        made.append('%s/%s' % (folder, label.replace(' ', '_')))
+        quant_dirs.write(made[-1], quant_dirs.make(pack)[0], {**quant_dirs.CONFIG, **config})
+    return made
 
 
 def compare(program, device, path):
@@ -31,7 +50,7 @@ def compare(program, device, path):
     name = os.path.basename(os.path.dirname(path)) + '/' + os.path.basename(path)
     out = []
     for n in LENGTHS:
-        ids = [(i * i * 7 + i * 37 + 11) % 97 for i in range(n)]
+        ids = [(i * i * 7 + i * 37 + 11) % 37 for i in range(n)]
         try:
             logits_bytes(program, path, ids, '--device', 'cpu')
             break
@@ -77,8 +96,10 @@ def main():
             count.skip('all: %s' % e)
             print('0 passed, 0 failed, 1 skipped')
             return
-    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get('LODE_JOBS', '1'))) as pool:
-        for results in pool.map(lambda p: compare(program, device, p), models(sys.argv[3:])):
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get('LODE_JOBS', '1'))) as pool, \
+            tempfile.TemporaryDirectory() as folder:
+        todo = models(sys.argv[3:]) + ([] if sys.argv[3:] else make_models(folder))
+        for results in pool.map(lambda p: compare(program, device, p), todo):
             for good, what in results:
                 count.skip(what) if good is None else count.check(good, what)
     count.end()

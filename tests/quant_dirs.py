@@ -273,7 +273,8 @@ def sort_down(plain, g_idx):
         plain[name] = (kind, [rows, cols], new.tobytes())
 
 
-def check(count, program, folder, label, pack, config):
+def make(pack):
+    """-> the tensors of a model: in a layout, and as that defines them in F32"""
     plain, packed = {}, {}
     for name, shape in OTHERS.items():
         n = shape[0] * (shape[1] if len(shape) > 1 else 1)
@@ -285,6 +286,11 @@ def check(count, program, folder, label, pack, config):
         parts, weights = pack(name, *shape)
         packed.update(parts)
         plain[name + '.weight'] = ('F32', list(shape), array.array('f', weights).tobytes())
+    return packed, plain
+
+
+def check(count, program, folder, label, pack, config):
+    packed, plain = make(pack)
     if 'desc_act' in label:
         write(folder + '/columns', plain, CONFIG)
         sort_down(plain, packed[LAYER + 'mlp.down_proj.g_idx'][2])
@@ -434,4 +440,5 @@ def main():
     count.end()
 
 
-main()
+if __name__ == '__main__':
+    main()

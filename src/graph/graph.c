@@ -140,12 +140,12 @@ static struct lode_node *gather(struct lode_graph *g, struct lode_node *x,
     for (uint32_t i = g->n_nodes; i > 0 && i + 6 > g->n_nodes; i--) {
         struct lode_node *n = g->nodes[i - 1];
         if (n->op == LODE_OP_GATHER && n->in[0] == x &&
-            memcmp(n->p.gather.order, w->order, w->cols * sizeof *w->order) == 0)
+            memcmp(n->p.gather.of->order, w->order, w->cols * sizeof *w->order) == 0)
             return n;
     }
     struct lode_node *n = append(g, LODE_OP_GATHER, x, NULL, x->width);
     if (n)
-        n->p.gather.order = w->order;
+        n->p.gather.of = w;
     return n;
 }
 

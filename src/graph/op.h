@@ -144,7 +144,7 @@ union lode_op_params {
         uint32_t first;
     } slice;
     struct {
-        const uint32_t *order; /* (width) y[j] = x[order[j]]; borrowed from the model */
+        const struct lode_operand *of; /* whose columns' order it is: y[j] = x[of->order[j]] */
     } gather;
     struct {
         uint32_t n_heads;

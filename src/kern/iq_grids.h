@@ -7,7 +7,7 @@
  *
  *   grids of 8: number j has code (word >> 2 j) & 3    grids of 4: (word >> 4 j) & 7
  *
- * and the levels that the codes stand for are below.  Generated: tests/vectors/make_iq_grids.py.
+ * and the levels that the codes stand for are below.  The entries: iq_grids_data.h.
  */
 #ifndef LODE_KERN_IQ_GRIDS_H
 #define LODE_KERN_IQ_GRIDS_H

@@ -246,7 +246,7 @@ void lode_cpu_softcap(struct lode_backend *b, const struct lode_instr *in,
 static void gather_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
     (void)b;
-    const uint32_t *order = t->in->p.gather.order;
+    const uint32_t *order = t->in->p.gather.of->order;
     for (uint32_t i = 0; i < t->out->width; i++)
         ((float *)y)[i] = ((const float *)a)[order[i]];
 }

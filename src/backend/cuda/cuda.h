@@ -10,7 +10,7 @@
 #define LODE_CUDA_KERNEL_LIST(X)                                                                   \
     X(rows, rms_norm) X(rows, layer_norm) X(rows, l2_norm) X(rows, quant_a32)                      \
     X(rows, quant_a256) X(rows, add) X(rows, glu) X(rows, act) X(rows, row_gate) X(rows, scale)    \
-    X(rows, softcap) X(rows, pick) X(rows, cut) X(rows, join) X(rows, repack)                      \
+    X(rows, softcap) X(rows, pick) X(rows, gather) X(rows, cut) X(rows, join) X(rows, repack)                      \
     X(positions, temperature) X(positions, rope_table) X(positions, rope) X(positions, kv_put)     \
     X(positions, prepare) X(experts, moe_act) X(experts, moe_sum) X(experts, route)                \
     X(gemm, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256)                                                           \
@@ -19,8 +19,8 @@
     X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
     X(recur, delta_128) X(recur, delta_any)
 #define LODE_CUDA_MODULE_LIST(X) \
-    X(rows) X(positions) X(experts) X(mul) X(gemm) X(gemm_float) X(gemv) X(gemv_float) X(attention) X(decode) \
-    X(recur) X(wide)
+    X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) \
+    X(attention) X(decode) X(recur) X(wide)
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,
@@ -42,16 +42,20 @@ struct lode_cuda_kernels {
     void *embed[LODE_DTYPE_COUNT];
 };
 
-/* How a type's rows lie on the device; n 0: it has no kernels.  Plain: as in the file. */
+/* How a type's rows lie on the device; n 0: it has no kernels.  Which it has beside those of mul.cu:
+ * products of one row with what surrounds it, of many. */
 struct lode_cuda_layout {
     uint32_t block, n;
     struct {
         uint32_t offset, size;
     } plane[LODE_CUDA_PLANES];
-    bool plain;
+    bool plain; /* as in the file */
+    bool gemv, gemm;
 };
 extern const struct lode_cuda_layout lode_cuda_layouts[LODE_DTYPE_COUNT];
 size_t lode_cuda_row_size(enum lode_dtype type, uint32_t cols); /* with padding */
+/* With padding: experts of one size lie at one distance. */
+uint64_t lode_cuda_matrix_size(const struct lode_operand *w);
 
 struct lode_cuda {
     struct lode_cu cu;

@@ -17,19 +17,35 @@ static const void *const images[] = {
 };
 
 const struct lode_cuda_layout lode_cuda_layouts[LODE_DTYPE_COUNT] = {
-#define QUANT(suffix, type, block, ...)                                                            \
-    [LODE_##type] = {block, sizeof((uint32_t[][2]){__VA_ARGS__}) / 8, {__VA_ARGS__}, false},
-    LODE_CUDA_QUANT_LIST(QUANT)
-#undef QUANT
-#define FLOAT(suffix, type) [LODE_##type] = {.block = 1, .n = 1, .plain = true},
-    LODE_CUDA_FLOAT_LIST(FLOAT)
+#define PLANES(suffix, type, blocks, fused, many, ...)                                             \
+    [LODE_##type] = {.block = blocks,                                                              \
+                     .n = sizeof((uint32_t[][2]){__VA_ARGS__}) / 8,                                \
+                     .plane = {__VA_ARGS__},                                                       \
+                     .gemv = fused,                                                                \
+                     .gemm = many},
+#define QUANT(suffix, type, block, ...) PLANES(suffix, type, block, true, true, __VA_ARGS__)
+#define U(suffix, type, block, ...) PLANES(suffix, type, block, false, true, __VA_ARGS__)
+#define U8(suffix, type, block, ...) PLANES(suffix, type, block, false, false, __VA_ARGS__)
+#define FLOAT(suffix, type) [LODE_##type] = {.n = 1, .plain = true, .gemv = true, .gemm = true},
+#define PACKED(suffix, type) [LODE_##type] = {.n = 1, .plain = true},
+    LODE_CUDA_QUANT_LIST(QUANT) LODE_CUDA_U_LIST(U) LODE_CUDA_U8_LIST(U8)
+    LODE_CUDA_FLOAT_LIST(FLOAT) LODE_CUDA_PACKED_LIST(PACKED)
+#undef PACKED
 #undef FLOAT
+#undef U8
+#undef U
+#undef QUANT
+#undef PLANES
 };
 
 size_t lode_cuda_row_size(enum lode_dtype type, uint32_t cols) {
     size_t size = 0;
     lode_dtype_row_size(type, cols, &size);
     return type == LODE_F32 ? (size + 7) & ~(size_t)7 : (size + 15) & ~(size_t)15;
+}
+
+uint64_t lode_cuda_matrix_size(const struct lode_operand *w) {
+    return ((uint64_t)lode_cuda_row_size(w->type, w->cols) * w->rows + 255) & ~(uint64_t)255;
 }
 
 int lode_cuda_enter(const struct lode_cuda *c, struct lode_error *err) {
@@ -142,7 +158,7 @@ static int find(struct lode_cuda *c, enum lode_cuda_module m, const char *name, 
     LODE_TRY(lode_cu_check(&c->cu, c->cu.module_function(out, c->modules[m], name), name, err));
     /* One split of the first cache for all that a token runs through: a multiprocessor that has to change
      * it can't begin the next launch beside the last. */
-    if (m == LODE_CUDA_MODULE_mul || m == LODE_CUDA_MODULE_gemm)
+    if (m == LODE_CUDA_MODULE_mul || m == LODE_CUDA_MODULE_mul_packed || m == LODE_CUDA_MODULE_gemm)
         return 0;
     return lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_CARVEOUT, 100), name, err);
 }
@@ -161,30 +177,32 @@ static int find_wide(struct lode_cuda *c, const char *name, void **out, struct l
     return lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_SHARED, LODE_WIDE_SHARED), name, err);
 }
 
+/* module: that of the products of a few rows. */
 static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *suffix,
-                       struct lode_error *err) {
+                       enum lode_cuda_module module, struct lode_error *err) {
+    const struct lode_cuda_layout *l = &lode_cuda_layouts[type];
     char name[64];
     for (int i = 0; i < 4; i++) {
         snprintf(name, sizeof name, "mul_%s_%d", suffix, 1 << i);
-        LODE_TRY(find(c, LODE_CUDA_MODULE_mul, name, &c->kernels.mul[type][i], err));
+        LODE_TRY(find(c, module, name, &c->kernels.mul[type][i], err));
     }
-    snprintf(name, sizeof name, "gemm_%s", suffix);
-    LODE_TRY(find(c, lode_cuda_layouts[type].plain ? LODE_CUDA_MODULE_gemm_float : LODE_CUDA_MODULE_gemm, name,
-                  &c->kernels.gemm[type], err));
-    LODE_TRY(allow_shared(c, c->kernels.gemm[type], err));
-    if (!lode_cuda_layouts[type].plain) {
-        for (int i = 0; i < 2; i++) {
-            snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);
-            LODE_TRY(find_wide(c, name, &c->kernels.wide[type][i], err));
-        }
+    if (l->gemm) {
+        snprintf(name, sizeof name, "gemm_%s", suffix);
+        LODE_TRY(find(c, l->plain ? LODE_CUDA_MODULE_gemm_float : LODE_CUDA_MODULE_gemm, name,
+                      &c->kernels.gemm[type], err));
+        LODE_TRY(allow_shared(c, c->kernels.gemm[type], err));
     }
-    if (lode_cuda_layouts[type].plain) {
+    for (int i = 0; i < 2 && l->gemv && !l->plain; i++) {
+        snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);
+        LODE_TRY(find_wide(c, name, &c->kernels.wide[type][i], err));
+    }
+    if (l->gemv && l->plain) { /* one kernel has all types with planes */
         snprintf(name, sizeof name, "gemv_%s", suffix);
         LODE_TRY(find(c, LODE_CUDA_MODULE_gemv_float, name, &c->kernels.gemv[type], err));
         LODE_TRY(allow_shared(c, c->kernels.gemv[type], err));
     }
     snprintf(name, sizeof name, "moe_%s", suffix);
-    LODE_TRY(find(c, LODE_CUDA_MODULE_mul, name, &c->kernels.moe[type], err));
+    LODE_TRY(find(c, module, name, &c->kernels.moe[type], err));
     snprintf(name, sizeof name, "embed_%s", suffix);
     return find(c, LODE_CUDA_MODULE_rows, name, &c->kernels.embed[type], err);
 }
@@ -200,9 +218,13 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     LODE_TRY(find(c, LODE_CUDA_MODULE_##module, #kernel, &c->kernels.kernel, err));
     LODE_CUDA_KERNEL_LIST(FIND)
 #undef FIND
-#define FAMILY(suffix, type, ...) LODE_TRY(find_family(c, LODE_##type, #suffix, err));
-    LODE_CUDA_QUANT_LIST(FAMILY)
-    LODE_CUDA_FLOAT_LIST(FAMILY)
+#define FAMILY(suffix, type, ...)                                                                  \
+    LODE_TRY(find_family(c, LODE_##type, #suffix, LODE_CUDA_MODULE_mul, err));
+    LODE_CUDA_QUANT_LIST(FAMILY) LODE_CUDA_FLOAT_LIST(FAMILY)
+#undef FAMILY
+#define FAMILY(suffix, type, ...)                                                                  \
+    LODE_TRY(find_family(c, LODE_##type, #suffix, LODE_CUDA_MODULE_mul_packed, err));
+    LODE_CUDA_U_LIST(FAMILY) LODE_CUDA_U8_LIST(FAMILY) LODE_CUDA_PACKED_LIST(FAMILY)
 #undef FAMILY
     for (int i = 0; i < 2; i++) {
         LODE_TRY(find_wide(c, i ? "spread_32_128" : "spread_32_64", &c->kernels.spread_32[i], err));

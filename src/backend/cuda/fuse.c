@@ -227,7 +227,7 @@ static enum lode_dtype common_act(const struct lode_part *parts, uint32_t n) {
     const enum lode_dtype first = parts[0].w->type;
     for (uint32_t i = 0; i < n; i++) {
         const enum lode_dtype type = parts[i].w->type;
-        if (!lode_cuda_layouts[type].n || lode_dtypes[type].act != lode_dtypes[first].act ||
+        if (!lode_cuda_layouts[type].gemv || lode_dtypes[type].act != lode_dtypes[first].act ||
             (lode_cuda_layouts[first].plain && type != first))
             return LODE_NONE;
     }

@@ -171,6 +171,15 @@ static int run_linear(const struct op *o) {
     return 0;
 }
 
+static int run_gather(const struct op *o) {
+    const struct lode_operand *w = o->in->p.gather.of;
+    const struct lode_cuda_gather_args a = {.order = lode_cuda_weight(o, w) + lode_cuda_matrix_size(w),
+                                            .x = lode_cuda_mat(&o->in->in[0]),
+                                            .y = lode_cuda_mat(&o->in->parts[0].out),
+                                            .width = w->cols};
+    return lode_cuda_run_kernel(o, kernels(o)->gather, o->n, 1, 1, 256, 0, &a);
+}
+
 static int run_rope_table(const struct op *o) {
     struct lode_cuda_row_args a = row_args(o);
     a.kind = o->in->p.rope_table.spec;
@@ -532,6 +541,8 @@ int lode_cuda_run_instr(const struct op *o) {
         return each(o, k->temperature, &a);
     case LODE_OP_PICK:
         return each(o, k->pick, &a);
+    case LODE_OP_GATHER:
+        return run_gather(o);
     case LODE_OP_CUT:
         a.n = p->cut.n_heads;
         a.first = p->cut.first;

@@ -12,21 +12,19 @@ enum { STAGE = 32 << 20 }; /* bytes of a buffer */
 
 /* ---- what can run ---- */
 
-static bool has_op(enum lode_op op) {
-    switch (op) {
-    case LODE_OP_INPUT: case LODE_OP_EMBED: case LODE_OP_RMS_NORM: case LODE_OP_LAYER_NORM:
-    case LODE_OP_QUANT: case LODE_OP_LINEAR: case LODE_OP_ROPE_TABLE: case LODE_OP_ROPE:
-    case LODE_OP_UNPAIR: case LODE_OP_KV_PUT: case LODE_OP_ATTENTION: case LODE_OP_ADD:
-    case LODE_OP_GLU: case LODE_OP_ACT: case LODE_OP_ROW_GATE: case LODE_OP_ROUTE:
-    case LODE_OP_EXPERTS: case LODE_OP_SCALE: case LODE_OP_TEMPERATURE: case LODE_OP_SOFTCAP:
-    case LODE_OP_PICK: case LODE_OP_SLICE: case LODE_OP_CUT: case LODE_OP_JOIN: case LODE_OP_HEADS:
-    case LODE_OP_TRACE: case LODE_OP_L2_NORM: case LODE_OP_CONV: case LODE_OP_DELTA_GATES:
-    case LODE_OP_DELTA:
-        return true;
-    default:
-        return false;
-    }
-}
+/* One that is added to the list and not here is named, and the CPU takes the model. */
+static const bool has_op[LODE_OP_COUNT] = {
+    [LODE_OP_INPUT] = true, [LODE_OP_EMBED] = true, [LODE_OP_RMS_NORM] = true,
+    [LODE_OP_LAYER_NORM] = true, [LODE_OP_QUANT] = true, [LODE_OP_LINEAR] = true,
+    [LODE_OP_ROPE_TABLE] = true, [LODE_OP_ROPE] = true, [LODE_OP_UNPAIR] = true,
+    [LODE_OP_KV_PUT] = true, [LODE_OP_ATTENTION] = true, [LODE_OP_ADD] = true,
+    [LODE_OP_GLU] = true, [LODE_OP_ACT] = true, [LODE_OP_ROW_GATE] = true, [LODE_OP_ROUTE] = true,
+    [LODE_OP_EXPERTS] = true, [LODE_OP_SCALE] = true, [LODE_OP_TEMPERATURE] = true,
+    [LODE_OP_SOFTCAP] = true, [LODE_OP_PICK] = true, [LODE_OP_GATHER] = true,
+    [LODE_OP_SLICE] = true, [LODE_OP_CUT] = true, [LODE_OP_JOIN] = true, [LODE_OP_HEADS] = true,
+    [LODE_OP_TRACE] = true, [LODE_OP_L2_NORM] = true, [LODE_OP_CONV] = true,
+    [LODE_OP_DELTA_GATES] = true, [LODE_OP_DELTA] = true,
+};
 
 /* (TILE + PAGE) rows of the keys or values, TILE rows of scores and of sums, and a little. */
 uint32_t lode_cuda_attention_shared(uint32_t head_dim, uint32_t head_dim_v) {
@@ -37,7 +35,7 @@ uint32_t lode_cuda_attention_shared(uint32_t head_dim, uint32_t head_dim_v) {
 
 static int check_node(const struct lode_cuda *c, const struct lode_node *n, bool float_act,
                       struct lode_error *err) {
-    if (!has_op(n->op))
+    if (!has_op[n->op])
         return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
                          "the model needs %s, which has no CUDA kernel yet", lode_ops[n->op].name);
     for (int i = 0; i < LODE_MAX_WEIGHTS; i++) {
@@ -140,7 +138,7 @@ static int send_rows(struct upload *u, lode_dev dst, const char *src, enum lode_
                                "upload", err));
         if (!as_is) {
             struct lode_cuda_repack_args a = {.dst = dst + done * stride, .src = to, .rows = some,
-                                              .dst_stride = stride, .blocks = cols / l->block,
+                                              .dst_stride = stride, .blocks = cols / lode_dtypes[type].block,
                                               .block_size = lode_dtypes[type].bytes,
                                               .n_planes = l->n};
             for (uint32_t p = 0; p < l->n; p++) {
@@ -156,9 +154,19 @@ static int send_rows(struct upload *u, lode_dev dst, const char *src, enum lode_
     return 0;
 }
 
+/* The order of a matrix's columns lies behind it. */
 static uint64_t device_size(const struct lode_weight *w) {
-    const uint64_t size = (uint64_t)lode_cuda_row_size(w->op.type, w->op.cols) * w->op.rows;
-    return (size + 255) & ~(uint64_t)255; /* experts of one size lie at one distance */
+    const uint64_t size = lode_cuda_matrix_size(&w->op);
+    return w->op.order ? size + (((uint64_t)w->op.cols * sizeof *w->op.order + 255) & ~(uint64_t)255)
+                       : size;
+}
+static int send_order(struct upload *u, lode_dev dst, const struct lode_operand *w,
+                      struct lode_error *err) {
+    const struct lode_cu *cu = &u->c->cu; /* from the model's own memory, while nothing else goes */
+    LODE_TRY(lode_cu_check(cu, cu->stream_wait(u->stream), "upload", err));
+    LODE_TRY(lode_cu_check(cu, cu->to_device(dst, w->order, w->cols * sizeof *w->order, u->stream),
+                           "upload", err));
+    return lode_cu_check(cu, cu->stream_wait(u->stream), "upload", err);
 }
 
 int lode_cuda_load(struct lode_cuda *c, struct lode_store *store, const struct lode_weight *weights,
@@ -192,6 +200,8 @@ int lode_cuda_load(struct lode_cuda *c, struct lode_store *store, const struct l
             rc = send_rows(&u, c->weights[i], data, w->op.type, w->op.cols, w->op.rows, err);
             store->ops->unpin(store, i);
         }
+        if (rc == 0 && w->op.order)
+            rc = send_order(&u, c->weights[i] + lode_cuda_matrix_size(&w->op), &w->op, err);
         if (rc == 0 && progress && progress(user, "uploading", at, total))
             rc = lode_fail(err, LODE_ERR_CANCELLED, "", "loading was cancelled");
     }

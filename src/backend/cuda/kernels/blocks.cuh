@@ -173,6 +173,100 @@ BLOCK_SCALE(mxfp4) {
     return make_float2(lode_bits_f32(e < 2 ? 0x200000u << e : (e - 1) << 23), 0);
 }
 
+/* lode's own types: codes of 32 numbers in planes of bits, the lowest first (tensor/block.h). */
+
+/* Two planes of 32 numbers, that of the first 32 of a pair and that of the second. */
+#define U_PLANE(before, size)                                                                      \
+    PLANE(row, (nb) / 2, (before) + (b) % 2 * (size), (b) / 2, size)
+
+DEVICE void four_bits(uint32_t q[8], uint4 v) {
+    low_nibbles(q, v);
+    high_nibbles(q + 4, v);
+}
+/* Bits 2 t, 2 t + 1 of byte 4 h + j belong to number 16 h + 4 t + j. */
+DEVICE void or_two_bits(uint32_t q[8], uint2 v, int to) {
+#pragma unroll
+    for (int t = 0; t < 4; t++) {
+        q[t] |= (v.x >> (2 * t) & 0x03030303u) << to;
+        q[4 + t] |= (v.y >> (2 * t) & 0x03030303u) << to;
+    }
+}
+/* Bit t of byte j belongs to number 4 t + j. */
+DEVICE void or_one_bit(uint32_t q[8], uint32_t v, int to) {
+#pragma unroll
+    for (int t = 0; t < 8; t++)
+        q[t] |= (v >> t & 0x01010101u) << to;
+}
+DEVICE void no_bits(uint32_t q[8]) {
+#pragma unroll
+    for (int t = 0; t < 8; t++)
+        q[t] = 0;
+}
+DEVICE void eight_bits(uint32_t q[8], uint4 v, uint4 w) { /* q - 128 */
+    const uint32_t top = 0x80808080u;
+    q[0] = v.x ^ top, q[1] = v.y ^ top, q[2] = v.z ^ top, q[3] = v.w ^ top;
+    q[4] = w.x ^ top, q[5] = w.y ^ top, q[6] = w.z ^ top, q[7] = w.w ^ top;
+}
+DEVICE float2 two_floats(uint32_t d, uint32_t m) {
+    return make_float2(lode_bits_f32(d), lode_bits_f32(m));
+}
+/* d and m of a pair of 32, behind its codes. */
+#define U_SCALE(codes)                                                                             \
+    two_floats(load4(PLANE(row, nb / 2, codes, b / 2, 4)),                                         \
+               load4(PLANE(row, nb / 2, (codes) + 4, b / 2, 4)))
+
+BLOCK_TYPE(u2, 32, 0, 1, 32) {
+    no_bits(c.q);
+    or_two_bits(c.q, load8(U_PLANE(0, 8)), 0);
+    whole_block(c);
+}
+BLOCK_SCALE(u2) { return U_SCALE(16); }
+BLOCK_TYPE(u3, 32, 0, 1, 32) {
+    no_bits(c.q);
+    or_two_bits(c.q, load8(U_PLANE(0, 8)), 0);
+    or_one_bit(c.q, load4(U_PLANE(16, 4)), 2);
+    whole_block(c);
+}
+BLOCK_SCALE(u3) { return U_SCALE(24); }
+BLOCK_TYPE(u4, 32, 0, 1, 32) {
+    four_bits(c.q, load16(U_PLANE(0, 16)));
+    whole_block(c);
+}
+BLOCK_SCALE(u4) { return U_SCALE(32); }
+BLOCK_TYPE(u5, 32, 0, 1, 32) {
+    four_bits(c.q, load16(U_PLANE(0, 16)));
+    or_one_bit(c.q, load4(U_PLANE(32, 4)), 4);
+    whole_block(c);
+}
+BLOCK_SCALE(u5) { return U_SCALE(40); }
+BLOCK_TYPE(u6, 32, 0, 1, 32) {
+    four_bits(c.q, load16(U_PLANE(0, 16)));
+    or_two_bits(c.q, load8(U_PLANE(32, 8)), 4);
+    whole_block(c);
+}
+BLOCK_SCALE(u6) { return U_SCALE(48); }
+BLOCK_TYPE(u8, 32, -128, 1, 32) {
+    eight_bits(c.q, load16(U_PLANE(0, 32)), load16(U_PLANE(0, 32) + 16));
+    whole_block(c);
+}
+BLOCK_SCALE(u8) { return U_SCALE(64); }
+BLOCK_TYPE(u4g32, 32, 0, 1, 32) {
+    four_bits(c.q, load16(PLANE(row, nb, 0, b, 16)));
+    whole_block(c);
+}
+BLOCK_SCALE(u4g32) {
+    const uint2 v = load8(PLANE(row, nb, 16, b, 8));
+    return two_floats(v.x, v.y);
+}
+BLOCK_TYPE(u8g32, 32, -128, 1, 32) {
+    eight_bits(c.q, load16(PLANE(row, nb, 0, b, 32)), load16(PLANE(row, nb, 0, b, 32) + 16));
+    whole_block(c);
+}
+BLOCK_SCALE(u8g32) {
+    const uint2 v = load8(PLANE(row, nb, 32, b, 8));
+    return two_floats(v.x, v.y);
+}
+
 /* Chunk j = 4 h + 2 p + i of the two-bit types: half h, bits 4 p and up, 16 bytes i. */
 BLOCK_TYPE(q2_k, 256, 0, 1, 16) {
     const int h = j / 4, p = j / 2 % 2, i = j % 2;

@@ -302,6 +302,7 @@ template <class T> DEVICE void gemm(const struct lode_cuda_gemm_args &a) {
         gemm<struct name>(a);                                                                      \
     }
 LODE_CUDA_QUANT_LIST(GEMM)
+LODE_CUDA_U_LIST(GEMM)
 
 /* One block of threads.  tiles: their number (and three words of nothing), then each. */
 enum { GROUP_THREADS = 1024, EXPERTS_MOST = 1024 };

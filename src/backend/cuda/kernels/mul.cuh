@@ -7,7 +7,8 @@
  * row of x is (d_w d_x, isum) and (dmin d_x, msum): these pairs go to shared memory, and one warp,
  * which has a lane for each (row of w, row of x), adds them in ascending order while the others read on.
  *
- * Floats.  Eight threads are a row of w, each with two of the sixteen lanes.
+ * Floats, and packed types that have no rounded activations.  Eight threads are a row of w, each with two
+ * of the sixteen lanes.
  */
 #ifndef LODE_CUDA_MUL_CUH
 #define LODE_CUDA_MUL_CUH
@@ -165,24 +166,38 @@ struct f32 { typedef float type; };
 struct f16 { typedef uint16_t type; };
 struct bf16 { typedef uint16_t type; };
 /* Two neighbouring weights: as they are loaded, and widened. */
-template <class T> struct pair_of;
+template <class T> struct pair_of { /* of a type of packed.cuh: widened as they are loaded */
+    enum { PACKED = 1 };
+    typedef float2 raw;
+    static __device__ __forceinline__ float2 widen(raw v) { return v; }
+};
 template <> struct pair_of<f32> {
+    enum { PACKED = 0 };
     typedef float2 raw;
     static __device__ __forceinline__ raw load(const uint8_t *p) { return __ldcs((const raw *)p); }
     static __device__ __forceinline__ float2 widen(raw v) { return v; }
 };
 template <> struct pair_of<f16> {
+    enum { PACKED = 0 };
     typedef uint32_t raw;
     static __device__ __forceinline__ raw load(const uint8_t *p) { return __ldcs((const raw *)p); }
     static __device__ __forceinline__ float2 widen(raw v) { return two_halves(v); }
 };
 template <> struct pair_of<bf16> {
+    enum { PACKED = 0 };
     typedef uint32_t raw;
     static __device__ __forceinline__ raw load(const uint8_t *p) { return __ldcs((const raw *)p); }
     static __device__ __forceinline__ float2 widen(raw v) {
         return make_float2(lode_bits_f32(v << 16), lode_bits_f32(v & 0xffff0000u));
     }
 };
+/* Numbers k and k + 1 of a row, k even. */
+template <class T> DEVICE typename pair_of<T>::raw load_pair(const uint8_t *row, size_t k) {
+    if constexpr (pair_of<T>::PACKED)
+        return T::pair(row, (uint32_t)k);
+    else
+        return pair_of<T>::load(row + k * sizeof(typename T::type));
+}
 
 enum { FLOAT_ROWS = MUL_THREADS / 8 }; /* of a tile */
 
@@ -192,19 +207,21 @@ template <int NX> struct float_stage {
 };
 
 template <class T, int NX> DEVICE void mul_float(const struct mul_job &job, struct float_stage<NX> *s) {
-    enum { SIZE = sizeof(typename T::type), DEEP = NX >= 4 ? 8 : 16, PIECE = float_stage<NX>::N };
+    enum { /* DEEP: loads under way */
+        DEEP = pair_of<T>::PACKED ? 0 : NX >= 4 ? 8 : 16, PIECE = float_stage<NX>::N
+    };
     const uint32_t r = threadIdx.x / 8, t = threadIdx.x % 8;
     const uint32_t i = r < job.rows ? r : job.rows - 1;
-    const uint8_t *w = job.w + i * job.w_stride + 2 * t * SIZE;
+    const uint8_t *w = job.w + i * job.w_stride;
     float2 acc[NX];
 #pragma unroll
     for (int j = 0; j < NX; j++)
         acc[j] = make_float2(0, 0);
-    typename pair_of<T>::raw next[DEEP];
-    if (16 * DEEP <= job.cols)
+    typename pair_of<T>::raw next[DEEP + 1];
+    if (DEEP && (uint32_t)(16 * DEEP) <= job.cols)
 #pragma unroll
         for (int u = 0; u < DEEP; u++)
-            next[u] = pair_of<T>::load(w + 16 * u * SIZE);
+            next[u] = load_pair<T>(w, 16 * u + 2 * t);
     for (uint32_t first = 0; first < job.cols; first += PIECE) {
         const uint32_t some = job.cols - first < PIECE ? job.cols - first : PIECE;
         __syncthreads();
@@ -214,15 +231,15 @@ template <class T, int NX> DEVICE void mul_float(const struct mul_job &job, stru
                 s->x[j][l] = ((const float *)job.x[j])[first + l];
         __syncthreads();
         uint32_t k = 0; /* within the piece */
-        for (; k + 16 * DEEP <= some; k += 16 * DEEP) {
-            typename pair_of<T>::raw v[DEEP];
+        for (; DEEP && k + 16 * DEEP <= some; k += 16 * DEEP) {
+            typename pair_of<T>::raw v[DEEP + 1];
 #pragma unroll
             for (int u = 0; u < DEEP; u++)
                 v[u] = next[u];
             if (first + k + 32 * DEEP <= job.cols) /* on their way while these are used */
 #pragma unroll
                 for (int u = 0; u < DEEP; u++)
-                    next[u] = pair_of<T>::load(w + (size_t)(first + k + 16 * (DEEP + u)) * SIZE);
+                    next[u] = load_pair<T>(w, first + k + 16 * (DEEP + u) + 2 * t);
 #pragma unroll
             for (int u = 0; u < DEEP; u++) {
                 const float2 p = pair_of<T>::widen(v[u]);
@@ -234,8 +251,9 @@ template <class T, int NX> DEVICE void mul_float(const struct mul_job &job, stru
                 }
             }
         }
-        for (; k + 2 * t < some; k += 16) { /* the end of the row */
-            const float2 v = pair_of<T>::widen(pair_of<T>::load(w + (size_t)(first + k) * SIZE));
+#pragma unroll 1
+        for (; k + 2 * t < some; k += 16) { /* the end of the row, or all */
+            const float2 v = pair_of<T>::widen(load_pair<T>(w, first + k + 2 * t));
 #pragma unroll
             for (int j = 0; j < NX; j++) {
                 const float *x = &s->x[j][k + 2 * t];

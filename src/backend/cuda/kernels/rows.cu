@@ -2,6 +2,8 @@
  * kern/row_scalar.c, act_scalar.c, quant_scalar.c, kv_scalar.c.  blockIdx.x is the row. */
 #include "rows.cuh"
 
+#include "packed.cuh"
+
 /* ---- embedding ---- */
 
 DEVICE uint32_t embedded(const struct lode_cuda_embed_args &a) {
@@ -40,6 +42,9 @@ DEVICE float scaled(float v, float scale) { return scale != 1.0f ? v * scale : v
         }                                                                                          \
     }
 LODE_CUDA_QUANT_LIST(EMBED_QUANT)
+#define EMBED_U(name, type, block, ...) EMBED_QUANT(name, type, 32)
+LODE_CUDA_U_LIST(EMBED_U)
+LODE_CUDA_U8_LIST(EMBED_U)
 
 #define EMBED_FLOAT(name, number, widen)                                                           \
     KERNEL(ROW_THREADS) embed_##name(const __grid_constant__ struct lode_cuda_embed_args a) {      \
@@ -52,6 +57,28 @@ LODE_CUDA_QUANT_LIST(EMBED_QUANT)
 EMBED_FLOAT(f32, float, )
 EMBED_FLOAT(f16, uint16_t, f16_f32)
 EMBED_FLOAT(bf16, uint16_t, lode_bf16_f32)
+
+#define EMBED_PACKED(name, type)                                                                   \
+    KERNEL(ROW_THREADS) embed_##name(const __grid_constant__ struct lode_cuda_embed_args a) {      \
+        begin();                                                                                   \
+        const uint8_t *row = at<const uint8_t>(a.w) + embedded(a) * a.w_stride;                    \
+        float *y = row_at<float>(a.y, blockIdx.x);                                                 \
+        for (uint32_t i = 2 * threadIdx.x; i < a.cols; i += 2 * ROW_THREADS) {                     \
+            const float2 v = name::pair(row, i);                                                   \
+            y[i] = scaled(v.x, a.scale);                                                           \
+            y[i + 1] = scaled(v.y, a.scale);                                                       \
+        }                                                                                          \
+    }
+LODE_CUDA_PACKED_LIST(EMBED_PACKED)
+
+KERNEL(ROW_THREADS) gather(const __grid_constant__ struct lode_cuda_gather_args a) {
+    begin();
+    const uint32_t *order = at<const uint32_t>(a.order);
+    const float *x = row_at<const float>(a.x, blockIdx.x);
+    float *y = row_at<float>(a.y, blockIdx.x);
+    for (uint32_t i = threadIdx.x; i < a.width; i += ROW_THREADS)
+        y[i] = x[order[i]];
+}
 
 /* ---- norms: one block of threads a group of a row (blockIdx.y) ---- */
 

@@ -15,7 +15,7 @@ typedef unsigned long long lode_dev; /* an address of device memory */
 
 enum {
     LODE_CUDA_PARTS = 8,  /* products of one launch */
-    LODE_CUDA_PLANES = 4, /* of a row of blocks, at most */
+    LODE_CUDA_PLANES = 6, /* of a row of blocks, at most */
     LODE_CUDA_CONV_ROWS = 16, /* of a block of threads */
 };
 
@@ -149,6 +149,12 @@ struct lode_cuda_row_args {
     float scale, eps;
 };
 
+struct lode_cuda_gather_args {
+    lode_dev order; /* (width) uint32_t */
+    struct lode_cuda_mat x, y;
+    uint32_t width, pad;
+};
+
 struct lode_cuda_put_args {
     lode_dev step;
     struct lode_cuda_mat k, v;
@@ -253,5 +259,23 @@ struct lode_cuda_repack_args {
     X(q6_k, Q6_K, 256, {0, 128}, {128, 64}, {192, 16}, {208, 2})                                   \
     X(iq4_xs, IQ4_XS, 256, {8, 128}, {0, 8})
 #define LODE_CUDA_FLOAT_LIST(X) X(f32, F32) X(f16, F16) X(bf16, BF16)
+/* lode's own: blocks of 64 are pairs of 32, in planes of the first and of the second.  No fused kernel
+ * knows them. */
+#define LODE_CUDA_U_LIST(X)                                                                        \
+    X(u2, U2, 64, {4, 8}, {16, 8}, {0, 4}, {12, 4})                                                \
+    X(u3, U3, 64, {4, 8}, {20, 8}, {12, 4}, {28, 4}, {0, 4}, {16, 4})                              \
+    X(u4, U4, 64, {4, 16}, {24, 16}, {0, 4}, {20, 4})                                              \
+    X(u5, U5, 64, {4, 16}, {28, 16}, {20, 4}, {44, 4}, {0, 4}, {24, 4})                            \
+    X(u6, U6, 64, {4, 16}, {32, 16}, {20, 8}, {48, 8}, {0, 4}, {28, 4})                            \
+    X(u4g32, U4G32, 32, {8, 16}, {0, 8})
+/* The same with codes of eight bits, which gemm.cu, whose codes have signs, does not take. */
+#define LODE_CUDA_U8_LIST(X)                                                                       \
+    X(u8, U8, 64, {4, 32}, {40, 32}, {0, 4}, {36, 4})                                              \
+    X(u8g32, U8G32, 32, {8, 32}, {0, 8})
+/* X(suffix, type): as they lie in the file, with products in float (packed.cuh). */
+#define LODE_CUDA_PACKED_LIST(X)                                                                   \
+    X(iq2_xxs, IQ2_XXS) X(iq2_xs, IQ2_XS) X(iq2_s, IQ2_S) X(iq3_xxs, IQ3_XXS) X(iq3_s, IQ3_S)      \
+    X(iq1_s, IQ1_S) X(iq1_m, IQ1_M) X(tq1_0, TQ1_0) X(tq2_0, TQ2_0) X(q1_0, Q1_0) X(q2_0, Q2_0)    \
+    X(nvfp4, NVFP4) X(nvfp4g, NVFP4G) X(e4m3, E4M3) X(e5m2, E5M2)
 
 #endif
