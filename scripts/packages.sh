@@ -23,6 +23,7 @@ pc  jansson                              libjansson-dev
 pc  libxxhash                            libxxhash-dev
 pc  libedit                              libedit-dev
 pc  libmicrohttpd                        libmicrohttpd-dev
+pc  gnutls                               libgnutls28-dev
 pc  liburing                             liburing-dev
 pc  sqlite3                              libsqlite3-dev
 '
@@ -93,10 +94,10 @@ esac
 case $verb in
 check)
     missing
-    # libedit is a comfort (history and keys in the chat), libmicrohttpd is the server, liburing makes
-    # reads of models larger than memory cheaper, sqlite3 keeps the chats of the server's page: lode
-    # builds without them.
-    for n in libedit libmicrohttpd liburing sqlite3; do
+    # libedit is a comfort (history and keys in the chat), libmicrohttpd is the server, gnutls reaches
+    # servers by https://, liburing makes reads of models larger than memory cheaper, sqlite3 keeps the
+    # chats of the server's page: lode builds without them.
+    for n in libedit libmicrohttpd gnutls liburing sqlite3; do
         names=$(echo "$names" | sed "s/^$n\$//; s/, $n\$//; s/$n, //")
     done
     [ -z "$names" ] && exit 0

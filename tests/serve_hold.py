@@ -165,6 +165,20 @@ def check_tls(count, program, folder):
             b'Content-Length: %d' % len(json.dumps(HELLO)), b'Content-Length: %d' % (len(json.dumps(HELLO)) + 16)))
         reply = read_all(c)
     count.check(b'data: [DONE]' in reply, 'a stream over HTTPS')
+
+    def run(host, cert):
+        return subprocess.run([program, 'run', '--url', 'https://%s:%d' % (host, s.port), '-p', 'Hello', '-n', '8',
+                               '--temp', '0'], env=dict(os.environ, SSL_CERT_FILE=cert), capture_output=True,
+                              stdin=subprocess.DEVNULL, timeout=PATIENCE)
+    r = run('localhost', cert)
+    if b'lacks GnuTLS' in r.stderr:
+        count.skip('lode run over HTTPS: this build lacks GnuTLS')
+    else:
+        count.check(r.returncode == 0 and r.stdout.strip(), 'lode run over HTTPS')
+        for host, file in (('127.0.0.1', cert), ('localhost', '/etc/ssl/certs/ca-certificates.crt')):
+            r = run(host, file)
+            count.check(r.returncode == 1 and b'certificate' in r.stderr and not r.stdout,
+                        'not with another name, or a certificate that nobody trusts: %s' % host)
     count.check(s.stop() == 0, 'the end')
 
 

@@ -2,6 +2,7 @@
 #include "client.h"
 
 #include "out.h"
+#include "tls.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -17,6 +18,7 @@ enum { HEAD_BYTES = 64 << 10, LOOK = 100 /* ms */ };
 
 struct link { /* a connection, and what has come and is not used yet */
     int fd;
+    struct tls *tls;   /* owned; NULL: plain */
     const char *where; /* for errors */
     char *in;          /* (HEAD_BYTES), owned */
     size_t len;
@@ -26,17 +28,18 @@ struct link { /* a connection, and what has come and is not used yet */
 
 struct target {
     char host[256], port[8], prefix[1024];
+    bool tls;
 };
 
 static int split_url(struct target *t, const char *url, const char *path, struct lode_error *err) {
     const char *at = url;
-    *t = (struct target){.port = "80"};
-    if (!strncasecmp(at, "https://", 8))
-        return tool_fail(err, LODE_ERR_UNSUPPORTED, url,
-                         "this client speaks plain HTTP: reach the server through a tunnel (ssh -L) "
-                         "or a proxy");
-    if (!strncasecmp(at, "http://", 7))
+    *t = (struct target){.port = "80", .tls = !strncasecmp(at, "https://", 8)};
+    if (t->tls) {
+        snprintf(t->port, sizeof t->port, "443");
+        at += 8;
+    } else if (!strncasecmp(at, "http://", 7)) {
         at += 7;
+    }
     const bool v6 = *at == '[';
     const char *end = v6 ? strchr(at, ']') : at + strcspn(at, ":/");
     if (!end || end == at || (size_t)(end - at) >= sizeof t->host)
@@ -83,6 +86,8 @@ static int dial(struct link *l, const struct target *t, struct lode_error *err) 
 }
 
 static int send_all(struct link *l, const char *data, size_t len, struct lode_error *err) {
+    if (l->tls)
+        return tls_send(l->tls, data, len, err);
     while (len) {
         const ssize_t n = send(l->fd, data, len, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
@@ -100,6 +105,11 @@ static int send_all(struct link *l, const char *data, size_t len, struct lode_er
 /* More bytes behind those that are there: 1, 0 at the end, or an error. */
 static int more(struct link *l, struct lode_error *err) {
     struct pollfd p = {.fd = l->fd, .events = POLLIN};
+    if (l->tls) {
+        const ssize_t n = tls_receive(l->tls, l->in + l->len, HEAD_BYTES - l->len, err);
+        l->len += n > 0 ? (size_t)n : 0;
+        return n < 0 ? (int)n : n > 0;
+    }
     for (;;) {
         if (l->stop && l->stop(l->user))
             return tool_fail(err, LODE_ERR_CANCELLED, l->where, "stopped");
@@ -229,6 +239,8 @@ int client_ask(const char *method, const char *url, const char *path, const char
     int rc = l.in ? split_url(&t, url, path, err) : tool_fail(err, LODE_ERR_NOMEM, url, "no memory");
     if (rc == 0)
         rc = dial(&l, &t, err);
+    if (rc == 0 && t.tls)
+        rc = tls_open(&l.tls, l.fd, t.host, url, stop, user, err);
     const bool v6 = rc == 0 && strchr(t.host, ':');
     const int n = rc < 0 ? -1
                          : asprintf(&head,
@@ -248,6 +260,7 @@ int client_ask(const char *method, const char *url, const char *path, const char
         rc = read_head(&l, reply, &f, err);
     if (rc == 0)
         rc = f.chunked ? read_chunks(&l, reply, put, err) : pass_on(&l, reply, f.length, put, err);
+    tls_close(l.tls);
     if (l.fd >= 0)
         close(l.fd);
     free(head);

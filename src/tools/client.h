@@ -1,6 +1,6 @@
 /* client.h - one HTTP/1.1 request to a server, and its reply as it comes.
  *
- * Plain HTTP, as `lode serve` speaks it on the loopback; https:// is refused with what to do.
+ * Plain, or by TLS (tls.h) where the address begins with https://.
  */
 #ifndef LODE_TOOLS_CLIENT_H
 #define LODE_TOOLS_CLIENT_H
@@ -19,7 +19,7 @@ struct client_reply {
  * returns it). */
 typedef int client_put_fn(void *user, const struct client_reply *reply, const char *data, size_t len);
 
-/* method: "GET" or "POST"; url: http://host[:port][/prefix]; path is put behind its prefix ("/v1" at
+/* method: "GET" or "POST"; url: http[s]://host[:port][/prefix]; path is put behind its prefix ("/v1" at
  * the end of one and the beginning of the other meets once).  body: JSON, or NULL.  key: sent as a
  * Bearer; NULL: none.  stop (may be NULL) is asked some times a second; true ends with
  * LODE_ERR_CANCELLED. */
