@@ -30,15 +30,19 @@ struct lode_model_opts { /* zero means the default, so name only what you change
     const char *isa;     /* one of lode_machine_isas() (lode/machine.h); NULL: the best here */
     const char *numerics; /* "exact" or NULL: the same bits on every machine; "fast": products of F16 and
                             BF16 weights by the machine's own BF16 instructions, where it has any */
-    const char *device;  /* "cpu", "cuda", "cuda:1"; "auto" or NULL: a CUDA device if there is one and it
-                            can run all of the model, else the CPU */
+    const char *device;  /* "cpu", "cuda", "cuda:1", several of these with commas between (then layers are
+                            shared out among them); "auto" or NULL: a CUDA device if there is one, else the
+                            CPU.  lode_model_split says how much of the model runs there */
+    const char *tensor_devices; /* "PATTERN=DEVICE,...": tensors whose names match the regular expression are
+                            computed with there ("CPU", "CUDA0"); the first that matches decides; or NULL */
+    const char *tensor_split; /* "3,1": how much of the layers each device has; NULL: by their free memory */
     bool no_mmap;        /* read the weights into memory instead of mapping the file */
     bool direct;         /* read them past the system's page cache, which is left to others */
     bool mlock;          /* keep them there */
     bool prefault;       /* have the pages of mapped weights read in while loading, by several threads */
     bool float_act;      /* diagnosis: quantised weights meet float activations */
     uint64_t expert_cache; /* bytes of memory for routed experts, which are then read from the file when
-                              they are used; 0: all are in memory.  On the CPU */
+                              they are used; 0: all are in memory.  They run on the CPU then */
     uint64_t layer_cache; /* the same for the other matrices of layers: those of the first layers stay,
                               the others are read in turn, one ahead; 0: all are in memory */
     const char *cache_policy; /* who leaves that memory first (lode trace lists them); NULL: the best */
@@ -64,9 +68,11 @@ struct lode_model_info { /* borrowed strings live as long as the model */
     const char *isa;     /* instruction set in use */
     const char *numerics; /* "exact", or "fast (avx512bf16)": and by which instructions */
     const char *device;  /* the GPU's name, or "CPU" */
-    bool on_gpu;
+    bool on_gpu;         /* some of it is */
+    uint32_t gpu_layers; /* so many of its layers */
     bool vectors_only;       /* it gives no next token: lode/embed.h */
-    const char *device_note; /* why "auto" left the GPU unused though there is one; "" */
+    const char *device_note; /* why "auto" left the GPU unused though there is one, or what it cannot
+                                run; "" */
     const char *notes;   /* lines: what is left out or assumed; "" where there is nothing to say */
 };
 
@@ -81,6 +87,10 @@ LODE_API int lode_model_open(struct lode_model **out, const char *path,
                              const struct lode_model_opts *opts, struct lode_error *err);
 LODE_API int lode_model_fill(struct lode_model *m, uint64_t expert_cache, uint64_t layer_cache,
                              struct lode_error *err);
+/* Before fill: how much of the model its devices have.  The last gpu_layers of n_layers + 1, of which the
+ * last is what follows the layers (the output, and with it the embedding), but not the experts of the
+ * first cpu_experts layers.  Without this call: all, or nothing where "auto" finds too little memory. */
+LODE_API void lode_model_split(struct lode_model *m, uint32_t gpu_layers, uint32_t cpu_experts);
 /* Bytes of the layers' own matrices, without experts: what layer_cache can be of. */
 LODE_API uint64_t lode_model_layers_size(const struct lode_model *m);
 LODE_API void lode_model_free(struct lode_model *m);

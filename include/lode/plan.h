@@ -7,6 +7,7 @@
  *     lode_plan_place(m, &session_opts, &budget, &p, &err);
  *     if (!p.fits)
  *         puts(p.advice);
+ *     lode_model_split(m, p.gpu_layers, p.cpu_experts);
  *     lode_model_fill(m, p.expert_cache, p.layer_cache, &err);
  *     session_opts.ctx = p.ctx;
  */
@@ -26,9 +27,11 @@ struct lode_memory_plan { /* bytes */
     uint64_t state;       /* of recurrent layers, with checkpoints; the same for every context */
     uint64_t state_token; /* read and written of it for each token that is generated */
     uint64_t work;        /* buffers for steps */
-    uint64_t available;   /* what the machine and the cgroup have left for kv + state + work */
+    uint64_t available;   /* what is left for kv + state + work: of memory (the machine's and the control
+                             group's), and of GPUs where layers run on them */
     uint32_t ctx;         /* the context these numbers are for */
-    bool fits;
+    bool fits;            /* false: kv, state, work and available are those of the place that has too little */
+    bool short_of_gpu;    /* which is a GPU */
 };
 
 /* opts as for lode_session_create (NULL: defaults).  With ctx 0 the plan is for the model's
@@ -50,11 +53,14 @@ struct lode_placement_row {
 struct lode_budget { /* zero means the default */
     uint64_t ram;      /* bytes for all that this program holds; 0: what the machine and the control
                           groups have left */
-    uint64_t vram;     /* 0: no GPU is used */
+    uint64_t vram;     /* bytes of each of the model's GPUs; 0: what other programs leave of them */
+    uint32_t gpu_layers;  /* so many of n_layers + 1 on the GPUs (lode_model_split); 0: chosen */
+    uint32_t cpu_experts; /* the experts of the first so many layers on the CPU; 0: chosen */
     uint32_t parallel; /* sequences at once, each with the whole context; 0: 1 */
     double hit_rate;   /* of the cache of experts at the size that will be chosen; 0: 1 - (1 - c)^1.75,
                           c the share of experts that it holds, about what recorded routes give */
     double ram_speed, disk_speed, vram_speed; /* bytes/s; 0: not known, and no tokens/s are said */
+    double bus_speed;  /* bytes/s between the host and a GPU; 0: not known */
 };
 
 struct lode_placement {
@@ -62,7 +68,11 @@ struct lode_placement {
     uint32_t n_rows;
     uint64_t size[LODE_RUNGS], budget[LODE_RUNGS]; /* sums; what there is, 0: no such limit */
     double read[LODE_RUNGS];                       /* sums, at an empty context */
-    double read_full;        /* of RAM or VRAM, at a full one */
+    double read_full[LODE_RUNGS]; /* at a full one */
+    double bus;              /* bytes that cross between the host and GPUs for a token, */
+    uint32_t borders;        /* in so many pieces */
+    uint32_t gpu_layers, cpu_experts; /* for lode_model_split */
+    uint32_t n_layers;
     uint32_t ctx, parallel;
     uint32_t ctx_wanted;     /* what was asked for, or trained; more than ctx: it was cut to fit */
     uint64_t expert_cache;   /* bytes for lode_model_fill; 0: no expert is streamed */
@@ -70,7 +80,7 @@ struct lode_placement {
     uint64_t experts_size, expert_cache_least, layers_size, layer_cache_least;
     double hit_rate;         /* that read[] reckons with; 1: all are there */
     double tokens_per_second, tokens_per_second_full; /* at an empty and a full context; 0: unknown */
-    bool fits, on_gpu;
+    bool fits, on_gpu; /* on_gpu: some of it */
     char advice[768];        /* lines: what to change to make it fit, or faster; "": nothing */
 };
 

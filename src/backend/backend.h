@@ -3,6 +3,9 @@
  * The runtime compiles a graph to instructions whose operands are places in buffers; a backend is
  * a table of functions indexed by op, or one function that runs all of a plan.
  *
+ * A plan is cut in parts that run at several places in turn (store/memory.h): each place has a backend
+ * of its own, and what a part reads of another's is copied to it before the part runs.
+ *
  * The buffers and the pages of keys and values lie in the backend's memory, which the host may be
  * unable to read: outside the backend they are addresses, and what is in them is asked for by
  * `read` and moved by `copy`.
@@ -93,7 +96,9 @@ struct lode_backend_ops {
     const char *name;
     void (*run[LODE_OP_COUNT])(struct lode_backend *b, const struct lode_instr *in,
                                const struct lode_step *step);
-    /* For a device that has its own copies of the weights and launches a plan as a whole: used
+    /* A step begins, some of whose parts run here.  May be NULL. */
+    int (*begin)(struct lode_backend *b, const struct lode_step *step, struct lode_error *err);
+    /* For a device that has its own copies of the weights and launches a part as a whole: used
      * instead of run[], with no weights pinned.  NULL where there is none.  cancel as
      * lode_exec_run's. */
     int (*run_plan)(struct lode_backend *b, const struct lode_instr *instrs, uint32_t n,
@@ -103,9 +108,10 @@ struct lode_backend_ops {
      * call; NULL: see error. */
     const char *(*read)(struct lode_backend *b, const struct lode_value *v, uint32_t n,
                         struct lode_error *err);
-    /* Rows first .. first + n - 1 of src to the first n of dst, which are as wide. */
-    int (*copy)(struct lode_backend *b, const struct lode_value *dst, const struct lode_value *src,
-                uint32_t first, uint32_t n, struct lode_error *err);
+    /* Rows first .. first + n - 1 of src, which is the backend from's (b's own or another's), to the
+     * first n of dst, which are as wide and b's. */
+    int (*copy)(struct lode_backend *b, const struct lode_value *dst, struct lode_backend *from,
+                const struct lode_value *src, uint32_t first, uint32_t n, struct lode_error *err);
     void (*free)(struct lode_backend *b);
 };
 /* Belongs to one executor at a time.  An op that pins weights itself leaves what went wrong in
@@ -113,6 +119,7 @@ struct lode_backend_ops {
 struct lode_backend {
     const struct lode_backend_ops *ops;
     const struct lode_memory *memory; /* what buffers and pages are taken from */
+    uint32_t place;                   /* whose it is */
     uint32_t threads;                 /* of the host that compute */
     struct lode_error error;
     bool (*cancel)(void *user); /* while a step runs; NULL: asked by ops that wait for weights */

@@ -1,8 +1,8 @@
 /* cuda.h - NVIDIA GPUs: a device with a model's weights, and backends over it.
  *
  * The kernels give the bits of the CPU's scalar kernels (cuda/kernels/common.cuh), so a model says the
- * same on both, and all of law 2 holds: no row depends on its neighbours.  A model runs wholly on the
- * device or not at all: lode_cuda_check names the first op or type that is missing.
+ * same on both, and all of law 2 holds: no row depends on its neighbours.  lode_cuda_check says of a node
+ * whether the device can run it, and else why.
  *
  * One device belongs to a model and is shared by its sessions' backends, each with a stream of its own;
  * create and free may be called from any thread, a backend by one at a time.
@@ -23,16 +23,22 @@ int lode_cuda_info(int index, char name[256], uint64_t *memory, struct lode_erro
  * no CUDA, or no kernels for it. */
 int lode_cuda_open(struct lode_cuda **out, int index, struct lode_error *err);
 void lode_cuda_close(struct lode_cuda *c); /* after its backends */
+/* Lets two devices copy from each other's memory where they can; else it goes by way of the host. */
+void lode_cuda_befriend(const struct lode_cuda *a, const struct lode_cuda *b);
 const char *lode_cuda_name(const struct lode_cuda *c);
 /* Bytes of its memory that nobody uses now. */
 uint64_t lode_cuda_available(const struct lode_cuda *c);
 
-/* 0, or LODE_ERR_UNSUPPORTED naming what the device can't run. */
-int lode_cuda_check(const struct lode_cuda *c, const struct lode_graph *g, bool float_act,
+/* 0, or LODE_ERR_UNSUPPORTED naming what the device can't run of a node. */
+int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool float_act,
                     struct lode_error *err);
-/* Copies all weights, after counting them against what is free.  progress may be NULL. */
-int lode_cuda_load(struct lode_cuda *c, struct lode_store *store, const struct lode_weight *weights,
-                   uint32_t n, int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
+/* Bytes that a weight takes on a device. */
+uint64_t lode_cuda_weight_size(const struct lode_weight *w);
+/* Copies those of the n weights whose `uses` has the bit, after counting them against what is free.
+ * progress may be NULL. */
+int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
+                   const struct lode_weight *weights, uint32_t n, const uint16_t *uses, uint16_t bit,
+                   int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
                    void *user, struct lode_error *err);
 
 struct lode_cuda_opts {
@@ -41,6 +47,8 @@ struct lode_cuda_opts {
     uint32_t max_out_width; /* of a value that the host reads */
     uint32_t max_read;      /* rows of it at once */
     uint32_t max_traced;    /* width of the residual stream */
+    size_t longest_copy;    /* bytes of a row that comes from other places or goes there; 0: none does */
+    uint32_t n_cuts;        /* parts of plans that run here */
     uint32_t n_ropes;       /* rotary specifications of a segment */
     struct lode_expert_sizes experts;
 };

@@ -58,6 +58,7 @@ struct room {
     struct lode_kv_room kv;      /* of the pages that all share */
     uint32_t n;                  /* sessions */
     uint64_t bytes;              /* of all of it */
+    bool fits;                   /* it is there, at each place */
 };
 
 /* Texts of one step have a batch's tokens together, each in pages of its own: the pages of the longest
@@ -65,17 +66,27 @@ struct room {
 static int measure(const struct lode_model *m, const struct lode_memory_plan *p, uint32_t n, struct room *r,
                    struct lode_error *err) {
     struct lode_kv_layer *layers;
-    uint64_t pages;
     r->n = n;
     r->kv = (struct lode_kv_room){.ctx = p->ctx,
                                   .batch = lode_session_batch(&r->so, p->ctx),
                                   .n_seqs = n,
                                   .tokens = p->ctx + (n > 1 ? (uint64_t)n * LODE_KV_PAGE : 0)};
+    struct lode_needs needs;
+    uint64_t left[LODE_PLACES];
     LODE_TRY(lode_session_layers(m, &r->so, &layers, err));
-    const int rc = lode_kv_pool_size(layers, m->hp.n_layers, &r->kv, &pages, err);
+    const int rc = lode_session_needs(m, m->plans, layers, &r->so, &r->kv, &needs, err);
     lode_free(layers);
+    lode_places_left(m, left);
+    /* each session's tokens, and its logits where it has any */
     const uint64_t logits = m->arch->encoder ? 0 : m->hp.n_vocab * sizeof(float);
-    r->bytes = pages + p->work + n * (p->state + p->ctx * sizeof(int32_t) + logits);
+    needs.work[LODE_HOST] += (n - 1) * (p->ctx * sizeof(int32_t) + logits);
+    r->bytes = 0;
+    r->fits = true;
+    for (uint32_t i = 0; rc == 0 && i < LODE_PLACES; i++) {
+        const uint64_t bytes = needs.kv[i] + needs.work[i] + n * needs.state[i];
+        r->bytes += bytes;
+        r->fits &= bytes <= left[i];
+    }
     return rc;
 }
 
@@ -103,7 +114,7 @@ static int choose_room(const struct lode_model *m, const struct lode_embed_opts 
     LODE_TRY(lode_session_admit(m, &r->so, &p, err));
     r->so.ctx = p.ctx;
     LODE_TRY(measure(m, &p, MAX_TOGETHER, r, err));
-    while (r->n > 1 && r->bytes > p.available)
+    while (r->n > 1 && !r->fits)
         LODE_TRY(measure(m, &p, r->n / 2, r, err));
     return 0;
 }
@@ -121,7 +132,7 @@ static int open_sessions(struct lode_embedder *e, const struct room *r, struct l
     struct lode_kv_layer *layers;
     struct lode_kv_pool *pool = NULL;
     LODE_TRY(lode_session_layers(e->model, &r->so, &layers, err));
-    int rc = lode_kv_pool_create(&pool, layers, e->model->hp.n_layers, &r->kv, w->backend->memory, err);
+    int rc = lode_kv_pool_create(&pool, layers, e->model->hp.n_layers, &r->kv, w->memory, err);
     while (rc == 0 && e->n_sessions < r->n) {
         rc = lode_session_open_in(&e->sessions[e->n_sessions], w, pool, &r->so, err);
         e->n_sessions += rc == 0;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Raised by whoever changes what a kernel computes: pages made before are then not used any more. */
-enum { KERNELS = 1, LAYOUT = 1, SAMPLE = 4096, EXPERTS_APART = 64 };
+enum { KERNELS = 1, LAYOUT = 2, SAMPLE = 4096, EXPERTS_APART = 64 };
 
 static void add(XXH3_state_t *h, const void *bytes, size_t n) { XXH3_128bits_update(h, bytes, n); }
 
@@ -51,6 +51,7 @@ int lode_disk_identity(const struct lode_model *m, const struct lode_kv_pool *po
     add_number(&h, m->opts.experts);
     add_text(&h, m->info.on_gpu ? "cuda" : "cpu");
     add_text(&h, m->info.numerics);
+    /* no bit of a page depends on where layers run, but which of them share pages does */
     add_text(&h, m->info.arch);
     add_number(&h, m->info.size);
     for (uint32_t l = 0; l < m->hp.n_layers; l++) {
@@ -58,7 +59,8 @@ int lode_disk_identity(const struct lode_model *m, const struct lode_kv_pool *po
         const struct lode_state_layer *s = &m->state[l];
         const uint32_t numbers[] = {k->n_heads, k->head_dim, k->head_dim_v, k->window,
                                     (uint32_t)k->type_k, (uint32_t)k->type_v, k->v_in_k,
-                                    s->inputs, s->width, s->n_heads, s->dim_k, s->dim_v};
+                                    s->inputs, s->width, s->n_heads, s->dim_k, s->dim_v, k->place,
+                                    s->place};
         add(&h, numbers, sizeof numbers);
     }
     for (uint32_t i = 0; i < m->hp.n_ropes; i++) {

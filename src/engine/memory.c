@@ -49,47 +49,88 @@ uint32_t lode_session_batch(const struct lode_session_opts *o, uint32_t ctx) {
     return batch < ctx ? batch : ctx;
 }
 
+int lode_session_needs(const struct lode_model *m, const struct lode_plan *plans,
+                       const struct lode_kv_layer *layers, const struct lode_session_opts *o,
+                       const struct lode_kv_room *room, struct lode_needs *out, struct lode_error *err) {
+    const uint32_t n = m->hp.n_layers;
+    *out = (struct lode_needs){0};
+    LODE_TRY(lode_kv_pool_size(layers, n, room, out->kv, err));
+    if (!o->with)
+        lode_workers_size(m, plans, room->batch, o->threads, out->work);
+    out->work[LODE_HOST] += room->ctx * sizeof(int32_t) + m->hp.n_vocab * sizeof(float);
+    for (uint32_t l = 0; l < n; l++) /* a state lies where the layer's keys do */
+        out->state[layers[l].place] += lode_state_block(&m->state[l], 1) * (1 + LODE_STATE_CHECKPOINTS);
+    return 0;
+}
+
+void lode_places_left(const struct lode_model *m, uint64_t left[LODE_PLACES]) {
+    struct lode_machine machine;
+    lode_machine_probe(&machine);
+    for (uint32_t p = 0; p < LODE_PLACES; p++)
+        left[p] = m->devices[p].cuda ? lode_cuda_available(m->devices[p].cuda) : machine.ram_left;
+}
+
+/* What does not fit: the place that lacks most, or -1. */
+static int fullest(const struct lode_needs *n, const uint64_t left[LODE_PLACES]) {
+    int worst = -1;
+    uint64_t most = 0;
+    for (int p = 0; p < LODE_PLACES; p++) {
+        const uint64_t need = n->kv[p] + n->state[p] + n->work[p];
+        if (need > left[p] && need - left[p] > most) {
+            most = need - left[p];
+            worst = p;
+        }
+    }
+    return worst;
+}
+
 static int plan_for(const struct lode_model *m, const struct lode_session_opts *o,
-                    const struct lode_kv_layer *layers, uint32_t ctx, struct lode_memory_plan *p,
+                    const struct lode_kv_layer *layers, uint32_t ctx,
+                    const uint64_t left[LODE_PLACES], struct lode_memory_plan *p,
                     struct lode_error *err) {
-    const uint32_t batch = lode_session_batch(o, ctx);
-    LODE_TRY(lode_kv_pool_size(layers, m->hp.n_layers,
-                               &(struct lode_kv_room){.ctx = ctx, .batch = batch}, &p->kv, err));
+    const struct lode_kv_room room = {.ctx = ctx, .batch = lode_session_batch(o, ctx)};
+    struct lode_needs n;
+    LODE_TRY(lode_session_needs(m, m->plans, layers, o, &room, &n, err));
+    const int full = fullest(&n, left);
     p->ctx = ctx;
-    const uint64_t block = lode_state_block(m->state, m->hp.n_layers);
-    p->state = block * (1 + LODE_STATE_CHECKPOINTS);
-    p->state_token = 2 * block;
-    p->work = (o->with ? 0 : lode_workers_size(m, batch, o->threads)) + ctx * sizeof(int32_t) +
-              m->hp.n_vocab * sizeof(float);
-    p->fits = p->kv + p->state + p->work <= p->available;
+    p->kv = p->state = p->work = p->available = 0;
+    p->state_token = 2 * lode_state_block(m->state, m->hp.n_layers);
+    for (int i = 0; i < LODE_PLACES; i++) {
+        /* of places that lack nothing, those that keep more than a session's tokens and logits */
+        const bool counts = full < 0 ? n.kv[i] + n.state[i] || (i == LODE_HOST && !m->info.on_gpu) : i == full;
+        p->kv += full < 0 || i == full ? n.kv[i] : 0;
+        p->state += full < 0 || i == full ? n.state[i] : 0;
+        p->work += full < 0 || i == full ? n.work[i] : 0;
+        p->available += counts ? left[i] : 0;
+    }
+    p->short_of_gpu = full > LODE_HOST;
+    p->fits = full < 0;
     return 0;
 }
 
 int lode_plan_memory(const struct lode_model *m, const struct lode_session_opts *opts,
                      struct lode_memory_plan *out, struct lode_error *err) {
     const struct lode_session_opts o = opts ? *opts : (struct lode_session_opts){0};
-    struct lode_machine machine;
-    lode_machine_probe(&machine);
+    uint64_t left[LODE_PLACES];
+    lode_places_left(m, left);
     *out = (struct lode_memory_plan){.weights = m->info.size,
-                                     .repacked = m->store ? m->store->resident : 0,
-                                     .available = machine.ram_left};
-    if (m->cuda) /* the weights are there already; all that a session takes is the device's */
-        out->available = lode_cuda_available(m->cuda);
+                                     .repacked = m->store ? m->store->resident : 0};
     struct lode_kv_layer *layers;
     int rc = lode_session_layers(m, &o, &layers, err);
     const uint32_t wanted = o.ctx ? o.ctx : m->hp.ctx_train;
     if (rc == 0)
-        rc = plan_for(m, &o, layers, wanted, out, err);
+        rc = plan_for(m, &o, layers, wanted, left, out, err);
     if (rc == 0 && !o.ctx && !out->fits) {
         /* Bytes grow with the context: the largest multiple of 256 tokens that fits. */
         uint32_t low = 0, high = wanted / 256;
         while (rc == 0 && low + 1 < high) {
             const uint32_t middle = low + (high - low) / 2;
-            rc = plan_for(m, &o, layers, middle * 256, out, err);
+            rc = plan_for(m, &o, layers, middle * 256, left, out, err);
             *(out->fits ? &low : &high) = middle;
         }
         if (rc == 0)
-            rc = plan_for(m, &o, layers, low ? low * 256 : wanted < 256 ? wanted : 256, out, err);
+            rc = plan_for(m, &o, layers, low ? low * 256 : wanted < 256 ? wanted : 256, left,
+                          out, err);
     }
     lode_free(layers);
     return rc;
@@ -108,7 +149,7 @@ int lode_session_admit(const struct lode_model *m, const struct lode_session_opt
                      "q8_0, or a smaller -b",
                      p->ctx, (double)(p->kv + p->state) / 0x1p20,
                      p->state ? " and recurrent state" : "", (double)p->work / 0x1p20,
-                     (double)p->available / 0x1p20, m->cuda ? "GPU " : "");
+                     (double)p->available / 0x1p20, p->short_of_gpu ? "GPU " : "");
 }
 
 static const struct lode_plan *plan_of(const struct lode_model *m, size_t *i) {

@@ -3,9 +3,10 @@
  * All bytes are those that will be allocated, mapped or cached; a token's reads are those of its
  * weights, each once, of its experts and of keys and values.  A token takes
  *
- *     read[RAM] / (0.8 speed[RAM]) + read[DISK] / speed[DISK]    or read[VRAM] / (0.8 speed[VRAM])
+ *     read[VRAM] / (0.8 speed[VRAM]) + read[RAM] / (0.8 speed[RAM]) + read[DISK] / speed[DISK]
+ *     + bus / speed[bus] + 20 us * borders
  *
- * seconds.  0.8 is the share of plain reading's speed that decoding reaches (bench/README.md: 78 and 82 %
+ * seconds: places work one after the other.  0.8 is the share of plain reading's speed that decoding reaches (bench/README.md: 78 and 82 %
  * where nothing else ran).  A layer cannot go on before its experts are there, so reading and computing overlap only
  * within a layer, and little.
  */
@@ -48,12 +49,15 @@ static const struct {
 #undef KIND
 };
 
-enum { LEAST_CTX = 4096 };
+enum { LEAST_CTX = 4096, DEVICE_MARGIN = 192 << 20 /* staging of the upload, graphs, what allocations are rounded to */ };
+enum { SMALL = 4096, FAULT_AROUND = 64 << 10 /* Linux' default */ };
 #define DECODE_SHARE 0.8
+/* To wait for a GPU, to copy a row and to start it again. */
+#define BORDER_SECONDS 20e-6
 
-struct weights { /* bytes of a kind */
-    uint64_t size, copied; /* copied: of them those that are read, not mapped */
-    double read;           /* for a token */
+struct weights { /* of a kind, at a rung */
+    uint64_t size;
+    double read; /* for a token */
 };
 
 struct placing {
@@ -61,11 +65,27 @@ struct placing {
     struct lode_session_opts opts;
     const struct lode_budget *budget;
     struct lode_placement *p;
-    struct weights weights[KINDS];
-    uint64_t kv, state, work, program; /* for p->ctx */
-    uint64_t kv_read;                  /* of one sequence at a full context */
-    uint64_t slots_most;               /* bytes of a cache that holds all experts */
+    struct lode_split split;              /* that is being tried */
+    struct weights weights[KINDS][LODE_RUNGS];
+    uint64_t device[LODE_PLACES];         /* bytes of weights at each place but the host */
+    struct lode_needs needs;              /* for p->ctx and all sequences */
+    uint64_t room[LODE_PLACES];           /* what there is at each place */
+    uint64_t kv_read[LODE_RUNGS];         /* of one sequence at a full context */
+    uint64_t program;
+    uint64_t slots_most;                  /* bytes of a cache that holds all experts */
+    uint64_t around; /* of layers' mapped vectors: bytes of the file that a page fault maps around each */
 };
+
+static enum lode_rung rung_of(uint32_t place) {
+    return place == LODE_HOST ? LODE_RUNG_RAM : LODE_RUNG_VRAM;
+}
+
+static uint64_t at_rung(const uint64_t bytes[LODE_PLACES], enum lode_rung rung) {
+    uint64_t sum = 0;
+    for (uint32_t p = 0; p < LODE_PLACES; p++)
+        sum += rung_of(p) == rung ? bytes[p] : 0;
+    return sum;
+}
 
 /* "attn_output." is attention though it has "output." in it; "output_norm." is no head. */
 static enum kind kind_of(const char *name) {
@@ -77,37 +97,63 @@ static enum kind kind_of(const char *name) {
     return OTHER;
 }
 
-static void count_weights(struct placing *pl) {
+static uint64_t host_size(const struct lode_weight *w) {
+    const bool widened = w->op.type != w->home->type;
+    return widened ? (uint64_t)w->op.rows * w->op.cols * sizeof(float) : (uint64_t)w->size;
+}
+
+static void count_sizes(struct placing *pl) {
     const struct lode_model *m = pl->m;
     for (uint32_t i = 0; i < m->n_weights; i++) {
         const struct lode_weight *w = &m->weights[i];
-        struct weights *k = &pl->weights[kind_of(w->home->name)];
-        const bool mapped = lode_source_data(m->source, w->home, w->offset, w->size);
-        const bool widened = w->op.type != w->home->type;
-        const uint64_t size =
-            widened ? (uint64_t)w->op.rows * w->op.cols * sizeof(float) : (uint64_t)w->size;
-        k->size += size;
-        k->copied += mapped && !widened ? 0 : size;
-    }
-    static const enum lode_stage stages[] = {LODE_BODY, LODE_HEAD};
-    for (int s = 0; s < 2; s++) {
-        const struct lode_plan *plan = &m->plans[stages[s]];
-        for (uint32_t i = 0; i < plan->n_parts; i++) {
-            const struct lode_operand *op = plan->parts[i].w;
-            size_t row = 0;
-            if (op && lode_dtype_row_size(op->type, op->cols, &row))
-                pl->weights[kind_of(m->weights[op->id].home->name)].read +=
-                    (double)row * op->rows * (op->count > 1 ? plan->experts.n_used : 1);
-        }
-        for (uint32_t i = 0; i < plan->n_instrs; i++) { /* of an embedding, one row */
-            const struct lode_plan_instr *in = &plan->instrs[i];
-            const struct lode_operand *op = in->op == LODE_OP_EMBED ? plan->parts[in->first_part].w : NULL;
-            size_t row = 0;
-            if (op && lode_dtype_row_size(op->type, op->cols, &row))
-                pl->weights[kind_of(m->weights[op->id].home->name)].read -=
-                    (double)row * (op->rows - 1);
+        struct weights *k = pl->weights[kind_of(w->home->name)];
+        pl->around += w->size <= SMALL && w->op.count == 1 &&
+                              lode_source_data(m->source, w->home, w->offset, w->size)
+                          ? FAULT_AROUND
+                          : 0;
+        for (uint32_t p = 0; p < m->n_places; p++) {
+            const bool there = pl->split.uses[i] & 1u << p || (p == LODE_HOST && !pl->split.uses[i]);
+            const uint64_t size = !there ? 0 : p == LODE_HOST ? host_size(w) : lode_cuda_weight_size(w);
+            k[rung_of(p)].size += size;
+            pl->device[p] += p == LODE_HOST ? 0 : size;
         }
     }
+}
+
+static void count_reads(struct placing *pl, const struct lode_plan *plan) {
+    for (uint32_t i = 0; i < plan->n_instrs; i++) {
+        const struct lode_plan_instr *in = &plan->instrs[i];
+        for (uint32_t k = 0; k < in->n_parts; k++) {
+            const struct lode_operand *op = plan->parts[in->first_part + k].w;
+            size_t row = 0;
+            if (!op || !lode_dtype_row_size(op->type, op->cols, &row))
+                continue;
+            /* of an embedding one row, of experts those that are used */
+            const double rows = in->op == LODE_OP_EMBED ? 1
+                                : op->count > 1         ? (double)op->rows * plan->experts.n_used
+                                                        : (double)op->rows;
+            pl->weights[kind_of(pl->m->weights[op->id].home->name)][rung_of(in->place)].read +=
+                (double)row * rows;
+        }
+    }
+    for (uint32_t i = 0; i < plan->n_copies; i++) {
+        const struct lode_plan_value *v = &plan->values[plan->copies[i].from];
+        size_t row = 0;
+        lode_dtype_row_size(v->type, v->width, &row);
+        pl->p->bus += (double)row;
+        pl->p->borders++;
+    }
+}
+
+static void count_weights(struct placing *pl) {
+    memset(pl->weights, 0, sizeof pl->weights);
+    memset(pl->device, 0, sizeof pl->device);
+    pl->around = 0;
+    pl->p->bus = 0;
+    pl->p->borders = 0;
+    count_sizes(pl);
+    count_reads(pl, &pl->split.plans[LODE_BODY]);
+    count_reads(pl, &pl->split.plans[LODE_HEAD]);
 }
 
 /* Bytes that this process holds now: code, vocabulary, headers. */
@@ -129,53 +175,119 @@ static int count_sessions(struct placing *pl, uint32_t ctx, struct lode_error *e
     const uint32_t n = pl->p->parallel, batch = lode_session_batch(&pl->opts, ctx);
     struct lode_kv_layer *layers;
     LODE_TRY(lode_session_layers(m, &pl->opts, &layers, err));
-    struct lode_kv_room room = {.ctx = ctx, .batch = batch, .n_seqs = n};
-    int rc = lode_kv_pool_size(layers, m->hp.n_layers, &room, &pl->kv, err);
-    room.n_seqs = 1;
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        layers[l].place = pl->split.layers[l];
+    struct lode_kv_room room = {.ctx = ctx, .batch = batch};
+    struct lode_needs one;
+    int rc = lode_session_needs(m, pl->split.plans, layers, &pl->opts, &room, &one, err);
+    room.n_seqs = n;
     if (rc == 0)
-        rc = lode_kv_pool_size(layers, m->hp.n_layers, &room, &pl->kv_read, err);
+        rc = lode_session_needs(m, pl->split.plans, layers, &pl->opts, &room, &pl->needs, err);
     lode_free(layers);
-    const uint64_t block = lode_state_block(m->state, m->hp.n_layers);
-    pl->state = block * (1 + LODE_STATE_CHECKPOINTS) * n;
-    pl->work = lode_workers_size(m, batch, pl->opts.threads) +
-               n * ((uint64_t)ctx * sizeof(int32_t) + (uint64_t)m->hp.n_vocab * sizeof(float));
+    for (int r = 0; r < LODE_RUNGS; r++)
+        pl->kv_read[r] = at_rung(one.kv, (enum lode_rung)r);
+    for (uint32_t p = 0; p < LODE_PLACES; p++)
+        pl->needs.state[p] *= n;
+    /* of the other sessions their tokens and logits */
+    pl->needs.work[LODE_HOST] +=
+        (n - 1) * ((uint64_t)ctx * sizeof(int32_t) + (uint64_t)m->hp.n_vocab * sizeof(float));
     pl->p->ctx = ctx;
     return rc;
 }
 
+static uint64_t sessions_at(const struct placing *pl, uint32_t place) {
+    return pl->needs.kv[place] + pl->needs.state[place] + pl->needs.work[place];
+}
+
+/* Of the host's memory, but for experts. */
 static uint64_t fixed_size(const struct placing *pl) {
-    uint64_t sum = pl->kv + pl->state + pl->work + pl->program;
+    uint64_t sum = sessions_at(pl, LODE_HOST) + pl->program;
     for (int k = 0; k < KINDS; k++)
-        sum += k == EXPERTS ? 0 : pl->weights[k].size;
+        sum += k == EXPERTS ? 0 : pl->weights[k][LODE_RUNG_RAM].size;
     return sum;
 }
 
-static bool all_fits(const struct placing *pl, uint64_t room) {
-    return fixed_size(pl) + pl->weights[EXPERTS].size <= room;
+static bool fits_devices(const struct placing *pl) {
+    for (uint32_t p = 1; p < pl->m->n_places; p++)
+        if (pl->device[p] + sessions_at(pl, p) > pl->room[p])
+            return false;
+    return true;
+}
+
+static bool all_fits(const struct placing *pl) {
+    return fits_devices(pl) &&
+           fixed_size(pl) + pl->weights[EXPERTS][LODE_RUNG_RAM].size <= pl->room[LODE_HOST];
 }
 
 /* The largest multiple of 256 in [low, high] at which everything is in memory; low when none is. */
-static int largest_ctx(struct placing *pl, uint32_t low, uint32_t high, uint64_t room,
-                       struct lode_error *err) {
+static int largest_ctx(struct placing *pl, uint32_t low, uint32_t high, struct lode_error *err) {
     LODE_TRY(count_sessions(pl, high, err));
-    if (all_fits(pl, room) || high <= low)
+    if (all_fits(pl) || high <= low)
         return 0;
     uint32_t fits = low / 256, fails = (high + 255) / 256;
     while (fits + 1 < fails) {
         const uint32_t middle = fits + (fails - fits) / 2;
         LODE_TRY(count_sessions(pl, middle * 256, err));
-        *(all_fits(pl, room) ? &fits : &fails) = middle;
+        *(all_fits(pl) ? &fits : &fails) = middle;
     }
     return count_sessions(pl, fits * 256 > low ? fits * 256 : low, err);
+}
+
+/* ---- what GPUs have ---- */
+
+/* Lays the model out, and counts for a context. */
+static int try_split(struct placing *pl, uint32_t gpu_layers, uint32_t cpu_experts, uint32_t ctx,
+                     struct lode_error *err) {
+    lode_split_free(&pl->split);
+    LODE_TRY(lode_split_make(&pl->split, pl->m, gpu_layers, cpu_experts, err));
+    pl->p->gpu_layers = gpu_layers;
+    pl->p->cpu_experts = cpu_experts;
+    count_weights(pl);
+    return count_sessions(pl, ctx, err);
+}
+
+/* The most layers whose place on the GPUs fits, their experts on the CPU or not. */
+static int most_layers(struct placing *pl, uint32_t cpu_experts, uint32_t ctx, struct lode_error *err) {
+    uint32_t fits = 0, fails = pl->m->hp.n_layers + 2;
+    while (fits + 1 < fails) {
+        const uint32_t middle = fits + (fails - fits) / 2;
+        LODE_TRY(try_split(pl, middle, cpu_experts, ctx, err));
+        *(fits_devices(pl) ? &fits : &fails) = middle;
+    }
+    return try_split(pl, fits, fits ? cpu_experts : 0, ctx, err);
+}
+
+/* All if it fits.  Else experts leave first, layer by layer: a token reads few of them, so they lose
+ * least by slower memory; then whole layers. */
+static int choose_split(struct placing *pl, uint32_t ctx, struct lode_error *err) {
+    const uint32_t n = pl->m->hp.n_layers, all = pl->budget->gpu_layers ? pl->budget->gpu_layers : n + 1;
+    const uint32_t given = pl->budget->cpu_experts;
+    if (pl->m->n_places == 1)
+        return try_split(pl, 0, 0, ctx, err);
+    LODE_TRY(try_split(pl, all, given, ctx, err));
+    if (fits_devices(pl) || (pl->budget->gpu_layers && (given || !pl->m->n_expert_groups)))
+        return 0; /* what was asked for is not changed; what does not fit is said */
+    if (!pl->m->n_expert_groups || given)
+        return most_layers(pl, given, ctx, err);
+    LODE_TRY(try_split(pl, all, n, ctx, err));
+    if (!fits_devices(pl))
+        return pl->budget->gpu_layers ? 0 : most_layers(pl, n, ctx, err);
+    uint32_t fits = n, fails = 0;
+    while (fails + 1 < fits) {
+        const uint32_t middle = fails + (fits - fails) / 2;
+        LODE_TRY(try_split(pl, all, middle, ctx, err));
+        *(fits_devices(pl) ? &fits : &fails) = middle;
+    }
+    return try_split(pl, all, fits, ctx, err);
 }
 
 /* The cache that is left for experts; 0: all are in memory anyway. */
 static void choose_cache(struct placing *pl) {
     struct lode_placement *p = pl->p;
-    const uint64_t room = p->budget[LODE_RUNG_RAM], fixed = fixed_size(pl);
+    const uint64_t room = pl->room[LODE_HOST], fixed = fixed_size(pl);
     p->hit_rate = 1;
-    p->fits = all_fits(pl, room);
-    if (p->fits)
+    p->fits = all_fits(pl);
+    if (p->fits || !fits_devices(pl))
         return;
     /* what is left beside the layers' own matrices, and beside a token's experts without them */
     const uint64_t left = room > fixed ? room - fixed : 0;
@@ -185,6 +297,9 @@ static void choose_cache(struct placing *pl) {
         p->fits = true;
         p->layer_cache =
             lode_layers_room(&pl->m->graphs[LODE_BODY], pl->m->weights, room - other);
+        /* those between matrices that are not there bring some of these with them */
+        pl->program += (uint64_t)((double)pl->around *
+                                  (1 - (double)p->layer_cache / (double)p->layers_size));
     }
     if (p->experts_size == 0)
         return;
@@ -199,17 +314,32 @@ static void choose_cache(struct placing *pl) {
 
 /* ---- the table ---- */
 
-static struct lode_placement_row *add_row(struct placing *pl, const char *name, uint64_t size,
-                                          double read) {
+static struct lode_placement_row *add_row(struct placing *pl, const char *name, const uint64_t size[LODE_RUNGS],
+                                          const double read[LODE_RUNGS]) {
     struct lode_placement *p = pl->p;
-    const enum lode_rung rung = p->on_gpu ? LODE_RUNG_VRAM : LODE_RUNG_RAM;
-    if (size == 0)
+    if (size[LODE_RUNG_VRAM] + size[LODE_RUNG_RAM] == 0)
         return NULL;
     struct lode_placement_row *row = &p->rows[p->n_rows++];
     *row = (struct lode_placement_row){.name = name};
-    row->size[rung] = size;
-    row->read[rung] = read;
+    for (int r = 0; r < LODE_RUNG_DISK; r++) {
+        row->size[r] = size[r];
+        row->read[r] = read[r];
+    }
     return row;
+}
+
+static struct lode_placement_row *add_kind(struct placing *pl, enum kind k) {
+    const struct weights *w = pl->weights[k];
+    return add_row(pl, kinds[k].name,
+                   (uint64_t[LODE_RUNGS]){w[LODE_RUNG_VRAM].size, w[LODE_RUNG_RAM].size},
+                   (double[LODE_RUNGS]){w[LODE_RUNG_VRAM].read, w[LODE_RUNG_RAM].read});
+}
+
+static void add_places(struct placing *pl, const char *name, const uint64_t bytes[LODE_PLACES],
+                       double read_share) {
+    const uint64_t v = at_rung(bytes, LODE_RUNG_VRAM), r = at_rung(bytes, LODE_RUNG_RAM);
+    add_row(pl, name, (uint64_t[LODE_RUNGS]){v, r},
+            (double[LODE_RUNGS]){read_share * (double)v, read_share * (double)r});
 }
 
 /* The first layers stay in what is left beside two of the largest; the others are read for each
@@ -218,7 +348,7 @@ static void stream_row(const struct placing *pl, struct lode_placement_row *row)
     const struct lode_placement *p = pl->p;
     double all = 0;
     for (int k = FFN; k <= RECURRENT; k++)
-        all += (double)pl->weights[k].size;
+        all += (double)pl->weights[k][LODE_RUNG_RAM].size;
     const double part = (double)row->size[LODE_RUNG_RAM] / all;
     const uint64_t away = (uint64_t)ceil(part * (double)(p->layers_size - p->layer_cache));
     row->size[LODE_RUNG_RAM] -= away;
@@ -229,46 +359,51 @@ static void stream_row(const struct placing *pl, struct lode_placement_row *row)
 static void fill_rows(struct placing *pl) {
     struct lode_placement *p = pl->p;
     for (int k = EMBEDDING; k < KINDS; k++) {
-        struct lode_placement_row *row =
-            add_row(pl, kinds[k].name, pl->weights[k].size, pl->weights[k].read);
+        struct lode_placement_row *row = add_kind(pl, (enum kind)k);
         if (row && p->layer_cache && k >= FFN && k <= RECURRENT)
             stream_row(pl, row);
     }
-    const struct weights *x = &pl->weights[EXPERTS];
-    struct lode_placement_row *row = add_row(pl, kinds[EXPERTS].name, x->size, x->read);
+    const uint64_t on_host = pl->weights[EXPERTS][LODE_RUNG_RAM].size;
+    struct lode_placement_row *row = add_kind(pl, EXPERTS);
     if (row && p->expert_cache) {
         row->size[LODE_RUNG_RAM] = p->expert_cache;
-        row->size[LODE_RUNG_DISK] = x->size > p->expert_cache ? x->size - p->expert_cache : 0;
-        row->read[LODE_RUNG_DISK] = (1 - p->hit_rate) * x->read;
+        row->size[LODE_RUNG_DISK] = on_host > p->expert_cache ? on_host - p->expert_cache : 0;
+        row->read[LODE_RUNG_DISK] = (1 - p->hit_rate) * row->read[LODE_RUNG_RAM];
     }
-    add_row(pl, "KV cache", pl->kv, 0);
-    const uint64_t block = lode_state_block(pl->m->state, pl->m->hp.n_layers);
-    add_row(pl, "recurrent state", pl->state, 2.0 * (double)block);
-    add_row(pl, "activations, buffers", pl->work, 0);
-    row = add_row(pl, "program, vocabulary", pl->program, 0);
-    if (row && p->on_gpu) {
-        row->size[LODE_RUNG_RAM] = row->size[LODE_RUNG_VRAM];
-        row->size[LODE_RUNG_VRAM] = 0;
-    }
+    add_places(pl, "KV cache", pl->needs.kv, 0);
+    /* a token reads and writes one of a sequence's blocks */
+    add_places(pl, "recurrent state", pl->needs.state,
+               2.0 / (1 + LODE_STATE_CHECKPOINTS) / pl->p->parallel);
+    add_places(pl, "activations, buffers", pl->needs.work, 0);
+    add_row(pl, "program, vocabulary", (uint64_t[LODE_RUNGS]){0, pl->program}, (double[LODE_RUNGS]){0});
     for (uint32_t i = 0; i < p->n_rows; i++)
         for (int r = 0; r < LODE_RUNGS; r++) {
             p->size[r] += p->rows[i].size[r];
             p->read[r] += p->rows[i].read[r];
         }
-    p->read_full = p->read[p->on_gpu ? LODE_RUNG_VRAM : LODE_RUNG_RAM] + (double)pl->kv_read;
+    for (int r = 0; r < LODE_RUNGS; r++)
+        p->read_full[r] = p->read[r] + (double)pl->kv_read[r];
+}
+
+static double seconds(const struct lode_placement *p, const struct lode_budget *b,
+                      const double read[LODE_RUNGS]) {
+    const double speeds[LODE_RUNGS] = {DECODE_SHARE * b->vram_speed, DECODE_SHARE * b->ram_speed, b->disk_speed};
+    double sum = p->borders * BORDER_SECONDS;
+    for (int r = 0; r < LODE_RUNGS; r++) {
+        if (read[r] > 0 && speeds[r] <= 0)
+            return 0;
+        sum += read[r] > 0 ? read[r] / speeds[r] : 0;
+    }
+    return sum + (b->bus_speed > 0 ? p->bus / b->bus_speed : 0);
 }
 
 static void predict(struct placing *pl) {
     struct lode_placement *p = pl->p;
-    const struct lode_budget *b = pl->budget;
-    const double speed = p->on_gpu ? b->vram_speed : b->ram_speed;
-    const double read = p->read[p->on_gpu ? LODE_RUNG_VRAM : LODE_RUNG_RAM];
-    const bool disk = p->read[LODE_RUNG_DISK] > 0;
-    if (speed <= 0 || (disk && b->disk_speed <= 0))
-        return;
-    const double wait = disk ? p->read[LODE_RUNG_DISK] / b->disk_speed : 0;
-    p->tokens_per_second = 1 / (read / (DECODE_SHARE * speed) + wait);
-    p->tokens_per_second_full = 1 / (p->read_full / (DECODE_SHARE * speed) + wait);
+    const double empty = seconds(p, pl->budget, p->read), full = seconds(p, pl->budget, p->read_full);
+    if (empty > 0 && full > 0) {
+        p->tokens_per_second = 1 / empty;
+        p->tokens_per_second_full = 1 / full;
+    }
 }
 
 /* ---- advice ---- */
@@ -292,11 +427,36 @@ static uint64_t least_size(const struct placing *pl) {
     return fixed_size(pl) - streamed + (p->experts_size ? p->expert_cache_least : 0);
 }
 
+/* What was asked for is more than a GPU has. */
+static int advise_devices(struct placing *pl) {
+    for (uint32_t p = 1; p < pl->m->n_places; p++) {
+        const uint64_t need = pl->device[p] + sessions_at(pl, p);
+        if (need > pl->room[p])
+            advise(pl->p, "%u layers on the GPU need %.0f MiB there, %.0f MiB more than there are: a smaller "
+                          "-ngl, or --n-cpu-moe, or leave both out\n",
+                   pl->split.n_gpu_layers, mib(need), mib(need - pl->room[p]));
+    }
+    return 0;
+}
+
+/* With more memory on the GPUs they would do more. */
+static void advise_more(struct placing *pl) {
+    uint64_t left = 0;
+    for (int k = 0; k < KINDS; k++)
+        left += pl->weights[k][LODE_RUNG_RAM].size;
+    advise(pl->p, "%.0f MiB more of GPU memory would have all of the model there\n",
+           mib(left + pl->needs.kv[LODE_HOST] + pl->needs.state[LODE_HOST]));
+}
+
 static int give_advice(struct placing *pl, struct lode_error *err) {
     struct lode_placement *p = pl->p;
     const struct lode_placement chosen = *p;
-    const uint64_t room = p->budget[LODE_RUNG_RAM];
-    const uint64_t need = least_size(pl);
+    const uint64_t room = pl->room[LODE_HOST], kv = pl->needs.kv[LODE_HOST];
+    const uint64_t need = least_size(pl), sessions = sessions_at(pl, LODE_HOST);
+    if (!fits_devices(pl))
+        return advise_devices(pl);
+    if (p->gpu_layers && p->fits && (p->cpu_experts || p->gpu_layers <= pl->m->hp.n_layers))
+        advise_more(pl);
     if (p->fits && p->layer_cache) {
         advise(p, "%.0f MiB more would keep the layers' own matrices in memory: each token reads what "
                   "is missing of them\n", mib(p->layers_size - p->layer_cache));
@@ -311,16 +471,16 @@ static int give_advice(struct placing *pl, struct lode_error *err) {
         return 0;
     advise(p, "--ram %.0fM is the least for these settings: %.0f MiB more\n", ceil(mib(need)),
            mib(need - room));
-    const uint64_t weights = need - pl->kv - pl->state - pl->work;
+    const uint64_t weights = need - sessions;
     if (weights > room) {
         advise(p, "weights that stay in memory alone take %.0f MiB: take a model of fewer bits "
                   "(lode convert --type)\n", mib(weights));
         return 0;
     }
-    if (!pl->opts.ctk && !pl->opts.ctv && pl->kv > pl->work)
-        advise(p, "-ctk q8_0 -ctv q8_0 saves about %.0f MiB of KV cache\n", mib(pl->kv) * 15 / 32);
+    if (!pl->opts.ctk && !pl->opts.ctv && kv > pl->needs.work[LODE_HOST])
+        advise(p, "-ctk q8_0 -ctv q8_0 saves about %.0f MiB of KV cache\n", mib(kv) * 15 / 32);
     if (p->parallel > 1)
-        advise(p, "--parallel 1 saves %.0f MiB\n", mib(pl->kv - pl->kv_read));
+        advise(p, "--parallel 1 saves %.0f MiB\n", mib(kv - pl->kv_read[LODE_RUNG_RAM]));
     /* the largest context at which it fits, experts streamed as far as need be */
     uint32_t fits = 0, fails = (p->ctx + 255) / 256;
     while (fits + 1 < fails) {
@@ -339,41 +499,56 @@ static int give_advice(struct placing *pl, struct lode_error *err) {
 /* ---- */
 
 static void find_budgets(struct placing *pl) {
-    struct lode_machine machine;
-    lode_machine_probe(&machine);
     struct lode_placement *p = pl->p;
-    p->budget[LODE_RUNG_VRAM] = pl->budget->vram;
+    lode_places_left(pl->m, pl->room);
     /* what is held already is not to be found again */
-    p->budget[LODE_RUNG_RAM] =
-        pl->budget->ram ? pl->budget->ram : machine.ram_left + pl->program;
+    pl->room[LODE_HOST] = pl->budget->ram ? pl->budget->ram : pl->room[LODE_HOST] + pl->program;
+    p->budget[LODE_RUNG_RAM] = pl->room[LODE_HOST];
+    for (uint32_t i = 1; i < pl->m->n_places; i++) {
+        if (pl->budget->vram && pl->budget->vram < pl->room[i])
+            pl->room[i] = pl->budget->vram;
+        /* of that, what the driver takes beside what it is asked for */
+        const uint64_t margin = pl->m->devices[i].cuda ? DEVICE_MARGIN : 0;
+        p->budget[LODE_RUNG_VRAM] += pl->room[i];
+        pl->room[i] -= margin < pl->room[i] ? margin : pl->room[i];
+    }
+}
+
+static void count_groups(struct placing *pl) {
+    struct lode_placement *p = pl->p;
+    const struct lode_model *m = pl->m;
+    uint64_t least = 0, all = 0;
+    p->experts_size = m->n_groups ? pl->weights[EXPERTS][LODE_RUNG_RAM].size : 0;
+    p->expert_cache_least = pl->slots_most = 0;
+    if (p->experts_size) {
+        lode_stream_sizes(m->source, m->weights, m->groups, m->n_groups, &least, &all);
+        /* a token's experts of one layer at once, so that they are read side by side */
+        p->expert_cache_least = least * m->hp.n_experts_used;
+        pl->slots_most = all;
+        /* of those on the host */
+        const double sizes = (double)p->experts_size + (double)pl->weights[EXPERTS][LODE_RUNG_VRAM].size;
+        if (pl->weights[EXPERTS][LODE_RUNG_VRAM].size)
+            pl->slots_most = (uint64_t)((double)all * ((double)p->experts_size / sizes));
+    }
+    p->layers_size = p->layer_cache_least = 0;
+    if (p->gpu_layers == 0) { /* with layers on a GPU, those of the host stay in memory */
+        p->layers_size = lode_layers_size(&m->graphs[LODE_BODY], m->weights);
+        p->layer_cache_least = lode_layers_room(&m->graphs[LODE_BODY], m->weights, 0);
+    }
 }
 
 static int place(struct placing *pl, struct lode_error *err) {
     struct lode_placement *p = pl->p;
     const struct lode_model *m = pl->m;
-    count_weights(pl);
-    p->experts_size = m->n_groups ? pl->weights[EXPERTS].size : 0;
-    if (m->n_groups) {
-        uint64_t least;
-        lode_stream_sizes(m->source, m->weights, m->groups, m->n_groups, &least, &pl->slots_most);
-        /* a token's experts of one layer at once, so that they are read side by side */
-        p->expert_cache_least = least * m->hp.n_experts_used;
-    }
-    p->layers_size = lode_layers_size(&m->graphs[LODE_BODY], m->weights);
-    p->layer_cache_least = lode_layers_room(&m->graphs[LODE_BODY], m->weights, 0);
+    p->n_layers = m->hp.n_layers;
     p->ctx_wanted = pl->opts.ctx ? pl->opts.ctx : m->hp.ctx_train;
-    /* a GPU has all of a model or nothing */
-    LODE_TRY(count_sessions(pl, p->ctx_wanted, err));
-    p->on_gpu = p->budget[LODE_RUNG_VRAM] &&
-                fixed_size(pl) - pl->program + pl->weights[EXPERTS].size <= p->budget[LODE_RUNG_VRAM];
-    if (p->on_gpu) {
-        p->fits = true;
-        p->hit_rate = 1;
-        return 0;
-    }
     const uint32_t least = p->ctx_wanted < LEAST_CTX ? p->ctx_wanted : LEAST_CTX;
+    /* a context that nobody named gives way to the model, which is first laid out for the least */
+    LODE_TRY(choose_split(pl, pl->opts.ctx ? p->ctx_wanted : least, err));
     if (!pl->opts.ctx)
-        LODE_TRY(largest_ctx(pl, least, p->ctx_wanted, p->budget[LODE_RUNG_RAM], err));
+        LODE_TRY(largest_ctx(pl, least, p->ctx_wanted, err));
+    p->on_gpu = pl->split.n_gpu_layers > 0;
+    count_groups(pl);
     choose_cache(pl);
     return give_advice(pl, err);
 }
@@ -390,8 +565,11 @@ int lode_plan_place(const struct lode_model *m, const struct lode_session_opts *
         return lode_fail(err, LODE_ERR_ARG, m->info.path, "only its vocabulary is loaded");
     pl.program = program_size();
     find_budgets(&pl);
-    LODE_TRY(place(&pl, err));
-    fill_rows(&pl);
-    predict(&pl);
-    return 0;
+    const int rc = place(&pl, err);
+    if (rc == 0) {
+        fill_rows(&pl);
+        predict(&pl);
+    }
+    lode_split_free(&pl.split);
+    return rc;
 }

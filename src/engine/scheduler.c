@@ -232,11 +232,30 @@ static void *work(void *user) {
 struct room {
     struct lode_kv_layer *layers; /* owned */
     struct lode_kv_room kv;
-    uint64_t pool, available; /* bytes; what is left for the pool */
+    uint64_t pool[LODE_PLACES], available[LODE_PLACES]; /* bytes; what is left for the pool */
+    bool fits;                                          /* it is there */
 };
 
 static int measure(const struct lode_scheduler *s, struct room *r, struct lode_error *err) {
-    return lode_kv_pool_size(r->layers, s->model->hp.n_layers, &r->kv, &r->pool, err);
+    LODE_TRY(lode_kv_pool_size(r->layers, s->model->hp.n_layers, &r->kv, r->pool, err));
+    r->fits = true;
+    for (uint32_t p = 0; p < LODE_PLACES; p++)
+        r->fits &= r->pool[p] <= r->available[p];
+    return 0;
+}
+
+/* What is left for keys and values beside buffers and all requests' states. */
+static int find_available(const struct lode_scheduler *s, const struct lode_session_opts *o,
+                          struct room *r, struct lode_error *err) {
+    struct lode_needs n;
+    uint64_t left[LODE_PLACES];
+    LODE_TRY(lode_session_needs(s->model, s->model->plans, r->layers, o, &r->kv, &n, err));
+    lode_places_left(s->model, left);
+    for (uint32_t p = 0; p < LODE_PLACES; p++) {
+        const uint64_t rest = n.work[p] + s->n_seats * n.state[p];
+        r->available[p] = left[p] > rest ? (left[p] - rest) / 16 * 15 : 0;
+    }
+    return 0;
 }
 
 /* A context where none was given: so much of the model's that two requests have it. */
@@ -246,13 +265,12 @@ static int choose_ctx(const struct lode_scheduler *s, struct lode_session_opts *
     const bool given = o->ctx != 0;
     LODE_TRY(lode_session_admit(s->model, o, &plan, err));
     for (;;) {
-        const uint64_t rest = plan.work + s->n_seats * plan.state;
-        r->available = plan.available > rest ? (plan.available - rest) / 16 * 15 : 0;
         r->kv.ctx = o->ctx = plan.ctx;
         r->kv.batch = lode_session_batch(o, plan.ctx);
         r->kv.tokens = (uint64_t)plan.ctx * (s->n_seats > 1 ? 2 : 1);
+        LODE_TRY(find_available(s, o, r, err));
         LODE_TRY(measure(s, r, err));
-        if (given || r->pool <= r->available || plan.ctx <= 512)
+        if (given || r->fits || plan.ctx <= 512)
             return 0;
         o->ctx = plan.ctx / 2;
         LODE_TRY(lode_plan_memory(s->model, o, &plan, err));
@@ -268,7 +286,7 @@ static int choose_tokens(const struct lode_scheduler *s, uint64_t wanted, struct
                          (unsigned long long)wanted, r->kv.ctx);
     r->kv.tokens = wanted ? wanted : (uint64_t)r->kv.ctx * s->n_seats;
     LODE_TRY(measure(s, r, err));
-    while (!wanted && r->pool > r->available && r->kv.tokens > r->kv.ctx) {
+    while (!wanted && !r->fits && r->kv.tokens > r->kv.ctx) {
         r->kv.tokens = r->kv.tokens * 7 / 8 > r->kv.ctx ? r->kv.tokens * 7 / 8 : r->kv.ctx;
         LODE_TRY(measure(s, r, err));
     }
@@ -276,7 +294,7 @@ static int choose_tokens(const struct lode_scheduler *s, uint64_t wanted, struct
 }
 
 static uint32_t choose_states(const struct lode_scheduler *s, const struct room *r, uint64_t block) {
-    const uint64_t fits = block ? r->available / 8 / block : 0;
+    const uint64_t fits = block ? r->available[LODE_HOST] / 8 / block : 0;
     const uint32_t least = s->n_seats + 2;
     return fits > MAX_STATES ? MAX_STATES : fits < least ? least : (uint32_t)fits;
 }
@@ -290,7 +308,7 @@ static int create_cache(struct lode_scheduler *s, const struct lode_scheduler_op
     LODE_TRY(choose_tokens(s, o->kv_tokens, r, err));
     LODE_TRY(lode_workers_create(&s->workers, s->model, r->kv.batch, so->threads, err));
     LODE_TRY(lode_kv_pool_create(&s->pool, r->layers, s->model->hp.n_layers, &r->kv,
-                                 s->workers->backend->memory, err));
+                                 s->workers->memory, err));
     s->keep = !o->no_cache;
     const struct lode_prefix_opts po = {.pool = s->pool,
                                         .ctx = r->kv.ctx,

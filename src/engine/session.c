@@ -26,7 +26,7 @@ static int create_kv(struct lode_session *s, struct lode_kv_pool *pool, struct l
     int rc = lode_session_layers(s->model, &s->opts, &layers, err);
     if (rc == 0)
         rc = lode_kv_create(&s->kv, layers, s->model->hp.n_layers, s->ctx, s->workers->batch,
-                            s->workers->backend->memory, err);
+                            s->workers->memory, err);
     lode_free(layers);
     return rc;
 }
@@ -34,8 +34,7 @@ static int create_kv(struct lode_session *s, struct lode_kv_pool *pool, struct l
 static int create_state(struct lode_session *s, struct lode_error *err) {
     const uint32_t n = s->model->hp.n_layers;
     return lode_state_block(s->model->state, n)
-               ? lode_state_create(&s->state, s->model->state, n,
-                                   s->workers->backend->memory, err)
+               ? lode_state_create(&s->state, s->model->state, n, s->workers->memory, err)
                : 0;
 }
 
@@ -469,7 +468,7 @@ const int32_t *lode_session_tokens(const struct lode_session *s) { return s->tok
 uint32_t lode_session_ctx(const struct lode_session *s) { return s->ctx; }
 uint32_t lode_session_most(const struct lode_session *s) { return s->workers->batch; }
 uint32_t lode_session_threads(const struct lode_session *s) {
-    return s->workers->backend->threads;
+    return s->workers->threads;
 }
 
 const struct lode_memory_plan *lode_session_memory(const struct lode_session *s) {

@@ -5,40 +5,85 @@
 
 static uint32_t head_rows(uint32_t batch) { return batch < LODE_HEAD_ROWS ? batch : LODE_HEAD_ROWS; }
 
-static struct lode_cpu_opts cpu_opts(const struct lode_model *m, uint32_t batch, uint32_t threads) {
-    const uint32_t a = m->plans[LODE_BODY].max_cols, b = m->plans[LODE_HEAD].max_cols;
+static struct lode_cpu_opts cpu_opts(const struct lode_model *m, const struct lode_plan *plans,
+                                     uint32_t batch, uint32_t threads) {
+    const uint32_t a = plans[LODE_BODY].max_cols, b = plans[LODE_HEAD].max_cols;
     return (struct lode_cpu_opts){.isa = m->isa,
                                   .threads = threads,
                                   .float_act = m->opts.float_act,
                                   .fast = m->fast,
                                   .max_cols = a > b ? a : b,
                                   .max_rows = batch,
-                                  .max_heads = m->plans[LODE_BODY].max_heads,
-                                  .max_head_dim = m->plans[LODE_BODY].max_head_dim,
-                                  .experts = m->plans[LODE_BODY].experts,
+                                  .max_heads = plans[LODE_BODY].max_heads,
+                                  .max_head_dim = plans[LODE_BODY].max_head_dim,
+                                  .experts = plans[LODE_BODY].experts,
                                   .store = m->store};
 }
 
-static struct lode_cuda_opts cuda_opts(const struct lode_model *m, uint32_t batch) {
+static uint32_t count_cuts(const struct lode_plan *plans, uint32_t place) {
+    uint32_t n = 0;
+    for (int i = 0; i < LODE_STAGES; i++)
+        for (uint32_t k = 0; k < plans[i].n_cuts; k++)
+            n += plans[i].cuts[k].place == place;
+    return n;
+}
+
+/* Whether a place has experts to compute. */
+static bool has_experts(const struct lode_plan *plan, uint32_t place) {
+    for (uint32_t i = 0; i < plan->n_instrs; i++)
+        if (plan->instrs[i].op == LODE_OP_EXPERTS && plan->instrs[i].place == place)
+            return true;
+    return false;
+}
+
+static struct lode_cuda_opts cuda_opts(const struct lode_model *m, const struct lode_plan *plans,
+                                       uint32_t place, uint32_t batch) {
     struct lode_cuda_opts o = {.max_rows = batch, .n_layers = m->hp.n_layers,
                                .max_read = head_rows(batch), .max_traced = m->hp.d_model,
-                               .n_ropes = m->hp.n_ropes, .experts = m->plans[LODE_BODY].experts};
+                               .n_ropes = m->hp.n_ropes, .n_cuts = count_cuts(plans, place)};
+    if (has_experts(&plans[LODE_BODY], place))
+        o.experts = plans[LODE_BODY].experts;
     for (int i = 0; i < LODE_STAGES; i++) {
-        const struct lode_plan *p = &m->plans[i];
+        const struct lode_plan *p = &plans[i];
         const uint32_t width = p->result == LODE_NO_VALUE ? 0 : p->values[p->result].width;
+        const size_t row = lode_plan_longest_copy(p);
         o.max_out_width = width > o.max_out_width ? width : o.max_out_width;
+        o.longest_copy = row > o.longest_copy ? row : o.longest_copy;
     }
     return o;
 }
 
-uint64_t lode_workers_size(const struct lode_model *m, uint32_t batch, uint32_t threads) {
-    const struct lode_cpu_opts o = cpu_opts(m, batch, threads);
-    const struct lode_cuda_opts g = cuda_opts(m, batch);
-    uint64_t size = m->cuda ? lode_cuda_work_size(&g) : lode_cpu_work_size(&o);
-    size += lode_plan_buffer_size(&m->plans[LODE_BODY], batch, batch);
-    for (int i = LODE_TAIL; i < LODE_STAGES; i++)
-        size += lode_plan_buffer_size(&m->plans[i], 1, head_rows(batch));
-    return size;
+void lode_workers_size(const struct lode_model *m, const struct lode_plan *plans, uint32_t batch,
+                       uint32_t threads, uint64_t bytes[LODE_PLACES]) {
+    const struct lode_cpu_opts o = cpu_opts(m, plans, batch, threads);
+    for (uint32_t p = 0; p < LODE_PLACES; p++) {
+        const struct lode_cuda_opts g = cuda_opts(m, plans, p, batch);
+        bytes[p] = !count_cuts(plans, p)  ? 0
+                   : m->devices[p].cuda ? lode_cuda_work_size(&g)
+                                        : lode_cpu_work_size(&o);
+        bytes[p] += lode_plan_buffer_size(&plans[LODE_BODY], p, batch, batch);
+        for (int i = LODE_TAIL; i < LODE_STAGES; i++)
+            bytes[p] += lode_plan_buffer_size(&plans[i], p, 1, head_rows(batch));
+    }
+}
+
+static int create_backends(struct lode_workers *w, uint32_t threads, struct lode_error *err) {
+    const struct lode_model *m = w->model;
+    const struct lode_cpu_opts o = cpu_opts(m, m->plans, w->batch, threads);
+    w->memory[LODE_HOST] = &lode_host_memory;
+    w->threads = 1;
+    for (uint32_t p = 0; p < LODE_PLACES; p++) {
+        struct lode_backend **b = &w->backends[p];
+        const struct lode_cuda_opts g = cuda_opts(m, m->plans, p, w->batch);
+        if (!count_cuts(m->plans, p))
+            continue;
+        LODE_TRY(m->devices[p].cuda ? lode_cuda_create(b, m->devices[p].cuda, &g, err)
+                                    : lode_cpu_create(b, &o, err));
+        (*b)->place = p;
+        w->memory[p] = (*b)->memory;
+        w->threads = (*b)->threads > w->threads ? (*b)->threads : w->threads;
+    }
+    return 0;
 }
 
 int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_t batch,
@@ -48,18 +93,13 @@ int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_
     if (!w)
         return lode_fail_nomem(err, "workers");
     *w = (struct lode_workers){.refs = 1, .model = m, .batch = batch};
-    w->work_size = lode_workers_size(m, batch, threads);
     w->tokens = LODE_NEW_ARRAY(int32_t, batch);
     w->out_rows = LODE_NEW_ARRAY(uint32_t, batch);
     w->segments = LODE_NEW_ARRAY(struct lode_segment, batch);
-    const struct lode_cpu_opts o = cpu_opts(m, batch, threads);
-    int rc = w->tokens && w->out_rows && w->segments ? 0 : lode_fail_nomem(err, "workers");
-    const struct lode_cuda_opts g = cuda_opts(m, batch);
-    if (rc == 0)
-        rc = m->cuda ? lode_cuda_create(&w->backend, m->cuda, &g, err)
-                     : lode_cpu_create(&w->backend, &o, err);
+    int rc = w->tokens && w->out_rows && w->segments ? create_backends(w, threads, err)
+                                                     : lode_fail_nomem(err, "workers");
     for (int i = 0; rc == 0 && i < LODE_STAGES; i++)
-        rc = lode_exec_create(&w->stages[i], &m->plans[i], w->backend, m->store,
+        rc = lode_exec_create(&w->stages[i], &m->plans[i], w->backends, m->store,
                               i == LODE_BODY ? batch : 1, i == LODE_BODY ? batch : head_rows(batch),
                               err);
     if (rc < 0)
@@ -79,8 +119,9 @@ void lode_workers_release(struct lode_workers *w) {
         return;
     for (int i = 0; i < LODE_STAGES; i++)
         lode_exec_free(w->stages[i]);
-    if (w->backend)
-        w->backend->ops->free(w->backend);
+    for (uint32_t p = 0; p < LODE_PLACES; p++)
+        if (w->backends[p])
+            w->backends[p]->ops->free(w->backends[p]);
     lode_free(w->tokens);
     lode_free(w->out_rows);
     lode_free(w->segments);
@@ -100,19 +141,18 @@ int lode_workers_run(struct lode_workers *w, enum lode_stage stage, const struct
                      struct lode_error *err) {
     struct lode_exec *body = w->stages[LODE_BODY], *head = w->stages[stage];
     LODE_TRY(run(body, step, cancel, cancel_user, err));
-    const struct lode_value *final = lode_exec_result(body);
-    const struct lode_value *in = lode_exec_input(head), *y = lode_exec_result(head);
     const uint32_t most = head_rows(w->batch);
     for (uint32_t i = 0; i < step->n_out; i += most) {
         const uint32_t n = step->n_out - i < most ? step->n_out - i : most;
-        LODE_TRY(w->backend->ops->copy(w->backend, in, final, i, n, err));
+        LODE_TRY(lode_exec_take(head, body, i, n, err));
         const struct lode_step part = {.n_out = n};
         LODE_TRY(run(head, &part, cancel, cancel_user, err));
-        const char *rows = w->backend->ops->read(w->backend, y, n, err);
+        size_t stride;
+        const char *rows = lode_exec_read(head, n, &stride, err);
         if (!rows)
             return LODE_ERR_DEVICE;
         for (uint32_t r = 0; r < n; r++)
-            if (row(user, i + r, (const float *)(rows + r * y->stride)))
+            if (row(user, i + r, (const float *)(rows + r * stride)))
                 return lode_fail(err, LODE_ERR_CANCELLED, "", "stopped by the caller");
     }
     return 0;

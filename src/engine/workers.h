@@ -15,13 +15,14 @@ enum { LODE_HEAD_ROWS = 8 };
 struct lode_workers {
     uint32_t refs;
     struct lode_model *model; /* borrowed */
-    struct lode_backend *backend;
+    struct lode_backend *backends[LODE_PLACES]; /* of each place where the model runs; NULL */
+    const struct lode_memory *memory[LODE_PLACES]; /* theirs, as pages and states want them */
+    uint32_t threads;                /* of the host that compute */
     struct lode_exec *stages[LODE_STAGES];
     uint32_t batch;                /* most rows of a step */
     int32_t *tokens;               /* owned; (batch), as the next two */
     uint32_t *out_rows;            /* (batch) */
     struct lode_segment *segments; /* (batch) */
-    uint64_t work_size;            /* bytes of buffers */
 };
 
 int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_t batch,
@@ -29,8 +30,10 @@ int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_
 struct lode_workers *lode_workers_share(struct lode_workers *w);
 void lode_workers_release(struct lode_workers *w);
 
-/* Bytes that create would allocate. */
-uint64_t lode_workers_size(const struct lode_model *m, uint32_t batch, uint32_t threads);
+/* Bytes that create would allocate at each place, were the model's graphs compiled to such plans
+ * (LODE_STAGES of them). */
+void lode_workers_size(const struct lode_model *m, const struct lode_plan *plans, uint32_t batch,
+                       uint32_t threads, uint64_t bytes[LODE_PLACES]);
 
 /* One row of the stage's result: out row i of the step.  Non-zero stops. */
 typedef int lode_row_fn(void *user, uint32_t i, const float *y);

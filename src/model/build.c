@@ -65,7 +65,8 @@ static const struct lode_operand *weight(struct lode_build *b, uint32_t rows, ui
                 t,
                 t->size / count * k,
                 t->size / count,
-                LODE_NO_GROUP};
+                LODE_NO_GROUP,
+                false};
     }
     return &b->weights[b->weight_of[i]].op;
 }

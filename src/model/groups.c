@@ -44,6 +44,19 @@ int lode_groups_of_experts(const struct lode_graph *g, struct lode_weight *weigh
     return 0;
 }
 
+void lode_groups_drop(struct lode_weight *weights, struct lode_group *groups, uint32_t *n_groups) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < *n_groups; i++) {
+        struct lode_group *g = &groups[i];
+        const bool stays = !weights[g->weights[0]].elsewhere;
+        for (uint32_t k = 0; k < g->n_weights; k++)
+            weights[g->weights[k]].group = stays ? kept : LODE_NO_GROUP;
+        if (stays)
+            groups[kept++] = *g;
+    }
+    *n_groups = kept;
+}
+
 /* ---- layers ---- */
 
 enum { MOST_LAYERS = 4096, READ_ALIGN = 4096, SMALL = 4096 /* bytes: vectors and the like stay */ };
@@ -55,7 +68,7 @@ struct layers {
 };
 
 static bool may_stream(const struct lode_weight *w, const struct lode_operand *op, unsigned *layer) {
-    return op->count == 1 && w->group == LODE_NO_GROUP && w->home->type == w->op.type &&
+    return op->count == 1 && !w->elsewhere && w->group == LODE_NO_GROUP && w->home->type == w->op.type &&
            w->size >= SMALL && sscanf(w->home->name, "blk.%u.", layer) == 1 && *layer < MOST_LAYERS;
 }
 

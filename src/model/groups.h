@@ -9,6 +9,9 @@
 int lode_groups_of_experts(const struct lode_graph *g, struct lode_weight *weights,
                            struct lode_group **groups, uint32_t *n_groups, struct lode_error *err);
 
+/* Takes out the groups whose weights are elsewhere. */
+void lode_groups_drop(struct lode_weight *weights, struct lode_group *groups, uint32_t *n_groups);
+
 /* Bytes of what could be in those groups; 0 where memory for the list is missing. */
 uint64_t lode_layers_size(const struct lode_graph *g, const struct lode_weight *weights);
 /* What streaming them takes of `room`: two of the largest and the first whole layers that fit beside

@@ -88,8 +88,7 @@ static int describe(struct lode_model *m, struct lode_error *err) {
                                        .notes = m->notes ? m->notes : m->source->notes,
                                        .isa = lode_isa_name(m->isa),
                                        .numerics = m->numerics,
-                                       .device = m->cuda ? lode_cuda_name(m->cuda) : "CPU",
-                                       .on_gpu = m->cuda,
+                                       .device = "CPU",
                                        .device_note = m->device_note};
     for (size_t i = 0; i < m->source->n_tensors; i++) {
         const struct lode_gguf_tensor *t = &m->source->tensors[i];
@@ -199,51 +198,113 @@ static bool streams(const struct lode_model_opts *o) {
     return o->expert_cache > 0 || o->layer_cache > 0;
 }
 
-/* Opens the device and gives it the weights. */
-static int use_device(struct lode_model *m, int index, struct lode_error *err) {
-    LODE_TRY(lode_cuda_open(&m->cuda, index, err));
-    for (int i = 0; i < LODE_STAGES; i++)
-        LODE_TRY(lode_cuda_check(m->cuda, &m->graphs[i], m->opts.float_act, err));
-    return lode_cuda_load(m->cuda, m->store, m->weights, m->n_weights, m->opts.progress,
-                          m->opts.progress_user, err);
+/* ---- devices ---- */
+
+/* The graphs lie as the split says from now on. */
+static void adopt(struct lode_model *m, struct lode_split *s) {
+    for (int i = 0; i < LODE_STAGES; i++) {
+        lode_plan_deinit(&m->plans[i]);
+        m->plans[i] = s->plans[i];
+        s->plans[i] = (struct lode_plan){0};
+    }
+    unsigned from_store = 0; /* places that pin weights: the host, and what stands in for devices */
+    for (uint32_t p = 0; p < m->n_places; p++)
+        from_store |= m->devices[p].cuda ? 0 : 1u << p;
+    for (uint32_t i = 0; i < m->n_weights; i++)
+        m->weights[i].elsewhere = s->uses[i] && !(s->uses[i] & from_store);
+    lode_groups_drop(m->weights, m->groups, &m->n_groups);
+    m->n_expert_groups = m->n_groups;
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        m->kv[l].place = m->state[l].place = s->layers[l];
+    lode_free(m->uses);
+    m->uses = s->uses;
+    s->uses = NULL;
+    m->info.gpu_layers = s->n_gpu_layers;
+    if (*s->note)
+        memcpy(m->device_note, s->note, sizeof m->device_note);
 }
 
-/* "cuda", "cuda:N", "cpu"; "auto" (or NULL): the first CUDA device if there is one that can run the
- * model, else the CPU, and why. */
-static int choose_device(struct lode_model *m, struct lode_error *err) {
-    const char *wanted = m->opts.device;
-    struct lode_error why = {0};
-    int index = 0;
-    m->opts.device = NULL; /* the caller's string */
-    if (wanted && strcmp(wanted, "cpu") == 0)
-        return 0;
-    if (streams(&m->opts)) {
-        if (!wanted || strcmp(wanted, "auto") == 0)
-            return 0;
-        return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device",
-                         "experts that are read when they are used run on the CPU: leave "
-                         "--expert-cache or --device out");
-    }
-    if (!wanted || strcmp(wanted, "auto") == 0) {
-        if (lode_cuda_count(&why) == 0)
-            return 0;
-        const int rc = use_device(m, 0, &why);
-        if (rc < 0) {
-            lode_cuda_close(m->cuda);
-            m->cuda = NULL;
-            if (rc == LODE_ERR_CANCELLED || rc == LODE_ERR_NOMEM) {
-                *err = why;
-                return rc;
-            }
-            snprintf(m->device_note, sizeof m->device_note, "the GPU is not used: %.200s", why.text);
+/* Whether the weights have room on their devices. */
+static bool have_room(const struct lode_model *m, const struct lode_split *s, struct lode_error *why) {
+    for (uint32_t p = 1; p < m->n_places; p++) {
+        uint64_t need = 0;
+        for (uint32_t i = 0; i < m->n_weights; i++)
+            need += s->uses[i] & 1u << p ? lode_cuda_weight_size(&m->weights[i]) : 0;
+        const uint64_t free = m->devices[p].cuda ? lode_cuda_available(m->devices[p].cuda) : UINT64_MAX;
+        if (need > free) {
+            lode_fail(why, LODE_ERR_LIMIT, "--device", "the weights take %.0f MiB, but %.0f MiB of the memory of "
+                      "'%s' are free", (double)need / 0x1p20, (double)free / 0x1p20,
+                      lode_cuda_name(m->devices[p].cuda));
+            return false;
         }
-        return 0;
     }
-    char rest;
-    if (strcmp(wanted, "cuda") != 0 && sscanf(wanted, "cuda:%d%c", &index, &rest) != 1)
-        return lode_fail(err, LODE_ERR_ARG, "--device", "'%.40s'; auto, cuda, cuda:N or cpu expected",
-                         wanted);
-    return use_device(m, index, err);
+    return true;
+}
+
+/* By what lode_model_split said; else all on the devices, or nothing where "auto" finds no room. */
+static int choose_split(struct lode_model *m, struct lode_error *err) {
+    struct lode_split s;
+    struct lode_error why;
+    const uint32_t all = m->hp.n_layers + 1;
+    const uint32_t wanted = m->is_split ? m->gpu_layers : m->n_places == 1 ? 0 : all;
+    /* what is read when it is used is computed on the host */
+    const uint32_t cpu_experts = m->is_split ? m->cpu_experts : m->opts.expert_cache ? UINT32_MAX : 0;
+    LODE_TRY(lode_split_make(&s, m, wanted, cpu_experts, err));
+    int rc = 0;
+    if (!have_room(m, &s, &why)) {
+        lode_split_free(&s);
+        if (!m->any_device || m->is_split) {
+            *err = why;
+            return LODE_ERR_LIMIT;
+        }
+        rc = lode_split_make(&s, m, 0, 0, err);
+        snprintf(m->device_note, sizeof m->device_note, "the GPU is not used: %.200s", why.text);
+    }
+    if (rc == 0)
+        adopt(m, &s);
+    lode_split_free(&s);
+    return rc;
+}
+
+static bool runs_at(const struct lode_model *m, uint32_t place) {
+    for (int i = 0; i < LODE_STAGES; i++)
+        for (uint32_t k = 0; k < m->plans[i].n_cuts; k++)
+            if (m->plans[i].cuts[k].place == place)
+                return true;
+    return false;
+}
+
+/* Devices get their weights; those that have nothing to do are given back. */
+static int fill_devices(struct lode_model *m, struct lode_error *err) {
+    for (uint32_t p = 1; p < m->n_places; p++) {
+        struct lode_device *d = &m->devices[p];
+        if (!d->cuda)
+            continue;
+        if (!runs_at(m, p)) {
+            lode_cuda_close(d->cuda);
+            d->cuda = NULL;
+            continue;
+        }
+        LODE_TRY(lode_cuda_load(d->cuda, m->source, m->weights, m->n_weights, m->uses,
+                                (uint16_t)(1u << p), m->opts.progress, m->opts.progress_user, err));
+        if (!m->info.on_gpu)
+            m->info.device = lode_cuda_name(d->cuda);
+        m->info.on_gpu = true;
+    }
+    return 0;
+}
+
+/* The lists of opts, which are the caller's strings. */
+static int keep_lists(struct lode_model *m, struct lode_error *err) {
+    struct lode_model_opts *o = &m->opts;
+    m->any_device = !o->device || strcmp(o->device, "auto") == 0;
+    if (o->tensor_devices)
+        m->tensor_devices = lode_strndup(o->tensor_devices, strlen(o->tensor_devices));
+    if (o->tensor_split)
+        m->tensor_split = lode_strndup(o->tensor_split, strlen(o->tensor_split));
+    const bool ok = (m->tensor_devices || !o->tensor_devices) && (m->tensor_split || !o->tensor_split);
+    o->tensor_devices = o->tensor_split = NULL;
+    return ok ? 0 : lode_fail_nomem(err, "options");
 }
 
 /* All but the weights. */
@@ -269,7 +330,9 @@ static int open_model(struct lode_model *m, const char *path, struct lode_error 
     LODE_TRY(rc);
     LODE_TRY(keep_notes(m, b.note, err));
     for (int i = 0; i < LODE_STAGES; i++)
-        LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], m->opts.float_act, err));
+        LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], NULL, m->opts.float_act, err));
+    LODE_TRY(lode_split_devices(m, m->opts.device, err));
+    m->opts.device = NULL; /* the caller's string */
     LODE_TRY(lode_groups_of_experts(&m->graphs[LODE_BODY], m->weights, &m->groups, &m->n_groups,
                                     err));
     m->n_expert_groups = m->n_groups;
@@ -278,14 +341,13 @@ static int open_model(struct lode_model *m, const char *path, struct lode_error 
 }
 
 static int fill(struct lode_model *m, lode_store_maker *make, void *user, struct lode_error *err) {
+    LODE_TRY(choose_split(m, err));
     if (m->opts.layer_cache)
         LODE_TRY(lode_groups_of_layers(&m->graphs[LODE_BODY], m->weights, m->opts.layer_cache,
                                        &m->groups, &m->n_groups, &m->layer_room, err));
     LODE_TRY(make(&m->store, user, m, err));
-    LODE_TRY(choose_device(m, err));
-    m->info.device = m->cuda ? lode_cuda_name(m->cuda) : "CPU";
-    m->info.on_gpu = m->cuda;
-    if (m->cuda) /* which has no products of that kind */
+    LODE_TRY(fill_devices(m, err));
+    if (m->info.on_gpu && !runs_at(m, LODE_HOST)) /* devices have no products of that kind */
         m->info.numerics = "exact";
     m->info.vectors_only = m->arch->encoder || m->hp.both_ways;
     m->opts.progress = NULL;
@@ -304,6 +366,8 @@ int lode_model_open(struct lode_model **out, const char *path, const struct lode
         m->opts = *opts;
     int rc = choose_isa(m, m->opts.isa, err);
     rc = rc < 0 ? rc : choose_numerics(m, m->opts.numerics, err);
+    if (rc == 0)
+        rc = keep_lists(m, err);
     if (rc == 0)
         rc = open_model(m, path, err);
     if (rc < 0)
@@ -390,6 +454,12 @@ int lode_model_fill(struct lode_model *m, uint64_t expert_cache, uint64_t layer_
     return fill(m, from_file, NULL, err);
 }
 
+void lode_model_split(struct lode_model *m, uint32_t gpu_layers, uint32_t cpu_experts) {
+    m->gpu_layers = gpu_layers;
+    m->cpu_experts = cpu_experts;
+    m->is_split = true;
+}
+
 uint64_t lode_model_layers_size(const struct lode_model *m) {
     return lode_layers_size(&m->graphs[LODE_BODY], m->weights);
 }
@@ -397,7 +467,8 @@ uint64_t lode_model_layers_size(const struct lode_model *m) {
 void lode_model_free(struct lode_model *m) {
     if (!m)
         return;
-    lode_cuda_close(m->cuda);
+    for (uint32_t p = 0; p < LODE_PLACES; p++)
+        lode_cuda_close(m->devices[p].cuda);
     if (m->store)
         m->store->ops->free(m->store);
     for (int i = 0; i < LODE_STAGES; i++) {
@@ -413,6 +484,9 @@ void lode_model_free(struct lode_model *m) {
     lode_free(m->type);
     lode_free(m->notes);
     lode_free(m->expert_bytes);
+    lode_free(m->uses);
+    lode_free(m->tensor_devices);
+    lode_free(m->tensor_split);
     lode_tokenizer_free(m->tokenizer);
     lode_source_close(m->source);
     lode_free(m);

@@ -5,8 +5,14 @@
 #include "kern/kern.h"
 #include "lode/model.h"
 #include "model/build.h"
+#include "model/split.h"
 #include "runtime/plan.h"
 #include "store/weight.h"
+
+struct lode_device {
+    struct lode_cuda *cuda; /* NULL: the host, or what stands in for a device there */
+    int index;              /* as --device counts */
+};
 
 struct lode_model {
     struct lode_source *source;      /* owned, as all below */
@@ -23,7 +29,13 @@ struct lode_model {
     uint32_t n_groups, n_expert_groups; /* those of experts come first */
     uint64_t layer_room; /* bytes for the groups of layers; 0: there are none */
     struct lode_store *store;
-    struct lode_cuda *cuda; /* where it runs; NULL: the CPU */
+    struct lode_device devices[LODE_PLACES]; /* (n_places); the first is the host */
+    uint32_t n_places;
+    uint16_t *uses;   /* (n_weights): bit p: place p computes with it */
+    uint32_t gpu_layers, cpu_experts; /* as lode_model_split was told */
+    bool is_split;                    /* it was told */
+    bool any_device;                  /* --device was "auto" */
+    char *tensor_devices, *tensor_split; /* of opts; NULL: none */
     char device_note[256];
     struct lode_model_opts opts; /* progress, isa and device cleared */
     enum lode_isa isa;           /* what opts.isa or this machine chose */

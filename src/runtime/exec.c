@@ -5,14 +5,21 @@
 
 #include <time.h>
 
+struct copy { /* of a value to another place */
+    struct lode_value to, from;
+    struct lode_backend *from_at;
+};
+
 struct lode_exec {
     const struct lode_plan *plan;
-    struct lode_backend *backend;
+    struct lode_backend *backends[LODE_PLACES];
     struct lode_store *store;
-    char *memory;              /* owned: all slots, in the backend's memory */
+    char *memory[LODE_PLACES]; /* owned: all slots of a place, in its memory */
     struct lode_instr *instrs; /* owned; (plan->n_instrs), operands resolved */
     struct lode_part *parts;   /* owned; (plan->n_parts) */
+    struct copy *copies;       /* owned; (plan->n_copies) */
     struct lode_value input, result;
+    struct lode_backend *input_at, *result_at;
     struct lode_guess *guess; /* owned; NULL: nothing is read ahead */
 };
 
@@ -24,33 +31,35 @@ static struct lode_value resolve(const struct lode_plan *p, char *const *slots, 
                                v->type, v->rows};
 }
 
-int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
-                     struct lode_backend *backend, struct lode_store *store, uint32_t max_rows,
-                     uint32_t max_out, struct lode_error *err) {
-    struct lode_exec *e = LODE_NEW(struct lode_exec);
-    char **slots = LODE_NEW_ARRAY(char *, plan->n_slots);
-    const uint64_t size = lode_plan_buffer_size(plan, max_rows, max_out);
-    *out = e;
-    if (e) {
-        *e = (struct lode_exec){.plan = plan, .backend = backend, .store = store};
-        e->memory = backend->memory->alloc(backend->memory, 64, size, 1);
-        e->instrs = LODE_NEW_ARRAY(struct lode_instr, plan->n_instrs);
-        e->parts = LODE_NEW_ARRAY(struct lode_part, plan->n_parts);
+/* Memory for the slots, and where each is. */
+static int take_memory(struct lode_exec *e, char **slots, uint32_t max_rows, uint32_t max_out,
+                       struct lode_error *err) {
+    const struct lode_plan *plan = e->plan;
+    char *at[LODE_PLACES];
+    for (uint32_t p = 0; p < LODE_PLACES; p++) {
+        const uint64_t size = lode_plan_buffer_size(plan, p, max_rows, max_out);
+        const struct lode_memory *m = e->backends[p] ? e->backends[p]->memory : NULL;
+        at[p] = e->memory[p] = size ? m->alloc(m, 64, size, 1) : NULL;
+        if (size && !at[p])
+            return lode_fail(err, LODE_ERR_NOMEM, "-b",
+                             "work buffers for steps of %u tokens need %.1f MiB: use a smaller batch",
+                             max_rows, (double)size / 0x1p20);
     }
-    if (!e || !slots || !e->memory || !e->instrs || !e->parts) {
-        lode_free(slots);
-        lode_exec_free(e);
-        *out = NULL;
-        return lode_fail(err, LODE_ERR_NOMEM, "-b",
-                         "work buffers for steps of %u tokens need %.1f MiB: use a smaller batch",
-                         max_rows, (double)size / 0x1p20);
-    }
-    char *at = e->memory;
     for (uint32_t i = 0; i < plan->n_slots; i++) {
-        slots[i] = at;
-        at += plan->slots[i].row_size *
-              (plan->slots[i].rows == LODE_ROWS_ALL ? max_rows : max_out);
+        const struct lode_plan_slot *s = &plan->slots[i];
+        slots[i] = at[s->place];
+        at[s->place] += s->row_size * (s->rows == LODE_ROWS_ALL ? max_rows : max_out);
     }
+    return 0;
+}
+
+static struct lode_backend *backend_of(const struct lode_exec *e, uint32_t value) {
+    const struct lode_plan *p = e->plan;
+    return value == LODE_NO_VALUE ? NULL : e->backends[p->slots[p->values[value].slot].place];
+}
+
+static void resolve_all(struct lode_exec *e, char *const *slots) {
+    const struct lode_plan *plan = e->plan;
     for (uint32_t i = 0; i < plan->n_parts; i++)
         e->parts[i] = (struct lode_part){.w = plan->parts[i].w,
                                          .bias = plan->parts[i].bias,
@@ -64,10 +73,37 @@ int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
             .parts = e->parts + in->first_part,
             .n_parts = in->n_parts};
     }
+    for (uint32_t i = 0; i < plan->n_copies; i++) {
+        e->copies[i].to = resolve(plan, slots, plan->copies[i].to);
+        e->copies[i].from = resolve(plan, slots, plan->copies[i].from);
+        e->copies[i].from_at = backend_of(e, plan->copies[i].from);
+    }
     e->input = resolve(plan, slots, plan->input);
+    e->input_at = backend_of(e, plan->input);
     e->result = resolve(plan, slots, plan->result);
+    e->result_at = backend_of(e, plan->result);
+}
+
+int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
+                     struct lode_backend *const backends[LODE_PLACES], struct lode_store *store,
+                     uint32_t max_rows, uint32_t max_out, struct lode_error *err) {
+    struct lode_exec *e = *out = LODE_NEW(struct lode_exec);
+    char **slots = LODE_NEW_ARRAY(char *, plan->n_slots);
+    int rc = e && slots ? 0 : lode_fail_nomem(err, "plan");
+    if (rc == 0) {
+        *e = (struct lode_exec){.plan = plan, .store = store};
+        memcpy(e->backends, backends, sizeof e->backends);
+        e->instrs = LODE_NEW_ARRAY(struct lode_instr, plan->n_instrs);
+        e->parts = LODE_NEW_ARRAY(struct lode_part, plan->n_parts);
+        e->copies = LODE_NEW_ARRAY(struct copy, plan->n_copies);
+        rc = e->instrs && e->parts && e->copies ? take_memory(e, slots, max_rows, max_out, err)
+                                                : lode_fail_nomem(err, "plan");
+    }
+    if (rc == 0) {
+        resolve_all(e, slots);
+        rc = lode_guess_create(&e->guess, plan, e->instrs, backends[LODE_HOST], store, err);
+    }
     lode_free(slots);
-    const int rc = lode_guess_create(&e->guess, plan, e->instrs, backend, store, err);
     if (rc < 0) {
         lode_exec_free(e);
         *out = NULL;
@@ -78,18 +114,26 @@ int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
 void lode_exec_free(struct lode_exec *e) {
     if (!e)
         return;
-    e->backend->memory->free(e->backend->memory, e->memory);
+    for (uint32_t p = 0; p < LODE_PLACES; p++)
+        if (e->memory[p])
+            e->backends[p]->memory->free(e->backends[p]->memory, e->memory[p]);
     lode_guess_free(e->guess);
+    lode_free(e->copies);
     lode_free(e->instrs);
     lode_free(e->parts);
     lode_free(e);
 }
 
-const struct lode_value *lode_exec_input(const struct lode_exec *e) {
-    return e->input.data ? &e->input : NULL;
+int lode_exec_take(struct lode_exec *e, const struct lode_exec *from, uint32_t first, uint32_t n,
+                   struct lode_error *err) {
+    return e->input_at->ops->copy(e->input_at, &e->input, from->result_at, &from->result, first, n,
+                                  err);
 }
-const struct lode_value *lode_exec_result(const struct lode_exec *e) {
-    return e->result.data ? &e->result : NULL;
+
+const char *lode_exec_read(const struct lode_exec *e, uint32_t n, size_t *stride,
+                           struct lode_error *err) {
+    *stride = e->result.stride;
+    return e->result_at->ops->read(e->result_at, &e->result, n, err);
 }
 
 static void unpin(struct lode_exec *e, struct lode_instr *in) {
@@ -123,7 +167,8 @@ static int ask_cancel(const struct lode_backend *b, struct lode_error *err) {
 
 /* Every round asks for all that is missing, so that everything the instruction needs is in
  * flight at once, whatever order it arrives in. */
-static int pin(struct lode_exec *e, struct lode_instr *in, struct lode_error *err) {
+static int pin(struct lode_exec *e, const struct lode_backend *asks, struct lode_instr *in,
+               struct lode_error *err) {
     uint32_t missing = in->n_parts && in->parts[0].w ? in->parts[0].w->id : 0;
     for (;;) {
         const uint64_t seen = e->store->ops->news(e->store, missing);
@@ -144,7 +189,7 @@ static int pin(struct lode_exec *e, struct lode_instr *in, struct lode_error *er
             return 0;
         if (full) /* others may be waiting for what is held here */
             unpin(e, in);
-        LODE_TRY(ask_cancel(e->backend, err));
+        LODE_TRY(ask_cancel(asks, err));
         if (missing == asked_about) /* else the news that were seen are another weight's */
             e->store->ops->wait(e->store, seen, missing);
     }
@@ -178,38 +223,66 @@ static void note_run(struct lode_exec *e, const struct lode_step *step, uint64_t
     note(&t->rows, body ? step->n_rows : 0);
 }
 
-static int run_instr(struct lode_exec *e, uint32_t i, const struct lode_step *step,
-                     struct lode_error *err) {
+/* What a part reads of other places. */
+static int run_copies(struct lode_exec *e, const struct lode_plan_cut *cut,
+                      const struct lode_step *step, struct lode_error *err) {
+    struct lode_backend *b = e->backends[cut->place];
+    for (uint32_t i = 0; i < cut->n_copies; i++) {
+        const struct copy *c = &e->copies[cut->first_copy + i];
+        const uint32_t n = lode_value_rows(&c->from, step);
+        if (n)
+            LODE_TRY(b->ops->copy(b, &c->to, c->from_at, &c->from, 0, n, err));
+    }
+    return 0;
+}
+
+static int run_instr(struct lode_exec *e, struct lode_backend *b, uint32_t i,
+                     const struct lode_step *step, struct lode_error *err) {
     struct lode_instr *in = &e->instrs[i];
-    LODE_TRY(ask_cancel(e->backend, err));
-    int rc = pin(e, in, err);
+    LODE_TRY(ask_cancel(b, err));
+    int rc = pin(e, b, in, err);
     if (rc == 0) {
-        e->backend->error.code = 0;
-        e->backend->ops->run[in->op](e->backend, in, step);
-        rc = e->backend->error.code;
+        b->error.code = 0;
+        b->ops->run[in->op](b, in, step);
+        rc = b->error.code;
         if (rc < 0 && err)
-            *err = e->backend->error;
+            *err = b->error;
     }
     unpin(e, in);
     return rc == 0 && e->guess ? lode_guess_run(e->guess, i, step, err) : rc;
+}
+
+/* A part on the host: one instruction after the other, its weights pinned.  last: when a layer ended. */
+static int run_each(struct lode_exec *e, const struct lode_plan_cut *cut, const struct lode_step *step,
+                    uint64_t *last, struct lode_error *err) {
+    for (uint32_t i = cut->first; i < cut->first + cut->n_instrs; i++) {
+        LODE_TRY(run_instr(e, e->backends[cut->place], i, step, err));
+        if (e->instrs[i].op == LODE_OP_TRACE)
+            note_layer(e, &e->instrs[i], last);
+    }
+    return 0;
 }
 
 int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)(void *user),
                   void *cancel_user, struct lode_error *err) {
     const uint64_t start = now_ns();
     uint64_t last = start;
-    if (e->backend->ops->run_plan) {
-        LODE_TRY(e->backend->ops->run_plan(e->backend, e->instrs, e->plan->n_instrs, step, cancel,
-                                           cancel_user, err));
-        note_run(e, step, start);
-        return e->store->ops->verify(e->store, err);
+    for (uint32_t p = 0; p < LODE_PLACES; p++) {
+        struct lode_backend *b = e->memory[p] ? e->backends[p] : NULL;
+        if (!b)
+            continue;
+        b->cancel = cancel;
+        b->cancel_user = cancel_user;
+        if (b->ops->begin)
+            LODE_TRY(b->ops->begin(b, step, err));
     }
-    e->backend->cancel = cancel;
-    e->backend->cancel_user = cancel_user;
-    for (uint32_t i = 0; i < e->plan->n_instrs; i++) {
-        LODE_TRY(run_instr(e, i, step, err));
-        if (e->instrs[i].op == LODE_OP_TRACE)
-            note_layer(e, &e->instrs[i], &last);
+    for (uint32_t i = 0; i < e->plan->n_cuts; i++) {
+        const struct lode_plan_cut *cut = &e->plan->cuts[i];
+        struct lode_backend *b = e->backends[cut->place];
+        LODE_TRY(run_copies(e, cut, step, err));
+        LODE_TRY(b->ops->run_plan ? b->ops->run_plan(b, e->instrs + cut->first, cut->n_instrs, step,
+                                                     cancel, cancel_user, err)
+                                  : run_each(e, cut, step, &last, err));
     }
     note_run(e, step, start);
     return e->store->ops->verify(e->store, err);

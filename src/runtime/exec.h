@@ -1,6 +1,7 @@
 /* exec.h - runs plans, one step at a time.
  *
- * An executor gives plans their memory, once, and then runs steps over it without allocating.  It
+ * An executor gives plans their memory, once, and then runs steps over it without allocating.  Parts of
+ * a plan that run at other places do so in their turn, on what is copied to them before.  It
  * pins the weights of an instruction before running it and waits for those that are still on
  * their way; results do not depend on when they arrive.  It belongs to one thread at a time.
  *
@@ -15,10 +16,11 @@
 
 struct lode_exec;
 
-/* plan, backend and store are borrowed and must outlive the executor. */
+/* plan, the backends (of each place that the plan has) and store are borrowed and must outlive the
+ * executor. */
 int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
-                     struct lode_backend *backend, struct lode_store *store, uint32_t max_rows,
-                     uint32_t max_out, struct lode_error *err);
+                     struct lode_backend *const backends[LODE_PLACES], struct lode_store *store,
+                     uint32_t max_rows, uint32_t max_out, struct lode_error *err);
 void lode_exec_free(struct lode_exec *e);
 
 /* cancel (may be NULL) is asked between instructions; true ends the step with
@@ -26,8 +28,12 @@ void lode_exec_free(struct lode_exec *e);
 int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)(void *user),
                   void *cancel_user, struct lode_error *err);
 
-/* Rows of the plan's input and result; NULL where it has none. */
-const struct lode_value *lode_exec_input(const struct lode_exec *e);
-const struct lode_value *lode_exec_result(const struct lode_exec *e);
+/* Gives the plan's input rows first .. first + n - 1 of another's result, which is as wide. */
+int lode_exec_take(struct lode_exec *e, const struct lode_exec *from, uint32_t first, uint32_t n,
+                   struct lode_error *err);
+/* The first n rows of the result where the host can read them, *stride bytes apart, until the next
+ * call; NULL: see err. */
+const char *lode_exec_read(const struct lode_exec *e, uint32_t n, size_t *stride,
+                           struct lode_error *err);
 
 #endif

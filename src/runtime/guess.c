@@ -35,7 +35,9 @@ static bool find_ask(const struct lode_plan *p, uint32_t experts, struct ask *a)
                 a->at = i;
                 a->part = k;
                 a->experts = experts;
-                return true;
+                /* who asks is the host */
+                return p->instrs[i].place == LODE_HOST && p->instrs[a->route].place == LODE_HOST &&
+                       p->instrs[experts].place == LODE_HOST;
             }
     return false;
 }

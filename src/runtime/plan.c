@@ -2,14 +2,16 @@
 
 #include "base/alloc.h"
 
-/* The state of one compilation.  Everything is indexed by node id; a graph has at most one QUANT
- * value per node and activation layout. */
+/* The state of one compilation.  Everything is indexed by node id, what has a [place] by that and the
+ * node's id; a graph has at most one QUANT value per node, place and activation layout. */
 struct compiler {
     struct lode_plan *plan;
     const struct lode_graph *g;
     bool float_act;
-    uint32_t *value;    /* (n_nodes): value of a node */
-    uint32_t *quant[2]; /* (n_nodes): its rounded twin, as A32 and as A256 */
+    uint8_t *place;     /* (n_nodes): where its value is made, and lies */
+    uint32_t n_places;
+    uint32_t *value[LODE_PLACES];    /* (n_nodes): value of a node, elsewhere a copy of it */
+    uint32_t *quant[2][LODE_PLACES]; /* (n_nodes): its rounded twin, as A32 and as A256 */
     uint32_t *last_use; /* (n_nodes): position of the last node that reads this one's memory */
     uint32_t *origin;   /* (n_nodes): the node whose memory it is (for SLICE and TRACE, the input's) */
     uint32_t *readers;  /* (n_nodes): how many nodes read it */
@@ -47,6 +49,25 @@ static void find_lifetimes(struct compiler *c) {
         c->last_use[c->origin[c->g->result->id]] = UINT32_MAX;
 }
 
+/* A view lies where that does whose columns it is; who reads it elsewhere copies these alone. */
+static void find_places(struct compiler *c, const uint8_t *places) {
+    c->n_places = 1;
+    for (uint32_t i = 0; i < c->g->n_nodes; i++) {
+        c->place[i] = !places ? LODE_HOST : is_view(c->g->nodes[i]) ? c->place[c->g->nodes[i]->in[0]->id]
+                                                                     : places[i];
+        grow(&c->n_places, c->place[i] + 1u);
+    }
+}
+
+/* What follows runs at this place. */
+static void enter(struct compiler *c, uint8_t place) {
+    struct lode_plan *p = c->plan;
+    if (p->n_cuts && p->cuts[p->n_cuts - 1].place == place)
+        return;
+    p->cuts[p->n_cuts++] =
+        (struct lode_plan_cut){place, p->n_instrs, 0, p->n_copies, 0};
+}
+
 static size_t row_size(const struct lode_plan_value *v) {
     size_t bytes = 0;
     lode_dtype_row_size(v->type, v->width, &bytes);
@@ -55,12 +76,14 @@ static size_t row_size(const struct lode_plan_value *v) {
 }
 
 /* The free slot that fits best: the smallest that is large enough, else the largest, which grows;
- * a new one when none is free. */
-static uint32_t take_slot(struct lode_plan *p, size_t size, enum lode_rows rows) {
+ * a new one when none is free.  before: it is written before the present part begins, so nothing of
+ * that part may have had it. */
+static uint32_t take_slot(struct lode_plan *p, size_t size, enum lode_rows rows, uint8_t place,
+                          bool before) {
     uint32_t best = p->n_slots;
     for (uint32_t i = 0; i < p->n_slots; i++) {
         const struct lode_plan_slot *s = &p->slots[i];
-        if (s->busy || s->rows != rows)
+        if (s->busy || s->rows != rows || s->place != place || (before && s->last_cut == p->n_cuts))
             continue;
         if (best == p->n_slots) {
             best = i;
@@ -71,26 +94,43 @@ static uint32_t take_slot(struct lode_plan *p, size_t size, enum lode_rows rows)
             best = i;
     }
     if (best == p->n_slots)
-        p->slots[p->n_slots++] = (struct lode_plan_slot){0, rows, false};
+        p->slots[p->n_slots++] = (struct lode_plan_slot){.rows = rows, .place = place};
     struct lode_plan_slot *s = &p->slots[best];
     s->row_size = s->row_size > size ? s->row_size : size;
     s->busy = true;
+    s->last_cut = p->n_cuts;
     return best;
 }
 
 static uint32_t add_value(struct compiler *c, uint32_t width, enum lode_dtype type,
-                          enum lode_rows rows) {
+                          enum lode_rows rows, uint8_t place, bool before) {
     struct lode_plan_value *v = &c->plan->values[c->plan->n_values];
     *v = (struct lode_plan_value){.width = width, .type = type, .rows = rows};
-    v->slot = take_slot(c->plan, row_size(v), rows);
+    v->slot = take_slot(c->plan, row_size(v), rows, place, before);
     return c->plan->n_values++;
+}
+
+/* A node's value where the present part can read it. */
+static uint32_t value_here(struct compiler *c, const struct lode_node *n) {
+    struct lode_plan *p = c->plan;
+    struct lode_plan_cut *cut = &p->cuts[p->n_cuts - 1];
+    uint32_t *here = &c->value[cut->place][n->id];
+    const uint32_t home = c->value[c->place[n->id]][n->id];
+    if (*here == LODE_NO_VALUE && home != LODE_NO_VALUE) {
+        *here = add_value(c, n->width, n->type, n->rows, cut->place, true);
+        p->copies[p->n_copies++] = (struct lode_plan_copy){*here, home};
+        cut->n_copies++;
+    }
+    return *here;
 }
 
 static struct lode_plan_instr *add_instr(struct compiler *c, enum lode_op op,
                                          const union lode_op_params *p, uint32_t a, uint32_t b) {
     struct lode_plan_instr *in = &c->plan->instrs[c->plan->n_instrs++];
-    *in = (struct lode_plan_instr){
-        .op = op, .p = *p, .in = {a, b}, .first_part = c->plan->n_parts};
+    struct lode_plan_cut *cut = &c->plan->cuts[c->plan->n_cuts - 1];
+    *in = (struct lode_plan_instr){.op = op, .p = *p, .in = {a, b},
+                                   .first_part = c->plan->n_parts, .place = cut->place};
+    cut->n_instrs++;
     return in;
 }
 
@@ -118,16 +158,25 @@ static void add_part(struct compiler *c, struct lode_plan_instr *in, const struc
 
 /* Gives back the slots of values, and of their rounded twins, that nothing after node `now`
  * reads. */
+static void let_go(struct lode_plan *p, uint32_t value) {
+    struct lode_plan_slot *s = &p->slots[p->values[value].slot];
+    s->busy = false;
+    s->last_cut = p->n_cuts;
+}
+
 static void release(struct compiler *c, uint32_t now) {
     for (uint32_t i = 0; i <= now; i++) {
         if (c->released[i] || c->last_use[c->origin[i]] > now)
             continue;
         c->released[i] = true;
-        const uint32_t gone[3] = {c->origin[i] == i ? c->value[i] : LODE_NO_VALUE, c->quant[0][i],
-                                  c->quant[1][i]};
-        for (int k = 0; k < 3; k++)
-            if (gone[k] != LODE_NO_VALUE)
-                c->plan->slots[c->plan->values[gone[k]].slot].busy = false;
+        for (uint32_t at = 0; at < c->n_places; at++) {
+            const bool own = c->origin[i] == i || at != c->place[i]; /* not the memory of another */
+            const uint32_t gone[3] = {own ? c->value[at][i] : LODE_NO_VALUE, c->quant[0][at][i],
+                                      c->quant[1][at][i]};
+            for (int k = 0; k < 3; k++)
+                if (gone[k] != LODE_NO_VALUE)
+                    let_go(c->plan, gone[k]);
+        }
     }
 }
 
@@ -136,14 +185,15 @@ static void release(struct compiler *c, uint32_t now) {
 static uint32_t activation(struct compiler *c, const struct lode_node *x, enum lode_dtype type) {
     const enum lode_dtype act = lode_dtypes[type].act;
     if (c->float_act || (act != LODE_A32 && act != LODE_A256))
-        return c->value[x->id];
+        return value_here(c, x);
     /* views share their origin's lifetime, not its columns: each has twins of its own */
-    uint32_t *twin = &c->quant[act == LODE_A256][x->id];
+    const uint8_t place = c->plan->cuts[c->plan->n_cuts - 1].place;
+    uint32_t *twin = &c->quant[act == LODE_A256][place][x->id];
     if (*twin == LODE_NO_VALUE) {
-        *twin = add_value(c, x->width, act, x->rows);
+        const uint32_t plain = value_here(c, x);
+        *twin = add_value(c, x->width, act, x->rows, place, false);
         const union lode_op_params none = {0};
-        struct lode_plan_instr *in = add_instr(c, LODE_OP_QUANT, &none, c->value[x->id],
-                                               LODE_NO_VALUE);
+        struct lode_plan_instr *in = add_instr(c, LODE_OP_QUANT, &none, plain, LODE_NO_VALUE);
         add_part(c, in, NULL, NULL, *twin);
     }
     return *twin;
@@ -151,28 +201,32 @@ static uint32_t activation(struct compiler *c, const struct lode_node *x, enum l
 
 static void compile_linear(struct compiler *c, uint32_t i) {
     const struct lode_node *first = c->g->nodes[i];
+    const uint8_t place = c->place[i];
+    enter(c, place);
     const uint32_t x = activation(c, first->in[0], first->w[0]->type);
     struct lode_plan_instr *in = add_instr(c, LODE_OP_LINEAR, &first->p, x, LODE_NO_VALUE);
     /* Products of the same value that follow at once join: one fork and join for all of them. */
     for (uint32_t j = i; j < c->g->n_nodes; j++) {
         const struct lode_node *n = c->g->nodes[j];
-        if (n->op != LODE_OP_LINEAR || n->in[0] != first->in[0] ||
+        if (n->op != LODE_OP_LINEAR || n->in[0] != first->in[0] || c->place[j] != place ||
             (j > i && activation(c, n->in[0], n->w[0]->type) != x))
             break;
-        c->value[j] = add_value(c, n->width, LODE_F32, n->rows);
-        add_part(c, in, n->w[0], n->w[1], c->value[j]);
+        c->value[place][j] = add_value(c, n->width, LODE_F32, n->rows, place, false);
+        add_part(c, in, n->w[0], n->w[1], c->value[place][j]);
         c->done[j] = true;
     }
 }
 
 static void compile_experts(struct compiler *c, uint32_t i) {
     const struct lode_node *n = c->g->nodes[i];
-    const uint32_t x = activation(c, n->in[0], n->w[0]->type);
-    c->value[i] = add_value(c, n->width, n->type, n->rows);
+    const uint8_t place = c->place[i];
+    enter(c, place);
+    const uint32_t x = activation(c, n->in[0], n->w[0]->type), pairs = value_here(c, n->in[1]);
+    const uint32_t out = c->value[place][i] = add_value(c, n->width, n->type, n->rows, place, false);
     c->n_used = n->in[1]->width / 2;
-    struct lode_plan_instr *in = add_instr(c, n->op, &n->p, x, c->value[n->in[1]->id]);
+    struct lode_plan_instr *in = add_instr(c, n->op, &n->p, x, pairs);
     for (int k = 0; k < 3; k++)
-        add_part(c, in, n->w[k], n->w[3 + k], k ? LODE_NO_VALUE : c->value[i]);
+        add_part(c, in, n->w[k], n->w[3 + k], k ? LODE_NO_VALUE : out);
     struct lode_expert_sizes *e = &c->plan->experts;
     grow(&e->n, n->w[0]->count);
     grow(&e->n_used, c->n_used);
@@ -183,26 +237,31 @@ static void compile_experts(struct compiler *c, uint32_t i) {
 
 static void compile_node(struct compiler *c, uint32_t i) {
     const struct lode_node *n = c->g->nodes[i];
-    const uint32_t a = n->op == LODE_OP_HEADS ? activation(c, n->in[0], n->w[0]->type)
-                       : n->in[0]             ? c->value[n->in[0]->id]
-                                              : LODE_NO_VALUE;
-    const uint32_t b = n->in[1] ? c->value[n->in[1]->id] : LODE_NO_VALUE;
+    const uint8_t place = c->place[i];
     if (n->op == LODE_OP_INPUT) {
-        c->value[i] = c->plan->input = add_value(c, n->width, n->type, n->rows);
+        c->value[place][i] = c->plan->input = add_value(c, n->width, n->type, n->rows, place, false);
         return;
     }
     if (is_view(n)) {
-        struct lode_plan_value v = c->plan->values[a];
+        const uint32_t of = c->value[place][n->in[0]->id];
+        struct lode_plan_value v = c->plan->values[of];
         v.width = n->width;
         v.offset += n->op == LODE_OP_SLICE ? n->p.slice.first * (uint32_t)sizeof(float) : 0;
-            c->plan->values[c->plan->n_values] = v;
-        c->value[i] = c->plan->n_values++;
-        if (n->op == LODE_OP_TRACE)
-            add_part(c, add_instr(c, n->op, &n->p, a, LODE_NO_VALUE), NULL, NULL, LODE_NO_VALUE);
+        c->plan->values[c->plan->n_values] = v;
+        c->value[place][i] = c->plan->n_values++;
+        if (n->op == LODE_OP_TRACE) {
+            enter(c, place);
+            add_part(c, add_instr(c, n->op, &n->p, of, LODE_NO_VALUE), NULL, NULL, LODE_NO_VALUE);
+        }
         return;
     }
+    enter(c, place);
+    const uint32_t a = n->op == LODE_OP_HEADS ? activation(c, n->in[0], n->w[0]->type)
+                       : n->in[0]             ? value_here(c, n->in[0])
+                                              : LODE_NO_VALUE;
+    const uint32_t b = n->in[1] ? value_here(c, n->in[1]) : LODE_NO_VALUE;
     uint32_t out = LODE_NO_VALUE;
-    if (in_place(n->op) &&
+    if (in_place(n->op) && c->place[n->in[0]->id] == place &&
         (c->last_use[c->origin[n->in[0]->id]] == i ||
          (n->in[0]->op == LODE_OP_SLICE && c->readers[n->in[0]->id] == 1))) {
         /* Nothing reads these columns after this node: keep their memory, which now lives as long
@@ -216,9 +275,9 @@ static void compile_node(struct compiler *c, uint32_t i) {
             if (c->origin[j] == i)
                 c->origin[j] = origin;
     } else if (n->width) {
-        out = add_value(c, n->width, n->type, n->rows);
+        out = add_value(c, n->width, n->type, n->rows, place, false);
     }
-    c->value[i] = out;
+    c->value[place][i] = out;
     add_part(c, add_instr(c, n->op, &n->p, a, b), n->w[0], n->w[1], out);
     if (n->op == LODE_OP_ATTENTION) {
         const uint32_t dim = n->p.attention.head_dim > n->p.attention.head_dim_v
@@ -232,34 +291,54 @@ static void compile_node(struct compiler *c, uint32_t i) {
 
 static bool allocate(struct compiler *c) {
     struct lode_plan *p = c->plan;
-    const uint32_t n = c->g->n_nodes, n_values = 4 * n + 1; /* a node: itself, two twins; 3 parts */
+    /* a node: itself and two twins at each place; 3 parts; a part at most */
+    const uint32_t n = c->g->n_nodes, n_values = (3 * c->n_places + 1) * n + 1;
+    p->cuts = LODE_NEW_ARRAY(struct lode_plan_cut, n + 1);
+    p->copies = LODE_NEW_ARRAY(struct lode_plan_copy, c->n_places * n + 1);
     p->instrs = LODE_NEW_ARRAY(struct lode_plan_instr, n_values);
     p->parts = LODE_NEW_ARRAY(struct lode_plan_part, n_values);
     p->values = LODE_NEW_ARRAY(struct lode_plan_value, n_values);
     p->slots = LODE_NEW_ARRAY(struct lode_plan_slot, n_values);
-    c->value = LODE_NEW_ARRAY(uint32_t, n);
-    c->quant[0] = LODE_NEW_ARRAY(uint32_t, n);
-    c->quant[1] = LODE_NEW_ARRAY(uint32_t, n);
+    bool ok = p->cuts && p->copies;
+    for (uint32_t at = 0; at < c->n_places; at++) {
+        uint32_t **all[3] = {&c->value[at], &c->quant[0][at], &c->quant[1][at]};
+        for (int k = 0; k < 3; k++) {
+            *all[k] = LODE_NEW_ARRAY(uint32_t, n);
+            ok = ok && *all[k];
+            for (uint32_t i = 0; ok && i < n; i++)
+                (*all[k])[i] = LODE_NO_VALUE;
+        }
+    }
     c->last_use = LODE_NEW_ARRAY(uint32_t, n);
     c->origin = LODE_NEW_ARRAY(uint32_t, n);
     c->readers = LODE_NEW_ARRAY(uint32_t, n);
     c->done = LODE_NEW_ARRAY(bool, n);
     c->released = LODE_NEW_ARRAY(bool, n);
-    if (!p->instrs || !p->parts || !p->values || !p->slots || !c->value || !c->quant[0] ||
-        !c->quant[1] || !c->last_use || !c->origin || !c->readers || !c->done || !c->released)
-        return false;
-    for (uint32_t i = 0; i < n; i++)
-        c->value[i] = c->quant[0][i] = c->quant[1][i] = LODE_NO_VALUE;
-    return true;
+    return ok && p->instrs && p->parts && p->values && p->slots && c->last_use && c->origin &&
+           c->readers && c->done && c->released;
 }
 
-int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, bool float_act,
-                      struct lode_error *err) {
+static void free_scratch(struct compiler *c) {
+    void *scratch[] = {c->place, c->last_use, c->origin, c->readers, c->done, c->released};
+    for (size_t i = 0; i < sizeof scratch / sizeof *scratch; i++)
+        lode_free(scratch[i]);
+    for (uint32_t at = 0; at < c->n_places; at++) {
+        lode_free(c->value[at]);
+        lode_free(c->quant[0][at]);
+        lode_free(c->quant[1][at]);
+    }
+}
+
+int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, const uint8_t *places,
+                      bool float_act, struct lode_error *err) {
     *plan = (struct lode_plan){.input = LODE_NO_VALUE, .result = LODE_NO_VALUE};
     struct compiler c = {.plan = plan, .g = g, .float_act = float_act};
     LODE_TRY(lode_graph_error(g, err));
     int rc = 0;
-    if (allocate(&c)) {
+    c.place = LODE_NEW_ARRAY(uint8_t, g->n_nodes);
+    if (c.place)
+        find_places(&c, places);
+    if (c.place && allocate(&c)) {
         find_lifetimes(&c);
         for (uint32_t i = 0; i < g->n_nodes; i++) {
             if (!c.done[i]) {
@@ -272,14 +351,11 @@ int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, bool f
             }
             release(&c, i);
         }
-        plan->result = g->result ? c.value[g->result->id] : LODE_NO_VALUE;
+        plan->result = g->result ? c.value[c.place[g->result->id]][g->result->id] : LODE_NO_VALUE;
     } else {
         rc = lode_fail_nomem(err, "plan");
     }
-    void *scratch[] = {c.value,   c.quant[0], c.quant[1], c.last_use,
-                       c.origin,  c.readers,  c.done,     c.released};
-    for (size_t i = 0; i < sizeof scratch / sizeof *scratch; i++)
-        lode_free(scratch[i]);
+    free_scratch(&c);
     if (rc < 0)
         lode_plan_deinit(plan);
     return rc;
@@ -290,15 +366,31 @@ void lode_plan_deinit(struct lode_plan *plan) {
     lode_free(plan->parts);
     lode_free(plan->values);
     lode_free(plan->slots);
+    lode_free(plan->cuts);
+    lode_free(plan->copies);
     *plan = (struct lode_plan){0};
 }
 
-uint64_t lode_plan_buffer_size(const struct lode_plan *plan, uint32_t max_rows, uint32_t max_out) {
+uint64_t lode_plan_buffer_size(const struct lode_plan *plan, uint32_t place, uint32_t max_rows,
+                               uint32_t max_out) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < plan->n_slots; i++)
-        bytes += (uint64_t)plan->slots[i].row_size *
-                 (plan->slots[i].rows == LODE_ROWS_ALL ? max_rows : max_out);
+        if (plan->slots[i].place == place)
+            bytes += (uint64_t)plan->slots[i].row_size *
+                     (plan->slots[i].rows == LODE_ROWS_ALL ? max_rows : max_out);
     return bytes;
+}
+
+size_t lode_plan_longest_copy(const struct lode_plan *plan) {
+    size_t most = 0;
+    for (uint32_t i = 0; i < plan->n_copies; i++) {
+        /* a copy of some columns may be read with the stride of all */
+        const size_t a = plan->slots[plan->values[plan->copies[i].from].slot].row_size;
+        const size_t b = plan->slots[plan->values[plan->copies[i].to].slot].row_size;
+        most = a > most ? a : most;
+        most = b > most ? b : most;
+    }
+    return most;
 }
 
 struct lode_cost lode_plan_part_cost(const struct lode_plan *plan,

@@ -5,6 +5,10 @@
  * instruction, which results overwrite their input, and which buffers values share because they
  * are never alive together.  A plan is immutable and shared by sessions; an executor gives it
  * memory.
+ *
+ * Instructions may run at several places (store/memory.h).  Those that follow one another at one place
+ * are a part; every value lies where it is made, and what another part reads of it is a copy at that
+ * part's place, made once and before the part begins.
  */
 #ifndef LODE_RUNTIME_PLAN_H
 #define LODE_RUNTIME_PLAN_H
@@ -14,7 +18,9 @@
 struct lode_plan_slot { /* memory that several values use one after the other */
     size_t row_size;    /* bytes, a multiple of 64 */
     enum lode_rows rows;
-    bool busy; /* while compiling */
+    uint8_t place;
+    bool busy;         /* while compiling, as the next */
+    uint32_t last_cut; /* the last part in which it was */
 };
 
 struct lode_plan_value {
@@ -37,14 +43,27 @@ struct lode_plan_instr {
     union lode_op_params p;
     uint32_t in[2];
     uint32_t first_part, n_parts;
+    uint8_t place;
+};
+
+struct lode_plan_copy {
+    uint32_t to, from; /* values, at different places */
+};
+
+/* Instructions first .. first + n_instrs - 1, all at one place, and what is copied there before. */
+struct lode_plan_cut {
+    uint8_t place;
+    uint32_t first, n_instrs, first_copy, n_copies;
 };
 
 struct lode_plan {
-    struct lode_plan_instr *instrs; /* (n_instrs), owned, as are the next three */
+    struct lode_plan_instr *instrs; /* (n_instrs), owned, as are the next five */
     struct lode_plan_part *parts;   /* (n_parts) */
     struct lode_plan_value *values; /* (n_values) */
     struct lode_plan_slot *slots;   /* (n_slots) */
-    uint32_t n_instrs, n_parts, n_values, n_slots;
+    struct lode_plan_cut *cuts;     /* (n_cuts), in the order in which they run */
+    struct lode_plan_copy *copies;  /* (n_copies) */
+    uint32_t n_instrs, n_parts, n_values, n_slots, n_cuts, n_copies;
     uint32_t input, result; /* values; input: LODE_NO_VALUE where the graph has none */
     uint32_t max_cols, max_heads, max_head_dim;
     struct lode_expert_sizes experts;
@@ -52,11 +71,15 @@ struct lode_plan {
     uint64_t int_macs, float_macs; /* multiply-adds of its matrix products, by what they multiply */
 };
 
-int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, bool float_act,
-                      struct lode_error *err);
+/* places: (g->n_nodes), where each node runs; NULL: all on the host. */
+int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, const uint8_t *places,
+                      bool float_act, struct lode_error *err);
 void lode_plan_deinit(struct lode_plan *plan);
-/* Bytes of buffers for steps of up to max_rows rows, max_out of them with logits. */
-uint64_t lode_plan_buffer_size(const struct lode_plan *plan, uint32_t max_rows, uint32_t max_out);
+/* Bytes of buffers at a place for steps of up to max_rows rows, max_out of them with logits. */
+uint64_t lode_plan_buffer_size(const struct lode_plan *plan, uint32_t place, uint32_t max_rows,
+                               uint32_t max_out);
+/* Bytes of the longest row that is copied between places. */
+size_t lode_plan_longest_copy(const struct lode_plan *plan);
 
 struct lode_cost lode_plan_part_cost(const struct lode_plan *plan,
                                      const struct lode_plan_instr *in,

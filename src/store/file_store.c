@@ -165,7 +165,7 @@ static int prefault(const struct file_store *f, const struct lode_weight *weight
 }
 
 static bool skipped(const struct lode_weight *w, const struct lode_file_store_opts *o) {
-    return w->group - o->skip_first < o->n_skip;
+    return w->elsewhere || w->group - o->skip_first < o->n_skip;
 }
 
 /* What must be copied fits, or the answer is no before any of it is read. */

@@ -43,7 +43,8 @@ int lode_kv_open(struct lode_kv **out, struct lode_kv_pool *pool, struct lode_er
 }
 
 int lode_kv_create(struct lode_kv **out, const struct lode_kv_layer *layers, uint32_t n_layers,
-                   uint32_t ctx, uint32_t batch, const struct lode_memory *memory,
+                   uint32_t ctx, uint32_t batch,
+                   const struct lode_memory *const memory[LODE_PLACES],
                    struct lode_error *err) {
     struct lode_kv_pool *pool;
     *out = NULL;

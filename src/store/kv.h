@@ -20,7 +20,8 @@ struct lode_kv;
 /* A sequence over a pool, which it shares; or over one of its own, of exactly its size. */
 int lode_kv_open(struct lode_kv **out, struct lode_kv_pool *pool, struct lode_error *err);
 int lode_kv_create(struct lode_kv **out, const struct lode_kv_layer *layers, uint32_t n_layers,
-                   uint32_t ctx, uint32_t batch, const struct lode_memory *memory,
+                   uint32_t ctx, uint32_t batch,
+                   const struct lode_memory *const memory[LODE_PLACES],
                    struct lode_error *err);
 void lode_kv_free(struct lode_kv *kv);
 

@@ -12,7 +12,7 @@ struct pages { /* of a group */
 
 struct lode_kv_pool {
     uint32_t refs;
-    const struct lode_memory *memory; /* of the pages */
+    const struct lode_memory *memory[LODE_PLACES]; /* of the pages */
     uint32_t n_layers, n_groups;
     struct lode_kv_layer *layers; /* owned; (n_layers) */
     struct lode_kv_place *places; /* owned; (n_layers) */
@@ -60,12 +60,14 @@ static int lay_out(struct lode_kv_pool *p, const struct lode_kv_room *room, stru
         const struct lode_kv_layer *layer = &p->layers[l];
         struct lode_kv_place *at = &p->places[l];
         uint32_t i = 0;
-        while (i < p->n_groups && p->groups[i].window != layer->window)
+        while (i < p->n_groups &&
+               (p->groups[i].window != layer->window || p->groups[i].place != layer->place))
             i++;
         struct lode_kv_group *g = &p->groups[i];
         if (i == p->n_groups) {
             p->n_groups++;
             g->window = layer->window;
+            g->place = layer->place;
             g->n_entries = entries_for(layer->window, room);
             const uint64_t n = n_pages_for(g, room);
             if (n >= LODE_KV_NONE)
@@ -111,40 +113,41 @@ static int describe(struct lode_kv_pool **out, const struct lode_kv_layer *layer
     return lay_out(p, room, err);
 }
 
-static uint64_t total(const struct lode_kv_pool *p) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < p->n_groups; i++)
-        bytes += (uint64_t)p->groups[i].n_pages * p->groups[i].page_size;
-    return bytes;
+static uint64_t group_size(const struct lode_kv_group *g) {
+    return (uint64_t)g->n_pages * g->page_size;
 }
 
 int lode_kv_pool_size(const struct lode_kv_layer *layers, uint32_t n_layers,
-                      const struct lode_kv_room *room, uint64_t *bytes, struct lode_error *err) {
+                      const struct lode_kv_room *room, uint64_t bytes[LODE_PLACES],
+                      struct lode_error *err) {
     struct lode_kv_pool *p;
     const int rc = describe(&p, layers, n_layers, room, err);
-    if (rc == 0)
-        *bytes = total(p);
+    memset(bytes, 0, LODE_PLACES * sizeof *bytes);
+    for (uint32_t i = 0; rc == 0 && i < p->n_groups; i++)
+        bytes[p->groups[i].place] += group_size(&p->groups[i]);
     lode_kv_pool_release(p);
     return rc;
 }
 
 int lode_kv_pool_create(struct lode_kv_pool **out, const struct lode_kv_layer *layers,
                         uint32_t n_layers, const struct lode_kv_room *room,
-                        const struct lode_memory *memory, struct lode_error *err) {
+                        const struct lode_memory *const memory[LODE_PLACES],
+                        struct lode_error *err) {
     struct lode_kv_pool *p;
     int rc = describe(&p, layers, n_layers, room, err);
     if (p)
-        p->memory = memory;
+        memcpy(p->memory, memory, sizeof p->memory);
     for (uint32_t i = 0; rc == 0 && i < p->n_groups; i++) {
         struct lode_kv_group *g = &p->groups[i];
         struct pages *pages = &p->pages[i];
-        g->data = memory->alloc(memory, 4096, g->n_pages, g->page_size);
+        g->data = memory[g->place]->alloc(memory[g->place], 4096, g->n_pages, g->page_size);
         pages->holders = LODE_NEW_ARRAY(uint32_t, g->n_pages);
         pages->free = LODE_NEW_ARRAY(uint32_t, g->n_pages);
-        if (!g->data || !pages->holders || !pages->free) {
+        if ((!g->data && group_size(g)) || !pages->holders || !pages->free) {
             rc = lode_fail(err, LODE_ERR_NOMEM, "-c",
-                           "the KV cache for %u tokens needs %.1f MiB: use a smaller context",
-                           room->ctx, (double)total(p) / 0x1p20);
+                           "keys and values of %u tokens need %.1f MiB at once: use a smaller "
+                           "context",
+                           room->ctx, (double)group_size(g) / 0x1p20);
             break;
         }
         for (uint32_t n = 0; n < g->n_pages; n++)
@@ -158,6 +161,10 @@ int lode_kv_pool_create(struct lode_kv_pool **out, const struct lode_kv_layer *l
     return rc;
 }
 
+static const struct lode_memory *memory_of(const struct lode_kv_pool *p, uint32_t group) {
+    return p->memory[p->groups[group].place];
+}
+
 struct lode_kv_pool *lode_kv_pool_share(struct lode_kv_pool *p) {
     p->refs++;
     return p;
@@ -168,7 +175,7 @@ void lode_kv_pool_release(struct lode_kv_pool *p) {
         return;
     for (uint32_t i = 0; i < p->n_groups; i++) {
         if (p->groups[i].data)
-            p->memory->free(p->memory, p->groups[i].data);
+            memory_of(p, i)->free(memory_of(p, i), p->groups[i].data);
         lode_free(p->pages[i].holders);
         lode_free(p->pages[i].free);
     }
@@ -231,19 +238,19 @@ static int moved(bool ok, struct lode_error *err) {
 
 int lode_kv_page_read(const struct lode_kv_pool *p, uint32_t group, uint32_t page, void *out,
                       struct lode_error *err) {
-    return moved(p->memory->get(p->memory, out, address(p, group, page), p->groups[group].page_size),
-                 err);
+    const struct lode_memory *m = memory_of(p, group);
+    return moved(m->get(m, out, address(p, group, page), p->groups[group].page_size), err);
 }
 
 int lode_kv_page_write(struct lode_kv_pool *p, uint32_t group, uint32_t page, const void *bytes,
                        struct lode_error *err) {
-    return moved(
-        p->memory->put(p->memory, address(p, group, page), bytes, p->groups[group].page_size), err);
+    const struct lode_memory *m = memory_of(p, group);
+    return moved(m->put(m, address(p, group, page), bytes, p->groups[group].page_size), err);
 }
 
 int lode_kv_page_copy(struct lode_kv_pool *p, uint32_t group, uint32_t to, uint32_t from,
                       struct lode_error *err) {
-    return moved(p->memory->copy(p->memory, address(p, group, to), address(p, group, from),
-                                 p->groups[group].page_size),
+    const struct lode_memory *m = memory_of(p, group);
+    return moved(m->copy(m, address(p, group, to), address(p, group, from), p->groups[group].page_size),
                  err);
 }

@@ -1,7 +1,7 @@
 /* kv_pool.h - pages of keys and values that many sequences share.
  *
- * Positions are cut into pages of LODE_KV_PAGE at multiples of it.  Layers with the same window are
- * a group: one page of a group holds those positions for all of its layers, so that whoever holds
+ * Positions are cut into pages of LODE_KV_PAGE at multiples of it.  Layers with the same window at the
+ * same place are a group: one page of a group holds those positions for all of its layers, so that whoever holds
  * the page holds them all.  Within a page every layer has K then V (unless V is part of K), each as
  * (n_kv_heads, LODE_KV_PAGE, head_dim) rows of its format.
  *
@@ -27,6 +27,7 @@ struct lode_kv_layer {
     uint32_t window; /* positions a row may see, itself included; 0: all before it */
     enum lode_dtype type_k, type_v;
     bool v_in_k; /* values are the beginning of the keys (and of their type): nothing of their own */
+    uint8_t place; /* where its pages lie (memory.h) */
 };
 
 /* Positions to make room for. */
@@ -39,15 +40,18 @@ struct lode_kv_room {
 
 struct lode_kv_pool;
 
-/* layers: (n_layers), copied.  memory: where the pages live, borrowed; the rest is the host's. */
+/* layers: (n_layers), copied.  memory: of each place that layers have, borrowed; what is not pages is the
+ * host's. */
 int lode_kv_pool_create(struct lode_kv_pool **out, const struct lode_kv_layer *layers,
                         uint32_t n_layers, const struct lode_kv_room *room,
-                        const struct lode_memory *memory, struct lode_error *err);
+                        const struct lode_memory *const memory[LODE_PLACES],
+                        struct lode_error *err);
 struct lode_kv_pool *lode_kv_pool_share(struct lode_kv_pool *p);
 void lode_kv_pool_release(struct lode_kv_pool *p);
-/* What create would set aside, without doing it. */
+/* What create would set aside at each place, without doing it. */
 int lode_kv_pool_size(const struct lode_kv_layer *layers, uint32_t n_layers,
-                      const struct lode_kv_room *room, uint64_t *bytes, struct lode_error *err);
+                      const struct lode_kv_room *room, uint64_t bytes[LODE_PLACES],
+                      struct lode_error *err);
 
 /* ---- layout ---- */
 
@@ -61,10 +65,11 @@ const struct lode_kv_place *lode_kv_pool_place(const struct lode_kv_pool *p, uin
 
 struct lode_kv_group {
     uint32_t window;
+    uint8_t place;
     uint32_t n_entries; /* pages that one sequence holds at most */
     uint32_t n_pages, n_free;
     size_t page_size;
-    char *data; /* (n_pages, page_size), in the memory that create was given */
+    char *data; /* (n_pages, page_size), in its place's memory */
 };
 uint32_t lode_kv_pool_groups(const struct lode_kv_pool *p);
 const struct lode_kv_group *lode_kv_pool_group(const struct lode_kv_pool *p, uint32_t group);

@@ -3,6 +3,10 @@
  * An address of a device's memory is not to be read or written by the host; arithmetic on it is
  * all that works everywhere.  Bytes move by the calls below, which wait for the steps before them and
  * are done when they return.
+ *
+ * A model may be spread over several places: what runs at one keeps its buffers, its keys and values
+ * and its states there.  Place 0 is the host, the others are devices; who has them keeps one memory a
+ * place.
  */
 #ifndef LODE_STORE_MEMORY_H
 #define LODE_STORE_MEMORY_H
@@ -10,6 +14,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+enum { LODE_PLACES = 9, LODE_HOST = 0 };
 
 struct lode_memory {
     /* n * size bytes, aligned to `align` (a power of two, at most 4096); NULL: there are not so

@@ -7,16 +7,20 @@
 
 #define NOWHERE UINT32_MAX
 
-struct place { /* of a layer in a block, in floats */
+struct place { /* of a layer in the block of its place, in floats */
     size_t inputs, delta;
+};
+
+struct blocks { /* at a place: the state, then its checkpoints */
+    const struct lode_memory *memory;
+    size_t size;  /* floats of one, a multiple of 16; 0: none are there */
+    float *data;  /* owned; (1 + CHECKPOINTS, size) */
 };
 
 struct lode_state {
     struct lode_state_layer *layers; /* owned; (n_layers) */
     struct place *places;            /* owned; (n_layers) */
-    size_t block;                    /* floats, a multiple of 16 */
-    const struct lode_memory *memory; /* of the blocks */
-    float *blocks; /* owned; (1 + CHECKPOINTS, block): the state, then its checkpoints */
+    struct blocks blocks[LODE_PLACES];
     uint32_t pos;  /* where it stands */
     uint32_t at[LODE_STATE_CHECKPOINTS]; /* where each checkpoint stands */
     uint32_t held;                       /* the position of the one that the last prompt left */
@@ -32,16 +36,44 @@ static uint64_t delta_floats(const struct lode_state_layer *l) {
     return (uint64_t)l->dim_k * l->dim_v;
 }
 
-uint64_t lode_state_block(const struct lode_state_layer *layers, uint32_t n_layers) {
+static uint64_t inputs_floats(const struct lode_state_layer *l) {
+    return (uint64_t)l->inputs * l->width;
+}
+
+uint64_t lode_state_block_at(const struct lode_state_layer *layers, uint32_t n_layers, uint32_t place) {
     uint64_t floats = 0;
     for (uint32_t l = 0; l < n_layers; l++)
-        floats += padded((uint64_t)layers[l].inputs * layers[l].width) +
-                  padded(layers[l].n_heads * delta_floats(&layers[l]));
+        if (layers[l].place == place)
+            floats += padded(inputs_floats(&layers[l])) +
+                      padded(layers[l].n_heads * delta_floats(&layers[l]));
     return floats * sizeof(float);
 }
 
+uint64_t lode_state_block(const struct lode_state_layer *layers, uint32_t n_layers) {
+    uint64_t bytes = 0;
+    for (uint32_t p = 0; p < LODE_PLACES; p++)
+        bytes += lode_state_block_at(layers, n_layers, p);
+    return bytes;
+}
+
+/* (1 + CHECKPOINTS) blocks at each place that has any. */
+static bool take_blocks(struct lode_state *s, const struct lode_state_layer *layers, uint32_t n_layers,
+                        const struct lode_memory *const memory[LODE_PLACES]) {
+    for (uint32_t p = 0; p < LODE_PLACES; p++) {
+        struct blocks *b = &s->blocks[p];
+        b->size = (size_t)(lode_state_block_at(layers, n_layers, p) / sizeof(float));
+        b->memory = memory[p];
+        if (b->size == 0)
+            continue;
+        b->data = b->memory->alloc(b->memory, 4096, 1 + LODE_STATE_CHECKPOINTS, b->size * sizeof(float));
+        if (!b->data)
+            return false;
+    }
+    return true;
+}
+
 int lode_state_create(struct lode_state **out, const struct lode_state_layer *layers,
-                      uint32_t n_layers, const struct lode_memory *memory,
+                      uint32_t n_layers, const struct lode_memory *const memory[LODE_PLACES],
                       struct lode_error *err) {
     struct lode_state *s = LODE_NEW(struct lode_state);
     *out = s;
@@ -49,11 +81,9 @@ int lode_state_create(struct lode_state **out, const struct lode_state_layer *la
         return lode_fail_nomem(err, "recurrent state");
     s->layers = LODE_NEW_ARRAY(struct lode_state_layer, n_layers);
     s->places = LODE_NEW_ARRAY(struct place, n_layers);
-    s->block = (size_t)(lode_state_block(layers, n_layers) / sizeof(float));
-    s->memory = memory;
-    s->blocks = memory->alloc(memory, 4096, 1 + LODE_STATE_CHECKPOINTS, s->block * sizeof(float));
-    if (!s->layers || !s->places || !s->blocks) {
-        const double size = (double)s->block * sizeof(float) * (1 + LODE_STATE_CHECKPOINTS);
+    if (!s->layers || !s->places || !take_blocks(s, layers, n_layers, memory)) {
+        const double size =
+            (double)lode_state_block(layers, n_layers) * (1 + LODE_STATE_CHECKPOINTS);
         lode_state_free(s);
         *out = NULL;
         return lode_fail(err, LODE_ERR_NOMEM, "session",
@@ -61,12 +91,13 @@ int lode_state_create(struct lode_state **out, const struct lode_state_layer *la
                          size / 0x1p20);
     }
     memcpy(s->layers, layers, n_layers * sizeof *layers);
-    size_t at = 0;
+    size_t at[LODE_PLACES] = {0};
     for (uint32_t l = 0; l < n_layers; l++) {
-        s->places[l].inputs = at;
-        at += padded((uint64_t)layers[l].inputs * layers[l].width);
-        s->places[l].delta = at;
-        at += padded(layers[l].n_heads * delta_floats(&layers[l]));
+        size_t *end = &at[layers[l].place];
+        s->places[l].inputs = *end;
+        *end += padded(inputs_floats(&layers[l]));
+        s->places[l].delta = *end;
+        *end += padded(layers[l].n_heads * delta_floats(&layers[l]));
     }
     s->pos = s->held = NOWHERE;
     for (uint32_t i = 0; i < LODE_STATE_CHECKPOINTS; i++)
@@ -79,16 +110,58 @@ void lode_state_free(struct lode_state *s) {
         return;
     lode_free(s->layers);
     lode_free(s->places);
-    s->memory->free(s->memory, s->blocks);
+    for (uint32_t p = 0; p < LODE_PLACES; p++)
+        if (s->blocks[p].data)
+            s->blocks[p].memory->free(s->blocks[p].memory, s->blocks[p].data);
     lode_free(s);
 }
 
 /* ---- checkpoints ---- */
 
-static size_t bytes_of(const struct lode_state *s) { return s->block * sizeof(float); }
+/* The state itself, as a checkpoint's slot. */
+#define NOW UINT32_MAX
 
-static float *block_of(const struct lode_state *s, uint32_t slot) {
-    return s->blocks + (size_t)(slot + 1) * s->block;
+static float *block_of(const struct blocks *b, uint32_t slot) {
+    return b->data + (size_t)(slot + 1) * b->size;
+}
+
+/* From one block to another, at all places; of another sequence's, of the same layers. */
+static void copy_block(struct lode_state *s, uint32_t to, const struct lode_state *src, uint32_t from) {
+    for (uint32_t p = 0; p < LODE_PLACES; p++) {
+        const struct blocks *b = &s->blocks[p];
+        if (b->size)
+            b->memory->copy(b->memory, block_of(b, to), block_of(&src->blocks[p], from),
+                            b->size * sizeof(float));
+    }
+}
+
+/* A block as the host has it: those of the places one after the other. */
+static void get_block(const struct lode_state *s, uint32_t slot, void *out) {
+    char *at = out;
+    for (uint32_t p = 0; p < LODE_PLACES; p++) {
+        const struct blocks *b = &s->blocks[p];
+        if (b->size)
+            b->memory->get(b->memory, at, block_of(b, slot), b->size * sizeof(float));
+        at += b->size * sizeof(float);
+    }
+}
+
+static void put_block(struct lode_state *s, const void *block) {
+    const char *at = block;
+    for (uint32_t p = 0; p < LODE_PLACES; p++) {
+        const struct blocks *b = &s->blocks[p];
+        if (b->size)
+            b->memory->put(b->memory, b->data, at, b->size * sizeof(float));
+        at += b->size * sizeof(float);
+    }
+}
+
+static void zero_block(struct lode_state *s) {
+    for (uint32_t p = 0; p < LODE_PLACES; p++) {
+        const struct blocks *b = &s->blocks[p];
+        if (b->size)
+            b->memory->zero(b->memory, b->data, b->size * sizeof(float));
+    }
 }
 
 /* The newest checkpoint at or before n, or CHECKPOINTS. */
@@ -183,19 +256,19 @@ uint32_t lode_state_rewind(struct lode_state *s, uint32_t n) {
     const bool found = slot < LODE_STATE_CHECKPOINTS;
     s->pos = found ? s->at[slot] : 0;
     if (found)
-        s->memory->copy(s->memory, s->blocks, block_of(s, slot), bytes_of(s));
+        copy_block(s, NOW, s, slot);
     else
-        s->memory->zero(s->memory, s->blocks, bytes_of(s));
+        zero_block(s);
     return s->pos;
 }
 
 void lode_state_save(const struct lode_state *s, void *out) {
     assert(s->pos != NOWHERE);
-    s->memory->get(s->memory, out, s->blocks, bytes_of(s));
+    get_block(s, NOW, out);
 }
 
 void lode_state_restore(struct lode_state *s, const void *block, uint32_t n) {
-    s->memory->put(s->memory, s->blocks, block, bytes_of(s));
+    put_block(s, block);
     s->pos = n;
     lode_state_truncate(s, n);
 }
@@ -204,7 +277,7 @@ bool lode_state_checkpoint(const struct lode_state *s, uint32_t n, void *out) {
     const uint32_t slot = newest(s, n);
     if (slot == LODE_STATE_CHECKPOINTS || s->at[slot] != n)
         return false;
-    s->memory->get(s->memory, out, block_of(s, slot), bytes_of(s));
+    get_block(s, slot, out);
     return true;
 }
 
@@ -215,7 +288,7 @@ uint32_t lode_state_newest(const struct lode_state *s, uint32_t n) {
 
 void lode_state_fork(struct lode_state *s, const struct lode_state *src) {
     lode_state_truncate(s, 0);
-    s->memory->copy(s->memory, s->blocks, src->blocks, bytes_of(s));
+    copy_block(s, NOW, src, NOW);
     s->pos = src->pos;
 }
 
@@ -223,15 +296,20 @@ void lode_state_fork(struct lode_state *s, const struct lode_state *src) {
 
 uint32_t lode_state_mark(const struct lode_state *s) { return s->step.mark; }
 
-static float *layer_of(const struct lode_state *s, bool mark) {
-    return mark ? block_of(s, s->step.slot) : s->blocks;
+float *lode_state_begins(const struct lode_state *s, uint32_t place, bool mark) {
+    const struct blocks *b = &s->blocks[place];
+    return b->data ? block_of(b, mark ? s->step.slot : NOW) : NULL;
+}
+
+static float *layer_of(const struct lode_state *s, uint32_t layer, bool mark) {
+    return lode_state_begins(s, s->layers[layer].place, mark);
 }
 
 float *lode_state_inputs(const struct lode_state *s, uint32_t layer, bool mark) {
-    return layer_of(s, mark) + s->places[layer].inputs;
+    return layer_of(s, layer, mark) + s->places[layer].inputs;
 }
 
 float *lode_state_delta(const struct lode_state *s, uint32_t layer, uint32_t head, bool mark) {
-    return layer_of(s, mark) + s->places[layer].delta +
+    return layer_of(s, layer, mark) + s->places[layer].delta +
            head * (size_t)delta_floats(&s->layers[layer]);
 }

@@ -34,18 +34,20 @@ enum { LODE_STATE_EVERY = 64, LODE_STATE_BACK = 16, LODE_STATE_CHECKPOINTS = 4 }
 struct lode_state_layer {           /* zeros: the layer carries nothing */
     uint32_t inputs, width;         /* rows before a token that its convolution reads, and theirs */
     uint32_t n_heads, dim_k, dim_v; /* of the delta rule; dim_v a multiple of 16 */
+    uint8_t place;                  /* where that lies (memory.h) */
 };
 
 struct lode_state;
 
-/* layers: (n_layers), copied.  memory: where the blocks live, borrowed; the rest is the host's.
+/* layers: (n_layers), copied.  memory: of each place that layers have, borrowed; the rest is the host's.
  * Where that is a device, what moves blocks cannot say that it failed: the next step does. */
 int lode_state_create(struct lode_state **out, const struct lode_state_layer *layers,
-                      uint32_t n_layers, const struct lode_memory *memory,
+                      uint32_t n_layers, const struct lode_memory *const memory[LODE_PLACES],
                       struct lode_error *err);
 void lode_state_free(struct lode_state *s);
-/* Bytes of one block. */
+/* Bytes of one block (of some layers, of one), and of what of it lies at a place. */
 uint64_t lode_state_block(const struct lode_state_layer *layers, uint32_t n_layers);
+uint64_t lode_state_block_at(const struct lode_state_layer *layers, uint32_t n_layers, uint32_t place);
 
 /* ---- a step ---- */
 
@@ -77,8 +79,9 @@ void lode_state_fork(struct lode_state *s, const struct lode_state *src);
 /* How many rows of this step come before the checkpoint that it leaves; UINT32_MAX: it leaves none.
  */
 uint32_t lode_state_mark(const struct lode_state *s);
-/* A layer's part of the block, or of the checkpoint that this step leaves.  Layer 0's inputs begin
- * it. */
+/* Where the block, or the checkpoint that this step leaves, begins at a place; NULL: nothing lies there. */
+float *lode_state_begins(const struct lode_state *s, uint32_t place, bool mark);
+/* A layer's part of it. */
 float *lode_state_inputs(const struct lode_state *s, uint32_t layer,
                          bool mark); /* (inputs, width) */
 /* (dim_v / 16, dim_k, 16): LODE_DELTA_ARGS in kern/kern.h. */

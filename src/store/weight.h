@@ -24,6 +24,7 @@ struct lode_weight {
     const struct lode_gguf_tensor *home; /* borrowed from the source: name, place, type */
     size_t offset, size;                 /* bytes of the tensor that are this weight */
     uint32_t group; /* of the model's list; LODE_NO_GROUP: it stays in memory */
+    bool elsewhere; /* only devices compute with it, which have copies: stores leave it in the file */
 };
 
 #define LODE_NO_EXPERT UINT32_MAX

@@ -192,7 +192,7 @@ static bool parse_share(const char *text, size_t len, struct arg_share *out) {
     const double v = strtod(copy, &end);
     if (end == copy || !(v >= 0) || strpbrk(copy, "xXnN \t"))
         return false;
-    *out = (struct arg_share){0};
+    *out = (struct arg_share){.given = true};
     if (*end == '%') {
         out->share = v / 100;
         return !end[1] && v > 0 && v <= 100;
@@ -285,6 +285,10 @@ static int parse_ints(const struct arg_flag *f, struct arg_ints *list, const cha
     }
 }
 
+const char *const *args_choices(const struct arg_flag *f) {
+    return f->choices_of ? f->choices_of() : f->choices;
+}
+
 /* "md, csv or json" */
 static const char *join_choices(const char *const *choices, char *out, size_t cap) {
     size_t n = 0;
@@ -299,13 +303,14 @@ static const char *join_choices(const char *const *choices, char *out, size_t ca
 static int find_choice(const struct arg_flag *f, const char *word, size_t len, const char **out,
                        const char *where, struct lode_error *err) {
     char all[256];
-    for (size_t i = 0; f->choices[i]; i++)
-        if (strlen(f->choices[i]) == len && !strncasecmp(f->choices[i], word, len)) {
-            *out = f->choices[i];
+    const char *const *choices = args_choices(f);
+    for (size_t i = 0; choices[i]; i++)
+        if (strlen(choices[i]) == len && !strncasecmp(choices[i], word, len)) {
+            *out = choices[i];
             return 0;
         }
     return tool_fail(err, LODE_ERR_ARG, where, "'%.*s' is not one of %s",
-                     (int)(len < 80 ? len : 80), word, join_choices(f->choices, all, sizeof all));
+                     (int)(len < 80 ? len : 80), word, join_choices(choices, all, sizeof all));
 }
 
 static int append_str(struct arg_strs *list, const char *s, const char *where,

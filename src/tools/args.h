@@ -68,6 +68,7 @@ struct arg_ints {
 struct arg_share {
     uint64_t bytes;
     double share; /* of a whole, in (0, 1]; 0: bytes were given */
+    bool given;
 };
 struct arg_shares {
     struct arg_share v[ARG_MAX_LIST];
@@ -88,9 +89,12 @@ struct arg_flag {
     const char *key;   /* of lode_model_sampling_default; NULL: models do not set this */
     double min, max;   /* ARG_INT, ARG_INTS, ARG_FLOAT; both 0: any */
     const char *const *choices; /* NULL-terminated */
+    const char *const *(*choices_of)(void); /* the same, where another has the list */
     int pos;           /* 1, 2, ...: also the first, second, ... argument without a flag */
     bool debug;        /* a diagnostic switch: shown by --help-debug only */
 };
+/* The list of an ARG_CHOICE or ARG_CHOICES; NULL: it is neither. */
+const char *const *args_choices(const struct arg_flag *f);
 
 struct arg_spec {
     const char *verb;

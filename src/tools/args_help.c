@@ -47,11 +47,12 @@ static void put_flag(FILE *f, const struct arg_flag *flag) {
     const char *def = flag->shown ? flag->shown : flag->def;
     if (!def && flag->type == ARG_BOOL)
         def = "off";
-    if (flag->choices) {
+    const char *const *list = args_choices(flag);
+    if (list) {
         size_t n = 0;
-        for (size_t i = 0; flag->choices[i] && n < sizeof choices; i++)
+        for (size_t i = 0; list[i] && n < sizeof choices; i++)
             n += (size_t)snprintf(choices + n, sizeof choices - n, "%s%s", i ? "|" : ": ",
-                                  flag->choices[i]);
+                                  list[i]);
     }
     const bool show_default = def && *def && (flag->type != ARG_BOOL || flag->debug || flag->def);
     snprintf(text, sizeof text, "%s%s%s%s%s", flag->help ? flag->help : "", choices,

@@ -7,10 +7,8 @@
 #include "lode/lode.h"
 
 #include <string.h>
-#include <strings.h>
 
-const char *const load_isas[] = {"scalar",     "avx2", "avxvnni", "avx512",
-                                  "avx512vnni", "amx",  "neon",    NULL};
+const char *const load_split_modes[] = {"layer", NULL};
 
 const char *const load_numerics[] = {"exact", "fast", NULL};
 
@@ -46,28 +44,13 @@ int load_list_devices(void) {
     return 0;
 }
 
-/* What only a model on two devices at once could do is refused. */
-static int check_devices(const struct load_opts *o, struct lode_error *err) {
-    const bool on_cpu = o->gpu_layers == 0 || (o->device && !strcmp(o->device, "cpu"));
-    const char *why = "a model runs on one device as a whole, and this would cut it in two: use "
-                      "--device cpu, or leave it out";
-    for (const char *at = o->tensor_devices; at && *at;) {
-        const size_t n = strcspn(at, ","), name = strcspn(at, "=");
-        if (name >= n)
-            return tool_fail(err, LODE_ERR_ARG, "-ot", "'%.*s' is not PATTERN=DEVICE",
-                             (int)(n < 80 ? n : 80), at);
-        const char *device = at + name + 1;
-        const size_t len = n - name - 1;
-        if (!on_cpu || len != 3 || strncasecmp(device, "cpu", 3))
-            return tool_fail(err, LODE_ERR_UNSUPPORTED, "-ot", "'%.*s': %s",
-                             (int)(n < 80 ? n : 80), at, why);
-        at += n + (at[n] == ',');
-    }
-    struct lode_error none;
-    if ((o->cpu_moe || o->n_cpu_moe) && !on_cpu && lode_device_count(&none) > 0)
-        return tool_fail(err, LODE_ERR_UNSUPPORTED, o->cpu_moe ? "--cpu-moe" : "--n-cpu-moe", "%s",
-                         why);
-    return 0;
+/* What the flags say of the GPUs. */
+static bool off_gpu(const struct load_opts *o) {
+    return o->gpu_layers == 0 || (o->vram.given && o->vram.bytes == 0 && o->vram.share == 0);
+}
+
+static uint32_t cpu_experts(const struct load_opts *o) {
+    return o->cpu_moe ? UINT32_MAX : (uint32_t)o->n_cpu_moe;
 }
 
 struct lode_budget load_budget(const struct load_opts *o) {
@@ -77,12 +60,12 @@ struct lode_budget load_budget(const struct load_opts *o) {
     uint64_t vram = 0;
     lode_machine_probe(&machine);
     const uint64_t most = machine.cgroup_limit ? machine.cgroup_limit : machine.ram_total;
-    const bool on_cpu = o->gpu_layers == 0 || (o->device && !strcmp(o->device, "cpu"));
-    if (!on_cpu && lode_device_count(&none) > 0)
+    if (o->vram.share > 0 && lode_device_count(&none) > 0)
         lode_device_info(0, name, &vram, &none);
-    if (o->vram.bytes || o->vram.share > 0)
-        vram = arg_share_of(&o->vram, vram);
-    return (struct lode_budget){.ram = arg_share_of(&o->ram, most), .vram = vram,
+    return (struct lode_budget){.ram = arg_share_of(&o->ram, most),
+                                .vram = arg_share_of(&o->vram, vram),
+                                .gpu_layers = o->gpu_layers > 0 ? (uint32_t)o->gpu_layers : 0,
+                                .cpu_experts = cpu_experts(o),
                                 .parallel = o->parallel};
 }
 
@@ -92,7 +75,9 @@ static int open_model(struct lode_model **out, const struct load_opts *o,
                            &(struct lode_model_opts){
                                .isa = o->isa,
                                .numerics = o->numerics,
-                               .device = o->gpu_layers == 0 ? "cpu" : o->device,
+                               .device = off_gpu(o) ? "cpu" : o->device,
+                               .tensor_devices = o->tensor_devices,
+                               .tensor_split = o->tensor_split,
                                .no_mmap = o->no_mmap,
                                .direct = o->direct,
                                .mlock = o->mlock,
@@ -117,8 +102,7 @@ static int open_with(struct lode_model **out, const struct load_opts *o, struct 
         return tool_fail(err, LODE_ERR_ARG, "model",
                          "no model given: name a GGUF file or a Hugging Face directory as the "
                          "first argument, or with -m (models/demo.gguf comes with lode)");
-    const int rc = check_devices(o, err);
-    return rc < 0 ? rc : open_model(out, o, bar, err);
+    return open_model(out, o, bar, err);
 }
 
 int load_open(struct lode_model **out, const struct load_opts *o, struct lode_error *err) {
@@ -152,9 +136,17 @@ static void say_plan(const struct load_opts *o, const struct lode_placement *p) 
         fprintf(stderr, "lode: note: the context is cut from %u to %u to fit into %s (-c)\n",
                 p->ctx_wanted, p->ctx, format_bytes((double)p->budget[LODE_RUNG_RAM], a));
     if (o->fit)
-        fprintf(stderr, "lode: note: context %u, %s of %s of memory, on the %s\n", p->ctx,
+        fprintf(stderr, "lode: note: context %u, %s of %s of memory\n", p->ctx,
                 format_bytes((double)p->size[LODE_RUNG_RAM], a),
-                format_bytes((double)p->budget[LODE_RUNG_RAM], b), p->on_gpu ? "GPU" : "CPU");
+                format_bytes((double)p->budget[LODE_RUNG_RAM], b));
+    const uint32_t layers = p->gpu_layers < p->n_layers ? p->gpu_layers : p->n_layers;
+    if (p->on_gpu && (o->fit || p->gpu_layers <= p->n_layers || p->cpu_experts))
+        fprintf(stderr, "lode: note: %u of %u layers are on the GPU%s, in %s of %s of its memory\n", layers,
+                p->n_layers, p->cpu_experts >= p->n_layers ? ", without their experts"
+                             : p->cpu_experts              ? ", without the experts of some"
+                                                           : "",
+                format_bytes((double)p->size[LODE_RUNG_VRAM], a),
+                format_bytes((double)p->budget[LODE_RUNG_VRAM], b));
     if (!p->fits)
         fprintf(stderr, "lode: note: %s are needed and %s are free: what does not fit will be read "
                         "again and again (lode plan)\n",
@@ -168,8 +160,11 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
     const struct lode_session_opts so = load_session_opts(o);
     const struct lode_budget b = load_budget(o);
     const bool hard = b.ram > 0;
-    if (o->expert_cache || o->layer_cache)
+    if (o->expert_cache || o->layer_cache) {
+        if (b.gpu_layers)
+            lode_model_split(m, b.gpu_layers, UINT32_MAX);
         return lode_model_fill(m, o->expert_cache, o->layer_cache, err);
+    }
     int rc = lode_plan_place(m, &so, &b, &p, err);
     if (rc == 0 && hard && !p.fits)
         rc = refuse(&p, err);
@@ -180,6 +175,7 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
         lode_memory_watch(true, NULL);
     if (p.ctx < p.ctx_wanted)
         o->ctx = p.ctx;
+    lode_model_split(m, p.gpu_layers, p.cpu_experts);
     return lode_model_fill(m, p.fits ? p.expert_cache : 0, p.fits ? p.layer_cache : 0, err);
 }
 
@@ -202,10 +198,6 @@ int load_model(struct lode_model **out, struct load_opts *o, struct lode_error *
                 strcmp(info->numerics, "exact") == 0
                     ? "there are no such products here, so that all are exact"
                     : info->numerics);
-    if (o->gpu_layers > 0 && o->gpu_layers < info->n_layers && info->on_gpu)
-        fprintf(stderr, "lode: note: -ngl %d: a model runs on one device as a whole: all %u layers are "
-                        "on the GPU\n",
-                (int)o->gpu_layers, info->n_layers);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include "args.h"
 
+#include "lode/machine.h"
 #include "lode/model.h"
 #include "lode/plan.h"
 #include "lode/session.h"
@@ -16,14 +17,14 @@ struct load_opts {
     bool direct, profile, no_prefetch, no_checksum;
     struct arg_share ram, vram;
     uint32_t parallel; /* sessions at once; set by verbs, 0: 1 */
-    const char *tensor_devices;
+    const char *tensor_devices, *tensor_split, *split_mode;
     bool cpu_moe, fit;
     int64_t n_cpu_moe;
     bool no_mmap, mlock, prefault, float_act;
 };
 
-extern const char *const load_isas[]; /* what --isa takes, here and elsewhere */
 extern const char *const load_numerics[];
+extern const char *const load_split_modes[];
 
 /* Rows of a verb's table, for a `struct load_opts load` within its options. */
 #define LOAD_MODEL_FLAGS(type) ARG_MODEL(type, load.model), LOAD_DEBUG_FLAGS(type)
@@ -35,7 +36,7 @@ extern const char *const load_numerics[];
           .help = "forbid the system to page the weights out" },                                   \
         { "--prefault", ARG_BOOL, ARG_AT(type, load.prefault),                                     \
           .help = "read all mapped weights in while loading, so that the first tokens are fast" }, \
-        { "--isa", ARG_CHOICE, ARG_AT(type, load.isa), .meta = "SET", .choices = load_isas,        \
+        { "--isa", ARG_CHOICE, ARG_AT(type, load.isa), .meta = "SET", .choices_of = lode_machine_isas, \
           .shown = "the best that this CPU has", .debug = true,                                    \
           .help = "instruction set of the kernels" },                                              \
         { "--numerics", ARG_CHOICE, ARG_AT(type, load.numerics), .meta = "exact|fast",               \
@@ -43,10 +44,15 @@ extern const char *const load_numerics[];
           .help = "exact: the same bits on every machine; fast: F16 and BF16 weights meet "           \
                   "activations rounded to BF16, by instructions that round as they do" },             \
         { "--device", ARG_STR, ARG_AT(type, load.device), .meta = "DEV", .def = "auto",               \
-          .help = "where the model runs: auto, cuda, cuda:N or cpu" },                               \
+          .help = "where the model runs: auto, cuda, cuda:N, several with commas between, or cpu" },   \
         { "-ngl, --n-gpu-layers, --gpu-layers", ARG_INT, ARG_AT(type, load.gpu_layers),               \
-          .meta = "N", .min = -1, .max = 1 << 20, .def = "-1", .shown = "all",                        \
-          .help = "layers on the GPU: 0 is --device cpu; a model runs on one device as a whole" },    \
+          .meta = "N", .min = -1, .max = 1 << 20, .def = "-1", .shown = "as many as fit",             \
+          .help = "layers on the GPU, the last N and then the output: 0 is --device cpu" },           \
+        { "-ts, --tensor-split", ARG_STR, ARG_AT(type, load.tensor_split), .meta = "N,N,...",         \
+          .shown = "by their free memory", .help = "the share of the layers that each GPU has" },     \
+        { "-sm, --split-mode", ARG_CHOICE, ARG_AT(type, load.split_mode), .meta = "MODE",             \
+          .def = "layer", .choices = load_split_modes,                                                \
+          .help = "how several GPUs share a model: by layers" },                                      \
         { "--float-act", ARG_BOOL, ARG_AT(type, load.float_act), .debug = true,                    \
           .help = "experimental: quantised weights meet float activations (slow, exact)" }
 
@@ -94,9 +100,10 @@ extern const char *const load_numerics[];
         { "--fit", ARG_BOOL, ARG_AT(type, load.fit),                                               \
           .help = "say which context and placement were chosen" },                                 \
         { "-ot, --override-tensor", ARG_STR, ARG_AT(type, load.tensor_devices),                    \
-          .meta = "PATTERN=DEVICE,...", .help = "where tensors live; CPU only" },                  \
+          .meta = "PATTERN=DEVICE,...",                                                            \
+          .help = "where tensors whose names match are computed with: CPU, CUDA0, ..." },          \
         { "-cmoe, --cpu-moe", ARG_BOOL, ARG_AT(type, load.cpu_moe),                                \
-          .help = "experts on the CPU; there they are with --device cpu" },                        \
+          .help = "experts on the CPU, the rest on the GPU" },                                     \
         { "-ncmoe, --n-cpu-moe", ARG_INT, ARG_AT(type, load.n_cpu_moe), .meta = "N", .def = "0",   \
           .min = 0, .max = 1 << 20, .help = "the same for the experts of the first N layers" }
 

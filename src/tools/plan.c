@@ -166,13 +166,15 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
     static const char *const rungs[LODE_RUNGS] = {"vram", "ram", "disk"};
     printf("{\n  \"model\": ");
     out_json_string(stdout, lode_model_info(m)->path);
-    printf(",\n  \"fits\": %s, \"on_gpu\": %s, \"ctx\": %u, \"ctx_wanted\": %u, \"parallel\": %u,\n"
+    printf(",\n  \"n_layers\": %u, \"gpu_layers\": %u, \"cpu_experts\": %u,\n"
+           "  \"fits\": %s, \"on_gpu\": %s, \"ctx\": %u, \"ctx_wanted\": %u, \"parallel\": %u,\n"
            "  \"layer_cache\": %llu, \"layers_size\": %llu,\n"
            "  \"expert_cache\": %llu, \"experts_size\": %llu, \"hit_rate\": %.6f,\n",
-           p->fits ? "true" : "false", p->on_gpu ? "true" : "false", p->ctx, p->ctx_wanted,
+           p->n_layers, p->gpu_layers, p->cpu_experts, p->fits ? "true" : "false", p->on_gpu ? "true" : "false", p->ctx, p->ctx_wanted,
            p->parallel, (unsigned long long)p->layer_cache, (unsigned long long)p->layers_size,
            (unsigned long long)p->expert_cache, (unsigned long long)p->experts_size,
            p->hit_rate);
+    printf("  \"bus\": %.0f, \"borders\": %u,\n", p->bus, p->borders);
     printf("  \"ram_bytes_per_second\": %.0f, \"disk_bytes_per_second\": %.0f,\n"
            "  \"tokens_per_second\": %.4f, \"tokens_per_second_full\": %.4f,\n",
            b->ram_speed, b->disk_speed, p->tokens_per_second, p->tokens_per_second_full);

@@ -114,7 +114,7 @@ static void rounded_twins_are_shared(void **state) {
     struct lode_node *c = lode_g_linear(&g, x, &q8, NULL);
     g.result = lode_g_add(&g, lode_g_add(&g, a, b, 1), c, 1);
     struct lode_plan p;
-    assert_int_equal(lode_plan_compile(&p, &g, false, &err), 0);
+    assert_int_equal(lode_plan_compile(&p, &g, NULL, false, &err), 0);
     check(&p);
     /* QUANT A256, LINEAR of two, QUANT A32, LINEAR of one, ADD, ADD */
     static const enum lode_op ops[] = {LODE_OP_QUANT,  LODE_OP_LINEAR, LODE_OP_QUANT,
@@ -124,7 +124,7 @@ static void rounded_twins_are_shared(void **state) {
         assert_int_equal(p.instrs[i].op, ops[i]);
     assert_int_equal(p.instrs[1].n_parts, 2);
     lode_plan_deinit(&p);
-    assert_int_equal(lode_plan_compile(&p, &g, true, &err), 0); /* float activations: no QUANT */
+    assert_int_equal(lode_plan_compile(&p, &g, NULL, true, &err), 0); /* float activations: no QUANT */
     assert_int_equal(p.n_instrs, 3);
     lode_plan_deinit(&p);
     lode_graph_free(&g);
@@ -141,7 +141,7 @@ static void errors_stick(void **state) {
     assert_int_equal(lode_graph_error(&g, &err), LODE_ERR_FORMAT);
     assert_string_equal(err.where, "LINEAR");
     struct lode_plan p;
-    assert_int_equal(lode_plan_compile(&p, &g, false, &err), LODE_ERR_FORMAT);
+    assert_int_equal(lode_plan_compile(&p, &g, NULL, false, &err), LODE_ERR_FORMAT);
     lode_graph_free(&g);
 }
 

@@ -26,10 +26,13 @@ enum {
     MOST = 2 * LODE_STATE_EVERY + LODE_STATE_BACK, /* to be evaluated again, session.h says */
 };
 
+static const struct lode_memory *const on_host[LODE_PLACES] = {
+    &lode_host_memory, &lode_host_memory, &lode_host_memory};
+
 static struct lode_state *create(void) {
     struct lode_state *s;
     struct lode_error err;
-    assert_int_equal(lode_state_create(&s, layers, N_LAYERS, &lode_host_memory, &err), 0);
+    assert_int_equal(lode_state_create(&s, layers, N_LAYERS, on_host, &err), 0);
     return s;
 }
 

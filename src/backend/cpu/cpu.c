@@ -88,16 +88,18 @@ static const char *cpu_read(struct lode_backend *b, const struct lode_value *v, 
     return v->data;
 }
 
-static int cpu_copy(struct lode_backend *b, const struct lode_value *dst,
+static int cpu_copy(struct lode_backend *b, const struct lode_value *dst, struct lode_backend *from,
                     const struct lode_value *src, uint32_t first, uint32_t n,
                     struct lode_error *err) {
-    (void)b;
-    (void)err;
+    struct lode_value rows = *src;
     size_t bytes = 0;
+    (void)b;
     lode_dtype_row_size(src->type, src->width, &bytes);
-    for (uint32_t r = 0; r < n; r++)
-        memcpy(dst->data + r * dst->stride, src->data + (first + r) * src->stride, bytes);
-    return 0;
+    rows.data += first * src->stride;
+    const char *at = from->ops->read(from, &rows, n, err);
+    for (uint32_t r = 0; at && r < n; r++)
+        memcpy(dst->data + r * dst->stride, at + r * src->stride, bytes);
+    return at ? 0 : LODE_ERR_DEVICE;
 }
 
 static void cpu_free(struct lode_backend *b) {

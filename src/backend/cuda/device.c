@@ -272,6 +272,14 @@ int lode_cuda_open(struct lode_cuda **out, int index, struct lode_error *err) {
     return rc;
 }
 
+void lode_cuda_befriend(const struct lode_cuda *a, const struct lode_cuda *b) {
+    /* what fails here (no way between them, or open already) costs speed only */
+    if (lode_cuda_enter(a, NULL) == 0)
+        a->cu.peer_enable(b->context, 0);
+    if (lode_cuda_enter(b, NULL) == 0)
+        b->cu.peer_enable(a->context, 0);
+}
+
 void lode_cuda_close(struct lode_cuda *c) {
     if (!c)
         return;

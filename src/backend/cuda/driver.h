@@ -60,6 +60,10 @@ struct lode_cu_launch {
     X(event_destroy, cuEventDestroy_v2, (void *event))                                             \
     X(event_record, cuEventRecord, (void *event, void *stream))                                    \
     X(event_wait, cuEventSynchronize, (void *event))                                               \
+    X(stream_wait_event, cuStreamWaitEvent, (void *stream, void *event, unsigned flags))           \
+    X(copy_peer, cuMemcpyPeerAsync, (lode_cu_ptr dst, void *dst_context, lode_cu_ptr src,          \
+      void *src_context, size_t n, void *stream))                                                  \
+    X(peer_enable, cuCtxEnablePeerAccess, (void *context, unsigned flags))                         \
     X(capture_begin, cuStreamBeginCapture_v2, (void *stream, int mode))                            \
     X(capture_end, cuStreamEndCapture, (void *stream, void **graph))                               \
     X(graph_instantiate, cuGraphInstantiateWithFlags,                                              \

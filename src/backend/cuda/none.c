@@ -22,6 +22,10 @@ int lode_cuda_open(struct lode_cuda **out, int index, struct lode_error *err) {
     return none(err);
 }
 void lode_cuda_close(struct lode_cuda *c) { (void)c; }
+void lode_cuda_befriend(const struct lode_cuda *a, const struct lode_cuda *b) {
+    (void)a;
+    (void)b;
+}
 const char *lode_cuda_name(const struct lode_cuda *c) {
     (void)c;
     return "";
@@ -30,20 +34,24 @@ uint64_t lode_cuda_available(const struct lode_cuda *c) {
     (void)c;
     return 0;
 }
-int lode_cuda_check(const struct lode_cuda *c, const struct lode_graph *g, bool float_act,
+int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool float_act,
                     struct lode_error *err) {
     (void)c;
-    (void)g;
+    (void)n;
     (void)float_act;
     return none(err);
 }
-int lode_cuda_load(struct lode_cuda *c, struct lode_store *store, const struct lode_weight *weights,
-                   uint32_t n, int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
+uint64_t lode_cuda_weight_size(const struct lode_weight *w) { return w->size; }
+int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
+                   const struct lode_weight *weights, uint32_t n, const uint16_t *uses, uint16_t bit,
+                   int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
                    void *user, struct lode_error *err) {
     (void)c;
-    (void)store;
+    (void)source;
     (void)weights;
     (void)n;
+    (void)uses;
+    (void)bit;
     (void)progress;
     (void)user;
     return none(err);

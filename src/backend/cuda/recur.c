@@ -6,7 +6,7 @@ enum { CONV_COLUMNS = 128, DELTA_COLUMNS = 64 }; /* of a block of threads */
 /* Bytes from the beginning of a block of states to what p points at, in any sequence's. */
 static uint64_t within(const struct op *o, const float *p) {
     return (uint64_t)((const char *)p -
-                      (const char *)lode_state_inputs(o->step->segments[0].state, 0, false));
+                      (const char *)lode_state_begins(o->step->segments[0].state, o->r->base.place, false));
 }
 
 static struct lode_cuda_recur_args recur_args(const struct op *o) {

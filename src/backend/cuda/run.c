@@ -55,47 +55,63 @@ static int run_all(struct run *r, const struct lode_instr *instrs, uint32_t n,
     return 0;
 }
 
+static size_t graphs_size(const struct run *r) { return (size_t)r->o.n_cuts * LODE_CUDA_GRAPHS; }
+
 static bool same(const struct graph_key *a, const struct graph_key *b) {
     return a->instrs == b->instrs && a->n_rows == b->n_rows && a->n_out == b->n_out &&
            a->pages == b->pages && a->segments == b->segments && a->tiles == b->tiles;
+}
+
+/* The graphs of one part: those that begin with it, or that nobody has. */
+static struct graph *graphs_of(struct run *r, const struct lode_instr *instrs) {
+    struct graph *g = r->graphs;
+    while (g->key.instrs && g->key.instrs != instrs && g + LODE_CUDA_GRAPHS < r->graphs + graphs_size(r))
+        g += LODE_CUDA_GRAPHS;
+    return g;
 }
 
 /* The graph of a shape; captured when it comes the second time.  *exec NULL: run it plainly. */
 static int find_graph(struct run *r, const struct graph_key *key, const struct lode_instr *instrs,
                       uint32_t n, const struct lode_step *step, void **exec, struct lode_error *err) {
     const struct lode_cu *cu = &r->c->cu;
-    int at = 0;
+    struct graph *all = graphs_of(r, instrs), *at = all;
     *exec = NULL;
     for (int i = 0; i < LODE_CUDA_GRAPHS; i++) {
-        if (same(&r->graphs[i].key, key)) {
-            at = i;
+        if (same(&all[i].key, key)) {
+            at = &all[i];
             break;
         }
-        if (r->graphs[i].used < r->graphs[at].used)
-            at = i;
+        if (all[i].used < at->used)
+            at = &all[i];
     }
-    if (!same(&r->graphs[at].key, key)) {
-        if (r->graphs[at].exec)
-            cu->graph_exec_destroy(r->graphs[at].exec);
-        r->graphs[at].key = *key;
-        r->graphs[at].exec = NULL;
-        r->graphs[at].seen = 0;
+    if (!same(&at->key, key)) {
+        if (at->exec)
+            cu->graph_exec_destroy(at->exec);
+        *at = (struct graph){.key = *key};
     }
-    r->graphs[at].used = ++r->clock;
-    if (!r->graphs[at].exec && r->graphs[at].seen++ == 1) {
+    at->used = ++r->clock;
+    if (!at->exec && at->seen++ == 1) {
         void *graph = NULL;
         LODE_TRY(lode_cu_check(cu, cu->capture_begin(r->stream, 2 /* relaxed */), "capture", err));
         const int rc = run_all(r, instrs, n, step, NULL, NULL, err);
         const int ended = lode_cu_check(cu, cu->capture_end(r->stream, &graph), "capture", err);
         int made = rc < 0 ? rc : ended;
         if (made == 0)
-            made = lode_cu_check(cu, cu->graph_instantiate(&r->graphs[at].exec, graph, 0), "graph",
-                                 err);
+            made = lode_cu_check(cu, cu->graph_instantiate(&at->exec, graph, 0), "graph", err);
         if (graph)
             cu->graph_destroy(graph);
         LODE_TRY(made);
     }
-    *exec = r->graphs[at].exec;
+    *exec = at->exec;
+    return 0;
+}
+
+static int run_begin(struct lode_backend *b, const struct lode_step *step, struct lode_error *err) {
+    struct run *r = run_of(b);
+    LODE_TRY(lode_cuda_enter(r->c, err));
+    if (step->n_segments)
+        return lode_cuda_send_step(r, step, err);
+    r->pages = 0; /* a head: nothing in it looks at pages */
     return 0;
 }
 
@@ -104,10 +120,6 @@ static int run_plan(struct lode_backend *b, const struct lode_instr *instrs, uin
                     struct lode_error *err) {
     struct run *r = run_of(b);
     LODE_TRY(lode_cuda_enter(r->c, err));
-    if (step->n_segments)
-        LODE_TRY(lode_cuda_send_step(r, step, err));
-    else
-        r->pages = 0; /* a head: nothing in it looks at pages */
     if (cancel && cancel(cancel_user))
         return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
     void *exec = NULL;
@@ -140,12 +152,68 @@ static const char *run_read(struct lode_backend *b, const struct lode_value *v, 
     return r->read;
 }
 
-static int run_copy(struct lode_backend *b, const struct lode_value *dst,
+static const struct lode_backend_ops ops;
+
+/* From another device: it is done first, then this one's stream fetches. */
+static int copy_peer(struct run *r, const struct lode_value *dst, struct run *from,
+                     const struct lode_value *src, uint32_t first, uint32_t n, size_t row,
+                     struct lode_error *err) {
+    const struct lode_cu *cu = &r->c->cu;
+    LODE_TRY(lode_cuda_enter(from->c, err));
+    LODE_TRY(lode_cu_check(cu, cu->event_record(from->done, from->stream), "peer", err));
+    LODE_TRY(lode_cuda_enter(r->c, err));
+    LODE_TRY(lode_cu_check(cu, cu->stream_wait_event(r->stream, from->done, 0), "peer", err));
+    const bool whole = dst->stride == src->stride;
+    for (uint32_t i = 0; i < (whole ? 1 : n); i++)
+        LODE_TRY(lode_cu_check(cu,
+                               cu->copy_peer((lode_dev)(uintptr_t)dst->data + i * dst->stride,
+                                             r->c->context,
+                                             (lode_dev)(uintptr_t)src->data + (first + i) * src->stride,
+                                             from->c->context, whole ? (n - 1) * src->stride + row : row,
+                                             r->stream),
+                               "peer", err));
+    /* what it writes over next waits for that */
+    LODE_TRY(lode_cu_check(cu, cu->event_record(r->done, r->stream), "peer", err));
+    LODE_TRY(lode_cuda_enter(from->c, err));
+    return lode_cu_check(cu, cu->stream_wait_event(from->stream, r->done, 0), "peer", err);
+}
+
+/* From the host, by way of a pinned buffer, so that nothing is waited for. */
+static int copy_in(struct run *r, const struct lode_value *dst, struct lode_backend *from,
+                   const struct lode_value *src, uint32_t first, uint32_t n, size_t row,
+                   struct lode_error *err) {
+    const struct lode_cu *cu = &r->c->cu;
+    struct lode_value rows = *src;
+    rows.data += first * src->stride;
+    const char *at = from->ops->read(from, &rows, n, err);
+    const unsigned i = r->next_border++ % LODE_CUDA_BORDERS;
+    if (!at)
+        return LODE_ERR_DEVICE;
+    if (n * dst->stride > r->read_size)
+        return lode_fail(err, LODE_ERR_INTERNAL, "cuda", "%zu bytes to copy, %zu expected at most",
+                         n * dst->stride, r->read_size);
+    LODE_TRY(lode_cuda_enter(r->c, err));
+    LODE_TRY(lode_cu_check(cu, cu->event_wait(r->border[i].sent), "copy", err));
+    for (uint32_t k = 0; k < n; k++)
+        memcpy(r->border[i].host + k * dst->stride, at + k * src->stride, row);
+    LODE_TRY(lode_cu_check(cu,
+                           cu->to_device((lode_dev)(uintptr_t)dst->data, r->border[i].host,
+                                         (n - 1) * dst->stride + row, r->stream),
+                           "copy", err));
+    return lode_cu_check(cu, cu->event_record(r->border[i].sent, r->stream), "copy", err);
+}
+
+static int run_copy(struct lode_backend *b, const struct lode_value *dst, struct lode_backend *from,
                     const struct lode_value *src, uint32_t first, uint32_t n,
                     struct lode_error *err) {
     struct run *r = run_of(b);
     size_t row = 0;
     lode_dtype_row_size(src->type, src->width, &row);
+    if (n == 0)
+        return 0;
+    if (from != b)
+        return from->ops == &ops ? copy_peer(r, dst, run_of(from), src, first, n, row, err)
+                                 : copy_in(r, dst, from, src, first, n, row, err);
     LODE_TRY(lode_cuda_enter(r->c, err));
     for (uint32_t i = 0; i < n; i++)
         LODE_TRY(lode_cu_check(&r->c->cu,
@@ -164,9 +232,17 @@ static void run_free(struct lode_backend *b) {
     if (lode_cuda_enter(r->c, NULL) == 0) {
         if (r->stream)
             cu->stream_wait(r->stream);
-        for (int i = 0; i < LODE_CUDA_GRAPHS; i++)
+        for (size_t i = 0; r->graphs && i < graphs_size(r); i++)
             if (r->graphs[i].exec)
                 cu->graph_exec_destroy(r->graphs[i].exec);
+        for (int i = 0; i < LODE_CUDA_BORDERS; i++) {
+            if (r->border[i].host)
+                cu->host_free(r->border[i].host);
+            if (r->border[i].sent)
+                cu->event_destroy(r->border[i].sent);
+        }
+        if (r->done)
+            cu->event_destroy(r->done);
         for (int i = 0; i < LODE_CUDA_SLOTS; i++) {
             if (r->slot[i].host)
                 cu->host_free(r->slot[i].host);
@@ -182,11 +258,12 @@ static void run_free(struct lode_backend *b) {
         if (r->stream)
             cu->stream_destroy(r->stream);
     }
+    lode_free(r->graphs);
     lode_free(r);
 }
 
 static const struct lode_backend_ops ops = {
-    .name = "CUDA", .run_plan = run_plan, .read = run_read, .copy = run_copy, .free = run_free};
+    .name = "CUDA", .begin = run_begin, .run_plan = run_plan, .read = run_read, .copy = run_copy, .free = run_free};
 
 static int take(struct run *r, lode_dev *p, uint64_t size, struct lode_error *err) {
     if (r->c->cu.alloc(p, size) == 0)
@@ -199,6 +276,9 @@ static int take(struct run *r, lode_dev *p, uint64_t size, struct lode_error *er
 static int create(struct run *r, struct lode_error *err) {
     const struct lode_cu *cu = &r->c->cu;
     const struct lode_cuda_opts *o = &r->o;
+    r->graphs = LODE_NEW_ARRAY(struct graph, graphs_size(r));
+    if (!r->graphs)
+        return lode_fail_nomem(err, "CUDA backend");
     LODE_TRY(lode_cuda_enter(r->c, err));
     LODE_TRY(lode_cu_check(cu, cu->stream_create(&r->stream, 1 /* non-blocking */), "stream", err));
     r->step_size = lode_cuda_step_size(o);
@@ -208,8 +288,15 @@ static int create(struct run *r, struct lode_error *err) {
         LODE_TRY(lode_cu_check(cu, cu->event_create(&r->slot[i].sent, 2), "event", err));
     }
     r->read_size = o->max_read * wide(o->max_out_width);
-    const size_t traced = o->max_rows * wide(o->max_traced);
+    const size_t traced = o->max_rows * wide(o->max_traced), copied = o->max_rows * o->longest_copy;
     r->read_size = r->read_size > traced ? r->read_size : traced;
+    r->read_size = r->read_size > copied ? r->read_size : copied;
+    for (int i = 0; i < LODE_CUDA_BORDERS && o->longest_copy; i++) {
+        LODE_TRY(lode_cu_check(cu, cu->host_alloc((void **)&r->border[i].host, r->read_size, 0),
+                               "pinned buffer", err));
+        LODE_TRY(lode_cu_check(cu, cu->event_create(&r->border[i].sent, 2), "event", err));
+    }
+    LODE_TRY(lode_cu_check(cu, cu->event_create(&r->done, 2), "event", err));
     LODE_TRY(lode_cu_check(cu, cu->host_alloc((void **)&r->read, r->read_size, 0), "pinned buffer",
                            err));
     LODE_TRY(take(r, &r->step, r->step_size, err));

@@ -8,12 +8,20 @@ enum {
     LODE_CUDA_SLOTS = 3,            /* host copies of steps that may be on their way */
     LODE_CUDA_TABLES = 8 << 20,     /* bytes for page tables, rotary frequencies and views */
     LODE_CUDA_SCRATCH = 64 << 20,   /* bytes for parts of attention */
-    LODE_CUDA_GRAPHS = 32,
+    LODE_CUDA_GRAPHS = 32,          /* of a part of a plan */
+    LODE_CUDA_BORDERS = 4,          /* values from elsewhere that may be on their way */
 };
 
 struct graph_key {
     const struct lode_instr *instrs;
     uint32_t n_rows, n_out, pages, segments, tiles;
+};
+
+struct graph {
+    struct graph_key key;
+    void *exec;
+    uint32_t seen; /* how often the shape came before it was captured */
+    uint64_t used;
 };
 
 struct run {
@@ -31,18 +39,19 @@ struct run {
     lode_dev scratch;
     char *read; /* pinned; (max_read, row of max_out_width) */
     size_t read_size;
+    struct {
+        char *host; /* pinned; (read_size) */
+        void *sent;
+    } border[LODE_CUDA_BORDERS]; /* what comes from other places */
+    unsigned next_border;
+    void *done; /* event: what another device waits for before it copies */
     /* experts: (pairs of a wave, stride) */
     lode_dev gate, up, h, down;
     uint64_t ff_stride, out_stride;
     lode_dev tiles, list; /* of pairs sorted by expert: kernels/gemm.cu */
     /* of the step that runs */
     uint32_t pages, tiles_rows;
-    struct {
-        struct graph_key key;
-        void *exec;
-        uint32_t seen; /* how often the shape came before it was captured */
-        uint64_t used;
-    } graphs[LODE_CUDA_GRAPHS];
+    struct graph *graphs; /* owned; (n_cuts, LODE_CUDA_GRAPHS): a part's shapes, the least used makes room */
     uint64_t clock;
 };
 

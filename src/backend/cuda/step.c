@@ -30,14 +30,16 @@ static void *put(struct writer *w, size_t n, size_t size, lode_dev *where) {
 }
 
 /* One sequence's page tables, a view for each layer. */
-static void put_views(struct writer *w, const struct lode_kv *kv, uint32_t n_layers, uint32_t n_pages,
-                      lode_dev *where) {
+static void put_views(struct writer *w, const struct lode_kv *kv, uint32_t n_layers, uint32_t place,
+                      uint32_t n_pages, lode_dev *where) {
     struct lode_cuda_view *views = put(w, n_layers, sizeof *views, where);
     lode_dev table_of[64] = {0}; /* of a group; more groups than that have a table a layer */
     for (uint32_t l = 0; views && l < n_layers; l++) {
         const struct lode_kv_view v = lode_kv_view(kv, l);
         const struct lode_kv_layer *layer = lode_kv_layer(kv, l);
         const uint32_t n = n_pages < v.n_entries ? n_pages : v.n_entries;
+        if (layer->place != place)
+            continue;
         lode_dev table = v.group < 64 ? table_of[v.group] : 0;
         if (!table) {
             lode_dev *pages = put(w, n, sizeof *pages, &table);
@@ -56,14 +58,14 @@ static void put_views(struct writer *w, const struct lode_kv *kv, uint32_t n_lay
     }
 }
 
-/* Where a sequence's recurrent layers begin (state.h: with layer 0's inputs). */
-static void put_state(struct lode_cuda_segment *seg, const struct lode_state *state) {
+/* Where a sequence's recurrent layers begin. */
+static void put_state(struct lode_cuda_segment *seg, const struct lode_state *state, uint32_t place) {
     if (!state)
         return;
-    seg->state = (lode_dev)(uintptr_t)lode_state_inputs(state, 0, false);
+    seg->state = (lode_dev)(uintptr_t)lode_state_begins(state, place, false);
     seg->mark = lode_state_mark(state);
     if (seg->mark != UINT32_MAX)
-        seg->state_mark = (lode_dev)(uintptr_t)lode_state_inputs(state, 0, true);
+        seg->state_mark = (lode_dev)(uintptr_t)lode_state_begins(state, place, true);
 }
 
 static void put_ropes(struct writer *w, const struct lode_rope *ropes, uint32_t n, lode_dev *where) {
@@ -98,8 +100,8 @@ int lode_cuda_send_step(struct run *r, const struct lode_step *step, struct lode
         r->pages = pages > r->pages ? pages : r->pages;
         segs[k] = (struct lode_cuda_segment){.first_row = g->first_row, .n_rows = g->n_rows,
                                              .pos = g->pos, .mark = UINT32_MAX};
-        put_state(&segs[k], g->state);
-        put_views(&w, g->kv, r->o.n_layers, pages, &segs[k].views);
+        put_state(&segs[k], g->state, r->base.place);
+        put_views(&w, g->kv, r->o.n_layers, r->base.place, pages, &segs[k].views);
         put_ropes(&w, g->ropes, r->o.n_ropes, &segs[k].ropes);
         for (uint32_t n = 0; n < g->n_rows; n++)
             rows[g->first_row + n] =

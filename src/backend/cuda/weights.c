@@ -33,8 +33,8 @@ uint32_t lode_cuda_attention_shared(uint32_t head_dim, uint32_t head_dim_v) {
     return 4 * ((16 + 64) * ld + 16 * 64 + 16 * head_dim_v + 9 * 16);
 }
 
-static int check_node(const struct lode_cuda *c, const struct lode_node *n, bool float_act,
-                      struct lode_error *err) {
+int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool float_act,
+                    struct lode_error *err) {
     if (!has_op[n->op])
         return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
                          "the model needs %s, which has no CUDA kernel yet", lode_ops[n->op].name);
@@ -65,13 +65,6 @@ static int check_node(const struct lode_cuda *c, const struct lode_node *n, bool
                                    n->p.route.n_groups > 64))
         return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
                          "%u experts are more than the CUDA kernel takes (1024)", n->in[0]->width);
-    return 0;
-}
-
-int lode_cuda_check(const struct lode_cuda *c, const struct lode_graph *g, bool float_act,
-                    struct lode_error *err) {
-    for (uint32_t i = 0; i < g->n_nodes; i++)
-        LODE_TRY(check_node(c, g->nodes[i], float_act, err));
     return 0;
 }
 
@@ -116,10 +109,26 @@ static void upload_deinit(struct upload *u) {
         cu->stream_destroy(u->stream);
 }
 
+/* Where rows come from: an address, or a place in the source. */
+struct rows {
+    const char *data; /* NULL: they are read */
+    const struct lode_source *source;
+    const struct lode_weight *w;
+};
+
+static int get_rows(char *out, const struct rows *r, size_t at, size_t size, struct lode_error *err) {
+    if (!r->data)
+        return lode_source_read(r->source, r->w->home, r->w->offset + at, out, size, err);
+    memcpy(out, r->data + at, size);
+    return 0;
+}
+
 /* n rows from the host to dst. */
-static int send_rows(struct upload *u, lode_dev dst, const char *src, enum lode_dtype type,
-                     uint32_t cols, uint64_t n, struct lode_error *err) {
+static int send_rows(struct upload *u, lode_dev dst, const struct rows *from, struct lode_error *err) {
     const struct lode_cu *cu = &u->c->cu;
+    const enum lode_dtype type = from->w->op.type;
+    const uint32_t cols = from->w->op.cols;
+    const uint64_t n = from->w->op.rows;
     const struct lode_cuda_layout *l = &lode_cuda_layouts[type];
     const size_t stride = lode_cuda_row_size(type, cols);
     size_t row = 0;
@@ -131,7 +140,7 @@ static int send_rows(struct upload *u, lode_dev dst, const char *src, enum lode_
         const uint64_t some = n - done < most ? n - done : most;
         const unsigned i = u->next++ % 2;
         LODE_TRY(lode_cu_check(cu, cu->event_wait(u->stage[i].sent), "upload", err));
-        memcpy(u->stage[i].host, src + done * row, some * row);
+        LODE_TRY(get_rows(u->stage[i].host, from, done * row, some * row, err));
         const bool as_is = l->plain && stride == row;
         const lode_dev to = as_is ? dst + done * stride : u->stage[i].raw;
         LODE_TRY(lode_cu_check(cu, cu->to_device(to, u->stage[i].host, some * row, u->stream),
@@ -154,12 +163,31 @@ static int send_rows(struct upload *u, lode_dev dst, const char *src, enum lode_
     return 0;
 }
 
+/* A vector that the file has in another type than F32, which is what kernels read. */
+static int send_widened(struct upload *u, lode_dev dst, const struct rows *from, struct lode_error *err) {
+    const struct lode_weight *w = from->w;
+    struct lode_kern kern;
+    lode_kern_table(&kern, LODE_ISA_scalar);
+    const size_t n = (size_t)w->op.rows * w->op.cols;
+    char *packed = lode_alloc(w->size, 1);
+    float *wide = lode_alloc(n, sizeof *wide);
+    int rc = packed && wide ? get_rows(packed, from, 0, w->size, err) : lode_fail_nomem(err, w->home->name);
+    if (rc == 0) {
+        kern.dequant[w->home->type](wide, packed, n);
+        rc = send_rows(u, dst, &(struct rows){(const char *)wide, from->source, w}, err);
+    }
+    lode_free(packed);
+    lode_free(wide);
+    return rc;
+}
+
 /* The order of a matrix's columns lies behind it. */
-static uint64_t device_size(const struct lode_weight *w) {
+uint64_t lode_cuda_weight_size(const struct lode_weight *w) {
     const uint64_t size = lode_cuda_matrix_size(&w->op);
     return w->op.order ? size + (((uint64_t)w->op.cols * sizeof *w->op.order + 255) & ~(uint64_t)255)
                        : size;
 }
+
 static int send_order(struct upload *u, lode_dev dst, const struct lode_operand *w,
                       struct lode_error *err) {
     const struct lode_cu *cu = &u->c->cu; /* from the model's own memory, while nothing else goes */
@@ -169,12 +197,13 @@ static int send_order(struct upload *u, lode_dev dst, const struct lode_operand 
     return lode_cu_check(cu, cu->stream_wait(u->stream), "upload", err);
 }
 
-int lode_cuda_load(struct lode_cuda *c, struct lode_store *store, const struct lode_weight *weights,
-                   uint32_t n, int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
+int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
+                   const struct lode_weight *weights, uint32_t n, const uint16_t *uses, uint16_t bit,
+                   int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
                    void *user, struct lode_error *err) {
     uint64_t total = 0;
     for (uint32_t i = 0; i < n; i++)
-        total += device_size(&weights[i]);
+        total += uses[i] & bit ? lode_cuda_weight_size(&weights[i]) : 0;
     const uint64_t available = lode_cuda_available(c);
     if (total + 2 * (uint64_t)STAGE > available)
         return lode_fail(err, LODE_ERR_LIMIT, "--device cuda",
@@ -192,14 +221,12 @@ int lode_cuda_load(struct lode_cuda *c, struct lode_store *store, const struct l
     uint64_t at = 0;
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         const struct lode_weight *w = &weights[i];
-        const void *data;
+        if (!(uses[i] & bit))
+            continue;
         c->weights[i] = c->arena + at;
-        at += device_size(w);
-        rc = lode_store_pin_now(store, i, &data, err);
-        if (rc == 0) {
-            rc = send_rows(&u, c->weights[i], data, w->op.type, w->op.cols, w->op.rows, err);
-            store->ops->unpin(store, i);
-        }
+        at += lode_cuda_weight_size(w);
+        const struct rows rows = {lode_source_data(source, w->home, w->offset, w->size), source, w};
+        rc = (w->op.type == w->home->type ? send_rows : send_widened)(&u, c->weights[i], &rows, err);
         if (rc == 0 && w->op.order)
             rc = send_order(&u, c->weights[i] + lode_cuda_matrix_size(&w->op), &w->op, err);
         if (rc == 0 && progress && progress(user, "uploading", at, total))
@@ -208,5 +235,5 @@ int lode_cuda_load(struct lode_cuda *c, struct lode_store *store, const struct l
     if (rc == 0)
         rc = lode_cu_check(&c->cu, c->cu.stream_wait(u.stream), "upload", err);
     upload_deinit(&u);
-    return rc < 0 ? rc : store->ops->verify(store, err);
+    return rc < 0 ? rc : lode_source_check(source, err);
 }

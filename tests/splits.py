@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""splits.py LODE [NAME|DIR...]: a model laid over several places gives the bits that it gives on one.
+
+Where no GPU is, the CPU stands in for one (`--device cpu,cpu`): a backend with buffers, pages and states
+of its own, to which values are copied as to a device.  Each model is cut at every boundary between its
+layers, its experts and single tensors are put on the other side, and layers are shared out among three.
+In small batches, so that pages, states and sequences' ends are met at all positions of a step.
+
+With --device LIST in front of the names the other places are real: `--device cuda`.
+"""
+import json
+import os
+import sys
+
+from lodetest import Count, SHARED, TESTS, lode, logits_bytes
+
+LAYERS = '-ngl'
+
+
+def cases(folders):
+    """(name, path, ids): the tiny models, the bundled one; the trained ones where they are."""
+    folder = os.path.join(TESTS, 'data', 'arch')
+    folders = folders or [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    for path in folders:
+        if os.path.exists(path + '/golden/meta.json'):
+            with open(path + '/golden/meta.json') as f:
+                yield (os.path.basename(path), path + '/model.gguf',
+                       json.load(f)['prompts'][-1]['ids'][:40])
+    ids = [(i * i * 31 + 7) % 1000 for i in range(150)]
+    yield 'demo', os.path.join(TESTS, '..', 'models', 'demo.gguf'), ids
+    for name in 'moe', 'hybrid':
+        path = os.path.join(SHARED, 'models', name, 'hf')
+        if os.path.exists(path):
+            yield name, path, ids
+        else:
+            print('skip  %s: %s is not there' % (name, path))
+
+
+def shape(program, path):
+    """-> layers, whether there are experts."""
+    j = json.loads(lode(program, 'plan', path, '--device', 'cpu', '--no-bandwidth', '--json'))
+    return j['n_layers'], j['experts_size'] > 0
+
+
+def ways(n_layers, experts, device):
+    two, three = ['--device', device], ['--device', device + ',cpu']
+    for n in range(1, n_layers + 2):
+        yield two + [LAYERS, str(n), '-b', '7']
+    yield two + [LAYERS, '99', '-b', '7', '-ctk', 'f32', '-ctv', 'f32']
+    yield two + [LAYERS, '99', '-ot', 'attn=CPU']
+    yield two + [LAYERS, '99', '-b', '3', '-ot', 'blk\\.[02468]\\.=CPU,output=CPU']
+    yield three + [LAYERS, '99', '-b', '7', '-ts', '1,2']
+    if experts:
+        yield two + [LAYERS, '99', '--cpu-moe', '-b', '7']
+        yield two + [LAYERS, '99', '--n-cpu-moe', '1']
+        yield two + [LAYERS, str(n_layers), '--expert-cache', '1M', '-b', '1']
+
+
+def main():
+    args, count = sys.argv[1:], Count()
+    program, device = os.path.abspath(args.pop(0)), 'cpu,cpu'
+    if args[:1] == ['--device']:
+        device, args = args[1], args[2:]
+    folders = [os.path.abspath(a) for a in args if '/' in a]
+    chosen = [a for a in args if '/' not in a]
+    for name, path, ids in cases(folders):
+        if chosen and name not in chosen:
+            continue
+        base = {}
+        for way in ways(*shape(program, path), device):
+            kv = tuple(way[way.index('-ctk'):]) if '-ctk' in way else ()
+            try:
+                if kv not in base:
+                    base[kv] = logits_bytes(program, path, ids, '--all', '--device', 'cpu', *kv)
+                same = logits_bytes(program, path, ids, '--all', *way) == base[kv]
+                count.check(same, '%s: %s' % (name, ' '.join(way)))
+            except RuntimeError as e:
+                count.check(False, '%s: %s: %s' % (name, ' '.join(way), e))
+    count.end()
+
+
+main()
