@@ -34,22 +34,23 @@ row() { # shape type tests...
     [ -s "$file" ] || python3 "$synth" "$1" "$file" --type "$2" >/dev/null || return
     timeout 120 "$lode" bench "$file" --device cuda --no-bandwidth -r 3 -o csv "${@:3}" >"$models/csv" || return
     [ -s "$out/cuda.csv" ] && sed 1d "$models/csv" >>"$out/cuda.csv" || cp "$models/csv" "$out/cuda.csv"
-    rm -f "$file"
+    [ -n "${KEEP:-}" ] || rm -f "$file"
 }
 for shape in ${SHAPES:-qwen3-0.6b smollm2-1.7b qwen3-4b}; do
     row $shape Q4_K_M -p 512 -n 64 -d 0
 done
-row llama3-8b Q4_K_M -p 1,8,16,512,2048 -b 2048 -n 64 -d 0,8192 # 1, 8, 16: one pass of few rows
+KEEP=1 row llama3-8b Q4_K_M -p 1,8,16,512,2048 -b 2048 -n 64 -d 0,8192 # 1, 8, 16: one pass of few rows
+row llama3-8b Q4_K_M -p 0 -n 32 -d 512 -npl 8,32 # sequences, a step for all
 row llama3-8b Q8_0 -p 512 -n 64 -d 0
 row llama3-8b BF16 -p 512 -n 64 -d 0
 row qwen3-30b-a3b Q4_K_M -p 512 -n 64 -d 0
 python3 - "$out/cuda.csv" <<'P'
 import csv, sys
-print('| model | test | depth | t/s | weights and KV read, GB/s |')
-print('| --- | --- | --- | --- | --- |')
+print('| model | test | sequences | depth | t/s | weights and KV read, GB/s |')
+print('| --- | --- | --- | --- | --- | --- |')
 for r in csv.DictReader(open(sys.argv[1])):
     test = 'pp' + r['n_prompt'] if r['n_prompt'] != '0' else 'tg' + r['n_gen']
     gb = float(r.get('bytes_per_second') or 0) / 1e9
-    print('| %s | %s | %s | %.1f | %s |' % (r['model_filename'].split('/')[-1][:-5], test, r['n_depth'],
+    print('| %s | %s | %s | %s | %.1f | %s |' % (r['model_filename'].split('/')[-1][:-5], test, r['n_parallel'], r['n_depth'],
                                          float(r['avg_ts']), '%.0f' % gb if gb else ''))
 P

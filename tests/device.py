@@ -17,7 +17,7 @@ import quant_dirs
 import retype
 from lodetest import Count, SHARED, TESTS, lode, logits_bytes
 
-WAYS = [[], ['-b', '1'], ['-b', '3'], ['-b', '70'], ['-ctk', 'f32', '-ctv', 'bf16'],
+WAYS = [[], ['-b', '1'], ['-b', '3'], ['-b', '12'], ['-b', '27'], ['-b', '70'], ['-ctk', 'f32', '-ctv', 'bf16'],
         ['-ctk', 'q8_0', '-ctv', 'q8_0', '-b', '33']]
 LENGTHS = (150, 60, 20)
 

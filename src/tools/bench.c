@@ -23,7 +23,7 @@
 struct opts {
     struct load_opts load;
     struct arg_strs models, type_k, type_v, prompt_gen;
-    struct arg_ints n_prompt, n_gen, n_depth, threads, batch;
+    struct arg_ints n_prompt, n_gen, n_depth, n_parallel, threads, batch;
     const char *output;
     int64_t repetitions;
     bool no_warmup, no_bandwidth, roofline;
@@ -42,6 +42,8 @@ static const struct arg_flag flags[] = {
      .help = "a prompt of P tokens and then an answer of G, measured together"},
     {"-d, --n-depth", ARG_INTS, ARG_AT(struct opts, n_depth), .meta = "N", .def = "0", .min = 0,
      .max = 1 << 24, .help = "tokens that are in the context before"},
+    {"-npl, --n-parallel", ARG_INTS, ARG_AT(struct opts, n_parallel), .meta = "N", .def = "1",
+     .min = 1, .max = 1024, .help = "answers generated at once, a step for all; tokens/s are theirs together"},
     {"-b, --batch-size", ARG_INTS, ARG_AT(struct opts, batch), .meta = "N", .def = "512", .min = 1,
      .max = 1 << 20, .help = "prompt tokens evaluated at once"},
     {"-t, --threads", ARG_INTS, ARG_AT(struct opts, threads), .meta = "N",
@@ -89,7 +91,7 @@ static const struct arg_spec spec = {
 /* --------------------------------------------------------------------------------------- a test */
 
 struct test {
-    int64_t n_prompt, n_gen, n_depth;
+    int64_t n_prompt, n_gen, n_depth, n_parallel;
 };
 
 /* What one session of tests needs again and again. */
@@ -97,6 +99,9 @@ struct bench {
     const struct opts *o;
     struct lode_model *model;
     struct lode_session *session;
+    struct lode_session **beside; /* (n_beside), owned as they are: for several answers at once */
+    struct lode_feed *feeds;      /* (1 + n_beside), owned */
+    size_t n_beside;
     int32_t *ids; /* (n_ids), owned */
     size_t n_ids;
     uint64_t *ns; /* (repetitions), owned */
@@ -142,6 +147,67 @@ static int run_once(struct bench *b, const struct test *t, uint64_t *ns, struct 
     return rc;
 }
 
+/* ---- several answers at once ---- */
+
+/* Session k's i-th token; the first session's are those of a test of its own. */
+static const int32_t *token_of(const struct bench *b, size_t k, size_t i) {
+    return &b->ids[(i + 7 * k) % b->n_ids];
+}
+
+static void free_beside(struct bench *b) {
+    for (size_t k = 0; k < b->n_beside; k++)
+        lode_session_free(b->beside[k]);
+    free(b->beside);
+    free(b->feeds);
+    b->beside = NULL, b->feeds = NULL, b->n_beside = 0;
+}
+
+/* The sessions beside the first, each with the depth in its context. */
+static int make_beside(struct bench *b, const struct test *t, struct lode_session_opts so,
+                       struct lode_error *err) {
+    const size_t n = (size_t)t->n_parallel - 1;
+    so.with = b->session;
+    b->beside = calloc(n, sizeof *b->beside);
+    b->feeds = calloc(n + 1, sizeof *b->feeds);
+    if (!b->beside || !b->feeds)
+        return tool_fail(err, LODE_ERR_NOMEM, "bench", "no memory for %zu sessions", n);
+    b->feeds[0].session = b->session;
+    for (size_t k = 0; k < n; k++) {
+        const int rc = lode_session_create(&b->beside[k], b->model, &so, err);
+        if (rc < 0)
+            return rc;
+        b->n_beside = k + 1;
+        b->feeds[k + 1].session = b->beside[k];
+        for (size_t i = 0; i < (size_t)t->n_depth;) {
+            const size_t at = (i + 7 * (k + 1)) % b->n_ids, left = (size_t)t->n_depth - i;
+            const size_t some = left < b->n_ids - at ? left : b->n_ids - at;
+            const int fed = lode_session_eval(b->beside[k], b->ids + at, some, err);
+            if (fed < 0)
+                return fed;
+            i += some;
+        }
+    }
+    return 0;
+}
+
+static int run_parallel(struct bench *b, const struct test *t, uint64_t *ns, struct lode_error *err) {
+    const size_t n = b->n_beside + 1;
+    int rc = 0;
+    for (size_t k = 0; k < n && rc == 0; k++)
+        rc = lode_session_truncate(b->feeds[k].session, (size_t)t->n_depth, err);
+    const double start = clock_now();
+    for (int64_t i = 0; i < t->n_gen && rc == 0; i++) {
+        for (size_t k = 0; k < n; k++) {
+            b->feeds[k].tokens = token_of(b, k, (size_t)(t->n_depth + i));
+            b->feeds[k].n = 1;
+        }
+        rc = lode_session_step(b->feeds, n, err);
+    }
+    *ns = (uint64_t)((clock_now() - start) * 1e9 + 0.5);
+    progress_update(&b->bar, ++b->n_done);
+    return rc;
+}
+
 static void mean_and_deviation(const double *x, size_t n, double *mean, double *deviation) {
     double sum = 0, squares = 0;
     for (size_t i = 0; i < n; i++)
@@ -156,34 +222,37 @@ static void mean_and_deviation(const double *x, size_t n, double *mean, double *
 static double token_bytes(const struct bench *b, const struct test *t) {
     const double kv = (double)lode_session_memory(b->session)->kv;
     const double position = kv / lode_session_ctx(b->session);
-    return (double)lode_model_info(b->model)->token_size +
+    return (double)lode_model_info(b->model)->token_size / (double)t->n_parallel +
            (double)lode_session_memory(b->session)->state_token +
            position * ((double)t->n_depth + (double)t->n_gen / 2);
 }
 
-static int run_test(struct bench *b, const struct test *t, struct bench_row *row,
-                    struct lode_error *err) {
+static int run_test(struct bench *b, const struct test *t, struct lode_session_opts so,
+                    struct bench_row *row, struct lode_error *err) {
+    int (*const once)(struct bench *, const struct test *, uint64_t *, struct lode_error *) =
+        t->n_parallel > 1 ? run_parallel : run_once;
     const size_t n = (size_t)b->o->repetitions;
     uint64_t ns;
-    int rc = 0;
-    if (t->n_depth && lode_session_length(b->session) < (size_t)t->n_depth) {
+    int rc = t->n_parallel > 1 ? make_beside(b, t, so, err) : 0;
+    if (rc == 0 && t->n_depth && lode_session_length(b->session) < (size_t)t->n_depth) {
         rc = lode_session_truncate(b->session, 0, err);
         rc = rc < 0 ? rc : lode_session_eval(b->session, b->ids, (size_t)t->n_depth, err);
     }
     if (rc == 0 && !b->o->no_warmup)
-        rc = run_once(b, t, &ns, err);
+        rc = once(b, t, &ns, err);
     const time_t now = time(NULL);
     struct tm utc;
     strftime(row->test_time, sizeof row->test_time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = run_once(b, t, &b->ns[i], err);
+        rc = once(b, t, &b->ns[i], err);
         b->ts[i] = (double)b->ns[i]; /* first the times, then the rates */
     }
+    free_beside(b);
     if (rc < 0)
         return rc;
     mean_and_deviation(b->ts, n, &row->avg_ns, &row->stddev_ns);
     for (size_t i = 0; i < n; i++)
-        b->ts[i] = (double)(t->n_prompt + t->n_gen) * 1e9 / (double)b->ns[i];
+        b->ts[i] = (double)((t->n_prompt + t->n_gen) * t->n_parallel) * 1e9 / (double)b->ns[i];
     mean_and_deviation(b->ts, n, &row->avg_ts, &row->stddev_ts);
     row->samples_ns = b->ns;
     row->samples_ts = b->ts;
@@ -191,6 +260,7 @@ static int run_test(struct bench *b, const struct test *t, struct bench_row *row
     row->n_prompt = t->n_prompt;
     row->n_gen = t->n_gen;
     row->n_depth = t->n_depth;
+    row->n_parallel = t->n_parallel;
     row->bytes_per_token = t->n_prompt ? 0 : token_bytes(b, t);
     row->ops_per_token = t->n_prompt && !t->n_gen ? 2 * (double)(lode_model_info(b->model)->prompt_int_macs +
                                                     lode_model_info(b->model)->prompt_float_macs)
@@ -207,17 +277,19 @@ struct tests {
     size_t n;
 };
 
-static void add_test(struct tests *all, int64_t n_prompt, int64_t n_gen, int64_t n_depth) {
+static void add_test(struct tests *all, int64_t n_prompt, int64_t n_gen, int64_t n_depth,
+                     int64_t n_parallel) {
     if ((n_prompt || n_gen) && all->n < ARG_COUNT(all->v))
-        all->v[all->n++] = (struct test){n_prompt, n_gen, n_depth};
+        all->v[all->n++] = (struct test){n_prompt, n_gen, n_depth, n_parallel};
 }
 
 static int list_tests(struct tests *all, const struct opts *o) {
     for (size_t d = 0; d < o->n_depth.n; d++) {
         for (size_t i = 0; i < o->n_prompt.n; i++)
-            add_test(all, o->n_prompt.v[i], 0, o->n_depth.v[d]);
-        for (size_t i = 0; i < o->n_gen.n; i++)
-            add_test(all, 0, o->n_gen.v[i], o->n_depth.v[d]);
+            add_test(all, o->n_prompt.v[i], 0, o->n_depth.v[d], 1);
+        for (size_t i = 0; i < o->n_gen.n * o->n_parallel.n; i++)
+            add_test(all, 0, o->n_gen.v[i / o->n_parallel.n], o->n_depth.v[d],
+                     o->n_parallel.v[i % o->n_parallel.n]);
         for (size_t i = 0; i < o->prompt_gen.n; i++) {
             char *end;
             const long p = strtol(o->prompt_gen.v[i], &end, 10);
@@ -225,7 +297,7 @@ static int list_tests(struct tests *all, const struct opts *o) {
             if (*end || p < 1 || g < 1 || p > 1 << 24 || g > 1 << 24)
                 return args_usage_error(&spec, "-pg: '%.60s' is not two numbers like 512,128",
                                         o->prompt_gen.v[i]);
-            add_test(all, p, g, o->n_depth.v[d]);
+            add_test(all, p, g, o->n_depth.v[d], 1);
         }
     }
     return all->n ? -1 : args_usage_error(&spec, "nothing to measure: -p and -n are 0");
@@ -274,7 +346,7 @@ static int bench_session(struct bench *b, const struct tests *all, struct lode_s
             row.peak_ops = peak_ops(&row);
     }
     for (size_t i = 0; i < all->n && rc == 0; i++) {
-        rc = run_test(b, &all->v[i], &row, err);
+        rc = run_test(b, &all->v[i], so, &row, err);
         progress_end(&b->bar);
         if (rc == 0 && print->n_rows == 0)
             print->format->begin(stdout, &print->columns);

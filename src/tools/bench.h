@@ -12,7 +12,7 @@ struct bench_row {
     const struct lode_model_info *info;
     const char *filename, *type_k, *type_v, *cpu;
     uint32_t n_batch, n_threads;
-    int64_t n_prompt, n_gen, n_depth;
+    int64_t n_prompt, n_gen, n_depth, n_parallel; /* n_parallel: answers at once */
     char test_time[32];
     size_t n_samples;
     const uint64_t *samples_ns; /* (n_samples) */

@@ -48,6 +48,7 @@ static double ops_share(const struct bench_row *r) {
     X(n_prompt, false, "%" PRId64, r->n_prompt)                                                    \
     X(n_gen, false, "%" PRId64, r->n_gen)                                                          \
     X(n_depth, false, "%" PRId64, r->n_depth)                                                      \
+    X(n_parallel, false, "%" PRId64, r->n_parallel)                                                \
     X(test_time, true, "%s", r->test_time)                                                         \
     X(avg_ns, false, "%.0f", r->avg_ns)                                                            \
     X(stddev_ns, false, "%.0f", r->stddev_ns)                                                      \
@@ -201,7 +202,9 @@ static void table_row(FILE *f, const struct bench_columns *c, const struct bench
             : r->n_prompt ? snprintf(test, sizeof test, "pp%" PRId64, r->n_prompt)
                           : snprintf(test, sizeof test, "tg%" PRId64, r->n_gen);
     if (r->n_depth)
-        snprintf(test + n, sizeof test - (size_t)n, " @ d%" PRId64, r->n_depth);
+        n += snprintf(test + n, sizeof test - (size_t)n, " @ d%" PRId64, r->n_depth);
+    if (r->n_parallel > 1)
+        snprintf(test + n, sizeof test - (size_t)n, " x %" PRId64, r->n_parallel);
     snprintf(rate, sizeof rate, "%.2f ± %.2f", r->avg_ts, r->stddev_ts);
     if (r->bytes_per_token > 0) {
         snprintf(bytes, sizeof bytes, "%.1f GB/s", speed(r) / 1e9);

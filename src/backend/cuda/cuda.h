@@ -13,14 +13,16 @@
     X(rows, softcap) X(rows, pick) X(rows, gather) X(rows, cut) X(rows, join) X(rows, repack)                      \
     X(positions, temperature) X(positions, rope_table) X(positions, rope) X(positions, kv_put)     \
     X(positions, prepare) X(experts, moe_act) X(experts, moe_sum) X(experts, route)                \
-    X(gemm, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256)                                                           \
+    X(gemm, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256)                                      \
+    X(few, few_x32) X(few, few_a32_1) X(few, few_a32_2) X(few, few_a32_4)                          \
+    X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
     X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
     X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
     X(recur, delta_128) X(recur, delta_any)
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) \
-    X(attention) X(decode) X(recur) X(wide)
+    X(few) X(attention) X(decode) X(recur) X(wide)
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,

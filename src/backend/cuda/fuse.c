@@ -1,6 +1,7 @@
 /* fuse.c - several instructions as one launch: what decoding one token is made of.
  *
  *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu; steps of one row
+ *         .. the same with quantised weights    few.cu, two launches; steps of 2 to 32 rows
  *     [QUANT] EXPERTS [ADD]                     two launches of gemv.cu; steps of one row
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
  *         .. ATTENTION                          and decode.cu; steps of one row a sequence
@@ -14,6 +15,7 @@ enum {
     TILES = 128,        /* that a block of threads may have, gemv.cuh's LODE_GEMV_TILES */
     NEXT = 10 << 20,    /* bytes of the next product's weights, a small part of the second cache */
     AHEAD = 96 << 10,   /* bytes of weights that a block asks for before it needs them */
+    DEPTH = 4,          /* items of a few rows' products that a warp has on its way, at most */
 };
 
 /* ---- values ---- */
@@ -36,14 +38,15 @@ static bool overlap(const struct lode_value *a, const struct lode_value *b, uint
 }
 
 /* Whether any of the instructions from `from` on, n in all, reads what v holds. */
-static bool read_later(const struct lode_instr *in, uint32_t from, uint32_t n,
-                       const struct lode_value *v) {
+static bool read_later(const struct op *o, uint32_t from, uint32_t n, const struct lode_value *v) {
+    const struct lode_instr *in = o->in;
+    const uint32_t rows = o->n;
     for (uint32_t i = from; i < n; i++) {
-        if (overlap(v, &in[i].in[0], 1) || overlap(v, &in[i].in[1], 1))
+        if (overlap(v, &in[i].in[0], rows) || overlap(v, &in[i].in[1], rows))
             return true;
         for (uint32_t k = 0; k < in[i].n_parts; k++) {
             const struct lode_value *out = &in[i].parts[k].out;
-            if (overlap(v, out, 1)) /* memory is given away only when nobody reads what was in it */
+            if (overlap(v, out, rows)) /* memory is given away only when nobody reads what was in it */
                 return false;
         }
     }
@@ -95,15 +98,15 @@ static bool find_chain(const struct op *o, uint32_t n, struct chain *c) {
     if (is_next(o, i, n, LODE_OP_GLU) && c->mul->op == LODE_OP_LINEAR && n_parts == 2 &&
         same_place(&o->in[i].in[0], y) && same_place(&o->in[i].in[1], &c->mul->parts[1].out)) {
         c->glu = &o->in[i++];
-        if (!same_place(result_of(c->glu), y) && read_later(o->in, i, n, y))
+        if (!same_place(result_of(c->glu), y) && read_later(o, i, n, y))
             return false;
         if (!same_place(result_of(c->glu), &c->mul->parts[1].out) &&
-            read_later(o->in, i, n, &c->mul->parts[1].out))
+            read_later(o, i, n, &c->mul->parts[1].out))
             return false;
     } else if (is_next(o, i, n, LODE_OP_ADD) && (n_parts == 1 || c->mul->op == LODE_OP_EXPERTS) &&
                same_place(&o->in[i].in[0], y) != same_place(&o->in[i].in[1], y)) {
         c->add = &o->in[i++];
-        if (!same_place(result_of(c->add), y) && read_later(o->in, i, n, y))
+        if (!same_place(result_of(c->add), y) && read_later(o, i, n, y))
             c->add = NULL, i--;
     }
     c->n = i;
@@ -121,22 +124,23 @@ static const struct lode_value *residual_of(const struct chain *c) {
 static bool set_copies(const struct op *o, uint32_t n, const struct chain *c,
                        struct lode_cuda_gemv_args *a) {
     const uint32_t after = (uint32_t)(c->mul - o->in);
-    if (c->norm && read_later(o->in, after + (c->quant != NULL ? 0 : 1), n, result_of(c->norm))) {
-        if (overlap(result_of(c->norm), input_of(c), 1))
+    if (c->norm && read_later(o, after + (c->quant != NULL ? 0 : 1), n, result_of(c->norm))) {
+        if (overlap(result_of(c->norm), input_of(c), o->n))
             return false;
         a->x_out = address(result_of(c->norm));
     }
-    if (c->quant && read_later(o->in, after + 1, n, result_of(c->quant))) {
-        if (overlap(result_of(c->quant), input_of(c), 1))
+    if (c->quant && read_later(o, after + 1, n, result_of(c->quant))) {
+        if (overlap(result_of(c->quant), input_of(c), o->n))
             return false;
         a->q_out = address(result_of(c->quant));
     }
     return true;
 }
 
-static bool writes_what_it_reads(const struct chain *c, const struct lode_value *y) {
+static bool writes_what_it_reads(const struct op *o, const struct chain *c,
+                                 const struct lode_value *y) {
     const struct lode_value *res = residual_of(c);
-    return overlap(y, input_of(c), 1) || (res && !same_place(y, res) && overlap(y, res, 1));
+    return overlap(y, input_of(c), o->n) || (res && !same_place(y, res) && overlap(y, res, o->n));
 }
 
 static void set_input(const struct op *o, const struct chain *c, struct lode_cuda_gemv_args *a) {
@@ -247,6 +251,34 @@ static struct lode_cuda_gemv_part gemv_part(const struct op *o, const struct lod
                                         .first_unit = first};
 }
 
+/* The parts of a product, `tile` rows a tile, and what comes after it; false: it can't be fused. */
+static bool set_parts(const struct op *o, const struct chain *c, uint32_t tile,
+                      struct lode_cuda_gemv_args *a) {
+    const struct lode_part *parts = c->mul->parts;
+    set_residual(c, a);
+    for (uint32_t i = 0; i < a->n_parts; i++) {
+        a->parts[i] = gemv_part(o, &parts[i], a->n_units);
+        a->n_units += (parts[i].w->rows + tile - 1) / tile;
+        if (!c->glu && !c->add && writes_what_it_reads(o, c, &parts[i].out))
+            return false;
+    }
+    if (c->glu || c->add) {
+        const struct lode_value *y = result_of(c->glu ? c->glu : c->add);
+        if (writes_what_it_reads(o, c, y))
+            return false;
+        a->parts[0].y = address(y);
+    }
+    a->output = c->glu ? LODE_GEMV_GLU : c->add ? LODE_GEMV_ADD : LODE_GEMV_STORE;
+    if (c->glu) {
+        if (parts[0].w->rows != parts[1].w->rows)
+            return false;
+        a->per_unit = 2;
+        a->n_units /= 2;
+        a->act = c->glu->p.glu.act;
+    }
+    return true;
+}
+
 static int run_product(const struct op *o, uint32_t n, const struct chain *c) {
     const struct lode_part *parts = c->mul->parts;
     const uint32_t n_parts = c->mul->n_parts;
@@ -258,28 +290,8 @@ static int run_product(const struct op *o, uint32_t n, const struct chain *c) {
     if (act == LODE_F32 && a.cols * 4 > BUDGET)
         return 0;
     set_input(o, c, &a);
-    set_residual(c, &a);
-    const uint32_t tile = act == LODE_F32 ? 4 : LODE_GEMV_TILE;
-    for (uint32_t i = 0; i < n_parts; i++) {
-        a.parts[i] = gemv_part(o, &parts[i], a.n_units);
-        a.n_units += (parts[i].w->rows + tile - 1) / tile;
-        if (!c->glu && !c->add && writes_what_it_reads(c, &parts[i].out))
-            return 0;
-    }
-    if (c->glu || c->add) {
-        const struct lode_value *y = result_of(c->glu ? c->glu : c->add);
-        if (writes_what_it_reads(c, y))
-            return 0;
-        a.parts[0].y = address(y);
-    }
-    a.output = c->glu ? LODE_GEMV_GLU : c->add ? LODE_GEMV_ADD : LODE_GEMV_STORE;
-    if (c->glu) {
-        if (parts[0].w->rows != parts[1].w->rows)
-            return 0;
-        a.per_unit = 2;
-        a.n_units /= 2;
-        a.act = c->glu->p.glu.act;
-    }
+    if (!set_parts(o, c, act == LODE_F32 ? 4 : LODE_GEMV_TILE, &a))
+        return 0;
     if (act != LODE_F32)
         return run_gemv(o, n, c, &a, act);
     const uint32_t most = 2 * (uint32_t)o->r->c->multiprocessors,
@@ -287,6 +299,84 @@ static int run_product(const struct op *o, uint32_t n, const struct chain *c) {
     set_next(o, n, c, grid, &a);
     LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.gemv[parts[0].w->type], grid, 1, 1, 512,
                                   a.cols * 4, &a));
+    return 1;
+}
+
+/* ---- products of a few rows ---- */
+
+/* Bytes of an item of 16 rows by 256 numbers in shared memory: few.cuh's planes. */
+static uint32_t slot_size(enum lode_dtype type) {
+    const struct lode_cuda_layout *l = &lode_cuda_layouts[type];
+    uint32_t size = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        const uint32_t bytes = l->plane[i].size * (256 / l->block);
+        size += LODE_GEMV_TILE * (bytes >= 16 ? bytes | 16 : (bytes + 3) & ~3u);
+    }
+    return size;
+}
+
+/* How a block's warps share its tiles: as many tiles at a time, each by as many warps, as take the fewest
+ * items one after the other. */
+static void share_tiles(struct lode_cuda_few_args *f, uint32_t grid) {
+    const struct lode_cuda_gemv_args *a = &f->a;
+    const uint32_t own = (a->n_units + grid - 1) / grid * a->per_unit, steps = a->cols / 256;
+    uint32_t best = UINT32_MAX;
+    for (uint32_t tiles = a->per_unit; tiles <= LODE_FEW_WARPS; tiles += a->per_unit) {
+        const uint32_t splits = LODE_FEW_WARPS / tiles < steps ? LODE_FEW_WARPS / tiles : steps;
+        const uint32_t cost = (own + tiles - 1) / tiles * ((steps + splits - 1) / splits + 1);
+        if (cost < best)
+            best = cost, f->tiles = tiles, f->splits = splits;
+    }
+}
+
+static int run_few(const struct op *o, uint32_t n, const struct chain *c) {
+    const struct lode_cuda *cuda = o->r->c;
+    const struct lode_cuda_kernels *k = &cuda->kernels;
+    const struct lode_instr *mul = c->mul;
+    const uint32_t cols = mul->parts[0].w->cols, columns = o->n > 16 ? 4 : o->n > 8 ? 2 : 1;
+    const enum lode_dtype act = common_act(mul->parts, mul->n_parts);
+    const bool by32 = act == LODE_A32;
+    struct lode_cuda_few_args f = {.a = {.n_parts = mul->n_parts, .cols = cols, .per_unit = 1,
+                                         .x = o->r->scratch, .n_x = o->n}};
+    const uint64_t x_size = (uint64_t)cols / 256 * columns * (by32 ? LODE_FEW_X32 : LODE_FEW_X256);
+    const uint32_t room = (uint32_t)cuda->shared_max - LODE_CUDA_OWN_SHARED;
+    if ((act != LODE_A32 && act != LODE_A256) || mul->n_parts > LODE_CUDA_PARTS || cols % 256 ||
+        x_size > LODE_CUDA_SCRATCH || (c->norm && cols * 4 > room) || !set_copies(o, n, c, &f.a) ||
+        f.a.q_out || !set_parts(o, c, LODE_GEMV_TILE, &f.a))
+        return 0;
+    for (uint32_t i = 0; i < mul->n_parts; i++) {
+        const uint32_t size = slot_size(mul->parts[i].w->type);
+        f.slot_size = size > f.slot_size ? size : f.slot_size;
+        f.y_stride[i] = (uint32_t)mul->parts[i].out.stride;
+    }
+    if (c->glu || c->add)
+        f.y_stride[0] = (uint32_t)result_of(c->glu ? c->glu : c->add)->stride;
+    f.residual_stride = c->add ? (uint32_t)residual_of(c)->stride : 0;
+    const uint32_t most = (uint32_t)cuda->multiprocessors,
+                   grid = f.a.n_units < most ? f.a.n_units : most;
+    share_tiles(&f, grid);
+    const uint32_t sums = f.tiles * columns * 512, slots = f.tiles * f.splits * f.slot_size;
+    f.depth = sums < room ? (room - sums) / slots : 0;
+    f.depth = f.depth > DEPTH ? DEPTH : f.depth;
+    if (f.depth < 2 || (f.a.n_units + grid - 1) / grid * f.a.per_unit > TILES)
+        return 0;
+    const struct lode_cuda_few_x_args x = {
+        .x = lode_cuda_mat(input_of(c)),
+        .x_out = {f.a.x_out, f.a.x_out ? result_of(c->norm)->stride : 0},
+        .norm = c->norm ? lode_cuda_weight(o, c->norm->parts[0].w) : 0,
+        .eps = c->norm ? c->norm->p.rms_norm.eps : 0,
+        .y = f.a.x,
+        .cols = cols,
+        .n_x = o->n,
+        .groups = columns,
+        .input = c->norm ? LODE_GEMV_NORM : c->quant ? LODE_GEMV_ROUND : LODE_GEMV_AS_IS};
+    LODE_TRY(lode_cuda_run_kernel(o, by32 ? k->few_x32 : k->few_x256, 8 * columns,
+                                  c->norm ? 1 : (cols / 256 + 15) / 16, 1, 512,
+                                  c->norm ? cols * 4 : 0, &x));
+    void *const kernel[2][3] = {{k->few_a256_1, k->few_a256_2, k->few_a256_4},
+                                {k->few_a32_1, k->few_a32_2, k->few_a32_4}};
+    LODE_TRY(lode_cuda_run_kernel(o, kernel[by32][columns / 2], grid, 1, 1, 512,
+                                  sums + f.depth * slots, &f));
     return 1;
 }
 
@@ -331,7 +421,7 @@ static int run_chosen_experts(const struct op *o, uint32_t n, const struct chain
     a.parts[0].y = o->r->gate;
     d.parts[0] = gemv_part(o, &parts[2], 0);
     d.parts[0].y = address(y);
-    if (overlap(y, &in->in[1], 1) || !lay_out(o, &d, act_down == LODE_A32, &grid, &shared))
+    if (overlap(y, &in->in[1], o->n) || !lay_out(o, &d, act_down == LODE_A32, &grid, &shared))
         return 0;
     const struct chain none = {.n = n}; /* between the two, nothing to fetch */
     const int first = run_gemv(o, n, &none, &a, act);
@@ -405,14 +495,14 @@ static int run_prepare(const struct op *o, uint32_t n) {
         .kind_k = k.rope && k.rope->p.rope.pairs};
     if (table)
         a.table = lode_cuda_mat(table);
-    if (!read_later(o->in, put + 2, n, k.last) && !read_later(o->in, put + 2, n, q.last) &&
+    if (!read_later(o, put + 2, n, k.last) && !read_later(o, put + 2, n, q.last) &&
         !overlap(result_of(att), q.first, rows) && !overlap(result_of(att), k.first, rows) &&
         !overlap(result_of(att), v, rows)) {
         const int decoded = lode_cuda_run_decode(o, att, &a);
         if (decoded != 0)
             return decoded < 0 ? decoded : (int)put + 2;
     }
-    if (read_later(o->in, put + 1, n, k.last))
+    if (read_later(o, put + 1, n, k.last))
         a.k_out = lode_cuda_mat(k.last);
     LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.prepare, rows,
                                   (n_heads + 2 * l->n_heads + 7) / 8, 1, 256, 8 * dim * 4, &a));
@@ -427,12 +517,15 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
             return rc;
     }
     struct chain c;
-    if (o->n != 1 ||
+    if (o->n == 0 || o->n > LODE_FEW_ROWS ||
         (op != LODE_OP_RMS_NORM && op != LODE_OP_QUANT && op != LODE_OP_LINEAR &&
          op != LODE_OP_EXPERTS) ||
         !find_chain(o, n, &c))
         return 0;
-    const int rc =
-        c.mul->op == LODE_OP_LINEAR ? run_product(o, n, &c) : run_chosen_experts(o, n, &c);
+    if (o->n > 1 && c.mul->op != LODE_OP_LINEAR)
+        return 0;
+    const int rc = o->n > 1                      ? run_few(o, n, &c)
+                   : c.mul->op == LODE_OP_LINEAR ? run_product(o, n, &c)
+                                                 : run_chosen_experts(o, n, &c);
     return rc > 0 ? (int)c.n : rc;
 }

@@ -106,15 +106,15 @@ DEVICE void load_rows(const struct lode_cuda_gemv_args &a) {
         ((float4 *)row_mem)[i] = at<const float4>(a.x + i / each * a.x_stride)[i % each];
 }
 
-/* The RMS norm of x, in row_mem. */
-DEVICE void load_normed(const struct lode_cuda_gemv_args &a) {
+/* The RMS norm of x, in row_mem; to x_out too, where it isn't NULL. */
+DEVICE void norm_row(const float *x, lode_dev norm, float eps, uint32_t cols, float *x_out) {
     __shared__ float sum;
-    const float4 *w = at<const float4>(a.norm);
-    load_floats(at<const float>(a.x), a.cols);
-    const float dot = lanes_sum(a.cols, &sum, [](float v, float acc) { return fmaf(v, v, acc); });
-    const float root = sqrtf(dot / (float)a.cols + a.eps);
+    const float4 *w = at<const float4>(norm);
+    load_floats(x, cols);
+    const float dot = lanes_sum(cols, &sum, [](float v, float acc) { return fmaf(v, v, acc); });
+    const float root = sqrtf(dot / (float)cols + eps);
 #pragma unroll 2
-    for (uint32_t i = threadIdx.x; i < a.cols / 4; i += GEMV_THREADS) {
+    for (uint32_t i = threadIdx.x; i < cols / 4; i += GEMV_THREADS) {
         float4 v = ((const float4 *)row_mem)[i];
         v.x /= root, v.y /= root, v.z /= root, v.w /= root;
         if (w) {
@@ -122,9 +122,13 @@ DEVICE void load_normed(const struct lode_cuda_gemv_args &a) {
             v.x *= u.x, v.y *= u.y, v.z *= u.z, v.w *= u.w;
         }
         ((float4 *)row_mem)[i] = v;
-        if (a.x_out && blockIdx.x == 0)
-            at<float4>(a.x_out)[i] = v;
+        if (x_out)
+            ((float4 *)x_out)[i] = v;
     }
+}
+DEVICE void load_normed(const struct lode_cuda_gemv_args &a) {
+    norm_row(at<const float>(a.x), a.norm, a.eps, a.cols,
+             blockIdx.x == 0 ? at<float>(a.x_out) : (float *)NULL);
 }
 /* The norm's weights, on their way while the launch before still runs. */
 DEVICE void fetch_norm(const struct lode_cuda_gemv_args &a) {

@@ -209,6 +209,32 @@ struct lode_cuda_gemv_args {
     uint32_t next_size; /* bytes for each block of threads */
 };
 
+/* ---- the same of a few rows (few.cu) ---- */
+
+enum {
+    LODE_FEW_ROWS = 32,   /* at most */
+    LODE_FEW_WARPS = 16,  /* of a block of threads */
+    LODE_FEW_X256 = 2592, /* bytes of 256 numbers of eight rows of x, rounded to A256 */
+    LODE_FEW_X32 = 2560,  /* to A32 */
+};
+
+/* Rows of x to the order in which few.cuh reads them: (cols / 256, groups) blocks. */
+struct lode_cuda_few_x_args {
+    struct lode_cuda_mat x, x_out; /* x_out: normed, for others; may be 0 */
+    lode_dev norm, y;
+    uint32_t cols, n_x, input, groups; /* groups: of eight columns */
+    float eps;
+};
+
+/* a.x: such blocks; a.q_out, x_out, route: not used.  A block of threads computes `tiles` tiles at a
+ * time, each by `splits` warps. */
+struct lode_cuda_few_args {
+    struct lode_cuda_gemv_args a;
+    uint32_t y_stride[LODE_CUDA_PARTS], residual_stride; /* bytes */
+    uint32_t tiles, splits;
+    uint32_t depth, slot_size; /* items that a warp has room for; bytes of one */
+};
+
 /* Norms and rotations of queries and keys, and the cache's entry, in one. */
 struct lode_cuda_prepare_args {
     lode_dev step, norm_q, norm_k;

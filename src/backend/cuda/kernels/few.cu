@@ -1,0 +1,101 @@
+/* few.cu - products of a few rows with quantised weights (few.cuh), and their x. */
+#include "few.cuh"
+
+#define FEW(block, columns)                                                                        \
+    extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 1)                                  \
+        few_a##block##_##columns(const __grid_constant__ struct lode_cuda_few_args a) {            \
+        few<block, columns>(a);                                                                    \
+    }
+FEW(256, 1)
+FEW(256, 2)
+FEW(256, 4)
+FEW(32, 1)
+FEW(32, 2)
+FEW(32, 4)
+
+/* The word of a column's codes that has numbers 4 i and on of a block of 256. */
+DEVICE uint32_t *code_word(uint8_t *y, uint32_t column, uint32_t i) {
+    const uint32_t g = i / 8, k = i % 8;
+    return (uint32_t *)(y + g / 2 * 512 + (4 * column + k % 4) * 16 + g % 2 * 8 + k / 4 * 4);
+}
+
+/* A block (kern.h's A256) to its column of y; by a warp. */
+DEVICE void put_a256(uint8_t *y, uint32_t column, const uint8_t *block) {
+    const uint32_t lane = threadIdx.x % 32;
+    for (uint32_t i = lane; i < 64; i += 32)
+        *code_word(y, column, i) = word_at(block + 48 + 4 * i);
+    if (lane < 8)
+        *(int *)(y + X_FACTORS + lane / 2 * 64 + column / 2 * 16 + lane % 2 * 8 + column % 2 * 4) =
+            block[4 + lane];
+    if (lane < 4) {
+        const uint2 v = *(const uint2 *)(block + 16 + 8 * lane);
+        *(uint2 *)(y + X_SUMS + 8 * (4 * column + lane)) =
+            make_uint2(__byte_perm(v.x, v.y, 0x6420), __byte_perm(v.x, v.y, 0x7531));
+    }
+    if (lane == 0)
+        *(uint32_t *)(y + X_SCALES + 4 * column) = word_at(block);
+}
+/* Block k of eight: this thread's word of codes, and by its first thread what belongs to it. */
+DEVICE void put_a32(uint8_t *y, uint32_t column, uint32_t k, uint32_t word, struct rounded r) {
+    *code_word(y, column, 8 * k + word) = r.q;
+    if (word == 0)
+        *(uint2 *)(y + X_BLOCKS + 64 * k + column / 2 * 16 + column % 2 * 8) =
+            make_uint2(lode_f32_bits(r.d), (uint32_t)r.sum);
+}
+
+/* blockIdx: column, share of its blocks.  Columns that are no row of x are zeros. */
+template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
+    __shared__ __align__(16) uint8_t blocks[GEMV_WARPS][304];
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = blockIdx.x % 8;
+    const uint32_t size = BLOCK == 256 ? LODE_FEW_X256 : LODE_FEW_X32, n = a.cols / 256;
+    const bool here = blockIdx.x < a.n_x;
+    const uint8_t *row = row_at<const uint8_t>(a.x, here ? blockIdx.x : 0);
+    begin();
+    const float *x = (const float *)row;
+    if (here && a.input == LODE_GEMV_NORM) {
+        norm_row(x, a.norm, a.eps, a.cols,
+                 a.x_out.data ? row_at<float>(a.x_out, blockIdx.x) : (float *)NULL);
+        __syncthreads();
+        x = row_mem;
+    }
+    for (uint32_t b = blockIdx.y * GEMV_WARPS + warp; b < n; b += gridDim.y * GEMV_WARPS) {
+        uint8_t *y = at<uint8_t>(a.y) + ((size_t)b * a.groups + blockIdx.x / 8) * size;
+        if constexpr (BLOCK == 256) {
+            const uint8_t *block = blocks[warp];
+            if (!here) {
+                for (uint32_t i = lane; i < 304 / 4; i += 32)
+                    ((uint32_t *)blocks[warp])[i] = 0;
+            } else if (a.input == LODE_GEMV_AS_IS) {
+                block = row + (size_t)b * 304;
+            } else {
+                const float4 u = *(const float4 *)(x + 256 * b + 8 * lane),
+                             v = *(const float4 *)(x + 256 * b + 8 * lane + 4);
+                const float z[8] = {u.x, u.y, u.z, u.w, v.x, v.y, v.z, v.w};
+                round_a256(blocks[warp], z);
+            }
+            __syncwarp();
+            put_a256(y, column, block);
+            __syncwarp();
+        } else {
+            for (uint32_t k = lane / 8; k < 8; k += 4) {
+                const uint32_t i = lane % 8;
+                struct rounded r = {0, 0, 0};
+                if (here && a.input == LODE_GEMV_AS_IS) {
+                    const uint8_t *block = row + (size_t)(8 * b + k) * 40;
+                    r = {*(const float *)block, *(const int *)(block + 4), word_at(block + 8 + 4 * i)};
+                } else if (here) {
+                    r = round_a32(*(const float4 *)(x + 256 * b + 32 * k + 4 * i));
+                }
+                put_a32(y, column, k, i, r);
+            }
+        }
+    }
+}
+extern "C" __global__ void __launch_bounds__(GEMV_THREADS)
+few_x256(const __grid_constant__ struct lode_cuda_few_x_args a) {
+    few_x<256>(a);
+}
+extern "C" __global__ void __launch_bounds__(GEMV_THREADS)
+few_x32(const __grid_constant__ struct lode_cuda_few_x_args a) {
+    few_x<32>(a);
+}
