@@ -15,7 +15,7 @@ enum {
     TILES = 128,        /* that a block of threads may have, gemv.cuh's LODE_GEMV_TILES */
     NEXT = 10 << 20,    /* bytes of the next product's weights, a small part of the second cache */
     AHEAD = 96 << 10,   /* bytes of weights that a block asks for before it needs them */
-    DEPTH = 4,          /* items of a few rows' products that a warp has on its way, at most */
+    DEPTH = 3,          /* items of a few rows' products that a warp has on its way, at most */
 };
 
 /* ---- values ---- */
@@ -315,20 +315,6 @@ static uint32_t slot_size(enum lode_dtype type) {
     return size;
 }
 
-/* How a block's warps share its tiles: as many tiles at a time, each by as many warps, as take the fewest
- * items one after the other. */
-static void share_tiles(struct lode_cuda_few_args *f, uint32_t grid) {
-    const struct lode_cuda_gemv_args *a = &f->a;
-    const uint32_t own = (a->n_units + grid - 1) / grid * a->per_unit, steps = a->cols / 256;
-    uint32_t best = UINT32_MAX;
-    for (uint32_t tiles = a->per_unit; tiles <= LODE_FEW_WARPS; tiles += a->per_unit) {
-        const uint32_t splits = LODE_FEW_WARPS / tiles < steps ? LODE_FEW_WARPS / tiles : steps;
-        const uint32_t cost = (own + tiles - 1) / tiles * ((steps + splits - 1) / splits + 1);
-        if (cost < best)
-            best = cost, f->tiles = tiles, f->splits = splits;
-    }
-}
-
 static int run_few(const struct op *o, uint32_t n, const struct chain *c) {
     const struct lode_cuda *cuda = o->r->c;
     const struct lode_cuda_kernels *k = &cuda->kernels;
@@ -354,11 +340,12 @@ static int run_few(const struct op *o, uint32_t n, const struct chain *c) {
     f.residual_stride = c->add ? (uint32_t)residual_of(c)->stride : 0;
     const uint32_t most = (uint32_t)cuda->multiprocessors,
                    grid = f.a.n_units < most ? f.a.n_units : most;
-    share_tiles(&f, grid);
-    const uint32_t sums = f.tiles * columns * 512, slots = f.tiles * f.splits * f.slot_size;
+    const uint32_t own = (f.a.n_units + grid - 1) / grid * f.a.per_unit; /* tiles of a block */
+    f.tiles = own < LODE_FEW_WARPS ? own : LODE_FEW_WARPS;
+    const uint32_t sums = f.tiles * columns * 512, slots = LODE_FEW_WARPS * f.slot_size;
     f.depth = sums < room ? (room - sums) / slots : 0;
     f.depth = f.depth > DEPTH ? DEPTH : f.depth;
-    if (f.depth < 2 || (f.a.n_units + grid - 1) / grid * f.a.per_unit > TILES)
+    if (f.depth < 2 || own > TILES)
         return 0;
     const struct lode_cuda_few_x_args x = {
         .x = lode_cuda_mat(input_of(c)),
@@ -371,7 +358,7 @@ static int run_few(const struct op *o, uint32_t n, const struct chain *c) {
         .groups = columns,
         .input = c->norm ? LODE_GEMV_NORM : c->quant ? LODE_GEMV_ROUND : LODE_GEMV_AS_IS};
     LODE_TRY(lode_cuda_run_kernel(o, by32 ? k->few_x32 : k->few_x256, 8 * columns,
-                                  c->norm ? 1 : (cols / 256 + 15) / 16, 1, 512,
+                                  (cols / 256 + 3) / 4, 1, 512,
                                   c->norm ? cols * 4 : 0, &x));
     void *const kernel[2][3] = {{k->few_a256_1, k->few_a256_2, k->few_a256_4},
                                 {k->few_a32_1, k->few_a32_2, k->few_a32_4}};

@@ -25,8 +25,7 @@ DEVICE void put_a256(uint8_t *y, uint32_t column, const uint8_t *block) {
     for (uint32_t i = lane; i < 64; i += 32)
         *code_word(y, column, i) = word_at(block + 48 + 4 * i);
     if (lane < 8)
-        *(int *)(y + X_FACTORS + lane / 2 * 64 + column / 2 * 16 + lane % 2 * 8 + column % 2 * 4) =
-            block[4 + lane];
+        y[X_FACTORS + column / 2 * 16 + lane * 2 + column % 2] = block[4 + lane];
     if (lane < 4) {
         const uint2 v = *(const uint2 *)(block + 16 + 8 * lane);
         *(uint2 *)(y + X_SUMS + 8 * (4 * column + lane)) =
@@ -50,15 +49,19 @@ template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
     const uint32_t size = BLOCK == 256 ? LODE_FEW_X256 : LODE_FEW_X32, n = a.cols / 256;
     const bool here = blockIdx.x < a.n_x;
     const uint8_t *row = row_at<const uint8_t>(a.x, here ? blockIdx.x : 0);
+    float root = 1;
     begin();
-    const float *x = (const float *)row;
-    if (here && a.input == LODE_GEMV_NORM) {
-        norm_row(x, a.norm, a.eps, a.cols,
-                 a.x_out.data ? row_at<float>(a.x_out, blockIdx.x) : (float *)NULL);
-        __syncthreads();
-        x = row_mem;
-    }
-    for (uint32_t b = blockIdx.y * GEMV_WARPS + warp; b < n; b += gridDim.y * GEMV_WARPS) {
+    if (here && a.input == LODE_GEMV_NORM)
+        root = norm_root((const float *)row, a.eps, a.cols);
+    auto numbers = [&](uint32_t i) { /* 4 i and on */
+        if (a.input != LODE_GEMV_NORM)
+            return ((const float4 *)row)[i];
+        const float4 v = normed(i, root, at<const float4>(a.norm));
+        if (a.x_out.data)
+            row_at<float4>(a.x_out, blockIdx.x)[i] = v;
+        return v;
+    };
+    for (uint32_t b = blockIdx.y + gridDim.y * warp; b < n; b += gridDim.y * GEMV_WARPS) {
         uint8_t *y = at<uint8_t>(a.y) + ((size_t)b * a.groups + blockIdx.x / 8) * size;
         if constexpr (BLOCK == 256) {
             const uint8_t *block = blocks[warp];
@@ -68,8 +71,7 @@ template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
             } else if (a.input == LODE_GEMV_AS_IS) {
                 block = row + (size_t)b * 304;
             } else {
-                const float4 u = *(const float4 *)(x + 256 * b + 8 * lane),
-                             v = *(const float4 *)(x + 256 * b + 8 * lane + 4);
+                const float4 u = numbers(64 * b + 2 * lane), v = numbers(64 * b + 2 * lane + 1);
                 const float z[8] = {u.x, u.y, u.z, u.w, v.x, v.y, v.z, v.w};
                 round_a256(blocks[warp], z);
             }
@@ -84,7 +86,7 @@ template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
                     const uint8_t *block = row + (size_t)(8 * b + k) * 40;
                     r = {*(const float *)block, *(const int *)(block + 4), word_at(block + 8 + 4 * i)};
                 } else if (here) {
-                    r = round_a32(*(const float4 *)(x + 256 * b + 32 * k + 4 * i));
+                    r = round_a32(numbers(64 * b + 8 * k + i));
                 }
                 put_a32(y, column, k, i, r);
             }

@@ -20,10 +20,10 @@ enum { FEW_WARPS = GEMV_WARPS, FEW_ACC = 128 /* floats of a tile's sums, a group
 
 /* Where things lie in a block of x: 256 numbers of eight rows. */
 enum {
-    X_FACTORS = 2048,   /* A256: m of (pair of groups, two columns, group, column) */
-    X_SUMS = 2304,      /* A256: the sixteen sums' low bytes, then high, as an mma takes them */
-    X_SCALES = 2560,    /* A256: d of each column */
-    X_BLOCKS = 2048,    /* A32: (d, sum) of (block, column) */
+    X_FACTORS = 2048, /* A256: m, bytes of (two columns, group, column) */
+    X_SUMS = 2112,    /* A256: the sixteen sums' low bytes, then high, as an mma takes them */
+    X_SCALES = 2368,  /* A256: d of each column */
+    X_BLOCKS = 2048,  /* A32: (d, sum) of (block, column) */
 };
 
 #define MMA_16(name, types)                                                                        \
@@ -70,6 +70,14 @@ template <int LATER> DEVICE void copies_wait() {
 #endif
 }
 
+/* A tile of rows of a part. */
+struct __align__(16) few_tile {
+    const uint8_t *w;
+    uint32_t stride;
+    uint16_t type;
+    uint8_t rows, part;
+};
+
 /* ---- an item's place in shared memory: plane by plane, 16 rows each ---- */
 
 template <class T> struct planes;
@@ -100,7 +108,7 @@ template <class T> struct plane<T, -1> { enum { AT = 0, STRIDE = 0 }; };
 
 /* N pieces a row; a warp copies 32 of them at a time. */
 template <class T, int I>
-DEVICE void copy_plane(const struct tile &t, uint32_t nb, uint32_t b, uint8_t *slot) {
+DEVICE void copy_plane(const struct few_tile &t, uint32_t nb, uint32_t b, uint8_t *slot) {
     typedef plane<T, I> P;
     constexpr uint32_t BYTES = P::BYTES, PIECE = BYTES % 16 == 0 ? 16 : BYTES % 8 == 0 ? 8 : 4,
                        N = BYTES < PIECE ? 1 : BYTES / PIECE, ALL = 16 * N, STRIDE = P::STRIDE;
@@ -129,7 +137,7 @@ DEVICE void copy_plane(const struct tile &t, uint32_t nb, uint32_t b, uint8_t *s
 }
 /* nb: items of a row. */
 template <int BLOCK>
-DEVICE void copy_item(const struct tile &t, uint32_t nb, uint32_t b, uint8_t *slot) {
+DEVICE void copy_item(const struct few_tile &t, uint32_t nb, uint32_t b, uint8_t *slot) {
     switch (t.type) {
 #define COPY(name, dtype, block, ...)                                                              \
     case LODE_##dtype:                                                                             \
@@ -150,9 +158,9 @@ template <class T, int I> DEVICE const uint8_t *row_of(const uint8_t *slot, uint
 }
 DEVICE uint32_t word_at(const uint8_t *p) { return *(const uint32_t *)p; }
 
-/* ---- codes, as an mma takes them: of two groups of 32 numbers, a and b ---- */
+/* ---- codes, as an mma takes them: of two neighbouring groups of 32 numbers, a and b ---- */
 
-/* p: which pair, 0 to 3; the groups are pair_a(p) and pair_a(p) + T::APART. */
+/* Of groups (or blocks) 2 p and 2 p + 1. */
 #define PAIR(name)                                                                                 \
     DEVICE void pair_words(const struct name *, const uint8_t *slot, int p, uint32_t a[4],         \
                            uint32_t b[4])
@@ -197,15 +205,16 @@ PAIR(q5_k) {
         b[i] |= (h[i] >> (2 * p + 1) & 0x01010101) << 4;
     }
 }
-PAIR(q6_k) {
-    uint32_t v[4], h[4];
-    plane_words<struct q6_k, 0>(v, slot, 32 * p);
-    plane_words<struct q6_k, 1>(h, slot, 32 * (p / 2));
-    split_nibbles(a, b, v);
+PAIR(q6_k) { /* of half p / 2: bytes 0 to 31 and 32 to 63, low nibbles first */
+    uint32_t v[4], w[4], h[4];
+    const int from = 64 * (p / 2), shift = 4 * (p % 2);
+    plane_words<struct q6_k, 0>(v, slot, from);
+    plane_words<struct q6_k, 0>(w, slot, from + 32);
+    plane_words<struct q6_k, 1>(h, slot, from / 2);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        a[i] |= (h[i] >> (2 * (p % 2)) & 0x03030303) << 4;
-        b[i] |= (h[i] >> (2 * (p % 2) + 4) & 0x03030303) << 4;
+        a[i] = (v[i] >> shift & 0x0f0f0f0f) | (h[i] >> shift & 0x03030303) << 4;
+        b[i] = (w[i] >> shift & 0x0f0f0f0f) | (h[i] >> (shift + 2) & 0x03030303) << 4;
     }
 }
 template <class T>
@@ -273,8 +282,6 @@ PAIR(q8_0) {
     plane_words<struct q8_0, 0>(a, slot, 64 * p);
     plane_words<struct q8_0, 0>(b, slot, 64 * p + 32);
 }
-DEVICE int pair_a(const struct q6_k *, int p) { return 4 * (p / 2) + p % 2; }
-template <class T> DEVICE int pair_a(const T *, int p) { return 2 * p; }
 
 /* ---- scales of a row ---- */
 
@@ -355,57 +362,28 @@ template <class T> DEVICE float2 block_scale(const uint8_t *slot, uint32_t row, 
 struct few_item {
     const uint8_t *slot, *x; /* x: of the block */
     float4 *acc;             /* the tile's sums, this thread's of each group of columns */
-    /* by group of columns: when the block before is in, and where to say that this one is; NULL: it is
-     * the tile's first or last, or the warp has all of them */
-    uint64_t *mine, *next;
-    uint32_t b, turn; /* turn: how often this warp waited before */
+    uint32_t *turns;         /* of the tile, by group of columns; NULL: the warp has it alone */
+    uint32_t b;              /* the tile's turn says so when it is this item's */
 };
-
-#if __CUDA_ARCH__ >= 800
-DEVICE void turns_begin(uint64_t *turn) {
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"((uint32_t)__cvta_generic_to_shared(turn)) : "memory");
-}
 DEVICE void await_turn(const struct few_item &w, int c) {
-    if (!w.mine)
+    if (!w.turns || w.b == 0)
         return;
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(w.mine + c);
-    uint32_t done;
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(w.turns + c);
+    uint32_t n;
     do
-#if __CUDA_ARCH__ >= 900
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-#else
-        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-#endif
-                     : "=r"(done) : "r"(at), "r"(w.turn & 1) : "memory");
-    while (!done);
+        asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(n) : "r"(at) : "memory");
+    while (n != w.b);
 }
 DEVICE void end_turn(const struct few_item &w, int c) {
-    if (!w.next)
+    if (!w.turns)
         return;
     __syncwarp();
     if (threadIdx.x % 32 == 0)
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(
-                         (uint32_t)__cvta_generic_to_shared(w.next + c)) : "memory");
+        asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(
+                         (uint32_t)__cvta_generic_to_shared(w.turns + c)),
+                     "r"(w.b + 1)
+                     : "memory");
 }
-#else /* a number of turns */
-DEVICE void turns_begin(uint64_t *turn) { *turn = 0; }
-DEVICE void await_turn(const struct few_item &w, int c) {
-    if (!w.mine)
-        return;
-    while (*(volatile uint64_t *)(w.mine + c) <= w.turn)
-        ;
-    __threadfence_block();
-}
-DEVICE void end_turn(const struct few_item &w, int c) {
-    if (!w.next)
-        return;
-    __threadfence_block();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        *(volatile uint64_t *)(w.next + c) += 1;
-}
-#endif
-
 DEVICE float4 sums_so_far(const struct few_item &w, int c) {
     return w.b ? w.acc[32 * c] : make_float4(0, 0, 0, 0);
 }
@@ -415,30 +393,53 @@ DEVICE float4 sums_so_far(const struct few_item &w, int c) {
 DEVICE uint4 read16(const uint8_t *p) { return *(const uint4 *)p; }
 DEVICE uint2 read8(const uint8_t *p) { return *(const uint2 *)p; }
 
-/* Group g's dots with two columns and rows r and r + 8, times scales and factors. */
+/* What an item needs of x first, on its way before the weights are looked at: codes of groups 0 and 1, or of
+ * all eight of one group of columns; A256: the factors. */
+template <int BLOCK, int C> struct few_x_first {
+    uint4 codes[BLOCK == 256 ? C : 4], m[BLOCK == 256 ? C : 1];
+};
+template <int BLOCK, int C>
+DEVICE void read_first(struct few_x_first<BLOCK, C> &v, const uint8_t *x) {
+    const uint32_t lane = threadIdx.x % 32;
+    if constexpr (BLOCK == 256) {
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            v.codes[c] = read16(x + c * LODE_FEW_X256 + 16 * lane);
+            v.m[c] = read16(x + c * LODE_FEW_X256 + X_FACTORS + 16 * (lane % 4));
+        }
+    } else {
+#pragma unroll
+        for (int p = 0; p < 4; p++)
+            v.codes[p] = read16(x + 512 * p + 16 * lane);
+    }
+}
+
+/* Group g's dots with two columns and rows r and r + 8, times scales and factors: m's low bytes. */
 template <class T>
-DEVICE void add_group(int isum[4], const uint32_t w[4], uint2 x, uint2 m, const struct row_scales z[2],
-                      int g) {
+DEVICE void add_group(int isum[4], const uint32_t w[4], uint32_t x0, uint32_t x1, uint32_t m,
+                      const struct row_scales z[2], int g) {
     const T *const type = NULL;
-    const int by[2] = {(int)m.x, (int)m.y};
+    const int by[2] = {(int)(m & 255), (int)(m >> 8 & 255)};
     if constexpr (T::GROUP == 16) {
         int lo[4] = {}, hi[4] = {};
-        mma_ss(lo, w[0], w[1], x.x);
-        mma_ss(hi, w[2], w[3], x.y);
+        mma_ss(lo, w[0], w[1], x0);
+        mma_ss(hi, w[2], w[3], x1);
 #pragma unroll
         for (int e = 0; e < 4; e++)
             isum[e] += by[e % 2] * (scale_of(type, z[e / 2], 2 * g) * lo[e] +
                                     scale_of(type, z[e / 2], 2 * g + 1) * hi[e]);
     } else {
         int dot[4] = {};
-        mma_bytes(dot, w[0], w[1], w[2], w[3], x.x, x.y);
+        mma_bytes(dot, w[0], w[1], w[2], w[3], x0, x1);
 #pragma unroll
         for (int e = 0; e < 4; e++)
             isum[e] += scale_of(type, z[e / 2], g) * by[e % 2] * dot[e];
     }
 }
+DEVICE uint32_t pair_factors(uint4 m, int p) { return p == 0 ? m.x : p == 1 ? m.y : p == 2 ? m.z : m.w; }
 
-template <class T, int C> DEVICE void few_item_256(const struct few_item &w) {
+template <class T, int C>
+DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x) {
     const T *const type = NULL;
     const uint32_t lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
     const struct row_scales z[2] = {scales_of(type, w.slot, r, w.b),
@@ -447,30 +448,27 @@ template <class T, int C> DEVICE void few_item_256(const struct few_item &w) {
 #pragma unroll
     for (int p = 0; p < 4; p++) {
         uint32_t u[4], v[4];
-        const int g = pair_a(type, p), h = pair_a(type, 1) == 2 ? g + 1 : g + 2;
+        uint4 next[C];
+#pragma unroll
+        for (int c = 0; c < C && p < 3; c++) /* on their way while these are used */
+            next[c] = read16(w.x + c * LODE_FEW_X256 + 512 * (p + 1) + 16 * lane);
         pair_words(type, w.slot, p, u, v);
 #pragma unroll
         for (int c = 0; c < C; c++) {
-            const uint8_t *x = w.x + c * LODE_FEW_X256 + 16 * lane,
-                          *m = w.x + c * LODE_FEW_X256 + X_FACTORS + 16 * q;
-            if (h == g + 1) {
-                const uint4 a = read16(x + 256 * g), f = read16(m + 32 * g);
-                add_group<T>(isum[c], u, make_uint2(a.x, a.y), make_uint2(f.x, f.y), z, g);
-                add_group<T>(isum[c], v, make_uint2(a.z, a.w), make_uint2(f.z, f.w), z, h);
-            } else {
-                const int i = g / 2 * 512 + g % 2 * 8, k = g / 2 * 64 + g % 2 * 8;
-                add_group<T>(isum[c], u, read8(x + i), read8(m + k), z, g);
-                add_group<T>(isum[c], v, read8(x + i + 512), read8(m + k + 64), z, h);
-            }
+            const uint4 a = x.codes[c];
+            const uint32_t m = pair_factors(x.m[c], p);
+            add_group<T>(isum[c], u, a.x, a.y, m, z, 2 * p);
+            add_group<T>(isum[c], v, a.z, a.w, m >> 16, z, 2 * p + 1);
+            x.codes[c] = next[c];
         }
     }
 #pragma unroll
     for (int c = 0; c < C; c++) {
-        const uint8_t *x = w.x + c * LODE_FEW_X256;
-        const float2 dx = *(const float2 *)(x + X_SCALES + 8 * q);
+        const uint8_t *more = w.x + c * LODE_FEW_X256;
+        const float2 dx = *(const float2 *)(more + X_SCALES + 8 * q);
         int side[4] = {};
         if (T::HAS_M || T::OFFSET) {
-            const uint2 sums = read8(x + X_SUMS + 8 * lane);
+            const uint2 sums = read8(more + X_SUMS + 8 * lane);
             int low[4] = {}, high[4] = {};
             mma_su(low, z[0].own, z[1].own, sums.x);
             mma_ss(high, z[0].own, z[1].own, sums.y);
@@ -493,18 +491,21 @@ template <class T, int C> DEVICE void few_item_256(const struct few_item &w) {
     }
 }
 
-template <class T, int C> DEVICE void few_item_32(const struct few_item &w) {
+template <class T, int C>
+DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &first) {
     const T *const type = NULL;
     const uint32_t lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
 #pragma unroll 1
     for (int c = 0; c < C; c++) {
         const uint8_t *x = w.x + c * LODE_FEW_X32;
         int dot[8][4] = {};
+        if (c)
+            read_first<32, C>(first, x);
 #pragma unroll
         for (int p = 0; p < 4; p++) {
             uint32_t u[4], v[4];
             pair_words(type, w.slot, p, u, v);
-            const uint4 a = read16(x + 512 * p + 16 * lane);
+            const uint4 a = first.codes[p];
             mma_bytes(dot[2 * p], u[0], u[1], u[2], u[3], a.x, a.y);
             mma_bytes(dot[2 * p + 1], v[0], v[1], v[2], v[3], a.z, a.w);
         }
@@ -529,15 +530,16 @@ template <class T, int C> DEVICE void few_item_32(const struct few_item &w) {
     }
 }
 
-template <int BLOCK, int C> DEVICE void few_item(const struct few_item &w, uint32_t type) {
+template <int BLOCK, int C>
+DEVICE void few_item(const struct few_item &w, struct few_x_first<BLOCK, C> &x, uint32_t type) {
     switch (type) {
 #define ITEM(name, dtype, block, ...)                                                              \
     case LODE_##dtype:                                                                             \
         if constexpr (BLOCK == block) {                                                            \
             if constexpr (BLOCK == 256)                                                            \
-                few_item_256<struct name, C>(w);                                                   \
+                few_item_256<struct name, C>(w, x);                                                   \
             else                                                                                   \
-                few_item_32<struct name, C>(w);                                                    \
+                few_item_32<struct name, C>(w, x);                                                    \
         }                                                                                          \
         break;
         LODE_CUDA_QUANT_LIST(ITEM)
@@ -547,93 +549,120 @@ template <int BLOCK, int C> DEVICE void few_item(const struct few_item &w, uint3
 
 /* ---- what comes after ---- */
 
-/* Row r of tile u and what belongs to it, of row x; value(k): the sum of the unit's tile k. */
+/* Row r of a unit whose first row is `first` of part `part`, of row x; value(k): the sum of its tile k. */
 template <class F>
-DEVICE void few_finish(const struct lode_cuda_few_args &f, const struct tile *u, uint32_t r, uint32_t x,
-                       F value) {
+DEVICE void few_finish(const struct lode_cuda_few_args &f, uint32_t part, uint32_t first, uint32_t r,
+                       uint32_t x, F value) {
     const struct lode_cuda_gemv_args &a = f.a;
-    const uint32_t i = u->first + r;
-    float v = with_bias(a, u[0], r, value(0));
+    const uint32_t i = first + r;
+    auto biased = [&](uint32_t p, float v) {
+        return a.parts[p].bias ? v + at<const float>(a.parts[p].bias)[i] : v;
+    };
+    float v = biased(part, value(0));
     if (a.output == LODE_GEMV_GLU)
-        v = glu_of(a.act, v, with_bias(a, u[1], r, value(1)));
+        v = glu_of(a.act, v, biased(1, value(1)));
     if (a.residual) {
         const float y = at<const float>(a.residual + x * f.residual_stride)[i];
         v = a.scale == 1.0f ? y + v : a.product_first ? fmaf(a.scale, y, v) : fmaf(a.scale, v, y);
     }
-    at<float>(a.parts[u->part].y + x * f.y_stride[u->part])[i] = v;
+    at<float>(a.parts[part].y + x * f.y_stride[part])[i] = v;
 }
 
 /* ---- all of it ---- */
 
+/* A warp's way through the items of its block of threads: the tiles of a pass block by block of x, every
+ * FEW_WARPS-th item. */
+struct few_walk {
+    uint32_t first, some; /* tiles before the pass, and of it */
+    uint32_t tile, b;     /* tile: of the pass */
+    uint32_t tiles, blocks; /* to the next item */
+};
+DEVICE void walk_pass(struct few_walk &w, uint32_t first, uint32_t n_tiles, uint32_t most) {
+    w.first = first;
+    w.some = first >= n_tiles ? 0 : n_tiles - first < most ? n_tiles - first : most;
+    if (w.some == 0)
+        return;
+    w.tile = threadIdx.x / 32 % w.some, w.b = threadIdx.x / 32 / w.some;
+    w.tiles = FEW_WARPS % w.some, w.blocks = FEW_WARPS / w.some;
+}
+DEVICE void walk_on(struct few_walk &w) {
+    w.tile += w.tiles;
+    w.b += w.blocks;
+    if (w.tile >= w.some)
+        w.tile -= w.some, w.b++;
+}
+
 template <int BLOCK, int C> DEVICE void few(const struct lode_cuda_few_args &f) {
     constexpr uint32_t X_BLOCK = C * (BLOCK == 256 ? LODE_FEW_X256 : LODE_FEW_X32);
-    __shared__ struct tile tiles[LODE_GEMV_TILES];
-    __shared__ uint64_t turns[FEW_WARPS * C];
+    __shared__ struct few_tile tiles[LODE_GEMV_TILES];
+    __shared__ uint32_t first_row[LODE_GEMV_TILES];
+    __shared__ uint32_t turns[FEW_WARPS * C];
     const struct lode_cuda_gemv_args &a = f.a;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const uint32_t steps = a.cols / 256, slot = warp / f.splits, part = warp % f.splits;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, steps = a.cols / 256;
     const uint32_t n_tiles = (a.n_units + gridDim.x - 1 - blockIdx.x) / gridDim.x * a.per_unit;
     float *acc = row_mem;
     uint8_t *ring = (uint8_t *)row_mem + f.tiles * C * FEW_ACC * sizeof(float) +
                     (size_t)warp * f.depth * f.slot_size;
     let_next_come();
-    if (threadIdx.x < n_tiles)
-        tiles[threadIdx.x] = tile_at(a, blockIdx.x + threadIdx.x / a.per_unit * gridDim.x,
-                                     threadIdx.x % a.per_unit, TILE_ROWS);
+    if (threadIdx.x < n_tiles) {
+        const struct tile t = tile_at(a, blockIdx.x + threadIdx.x / a.per_unit * gridDim.x,
+                                      threadIdx.x % a.per_unit, TILE_ROWS);
+        tiles[threadIdx.x] = {t.w, t.stride, (uint16_t)t.type, (uint8_t)t.rows, (uint8_t)t.part};
+        first_row[threadIdx.x] = t.first;
+    }
     if (threadIdx.x < FEW_WARPS * C)
-        turns_begin(&turns[threadIdx.x]);
+        turns[threadIdx.x] = 0;
     __syncthreads();
-    uint64_t *const mine = turns + warp * C,
-                    *const next = turns + (slot * f.splits + (part + 1) % f.splits) * C;
-    uint32_t turn = 0;
-    uint32_t ahead_tile = slot < f.tiles ? slot : n_tiles, ahead_b = part, ahead_at = 0, at_slot = 0;
-    auto ask = [&]() { /* for the next item */
-        if (ahead_tile < n_tiles) {
-            copy_item<BLOCK>(tiles[ahead_tile], steps, ahead_b, ring + ahead_at * f.slot_size);
-            ahead_b += f.splits;
-            if (ahead_b >= steps)
-                ahead_b = part, ahead_tile += f.tiles;
-            ahead_at = ahead_at + 1 < f.depth ? ahead_at + 1 : 0;
+    struct few_walk ahead, now;
+    uint32_t to = 0, from = 0; /* slots of the ring */
+    auto ask = [&]() {                   /* for the next item */
+        while (ahead.some && ahead.b >= steps)
+            walk_pass(ahead, ahead.first + f.tiles, n_tiles, f.tiles);
+        if (ahead.some) {
+            copy_item<BLOCK>(tiles[ahead.first + ahead.tile], steps, ahead.b, ring + to);
+            to = to + f.slot_size < f.depth * f.slot_size ? to + f.slot_size : 0;
+            walk_on(ahead);
         }
         copies_end_group();
     };
+    walk_pass(ahead, 0, n_tiles, f.tiles);
+#pragma unroll 1
     for (uint32_t i = 0; i + 1 < f.depth; i++)
         ask();
     wait_for_last();
-    for (uint32_t first = 0; first < n_tiles; first += f.tiles) {
-        const uint32_t some = n_tiles - first < f.tiles ? n_tiles - first : f.tiles;
-        if (slot < some) {
-            const uint32_t type = tiles[first + slot].type;
+    for (walk_pass(now, 0, n_tiles, f.tiles); now.some;
+         walk_pass(now, now.first + f.tiles, n_tiles, f.tiles)) {
+        const bool alone = now.some == FEW_WARPS;
 #pragma unroll 1
-            for (uint32_t b = part; b < steps; b += f.splits) {
-                ask();
-                if (f.depth == 2)
-                    copies_wait<1>();
-                else if (f.depth == 3)
-                    copies_wait<2>();
-                else
-                    copies_wait<3>();
-                __syncwarp();
-                const struct few_item w = {ring + at_slot * f.slot_size,
-                                           at<const uint8_t>(a.x) + (size_t)b * X_BLOCK,
-                                           (float4 *)(acc + slot * C * FEW_ACC) + lane,
-                                           f.splits > 1 && b ? mine : NULL,
-                                           f.splits > 1 && b + 1 < steps ? next : NULL, b, turn};
-                few_item<BLOCK, C>(w, type);
-                turn += b != 0;
-                __syncwarp();
-                at_slot = at_slot + 1 < f.depth ? at_slot + 1 : 0;
-            }
+        for (; now.b < steps; walk_on(now)) {
+            struct few_x_first<BLOCK, C> first;
+            read_first<BLOCK, C>(first, at<const uint8_t>(a.x) + (size_t)now.b * X_BLOCK);
+            ask();
+            if (f.depth == 2)
+                copies_wait<1>();
+            else
+                copies_wait<2>();
+            __syncwarp();
+            const struct few_item w = {ring + from,
+                                       at<const uint8_t>(a.x) + (size_t)now.b * X_BLOCK,
+                                       (float4 *)(acc + now.tile * C * FEW_ACC) + lane,
+                                       alone ? NULL : turns + now.tile * C, now.b};
+            few_item<BLOCK, C>(w, first, tiles[now.first + now.tile].type);
+            __syncwarp();
+            from = from + f.slot_size < f.depth * f.slot_size ? from + f.slot_size : 0;
         }
         __syncthreads();
-        for (uint32_t i = threadIdx.x; i < some / a.per_unit * TILE_ROWS * 8 * C; i += GEMV_THREADS) {
+        if (threadIdx.x < FEW_WARPS * C)
+            turns[threadIdx.x] = 0;
+        for (uint32_t i = threadIdx.x; i < now.some / a.per_unit * TILE_ROWS * 8 * C;
+             i += GEMV_THREADS) {
             const uint32_t r = i % TILE_ROWS, x = i / TILE_ROWS % (8 * C),
                            u = i / (TILE_ROWS * 8 * C) * a.per_unit;
-            const struct tile *t = &tiles[first + u];
-            if (x < a.n_x && r < t->rows)
-                few_finish(f, t, r, x, [&](uint32_t k) {
-                    return acc[((u + k) * C + x / 8) * FEW_ACC + 16 * (r % 8) + x % 8 / 2 * 4 + r / 8 * 2 +
-                               x % 2];
+            const struct few_tile &t = tiles[now.first + u];
+            if (x < a.n_x && r < t.rows)
+                few_finish(f, t.part, first_row[now.first + u], r, x, [&](uint32_t k) {
+                    return acc[((u + k) * C + x / 8) * FEW_ACC + 16 * (r % 8) + x % 8 / 2 * 4 +
+                               r / 8 * 2 + x % 2];
                 });
         }
         __syncthreads();

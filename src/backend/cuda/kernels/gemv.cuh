@@ -106,29 +106,33 @@ DEVICE void load_rows(const struct lode_cuda_gemv_args &a) {
         ((float4 *)row_mem)[i] = at<const float4>(a.x + i / each * a.x_stride)[i % each];
 }
 
-/* The RMS norm of x, in row_mem; to x_out too, where it isn't NULL. */
-DEVICE void norm_row(const float *x, lode_dev norm, float eps, uint32_t cols, float *x_out) {
+/* x into row_mem, and what its RMS norm divides by. */
+DEVICE float norm_root(const float *x, float eps, uint32_t cols) {
     __shared__ float sum;
-    const float4 *w = at<const float4>(norm);
     load_floats(x, cols);
     const float dot = lanes_sum(cols, &sum, [](float v, float acc) { return fmaf(v, v, acc); });
-    const float root = sqrtf(dot / (float)cols + eps);
-#pragma unroll 2
-    for (uint32_t i = threadIdx.x; i < cols / 4; i += GEMV_THREADS) {
-        float4 v = ((const float4 *)row_mem)[i];
-        v.x /= root, v.y /= root, v.z /= root, v.w /= root;
-        if (w) {
-            const float4 u = __ldg(w + i);
-            v.x *= u.x, v.y *= u.y, v.z *= u.z, v.w *= u.w;
-        }
-        ((float4 *)row_mem)[i] = v;
-        if (x_out)
-            ((float4 *)x_out)[i] = v;
-    }
+    return sqrtf(dot / (float)cols + eps);
 }
+/* Numbers 4 i and on of row_mem, normed; w: NULL or the weights. */
+DEVICE float4 normed(uint32_t i, float root, const float4 *w) {
+    float4 v = ((const float4 *)row_mem)[i];
+    v.x /= root, v.y /= root, v.z /= root, v.w /= root;
+    if (w) {
+        const float4 u = __ldg(w + i);
+        v.x *= u.x, v.y *= u.y, v.z *= u.z, v.w *= u.w;
+    }
+    return v;
+}
+/* The RMS norm of x, in row_mem. */
 DEVICE void load_normed(const struct lode_cuda_gemv_args &a) {
-    norm_row(at<const float>(a.x), a.norm, a.eps, a.cols,
-             blockIdx.x == 0 ? at<float>(a.x_out) : (float *)NULL);
+    const float root = norm_root(at<const float>(a.x), a.eps, a.cols);
+#pragma unroll 2
+    for (uint32_t i = threadIdx.x; i < a.cols / 4; i += GEMV_THREADS) {
+        const float4 v = normed(i, root, at<const float4>(a.norm));
+        ((float4 *)row_mem)[i] = v;
+        if (a.x_out && blockIdx.x == 0)
+            at<float4>(a.x_out)[i] = v;
+    }
 }
 /* The norm's weights, on their way while the launch before still runs. */
 DEVICE void fetch_norm(const struct lode_cuda_gemv_args &a) {

@@ -214,7 +214,7 @@ struct lode_cuda_gemv_args {
 enum {
     LODE_FEW_ROWS = 32,   /* at most */
     LODE_FEW_WARPS = 16,  /* of a block of threads */
-    LODE_FEW_X256 = 2592, /* bytes of 256 numbers of eight rows of x, rounded to A256 */
+    LODE_FEW_X256 = 2400, /* bytes of 256 numbers of eight rows of x, rounded to A256 */
     LODE_FEW_X32 = 2560,  /* to A32 */
 };
 
@@ -227,11 +227,11 @@ struct lode_cuda_few_x_args {
 };
 
 /* a.x: such blocks; a.q_out, x_out, route: not used.  A block of threads computes `tiles` tiles at a
- * time, each by `splits` warps. */
+ * time, at most one for each warp. */
 struct lode_cuda_few_args {
     struct lode_cuda_gemv_args a;
     uint32_t y_stride[LODE_CUDA_PARTS], residual_stride; /* bytes */
-    uint32_t tiles, splits;
+    uint32_t tiles;
     uint32_t depth, slot_size; /* items that a warp has room for; bytes of one */
 };
 
