@@ -127,13 +127,14 @@ def check_numbers(count, s):
                 if not all(isinstance(v, int) and v in (0, 1) for k, v in body.items()
                            if k in ('max_tokens', 'max_completion_tokens', 'max_output_tokens', 'n_predict')):
                     body['stop'] = body['stop_sequences'] = list('abcdeinorst ')
+                    body.setdefault('timeout', 5)  # where the API has no stops: 408
                 n += 1
                 try:
                     code, text, taken = ask(s, path, body)
                 except OSError as e:
                     wrong.append((body, repr(e)))
                     continue
-                named = a in text or b in text or code in (200, 404)
+                named = a in text or b in text or code in (200, 404, 408)
                 if code >= 500 or not named or taken > 30:
                     wrong.append((body, code, text[:200]))
         count.check(not wrong, '%s: %d pairs of odd numbers%s' % (path, n, ' %r' % wrong[:2] if wrong else ''))

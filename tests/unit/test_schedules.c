@@ -285,6 +285,58 @@ static void across_restarts(void **state) {
     }
 }
 
+/* "llama", with other options; false: this machine cannot. */
+static bool load_as(const struct lode_model_opts *o) {
+    char path[4096];
+    struct lode_error err;
+    const char *root = getenv("LODE_TESTS");
+    snprintf(path, sizeof path, "%s/data/arch/llama/model.gguf", root ? root : "tests");
+    const int rc = lode_model_load(&model, path, o, &err);
+    if (rc != LODE_ERR_UNSUPPORTED)
+        must(rc, &err);
+    return rc == 0;
+}
+
+/* What one CPU wrote another one uses, wherever the directory lies; what other numerics made is kept,
+ * counted, not used, and there again for those that made it. */
+static void from_another_machine(void **state) {
+    (void)state;
+    char *dir = tmp_path("here"), *moved = tmp_path("there");
+    const char *const *isas = lode_machine_isas();
+    prepare("llama");
+    lode_model_free(model);
+    assert_true(load_as(&(struct lode_model_opts){.isa = "scalar"}));
+    struct lode_scheduler_stats st = answer_all((struct lode_scheduler_opts){.cache_dir = dir});
+    assert_true(st.disk.written > 0);
+    lode_model_free(model);
+    assert_int_equal(rename(dir, moved), 0);
+    const struct lode_scheduler_opts o = {.cache_dir = moved};
+    for (size_t i = 0; isas[i]; i++) { /* answers are compared with those of the best one */
+        if (!load_as(&(struct lode_model_opts){.isa = isas[i]}))
+            continue;
+        st = answer_all(o);
+        assert_true(st.disk.read > 0);
+        assert_int_equal(st.disk.foreign + st.disk.corrupt, 0);
+        lode_model_free(model);
+    }
+    const uint64_t entries = st.disk.entries;
+    const struct lode_model_opts others[] = {{.float_act = true}, {.numerics = "fast"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (!load_as(&others[i]))
+            continue;
+        st = ask_once(o);
+        assert_true(st.disk.foreign >= entries);
+        assert_int_equal(st.disk.read, 0);
+        lode_model_free(model);
+    }
+    assert_true(load_as(NULL));
+    st = answer_all(o);
+    assert_true(st.disk.read > 0 && st.disk.foreign > 0 && st.disk.entries >= entries);
+    lode_model_free(model);
+    free(dir);
+    free(moved);
+}
+
 /* Killed at any moment, the next process finds whole entries and no others. */
 static void after_a_kill(void **state) {
     (void)state;
@@ -734,6 +786,7 @@ int main(void) {
         cmocka_unit_test(after_a_kill), /* first: it forks, and nothing has threads yet */
         cmocka_unit_test(any_schedule),
         cmocka_unit_test(across_restarts),
+        cmocka_unit_test(from_another_machine),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(order),
         cmocka_unit_test(order_of_deadlines),
