@@ -4,8 +4,9 @@ long prompts, schemas and calls, several APIs, idle connections.  Some seconds, 
 (LODE_SOAK_SECONDS says otherwise): half of it as the server is used, half with --no-cache-prompt.
 
 A request that is asked again and again must give one output, whatever else goes on.  Memory is measured each
-second, and written to POINTS.csv.  Three things grow: what is touched for the first time (pages, malloc's arenas),
-which the first half of a life is left out for; remembered answers, which the server counts and bounds
+second, and written to POINTS.csv.  Three things grow: what is touched for the first time (pages of keys and values,
+which requests that take them all touch before the life begins; malloc's arenas, which its first half is left out
+for); remembered answers, which the server counts and bounds
 (lode:recall_bytes); and leaks.  The slope of the second half is printed for memory, for remembered answers and
 for the rest, and the rest is held to 1 MB/h if the time is long enough to see that: at one sample a second with
 the sawtooth of malloc's arenas (some 100 KiB), a least-squares slope over a quarter of an hour is known to about
@@ -122,11 +123,23 @@ def slope(points):
     return sum((t - mt) * (b - mb) for t, b in points) / below * 3600 if below else 0
 
 
+def touch_pages(s):
+    """A context in every slot at once."""
+    ids = [3 + i % 200 for i in range(2040)]
+    threads = [threading.Thread(target=s.ask, args=('POST', '/v1/completions', {'prompt': [k] + ids, 'max_tokens': 1}))
+               for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+
+
 def live(count, program, seconds, seed, points_file, *flags):
     """One life; the bytes an hour that its memory grew by in the second half, remembered answers apart."""
     s = Server(program, '--queue', '8', *flags)
     try:
         s.post(CHAT, FIXED)
+        touch_pages(s)
         fds, pages = s.fds(), s.kept_pages()
         life = Life(s, seconds, seed)
         threads = [threading.Thread(target=life.client, args=(k,)) for k in range(8)]
