@@ -4,8 +4,7 @@
 #define KERN(name) name##_avx2
 #define V_COLUMNS 4
 #define V_TILES 1
-#define V_FEW_8 1
-#define V_FEW_16 1
+#define V_FEW_256 1
 #define V_WIDE_BIAS 0
 
 /* The instruction adds pairs of products in 16 bits, with saturation that top * 127 * 2 <= 16002

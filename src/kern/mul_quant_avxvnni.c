@@ -4,8 +4,7 @@
 #define KERN(name) name##_avxvnni
 #define V_COLUMNS 4
 #define V_TILES 1
-#define V_FEW_8 1
-#define V_FEW_16 1
+#define V_FEW_256 1
 #define V_WIDE_BIAS 128
 
 INLINE V v_dot4_wide(V acc, V w, V x) {

@@ -7,8 +7,7 @@
 #define KERN(name) name##_neon
 #define V_COLUMNS 4
 #define V_TILES 1
-#define V_FEW_8 1
-#define V_FEW_16 1
+#define V_FEW_256 1
 #define V_WIDE_BIAS 0
 
 /* Indices beyond 15 read as zero, the top bit of a pick among them. */

@@ -23,11 +23,12 @@
  *   KERN(name)                      name##_ISA
  *   LANES, V_WIDE_BIAS              rows of a tile; see above
  *   V_COLUMNS, V_TILES              how many of each are multiplied at once
- *   V_FEW_8, V_FEW_16               see most_few
+ *   V_FEW_256                       see most_few
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80: zero
  *   v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15
  *   v_dot16(acc, w[4], x[4], top)   acc + sum of 16 products; codes w <= top <= 63, signed x
  *   v_dot4_wide(acc, w, x)          acc + sum of 4 products of wide codes
+ *   v_dot4_at(acc, w, p)            the same of all codes with 4 numbers in memory; V_DOT4_AT: exists
  *   v_dot2(acc, a, b)               acc + sum of 2 products of int16
  *   v_load16(V out[4], rows, off)   out[t], lane i = bytes off + 4t .. of row i
  *   v_load4(rows, off)              4 bytes of each row
@@ -56,6 +57,17 @@ INLINE V dot16(struct shape s, V acc, const V w[4], struct x16 x) {
     for (int i = 0; i < 4; i++)
         acc = v_dot4_wide(acc, w[i], x.v[i]);
     return acc;
+}
+
+/* The same with 16 numbers in memory. */
+INLINE V dot16_at(struct shape s, V acc, const V w[4], const int8_t *x) {
+#ifdef V_DOT4_AT
+    for (int i = 0; i < 4; i++)
+        acc = v_dot4_at(acc, w[i], x + 4 * i);
+    return acc;
+#else
+    return dot16(s, acc, w, bcast16(x));
+#endif
 }
 
 /* ---- blocks of 256 ---- */
@@ -198,16 +210,16 @@ INLINE F one32(TYPE_32, const struct rows *r, size_t next, const uint8_t *x, siz
 }
 
 /* A few columns (n constant, up to FEW): as one, for speculation and small batches, which should cost
- * little more than the reading of the weights.  x[j]: where a column's blocks begin.  In blocks of 256
- * it pays up to V_FEW_16 columns (scales for 16 numbers) or V_FEW_8 (for 32, which here meet their
- * scale 16 at a time). */
+ * little more than the reading of the weights.  x[j]: where a column's blocks begin.  In blocks of 256,
+ * which want a register for each column's sum beside all codes of a group, up to V_FEW_256 columns. */
 #define FEW 8
-INLINE size_t most_few(struct shape s) {
-    return s.groups == 16 ? V_FEW_16 : s.groups == 8 ? V_FEW_8 : FEW;
-}
+INLINE size_t most_few(struct shape s) { return s.groups ? V_FEW_256 : FEW; }
+
 INLINE void few256(F acc[FEW], TYPE_256, const struct rows *r, size_t next, const uint8_t *const *x,
                    size_t n, size_t k) {
-    const int n_chunks = 16 / s.runs;
+    /* chunks at a time: two where a group of 32 has a half in each, so that it meets its scale once */
+    const int n_chunks = 16 / s.runs, step = s.groups == 8 && !s.adjacent ? 2 : 1;
+    const int groups = s.adjacent ? 1 : s.runs;
     const size_t part = LANES * size / (size_t)n_chunks;
     for (size_t j = 0; j < n; j++)
         acc[j] = f_zero();
@@ -224,17 +236,25 @@ INLINE void few256(F acc[FEW], TYPE_256, const struct rows *r, size_t next, cons
                 m[j][g] = a[j]->m[g];
         }
 #pragma GCC unroll 1
-        for (int c = 0; c < n_chunks; c++) {
-            V w[4][4];
-            prefetch(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, part);
-            unpack(w, &h, r, b * size, c);
-            for (int i = 0; i < s.runs; i++) {
-                const int g = group_of(s, c, i);
-                const V sc = h.sc[g * s.groups / 16];
+        for (int c = 0; c < n_chunks; c += step) {
+            V w[2][4][4];
+            prefetch(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, part * (size_t)step);
+            unpack(w[0], &h, r, b * size, c);
+            if (step == 2)
+                unpack(w[1], &h, r, b * size, c + 1);
+#pragma GCC unroll 4
+            for (int i = 0; i < groups; i++) {
+                const V *lo = w[0][i], *hi = s.adjacent ? w[0][1] : w[step - 1][i];
+                const int at = 16 * group_of(s, c, i);
+                const V sc = h.sc[at * s.groups / 256];
 #pragma GCC unroll 8
-                for (size_t j = 0; j < n; j++) /* both fit 16 bits, the multiplier's upper half is 0 */
-                    isum[j] += dot16(s, v_zero(), w[i], bcast16(a[j]->q + 16 * g)) *
-                               v_dot2(v_zero(), sc, v_bcast4(&m[j][g / 2]));
+                for (size_t j = 0; j < n; j++) {
+                    V sum = dot16_at(s, v_zero(), lo, a[j]->q + at);
+                    if (s.groups == 8)
+                        sum += dot16_at(s, v_zero(), hi, a[j]->q + at + 16);
+                    /* scale and multiplier fit 16 bits, the multiplier's upper half is 0 */
+                    isum[j] += sum * v_dot2(v_zero(), sc, v_bcast4(&m[j][at / 32]));
+                }
             }
         }
 #pragma GCC unroll 8
@@ -314,8 +334,12 @@ INLINE void many32(F sums[V_TILES][CHUNK], TYPE_32, TILE_ARGS) {
         const struct shape s = {__VA_ARGS__};                                                      \
         if (n <= 2)                                                                                \
             few##block(acc, s, UNPACK_##block(name), size, r, next, x, 2, k);                      \
+        else if (n == 3)                                                                           \
+            few##block(acc, s, UNPACK_##block(name), size, r, next, x, 3, k);                      \
         else if (n <= 4)                                                                           \
             few##block(acc, s, UNPACK_##block(name), size, r, next, x, 4, k);                      \
+        else if (n <= 6)                                                                           \
+            few##block(acc, s, UNPACK_##block(name), size, r, next, x, 6, k);                      \
         else                                                                                       \
             few##block(acc, s, UNPACK_##block(name), size, r, next, x, FEW, k);                    \
     }                                                                                              \
