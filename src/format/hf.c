@@ -39,6 +39,11 @@ static const uint32_t *hf_order(const struct lode_source *s, const struct lode_g
     return l ? l->order : NULL;
 }
 
+static bool hf_place(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
+                     size_t n, struct lode_place *out) {
+    return lode_hf_home_place(hf_of(s), t, offset, n, out);
+}
+
 static int hf_check(const struct lode_source *s, struct lode_error *err) {
     return lode_st_check(hf_of(s)->st, err);
 }
@@ -54,7 +59,7 @@ static void hf_close(struct lode_source *s) {
 }
 
 static const struct lode_source_ops hf_ops = {hf_find,  hf_tensor, hf_data, hf_read,
-                                              hf_order, NULL, hf_check, hf_close};
+                                              hf_order, hf_place, hf_check, hf_close};
 
 int lode_hf_note(struct lode_hf *h, struct lode_error *err, const char *fmt, ...) {
     char line[512];

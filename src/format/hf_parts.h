@@ -157,6 +157,9 @@ bool lode_hf_dtype(const struct lode_st_tensor *s, enum lode_dtype *type);
 int lode_hf_read_home(const struct lode_hf *h, const struct lode_gguf_tensor *t, size_t offset,
                       void *out, size_t n, struct lode_error *err);
 /* The mapped bytes [offset, offset + n), or NULL. */
+/* Where bytes [offset, offset + n) of the tensor lie in one piece of a file; false: nowhere. */
+bool lode_hf_home_place(const struct lode_hf *h, const struct lode_gguf_tensor *t, size_t offset,
+                        size_t n, struct lode_place *out);
 const void *lode_hf_home_data(const struct lode_hf *h, const struct lode_gguf_tensor *t,
                               size_t offset, size_t n);
 

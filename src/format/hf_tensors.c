@@ -348,23 +348,45 @@ static uint64_t place_of(const struct lode_hf_run *r, uint64_t i, uint64_t *rest
     return at;
 }
 
+/* The tensor of the files that has bytes [offset, offset + n) in one piece, as they are computed with,
+ * and where in it they begin; NULL: none has. */
+static const struct lode_st_tensor *one_piece(const struct lode_hf *h, const struct lode_gguf_tensor *t,
+                                              size_t offset, size_t n, size_t *begin) {
+    const struct lode_hf_home *home = &h->homes[t - h->tensors];
+    const size_t width = t->type == LODE_F32 ? 4 : 2;
+    if (home->made || home->map || offset >= t->size || lode_hf_linear(home->runs[0].from) ||
+        offset % width)
+        return NULL;
+    const struct lode_hf_run *r = run_at(home, offset / width);
+    uint64_t rest;
+    if (lode_hf_linear(r->from))
+        return NULL;
+    *begin = place_of(r, offset / width - r->at, &rest) * width;
+    return r->step[LODE_HF_LOOPS - 1] == 1 && n <= rest * width ? r->from : NULL;
+}
+
 const void *lode_hf_home_data(const struct lode_hf *h, const struct lode_gguf_tensor *t,
                               size_t offset, size_t n) {
     const struct lode_hf_home *home = &h->homes[t - h->tensors];
     const size_t width = t->type == LODE_F32 ? 4 : 2;
+    size_t begin = 0;
     if (home->made)
         return (const char *)home->made + offset;
-    if (home->map || offset >= t->size || lode_hf_linear(home->runs[0].from) || offset % width)
-        return NULL;
-    const struct lode_hf_run *r = run_at(home, offset / width);
-    uint64_t rest;
-    const uint64_t at = place_of(r, offset / width - r->at, &rest);
-    const char *data = lode_hf_linear(r->from) ? NULL : lode_st_data(h->st, r->from);
+    const struct lode_st_tensor *s = one_piece(h, t, offset, n, &begin);
+    const char *data = s ? lode_st_data(h->st, s) : NULL;
     /* Headers may have any length; kernels want numbers where numbers belong. */
-    if (!data || (uintptr_t)data % width != 0 || r->step[LODE_HF_LOOPS - 1] != 1 ||
-        n > rest * width)
-        return NULL;
-    return data + at * width;
+    return data && (uintptr_t)data % width == 0 ? data + begin : NULL;
+}
+
+bool lode_hf_home_place(const struct lode_hf *h, const struct lode_gguf_tensor *t, size_t offset,
+                        size_t n, struct lode_place *out) {
+    size_t begin = 0;
+    const struct lode_st_tensor *s = one_piece(h, t, offset, n, &begin);
+    const char *path = s ? lode_st_path(h->st, s) : NULL;
+    if (!path || s->offset % (t->type == LODE_F32 ? 4 : 2) != 0) /* the same of pages that are read */
+        return false;
+    *out = (struct lode_place){.path = path, .offset = s->offset + begin};
+    return true;
 }
 
 enum { CHUNK = 1 << 20 };

@@ -543,6 +543,10 @@ int lode_st_read(const struct lode_st *st, const struct lode_st_tensor *t, size_
     return lode_in_read(&st->files[t->shard], t->offset + offset, out, n, err);
 }
 
+const char *lode_st_path(const struct lode_st *st, const struct lode_st_tensor *t) {
+    return t->shard < st->n_files ? st->files[t->shard].path : NULL;
+}
+
 size_t lode_st_n_shards(const struct lode_st *st) {
     return st->n_files;
 }

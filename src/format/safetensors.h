@@ -93,6 +93,8 @@ const void *lode_st_data(const struct lode_st *st, const struct lode_st_tensor *
 int lode_st_read(const struct lode_st *st, const struct lode_st_tensor *t, size_t offset, void *out,
                  size_t n, struct lode_error *err);
 
+/* The file that it lies in; one pointer a file.  NULL: it was parsed from memory. */
+const char *lode_st_path(const struct lode_st *st, const struct lode_st_tensor *t);
 size_t lode_st_n_shards(const struct lode_st *st);
 uint64_t lode_st_file_size(const struct lode_st *st); /* of all shards */
 /* LODE_ERR_IO when bytes of a mapped shard could not be read since opening (base/sigbus.h). */
