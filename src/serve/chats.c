@@ -2,23 +2,21 @@
 #include "serve/chats.h"
 
 #include "base/error.h"
-#include "base/utf8.h"
 #include "serve/chats_file.h"
 #include "serve/fields.h"
+#include "serve/needle.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <utf8proc.h>
 
 enum {
     MAX_ID = 64,
     MAX_ROLE = 32,
     MAX_REST = 64 << 10 /* of a chat */,
     SEARCH_MS = 2000,
-    SNIPPET = 120
 };
 
 #define STATEMENTS(X)                                                                              \
@@ -181,69 +179,6 @@ static void add_rest(struct lode_buf *b, sqlite3_stmt *st, int i) {
 
 /* ---- search ---- */
 
-struct needle {
-    utf8proc_int32_t cp[CHATS_MAX_SEARCH]; /* in lower case */
-    size_t n;
-};
-
-static utf8proc_int32_t lower_at(const char *s, size_t n, size_t *len) {
-    uint32_t cp = (unsigned char)*s;
-    *len = cp < 0x80 ? 1 : lode_utf8_decode(s, n, &cp);
-    if (*len == 0) {
-        *len = 1;
-        return -1;
-    }
-    if (cp < 0x80)
-        return cp >= 'A' && cp <= 'Z' ? (int)cp + 32 : (int)cp;
-    return utf8proc_tolower((utf8proc_int32_t)cp);
-}
-
-static int make_needle(struct needle *w, const char *text, struct lode_error *err) {
-    size_t n = text ? strlen(text) : 0, len;
-    w->n = 0;
-    for (size_t i = 0; i < n; i += len) {
-        if (w->n == CHATS_MAX_SEARCH)
-            return lode_fail(err, LODE_ERR_ARG, "q", "at most %d characters expected",
-                             CHATS_MAX_SEARCH);
-        w->cp[w->n++] = lower_at(text + i, n - i, &len);
-    }
-    return 0;
-}
-
-/* Where it first stands in s, and how many bytes of s it covers; n when nowhere. */
-static size_t find(const struct needle *w, const char *s, size_t n, size_t *covers) {
-    size_t len;
-    *covers = 0;
-    for (size_t i = 0; i < n && w->n; i += len) {
-        if (lower_at(s + i, n - i, &len) != w->cp[0])
-            continue;
-        size_t at = i, k = 0, more;
-        while (k < w->n && at < n && lower_at(s + at, n - at, &more) == w->cp[k]) {
-            at += more;
-            k++;
-        }
-        if (k == w->n) {
-            *covers = at - i;
-            return i;
-        }
-    }
-    return w->n ? n : 0;
-}
-
-/* What stands around a find, cut between characters. */
-static void add_snippet(struct lode_buf *b, const char *s, size_t n, size_t at, size_t covers) {
-    size_t from = at > SNIPPET / 2 ? at - SNIPPET / 2 : 0;
-    size_t to = n - at - covers > SNIPPET ? at + covers + SNIPPET : n;
-    while (from > 0 && from < at && ((unsigned char)s[from] & 0xc0) == 0x80)
-        from++;
-    while (to < n && ((unsigned char)s[to] & 0xc0) == 0x80)
-        to++;
-    lode_buf_clear(b);
-    lode_buf_addz(b, from ? "…" : "");
-    lode_buf_add(b, s + from, to - from);
-    lode_buf_addz(b, to < n ? "…" : "");
-}
-
 /* Whether a message of the chat has it; the first that does is the snippet's. */
 static int search_messages(struct chats *c, const char *chat, const struct needle *w,
                            struct lode_buf *snippet, bool *found, struct lode_error *err) {
@@ -254,10 +189,10 @@ static int search_messages(struct chats *c, const char *chat, const struct needl
     bind_text(st, 1, chat, strlen(chat));
     while (!*found && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         const char *text = column(st, 0);
-        const size_t n = (size_t)sqlite3_column_bytes(st, 0), at = find(w, text, n, &covers);
+        const size_t n = (size_t)sqlite3_column_bytes(st, 0), at = needle_find(w, text, n, &covers);
         *found = at < n;
         if (*found)
-            add_snippet(snippet, text, n, at, covers);
+            needle_snippet(snippet, text, n, at, covers);
     }
     return done(c, st, rc, err);
 }
@@ -294,7 +229,7 @@ static int list_locked(struct chats *c, const struct chats_query *q, const struc
         size_t covers;
         const char *title = column(st, 1);
         const size_t len = (size_t)sqlite3_column_bytes(st, 1);
-        bool found = !w->n || find(w, title, len, &covers) < len;
+        bool found = !w->n || needle_find(w, title, len, &covers) < len;
         lode_buf_clear(&snippet);
         if (!found)
             status = search_messages(c, column(st, 0), w, &snippet, &found, err);
@@ -559,7 +494,7 @@ int chats_open(struct chats *c, struct lode_error *err) {
 int chats_list(struct chats *c, const struct chats_query *q, struct lode_buf *out,
                struct lode_error *err) {
     struct needle w;
-    LODE_TRY(make_needle(&w, q->text, err));
+    LODE_TRY(needle_make(&w, q->text, err));
     if (q->limit > CHATS_MAX_LIST)
         return field_fail(err, "limit", "at most %d expected", CHATS_MAX_LIST);
     pthread_mutex_lock(&c->mutex);

@@ -29,6 +29,7 @@
 
 #include "base/buf.h"
 #include "lode/error.h"
+#include "serve/needle.h"
 
 #include <jansson.h>
 #include <stdint.h>
@@ -39,7 +40,7 @@ enum {
     CHATS_MAX_MESSAGES = 20000,  /* of a chat */
     CHATS_MAX_TITLE = 1000,      /* bytes */
     CHATS_MAX_LIST = 500,        /* chats of one list */
-    CHATS_MAX_SEARCH = 200,      /* code points of a search */
+    CHATS_MAX_SEARCH = NEEDLE_MAX, /* code points of a search */
 };
 
 struct chats;
