@@ -17,12 +17,13 @@
     X(few, few_x32) X(few, few_a32_1) X(few, few_a32_2) X(few, few_a32_4)                          \
     X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
+    X(attention_tile, attention_tile)                                                              \
     X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
     X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
     X(recur, delta_128) X(recur, delta_any)
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) \
-    X(few) X(attention) X(decode) X(recur) X(wide)
+    X(few) X(attention) X(attention_tile) X(decode) X(recur) X(wide)
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,
@@ -37,8 +38,8 @@ struct lode_cuda_kernels {
 #undef KERNEL_FIELD
     void *mul[LODE_DTYPE_COUNT][4]; /* for 1, 2, 4, 8 rows */
     void *gemm[LODE_DTYPE_COUNT]; /* for many; NULL: none */
-    void *wide[LODE_DTYPE_COUNT][2];         /* for many by Hopper's warpgroups, tiles of 64 and 128 rows; */
-    void *spread_32[2], *spread_256[2];      /* NULL: on none but Hopper */
+    void *wide[LODE_DTYPE_COUNT][2];         /* for many by Hopper's warpgroups, 64 and 128 */
+    void *spread_32[2], *spread_256[2];      /* rows a block; NULL: on none but Hopper */
     void *gemv[LODE_DTYPE_COUNT]; /* of floats */
     void *moe[LODE_DTYPE_COUNT];
     void *embed[LODE_DTYPE_COUNT];

@@ -232,8 +232,8 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     }
     void *const large[] = {c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,
                            c->kernels.gemv_a32, c->kernels.gemv_a256, c->kernels.attention_walk,
-                           c->kernels.attention_page, c->kernels.few_x32, c->kernels.few_x256,
-                           c->kernels.few_a32_1, c->kernels.few_a32_2, c->kernels.few_a32_4,
+                           c->kernels.attention_page, c->kernels.attention_tile, c->kernels.few_x32,
+                           c->kernels.few_x256, c->kernels.few_a32_1, c->kernels.few_a32_2, c->kernels.few_a32_4,
                            c->kernels.few_a256_1, c->kernels.few_a256_2, c->kernels.few_a256_4};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++)
         LODE_TRY(allow_shared(c, large[i], err));

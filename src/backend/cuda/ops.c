@@ -269,11 +269,38 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     return 1;
 }
 
+/* Steps of many rows (kernels/attention_tile.cu): keys and values in 16 bits, heads of up to 128 numbers: 1, or
+ * 0 where the step or the format is another. */
+static int run_attention_tile(const struct op *o, const struct lode_cuda_att_args *a) {
+    enum { TILE = 64 };
+    const struct lode_kv *kv = o->step->segments[0].kv;
+    const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
+    const struct lode_kv_view v = lode_kv_view(kv, a->layer);
+    const uint32_t group = a->n_heads / a->n_kv_heads;
+    const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < o->step->n_segments; i++)
+        tiles += (o->step->segments[i].n_rows * group + TILE - 1) / TILE;
+    if (tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors || !is_half(l->type_k) ||
+        !is_half(l->type_v) || dim > 128 || a->head_dim % 16 || a->head_dim_v % 8 || v.k_stride % 16 ||
+        v.v_stride % 16 || v.k % 16 || v.v % 16 || v.page_size % 16)
+        return 0;
+    const uint32_t ld = (dim + 31) / 32 * 32 + 16; /* carve's */
+    const uint32_t shared = 4 * ((TILE + LODE_KV_PAGE) * ld + LODE_KV_PAGE * (TILE + 4) + 7 * TILE);
+    if (shared > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED)
+        return 0;
+    LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_tile, a->n_kv_heads, tiles, 1, 256, shared, a));
+    return 1;
+}
+
 static int run_attention(const struct op *o) {
     const int decoded = lode_cuda_run_decode(o, o->in, NULL);
     if (decoded != 0)
         return decoded < 0 ? decoded : 0;
     struct lode_cuda_att_args a = attention_args(o, o->in);
+    const int tiled = run_attention_tile(o, &a);
+    if (tiled != 0)
+        return tiled < 0 ? tiled : 0;
     const uint32_t group = a.n_heads / a.n_kv_heads, rows = o->step->n_rows, pages = a.max_pages;
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < o->step->n_segments; i++)
@@ -342,9 +369,12 @@ static int multiply_sorted(const struct op *o, const struct expert_product *e) {
         a.expert_size[i] = lode_cuda_expert_size(o, p->w);
         tiles += (p->w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W;
     }
-    const uint64_t most = lode_cuda_most_tiles(e->pairs, w->count) - 1;
-    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type],
-                                most < e->pairs ? (uint32_t)most : e->pairs, tiles, many_depth(w), 256,
+    const uint64_t all = lode_cuda_most_tiles(e->pairs, w->count) - 1;
+    const uint32_t most = all < e->pairs ? (uint32_t)all : e->pairs;
+    const int wide = lode_cuda_run_wide_sorted(o, a, w, most, tiles);
+    if (wide)
+        return wide < 0 ? wide : 0;
+    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type], most, tiles, many_depth(w), 256,
                                 LODE_CUDA_GEMM_SHARED, &a);
 }
 

@@ -7,7 +7,7 @@
 enum {
     LODE_CUDA_SLOTS = 3,            /* host copies of steps that may be on their way */
     LODE_CUDA_TABLES = 8 << 20,     /* bytes for page tables, rotary frequencies and views */
-    LODE_CUDA_SCRATCH = 64 << 20,   /* bytes for parts of attention */
+    LODE_CUDA_SCRATCH = 128 << 20,  /* bytes for parts of attention, for spread activations */
     LODE_CUDA_GRAPHS = 32,          /* of a part of a plan */
     LODE_CUDA_BORDERS = 4,          /* values from elsewhere that may be on their way */
 };
@@ -87,6 +87,9 @@ int lode_cuda_run_delta(const struct op *o);
  * the type has none. */
 int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
                        const struct lode_value *x, uint32_t n_x);
+/* The same for pairs sorted by expert, in at most x_tiles tiles; a: as for gemm.cu, all types w's. */
+int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, const struct lode_operand *w,
+                              uint32_t x_tiles, uint32_t w_tiles);
 
 /* fuse.c: launches o->in and what follows it as one, where it can; n instructions are left, o->in the
  * first.  Returns how many it ran, 0 for none, or an error. */

@@ -4,24 +4,48 @@
 
 static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
 
-/* Bytes of a spread tile of n rows. */
-static uint64_t tile_size(enum lode_dtype act, uint32_t cols, uint32_t n) {
-    return act == LODE_A256 ? (uint64_t)(cols / 256) * n * (512 + 72)
-                            : (uint64_t)up(cols, 128) * n * (256 + 32);
+/* Spread tiles of n rows of `cols` numbers rounded to `act`. */
+struct spread {
+    enum lode_dtype act;
+    uint32_t cols, n;
+    uint64_t size; /* bytes of one */
+};
+static struct spread spread_of(enum lode_dtype act, uint32_t cols, uint32_t n) {
+    const uint64_t row = act == LODE_A256 ? (uint64_t)(cols / 256) * (512 + 72)
+                                          : (uint64_t)up(cols, 128) * (256 + 32);
+    return (struct spread){act, cols, n, row * n};
 }
 
-/* Tiles of 128 rows of x (1) or of 64 (0): whichever is done sooner, where a wave of the narrower takes 0.6
- * of the time. */
-static int tile_for(const struct op *o, uint32_t w_tiles, uint32_t n_x) {
+/* The first `tiles` of the scratch's. */
+static int spread(const struct op *o, const struct spread *s, struct lode_cuda_spread_args a, uint32_t tiles) {
+    const struct lode_cuda_kernels *k = &o->r->c->kernels;
+    const int wide = s->n == 128;
+    const bool by_256 = s->act == LODE_A256;
+    a.y = o->r->scratch;
+    a.tile_size = s->size;
+    a.cols = s->cols;
+    a.tile = s->n;
+    return lode_cuda_run_kernel(o, by_256 ? k->spread_256[wide] : k->spread_32[wide], tiles * s->n,
+                                up(by_256 ? s->cols / 256 : up(s->cols, 128), 8), 1, 256, 0, &a);
+}
+
+static int multiply(const struct op *o, enum lode_dtype type, const struct spread *s, struct lode_cuda_gemm_args *a,
+                    uint32_t x_tiles, uint32_t w_tiles) {
+    a->x = (struct lode_cuda_mat){o->r->scratch, s->size};
+    return lode_cuda_run_kernel(o, o->r->c->kernels.wide[type][s->n == 128], x_tiles, w_tiles, 1,
+                                LODE_WIDE_THREADS, LODE_WIDE_SHARED, a);
+}
+
+/* Rows of x of a block: those of 64 take 0.6 of the time of those of 128. */
+static uint32_t tile_for(const struct op *o, uint32_t w_tiles, uint32_t n_x) {
     const uint32_t units = (uint32_t)o->r->c->multiprocessors;
-    return 10 * up(w_tiles * up(n_x, 128), units) <= 6 * up(w_tiles * up(n_x, 64), units);
+    return 10 * up(w_tiles * up(n_x, 128), units) <= 6 * up(w_tiles * up(n_x, 64), units) ? 128 : 64;
 }
 
 int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
                        const struct lode_value *x, uint32_t n_x) {
-    const struct lode_cuda_kernels *k = &o->r->c->kernels;
     const struct lode_operand *w = parts[0].w;
-    if (!k->wide[w->type][0])
+    if (!o->r->c->kernels.wide[w->type][0])
         return 0;
     struct lode_cuda_gemm_args a = {.cols = w->cols, .n_parts = n_parts, .x_div = 1};
     uint32_t tiles = 0;
@@ -36,31 +60,30 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
                                              .first_tile = tiles};
         tiles += up(p->w->rows, LODE_WIDE_W);
     }
-    const int wider = tile_for(o, tiles, n_x);
-    const uint32_t n = wider ? 128 : 64;
-    const uint64_t size = tile_size(x->type, w->cols, n);
-    if (size > LODE_CUDA_SCRATCH)
+    const struct spread s = spread_of(x->type, w->cols, tile_for(o, tiles, n_x));
+    const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / s.size) * s.n; /* rows at once */
+    if (most == 0)
         return 0;
-    const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / size) * n; /* rows at once */
-    const uint32_t records = x->type == LODE_A256 ? w->cols / 256 : up(w->cols, 128);
-    void *const spread = x->type == LODE_A256 ? k->spread_256[wider] : k->spread_32[wider];
     for (uint32_t first = 0; first < n_x; first += most) {
-        const uint32_t some = n_x - first < most ? n_x - first : most;
-        const struct lode_cuda_spread_args s = {
-            .x = {(lode_dev)(uintptr_t)x->data + first * x->stride, x->stride},
-            .y = o->r->scratch,
-            .tile_size = size,
-            .n_x = some,
-            .cols = w->cols,
-            .tile = n,
-            .x_div = 1};
-        LODE_TRY(lode_cuda_run_kernel(o, spread, up(some, n) * n, up(records, 8), 1, 256, 0, &s));
-        a.x = (struct lode_cuda_mat){o->r->scratch, size};
+        const uint32_t some = n_x - first < most ? n_x - first : most, x_tiles = up(some, s.n);
+        const struct lode_cuda_spread_args sa = {
+            .x = {(lode_dev)(uintptr_t)x->data + first * x->stride, x->stride}, .n_x = some, .x_div = 1};
+        LODE_TRY(spread(o, &s, sa, x_tiles));
         a.n_x = some;
-        LODE_TRY(lode_cuda_run_kernel(o, k->wide[w->type][wider], up(some, n), tiles, 1, 384,
-                                      LODE_WIDE_SHARED, &a));
+        LODE_TRY(multiply(o, w->type, &s, &a, x_tiles, tiles));
         for (uint32_t i = 0; i < n_parts; i++)
             a.parts[i].y += some * a.parts[i].y_stride;
     }
+    return 1;
+}
+
+int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, const struct lode_operand *w,
+                              uint32_t x_tiles, uint32_t w_tiles) {
+    const struct spread s = spread_of(lode_dtypes[w->type].act, w->cols, LODE_GEMM_TILE_X);
+    if (!o->r->c->kernels.wide[w->type][0] || x_tiles * s.size > LODE_CUDA_SCRATCH)
+        return 0;
+    const struct lode_cuda_spread_args sa = {.x = a.x, .tiles = a.tiles, .list = a.list, .x_div = a.x_div};
+    LODE_TRY(spread(o, &s, sa, x_tiles));
+    LODE_TRY(multiply(o, w->type, &s, &a, x_tiles, w_tiles));
     return 1;
 }

@@ -9,12 +9,6 @@
 
 enum { ATT_THREADS = 256, TILE = 16, ROWS = 4 /* that a thread scores at once */ };
 
-struct rows_of { /* the query rows of a block */
-    uint32_t first, n; /* within the segment: row i is token i / group, head i % group */
-    uint32_t group, head, pos, first_row;
-    uint32_t last; /* position */
-};
-
 /* Number i of a stored row. */
 DEVICE float stored(const uint8_t *row, uint32_t i, uint32_t type) {
     switch (type) {
@@ -215,31 +209,6 @@ DEVICE void mix(const struct lode_cuda_att_args &a, const struct att_mem_of &m, 
     }
 }
 
-/* The block's rows: blockIdx.y counts tiles over all segments. */
-DEVICE bool find_rows(const struct lode_cuda_att_args &a, struct rows_of &t, uint32_t *segment) {
-    const struct lode_cuda_step *step = step_at(a.step);
-    const struct lode_cuda_segment *s = at<const struct lode_cuda_segment>(step->segments);
-    uint32_t tile = blockIdx.y, tiles = 0, i = 0;
-    t.group = a.n_heads / a.n_kv_heads;
-    for (; i < step->n_segments; i++, tile -= tiles) {
-        tiles = (s[i].n_rows * t.group + TILE - 1) / TILE;
-        if (tile < tiles)
-            break;
-    }
-    if (i == step->n_segments)
-        return false;
-    *segment = i;
-    const uint32_t rows = s[i].n_rows * t.group;
-    tile = tiles - 1 - tile; /* the last tokens see most: first */
-    t.first = tile * TILE;
-    t.n = rows - t.first < TILE ? rows - t.first : TILE;
-    t.head = blockIdx.x;
-    t.pos = s[i].pos;
-    t.first_row = s[i].first_row;
-    t.last = a.both_ways ? s[i].pos + s[i].n_rows - 1 : s[i].pos + (t.first + t.n - 1) / t.group;
-    return true;
-}
-
 DEVICE void load_queries(const struct lode_cuda_att_args &a, const struct att_mem_of &m,
                          const struct rows_of &t) {
     for (uint32_t i = threadIdx.x; i < TILE * a.head_dim; i += ATT_THREADS) {
@@ -250,18 +219,12 @@ DEVICE void load_queries(const struct lode_cuda_att_args &a, const struct att_me
     }
 }
 
-DEVICE float *out_row(const struct lode_cuda_att_args &a, const struct rows_of &t, uint32_t r) {
-    const uint32_t n = t.first + r;
-    return row_at<float>(a.y, t.first_row + n / t.group) +
-           (t.head * t.group + n % t.group) * a.head_dim_v;
-}
-
 KERNEL(ATT_THREADS) attention_walk(const __grid_constant__ struct lode_cuda_att_args a) {
     begin();
     const struct att_mem_of m = carve(a);
     struct rows_of t;
     uint32_t segment;
-    if (!find_rows(a, t, &segment))
+    if (!find_rows<TILE>(a, t, &segment))
         return;
     const struct lode_cuda_segment &s =
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
@@ -301,7 +264,7 @@ KERNEL(ATT_THREADS) attention_page(const __grid_constant__ struct lode_cuda_att_
     const struct att_mem_of m = carve(a);
     struct rows_of t;
     uint32_t segment;
-    if (!find_rows(a, t, &segment))
+    if (!find_rows<TILE>(a, t, &segment))
         return;
     const uint32_t page = first_seen(a, t.pos + t.first / t.group) / PAGE + blockIdx.z;
     if (page > t.last / PAGE)

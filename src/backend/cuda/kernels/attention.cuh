@@ -32,6 +32,7 @@ DEVICE void merge_one(float *m, float *l, float *o, float max, float total, floa
     *m = top;
     *o = fmaf(b, part, a != 1.0f ? *o * a : *o);
 }
+/* The sums so far, with the sink's part. */
 DEVICE float finish(float m, float l, float o, const float *sink) {
     if (sink) {
         const float top = m > *sink ? m : *sink;
@@ -41,6 +42,44 @@ DEVICE float finish(float m, float l, float o, const float *sink) {
             o *= a;
     }
     return o * (1.0f / l);
+}
+
+struct rows_of { /* the query rows of a block */
+    uint32_t first, n; /* within the segment: row i is token i / group, head i % group */
+    uint32_t group, head, pos, first_row;
+    uint32_t last; /* position */
+};
+
+/* The block's rows: blockIdx.y counts tiles of TILE rows over all segments. */
+template <uint32_t TILE>
+DEVICE bool find_rows(const struct lode_cuda_att_args &a, struct rows_of &t, uint32_t *segment) {
+    const struct lode_cuda_step *step = step_at(a.step);
+    const struct lode_cuda_segment *s = at<const struct lode_cuda_segment>(step->segments);
+    uint32_t tile = blockIdx.y, tiles = 0, i = 0;
+    t.group = a.n_heads / a.n_kv_heads;
+    for (; i < step->n_segments; i++, tile -= tiles) {
+        tiles = (s[i].n_rows * t.group + TILE - 1) / TILE;
+        if (tile < tiles)
+            break;
+    }
+    if (i == step->n_segments)
+        return false;
+    *segment = i;
+    const uint32_t rows = s[i].n_rows * t.group;
+    tile = tiles - 1 - tile; /* the last tokens see most: first */
+    t.first = tile * TILE;
+    t.n = rows - t.first < TILE ? rows - t.first : TILE;
+    t.head = blockIdx.x;
+    t.pos = s[i].pos;
+    t.first_row = s[i].first_row;
+    t.last = a.both_ways ? s[i].pos + s[i].n_rows - 1 : s[i].pos + (t.first + t.n - 1) / t.group;
+    return true;
+}
+
+DEVICE float *out_row(const struct lode_cuda_att_args &a, const struct rows_of &t, uint32_t r) {
+    const uint32_t n = t.first + r;
+    return row_at<float>(a.y, t.first_row + n / t.group) +
+           (t.head * t.group + n % t.group) * a.head_dim_v;
 }
 
 #endif

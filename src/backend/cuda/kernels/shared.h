@@ -87,7 +87,11 @@ struct lode_cuda_gemm_args {
     lode_dev tiles, list; /* as group_pairs leaves them; 0: rows as they come */
 };
 /* The same on Hopper's warpgroups (wide.cu), where x is what spread leaves. */
-enum { LODE_WIDE_W = 128, LODE_WIDE_SHARED = 227 << 10 };
+enum {
+    LODE_WIDE_W = 128,
+    LODE_WIDE_SHARED = 227 << 10,
+    LODE_WIDE_THREADS = 512,
+};
 struct lode_cuda_spread_args {
     struct lode_cuda_mat x;
     lode_dev y, tiles, list; /* y: tiles of `tile` rows, each of tile_size bytes */

@@ -41,10 +41,7 @@ DEVICE void barrier_wait(uint64_t *b, uint32_t parity) {
                  : "memory");
 }
 /* Barriers that were initialised are seen by copies too. */
-DEVICE void barriers_ready() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    __syncthreads();
-}
+DEVICE void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 DEVICE void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(b))
@@ -57,6 +54,13 @@ DEVICE void stored_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" :
 
 DEVICE uint64_t panel_at(const void *p) {
     return (uint64_t)(shared_address(p) >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+/* Narrower panels, 64 and 32 bytes a row: piece c of row r lies at c ^ r / 2 % 4, at c ^ r / 4 % 2. */
+DEVICE uint64_t panel_64_at(const void *p) {
+    return (uint64_t)(shared_address(p) >> 4 & 0x3fff) | 1ull << 16 | 32ull << 32 | 2ull << 62;
+}
+DEVICE uint64_t panel_32_at(const void *p) {
+    return (uint64_t)(shared_address(p) >> 4 & 0x3fff) | 1ull << 16 | 16ull << 32 | 3ull << 62;
 }
 /* The next 16 numbers of 16 bits of a panel's rows. */
 #define PANEL_STEP 2

@@ -1,9 +1,9 @@
 /* wide.cu - products of many rows on Hopper's warpgroups, bit for bit kern/mul_scalar.c's.
  *
- * A block of threads has 128 rows of w and N of x.  One warpgroup unpacks weights to 16-bit panels in
- * shared memory, 128 numbers of K at a time; two multiply, 64 rows of w each, in turns: while the tensor
- * cores work for one, the other adds up.  x comes spread (spread_a256, spread_a32: the same panels, made
- * once for all rows of w) by bulk copies.
+ * A block of threads has 128 rows of w and N of x.  Two warpgroups unpack weights to 16-bit panels in shared
+ * memory, 128 numbers of K at a time (a stage), in turns; two multiply, 64 rows of w each: while the tensor
+ * cores work for one, the other adds up.  x comes spread (spread_256, spread_32: the same panels, made once
+ * for all rows of w) by bulk copies.
  *
  * Products of halves are exact, and so is the tensor cores' sum while it is an integer below 2^24:
  *
@@ -13,8 +13,8 @@
  *                   stays below 2^22 (RESET numbers); the scales meet its running values P:
  *                       sum over g of s[g] (P[g] - P[g - 1])  =  sum over g of (s[g] - s[g + 1]) P[g],
  *                   in integers that may wrap around, one multiply-add for a group.
- *   minima          sum over g of min[g] sums[g] by mma: with n = min - 32 and sums = 256 h + l,
- *                   D = <256 n, h> + <n, l> is at most 32 * 256 * 2032 < 2^24; + 32 (sum of sums) by one
+ *   minima          sum over g of min[g] sums[g]: with n = min - 32 and sums = 256 h + l,
+ *                   D = <n, 256 h> + <n, l> is at most 32 * 256 * 2032 < 2^24; + 32 (sum of sums) by one
  *                   fused multiply-add, which rounds as the conversion of the integer does.
  */
 #include "wgmma.cuh"
@@ -25,10 +25,12 @@ enum {
     W_ROWS = LODE_WIDE_W, /* of a block of threads */
     STAGES = 3,
     STEP = 128, /* numbers of K in a stage: two panels */
-    WIDE_THREADS = 384,
-    KEPT = 56, TAKEN = 224, /* registers of those that unpack, that multiply */
+    UNPACKERS = 2, /* warpgroups */
     W_PANEL = W_ROWS * 128,
 };
+
+/* Registers of those that unpack and of those that multiply, for N rows of x. */
+template <int N> struct share { enum { KEPT = N == 64 ? 104 : 40, TAKEN = N == 64 ? 152 : 216 }; };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -47,7 +49,7 @@ template <class T> struct group_of {
 
 /* What comes with a block of x: spread_a256 leaves it behind the block's panels. */
 template <int N> struct x_block {
-    uint16_t sums[N][32]; /* halves: h of 16 groups, l of 16; pieces of 8 at sums_piece */
+    uint16_t sums[N][32]; /* halves, a panel of 64 bytes: 256 h of 16 groups, l of 16 */
     float d[N], all[N];   /* all: the sum of sums */
 };
 DEVICE uint32_t sums_piece(uint32_t r, uint32_t piece) { return (piece ^ (r >> 1 & 3)) * 8; }
@@ -57,20 +59,21 @@ template <int N> struct x_quad { float d[4][N], sum[4][N]; };
 template <class T, int N> struct __align__(1024) wide_mem {
     uint8_t w[STAGES][2 * W_PANEL];
     uint8_t x[STAGES][2 * N * 128];
-    uint64_t full[STAGES], empty[STAGES];
     union {
         struct { /* blocks of 256: what belongs to a block comes with the stage of its second half */
-            int8_t s[STAGES][W_ROWS][8]; /* of groups of 16 */
             struct x_block<N> x[2];
-            uint16_t n[2][W_ROWS][16]; /* halves: min - 32 */
+            uint16_t n[2][W_ROWS][16]; /* halves, a panel of 32 bytes: min - 32 */
             float2 d[2][W_ROWS];
+            int8_t s[STAGES][W_ROWS][8]; /* of groups of 16 */
         } k;
         struct {
             struct x_quad<N> x[STAGES];
             float2 d[STAGES][4][W_ROWS];
         } b;
     };
+    uint64_t full[STAGES], empty[STAGES];
 };
+DEVICE uint32_t min_place(uint32_t r, uint32_t g) { return g ^ (r >> 2 & 1) * 8; }
 
 /* gemm_job, with what x's tile and K are here. */
 struct wide_job : gemm_job {
@@ -106,42 +109,51 @@ DEVICE struct place place_of(uint32_t turn) {
     const uint32_t lane = threadIdx.x % 32;
     return {32 * turn + threadIdx.x % 128 / 32 * 8 + lane % 8, lane / 8};
 }
-template <class T> struct unpacked { struct chunk c; float2 d; };
-
-template <class T>
-DEVICE void unpack(struct unpacked<T> &u, const struct wide_job &job, uint32_t stage, uint32_t turn) {
+template <class T, int N>
+DEVICE void unpack(struct wide_mem<T, N> *m, const struct wide_job &job, uint32_t stage, uint32_t slot, uint32_t turn) {
     const struct place at = place_of(turn);
     const uint8_t *row = job.w + (size_t)(at.r < job.w_rows ? at.r : job.w_rows - 1) * job.w_stride;
-    if (T::BLOCK == 256) {
-        T::chunk_at(u.c, row, job.nb, stage / 2, (int)(stage % 2 * 4 + at.i));
-        if (stage % 2 && at.i == 0)
-            u.d = T::scale_at(row, job.nb, stage / 2);
+    struct chunk c;
+    if constexpr (T::BLOCK == 256) {
+        const uint32_t parity = stage / 2 % 2, half = stage % 2;
+        T::chunk_at(c, row, job.nb, stage / 2, (int)(half * 4 + at.i));
+        const uint32_t g0 = c.g0 - 8 * half, g1 = c.g1 - 8 * half;
+        put_codes<T>(m->w[slot], at.r, 16 * g0, c.q);
+        put_codes<T>(m->w[slot], at.r, 16 * g1, c.q + 4);
+        m->k.s[slot][at.r][g0] = (int8_t)c.s0, m->k.s[slot][at.r][g1] = (int8_t)c.s1;
+        if (T::HAS_M) {
+            m->k.n[parity][at.r][min_place(at.r, c.g0)] = f32_f16((float)(c.n0 - 32));
+            m->k.n[parity][at.r][min_place(at.r, c.g1)] = f32_f16((float)(c.n1 - 32));
+        }
+        if (half && at.i == 0)
+            m->k.d[parity][at.r] = T::scale_at(row, job.nb, stage / 2);
     } else {
         const uint32_t b = stage * 4 + at.i < job.nb ? stage * 4 + at.i : job.nb - 1; /* the end: nobody looks */
-        T::chunk_at(u.c, row, job.nb, b, 0);
-        u.d = T::scale_at(row, job.nb, b);
+        T::chunk_at(c, row, job.nb, b, 0);
+        put_codes<T>(m->w[slot], at.r, 32 * at.i, c.q);
+        put_codes<T>(m->w[slot], at.r, 32 * at.i + 16, c.q + 4);
+        m->b.d[slot][at.i][at.r] = T::scale_at(row, job.nb, b);
     }
 }
-template <class T, int N>
-DEVICE void put(struct wide_mem<T, N> *m, const struct unpacked<T> &u, uint32_t stage, uint32_t slot, uint32_t turn) {
-    const struct place at = place_of(turn);
-    const uint32_t skip = T::BLOCK == 256 ? stage % 2 * 8 : 0;
-    const uint32_t g0 = T::BLOCK == 256 ? u.c.g0 - skip : 2 * at.i, g1 = T::BLOCK == 256 ? u.c.g1 - skip : 2 * at.i + 1;
-    put_codes<T>(m->w[slot], at.r, 16 * g0, u.c.q);
-    put_codes<T>(m->w[slot], at.r, 16 * g1, u.c.q + 4);
-    if constexpr (T::BLOCK == 256) {
-        const uint32_t parity = stage / 2 % 2;
-        m->k.s[slot][at.r][g0] = (int8_t)u.c.s0, m->k.s[slot][at.r][g1] = (int8_t)u.c.s1;
-        if (T::HAS_M) {
-            m->k.n[parity][at.r][u.c.g0] = f32_f16((float)(u.c.n0 - 32));
-            m->k.n[parity][at.r][u.c.g1] = f32_f16((float)(u.c.n1 - 32));
-        }
-        if (stage % 2 && at.i == 0)
-            m->k.d[parity][at.r] = u.d;
-    } else {
-        m->b.d[slot][at.i][at.r] = u.d;
-    }
-}
+
+/* Weights that are read AHEAD numbers of K later, on their way to the second cache. */
+enum { AHEAD = 1024 };
+template <class T> struct planes_of;
+#define PLANES_OF(name, type, block, ...)                                                          \
+    template <> struct planes_of<name> {                                                           \
+        static DEVICE_ONLY void fetch(const uint8_t *row, uint32_t nb, uint32_t k) {               \
+            constexpr uint32_t planes[][2] = {__VA_ARGS__};                                        \
+            uint32_t before = 0;                                                                   \
+            _Pragma("unroll") for (const auto &p : planes) {                                       \
+                const uint32_t first = k / block * p[1], end = nb * p[1], some = AHEAD / block * p[1]; \
+                if (some >= 16 && first < end)                                                     \
+                    fetch_ahead(row + nb * before + first, (end - first < some ? end - first : some) & ~15u); \
+                before += p[1];                                                                    \
+            }                                                                                      \
+        }                                                                                          \
+    };
+#define DEVICE_ONLY __device__ __forceinline__
+LODE_CUDA_QUANT_LIST(PLANES_OF)
 
 /* Copies a stage of x. */
 template <class T, int N>
@@ -164,24 +176,24 @@ DEVICE void bring_x(struct wide_mem<T, N> *m, const struct wide_job &job, uint32
 }
 
 template <class T, int N> DEVICE void unpack_all(struct wide_mem<T, N> *m, const struct wide_job &job) {
-    uint32_t slot = 0, parity = 1;
-    for (uint32_t stage = 0; stage < job.stages; stage++) {
-        struct unpacked<T> a, b;
-        unpack<T>(a, job, stage, 0);
-        unpack<T>(b, job, stage, 1);
-        barrier_wait(&m->empty[slot], parity);
-        if (threadIdx.x == 0)
+    const uint32_t group = threadIdx.x / 128, t = threadIdx.x % 128;
+    const uint8_t *row = job.w + (size_t)(t < job.w_rows ? t : job.w_rows - 1) * job.w_stride;
+    for (uint32_t stage = group; stage < job.stages; stage += UNPACKERS) {
+        const uint32_t slot = stage % STAGES;
+        if (stage == 0)
+            planes_of<T>::fetch(row, job.nb, 0);
+        if (stage % (AHEAD / STEP) == 0)
+            planes_of<T>::fetch(row, job.nb, stage * STEP + AHEAD);
+        barrier_wait(&m->empty[slot], stage / STAGES % 2 ^ 1);
+        if (t == 0)
             bring_x<T, N>(m, job, stage, slot);
-        put<T, N>(m, a, stage, slot, 0);
-        unpack<T>(a, job, stage, 2);
-        put<T, N>(m, b, stage, slot, 1);
-        unpack<T>(b, job, stage, 3);
-        put<T, N>(m, a, stage, slot, 2);
-        put<T, N>(m, b, stage, slot, 3);
+#pragma unroll 1
+        for (uint32_t turn = 0; turn < 4; turn += 2) {
+            unpack<T, N>(m, job, stage, slot, turn);
+            unpack<T, N>(m, job, stage, slot, turn + 1);
+        }
         stored_for_wgmma();
         barrier_arrive(&m->full[slot]);
-        if (++slot == STAGES)
-            slot = 0, parity ^= 1;
     }
 }
 
@@ -189,11 +201,11 @@ template <class T, int N> DEVICE void unpack_all(struct wide_mem<T, N> *m, const
 
 /* A thread's place in the results: rows `row` and 8 more, columns `column` and one more of each tile of 8. */
 struct seat { uint32_t half, row, column, quad; };
-DEVICE struct seat seat_of() {
-    const uint32_t t = threadIdx.x - 128, lane = t % 32;
+DEVICE struct seat seat_of(uint32_t t) {
+    const uint32_t lane = t % 32;
     return {t / 128, t / 128 * 64 + t % 128 / 32 * 16 + lane / 4, lane % 4 * 2, lane % 4};
 }
-template <class T, int N> DEVICE void release(struct wide_mem<T, N> *m, uint32_t slot) {
+template <class M> DEVICE void release(M *m, uint32_t slot) {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
         barrier_arrive(&m->empty[slot]);
@@ -204,12 +216,11 @@ DEVICE int scale_of(uint2 s, int g) { /* byte g of eight */
 
 /* The products of a stage, group by group, into isum; first: the sum of scales that MAGIC was met with. */
 template <class T, int N>
-DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct seat &at, uint32_t slot, uint32_t (&isum)[N / 2],
-                         int first[2]) {
+DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct seat &at, uint32_t slot, float (&d)[N / 2],
+                         uint32_t (&isum)[N / 2], int first[2]) {
     constexpr int GROUP = group_of<T>::N, GROUPS = STEP / GROUP, RUN = reset_of<T>::N / GROUP;
     const uint64_t w = panel_at(m->w[slot] + at.half * 64 * 128), x = panel_at(m->x[slot]);
     const uint2 s[2] = {*(const uint2 *)m->k.s[slot][at.row], *(const uint2 *)m->k.s[slot][at.row + 8]};
-    float d[N / 2];
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
         int by[2];
@@ -240,58 +251,39 @@ DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct seat &at, uint32
     }
 }
 
-DEVICE void mma_halves(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-DEVICE uint32_t times_256(uint32_t halves) {
-    uint32_t d;
-    asm("mul.f16x2 %0, %1, %2;" : "=r"(d) : "r"(halves), "r"(0x5c005c00));
-    return d;
-}
-DEVICE uint32_t word_at(const void *p) { return *(const uint32_t *)p; }
-
-/* The one addition, or two, of a block. */
+/* The one addition, or two, of a block; d is free. */
 template <class T, int N>
-DEVICE void finish_256(const struct wide_mem<T, N> *m, const struct seat &at, uint32_t parity, const uint32_t (&isum)[N / 2],
-                       const int first[2], float (&acc)[N / 2]) {
+DEVICE void finish_256(const struct wide_mem<T, N> *m, const struct seat &at, uint32_t parity, float (&d)[N / 2],
+                       const uint32_t (&isum)[N / 2], const int first[2], float (&acc)[N / 2]) {
     const struct x_block<N> &x = m->k.x[parity];
-    const float2 d[2] = {m->k.d[parity][at.row], m->k.d[parity][at.row + 8]};
-    uint32_t high[4], low[4];
+    const float2 dw[2] = {m->k.d[parity][at.row], m->k.d[parity][at.row + 8]};
     if (T::HAS_M) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            low[i] = word_at(&m->k.n[parity][at.row + i % 2 * 8][2 * at.quad + i / 2 * 8]);
-            high[i] = times_256(low[i]);
-        }
+        const uint64_t n = panel_32_at(m->k.n[parity][at.half * 64]), sums = panel_64_at(x.sums);
+        wgmma_begin();
+        wgmma_f16(d, n, sums, 0);
+        wgmma_f16(d, n, sums + PANEL_STEP, 1);
+        wgmma_end();
     }
 #pragma unroll
     for (int t = 0; t < N / 8; t++) {
         const float2 dx = *(const float2 *)&x.d[8 * t + at.column];
-        float msum[4] = {0, 0, 0, 0};
-        if (T::HAS_M) {
-            const uint32_t c = 8 * t + threadIdx.x % 32 / 4;
-            const uint16_t *sums = x.sums[c];
-            mma_halves(msum, high, word_at(sums + sums_piece(c, 0) + 2 * at.quad),
-                       word_at(sums + sums_piece(c, 1) + 2 * at.quad));
-            mma_halves(msum, low, word_at(sums + sums_piece(c, 2) + 2 * at.quad),
-                       word_at(sums + sums_piece(c, 3) + 2 * at.quad));
-            const float2 all = *(const float2 *)&x.all[8 * t + at.column];
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                msum[e] = fmaf(32, e % 2 ? all.y : all.x, msum[e]);
-        }
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const float by = e % 2 ? dx.y : dx.x;
             const int sum = (int)(isum[4 * t + e] - (uint32_t)MAGIC_BITS * (uint32_t)first[e / 2]);
-            float v = fmaf(d[e / 2].x * by, (float)sum, acc[4 * t + e]);
-            if (T::HAS_M)
-                v = fmaf(-(d[e / 2].y * by), msum[e], v);
-            acc[4 * t + e] = v;
+            acc[4 * t + e] = fmaf(dw[e / 2].x * (e % 2 ? dx.y : dx.x), (float)sum, acc[4 * t + e]);
         }
+    }
+    if (!T::HAS_M)
+        return;
+    wgmma_wait<0>(d);
+#pragma unroll
+    for (int t = 0; t < N / 8; t++) {
+        const float2 dx = *(const float2 *)&x.d[8 * t + at.column];
+        const float2 all = *(const float2 *)&x.all[8 * t + at.column];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            acc[4 * t + e] = fmaf(-(dw[e / 2].y * (e % 2 ? dx.y : dx.x)),
+                                  fmaf(32, e % 2 ? all.y : all.x, d[4 * t + e]), acc[4 * t + e]);
     }
 }
 
@@ -371,7 +363,7 @@ template <class T, int N> DEVICE void store(const struct wide_job &job, const st
 }
 
 template <class T, int N> DEVICE void multiply_all(struct wide_mem<T, N> *m, const struct wide_job &job) {
-    const struct seat at = seat_of();
+    const struct seat at = seat_of(threadIdx.x - 128 * UNPACKERS);
     uint32_t slot = 0, parity = 0;
     float acc[N / 2];
 #pragma unroll
@@ -379,6 +371,7 @@ template <class T, int N> DEVICE void multiply_all(struct wide_mem<T, N> *m, con
         acc[e] = 0;
     if constexpr (T::BLOCK == 256) {
         for (uint32_t b = 0; b < job.nb; b++) {
+            float d[N / 2];
             uint32_t isum[N / 2];
             int first[2] = {0, 0};
 #pragma unroll
@@ -387,9 +380,9 @@ template <class T, int N> DEVICE void multiply_all(struct wide_mem<T, N> *m, con
 #pragma unroll 1
             for (uint32_t half = 0; half < 2; half++) {
                 barrier_wait(&m->full[slot], parity);
-                multiply_256<T, N>(m, at, slot, isum, first);
+                multiply_256<T, N>(m, at, slot, d, isum, first);
                 if (half)
-                    finish_256<T, N>(m, at, b % 2, isum, first, acc);
+                    finish_256<T, N>(m, at, b % 2, d, isum, first, acc);
                 release(m, slot);
                 if (++slot == STAGES)
                     slot = 0, parity ^= 1;
@@ -409,8 +402,8 @@ template <class T, int N> DEVICE void multiply_all(struct wide_mem<T, N> *m, con
 
 template <class T, int N> DEVICE void wide(const struct lode_cuda_gemm_args &a) {
     extern __shared__ __align__(1024) uint8_t wide_bytes[];
-    struct wide_mem<T, N> *m =
-        (struct wide_mem<T, N> *)(wide_bytes + (-shared_address(wide_bytes) & 1023));
+    typedef struct wide_mem<T, N> mem;
+    mem *m = (mem *)(wide_bytes + (-shared_address(wide_bytes) & 1023));
     static_assert(sizeof *m + 1024 <= LODE_WIDE_SHARED, "shared.h");
     struct wide_job job;
     begin();
@@ -419,30 +412,30 @@ template <class T, int N> DEVICE void wide(const struct lode_cuda_gemm_args &a) 
     job.x = at<const uint8_t>(a.x.data) + blockIdx.x * a.x.stride;
     job.nb = a.cols / T::BLOCK;
     job.stages = (a.cols + STEP - 1) / STEP;
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             barrier_init(&m->full[i], 128);
             barrier_init(&m->empty[i], 8);
         }
-    barriers_ready();
-    if (threadIdx.x < 128) {
-        keep_registers<KEPT>();
+        barriers_made();
+    }
+    __syncthreads();
+    if (threadIdx.x < 128 * UNPACKERS) {
+        keep_registers<share<N>::KEPT>();
         unpack_all<T, N>(m, job);
     } else {
-        take_registers<TAKEN>();
+        take_registers<share<N>::TAKEN>();
         multiply_all<T, N>(m, job);
     }
 }
 
-#define WIDE(name, type, block, ...)                                                               \
-    extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1)                                  \
-        wide_##name##_128(const __grid_constant__ struct lode_cuda_gemm_args a) {                  \
-        wide<struct name, 128>(a);                                                                 \
-    }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1)                                  \
-        wide_##name##_64(const __grid_constant__ struct lode_cuda_gemm_args a) {                   \
-        wide<struct name, 64>(a);                                                                  \
+#define WIDE_OF(name, n)                                                                           \
+    extern "C" __global__ void __launch_bounds__(LODE_WIDE_THREADS, 1)                             \
+        wide_##name##_##n(const __grid_constant__ struct lode_cuda_gemm_args a) {                  \
+        wide<struct name, n>(a);                                                                   \
     }
+#define WIDE(name, type, block, ...) WIDE_OF(name, 64) WIDE_OF(name, 128)
+static_assert(LODE_WIDE_THREADS == 128 * (2 + UNPACKERS), "shared.h");
 LODE_CUDA_QUANT_LIST(WIDE)
 
 /* ---- x ---- */
@@ -480,7 +473,7 @@ template <int N> DEVICE void spread_256(const struct lode_cuda_spread_args &a) {
     if (lane < 16) {
         sum = *(const int16_t *)(from + 16 + 2 * lane);
         const int high = (sum + 128) >> 8;
-        more->sums[r][sums_piece(r, lane / 8) + lane % 8] = half_of(high);
+        more->sums[r][sums_piece(r, lane / 8) + lane % 8] = half_of(256 * high);
         more->sums[r][sums_piece(r, 2 + lane / 8) + lane % 8] = half_of(sum - 256 * high);
     }
     for (int w = 8; w; w /= 2)
