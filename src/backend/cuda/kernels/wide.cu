@@ -30,7 +30,7 @@ enum {
 };
 
 /* Registers of those that unpack and of those that multiply, for N rows of x. */
-template <int N> struct share { enum { KEPT = N == 64 ? 104 : 40, TAKEN = N == 64 ? 152 : 216 }; };
+template <int N> struct share { enum { KEPT = N == 64 ? 104 : 48, TAKEN = N == 64 ? 152 : 208 }; };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -136,23 +136,24 @@ DEVICE void unpack(struct wide_mem<T, N> *m, const struct wide_job &job, uint32_
     }
 }
 
-/* Weights that are read AHEAD numbers of K later, on their way to the second cache. */
-enum { AHEAD = 1024 };
+/* Weights that are read AHEAD numbers of K later, those of LINE numbers, on their way to the second cache. */
+enum { AHEAD = 1024, LINE = 256 };
+DEVICE void want_line(const uint8_t *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 template <class T> struct planes_of;
 #define PLANES_OF(name, type, block, ...)                                                          \
     template <> struct planes_of<name> {                                                           \
-        static DEVICE_ONLY void fetch(const uint8_t *row, uint32_t nb, uint32_t k) {               \
+        static __device__ __forceinline__ void want(const uint8_t *row, uint32_t nb, uint32_t k) { \
             constexpr uint32_t planes[][2] = {__VA_ARGS__};                                        \
+            const uint32_t b = k / block;                                                          \
             uint32_t before = 0;                                                                   \
             _Pragma("unroll") for (const auto &p : planes) {                                       \
-                const uint32_t first = k / block * p[1], end = nb * p[1], some = AHEAD / block * p[1]; \
-                if (some >= 16 && first < end)                                                     \
-                    fetch_ahead(row + nb * before + first, (end - first < some ? end - first : some) & ~15u); \
+                _Pragma("unroll") for (uint32_t i = 0; i < LINE / block * p[1]; i += 128)          \
+                    if (b * p[1] + i < nb * p[1])                                                  \
+                        want_line(row + (size_t)nb * before + b * p[1] + i);                       \
                 before += p[1];                                                                    \
             }                                                                                      \
         }                                                                                          \
     };
-#define DEVICE_ONLY __device__ __forceinline__
 LODE_CUDA_QUANT_LIST(PLANES_OF)
 
 /* Copies a stage of x. */
@@ -180,10 +181,8 @@ template <class T, int N> DEVICE void unpack_all(struct wide_mem<T, N> *m, const
     const uint8_t *row = job.w + (size_t)(t < job.w_rows ? t : job.w_rows - 1) * job.w_stride;
     for (uint32_t stage = group; stage < job.stages; stage += UNPACKERS) {
         const uint32_t slot = stage % STAGES;
-        if (stage == 0)
-            planes_of<T>::fetch(row, job.nb, 0);
-        if (stage % (AHEAD / STEP) == 0)
-            planes_of<T>::fetch(row, job.nb, stage * STEP + AHEAD);
+        if (stage % (LINE / STEP) == 0)
+            planes_of<T>::want(row, job.nb, stage * STEP + AHEAD);
         barrier_wait(&m->empty[slot], stage / STAGES % 2 ^ 1);
         if (t == 0)
             bring_x<T, N>(m, job, stage, slot);
