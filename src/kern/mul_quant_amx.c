@@ -43,29 +43,6 @@ static void configure(int depth) {
     TILE_CONFIG(&c);
 }
 
-/* Every tile meets every group of columns, in `n_parts` parts.  make(buffer, t, j, part)
- * is ahead of use(buffer, t, j, part) by one; begin and end(t, j) stand around the parts of a meeting.
- * There are always 16 columns: those beyond the last repeat it, and are never stored. */
-#define EACH_MEETING(n_x, n_tiles, n_parts, make, begin, use, end)                                 \
-    do {                                                                                           \
-        make(0, 0, 0, 0);                                                                          \
-        for (size_t j = 0; j < (n_x); j += COLUMNS)                                                \
-            for (size_t t = 0; t < (n_tiles); t++) {                                               \
-                const bool turn = t + 1 == (n_tiles);                                              \
-                const size_t next_t = turn ? 0 : t + 1, next_j = turn ? j + COLUMNS : j;           \
-                begin(t, j);                                                                       \
-                _Pragma("GCC unroll 8") for (int part = 0; part < (n_parts); part++) {             \
-                    if (part + 1 < (n_parts))                                                      \
-                        make((part + 1) % 2, t, j, part + 1);                                      \
-                    else if (next_j < (n_x))                                                       \
-                        make(0, next_t, next_j, 0);                                                \
-                    use(part % 2, t, j, part);                                                     \
-                }                                                                                  \
-                end(t, j);                                                                         \
-            }                                                                                      \
-    } while (0)
-#define EACH_COLUMN _Pragma("GCC unroll 16") for (size_t i = 0; i < COLUMNS; i++)
-
 INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* What a panel of up to TILES x 16 rows and CHUNK columns is multiplied with. */
@@ -141,7 +118,7 @@ INLINE void unpack256(struct block256 *b, TYPE_256, const struct rows *r, size_t
 }
 
 /* Column i of a group. */
-INLINE void pack256(struct columns256 *c, int i, const struct lode_block_a256 *a) {
+INLINE void pack256(struct shape s, struct columns256 *c, int i, const struct lode_block_a256 *a) {
     for (int v = 0; v < 4; v++) { /* two groups of 32 */
         const __m256i m0 = _mm256_set1_epi32(a->m[2 * v]), m1 = _mm256_set1_epi32(a->m[2 * v + 1]);
         V q, low, high;
@@ -152,43 +129,13 @@ INLINE void pack256(struct columns256 *c, int i, const struct lode_block_a256 *a
         memcpy(c->low[v][i], &low, sizeof low);
     }
     c->d[i] = a->d;
-    for (int g = 0; g < 16; g++) {
-        c->sum_low[i][g] = (int8_t)a->sums[g];
-        c->sum_high[i][g] = (int8_t)((a->sums[g] - c->sum_low[i][g]) >> 8);
-    }
-}
-
-INLINE void multiply256(struct shape s, struct results256 *out, const struct block256 *w,
-                        const struct columns256 *x) {
-    TILE_ZERO(0);
-    TILE_ZERO(1);
-    TILE_ZERO(2);
-    TILE_ZERO(3);
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; v++) {
-        TILE_LOAD(4, x->high[v], 64);
-        TILE_LOAD(6, w->high + 16 * v, 64);
-        TILE_DOT(0, 4, 6);
-        TILE_LOAD(7, w->low + 16 * v, 64);
-        TILE_DOT(1, 4, 7);
-        TILE_LOAD(5, x->low[v], 64);
-        TILE_DOT(2, 5, 6);
-        TILE_DOT(3, 5, 7);
-    }
-    TILE_STORE(0, out->high_high, 64);
-    TILE_STORE(1, out->high_low, 64);
-    TILE_STORE(2, out->low_high, 64);
-    TILE_STORE(3, out->low_low, 64);
     if (s.minima) {
-        TILE_ZERO(0);
-        TILE_ZERO(1);
-        TILE_LOAD(4, x->sum_high, 64);
-        TILE_LOAD(5, x->sum_low, 64);
-        TILE_LOAD(6, w->min, 64);
-        TILE_DOT(0, 4, 6);
-        TILE_DOT(1, 5, 6);
-        TILE_STORE(0, out->min_high, 64);
-        TILE_STORE(1, out->min_low, 64);
+        const __m256i sums = _mm256_loadu_si256((const __m256i *)a->sums);
+        const __m128i low = _mm256_cvtepi16_epi8(sums);
+        const __m256i high = _mm256_srai_epi16(_mm256_sub_epi16(sums, _mm256_cvtepi8_epi16(low)), 8);
+        memcpy(c->sum_low[i], &low, sizeof low);
+        const __m128i bytes = _mm256_cvtepi16_epi8(high);
+        memcpy(c->sum_high[i], &bytes, sizeof bytes);
     }
 }
 
@@ -203,14 +150,72 @@ INLINE F end_block256(struct shape s, F acc, const struct block256 *w, const str
     return f_fnma(w->dmin * dx, f_int((r->min_high[i] << 8) + r->min_low[i]), acc);
 }
 
+/* 16 rows and 16 columns: their results and where these go. */
+struct meeting {
+    const struct block256 *w;
+    const struct columns256 *x;
+    struct results256 *r;
+    F *sums; /* (COLUMNS) */
+};
+
+/* The tiles' part of one meeting and the vectors' part of the one before, a column after each product:
+ * the processor looks some hundred instructions ahead, which one part alone would fill.  m or last may
+ * be NULL, which is known where this is inlined. */
+INLINE void meet(struct shape s, const struct meeting *m, const struct meeting *last) {
+#define COLUMN(i)                                                                                  \
+    if (last)                                                                                      \
+    last->sums[i] = end_block256(s, last->sums[i], last->w, last->x, last->r, i)
+#define TILES(what)                                                                                \
+    if (m)                                                                                         \
+    what
+    TILES(TILE_ZERO(0));
+    TILES(TILE_ZERO(1));
+    TILES(TILE_ZERO(2));
+    TILES(TILE_ZERO(3));
+#pragma GCC unroll 4
+    for (size_t v = 0; v < 4; v++) {
+        TILES(TILE_LOAD(4, m->x->high[v], 64));
+        TILES(TILE_LOAD(6, m->w->high + 16 * v, 64));
+        TILES(TILE_DOT(0, 4, 6));
+        COLUMN(4 * v);
+        TILES(TILE_LOAD(7, m->w->low + 16 * v, 64));
+        TILES(TILE_DOT(1, 4, 7));
+        COLUMN(4 * v + 1);
+        TILES(TILE_LOAD(5, m->x->low[v], 64));
+        TILES(TILE_DOT(2, 5, 6));
+        COLUMN(4 * v + 2);
+        TILES(TILE_DOT(3, 5, 7));
+        COLUMN(4 * v + 3);
+    }
+    TILES(TILE_STORE(0, m->r->high_high, 64));
+    TILES(TILE_STORE(1, m->r->high_low, 64));
+    if (s.minima) {
+        TILES(TILE_ZERO(0));
+        TILES(TILE_ZERO(1));
+        TILES(TILE_LOAD(6, m->w->min, 64));
+        TILES(TILE_LOAD(4, m->x->sum_high, 64));
+        TILES(TILE_LOAD(5, m->x->sum_low, 64));
+        TILES(TILE_DOT(0, 4, 6));
+        TILES(TILE_DOT(1, 5, 6));
+    }
+    TILES(TILE_STORE(2, m->r->low_high, 64));
+    TILES(TILE_STORE(3, m->r->low_low, 64));
+    if (s.minima) {
+        TILES(TILE_STORE(0, m->r->min_high, 64));
+        TILES(TILE_STORE(1, m->r->min_low, 64));
+    }
+#undef COLUMN
+#undef TILES
+}
+
 INLINE void panel256(F sums[TILES][CHUNK], TYPE_256, const struct panel *p) {
     const uint8_t *x = p->x;
     struct block256 block[TILES];
     struct columns256 columns[CHUNK / COLUMNS];
     struct results256 r[2];
     configure(64);
-    memset(columns, 0, sizeof columns);
-    for (size_t t = 0; t < TILES; t++)
+    memset(columns, 0, (p->n_x + COLUMNS - 1) / COLUMNS * sizeof *columns);
+    for (size_t t = 0; t < p->n_tiles; t++)
         for (int g = 0; g < 16; g++)
             block[t].min[g] = v_zero();
     for (size_t b = 0; b < p->k / 256; b++, x += sizeof(struct lode_block_a256)) {
@@ -219,46 +224,25 @@ INLINE void panel256(F sums[TILES][CHUNK], TYPE_256, const struct panel *p) {
             unpack256(&block[t], s, read_head, unpack, size, &p->r[t], b);
         }
         for (size_t j = 0; j < p->n_x; j++)
-            pack256(&columns[j / COLUMNS], (int)(j % COLUMNS),
+            pack256(s, &columns[j / COLUMNS], (int)(j % COLUMNS),
                     (const struct lode_block_a256 *)(x + j * p->x_stride));
-#define MAKE(buffer, t, j, part) multiply256(s, &r[meeting % 2], &block[t], &columns[(j) / COLUMNS])
-#define BEGIN(t, j) meeting++
-#define END(t, j)
-#define USE(buffer, t, j, part)                                                                    \
-    EACH_COLUMN sums[t][(j) + i] = end_block256(s, sums[t][(j) + i], &block[t],                    \
-                                                &columns[(j) / COLUMNS], &r[(meeting - 1) % 2], i)
-        size_t meeting = 0;
-        EACH_MEETING(p->n_x, p->n_tiles, 1, MAKE, BEGIN, USE, END);
-#undef MAKE
-#undef BEGIN
-#undef END
-#undef USE
+        struct meeting last = {0};
+        size_t n = 0;
+        for (size_t j = 0; j < p->n_x; j += COLUMNS)
+            for (size_t t = 0; t < p->n_tiles; t++, n++) {
+                const struct meeting now = {&block[t], &columns[j / COLUMNS], &r[n % 2],
+                                            &sums[t][j]};
+                if (n)
+                    meet(s, &now, &last);
+                else
+                    meet(s, &now, NULL);
+                last = now;
+            }
+        meet(s, NULL, &last);
     }
 }
 
 /* ---- blocks of 32 ---- */
-
-/* Two times two results of 16 columns, 4096 bytes in all, so that no load of one has the page offset of
- * a store of the other that is still waiting for its tile: the processor would hold it back. */
-typedef V results32[2][2][COLUMNS];
-
-/* Columns as left operands, [group of 16 columns][32 numbers][column]. */
-typedef int8_t packed32[CHUNK / COLUMNS][RUN][COLUMNS][32];
-
-/* out[0] = w0 times x0, out[1] = w1 times x1. */
-INLINE void multiply32(V out[2][COLUMNS], const V *w0, const int8_t *x0, const V *w1,
-                       const int8_t *x1) {
-    TILE_ZERO(0);
-    TILE_LOAD(4, x0, 32);
-    TILE_LOAD(6, w0, 64);
-    TILE_DOT(0, 4, 6);
-    TILE_ZERO(1);
-    TILE_LOAD(5, x1, 32);
-    TILE_LOAD(7, w1, 64);
-    TILE_DOT(1, 5, 7);
-    TILE_STORE(0, out[0], 64);
-    TILE_STORE(1, out[1], 64);
-}
 
 struct run32 {
     V w[RUN * 8];
@@ -273,19 +257,69 @@ INLINE F end_block32(struct shape s, F acc, V isum, F d, F m, const struct lode_
     return s.minima ? f_fma(m * dx, f_int(v_bcast4(&a->sum)), acc) : acc;
 }
 
+/* 16 rows and 16 columns over a run: their results, a block each, and where these go. */
+struct meeting32 {
+    const struct run32 *w;
+    const struct lode_block_a32 *const *a; /* (COLUMNS) */
+    const int8_t (*x)[COLUMNS][32];        /* [block][column] */
+    V (*r)[COLUMNS];                       /* [block][column] */
+    F *sums;                               /* (COLUMNS) */
+};
+
+INLINE F end_run32(struct shape s, const struct meeting32 *m, size_t i, int n) {
+    F acc = m->sums[i];
+#pragma GCC unroll 8
+    for (int g = 0; g < RUN && g < n; g++)
+        acc = end_block32(s, acc, m->r[g][i], m->w->d[g], m->w->m[g], &m->a[i][g]);
+    return acc;
+}
+
+/* As meet: two columns of the meeting before after each product.  n: blocks of the run (where it is
+ * short the rest is multiplied too, and not used). */
+INLINE void meet32(struct shape s, const struct meeting32 *m, const struct meeting32 *last, int n) {
+#define COLUMN(i)                                                                                  \
+    if (last)                                                                                      \
+    last->sums[i] = end_run32(s, last, i, n)
+#define PRODUCT(c, a, b, g)                                                                        \
+    do {                                                                                           \
+        if (m) {                                                                                   \
+            TILE_ZERO(c);                                                                          \
+            TILE_LOAD(a, m->x[g], 32);                                                             \
+            TILE_LOAD(b, m->w->w + 8 * (g), 64);                                                   \
+            TILE_DOT(c, a, b);                                                                     \
+        }                                                                                          \
+        COLUMN(2 * (g));                                                                           \
+        COLUMN(2 * (g) + 1);                                                                       \
+        if (m)                                                                                     \
+            TILE_STORE(c, m->r[g], 64);                                                            \
+    } while (0)
+    PRODUCT(0, 4, 6, 0);
+    PRODUCT(1, 5, 7, 1);
+    PRODUCT(2, 4, 6, 2);
+    PRODUCT(3, 5, 7, 3);
+    PRODUCT(0, 4, 6, 4);
+    PRODUCT(1, 5, 7, 5);
+    PRODUCT(2, 4, 6, 6);
+    PRODUCT(3, 5, 7, 7);
+#undef COLUMN
+#undef PRODUCT
+}
+
 INLINE void panel32(F sums[TILES][CHUNK], TYPE_32, const struct panel *p) {
-    const size_t n_blocks = p->k / 32, last = p->n_x - 1;
+    const size_t n_blocks = p->k / 32, last_x = p->n_x - 1;
     const uint8_t *x = p->x;
-    results32 c;
-    packed32 q; /* where a run is short its rest is multiplied too, and not used */
+    V results[2][RUN][COLUMNS];
+    int8_t q[CHUNK / COLUMNS][RUN][COLUMNS][32]; /* columns as left operands */
+    struct run32 run[TILES];
+    memset(run, 0, p->n_tiles * sizeof *run);
+    memset(q, 0, (p->n_x + COLUMNS - 1) / COLUMNS * sizeof *q);
     configure(32);
     for (size_t b = 0; b < n_blocks; b += RUN, x += RUN * sizeof(struct lode_block_a32)) {
-        const int n = (int)least(n_blocks - b, RUN);
-        struct run32 run[TILES];
+        const int n_run = (int)least(n_blocks - b, RUN);
         const struct lode_block_a32 *a[CHUNK];
         for (size_t t = 0; t < p->n_tiles; t++) {
-            prefetch(p->r[t].p[0] + p->next + LANES * b * size, LANES * size * (size_t)n);
-            for (int i = 0; i < n; i++) {
+            prefetch(p->r[t].p[0] + p->next + LANES * b * size, LANES * size * (size_t)n_run);
+            for (int i = 0; i < n_run; i++) {
                 V *w = &run[t].w[8 * i];
                 run[t].m[i] = f_zero();
                 unpack(w, &run[t].d[i], &run[t].m[i], &p->r[t], (b + (size_t)i) * size);
@@ -293,29 +327,24 @@ INLINE void panel32(F sums[TILES][CHUNK], TYPE_32, const struct panel *p) {
                     w[v] = (V)((V8)w[v] - (uint8_t)s.bias);
             }
         }
-        for (size_t j = 0; j <= (last | (COLUMNS - 1)); j++) {
-            a[j] = (const struct lode_block_a32 *)(x + least(j, last) * p->x_stride);
-            for (int i = 0; i < n; i++)
+        for (size_t j = 0; j <= (last_x | (COLUMNS - 1)); j++) {
+            a[j] = (const struct lode_block_a32 *)(x + least(j, last_x) * p->x_stride);
+            for (int i = 0; i < n_run; i++)
                 memcpy(q[j / COLUMNS][i][j % COLUMNS], a[j][i].q, 32);
         }
-        F acc[COLUMNS];
-#define BEGIN(t, j) EACH_COLUMN acc[i] = sums[t][(j) + i]
-#define END(t, j) EACH_COLUMN sums[t][(j) + i] = acc[i]
-#define MAKE(buffer, t, j, g)                                                                      \
-    multiply32(c[buffer], run[t].w + 16 * (g), q[(j) / COLUMNS][2 * (g)][0], run[t].w + 16 * (g) + 8,\
-             q[(j) / COLUMNS][2 * (g) + 1][0])
-#define USE(buffer, t, j, g)                                                                       \
-    do {                                                                                           \
-        if (2 * (g) < n)                                                                           \
-            EACH_COLUMN acc[i] = end_block32(s, acc[i], c[buffer][0][i], run[t].d[2 * (g)],        \
-                                             run[t].m[2 * (g)], &a[(j) + i][2 * (g)]);             \
-        if (2 * (g) + 1 < n)                                                                       \
-            EACH_COLUMN acc[i] = end_block32(s, acc[i], c[buffer][1][i], run[t].d[2 * (g) + 1],    \
-                                             run[t].m[2 * (g) + 1], &a[(j) + i][2 * (g) + 1]);     \
-    } while (0)
-        EACH_MEETING(p->n_x, p->n_tiles, RUN / 2, MAKE, BEGIN, USE, END);
-#undef BEGIN
-#undef END
+        struct meeting32 last = {0};
+        size_t n = 0;
+        for (size_t j = 0; j < p->n_x; j += COLUMNS)
+            for (size_t t = 0; t < p->n_tiles; t++, n++) {
+                const struct meeting32 now = {&run[t], a + j, (const int8_t(*)[COLUMNS][32])q[j / COLUMNS],
+                                              results[n % 2], &sums[t][j]};
+                if (n)
+                    meet32(s, &now, &last, n_run);
+                else
+                    meet32(s, &now, NULL, n_run);
+                last = now;
+            }
+        meet32(s, NULL, &last, n_run);
     }
 }
 
@@ -334,7 +363,7 @@ static void mul(panel_fn *panel, float *y, size_t ldy, const uint8_t *w, size_t 
             for (size_t t = 0; t < p.n_tiles; t++) {
                 const size_t first = i + t * LANES;
                 p.r[t] = tile_rows(w + first * w_stride, w_stride, rows_left(n_w, first));
-                for (size_t c = 0; c < CHUNK; c++)
+                for (size_t c = 0; c <= ((p.n_x - 1) | (COLUMNS - 1)); c++)
                     sums[t][c] = f_zero();
             }
             panel(sums, &p);
