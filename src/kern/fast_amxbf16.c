@@ -2,8 +2,8 @@
  * lie; 32 numbers of 16 weight rows become a right one, row t of which are their pairs t.  The sums of a
  * tile are those of 16 columns, lane i of each belongs to row i.
  *
- * One column takes the same way, with 15 rows of tiles that nobody looks at: the instruction's order of
- * additions is its own (law 2). */
+ * One column takes the same instruction, whose order of additions is its own (law 2), with the operands
+ * exchanged: weights as they lie on the left, and the column's pairs, a right operand 4 bytes wide. */
 #include "kern/fast.h"
 #include "kern/tile_amx.h"
 
@@ -90,6 +90,50 @@ static void configure(void) {
     TILE_CONFIG(&c);
 }
 
+/* Registers 0 and 1 are sums, 4 and 5 weights, 6 the column. */
+static void configure_one(void) {
+    struct tile_config c = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        c.bytes[i] = i == 4 || i == 5 ? 64 : 4;
+        c.rows[i] = ROWS;
+    }
+    TILE_CONFIG(&c);
+}
+
+/* 32 numbers of 16 rows to where a tile takes them from. */
+INLINE void read_rows(__m512i out[ROWS], step *read, const char *w, size_t w_stride) {
+#pragma GCC unroll 16
+    for (size_t r = 0; r < ROWS; r++) {
+        __builtin_prefetch(w + r * w_stride + AHEAD);
+        out[r] = read(w + r * w_stride, 32);
+    }
+}
+
+/* One column of k numbers, a multiple of 32; returns how many rows are done, whole strips. */
+INLINE size_t one(step *read, float *y, const char *w, size_t w_stride, size_t n_w, const char *x,
+                  size_t k) {
+    size_t i = 0;
+    configure_one();
+    for (; i + STRIP <= n_w; i += STRIP) {
+        const char *row = w + i * w_stride, *other = row + ROWS * w_stride;
+        TILE_ZERO(0);
+        TILE_ZERO(1);
+        for (size_t b = 0; b < 2 * k; b += 64) {
+            __m512i v[2][ROWS];
+            read_rows(v[0], read, row + b, w_stride);
+            read_rows(v[1], read, other + b, w_stride);
+            TILE_LOAD(6, x + b, 4);
+            TILE_LOAD(4, v[0], 64);
+            TILE_DOT_BF16(0, 4, 6);
+            TILE_LOAD(5, v[1], 64);
+            TILE_DOT_BF16(1, 5, 6);
+        }
+        TILE_STORE(0, y + i, 4);
+        TILE_STORE(1, y + i + ROWS, 4);
+    }
+    return i;
+}
+
 /* s += a strip times 32 columns. */
 INLINE void multiply(float s[2][2][ROWS][ROWS], right w, const char *x, size_t x_stride, size_t n) {
     const char *other = x + ROWS * x_stride;
@@ -131,8 +175,9 @@ INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 INLINE void product(step *read, float *y, size_t ldy, const char *w, size_t w_stride, size_t n_w,
                     const char *x, size_t x_stride, size_t n_x, size_t k) {
+    const size_t done = n_x == 1 && k % 32 == 0 ? one(read, y, w, w_stride, n_w, x, k) : 0;
     configure();
-    for (size_t i = 0; i < n_w; i += STRIP)
+    for (size_t i = done; i < n_w; i += STRIP)
         for (size_t j = 0; j < n_x; j += CHUNK) {
             const size_t rows = least(n_w - i, STRIP), columns = least(n_x - j, CHUNK);
             const size_t groups = (columns + ROWS - 1) / ROWS;

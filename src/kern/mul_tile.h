@@ -84,19 +84,16 @@ INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], si
                        const struct block256 block[V_TILES], const uint8_t *x, size_t x_stride) {
     const struct lode_block_a256 *a[V_COLUMNS];
     V isum[V_COLUMNS][V_TILES];
-    int32_t m[V_COLUMNS][8]; /* to be broadcast from memory, which costs no more than a load */
     for (size_t j = 0; j < n_cols; j++) {
         a[j] = (const struct lode_block_a256 *)(x + (j0 + j) * x_stride);
         for (int t = 0; t < V_TILES; t++)
             isum[j][t] = v_zero();
-        for (int g = 0; g < 8; g++)
-            m[j][g] = a[j]->m[g];
     }
     for (int g = 0; g < 8; g++)
 #pragma GCC unroll 16
         for (size_t j = 0; j < n_cols; j++) {
             const struct x16 lo = bcast16(a[j]->q + 32 * g), hi = bcast16(a[j]->q + 32 * g + 16);
-            const V mul = v_bcast4(&m[j][g]);
+            const V mul = v_set32(a[j]->m[g]);
             for (int t = 0; t < V_TILES; t++) {
                 const V *w = block[t].w + 8 * g, *sc = block[t].head.sc;
                 const V a16 = dot16(s, v_zero(), w, lo), b16 = dot16(s, v_zero(), w + 4, hi);

@@ -66,9 +66,9 @@ static void check(enum lode_fast fast, enum lode_dtype type, size_t k, struct op
                 fail_msg("%s, %s, k %zu, row %zu, column %zu: %g, not %g", lode_fast_name(fast),
                          lode_dtypes[type].name, k, i, j, (double)o->y[j][i], sum);
         }
-    for (int n = 0; n < 12; n++) { /* the same bits from any part of the panels */
-        const size_t i = below(ROWS), j = below(COLUMNS);
-        const size_t n_w = 1 + below(ROWS - i);
+    for (int n = 0; n < 12; n++) { /* the same bits from any part of the panels, and from all */
+        const size_t i = n ? below(ROWS) : 0, j = below(COLUMNS);
+        const size_t n_w = n ? 1 + below(ROWS - i) : ROWS;
         const size_t n_x = n < 4 ? 1 : 1 + below(COLUMNS - j);
         mul(&o->part[j][i], ROWS, o->w[i], w_stride, n_w, o->x[j], x_stride, n_x, k);
         for (size_t c = j; c < j + n_x; c++)
