@@ -1,7 +1,8 @@
 /* fuse.c - several instructions as one launch: what decoding one token is made of.
  *
  *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu; steps of one row
- *         .. the same with quantised weights    few.cu, two launches; steps of 2 to 32 rows
+ *         .. the same with quantised weights    few.cu, two launches; steps of 2 to 32 rows, and of
+ *                                               one long row that is only rounded before
  *     [QUANT] EXPERTS [ADD]                     two launches of gemv.cu; steps of one row
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
  *         .. ATTENTION                          and decode.cu; steps of one row a sequence
@@ -15,6 +16,7 @@ enum {
     TILES = 128,        /* that a block of threads may have, gemv.cuh's LODE_GEMV_TILES */
     NEXT = 10 << 20,    /* bytes of the next product's weights, a small part of the second cache */
     AHEAD = 96 << 10,   /* bytes of weights that a block asks for before it needs them */
+    LONG = 8192,        /* numbers of a row from which on one row is better rounded by itself */
     DEPTH = 3,          /* items of a few rows' products that a warp has on its way, at most */
 };
 
@@ -496,6 +498,13 @@ static int run_prepare(const struct op *o, uint32_t n) {
     return (int)put + 1;
 }
 
+/* Whether gemv.cu, which rounds x in every block of threads, is the slower one for a single row. */
+static bool is_long(const struct chain *c) {
+    const struct lode_instr *mul = c->mul;
+    return mul->op == LODE_OP_LINEAR && c->quant && !c->norm && mul->parts[0].w->cols >= LONG &&
+           common_act(mul->parts, mul->n_parts) == LODE_A256;
+}
+
 int lode_cuda_run_fused(const struct op *o, uint32_t n) {
     const enum lode_op op = o->in->op;
     if (op == LODE_OP_RMS_NORM || op == LODE_OP_ROPE) {
@@ -511,7 +520,7 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
         return 0;
     if (o->n > 1 && c.mul->op != LODE_OP_LINEAR)
         return 0;
-    const int rc = o->n > 1                      ? run_few(o, n, &c)
+    const int rc = o->n > 1 || is_long(&c)       ? run_few(o, n, &c)
                    : c.mul->op == LODE_OP_LINEAR ? run_product(o, n, &c)
                                                  : run_chosen_experts(o, n, &c);
     return rc > 0 ? (int)c.n : rc;

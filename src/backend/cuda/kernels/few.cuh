@@ -1,4 +1,4 @@
-/* few.cuh - products of a few rows (2 to 32) with quantised weights, and what comes after them.
+/* few.cuh - products of a few rows (up to 32) with quantised weights, and what comes after them.
  *
  * As in gemv.cuh a warp's item is 16 rows of weights by 256 numbers, but the eight columns of the
  * tensor cores are eight rows of x: a weight is unpacked once for all of them.  C times eight
@@ -614,6 +614,7 @@ template <int BLOCK, int C> DEVICE void few(const struct lode_cuda_few_args &f) 
         turns[threadIdx.x] = 0;
     __syncthreads();
     struct few_walk ahead, now;
+    walk_pass(ahead, 0, n_tiles, f.tiles);
     uint32_t to = 0, from = 0; /* slots of the ring */
     auto ask = [&]() {                   /* for the next item */
         while (ahead.some && ahead.b >= steps)
@@ -625,7 +626,6 @@ template <int BLOCK, int C> DEVICE void few(const struct lode_cuda_few_args &f) 
         }
         copies_end_group();
     };
-    walk_pass(ahead, 0, n_tiles, f.tiles);
 #pragma unroll 1
     for (uint32_t i = 0; i + 1 < f.depth; i++)
         ask();
