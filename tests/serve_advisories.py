@@ -4,6 +4,7 @@ performance-reliability that a request can reach), every numeric field with ever
 
 The server must answer each of these with a status below 500 that says what is wrong, in bounded time and memory,
 and then answer an ordinary request with the bytes that it gave before."""
+import gzip
 import itertools
 import json
 import random
@@ -80,8 +81,15 @@ def check_one_request(count, s):
         text = refused(count, s, 'a picture at ' + url[:30], {'messages': [{'role': 'user', 'content': [
             {'type': 'image_url', 'image_url': {'url': url}}]}]})
         count.check('root:' not in text, 'is not fetched')
-    code, text, _ = s.ask('GET', '/v1/../../../../etc/passwd')
-    count.check(code == 404 and 'root:' not in text, 'no path leads out')
+    for path in ('/v1/../../../../etc/passwd', '/v1/responses/..%2f..%2fetc%2fpasswd', '/v1/models//etc/passwd',
+                 '/lode/chats/../../etc/passwd'):
+        code, text, _ = s.ask('GET', path)
+        count.check(code in (400, 404, 501) and 'root:' not in text, 'no path leads out')
+    for name in ('/etc/passwd', '../../models/other.gguf', 'hf.co/a/b', 'x' * 100000):
+        refused(count, s, 'a model by its path is not opened', dict(SHORT, model=name), codes=(200, 404))
+    bomb = gzip.compress(json.dumps(dict(SHORT, user='a' * (64 << 20))).encode())
+    code, text, _ = s.ask('POST', CHAT, bomb, {'Content-Encoding': 'gzip'})
+    count.check(code == 415 and 'Content-Encoding' in text, 'a bomb of gzip is not opened')
 
 
 def check_json(count, s):
@@ -108,6 +116,12 @@ FIELDS = {
     '/v1/completions': ({'prompt': 'Hi', 'max_tokens': 1}, ('max_tokens', 'logprobs', 'best_of', 'n', 'n_predict', 'seed')),
     '/v1/messages': ({'messages': [{'role': 'user', 'content': 'Hi'}], 'max_tokens': 1},
                      ('max_tokens', 'temperature', 'top_k', 'top_p')),
+    '/v1/embeddings': ({'input': 'Hi'}, ('dimensions', 'encoding_format', 'pooling')),
+    '/v1/rerank': ({'query': 'Hi', 'documents': ['a']}, ('top_n', 'return_documents')),
+    '/v1/classify': ({'input': 'Hi', 'labels': ['a', 'b']}, ('labels', 'input')),
+    '/v1/score': ({'query': 'Hi', 'items': ['a'], 'label_token_ids': [1]},
+                  ('label_token_ids', 'apply_softmax', 'item_first', 'items', 'query')),
+    '/completions': ({'prompt': 'Hi', 'max_tokens': 1, 'use_beam_search': True}, ('n', 'best_of', 'length_penalty')),
     '/v1/responses': ({'input': 'Hi', 'max_output_tokens': 1}, ('max_output_tokens', 'temperature', 'top_p', 'top_logprobs')),
 }
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* ---- routes ---- */
 
@@ -221,6 +222,11 @@ static bool on_head(void *user, struct http_call *x) {
         reply_refusal(s, x, 403, "Origin", "pages from elsewhere may not call this server (--cors-origin)");
         return false;
     }
+    const char *coding = http_field(x, "Content-Encoding");
+    if (coding && *coding && strcasecmp(coding, "identity")) {
+        reply_refusal(s, x, 415, "Content-Encoding", "bodies are taken as they are: send it without");
+        return false;
+    }
     if (named) {
         http_set(x, "Access-Control-Allow-Origin", origin);
         http_set(x, "Vary", "Origin");
@@ -262,13 +268,18 @@ void http_serve(struct transport_opts *o, struct server *s) {
 
 /* ---- without a connection ---- */
 
-static int ask(struct server *s, const struct api *api, json_t *body, bool (*stop)(void *user), void *user,
+static bool never(void *user) {
+    (void)user;
+    return false;
+}
+
+static int ask(struct server *s, const struct api *api, const struct asker *who, json_t *body,
                json_t **reply, struct lode_error *err) {
     struct exchange *e;
     json_object_set_new(body, "stream", json_false());
     int rc = exchange_create(&e, s, api, body, 0, err);
     while (rc >= 0 && rc != ANSWER_DONE) {
-        if (stop(user)) {
+        if (who->gone(who->user)) {
             exchange_free(e);
             return LODE_ERR_CANCELLED;
         }
@@ -283,6 +294,7 @@ int serve_ask(struct server *s, const char *path, const char *text, size_t len, 
               void *user, char **reply) {
     reply_begin();
     const struct route *route = find_route(path);
+    const struct asker who = {stop ? stop : never, user};
     struct lode_error err = {0};
     json_t *body = parse_body((struct lode_str){text, len}, &err), *value = NULL;
     int rc = body ? 0 : err.code, status = 200;
@@ -290,8 +302,8 @@ int serve_ask(struct server *s, const char *path, const char *text, size_t len, 
     if (rc == 0 && (!route || (!route->api && !route->post)))
         rc = lode_fail(&err, LODE_ERR_MISSING, "url", "there is nothing at %.100s", path);
     else if (rc == 0 && !in_place(route, body, &err))
-        rc = err.code ? err.code : ask(s, route->api, body, stop, user, &value, &err);
-    else if (rc == 0 && !(value = route->post(s, &(struct asker){stop, user}, body, &err)))
+        rc = err.code ? err.code : ask(s, route->api, &who, body, &value, &err);
+    else if (rc == 0 && !(value = route->post(s, &who, body, &err)))
         rc = err.code ? err.code : LODE_ERR_NOMEM;
     json_decref(body);
     if (reply_starved() && rc != LODE_ERR_CANCELLED) {

@@ -79,7 +79,7 @@ int serve_open(struct server **out, const struct serve_opts *opts, struct lode_e
 void serve_close(struct server *s); /* nothing asks any more */
 /* Listens until it is told to stop.  LODE_ERR_IO where the address cannot be had. */
 int serve_run(struct server *s, struct lode_error *err);
-/* A POST without a connection; any thread.  stop, asked some times a second, cuts it off.  Returns the
+/* A POST without a connection; any thread.  stop (may be NULL), asked some times a second, cuts it off.  Returns the
  * HTTP status; *reply: its JSON, free it; NULL without memory or where it was cut off. */
 int serve_ask(struct server *s, const char *path, const char *body, size_t len,
               bool (*stop)(void *user), void *user, char **reply);

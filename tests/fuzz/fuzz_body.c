@@ -9,7 +9,8 @@
 
 static const char *const paths[] = {"/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize",
                                     "/apply-template", "/v1/messages/count_tokens",
-                                    "/v1/responses/input_tokens", "/api/show", "/api/embed"};
+                                    "/v1/responses/input_tokens", "/api/show", "/api/embed",
+                                    "/v1/classify", "/v1/score"};
 
 static struct server *server(void) {
     static struct server *s;
