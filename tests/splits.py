@@ -8,13 +8,14 @@ In small batches, so that pages, states and sequences' ends are met at all posit
 
 With --device LIST in front of the names the other places are real: `--device cuda`.
 """
+import concurrent.futures
 import json
 import os
 import sys
 
 from lodetest import Count, SHARED, TESTS, lode, logits_bytes
 
-LAYERS = '-ngl'
+LAYERS, KV = '-ngl', ('-ctk', 'f32', '-ctv', 'f32')
 
 
 def cases(folders):
@@ -46,7 +47,7 @@ def ways(n_layers, experts, device):
     two, three = ['--device', device], ['--device', device + ',cpu']
     for n in range(1, n_layers + 2):
         yield two + [LAYERS, str(n), '-b', '7']
-    yield two + [LAYERS, '99', '-b', '7', '-ctk', 'f32', '-ctv', 'f32']
+    yield two + [LAYERS, '99', '-b', '7', *KV]
     yield two + [LAYERS, '99', '-ot', 'attn=CPU']
     yield two + [LAYERS, '99', '-b', '3', '-ot', 'blk\\.[02468]\\.=CPU,output=CPU']
     yield three + [LAYERS, '99', '-b', '7', '-ts', '1,2']
@@ -59,6 +60,7 @@ def ways(n_layers, experts, device):
 def main():
     args, count = sys.argv[1:], Count()
     program, device = os.path.abspath(args.pop(0)), 'cpu,cpu'
+    pool = concurrent.futures.ThreadPoolExecutor(int(os.environ.get('LODE_JOBS', '1')))
     if args[:1] == ['--device']:
         device, args = args[1], args[2:]
     folders = [os.path.abspath(a) for a in args if '/' in a]
@@ -67,15 +69,18 @@ def main():
         if chosen and name not in chosen:
             continue
         base = {}
-        for way in ways(*shape(program, path), device):
-            kv = tuple(way[way.index('-ctk'):]) if '-ctk' in way else ()
+        for kv in (), KV:
+            base[kv] = logits_bytes(program, path, ids, '--all', '--device', 'cpu', *kv)
+
+        def compare(way):
+            kv = KV if '-ctk' in way else ()
             try:
-                if kv not in base:
-                    base[kv] = logits_bytes(program, path, ids, '--all', '--device', 'cpu', *kv)
-                same = logits_bytes(program, path, ids, '--all', *way) == base[kv]
-                count.check(same, '%s: %s' % (name, ' '.join(way)))
+                return logits_bytes(program, path, ids, '--all', *way) == base[kv], ''
             except RuntimeError as e:
-                count.check(False, '%s: %s: %s' % (name, ' '.join(way), e))
+                return False, ': %s' % e
+        all_ways = list(ways(*shape(program, path), device))
+        for way, (same, why) in zip(all_ways, pool.map(compare, all_ways)):
+            count.check(same, '%s: %s%s' % (name, ' '.join(way), why))
     count.end()
 
 

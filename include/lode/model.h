@@ -70,6 +70,8 @@ struct lode_model_info { /* borrowed strings live as long as the model */
     const char *device;  /* the GPU's name, or "CPU" */
     bool on_gpu;         /* some of it is */
     uint32_t gpu_layers; /* so many of its layers */
+    uint32_t n_gpus;     /* that it may use; once it is filled, that it uses */
+    int gpu;             /* the first of them, as lode_device_info counts */
     bool vectors_only;       /* it gives no next token: lode/embed.h */
     const char *device_note; /* why "auto" left the GPU unused though there is one, or what it cannot
                                 run; "" */
@@ -107,6 +109,10 @@ LODE_API bool lode_model_sampling_default(const struct lode_model *m, const char
 LODE_API int lode_device_count(struct lode_error *why);
 /* Name and memory of one, `index` < the count. */
 LODE_API int lode_device_info(int index, char name[256], uint64_t *memory, struct lode_error *err);
+
+/* Bytes/s of one: what its memory reads and writes together, copying, and what comes from the host.  Takes
+ * a second, most of it to open the device, and half a GiB there. */
+LODE_API int lode_device_speeds(int index, double *memory, double *bus, struct lode_error *err);
 
 /* Architectures this build runs, NULL-terminated. */
 LODE_API const char *const *lode_model_archs(void);

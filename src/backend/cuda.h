@@ -29,6 +29,10 @@ const char *lode_cuda_name(const struct lode_cuda *c);
 /* Bytes of its memory that nobody uses now. */
 uint64_t lode_cuda_available(const struct lode_cuda *c);
 
+/* Bytes/s that its memory reads and writes together, copying, and that come from the host, measured in a
+ * few hundredths of a second. */
+int lode_cuda_speeds(struct lode_cuda *c, double *memory, double *bus, struct lode_error *err);
+
 /* 0, or LODE_ERR_UNSUPPORTED naming what the device can't run of a node. */
 int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool float_act,
                     struct lode_error *err);
@@ -44,7 +48,7 @@ int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
 struct lode_cuda_opts {
     uint32_t max_rows; /* of a step */
     uint32_t n_layers;
-    uint32_t max_out_width; /* of a value that the host reads */
+    size_t out_stride;      /* bytes from row to row of what the host reads */
     uint32_t max_read;      /* rows of it at once */
     uint32_t max_traced;    /* width of the residual stream */
     size_t longest_copy;    /* bytes of a row that comes from other places or goes there; 0: none does */

@@ -1,6 +1,7 @@
 #include "base/machine.h"
 
 #include <ctype.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -253,6 +254,26 @@ static void read_caches(struct lode_machine *m, const char *root) {
     }
 }
 
+/* What changes while a program runs. */
+static void probe_memory(struct lode_machine *m, const char *root, const struct limits *limits) {
+    m->ram_total = kilobytes_of(root, "MemTotal");
+    m->ram_available = kilobytes_of(root, "MemAvailable");
+    m->cgroup_limit = limits->memory < m->ram_total ? limits->memory : 0;
+    m->ram_left = limits->left < m->ram_available ? limits->left : m->ram_available;
+}
+
+/* /proc may be missing, or closed to us by a failed allocation inside fopen.  "None available" would
+ * refuse every session with a wrong reason; the system call knows less (not what of the page cache could
+ * be dropped), but it cannot fail. */
+static void ask_system(struct lode_machine *m) {
+    struct sysinfo s;
+    if ((m->ram_total == 0 || m->ram_available == 0) && sysinfo(&s) == 0) {
+        m->ram_total = (uint64_t)s.totalram * s.mem_unit;
+        m->ram_available = ((uint64_t)s.freeram + s.bufferram) * s.mem_unit;
+        m->ram_left = m->ram_left ? m->ram_left : m->ram_available;
+    }
+}
+
 void lode_machine_probe_at(struct lode_machine *m, const char *root) {
     memset(m, 0, sizeof *m);
     char name[LINE];
@@ -266,29 +287,40 @@ void lode_machine_probe_at(struct lode_machine *m, const char *root) {
     /* Rounded down: a thread more than the quota pays for is one that is stopped in every period. */
     if (limits.cpus > 0 && limits.cpus < (double)m->physical_cores)
         m->physical_cores = limits.cpus < 1 ? 1 : (uint32_t)limits.cpus;
-
-    m->ram_total = kilobytes_of(root, "MemTotal");
-    m->ram_available = kilobytes_of(root, "MemAvailable");
-    m->cgroup_limit = limits.memory < m->ram_total ? limits.memory : 0;
-    m->ram_left = limits.left < m->ram_available ? limits.left : m->ram_available;
     read_caches(m, root);
+    probe_memory(m, root, &limits);
+}
+
+/* The machine as the first probe found it, unless that could not read all: cores, caches and names stay
+ * as they are, and a program asks many times. */
+static struct lode_machine kept_machine;
+static bool is_kept;
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Whether this call made the first probe, and so knows the memory too. */
+static bool probe_once(struct lode_machine *m) {
+    pthread_mutex_lock(&kept_lock);
+    const bool first = !is_kept;
+    if (first) {
+        lode_machine_probe_at(m, "");
+        is_kept = m->ram_total && m->logical_cores && strcmp(m->cpu, "unknown") != 0;
+        kept_machine = *m;
+    }
+    *m = kept_machine;
+    pthread_mutex_unlock(&kept_lock);
+    return first;
 }
 
 void lode_machine_probe(struct lode_machine *m) {
-    lode_machine_probe_at(m, "");
-    /* /proc may be missing, or closed to us by a failed allocation inside fopen.  "None available"
-     * would refuse every session with a wrong reason; the system call knows less (not what of the
-     * page cache could be dropped), but it cannot fail. */
-    struct sysinfo s;
-    if ((m->ram_total == 0 || m->ram_available == 0) && sysinfo(&s) == 0) {
-        m->ram_total = (uint64_t)s.totalram * s.mem_unit;
-        m->ram_available = ((uint64_t)s.freeram + s.bufferram) * s.mem_unit;
-        m->ram_left = m->ram_left ? m->ram_left : m->ram_available;
+    if (!probe_once(m)) {
+        const struct limits limits = cgroup_limits("");
+        probe_memory(m, "", &limits);
     }
+    ask_system(m);
 }
 
 uint32_t lode_machine_default_threads(void) {
     struct lode_machine m;
-    lode_machine_probe(&m);
+    probe_once(&m);
     return m.physical_cores < 1 ? 1 : m.physical_cores;
 }

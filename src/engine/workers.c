@@ -36,19 +36,29 @@ static bool has_experts(const struct lode_plan *plan, uint32_t place) {
     return false;
 }
 
+static const struct lode_plan_slot *slot_of(const struct lode_plan *p, uint32_t value) {
+    return value == LODE_NO_VALUE ? NULL : &p->slots[p->values[value].slot];
+}
+
+static void grow(size_t *most, size_t n) { *most = n > *most ? n : *most; }
+
 static struct lode_cuda_opts cuda_opts(const struct lode_model *m, const struct lode_plan *plans,
                                        uint32_t place, uint32_t batch) {
     struct lode_cuda_opts o = {.max_rows = batch, .n_layers = m->hp.n_layers,
                                .max_read = head_rows(batch), .max_traced = m->hp.d_model,
                                .n_ropes = m->hp.n_ropes, .n_cuts = count_cuts(plans, place)};
+    const struct lode_plan_slot *final = slot_of(&plans[LODE_BODY], plans[LODE_BODY].result);
     if (has_experts(&plans[LODE_BODY], place))
         o.experts = plans[LODE_BODY].experts;
     for (int i = 0; i < LODE_STAGES; i++) {
         const struct lode_plan *p = &plans[i];
-        const uint32_t width = p->result == LODE_NO_VALUE ? 0 : p->values[p->result].width;
-        const size_t row = lode_plan_longest_copy(p);
-        o.max_out_width = width > o.max_out_width ? width : o.max_out_width;
-        o.longest_copy = row > o.longest_copy ? row : o.longest_copy;
+        const struct lode_plan_slot *result = slot_of(p, p->result), *input = slot_of(p, p->input);
+        grow(&o.out_stride, result ? result->row_size : 0);
+        grow(&o.longest_copy, lode_plan_longest_copy(p));
+        if (input && final && input->place != final->place) { /* what goes from the body to the head */
+            grow(&o.longest_copy, input->row_size);
+            grow(&o.longest_copy, final->row_size);
+        }
     }
     return o;
 }

@@ -89,6 +89,8 @@ static int describe(struct lode_model *m, struct lode_error *err) {
                                        .isa = lode_isa_name(m->isa),
                                        .numerics = m->numerics,
                                        .device = "CPU",
+                                       .n_gpus = m->n_gpus,
+                                       .gpu = m->gpu,
                                        .device_note = m->device_note};
     for (size_t i = 0; i < m->source->n_tensors; i++) {
         const struct lode_gguf_tensor *t = &m->source->tensors[i];
@@ -283,6 +285,7 @@ static int fill_devices(struct lode_model *m, struct lode_error *err) {
         if (!runs_at(m, p)) {
             lode_cuda_close(d->cuda);
             d->cuda = NULL;
+            m->info.n_gpus--;
             continue;
         }
         LODE_TRY(lode_cuda_load(d->cuda, m->source, m->weights, m->n_weights, m->uses,
@@ -508,6 +511,15 @@ int lode_device_count(struct lode_error *why) { return lode_cuda_count(why); }
 
 int lode_device_info(int index, char name[256], uint64_t *memory, struct lode_error *err) {
     return lode_cuda_info(index, name, memory, err);
+}
+
+int lode_device_speeds(int index, double *memory, double *bus, struct lode_error *err) {
+    struct lode_cuda *c;
+    *memory = *bus = 0;
+    LODE_TRY(lode_cuda_open(&c, index, err));
+    const int rc = lode_cuda_speeds(c, memory, bus, err);
+    lode_cuda_close(c);
+    return rc;
 }
 
 const char *const *lode_model_archs(void) {

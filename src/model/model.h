@@ -30,7 +30,8 @@ struct lode_model {
     uint64_t layer_room; /* bytes for the groups of layers; 0: there are none */
     struct lode_store *store;
     struct lode_device devices[LODE_PLACES]; /* (n_places); the first is the host */
-    uint32_t n_places;
+    uint32_t n_places, n_gpus; /* n_gpus: of the places, those that are GPUs */
+    int gpu;                   /* the first's index */
     uint16_t *uses;   /* (n_weights): bit p: place p computes with it */
     uint32_t gpu_layers, cpu_experts; /* as lode_model_split was told */
     bool is_split;                    /* it was told */

@@ -59,6 +59,8 @@ static int add_device(struct lode_model *m, bool cuda, int index, struct lode_er
         if (m->devices[p].cuda)
             lode_cuda_befriend(m->devices[p].cuda, d->cuda);
     m->n_places++;
+    if (cuda && m->n_gpus++ == 0)
+        m->gpu = index;
     return 0;
 }
 

@@ -9,6 +9,7 @@
 
 #include "lode/lode.h"
 
+#include <dirent.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -35,7 +36,7 @@ static const struct arg_flag flags[] = {
      .help = "bytes that the memory reads in a second"},
     {"--disk-speed", ARG_SIZE, ARG_AT(struct opts, disk), .meta = "SIZE", .shown = "measured",
      .help = "bytes that the disk reads in a second"},
-    {"--vram-speed", ARG_SIZE, ARG_AT(struct opts, vram_speed), .meta = "SIZE", .shown = "not known",
+    {"--vram-speed", ARG_SIZE, ARG_AT(struct opts, vram_speed), .meta = "SIZE", .shown = "measured",
      .help = "bytes that the GPU's memory reads in a second"},
     {"--no-bandwidth", ARG_BOOL, ARG_AT(struct opts, no_measure),
      .help = "measure nothing; speeds that are not given are not known"},
@@ -60,9 +61,46 @@ static const struct arg_spec spec = {
     .n_flags = ARG_COUNT(flags),
 };
 
-static int measure(struct lode_budget *b, const struct opts *o, struct lode_error *err) {
+/* The largest file below a directory: what of it is read. */
+static void find_largest(const char *dir, char path[4096], off_t *size) {
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char name[4096];
+        struct stat st;
+        const int n = snprintf(name, sizeof name, "%s/%s", dir, e->d_name);
+        if (n > 0 && (size_t)n < sizeof name && !stat(name, &st) && S_ISREG(st.st_mode) && st.st_size > *size) {
+            memcpy(path, name, (size_t)n + 1);
+            *size = st.st_size;
+        }
+    }
+    if (d)
+        closedir(d);
+}
+
+/* Bytes/s of the disk that the model lies on; 0: not known. */
+static double measure_disk(const char *model) {
     struct disk_speed d = {0};
+    struct lode_error why;
     struct stat st;
+    char path[4096] = "";
+    off_t size = 0;
+    if (!stat(model, &st) && S_ISDIR(st.st_mode))
+        find_largest(model, path, &size);
+    return disk_measure_file(&d, *path ? path : model, 0.6, &why) < 0 ? 0 : d.bytes_per_second;
+}
+
+/* Where the model's GPU, if it has any, is not known otherwise. */
+static void measure_gpu(struct lode_budget *b, const struct lode_model *m, const struct opts *o) {
+    struct lode_error why;
+    double memory, bus;
+    if (lode_model_info(m)->n_gpus == 0 || lode_device_speeds(lode_model_info(m)->gpu, &memory, &bus, &why) < 0)
+        return;
+    b->vram_speed = o->vram_speed ? b->vram_speed : memory;
+    b->bus_speed = bus;
+}
+
+static int measure(struct lode_budget *b, const struct lode_model *m, const struct opts *o,
+                   struct lode_error *err) {
     b->ram_speed = (double)o->ram_speed;
     b->disk_speed = (double)o->disk;
     b->vram_speed = (double)o->vram_speed;
@@ -72,13 +110,9 @@ static int measure(struct lode_budget *b, const struct opts *o, struct lode_erro
         b->ram_speed = lode_machine_read_bandwidth((uint32_t)o->load.threads, 0.4, err);
     if (b->ram_speed < 0)
         return (int)b->ram_speed;
-    if (o->disk)
-        return 0;
-    /* a directory's largest file would do too; its folder is the same disk */
-    struct lode_error why;
-    const bool is_file = !stat(o->load.model, &st) && S_ISREG(st.st_mode);
-    const int rc = is_file ? disk_measure_file(&d, o->load.model, 0.6, &why) : -1;
-    b->disk_speed = rc < 0 ? 0 : d.bytes_per_second;
+    if (!o->disk)
+        b->disk_speed = measure_disk(lode_model_info(m)->path);
+    measure_gpu(b, m, o);
     return 0;
 }
 
@@ -175,6 +209,8 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
            (unsigned long long)p->expert_cache, (unsigned long long)p->experts_size,
            p->hit_rate);
     printf("  \"bus\": %.0f, \"borders\": %u,\n", p->bus, p->borders);
+    printf("  \"vram_bytes_per_second\": %.0f, \"bus_bytes_per_second\": %.0f,\n", b->vram_speed,
+           b->bus_speed);
     printf("  \"ram_bytes_per_second\": %.0f, \"disk_bytes_per_second\": %.0f,\n"
            "  \"tokens_per_second\": %.4f, \"tokens_per_second_full\": %.4f,\n",
            b->ram_speed, b->disk_speed, p->tokens_per_second, p->tokens_per_second_full);
@@ -208,7 +244,7 @@ int verb_plan(int argc, char **argv) {
     const struct lode_session_opts so = load_session_opts(&o.load);
     int rc = load_open(&m, &o.load, &err);
     struct lode_budget b = load_budget(&o.load);
-    rc = rc < 0 ? rc : measure(&b, &o, &err);
+    rc = rc < 0 ? rc : measure(&b, m, &o, &err);
     rc = rc < 0 ? rc : lode_plan_place(m, &so, &b, &p, &err);
     if (rc == 0 && o.trace && p.expert_cache) {
         rc = trace_hits(&b.hit_rate, &o, &p, &err);

@@ -287,7 +287,7 @@ static int create(struct run *r, struct lode_error *err) {
                                "pinned buffer", err));
         LODE_TRY(lode_cu_check(cu, cu->event_create(&r->slot[i].sent, 2), "event", err));
     }
-    r->read_size = o->max_read * wide(o->max_out_width);
+    r->read_size = o->max_read * o->out_stride;
     const size_t traced = o->max_rows * wide(o->max_traced), copied = o->max_rows * o->longest_copy;
     r->read_size = r->read_size > traced ? r->read_size : traced;
     r->read_size = r->read_size > copied ? r->read_size : copied;

@@ -37,7 +37,7 @@ struct run {
     lode_dev step; /* device; (step_size) */
     size_t step_size;
     lode_dev scratch;
-    char *read; /* pinned; (max_read, row of max_out_width) */
+    char *read; /* pinned; (max_read, out_stride) or (max_rows) of what is traced or copied */
     size_t read_size;
     struct {
         char *host; /* pinned; (read_size) */
