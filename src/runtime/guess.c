@@ -88,7 +88,19 @@ void lode_guess_free(struct lode_guess *g) {
     lode_free(g);
 }
 
-/* The next layer's product and choice, over this layer's input, into the guess's own buffers. */
+/* Pins a weight (NULL: none) if it is here; for one that is not, a guess does not wait. */
+static int hold(struct lode_store *s, const struct lode_operand *w, const void **data,
+                struct lode_error *err) {
+    if (!w)
+        return LODE_READY;
+    const int rc = s->ops->pin(s, w->id, data, err);
+    if (rc == LODE_PENDING)
+        s->ops->unpin(s, w->id);
+    return rc;
+}
+
+/* The next layer's product and choice, over this layer's input, into the guess's own buffers.  PENDING or
+ * FULL: a weight of its router is not here yet. */
 static int choose(struct lode_guess *g, const struct ask *now, const struct ask *next,
                   const struct lode_step *step, struct lode_error *err) {
     const struct lode_instr *in = &g->instrs[now->at], *there = &g->instrs[next->at];
@@ -103,14 +115,13 @@ static int choose(struct lode_guess *g, const struct ask *now, const struct ask 
                                 .parts = &product, .n_parts = 1};
     route.in[0] = product.out;
     route.parts = &pairs;
-    LODE_TRY(lode_store_pin_now(g->store, product.w->id, &product.w_data, err));
-    int rc = 0;
-    if (product.bias)
-        rc = lode_store_pin_now(g->store, product.bias->id, &product.bias_data, err);
-    if (rc == 0 && pairs.w)
-        rc = lode_store_pin_now(g->store, pairs.w->id, &pairs.w_data, err);
+    int rc = hold(g->store, product.w, &product.w_data, err);
+    if (rc == LODE_READY)
+        rc = hold(g->store, product.bias, &product.bias_data, err);
+    if (rc == LODE_READY)
+        rc = hold(g->store, pairs.w, &pairs.w_data, err);
     const struct lode_step quiet = {.n_rows = step->n_rows}; /* nobody is told of it */
-    if (rc == 0) {
+    if (rc == LODE_READY) {
         g->backend->ops->run[LODE_OP_LINEAR](g->backend, &linear, &quiet);
         g->backend->ops->run[LODE_OP_ROUTE](g->backend, &route, &quiet);
     }
@@ -142,7 +153,9 @@ static uint32_t ranked(const float *pairs, uint32_t n_used, uint32_t rank) {
 static int guess_layer(struct lode_guess *g, const struct ask *now, const struct ask *next,
                        struct lode_instr *experts, const struct lode_step *step,
                        struct lode_error *err) {
-    LODE_TRY(choose(g, now, next, step, err));
+    const int rc = choose(g, now, next, step, err);
+    if (rc != LODE_READY)
+        return rc < 0 ? rc : 0;
     const uint32_t n_used = g->instrs[next->route].p.route.n_used;
     const uint32_t first = g->instrs[next->experts].parts[0].w->id;
     for (uint32_t rank = 0; rank < n_used; rank++)

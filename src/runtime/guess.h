@@ -2,7 +2,7 @@
  *
  * The residual stream changes little from layer to layer, so the next router mostly chooses among what
  * it would choose now.  A guess is only ever read ahead of its time (store/weight.h: want): results do
- * not depend on it.  Plans whose routers are no plain products of the same value are not guessed for.
+ * not depend on it, and nothing waits for it.  Plans whose routers are no plain products of the same value are not guessed for.
  */
 #ifndef LODE_RUNTIME_GUESS_H
 #define LODE_RUNTIME_GUESS_H

@@ -87,6 +87,57 @@ static void lfu_forgets_old_fame(void **state) {
     lode_policy_free(p);
 }
 
+/* What is guessed for the next layer stays until that layer has been; a guess that came to nothing is no use
+ * of an expert, one that came true is one. */
+static void guesses_stay_and_do_not_count(void **state) {
+    (void)state;
+#define TRY_GUESS(policy, about)                                                                   \
+    {                                                                                              \
+        struct lode_policy *p = make(#policy, 6);                                                  \
+        for (int round = 0; round < 8; round++) /* 0, 1 and 8, 9: each layer's, each round */      \
+            for (uint32_t id = 0; id < 4; id++)                                                    \
+                use(p, id % 2 + (id / 2) * 8);                                                     \
+        use(p, 0);                                                                                 \
+        lode_policy_admit(p, 12, 1, true);                                                         \
+        lode_policy_expect(p, 8);                                                                  \
+        lode_policy_touch(p, 12); /* it comes true */                                              \
+        assert_int_equal(lode_policy_used(p), 5);                                                  \
+        lode_policy_admit(p, 13, 1, true);                                                         \
+        lode_policy_pin(p, 13);                                                                    \
+        lode_policy_touch(p, 13); /* while it is being read */                                     \
+        for (int i = 0; i < 5; i++) { /* all can leave but what is pinned */                       \
+            uint32_t gone;                                                                         \
+            assert_true(lode_policy_victim(p, &gone));                                             \
+            assert_int_not_equal(gone, 13);                                                        \
+        }                                                                                          \
+        uint32_t none;                                                                             \
+        assert_false(lode_policy_victim(p, &none));                                                \
+        lode_policy_unpin(p, 13);                                                                  \
+        assert_true(lode_policy_victim(p, &none));                                                 \
+        assert_int_equal(lode_policy_used(p), 0);                                                  \
+        lode_policy_free(p);                                                                       \
+    }
+    LODE_POLICY_LIST(TRY_GUESS)
+#undef TRY_GUESS
+    struct lode_policy *p = make("next", 4);
+    for (int round = 0; round < 20; round++) { /* 0 and 1 always; 8 always, 9 now and then */
+        use(p, 0);
+        use(p, 1);
+        use(p, 8);
+        if (round % 4 == 0)
+            use(p, 9);
+    }
+    assert_true(lode_policy_holds(p, 9));
+    use(p, 0);
+    lode_policy_expect(p, 9); /* the next layer's router says so: without, it would be the first to go */
+    assert_int_not_equal(use(p, 2), 9);
+    assert_true(lode_policy_holds(p, 9));
+    use(p, 8); /* its layer comes, and goes without it */
+    use(p, 0);
+    assert_int_equal(use(p, 3) == 9 || use(p, 4) == 9, true);
+    lode_policy_free(p);
+}
+
 static void nothing_to_drop(void **state) {
     (void)state;
 #define TRY(name, about)                                                                           \
@@ -158,6 +209,7 @@ int main(void) {
         cmocka_unit_test(slru_keeps_what_was_used_twice),
         cmocka_unit_test(s3fifo_lets_ghosts_in),
         cmocka_unit_test(lfu_forgets_old_fame),
+        cmocka_unit_test(guesses_stay_and_do_not_count),
         cmocka_unit_test(nothing_to_drop),
         cmocka_unit_test(refused),
         cmocka_unit_test(as_the_slow_models),

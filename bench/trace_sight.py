@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""How far the default cache policy could be from Belady's optimum if it saw a little of the future.
+
+    lode trace record MODEL -f TEXT -o a.trace
+    bench/trace_sight.py a.trace [TOKENS]
+
+Replays a trace (docs/bigger-than-memory.md has the format) with src/store/policy_next.c's rule as it is; the
+same with the true choices of the next layer known, as a perfect guess by the next router would give them, of
+the next two, and of a whole token; and Belady's rule. Prints hits, and the share of Belady's. Needs numpy."""
+import struct
+import sys
+
+import numpy as np
+
+KEEP = np.array([0.5, 0.917004043, 0.989228013, 0.998647140])
+
+
+def load(path):
+    """-> experts (tokens, layers, used), experts a layer."""
+    with open(path, 'rb') as f:
+        data = f.read()
+    n_layers, n_experts, n_used, name = struct.unpack_from('<4I', data, 8)
+    sizes = struct.unpack_from('<%dQ' % n_layers, data, 32)
+    at, layers = 32 + 8 * n_layers + name, sum(s > 0 for s in sizes)
+    row = np.dtype([('pos', '<u4'), ('l', [('expert', '<u2', n_used), ('weight', '<f4', n_used)], layers)])
+    return np.frombuffer(data, row, offset=at)['l']['expert'].astype(int), n_experts
+
+
+class Next:
+    """policy_next.c: chances from four averages, whose weights are learned."""
+
+    def __init__(self, layers, n_experts, sight):
+        self.layers, self.sight = layers, sight
+        self.weight = np.full(4, 0.25)
+        self.average = np.zeros((layers, n_experts, 4))
+        self.rounds = np.full((layers, n_experts), 1e5)
+        self.visits = np.zeros(layers)
+
+    def wait(self, used, visit):
+        m = visit % self.layers
+        ahead = (np.arange(self.layers) - m - 1) % self.layers + 1
+        wait = ahead[:, None] / self.layers + self.rounds
+        for d in range(1, self.sight + 1):
+            if visit + d < len(used):
+                row = (m + d) % self.layers  # known: used then, or not before a round later
+                wait[row] = np.where(used[visit + d], d / self.layers, wait[row] + 1)
+        return wait
+
+    def learn(self, used, visit):
+        m = visit % self.layers
+        a, y = self.average[m], used[visit].astype(float)
+        missed = y - a @ self.weight
+        self.weight = np.maximum(self.weight + 0.05 / (1e-6 + (a * a).sum()) * (missed @ a), 0)
+        self.visits[m] += 1
+        keep = np.minimum(KEEP, 1 - 1 / self.visits[m])
+        a *= keep
+        a += np.outer(y, 1 - keep)
+        self.rounds[m] = 1 / np.clip(a @ self.weight, 1e-5, 1) - 1
+
+
+class Belady:
+    def __init__(self, used, layers):
+        self.layers = layers
+        after = np.full(used.shape, 1 << 30)  # the visit of the next use, from each visit on
+        for v in range(len(used) - layers - 1, -1, -1):
+            after[v] = np.where(used[v + layers], v + layers, after[v + layers])
+        self.after = after
+
+    def wait(self, used, visit):
+        rows = [visit - (visit - m) % self.layers for m in range(self.layers)]  # each layer's latest visit
+        return np.array([self.after[r] if r >= 0 else np.zeros(used.shape[1]) for r in rows], float)
+
+    def learn(self, used, visit):
+        pass
+
+
+def hits(trace, n_experts, share, policy):
+    n, layers, n_used = trace.shape
+    used = np.zeros((n * layers, n_experts), bool)
+    np.put_along_axis(used, trace.reshape(n * layers, n_used), True, 1)
+    p = Belady(used, layers) if policy == 'belady' else Next(layers, n_experts, policy)
+    held, found, room = np.zeros((layers, n_experts), bool), 0, int(share * layers * n_experts)
+    for visit in range(n * layers):
+        m, want = visit % layers, used[visit]
+        found += (held[m] & want).sum()
+        for e in np.flatnonzero(want & ~held[m]):
+            if room == 0:
+                wait = np.where(held, p.wait(used, visit), -1)
+                wait[m, want] = -1
+                held[np.unravel_index(np.argmax(wait), wait.shape)] = False
+                room += 1
+            held[m, e] = True
+            room -= 1
+        p.learn(used, visit)
+    return found / trace.size
+
+
+def main():
+    trace, n_experts = load(sys.argv[1])
+    trace = trace[:int(sys.argv[2]) if len(sys.argv) > 2 else None]
+    layers = trace.shape[1]
+    print('%d tokens, %d layers, %d of %d experts' % (len(trace), layers, trace.shape[2], n_experts))
+    for share in 0.25, 0.5, 0.75:
+        best = hits(trace, n_experts, share, 'belady')
+        row = ['%d layers known: %.4f (%.3f)' % (s, h, h / best)
+               for s in sorted({0, 1, 2, layers}) for h in [hits(trace, n_experts, share, s)]]
+        print('%2.0f %%: Belady %.4f; %s' % (100 * share, best, '; '.join(row)), flush=True)
+
+
+main()
