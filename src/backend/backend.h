@@ -18,6 +18,7 @@
 #define LODE_BACKEND_BACKEND_H
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "graph/graph.h"
 #include "kern/fast.h"
 #include "kern/kern.h"
@@ -112,6 +113,9 @@ struct lode_backend_ops {
      * first n of dst, which are as wide and b's. */
     int (*copy)(struct lode_backend *b, const struct lode_value *dst, struct lode_backend *from,
                 const struct lode_value *src, uint32_t first, uint32_t n, struct lode_error *err);
+    /* fn(arg, i, worker) for each i below n, by the host's threads that compute; between steps, by the
+     * thread that steps.  NULL where there are none. */
+    void (*share)(struct lode_backend *b, lode_pool_fn *fn, void *arg, uint32_t n);
     void (*free)(struct lode_backend *b);
 };
 /* Belongs to one executor at a time.  An op that pins weights itself leaves what went wrong in

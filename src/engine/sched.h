@@ -68,6 +68,13 @@ struct lode_seat {
     bool fed;                    /* in the step that is being formed */
 };
 
+struct lode_choice { /* of the token after a step */
+    struct lode_seat *seat;
+    struct lode_generation_token t;
+    int rc;
+    struct lode_error err; /* where rc is negative */
+};
+
 struct lode_scheduler {
     struct lode_model *model;
     const struct lode_tokenizer *tokenizer;
@@ -81,6 +88,7 @@ struct lode_scheduler {
     struct lode_seat **fed;       /* (n_seats): the seat of each feed */
     size_t n_fed;                 /* of the step that runs */
     uint32_t *from;               /* (n_seats): of each feed, the first row whose logits are wanted */
+    struct lode_choice *choices;  /* (n_seats) */
     struct lode_seat **order;     /* (n_seats): the running ones, who goes before whom first */
     uint32_t *reserved;           /* (groups): pages that the step's feeds take */
     uint32_t n_seats, chunk, max_queue, ctx, batch;
@@ -145,7 +153,7 @@ void lode_choose_given(const struct lode_scheduler *s, struct lode_generation *g
                        const float *logits);
 
 enum { LODE_CHOOSE_OVER = -1 }; /* no token: the guide says that the answer is complete */
-/* The token that follows; without the lock. */
+/* The token that follows; without the lock.  Seats without a guide may be asked about at once. */
 int lode_choose(const struct lode_scheduler *s, const struct lode_seat *seat,
                 struct lode_generation_token *t, struct lode_error *err);
 

@@ -48,26 +48,55 @@ static void deliver(struct lode_scheduler *s, struct lode_seat *seat,
         pthread_cond_signal(&g->moved);
 }
 
-/* A seat whose last step was good: the token that follows, once all is read. */
-static void go_on(struct lode_scheduler *s, struct lode_seat *seat) {
-    struct lode_generation *g = seat->g;
-    struct lode_generation_token t;
-    struct lode_error err;
-    int rc = 0;
-    if (lode_session_length(seat->session) < g->n_tokens)
-        return;
-    if (g->max_tokens != 0)
-        rc = lode_choose(s, seat, &t, &err);
+static bool has_read_all(const struct lode_seat *seat) {
+    return lode_session_length(seat->session) == seat->g->n_tokens;
+}
+
+/* A seat that has read all it was given goes on by the token that was chosen. */
+static void go_on(struct lode_scheduler *s, const struct lode_choice *c) {
+    struct lode_seat *seat = c->seat;
     pthread_mutex_lock(&s->lock);
-    if (rc < 0) {
-        g->err = err;
-        lode_seat_leave(s, seat, rc);
-    } else if (g->max_tokens == 0) {
+    if (c->rc < 0) {
+        seat->g->err = c->err;
+        lode_seat_leave(s, seat, c->rc);
+    } else if (seat->g->max_tokens == 0) {
         lode_seat_leave(s, seat, LODE_GENERATION_LIMIT);
     } else {
-        deliver(s, seat, &t);
+        deliver(s, seat, &c->t);
     }
     pthread_mutex_unlock(&s->lock);
+}
+
+static void choose(void *arg, uint32_t i, uint32_t worker) {
+    struct lode_scheduler *s = arg;
+    struct lode_choice *c = &s->choices[i];
+    (void)worker;
+    c->rc = lode_choose(s, c->seat, &c->t, &c->err);
+}
+
+static bool is_asked_alone(const struct lode_generation *g) {
+    return g->guide.next || g->max_tokens == 0;
+}
+
+/* After a good step.  Draws share the threads; whoever has a guide is asked in turn, by this thread, and
+ * after the others, who need not wait for its mask. */
+static void go_on_all(struct lode_scheduler *s, size_t n_fed) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < n_fed; i++)
+        if (has_read_all(s->fed[i]) && !is_asked_alone(s->fed[i]->g))
+            s->choices[n++].seat = s->fed[i];
+    lode_workers_each(s->workers, choose, s, n);
+    for (uint32_t i = 0; i < n; i++)
+        go_on(s, &s->choices[i]);
+    for (size_t i = 0; i < n_fed; i++) { /* who has gone on has left, or one more to read */
+        struct lode_seat *seat = s->fed[i];
+        if (!seat->g || !has_read_all(seat) || !is_asked_alone(seat->g))
+            continue;
+        s->choices[0] = (struct lode_choice){.seat = seat};
+        if (seat->g->max_tokens != 0)
+            choose(s, 0, 0);
+        go_on(s, &s->choices[0]);
+    }
 }
 
 /* With the lock, after a step that failed (a file that cannot be read).  Where it was of many, each
@@ -157,8 +186,8 @@ static void run_feeds(struct lode_scheduler *s, size_t n_feeds) {
         else
             n = take_success(s, s->fed[i], n);
     pthread_mutex_unlock(&s->lock);
-    for (size_t i = 0; rc == 0 && i < n; i++)
-        go_on(s, s->fed[i]);
+    if (rc == 0)
+        go_on_all(s, n);
 }
 
 static void count_use(struct lode_scheduler *s) {
@@ -334,6 +363,7 @@ static int create_seats(struct lode_scheduler *s, const struct lode_session_opts
     s->feeds = LODE_NEW_ARRAY(struct lode_feed, s->n_seats);
     s->fed = LODE_NEW_ARRAY(struct lode_seat *, s->n_seats);
     s->order = LODE_NEW_ARRAY(struct lode_seat *, s->n_seats);
+    s->choices = LODE_NEW_ARRAY(struct lode_choice, s->n_seats);
     s->from = LODE_NEW_ARRAY(uint32_t, s->n_seats);
     s->reserved = LODE_NEW_ARRAY(uint32_t, lode_kv_pool_groups(s->pool));
     if (!s->seats || !s->feeds || !s->fed || !s->order || !s->from || !s->reserved)
@@ -467,6 +497,7 @@ void lode_scheduler_free(struct lode_scheduler *s) {
     lode_free(s->feeds);
     lode_free(s->fed);
     lode_free(s->order);
+    lode_free(s->choices);
     lode_free(s->from);
     lode_free(s->reserved);
     lode_free(s);

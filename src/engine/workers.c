@@ -138,6 +138,16 @@ void lode_workers_release(struct lode_workers *w) {
     lode_free(w);
 }
 
+void lode_workers_each(struct lode_workers *w, lode_pool_fn *fn, void *arg, uint32_t n) {
+    for (int p = 0; n > 1 && p < LODE_PLACES; p++)
+        if (w->backends[p] && w->backends[p]->ops->share) {
+            w->backends[p]->ops->share(w->backends[p], fn, arg, n);
+            return;
+        }
+    for (uint32_t i = 0; i < n; i++)
+        fn(arg, i, 0);
+}
+
 static int run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)(void *user),
                void *cancel_user, struct lode_error *err) {
     lode_alloc_forbid(true);

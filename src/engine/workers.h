@@ -35,6 +35,10 @@ void lode_workers_release(struct lode_workers *w);
 void lode_workers_size(const struct lode_model *m, const struct lode_plan *plans, uint32_t batch,
                        uint32_t threads, uint64_t bytes[LODE_PLACES]);
 
+/* fn(arg, i, worker) for each i below n, by the threads that compute where there are any; not within a
+ * step. */
+void lode_workers_each(struct lode_workers *w, lode_pool_fn *fn, void *arg, uint32_t n);
+
 /* One row of the stage's result: out row i of the step.  Non-zero stops. */
 typedef int lode_row_fn(void *user, uint32_t i, const float *y);
 

@@ -113,6 +113,10 @@ static void cpu_free(struct lode_backend *b) {
     lode_free(c);
 }
 
+static void share(struct lode_backend *b, lode_pool_fn *fn, void *arg, uint32_t n) {
+    lode_pool_run(((struct lode_cpu *)b)->pool, fn, arg, n);
+}
+
 static const struct lode_backend_ops ops = {
     .name = "CPU",
     .run =
@@ -149,5 +153,6 @@ static const struct lode_backend_ops ops = {
         },
     .read = cpu_read,
     .copy = cpu_copy,
+    .share = share,
     .free = cpu_free,
 };
