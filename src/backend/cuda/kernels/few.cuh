@@ -26,16 +26,6 @@ enum {
     X_BLOCKS = 2048,  /* A32: (d, sum) of (block, column) */
 };
 
-#define MMA_16(name, types)                                                                        \
-    DEVICE void name(int c[4], uint32_t a0, uint32_t a1, uint32_t b) {                             \
-        asm("mma.sync.aligned.m16n8k16.row.col.s32." types                                         \
-            ".s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"                                    \
-            : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                                       \
-            : "r"(a0), "r"(a1), "r"(b));                                                           \
-    }
-MMA_16(mma_ss, "s8.s8")
-MMA_16(mma_su, "s8.u8")
-
 /* 16 rows by 32 bytes of a plane, as an mma takes them; p: row lane % 16, half lane / 16. */
 DEVICE void rows_by_32(uint32_t v[4], const uint8_t *p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

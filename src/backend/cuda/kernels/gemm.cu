@@ -10,6 +10,7 @@
  * Experts: group_pairs sorts the (row, place) pairs by expert and lists tiles of pairs of one
  * expert, so that a matrix is read once for all rows that chose it.
  */
+#include "mma.cuh"
 #include "gemm.cuh"
 #include "blocks.cuh"
 
@@ -40,23 +41,6 @@ struct __align__(16) gemm_stage {
 };
 
 static_assert(sizeof(struct gemm_stage) <= 70 << 10, "cuda.h's LODE_CUDA_GEMM_SHARED");
-
-DEVICE void mma32(int c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-#define MMA16(name, types)                                                                         \
-    DEVICE void name(int c[4], uint32_t a0, uint32_t a1, uint32_t b) {                             \
-        asm("mma.sync.aligned.m16n8k16.row.col.s32." types                                         \
-            ".s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"                                    \
-            : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                                       \
-            : "r"(a0), "r"(a1), "r"(b));                                                           \
-    }
-MMA16(mma16, "s8.s8")
-MMA16(mma16_unsigned, "u8.u8")
-MMA16(mma16_mixed, "u8.s8")
 
 /* Four 8 x 16-byte matrices; lane l gives the address of row l % 8 of matrix l / 8. */
 DEVICE void load_matrices(uint32_t v[4], const uint8_t *p) {
@@ -176,10 +160,11 @@ DEVICE void step_256(const struct gemm_stage *s, const struct warp_tile &at, flo
             for (int i = 0; i < 2; i++) {
                 int lo[4] = {}, hi[4] = {};
                 if (BY16) {
-                    mma16(lo, a[i][0], a[i][1], b[t / 2][t % 2 * 2]);
-                    mma16(hi, a[i][2], a[i][3], b[t / 2][t % 2 * 2 + 1]);
+                    mma_ss(lo, a[i][0], a[i][1], b[t / 2][t % 2 * 2]);
+                    mma_ss(hi, a[i][2], a[i][3], b[t / 2][t % 2 * 2 + 1]);
                 } else {
-                    mma32(lo, a[i], b[t / 2][t % 2 * 2], b[t / 2][t % 2 * 2 + 1]);
+                    mma_bytes(lo, a[i][0], a[i][1], a[i][2], a[i][3], b[t / 2][t % 2 * 2],
+                              b[t / 2][t % 2 * 2 + 1]);
                 }
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
@@ -202,8 +187,8 @@ DEVICE void step_256(const struct gemm_stage *s, const struct warp_tile &at, flo
             int low[4] = {}, high[4] = {};
             if (T::HAS_M) {
                 const uint32_t c = at.x0 + 8 * t + threadIdx.x % 32 / 4;
-                mma16_unsigned(low, n0, n1, word(&s->k.low[c][4 * quad]));
-                mma16_mixed(high, n0, n1, word(&s->k.high[c][4 * quad]));
+                mma_uu(low, n0, n1, word(&s->k.low[c][4 * quad]));
+                mma_us(high, n0, n1, word(&s->k.high[c][4 * quad]));
             }
 #pragma unroll
             for (int e = 0; e < 4; e++) {
@@ -239,7 +224,8 @@ template <class T> DEVICE void step_32(const struct gemm_stage *s, const struct 
             for (int i = 0; i < 2; i++) {
                 const int magic = (int)0x4b400000;
                 int c[4] = {magic, magic, magic, magic};
-                mma32(c, a[i], b[t / 2][t % 2 * 2], b[t / 2][t % 2 * 2 + 1]);
+                mma_bytes(c, a[i][0], a[i][1], a[i][2], a[i][3], b[t / 2][t % 2 * 2],
+                          b[t / 2][t % 2 * 2 + 1]);
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     const float dx = e % 2 ? x.z : x.x;

@@ -19,6 +19,7 @@
 #ifndef LODE_CUDA_GEMV_CUH
 #define LODE_CUDA_GEMV_CUH
 
+#include "mma.cuh"
 #include "rows.cuh"
 
 enum {
@@ -27,15 +28,6 @@ enum {
     TILE_ROWS = LODE_GEMV_TILE,
     LODE_GEMV_TILES = 128, /* of a block of threads, at most: fuse.c */
 };
-
-/* 16 x 8 products of 32 bytes: a's rows by b's columns. */
-DEVICE void mma_bytes(int c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                      uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
 
 /* ---- which weights ---- */
 
