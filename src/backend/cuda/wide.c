@@ -1,5 +1,5 @@
-/* wide.c - products of many rows on Hopper's warpgroups (kernels/wide.cu): x is spread once, in as many
- * tiles as the scratch holds, and multiplied. */
+/* wide.c - products of many rows on Hopper's warpgroups (kernels/wide.cu): x is spread once, in as
+ * many tiles as the scratch holds, and multiplied. */
 #include "backend/cuda/run.h"
 
 static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
@@ -17,7 +17,8 @@ static struct spread spread_of(enum lode_dtype act, uint32_t cols, uint32_t n) {
 }
 
 /* The first `tiles` of the scratch's. */
-static int spread(const struct op *o, const struct spread *s, struct lode_cuda_spread_args a, uint32_t tiles) {
+static int spread(const struct op *o, const struct spread *s, struct lode_cuda_spread_args a,
+                  uint32_t tiles) {
     const struct lode_cuda_kernels *k = &o->r->c->kernels;
     const int wide = s->n == 128;
     const bool by_256 = s->act == LODE_A256;
@@ -29,8 +30,8 @@ static int spread(const struct op *o, const struct spread *s, struct lode_cuda_s
                                 up(by_256 ? s->cols / 256 : up(s->cols, 128), 8), 1, 256, 0, &a);
 }
 
-static int multiply(const struct op *o, enum lode_dtype type, const struct spread *s, struct lode_cuda_gemm_args *a,
-                    uint32_t x_tiles, uint32_t w_tiles) {
+static int multiply(const struct op *o, enum lode_dtype type, const struct spread *s,
+                    struct lode_cuda_gemm_args *a, uint32_t x_tiles, uint32_t w_tiles) {
     a->x = (struct lode_cuda_mat){o->r->scratch, s->size};
     return lode_cuda_run_kernel(o, o->r->c->kernels.wide[type][s->n == 128], x_tiles, w_tiles, 1,
                                 LODE_WIDE_THREADS, LODE_WIDE_SHARED, a);
@@ -39,7 +40,8 @@ static int multiply(const struct op *o, enum lode_dtype type, const struct sprea
 /* Rows of x of a block: those of 64 take 0.6 of the time of those of 128. */
 static uint32_t tile_for(const struct op *o, uint32_t w_tiles, uint32_t n_x) {
     const uint32_t units = (uint32_t)o->r->c->multiprocessors;
-    return 10 * up(w_tiles * up(n_x, 128), units) <= 6 * up(w_tiles * up(n_x, 64), units) ? 128 : 64;
+    return 10 * up(w_tiles * up(n_x, 128), units) <= 6 * up(w_tiles * up(n_x, 64), units) ? 128
+                                                                                          : 64;
 }
 
 int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
@@ -67,7 +69,9 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
     for (uint32_t first = 0; first < n_x; first += most) {
         const uint32_t some = n_x - first < most ? n_x - first : most, x_tiles = up(some, s.n);
         const struct lode_cuda_spread_args sa = {
-            .x = {(lode_dev)(uintptr_t)x->data + first * x->stride, x->stride}, .n_x = some, .x_div = 1};
+            .x = {(lode_dev)(uintptr_t)x->data + first * x->stride, x->stride},
+            .n_x = some,
+            .x_div = 1};
         LODE_TRY(spread(o, &s, sa, x_tiles));
         a.n_x = some;
         LODE_TRY(multiply(o, w->type, &s, &a, x_tiles, tiles));
@@ -77,12 +81,13 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
     return 1;
 }
 
-int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, const struct lode_operand *w,
-                              uint32_t x_tiles, uint32_t w_tiles) {
+int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a,
+                              const struct lode_operand *w, uint32_t x_tiles, uint32_t w_tiles) {
     const struct spread s = spread_of(lode_dtypes[w->type].act, w->cols, LODE_GEMM_TILE_X);
     if (!o->r->c->kernels.wide[w->type][0] || x_tiles * s.size > LODE_CUDA_SCRATCH)
         return 0;
-    const struct lode_cuda_spread_args sa = {.x = a.x, .tiles = a.tiles, .list = a.list, .x_div = a.x_div};
+    const struct lode_cuda_spread_args sa = {
+        .x = a.x, .tiles = a.tiles, .list = a.list, .x_div = a.x_div};
     LODE_TRY(spread(o, &s, sa, x_tiles));
     LODE_TRY(multiply(o, w->type, &s, &a, x_tiles, w_tiles));
     return 1;

@@ -1,13 +1,13 @@
-/* attention_tile.cu - softmax attention of many rows, walking the pages; the definition, order included, is at
- * the head of backend/cpu/attention.c.
+/* attention_tile.cu - softmax attention of many rows, walking the pages; the definition, order
+ * included, is at the head of backend/cpu/attention.c.
  *
- * A block of threads takes 64 query rows (tokens by heads) of one head of keys, so that what it reads from
- * shared memory serves many multiply-adds: scores in pieces of 4 rows by 4 keys, values in pieces of 4 rows by
- * 8 numbers, whose sums stay in registers from page to page.
+ * A block of threads takes 64 query rows (tokens by heads) of one head of keys, so that what it
+ * reads from shared memory serves many multiply-adds: scores in pieces of 4 rows by 4 keys, values
+ * in pieces of 4 rows by 8 numbers, whose sums stay in registers from page to page.
  *
- * Scores have sixteen lanes.  Four threads share a piece; thread t has lanes t, t + 4, t + 8, t + 12, which lie
- * side by side in shared memory (number 16 m + 4 e + t at 16 m + 4 t + e), so that the lanes' tree is mostly
- * within a thread: + 8 and + 4 there, + 2 and + 1 between threads.
+ * Scores have sixteen lanes.  Four threads share a piece; thread t has lanes t, t + 4, t + 8, t +
+ * 12, which lie side by side in shared memory (number 16 m + 4 e + t at 16 m + 4 t + e), so that
+ * the lanes' tree is mostly within a thread: + 8 and + 4 there, + 2 and + 1 between threads.
  */
 #include "attention.cuh"
 
@@ -16,7 +16,7 @@ enum { TILE = 64, TILE_THREADS = 256, LD_S = TILE + 4 };
 extern __shared__ __align__(16) float tile_mem[];
 
 struct tile_mem_of {
-    float *q, *kv, *s; /* (TILE, ld), (PAGE, ld), (PAGE, LD_S): scores by key */
+    float *q, *kv, *s;              /* (TILE, ld), (PAGE, ld), (PAGE, LD_S): scores by key */
     float *max, *total, *old, *now; /* (TILE): as attention_walk's */
     uint32_t *lo, *hi, *first;
     uint32_t ld;
@@ -43,9 +43,9 @@ DEVICE float half_at(uint32_t pair, int i, uint32_t type) {
                             : lode_bits_f32(i ? pair & 0xffff0000u : pair << 16);
 }
 /* n rows of dim halves from a page; by_lanes: in the order that scores read. */
-template <bool by_lanes>
-DEVICE void load_halves(float *to, uint32_t ld, const uint8_t *from, uint32_t stride, uint32_t n, uint32_t dim,
-                        uint32_t type) {
+template <bool by_lanes> DEVICE void load_halves(float *to, uint32_t ld, const uint8_t *from,
+                                                 uint32_t stride, uint32_t n, uint32_t dim,
+                                                 uint32_t type) {
     const uint32_t each = dim / 8;
     for (uint32_t i = threadIdx.x; i < n * each; i += TILE_THREADS) {
         const uint32_t r = i / each, c = i % each;
@@ -56,7 +56,8 @@ DEVICE void load_halves(float *to, uint32_t ld, const uint8_t *from, uint32_t st
         for (int k = 0; k < 8; k++)
             x[k] = half_at(w[k / 2], k % 2, type);
         if (by_lanes) {
-            float *y = to + r * ld + c / 2 * 16 + c % 2 * 2; /* numbers 4 e + t, e = 2 (c % 2) and one more */
+            float *y = to + r * ld + c / 2 * 16 +
+                       c % 2 * 2; /* numbers 4 e + t, e = 2 (c % 2) and one more */
 #pragma unroll
             for (int t = 0; t < 4; t++)
                 *(float2 *)(y + 4 * t) = make_float2(x[t], x[4 + t]);
@@ -68,16 +69,20 @@ DEVICE void load_halves(float *to, uint32_t ld, const uint8_t *from, uint32_t st
     }
 }
 
-DEVICE void load_queries(const struct lode_cuda_att_args &a, const struct tile_mem_of &m, const struct rows_of &t) {
+DEVICE void load_queries(const struct lode_cuda_att_args &a, const struct tile_mem_of &m,
+                         const struct rows_of &t) {
     for (uint32_t i = threadIdx.x; i < TILE * a.head_dim; i += TILE_THREADS) {
         const uint32_t r = i / a.head_dim, c = i % a.head_dim, n = t.first + r, in = c % 16;
         m.q[r * m.ld + c / 16 * 16 + in % 4 * 4 + in / 4] =
-            r < t.n ? row_at<const float>(a.q, t.first_row + n / t.group)[(t.head * t.group + n % t.group) * a.head_dim + c]
+            r < t.n ? row_at<const float>(
+                          a.q, t.first_row +
+                                   n / t.group)[(t.head * t.group + n % t.group) * a.head_dim + c]
                     : 0;
     }
 }
 
-/* A warp's 4 rows from r0 on by 32 keys from k0 on: thread 4 b + t has keys b, b + 8, b + 16, b + 24 of them. */
+/* A warp's 4 rows from r0 on by 32 keys from k0 on: thread 4 b + t has keys b, b + 8, b + 16, b +
+ * 24 of them. */
 DEVICE void score(const struct tile_mem_of &m, uint32_t dim, uint32_t r0, uint32_t k0) {
     const uint32_t lane = threadIdx.x % 32, t = lane % 4, b = lane / 4;
     const float *q = m.q + r0 * m.ld + 4 * t, *k = m.kv + (k0 + b) * m.ld + 4 * t;
@@ -105,7 +110,8 @@ DEVICE void score(const struct tile_mem_of &m, uint32_t dim, uint32_t r0, uint32
                 acc[r][i].w = fmaf(x[r].w, y[i].w, acc[r][i].w);
             }
     }
-    /* lanes + 8, + 4; then threads t and t ^ 2 halve the rows, t and t ^ 1 again: thread t keeps row t */
+    /* lanes + 8, + 4; then threads t and t ^ 2 halve the rows, t and t ^ 1 again: thread t keeps
+     * row t */
     float s[4][4], two[2][4];
 #pragma unroll
     for (int r = 0; r < 4; r++)
@@ -128,8 +134,8 @@ DEVICE void score(const struct tile_mem_of &m, uint32_t dim, uint32_t r0, uint32
 }
 
 /* Row r's part of the page, by sixteen threads: what attention_walk does after page_part. */
-DEVICE void soften(const struct lode_cuda_att_args &a, const struct tile_mem_of &m, const struct rows_of &t,
-                   uint32_t r, uint32_t page) {
+DEVICE void soften(const struct lode_cuda_att_args &a, const struct tile_mem_of &m,
+                   const struct rows_of &t, uint32_t r, uint32_t page) {
     const uint32_t l = threadIdx.x % 16, lo = m.lo[r], n = m.hi[r] - lo;
     float *s = m.s + lo * LD_S + r, max = -INFINITY, total = 0;
     for (uint32_t i = l; i < n; i += 16) {
@@ -156,16 +162,22 @@ DEVICE void soften(const struct lode_cuda_att_args &a, const struct tile_mem_of 
     m.old[r] = old, m.now[r] = now;
 }
 
-struct piece { uint32_t row, c0, c1; bool used; }; /* 4 rows, numbers c0 .. + 3 and c1 .. + 3 */
+struct piece {
+    uint32_t row, c0, c1;
+    bool used;
+}; /* 4 rows, numbers c0 .. + 3 and c1 .. + 3 */
 
-DEVICE void add_key(const struct tile_mem_of &m, const struct piece &p, uint32_t j, float4 *e, float4 v[2]) {
+DEVICE void add_key(const struct tile_mem_of &m, const struct piece &p, uint32_t j, float4 *e,
+                    float4 v[2]) {
     *e = *(const float4 *)(m.s + j * LD_S + p.row);
     v[0] = *(const float4 *)(m.kv + j * m.ld + p.c0);
     v[1] = *(const float4 *)(m.kv + j * m.ld + p.c1);
 }
 DEVICE void mix_row(float y[8], float e, const float4 v[2]) {
-    y[0] = fmaf(e, v[0].x, y[0]), y[1] = fmaf(e, v[0].y, y[1]), y[2] = fmaf(e, v[0].z, y[2]), y[3] = fmaf(e, v[0].w, y[3]);
-    y[4] = fmaf(e, v[1].x, y[4]), y[5] = fmaf(e, v[1].y, y[5]), y[6] = fmaf(e, v[1].z, y[6]), y[7] = fmaf(e, v[1].w, y[7]);
+    y[0] = fmaf(e, v[0].x, y[0]), y[1] = fmaf(e, v[0].y, y[1]), y[2] = fmaf(e, v[0].z, y[2]),
+    y[3] = fmaf(e, v[0].w, y[3]);
+    y[4] = fmaf(e, v[1].x, y[4]), y[5] = fmaf(e, v[1].y, y[5]), y[6] = fmaf(e, v[1].z, y[6]),
+    y[7] = fmaf(e, v[1].w, y[7]);
 }
 /* The page's values, mixed and merged into the sums. */
 DEVICE void mix(const struct tile_mem_of &m, const struct piece &p, float (&sum)[4][8]) {
@@ -189,7 +201,8 @@ DEVICE void mix(const struct tile_mem_of &m, const struct piece &p, float (&sum)
 #pragma unroll 4
         for (uint32_t j = from; j < to; j++) {
             add_key(m, p, j, &e, v);
-            mix_row(y[0], e.x, v), mix_row(y[1], e.y, v), mix_row(y[2], e.z, v), mix_row(y[3], e.w, v);
+            mix_row(y[0], e.x, v), mix_row(y[1], e.y, v), mix_row(y[2], e.z, v),
+                mix_row(y[3], e.w, v);
         }
     } else {
         for (uint32_t j = from; j < to; j++) {
@@ -209,11 +222,13 @@ DEVICE void mix(const struct tile_mem_of &m, const struct piece &p, float (&sum)
         const bool first = m.first[p.row + r];
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            sum[r][i] = first ? y[r][i] : fmaf(now, y[r][i], old != 1.0f ? sum[r][i] * old : sum[r][i]);
+            sum[r][i] =
+                first ? y[r][i] : fmaf(now, y[r][i], old != 1.0f ? sum[r][i] * old : sum[r][i]);
     }
 }
 
-/* Keys and values in 16 bits; heads of up to 128 numbers, a multiple of 16 (keys), of 8 (values). */
+/* Keys and values in 16 bits; heads of up to 128 numbers, a multiple of 16 (keys), of 8 (values).
+ */
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
     attention_tile(const __grid_constant__ struct lode_cuda_att_args a) {
     begin();
@@ -222,10 +237,12 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
     uint32_t segment;
     if (!find_rows<TILE>(a, t, &segment))
         return;
-    const struct lode_cuda_segment &s = at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
+    const struct lode_cuda_segment &s =
+        at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
     const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, half = a.head_dim_v / 2;
-    const struct piece p = {(warp * 2 + lane / 16) * 4, lane % 16 * 4, half + lane % 16 * 4, lane % 16 * 4 < half};
+    const struct piece p = {(warp * 2 + lane / 16) * 4, lane % 16 * 4, half + lane % 16 * 4,
+                            lane % 16 * 4 < half};
     float sum[4][8];
 #pragma unroll
     for (int r = 0; r < 4; r++)
@@ -238,14 +255,19 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
     const uint32_t oldest = first_seen(a, t.pos + t.first / t.group);
     for (uint32_t page = oldest / PAGE; page <= t.last / PAGE; page++) {
         const uint32_t start = page * PAGE, n_k = t.last - start < PAGE ? t.last - start + 1 : PAGE;
-        const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
+        const uint8_t *base =
+            at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
         __syncthreads(); /* kv and s are read by nobody any more */
-        load_halves<true>(m.kv, m.ld, base + view.k + (size_t)t.head * PAGE * view.k_stride, view.k_stride, n_k,
-                          a.head_dim, view.type_k);
+        load_halves<true>(m.kv, m.ld, base + view.k + (size_t)t.head * PAGE * view.k_stride,
+                          view.k_stride, n_k, a.head_dim, view.type_k);
         if (threadIdx.x < TILE) {
-            const uint32_t r = threadIdx.x, pos = t.pos + (t.first + r) / t.group, from = first_seen(a, pos);
+            const uint32_t r = threadIdx.x, pos = t.pos + (t.first + r) / t.group,
+                           from = first_seen(a, pos);
             uint32_t lo = from > start ? from - start : 0;
-            uint32_t hi = a.both_ways ? n_k : pos < start ? 0 : pos - start < n_k ? pos - start + 1 : n_k;
+            uint32_t hi = a.both_ways         ? n_k
+                          : pos < start       ? 0
+                          : pos - start < n_k ? pos - start + 1
+                                              : n_k;
             if (lo >= hi || r >= t.n)
                 lo = hi = 0;
             m.lo[r] = lo;
@@ -256,8 +278,8 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
             if (i / 2 * 4 < t.n && i % 2 * 32 < n_k)
                 score(m, a.head_dim, i / 2 * 4, i % 2 * 32);
         __syncthreads();
-        load_halves<false>(m.kv, m.ld, base + view.v + (size_t)t.head * PAGE * view.v_stride, view.v_stride, n_k,
-                           a.head_dim_v, view.type_v);
+        load_halves<false>(m.kv, m.ld, base + view.v + (size_t)t.head * PAGE * view.v_stride,
+                           view.v_stride, n_k, a.head_dim_v, view.type_v);
         for (uint32_t r = threadIdx.x / 16; r < TILE; r += TILE_THREADS / 16)
             soften(a, m, t, r, page);
         __syncthreads();

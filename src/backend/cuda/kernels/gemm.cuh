@@ -14,9 +14,10 @@ struct gemm_job {
     uint32_t first_x, x_div;
 };
 
-/* Tile blockIdx.y of tile_w rows of all parts' w; blockIdx.x of tile_x rows of x, or of the experts' tiles.
- * False: there is none. */
-DEVICE bool find_job(struct gemm_job &job, const struct lode_cuda_gemm_args &a, uint32_t tile_w, uint32_t tile_x) {
+/* Tile blockIdx.y of tile_w rows of all parts' w; blockIdx.x of tile_x rows of x, or of the
+ * experts' tiles. False: there is none. */
+DEVICE bool find_job(struct gemm_job &job, const struct lode_cuda_gemm_args &a, uint32_t tile_w,
+                     uint32_t tile_x) {
     uint32_t p = 0, expert = 0;
     while (p + 1 < a.n_parts && blockIdx.y >= a.parts[p + 1].first_tile)
         p++;
@@ -29,7 +30,8 @@ DEVICE bool find_job(struct gemm_job &job, const struct lode_cuda_gemm_args &a, 
     if (a.tiles) {
         if (blockIdx.x >= *at<const uint32_t>(a.tiles))
             return false;
-        const struct lode_cuda_gemm_tile t = at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + blockIdx.x];
+        const struct lode_cuda_gemm_tile t =
+            at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + blockIdx.x];
         expert = t.expert;
         job.list = at<const uint32_t>(a.list) + t.first;
         job.x_rows = t.n;

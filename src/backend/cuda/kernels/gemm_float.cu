@@ -1,17 +1,20 @@
 /* gemm_float.cu - products of many rows with float weights, bit for bit kern/mul_float_scalar.c's.
  *
- * The definition has sixteen lanes, number k in lane k % 16, so a result needs sixteen accumulators.  A block
- * of threads has 64 rows of w by 32 of x; sixteen threads are a lane, each with 16 rows of w by 8 of x in
- * registers: 6 loads of 16 bytes from shared memory for 128 multiply-adds.  Lanes are joined at the end,
- * through the memory that the panels had. */
+ * The definition has sixteen lanes, number k in lane k % 16, so a result needs sixteen
+ * accumulators.  A block of threads has 64 rows of w by 32 of x; sixteen threads are a lane, each
+ * with 16 rows of w by 8 of x in registers: 6 loads of 16 bytes from shared memory for 128
+ * multiply-adds.  Lanes are joined at the end, through the memory that the panels had. */
 #include "gemm.cuh"
 #include "mul.cuh"
 
 enum {
-    LANES_W = 64, LANES_X = 32, LANES_K = 64, /* numbers of K at a time: a multiple of 16 */
+    LANES_W = 64,
+    LANES_X = 32,
+    LANES_K = 64, /* numbers of K at a time: a multiple of 16 */
     LANES_THREADS = 256,
     /* Rows of k apart: both lanes of a warp read other banks. */
-    LD_W = LANES_W + 16, LD_X = LANES_X + 16,
+    LD_W = LANES_W + 16,
+    LD_X = LANES_X + 16,
 };
 
 struct lanes_mem {
@@ -27,8 +30,11 @@ static_assert(sizeof(struct lanes_mem) <= 70 << 10, "cuda.h's LODE_CUDA_GEMM_SHA
 /* Eight neighbouring weights. */
 template <class T> struct eight_of { uint4 v; };
 template <> struct eight_of<f32> { float4 v[2]; };
-template <class T> DEVICE void load_eight(struct eight_of<T> &e, const uint8_t *p) { e.v = __ldg((const uint4 *)p); }
-template <> __device__ __forceinline__ void load_eight<f32>(struct eight_of<f32> &e, const uint8_t *p) {
+template <class T> DEVICE void load_eight(struct eight_of<T> &e, const uint8_t *p) {
+    e.v = __ldg((const uint4 *)p);
+}
+template <>
+__device__ __forceinline__ void load_eight<f32>(struct eight_of<f32> &e, const uint8_t *p) {
     e.v[0] = __ldg((const float4 *)p), e.v[1] = __ldg((const float4 *)p + 1);
 }
 template <class T> DEVICE void widen_eight(const struct eight_of<T> &e, float f[8]) {
@@ -39,13 +45,17 @@ template <class T> DEVICE void widen_eight(const struct eight_of<T> &e, float f[
         f[2 * i] = p.x, f[2 * i + 1] = p.y;
     }
 }
-template <> __device__ __forceinline__ void widen_eight<f32>(const struct eight_of<f32> &e, float f[8]) {
+template <>
+__device__ __forceinline__ void widen_eight<f32>(const struct eight_of<f32> &e, float f[8]) {
     f[0] = e.v[0].x, f[1] = e.v[0].y, f[2] = e.v[0].z, f[3] = e.v[0].w;
     f[4] = e.v[1].x, f[5] = e.v[1].y, f[6] = e.v[1].z, f[7] = e.v[1].w;
 }
 
 /* What a thread brings of a step: 8 numbers of two rows of w, of one of x. */
-template <class T> struct brought { struct eight_of<T> w[2]; float4 x[2]; };
+template <class T> struct brought {
+    struct eight_of<T> w[2];
+    float4 x[2];
+};
 template <class T>
 DEVICE void bring(struct brought<T> &b, const uint8_t *const w[2], const float *x, uint32_t k) {
     const uint32_t first = k + threadIdx.x / 32 * 8;
@@ -56,7 +66,8 @@ DEVICE void bring(struct brought<T> &b, const uint8_t *const w[2], const float *
 }
 template <class T> DEVICE void put(struct lanes_mem *m, const struct brought<T> &b, int to) {
     const uint32_t r = threadIdx.x % 32, k = threadIdx.x / 32 * 8;
-    const float x[8] = {b.x[0].x, b.x[0].y, b.x[0].z, b.x[0].w, b.x[1].x, b.x[1].y, b.x[1].z, b.x[1].w};
+    const float x[8] = {b.x[0].x, b.x[0].y, b.x[0].z, b.x[0].w,
+                        b.x[1].x, b.x[1].y, b.x[1].z, b.x[1].w};
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         float w[8];
@@ -71,8 +82,8 @@ template <class T> DEVICE void put(struct lanes_mem *m, const struct brought<T> 
 }
 
 /* A thread's rows: 16 i + 4 row .. + 3 of w (i < 4), of x 16 i + 4 column .. + 3 (i < 2). */
-DEVICE void multiply(const struct lanes_mem *m, int from, uint32_t lane, uint32_t row, uint32_t column,
-                     float (&acc)[16][8]) {
+DEVICE void multiply(const struct lanes_mem *m, int from, uint32_t lane, uint32_t row,
+                     uint32_t column, float (&acc)[16][8]) {
 #pragma unroll
     for (uint32_t k = 0; k < LANES_K; k += 16) {
         float w[16], x[8];
@@ -98,7 +109,8 @@ template <class T> DEVICE void gemm_lanes(const struct lode_cuda_gemm_args &a) {
     const uint32_t w0 = blockIdx.z / 2 * LANES_W, x0 = blockIdx.z % 2 * LANES_X;
     struct gemm_job job;
     begin();
-    if (!find_job(job, a, LODE_GEMM_TILE_W, LODE_GEMM_TILE_X) || w0 >= job.w_rows || x0 >= job.x_rows)
+    if (!find_job(job, a, LODE_GEMM_TILE_W, LODE_GEMM_TILE_X) || w0 >= job.w_rows ||
+        x0 >= job.x_rows)
         return;
     const uint8_t *w[2];
 #pragma unroll

@@ -1,11 +1,12 @@
-/* wgmma.cuh - Hopper's own instructions: products of warpgroups, bulk copies, barriers in shared memory.
+/* wgmma.cuh - Hopper's own instructions: products of warpgroups, bulk copies, barriers in shared
+ * memory.
  *
- * An operand of wgmma is a panel: rows of 128 bytes (64 numbers of 16 bits), whose 16-byte pieces lie in
- * the order that the hardware calls a 128-byte swizzle: piece c of row r at c ^ (r % 8).  Panels start at
- * multiples of 1024.
+ * An operand of wgmma is a panel: rows of 128 bytes (64 numbers of 16 bits), whose 16-byte pieces
+ * lie in the order that the hardware calls a 128-byte swizzle: piece c of row r at c ^ (r % 8).
+ * Panels start at multiples of 1024.
  *
- * Accumulators of a product n columns wide, d (n / 2) for a thread of warp w, lane l of the warpgroup:
- * d[4 t + e] is row 16 w + l / 4 + 8 (e / 2), column 8 t + 2 (l % 4) + e % 2. */
+ * Accumulators of a product n columns wide, d (n / 2) for a thread of warp w, lane l of the
+ * warpgroup: d[4 t + e] is row 16 w + l / 4 + 8 (e / 2), column 8 t + 2 (l % 4) + e % 2. */
 #ifndef LODE_CUDA_WGMMA_CUH
 #define LODE_CUDA_WGMMA_CUH
 
@@ -27,9 +28,10 @@ DEVICE void barrier_arrive(uint64_t *b) {
 }
 /* The barrier's phase also waits for so many bytes of bulk copies. */
 DEVICE void barrier_expect(uint64_t *b, uint32_t bytes) {
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)),
-                 "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)),
+        "r"(bytes)
+        : "memory");
 }
 DEVICE void barrier_wait(uint64_t *b, uint32_t parity) {
     asm volatile("{\n"
@@ -43,9 +45,11 @@ DEVICE void barrier_wait(uint64_t *b, uint32_t parity) {
 /* Barriers that were initialised are seen by copies too. */
 DEVICE void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 DEVICE void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(b))
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(b))
+        : "memory");
 }
 /* What was stored to shared memory will be read by wgmma. */
 DEVICE void stored_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -55,7 +59,8 @@ DEVICE void stored_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" :
 DEVICE uint64_t panel_at(const void *p) {
     return (uint64_t)(shared_address(p) >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
-/* Narrower panels, 64 and 32 bytes a row: piece c of row r lies at c ^ r / 2 % 4, at c ^ r / 4 % 2. */
+/* Narrower panels, 64 and 32 bytes a row: piece c of row r lies at c ^ r / 2 % 4, at c ^ r / 4 % 2.
+ */
 DEVICE uint64_t panel_64_at(const void *p) {
     return (uint64_t)(shared_address(p) >> 4 & 0x3fff) | 1ull << 16 | 32ull << 32 | 2ull << 62;
 }
@@ -105,7 +110,10 @@ WGMMA(wgmma_bf16, "bf16", 256, D128, NAMES128, "%128", "%129", "%130")
 /* Waits until at most `pending` of the groups are under way; d is one of those that have ended. */
 #define WGMMA_WAIT(n, d_of)                                                                        \
     template <int pending> DEVICE void wgmma_wait(float(&d)[n]) {                                  \
-        asm volatile("wgmma.wait_group.sync.aligned %" #n ";" : d_of(d) : "n"(pending) : "memory"); \
+        asm volatile("wgmma.wait_group.sync.aligned %" #n ";"                                      \
+                     : d_of(d)                                                                     \
+                     : "n"(pending)                                                                \
+                     : "memory");                                                                  \
     }
 WGMMA_WAIT(32, D32)
 WGMMA_WAIT(64, D64)

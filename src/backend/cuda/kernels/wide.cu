@@ -1,21 +1,20 @@
 /* wide.cu - products of many rows on Hopper's warpgroups, bit for bit kern/mul_scalar.c's.
  *
- * A block of threads has 128 rows of w and N of x.  Two warpgroups unpack weights to 16-bit panels in shared
- * memory, 128 numbers of K at a time (a stage), in turns; two multiply, 64 rows of w each: while the tensor
- * cores work for one, the other adds up.  x comes spread (spread_256, spread_32: the same panels, made once
- * for all rows of w) by bulk copies.
+ * A block of threads has 128 rows of w and N of x.  Two warpgroups unpack weights to 16-bit panels
+ * in shared memory, 128 numbers of K at a time (a stage), in turns; two multiply, 64 rows of w
+ * each: while the tensor cores work for one, the other adds up.  x comes spread (spread_256,
+ * spread_32: the same panels, made once for all rows of w) by bulk copies.
  *
  * Products of halves are exact, and so is the tensor cores' sum while it is an integer below 2^24:
  *
  *   blocks of 32    D = <q, xq>, at most 32 * 128 * 127; then the definition's fused multiply-add.
- *   blocks of 256   the panel of x holds x' = mul xq, at most 2032.  D begins as MAGIC = 1.5 * 2^23, so that
- *                   its bits are those of MAGIC plus the sum, and runs on over groups as long as the sum
- *                   stays below 2^22 (RESET numbers); the scales meet its running values P:
- *                       sum over g of s[g] (P[g] - P[g - 1])  =  sum over g of (s[g] - s[g + 1]) P[g],
- *                   in integers that may wrap around, one multiply-add for a group.
- *   minima          sum over g of min[g] sums[g]: with n = min - 32 and sums = 256 h + l,
- *                   D = <n, 256 h> + <n, l> is at most 32 * 256 * 2032 < 2^24; + 32 (sum of sums) by one
- *                   fused multiply-add, which rounds as the conversion of the integer does.
+ *   blocks of 256   the panel of x holds x' = mul xq, at most 2032.  D begins as MAGIC = 1.5 *
+ * 2^23, so that its bits are those of MAGIC plus the sum, and runs on over groups as long as the
+ * sum stays below 2^22 (RESET numbers); the scales meet its running values P: sum over g of s[g]
+ * (P[g] - P[g - 1])  =  sum over g of (s[g] - s[g + 1]) P[g], in integers that may wrap around, one
+ * multiply-add for a group. minima          sum over g of min[g] sums[g]: with n = min - 32 and
+ * sums = 256 h + l, D = <n, 256 h> + <n, l> is at most 32 * 256 * 2032 < 2^24; + 32 (sum of sums)
+ * by one fused multiply-add, which rounds as the conversion of the integer does.
  */
 #include "wgmma.cuh"
 #include "gemm.cuh"
@@ -24,13 +23,15 @@
 enum {
     W_ROWS = LODE_WIDE_W, /* of a block of threads */
     STAGES = 3,
-    STEP = 128, /* numbers of K in a stage: two panels */
+    STEP = 128,    /* numbers of K in a stage: two panels */
     UNPACKERS = 2, /* warpgroups */
     W_PANEL = W_ROWS * 128,
 };
 
 /* Registers of those that unpack and of those that multiply, for N rows of x. */
-template <int N> struct share { enum { KEPT = N == 64 ? 104 : 48, TAKEN = N == 64 ? 152 : 208 }; };
+template <int N> struct share {
+    enum { KEPT = N == 64 ? 104 : 48, TAKEN = N == 64 ? 152 : 208 };
+};
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -38,10 +39,18 @@ template <int N> struct share { enum { KEPT = N == 64 ? 104 : 48, TAKEN = N == 6
 enum { MAGIC_BITS = 0x4b400000 };
 
 /* How many numbers of a type D may run over. */
-template <class T> struct reset_of { enum { N = 128 }; };         /* 15 * 2032 * 128 < 2^22; q2_k, q3_k less */
-template <> struct reset_of<q5_k> { enum { N = 64 }; };           /* 31 * 2032 * 64 */
-template <> struct reset_of<q6_k> { enum { N = 64 }; };           /* 32 * 2032 * 64 */
-template <> struct reset_of<iq4_xs> { enum { N = 16 }; };         /* 127 * 2032 * 16 */
+template <class T> struct reset_of {
+    enum { N = 128 };
+}; /* 15 * 2032 * 128 < 2^22; q2_k, q3_k less */
+template <> struct reset_of<q5_k> {
+    enum { N = 64 };
+}; /* 31 * 2032 * 64 */
+template <> struct reset_of<q6_k> {
+    enum { N = 64 };
+}; /* 32 * 2032 * 64 */
+template <> struct reset_of<iq4_xs> {
+    enum { N = 16 };
+}; /* 127 * 2032 * 16 */
 /* Numbers that one multiply-add of scales is for. */
 template <class T> struct group_of {
     enum { N = (int)T::GROUP < (int)reset_of<T>::N ? (int)T::GROUP : (int)reset_of<T>::N };
@@ -60,7 +69,8 @@ template <class T, int N> struct __align__(1024) wide_mem {
     uint8_t w[STAGES][2 * W_PANEL];
     uint8_t x[STAGES][2 * N * 128];
     union {
-        struct { /* blocks of 256: what belongs to a block comes with the stage of its second half */
+        struct { /* blocks of 256: what belongs to a block comes with the stage of its second half
+                  */
             struct x_block<N> x[2];
             uint16_t n[2][W_ROWS][16]; /* halves, a panel of 32 bytes: min - 32 */
             float2 d[2][W_ROWS];
@@ -95,22 +105,26 @@ template <class T> DEVICE uint2 halves_of(uint32_t q) {
                       less(__byte_perm(u, 0x64646464, 0x4342), zero));
 }
 /* 16 numbers of row r from k on (within the stage). */
-template <class T> DEVICE void put_codes(uint8_t *panels, uint32_t r, uint32_t k, const uint32_t q[4]) {
+template <class T>
+DEVICE void put_codes(uint8_t *panels, uint32_t r, uint32_t k, const uint32_t q[4]) {
     uint8_t *p = panels + k / 64 * W_PANEL;
     const uint32_t c = k % 64 / 8;
-    const uint2 a = halves_of<T>(q[0]), b = halves_of<T>(q[1]), d = halves_of<T>(q[2]), e = halves_of<T>(q[3]);
+    const uint2 a = halves_of<T>(q[0]), b = halves_of<T>(q[1]), d = halves_of<T>(q[2]),
+                e = halves_of<T>(q[3]);
     *(uint4 *)(p + in_panel(r, c)) = make_uint4(a.x, a.y, b.x, b.y);
     *(uint4 *)(p + in_panel(r, c + 1)) = make_uint4(d.x, d.y, e.x, e.y);
 }
 
 /* A thread's chunk `turn` of a stage: of row 32 turn + .., quarter i of the stage's 128 numbers. */
-struct place { uint32_t r, i; };
+struct place {
+    uint32_t r, i;
+};
 DEVICE struct place place_of(uint32_t turn) {
     const uint32_t lane = threadIdx.x % 32;
     return {32 * turn + threadIdx.x % 128 / 32 * 8 + lane % 8, lane / 8};
 }
-template <class T, int N>
-DEVICE void unpack(struct wide_mem<T, N> *m, const struct wide_job &job, uint32_t stage, uint32_t slot, uint32_t turn) {
+template <class T, int N> DEVICE void unpack(struct wide_mem<T, N> *m, const struct wide_job &job,
+                                             uint32_t stage, uint32_t slot, uint32_t turn) {
     const struct place at = place_of(turn);
     const uint8_t *row = job.w + (size_t)(at.r < job.w_rows ? at.r : job.w_rows - 1) * job.w_stride;
     struct chunk c;
@@ -128,7 +142,8 @@ DEVICE void unpack(struct wide_mem<T, N> *m, const struct wide_job &job, uint32_
         if (half && at.i == 0)
             m->k.d[parity][at.r] = T::scale_at(row, job.nb, stage / 2);
     } else {
-        const uint32_t b = stage * 4 + at.i < job.nb ? stage * 4 + at.i : job.nb - 1; /* the end: nobody looks */
+        const uint32_t b =
+            stage * 4 + at.i < job.nb ? stage * 4 + at.i : job.nb - 1; /* the end: nobody looks */
         T::chunk_at(c, row, job.nb, b, 0);
         put_codes<T>(m->w[slot], at.r, 32 * at.i, c.q);
         put_codes<T>(m->w[slot], at.r, 32 * at.i + 16, c.q + 4);
@@ -136,7 +151,8 @@ DEVICE void unpack(struct wide_mem<T, N> *m, const struct wide_job &job, uint32_
     }
 }
 
-/* Weights that are read AHEAD numbers of K later, those of LINE numbers, on their way to the second cache. */
+/* Weights that are read AHEAD numbers of K later, those of LINE numbers, on their way to the second
+ * cache. */
 enum { AHEAD = 1024, LINE = 256 };
 DEVICE void want_line(const uint8_t *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 template <class T> struct planes_of;
@@ -147,9 +163,9 @@ template <class T> struct planes_of;
             const uint32_t b = k / block;                                                          \
             uint32_t before = 0;                                                                   \
             _Pragma("unroll") for (const auto &p : planes) {                                       \
-                _Pragma("unroll") for (uint32_t i = 0; i < LINE / block * p[1]; i += 128)          \
-                    if (b * p[1] + i < nb * p[1])                                                  \
-                        want_line(row + (size_t)nb * before + b * p[1] + i);                       \
+                _Pragma("unroll") for (uint32_t i = 0; i < LINE / block * p[1];                    \
+                                       i += 128) if (b * p[1] + i < nb * p[1])                     \
+                    want_line(row + (size_t)nb * before + b * p[1] + i);                           \
                 before += p[1];                                                                    \
             }                                                                                      \
         }                                                                                          \
@@ -157,8 +173,8 @@ template <class T> struct planes_of;
 LODE_CUDA_QUANT_LIST(PLANES_OF)
 
 /* Copies a stage of x. */
-template <class T, int N>
-DEVICE void bring_x(struct wide_mem<T, N> *m, const struct wide_job &job, uint32_t stage, uint32_t slot) {
+template <class T, int N> DEVICE void bring_x(struct wide_mem<T, N> *m, const struct wide_job &job,
+                                              uint32_t stage, uint32_t slot) {
     constexpr uint32_t size = 2 * N * 128;
     if constexpr (T::BLOCK == 256) {
         constexpr uint32_t more = sizeof(struct x_block<N>);
@@ -176,7 +192,8 @@ DEVICE void bring_x(struct wide_mem<T, N> *m, const struct wide_job &job, uint32
     }
 }
 
-template <class T, int N> DEVICE void unpack_all(struct wide_mem<T, N> *m, const struct wide_job &job) {
+template <class T, int N>
+DEVICE void unpack_all(struct wide_mem<T, N> *m, const struct wide_job &job) {
     const uint32_t group = threadIdx.x / 128, t = threadIdx.x % 128;
     const uint8_t *row = job.w + (size_t)(t < job.w_rows ? t : job.w_rows - 1) * job.w_stride;
     for (uint32_t stage = group; stage < job.stages; stage += UNPACKERS) {
@@ -198,8 +215,11 @@ template <class T, int N> DEVICE void unpack_all(struct wide_mem<T, N> *m, const
 
 /* ---- those that multiply ---- */
 
-/* A thread's place in the results: rows `row` and 8 more, columns `column` and one more of each tile of 8. */
-struct seat { uint32_t half, row, column, quad; };
+/* A thread's place in the results: rows `row` and 8 more, columns `column` and one more of each
+ * tile of 8. */
+struct seat {
+    uint32_t half, row, column, quad;
+};
 DEVICE struct seat seat_of(uint32_t t) {
     const uint32_t lane = t % 32;
     return {t / 128, t / 128 * 64 + t % 128 / 32 * 16 + lane / 4, lane % 4 * 2, lane % 4};
@@ -213,13 +233,15 @@ DEVICE int scale_of(uint2 s, int g) { /* byte g of eight */
     return (int)(int8_t)((g < 4 ? s.x : s.y) >> g % 4 * 8);
 }
 
-/* The products of a stage, group by group, into isum; first: the sum of scales that MAGIC was met with. */
-template <class T, int N>
-DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct seat &at, uint32_t slot, float (&d)[N / 2],
-                         uint32_t (&isum)[N / 2], int first[2]) {
+/* The products of a stage, group by group, into isum; first: the sum of scales that MAGIC was met
+ * with. */
+template <class T, int N> DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct seat &at,
+                                                   uint32_t slot, float (&d)[N / 2],
+                                                   uint32_t (&isum)[N / 2], int first[2]) {
     constexpr int GROUP = group_of<T>::N, GROUPS = STEP / GROUP, RUN = reset_of<T>::N / GROUP;
     const uint64_t w = panel_at(m->w[slot] + at.half * 64 * 128), x = panel_at(m->x[slot]);
-    const uint2 s[2] = {*(const uint2 *)m->k.s[slot][at.row], *(const uint2 *)m->k.s[slot][at.row + 8]};
+    const uint2 s[2] = {*(const uint2 *)m->k.s[slot][at.row],
+                        *(const uint2 *)m->k.s[slot][at.row + 8]};
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
         int by[2];
@@ -251,9 +273,10 @@ DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct seat &at, uint32
 }
 
 /* The one addition, or two, of a block; d is free. */
-template <class T, int N>
-DEVICE void finish_256(const struct wide_mem<T, N> *m, const struct seat &at, uint32_t parity, float (&d)[N / 2],
-                       const uint32_t (&isum)[N / 2], const int first[2], float (&acc)[N / 2]) {
+template <class T, int N> DEVICE void finish_256(const struct wide_mem<T, N> *m,
+                                                 const struct seat &at, uint32_t parity,
+                                                 float (&d)[N / 2], const uint32_t (&isum)[N / 2],
+                                                 const int first[2], float (&acc)[N / 2]) {
     const struct x_block<N> &x = m->k.x[parity];
     const float2 dw[2] = {m->k.d[parity][at.row], m->k.d[parity][at.row + 8]};
     if (T::HAS_M) {
@@ -294,9 +317,9 @@ template <int N> DEVICE void begin_quad(float (&d)[N / 2], uint64_t w, uint64_t 
                   x + g / 2 * (N * 128 >> 4) + (g % 2 * 2 + k) * PANEL_STEP, k);
     wgmma_end();
 }
-template <class T, int N>
-DEVICE void add_32(const struct wide_mem<T, N> *m, const struct seat &at, uint32_t slot, int g, const float (&d)[N / 2],
-                   float (&acc)[N / 2]) {
+template <class T, int N> DEVICE void add_32(const struct wide_mem<T, N> *m, const struct seat &at,
+                                             uint32_t slot, int g, const float (&d)[N / 2],
+                                             float (&acc)[N / 2]) {
     const struct x_quad<N> &x = m->b.x[slot];
     const float2 dw[2] = {m->b.d[slot][g][at.row], m->b.d[slot][g][at.row + 8]};
 #pragma unroll
@@ -314,8 +337,8 @@ DEVICE void add_32(const struct wide_mem<T, N> *m, const struct seat &at, uint32
     }
 }
 /* n blocks of 32; of four, each product is begun before the last one's is added. */
-template <class T, int N>
-DEVICE void multiply_32(struct wide_mem<T, N> *m, const struct seat &at, uint32_t slot, uint32_t n, float (&acc)[N / 2]) {
+template <class T, int N> DEVICE void multiply_32(struct wide_mem<T, N> *m, const struct seat &at,
+                                                  uint32_t slot, uint32_t n, float (&acc)[N / 2]) {
     const uint64_t w = panel_at(m->w[slot] + at.half * 64 * 128), x = panel_at(m->x[slot]);
     float d[N / 2], e[N / 2];
     if (n == 4) {
@@ -341,7 +364,8 @@ DEVICE void multiply_32(struct wide_mem<T, N> *m, const struct seat &at, uint32_
     }
 }
 
-template <class T, int N> DEVICE void store(const struct wide_job &job, const struct seat &at, const float (&acc)[N / 2]) {
+template <class T, int N>
+DEVICE void store(const struct wide_job &job, const struct seat &at, const float (&acc)[N / 2]) {
     const float bias[2] = {job.bias && at.row < job.w_rows ? job.bias[at.row] : 0,
                            job.bias && at.row + 8 < job.w_rows ? job.bias[at.row + 8] : 0};
 #pragma unroll
@@ -361,7 +385,8 @@ template <class T, int N> DEVICE void store(const struct wide_job &job, const st
         }
 }
 
-template <class T, int N> DEVICE void multiply_all(struct wide_mem<T, N> *m, const struct wide_job &job) {
+template <class T, int N>
+DEVICE void multiply_all(struct wide_mem<T, N> *m, const struct wide_job &job) {
     const struct seat at = seat_of(threadIdx.x - 128 * UNPACKERS);
     uint32_t slot = 0, parity = 0;
     float acc[N / 2];
@@ -446,18 +471,21 @@ DEVICE const uint8_t *spread_row(const struct lode_cuda_spread_args &a, uint32_t
         return row_at<const uint8_t>(a.x, r < a.n_x ? r : a.n_x - 1);
     }
     const struct lode_cuda_gemm_tile tile = at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + t];
-    return row_at<const uint8_t>(a.x, at<const uint32_t>(a.list)[tile.first + (i < tile.n ? i : tile.n - 1)] / a.x_div);
+    return row_at<const uint8_t>(
+        a.x, at<const uint32_t>(a.list)[tile.first + (i < tile.n ? i : tile.n - 1)] / a.x_div);
 }
 DEVICE uint16_t half_of(int v) { return f32_f16((float)v); }
 
 /* A warp a block of 256 of a row; blockIdx.x: a row of a tile. */
 template <int N> DEVICE void spread_256(const struct lode_cuda_spread_args &a) {
-    const uint32_t t = blockIdx.x / N, r = blockIdx.x % N, b = blockIdx.y * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t t = blockIdx.x / N, r = blockIdx.x % N, b = blockIdx.y * 8 + threadIdx.x / 32,
+                   lane = threadIdx.x % 32;
     begin();
     if (b >= a.cols / 256 || (a.tiles && t >= *at<const uint32_t>(a.tiles)))
         return;
     const uint8_t *from = spread_row(a, t, r) + (size_t)b * 304;
-    uint8_t *to = at<uint8_t>(a.y) + t * a.tile_size + (size_t)b * (4 * N * 128 + sizeof(struct x_block<N>));
+    uint8_t *to =
+        at<uint8_t>(a.y) + t * a.tile_size + (size_t)b * (4 * N * 128 + sizeof(struct x_block<N>));
     struct x_block<N> *more = (struct x_block<N> *)(to + 4 * N * 128);
     const uint2 q = *(const uint2 *)(from + 48 + 8 * lane);
     const int m = from[4 + lane / 4];
@@ -466,8 +494,8 @@ template <int N> DEVICE void spread_256(const struct lode_cuda_spread_args &a) {
     for (int i = 0; i < 8; i++)
         x[i] = half_of(m * (int)(int8_t)((i < 4 ? q.x : q.y) >> i % 4 * 8));
     *(uint4 *)(to + lane / 8 * (N * 128) + in_panel(r, lane % 8)) =
-        make_uint4(x[0] | (uint32_t)x[1] << 16, x[2] | (uint32_t)x[3] << 16, x[4] | (uint32_t)x[5] << 16,
-                   x[6] | (uint32_t)x[7] << 16);
+        make_uint4(x[0] | (uint32_t)x[1] << 16, x[2] | (uint32_t)x[3] << 16,
+                   x[4] | (uint32_t)x[5] << 16, x[6] | (uint32_t)x[7] << 16);
     int sum = 0;
     if (lane < 16) {
         sum = *(const int16_t *)(from + 16 + 2 * lane);
@@ -484,14 +512,16 @@ template <int N> DEVICE void spread_256(const struct lode_cuda_spread_args &a) {
 }
 /* Four blocks of 32. */
 template <int N> DEVICE void spread_32(const struct lode_cuda_spread_args &a) {
-    const uint32_t t = blockIdx.x / N, r = blockIdx.x % N, stage = blockIdx.y * 8 + threadIdx.x / 32;
+    const uint32_t t = blockIdx.x / N, r = blockIdx.x % N,
+                   stage = blockIdx.y * 8 + threadIdx.x / 32;
     const uint32_t lane = threadIdx.x % 32, i = lane / 8, k = lane % 8, nb = a.cols / 32;
     begin();
     if (stage * 4 >= nb || (a.tiles && t >= *at<const uint32_t>(a.tiles)))
         return;
     const uint32_t b = stage * 4 + i < nb ? stage * 4 + i : nb - 1;
     const uint8_t *from = spread_row(a, t, r) + (size_t)b * 40;
-    uint8_t *to = at<uint8_t>(a.y) + t * a.tile_size + (size_t)stage * (2 * N * 128 + sizeof(struct x_quad<N>));
+    uint8_t *to = at<uint8_t>(a.y) + t * a.tile_size +
+                  (size_t)stage * (2 * N * 128 + sizeof(struct x_quad<N>));
     struct x_quad<N> *more = (struct x_quad<N> *)(to + 2 * N * 128);
     const uint32_t q = *(const uint32_t *)(from + 8 + 4 * k);
     uint16_t x[4];
@@ -505,11 +535,16 @@ template <int N> DEVICE void spread_32(const struct lode_cuda_spread_args &a) {
         more->sum[i][r] = (float)*(const int *)(from + 4);
     }
 }
-static_assert(sizeof(struct x_block<128>) == 128 * 72 && sizeof(struct x_quad<64>) == 64 * 32, "shared.h's sizes");
+static_assert(sizeof(struct x_block<128>) == 128 * 72 && sizeof(struct x_quad<64>) == 64 * 32,
+              "shared.h's sizes");
 
 #define SPREAD(n)                                                                                  \
-    KERNEL(256) spread_256_##n(const __grid_constant__ struct lode_cuda_spread_args a) { spread_256<n>(a); } \
-    KERNEL(256) spread_32_##n(const __grid_constant__ struct lode_cuda_spread_args a) { spread_32<n>(a); }
+    KERNEL(256) spread_256_##n(const __grid_constant__ struct lode_cuda_spread_args a) {           \
+        spread_256<n>(a);                                                                          \
+    }                                                                                              \
+    KERNEL(256) spread_32_##n(const __grid_constant__ struct lode_cuda_spread_args a) {            \
+        spread_32<n>(a);                                                                           \
+    }
 SPREAD(64)
 SPREAD(128)
 
