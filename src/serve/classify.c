@@ -1,9 +1,10 @@
 /* classify.c - POST /v1/classify and /v1/score: texts weighed, nothing generated.
  *
- * /v1/classify is vLLM's, for models with a classifier.  Any other model is given the labels: each weighs
- * what the model gives it after the input, as one text with it.  /v1/score is vLLM's for pairs of texts
- * ("text_1", "text_2": a cross-encoder's score, or the cosine of their vectors), and SGLang's for tokens that
- * may follow a query and an item ("query", "items", "label_token_ids").
+ * /v1/classify is vLLM's, for models with a classifier.  Any other model is given the labels: each
+ * weighs what the model gives it after the input, as one text with it.  /v1/score is vLLM's for
+ * pairs of texts
+ * ("text_1", "text_2": a cross-encoder's score, or the cosine of their vectors), and SGLang's for
+ * tokens that may follow a query and an item ("query", "items", "label_token_ids").
  */
 #include "serve/exchange.h"
 #include "serve/fields.h"
@@ -38,13 +39,14 @@ static json_t *numbers_json(const double *x, size_t n) {
 }
 
 /* {id, object, created, model, key: list, usage}; takes the list. */
-static json_t *envelope(struct server *s, const struct request *r, const char *prefix, const char *object,
-                        const char *key, json_t *list, size_t n_tokens) {
+static json_t *envelope(struct server *s, const struct request *r, const char *prefix,
+                        const char *object, const char *key, json_t *list, size_t n_tokens) {
     char id[64];
     make_id(s, prefix, id);
-    return json_pack("{s:s, s:s, s:I, s:s, s:o, s:{s:I, s:I, s:i}}", "id", id, "object", object, "created",
-                     (json_int_t)time(NULL), "model", r->m->name, key, list, "usage", "prompt_tokens",
-                     (json_int_t)n_tokens, "total_tokens", (json_int_t)n_tokens, "completion_tokens", 0);
+    return json_pack("{s:s, s:s, s:I, s:s, s:o, s:{s:I, s:I, s:i}}", "id", id, "object", object,
+                     "created", (json_int_t)time(NULL), "model", r->m->name, key, list, "usage",
+                     "prompt_tokens", (json_int_t)n_tokens, "total_tokens", (json_int_t)n_tokens,
+                     "completion_tokens", 0);
 }
 
 /* A text or a list of them, as a list (borrowed elements, a new reference). */
@@ -64,8 +66,8 @@ struct weighed {
 static int weighed_init(struct weighed *w, size_t n_inputs, size_t n_labels, size_t n_owned,
                         struct lode_error *err) {
     if (n_inputs * n_labels > MOST_PAIRS)
-        return field_fail(err, "labels", "%zu inputs and %zu labels are %zu pairs; at most %d", n_inputs,
-                          n_labels, n_inputs * n_labels, MOST_PAIRS);
+        return field_fail(err, "labels", "%zu inputs and %zu labels are %zu pairs; at most %d",
+                          n_inputs, n_labels, n_inputs * n_labels, MOST_PAIRS);
     w->n = n_inputs * n_labels;
     w->n_owned = n_owned;
     w->pairs = calloc(w->n + 1, sizeof *w->pairs);
@@ -80,14 +82,16 @@ static void weighed_deinit(struct weighed *w) {
     free(w->pairs);
 }
 
-static int weigh(struct weighed *w, const struct request *r, const struct asker *who, struct lode_error *err) {
+static int weigh(struct weighed *w, const struct request *r, const struct asker *who,
+                 struct lode_error *err) {
     return lode_score(r->m->scheduler, w->pairs, w->n,
                       &(struct lode_job_opts){.cancel = who->gone, .cancel_user = who->user}, err);
 }
 
-/* Input and label are one text, cut where the texts of all labels part, in tokens: so a label that begins
- * with a space, or goes on within a word, is weighed as the model would have written it. */
-static int cut_labels(struct prompt *all, struct lode_scored *pairs, size_t n, struct lode_error *err) {
+/* Input and label are one text, cut where the texts of all labels part, in tokens: so a label that
+ * begins with a space, or goes on within a word, is weighed as the model would have written it. */
+static int cut_labels(struct prompt *all, struct lode_scored *pairs, size_t n,
+                      struct lode_error *err) {
     size_t same = all[0].n - 1;
     for (size_t i = 0; i < n; i++) {
         size_t k = 0;
@@ -112,9 +116,10 @@ static int add_input(struct weighed *w, size_t at, const struct request *r, cons
         if (!label || !*label)
             return field_fail(err, "labels", "element %zu is no text, or empty", i);
         json_t *both = json_sprintf("%s%s", json_string_value(input), label);
-        rc = both ? prompt_tokenize(&w->owned[at + i], r->m, json_string_value(both), json_string_length(both),
-                                    LODE_TOK_SPECIAL | LODE_TOK_PARSE, err)
-                  : request_no_memory(err);
+        rc = both
+                 ? prompt_tokenize(&w->owned[at + i], r->m, json_string_value(both),
+                                   json_string_length(both), LODE_TOK_SPECIAL | LODE_TOK_PARSE, err)
+                 : request_no_memory(err);
         json_decref(both);
         if (rc == 0 && !w->owned[at + i].n)
             rc = field_fail(err, "input", "element %zu is empty", at / n);
@@ -146,8 +151,10 @@ static json_t *classify_by_labels(struct server *s, struct request *r, const str
     int rc = field_array(r->body, "labels", &labels, err);
     const size_t n_labels = json_array_size(labels);
     if (rc == 0 && (n_labels < 2 || n_labels > MOST_LABELS))
-        rc = field_fail(err, "labels", "this model has no classifier of its own: 2 to %d texts expected that may "
-                                       "follow the input", MOST_LABELS);
+        rc = field_fail(err, "labels",
+                        "this model has no classifier of its own: 2 to %d texts expected that may "
+                        "follow the input",
+                        MOST_LABELS);
     if (rc == 0)
         rc = weighed_init(&w, n, n_labels, n * n_labels, err);
     for (size_t i = 0; rc == 0 && i < n; i++)
@@ -233,14 +240,16 @@ static const char *text_of(const json_t *list, size_t i) {
     return json_string_value(json_array_get(list, json_array_size(list) == 1 ? 0 : i));
 }
 
-/* Of a model that reads both together, pairs; of any other, all first texts and then all second ones. */
-static int read_texts(struct vector_job *job, struct request *r, const json_t *first, const json_t *second,
-                      size_t n, bool ranks, struct lode_error *err) {
+/* Of a model that reads both together, pairs; of any other, all first texts and then all second
+ * ones. */
+static int read_texts(struct vector_job *job, struct request *r, const json_t *first,
+                      const json_t *second, size_t n, bool ranks, struct lode_error *err) {
     int rc = vector_job_init(job, 2 * n, err);
     for (size_t i = 0; rc == 0 && i < (ranks ? n : 2 * n); i++) {
         const char *a = text_of(first, i % n), *b = text_of(second, i % n), *one = i < n ? a : b;
         if (!a || !*a || !b || !*b)
-            return field_fail(err, !a || !*a ? "text_1" : "text_2", "element %zu is no text, or empty", i % n);
+            return field_fail(err, !a || !*a ? "text_1" : "text_2",
+                              "element %zu is no text, or empty", i % n);
         rc = ranks ? vector_job_pair(job, r->m, a, b, err)
                    : vector_job_text(job, r, one, strlen(one), false, err);
     }
@@ -256,8 +265,10 @@ static double score_of(const struct vector_job *job, size_t i, size_t n) {
     return sum;
 }
 
-static json_t *score_pairs(struct server *s, struct request *r, const struct asker *who, struct lode_error *err) {
-    const json_t *a = either(r->body, "text_1", "queries"), *b = either(r->body, "text_2", "documents");
+static json_t *score_pairs(struct server *s, struct request *r, const struct asker *who,
+                           struct lode_error *err) {
+    const json_t *a = either(r->body, "text_1", "queries"),
+                 *b = either(r->body, "text_2", "documents");
     json_t *first = as_list(a), *second = as_list(b), *data = NULL, *reply = NULL;
     const size_t n_first = json_array_size(first), n_second = json_array_size(second);
     const size_t n = n_first > n_second ? n_first : n_second;
@@ -267,7 +278,8 @@ static json_t *score_pairs(struct server *s, struct request *r, const struct ask
     if (!a || !b || !n_first || !n_second)
         rc = field_fail(err, a ? "text_2" : "text_1", "a text, or a list of texts, expected");
     else if (n > MOST_INPUTS || (n_first != n_second && n_first != 1))
-        rc = field_fail(err, "text_2", "%zu and %zu texts; as many as of text_1, or one of those, and at most %d",
+        rc = field_fail(err, "text_2",
+                        "%zu and %zu texts; as many as of text_1, or one of those, and at most %d",
                         n_first, n_second, MOST_INPUTS);
     if (rc == 0)
         rc = vectors_ranks(r, &ranks, err);
@@ -277,8 +289,8 @@ static json_t *score_pairs(struct server *s, struct request *r, const struct ask
         rc = vector_job_run(&job, r, who, err);
     data = rc == 0 ? json_array() : NULL;
     for (size_t i = 0; data && i < n; i++)
-        json_array_append_new(data, json_pack("{s:I, s:s, s:f}", "index", (json_int_t)i, "object", "score",
-                                              "score", score_of(&job, i, n)));
+        json_array_append_new(data, json_pack("{s:I, s:s, s:f}", "index", (json_int_t)i, "object",
+                                              "score", "score", score_of(&job, i, n)));
     if (data)
         reply = envelope(s, r, "score-", "list", "data", data, job.n_tokens);
     vector_job_deinit(&job);
@@ -289,20 +301,22 @@ static json_t *score_pairs(struct server *s, struct request *r, const struct ask
 
 /* ---- tokens after a query and an item ---- */
 
-static int read_item(struct prompt *p, const struct request *r, const json_t *query, const json_t *item,
-                     bool item_first, struct lode_error *err) {
+static int read_item(struct prompt *p, const struct request *r, const json_t *query,
+                     const json_t *item, bool item_first, struct lode_error *err) {
     const json_t *a = item_first ? item : query, *b = item_first ? query : item;
     struct prompt rest = {0};
     if (json_is_string(a) && json_is_string(b)) {
         json_t *both = json_sprintf("%s%s", json_string_value(a), json_string_value(b));
-        const int rc = both ? prompt_tokenize(p, r->m, json_string_value(both), json_string_length(both),
-                                              LODE_TOK_SPECIAL | LODE_TOK_PARSE, err)
-                            : request_no_memory(err);
+        const int rc =
+            both ? prompt_tokenize(p, r->m, json_string_value(both), json_string_length(both),
+                                   LODE_TOK_SPECIAL | LODE_TOK_PARSE, err)
+                 : request_no_memory(err);
         json_decref(both);
         return rc;
     }
     if (!json_is_array(a) || !json_is_array(b))
-        return field_fail(err, "items", "texts for a query that is text, lists of token ids for one of ids");
+        return field_fail(err, "items",
+                          "texts for a query that is text, lists of token ids for one of ids");
     int rc = prompt_ids(p, a, item_first ? "items" : "query", err);
     if (rc == 0)
         rc = prompt_ids(&rest, b, item_first ? "query" : "items", err);
@@ -331,7 +345,8 @@ static json_t *items_json(const struct weighed *w, size_t n_labels, bool softmax
     return list;
 }
 
-static json_t *score_items(struct server *s, struct request *r, const struct asker *who, struct lode_error *err) {
+static json_t *score_items(struct server *s, struct request *r, const struct asker *who,
+                           struct lode_error *err) {
     const json_t *query = json_object_get(r->body, "query"), *v = json_object_get(r->body, "items");
     json_t *items = v ? as_list(v) : NULL, *labels = NULL, *reply = NULL;
     bool softmax = false, item_first = false;
@@ -347,9 +362,11 @@ static json_t *score_items(struct server *s, struct request *r, const struct ask
     if (rc == 0 && (!n_labels || n_labels > MOST_LABELS))
         rc = field_fail(err, "label_token_ids", "1 to %d token ids expected", MOST_LABELS);
     if (rc == 0 && (!n || n > MOST_INPUTS))
-        rc = field_fail(err, "items", "1 to %d texts, or lists of token ids, expected", MOST_INPUTS);
+        rc =
+            field_fail(err, "items", "1 to %d texts, or lists of token ids, expected", MOST_INPUTS);
     if (rc == 0 && !r->m->scheduler)
-        rc = field_fail(err, "model", "%s is no language model: it scores \"text_1\" and \"text_2\"", r->m->name);
+        rc = field_fail(err, "model",
+                        "%s is no language model: it scores \"text_1\" and \"text_2\"", r->m->name);
     if (rc == 0)
         rc = prompt_ids(&ids, labels, "label_token_ids", err);
     if (rc == 0)
@@ -359,19 +376,22 @@ static json_t *score_items(struct server *s, struct request *r, const struct ask
         rc = read_item(p, r, query, json_array_get(items, i), item_first, err);
         w.n_tokens += p->n;
         for (size_t k = 0; k < n_labels; k++)
-            w.pairs[i * n_labels + k] = (struct lode_scored){.prompt = {p->ids, p->n}, .text = {&ids.ids[k], 1}};
+            w.pairs[i * n_labels + k] =
+                (struct lode_scored){.prompt = {p->ids, p->n}, .text = {&ids.ids[k], 1}};
     }
     if (rc == 0)
         rc = weigh(&w, r, who, err);
     if (rc == 0)
-        reply = envelope(s, r, "score-", "scoring", "scores", items_json(&w, n_labels, softmax), w.n_tokens);
+        reply = envelope(s, r, "score-", "scoring", "scores", items_json(&w, n_labels, softmax),
+                         w.n_tokens);
     weighed_deinit(&w);
     prompt_free(&ids);
     json_decref(items);
     return reply;
 }
 
-json_t *route_score(struct server *s, const struct asker *who, const json_t *body, struct lode_error *err) {
+json_t *route_score(struct server *s, const struct asker *who, const json_t *body,
+                    struct lode_error *err) {
     struct request r;
     json_t *reply = NULL;
     if (request_init(&r, s, body, err) == 0)

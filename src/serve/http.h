@@ -24,7 +24,8 @@ struct waiting { /* an asker's user */
 };
 bool http_asker_gone(void *user); /* (asker.gone) */
 
-/* Takes a place among the requests that run or wait.  False: there is none, and the client has been told. */
+/* Takes a place among the requests that run or wait.  False: there is none, and the client has been
+ * told. */
 bool http_enter(struct server *s, struct http_call *x);
 /* The request is over, whether it had a place or not: it leaves, and is logged. */
 void http_leave(struct server *s, struct http_call *x);

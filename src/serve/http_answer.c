@@ -1,4 +1,5 @@
-/* http_answer.c - answers of models over a connection: their place, their stream, their line in the log. */
+/* http_answer.c - answers of models over a connection: their place, their stream, their line in the
+ * log. */
 #include "serve/http.h"
 
 #include "serve/log.h"
@@ -41,9 +42,9 @@ static void log_request(struct server *s, const struct http_call *x) {
     const struct account *a = x->context;
     if (!log_wants(s->log, LOG_INFO))
         return;
-    json_t *v = json_pack("{s:s, s:s, s:s, s:i, s:f, s:I, s:s}", "id", x->id, "method", x->method, "path",
-                          x->path, "status", x->status, "ms", (now() - x->started) * 1e3, "bytes",
-                          (json_int_t)x->n_sent, "peer", x->peer);
+    json_t *v = json_pack("{s:s, s:s, s:s, s:i, s:f, s:I, s:s}", "id", x->id, "method", x->method,
+                          "path", x->path, "status", x->status, "ms", (now() - x->started) * 1e3,
+                          "bytes", (json_int_t)x->n_sent, "peer", x->peer);
     if (a && *a->model) {
         json_object_set_new(v, "model", json_string(a->model));
         json_object_set_new(v, "prompt_tokens", json_integer((json_int_t)a->n_prompt));
@@ -83,7 +84,8 @@ void http_leave(struct server *s, struct http_call *x) {
     log_request(s, x);
     if (x->context) {
         /* the last answers count most; two at once may overwrite each other, which does no harm */
-        const unsigned ms = (unsigned)((now() - x->started) * 1e3), old = atomic_load(&s->answer_ms);
+        const unsigned ms = (unsigned)((now() - x->started) * 1e3),
+                       old = atomic_load(&s->answer_ms);
         if (x->status == 200)
             atomic_store(&s->answer_ms, old ? old - old / 8 + ms / 8 : ms);
         atomic_fetch_sub(&s->active, 1);
@@ -131,8 +133,8 @@ static void stream(struct server *s, struct http_call *x, struct exchange *e) {
     http_end(x, !whole);
 }
 
-/* Who asks, as far as requests share fairly: a key, at an address.  What a body says would be anybody's
- * word. */
+/* Who asks, as far as requests share fairly: a key, at an address.  What a body says would be
+ * anybody's word. */
 static uint64_t client_of(const struct http_call *x) {
     const char *key = http_field(x, "Authorization");
     if (!key)

@@ -26,8 +26,7 @@ int needle_make(struct needle *w, const char *text, struct lode_error *err) {
     w->n = 0;
     for (size_t i = 0; i < n; i += len) {
         if (w->n == NEEDLE_MAX)
-            return lode_fail(err, LODE_ERR_ARG, "q", "at most %d characters expected",
-                             NEEDLE_MAX);
+            return lode_fail(err, LODE_ERR_ARG, "q", "at most %d characters expected", NEEDLE_MAX);
         w->cp[w->n++] = lower_at(text + i, n - i, &len);
     }
     return 0;

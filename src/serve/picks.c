@@ -31,8 +31,9 @@ static int tokenize(const struct lode_tokenizer *t, const char *text, size_t len
     const size_t cap = len + 16;
     int32_t *ids = malloc(cap * sizeof *ids);
     const int64_t n_before = lode_tokenize(t, "\n", 1, LODE_TOK_PARSE, before, 8, err);
-    int64_t n = line.failed || !ids ? LODE_ERR_NOMEM
-                                    : lode_tokenize(t, line.data, line.len, LODE_TOK_PARSE, ids, cap, err);
+    int64_t n = line.failed || !ids
+                    ? LODE_ERR_NOMEM
+                    : lode_tokenize(t, line.data, line.len, LODE_TOK_PARSE, ids, cap, err);
     if (n > 0 && n_before > 0 && n_before <= 8 && n > n_before && (size_t)n <= cap &&
         !memcmp(ids, before, (size_t)n_before * sizeof *ids)) {
         n -= n_before;
@@ -51,8 +52,8 @@ static int tokenize(const struct lode_tokenizer *t, const char *text, size_t len
     return rc;
 }
 
-int picks_add(struct picks *p, const struct lode_tokenizer *t, int what, size_t arg, const char *text,
-              size_t len, struct lode_error *err) {
+int picks_add(struct picks *p, const struct lode_tokenizer *t, int what, size_t arg,
+              const char *text, size_t len, struct lode_error *err) {
     if (p->n == p->cap) {
         const size_t cap = 2 * p->cap + 8;
         struct pick *list = realloc(p->list, cap * sizeof *list);

@@ -13,8 +13,8 @@ struct prompt {
     uint64_t key[2];
 };
 
-/* By the model's template, whose answers are in this style.  *text, if given, is the prompt as text (lode_chat_text_free), and no ids
- * are made. */
+/* By the model's template, whose answers are in this style.  *text, if given, is the prompt as text
+ * (lode_chat_text_free), and no ids are made. */
 int prompt_chat(struct prompt *p, const struct served *m, const struct talk *t,
                 const struct lode_toolcall_style *style, char **text, struct lode_error *err);
 /* What the template makes of it (lode_chat_text_free). */

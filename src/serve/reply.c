@@ -37,7 +37,8 @@ void reply_setup(void) { json_set_alloc_funcs(json_memory, free); }
 void reply_begin(void) { starved = false; }
 bool reply_starved(void) { return starved; }
 
-const struct lode_error reply_no_memory = {.code = LODE_ERR_NOMEM, .text = "no memory for this request"};
+const struct lode_error reply_no_memory = {.code = LODE_ERR_NOMEM,
+                                           .text = "no memory for this request"};
 
 void reply_json(struct http_call *x, int status, json_t *value) {
     char *text = value ? json_text(value) : NULL;
@@ -53,8 +54,7 @@ static void set_retry(struct server *s, struct http_call *x) {
     http_set(x, "Retry-After", text);
 }
 
-void reply_error(struct server *s, struct http_call *x, int status,
-                       const struct lode_error *err) {
+void reply_error(struct server *s, struct http_call *x, int status, const struct lode_error *err) {
     atomic_fetch_add(&s->n_errors, 1);
     if (starved) {
         starved = false;

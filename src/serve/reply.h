@@ -1,8 +1,8 @@
 /* reply.h - whole replies over a connection, and errors in the shape of the API that was asked.
  *
- * A thread says when it begins with a request.  What JSON finds no memory for from then on is noticed:
- * what was made of it may lack something or look malformed, and neither may be taken for what was sent,
- * so that the reply is an error then, whatever it was to be.
+ * A thread says when it begins with a request.  What JSON finds no memory for from then on is
+ * noticed: what was made of it may lack something or look malformed, and neither may be taken for
+ * what was sent, so that the reply is an error then, whatever it was to be.
  */
 #ifndef LODE_SERVE_REPLY_H
 #define LODE_SERVE_REPLY_H
@@ -22,6 +22,7 @@ void reply_json(struct http_call *x, int status, json_t *value);
 void reply_whole(struct server *s, struct http_call *x, json_t *value);
 void reply_error(struct server *s, struct http_call *x, int status, const struct lode_error *err);
 /* An error of the client's: the field (or header), and what is wrong. */
-void reply_refusal(struct server *s, struct http_call *x, int status, const char *where, const char *text);
+void reply_refusal(struct server *s, struct http_call *x, int status, const char *where,
+                   const char *text);
 
 #endif

@@ -124,7 +124,8 @@ static json_t *piece_json(const struct lode_tokenizer *t, int32_t id) {
     char text[512];
     const int64_t n = lode_detokenize(t, &id, 1, false, text, sizeof text, NULL);
     unsigned byte;
-    if (lode_token_info(t, id, &info) == 0 && info.byte && sscanf(info.piece, "<0x%2x>", &byte) == 1 && byte > 127)
+    if (lode_token_info(t, id, &info) == 0 && info.byte && sscanf(info.piece, "<0x%2x>", &byte) == 1 &&
+        byte > 127)
         return json_pack("[i]", (int)byte);
     if (n < 0 || (size_t)n > sizeof text || memmem(text, (size_t)n, no_text, 3))
         return json_stringn(info.piece, info.piece_len);

@@ -15,11 +15,11 @@
 #include <unistd.h>
 
 enum {
-    PATIENCE = 60,       /* seconds that a client gets to send a request */
+    PATIENCE = 60, /* seconds that a client gets to send a request */
     CONNECTIONS = 16384,
     MAX_BODIES = 256 << 20,
-    SPARE_WORKERS = 16,  /* beyond the answers: for the small routes */
-    SWEEP = 1000,        /* ms */
+    SPARE_WORKERS = 16, /* beyond the answers: for the small routes */
+    SWEEP = 1000,       /* ms */
 };
 
 /* Until control_fd says so, and then until the running requests are done, or drain is over. */

@@ -11,8 +11,8 @@ struct tail { /* zeroed: nothing has come */
     size_t n;
 };
 
-/* Looks for a tag in what has come and what this piece adds.  1: it ends here; 0: not yet; -1: it ended
- * within the piece. */
+/* Looks for a tag in what has come and what this piece adds.  1: it ends here; 0: not yet; -1: it
+ * ended within the piece. */
 int tail_find(const struct tail *t, const char *piece, size_t len, const char *tag);
 void tail_keep(struct tail *t, const char *piece, size_t len);
 

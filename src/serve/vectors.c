@@ -17,13 +17,13 @@ enum {
 
 struct vectors {
     struct served *m;
-    pthread_mutex_t lock; /* for all below; while busy the embedder is the leader's */
-    pthread_cond_t moved; /* a step is over, or somebody has left */
+    pthread_mutex_t lock;           /* for all below; while busy the embedder is the leader's */
+    pthread_cond_t moved;           /* a step is over, or somebody has left */
     struct lode_embedder *embedder; /* NULL: nobody has asked yet; what follows is of it: */
     uint32_t width, ctx;
     bool scores;
-    struct vector_job *first;       /* who waits, the longest first */
-    bool busy;                      /* a step runs, */
+    struct vector_job *first;                /* who waits, the longest first */
+    bool busy;                               /* a step runs, */
     const struct vector_job *of[STEP_TEXTS]; /* (n): whose texts it has */
     size_t n;
 };
@@ -139,7 +139,8 @@ int vector_job_text(struct vector_job *j, struct request *r, const char *text, s
     return 0;
 }
 
-int vector_job_ids(struct vector_job *j, const json_t *ids, const char *field, struct lode_error *err) {
+int vector_job_ids(struct vector_job *j, const json_t *ids, const char *field,
+                   struct lode_error *err) {
     struct prompt p = {0};
     const int rc = prompt_ids(&p, ids, field, err);
     if (rc < 0)
@@ -154,8 +155,8 @@ int vector_job_pair(struct vector_job *j, struct served *m, const char *query, c
     const size_t n_query = strlen(query), n_document = strlen(document);
     size_t cap = n_query + n_document + 16, second = 0;
     int32_t *ids = malloc(cap * sizeof *ids);
-    const int64_t n = ids ? lode_embed_pair(m->model, query, n_query, document, n_document, ids, cap,
-                                            &second, err)
+    const int64_t n = ids ? lode_embed_pair(m->model, query, n_query, document, n_document, ids,
+                                            cap, &second, err)
                           : request_no_memory(err);
     if (n < 0 || (size_t)n > cap) {
         free(ids);
@@ -165,8 +166,8 @@ int vector_job_pair(struct vector_job *j, struct served *m, const char *query, c
     return 0;
 }
 
-int vector_job_input(struct vector_job *j, struct request *r, const json_t *input, const char *field,
-                     bool cut, struct lode_error *err) {
+int vector_job_input(struct vector_job *j, struct request *r, const json_t *input,
+                     const char *field, bool cut, struct lode_error *err) {
     const json_t *first = json_array_get(input, 0);
     const bool many = json_is_string(first) || json_is_array(first);
     const size_t n = many ? json_array_size(input) : 1;
@@ -193,14 +194,16 @@ int vector_job_input(struct vector_job *j, struct request *r, const json_t *inpu
 
 static bool is_alone(const struct vector_job *j) { return j->alone || j->pooling; }
 
-/* Texts for a step that `lead` leads, one of each request in turn, as many as a step has room for. */
+/* Texts for a step that `lead` leads, one of each request in turn, as many as a step has room for.
+ */
 static size_t gather(struct vectors *v, struct vector_job *lead, struct lode_embed_text *texts,
                      struct vector_job **of) {
     const size_t most = lode_embed_batch(v->embedder);
     size_t n = 0, tokens = 0, before;
     do {
         before = n;
-        for (struct vector_job *j = lead; j && n < STEP_TEXTS; j = is_alone(lead) ? NULL : j->next) {
+        for (struct vector_job *j = lead; j && n < STEP_TEXTS;
+             j = is_alone(lead) ? NULL : j->next) {
             if (j->n_taken == j->n || (j != lead && is_alone(j)) ||
                 (n > 0 && tokens + j->texts[j->n_taken].n > most))
                 continue;
@@ -213,7 +216,8 @@ static size_t gather(struct vectors *v, struct vector_job *lead, struct lode_emb
 }
 
 /* What fails is one request's fault, or nobody knows whose: then each goes on alone. */
-static void take_failure(struct vector_job *const *of, size_t n, int rc, const struct lode_error *why) {
+static void take_failure(struct vector_job *const *of, size_t n, int rc,
+                         const struct lode_error *why) {
     bool many = false;
     for (size_t i = 1; i < n; i++)
         many = many || of[i] != of[0];
@@ -260,8 +264,8 @@ static void lead(struct vectors *v, struct vector_job *j) {
     if (rc == LODE_ERR_ARG || rc == LODE_ERR_UNSUPPORTED)
         rc = field_fail(&j->why, "pooling", "%.400s", why.text);
     else if (!j->out)
-        rc = make_room(j, lode_embed_width(v->embedder), !strcmp(lode_embed_pooling(v->embedder), "rank"),
-                       &j->why);
+        rc = make_room(j, lode_embed_width(v->embedder),
+                       !strcmp(lode_embed_pooling(v->embedder), "rank"), &j->why);
     if (rc < 0) {
         j->rc = rc;
     } else {
@@ -275,7 +279,8 @@ static void lead(struct vectors *v, struct vector_job *j) {
         if (rc < 0)
             take_failure(of, v->n, rc, &why);
         for (size_t i = 0; rc == 0 && i < v->n; i++)
-            memcpy(of[i]->out + of[i]->n_done++ * j->width, j->step + i * j->width, j->width * sizeof *j->step);
+            memcpy(of[i]->out + of[i]->n_done++ * j->width, j->step + i * j->width,
+                   j->width * sizeof *j->step);
         leave(v, j);
         enter(v, j);
     }
@@ -356,7 +361,8 @@ json_t *vector_json(const struct vector_job *j, size_t i, uint32_t dimensions, b
     const size_t n = dimensions ? dimensions : j->width;
     if (n < j->width) /* a part of a vector is shorter than 1 */
         lode_embed_normalize(x, n, 2);
-    if (base64) /* of floats as they lie on little-endian machines, which are all that lode runs on */
+    if (base64) /* of floats as they lie on little-endian machines, which are all that lode runs on
+                 */
         return base64_json(x, n * sizeof *x);
     json_t *list = json_array();
     for (size_t k = 0; k < n; k++)

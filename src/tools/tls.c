@@ -25,13 +25,14 @@ struct tls {
 };
 
 static int fail(const struct tls *t, int rc, struct lode_error *err) {
-    return tool_fail(err, rc == GNUTLS_E_MEMORY_ERROR ? LODE_ERR_NOMEM : LODE_ERR_IO, t->where, "TLS: %s",
-                     gnutls_strerror(rc));
+    return tool_fail(err, rc == GNUTLS_E_MEMORY_ERROR ? LODE_ERR_NOMEM : LODE_ERR_IO, t->where,
+                     "TLS: %s", gnutls_strerror(rc));
 }
 
 /* Until the descriptor can do what the session wants. */
 static int wait_for(const struct tls *t, struct lode_error *err) {
-    struct pollfd p = {.fd = t->fd, .events = gnutls_record_get_direction(t->session) ? POLLOUT : POLLIN};
+    struct pollfd p = {.fd = t->fd,
+                       .events = gnutls_record_get_direction(t->session) ? POLLOUT : POLLIN};
     do {
         if (t->stop && t->stop(t->user))
             return tool_fail(err, LODE_ERR_CANCELLED, t->where, "stopped");
@@ -45,10 +46,13 @@ static bool must_wait(ssize_t rc) { return rc == GNUTLS_E_AGAIN || rc == GNUTLS_
 static int fail_certificate(const struct tls *t, struct lode_error *err) {
     const unsigned status = gnutls_session_get_verify_cert_status(t->session);
     gnutls_datum_t text = {0};
-    gnutls_certificate_verification_status_print(status, gnutls_certificate_type_get(t->session), &text, 0);
-    tool_fail(err, LODE_ERR_IO, t->where,
-              "the server's certificate is not good: %.300s (SSL_CERT_FILE names a file of certificates to trust)",
-              text.data ? (const char *)text.data : "");
+    gnutls_certificate_verification_status_print(status, gnutls_certificate_type_get(t->session),
+                                                 &text, 0);
+    tool_fail(
+        err, LODE_ERR_IO, t->where,
+        "the server's certificate is not good: %.300s (SSL_CERT_FILE names a file of certificates "
+        "to trust)",
+        text.data ? (const char *)text.data : "");
     gnutls_free(text.data);
     return LODE_ERR_IO;
 }
@@ -58,11 +62,13 @@ static int trust(struct tls *t, struct lode_error *err) {
     int rc = gnutls_certificate_allocate_credentials(&t->trusted);
     if (rc < 0)
         return fail(t, rc, err);
-    rc = file && *file ? gnutls_certificate_set_x509_trust_file(t->trusted, file, GNUTLS_X509_FMT_PEM)
-                       : gnutls_certificate_set_x509_system_trust(t->trusted);
-    return rc < 0 && file ? tool_fail(err, LODE_ERR_IO, file, "holds no certificates: %s", gnutls_strerror(rc))
-           : rc < 0       ? fail(t, rc, err)
-                          : 0;
+    rc = file && *file
+             ? gnutls_certificate_set_x509_trust_file(t->trusted, file, GNUTLS_X509_FMT_PEM)
+             : gnutls_certificate_set_x509_system_trust(t->trusted);
+    return rc < 0 && file
+               ? tool_fail(err, LODE_ERR_IO, file, "holds no certificates: %s", gnutls_strerror(rc))
+           : rc < 0 ? fail(t, rc, err)
+                    : 0;
 }
 
 static int greet(struct tls *t, const char *host, struct lode_error *err) {
@@ -89,8 +95,8 @@ static int greet(struct tls *t, const char *host, struct lode_error *err) {
     return rc < 0 ? fail(t, rc, err) : 0;
 }
 
-int tls_open(struct tls **out, int fd, const char *host, const char *where, bool (*stop)(void *user),
-             void *user, struct lode_error *err) {
+int tls_open(struct tls **out, int fd, const char *host, const char *where,
+             bool (*stop)(void *user), void *user, struct lode_error *err) {
     struct tls *t = calloc(1, sizeof *t);
     const int flags = fcntl(fd, F_GETFL);
     *out = NULL;
@@ -155,15 +161,16 @@ ssize_t tls_receive(struct tls *t, char *data, size_t cap, struct lode_error *er
 
 #else
 
-int tls_open(struct tls **out, int fd, const char *host, const char *where, bool (*stop)(void *user),
-             void *user, struct lode_error *err) {
+int tls_open(struct tls **out, int fd, const char *host, const char *where,
+             bool (*stop)(void *user), void *user, struct lode_error *err) {
     (void)fd;
     (void)host;
     (void)stop;
     (void)user;
     *out = NULL;
-    return tool_fail(err, LODE_ERR_UNSUPPORTED, where,
-                     "this build speaks plain HTTP only: it lacks GnuTLS (scripts/packages.sh install build)");
+    return tool_fail(
+        err, LODE_ERR_UNSUPPORTED, where,
+        "this build speaks plain HTTP only: it lacks GnuTLS (scripts/packages.sh install build)");
 }
 
 /* There is nothing to close, and nothing to send to. */

@@ -19,10 +19,10 @@
 
 struct tls;
 
-/* fd: connected, becomes non-blocking; where: for errors, borrowed.  stop (may be NULL) is asked some times a
- * second while it waits, here and below; true: LODE_ERR_CANCELLED. */
-int tls_open(struct tls **out, int fd, const char *host, const char *where, bool (*stop)(void *user),
-             void *user, struct lode_error *err);
+/* fd: connected, becomes non-blocking; where: for errors, borrowed.  stop (may be NULL) is asked
+ * some times a second while it waits, here and below; true: LODE_ERR_CANCELLED. */
+int tls_open(struct tls **out, int fd, const char *host, const char *where,
+             bool (*stop)(void *user), void *user, struct lode_error *err);
 void tls_close(struct tls *t);
 int tls_send(struct tls *t, const char *data, size_t len, struct lode_error *err);
 /* How many bytes came (at least one); 0: the server has ended; negative: an error. */
