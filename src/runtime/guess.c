@@ -4,9 +4,9 @@
 
 /* A router, and what is asked of the next one behind it. */
 struct ask {
-    uint32_t at, route, experts;  /* instructions: the product, ROUTE, EXPERTS */
-    uint32_t part;                /* of the product */
-    bool next;                    /* the next layer's router can be asked */
+    uint32_t at, route, experts; /* instructions: the product, ROUTE, EXPERTS */
+    uint32_t part;               /* of the product */
+    bool next;                   /* the next layer's router can be asked */
 };
 
 struct lode_guess {
@@ -59,11 +59,15 @@ int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
     struct lode_guess *g = LODE_NEW(struct lode_guess);
     if (!g)
         return lode_fail_nomem(err, "guesses");
-    *g = (struct lode_guess){plan, instrs, backend, store, .n_experts = plan->experts.n,
+    *g = (struct lode_guess){plan,
+                             instrs,
+                             backend,
+                             store,
+                             .n_experts = plan->experts.n,
                              .n_pairs = 2 * plan->experts.n_used};
     g->asks = LODE_NEW_ARRAY(struct ask, plan->n_instrs);
-    g->logits = LODE_NEW_ARRAY(float, LODE_GUESS_ROWS * (size_t)g->n_experts);
-    g->pairs = LODE_NEW_ARRAY(float, LODE_GUESS_ROWS * (size_t)g->n_pairs);
+    g->logits = LODE_NEW_ARRAY(float, LODE_GUESS_ROWS *(size_t)g->n_experts);
+    g->pairs = LODE_NEW_ARRAY(float, LODE_GUESS_ROWS *(size_t)g->n_pairs);
     g->ahead = LODE_NEW_ARRAY(uint32_t, LODE_GUESS_ROWS * (size_t)plan->experts.n_used);
     if (!g->asks || !g->logits || !g->pairs || !g->ahead) {
         lode_guess_free(g);
@@ -99,20 +103,20 @@ static int hold(struct lode_store *s, const struct lode_operand *w, const void *
     return rc;
 }
 
-/* The next layer's product and choice, over this layer's input, into the guess's own buffers.  PENDING or
- * FULL: a weight of its router is not here yet. */
+/* The next layer's product and choice, over this layer's input, into the guess's own buffers.
+ * PENDING or FULL: a weight of its router is not here yet. */
 static int choose(struct lode_guess *g, const struct ask *now, const struct ask *next,
                   const struct lode_step *step, struct lode_error *err) {
     const struct lode_instr *in = &g->instrs[now->at], *there = &g->instrs[next->at];
     struct lode_instr route = g->instrs[next->route];
     struct lode_part product = there->parts[next->part], pairs = route.parts[0];
     const uint32_t n = product.w->rows;
-    product.out = (struct lode_value){(char *)g->logits, n * sizeof(float), n, LODE_F32,
-                                      LODE_ROWS_ALL};
+    product.out =
+        (struct lode_value){(char *)g->logits, n * sizeof(float), n, LODE_F32, LODE_ROWS_ALL};
     pairs.out = (struct lode_value){(char *)g->pairs, g->n_pairs * sizeof(float),
                                     2 * route.p.route.n_used, LODE_F32, LODE_ROWS_ALL};
-    struct lode_instr linear = {.op = LODE_OP_LINEAR, .p = there->p, .in = {in->in[0]},
-                                .parts = &product, .n_parts = 1};
+    struct lode_instr linear = {
+        .op = LODE_OP_LINEAR, .p = there->p, .in = {in->in[0]}, .parts = &product, .n_parts = 1};
     route.in[0] = product.out;
     route.parts = &pairs;
     int rc = hold(g->store, product.w, &product.w_data, err);

@@ -66,12 +66,10 @@ int lode_assembler_create(struct lode_assembler **out, const struct lode_source 
     *out = a;
     if (!a)
         return lode_fail_nomem(err, "expert cache");
-    *a = (struct lode_assembler){
-        .source = source, .weights = weights, .groups = groups, .at = at};
+    *a = (struct lode_assembler){.source = source, .weights = weights, .groups = groups, .at = at};
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->work, NULL);
-    while (a->n_threads < THREADS &&
-           pthread_create(&a->threads[a->n_threads], NULL, work, a) == 0)
+    while (a->n_threads < THREADS && pthread_create(&a->threads[a->n_threads], NULL, work, a) == 0)
         a->n_threads++;
     if (a->n_threads)
         return 0;

@@ -1,6 +1,7 @@
 /* assemble.h - groups that no file has in one piece are put together by their source, on threads.
  *
- *     lode_assembler_submit(a, &read);     read.tag: which group; r.done comes on one of the threads
+ *     lode_assembler_submit(a, &read);     read.tag: which group; r.done comes on one of the
+ * threads
  *
  * Like the reader's (reader.h), a read belongs to the caller, who leaves it alone until `done`; but
  * these are never urgent, and come in the order in which they were asked for.

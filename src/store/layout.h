@@ -1,8 +1,9 @@
-/* layout.h - where the weights of each group lie: in the files, and in the memory they are read into.
+/* layout.h - where the weights of each group lie: in the files, and in the memory they are read
+ * into.
  *
- * A group whose weights lie in files as they are computed with is a few stretches of them, each with
- * the pages that it begins and ends in; a packed model's is one stretch.  Others are put together by
- * their source, one weight behind the other.
+ * A group whose weights lie in files as they are computed with is a few stretches of them, each
+ * with the pages that it begins and ends in; a packed model's is one stretch.  Others are put
+ * together by their source, one weight behind the other.
  */
 #ifndef LODE_STORE_LAYOUT_H
 #define LODE_STORE_LAYOUT_H
@@ -17,13 +18,13 @@ struct lode_layout {
     uint64_t sum;
 };
 
-struct lode_layouts { /* zeros: none */
+struct lode_layouts {             /* zeros: none */
     struct lode_layout *groups;   /* owned, as all below; (n_groups) */
     struct lode_read_part *parts; /* (n_parts) of all groups; their file is an index of paths */
     size_t n_parts;
-    const char **paths;           /* (n_paths); the strings are the source's */
+    const char **paths; /* (n_paths); the strings are the source's */
     uint32_t n_paths;
-    size_t *at; /* (n_weights): where a weight begins, from its group's first byte */
+    size_t *at;               /* (n_weights): where a weight begins, from its group's first byte */
     size_t largest, smallest; /* group */
     uint64_t all;             /* bytes of all groups */
     bool assembled;           /* some are put together by the source */

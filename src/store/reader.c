@@ -39,8 +39,8 @@ static uint64_t now_ns(void) {
 
 bool lode_reader_take(struct lode_reader *r, struct lode_piece *out) {
     struct lode_read *read = r->urgent.first;
-    /* what is needed a moment later waits for all that is in flight: guesses keep the device busy with
-     * as little as will do */
+    /* what is needed a moment later waits for all that is in flight: guesses keep the device busy
+     * with as little as will do */
     if (!read && r->lazy_flying < (r->depth + 3) / 4)
         read = r->lazy.first;
     if (!read)
@@ -321,8 +321,9 @@ void lode_reader_release(struct lode_reader *r, uint32_t room) {
 }
 
 const char *lode_reader_name(const struct lode_reader *r) {
-    return r->uring ? r->direct ? "io_uring, direct" : "io_uring, page cache"
-                    : r->direct ? "threads, direct" : "threads, page cache";
+    return r->uring    ? r->direct ? "io_uring, direct" : "io_uring, page cache"
+           : r->direct ? "threads, direct"
+                       : "threads, page cache";
 }
 
 uint64_t lode_reader_busy(const struct lode_reader *r) {

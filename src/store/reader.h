@@ -2,19 +2,19 @@
  *
  * A read is a few stretches of files.  It is cut into pieces of the size that devices like, many of
  * which are in flight together; urgent reads go before the others, and each kind in the order in
- * which it came, so that the first asked for is the first to be whole.  Files are read past the page
- * cache (O_DIRECT) where the file system can.
+ * which it came, so that the first asked for is the first to be whole.  Files are read past the
+ * page cache (O_DIRECT) where the file system can.
  *
- * One of two engines does it: io_uring, where the kernel has it and the build found liburing, driven
- * by one thread; else a few threads that call pread.  Interrupted, refused-for-now and short reads
- * go on where they stopped.
+ * One of two engines does it: io_uring, where the kernel has it and the build found liburing,
+ * driven by one thread; else a few threads that call pread.  Interrupted, refused-for-now and short
+ * reads go on where they stopped.
  *
- *     struct lode_read r = {.parts = parts, .n_parts = 2, .base = room, .done = arrived, .urgent = true};
- *     lode_reader_submit(reader, &r);
+ *     struct lode_read r = {.parts = parts, .n_parts = 2, .base = room, .done = arrived, .urgent =
+ * true}; lode_reader_submit(reader, &r);
  *     ...                                        arrived(&r) runs on a thread of the reader
  *
- * A lode_read belongs to the caller, who leaves it alone until `done`.  Any thread may call; nothing
- * is allocated after create.
+ * A lode_read belongs to the caller, who leaves it alone until `done`.  Any thread may call;
+ * nothing is allocated after create.
  */
 #ifndef LODE_STORE_READER_H
 #define LODE_STORE_READER_H
@@ -42,8 +42,8 @@ struct lode_read_part {
 
 /* What went wrong: errno, or one of these. */
 enum {
-    LODE_READ_ENDED = -1,    /* the file is shorter than it was */
-    LODE_READ_DAMAGED = -2,  /* a checksum differs */
+    LODE_READ_ENDED = -1,     /* the file is shorter than it was */
+    LODE_READ_DAMAGED = -2,   /* a checksum differs */
     LODE_READ_CANCELLED = -3, /* and not all of it was read */
     LODE_READ_SOURCE = -4     /* assemble.h */
 };
@@ -58,7 +58,7 @@ struct lode_read {
     uint32_t n_parts;
     char *base;
     bool urgent;
-    uint32_t tag; /* the caller's */
+    uint32_t tag;     /* the caller's */
     uint32_t room;    /* of opts.n_rooms, which begins at base and has room_size bytes; */
     size_t room_size; /* 0: base is in none */
     void (*done)(struct lode_read *r); /* fault is set; no lock is held */
@@ -75,12 +75,14 @@ enum lode_reader_engine { LODE_READER_AUTO, LODE_READER_URING, LODE_READER_THREA
 
 struct lode_reader_opts { /* zero means the default */
     enum lode_reader_engine engine;
-    uint32_t depth;  /* pieces in flight; 0: 16 */
-    uint32_t piece;  /* bytes of one; 0: 512 KiB */
-    bool page_cache; /* read through it */
-    uint32_t n_rooms; /* memory that is read into again and again: the kernel may keep it in its hands */
+    uint32_t depth;   /* pieces in flight; 0: 16 */
+    uint32_t piece;   /* bytes of one; 0: 512 KiB */
+    bool page_cache;  /* read through it */
+    uint32_t n_rooms; /* memory that is read into again and again: the kernel may keep it in its */
+    uint64_t rooms_size; /* hands; bytes of all rooms */
     /* For tests: sees each result before the reader does, and may change it and the bytes. */
-    ssize_t (*fault)(void *user, uint32_t file, uint64_t offset, char *to, size_t n, ssize_t result);
+    ssize_t (*fault)(void *user, uint32_t file, uint64_t offset, char *to, size_t n,
+                     ssize_t result);
     void *fault_user;
 };
 
@@ -90,19 +92,20 @@ int lode_reader_create(struct lode_reader **out, const char *const *paths, uint3
 /* Waits for what is in flight; what is queued is dropped, and its `done` not called. */
 void lode_reader_free(struct lode_reader *r);
 
-/* Where files are read past the page cache, what it has of these parts is of no use to anyone here, and
- * keeps others from the memory. */
+/* Where files are read past the page cache, what it has of these parts is of no use to anyone here,
+ * and keeps others from the memory. */
 void lode_reader_forget(struct lode_reader *r, const struct lode_read_part *parts, size_t n);
 
 void lode_reader_submit(struct lode_reader *r, struct lode_read *read);
-/* Reads one part to base + part->to and waits for it.  0, or the fault's code with its words: `what`
- * names the bytes. */
+/* Reads one part to base + part->to and waits for it.  0, or the fault's code with its words:
+ * `what` names the bytes. */
 int lode_reader_read(struct lode_reader *r, const struct lode_read_part *part, char *base,
                      const char *what, struct lode_error *err);
 /* It is needed now. */
 void lode_reader_urge(struct lode_reader *r, struct lode_read *read);
-/* What is not in flight yet will not be read.  GONE: nothing is in flight, `done` is not called; CUT:
- * `done` comes with the fault LODE_READ_CANCELLED; ALL_FLYING: it is too late, `done` comes as ever. */
+/* What is not in flight yet will not be read.  GONE: nothing is in flight, `done` is not called;
+ * CUT: `done` comes with the fault LODE_READ_CANCELLED; ALL_FLYING: it is too late, `done` comes as
+ * ever. */
 enum lode_reader_cut { LODE_READER_ALL_FLYING, LODE_READER_CUT, LODE_READER_GONE };
 enum lode_reader_cut lode_reader_cancel(struct lode_reader *r, struct lode_read *read);
 

@@ -43,8 +43,8 @@ struct lode_reader {
 
 /* The next piece to read, or false: there is none now.  With the lock. */
 bool lode_reader_take(struct lode_reader *r, struct lode_piece *out);
-/* What became of a piece: bytes or -errno.  true: the rest of it, in *p, is to be read.  Without the
- * lock; calls `done` where that was the last. */
+/* What became of a piece: bytes or -errno.  true: the rest of it, in *p, is to be read.  Without
+ * the lock; calls `done` where that was the last. */
 bool lode_reader_put(struct lode_reader *r, struct lode_piece *p, ssize_t result);
 
 /* uring.c.  NULL: not here, and preads will do. */
@@ -52,6 +52,6 @@ struct lode_uring *lode_uring_create(struct lode_reader *r);
 void lode_uring_free(struct lode_uring *u);
 void lode_uring_poke(struct lode_uring *u); /* there is work */
 void lode_uring_release(struct lode_uring *u, uint32_t room);
-void lode_uring_run(struct lode_uring *u);  /* a thread's body, until r->stop */
+void lode_uring_run(struct lode_uring *u); /* a thread's body, until r->stop */
 
 #endif

@@ -6,11 +6,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-
 enum {
     LARGE_PAGE = 2 << 20,
-    NEAR = 64,        /* sizes that differ by less than one part in so many are of one kind */
-    FEWEST_ROOMS = 16 /* of each kind, for there to be more than one: a layer asks for many at once */
+    NEAR = 64, /* sizes that differ by less than one part in so many are of one kind */
+    FEWEST_ROOMS =
+        16 /* of each kind, for there to be more than one: a layer asks for many at once */
 };
 
 static int descending(const void *a, const void *b) {
@@ -86,6 +86,7 @@ static int make_rooms(struct lode_rooms *r, struct lode_error *err) {
     if (!r->memory || !r->offsets || !r->free || !r->kind)
         return lode_fail(err, LODE_ERR_NOMEM, "--expert-cache", "out of memory for %.0f MiB",
                          (double)bytes / 0x1p20);
+    r->bytes = bytes;
     madvise(r->memory, bytes, MADV_HUGEPAGE);
     for (uint32_t i = 0; i < r->n_kinds; i++) {
         struct lode_room_kind *k = &r->kinds[i];

@@ -1,10 +1,10 @@
 /* rooms.h - the memory of a cache: rooms of a few sizes in one stretch, on large pages.
  *
- * Large pages are worth the trouble: a read into them is one piece of memory to the device where small
- * ones are 64, which nearly doubled what a virtual disk gave (bench/README.md).  They cannot be given
- * away in part, so a room is as large as what is to be in it: there is a kind of room for each size of
- * group, up to a few, and each kind has its share of the budget.  A room serves groups of its kind and
- * smaller ones.
+ * Large pages are worth the trouble: a read into them is one piece of memory to the device where
+ * small ones are 64, which nearly doubled what a virtual disk gave (bench/README.md).  They cannot
+ * be given away in part, so a room is as large as what is to be in it: there is a kind of room for
+ * each size of group, up to a few, and each kind has its share of the budget.  A room serves groups
+ * of its kind and smaller ones.
  *
  * Memory comes with what is written into a room, and stays with it until it is released.  Not
  * thread-safe.
@@ -31,14 +31,15 @@ struct lode_room_kind {
 struct lode_rooms { /* zeros: none */
     struct lode_room_kind kinds[LODE_ROOM_KINDS];
     uint32_t n_kinds, n;
-    char *memory;    /* owned */
+    char *memory; /* owned; (bytes) */
+    size_t bytes;
     size_t *offsets; /* owned; (n): of each room */
     uint32_t *free;  /* owned; (n) */
     uint8_t *kind;   /* owned; (n) */
 };
 
-/* Rooms for groups of `sizes` bytes (n; whole pages), within budget, which holds the largest.  out is
- * to be freed after a failure too. */
+/* Rooms for groups of `sizes` bytes (n; whole pages), within budget, which holds the largest.  out
+ * is to be freed after a failure too. */
 int lode_rooms_make(struct lode_rooms *out, const size_t *sizes, uint32_t n, uint64_t budget,
                     struct lode_error *err);
 void lode_rooms_free(struct lode_rooms *r);

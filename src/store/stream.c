@@ -242,9 +242,10 @@ static uint64_t cache_shrink(void *user, uint64_t bytes, bool stay) {
     pthread_mutex_lock(&s->lock);
     const uint64_t given = stream_give_back(s, bytes);
     if (stay) /* never below a sixteenth: it would only read */
-        s->budget = s->budget > given + s->budget_first / 16 && s->budget - given >= s->layouts.largest
-                        ? s->budget - given
-                        : s->budget;
+        s->budget =
+            s->budget > given + s->budget_first / 16 && s->budget - given >= s->layouts.largest
+                ? s->budget - given
+                : s->budget;
     lode_policy_set_capacity(s->policy, s->budget);
     stream_tell(s);
     pthread_mutex_unlock(&s->lock);
@@ -327,8 +328,9 @@ static int make_slots(struct stream *s, struct lode_error *err) {
     s->where = LODE_NEW_ARRAY(uint32_t, s->n_groups);
     for (uint32_t g = 0; sizes && g < s->n_groups; g++)
         sizes[g] = s->layouts.groups[g].size;
-    const int rc = sizes && s->where ? lode_rooms_make(&s->rooms, sizes, s->n_groups, s->budget, err)
-                                     : lode_fail_nomem(err, "expert cache");
+    const int rc = sizes && s->where
+                       ? lode_rooms_make(&s->rooms, sizes, s->n_groups, s->budget, err)
+                       : lode_fail_nomem(err, "expert cache");
     lode_free(sizes);
     LODE_TRY(rc);
     s->slots = LODE_NEW_ARRAY(struct stream_slot, s->rooms.n);
@@ -341,7 +343,8 @@ static int make_slots(struct stream *s, struct lode_error *err) {
     return 0;
 }
 
-/* The most used first, while there is room; as guesses that are not judged, behind what is asked for. */
+/* The most used first, while there is room; as guesses that are not judged, behind what is asked
+ * for. */
 static void start_warm(struct stream *s, const uint32_t *hot, uint32_t n_hot) {
     pthread_mutex_lock(&s->lock);
     for (uint32_t i = 0; i < n_hot; i++) {
@@ -373,8 +376,10 @@ static int make(struct stream *s, uint32_t n_weights, const struct lode_stream_o
     s->base.resident = s->resident->resident + s->budget;
     struct lode_reader_opts reader = o->reader;
     reader.n_rooms = s->rooms.n;
+    reader.rooms_size = s->rooms.bytes;
     if (s->layouts.n_paths)
-        LODE_TRY(lode_reader_create(&s->reader, s->layouts.paths, s->layouts.n_paths, &reader, err));
+        LODE_TRY(
+            lode_reader_create(&s->reader, s->layouts.paths, s->layouts.n_paths, &reader, err));
     if (s->reader)
         lode_reader_forget(s->reader, s->layouts.parts, s->layouts.n_parts);
     if (s->layouts.assembled)

@@ -1,12 +1,12 @@
 /* stream_guess.c - experts that are read before they are asked for.
  *
- * While a layer is computed, those of the next that its router would choose now are read, behind all
- * that was asked for.  When that layer has asked for what it needs, what was guessed wrong is called
- * off, also where some of it has been read: what a wrong guess costs the disk is what would have been
- * idle time, and the few pieces that are in flight at that moment.
+ * While a layer is computed, those of the next that its router would choose now are read, behind
+ * all that was asked for.  When that layer has asked for what it needs, what was guessed wrong is
+ * called off, also where some of it has been read: what a wrong guess costs the disk is what would
+ * have been idle time, and the few pieces that are in flight at that moment.
  *
- * Guesses are judged in lots, all but those called off: fewer than half of a lot used, and there are
- * none for a while.  Then they fill the cache with what nobody wants. */
+ * Guesses are judged in lots, all but those called off: fewer than half of a lot used, and there
+ * are none for a while.  Then they fill the cache with what nobody wants. */
 #include "store/stream_parts.h"
 
 enum { LOT = 256, PAUSE = 4096 /* settled layers */ };
@@ -26,9 +26,8 @@ void stream_want(struct stream *s, uint32_t group) {
         lode_policy_expect(s->policy, stream_policy_id(s, group));
         return;
     }
-    struct stream_slot *slot = s->n_guesses < STREAM_GUESSES
-                                   ? stream_make_room(s, s->layouts.groups[group].size)
-                                   : NULL;
+    struct stream_slot *slot =
+        s->n_guesses < STREAM_GUESSES ? stream_make_room(s, s->layouts.groups[group].size) : NULL;
     if (!slot)
         return;
     stream_load(s, slot, group, true);

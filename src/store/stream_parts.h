@@ -1,5 +1,5 @@
-/* stream_parts.h - between stream.c, which is the store, stream_cache.c, which decides what is in its
- * memory, and stream_guess.c, which reads ahead. */
+/* stream_parts.h - between stream.c, which is the store, stream_cache.c, which decides what is in
+ * its memory, and stream_guess.c, which reads ahead. */
 #ifndef LODE_STORE_STREAM_PARTS_H
 #define LODE_STORE_STREAM_PARTS_H
 

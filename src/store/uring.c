@@ -3,17 +3,20 @@
  * An eventfd that is itself being read wakes the thread when there is new work.  A ring that cannot
  * be made (an old kernel, a sandbox that forbids it) is no error: preads do the same.
  *
- * Files are registered with the ring, and so is a room when it is first read into, while the limit of
- * locked memory allows it: the kernel then need not look up its pages for each piece. */
+ * Files are registered with the ring, and so is a room when it is first read into, while the limit
+ * of locked memory allows it: the kernel then need not look up its pages for each piece. */
 #include "store/reader_parts.h"
 
 #include "base/alloc.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <liburing.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 struct lode_uring {
@@ -33,11 +36,24 @@ struct lode_uring {
 
 enum { MOST_ROOMS = 16384 /* the kernel's limit */ };
 
+/* Whether the user may lock so much memory: the kernel counts registered memory so.  To register a
+ * few rooms and then fail would gain nothing, and leave others of the user without. */
+static bool may_lock(uint64_t bytes) {
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
+        (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur / 2 >= bytes))
+        return true;
+    return syscall(SYS_capget, &head, caps) == 0 &&
+           (caps[CAP_IPC_LOCK / 32].effective >> CAP_IPC_LOCK % 32 & 1);
+}
+
 /* What makes reads cheaper; without it they work as well. */
 static void register_all(struct lode_uring *u) {
     const struct lode_reader *r = u->reader;
     u->fixed_files = io_uring_register_files(&u->ring, r->fds, r->n_files) == 0;
-    if (r->opts.n_rooms == 0 || r->opts.n_rooms > MOST_ROOMS)
+    if (r->opts.n_rooms == 0 || r->opts.n_rooms > MOST_ROOMS || !may_lock(r->opts.rooms_size))
         return;
     u->registered = LODE_NEW_ARRAY(bool, r->opts.n_rooms);
     if (u->registered && io_uring_register_buffers_sparse(&u->ring, r->opts.n_rooms) == 0)
@@ -163,7 +179,8 @@ void lode_uring_run(struct lode_uring *u) {
             return;
         const int rc = io_uring_submit_and_wait(&u->ring, 1);
         if (rc < 0 && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY) {
-            /* The ring itself broke, which no kernel is known to do: everything that waits fails. */
+            /* The ring itself broke, which no kernel is known to do: everything that waits fails.
+             */
             for (uint32_t i = 0; i < u->reader->depth; i++) {
                 bool spare = false;
                 for (uint32_t k = 0; k < u->n_spare; k++)

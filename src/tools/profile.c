@@ -54,12 +54,14 @@ static void print_table(const struct lode_profile *p) {
     print_row("all", &sum, p);
     if (!p->streams)
         return;
-    fprintf(stderr, "%" PRIu64 " experts or layers used: %" PRIu64 " in memory or on their way (%" PRIu64
-                    " of them guessed), %" PRIu64 " from disk; %s read\n", sum.uses, sum.hits, sum.guessed, sum.uses - sum.hits,
-            format_bytes((double)sum.bytes, a));
+    fprintf(stderr,
+            "%" PRIu64 " experts or layers used: %" PRIu64 " in memory or on their way (%" PRIu64
+            " of them guessed), %" PRIu64 " from disk; %s read\n",
+            sum.uses, sum.hits, sum.guessed, sum.uses - sum.hits, format_bytes((double)sum.bytes, a));
     fprintf(stderr, "cache %s of %s; read by %s", format_bytes((double)p->held, a),
             format_bytes((double)p->cache, b), p->reader);
-    fprintf(stderr, ", %s/s over the whole time", format_bytes(p->seconds > 0 ? (double)sum.bytes / p->seconds : 0, a));
+    fprintf(stderr, ", %s/s over the whole time",
+            format_bytes(p->seconds > 0 ? (double)sum.bytes / p->seconds : 0, a));
     fprintf(stderr, ", %s/s while it read, %.1f %% of the time; %" PRIu64 " guesses were called off\n",
             format_bytes(p->busy > 0 ? (double)sum.bytes / p->busy : 0, a),
             p->seconds > 0 ? 100 * p->busy / p->seconds : 0, p->cancelled);
