@@ -9,8 +9,8 @@
  * driven by one thread; else a few threads that call pread.  Interrupted, refused-for-now and short
  * reads go on where they stopped.
  *
- *     struct lode_read r = {.parts = parts, .n_parts = 2, .base = room, .done = arrived, .urgent =
- * true}; lode_reader_submit(reader, &r);
+ *     struct lode_read r = {.parts = parts, .n_parts = 2, .base = room, .done = arrived};
+ *     lode_reader_submit(reader, &r);
  *     ...                                        arrived(&r) runs on a thread of the reader
  *
  * A lode_read belongs to the caller, who leaves it alone until `done`.  Any thread may call;
@@ -78,8 +78,9 @@ struct lode_reader_opts { /* zero means the default */
     uint32_t depth;   /* pieces in flight; 0: 16 */
     uint32_t piece;   /* bytes of one; 0: 512 KiB */
     bool page_cache;  /* read through it */
-    uint32_t n_rooms; /* memory that is read into again and again: the kernel may keep it in its */
-    uint64_t rooms_size; /* hands; bytes of all rooms */
+    /* Rooms: memory that is read into again and again, which the kernel may keep at hand. */
+    uint32_t n_rooms;
+    uint64_t rooms_size; /* bytes of all */
     /* For tests: sees each result before the reader does, and may change it and the bytes. */
     ssize_t (*fault)(void *user, uint32_t file, uint64_t offset, char *to, size_t n,
                      ssize_t result);

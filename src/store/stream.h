@@ -23,8 +23,7 @@ struct lode_stream_opts {
     struct lode_reader_opts reader;
     const uint32_t *hot; /* (n_hot) groups that the cache begins with, the most used first */
     uint32_t n_hot;
-    bool in_turn; /* groups are used one after the other, as layers are: the next is read meanwhile
-                   */
+    bool in_turn; /* groups are used one after the other, as layers are: the next is read early */
     struct lode_store *under; /* what has all other weights; owned from now on, also on failure;
                                  NULL: one is made where files have them, as `resident` says */
     struct lode_file_store_opts resident;
