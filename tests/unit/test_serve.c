@@ -54,7 +54,8 @@ static int ask(struct server *s, const char *url, const char *body, char **reply
 
 /* What an answer says, without ids, times and counts of cached tokens: from "content" or the like on. */
 static char *said(const char *reply) {
-    static const char *const keys[] = {"\"content\":", "\"output\":", "\"text\":", "\"tokens\":", "\"embedding\":"};
+    static const char *const keys[] = {"\"content\":", "\"output\":", "\"text\":", "\"tokens\":", "\"embedding\":",
+                                       "\"data\":", "\"scores\":", "\"results\":"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const char *at = strstr(reply, keys[i]);
         if (at)
@@ -77,6 +78,12 @@ static const char *const requests[][2] = {
                              "\"tool_choice\":\"required\",\"timeout\":60}"},
     {"/v1/completions", "{\"prompt\":[\"Once\",\"Twice\"],\"seed\":1,\"max_tokens\":2,\"n\":2,\"best_of\":3,\"stop\":\"x\"}"},
     {"/v1/embeddings", "{\"input\":[\"Hello\",\"world\"]}"},
+    {"/v1/completions", "{\"prompt\":\"Once upon\",\"echo\":true,\"logprobs\":1,\"max_tokens\":0}"},
+    {"/v1/completions", "{\"prompt\":\"Once\",\"use_beam_search\":true,\"n\":2,\"max_tokens\":2,\"echo\":true}"},
+    {"/v1/classify", "{\"input\":[\"Once\",\"Two\"],\"labels\":[\" a\",\" time\"]}"},
+    {"/v1/score", "{\"query\":\"Once\",\"items\":[\" a\"],\"label_token_ids\":[1,2]}"},
+    {"/v1/score", "{\"text_1\":\"Once\",\"text_2\":[\"a\",\"b\"]}"},
+    {"/v1/rerank", "{\"query\":\"Once\",\"documents\":[\"a\",\"b\"],\"return_documents\":true}"},
     {"/api/chat", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"stream\":false,"
                   "\"options\":{\"temperature\":0,\"num_predict\":2}}"},
     {"/api/generate", "{\"prompt\":\"Hi\",\"stream\":false,\"options\":{\"temperature\":0,\"num_predict\":2}}"},
