@@ -39,6 +39,10 @@ LODE_API double lode_machine_read_bandwidth(uint32_t threads, double seconds,
 LODE_API double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seconds,
                                           struct lode_error *err);
 
+/* Seconds that it takes to give all threads something to do and to wait for them: what each product of a
+ * step costs besides its bytes.  The mean over a few thousandths of a second.  Negative: error. */
+LODE_API double lode_machine_fork_time(uint32_t threads, struct lode_error *err);
+
 /* The dot products this CPU has an instruction for, NULL-terminated: an instruction set of
  * lode_machine_isas and what is multiplied ("avx2 f32", "avx512vnni int8", ...), some of which no
  * kernel uses ("avx512 bf16").  The list is the library's. */

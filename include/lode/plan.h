@@ -61,6 +61,7 @@ struct lode_budget { /* zero means the default */
                           c the share of experts that it holds, about what recorded routes give */
     double ram_speed, disk_speed, vram_speed; /* bytes/s; 0: not known, and no tokens/s are said */
     double bus_speed;  /* bytes/s between the host and a GPU; 0: not known */
+    double fork_time;  /* seconds that threads need to share one product (lode_machine_fork_time) */
 };
 
 struct lode_placement {
@@ -71,6 +72,8 @@ struct lode_placement {
     double read_full[LODE_RUNGS]; /* at a full one */
     double bus;              /* bytes that cross between the host and GPUs for a token, */
     uint32_t borders;        /* in so many pieces */
+    uint32_t forks;          /* of a token on the CPU: pieces of work that its threads share */
+    uint32_t launches, expert_launches; /* of a token on GPUs: instructions, and of those the experts' */
     uint32_t gpu_layers, cpu_experts; /* for lode_model_split */
     uint32_t n_layers;
     uint32_t ctx, parallel;

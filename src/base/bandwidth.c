@@ -137,3 +137,39 @@ double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seco
     lode_pool_free(pool);
     return best;
 }
+
+/* ---- what it costs to share work ---- */
+
+enum { SPINS = 2000 /* a microsecond or so, as a few rows of a small product */, EACH = 4, RUNS = 1000 };
+
+static void spin_task(void *arg, uint32_t i, uint32_t worker) {
+    atomic_uint_least64_t *sink = arg;
+    uint64_t x = i + worker;
+    for (int k = 0; k < SPINS; k++)
+        x = x * 6364136223846793005u + 1;
+    if (x == 0) /* never known to the compiler */
+        atomic_fetch_add(sink, x);
+}
+
+/* Seconds of a run of n tasks. */
+static double time_runs(struct lode_pool *pool, uint32_t n) {
+    atomic_uint_least64_t sink = 0;
+    for (int i = 0; i < RUNS / 10; i++)
+        lode_pool_run(pool, spin_task, &sink, n);
+    const double start = now_s();
+    for (int i = 0; i < RUNS; i++)
+        lode_pool_run(pool, spin_task, &sink, n);
+    return (now_s() - start) / RUNS;
+}
+
+double lode_machine_fork_time(uint32_t threads, struct lode_error *err) {
+    struct lode_pool *pool, *alone;
+    const uint32_t n = threads ? threads : lode_machine_default_threads();
+    LODE_TRY(lode_pool_create(&alone, 1, false, err));
+    const double task = time_runs(alone, EACH) / EACH;
+    lode_pool_free(alone);
+    LODE_TRY(lode_pool_create(&pool, n, true, err));
+    const double shared = time_runs(pool, EACH * n); /* would take as long as EACH tasks do */
+    lode_pool_free(pool);
+    return fmax(0, shared - EACH * task);
+}

@@ -4,7 +4,8 @@
  * weights, each once, of its experts and of keys and values.  A token takes
  *
  *     read[VRAM] / (0.8 speed[VRAM]) + read[RAM] / (0.8 speed[RAM]) + read[DISK] / speed[DISK]
- *     + bus / speed[bus] + 20 us * borders
+ *     + bus / speed[bus] + 20 us * borders + fork time * products on the CPU
+ *     + 1.54 us * instructions on a GPU + 33 us * those of experts there
  *
  * seconds: places work one after the other.  0.8 is the share of plain reading's speed that decoding reaches (bench/README.md: 78 and 82 %
  * where nothing else ran).  A layer cannot go on before its experts are there, so reading and computing overlap only
@@ -54,6 +55,11 @@ enum { SMALL = 4096, FAULT_AROUND = 64 << 10 /* Linux' default */ };
 #define DECODE_SHARE 0.8
 /* To wait for a GPU, to copy a row and to start it again. */
 #define BORDER_SECONDS 20e-6
+/* What an instruction of a captured step takes on a GPU besides its bytes, and experts more than others;
+ * both on an H200, where a token of Qwen3-0.6B's and of Qwen3-30B-A3B's shape took 1.01 and 3.41 ms. */
+#define LAUNCH_SECONDS 1.54e-6
+#define EXPERTS_SECONDS 33e-6
+enum { EXPERTS_FORKS = 3 /* gate and up, down, and the choice before them */ };
 
 struct weights { /* of a kind, at a rung */
     uint64_t size;
@@ -123,6 +129,12 @@ static void count_sizes(struct placing *pl) {
 static void count_reads(struct placing *pl, const struct lode_plan *plan) {
     for (uint32_t i = 0; i < plan->n_instrs; i++) {
         const struct lode_plan_instr *in = &plan->instrs[i];
+        const bool experts = in->op == LODE_OP_EXPERTS;
+        const bool shared = in->op == LODE_OP_LINEAR || in->op == LODE_OP_HEADS ||
+                            in->op == LODE_OP_ATTENTION || in->op == LODE_OP_DELTA;
+        pl->p->forks += in->place != LODE_HOST ? 0 : experts ? EXPERTS_FORKS : shared;
+        pl->p->launches += in->place != LODE_HOST;
+        pl->p->expert_launches += in->place != LODE_HOST && experts;
         for (uint32_t k = 0; k < in->n_parts; k++) {
             const struct lode_operand *op = plan->parts[in->first_part + k].w;
             size_t row = 0;
@@ -150,7 +162,7 @@ static void count_weights(struct placing *pl) {
     memset(pl->device, 0, sizeof pl->device);
     pl->around = 0;
     pl->p->bus = 0;
-    pl->p->borders = 0;
+    pl->p->borders = pl->p->forks = pl->p->launches = pl->p->expert_launches = 0;
     count_sizes(pl);
     count_reads(pl, &pl->split.plans[LODE_BODY]);
     count_reads(pl, &pl->split.plans[LODE_HEAD]);
@@ -261,7 +273,7 @@ static int most_layers(struct placing *pl, uint32_t cpu_experts, uint32_t ctx, s
  * least by slower memory; then whole layers. */
 static int choose_split(struct placing *pl, uint32_t ctx, struct lode_error *err) {
     const uint32_t n = pl->m->hp.n_layers, all = pl->budget->gpu_layers ? pl->budget->gpu_layers : n + 1;
-    const uint32_t given = pl->budget->cpu_experts;
+    const uint32_t given = pl->budget->cpu_experts < n ? pl->budget->cpu_experts : n;
     if (pl->m->n_places == 1)
         return try_split(pl, 0, 0, ctx, err);
     LODE_TRY(try_split(pl, all, given, ctx, err));
@@ -388,7 +400,8 @@ static void fill_rows(struct placing *pl) {
 static double seconds(const struct lode_placement *p, const struct lode_budget *b,
                       const double read[LODE_RUNGS]) {
     const double speeds[LODE_RUNGS] = {DECODE_SHARE * b->vram_speed, DECODE_SHARE * b->ram_speed, b->disk_speed};
-    double sum = p->borders * BORDER_SECONDS;
+    double sum = p->borders * BORDER_SECONDS + p->forks * b->fork_time + p->launches * LAUNCH_SECONDS +
+                 p->expert_launches * EXPERTS_SECONDS;
     for (int r = 0; r < LODE_RUNGS; r++) {
         if (read[r] > 0 && speeds[r] <= 0)
             return 0;

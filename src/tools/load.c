@@ -171,6 +171,8 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
     if (rc < 0)
         return rc;
     say_plan(o, &p);
+    if (hard) /* of all models of this program together */
+        lode_memory_limit(lode_memory_limit(0) + b.ram);
     if (p.expert_cache) /* where the kernel tells no pressure, budgets alone hold */
         lode_memory_watch(true, NULL);
     if (p.ctx < p.ctx_wanted)

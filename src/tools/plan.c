@@ -112,6 +112,9 @@ static int measure(struct lode_budget *b, const struct lode_model *m, const stru
         return (int)b->ram_speed;
     if (!o->disk)
         b->disk_speed = measure_disk(lode_model_info(m)->path);
+    b->fork_time = lode_machine_fork_time((uint32_t)o->load.threads, err);
+    if (b->fork_time < 0)
+        return (int)b->fork_time;
     measure_gpu(b, m, o);
     return 0;
 }
@@ -209,6 +212,8 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
            (unsigned long long)p->expert_cache, (unsigned long long)p->experts_size,
            p->hit_rate);
     printf("  \"bus\": %.0f, \"borders\": %u,\n", p->bus, p->borders);
+    printf("  \"forks\": %u, \"fork_seconds\": %.9f, \"launches\": %u,\n", p->forks, b->fork_time,
+           p->launches);
     printf("  \"vram_bytes_per_second\": %.0f, \"bus_bytes_per_second\": %.0f,\n", b->vram_speed,
            b->bus_speed);
     printf("  \"ram_bytes_per_second\": %.0f, \"disk_bytes_per_second\": %.0f,\n"
