@@ -105,6 +105,13 @@ int tool_fail(struct lode_error *err, int code, const char *where, const char *t
     return code;
 }
 
+int tool_left_out(const char *verb, const char *library) {
+    struct lode_error err;
+    tool_fail(&err, LODE_ERR_UNSUPPORTED, verb,
+              "left out of this build: it needs %s (scripts/packages.sh install build)", library);
+    return tool_report(&err);
+}
+
 int tool_report(const struct lode_error *err) {
     fprintf(stderr, "%slode:%s %s%s%s\n", out_red(stderr), out_plain(stderr), err->where,
             err->where[0] ? ": " : "", err->text);

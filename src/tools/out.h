@@ -39,6 +39,8 @@ int tool_fail(struct lode_error *err, int code, const char *where, const char *t
     __attribute__((format(printf, 4, 5)));
 /* Prints "lode: where: text" to standard error; returns the exit status 1. */
 int tool_report(const struct lode_error *err);
+/* The same, of a verb that was not built because a library was not there. */
+int tool_left_out(const char *verb, const char *library);
 
 struct outfile {
     FILE *f;

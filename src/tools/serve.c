@@ -252,13 +252,8 @@ int verb_serve(int argc, char **argv) {
 int verb_serve(int argc, char **argv) {
     struct opts o = {0};
     struct args a;
-    struct lode_error err;
     const int status = args_main(&a, &spec, &o, argc, argv);
-    if (status >= 0)
-        return status;
-    tool_fail(&err, LODE_ERR_UNSUPPORTED, "serve",
-              "left out of this build: it needs libmicrohttpd (scripts/packages.sh install build)");
-    return tool_report(&err);
+    return status >= 0 ? status : tool_left_out("serve", "libmicrohttpd");
 }
 
 #endif
