@@ -5,6 +5,7 @@
 #include "serve_models.h"
 #include "verbs.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,10 @@ struct opts {
     bool no_chats, log_prompts;
     int64_t port, drain, connections, patience, idle, at_once;
 };
+
+/* Of malloc.  Each keeps what its busiest moment took, and by itself malloc makes eight a core: with two
+ * the memory of a server that many ask stops growing within minutes instead of hours. */
+enum { ARENAS = 2 };
 
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "detail", NULL};
@@ -240,6 +245,9 @@ int verb_serve(int argc, char **argv) {
         return status;
     if (!o.one.load.model && !o.config)
         return args_usage_error(&spec, "which model?");
+#ifdef M_ARENA_MAX /* glibc's */
+    mallopt(M_ARENA_MAX, ARENAS);
+#endif
     int rc = serve_models_open(&models, &a, sizeof o, o.config, &err);
     if (rc == 0)
         rc = serve(&o, models, &err);
