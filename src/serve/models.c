@@ -277,10 +277,13 @@ int models_grow(struct models *m, struct served *served, uint64_t bytes, struct 
 enum serve_kind models_first_kind(struct models *m) {
     pthread_mutex_lock(&m->lock);
     const struct entry *e = &m->entries[0];
-    const bool vectors = e->state == MODEL_LOADED && !e->served.scheduler;
-    const bool scores = vectors && vectors_scores(e->served.vectors);
+    enum serve_kind kind = SERVE_CHATS;
+    if (e->state == MODEL_LOADED && !e->served.scheduler)
+        kind = vectors_scores(e->served.vectors) ? SERVE_SCORES : SERVE_VECTORS;
+    else if (e->state == MODEL_LOADED && !e->served.tmpl)
+        kind = SERVE_COMPLETIONS;
     pthread_mutex_unlock(&m->lock);
-    return scores ? SERVE_SCORES : vectors ? SERVE_VECTORS : SERVE_TEXT;
+    return kind;
 }
 
 void models_sweep(struct models *m) {

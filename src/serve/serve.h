@@ -25,7 +25,8 @@ struct serve_model { /* one that clients can name */
     bool at_start;  /* loaded before the server answers; else when it is asked for */
 };
 
-enum serve_kind { SERVE_TEXT, SERVE_VECTORS, SERVE_SCORES }; /* what a model gives; scores: of pairs */
+/* What a model gives; completions: it has no chat template; scores: of pairs. */
+enum serve_kind { SERVE_CHATS, SERVE_COMPLETIONS, SERVE_VECTORS, SERVE_SCORES };
 
 struct serve_loaded { /* what is made of it */
     struct lode_model *model;

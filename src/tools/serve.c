@@ -136,7 +136,9 @@ static char *default_chats(void) {
 static const struct {
     const char *path, *body;
 } try_it[] = {
-    [SERVE_TEXT] = {"/v1/chat/completions", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}"},
+    [SERVE_CHATS] = {"/v1/chat/completions",
+                     "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}"},
+    [SERVE_COMPLETIONS] = {"/v1/completions", "{\"prompt\": \"Once upon a time\", \"max_tokens\": 50}"},
     [SERVE_VECTORS] = {"/v1/embeddings", "{\"input\": \"Hello\"}"},
     [SERVE_SCORES] = {"/v1/rerank", "{\"query\": \"Who wrote Faust?\", \"documents\": [\"Goethe did.\", \"Hello\"]}"},
 };
@@ -156,7 +158,7 @@ static void say_ready(void *user, uint16_t port, enum serve_kind first) {
         printf("lode: %s%s%s\n", o->models[i].name, o->n_models > 1 ? ", " : "",
                o->n_models == 1 ? "" : o->models[i].at_start ? "loaded" : "loaded when it is asked for");
     printf("lode: listening on %s\n\n", listens);
-    if (first == SERVE_TEXT || o->n_models > 1)
+    if (first == SERVE_CHATS || o->n_models > 1)
         printf("Chat: open %s/ in a browser\n", all ? here : listens);
     printf("Try:  curl %s%s -H 'Content-Type: application/json' \\\n%s        -d '%s'\n", all ? here : listens,
            try_it[first].path, keys ? "        -H 'Authorization: Bearer KEY' \\\n" : "", try_it[first].body);
