@@ -62,6 +62,7 @@ INLINE V dot16(struct shape s, V acc, const V w[4], struct x16 x) {
 /* The same with 16 numbers in memory. */
 INLINE V dot16_at(struct shape s, V acc, const V w[4], const int8_t *x) {
 #ifdef V_DOT4_AT
+    (void)s;
     for (int i = 0; i < 4; i++)
         acc = v_dot4_at(acc, w[i], x + 4 * i);
     return acc;
