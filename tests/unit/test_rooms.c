@@ -87,7 +87,7 @@ static void taking_and_giving(void **state) {
     for (uint64_t step = 0; step < 20000; step++) {
         const double x = lode_rng_uniform(5, step, 0);
         const size_t size = lode_rng_uniform(5, step, 1) < 0.5 ? SMALL : LARGE;
-        const uint32_t i = (uint32_t)(lode_rng_uniform(5, step, 2) * r.n);
+        const uint32_t i = (uint32_t)(lode_rng_uniform(6, step, 0) * r.n);
         const bool is_large = r.kind[i] == 0;
         uint32_t n_free = 0, n_idle = 0;
         for (uint32_t k = 0; k < r.n; k++) {

