@@ -327,7 +327,7 @@ static void company(void **state) {
 /* ---- a bit flipped in each record of a packed model ---- */
 
 static void flip(const char *path, uint64_t at, int bit) {
-    char byte;
+    char byte = 0;
     const int fd = open(path, O_RDWR);
     assert_true(fd >= 0 && pread(fd, &byte, 1, (off_t)at) == 1);
     byte = (char)(byte ^ 1 << bit);
