@@ -166,6 +166,9 @@ static void print_table(const struct lode_placement *p) {
     putchar('\n');
 }
 
+/* Three digits, which is more than is known. */
+static int decimals(double v) { return v < 10 ? 2 : v < 100 ? 1 : 0; }
+
 static void print_text(const struct lode_model *m, const struct lode_placement *p,
                        const struct lode_budget *b, const struct opts *o) {
     const struct lode_model_info *info = lode_model_info(m);
@@ -185,8 +188,9 @@ static void print_text(const struct lode_model *m, const struct lode_placement *
                b->disk_speed > 0 ? ", the disk " : "",
                b->disk_speed > 0 ? format_bytes(b->disk_speed, c) : "", b->disk_speed > 0 ? "/s" : "");
     if (p->fits && p->tokens_per_second > 0)
-        printf("%sAbout %.2f tokens/s%s, %.2f with a full context.\n", out_green(stdout),
-               p->tokens_per_second, out_plain(stdout), p->tokens_per_second_full);
+        printf("%sAbout %.*f tokens/s%s, %.*f with a full context.\n", out_green(stdout),
+               decimals(p->tokens_per_second), p->tokens_per_second, out_plain(stdout),
+               decimals(p->tokens_per_second_full), p->tokens_per_second_full);
     if (!p->fits)
         printf("%sIt does not fit.%s\n", out_red(stdout), out_plain(stdout));
     for (const char *at = p->advice; *at;) {
