@@ -62,10 +62,20 @@ def peak(model, n, *args):
         return p.returncode, use.ru_maxrss * 1024, digest.hexdigest()
 
 
+def warm(model):
+    """A fault maps what the page cache has around it, and counts it: so that it has all."""
+    files = [os.path.join(model, f) for f in os.listdir(model)] if os.path.isdir(model) else [model]
+    for path in files:
+        with open(path, 'rb') as f:
+            while f.read(1 << 20):
+                pass
+
+
 def adds_up(name, p):
     for rung in 'vram', 'ram', 'disk':
         check(name + ' sums', p[rung]['size'] == sum(r[rung] for r in p['rows']))
-    check(name + ' budget', not p['fits'] or p['ram']['size'] <= p['ram']['budget'])
+    if EXACT:  # how much a sanitizer takes changes while it is counted
+        check(name + ' budget', not p['fits'] or p['ram']['size'] <= p['ram']['budget'])
 
 
 def compare(name, model, n, ram, whole=None):
@@ -126,6 +136,7 @@ if not os.path.isdir(MODELS):
 for name, budgets in (('moe/hf', ('42M', '36M')), ('hybrid/hf', ('38M',)),
                       ('demo/demo-bf16.gguf', ('120M', '66M'))):
     model = os.path.join(MODELS, name)
+    warm(model)
     _, logits = compare(name, model, 1024, None)
     for ram in budgets:
         more = 0 if EXACT else 32  # a sanitizer's program is so much larger

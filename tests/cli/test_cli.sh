@@ -119,7 +119,7 @@ run 1 logits "$model" --ids 1,999999999; complains '999999999'; one_sentence
 run 1 logits "$model" --ids 1,2,3 -c 2; complains '3'; complains '2'; one_sentence
 run 0 logits "$model" --ids 1,2 -ngl 0 -fa on; complains '-fa is ignored'
 run 0 run --list-devices; says 'the CPU'
-run 1 logits "$model" --ids 1 --device tpu; complains 'auto, cuda, cuda:N or cpu'; one_sentence
+run 1 logits "$model" --ids 1 --device tpu; complains 'auto, cuda, cuda:N, several'; one_sentence
 
 # --------------------------------------------------------------------------------- where it goes
 run 0 logits "$model" --ids 1,2,3 -o x.npy; quiet out; quiet err
