@@ -396,19 +396,28 @@ static void full_disk(void **state) {
 
 /* ---- order and limits ---- */
 
+/* A generation that nobody reads: it holds the only slot. */
+static struct lode_generation *hold_the_slot(struct lode_scheduler *s) {
+    struct lode_generation_opts o = opts_of(&requests[0]);
+    struct lode_generation *g;
+    struct lode_generation_token t;
+    struct lode_error err;
+    o.max_tokens = -1;
+    must(lode_generation_start(&g, s, &o, &err), &err);
+    assert_int_equal(lode_generation_next(g, &t, -1, &err), LODE_GENERATION_TOKEN);
+    return g;
+}
+
 static void order(void **state) {
     (void)state;
     prepare("llama");
     struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){.slots = 1});
-    struct lode_generation *first, *g[5];
+    struct lode_generation *g[5];
     struct lode_generation_token t;
     struct lode_generation_stats st;
     struct lode_error err;
-    struct lode_generation_opts o = opts_of(&requests[0]);
-    o.max_tokens = -1; /* nobody reads it: it holds the only slot */
-    must(lode_generation_start(&first, s, &o, &err), &err);
-    assert_int_equal(lode_generation_next(first, &t, -1, &err), LODE_GENERATION_TOKEN);
-    o = opts_of(&requests[1]);
+    struct lode_generation *first = hold_the_slot(s);
+    struct lode_generation_opts o = opts_of(&requests[1]);
     const struct { /* two clients, a priority, a deadline */
         uint64_t client;
         int32_t priority;
@@ -445,15 +454,11 @@ static void order_of_deadlines(void **state) {
     (void)state;
     prepare("llama");
     struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){.slots = 1});
-    struct lode_generation *first, *g[7];
-    struct lode_generation_token t;
+    struct lode_generation *g[7];
     struct lode_generation_stats st;
     struct lode_error err;
-    struct lode_generation_opts o = opts_of(&requests[0]);
-    o.max_tokens = -1; /* nobody reads it: it holds the only slot */
-    must(lode_generation_start(&first, s, &o, &err), &err);
-    assert_int_equal(lode_generation_next(first, &t, -1, &err), LODE_GENERATION_TOKEN);
-    o = opts_of(&requests[1]);
+    struct lode_generation *first = hold_the_slot(s);
+    struct lode_generation_opts o = opts_of(&requests[1]);
     const struct {
         uint64_t client;
         double deadline;
