@@ -101,13 +101,7 @@ static int run_many(const struct op *o, const struct lode_part *parts, uint32_t 
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < n_parts; i++) {
         const struct lode_part *p = &parts[i];
-        a.parts[i] = (struct lode_cuda_part){.w = lode_cuda_weight(o, p->w),
-                                             .bias = lode_cuda_weight(o, p->bias),
-                                             .y = (lode_dev)(uintptr_t)p->out.data,
-                                             .w_stride = lode_cuda_row_size(w->type, w->cols),
-                                             .y_stride = p->out.stride,
-                                             .rows = p->w->rows,
-                                             .first_tile = tiles};
+        a.parts[i] = lode_cuda_part(o, p, tiles);
         tiles += (p->w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W;
     }
     return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type],
@@ -153,14 +147,7 @@ static int run_linear(const struct op *o) {
         }
         for (uint32_t k = 0; k < n; k++) {
             const struct lode_part *p = &in->parts[first + k];
-            a.parts[a.n_parts++] =
-                (struct lode_cuda_part){.w = lode_cuda_weight(o, p->w),
-                                        .bias = lode_cuda_weight(o, p->bias),
-                                        .y = (lode_dev)(uintptr_t)p->out.data,
-                                        .w_stride = lode_cuda_row_size(w->type, w->cols),
-                                        .y_stride = p->out.stride,
-                                        .rows = p->w->rows,
-                                        .first_tile = tiles};
+            a.parts[a.n_parts++] = lode_cuda_part(o, p, tiles);
             tiles += heads ? n_heads * ((a.head_rows + tile - 1) / tile)
                            : (p->w->rows + tile - 1) / tile;
         }

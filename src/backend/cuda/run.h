@@ -105,6 +105,17 @@ static inline struct lode_cuda_mat lode_cuda_mat(const struct lode_value *v) {
 static inline lode_dev lode_cuda_weight(const struct op *o, const struct lode_operand *w) {
     return w ? o->r->c->weights[w->id] : 0;
 }
+/* One matrix of a product: first_tile tiles are those of the matrices before. */
+static inline struct lode_cuda_part lode_cuda_part(const struct op *o, const struct lode_part *p,
+                                                   uint32_t first_tile) {
+    return (struct lode_cuda_part){.w = lode_cuda_weight(o, p->w),
+                                   .bias = lode_cuda_weight(o, p->bias),
+                                   .y = (lode_dev)(uintptr_t)p->out.data,
+                                   .w_stride = lode_cuda_row_size(p->w->type, p->w->cols),
+                                   .y_stride = p->out.stride,
+                                   .rows = p->w->rows,
+                                   .first_tile = first_tile};
+}
 /* Bytes from one expert's matrix to the next. */
 static inline uint64_t lode_cuda_expert_size(const struct op *o, const struct lode_operand *w) {
     return w->count > 1 ? o->r->c->weights[w->id + 1] - o->r->c->weights[w->id] : 0;

@@ -53,13 +53,7 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < n_parts; i++) {
         const struct lode_part *p = &parts[i];
-        a.parts[i] = (struct lode_cuda_part){.w = lode_cuda_weight(o, p->w),
-                                             .bias = lode_cuda_weight(o, p->bias),
-                                             .y = (lode_dev)(uintptr_t)p->out.data,
-                                             .w_stride = lode_cuda_row_size(w->type, w->cols),
-                                             .y_stride = p->out.stride,
-                                             .rows = p->w->rows,
-                                             .first_tile = tiles};
+        a.parts[i] = lode_cuda_part(o, p, tiles);
         tiles += up(p->w->rows, LODE_WIDE_W);
     }
     const struct spread s = spread_of(x->type, w->cols, tile_for(o, tiles, n_x));
