@@ -104,8 +104,6 @@ DEVICE void wgmma_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "m
 WGMMA(wgmma_f16, "f16", 64, D32, NAMES32, "%32", "%33", "%34")
 WGMMA(wgmma_f16, "f16", 128, D64, NAMES64, "%64", "%65", "%66")
 WGMMA(wgmma_f16, "f16", 256, D128, NAMES128, "%128", "%129", "%130")
-WGMMA(wgmma_bf16, "bf16", 64, D32, NAMES32, "%32", "%33", "%34")
-WGMMA(wgmma_bf16, "bf16", 256, D128, NAMES128, "%128", "%129", "%130")
 
 /* Waits until at most `pending` of the groups are under way; d is one of those that have ended. */
 #define WGMMA_WAIT(n, d_of)                                                                        \
