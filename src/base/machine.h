@@ -11,6 +11,9 @@ uint32_t lode_machine_cpus(uint32_t *cpus, uint32_t max, uint32_t *n_cores);
 /* How many threads a session uses by default: lode_machine_probe's physical_cores. */
 uint32_t lode_machine_default_threads(void);
 
+/* Bytes of memory that this process has now, shared pages of files included; 0: the system does not say. */
+uint64_t lode_machine_resident(void);
+
 /* lode_machine_probe with the files below `root` instead of below /: for tests. */
 void lode_machine_probe_at(struct lode_machine *m, const char *root);
 
