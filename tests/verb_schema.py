@@ -2,8 +2,8 @@
 """`lode schema`: its manners, the official suite where it is at hand, and random schemas against
 Python's jsonschema where that is installed.  verb_schema.py LODE [SEED]
 
-LODE_SCHEMA_SUITE names the folder of the JSON-Schema-Test-Suite's draft2020-12 (the source package
-of jsonschema on PyPI has it in json/tests)."""
+LODE_SCHEMA_SUITE names the folder of the JSON-Schema-Test-Suite's draft2020-12, beside which the older
+drafts lie (the source package of jsonschema on PyPI has it in json/tests)."""
 import json
 import os
 import random
@@ -63,8 +63,10 @@ def suite():
         count['skipped'] += 1
         return
     tool = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'schema', 'suite.py')
-    r = subprocess.run([sys.executable, tool, LODE, root], capture_output=True, text=True)
-    say(r.returncode == 0, 'the official suite: ' + r.stdout[-500:])
+    for draft in 'draft2020-12', 'draft2019-09', 'draft7', 'draft6', 'draft4':
+        r = subprocess.run([sys.executable, tool, LODE, os.path.join(root, '..', draft)],
+                           capture_output=True, text=True)
+        say(r.returncode == 0, 'the official suite, %s: %s' % (draft, r.stdout[-500:]))
 
 
 # ---- random schemas ----
@@ -115,6 +117,26 @@ def schema(r, depth):
     return s
 
 
+def old_schema(r, depth):
+    """What draft 7 says by other keywords."""
+    leaf = lambda: r.choice([True, False, {'type': 'integer'}, {'type': 'string'}, {'minimum': 1},
+                             {'type': ['null', 'string']}])
+    s = r.choice([
+        lambda: {'items': [leaf() for _ in range(r.randint(1, 3))]},
+        lambda: {'items': {'type': 'integer'}, 'additionalItems': leaf()},
+        lambda: {'items': [leaf(), leaf()], 'additionalItems': leaf(), 'maxItems': r.randint(1, 4)},
+        lambda: {'dependencies': {k: r.choice([['a'], ['b', 'x1'], {'required': ['ab']},
+                                               {'properties': {'b': leaf()}}])
+                                  for k in r.sample(KEYS, r.randint(1, 3))}},
+        lambda: {'definitions': {'d': {'$id': '#d', 'items': [leaf()]}}, 'anyOf': [{'$ref': '#d'}]},
+    ])()
+    if r.random() < 0.2:
+        s = {'not': s}
+    if r.random() < 0.3:
+        s = {'anyOf': [s, leaf()]}
+    return {'$schema': 'http://json-schema.org/draft-07/schema#', **s}
+
+
 def value(r, depth):
     if depth <= 0 or r.random() < 0.6:
         return r.choice(VALUES)
@@ -132,8 +154,8 @@ def differential(tmp):
     r = random.Random(SEED)
     refused = 0
     for i in range(N_RANDOM):
-        s = schema(r, 3)
-        oracle = jsonschema.Draft202012Validator(s)
+        s = schema(r, 3) if i % 5 else old_schema(r, 3)
+        oracle = (jsonschema.Draft202012Validator if i % 5 else jsonschema.Draft7Validator)(s)
         values = r.sample(VALUES, 10) + [value(r, 2) for _ in range(10)]
         paths = []
         for k, v in enumerate(values):

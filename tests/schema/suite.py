@@ -3,6 +3,7 @@
 
 DIRECTORY holds the suite's files for one draft (tests/draft2020-12).  A schema is either refused
 (counted), or every instance gets the verdict that the suite says; anything else is a failure.
+The schemas of older drafts (tests/draft7, ...) are told to be such, as users' are, by $schema.
 """
 import json
 import os
@@ -11,17 +12,25 @@ import sys
 import tempfile
 
 
+DIALECTS = {'draft4': 'http://json-schema.org/draft-04/schema#',
+            'draft6': 'http://json-schema.org/draft-06/schema#',
+            'draft7': 'http://json-schema.org/draft-07/schema#'}
+
+
 def main():
     lode, root = sys.argv[1], sys.argv[2]
     verbose = '-v' in sys.argv
     n = {'enforced': 0, 'refused': 0, 'wrong': 0, 'instances': 0}
     reasons = {}
+    dialect = DIALECTS.get(os.path.basename(os.path.normpath(root)))
     files = sorted(f for f in os.listdir(root) if f.endswith('.json'))
     with tempfile.TemporaryDirectory() as tmp:
         for f in files:
             count = [0, 0, 0]
             for group in json.load(open(os.path.join(root, f), encoding='utf-8')):
                 schema = os.path.join(tmp, 'schema.json')
+                if dialect and isinstance(group['schema'], dict):
+                    group['schema'] = {'$schema': dialect, **group['schema']}
                 json.dump(group['schema'], open(schema, 'w'))
                 paths = []
                 for i, t in enumerate(group['tests']):

@@ -40,6 +40,32 @@ struct verdicts {
 #define GBNF LODE_GRAMMAR_GBNF
 
 static const struct verdicts verdicts[] = {
+    {SCHEMA, /* drafts before 2020-12 */
+     "{\"items\":[{\"type\":\"integer\"}],\"additionalItems\":{\"type\":\"string\"}}",
+     {"[]", "[1]", "[1,\"a\",\"b\"]", "{}"},
+     {"[\"a\"]", "[1,2]", "[1,\"a\",null]"}},
+    {SCHEMA,
+     "{\"items\":{\"type\":\"integer\"},\"additionalItems\":false}",
+     {"[]", "[1,2,3]"},
+     {"[1,\"a\"]"}},
+    {SCHEMA,
+     "{\"dependencies\":{\"a\":[\"b\"],\"c\":{\"maxProperties\":1}}}",
+     {"{}", "{\"b\":1}", "{\"a\":1,\"b\":2}", "{\"c\":1}", "3"},
+     {"{\"a\":1}", "{\"c\":1,\"b\":2}"}},
+    {SCHEMA,
+     "{\"$schema\":\"http://json-schema.org/draft-04/schema#\",\"type\":\"integer\",\"minimum\":1,"
+     "\"exclusiveMinimum\":true,\"maximum\":3,\"exclusiveMaximum\":false}",
+     {"2", "3"},
+     {"1", "4"}},
+    {SCHEMA,
+     "{\"$schema\":\"https://json-schema.org/draft-07/schema\",\"items\":{\"$ref\":\"#a\"},"
+     "\"definitions\":{\"x\":{\"$id\":\"#a\",\"type\":\"null\"}}}",
+     {"[null]", "1"},
+     {"[1]"}},
+    {SCHEMA,
+     "{\"type\":[\"array\",\"null\"],\"items\":{\"$recursiveRef\":\"#\"}}",
+     {"[[],[null]]", "null"},
+     {"[1]", "[[1]]"}},
     {SCHEMA,
      "true",
      {"1", " {\"a\": [1, null]} ", "\"\\ud83d\\ude00\"", "-0.5e+3"},
@@ -154,7 +180,10 @@ static void test_verdicts(void **state) {
 
 static void test_first_bad_byte(void **state) {
     (void)state;
-    struct lode_grammar *g = compile(SCHEMA, verdicts[5].source);
+    struct lode_grammar *g =
+        compile(SCHEMA, "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{"
+                        "\"type\":\"boolean\"}},"
+                        "\"required\":[\"b\"],\"additionalProperties\":false}");
     size_t at;
     assert_false(accepts(g, "{\"b\":true,\"c\":1}", &at));
     assert_int_equal(at, 11); /* only "a" is left */
@@ -193,7 +222,10 @@ static void test_refusals(void **state) {
         {SCHEMA, "{\"type\":\"int\"}", LODE_ERR_FORMAT, "#/type", "type"},
         {SCHEMA, "{\"$schema\":\"http://example.com/dialect\"}", LODE_ERR_UNSUPPORTED, "#/$schema",
          "dialect"},
-        {SCHEMA, "{\"items\":[true]}", LODE_ERR_UNSUPPORTED, "#/items", "prefixItems"},
+        {SCHEMA, "{\"items\":[true],\"prefixItems\":[true]}", LODE_ERR_FORMAT, "#/items",
+         "prefixItems"},
+        {SCHEMA, "{\"$defs\":{\"a\":{\"$id\":\"b\"}},\"$recursiveRef\":\"#\"}",
+         LODE_ERR_UNSUPPORTED, "#/$recursiveRef", "several $id"},
         {SCHEMA, "{\"type\":", LODE_ERR_FORMAT, "schema", ""},
         {REGEX, "a{2", LODE_ERR_FORMAT, NULL, NULL}, /* a brace that stands for itself */
         {REGEX, "(a", LODE_ERR_FORMAT, "regex", "group"},

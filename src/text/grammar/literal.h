@@ -106,6 +106,7 @@ struct schema {
     struct lode_json_doc doc;
     struct lode_json *top; /* doc.nodes */
     bool old;              /* a draft before 2019-09, which ignores what stands beside $ref */
+    const char *id;        /* the keyword that names a schema: $id, or id in draft 4 */
     uint32_t *home;        /* (doc.n) 1 + the resource a schema lies in; 0: not visited */
     GVEC(struct resource) resources;
     GVEC(struct anchor) anchors;
@@ -141,13 +142,18 @@ __attribute__((format(printf, 4, 5))) int schema_fail(struct schema *s, int code
 /* Names the place for errors of the layers below; returns b->where as it was. */
 const char *schema_at(struct schema *s, uint32_t node);
 uint32_t json_index(const struct schema *s, const struct lode_json *v);
+/* What an array's first items are, one by one, and what all others: prefixItems and items, or in
+ * drafts before 2020-12 a list of items and additionalItems, which says nothing without that list.
+ * NULL: anything. */
+const struct lode_json *schema_first_items(const struct schema *s, uint32_t schema_node);
+const struct lode_json *schema_other_items(const struct schema *s, uint32_t schema_node);
 const struct lode_json *json_member(const struct schema *s, uint32_t object, const char *key);
 
 /* What $ref or $dynamicRef at this node (the keyword's) means. */
 int schema_resolve(struct schema *s, uint32_t schema_node, uint32_t keyword, bool dynamic,
                    uint32_t *target);
 /* Registers the schemas at and below a node that is used as one. */
-int schema_visit(struct schema *s, uint32_t node, uint32_t resource, uint32_t depth);
+int schema_visit(struct schema *s, uint32_t node, uint32_t resource);
 
 /* The node of the program for a set of literals (any order; sorted in place). */
 int schema_node(struct schema *s, g_lit *lits, size_t n, uint32_t *out);

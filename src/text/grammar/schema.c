@@ -15,6 +15,20 @@ const struct lode_json *json_member(const struct schema *s, uint32_t object, con
     return lode_json_get(&s->top[object], key);
 }
 
+const struct lode_json *schema_first_items(const struct schema *s, uint32_t schema_node) {
+    const struct lode_json *list = json_member(s, schema_node, "prefixItems");
+    return list ? list
+           : lode_json_is(json_member(s, schema_node, "items"), LODE_JSON_ARRAY)
+               ? json_member(s, schema_node, "items")
+               : NULL;
+}
+
+const struct lode_json *schema_other_items(const struct schema *s, uint32_t schema_node) {
+    const struct lode_json *items = json_member(s, schema_node, "items");
+    return lode_json_is(items, LODE_JSON_ARRAY) ? json_member(s, schema_node, "additionalItems")
+                                                : items;
+}
+
 /* The JSON pointer of a node, as a URI fragment. */
 static void add_path(const struct schema *s, uint32_t node, struct lode_buf *out) {
     const struct lode_json *v = s->top, *target = s->top + node;
@@ -335,7 +349,7 @@ static int move_node(struct schema *s, struct lode_grammar *g, uint32_t i, uint8
 static int build_all(struct schema *s, struct lode_grammar *g) {
     g_lit root[1] = {lit_schema(0)};
     uint32_t node;
-    LODE_TRY(schema_visit(s, 0, G_NONE, 0));
+    LODE_TRY(schema_visit(s, 0, G_NONE));
     LODE_TRY(schema_node(s, root, 1, &node));
     /* a document that is {} or true is node 0 too: the empty set */
     if (!GVEC_PUSH(&s->queue, node))
@@ -369,7 +383,7 @@ static int build_all(struct schema *s, struct lode_grammar *g) {
 }
 
 int schema_compile(struct gbuild *b, struct lode_grammar *g, struct lode_str text) {
-    struct schema s = {.b = b};
+    struct schema s = {.b = b, .id = "$id"};
     g->root = G_ROOT_JSON;
     int rc = lode_json_parse(&s.doc, text, "schema", b->err);
     if (rc < 0)

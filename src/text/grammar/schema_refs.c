@@ -91,44 +91,58 @@ static char *resolve_uri(struct lode_arena *a, struct lode_str base, struct lode
 
 /* ---- the schemas of the document ---- */
 
-static const char *const one_schema[] = {"additionalProperties",
-                                         "items",
-                                         "contains",
-                                         "not",
-                                         "if",
-                                         "then",
-                                         "else",
-                                         "propertyNames",
-                                         "unevaluatedItems",
-                                         "contentSchema",
-                                         "unevaluatedProperties"};
-static const char *const list_of_schemas[] = {"allOf", "anyOf", "oneOf", "prefixItems"};
-static const char *const map_of_schemas[] = {"properties", "patternProperties", "$defs",
-                                             "definitions", "dependentSchemas"};
+/* The keywords below which schemas are, and how they lie there. */
+enum { ONE = 1, LIST = 2, MAP = 4 };
+static const struct {
+    const char *keyword;
+    uint8_t forms;
+} places[] = {{"additionalProperties", ONE},
+              {"contains", ONE},
+              {"not", ONE},
+              {"if", ONE},
+              {"then", ONE},
+              {"else", ONE},
+              {"propertyNames", ONE},
+              {"unevaluatedItems", ONE},
+              {"contentSchema", ONE},
+              {"unevaluatedProperties", ONE},
+              {"allOf", LIST},
+              {"anyOf", LIST},
+              {"oneOf", LIST},
+              {"prefixItems", LIST},
+              {"properties", MAP},
+              {"patternProperties", MAP},
+              {"$defs", MAP},
+              {"definitions", MAP},
+              {"dependentSchemas", MAP},
+              {"items", ONE | LIST},
+              {"additionalItems", ONE},
+              {"dependencies", MAP} /* or names */};
 
 static bool is_schema(const struct lode_json *v) {
     return v->type == LODE_JSON_OBJECT || v->type == LODE_JSON_TRUE || v->type == LODE_JSON_FALSE;
 }
 
 static int check_dialect(struct schema *s, uint32_t node) {
-    static const char *const known[] = {"https://json-schema.org/draft/2020-12/schema",
-                                        "https://json-schema.org/draft/2019-09/schema"};
+    static const char *const known[] = {"//json-schema.org/draft/2020-12/schema",
+                                        "//json-schema.org/draft/2019-09/schema"};
     static const char *const older[] = {
-        "http://json-schema.org/draft-07/schema", "https://json-schema.org/draft-07/schema",
-        "http://json-schema.org/draft-06/schema", "http://json-schema.org/draft-04/schema",
-        "http://json-schema.org/schema"};
+        "//json-schema.org/draft-07/schema", "//json-schema.org/draft-06/schema",
+        "//json-schema.org/draft-04/schema", "//json-schema.org/schema"};
     const struct lode_json *v = json_member(s, node, "$schema");
     if (!v)
         return 0;
-    struct lode_str name = lode_json_str(v);
+    const struct uri u = split_uri(lode_json_str(v));
+    struct lode_str name = {u.authority.data, u.authority.len + u.path.len}; /* http or https */
     if (name.len && name.data[name.len - 1] == '#')
         name.len--;
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (lode_str_eqz(name, known[i]))
             return 0;
     for (size_t i = 0; i < sizeof older / sizeof *older; i++)
         if (lode_str_eqz(name, older[i])) {
             s->old = true;
+            s->id = i == 2 ? "id" : "$id";
             return 0;
         }
     return schema_fail(s, LODE_ERR_UNSUPPORTED, json_index(s, v),
@@ -137,21 +151,28 @@ static int check_dialect(struct schema *s, uint32_t node) {
 }
 
 static int add_resource(struct schema *s, uint32_t node, uint32_t outer, uint32_t *resource) {
-    const struct lode_json *id = json_member(s, node, "$id");
-    struct lode_str ref = lode_json_str(id);
+    LODE_TRY(check_dialect(s, node));
+    const struct lode_json *id = json_member(s, node, s->id);
+    struct lode_str ref = lode_json_str(id), name = {NULL, 0};
     const char *base = outer == G_NONE ? "" : s->resources.v[outer].uri;
     if (id && id->type != LODE_JSON_STRING)
-        return schema_fail(s, LODE_ERR_FORMAT, json_index(s, id), "$id is not a string");
-    for (size_t i = 0; i < ref.len; i++)
-        if (ref.data[i] == '#')
-            ref.len = i;
-    if (outer != G_NONE && !ref.len)
-        return 0; /* "#name" of old drafts: no resource of its own */
-    const struct resource r = {node, resolve_uri(s->b->arena, lode_str(base), ref)};
-    if (!r.uri || !GVEC_PUSH(&s->resources, r))
-        return gb_nomem(s->b);
-    *resource = (uint32_t)s->resources.n - 1;
-    return check_dialect(s, node);
+        return schema_fail(s, LODE_ERR_FORMAT, json_index(s, id), "%s is not a string", s->id);
+    const char *hash = ref.len ? memchr(ref.data, '#', ref.len) : NULL;
+    if (hash) {
+        name = (struct lode_str){hash + 1, ref.len - (size_t)(hash + 1 - ref.data)};
+        ref.len = (size_t)(hash - ref.data);
+    }
+    if (outer == G_NONE || ref.len) {
+        const struct resource r = {node, resolve_uri(s->b->arena, lode_str(base), ref)};
+        if (!r.uri || !GVEC_PUSH(&s->resources, r))
+            return gb_nomem(s->b);
+        *resource = (uint32_t)s->resources.n - 1;
+    }
+    /* drafts before 2019-09 have no $anchor: a fragment of the id is that */
+    return !s->old || !name.len ||
+                   GVEC_PUSH(&s->anchors, ((struct anchor){*resource, node, name, false}))
+               ? 0
+               : gb_nomem(s->b);
 }
 
 static int add_anchor(struct schema *s, uint32_t node, uint32_t resource, const char *keyword) {
@@ -164,14 +185,32 @@ static int add_anchor(struct schema *s, uint32_t node, uint32_t resource, const 
     return GVEC_PUSH(&s->anchors, a) ? 0 : gb_nomem(s->b);
 }
 
-int schema_visit(struct schema *s, uint32_t node, uint32_t resource, uint32_t depth) {
+/* What is below one keyword. */
+static int visit_place(struct schema *s, const struct lode_json *v, const char *keyword, int forms,
+                       uint32_t resource) {
+    const bool list = forms & LIST && v->type == LODE_JSON_ARRAY;
+    if (forms & ONE && !list)
+        return schema_visit(s, json_index(s, v), resource);
+    if (forms & LIST && (!list || (!v->n && !(forms & ONE))))
+        return schema_fail(s, LODE_ERR_FORMAT, json_index(s, v),
+                           "%s is a list of at least one schema", keyword);
+    if (forms & MAP && v->type != LODE_JSON_OBJECT)
+        return schema_fail(s, LODE_ERR_FORMAT, json_index(s, v), "%s is not an object", keyword);
+    const bool names = !strcmp(keyword, "dependencies");
+    for (const struct lode_json *m = lode_json_first(v); m; m = lode_json_next(v, m))
+        if (!names || m->type != LODE_JSON_ARRAY)
+            LODE_TRY(schema_visit(s, json_index(s, m), resource));
+    return 0;
+}
+
+int schema_visit(struct schema *s, uint32_t node, uint32_t resource) {
     const struct lode_json *v = &s->top[node], *m;
     if (!is_schema(v))
         return schema_fail(s, LODE_ERR_FORMAT, node, "a schema is an object, true or false");
     if (s->home[node])
         return 0;
     LODE_TRY(gb_work(s->b, 10));
-    if (v->type == LODE_JSON_OBJECT && (resource == G_NONE || lode_json_get(v, "$id")) &&
+    if (v->type == LODE_JSON_OBJECT && (resource == G_NONE || lode_json_get(v, s->id)) &&
         !(s->old && lode_json_get(v, "$ref")))
         LODE_TRY(add_resource(s, node, resource, &resource));
     s->home[node] = resource == G_NONE ? 1 : resource + 1;
@@ -179,30 +218,12 @@ int schema_visit(struct schema *s, uint32_t node, uint32_t resource, uint32_t de
         return 0;
     LODE_TRY(add_anchor(s, node, resource, "$anchor"));
     LODE_TRY(add_anchor(s, node, resource, "$dynamicAnchor"));
-    for (size_t i = 0; i < sizeof one_schema / sizeof *one_schema; i++)
-        if ((m = lode_json_get(v, one_schema[i]))) {
-            if (m->type == LODE_JSON_ARRAY && !strcmp(one_schema[i], "items"))
-                return schema_fail(s, LODE_ERR_UNSUPPORTED, json_index(s, m),
-                                   "items as an array belongs to drafts before 2020-12: write "
-                                   "prefixItems");
-            LODE_TRY(schema_visit(s, json_index(s, m), resource, depth + 1));
-        }
-    for (size_t i = 0; i < sizeof list_of_schemas / sizeof *list_of_schemas; i++) {
-        const struct lode_json *list = lode_json_get(v, list_of_schemas[i]);
-        if (list && (list->type != LODE_JSON_ARRAY || !list->n))
-            return schema_fail(s, LODE_ERR_FORMAT, json_index(s, list),
-                               "%s is a list of at least one schema", list_of_schemas[i]);
-        for (m = lode_json_first(list); m; m = lode_json_next(list, m))
-            LODE_TRY(schema_visit(s, json_index(s, m), resource, depth + 1));
-    }
-    for (size_t i = 0; i < sizeof map_of_schemas / sizeof *map_of_schemas; i++) {
-        const struct lode_json *map = lode_json_get(v, map_of_schemas[i]);
-        if (map && map->type != LODE_JSON_OBJECT)
-            return schema_fail(s, LODE_ERR_FORMAT, json_index(s, map), "%s is not an object",
-                               map_of_schemas[i]);
-        for (m = lode_json_first(map); m; m = lode_json_next(map, m))
-            LODE_TRY(schema_visit(s, json_index(s, m), resource, depth + 1));
-    }
+    if (lode_json_get(v, "prefixItems") && lode_json_is(lode_json_get(v, "items"), LODE_JSON_ARRAY))
+        return schema_fail(s, LODE_ERR_FORMAT, json_index(s, lode_json_get(v, "items")),
+                           "items as a list says what prefixItems beside it says: keep one");
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if ((m = lode_json_get(v, places[i].keyword)))
+            LODE_TRY(visit_place(s, m, places[i].keyword, places[i].forms, resource));
     return 0;
 }
 
@@ -304,5 +325,5 @@ int schema_resolve(struct schema *s, uint32_t schema_node, uint32_t keyword, boo
             return schema_fail(s, LODE_ERR_UNSUPPORTED, keyword,
                                "$dynamicRef to one of several $dynamicAnchor of this name depends "
                                "on the way of evaluation and cannot be enforced");
-    return schema_visit(s, *target, resource, 0);
+    return schema_visit(s, *target, resource);
 }

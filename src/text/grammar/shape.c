@@ -178,7 +178,7 @@ static int add_number(struct solver *v) {
 /* ---- arrays ---- */
 
 static uint32_t n_prefix_of(const struct solver *v, const struct atom *a) {
-    return lode_json_count(shape_member(v, a, "prefixItems"));
+    return lode_json_count(schema_first_items(v->s, a->json));
 }
 
 /* Item i is evaluated by some atom below the schema of `rest`. */
@@ -188,7 +188,7 @@ static bool item_evaluated(const struct solver *v, const struct atom *rest, uint
         if (a == rest || !shape_serves(v, a, rest->entry))
             continue;
         if (a->op == ATOM_REST ||
-            (a->op == ATOM_ITEMS && (i < n_prefix_of(v, a) || shape_member(v, a, "items"))))
+            (a->op == ATOM_ITEMS && (i < n_prefix_of(v, a) || schema_other_items(v->s, a->json))))
             return true;
     }
     return false;
@@ -203,8 +203,8 @@ static bool item_lits(struct solver *v, uint32_t i, struct lits *l) {
             ok = lits_add(l, a->lit);
         } else if (a->op == ATOM_ITEMS) {
             const struct lode_json *m = i < n_prefix_of(v, a)
-                                            ? lode_json_at(shape_member(v, a, "prefixItems"), i)
-                                            : shape_member(v, a, "items");
+                                            ? lode_json_at(schema_first_items(v->s, a->json), i)
+                                            : schema_other_items(v->s, a->json);
             ok = !m || lits_add(l, lit_schema(json_index(v->s, m)));
         } else if (a->op == ATOM_REST && !item_evaluated(v, a, i)) {
             ok = lits_add(l, a->lit);

@@ -108,21 +108,23 @@ int solve_any_member(struct solver *v, uint32_t entry, uint32_t list, g_lit bits
 #define KEYWORD_LIST(X)                                                                            \
     X(type, 7)                                                                                     \
     X(enum, 7)                                                                                     \
-    X(const, 7) X(allOf, 7) X(anyOf, 7) X(oneOf, 7) X(not, 7) X(if, 7) X(minimum, 3) X(maximum, 3) \
+    X(const, 7)                                                                                    \
+    X(allOf, 7) X(anyOf, 7) X(oneOf, 7) X(not, 7) X(if, 7) X(minimum, 3) X(maximum, 3)             \
         X(exclusiveMinimum, 3) X(exclusiveMaximum, 3) X(multipleOf, 3) X(pattern, 4)               \
             X(minLength, 4) X(maxLength, 4) X(format, 4) X(minItems, 5) X(maxItems, 5)             \
                 X(uniqueItems, 5) X(contains, 5) X(prefixItems, 5) X(items, 5)                     \
-                    X(unevaluatedItems, 5) X(required, 6) X(minProperties, 6) X(maxProperties, 6)  \
-                        X(dependentRequired, 6) X(dependentSchemas, 6) X(propertyNames, 6)         \
-                            X(properties, 6) X(patternProperties, 6) X(additionalProperties, 6)    \
-                                X(unevaluatedProperties, 6)
+                    X(additionalItems, 5) X(dependencies, 6) X(unevaluatedItems, 5) X(required, 6) \
+                        X(minProperties, 6) X(maxProperties, 6) X(dependentRequired, 6)            \
+                            X(dependentSchemas, 6) X(propertyNames, 6) X(properties, 6)            \
+                                X(patternProperties, 6) X(additionalProperties, 6)                 \
+                                    X(unevaluatedProperties, 6)
 enum keyword {
 #define KEYWORD(name, type) KW_##name,
     KEYWORD_LIST(KEYWORD)
 #undef KEYWORD
         KW_ref,
     KW_dynamicRef,
-    KW_older,
+    KW_recursiveRef,
     KW_none
 };
 
@@ -143,9 +145,8 @@ static enum keyword keyword_of(const struct lode_json *m, enum g_type type) {
         return KW_ref;
     if (lode_str_eqz(key, "$dynamicRef"))
         return KW_dynamicRef;
-    if (lode_str_eqz(key, "$recursiveRef") || lode_str_eqz(key, "dependencies") ||
-        lode_str_eqz(key, "additionalItems"))
-        return KW_older;
+    if (lode_str_eqz(key, "$recursiveRef"))
+        return KW_recursiveRef;
     return KW_none;
 }
 
@@ -160,11 +161,17 @@ static int check_loop(struct solver *v, uint32_t parent, g_lit lit, uint32_t kw)
     return 0;
 }
 
+static bool says_true(const struct solver *v, uint32_t entry, const char *keyword) {
+    const struct lode_json *x = json_member(v->s, lit_node(v->entries.v[entry].lit), keyword);
+    return x && x->type == LODE_JSON_TRUE;
+}
+
 /* One keyword of a schema that holds, or (neg) that fails by this keyword. */
 static int do_keyword(struct solver *v, uint32_t entry, uint32_t kw, uint32_t head) {
     const struct lode_json *x = &v->s->top[kw];
     const bool neg = v->entries.v[entry].lit & LIT_NOT;
     const uint32_t bits = neg ? LIT_NOT : 0;
+    const uint32_t node = lit_node(v->entries.v[entry].lit);
     uint32_t target;
     switch (keyword_of(x, v->type)) {
     case KW_type:
@@ -173,17 +180,17 @@ static int do_keyword(struct solver *v, uint32_t entry, uint32_t kw, uint32_t he
         return solve_enum(v, entry, kw, neg, head);
     case KW_const:
         return solve_branch(v, entry, lit_const(kw) | bits, neg, head);
+    case KW_recursiveRef: /* of draft 2019-09; with one resource there is one place to go to */
+        if (v->s->resources.n > 1)
+            return schema_fail(v->s, LODE_ERR_UNSUPPORTED, kw,
+                               "$recursiveRef in a document with several $id depends on the way of "
+                               "evaluation and cannot be enforced: write $ref");
+        /* fall through */
     case KW_ref:
     case KW_dynamicRef:
-        LODE_TRY(schema_resolve(v->s, lit_node(v->entries.v[entry].lit), kw,
-                                keyword_of(x, v->type) == KW_dynamicRef, &target));
+        LODE_TRY(schema_resolve(v->s, node, kw, keyword_of(x, v->type) == KW_dynamicRef, &target));
         LODE_TRY(check_loop(v, entry, lit_schema(target), kw));
         return solve_branch(v, entry, lit_schema(target) | bits, neg, head);
-    case KW_older:
-        return schema_fail(v->s, LODE_ERR_UNSUPPORTED, kw,
-                           "%.*s belongs to a draft before 2020-12: write dependentRequired, "
-                           "dependentSchemas, prefixItems with items, or $dynamicRef",
-                           (int)x->key_len, x->key);
     case KW_allOf:
         if (neg)
             return solve_any_member(v, entry, kw, LIT_NOT, true, head);
@@ -201,13 +208,21 @@ static int do_keyword(struct solver *v, uint32_t entry, uint32_t kw, uint32_t he
     case KW_if:
         return solve_if(v, entry, kw, neg, head);
     case KW_minimum:
-        return solve_number(v, entry, kw, NUMBER_GE, neg, head);
+        return solve_number(v, entry, kw,
+                            says_true(v, entry, "exclusiveMinimum") ? NUMBER_GT : NUMBER_GE, neg,
+                            head);
     case KW_maximum:
-        return solve_number(v, entry, kw, NUMBER_LE, neg, head);
+        return solve_number(v, entry, kw,
+                            says_true(v, entry, "exclusiveMaximum") ? NUMBER_LT : NUMBER_LE, neg,
+                            head);
     case KW_exclusiveMinimum:
-        return solve_number(v, entry, kw, NUMBER_GT, neg, head);
     case KW_exclusiveMaximum:
-        return solve_number(v, entry, kw, NUMBER_LT, neg, head);
+        if (x->type == LODE_JSON_TRUE ||
+            x->type == LODE_JSON_FALSE) /* draft 4: says how minimum is meant */
+            return neg ? 0 : solve_walk(v, head);
+        return solve_number(v, entry, kw,
+                            keyword_of(x, v->type) == KW_exclusiveMinimum ? NUMBER_GT : NUMBER_LT,
+                            neg, head);
     case KW_multipleOf:
         return solve_number(v, entry, kw, NUMBER_MULT, neg, head);
     case KW_minLength:
@@ -233,6 +248,7 @@ static int do_keyword(struct solver *v, uint32_t entry, uint32_t kw, uint32_t he
         return solve_walk(v, head);
     case KW_required:
         return solve_required(v, entry, kw, neg, head);
+    case KW_dependencies: /* both in one, before draft 2019-09 */
     case KW_dependentRequired:
     case KW_dependentSchemas:
         if (x->type != LODE_JSON_OBJECT)
@@ -250,9 +266,13 @@ static int do_keyword(struct solver *v, uint32_t entry, uint32_t kw, uint32_t he
             LODE_TRY(solve_add_atom(v, entry, (struct atom){.op = ATOM_UNIQUE, .json = kw}));
         return solve_walk(v, head);
     case KW_prefixItems:
-        return neg ? solve_not_members(v, entry, kw, true, head) : solve_walk(v, head);
     case KW_items:
-        return neg ? solve_not_items(v, entry, kw, head) : solve_walk(v, head);
+    case KW_additionalItems:
+        if (!neg)
+            return solve_walk(v, head);
+        if (x == schema_first_items(v->s, node))
+            return solve_not_members(v, entry, kw, true, head);
+        return x == schema_other_items(v->s, node) ? solve_not_items(v, entry, kw, head) : 0;
     case KW_properties:
         return neg ? solve_not_members(v, entry, kw, false, head) : solve_walk(v, head);
     case KW_patternProperties:

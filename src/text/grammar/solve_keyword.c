@@ -176,15 +176,15 @@ int solve_not_members(struct solver *v, uint32_t entry, uint32_t kw, bool array,
 }
 
 int solve_not_items(struct solver *v, uint32_t entry, uint32_t kw, uint32_t head) {
-    const struct lode_json *prefix =
-        json_member(v->s, lit_node(v->entries.v[entry].lit), "prefixItems");
-    const uint32_t n = lode_json_count(prefix);
+    const uint32_t node = lit_node(v->entries.v[entry].lit);
+    const uint32_t n = lode_json_count(schema_first_items(v->s, node));
     if (solve_says_true(v, kw))
         return 0;
     if (v->s->top[kw].type == LODE_JSON_FALSE)
         LODE_TRY(solve_count_between(v, entry, n + 1, G_MANY));
     else if (n)
-        LODE_TRY(solve_refuse(v, entry, kw, "items behind prefixItems cannot be negated"));
+        LODE_TRY(solve_refuse(v, entry, kw,
+                              "what other items are cannot be negated beside a list of the first"));
     else
         LODE_TRY(solve_add_atom(v, entry,
                                 (struct atom){.op = ATOM_CONTAINS,
