@@ -7,6 +7,7 @@ import concurrent.futures
 import json
 import math
 import os
+import re
 import struct
 import sys
 import time
@@ -170,6 +171,49 @@ def check_responses(count, s):
         count.check(status == 400 and e['error']['param'] == field, 'responses: refused: %s' % field)
 
 
+def check_custom(count, s, chat):
+    """Tools whose call is a text, in chats; and those that nobody here can run."""
+    def tool(**more):
+        return {'type': 'custom', 'custom': dict({'name': 'patch', 'description': 'Patch a file.'}, **more)}
+    held = tool(format={'type': 'grammar', 'grammar': {'syntax': 'regex', 'definition': '[a-c]{2,5}'}})
+    ask = {'messages': user('Go'), 'max_tokens': 300, 'seed': 2, 'tools': [{'type': 'web_search'}, held],
+           'tool_choice': {'type': 'custom', 'custom': {'name': 'patch'}}, 'enable_thinking': False}
+    choice = chat(**ask)[1]['choices'][0]
+    call = choice['message']['tool_calls'][0]
+    count.check(call['type'] == 'custom' and call['custom']['name'] == 'patch' and choice['finish_reason']
+                == 'tool_calls' and re.fullmatch('[a-c]{2,5}', call['custom']['input']), 'a custom tool: its call')
+    pieces = [json.loads(e)['choices'][0]['delta'].get('tool_calls') for e in
+              s.stream('/v1/chat/completions', dict(ask, temperature=0))[:-1]]
+    pieces = [p[0] for p in pieces if p]
+    count.check(pieces[0]['type'] == 'custom' and pieces[0]['id'] and pieces[0]['custom']['name'] == 'patch'
+                and re.fullmatch('[a-c]{2,5}', ''.join(p['custom']['input'] for p in pieces)),
+                'a custom tool: in a stream')
+    turns = user('Go') + [dict(choice['message'], tool_calls=[call]),
+                          {'role': 'tool', 'tool_call_id': call['id'], 'content': 'xyzzy'}]
+    prompt = s.post('/apply-template', {'messages': turns, 'tools': [held, {'type': 'web_search'}]})[1]['prompt']
+    count.check(call['custom']['input'] in prompt and 'xyzzy' in prompt and 'Patch a file.' in prompt
+                and 'web_search' not in prompt, 'a custom tool: its call and result come back')
+    lark = tool(format={'type': 'grammar', 'grammar': {'syntax': 'lark', 'definition': 'start: "qwertz"'}})
+    prompt = s.post('/apply-template', {'messages': user('Go'), 'tools': [lark]})[1]['prompt']
+    count.check('qwertz' in prompt, 'a custom tool: its grammar is shown')
+    for bad, field in ((tool(format={'type': 'x'}), 'tools[0].custom.format'), (tool(name=1), 'tools[0].custom.name'),
+                       ({'type': 'custom', 'custom': 1}, 'tools[0].custom'), ({'type': 1}, 'tools[0].type'),
+                       (tool(description=[]), 'tools[0].custom.description'), ({}, 'tools[0]'),
+                       ({'type': 'function', 'function': {'name': 'f', 'strict': 'x'}}, 'tools[0].function.strict'),
+                       ({'type': 'function', 'function': {'name': 'f', 'parameters': []}},
+                        'tools[0].function.parameters')):
+        status, e = chat(tools=[bad])
+        count.check(status == 400 and e['error']['param'] == field, 'refused: %s' % field)
+    for bad, field in (({'tool_calls': 1}, 'tool_calls'), ({'tool_calls': [1]}, 'tool_calls[0]'),
+                       ({'tool_calls': [{'function': {'name': 1}}]}, 'tool_calls[0].function.name'),
+                       ({'tool_calls': [{'function': {'name': 'f', 'arguments': 1}}]},
+                        'tool_calls[0].function.arguments'), ({'content': 1}, 'content'),
+                       ({'content': '', 'reasoning_content': 1}, 'reasoning_content'),
+                       ({'content': '', 'role': 1}, 'role'), ({'content': '', 'tool_call_id': 1}, 'tool_call_id')):
+        status, e = chat(messages=[dict({'role': 'assistant'}, **bad)])
+        count.check(status == 400 and e['error']['param'] == 'messages[0].' + field, 'refused: messages[0].' + field)
+
+
 def check_corners(count, s):
     """What clients send now and then."""
     def chat(**more):
@@ -187,6 +231,7 @@ def check_corners(count, s):
     r = s.post('/v1/responses', {'input': ASK, 'tools': flat, 'max_output_tokens': 60, 'tool_choice': {
         'type': 'allowed_tools', 'mode': 'required', 'tools': [{'type': 'function', 'name': 'time'}]}})[1]
     count.check(r['output'][-1]['name'] == 'time', 'allowed tools: of Responses')
+    check_custom(count, s, chat)
     for field in ('conversation', 'prompt'):
         status, e = s.post('/v1/responses', {'input': 'Hi', field: {'id': 'x'}})
         count.check(status == 400 and e['error']['param'] == field, 'responses: refused: %s' % field)

@@ -51,6 +51,8 @@ LODE_API int lode_grammar_compile(struct lode_grammar **out, enum lode_grammar_k
 LODE_API void lode_grammar_free(struct lode_grammar *g);
 /* Seconds that compiling took. */
 LODE_API double lode_grammar_seconds(const struct lode_grammar *g);
+/* Bytes that it takes now.  Masks that were made for it are kept with it, 48 MiB of them at most. */
+LODE_API size_t lode_grammar_bytes(const struct lode_grammar *g);
 /* Whether no text fits at all ({"not": {}}). */
 LODE_API bool lode_grammar_is_empty(const struct lode_grammar *g);
 
@@ -74,6 +76,11 @@ LODE_API uint32_t lode_grammar_vocab_size(const struct lode_grammar_vocab *v);
 /* A token's bytes, borrowed from v; *len 0: it is never text. */
 LODE_API const char *lode_grammar_vocab_bytes(const struct lode_grammar_vocab *v, int32_t id,
                                               size_t *len);
+
+/* Makes masks that a text will ask for early, for so many seconds at most.  The others are made when they are
+ * asked for; no mask depends on it. */
+LODE_API int lode_grammar_prepare(const struct lode_grammar *g, const struct lode_grammar_vocab *v,
+                                  double seconds, struct lode_error *err);
 
 /* At the beginning of a text.  LODE_ERR_ARG where the grammar is empty. */
 LODE_API int lode_grammar_state_create(struct lode_grammar_state **out,

@@ -27,6 +27,7 @@ void *lode_arena_alloc(struct lode_arena *a, size_t n, size_t size) {
         a->head = b;
         a->size = room;
         a->used = 0;
+        a->bytes += sizeof *b + room;
     }
     void *p = a->head->data + a->used;
     a->used += bytes;

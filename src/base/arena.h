@@ -11,6 +11,7 @@
 struct lode_arena {
     struct lode_arena_block *head; /* owned */
     size_t used, size;             /* of head */
+    size_t bytes;                  /* of all blocks */
 };
 
 void *lode_arena_alloc(struct lode_arena *a, size_t n, size_t size);      /* uninitialised */

@@ -216,11 +216,11 @@ static int read_tools(struct request *r, struct lode_error *err) {
             break;
         if (*type && strcmp(type, "custom") && !schema)
             continue;
-        if (!name || !json_is_object(schema)) {
-            snprintf(where, sizeof where, "tools.%zu", i);
-            rc = field_fail(err, where, "a \"name\" and an \"input_schema\" expected");
+        snprintf(where, sizeof where, "tools.%zu", i);
+        rc = name && schema ? talk_function(tool, where, "input_schema", err)
+                            : field_fail(err, where, "a \"name\" and an \"input_schema\" expected");
+        if (rc < 0)
             break;
-        }
         json_t *about = json_object_get(tool, "description");
         json_t *f = json_pack("{s:s, s:O, s:b}", "name", name, "parameters", schema, "strict",
                               json_is_true(json_object_get(tool, "strict")));

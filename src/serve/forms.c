@@ -6,7 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_IDLE = 64 };
+enum { MOST_IDLE = 64, MOST_IDLE_BYTES = 64 << 20 };
+
+/* What a new form may take for masks that it will need first.  A mask over a large vocabulary takes some
+ * milliseconds, for which all answers of a step would wait if it were made there. */
+static const double AHEAD_SECONDS = 0.1;
 
 struct form {
     struct forms *owner;
@@ -95,12 +99,17 @@ static struct form *find(struct forms *f, enum lode_grammar_kind kind, const cha
     return NULL;
 }
 
+static size_t form_bytes(const struct form *form) {
+    return sizeof *form + form->len + 1 + lode_grammar_bytes(form->grammar);
+}
+
 /* With the lock: those that nobody holds, beyond as many as are kept. */
 static void drop_old(struct forms *f) {
-    size_t idle = 0;
+    size_t idle = 0, bytes = 0;
     for (struct form **at = &f->first; *at;) {
         struct form *form = *at;
-        if (form->holders || ++idle <= MOST_IDLE) {
+        bytes += form->holders ? 0 : form_bytes(form);
+        if (form->holders || (++idle <= MOST_IDLE && bytes <= MOST_IDLE_BYTES)) {
             at = &form->next;
             continue;
         }
@@ -121,6 +130,8 @@ static int compile(struct forms *f, enum lode_grammar_kind kind, const char *tex
         *err = (struct lode_error){.code = LODE_ERR_ARG, .text = "no text at all has this form"};
         rc = LODE_ERR_ARG;
     }
+    if (rc == 0)
+        rc = lode_grammar_prepare(form->grammar, f->vocab, AHEAD_SECONDS, err);
     if (rc < 0) {
         if (form)
             free_form(form);
@@ -177,6 +188,15 @@ void forms_put(struct form *form) {
     form->holders--;
     drop_old(f);
     pthread_mutex_unlock(&f->lock);
+}
+
+size_t forms_bytes(struct forms *f) {
+    size_t bytes = 0;
+    pthread_mutex_lock(&f->lock);
+    for (const struct form *form = f->first; form; form = form->next)
+        bytes += form_bytes(form);
+    pthread_mutex_unlock(&f->lock);
+    return bytes;
 }
 
 int form_state(struct form *form, struct lode_grammar_state **out, struct lode_error *err) {

@@ -23,6 +23,9 @@ int forms_get(struct forms *f, enum lode_grammar_kind kind, const char *text, si
 void forms_hold(struct form *form); /* once more */
 void forms_put(struct form *form);  /* NULL is fine */
 
+/* What all of them take: those that are held, and at most 64 MiB of others. */
+size_t forms_bytes(struct forms *f);
+
 /* At the form's beginning. */
 int form_state(struct form *form, struct lode_grammar_state **out, struct lode_error *err);
 

@@ -1,6 +1,8 @@
 /* models.c - see models.h. */
 #include "serve/models.h"
 
+#include "serve/forms.h"
+
 #include "serve/log.h"
 #include "serve/vectors.h"
 
@@ -312,8 +314,10 @@ void models_each(struct models *m, void (*fn)(void *user, const struct model_vie
                                .pins = e->pins,
                                .loads = e->loads,
                                .size = e->size + e->grown};
-        if (e->state == MODEL_LOADED)
+        if (e->state == MODEL_LOADED) {
             lode_scheduler_stats(e->served.scheduler, &v.stats);
+            v.forms = forms_bytes(e->served.forms);
+        }
         add_stats(&v.stats, &e->past);
         fn(user, &v);
     }

@@ -38,6 +38,7 @@ struct model_view { /* of one, while the list is held still */
     uint32_t ctx, slots;               /* of its last loading; 0: none yet */
     uint32_t pins;
     uint64_t loads, size; /* bytes that it takes, as far as is known */
+    uint64_t forms;       /* bytes that its compiled forms take */
 };
 /* Calls fn for each, in order; fn may not call back into this list. */
 void models_each(struct models *m, void (*fn)(void *user, const struct model_view *v), void *user);

@@ -95,7 +95,7 @@ static int read_chat(struct exchange *x, struct lode_error *err) {
         rc = field_array(r->body, "tools", &tools, err);
     r->talk.messages = json_incref(messages);
     if (rc == 0)
-        rc = talk_tools(&r->talk, tools, NULL, err);
+        rc = talk_chat_tools(&r->talk, tools, NULL, err);
     if (rc == 0)
         rc = read_think(r, err);
     if (rc == 0)

@@ -1,4 +1,5 @@
 /* openai_chat.c - POST /v1/chat/completions: OpenAI's chats, with llama.cpp's fields beside. */
+#include "serve/custom.h"
 #include "serve/exchange.h"
 #include "serve/fields.h"
 
@@ -75,25 +76,47 @@ static void send_delta(struct exchange *x, struct choice *c, json_t *delta) {
     sse_data(x, NULL, chunk);
 }
 
-/* The id and the name once, then pieces of the arguments. */
-static json_t *call_begin(const struct part *p) {
-    return json_pack("{s:[{s:I, s:s, s:s, s:{s:s, s:s}}]}", "tool_calls", "index",
-                     (json_int_t)p->call, "id", p->id, "type", "function", "function", "name",
-                     p->name, "arguments", "");
+static bool is_custom(const struct exchange *x, const struct part *p) {
+    return p->kind == PART_CALL && talk_is_custom(&x->r.talk, p->name);
 }
 
-static json_t *delta_of(const struct answer_event *e) {
-    json_t *text = json_stringn(e->text, e->len);
+/* {id, type, and of that type its name and what it is called with}; takes said. */
+static json_t *call_json(const struct exchange *x, const struct part *p, json_t *said) {
+    const bool custom = is_custom(x, p);
+    const char *type = custom ? "custom" : "function";
+    return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", p->id, "type", type, type, "name", p->name,
+                     custom ? "input" : "arguments", said);
+}
+
+/* The id and the name once, then pieces of the arguments. */
+static json_t *call_begin(const struct exchange *x, const struct part *p) {
+    json_t *call = call_json(x, p, json_string(""));
+    json_object_set_new(call, "index", json_integer((json_int_t)p->call));
+    return json_pack("{s:[o]}", "tool_calls", call);
+}
+
+static json_t *call_more(const struct part *p, const char *type, const char *name, json_t *text) {
+    return json_pack("{s:[{s:I, s:{s:o}}]}", "tool_calls", "index", (json_int_t)p->call, type, name, text);
+}
+
+static json_t *input_of(const struct part *p) { return custom_input(lode_buf_str(&p->text).data, p->text.len); }
+
+static void put_delta(struct exchange *x, const struct answer_event *e) {
+    if (is_custom(x, e->part)) /* its text is known once its JSON is complete */
+        return;
+    json_t *text = json_stringn(e->text, e->len), *delta = NULL;
     switch (e->part->kind) {
     case PART_THINKING:
-        return json_pack("{s:o}", "reasoning_content", text);
+        delta = json_pack("{s:o}", "reasoning_content", text);
+        break;
     case PART_TEXT:
-        return json_pack("{s:o}", "content", text);
+        delta = json_pack("{s:o}", "content", text);
+        break;
     case PART_CALL:
+        delta = call_more(e->part, "function", "arguments", text);
         break;
     }
-    return json_pack("{s:[{s:I, s:{s:o}}]}", "tool_calls", "index", (json_int_t)e->part->call,
-                     "function", "arguments", text);
+    send_delta(x, e->choice, delta);
 }
 
 static void put(struct exchange *x, const struct answer_event *e) {
@@ -103,12 +126,14 @@ static void put(struct exchange *x, const struct answer_event *e) {
         break;
     case ANSWER_PART:
         if (e->part->kind == PART_CALL)
-            send_delta(x, e->choice, call_begin(e->part));
+            send_delta(x, e->choice, call_begin(x, e->part));
         break;
     case ANSWER_DELTA:
-        send_delta(x, e->choice, delta_of(e));
+        put_delta(x, e);
         break;
     case ANSWER_PART_END:
+        if (is_custom(x, e->part))
+            send_delta(x, e->choice, call_more(e->part, "custom", "input", input_of(e->part)));
         break;
     case ANSWER_END:
         send_delta(x, e->choice, json_object());
@@ -127,20 +152,19 @@ static void put(struct exchange *x, const struct answer_event *e) {
 
 /* ---- the whole reply ---- */
 
-static json_t *calls_json(const struct choice *c) {
+static json_t *calls_json(const struct exchange *x, const struct choice *c) {
     json_t *list = json_array();
     for (size_t i = 0; i < c->n_parts; i++) {
         const struct part *p = &c->parts[i];
         if (p->kind == PART_CALL)
-            json_array_append_new(
-                list, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", p->id, "type", "function",
-                                "function", "name", p->name, "arguments",
-                                json_stringn(lode_buf_str(&p->text).data, p->text.len)));
+            json_array_append_new(list, call_json(x, p, is_custom(x, p)
+                                                            ? input_of(p)
+                                                            : json_stringn(lode_buf_str(&p->text).data, p->text.len)));
     }
     return list;
 }
 
-static json_t *message_json(const struct choice *c) {
+static json_t *message_json(const struct exchange *x, const struct choice *c) {
     json_t *text = choice_text(c, PART_TEXT), *thinking = choice_text(c, PART_THINKING);
     const bool no_text = c->n_calls && json_string_length(text) == 0;
     json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", no_text ? json_null() : text);
@@ -150,7 +174,7 @@ static json_t *message_json(const struct choice *c) {
         json_object_set(m, "reasoning_content", thinking);
     json_decref(thinking);
     if (c->n_calls)
-        json_object_set_new(m, "tool_calls", calls_json(c));
+        json_object_set_new(m, "tool_calls", calls_json(x, c));
     return m;
 }
 
@@ -160,7 +184,7 @@ static json_t *reply(struct exchange *x) {
         struct choice *c = answers_choice(x->a, i);
         json_array_append_new(choices,
                               json_pack("{s:i, s:o, s:s, s:o}", "index", (int)i, "message",
-                                        message_json(c), "finish_reason", reason(c), "logprobs",
+                                        message_json(x, c), "finish_reason", reason(c), "logprobs",
                                         logprobs(x, c, 0)));
     }
     json_t *r = envelope(x, "chat.completion", choices);

@@ -1,6 +1,7 @@
 /* openai_responses.c - POST /v1/responses and what was answered there: see responses.h. */
 #include "serve/responses.h"
 
+#include "serve/custom.h"
 #include "serve/fields.h"
 
 #include <stdio.h>
@@ -31,13 +32,7 @@ static json_t *text_json(const struct part *p) {
     return json_stringn(lode_buf_str(&p->text).data, p->text.len);
 }
 
-/* A custom tool's one argument. */
-static json_t *custom_input(const struct part *p) {
-    json_t *args = json_loadb(lode_buf_str(&p->text).data, p->text.len, 0, NULL);
-    json_t *input = json_incref(json_object_get(args, "input"));
-    json_decref(args);
-    return json_is_string(input) ? input : json_string("");
-}
+static json_t *input_of(const struct part *p) { return custom_input(lode_buf_str(&p->text).data, p->text.len); }
 
 static json_t *text_part(json_t *text) {
     return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", text, "annotations",
@@ -67,7 +62,7 @@ static json_t *item_json(const struct exchange *x, const struct part *p, size_t 
         item_id(x, "ctc_", i, id);
         item = json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "custom_tool_call",
                          "status", status, "call_id", p->id, "name", name, "input",
-                         whole ? custom_input(p) : json_string(""));
+                         whole ? input_of(p) : json_string(""));
     } else {
         item_id(x, "fc_", i, id);
         item = json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "function_call",
@@ -245,8 +240,8 @@ static void end_part(struct exchange *x, const struct answer_event *e) {
         send(x, "response.reasoning_summary_part.done",
              with(place(x, e), "part", part_json(p, true)));
     } else if (is_custom(x, p)) {
-        send(x, "response.custom_tool_call_input.delta", with(place(x, e), "delta", custom_input(p)));
-        send(x, "response.custom_tool_call_input.done", with(place(x, e), "input", custom_input(p)));
+        send(x, "response.custom_tool_call_input.delta", with(place(x, e), "delta", input_of(p)));
+        send(x, "response.custom_tool_call_input.done", with(place(x, e), "input", input_of(p)));
     } else {
         send(x, "response.function_call_arguments.done",
              with(with(place(x, e), "name", json_string(p->name)), "arguments", text_json(p)));

@@ -29,6 +29,7 @@ void responses_store_free(struct responses_store *s);
 int responses_put(struct responses_store *s, const char *id, json_t *response, json_t *messages);
 /* New references of their own; NULL: there is none. */
 json_t *responses_get(struct responses_store *s, const char *id, json_t **messages);
+size_t responses_bytes(struct responses_store *s); /* that they take: at most 64 MiB */
 bool responses_drop(struct responses_store *s, const char *id);
 
 #endif

@@ -1,4 +1,6 @@
 /* responses_in.c - see responses.h: a body of the Responses API as a request. */
+#include "base/error.h"
+#include "serve/custom.h"
 #include "serve/fields.h"
 #include "serve/responses.h"
 
@@ -184,47 +186,65 @@ struct tools {
     struct lode_error *err;
 };
 
-/* A tool under the name that the model sees; kind: what its calls are. */
-static int add_tool(struct tools *t, const json_t *tool, const char *kind, const char *space,
-                    json_t *parameters) {
-    const char *name = text_member(tool, "name");
-    json_t *about = json_object_get(tool, "description");
+/* The name that the model sees: a namespace's tools begin with it. */
+static void full_name(char out[300], const char *space, const char *name) {
+    snprintf(out, 300, "%.140s%s%.140s", space, *space ? "__" : "", name);
+}
+
+/* Takes function, as chats have it; kind: what its calls are. */
+static int add_tool(struct tools *t, const json_t *tool, const char *kind, const char *space, json_t *function) {
     char full[300];
-    snprintf(full, sizeof full, "%.140s%s%.140s", space, *space ? "__" : "", name);
-    json_t *f = json_pack("{s:s, s:O, s:b}", "name", full, "parameters", parameters, "strict",
-                          json_is_true(json_object_get(tool, "strict")));
-    if (json_is_string(about))
-        json_object_set(f, "description", about);
-    if (!f || json_array_append_new(t->list, json_pack("{s:s, s:o}", "type", "function",
-                                                       "function", f)))
+    full_name(full, space, text_member(tool, "name"));
+    if (!function ||
+        json_array_append_new(t->list, json_pack("{s:s, s:o}", "type", "function", "function", function)))
         return request_no_memory(t->err);
     return json_object_set_new(t->names, full, json_pack("{s:s, s:s, s:s}", "kind", kind, "name",
-                                                         name, "namespace", space))
+                                                         text_member(tool, "name"), "namespace", space))
                ? request_no_memory(t->err)
                : 0;
 }
 
+static json_t *function_of(const json_t *tool, const char *name) {
+    json_t *parameters = json_object_get(tool, "parameters"), *about = json_object_get(tool, "description");
+    const bool none = !parameters || json_is_null(parameters);
+    json_t *f = json_pack("{s:s, s:o, s:b}", "name", name, "parameters",
+                          none ? json_pack("{s:s, s:{}}", "type", "object", "properties") : json_incref(parameters),
+                          "strict", json_is_true(json_object_get(tool, "strict")));
+    if (f && about && json_object_set(f, "description", about)) {
+        json_decref(f);
+        return NULL;
+    }
+    return f;
+}
+
 /* Functions, texts for custom tools (Codex's apply_patch), and functions within a namespace (MCP).
  * Tools that OpenAI's servers would run are left out, as nobody here can. */
-static int add_any(struct tools *t, const json_t *tool, const char *space) {
-    const char *type = text_member(tool, "type");
+static int add_any(struct tools *t, const json_t *tool, const char *where, const char *space) {
+    const char *type = text_member(tool, "type"), *name = text_member(tool, "name");
+    char full[300], place[100];
+    json_t *f;
     int rc = 0;
-    if (!strcmp(type, "function")) {
-        json_t *parameters = json_object_get(tool, "parameters"), *none = NULL;
-        if (!json_is_object(parameters))
-            parameters = none = json_pack("{s:s, s:{}}", "type", "object", "properties");
-        rc = parameters ? add_tool(t, tool, "function", space, parameters) : request_no_memory(t->err);
-        json_decref(none);
-    } else if (!strcmp(type, "custom")) {
-        json_t *one = json_pack("{s:s, s:{s:{s:s}}, s:[s], s:b}", "type", "object", "properties",
-                                "input", "type", "string", "required", "input",
-                                "additionalProperties", 0);
-        rc = one ? add_tool(t, tool, "custom", space, one) : request_no_memory(t->err);
-        json_decref(one);
-    } else if (!strcmp(type, "namespace") && !*space) {
+    full_name(full, space, name);
+    if (!json_is_object(tool))
+        return field_fail(t->err, where, "an object expected");
+    if (!*type) {
+        snprintf(place, sizeof place, "%.90s.type", where);
+        return field_fail(t->err, place, "\"function\", \"custom\", \"namespace\" or another type expected");
+    }
+    if (!strcmp(type, "function") || !strcmp(type, "custom"))
+        LODE_TRY(talk_function(tool, where, "parameters", t->err));
+    if (!strcmp(type, "function"))
+        return add_tool(t, tool, "function", space, function_of(tool, full));
+    if (!strcmp(type, "custom")) {
+        rc = custom_function(&f, tool, full, where, t->err);
+        return rc < 0 ? rc : add_tool(t, tool, "custom", space, f);
+    }
+    if (!strcmp(type, "namespace") && !*space) {
         const json_t *list = json_object_get(tool, "tools");
-        for (size_t i = 0; rc == 0 && i < json_array_size(list); i++)
-            rc = add_any(t, json_array_get(list, i), text_member(tool, "name"));
+        for (size_t i = 0; rc == 0 && i < json_array_size(list); i++) {
+            snprintf(place, sizeof place, "%.60s.tools[%zu]", where, i);
+            rc = add_any(t, json_array_get(list, i), place, name);
+        }
     }
     return rc;
 }
@@ -248,8 +268,11 @@ static int read_tools(struct exchange *x, struct lode_error *err) {
     st->names = json_object();
     int rc = mapped && st->names ? field_array(r->body, "tools", &list, err) : request_no_memory(err);
     struct tools t = {mapped, st->names, err};
-    for (size_t i = 0; rc == 0 && i < json_array_size(list); i++)
-        rc = add_any(&t, json_array_get(list, i), "");
+    for (size_t i = 0; rc == 0 && i < json_array_size(list); i++) {
+        char where[64];
+        snprintf(where, sizeof where, "tools[%zu]", i);
+        rc = add_any(&t, json_array_get(list, i), where, "");
+    }
     if (rc == 0)
         rc = field_bool(r->body, "parallel_tool_calls", &parallel, err);
     r->talk.one_call = !parallel;

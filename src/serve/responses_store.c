@@ -77,7 +77,7 @@ int responses_put(struct responses_store *s, const char *id, json_t *response, j
         free_kept(k);
         return LODE_ERR_NOMEM;
     }
-    k->size = strlen(k->response) + strlen(k->messages) + sizeof *k;
+    k->size = strlen(k->id) + strlen(k->response) + strlen(k->messages) + 3 + sizeof *k;
     pthread_mutex_lock(&s->lock);
     k->next = s->first;
     s->first = k;
@@ -103,6 +103,15 @@ json_t *responses_get(struct responses_store *s, const char *id, json_t **messag
         *messages = k ? json_loads(k->messages, 0, NULL) : NULL;
     pthread_mutex_unlock(&s->lock);
     return response;
+}
+
+size_t responses_bytes(struct responses_store *s) {
+    size_t bytes = 0;
+    pthread_mutex_lock(&s->lock);
+    for (const struct kept *k = s->first; k; k = k->next)
+        bytes += k->size;
+    pthread_mutex_unlock(&s->lock);
+    return bytes;
 }
 
 bool responses_drop(struct responses_store *s, const char *id) {

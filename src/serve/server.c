@@ -9,6 +9,8 @@
 #include "serve/reply.h"
 #include "serve/responses.h"
 
+#include "lode/memory.h"
+
 #include <poll.h>
 #include <stdlib.h>
 #include <time.h>
@@ -20,6 +22,7 @@ enum {
     MAX_BODIES = 256 << 20,
     SPARE_WORKERS = 16, /* beyond the answers: for the small routes */
     SWEEP = 1000,       /* ms */
+    TRIM = 30,          /* sweeps */
 };
 
 /* Until control_fd says so, and then until the running requests are done, or drain is over. */
@@ -27,10 +30,15 @@ static void wait_for_end(struct server *s, struct transport *t) {
     struct pollfd p = {.fd = s->o.control_fd, .events = POLLIN};
     struct lode_error err;
     char byte = 0;
+    uint32_t sweeps = 0;
     while (byte != SERVE_STOP) {
         const int n = poll(&p, 1, SWEEP);
         transport_sweep(t);
         models_sweep(s->models);
+        /* What requests have freed lies between pieces that stay, compiled forms and kept answers: malloc gives
+         * such pages back when it is told to, and else grows to the sum of all bad moments. */
+        if (++sweeps % TRIM == 0)
+            lode_memory_trim(0);
         if (n > 0 && read(s->o.control_fd, &byte, 1) == 1 && byte == SERVE_RELOAD) {
             log_reopen(s->log);
             const int rc = guard_reload(s->guard, &err);

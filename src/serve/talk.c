@@ -2,6 +2,8 @@
 #include "serve/talk.h"
 
 #include "base/buf.h"
+#include "base/error.h"
+#include "serve/custom.h"
 #include "serve/fields.h"
 #include "serve/request.h"
 
@@ -12,6 +14,7 @@
 void talk_deinit(struct talk *t) {
     json_decref(t->messages);
     json_decref(t->tools);
+    json_decref(t->custom);
     json_decref(t->kwargs);
     *t = (struct talk){0};
 }
@@ -47,24 +50,61 @@ static int join_parts(json_t *message, const json_t *parts, size_t i, struct lod
     return rc;
 }
 
-/* Templates take a call's arguments as an object, clients send them as text. */
-static void open_arguments(json_t *message) {
-    size_t i;
-    json_t *call;
-    json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
-        json_t *function = json_object_get(call, "function");
-        const json_t *text = json_object_get(function, "arguments");
-        json_t *args = json_is_string(text) ? json_loads(json_string_value(text), 0, NULL) : NULL;
-        if (json_is_object(args))
-            json_object_set(function, "arguments", args);
-        json_decref(args);
+/* Templates take a call's arguments as an object, clients send them as text; a custom tool's text is its
+ * function's one argument. */
+static int settle_call(json_t *call, const char *where, struct lode_error *err) {
+    json_t *function = json_object_get(call, "function"), *args = NULL;
+    const json_t *custom = json_object_get(call, "custom");
+    char place[100];
+    if (!json_is_object(call))
+        return field_fail(err, where, "an object expected");
+    if (!function && json_is_object(custom)) {
+        json_t *input = json_object_get(custom, "input");
+        function = json_pack("{s:O?, s:{s:O?}}", "name", json_object_get(custom, "name"), "arguments", "input",
+                             json_is_string(input) ? input : NULL);
+        json_object_del(call, "custom");
+        if (json_object_set_new(call, "function", function) ||
+            json_object_set_new(call, "type", json_string("function")))
+            return request_no_memory(err);
     }
+    snprintf(place, sizeof place, "%.80s.function", where);
+    if (!json_is_object(function))
+        return field_fail(err, place, "an object with \"name\" and \"arguments\" expected");
+    const json_t *text = json_object_get(function, "arguments");
+    if (!json_is_string(json_object_get(function, "name"))) {
+        snprintf(place, sizeof place, "%.80s.function.name", where);
+        return field_fail(err, place, "the name of a tool expected");
+    }
+    if (text && !json_is_string(text) && !json_is_object(text) && !json_is_null(text)) {
+        snprintf(place, sizeof place, "%.80s.function.arguments", where);
+        return field_fail(err, place, "an object, or its text, expected");
+    }
+    if (json_is_string(text))
+        args = json_loadb(json_string_value(text), json_string_length(text), 0, NULL);
+    const int rc = json_is_object(args) ? json_object_set(function, "arguments", args) : 0;
+    json_decref(args);
+    return rc ? request_no_memory(err) : 0;
+}
+
+static int settle_calls(const json_t *message, const char *where, struct lode_error *err) {
+    const json_t *calls = json_object_get(message, "tool_calls");
+    char place[80];
+    int rc = 0;
+    snprintf(place, sizeof place, "%.40s.tool_calls", where);
+    if (calls && !json_is_array(calls) && !json_is_null(calls))
+        return field_fail(err, place, "an array expected");
+    for (size_t i = 0; rc == 0 && i < json_array_size(calls); i++) {
+        snprintf(place, sizeof place, "%.40s.tool_calls[%zu]", where, i);
+        rc = settle_call(json_array_get(calls, i), place, err);
+    }
+    return rc;
 }
 
 /* As templates know them.  The body is ours to change. */
 int talk_settle(struct talk *t, struct lode_error *err) {
+    static const char *const texts[] = {"name", "tool_call_id", "reasoning_content"};
     json_t *messages = t->messages;
-    char where[64];
+    char where[40], place[80];
     size_t i;
     json_t *m;
     json_array_foreach(messages, i, m) {
@@ -73,20 +113,32 @@ int talk_settle(struct talk *t, struct lode_error *err) {
         const json_t *content = json_object_get(m, "content");
         if (!json_is_object(m))
             return field_fail(err, where, "an object expected");
-        if (!role)
-            return field_fail(err, where, "a \"role\" is missing");
+        if (!role || !*role) {
+            snprintf(place, sizeof place, "%s.role", where);
+            return field_fail(err, json_object_get(m, "role") ? place : where,
+                              "a \"role\" is missing: \"system\", \"user\", \"assistant\" or \"tool\"");
+        }
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+            const json_t *v = json_object_get(m, texts[k]);
+            snprintf(place, sizeof place, "%s.%s", where, texts[k]);
+            if (v && !json_is_null(v) && !json_is_string(v))
+                return field_fail(err, place, "a string expected");
+        }
         if (!strcmp(role, "developer")) /* templates know it as system */
             json_object_set_new(m, "role", json_string("system"));
+        snprintf(place, sizeof place, "%s.content", where);
         if (json_is_array(content)) {
             const int rc = join_parts(m, content, i, err);
             if (rc < 0)
                 return rc;
         } else if (content && !json_is_string(content) && !json_is_null(content)) {
-            return field_fail(err, where, "its content is neither text nor a list of parts");
+            return field_fail(err, place, "text or a list of parts expected");
         } else if (!content && !json_object_get(m, "tool_calls")) {
             return field_fail(err, where, "has neither \"content\" nor \"tool_calls\"");
         }
-        open_arguments(m);
+        const int rc = settle_calls(m, where, err);
+        if (rc < 0)
+            return rc;
     }
     return 0;
 }
@@ -99,26 +151,89 @@ static bool good_name(const char *name) {
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:/") == n;
 }
 
-static int check_tools(const json_t *tools, struct lode_error *err) {
-    char where[64];
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *tool = json_array_get(tools, i), *f = json_object_get(tool, "function");
-        const char *type = json_string_value(json_object_get(tool, "type"));
-        const json_t *parameters = json_object_get(f, "parameters");
-        snprintf(where, sizeof where, "tools[%zu]", i);
-        if (!json_is_object(tool))
-            return field_fail(err, where, "an object expected");
-        if (!json_is_object(f) || (type && strcmp(type, "function")))
-            return field_fail(err, where, "\"type\": \"function\" with a \"function\" expected");
-        snprintf(where, sizeof where, "tools[%zu].function.name", i);
-        if (!good_name(json_string_value(json_object_get(f, "name"))))
-            return field_fail(err, where, "a name of letters, digits and _-.:/ expected");
-        snprintf(where, sizeof where, "tools[%zu].function.parameters", i);
-        if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
-            return field_fail(err, where, "a JSON Schema expected");
-    }
+int talk_function(const json_t *f, const char *where, const char *parameters, struct lode_error *err) {
+    const json_t *schema = json_object_get(f, parameters), *about = json_object_get(f, "description");
+    const json_t *strict = json_object_get(f, "strict");
+    char place[128];
+    snprintf(place, sizeof place, "%.100s.name", where);
+    if (!good_name(json_string_value(json_object_get(f, "name"))))
+        return field_fail(err, place, "a name of letters, digits and _-.:/ expected");
+    snprintf(place, sizeof place, "%.90s.%.30s", where, parameters);
+    if (schema && !json_is_null(schema) && !json_is_object(schema))
+        return field_fail(err, place, "a JSON Schema, an object, expected");
+    snprintf(place, sizeof place, "%.100s.description", where);
+    if (about && !json_is_null(about) && !json_is_string(about))
+        return field_fail(err, place, "a string expected");
+    snprintf(place, sizeof place, "%.100s.strict", where);
+    if (strict && !json_is_null(strict) && !json_is_boolean(strict))
+        return field_fail(err, place, "a boolean expected");
     return 0;
 }
+
+/* A function of a chat's list; *custom, and a new reference: it is a custom tool; NULL: one that OpenAI's
+ * servers would run. */
+static int chat_tool(const json_t *tool, const char *where, json_t **out, bool *custom, struct lode_error *err) {
+    const json_t *f = json_object_get(tool, "function"), *v = json_object_get(tool, "type");
+    const char *type = json_string_value(v), *own = "function";
+    char place[100];
+    int rc = 0;
+    *out = NULL;
+    *custom = type && !strcmp(type, "custom");
+    if (!json_is_object(tool))
+        return field_fail(err, where, "an object expected");
+    snprintf(place, sizeof place, "%.80s.type", where);
+    if (v && !json_is_null(v) && !type)
+        return field_fail(err, place, "a string expected");
+    if (type && strcmp(type, "function") && !*custom)
+        return f ? field_fail(err, place, "\"function\" expected") : 0;
+    if (*custom) /* Responses have its members beside the type */
+        f = json_object_get(tool, own = "custom") ? json_object_get(tool, own) : tool;
+    snprintf(place, sizeof place, "%.80s.%s", where, own);
+    if (!json_is_object(f))
+        return field_fail(err, f ? place : where, "\"type\": \"function\" with a \"function\" expected");
+    LODE_TRY(talk_function(f, place, "parameters", err));
+    if (!*custom) {
+        *out = json_incref((json_t *)tool);
+        return 0;
+    }
+    rc = custom_function(out, f, json_string_value(json_object_get(f, "name")), place, err);
+    if (rc == 0 && !(*out = json_pack("{s:s, s:o}", "type", "function", "function", *out)))
+        rc = request_no_memory(err);
+    return rc;
+}
+
+/* A chat's list as one of functions. */
+static int chat_tools(struct talk *t, const json_t *list, json_t *out, struct lode_error *err) {
+    char where[64];
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < json_array_size(list); i++) {
+        json_t *tool;
+        bool custom;
+        snprintf(where, sizeof where, "tools[%zu]", i);
+        rc = chat_tool(json_array_get(list, i), where, &tool, &custom, err);
+        if (rc == 0 && custom && !t->custom && !(t->custom = json_object()))
+            rc = request_no_memory(err);
+        if (rc == 0 && custom &&
+            json_object_set_new(t->custom, json_string_value(json_object_get(json_object_get(tool, "function"),
+                                                                             "name")), json_true()))
+            rc = request_no_memory(err);
+        if (rc == 0 && tool && json_array_append(out, tool))
+            rc = request_no_memory(err);
+        json_decref(tool);
+    }
+    return rc;
+}
+
+int talk_chat_tools(struct talk *t, const json_t *list, const json_t *choice, struct lode_error *err) {
+    json_t *functions = json_array();
+    int rc = functions ? chat_tools(t, list, functions, err) : request_no_memory(err);
+    if (rc == 0)
+        rc = talk_tools(t, functions, choice, err);
+    json_decref(functions);
+    return rc;
+}
+
+bool talk_is_custom(const struct talk *t, const char *name) { return json_object_get(t->custom, name) != NULL; }
 
 static bool has_tool(const json_t *tools, const char *name) {
     for (size_t i = 0; i < json_array_size(tools); i++) {
@@ -129,9 +244,15 @@ static bool has_tool(const json_t *tools, const char *name) {
     return false;
 }
 
+/* Where a choice has its tool's name: in a member of the kind's name, or beside it. */
+static const json_t *named(const json_t *choice) {
+    const json_t *f = json_object_get(choice, "function"), *c = json_object_get(choice, "custom");
+    return json_is_object(f) ? f : json_is_object(c) ? c : choice;
+}
+
 static int read_choice(struct talk *t, const json_t *choice, struct lode_error *err) {
     const char *word = json_string_value(choice);
-    const json_t *f = json_object_get(choice, "function");
+    const json_t *f = named(choice);
     if (!choice || json_is_null(choice) || (word && !strcmp(word, "auto")))
         return 0;
     if (word && !strcmp(word, "none")) {
@@ -143,7 +264,7 @@ static int read_choice(struct talk *t, const json_t *choice, struct lode_error *
                                               "expected, not \"%.40s\"", word);
     t->choice = TOOLS_REQUIRED;
     if (!word) {
-        const char *name = json_string_value(json_object_get(f ? f : choice, "name"));
+        const char *name = json_string_value(json_object_get(f, "name"));
         if (!name)
             return field_fail(err, "tool_choice", "\"auto\", \"none\", \"required\" or a function "
                                                   "with its name expected");
@@ -165,8 +286,7 @@ static int allow_tools(struct talk *t, const json_t *choice, struct lode_error *
         const char *name = json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
         bool allowed = false;
         for (size_t k = 0; k < json_array_size(list); k++) {
-            const json_t *one = json_array_get(list, k), *f = json_object_get(one, "function");
-            const char *other = json_string_value(json_object_get(f ? f : one, "name"));
+            const char *other = json_string_value(json_object_get(named(json_array_get(list, k)), "name"));
             allowed = allowed || (other && !strcmp(name, other));
         }
         if (rc == 0 && allowed && json_array_append(left, tool))
@@ -180,9 +300,6 @@ static int allow_tools(struct talk *t, const json_t *choice, struct lode_error *
 
 int talk_tools(struct talk *t, json_t *tools, const json_t *choice, struct lode_error *err) {
     const char *type = json_string_value(json_object_get(choice, "type"));
-    const int rc = check_tools(tools, err);
-    if (rc < 0)
-        return rc;
     t->tools = json_array_size(tools) ? json_incref(tools) : NULL;
     return type && !strcmp(type, "allowed_tools") ? allow_tools(t, choice, err) : read_choice(t, choice, err);
 }
@@ -284,7 +401,7 @@ int talk_read(struct talk *t, const json_t *body, struct lode_error *err) {
     t->one_call = !parallel;
     t->messages = json_incref(messages);
     t->kwargs = kwargs ? json_incref(kwargs) : NULL;
-    rc = talk_tools(t, tools, json_object_get(body, "tool_choice"), err);
+    rc = talk_chat_tools(t, tools, json_object_get(body, "tool_choice"), err);
     if (rc == 0 && effort)
         rc = talk_default(t, "reasoning_effort", json_string(effort), err);
     if (rc == 0 && effort && !strcmp(effort, "none"))

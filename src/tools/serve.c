@@ -21,9 +21,10 @@ struct opts {
     int64_t port, drain, connections, patience, idle, at_once;
 };
 
-/* Of malloc.  Each keeps what its busiest moment took, and by itself malloc makes eight a core: with two
- * the memory of a server that many ask stops growing within minutes instead of hours. */
-enum { ARENAS = 2 };
+/* Of malloc.  An arena keeps what its busiest moment took, and by itself malloc makes eight a core; and the
+ * size from which a piece is the system's own, which goes back when it is freed, would rise to that of the
+ * largest that was ever freed: bodies and masks then lie among what stays. */
+enum { ARENAS = 2, OWN_PIECE = 256 << 10 };
 
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "detail", NULL};
@@ -249,6 +250,7 @@ int verb_serve(int argc, char **argv) {
         return args_usage_error(&spec, "which model?");
 #ifdef M_ARENA_MAX /* glibc's */
     mallopt(M_ARENA_MAX, ARENAS);
+    mallopt(M_MMAP_THRESHOLD, OWN_PIECE);
 #endif
     int rc = serve_models_open(&models, &a, sizeof o, o.config, &err);
     if (rc == 0)

@@ -24,6 +24,10 @@ static const struct {
         "\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
         "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1,2]}},\"required\":[\"a\"],"
         "\"additionalProperties\":false}}}]}"},
+    {0, "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"tool_calls\":[{\"type\":"
+        "\"custom\",\"custom\":{\"name\":\"p\",\"input\":\"x\"}}]},{\"role\":\"tool\",\"content\":\"y\"}],\"seed\":3,"
+        "\"max_tokens\":9,\"tools\":[{\"type\":\"custom\",\"custom\":{\"name\":\"p\",\"description\":\"P\",\"format\":"
+        "{\"type\":\"grammar\",\"grammar\":{\"syntax\":\"regex\",\"definition\":\"[ab]\"}}}}]}"},
     {1, "{\"prompt\":[\"Once\",\"A dog\"],\"max_tokens\":4,\"seed\":1,\"echo\":true}"},
     {2, "{\"input\":\"Tell me about a cat.\",\"max_output_tokens\":6,\"seed\":3,\"stream\":true}"},
     {3, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"A cat?\"}]}],"

@@ -436,8 +436,12 @@ static void test_masks(void **state) {
     struct lode_grammar_vocab *v = small_vocab();
     for (size_t i = 0; i < sizeof verdicts / sizeof *verdicts; i++) {
         struct lode_grammar *g = compile(verdicts[i].kind, verdicts[i].source);
+        const size_t before = lode_grammar_bytes(g);
+        if (i % 2) /* made ahead, or on the way */
+            assert_int_equal(lode_grammar_prepare(g, v, 0.02, NULL), 0);
         for (int k = 0; k < 30; k++)
             random_text(g, v, verdicts[i].source, k < 3);
+        assert_true(lode_grammar_bytes(g) >= before && before > 0);
         lode_grammar_free(g);
     }
     lode_grammar_vocab_free(v);

@@ -23,7 +23,8 @@ static int use(enum lode_grammar_kind kind, const char *source, const char *text
     int rc = lode_grammar_compile(&g, kind, source, strlen(source), err);
     if (rc < 0)
         return rc;
-    rc = lode_grammar_state_create(&s, g, v, err);
+    rc = lode_grammar_prepare(g, v, 0.001, err);
+    rc = rc == 0 ? lode_grammar_state_create(&s, g, v, err) : rc;
     for (size_t i = 0; rc == 0 && i < len; i++) {
         rc = lode_grammar_mask(s, mask, err);
         rc = rc == 0 ? lode_grammar_accept(s, (uint8_t)text[i], err) : rc;
@@ -80,6 +81,8 @@ static void test_nth(void **state) {
     (void)state;
     struct lode_grammar_vocab *v;
     assert_int_equal(make_vocab(&v, NULL), 0);
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) /* what the vocabulary keeps for all is there */
+        assert_int_equal(use(uses[i].kind, uses[i].source, uses[i].text, v, NULL), 0);
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
         for (int persistent = 0; persistent < 2; persistent++)
             for (uint64_t n = 1;; n++) {

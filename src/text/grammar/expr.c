@@ -9,6 +9,10 @@ void expr_free(struct expr *e) {
     GVEC_FREE(&e->spans);
 }
 
+size_t expr_bytes(const struct expr *e) {
+    return e->nodes.cap * sizeof *e->nodes.v + e->sets.cap * sizeof *e->sets.v + e->spans.cap * sizeof *e->spans.v;
+}
+
 uint32_t expr_node(struct expr *e, enum expr_op op, uint32_t a, uint32_t b) {
     const struct expr_node node = {.op = (uint8_t)op, .a = a, .b = b};
     if (a == UINT32_MAX || b == UINT32_MAX || !GVEC_PUSH(&e->nodes, node))

@@ -43,6 +43,7 @@ struct expr {
 };
 
 void expr_free(struct expr *e);
+size_t expr_bytes(const struct expr *e); /* that it takes */
 /* Return the new node; UINT32_MAX without memory. */
 uint32_t expr_node(struct expr *e, enum expr_op op, uint32_t a, uint32_t b);
 uint32_t expr_rep(struct expr *e, uint32_t a, uint32_t min, uint32_t max);

@@ -64,6 +64,11 @@ void lode_grammar_free(struct lode_grammar *g) {
     lode_free(g);
 }
 
+size_t lode_grammar_bytes(const struct lode_grammar *g) {
+    return sizeof *g + g->arena.bytes + g->nfa.states.cap * sizeof *g->nfa.states.v + expr_bytes(&g->expr) +
+           mask_cache_bytes(g->cache);
+}
+
 double lode_grammar_seconds(const struct lode_grammar *g) { return g->seconds; }
 
 bool lode_grammar_is_empty(const struct lode_grammar *g) {
@@ -216,6 +221,19 @@ int lode_grammar_state_reset(struct lode_grammar_state *s, struct lode_error *er
 
 int lode_grammar_mask(struct lode_grammar_state *s, uint64_t *mask, struct lode_error *err) {
     return masker_mask(&s->k, &s->m, mask, err);
+}
+
+int lode_grammar_prepare(const struct lode_grammar *g, const struct lode_grammar_vocab *v, double seconds,
+                         struct lode_error *err) {
+    struct lode_grammar_state *s;
+    if (lode_grammar_is_empty(g))
+        return 0;
+    int rc = lode_grammar_state_create(&s, g, v, err);
+    if (rc < 0)
+        return rc;
+    rc = masker_ahead(&s->k, &s->m, seconds, err);
+    lode_grammar_state_free(s);
+    return rc;
 }
 
 bool lode_grammar_complete(const struct lode_grammar_state *s) {

@@ -2,11 +2,12 @@
 #include "text/grammar/masks.h"
 
 #include <pthread.h>
+#include <time.h>
 
 enum { CACHE_BYTES = 48 << 20, CACHE_SLOTS = 1 << 12 };
 
 struct place {
-    struct frame frame; /* what is below it: F_UNKNOWN */
+    struct frame frame; /* what is below it: F_UNKNOWN; of strings that are alike: plain_place */
     uint64_t vocab;     /* its serial */
     uint64_t *mask;     /* owned: tokens that are allowed for certain */
     uint32_t *open;     /* owned; (n_open) nodes of the tree whose tokens depend on what is below */
@@ -45,6 +46,13 @@ void mask_cache_free(struct mask_cache *c) {
         }
     pthread_mutex_destroy(&c->lock);
     lode_free(c);
+}
+
+size_t mask_cache_bytes(struct mask_cache *c) {
+    pthread_mutex_lock(&c->lock);
+    const size_t bytes = sizeof *c + c->bytes;
+    pthread_mutex_unlock(&c->lock);
+    return bytes;
 }
 
 void masker_forget(struct masker *k) {
@@ -158,30 +166,73 @@ static void walk_some(struct masker *k, struct machine *m, const struct frame *r
     pool_cut(&m->cells, cells);
 }
 
-/* The place of a thread, or false where what is below matters from the start. */
-static bool place_of(const struct masker *k, const struct machine *m, const struct frame *t,
-                     struct frame *out) {
-    *out = *t;
-    out->parent = 1; /* F_UNKNOWN */
-    out->depth = 0;
+/* Whether in state q any character may come, as ever again, and the text may end. */
+static bool any_text(const struct dfa *d, uint32_t q) {
+    const uint32_t n = d->first[q + 1] - d->first[q];
+    bool same = n == dfa_all.first[1] && d->accept[q];
+    for (uint32_t i = 0; same && i < n; i++) {
+        const struct dfa_range *r = &d->ranges[d->first[q] + i], *all = &dfa_all.ranges[i];
+        same = r->to == q && r->lo == all->lo && r->hi == all->hi;
+    }
+    return same;
+}
+
+/* A thread's place: the frame to look at, and under which it is kept. */
+struct spot {
+    struct frame frame, key;
+    bool plain; /* with the vocabulary: texts of any kind are alike in all grammars */
+};
+
+/* Masks over most of a vocabulary are made once for it.  closes: the quote may come now. */
+static void set_plain(struct spot *p, bool closes) {
+    p->plain = true;
+    p->key = (struct frame){
+        .kind = F_STRING, .phase = closes, .id = G_NONE, .parent = p->frame.parent, .lex = p->frame.lex};
+}
+
+static void spot_string(struct spot *p, const struct g_str *s, uint64_t reach) {
+    struct frame *f = &p->frame;
+    const bool any = any_text(&s->dfa, f->q);
+    p->key = *f;
+    if (!s->counted) {
+        if (any)
+            set_plain(p, true);
+        return;
+    }
+    /* no token can reach a bound: then all counts are alike */
+    const bool below_max = s->max == G_MANY || f->count + reach <= s->max;
+    if (f->count + reach < s->min && reach < s->min && (s->max == G_MANY || reach <= s->max))
+        p->key.count = f->count = 0;
+    else if (f->count >= s->min && below_max && (s->max == G_MANY || s->min + reach <= s->max))
+        p->key.count = f->count = s->min;
+    else
+        return;
+    if (any)
+        set_plain(p, f->count >= s->min);
+}
+
+/* False where what is below matters from the start. */
+static bool find_spot(const struct masker *k, const struct machine *m, const struct frame *t,
+                      struct spot *p) {
+    *p = (struct spot){.frame = *t};
+    p->frame.parent = 1; /* F_UNKNOWN */
+    p->frame.depth = 0;
     if (t->kind == F_KEY) {
         const struct frame *below = machine_frame(m, t->parent);
         const struct g_obj *o = m->g->nodes[t->id].objs[t->sub];
-        out->count = out->req = 0;
-        return machine_key_slack(m, below) && o->open[t->q] && !o->finite[t->q];
+        p->frame.count = p->frame.req = 0;
+        p->key = p->frame;
+        if (any_text(&o->keys, t->q) && o->open[t->q] && !o->finite[t->q])
+            set_plain(p, true);
+        return o->open[t->q] && !o->finite[t->q] &&
+               (below->kind == F_UNKNOWN || machine_key_slack(m, below));
     }
-    if (t->kind == F_STRING && m->g->strs[t->id].counted) {
-        /* no token can reach a bound: then all counts are alike */
-        const struct g_str *s = &m->g->strs[t->id];
-        const uint64_t reach = k->vocab->longest;
-        const bool below_max = s->max == G_MANY || t->count + reach <= s->max;
-        if (t->count + reach < s->min && reach < s->min && (s->max == G_MANY || reach <= s->max))
-            out->count = 0;
-        else if (t->count >= s->min && below_max && (s->max == G_MANY || s->min + reach <= s->max))
-            out->count = s->min;
+    if (t->kind == F_STRING) {
+        spot_string(p, &m->g->strs[t->id], k->vocab->longest);
         return true;
     }
-    return t->kind == F_STRING || t->kind == F_VALUE || t->kind == F_RULE;
+    p->key = p->frame;
+    return t->kind == F_VALUE || t->kind == F_RULE || t->kind == F_TEXT;
 }
 
 static uint32_t slot_of(const struct frame *f, uint64_t vocab) {
@@ -199,58 +250,65 @@ static struct place *find_place(struct mask_cache *c, const struct frame *f, uin
     return p;
 }
 
-static struct place *make_place(struct masker *k, struct machine *m, const struct frame *f) {
+static struct place *make_place(struct masker *k, struct machine *m, const struct spot *at) {
     const size_t words = ((size_t)k->vocab->n + 63) / 64;
     struct place *p = LODE_NEW(struct place);
     gvec_u32 open = {0};
     if (p)
         p->mask = lode_alloc_zero(words + 1, sizeof *p->mask);
-    if (!p || !p->mask || !walk_all(k, m, f, p->mask, &open)) {
+    if (!p || !p->mask || !walk_all(k, m, &at->frame, p->mask, &open)) {
         GVEC_FREE(&open);
         place_free(p);
         m->failed = m->failed ? m->failed : LODE_ERR_NOMEM;
         return NULL;
     }
-    p->frame = *f;
+    p->frame = at->key;
     p->vocab = k->vocab->serial;
     p->open = open.v;
     p->n_open = (uint32_t)open.n;
     return p;
 }
 
+/* Finds it, or makes it; *kept: in the cache, and not the caller's to free. */
+static const struct place *get_place(struct masker *k, struct machine *m, const struct spot *at, bool *kept) {
+    struct mask_cache *c = at->plain ? k->vocab->plain : m->g->cache;
+    const size_t words = ((size_t)k->vocab->n + 63) / 64;
+    pthread_mutex_lock(&c->lock);
+    struct place *p = find_place(c, &at->key, k->vocab->serial);
+    pthread_mutex_unlock(&c->lock);
+    *kept = p != NULL;
+    if (p || !(p = make_place(k, m, at)))
+        return p;
+    const size_t size = sizeof *p + words * sizeof *p->mask + p->n_open * sizeof *p->open;
+    pthread_mutex_lock(&c->lock);
+    if (c->bytes + size <= CACHE_BYTES && !find_place(c, &at->key, k->vocab->serial)) {
+        struct place **slot = &c->slots[slot_of(&at->key, k->vocab->serial)];
+        p->next = *slot;
+        *slot = p;
+        c->bytes += size;
+        *kept = true;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return p;
+}
+
 /* Adds what one thread allows. */
 static void add_thread(struct masker *k, struct machine *m, const struct frame *t, uint64_t *mask) {
-    struct mask_cache *c = m->g->cache;
     const size_t words = ((size_t)k->vocab->n + 63) / 64;
-    struct frame f;
-    if (!c || !place_of(k, m, t, &f)) {
+    struct spot at;
+    bool kept;
+    if (!find_spot(k, m, t, &at)) {
         walk_all(k, m, t, mask, NULL);
         return;
     }
-    pthread_mutex_lock(&c->lock);
-    struct place *p = find_place(c, &f, k->vocab->serial);
-    pthread_mutex_unlock(&c->lock);
-    bool kept = p != NULL;
-    if (!p) {
-        p = make_place(k, m, &f);
-        if (!p)
-            return;
-        const size_t size = sizeof *p + words * sizeof *p->mask + p->n_open * sizeof *p->open;
-        pthread_mutex_lock(&c->lock);
-        if (c->bytes + size <= CACHE_BYTES && !find_place(c, &f, k->vocab->serial)) {
-            struct place **slot = &c->slots[slot_of(&f, k->vocab->serial)];
-            p->next = *slot;
-            *slot = p;
-            c->bytes += size;
-            kept = true;
-        }
-        pthread_mutex_unlock(&c->lock);
-    }
+    const struct place *p = get_place(k, m, &at, &kept);
+    if (!p)
+        return;
     for (size_t i = 0; i < words; i++)
         mask[i] |= p->mask[i];
     walk_some(k, m, t, p->open, p->n_open, mask);
     if (!kept)
-        place_free(p);
+        place_free((struct place *)p);
 }
 
 /* A whole mask that was made for the same threads. */
@@ -311,4 +369,80 @@ int masker_mask(struct masker *k, struct machine *m, uint64_t *mask, struct lode
     if (m->now.n)
         keep_whole(k, m, mask, words);
     return 0;
+}
+
+/* ---- ahead ---- */
+
+struct ahead {
+    struct masker *k;
+    struct machine *m;
+    struct timespec end;
+};
+
+/* Whether there is time for more. */
+static bool make_ahead(struct ahead *a, const struct frame *f) {
+    struct timespec t;
+    struct spot at;
+    bool kept = true;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    if (t.tv_sec > a->end.tv_sec || (t.tv_sec == a->end.tv_sec && t.tv_nsec >= a->end.tv_nsec))
+        return false;
+    if (!find_spot(a->k, a->m, f, &at))
+        return true;
+    const struct place *p = get_place(a->k, a->m, &at, &kept);
+    if (!kept)
+        place_free((struct place *)p);
+    return !a->m->failed && kept;
+}
+
+/* Of all automata their first states, then all second ones, ...: the rest of a text is in later ones. */
+static void texts_ahead(struct ahead *a) {
+    const struct lode_grammar *g = a->m->g;
+    bool more = true;
+    for (uint32_t q = 0; more; q++) {
+        more = false;
+        for (uint32_t i = 0; i < g->n_strs; i++)
+            if (q < g->strs[i].dfa.n) {
+                more = true;
+                if (!make_ahead(a, &(struct frame){.kind = F_STRING, .id = i, .q = q, .parent = 1}))
+                    return;
+            }
+        for (uint32_t i = 0; i < g->n_nodes; i++)
+            for (uint32_t k = 0; k < g->nodes[i].n_objs; k++)
+                if (q < g->nodes[i].objs[k]->keys.n) {
+                    more = true;
+                    if (!make_ahead(a, &(struct frame){
+                                           .kind = F_KEY, .id = i, .sub = k, .q = q, .parent = 1}))
+                        return;
+                }
+        if (g->root == G_ROOT_TEXT && q < g->text.n) {
+            more = true;
+            if (!make_ahead(a, &(struct frame){.kind = F_TEXT, .q = q, .parent = 1}))
+                return;
+        }
+        if (g->root == G_ROOT_RULES && q < g->nfa.states.n) {
+            more = true;
+            if (g->nfa.states.v[q].op == NFA_SET &&
+                !make_ahead(a, &(struct frame){.kind = F_RULE, .q = q, .parent = 1}))
+                return;
+        }
+    }
+}
+
+int masker_ahead(struct masker *k, struct machine *m, double seconds, struct lode_error *err) {
+    struct ahead a = {.k = k, .m = m};
+    clock_gettime(CLOCK_MONOTONIC, &a.end);
+    const double end = (double)a.end.tv_nsec * 1e-9 + seconds;
+    a.end.tv_sec += (time_t)end;
+    a.end.tv_nsec = (long)((end - (double)(time_t)end) * 1e9);
+    k->ends.n = 0;
+    if (!GVEC_ROOM(&k->ends, VOCAB_MAX_TOKEN))
+        return lode_fail_nomem(err, "a mask of tokens");
+    for (size_t i = 0; i < m->now.n && !m->failed; i++)
+        if (!make_ahead(&a, &m->now.v[i]))
+            break;
+    texts_ahead(&a);
+    const bool no_memory = m->failed == LODE_ERR_NOMEM;
+    m->failed = 0; /* a place that cannot be made is the business of who comes there */
+    return no_memory ? lode_fail_nomem(err, "a mask of tokens") : 0;
 }

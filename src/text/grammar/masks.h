@@ -14,9 +14,10 @@
 #include "text/grammar/machine.h"
 #include "text/grammar/vocab_trie.h"
 
-struct mask_cache; /* of a grammar */
+struct mask_cache; /* of a grammar, or of a vocabulary: of texts of any kind, which are alike in all grammars */
 struct mask_cache *mask_cache_create(void);
 void mask_cache_free(struct mask_cache *c);
+size_t mask_cache_bytes(struct mask_cache *c);
 
 enum { MASKS_KEPT = 16 };
 
@@ -33,5 +34,7 @@ void masker_free(struct masker *k);
 /* Forgets whole masks: the numbers of frames have changed. */
 void masker_forget(struct masker *k);
 int masker_mask(struct masker *k, struct machine *m, uint64_t *mask, struct lode_error *err);
+/* Masks of places that a text will come to, for so many seconds at most. */
+int masker_ahead(struct masker *k, struct machine *m, double seconds, struct lode_error *err);
 
 #endif

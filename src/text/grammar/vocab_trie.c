@@ -2,6 +2,7 @@
 #include "text/grammar/vocab_trie.h"
 
 #include "base/utf8.h"
+#include "text/grammar/masks.h"
 #include "text/tok.h"
 
 #include <stdatomic.h>
@@ -74,8 +75,9 @@ int lode_grammar_vocab_from_bytes(struct lode_grammar_vocab **out, const char *c
         v->bytes = LODE_ARENA_ARRAY(&v->arena, struct lode_str, (size_t)n + 1);
         v->ids = lode_arena_alloc(&v->arena, (size_t)n + 1, sizeof *v->ids);
         v->ends = lode_arena_alloc(&v->arena, n_ends + 1, sizeof *v->ends);
+        v->plain = mask_cache_create();
     }
-    if (!v || !e || !v->bytes || !v->ids || !v->ends)
+    if (!v || !e || !v->bytes || !v->ids || !v->ends || !v->plain)
         rc = lode_fail_nomem(err, "a vocabulary");
     for (uint32_t i = 0; i < n && rc == 0; i++) {
         if (!len[i] || len[i] > VOCAB_MAX_TOKEN)
@@ -105,6 +107,7 @@ int lode_grammar_vocab_from_bytes(struct lode_grammar_vocab **out, const char *c
 void lode_grammar_vocab_free(struct lode_grammar_vocab *v) {
     if (!v)
         return;
+    mask_cache_free(v->plain);
     lode_arena_free(&v->arena);
     lode_free(v);
 }

@@ -30,6 +30,7 @@ struct lode_grammar_vocab {
     int32_t *ends;
     size_t n_ends;
     uint64_t serial; /* no two vocabularies have the same */
+    struct mask_cache *plain; /* owned: masks that are alike in all grammars (masks.h) */
 };
 
 #endif
