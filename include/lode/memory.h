@@ -18,7 +18,7 @@ struct lode_memory_usage { /* bytes */
     uint64_t active; /* allocated; room for experts counts as a whole, used or not */
     uint64_t peak;   /* the most that active has been since the last reset */
     uint64_t mapped; /* of files: weights that are computed with where they lie */
-    uint64_t cached; /* of active: experts that could be read again (lode_memory_trim) */
+    uint64_t cached; /* of active: experts that could be read again, prefixes kept by schedulers */
     uint64_t limit;  /* 0: none */
 };
 LODE_API void lode_memory_usage(struct lode_memory_usage *out);
@@ -29,7 +29,8 @@ LODE_API void lode_memory_reset_peak(void);
 LODE_API uint64_t lode_memory_limit(uint64_t bytes);
 
 /* Gives up to `bytes` of what is only cached back to the system, and the heap's free ends; they fill
- * again as they are used.  Returns how much of the caches it was. */
+ * again as they are used.  Returns how much of the caches it was; prefixes go before their scheduler's
+ * next step. */
 LODE_API uint64_t lode_memory_trim(uint64_t bytes);
 
 /* Starts (or stops) a thread that looks each second whether programs of this machine, or of this

@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static atomic_size_t active, peak, mapped, limit;
 static _Thread_local int forbidden;
@@ -94,6 +96,13 @@ void *lode_alloc_aligned(size_t align, size_t n, size_t size) {
 }
 
 void lode_free_aligned(void *p) { lode_free(p); }
+
+void lode_alloc_discard(void *p, size_t n) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)p + page - 1) & ~(page - 1), end = ((uintptr_t)p + n) & ~(page - 1);
+    if (first < end)
+        (void)madvise((void *)first, end - first, MADV_DONTNEED);
+}
 
 size_t lode_alloc_active(void) { return atomic_load_explicit(&active, memory_order_relaxed); }
 size_t lode_alloc_peak(void) { return atomic_load_explicit(&peak, memory_order_relaxed); }

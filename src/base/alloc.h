@@ -23,6 +23,9 @@ char *lode_strndup(const char *s, size_t n); /* always NUL-terminated */
 /* align: a power of two.  Freed by lode_free_aligned only. */
 void *lode_alloc_aligned(size_t align, size_t n, size_t size);
 void lode_free_aligned(void *p);
+/* Gives the system the memory of n bytes whose contents nobody wants; they read as anything until they are
+ * written.  Whole pages only. */
+void lode_alloc_discard(void *p, size_t n);
 
 #define LODE_NEW(type) ((type *)lode_alloc_zero(1, sizeof(type)))
 #define LODE_NEW_ARRAY(type, n) ((type *)lode_alloc_zero((n), sizeof(type)))

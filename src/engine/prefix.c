@@ -40,7 +40,8 @@ struct lode_prefix {
     struct lode_prefix_node **path; /* owned; (max_depth): of find */
     uint32_t *run;                  /* owned; (n_groups): of find */
     uint32_t max_depth;
-    uint64_t bytes, max_bytes, evicted;
+    uint64_t bytes, evicted;
+    uint64_t max_bytes, full_bytes; /* the bound: now, and where memory is not short */
     size_t state_block;
     char *states; /* owned; (max_states, state_block) */
     struct lode_prefix_node **state_of; /* owned; (max_states): whose it is, or NULL */
@@ -48,6 +49,10 @@ struct lode_prefix {
     uint32_t max_states;
     uint64_t clock;
 };
+
+static size_t page_size(const struct lode_prefix *p, uint32_t group) {
+    return lode_kv_pool_group(p->pool, group)->page_size;
+}
 
 int lode_prefix_create(struct lode_prefix **out, const struct lode_prefix_opts *o,
                        struct lode_error *err) {
@@ -57,13 +62,16 @@ int lode_prefix_create(struct lode_prefix **out, const struct lode_prefix_opts *
         return lode_fail_nomem(err, "prefix cache");
     p->pool = lode_kv_pool_share(o->pool);
     p->n_groups = lode_kv_pool_groups(o->pool);
-    p->max_bytes = o->max_bytes;
     p->max_depth = o->ctx / LODE_KV_PAGE + 1;
     p->state_block = (size_t)o->state_block;
     p->max_states = o->state_block ? o->max_states : 0;
     p->n_nodes = 1 + p->max_depth; /* windows let pages go, and the nodes stay */
-    for (uint32_t i = 0; i < p->n_groups; i++)
+    uint64_t room = (uint64_t)p->max_states * p->state_block;
+    for (uint32_t i = 0; i < p->n_groups; i++) {
         p->n_nodes += lode_kv_pool_group(o->pool, i)->n_pages;
+        room += (uint64_t)lode_kv_pool_group(o->pool, i)->n_pages * page_size(p, i);
+    }
+    p->full_bytes = p->max_bytes = o->max_bytes < room ? o->max_bytes : room;
     for (p->n_buckets = 16; p->n_buckets < p->n_nodes; p->n_buckets *= 2)
         ;
     p->nodes = LODE_NEW_ARRAY(struct lode_prefix_node, p->n_nodes);
@@ -99,10 +107,6 @@ int lode_prefix_create(struct lode_prefix **out, const struct lode_prefix_opts *
 
 static uint32_t *page_at(const struct lode_prefix *p, const struct lode_prefix_node *n, uint32_t group) {
     return &p->pages[(size_t)n->index * p->n_groups + group];
-}
-
-static size_t page_size(const struct lode_prefix *p, uint32_t group) {
-    return lode_kv_pool_group(p->pool, group)->page_size;
 }
 
 static void drop_page(struct lode_prefix *p, struct lode_prefix_node *n, uint32_t group) {
@@ -224,6 +228,38 @@ static bool evict_oldest(struct lode_prefix *p) {
 void lode_prefix_clear(struct lode_prefix *p) {
     while (evict_oldest(p))
         ;
+}
+
+/* Free pages and states are given to the system. */
+static void trim(const struct lode_prefix *p) {
+    for (uint32_t i = 0; i < p->max_states; i++)
+        if (!p->state_of[i])
+            lode_alloc_discard(p->states + i * p->state_block, p->state_block);
+    lode_kv_pool_trim(p->pool);
+}
+
+void lode_prefix_shrink(struct lode_prefix *p, uint64_t bytes, uint64_t for_good) {
+    const uint64_t least = p->bytes > bytes ? p->bytes - bytes : 0;
+    if (for_good) {
+        const uint64_t bound = p->bytes < p->max_bytes ? p->bytes : p->max_bytes;
+        p->max_bytes = bound > for_good ? bound - for_good : 0;
+    }
+    while (p->bytes > least && evict_oldest(p))
+        ;
+    trim(p);
+}
+
+void lode_prefix_settle(struct lode_prefix *p) {
+    const uint64_t evicted = p->evicted;
+    while (p->bytes > p->max_bytes && evict_oldest(p))
+        ;
+    if (p->evicted > evicted)
+        trim(p);
+}
+
+void lode_prefix_grow(struct lode_prefix *p) {
+    const uint64_t step = p->full_bytes / 16 + 1, missing = p->full_bytes - p->max_bytes;
+    p->max_bytes += step < missing ? step : missing;
 }
 
 /* A page of a window that only the tree holds and nobody has used for long. */
@@ -486,6 +522,16 @@ void *lode_prefix_state(struct lode_prefix *p, struct lode_prefix_node *node) {
 /* ---- looking ---- */
 
 uint64_t lode_prefix_bytes(const struct lode_prefix *p) { return p->bytes; }
+
+uint64_t lode_prefix_idle(const struct lode_prefix *p) {
+    uint64_t pinned = 0;
+    for (uint32_t g = 0; g < p->n_groups; g++)
+        pinned += (uint64_t)p->pinned[g] * page_size(p, g);
+    for (uint32_t i = 0; i < p->max_states; i++)
+        pinned += p->state_of[i] && p->state_of[i]->users ? p->state_block : 0;
+    return p->bytes - pinned;
+}
+
 uint32_t lode_prefix_pinned(const struct lode_prefix *p, uint32_t group) { return p->pinned[group]; }
 uint64_t lode_prefix_evicted(const struct lode_prefix *p) { return p->evicted; }
 uint32_t lode_prefix_depth(const struct lode_prefix_node *node) { return node->depth; }

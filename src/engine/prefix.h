@@ -73,10 +73,18 @@ void lode_prefix_forget_state(struct lode_prefix *p, struct lode_prefix_node *no
 /* Lets things go until the pool has n free pages of the group; false: it has not so many. */
 bool lode_prefix_reclaim(struct lode_prefix *p, uint32_t group, uint32_t n);
 void lode_prefix_clear(struct lode_prefix *p);
+/* Lets go what nobody pins until so many bytes are free, and gives the system what free pages and states
+ * have touched; the bound falls by for_good. */
+void lode_prefix_shrink(struct lode_prefix *p, uint64_t bytes, uint64_t for_good);
+/* Keeps to a bound that fell while what is above it was pinned.  Cheap where nothing is above it. */
+void lode_prefix_settle(struct lode_prefix *p);
+/* The bound rises again by a sixteenth of what it was at first. */
+void lode_prefix_grow(struct lode_prefix *p);
 
 /* ---- looking ---- */
 
 uint64_t lode_prefix_bytes(const struct lode_prefix *p);
+uint64_t lode_prefix_idle(const struct lode_prefix *p); /* of them those that nobody pins */
 /* Pages of the group on pinned paths. */
 uint32_t lode_prefix_pinned(const struct lode_prefix *p, uint32_t group);
 uint64_t lode_prefix_evicted(const struct lode_prefix *p); /* nodes, so far */

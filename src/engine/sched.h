@@ -10,6 +10,7 @@
 #ifndef LODE_ENGINE_SCHED_H
 #define LODE_ENGINE_SCHED_H
 
+#include "base/caches.h"
 #include "engine/keeper.h"
 #include "engine/recall.h"
 #include "engine/timeline.h"
@@ -95,6 +96,9 @@ struct lode_scheduler {
     bool keep;     /* prefixes */
     bool fetching; /* the next request's beginning comes from the disk */
     bool forget;   /* all prefixes, before the next step */
+    bool grow, listed;
+    uint64_t give, give_for_good; /* bytes of prefixes, before the next step; and not to be taken again */
+    struct lode_cache cache;
     pthread_t thread;
     bool has_thread, has_lock, stop;
     pthread_mutex_t lock;
@@ -106,6 +110,14 @@ struct lode_scheduler {
 };
 
 double lode_sched_now(void);
+
+/* ---- pressure.c ---- */
+
+/* Among the caches that give way (base/caches.h); without the lock. */
+void lode_sched_list(struct lode_scheduler *s);
+void lode_sched_unlist(struct lode_scheduler *s);
+/* What was asked for since; with the lock, by the scheduler's thread. */
+void lode_sched_give(struct lode_scheduler *s);
 
 /* ---- generation.c; with the lock ---- */
 

@@ -239,9 +239,11 @@ static void *work(void *user) {
         if (s->forget)
             lode_prefix_clear(s->prefix);
         s->forget = false;
+        lode_sched_give(s);
         const size_t n_feeds = lode_batch_form(s);
         if (s->keeper)
             lode_keeper_turn(s->keeper);
+        lode_prefix_settle(s->prefix);
         count_use(s);
         if (n_feeds == 0) {
             if (!s->fetching)
@@ -462,6 +464,8 @@ int lode_scheduler_create(struct lode_scheduler **out, struct lode_model *m,
         rc = create_keeper(s, o, err);
     if (rc == 0)
         rc = start_thread(s, err);
+    if (rc == 0)
+        lode_sched_list(s);
     if (rc < 0)
         lode_scheduler_free(s);
     else
@@ -472,6 +476,7 @@ int lode_scheduler_create(struct lode_scheduler **out, struct lode_model *m,
 void lode_scheduler_free(struct lode_scheduler *s) {
     if (!s)
         return;
+    lode_sched_unlist(s);
     if (s->has_thread) {
         pthread_mutex_lock(&s->lock);
         s->stop = true;

@@ -232,6 +232,12 @@ static char *address(const struct lode_kv_pool *p, uint32_t group, uint32_t page
     return p->groups[group].data + page * p->groups[group].page_size;
 }
 
+void lode_kv_pool_trim(const struct lode_kv_pool *p) {
+    for (uint32_t g = 0; g < p->n_groups; g++)
+        for (uint32_t i = 0; p->groups[g].place == LODE_HOST && i < p->groups[g].n_free; i++)
+            lode_alloc_discard(address(p, g, p->pages[g].free[i]), p->groups[g].page_size);
+}
+
 static int moved(bool ok, struct lode_error *err) {
     return ok ? 0 : lode_fail(err, LODE_ERR_DEVICE, "KV cache", "a page could not be moved");
 }

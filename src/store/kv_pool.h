@@ -81,6 +81,8 @@ uint32_t lode_kv_page_take(struct lode_kv_pool *p, uint32_t group);
 void lode_kv_page_hold(struct lode_kv_pool *p, uint32_t group, uint32_t page);
 void lode_kv_page_drop(struct lode_kv_pool *p, uint32_t group, uint32_t page);
 uint32_t lode_kv_page_holders(const struct lode_kv_pool *p, uint32_t group, uint32_t page);
+/* Gives the system the memory of the host's pages that nobody holds; they take it anew when written. */
+void lode_kv_pool_trim(const struct lode_kv_pool *p);
 /* All bytes of a page to and from the host. */
 int lode_kv_page_read(const struct lode_kv_pool *p, uint32_t group, uint32_t page, void *out,
                       struct lode_error *err);

@@ -5,6 +5,8 @@
 #include "serve_models.h"
 #include "verbs.h"
 
+#include "lode/memory.h"
+
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -253,6 +255,8 @@ int verb_serve(int argc, char **argv) {
     mallopt(M_MMAP_THRESHOLD, OWN_PIECE);
 #endif
     int rc = serve_models_open(&models, &a, sizeof o, o.config, &err);
+    if (rc == 0) /* kept prefixes give way before others die; where the kernel tells no pressure, bounds hold */
+        lode_memory_watch(true, NULL);
     if (rc == 0)
         rc = serve(&o, models, &err);
     serve_models_close(models);

@@ -4,7 +4,9 @@
  * The reference of each request is the plainest way to get it: a session of its own, one token after
  * the other.
  */
+#include "base/caches.h"
 #include "failmalloc.h"
+#include "lode/memory.h"
 #include "requests.h"
 
 #include <pthread.h>
@@ -95,6 +97,72 @@ static void one_output_under_load(void **state) {
         assert_int_equal(st.failed, 0);
         assert_int_equal(st.waiting, 0);
         assert_true(st.fed_tokens > st.steps); /* batches; prefixes: limits() */
+        lode_scheduler_free(s);
+        lode_model_free(model);
+    }
+}
+
+/* Waits for prefixes to take no room, or some. */
+static void await_cached(struct lode_scheduler *s, bool some) {
+    struct lode_scheduler_stats st = {0};
+    for (int i = 0; i < 2000; i++) {
+        lode_scheduler_stats(s, &st);
+        if ((st.cached_bytes > 0) == some)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    fail_msg("%llu bytes are kept", (unsigned long long)st.cached_bytes);
+}
+
+static void answer_all(struct lode_scheduler *s) {
+    for (uint64_t i = 0; i < 3; i++) {
+        const struct lode_generation_opts o = opts_of(&requests[i]);
+        struct lode_generation *g;
+        struct lode_error err;
+        must(lode_generation_start(&g, s, &o, &err), &err);
+        assert_int_equal(take(g, &requests[i], SIZE_MAX), 0);
+        lode_generation_free(g);
+    }
+}
+
+/* Pages that a request runs on cannot go; they do when it is over. */
+static void shrink_while_running(struct lode_scheduler *s) {
+    const struct lode_generation_opts o = opts_of(&requests[1]);
+    struct lode_generation *g;
+    struct lode_error err;
+    must(lode_generation_start(&g, s, &o, &err), &err);
+    assert_int_equal(take(g, &requests[1], 1), 0);
+    lode_caches_shrink(UINT64_MAX, true);
+    lode_generation_free(g);
+}
+
+/* Memory that is short takes what prefixes hold; answers stay what they are. */
+static void prefixes_give_way(void **state) {
+    (void)state;
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        load(models[m]);
+        for (uint64_t i = 0; i < 3; i++) {
+            make_request(&requests[i], i);
+            answer_alone(&requests[i]);
+        }
+        struct lode_scheduler *s = open_scheduler((struct lode_scheduler_opts){.slots = 2});
+        answer_all(s);
+        await_cached(s, true);
+        assert_true(lode_memory_trim(UINT64_MAX) > 0);
+        await_cached(s, false);
+        answer_all(s); /* with room, they are kept again */
+        await_cached(s, true);
+        assert_true(lode_caches_shrink(UINT64_MAX, true) > 0);
+        await_cached(s, false);
+        answer_all(s);
+        await_cached(s, false);
+        for (int i = 0; i < 17; i++) {
+            lode_caches_grow();
+            answer_all(s);
+        }
+        await_cached(s, true);
+        shrink_while_running(s);
+        await_cached(s, false);
         lode_scheduler_free(s);
         lode_model_free(model);
     }
@@ -284,6 +352,7 @@ static void guided(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_output_under_load),
+        cmocka_unit_test(prefixes_give_way),
         cmocka_unit_test(limits),
         cmocka_unit_test(guided),
         cmocka_unit_test(without_memory),
