@@ -161,6 +161,19 @@ def check_forms(count, s):
                     and (sorted(args) == ['age', 'name'] if calls[0]['function']['name'] == 'first'
                          else args in ({'unit': 'C'}, {'unit': 'F'})), 'a call that must come')
         count.check(choice == 'required' or calls[0]['function']['name'] == 'first_of_all', 'by name')
+    loose = {'type': 'object', 'additionalProperties': False, 'required': ['n/a', 'tags'], 'properties': {
+        'n/a': {'type': 'integer', 'minimum': 3, 'maximum': 5},
+        'tags': {'type': 'array', 'uniqueItems': True, 'maxItems': 2, 'items': {'enum': ['x', 'y']}},
+        '~p': {'allOf': [{'pattern': '(?=a)b'}, {'type': 'null'}]}}}
+    tools = [{'type': 'function', 'function': {'name': 'f', 'parameters': loose}}]
+    c = s.post('/v1/chat/completions', dict(HELLO, tools=tools, tool_choice='required', max_tokens=400,
+                                            parallel_tool_calls=False))[1]['choices'][0]
+    args = json.loads(c['message']['tool_calls'][0]['function']['arguments'])
+    count.check(args['n/a'] in (3, 4, 5) and len(args['tags']) < 3 and set(args['tags']) <= {'x', 'y'}
+                and args.get('~p') is None, 'what can be held beside what cannot')
+    tools[0]['function']['strict'] = True
+    status, r = s.post('/v1/chat/completions', dict(HELLO, tools=tools))
+    count.check(status == 400 and 'properties' in r['error']['param'], 'unless it is strict')
 
 
 REFUSED = [  # what is wrong, and the field that the error names

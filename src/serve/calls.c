@@ -2,6 +2,7 @@
 #include "serve/calls.h"
 
 #include "serve/fields.h"
+#include "serve/loosen.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,6 +120,8 @@ struct maker {
 
 /* A form of JSON; *out NULL where it cannot be enforced and need not be. */
 static int json_form(struct maker *k, const json_t *schema, struct form **out) {
+    if (!k->strict)
+        return loosened_form(k->forms, schema, out, k->err);
     char *text = json_text(schema);
     if (!text)
         return no_memory(k->err);
@@ -127,8 +130,6 @@ static int json_form(struct maker *k, const json_t *schema, struct form **out) {
     if (rc == 0 || rc == LODE_ERR_NOMEM)
         return rc;
     *out = NULL;
-    if (!k->strict)
-        return 0;
     char where[sizeof k->err->where];
     snprintf(where, sizeof where, "tools[%zu].function.parameters%.180s", k->i_tool,
              k->err->where[0] == '#' ? k->err->where + 1 : "");
