@@ -93,7 +93,11 @@ def check_messages(count, s):
                        ({'messages': user('x')}, 'max_tokens'), (dict(body, tools=[{}]), 'tools.0'),
                        (dict(body, messages=[{'role': 'x', 'content': ''}]), 'messages.0.role'),
                        (dict(body, messages=[{'role': 'user', 'content': [{'type': 'image'}]}]),
-                        'messages.0.content')):
+                        'messages.0.content'), (dict(body, thinking={'type': 1}), 'thinking.type'),
+                       (dict(body, tool_choice={'type': 'auto', 'disable_parallel_tool_use': 1}),
+                        'disable_parallel_tool_use'),
+                       (dict(body, messages=[{'role': 'assistant', 'content': [
+                           {'type': 'tool_use', 'id': 1, 'name': 'f', 'input': {}}]}]), 'messages.0.content.id')):
         status, e = s.post('/v1/messages', bad)
         count.check(status == 400 and e['type'] == 'error' and e['error']['type']
                     == 'invalid_request_error' and field in e['error']['message'],
@@ -166,7 +170,14 @@ def check_responses(count, s):
                 == 'mcp__files', 'responses: a tool within a namespace')
     for bad, field in (({'input': 1}, 'input'), (dict(body, max_output_tokens='x'), 'max_output_tokens'),
                        ({'input': [{'type': 'message', 'role': 'user', 'content': [
-                           {'type': 'input_image'}]}]}, 'input[0]'), ({}, 'input')):
+                           {'type': 'input_image'}]}]}, 'input[0].content'), ({}, 'input'),
+                       ({'input': [{'type': 1}]}, 'input[0].type'), ({'input': [{}]}, 'input[0]'),
+                       ({'input': [{'type': 'function_call', 'name': 1}]}, 'input[0].name'),
+                       ({'input': [{'type': 'function_call_output', 'output': 1}]}, 'input[0].output'),
+                       ({'input': [{'type': 'reasoning', 'summary': 'x'}]}, 'input[0].summary'),
+                       ({'input': 'x', 'tools': [{'name': 'f'}]}, 'tools[0].type'),
+                       ({'input': 'x', 'tools': [{'type': 'function', 'name': 'f', 'parameters': 1}]},
+                        'tools[0].parameters')):
         status, e = s.post('/v1/responses', bad)
         count.check(status == 400 and e['error']['param'] == field, 'responses: refused: %s' % field)
 

@@ -3,6 +3,7 @@
  * Messages are made of blocks; they become OpenAI's messages, in the order in which the blocks stand:
  * a result of a tool is a message of its own.
  */
+#include "base/error.h"
 #include "serve/exchange.h"
 #include "serve/fields.h"
 
@@ -86,11 +87,12 @@ static int add_message(json_t *messages, const char *role, struct lode_buf *text
 
 static int add_result(json_t *messages, const json_t *block, const char *where,
                       struct lode_error *err) {
-    const char *id = json_string_value(json_object_get(block, "tool_use_id"));
+    const char *id;
     struct lode_buf text = {0};
+    LODE_TRY(field_text(block, where, "tool_use_id", &id, err));
     int rc = join(json_object_get(block, "content"), where, &text, false, err);
     if (rc == 0)
-        rc = add_message(messages, "tool", &text, json_pack("{s:s}", "tool_call_id", id ? id : ""),
+        rc = add_message(messages, "tool", &text, json_pack("{s:s}", "tool_call_id", id),
                          err);
     lode_buf_free(&text);
     return rc;
@@ -134,17 +136,21 @@ static int assistant_blocks(json_t *messages, const json_t *content, const char 
         if (t) {
             lode_buf_addz(&text, t);
         } else if (!strcmp(type, "thinking")) {
-            const char *s = json_string_value(json_object_get(block, "thinking"));
-            lode_buf_addz(&thinking, s ? s : "");
+            const char *s;
+            if ((rc = field_text(block, where, "thinking", &s, err)) < 0)
+                break;
+            lode_buf_addz(&thinking, s);
         } else if (!strcmp(type, "tool_use")) {
-            const char *id = json_string_value(json_object_get(block, "id"));
+            const char *id;
             const char *name = json_string_value(json_object_get(block, "name"));
             json_t *input = json_object_get(block, "input");
+            if ((rc = field_text(block, where, "id", &id, err)) < 0)
+                break;
             if (!name || !json_is_object(input)) {
                 rc = field_fail(err, where, "block %zu: a \"name\" and an object \"input\" expected", i);
                 break;
             }
-            json_array_append_new(calls, json_pack("{s:s, s:s, s:{s:s, s:O}}", "id", id ? id : "",
+            json_array_append_new(calls, json_pack("{s:s, s:s, s:{s:s, s:O}}", "id", id,
                                                    "type", "function", "function", "name", name,
                                                    "arguments", input));
         } else if (strcmp(type, "redacted_thinking")) {
@@ -234,8 +240,10 @@ static int read_tools(struct request *r, struct lode_error *err) {
         rc = field_object(r->body, "tool_choice", &choice, err);
     if (rc == 0 && choice) {
         const char *type = type_of(choice);
-        r->talk.one_call = json_is_true(json_object_get(choice, "disable_parallel_tool_use"));
-        if (!strcmp(type, "tool"))
+        rc = field_bool(choice, "disable_parallel_tool_use", &r->talk.one_call, err);
+        if (rc < 0)
+            mapped = NULL;
+        else if (!strcmp(type, "tool"))
             mapped = json_incref(choice); /* {name} */
         else if (!strcmp(type, "any") || !strcmp(type, "auto") || !strcmp(type, "none"))
             mapped = json_string(type);
@@ -251,11 +259,13 @@ static int read_tools(struct request *r, struct lode_error *err) {
 
 static int read_thinking(struct request *r, struct lode_error *err) {
     json_t *thinking = NULL, *config = NULL;
-    const char *effort = NULL;
+    const char *effort = NULL, *type = "";
     int rc = field_object(r->body, "thinking", &thinking, err);
     if (rc == 0 && thinking)
+        rc = field_text(thinking, "thinking", "type", &type, err);
+    if (rc == 0 && thinking)
         rc = talk_default(&r->talk, "enable_thinking",
-                          json_boolean(strcmp(type_of(thinking), "disabled")), err);
+                          json_boolean(strcmp(type, "disabled")), err);
     if (rc == 0)
         rc = field_object(r->body, "output_config", &config, err);
     if (rc == 0 && config)

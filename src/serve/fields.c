@@ -77,6 +77,16 @@ int field_string(const json_t *body, const char *name, const char **out, struct 
     return 0;
 }
 
+int field_text(const json_t *v, const char *where, const char *name, const char **out, struct lode_error *err) {
+    const json_t *text = get(v, name);
+    char place[160];
+    *out = json_is_string(text) ? json_string_value(text) : "";
+    if (!text || json_is_string(text))
+        return 0;
+    snprintf(place, sizeof place, "%.120s.%.36s", where, name);
+    return wrong_type(err, place, "a string", text);
+}
+
 int field_array(const json_t *body, const char *name, json_t **out, struct lode_error *err) {
     const json_t *v = get(body, name);
     if (v && !json_is_array(v))

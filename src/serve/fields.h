@@ -24,6 +24,9 @@ int field_string(const json_t *body, const char *name, const char **out, struct 
 int field_array(const json_t *body, const char *name, json_t **out, struct lode_error *err);
 int field_object(const json_t *body, const char *name, json_t **out, struct lode_error *err);
 
+/* A text within the body, "" where there is none; errors name WHERE.NAME. */
+int field_text(const json_t *v, const char *where, const char *name, const char **out, struct lode_error *err);
+
 /* A value as JSON, malloc'd; NULL without memory.  (jansson's own json_dumps leaves out what it finds no
  * memory for, and says nothing.) */
 char *json_text(const json_t *v);

@@ -141,7 +141,9 @@ static void log_body(struct server *s, const struct http_call *x) {
 
 /* Whether the route's own function answers, and not its API: a search of the likeliest is no generation. */
 static bool in_place(const struct route *route, const json_t *body, struct lode_error *err) {
-    const bool beams = json_is_true(json_object_get(body, "use_beam_search"));
+    bool beams = false;
+    if (field_bool(body, "use_beam_search", &beams, err) < 0)
+        return false;
     if (beams && route->api && !route->post)
         field_fail(err, "use_beam_search", "is there for /v1/completions only (/apply-template gives a chat's "
                                            "text)");

@@ -22,12 +22,22 @@ static int read_think(struct request *r, struct lode_error *err) {
         return 0;
     if (json_is_boolean(think))
         return talk_default(&r->talk, "enable_thinking", json_boolean(json_is_true(think)), err);
-    if (!json_is_string(think))
+    const char *word = json_string_value(think);
+    if (!word || (strcmp(word, "low") && strcmp(word, "medium") && strcmp(word, "high")))
         return field_fail(err, "think", "true, false, \"low\", \"medium\" or \"high\" expected");
     const int rc = talk_default(&r->talk, "enable_thinking", json_true(), err);
     return rc < 0 ? rc
                   : talk_default(&r->talk, "reasoning_effort",
-                                 json_string(json_string_value(think)), err);
+                                 json_string(word), err);
+}
+
+/* What changes nothing here must be what it says it is all the same. */
+static int read_ignored(const json_t *body, const json_t *options, struct lode_error *err) {
+    const json_t *keep = json_object_get(body, "keep_alive");
+    int64_t ctx = 0;
+    if (keep && !json_is_null(keep) && !json_is_string(keep) && !json_is_number(keep))
+        return field_fail(err, "keep_alive", "a number of seconds, or a duration like \"5m\", expected");
+    return field_int(options, "num_ctx", 0, INT32_MAX, &ctx, err);
 }
 
 static int read_options(struct request *r, struct lode_error *err) {
@@ -40,6 +50,8 @@ static int read_options(struct request *r, struct lode_error *err) {
     if (rc == 0)
         rc = field_bool(r->body, "stream", &r->stream, err);
     if (rc == 0)
+        rc = read_ignored(r->body, options, err);
+    if (rc == 0)
         rc = field_int(options, "num_predict", -2, INT32_MAX, &r->g.max_tokens, err);
     if (rc == 0)
         rc = request_stops(r, options, "stop", err);
@@ -49,7 +61,7 @@ static int read_options(struct request *r, struct lode_error *err) {
         rc = request_schema(r, format, "format", err);
     else if (rc == 0 && json_is_string(format) && !strcmp(json_string_value(format), "json"))
         rc = request_form_of(r, LODE_GRAMMAR_SCHEMA, "{\"type\": \"object\"}", "format", err);
-    else if (rc == 0 && format && !json_is_null(format) && json_string_length(format))
+    else if (rc == 0 && format && !json_is_null(format) && !(json_is_string(format) && !json_string_length(format)))
         rc = field_fail(err, "format", "\"json\" or a JSON Schema expected");
     json_decref(none);
     return rc;
@@ -76,6 +88,7 @@ static int only_load(struct exchange *x, struct lode_error *err) {
 static int read_chat(struct exchange *x, struct lode_error *err) {
     struct request *r = &x->r;
     json_t *messages = NULL, *tools = NULL, *m;
+    char where[40];
     size_t i;
     int rc = read_options(r, err);
     if (rc == 0)
@@ -84,6 +97,12 @@ static int read_chat(struct exchange *x, struct lode_error *err) {
         return only_load(x, err);
     json_array_foreach(messages, i, m) {
         json_t *thinking = json_object_get(m, "thinking"), *name = json_object_get(m, "tool_name");
+        const char *text;
+        snprintf(where, sizeof where, "messages[%zu]", i);
+        if (rc == 0)
+            rc = field_text(m, where, "thinking", &text, err);
+        if (rc == 0)
+            rc = field_text(m, where, "tool_name", &text, err);
         if (rc == 0)
             rc = no_images(m, "messages.images", err);
         if (thinking && !json_object_get(m, "reasoning_content"))

@@ -42,23 +42,26 @@ static int append(struct reader *r, const char *name, const char *text) {
 }
 
 /* A string, or parts of text, as a string of its own; NULL: *rc says why. */
-static json_t *content_text(struct reader *r, const json_t *content, int *rc) {
+static json_t *content_text(struct reader *r, const json_t *item, const char *name, int *rc) {
+    const json_t *content = json_object_get(item, name);
+    char where[100];
     struct lode_buf b = {0};
     json_t *part;
     size_t i;
     *rc = 0;
     if (json_is_string(content))
         return json_incref((json_t *)content);
+    snprintf(where, sizeof where, "%.60s.%s", r->where, name);
     if (!json_is_array(content)) {
-        *rc = field_fail(r->err, r->where, "a string or a list of parts expected");
+        *rc = field_fail(r->err, where, "a string or a list of parts expected");
         return NULL;
     }
     json_array_foreach((json_t *)content, i, part) {
         const char *type = text_member(part, "type");
-        const json_t *text = json_object_get(part, !strcmp(type, "refusal") ? "refusal" : "text");
-        if (!json_is_string(text)) {
-            *rc = field_fail(r->err, r->where, "part %zu is of type \"%.40s\": this model reads text only",
-                             i, type);
+        const bool refusal = !strcmp(type, "refusal");
+        const json_t *text = json_object_get(part, refusal ? "refusal" : "text");
+        if (!json_is_string(text) || (json_object_get(part, "type") && !strstr(type, "text") && !refusal)) {
+            *rc = field_fail(r->err, where, "part %zu is of type \"%.40s\": this model reads text only", i, type);
             break;
         }
         lode_buf_add(&b, json_string_value(text), json_string_length(text));
@@ -71,9 +74,11 @@ static json_t *content_text(struct reader *r, const json_t *content, int *rc) {
 }
 
 static int read_message(struct reader *r, const json_t *item) {
-    const char *role = text_member(item, "role");
-    int rc;
-    json_t *text = content_text(r, json_object_get(item, "content"), &rc);
+    const char *role;
+    int rc = field_text(item, r->where, "role", &role, r->err);
+    if (rc < 0)
+        return rc;
+    json_t *text = content_text(r, item, "content", &rc);
     if (!text)
         return rc;
     if (!strcmp(role, "assistant")) {
@@ -95,25 +100,40 @@ static int read_reasoning(struct reader *r, const json_t *item) {
     static const char *const lists[] = {"content", "summary"};
     for (size_t k = 0; k < 2; k++) {
         const json_t *list = json_object_get(item, lists[k]);
-        for (size_t i = 0; i < json_array_size(list); i++)
-            if (append(r, "reasoning_content", text_member(json_array_get(list, i), "text")) < 0)
-                return LODE_ERR_NOMEM;
+        char where[100];
+        snprintf(where, sizeof where, "%.60s.%s", r->where, lists[k]);
+        if (list && !json_is_null(list) && !json_is_array(list))
+            return field_fail(r->err, where, "an array expected");
+        for (size_t i = 0; i < json_array_size(list); i++) {
+            const char *text;
+            snprintf(where, sizeof where, "%.60s.%s[%zu]", r->where, lists[k], i);
+            if (!json_is_object(json_array_get(list, i)))
+                return field_fail(r->err, where, "an object expected");
+            LODE_TRY(field_text(json_array_get(list, i), where, "text", &text, r->err));
+            LODE_TRY(append(r, "reasoning_content", text));
+        }
         if (json_array_size(list))
             break;
     }
     return 0;
 }
 
+/* The name that the model sees: a namespace's tools begin with it. */
+static void full_name(char out[300], const char *space, const char *name) {
+    snprintf(out, 300, "%.140s%s%.140s", space, *space ? "__" : "", name);
+}
+
 /* A function's call, or a custom tool's, whose text is the one argument. */
 static int read_call(struct reader *r, const json_t *item, bool custom) {
-    const char *name = text_member(item, "name"), *space = text_member(item, "namespace");
-    const char *id = text_member(item, "call_id");
+    const char *name, *space, *id, *said;
     char full[300];
-    if (turn(r) < 0)
-        return LODE_ERR_NOMEM;
-    snprintf(full, sizeof full, "%.140s%s%.140s", space, *space ? "__" : "", name);
-    json_t *arguments = custom ? json_pack("{s:s}", "input", text_member(item, "input"))
-                               : json_string(text_member(item, "arguments"));
+    LODE_TRY(field_text(item, r->where, "name", &name, r->err));
+    LODE_TRY(field_text(item, r->where, "namespace", &space, r->err));
+    LODE_TRY(field_text(item, r->where, "call_id", &id, r->err));
+    LODE_TRY(field_text(item, r->where, custom ? "input" : "arguments", &said, r->err));
+    LODE_TRY(turn(r));
+    full_name(full, space, name);
+    json_t *arguments = custom ? json_pack("{s:s}", "input", said) : json_string(said);
     json_t *call = json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function",
                              "name", full, "arguments", arguments);
     json_t *calls = json_object_get(r->turn, "tool_calls");
@@ -128,21 +148,26 @@ static int read_call(struct reader *r, const json_t *item, bool custom) {
 }
 
 static int read_output(struct reader *r, const json_t *item) {
-    int rc = flush(r);
-    json_t *text = rc == 0 ? content_text(r, json_object_get(item, "output"), &rc) : NULL;
+    const char *id;
+    int rc = field_text(item, r->where, "call_id", &id, r->err);
+    if (rc == 0)
+        rc = flush(r);
+    json_t *text = rc == 0 ? content_text(r, item, "output", &rc) : NULL;
     if (!text)
         return rc;
     return json_array_append_new(r->messages, json_pack("{s:s, s:o, s:s}", "role", "tool", "content",
-                                                        text, "tool_call_id",
-                                                        text_member(item, "call_id")))
+                                                        text, "tool_call_id", id))
                ? request_no_memory(r->err)
                : 0;
 }
 
 static int read_item(struct reader *r, const json_t *item) {
-    const char *type = text_member(item, "type");
+    const char *type;
     if (!json_is_object(item))
         return field_fail(r->err, r->where, "an object expected");
+    LODE_TRY(field_text(item, r->where, "type", &type, r->err));
+    if (!*type && !json_object_get(item, "role"))
+        return field_fail(r->err, r->where, "a \"type\" or a \"role\" expected");
     if (!strcmp(type, "message") || (!*type && json_object_get(item, "role")))
         return read_message(r, item);
     if (!strcmp(type, "reasoning"))
@@ -185,11 +210,6 @@ struct tools {
     json_t *list, *names; /* owned elsewhere */
     struct lode_error *err;
 };
-
-/* The name that the model sees: a namespace's tools begin with it. */
-static void full_name(char out[300], const char *space, const char *name) {
-    snprintf(out, 300, "%.140s%s%.140s", space, *space ? "__" : "", name);
-}
 
 /* Takes function, as chats have it; kind: what its calls are. */
 static int add_tool(struct tools *t, const json_t *tool, const char *kind, const char *space, json_t *function) {
@@ -251,7 +271,7 @@ static int add_any(struct tools *t, const json_t *tool, const char *where, const
 
 static json_t *map_choice(const json_t *choice) {
     const char *type = text_member(choice, "type");
-    if (!json_is_object(choice))
+    if (!json_is_object(choice) || !*type)
         return json_incref((json_t *)choice);
     if (!strcmp(type, "function") || !strcmp(type, "custom"))
         return json_pack("{s:s}", "name", text_member(choice, "name"));

@@ -55,6 +55,7 @@ static int join_parts(json_t *message, const json_t *parts, size_t i, struct lod
 static int settle_call(json_t *call, const char *where, struct lode_error *err) {
     json_t *function = json_object_get(call, "function"), *args = NULL;
     const json_t *custom = json_object_get(call, "custom");
+    const char *id;
     char place[100];
     if (!json_is_object(call))
         return field_fail(err, where, "an object expected");
@@ -67,6 +68,7 @@ static int settle_call(json_t *call, const char *where, struct lode_error *err) 
             json_object_set_new(call, "type", json_string("function")))
             return request_no_memory(err);
     }
+    LODE_TRY(field_text(call, where, "id", &id, err));
     snprintf(place, sizeof place, "%.80s.function", where);
     if (!json_is_object(function))
         return field_fail(err, place, "an object with \"name\" and \"arguments\" expected");
