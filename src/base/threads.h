@@ -38,4 +38,9 @@ uint32_t lode_pool_threads(const struct lode_pool *pool);
 void lode_pool_run(struct lode_pool *pool, lode_pool_fn *fn, void *arg, uint32_t n_tasks);
 void lode_pool_free(struct lode_pool *pool);
 
+/* For a thread that mostly sleeps and keeps a device busy: while all cores compute, it runs at once
+ * when it wakes, as far as the system allows it: at real-time priority, or the highest of ordinary
+ * ones; else with a shorter turn than others, which newer kernels let go first. */
+void lode_thread_wakes_first(void);
+
 #endif

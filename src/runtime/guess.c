@@ -2,11 +2,40 @@
 
 #include "base/alloc.h"
 
-/* A router, and what is asked of the next one behind it. */
-struct ask {
-    uint32_t at, route, experts; /* instructions: the product, ROUTE, EXPERTS */
-    uint32_t part;               /* of the product */
-    bool next;                   /* the next layer's router can be asked */
+#define NONE UINT32_MAX
+
+enum {
+    CHAIN = 6, /* instructions from the residual stream to a choice, at most */
+    MEMORY = 64 /* rows over which chances are averaged */
+};
+
+struct link {
+    uint32_t instr, part; /* of the instruction, the one whose output the next link reads */
+};
+
+/* A router: the instructions that make its choice of one value, the residual stream where the layer
+ * takes its norm of it first. */
+struct router {
+    struct link chain[CHAIN]; /* the last is ROUTE */
+    uint32_t n_chain;
+    uint32_t source;  /* the value that the first link reads */
+    uint32_t experts; /* the instruction that runs what is chosen */
+};
+
+/* How often a guess was right of late, by its place in the order of weights. */
+struct record {
+    float chance[LODE_MAX_USED];
+    uint32_t n;                     /* rows seen, up to MEMORY */
+    uint32_t ids[LODE_MAX_USED];    /* (n_open) guessed last, and not compared yet */
+    uint32_t n_open;
+};
+
+/* What is guessed behind an instruction: what a router would choose of another value. */
+struct hunch {
+    uint32_t router;  /* NONE: nothing */
+    uint32_t reader;  /* the instruction whose input that value is */
+    uint32_t experts; /* read once this has asked for what it needs; NONE: at once */
+    struct record *record;
 };
 
 struct lode_guess {
@@ -14,40 +43,87 @@ struct lode_guess {
     struct lode_instr *instrs;
     struct lode_backend *backend;
     struct lode_store *store;
-    struct ask *asks; /* owned; (n_asks), in the order of layers */
-    uint32_t n_asks;
-    float *logits, *pairs; /* owned; (LODE_GUESS_ROWS, width of each) */
-    uint32_t n_experts, n_pairs;
-    uint32_t *ahead; /* owned; (LODE_GUESS_ROWS * n_used) */
+    struct router *routers; /* owned; (n_routers), in the order of layers */
+    uint32_t n_routers;
+    struct record *records; /* owned; (n_routers, 2) */
+    struct hunch *hunches; /* owned; (n_instrs) */
+    uint32_t *routed;      /* owned; (n_instrs): the router whose choice it makes, or NONE */
+    char *rows[2];         /* owned; (LODE_GUESS_ROWS, stride): what links make, in turn */
+    size_t stride;
+    struct lode_wanted *ahead; /* owned; (LODE_GUESS_ROWS * n_used) */
 };
 
-static bool find_ask(const struct lode_plan *p, uint32_t experts, struct ask *a) {
-    const uint32_t pairs = p->instrs[experts].in[1];
-    bool found = false;
-    for (uint32_t i = 0; i < experts; i++)
-        if (p->instrs[i].op == LODE_OP_ROUTE && p->parts[p->instrs[i].first_part].out == pairs) {
-            a->route = i;
-            found = true;
-        }
-    for (uint32_t i = 0; found && i < a->route; i++)
-        for (uint32_t k = 0; p->instrs[i].op == LODE_OP_LINEAR && k < p->instrs[i].n_parts; k++)
-            if (p->parts[p->instrs[i].first_part + k].out == p->instrs[a->route].in[0]) {
-                a->at = i;
-                a->part = k;
-                a->experts = experts;
-                /* who asks is the host */
-                return p->instrs[i].place == LODE_HOST && p->instrs[a->route].place == LODE_HOST &&
-                       p->instrs[experts].place == LODE_HOST;
+/* ---- who makes what ---- */
+
+/* The part that made a value before instruction `before`. */
+static bool made_by(const struct lode_plan *p, uint32_t value, uint32_t before, struct link *out) {
+    for (uint32_t i = before; i-- > 0;)
+        for (uint32_t k = 0; k < p->instrs[i].n_parts; k++)
+            if (p->parts[p->instrs[i].first_part + k].out == value) {
+                *out = (struct link){i, k};
+                return true;
             }
     return false;
 }
 
-/* Whether b's router takes what a's does. */
-static bool alike(const struct lode_plan *p, const struct ask *a, const struct ask *b) {
-    const struct lode_plan_value *x = &p->values[p->instrs[a->at].in[0]];
-    const struct lode_plan_value *y = &p->values[p->instrs[b->at].in[0]];
-    return x->type == y->type && x->width == y->width && x->rows == LODE_ROWS_ALL &&
-           y->rows == LODE_ROWS_ALL;
+static bool is_link(enum lode_op op) {
+    return op == LODE_OP_LINEAR || op == LODE_OP_QUANT || op == LODE_OP_RMS_NORM ||
+           op == LODE_OP_LAYER_NORM || op == LODE_OP_SCALE || op == LODE_OP_ROUTE;
+}
+
+static bool find_router(const struct lode_plan *p, uint32_t experts, struct router *out) {
+    struct link links[CHAIN];
+    uint32_t n = 0;
+    *out = (struct router){.experts = experts, .source = p->instrs[experts].in[1]};
+    if (p->instrs[experts].place != LODE_HOST) /* who asks is the host */
+        return false;
+    for (uint32_t before = experts; n < CHAIN && made_by(p, out->source, before, &links[n]); n++) {
+        const struct lode_plan_instr *in = &p->instrs[links[n].instr];
+        if (!is_link(in->op) || in->place != LODE_HOST)
+            break;
+        out->source = in->in[0];
+        before = links[n].instr;
+    }
+    for (out->n_chain = 0; out->n_chain < n; out->n_chain++)
+        out->chain[out->n_chain] = links[n - 1 - out->n_chain];
+    return n > 1 && p->instrs[links[0].instr].op == LODE_OP_ROUTE;
+}
+
+static bool alike(const struct lode_plan *p, uint32_t a, uint32_t b) {
+    return p->values[a].type == p->values[b].type && p->values[a].width == p->values[b].width;
+}
+
+/* The next router is asked twice: about what this one is asked about, and when the layer between is
+ * done. */
+static void find_hunches(struct lode_guess *g, uint32_t i_router) {
+    const struct lode_plan *p = g->plan;
+    const struct router *to = &g->routers[i_router], *from = i_router ? to - 1 : NULL;
+    if (from && alike(p, from->source, to->source))
+        g->hunches[from->chain[from->n_chain - 1].instr] =
+            (struct hunch){i_router, from->chain[0].instr, from->experts,
+                           &g->records[2 * i_router]};
+    for (uint32_t i = to->chain[0].instr; i-- > (from ? from->experts : 0);) {
+        const struct lode_plan_instr *in = &p->instrs[i];
+        if (in->op == LODE_OP_TRACE && in->place == LODE_HOST && alike(p, in->in[0], to->source)) {
+            g->hunches[i] = (struct hunch){i_router, i, NONE, &g->records[2 * i_router + 1]};
+            return;
+        }
+    }
+}
+
+static size_t widest_link(const struct lode_guess *g) {
+    size_t most = 0;
+    for (uint32_t i = 0; i < g->n_routers; i++)
+        for (uint32_t k = 0; k < g->routers[i].n_chain; k++) {
+            const struct link *l = &g->routers[i].chain[k];
+            const struct lode_plan *p = g->plan;
+            const struct lode_plan_value *v =
+                &p->values[p->parts[p->instrs[l->instr].first_part + l->part].out];
+            size_t size = 0;
+            lode_dtype_row_size(v->type, v->width, &size);
+            most = size > most ? size : most;
+        }
+    return (most + 63) & ~(size_t)63;
 }
 
 int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
@@ -59,25 +135,31 @@ int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
     struct lode_guess *g = LODE_NEW(struct lode_guess);
     if (!g)
         return lode_fail_nomem(err, "guesses");
-    *g = (struct lode_guess){plan,
-                             instrs,
-                             backend,
-                             store,
-                             .n_experts = plan->experts.n,
-                             .n_pairs = 2 * plan->experts.n_used};
-    g->asks = LODE_NEW_ARRAY(struct ask, plan->n_instrs);
-    g->logits = LODE_NEW_ARRAY(float, LODE_GUESS_ROWS *(size_t)g->n_experts);
-    g->pairs = LODE_NEW_ARRAY(float, LODE_GUESS_ROWS *(size_t)g->n_pairs);
-    g->ahead = LODE_NEW_ARRAY(uint32_t, LODE_GUESS_ROWS * (size_t)plan->experts.n_used);
-    if (!g->asks || !g->logits || !g->pairs || !g->ahead) {
+    *g = (struct lode_guess){plan, instrs, backend, store, .stride = 0};
+    g->routers = LODE_NEW_ARRAY(struct router, plan->n_instrs);
+    g->hunches = LODE_NEW_ARRAY(struct hunch, plan->n_instrs);
+    g->routed = LODE_NEW_ARRAY(uint32_t, plan->n_instrs);
+    for (uint32_t i = 0; g->routers && i < plan->n_instrs; i++)
+        if (plan->instrs[i].op == LODE_OP_EXPERTS && find_router(plan, i, &g->routers[g->n_routers]))
+            g->n_routers++;
+    g->stride = g->routers ? widest_link(g) : 0;
+    for (int i = 0; i < 2; i++)
+        g->rows[i] = lode_alloc_aligned(64, LODE_GUESS_ROWS, g->stride ? g->stride : 64);
+    g->ahead = LODE_NEW_ARRAY(struct lode_wanted, LODE_GUESS_ROWS * (size_t)plan->experts.n_used);
+    g->records = LODE_NEW_ARRAY(struct record, 2 * (size_t)plan->n_instrs);
+    if (!g->routers || !g->hunches || !g->routed || !g->records || !g->rows[0] || !g->rows[1] || !g->ahead) {
         lode_guess_free(g);
         return lode_fail_nomem(err, "guesses");
     }
     for (uint32_t i = 0; i < plan->n_instrs; i++)
-        if (plan->instrs[i].op == LODE_OP_EXPERTS && find_ask(plan, i, &g->asks[g->n_asks]))
-            g->n_asks++;
-    for (uint32_t i = 0; i + 1 < g->n_asks; i++)
-        g->asks[i].next = alike(plan, &g->asks[i], &g->asks[i + 1]);
+        g->hunches[i].router = g->routed[i] = NONE;
+    for (uint32_t i = 0; i < 2 * g->n_routers; i++)
+        for (uint32_t k = 0; k < LODE_MAX_USED; k++)
+            g->records[i].chance[k] = 0.5f; /* nothing is known */
+    for (uint32_t i = 0; i < g->n_routers; i++) {
+        g->routed[g->routers[i].chain[g->routers[i].n_chain - 1].instr] = i;
+        find_hunches(g, i);
+    }
     *out = g;
     return 0;
 }
@@ -85,12 +167,17 @@ int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
 void lode_guess_free(struct lode_guess *g) {
     if (!g)
         return;
-    lode_free(g->asks);
-    lode_free(g->logits);
-    lode_free(g->pairs);
+    lode_free(g->routers);
+    lode_free(g->hunches);
+    lode_free(g->routed);
+    lode_free(g->records);
+    lode_free_aligned(g->rows[0]);
+    lode_free_aligned(g->rows[1]);
     lode_free(g->ahead);
     lode_free(g);
 }
+
+/* ---- asking ---- */
 
 /* Pins a weight (NULL: none) if it is here; for one that is not, a guess does not wait. */
 static int hold(struct lode_store *s, const struct lode_operand *w, const void **data,
@@ -103,38 +190,28 @@ static int hold(struct lode_store *s, const struct lode_operand *w, const void *
     return rc;
 }
 
-/* The next layer's product and choice, over this layer's input, into the guess's own buffers.
- * PENDING or FULL: a weight of its router is not here yet. */
-static int choose(struct lode_guess *g, const struct ask *now, const struct ask *next,
-                  const struct lode_step *step, struct lode_error *err) {
-    const struct lode_instr *in = &g->instrs[now->at], *there = &g->instrs[next->at];
-    struct lode_instr route = g->instrs[next->route];
-    struct lode_part product = there->parts[next->part], pairs = route.parts[0];
-    const uint32_t n = product.w->rows;
-    product.out =
-        (struct lode_value){(char *)g->logits, n * sizeof(float), n, LODE_F32, LODE_ROWS_ALL};
-    pairs.out = (struct lode_value){(char *)g->pairs, g->n_pairs * sizeof(float),
-                                    2 * route.p.route.n_used, LODE_F32, LODE_ROWS_ALL};
-    struct lode_instr linear = {
-        .op = LODE_OP_LINEAR, .p = there->p, .in = {in->in[0]}, .parts = &product, .n_parts = 1};
-    route.in[0] = product.out;
-    route.parts = &pairs;
-    int rc = hold(g->store, product.w, &product.w_data, err);
+/* One link's instruction over x, in its own place.  PENDING or FULL: its weight is not here yet. */
+static int run_link(struct lode_guess *g, const struct link *l, struct lode_value *x, char *to,
+                    uint32_t n_rows, struct lode_error *err) {
+    struct lode_instr in = g->instrs[l->instr];
+    struct lode_part part = in.parts[l->part];
+    const struct lode_step quiet = {.n_rows = n_rows}; /* nobody is told of it */
+    in.in[0] = *x;
+    in.parts = &part;
+    in.n_parts = 1;
+    part.out.data = to;
+    part.out.stride = g->stride;
+    part.out.rows = LODE_ROWS_ALL;
+    *x = part.out;
+    int rc = hold(g->store, part.w, &part.w_data, err);
     if (rc == LODE_READY)
-        rc = hold(g->store, product.bias, &product.bias_data, err);
+        rc = hold(g->store, part.bias, &part.bias_data, err);
     if (rc == LODE_READY)
-        rc = hold(g->store, pairs.w, &pairs.w_data, err);
-    const struct lode_step quiet = {.n_rows = step->n_rows}; /* nobody is told of it */
-    if (rc == LODE_READY) {
-        g->backend->ops->run[LODE_OP_LINEAR](g->backend, &linear, &quiet);
-        g->backend->ops->run[LODE_OP_ROUTE](g->backend, &route, &quiet);
-    }
-    if (product.w_data)
-        g->store->ops->unpin(g->store, product.w->id);
-    if (product.bias_data)
-        g->store->ops->unpin(g->store, product.bias->id);
-    if (pairs.w_data)
-        g->store->ops->unpin(g->store, pairs.w->id);
+        g->backend->ops->run[in.op](g->backend, &in, &quiet);
+    if (part.w_data)
+        g->store->ops->unpin(g->store, part.w->id);
+    if (part.bias_data)
+        g->store->ops->unpin(g->store, part.bias->id);
     return rc;
 }
 
@@ -153,33 +230,82 @@ static uint32_t ranked(const float *pairs, uint32_t n_used, uint32_t rank) {
     return 0; /* weights that are no numbers */
 }
 
-/* What `next` would choose now is read ahead, the surest of each row first. */
-static int guess_layer(struct lode_guess *g, const struct ask *now, const struct ask *next,
-                       struct lode_instr *experts, const struct lode_step *step,
-                       struct lode_error *err) {
-    const int rc = choose(g, now, next, step, err);
-    if (rc != LODE_READY)
-        return rc < 0 ? rc : 0;
-    const uint32_t n_used = g->instrs[next->route].p.route.n_used;
-    const uint32_t first = g->instrs[next->experts].parts[0].w->id;
+/* What the router would choose now goes to g->ahead, the surest first; returns how many. */
+static int choose(struct lode_guess *g, const struct hunch *h, uint32_t n_rows,
+                  struct lode_error *err) {
+    const struct router *r = &g->routers[h->router];
+    struct lode_value x = g->instrs[h->reader].in[0];
+    x.rows = LODE_ROWS_ALL;
+    for (uint32_t k = 0; k < r->n_chain; k++) {
+        const int rc = run_link(g, &r->chain[k], &x, g->rows[k & 1], n_rows, err);
+        if (rc != LODE_READY)
+            return rc < 0 ? rc : 0;
+    }
+    const uint32_t n_used = g->instrs[r->chain[r->n_chain - 1].instr].p.route.n_used;
+    const uint32_t first = g->instrs[r->experts].parts[0].w->id;
+    int n = 0;
     for (uint32_t rank = 0; rank < n_used; rank++)
-        for (uint32_t r = 0; r < step->n_rows; r++)
-            g->ahead[experts->n_ahead++] = first + ranked(&g->pairs[r * g->n_pairs], n_used, rank);
-    return 0;
+        for (uint32_t row = 0; row < n_rows; row++)
+            g->ahead[n++] = (struct lode_wanted){
+                first + ranked((const float *)(x.data + row * x.stride), n_used, rank),
+                h->record->chance[rank]};
+    return n;
+}
+
+/* ---- how good guesses are ---- */
+
+static bool was_chosen(const struct lode_guess *g, uint32_t i_route, uint32_t id) {
+    const struct lode_instr *in = &g->instrs[i_route];
+    const float *pairs = (const float *)in->parts[0].out.data;
+    const uint32_t first = g->instrs[g->routers[g->routed[i_route]].experts].parts[0].w->id;
+    for (uint32_t k = 0; k < in->p.route.n_used; k++) {
+        int32_t expert;
+        memcpy(&expert, &pairs[2 * k], sizeof expert);
+        if (first + (uint32_t)expert == id)
+            return true;
+    }
+    return false;
+}
+
+static void compare(struct lode_guess *g, uint32_t i_route) {
+    for (struct record *r = &g->records[2 * g->routed[i_route]], *end = r + 2; r < end; r++) {
+        r->n += r->n < MEMORY && r->n_open;
+        for (uint32_t k = 0; k < r->n_open; k++)
+            r->chance[k] +=
+                ((was_chosen(g, i_route, r->ids[k]) ? 1.0f : 0.0f) - r->chance[k]) / (float)(r->n + 1);
+        r->n_open = 0;
+    }
+}
+
+static void remember(struct record *r, const struct lode_wanted *w, uint32_t n) {
+    for (uint32_t k = 0; k < n; k++)
+        r->ids[k] = w[k].id;
+    r->n_open = n;
 }
 
 int lode_guess_run(struct lode_guess *g, uint32_t i, const struct lode_step *step,
                    struct lode_error *err) {
-    for (uint32_t a = 0; a < g->n_asks; a++) {
-        const struct ask *now = &g->asks[a];
-        if (now->at != i)
-            continue;
-        struct lode_instr *experts = &g->instrs[now->experts];
+    const struct hunch *h = &g->hunches[i];
+    if (g->routed[i] != NONE && step->n_rows == 1)
+        compare(g, i);
+    if (h->router == NONE)
+        return 0;
+    struct lode_instr *experts = h->experts != NONE ? &g->instrs[h->experts] : NULL;
+    const uint32_t n_rows = lode_value_rows(&g->instrs[h->reader].in[0], step);
+    if (experts)
         experts->n_ahead = 0;
+    if (n_rows > LODE_GUESS_ROWS)
+        return 0;
+    const int n = choose(g, h, n_rows, err);
+    if (n <= 0)
+        return n;
+    if (n_rows == 1)
+        remember(h->record, g->ahead, (uint32_t)n);
+    if (experts) {
         experts->ahead = g->ahead;
-        if (step->n_rows > LODE_GUESS_ROWS)
-            return 0;
-        return now->next ? guess_layer(g, now, now + 1, experts, step, err) : 0;
+        experts->n_ahead = (uint32_t)n;
+    } else {
+        g->store->ops->want(g->store, g->ahead, (uint32_t)n);
     }
     return 0;
 }

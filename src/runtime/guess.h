@@ -1,8 +1,12 @@
-/* guess.h - which experts the next layer will want: its router, asked about this layer's input.
+/* guess.h - which experts the next layer will want: its router, asked before its time.
  *
  * The residual stream changes little from layer to layer, so the next router mostly chooses among what
- * it would choose now.  A guess is only ever read ahead of its time (store/weight.h: want): results do
- * not depend on it, and nothing waits for it.  Plans whose routers are no plain products of the same value are not guessed for.
+ * it would choose now.  It is asked twice, with the norm of its own layer: of what this layer's router
+ * saw, while this layer's experts are on their way; and of what this layer made of it, while the next
+ * layer's attention is computed.  The second guess, which is surer, replaces the first.
+ *
+ * A guess is only ever read ahead of its time (store/weight.h: want): results do not depend on it, and
+ * nothing waits for it.  There is none for routers that read something else than the last one's.
  */
 #ifndef LODE_RUNTIME_GUESS_H
 #define LODE_RUNTIME_GUESS_H

@@ -1,6 +1,7 @@
 #include "store/reader_parts.h"
 
 #include "base/alloc.h"
+#include "base/threads.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -126,9 +127,17 @@ bool lode_reader_put(struct lode_reader *r, struct lode_piece *p, ssize_t result
 
 /* ---- threads that call pread ---- */
 
+/* A device that waits for a thread while all cores compute stands still; from the page cache it is the
+ * thread itself that copies, and that may wait. */
+static void be_prompt(const struct lode_reader *r) {
+    if (r->direct)
+        lode_thread_wakes_first();
+}
+
 static void *work(void *arg) {
     struct lode_reader *r = arg;
     struct lode_piece p;
+    be_prompt(r);
     pthread_mutex_lock(&r->lock);
     while (!r->stop) {
         if (!lode_reader_take(r, &p)) {
@@ -148,6 +157,7 @@ static void *work(void *arg) {
 
 static void *drive_uring(void *arg) {
     struct lode_reader *r = arg;
+    be_prompt(r);
     lode_uring_run(r->uring);
     return NULL;
 }
@@ -300,6 +310,15 @@ void lode_reader_urge(struct lode_reader *r, struct lode_read *read) {
     pthread_mutex_unlock(&r->lock);
     if (r->uring)
         lode_uring_poke(r->uring);
+}
+
+void lode_reader_put_last(struct lode_reader *r, struct lode_read *read) {
+    pthread_mutex_lock(&r->lock);
+    if (read->queued && !read->urgent) {
+        drop(&r->lazy, read);
+        push(&r->lazy, read);
+    }
+    pthread_mutex_unlock(&r->lock);
 }
 
 enum lode_reader_cut lode_reader_cancel(struct lode_reader *r, struct lode_read *read) {

@@ -102,6 +102,8 @@ void lode_reader_submit(struct lode_reader *r, struct lode_read *read);
  * `what` names the bytes. */
 int lode_reader_read(struct lode_reader *r, const struct lode_read_part *part, char *base,
                      const char *what, struct lode_error *err);
+/* It is read behind all that were submitted before now, if it is not urgent. */
+void lode_reader_put_last(struct lode_reader *r, struct lode_read *read);
 /* It is needed now. */
 void lode_reader_urge(struct lode_reader *r, struct lode_read *read);
 /* What is not in flight yet will not be read.  GONE: nothing is in flight, `done` is not called;

@@ -143,13 +143,17 @@ static void unpin(struct lode_store *store, uint32_t id) {
 
 /* ---- guesses, news ---- */
 
-static void want(struct lode_store *store, uint32_t id) {
+static void want(struct lode_store *store, const struct lode_wanted *wanted, uint32_t n) {
     struct stream *s = stream(store);
-    const uint32_t group = group_here(s, id);
-    if (group == LODE_NO_GROUP || s->in_turn || s->layouts.groups[group].n_parts == 0)
-        return;
+    struct lode_wanted groups[STREAM_GUESSES];
+    uint32_t n_groups = 0;
+    for (uint32_t i = 0; i < n && n_groups < STREAM_GUESSES; i++) {
+        const uint32_t group = group_here(s, wanted[i].id);
+        if (group != LODE_NO_GROUP && !s->in_turn && s->layouts.groups[group].n_parts)
+            groups[n_groups++] = (struct lode_wanted){group, wanted[i].chance};
+    }
     pthread_mutex_lock(&s->lock);
-    stream_want(s, group);
+    stream_want(s, groups, n_groups);
     pthread_mutex_unlock(&s->lock);
 }
 

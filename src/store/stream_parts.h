@@ -22,6 +22,7 @@ struct stream_slot {
     enum stream_state state;
     uint32_t group, refs, pins; /* pins: refs > 0, and loading */
     bool guess;                 /* nobody has asked for it yet */
+    bool again;                 /* it has just been guessed again */
     bool touched;               /* its room has memory */
 };
 
@@ -81,7 +82,7 @@ uint64_t stream_give_back(struct stream *s, uint64_t bytes);
 
 /* ---- stream_guess.c; with the lock ---- */
 
-void stream_want(struct stream *s, uint32_t group);
+void stream_want(struct stream *s, const struct lode_wanted *groups, uint32_t n); /* ids: groups */
 void stream_settle(struct stream *s);
 /* A guess is asked for. */
 void stream_came_true(struct stream *s, struct stream_slot *slot);

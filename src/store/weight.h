@@ -39,6 +39,11 @@ enum lode_residence { LODE_READY = 0, LODE_PENDING = 1, LODE_FULL = 2 };
 
 struct lode_store;
 
+struct lode_wanted {
+    uint32_t id;
+    float chance; /* that it will be pinned */
+};
+
 struct lode_store_ops {
     /* LODE_READY: *data is the weight, valid until unpin.  LODE_PENDING: its bytes are on their way
      * (this call started that, if nobody had); look again after wait.  LODE_FULL: there is no room
@@ -49,10 +54,12 @@ struct lode_store_ops {
      * negative answer it is still to be unpinned. */
     int (*look)(struct lode_store *s, uint32_t id, const void **data, struct lode_error *err);
     void (*unpin)(struct lode_store *s, uint32_t id);
-    /* A guess: it may be pinned soon.  NULL where that gains nothing; so is settle. */
-    void (*want)(struct lode_store *s, uint32_t id);
-    /* What is needed of the layer that guesses were for has been pinned: those whose reading has not
-     * begun are off. */
+    /* Guesses: these n may be pinned soon, read in this order.  They take the place of those before
+     * them, which are off where they have not been read to the end.  NULL where that gains nothing; so
+     * is settle. */
+    void (*want)(struct lode_store *s, const struct lode_wanted *wanted, uint32_t n);
+    /* What is needed of the layer that guesses were for has been pinned: those that have not been read
+     * to the end are off. */
     void (*settle)(struct lode_store *s);
     /* Counts arrivals and rooms that became free, where weight `id` is kept; wait returns when it is no
      * longer `seen`, and now and then before, so that who waits can look whether it still should. */

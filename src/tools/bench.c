@@ -238,8 +238,10 @@ static int run_test(struct bench *b, const struct test *t, struct lode_session_o
         rc = lode_session_truncate(b->session, 0, err);
         rc = rc < 0 ? rc : lode_session_eval(b->session, b->ids, (size_t)t->n_depth, err);
     }
+    profile_leave_out(b->model, true);
     if (rc == 0 && !b->o->no_warmup)
         rc = once(b, t, &ns, err);
+    profile_leave_out(b->model, false);
     const time_t now = time(NULL);
     struct tm utc;
     strftime(row->test_time, sizeof row->test_time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));

@@ -85,9 +85,39 @@ static void print_json(FILE *f, const struct lode_profile *p) {
     fputs("\n]}\n", f);
 }
 
+/* to += sign * by, of all that is counted. */
+static void count(struct lode_profile *to, const struct lode_profile *by, int sign) {
+    const uint64_t s = sign < 0 ? UINT64_MAX : 1; /* wraps to what is meant */
+    to->steps += s * by->steps;
+    to->rows += s * by->rows;
+    to->cancelled += s * by->cancelled;
+    to->seconds += sign * by->seconds;
+    to->head += sign * by->head;
+    to->busy += sign * by->busy;
+    for (uint32_t i = 0; i < LODE_PROFILE_LAYERS; i++) {
+        struct lode_profile_layer *l = &to->layers[i];
+        l->seconds += sign * by->layers[i].seconds;
+        l->waited += sign * by->layers[i].waited;
+        l->uses += s * by->layers[i].uses;
+        l->hits += s * by->layers[i].hits;
+        l->bytes += s * by->layers[i].bytes;
+        l->guesses += s * by->layers[i].guesses;
+        l->guessed += s * by->layers[i].guessed;
+    }
+}
+
+static struct lode_profile left_out;
+
+void profile_leave_out(const struct lode_model *m, bool begin) {
+    static struct lode_profile now;
+    lode_model_profile(m, &now);
+    count(&left_out, &now, begin ? -1 : 1);
+}
+
 int profile_finish(const struct lode_model *m, const struct load_opts *o, struct lode_error *err) {
     static struct lode_profile p;
     lode_model_profile(m, &p);
+    count(&p, &left_out, -1);
     if (o->profile)
         print_table(&p);
     if (o->profile_json) {

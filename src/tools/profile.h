@@ -4,6 +4,9 @@
 
 #include "load.h"
 
+/* What happens between a call with `begin` and one without is left out of the profile. */
+void profile_leave_out(const struct lode_model *m, bool begin);
+
 /* What the flags of load.h ask for when the work is done: the table on standard error, the JSON file,
  * the list of hot experts. */
 int profile_finish(const struct lode_model *m, const struct load_opts *o, struct lode_error *err);

@@ -319,8 +319,8 @@ static int run_wave(struct wave *w, struct lode_error *err) {
         if (w->end == w->n_shares && store->ops->settle && !w->settled) {
             /* all that this layer needs has been asked for: what follows is for the next */
             store->ops->settle(store);
-            for (uint32_t i = 0; i < w->in->n_ahead; i++)
-                store->ops->want(store, w->in->ahead[i]);
+            if (w->in->n_ahead)
+                store->ops->want(store, w->in->ahead, w->in->n_ahead);
             w->settled = true;
         }
         if (w->n_ready == 0) {
