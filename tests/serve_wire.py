@@ -243,6 +243,12 @@ def check_corners(count, s):
         'type': 'allowed_tools', 'mode': 'required', 'tools': [{'type': 'function', 'name': 'time'}]}})[1]
     count.check(r['output'][-1]['name'] == 'time', 'allowed tools: of Responses')
     check_custom(count, s, chat)
+    for field in ('messages', 'tools'):
+        status, e = chat(chat_template_kwargs={field: []})
+        count.check(status == 400 and e['error']['param'] == 'chat_template_kwargs.' + field,
+                    'refused: a variable of the template that is the request\'s own: ' + field)
+    status, _, r = s.ask('GET', '/v1/chat/completions')
+    count.check(status == 405 and r.getheader('Allow') == 'POST', '405 says what is allowed')
     for field in ('conversation', 'prompt'):
         status, e = s.post('/v1/responses', {'input': 'Hi', field: {'id': 'x'}})
         count.check(status == 400 and e['error']['param'] == field, 'responses: refused: %s' % field)

@@ -191,7 +191,9 @@ static void handle(void *user, struct http_call *x) {
         else
             reply_error(s, x, status_of(&err), &err);
     } else if (strcmp(x->method, "POST") || (!route->post && !route->api)) {
-        reply_refusal(s, x, 405, "", route->post || route->api ? "POST expected" : "GET expected");
+        const bool posts = route->post || route->api;
+        http_set(x, "Allow", posts ? "POST" : route->item ? "GET, DELETE" : "GET");
+        reply_refusal(s, x, 405, "", posts ? "POST expected" : "GET expected");
     } else {
         post(s, x, route);
     }

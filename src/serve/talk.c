@@ -105,10 +105,16 @@ static int settle_calls(const json_t *message, const char *where, struct lode_er
 /* As templates know them.  The body is ours to change. */
 int talk_settle(struct talk *t, struct lode_error *err) {
     static const char *const texts[] = {"name", "tool_call_id", "reasoning_content"};
+    static const char *const ours[] = {"messages", "tools", "add_generation_prompt"};
     json_t *messages = t->messages;
     char where[40], place[80];
     size_t i;
     json_t *m;
+    for (i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (json_object_get(t->kwargs, ours[i])) {
+            snprintf(place, sizeof place, "chat_template_kwargs.%s", ours[i]);
+            return field_fail(err, place, "is the request's own, not a variable to set");
+        }
     json_array_foreach(messages, i, m) {
         snprintf(where, sizeof where, "messages[%zu]", i);
         const char *role = json_string_value(json_object_get(m, "role"));

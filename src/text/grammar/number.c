@@ -200,8 +200,8 @@ static int prepare(struct gbuild *b, const struct number_cond *c, struct plain *
         by *= 10;
     if (by > MAX_DIVISOR)
         return lode_fail(b->err, LODE_ERR_UNSUPPORTED, b->where,
-                         "multipleOf with a divisor above %d (apart from its power of ten) cannot "
-                         "be enforced: an automaton needs a state for each remainder",
+                         "multipleOf with a divisor above %d (of a fraction: its digits) cannot be "
+                         "enforced: an automaton needs a state for each remainder",
                          MAX_DIVISOR);
     p->by = (uint32_t)by;
     p->scale = p->n_fraction;
