@@ -95,6 +95,25 @@ double lode_machine_read_bandwidth(uint32_t threads, double seconds, struct lode
     return best;
 }
 
+/* What a quarter of the passes exceed: the fastest few may be half as fast again where a virtual machine's
+ * clock or its neighbours jump, and the slower ones were disturbed. */
+static double usual_speed(struct lode_pool *pool, struct job *job, uint32_t n_tasks, double seconds) {
+    enum { MOST = 64 };
+    double speeds[MOST]; /* descending */
+    size_t n = 0;
+    const double end = now_s() + seconds;
+    do {
+        const double start = now_s();
+        lode_pool_run(pool, read_task, job, n_tasks);
+        const double v = (double)n_tasks * TASK / (now_s() - start);
+        size_t at = n++;
+        for (; at > 0 && speeds[at - 1] < v; at--)
+            speeds[at] = speeds[at - 1];
+        speeds[at] = v;
+    } while (n < MOST && now_s() < end);
+    return speeds[n / 4];
+}
+
 double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seconds,
                                  struct lode_error *err) {
     struct lode_machine m;
@@ -119,28 +138,23 @@ double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seco
     if (rc < 0)
         return rc;
     char *data = lode_alloc_aligned(LINE, n_tasks, TASK);
-    double best = LODE_ERR_NOMEM;
+    double speed = LODE_ERR_NOMEM;
     if (data) {
         struct job job = {.read = best_reader(streams), .data = data};
         lode_pool_run(pool, touch_task, &job,
                       n_tasks); /* pages, faulted in by those who read them */
-        const double end = now_s() + seconds;
-        do {
-            const double start = now_s();
-            lode_pool_run(pool, read_task, &job, n_tasks);
-            best = fmax(best, (double)n_tasks * TASK / (now_s() - start));
-        } while (now_s() < end);
+        speed = usual_speed(pool, &job, n_tasks, seconds);
     } else {
         lode_fail_nomem(err, "the buffer that measures read bandwidth");
     }
     lode_free_aligned(data);
     lode_pool_free(pool);
-    return best;
+    return speed;
 }
 
 /* ---- what it costs to share work ---- */
 
-enum { SPINS = 2000 /* a microsecond or so, as a few rows of a small product */, EACH = 4, RUNS = 1000 };
+enum { SPINS = 2000 /* a microsecond or so, as a few rows of a small product */, EACH = 4, RUNS = 100, TRIES = 16 };
 
 static void spin_task(void *arg, uint32_t i, uint32_t worker) {
     atomic_uint_least64_t *sink = arg;
@@ -151,15 +165,18 @@ static void spin_task(void *arg, uint32_t i, uint32_t worker) {
         atomic_fetch_add(sink, x);
 }
 
-/* Seconds of a run of n tasks. */
+/* Seconds of a run of n tasks: of the best of some series, as threads that the system has not spread over
+ * its cores yet, or stops for a while, take fifty times as long. */
 static double time_runs(struct lode_pool *pool, uint32_t n) {
     atomic_uint_least64_t sink = 0;
-    for (int i = 0; i < RUNS / 10; i++)
-        lode_pool_run(pool, spin_task, &sink, n);
-    const double start = now_s();
-    for (int i = 0; i < RUNS; i++)
-        lode_pool_run(pool, spin_task, &sink, n);
-    return (now_s() - start) / RUNS;
+    double best = INFINITY;
+    for (int t = 0; t < TRIES; t++) {
+        const double start = now_s();
+        for (int i = 0; i < RUNS; i++)
+            lode_pool_run(pool, spin_task, &sink, n);
+        best = fmin(best, (now_s() - start) / RUNS);
+    }
+    return best;
 }
 
 double lode_machine_fork_time(uint32_t threads, struct lode_error *err) {
