@@ -144,6 +144,19 @@ def refusals():
     check('the least that is said is enough', plan(model, '--ram', least, '-c', '2048')[0] == 0)
     below = '%dM' % (int(least[:-1]) - 3)
     check('and a little less is not', plan(model, '--ram', below, '-c', '2048')[0] == 1)
+    for flag, word in (('--ram=0', b'leaves room for nothing'), ('--ram=-1', b'not a size'), ('--ram=abc', b'not a size'),
+                       ('--ram=150%', b'not a size'), ('-c=99999999999', b'whole number'), ('--kv=bogus', b'not one of'),
+                       ('--parallel=0', b'whole number')):
+        r = run('plan', model, '--no-bandwidth', *flag.split('='))
+        check('refused ' + flag, r.returncode in (1, 2) and word in r.stderr and not r.stdout, r.stderr)
+    status, p = plan(model, '--ram', '1000T')
+    check('no more than is free', status == 0 and p['ram']['budget'] < 1 << 49 and 'free' in p['advice'], p['advice'])
+    status, p = plan(model, '-c', '200000000')
+    check('more than any machine has', status == 1 and 'than are free' in p['advice'] and 'q8_0' in p['advice'],
+          p['advice'])
+    wide, narrow = (sum(r['ram'] for r in plan(model, *a)[1]['rows'] if r['name'] == 'KV cache')
+                    for a in ((), ('--kv', 'q8_0')))
+    check('--kv is for keys and values', 32 * narrow == 17 * wide, '%d, %d' % (wide, narrow))
     r = run('plan', model, '-ot', 'exps=CUDA7', '--no-bandwidth')
     check('no such device', r.returncode == 1 and b'no such device' in r.stderr, r.stderr)
     r = run('plan', model, '-ot', 'exps', '--no-bandwidth')

@@ -51,8 +51,8 @@ struct lode_placement_row {
 };
 
 struct lode_budget { /* zero means the default */
-    uint64_t ram;      /* bytes for all that this program holds; 0: what the machine and the control
-                          groups have left */
+    uint64_t ram;      /* bytes for all that this program holds, at most and by default what the machine
+                          and the control groups have left */
     uint64_t vram;     /* bytes of each of the model's GPUs; 0: what other programs leave of them */
     uint32_t gpu_layers;  /* so many of n_layers + 1 on the GPUs (lode_model_split); 0: chosen */
     uint32_t cpu_experts; /* the experts of the first so many layers on the CPU; 0: chosen */

@@ -3,13 +3,15 @@
  * All bytes are those that will be allocated, mapped or cached; a token's reads are those of its
  * weights, each once, of its experts and of keys and values.  A token takes
  *
- *     read[VRAM] / (0.8 speed[VRAM]) + read[RAM] / (0.8 speed[RAM]) + read[DISK] / speed[DISK]
+ *     read[VRAM] / (0.8 speed[VRAM]) + read[RAM] / (0.7 speed[RAM]) + read[DISK] / speed[DISK]
  *     + bus / speed[bus] + 20 us * borders + fork time * products on the CPU
  *     + 1.54 us * instructions on a GPU + 33 us * those of experts there
  *
- * seconds: places work one after the other.  0.8 is the share of plain reading's speed that decoding reaches (bench/README.md: 78 and 82 %
- * where nothing else ran).  A layer cannot go on before its experts are there, so reading and computing overlap only
- * within a layer, and little.
+ * seconds: places work one after the other, but the disk's reading of whole layers, which takes as long as the rest or longer.  0.7 and 0.8 are the share of plain reading's speed that decoding
+ * reaches (bench/README.md: 0.62 to 0.75 of memory's on a machine that did nothing else, up to 0.82 where
+ * reading, too, was disturbed).  A layer cannot go on before its experts are there, so reading and computing overlap
+ * only within a layer and where its experts were guessed; the disk, while both cores read memory, gives as
+ * much less.
  */
 #include "backend/cuda.h"
 #include "base/alloc.h"
@@ -50,8 +52,10 @@ static const struct {
 };
 
 enum { LEAST_CTX = 4096, DEVICE_MARGIN = 192 << 20 /* staging of the upload, graphs, what allocations are rounded to */ };
-enum { SMALL = 4096, FAULT_AROUND = 64 << 10 /* Linux' default */ };
-#define DECODE_SHARE 0.8
+/* A weight that is read past the page cache comes with the ends of its pages, and starts at one. */
+enum { AROUND = 2 * 4096 };
+#define DEVICE_SHARE 0.8
+#define HOST_SHARE 0.7
 /* To wait for a GPU, to copy a row and to start it again. */
 #define BORDER_SECONDS 20e-6
 /* What an instruction of a captured step takes on a GPU besides its bytes, and experts more than others;
@@ -74,12 +78,12 @@ struct placing {
     struct weights weights[KINDS][LODE_RUNGS];
     uint64_t device[LODE_PLACES];         /* bytes of weights at each place but the host */
     struct lode_needs needs;              /* for p->ctx and all sequences */
-    uint64_t room[LODE_PLACES];           /* what there is at each place */
+    uint64_t room[LODE_PLACES];           /* what there is at each place, within the budget */
+    uint64_t free;                        /* of the host's memory, without one */
     uint64_t kv_read[LODE_RUNGS];         /* of one sequence at a full context */
     uint64_t program;
     uint64_t slots_most;                  /* bytes of a cache that holds all experts */
-    uint64_t around; /* of layers' mapped vectors: bytes of the file that a page fault maps around each */
-    uint32_t n_expert_layers; /* on the host */
+    uint64_t around; /* what weights that stay are read with, beside experts or layers that are streamed */
 };
 
 static enum lode_rung rung_of(uint32_t place) {
@@ -113,10 +117,7 @@ static void count_sizes(struct placing *pl) {
     for (uint32_t i = 0; i < m->n_weights; i++) {
         const struct lode_weight *w = &m->weights[i];
         struct weights *k = pl->weights[kind_of(w->home->name)];
-        pl->around += w->size <= SMALL && w->op.count == 1 &&
-                              lode_source_data(m->source, w->home, w->offset, w->size)
-                          ? FAULT_AROUND
-                          : 0;
+        pl->around += w->op.count == 1 ? AROUND : 0;
         for (uint32_t p = 0; p < m->n_places; p++) {
             const bool there = pl->split.uses[i] & 1u << p || (p == LODE_HOST && !pl->split.uses[i]);
             const uint64_t size = !there ? 0 : p == LODE_HOST ? host_size(w) : lode_cuda_weight_size(w);
@@ -133,7 +134,6 @@ static void count_reads(struct placing *pl, const struct lode_plan *plan) {
         const bool shared = in->op == LODE_OP_LINEAR || in->op == LODE_OP_HEADS ||
                             in->op == LODE_OP_ATTENTION || in->op == LODE_OP_DELTA;
         pl->p->forks += in->place != LODE_HOST ? 0 : experts ? EXPERTS_FORKS : shared;
-        pl->n_expert_layers += in->place == LODE_HOST && experts;
         pl->p->launches += in->place != LODE_HOST;
         pl->p->expert_launches += in->place != LODE_HOST && experts;
         for (uint32_t k = 0; k < in->n_parts; k++) {
@@ -162,7 +162,6 @@ static void count_weights(struct placing *pl) {
     memset(pl->weights, 0, sizeof pl->weights);
     memset(pl->device, 0, sizeof pl->device);
     pl->around = 0;
-    pl->n_expert_layers = 0;
     pl->p->bus = 0;
     pl->p->borders = pl->p->forks = pl->p->launches = pl->p->expert_launches = 0;
     count_sizes(pl);
@@ -299,8 +298,7 @@ static void choose_cache(struct placing *pl) {
     p->fits = all_fits(pl);
     if (p->fits || !fits_devices(pl))
         return;
-    /* mapped matrices bring some of the experts before and after them with them */
-    pl->program += p->experts_size ? (uint64_t)pl->n_expert_layers * FAULT_AROUND : 0;
+    pl->program += pl->around;
     const uint64_t room = pl->room[LODE_HOST], fixed = fixed_size(pl);
     /* what is left beside the layers' own matrices, and beside a token's experts without them */
     const uint64_t left = room > fixed ? room - fixed : 0;
@@ -310,9 +308,6 @@ static void choose_cache(struct placing *pl) {
         p->fits = true;
         p->layer_cache =
             lode_layers_room(&pl->m->graphs[LODE_BODY], pl->m->weights, room - other);
-        /* those between matrices that are not there bring some of these with them */
-        pl->program += (uint64_t)((double)pl->around *
-                                  (1 - (double)p->layer_cache / (double)p->layers_size));
     }
     if (p->experts_size == 0)
         return;
@@ -401,14 +396,17 @@ static void fill_rows(struct placing *pl) {
 
 static double seconds(const struct lode_placement *p, const struct lode_budget *b,
                       const double read[LODE_RUNGS]) {
-    const double speeds[LODE_RUNGS] = {DECODE_SHARE * b->vram_speed, DECODE_SHARE * b->ram_speed, b->disk_speed};
+    const double speeds[LODE_RUNGS] = {DEVICE_SHARE * b->vram_speed, HOST_SHARE * b->ram_speed, b->disk_speed};
     double sum = p->borders * BORDER_SECONDS + p->forks * b->fork_time + p->launches * LAUNCH_SECONDS +
                  p->expert_launches * EXPERTS_SECONDS;
-    for (int r = 0; r < LODE_RUNGS; r++) {
+    for (int r = 0; r < LODE_RUNGS; r++)
         if (read[r] > 0 && speeds[r] <= 0)
             return 0;
+    for (int r = 0; r < LODE_RUNG_DISK; r++)
         sum += read[r] > 0 ? read[r] / speeds[r] : 0;
-    }
+    const double disk = read[LODE_RUNG_DISK] > 0 ? read[LODE_RUNG_DISK] / speeds[LODE_RUNG_DISK] : 0;
+    /* which layer comes next is known, and it is read meanwhile; which experts, is not */
+    sum = p->layer_cache && !p->expert_cache ? fmax(sum, disk) : sum + disk;
     return sum + (b->bus_speed > 0 ? p->bus / b->bus_speed : 0);
 }
 
@@ -463,6 +461,9 @@ static void advise_more(struct placing *pl) {
            mib(left + pl->needs.kv[LODE_HOST] + pl->needs.state[LODE_HOST]));
 }
 
+/* A KV format of 16 bits a number, which is the default. */
+static bool is_wide(const char *format) { return !format || strcmp(format, "f16") == 0 || strcmp(format, "bf16") == 0; }
+
 static int give_advice(struct placing *pl, struct lode_error *err) {
     struct lode_placement *p = pl->p;
     const struct lode_placement chosen = *p;
@@ -484,15 +485,19 @@ static int give_advice(struct placing *pl, struct lode_error *err) {
     }
     if (p->fits)
         return 0;
-    advise(p, "--ram %.0fM is the least for these settings: %.0f MiB more\n", ceil(mib(need)),
-           mib(need - room));
+    if (need <= pl->free)
+        advise(p, "--ram %.0fM is the least for these settings: %.0f MiB more\n", ceil(mib(need)),
+               mib(need - room));
+    else
+        advise(p, "these settings need %.0f MiB, %.0f MiB more than are free\n", ceil(mib(need)),
+               mib(need - pl->free));
     const uint64_t weights = need - sessions;
     if (weights > room) {
         advise(p, "weights that stay in memory alone take %.0f MiB: take a model of fewer bits "
                   "(lode convert --type)\n", mib(weights));
         return 0;
     }
-    if (!pl->opts.ctk && !pl->opts.ctv && kv > pl->needs.work[LODE_HOST])
+    if (kv > pl->needs.work[LODE_HOST] && is_wide(pl->opts.ctk) && is_wide(pl->opts.ctv))
         advise(p, "-ctk q8_0 -ctv q8_0 saves about %.0f MiB of KV cache\n", mib(kv) * 15 / 32);
     if (p->parallel > 1)
         advise(p, "--parallel 1 saves %.0f MiB\n", mib(kv - pl->kv_read[LODE_RUNG_RAM]));
@@ -516,8 +521,10 @@ static int give_advice(struct placing *pl, struct lode_error *err) {
 static void find_budgets(struct placing *pl) {
     struct lode_placement *p = pl->p;
     lode_places_left(pl->m, pl->room);
-    /* what is held already is not to be found again */
-    pl->room[LODE_HOST] = pl->budget->ram ? pl->budget->ram : pl->room[LODE_HOST] + pl->program;
+    /* what is held already is not to be found again; a budget does not make memory */
+    pl->free = pl->room[LODE_HOST] += pl->program;
+    if (pl->budget->ram && pl->budget->ram < pl->room[LODE_HOST])
+        pl->room[LODE_HOST] = pl->budget->ram;
     p->budget[LODE_RUNG_RAM] = pl->room[LODE_HOST];
     for (uint32_t i = 1; i < pl->m->n_places; i++) {
         if (pl->budget->vram && pl->budget->vram < pl->room[i])
@@ -565,7 +572,10 @@ static int place(struct placing *pl, struct lode_error *err) {
     p->on_gpu = pl->split.n_gpu_layers > 0;
     count_groups(pl);
     choose_cache(pl);
-    return give_advice(pl, err);
+    LODE_TRY(give_advice(pl, err));
+    if (pl->budget->ram > pl->free)
+        advise(p, "the budget is more than the %.0f MiB that are free: these count\n", mib(pl->free));
+    return 0;
 }
 
 int lode_plan_place(const struct lode_model *m, const struct lode_session_opts *opts,

@@ -396,7 +396,8 @@ static int from_file(struct lode_store **out, void *user, const struct lode_mode
                      struct lode_error *err) {
     const struct lode_model_opts *o = &m->opts;
     const uint32_t n_layers = m->n_groups - m->n_expert_groups;
-    struct lode_file_store_opts resident = {.direct = o->direct,
+    /* a fault of a mapped page brings up to 2 MB of the file around it, which no budget would have counted */
+    struct lode_file_store_opts resident = {.direct = o->direct || (streams(o) && !o->mlock),
                                             .mlock = o->mlock,
                                             .prefault = o->prefault,
                                             .progress = o->progress,

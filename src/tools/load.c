@@ -95,6 +95,15 @@ static int open_model(struct lode_model **out, const struct load_opts *o,
                            err);
 }
 
+/* A budget that nothing fits into is a slip. */
+static int check_budget(const struct load_opts *o, struct lode_error *err) {
+    if (!o->ram.given || o->ram.bytes || o->ram.share > 0)
+        return 0;
+    return tool_fail(err, LODE_ERR_ARG, "--ram",
+                     "0 leaves room for nothing: name a size like 24G or a share like 75%%, or leave "
+                     "the flag out for all that is free");
+}
+
 static int open_with(struct lode_model **out, const struct load_opts *o, struct progress *bar,
                      struct lode_error *err) {
     *out = NULL;
@@ -102,7 +111,8 @@ static int open_with(struct lode_model **out, const struct load_opts *o, struct 
         return tool_fail(err, LODE_ERR_ARG, "model",
                          "no model given: name a GGUF file or a Hugging Face directory as the "
                          "first argument, or with -m (models/demo.gguf comes with lode)");
-    return open_model(out, o, bar, err);
+    const int rc = check_budget(o, err);
+    return rc < 0 ? rc : open_model(out, o, bar, err);
 }
 
 int load_open(struct lode_model **out, const struct load_opts *o, struct lode_error *err) {
@@ -170,9 +180,17 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
         rc = refuse(&p, err);
     if (rc < 0)
         return rc;
+    if (hard && p.budget[LODE_RUNG_RAM] < b.ram) {
+        char asked[32], there[32];
+        fprintf(stderr, "lode: note: --ram is %s, but no more than %s are free\n",
+                format_bytes((double)b.ram, asked), format_bytes((double)p.budget[LODE_RUNG_RAM], there));
+    }
     say_plan(o, &p);
-    if (hard) /* of all models of this program together */
-        lode_memory_limit(lode_memory_limit(0) + b.ram);
+    if (hard) { /* of all models of this program together: --ram is what it may hold, not each of them */
+        const uint64_t before = lode_memory_limit(b.ram);
+        if (before > b.ram)
+            lode_memory_limit(before);
+    }
     if (p.expert_cache) /* where the kernel tells no pressure, budgets alone hold */
         lode_memory_watch(true, NULL);
     if (p.ctx < p.ctx_wanted)
@@ -208,7 +226,7 @@ struct lode_session_opts load_session_opts(const struct load_opts *o) {
         .ctx = (uint32_t)o->ctx,
         .batch = (uint32_t)o->batch,
         .threads = (uint32_t)o->threads,
-        .ctk = o->ctk,
-        .ctv = o->ctv,
+        .ctk = o->kv ? o->kv : o->ctk,
+        .ctv = o->kv ? o->kv : o->ctv,
     };
 }

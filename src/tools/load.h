@@ -10,7 +10,7 @@
 #include "lode/session.h"
 
 struct load_opts {
-    const char *model, *ctk, *ctv, *isa, *numerics, *device;
+    const char *model, *ctk, *ctv, *kv, *isa, *numerics, *device;
     int64_t ctx, batch, threads, experts, gpu_layers;
     uint64_t expert_cache, layer_cache;
     const char *cache_policy, *hot, *profile_json;
@@ -66,6 +66,8 @@ extern const char *const load_split_modes[];
           .def = "f16", .choices = arg_kv_types, .help = "how keys are stored" },                  \
         { "-ctv, --cache-type-v", ARG_CHOICE, ARG_AT(type, load.ctv), .meta = "TYPE",              \
           .def = "f16", .choices = arg_kv_types, .help = "how values are stored" },                \
+        { "--kv", ARG_CHOICE, ARG_AT(type, load.kv), .meta = "TYPE", .shown = "-ctk and -ctv",     \
+          .choices = arg_kv_types, .help = "both of them" },                                       \
         LOAD_EXPERTS_FLAG(type)
 
 #define LOAD_EXPERTS_FLAG(type)                                                                    \
