@@ -117,6 +117,31 @@ def schema(r, depth):
     return s
 
 
+def closed_objects(r, depth):
+    """Alternatives that overlap, so that one has to be negated: of objects with rules for all keys."""
+    value = lambda: r.choice([True, {'type': 'integer'}, {'type': 'string'}, {'enum': [1, 'a']}, False])
+
+    def branch():
+        s = {'properties': {k: value() for k in r.sample(KEYS, r.randint(1, 3))}}
+        rule = r.random()
+        if rule < 0.6:
+            s['additionalProperties'] = r.choice([False, False, {'type': 'integer'}])
+        elif rule < 0.8:
+            s['patternProperties'] = {r.choice(PATTERNS): value()}
+        if rule > 0.5 and r.random() < 0.5:
+            s['propertyNames'] = {'enum': r.sample(KEYS, 2)} if r.random() < 0.5 else {'pattern': 'a'}
+        if r.random() < 0.4:
+            s['required'] = r.sample(KEYS, 1)
+        if r.random() < 0.5:
+            s['type'] = 'object'
+        return s
+    if r.random() < 0.3:
+        return {'allOf': [dict(branch(), additionalProperties=False), {'not': branch()}]}
+    if r.random() < 0.2:
+        return {'if': branch(), 'then': branch(), 'else': dict(branch(), additionalProperties=False)}
+    return {'oneOf': [branch() for _ in range(r.randint(2, 3))]}
+
+
 def old_schema(r, depth):
     """What draft 7 says by other keywords."""
     leaf = lambda: r.choice([True, False, {'type': 'integer'}, {'type': 'string'}, {'minimum': 1},
@@ -154,7 +179,7 @@ def differential(tmp):
     r = random.Random(SEED)
     refused = 0
     for i in range(N_RANDOM):
-        s = schema(r, 3) if i % 5 else old_schema(r, 3)
+        s = (old_schema if i % 5 == 0 else closed_objects if i % 5 == 1 else schema)(r, 3)
         oracle = (jsonschema.Draft202012Validator if i % 5 else jsonschema.Draft7Validator)(s)
         values = r.sample(VALUES, 10) + [value(r, 2) for _ in range(10)]
         paths = []

@@ -49,7 +49,14 @@ enum atom_op {
     ATOM_FORBID,   /* key */
     ATOM_KEYS,     /* keys are lit (propertyNames) */
     ATOM_ONLY,     /* json: an object: no other keys than its */
+    ATOM_SOME_KEY, /* some key's value is lit; json: the keyword; min: which keys, enum some_key */
     ATOM_REFUSED,  /* json: the keyword that cannot be enforced; text says why */
+};
+
+enum some_key {
+    SOME_OTHER, /* those that additionalProperties is about; json: it */
+    SOME_MATCH, /* those that match a pattern; json: the pattern's schema */
+    SOME_NAME,  /* those that are not as json says */
 };
 
 struct atom {

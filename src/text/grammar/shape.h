@@ -33,7 +33,17 @@ static inline const struct lode_json *shape_member(const struct solver *v, const
     return json_member(v->s, a->json, key);
 }
 
+/* The names of keys that an object's atoms name, sorted, each once; false: no memory. */
+struct shape_names {
+    struct lode_str *v;
+    size_t n, cap;
+};
+bool shape_collect_names(const struct solver *v, struct shape_names *names);
+
 /* shape_object.c: the node gets one more shape of object. */
 int shape_add_object(struct solver *v);
+
+/* shape_some.c: the shapes in which atom i, an ATOM_SOME_KEY, comes true. */
+int shape_add_some(struct solver *v, size_t i);
 
 #endif

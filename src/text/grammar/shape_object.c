@@ -10,7 +10,7 @@
 struct object {
     struct solver *v;
     struct g_obj *o;
-    GVEC(struct lode_str) names; /* sorted, each once */
+    struct shape_names names;
     GVEC(struct schema_pattern)
     patterns;           /* of all patternProperties, each once; json: the member */
     struct dfa allowed; /* propertyNames */
@@ -26,8 +26,7 @@ static int by_bytes(const void *a, const void *b) {
     return c ? c : (x->len > y->len) - (x->len < y->len);
 }
 
-static bool collect_names(struct object *x) {
-    struct solver *v = x->v;
+bool shape_collect_names(const struct solver *v, struct shape_names *names) {
     const struct lode_json *m;
     bool ok = true;
     for (size_t i = 0; i < v->atoms.n && ok; i++) {
@@ -36,18 +35,18 @@ static bool collect_names(struct object *x) {
                                       : a->op == ATOM_ONLY  ? &v->s->top[a->json]
                                                             : NULL;
         if (a->op == ATOM_MEMBER || a->op == ATOM_REQUIRED || a->op == ATOM_FORBID)
-            ok = GVEC_PUSH(&x->names, a->key);
+            ok = GVEC_PUSH(names, a->key);
         for (m = lode_json_first(map); m && ok; m = lode_json_next(map, m))
-            ok = GVEC_PUSH(&x->names, ((struct lode_str){m->key, m->key_len}));
+            ok = GVEC_PUSH(names, ((struct lode_str){m->key, m->key_len}));
     }
-    if (!ok || !x->names.n)
+    if (!ok || !names->n)
         return ok;
-    qsort(x->names.v, x->names.n, sizeof *x->names.v, by_bytes);
+    qsort(names->v, names->n, sizeof *names->v, by_bytes);
     size_t n = 0;
-    for (size_t i = 0; i < x->names.n; i++)
-        if (n == 0 || !lode_str_eq(x->names.v[n - 1], x->names.v[i]))
-            x->names.v[n++] = x->names.v[i];
-    x->names.n = n;
+    for (size_t i = 0; i < names->n; i++)
+        if (n == 0 || !lode_str_eq(names->v[n - 1], names->v[i]))
+            names->v[n++] = names->v[i];
+    names->n = n;
     return true;
 }
 
@@ -353,7 +352,7 @@ static int make_object(struct object *x, bool *impossible) {
     struct solver *v = x->v;
     struct g_obj *o = x->o;
     LODE_TRY(allowed_keys(x));
-    if (!collect_names(x))
+    if (!shape_collect_names(v, &x->names))
         return shape_nomem(v);
     LODE_TRY(collect_patterns(x));
     for (uint32_t i = 0; i < x->names.n; i++)
@@ -384,6 +383,9 @@ int shape_add_object(struct solver *v) {
     struct node_parts *p = v->s->nodes.v[v->node];
     struct object x = {.v = v, .o = LODE_ARENA_NEW(v->s->b->arena, struct g_obj)};
     bool impossible = false;
+    for (size_t i = 0; i < v->atoms.n; i++)
+        if (v->atoms.v[i].op == ATOM_SOME_KEY)
+            return shape_add_some(v, i);
     if (!x.o)
         return shape_nomem(v);
     x.o->max = G_MANY;

@@ -109,15 +109,15 @@ int solve_any_member(struct solver *v, uint32_t entry, uint32_t list, g_lit bits
     X(type, 7)                                                                                     \
     X(enum, 7)                                                                                     \
     X(const, 7)                                                                                    \
-    X(allOf, 7) X(anyOf, 7) X(oneOf, 7) X(not, 7) X(if, 7) X(minimum, 3) X(maximum, 3)             \
-        X(exclusiveMinimum, 3) X(exclusiveMaximum, 3) X(multipleOf, 3) X(pattern, 4)               \
-            X(minLength, 4) X(maxLength, 4) X(format, 4) X(minItems, 5) X(maxItems, 5)             \
-                X(uniqueItems, 5) X(contains, 5) X(prefixItems, 5) X(items, 5)                     \
-                    X(additionalItems, 5) X(dependencies, 6) X(unevaluatedItems, 5) X(required, 6) \
-                        X(minProperties, 6) X(maxProperties, 6) X(dependentRequired, 6)            \
-                            X(dependentSchemas, 6) X(propertyNames, 6) X(properties, 6)            \
-                                X(patternProperties, 6) X(additionalProperties, 6)                 \
-                                    X(unevaluatedProperties, 6)
+    X(allOf, 7)                                                                                    \
+    X(anyOf, 7) X(oneOf, 7) X(not, 7) X(if, 7) X(minimum, 3) X(maximum, 3) X(exclusiveMinimum, 3)  \
+        X(exclusiveMaximum, 3) X(multipleOf, 3) X(pattern, 4) X(minLength, 4) X(maxLength, 4)      \
+            X(format, 4) X(minItems, 5) X(maxItems, 5) X(uniqueItems, 5) X(contains, 5)            \
+                X(prefixItems, 5) X(items, 5) X(additionalItems, 5) X(dependencies, 6)             \
+                    X(unevaluatedItems, 5) X(required, 6) X(minProperties, 6) X(maxProperties, 6)  \
+                        X(dependentRequired, 6) X(dependentSchemas, 6) X(propertyNames, 6)         \
+                            X(properties, 6) X(patternProperties, 6) X(additionalProperties, 6)    \
+                                X(unevaluatedProperties, 6)
 enum keyword {
 #define KEYWORD(name, type) KW_##name,
     KEYWORD_LIST(KEYWORD)
@@ -282,10 +282,13 @@ static int do_keyword(struct solver *v, uint32_t entry, uint32_t kw, uint32_t he
         if (neg && solve_says_true(v, kw))
             return 0;
         if (neg)
-            LODE_TRY(
-                solve_refuse(v, entry, kw,
-                             "cannot be negated: \"some key ...\" would have to be enforced (it "
-                             "stands below not, if or oneOf, or beside an overlapping branch)"));
+            LODE_TRY(solve_add_atom(v, entry,
+                                    (struct atom){.op = ATOM_SOME_KEY,
+                                                  .json = kw,
+                                                  .lit = lit_schema(kw) | LIT_NOT,
+                                                  .min = keyword_of(x, v->type) == KW_propertyNames
+                                                             ? SOME_NAME
+                                                             : SOME_OTHER}));
         else if (keyword_of(x, v->type) == KW_propertyNames)
             LODE_TRY(
                 solve_add_atom(v, entry, (struct atom){.op = ATOM_KEYS, .lit = lit_schema(kw)}));

@@ -199,8 +199,15 @@ int solve_not_patterns(struct solver *v, uint32_t entry, uint32_t kw, uint32_t h
     const struct lode_json *map = &v->s->top[kw], *m;
     for (m = lode_json_first(map); m; m = lode_json_next(map, m))
         if (!solve_says_true(v, json_index(v->s, m))) {
-            LODE_TRY(solve_refuse(v, entry, kw, "cannot be negated"));
-            return solve_walk(v, head);
+            const struct mark at = mark_of(v);
+            const uint32_t json = json_index(v->s, m);
+            LODE_TRY(solve_add_atom(v, entry,
+                                    (struct atom){.op = ATOM_SOME_KEY,
+                                                  .json = json,
+                                                  .lit = lit_schema(json) | LIT_NOT,
+                                                  .min = SOME_MATCH}));
+            LODE_TRY(solve_walk(v, head));
+            back_to(v, at);
         }
     return 0;
 }

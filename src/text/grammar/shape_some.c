@@ -1,0 +1,93 @@
+/* shape_some.c - objects in which some key must break a rule of keys: what "not" leaves of
+ * additionalProperties, patternProperties and propertyNames.
+ *
+ * Where no keys but named ones can be, "some key" is one of them, so the alternative falls into one
+ * for each name.  Where any key can be, the object would have to remember whether one of them did.
+ */
+#include "text/grammar/shape.h"
+
+#include <stdlib.h>
+
+/* No keys can be but those that the document names somewhere. */
+static bool is_closed(const struct solver *v) {
+    for (size_t i = 0; i < v->atoms.n; i++) {
+        const struct atom *a = &v->atoms.v[i];
+        if (a->op == ATOM_ONLY)
+            return true;
+        if (a->op == ATOM_MEMBERS && !shape_member(v, a, "patternProperties") &&
+            lode_json_is(shape_member(v, a, "additionalProperties"), LODE_JSON_FALSE))
+            return true;
+    }
+    return false;
+}
+
+static int matches(struct solver *v, const struct lode_json *m, struct lode_str name, bool *out) {
+    const struct dfa *d;
+    LODE_TRY(
+        schema_pattern_dfa(v->s, json_index(v->s, m), (struct lode_str){m->key, m->key_len}, &d));
+    *out = dfa_accepts(d, name);
+    return 0;
+}
+
+/* Whether the rule speaks about a key of this name: then its value, or its being there, breaks it.
+ */
+static int speaks(struct solver *v, const struct atom *a, struct lode_str name, bool *out) {
+    const struct lode_json *keyword = &v->s->top[a->json], *m;
+    const uint32_t schema = lit_node(v->entries.v[a->entry].lit);
+    if (a->min == SOME_NAME) {
+        struct dfa good;
+        uint32_t node;
+        g_lit lit[1] = {lit_schema(a->json)};
+        LODE_TRY(schema_node(v->s, lit, 1, &node));
+        LODE_TRY(shape_strings(v->s, node, &good));
+        *out = !good.n || !dfa_accepts(&good, name);
+        return 0;
+    }
+    if (a->min == SOME_MATCH)
+        return matches(v, keyword, name, out);
+    const struct lode_json *patterns = json_member(v->s, schema, "patternProperties");
+    bool known = lode_json_is(json_member(v->s, schema, "properties"), LODE_JSON_OBJECT) &&
+                 lode_json_getn(json_member(v->s, schema, "properties"), name);
+    for (m = lode_json_first(patterns); m && !known; m = lode_json_next(patterns, m))
+        LODE_TRY(matches(v, m, name, &known));
+    *out = !known;
+    return 0;
+}
+
+/* The alternative in which the key of this name breaks rule number i. */
+static int add_alternative(struct solver *v, size_t i, const struct atom *a, struct lode_str name) {
+    const size_t n = v->atoms.n;
+    bool about;
+    LODE_TRY(gb_work(v->s->b, 10 * n));
+    LODE_TRY(speaks(v, a, name, &about));
+    if (!about)
+        return 0;
+    v->atoms.v[i] = (struct atom){.op = ATOM_REQUIRED, .entry = a->entry, .key = name};
+    if (a->min != SOME_NAME &&
+        !GVEC_PUSH(
+            &v->atoms,
+            ((struct atom){.op = ATOM_MEMBER, .entry = a->entry, .key = name, .lit = a->lit})))
+        return shape_nomem(v);
+    const int rc = shape_add_object(v);
+    v->atoms.n = n;
+    return rc;
+}
+
+int shape_add_some(struct solver *v, size_t i) {
+    const struct atom a = v->atoms.v[i];
+    struct shape_names names = {0};
+    int rc = 0;
+    if (!is_closed(v))
+        return schema_fail(
+            v->s, LODE_ERR_UNSUPPORTED, a.json,
+            "cannot be negated where any key may be: \"some key ...\" would have to be "
+            "enforced (it stands below not, if or oneOf, or beside an overlapping "
+            "branch, and the other branch has no additionalProperties: false)");
+    if (!shape_collect_names(v, &names))
+        rc = shape_nomem(v);
+    for (size_t k = 0; k < names.n && rc == 0; k++)
+        rc = add_alternative(v, i, &a, names.v[k]);
+    v->atoms.v[i] = a;
+    GVEC_FREE(&names);
+    return rc;
+}
