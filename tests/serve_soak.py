@@ -9,13 +9,14 @@ which requests that take them all touch before the life begins; malloc's arenas 
 the first half is left out for); what is kept for others, which the server counts and bounds (remembered answers,
 lode:recall_bytes; compiled schemas with their masks, lode:forms_bytes; stored responses, lode:responses_bytes); and
 leaks.  The slope of the second half is printed for memory, for what is kept and for the rest, and the rest is held
-to 1 MB an hour if the time is long enough to see that.
+to 1 MB an hour, or to what cannot be told from that, if the time is long enough to see it.
 
 The slope is Theil's and Sen's: the half is cut into 12 stretches, of each the median is taken, and of the slopes of
 the 66 pairs of these the median.  A step up by itself, as malloc takes from the system now and then, moves it little,
 a steady growth in full.  Its interval of 95 % lies between the 19th and the 48th of the 66 slopes (Sen 1968: their
-ranks are (66 -+ 1.96 * sqrt(12 * 11 * 29 / 18)) / 2), and is printed: a slope that is within it cannot be told from
-0."""
+ranks are (66 -+ 1.96 * sqrt(12 * 11 * 29 / 18)) / 2), and is printed.  Of 500 s it was 2.7 MB/h wide; the width of a
+slope over steps of a given size falls with the time at least, which makes 1.5 of the 900 s of an hour's run: a leak of
+2 MB an hour is seen."""
 import http.client
 import json
 import os
@@ -149,7 +150,8 @@ def touch_pages(s):
 
 
 def live(count, program, seconds, seed, points_file, *flags):
-    """One life; the bytes an hour that its memory grew by in the second half, what is kept for others apart."""
+    """One life; the bytes an hour that its memory grew by at least (95 %) in the second half, what is kept for
+    others apart."""
     s = Server(program, '--queue', '8', *flags)
     try:
         s.post(CHAT, FIXED)
@@ -192,7 +194,7 @@ def live(count, program, seconds, seed, points_file, *flags):
     finally:
         ended = s.stop()
     count.check(ended == 0, 'SIGTERM ends it')
-    return grown[0]
+    return grown[1]
 
 
 def main():
@@ -206,7 +208,7 @@ def main():
              live(count, program, seconds, seed + 1, points, '--no-cache-prompt')]
     if seconds >= 1200:
         for g, what in zip(grown, ('as it is used', 'without prefixes')):
-            count.check(g < 1e6, '%s, memory grows by less than 1 MB an hour' % what)
+            count.check(g < 1e6, '%s, memory grows by less than 1 MB an hour, or by what cannot be told from it' % what)
     count.end()
 
 
