@@ -54,6 +54,7 @@ static const struct {
 enum { LEAST_CTX = 4096, DEVICE_MARGIN = 192 << 20 /* staging of the upload, graphs, what allocations are rounded to */ };
 /* A weight that is read past the page cache comes with the ends of its pages, and starts at one. */
 enum { AROUND = 2 * 4096 };
+enum { CANDIDATE = 8 }; /* bytes: a token and its score */
 #define DEVICE_SHARE 0.8
 #define HOST_SHARE 0.7
 /* To wait for a GPU, to copy a row and to start it again. */
@@ -198,7 +199,8 @@ static int count_sessions(struct placing *pl, uint32_t ctx, struct lode_error *e
         pl->kv_read[r] = at_rung(one.kv, (enum lode_rung)r);
     for (uint32_t p = 0; p < LODE_PLACES; p++)
         pl->needs.state[p] *= n;
-    /* of the other sessions their tokens and logits */
+    /* of all sessions what their samplers choose from, of the others their tokens and logits */
+    pl->needs.work[LODE_HOST] += n * ((uint64_t)m->hp.n_vocab * CANDIDATE);
     pl->needs.work[LODE_HOST] +=
         (n - 1) * ((uint64_t)ctx * sizeof(int32_t) + (uint64_t)m->hp.n_vocab * sizeof(float));
     pl->p->ctx = ctx;

@@ -187,8 +187,9 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
     }
     say_plan(o, &p);
     if (hard) { /* of all models of this program together: --ram is what it may hold, not each of them */
-        const uint64_t before = lode_memory_limit(b.ram);
-        if (before > b.ram)
+        const uint64_t most = b.ram + b.ram / 50; /* what is too small to be planned must not end an answer */
+        const uint64_t before = lode_memory_limit(most);
+        if (before > most)
             lode_memory_limit(before);
     }
     if (p.expert_cache) /* where the kernel tells no pressure, budgets alone hold */
