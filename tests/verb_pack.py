@@ -98,6 +98,8 @@ def check_faults(t, source, clean):
     # it goes on where it was
     to = t + '/resumed'
     pack(source, to, fault='KILL:%d' % (n * 2 // 3))
+    r = run('inspect', to)
+    count.check(r.returncode == 1 and 'not finished' in r.stderr, 'a killed pack is no model: ' + r.stderr)
     r = pack(source, to)
     count.check('from an earlier start' in r.stderr, 'a killed pack goes on: ' + r.stderr)
     r = pack(source, to)

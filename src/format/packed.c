@@ -179,16 +179,27 @@ static int open_files(struct packed *p, const char *dir, bool map, struct lode_e
     return rc;
 }
 
-bool lode_packed_is(const char *dir) {
+static bool has_file(const char *dir, const char *name) {
     struct stat st;
-    char *path = path_in(dir, LODE_PACKED_MANIFEST);
-    const bool is = path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    char *path = path_in(dir, name);
+    const bool has = path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
     lode_free(path);
-    return is;
+    return has;
+}
+
+bool lode_packed_is(const char *dir) { return has_file(dir, LODE_PACKED_MANIFEST); }
+
+bool lode_packed_begun(const char *dir) {
+    return lode_packed_is(dir) || has_file(dir, LODE_PACKED_WEIGHTS);
 }
 
 int lode_packed_open(struct lode_source **out, const char *dir, bool map, struct lode_error *err) {
     *out = NULL;
+    if (!lode_packed_is(dir))
+        return lode_fail(err, LODE_ERR_MISSING, dir,
+                         "it has " LODE_PACKED_WEIGHTS " and no " LODE_PACKED_MANIFEST
+                         ", which is written last: packing was not finished; the same `lode pack` "
+                         "again goes on where it stopped");
     struct packed *p = LODE_NEW(struct packed);
     if (!p)
         return lode_fail_nomem(err, dir);

@@ -67,8 +67,9 @@ int lode_packed_parse(struct lode_packed_index *x, struct lode_str text, const c
 void lode_packed_deinit(struct lode_packed_index *x);
 bool lode_packed_print(const struct lode_packed_index *x, struct lode_buf *out);
 
-/* Whether dir is such a directory. */
+/* Whether dir is such a directory; whether packing began there, if it ended or not. */
 bool lode_packed_is(const char *dir);
+bool lode_packed_begun(const char *dir);
 int lode_packed_open(struct lode_source **out, const char *dir, bool map, struct lode_error *err);
 /* Of a source that lode_packed_open made, else NULL. */
 const struct lode_packed_index *lode_packed_index_of(const struct lode_source *s);

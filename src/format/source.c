@@ -162,7 +162,7 @@ int lode_source_open(struct lode_source **out, const char *path, bool map, struc
     const bool hf =
         folder && lode_buf_addf(&config, "%s/config.json", found) && stat(config.data, &st) == 0;
     const int rc = config.failed ? lode_fail_nomem(err, path)
-                   : folder && lode_packed_is(found) ? lode_packed_open(out, found, map, err)
+                   : folder && lode_packed_begun(found) ? lode_packed_open(out, found, map, err)
                    : hf          ? lode_hf_open(out, found, map, err)
                    : folder      ? open_folder(out, found, map, err)
                                  : open_gguf(out, found, map, err);

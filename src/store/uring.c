@@ -193,6 +193,9 @@ void lode_uring_run(struct lode_uring *u) {
             usleep(10000);
             continue;
         }
+        if (rc == -EAGAIN || rc == -EBUSY) /* the kernel is out of something, and this thread may
+                                              be one that others cannot interrupt */
+            usleep(100);
         struct io_uring_cqe *c;
         while (io_uring_peek_cqe(&u->ring, &c) == 0) {
             const uint64_t data = io_uring_cqe_get_data64(c);

@@ -42,6 +42,25 @@ static void policies(void **state) {
 #undef TRY_POLICY
 }
 
+/* What routers would choose is read ahead, and nothing depends on it. */
+static void guesses(void **state) {
+    (void)state;
+    static struct lode_profile p;
+    make_reference(models[0]);
+    struct how how = {.share = 0.4};
+    struct lode_model *m = load(models[0], &how);
+    same(m, 1, 1);
+    lode_model_profile(m, &p);
+    uint64_t read = p.cancelled, came_true = 0;
+    for (uint32_t l = 0; l < p.n_layers; l++) {
+        assert_true(p.layers[l].guessed <= p.layers[l].guesses);
+        read += p.layers[l].guesses;
+        came_true += p.layers[l].guessed;
+    }
+    assert_true(read > 0 && came_true > 0);
+    lode_model_free(m);
+}
+
 /* ---- two sessions, one store that holds less than they want ---- */
 
 struct partner {
@@ -224,7 +243,7 @@ static void pack_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits),      cmocka_unit_test(policies),
+        cmocka_unit_test(same_bits),      cmocka_unit_test(policies), cmocka_unit_test(guesses),
         cmocka_unit_test(two_at_once),    cmocka_unit_test(layers), cmocka_unit_test(direct),
         cmocka_unit_test(too_small),
         cmocka_unit_test(no_memory),      cmocka_unit_test(pack_no_memory),
