@@ -6,6 +6,9 @@
 #include "model/model.h"
 #include "store/kv.h"
 
+/* Recurrent states that a scheduler's cache of prefixes has room for at least, with so many slots. */
+#define LODE_STATES_KEPT(slots) ((slots) + 2u)
+
 enum { LODE_DEFAULT_BATCH = 512, LODE_MAX_BATCH = 1 << 16 };
 
 /* The model's layers with the session's KV formats; *out is owned by the caller (lode_free). */

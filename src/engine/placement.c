@@ -199,6 +199,8 @@ static int count_sessions(struct placing *pl, uint32_t ctx, struct lode_error *e
         pl->kv_read[r] = at_rung(one.kv, (enum lode_rung)r);
     for (uint32_t p = 0; p < LODE_PLACES; p++)
         pl->needs.state[p] *= n;
+    if (n > 1) /* a scheduler's */
+        pl->needs.state[LODE_HOST] += LODE_STATES_KEPT(n) * lode_state_block(m->state, m->hp.n_layers);
     /* of all sessions what their samplers choose from, of the others their tokens and logits */
     pl->needs.work[LODE_HOST] += n * ((uint64_t)m->hp.n_vocab * CANDIDATE);
     pl->needs.work[LODE_HOST] +=

@@ -325,8 +325,14 @@ static int choose_tokens(const struct lode_scheduler *s, uint64_t wanted, struct
 }
 
 static uint32_t choose_states(const struct lode_scheduler *s, const struct room *r, uint64_t block) {
-    const uint64_t fits = block ? r->available[LODE_HOST] / 8 / block : 0;
-    const uint32_t least = s->n_seats + 2;
+    const uint32_t least = LODE_STATES_KEPT(s->n_seats);
+    uint64_t room = r->available[LODE_HOST] / 8;
+    if (lode_alloc_limit()) { /* a budget was planned with the least, which leaves little else */
+        const uint64_t held = lode_alloc_active() + lode_alloc_mapped();
+        const uint64_t left = lode_alloc_limit() > held ? (lode_alloc_limit() - held) / 2 : 0;
+        room = left < room ? left : room;
+    }
+    const uint64_t fits = block ? room / block : 0;
     return fits > MAX_STATES ? MAX_STATES : fits < least ? least : (uint32_t)fits;
 }
 
