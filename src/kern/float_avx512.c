@@ -4,4 +4,5 @@
 #include "kern/row_body.h"
 #include "kern/mul_body.h"
 #include "kern/kv_body.h"
+#include "kern/att_body.h"
 #include "kern/recur_body.h"

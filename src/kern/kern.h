@@ -136,6 +136,10 @@
        scores of -infinity. */                                                                   \
     X(softmax_part, void,                                                                          \
       (float *s, size_t n, float scale, float cap, float *max, float *sum))                        \
+    /* Attention of many queries to a whole page; see below */                                     \
+    X(att_score, void, LODE_ATT_SCORE_ARGS)                                                        \
+    X(att_weigh, void, LODE_ATT_WEIGH_ARGS)                                                        \
+    X(att_mix, void, LODE_ATT_MIX_ARGS)                                                            \
     /* activations: x -> blocks of A32 / A256; n a multiple of the block */                        \
     X(quant_a32, void, (void *y, const float *x, size_t n))                                        \
     X(quant_a256, void, (void *y, const float *x, size_t n))                                       \
@@ -146,15 +150,38 @@
     X(kv_put_q8_0, void, (void *y, const float *x, size_t n))
 
 /* s[i * lds + j] = < q row i, k row j > by sixteen lanes, K widened to F32 (q8_0: (float)q * d,
- * one rounding).  q: n_q rows of dim floats, ldq floats apart; k: n_k rows, k_stride bytes apart. */
+ * one rounding).  q: n_q rows of dim floats, ldq floats apart; k: n_k rows, k_stride bytes apart.
+ * next, here and in kv_mix: what the caller reads after these rows, or NULL.  With few queries rows
+ * are asked for before they are needed, and what follows the last is there; no result depends on it. */
 #define LODE_KV_SCORE_ARGS                                                                         \
     (float *s, size_t lds, const float *q, size_t ldq, size_t n_q, const void *k, size_t k_stride, \
-     size_t n_k, size_t dim)
+     size_t n_k, size_t dim, const void *next)
 /* o[i * ldo + c] = sum over j ascending of p[i * ldp + j] * v[j][c], by fmaf from +0, for
  * lo <= j < hi given per row i: rows attend to positions lo[i] .. hi[i]-1 of the chunk. */
 #define LODE_KV_MIX_ARGS                                                                           \
     (float *o, size_t ldo, const float *p, size_t ldp, const uint32_t *lo, const uint32_t *hi,     \
-     size_t n_q, const void *v, size_t v_stride, size_t dim)
+     size_t n_q, const void *v, size_t v_stride, size_t dim, const void *next)
+
+/* Many queries, side by side in memory, and n_k positions that each of them attends to, widened to
+ * floats.  They give what kv_score, softmax_part, kv_mix and then the merging of pages (attention.c
+ * of the CPU backend) give a query, bit for bit; nothing is summed across neighbours.  n_q, dim are
+ * multiples of 16, n_k >= 1.
+ *
+ *     att_score   s[j][i] = < query i, k row j > by sixteen lanes; k: (n_k, dim), s: (n_k, n_q);
+ *                 q: (16, dim / 16, n_q), number c of query i at [c % 16][c / 16][i]: lane by lane
+ *     att_weigh   each column of s as softmax_part does its row, giving m' and l'; then
+ *                 first: max, total = m', l', a = 0, b = 1; else M = max > m' ? max : m',
+ *                 a = exp(max - M), b = exp(m' - M), total = fmaf(l', b, total a), max = M
+ *     att_mix     o' = the sum over j ascending of p[j][i] v[j] by fmaf from +0; first: o[i] = o',
+ *                 else fmaf(o', b[i], o[i] a[i]).  p: (n_k, n_q), v: (n_k, dim), o: (n_q, dim) */
+#define LODE_ATT_SCORE_ARGS                                                                        \
+    (float *s, const float *q, size_t n_q, const float *k, size_t n_k, size_t dim)
+#define LODE_ATT_WEIGH_ARGS                                                                        \
+    (float *s, size_t n_q, size_t n_k, float scale, float cap, bool first, float *max,             \
+     float *total, float *a, float *b)
+#define LODE_ATT_MIX_ARGS                                                                          \
+    (float *o, const float *p, size_t n_q, const float *v, size_t n_k, size_t dim, bool first,     \
+     const float *a, const float *b)
 
 /* For each token t, with decay, beta = gates[t * ldg], gates[t * ldg + 1] and k, q, v, o its rows
  * (ldx floats apart, of o ldo), for every column c:

@@ -35,12 +35,23 @@ VF_INLINE void vf_mix_load(VF wide[8], enum vf_format f, size_t V, size_t n, con
 
 enum { VF_MIX_MOST = 6 };
 
+/* The lines of row j from number c on that V vectors of sixteen numbers end in, some rows ahead. */
+VF_INLINE void vf_mix_ahead(enum vf_format f, size_t V, const char *v, size_t v_stride, size_t j,
+                            size_t c, size_t n_rows, const char *next) {
+    const size_t length = vf_step_length(f), size = vf_step_size(f);
+    const size_t from = (c / length * size + 63) & ~(size_t)63;
+    const size_t to = (c + 16 * V) / length * size;
+    if (from < to)
+        vf_ahead(v, j * v_stride + from, to - from, n_rows * v_stride, next);
+}
+
 /* A tile of Q queries by V vectors of sixteen numbers, from number c on, over the chunk's values.
  * Where the queries' ranges [lo, hi) overlap all of them share what was read; before and after,
  * each looks whether the position is its own.  n < 16: only so many numbers (V is 1). */
 VF_INLINE void vf_mix_tile(enum vf_format f, size_t Q, size_t V, size_t n, float *o, size_t ldo,
                            const float *p, size_t ldp, const uint32_t *lo, const uint32_t *hi,
-                           const char *v, size_t v_stride, size_t c) {
+                           const char *v, size_t v_stride, size_t c, bool ahead,
+                           const char *next) {
     VF acc[VF_MIX_MOST][8], wide[8];
     size_t first = lo[0], last = hi[0], all_from = lo[0], all_to = hi[0];
     for (size_t q = 0; q < Q; q++) {
@@ -64,6 +75,8 @@ VF_INLINE void vf_mix_tile(enum vf_format f, size_t Q, size_t V, size_t n, float
                     acc[q][b] = vf_fma(weight, wide[b], acc[q][b]);
             }
         for (; j >= all_from && j < all_to; j++) {
+            if (ahead)
+                vf_mix_ahead(f, V, v, v_stride, j, c, last, next);
             vf_mix_load(wide, f, V, n, v + j * v_stride, c);
             for (size_t q = 0; q < Q; q++) {
                 const VF weight = vf_set(p[q * ldp + j]);
@@ -84,31 +97,32 @@ VF_INLINE void vf_mix_tile(enum vf_format f, size_t Q, size_t V, size_t n, float
 /* All numbers of Q queries. */
 VF_INLINE void vf_mix_row(enum vf_format f, size_t Q, float *o, size_t ldo, const float *p,
                           size_t ldp, const uint32_t *lo, const uint32_t *hi, const char *v,
-                          size_t v_stride, size_t dim) {
+                          size_t v_stride, size_t dim, bool ahead, const char *next) {
     size_t c = 0;
 #define GROUP(V)                                                                                   \
     if (Q * V <= VF_MIX_TILE)                                                                      \
         for (; c + 16 * V <= dim; c += 16 * V)                                                     \
-            vf_mix_tile(f, Q, V, 16, o, ldo, p, ldp, lo, hi, v, v_stride, c);
+            vf_mix_tile(f, Q, V, 16, o, ldo, p, ldp, lo, hi, v, v_stride, c, ahead, next);
     GROUP(8)
     GROUP(4)
     GROUP(2)
     GROUP(1)
 #undef GROUP
     if (c < dim)
-        vf_mix_tile(f, Q, 1, dim - c, o, ldo, p, ldp, lo, hi, v, v_stride, c);
+        vf_mix_tile(f, Q, 1, dim - c, o, ldo, p, ldp, lo, hi, v, v_stride, c, false, NULL);
 }
 
 VF_INLINE void vf_mix(enum vf_format f, float *o, size_t ldo, const float *p, size_t ldp,
                       const uint32_t *lo, const uint32_t *hi, size_t n_q, const char *v,
-                      size_t v_stride, size_t dim) {
+                      size_t v_stride, size_t dim, const char *next) {
     size_t i = 0;
     /* Two queries and many numbers rather than four and half as many: whole rows are read in one
      * pass, which is what memory likes.  Not where widening costs more than reading. */
     const size_t most = f == VF_Q8_0 ? 4 : 2;
 #define GROUP(Q)                                                                                   \
     for (; Q <= most && i + Q <= n_q; i += Q)                                                      \
-        vf_mix_row(f, Q, o + i * ldo, ldo, p + i * ldp, ldp, lo + i, hi + i, v, v_stride, dim);
+        vf_mix_row(f, Q, o + i * ldo, ldo, p + i * ldp, ldp, lo + i, hi + i, v, v_stride, dim,     \
+                   i == 0, next);
     GROUP(4)
     GROUP(2)
     GROUP(1)
@@ -131,7 +145,7 @@ VF_INLINE void vf_mix_many(enum vf_format f, float *o, size_t ldo, const float *
 #define TILE(Q, V)                                                                                 \
     for (; b + 16 * V <= n; b += 16 * V)                                                           \
         vf_mix_tile(VF_F32, Q, V, 16, o + i * ldo + c, ldo, p + i * ldp, ldp, lo + i, hi + i,      \
-                    rows, stride, b);
+                    rows, stride, b, false, NULL);
 #define QUERIES(Q, V)                                                                              \
     for (; i + Q <= n_q; i += Q) {                                                                 \
         b = 0;                                                                                     \
@@ -139,7 +153,7 @@ VF_INLINE void vf_mix_many(enum vf_format f, float *o, size_t ldo, const float *
         TILE(Q, 1)                                                                                 \
         if (b < n)                                                                                 \
             vf_mix_tile(VF_F32, Q, 1, n - b, o + i * ldo + c, ldo, p + i * ldp, ldp, lo + i,       \
-                        hi + i, rows, stride, b);                                                  \
+                        hi + i, rows, stride, b, false, NULL);                                     \
     }
         QUERIES(VF_MIX_MOST, VF_MIX_VECTORS)
         QUERIES(2, VF_MIX_VECTORS)
@@ -171,7 +185,7 @@ VF_INLINE void vf_mix_range(const uint32_t *lo, const uint32_t *hi, size_t n_q, 
                 return;                                                                            \
             }                                                                                      \
         }                                                                                          \
-        vf_mix(format, o, ldo, p, ldp, lo, hi, n_q, v, v_stride, dim);                             \
+        vf_mix(format, o, ldo, p, ldp, lo, hi, n_q, v, v_stride, dim, next);                       \
     }
 MIX(kv_mix_f32, VF_F32)
 MIX(kv_mix_f16, VF_F16)

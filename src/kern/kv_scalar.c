@@ -40,6 +40,7 @@ static inline float q8_0_at(const void *row, size_t i) {
 
 #define KV(format, widen)                                                                          \
     void kv_score_##format##_scalar LODE_KV_SCORE_ARGS {                                           \
+        (void)next;                                                                                \
         for (size_t i = 0; i < n_q; i++)                                                           \
             for (size_t j = 0; j < n_k; j++) {                                                     \
                 const char *row = (const char *)k + j * k_stride;                                  \
@@ -51,6 +52,7 @@ static inline float q8_0_at(const void *row, size_t i) {
             }                                                                                      \
     }                                                                                              \
     void kv_mix_##format##_scalar LODE_KV_MIX_ARGS {                                               \
+        (void)next;                                                                                \
         for (size_t i = 0; i < n_q; i++)                                                           \
             for (size_t c = 0; c < dim; c++) {                                                     \
                 float sum = 0;                                                                     \

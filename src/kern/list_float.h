@@ -8,7 +8,8 @@
     X(dot_f32) X(rms_norm) X(layer_norm) X(add) X(scale) X(axpy) X(silu_mul) X(gelu_mul)           \
     X(clamped_mul) X(gelu) X(gelu_erf) X(relu2) X(times) X(sigmoid_mul)                            \
     X(conv_row) X(delta_rule)                                                                      \
-    X(softcap) X(rope_half) X(softmax_part) X(kv_put_f16) X(kv_put_bf16)              \
+    X(softcap) X(rope_half) X(softmax_part) X(kv_put_f16) X(kv_put_bf16)                           \
+    X(att_score) X(att_weigh) X(att_mix)                                                           \
     X(mul_f32) X(mul_f16) X(mul_bf16) X(mul_e4m3) X(mul_e5m2)                                      \
     X(kv_score_f32) X(kv_score_f16) X(kv_score_bf16) X(kv_score_q8_0)                              \
     X(kv_mix_f32) X(kv_mix_f16) X(kv_mix_bf16) X(kv_mix_q8_0)

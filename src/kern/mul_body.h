@@ -119,14 +119,17 @@ VF_INLINE void vf_tile(VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS], enum vf_format f, s
 }
 
 /* Short rows - keys, which a tile reads side by side - look like no stream to the hardware, and
- * come from memory at a third of its speed.  So each line is asked for in order, before the tile
- * turns to them; a real load, since prefetches did not have the effect. */
-VF_INLINE void vf_touch(const char *row, size_t stride, size_t n_rows, size_t size) {
-    for (size_t r = 0; r < n_rows; r++)
-        for (size_t b = 0; b < size; b += 64)
-            (void)*(const volatile char *)(row + r * stride + b);
+ * come from memory at a third of its speed.  So lines are asked for in order, VF_AHEAD bytes before
+ * they are needed: n from byte `at` on of rows that end at byte `end` and go on at `next`. */
+enum { VF_SHORT_ROW = 1024, VF_AHEAD = 4096 };
+VF_INLINE void vf_ahead(const char *rows, size_t at, size_t n, size_t end, const char *next) {
+    const char *from = at + VF_AHEAD < end ? rows : next;
+    if (!from)
+        return;
+    from += at + VF_AHEAD < end ? at + VF_AHEAD : at + VF_AHEAD - end;
+    for (size_t b = 0; b < n; b += 64)
+        vf_prefetch(from + b);
 }
-enum { VF_SHORT_ROW = 1024 };
 
 /* A product is walked in blocks, so that what a tile reads comes from the first cache: columns of
  * VF_BLOCK_K numbers stay while the rows of the block pass by.  Between blocks of k the lanes of
@@ -139,7 +142,8 @@ struct vf_walk {
     float *y;
     size_t ldy, k;
     size_t i, j, k0, k1; /* this tile */
-    size_t touch;        /* bytes of each row to touch before its tile, or 0 */
+    size_t end;          /* of short rows, in bytes: they are asked for ahead; or 0 */
+    const char *next;    /* what is read after them, or NULL */
     VF *sums;            /* of this tile, rows VF_BLOCK_COLUMNS apart */
 };
 
@@ -148,9 +152,9 @@ VF_INLINE void vf_step(enum vf_format f, size_t R, size_t C, const struct vf_wal
     for (size_t r = 0; r < R; r++)
         for (size_t c = 0; c < C; c++)
             acc[r][c] = t->k0 ? t->sums[r * VF_BLOCK_COLUMNS + c] : vf_set(0);
-    if (R > 1 && t->j == 0)
-        vf_touch(t->p.w + t->i * t->p.w_stride, t->p.w_stride, R, t->touch);
-    vf_tile(acc, f, R, C, &t->p, t->i, t->j, t->k0, t->k1, C == 1 && !t->touch);
+    if (t->end && t->j == 0)
+        vf_ahead(t->p.w, t->i * t->p.w_stride, R * t->p.w_stride, t->end, t->next);
+    vf_tile(acc, f, R, C, &t->p, t->i, t->j, t->k0, t->k1, C == 1 && !t->end);
     for (size_t c = 0; c < C; c++) {
         if (t->k1 < t->k) {
             for (size_t r = 0; r < R; r++)
@@ -189,15 +193,13 @@ static inline size_t vf_least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* y[j * ldy + i] = < w row i, x row j >, as mul of kern.h */
 VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct vf_panels *p,
-                          size_t n_w, size_t n_x, size_t k) {
+                          size_t n_w, size_t n_x, size_t k, const char *next) {
     VF sums[VF_BLOCK_ROWS * VF_BLOCK_COLUMNS];
-    struct vf_walk t = {.p = *p, .y = y, .ldy = ldy, .k = k};
+    struct vf_walk t = {.p = *p, .y = y, .ldy = ldy, .k = k, .next = next};
     /* a few columns are in the cache anyway; and rows should then be read from end to end */
     const bool few = n_x <= 2 * VF_TILE_COLUMNS;
     const size_t block_k = few ? k : VF_BLOCK_K;
-    const size_t row_size = k / vf_step_length(f) * vf_step_size(f);
-    /* (the scaled ones are kept busy by widening) */
-    t.touch = few && !vf_scaled(f) && row_size <= VF_SHORT_ROW ? row_size : 0;
+    t.end = few && p->w_stride <= VF_SHORT_ROW ? n_w * p->w_stride : 0;
     for (size_t i = 0; i < n_w; i += VF_BLOCK_ROWS)
         for (size_t j = 0; j < n_x; j += VF_BLOCK_COLUMNS) {
             const size_t rows = vf_least(n_w - i, VF_BLOCK_ROWS);
@@ -232,8 +234,8 @@ VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct v
 
 #define PRODUCT(name, format)                                                                      \
     static void name(float *y, size_t ldy, const struct vf_panels *p, size_t n_w, size_t n_x,      \
-                     size_t k) {                                                                   \
-        vf_product(format, y, ldy, p, n_w, n_x, k);                                                \
+                     size_t k, const void *next) {                                                 \
+        vf_product(format, y, ldy, p, n_w, n_x, k, next);                                          \
     }
 PRODUCT(product_f32, VF_F32)
 PRODUCT(product_f16, VF_F16)
@@ -244,7 +246,7 @@ PRODUCT(product_e5m2, VF_E5M2)
 
 #define MUL(name, product)                                                                         \
     void ISA(name) LODE_MUL_ARGS {                                                                 \
-        product(y, ldy, &(struct vf_panels){w, x, w_stride, x_stride}, n_w, n_x, k);               \
+        product(y, ldy, &(struct vf_panels){w, x, w_stride, x_stride}, n_w, n_x, k, NULL);         \
     }
 MUL(mul_f32, product_f32)
 MUL(mul_f16, product_f16)
@@ -282,7 +284,7 @@ VF_INLINE void vf_score(enum vf_format f, float *s, size_t lds, const float *q, 
     for (size_t j = 0; j < n_k; j += VF_WIDE_ROWS) {
         const size_t n = vf_least(n_k - j, VF_WIDE_ROWS);
         vf_widen_rows(f, wide, dim, k + j * k_stride, k_stride, n, 0, dim);
-        product_f32(s + j, lds, &p, n, n_q, dim);
+        product_f32(s + j, lds, &p, n, n_q, dim, NULL);
     }
 }
 
@@ -292,7 +294,7 @@ VF_INLINE void vf_score(enum vf_format f, float *s, size_t lds, const float *q, 
         if (format != VF_F32 && n_q >= VF_MANY_QUERIES && dim <= VF_WIDE_DIM)                      \
             vf_score(format, s, lds, q, ldq, n_q, k, k_stride, n_k, dim);                          \
         else                                                                                       \
-            product(s, lds, &p, n_k, n_q, dim);                                                    \
+            product(s, lds, &p, n_k, n_q, dim, next);                                              \
     }
 SCORE(kv_score_f32, product_f32, VF_F32)
 SCORE(kv_score_f16, product_f16, VF_F16)

@@ -30,7 +30,8 @@
  *     vf_join(x), vf_join_max(x)     the tree of kern.h, over + and over greater(upper, lower)
  *     vf_join_rows(y, x)             y[r] = vf_join(x[r]) for VF_TILE_ROWS of them, together
  *     vf_store_f16, vf_store_bf16    the first n <= 16, rounded as base/half.h does
- *     vf_prefetch(p)
+ *     vf_prefetch(p)                 a macro: gcc 12 sees no effect in a function that does only
+ *                                    this and leaves its calls out
  *
  * Loads and stores need no alignment.  A remainder of n numbers is added to sixteen lanes with
  * weights filled up with +0 and activations with -0: the product -0 leaves every lane as it is,

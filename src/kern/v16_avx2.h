@@ -165,4 +165,4 @@ static inline void vf_store_bf16(void *p, VF x, size_t n) {
     v16_store_halves(p, h, n);
 }
 
-static inline void vf_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+#define vf_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)

@@ -139,4 +139,4 @@ static inline void vf_store_bf16(void *p, VF x, size_t n) {
     _mm256_mask_storeu_epi16(p, vf_first(n), _mm512_cvtepi32_epi16(h));
 }
 
-static inline void vf_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+#define vf_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)

@@ -149,4 +149,4 @@ static inline void vf_store_bf16(void *p, VF x, size_t n) {
     memcpy(p, h, n * sizeof *h);
 }
 
-static inline void vf_prefetch(const void *p) { __builtin_prefetch(p); }
+#define vf_prefetch(p) __builtin_prefetch(p)

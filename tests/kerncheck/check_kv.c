@@ -111,7 +111,7 @@ static void check_score_shape(struct kc *t, enum lode_dtype type, size_t n_k, si
     float *q = kc_floats(t, n_q ? (n_q - 1) * ldq + dim : 0, kind);
     float *want = kc_floats(t, s_size, KC_NORMAL), *got = kc_tight(t, s_size * sizeof *got);
     memmove(got, want, s_size * sizeof *got);
-    t->ref->kv_score[type](want, lds, q, ldq, n_q, k.rows, k.stride, n_k, dim);
+    t->ref->kv_score[type](want, lds, q, ldq, n_q, k.rows, k.stride, n_k, dim, NULL);
     for (size_t i = 0; i < n_q && kind == KC_NORMAL; i++)
         for (size_t j = 0; j < n_k; j++) {
             double exact = 0, sum = 0;
@@ -125,7 +125,7 @@ static void check_score_shape(struct kc *t, enum lode_dtype type, size_t n_k, si
             kc_near(t, (double)want[i * lds + j], exact, (double)(dim / 16 + 6) * 1.01 * u * sum,
                     i * lds + j);
         }
-    t->now->kv_score[type](got, lds, q, ldq, n_q, k.rows, k.stride, n_k, dim);
+    t->now->kv_score[type](got, lds, q, ldq, n_q, k.rows, k.stride, n_k, dim, NULL);
     kc_same_floats(t, got, want, s_size);
 }
 
@@ -145,7 +145,7 @@ static void check_mix_shape(struct kc *t, enum lode_dtype type, size_t n_v, size
         hi[i] = same_range ? (uint32_t)n_v : (uint32_t)kc_below(t, n_v + 1);
     }
     memmove(got, want, o_size * sizeof *got);
-    t->ref->kv_mix[type](want, ldo, p, ldp, lo, hi, n_q, v.rows, v.stride, dim);
+    t->ref->kv_mix[type](want, ldo, p, ldp, lo, hi, n_q, v.rows, v.stride, dim, NULL);
     for (size_t i = 0; i < n_q && kind == KC_NORMAL; i++)
         for (size_t c = 0; c < dim; c++) {
             double exact = 0, sum = 0;
@@ -158,7 +158,7 @@ static void check_mix_shape(struct kc *t, enum lode_dtype type, size_t n_v, size
             kc_near(t, (double)want[i * ldo + c], exact, (double)(n_v + 1) * 1.01 * u * sum,
                     i * ldo + c);
         }
-    t->now->kv_mix[type](got, ldo, p, ldp, lo, hi, n_q, v.rows, v.stride, dim);
+    t->now->kv_mix[type](got, ldo, p, ldp, lo, hi, n_q, v.rows, v.stride, dim, NULL);
     kc_same_floats(t, got, want, o_size);
 }
 
@@ -193,17 +193,17 @@ static void check_score(struct kc *t, enum lode_dtype type) {
     float *q = kc_floats(t, 64 * DIM, KC_NORMAL), *s = kc_tight_aligned(t, 64 * CHUNK * 4, 64);
     const struct cache k = make_cache(t, type, CHUNK, DIM, KC_NORMAL);
     KC_TIME(t, "1 query, 64x128", (double)(CHUNK * row), 2.0 * CHUNK * DIM)
-    t->now->kv_score[type](s, CHUNK, q, DIM, 1, k.rows, k.stride, CHUNK, DIM);
+    t->now->kv_score[type](s, CHUNK, q, DIM, 1, k.rows, k.stride, CHUNK, DIM, NULL);
     KC_TIME(t, "4 queries, 64x128", (double)(CHUNK * row), 8.0 * CHUNK * DIM)
-    t->now->kv_score[type](s, CHUNK, q, DIM, 4, k.rows, k.stride, CHUNK, DIM);
+    t->now->kv_score[type](s, CHUNK, q, DIM, 4, k.rows, k.stride, CHUNK, DIM, NULL);
     KC_TIME(t, "64 queries, 64x128", (double)(CHUNK * row), 128.0 * CHUNK * DIM)
-    t->now->kv_score[type](s, CHUNK, q, DIM, 64, k.rows, k.stride, CHUNK, DIM);
+    t->now->kv_score[type](s, CHUNK, q, DIM, 64, k.rows, k.stride, CHUNK, DIM, NULL);
     if (!t->bench)
         return;
     const struct cache m = make_zeros(t, type, MANY, DIM);
     KC_TIME(t, "4 queries, from memory", (double)(MANY * row), 8.0 * MANY * DIM)
     for (size_t j = 0; j < MANY; j += CHUNK)
-        t->now->kv_score[type](s, CHUNK, q, DIM, 4, m.rows + j * m.stride, m.stride, CHUNK, DIM);
+        t->now->kv_score[type](s, CHUNK, q, DIM, 4, m.rows + j * m.stride, m.stride, CHUNK, DIM, NULL);
 }
 
 static void check_mix(struct kc *t, enum lode_dtype type) {
@@ -215,17 +215,17 @@ static void check_mix(struct kc *t, enum lode_dtype type) {
         hi[i] = CHUNK;
     const struct cache v = make_cache(t, type, CHUNK, DIM, KC_NORMAL);
     KC_TIME(t, "1 query, 64x128", (double)(CHUNK * row), 2.0 * CHUNK * DIM)
-    t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 1, v.rows, v.stride, DIM);
+    t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 1, v.rows, v.stride, DIM, NULL);
     KC_TIME(t, "4 queries, 64x128", (double)(CHUNK * row), 8.0 * CHUNK * DIM)
-    t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 4, v.rows, v.stride, DIM);
+    t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 4, v.rows, v.stride, DIM, NULL);
     KC_TIME(t, "64 queries, 64x128", (double)(CHUNK * row), 128.0 * CHUNK * DIM)
-    t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 64, v.rows, v.stride, DIM);
+    t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 64, v.rows, v.stride, DIM, NULL);
     if (!t->bench)
         return;
     const struct cache m = make_zeros(t, type, MANY, DIM);
     KC_TIME(t, "4 queries, from memory", (double)(MANY * row), 8.0 * MANY * DIM)
     for (size_t j = 0; j < MANY; j += CHUNK)
-        t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 4, m.rows + j * m.stride, m.stride, DIM);
+        t->now->kv_mix[type](o, DIM, p, CHUNK, lo, hi, 4, m.rows + j * m.stride, m.stride, DIM, NULL);
 }
 
 #define CHECK(s, type, name)                                                                       \

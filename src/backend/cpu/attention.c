@@ -27,30 +27,38 @@ struct job {
     uint32_t tokens; /* query tokens of one task */
 };
 
-struct scratch {        /* one query row after the other: LODE_ATT_ROWS rows */
-    float *q;           /* (rows, head_dim) */
-    float *s;           /* (rows, LODE_KV_PAGE) */
-    float *part, *sum;  /* (rows, head_dim_v): o' and o */
-    float *max, *total; /* (rows): m and l */
+struct scratch {           /* of a task: n_q query rows, made a multiple of 16 by rows of zeros */
+    float *q;              /* (n_q, head_dim) */
+    float *s;              /* (n_q, LODE_KV_PAGE), or the other way round */
+    float *part, *sum;     /* (n_q, head_dim_v): o' and o */
+    float *max, *total;    /* (n_q): m and l */
+    float *a, *b;          /* (n_q) */
+    float *turned;         /* (16, head_dim / 16, n_q): q */
+    float *keys, *values;  /* (LODE_KV_PAGE, head_dim), (LODE_KV_PAGE, head_dim_v) */
 };
 
-static size_t rows_for(uint32_t max_heads) {
-    return LODE_ATT_ROWS > max_heads ? LODE_ATT_ROWS : max_heads;
-}
+static size_t up_to_16(size_t n) { return (n + 15) & ~(size_t)15; }
 
 size_t lode_cpu_attention_scratch(uint32_t max_heads, uint32_t max_head_dim) {
-    return rows_for(max_heads) * (LODE_KV_PAGE + 3 * ((max_head_dim + 15) & ~15u) + 2 + 32);
+    const size_t dim = up_to_16(max_head_dim);
+    const size_t n_q = up_to_16(LODE_ATT_ROWS > max_heads ? LODE_ATT_ROWS : max_heads);
+    return n_q * (4 * dim + LODE_KV_PAGE + 4) + 2 * LODE_KV_PAGE * dim;
 }
 
-static struct scratch carve(char *memory, size_t rows, uint32_t head_dim, uint32_t head_dim_v) {
+static struct scratch carve(char *memory, size_t n_q, uint32_t head_dim, uint32_t head_dim_v) {
     struct scratch s;
-    const size_t q = (head_dim + 15) & ~15u, v = (head_dim_v + 15) & ~15u;
+    const size_t q = up_to_16(head_dim), v = up_to_16(head_dim_v);
     s.s = (float *)memory;
-    s.q = s.s + rows * LODE_KV_PAGE;
-    s.part = s.q + rows * q;
-    s.sum = s.part + rows * v;
-    s.max = s.sum + rows * v;
-    s.total = s.max + rows;
+    s.turned = s.s + n_q * LODE_KV_PAGE;
+    s.keys = s.turned + n_q * q;
+    s.values = s.keys + LODE_KV_PAGE * q;
+    s.q = s.values + LODE_KV_PAGE * v;
+    s.part = s.q + n_q * q;
+    s.sum = s.part + n_q * v;
+    s.max = s.sum + n_q * v;
+    s.total = s.max + n_q;
+    s.a = s.total + n_q;
+    s.b = s.a + n_q;
     return s;
 }
 
@@ -88,56 +96,130 @@ static uint32_t first_seen(const union lode_op_params *a, uint32_t p) {
     return from > start ? from : start;
 }
 
+/* The queries of a task: `n` tokens from position `pos` on, of each the `group` heads of a KV head. */
+struct queries {
+    uint32_t pos, n, group, head;
+    size_t rows;
+};
+
+/* A page as it lies in the cache, and what will be read after its values. */
+struct page {
+    uint32_t start, n_k;
+    const void *keys, *values, *next;
+    size_t k_stride, v_stride;
+};
+
+static struct page page_at(const struct lode_segment *seg, const struct lode_instr *in,
+                           uint32_t head, uint32_t page, uint32_t last) {
+    struct page p = {.start = page * LODE_KV_PAGE};
+    const uint32_t layer = in->p.attention.layer;
+    p.n_k = last - p.start < LODE_KV_PAGE ? last - p.start + 1 : LODE_KV_PAGE;
+    p.keys = lode_kv_k(seg->kv, layer, head, page, &p.k_stride);
+    p.values = lode_kv_v(seg->kv, layer, head, page, &p.v_stride);
+    size_t stride;
+    p.next = page < last / LODE_KV_PAGE ? lode_kv_k(seg->kv, layer, head, page + 1, &stride) : NULL;
+    return p;
+}
+
+/* Row by row: few queries, or such as do not all see the whole page. */
+static void attend_rows(const struct job *j, struct scratch *t, const struct queries *q,
+                        const struct lode_kv_layer *layer, const struct page *p) {
+    const struct lode_kern *k = &j->cpu->kern;
+    const struct lode_instr *in = j->in;
+    const uint32_t dim = in->p.attention.head_dim, dim_v = in->p.attention.head_dim_v;
+    uint32_t lo[256], hi[256];
+    float max[256], total[256];
+
+    k->kv_score[layer->type_k](t->s, LODE_KV_PAGE, t->q, dim, q->rows, p->keys, p->k_stride, p->n_k,
+                               dim, p->values);
+    for (size_t r = 0; r < q->rows; r++) {
+        const uint32_t pos = q->pos + (uint32_t)r / q->group, from = first_seen(&in->p, pos);
+        lo[r] = from > p->start ? from - p->start : 0;
+        hi[r] = in->p.attention.both_ways   ? p->n_k
+                : pos < p->start            ? 0
+                : pos - p->start < p->n_k ? pos - p->start + 1
+                                            : p->n_k;
+        if (lo[r] >= hi[r])
+            lo[r] = hi[r] = 0;
+        else
+            k->softmax_part(t->s + r * LODE_KV_PAGE + lo[r], hi[r] - lo[r], in->p.attention.scale,
+                            in->p.attention.cap, &max[r], &total[r]);
+    }
+    k->kv_mix[layer->type_v](t->part, dim_v, t->s, LODE_KV_PAGE, lo, hi, q->rows, p->values,
+                             p->v_stride, dim_v, p->next);
+    for (size_t r = 0; r < q->rows; r++) {
+        const uint32_t from = first_seen(&in->p, q->pos + (uint32_t)r / q->group);
+        if (lo[r] < hi[r])
+            merge(k, t, r, max[r], total[r], p->start == from / LODE_KV_PAGE * LODE_KV_PAGE, dim_v);
+    }
+}
+
+static void widen(const struct lode_kern *k, float *y, enum lode_dtype type, const char *rows,
+                  size_t stride, uint32_t n, uint32_t dim) {
+    for (uint32_t i = 0; i < n; i++)
+        k->dequant[type](y + (size_t)i * dim, rows + i * stride, dim);
+}
+
+/* All queries see all of the page: side by side. */
+static void attend_together(const struct job *j, struct scratch *t, size_t n_q, bool first,
+                            const struct lode_kv_layer *layer, const struct page *p) {
+    const struct lode_kern *k = &j->cpu->kern;
+    const struct lode_instr *in = j->in;
+    const uint32_t dim = in->p.attention.head_dim, dim_v = in->p.attention.head_dim_v;
+    widen(k, t->keys, layer->type_k, p->keys, p->k_stride, p->n_k, dim);
+    widen(k, t->values, layer->type_v, p->values, p->v_stride, p->n_k, dim_v);
+    k->att_score(t->s, t->turned, n_q, t->keys, p->n_k, dim);
+    k->att_weigh(t->s, n_q, p->n_k, in->p.attention.scale, in->p.attention.cap, first, t->max,
+                 t->total, t->a, t->b);
+    k->att_mix(t->sum, t->s, n_q, t->values, p->n_k, dim_v, first, t->a, t->b);
+}
+
+/* The queries side by side, as att_score reads them. */
+static void turn(struct scratch *t, size_t rows, size_t n_q, uint32_t dim) {
+    for (uint32_t c = 0; c < dim; c++) {
+        float *y = t->turned + (c % 16 * (dim / 16) + c / 16) * n_q;
+        for (size_t r = 0; r < n_q; r++)
+            y[r] = r < rows ? t->q[r * dim + c] : 0.0f;
+    }
+}
+
 static void attend(const struct job *j, const struct lode_segment *seg, uint32_t head,
                    uint32_t first, uint32_t n, char *memory) {
+    enum { MANY_ROWS = 12 }; /* of which it pays to widen a page for all of them */
     const struct lode_kern *k = &j->cpu->kern;
     const struct lode_instr *in = j->in;
     const uint32_t group = in->p.attention.n_heads / in->p.attention.n_kv_heads;
     const uint32_t dim = in->p.attention.head_dim, dim_v = in->p.attention.head_dim_v;
-    const size_t rows = (size_t)n * group;
-    struct scratch t = carve(memory, rows, dim, dim_v);
+    const struct queries q = {seg->pos + first, n, group, head, (size_t)n * group};
+    const size_t n_q = up_to_16(q.rows);
+    struct scratch t = carve(memory, n_q, dim, dim_v);
     const struct lode_kv_layer *layer = lode_kv_layer(seg->kv, in->p.attention.layer);
-    uint32_t lo[256], hi[256];
 
     for (uint32_t i = 0; i < n; i++)
         memcpy(t.q + (size_t)i * group * dim,
                in->in[0].data + (seg->first_row + first + i) * in->in[0].stride +
                    (size_t)head * group * dim * sizeof(float),
                (size_t)group * dim * sizeof(float));
+    const bool many = q.rows >= MANY_ROWS && dim % 16 == 0 && dim_v % 16 == 0;
+    if (many)
+        turn(&t, q.rows, n_q, dim);
 
-    const uint32_t pos = seg->pos + first;
     const bool both_ways = in->p.attention.both_ways;
-    const uint32_t last = both_ways ? seg->pos + seg->n_rows - 1 : pos + n - 1;
-    const uint32_t oldest = first_seen(&in->p, pos);
-    for (uint32_t page = oldest / LODE_KV_PAGE; page <= last / LODE_KV_PAGE; page++) {
-        const uint32_t start = page * LODE_KV_PAGE;
-        const uint32_t n_k = last - start < LODE_KV_PAGE ? last - start + 1 : LODE_KV_PAGE;
-        size_t k_stride, v_stride;
-        const void *keys = lode_kv_k(seg->kv, in->p.attention.layer, head, page, &k_stride);
-        const void *values = lode_kv_v(seg->kv, in->p.attention.layer, head, page, &v_stride);
-        k->kv_score[layer->type_k](t.s, LODE_KV_PAGE, t.q, dim, rows, keys, k_stride, n_k, dim);
-        float max[256], total[256];
-        for (size_t r = 0; r < rows; r++) {
-            const uint32_t p = pos + (uint32_t)r / group, from = first_seen(&in->p, p);
-            lo[r] = from > start ? from - start : 0;
-            hi[r] = both_ways ? n_k : p < start ? 0 : p - start < n_k ? p - start + 1 : n_k;
-            if (lo[r] >= hi[r])
-                lo[r] = hi[r] = 0;
-            else
-                k->softmax_part(t.s + r * LODE_KV_PAGE + lo[r], hi[r] - lo[r],
-                                in->p.attention.scale, in->p.attention.cap, &max[r], &total[r]);
-        }
-        k->kv_mix[layer->type_v](t.part, dim_v, t.s, LODE_KV_PAGE, lo, hi, rows, values, v_stride,
-                                 dim_v);
-        for (size_t r = 0; r < rows; r++) {
-            const uint32_t from = first_seen(&in->p, pos + (uint32_t)r / group);
-            if (lo[r] < hi[r])
-                merge(k, &t, r, max[r], total[r], page == from / LODE_KV_PAGE, dim_v);
-        }
+    const uint32_t last = both_ways ? seg->pos + seg->n_rows - 1 : q.pos + n - 1;
+    const uint32_t oldest = first_seen(&in->p, q.pos), newest = first_seen(&in->p, q.pos + n - 1);
+    for (uint32_t i = oldest / LODE_KV_PAGE; i <= last / LODE_KV_PAGE; i++) {
+        const struct page p = page_at(seg, in, head, i, last);
+        const bool all_see = newest <= p.start && (both_ways || q.pos >= p.start + p.n_k - 1);
+        /* who has not seen a page before is in the first page of all, or all see it first */
+        const bool same_first = oldest / LODE_KV_PAGE == newest / LODE_KV_PAGE;
+        if (many && all_see && (same_first || i > newest / LODE_KV_PAGE))
+            attend_together(j, &t, n_q, i == oldest / LODE_KV_PAGE, layer, &p);
+        else
+            attend_rows(j, &t, &q, layer, &p);
     }
     const struct lode_value *out = &in->parts[0].out;
     const float *sinks = in->parts[0].w_data;
-    for (size_t r = 0; r < rows; r++) {
+    for (size_t r = 0; r < q.rows; r++) {
         float *o = t.sum + r * dim_v;
         const float a = sinks ? join_sink(&t, r, sinks[head * group + r % group]) : 1.0f;
         if (a != 1.0f)
