@@ -59,7 +59,14 @@ static int make(struct lode_trace **out, const struct lode_trace_shape *s, size_
     t->shape.expert_bytes = t->expert_bytes;
     for (uint32_t l = 0; l < s->n_layers; l++)
         t->slot[l] = t->expert_bytes[l] ? t->n_moe++ : UINT32_MAX;
-    /* so that no sum over a trace's experts overflows */
+    /* so that no sum over a trace's bytes overflows */
+    if (s->other_bytes > UINT64_C(1) << 50) {
+        const int rc = lode_fail(err, LODE_ERR_FORMAT, where,
+                                 "%llu bytes that are not experts', at most 2^50 expected",
+                                 (unsigned long long)s->other_bytes);
+        lode_trace_free(t);
+        return rc;
+    }
     for (uint32_t l = 0; l < s->n_layers; l++)
         if (t->expert_bytes[l] > UINT64_C(1) << 36) {
             const int rc = lode_fail(err, LODE_ERR_FORMAT, where,
