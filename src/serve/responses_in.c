@@ -230,7 +230,7 @@ static json_t *function_of(const json_t *tool, const char *name) {
     json_t *f = json_pack("{s:s, s:o, s:b}", "name", name, "parameters",
                           none ? json_pack("{s:s, s:{}}", "type", "object", "properties") : json_incref(parameters),
                           "strict", json_is_true(json_object_get(tool, "strict")));
-    if (f && about && json_object_set(f, "description", about)) {
+    if (f && json_is_string(about) && json_object_set(f, "description", about)) {
         json_decref(f);
         return NULL;
     }
