@@ -23,4 +23,6 @@ INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
     return acc;
 }
 
+INLINE V v_mul_pairs(V a, V b) { return (V)_mm512_maddubs_epi16((__m512i)a, (__m512i)b); }
+
 #include "kern/mul_tile.h"

@@ -73,41 +73,6 @@ INLINE V dot16_at(struct shape s, V acc, const V w[4], const int8_t *x) {
 
 /* ---- blocks of 256 ---- */
 
-/* Unpacked blocks of V_TILES tiles that meet the columns together, so that a number of a column is
- * broadcast once for all of them. */
-struct block256 {
-    struct head head;
-    V w[64];
-};
-
-/* sums[t][j0 ..] of n_cols columns (constant) after one more block of each tile. */
-INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
-                       const struct block256 block[V_TILES], const uint8_t *x, size_t x_stride) {
-    const struct lode_block_a256 *a[V_COLUMNS];
-    V isum[V_COLUMNS][V_TILES];
-    for (size_t j = 0; j < n_cols; j++) {
-        a[j] = (const struct lode_block_a256 *)(x + (j0 + j) * x_stride);
-        for (int t = 0; t < V_TILES; t++)
-            isum[j][t] = v_zero();
-    }
-    for (int g = 0; g < 8; g++)
-#pragma GCC unroll 16
-        for (size_t j = 0; j < n_cols; j++) {
-            const struct x16 lo = bcast16(a[j]->q + 32 * g), hi = bcast16(a[j]->q + 32 * g + 16);
-            const V mul = v_set32(a[j]->m[g]);
-            for (int t = 0; t < V_TILES; t++) {
-                const V *w = block[t].w + 8 * g, *sc = block[t].head.sc;
-                const V a16 = dot16(s, v_zero(), w, lo), b16 = dot16(s, v_zero(), w + 4, hi);
-                isum[j][t] += mul * (s.groups == 8 ? (a16 + b16) * sc[g]
-                                                   : a16 * sc[2 * g] + b16 * sc[2 * g + 1]);
-            }
-        }
-#pragma GCC unroll 16
-    for (size_t j = 0; j < n_cols; j++)
-        for (int t = 0; t < V_TILES; t++)
-            sums[t][j0 + j] = add_block(s, sums[t][j0 + j], &block[t].head, a[j], isum[j][t]);
-}
-
 /* ---- blocks of 32 ---- */
 
 /* acc after one more block of a tile. */
@@ -120,52 +85,7 @@ INLINE F add_block32(struct shape s, F acc, const V w[8], F d, F m, const struct
     return s.minima ? f_fma(m * dx, f_set((float)a->sum), acc) : acc;
 }
 
-#define RUN32 8 /* blocks unpacked before the columns see them */
-struct run32 {
-    V w[RUN32][8];
-    F d[RUN32], m[RUN32];
-};
-
-/* sums[t][j0 ..] of n_cols columns (constant) after n_blocks more blocks of each tile. */
-INLINE void columns32(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
-                      const struct run32 run[V_TILES], int n_blocks, const uint8_t *x,
-                      size_t x_stride) {
-    F acc[V_COLUMNS][V_TILES];
-    for (size_t j = 0; j < n_cols; j++)
-        for (int t = 0; t < V_TILES; t++)
-            acc[j][t] = sums[t][j0 + j];
-    for (int b = 0; b < n_blocks; b++)
-#pragma GCC unroll 16
-        for (size_t j = 0; j < n_cols; j++) {
-            const struct lode_block_a32 *a =
-                (const struct lode_block_a32 *)(x + (j0 + j) * x_stride) + b;
-            const struct x16 lo = bcast16(a->q), hi = bcast16(a->q + 16);
-            for (int t = 0; t < V_TILES; t++)
-                acc[j][t] =
-                    add_block32(s, acc[j][t], run[t].w[b], run[t].d[b], run[t].m[b], a, lo, hi);
-        }
-    for (size_t j = 0; j < n_cols; j++)
-        for (int t = 0; t < V_TILES; t++)
-            sums[t][j0 + j] = acc[j][t];
-}
-
 /* ---- tiles ---- */
-
-/* call(n, j) for all columns in n's that are constants. */
-#define EACH_COLUMNS(n_x, call)                                                                    \
-    do {                                                                                           \
-        size_t j = 0;                                                                              \
-        for (; j + V_COLUMNS <= (n_x); j += V_COLUMNS)                                             \
-            call(V_COLUMNS, j);                                                                    \
-        for (; j + 2 <= (n_x); j += 2)                                                             \
-            call(2, j);                                                                            \
-        if (j < (n_x))                                                                             \
-            call(1, j);                                                                            \
-    } while (0)
-
-/* `next` bytes on begin the rows of the next tile. */
-#define TILE_ARGS                                                                                  \
-    const struct rows *r, size_t next, const uint8_t *x, size_t x_stride, size_t n_x, size_t k
 
 /* One column: codes are used as soon as they are unpacked. */
 INLINE F one256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, size_t k) {
@@ -281,43 +201,37 @@ INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, size_t next, const 
         acc[j] = sum[j];
 }
 
-/* n_x <= CHUNK columns. */
-INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, TILE_ARGS) {
-    for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
-        struct block256 block[V_TILES];
-        for (int t = 0; t < V_TILES; t++) {
-            prefetch(r[t].p[0] + next + LANES * b * size, LANES * size);
-            read_head(&block[t].head, &r[t], b * size);
-#pragma GCC unroll 8
-            for (int c = 0; c < 16 / s.runs; c++) {
-                V w[4][4];
-                unpack(w, &block[t].head, &r[t], b * size, c);
-                for (int n = 0; n < s.runs; n++)
-                    for (int i = 0; i < 4; i++)
-                        block[t].w[4 * group_of(s, c, n) + i] = w[n][i];
-            }
-        }
-#define CALL(n, j) columns256(s, n, sums, j, block, x, x_stride)
-        EACH_COLUMNS(n_x, CALL);
-#undef CALL
-    }
-}
+/* Many, once their blocks are unpacked. */
 
-INLINE void many32(F sums[V_TILES][CHUNK], TYPE_32, TILE_ARGS) {
-    const size_t n_blocks = k / 32;
-    for (size_t b = 0; b < n_blocks; b += RUN32, x += RUN32 * sizeof(struct lode_block_a32)) {
-        const int n_run = n_blocks - b < RUN32 ? (int)(n_blocks - b) : RUN32;
-        struct run32 run[V_TILES];
-        for (int t = 0; t < V_TILES; t++) {
-            prefetch(r[t].p[0] + next + LANES * b * size, LANES * size * (size_t)n_run);
-            for (int c = 0; c < n_run; c++)
-                unpack(run[t].w[c], &run[t].d[c], &run[t].m[c], &r[t], (b + (size_t)c) * size);
-        }
-#define CALL(n, j) columns32(s, n, sums, j, run, n_run, x, x_stride)
-        EACH_COLUMNS(n_x, CALL);
-#undef CALL
-    }
-}
+#define RUN32 8 /* blocks unpacked before the columns see them */
+struct run32 {
+    V w[RUN32][8];
+    F d[RUN32], m[RUN32];
+};
+
+/* call(n, j) for all columns in n's that are constants. */
+#define EACH_COLUMNS(n_x, call)                                                                    \
+    do {                                                                                           \
+        size_t j = 0;                                                                              \
+        for (; j + V_COLUMNS <= (n_x); j += V_COLUMNS)                                             \
+            call(V_COLUMNS, j);                                                                    \
+        for (; j + 2 <= (n_x); j += 2)                                                             \
+            call(2, j);                                                                            \
+        if (j < (n_x))                                                                             \
+            call(1, j);                                                                            \
+    } while (0)
+
+/* n_x <= CHUNK columns, blocks from .. to of the rows; x is where the columns' block `from` lies, and
+ * `next` bytes after a row that of the next tiles. */
+#define MANY_ARGS                                                                                  \
+    const struct rows *r, size_t next, const uint8_t *x, size_t x_stride, size_t n_x,              \
+        const struct sides *sides, size_t from, size_t to
+
+#ifdef V_DOT4_AT
+#include "kern/mul_many_vnni.h"
+#else
+#include "kern/mul_many.h"
+#endif
 
 /* Functions of their own: together they get in one another's way in the compiler's registers. */
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
@@ -341,22 +255,55 @@ INLINE void many32(F sums[V_TILES][CHUNK], TYPE_32, TILE_ARGS) {
         else                                                                                       \
             few##block(acc, s, UNPACK_##block(name), size, r, next, x, FEW, k);                    \
     }                                                                                              \
-    static __attribute__((noinline)) void many_##name(F sums[V_TILES][CHUNK], TILE_ARGS) {         \
+    static __attribute__((noinline)) void many_##name(F sums[V_TILES][CHUNK], MANY_ARGS) {         \
         const struct shape s = {__VA_ARGS__};                                                      \
-        many##block(sums, s, UNPACK_##block(name), size, r, next, x, x_stride, n_x, k);            \
+        many##block(sums, s, UNPACK_##block(name), size, r, next, x, x_stride, n_x, sides, from,   \
+                    to);                                                                           \
     }                                                                                              \
     void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
         const struct shape s = {__VA_ARGS__};                                                      \
-        mul(one_##name, few_##name, most_few(s), many_##name, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
+        mul(s, one_##name, few_##name, most_few(s), many_##name, y, ldy, w, w_stride, n_w, x,      \
+            x_stride, n_x, k);                                                                     \
     }
 
 typedef void few_fn(F acc[FEW], const struct rows *r, size_t next, const uint8_t *const *x, size_t n,
                     size_t k);
 
-INLINE void mul(F (*one)(const struct rows *, size_t, const uint8_t *, size_t), few_fn *few,
-                size_t most,
-                void (*many)(F sums[V_TILES][CHUNK], TILE_ARGS), float *y, size_t ldy,
-                const uint8_t *w, size_t w_stride, size_t n_w, const uint8_t *x, size_t x_stride,
+typedef void many_fn(F sums[V_TILES][CHUNK], MANY_ARGS);
+
+/* n_x <= CHUNK columns; where a row is longer than a run of blocks, y keeps its sums meanwhile. */
+INLINE void mul_many(struct shape s, many_fn *many, float *y, size_t ldy, const uint8_t *w, size_t w_stride,
+                     size_t n_w, const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
+    const size_t size = s.groups ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
+    const size_t n_blocks = k / (s.groups ? 256 : 32), run = most_run(s, n_blocks);
+    size_t from = 0;
+    do { /* once if k is 0 */
+        const size_t to = n_blocks - from < run ? n_blocks : from + run;
+        struct sides sides;
+        make_sides(&sides, s, x + from * size, x_stride, n_x, to - from);
+        for (size_t i = 0; i < n_w; i += V_TILES * LANES) {
+            struct rows r[V_TILES];
+            F sums[V_TILES][CHUNK];
+            for (size_t t = 0; t < V_TILES; t++) {
+                const size_t first = i + t * LANES < n_w ? i + t * LANES : n_w - 1;
+                const int n_rows = rows_left(n_w, first);
+                r[t] = tile_rows(w + first * w_stride, w_stride, n_rows);
+                for (size_t j = 0; j < n_x; j++)
+                    sums[t][j] = f_zero();
+                for (size_t j = 0; from > 0 && j < n_x; j++)
+                    memcpy(&sums[t][j], y + j * ldy + first, (size_t)n_rows * sizeof(float));
+            }
+            many(sums, r, V_TILES * LANES * w_stride, x + from * size, x_stride, n_x, &sides, from, to);
+            for (size_t t = 0; t < V_TILES && i + t * LANES < n_w; t++)
+                for (size_t j = 0; j < n_x; j++)
+                    f_store(y + j * ldy + i + t * LANES, rows_left(n_w, i + t * LANES), sums[t][j]);
+        }
+        from = to;
+    } while (from < n_blocks);
+}
+
+INLINE void mul(struct shape s, F (*one)(const struct rows *, size_t, const uint8_t *, size_t),
+                few_fn *few, size_t most, many_fn *many, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w, const uint8_t *x, size_t x_stride,
                 size_t n_x, size_t k) {
     for (size_t j = 0; j < n_x; j += CHUNK) {
         const size_t n_cols = n_x - j < CHUNK ? n_x - j : CHUNK;
@@ -377,21 +324,8 @@ INLINE void mul(F (*one)(const struct rows *, size_t, const uint8_t *, size_t), 
             for (size_t c = 0; c < n_cols; c++)
                 f_store(y + (j + c) * ldy + i, n_rows, acc[c]);
         }
-        for (size_t i = 0; n_cols > 1 && !is_few && i < n_w; i += V_TILES * LANES) {
-            struct rows r[V_TILES];
-            F sums[V_TILES][CHUNK];
-            for (size_t t = 0; t < V_TILES; t++) {
-                const size_t first = i + t * LANES < n_w ? i + t * LANES : n_w - 1;
-                r[t] = tile_rows(w + first * w_stride, w_stride, rows_left(n_w, first));
-                for (size_t c = 0; c < n_cols; c++)
-                    sums[t][c] = f_zero();
-            }
-            many(sums, r, V_TILES * LANES * w_stride, x + j * x_stride, x_stride, n_cols, k);
-            for (size_t t = 0; t < V_TILES && i + t * LANES < n_w; t++)
-                for (size_t c = 0; c < n_cols; c++)
-                    f_store(y + (j + c) * ldy + i + t * LANES, rows_left(n_w, i + t * LANES),
-                            sums[t][c]);
-        }
+        if (n_cols > 1 && !is_few)
+            mul_many(s, many, y + j * ldy, ldy, w, w_stride, n_w, x + j * x_stride, x_stride, n_cols, k);
     }
 }
 
