@@ -98,7 +98,7 @@ static uint32_t first_seen(const union lode_op_params *a, uint32_t p) {
 
 /* The queries of a task: `n` tokens from position `pos` on, of each the `group` heads of a KV head. */
 struct queries {
-    uint32_t pos, n, group, head;
+    uint32_t pos, n, group;
     size_t rows;
 };
 
@@ -190,7 +190,7 @@ static void attend(const struct job *j, const struct lode_segment *seg, uint32_t
     const struct lode_instr *in = j->in;
     const uint32_t group = in->p.attention.n_heads / in->p.attention.n_kv_heads;
     const uint32_t dim = in->p.attention.head_dim, dim_v = in->p.attention.head_dim_v;
-    const struct queries q = {seg->pos + first, n, group, head, (size_t)n * group};
+    const struct queries q = {seg->pos + first, n, group, (size_t)n * group};
     const size_t n_q = up_to_16(q.rows);
     struct scratch t = carve(memory, n_q, dim, dim_v);
     const struct lode_kv_layer *layer = lode_kv_layer(seg->kv, in->p.attention.layer);
