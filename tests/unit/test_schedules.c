@@ -265,7 +265,7 @@ static void across_restarts(void **state) {
         st = answer_all(o); /* another process, as far as the directory knows */
         assert_true(st.disk.read > 0 && st.disk.corrupt == 0);
 
-        const uint64_t entries = st.disk.entries;
+        const uint64_t entries = each_file(dir, NULL); /* what was written last is not in st */
         struct lode_scheduler_opts other = o; /* of another format: kept, not used */
         other.session.ctk = "f32";
         st = ask_once(other);
