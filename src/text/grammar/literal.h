@@ -49,7 +49,8 @@ enum atom_op {
     ATOM_FORBID,   /* key */
     ATOM_KEYS,     /* keys are lit (propertyNames) */
     ATOM_ONLY,     /* json: an object: no other keys than its */
-    ATOM_SOME_KEY, /* some key's value is lit; json: the keyword; min: which keys, enum some_key */
+    ATOM_SOME_KEY, /* some key's value is lit; json: the keyword; min: which keys, enum
+                      some_key; max: 1 where it is one without a name */
     ATOM_REFUSED,  /* json: the keyword that cannot be enforced; text says why */
 };
 

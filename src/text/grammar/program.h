@@ -33,7 +33,7 @@ struct g_conds { /* one way of being a good number */
 struct g_class { /* keys that are alike */
     uint32_t node;
     uint32_t name; /* the index of the one key it stands for, or G_NONE: any number of keys */
-    bool required;
+    bool required; /* without a name: its keys are such as must be there once, see `some` */
 };
 
 /* The shape of an object.  Keys run through an automaton whose accepting states are marked with
@@ -49,6 +49,8 @@ struct g_obj {
     uint32_t n_classes, n_names;
     uint32_t *dead, *required; /* (n_names + 1) how many of the names before are that */
     uint32_t n_required;
+    uint8_t *some; /* (keys.n): a required key without a name can still be reached; NULL: none is
+                      wanted.  It counts as one of n_required */
     uint32_t min, max; /* members */
 };
 

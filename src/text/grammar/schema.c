@@ -144,18 +144,19 @@ static bool strs_exist(const struct node_parts *p) {
 
 static bool obj_ok(const struct g_obj *o, node_ok_fn *ok, void *user) {
     uint32_t names = 0;
-    bool open = false;
+    bool open = false, some = !o->some;
     if (!o->keys.n) /* no key at all */
         return o->min == 0 && o->n_required == 0;
     for (uint32_t i = 0; i < o->n_classes; i++) {
         const bool good = ok(user, o->classes[i].node);
-        if (o->classes[i].required && !good)
+        const bool named = o->classes[i].name != G_NONE;
+        if (named && o->classes[i].required && !good)
             return false;
-        if (good)
-            names += o->classes[i].name != G_NONE;
-        open = open || (good && o->classes[i].name == G_NONE);
+        names += good && named;
+        open = open || (good && !named);
+        some = some || (good && !named && o->classes[i].required);
     }
-    return o->n_required <= o->max && o->min <= o->max && (open || o->min <= names);
+    return some && o->n_required <= o->max && o->min <= o->max && (open || o->min <= names);
 }
 
 struct emptiness {
@@ -258,6 +259,18 @@ static bool class_ok(const struct g_obj *o, uint32_t c, const uint8_t *ok) {
     return o->classes[c].node != G_NONE && ok[o->classes[c].node];
 }
 
+/* Adds to a set of states those that lead to it. */
+static int lead_back(struct schema *s, const struct dfa *d, uint8_t *set) {
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t q = d->n; q-- > 0;)
+            for (uint32_t i = d->first[q]; i < d->first[q + 1] && !set[q]; i++)
+                changed = (set[q] = set[d->ranges[i].to]) || changed;
+        LODE_TRY(gb_work(s->b, d->n));
+    }
+    return 0;
+}
+
 /* Keys whose values cannot be: out; then which states can still reach a key of an open class. */
 static int finish_obj(struct schema *s, struct g_obj *o, const uint8_t *ok) {
     bool changed = true;
@@ -268,14 +281,12 @@ static int finish_obj(struct schema *s, struct g_obj *o, const uint8_t *ok) {
     for (uint32_t q = 0; q < o->keys.n; q++) {
         const uint32_t c = o->label[q];
         o->open[q] = c != G_NONE && o->classes[c].name == G_NONE && class_ok(o, c, ok);
+        if (o->some)
+            o->some[q] = o->open[q] && o->classes[c].required;
     }
-    while (changed) {
-        changed = false;
-        for (uint32_t q = o->keys.n; q-- > 0;)
-            for (uint32_t i = o->keys.first[q]; i < o->keys.first[q + 1] && !o->open[q]; i++)
-                changed = (o->open[q] = o->open[o->keys.ranges[i].to]) || changed;
-        LODE_TRY(gb_work(s->b, o->keys.n));
-    }
+    LODE_TRY(lead_back(s, &o->keys, o->open));
+    if (o->some)
+        LODE_TRY(lead_back(s, &o->keys, o->some));
     /* from leaves up: what is on a cycle never becomes finite */
     for (changed = true; changed;) {
         changed = false;

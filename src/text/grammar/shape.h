@@ -33,6 +33,11 @@ static inline const struct lode_json *shape_member(const struct solver *v, const
     return json_member(v->s, a->json, key);
 }
 
+/* The schema whose rule an ATOM_SOME_KEY breaks. */
+static inline uint32_t shape_rule_of(const struct solver *v, const struct atom *a) {
+    return lit_node(v->entries.v[a->entry].lit);
+}
+
 /* The names of keys that an object's atoms name, sorted, each once; false: no memory. */
 struct shape_names {
     struct lode_str *v;

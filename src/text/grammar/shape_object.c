@@ -11,6 +11,7 @@ struct object {
     struct solver *v;
     struct g_obj *o;
     struct shape_names names;
+    bool some; /* an ATOM_SOME_KEY is met by a key without a name */
     GVEC(struct schema_pattern)
     patterns;           /* of all patternProperties, each once; json: the member */
     struct dfa allowed; /* propertyNames */
@@ -36,6 +37,8 @@ bool shape_collect_names(const struct solver *v, struct shape_names *names) {
                                                             : NULL;
         if (a->op == ATOM_MEMBER || a->op == ATOM_REQUIRED || a->op == ATOM_FORBID)
             ok = GVEC_PUSH(names, a->key);
+        if (a->op == ATOM_SOME_KEY && a->min == SOME_OTHER)
+            map = json_member(v->s, shape_rule_of(v, a), "properties");
         for (m = lode_json_first(map); m && ok; m = lode_json_next(map, m))
             ok = GVEC_PUSH(names, ((struct lode_str){m->key, m->key_len}));
     }
@@ -56,8 +59,11 @@ static int collect_patterns(struct object *x) {
     struct solver *v = x->v;
     for (size_t i = 0; i < v->atoms.n; i++) {
         const struct atom *a = &v->atoms.v[i];
-        const struct lode_json *map =
-            a->op == ATOM_MEMBERS ? shape_member(v, a, "patternProperties") : NULL;
+        const struct lode_json *map = NULL;
+        if (a->op == ATOM_MEMBERS)
+            map = shape_member(v, a, "patternProperties");
+        else if (a->op == ATOM_SOME_KEY)
+            map = json_member(v->s, shape_rule_of(v, a), "patternProperties");
         const struct lode_json *m = lode_json_first(map);
         for (; m; m = lode_json_next(map, m)) {
             const struct dfa *d;
@@ -168,6 +174,25 @@ static int add_name_class(struct object *x, uint32_t i, bool *impossible) {
     return GVEC_PUSH(&x->classes, c) ? gb_work(v->s->b, 5 * v->atoms.n) : shape_nomem(v);
 }
 
+/* Whether keys for which these patterns match are such as must be there once. */
+static bool is_wanted(const struct object *x, uint32_t mask) {
+    const struct solver *v = x->v;
+    for (size_t i = 0; i < v->atoms.n; i++) {
+        const struct atom *a = &v->atoms.v[i];
+        uint32_t about = 0;
+        if (a->op != ATOM_SOME_KEY)
+            continue;
+        const struct lode_json *map = json_member(v->s, shape_rule_of(v, a), "patternProperties");
+        for (size_t k = 0; k < x->patterns.n; k++)
+            for (const struct lode_json *m = lode_json_first(map); m; m = lode_json_next(map, m))
+                about |= (uint32_t)(x->patterns.v[k].json == json_index(v->s, m) &&
+                                    (a->min == SOME_OTHER || a->json == json_index(v->s, m)))
+                         << k;
+        return a->min == SOME_MATCH ? mask & about : !(mask & about);
+    }
+    return false;
+}
+
 /* The class of keys without a name for which these patterns match; G_NONE: forbidden. */
 static int open_class(struct object *x, uint32_t mask, uint32_t *out) {
     struct solver *v = x->v;
@@ -182,6 +207,7 @@ static int open_class(struct object *x, uint32_t mask, uint32_t *out) {
             return shape_nomem(v);
         LODE_TRY(shape_child(v, &x->lits, &c.node));
         c.node = forbidden ? G_NONE : c.node;
+        c.required = is_wanted(x, mask);
         if (!GVEC_PUSH(&x->classes, c))
             return shape_nomem(v);
     }
@@ -315,7 +341,9 @@ static int build_keys(struct object *x) {
         uint32_t *all = lode_arena_alloc(b->arena, 3 * (size_t)o->keys.n + 1, sizeof *all);
         o->open = lode_arena_alloc_zero(b->arena, 2 * (size_t)o->keys.n + 1, 1);
         o->finite = o->open ? o->open + o->keys.n : NULL;
-        rc = all && o->open ? 0 : gb_nomem(b);
+        if (x->some)
+            o->some = lode_arena_alloc_zero(b->arena, (size_t)o->keys.n + 1, 1);
+        rc = all && o->open && !o->some == !x->some ? 0 : gb_nomem(b);
         for (uint32_t q = 0; q < o->keys.n && rc == 0; q++) {
             const uint32_t *t = gintern_at(&k.seen, kept.v[q], NULL);
             all[q] = k.label.v[kept.v[q]];
@@ -357,6 +385,7 @@ static int make_object(struct object *x, bool *impossible) {
     LODE_TRY(collect_patterns(x));
     for (uint32_t i = 0; i < x->names.n; i++)
         LODE_TRY(add_name_class(x, i, impossible));
+    o->n_required += x->some;
     if (*impossible || o->n_required > o->max)
         return 0;
     LODE_TRY(build_keys(x));
@@ -384,8 +413,11 @@ int shape_add_object(struct solver *v) {
     struct object x = {.v = v, .o = LODE_ARENA_NEW(v->s->b->arena, struct g_obj)};
     bool impossible = false;
     for (size_t i = 0; i < v->atoms.n; i++)
-        if (v->atoms.v[i].op == ATOM_SOME_KEY)
-            return shape_add_some(v, i);
+        if (v->atoms.v[i].op == ATOM_SOME_KEY) {
+            if (!v->atoms.v[i].max)
+                return shape_add_some(v, i);
+            x.some = true;
+        }
     if (!x.o)
         return shape_nomem(v);
     x.o->max = G_MANY;

@@ -33,7 +33,7 @@ static int matches(struct solver *v, const struct lode_json *m, struct lode_str 
  */
 static int speaks(struct solver *v, const struct atom *a, struct lode_str name, bool *out) {
     const struct lode_json *keyword = &v->s->top[a->json], *m;
-    const uint32_t schema = lit_node(v->entries.v[a->entry].lit);
+    const uint32_t schema = shape_rule_of(v, a);
     if (a->min == SOME_NAME) {
         struct dfa good;
         uint32_t node;
@@ -73,20 +73,36 @@ static int add_alternative(struct solver *v, size_t i, const struct atom *a, str
     return rc;
 }
 
+/* The alternative in which a key without a name breaks rule number i: whatever its value is, or
+ * there would be two kinds of values for one kind of keys; and of one rule only, or each would have
+ * to be remembered. */
+static int add_nameless(struct solver *v, size_t i) {
+    struct atom *a = &v->atoms.v[i];
+    bool can = a->min != SOME_NAME && v->s->top[a->json].type == LODE_JSON_FALSE;
+    for (size_t k = 0; k < v->atoms.n; k++)
+        can = can && (v->atoms.v[k].op != ATOM_SOME_KEY || !v->atoms.v[k].max);
+    if (!can)
+        return schema_fail(
+            v->s, LODE_ERR_UNSUPPORTED, a->json,
+            "cannot be negated where any key may be: that \"some key\" breaks it would "
+            "have to be remembered (it stands below not, if or oneOf, or beside an "
+            "overlapping branch, and the other branch has no additionalProperties: "
+            "false)");
+    a->max = 1;
+    return shape_add_object(v);
+}
+
 int shape_add_some(struct solver *v, size_t i) {
     const struct atom a = v->atoms.v[i];
     struct shape_names names = {0};
     int rc = 0;
-    if (!is_closed(v))
-        return schema_fail(
-            v->s, LODE_ERR_UNSUPPORTED, a.json,
-            "cannot be negated where any key may be: \"some key ...\" would have to be "
-            "enforced (it stands below not, if or oneOf, or beside an overlapping "
-            "branch, and the other branch has no additionalProperties: false)");
     if (!shape_collect_names(v, &names))
         rc = shape_nomem(v);
     for (size_t k = 0; k < names.n && rc == 0; k++)
         rc = add_alternative(v, i, &a, names.v[k]);
+    v->atoms.v[i] = a;
+    if (rc == 0 && !is_closed(v))
+        rc = add_nameless(v, i);
     v->atoms.v[i] = a;
     GVEC_FREE(&names);
     return rc;

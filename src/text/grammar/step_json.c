@@ -57,6 +57,11 @@ static bool key_seen(const struct machine *m, const struct frame *f, uint64_t ke
     return false;
 }
 
+/* Whether a key of those without a name is still owed: it is what f.req lacks beside names. */
+static bool owes_some(const struct machine *m, const struct g_obj *o, const struct frame *f) {
+    return o->some && f->req == names_seen(m, o, f, 0, o->n_names, true);
+}
+
 /* Whether a key that is not required still leaves room for those that are. */
 bool machine_key_slack(const struct machine *m, const struct frame *f) {
     const struct g_obj *o = obj_of(m, f);
@@ -105,6 +110,8 @@ static bool key_lives(const struct machine *m, const struct frame *f, uint32_t q
     const bool slack = machine_key_slack(m, f);
     const uint32_t low = o->low[q], high = o->high[q];
     if (slack && o->open[q] && (!o->finite[q] || words_left(m, f, q, h, 0)))
+        return true;
+    if (o->some && !slack && o->some[q] && owes_some(m, o, f)) /* none of them was used */
         return true;
     if (low == high)
         return false;
@@ -159,7 +166,8 @@ static void end_key(struct machine *m, const struct frame *t, frame_list *out, s
         return;
     const struct g_class *k = &o->classes[label];
     const uint64_t key = k->name != G_NONE ? k->name : key_of((struct key_hash){t->count, t->req});
-    if (!node_ok(m, k->node) || key_seen(m, &f, key) || (!k->required && !machine_key_slack(m, &f)))
+    const bool required = k->required && (k->name != G_NONE || owes_some(m, o, &f));
+    if (!node_ok(m, k->node) || key_seen(m, &f, key) || (!required && !machine_key_slack(m, &f)))
         return;
     const struct cell cell = {.key = key, .next = f.keys};
     f.keys = pool_put(&m->cells, &cell);
@@ -168,7 +176,7 @@ static void end_key(struct machine *m, const struct frame *t, frame_list *out, s
         return;
     }
     f.count++;
-    f.req += k->required;
+    f.req += required;
     f.phase = AT_COLON;
     f.q = label;
     step_emit(m, out, first, &f);
