@@ -5,6 +5,7 @@
 #include "base/map.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -179,12 +180,12 @@ static int open_files(struct packed *p, const char *dir, bool map, struct lode_e
     return rc;
 }
 
+/* Without memory of its own, whose lack would look like the file's. */
 static bool has_file(const char *dir, const char *name) {
     struct stat st;
-    char *path = path_in(dir, name);
-    const bool has = path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
-    lode_free(path);
-    return has;
+    char path[PATH_MAX];
+    const int n = snprintf(path, sizeof path, "%s/%s", dir, name);
+    return n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 bool lode_packed_is(const char *dir) { return has_file(dir, LODE_PACKED_MANIFEST); }
