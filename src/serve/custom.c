@@ -40,8 +40,10 @@ int custom_function(json_t **out, const json_t *tool, const char *name, const ch
         return rc;
     const bool regex = syntax && !strcmp(syntax, "regex");
     json_t *input = json_pack("{s:s}", "type", "string");
-    if (regex)
-        json_object_set_new(input, "pattern", json_sprintf("^(?:%s)$", definition));
+    if (regex && json_object_set_new(input, "pattern", json_sprintf("^(?:%s)$", definition))) {
+        json_decref(input);
+        return request_no_memory(err);
+    }
     json_t *f = json_pack("{s:s, s:{s:s, s:{s:o}, s:[s], s:b}, s:b}", "name", name, "parameters", "type",
                           "object", "properties", "input", input, "required", "input", "additionalProperties", 0,
                           "strict", regex);
@@ -49,6 +51,8 @@ int custom_function(json_t **out, const json_t *tool, const char *name, const ch
                                              about ? "\n" : "", syntax, definition)
                    : about    ? json_string(about)
                               : NULL;
+    if (!f)
+        json_decref(text);
     if (!f || ((about || definition) && json_object_set_new(f, "description", text))) {
         json_decref(f);
         return request_no_memory(err);
