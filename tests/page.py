@@ -154,7 +154,7 @@ def check_stop(count, p):
     count.check(p.js("fetch('/lode/status').then(r => r.json()).then(s => s.work.running)") == 0
                 or not p.tab.wait("fetch('/lode/status').then(r => r.json()).then(s => s.work.running == 0)") is None,
                 'on the server too')
-    p.say('And on.', wait=False)
+    p.say(SLOW, wait=False)  # an answer that does not end before it is stopped
     p.wait("document.querySelector('.live')")
     p.click('#send')
     p.done()
