@@ -16,11 +16,9 @@ const struct lode_json *json_member(const struct schema *s, uint32_t object, con
 }
 
 const struct lode_json *schema_first_items(const struct schema *s, uint32_t schema_node) {
-    const struct lode_json *list = json_member(s, schema_node, "prefixItems");
-    return list ? list
-           : lode_json_is(json_member(s, schema_node, "items"), LODE_JSON_ARRAY)
-               ? json_member(s, schema_node, "items")
-               : NULL;
+    const struct lode_json *items = json_member(s, schema_node, "items");
+    return lode_json_is(items, LODE_JSON_ARRAY) ? items
+                                                : json_member(s, schema_node, "prefixItems");
 }
 
 const struct lode_json *schema_other_items(const struct schema *s, uint32_t schema_node) {

@@ -177,18 +177,18 @@ static int add_name_class(struct object *x, uint32_t i, bool *impossible) {
 /* Whether keys for which these patterns match are such as must be there once. */
 static bool is_wanted(const struct object *x, uint32_t mask) {
     const struct solver *v = x->v;
+    const struct lode_json *map, *m;
     for (size_t i = 0; i < v->atoms.n; i++) {
         const struct atom *a = &v->atoms.v[i];
-        uint32_t about = 0;
         if (a->op != ATOM_SOME_KEY)
             continue;
-        const struct lode_json *map = json_member(v->s, shape_rule_of(v, a), "patternProperties");
-        for (size_t k = 0; k < x->patterns.n; k++)
-            for (const struct lode_json *m = lode_json_first(map); m; m = lode_json_next(map, m))
-                about |= (uint32_t)(x->patterns.v[k].json == json_index(v->s, m) &&
-                                    (a->min == SOME_OTHER || a->json == json_index(v->s, m)))
-                         << k;
-        return a->min == SOME_MATCH ? mask & about : !(mask & about);
+        map = json_member(v->s, shape_rule_of(v, a), "patternProperties");
+        for (m = lode_json_first(map); m; m = lode_json_next(map, m))
+            for (size_t k = 0; k < x->patterns.n; k++)
+                if (x->patterns.v[k].json == json_index(v->s, m) && mask >> k & 1 &&
+                    (a->min == SOME_OTHER || a->json == json_index(v->s, m)))
+                    return a->min == SOME_MATCH;
+        return a->min == SOME_OTHER;
     }
     return false;
 }

@@ -30,17 +30,13 @@ static int matches(struct solver *v, const struct lode_json *m, struct lode_str 
 }
 
 /* Whether the rule speaks about a key of this name: then its value, or its being there, breaks it.
- */
-static int speaks(struct solver *v, const struct atom *a, struct lode_str name, bool *out) {
+ * good: the names that propertyNames allows. */
+static int speaks(struct solver *v, const struct atom *a, const struct dfa *good,
+                  struct lode_str name, bool *out) {
     const struct lode_json *keyword = &v->s->top[a->json], *m;
     const uint32_t schema = shape_rule_of(v, a);
     if (a->min == SOME_NAME) {
-        struct dfa good;
-        uint32_t node;
-        g_lit lit[1] = {lit_schema(a->json)};
-        LODE_TRY(schema_node(v->s, lit, 1, &node));
-        LODE_TRY(shape_strings(v->s, node, &good));
-        *out = !good.n || !dfa_accepts(&good, name);
+        *out = !good->n || !dfa_accepts(good, name);
         return 0;
     }
     if (a->min == SOME_MATCH)
@@ -55,11 +51,12 @@ static int speaks(struct solver *v, const struct atom *a, struct lode_str name, 
 }
 
 /* The alternative in which the key of this name breaks rule number i. */
-static int add_alternative(struct solver *v, size_t i, const struct atom *a, struct lode_str name) {
+static int add_alternative(struct solver *v, size_t i, const struct atom *a, const struct dfa *good,
+                           struct lode_str name) {
     const size_t n = v->atoms.n;
     bool about;
     LODE_TRY(gb_work(v->s->b, 10 * n));
-    LODE_TRY(speaks(v, a, name, &about));
+    LODE_TRY(speaks(v, a, good, name, &about));
     if (!about)
         return 0;
     v->atoms.v[i] = (struct atom){.op = ATOM_REQUIRED, .entry = a->entry, .key = name};
@@ -95,11 +92,18 @@ static int add_nameless(struct solver *v, size_t i) {
 int shape_add_some(struct solver *v, size_t i) {
     const struct atom a = v->atoms.v[i];
     struct shape_names names = {0};
+    struct dfa good = {0};
     int rc = 0;
+    if (a.min == SOME_NAME) {
+        g_lit lit[1] = {lit_schema(a.json)};
+        uint32_t node;
+        LODE_TRY(schema_node(v->s, lit, 1, &node));
+        LODE_TRY(shape_strings(v->s, node, &good));
+    }
     if (!shape_collect_names(v, &names))
         rc = shape_nomem(v);
     for (size_t k = 0; k < names.n && rc == 0; k++)
-        rc = add_alternative(v, i, &a, names.v[k]);
+        rc = add_alternative(v, i, &a, &good, names.v[k]);
     v->atoms.v[i] = a;
     if (rc == 0 && !is_closed(v))
         rc = add_nameless(v, i);
