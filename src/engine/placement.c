@@ -468,6 +468,10 @@ static void advise_more(struct placing *pl) {
 /* A KV format of 16 bits a number, which is the default. */
 static bool is_wide(const char *format) { return !format || strcmp(format, "f16") == 0 || strcmp(format, "bf16") == 0; }
 
+/* The pages that a program has of its own files differ by some windows of 64 KiB from one start to the
+ * next, with its addresses: what is told to be enough has to be enough next time as well. */
+#define OTHER_STARTS ((uint64_t)1 << 20)
+
 static int give_advice(struct placing *pl, struct lode_error *err) {
     struct lode_placement *p = pl->p;
     const struct lode_placement chosen = *p;
@@ -489,12 +493,12 @@ static int give_advice(struct placing *pl, struct lode_error *err) {
     }
     if (p->fits)
         return 0;
-    if (need <= pl->free)
-        advise(p, "--ram %.0fM is the least for these settings: %.0f MiB more\n", ceil(mib(need)),
-               mib(need - room));
+    if (need + OTHER_STARTS <= pl->free)
+        advise(p, "--ram %.0fM is the least for these settings: %.0f MiB more\n",
+               ceil(mib(need + OTHER_STARTS)), mib(need + OTHER_STARTS - room));
     else
-        advise(p, "these settings need %.0f MiB, %.0f MiB more than are free\n", ceil(mib(need)),
-               mib(need - pl->free));
+        advise(p, "these settings need %.0f MiB, %.0f MiB more than are free\n",
+               ceil(mib(need + OTHER_STARTS)), mib(need + OTHER_STARTS - pl->free));
     const uint64_t weights = need - sessions;
     if (weights > room) {
         advise(p, "weights that stay in memory alone take %.0f MiB: take a model of fewer bits "
