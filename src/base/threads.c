@@ -1,10 +1,14 @@
 /* How a task finds a worker.
  *
- * `tickets` holds the number of the job in its high and the count of tasks not yet taken in its
- * low half.  A worker takes a task by compare-and-swap; since the job's number is part of the word,
+ * A job's tasks are cut into spans of neighbours, one for each worker (or for a few, where there are
+ * many): what a worker does next lies beside what it did, in memory too, where its core has begun to
+ * read already.  Who has finished a span takes from the front of the others.
+ *
+ * A span's `tickets` hold the number of the job in their high and the count of tasks not yet taken in
+ * their low half.  A worker takes a task by compare-and-swap; since the job's number is part of the word,
  * a worker that slept through a job cannot take from the next by mistake.  The job itself (fn, arg,
- * n_tasks) is written before tickets says that it has begun, and not again before all of its tasks
- * are done; so what a worker read between loading tickets and swapping it successfully belongs
+ * n_tasks) is written before tickets say that it has begun, and not again before all of its tasks
+ * are done; so what a worker read between loading tickets and swapping them successfully belongs
  * together, and if the swap fails it is thrown away.
  *
  * `pending` counts the tasks that are not done; its last decrement wakes the caller if that sleeps.
@@ -26,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE = 64, SPIN_NS = 30000 };
+enum { LINE = 64, SPIN_NS = 30000, MOST_SPANS = 16 };
 
 struct worker {
     struct lode_pool *pool; /* borrowed */
@@ -35,13 +39,18 @@ struct worker {
     pthread_t thread;
 };
 
+struct span {
+    _Alignas(LINE) atomic_uint_fast64_t tickets;
+};
+
 struct lode_pool {
     uint32_t n_threads, n_started; /* n_started: that must be joined */
+    uint32_t n_spans;
     int64_t spin_ns;
     struct worker *workers; /* owned; (n_threads), [0] is the caller and unused */
 
-    _Alignas(LINE) atomic_uint_fast64_t tickets;
-    _Atomic(lode_pool_fn *) fn;
+    struct span spans[MOST_SPANS]; /* (n_spans) */
+    _Alignas(LINE) _Atomic(lode_pool_fn *) fn;
     _Atomic(void *) arg;
     atomic_uint n_tasks;
 
@@ -86,22 +95,34 @@ static bool spin_while(atomic_uint *word, uint32_t value, int64_t spin_ns) {
     return false;
 }
 
-/* Takes tasks until none is left. */
-static void work(struct lode_pool *p, uint32_t worker) {
-    uint_fast64_t seen = atomic_load_explicit(&p->tickets, memory_order_acquire);
+/* The first task of span s, 0 .. n_spans. */
+static uint32_t span_start(const struct lode_pool *p, uint32_t n_tasks, uint32_t s) {
+    return (uint32_t)((uint64_t)n_tasks * s / p->n_spans);
+}
+
+/* Takes a span's tasks until none is left. */
+static void work_on(struct lode_pool *p, uint32_t s, uint32_t worker) {
+    struct span *span = &p->spans[s];
+    uint_fast64_t seen = atomic_load_explicit(&span->tickets, memory_order_acquire);
     while ((uint32_t)seen != 0) {
         lode_pool_fn *fn = atomic_load_explicit(&p->fn, memory_order_relaxed);
         void *arg = atomic_load_explicit(&p->arg, memory_order_relaxed);
         const uint32_t n_tasks = atomic_load_explicit(&p->n_tasks, memory_order_relaxed);
-        if (!atomic_compare_exchange_weak_explicit(&p->tickets, &seen, seen - 1,
-                                                   memory_order_acquire, memory_order_acquire))
+        if (!atomic_compare_exchange_weak_explicit(&span->tickets, &seen, seen - 1, memory_order_acquire,
+                                                   memory_order_acquire))
             continue;
-        fn(arg, n_tasks - (uint32_t)seen, worker);
+        fn(arg, span_start(p, n_tasks, s + 1) - (uint32_t)seen, worker);
         /* seq_cst, as the caller's side: either it sees the count at 0 or we see it sleep */
         if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->caller_sleeps))
             futex_wake(&p->pending, 1);
-        seen = atomic_load_explicit(&p->tickets, memory_order_acquire);
+        seen = atomic_load_explicit(&span->tickets, memory_order_acquire);
     }
+}
+
+/* Its own span first, then those of the workers after it. */
+static void work(struct lode_pool *p, uint32_t worker) {
+    for (uint32_t i = 0; i < p->n_spans; i++)
+        work_on(p, (worker + i) % p->n_spans, worker);
 }
 
 static void *worker_main(void *arg) {
@@ -139,7 +160,10 @@ void lode_pool_run(struct lode_pool *p, lode_pool_fn *fn, void *arg, uint32_t n_
     atomic_store_explicit(&p->n_tasks, n_tasks, memory_order_relaxed);
     atomic_store_explicit(&p->pending, n_tasks, memory_order_relaxed);
     const uint32_t epoch = atomic_load_explicit(&p->epoch, memory_order_relaxed) + 1;
-    atomic_store_explicit(&p->tickets, (uint_fast64_t)epoch << 32 | n_tasks, memory_order_release);
+    for (uint32_t s = 0; s < p->n_spans; s++) {
+        const uint32_t n = span_start(p, n_tasks, s + 1) - span_start(p, n_tasks, s);
+        atomic_store_explicit(&p->spans[s].tickets, (uint_fast64_t)epoch << 32 | n, memory_order_release);
+    }
     atomic_store(&p->epoch, epoch);
     const uint32_t sleepers = atomic_load(&p->sleepers);
     if (sleepers)
@@ -183,6 +207,7 @@ int lode_pool_create(struct lode_pool **out, uint32_t n_threads, bool pin, struc
         return lode_fail_nomem(err, "the thread pool");
     memset(p, 0, sizeof *p);
     p->n_threads = n_threads;
+    p->n_spans = n_threads < MOST_SPANS ? n_threads : MOST_SPANS;
     p->workers = LODE_NEW_ARRAY(struct worker, n_threads);
     if (!p->workers) {
         lode_pool_free(p);

@@ -3,9 +3,10 @@
  * lode_pool_run calls fn(arg, task, worker) for each task 0 .. n_tasks-1, in any order and on any
  * thread of the pool, and returns when all are done; what they wrote is visible then.  The calling
  * thread is worker 0 and works too, the others are 1 .. n-1: `worker` picks scratch memory, never
- * a result.  Tasks are handed out one by one, in ascending order, to whoever is free, so a thread
- * that lost its core to a neighbour delays only the task that it holds: nobody waits for a worker
- * that has taken none.  Idle threads spin for some tens of microseconds (not at all where the pool
+ * a result.  Each worker begins at a place of its own and goes on in ascending order, so neighbouring
+ * tasks should lie beside each other in memory; who has finished helps the others.  Tasks are handed out
+ * one by one, so a thread that lost its core to a neighbour delays only the task that it holds: nobody
+ * waits for a worker that has taken none.  Idle threads spin for some tens of microseconds (not at all where the pool
  * has more threads than the process has cores), then sleep.
  *
  *     struct lode_pool *pool;

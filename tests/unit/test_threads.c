@@ -29,17 +29,17 @@ static double now_s(void) {
 
 /* --- pool ---------------------------------------------------------------------------------- */
 
-enum { MAX_TASKS = 2000, THREADS = 8 };
+enum { MAX_TASKS = 2000, THREADS = 8, MORE_THREADS = 23 /* than spans */ };
 
 struct tally {
     uint32_t plain[MAX_TASKS]; /* not atomic: the pool must order it */
-    atomic_uint busy[THREADS]; /* workers must not overlap with themselves */
+    atomic_uint busy[MORE_THREADS]; /* workers must not overlap with themselves */
     atomic_uint overlaps, out_of_range;
 };
 
 static void count(void *arg, uint32_t task, uint32_t worker) {
     struct tally *t = arg;
-    if (worker >= THREADS) {
+    if (worker >= MORE_THREADS) {
         atomic_fetch_add(&t->out_of_range, 1);
         return;
     }
@@ -51,7 +51,7 @@ static void count(void *arg, uint32_t task, uint32_t worker) {
 
 static void each_task_runs_once(void **state) {
     (void)state;
-    for (uint32_t n_threads = 1; n_threads <= THREADS; n_threads += n_threads < 3 ? 1 : 5) {
+    for (uint32_t n_threads = 1; n_threads <= MORE_THREADS; n_threads += n_threads < 3 ? 1 : 5) {
         struct lode_pool *pool;
         assert_int_equal(lode_pool_create(&pool, n_threads, n_threads == 3, NULL), 0);
         assert_int_equal(lode_pool_threads(pool), n_threads);
@@ -67,6 +67,41 @@ static void each_task_runs_once(void **state) {
         lode_pool_free(pool);
     }
     lode_pool_free(NULL);
+}
+
+/* Who took which, and what that worker took before. */
+struct trail {
+    uint32_t last[THREADS]; /* + 1; 0: none */
+    atomic_uint steps, jumps;
+};
+
+static void follow(void *arg, uint32_t task, uint32_t worker) {
+    struct trail *t = arg;
+    for (volatile int i = 0; i < 2000; i++)
+        ;
+    if (t->last[worker])
+        atomic_fetch_add(t->last[worker] == task ? &t->steps : &t->jumps, 1);
+    t->last[worker] = task + 1;
+}
+
+/* Whatever the scheduler does, a worker leaves its span only where that is used up; and goes on then in
+ * another, which its owner or others may be working on too. */
+static void a_worker_goes_on_beside_what_it_did(void **state) {
+    (void)state;
+    struct lode_pool *pool;
+    assert_int_equal(lode_pool_create(&pool, 2, false, NULL), 0);
+    uint32_t steps = 0, jumps = 0;
+    for (int again = 0; again < 50; again++) {
+        struct trail t = {.steps = 0};
+        lode_pool_run(pool, follow, &t, 1000);
+        steps += t.steps;
+        jumps += t.jumps;
+    }
+    lode_pool_free(pool);
+    printf("%u steps to the neighbour, %u jumps\n", steps, jumps);
+    assert_true(steps + jumps >= 50 * 998);
+    /* in ascending turns nearly all were jumps; a core that is lost makes one worker help the other */
+    assert_true(steps > jumps);
 }
 
 /* What one run wrote, the next one reads: the sums go wrong if any run returns early, or hands a
@@ -300,6 +335,7 @@ static void bandwidth_is_plausible(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_task_runs_once),
+        cmocka_unit_test(a_worker_goes_on_beside_what_it_did),
         cmocka_unit_test(many_short_runs),
         cmocka_unit_test(pools_do_not_disturb_each_other),
         cmocka_unit_test(a_slow_task_holds_up_only_itself),
