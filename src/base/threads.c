@@ -100,9 +100,10 @@ static uint32_t span_start(const struct lode_pool *p, uint32_t n_tasks, uint32_t
     return (uint32_t)((uint64_t)n_tasks * s / p->n_spans);
 }
 
-/* Takes a span's tasks until none is left. */
-static void work_on(struct lode_pool *p, uint32_t s, uint32_t worker) {
+/* Takes a span's tasks until none is left; returns how many. */
+static uint32_t work_on(struct lode_pool *p, uint32_t s, uint32_t worker) {
     struct span *span = &p->spans[s];
+    uint32_t done = 0;
     uint_fast64_t seen = atomic_load_explicit(&span->tickets, memory_order_acquire);
     while ((uint32_t)seen != 0) {
         lode_pool_fn *fn = atomic_load_explicit(&p->fn, memory_order_relaxed);
@@ -112,17 +113,20 @@ static void work_on(struct lode_pool *p, uint32_t s, uint32_t worker) {
                                                    memory_order_acquire))
             continue;
         fn(arg, span_start(p, n_tasks, s + 1) - (uint32_t)seen, worker);
-        /* seq_cst, as the caller's side: either it sees the count at 0 or we see it sleep */
-        if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->caller_sleeps))
-            futex_wake(&p->pending, 1);
+        done++;
         seen = atomic_load_explicit(&span->tickets, memory_order_acquire);
     }
+    return done;
 }
 
 /* Its own span first, then those of the workers after it. */
 static void work(struct lode_pool *p, uint32_t worker) {
+    uint32_t done = 0;
     for (uint32_t i = 0; i < p->n_spans; i++)
-        work_on(p, (worker + i) % p->n_spans, worker);
+        done += work_on(p, (worker + i) % p->n_spans, worker);
+    /* seq_cst, as the caller's side: either it sees the count at 0 or we see it sleep */
+    if (done && atomic_fetch_sub(&p->pending, done) == done && atomic_load(&p->caller_sleeps))
+        futex_wake(&p->pending, 1);
 }
 
 static void *worker_main(void *arg) {
