@@ -75,8 +75,9 @@ static const struct arg_spec spec = {
     .about =
         "Flags, table and JSON keys are llama-bench's.  Numbers may be lists and ranges: 1,2,4 or\n"
         "1-8, 1-9+2, 16-128*2; every combination is measured.  Beside tokens/s stand the bytes of\n"
-        "weights and KV read per second, their share of the machine's measured read bandwidth\n"
-        "(of peak), and a fingerprint of the last logits: where it differs, the numbers do too.\n"
+        "weights and KV read per second, their share of the machine's read bandwidth just\n"
+        "before and after (of peak), and a fingerprint of the last logits: where it differs, the\n"
+        "numbers do too.\n"
         "Prompts show operations per second in the products with weights (GOPS), and their share of\n"
         "what the machine's dot products give on registers alone.\n"
         "Shares above 100 % mean that the model lives in the CPU's cache.",
@@ -106,6 +107,8 @@ struct bench {
     size_t n_ids;
     uint64_t *ns; /* (repetitions), owned */
     double *ts;   /* (repetitions), owned */
+    double *reads;  /* (repetitions + 1), owned: the machine's read bandwidth before and after each */
+    double *shares; /* (repetitions), owned: of it, what each used */
     struct lode_machine machine;
     struct progress bar;
     uint64_t n_done;
@@ -218,6 +221,32 @@ static void mean_and_deviation(const double *x, size_t n, double *mean, double *
     *deviation = n > 1 ? sqrt(squares / (double)(n - 1)) : 0;
 }
 
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts them. */
+static double median(double *x, size_t n) {
+    qsort(x, n, sizeof *x, by_value);
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+/* What the machine reads changes within seconds where others share its memory.  So each answer is
+ * compared with the mean of what was read just before and after it.  Takes the answers' tokens/s in b->ts. */
+static void compare_reads(struct bench *b, struct bench_row *row) {
+    const size_t n = row->n_samples;
+    for (size_t i = 0; i < n; i++)
+        b->shares[i] = row->bytes_per_token * b->ts[i] / ((b->reads[i] + b->reads[i + 1]) / 2);
+    row->bandwidth_share = median(b->shares, n);
+    row->read_bandwidth = median(b->reads, n + 1);
+}
+
+static double read_now(const struct bench_row *row) {
+    const double v = lode_machine_read_bandwidth(row->n_threads, 0.15, NULL);
+    return v > 0 ? v : row->read_bandwidth;
+}
+
 /* Weights, recurrent state, and the part of the KV cache that the middle one of the generated tokens reads. */
 static double token_bytes(const struct bench *b, const struct test *t) {
     const double kv = (double)lode_session_memory(b->session)->kv;
@@ -245,9 +274,12 @@ static int run_test(struct bench *b, const struct test *t, struct lode_session_o
     const time_t now = time(NULL);
     struct tm utc;
     strftime(row->test_time, sizeof row->test_time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    const bool compared = row->read_bandwidth > 0 && t->n_prompt == 0;
+    b->reads[0] = compared ? read_now(row) : 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         rc = once(b, t, &b->ns[i], err);
         b->ts[i] = (double)b->ns[i]; /* first the times, then the rates */
+        b->reads[i + 1] = compared ? read_now(row) : 0;
     }
     free_beside(b);
     if (rc < 0)
@@ -264,6 +296,9 @@ static int run_test(struct bench *b, const struct test *t, struct lode_session_o
     row->n_depth = t->n_depth;
     row->n_parallel = t->n_parallel;
     row->bytes_per_token = t->n_prompt ? 0 : token_bytes(b, t);
+    row->bandwidth_share = 0;
+    if (compared)
+        compare_reads(b, row);
     row->ops_per_token = t->n_prompt && !t->n_gen ? 2 * (double)(lode_model_info(b->model)->prompt_int_macs +
                                                     lode_model_info(b->model)->prompt_float_macs)
                                       : 0;
@@ -427,7 +462,9 @@ int verb_bench(int argc, char **argv) {
     b.ids = malloc(b.n_ids * sizeof *b.ids);
     b.ns = malloc((size_t)o.repetitions * sizeof *b.ns);
     b.ts = malloc((size_t)o.repetitions * sizeof *b.ts);
-    if (!b.ids || !b.ns || !b.ts)
+    b.reads = malloc(((size_t)o.repetitions + 1) * sizeof *b.reads);
+    b.shares = malloc((size_t)o.repetitions * sizeof *b.shares);
+    if (!b.ids || !b.ns || !b.ts || !b.reads || !b.shares)
         rc = tool_fail(&err, LODE_ERR_NOMEM, "bench", "no memory for %zu ids", b.n_ids);
     lode_machine_probe(&b.machine);
     const uint64_t sessions = o.models.n * o.batch.n * o.threads.n * o.type_k.n * o.type_v.n;
@@ -441,5 +478,7 @@ int verb_bench(int argc, char **argv) {
     free(b.ids);
     free(b.ns);
     free(b.ts);
+    free(b.reads);
+    free(b.shares);
     return rc < 0 ? tool_report(&err) : 0;
 }

@@ -20,6 +20,7 @@ struct bench_row {
     double avg_ns, stddev_ns, avg_ts, stddev_ts;
     double bytes_per_token; /* weights and KV read for one generated token; 0 for prompts */
     double read_bandwidth;  /* of the machine, bytes/s; 0 where it was not measured */
+    double bandwidth_share; /* of it, measured around each answer: the median; 0 for prompts */
     double ops_per_token;   /* of a prompt's products with weights (2 for a multiply-add); 0 else */
     double peak_ops;        /* what the machine's dot products of this kind give, ops/s; or 0 */
     uint64_t fingerprint;   /* of the last logits */

@@ -15,10 +15,6 @@ static double speed(const struct bench_row *r) {
     return r->bytes_per_token * r->avg_ts;
 }
 
-static double share(const struct bench_row *r) {
-    return r->read_bandwidth > 0 ? speed(r) / r->read_bandwidth : 0;
-}
-
 static double ops(const struct bench_row *r) {
     return r->ops_per_token * r->avg_ts;
 }
@@ -57,7 +53,7 @@ static double ops_share(const struct bench_row *r) {
     X(bytes_per_token, false, "%.0f", r->bytes_per_token)                                          \
     X(bytes_per_second, false, "%.0f", speed(r))                                                   \
     X(read_bandwidth, false, "%.0f", r->read_bandwidth)                                            \
-    X(bandwidth_share, false, "%.6f", share(r))                                                    \
+    X(bandwidth_share, false, "%.6f", r->bandwidth_share)                                              \
     X(ops_per_token, false, "%.0f", r->ops_per_token)                                              \
     X(ops_per_second, false, "%.0f", ops(r))                                                       \
     X(peak_ops, false, "%.0f", r->peak_ops)                                                        \
@@ -209,7 +205,7 @@ static void table_row(FILE *f, const struct bench_columns *c, const struct bench
     if (r->bytes_per_token > 0) {
         snprintf(bytes, sizeof bytes, "%.1f GB/s", speed(r) / 1e9);
         if (r->read_bandwidth > 0)
-            snprintf(part, sizeof part, "%.1f %%", 100 * share(r));
+            snprintf(part, sizeof part, "%.1f %%", 100 * r->bandwidth_share);
     } else if (r->ops_per_token > 0) {
         snprintf(bytes, sizeof bytes, "%.0f GOPS", ops(r) / 1e9);
         if (r->peak_ops > 0)
