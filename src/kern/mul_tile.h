@@ -87,6 +87,15 @@ INLINE F add_block32(struct shape s, F acc, const V w[8], F d, F m, const struct
 
 /* ---- tiles ---- */
 
+/* A tile of long rows has left the first level again when its turn comes: each row's lines are asked for
+ * once more, two blocks before they are used.  (It does not pay for blocks of 32.) */
+enum { SHORT_TILE = 24576 };
+INLINE void prefetch_again(const struct rows *r, size_t at, size_t tile) {
+    if (tile > SHORT_TILE)
+        for (int i = 0; i < LANES; i++)
+            __builtin_prefetch(r->p[i] + at, 0, 3);
+}
+
 /* One column: codes are used as soon as they are unpacked. */
 INLINE F one256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, size_t k) {
     const int n_chunks = 16 / s.runs;
@@ -103,6 +112,7 @@ INLINE F one256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, s
         for (int c = 0; c < n_chunks; c++) {
             V w[4][4];
             prefetch(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, part);
+            prefetch_again(r, (b + 2) * size + (size_t)c * size / (size_t)n_chunks, next);
             unpack(w, &h, r, b * size, c);
             for (int n = 0; n < s.runs; n++) {
                 const int g = group_of(s, c, n);
