@@ -2,10 +2,12 @@
  *
  *     kerncheck [--seed N] [--isa NAME] [NAME...]      check (all, or kernels whose name matches)
  *     kerncheck --bench [--isa NAME] [NAME...]         time
+ *     kerncheck --decode [-t N] [--isa NAME] [TYPE...] products from memory by all threads (decode.c)
  *
  * A NAME matches itself, and with a * at its end all that begin so.  The last line of a check is
  * "N passed, N failed": one for each kernel and instruction set.
  */
+#include "decode.h"
 #include "kc_run.h"
 
 #include <signal.h>
@@ -52,10 +54,15 @@ static bool wanted(const char *name, char **patterns, int n) {
 
 int main(int argc, char **argv) {
     state.seed = (uint64_t)time(NULL);
-    int only_isa = -1, i = 1;
+    int only_isa = -1, i = 1, threads = 0;
+    bool decode = false;
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (strcmp(argv[i], "--bench") == 0) {
             kc.bench = true;
+        } else if (strcmp(argv[i], "--decode") == 0) {
+            decode = true;
+        } else if (strcmp(argv[i], "-t") == 0 && i + 1 < argc) {
+            threads = atoi(argv[++i]);
         } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
             state.seed = strtoull(argv[++i], NULL, 0);
         } else if (strcmp(argv[i], "--slack") == 0 && i + 1 < argc) {
@@ -64,7 +71,8 @@ int main(int argc, char **argv) {
                    (only_isa = lode_isa_from_name(argv[++i])) >= 0) {
             continue;
         } else {
-            fprintf(stderr, "kerncheck [--seed N] [--bench] [--isa NAME] [--slack BYTES] [kernel...]\n");
+            fprintf(stderr, "kerncheck [--seed N] [--bench] [--isa NAME] [--slack BYTES] [kernel...]\n"
+                            "kerncheck --decode [-t THREADS] [--isa NAME] [type...]\n");
             return 2;
         }
     }
@@ -77,6 +85,10 @@ int main(int argc, char **argv) {
     for (int isa = 0; isa < LODE_ISA_COUNT; isa++)
         lode_kern_table(&tables[isa], (enum lode_isa)isa);
     kc.ref = &tables[LODE_ISA_scalar];
+    if (decode) {
+        kc.now = &tables[only_isa >= 0 ? only_isa : (int)lode_isa_best()];
+        return kc_decode(&kc, threads > 0 ? (uint32_t)threads : 0, argv + i, argc - i) ? 1 : 0;
+    }
 
     unsigned passed = 0, failed = 0;
     for (size_t c = 0; c < sizeof checks / sizeof *checks; c++) {
