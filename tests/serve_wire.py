@@ -225,6 +225,23 @@ def check_custom(count, s, chat):
         count.check(status == 400 and e['error']['param'] == 'messages[0].' + field, 'refused: messages[0].' + field)
 
 
+def check_long_integers(count, s):
+    """JSON has no largest integer: schemas name that of 64 bits, tools are called with longer ones."""
+    whole = {'type': 'object', 'properties': {'id': {'type': 'integer', 'minimum': 0, 'maximum': 2 ** 64 - 1}},
+             'required': ['id'], 'additionalProperties': False}
+    form = {'type': 'json_schema', 'json_schema': {'name': 'x', 'strict': True, 'schema': whole}}
+    status, r = s.post('/v1/chat/completions', {'messages': user('An id?'), 'max_tokens': 60, 'response_format': form})
+    count.check(status == 200 and 0 <= json.loads(r['choices'][0]['message']['content'])['id'] < 2 ** 64,
+                'integers: a bound of 2^64 - 1')
+    call = {'role': 'assistant', 'content': None, 'tool_calls': [{'id': 'c1', 'type': 'function', 'function': {
+        'name': 'weather', 'arguments': '{"city": 123456789012345678901234567890}'}}]}
+    status, r = s.post('/v1/chat/completions', {'messages': user(ASK) + [call, {
+        'role': 'tool', 'tool_call_id': 'c1', 'content': RESULT}], 'max_tokens': 4})
+    count.check(status == 200, 'integers: arguments with a long one')
+    status, r = s.post('/v1/chat/completions', {'messages': user('Hi'), 'seed': 2 ** 64})
+    count.check(status == 400 and r['error']['param'] == 'seed', 'integers: a field that wants fewer bits')
+
+
 def check_corners(count, s):
     """What clients send now and then."""
     def chat(**more):
@@ -243,6 +260,7 @@ def check_corners(count, s):
         'type': 'allowed_tools', 'mode': 'required', 'tools': [{'type': 'function', 'name': 'time'}]}})[1]
     count.check(r['output'][-1]['name'] == 'time', 'allowed tools: of Responses')
     check_custom(count, s, chat)
+    check_long_integers(count, s)
     for field in ('messages', 'tools'):
         status, e = chat(chat_template_kwargs={field: []})
         count.check(status == 400 and e['error']['param'] == 'chat_template_kwargs.' + field,

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "serve/exchange.h"
 #include "serve/fields.h"
+#include "serve/json_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -376,7 +377,7 @@ static json_t *block_json(const struct part *p, bool whole) {
     case PART_CALL:
         break;
     }
-    json_t *input = whole ? json_loadb(lode_buf_str(&p->text).data, p->text.len, 0, NULL) : NULL;
+    json_t *input = whole ? json_read(lode_buf_str(&p->text).data, p->text.len, 0, NULL) : NULL;
     json_decref(text);
     return json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", p->id, "name", p->name,
                      "input", input ? input : json_object());

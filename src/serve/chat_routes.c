@@ -6,6 +6,7 @@
 #include "lode/plan.h"
 #include "serve/exchange.h"
 #include "serve/fields.h"
+#include "serve/json_read.h"
 #include "serve/models.h"
 
 #include <stdio.h>
@@ -179,7 +180,7 @@ static uint32_t number_arg(const struct page_request *r, const char *name) {
 static int put_chat(struct server *s, const char *id, const struct page_request *r,
                     struct page_reply *reply, struct lode_error *err) {
     json_error_t why;
-    json_t *body = json_loadb(r->len ? r->body : "", r->len, JSON_REJECT_DUPLICATES, &why);
+    json_t *body = json_read(r->len ? r->body : "", r->len, JSON_REJECT_DUPLICATES, &why);
     int rc;
     if (!json_is_object(body))
         rc = lode_fail(err, LODE_ERR_ARG, "", "the body is not a JSON object%s%s", body ? "" : ": ",

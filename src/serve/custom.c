@@ -2,6 +2,7 @@
 #include "serve/custom.h"
 
 #include "serve/fields.h"
+#include "serve/json_read.h"
 #include "serve/request.h"
 
 #include <stdio.h>
@@ -62,7 +63,7 @@ int custom_function(json_t **out, const json_t *tool, const char *name, const ch
 }
 
 json_t *custom_input(const char *arguments, size_t len) {
-    json_t *all = json_loadb(arguments, len, 0, NULL), *input = json_incref(json_object_get(all, "input"));
+    json_t *all = json_read(arguments, len, 0, NULL), *input = json_incref(json_object_get(all, "input"));
     json_decref(all);
     if (json_is_string(input))
         return input;

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "serve/fields.h"
 #include "serve/guard.h"
+#include "serve/json_read.h"
 #include "serve/log.h"
 #include "serve/page.h"
 #include "serve/reply.h"
@@ -121,7 +122,7 @@ static void send_page(struct server *s, struct http_call *x) {
 /* A JSON object: a new reference, or NULL and *err. */
 static json_t *parse_body(struct lode_str text, struct lode_error *err) {
     json_error_t why;
-    json_t *body = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, &why);
+    json_t *body = json_read(text.data, text.len, JSON_REJECT_DUPLICATES, &why);
     if (json_is_object(body))
         return body;
     if (body)

@@ -2,6 +2,7 @@
  * for beside. */
 #include "serve/exchange.h"
 #include "serve/fields.h"
+#include "serve/json_read.h"
 #include "serve/vectors.h"
 
 #include <stdio.h>
@@ -217,7 +218,7 @@ static void send(struct exchange *x, json_t *v) {
 }
 
 static json_t *call_json(const struct part *p) {
-    json_t *args = json_loadb(lode_buf_str(&p->text).data, p->text.len, 0, NULL);
+    json_t *args = json_read(lode_buf_str(&p->text).data, p->text.len, 0, NULL);
     return json_pack("{s:s, s:{s:s, s:o}}", "id", p->id, "function", "name", p->name, "arguments",
                      args ? args : json_object());
 }

@@ -1,6 +1,7 @@
 #include "serve/recall.h"
 
 #include "serve/fields.h"
+#include "serve/json_read.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static json_t *said(const char *text, size_t len) {
 /* name: borrowed; arguments: an object, or its text. */
 static json_t *call(const char *name, const json_t *arguments) {
     json_t *parsed = json_is_string(arguments)
-                         ? json_loadb(json_string_value(arguments), json_string_length(arguments), 0, NULL)
+                         ? json_read(json_string_value(arguments), json_string_length(arguments), 0, NULL)
                          : NULL;
     json_t *value = parsed ? parsed : json_incref((json_t *)arguments);
     return json_pack("[s?, o?]", name, value);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "serve/custom.h"
 #include "serve/fields.h"
+#include "serve/json_read.h"
 #include "serve/request.h"
 
 #include <stdio.h>
@@ -82,7 +83,7 @@ static int settle_call(json_t *call, const char *where, struct lode_error *err) 
         return field_fail(err, place, "an object, or its text, expected");
     }
     if (json_is_string(text))
-        args = json_loadb(json_string_value(text), json_string_length(text), 0, NULL);
+        args = json_read(json_string_value(text), json_string_length(text), 0, NULL);
     const int rc = json_is_object(args) ? json_object_set(function, "arguments", args) : 0;
     json_decref(args);
     return rc ? request_no_memory(err) : 0;

@@ -6,6 +6,7 @@
 #include "../serve_fixture.h"
 
 #include "serve/fields.h"
+#include "serve/json_read.h"
 
 static const char *const paths[] = {"/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize",
                                     "/apply-template", "/v1/messages/count_tokens",
@@ -36,7 +37,7 @@ static void check_error(const struct api *api, int rc, struct lode_error *err) {
 static void exchange(const struct api *api, const char *text, size_t len) {
     struct exchange *x;
     struct lode_error err = {0};
-    json_t *body = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    json_t *body = json_read(text, len, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(body)) {
         json_decref(body);
         return;

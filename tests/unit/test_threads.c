@@ -263,6 +263,13 @@ static void probe_obeys_cgroup_v2(void **state) {
     write_file("/sys/fs/cgroup/outer/inner/memory.max", "4096\n"); /* the lower one counts */
     lode_machine_probe_at(&m, root);
     assert_int_equal(m.cgroup_limit, 4096);
+    write_file("/sys/fs/cgroup/outer/inner/memory.max", "max\n");
+    write_file("/sys/fs/cgroup/outer/inner/memory.high", "536870912\n");
+    lode_machine_probe_at(&m, root);
+    assert_int_equal(m.cgroup_limit, 1 << 29);
+    write_file("/sys/fs/cgroup/outer/inner/memory.high", "max\n");
+    lode_machine_probe_at(&m, root);
+    assert_int_equal(m.cgroup_limit, 1 << 30);
 }
 
 static void probe_obeys_cgroup_v1(void **state) {
