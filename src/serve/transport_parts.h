@@ -22,6 +22,7 @@ struct client { /* a connection */
     int fd;
     double deadline;   /* clock; far away while a request is answered */
     uint64_t received; /* bytes when it began to wait for a request */
+    bool ended;        /* shut down by the sweep */
     atomic_bool answering; /* its request has come whole, the reply is not over */
 };
 
