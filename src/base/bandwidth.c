@@ -1,5 +1,6 @@
 /* How fast this machine reads memory. */
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/machine.h"
 #include "base/threads.h"
@@ -7,7 +8,6 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
 /* Each task reads neighbouring pieces side by side, one cache line of each in turn, which is what a
  * matrix product does with its rows.  Whether one piece or four is what the hardware follows best
@@ -77,12 +77,6 @@ static void touch_task(void *arg, uint32_t task, uint32_t worker) {
     memset((char *)(uintptr_t)job->data + (size_t)task * TASK, (int)(task + worker), TASK);
 }
 
-static double now_s(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 double lode_machine_read_bandwidth(uint32_t threads, double seconds, struct lode_error *err) {
     /* how many pieces side by side are read best differs by machine and by its load */
     double best = 0;
@@ -101,16 +95,16 @@ static double usual_speed(struct lode_pool *pool, struct job *job, uint32_t n_ta
     enum { MOST = 64 };
     double speeds[MOST]; /* descending */
     size_t n = 0;
-    const double end = now_s() + seconds;
+    const double end = lode_clock() + seconds;
     do {
-        const double start = now_s();
+        const double start = lode_clock();
         lode_pool_run(pool, read_task, job, n_tasks);
-        const double v = (double)n_tasks * TASK / (now_s() - start);
+        const double v = (double)n_tasks * TASK / (lode_clock() - start);
         size_t at = n++;
         for (; at > 0 && speeds[at - 1] < v; at--)
             speeds[at] = speeds[at - 1];
         speeds[at] = v;
-    } while (n < MOST && now_s() < end);
+    } while (n < MOST && lode_clock() < end);
     return speeds[n / 4];
 }
 
@@ -171,10 +165,10 @@ static double time_runs(struct lode_pool *pool, uint32_t n) {
     atomic_uint_least64_t sink = 0;
     double best = INFINITY;
     for (int t = 0; t < TRIES; t++) {
-        const double start = now_s();
+        const double start = lode_clock();
         for (int i = 0; i < RUNS; i++)
             lode_pool_run(pool, spin_task, &sink, n);
-        best = fmin(best, (now_s() - start) / RUNS);
+        best = fmin(best, (lode_clock() - start) / RUNS);
     }
     return best;
 }

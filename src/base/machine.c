@@ -124,17 +124,15 @@ static void read_v2(struct limits *l, const char *root, const char *mount, const
     if (first_line(open_under(root, "/sys/fs/cgroup%s%s/cpu.max", mount, path), line) &&
         sscanf(line, "%lf %lf", &quota, &period) == 2) /* "max 100000" is not limited */
         less_cpus(l, quota, period);
-    /* at the high one the system takes pages back and makes the group wait */
-    static const char *const bounds[] = {"max", "high"};
-    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
-        if (!first_line(open_under(root, "/sys/fs/cgroup%s%s/memory.%s", mount, path, bounds[i]), line))
-            continue;
-        char used[LINE] = "", files[LINE] = "";
-        first_line(open_under(root, "/sys/fs/cgroup%s%s/memory.current", mount, path), used);
-        value_of(open_under(root, "/sys/fs/cgroup%s%s/memory.stat", mount, path), "inactive_file ",
-                 files);
+    if (!first_line(open_under(root, "/sys/fs/cgroup%s%s/memory.max", mount, path), line))
+        return;
+    char used[LINE] = "", files[LINE] = "";
+    first_line(open_under(root, "/sys/fs/cgroup%s%s/memory.current", mount, path), used);
+    value_of(open_under(root, "/sys/fs/cgroup%s%s/memory.stat", mount, path), "inactive_file ", files);
+    less_memory(l, line, strtoull(used, NULL, 10), strtoull(files, NULL, 10));
+    /* there the system takes pages back and makes the group wait */
+    if (first_line(open_under(root, "/sys/fs/cgroup%s%s/memory.high", mount, path), line))
         less_memory(l, line, strtoull(used, NULL, 10), strtoull(files, NULL, 10));
-    }
 }
 
 static void read_v1(struct limits *l, const char *root, const char *mount, const char *path) {

@@ -3,13 +3,13 @@
  * Each function runs one instruction (or the few that stand for it) over accumulators in registers,
  * as many as hide its latency.  They are written in assembly: what a compiler makes of intrinsics
  * that sum the same product over and over need not be what is to be measured. */
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/machine.h"
 #include "base/threads.h"
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 typedef void dot_fn(uint32_t n); /* n rounds of ACCUMULATORS dot products */
 
@@ -105,12 +105,6 @@ static void run_dot(void *arg, uint32_t task, uint32_t worker) {
     d->run(ROUNDS);
 }
 
-static double now_s(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 double lode_machine_dot_peak(const char *name, uint32_t threads, double seconds,
                              struct lode_error *err) {
     const struct dot *d = dots;
@@ -126,12 +120,12 @@ double lode_machine_dot_peak(const char *name, uint32_t threads, double seconds,
         return rc;
     const uint32_t n_tasks = threads * TASKS;
     double best = 0;
-    const double end = now_s() + seconds;
+    const double end = lode_clock() + seconds;
     do {
-        const double start = now_s();
+        const double start = lode_clock();
         lode_pool_run(pool, run_dot, (void *)(uintptr_t)d, n_tasks);
-        best = fmax(best, (double)n_tasks * ROUNDS * d->ops / (now_s() - start));
-    } while (now_s() < end);
+        best = fmax(best, (double)n_tasks * ROUNDS * d->ops / (lode_clock() - start));
+    } while (lode_clock() < end);
     lode_pool_free(pool);
     return best;
 }

@@ -6,8 +6,8 @@
  * a result.  Each worker begins at a place of its own and goes on in ascending order, so neighbouring
  * tasks should lie beside each other in memory; who has finished helps the others.  Tasks are handed out
  * one by one, so a thread that lost its core to a neighbour delays only the task that it holds: nobody
- * waits for a worker that has taken none.  Idle threads spin for some tens of microseconds (not at all where the pool
- * has more threads than the process has cores), then sleep.
+ * waits for a worker that has taken none.  Idle threads spin for some tens of microseconds (not at all
+ * where the pool has more threads than the process has cores), then sleep.
  *
  *     struct lode_pool *pool;
  *     LODE_TRY(lode_pool_create(&pool, 4, false, err));

@@ -493,12 +493,13 @@ static int give_advice(struct placing *pl, struct lode_error *err) {
     }
     if (p->fits)
         return 0;
-    if (need + OTHER_STARTS <= pl->free)
+    const uint64_t told = need + OTHER_STARTS;
+    if (told <= pl->free)
         advise(p, "--ram %.0fM is the least for these settings: %.0f MiB more\n",
-               ceil(mib(need + OTHER_STARTS)), mib(need + OTHER_STARTS - room));
+               ceil(mib(told)), mib(told - room));
     else
         advise(p, "these settings need %.0f MiB, %.0f MiB more than are free\n",
-               ceil(mib(need + OTHER_STARTS)), mib(need + OTHER_STARTS - pl->free));
+               ceil(mib(told)), mib(told - pl->free));
     const uint64_t weights = need - sessions;
     if (weights > room) {
         advise(p, "weights that stay in memory alone take %.0f MiB: take a model of fewer bits "

@@ -14,33 +14,36 @@ static size_t string_end(const char *text, size_t len, size_t at) {
     return at < len ? at + 1 : len;
 }
 
-/* Whether an integer of n characters fits 64 bits. */
-static bool fits(const char *text, size_t n) {
+/* Characters that look like a number's. */
+static size_t number_length(const char *text, size_t len) {
+    size_t n = 0;
+    while (n < len && text[n] && strchr("+-.0123456789Ee", text[n]))
+        n++;
+    return n;
+}
+
+/* Whether these n characters of a number are an integer that does not fit 64 bits. */
+static bool is_long_integer(const char *text, size_t n) {
     char own[24];
-    if (n >= sizeof own)
+    if (memchr(text, '.', n) || memchr(text, 'e', n) || memchr(text, 'E', n))
         return false;
+    if (n >= sizeof own)
+        return true;
     memcpy(own, text, n);
     own[n] = 0;
     errno = 0;
     (void)strtoll(own, NULL, 10);
-    return errno == 0;
+    return errno != 0;
 }
 
 /* The text, with an exponent of 0 behind every integer that does not fit 64 bits. */
 static void widen(struct lode_buf *out, const char *text, size_t len) {
     for (size_t at = 0, n; at < len; at += n) {
-        if (text[at] == '"') {
-            n = string_end(text, len, at) - at;
-            lode_buf_add(out, text + at, n);
-            continue;
-        }
-        bool integer = true;
-        for (n = 0; at + n < len && text[at + n] && strchr("+-.0123456789Ee", text[at + n]); n++)
-            integer = integer && !strchr(".Ee", text[at + n]);
-        lode_buf_add(out, text + at, n ? n : 1);
-        if (n && integer && !fits(text + at, n))
+        const size_t number = number_length(text + at, len - at);
+        n = number ? number : text[at] == '"' ? string_end(text, len, at) - at : 1;
+        lode_buf_add(out, text + at, n);
+        if (number && is_long_integer(text + at, n))
             lode_buf_addz(out, "e0");
-        n = n ? n : 1;
     }
 }
 

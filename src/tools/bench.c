@@ -8,6 +8,7 @@
 
 #include "args.h"
 #include "load.h"
+#include "order.h"
 #include "out.h"
 #include "progress.h"
 #include "profile.h"
@@ -221,14 +222,9 @@ static void mean_and_deviation(const double *x, size_t n, double *mean, double *
     *deviation = n > 1 ? sqrt(squares / (double)(n - 1)) : 0;
 }
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Sorts them. */
 static double median(double *x, size_t n) {
-    qsort(x, n, sizeof *x, by_value);
+    qsort(x, n, sizeof *x, order_doubles);
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 

@@ -1,14 +1,15 @@
 /* schema.c - `lode schema`: whether a JSON Schema can be enforced, and what it accepts. */
 #include "args.h"
 #include "input.h"
+#include "order.h"
 #include "out.h"
+#include "progress.h"
 #include "verbs.h"
 
 #include "lode/grammar.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MAX_INSTANCES = 4096 };
 
@@ -49,17 +50,6 @@ static const struct arg_spec spec = {
     .n_flags = ARG_COUNT(flags),
 };
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static int by_size(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Writes the text token by token, as the longest tokens that fit, and times each mask. */
 static int time_masks(const struct lode_grammar *g, const struct lode_grammar_vocab *v,
                       const struct lode_tokenizer *t, const char *text, size_t len,
@@ -74,15 +64,15 @@ static int time_masks(const struct lode_grammar *g, const struct lode_grammar_vo
                                   : tool_fail(err, LODE_ERR_NOMEM, "masks", "no memory");
     int64_t n = rc == 0 ? lode_tokenize(t, text, len, 0, ids, len + 1, err) : rc;
     for (int64_t i = 0; i <= n && rc == 0; i++) {
-        const double start = now();
+        const double start = clock_now();
         rc = lode_grammar_mask(s, mask, err);
-        times[n_times] = now() - start;
+        times[n_times] = clock_now() - start;
         sum += times[n_times++];
         if (rc < 0 || i == n || lode_grammar_accept(s, ids[i], NULL) < 0)
             break; /* a spelling that a model would not be given */
     }
     if (rc == 0 && n_times) {
-        qsort(times, n_times, sizeof *times, by_size);
+        qsort(times, n_times, sizeof *times, order_doubles);
         printf("masks: %zu tokens of %u, median %.1f us, mean %.1f us, longest %.1f us\n", n_times,
                lode_grammar_vocab_size(v), 1e6 * times[n_times / 2], 1e6 * sum / (double)n_times,
                1e6 * times[n_times - 1]);

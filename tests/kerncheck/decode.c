@@ -2,24 +2,24 @@
  *
  *     kerncheck --decode [-t THREADS] [--isa NAME] [TYPE...]
  *
- * Matrices of 4096 numbers a row and 256 MB.  What memory gives
- * changes within seconds where a machine shares it, so each round measures plain reads, then the products,
- * then reads again: shares and ratios are of one round, printed are their medians (and quartiles).
+ * Matrices of 4096 numbers a row and 256 MB.  What memory gives changes within seconds where a machine
+ * shares it, so each round measures plain reads, then the products, then reads again: shares and ratios are
+ * of one round, printed are their medians (and quartiles).
  */
 #include "decode.h"
 
 #include "blocks.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/machine.h"
 #include "base/threads.h"
 #include "tensor/dtype.h"
+#include "tools/order.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <time.h>
 
 enum { COLS = 4096, PANEL = 256, ROUNDS = 9, PASSES = 8, MOST_COLUMNS = 8 };
 static const size_t SIZE = (size_t)1 << 28;
@@ -43,26 +43,15 @@ static void multiply(void *arg, uint32_t task, uint32_t worker) {
                           p->w + (size_t)task * PANEL * p->row, p->row, PANEL, p->x, p->x_row, p->n_x, COLS);
 }
 
-static double now_s(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Seconds that a quarter of the passes undercut, as lode_machine_read_bandwidth counts. */
 static double time_pass(struct lode_pool *pool, struct product *p) {
     double took[PASSES];
     for (int i = 0; i < PASSES; i++) {
-        const double start = now_s();
+        const double start = lode_clock();
         lode_pool_run(pool, multiply, p, p->panels);
-        took[i] = now_s() - start;
+        took[i] = lode_clock() - start;
     }
-    qsort(took, PASSES, sizeof *took, by_value);
+    qsort(took, PASSES, sizeof *took, order_doubles);
     return took[PASSES / 4];
 }
 
@@ -82,11 +71,11 @@ static void measure(struct lode_pool *pool, struct product *p, const char *name)
         speed[r] = bytes / took[0];
         share[r] = speed[r] / ((reads[r] + reads[r + 1]) / 2);
     }
-    qsort(reads, ROUNDS + 1, sizeof *reads, by_value);
-    qsort(speed, ROUNDS, sizeof *speed, by_value);
-    qsort(share, ROUNDS, sizeof *share, by_value);
+    qsort(reads, ROUNDS + 1, sizeof *reads, order_doubles);
+    qsort(speed, ROUNDS, sizeof *speed, order_doubles);
+    qsort(share, ROUNDS, sizeof *share, order_doubles);
     for (int c = 1; c < WIDTHS; c++)
-        qsort(cost[c], ROUNDS, sizeof *cost[c], by_value);
+        qsort(cost[c], ROUNDS, sizeof *cost[c], order_doubles);
     printf("| %-8s | %7.1f | %7.1f | %3.0f %% (%.0f-%.0f) | %5.2f (%.2f-%.2f) | %5.2f (%.2f-%.2f) |\n", name,
            reads[ROUNDS / 2] / 1e9, speed[ROUNDS / 2] / 1e9, 100 * share[ROUNDS / 2], 100 * share[ROUNDS / 4],
            100 * share[ROUNDS - 1 - ROUNDS / 4], cost[1][ROUNDS / 2], cost[1][ROUNDS / 4],
@@ -146,11 +135,10 @@ int kc_decode(struct kc *t, uint32_t threads, char **names, int n) {
     for (size_t i = 0; n == 0 && i < sizeof usual / sizeof *usual && rc == 0; i++)
         rc = measure_type(t, pool, usual[i]);
     for (int i = 0; i < n && rc == 0; i++) {
-        int type = 0;
-        while (type < LODE_DTYPE_COUNT && (!t->now->mul[type] || strcasecmp(lode_dtypes[type].name, names[i])))
-            type++;
-        rc = type < LODE_DTYPE_COUNT ? measure_type(t, pool, (enum lode_dtype)type) : -1;
-        if (type == LODE_DTYPE_COUNT)
+        const enum lode_dtype type = lode_dtype_from_name((struct lode_str){names[i], strlen(names[i])});
+        const bool has = type != LODE_NONE && t->now->mul[type];
+        rc = has ? measure_type(t, pool, type) : -1;
+        if (!has)
             fprintf(stderr, "kerncheck: no products with %s\n", names[i]);
     }
     lode_pool_free(pool);

@@ -1,0 +1,14 @@
+/* clock.h - seconds that have passed, for what is timed. */
+#ifndef LODE_BASE_CLOCK_H
+#define LODE_BASE_CLOCK_H
+
+#include <time.h>
+
+/* Monotonic; since when does not matter. */
+static inline double lode_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+#endif
