@@ -48,7 +48,7 @@ struct lode_model_opts { /* zero means the default, so name only what you change
     const char *cache_policy; /* who leaves that memory first (lode trace lists them); NULL: the best */
     const char *hot;     /* a list of experts that it begins with (lode/profile.h); NULL, or no such file */
     bool no_prefetch;    /* experts of the next layer are not guessed and read ahead */
-    bool no_checksum;    /* what packed models' experts have is not compared */
+    bool no_checksum;    /* what packed models have of their weights is not compared */
     uint32_t experts;    /* experts that a token uses, the best so many; 0: as it was trained */
     bool vocab_only;     /* tokenizer and metadata, no weights; sessions are refused */
     lode_progress_fn *progress;

@@ -399,6 +399,7 @@ static int from_file(struct lode_store **out, void *user, const struct lode_mode
     /* a fault of a mapped page brings up to 2 MB of the file around it, which no budget would have counted */
     struct lode_file_store_opts resident = {.direct = o->direct || (streams(o) && !o->mlock),
                                             .mlock = o->mlock,
+                                            .no_checksum = o->no_checksum,
                                             .prefault = o->prefault,
                                             .progress = o->progress,
                                             .progress_user = o->progress_user};

@@ -5,6 +5,7 @@
 #include "base/threads.h"
 #include "kern/kern.h"
 #include "store/reader.h"
+#include "store/sums.h"
 
 #include <errno.h>
 #include <string.h>
@@ -190,6 +191,46 @@ static int admit(const struct lode_source *source, const struct lode_weight *wei
                      (double)copied / 0x1p20, (double)available / 0x1p20);
 }
 
+/* Bytes as files have them: mapped, or read. */
+static int take(struct file_store *f, uint32_t i, const struct lode_weight *w, bool direct,
+                struct lode_error *err) {
+    struct lode_place place;
+    if (direct && lode_source_place(f->source, w->home, w->offset, w->size, &place))
+        return read_direct(f, i, w, &place, err);
+    f->data[i] = lode_source_data(f->source, w->home, w->offset, w->size);
+    if (!f->data[i])
+        return read_copy(f, i, w, err);
+    if (w->op.type == w->home->type)
+        count_mapped(f, w->size);
+    return 0;
+}
+
+static int take_all(struct file_store *f, const struct lode_weight *weights,
+                    const struct lode_file_store_opts *o, struct lode_error *err) {
+    uint64_t total = 0, done = 0;
+    for (uint32_t i = 0; i < f->n; i++)
+        total += weights[i].size;
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (skipped(&weights[i], o))
+            continue;
+        LODE_TRY(take(f, i, &weights[i], o->direct, err));
+        done += weights[i].size;
+        if (o->progress && o->progress(o->progress_user, "loading", done, total))
+            return lode_fail(err, LODE_ERR_CANCELLED, "", "loading was cancelled");
+    }
+    return 0;
+}
+
+/* As it is computed with. */
+static int finish(struct file_store *f, uint32_t i, const struct lode_weight *w,
+                  const struct lode_file_store_opts *o, struct lode_error *err) {
+    const bool widened = w->op.type != w->home->type;
+    if (widened)
+        LODE_TRY(widen(f, i, w, err));
+    return o->mlock ? lock(f, i, widened ? (size_t)w->op.rows * w->op.cols * sizeof(float) : w->size, err)
+                    : 0;
+}
+
 int lode_file_store_create(struct lode_store **out, const struct lode_source *source,
                            const struct lode_weight *weights, uint32_t n_weights,
                            const struct lode_file_store_opts *opts, struct lode_error *err) {
@@ -204,31 +245,16 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
     int rc = f->data && f->own && (f->locked || !opts->mlock) ? 0 : lode_fail_nomem(err, "weights");
     if (rc == 0)
         rc = admit(source, weights, n_weights, opts, err);
-    uint64_t total = 0, done = 0;
     if (rc == 0 && opts->mlock && opts->direct)
         rc = lode_fail(err, LODE_ERR_ARG, "--mlock", "--direct has the weights in memory already");
-    for (uint32_t i = 0; i < n_weights; i++)
-        total += weights[i].size;
-    for (uint32_t i = 0; rc == 0 && i < n_weights; i++) {
-        const struct lode_weight *w = &weights[i];
-        if (skipped(w, opts))
-            continue;
-        struct lode_place place;
-        if (opts->direct && lode_source_place(source, w->home, w->offset, w->size, &place))
-            rc = read_direct(f, i, w, &place, err);
-        else if (!(f->data[i] = lode_source_data(source, w->home, w->offset, w->size)))
-            rc = read_copy(f, i, w, err);
-        else if (w->op.type == w->home->type)
-            count_mapped(f, w->size);
-        if (rc == 0 && w->op.type != w->home->type)
-            rc = widen(f, i, w, err);
-        if (rc == 0 && opts->mlock)
-            rc = lock(f, i, w->op.type == w->home->type ? w->size : (size_t)w->op.rows * w->op.cols * 4,
-                      err);
-        done += w->size;
-        if (rc == 0 && opts->progress && opts->progress(opts->progress_user, "loading", done, total))
-            rc = lode_fail(err, LODE_ERR_CANCELLED, "", "loading was cancelled");
-    }
+    if (rc == 0)
+        rc = take_all(f, weights, opts, err);
+    if (rc == 0 && !opts->no_checksum)
+        rc = lode_sums_check(source, weights, n_weights,
+                             &(struct lode_sums_opts){f->data, opts->skip_first, opts->n_skip}, err);
+    for (uint32_t i = 0; rc == 0 && i < n_weights; i++)
+        if (!skipped(&weights[i], opts))
+            rc = finish(f, i, &weights[i], opts, err);
     if (rc == 0 && lode_alloc_limit() && lode_alloc_active() + lode_alloc_mapped() > lode_alloc_limit())
         rc = lode_fail(err, LODE_ERR_LIMIT, source->path,
                        "its weights take %.0f MiB, and with what else is held that is more than the "

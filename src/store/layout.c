@@ -27,11 +27,43 @@ static bool find_places(const struct lode_source *source, const struct lode_weig
     return true;
 }
 
-/* The stretches of files that make a group, neighbours joined.  parts (may be NULL) and at get what
- * was found; returns how many stretches, 0 where the source has to put it together. */
+/* What is laid out of a group; NULL where nobody asks. */
+struct laid {
+    struct lode_read_part *parts; /* (LODE_GROUP_WEIGHTS), as the next two */
+    const char **files;
+    struct lode_layout_sum *sums;
+    uint32_t *sum_part; /* (LODE_GROUP_WEIGHTS): which part a sum's bytes are of */
+    size_t *at;         /* (n_weights) */
+};
+
+/* The checksums of records that the stretches have whole. */
+static uint32_t find_sums(const struct placed *places, uint32_t n_places, const struct laid *to,
+                          uint32_t n_parts) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < n_places; i++) {
+        const struct lode_place *p = &places[i].p;
+        const uint64_t end = p->record + p->record_size;
+        if (p->record_size == 0 || (i && places[i - 1].p.path == p->path && places[i - 1].p.record == p->record))
+            continue;
+        for (uint32_t k = 0; k < n_parts; k++) {
+            const struct lode_read_part *r = &to->parts[k];
+            if (to->files[k] != p->path || p->record < r->offset || end > r->offset + r->needed)
+                continue;
+            to->sum_part[n] = k;
+            to->sums[n++] = (struct lode_layout_sum){.at = r->to + (size_t)(p->record - r->offset),
+                                                     .size = p->record_size,
+                                                     .sum = p->sum,
+                                                     .offset = p->record};
+            break;
+        }
+    }
+    return n;
+}
+
+/* The stretches of files that make a group, neighbours joined.  Returns how many, 0 where the source
+ * has to put it together. */
 static uint32_t lay_out(const struct lode_source *source, const struct lode_weight *weights,
-                        const struct lode_group *g, struct lode_read_part *parts,
-                        const char **files, size_t *at, struct lode_layout *l) {
+                        const struct lode_group *g, const struct laid *out, struct lode_layout *l) {
     struct placed places[LODE_GROUP_WEIGHTS];
     const uint32_t n_places = find_places(source, weights, g, places) ? g->n_weights : 0;
     uint32_t n = 0;
@@ -48,25 +80,20 @@ static uint32_t lay_out(const struct lode_source *source, const struct lode_weig
         }
         p = places[i].p;
         end = p.offset + w->size;
-        if (at)
-            at[places[i].id] = to + (size_t)(p.offset - start);
         const size_t needed = (size_t)(end - start);
         l->size = to + round_up(needed);
-        if (parts) {
-            parts[n - 1] = (struct lode_read_part){0, start, round_up(needed), needed, to};
-            files[n - 1] = p.path;
+        if (out) {
+            out->at[places[i].id] = to + (size_t)(p.offset - start);
+            out->parts[n - 1] = (struct lode_read_part){0, start, round_up(needed), needed, to};
+            out->files[n - 1] = p.path;
         }
     }
-    if (n == 1 && p.record_size && p.record >= start && p.record + p.record_size == end) {
-        l->summed = p.record_size;
-        l->summed_at = (size_t)(p.record - start);
-        l->sum = p.sum;
-    }
+    l->n_sums = out ? find_sums(places, n_places, out, n) : 0;
     if (n)
         return n;
     for (uint32_t i = 0; i < g->n_weights; i++) {
-        if (at)
-            at[g->weights[i]] = l->size;
+        if (out)
+            out->at[g->weights[i]] = l->size;
         l->size += (weights[g->weights[i]].size + 63) & ~(size_t)63;
     }
     l->size = round_up(l->size);
@@ -76,7 +103,7 @@ static uint32_t lay_out(const struct lode_source *source, const struct lode_weig
 size_t lode_layout_size(const struct lode_source *source, const struct lode_weight *weights,
                         const struct lode_group *g) {
     struct lode_layout l = {0};
-    lay_out(source, weights, g, NULL, NULL, NULL, &l);
+    lay_out(source, weights, g, NULL, &l);
     return l.size;
 }
 
@@ -97,23 +124,32 @@ int lode_layouts_make(struct lode_layouts *out, const struct lode_source *source
                       const struct lode_weight *weights, uint32_t n_weights,
                       const struct lode_group *groups, uint32_t n_groups, struct lode_error *err) {
     struct lode_read_part parts[LODE_GROUP_WEIGHTS];
+    struct lode_layout_sum sums[LODE_GROUP_WEIGHTS];
     const char *files[LODE_GROUP_WEIGHTS];
+    uint32_t sum_part[LODE_GROUP_WEIGHTS];
     size_t n = 0, most = 0;
     for (uint32_t g = 0; g < n_groups; g++)
         most += groups[g].n_weights;
     *out = (struct lode_layouts){.smallest = SIZE_MAX};
     out->at = LODE_NEW_ARRAY(size_t, n_weights);
     out->parts = LODE_NEW_ARRAY(struct lode_read_part, most);
+    out->sums = LODE_NEW_ARRAY(struct lode_layout_sum, most);
     out->groups = LODE_NEW_ARRAY(struct lode_layout, n_groups);
-    if (!out->at || !out->parts || !out->groups)
+    if (!out->at || !out->parts || !out->sums || !out->groups)
         return lode_fail_nomem(err, "table of experts");
+    const struct laid laid = {parts, files, sums, sum_part, out->at};
     for (uint32_t g = 0; g < n_groups; g++) {
         struct lode_layout *l = &out->groups[g];
         l->first_part = (uint32_t)n;
-        l->n_parts = lay_out(source, weights, &groups[g], parts, files, out->at, l);
+        l->first_sum = (uint32_t)out->n_sums;
+        l->n_parts = lay_out(source, weights, &groups[g], &laid, l);
         for (uint32_t i = 0; i < l->n_parts; i++, n++) {
             LODE_TRY(add_path(out, files[i], &parts[i].file, err));
             out->parts[n] = parts[i];
+        }
+        for (uint32_t i = 0; i < l->n_sums; i++) {
+            sums[i].file = parts[sum_part[i]].file;
+            out->sums[out->n_sums++] = sums[i];
         }
         out->n_parts = n;
         out->all += l->size;
@@ -127,6 +163,7 @@ int lode_layouts_make(struct lode_layouts *out, const struct lode_source *source
 void lode_layouts_free(struct lode_layouts *l) {
     lode_free(l->groups);
     lode_free(l->parts);
+    lode_free(l->sums);
     lode_free(l->paths);
     lode_free(l->at);
     *l = (struct lode_layouts){0};

@@ -14,14 +14,21 @@
 struct lode_layout {
     uint32_t first_part, n_parts; /* n_parts 0: it is put together by the source */
     size_t size;                  /* bytes in memory, whole pages */
-    size_t summed, summed_at;     /* bytes in memory whose XXH3 is sum; 0: none are */
-    uint64_t sum;
+    uint32_t first_sum, n_sums;   /* checksums of what is read */
+};
+
+struct lode_layout_sum { /* of an expert's record, or of a tensor */
+    size_t at, size;     /* bytes in memory */
+    uint64_t sum;        /* their XXH3 */
+    uint32_t file;       /* of paths, and where in it they begin */
+    uint64_t offset;
 };
 
 struct lode_layouts {             /* zeros: none */
     struct lode_layout *groups;   /* owned, as all below; (n_groups) */
     struct lode_read_part *parts; /* (n_parts) of all groups; their file is an index of paths */
-    size_t n_parts;
+    struct lode_layout_sum *sums; /* (n_sums) of all groups */
+    size_t n_parts, n_sums;
     const char **paths; /* (n_paths); the strings are the source's */
     uint32_t n_paths;
     size_t *at;               /* (n_weights): where a weight begins, from its group's first byte */

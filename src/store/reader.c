@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/threads.h"
+#include "store/sums.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -370,10 +371,7 @@ int lode_reader_fail(const struct lode_reader *r, const struct lode_read_fault *
                          "it was opened; restore it",
                          fault->offset, what);
     if (fault->cause == LODE_READ_DAMAGED)
-        return lode_fail(err, LODE_ERR_IO, path,
-                         "%s at byte %" PRIu64 " is damaged: its checksum is not the one in the "
-                         "manifest; pack the model again",
-                         what, fault->offset);
+        return lode_sums_fail(path, what, fault->offset, err);
     return lode_fail(err, LODE_ERR_IO, path, "cannot read %s at byte %" PRIu64 ": %s", what,
                      fault->offset, strerror(fault->cause));
 }

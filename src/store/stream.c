@@ -33,13 +33,26 @@ void lode_stream_sizes(const struct lode_source *source, const struct lode_weigh
 
 /* ---- pins ---- */
 
+/* The matrix of a layer that begins at a byte of its file; "": none does. */
+static const char *name_at(const struct stream *s, const struct lode_group *g, uint64_t offset) {
+    struct lode_place p;
+    for (uint32_t i = 0; i < g->n_weights; i++) {
+        const struct lode_weight *w = &s->weights[g->weights[i]];
+        if (lode_source_place(s->source, w->home, w->offset, w->size, &p) && p.offset == offset)
+            return w->home->name;
+    }
+    return "";
+}
+
 static int fail_group(struct stream *s, const struct stream_slot *slot, struct lode_error *err) {
     const struct lode_group *g = &s->groups[slot->group];
-    char what[64];
+    const bool damaged = slot->read.fault.cause == LODE_READ_DAMAGED;
+    char what[LODE_GGUF_MAX_NAME + 32];
     if (slot->read.fault.cause == LODE_READ_SOURCE)
         return lode_assembler_fail(s->assembler, err);
     if (g->expert == LODE_NO_EXPERT)
-        snprintf(what, sizeof what, "layer %" PRIu32, g->layer);
+        snprintf(what, sizeof what, "%s%slayer %" PRIu32,
+                 damaged ? name_at(s, g, slot->read.fault.offset) : "", damaged ? " of " : "", g->layer);
     else
         snprintf(what, sizeof what, "expert %" PRIu32 " of layer %" PRIu32, g->expert, g->layer);
     return lode_reader_fail(s->reader, &slot->read.fault, what, err);

@@ -72,15 +72,22 @@ uint64_t stream_give_back(struct stream *s, uint64_t bytes) {
     return given;
 }
 
+/* Whether what was read is what was packed; else it is a fault of the read. */
+static void check(const struct stream *s, struct lode_read *read, const struct lode_layout *l) {
+    for (uint32_t i = 0; i < l->n_sums && !read->fault.cause; i++) {
+        const struct lode_layout_sum *sum = &s->layouts.sums[l->first_sum + i];
+        if (XXH3_64bits(read->base + sum->at, sum->size) != sum->sum)
+            read->fault = (struct lode_read_fault){LODE_READ_DAMAGED, sum->file, sum->offset};
+    }
+}
+
 /* A thread of the reader or the assembler has a group. */
 static void arrive(struct lode_read *read) {
     struct stream_slot *slot = (struct stream_slot *)read;
     struct stream *s = slot->stream;
     const struct lode_layout *l = &s->layouts.groups[slot->group];
-    if (!read->fault.cause && l->summed && s->check &&
-        XXH3_64bits(read->base + l->summed_at, l->summed) != l->sum)
-        read->fault = (struct lode_read_fault){LODE_READ_DAMAGED, read->parts[0].file,
-                                               read->parts[0].offset + l->summed_at};
+    if (s->check)
+        check(s, read, l);
     pthread_mutex_lock(&s->lock);
     stream_count_of(s, slot->group)->bytes += l->n_parts ? read->taken : l->size;
     slot->state = read->fault.cause ? STREAM_FAILED : STREAM_HERE;

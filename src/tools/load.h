@@ -89,7 +89,7 @@ extern const char *const load_split_modes[];
         { "--no-prefetch", ARG_BOOL, ARG_AT(type, load.no_prefetch), .debug = true,                \
           .help = "do not guess the next layer's experts" },                                       \
         { "--no-checksum", ARG_BOOL, ARG_AT(type, load.no_checksum), .debug = true,                \
-          .help = "do not compare the checksums of a packed model's experts" },                    \
+          .help = "do not compare the checksums of a packed model" },                    \
         { "--profile", ARG_BOOL, ARG_AT(type, load.profile),                                       \
           .help = "say at the end where the time went, layer by layer, on standard error" },       \
         { "--profile-json", ARG_STR, ARG_AT(type, load.profile_json), .meta = "FILE",              \

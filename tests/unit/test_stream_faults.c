@@ -335,17 +335,38 @@ static void flip(const char *path, uint64_t at, int bit) {
     close(fd);
 }
 
+struct packed {
+    char dir[32], to[64], weights[128];
+};
+
+static void make_packed(struct packed *p, const char *source) {
+    struct lode_error err;
+    snprintf(p->dir, sizeof p->dir, "/tmp/lode-test-XXXXXX");
+    assert_non_null(mkdtemp(p->dir));
+    snprintf(p->to, sizeof p->to, "%s/packed", p->dir);
+    snprintf(p->weights, sizeof p->weights, "%s/weights.bin", p->to);
+    if (lode_pack(path_of(source), p->to, NULL, NULL, NULL, &err) < 0)
+        fail_msg("%s: %s", err.where, err.text);
+    make_reference(p->to);
+}
+
+static void remove_packed(const struct packed *p) {
+    static const char *const files[] = {"manifest.json", "keys.gguf", "weights.bin", "pack.journal"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char file[128];
+        snprintf(file, sizeof file, "%s/%s", p->to, files[i]);
+        unlink(file);
+    }
+    rmdir(p->to);
+    assert_int_equal(rmdir(p->dir), 0);
+}
+
 static void flipped_bits(void **state) {
     (void)state;
-    static const char *const files[] = {"manifest.json", "keys.gguf", "weights.bin", "pack.journal"};
-    char dir[] = "/tmp/lode-test-XXXXXX", to[64], weights[128];
+    struct packed packed;
     struct lode_error err;
-    assert_non_null(mkdtemp(dir));
-    snprintf(to, sizeof to, "%s/packed", dir);
-    snprintf(weights, sizeof weights, "%s/weights.bin", to);
-    if (lode_pack(path_of(model), to, NULL, NULL, NULL, &err) < 0)
-        fail_msg("%s: %s", err.where, err.text);
-    make_reference(to);
+    make_packed(&packed, model);
+    const char *to = packed.to, *weights = packed.weights;
     /* where the records are, and which are used */
     struct injection none = {.fault = &faults[0]};
     struct how how = how_of(&none, 0);
@@ -396,20 +417,82 @@ static void flipped_bits(void **state) {
     free(places);
     free(used);
     free(groups);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char file[128];
-        snprintf(file, sizeof file, "%s/%s", to, files[i]);
-        unlink(file);
+    remove_packed(&packed);
+}
+
+/* ---- a bit flipped in each tensor that is no expert's, and in what is in memory all the time ---- */
+
+/* Loads and evaluates as `o` says; whatever is damaged must be found by one of them. */
+static int load_and_eval(const char *path, const struct lode_model_opts *o, struct lode_error *err) {
+    static float got[N][V];
+    struct lode_model *m;
+    LODE_TRY(lode_model_load(&m, path, o, err));
+    const int rc = eval(m, N, 1, got, err);
+    lode_model_free(m);
+    return rc;
+}
+
+static void flipped_dense(void **state) {
+    (void)state;
+    static const char *const sources[] = {model, "llama"};
+    uint32_t found = 0;
+    for (size_t k = 0; k < 2; k++) {
+        struct packed packed;
+        struct lode_source *s;
+        struct lode_error err = {0};
+        make_packed(&packed, sources[k]);
+        /* mapped; read past the page cache; not mapped; layers streamed, experts beside them or not */
+        struct lode_model_opts how[] = {{0}, {.direct = true}, {.no_mmap = true}, {.layer_cache = 1},
+                                        {.expert_cache = 1 << 18}};
+        assert_int_equal(load_and_eval(packed.to, &how[3], &err), LODE_ERR_LIMIT);
+        how[3].layer_cache = (uint64_t)(atof(strstr(err.text, "two take ") + 9) * 0x1p20) + 65536;
+        const size_t n_how = k ? 4 : 5;
+        assert_int_equal(lode_source_open(&s, packed.to, false, &err), 0);
+        for (size_t i = 0; i < s->n_tensors; i++) {
+            const struct lode_gguf_tensor *t = &s->tensors[i];
+            struct lode_place p;
+            char named[128];
+            const size_t in = (977 * i + 131) % t->size;
+            unsigned layer = 0;
+            assert_true(lode_source_place(s, t, in, 1, &p));
+            const bool expert = strstr(t->name, "_exps.") != NULL;
+            const bool in_layer = sscanf(t->name, "blk.%u.", &layer) == 1;
+            if (expert)
+                snprintf(named, sizeof named, "expert %u of layer %u at byte %llu is damaged",
+                         (unsigned)(in / (t->size / t->dims[2])), layer, (unsigned long long)p.record);
+            else
+                snprintf(named, sizeof named, in_layer ? "%s of layer " : "%s at byte ", t->name);
+            flip(packed.weights, p.offset, (int)(i % 8));
+            for (size_t h = 0; h < n_how; h++) {
+                if (expert && h == 4) /* those that are used: above */
+                    continue;
+                memset(&err, 0, sizeof err);
+                const int rc = load_and_eval(packed.to, &how[h], &err);
+                char at[64];
+                snprintf(at, sizeof at, "at byte %llu is damaged", (unsigned long long)p.record);
+                if (rc != LODE_ERR_IO || !strstr(err.where, "weights.bin") || !strstr(err.text, named) ||
+                    !strstr(err.text, at))
+                    fail_msg("%zu: '%s' expected: %d %s: %s", h, named, rc, err.where, err.text);
+                found++;
+                struct lode_model_opts unchecked = how[h];
+                unchecked.no_checksum = true;
+                if (!expert && i % 8 == 0)
+                    assert_int_equal(load_and_eval(packed.to, &unchecked, &err), 0);
+            }
+            flip(packed.weights, p.offset, (int)(i % 8));
+        }
+        assert_int_equal(load_and_eval(packed.to, &how[0], &err), 0);
+        lode_source_close(s);
+        remove_packed(&packed);
     }
-    rmdir(to);
-    assert_int_equal(rmdir(dir), 0);
+    printf("a bit flipped in each tensor, loaded and streamed: %u of %u found and named\n", found, found);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_fault_at_each_read), cmocka_unit_test(shrinking_file),
         cmocka_unit_test(cancelled_while_waiting), cmocka_unit_test(company),
-        cmocka_unit_test(flipped_bits),
+        cmocka_unit_test(flipped_bits), cmocka_unit_test(flipped_dense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
