@@ -86,6 +86,7 @@ struct lode_instr {
     uint32_t n_parts;
     const struct lode_wanted *ahead; /* (n_ahead) EXPERTS: what the next layer's are likely to be */
     uint32_t n_ahead;
+    struct lode_guesses *guesses; /* whose they are; NULL: nobody guesses */
 };
 
 static inline uint32_t lode_value_rows(const struct lode_value *v, const struct lode_step *step) {

@@ -51,6 +51,7 @@ struct lode_guess {
     char *rows[2];         /* owned; (LODE_GUESS_ROWS, stride): what links make, in turn */
     size_t stride;
     struct lode_wanted *ahead; /* owned; (LODE_GUESS_ROWS * n_used) */
+    struct lode_guesses mine;
 };
 
 /* ---- who makes what ---- */
@@ -151,8 +152,10 @@ int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
         lode_guess_free(g);
         return lode_fail_nomem(err, "guesses");
     }
-    for (uint32_t i = 0; i < plan->n_instrs; i++)
+    for (uint32_t i = 0; i < plan->n_instrs; i++) {
         g->hunches[i].router = g->routed[i] = NONE;
+        instrs[i].guesses = instrs[i].op == LODE_OP_EXPERTS ? &g->mine : NULL;
+    }
     for (uint32_t i = 0; i < 2 * g->n_routers; i++)
         for (uint32_t k = 0; k < LODE_MAX_USED; k++)
             g->records[i].chance[k] = 0.5f; /* nothing is known */
@@ -167,6 +170,7 @@ int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
 void lode_guess_free(struct lode_guess *g) {
     if (!g)
         return;
+    g->store->ops->settle(g->store, &g->mine);
     lode_free(g->routers);
     lode_free(g->hunches);
     lode_free(g->routed);
@@ -305,7 +309,7 @@ int lode_guess_run(struct lode_guess *g, uint32_t i, const struct lode_step *ste
         experts->ahead = g->ahead;
         experts->n_ahead = (uint32_t)n;
     } else {
-        g->store->ops->want(g->store, g->ahead, (uint32_t)n);
+        g->store->ops->want(g->store, &g->mine, g->ahead, (uint32_t)n);
     }
     return 0;
 }

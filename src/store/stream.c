@@ -156,24 +156,25 @@ static void unpin(struct lode_store *store, uint32_t id) {
 
 /* ---- guesses, news ---- */
 
-static void want(struct lode_store *store, const struct lode_wanted *wanted, uint32_t n) {
+static void want(struct lode_store *store, struct lode_guesses *mine,
+                 const struct lode_wanted *wanted, uint32_t n) {
     struct stream *s = stream(store);
-    struct lode_wanted groups[STREAM_GUESSES];
+    struct lode_wanted groups[LODE_GUESSES];
     uint32_t n_groups = 0;
-    for (uint32_t i = 0; i < n && n_groups < STREAM_GUESSES; i++) {
+    for (uint32_t i = 0; i < n && n_groups < LODE_GUESSES; i++) {
         const uint32_t group = group_here(s, wanted[i].id);
         if (group != LODE_NO_GROUP && !s->in_turn && s->layouts.groups[group].n_parts)
             groups[n_groups++] = (struct lode_wanted){group, wanted[i].chance};
     }
     pthread_mutex_lock(&s->lock);
-    stream_want(s, groups, n_groups);
+    stream_want(s, mine, groups, n_groups);
     pthread_mutex_unlock(&s->lock);
 }
 
-static void settle(struct lode_store *store) {
+static void settle(struct lode_store *store, struct lode_guesses *mine) {
     struct stream *s = stream(store);
     pthread_mutex_lock(&s->lock);
-    stream_settle(s);
+    stream_settle(s, mine);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -104,7 +104,8 @@ void stream_load(struct stream *s, struct stream_slot *slot, uint32_t group, boo
     slot->state = STREAM_LOADING;
     slot->refs = slot->pins = 0;
     slot->guess = guess;
-    slot->again = false;
+    slot->n_wanted = 0;
+    slot->load = ++s->n_loads;
     s->where[group] = index_of(s, slot);
     lode_policy_admit(s->policy, stream_policy_id(s, group), l->size, guess);
     stream_pin(s, slot);

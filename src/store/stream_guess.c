@@ -4,6 +4,7 @@
  * all that was asked for.  When who guesses knows better, or that layer has asked for what it needs,
  * what was guessed wrong is called off, also where some of it has been read: what a wrong guess costs
  * the disk is what would have been idle time, and the few pieces that are in flight at that moment.
+ * Each session has its own list of guesses; what two have guessed is called off by the second.
  *
  * What is less likely than not to be used is not read.  Besides, guesses are judged in lots, all but
  * those called off: fewer than half of a lot used, and there are none for a while.  Then they fill
@@ -38,48 +39,77 @@ static void call_off(struct stream *s, struct stream_slot *slot) {
     stream_tell(s);
 }
 
-/* All guesses that are still being read, but those of them that are made again. */
-static void call_off_all(struct stream *s) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n_guesses; i++) {
-        struct stream_slot *slot = &s->slots[s->guesses[i]];
-        if (!slot->guess || slot->state != STREAM_LOADING || slot->refs)
-            continue;
-        if (slot->again)
-            s->guesses[n++] = s->guesses[i];
-        else
-            call_off(s, slot);
-        slot->again = false;
-    }
-    s->n_guesses = n;
+/* What a call has named, kept from before, and seen to, are told apart by marks: its own, and the two
+ * behind it. */
+enum { NAMED, KEPT, SEEN, MARKS };
+
+/* A guess that is still being read, and that nobody has asked for; NULL: it is not that any more. */
+static struct stream_slot *open_guess(struct stream *s, uint32_t room, uint64_t load) {
+    struct stream_slot *slot = &s->slots[room];
+    return slot->load == load && slot->guess && slot->state == STREAM_LOADING && !slot->refs ? slot : NULL;
 }
 
-static void want_one(struct stream *s, const struct lode_wanted *w) {
+/* All of a list but what is named again; what no other list has is called off. */
+static void let_go(struct stream *s, struct lode_guesses *mine) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < mine->n; i++) {
+        struct stream_slot *slot = open_guess(s, mine->at[i].room, mine->at[i].load);
+        if (!slot)
+            continue;
+        if (slot->mark == s->mark + NAMED) {
+            slot->mark = s->mark + KEPT;
+            mine->at[n++] = mine->at[i];
+        } else if (--slot->n_wanted == 0) {
+            call_off(s, slot);
+        }
+    }
+    mine->n = n;
+}
+
+static void add(struct stream *s, struct lode_guesses *mine, struct stream_slot *slot) {
+    mine->at[mine->n].room = s->where[slot->group];
+    mine->at[mine->n++].load = slot->load;
+    slot->n_wanted++;
+    slot->mark = s->mark + SEEN;
+}
+
+/* It is there, or on its way. */
+static void want_again(struct stream *s, struct lode_guesses *mine, struct stream_slot *slot) {
+    lode_policy_expect(s->policy, stream_policy_id(s, slot->group));
+    if (slot->mark == s->mark + KEPT && slot->n_wanted == 1)
+        lode_reader_put_last(s->reader, &slot->read); /* in the order that is wanted now */
+    if (slot->mark == s->mark + NAMED && mine->n < LODE_GUESSES &&
+        open_guess(s, s->where[slot->group], slot->load))
+        add(s, mine, slot);
+    slot->mark = s->mark + SEEN;
+}
+
+static void want_one(struct stream *s, struct lode_guesses *mine, const struct lode_wanted *w) {
     const uint32_t group = w->id;
     if (s->where[group] != LODE_NO_ROOM) {
-        lode_policy_expect(s->policy, stream_policy_id(s, group));
-        if (s->slots[s->where[group]].guess)
-            lode_reader_put_last(s->reader, &s->slots[s->where[group]].read);
+        want_again(s, mine, &s->slots[s->where[group]]);
         return;
     }
-    if (w->chance < LEAST || s->n_guesses == STREAM_GUESSES)
+    if (w->chance < LEAST || mine->n == LODE_GUESSES)
         return;
     struct stream_slot *slot = stream_make_room(s, s->layouts.groups[group].size);
     if (!slot)
         return;
     stream_load(s, slot, group, true);
-    s->guesses[s->n_guesses++] = s->where[group];
+    add(s, mine, slot);
     stream_count_of(s, group)->guesses++;
 }
 
-void stream_want(struct stream *s, const struct lode_wanted *groups, uint32_t n) {
+void stream_want(struct stream *s, struct lode_guesses *mine, const struct lode_wanted *groups,
+                 uint32_t n) {
+    s->mark += MARKS;
     for (uint32_t i = 0; i < n; i++)
         if (s->where[groups[i].id] != LODE_NO_ROOM)
-            s->slots[s->where[groups[i].id]].again = true;
-    call_off_all(s);
+            s->slots[s->where[groups[i].id]].mark = s->mark + NAMED;
+    let_go(s, mine);
     judge(s);
     for (uint32_t i = 0; i < n && !s->pause; i++)
-        want_one(s, &groups[i]);
+        want_one(s, mine, &groups[i]);
 }
 
 void stream_came_true(struct stream *s, struct stream_slot *slot) {
@@ -89,7 +119,8 @@ void stream_came_true(struct stream *s, struct stream_slot *slot) {
     stream_count_of(s, slot->group)->guessed++;
 }
 
-void stream_settle(struct stream *s) {
-    call_off_all(s);
+void stream_settle(struct stream *s, struct lode_guesses *mine) {
+    s->mark += MARKS;
+    let_go(s, mine);
     s->pause -= s->pause > 0;
 }

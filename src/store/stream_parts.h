@@ -22,15 +22,15 @@ struct stream_slot {
     enum stream_state state;
     uint32_t group, refs, pins; /* pins: refs > 0, and loading */
     bool guess;                 /* nobody has asked for it yet */
-    bool again;                 /* it has just been guessed again */
+    uint32_t n_wanted;          /* lists of guesses that have it */
+    uint64_t load;              /* which load of the stream this is */
+    uint64_t mark;              /* of the latest call that named it as a guess (stream_guess.c) */
     bool touched;               /* its room has memory */
 };
 
 struct stream_count {
     uint64_t wait_ns, uses, hits, bytes, guesses, guessed;
 };
-
-enum { STREAM_GUESSES = 64 /* of one layer */ };
 
 struct stream {
     struct lode_store base;
@@ -57,7 +57,7 @@ struct stream {
     uint32_t *where;           /* (n_groups): slot, or LODE_NO_ROOM */
     uint64_t news;
     uint32_t n_waiting;
-    uint32_t guesses[STREAM_GUESSES], n_guesses; /* slots, of one layer */
+    uint64_t n_loads, mark;
     uint32_t lot, lot_used, pause;               /* judged guesses; settled layers without any */
     uint64_t cancelled;
     struct stream_count *counts; /* (n_layers) */
@@ -82,8 +82,9 @@ uint64_t stream_give_back(struct stream *s, uint64_t bytes);
 
 /* ---- stream_guess.c; with the lock ---- */
 
-void stream_want(struct stream *s, const struct lode_wanted *groups, uint32_t n); /* ids: groups */
-void stream_settle(struct stream *s);
+void stream_want(struct stream *s, struct lode_guesses *mine, const struct lode_wanted *groups,
+                 uint32_t n); /* ids: groups */
+void stream_settle(struct stream *s, struct lode_guesses *mine);
 /* A guess is asked for. */
 void stream_came_true(struct stream *s, struct stream_slot *slot);
 /* One leaves, and was never asked for. */

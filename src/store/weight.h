@@ -44,6 +44,17 @@ struct lode_wanted {
     float chance; /* that it will be pinned */
 };
 
+/* What someone has guessed and not taken back: it belongs to who guesses, zeros at first; inside, the
+ * store's. */
+enum { LODE_GUESSES = 64 };
+struct lode_guesses {
+    uint32_t n;
+    struct {
+        uint32_t room;
+        uint64_t load; /* which of the store's it was */
+    } at[LODE_GUESSES];
+};
+
 struct lode_store_ops {
     /* LODE_READY: *data is the weight, valid until unpin.  LODE_PENDING: its bytes are on their way
      * (this call started that, if nobody had); look again after wait.  LODE_FULL: there is no room
@@ -54,13 +65,14 @@ struct lode_store_ops {
      * negative answer it is still to be unpinned. */
     int (*look)(struct lode_store *s, uint32_t id, const void **data, struct lode_error *err);
     void (*unpin)(struct lode_store *s, uint32_t id);
-    /* Guesses: these n may be pinned soon, read in this order.  They take the place of those before
-     * them, which are off where they have not been read to the end.  NULL where that gains nothing; so
-     * is settle. */
-    void (*want)(struct lode_store *s, const struct lode_wanted *wanted, uint32_t n);
-    /* What is needed of the layer that guesses were for has been pinned: those that have not been read
-     * to the end are off. */
-    void (*settle)(struct lode_store *s);
+    /* Guesses: these n may be pinned soon, read in this order.  They take the place of mine before
+     * them, which are off where they have not been read to the end and nobody else has guessed them.
+     * NULL where that gains nothing; so is settle. */
+    void (*want)(struct lode_store *s, struct lode_guesses *mine, const struct lode_wanted *wanted,
+                 uint32_t n);
+    /* What is needed of the layer that my guesses were for has been pinned, or who guesses leaves:
+     * those that have not been read to the end are off, as above. */
+    void (*settle)(struct lode_store *s, struct lode_guesses *mine);
     /* Counts arrivals and rooms that became free, where weight `id` is kept; wait returns when it is no
      * longer `seen`, and now and then before, so that who waits can look whether it still should. */
     uint64_t (*news)(struct lode_store *s, uint32_t id);

@@ -99,6 +99,93 @@ static void two_at_once(void **state) {
     }
 }
 
+/* A disk that gives nothing until it is let. */
+static ssize_t hold_back(void *user, uint32_t file, uint64_t offset, char *to, size_t n, ssize_t result) {
+    (void)file;
+    (void)offset;
+    (void)to;
+    (void)n;
+    while (!atomic_load((atomic_bool *)user))
+        usleep(1000);
+    return result;
+}
+
+static void want_groups(const struct lode_model *m, struct lode_guesses *who, const uint32_t *groups,
+                        uint32_t n) {
+    struct lode_wanted wanted[4];
+    for (uint32_t i = 0; i < n; i++)
+        wanted[i] = (struct lode_wanted){m->groups[groups[i]].weights[0], 0.9f};
+    m->store->ops->want(m->store, who, wanted, n);
+}
+
+static struct lode_profile *profile_of(const struct lode_model *m) {
+    static struct lode_profile p;
+    lode_model_profile(m, &p);
+    return &p;
+}
+
+/* Who guesses anew calls off what is its own alone. */
+static void guesses_have_owners(void **state) {
+    (void)state;
+    atomic_bool open = false;
+    make_reference(models[0]);
+    struct how how = {.share = 1, .reader = {.depth = 1, .piece = 4096, .fault = hold_back, .fault_user = &open}};
+    struct lode_model *m = load(models[0], &how);
+    struct lode_guesses a = {0}, b = {0};
+    want_groups(m, &a, (uint32_t[]){0, 1}, 2);
+    want_groups(m, &b, (uint32_t[]){1, 2, 1}, 3);
+    assert_int_equal(a.n, 2);
+    assert_int_equal(b.n, 2);
+    assert_int_equal(profile_of(m)->cancelled, 0);
+    want_groups(m, &a, (uint32_t[]){3, 2}, 2); /* not 0 any more; 1 is still b's */
+    assert_int_equal(a.n, 2);
+    assert_int_equal(profile_of(m)->cancelled, 1);
+    m->store->ops->settle(m->store, &b); /* 1; 2 is a's too */
+    assert_int_equal(b.n, 0);
+    assert_int_equal(profile_of(m)->cancelled, 2);
+    atomic_store(&open, true);
+    for (uint32_t g = 2; g < 4; g++) {
+        const uint32_t id = m->groups[g].weights[0];
+        const void *data;
+        struct lode_error err;
+        assert_int_equal(lode_store_pin_now(m->store, id, &data, &err), LODE_READY);
+        m->store->ops->unpin(m->store, id);
+    }
+    const struct lode_profile_layer *l = &profile_of(m)->layers[m->groups[2].layer];
+    assert_int_equal(l->guesses, 2); /* those that were read, and both were used */
+    assert_int_equal(l->guessed, 2);
+    m->store->ops->settle(m->store, &a);
+    assert_int_equal(profile_of(m)->cancelled, 2);
+    same(m, 1, 1);
+    lode_model_free(m);
+}
+
+/* Two sessions that guess at once, beside and against each other. */
+static void guessing_at_once(void **state) {
+    (void)state;
+    make_reference(models[0]);
+    struct how how = {.share = 0.5};
+    struct lode_model *m = load(models[0], &how);
+    static struct partner two[2];
+    pthread_t t[2];
+    uint64_t came_true = 0;
+    for (int i = 0; i < 2; i++) {
+        two[i] = (struct partner){.model = m};
+        assert_int_equal(pthread_create(&t[i], NULL, run_partner, &two[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(t[i], NULL);
+        assert_int_equal(two[i].rc, 0);
+        assert_memory_equal(two[i].got, reference, sizeof reference);
+    }
+    for (uint32_t l = 0; l < profile_of(m)->n_layers; l++) {
+        assert_true(profile_of(m)->layers[l].guessed <= profile_of(m)->layers[l].guesses);
+        came_true += profile_of(m)->layers[l].guessed;
+    }
+    assert_true(came_true > 0);
+    lode_model_free(m);
+}
+
 /* Layers in turn, alone and beside experts; recurrent ones, and a dense model. */
 static void layers(void **state) {
     (void)state;
@@ -245,6 +332,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits),      cmocka_unit_test(policies), cmocka_unit_test(guesses),
         cmocka_unit_test(two_at_once),    cmocka_unit_test(layers), cmocka_unit_test(direct),
+        cmocka_unit_test(guesses_have_owners), cmocka_unit_test(guessing_at_once),
         cmocka_unit_test(too_small),
         cmocka_unit_test(no_memory),      cmocka_unit_test(pack_no_memory),
     };

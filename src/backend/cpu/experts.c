@@ -316,11 +316,11 @@ static int run_wave(struct wave *w, struct lode_error *err) {
         const uint32_t any = weight_id(w, &w->x->shares[w->first], 0);
         const uint64_t seen = store->ops->news(store, any);
         LODE_TRY(collect(w, err));
-        if (w->end == w->n_shares && store->ops->settle && !w->settled) {
+        if (w->end == w->n_shares && w->in->guesses && !w->settled) {
             /* all that this layer needs has been asked for: what follows is for the next */
-            store->ops->settle(store);
+            store->ops->settle(store, w->in->guesses);
             if (w->in->n_ahead)
-                store->ops->want(store, w->in->ahead, w->in->n_ahead);
+                store->ops->want(store, w->in->guesses, w->in->ahead, w->in->n_ahead);
             w->settled = true;
         }
         if (w->n_ready == 0) {
