@@ -33,11 +33,13 @@ LODE_API uint64_t lode_memory_limit(uint64_t bytes);
  * next step. */
 LODE_API uint64_t lode_memory_trim(uint64_t bytes);
 
-/* Starts (or stops) a thread that looks each second whether programs of this machine, or of this
- * control group, were stalled for want of memory (/proc/pressure/memory, memory.pressure).  After a
- * second of which a tenth was, caches give back an eighth of what they hold and stay that small;
- * after ten quiet ones they may grow by a sixteenth of what they were.  LODE_ERR_UNSUPPORTED: the
- * kernel does not tell. */
+/* Starts (or stops) a thread that looks each second whether memory is short: whether programs of this
+ * machine, or of this control group, were stalled for want of it (/proc/pressure/memory,
+ * memory.pressure) for a tenth of the second, or whether the group (of version 2) had nothing left to
+ * take back, or reached its memory.high or memory.max (memory.events) with few pages of files to take
+ * back, or where stalls are not told.  Then caches give back an eighth of what they hold and stay that
+ * small; after ten quiet seconds they may grow by a sixteenth of what they were.
+ * LODE_ERR_UNSUPPORTED: the kernel tells neither. */
 LODE_API int lode_memory_watch(bool on, struct lode_error *err);
 
 #ifdef __cplusplus

@@ -2,12 +2,11 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/pressure.h"
 #include "lode/memory.h"
 
 #include <malloc.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -55,60 +54,7 @@ void lode_caches_grow(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* --- pressure ------------------------------------------------------------------------------ */
-
-enum { STALLED_US = 100000, QUIET_SECONDS = 10 };
-
-void lode_watch_look(struct lode_watch *w, uint64_t stalled) {
-    const bool pressed = w->seen && stalled > w->stalled && stalled - w->stalled >= STALLED_US;
-    w->seen = true;
-    w->stalled = stalled;
-    w->quiet = pressed ? 0 : w->quiet + 1;
-    if (pressed) {
-        lode_caches_shrink((lode_caches_held() + 7) / 8, true);
-    } else if (w->quiet == QUIET_SECONDS) {
-        w->quiet = 0;
-        lode_caches_grow();
-    }
-}
-
-static bool read_total(const char *path, uint64_t *stalled) {
-    char line[256];
-    unsigned long long total;
-    FILE *f = fopen(path, "re");
-    bool found = false;
-    while (f && !found && fgets(line, sizeof line, f)) {
-        const char *at = strncmp(line, "some ", 5) == 0 ? strstr(line, "total=") : NULL;
-        found = at && sscanf(at, "total=%llu", &total) == 1;
-    }
-    if (f)
-        fclose(f);
-    if (found)
-        *stalled = total;
-    return found;
-}
-
-/* The group's own first: in a container that is what binds. */
-bool lode_pressure_read(const char *root, uint64_t *stalled) {
-    char path[1024], line[512];
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = 0;
-        if (strncmp(line, "0::", 3) != 0)
-            continue;
-        snprintf(path, sizeof path, "%s/sys/fs/cgroup%s/memory.pressure", root,
-                 strcmp(line + 3, "/") == 0 ? "" : line + 3);
-        if (read_total(path, stalled)) {
-            fclose(f);
-            return true;
-        }
-    }
-    if (f)
-        fclose(f);
-    snprintf(path, sizeof path, "%s/proc/pressure/memory", root);
-    return read_total(path, stalled);
-}
+/* --- the watch over pressure ---------------------------------------------------------------- */
 
 static struct {
     pthread_mutex_t starting; /* of start and stop */
@@ -125,15 +71,15 @@ static void *watch_pressure(void *user) {
     (void)user;
     pthread_mutex_lock(&watch.lock);
     while (!watch.stop) {
-        uint64_t stalled;
+        struct lode_pressure now;
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec++;
         pthread_cond_timedwait(&watch.changed, &watch.lock, &until);
-        if (watch.stop || !lode_pressure_read("", &stalled))
+        if (watch.stop || !lode_pressure_read("", &now))
             continue;
         pthread_mutex_unlock(&watch.lock);
-        lode_watch_look(&w, stalled);
+        lode_watch_look(&w, &now);
         pthread_mutex_lock(&watch.lock);
     }
     pthread_mutex_unlock(&watch.lock);
@@ -141,10 +87,11 @@ static void *watch_pressure(void *user) {
 }
 
 static int start_watch(struct lode_error *err) {
-    uint64_t stalled;
-    if (!lode_pressure_read("", &stalled))
+    struct lode_pressure now;
+    if (!lode_pressure_read("", &now))
         return lode_fail(err, LODE_ERR_UNSUPPORTED, "memory pressure",
-                         "the kernel tells none: /proc/pressure/memory is missing");
+                         "the kernel tells none: /proc/pressure/memory is missing, and so is a "
+                         "control group's memory.events");
     watch.stop = false;
     if (pthread_create(&watch.thread, NULL, watch_pressure, NULL) != 0)
         return lode_fail(err, LODE_ERR_LIMIT, "memory pressure", "no thread can be started");

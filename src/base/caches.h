@@ -26,17 +26,4 @@ uint64_t lode_caches_held(void);
 uint64_t lode_caches_shrink(uint64_t bytes, bool stay);
 void lode_caches_grow(void);
 
-/* One look of the watch: the microseconds stalled so far, as the kernel tells them.  State is zeroed
- * at first. */
-struct lode_watch {
-    bool seen;
-    uint64_t stalled;
-    uint32_t quiet; /* seconds */
-};
-void lode_watch_look(struct lode_watch *w, uint64_t stalled);
-
-/* The microseconds of "some" in a file of pressure (kernel's accounting/psi.rst), under `root` (""
- * but in tests); false: there is none. */
-bool lode_pressure_read(const char *root, uint64_t *stalled);
-
 #endif

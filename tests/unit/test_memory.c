@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/caches.h"
+#include "base/pressure.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,16 +73,19 @@ static void caches_give_back(void **state) {
     assert_int_equal(a.stayed + b.stayed, 0);
 
     struct lode_watch w = {0};
-    lode_watch_look(&w, 5000000); /* what was before does not count */
-    lode_watch_look(&w, 5099999); /* less than a tenth of a second */
+    struct lode_pressure p = {.has_stalls = true, .stalled = 5000000};
+    lode_watch_look(&w, &p); /* what was before does not count */
+    p.stalled = 5099999;
+    lode_watch_look(&w, &p); /* less than a tenth of a second */
     assert_int_equal(a.held + b.held, 900);
-    lode_watch_look(&w, 5200000);
+    p.stalled = 5200000;
+    lode_watch_look(&w, &p);
     assert_int_equal(a.held + b.held, 900 - 113);
     assert_int_equal(a.stayed + b.stayed, 113);
     for (int i = 0; i < 9; i++)
-        lode_watch_look(&w, 5200000);
+        lode_watch_look(&w, &p);
     assert_int_equal(a.grown, 0);
-    lode_watch_look(&w, 5200000);
+    lode_watch_look(&w, &p);
     assert_int_equal(a.grown + b.grown, 2);
     lode_cache_unlist(&ca);
     assert_int_equal(lode_memory_trim(UINT64_MAX), 900 - 113 - a.held);
@@ -104,16 +108,68 @@ static void put(const char *root, const char *name, const char *text) {
 static void pressure_is_read(void **state) {
     (void)state;
     const char *root = tmp_dir();
-    uint64_t us = 0;
-    assert_false(lode_pressure_read(root, &us));
+    struct lode_pressure p;
+    assert_false(lode_pressure_read(root, &p));
     put(root, "/proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234\n"
                                        "full avg10=0.00 avg60=0.00 avg300=0.00 total=99\n");
-    assert_true(lode_pressure_read(root, &us));
-    assert_int_equal(us, 1234);
+    assert_true(lode_pressure_read(root, &p));
+    assert_int_equal(p.stalled, 1234);
+    assert_false(p.has_events);
     put(root, "/proc/self/cgroup", "1:name=x:/y\n0::/a/b\n");
     put(root, "/sys/fs/cgroup/a/b/memory.pressure", "some avg10=0.00 total=77\nfull total=1\n");
-    assert_true(lode_pressure_read(root, &us));
-    assert_int_equal(us, 77);
+    assert_true(lode_pressure_read(root, &p));
+    assert_int_equal(p.stalled, 77);
+    assert_false(p.has_events);
+}
+
+/* A group's counters, in files as the kernel has them, with and without stalls beside them. */
+static void events_press(void **state) {
+    (void)state;
+    char root[4096];
+    snprintf(root, sizeof root, "%s/events", tmp_dir());
+    struct fake a = {.held = 8000};
+    struct lode_cache ca = {fake_held, fake_shrink, fake_grow, &a, NULL};
+    struct lode_pressure p;
+    struct lode_watch w = {0};
+    static const struct {
+        const char *events, *around; /* of the group, of the one that it lies in */
+        uint64_t files;
+        bool stalls, pressed;
+    } looks[] = {
+        {"low 0\nhigh 0\nmax 5\noom 0\noom_kill 0\n", "max 7\n", 0, false, false}, /* from before */
+        {"low 9\nhigh 0\nmax 5\noom 0\noom_kill 9\n", "max 7\n", 0, false, false}, /* others' affair */
+        {"high 0\nmax 6\noom 0\n", "max 7\n", 9000, false, true},
+        {"high 0\nmax 6\noom 0\n", "max 8\n", 9000, false, true},
+        {"high 1\nmax 6\noom 0\n", "max 8\n", 9000, false, true},
+        {"high 1\nmax 6\noom 0\n", "max 8\n", 9000, true, false},
+        {"high 1\nmax 9\noom 0\n", "max 8\n", 625, true, false}, /* files can be taken back */
+        {"high 1\nmax 10\noom 0\n", "max 8\n", 624, true, true},
+        {"high 1\nmax 10\noom 0\n", "max 8\n", 0, true, false},
+        {"high 1\nmax 11\noom 1\n", "max 8\n", 9000, true, true},
+    };
+    put(root, "/proc/self/cgroup", "1:name=x:/y\n0::/a/b\n");
+    put(root, "/sys/fs/cgroup/a/b/memory.current", "10000\n");
+    lode_cache_list(&ca);
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+        char stat[128];
+        const uint64_t held = a.held;
+        snprintf(stat, sizeof stat, "anon 77\nfile 5\ninactive_file %u\nactive_file %u\nslab 3\n",
+                 (unsigned)looks[i].files / 2, (unsigned)(looks[i].files - looks[i].files / 2));
+        put(root, "/sys/fs/cgroup/a/b/memory.events", looks[i].events);
+        put(root, "/sys/fs/cgroup/a/memory.events", looks[i].around);
+        put(root, "/sys/fs/cgroup/a/b/memory.stat", stat);
+        if (looks[i].stalls)
+            put(root, "/sys/fs/cgroup/a/b/memory.pressure", "some avg10=0.00 total=77\n");
+        assert_true(lode_pressure_read(root, &p));
+        assert_true(p.has_events && p.has_stalls == looks[i].stalls);
+        assert_int_equal(p.files, looks[i].files);
+        assert_int_equal(p.used, 10000);
+        lode_watch_look(&w, &p);
+        if (a.held != held - (looks[i].pressed ? (held + 7) / 8 : 0))
+            fail_msg("look %zu: %u of %u are held", i, (unsigned)a.held, (unsigned)held);
+    }
+    assert_int_equal(a.stayed, 8000 - a.held);
+    lode_cache_unlist(&ca);
 }
 
 static void the_watch_stops(void **state) {
@@ -189,7 +245,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(limit_is_hard),
         cmocka_unit_test(caches_give_back),
-        cmocka_unit_test(pressure_is_read),
+        cmocka_unit_test(pressure_is_read), cmocka_unit_test(events_press),
         cmocka_unit_test(the_watch_stops),
         cmocka_unit_test(trimming_changes_nothing),
     };
