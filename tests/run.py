@@ -31,19 +31,22 @@ CORES = len(os.sched_getaffinity(0))
 # Every way to build lode.  cc: the compiler; meson: options; targets: what of it (all); tests: the
 # meson suites run from it, bounded and long; needs: programs without which it is skipped.
 # -Dwerror lies on the two plain builds: sanitizers make compilers warn about what is fine.
-# CUDA is compiled once, for one kind of GPU; `device` then runs where there is one.
+# CUDA is compiled once, for one kind of GPU; `device` then runs where there is one.  Its host's side alone is
+# also in builds that look closer, for a driver that stands in (tests/fake_cuda).
+HOST_OF_CUDA = ['-Dcuda=enabled', '-Dgpu_targets=[]', '-Dgpu_ptx=']
 BUILDS = {
-    'cuda': dict(cc='gcc', targets=['lode'], tests=['device'], long=['device'], needs=['nvcc'],
+    'cuda': dict(cc='gcc', targets=['lode', 'tests/unit/test_cuda'], tests=['device'], long=['device'],
+                 needs=['nvcc'],
                  meson=['-Dwerror=true', '-Dcuda=enabled', '-Dgpu_targets=90a', '-Dgpu_ptx=']),
     'gcc': dict(cc='gcc', meson=['-Dwerror=true'], tests=['*'], long=['*']),
     'asan': dict(cc='gcc', tests=['unit', 'soak', 'cli', 'hold'],
                  long=['unit', 'soak', 'kern', 'cli', 'model'],
-                 meson=['-Db_sanitize=address,undefined', '-Doptimization=1']),
+                 meson=['-Db_sanitize=address,undefined', '-Doptimization=1'] + HOST_OF_CUDA),
     'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['unit', 'soak', 'cli', 'model'],
-                 meson=['-Db_sanitize=thread', '-Doptimization=1']),
+                 meson=['-Db_sanitize=thread', '-Doptimization=1'] + HOST_OF_CUDA),
     # clang's warnings, and everything once without optimisation
     'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'cli', 'model'],
-                     meson=['-Dwerror=true', '-Doptimization=0']),
+                     meson=['-Dwerror=true', '-Doptimization=0'] + HOST_OF_CUDA),
     'clang': dict(cc='clang', tests=None, long=['unit', 'kern', 'cli', 'model', 'trained'], meson=[]),
     'fuzz': dict(cc='clang', targets=['fuzz'], tests=[], long=[],
                  meson=['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Db_lundef=false',

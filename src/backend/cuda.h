@@ -26,7 +26,7 @@ void lode_cuda_close(struct lode_cuda *c); /* after its backends */
 /* Lets two devices copy from each other's memory where they can; else it goes by way of the host. */
 void lode_cuda_befriend(const struct lode_cuda *a, const struct lode_cuda *b);
 const char *lode_cuda_name(const struct lode_cuda *c);
-/* Bytes of its memory that nobody uses now. */
+/* Bytes of its memory that nobody uses now; all of them where it fails. */
 uint64_t lode_cuda_available(const struct lode_cuda *c);
 
 /* Bytes/s that its memory reads and writes together, copying, and that come from the host, measured in a

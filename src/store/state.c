@@ -135,15 +135,16 @@ static void copy_block(struct lode_state *s, uint32_t to, const struct lode_stat
     }
 }
 
-/* A block as the host has it: those of the places one after the other. */
-static void get_block(const struct lode_state *s, uint32_t slot, void *out) {
+/* A block as the host has it: those of the places one after the other.  false: a device failed. */
+static bool get_block(const struct lode_state *s, uint32_t slot, void *out) {
     char *at = out;
     for (uint32_t p = 0; p < LODE_PLACES; p++) {
         const struct blocks *b = &s->blocks[p];
-        if (b->size)
-            b->memory->get(b->memory, at, block_of(b, slot), b->size * sizeof(float));
+        if (b->size && !b->memory->get(b->memory, at, block_of(b, slot), b->size * sizeof(float)))
+            return false;
         at += b->size * sizeof(float);
     }
+    return true;
 }
 
 static void put_block(struct lode_state *s, const void *block) {
@@ -262,9 +263,9 @@ uint32_t lode_state_rewind(struct lode_state *s, uint32_t n) {
     return s->pos;
 }
 
-void lode_state_save(const struct lode_state *s, void *out) {
+bool lode_state_save(const struct lode_state *s, void *out) {
     assert(s->pos != NOWHERE);
-    get_block(s, NOW, out);
+    return get_block(s, NOW, out);
 }
 
 void lode_state_restore(struct lode_state *s, const void *block, uint32_t n) {
@@ -277,8 +278,7 @@ bool lode_state_checkpoint(const struct lode_state *s, uint32_t n, void *out) {
     const uint32_t slot = newest(s, n);
     if (slot == LODE_STATE_CHECKPOINTS || s->at[slot] != n)
         return false;
-    get_block(s, slot, out);
-    return true;
+    return get_block(s, slot, out);
 }
 
 uint32_t lode_state_newest(const struct lode_state *s, uint32_t n) {

@@ -63,11 +63,11 @@ uint32_t lode_state_rewind(struct lode_state *s, uint32_t n);
 
 /* ---- its copies outside (in the host's memory), for caches of prefixes ---- */
 
-/* The block, where the state stands somewhere: lode_state_block's bytes.  Restoring one that was
- * saved at position n of a sequence puts the state there; checkpoints beyond n go. */
-void lode_state_save(const struct lode_state *s, void *out);
+/* The block, where the state stands somewhere: lode_state_block's bytes; false: a device failed.
+ * Restoring one that was saved at position n of a sequence puts the state there; checkpoints beyond n go. */
+bool lode_state_save(const struct lode_state *s, void *out);
 void lode_state_restore(struct lode_state *s, const void *block, uint32_t n);
-/* The checkpoint at position n, if there is one. */
+/* The checkpoint at position n, if there is one and its device does not fail. */
 bool lode_state_checkpoint(const struct lode_state *s, uint32_t n, void *out);
 /* The position of the newest checkpoint at or before n; 0: there is none. */
 uint32_t lode_state_newest(const struct lode_state *s, uint32_t n);

@@ -65,6 +65,7 @@ struct lode_cuda {
     int device;
     void *context;
     char name[256];
+    size_t memory_size; /* whoever uses it */
     int multiprocessors, shared_max, major;
     void *modules[LODE_CUDA_MODULES];
     struct lode_cuda_kernels kernels;
@@ -78,6 +79,11 @@ enum { LODE_CUDA_OWN_SHARED = 6 << 10 }; /* bytes that a kernel may take beside 
 
 /* Makes the device's context the thread's. */
 int lode_cuda_enter(const struct lode_cuda *c, struct lode_error *err);
+/* size bytes of its memory, or of the host's for asynchronous copies (p: of a pointer).  LODE_ERR_NOMEM with
+ * numbers, for what (a plural). */
+int lode_cuda_take(const struct lode_cuda *c, lode_dev *p, uint64_t size, const char *where, const char *what,
+                   struct lode_error *err);
+int lode_cuda_take_pinned(const struct lode_cuda *c, void *p, uint64_t size, struct lode_error *err);
 /* One launch of `threads` by grid x, y, z with one struct of arguments. */
 int lode_cuda_launch(const struct lode_cuda *c, void *stream, void *kernel, uint32_t x, uint32_t y,
                      uint32_t z, uint32_t threads, uint32_t shared, const void *args,

@@ -104,7 +104,7 @@ static void *device_alloc(const struct lode_memory *m, size_t align, size_t n, s
     const struct lode_cuda *c = of_memory(m);
     size_t bytes;
     lode_cu_ptr p = 0;
-    if (align > 256 && align > 4096) /* the driver aligns to 256 bytes, large pieces to more */
+    if (align > 4096) /* the driver aligns to 256 bytes, large pieces to more */
         return NULL;
     if (__builtin_mul_overflow(n, size, &bytes) || lode_cuda_enter(c, NULL) < 0)
         return NULL;
@@ -189,11 +189,33 @@ int lode_cuda_speeds(struct lode_cuda *c, double *memory, double *bus, struct lo
     return rc;
 }
 
+/* A device that fails is not full: what is asked of it next says how it fails. */
 uint64_t lode_cuda_available(const struct lode_cuda *c) {
     size_t some = 0, all = 0;
     if (lode_cuda_enter(c, NULL) < 0 || c->cu.memory_info(&some, &all) != 0)
-        return 0;
+        return c->memory_size;
     return some;
+}
+
+static int no_room(const struct lode_cuda *c, lode_cu_result rc, uint64_t size, const char *where, const char *what,
+                   struct lode_error *err) {
+    if (rc != LODE_CU_NO_MEMORY)
+        return lode_cu_check(&c->cu, rc, what, err);
+    return lode_fail(err, LODE_ERR_NOMEM, where, "%s take %.1f MiB, but %.1f MiB of the memory of '%s' are free",
+                     what, (double)size / 0x1p20, (double)lode_cuda_available(c) / 0x1p20, c->name);
+}
+
+int lode_cuda_take(const struct lode_cuda *c, lode_dev *p, uint64_t size, const char *where, const char *what,
+                   struct lode_error *err) {
+    return no_room(c, c->cu.alloc(p, size ? size : 1), size, where, what, err);
+}
+
+int lode_cuda_take_pinned(const struct lode_cuda *c, void *p, uint64_t size, struct lode_error *err) {
+    const lode_cu_result rc = c->cu.host_alloc(p, size ? size : 1, 0);
+    if (rc != LODE_CU_NO_MEMORY)
+        return lode_cu_check(&c->cu, rc, "pinned memory", err);
+    return lode_fail(err, LODE_ERR_NOMEM, "cuda", "the driver has no %.1f MiB of the host's memory to pin",
+                     (double)size / 0x1p20);
 }
 
 const char *lode_cuda_name(const struct lode_cuda *c) { return c->name; }
@@ -255,23 +277,28 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
 }
 
 static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
-    for (int i = 0; i < LODE_CUDA_MODULES; i++)
-        if (c->cu.module_load(&c->modules[i], images[i]) != 0)
+    for (int i = 0; i < LODE_CUDA_MODULES; i++) {
+        const lode_cu_result rc = c->cu.module_load(&c->modules[i], images[i]);
+        if (rc == LODE_CU_BAD_IMAGE || rc == LODE_CU_NO_BINARY || rc == LODE_CU_BAD_PTX || rc == LODE_CU_NEW_PTX)
             return lode_fail(err, LODE_ERR_UNSUPPORTED, "cuda",
                              "this build has no kernels for '%s'; build it with this GPU's target in "
                              "-Dgpu_targets",
                              c->name);
+        LODE_TRY(lode_cu_check(&c->cu, rc, "kernels", err));
+    }
 #define FIND(module, kernel)                                                                       \
     LODE_TRY(find(c, LODE_CUDA_MODULE_##module, #kernel, &c->kernels.kernel, err));
     LODE_CUDA_KERNEL_LIST(FIND)
 #undef FIND
-#define FAMILY(suffix, type, ...)                                                                  \
+#define FAMILY(suffix, type)                                                                       \
     LODE_TRY(find_family(c, LODE_##type, #suffix, LODE_CUDA_MODULE_mul, err));
-    LODE_CUDA_QUANT_LIST(FAMILY) LODE_CUDA_FLOAT_LIST(FAMILY)
+#define WITH_PLANES(suffix, type, ...) FAMILY(suffix, type)
+    LODE_CUDA_QUANT_LIST(WITH_PLANES) LODE_CUDA_FLOAT_LIST(FAMILY)
 #undef FAMILY
-#define FAMILY(suffix, type, ...)                                                                  \
+#define FAMILY(suffix, type)                                                                       \
     LODE_TRY(find_family(c, LODE_##type, #suffix, LODE_CUDA_MODULE_mul_packed, err));
-    LODE_CUDA_U_LIST(FAMILY) LODE_CUDA_U8_LIST(FAMILY) LODE_CUDA_PACKED_LIST(FAMILY)
+    LODE_CUDA_U_LIST(WITH_PLANES) LODE_CUDA_U8_LIST(WITH_PLANES) LODE_CUDA_PACKED_LIST(FAMILY)
+#undef WITH_PLANES
 #undef FAMILY
     for (int i = 0; i < 2; i++) {
         LODE_TRY(find_wide(c, i ? "spread_32_128" : "spread_32_64", &c->kernels.spread_32[i], err));
@@ -298,6 +325,7 @@ static int start(struct lode_cuda *c, int index, struct lode_error *err) {
                          index, n);
     LODE_TRY(lode_cu_check(&c->cu, c->cu.device_get(&c->device, index), "device", err));
     c->cu.device_name(c->name, (int)sizeof c->name, c->device);
+    c->cu.device_memory(&c->memory_size, c->device);
     c->cu.device_attribute(&c->multiprocessors, LODE_CU_MULTIPROCESSORS, c->device);
     c->cu.device_attribute(&c->shared_max, LODE_CU_SHARED_OPTIN, c->device);
     c->cu.device_attribute(&c->major, LODE_CU_MAJOR, c->device);
@@ -338,8 +366,9 @@ void lode_cuda_close(struct lode_cuda *c) {
         for (int i = 0; i < LODE_CUDA_MODULES; i++)
             if (c->modules[i])
                 c->cu.module_unload(c->modules[i]);
-        c->cu.context_release(c->device);
     }
+    if (c->context) /* whatever it has come to: a device that failed works again with a new one */
+        c->cu.context_release(c->device);
     lode_cu_close(&c->cu);
     lode_free(c->weights);
     lode_free(c);

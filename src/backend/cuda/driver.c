@@ -43,6 +43,6 @@ int lode_cu_check(const struct lode_cu *cu, lode_cu_result rc, const char *what,
         return 0;
     cu->error_name(rc, &name);
     cu->error_text(rc, &text);
-    return lode_fail(err, LODE_ERR_DEVICE, "cuda", "%s: %s (%s)", what, text ? text : "unknown error",
-                     name ? name : "?");
+    return lode_fail(err, rc == LODE_CU_NO_MEMORY ? LODE_ERR_NOMEM : LODE_ERR_DEVICE, "cuda", "%s: %s (%s)",
+                     what, text ? text : "unknown error", name ? name : "?");
 }

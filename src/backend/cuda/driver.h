@@ -83,6 +83,14 @@ struct lode_cu {
 #undef LODE_CU_FIELD
 };
 
+enum { /* CUresult */
+    LODE_CU_NO_MEMORY = 2,
+    LODE_CU_BAD_IMAGE = 200,
+    LODE_CU_NO_BINARY = 209, /* for this GPU */
+    LODE_CU_BAD_PTX = 218,
+    LODE_CU_NEW_PTX = 222, /* newer than the driver */
+};
+
 enum { /* CUdevice_attribute, CUfunction_attribute */
     LODE_CU_MULTIPROCESSORS = 16,
     LODE_CU_SHARED_OPTIN = 97,
@@ -96,7 +104,8 @@ enum { /* CUdevice_attribute, CUfunction_attribute */
 /* Opens the driver and starts it; an error says why there is none. */
 int lode_cu_open(struct lode_cu *cu, struct lode_error *err);
 void lode_cu_close(struct lode_cu *cu);
-/* LODE_ERR_DEVICE with the driver's words for rc, 0 for success. */
+/* LODE_ERR_DEVICE, or where that is what it says LODE_ERR_NOMEM, with the driver's words for rc; 0 for
+ * success. */
 int lode_cu_check(const struct lode_cu *cu, lode_cu_result rc, const char *what,
                   struct lode_error *err);
 

@@ -70,9 +70,24 @@ static struct graph *graphs_of(struct run *r, const struct lode_instr *instrs) {
     return g;
 }
 
+/* Leaves g->exec NULL where there is no room for a graph, or whatever else is wrong, which running the plan
+ * plainly then meets, or not. */
+static void capture(struct run *r, struct graph *g, const struct lode_instr *instrs, uint32_t n,
+                    const struct lode_step *step) {
+    const struct lode_cu *cu = &r->c->cu;
+    void *graph = NULL;
+    if (cu->capture_begin(r->stream, 2 /* relaxed */) != 0)
+        return;
+    const int rc = run_all(r, instrs, n, step, NULL, NULL, NULL);
+    if (cu->capture_end(r->stream, &graph) == 0 && rc == 0 && cu->graph_instantiate(&g->exec, graph, 0) != 0)
+        g->exec = NULL;
+    if (graph)
+        cu->graph_destroy(graph);
+}
+
 /* The graph of a shape; captured when it comes the second time.  *exec NULL: run it plainly. */
-static int find_graph(struct run *r, const struct graph_key *key, const struct lode_instr *instrs,
-                      uint32_t n, const struct lode_step *step, void **exec, struct lode_error *err) {
+static void find_graph(struct run *r, const struct graph_key *key, const struct lode_instr *instrs,
+                       uint32_t n, const struct lode_step *step, void **exec) {
     const struct lode_cu *cu = &r->c->cu;
     struct graph *all = graphs_of(r, instrs), *at = all;
     *exec = NULL;
@@ -90,20 +105,9 @@ static int find_graph(struct run *r, const struct graph_key *key, const struct l
         *at = (struct graph){.key = *key};
     }
     at->used = ++r->clock;
-    if (!at->exec && at->seen++ == 1) {
-        void *graph = NULL;
-        LODE_TRY(lode_cu_check(cu, cu->capture_begin(r->stream, 2 /* relaxed */), "capture", err));
-        const int rc = run_all(r, instrs, n, step, NULL, NULL, err);
-        const int ended = lode_cu_check(cu, cu->capture_end(r->stream, &graph), "capture", err);
-        int made = rc < 0 ? rc : ended;
-        if (made == 0)
-            made = lode_cu_check(cu, cu->graph_instantiate(&at->exec, graph, 0), "graph", err);
-        if (graph)
-            cu->graph_destroy(graph);
-        LODE_TRY(made);
-    }
+    if (!at->exec && at->seen++ == 1)
+        capture(r, at, instrs, n, step);
     *exec = at->exec;
-    return 0;
 }
 
 static int run_begin(struct lode_backend *b, const struct lode_step *step, struct lode_error *err) {
@@ -127,7 +131,7 @@ static int run_plan(struct lode_backend *b, const struct lode_instr *instrs, uin
         struct graph_key key = {instrs, step->n_rows, step->n_out, r->pages, step->n_segments, 0};
         for (uint32_t i = 0; i < step->n_segments; i++) /* attention's grid depends on the split */
             key.tiles = key.tiles * 65599 + step->segments[i].n_rows;
-        LODE_TRY(find_graph(r, &key, instrs, n, step, &exec, err));
+        find_graph(r, &key, instrs, n, step, &exec);
     }
     if (exec)
         return lode_cu_check(&r->c->cu, r->c->cu.graph_launch(exec, r->stream), "graph", err);
@@ -266,11 +270,7 @@ static const struct lode_backend_ops ops = {
     .name = "CUDA", .begin = run_begin, .run_plan = run_plan, .read = run_read, .copy = run_copy, .free = run_free};
 
 static int take(struct run *r, lode_dev *p, uint64_t size, struct lode_error *err) {
-    if (r->c->cu.alloc(p, size) == 0)
-        return 0;
-    return lode_fail(err, LODE_ERR_NOMEM, "-b",
-                     "work buffers on '%s' need %.1f MiB more than are free: use a smaller batch",
-                     r->c->name, (double)size / 0x1p20);
+    return lode_cuda_take(r->c, p, size, "-b", "work buffers (fewer for a smaller batch)", err);
 }
 
 static int create(struct run *r, struct lode_error *err) {
@@ -283,8 +283,7 @@ static int create(struct run *r, struct lode_error *err) {
     LODE_TRY(lode_cu_check(cu, cu->stream_create(&r->stream, 1 /* non-blocking */), "stream", err));
     r->step_size = lode_cuda_step_size(o);
     for (int i = 0; i < LODE_CUDA_SLOTS; i++) {
-        LODE_TRY(lode_cu_check(cu, cu->host_alloc((void **)&r->slot[i].host, r->step_size, 0),
-                               "pinned buffer", err));
+        LODE_TRY(lode_cuda_take_pinned(r->c, &r->slot[i].host, r->step_size, err));
         LODE_TRY(lode_cu_check(cu, cu->event_create(&r->slot[i].sent, 2), "event", err));
     }
     r->read_size = o->max_read * o->out_stride;
@@ -292,13 +291,11 @@ static int create(struct run *r, struct lode_error *err) {
     r->read_size = r->read_size > traced ? r->read_size : traced;
     r->read_size = r->read_size > copied ? r->read_size : copied;
     for (int i = 0; i < LODE_CUDA_BORDERS && o->longest_copy; i++) {
-        LODE_TRY(lode_cu_check(cu, cu->host_alloc((void **)&r->border[i].host, r->read_size, 0),
-                               "pinned buffer", err));
+        LODE_TRY(lode_cuda_take_pinned(r->c, &r->border[i].host, r->read_size, err));
         LODE_TRY(lode_cu_check(cu, cu->event_create(&r->border[i].sent, 2), "event", err));
     }
     LODE_TRY(lode_cu_check(cu, cu->event_create(&r->done, 2), "event", err));
-    LODE_TRY(lode_cu_check(cu, cu->host_alloc((void **)&r->read, r->read_size, 0), "pinned buffer",
-                           err));
+    LODE_TRY(lode_cuda_take_pinned(r->c, &r->read, r->read_size, err));
     LODE_TRY(take(r, &r->step, r->step_size, err));
     LODE_TRY(take(r, &r->scratch, LODE_CUDA_SCRATCH, err));
     if (!o->experts.n)

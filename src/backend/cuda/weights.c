@@ -85,9 +85,8 @@ static int upload_init(struct upload *u, struct lode_error *err) {
     const struct lode_cu *cu = &u->c->cu;
     LODE_TRY(lode_cu_check(cu, cu->stream_create(&u->stream, 1), "stream", err));
     for (int i = 0; i < 2; i++) {
-        LODE_TRY(lode_cu_check(cu, cu->host_alloc((void **)&u->stage[i].host, STAGE, 0),
-                               "pinned buffer", err));
-        LODE_TRY(lode_cu_check(cu, cu->alloc(&u->stage[i].raw, STAGE), "upload buffer", err));
+        LODE_TRY(lode_cuda_take_pinned(u->c, &u->stage[i].host, STAGE, err));
+        LODE_TRY(lode_cuda_take(u->c, &u->stage[i].raw, STAGE, "--device cuda", "buffers to upload by", err));
         LODE_TRY(lode_cu_check(cu, cu->event_create(&u->stage[i].sent, 2), "event", err));
     }
     return 0;
@@ -215,7 +214,7 @@ int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
         return lode_fail_nomem(err, "weights");
     c->n_weights = n;
     LODE_TRY(lode_cuda_enter(c, err));
-    LODE_TRY(lode_cu_check(&c->cu, c->cu.alloc(&c->arena, total ? total : 1), "weights", err));
+    LODE_TRY(lode_cuda_take(c, &c->arena, total, "--device cuda", "the weights", err));
     struct upload u = {.c = c};
     int rc = upload_init(&u, err);
     uint64_t at = 0;

@@ -1,0 +1,414 @@
+/* CUDA's host side with a driver that stands in (fake_cuda.h), so that everything can go wrong in turn:
+ *
+ *     whatever runs keeps the driver's rules: no copy past an allocation, no launch too large
+ *     whichever of the things that a device gives is refused, and whichever allocation of the host's,
+ *         the call that met it says what was short, nothing is leaked, and the next attempt works
+ *     a device that is lost at any call fails what runs on it; sessions, schedulers and models stay what
+ *         they are, and work again with a device that does
+ *     memory that other programs have is not planned with
+ *     weights arrive as they are, by two pinned buffers of which one is filled while the other goes
+ */
+#include "../fake_cuda/fake_cuda.h"
+#include "backend/cuda/cuda.h"
+#include "failmalloc.h"
+#include "lode/lode.h"
+#include "model/model.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_PROMPT = 40, N_NEW = 4, CTX = 128, BATCH = 16 };
+
+/* What the C library keeps of a library that was linked and is opened for the first time, where the address
+ * sanitizer does not look. */
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) {
+    return "leak:dl_open_worker_begin";
+}
+
+static const char *path_of(const char *name) {
+    static char path[4096];
+    const char *tests = getenv("LODE_TESTS");
+    snprintf(path, sizeof path, "%s/data/%s/model.gguf", tests ? tests : "tests", name);
+    return path;
+}
+
+static void must(int rc, const struct lode_error *err) {
+    if (rc < 0)
+        fail_msg("%s: %s", err->where, err->text);
+}
+
+static void keeps_the_rules(const char *what) {
+    if (fake_cuda.n_wrong)
+        fail_msg("%s: %llu calls that no driver takes, the first: %s", what,
+                 (unsigned long long)fake_cuda.n_wrong, fake_cuda.wrong);
+}
+
+/* A prompt in several steps, which are long, and then tokens one by one, which is when steps are captured. */
+static int talk(struct lode_session *s, struct lode_error *err) {
+    int32_t ids[N_PROMPT];
+    for (int32_t i = 0; i < N_PROMPT; i++)
+        ids[i] = (7 * i + 3) % 37;
+    int rc = lode_session_eval(s, ids, N_PROMPT, err);
+    for (int i = 0; rc == 0 && i < N_NEW; i++)
+        rc = lode_session_eval(s, &ids[i], 1, err);
+    return rc;
+}
+
+/* From a path to the last step. */
+static int live(const char *path, const char *device, struct lode_error *err) {
+    struct lode_model *model = NULL;
+    struct lode_session *session = NULL;
+    int rc = lode_model_load(&model, path, &(struct lode_model_opts){.device = device}, err);
+    if (rc == 0)
+        rc = lode_session_create(&session, model,
+                                 &(struct lode_session_opts){.ctx = CTX, .batch = BATCH, .threads = 1}, err);
+    if (rc == 0)
+        rc = talk(session, err);
+    lode_session_free(session);
+    lode_model_free(model);
+    return rc;
+}
+
+static void no_trace_left(const char *what) {
+    keeps_the_rules(what);
+    if (fake_cuda.n_live)
+        fail_msg("%s: %llu things of the device are left", what, (unsigned long long)fake_cuda.n_live);
+}
+
+static int reset(void **state) {
+    (void)state;
+    fake_cuda_reset();
+    return 0;
+}
+
+/* ---- all is well ---- */
+
+static void every_architecture_keeps_the_rules(void **state) {
+    char folder[4096];
+    const char *tests = getenv("LODE_TESTS");
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/data/arch", tests ? tests : "tests");
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    unsigned n = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        char name[300];
+        struct lode_error err;
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(name, sizeof name, "arch/%s", e->d_name);
+        for (uint64_t major = 8; major <= 9; major++) {
+            fake_cuda_reset();
+            fake_cuda.major = major;
+            must(live(path_of(name), "cuda", &err), &err);
+            assert_true(fake_cuda.n_launches > 0);
+            assert_true(fake_cuda.n_graphs > 0);
+            no_trace_left(name);
+        }
+        n++;
+    }
+    closedir(d);
+    assert_true(n > 20);
+}
+
+static void two_devices_keep_the_rules(void **state) {
+    struct lode_error err;
+    (void)state;
+    fake_cuda.n_devices = 2;
+    must(live(path_of("arch/qwen3"), "cuda:0,cuda:1", &err), &err);
+    no_trace_left("two devices");
+    must(live(path_of("arch/qwen3_next"), "cuda:0,cuda:1", &err), &err);
+    no_trace_left("two devices");
+}
+
+/* What is on the device is what the file has, though every copy happens as late as it may. */
+static void weights_arrive(void **state) {
+    static const char *const names[] = {"arch/llama", "arch/qwen3", "arch/olmoe"};
+    (void)state;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        struct lode_model *model;
+        struct lode_error err;
+        uint64_t n = 0, bytes = 0;
+        fake_cuda_reset();
+        must(lode_model_load(&model, path_of(names[k]), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
+        const struct lode_cuda *c = model->devices[1].cuda;
+        assert_non_null(c);
+        for (uint32_t i = 0; i < model->n_weights; i++) {
+            const struct lode_weight *w = &model->weights[i];
+            const size_t row = w->op.rows ? w->size / w->op.rows : 0;
+            if (!(model->uses[i] & 2) || w->op.type != w->home->type || !lode_cuda_layouts[w->op.type].plain ||
+                lode_cuda_row_size(w->op.type, w->op.cols) != row)
+                continue; /* a kernel lays it out */
+            const void *there = fake_cuda_look(c->weights[i]);
+            const void *here = lode_source_data(model->source, w->home, w->offset, w->size);
+            assert_non_null(there);
+            assert_non_null(here);
+            assert_memory_equal(there, here, w->size);
+            n++;
+            bytes += w->size;
+        }
+        assert_true(n >= 8 && bytes > 100000);
+        assert_true(fake_cuda.n_overlaps >= n / 2);
+        lode_model_free(model);
+        no_trace_left(names[k]);
+    }
+}
+
+/* ---- what is refused ---- */
+
+static bool has_number(const char *text) {
+    while (*text && !isdigit((unsigned char)*text))
+        text++;
+    return *text;
+}
+
+struct life {
+    const char *name, *device;
+};
+
+static const struct life lives[] = {
+    {"arch/qwen3", "cuda"},       {"arch/qwen3_moe", "cuda"},         {"arch/qwen3_5", "cuda"},
+    {"quant/qwen3-256-Q5_0", "cuda"}, {"arch/gemma3", "cuda:0,cuda:1"},
+};
+
+static void what_a_device_refuses(void **state) {
+    (void)state;
+    for (size_t k = 0; k < sizeof lives / sizeof *lives; k++) {
+        uint64_t refused = 1;
+        for (uint64_t n = 1; refused; n++)
+            for (uint64_t on = 0; on < 2; on++) {
+                char what[128];
+                struct lode_error err = {0};
+                fake_cuda_reset();
+                fake_cuda.n_devices = 2;
+                fake_cuda.fail_at = n;
+                fake_cuda.fail_on = on;
+                const int rc = live(path_of(lives[k].name), lives[k].device, &err);
+                refused = fake_cuda.n_refused;
+                snprintf(what, sizeof what, "%s, thing %llu refused%s", lives[k].name, (unsigned long long)n,
+                         on ? " and all after it" : "");
+                no_trace_left(what);
+                if (rc < 0 && (rc != LODE_ERR_NOMEM || err.code != rc || !err.text[0]))
+                    fail_msg("%s: %d (%s), said \"%s: %s\"", what, rc, lode_error_name(rc), err.where, err.text);
+                if (strstr(err.text, "MiB") && !has_number(err.text))
+                    fail_msg("%s: said \"%s: %s\"", what, err.where, err.text);
+            }
+    }
+}
+
+static void what_the_host_refuses(void **state) {
+    (void)state;
+    const char *path = path_of("arch/qwen3_moe");
+    struct lode_error err;
+    must(live(path, "cuda", &err), &err); /* and whatever libraries set up once */
+    struct failmalloc_stats s = {.failed = 1};
+    for (uint64_t n = 1; s.failed; n++)
+        for (int on = 0; on < 2; on++) {
+            fake_cuda_reset();
+            failmalloc_start(n, on);
+            const int rc = live(path, "cuda", &err);
+            s = failmalloc_stop();
+            no_trace_left("an allocation of the host's");
+            if (s.live != 0)
+                fail_msg("allocation %llu failing: %lld blocks leaked", (unsigned long long)n, (long long)s.live);
+            if (rc < 0 && (rc != LODE_ERR_NOMEM || err.code != rc || !err.text[0]))
+                fail_msg("allocation %llu failing: %d (%s), said \"%s: %s\"", (unsigned long long)n, rc,
+                         lode_error_name(rc), err.where, err.text);
+        }
+}
+
+static void a_kernel_that_is_not_there(void **state) {
+    struct lode_error err;
+    (void)state;
+    fake_cuda.lack_at = 20;
+    assert_int_equal(live(path_of("arch/qwen3"), "cuda", &err), LODE_ERR_DEVICE);
+    no_trace_left("a kernel that is not there");
+}
+
+/* ---- a device that is lost ---- */
+
+static void lost_at_any_call(void **state) {
+    (void)state;
+    for (size_t k = 0; k < sizeof lives / sizeof *lives; k++) {
+        struct lode_error err;
+        fake_cuda_reset();
+        fake_cuda.n_devices = 2;
+        must(live(path_of(lives[k].name), lives[k].device, &err), &err);
+        const uint64_t all = fake_cuda.n_calls;
+        for (uint64_t n = 1; n <= all; n += k == 0 || getenv("LODE_LONG") ? 1 : 7) {
+            fake_cuda_reset();
+            fake_cuda.n_devices = 2;
+            fake_cuda.lose_at = n;
+            failmalloc_start(0, false);
+            const int rc = live(path_of(lives[k].name), lives[k].device, &err);
+            const struct failmalloc_stats s = failmalloc_stop();
+            keeps_the_rules("a lost device");
+            if (s.live != 0)
+                fail_msg("%s lost at call %llu: %lld blocks leaked", lives[k].name, (unsigned long long)n,
+                         (long long)s.live);
+            /* MISSING: before there is a driver; NOMEM: a session's buffers, which it did not give; 0: when
+             * all that is left is to give things back */
+            if (rc < 0 && ((rc != LODE_ERR_DEVICE && rc != LODE_ERR_MISSING && rc != LODE_ERR_NOMEM) ||
+                           err.code != rc || !err.text[0]))
+                fail_msg("%s lost at call %llu of %llu: %d (%s), said \"%s: %s\"", lives[k].name,
+                         (unsigned long long)n, (unsigned long long)all, rc, lode_error_name(rc), err.where,
+                         err.text);
+        }
+    }
+}
+
+/* Whatever was being done when the device failed, the session is where it was. */
+static void a_session_outlives_it(void **state) {
+    static const char *const names[] = {"arch/qwen3", "arch/gemma3", "arch/qwen3_next"};
+    (void)state;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        struct lode_model *model;
+        struct lode_session *s;
+        struct lode_error err;
+        fake_cuda_reset();
+        must(lode_model_load(&model, path_of(names[k]), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
+        must(lode_session_create(&s, model, &(struct lode_session_opts){.ctx = 2 * CTX, .batch = BATCH}, &err),
+             &err);
+        must(talk(s, &err), &err);
+        const size_t length = lode_session_length(s);
+        const int32_t ids[20] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+        for (uint64_t n = 1;; n++) {
+            fake_cuda.lose_at = fake_cuda.n_calls + n;
+            const int rc = lode_session_eval(s, ids, 20, &err);
+            fake_cuda.lose_at = 0;
+            if (rc == 0)
+                break;
+            if (rc != LODE_ERR_DEVICE)
+                fail_msg("%s lost at call %llu of a step: %d, said \"%s: %s\"", names[k], (unsigned long long)n, rc,
+                         err.where, err.text);
+            assert_int_equal(lode_session_length(s), length);
+            assert_null(lode_session_logits(s));
+        }
+        must(lode_session_truncate(s, 10, &err), &err);
+        must(talk(s, &err), &err);
+        lode_session_free(s);
+        lode_model_free(model);
+        no_trace_left(names[k]);
+    }
+}
+
+/* What became of a request. */
+static int ask(struct lode_scheduler *s, struct lode_error *err) {
+    const int32_t prompt[10] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    struct lode_generation_opts o = {.prompt = prompt, .n_prompt = 10, .max_tokens = 6, .ignore_end = true};
+    struct lode_generation_token t;
+    struct lode_generation *g;
+    lode_sampler_defaults(&o.sampler);
+    int rc = lode_generation_start(&g, s, &o, err);
+    if (rc < 0)
+        return rc;
+    while ((rc = lode_generation_next(g, &t, -1, err)) == LODE_GENERATION_TOKEN)
+        ;
+    lode_generation_free(g);
+    return rc;
+}
+
+static void a_scheduler_outlives_it(void **state) {
+    struct lode_model *model;
+    struct lode_scheduler *s;
+    struct lode_error err;
+    (void)state;
+    must(lode_model_load(&model, path_of("arch/qwen3"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
+    must(lode_scheduler_create(&s, model,
+                               &(struct lode_scheduler_opts){.slots = 2, .session = {.ctx = CTX, .batch = BATCH}},
+                               &err),
+         &err);
+    assert_int_equal(ask(s, &err), LODE_GENERATION_LIMIT);
+    unsigned failed = 0;
+    for (uint64_t n = 1; n < 60; n += 3) {
+        fake_cuda.lose_at = fake_cuda.n_calls + n;
+        const int rc = ask(s, &err);
+        if (rc != LODE_GENERATION_LIMIT) {
+            assert_int_equal(rc, LODE_ERR_DEVICE);
+            failed++;
+            assert_int_equal(ask(s, &err), LODE_ERR_DEVICE); /* as long as the device is lost */
+        }
+        fake_cuda.lose_at = 0;
+        assert_int_equal(ask(s, &err), LODE_GENERATION_LIMIT);
+    }
+    assert_true(failed > 5);
+    lode_scheduler_free(s);
+    lode_model_free(model);
+    no_trace_left("a scheduler");
+}
+
+/* ---- memory that others have ---- */
+
+/* Whatever is left of the device's memory, no more is asked of the driver than it has: a model that does not
+ * fit is refused with numbers, or where the device is free to choose runs on the CPU and says why. */
+static void others_memory_is_respected(void **state) {
+    const char *path = path_of("arch/qwen3_moe");
+    struct lode_error err;
+    (void)state;
+    must(live(path, "cuda", &err), &err);
+    const uint64_t most = fake_cuda.most_used;
+    unsigned ran = 0, told = 0;
+    for (uint64_t i = 0; i <= 40; i++)
+        for (int any = 0; any < 2; any++) {
+            struct lode_model *model = NULL;
+            struct lode_session *s = NULL;
+            fake_cuda_reset();
+            fake_cuda.others = fake_cuda.memory - most * (i + 2) / 40;
+            int rc = lode_model_load(&model, path, &(struct lode_model_opts){.device = any ? NULL : "cuda"}, &err);
+            const bool on_gpu = rc == 0 && lode_model_info(model)->on_gpu;
+            if (rc == 0 && !on_gpu) {
+                assert_true(any && has_number(lode_model_info(model)->device_note));
+                told++;
+            }
+            if (rc == 0)
+                rc = lode_session_create(&s, model,
+                                         &(struct lode_session_opts){.ctx = CTX, .batch = BATCH, .threads = 1}, &err);
+            if (rc == 0)
+                rc = talk(s, &err);
+            if (rc < 0) {
+                if (rc != LODE_ERR_LIMIT || !has_number(err.text) || !strstr(err.text, "MiB"))
+                    fail_msg("with %llu MiB: %d, said \"%s: %s\"", (unsigned long long)(most * (i + 2) / 40 >> 20), rc,
+                             err.where, err.text);
+                told++;
+            }
+            ran += rc == 0 && on_gpu;
+            if (fake_cuda.n_refused)
+                fail_msg("with %llu MiB of %llu, the driver had to refuse",
+                         (unsigned long long)(most * (i + 2) / 40 >> 20), (unsigned long long)(most >> 20));
+            lode_session_free(s);
+            lode_model_free(model);
+            no_trace_left("little memory");
+        }
+    assert_true(ran > 0 && told > 10);
+}
+
+int main(void) {
+    struct lode_error why = {0};
+    if (lode_device_count(&why) == 0) {
+        printf("skipped: %s\n0 passed, 0 failed, 1 skipped\n", why.text);
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(every_architecture_keeps_the_rules, reset),
+        cmocka_unit_test_setup(two_devices_keep_the_rules, reset),
+        cmocka_unit_test_setup(weights_arrive, reset),
+        cmocka_unit_test_setup(what_a_device_refuses, reset),
+        cmocka_unit_test_setup(what_the_host_refuses, reset),
+        cmocka_unit_test_setup(a_kernel_that_is_not_there, reset),
+        cmocka_unit_test_setup(lost_at_any_call, reset),
+        cmocka_unit_test_setup(a_session_outlives_it, reset),
+        cmocka_unit_test_setup(a_scheduler_outlives_it, reset),
+        cmocka_unit_test_setup(others_memory_is_respected, reset),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
