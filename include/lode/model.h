@@ -39,7 +39,8 @@ struct lode_model_opts { /* zero means the default, so name only what you change
     bool no_mmap;        /* read the weights into memory instead of mapping the file */
     bool direct;         /* read them past the system's page cache, which is left to others */
     bool mlock;          /* keep them there */
-    bool prefault;       /* have the pages of mapped weights read in while loading, by several threads */
+    bool prefault;       /* have the pages of mapped weights read in while loading, by several threads,
+                            and the memory for what is streamed taken from the system */
     bool float_act;      /* diagnosis: quantised weights meet float activations */
     uint64_t expert_cache; /* bytes of memory for routed experts, which are then read from the file when
                               they are used; 0: all are in memory.  They run on the CPU then */

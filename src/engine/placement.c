@@ -3,15 +3,15 @@
  * All bytes are those that will be allocated, mapped or cached; a token's reads are those of its
  * weights, each once, of its experts and of keys and values.  A token takes
  *
- *     read[VRAM] / (0.8 speed[VRAM]) + read[RAM] / (0.7 speed[RAM]) + read[DISK] / speed[DISK]
+ *     read[VRAM] / (0.8 speed[VRAM]) + read[RAM] / (0.75 speed[RAM]) + read[DISK] / speed[DISK]
  *     + bus / speed[bus] + 20 us * borders + fork time * products on the CPU
  *     + 1.54 us * instructions on a GPU + 33 us * those of experts there
  *
- * seconds: places work one after the other, but the disk's reading of whole layers, which takes as long as the rest or longer.  0.7 and 0.8 are the share of plain reading's speed that decoding
- * reaches (bench/README.md: 0.62 to 0.75 of memory's on a machine that did nothing else, up to 0.82 where
- * reading, too, was disturbed).  A layer cannot go on before its experts are there, so reading and computing overlap
- * only within a layer and where its experts were guessed; the disk, while both cores read memory, gives as
- * much less.
+ * seconds: places work one after the other, but the disk's reading of whole layers, which takes as long
+ * as the rest or longer, at 0.9 of its speed as all cores read memory besides.  Of experts the disk reads
+ * many before they are asked for, while others are computed; but an eighth of what it reads is for nothing,
+ * and it is slower beside computing, which together comes to the same.  0.75 and 0.8 are the share of plain
+ * reading's speed that decoding reaches (bench/README.md: 0.65 to 0.83 of memory's).
  */
 #include "backend/cuda.h"
 #include "base/alloc.h"
@@ -56,7 +56,8 @@ enum { LEAST_CTX = 4096, DEVICE_MARGIN = 192 << 20 /* staging of the upload, gra
 enum { AROUND = 2 * 4096 };
 enum { CANDIDATE = 8 }; /* bytes: a token and its score */
 #define DEVICE_SHARE 0.8
-#define HOST_SHARE 0.7
+#define HOST_SHARE 0.75
+#define IN_TURN_SHARE 0.9
 /* To wait for a GPU, to copy a row and to start it again. */
 #define BORDER_SECONDS 20e-6
 /* What an instruction of a captured step takes on a GPU besides its bytes, and experts more than others;
@@ -410,7 +411,8 @@ static double seconds(const struct lode_placement *p, const struct lode_budget *
         sum += read[r] > 0 ? read[r] / speeds[r] : 0;
     const double disk = read[LODE_RUNG_DISK] > 0 ? read[LODE_RUNG_DISK] / speeds[LODE_RUNG_DISK] : 0;
     /* which layer comes next is known, and it is read meanwhile; which experts, is not */
-    sum = p->layer_cache && !p->expert_cache ? fmax(sum, disk) : sum + disk;
+    sum = p->layer_cache && !p->expert_cache ? fmax(sum, disk / IN_TURN_SHARE)
+                                             : sum + disk;
     return sum + (b->bus_speed > 0 ? p->bus / b->bus_speed : 0);
 }
 

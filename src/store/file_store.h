@@ -13,7 +13,8 @@ struct lode_file_store_opts {
     uint32_t skip_first, n_skip; /* weights of these groups are somebody else's: they are not pinned here */
     bool direct;   /* read past the page cache into memory, where files have them as they are */
     bool no_checksum; /* do not compare those that packed models have */
-    bool prefault; /* have the pages of the mapping read in before create returns */
+    bool prefault; /* have the pages of the mapping read in before create returns, and those of the
+                      cache of what is streamed taken */
     bool mlock; /* keep the pages in memory; refused with the limit's name when not allowed */
     lode_progress_fn *progress;
     void *progress_user;

@@ -1,6 +1,7 @@
 #include "store/rooms.h"
 
 #include "base/alloc.h"
+#include "base/threads.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +122,26 @@ void lode_rooms_free(struct lode_rooms *r) {
     lode_free(r->free);
     lode_free(r->kind);
     *r = (struct lode_rooms){0};
+}
+
+enum { TOUCH_THREADS = 8, TOUCH = 32 << 20 /* bytes at a time */, PAGE = 4096 };
+
+/* What the system does for a page that is written to first: clear it, and find a large one. */
+static void touch_some(void *arg, uint32_t task, uint32_t worker) {
+    const struct lode_rooms *r = arg;
+    const size_t first = (size_t)task * TOUCH;
+    const size_t end = r->bytes - first < TOUCH ? r->bytes : first + TOUCH;
+    (void)worker;
+    for (size_t at = first; at < end; at += PAGE)
+        ((volatile char *)r->memory)[at] = 0;
+}
+
+int lode_rooms_touch(struct lode_rooms *r, struct lode_error *err) {
+    struct lode_pool *pool;
+    LODE_TRY(lode_pool_create(&pool, TOUCH_THREADS, false, err));
+    lode_pool_run(pool, touch_some, r, (uint32_t)((r->bytes + TOUCH - 1) / TOUCH));
+    lode_pool_free(pool);
+    return 0;
 }
 
 bool lode_rooms_may_have(const struct lode_rooms *r, size_t size) {

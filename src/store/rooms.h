@@ -6,8 +6,8 @@
  * each size of group, up to a few, and each kind has its share of the budget.  A room serves groups
  * of its kind and smaller ones.
  *
- * Memory comes with what is written into a room, and stays with it until it is released.  Not
- * thread-safe.
+ * Memory comes with what is written into a room, or all before, and stays with it until it is
+ * released.  Not thread-safe.
  */
 #ifndef LODE_STORE_ROOMS_H
 #define LODE_STORE_ROOMS_H
@@ -43,6 +43,9 @@ struct lode_rooms { /* zeros: none */
 int lode_rooms_make(struct lode_rooms *out, const size_t *sizes, uint32_t n, uint64_t budget,
                     struct lode_error *err);
 void lode_rooms_free(struct lode_rooms *r);
+
+/* Has all memory come now, by a few threads, so that nothing that is read waits for it later. */
+int lode_rooms_touch(struct lode_rooms *r, struct lode_error *err);
 
 bool lode_rooms_has(const struct lode_rooms *r, size_t size);
 /* A free room of the smallest kind that holds size bytes, or LODE_NO_ROOM. */

@@ -35,7 +35,8 @@ extern const char *const load_split_modes[];
         { "--mlock", ARG_BOOL, ARG_AT(type, load.mlock),                                           \
           .help = "forbid the system to page the weights out" },                                   \
         { "--prefault", ARG_BOOL, ARG_AT(type, load.prefault),                                     \
-          .help = "read all mapped weights in while loading, so that the first tokens are fast" }, \
+          .help = "read all mapped weights in while loading, and have the memory for what is "       \
+                  "streamed, so that the first tokens are fast" },                                 \
         { "--isa", ARG_CHOICE, ARG_AT(type, load.isa), .meta = "SET", .choices_of = lode_machine_isas, \
           .shown = "the best that this CPU has", .debug = true,                                    \
           .help = "instruction set of the kernels" },                                              \

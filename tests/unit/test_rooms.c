@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -126,11 +127,30 @@ static void taking_and_giving(void **state) {
     lode_rooms_free(&r);
 }
 
+/* All memory at once: no page is missing, and it is given back as ever. */
+static void touched(void **state) {
+    (void)state;
+    enum { LARGE = 5 * PAGE };
+    struct lode_rooms r;
+    size_t sizes[40];
+    static unsigned char there[20 * LARGE / 4096];
+    for (int i = 0; i < 40; i++)
+        sizes[i] = LARGE;
+    assert_int_equal(lode_rooms_make(&r, sizes, 40, 20 * (uint64_t)LARGE, &err), 0);
+    assert_int_equal(lode_rooms_touch(&r, &err), 0);
+    assert_true(r.bytes <= 20 * (uint64_t)LARGE && r.bytes / 4096 <= sizeof there);
+    assert_int_equal(mincore(r.memory, r.bytes, there), 0);
+    for (size_t i = 0; i < r.bytes / 4096; i++)
+        assert_true(there[i] & 1);
+    lode_rooms_free(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_kinds),
         cmocka_unit_test(few_kinds),
         cmocka_unit_test(taking_and_giving),
+        cmocka_unit_test(touched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,7 +240,8 @@ static void direct(void **state) {
         for (int k = 0; k < 2 && is_there(names[i]); k++) {
             struct lode_model *m;
             struct lode_error err;
-            const struct lode_model_opts o = {.direct = true, .expert_cache = k && i ? 1 << 19 : 0};
+            const struct lode_model_opts o = {
+                .direct = true, .prefault = true, .expert_cache = k && i ? 1 << 19 : 0};
             make_reference(names[i]);
             if (lode_model_load(&m, path_of(names[i]), &o, &err) < 0)
                 fail_msg("%s: %s", err.where, err.text);

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Tokens/s that `lode plan` says beside what `lode run` then does, as a row of a table in bench/README.md.
+
+    bench/plan_speed.py LODE MODEL [--ram SIZE] [-n TOKENS] [--trace FILE] [--prefault]
+
+The plan is asked before and after the run, so that it has the speeds of the same minute.  --trace: a
+recording of the same tokens (`lode trace record MODEL -p 'The quick brown fox' -n TOKENS`), for a mixture
+whose experts are streamed: random weights are not routed to as trained ones are.  --prefault: the plan
+is of a program that has its memory already; a virtual machine may get it from its host only when it is
+used, at a tenth of a disk's speed.
+"""
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+
+ap = argparse.ArgumentParser()
+ap.add_argument('lode')
+ap.add_argument('model')
+ap.add_argument('--ram')
+ap.add_argument('-n', type=int, default=100)
+ap.add_argument('--trace')
+ap.add_argument('--prefault', action='store_true')
+o = ap.parse_args()
+SHARED = [o.model, '--device', 'cpu', '-c', '512'] + (['--ram', o.ram] if o.ram else [])
+
+
+def call(*args):
+    r = subprocess.run([o.lode, *args], stdin=subprocess.DEVNULL, capture_output=True)
+    if r.returncode:
+        sys.exit(r.stderr.decode())
+    return r
+
+
+def plan():
+    return json.loads(call('plan', *SHARED, '--json', *(['--trace', o.trace] if o.trace else [])).stdout)
+
+
+before = plan()
+with tempfile.NamedTemporaryFile('r') as f:
+    r = call('run', *SHARED, '-p', 'The quick brown fox', '--raw', '-n', str(o.n), '--temp', '0', '--ignore-eos',
+             '--stats', '--profile-json', f.name, *(['--prefault'] if o.prefault else []))
+    profile = json.load(f)
+after = plan()
+measured = float(re.search(rb'answer \d+ tokens, ([\d.]+) tokens/s', r.stderr)[1])
+said = [p['tokens_per_second'] for p in (before, after)]
+print('%s %s: predicted %.3g, %.3g; measured %.3g; measured / mean %.2f' %
+      (o.model.split('/')[-1], o.ram or '', *said, measured, measured / (sum(said) / 2)))
+print('  memory %.1f, %.1f GB/s; disk %.2f, %.2f' %
+      (*(p['ram_bytes_per_second'] / 1e9 for p in (before, after)),
+       *(p['disk_bytes_per_second'] / 1e9 for p in (before, after))))
+total = {k: sum(l[k] for l in profile['layers']) for k in ('seconds', 'waited', 'uses', 'hits', 'bytes', 'guessed', 'guesses')}
+n = profile['steps']
+print('  a step: %.1f ms, of these waiting %.1f; from disk %.0f MB, of these %.0f planned; hit rate %.3f, %.3f planned' %
+      (1e3 * profile['seconds'] / n, 1e3 * total['waited'] / n, total['bytes'] / n / 1e6,
+       before['disk']['read'] / 1e6,
+       (total['hits'] - total['guessed']) / total['uses'] if total['uses'] else 1, before['hit_rate']))
