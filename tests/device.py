@@ -6,9 +6,14 @@ Every model of tests/data/arch and .../quant, where they are present of LODE_SHA
 other ways (the kernels for one row, for a few and for many all take part) and kept in other formats.
 The logits of all positions must be the same bytes.  A model that the device refuses is skipped and
 counted, with the reason.  Skipped as a whole where there is no such device.
+
+Then answers, which a device may give the largest logits for alone: the same texts for samplers that want few
+of them, many, or all, one after the other and many at once, log-probabilities included.  DRAWS=1 in the
+environment: these alone.
 """
 import concurrent.futures
 import glob
+import json
 import os
 import sys
 import tempfile
@@ -85,6 +90,46 @@ def compare(program, device, path):
     return out
 
 
+CHAINS = [['--temp', '0'], [], ['--top-k', '1'], ['--top-k', '256', '--top-p', '1', '--min-p', '0', '--temp', '1.5'],
+          ['--top-k', '257', '--temp', '1.5'], ['--top-k', '0', '--temp', '1.2'],
+          ['--top-k', '20', '--repeat-penalty', '1.3', '--temp', '1.5'], ['--temp', '0', '--repeat-penalty', '1.3'],
+          ['--top-k', '50', '--repeat-penalty', '0.9'], ['--temp', '0', '--dry-multiplier', '0.8'],
+          ['--top-nsigma', '1'], ['--mirostat', '2'], ['--top-k', '5', '--logit-bias', '20-100', '--logit-bias', '21+3'],
+          ['--top-k', '30', '--min-keep', '100', '--temp', '2']]
+
+
+def requests():
+    """Answers side by side that want few logits, all, and all for their log-probabilities."""
+    for i in range(24):
+        body = {'model': 'm', 'prompt': 'Once upon a time, number %d' % (i // 2), 'max_tokens': 20 + i, 'seed': i,
+                'temperature': (i % 4) * 0.5, 'top_k': (40, 0, 1, 200, 7)[i % 5]}
+        if i % 6 == 1:
+            body['logprobs'] = 3
+        if i % 6 == 4:
+            body['presence_penalty'] = 0.7
+        if i % 8 == 7:
+            body['n'] = 2
+        yield json.dumps({'custom_id': str(i), 'method': 'POST', 'url': '/v1/completions', 'body': body}) + '\n'
+
+
+def answers(program, device, path):
+    with tempfile.TemporaryDirectory() as t:
+        with open(t + '/in.jsonl', 'w') as f:
+            f.writelines(requests())
+        lode(program, 'batch', t + '/in.jsonl', '-o', t + '/out.jsonl', '-m', path, '--device', device, '-c', '512')
+        return [json.loads(line)['response']['body'].get('choices') for line in open(t + '/out.jsonl')]
+
+
+def draws(program, device, path):
+    name = os.path.basename(os.path.dirname(path)) + '/' + os.path.basename(path)
+    for chain in CHAINS:
+        args = ['run', '-m', path, '--raw', '-p', 'Once upon a time', '-n', '60', '-s', '7', '-c', '256', *chain]
+        want, got = (lode(program, *args, '--device', d) for d in ('cpu', device))
+        yield want == got, '%s: an answer with %s' % (name, ' '.join(chain) or 'the usual sampler')
+    want, got = (answers(program, d, path) for d in ('cpu', device))
+    yield None not in want and want == got, '%s: %d answers at once' % (name, len(want))
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     device = sys.argv[2] if len(sys.argv) > 2 else 'cuda'
@@ -99,9 +144,14 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get('LODE_JOBS', '1'))) as pool, \
             tempfile.TemporaryDirectory() as folder:
         todo = models(sys.argv[3:]) + ([] if sys.argv[3:] else make_models(folder))
+        todo = [] if os.environ.get('DRAWS') else todo
         for results in pool.map(lambda p: compare(program, device, p), todo):
             for good, what in results:
                 count.skip(what) if good is None else count.check(good, what)
+    for path in sys.argv[3:] or [TESTS + '/data/arch/%s/model.gguf' % n for n in ('llama', 'gemma3', 'qwen3_moe')] + \
+            glob.glob(SHARED + '/models/demo/demo-Q4_K_M.gguf'):
+        for good, what in draws(program, device, path) if path.endswith('.gguf') else []:
+            count.check(good, what)
     count.end()
 
 

@@ -70,6 +70,20 @@ LODE_API int32_t lode_sampler_next(struct lode_sampler *s, const float *logits, 
 LODE_API int32_t lode_sampler_next_masked(struct lode_sampler *s, const float *logits,
                                           const uint64_t *mask, uint64_t position);
 
+/* One of the largest logits: +infinity is the largest float; NaN and -infinity are none. */
+struct lode_best {
+    float logit;
+    int32_t id; /* -1: there are no more */
+};
+enum { LODE_BEST_MAX = 256 };
+/* How many of the largest logits the next draw can come to want, no id being masked, at most
+ * LODE_BEST_MAX; 0: all logits. */
+LODE_API uint32_t lode_sampler_wants(const struct lode_sampler *s);
+/* lode_sampler_next, to the bit, by those: the n largest, of equals the smaller id first, n as many as it
+ * wants or more; in any order. */
+LODE_API int32_t lode_sampler_next_best(struct lode_sampler *s, const struct lode_best *best, size_t n,
+                                        uint64_t position);
+
 /* Log-probability of one id, or the n best (sorted, ties by id), under the plain softmax. */
 struct lode_logprob {
     int32_t id;

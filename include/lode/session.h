@@ -17,6 +17,7 @@
 #define LODE_SESSION_H
 
 #include "lode/model.h"
+#include "lode/sampler.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -67,6 +68,13 @@ LODE_API int lode_session_eval_each(struct lode_session *s, const int32_t *token
 
 /* (n_vocab), after the last token; NULL before the first eval and after truncate. */
 LODE_API const float *lode_session_logits(const struct lode_session *s);
+
+/* From the next step on: whoever reads this session's logits wants the n largest alone (at most
+ * LODE_BEST_MAX; lode_sampler_wants), so that a GPU need not send the others.  0: all, as at the start. */
+LODE_API void lode_session_want(struct lode_session *s, uint32_t n);
+/* (*n) the largest after the last token, n or more as was wanted, where only they were sent: then
+ * lode_session_logits is NULL.  NULL: they were not, and it has all of them. */
+LODE_API const struct lode_best *lode_session_best(const struct lode_session *s, size_t *n);
 
 /* Makes the timeline equal to tokens[0..n): keeps the common prefix, evaluates the rest (at least
  * the last token, so that logits exist).  *reused, if given: how many tokens were kept. */

@@ -22,6 +22,7 @@
 #include "graph/graph.h"
 #include "kern/fast.h"
 #include "kern/kern.h"
+#include "lode/sampler.h"
 #include "store/kv.h"
 #include "store/memory.h"
 #include "store/state.h"
@@ -110,6 +111,11 @@ struct lode_backend_ops {
      * call; NULL: see error. */
     const char *(*read)(struct lode_backend *b, const struct lode_value *v, uint32_t n,
                         struct lode_error *err);
+    /* The k (at most LODE_BEST_MAX) largest numbers of each of the first n rows of v, a row after the other,
+     * best first, where the host can read them, until the next call; NULL: see error.  NULL instead of it
+     * where rows are read as fast. */
+    const struct lode_best *(*best)(struct lode_backend *b, const struct lode_value *v, uint32_t n, uint32_t k,
+                                    struct lode_error *err);
     /* Rows first .. first + n - 1 of src, which is the backend from's (b's own or another's), to the
      * first n of dst, which are as wide and b's. */
     int (*copy)(struct lode_backend *b, const struct lode_value *dst, struct lode_backend *from,

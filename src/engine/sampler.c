@@ -319,15 +319,10 @@ int32_t lode_sampler_next(struct lode_sampler *s, const float *logits, uint64_t 
     return lode_sampler_next_masked(s, logits, NULL, position);
 }
 
-int32_t lode_sampler_next_masked(struct lode_sampler *s, const float *logits, const uint64_t *mask,
-                                 uint64_t position) {
-    const bool dynamic = s->o.temp > 0 && s->o.dynatemp_range > 0;
-    const bool greedy = s->o.temp < LODE_SAMPLER_COLD && !dynamic;
+/* Among the candidates that were loaded; there are some. */
+static int32_t draw(struct lode_sampler *s, bool greedy, uint64_t position) {
     s->position = position;
     s->surprised = false;
-    lode_sampler_load(s, logits, mask, greedy);
-    if (s->n == 0)
-        return mask ? -1 : 0; /* nothing is possible; 0 as lode_argmax */
     if (s->o.mirostat && !greedy) {
         lode_step_temperature(s);
         return s->cand[lode_mirostat_pick(s, lode_rng_uniform(s->o.seed, position, 0))].id;
@@ -342,4 +337,21 @@ int32_t lode_sampler_next_masked(struct lode_sampler *s, const float *logits, co
         return s->cand[best(s)].id;
     const double sum = lode_sampler_softmax(s);
     return s->cand[lode_sampler_pick(s, sum, lode_rng_uniform(s->o.seed, position, 0))].id;
+}
+
+int32_t lode_sampler_next_masked(struct lode_sampler *s, const float *logits, const uint64_t *mask,
+                                 uint64_t position) {
+    const bool greedy = lode_sampler_is_greedy(s);
+    lode_sampler_load(s, logits, mask, greedy);
+    if (s->n == 0)
+        s->surprised = false;
+    return s->n ? draw(s, greedy, position) : mask ? -1 : 0; /* nothing is possible; 0 as lode_argmax */
+}
+
+int32_t lode_sampler_next_best(struct lode_sampler *s, const struct lode_best *best, size_t n,
+                               uint64_t position) {
+    lode_sampler_load_best(s, best, n);
+    if (s->n == 0)
+        s->surprised = false;
+    return s->n ? draw(s, lode_sampler_is_greedy(s), position) : 0;
 }

@@ -90,6 +90,11 @@ struct lode_sampler {
     struct lode_arena memory; /* owns all of the above */
 };
 
+static inline bool lode_sampler_is_greedy(const struct lode_sampler *s) {
+    const bool dynamic = s->o.temp > 0 && s->o.dynatemp_range > 0;
+    return s->o.temp < LODE_SAMPLER_COLD && !dynamic;
+}
+
 /* Keys ascend from the best candidate to the worst; equal logits are told apart by the id. */
 static inline uint64_t lode_key_of(float value, int32_t id) {
     const uint32_t bits = lode_f32_bits(value + 0.0f); /* -0 becomes 0 */
@@ -110,6 +115,8 @@ uint64_t lode_select_key(const uint64_t *key, const double *weight, size_t n, si
 /* Logits plus bias; NaN and -infinity are no candidates, +infinity is the largest float.  mask: ids
  * whose bit is not set are none either; NULL: all are.  What no step can come to want may be left out. */
 void lode_sampler_load(struct lode_sampler *s, const float *logits, const uint64_t *mask, bool greedy);
+/* The same by the largest of them alone. */
+void lode_sampler_load_best(struct lode_sampler *s, const struct lode_best *best, size_t n);
 /* The largest of x (64); a NaN is none. */
 float lode_max_64(const float *x);
 

@@ -53,6 +53,24 @@ static uint64_t wanted(const struct lode_sampler *s, bool greedy) {
     return greedy ? 1 + lowered : s->n_vocab;
 }
 
+uint32_t lode_sampler_wants(const struct lode_sampler *s) {
+    const uint64_t n = s->o.n_bias ? s->n_vocab : wanted(s, lode_sampler_is_greedy(s));
+    return n <= LODE_BEST_MAX && n < s->n_vocab ? (uint32_t)n : 0;
+}
+
+void lode_sampler_load_best(struct lode_sampler *s, const struct lode_best *best, size_t n) {
+    s->n = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t at = s->n;
+        if (best[i].id < 0 || (uint32_t)best[i].id >= s->n_vocab || s->n == s->n_vocab)
+            continue;
+        for (; at > 0 && s->cand[at - 1].id > best[i].id; at--)
+            s->cand[at] = s->cand[at - 1];
+        s->cand[at] = (struct lode_cand){best[i].logit, best[i].id};
+        s->n++;
+    }
+}
+
 float lode_max_64(const float *x) {
     float lane[16], most = -INFINITY;
     for (int k = 0; k < 16; k++)

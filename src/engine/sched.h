@@ -164,6 +164,9 @@ size_t lode_batch_form(struct lode_scheduler *s);
 void lode_choose_given(const struct lode_scheduler *s, struct lode_generation *g, uint32_t pos,
                        const float *logits);
 
+/* How many of the largest logits after the next step its draw wants; 0: all logits. */
+uint32_t lode_choose_wants(const struct lode_generation *g);
+
 enum { LODE_CHOOSE_OVER = -1 }; /* no token: the guide says that the answer is complete */
 /* The token that follows; without the lock.  Seats without a guide may be asked about at once. */
 int lode_choose(const struct lode_scheduler *s, const struct lode_seat *seat,

@@ -15,6 +15,8 @@ struct lode_session {
     int32_t *tokens; /* owned; (ctx) */
     float *logits;   /* owned; (n_vocab) */
     bool has_logits;
+    struct lode_best best[LODE_BEST_MAX];
+    uint32_t n_best, want; /* n_best: not 0: these are what there is of the logits */
     struct lode_memory_plan memory;
     struct lode_session_opts opts;
 };
@@ -165,7 +167,7 @@ static size_t feed_of(const struct running *r, uint32_t row, uint32_t *pos) {
     return i;
 }
 
-static int deliver(void *user, uint32_t i, const float *logits) {
+static int deliver(void *user, uint32_t i, const float *logits, const struct lode_best *best, uint32_t n_best) {
     const struct running *r = user;
     uint32_t pos;
     const size_t k = feed_of(r, r->step->out_rows[i], &pos);
@@ -174,7 +176,11 @@ static int deliver(void *user, uint32_t i, const float *logits) {
     const struct lode_feed *feed = &r->feeds[k];
     struct lode_session *s = feed->session;
     if (pos == s->length + feed->n - 1) { /* the last row */
-        memcpy(s->logits, logits, s->model->hp.n_vocab * sizeof *logits);
+        if (logits)
+            memcpy(s->logits, logits, s->model->hp.n_vocab * sizeof *logits);
+        else
+            memcpy(s->best, best, n_best * sizeof *best);
+        s->n_best = logits ? 0 : n_best;
         s->has_logits = true;
     }
     if (r->purpose->each)
@@ -255,8 +261,10 @@ static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct 
             first = purpose->from[i] < n ? purpose->from[i] : n - 1;
             n_out = n - first;
         }
-        for (uint32_t k = 0; k < n_out; k++)
+        for (uint32_t k = 0; k < n_out; k++) {
+            w->wants[step.n_out] = purpose->want == LODE_WANT_LAST && !purpose->from && !purpose->fn ? s->want : 0;
             w->out_rows[step.n_out++] = step.n_rows + first + k;
+        }
         step.n_rows += n;
         s->has_logits = false;
         if (s->opts.trace)
@@ -455,13 +463,20 @@ void lode_session_fork(struct lode_session *s, struct lode_session *src) {
         lode_state_fork(s->state, src->state);
     lode_session_place(s, src->tokens, src->length);
     memcpy(s->logits, src->logits, s->model->hp.n_vocab * sizeof *s->logits);
+    memcpy(s->best, src->best, sizeof s->best);
+    s->n_best = src->n_best;
     s->has_logits = src->has_logits;
 }
 
 /* ---- looking ---- */
 
 const float *lode_session_logits(const struct lode_session *s) {
-    return s->has_logits ? s->logits : NULL;
+    return s->has_logits && !s->n_best ? s->logits : NULL;
+}
+void lode_session_want(struct lode_session *s, uint32_t n) { s->want = n < LODE_BEST_MAX ? n : LODE_BEST_MAX; }
+const struct lode_best *lode_session_best(const struct lode_session *s, size_t *n) {
+    *n = s->has_logits ? s->n_best : 0;
+    return *n ? s->best : NULL;
 }
 size_t lode_session_length(const struct lode_session *s) { return s->length; }
 const int32_t *lode_session_tokens(const struct lode_session *s) { return s->tokens; }

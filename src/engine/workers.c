@@ -3,7 +3,13 @@
 #include "backend/cuda.h"
 #include "base/alloc.h"
 
-static uint32_t head_rows(uint32_t batch) { return batch < LODE_HEAD_ROWS ? batch : LODE_HEAD_ROWS; }
+/* Rows of a stage after the body at once; a device has the room for more. */
+static uint32_t head_rows(const struct lode_model *m, const struct lode_plan *plans, uint32_t batch) {
+    uint32_t most = LODE_HEAD_ROWS;
+    for (uint32_t i = 0; i < plans[LODE_HEAD].n_cuts; i++)
+        most = m->devices[plans[LODE_HEAD].cuts[i].place].cuda ? LODE_HEAD_ROWS_CUDA : most;
+    return batch < most ? batch : most;
+}
 
 static struct lode_cpu_opts cpu_opts(const struct lode_model *m, const struct lode_plan *plans,
                                      uint32_t batch, uint32_t threads) {
@@ -45,7 +51,7 @@ static void grow(size_t *most, size_t n) { *most = n > *most ? n : *most; }
 static struct lode_cuda_opts cuda_opts(const struct lode_model *m, const struct lode_plan *plans,
                                        uint32_t place, uint32_t batch) {
     struct lode_cuda_opts o = {.max_rows = batch, .n_layers = m->hp.n_layers,
-                               .max_read = head_rows(batch), .max_traced = m->hp.d_model,
+                               .max_read = head_rows(m, plans, batch), .max_traced = m->hp.d_model,
                                .n_ropes = m->hp.n_ropes, .n_cuts = count_cuts(plans, place)};
     const struct lode_plan_slot *final = slot_of(&plans[LODE_BODY], plans[LODE_BODY].result);
     if (has_experts(&plans[LODE_BODY], place))
@@ -73,7 +79,7 @@ void lode_workers_size(const struct lode_model *m, const struct lode_plan *plans
                                         : lode_cpu_work_size(&o);
         bytes[p] += lode_plan_buffer_size(&plans[LODE_BODY], p, batch, batch);
         for (int i = LODE_TAIL; i < LODE_STAGES; i++)
-            bytes[p] += lode_plan_buffer_size(&plans[i], p, 1, head_rows(batch));
+            bytes[p] += lode_plan_buffer_size(&plans[i], p, 1, head_rows(m, plans, batch));
     }
 }
 
@@ -105,13 +111,14 @@ int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_
     *w = (struct lode_workers){.refs = 1, .model = m, .batch = batch};
     w->tokens = LODE_NEW_ARRAY(int32_t, batch);
     w->out_rows = LODE_NEW_ARRAY(uint32_t, batch);
+    w->wants = LODE_NEW_ARRAY(uint32_t, batch);
     w->segments = LODE_NEW_ARRAY(struct lode_segment, batch);
-    int rc = w->tokens && w->out_rows && w->segments ? create_backends(w, threads, err)
+    int rc = w->tokens && w->out_rows && w->wants && w->segments ? create_backends(w, threads, err)
                                                      : lode_fail_nomem(err, "workers");
     for (int i = 0; rc == 0 && i < LODE_STAGES; i++)
         rc = lode_exec_create(&w->stages[i], &m->plans[i], w->backends, m->store,
-                              i == LODE_BODY ? batch : 1, i == LODE_BODY ? batch : head_rows(batch),
-                              err);
+                              i == LODE_BODY ? batch : 1,
+                              i == LODE_BODY ? batch : head_rows(m, m->plans, batch), err);
     if (rc < 0)
         lode_workers_release(w);
     else
@@ -134,6 +141,7 @@ void lode_workers_release(struct lode_workers *w) {
             w->backends[p]->ops->free(w->backends[p]);
     lode_free(w->tokens);
     lode_free(w->out_rows);
+    lode_free(w->wants);
     lode_free(w->segments);
     lode_free(w);
 }
@@ -156,24 +164,51 @@ static int run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)
     return rc;
 }
 
+/* Gives rows first .. first + n of the step's, which are the head's first n, by their largest numbers where
+ * that is all that is wanted of one. */
+static int give_best(struct lode_workers *w, const struct lode_exec *head, uint32_t first, uint32_t n,
+                     uint32_t most, lode_row_fn *row, void *user, struct lode_error *err) {
+    const struct lode_best *best = lode_exec_best(head, n, most, err);
+    if (!best)
+        return LODE_ERR_DEVICE;
+    for (uint32_t r = 0; r < n; r++) {
+        const bool some = w->wants[first + r];
+        const char *y = some ? NULL : lode_exec_read_row(head, r, err);
+        if (!some && !y)
+            return LODE_ERR_DEVICE;
+        if (row(user, first + r, (const float *)y, best + (size_t)r * most, some ? most : 0))
+            return lode_fail(err, LODE_ERR_CANCELLED, "", "stopped by the caller");
+    }
+    return 0;
+}
+
+static int give_rows(const struct lode_exec *head, uint32_t first, uint32_t n, lode_row_fn *row, void *user,
+                     struct lode_error *err) {
+    size_t stride;
+    const char *rows = lode_exec_read(head, n, &stride, err);
+    if (!rows)
+        return LODE_ERR_DEVICE;
+    for (uint32_t r = 0; r < n; r++)
+        if (row(user, first + r, (const float *)(rows + r * stride), NULL, 0))
+            return lode_fail(err, LODE_ERR_CANCELLED, "", "stopped by the caller");
+    return 0;
+}
+
 int lode_workers_run(struct lode_workers *w, enum lode_stage stage, const struct lode_step *step,
                      lode_row_fn *row, void *user, bool (*cancel)(void *user), void *cancel_user,
                      struct lode_error *err) {
     struct lode_exec *body = w->stages[LODE_BODY], *head = w->stages[stage];
     LODE_TRY(run(body, step, cancel, cancel_user, err));
-    const uint32_t most = head_rows(w->batch);
+    const uint32_t most = head_rows(w->model, w->model->plans, w->batch);
     for (uint32_t i = 0; i < step->n_out; i += most) {
         const uint32_t n = step->n_out - i < most ? step->n_out - i : most;
         LODE_TRY(lode_exec_take(head, body, i, n, err));
         const struct lode_step part = {.n_out = n};
         LODE_TRY(run(head, &part, cancel, cancel_user, err));
-        size_t stride;
-        const char *rows = lode_exec_read(head, n, &stride, err);
-        if (!rows)
-            return LODE_ERR_DEVICE;
-        for (uint32_t r = 0; r < n; r++)
-            if (row(user, i + r, (const float *)(rows + r * stride)))
-                return lode_fail(err, LODE_ERR_CANCELLED, "", "stopped by the caller");
+        uint32_t best = 0;
+        for (uint32_t r = 0; stage == LODE_HEAD && lode_exec_gives_best(head) && r < n; r++)
+            best = w->wants[i + r] > best ? w->wants[i + r] : best;
+        LODE_TRY(best ? give_best(w, head, i, n, best, row, user, err) : give_rows(head, i, n, row, user, err));
     }
     return 0;
 }

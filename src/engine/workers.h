@@ -10,7 +10,7 @@
 
 /* Rows that the head turns into logits at once: bounds the memory of n_vocab numbers a row, and
  * is enough for the product to read its weights once for all of a small batch. */
-enum { LODE_HEAD_ROWS = 8 };
+enum { LODE_HEAD_ROWS = 8, LODE_HEAD_ROWS_CUDA = 32 };
 
 struct lode_workers {
     uint32_t refs;
@@ -22,6 +22,7 @@ struct lode_workers {
     uint32_t batch;                /* most rows of a step */
     int32_t *tokens;               /* owned; (batch), as the next two */
     uint32_t *out_rows;            /* (batch) */
+    uint32_t *wants;               /* (batch) of each out row: how many of its largest numbers; 0: all numbers */
     struct lode_segment *segments; /* (batch) */
 };
 
@@ -39,8 +40,9 @@ void lode_workers_size(const struct lode_model *m, const struct lode_plan *plans
  * step. */
 void lode_workers_each(struct lode_workers *w, lode_pool_fn *fn, void *arg, uint32_t n);
 
-/* One row of the stage's result: out row i of the step.  Non-zero stops. */
-typedef int lode_row_fn(void *user, uint32_t i, const float *y);
+/* One row of the stage's result: out row i of the step; or where fewer are wanted, and the backend gives
+ * them, best (n_best) with the largest numbers, y NULL.  Non-zero stops. */
+typedef int lode_row_fn(void *user, uint32_t i, const float *y, const struct lode_best *best, uint32_t n_best);
 
 /* Runs the body over a step whose arrays are the workers' own, then a stage over its out rows. */
 int lode_workers_run(struct lode_workers *w, enum lode_stage stage, const struct lode_step *step,

@@ -136,6 +136,18 @@ const char *lode_exec_read(const struct lode_exec *e, uint32_t n, size_t *stride
     return e->result_at->ops->read(e->result_at, &e->result, n, err);
 }
 
+const char *lode_exec_read_row(const struct lode_exec *e, uint32_t i, struct lode_error *err) {
+    struct lode_value row = e->result;
+    row.data += i * row.stride;
+    return e->result_at->ops->read(e->result_at, &row, 1, err);
+}
+
+bool lode_exec_gives_best(const struct lode_exec *e) { return e->result_at->ops->best; }
+
+const struct lode_best *lode_exec_best(const struct lode_exec *e, uint32_t n, uint32_t k, struct lode_error *err) {
+    return e->result_at->ops->best(e->result_at, &e->result, n, k, err);
+}
+
 static void unpin(struct lode_exec *e, struct lode_instr *in) {
     for (uint32_t i = 0; i < in->n_parts; i++) {
         struct lode_part *p = &in->parts[i];

@@ -35,5 +35,11 @@ int lode_exec_take(struct lode_exec *e, const struct lode_exec *from, uint32_t f
  * call; NULL: see err. */
 const char *lode_exec_read(const struct lode_exec *e, uint32_t n, size_t *stride,
                            struct lode_error *err);
+/* Row i alone, in the same way. */
+const char *lode_exec_read_row(const struct lode_exec *e, uint32_t i, struct lode_error *err);
+/* The k largest numbers of each of the first n rows, in the same way but beside what was read; to be asked
+ * only where the result's backend gives them. */
+bool lode_exec_gives_best(const struct lode_exec *e);
+const struct lode_best *lode_exec_best(const struct lode_exec *e, uint32_t n, uint32_t k, struct lode_error *err);
 
 #endif

@@ -143,6 +143,7 @@ static int evaluate_prompt(struct answer *a, const struct answer_opts *o, const 
     enum { PART = 512 };
     const size_t common = common_prefix(o->session, prompt);
     size_t n = prompt->n - common > PART ? common + PART : prompt->n;
+    lode_session_want(o->session, 0);
     progress_begin(&bar, "reading the prompt", "tokens", prompt->n);
     int rc = lode_session_sync(o->session, prompt->v, n, &a->n_reused, err);
     while (rc == 0 && n < prompt->n) {
@@ -176,8 +177,12 @@ static int choose(const struct answer *a, const struct stream *stream, int32_t *
         if (rc < 0 || *over)
             return rc;
     }
-    *id = lode_sampler_next_masked(o->sampler, lode_session_logits(o->session),
-                                   held ? c->mask : NULL, lode_session_length(o->session));
+    size_t n_best;
+    const struct lode_best *best = lode_session_best(o->session, &n_best);
+    const uint64_t position = lode_session_length(o->session);
+    *id = best ? lode_sampler_next_best(o->sampler, best, n_best, position)
+               : lode_sampler_next_masked(o->sampler, lode_session_logits(o->session), held ? c->mask : NULL,
+                                          position);
     if (*id < 0)
         return tool_fail(err, LODE_ERR_ARG, "--logit-bias",
                          "bans every token that the form of the answer allows here");
@@ -221,6 +226,7 @@ static int generate(struct answer *a, const struct answer_opts *o, struct lode_d
         }
         if ((int64_t)a->n_answer == o->n_predict)
             break;
+        lode_session_want(o->session, o->constraint ? 0 : lode_sampler_wants(o->sampler));
         rc = lode_session_eval(o->session, &id, 1, err);
         if (rc == LODE_ERR_CANCELLED && interrupt_seen()) {
             a->end = ANSWER_INTERRUPTED;

@@ -133,6 +133,13 @@ static uint64_t fingerprint(const float *logits, size_t n) {
     return h;
 }
 
+/* As generating does: what a default sampler looks at.  Of the last token all logits, for the fingerprint. */
+static void want(struct lode_session *s, bool all) {
+    struct lode_sampler_opts o;
+    lode_sampler_defaults(&o);
+    lode_session_want(s, all ? 0 : (uint32_t)o.top_k);
+}
+
 static int run_once(struct bench *b, const struct test *t, uint64_t *ns, struct lode_error *err) {
     /* the last token of the depth anew: what a rewind has to evaluate again is not timed */
     const size_t kept = t->n_depth ? (size_t)t->n_depth - 1 : 0;
@@ -144,8 +151,10 @@ static int run_once(struct bench *b, const struct test *t, uint64_t *ns, struct 
     if (rc == 0 && t->n_prompt)
         rc = lode_session_eval(b->session, ids, (size_t)t->n_prompt, err);
     ids += t->n_prompt;
-    for (int64_t i = 0; i < t->n_gen && rc == 0; i++)
+    for (int64_t i = 0; i < t->n_gen && rc == 0; i++) {
+        want(b->session, i + 1 == t->n_gen);
         rc = lode_session_eval(b->session, ids + i, 1, err);
+    }
     *ns = (uint64_t)((clock_now() - start) * 1e9 + 0.5);
     progress_update(&b->bar, ++b->n_done);
     return rc;
@@ -204,6 +213,7 @@ static int run_parallel(struct bench *b, const struct test *t, uint64_t *ns, str
         for (size_t k = 0; k < n; k++) {
             b->feeds[k].tokens = token_of(b, k, (size_t)(t->n_depth + i));
             b->feeds[k].n = 1;
+            want(b->feeds[k].session, i + 1 == t->n_gen);
         }
         rc = lode_session_step(b->feeds, n, err);
     }

@@ -164,6 +164,44 @@ static void weights_arrive(void **state) {
     }
 }
 
+/* Who wants few logits gets those, and beside others that want all nobody gets less. */
+static void few_logits_cross_where_few_are_wanted(void **state) {
+    struct lode_model *model;
+    struct lode_session *s[40];
+    struct lode_feed feeds[40];
+    struct lode_error err;
+    const int32_t ids[3] = {5, 6, 7};
+    size_t n;
+    (void)state;
+    must(lode_model_load(&model, path_of("arch/qwen3"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
+    for (int i = 0; i < 40; i++) { /* more than the head takes at once */
+        must(lode_session_create(&s[i], model, &(struct lode_session_opts){.ctx = 256, .batch = 128, .with = i ? s[0] : NULL},
+                                 &err),
+             &err);
+        feeds[i] = (struct lode_feed){s[i], ids, 3};
+        lode_session_want(s[i], i % 3 ? (uint32_t)i : 0);
+    }
+    must(lode_session_step(feeds, 40, &err), &err);
+    for (int i = 0; i < 40; i++) {
+        const struct lode_best *best = lode_session_best(s[i], &n);
+        assert_true(i % 3 ? best && n >= (size_t)i : !best && n == 0);
+        assert_true(i % 3 ? !lode_session_logits(s[i]) : lode_session_logits(s[i]) != NULL);
+        lode_session_want(s[i], 0);
+    }
+    must(lode_session_step(feeds, 40, &err), &err);
+    for (int i = 0; i < 40; i++)
+        assert_non_null(lode_session_logits(s[i]));
+    lode_session_want(s[0], 300); /* more than there can be: LODE_BEST_MAX */
+    must(lode_session_eval(s[0], ids, 3, &err), &err);
+    assert_true(lode_session_best(s[0], &n) && n == LODE_BEST_MAX);
+    must(lode_session_truncate(s[0], 1, &err), &err);
+    assert_null(lode_session_best(s[0], &n));
+    for (int i = 40; i-- > 0;)
+        lode_session_free(s[i]);
+    lode_model_free(model);
+    no_trace_left("few logits");
+}
+
 /* ---- what is refused ---- */
 
 static bool has_number(const char *text) {
@@ -402,6 +440,7 @@ int main(void) {
         cmocka_unit_test_setup(every_architecture_keeps_the_rules, reset),
         cmocka_unit_test_setup(two_devices_keep_the_rules, reset),
         cmocka_unit_test_setup(weights_arrive, reset),
+        cmocka_unit_test_setup(few_logits_cross_where_few_are_wanted, reset),
         cmocka_unit_test_setup(what_a_device_refuses, reset),
         cmocka_unit_test_setup(what_the_host_refuses, reset),
         cmocka_unit_test_setup(a_kernel_that_is_not_there, reset),

@@ -409,6 +409,29 @@ static void filters_match_the_sorting_reference(void **state) {
     }
 }
 
+/* The same draw by the largest logits alone, where it wants no more. */
+static void best_are_enough(struct lode_sampler *s, const float *logits, uint32_t n, uint64_t at, int32_t id) {
+    static uint64_t key[MAX_VOCAB + 64];
+    struct lode_best best[LODE_BEST_MAX];
+    size_t n_keys = 0, n_best = 0;
+    const uint32_t want = lode_sampler_wants(s);
+    if (!want)
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        if (logits[i] > -INFINITY)
+            key[n_keys++] = lode_key_of(logits[i] < FLT_MAX ? logits[i] : FLT_MAX, (int32_t)i);
+    const uint64_t last = lode_select_key(key, NULL, n_keys, want, 0);
+    for (size_t i = n_keys; i-- > 0;)
+        if (key[i] <= last) {
+            const int32_t j = (int32_t)(uint32_t)key[i];
+            assert_true(n_best < LODE_BEST_MAX);
+            best[n_best++] = (struct lode_best){logits[j] < FLT_MAX ? logits[j] : FLT_MAX, j};
+        }
+    while (n_best < want)
+        best[n_best++] = (struct lode_best){0, -1};
+    assert_int_equal(lode_sampler_next_best(s, best, n_best, at), id);
+}
+
 static double uniform(uint64_t round, uint64_t i, uint32_t what) { return lode_rng_uniform(77 + 8 * round + what, i, 0); }
 
 /* A draw that looks at the best only equals one that has to look at all: of rows in any order,
@@ -418,6 +441,7 @@ static void what_is_left_out_is_not_missed(void **state) {
     static float logits[MAX_VOCAB + 64];
     static uint64_t mask[MAX_VOCAB / 64 + 2];
     static const float repeats[] = {1, 1.3f, 0.7f};
+    unsigned n_enough = 0;
     for (uint64_t round = 0; round < 400; round++) {
         uint32_t n = 1 + (uint32_t)(uniform(round, 0, 0) * MAX_VOCAB);
         n = round % 8 < 5 ? n : n / 64 * 64 + 1 + (uint32_t)round % 8; /* little after the last whole block */
@@ -458,6 +482,10 @@ static void what_is_left_out_is_not_missed(void **state) {
                 assert_int_equal(s[0]->n, s[1]->n);
                 assert_memory_equal(s[0]->cand, s[1]->cand, s[0]->n * sizeof *s[0]->cand);
             }
+            if (!m) {
+                n_enough += lode_sampler_wants(s[0]) != 0;
+                best_are_enough(s[0], logits, n, at, id);
+            }
             const int32_t said = at % 3 ? id : (int32_t)(at % 7 % n);
             lode_sampler_accept(s[0], said);
             lode_sampler_accept(s[1], said);
@@ -465,6 +493,7 @@ static void what_is_left_out_is_not_missed(void **state) {
         lode_sampler_free(s[0]);
         lode_sampler_free(s[1]);
     }
+    assert_true(n_enough > 3000);
 }
 
 /* Every prefix length of keys that share long prefixes, so that each digit is visited. */

@@ -6,9 +6,12 @@
 int lode_cu_open(struct lode_cu *cu, struct lode_error *err) {
     memset(cu, 0, sizeof *cu);
     cu->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!cu->library)
+    if (!cu->library) {
+        dlerror(); /* the C library keeps what it would say until it has been asked twice */
+        dlerror();
         return lode_fail(err, LODE_ERR_MISSING, "cuda",
                          "there is no libcuda.so.1, so no NVIDIA driver");
+    }
 #define FIND(name, symbol, args)                                                                   \
     {                                                                                              \
         void *at = dlsym(cu->library, #symbol);                                                    \

@@ -156,6 +156,29 @@ static const char *run_read(struct lode_backend *b, const struct lode_value *v, 
     return r->read;
 }
 
+static const struct lode_best *run_best(struct lode_backend *b, const struct lode_value *v, uint32_t n, uint32_t k,
+                                        struct lode_error *err) {
+    struct run *r = run_of(b);
+    const struct lode_cu *cu = &r->c->cu;
+    const struct lode_cuda_kernels *kernels = &r->c->kernels;
+    const uint32_t slices = (v->width + LODE_BEST_SLICE - 1) / LODE_BEST_SLICE;
+    const size_t size = (size_t)n * k * sizeof *r->best;
+    const uint64_t kept = (uint64_t)n * slices * LODE_BEST_KEPT * sizeof(uint64_t);
+    if (n > r->o.max_read || k > LODE_BEST_MAX || kept + size > LODE_CUDA_SCRATCH) {
+        lode_fail(err, LODE_ERR_INTERNAL, "cuda", "the %u largest of %u rows of %u numbers", k, n, v->width);
+        return NULL;
+    }
+    const struct lode_cuda_best_args a = {.x = lode_cuda_mat(v), .kept = r->scratch, .y = r->scratch + kept,
+                                          .width = v->width, .n_slices = slices, .k = k};
+    if (lode_cuda_enter(r->c, err) < 0 ||
+        lode_cuda_launch(r->c, r->stream, kernels->best_of_slices, slices, n, 1, LODE_BEST_THREADS, 0, &a, err) < 0 ||
+        lode_cuda_launch(r->c, r->stream, kernels->best_of_rows, n, 1, 1, LODE_BEST_THREADS, 0, &a, err) < 0 ||
+        lode_cu_check(cu, cu->to_host(r->best, a.y, size, r->stream), "read", err) < 0 ||
+        lode_cu_check(cu, cu->stream_wait(r->stream), "the step", err) < 0)
+        return NULL;
+    return r->best;
+}
+
 static const struct lode_backend_ops ops;
 
 /* From another device: it is done first, then this one's stream fetches. */
@@ -255,6 +278,8 @@ static void run_free(struct lode_backend *b) {
         }
         if (r->read)
             cu->host_free(r->read);
+        if (r->best)
+            cu->host_free(r->best);
         const lode_dev all[] = {r->step, r->scratch, r->gate, r->up, r->h, r->down, r->tiles, r->list};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             if (all[i])
@@ -267,7 +292,7 @@ static void run_free(struct lode_backend *b) {
 }
 
 static const struct lode_backend_ops ops = {
-    .name = "CUDA", .begin = run_begin, .run_plan = run_plan, .read = run_read, .copy = run_copy, .free = run_free};
+    .name = "CUDA", .begin = run_begin, .run_plan = run_plan, .read = run_read, .best = run_best, .copy = run_copy, .free = run_free};
 
 static int take(struct run *r, lode_dev *p, uint64_t size, struct lode_error *err) {
     return lode_cuda_take(r->c, p, size, "-b", "work buffers (fewer for a smaller batch)", err);
@@ -296,6 +321,7 @@ static int create(struct run *r, struct lode_error *err) {
     }
     LODE_TRY(lode_cu_check(cu, cu->event_create(&r->done, 2), "event", err));
     LODE_TRY(lode_cuda_take_pinned(r->c, &r->read, r->read_size, err));
+    LODE_TRY(lode_cuda_take_pinned(r->c, &r->best, (uint64_t)o->max_read * LODE_BEST_MAX * sizeof *r->best, err));
     LODE_TRY(take(r, &r->step, r->step_size, err));
     LODE_TRY(take(r, &r->scratch, LODE_CUDA_SCRATCH, err));
     if (!o->experts.n)

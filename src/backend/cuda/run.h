@@ -39,6 +39,7 @@ struct run {
     lode_dev scratch;
     char *read; /* pinned; (max_read, out_stride) or (max_rows) of what is traced or copied */
     size_t read_size;
+    struct lode_best *best; /* pinned; (max_read, LODE_BEST_MAX) */
     struct {
         char *host; /* pinned; (read_size) */
         void *sent;

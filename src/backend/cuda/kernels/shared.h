@@ -266,6 +266,19 @@ struct lode_cuda_recur_args {
     uint32_t n_k_heads, n_heads, dim_k, dim_v, tiled;
 };
 
+/* The largest numbers of rows (best.cu). */
+enum {
+    LODE_BEST_SLICE = 4096, /* numbers of a row that a block of threads looks at */
+    LODE_BEST_KEPT = 256,   /* of them */
+    LODE_BEST_THREADS = 1024,
+};
+struct lode_cuda_best_args {
+    struct lode_cuda_mat x;
+    lode_dev kept; /* (rows, n_slices, KEPT) keys */
+    lode_dev y;    /* (rows, k) pairs of a number and its place, -1: there are no more */
+    uint32_t width, n_slices, k, pad;
+};
+
 struct lode_cuda_repack_args {
     lode_dev dst, src;
     unsigned long long rows, dst_stride;

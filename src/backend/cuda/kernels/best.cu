@@ -1,0 +1,119 @@
+/* best.cu - the largest numbers of rows and where they are: what a sampler wants of logits.
+ *
+ * A number is a key as in engine/sampler_impl.h: keys ascend from the best, of equal numbers the smaller
+ * place is first, and what is no candidate (NaN, -infinity) is behind all.  Keys are told apart by their
+ * places, so what is kept does not depend on how a row is cut.
+ *
+ * A block of threads sorts a slice in chunks and halves their number again and again: of two ascending
+ * chunks the smaller of a's j-th and b's j-th from the end are the smallest of both, which a bitonic
+ * merge puts in order (Batcher, "Sorting networks and their applications", 1968). */
+#include "backend/cuda/kernels/common.cuh"
+
+#include <float.h>
+
+typedef unsigned long long key;
+
+enum {
+    CHUNK = LODE_BEST_KEPT,
+    CHUNKS = LODE_BEST_SLICE / CHUNK, /* a power of two, as CHUNK is */
+    THREADS = LODE_BEST_THREADS,
+};
+
+#define NO_KEY (~(key)0)
+
+struct pair {
+    float number;
+    int32_t place;
+};
+
+DEVICE key key_of(float x, uint32_t place) {
+    if (!(x > -INFINITY))
+        return NO_KEY;
+    const uint32_t bits = lode_f32_bits((x < FLT_MAX ? x : FLT_MAX) + 0.0f); /* -0 becomes 0 */
+    const uint32_t rising = bits >> 31 ? ~bits : bits | 0x80000000u;
+    return (key)~rising << 32 | place;
+}
+
+DEVICE struct pair pair_of(key k) {
+    const uint32_t rising = ~(uint32_t)(k >> 32);
+    const uint32_t bits = rising >> 31 ? rising & 0x7fffffffu : ~rising;
+    struct pair p = {0, -1};
+    if (k != NO_KEY) {
+        memcpy(&p.number, &bits, sizeof bits);
+        p.place = (int32_t)(uint32_t)k;
+    }
+    return p;
+}
+
+/* Puts a[i] and a[i + distance] in order, for all i of n keys that have such a partner. */
+DEVICE void order(key *a, uint32_t n, uint32_t distance, uint32_t run) {
+    __syncthreads();
+    for (uint32_t t = threadIdx.x; t < n / 2; t += THREADS) {
+        const uint32_t i = t / distance * 2 * distance + t % distance;
+        const bool falls = (i & run) && run < CHUNK; /* a chunk as a whole rises */
+        const key x = a[i], y = a[i + distance];
+        if ((x > y) != falls) {
+            a[i] = y;
+            a[i + distance] = x;
+        }
+    }
+}
+
+/* Each chunk of the slice in ascending order. */
+DEVICE void sort_chunks(key *a) {
+    for (uint32_t run = 2; run <= CHUNK; run *= 2)
+        for (uint32_t distance = run / 2; distance; distance /= 2)
+            order(a, LODE_BEST_SLICE, distance, run);
+    __syncthreads();
+}
+
+/* The smallest keys of all chunks, which are in order, to the first. */
+DEVICE void merge_chunks(key *a) {
+    for (uint32_t n = CHUNKS / 2; n; n /= 2) {
+        __syncthreads();
+        for (uint32_t t = threadIdx.x; t < n * CHUNK; t += THREADS) { /* chunk c takes in chunk n + c */
+            const uint32_t c = t / CHUNK, j = t % CHUNK;
+            const key other = a[(n + c) * CHUNK + CHUNK - 1 - j];
+            a[t] = other < a[t] ? other : a[t];
+        }
+        for (uint32_t distance = CHUNK / 2; distance; distance /= 2)
+            order(a, n * CHUNK, distance, CHUNK);
+    }
+    __syncthreads();
+}
+
+/* Block (slice, row): the best of a slice of a row. */
+KERNEL(THREADS) best_of_slices(const __grid_constant__ struct lode_cuda_best_args a) {
+    __shared__ key keys[LODE_BEST_SLICE];
+    begin();
+    const uint32_t first = blockIdx.x * LODE_BEST_SLICE;
+    const float *x = row_at<const float>(a.x, blockIdx.y);
+    for (uint32_t i = threadIdx.x; i < LODE_BEST_SLICE; i += THREADS)
+        keys[i] = first + i < a.width ? key_of(x[first + i], first + i) : NO_KEY;
+    sort_chunks(keys);
+    merge_chunks(keys);
+    key *kept = at<key>(a.kept) + ((uint64_t)blockIdx.y * a.n_slices + blockIdx.x) * CHUNK;
+    if (threadIdx.x < CHUNK)
+        kept[threadIdx.x] = keys[threadIdx.x];
+}
+
+/* Block row: the best of all its slices; the first chunk is what was best so far. */
+KERNEL(THREADS) best_of_rows(const __grid_constant__ struct lode_cuda_best_args a) {
+    __shared__ key keys[LODE_BEST_SLICE];
+    begin();
+    const key *kept = at<const key>(a.kept) + (uint64_t)blockIdx.x * a.n_slices * CHUNK;
+    const uint32_t n = a.n_slices * CHUNK;
+    for (uint32_t from = 0; from < n; from += (CHUNKS - 1) * CHUNK) {
+        for (uint32_t i = threadIdx.x; i < LODE_BEST_SLICE; i += THREADS) {
+            const uint32_t k = from + i - CHUNK;
+            if (i >= CHUNK)
+                keys[i] = k < n ? kept[k] : NO_KEY;
+            else if (from == 0)
+                keys[i] = NO_KEY;
+        }
+        merge_chunks(keys);
+    }
+    struct pair *y = at<struct pair>(a.y) + (uint64_t)blockIdx.x * a.k;
+    if (threadIdx.x < a.k)
+        y[threadIdx.x] = pair_of(keys[threadIdx.x]);
+}
