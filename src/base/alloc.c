@@ -95,6 +95,13 @@ void *lode_alloc_aligned(size_t align, size_t n, size_t size) {
     return p;
 }
 
+void *lode_alloc_large(size_t n, size_t size) {
+    void *p = lode_alloc_aligned((size_t)2 << 20, n, size);
+    if (p)
+        (void)madvise(p, n * size, MADV_HUGEPAGE);
+    return p;
+}
+
 void lode_free_aligned(void *p) { lode_free(p); }
 
 void lode_alloc_discard(void *p, size_t n) {

@@ -22,6 +22,9 @@ char *lode_strndup(const char *s, size_t n); /* always NUL-terminated */
 
 /* align: a power of two.  Freed by lode_free_aligned only. */
 void *lode_alloc_aligned(size_t align, size_t n, size_t size);
+/* The same on large pages (2 MiB, aligned so), where the system has them to give: what is read from end to
+ * end, many rows side by side, comes faster from them. */
+void *lode_alloc_large(size_t n, size_t size);
 void lode_free_aligned(void *p);
 /* Gives the system the memory of n bytes whose contents nobody wants; they read as anything until they are
  * written.  Whole pages only. */

@@ -131,7 +131,7 @@ double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seco
         lode_pool_create(&pool, threads ? threads : lode_machine_default_threads(), false, err);
     if (rc < 0)
         return rc;
-    char *data = lode_alloc_aligned(LINE, n_tasks, TASK);
+    char *data = lode_alloc_large(n_tasks, TASK);
     double speed = LODE_ERR_NOMEM;
     if (data) {
         struct job job = {.read = best_reader(streams), .data = data};

@@ -22,9 +22,6 @@ INLINE V v_held(V v) {
     return v;
 }
 
-/* The low halves of two vectors' lanes, in pairs. */
-INLINE V v_pair(V low, V high) { return (low & v_set32(0xffff)) | high << 16; }
-
 /* ---- blocks of 256 ---- */
 
 /* What products of many columns want of a block of a column beside what it holds. */

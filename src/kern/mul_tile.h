@@ -143,11 +143,21 @@ INLINE F one32(TYPE_32, const struct rows *r, size_t next, const uint8_t *x, siz
 #define FEW 8
 INLINE size_t most_few(struct shape s) { return s.groups ? V_FEW_256 : FEW; }
 
+/* Eight bytes as int16. */
+INLINE void widen8(int16_t y[8], const uint8_t x[8]) {
+    typedef uint8_t bytes __attribute__((vector_size(8)));
+    typedef int16_t numbers __attribute__((vector_size(16)));
+    bytes b;
+    memcpy(&b, x, sizeof b);
+    const numbers wide = __builtin_convertvector(b, numbers);
+    memcpy(y, &wide, sizeof wide);
+}
+
 INLINE void few256(F acc[FEW], TYPE_256, const struct rows *r, size_t next, const uint8_t *const *x,
                    size_t n, size_t k) {
-    /* chunks at a time: two where a group of 32 has a half in each, so that it meets its scale once */
-    const int n_chunks = 16 / s.runs, step = s.groups == 8 && !s.adjacent ? 2 : 1;
-    const int groups = s.adjacent ? 1 : s.runs;
+    /* Chunks at a time: two with groups of 32, which are two groups then (with a half in each chunk or not)
+     * and four groups of 16 else.  They are taken in pairs that meet their scales together. */
+    const int n_chunks = 16 / s.runs, step = s.groups == 8 ? 2 : 1, groups = s.groups == 8 ? 2 : 4;
     const size_t part = LANES * size / (size_t)n_chunks;
     for (size_t j = 0; j < n; j++)
         acc[j] = f_zero();
@@ -155,35 +165,40 @@ INLINE void few256(F acc[FEW], TYPE_256, const struct rows *r, size_t next, cons
         const struct lode_block_a256 *a[FEW];
         struct head h;
         V isum[FEW];
-        int32_t m[FEW][8]; /* to be broadcast from memory */
+        int16_t m[FEW][8]; /* to be broadcast from memory in pairs */
         read_head(&h, r, b * size);
         for (size_t j = 0; j < n; j++) {
             a[j] = (const struct lode_block_a256 *)x[j] + b;
             isum[j] = v_zero();
-            for (int g = 0; g < 8; g++)
-                m[j][g] = a[j]->m[g];
+            widen8(m[j], a[j]->m);
         }
 #pragma GCC unroll 1
         for (int c = 0; c < n_chunks; c += step) {
-            V w[2][4][4];
+            V w[2][4][4], sc[2];
             prefetch(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, part * (size_t)step);
             unpack(w[0], &h, r, b * size, c);
             if (step == 2)
                 unpack(w[1], &h, r, b * size, c + 1);
-#pragma GCC unroll 4
-            for (int i = 0; i < groups; i++) {
-                const V *lo = w[0][i], *hi = s.adjacent ? w[0][1] : w[step - 1][i];
-                const int at = 16 * group_of(s, c, i);
-                const V sc = h.sc[at * s.groups / 256];
-#pragma GCC unroll 8
-                for (size_t j = 0; j < n; j++) {
-                    V sum = dot16_at(s, v_zero(), lo, a[j]->q + at);
-                    if (s.groups == 8)
-                        sum += dot16_at(s, v_zero(), hi, a[j]->q + at + 16);
-                    /* scale and multiplier fit 16 bits, the multiplier's upper half is 0 */
-                    isum[j] += sum * v_dot2(v_zero(), sc, v_bcast4(&m[j][at / 32]));
-                }
+            for (int i = 0; i < groups; i += 2) {
+                const V *of = h.sc + (s.groups == 8 ? c + i : group_of(s, c, i));
+                sc[i / 2] = v_pair(of[0], of[s.groups == 8 ? 1 : 2]);
             }
+#pragma GCC unroll 8
+            for (size_t j = 0; j < n; j++)
+#pragma GCC unroll 2
+                for (int i = 0; i < groups; i += 2) {
+                    const int at = s.groups == 8 ? c : c / 2 * 4 + i; /* of groups of 32 */
+                    V sum[2];
+                    for (int g = 0; g < 2; g++) {
+                        const V *lo = s.adjacent ? w[g][0] : w[0][i + g];
+                        const int8_t *q = a[j]->q + (s.groups == 8 ? 32 * (c + g) : 16 * group_of(s, c, i + g));
+                        sum[g] = dot16_at(s, v_zero(), lo, q);
+                        if (s.groups == 8)
+                            sum[g] += dot16_at(s, v_zero(), s.adjacent ? w[g][1] : w[1][g], q + 16);
+                    }
+                    const V scale = v_mul16(sc[i / 2], v_bcast4(&m[j][at]));
+                    isum[j] += sum[0] * v_sra32(scale << 16, 16) + sum[1] * v_sra32(scale, 16);
+                }
         }
 #pragma GCC unroll 8
         for (size_t j = 0; j < n; j++)

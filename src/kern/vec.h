@@ -35,6 +35,9 @@ INLINE V v_sll16(V v, int n) { return (V)((V16)v << n); }
 INLINE V v_srl16(V v, int n) { return (V)((V16)v >> n); }
 INLINE V v_sra16(V v, int n) { return (V)((Vs16)v >> n); }
 INLINE V v_sra32(V v, int n) { return (V)((Vs32)v >> n); }
+INLINE V v_mul16(V a, V b) { return (V)((V16)a * (V16)b); }
+/* The low halves of two vectors' lanes, in pairs. */
+INLINE V v_pair(V low, V high) { return (low & v_set32(0xffff)) | high << 16; }
 INLINE V v_eq8(V a, V b) { return (V)((V8)a == (V8)b); } /* all ones where equal */
 INLINE V v_gt32(V a, V b) { return (V)((Vs32)a > (Vs32)b); }
 

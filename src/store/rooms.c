@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 enum {
-    LARGE_PAGE = 2 << 20,
     NEAR = 64, /* sizes that differ by less than one part in so many are of one kind */
     FEWEST_ROOMS =
         16 /* of each kind, for there to be more than one: a layer asks for many at once */
@@ -80,7 +79,7 @@ static int make_rooms(struct lode_rooms *r, struct lode_error *err) {
         r->n += r->kinds[i].n;
         bytes += r->kinds[i].n * r->kinds[i].size;
     }
-    r->memory = lode_alloc_aligned(LARGE_PAGE, 1, bytes);
+    r->memory = lode_alloc_large(1, bytes);
     r->offsets = LODE_NEW_ARRAY(size_t, r->n);
     r->free = LODE_NEW_ARRAY(uint32_t, r->n);
     r->kind = LODE_NEW_ARRAY(uint8_t, r->n);
@@ -88,7 +87,6 @@ static int make_rooms(struct lode_rooms *r, struct lode_error *err) {
         return lode_fail(err, LODE_ERR_NOMEM, "--expert-cache", "out of memory for %.0f MiB",
                          (double)bytes / 0x1p20);
     r->bytes = bytes;
-    madvise(r->memory, bytes, MADV_HUGEPAGE);
     for (uint32_t i = 0; i < r->n_kinds; i++) {
         struct lode_room_kind *k = &r->kinds[i];
         for (uint32_t j = k->first; j < k->first + k->n; j++, at += k->size) {

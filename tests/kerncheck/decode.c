@@ -104,7 +104,7 @@ static int measure_type(struct kc *t, struct lode_pool *pool, enum lode_dtype ty
     lode_dtype_row_size(type, COLS, &p.row);
     lode_dtype_row_size(act == LODE_NONE ? LODE_F32 : act, COLS, &p.x_row);
     p.panels = (uint32_t)(SIZE / (PANEL * p.row));
-    char *w = lode_alloc_aligned(4096, p.panels, PANEL * p.row);
+    char *w = lode_alloc_large(p.panels, PANEL * p.row); /* as files lie in the page cache */
     char *x = lode_alloc_aligned(64, MOST_COLUMNS, p.x_row);
     p.y = lode_alloc_aligned(64, (size_t)p.panels * PANEL * MOST_COLUMNS, sizeof *p.y);
     p.w = w, p.x = x;
