@@ -27,7 +27,7 @@
     X(q1_0, Q1_0) X(q2_0, Q2_0) X(nvfp4, NVFP4)                                                    \
     LODE_MUL_U_LIST(X) X(nvfp4g, NVFP4G)
 #define LODE_DEQUANT_avxvnni(X)
-#define LODE_DEQUANT_avx512(X)
+#define LODE_DEQUANT_avx512(X) X(f16, F16)
 #define LODE_DEQUANT_avx512vnni(X)
 #define LODE_DEQUANT_amx(X)
 #define LODE_DEQUANT_neon(X)
