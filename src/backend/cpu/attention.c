@@ -102,10 +102,10 @@ struct queries {
     size_t rows;
 };
 
-/* A page as it lies in the cache, and what will be read after its values. */
+/* A page as it lies in the cache, and what will be read after it, or NULL. */
 struct page {
     uint32_t start, n_k;
-    const void *keys, *values, *next;
+    const char *keys, *values, *next_keys, *next_values;
     size_t k_stride, v_stride;
 };
 
@@ -116,8 +116,11 @@ static struct page page_at(const struct lode_segment *seg, const struct lode_ins
     p.n_k = last - p.start < LODE_KV_PAGE ? last - p.start + 1 : LODE_KV_PAGE;
     p.keys = lode_kv_k(seg->kv, layer, head, page, &p.k_stride);
     p.values = lode_kv_v(seg->kv, layer, head, page, &p.v_stride);
-    size_t stride;
-    p.next = page < last / LODE_KV_PAGE ? lode_kv_k(seg->kv, layer, head, page + 1, &stride) : NULL;
+    if (page < last / LODE_KV_PAGE) {
+        size_t stride;
+        p.next_keys = lode_kv_k(seg->kv, layer, head, page + 1, &stride);
+        p.next_values = lode_kv_v(seg->kv, layer, head, page + 1, &stride);
+    }
     return p;
 }
 
@@ -146,7 +149,7 @@ static void attend_rows(const struct job *j, struct scratch *t, const struct que
                             in->p.attention.cap, &max[r], &total[r]);
     }
     k->kv_mix[layer->type_v](t->part, dim_v, t->s, LODE_KV_PAGE, lo, hi, q->rows, p->values,
-                             p->v_stride, dim_v, p->next);
+                             p->v_stride, dim_v, p->next_keys);
     for (size_t r = 0; r < q->rows; r++) {
         const uint32_t from = first_seen(&in->p, q->pos + (uint32_t)r / q->group);
         if (lo[r] < hi[r])
@@ -160,6 +163,26 @@ static void widen(const struct lode_kern *k, float *y, enum lode_dtype type, con
         k->dequant[type](y + (size_t)i * dim, rows + i * stride, dim);
 }
 
+/* Asks for n bytes, into the second level: the first is full of widened numbers. */
+static void ask(const char *from, size_t n) {
+    for (size_t i = 0; i < n; i += 64)
+        __builtin_prefetch(from + i, 0, 2);
+}
+
+/* A few keys at a time, and with each the same part of the next page, which comes from memory meanwhile. */
+static void score_page(const struct lode_kern *k, struct scratch *t, size_t n_q, uint32_t dim,
+                       const struct page *p) {
+    enum { KEYS = 12 }; /* a multiple of the kernels' tiles */
+    for (uint32_t i = 0; i < p->n_k; i += KEYS) {
+        const uint32_t n = p->n_k - i < KEYS ? p->n_k - i : KEYS;
+        if (p->next_keys) {
+            ask(p->next_keys + i * p->k_stride, n * p->k_stride);
+            ask(p->next_values + i * p->v_stride, n * p->v_stride);
+        }
+        k->att_score(t->s + (size_t)i * n_q, t->turned, n_q, t->keys + (size_t)i * dim, n, dim);
+    }
+}
+
 /* All queries see all of the page: side by side. */
 static void attend_together(const struct job *j, struct scratch *t, size_t n_q, bool first,
                             const struct lode_kv_layer *layer, const struct page *p) {
@@ -168,7 +191,7 @@ static void attend_together(const struct job *j, struct scratch *t, size_t n_q, 
     const uint32_t dim = in->p.attention.head_dim, dim_v = in->p.attention.head_dim_v;
     widen(k, t->keys, layer->type_k, p->keys, p->k_stride, p->n_k, dim);
     widen(k, t->values, layer->type_v, p->values, p->v_stride, p->n_k, dim_v);
-    k->att_score(t->s, t->turned, n_q, t->keys, p->n_k, dim);
+    score_page(k, t, n_q, dim, p);
     k->att_weigh(t->s, n_q, p->n_k, in->p.attention.scale, in->p.attention.cap, first, t->max,
                  t->total, t->a, t->b);
     k->att_mix(t->sum, t->s, n_q, t->values, p->n_k, dim_v, first, t->a, t->b);
