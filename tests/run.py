@@ -35,7 +35,7 @@ CORES = len(os.sched_getaffinity(0))
 # also in builds that look closer, for a driver that stands in (tests/fake_cuda).
 HOST_OF_CUDA = ['-Dcuda=enabled', '-Dgpu_targets=[]', '-Dgpu_ptx=']
 BUILDS = {
-    'cuda': dict(cc='gcc', targets=['lode', 'tests/unit/test_cuda'], tests=['device'], long=['device'],
+    'cuda': dict(cc='gcc', targets=['lode', 'tests/unit/test_cuda', 'tests/opcheck/opcheck'], tests=['device'], long=['device'],
                  needs=['nvcc'],
                  meson=['-Dwerror=true', '-Dcuda=enabled', '-Dgpu_targets=90a', '-Dgpu_ptx=']),
     'gcc': dict(cc='gcc', meson=['-Dwerror=true'], tests=['*'], long=['*']),

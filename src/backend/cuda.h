@@ -38,7 +38,8 @@ int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool f
                     struct lode_error *err);
 /* Bytes that a weight takes on a device. */
 uint64_t lode_cuda_weight_size(const struct lode_weight *w);
-/* Copies those of the n weights whose `uses` has the bit, after counting them against what is free.
+/* Copies those of the n weights whose `uses` has the bit, after counting them against what is free; what
+ * it had before is gone, and no backend may still want it.
  * progress may be NULL. */
 int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
                    const struct lode_weight *weights, uint32_t n, const uint16_t *uses, uint16_t bit,

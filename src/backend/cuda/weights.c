@@ -201,6 +201,11 @@ int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
                    int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
                    void *user, struct lode_error *err) {
     uint64_t total = 0;
+    if (c->arena && lode_cuda_enter(c, NULL) == 0)
+        c->cu.free(c->arena);
+    lode_free(c->weights);
+    c->arena = 0;
+    c->weights = NULL;
     for (uint32_t i = 0; i < n; i++)
         total += uses[i] & bit ? lode_cuda_weight_size(&weights[i]) : 0;
     const uint64_t available = lode_cuda_available(c);

@@ -1,0 +1,231 @@
+/* cases.c - what is checked: every op in its kinds, products of every type, and the chains that devices fuse. */
+#include "oc.h"
+
+enum { EXPERTS = 8, USED = 3 };
+
+/* ---- products ---- */
+
+/* Two matrices that read one value, one of them with a bias. */
+static struct lode_node *build_linear(struct oc *t) {
+    struct lode_node *x = oc_input(t, 512);
+    struct lode_node *a = lode_g_linear(t->g, x, oc_matrix(t, t->type, 200, 512, 1), oc_vector(t, 200));
+    struct lode_node *b = lode_g_linear(t->g, x, oc_matrix(t, t->type, 72, 512, 1), NULL);
+    return lode_g_join(t->g, a, b, 1);
+}
+
+static struct lode_node *build_long_linear(struct oc *t) {
+    return lode_g_linear(t->g, oc_input(t, 8960), oc_matrix(t, t->type, 48, 8960, 1), NULL);
+}
+
+static struct lode_node *build_embed(struct oc *t) {
+    return lode_g_embed(t->g, oc_matrix(t, t->type, 200, 768, 1), 1.5f);
+}
+
+/* A layer's second half: norm, gate and up, activation, down, residual. */
+static struct lode_node *build_feed_forward(struct oc *t) {
+    struct lode_node *x = oc_input(t, 512);
+    struct lode_node *n = lode_g_rms_norm(t->g, x, oc_vector(t, 512), 1e-5f, 0);
+    struct lode_node *gate = lode_g_linear(t->g, n, oc_matrix(t, t->type, 768, 512, 1), NULL);
+    struct lode_node *up = lode_g_linear(t->g, n, oc_matrix(t, t->type, 768, 512, 1), NULL);
+    struct lode_node *h = lode_g_glu(t->g, gate, up, LODE_GLU_SILU);
+    return lode_g_add(t->g, x, lode_g_linear(t->g, h, oc_matrix(t, t->type, 512, 768, 1), NULL), 1);
+}
+
+static struct lode_node *route(struct oc *t, enum lode_gating gating, bool biased) {
+    const union lode_op_params p = {.route = {.n_used = USED, .gating = gating, .normalise = true, .scale = 1.25f}};
+    return lode_g_route(t->g, oc_input(t, EXPERTS), biased ? oc_vector(t, EXPERTS) : NULL, &p);
+}
+
+static struct lode_node *build_experts(struct oc *t) {
+    struct lode_node *x = oc_input(t, 256);
+    const struct lode_operand *w[LODE_MAX_WEIGHTS] = {oc_matrix(t, t->type, 256, 256, EXPERTS),
+                                                      oc_matrix(t, t->type, 256, 256, EXPERTS),
+                                                      oc_matrix(t, t->type, 256, 256, EXPERTS)};
+    return lode_g_experts(t->g, x, route(t, LODE_GATE_SOFTMAX, false), w, LODE_GLU_SILU, false);
+}
+
+static struct lode_node *build_heads(struct oc *t) {
+    return lode_g_heads(t->g, oc_input(t, 4 * 256), oc_matrix(t, t->type, 4 * 64, 256, 1), 4);
+}
+
+static struct lode_node *build_gather(struct oc *t) {
+    const enum lode_dtype type = t->variant ? LODE_Q8_0 : LODE_F16;
+    return lode_g_linear(t->g, oc_input(t, 512), oc_mixed_matrix(t, type, 100, 512), NULL);
+}
+
+/* ---- rows ---- */
+
+static struct lode_node *build_rms_norm(struct oc *t) {
+    static const uint32_t widths[] = {64, 200, 1024, 4096, 2048, 512}, groups[] = {0, 0, 0, 0, 128, 64};
+    const uint32_t n = widths[t->variant], group = groups[t->variant];
+    return lode_g_rms_norm(t->g, oc_input(t, n), t->variant == 5 ? NULL : oc_vector(t, group ? group : n), 1e-6f, group);
+}
+
+static struct lode_node *build_layer_norm(struct oc *t) {
+    const uint32_t n = t->variant ? 3072 : 320;
+    return lode_g_layer_norm(t->g, oc_input(t, n), oc_vector(t, n), t->variant == 1 ? NULL : oc_vector(t, n), 1e-5f, 0);
+}
+
+static struct lode_node *build_l2_norm(struct oc *t) {
+    const union lode_op_params p = {.l2_norm = {.eps = 1e-6f, .group = t->variant ? 128 : 64, .n = 512, .n_scaled = 256,
+                                                .scale = 0.088f}};
+    return lode_g_l2_norm(t->g, oc_input(t, 768), &p);
+}
+
+static struct lode_node *build_glu(struct oc *t) {
+    struct lode_node *gate = oc_input(t, 1100);
+    return lode_g_glu(t->g, gate, oc_input(t, 1100), (enum lode_glu)t->variant);
+}
+
+static struct lode_node *build_act(struct oc *t) {
+    return lode_g_act(t->g, oc_input(t, 1500), (enum lode_act)t->variant);
+}
+
+static struct lode_node *build_add(struct oc *t) {
+    struct lode_node *a = oc_input(t, 1030);
+    return lode_g_add(t->g, a, oc_input(t, 1030), t->variant ? 0.22f : 1);
+}
+
+static struct lode_node *build_row_gate(struct oc *t) {
+    struct lode_node *x = oc_input(t, 640);
+    return lode_g_row_gate(t->g, x, oc_input(t, 1));
+}
+
+static struct lode_node *build_scale(struct oc *t) { return lode_g_scale(t->g, oc_input(t, 384), 0.7f); }
+static struct lode_node *build_softcap(struct oc *t) { return lode_g_softcap(t->g, oc_input(t, 2000), 3); }
+static struct lode_node *build_temperature(struct oc *t) {
+    return lode_g_temperature(t->g, oc_input(t, 256), 0.1f, 16);
+}
+static struct lode_node *build_pick(struct oc *t) { return lode_g_pick(t->g, oc_input(t, 448)); }
+static struct lode_node *build_slice(struct oc *t) {
+    return lode_g_scale(t->g, lode_g_slice(t->g, oc_input(t, 1024), 192, 320), 2);
+}
+static struct lode_node *build_cut(struct oc *t) { return lode_g_cut(t->g, oc_input(t, 8 * 96), 8, 32, 64); }
+static struct lode_node *build_join(struct oc *t) {
+    struct lode_node *a = oc_input(t, 8 * 64);
+    return lode_g_join(t->g, a, oc_input(t, 8 * 32), 8);
+}
+
+static struct lode_node *build_route(struct oc *t) {
+    if (t->variant < 8)
+        return route(t, (enum lode_gating)(t->variant / 2), t->variant % 2);
+    const union lode_op_params p = {.route = {.n_used = 6, .gating = LODE_GATE_SIGMOID, .normalise = t->variant == 8,
+                                              .scale = 2.5f, .n_groups = 8, .n_groups_used = 3}};
+    return lode_g_route(t->g, oc_input(t, 64), oc_vector(t, 64), &p);
+}
+
+/* ---- positions ---- */
+
+static struct lode_node *build_rope(struct oc *t) {
+    const uint32_t head_dim = t->variant & 2 ? 128 : 64;
+    t->n_pairs = t->variant & 4 ? head_dim / 4 : head_dim / 2;
+    struct lode_node *x = oc_input(t, 6 * head_dim);
+    return lode_g_rope(t->g, x, lode_g_rope_table(t->g, 0, t->n_pairs), 6, t->variant & 1);
+}
+
+static struct lode_node *build_unpair(struct oc *t) { return lode_g_unpair(t->g, oc_input(t, 6 * 64), 6, 32); }
+
+static struct lode_node *build_attention(struct oc *t) {
+    static const struct {
+        uint32_t heads, kv_heads, dim, dim_v, window;
+        float cap;
+        bool sinks;
+        enum lode_dtype k, v;
+    } kinds[] = {
+        {4, 4, 64, 64, 0, 0, false, LODE_F16, LODE_F16},     {8, 2, 128, 128, 0, 0, false, LODE_F16, LODE_F16},
+        {8, 1, 64, 64, 0, 0, false, LODE_BF16, LODE_BF16},   {6, 2, 128, 128, 40, 0, false, LODE_F16, LODE_F16},
+        {8, 4, 256, 256, 0, 50, false, LODE_F16, LODE_F16},  {8, 8, 64, 64, 0, 0, true, LODE_F16, LODE_F16},
+        {4, 2, 128, 128, 0, 0, false, LODE_F32, LODE_F32},   {4, 2, 128, 128, 0, 0, false, LODE_Q8_0, LODE_Q8_0},
+        {4, 4, 192, 128, 0, 0, false, LODE_F16, LODE_F16},   {12, 1, 64, 64, 0, 0, false, LODE_F16, LODE_BF16},
+        {4, 2, 128, 128, 40, 20, true, LODE_Q8_0, LODE_F16}, {4, 4, 80, 80, 0, 0, false, LODE_F16, LODE_F16},
+    };
+    const int i = t->variant;
+    t->kv = (struct lode_kv_layer){.n_heads = kinds[i].kv_heads, .head_dim = kinds[i].dim,
+                                   .head_dim_v = kinds[i].dim_v, .window = kinds[i].window,
+                                   .type_k = kinds[i].k, .type_v = kinds[i].v};
+    struct lode_node *q = oc_input(t, kinds[i].heads * kinds[i].dim);
+    struct lode_node *k = oc_input(t, kinds[i].kv_heads * kinds[i].dim);
+    struct lode_node *v = oc_input(t, kinds[i].kv_heads * kinds[i].dim_v);
+    const union lode_op_params p = {.attention = {.n_heads = kinds[i].heads, .n_kv_heads = kinds[i].kv_heads,
+                                                  .head_dim = kinds[i].dim, .head_dim_v = kinds[i].dim_v,
+                                                  .window = kinds[i].window, .scale = 0.11f, .cap = kinds[i].cap}};
+    return lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0),
+                            kinds[i].sinks ? oc_vector(t, kinds[i].heads) : NULL, &p);
+}
+
+/* Norms and rotations of queries and keys before it, as most models have them: one launch on a device. */
+static struct lode_node *build_attention_whole(struct oc *t) {
+    enum { HEADS = 8, KV_HEADS = 2, DIM = 128 };
+    t->kv = (struct lode_kv_layer){.n_heads = KV_HEADS, .head_dim = DIM, .head_dim_v = DIM, .type_k = LODE_F16,
+                                   .type_v = LODE_F16};
+    t->n_pairs = DIM / 2;
+    struct lode_node *q = oc_input(t, HEADS * DIM), *k = oc_input(t, KV_HEADS * DIM), *v = oc_input(t, KV_HEADS * DIM);
+    struct lode_node *table = lode_g_rope_table(t->g, 0, t->n_pairs);
+    if (t->variant) {
+        q = lode_g_rms_norm(t->g, q, oc_vector(t, DIM), 1e-6f, DIM);
+        k = lode_g_rms_norm(t->g, k, oc_vector(t, DIM), 1e-6f, DIM);
+    }
+    q = lode_g_rope(t->g, q, table, HEADS, false);
+    k = lode_g_rope(t->g, k, table, KV_HEADS, false);
+    const union lode_op_params p = {.attention = {.n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM,
+                                                  .head_dim_v = DIM, .scale = 0.088f}};
+    return lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0), NULL, &p);
+}
+
+/* ---- layers with a state ---- */
+
+static struct lode_node *build_conv(struct oc *t) {
+    t->state = (struct lode_state_layer){.inputs = t->variant ? 2 : 3, .width = 512};
+    return lode_g_conv(t->g, oc_input(t, 512), oc_matrix(t, LODE_F32, 512, t->variant ? 3 : 4, 1), 0, !t->variant);
+}
+
+static struct lode_node *build_delta_gates(struct oc *t) {
+    struct lode_node *x = oc_input(t, 64);
+    const struct lode_operand *a = oc_vector(t, 32);
+    return lode_g_delta_gates(t->g, x, a, oc_vector(t, 32));
+}
+
+static struct lode_node *build_delta(struct oc *t) {
+    const uint32_t dim = t->variant & 2 ? 128 : 64, keys = 2, values = 4;
+    t->state = (struct lode_state_layer){.n_heads = values, .dim_k = dim, .dim_v = dim};
+    const union lode_op_params norm = {.l2_norm = {.eps = 1e-6f, .group = dim, .n = 2 * keys * dim, .scale = 1}};
+    struct lode_node *x = lode_g_l2_norm(t->g, oc_input(t, 2 * keys * dim + values * dim), &norm);
+    const struct lode_operand *a = oc_vector(t, values);
+    struct lode_node *gates = lode_g_delta_gates(t->g, oc_input(t, 2 * values), a, oc_vector(t, values));
+    const union lode_op_params p = {.delta = {.n_k_heads = keys, .n_heads = values, .dim_k = dim, .dim_v = dim,
+                                              .tiled = t->variant & 1}};
+    return lode_g_delta(t->g, x, gates, &p);
+}
+
+const struct oc_case oc_cases[] = {
+    {"linear", 0, false, build_linear},
+    {"long_linear", 0, true, build_long_linear},
+    {"embed", 0, false, build_embed},
+    {"feed_forward", 0, true, build_feed_forward},
+    {"experts", 0, false, build_experts},
+    {"heads", 0, false, build_heads},
+    {"gather", 2, false, build_gather},
+    {"rms_norm", 6, false, build_rms_norm},
+    {"layer_norm", 3, false, build_layer_norm},
+    {"l2_norm", 2, false, build_l2_norm},
+    {"glu", 5, false, build_glu},
+    {"act", 3, false, build_act},
+    {"add", 2, false, build_add},
+    {"row_gate", 1, false, build_row_gate},
+    {"scale", 1, false, build_scale},
+    {"softcap", 1, false, build_softcap},
+    {"temperature", 1, false, build_temperature},
+    {"pick", 1, false, build_pick},
+    {"slice", 1, false, build_slice},
+    {"cut", 1, false, build_cut},
+    {"join", 1, false, build_join},
+    {"route", 10, false, build_route},
+    {"rope", 8, false, build_rope},
+    {"unpair", 1, false, build_unpair},
+    {"attention", 12, false, build_attention},
+    {"attention_whole", 2, false, build_attention_whole},
+    {"conv", 2, false, build_conv},
+    {"delta_gates", 1, false, build_delta_gates},
+    {"delta", 4, false, build_delta},
+};
+const size_t oc_n_cases = sizeof oc_cases / sizeof *oc_cases;

@@ -1,0 +1,89 @@
+/* opcheck - holds ops, and chains of them, on a device to the scalar CPU, bit for bit.
+ *
+ *     opcheck [--device cuda[:N]|cpu] [--seed N] [CASE...]
+ *
+ * cpu (the default): the CPU's best kernels on two threads.  A CASE is a name of cases.c.  What the device
+ * leaves to the CPU is skipped and counted; without a device, all.  The last line is "N passed, N failed,
+ * N skipped". */
+#include "oc.h"
+
+#include "backend/cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static unsigned passed, failed, skipped;
+
+static void run(const struct oc_case *k, enum lode_dtype type, int variant, struct lode_cuda *c, uint64_t seed) {
+    char skip[256] = "";
+    const int result = oc_run(k, type, variant, c, seed, skip);
+    passed += result == 1;
+    failed += result == 0;
+    skipped += result < 0;
+    if (result < 0)
+        printf("skip  %s\n", skip);
+    else if (result == 0)
+        printf("again: opcheck --seed %llu %s\n", (unsigned long long)seed, k->name);
+}
+
+/* Types whose rows of numbers the CPU multiplies; act: with a kernel of their own. */
+static bool is_weight(enum lode_dtype type, bool act) {
+    struct lode_kern kern;
+    lode_kern_table(&kern, LODE_ISA_scalar);
+    return kern.dequant[type] && type != LODE_A32 && type != LODE_A256 && type != LODE_Q8_1 && type != LODE_Q8_K &&
+           type != LODE_F64 && !(type >= LODE_I8 && type <= LODE_I64) &&
+           (!act || lode_dtypes[type].act != LODE_NONE);
+}
+
+static bool wanted(const char *name, char **names, int n) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return n == 0;
+}
+
+int main(int argc, char **argv) {
+    uint64_t seed = (uint64_t)time(NULL);
+    const char *device = "cpu";
+    struct lode_cuda *c = NULL;
+    struct lode_error err = {0};
+    int i = 1;
+    for (; i < argc && argv[i][0] == '-'; i++) {
+        if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
+            device = argv[++i];
+        } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
+            seed = strtoull(argv[++i], NULL, 0);
+        } else {
+            fprintf(stderr, "opcheck [--device cuda[:N]|cpu] [--seed N] [case...]\n");
+            return 2;
+        }
+    }
+    if (strncmp(device, "cuda", 4) == 0) {
+        if (lode_cuda_open(&c, device[4] == ':' ? atoi(device + 5) : 0, &err) < 0) {
+            printf("skip  all: %s\n0 passed, 0 failed, 1 skipped\n", err.text);
+            return 0;
+        }
+        printf("%s\n", lode_cuda_name(c));
+    } else if (strcmp(device, "cpu") != 0) {
+        fprintf(stderr, "opcheck: --device cuda, cuda:N or cpu\n");
+        return 2;
+    }
+    for (size_t k = 0; k < oc_n_cases; k++) {
+        if (!wanted(oc_cases[k].name, argv + i, argc - i))
+            continue;
+        for (int v = 0; v < oc_cases[k].variants; v++)
+            run(&oc_cases[k], LODE_F32, v, c, seed);
+        for (int type = 0; oc_cases[k].variants == 0 && type < LODE_DTYPE_COUNT; type++)
+            if (is_weight((enum lode_dtype)type, oc_cases[k].by_act))
+                run(&oc_cases[k], (enum lode_dtype)type, 0, c, seed);
+    }
+    lode_cuda_close(c);
+    if (passed + failed + skipped == 0) {
+        fprintf(stderr, "opcheck: no such case\n");
+        return 2;
+    }
+    printf("%u passed, %u failed, %u skipped\n", passed, failed, skipped);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,318 @@
+/* oc.c - a case's weights, its two lives, and what they give. */
+#include "oc.h"
+
+#include "../kerncheck/blocks.h"
+#include "backend/cuda.h"
+#include "base/half.h"
+#include "runtime/exec.h"
+#include "store/file_store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_WEIGHTS = 64, TABLE = 200, MAX_ROWS = 80, CTX = 192, SEQS = 2 };
+
+/* Rows of each sequence in the steps; shapes of few rows come three times, so that they are captured. */
+static const uint32_t steps[][SEQS] = {{1, 0}, {2, 1}, {0, 3}, {16, 1}, {33, 17}, {1, 1}, {1, 1}, {1, 1}, {70, 0},
+                                       {1, 0}, {1, 0}, {1, 0}, {8, 4}, {0, 5}, {7, 0}};
+
+struct oc_weights {
+    struct lode_source source; /* these, and nothing else; first, so that it can be found from it */
+    struct lode_weight w[MAX_WEIGHTS];
+    struct lode_gguf_tensor home[MAX_WEIGHTS];
+    char *data[MAX_WEIGHTS];
+    uint32_t *order; /* NULL: none */
+    uint32_t n;
+};
+
+static void *must_have(void *p) {
+    if (!p) {
+        fprintf(stderr, "opcheck: out of memory\n");
+        exit(2);
+    }
+    return p;
+}
+
+static void must(int rc, const struct lode_error *err) {
+    if (rc < 0) {
+        fprintf(stderr, "opcheck: %s: %s\n", err->where, err->text);
+        exit(2);
+    }
+}
+
+/* ---- weights, which are their own source ---- */
+
+static const void *source_data(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
+                               size_t n) {
+    const struct oc_weights *w = (const struct oc_weights *)s;
+    (void)n;
+    return w->data[t - w->home] + offset;
+}
+
+static int source_read(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset, void *out,
+                       size_t n, struct lode_error *err) {
+    (void)err;
+    memcpy(out, source_data(s, t, offset, n), n);
+    return 0;
+}
+
+static int source_check(const struct lode_source *s, struct lode_error *err) {
+    (void)s;
+    (void)err;
+    return 0;
+}
+
+static const struct lode_source_ops source_ops = {.data = source_data, .read = source_read, .check = source_check};
+
+/* Random bytes without the codes and scales that are infinite or NaN, or so large that sums soon are. */
+static void tame(enum lode_dtype type, char *data, size_t size) {
+    const size_t bytes = lode_dtypes[type].bytes;
+    for (char *b = data; b < data + size; b += bytes) {
+        if (type == LODE_IQ1_M) /* the top of its half: 2^-3 to 1 */
+            b[55] = (char)((b[55] & 0x0f) | 0x30);
+        for (size_t i = 4; i < (type == LODE_NVFP4G ? 8 : bytes); i++) /* behind a float */
+            if (type == LODE_E4M3 || type == LODE_E5M2 || type == LODE_NVFP4G)
+                b[i] &= (char)0xbf;
+    }
+}
+
+static void fill(struct oc *t, enum lode_dtype type, char *data, size_t size) {
+    if (type == LODE_F32) {
+        kc_fill(t->kc, (float *)(void *)data, size / sizeof(float), KC_NORMAL);
+    } else if (type == LODE_BF16) {
+        for (size_t i = 0; i < size / 2; i++) {
+            const uint32_t bits = lode_f32_bits(kc_normal(t->kc));
+            const uint16_t half = (uint16_t)(bits >> 16);
+            memcpy(data + 2 * i, &half, 2);
+        }
+    } else {
+        blocks_fill(t->kc, type, data, size, BLOCKS_FINITE);
+        tame(type, data, size);
+    }
+}
+
+const struct lode_operand *oc_matrix(struct oc *t, enum lode_dtype type, uint32_t rows, uint32_t cols,
+                                     uint32_t count) {
+    struct oc_weights *all = t->weights;
+    const uint32_t first = all->n;
+    size_t row = 0;
+    if (first + count > MAX_WEIGHTS || !lode_dtype_row_size(type, cols, &row)) {
+        lode_graph_fail(t->g, LODE_ERR_INTERNAL, "opcheck", "a weight of %u x %u", rows, cols);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t id = all->n++;
+        const size_t size = row * rows;
+        all->data[id] = must_have(aligned_alloc(64, (size + 127) & ~(size_t)63));
+        fill(t, type, all->data[id], size);
+        all->home[id] = (struct lode_gguf_tensor){.name = "w", .type = type, .n_dims = 2, .dims = {cols, rows},
+                                                  .size = size};
+        all->w[id] = (struct lode_weight){.op = {id, type, rows, cols, count, NULL}, .home = &all->home[id],
+                                          .size = size, .group = LODE_NO_GROUP};
+    }
+    return &all->w[first].op;
+}
+
+const struct lode_operand *oc_mixed_matrix(struct oc *t, enum lode_dtype type, uint32_t rows, uint32_t cols) {
+    const struct lode_operand *w = oc_matrix(t, type, rows, cols, 1);
+    uint32_t *order = t->weights->order = must_have(malloc(cols * sizeof *order));
+    for (uint32_t i = 0; i < cols; i++) {
+        const uint32_t j = (uint32_t)kc_below(t->kc, i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    if (w)
+        t->weights->w[w->id].op.order = order;
+    return w;
+}
+
+const struct lode_operand *oc_vector(struct oc *t, uint32_t n) { return oc_matrix(t, LODE_F32, 1, n, 1); }
+
+struct lode_node *oc_input(struct oc *t, uint32_t width) {
+    return lode_g_embed(t->g, oc_matrix(t, LODE_F32, TABLE, width, 1), 1);
+}
+
+/* ---- one of two that compute the same ---- */
+
+struct life {
+    struct lode_plan plan;
+    struct lode_backend *backends[LODE_PLACES];
+    const struct lode_memory *memory[LODE_PLACES];
+    struct lode_store *store;
+    struct lode_exec *exec;
+    struct lode_kv *kv[SEQS];
+    struct lode_state *state[SEQS];
+};
+
+static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, enum lode_isa isa, uint32_t threads) {
+    struct lode_error err = {0};
+    const uint8_t place = c ? 1 : LODE_HOST;
+    uint8_t *places = must_have(malloc(t->g->n_nodes + 1));
+    memset(places, place, t->g->n_nodes + 1);
+    must(lode_plan_compile(&l->plan, t->g, places, false, &err), &err);
+    free(places);
+    must(lode_file_store_create(&l->store, &t->weights->source, t->weights->w, t->weights->n,
+                                &(struct lode_file_store_opts){0}, &err), &err);
+    const struct lode_cpu_opts host = {.isa = isa, .threads = threads, .max_cols = l->plan.max_cols,
+                                       .max_rows = MAX_ROWS, .max_heads = l->plan.max_heads,
+                                       .max_head_dim = l->plan.max_head_dim, .experts = l->plan.experts,
+                                       .store = l->store};
+    const struct lode_cuda_opts device = {
+        .max_rows = MAX_ROWS, .n_layers = t->kv.n_heads ? 1 : 0, .max_read = MAX_ROWS,
+        .out_stride = l->plan.slots[l->plan.values[l->plan.result].slot].row_size, .n_cuts = l->plan.n_cuts,
+        .n_ropes = t->n_pairs ? 1 : 0, .experts = l->plan.experts};
+    must(c ? lode_cuda_create(&l->backends[place], c, &device, &err)
+           : lode_cpu_create(&l->backends[place], &host, &err), &err);
+    l->backends[place]->place = place;
+    l->memory[LODE_HOST] = &lode_host_memory;
+    l->memory[place] = l->backends[place]->memory;
+    must(lode_exec_create(&l->exec, &l->plan, l->backends, l->store, MAX_ROWS, MAX_ROWS, &err), &err);
+    for (int i = 0; i < SEQS; i++) {
+        struct lode_kv_layer kv = t->kv;
+        struct lode_state_layer state = t->state;
+        kv.place = state.place = place;
+        if (kv.n_heads)
+            must(lode_kv_create(&l->kv[i], &kv, 1, CTX, MAX_ROWS, l->memory, &err), &err);
+        if (state.width || state.n_heads)
+            must(lode_state_create(&l->state[i], &state, 1, l->memory, &err), &err);
+        if (l->state[i])
+            lode_state_rewind(l->state[i], 0);
+    }
+}
+
+static void end_life(struct life *l) {
+    for (int i = 0; i < SEQS; i++) {
+        lode_kv_free(l->kv[i]);
+        lode_state_free(l->state[i]);
+    }
+    lode_exec_free(l->exec);
+    for (int p = 0; p < LODE_PLACES; p++)
+        if (l->backends[p])
+            l->backends[p]->ops->free(l->backends[p]);
+    if (l->store)
+        l->store->ops->free(l->store);
+    lode_plan_deinit(&l->plan);
+}
+
+/* One step; its rows as the host can read them. */
+static const char *run_step(struct life *l, const uint32_t n[SEQS], const uint32_t pos[SEQS], const int32_t *tokens,
+                            const struct lode_rope *rope, size_t *stride) {
+    struct lode_error err = {0};
+    struct lode_segment segments[SEQS];
+    uint32_t out[MAX_ROWS];
+    struct lode_step step = {.segments = segments, .tokens = tokens, .out_rows = out};
+    for (int i = 0; i < SEQS; i++) {
+        if (n[i] == 0)
+            continue;
+        segments[step.n_segments++] = (struct lode_segment){.kv = l->kv[i], .state = l->state[i], .ropes = rope,
+                                                            .first_row = step.n_rows, .n_rows = n[i], .pos = pos[i],
+                                                            .second = n[i]};
+        if (l->kv[i])
+            must(lode_kv_extend(l->kv[i], pos[i], n[i], &err), &err);
+        if (l->state[i])
+            lode_state_begin(l->state[i], pos[i], n[i]);
+        step.n_rows += n[i];
+    }
+    for (uint32_t i = 0; i < step.n_rows; i++)
+        out[i] = i;
+    step.n_out = step.n_rows;
+    must(lode_exec_run(l->exec, &step, NULL, NULL, &err), &err);
+    for (int i = 0; i < SEQS; i++)
+        if (l->state[i] && n[i])
+            lode_state_commit(l->state[i]);
+    const char *rows = lode_exec_read(l->exec, step.n_rows, stride, &err);
+    must(rows ? 0 : -1, &err);
+    return rows;
+}
+
+static bool same(float a, float b) {
+    return lode_f32_bits(a) == lode_f32_bits(b) || (a != a && b != b);
+}
+
+/* All steps on both; false, and the first difference said. */
+static bool compare(struct life *truth, struct life *now, const struct oc *t, const char *name) {
+    const uint32_t width = truth->plan.values[truth->plan.result].width;
+    double freq[256];
+    const struct lode_rope rope = {freq, t->n_pairs, 1.1};
+    uint32_t pos[SEQS] = {0};
+    size_t odd = 0, all = 0;
+    for (uint32_t i = 0; i < t->n_pairs; i++)
+        freq[i] = 1 / (1.0 + 3.0 * i * i);
+    for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
+        int32_t tokens[MAX_ROWS];
+        size_t a_stride, b_stride;
+        const uint32_t rows = steps[k][0] + steps[k][1];
+        for (uint32_t i = 0; i < rows; i++)
+            tokens[i] = (int32_t)kc_below(t->kc, TABLE);
+        const char *a = run_step(truth, steps[k], pos, tokens, &rope, &a_stride);
+        const char *b = run_step(now, steps[k], pos, tokens, &rope, &b_stride);
+        for (uint32_t r = 0; r < rows; r++)
+            for (uint32_t i = 0; i < width; i++) {
+                float x, y;
+                memcpy(&x, a + r * a_stride + i * sizeof x, sizeof x);
+                memcpy(&y, b + r * b_stride + i * sizeof y, sizeof y);
+                odd += x != x;
+                all++;
+                if (same(x, y))
+                    continue;
+                fprintf(stderr, "FAIL %s: step %zu (%u and %u rows), row %u, number %u of %u: %.9g, the scalar CPU has "
+                                "%.9g\n", name, k, steps[k][0], steps[k][1], r, i, width, (double)y, (double)x);
+                return false;
+            }
+        for (int i = 0; i < SEQS; i++)
+            pos[i] += steps[k][i];
+    }
+    if (2 * odd > all) { /* then nothing was compared to speak of */
+        fprintf(stderr, "FAIL %s: %zu of %zu numbers are NaN\n", name, odd, all);
+        return false;
+    }
+    return true;
+}
+
+int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lode_cuda *c, uint64_t seed,
+           char skip[256]) {
+    static struct kc_state state;
+    static struct oc_weights weights;
+    static struct lode_graph g;
+    struct kc kc = {.state = &state};
+    struct oc t = {.g = &g, .type = type, .variant = variant, .kc = &kc, .weights = &weights};
+    struct life truth = {0}, now = {0};
+    struct lode_error err = {0};
+    char name[64];
+    int result = 1;
+    memset(&weights, 0, sizeof weights);
+    memset(&g, 0, sizeof g);
+    weights.source = (struct lode_source){.ops = &source_ops, .path = "opcheck", .arch = "", .notes = ""};
+    if (k->variants)
+        snprintf(name, sizeof name, "%s %d", k->name, variant);
+    else
+        snprintf(name, sizeof name, "%s %s", k->name, lode_dtypes[type].name);
+    state.rng = seed * 0x9e3779b97f4a7c15u + 1;
+    for (const char *p = name; *p; p++)
+        state.rng = (state.rng ^ (uint64_t)(unsigned char)*p) * 0x100000001b3u;
+    g.result = k->build(&t);
+    must(lode_graph_error(&g, &err), &err);
+    for (uint32_t i = 0; c && result == 1 && i < g.n_nodes; i++)
+        if (lode_cuda_check(c, g.nodes[i], false, &err) < 0) {
+            snprintf(skip, 256, "%s: %.180s", name, err.text);
+            result = -1;
+        }
+    if (result == 1) {
+        static uint16_t uses[MAX_WEIGHTS];
+        for (uint32_t i = 0; i < MAX_WEIGHTS; i++)
+            uses[i] = 2;
+        if (c)
+            must(lode_cuda_load(c, &weights.source, weights.w, weights.n, uses, 2, NULL, NULL, &err), &err);
+        begin_life(&truth, &t, NULL, LODE_ISA_scalar, 1);
+        begin_life(&now, &t, c, lode_isa_best(), 2);
+        result = compare(&truth, &now, &t, name);
+        end_life(&now);
+        end_life(&truth);
+    }
+    lode_graph_free(&g);
+    for (uint32_t i = 0; i < weights.n; i++)
+        free(weights.data[i]);
+    free(weights.order);
+    return result;
+}

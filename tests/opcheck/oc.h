@@ -1,0 +1,55 @@
+/* oc.h - the op checker: small graphs, each computed by the scalar CPU and by what is to be checked.
+ *
+ * A case builds a graph over weights and inputs that it asks for here; oc.c makes them, compiles the graph
+ * for both places, runs the same steps of two sequences on both (one row, few, many, pages that fill up,
+ * shapes that come again and are captured as graphs), and compares every number's bits.  So a GPU is held
+ * to the same lines as the CPU's fast kernels.
+ *
+ *     static struct lode_node *build_scale(struct oc *t) {
+ *         return lode_g_scale(t->g, oc_input(t, 384), 0.7f);
+ *     }
+ */
+#ifndef OC_H
+#define OC_H
+
+#include "../kerncheck/kc_run.h"
+#include "graph/graph.h"
+#include "store/kv_pool.h"
+#include "store/state.h"
+
+struct oc {
+    struct lode_graph *g;
+    enum lode_dtype type; /* of the weights, where a case is run for each type */
+    int variant;          /* else */
+    struct kc *kc;        /* random numbers */
+    struct lode_kv_layer kv;       /* n_heads 0: no cache */
+    struct lode_state_layer state; /* zeros: none */
+    uint32_t n_pairs;              /* of the rotary specification; 0: none */
+    struct oc_weights *weights;    /* oc.c's */
+};
+
+/* Numbers that differ from row to row. */
+struct lode_node *oc_input(struct oc *t, uint32_t width);
+const struct lode_operand *oc_vector(struct oc *t, uint32_t n);
+/* count of them, for experts. */
+const struct lode_operand *oc_matrix(struct oc *t, enum lode_dtype type, uint32_t rows, uint32_t cols,
+                                     uint32_t count);
+/* The same with its columns in another order than its input. */
+const struct lode_operand *oc_mixed_matrix(struct oc *t, enum lode_dtype type, uint32_t rows, uint32_t cols);
+
+struct oc_case {
+    const char *name;
+    int variants; /* 0: one for each type of weights that has kernels (`by_act`: only those with activations) */
+    bool by_act;
+    struct lode_node *(*build)(struct oc *t);
+};
+extern const struct oc_case oc_cases[];
+extern const size_t oc_n_cases;
+
+struct lode_cuda;
+/* c NULL: the CPU's best kernels are checked.  1 held, 0 not (said on standard error), -1: the device leaves
+ * it to the CPU (said in skip). */
+int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lode_cuda *c, uint64_t seed,
+           char skip[256]);
+
+#endif
