@@ -7,6 +7,8 @@ and multiplied as F32 in the order of F32 weights, so the logits must be the sam
 by default, they must not depend on threads, on the cut of the prompt, on the instruction set or on
 how the file is read.
 
+So for a mixture whose experts are streamed, and converted on their way.
+
 Where LODE_SHARED has them, reference models are brought into the form that mlx-lm gives them when it
 converts (experts apart, latent attention cut), and must give the bits of their GGUF files; and models
 whose matrices are stacked, fused or cut get new weights in some of the layouts.
@@ -427,6 +429,61 @@ def check_cut(count, program):
             count.check(a == b, '%s, %s: the bits of the same weights in F32' % (model, label))
 
 
+STREAMED = ('MLX affine 4-bit g64', 'MLX affine 3-bit g64', 'MLX nvfp4', 'GPTQ 4-bit g64', 'AWQ 4-bit g64',
+            'compressed-tensors int4 g32', 'compressed-tensors nvfp4', 'FP8 E4M3 32x32')
+MOE = {**CONFIG, 'model_type': 'qwen3_moe', 'num_hidden_layers': 2, 'num_experts': 8,
+       'num_experts_per_tok': 2, 'moe_intermediate_size': 128, 'norm_topk_prob': True,
+       'decoder_sparse_step': 1, 'mlp_only_layers': []}
+
+
+def moe(pack):
+    """A mixture whose experts are in a layout."""
+    tensors = {}
+
+    def plain(name, *shape):
+        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        values = [bf16((1 if len(shape) == 1 else 0) + 0.3 * rng.gauss(0, 1)) for _ in range(n)]
+        tensors[name] = ('BF16', list(shape), numbers('BF16', values))
+
+    plain('model.embed_tokens.weight', VOCAB, HIDDEN)
+    plain('lm_head.weight', VOCAB, HIDDEN)
+    plain('model.norm.weight', HIDDEN)
+    for layer in 'model.layers.0.', 'model.layers.1.':
+        for name in 'input_layernorm', 'post_attention_layernorm':
+            plain(layer + name + '.weight', HIDDEN)
+        for name in 'q_norm', 'k_norm':
+            plain(layer + 'self_attn.%s.weight' % name, HEAD)
+        for name, shape in LINEARS.items():
+            if 'self_attn' in name:
+                plain(name.replace(LAYER, layer) + '.weight', *shape)
+        plain(layer + 'mlp.gate.weight', 8, HIDDEN)
+        for e in range(8):
+            for part, shape in ('gate', (128, HIDDEN)), ('up', (128, HIDDEN)), ('down', (HIDDEN, 128)):
+                tensors.update(pack('%smlp.experts.%d.%s_proj' % (layer, e, part), *shape)[0])
+    return tensors
+
+
+def check_streamed(count, program, folder, label):
+    """Experts that are converted while they are streamed, from stretches that are read past the page cache
+    where there is memory for these, and by plain reads where there is none: the bits of those in memory."""
+    pack, more = CASES[label]
+    write(folder + '/moe', moe(pack), {**MOE, **more})
+    first = logits_bytes(program, folder + '/moe', IDS, '--all')
+    for room, way in (4 << 20, 'converted'), (1 << 20, 'converted'), (0, 'put together'):
+        if not room:  # one expert's
+            try:
+                lode(program, 'logits', folder + '/moe', '--ids', '1', '-o', folder + '/x.npy', '--expert-cache', '4096')
+            except RuntimeError as e:
+                room = int(float(str(e).split('one takes ')[1].split()[0]) * (1 << 20)) + 8192
+        for batch in '1', '7':
+            got = logits_bytes(program, folder + '/moe', IDS, '--all', '-b', batch, '--expert-cache', str(room),
+                               '--profile-json', folder + '/p.json')
+            with open(folder + '/p.json') as f:
+                reader = json.load(f)['reader']
+            count.check(got == first and way in reader,
+                        '%s, %d bytes for experts, %s at once: %s' % (label, room, batch, reader))
+
+
 def main():
     program, count = os.path.abspath(sys.argv[1]), Count()
     for label, (pack, config) in CASES.items():
@@ -435,6 +492,9 @@ def main():
                 check(count, program, folder, label, pack, config)
             except RuntimeError as e:
                 count.check(False, '%s: %s' % (label, e))
+    for label in STREAMED:
+        with tempfile.TemporaryDirectory() as folder:
+            check_streamed(count, program, folder, label)
     check_mlx_forms(count, program)
     check_cut(count, program)
     count.end()

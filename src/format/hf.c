@@ -30,7 +30,17 @@ static const void *hf_data(const struct lode_source *s, const struct lode_gguf_t
 
 static int hf_read(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                    void *out, size_t n, struct lode_error *err) {
-    return lode_hf_read_home(hf_of(s), t, offset, out, n, err);
+    return lode_hf_read_home(hf_of(s), t, offset, out, n, NULL, err);
+}
+
+static int hf_read_held(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
+                        void *out, size_t n, const struct lode_held *held, struct lode_error *err) {
+    return lode_hf_read_home(hf_of(s), t, offset, out, n, held, err);
+}
+
+static uint32_t hf_stretches(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
+                             size_t n, struct lode_stretch *out, uint32_t most) {
+    return lode_hf_home_stretches(hf_of(s), t, offset, n, out, most);
 }
 
 static const uint32_t *hf_order(const struct lode_source *s, const struct lode_gguf_tensor *t) {
@@ -59,7 +69,8 @@ static void hf_close(struct lode_source *s) {
 }
 
 static const struct lode_source_ops hf_ops = {hf_find,  hf_tensor, hf_data, hf_read,
-                                              hf_order, hf_place, hf_check, hf_close};
+                                              hf_order, hf_place, hf_check, hf_close,
+                                              hf_stretches, hf_read_held};
 
 int lode_hf_note(struct lode_hf *h, struct lode_error *err, const char *fmt, ...) {
     char line[512];

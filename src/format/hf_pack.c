@@ -37,13 +37,23 @@ float lode_hf_e4m3(uint8_t b) {
 
 /* ---- codes ---- */
 
+static inline void unpack_nibbles(uint8_t q[restrict 32], const uint8_t p[restrict 16]) {
+    for (int i = 0; i < 16; i++) {
+        q[2 * i] = p[i] & 15;
+        q[2 * i + 1] = p[i] >> 4;
+    }
+}
+
 void lode_hf_unpack_bits(uint8_t *q, const uint8_t *p, uint64_t n, uint32_t bits) {
     if (bits == 8) {
         memcpy(q, p, (size_t)n);
         return;
     }
     if (bits == 4) {
-        for (uint64_t i = 0; i < n / 2; i++) {
+        uint64_t i = 0;
+        for (; i + 16 <= n / 2; i += 16) /* by vectors */
+            unpack_nibbles(q + 2 * i, p + i);
+        for (; i < n / 2; i++) {
             q[2 * i] = p[i] & 15;
             q[2 * i + 1] = p[i] >> 4;
         }
@@ -68,7 +78,7 @@ void lode_hf_pack_nibbles(uint8_t *out, const uint8_t *in, int half) {
 }
 
 /* 32 codes as planes (tensor/block.h). */
-static void pack_planes(uint8_t *p, const uint8_t *q, uint32_t bits) {
+static void pack_planes(uint8_t *restrict p, const uint8_t *restrict q, uint32_t bits) {
     uint32_t at = 0;
     if (bits == 8) {
         memcpy(p, q, 32);
@@ -76,7 +86,8 @@ static void pack_planes(uint8_t *p, const uint8_t *q, uint32_t bits) {
     }
     if (bits & 4) {
         for (int i = 0; i < 16; i++)
-            *p++ = (uint8_t)((q[i] & 15) | (q[i + 16] & 15) << 4);
+            p[i] = (uint8_t)((q[i] & 15) | (q[i + 16] & 15) << 4);
+        p += 16;
         at = 4;
     }
     if (bits & 2) {

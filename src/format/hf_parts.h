@@ -155,7 +155,9 @@ uint64_t lode_hf_n_numbers(const struct lode_st_tensor *s);
 /* false: a dtype that is no plain number. */
 bool lode_hf_dtype(const struct lode_st_tensor *s, enum lode_dtype *type);
 int lode_hf_read_home(const struct lode_hf *h, const struct lode_gguf_tensor *t, size_t offset,
-                      void *out, size_t n, struct lode_error *err);
+                      void *out, size_t n, const struct lode_held *held, struct lode_error *err);
+uint32_t lode_hf_home_stretches(const struct lode_hf *h, const struct lode_gguf_tensor *t, size_t offset,
+                                size_t n, struct lode_stretch *out, uint32_t most);
 /* The mapped bytes [offset, offset + n), or NULL. */
 /* Where bytes [offset, offset + n) of the tensor lie in one piece of a file; false: nowhere. */
 bool lode_hf_home_place(const struct lode_hf *h, const struct lode_gguf_tensor *t, size_t offset,

@@ -102,11 +102,14 @@ static inline const struct lode_hf_linear *lode_hf_linear(const struct lode_st_t
 
 /* The n rows first, first + step, ... of all matrices' rows one after another, as blocks of
  * l->type, to anywhere.  Any thread.  LODE_ERR_IO, _NOMEM, _FORMAT. */
-int lode_hf_linear_rows(const struct lode_st *st, const struct lode_hf_linear *l, uint64_t first,
+int lode_hf_linear_rows(const struct lode_st_from *from, const struct lode_hf_linear *l, uint64_t first,
                         uint64_t step, uint64_t n, void *out, struct lode_error *err);
 /* Bytes [offset, offset + n) of all rows, to anywhere. */
-int lode_hf_linear_read(const struct lode_st *st, const struct lode_hf_linear *l, size_t offset,
+int lode_hf_linear_read(const struct lode_st_from *from, const struct lode_hf_linear *l, size_t offset,
                         void *out, size_t n, struct lode_error *err);
+/* What of the files the rows first .. first + n - 1 are made of: at most LODE_HF_PARTS; returns how many. */
+uint32_t lode_hf_linear_stretches(const struct lode_st *st, const struct lode_hf_linear *l, uint64_t first,
+                                  uint64_t n, struct lode_stretch out[LODE_HF_PARTS]);
 
 /* ---- schemes ---- */
 

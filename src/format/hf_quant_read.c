@@ -11,7 +11,7 @@
 enum { READ_AT_ONCE = 1 << 18 }; /* bytes of the largest part */
 
 struct reader {
-    const struct lode_st *st;
+    const struct lode_st_from *from;
     const struct lode_hf_linear *l;
     uint8_t *data[LODE_HF_PARTS]; /* owned: a few rows of each part, or a matrix */
     uint8_t *unturned;            /* owned; codes as they lie, where they are turned */
@@ -84,7 +84,7 @@ static void reader_close(struct reader *r) {
 static int read_whole(struct reader *r, int p, uint64_t matrix, size_t size) {
     const struct lode_st_tensor *t = r->l->part[p];
     const bool turned = r->l->scheme->turned && p == LODE_HF_CODES;
-    LODE_TRY(lode_st_read(r->st, t, (size_t)matrix * size, turned ? r->unturned : r->data[p], size,
+    LODE_TRY(lode_st_read_from(r->from, t, (size_t)matrix * size, turned ? r->unturned : r->data[p], size,
                           r->err));
     if (turned)
         turn((uint32_t *)(void *)r->data[p], (const uint32_t *)(const void *)r->unturned,
@@ -106,7 +106,7 @@ static int reader_seek(struct reader *r, uint64_t row, uint64_t more) {
         const size_t size = is_whole(r, p) ? l->part[p]->size / (size_t)l->n_matrices
                                            : part_row_size(r, p);
         if (!is_whole(r, p))
-            LODE_TRY(lode_st_read(r->st, l->part[p], (size_t)row * size, r->data[p],
+            LODE_TRY(lode_st_read_from(r->from, l->part[p], (size_t)row * size, r->data[p],
                                   (size_t)r->n * size, r->err));
         else if (matrix != r->matrix)
             LODE_TRY(read_whole(r, p, matrix, size));
@@ -132,11 +132,11 @@ static int reader_row(struct reader *r, uint64_t row, void *out) {
     return 0;
 }
 
-int lode_hf_linear_rows(const struct lode_st *st, const struct lode_hf_linear *l, uint64_t first,
+int lode_hf_linear_rows(const struct lode_st_from *from, const struct lode_hf_linear *l, uint64_t first,
                         uint64_t step, uint64_t n, void *out, struct lode_error *err) {
     if (n == 0)
         return 0;
-    struct reader r = {.st = st, .l = l, .err = err};
+    struct reader r = {.from = from, .l = l, .err = err};
     const size_t size = l->row_size;
     char *row = NULL; /* where out is no place for blocks' floats */
     int rc = reader_open(&r, (n - 1) * step + 1);
@@ -155,7 +155,7 @@ int lode_hf_linear_rows(const struct lode_st *st, const struct lode_hf_linear *l
     return rc;
 }
 
-int lode_hf_linear_read(const struct lode_st *st, const struct lode_hf_linear *l, size_t offset,
+int lode_hf_linear_read(const struct lode_st_from *from, const struct lode_hf_linear *l, size_t offset,
                         void *out, size_t n, struct lode_error *err) {
     const size_t size = l->row_size;
     char *to = out, *row = NULL;
@@ -165,11 +165,11 @@ int lode_hf_linear_read(const struct lode_st *st, const struct lode_hf_linear *l
         size_t take = size - at < n ? size - at : n;
         if (take == size) {
             take = n - n % size;
-            rc = lode_hf_linear_rows(st, l, offset / size, 1, take / size, to, err);
+            rc = lode_hf_linear_rows(from, l, offset / size, 1, take / size, to, err);
         } else {
             if (!row && !(row = lode_alloc(size, 1)))
                 return lode_fail_nomem(err, l->as.name);
-            rc = lode_hf_linear_rows(st, l, offset / size, 1, 1, row, err);
+            rc = lode_hf_linear_rows(from, l, offset / size, 1, 1, row, err);
             if (rc == 0)
                 memcpy(to, row + at, take);
         }
@@ -179,4 +179,22 @@ int lode_hf_linear_read(const struct lode_st *st, const struct lode_hf_linear *l
     }
     lode_free(row);
     return rc;
+}
+
+uint32_t lode_hf_linear_stretches(const struct lode_st *st, const struct lode_hf_linear *l, uint64_t first,
+                                  uint64_t n, struct lode_stretch out[LODE_HF_PARTS]) {
+    const struct reader r = {.l = l};
+    uint32_t n_out = 0;
+    for (int p = 0; p < LODE_HF_PARTS; p++) {
+        const struct lode_st_tensor *t = l->part[p];
+        if (!is_read(&r, p) || !lode_st_path(st, t))
+            continue;
+        const uint64_t matrices[2] = {first / l->rows, (first + n - 1) / l->rows + 1};
+        const size_t size = is_whole(&r, p) ? t->size / (size_t)l->n_matrices : part_row_size(&r, p);
+        const uint64_t begin = is_whole(&r, p) ? matrices[0] : first;
+        const uint64_t end = is_whole(&r, p) ? matrices[1] : first + n;
+        out[n_out++] = (struct lode_stretch){lode_st_path(st, t), t->offset + begin * size,
+                                             (size_t)(end - begin) * size};
+    }
+    return n_out;
 }

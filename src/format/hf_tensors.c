@@ -401,16 +401,16 @@ static inline void scatter(char *out, const char *in, uint64_t n_small, uint64_t
 }
 
 /* n numbers of s, as they lie. */
-static int read_numbers(const struct lode_hf *h, const struct lode_st_tensor *s, uint64_t first,
+static int read_numbers(const struct lode_st_from *from, const struct lode_st_tensor *s, uint64_t first,
                         uint64_t n, void *out, struct lode_error *err) {
     const struct lode_hf_linear *l = lode_hf_linear(s);
-    return l ? lode_hf_linear_read(h->st, l, bytes_of(s, first), out, bytes_of(s, n), err)
-             : lode_st_read(h->st, s, bytes_of(s, first), out, bytes_of(s, n), err);
+    return l ? lode_hf_linear_read(from, l, bytes_of(s, first), out, bytes_of(s, n), err)
+             : lode_st_read_from(from, s, bytes_of(s, first), out, bytes_of(s, n), err);
 }
 
-/* `rows` rounds of the inner two loops from `from` on, where the innermost is not contiguous: the
+/* `rows` rounds of the inner two loops from `first` on, where the innermost is not contiguous: the
  * file is read in its own order, a piece at a time. */
-static int read_turned(const struct lode_hf *h, const struct lode_hf_run *r, uint64_t from,
+static int read_turned(const struct lode_st_from *from, const struct lode_hf_run *r, uint64_t first,
                        uint64_t rows, char *out, size_t width, struct lode_error *err) {
     const bool turned = r->step[2] <= r->step[3]; /* the loop with the longer step is outside */
     const uint64_t n_small = turned ? rows : r->n[3], n_large = turned ? r->n[3] : rows;
@@ -423,7 +423,7 @@ static int read_turned(const struct lode_hf *h, const struct lode_hf_run *r, uin
     int rc = in ? 0 : lode_fail_nomem(err, r->from->name);
     for (uint64_t l = 0; rc == 0 && l < n_large; l += some) {
         const uint64_t now = some < n_large - l ? some : n_large - l;
-        rc = read_numbers(h, r->from, from + l * large, (now - 1) * large + span, in, err);
+        rc = read_numbers(from, r->from, first + l * large, (now - 1) * large + span, in, err);
         char *to = out + l * large_out * width;
         if (rc == 0 && width == 2)
             scatter(to, in, n_small, small, small_out, now, large, large_out, 2);
@@ -435,7 +435,7 @@ static int read_turned(const struct lode_hf *h, const struct lode_hf_run *r, uin
 }
 
 /* n numbers from the run's number i on, as they lie. */
-static int read_run(const struct lode_hf *h, const struct lode_hf_run *r, uint64_t i, uint64_t n,
+static int read_run(const struct lode_st_from *from, const struct lode_hf_run *r, uint64_t i, uint64_t n,
                     char *out, struct lode_error *err) {
     const struct lode_hf_linear *l = lode_hf_linear(r->from);
     uint64_t rest;
@@ -447,24 +447,24 @@ static int read_run(const struct lode_hf *h, const struct lode_hf_run *r, uint64
             rows) { /* rows at a distance */
             some = rows * cols;
             LODE_TRY(
-                lode_hf_linear_rows(h->st, l, at / l->cols, r->step[2] / l->cols, rows, out, err));
+                lode_hf_linear_rows(from, l, at / l->cols, r->step[2] / l->cols, rows, out, err));
             continue;
         }
         if (r->step[3] == 1) {
             some = rest < n ? rest : n;
-            LODE_TRY(read_numbers(h, r->from, at, some, out, err));
+            LODE_TRY(read_numbers(from, r->from, at, some, out, err));
             continue;
         }
         const size_t width = bytes_of(r->from, 1); /* of a plain number */
         if (rest == cols && rows) {
             some = rows * cols;
-            LODE_TRY(read_turned(h, r, at, rows, out, width, err));
+            LODE_TRY(read_turned(from, r, at, rows, out, width, err));
             continue;
         }
         some = rest < n ? rest : n; /* of a row */
         const uint64_t before = cols - rest;
         char *row = lode_alloc((size_t)cols, width);
-        int rc = row ? read_turned(h, r, place_of(r, i - before, &rest), 1, row, width, err)
+        int rc = row ? read_turned(from, r, place_of(r, i - before, &rest), 1, row, width, err)
                      : lode_fail_nomem(err, r->from->name);
         if (rc == 0)
             memcpy(out, row + before * width, (size_t)some * width);
@@ -475,7 +475,7 @@ static int read_run(const struct lode_hf *h, const struct lode_hf_run *r, uint64
 }
 
 /* The same, widened and mapped. */
-static int read_mapped(const struct lode_hf *h, const struct lode_hf_run *r, lode_hf_map *map,
+static int read_mapped(const struct lode_st_from *from, const struct lode_hf_run *r, lode_hf_map *map,
                        uint64_t i, uint64_t n, char *out, struct lode_error *err) {
     enum { SOME = 1024 };
     char raw[4 * SOME];
@@ -483,7 +483,7 @@ static int read_mapped(const struct lode_hf *h, const struct lode_hf_run *r, lod
     lode_hf_dtype(r->from, &type);
     for (uint64_t some; n > 0; i += some, n -= some) {
         some = n < SOME ? n : SOME;
-        LODE_TRY(read_run(h, r, i, some, raw, err));
+        LODE_TRY(read_run(from, r, i, some, raw, err));
         for (uint64_t k = 0; k < some; k++, out += sizeof(float)) {
             uint16_t half;
             float x;
@@ -499,7 +499,8 @@ static int read_mapped(const struct lode_hf *h, const struct lode_hf_run *r, lod
 }
 
 int lode_hf_read_home(const struct lode_hf *h, const struct lode_gguf_tensor *t, size_t offset,
-                      void *out, size_t n, struct lode_error *err) {
+                      void *out, size_t n, const struct lode_held *held, struct lode_error *err) {
+    const struct lode_st_from from = {h->st, held};
     const struct lode_hf_home *home = &h->homes[t - h->tensors];
     if (offset > t->size || n > t->size - offset)
         return lode_fail(err, LODE_ERR_ARG, t->name, "%zu bytes at %zu of a tensor of %zu bytes", n,
@@ -518,9 +519,47 @@ int lode_hf_read_home(const struct lode_hf *h, const struct lode_gguf_tensor *t,
         const uint64_t rest = run_count(r) - (number - r->at), left = (n - done) / bytes * block;
         const uint64_t some = rest < left ? rest : left;
         char *to = (char *)out + done;
-        LODE_TRY(home->map ? read_mapped(h, r, home->map, number - r->at, some, to, err)
-                           : read_run(h, r, number - r->at, some, to, err));
+        LODE_TRY(home->map ? read_mapped(&from, r, home->map, number - r->at, some, to, err)
+                           : read_run(&from, r, number - r->at, some, to, err));
         done += (size_t)(some / block * bytes);
     }
     return 0;
+}
+
+/* The n numbers of a run from its number i on: all that lies between the first and the last. */
+static uint32_t run_stretches(const struct lode_hf *h, const struct lode_hf_run *r, uint64_t i, uint64_t n,
+                              struct lode_stretch out[LODE_HF_PARTS]) {
+    const struct lode_hf_linear *l = lode_hf_linear(r->from);
+    uint64_t rest;
+    const uint64_t first = place_of(r, i, &rest), last = place_of(r, i + n - 1, &rest);
+    if (last < first)
+        return 0;
+    if (l)
+        return lode_hf_linear_stretches(h->st, l, first / l->cols, last / l->cols - first / l->cols + 1, out);
+    const char *path = lode_st_path(h->st, r->from);
+    if (!path)
+        return 0;
+    out[0] = (struct lode_stretch){path, r->from->offset + bytes_of(r->from, first),
+                                   bytes_of(r->from, last - first + 1)};
+    return 1;
+}
+
+uint32_t lode_hf_home_stretches(const struct lode_hf *h, const struct lode_gguf_tensor *t, size_t offset,
+                                size_t n, struct lode_stretch *out, uint32_t most) {
+    const struct lode_hf_home *home = &h->homes[t - h->tensors];
+    const size_t bytes = lode_dtypes[t->type].bytes, block = lode_dtypes[t->type].block;
+    uint32_t n_out = 0;
+    if (home->made || home->map || offset > t->size || n > t->size - offset || offset % bytes || n % bytes)
+        return 0;
+    for (size_t done = 0; done < n;) {
+        const uint64_t number = (offset + done) / bytes * block;
+        const struct lode_hf_run *r = run_at(home, number);
+        const uint64_t rest = run_count(r) - (number - r->at), left = (n - done) / bytes * block;
+        const uint64_t some = rest < left ? rest : left;
+        if (n_out + LODE_HF_PARTS > most)
+            return 0;
+        n_out += run_stretches(h, r, number - r->at, some, out + n_out);
+        done += (size_t)(some / block * bytes);
+    }
+    return n_out;
 }

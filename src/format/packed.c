@@ -113,7 +113,7 @@ static void packed_close(struct lode_source *s) {
 }
 
 static const struct lode_source_ops ops = {find,  tensor, data,  read,
-                                           order, place,  check, packed_close};
+                                           order, place,  check, packed_close, NULL, NULL};
 
 /* DIR/NAME; NULL: no memory.  The caller frees it. */
 static char *path_in(const char *dir, const char *name) {

@@ -20,6 +20,7 @@
 #ifndef LODE_FORMAT_SAFETENSORS_H
 #define LODE_FORMAT_SAFETENSORS_H
 
+#include "format/held.h"
 #include "base/file.h"
 
 struct lode_st;
@@ -92,6 +93,14 @@ const void *lode_st_data(const struct lode_st *st, const struct lode_st_tensor *
 /* Bytes [offset, offset + n) of the array, by plain reads; any thread. */
 int lode_st_read(const struct lode_st *st, const struct lode_st_tensor *t, size_t offset, void *out,
                  size_t n, struct lode_error *err);
+
+/* The same, from memory where `held` has them all; NULL: it has none. */
+struct lode_st_from {
+    const struct lode_st *st;
+    const struct lode_held *held;
+};
+int lode_st_read_from(const struct lode_st_from *from, const struct lode_st_tensor *t, size_t offset,
+                      void *out, size_t n, struct lode_error *err);
 
 /* The file that it lies in; one pointer a file.  NULL: it was parsed from memory. */
 const char *lode_st_path(const struct lode_st *st, const struct lode_st_tensor *t);

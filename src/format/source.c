@@ -68,7 +68,7 @@ static void gguf_close(struct lode_source *s) {
 
 static const struct lode_source_ops gguf_ops = {gguf_find,  gguf_tensor, gguf_data, gguf_read,
                                                 gguf_order, gguf_place,  gguf_check,
-                                                gguf_close};
+                                                gguf_close, NULL, NULL};
 
 /* Layers that predict further tokens (MTP) come last and are not run. */
 static void note_extra_layers(struct gguf_source *s) {
@@ -235,6 +235,17 @@ const uint32_t *lode_source_order(const struct lode_source *s, const struct lode
 bool lode_source_place(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                        size_t n, struct lode_place *out) {
     return s->ops->place && s->ops->place(s, t, offset, n, out);
+}
+
+uint32_t lode_source_stretches(const struct lode_source *s, const struct lode_gguf_tensor *t,
+                               size_t offset, size_t n, struct lode_stretch *out, uint32_t most) {
+    return s->ops->stretches ? s->ops->stretches(s, t, offset, n, out, most) : 0;
+}
+
+int lode_source_read_held(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
+                          void *out, size_t n, const struct lode_held *held, struct lode_error *err) {
+    return s->ops->read_held ? s->ops->read_held(s, t, offset, out, n, held, err)
+                             : lode_source_read(s, t, offset, out, n, err);
 }
 
 int lode_source_check(const struct lode_source *s, struct lode_error *err) {

@@ -18,6 +18,7 @@
 #define LODE_FORMAT_SOURCE_H
 
 #include "format/gguf.h"
+#include "format/held.h"
 
 struct lode_source_ops;
 
@@ -56,6 +57,11 @@ struct lode_source_ops {
                   size_t n, struct lode_place *out);
     int (*check)(const struct lode_source *s, struct lode_error *err);
     void (*close)(struct lode_source *s);
+    /* These two may be NULL where all is in one piece. */
+    uint32_t (*stretches)(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
+                          size_t n, struct lode_stretch *out, uint32_t most);
+    int (*read_held)(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
+                     void *out, size_t n, const struct lode_held *held, struct lode_error *err);
 };
 
 /* path: a GGUF file (any of a set), a directory with config.json and safetensors or with one GGUF
@@ -92,6 +98,13 @@ const uint32_t *lode_source_order(const struct lode_source *s, const struct lode
 /* Where bytes [offset, offset + n) lie in one piece; false: nowhere, they are put together. */
 bool lode_source_place(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                        size_t n, struct lode_place *out);
+/* What of the files bytes [offset, offset + n) are made of; returns how many stretches, 0: it is not
+ * known, or more than `most`. */
+uint32_t lode_source_stretches(const struct lode_source *s, const struct lode_gguf_tensor *t,
+                               size_t offset, size_t n, struct lode_stretch *out, uint32_t most);
+/* As lode_source_read, but what is held is not read. */
+int lode_source_read_held(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
+                          void *out, size_t n, const struct lode_held *held, struct lode_error *err);
 /* LODE_ERR_IO when mapped bytes could not be read since opening (base/sigbus.h). */
 int lode_source_check(const struct lode_source *s, struct lode_error *err);
 

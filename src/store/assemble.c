@@ -2,16 +2,43 @@
 
 #include "base/alloc.h"
 
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 
-enum { THREADS = 2 };
+enum {
+    THREADS = 4, /* with memory for stretches: most wait for the disk */
+    BARE_THREADS = 2,
+    MOST = 64, /* stretches of a group */
+};
+
+/* What a group is made of: stretches of whole pages, neighbours joined, one behind the other. */
+struct recipe {
+    struct lode_stretch stretches[MOST];
+    struct lode_read_part parts[MOST];
+    uint32_t n; /* 0: the source reads by itself */
+    size_t size;
+};
+
+struct helper {
+    struct lode_assembler *a;
+    pthread_t thread;
+    char *memory; /* owned; NULL: there is none */
+    struct recipe recipe;
+    const char *data[MOST];
+};
 
 struct lode_assembler {
     const struct lode_source *source; /* borrowed, as the next three */
     const struct lode_weight *weights;
     const struct lode_group *groups;
-    const size_t *at;
-    pthread_t threads[THREADS];
+    const struct lode_layouts *layouts;
+    const char **paths; /* owned; (n_paths) */
+    uint32_t n_paths;
+    struct lode_reader *reader; /* owned; NULL: nothing is read here */
+    char name[48];
+    struct helper helpers[THREADS];
     uint32_t n_threads;
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t work;
@@ -20,19 +47,94 @@ struct lode_assembler {
     struct lode_error error;
 };
 
-static int put_together(const struct lode_assembler *a, const struct lode_read *r,
-                        struct lode_error *err) {
-    const struct lode_group *g = &a->groups[r->tag];
+/* ---- what is read for a group ---- */
+
+static int by_place(const void *x, const void *y) {
+    const struct lode_stretch *a = x, *b = y;
+    if (a->path != b->path)
+        return (uintptr_t)a->path < (uintptr_t)b->path ? -1 : 1;
+    return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+static bool list_stretches(const struct lode_assembler *a, const struct lode_group *g, struct recipe *out) {
+    out->n = 0;
     for (uint32_t i = 0; i < g->n_weights; i++) {
         const struct lode_weight *w = &a->weights[g->weights[i]];
-        LODE_TRY(lode_source_read(a->source, w->home, w->offset, r->base + a->at[g->weights[i]],
-                                  w->size, err));
+        const uint32_t n = lode_source_stretches(a->source, w->home, w->offset, w->size,
+                                                 out->stretches + out->n, MOST - out->n);
+        if (n == 0)
+            return false;
+        out->n += n;
+    }
+    return true;
+}
+
+static uint32_t file_of(const struct lode_assembler *a, const char *path) {
+    uint32_t i = 0;
+    while (i < a->n_paths && a->paths[i] != path)
+        i++;
+    return i;
+}
+
+/* n 0 where the source does not know, or needs too many. */
+static void find_recipe(const struct lode_assembler *a, const struct lode_group *g, struct recipe *out) {
+    uint32_t n = 0;
+    out->size = 0;
+    if (!list_stretches(a, g, out)) {
+        out->n = 0;
+        return;
+    }
+    qsort(out->stretches, out->n, sizeof *out->stretches, by_place);
+    for (uint32_t i = 0; i < out->n; i++) {
+        const struct lode_stretch *s = &out->stretches[i];
+        struct lode_stretch *last = n ? &out->stretches[n - 1] : NULL;
+        const uint64_t begin = s->offset / LODE_READ_ALIGN * LODE_READ_ALIGN;
+        const uint64_t end = s->offset + s->size;
+        if (last && last->path == s->path && begin <= last->offset + last->size)
+            last->size = end > last->offset + last->size ? (size_t)(end - last->offset) : last->size;
+        else
+            out->stretches[n++] = (struct lode_stretch){s->path, begin, (size_t)(end - begin)};
+    }
+    out->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct lode_stretch *s = &out->stretches[i];
+        const size_t size = (s->size + LODE_READ_ALIGN - 1) / LODE_READ_ALIGN * LODE_READ_ALIGN;
+        out->parts[i] = (struct lode_read_part){file_of(a, s->path), s->offset, size, s->size, out->size};
+        out->size += size;
+    }
+}
+
+/* ---- threads ---- */
+
+static int put_together(struct helper *h, const struct lode_read *r, struct lode_error *err) {
+    const struct lode_assembler *a = h->a;
+    const struct lode_group *g = &a->groups[r->tag];
+    struct recipe *x = &h->recipe;
+    struct lode_held held = {x->stretches, h->data, 0};
+    if (h->memory)
+        find_recipe(a, g, x);
+    if (h->memory && x->n) {
+        char what[64];
+        if (g->expert == LODE_NO_EXPERT)
+            snprintf(what, sizeof what, "layer %" PRIu32, g->layer);
+        else
+            snprintf(what, sizeof what, "expert %" PRIu32 " of layer %" PRIu32, g->expert, g->layer);
+        LODE_TRY(lode_reader_read(a->reader, x->parts, x->n, h->memory, what, err));
+        for (uint32_t i = 0; i < x->n; i++)
+            h->data[i] = h->memory + x->parts[i].to;
+        held.n = x->n;
+    }
+    for (uint32_t i = 0; i < g->n_weights; i++) {
+        const struct lode_weight *w = &a->weights[g->weights[i]];
+        LODE_TRY(lode_source_read_held(a->source, w->home, w->offset, r->base + a->layouts->at[g->weights[i]],
+                                       w->size, &held, err));
     }
     return 0;
 }
 
 static void *work(void *arg) {
-    struct lode_assembler *a = arg;
+    struct helper *h = arg;
+    struct lode_assembler *a = h->a;
     pthread_mutex_lock(&a->lock);
     while (!a->stop) {
         struct lode_read *r = a->first;
@@ -45,7 +147,7 @@ static void *work(void *arg) {
             a->last = NULL;
         pthread_mutex_unlock(&a->lock);
         struct lode_error err = {0};
-        const int rc = put_together(a, r, &err);
+        const int rc = put_together(h, r, &err);
         r->fault = (struct lode_read_fault){.cause = rc < 0 ? LODE_READ_SOURCE : 0};
         if (rc < 0) {
             pthread_mutex_lock(&a->lock);
@@ -59,23 +161,80 @@ static void *work(void *arg) {
     return NULL;
 }
 
+/* ---- making one ---- */
+
+static int add_paths(struct lode_assembler *a, const struct recipe *x, struct lode_error *err) {
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (file_of(a, x->stretches[i].path) < a->n_paths)
+            continue;
+        const char **more = lode_realloc(a->paths, a->n_paths + 1, sizeof *more);
+        if (!more)
+            return lode_fail_nomem(err, "list of files");
+        a->paths = more;
+        a->paths[a->n_paths++] = x->stretches[i].path;
+    }
+    return 0;
+}
+
+/* The reader and as many threads' memory as there may be; n 0: none. */
+static int take_memory(struct lode_assembler *a, uint32_t n_groups, const struct lode_assembler_opts *o,
+                       uint64_t *memory, uint32_t *n, struct lode_error *err) {
+    struct recipe *x = &a->helpers[0].recipe;
+    size_t most = 0;
+    for (uint32_t g = 0; g < n_groups; g++) {
+        if (a->layouts->groups[g].n_parts)
+            continue;
+        find_recipe(a, &a->groups[g], x);
+        LODE_TRY(add_paths(a, x, err));
+        most = x->size > most ? x->size : most;
+    }
+    *n = most && o->memory / most < THREADS ? (uint32_t)(o->memory / most) : most ? THREADS : 0;
+    if (*n == 0)
+        return 0;
+    struct lode_reader_opts reader = o->reader;
+    reader.n_rooms = 0;
+    reader.rooms_size = 0;
+    LODE_TRY(lode_reader_create(&a->reader, a->paths, a->n_paths, &reader, err));
+    for (uint32_t i = 0; i < *n; i++) {
+        a->helpers[i].memory = lode_alloc_aligned(LODE_READ_ALIGN, most, 1);
+        if (!a->helpers[i].memory)
+            return lode_fail(err, LODE_ERR_NOMEM, "--expert-cache", "out of memory for %zu bytes", most);
+        *memory += most;
+    }
+    snprintf(a->name, sizeof a->name, "%s, converted", lode_reader_name(a->reader));
+    return 0;
+}
+
 int lode_assembler_create(struct lode_assembler **out, const struct lode_source *source,
                           const struct lode_weight *weights, const struct lode_group *groups,
-                          const size_t *at, struct lode_error *err) {
+                          uint32_t n_groups, const struct lode_layouts *layouts,
+                          const struct lode_assembler_opts *opts, uint64_t *memory,
+                          struct lode_error *err) {
     struct lode_assembler *a = LODE_NEW(struct lode_assembler);
-    *out = a;
+    uint32_t n = 0;
+    *out = NULL;
+    *memory = 0;
     if (!a)
         return lode_fail_nomem(err, "expert cache");
-    *a = (struct lode_assembler){.source = source, .weights = weights, .groups = groups, .at = at};
+    *a = (struct lode_assembler){.source = source, .weights = weights, .groups = groups,
+                                 .layouts = layouts, .name = "put together from parts"};
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->work, NULL);
-    while (a->n_threads < THREADS && pthread_create(&a->threads[a->n_threads], NULL, work, a) == 0)
-        a->n_threads++;
-    if (a->n_threads)
-        return 0;
-    lode_assembler_free(a);
-    *out = NULL;
-    return lode_fail(err, LODE_ERR_LIMIT, "experts", "no thread can be started to read them");
+    int rc = take_memory(a, n_groups, opts, memory, &n, err);
+    n = n ? n : BARE_THREADS;
+    for (; rc == 0 && a->n_threads < n; a->n_threads++) {
+        struct helper *h = &a->helpers[a->n_threads];
+        h->a = a;
+        if (pthread_create(&h->thread, NULL, work, h) != 0)
+            break;
+    }
+    if (rc == 0 && a->n_threads == 0)
+        rc = lode_fail(err, LODE_ERR_LIMIT, "experts", "no thread can be started to read them");
+    if (rc < 0)
+        lode_assembler_free(a);
+    else
+        *out = a;
+    return rc;
 }
 
 void lode_assembler_free(struct lode_assembler *a) {
@@ -86,7 +245,11 @@ void lode_assembler_free(struct lode_assembler *a) {
     pthread_cond_broadcast(&a->work);
     pthread_mutex_unlock(&a->lock);
     for (uint32_t i = 0; i < a->n_threads; i++)
-        pthread_join(a->threads[i], NULL);
+        pthread_join(a->helpers[i].thread, NULL);
+    lode_reader_free(a->reader);
+    for (uint32_t i = 0; i < THREADS; i++)
+        lode_free_aligned(a->helpers[i].memory);
+    lode_free(a->paths);
     pthread_cond_destroy(&a->work);
     pthread_mutex_destroy(&a->lock);
     lode_free(a);
@@ -108,4 +271,10 @@ int lode_assembler_fail(struct lode_assembler *a, struct lode_error *err) {
     if (err)
         *err = error;
     return error.code;
+}
+
+const char *lode_assembler_name(const struct lode_assembler *a) { return a->name; }
+
+uint64_t lode_assembler_busy(const struct lode_assembler *a) {
+    return a->reader ? lode_reader_busy(a->reader) : 0;
 }

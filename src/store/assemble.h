@@ -1,23 +1,35 @@
-/* assemble.h - groups that no file has in one piece are put together by their source, on threads.
+/* assemble.h - groups that no file has as they are computed with are put together by their source, on
+ * threads.
  *
  *     lode_assembler_submit(a, &read);     read.tag: which group; r.done comes on one of the
- * threads
+ *                                          threads
  *
- * Like the reader's (reader.h), a read belongs to the caller, who leaves it alone until `done`; but
- * these are never urgent, and come in the order in which they were asked for.
+ * Each thread has the stretches of the files that its group is made of read at once, past the page
+ * cache (reader.h), and the source makes the group of these.  Where the memory for that would be too
+ * much of the budget, the source reads by itself.
+ *
+ * Like the reader's, a read belongs to the caller, who leaves it alone until `done`; but these are
+ * never urgent, and come in the order in which they were asked for.
  */
 #ifndef LODE_STORE_ASSEMBLE_H
 #define LODE_STORE_ASSEMBLE_H
 
-#include "store/reader.h"
+#include "store/layout.h"
 #include "store/weight.h"
 
 struct lode_assembler;
 
-/* at: of each weight, from base (layout.h).  All borrowed. */
+struct lode_assembler_opts {
+    uint64_t memory;                /* bytes at most for stretches that are read */
+    struct lode_reader_opts reader; /* its rooms are set here */
+};
+
+/* For the groups that layouts have no parts of.  All borrowed.  *memory: bytes that it holds. */
 int lode_assembler_create(struct lode_assembler **out, const struct lode_source *source,
                           const struct lode_weight *weights, const struct lode_group *groups,
-                          const size_t *at, struct lode_error *err);
+                          uint32_t n_groups, const struct lode_layouts *layouts,
+                          const struct lode_assembler_opts *opts, uint64_t *memory,
+                          struct lode_error *err);
 /* Waits for what is being put together; what is queued is dropped, and its `done` not called. */
 void lode_assembler_free(struct lode_assembler *a);
 
@@ -25,5 +37,8 @@ void lode_assembler_free(struct lode_assembler *a);
 void lode_assembler_submit(struct lode_assembler *a, struct lode_read *read);
 /* The latest LODE_READ_SOURCE in words; returns its code. */
 int lode_assembler_fail(struct lode_assembler *a, struct lode_error *err);
+
+const char *lode_assembler_name(const struct lode_assembler *a); /* "io_uring, direct, converted" */
+uint64_t lode_assembler_busy(const struct lode_assembler *a);    /* as lode_reader_busy */
 
 #endif

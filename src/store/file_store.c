@@ -98,7 +98,7 @@ static int read_direct(struct file_store *f, uint32_t i, const struct lode_weigh
         return lode_fail(err, LODE_ERR_NOMEM, w->home->name, "out of memory for its %zu bytes", size);
     f->base.resident += size;
     f->data[i] = (char *)f->own[i] + before;
-    return lode_reader_read(f->reader, &part, f->own[i], w->home->name, err);
+    return lode_reader_read(f->reader, &part, 1, f->own[i], w->home->name, err);
 }
 
 static int widen(struct file_store *f, uint32_t i, const struct lode_weight *w,

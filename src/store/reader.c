@@ -279,10 +279,10 @@ static void wake(struct lode_read *read) {
     pthread_mutex_unlock(&w->lock);
 }
 
-int lode_reader_read(struct lode_reader *r, const struct lode_read_part *part, char *base,
+int lode_reader_read(struct lode_reader *r, const struct lode_read_part *parts, uint32_t n, char *base,
                      const char *what, struct lode_error *err) {
     struct waiting w = {
-        .read = {.parts = part, .n_parts = 1, .base = base, .urgent = true, .done = wake}};
+        .read = {.parts = parts, .n_parts = n, .base = base, .urgent = true, .done = wake}};
     pthread_mutex_init(&w.lock, NULL);
     pthread_cond_init(&w.done, NULL);
     lode_reader_submit(r, &w.read);

@@ -98,9 +98,9 @@ void lode_reader_free(struct lode_reader *r);
 void lode_reader_forget(struct lode_reader *r, const struct lode_read_part *parts, size_t n);
 
 void lode_reader_submit(struct lode_reader *r, struct lode_read *read);
-/* Reads one part to base + part->to and waits for it.  0, or the fault's code with its words:
+/* Reads n parts, each to base + its `to`, and waits for them.  0, or the fault's code with its words:
  * `what` names the bytes. */
-int lode_reader_read(struct lode_reader *r, const struct lode_read_part *part, char *base,
+int lode_reader_read(struct lode_reader *r, const struct lode_read_part *parts, uint32_t n, char *base,
                      const char *what, struct lode_error *err);
 /* It is read behind all that were submitted before now, if it is not urgent. */
 void lode_reader_put_last(struct lode_reader *r, struct lode_read *read);

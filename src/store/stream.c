@@ -228,11 +228,12 @@ static void count(struct lode_store *store, struct lode_profile *out) {
         to->guessed += c->guessed;
     }
     out->streams = true;
-    out->cache += s->budget;
+    out->cache += s->budget + s->staged;
     out->held += lode_policy_used(s->policy);
     out->cancelled += s->cancelled;
     out->busy += s->reader ? (double)lode_reader_busy(s->reader) * 1e-9 : 0;
-    out->reader = s->reader ? lode_reader_name(s->reader) : "put together from parts";
+    out->busy += s->assembler ? (double)lode_assembler_busy(s->assembler) * 1e-9 : 0;
+    out->reader = s->reader ? lode_reader_name(s->reader) : lode_assembler_name(s->assembler);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -377,10 +378,24 @@ static void start_warm(struct stream *s, const uint32_t *hot, uint32_t n_hot) {
     pthread_mutex_unlock(&s->lock);
 }
 
+/* What it holds is of the budget, as far as groups leave it: a small part. */
+static int make_assembler(struct stream *s, const struct lode_stream_opts *o, struct lode_error *err) {
+    const uint64_t left = s->budget > s->layouts.largest ? s->budget - s->layouts.largest : 0;
+    const uint64_t quarter = s->in_turn ? 0 : s->budget / 4; /* layers have room for two, and no more */
+    const struct lode_assembler_opts opts = {.memory = left < quarter ? left : quarter, .reader = o->reader};
+    LODE_TRY(lode_assembler_create(&s->assembler, s->source, s->weights, s->groups, s->n_groups, &s->layouts,
+                                   &opts, &s->staged, err));
+    s->budget -= s->staged;
+    s->budget_first = s->budget;
+    return 0;
+}
+
 static int make(struct stream *s, uint32_t n_weights, const struct lode_stream_opts *o,
                 struct lode_error *err) {
     LODE_TRY(lode_layouts_make(&s->layouts, s->source, s->weights, n_weights, s->groups,
                                s->n_groups, err));
+    if (s->layouts.assembled)
+        LODE_TRY(make_assembler(s, o, err));
     LODE_TRY(make_policy(s, o->policy, err));
     LODE_TRY(make_slots(s, err));
     struct lode_file_store_opts resident = o->resident;
@@ -391,7 +406,7 @@ static int make(struct stream *s, uint32_t n_weights, const struct lode_stream_o
     if (!s->resident)
         LODE_TRY(
             lode_file_store_create(&s->resident, s->source, s->weights, n_weights, &resident, err));
-    s->base.resident = s->resident->resident + s->budget;
+    s->base.resident = s->resident->resident + s->budget + s->staged;
     struct lode_reader_opts reader = o->reader;
     reader.n_rooms = s->rooms.n;
     reader.rooms_size = s->rooms.bytes;
@@ -404,9 +419,6 @@ static int make(struct stream *s, uint32_t n_weights, const struct lode_stream_o
         LODE_TRY(lode_rooms_touch(&s->rooms, err));
     for (uint32_t i = 0; o->resident.prefault && i < s->rooms.n; i++)
         s->slots[i].touched = true;
-    if (s->layouts.assembled)
-        LODE_TRY(lode_assembler_create(&s->assembler, s->source, s->weights, s->groups,
-                                       s->layouts.at, err));
     start_warm(s, o->hot, o->n_hot);
     s->cache = (struct lode_cache){cache_held, cache_shrink, cache_grow, s, NULL};
     lode_cache_list(&s->cache);

@@ -50,7 +50,8 @@ struct stream {
 
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t arrived;
-    uint64_t budget, budget_first; /* now; as it was given */
+    uint64_t staged;               /* bytes of the budget that the assembler has */
+    uint64_t budget, budget_first; /* now; as it was given, without those */
     struct lode_policy *policy;
     struct lode_rooms rooms;
     struct stream_slot *slots; /* (rooms.n) */

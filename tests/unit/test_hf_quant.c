@@ -181,17 +181,17 @@ static void check(struct layout *l) {
     const uint64_t n_rows = o.l->n_matrices * o.l->rows;
     char *all = malloc(size), *some = malloc(size);
     assert_true(all && some);
-    assert_int_equal(lode_hf_linear_read(o.st, o.l, 0, all, size, &err), 0);
+    assert_int_equal(lode_hf_linear_read(&(struct lode_st_from){o.st, NULL}, o.l, 0, all, size, &err), 0);
     compare(l, o.l, all);
     /* pieces that begin and end anywhere */
     for (size_t n = 1; n < size; n = 2 * n + 5)
         for (size_t at = 0; at + n <= size; at += 3 * n + row / 2) {
-            assert_int_equal(lode_hf_linear_read(o.st, o.l, at, some, n, &err), 0);
+            assert_int_equal(lode_hf_linear_read(&(struct lode_st_from){o.st, NULL}, o.l, at, some, n, &err), 0);
             assert_memory_equal(some, all + at, n);
         }
     for (uint64_t step = 1; step < 4; step++) { /* every step-th row, past matrices' ends */
         const uint64_t n = (n_rows - 1 + step - 1) / step;
-        assert_int_equal(lode_hf_linear_rows(o.st, o.l, 1, step, n, some, &err), 0);
+        assert_int_equal(lode_hf_linear_rows(&(struct lode_st_from){o.st, NULL}, o.l, 1, step, n, some, &err), 0);
         for (uint64_t i = 0; i < n; i++)
             assert_memory_equal(some + i * row, all + (1 + i * step) * row, row);
     }
@@ -851,7 +851,7 @@ static void refuses_values(void **state) {
     write_file(&l);
     assert_int_equal(open_layout(&o, &l), 0);
     char row[256];
-    assert_int_equal(lode_hf_linear_read(o.st, o.l, 0, row, o.l->row_size, &err), LODE_ERR_FORMAT);
+    assert_int_equal(lode_hf_linear_read(&(struct lode_st_from){o.st, NULL}, o.l, 0, row, o.l->row_size, &err), LODE_ERR_FORMAT);
     assert_non_null(strstr(err.text, "0x80"));
     close_layout(&o);
     drop(&l);
@@ -868,7 +868,7 @@ static void survives_lack_of_memory(void **state) {
         failmalloc_start(n, false);
         int rc = open_layout(&o, &l);
         if (rc == 0)
-            rc = lode_hf_linear_read(o.st, o.l, 3, all, sizeof all, &err);
+            rc = lode_hf_linear_read(&(struct lode_st_from){o.st, NULL}, o.l, 3, all, sizeof all, &err);
         close_layout(&o);
         const struct failmalloc_stats stats = failmalloc_stop();
         assert_int_equal(stats.live, 0);
