@@ -239,7 +239,7 @@ void lode_kv_pool_trim(const struct lode_kv_pool *p) {
 }
 
 static int moved(bool ok, struct lode_error *err) {
-    return ok ? 0 : lode_fail(err, LODE_ERR_DEVICE, "KV cache", "a page could not be moved");
+    return ok ? 0 : lode_fail(err, LODE_ERR_DEVICE, "KV cache", "a page could not be moved: its device failed");
 }
 
 int lode_kv_page_read(const struct lode_kv_pool *p, uint32_t group, uint32_t page, void *out,

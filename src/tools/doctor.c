@@ -119,6 +119,28 @@ static void show_gpus(const char *kind, const struct gpu_list *list) {
                list->v[i].memory ? format_bytes((double)list->v[i].memory, bytes) : "");
 }
 
+/* What of the GPUs models can run on, which is known when each has been opened. */
+static void show_devices(const struct gpu_list *cuda) {
+    struct lode_error why = {0};
+    char memory_text[32], bus_text[32];
+    const int n = lode_device_count(&why);
+    int usable = 0;
+    for (int i = 0; i < n; i++) {
+        double memory, bus;
+        const int rc = lode_device_speeds(i, &memory, &bus, &why);
+        usable += rc == 0 || rc == LODE_ERR_NOMEM;
+        if (rc < 0)
+            printf("  cuda:%d is not %s: %s\n", i, rc == LODE_ERR_NOMEM ? "measured" : "used", why.text);
+        else
+            printf("  cuda:%d copies %s/s in its memory, counting reads and writes, and %s/s from the host\n", i,
+                   format_bytes(memory, memory_text), format_bytes(bus, bus_text));
+    }
+    if (usable)
+        printf("  Models run there, or as many of their layers as fit (--device, -ngl).\n");
+    else
+        printf("  Models run on the CPU%s%s.\n", cuda->n && n == 0 ? ": " : "", cuda->n && n == 0 ? why.text : "");
+}
+
 int verb_doctor(int argc, char **argv) {
     struct opts o;
     struct args a;
@@ -140,10 +162,6 @@ int verb_doctor(int argc, char **argv) {
     heading("GPU");
     show_gpus("CUDA", &cuda);
     show_gpus("Vulkan", &vulkan);
-    struct lode_error why = {0};
-    if (lode_device_count(&why) > 0)
-        printf("  Models run on the CUDA device where all of one fits there (--device).\n");
-    else
-        printf("  Models run on the CPU%s%s.\n", cuda.n ? ": " : "", cuda.n ? why.text : "");
+    show_devices(&cuda);
     return 0;
 }

@@ -132,8 +132,11 @@ static int refuse(const struct lode_placement *p, struct lode_error *err) {
 }
 
 /* What is chosen is said where anything was, and with --fit always. */
-static void say_plan(const struct load_opts *o, const struct lode_placement *p) {
+static void say_plan(const struct load_opts *o, const struct lode_model *m, const struct lode_placement *p) {
     char a[32], b[32];
+    if (!p->on_gpu && lode_model_info(m)->n_gpus > 0)
+        fprintf(stderr, "lode: note: no layer fits into the GPU's memory, of which %s are free: all run on the CPU\n",
+                format_bytes((double)p->budget[LODE_RUNG_VRAM], a));
     if (p->expert_cache && p->fits)
         fprintf(stderr, "lode: note: %s of memory for %s of experts; the others are read when they are "
                         "used\n",
@@ -185,7 +188,7 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
         fprintf(stderr, "lode: note: --ram is %s, but no more than %s are free\n",
                 format_bytes((double)b.ram, asked), format_bytes((double)p.budget[LODE_RUNG_RAM], there));
     }
-    say_plan(o, &p);
+    say_plan(o, m, &p);
     if (hard) { /* of all models of this program together: --ram is what it may hold, not each of them */
         const uint64_t most = b.ram + b.ram / 50; /* what is too small to be planned must not end an answer */
         const uint64_t before = lode_memory_limit(most);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* CUresult */
-enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2, NO_DEVICE = 101, BAD_CONTEXT = 201, BAD_HANDLE = 400,
+enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2, NO_DEVICE = 100, BAD_CONTEXT = 201, BAD_HANDLE = 400,
        NOT_FOUND = 500, LOST = 719, CAPTURING = 900 };
 
 enum { MOST_DEVICES = 8, MOST_THINGS = 1024, MOST_KERNELS = 8192, MOST_MOVES = 256 };
@@ -92,7 +92,7 @@ __attribute__((format(printf, 2, 3))) static int wrong(int code, const char *for
 }
 
 static bool lost(void) {
-    const char *file = getenv("LODE_FAKE_CUDA_LOST");
+    const char *file = getenv("FAKE_CUDA_LOST");
     return (fake_cuda.lose_at && fake_cuda.n_calls >= fake_cuda.lose_at) || (file && access(file, F_OK) == 0);
 }
 
@@ -258,7 +258,7 @@ static int move(void *stream, struct move m, const char *call) {
 
 /* What the environment says: by name. */
 static void read_settings(void) {
-    const char *at = getenv("LODE_FAKE_CUDA");
+    const char *at = getenv("FAKE_CUDA");
     while (at && *at) {
         const size_t n = strcspn(at, "=");
         if (!at[n])

@@ -15,8 +15,8 @@
  *     assert_int_equal(fake_cuda.n_live, 0);
  *     assert_int_equal(fake_cuda.n_wrong, 0);
  *
- * A program finds it by LD_LIBRARY_PATH.  What it is told then comes from the environment: LODE_FAKE_CUDA,
- * numbers of the first part of the struct by name ("memory=1073741824,fail_at=7"), and LODE_FAKE_CUDA_LOST, the
+ * A program finds it by LD_LIBRARY_PATH.  What it is told then comes from the environment: FAKE_CUDA,
+ * numbers of the first part of the struct by name ("memory=1073741824,fail_at=7"), and FAKE_CUDA_LOST, the
  * devices being lost while a file of that name exists.
  *
  * Calls may come from any thread; the struct is to be changed and read while none is under way.

@@ -211,9 +211,10 @@ int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
     const uint64_t available = lode_cuda_available(c);
     if (total + 2 * (uint64_t)STAGE > available)
         return lode_fail(err, LODE_ERR_LIMIT, "--device cuda",
-                         "the weights take %.0f MiB, but %.0f MiB of the memory of '%s' are free: use a "
-                         "smaller or more strongly quantised model, or --device cpu",
-                         (double)total / 0x1p20, (double)available / 0x1p20, c->name);
+                         "the weights and the buffers to upload them by take %.0f MiB, but %.0f MiB of the "
+                         "memory of '%s' are free: use a smaller or more strongly quantised model, or "
+                         "--device cpu",
+                         (double)(total + 2 * (uint64_t)STAGE) / 0x1p20, (double)available / 0x1p20, c->name);
     c->weights = LODE_NEW_ARRAY(lode_dev, n);
     if (!c->weights)
         return lode_fail_nomem(err, "weights");

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""lost_device.py LODE FOLDER: the program with the CUDA driver that stands in (FOLDER has it: fake_cuda.h).
+
+What is said of devices, where there are some, where the driver shows none, and where their memory is short;
+and a server whose device is lost while it answers: requests fail, each with its error, the server goes on,
+and when the device works again so do requests.  Skipped where the program was built without CUDA's host side.
+"""
+import concurrent.futures
+import os
+import subprocess
+import sys
+import tempfile
+
+from lodeserver import Server, need_server
+from lodetest import Count, TESTS
+
+MODEL = TESTS + '/data/arch/llama/model.gguf'
+
+
+def run(program, *args, settings=''):
+    r = subprocess.run([program, *args], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                       env=dict(os.environ, FAKE_CUDA=settings))
+    return r.returncode, r.stdout, r.stderr
+
+
+def check_what_is_said(count, program):
+    code, out, said = run(program, '--list-devices', settings='n_devices=2')
+    count.check(code == 0 and out.count('cuda:') == 2 and 'cuda:1\tStand-in 1, 4096 MiB' in out, 'devices are listed')
+    code, out, said = run(program, '--list-devices', settings='n_devices=0')
+    count.check(code == 0 and 'cuda' not in out and 'cuInit says 100' in said, 'a driver without a device is named')
+    code, out, said = run(program, 'doctor', '--no-disk')
+    count.check(code == 0 and 'cuda:0 copies' in out and 'Models run there' in out, 'doctor measures them')
+    code, out, said = run(program, 'doctor', '--no-disk', settings='lack_at=9')
+    count.check(code == 0 and 'cuda:0 is not used' in out and 'Models run on the CPU.' in out,
+                'doctor says that one cannot be used')
+    ask = ['run', '-m', MODEL, '--raw', '-p', 'Hello', '-n', '3', '-c', '128']
+    code, out, said = run(program, *ask, '--device', 'cuda:7')
+    count.check(code == 1 and 'no CUDA device 7' in said, 'a device that is not there is an error')
+    code, out, said = run(program, *ask, '--device', 'cuda', settings='memory=60000000')
+    count.check(code == 0 and 'no layer fits' in said and '60.0 MB' in said,
+                'where nothing fits into its memory all runs on the CPU, and that is said with numbers')
+    code, out, said = run(program, *ask, '--device', 'cuda', '-ngl', '99', settings='memory=60000000')
+    count.check(code == 1 and 'MiB' in said, 'what -ngl asks for and does not fit is an error')
+    quantised = TESTS + '/data/quant/llama-256-Q4_K_M/model.gguf'
+    code, out, said = run(program, 'run', '-m', quantised, '--raw', '-p', 'Hello', '-n', '3', '--float-act')
+    count.check(code == 0 and 'note: layers run on the CPU: float activations' in said,
+                'what a device cannot run goes to the CPU, and is named')
+    code, out, said = run(program, *ask, '--device', 'cuda', settings='lose_at=200')
+    count.check(code == 1 and 'CUDA_ERROR_LAUNCH_FAILED' in said, 'a lost device ends lode run with its error')
+
+
+def check_server(count, program, mark):
+    def ask(i):
+        return s.post('/v1/completions', {'prompt': 'Once upon a time, %d' % i, 'max_tokens': 40, 'seed': i})
+
+    s = Server(program, '-m', MODEL, '-c', '256', '--device', 'cuda', '--parallel', '4', model=None)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            count.check(all(r[0] == 200 for r in pool.map(ask, range(8))), 'requests are answered')
+            running = [pool.submit(ask, 100 + i) for i in range(8)]
+            open(mark, 'w').close()
+            done = [f.result() for f in running]
+        count.check(all(code == 200 or code >= 500 and reply['error']['message'] for code, reply in done),
+                    'those that are under way when the device is lost end, with an error')
+        code, reply = ask(1)
+        count.check(code >= 500 and reply['error']['message'], 'as do those after it')
+        count.check(s.ask('GET', '/health')[0] == 200 and s.ask('GET', '/v1/models')[0] == 200, 'the server goes on')
+        os.remove(mark)
+        count.check(ask(2)[0] == 200, 'and so do requests when the device works again')
+    finally:
+        if os.path.exists(mark):
+            os.remove(mark)
+        s.p.terminate()
+        said = s.p.stderr.read().decode()
+        count.check(s.p.wait(60) == 0, 'it ends as ever' + ('' if s.p.returncode == 0 else ': ' + said[-500:]))
+
+
+def main():
+    program = os.path.abspath(sys.argv[1])
+    count = Count()
+    os.environ['LD_LIBRARY_PATH'] = os.path.abspath(sys.argv[2]) + ':' + os.environ.get('LD_LIBRARY_PATH', '')
+    if 'Stand-in' not in run(program, '--list-devices')[1]:
+        count.skip('all: this build has no CUDA')
+        count.end()
+        return
+    check_what_is_said(count, program)
+    need_server(count, program)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ['FAKE_CUDA_LOST'] = folder + '/lost'
+        check_server(count, program, folder + '/lost')
+    count.end()
+
+
+main()
