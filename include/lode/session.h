@@ -30,7 +30,7 @@ struct lode_session;
 typedef void lode_trace_fn(void *user, uint32_t layer, uint32_t pos, const float *x, size_t n);
 
 /* The experts that a position's router chose in a layer, ascending, and their weights: (n), valid
- * during the call.  Layers run on the CPU only; lode_trace_put of lode/trace.h keeps them. */
+ * during the call; lode_trace_put of lode/trace.h keeps them. */
 typedef void lode_routes_fn(void *user, uint32_t layer, uint32_t pos, const uint32_t *experts,
                             const float *weights, uint32_t n);
 

@@ -114,6 +114,11 @@ static struct lode_node *build_route(struct oc *t) {
     return lode_g_route(t->g, oc_input(t, 64), oc_vector(t, 64), &p);
 }
 
+/* As wide as logits, with equals among them: what the largest of are looked for. */
+static struct lode_node *build_wide_row(struct oc *t) {
+    return lode_g_scale(t->g, lode_g_embed(t->g, oc_matrix(t, LODE_F16, 200, t->variant ? 4097 : 70000, 1), 1), 0.5f);
+}
+
 /* ---- positions ---- */
 
 static struct lode_node *build_rope(struct oc *t) {
@@ -219,6 +224,7 @@ const struct oc_case oc_cases[] = {
     {"slice", 1, false, build_slice},
     {"cut", 1, false, build_cut},
     {"join", 1, false, build_join},
+    {"wide_row", 2, false, build_wide_row},
     {"route", 10, false, build_route},
     {"rope", 8, false, build_rope},
     {"unpair", 1, false, build_unpair},

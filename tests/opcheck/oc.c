@@ -3,10 +3,11 @@
 
 #include "../kerncheck/blocks.h"
 #include "backend/cuda.h"
-#include "base/half.h"
+#include "engine/sampler_impl.h"
 #include "runtime/exec.h"
 #include "store/file_store.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,6 +231,41 @@ static bool same(float a, float b) {
     return lode_f32_bits(a) == lode_f32_bits(b) || (a != a && b != b);
 }
 
+static int by_key(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The largest numbers of each row, where a backend gives them, are those of a sorted row. */
+static bool compare_best(const struct life *now, const char *rows, size_t stride, uint32_t n, uint32_t width,
+                         uint32_t k, const char *name) {
+    struct lode_error err = {0};
+    if (!lode_exec_gives_best(now->exec))
+        return true;
+    const struct lode_best *best = lode_exec_best(now->exec, n, k, &err);
+    must(best ? 0 : -1, &err);
+    uint64_t *keys = must_have(malloc(width * sizeof *keys));
+    bool held = true;
+    for (uint32_t r = 0; r < n && held; r++) {
+        const float *row = (const float *)(const void *)(rows + r * stride);
+        uint32_t there = 0;
+        for (uint32_t i = 0; i < width; i++)
+            if (row[i] > -INFINITY)
+                keys[there++] = lode_key_of(row[i] < FLT_MAX ? row[i] : FLT_MAX, (int32_t)i);
+        qsort(keys, there, sizeof *keys, by_key);
+        for (uint32_t i = 0; i < k && held; i++) {
+            const struct lode_best *b = &best[(size_t)r * k + i];
+            const int32_t id = i < there ? (int32_t)(uint32_t)keys[i] : -1;
+            held = b->id == id && (id < 0 || b->logit == (row[id] < FLT_MAX ? row[id] : FLT_MAX));
+            if (!held)
+                fprintf(stderr, "FAIL %s: the %u largest of row %u: number %u is %.9g at %d, not %d\n", name, k, r, i,
+                        (double)b->logit, b->id, id);
+        }
+    }
+    free(keys);
+    return held;
+}
+
 /* All steps on both; false, and the first difference said. */
 static bool compare(struct life *truth, struct life *now, const struct oc *t, const char *name) {
     const uint32_t width = truth->plan.values[truth->plan.result].width;
@@ -260,6 +296,8 @@ static bool compare(struct life *truth, struct life *now, const struct oc *t, co
                                 "%.9g\n", name, k, steps[k][0], steps[k][1], r, i, width, (double)y, (double)x);
                 return false;
             }
+        if (!compare_best(now, a, a_stride, rows, width, 1 + (uint32_t)(k * 97 % LODE_BEST_MAX), name))
+            return false;
         for (int i = 0; i < SEQS; i++)
             pos[i] += steps[k][i];
     }

@@ -202,6 +202,44 @@ static void few_logits_cross_where_few_are_wanted(void **state) {
     no_trace_left("few logits");
 }
 
+static void count_routes(void *user, uint32_t layer, uint32_t pos, const uint32_t *experts, const float *weights,
+                         uint32_t n_used) {
+    unsigned *n = user;
+    (void)layer, (void)pos, (void)experts, (void)weights;
+    assert_true(n_used > 0);
+    ++*n;
+}
+
+static void count_layers(void *user, uint32_t layer, uint32_t pos, const float *x, size_t n) {
+    unsigned *rows = user;
+    (void)layer, (void)pos, (void)x;
+    assert_true(n > 0);
+    ++*rows;
+}
+
+/* Whoever asks what layers give and routers choose is told on a device too, captured shapes or not. */
+static void layers_and_routes_are_told(void **state) {
+    struct lode_model *model;
+    struct lode_session *s;
+    struct lode_error err;
+    unsigned n_routes[2] = {0}, n_rows[2] = {0};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const struct lode_session_opts o = {.ctx = CTX, .batch = BATCH, .routes = count_routes, .routes_user = &n_routes[i],
+                                            .trace = i ? count_layers : NULL, .trace_user = &n_rows[i]};
+        must(lode_model_load(&model, path_of("arch/qwen3_moe"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
+        must(lode_session_create(&s, model, &o, &err), &err);
+        must(talk(s, &err), &err);
+        const uint32_t n_layers = lode_model_info(model)->n_layers;
+        assert_int_equal(n_routes[i], n_routes[0]);
+        assert_true(n_routes[i] >= (n_layers - 1) * (N_PROMPT + N_NEW));
+        assert_int_equal(n_rows[i] > 0, i);
+        lode_session_free(s);
+        lode_model_free(model);
+    }
+    no_trace_left("layers and routes");
+}
+
 /* ---- what is refused ---- */
 
 static bool has_number(const char *text) {
@@ -440,6 +478,7 @@ int main(void) {
         cmocka_unit_test_setup(every_architecture_keeps_the_rules, reset),
         cmocka_unit_test_setup(two_devices_keep_the_rules, reset),
         cmocka_unit_test_setup(weights_arrive, reset),
+        cmocka_unit_test_setup(layers_and_routes_are_told, reset),
         cmocka_unit_test_setup(few_logits_cross_where_few_are_wanted, reset),
         cmocka_unit_test_setup(what_a_device_refuses, reset),
         cmocka_unit_test_setup(what_the_host_refuses, reset),

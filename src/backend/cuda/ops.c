@@ -475,28 +475,42 @@ static int run_experts(const struct op *o) {
     return 0;
 }
 
-/* Called between launches, never while capturing. */
+/* Rows of x side by side where the host can read them; between launches, never while capturing. */
+static int read_rows(const struct op *o, const struct lode_value *x, uint32_t n) {
+    const struct lode_cu *cu = &o->r->c->cu;
+    const size_t row = x->width * sizeof(float);
+    if (n * row > o->r->read_size)
+        return lode_fail(o->err, LODE_ERR_INTERNAL, "cuda", "%zu bytes to trace, %zu expected at most", n * row,
+                         o->r->read_size);
+    for (uint32_t i = 0; i < n; i++)
+        LODE_TRY(lode_cu_check(cu,
+                               cu->to_host(o->r->read + i * row, (lode_dev)(uintptr_t)x->data + i * x->stride, row,
+                                           o->r->stream),
+                               "trace", o->err));
+    return lode_cu_check(cu, cu->stream_wait(o->r->stream), "trace", o->err);
+}
+
 static int run_trace(const struct op *o) {
     const struct lode_value *x = &o->in->in[0];
-    const struct lode_cu *cu = &o->r->c->cu;
-    const bool out_only = x->rows == LODE_ROWS_OUT;
     const uint32_t n = lode_value_rows(x, o->step);
-    const size_t row = x->width * sizeof(float);
     if (!o->step->trace || n == 0)
         return 0;
-    char *rows = o->r->read;
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < n; i++)
-        rc = lode_cu_check(cu,
-                           cu->to_host(rows + i * row, (lode_dev)(uintptr_t)x->data + i * x->stride,
-                                       row, o->r->stream),
-                           "trace", o->err);
-    if (rc == 0)
-        rc = lode_cu_check(cu, cu->stream_wait(o->r->stream), "trace", o->err);
-    if (rc == 0)
-        o->step->trace(o->step->trace_user, o->in->p.trace.layer, o->step, (const float *)rows, row,
-                       out_only);
-    return rc;
+    LODE_TRY(read_rows(o, x, n));
+    o->step->trace(o->step->trace_user, o->in->p.trace.layer, o->step, (const float *)o->r->read,
+                   x->width * sizeof(float), x->rows == LODE_ROWS_OUT);
+    return 0;
+}
+
+/* Tells whoever asked what a router has chosen. */
+static int run_route_told(const struct op *o) {
+    const struct lode_value *pairs = &o->in->parts[0].out;
+    LODE_TRY(run_route(o));
+    if (!o->step->routes || o->n == 0)
+        return 0;
+    LODE_TRY(read_rows(o, pairs, o->n));
+    o->step->routes(o->step->trace_user, o->in->p.route.layer, o->step, (const float *)o->r->read,
+                    pairs->width * sizeof(float), o->in->p.route.n_used, o->in->in[0].rows != LODE_ROWS_ALL);
+    return 0;
 }
 
 int lode_cuda_run_instr(const struct op *o) {
@@ -543,7 +557,7 @@ int lode_cuda_run_instr(const struct op *o) {
     case LODE_OP_ROW_GATE:
         return each(o, k->row_gate, &a);
     case LODE_OP_ROUTE:
-        return run_route(o);
+        return run_route_told(o);
     case LODE_OP_EXPERTS:
         return run_experts(o);
     case LODE_OP_SCALE:

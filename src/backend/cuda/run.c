@@ -127,7 +127,7 @@ static int run_plan(struct lode_backend *b, const struct lode_instr *instrs, uin
     if (cancel && cancel(cancel_user))
         return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
     void *exec = NULL;
-    if (!step->trace && step->n_rows <= GRAPH_ROWS) {
+    if (!step->trace && !step->routes && step->n_rows <= GRAPH_ROWS) {
         struct graph_key key = {instrs, step->n_rows, step->n_out, r->pages, step->n_segments, 0};
         for (uint32_t i = 0; i < step->n_segments; i++) /* attention's grid depends on the split */
             key.tiles = key.tiles * 65599 + step->segments[i].n_rows;

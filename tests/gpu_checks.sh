@@ -1,0 +1,29 @@
+#!/bin/bash
+# gpu_checks.sh BUILD - what only a machine with a GPU can say, in about two minutes and without building.
+#
+# BUILD: a build with CUDA (meson setup BUILD -Dcuda=enabled; ninja -C BUILD lode tests/opcheck/opcheck).  Every op
+# against the scalar CPU, answers against the CPU's, what doctor measures, and where compute-sanitizer is
+# installed some ops under it.  Ends with the number of parts that failed; each says its own counts.
+build=${1:-build}
+tests=$(dirname "$0")
+failed=0
+
+part() { # name, command...
+    echo "== $1"
+    "${@:2}" || { echo "FAIL $1"; failed=$((failed + 1)); }
+}
+
+nvidia-smi --query-gpu=name,driver_version,memory.free --format=csv,noheader
+part opcheck timeout 120 "$build/tests/opcheck/opcheck" --device cuda
+part draws env DRAWS=1 timeout 120 python3 "$tests/device.py" "$build/lode" cuda
+part doctor timeout 60 "$build/lode" doctor --no-disk
+if command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck initcheck synccheck; do
+        part $tool timeout 60 compute-sanitizer --tool $tool --error-exitcode 9 "$build/tests/opcheck/opcheck" --device cuda \
+            --seed 1 gather wide_row delta_gates attention_whole
+    done
+else
+    echo "skip  compute-sanitizer is not installed"
+fi
+echo "$failed parts failed"
+exit $((failed > 0))
