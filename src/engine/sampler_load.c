@@ -53,8 +53,19 @@ static uint64_t wanted(const struct lode_sampler *s, bool greedy) {
     return greedy ? 1 + lowered : s->n_vocab;
 }
 
+/* How many tokens biases lower; UINT32_MAX: they may lift some, or tell +infinity, which the largest float
+ * stands for, from it. */
+static uint64_t lowered_by_bias(const struct lode_sampler *s) {
+    for (size_t i = 0; i < s->o.n_bias; i++) {
+        const float b = s->o.bias[i].bias;
+        if (!(b <= 0 && (b >= -1e28f || b == -INFINITY)))
+            return UINT32_MAX;
+    }
+    return s->o.n_bias;
+}
+
 uint32_t lode_sampler_wants(const struct lode_sampler *s) {
-    const uint64_t n = s->o.n_bias ? s->n_vocab : wanted(s, lode_sampler_is_greedy(s));
+    const uint64_t n = wanted(s, lode_sampler_is_greedy(s)) + lowered_by_bias(s);
     return n <= LODE_BEST_MAX && n < s->n_vocab ? (uint32_t)n : 0;
 }
 
@@ -62,11 +73,16 @@ void lode_sampler_load_best(struct lode_sampler *s, const struct lode_best *best
     s->n = 0;
     for (size_t i = 0; i < n; i++) {
         size_t at = s->n;
+        float x = best[i].logit;
         if (best[i].id < 0 || (uint32_t)best[i].id >= s->n_vocab || s->n == s->n_vocab)
+            continue;
+        for (size_t k = 0; k < s->o.n_bias; k++)
+            x += s->o.bias[k].id == best[i].id ? s->o.bias[k].bias : 0;
+        if (!(x > -INFINITY))
             continue;
         for (; at > 0 && s->cand[at - 1].id > best[i].id; at--)
             s->cand[at] = s->cand[at - 1];
-        s->cand[at] = (struct lode_cand){best[i].logit, best[i].id};
+        s->cand[at] = (struct lode_cand){x < FLT_MAX ? x : FLT_MAX, best[i].id};
         s->n++;
     }
 }
