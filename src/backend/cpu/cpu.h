@@ -23,7 +23,7 @@ struct lode_cpu {
 
 enum {
     LODE_WIDEN_ROWS = 16, /* weight rows widened at a time */
-    LODE_ATT_ROWS = 64,   /* most query rows of one attention task, over tokens and heads */
+    LODE_ATT_ROWS = 128,  /* most query rows of one attention task, over tokens and heads */
 };
 
 static inline struct lode_cpu *lode_cpu(struct lode_backend *b) { return (struct lode_cpu *)b; }
