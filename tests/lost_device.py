@@ -40,7 +40,7 @@ def check_what_is_said(count, program):
     count.check(code == 0 and 'no layer fits' in said and '60.0 MB' in said,
                 'where nothing fits into its memory all runs on the CPU, and that is said with numbers')
     code, out, said = run(program, *ask, '--device', 'cuda', '-ngl', '99', settings='memory=60000000')
-    count.check(code == 1 and 'MiB' in said, 'what -ngl asks for and does not fit is an error')
+    count.check(code == 1 and 'MiB' in said and "of the GPU's memory are needed" in said, 'what -ngl asks for and does not fit is an error')
     quantised = TESTS + '/data/quant/llama-256-Q4_K_M/model.gguf'
     code, out, said = run(program, 'run', '-m', quantised, '--raw', '-p', 'Hello', '-n', '3', '--float-act')
     count.check(code == 0 and 'note: layers run on the CPU: float activations' in said,

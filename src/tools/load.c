@@ -160,7 +160,11 @@ static void say_plan(const struct load_opts *o, const struct lode_model *m, cons
                                                            : "",
                 format_bytes((double)p->size[LODE_RUNG_VRAM], a),
                 format_bytes((double)p->budget[LODE_RUNG_VRAM], b));
-    if (!p->fits)
+    if (!p->fits && p->size[LODE_RUNG_VRAM] > p->budget[LODE_RUNG_VRAM])
+        fprintf(stderr, "lode: note: %s of the GPU's memory are needed and %s are free: ask for fewer layers (-ngl)\n",
+                format_bytes((double)p->size[LODE_RUNG_VRAM], a),
+                format_bytes((double)p->budget[LODE_RUNG_VRAM], b));
+    else if (!p->fits)
         fprintf(stderr, "lode: note: %s are needed and %s are free: what does not fit will be read "
                         "again and again (lode plan)\n",
                 format_bytes((double)p->size[LODE_RUNG_RAM], a),
