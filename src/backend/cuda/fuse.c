@@ -298,7 +298,6 @@ static int run_product(const struct op *o, uint32_t n, const struct chain *c) {
         return run_gemv(o, n, c, &a, act);
     const uint32_t most = 2 * (uint32_t)o->r->c->multiprocessors,
                    grid = a.n_units < most ? a.n_units : most;
-    set_next(o, n, c, grid, &a);
     LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.gemv[parts[0].w->type], grid, 1, 1, 512,
                                   a.cols * 4, &a));
     return 1;

@@ -405,44 +405,28 @@ template <int BLOCK> DEVICE float add_up(const float *row, uint32_t nb, bool min
 
 /* ---- what comes after ---- */
 
-DEVICE float with_bias(const struct lode_cuda_gemv_args &a, const struct tile &t, uint32_t r,
-                       float v) {
+/* Row r of tile k of a unit: its sum, and what that makes of the result of the tiles before. */
+DEVICE float join_tile(const struct lode_cuda_gemv_args &a, const struct tile &t, uint32_t k,
+                       uint32_t r, float sum, float before) {
     const struct lode_cuda_gemv_part &p = a.parts[t.part];
-    if (!p.bias)
+    const float v =
+        p.bias ? sum + at<const float>(p.bias)[(size_t)t.expert * p.rows + t.first + r] : sum;
+    if (a.output == LODE_GEMV_SUM)
+        return fmaf(a.weigh_input ? 1.0f : t.weight, v, k ? before : 0.0f);
+    if (a.output != LODE_GEMV_GLU)
         return v;
-    return v + at<const float>(p.bias)[(size_t)t.expert * p.rows + t.first + r];
-}
-DEVICE float with_residual(const struct lode_cuda_gemv_args &a, uint32_t i, float v) {
-    if (!a.residual)
-        return v;
-    const float x = at<const float>(a.residual)[i];
-    if (a.scale == 1.0f)
-        return x + v;
-    return a.product_first ? fmaf(a.scale, x, v) : fmaf(a.scale, v, x);
+    const float weighed = a.n_used && a.weigh_input ? v * t.weight : v;
+    return k ? glu_of(a.act, before, weighed) : weighed;
 }
 
-/* Row r of a unit: t(k), its tile k; sum(k), what the product gives for it. */
-template <class T, class F>
-DEVICE void finish_row(const struct lode_cuda_gemv_args &a, uint32_t r, T t, F sum) {
-    const struct tile &first = t(0);
-    const uint32_t i = first.first + r;
-    float *y = (float *)(a.parts[first.part].y + first.slot * a.y_stride);
-    if (r >= first.rows)
-        return;
-    float v = with_bias(a, first, r, sum(0));
-    if (a.output == LODE_GEMV_GLU) {
-        float up = with_bias(a, t(1), r, sum(1));
-        if (a.n_used && a.weigh_input)
-            v *= first.weight, up *= first.weight;
-        v = glu_of(a.act, v, up);
-    } else if (a.output == LODE_GEMV_SUM) {
-        float all = 0;
-#pragma unroll 1
-        for (uint32_t k = 0; k < a.n_used; k++)
-            all = fmaf(a.weigh_input ? 1.0f : t(k).weight, with_bias(a, t(k), r, sum(k)), all);
-        v = all;
+/* Row r of a unit, of which t is the first tile, to where it goes. */
+DEVICE void end_row(const struct lode_cuda_gemv_args &a, const struct tile &t, uint32_t r, float v) {
+    const uint32_t i = t.first + r;
+    if (a.residual) {
+        const float x = at<const float>(a.residual)[i];
+        v = a.scale == 1.0f ? x + v : a.product_first ? fmaf(a.scale, x, v) : fmaf(a.scale, v, x);
     }
-    y[i] = with_residual(a, i, v);
+    ((float *)(a.parts[t.part].y + t.slot * a.y_stride))[i] = v;
 }
 
 /* ---- all of it ---- */
@@ -506,9 +490,13 @@ template <int BLOCK> DEVICE void gemv(const struct lode_cuda_gemv_args &a) {
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < some / a.per_unit * TILE_ROWS; i += GEMV_THREADS) {
             const uint32_t u = i / TILE_ROWS * a.per_unit, r = i % TILE_ROWS;
-            finish_row(
-                a, r, [&](uint32_t k) -> const struct tile & { return tiles[first + u + k]; },
-                [&](uint32_t k) { return sums[(u + k) * TILE_ROWS + r]; });
+            const struct tile *const t = &tiles[first + u];
+            if (r >= t->rows)
+                continue;
+            float v = 0;
+            for (uint32_t k = 0; k < a.per_unit; k++)
+                v = join_tile(a, t[k], k, r, sums[(u + k) * TILE_ROWS + r], v);
+            end_row(a, *t, r, v);
         }
     }
 }

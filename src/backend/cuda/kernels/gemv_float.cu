@@ -78,22 +78,21 @@ template <class T> DEVICE void gemv_rows(const struct lode_cuda_gemv_args &a) {
         load_floats(at<const float>(a.x), a.cols);
     __syncthreads();
     for (uint32_t unit = first; unit < a.n_units; unit += gridDim.x * GEMV_WARPS) {
-        float sum[2];
-        struct tile t[2];
+        const struct tile t = tile_at(a, unit, 0, WARP_ROWS);
+        float v = 0;
 #pragma unroll
         for (uint32_t k = 0; k < 2; k++) {
             if (k >= a.per_unit)
                 break;
-            t[k] = tile_at(a, unit, k, WARP_ROWS);
-            sum[k] = dot_row<T>(t[k].w + (r < t[k].rows ? r : t[k].rows - 1) * t[k].stride, row_mem,
-                                a.cols, unit == first);
+            const struct tile u = k ? tile_at(a, unit, k, WARP_ROWS) : t;
+            const float sum = dot_row<T>(u.w + (r < u.rows ? r : u.rows - 1) * u.stride, row_mem,
+                                         a.cols, unit == first);
+            if (r < u.rows)
+                v = join_tile(a, u, k, r, sum, v);
         }
-        if (threadIdx.x % 8 == 0)
-            finish_row(
-                a, r, [&](uint32_t k) -> const struct tile & { return k ? t[1] : t[0]; },
-                [&](uint32_t k) { return k ? sum[1] : sum[0]; });
+        if (threadIdx.x % 8 == 0 && r < t.rows)
+            end_row(a, t, r, v);
     }
-    fetch_next(a);
 }
 
 #define GEMV_FLOAT(name, type)                                                                     \
