@@ -77,6 +77,8 @@ struct lode_placement {
     uint32_t gpu_layers, cpu_experts; /* for lode_model_split */
     uint32_t n_layers;
     uint32_t ctx, parallel;
+    uint32_t batch;          /* for the session: what was asked for, or more than its default where experts
+                                are streamed for one sequence, as a batch reads each of them once */
     uint32_t ctx_wanted;     /* what was asked for, or trained; more than ctx: it was cut to fit */
     uint64_t expert_cache;   /* bytes for lode_model_fill; 0: no expert is streamed */
     uint64_t layer_cache;    /* the same for the layers' own matrices, where not even those fit */

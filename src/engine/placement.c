@@ -326,6 +326,33 @@ static void choose_cache(struct placing *pl) {
     p->hit_rate = pl->budget->hit_rate > 0 ? pl->budget->hit_rate : 1 - (1 - share) * root * sqrt(root);
 }
 
+/* A batch reads each expert once, so larger ones read less: as many rows as cost the cache little, where
+ * nobody named a number and no other sequence would wait for them. */
+static int choose_batch(struct placing *pl, struct lode_error *err) {
+    enum { MOST = 2048, LITTLE = 32 /* one part of the cache in so many */ };
+    struct lode_placement *p = pl->p;
+    const uint64_t cache = p->expert_cache, before = sessions_at(pl, LODE_HOST);
+    const bool may = !pl->opts.batch && p->parallel == 1 && p->fits && cache && !p->layer_cache;
+    p->batch = lode_session_batch(&pl->opts, p->ctx);
+    for (uint32_t batch = MOST; may && batch > LODE_DEFAULT_BATCH; batch /= 2) {
+        if (batch > p->ctx)
+            continue;
+        pl->opts.batch = batch;
+        LODE_TRY(count_sessions(pl, p->ctx, err));
+        if (sessions_at(pl, LODE_HOST) - before <= cache / LITTLE) {
+            p->batch = batch;
+            pl->program -= pl->around; /* which choosing adds */
+            choose_cache(pl);
+            return 0;
+        }
+    }
+    if (may) {
+        pl->opts.batch = 0;
+        LODE_TRY(count_sessions(pl, p->ctx, err));
+    }
+    return 0;
+}
+
 /* ---- the table ---- */
 
 static struct lode_placement_row *add_row(struct placing *pl, const char *name, const uint64_t size[LODE_RUNGS],
@@ -583,6 +610,7 @@ static int place(struct placing *pl, struct lode_error *err) {
     p->on_gpu = pl->split.n_gpu_layers > 0;
     count_groups(pl);
     choose_cache(pl);
+    LODE_TRY(choose_batch(pl, err));
     LODE_TRY(give_advice(pl, err));
     if (pl->budget->ram > pl->free)
         advise(p, "the budget is more than the %.0f MiB that are free: these count\n", mib(pl->free));

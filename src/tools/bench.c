@@ -409,6 +409,8 @@ static int bench_model(struct bench *b, const char *path, const struct tests *al
     struct load_opts load = o->load;
     load.model = path;
     load.ctx = (int64_t)b->n_ids;
+    for (size_t i = 0; i < o->batch.n; i++) /* the largest is what must fit */
+        load.batch = o->batch.v[i] > load.batch ? o->batch.v[i] : load.batch;
     int rc = load_model(&b->model, &load, err);
     if (rc < 0)
         return rc;

@@ -203,6 +203,8 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
         lode_memory_watch(true, NULL);
     if (p.ctx < p.ctx_wanted)
         o->ctx = p.ctx;
+    if (p.expert_cache && !o->batch)
+        o->batch = p.batch;
     lode_model_split(m, p.gpu_layers, p.cpu_experts);
     return lode_model_fill(m, p.fits ? p.expert_cache : 0, p.fits ? p.layer_cache : 0, err);
 }

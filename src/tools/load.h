@@ -62,7 +62,8 @@ extern const char *const load_split_modes[];
       .def = "0", .shown = "the physical cores this process may use", .group = "Speed and memory", \
       .help = "threads" },                                                                         \
         { "-b, --batch-size, --batch", ARG_INT, ARG_AT(type, load.batch), .meta = "N", .min = 0,   \
-          .max = 1 << 20, .def = "0", .shown = "512", .help = "prompt tokens evaluated at once" }, \
+          .max = 1 << 20, .def = "0", .shown = "512; up to 2048 where experts are streamed",       \
+          .help = "prompt tokens evaluated at once" },                                             \
         { "-ctk, --cache-type-k", ARG_CHOICE, ARG_AT(type, load.ctk), .meta = "TYPE",              \
           .def = "f16", .choices = arg_kv_types, .help = "how keys are stored" },                  \
         { "-ctv, --cache-type-v", ARG_CHOICE, ARG_AT(type, load.ctv), .meta = "TYPE",              \
@@ -90,7 +91,7 @@ extern const char *const load_split_modes[];
         { "--no-prefetch", ARG_BOOL, ARG_AT(type, load.no_prefetch), .debug = true,                \
           .help = "do not guess the next layer's experts" },                                       \
         { "--no-checksum", ARG_BOOL, ARG_AT(type, load.no_checksum), .debug = true,                \
-          .help = "do not compare the checksums of a packed model" },                    \
+          .help = "do not compare the checksums of a packed model" },                              \
         { "--profile", ARG_BOOL, ARG_AT(type, load.profile),                                       \
           .help = "say at the end where the time went, layer by layer, on standard error" },       \
         { "--profile-json", ARG_STR, ARG_AT(type, load.profile_json), .meta = "FILE",              \
