@@ -7,6 +7,7 @@
 #include "engine/sampler_impl.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { BLOCK = 64, SOME = 128 };
 
@@ -80,8 +81,11 @@ void lode_sampler_load_best(struct lode_sampler *s, const struct lode_best *best
             x += s->o.bias[k].id == best[i].id ? s->o.bias[k].bias : 0;
         if (!(x > -INFINITY))
             continue;
-        for (; at > 0 && s->cand[at - 1].id > best[i].id; at--)
-            s->cand[at] = s->cand[at - 1];
+        while (at > 0 && s->cand[at - 1].id > best[i].id)
+            at--;
+        if (at > 0 && s->cand[at - 1].id == best[i].id)
+            continue; /* a device that fails may say anything; keys must be distinct */
+        memmove(&s->cand[at + 1], &s->cand[at], (s->n - at) * sizeof *s->cand);
         s->cand[at] = (struct lode_cand){x < FLT_MAX ? x : FLT_MAX, best[i].id};
         s->n++;
     }
