@@ -146,7 +146,7 @@ static int go_on(struct batch *b, const char *path, struct lode_error *err) {
         const char *end = memchr(text + good, '\n', size - good);
         if (!end)
             break;
-        json_t *line = json_loadb(text + good, (size_t)(end - text) - good, 0, NULL);
+        json_t *line = json_loadb(text + good, (size_t)(end - text) - good, JSON_ALLOW_NUL, NULL);
         char *id = b->done < b->n ? custom_id(&b->lines[b->done]) : NULL;
         const bool same = id && id_of(line) && !strcmp(id, id_of(line));
         json_decref(line);
@@ -186,7 +186,7 @@ static char *answer(struct batch *b, const struct line *l, size_t i, bool *faile
     else if (body)
         status = serve_ask(b->server, json_string_value(json_object_get(line, "url")), body, strlen(body),
                            stopped, b, &reply);
-    json_t *parsed = reply ? json_loads(reply, JSON_DECODE_ANY, NULL) : NULL;
+    json_t *parsed = reply ? json_loads(reply, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
     json_t *out = NULL;
     snprintf(id, sizeof id, "batch_req_%zu", i + 1);
     *failed = status != 200;
