@@ -81,7 +81,7 @@ def main():
     os.environ['LD_LIBRARY_PATH'] = os.path.abspath(sys.argv[2]) + ':' + os.environ.get('LD_LIBRARY_PATH', '')
     if 'Stand-in' not in run(program, '--list-devices')[1]:
         count.skip('all: this build has no CUDA')
-        count.end()
+        print('0 passed, 0 failed, 1 skipped')
         return
     check_what_is_said(count, program)
     need_server(count, program)
