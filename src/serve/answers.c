@@ -24,6 +24,7 @@ struct run { /* what makes one choice */
     double last; /* clock of the last token; 0: none yet */
     bool open; /* the last part is */
     bool cut;  /* what follows is dropped: one call was all that was wanted */
+    bool counted; /* by the metrics */
 };
 
 struct answers {
@@ -150,6 +151,16 @@ static int on_event(void *user, const struct lode_toolcall_event *e) {
 
 /* ---- a choice ---- */
 
+/* Once, and before its end is told: who has that finds it in the metrics. */
+static void count_run(struct run *h) {
+    struct lode_generation_stats st;
+    if (!h->generation || h->counted)
+        return;
+    h->counted = true;
+    lode_generation_stats(h->generation, &st);
+    metrics_generation(h->a->r->m->metrics, &st);
+}
+
 static int end_choice(struct run *h, int why, struct lode_error *err) {
     struct answers *a = h->a;
     struct choice *c = &h->choice;
@@ -177,6 +188,7 @@ static int end_choice(struct run *h, int why, struct lode_error *err) {
         recall_answer(&a->r->prompts[c->index / (size_t)a->r->best_of], c, h->generation);
     if (h->flow.stopped)
         c->stop = a->r->stops[h->flow.found];
+    count_run(h);
     tell(h, (struct answer_event){.kind = ANSWER_END});
     if (++a->at < a->n) {
         if (a->runs[a->at].generation)
@@ -319,11 +331,7 @@ void answers_free(struct answers *a) {
         return;
     for (size_t i = 0; a->runs && i < a->n; i++) {
         struct run *h = &a->runs[i];
-        if (h->generation) {
-            struct lode_generation_stats st;
-            lode_generation_stats(h->generation, &st);
-            metrics_generation(a->r->m->metrics, &st);
-        }
+        count_run(h);
         lode_generation_free(h->generation);
         lode_detok_free(h->detok);
         lode_toolcall_free(h->parser);
