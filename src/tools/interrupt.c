@@ -12,7 +12,8 @@ static void on_interrupt(int sig) {
 }
 
 static void catch_signal(int sig) {
-    struct sigaction old, act = {.sa_handler = on_interrupt}; /* no SA_RESTART: reads return */
+    /* what is written is written whole: stdio gives up what a signal interrupts */
+    struct sigaction old, act = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     sigemptyset(&act.sa_mask);
     if (sigaction(sig, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
         sigaction(sig, &act, NULL);
@@ -26,6 +27,14 @@ void interrupt_catch_all(void) {
     catch_signal(SIGINT);
     catch_signal(SIGTERM);
     catch_signal(SIGHUP);
+}
+
+void interrupt_reads(bool may) {
+    struct sigaction now;
+    if (sigaction(SIGINT, NULL, &now) < 0 || now.sa_handler != on_interrupt)
+        return;
+    now.sa_flags = may ? now.sa_flags & ~SA_RESTART : now.sa_flags | SA_RESTART;
+    sigaction(SIGINT, &now, NULL);
 }
 
 bool interrupt_seen(void) {

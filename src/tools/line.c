@@ -38,9 +38,12 @@ static enum line_result read_plain(struct line *l, const char *prompt, const cha
         fflush(stderr);
     }
     errno = 0;
+    interrupt_reads(true);
     ssize_t n = getline(&l->plain, &l->cap, stdin);
+    const int cause = errno;
+    interrupt_reads(false);
     if (n < 0) {
-        const bool interrupted = errno == EINTR || interrupt_seen();
+        const bool interrupted = cause == EINTR || interrupt_seen();
         clearerr(stdin);
         return interrupted ? LINE_INTERRUPTED : LINE_END;
     }
@@ -60,8 +63,12 @@ static int get_character(EditLine *el, wchar_t *out) {
     mbstate_t state = {0};
     for (;;) {
         char byte;
+        interrupt_reads(true);
         const ssize_t n = read(STDIN_FILENO, &byte, 1);
-        if (n < 0 && errno == EINTR && !interrupt_seen()) {
+        const int cause = errno;
+        interrupt_reads(false);
+        errno = cause;
+        if (n < 0 && cause == EINTR && !interrupt_seen()) {
             el_resize(el); /* the window changed its size */
             continue;
         }

@@ -53,7 +53,7 @@ class Chat:
         """Waits for text after what was waited for before."""
         end = time.time() + PATIENCE
         while text not in self.seen and time.time() < end and self.read(1) is not None:
-            if self.status is None and self.finished():
+            if self.finished():
                 while self.read(0.1):
                     pass
                 break
