@@ -16,6 +16,9 @@
 
 #include "lode/session.h"
 
+/* Of the speed at which plain reading of RAM goes, what computing with weights there comes to. */
+#define LODE_PLAN_RAM_SHARE 0.75
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -56,7 +56,6 @@ enum { LEAST_CTX = 4096, DEVICE_MARGIN = 192 << 20 /* staging of the upload, gra
 enum { AROUND = 2 * 4096 };
 enum { CANDIDATE = 8 }; /* bytes: a token and its score */
 #define DEVICE_SHARE 0.8
-#define HOST_SHARE 0.75
 #define IN_TURN_SHARE 0.9
 /* To wait for a GPU, to copy a row and to start it again. */
 #define BORDER_SECONDS 20e-6
@@ -428,7 +427,7 @@ static void fill_rows(struct placing *pl) {
 
 static double seconds(const struct lode_placement *p, const struct lode_budget *b,
                       const double read[LODE_RUNGS]) {
-    const double speeds[LODE_RUNGS] = {DEVICE_SHARE * b->vram_speed, HOST_SHARE * b->ram_speed, b->disk_speed};
+    const double speeds[LODE_RUNGS] = {DEVICE_SHARE * b->vram_speed, LODE_PLAN_RAM_SHARE * b->ram_speed, b->disk_speed};
     double sum = p->borders * BORDER_SECONDS + p->forks * b->fork_time + p->launches * LAUNCH_SECONDS +
                  p->expert_launches * EXPERTS_SECONDS;
     for (int r = 0; r < LODE_RUNGS; r++)

@@ -59,7 +59,7 @@ struct speeds {
 static double tokens_per_second(const struct lode_trace *t, const struct lode_replay *r,
                                 const struct speeds *v) {
     const double n = (double)r->tokens, uses = (double)r->bytes_used / n;
-    const double compute = ((double)lode_trace_shape(t)->other_bytes + uses) / (0.75 * v->ram);
+    const double compute = ((double)lode_trace_shape(t)->other_bytes + uses) / (LODE_PLAN_RAM_SHARE * v->ram);
     return 1 / (compute + (double)r->bytes_read / n / v->disk);
 }
 
