@@ -1,6 +1,7 @@
 /* interrupt.c - see interrupt.h. */
 #include "interrupt.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
 
@@ -30,11 +31,13 @@ void interrupt_catch_all(void) {
 }
 
 void interrupt_reads(bool may) {
+    const int cause = errno;
     struct sigaction now;
-    if (sigaction(SIGINT, NULL, &now) < 0 || now.sa_handler != on_interrupt)
-        return;
-    now.sa_flags = may ? now.sa_flags & ~SA_RESTART : now.sa_flags | SA_RESTART;
-    sigaction(SIGINT, &now, NULL);
+    if (sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == on_interrupt) {
+        now.sa_flags = may ? now.sa_flags & ~SA_RESTART : now.sa_flags | SA_RESTART;
+        sigaction(SIGINT, &now, NULL);
+    }
+    errno = cause;
 }
 
 bool interrupt_seen(void) {

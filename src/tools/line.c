@@ -40,10 +40,9 @@ static enum line_result read_plain(struct line *l, const char *prompt, const cha
     errno = 0;
     interrupt_reads(true);
     ssize_t n = getline(&l->plain, &l->cap, stdin);
-    const int cause = errno;
     interrupt_reads(false);
     if (n < 0) {
-        const bool interrupted = cause == EINTR || interrupt_seen();
+        const bool interrupted = errno == EINTR || interrupt_seen();
         clearerr(stdin);
         return interrupted ? LINE_INTERRUPTED : LINE_END;
     }
@@ -65,10 +64,8 @@ static int get_character(EditLine *el, wchar_t *out) {
         char byte;
         interrupt_reads(true);
         const ssize_t n = read(STDIN_FILENO, &byte, 1);
-        const int cause = errno;
         interrupt_reads(false);
-        errno = cause;
-        if (n < 0 && cause == EINTR && !interrupt_seen()) {
+        if (n < 0 && errno == EINTR && !interrupt_seen()) {
             el_resize(el); /* the window changed its size */
             continue;
         }
