@@ -617,16 +617,21 @@ int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, void *stream) {
     return leave(rc);
 }
 
+/* A stream or an event. */
+static int create(void **out, enum kind kind, const char *name) {
+    struct thing *t = NULL;
+    ENTER();
+    int rc = in_context(name);
+    if (rc == OK)
+        rc = take(&t, kind, current->device, 0);
+    *out = t;
+    return leave(rc);
+}
+
 int cuStreamCreate(void **stream, unsigned flags);
 int cuStreamCreate(void **stream, unsigned flags) {
-    struct thing *t = NULL;
     (void)flags;
-    ENTER();
-    int rc = in_context("cuStreamCreate");
-    if (rc == OK)
-        rc = take(&t, STREAM, current->device, 0);
-    *stream = t;
-    return leave(rc);
+    return create(stream, STREAM, "cuStreamCreate");
 }
 
 int cuStreamDestroy_v2(void *stream);
@@ -653,14 +658,8 @@ int cuStreamSynchronize(void *stream) {
 
 int cuEventCreate(void **event, unsigned flags);
 int cuEventCreate(void **event, unsigned flags) {
-    struct thing *t = NULL;
     (void)flags;
-    ENTER();
-    int rc = in_context("cuEventCreate");
-    if (rc == OK)
-        rc = take(&t, EVENT, current->device, 0);
-    *event = t;
-    return leave(rc);
+    return create(event, EVENT, "cuEventCreate");
 }
 
 int cuEventDestroy_v2(void *event);

@@ -77,6 +77,21 @@ static void *run_partner(void *arg) {
     return NULL;
 }
 
+/* Two sessions at once, both with the reference's bits. */
+static void run_two(struct lode_model *m) {
+    static struct partner two[2];
+    pthread_t t[2];
+    for (int i = 0; i < 2; i++) {
+        two[i] = (struct partner){.model = m};
+        assert_int_equal(pthread_create(&t[i], NULL, run_partner, &two[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(t[i], NULL);
+        assert_int_equal(two[i].rc, 0);
+        assert_memory_equal(two[i].got, reference, sizeof reference);
+    }
+}
+
 static void two_at_once(void **state) {
     (void)state;
     make_reference(models[0]);
@@ -166,18 +181,8 @@ static void guessing_at_once(void **state) {
     make_reference(models[0]);
     struct how how = {.share = 0.5};
     struct lode_model *m = load(models[0], &how);
-    static struct partner two[2];
-    pthread_t t[2];
     uint64_t came_true = 0;
-    for (int i = 0; i < 2; i++) {
-        two[i] = (struct partner){.model = m};
-        assert_int_equal(pthread_create(&t[i], NULL, run_partner, &two[i]), 0);
-    }
-    for (int i = 0; i < 2; i++) {
-        pthread_join(t[i], NULL);
-        assert_int_equal(two[i].rc, 0);
-        assert_memory_equal(two[i].got, reference, sizeof reference);
-    }
+    run_two(m);
     for (uint32_t l = 0; l < profile_of(m)->n_layers; l++) {
         assert_true(profile_of(m)->layers[l].guessed <= profile_of(m)->layers[l].guesses);
         came_true += profile_of(m)->layers[l].guessed;
@@ -215,17 +220,7 @@ static void layers(void **state) {
             static struct lode_profile p;
             lode_model_profile(m, &p);
             n_streamed += p.layers[p.n_layers - 1].bytes > 0; /* two layers are no more than two */
-            static struct partner two[2];
-            pthread_t t[2];
-            for (int j = 0; j < 2; j++) {
-                two[j] = (struct partner){.model = m};
-                assert_int_equal(pthread_create(&t[j], NULL, run_partner, &two[j]), 0);
-            }
-            for (int j = 0; j < 2; j++) {
-                pthread_join(t[j], NULL);
-                assert_int_equal(two[j].rc, 0);
-                assert_memory_equal(two[j].got, reference, sizeof reference);
-            }
+            run_two(m);
             lode_model_free(m);
         }
     }
