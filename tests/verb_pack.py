@@ -182,6 +182,42 @@ def check_profile(t, clean):
         count.check(r.returncode == 1 and 'bad.json' in r.stderr, bad + ': ' + r.stderr)
 
 
+def check_steps(t, clean):
+    """A line for each step, which add up to the whole; the slowest of them are named."""
+    least, _ = experts_of(clean)
+    for more in ['-b', '1'], ['-b', '7'], ['-b', '1', '--no-prefetch']:
+        logits_bytes(PROGRAM, clean, IDS, '--expert-cache', str(3 * least), '--profile-json', t + '/p.json',
+                     '--profile-tokens', t + '/steps.json', *more)
+        with open(t + '/p.json') as f:
+            p = json.load(f)
+        with open(t + '/steps.json') as f:
+            steps = [json.loads(line) for line in f]
+        what, batch = ' '.join(more) + ': ', int(more[1])
+        count.check([s['step'] for s in steps] == list(range(1, 1 + p['steps'])) and
+                    [s['position'] for s in steps] == list(range(0, len(IDS), batch)) and
+                    sum(s['tokens'] for s in steps) == p['tokens'] == len(IDS), what + '%d steps' % len(steps))
+        for key in 'uses', 'hits', 'guessed', 'bytes', 'guesses', 'seconds', 'waited':
+            # what is read when the last step ends arrives in none
+            late = key in ('bytes', 'guesses')
+            sums = [sum(s['layers'][l][key] for s in steps) for l in range(len(p['layers']))]
+            count.check(len(sums) > 1 and all(a <= b[key] if late else abs(a - b[key]) < 1e-4
+                                              for a, b in zip(sums, p['layers'])), what + '%s of %s' % (sums, key))
+            count.check(key == 'seconds' or all(
+                abs(sum(l[key] for l in s['layers']) - s[key]) < 1e-4 for s in steps), what + key + ' of a step')
+        count.check(abs(sum(s['seconds'] for s in steps) - p['seconds']) < 1e-4 < p['seconds'] and
+                    sum(s['uses'] for s in steps) > 0, what + 'times')
+        single = [s for s in steps if s['tokens'] == 1]
+        slowest = sorted((s['seconds'] for s in single), reverse=True)[:8]
+        count.check([s['seconds'] for s in p['single']['slowest']] == slowest and
+                    p['single']['steps'] == len(single), what + 'the slowest %s' % slowest)
+    r = run('logits', clean, '--ids', '1,2,3', '-b', '1', '--expert-cache', str(3 * least), '--profile')
+    count.check('3 steps of one token' in r.stderr and 'longest in' in r.stderr, r.stderr)
+    r = run('logits', clean, '--ids', '1', '--profile-tokens', t + '/no/such/file')
+    count.check(r.returncode == 1 and 'no/such/file' in r.stderr, r.stderr)
+    r = run('logits', clean, '--ids', '1', '--profile-tokens', '/dev/full')
+    count.check(r.returncode == 1 and '/dev/full' in r.stderr, r.stderr)
+
+
 def main():
     with tempfile.TemporaryDirectory() as t:
         check_sources(t)
@@ -191,6 +227,7 @@ def main():
         check_damage(t, clean)
         check_sharing(t, clean)
         check_profile(t, clean)
+        check_steps(t, clean)
         r = run('pack', clean, '-o', t + '/again')
         count.check(r.returncode == 1 and 'packed already' in r.stderr, r.stderr)
         r = run('pack', source)

@@ -34,6 +34,10 @@ typedef void lode_trace_fn(void *user, uint32_t layer, uint32_t pos, const float
 typedef void lode_routes_fn(void *user, uint32_t layer, uint32_t pos, const uint32_t *experts,
                             const float *weights, uint32_t n);
 
+/* A step is done: n_tokens of n_sequences at once, the first of them at position `pos` of its timeline.
+ * Of several sessions it is the first one's function that is called. */
+typedef void lode_stepped_fn(void *user, uint32_t n_tokens, uint32_t n_sequences, uint32_t pos);
+
 struct lode_session_opts { /* zero means the default */
     uint32_t ctx;          /* longest timeline, in tokens; 0: what the model was trained for, or
                               less where memory does not hold that (lode_session_ctx tells) */
@@ -45,6 +49,8 @@ struct lode_session_opts { /* zero means the default */
     void *trace_user;
     lode_routes_fn *routes;
     void *routes_user;
+    lode_stepped_fn *stepped;
+    void *stepped_user;
     bool (*cancel)(void *user); /* asked between parts of a step; true: LODE_ERR_CANCELLED */
     void *cancel_user;
 };

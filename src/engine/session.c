@@ -290,6 +290,8 @@ static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct 
         if (s->state)
             lode_state_commit(s->state);
     }
+    if (rc == 0 && o->stepped)
+        o->stepped(o->stepped_user, step.n_rows, step.n_segments, step.segments[0].pos);
     return rc;
 }
 

@@ -89,7 +89,9 @@ static void arrive(struct lode_read *read) {
     if (s->check)
         check(s, read, l);
     pthread_mutex_lock(&s->lock);
-    stream_count_of(s, slot->group)->bytes += l->n_parts ? read->taken : l->size;
+    struct stream_count *c = stream_count_of(s, slot->group);
+    c->bytes += l->n_parts ? read->taken : l->size;
+    c->guesses += slot->guess; /* not before: one that is called off is none */
     slot->state = read->fault.cause ? STREAM_FAILED : STREAM_HERE;
     stream_unpin(s, slot); /* the load's own */
     if (slot->state == STREAM_FAILED && slot->refs == 0)

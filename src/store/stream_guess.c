@@ -28,7 +28,6 @@ static void call_off(struct stream *s, struct stream_slot *slot) {
         return;
     s->cancelled++;
     slot->guess = false;
-    c->guesses--;
     if (cut == LODE_READER_CUT) {
         slot->state = STREAM_LEAVING;
         return;
@@ -97,7 +96,6 @@ static void want_one(struct stream *s, struct lode_guesses *mine, const struct l
         return;
     stream_load(s, slot, group, true);
     add(s, mine, slot);
-    stream_count_of(s, group)->guesses++;
 }
 
 void stream_want(struct stream *s, struct lode_guesses *mine, const struct lode_wanted *groups,
@@ -114,6 +112,7 @@ void stream_want(struct stream *s, struct lode_guesses *mine, const struct lode_
 
 void stream_came_true(struct stream *s, struct stream_slot *slot) {
     slot->guess = false;
+    stream_count_of(s, slot->group)->guesses += slot->state == STREAM_LOADING;
     s->lot++;
     s->lot_used++;
     stream_count_of(s, slot->group)->guessed++;

@@ -100,6 +100,7 @@ struct test {
 struct bench {
     const struct opts *o;
     struct lode_model *model;
+    struct profile *profile;
     struct lode_session *session;
     struct lode_session **beside; /* (n_beside), owned as they are: for several answers at once */
     struct lode_feed *feeds;      /* (1 + n_beside), owned */
@@ -273,10 +274,10 @@ static int run_test(struct bench *b, const struct test *t, struct lode_session_o
         rc = lode_session_truncate(b->session, 0, err);
         rc = rc < 0 ? rc : lode_session_eval(b->session, b->ids, (size_t)t->n_depth, err);
     }
-    profile_leave_out(b->model, true);
+    profile_leave_out(b->profile, true);
     if (rc == 0 && !b->o->no_warmup)
         rc = once(b, t, &ns, err);
-    profile_leave_out(b->model, false);
+    profile_leave_out(b->profile, false);
     const time_t now = time(NULL);
     struct tm utc;
     strftime(row->test_time, sizeof row->test_time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
@@ -415,6 +416,7 @@ static int bench_model(struct bench *b, const char *path, const struct tests *al
     if (rc < 0)
         return rc;
     fill_ids(b->ids, b->n_ids, lode_model_info(b->model)->n_vocab);
+    rc = profile_begin(&b->profile, b->model, &o->load, err);
     for (size_t i = 0; i < o->batch.n * o->threads.n * o->type_k.n * o->type_v.n && rc == 0; i++) {
         size_t k = i;
         struct bench_row row = {
@@ -424,12 +426,13 @@ static int bench_model(struct bench *b, const char *path, const struct tests *al
         so.ctk = row.type_k = o->type_k.v[k % o->type_k.n], k /= o->type_k.n;
         so.threads = (uint32_t)o->threads.v[k % o->threads.n], k /= o->threads.n;
         so.batch = row.n_batch = (uint32_t)o->batch.v[k];
+        profile_watch(b->profile, &so);
         rc = bench_session(b, all, so, row, print, err);
         if (!out_flush())
             break;
     }
-    if (rc == 0)
-        rc = profile_finish(b->model, &o->load, err);
+    rc = profile_finish(b->profile, rc, err);
+    b->profile = NULL;
     lode_model_free(b->model);
     b->model = NULL;
     return rc;

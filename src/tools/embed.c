@@ -3,6 +3,7 @@
 #include "input.h"
 #include "load.h"
 #include "out.h"
+#include "profile.h"
 #include "verbs.h"
 
 #include "lode/lode.h"
@@ -263,9 +264,13 @@ int verb_embed(int argc, char **argv) {
         return args_usage_error(&spec, "-p, -f and --ids are several texts; give one of them");
     struct lode_error err = {0};
     struct lode_model *m = NULL;
+    struct profile *profile = NULL;
     int rc = load_model(&m, &o.load, &err);
     if (rc == 0)
+        rc = profile_begin(&profile, m, &o.load, &err);
+    if (rc == 0)
         rc = embed(&o, m, &err);
+    rc = profile_finish(profile, rc, &err);
     lode_model_free(m);
     return rc < 0 ? tool_report(&err) : 0;
 }

@@ -13,7 +13,7 @@ struct load_opts {
     const char *model, *ctk, *ctv, *kv, *isa, *numerics, *device;
     int64_t ctx, batch, threads, experts, gpu_layers;
     uint64_t expert_cache, layer_cache;
-    const char *cache_policy, *hot, *profile_json;
+    const char *cache_policy, *hot, *profile_json, *profile_tokens;
     bool direct, profile, no_prefetch, no_checksum;
     struct arg_share ram, vram;
     uint32_t parallel; /* sessions at once; set by verbs, 0: 1 */
@@ -93,9 +93,12 @@ extern const char *const load_split_modes[];
         { "--no-checksum", ARG_BOOL, ARG_AT(type, load.no_checksum), .debug = true,                \
           .help = "do not compare the checksums of a packed model" },                              \
         { "--profile", ARG_BOOL, ARG_AT(type, load.profile),                                       \
-          .help = "say at the end where the time went, layer by layer, on standard error" },       \
+          .help = "say at the end where the time went, layer by layer and in the slowest tokens, on " \
+                  "standard error" },                                                              \
         { "--profile-json", ARG_STR, ARG_AT(type, load.profile_json), .meta = "FILE",              \
-          .help = "write it as JSON" },                                                  \
+          .help = "write it as JSON" },                                                            \
+        { "--profile-tokens", ARG_STR, ARG_AT(type, load.profile_tokens), .meta = "FILE",          \
+          .help = "write each step's own as it is done, a line of JSON each, layer by layer" },    \
         { "--ram", ARG_SHARE, ARG_AT(type, load.ram), .meta = "SIZE|%",                            \
           .shown = "what is free", .help = "memory for all of it: weights, experts, KV cache, "    \
           "buffers, the program; what cannot fit is refused (lode plan)" },                        \

@@ -171,6 +171,7 @@ int verb_logits(int argc, char **argv) {
     struct lode_error err = {0};
     struct lode_model *m = NULL;
     struct lode_session *s = NULL;
+    struct profile *profile = NULL;
     struct ids ids = {0};
     struct trace trace = {0};
     int rc = ids_parse(&ids, o.ids, &err);
@@ -184,10 +185,12 @@ int verb_logits(int argc, char **argv) {
             so.trace = on_trace;
             so.trace_user = &trace;
         }
-        rc = lode_session_create(&s, m, &so, &err);
+        rc = profile_begin(&profile, m, &o.load, &err);
+        profile_watch(profile, &so);
+        rc = rc < 0 ? rc : lode_session_create(&s, m, &so, &err);
     }
     rc = rc < 0 ? rc : evaluate(&o, m, s, &ids, &err);
-    rc = rc < 0 ? rc : profile_finish(m, &o.load, &err);
+    rc = profile_finish(profile, rc, &err);
     if (rc == 0 && o.hidden)
         rc = write_hidden(&trace, o.hidden, &err);
     if (rc == 0 && o.trace_norms)

@@ -74,6 +74,7 @@ static const struct arg_spec spec = {
 struct scoring {
     const struct opts *o;
     struct lode_model *model;
+    struct profile *profile;
     struct lode_session *session;
     const int32_t *tokens; /* (n_tokens) */
     size_t n_tokens;
@@ -271,6 +272,7 @@ static int run(struct scoring *s, struct lode_error *err) {
     if (rc == 0) {
         struct lode_session_opts so = load_session_opts(&o->load);
         so.ctx = (uint32_t)s->window;
+        profile_watch(s->profile, &so);
         rc = lode_session_create(&s->session, s->model, &so, err);
     }
     if (rc == 0) {
@@ -319,10 +321,10 @@ int verb_perplexity(int argc, char **argv) {
         rc = tool_fail(&err, LODE_ERR_UNSUPPORTED, o.load.model, "has no vocabulary");
     if (rc == 0) {
         s.n_vocab = lode_model_info(s.model)->n_vocab;
-        rc = run(&s, &err);
+        rc = profile_begin(&s.profile, s.model, &o.load, &err);
+        rc = rc < 0 ? rc : run(&s, &err);
     }
-    if (rc == 0)
-        rc = profile_finish(s.model, &o.load, &err);
+    rc = profile_finish(s.profile, rc, &err);
     lode_session_free(s.session);
     lode_model_free(s.model);
     return rc < 0 ? tool_report(&err) : 0;

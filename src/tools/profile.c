@@ -1,132 +1,164 @@
 #include "profile.h"
 
 #include "out.h"
-#include "progress.h"
-
-#include "lode/profile.h"
 
 #include <errno.h>
-#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-static double share(uint64_t part, uint64_t whole) {
-    return whole ? 100 * (double)part / (double)whole : 0;
-}
+struct profile {
+    const struct lode_model *m;
+    const struct load_opts *o;
+    struct lode_profile left_out, last, step; /* last: at the end of the latest step */
+    struct profile_steps steps;
+    uint64_t n_steps;
+    struct timespec start;
+    FILE *lines; /* --profile-tokens; NULL: nobody asked */
+    bool paused;
+};
 
-static void add(struct lode_profile_layer *sum, const struct lode_profile_layer *l) {
-    sum->seconds += l->seconds;
-    sum->waited += l->waited;
-    sum->uses += l->uses;
-    sum->hits += l->hits;
-    sum->bytes += l->bytes;
-    sum->guesses += l->guesses;
-    sum->guessed += l->guessed;
-}
-
-static void print_row(const char *name, const struct lode_profile_layer *l, const struct lode_profile *p) {
-    const double steps = p->steps ? (double)p->steps : 1;
-    char bytes[32];
-    fprintf(stderr, "%6s %10.3f %10.3f", name, 1e3 * (l->seconds - l->waited) / steps,
-            1e3 * l->waited / steps);
-    if (p->streams)
-        fprintf(stderr, " %8.1f %7.1f %12s %8" PRIu64 " %7.1f", (double)l->uses / steps,
-                share(l->hits, l->uses), format_bytes((double)l->bytes / steps, bytes), l->guesses,
-                share(l->guessed, l->guesses));
-    fputc('\n', stderr);
-}
-
-static void print_table(const struct lode_profile *p) {
-    struct lode_profile_layer sum = {0};
-    char name[16], a[32], b[32];
-    fprintf(stderr, "%sprofile of %" PRIu64 " steps, %" PRIu64 " tokens; a step's share:%s\n",
-            out_bold(stderr), p->steps, p->rows, out_plain(stderr));
-    fprintf(stderr, "%6s %10s %10s", "layer", "compute ms", "disk ms");
-    if (p->streams)
-        fprintf(stderr, " %8s %7s %12s %8s %7s", "used", "hits %", "read", "guesses", "good %");
-    fputc('\n', stderr);
-    for (uint32_t l = 0; l < p->n_layers; l++) {
-        snprintf(name, sizeof name, "%" PRIu32, l);
-        print_row(name, &p->layers[l], p);
-        add(&sum, &p->layers[l]);
-    }
-    print_row("head", &(struct lode_profile_layer){.seconds = p->head}, p);
-    sum.seconds = p->seconds;
-    print_row("all", &sum, p);
-    if (!p->streams)
-        return;
-    fprintf(stderr,
-            "%" PRIu64 " experts or layers used: %" PRIu64 " in memory or on their way (%" PRIu64
-            " of them guessed), %" PRIu64 " from disk; %s read\n",
-            sum.uses, sum.hits, sum.guessed, sum.uses - sum.hits, format_bytes((double)sum.bytes, a));
-    fprintf(stderr, "cache %s of %s; read by %s", format_bytes((double)p->held, a),
-            format_bytes((double)p->cache, b), p->reader);
-    fprintf(stderr, ", %s/s over the whole time",
-            format_bytes(p->seconds > 0 ? (double)sum.bytes / p->seconds : 0, a));
-    fprintf(stderr, ", %s/s while it read, %.1f %% of the time; %" PRIu64 " guesses were called off\n",
-            format_bytes(p->busy > 0 ? (double)sum.bytes / p->busy : 0, a),
-            p->seconds > 0 ? 100 * p->busy / p->seconds : 0, p->cancelled);
-}
-
-static void print_json(FILE *f, const struct lode_profile *p) {
-    fprintf(f,
-            "{\"steps\": %" PRIu64 ", \"tokens\": %" PRIu64 ", \"seconds\": %.6f, \"head\": %.6f, "
-            "\"streams\": %s, \"cache\": %" PRIu64 ", \"held\": %" PRIu64 ", \"cancelled\": %" PRIu64
-            ", \"busy\": %.6f, \"reader\": \"%s\",\n \"layers\": [",
-            p->steps, p->rows, p->seconds, p->head, p->streams ? "true" : "false", p->cache, p->held,
-            p->cancelled, p->busy, p->reader);
-    for (uint32_t i = 0; i < p->n_layers; i++) {
-        const struct lode_profile_layer *l = &p->layers[i];
-        fprintf(f,
-                "%s\n  {\"seconds\": %.6f, \"waited\": %.6f, \"uses\": %" PRIu64 ", \"hits\": %" PRIu64
-                ", \"bytes\": %" PRIu64 ", \"guesses\": %" PRIu64 ", \"guessed\": %" PRIu64 "}",
-                i ? "," : "", l->seconds, l->waited, l->uses, l->hits, l->bytes, l->guesses,
-                l->guessed);
-    }
-    fputs("\n]}\n", f);
+void profile_add_layer(struct lode_profile_layer *to, const struct lode_profile_layer *by, int sign) {
+    const uint64_t s = sign < 0 ? UINT64_MAX : 1; /* wraps to what is meant */
+    to->seconds += sign * by->seconds;
+    to->waited += sign * by->waited;
+    to->uses += s * by->uses;
+    to->hits += s * by->hits;
+    to->bytes += s * by->bytes;
+    to->guesses += s * by->guesses;
+    to->guessed += s * by->guessed;
 }
 
 /* to += sign * by, of all that is counted. */
-static void count(struct lode_profile *to, const struct lode_profile *by, int sign) {
-    const uint64_t s = sign < 0 ? UINT64_MAX : 1; /* wraps to what is meant */
+static void add(struct lode_profile *to, const struct lode_profile *by, int sign) {
+    const uint64_t s = sign < 0 ? UINT64_MAX : 1;
     to->steps += s * by->steps;
     to->rows += s * by->rows;
     to->cancelled += s * by->cancelled;
     to->seconds += sign * by->seconds;
     to->head += sign * by->head;
     to->busy += sign * by->busy;
-    for (uint32_t i = 0; i < LODE_PROFILE_LAYERS; i++) {
-        struct lode_profile_layer *l = &to->layers[i];
-        l->seconds += sign * by->layers[i].seconds;
-        l->waited += sign * by->layers[i].waited;
-        l->uses += s * by->layers[i].uses;
-        l->hits += s * by->layers[i].hits;
-        l->bytes += s * by->layers[i].bytes;
-        l->guesses += s * by->layers[i].guesses;
-        l->guessed += s * by->layers[i].guessed;
+    for (uint32_t i = 0; i < by->n_layers; i++)
+        profile_add_layer(&to->layers[i], &by->layers[i], sign);
+}
+
+/* ---- steps ---- */
+
+static double seconds_since(const struct timespec *start) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)(t.tv_sec - start->tv_sec) + 1e-9 * (double)(t.tv_nsec - start->tv_nsec);
+}
+
+static void sum_up(struct profile_step *s, const struct lode_profile *p) {
+    s->seconds = p->seconds;
+    s->head = p->head;
+    s->cancelled = p->cancelled;
+    for (uint32_t l = 0; l < p->n_layers; l++) {
+        profile_add_layer(&s->sum, &p->layers[l], 1);
+        if (p->layers[l].seconds > s->worst_seconds) {
+            s->worst = l;
+            s->worst_seconds = p->layers[l].seconds;
+        }
     }
 }
 
-static struct lode_profile left_out;
-
-void profile_leave_out(const struct lode_model *m, bool begin) {
-    static struct lode_profile now;
-    lode_model_profile(m, &now);
-    count(&left_out, &now, begin ? -1 : 1);
+static void keep_slowest(struct profile_steps *all, const struct profile_step *s) {
+    uint32_t i = all->n_slowest;
+    while (i > 0 && all->slowest[i - 1].seconds < s->seconds)
+        i--;
+    if (i == PROFILE_SLOWEST)
+        return;
+    all->n_slowest += all->n_slowest < PROFILE_SLOWEST;
+    memmove(&all->slowest[i + 1], &all->slowest[i], (all->n_slowest - i - 1) * sizeof *s);
+    all->slowest[i] = *s;
 }
 
-int profile_finish(const struct lode_model *m, const struct load_opts *o, struct lode_error *err) {
-    static struct lode_profile p;
-    lode_model_profile(m, &p);
-    count(&p, &left_out, -1);
-    if (o->profile)
-        print_table(&p);
-    if (o->profile_json) {
-        FILE *f = fopen(o->profile_json, "w");
-        if (f)
-            print_json(f, &p);
-        if (!f || ferror(f) | fclose(f))
-            return tool_fail(err, LODE_ERR_IO, o->profile_json, "it cannot be written: %s",
-                             strerror(errno));
+/* What was counted since the latest step; what others did meanwhile is among it. */
+static void stepped(void *user, uint32_t n_tokens, uint32_t n_sequences, uint32_t pos) {
+    struct profile *p = user;
+    if (p->paused)
+        return;
+    lode_model_profile(p->m, &p->step);
+    struct profile_step s = {.number = ++p->n_steps,
+                             .at = seconds_since(&p->start),
+                             .n_tokens = n_tokens,
+                             .n_sequences = n_sequences,
+                             .pos = pos};
+    add(&p->step, &p->last, -1);
+    add(&p->last, &p->step, 1);
+    sum_up(&s, &p->step);
+    if (n_tokens == n_sequences) {
+        p->steps.n_single++;
+        p->steps.seconds += s.seconds;
+        keep_slowest(&p->steps, &s);
     }
-    return o->hot && p.streams ? lode_model_save_hot(m, o->hot, err) : 0;
+    if (p->lines)
+        profile_print_step(p->lines, &s, &p->step);
+}
+
+/* ---- interface ---- */
+
+static int fail_file(const char *path, struct lode_error *err) {
+    return tool_fail(err, LODE_ERR_IO, path, "it cannot be written: %s", strerror(errno));
+}
+
+int profile_begin(struct profile **out, const struct lode_model *m, const struct load_opts *o,
+                  struct lode_error *err) {
+    *out = NULL;
+    if (!o->profile && !o->profile_json && !o->profile_tokens && !o->hot)
+        return 0;
+    struct profile *p = calloc(1, sizeof *p);
+    if (!p)
+        return tool_fail(err, LODE_ERR_NOMEM, "--profile", "out of memory");
+    p->m = m;
+    p->o = o;
+    if (o->profile_tokens && !(p->lines = fopen(o->profile_tokens, "w"))) {
+        free(p);
+        return fail_file(o->profile_tokens, err);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &p->start);
+    lode_model_profile(m, &p->last);
+    *out = p;
+    return 0;
+}
+
+void profile_watch(struct profile *p, struct lode_session_opts *so) {
+    if (!p)
+        return;
+    so->stepped = stepped;
+    so->stepped_user = p;
+}
+
+void profile_leave_out(struct profile *p, bool begin) {
+    if (!p)
+        return;
+    lode_model_profile(p->m, &p->last);
+    add(&p->left_out, &p->last, begin ? -1 : 1);
+    p->paused = begin;
+}
+
+static int write_json(const struct profile *p, struct lode_error *err) {
+    FILE *f = fopen(p->o->profile_json, "w");
+    if (f)
+        profile_print_json(f, &p->step, &p->steps);
+    return !f || ferror(f) | fclose(f) ? fail_file(p->o->profile_json, err) : 0;
+}
+
+int profile_finish(struct profile *p, int rc, struct lode_error *err) {
+    if (!p)
+        return rc;
+    if (p->lines && (ferror(p->lines) | fclose(p->lines)) && rc >= 0)
+        rc = fail_file(p->o->profile_tokens, err);
+    lode_model_profile(p->m, &p->step);
+    p->left_out.n_layers = p->step.n_layers;
+    add(&p->step, &p->left_out, -1);
+    if (rc >= 0 && p->o->profile)
+        profile_print_table(stderr, &p->step, &p->steps);
+    if (rc >= 0 && p->o->profile_json)
+        rc = write_json(p, err);
+    if (rc >= 0 && p->o->hot && p->step.streams)
+        rc = lode_model_save_hot(p->m, p->o->hot, err);
+    free(p);
+    return rc;
 }

@@ -369,7 +369,9 @@ static int find_prompt(const struct run_opts *o, char **text, struct lode_error 
 static int open_session(struct run *r, struct lode_error *err) {
     struct lode_session_opts so = load_session_opts(&r->o.load);
     so.cancel = cancelled;
-    const int rc = lode_session_create(&r->session, r->model, &so, err);
+    int rc = profile_begin(&r->profile, r->model, &r->o.load, err);
+    profile_watch(r->profile, &so);
+    rc = rc < 0 ? rc : lode_session_create(&r->session, r->model, &so, err);
     const uint32_t trained = lode_model_info(r->model)->ctx_train;
     if (rc == 0 && !so.ctx && lode_session_ctx(r->session) < trained)
         fprintf(stderr,
@@ -481,9 +483,9 @@ int verb_run(int argc, char **argv) {
         status = prompt || r.o.messages ? first_answer(&r, prompt) : -1;
         if (status < 0)
             status = repl(&r);
-        if (profile_finish(r.model, &r.o.load, &err) < 0)
-            status = tool_report(&err);
     }
+    if (profile_finish(r.profile, rc, &err) < 0 && rc == 0)
+        status = tool_report(&err);
     free(prompt);
     free(r.kept);
     toolbox_close(r.tools);

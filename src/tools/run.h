@@ -24,6 +24,7 @@ struct run {
     struct run_opts o;
     struct args args;
     struct lode_model *model;
+    struct profile *profile;
     struct lode_session *session;
     struct lode_sampler *sampler;
     struct constraint constraint;

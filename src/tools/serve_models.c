@@ -30,6 +30,7 @@ struct one {
     char *names;            /* owned: what the aliases lie in */
     const char *aliases[MAX_ALIASES];
     char *template;         /* owned; NULL: the model's */
+    struct profile *profile; /* owned, while it is loaded */
 };
 
 struct serve_models {
@@ -222,8 +223,10 @@ static int open_one(void *user, size_t i, struct serve_loaded *out, struct lode_
     int rc = load_model(&out->model, &load, err);
     if (rc < 0)
         return rc;
-    const struct lode_session_opts so = load_session_opts(&load);
-    if (!lode_model_tokenizer(out->model))
+    struct lode_session_opts so = load_session_opts(&load);
+    rc = profile_begin(&one->profile, out->model, &o->load, err);
+    profile_watch(one->profile, &so);
+    if (rc == 0 && !lode_model_tokenizer(out->model))
         rc = tool_fail(err, LODE_ERR_UNSUPPORTED, o->load.model, "has no vocabulary: it cannot answer texts");
     if (rc == 0 && o->template && !one->template)
         rc = chat_template_source(o->template, &one->template, err);
@@ -242,6 +245,7 @@ static int open_one(void *user, size_t i, struct serve_loaded *out, struct lode_
                                    },
                                    err);
     if (rc < 0) {
+        profile_finish(one->profile, rc, NULL);
         lode_model_free(out->model);
         *out = (struct serve_loaded){0};
         return rc;
@@ -259,7 +263,7 @@ static int open_one(void *user, size_t i, struct serve_loaded *out, struct lode_
 static void close_one(void *user, size_t i, struct serve_loaded *l) {
     const struct serve_models *m = user;
     struct lode_error err;
-    if (profile_finish(l->model, &m->each[i].opts->load, &err) < 0)
+    if (profile_finish(m->each[i].profile, 0, &err) < 0)
         tool_report(&err);
     lode_model_free(l->model);
 }

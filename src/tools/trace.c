@@ -5,6 +5,7 @@
 #include "input.h"
 #include "load.h"
 #include "out.h"
+#include "profile.h"
 #include "progress.h"
 #include "verbs.h"
 
@@ -125,8 +126,12 @@ static int record(const struct record_opts *o, struct lode_model *m, struct lode
         so.ctx = (uint32_t)(ids->n + n_predict);
     so.routes = lode_trace_put;
     so.routes_user = *t;
-    rc = lode_session_create(s, m, &so, err);
+    struct profile *profile;
+    rc = profile_begin(&profile, m, &o->load, err);
+    profile_watch(profile, &so);
+    rc = rc < 0 ? rc : lode_session_create(s, m, &so, err);
     rc = rc < 0 ? rc : evaluate(o, m, *s, ids, *t, err);
+    rc = profile_finish(profile, rc, err);
     return rc < 0 ? rc : lode_trace_write(*t, o->output, err);
 }
 
