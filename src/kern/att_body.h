@@ -10,11 +10,11 @@
 VF_INLINE void vf_att_score_tile(size_t V, size_t N, float *s, const float *q, size_t n_q,
                                  const float *k, size_t dim) {
     static const uint8_t order[8] = {0, 4, 2, 6, 1, 5, 3, 7};
-    VP wait[3][VF_TILE_COLUMNS][2];
+    VP wait[3][VF_ATT_KEYS][2];
     size_t n_wait = 0;
 #pragma GCC unroll 8 /* the order known, nothing of the tree is left to be predicted */
     for (size_t i = 0; i < 8; i++) {
-        VP low[VF_TILE_COLUMNS][2], high[VF_TILE_COLUMNS][2];
+        VP low[VF_ATT_KEYS][2], high[VF_ATT_KEYS][2];
         for (size_t n = 0; n < N; n++)
             for (size_t v = 0; v < V; v++)
                 low[n][v] = high[n][v] = vp_set(0);
@@ -58,8 +58,8 @@ VF_INLINE void vf_att_score_tile(size_t V, size_t N, float *s, const float *q, s
 VF_INLINE void vf_att_score(size_t V, float *s, const float *q, size_t n_q, const float *k,
                             size_t n_k, size_t dim) {
     size_t j = 0;
-    for (; j + VF_TILE_COLUMNS <= n_k; j += VF_TILE_COLUMNS)
-        vf_att_score_tile(V, VF_TILE_COLUMNS, s + j * n_q, q, n_q, k + j * dim, dim);
+    for (; j + VF_ATT_KEYS <= n_k; j += VF_ATT_KEYS)
+        vf_att_score_tile(V, VF_ATT_KEYS, s + j * n_q, q, n_q, k + j * dim, dim);
     for (; j + 2 <= n_k; j += 2)
         vf_att_score_tile(V, 2, s + j * n_q, q, n_q, k + j * dim, dim);
     for (; j < n_k; j++)
@@ -135,24 +135,28 @@ VF_INLINE void vf_att_mix_tile(size_t Q, size_t V, float *o, const float *p, siz
                 acc[i][c] = vf_fma(weight, x[c], acc[i][c]);
         }
     }
-    for (size_t i = 0; i < Q; i++)
+#pragma GCC unroll 8 /* else gcc keeps all accumulators in memory from here on */
+    for (size_t i = 0; i < Q; i++) {
+        float *y = o + i * dim;
+        const VF of_old = vf_set(a[i]), of_new = vf_set(b[i]);
+#pragma GCC unroll 8
         for (size_t c = 0; c < V; c++) {
-            float *y = o + i * dim + 16 * c;
             if (!first)
-                acc[i][c] = vf_fma(acc[i][c], vf_set(b[i]), vf_mul(vf_load(y), vf_set(a[i])));
-            vf_store(y, acc[i][c]);
+                acc[i][c] = vf_fma(acc[i][c], of_new, vf_mul(vf_load(y + 16 * c), of_old));
+            vf_store(y + 16 * c, acc[i][c]);
         }
+    }
 }
 
 VF_INLINE void vf_att_mix(size_t V, float *o, const float *p, size_t n_q, const float *v,
                           size_t n_k, size_t dim, bool first, const float *a, const float *b) {
     size_t i = 0;
-    for (; i + VF_MIX_MOST <= n_q; i += VF_MIX_MOST)
+    for (; (n_q - i) % VF_MIX_MOST; i += 4) /* a multiple of 16 is 0, 4 or 8 and a multiple of 6 */
+        vf_att_mix_tile(4, V, o + i * dim, p + i, n_q, v, n_k, dim, first, a + i, b + i);
+    for (; i < n_q; i += VF_MIX_MOST)
         vf_att_mix_tile(VF_MIX_MOST, V, o + i * dim, p + i, n_q, v, n_k, dim, first, a + i, b + i);
-    for (; i < n_q; i += 2) /* of a multiple of 16, 0, 2 or 4 are left */
-        vf_att_mix_tile(2, V, o + i * dim, p + i, n_q, v, n_k, dim, first, a + i, b + i);
 }
-_Static_assert(VF_MIX_MOST % 2 == 0, "");
+_Static_assert(VF_MIX_MOST == 6, "");
 
 void ISA(att_mix) LODE_ATT_MIX_ARGS {
     size_t c = 0;

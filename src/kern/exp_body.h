@@ -6,16 +6,17 @@
  *     vf_fma(a, b, c)        a b + c, one rounding    vf_lesser(a, b)   a < b ? a : b
  *     vf_abs(x)                                       vf_greater(a, b)  a > b ? a : b
  *     vf_sign(x, s)          |x| with the sign of s
- *     vf_pow2(t), vf_pow2_half(t), vf_pow2_rest(t): with n the integer in the low bits of t, which
- *         has had MAGIC added: 2^n, 2^(n >> 1), 2^(n - (n >> 1)).  No other t is ever used but NaN,
- *         for which any result will do.
+ *     vf_pow2(t), vf_times_pow2(x, t): with n the integer in the low bits of t, which has had MAGIC
+ *         added: 2^n, x 2^n with one rounding.  No other t is ever used but NaN, for which any
+ *         result of vf_pow2 will do, and x is NaN then too.
  *
  * Since every step is one IEEE operation, all of them give the same bits (NaNs aside: that a
  * result is NaN is defined, its payload is not).
  *
  * exp.  n = round(x / ln 2), r = x - n ln 2 in two FMA steps (the first is exact: n ln2_hi and x
- * are close), e^r = 1 + (r + r^2 q(r)) with a minimax q of degree 4, result times 2^n in two
- * steps, so that subnormal results are rounded once.  Error, relative to the result, in units of
+ * are close), e^r = 1 + (r + r^2 q(r)) with a minimax q of degree 4, result times 2^n, by
+ * 2^(n >> 1) and 2^(n - (n >> 1)) one after the other where there is no instruction for it, so
+ * that subnormal results are rounded once.  Error, relative to the result, in units of
  * u = 2^-24, where |r| <= 0.3467 and 0.707 <= e^r <= 1.415:
  *     r               |r| half an ulp: u/4 absolute                                0.36
  *     q               approximation 2^-28.2 relative to e^r                        0.06
@@ -70,7 +71,7 @@ static inline VF vf_exp(VF x) {
     /* in this order NaN passes; the ends lie beyond overflow and underflow */
     x = vf_greater(vf_set(-104.0f), vf_lesser(vf_set(89.0f), x));
     const VF e = vf_add(vf_set(1.0f), vf_expm1_part(x, &t));
-    return vf_mul(vf_mul(e, vf_pow2_half(t)), vf_pow2_rest(t));
+    return vf_times_pow2(e, t);
 }
 
 static inline VF vf_tanh(VF x) {

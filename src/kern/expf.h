@@ -32,14 +32,12 @@ static inline float vf_sign(float x, float s) {
 static inline float vf_pow2(float t) {
     return lode_bits_f32((lode_f32_bits(t) << 23) + 0x3f800000);
 }
-static inline float vf_pow2_half(float t) {
+static inline float vf_times_pow2(float x, float t) {
     /* t's low bits as a signed number: 0x4b400000 is MAGIC */
     const int32_t n = (int32_t)(lode_f32_bits(t) - 0x4b400000);
-    return lode_bits_f32(((uint32_t)(n >> 1) << 23) + 0x3f800000);
-}
-static inline float vf_pow2_rest(float t) {
-    const int32_t n = (int32_t)(lode_f32_bits(t) - 0x4b400000);
-    return lode_bits_f32(((uint32_t)(n - (n >> 1)) << 23) + 0x3f800000);
+    const float half = lode_bits_f32(((uint32_t)(n >> 1) << 23) + 0x3f800000);
+    const float rest = lode_bits_f32(((uint32_t)(n - (n >> 1)) << 23) + 0x3f800000);
+    return x * half * rest;
 }
 
 #include "kern/exp_body.h"

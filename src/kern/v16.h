@@ -10,9 +10,10 @@
  *     VF_ROWS_1                      rows at a time where there is one column
  *     VF_MIX_TILE                    accumulators of kv_mix
  *     VF_MIX_VECTORS                 vectors of a tile of six queries there
+ *     VF_ATT_KEYS                    keys of a tile of two registers of queries (att_score)
  *
  *     vp_set, vp_load, vp_store, vp_add, vp_sub, vp_mul, vp_div, vp_fma(a, b, c) = a b + c
- *     vp_lesser, vp_greater, vp_abs, vp_sign, vp_pow2, vp_pow2_half, vp_pow2_rest: exp_body.h
+ *     vp_lesser, vp_greater, vp_abs, vp_sign, vp_pow2, vp_times_pow2: exp_body.h
  *     vp_load_f16, vp_load_bf16      VP_LANES halves, widened
  *     vp_load_i8                     VP_LANES signed bytes, as floats
  *     vp_load_e4m3, vp_load_e5m2     VP_LANES 8-bit floats: as binary16, whose upper byte E5M2 is,
@@ -60,8 +61,6 @@ typedef struct {
     }
 VF_OF_1(abs)
 VF_OF_1(pow2)
-VF_OF_1(pow2_half)
-VF_OF_1(pow2_rest)
 VF_OF_2(add)
 VF_OF_2(sub)
 VF_OF_2(mul)
@@ -69,6 +68,7 @@ VF_OF_2(div)
 VF_OF_2(lesser)
 VF_OF_2(greater)
 VF_OF_2(sign)
+VF_OF_2(times_pow2)
 
 static inline VF vf_fma(VF x, VF y, VF z) {
     VF_PART z.v[i] = vp_fma(x.v[i], y.v[i], z.v[i]);

@@ -13,6 +13,7 @@
 #define VF_ROWS_1 4
 #define VF_MIX_TILE 4
 #define VF_MIX_VECTORS 1
+#define VF_ATT_KEYS 3
 
 static inline VP vp_set(float x) { return _mm256_set1_ps(x); }
 static inline VP vp_load(const float *p) { return _mm256_loadu_ps(p); }
@@ -38,9 +39,9 @@ static inline __m256i vp_n(VP t) {
     return _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(0x4b400000));
 }
 static inline VP vp_pow2(VP t) { return vp_exponent(vp_n(t)); }
-static inline VP vp_pow2_half(VP t) { return vp_exponent(_mm256_srai_epi32(vp_n(t), 1)); }
-static inline VP vp_pow2_rest(VP t) {
-    return vp_exponent(_mm256_sub_epi32(vp_n(t), _mm256_srai_epi32(vp_n(t), 1)));
+static inline VP vp_times_pow2(VP x, VP t) {
+    const __m256i n = vp_n(t), half = _mm256_srai_epi32(n, 1);
+    return vp_mul(vp_mul(x, vp_exponent(half)), vp_exponent(_mm256_sub_epi32(n, half)));
 }
 
 static inline VP vp_load_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }

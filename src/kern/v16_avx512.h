@@ -13,6 +13,8 @@
 #define VF_ROWS_1 8
 #define VF_MIX_TILE 16
 #define VF_MIX_VECTORS 4
+/* 16 accumulators, as many sums that wait, of three levels one, 2 registers of queries, a key: 27 */
+#define VF_ATT_KEYS 4
 
 static inline VP vp_set(float x) { return _mm512_set1_ps(x); }
 static inline VP vp_load(const float *p) { return _mm512_loadu_ps(p); }
@@ -38,9 +40,9 @@ static inline __m512i vp_n(VP t) {
     return _mm512_sub_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(0x4b400000));
 }
 static inline VP vp_pow2(VP t) { return vp_exponent(vp_n(t)); }
-static inline VP vp_pow2_half(VP t) { return vp_exponent(_mm512_srai_epi32(vp_n(t), 1)); }
-static inline VP vp_pow2_rest(VP t) {
-    return vp_exponent(_mm512_sub_epi32(vp_n(t), _mm512_srai_epi32(vp_n(t), 1)));
+/* One instruction, which does not take from the pipes of the multiply-adds. */
+static inline VP vp_times_pow2(VP x, VP t) {
+    return _mm512_scalef_ps(x, vp_sub(t, vp_set(0x1.8p23f)));
 }
 
 static inline VP vp_from_bf16(__m256i h) {

@@ -13,6 +13,7 @@
 #define VF_ROWS_1 4
 #define VF_MIX_TILE 4
 #define VF_MIX_VECTORS 1
+#define VF_ATT_KEYS 3
 
 static inline VP vp_set(float x) { return vdupq_n_f32(x); }
 static inline VP vp_load(const float *p) { return vld1q_f32(p); }
@@ -35,9 +36,9 @@ static inline int32x4_t vp_n(VP t) {
     return vsubq_s32(vreinterpretq_s32_f32(t), vdupq_n_s32(0x4b400000));
 }
 static inline VP vp_pow2(VP t) { return vp_exponent(vp_n(t)); }
-static inline VP vp_pow2_half(VP t) { return vp_exponent(vshrq_n_s32(vp_n(t), 1)); }
-static inline VP vp_pow2_rest(VP t) {
-    return vp_exponent(vsubq_s32(vp_n(t), vshrq_n_s32(vp_n(t), 1)));
+static inline VP vp_times_pow2(VP x, VP t) {
+    const int32x4_t n = vp_n(t), half = vshrq_n_s32(n, 1);
+    return vp_mul(vp_mul(x, vp_exponent(half)), vp_exponent(vsubq_s32(n, half)));
 }
 
 static inline VP vp_from_f16(uint16x4_t h) { return vcvt_f32_f16(vreinterpret_f16_u16(h)); }

@@ -29,13 +29,17 @@ struct job {
 
 struct scratch {           /* of a task: n_q query rows, made a multiple of 16 by rows of zeros */
     float *q;              /* (n_q, head_dim) */
-    float *s;              /* (n_q, LODE_KV_PAGE), or the other way round */
+    float *s;              /* (n_q, LODE_KV_PAGE), or (LODE_KV_PAGE, n) of n queries side by side */
     float *part, *sum;     /* (n_q, head_dim_v): o' and o */
     float *max, *total;    /* (n_q): m and l */
     float *a, *b;          /* (n_q) */
-    float *turned;         /* (16, head_dim / 16, n_q): q */
+    float *turned;         /* q, SIDE_BY_SIDE rows at a time: (16, head_dim / 16, n) each */
     float *keys, *values;  /* (LODE_KV_PAGE, head_dim), (LODE_KV_PAGE, head_dim_v) */
 };
+
+/* Queries that pass a page together: what they are and what they score stay in the nearest cache. */
+enum { SIDE_BY_SIDE = 32 };
+static size_t side_by_side(size_t left) { return left < SIDE_BY_SIDE ? left : SIDE_BY_SIDE; }
 
 static size_t up_to_16(size_t n) { return (n + 15) & ~(size_t)15; }
 
@@ -169,17 +173,19 @@ static void ask(const char *from, size_t n) {
         __builtin_prefetch(from + i, 0, 2);
 }
 
-/* A few keys at a time, and with each the same part of the next page, which comes from memory meanwhile. */
-static void score_page(const struct lode_kern *k, struct scratch *t, size_t n_q, uint32_t dim,
-                       const struct page *p) {
+/* The scores of n of n_q queries.  A few keys at a time, and with each their share of the next page,
+ * which comes from memory meanwhile: all lines at once would wait for one another. */
+static void score_page(const struct lode_kern *k, struct scratch *t, const float *q, size_t n,
+                       size_t done, size_t n_q, uint32_t dim, const struct page *p) {
     enum { KEYS = 12 }; /* a multiple of the kernels' tiles */
     for (uint32_t i = 0; i < p->n_k; i += KEYS) {
-        const uint32_t n = p->n_k - i < KEYS ? p->n_k - i : KEYS;
+        const uint32_t n_k = p->n_k - i < KEYS ? p->n_k - i : KEYS;
         if (p->next_keys) {
-            ask(p->next_keys + i * p->k_stride, n * p->k_stride);
-            ask(p->next_values + i * p->v_stride, n * p->v_stride);
+            const size_t from = (done * p->n_k + n * i) / n_q, to = (done * p->n_k + n * (i + n_k)) / n_q;
+            ask(p->next_keys + from * p->k_stride, (to - from) * p->k_stride);
+            ask(p->next_values + from * p->v_stride, (to - from) * p->v_stride);
         }
-        k->att_score(t->s + (size_t)i * n_q, t->turned, n_q, t->keys + (size_t)i * dim, n, dim);
+        k->att_score(t->s + i * n, q, n, t->keys + (size_t)i * dim, n_k, dim);
     }
 }
 
@@ -191,18 +197,24 @@ static void attend_together(const struct job *j, struct scratch *t, size_t n_q, 
     const uint32_t dim = in->p.attention.head_dim, dim_v = in->p.attention.head_dim_v;
     widen(k, t->keys, layer->type_k, p->keys, p->k_stride, p->n_k, dim);
     widen(k, t->values, layer->type_v, p->values, p->v_stride, p->n_k, dim_v);
-    score_page(k, t, n_q, dim, p);
-    k->att_weigh(t->s, n_q, p->n_k, in->p.attention.scale, in->p.attention.cap, first, t->max,
-                 t->total, t->a, t->b);
-    k->att_mix(t->sum, t->s, n_q, t->values, p->n_k, dim_v, first, t->a, t->b);
+    for (size_t i = 0, n; i < n_q; i += n) {
+        n = side_by_side(n_q - i);
+        score_page(k, t, t->turned + i * dim, n, i, n_q, dim, p);
+        k->att_weigh(t->s, n, p->n_k, in->p.attention.scale, in->p.attention.cap, first, t->max + i,
+                     t->total + i, t->a + i, t->b + i);
+        k->att_mix(t->sum + i * dim_v, t->s, n, t->values, p->n_k, dim_v, first, t->a + i, t->b + i);
+    }
 }
 
 /* The queries side by side, as att_score reads them. */
 static void turn(struct scratch *t, size_t rows, size_t n_q, uint32_t dim) {
-    for (uint32_t c = 0; c < dim; c++) {
-        float *y = t->turned + (c % 16 * (dim / 16) + c / 16) * n_q;
-        for (size_t r = 0; r < n_q; r++)
-            y[r] = r < rows ? t->q[r * dim + c] : 0.0f;
+    for (size_t i = 0, n; i < n_q; i += n) {
+        n = side_by_side(n_q - i);
+        for (uint32_t c = 0; c < dim; c++) {
+            float *y = t->turned + i * dim + (c % 16 * (dim / 16) + c / 16) * n;
+            for (size_t r = 0; r < n; r++)
+                y[r] = i + r < rows ? t->q[(i + r) * dim + c] : 0.0f;
+        }
     }
 }
 
