@@ -37,9 +37,11 @@ struct scratch {           /* of a task: n_q query rows, made a multiple of 16 b
     float *keys, *values;  /* (LODE_KV_PAGE, head_dim), (LODE_KV_PAGE, head_dim_v) */
 };
 
-/* Queries that pass a page together: what they are and what they score stay in the nearest cache. */
-enum { SIDE_BY_SIDE = 32 };
-static size_t side_by_side(size_t left) { return left < SIDE_BY_SIDE ? left : SIDE_BY_SIDE; }
+/* Query rows that meet a page together.  Side by side so few that they and their scores stay in the
+ * nearest cache; row by row all that share a KV head, for which its page is read once. */
+enum { SIDE_BY_SIDE = 32, ROW_BY_ROW = 128 };
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 static size_t up_to_16(size_t n) { return (n + 15) & ~(size_t)15; }
 
@@ -100,11 +102,15 @@ static uint32_t first_seen(const union lode_op_params *a, uint32_t p) {
     return from > start ? from : start;
 }
 
-/* The queries of a task: `n` tokens from position `pos` on, of each the `group` heads of a KV head. */
+/* Query rows `from` and on, n of them, of a task whose tokens begin at position `pos`, `group` rows each. */
 struct queries {
-    uint32_t pos, n, group;
-    size_t rows;
+    uint32_t pos, group;
+    size_t from, n;
 };
+
+static uint32_t position(const struct queries *q, size_t r) { return q->pos + (uint32_t)(r / q->group); }
+static uint32_t first_position(const struct queries *q) { return position(q, q->from); }
+static uint32_t last_position(const struct queries *q) { return position(q, q->from + q->n - 1); }
 
 /* A page as it lies in the cache, and what will be read after it, or NULL. */
 struct page {
@@ -134,13 +140,16 @@ static void attend_rows(const struct job *j, struct scratch *t, const struct que
     const struct lode_kern *k = &j->cpu->kern;
     const struct lode_instr *in = j->in;
     const uint32_t dim = in->p.attention.head_dim, dim_v = in->p.attention.head_dim_v;
-    uint32_t lo[256], hi[256];
-    float max[256], total[256];
+    const uint32_t last = last_position(q);
+    const size_t n_k = in->p.attention.both_ways ? p->n_k : least(p->n_k, last - p->start + 1);
+    float *s = t->s + q->from * LODE_KV_PAGE;
+    uint32_t lo[ROW_BY_ROW], hi[ROW_BY_ROW];
+    float max[ROW_BY_ROW], total[ROW_BY_ROW];
 
-    k->kv_score[layer->type_k](t->s, LODE_KV_PAGE, t->q, dim, q->rows, p->keys, p->k_stride, p->n_k,
-                               dim, p->values);
-    for (size_t r = 0; r < q->rows; r++) {
-        const uint32_t pos = q->pos + (uint32_t)r / q->group, from = first_seen(&in->p, pos);
+    k->kv_score[layer->type_k](s, LODE_KV_PAGE, t->q + q->from * dim, dim, q->n, p->keys, p->k_stride,
+                               n_k, dim, p->values);
+    for (size_t r = 0; r < q->n; r++) {
+        const uint32_t pos = position(q, q->from + r), from = first_seen(&in->p, pos);
         lo[r] = from > p->start ? from - p->start : 0;
         hi[r] = in->p.attention.both_ways   ? p->n_k
                 : pos < p->start            ? 0
@@ -149,15 +158,16 @@ static void attend_rows(const struct job *j, struct scratch *t, const struct que
         if (lo[r] >= hi[r])
             lo[r] = hi[r] = 0;
         else
-            k->softmax_part(t->s + r * LODE_KV_PAGE + lo[r], hi[r] - lo[r], in->p.attention.scale,
+            k->softmax_part(s + r * LODE_KV_PAGE + lo[r], hi[r] - lo[r], in->p.attention.scale,
                             in->p.attention.cap, &max[r], &total[r]);
     }
-    k->kv_mix[layer->type_v](t->part, dim_v, t->s, LODE_KV_PAGE, lo, hi, q->rows, p->values,
+    k->kv_mix[layer->type_v](t->part + q->from * dim_v, dim_v, s, LODE_KV_PAGE, lo, hi, q->n, p->values,
                              p->v_stride, dim_v, p->next_keys);
-    for (size_t r = 0; r < q->rows; r++) {
-        const uint32_t from = first_seen(&in->p, q->pos + (uint32_t)r / q->group);
+    for (size_t r = 0; r < q->n; r++) {
+        const uint32_t from = first_seen(&in->p, position(q, q->from + r));
         if (lo[r] < hi[r])
-            merge(k, t, r, max[r], total[r], p->start == from / LODE_KV_PAGE * LODE_KV_PAGE, dim_v);
+            merge(k, t, q->from + r, max[r], total[r], p->start == from / LODE_KV_PAGE * LODE_KV_PAGE,
+                  dim_v);
     }
 }
 
@@ -173,43 +183,70 @@ static void ask(const char *from, size_t n) {
         __builtin_prefetch(from + i, 0, 2);
 }
 
-/* The scores of n of n_q queries.  A few keys at a time, and with each their share of the next page,
- * which comes from memory meanwhile: all lines at once would wait for one another. */
-static void score_page(const struct lode_kern *k, struct scratch *t, const float *q, size_t n,
-                       size_t done, size_t n_q, uint32_t dim, const struct page *p) {
+/* The scores of n queries from row `from` of n_q on.  A few keys at a time, and with each their share of
+ * the next page, which comes from memory meanwhile: all lines at once would wait for one another. */
+static void score_page(const struct lode_kern *k, struct scratch *t, size_t from, size_t n, size_t n_q,
+                       uint32_t dim, const struct page *p) {
     enum { KEYS = 12 }; /* a multiple of the kernels' tiles */
-    for (uint32_t i = 0; i < p->n_k; i += KEYS) {
-        const uint32_t n_k = p->n_k - i < KEYS ? p->n_k - i : KEYS;
+    for (size_t i = 0; i < p->n_k; i += KEYS) {
+        const size_t n_k = least(p->n_k - i, KEYS);
         if (p->next_keys) {
-            const size_t from = (done * p->n_k + n * i) / n_q, to = (done * p->n_k + n * (i + n_k)) / n_q;
-            ask(p->next_keys + from * p->k_stride, (to - from) * p->k_stride);
-            ask(p->next_values + from * p->v_stride, (to - from) * p->v_stride);
+            const size_t row = (from * p->n_k + n * i) / n_q;
+            const size_t rows = (from * p->n_k + n * (i + n_k)) / n_q - row;
+            ask(p->next_keys + row * p->k_stride, rows * p->k_stride);
+            ask(p->next_values + row * p->v_stride, rows * p->v_stride);
         }
-        k->att_score(t->s + i * n, q, n, t->keys + (size_t)i * dim, n_k, dim);
+        k->att_score(t->s + i * n, t->turned + from * dim, n, t->keys + i * dim, n_k, dim);
     }
 }
 
-/* All queries see all of the page: side by side. */
-static void attend_together(const struct job *j, struct scratch *t, size_t n_q, bool first,
-                            const struct lode_kv_layer *layer, const struct page *p) {
+/* All queries see all of the page, which is widened: side by side. */
+static void attend_together(const struct job *j, struct scratch *t, const struct queries *q, size_t n_q,
+                            bool first, const struct page *p) {
     const struct lode_kern *k = &j->cpu->kern;
     const struct lode_instr *in = j->in;
     const uint32_t dim = in->p.attention.head_dim, dim_v = in->p.attention.head_dim_v;
-    widen(k, t->keys, layer->type_k, p->keys, p->k_stride, p->n_k, dim);
-    widen(k, t->values, layer->type_v, p->values, p->v_stride, p->n_k, dim_v);
-    for (size_t i = 0, n; i < n_q; i += n) {
-        n = side_by_side(n_q - i);
-        score_page(k, t, t->turned + i * dim, n, i, n_q, dim, p);
-        k->att_weigh(t->s, n, p->n_k, in->p.attention.scale, in->p.attention.cap, first, t->max + i,
-                     t->total + i, t->a + i, t->b + i);
-        k->att_mix(t->sum + i * dim_v, t->s, n, t->values, p->n_k, dim_v, first, t->a + i, t->b + i);
+    const size_t i = q->from, n = up_to_16(q->n);
+    score_page(k, t, i, n, n_q, dim, p);
+    k->att_weigh(t->s, n, p->n_k, in->p.attention.scale, in->p.attention.cap, first, t->max + i,
+                 t->total + i, t->a + i, t->b + i);
+    k->att_mix(t->sum + i * dim_v, t->s, n, t->values, p->n_k, dim_v, first, t->a + i, t->b + i);
+}
+
+/* Query rows by the page, SIDE_BY_SIDE of n_q at a time where there are `many`. */
+static void attend_page(const struct job *j, struct scratch *t, const struct queries *all, bool many,
+                        const struct lode_kv_layer *layer, const struct page *p) {
+    const struct lode_kern *k = &j->cpu->kern;
+    const struct lode_instr *in = j->in;
+    const bool both_ways = in->p.attention.both_ways;
+    struct queries q = *all;
+    bool wide = false;
+    for (; q.from < all->n; q.from += q.n) {
+        q.n = least(all->n - q.from, many ? SIDE_BY_SIDE : ROW_BY_ROW);
+        const uint32_t oldest = first_seen(&in->p, first_position(&q));
+        const uint32_t newest = first_seen(&in->p, last_position(&q)), end = p->start + p->n_k - 1;
+        if (oldest > end || (!both_ways && last_position(&q) < p->start))
+            continue;
+        const bool all_see = newest <= p->start && (both_ways || first_position(&q) >= end);
+        /* who has not seen a page before is in the first page of all, or all see it first */
+        const bool same_first = oldest / LODE_KV_PAGE == newest / LODE_KV_PAGE;
+        if (!many || !all_see || (!same_first && p->start <= newest)) {
+            attend_rows(j, t, &q, layer, p);
+            continue;
+        }
+        if (!wide) {
+            widen(k, t->keys, layer->type_k, p->keys, p->k_stride, p->n_k, in->p.attention.head_dim);
+            widen(k, t->values, layer->type_v, p->values, p->v_stride, p->n_k, in->p.attention.head_dim_v);
+            wide = true;
+        }
+        attend_together(j, t, &q, all->n, p->start / LODE_KV_PAGE == oldest / LODE_KV_PAGE, p);
     }
 }
 
 /* The queries side by side, as att_score reads them. */
-static void turn(struct scratch *t, size_t rows, size_t n_q, uint32_t dim) {
-    for (size_t i = 0, n; i < n_q; i += n) {
-        n = side_by_side(n_q - i);
+static void turn(struct scratch *t, size_t rows, uint32_t dim) {
+    for (size_t i = 0, n; i < rows; i += n) {
+        n = least(up_to_16(rows - i), SIDE_BY_SIDE);
         for (uint32_t c = 0; c < dim; c++) {
             float *y = t->turned + i * dim + (c % 16 * (dim / 16) + c / 16) * n;
             for (size_t r = 0; r < n; r++)
@@ -225,9 +262,8 @@ static void attend(const struct job *j, const struct lode_segment *seg, uint32_t
     const struct lode_instr *in = j->in;
     const uint32_t group = in->p.attention.n_heads / in->p.attention.n_kv_heads;
     const uint32_t dim = in->p.attention.head_dim, dim_v = in->p.attention.head_dim_v;
-    const struct queries q = {seg->pos + first, n, group, (size_t)n * group};
-    const size_t n_q = up_to_16(q.rows);
-    struct scratch t = carve(memory, n_q, dim, dim_v);
+    const struct queries q = {seg->pos + first, group, 0, (size_t)n * group};
+    struct scratch t = carve(memory, up_to_16(q.n), dim, dim_v);
     const struct lode_kv_layer *layer = lode_kv_layer(seg->kv, in->p.attention.layer);
 
     for (uint32_t i = 0; i < n; i++)
@@ -235,26 +271,18 @@ static void attend(const struct job *j, const struct lode_segment *seg, uint32_t
                in->in[0].data + (seg->first_row + first + i) * in->in[0].stride +
                    (size_t)head * group * dim * sizeof(float),
                (size_t)group * dim * sizeof(float));
-    const bool many = q.rows >= MANY_ROWS && dim % 16 == 0 && dim_v % 16 == 0;
+    const bool many = q.n >= MANY_ROWS && dim % 16 == 0 && dim_v % 16 == 0;
     if (many)
-        turn(&t, q.rows, n_q, dim);
+        turn(&t, q.n, dim);
 
-    const bool both_ways = in->p.attention.both_ways;
-    const uint32_t last = both_ways ? seg->pos + seg->n_rows - 1 : q.pos + n - 1;
-    const uint32_t oldest = first_seen(&in->p, q.pos), newest = first_seen(&in->p, q.pos + n - 1);
-    for (uint32_t i = oldest / LODE_KV_PAGE; i <= last / LODE_KV_PAGE; i++) {
+    const uint32_t last = in->p.attention.both_ways ? seg->pos + seg->n_rows - 1 : last_position(&q);
+    for (uint32_t i = first_seen(&in->p, q.pos) / LODE_KV_PAGE; i <= last / LODE_KV_PAGE; i++) {
         const struct page p = page_at(seg, in, head, i, last);
-        const bool all_see = newest <= p.start && (both_ways || q.pos >= p.start + p.n_k - 1);
-        /* who has not seen a page before is in the first page of all, or all see it first */
-        const bool same_first = oldest / LODE_KV_PAGE == newest / LODE_KV_PAGE;
-        if (many && all_see && (same_first || i > newest / LODE_KV_PAGE))
-            attend_together(j, &t, n_q, i == oldest / LODE_KV_PAGE, layer, &p);
-        else
-            attend_rows(j, &t, &q, layer, &p);
+        attend_page(j, &t, &q, many, layer, &p);
     }
     const struct lode_value *out = &in->parts[0].out;
     const float *sinks = in->parts[0].w_data;
-    for (size_t r = 0; r < q.rows; r++) {
+    for (size_t r = 0; r < q.n; r++) {
         float *o = t.sum + r * dim_v;
         const float a = sinks ? join_sink(&t, r, sinks[head * group + r % group]) : 1.0f;
         if (a != 1.0f)
