@@ -11,6 +11,7 @@ enum {
     THREADS = 4, /* with memory for stretches: most wait for the disk */
     BARE_THREADS = 2,
     MOST = 64, /* stretches of a group */
+    FAILURES = 8, /* that are remembered */
 };
 
 /* What a group is made of: stretches of whole pages, neighbours joined, one behind the other. */
@@ -44,7 +45,11 @@ struct lode_assembler {
     pthread_cond_t work;
     struct lode_read *first, *last; /* by next */
     bool stop;
-    struct lode_error error;
+    struct {
+        uint32_t tag;
+        struct lode_error error;
+    } failures[FAILURES]; /* the n-th in n % FAILURES */
+    uint32_t n_failures;
 };
 
 /* ---- what is read for a group ---- */
@@ -151,7 +156,9 @@ static void *work(void *arg) {
         r->fault = (struct lode_read_fault){.cause = rc < 0 ? LODE_READ_SOURCE : 0};
         if (rc < 0) {
             pthread_mutex_lock(&a->lock);
-            a->error = err;
+            const uint32_t i = a->n_failures++ % FAILURES;
+            a->failures[i].tag = r->tag;
+            a->failures[i].error = err;
             pthread_mutex_unlock(&a->lock);
         }
         r->done(r);
@@ -264,9 +271,13 @@ void lode_assembler_submit(struct lode_assembler *a, struct lode_read *read) {
     pthread_mutex_unlock(&a->lock);
 }
 
-int lode_assembler_fail(struct lode_assembler *a, struct lode_error *err) {
+int lode_assembler_fail(struct lode_assembler *a, uint32_t tag, struct lode_error *err) {
     pthread_mutex_lock(&a->lock);
-    const struct lode_error error = a->error;
+    uint32_t i = 0;
+    while (i + 1 < a->n_failures && i + 1 < FAILURES &&
+           a->failures[(a->n_failures - 1 - i) % FAILURES].tag != tag)
+        i++;
+    const struct lode_error error = a->failures[(a->n_failures - 1 - i) % FAILURES].error;
     pthread_mutex_unlock(&a->lock);
     if (err)
         *err = error;

@@ -35,8 +35,8 @@ void lode_assembler_free(struct lode_assembler *a);
 
 /* The fault's cause is 0 or LODE_READ_SOURCE. */
 void lode_assembler_submit(struct lode_assembler *a, struct lode_read *read);
-/* The latest LODE_READ_SOURCE in words; returns its code. */
-int lode_assembler_fail(struct lode_assembler *a, struct lode_error *err);
+/* The latest LODE_READ_SOURCE of a group in words (of the last few, else another's); returns its code. */
+int lode_assembler_fail(struct lode_assembler *a, uint32_t tag, struct lode_error *err);
 
 const char *lode_assembler_name(const struct lode_assembler *a); /* "io_uring, direct, converted" */
 uint64_t lode_assembler_busy(const struct lode_assembler *a);    /* as lode_reader_busy */

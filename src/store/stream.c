@@ -49,7 +49,7 @@ static int fail_group(struct stream *s, const struct stream_slot *slot, struct l
     const bool damaged = slot->read.fault.cause == LODE_READ_DAMAGED;
     char what[LODE_GGUF_MAX_NAME + 32];
     if (slot->read.fault.cause == LODE_READ_SOURCE)
-        return lode_assembler_fail(s->assembler, err);
+        return lode_assembler_fail(s->assembler, slot->group, err);
     if (g->expert == LODE_NO_EXPERT)
         snprintf(what, sizeof what, "%s%slayer %" PRIu32,
                  damaged ? name_at(s, g, slot->read.fault.offset) : "", damaged ? " of " : "", g->layer);
