@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""Budgets over time: a server that streams its experts under --ram, many requests at once, and what it
-holds meanwhile, looked at again and again.
+"""Budgets over time: programs that stream their experts under --ram, and what they hold meanwhile, looked at
+fifty times a second: a long answer, prompts in large batches, and a server with many requests at once.
 
-    tests/verb_budget.py PROGRAM
+    tests/verb_budget.py PROGRAM [MODEL BUDGET]...
 
-What it holds are its own pages (Rss of smaps_rollup, those of mapped files included) and what the page
+What a program holds are its own pages (Rss of smaps_rollup, those of mapped files included) and what the page
 cache has of the model's files besides: of weights nothing is to be there, as they are read past it.
 It is at most the budget and 2 %.  The answers are those that the model gives in memory.  In a few seconds;
-with --long (LODE_LONG) for two minutes.  Sanitizers have memory of their own: with LODE_SANITIZED set
-the test is skipped.
+with --long (LODE_LONG) for minutes.  With models named, these, and a table for bench/README.md; a model is
+best one that nobody else reads meanwhile.  Sanitizers have memory of their own: with LODE_SANITIZED set the
+test is skipped.
 """
 import ctypes
+import json
 import mmap
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -25,6 +28,8 @@ from lodetest import LONG, SHARED, Count
 PROGRAM = sys.argv[1]
 MODELS = os.path.join(SHARED, 'models')
 SECONDS = 60 if LONG else 2
+TEXT = os.path.join(MODELS, 'eval-a.txt')
+GIVEN = sys.argv[2:]
 PAGE = mmap.PAGESIZE
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -61,18 +66,79 @@ def resident(pid):
 
 
 class Watch(threading.Thread):
-    """The most that the server held, and the page cache had of the files."""
+    """The most that a program held, and the page cache had of the files."""
 
     def __init__(self, pid, files):
         super().__init__()
         self.pid, self.files, self.stop = pid, files, threading.Event()
-        self.resident = self.cached = self.most = self.looks = 0
+        self.began, self.resident, self.cached, self.most, self.looks = time.monotonic(), 0, 0, 0, 0
+        self.start()
 
     def run(self):
         while not self.stop.wait(0.02):
-            r, c = resident(self.pid), sum(f.cached() for f in self.files)
+            try:
+                r = resident(self.pid)
+            except (OSError, StopIteration):  # it has ended
+                return
+            c = sum(f.cached() for f in self.files)
             self.resident, self.cached = max(self.resident, r), max(self.cached, c)
             self.most, self.looks = max(self.most, r + c), self.looks + 1
+
+    def judge(self, count, budget, what, detail):
+        self.stop.set()
+        self.join()
+        count.check(self.looks > 10 and self.most <= 1.02 * budget,
+                    '%s: %.1f MB at most of %.1f MB, %.1f MB of them in the page cache; %d looks, %s' % (
+                        what, self.most / 1e6, budget / 1e6, self.cached / 1e6, self.looks, detail))
+        if GIVEN:
+            print('| %s | %.1f MB | %.1f MB | %.1f MB | %.1f %% | %.0f s, %d looks |' % (
+                what, budget / 1e6, self.most / 1e6, self.cached / 1e6, 100 * self.most / budget,
+                time.monotonic() - self.began, self.looks), flush=True)
+
+
+def said(*args):
+    return subprocess.run([PROGRAM, *args, '--device', 'cpu', '-t', '2'], stdin=subprocess.DEVNULL,
+                          capture_output=True, timeout=3600).stdout
+
+
+def budget_of(model, given, *args):
+    """What was named, or as much as leaves half of the experts in memory."""
+    if given:
+        return given
+    p = json.loads(said('plan', model, '--json', '--no-bandwidth', *args))
+    experts = next(r['ram'] for r in p['rows'] if r['name'] == 'experts')
+    return p['ram']['size'] - experts // 2
+
+
+def alone(count, what, model, given, plan, *args):
+    """A program without company, under a budget; plan: those of its flags that its memory depends on."""
+    budget, files = budget_of(model, given, *plan), weights(model)
+    args = *args, *plan
+    p = subprocess.Popen([PROGRAM, *args, '--device', 'cpu', '-t', '2', '--ram', str(budget)], stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    watch = Watch(p.pid, files)
+    out, err = p.communicate()
+    watch.judge(count, budget, what, '%d bytes' % len(out))
+    for f in files:
+        f.close()
+    count.check(p.returncode == 0 and out == said(*args) and len(out) > 20 and b'are read when' in err,
+                what + ': as the whole model: ' + err.decode())
+
+
+def answer_and_prompts(count, name, model, budget):
+    """A long answer; a text in windows of 2048 tokens and batches of as many."""
+    n = 1900 if LONG else 500
+    alone(count, '%s, an answer of %d tokens' % (name, n), model, budget, ('-c', '2048'),
+          'run', model, '--raw', '-p', 'Once upon a time', '--temp', '0', '--ignore-eos', '-n', str(n))
+    for batch in '1024', '2048':
+        alone(count, '%s, prompts with -b %s' % (name, batch), model, budget, ('-c', '2048', '-b', batch), 'perplexity',
+              model, '-f', TEXT, '--chunks', '16' if LONG and not GIVEN else '4')
+
+
+def weights(model):
+    folder, names = (model, os.listdir(model)) if os.path.isdir(model) else os.path.split(model)
+    names = [names] if isinstance(names, str) else [f for f in names if f.endswith('.safetensors')]
+    return [File(os.path.join(folder, f)) for f in names]
 
 
 def body(i):
@@ -93,26 +159,30 @@ def ask_until(s, end, first, answers):
 
 
 def under(count, name, model, budget, flags, expected):
-    files = [File(os.path.join(model, f)) for f in os.listdir(model) if f.endswith('.safetensors')]
+    files = weights(model)
     s = Server(PROGRAM, '--ram', str(budget), '--device', 'cpu', '-t', '2', '-np', '2', *flags, model=model)
     watch = Watch(s.p.pid, files)
-    watch.start()
     answers, end = [], time.monotonic() + SECONDS
     clients = [threading.Thread(target=ask_until, args=(s, end, 5 * k, answers)) for k in range(3)]
     for c in clients:
         c.start()
     for c in clients:
         c.join()
-    watch.stop.set()
-    watch.join()
+    what = ', '.join((name, 'a server', *flags))
+    watch.judge(count, budget, what, '%d answers' % len(answers))
     s.stop()
     for f in files:
         f.close()
-    what = '%s: ' % ' '.join((name, '--ram %.1f MB' % (budget / 1e6), *flags))
-    count.check(answers and all(t == expected[i] for i, t in answers), what + 'the answers of the whole model')
-    count.check(watch.looks > 10 and watch.most <= 1.02 * budget,
-                what + '%.1f MB at most, of which %.1f MB in the page cache; %d looks, %d answers' % (
-                    watch.most / 1e6, watch.cached / 1e6, watch.looks, len(answers)))
+    count.check(answers and all(t == expected[i] for i, t in answers), what + ': the answers of the whole model')
+
+
+def one_model(count, name, model, budget):
+    answer_and_prompts(count, name, model, budget)
+    s = Server(PROGRAM, '--device', 'cpu', '-t', '2', '-np', '2', model=model)
+    expected = [text(s, i) for i in range(16)]
+    s.stop()
+    for flags in (), ('--direct',):
+        under(count, name, model, budget_of(model, budget, '-c', '2048', '-np', '2'), flags, expected)
 
 
 def main():
@@ -121,14 +191,13 @@ def main():
         print('skipped: %s' % ('sanitizers have memory of their own' if os.path.isdir(MODELS) else 'no ' + MODELS))
         sys.exit(77)
     need_server(count, PROGRAM)
-    for name, budget in (('moe/hf', 44 << 20), ('hybrid/hf', 44 << 20)):
-        s = Server(PROGRAM, '--device', 'cpu', '-t', '2', '-np', '2', model=os.path.join(MODELS, name))
-        expected = [text(s, i) for i in range(16)]
-        s.stop()
+    for model, budget in zip(GIVEN[::2], GIVEN[1::2]):
+        one_model(count, os.path.basename(model), model, int(budget) << 20)
+    for name in () if GIVEN else ('moe', 'hybrid'):
         with tempfile.TemporaryDirectory(dir=os.path.dirname(PROGRAM)) as t:  # which nobody else reads
-            model = shutil.copytree(os.path.join(MODELS, name), os.path.join(t, 'model'), copy_function=shutil.copyfile)
-            for flags in (), ('--direct',):
-                under(count, name, model, budget, flags, expected)
+            model = shutil.copytree(os.path.join(MODELS, name, 'hf'), os.path.join(t, 'model'),
+                                    copy_function=shutil.copyfile)
+            one_model(count, name, model, None)
     count.end()
 
 

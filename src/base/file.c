@@ -118,6 +118,12 @@ void lode_in_advise(const struct lode_in_file *f, uint64_t offset, uint64_t len,
         (void)madvise((void *)(uintptr_t)(f->data + offset), (size_t)(end - offset), advice[hint]);
 }
 
+void lode_in_forget(const struct lode_in_file *f) {
+    lode_in_advise(f, 0, f->size, LODE_IN_DONTNEED); /* what is mapped would stay */
+    if (f->fd >= 0)
+        (void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 int lode_in_read(const struct lode_in_file *f, uint64_t offset, void *out, size_t n,
                  struct lode_error *err) {
     char *to = out;

@@ -48,6 +48,10 @@ enum lode_in_hint {
 void lode_in_advise(const struct lode_in_file *f, uint64_t offset, uint64_t len,
                     enum lode_in_hint hint);
 
+/* What this process has of the mapping, and the page cache of the file where no other process has it, is given
+ * up; both come again when they are used. */
+void lode_in_forget(const struct lode_in_file *f);
+
 /* Exactly n bytes at offset, by pread.  LODE_ERR_IO names the offset, also when the file ends
  * first. */
 int lode_in_read(const struct lode_in_file *f, uint64_t offset, void *out, size_t n,

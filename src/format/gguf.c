@@ -258,3 +258,8 @@ int lode_gguf_check(const struct lode_gguf *g, struct lode_error *err) {
         LODE_TRY(lode_in_check(&g->parts[i].file, err));
     return 0;
 }
+
+void lode_gguf_forget(const struct lode_gguf *g) {
+    for (size_t i = 0; i < g->n_parts; i++)
+        lode_in_forget(&g->parts[i].file);
+}

@@ -199,5 +199,6 @@ size_t lode_gguf_n_shards(const struct lode_gguf *g);
 const struct lode_in_file *lode_gguf_file(const struct lode_gguf *g, size_t shard);
 /* LODE_ERR_IO when bytes of a mapped shard could not be read since opening (base/sigbus.h). */
 int lode_gguf_check(const struct lode_gguf *g, struct lode_error *err);
+void lode_gguf_forget(const struct lode_gguf *g); /* base/file.h */
 
 #endif

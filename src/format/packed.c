@@ -101,6 +101,11 @@ static int check(const struct lode_source *s, struct lode_error *err) {
     return lode_in_check(&packed(s)->weights, err);
 }
 
+static void forget(const struct lode_source *s) {
+    lode_in_forget(&packed(s)->weights);
+    lode_gguf_forget(packed(s)->keys);
+}
+
 static void packed_close(struct lode_source *s) {
     struct packed *p = (struct packed *)s;
     lode_map_free(&p->names);
@@ -113,7 +118,7 @@ static void packed_close(struct lode_source *s) {
 }
 
 static const struct lode_source_ops ops = {find,  tensor, data,  read,
-                                           order, place,  check, packed_close, NULL, NULL};
+                                           order, place,  check, forget, packed_close, NULL, NULL};
 
 /* DIR/NAME; NULL: no memory.  The caller frees it. */
 static char *path_in(const char *dir, const char *name) {

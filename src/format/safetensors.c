@@ -579,3 +579,8 @@ int lode_st_check(const struct lode_st *st, struct lode_error *err) {
         LODE_TRY(lode_in_check(&st->files[i], err));
     return 0;
 }
+
+void lode_st_forget(const struct lode_st *st) {
+    for (uint32_t i = 0; i < st->n_files; i++)
+        lode_in_forget(&st->files[i]);
+}

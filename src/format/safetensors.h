@@ -108,5 +108,6 @@ size_t lode_st_n_shards(const struct lode_st *st);
 uint64_t lode_st_file_size(const struct lode_st *st); /* of all shards */
 /* LODE_ERR_IO when bytes of a mapped shard could not be read since opening (base/sigbus.h). */
 int lode_st_check(const struct lode_st *st, struct lode_error *err);
+void lode_st_forget(const struct lode_st *st); /* base/file.h */
 
 #endif

@@ -61,6 +61,8 @@ static int gguf_check(const struct lode_source *s, struct lode_error *err) {
     return lode_gguf_check(gguf_of(s), err);
 }
 
+static void gguf_forget(const struct lode_source *s) { lode_gguf_forget(gguf_of(s)); }
+
 static void gguf_close(struct lode_source *s) {
     lode_gguf_close(gguf_of(s));
     lode_free(s);
@@ -68,7 +70,7 @@ static void gguf_close(struct lode_source *s) {
 
 static const struct lode_source_ops gguf_ops = {gguf_find,  gguf_tensor, gguf_data, gguf_read,
                                                 gguf_order, gguf_place,  gguf_check,
-                                                gguf_close, NULL, NULL};
+                                                gguf_forget, gguf_close, NULL, NULL};
 
 /* Layers that predict further tokens (MTP) come last and are not run. */
 static void note_extra_layers(struct gguf_source *s) {
@@ -251,3 +253,5 @@ int lode_source_read_held(const struct lode_source *s, const struct lode_gguf_te
 int lode_source_check(const struct lode_source *s, struct lode_error *err) {
     return s->ops->check(s, err);
 }
+
+void lode_source_forget(const struct lode_source *s) { s->ops->forget(s); }

@@ -56,6 +56,7 @@ struct lode_source_ops {
     bool (*place)(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                   size_t n, struct lode_place *out);
     int (*check)(const struct lode_source *s, struct lode_error *err);
+    void (*forget)(const struct lode_source *s);
     void (*close)(struct lode_source *s);
     /* These two may be NULL where all is in one piece. */
     uint32_t (*stretches)(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
@@ -107,5 +108,7 @@ int lode_source_read_held(const struct lode_source *s, const struct lode_gguf_te
                           void *out, size_t n, const struct lode_held *held, struct lode_error *err);
 /* LODE_ERR_IO when mapped bytes could not be read since opening (base/sigbus.h). */
 int lode_source_check(const struct lode_source *s, struct lode_error *err);
+/* What the page cache has of the files is given up, and comes again when it is used. */
+void lode_source_forget(const struct lode_source *s);
 
 #endif

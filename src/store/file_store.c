@@ -262,6 +262,9 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
                        (double)f->mapped / 0x1p20, (double)lode_alloc_limit() / 0x1p20);
     lode_reader_free(f->reader);
     f->reader = NULL;
+    /* what others read past the page cache is of no use there, nor what the source has read of headers */
+    if (rc == 0 && (opts->direct || opts->n_skip))
+        lode_source_forget(source);
     if (rc == 0 && opts->prefault)
         rc = prefault(f, weights, err);
     if (rc < 0) {

@@ -245,12 +245,6 @@ void lode_reader_free(struct lode_reader *r) {
     lode_free(r);
 }
 
-void lode_reader_forget(struct lode_reader *r, const struct lode_read_part *parts, size_t n) {
-    for (size_t i = 0; r->direct && i < n; i++)
-        posix_fadvise(r->fds[parts[i].file], (off_t)parts[i].offset, (off_t)parts[i].size,
-                      POSIX_FADV_DONTNEED);
-}
-
 void lode_reader_submit(struct lode_reader *r, struct lode_read *read) {
     read->i_part = read->n_flying = 0;
     read->at = read->taken = 0;

@@ -93,10 +93,6 @@ int lode_reader_create(struct lode_reader **out, const char *const *paths, uint3
 /* Waits for what is in flight; what is queued is dropped, and its `done` not called. */
 void lode_reader_free(struct lode_reader *r);
 
-/* Where files are read past the page cache, what it has of these parts is of no use to anyone here,
- * and keeps others from the memory. */
-void lode_reader_forget(struct lode_reader *r, const struct lode_read_part *parts, size_t n);
-
 void lode_reader_submit(struct lode_reader *r, struct lode_read *read);
 /* Reads n parts, each to base + its `to`, and waits for them.  0, or the fault's code with its words:
  * `what` names the bytes. */

@@ -413,8 +413,6 @@ static int make(struct stream *s, uint32_t n_weights, const struct lode_stream_o
     if (s->layouts.n_paths)
         LODE_TRY(
             lode_reader_create(&s->reader, s->layouts.paths, s->layouts.n_paths, &reader, err));
-    if (s->reader)
-        lode_reader_forget(s->reader, s->layouts.parts, s->layouts.n_parts);
     if (o->resident.prefault)
         LODE_TRY(lode_rooms_touch(&s->rooms, err));
     for (uint32_t i = 0; o->resident.prefault && i < s->rooms.n; i++)
