@@ -5,7 +5,8 @@ Every model of tests/data/arch and .../quant, where they are present of LODE_SHA
 .../quant_models, and one made of each type and quantised layout that those lack, is run over a prompt of three KV pages on the CPU and on DEVICE (cuda), where the prompt is also cut in
 other ways (the kernels for one row, for a few and for many all take part) and kept in other formats.
 The logits of all positions must be the same bytes.  A model that the device refuses is skipped and
-counted, with the reason.  Skipped as a whole where there is no such device.
+counted, with the reason.  Skipped as a whole where there is no such device.  With --numerics fast, the device
+must give the same bytes for each cut.
 
 Then answers, which a device may give the largest logits for alone: the same texts for samplers that want few
 of them, many, or all, one after the other and many at once, log-probabilities included.  DRAWS=1 in the
@@ -25,6 +26,7 @@ from lodetest import Count, SHARED, TESTS, lode, logits_bytes
 WAYS = [[], ['-b', '1'], ['-b', '3'], ['-b', '12'], ['-b', '27'], ['-b', '70'], ['-ctk', 'f32', '-ctv', 'bf16'],
         ['-ctk', 'q8_0', '-ctv', 'q8_0', '-b', '33']]
 LENGTHS = (150, 60, 20)
+FAST_WAYS = [['-b', n] for n in ('1', '3', '12', '27', '33', '70')]
 
 
 def models(given):
@@ -90,6 +92,25 @@ def compare(program, device, path):
     return out
 
 
+def compare_fast(program, device, path):
+    """--numerics fast has bits of its own, the same for every cut of the prompt: the kernels for one row, for
+    up to 8, 16 and 32, and for many."""
+    name = os.path.basename(os.path.dirname(path)) + '/' + os.path.basename(path)
+    ids = [(i * i * 7 + i * 37 + 11) % 37 for i in range(LENGTHS[0])]
+    fast = ['--device', device, '--numerics', 'fast']
+    try:
+        want = logits_bytes(program, path, ids, '--all', *fast)
+        exact = logits_bytes(program, path, ids, '--all', '--device', device)
+    except RuntimeError as e:
+        yield None, '%s, fast: %s' % (name, e)
+        return
+    if exact == want:
+        yield None, '%s, fast: it has no such products' % name
+        return
+    for way in FAST_WAYS:
+        yield logits_bytes(program, path, ids, '--all', *fast, *way) == want, '%s, fast: %s' % (name, ' '.join(way))
+
+
 CHAINS = [['--temp', '0'], [], ['--top-k', '1'], ['--top-k', '256', '--top-p', '1', '--min-p', '0', '--temp', '1.5'],
           ['--top-k', '257', '--temp', '1.5'], ['--top-k', '0', '--temp', '1.2'],
           ['--top-k', '20', '--repeat-penalty', '1.3', '--temp', '1.5'], ['--temp', '0', '--repeat-penalty', '1.3'],
@@ -147,6 +168,9 @@ def main():
         todo = [] if os.environ.get('DRAWS') else todo
         for results in pool.map(lambda p: compare(program, device, p), todo):
             for good, what in results:
+                count.skip(what) if good is None else count.check(good, what)
+        for path in [p for p in todo if '/arch/' in p]:
+            for good, what in compare_fast(program, device, path):
                 count.skip(what) if good is None else count.check(good, what)
     for path in sys.argv[3:] or [TESTS + '/data/arch/%s/model.gguf' % n for n in ('llama', 'gemma3', 'qwen3_moe')] + \
             glob.glob(SHARED + '/models/demo/demo-Q4_K_M.gguf'):

@@ -15,6 +15,7 @@ part() { # name, command...
 
 nvidia-smi --query-gpu=name,driver_version,memory.free --format=csv,noheader
 part opcheck timeout 120 "$build/tests/opcheck/opcheck" --device cuda
+part opcheck_fast timeout 60 "$build/tests/opcheck/opcheck" --device cuda --numerics fast
 part draws env DRAWS=1 timeout 120 python3 "$tests/device.py" "$build/lode" cuda
 part doctor timeout 60 "$build/lode" doctor --no-disk
 if command -v compute-sanitizer >/dev/null; then

@@ -29,7 +29,8 @@ typedef int lode_progress_fn(void *user, const char *what, uint64_t done, uint64
 struct lode_model_opts { /* zero means the default, so name only what you change */
     const char *isa;     /* one of lode_machine_isas() (lode/machine.h); NULL: the best here */
     const char *numerics; /* "exact" or NULL: the same bits on every machine; "fast": products of F16 and
-                            BF16 weights by the machine's own BF16 instructions, where it has any */
+                            BF16 weights by the CPU's own BF16 instructions and the GPU's tensor cores, where it
+                            has any */
     const char *device;  /* "cpu", "cuda", "cuda:1", several of these with commas between (then layers are
                             shared out among them); "auto" or NULL: a CUDA device if there is one, else the
                             CPU.  lode_model_split says how much of the model runs there */
@@ -67,7 +68,8 @@ struct lode_model_info { /* borrowed strings live as long as the model */
     uint64_t prompt_int_macs, prompt_float_macs; /* multiply-adds of a prompt's token with weights: of
                                                     8-bit integers, of floats */
     const char *isa;     /* instruction set in use */
-    const char *numerics; /* "exact", or "fast (avx512bf16)": and by which instructions */
+    const char *numerics; /* "exact", or "fast (avx512bf16)", "fast (CUDA tensor cores)": and by which instructions;
+                             once it is filled, of what computes */
     const char *device;  /* the GPU's name, or "CPU" */
     bool on_gpu;         /* some of it is */
     uint32_t gpu_layers; /* so many of its layers */

@@ -26,6 +26,8 @@ void lode_cuda_close(struct lode_cuda *c); /* after its backends */
 /* Lets two devices copy from each other's memory where they can; else it goes by way of the host. */
 void lode_cuda_befriend(const struct lode_cuda *a, const struct lode_cuda *b);
 const char *lode_cuda_name(const struct lode_cuda *c);
+/* Whether it has products of --numerics fast (cuda/kernels/fast.cuh): from Ampere on. */
+bool lode_cuda_has_fast(const struct lode_cuda *c);
 /* Bytes of its memory that nobody uses now; all of them where it fails. */
 uint64_t lode_cuda_available(const struct lode_cuda *c);
 
@@ -47,6 +49,7 @@ int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
                    void *user, struct lode_error *err);
 
 struct lode_cuda_opts {
+    bool fast;         /* 16-bit weights by the tensor cores, where it has them: not the CPU's bits */
     uint32_t max_rows; /* of a step */
     uint32_t n_layers;
     size_t out_stride;      /* bytes from row to row of what the host reads */

@@ -50,7 +50,7 @@ static void grow(size_t *most, size_t n) { *most = n > *most ? n : *most; }
 
 static struct lode_cuda_opts cuda_opts(const struct lode_model *m, const struct lode_plan *plans,
                                        uint32_t place, uint32_t batch) {
-    struct lode_cuda_opts o = {.max_rows = batch, .n_layers = m->hp.n_layers,
+    struct lode_cuda_opts o = {.fast = m->wants_fast, .max_rows = batch, .n_layers = m->hp.n_layers,
                                .max_read = head_rows(m, plans, batch), .max_traced = m->hp.d_model,
                                .n_ropes = m->hp.n_ropes, .n_cuts = count_cuts(plans, place)};
     const struct lode_plan_slot *final = slot_of(&plans[LODE_BODY], plans[LODE_BODY].result);

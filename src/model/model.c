@@ -124,6 +124,7 @@ static int choose_numerics(struct lode_model *m, const char *wanted, struct lode
     const bool fast = wanted && strcmp(wanted, "fast") == 0;
     if (wanted && !fast && strcmp(wanted, "exact") != 0)
         return lode_fail(err, LODE_ERR_ARG, "--numerics", "'%.40s'; exact or fast expected", wanted);
+    m->wants_fast = fast;
     if (fast)
         m->fast = lode_fast_best(m->isa);
     snprintf(m->numerics, sizeof m->numerics, m->fast ? "fast (%s)" : "exact",
@@ -297,6 +298,19 @@ static int fill_devices(struct lode_model *m, struct lode_error *err) {
     return 0;
 }
 
+/* By what the places that compute have for --numerics fast. */
+static void name_numerics(struct lode_model *m) {
+    const bool host = m->fast && runs_at(m, LODE_HOST);
+    bool gpu = false;
+    for (uint32_t p = 1; m->wants_fast && p < m->n_places; p++)
+        gpu |= m->devices[p].cuda && lode_cuda_has_fast(m->devices[p].cuda);
+    if (host || gpu)
+        snprintf(m->numerics, sizeof m->numerics, "fast (%s%s%s)", host ? lode_fast_name(m->fast) : "",
+                 host && gpu ? ", " : "", gpu ? "CUDA tensor cores" : "");
+    else
+        snprintf(m->numerics, sizeof m->numerics, "exact");
+}
+
 /* The lists of opts, which are the caller's strings. */
 static int keep_lists(struct lode_model *m, struct lode_error *err) {
     struct lode_model_opts *o = &m->opts;
@@ -350,8 +364,7 @@ static int fill(struct lode_model *m, lode_store_maker *make, void *user, struct
                                        &m->groups, &m->n_groups, &m->layer_room, err));
     LODE_TRY(make(&m->store, user, m, err));
     LODE_TRY(fill_devices(m, err));
-    if (m->info.on_gpu && !runs_at(m, LODE_HOST)) /* devices have no products of that kind */
-        m->info.numerics = "exact";
+    name_numerics(m);
     m->info.vectors_only = m->arch->encoder || m->hp.both_ways;
     m->opts.progress = NULL;
     m->opts.progress_user = NULL;

@@ -40,8 +40,9 @@ struct lode_model {
     char device_note[256];
     struct lode_model_opts opts; /* progress, isa and device cleared */
     enum lode_isa isa;           /* what opts.isa or this machine chose */
-    enum lode_fast fast;         /* the same for opts.numerics; none: exact */
-    char numerics[32];           /* its name */
+    bool wants_fast;             /* opts.numerics is "fast" */
+    enum lode_fast fast;         /* what this machine has for it; none: exact */
+    char numerics[64];           /* its name */
     struct lode_model_info info;
     char *chat_template; /* NUL-terminated, or NULL */
     char *name, *type, *notes;

@@ -415,6 +415,8 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
     /* what only Hopper has */
     if (rc == OK && fake_cuda.major != 9 && (!strncmp(name, "wide_", 5) || !strncmp(name, "spread_", 7)))
         rc = NOT_FOUND;
+    if (rc == OK && fake_cuda.major < 8 && strstr(name, "fast")) /* what begins with Ampere */
+        rc = NOT_FOUND;
     struct kernel *k = kernels;
     while (rc == OK && k < kernels + MOST_KERNELS && k->module)
         k++;
@@ -430,6 +432,27 @@ static int is_kernel(const struct kernel *k, const char *call) {
     return k >= kernels && k < kernels + MOST_KERNELS && k->module
                ? is(k->module, MODULE, call)
                : wrong(BAD_HANDLE, "%s: no kernel", call);
+}
+
+/* Of 16-bit matrices, as lode has them. */
+int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *data, const uint64_t *sizes, const uint64_t *strides,
+                           const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion,
+                           int fill);
+int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *data, const uint64_t *sizes, const uint64_t *strides,
+                           const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion,
+                           int fill) {
+    pthread_mutex_lock(&lock);
+    int rc = OK;
+    (void)promotion;
+    if ((uintptr_t)map % 64 || (uintptr_t)data % 16 || (type != 6 && type != 9) || rank != 2 || interleave || fill)
+        rc = wrong(BAD_VALUE, "cuTensorMapEncodeTiled: no such map");
+    else if (strides[0] % 16 || strides[0] < sizes[0] * 2 || sizes[0] == 0 || sizes[1] == 0 || steps[0] != 1 || steps[1] != 1)
+        rc = wrong(BAD_VALUE, "cuTensorMapEncodeTiled: rows of %u numbers %u bytes apart", (unsigned)sizes[0],
+                   (unsigned)strides[0]);
+    else if (swizzle != 3 || box[0] * 2 > 128 || box[1] > 256)
+        rc = wrong(BAD_VALUE, "cuTensorMapEncodeTiled: boxes of %u by %u", box[0], box[1]);
+    memset(map, 0, 128);
+    return leave(rc);
 }
 
 int cuFuncSetAttribute(void *function, int attribute, int value);

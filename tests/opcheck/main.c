@@ -1,10 +1,10 @@
 /* opcheck - holds ops, and chains of them, on a device to the scalar CPU, bit for bit.
  *
- *     opcheck [--device cuda[:N]|cpu] [--seed N] [CASE...]
+ *     opcheck [--device cuda[:N]|cpu] [--numerics exact|fast] [--seed N] [CASE...]
  *
  * cpu (the default): the CPU's best kernels on two threads.  A CASE is a name of cases.c.  What the device
- * leaves to the CPU is skipped and counted; without a device, all.  The last line is "N passed, N failed,
- * N skipped". */
+ * leaves to the CPU is skipped and counted; without a device, all.  fast: cases of F16 and BF16 weights alone,
+ * against the same rows one by one and within a bound.  The last line is "N passed, N failed, N skipped". */
 #include "oc.h"
 
 #include "backend/cuda.h"
@@ -16,9 +16,10 @@
 
 static unsigned passed, failed, skipped;
 
-static void run(const struct oc_case *k, enum lode_dtype type, int variant, struct lode_cuda *c, uint64_t seed) {
+static void run(const struct oc_case *k, enum lode_dtype type, int variant, struct lode_cuda *c, bool fast,
+                uint64_t seed) {
     char skip[256] = "";
-    const int result = oc_run(k, type, variant, c, seed, skip);
+    const int result = oc_run(k, type, variant, c, fast, seed, skip);
     passed += result == 1;
     failed += result == 0;
     skipped += result < 0;
@@ -47,16 +48,19 @@ static bool wanted(const char *name, char **names, int n) {
 int main(int argc, char **argv) {
     uint64_t seed = (uint64_t)time(NULL);
     const char *device = "cpu";
+    bool fast = false;
     struct lode_cuda *c = NULL;
     struct lode_error err = {0};
     int i = 1;
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
             device = argv[++i];
+        } else if (strcmp(argv[i], "--numerics") == 0 && i + 1 < argc) {
+            fast = strcmp(argv[++i], "fast") == 0;
         } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
             seed = strtoull(argv[++i], NULL, 0);
         } else {
-            fprintf(stderr, "opcheck [--device cuda[:N]|cpu] [--seed N] [case...]\n");
+            fprintf(stderr, "opcheck [--device cuda[:N]|cpu] [--numerics exact|fast] [--seed N] [case...]\n");
             return 2;
         }
     }
@@ -73,11 +77,12 @@ int main(int argc, char **argv) {
     for (size_t k = 0; k < oc_n_cases; k++) {
         if (!wanted(oc_cases[k].name, argv + i, argc - i))
             continue;
-        for (int v = 0; v < oc_cases[k].variants; v++)
-            run(&oc_cases[k], LODE_F32, v, c, seed);
+        for (int v = 0; v < oc_cases[k].variants && !fast; v++)
+            run(&oc_cases[k], LODE_F32, v, c, false, seed);
         for (int type = 0; oc_cases[k].variants == 0 && type < LODE_DTYPE_COUNT; type++)
-            if (is_weight((enum lode_dtype)type, oc_cases[k].by_act))
-                run(&oc_cases[k], (enum lode_dtype)type, 0, c, seed);
+            if (fast ? type == LODE_F16 || type == LODE_BF16
+                     : is_weight((enum lode_dtype)type, oc_cases[k].by_act))
+                run(&oc_cases[k], (enum lode_dtype)type, 0, c, fast, seed);
     }
     lode_cuda_close(c);
     if (passed + failed + skipped == 0) {

@@ -42,14 +42,16 @@ struct oc_case {
     int variants; /* 0: one for each type of weights that has kernels (`by_act`: only those with activations) */
     bool by_act;
     struct lode_node *(*build)(struct oc *t);
+    bool sums; /* a result is one product (and a bias): --numerics fast has a bound for it */
 };
 extern const struct oc_case oc_cases[];
 extern const size_t oc_n_cases;
 
 struct lode_cuda;
-/* c NULL: the CPU's best kernels are checked.  1 held, 0 not (said on standard error), -1: the device leaves
+/* c NULL: the CPU's best kernels are checked; fast: those of --numerics fast, of which a row must have the same bits
+ * alone and among others, and be near the scalar CPU's (F16 and BF16 weights).  1 held, 0 not (said on standard error), -1: the device leaves
  * it to the CPU (said in skip). */
-int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lode_cuda *c, uint64_t seed,
+int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lode_cuda *c, bool fast, uint64_t seed,
            char skip[256]);
 
 #endif

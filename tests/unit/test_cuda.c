@@ -65,10 +65,13 @@ static int talk(struct lode_session *s, struct lode_error *err) {
 }
 
 /* From a path to the last step. */
-static int live(const char *path, const char *device, struct lode_error *err) {
+static int live_with(const char *path, const struct lode_model_opts *opts, const char *numerics,
+                     struct lode_error *err) {
     struct lode_model *model = NULL;
     struct lode_session *session = NULL;
-    int rc = lode_model_load(&model, path, &(struct lode_model_opts){.device = device}, err);
+    int rc = lode_model_load(&model, path, opts, err);
+    if (rc == 0)
+        assert_string_equal(lode_model_info(model)->numerics, numerics);
     if (rc == 0)
         rc = lode_session_create(&session, model,
                                  &(struct lode_session_opts){.ctx = CTX, .batch = BATCH, .threads = 1}, err);
@@ -77,6 +80,10 @@ static int live(const char *path, const char *device, struct lode_error *err) {
     lode_session_free(session);
     lode_model_free(model);
     return rc;
+}
+
+static int live(const char *path, const char *device, struct lode_error *err) {
+    return live_with(path, &(struct lode_model_opts){.device = device}, "exact", err);
 }
 
 static void no_trace_left(const char *what) {
@@ -113,6 +120,14 @@ static void every_architecture_keeps_the_rules(void **state) {
             must(live(path_of(name), "cuda", &err), &err);
             assert_true(fake_cuda.n_launches > 0);
             assert_true(fake_cuda.n_graphs > 0);
+            no_trace_left(name);
+        }
+        for (uint64_t major = 7; major <= 9; major++) {
+            fake_cuda_reset();
+            fake_cuda.major = major;
+            must(live_with(path_of(name), &(struct lode_model_opts){.device = "cuda", .numerics = "fast"},
+                           major < 8 ? "exact" : "fast (CUDA tensor cores)", &err),
+                 &err);
             no_trace_left(name);
         }
         n++;

@@ -23,7 +23,7 @@
     X(recur, delta_128) X(recur, delta_any) X(best, best_of_slices) X(best, best_of_rows)
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) \
-    X(few) X(attention) X(attention_tile) X(decode) X(recur) X(wide) X(best)
+    X(few) X(attention) X(attention_tile) X(decode) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast)
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,
@@ -43,6 +43,10 @@ struct lode_cuda_kernels {
     void *gemv[LODE_DTYPE_COUNT]; /* of floats */
     void *moe[LODE_DTYPE_COUNT];
     void *embed[LODE_DTYPE_COUNT];
+    struct lode_cuda_fast_kernels {
+        void *x, *few_x, *few[4]; /* few: for one row, 8, 16, 32 */
+        void *tile, *wide;        /* wide: NULL on none but Hopper */
+    } fast[2];                    /* of F16, BF16; NULLs before Ampere */
 };
 
 /* How a type's rows lie on the device; n 0: it has no kernels.  Which it has beside those of mul.cu:

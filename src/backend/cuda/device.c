@@ -276,6 +276,45 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
     return find(c, LODE_CUDA_MODULE_rows, name, &c->kernels.embed[type], err);
 }
 
+/* What targets before Ampere lack, and of these kernels only Hopper has: *out NULL there. */
+static int find_fast(struct lode_cuda *c, enum lode_cuda_module m, const char *name, const char *suffix, int shared,
+                     void **out, struct lode_error *err) {
+    char text[64];
+    snprintf(text, sizeof text, "%s_%s", name, suffix);
+    *out = NULL;
+    if (c->cu.module_function(out, c->modules[m], text) != 0)
+        return 0;
+    LODE_TRY(lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_SHARED, shared), text, err));
+    return lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_CARVEOUT, 100), text, err);
+}
+
+static int find_fast_family(struct lode_cuda *c, struct lode_cuda_fast_kernels *k, const char *type,
+                            struct lode_error *err) {
+    const int most = c->shared_max - LODE_CUDA_OWN_SHARED;
+    char few[4][24];
+    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "fast_x", type, most, &k->x, err));
+    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "few_fast_x", type, most, &k->few_x, err));
+    for (int i = 0; i < 4; i++) {
+        snprintf(few[i], sizeof few[i], "%s_%d", type, i ? 1 << (i - 1) : 0);
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_fast, "few_fast", few[i], most, &k->few[i], err));
+    }
+    if (most < LODE_FAST_TILE_SHARED)
+        return 0;
+    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "tile_fast", type, LODE_FAST_TILE_SHARED, &k->tile, err));
+    if (c->cu.tensor_map && c->shared_max >= LODE_FAST_SHARED)
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "wide_fast", type, LODE_FAST_SHARED, &k->wide, err));
+    return 0;
+}
+
+bool lode_cuda_has_fast(const struct lode_cuda *c) {
+    bool all = true;
+    for (int i = 0; i < 2; i++) {
+        const struct lode_cuda_fast_kernels *k = &c->kernels.fast[i];
+        all &= k->x && k->few_x && k->tile && k->few[0] && k->few[1] && k->few[2] && k->few[3];
+    }
+    return all;
+}
+
 static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     for (int i = 0; i < LODE_CUDA_MODULES; i++) {
         const lode_cu_result rc = c->cu.module_load(&c->modules[i], images[i]);
@@ -304,6 +343,8 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
         LODE_TRY(find_wide(c, i ? "spread_32_128" : "spread_32_64", &c->kernels.spread_32[i], err));
         LODE_TRY(find_wide(c, i ? "spread_256_128" : "spread_256_64", &c->kernels.spread_256[i], err));
     }
+    LODE_TRY(find_fast_family(c, &c->kernels.fast[0], "f16", err));
+    LODE_TRY(find_fast_family(c, &c->kernels.fast[1], "bf16", err));
     void *const large[] = {c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,
                            c->kernels.gemv_a32, c->kernels.gemv_a256, c->kernels.attention_walk,
                            c->kernels.attention_page, c->kernels.attention_tile, c->kernels.few_x32,

@@ -24,6 +24,13 @@ int lode_cu_open(struct lode_cu *cu, struct lode_error *err) {
     }
     LODE_CU_LIST(FIND)
 #undef FIND
+#define FIND(name, symbol, args)                                                                   \
+    {                                                                                              \
+        void *at = dlsym(cu->library, #symbol);                                                    \
+        memcpy(&cu->name, &at, sizeof at);                                                         \
+    }
+    LODE_CU_OPTIONAL_LIST(FIND)
+#undef FIND
     const lode_cu_result rc = cu->init(0);
     if (rc != 0) {
         lode_cu_close(cu);

@@ -76,10 +76,20 @@ struct lode_cu_launch {
     X(error_name, cuGetErrorName, (lode_cu_result rc, const char **name))                          \
     X(error_text, cuGetErrorString, (lode_cu_result rc, const char **text))
 
+/* The same that older drivers lack: NULL there.  tensor_map: how a matrix lies, for the copies of Hopper and
+ * later (type, dimensions, address, sizes innermost first, bytes from row to row, box, steps, and the last
+ * four as CUDA's enumerations say). */
+#define LODE_CU_OPTIONAL_LIST(X)                                                                   \
+    X(tensor_map, cuTensorMapEncodeTiled,                                                          \
+      (void *map, int type, uint32_t rank, void *data, const uint64_t *sizes,                      \
+       const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,        \
+       int swizzle, int promotion, int fill))
+
 struct lode_cu {
     void *library;
 #define LODE_CU_FIELD(name, symbol, args) lode_cu_result(*name) args;
     LODE_CU_LIST(LODE_CU_FIELD)
+    LODE_CU_OPTIONAL_LIST(LODE_CU_FIELD)
 #undef LODE_CU_FIELD
 };
 
@@ -96,6 +106,10 @@ enum { /* CUdevice_attribute, CUfunction_attribute */
     LODE_CU_SHARED_OPTIN = 97,
     LODE_CU_MAJOR = 75,
     LODE_CU_MINOR = 76,
+    LODE_CU_MAP_F16 = 6, /* CUtensorMapDataType */
+    LODE_CU_MAP_BF16 = 9,
+    LODE_CU_MAP_SWIZZLE_128 = 3,
+    LODE_CU_MAP_PROMOTE_256 = 3, /* lines for the second cache */
     LODE_CU_EARLY = 6, /* CUlaunchAttributeID: programmatic stream serialization */
     LODE_CU_FUNCTION_SHARED = 8,
     LODE_CU_FUNCTION_CARVEOUT = 9, /* per cent of the first cache that is shared memory */

@@ -3,6 +3,8 @@
  *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu; steps of one row
  *         .. the same with quantised weights    few.cu, two launches; steps of 2 to 32 rows, and of
  *                                               one long row that is only rounded before
+ *         .. the same with --numerics fast      gemv_fast.cu; steps of up to 32 rows; of more, the norm and
+ *                                               the product, gemm_fast.cu
  *     [QUANT] EXPERTS [ADD]                     two launches of gemv.cu; steps of one row
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
  *         .. ATTENTION                          and decode.cu; steps of one row a sequence
@@ -316,6 +318,14 @@ static uint32_t slot_size(enum lode_dtype type) {
     return size;
 }
 
+static void set_strides(const struct chain *c, struct lode_cuda_few_args *f) {
+    for (uint32_t i = 0; i < c->mul->n_parts; i++)
+        f->y_stride[i] = (uint32_t)c->mul->parts[i].out.stride;
+    if (c->glu || c->add)
+        f->y_stride[0] = (uint32_t)result_of(c->glu ? c->glu : c->add)->stride;
+    f->residual_stride = c->add ? (uint32_t)residual_of(c)->stride : 0;
+}
+
 static int run_few(const struct op *o, uint32_t n, const struct chain *c) {
     const struct lode_cuda *cuda = o->r->c;
     const struct lode_cuda_kernels *k = &cuda->kernels;
@@ -334,11 +344,8 @@ static int run_few(const struct op *o, uint32_t n, const struct chain *c) {
     for (uint32_t i = 0; i < mul->n_parts; i++) {
         const uint32_t size = slot_size(mul->parts[i].w->type);
         f.slot_size = size > f.slot_size ? size : f.slot_size;
-        f.y_stride[i] = (uint32_t)mul->parts[i].out.stride;
     }
-    if (c->glu || c->add)
-        f.y_stride[0] = (uint32_t)result_of(c->glu ? c->glu : c->add)->stride;
-    f.residual_stride = c->add ? (uint32_t)residual_of(c)->stride : 0;
+    set_strides(c, &f);
     const uint32_t most = (uint32_t)cuda->multiprocessors,
                    grid = f.a.n_units < most ? f.a.n_units : most;
     const uint32_t own = (f.a.n_units + grid - 1) / grid * f.a.per_unit; /* tiles of a block */
@@ -366,6 +373,50 @@ static int run_few(const struct op *o, uint32_t n, const struct chain *c) {
     LODE_TRY(lode_cuda_run_kernel(o, kernel[by32][columns / 2], grid, 1, 1, 512,
                                   sums + f.depth * slots, &f));
     return 1;
+}
+
+/* ---- 16-bit weights in --numerics fast ---- */
+
+static bool is_fast(const struct op *o, const struct chain *c) {
+    const struct lode_instr *mul = c->mul;
+    for (uint32_t i = 0; i < mul->n_parts; i++)
+        if (mul->parts[i].w->type != mul->parts[0].w->type)
+            return false;
+    return mul->op == LODE_OP_LINEAR && !c->quant && mul->n_parts <= LODE_CUDA_PARTS &&
+           lode_cuda_is_fast(o, mul->parts[0].w);
+}
+
+/* Up to LODE_FEW_ROWS rows: all of the chain. */
+static int run_few_fast(const struct op *o, uint32_t n, const struct chain *c) {
+    const struct lode_instr *mul = c->mul;
+    struct lode_cuda_few_args f = {
+        .a = {.n_parts = mul->n_parts, .cols = mul->parts[0].w->cols, .per_unit = 1}};
+    if ((c->norm && f.a.cols * 4 > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED) ||
+        !set_copies(o, n, c, &f.a))
+        return 0;
+    set_input(o, c, &f.a);
+    f.a.n_x = o->n;
+    if (!set_parts(o, c, LODE_GEMV_TILE, &f.a))
+        return 0;
+    set_strides(c, &f);
+    LODE_TRY(lode_cuda_run_few_fast(o, &f, input_of(c)->stride, f.a.x_out ? result_of(c->norm)->stride : 0));
+    return (int)c->n;
+}
+
+/* More: the norm and the product. */
+static int run_normed_fast(const struct op *o, uint32_t n, const struct chain *c) {
+    struct lode_cuda_gemv_args copies = {0};
+    if (!c->norm || c->norm->parts[0].out.width * 4 > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED ||
+        !set_copies(o, n, c, &copies))
+        return 0;
+    const struct lode_cuda_norm norm = {.weight = lode_cuda_weight(o, c->norm->parts[0].w),
+                                        .eps = c->norm->p.rms_norm.eps,
+                                        .copy = {copies.x_out, copies.x_out ? result_of(c->norm)->stride : 0}};
+    for (uint32_t i = 0; i < c->mul->n_parts; i++) /* what is normed in pieces is still read */
+        if (overlap(&c->mul->parts[i].out, input_of(c), o->n))
+            return 0;
+    LODE_TRY(lode_cuda_run_fast(o, c->mul->parts, c->mul->n_parts, lode_cuda_mat(input_of(c)), o->n, &norm));
+    return (int)(c->mul - o->in) + 1;
 }
 
 static int run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c) {
@@ -512,10 +563,14 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
             return rc;
     }
     struct chain c;
-    if (o->n == 0 || o->n > LODE_FEW_ROWS ||
+    if (o->n == 0 || (o->n > LODE_FEW_ROWS && !o->r->o.fast) ||
         (op != LODE_OP_RMS_NORM && op != LODE_OP_QUANT && op != LODE_OP_LINEAR &&
          op != LODE_OP_EXPERTS) ||
         !find_chain(o, n, &c))
+        return 0;
+    if (is_fast(o, &c))
+        return o->n <= LODE_FEW_ROWS ? run_few_fast(o, n, &c) : run_normed_fast(o, n, &c);
+    if (o->n > LODE_FEW_ROWS)
         return 0;
     if (o->n > 1 && c.mul->op != LODE_OP_LINEAR)
         return 0;

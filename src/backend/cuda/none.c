@@ -30,6 +30,10 @@ const char *lode_cuda_name(const struct lode_cuda *c) {
     (void)c;
     return "";
 }
+bool lode_cuda_has_fast(const struct lode_cuda *c) {
+    (void)c;
+    return false;
+}
 uint64_t lode_cuda_available(const struct lode_cuda *c) {
     (void)c;
     return 0;

@@ -123,6 +123,11 @@ static int run_linear(const struct op *o) {
         while (first + n < in->n_parts && n < LODE_CUDA_PARTS &&
                in->parts[first + n].w->type == w->type)
             n++;
+        if (!heads && lode_cuda_is_fast(o, w)) {
+            LODE_TRY(lode_cuda_run_fast(o, in->parts + first, n, lode_cuda_mat(&in->in[0]), n_x, NULL));
+            first += n;
+            continue;
+        }
         const int wide = n_x >= MANY && !heads
                              ? lode_cuda_run_wide(o, in->parts + first, n, &in->in[0], n_x)
                              : 0;

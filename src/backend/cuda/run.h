@@ -92,6 +92,21 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
 int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, const struct lode_operand *w,
                               uint32_t x_tiles, uint32_t w_tiles);
 
+/* fast.c: whether o multiplies by w as --numerics fast has it; whatever the rows are. */
+bool lode_cuda_is_fast(const struct op *o, const struct lode_operand *w);
+/* An RMS norm that comes before. */
+struct lode_cuda_norm {
+    lode_dev weight; /* 0: none */
+    float eps;
+    struct lode_cuda_mat copy; /* of the normed rows, for others; may be 0 */
+};
+/* n_x rows of x by parts of one such type; norm: NULL or what comes before. */
+int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
+                       uint32_t n_x, const struct lode_cuda_norm *norm);
+/* At most LODE_FEW_ROWS rows with what comes before and after them: f without x's place, tiles and shared memory;
+ * x and x_out: the rows' strides. */
+int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uint64_t x_stride, uint64_t x_out_stride);
+
 /* fuse.c: launches o->in and what follows it as one, where it can; n instructions are left, o->in the
  * first.  Returns how many it ran, 0 for none, or an error. */
 int lode_cuda_run_fused(const struct op *o, uint32_t n);

@@ -239,6 +239,39 @@ struct lode_cuda_few_args {
     uint32_t depth, slot_size; /* items that a warp has room for; bytes of one */
 };
 
+/* ---- 16-bit weights in --numerics fast (fast.cuh) ---- */
+
+enum {
+    LODE_FAST_SLICE = 256, /* numbers of K between float additions */
+    LODE_FAST_TILE = 128,  /* rows of w, and of x, of a block of threads */
+    LODE_FAST_PANEL = LODE_FAST_TILE * 128, /* bytes of 64 numbers of a tile's rows */
+    LODE_FAST_THREADS = 384,
+    LODE_FAST_SHARED = 6 * 2 * LODE_FAST_PANEL + 2048,
+    LODE_FAST_TILE_SHARED = 2 * 2 * LODE_FAST_PANEL + 1024,
+    LODE_FAST_CLUSTER_X = 1, /* tiles of x, and of w, whose blocks share what they load */
+    LODE_FAST_CLUSTER_W = 2,
+};
+
+/* Rows of x to tiles of panels (fast_x: tile_size bytes each, then the rows' factors), or to the order in
+ * which few rows are read (few_fast_x: for each 16 numbers `groups` times 32 pieces of 8 bytes, then 8 factors
+ * a group). */
+struct lode_cuda_fast_x_args {
+    struct lode_cuda_mat x, x_out; /* x_out: normed, for others; may be 0 */
+    lode_dev norm, y;
+    unsigned long long tile_size;
+    uint32_t cols, n_x, input, groups;
+    float eps;
+};
+
+/* CUtensorMap */
+struct __attribute__((aligned(64))) lode_cuda_map { unsigned long long opaque[16]; };
+/* g.x: such tiles; maps: of each part's w, for Hopper. */
+struct lode_cuda_fast_args {
+    struct lode_cuda_map maps[LODE_CUDA_PARTS];
+    struct lode_cuda_gemm_args g;
+    uint32_t w_tiles, x_tiles;
+};
+
 /* Norms and rotations of queries and keys, and the cache's entry, in one. */
 struct lode_cuda_prepare_args {
     lode_dev step, norm_q, norm_k;

@@ -51,6 +51,58 @@ DEVICE void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b) {
         "l"(from), "r"(bytes), "r"(shared_address(b))
         : "memory");
 }
+/* ---- clusters: blocks of threads that share what they load ---- */
+
+DEVICE uint32_t cluster_rank() {
+    uint32_t r;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+/* All threads of all its blocks. */
+DEVICE void cluster_sync() {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/* At the same barrier of another block. */
+DEVICE void barrier_arrive_at(uint64_t *b, uint32_t rank) {
+    asm volatile("{ .reg .b32 at;\n"
+                 "mapa.shared::cluster.u32 at, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [at]; }" ::"r"(shared_address(b)),
+                 "r"(rank)
+                 : "memory");
+}
+/* The one arrival that a phase waits for, and so many bytes. */
+DEVICE void barrier_arrive_expect(uint64_t *b, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes)
+                 : "memory");
+}
+/* To the same place of all blocks of the mask, whose same barriers are told; not SHARED: to this block. */
+template <bool SHARED>
+DEVICE void bulk_copy_to(void *to, const void *from, uint32_t bytes, uint64_t *b, uint16_t mask) {
+    if (!SHARED)
+        return bulk_copy(to, from, bytes, b);
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(b)), "h"(mask)
+                 : "memory");
+}
+/* A box of a matrix from row `row` and number `k` on, as a panel; zeros where there is nothing. */
+template <bool SHARED>
+DEVICE void bulk_panel_to(void *to, const struct lode_cuda_map *map, uint32_t k, uint32_t row, uint64_t *b,
+                          uint16_t mask) {
+    if (SHARED)
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+                     "l"(map), "r"(k), "r"(row), "r"(shared_address(b)), "h"(mask)
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
+                     "l"(map), "r"(k), "r"(row), "r"(shared_address(b))
+                     : "memory");
+}
+
 /* What was stored to shared memory will be read by wgmma. */
 DEVICE void stored_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -104,8 +156,13 @@ DEVICE void wgmma_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "m
 WGMMA(wgmma_f16, "f16", 64, D32, NAMES32, "%32", "%33", "%34")
 WGMMA(wgmma_f16, "f16", 128, D64, NAMES64, "%64", "%65", "%66")
 WGMMA(wgmma_f16, "f16", 256, D128, NAMES128, "%128", "%129", "%130")
+WGMMA(wgmma_bf16, "bf16", 128, D64, NAMES64, "%64", "%65", "%66")
 
-/* Waits until at most `pending` of the groups are under way; d is one of those that have ended. */
+/* Waits until at most `pending` of the groups are under way. */
+template <int pending> DEVICE void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+/* d is one of those that have ended. */
 #define WGMMA_WAIT(n, d_of)                                                                        \
     template <int pending> DEVICE void wgmma_wait(float(&d)[n]) {                                  \
         asm volatile("wgmma.wait_group.sync.aligned %" #n ";"                                      \

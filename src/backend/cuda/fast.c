@@ -1,0 +1,139 @@
+/* fast.c - products of --numerics fast: 16-bit weights and rows of x rounded to their type, on the tensor cores
+ * (kernels/fast.cuh).  One row has its bits whatever the number of rows is, so that choosing kernels by it, here,
+ * changes nothing. */
+#include "backend/cuda/run.h"
+
+enum { TILES = 128 /* that a block of threads may have, gemv.cuh's LODE_GEMV_TILES */ };
+
+static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
+
+/* Whole rows of 16 bytes: what both the kernels and Hopper's copies read. */
+bool lode_cuda_is_fast(const struct op *o, const struct lode_operand *w) {
+    return o->r->o.fast && (w->type == LODE_F16 || w->type == LODE_BF16) && w->cols % 8 == 0 &&
+           lode_cuda_has_fast(o->r->c);
+}
+
+static const struct lode_cuda_fast_kernels *kernels_of(const struct op *o, const struct lode_operand *w) {
+    return &o->r->c->kernels.fast[w->type == LODE_BF16];
+}
+
+/* ---- a few rows ---- */
+
+int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uint64_t x_stride,
+                           uint64_t x_out_stride) {
+    struct lode_cuda_gemv_args *a = &f->a;
+    const struct lode_cuda *c = o->r->c;
+    const struct lode_cuda_fast_kernels *k = &c->kernels.fast[a->parts[0].type == LODE_BF16];
+    const uint32_t room = (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED, most = (uint32_t)c->multiprocessors;
+    const uint32_t wanted = up(a->n_units * a->per_unit, TILES), blocks = most > wanted ? most : wanted;
+    const uint32_t grid = a->n_units < blocks ? a->n_units : blocks, own = up(a->n_units, grid) * a->per_unit;
+    const uint32_t one_size = 4 * a->cols + 32 * up(a->cols, 16); /* floats, and as they are rounded */
+    const bool one = a->n_x == 1 && one_size + LODE_FEW_WARPS * 512 <= room;
+    const int i = one ? 0 : a->n_x > 16 ? 3 : a->n_x > 8 ? 2 : 1;
+    const uint32_t groups = i ? 1u << (i - 1) : 1;
+    f->tiles = own < LODE_FEW_WARPS ? own : LODE_FEW_WARPS;
+    a->x_at = one ? one_size : 0;
+    if (!one) {
+        const struct lode_cuda_fast_x_args x = {.x = {a->x, x_stride},
+                                                .x_out = {a->x_out, x_out_stride},
+                                                .norm = a->norm,
+                                                .eps = a->eps,
+                                                .y = o->r->scratch,
+                                                .cols = a->cols,
+                                                .n_x = a->n_x,
+                                                .input = a->input,
+                                                .groups = groups};
+        LODE_TRY(lode_cuda_run_kernel(o, k->few_x, a->n_x, 1, 1, 512,
+                                      a->input == LODE_GEMV_NORM ? a->cols * 4 : 0, &x));
+        a->x = o->r->scratch;
+    }
+    return lode_cuda_run_kernel(o, k->few[i], grid, 1, 1, 512, a->x_at + f->tiles * groups * 512, f);
+}
+
+static int run_few(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
+                   uint32_t n_x, const struct lode_cuda_norm *norm) {
+    const struct lode_operand *w = parts[0].w;
+    struct lode_cuda_few_args f = {.a = {.x = x.data,
+                                         .n_x = n_x,
+                                         .cols = w->cols,
+                                         .n_parts = n_parts,
+                                         .per_unit = 1,
+                                         .input = LODE_GEMV_AS_IS,
+                                         .output = LODE_GEMV_STORE}};
+    if (norm) {
+        f.a.input = LODE_GEMV_NORM;
+        f.a.norm = norm->weight;
+        f.a.eps = norm->eps;
+        f.a.x_out = norm->copy.data;
+    }
+    for (uint32_t i = 0; i < n_parts; i++) {
+        const struct lode_part *p = &parts[i];
+        f.a.parts[i] = (struct lode_cuda_gemv_part){.w = lode_cuda_weight(o, p->w),
+                                                    .bias = lode_cuda_weight(o, p->bias),
+                                                    .y = (lode_dev)(uintptr_t)p->out.data,
+                                                    .w_stride = (uint32_t)lode_cuda_row_size(w->type, w->cols),
+                                                    .rows = p->w->rows,
+                                                    .type = w->type,
+                                                    .first_unit = f.a.n_units};
+        f.y_stride[i] = (uint32_t)p->out.stride;
+        f.a.n_units += up(p->w->rows, LODE_GEMV_TILE);
+    }
+    return lode_cuda_run_few_fast(o, &f, x.stride, norm ? norm->copy.stride : 0);
+}
+
+/* ---- many ---- */
+
+/* How the part's matrix lies, for copies of half a tile's rows by a panel; false: the driver doesn't take it. */
+static bool map_of(const struct op *o, const struct lode_part *p, struct lode_cuda_map *map) {
+    const uint64_t sizes[2] = {p->w->cols, p->w->rows}, strides[1] = {lode_cuda_row_size(p->w->type, p->w->cols)};
+    const uint32_t box[2] = {64, LODE_FAST_TILE / LODE_FAST_CLUSTER_X}, steps[2] = {1, 1};
+    return o->r->c->cu.tensor_map(map, p->w->type == LODE_F16 ? LODE_CU_MAP_F16 : LODE_CU_MAP_BF16, 2,
+                                  (void *)(uintptr_t)lode_cuda_weight(o, p->w), sizes, strides, box, steps, 0,
+                                  LODE_CU_MAP_SWIZZLE_128, LODE_CU_MAP_PROMOTE_256, 0) == 0;
+}
+
+static int multiply(const struct op *o, const struct lode_cuda_fast_kernels *k, bool wide,
+                    const struct lode_cuda_fast_args *f) {
+    enum { X = LODE_FAST_CLUSTER_X, W = LODE_FAST_CLUSTER_W }; /* whole clusters */
+    return wide ? lode_cuda_run_kernel(o, k->wide, up(f->x_tiles, X) * X, up(f->w_tiles, W) * W, 1, LODE_FAST_THREADS,
+                                       LODE_FAST_SHARED, f)
+                : lode_cuda_run_kernel(o, k->tile, f->x_tiles, f->w_tiles, 1, 256, LODE_FAST_TILE_SHARED, f);
+}
+
+int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
+                       uint32_t n_x, const struct lode_cuda_norm *norm) {
+    const struct lode_operand *w = parts[0].w;
+    const struct lode_cuda_fast_kernels *k = kernels_of(o, w);
+    const uint64_t tile = (uint64_t)up(w->cols, 64) * LODE_FAST_PANEL + LODE_FAST_TILE * sizeof(float);
+    const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / tile) * LODE_FAST_TILE; /* rows at once */
+    struct lode_cuda_fast_args f = {.g = {.x = {o->r->scratch, tile}, .cols = w->cols, .n_parts = n_parts, .x_div = 1}};
+    if (n_x <= LODE_FEW_ROWS)
+        return run_few(o, parts, n_parts, x, n_x, norm);
+    if (most == 0)
+        return lode_fail(o->err, LODE_ERR_UNSUPPORTED, "--numerics fast", "rows of %u numbers are too long", w->cols);
+    bool wide = k->wide != NULL;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        f.g.parts[i] = lode_cuda_part(o, &parts[i], f.w_tiles);
+        f.w_tiles += up(parts[i].w->rows, LODE_FAST_TILE);
+        wide = wide && map_of(o, &parts[i], &f.maps[i]);
+    }
+    struct lode_cuda_fast_x_args xa = {.x = x, .y = o->r->scratch, .tile_size = tile, .cols = w->cols,
+                                       .input = norm ? LODE_GEMV_NORM : LODE_GEMV_AS_IS};
+    if (norm) {
+        xa.norm = norm->weight;
+        xa.eps = norm->eps;
+        xa.x_out = norm->copy;
+    }
+    for (uint32_t first = 0; first < n_x; first += most) {
+        xa.n_x = f.g.n_x = n_x - first < most ? n_x - first : most;
+        f.x_tiles = up(f.g.n_x, LODE_FAST_TILE);
+        LODE_TRY(lode_cuda_run_kernel(o, k->x, xa.n_x, 1, 1, 512, norm ? w->cols * 4 : 0, &xa));
+        LODE_TRY(multiply(o, k, wide, &f));
+        xa.x.data += most * xa.x.stride;
+        if (xa.x_out.data)
+            xa.x_out.data += most * xa.x_out.stride;
+        for (uint32_t i = 0; i < n_parts; i++)
+            f.g.parts[i].y += most * f.g.parts[i].y_stride;
+    }
+    return 0;
+}

@@ -1,0 +1,378 @@
+/* gemm_fast.cu - products of many rows with 16-bit weights in --numerics fast (fast.cuh).
+ *
+ * A block of threads has 128 rows of w by 128 of x, which comes rounded, in panels (fast_x).
+ *
+ * Hopper: one thread copies stages of 64 numbers of K, a warpgroup has 64 rows of w.  The sums of a slice are
+ * added to a result while the next slice's begin, in accumulators of their own.  Two by two blocks are a
+ * cluster: each loads a half of its tiles of w and of x and gives it to the block beside it too, or the
+ * second cache could not feed the tensor cores (64 bytes a cycle instead of 32).
+ *
+ * Others: eight warps, 32 rows of w by 64 of x each, two stages. */
+#include "fast.cuh"
+#include "gemm.cuh"
+#include "wgmma.cuh"
+
+enum { TILE = LODE_FAST_TILE, STEP = 64, PANEL = LODE_FAST_PANEL, SLICE_STEPS = LODE_FAST_SLICE / STEP };
+
+struct fast_job {
+    const uint8_t *w, *x;
+    const float *bias, *factors; /* factors: of the tile's rows of x */
+    uint8_t *y;                  /* of the first rows of both */
+    unsigned long long w_stride, y_stride;
+    uint32_t part, first, w_rows, x_rows; /* first: row of w; rows: that there are */
+    uint32_t cols, steps;
+};
+/* The tiles of this block; beyond the last the last again, of which nothing is stored. */
+DEVICE struct fast_job fast_job_of(const struct lode_cuda_fast_args &f) {
+    const struct lode_cuda_gemm_args &a = f.g;
+    struct fast_job j;
+    const uint32_t w_tile = min(blockIdx.y, f.w_tiles - 1), x_tile = min(blockIdx.x, f.x_tiles - 1);
+    const bool none = w_tile != blockIdx.y || x_tile != blockIdx.x;
+    uint32_t p = 0;
+    while (p + 1 < a.n_parts && w_tile >= a.parts[p + 1].first_tile)
+        p++;
+    const struct lode_cuda_part &part = a.parts[p];
+    j.part = p;
+    j.first = (w_tile - part.first_tile) * TILE;
+    j.w = at<const uint8_t>(part.w) + (size_t)j.first * part.w_stride;
+    j.w_stride = part.w_stride, j.y_stride = part.y_stride;
+    j.bias = part.bias ? at<const float>(part.bias) + j.first : NULL;
+    j.y = at<uint8_t>(part.y) + (size_t)x_tile * TILE * part.y_stride + j.first * sizeof(float);
+    j.w_rows = none ? 0 : min(part.rows - j.first, (uint32_t)TILE);
+    j.x_rows = none ? 0 : min(a.n_x - x_tile * TILE, (uint32_t)TILE);
+    j.cols = a.cols;
+    j.steps = (a.cols + STEP - 1) / STEP;
+    j.x = row_at<const uint8_t>(a.x, x_tile);
+    j.factors = (const float *)(j.x + (size_t)j.steps * PANEL);
+    return j;
+}
+DEVICE void put_result(const struct fast_job &j, uint32_t w, uint32_t x, float v) {
+    if (w >= j.w_rows || x >= j.x_rows)
+        return;
+    v *= j.factors[x];
+    ((float *)(j.y + x * j.y_stride))[w] = j.bias ? v + j.bias[w] : v;
+}
+
+/* ---- x ---- */
+
+/* Eight numbers, 8 piece and on, of row r, to where they go. */
+DEVICE void put_in_panels(const struct lode_cuda_fast_x_args &a, uint32_t r, uint32_t piece, uint4 v) {
+    uint8_t *tile = at<uint8_t>(a.y) + r / TILE * a.tile_size;
+    *(uint4 *)(tile + (size_t)(piece / 8) * PANEL + in_panel(r % TILE, piece % 8)) = v;
+}
+DEVICE void put_in_pieces(const struct lode_cuda_fast_x_args &a, uint32_t r, uint32_t piece, uint4 v) {
+    uint2 *to = at<uint2>(a.y) + ((size_t)(piece / 2) * a.groups + r / 8) * 32 + r % 8 * 4 + piece % 2 * 2;
+    to[0] = make_uint2(v.x, v.y);
+    to[1] = make_uint2(v.z, v.w);
+}
+
+/* A block of threads a row. */
+template <class T, bool FEW> DEVICE void fast_x(const struct lode_cuda_fast_x_args &a) {
+    const uint32_t r = blockIdx.x, t = threadIdx.x, unit = FEW ? 2 : 8, pieces = (a.cols / 8 + unit - 1) / unit * unit;
+    const bool norms = a.input == LODE_GEMV_NORM;
+    begin();
+    const float *x = row_at<const float>(a.x, r);
+    const float root = norms ? norm_root(x, a.eps, a.cols) : 1;
+    auto numbers = [&](uint32_t i) {
+        return norms ? normed(i, root, at<const float4>(a.norm)) : ((const float4 *)x)[i];
+    };
+    float2 factors = make_float2(1, 1);
+    if (T::SCALED) {
+        uint32_t most = 0;
+        for (uint32_t i = t; i < a.cols / 4; i += GEMV_THREADS)
+            most = most_of(numbers(i), most);
+        factors = factors_of<T>(block_max(most));
+    }
+    for (uint32_t i = t; i < pieces; i += GEMV_THREADS) {
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (i < a.cols / 8) {
+            const float4 b = numbers(2 * i), c = numbers(2 * i + 1);
+            if (a.x_out.data)
+                row_at<float4>(a.x_out, r)[2 * i] = b, row_at<float4>(a.x_out, r)[2 * i + 1] = c;
+            v = make_uint4(pair_16<T>(b.x, b.y, factors.x), pair_16<T>(b.z, b.w, factors.x),
+                           pair_16<T>(c.x, c.y, factors.x), pair_16<T>(c.z, c.w, factors.x));
+        }
+        if (FEW)
+            put_in_pieces(a, r, i, v);
+        else
+            put_in_panels(a, r, i, v);
+    }
+    if (t == 0 && FEW)
+        at<float>(a.y + (size_t)(pieces / 2) * a.groups * 256)[r] = factors.y;
+    else if (t == 0)
+        at<float>(a.y + r / TILE * a.tile_size + (size_t)(pieces / 8) * PANEL)[r % TILE] = factors.y;
+}
+
+/* ---- Hopper ---- */
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+enum { STAGES = 6, SIDE_X = LODE_FAST_CLUSTER_X, SIDE_W = LODE_FAST_CLUSTER_W, BLOCKS = SIDE_X * SIDE_W };
+
+struct __align__(1024) fast_mem {
+    uint8_t w[STAGES][PANEL], x[STAGES][PANEL];
+    uint64_t full[STAGES], empty[STAGES];
+};
+
+/* Blocks of a cluster: rank = x + SIDE_X w. */
+struct seat_in_cluster {
+    uint32_t x, w;
+};
+DEVICE struct seat_in_cluster cluster_seat() {
+    const uint32_t rank = cluster_rank();
+    return {rank % SIDE_X, rank / SIDE_X};
+}
+
+DEVICE void copy_all(struct fast_mem *m, const struct lode_cuda_map *map, const struct fast_job &j) {
+    const struct seat_in_cluster at = cluster_seat();
+    uint16_t same_w = 0, same_x = 0; /* blocks that want the same tile of w, of x */
+    for (uint32_t i = 0; i < SIDE_X; i++)
+        same_w |= 1 << (i + SIDE_X * at.w);
+    for (uint32_t i = 0; i < SIDE_W; i++)
+        same_x |= 1 << (at.x + SIDE_X * i);
+    const uint32_t w_part = at.x * (PANEL / SIDE_X), x_part = at.w * (PANEL / SIDE_W);
+    uint32_t slot = 0, parity = 1;
+    for (uint32_t s = 0; s < j.steps; s++) {
+        uint64_t *full = &m->full[slot];
+        barrier_wait(&m->empty[slot], parity);
+        barrier_arrive_expect(full, 2 * PANEL);
+        bulk_panel_to<SIDE_X != 1>(m->w[slot] + w_part, map, s * STEP, j.first + at.x * (TILE / SIDE_X), full, same_w);
+        bulk_copy_to<SIDE_W != 1>(m->x[slot] + x_part, j.x + (size_t)s * PANEL + x_part, PANEL / SIDE_W, full, same_x);
+        if (++slot == STAGES)
+            slot = 0, parity ^= 1;
+    }
+}
+
+template <class T> DEVICE void fast_wgmma(float (&d)[64], uint64_t w, uint64_t x, int add);
+template <> __device__ __forceinline__ void fast_wgmma<f16>(float (&d)[64], uint64_t w, uint64_t x, int add) {
+    wgmma_f16(d, w, x, add);
+}
+template <> __device__ __forceinline__ void fast_wgmma<bf16>(float (&d)[64], uint64_t w, uint64_t x, int add) {
+    wgmma_bf16(d, w, x, add);
+}
+
+/* A warpgroup's way through the stages. */
+struct ring {
+    struct fast_mem *m;
+    uint32_t slot, parity, last; /* last: the slot before */
+    uint32_t half, dest;         /* dest: the block that this thread tells, or none */
+};
+/* Begins the products of step s. */
+template <class T>
+DEVICE void begin_step(struct ring &r, const struct fast_job &j, uint32_t s, bool first, float (&d)[64]) {
+    const uint32_t left = (j.cols - s * STEP + 15) / 16;
+    barrier_wait(&r.m->full[r.slot], r.parity);
+    const uint64_t w = panel_at(r.m->w[r.slot] + r.half * (PANEL / 2)), x = panel_at(r.m->x[r.slot]);
+    if (left >= 4) {
+        wgmma_begin();
+        fast_wgmma<T>(d, w, x, !first);
+#pragma unroll
+        for (uint32_t k = 1; k < 4; k++)
+            fast_wgmma<T>(d, w + k * PANEL_STEP, x + k * PANEL_STEP, 1);
+        wgmma_end();
+    } else { /* the end of the rows */
+#pragma unroll 1
+        for (uint32_t k = 0; k < left; k++) {
+            wgmma_begin();
+            fast_wgmma<T>(d, w + k * PANEL_STEP, x + k * PANEL_STEP, k || !first);
+            wgmma_end();
+        }
+        wgmma_wait<0>();
+    }
+    r.last = r.slot;
+    if (++r.slot == STAGES)
+        r.slot = 0, r.parity ^= 1;
+}
+/* A slot's products have been made: whoever fills it is told. */
+DEVICE void release(const struct ring &r, uint32_t slot) {
+    __syncwarp();
+    if (r.dest < BLOCKS)
+        barrier_arrive_at(&r.m->empty[slot], r.dest);
+}
+/* A slice from step s on into d, while the slice before, in e, ends and is added up. */
+template <class T>
+DEVICE void slice(struct ring &r, const struct fast_job &j, uint32_t s, float (&d)[64], float (&e)[64],
+                  float (&acc)[64]) {
+    const uint32_t end = min(s + SLICE_STEPS, j.steps);
+    uint32_t before = r.last;
+    begin_step<T>(r, j, s, true, d);
+    wgmma_wait<1>(e);
+    if (s)
+        release(r, before);
+#pragma unroll
+    for (int i = 0; i < 64; i++)
+        acc[i] += e[i];
+#pragma unroll 1
+    for (s++; s < end; s++) {
+        before = r.last;
+        begin_step<T>(r, j, s, false, d);
+        wgmma_wait<1>();
+        release(r, before);
+    }
+}
+template <class T> DEVICE void multiply_all(struct fast_mem *m, const struct fast_job &j) {
+    const uint32_t t = threadIdx.x - 128, lane = t % 32;
+    const struct seat_in_cluster at = cluster_seat();
+    struct ring r = {m, 0, 0, 0, t / 128, BLOCKS};
+    if (lane < SIDE_X) /* those of its tile of w, itself one of them; then of its tile of x */
+        r.dest = lane + SIDE_X * at.w;
+    else if (lane < SIDE_X + SIDE_W && lane - SIDE_X != at.w)
+        r.dest = at.x + SIDE_X * (lane - SIDE_X);
+    float acc[64], d[64], e[64];
+#pragma unroll
+    for (int i = 0; i < 64; i++)
+        acc[i] = e[i] = 0;
+    uint32_t s = 0;
+#pragma unroll 1
+    for (;;) {
+        slice<T>(r, j, s, d, e, acc);
+        s += SLICE_STEPS;
+        if (s >= j.steps) {
+            wgmma_wait<0>(d);
+#pragma unroll
+            for (int i = 0; i < 64; i++)
+                acc[i] += d[i];
+            break;
+        }
+        slice<T>(r, j, s, e, d, acc);
+        s += SLICE_STEPS;
+        if (s >= j.steps) {
+            wgmma_wait<0>(e);
+#pragma unroll
+            for (int i = 0; i < 64; i++)
+                acc[i] += e[i];
+            break;
+        }
+    }
+    const uint32_t row = r.half * 64 + t % 128 / 32 * 16 + lane / 4;
+#pragma unroll
+    for (uint32_t i = 0; i < 64; i++)
+        put_result(j, row + i % 4 / 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2, acc[i]);
+}
+
+template <class T> DEVICE void wide_fast(const struct lode_cuda_fast_args &f) {
+    extern __shared__ __align__(1024) uint8_t wide_bytes[];
+    struct fast_mem *m = (struct fast_mem *)(wide_bytes + (-shared_address(wide_bytes) & 1023));
+    static_assert(sizeof *m + 1024 <= LODE_FAST_SHARED, "shared.h");
+    begin();
+    const struct fast_job j = fast_job_of(f);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            barrier_init(&m->full[i], 1);
+            barrier_init(&m->empty[i], 8 * (SIDE_X + SIDE_W - 1)); /* warps of all blocks that it gives to */
+        }
+        barriers_made();
+    }
+    cluster_sync();
+    if (threadIdx.x < 128) {
+        keep_registers<40>();
+        if (threadIdx.x == 0)
+            copy_all(m, &f.maps[j.part], j);
+    } else {
+        take_registers<232>();
+        multiply_all<T>(m, j);
+    }
+    cluster_sync(); /* nobody leaves while others still give to it */
+}
+
+#define WIDE_FAST(name)                                                                            \
+    extern "C" __global__ void __cluster_dims__(SIDE_X, SIDE_W, 1)                                     \
+        __launch_bounds__(LODE_FAST_THREADS, 1)                                                    \
+            wide_fast_##name(const __grid_constant__ struct lode_cuda_fast_args f) {               \
+        wide_fast<struct name>(f);                                                                 \
+    }
+WIDE_FAST(f16)
+WIDE_FAST(bf16)
+
+#endif
+
+/* ---- others ---- */
+
+#if __CUDA_ARCH__ >= 800
+
+struct tile_mem {
+    uint8_t w[2][PANEL], x[2][PANEL];
+};
+DEVICE void copy_16(void *to, const void *from, bool there) { /* zeros where there is nothing */
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+}
+DEVICE void copy_step(struct tile_mem *m, const struct fast_job &j, uint32_t s) {
+    const uint32_t piece = threadIdx.x % 8;
+    const bool there = s * STEP + piece * 8 < j.cols;
+    for (uint32_t i = threadIdx.x / 8; i < TILE; i += 32) {
+        const uint8_t *row = j.w + min(i, j.w_rows - 1) * j.w_stride;
+        copy_16(m->w[s % 2] + in_panel(i, piece), there ? row + (s * STEP + piece * 8) * 2 : row, there);
+        copy_16(m->x[s % 2] + (i * 8 + piece) * 16, j.x + (size_t)s * PANEL + (i * 8 + piece) * 16, true);
+    }
+}
+DEVICE uint2 four_of(const uint8_t *panel, uint32_t r, uint32_t k, uint32_t q) {
+    return *(const uint2 *)(panel + in_panel(r, 2 * k + q / 2) + q % 2 * 8);
+}
+
+template <class T> DEVICE void tile_fast(const struct lode_cuda_fast_args &f) {
+    extern __shared__ __align__(1024) uint8_t tile_bytes[];
+    struct tile_mem *m = (struct tile_mem *)(tile_bytes + (-shared_address(tile_bytes) & 127));
+    static_assert(sizeof *m + 128 <= LODE_FAST_TILE_SHARED, "shared.h");
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
+    const uint32_t w0 = warp % 4 * 32, x0 = warp / 4 * 64;
+    float acc[2][8][4], d[2][8][4];
+    begin();
+    const struct fast_job j = fast_job_of(f);
+#pragma unroll
+    for (int i = 0; i < 64; i++)
+        acc[i / 32][i / 4 % 8][i % 4] = 0;
+    copy_step(m, j, 0);
+    copies_end_group();
+#pragma unroll 1
+    for (uint32_t s = 0; s < j.steps; s++) {
+        if (s + 1 < j.steps)
+            copy_step(m, j, s + 1);
+        copies_end_group();
+        copies_wait<1>();
+        __syncthreads();
+        if (s % SLICE_STEPS == 0)
+#pragma unroll
+            for (int i = 0; i < 64; i++)
+                d[i / 32][i / 4 % 8][i % 4] = 0;
+        const uint32_t left = (j.cols - s * STEP + 15) / 16;
+#pragma unroll 1
+        for (uint32_t k = 0; k < 4 && k < left; k++) {
+            uint2 w[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                w[i] = four_of(m->w[s % 2], w0 + 8 * i + r, k, q);
+#pragma unroll
+            for (int n = 0; n < 8; n++) {
+                const uint2 x = four_of(m->x[s % 2], x0 + 8 * n + r, k, q);
+                mma_fast<T>(d[0][n], w[0], w[1], x);
+                mma_fast<T>(d[1][n], w[2], w[3], x);
+            }
+        }
+        if (s % SLICE_STEPS == SLICE_STEPS - 1 || s + 1 == j.steps)
+#pragma unroll
+            for (int i = 0; i < 64; i++)
+                acc[i / 32][i / 4 % 8][i % 4] += d[i / 32][i / 4 % 8][i % 4];
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < 64; i++)
+        put_result(j, w0 + i / 32 * 16 + r + i % 4 / 2 * 8, x0 + i / 4 % 8 * 8 + 2 * q + i % 2,
+                   acc[i / 32][i / 4 % 8][i % 4]);
+}
+
+#define TILE_FAST(name)                                                                            \
+    KERNEL(256) tile_fast_##name(const __grid_constant__ struct lode_cuda_fast_args f) {           \
+        tile_fast<struct name>(f);                                                                 \
+    }                                                                                              \
+    KERNEL(GEMV_THREADS) fast_x_##name(const __grid_constant__ struct lode_cuda_fast_x_args a) {   \
+        fast_x<struct name, false>(a);                                                             \
+    }                                                                                              \
+    KERNEL(GEMV_THREADS) few_fast_x_##name(const __grid_constant__ struct lode_cuda_fast_x_args a) { \
+        fast_x<struct name, true>(a);                                                              \
+    }
+TILE_FAST(f16)
+TILE_FAST(bf16)
+
+#endif
