@@ -52,6 +52,8 @@ INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], si
 }
 
 INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
+    /* twice the scales want registers, of which there are 16 where vectors are short */
+    const size_t most = s.groups == 16 && LANES < 16 ? 4 : V_COLUMNS;
     (void)sides;
     for (size_t b = from; b < to; b++, x += sizeof(struct lode_block_a256)) {
         struct block256 block[V_TILES];
@@ -68,12 +70,35 @@ INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
             }
         }
 #define CALL(n, j) columns256(s, n, sums, j, block, x, x_stride)
-        EACH_COLUMNS(n_x, CALL);
+        EACH_COLUMNS(most, n_x, CALL);
 #undef CALL
     }
 }
 
 /* ---- blocks of 32 ---- */
+
+/* Wide codes: one vector of them by all columns, so that it is loaded, and its sign taken, once.  gcc
+ * would form a tree of the sums of a column, and keep its leaves in memory. */
+INLINE void add_wide32(struct shape s, size_t n_cols, F acc[V_COLUMNS][V_TILES], int t,
+                       const struct run32 *run, int b, const struct lode_block_a32 *const *a) {
+    V isum[V_COLUMNS];
+    for (size_t j = 0; j < n_cols; j++)
+        isum[j] = v_set32((uint32_t)(-s.bias * a[j]->sum));
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const V w = run->w[b][i];
+#pragma GCC unroll 16
+        for (size_t j = 0; j < n_cols; j++)
+            isum[j] = v_held(v_dot4_wide(isum[j], w, v_bcast4(a[j]->q + 4 * i)));
+    }
+#pragma GCC unroll 16
+    for (size_t j = 0; j < n_cols; j++) {
+        const F dx = f_set(a[j]->d);
+        acc[j][t] = f_fma(run->d[b] * dx, f_int(isum[j]), acc[j][t]);
+        if (s.minima)
+            acc[j][t] = f_fma(run->m[b] * dx, f_set((float)a[j]->sum), acc[j][t]);
+    }
+}
 
 /* sums[t][j0 ..] of n_cols columns (constant) after n_blocks more blocks of each tile. */
 INLINE void columns32(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
@@ -83,16 +108,22 @@ INLINE void columns32(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], siz
     for (size_t j = 0; j < n_cols; j++)
         for (int t = 0; t < V_TILES; t++)
             acc[j][t] = sums[t][j0 + j];
-    for (int b = 0; b < n_blocks; b++)
-#pragma GCC unroll 16
-        for (size_t j = 0; j < n_cols; j++) {
-            const struct lode_block_a32 *a =
-                (const struct lode_block_a32 *)(x + (j0 + j) * x_stride) + b;
-            const struct x16 lo = bcast16(a->q), hi = bcast16(a->q + 16);
+    for (int b = 0; b < n_blocks; b++) {
+        const struct lode_block_a32 *a[V_COLUMNS];
+        for (size_t j = 0; j < n_cols; j++)
+            a[j] = (const struct lode_block_a32 *)(x + (j0 + j) * x_stride) + b;
+        if (s.wide)
             for (int t = 0; t < V_TILES; t++)
-                acc[j][t] =
-                    add_block32(s, acc[j][t], run[t].w[b], run[t].d[b], run[t].m[b], a, lo, hi);
-        }
+                add_wide32(s, n_cols, acc, t, &run[t], b, a);
+        else
+#pragma GCC unroll 16
+            for (size_t j = 0; j < n_cols; j++) {
+                const struct x16 lo = bcast16(a[j]->q), hi = bcast16(a[j]->q + 16);
+                for (int t = 0; t < V_TILES; t++)
+                    acc[j][t] =
+                        add_block32(s, acc[j][t], run[t].w[b], run[t].d[b], run[t].m[b], a[j], lo, hi);
+            }
+    }
     for (size_t j = 0; j < n_cols; j++)
         for (int t = 0; t < V_TILES; t++)
             sums[t][j0 + j] = acc[j][t];
@@ -109,7 +140,7 @@ INLINE void many32(F sums[V_TILES][CHUNK], TYPE_32, MANY_ARGS) {
                 unpack(run[t].w[c], &run[t].d[c], &run[t].m[c], &r[t], (b + (size_t)c) * size);
         }
 #define CALL(n, j) columns32(s, n, sums, j, run, n_run, x, x_stride)
-        EACH_COLUMNS(n_x, CALL);
+        EACH_COLUMNS(V_COLUMNS, n_x, CALL);
 #undef CALL
     }
 }

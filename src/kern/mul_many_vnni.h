@@ -16,12 +16,6 @@
 #define UNROLL_CLANG
 #endif
 
-/* v, in a register from here on: compilers would read it from memory at each use. */
-INLINE V v_held(V v) {
-    __asm__("" : "+v"(v));
-    return v;
-}
-
 /* ---- blocks of 256 ---- */
 
 /* What products of many columns want of a block of a column beside what it holds. */
@@ -232,7 +226,7 @@ INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
             }
         }
 #define CALL(n, j) columns256(s, n, sums, j, block, x, x_stride, side + (j))
-        EACH_COLUMNS(n_x, CALL);
+        EACH_COLUMNS(V_COLUMNS, n_x, CALL);
 #undef CALL
         if (s.minima)
             minima256(s, n_x, sums, block, x, x_stride, side);
@@ -301,7 +295,7 @@ INLINE void many32(F sums[V_TILES][CHUNK], TYPE_32, MANY_ARGS) {
                 unpack(run[t].w[c], &run[t].d[c], &run[t].m[c], &r[t], (b + (size_t)c) * size);
         }
 #define CALL(n, j) columns32(s, n, sums, j, run, n_run, x, x_stride)
-        EACH_COLUMNS(n_x, CALL);
+        EACH_COLUMNS(V_COLUMNS, n_x, CALL);
 #undef CALL
     }
 }

@@ -2,7 +2,7 @@
 #include "kern/vec_avx2.h"
 
 #define KERN(name) name##_avx2
-#define V_COLUMNS 4
+#define V_COLUMNS 6
 #define V_TILES 1
 #define V_FEW_256 1
 #define V_WIDE_BIAS 0

@@ -56,6 +56,11 @@ INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
     return acc;
 }
 
+INLINE V v_held(V v) {
+    __asm__("" : "+w"(v));
+    return v;
+}
+
 INLINE V v_dot2(V acc, V a, V b) {
     const int16x8_t s = (int16x8_t)a, t = (int16x8_t)b;
     const int32x4_t lo = vmull_s16(vget_low_s16(s), vget_low_s16(t)), hi = vmull_high_s16(s, t);

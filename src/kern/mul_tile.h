@@ -30,6 +30,7 @@
  *   v_dot4_wide(acc, w, x)          acc + sum of 4 products of wide codes
  *   v_dot4_at(acc, w, p)            the same of all codes with 4 numbers in memory; V_DOT4_AT: exists
  *   v_dot2(acc, a, b)               acc + sum of 2 products of int16
+ *   v_held(v)                       v, in a register from here on (compilers would read it again)
  *   v_load16(V out[4], rows, off)   out[t], lane i = bytes off + 4t .. of row i
  *   v_load4(rows, off)              4 bytes of each row
  *   f_set(x), f_half(V)             half: in the low 16 bits of each lane
@@ -234,12 +235,12 @@ struct run32 {
     F d[RUN32], m[RUN32];
 };
 
-/* call(n, j) for all columns in n's that are constants. */
-#define EACH_COLUMNS(n_x, call)                                                                    \
+/* call(n, j) for all columns in n's that are constants, `most` first. */
+#define EACH_COLUMNS(most, n_x, call)                                                              \
     do {                                                                                           \
         size_t j = 0;                                                                              \
-        for (; j + V_COLUMNS <= (n_x); j += V_COLUMNS)                                             \
-            call(V_COLUMNS, j);                                                                    \
+        for (; j + (most) <= (n_x); j += (most))                                                   \
+            call(most, j);                                                                         \
         for (; j + 2 <= (n_x); j += 2)                                                             \
             call(2, j);                                                                            \
         if (j < (n_x))                                                                             \

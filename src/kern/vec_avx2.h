@@ -43,6 +43,11 @@ INLINE V v_load4(const struct rows *r, size_t off) {
     return (V)_mm256_setr_epi32(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
 }
 
+INLINE V v_held(V v) {
+    __asm__("" : "+x"(v));
+    return v;
+}
+
 INLINE V v_dot2(V acc, V a, V b) {
 #ifdef __AVXVNNI__
     return (V)_mm256_dpwssd_avx_epi32((__m256i)acc, (__m256i)a, (__m256i)b);

@@ -48,6 +48,11 @@ INLINE V v_load4(const struct rows *r, size_t off) {
                                 (int)x[12], (int)x[13], (int)x[14], (int)x[15]);
 }
 
+INLINE V v_held(V v) {
+    __asm__("" : "+v"(v));
+    return v;
+}
+
 INLINE V v_dot2(V acc, V a, V b) {
 #ifdef __AVX512VNNI__
     return (V)_mm512_dpwssd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
