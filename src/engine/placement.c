@@ -311,7 +311,7 @@ static void choose_cache(struct placing *pl) {
     if (!p->fits && p->layers_size && other + p->layer_cache_least <= room) {
         p->fits = true;
         p->layer_cache =
-            lode_layers_room(&pl->m->graphs[LODE_BODY], pl->m->weights, room - other);
+            lode_layers_room(&pl->m->graphs[LODE_BODY], pl->m->source, pl->m->weights, room - other);
     }
     if (p->experts_size == 0)
         return;
@@ -591,8 +591,8 @@ static void count_groups(struct placing *pl) {
     }
     p->layers_size = p->layer_cache_least = 0;
     if (p->gpu_layers == 0) { /* with layers on a GPU, those of the host stay in memory */
-        p->layers_size = lode_layers_size(&m->graphs[LODE_BODY], m->weights);
-        p->layer_cache_least = lode_layers_room(&m->graphs[LODE_BODY], m->weights, 0);
+        p->layers_size = lode_layers_size(&m->graphs[LODE_BODY], m->source, m->weights);
+        p->layer_cache_least = lode_layers_room(&m->graphs[LODE_BODY], m->source, m->weights, 0);
     }
 }
 

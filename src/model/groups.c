@@ -1,6 +1,7 @@
 #include "model/groups.h"
 
 #include "base/alloc.h"
+#include "store/assemble.h"
 
 #include <stdio.h>
 
@@ -65,6 +66,7 @@ struct layers {
     struct lode_group groups[MOST_LAYERS];
     uint64_t sizes[MOST_LAYERS];
     uint32_t n;
+    uint64_t stage; /* bytes that the largest matrix which has to be converted is made of; 0: none has */
 };
 
 static bool may_stream(const struct lode_weight *w, const struct lode_operand *op, unsigned *layer) {
@@ -72,8 +74,10 @@ static bool may_stream(const struct lode_weight *w, const struct lode_operand *o
            w->size >= SMALL && sscanf(w->home->name, "blk.%u.", layer) == 1 && *layer < MOST_LAYERS;
 }
 
-static void add_weight(struct layers *l, const struct lode_weight *w, uint32_t layer) {
+static void add_weight(struct layers *l, const struct lode_source *source, const struct lode_weight *weights,
+                       const struct lode_weight *w, uint32_t layer) {
     struct lode_group *g = &l->groups[layer];
+    struct lode_place place;
     for (uint32_t i = 0; i < g->n_weights; i++)
         if (g->weights[i] == w->op.id)
             return;
@@ -83,7 +87,14 @@ static void add_weight(struct layers *l, const struct lode_weight *w, uint32_t l
     /* with the ends of pages around it */
     l->sizes[layer] += (w->size + 2 * READ_ALIGN - 1) & ~(uint64_t)(READ_ALIGN - 1);
     l->n = layer >= l->n ? layer + 1 : l->n;
+    if (!lode_source_place(source, w->home, w->offset, w->size, &place)) {
+        const size_t stage = lode_assembler_stage(source, weights, w->op.id);
+        l->stage = stage > l->stage ? stage : l->stage;
+    }
 }
+
+/* What is needed beside the layers that stay: room for two, and to convert a matrix while another is read. */
+static uint64_t streaming(const struct layers *l, uint64_t largest) { return 2 * largest + 2 * l->stage; }
 
 /* Makes groups of the layers behind those that stay. */
 static int choose_layers(struct layers *l, struct lode_weight *weights, uint64_t room,
@@ -95,13 +106,14 @@ static int choose_layers(struct layers *l, struct lode_weight *weights, uint64_t
         largest = l->sizes[i] > largest ? l->sizes[i] : largest;
         all += l->sizes[i];
     }
+    const uint64_t two = streaming(l, largest);
     if (all <= room)
         return 0;
-    if (room < 2 * largest)
+    if (room < two)
         return lode_fail(err, LODE_ERR_LIMIT, "--layer-cache",
                          "%.2f MiB of memory are left for layers, but two take %.2f MiB",
-                         (double)room / 0x1p20, (double)(2 * largest) / 0x1p20);
-    while (first < l->n && stay + l->sizes[first] + 2 * largest <= room)
+                         (double)room / 0x1p20, (double)two / 0x1p20);
+    while (first < l->n && stay + l->sizes[first] + two <= room)
         stay += l->sizes[first++];
     struct lode_group *more = lode_realloc(*groups, *n_groups + (l->n - first), sizeof *more);
     if (!more)
@@ -117,25 +129,27 @@ static int choose_layers(struct layers *l, struct lode_weight *weights, uint64_t
             weights[g->weights[k]].group = *n_groups;
         more[(*n_groups)++] = *g;
     }
-    *streamed = 2 * largest;
+    *streamed = two;
     return 0;
 }
 
 /* The layers' matrices, none of which is in a group yet; NULL: no memory. */
-static struct layers *list_layers(const struct lode_graph *g, const struct lode_weight *weights) {
+static struct layers *list_layers(const struct lode_graph *g, const struct lode_source *source,
+                                  const struct lode_weight *weights) {
     struct layers *l = LODE_NEW(struct layers);
     for (uint32_t i = 0; l && i < g->n_nodes; i++)
         for (int k = 0; k < LODE_MAX_WEIGHTS; k++) {
             const struct lode_operand *op = g->nodes[i]->w[k];
             unsigned layer;
             if (op && may_stream(&weights[op->id], op, &layer))
-                add_weight(l, &weights[op->id], layer);
+                add_weight(l, source, weights, &weights[op->id], layer);
         }
     return l;
 }
 
-uint64_t lode_layers_size(const struct lode_graph *g, const struct lode_weight *weights) {
-    struct layers *l = list_layers(g, weights);
+uint64_t lode_layers_size(const struct lode_graph *g, const struct lode_source *source,
+                          const struct lode_weight *weights) {
+    struct layers *l = list_layers(g, source, weights);
     uint64_t all = 0;
     for (uint32_t i = 0; l && i < l->n; i++)
         all += l->sizes[i];
@@ -143,23 +157,24 @@ uint64_t lode_layers_size(const struct lode_graph *g, const struct lode_weight *
     return all;
 }
 
-uint64_t lode_layers_room(const struct lode_graph *g, const struct lode_weight *weights,
-                          uint64_t room) {
-    struct layers *l = list_layers(g, weights);
+uint64_t lode_layers_room(const struct lode_graph *g, const struct lode_source *source,
+                          const struct lode_weight *weights, uint64_t room) {
+    struct layers *l = list_layers(g, source, weights);
     uint64_t largest = 0, stay = 0;
     for (uint32_t i = 0; l && i < l->n; i++)
         largest = l->sizes[i] > largest ? l->sizes[i] : largest;
-    for (uint32_t i = 0; l && i < l->n && stay + l->sizes[i] + 2 * largest <= room; i++)
+    const uint64_t two = l ? streaming(l, largest) : 0;
+    for (uint32_t i = 0; l && i < l->n && stay + l->sizes[i] + two <= room; i++)
         stay += l->sizes[i];
     lode_free(l);
-    return stay + 2 * largest;
+    return stay + two;
 }
 
-int lode_groups_of_layers(const struct lode_graph *g, struct lode_weight *weights, uint64_t room,
-                          struct lode_group **groups, uint32_t *n_groups, uint64_t *streamed,
+int lode_groups_of_layers(const struct lode_graph *g, const struct lode_source *source,
+                          struct lode_weight *weights, uint64_t room, struct lode_group **groups, uint32_t *n_groups, uint64_t *streamed,
                           struct lode_error *err) {
     *streamed = 0;
-    struct layers *l = list_layers(g, weights);
+    struct layers *l = list_layers(g, source, weights);
     if (!l)
         return lode_fail_nomem(err, "table of layers");
     const int rc = choose_layers(l, weights, room, groups, n_groups, streamed, err);

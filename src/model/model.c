@@ -360,7 +360,7 @@ static int open_model(struct lode_model *m, const char *path, struct lode_error 
 static int fill(struct lode_model *m, lode_store_maker *make, void *user, struct lode_error *err) {
     LODE_TRY(choose_split(m, err));
     if (m->opts.layer_cache)
-        LODE_TRY(lode_groups_of_layers(&m->graphs[LODE_BODY], m->weights, m->opts.layer_cache,
+        LODE_TRY(lode_groups_of_layers(&m->graphs[LODE_BODY], m->source, m->weights, m->opts.layer_cache,
                                        &m->groups, &m->n_groups, &m->layer_room, err));
     LODE_TRY(make(&m->store, user, m, err));
     LODE_TRY(fill_devices(m, err));
@@ -479,7 +479,7 @@ void lode_model_split(struct lode_model *m, uint32_t gpu_layers, uint32_t cpu_ex
 }
 
 uint64_t lode_model_layers_size(const struct lode_model *m) {
-    return lode_layers_size(&m->graphs[LODE_BODY], m->weights);
+    return lode_layers_size(&m->graphs[LODE_BODY], m->source, m->weights);
 }
 
 void lode_model_free(struct lode_model *m) {

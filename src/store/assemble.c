@@ -14,7 +14,7 @@ enum {
     FAILURES = 8, /* that are remembered */
 };
 
-/* What a group is made of: stretches of whole pages, neighbours joined, one behind the other. */
+/* What weights are made of: stretches of whole pages, neighbours joined, one behind the other. */
 struct recipe {
     struct lode_stretch stretches[MOST];
     struct lode_read_part parts[MOST];
@@ -41,6 +41,7 @@ struct lode_assembler {
     char name[48];
     struct helper helpers[THREADS];
     uint32_t n_threads;
+    bool by_weight;
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t work;
     struct lode_read *first, *last; /* by next */
@@ -61,15 +62,16 @@ static int by_place(const void *x, const void *y) {
     return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
-static bool list_stretches(const struct lode_assembler *a, const struct lode_group *g, struct recipe *out) {
+static bool list_stretches(const struct lode_source *source, const struct lode_weight *weights,
+                           const uint32_t *ids, uint32_t n, struct recipe *out) {
     out->n = 0;
-    for (uint32_t i = 0; i < g->n_weights; i++) {
-        const struct lode_weight *w = &a->weights[g->weights[i]];
-        const uint32_t n = lode_source_stretches(a->source, w->home, w->offset, w->size,
-                                                 out->stretches + out->n, MOST - out->n);
-        if (n == 0)
+    for (uint32_t i = 0; i < n; i++) {
+        const struct lode_weight *w = &weights[ids[i]];
+        const uint32_t more = lode_source_stretches(source, w->home, w->offset, w->size,
+                                                    out->stretches + out->n, MOST - out->n);
+        if (more == 0)
             return false;
-        out->n += n;
+        out->n += more;
     }
     return true;
 }
@@ -81,11 +83,12 @@ static uint32_t file_of(const struct lode_assembler *a, const char *path) {
     return i;
 }
 
-/* n 0 where the source does not know, or needs too many. */
-static void find_recipe(const struct lode_assembler *a, const struct lode_group *g, struct recipe *out) {
+/* Of n weights; out->n 0 where the source does not know, or needs too many. */
+static void find_recipe(const struct lode_source *source, const struct lode_weight *weights,
+                        const uint32_t *ids, uint32_t n_ids, struct recipe *out) {
     uint32_t n = 0;
     out->size = 0;
-    if (!list_stretches(a, g, out)) {
+    if (!list_stretches(source, weights, ids, n_ids, out)) {
         out->n = 0;
         return;
     }
@@ -102,41 +105,71 @@ static void find_recipe(const struct lode_assembler *a, const struct lode_group 
     }
     out->n = n;
     for (uint32_t i = 0; i < n; i++) {
-        const struct lode_stretch *s = &out->stretches[i];
-        const size_t size = (s->size + LODE_READ_ALIGN - 1) / LODE_READ_ALIGN * LODE_READ_ALIGN;
-        out->parts[i] = (struct lode_read_part){file_of(a, s->path), s->offset, size, s->size, out->size};
-        out->size += size;
+        const size_t size = out->stretches[i].size;
+        out->parts[i].size = (size + LODE_READ_ALIGN - 1) / LODE_READ_ALIGN * LODE_READ_ALIGN;
+        out->size += out->parts[i].size;
     }
+}
+
+/* Where the reader finds them, and where they go. */
+static void fill_parts(const struct lode_assembler *a, struct recipe *x) {
+    size_t to = 0;
+    for (uint32_t i = 0; i < x->n; i++) {
+        const struct lode_stretch *s = &x->stretches[i];
+        const size_t size = x->parts[i].size;
+        x->parts[i] = (struct lode_read_part){file_of(a, s->path), s->offset, size, s->size, to};
+        to += size;
+    }
+}
+
+size_t lode_assembler_stage(const struct lode_source *source, const struct lode_weight *weights, uint32_t id) {
+    struct recipe x;
+    find_recipe(source, weights, &id, 1, &x);
+    return x.n ? x.size : 0;
 }
 
 /* ---- threads ---- */
 
-static int put_together(struct helper *h, const struct lode_read *r, struct lode_error *err) {
+/* Weights first .. first + n - 1 of the group. */
+static int put_together(struct helper *h, const struct lode_read *r, uint32_t first, uint32_t n,
+                        struct lode_error *err) {
     const struct lode_assembler *a = h->a;
     const struct lode_group *g = &a->groups[r->tag];
+    const uint32_t *ids = g->weights + first;
     struct recipe *x = &h->recipe;
     struct lode_held held = {x->stretches, h->data, 0};
     if (h->memory)
-        find_recipe(a, g, x);
+        find_recipe(a->source, a->weights, ids, n, x);
     if (h->memory && x->n) {
         char what[64];
         if (g->expert == LODE_NO_EXPERT)
             snprintf(what, sizeof what, "layer %" PRIu32, g->layer);
         else
             snprintf(what, sizeof what, "expert %" PRIu32 " of layer %" PRIu32, g->expert, g->layer);
+        fill_parts(a, x);
         LODE_TRY(lode_reader_read(a->reader, x->parts, x->n, h->memory, what, err));
         for (uint32_t i = 0; i < x->n; i++)
             h->data[i] = h->memory + x->parts[i].to;
         held.n = x->n;
     }
-    for (uint32_t i = 0; i < g->n_weights; i++) {
-        const struct lode_weight *w = &a->weights[g->weights[i]];
-        LODE_TRY(lode_source_read_held(a->source, w->home, w->offset, r->base + a->layouts->at[g->weights[i]],
+    for (uint32_t i = 0; i < n; i++) {
+        const struct lode_weight *w = &a->weights[ids[i]];
+        LODE_TRY(lode_source_read_held(a->source, w->home, w->offset, r->base + a->layouts->at[ids[i]],
                                        w->size, &held, err));
     }
+    if (!held.n) /* the page cache has what the source has read */
+        lode_source_forget(a->source);
     return 0;
 }
 
+static void note_failure(struct lode_assembler *a, struct lode_read *r, const struct lode_error *err) {
+    const uint32_t i = a->n_failures++ % FAILURES;
+    a->failures[i].tag = r->tag;
+    a->failures[i].error = *err;
+    r->fault.cause = LODE_READ_SOURCE;
+}
+
+/* Takes a group or a weight of one, as i_part and n_flying of a reader's read take its pieces. */
 static void *work(void *arg) {
     struct helper *h = arg;
     struct lode_assembler *a = h->a;
@@ -147,22 +180,24 @@ static void *work(void *arg) {
             pthread_cond_wait(&a->work, &a->lock);
             continue;
         }
-        a->first = r->next;
-        if (!a->first)
-            a->last = NULL;
+        const uint32_t all = a->groups[r->tag].n_weights, first = r->i_part, n = a->by_weight ? 1 : all;
+        r->i_part += n;
+        r->n_flying++;
+        if (r->i_part == all) {
+            a->first = r->next;
+            a->last = a->first ? a->last : NULL;
+        }
         pthread_mutex_unlock(&a->lock);
         struct lode_error err = {0};
-        const int rc = put_together(h, r, &err);
-        r->fault = (struct lode_read_fault){.cause = rc < 0 ? LODE_READ_SOURCE : 0};
-        if (rc < 0) {
-            pthread_mutex_lock(&a->lock);
-            const uint32_t i = a->n_failures++ % FAILURES;
-            a->failures[i].tag = r->tag;
-            a->failures[i].error = err;
-            pthread_mutex_unlock(&a->lock);
-        }
-        r->done(r);
+        const int rc = put_together(h, r, first, n, &err);
         pthread_mutex_lock(&a->lock);
+        if (rc < 0)
+            note_failure(a, r, &err);
+        if (--r->n_flying == 0 && r->i_part == all) {
+            pthread_mutex_unlock(&a->lock);
+            r->done(r);
+            pthread_mutex_lock(&a->lock);
+        }
     }
     pthread_mutex_unlock(&a->lock);
     return NULL;
@@ -189,11 +224,14 @@ static int take_memory(struct lode_assembler *a, uint32_t n_groups, const struct
     struct recipe *x = &a->helpers[0].recipe;
     size_t most = 0;
     for (uint32_t g = 0; g < n_groups; g++) {
+        const uint32_t all = a->groups[g].n_weights, step = a->by_weight ? 1 : all;
         if (a->layouts->groups[g].n_parts)
             continue;
-        find_recipe(a, &a->groups[g], x);
-        LODE_TRY(add_paths(a, x, err));
-        most = x->size > most ? x->size : most;
+        for (uint32_t i = 0; i < all; i += step) {
+            find_recipe(a->source, a->weights, a->groups[g].weights + i, step, x);
+            LODE_TRY(add_paths(a, x, err));
+            most = x->size > most ? x->size : most;
+        }
     }
     *n = most && o->memory / most < THREADS ? (uint32_t)(o->memory / most) : most ? THREADS : 0;
     if (*n == 0)
@@ -224,7 +262,7 @@ int lode_assembler_create(struct lode_assembler **out, const struct lode_source 
     if (!a)
         return lode_fail_nomem(err, "expert cache");
     *a = (struct lode_assembler){.source = source, .weights = weights, .groups = groups,
-                                 .layouts = layouts, .name = "put together from parts"};
+                                 .layouts = layouts, .name = "put together from parts", .by_weight = opts->by_weight};
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->work, NULL);
     int rc = take_memory(a, n_groups, opts, memory, &n, err);
@@ -264,10 +302,12 @@ void lode_assembler_free(struct lode_assembler *a) {
 
 void lode_assembler_submit(struct lode_assembler *a, struct lode_read *read) {
     read->next = NULL;
+    read->i_part = read->n_flying = 0;
+    read->fault = (struct lode_read_fault){0};
     pthread_mutex_lock(&a->lock);
     *(a->last ? &a->last->next : &a->first) = read;
     a->last = read;
-    pthread_cond_signal(&a->work);
+    pthread_cond_broadcast(&a->work);
     pthread_mutex_unlock(&a->lock);
 }
 

@@ -205,9 +205,14 @@ static int take(struct file_store *f, uint32_t i, const struct lode_weight *w, b
     return 0;
 }
 
+/* What is read past the page cache is of no use there, nor is what the source has read of headers, and of
+ * weights that it converts. */
+static bool forgets(const struct lode_file_store_opts *o) { return o->direct || o->n_skip; }
+
 static int take_all(struct file_store *f, const struct lode_weight *weights,
                     const struct lode_file_store_opts *o, struct lode_error *err) {
-    uint64_t total = 0, done = 0;
+    enum { A_LITTLE = 32 << 20 };
+    uint64_t total = 0, done = 0, cached = 0;
     for (uint32_t i = 0; i < f->n; i++)
         total += weights[i].size;
     for (uint32_t i = 0; i < f->n; i++) {
@@ -215,6 +220,11 @@ static int take_all(struct file_store *f, const struct lode_weight *weights,
             continue;
         LODE_TRY(take(f, i, &weights[i], o->direct, err));
         done += weights[i].size;
+        cached += weights[i].size;
+        if (cached > A_LITTLE && forgets(o)) { /* not all of it twice, here and in the page cache */
+            lode_source_forget(f->source);
+            cached = 0;
+        }
         if (o->progress && o->progress(o->progress_user, "loading", done, total))
             return lode_fail(err, LODE_ERR_CANCELLED, "", "loading was cancelled");
     }
@@ -262,8 +272,7 @@ int lode_file_store_create(struct lode_store **out, const struct lode_source *so
                        (double)f->mapped / 0x1p20, (double)lode_alloc_limit() / 0x1p20);
     lode_reader_free(f->reader);
     f->reader = NULL;
-    /* what others read past the page cache is of no use there, nor what the source has read of headers */
-    if (rc == 0 && (opts->direct || opts->n_skip))
+    if (rc == 0 && forgets(opts))
         lode_source_forget(source);
     if (rc == 0 && opts->prefault)
         rc = prefault(f, weights, err);

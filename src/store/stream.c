@@ -380,9 +380,11 @@ static void start_warm(struct stream *s, const uint32_t *hot, uint32_t n_hot) {
 
 /* What it holds is of the budget, as far as groups leave it: a small part. */
 static int make_assembler(struct stream *s, const struct lode_stream_opts *o, struct lode_error *err) {
-    const uint64_t left = s->budget > s->layouts.largest ? s->budget - s->layouts.largest : 0;
-    const uint64_t quarter = s->in_turn ? 0 : s->budget / 4; /* layers have room for two, and no more */
-    const struct lode_assembler_opts opts = {.memory = left < quarter ? left : quarter, .reader = o->reader};
+    /* layers have room for two, and what is left is for this */
+    const uint64_t least = s->layouts.largest * (s->in_turn ? 2 : 1), most = s->in_turn ? s->budget : s->budget / 4;
+    const uint64_t left = s->budget > least ? s->budget - least : 0;
+    const struct lode_assembler_opts opts = {
+        .memory = left < most ? left : most, .by_weight = s->in_turn, .reader = o->reader};
     LODE_TRY(lode_assembler_create(&s->assembler, s->source, s->weights, s->groups, s->n_groups, &s->layouts,
                                    &opts, &s->staged, err));
     s->budget -= s->staged;

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { MLX_LAYERS = 2, MLX_EXPERTS = 8, MLX_HIDDEN = 128, MLX_HEAD = 64, MLX_FF = 64, MLX_VOCAB = 640, MLX_GROUP = 64 };
+enum { MLX_LAYERS = 3, MLX_EXPERTS = 8, MLX_HIDDEN = 128, MLX_HEAD = 64, MLX_FF = 64, MLX_VOCAB = 640, MLX_GROUP = 64 };
 
 struct mlx_moe {
     char dir[32], file[64]; /* of the weights */
@@ -101,7 +101,7 @@ static void mlx_layer(struct mlx_writer *w, unsigned layer) {
 }
 
 static const char mlx_config[] =
-    "{\"model_type\":\"qwen3_moe\",\"hidden_size\":128,\"intermediate_size\":64,\"num_hidden_layers\":2,"
+    "{\"model_type\":\"qwen3_moe\",\"hidden_size\":128,\"intermediate_size\":64,\"num_hidden_layers\":3,"
     "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":64,\"vocab_size\":640,"
     "\"max_position_embeddings\":128,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false,\"hidden_act\":\"silu\","
     "\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":64,\"norm_topk_prob\":true,"

@@ -1,5 +1,6 @@
 /* Models whose experts are read when they are used: the same bits as with all of them in memory,
  * under every budget, engine and company.  Faults are test_stream_faults.c's. */
+#include "mlx_moe.h"
 #include "stream_fixture.h"
 
 /* experts of several shapes: with biases, shared ones, in groups, beside recurrent layers */
@@ -227,6 +228,30 @@ static void layers(void **state) {
     assert_true(n_streamed >= 4);
 }
 
+/* Layers whose matrices are converted on their way, with experts beside them that are, or not. */
+static void converted_layers(void **state) {
+    (void)state;
+    struct mlx_moe mlx;
+    struct lode_error err;
+    struct lode_model *m;
+    mlx_write(&mlx);
+    make_reference(mlx.dir);
+    struct lode_model_opts o = {.layer_cache = 1};
+    assert_int_equal(lode_model_load(&m, mlx.dir, &o, &err), LODE_ERR_LIMIT);
+    o.layer_cache = (uint64_t)(atof(strstr(err.text, "two take ") + 9) * 0x1p20) + 8192; /* it is rounded */
+    for (int k = 0; k < 2; k++) {
+        o.expert_cache = k ? 1 << 17 : 0;
+        if (lode_model_load(&m, mlx.dir, &o, &err) < 0)
+            fail_msg("%s: %s", err.where, err.text);
+        same(m, 1, 1);
+        same(m, N, 2);
+        run_two(m);
+        assert_non_null(strstr(profile_of(m)->reader, "converted"));
+        lode_model_free(m);
+    }
+    mlx_remove(&mlx);
+}
+
 /* Everything past the page cache: all in memory, and what is not streamed. */
 static void direct(void **state) {
     (void)state;
@@ -328,6 +353,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits),      cmocka_unit_test(policies), cmocka_unit_test(guesses),
         cmocka_unit_test(two_at_once),    cmocka_unit_test(layers), cmocka_unit_test(direct),
+        cmocka_unit_test(converted_layers),
         cmocka_unit_test(guesses_have_owners), cmocka_unit_test(guessing_at_once),
         cmocka_unit_test(too_small),
         cmocka_unit_test(no_memory),      cmocka_unit_test(pack_no_memory),
