@@ -13,7 +13,8 @@
     X(rows, softcap) X(rows, pick) X(rows, gather) X(rows, cut) X(rows, join) X(rows, repack)                      \
     X(positions, temperature) X(positions, rope_table) X(positions, rope) X(positions, kv_put)     \
     X(positions, prepare) X(experts, moe_act) X(experts, moe_sum) X(experts, route)                \
-    X(gemm, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256)                                      \
+    X(gemm, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256) X(gemv, gemv_only_q8_0)              \
+    X(gemv, gemv_only_q4_k) X(gemv, gemv_only_q5_k)                                                \
     X(few, few_x32) X(few, few_a32_1) X(few, few_a32_2) X(few, few_a32_4)                          \
     X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
@@ -79,7 +80,7 @@ struct lode_cuda {
     struct lode_memory memory; /* of the device; first-class so that it can be found from it */
 };
 
-enum { LODE_CUDA_OWN_SHARED = 6 << 10 }; /* bytes that a kernel may take beside what a launch gives it */
+enum { LODE_CUDA_OWN_SHARED = 8 << 10 }; /* bytes that a kernel may take beside what a launch gives it */
 
 /* Makes the device's context the thread's. */
 int lode_cuda_enter(const struct lode_cuda *c, struct lode_error *err);

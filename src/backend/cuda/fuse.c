@@ -183,7 +183,8 @@ static bool lay_out(const struct op *o, struct lode_cuda_gemv_args *a, bool by32
         4 * ((min ? by32 ? nb8 : nb : nb8 / 2) | 1); /* an odd number of 16 bytes: no bank twice */
     *grid = a->n_units < (uint32_t)c->multiprocessors ? a->n_units : (uint32_t)c->multiprocessors;
     const uint64_t x = (uint64_t)a->n_x * (by32 ? nb8 * 40 : nb * 304);
-    const uint64_t floats = a->input == LODE_GEMV_AS_IS ? 0 : a->n_x * a->cols * 4ull;
+    /* x as it comes, and the norm's weights behind it */
+    const uint64_t floats = a->input == LODE_GEMV_AS_IS ? 0 : (a->n_x + (a->input == LODE_GEMV_NORM)) * a->cols * 4ull;
     const uint64_t unit = (uint64_t)a->per_unit * LODE_GEMV_TILE * 4 * (a->ld + 1);
     const uint64_t most = (uint64_t)c->shared_max - LODE_CUDA_OWN_SHARED;
     const uint32_t own = (a->n_units + *grid - 1) / *grid;
@@ -217,14 +218,28 @@ static void set_next(const struct op *o, uint32_t n, const struct chain *c, uint
     }
 }
 
+static bool all_of(const struct lode_cuda_gemv_args *a, uint32_t type, uint32_t other) {
+    for (uint32_t i = 0; i < a->n_parts; i++)
+        if (a->parts[i].type != type && a->parts[i].type != other)
+            return false;
+    return true;
+}
+/* Kernels that know few types are faster (gemv.cuh, types_of): for those that most files are made of. */
+static void *gemv_kernel(const struct lode_cuda_kernels *k, const struct lode_cuda_gemv_args *a, bool by32) {
+    if (by32)
+        return all_of(a, LODE_Q8_0, LODE_Q8_0) ? k->gemv_only_q8_0 : k->gemv_a32;
+    return all_of(a, LODE_Q4_K, LODE_Q6_K)   ? k->gemv_only_q4_k
+           : all_of(a, LODE_Q5_K, LODE_Q6_K) ? k->gemv_only_q5_k
+                                             : k->gemv_a256;
+}
+
 static int run_gemv(const struct op *o, uint32_t n, const struct chain *c,
                     struct lode_cuda_gemv_args *a, enum lode_dtype act) {
     uint32_t grid = 0, shared = 0;
     if (!lay_out(o, a, act == LODE_A32, &grid, &shared))
         return 0;
     set_next(o, n, c, grid, a);
-    const struct lode_cuda_kernels *k = &o->r->c->kernels;
-    LODE_TRY(lode_cuda_run_kernel(o, act == LODE_A32 ? k->gemv_a32 : k->gemv_a256, grid, 1, 1, 512,
+    LODE_TRY(lode_cuda_run_kernel(o, gemv_kernel(&o->r->c->kernels, a, act == LODE_A32), grid, 1, 1, 512,
                                   shared, a));
     return 1;
 }

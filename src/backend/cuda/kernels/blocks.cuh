@@ -14,17 +14,50 @@
 
 #include "common.cuh"
 
+#define DEVICE_MEMBER __device__ __forceinline__
+
 struct chunk {
     uint32_t q[8];      /* codes as bytes: of g0, then of g1 */
     int s0, s1, n0, n1; /* 256-blocks: scales and minima */
     int g0, g1;
 };
 
-/* Through the first cache: a line of weights is read in two halves. */
-DEVICE uint4 load16(const uint8_t *p) { return __ldg((const uint4 *)p); }
-DEVICE uint2 load8(const uint8_t *p) { return __ldg((const uint2 *)p); }
-DEVICE uint32_t load4(const uint8_t *p) { return __ldg((const uint32_t *)p); }
-DEVICE uint16_t load2(const uint8_t *p) { return __ldg((const uint16_t *)p); }
+/* How weights are read: now; or in two steps, first all that is in memory (Reads), later, from what was kept, what it
+ * means (Kept).  A type is written once, in terms of a reader; run twice, with the one and the other, each leaves
+ * of it what is its own, and what is kept are registers.  Through the first cache: a line of weights is read in two
+ * halves. */
+struct reads_now {
+    DEVICE_MEMBER uint4 load16(const uint8_t *p) { return __ldg((const uint4 *)p); }
+    DEVICE_MEMBER uint2 load8(const uint8_t *p) { return __ldg((const uint2 *)p); }
+    DEVICE_MEMBER uint32_t load4(const uint8_t *p) { return __ldg((const uint32_t *)p); }
+    DEVICE_MEMBER uint16_t load2(const uint8_t *p) { return __ldg((const uint16_t *)p); }
+    DEVICE_MEMBER uint8_t load1(const uint8_t *p) { return __ldg(p); }
+};
+struct kept_words {
+    uint4 v[48]; /* what is not used takes no register */
+};
+struct reads_to_keep {
+    struct kept_words &kept;
+    int n = 0;
+    DEVICE_MEMBER uint4 load16(const uint8_t *p) { return kept.v[n++] = __ldg((const uint4 *)p); }
+    DEVICE_MEMBER uint2 load8(const uint8_t *p) {
+        const uint2 v = __ldg((const uint2 *)p);
+        kept.v[n].x = v.x, kept.v[n++].y = v.y;
+        return v;
+    }
+    DEVICE_MEMBER uint32_t load4(const uint8_t *p) { return kept.v[n++].x = __ldg((const uint32_t *)p); }
+    DEVICE_MEMBER uint16_t load2(const uint8_t *p) { return kept.v[n++].x = __ldg((const uint16_t *)p); }
+    DEVICE_MEMBER uint8_t load1(const uint8_t *p) { return kept.v[n++].x = __ldg(p); }
+};
+struct reads_kept {
+    const struct kept_words &kept;
+    int n = 0;
+    DEVICE_MEMBER uint4 load16(const uint8_t *) { return kept.v[n++]; }
+    DEVICE_MEMBER uint2 load8(const uint8_t *) { return n++, make_uint2(kept.v[n - 1].x, kept.v[n - 1].y); }
+    DEVICE_MEMBER uint32_t load4(const uint8_t *) { return kept.v[n++].x; }
+    DEVICE_MEMBER uint16_t load2(const uint8_t *) { return (uint16_t)kept.v[n++].x; }
+    DEVICE_MEMBER uint8_t load1(const uint8_t *) { return (uint8_t)kept.v[n++].x; }
+};
 
 /* Bytes of weights that will be read soon, on their way to the second cache: a multiple of 16.  Rows that
  * do not start at one are left alone. */
@@ -97,19 +130,31 @@ DEVICE void k_scales(struct chunk &c, uint4 head, int pair) {
     k_scale(head.y, head.z, head.w, 2 * pair + 1, &c.s1, &c.n1);
 }
 
-#define BLOCK_TYPE(name, block, offset, has_m, group)                                                  \
+#define BLOCK_TYPE(name, block, offset, has_m, group)                                              \
     struct name {                                                                                  \
-        enum { BLOCK = block, OFFSET = offset, HAS_M = has_m, GROUP = group /* of a scale */ };     \
-        static __device__ __forceinline__ void chunk_at(struct chunk &c, const uint8_t *row,       \
-                                                        uint32_t nb, uint32_t b, int j);           \
+        enum { BLOCK = block, OFFSET = offset, HAS_M = has_m, GROUP = group /* of a scale */ };    \
+        template <class R>                                                                         \
+        static DEVICE_MEMBER void chunk_at(struct chunk &c, R &in, const uint8_t *row, uint32_t nb, \
+                                           uint32_t b, int j);                                     \
+        static DEVICE_MEMBER void chunk_at(struct chunk &c, const uint8_t *row, uint32_t nb,       \
+                                           uint32_t b, int j) {                                    \
+            struct reads_now in;                                                                   \
+            chunk_at(c, in, row, nb, b, j);                                                        \
+        }                                                                                          \
         /* scale, and minimum or m */                                                              \
-        static __device__ __forceinline__ float2 scale_at(const uint8_t *row, uint32_t nb,         \
-                                                          uint32_t b);                             \
+        template <class R>                                                                         \
+        static DEVICE_MEMBER float2 scale_at(R &in, const uint8_t *row, uint32_t nb, uint32_t b);  \
+        static DEVICE_MEMBER float2 scale_at(const uint8_t *row, uint32_t nb, uint32_t b) {        \
+            struct reads_now in;                                                                   \
+            return scale_at(in, row, nb, b);                                                       \
+        }                                                                                          \
     };                                                                                             \
-    __device__ __forceinline__ void name::chunk_at(struct chunk &c, const uint8_t *row,            \
-                                                   uint32_t nb, uint32_t b, int j)
+    template <class R>                                                                             \
+    DEVICE_MEMBER void name::chunk_at(struct chunk &c, R &in, const uint8_t *row, uint32_t nb,     \
+                                      uint32_t b, int j)
 #define BLOCK_SCALE(name)                                                                          \
-    __device__ __forceinline__ float2 name::scale_at(const uint8_t *row, uint32_t nb, uint32_t b)
+    template <class R>                                                                             \
+    DEVICE_MEMBER float2 name::scale_at(R &in, const uint8_t *row, uint32_t nb, uint32_t b)
 
 DEVICE float2 two_halves(uint32_t v) {
     return make_float2(f16_f32((uint16_t)v), f16_f32((uint16_t)(v >> 16)));
@@ -121,55 +166,55 @@ DEVICE void whole_block(struct chunk &c) {
 }
 
 BLOCK_TYPE(q4_0, 32, 8, 0, 32) {
-    const uint4 v = load16(PLANE(row, nb, 0, b, 16));
+    const uint4 v = in.load16(PLANE(row, nb, 0, b, 16));
     low_nibbles(c.q, v);
     high_nibbles(c.q + 4, v);
     whole_block(c);
 }
-BLOCK_SCALE(q4_0) { return make_float2(f16_f32(load2(PLANE(row, nb, 16, b, 2))), 0); }
+BLOCK_SCALE(q4_0) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 16, b, 2))), 0); }
 
 BLOCK_TYPE(q4_1, 32, 0, 1, 32) {
-    const uint4 v = load16(PLANE(row, nb, 0, b, 16));
+    const uint4 v = in.load16(PLANE(row, nb, 0, b, 16));
     low_nibbles(c.q, v);
     high_nibbles(c.q + 4, v);
     whole_block(c);
 }
-BLOCK_SCALE(q4_1) { return two_halves(load4(PLANE(row, nb, 16, b, 4))); }
+BLOCK_SCALE(q4_1) { return two_halves(in.load4(PLANE(row, nb, 16, b, 4))); }
 
-DEVICE void five_bits(struct chunk &c, const uint8_t *row, uint32_t nb, uint32_t b) {
-    const uint4 v = load16(PLANE(row, nb, 0, b, 16));
-    const uint32_t h = load4(PLANE(row, nb, 16, b, 4));
+template <class R> DEVICE void five_bits(struct chunk &c, R &in, const uint8_t *row, uint32_t nb, uint32_t b) {
+    const uint4 v = in.load16(PLANE(row, nb, 0, b, 16));
+    const uint32_t h = in.load4(PLANE(row, nb, 16, b, 4));
     low_nibbles(c.q, v);
     high_nibbles(c.q + 4, v);
     for (int i = 0; i < 8; i++)
         c.q[i] |= fifth_bits(h >> (4 * i));
     whole_block(c);
 }
-BLOCK_TYPE(q5_0, 32, 16, 0, 32) { five_bits(c, row, nb, b); }
-BLOCK_SCALE(q5_0) { return make_float2(f16_f32(load2(PLANE(row, nb, 20, b, 2))), 0); }
-BLOCK_TYPE(q5_1, 32, 0, 1, 32) { five_bits(c, row, nb, b); }
-BLOCK_SCALE(q5_1) { return two_halves(load4(PLANE(row, nb, 20, b, 4))); }
+BLOCK_TYPE(q5_0, 32, 16, 0, 32) { five_bits(c, in, row, nb, b); }
+BLOCK_SCALE(q5_0) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 20, b, 2))), 0); }
+BLOCK_TYPE(q5_1, 32, 0, 1, 32) { five_bits(c, in, row, nb, b); }
+BLOCK_SCALE(q5_1) { return two_halves(in.load4(PLANE(row, nb, 20, b, 4))); }
 
 BLOCK_TYPE(q8_0, 32, 0, 0, 32) {
-    const uint4 v = load16(PLANE(row, nb, 0, b, 32)), w = load16(PLANE(row, nb, 0, b, 32) + 16);
+    const uint4 v = in.load16(PLANE(row, nb, 0, b, 32)), w = in.load16(PLANE(row, nb, 0, b, 32) + 16);
     c.q[0] = v.x, c.q[1] = v.y, c.q[2] = v.z, c.q[3] = v.w;
     c.q[4] = w.x, c.q[5] = w.y, c.q[6] = w.z, c.q[7] = w.w;
     whole_block(c);
 }
-BLOCK_SCALE(q8_0) { return make_float2(f16_f32(load2(PLANE(row, nb, 32, b, 2))), 0); }
+BLOCK_SCALE(q8_0) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 32, b, 2))), 0); }
 
 BLOCK_TYPE(iq4_nl, 32, 0, 0, 32) {
-    table_nibbles(c.q, load16(PLANE(row, nb, 0, b, 16)), iq4_levels());
+    table_nibbles(c.q, in.load16(PLANE(row, nb, 0, b, 16)), iq4_levels());
     whole_block(c);
 }
-BLOCK_SCALE(iq4_nl) { return make_float2(f16_f32(load2(PLANE(row, nb, 16, b, 2))), 0); }
+BLOCK_SCALE(iq4_nl) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 16, b, 2))), 0); }
 
 BLOCK_TYPE(mxfp4, 32, 0, 0, 32) {
-    table_nibbles(c.q, load16(PLANE(row, nb, 0, b, 16)), fp4_levels());
+    table_nibbles(c.q, in.load16(PLANE(row, nb, 0, b, 16)), fp4_levels());
     whole_block(c);
 }
 BLOCK_SCALE(mxfp4) {
-    const uint32_t e = __ldg(PLANE(row, nb, 16, b, 1));
+    const uint32_t e = in.load1(PLANE(row, nb, 16, b, 1));
     return make_float2(lode_bits_f32(e < 2 ? 0x200000u << e : (e - 1) << 23), 0);
 }
 
@@ -212,84 +257,84 @@ DEVICE float2 two_floats(uint32_t d, uint32_t m) {
 }
 /* d and m of a pair of 32, behind its codes. */
 #define U_SCALE(codes)                                                                             \
-    two_floats(load4(PLANE(row, nb / 2, codes, b / 2, 4)),                                         \
-               load4(PLANE(row, nb / 2, (codes) + 4, b / 2, 4)))
+    two_floats(in.load4(PLANE(row, nb / 2, codes, b / 2, 4)),                                         \
+               in.load4(PLANE(row, nb / 2, (codes) + 4, b / 2, 4)))
 
 BLOCK_TYPE(u2, 32, 0, 1, 32) {
     no_bits(c.q);
-    or_two_bits(c.q, load8(U_PLANE(0, 8)), 0);
+    or_two_bits(c.q, in.load8(U_PLANE(0, 8)), 0);
     whole_block(c);
 }
 BLOCK_SCALE(u2) { return U_SCALE(16); }
 BLOCK_TYPE(u3, 32, 0, 1, 32) {
     no_bits(c.q);
-    or_two_bits(c.q, load8(U_PLANE(0, 8)), 0);
-    or_one_bit(c.q, load4(U_PLANE(16, 4)), 2);
+    or_two_bits(c.q, in.load8(U_PLANE(0, 8)), 0);
+    or_one_bit(c.q, in.load4(U_PLANE(16, 4)), 2);
     whole_block(c);
 }
 BLOCK_SCALE(u3) { return U_SCALE(24); }
 BLOCK_TYPE(u4, 32, 0, 1, 32) {
-    four_bits(c.q, load16(U_PLANE(0, 16)));
+    four_bits(c.q, in.load16(U_PLANE(0, 16)));
     whole_block(c);
 }
 BLOCK_SCALE(u4) { return U_SCALE(32); }
 BLOCK_TYPE(u5, 32, 0, 1, 32) {
-    four_bits(c.q, load16(U_PLANE(0, 16)));
-    or_one_bit(c.q, load4(U_PLANE(32, 4)), 4);
+    four_bits(c.q, in.load16(U_PLANE(0, 16)));
+    or_one_bit(c.q, in.load4(U_PLANE(32, 4)), 4);
     whole_block(c);
 }
 BLOCK_SCALE(u5) { return U_SCALE(40); }
 BLOCK_TYPE(u6, 32, 0, 1, 32) {
-    four_bits(c.q, load16(U_PLANE(0, 16)));
-    or_two_bits(c.q, load8(U_PLANE(32, 8)), 4);
+    four_bits(c.q, in.load16(U_PLANE(0, 16)));
+    or_two_bits(c.q, in.load8(U_PLANE(32, 8)), 4);
     whole_block(c);
 }
 BLOCK_SCALE(u6) { return U_SCALE(48); }
 BLOCK_TYPE(u8, 32, -128, 1, 32) {
-    eight_bits(c.q, load16(U_PLANE(0, 32)), load16(U_PLANE(0, 32) + 16));
+    eight_bits(c.q, in.load16(U_PLANE(0, 32)), in.load16(U_PLANE(0, 32) + 16));
     whole_block(c);
 }
 BLOCK_SCALE(u8) { return U_SCALE(64); }
 BLOCK_TYPE(u4g32, 32, 0, 1, 32) {
-    four_bits(c.q, load16(PLANE(row, nb, 0, b, 16)));
+    four_bits(c.q, in.load16(PLANE(row, nb, 0, b, 16)));
     whole_block(c);
 }
 BLOCK_SCALE(u4g32) {
-    const uint2 v = load8(PLANE(row, nb, 16, b, 8));
+    const uint2 v = in.load8(PLANE(row, nb, 16, b, 8));
     return two_floats(v.x, v.y);
 }
 BLOCK_TYPE(u8g32, 32, -128, 1, 32) {
-    eight_bits(c.q, load16(PLANE(row, nb, 0, b, 32)), load16(PLANE(row, nb, 0, b, 32) + 16));
+    eight_bits(c.q, in.load16(PLANE(row, nb, 0, b, 32)), in.load16(PLANE(row, nb, 0, b, 32) + 16));
     whole_block(c);
 }
 BLOCK_SCALE(u8g32) {
-    const uint2 v = load8(PLANE(row, nb, 32, b, 8));
+    const uint2 v = in.load8(PLANE(row, nb, 32, b, 8));
     return two_floats(v.x, v.y);
 }
 
 /* Chunk j = 4 h + 2 p + i of the two-bit types: half h, bits 4 p and up, 16 bytes i. */
 BLOCK_TYPE(q2_k, 256, 0, 1, 16) {
     const int h = j / 4, p = j / 2 % 2, i = j % 2;
-    const uint4 v = load16(PLANE(row, nb, 0, b, 64) + 32 * h + 16 * i);
+    const uint4 v = in.load16(PLANE(row, nb, 0, b, 64) + 32 * h + 16 * i);
     const uint8_t *scales = PLANE(row, nb, 64, b, 16);
     two_bits(c.q, v, 4 * p);
     two_bits(c.q + 4, v, 4 * p + 2);
     c.g0 = 8 * h + 4 * p + i;
     c.g1 = c.g0 + 2;
-    const int a = __ldg(scales + c.g0), z = __ldg(scales + c.g1);
+    const int a = in.load1(scales + c.g0), z = in.load1(scales + c.g1);
     c.s0 = a & 15, c.s1 = z & 15;
     c.n0 = a >> 4, c.n1 = z >> 4;
 }
-BLOCK_SCALE(q2_k) { return two_halves(load4(PLANE(row, nb, 80, b, 4))); }
+BLOCK_SCALE(q2_k) { return two_halves(in.load4(PLANE(row, nb, 80, b, 4))); }
 
-DEVICE int q3_scale(const uint8_t *s, int g) {
-    const int lo = __ldg(s + g % 8) >> (g / 8 * 4) & 15, hi = __ldg(s + 8 + g % 4) >> (g / 4 * 2) & 3;
+template <class R> DEVICE int q3_scale(R &in, const uint8_t *s, int g) {
+    const int lo = in.load1(s + g % 8) >> (g / 8 * 4) & 15, hi = in.load1(s + 8 + g % 4) >> (g / 4 * 2) & 3;
     return (lo | hi << 4) - 32;
 }
 BLOCK_TYPE(q3_k, 256, 4, 0, 16) {
     const int h = j / 4, p = j / 2 % 2, i = j % 2;
-    const uint4 v = load16(PLANE(row, nb, 0, b, 64) + 32 * h + 16 * i);
-    const uint4 m = load16(PLANE(row, nb, 64, b, 32) + 16 * i);
+    const uint4 v = in.load16(PLANE(row, nb, 0, b, 64) + 32 * h + 16 * i);
+    const uint4 m = in.load16(PLANE(row, nb, 64, b, 32) + 16 * i);
     const uint8_t *scales = PLANE(row, nb, 96, b, 12);
     two_bits(c.q, v, 4 * p);
     two_bits(c.q + 4, v, 4 * p + 2);
@@ -297,26 +342,26 @@ BLOCK_TYPE(q3_k, 256, 4, 0, 16) {
     or_bit(c.q + 4, m, 4 * h + 2 * p + 1, 2);
     c.g0 = 8 * h + 4 * p + i;
     c.g1 = c.g0 + 2;
-    c.s0 = q3_scale(scales, c.g0), c.s1 = q3_scale(scales, c.g1);
+    c.s0 = q3_scale(in, scales, c.g0), c.s1 = q3_scale(in, scales, c.g1);
     c.n0 = c.n1 = 0;
 }
-BLOCK_SCALE(q3_k) { return make_float2(f16_f32(load2(PLANE(row, nb, 108, b, 2))), 0); }
+BLOCK_SCALE(q3_k) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 108, b, 2))), 0); }
 
 BLOCK_TYPE(q4_k, 256, 0, 1, 32) {
-    const uint4 v = load16(PLANE(row, nb, 0, b, 128) + 16 * j);
-    const uint4 head = __ldg((const uint4 *)PLANE(row, nb, 128, b, 16));
+    const uint4 v = in.load16(PLANE(row, nb, 0, b, 128) + 16 * j);
+    const uint4 head = in.load16(PLANE(row, nb, 128, b, 16));
     low_nibbles(c.q, v);
     high_nibbles(c.q + 4, v);
     c.g0 = 4 * (j / 2) + j % 2;
     c.g1 = c.g0 + 2;
     k_scales(c, head, j / 2);
 }
-BLOCK_SCALE(q4_k) { return two_halves(load4(PLANE(row, nb, 128, b, 16))); }
+BLOCK_SCALE(q4_k) { return two_halves(in.load4(PLANE(row, nb, 128, b, 16))); }
 
 BLOCK_TYPE(q5_k, 256, 0, 1, 32) {
-    const uint4 v = load16(PLANE(row, nb, 0, b, 128) + 16 * j);
-    const uint4 high = load16(PLANE(row, nb, 128, b, 32) + 16 * (j % 2));
-    const uint4 head = __ldg((const uint4 *)PLANE(row, nb, 160, b, 16));
+    const uint4 v = in.load16(PLANE(row, nb, 0, b, 128) + 16 * j);
+    const uint4 high = in.load16(PLANE(row, nb, 128, b, 32) + 16 * (j % 2));
+    const uint4 head = in.load16(PLANE(row, nb, 160, b, 16));
     low_nibbles(c.q, v);
     high_nibbles(c.q + 4, v);
     or_bit(c.q, high, j / 2 * 2, 4);
@@ -325,14 +370,14 @@ BLOCK_TYPE(q5_k, 256, 0, 1, 32) {
     c.g1 = c.g0 + 2;
     k_scales(c, head, j / 2);
 }
-BLOCK_SCALE(q5_k) { return two_halves(load4(PLANE(row, nb, 160, b, 16))); }
+BLOCK_SCALE(q5_k) { return two_halves(in.load4(PLANE(row, nb, 160, b, 16))); }
 
 /* Chunk j = 4 h + 2 k + i: bytes 64 h + 32 k + 16 i of ql hold numbers 128 h + 32 k + 16 i (low) and
  * 64 more (high). */
 BLOCK_TYPE(q6_k, 256, 32, 0, 16) {
     const int h = j / 4, k = j / 2 % 2, i = j % 2;
-    const uint4 v = load16(PLANE(row, nb, 0, b, 128) + 16 * j);
-    const uint4 high = load16(PLANE(row, nb, 128, b, 64) + 32 * h + 16 * i);
+    const uint4 v = in.load16(PLANE(row, nb, 0, b, 128) + 16 * j);
+    const uint4 high = in.load16(PLANE(row, nb, 128, b, 64) + 32 * h + 16 * i);
     const uint8_t *scales = PLANE(row, nb, 192, b, 16);
     uint32_t z[4];
     low_nibbles(c.q, v);
@@ -345,20 +390,20 @@ BLOCK_TYPE(q6_k, 256, 32, 0, 16) {
         c.q[4 + n] |= z[n] << 4;
     c.g0 = 8 * h + 2 * k + i;
     c.g1 = c.g0 + 4;
-    c.s0 = (int8_t)__ldg(scales + c.g0), c.s1 = (int8_t)__ldg(scales + c.g1);
+    c.s0 = (int8_t)in.load1(scales + c.g0), c.s1 = (int8_t)in.load1(scales + c.g1);
     c.n0 = c.n1 = 0;
 }
-BLOCK_SCALE(q6_k) { return make_float2(f16_f32(load2(PLANE(row, nb, 208, b, 2))), 0); }
+BLOCK_SCALE(q6_k) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 208, b, 2))), 0); }
 
 BLOCK_TYPE(iq4_xs, 256, 0, 0, 32) {
-    const uint2 head = load8(PLANE(row, nb, 128, b, 8)); /* d, scales_h; scales_l */
-    table_nibbles(c.q, load16(PLANE(row, nb, 0, b, 128) + 16 * j), iq4_levels());
+    const uint2 head = in.load8(PLANE(row, nb, 128, b, 8)); /* d, scales_h; scales_l */
+    table_nibbles(c.q, in.load16(PLANE(row, nb, 0, b, 128) + 16 * j), iq4_levels());
     c.g0 = 2 * j, c.g1 = 2 * j + 1;
     const int lo = head.y >> (4 * j) & 15, hi = head.x >> (16 + 2 * j) & 3;
     c.s0 = c.s1 = (lo | hi << 4) - 32;
     c.n0 = c.n1 = 0;
 }
-BLOCK_SCALE(iq4_xs) { return make_float2(f16_f32(load2(PLANE(row, nb, 128, b, 8))), 0); }
+BLOCK_SCALE(iq4_xs) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 128, b, 8))), 0); }
 
 /* ---- the scales of two groups, as gemv.cu's threads need them ---- */
 
@@ -374,12 +419,13 @@ DEVICE struct pair_of_scales k_pair(uint4 head, int q) {
     return p;
 }
 #define BLOCK_PAIR(name)                                                                           \
-    DEVICE struct pair_of_scales pair_at(const struct name *, const uint8_t *row, uint32_t nb,      \
-                                         uint32_t b, int h, int q)
-BLOCK_PAIR(q4_k) { return k_pair(__ldg((const uint4 *)PLANE(row, nb, 128, b, 16)), q); }
-BLOCK_PAIR(q5_k) { return k_pair(__ldg((const uint4 *)PLANE(row, nb, 160, b, 16)), q); }
+    template <class R>                                                                             \
+    DEVICE struct pair_of_scales pair_at(const struct name *, R &in, const uint8_t *row,           \
+                                         uint32_t nb, uint32_t b, int h, int q)
+BLOCK_PAIR(q4_k) { return k_pair(in.load16(PLANE(row, nb, 128, b, 16)), q); }
+BLOCK_PAIR(q5_k) { return k_pair(in.load16(PLANE(row, nb, 160, b, 16)), q); }
 BLOCK_PAIR(iq4_xs) {
-    const uint2 head = load8(PLANE(row, nb, 128, b, 8));
+    const uint2 head = in.load8(PLANE(row, nb, 128, b, 8));
     struct pair_of_scales p = {0, 0, 0, 0};
     p.s0 = (int)((head.y >> (4 * q) & 15) | (head.x >> (16 + 2 * q) & 3) << 4) - 32;
     p.s1 = (int)((head.y >> (4 * q + 16) & 15) | (head.x >> (24 + 2 * q) & 3) << 4) - 32;
@@ -389,17 +435,17 @@ DEVICE int first_group(const struct q6_k *, int h, int q) { return 8 * h + 2 * q
 DEVICE int first_group(const struct q2_k *, int h, int q) { return 8 * h + 4 * (q & 1) + (q & 2); }
 DEVICE int first_group(const struct q3_k *, int h, int q) { return 8 * h + 4 * (q & 1) + (q & 2); }
 BLOCK_PAIR(q6_k) {
-    const uint32_t v = load2(PLANE(row, nb, 192, b, 16) + first_group((struct q6_k *)0, h, q));
+    const uint32_t v = in.load2(PLANE(row, nb, 192, b, 16) + first_group((struct q6_k *)0, h, q));
     return {(int8_t)v, (int8_t)(v >> 8), 0, 0};
 }
 BLOCK_PAIR(q2_k) {
-    const uint32_t v = load2(PLANE(row, nb, 64, b, 16) + first_group((struct q2_k *)0, h, q));
+    const uint32_t v = in.load2(PLANE(row, nb, 64, b, 16) + first_group((struct q2_k *)0, h, q));
     return {(int)(v & 15), (int)(v >> 8 & 15), (int)(v >> 4 & 15), (int)(v >> 12)};
 }
 BLOCK_PAIR(q3_k) {
     const uint8_t *scales = PLANE(row, nb, 96, b, 12);
     const int g = first_group((struct q3_k *)0, h, q);
-    return {q3_scale(scales, g), q3_scale(scales, g + 1), 0, 0};
+    return {q3_scale(in, scales, g), q3_scale(in, scales, g + 1), 0, 0};
 }
 
 /* The first number of a chunk's group in a row. */

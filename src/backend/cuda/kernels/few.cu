@@ -2,7 +2,7 @@
 #include "few.cuh"
 
 #define FEW(block, columns)                                                                        \
-    extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 1)                                  \
+    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1)                                  \
         few_a##block##_##columns(const __grid_constant__ struct lode_cuda_few_args a) {            \
         few<block, columns>(a);                                                                    \
     }
@@ -44,12 +44,12 @@ DEVICE void put_a32(uint8_t *y, uint32_t column, uint32_t k, uint32_t word, stru
 
 /* blockIdx: column, share of its blocks.  Columns that are no row of x are zeros. */
 template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
-    __shared__ __align__(16) uint8_t blocks[GEMV_WARPS][304];
+    __shared__ __align__(16) uint8_t blocks[FEW_WARPS][304];
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = blockIdx.x % 8;
     const uint32_t size = BLOCK == 256 ? LODE_FEW_X256 : LODE_FEW_X32, n = a.cols / 256;
     const bool here = blockIdx.x < a.n_x;
     const uint8_t *row = row_at<const uint8_t>(a.x, here ? blockIdx.x : 0);
-    float root = 1;
+    struct divisor root = {1, 1, true};
     begin();
     if (here && a.input == LODE_GEMV_NORM)
         root = norm_root((const float *)row, a.eps, a.cols);
@@ -61,7 +61,7 @@ template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
             row_at<float4>(a.x_out, blockIdx.x)[i] = v;
         return v;
     };
-    for (uint32_t b = blockIdx.y + gridDim.y * warp; b < n; b += gridDim.y * GEMV_WARPS) {
+    for (uint32_t b = blockIdx.y + gridDim.y * warp; b < n; b += gridDim.y * FEW_WARPS) {
         uint8_t *y = at<uint8_t>(a.y) + ((size_t)b * a.groups + blockIdx.x / 8) * size;
         if constexpr (BLOCK == 256) {
             const uint8_t *block = blocks[warp];
@@ -93,11 +93,11 @@ template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
         }
     }
 }
-extern "C" __global__ void __launch_bounds__(GEMV_THREADS)
+extern "C" __global__ void __launch_bounds__(FEW_THREADS)
 few_x256(const __grid_constant__ struct lode_cuda_few_x_args a) {
     few_x<256>(a);
 }
-extern "C" __global__ void __launch_bounds__(GEMV_THREADS)
+extern "C" __global__ void __launch_bounds__(FEW_THREADS)
 few_x32(const __grid_constant__ struct lode_cuda_few_x_args a) {
     few_x<32>(a);
 }

@@ -16,7 +16,7 @@
 
 #include "gemv.cuh"
 
-enum { FEW_WARPS = GEMV_WARPS, FEW_ACC = 128 /* floats of a tile's sums, a group of columns */ };
+enum { FEW_WARPS = LODE_FEW_WARPS, FEW_THREADS = 32 * FEW_WARPS, FEW_ACC = 128 /* floats of a tile's sums, a group of columns */ };
 
 /* Where things lie in a block of x: 256 numbers of eight rows. */
 enum {
@@ -32,32 +32,6 @@ DEVICE void rows_by_32(uint32_t v[4], const uint8_t *p) {
                  : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
                  : "r"((uint32_t)__cvta_generic_to_shared(p))
                  : "memory");
-}
-
-template <int BYTES> DEVICE void copy_async(void *to, const void *from) {
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
-#if __CUDA_ARCH__ >= 800
-    if constexpr (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(BYTES)
-                     : "memory");
-#else
-    for (int i = 0; i < BYTES; i += 4)
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(at + i),
-                     "r"(*(const uint32_t *)((const uint8_t *)from + i))
-                     : "memory");
-#endif
-}
-DEVICE void copies_end_group() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-template <int LATER> DEVICE void copies_wait() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
-#endif
 }
 
 /* A tile of rows of a part. */
@@ -645,7 +619,7 @@ template <int BLOCK, int C> DEVICE void few(const struct lode_cuda_few_args &f) 
         if (threadIdx.x < FEW_WARPS * C)
             turns[threadIdx.x] = 0;
         for (uint32_t i = threadIdx.x; i < now.some / a.per_unit * TILE_ROWS * 8 * C;
-             i += GEMV_THREADS) {
+             i += FEW_THREADS) {
             const uint32_t r = i % TILE_ROWS, x = i / TILE_ROWS % (8 * C),
                            u = i / (TILE_ROWS * 8 * C) * a.per_unit;
             const struct few_tile &t = tiles[now.first + u];

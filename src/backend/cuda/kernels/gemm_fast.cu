@@ -72,7 +72,7 @@ template <class T, bool FEW> DEVICE void fast_x(const struct lode_cuda_fast_x_ar
     const bool norms = a.input == LODE_GEMV_NORM;
     begin();
     const float *x = row_at<const float>(a.x, r);
-    const float root = norms ? norm_root(x, a.eps, a.cols) : 1;
+    const struct divisor root = norms ? norm_root(x, a.eps, a.cols) : divisor_of(1);
     auto numbers = [&](uint32_t i) {
         return norms ? normed(i, root, at<const float4>(a.norm)) : ((const float4 *)x)[i];
     };

@@ -1,11 +1,14 @@
-/* gemv.cu - products of one row with quantised weights: any mix of types that share their activations'. */
+/* gemv.cu - products of one row with quantised weights: any mix of types that share their activations'; and
+ * for what most files are made of, kernels that know only that. */
 #include "gemv.cuh"
 
-extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 1)
-gemv_a32(const __grid_constant__ struct lode_cuda_gemv_args a) {
-    gemv<32>(a);
-}
-extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 1)
-gemv_a256(const __grid_constant__ struct lode_cuda_gemv_args a) {
-    gemv<256>(a);
-}
+#define GEMV(name, ...)                                                                            \
+    extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 1)                                        \
+        gemv_##name(const __grid_constant__ struct lode_cuda_gemv_args a) {                        \
+        gemv<struct types_of<__VA_ARGS__>>(a);                                                     \
+    }
+GEMV(a32, 32, q4_0, q4_1, q5_0, q5_1, q8_0, iq4_nl, mxfp4)
+GEMV(a256, 256, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_xs)
+GEMV(only_q8_0, 32, q8_0)
+GEMV(only_q4_k, 256, q4_k, q6_k)
+GEMV(only_q5_k, 256, q5_k, q6_k)

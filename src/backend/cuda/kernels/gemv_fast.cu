@@ -30,11 +30,12 @@ DEVICE struct item_rows rows_of(const struct few_tile &t, uint32_t cols, uint32_
 }
 DEVICE void load_half(struct half_item &h, const struct item_rows &w, uint32_t half) {
     const uint32_t first = half * HALF_STEPS * 16 + threadIdx.x % 4 * 4;
+    struct reads_now in;
 #pragma unroll
     for (uint32_t k = 0; k < HALF_STEPS; k++) {
         const bool there = first + 16 * k < w.left;
-        h.u[k] = there ? load8(w.u + (half * HALF_STEPS + k) * 32) : make_uint2(0, 0);
-        h.v[k] = there ? load8(w.v + (half * HALF_STEPS + k) * 32) : make_uint2(0, 0);
+        h.u[k] = there ? in.load8(w.u + (half * HALF_STEPS + k) * 32) : make_uint2(0, 0);
+        h.v[k] = there ? in.load8(w.v + (half * HALF_STEPS + k) * 32) : make_uint2(0, 0);
     }
 }
 

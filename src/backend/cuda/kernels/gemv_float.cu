@@ -7,7 +7,7 @@
 #include "gemv.cuh"
 #include "mul.cuh"
 
-enum { WARP_ROWS = 4, AHEAD = 2048 /* bytes of a row */ };
+enum { FLOAT_THREADS = 512, FLOAT_WARPS = FLOAT_THREADS / 32, WARP_ROWS = 4, AHEAD = 2048 /* bytes of a row */ };
 
 /* Row `row` (this thread's of the warp's four) with x: the sum, in the first of its eight threads.
  */
@@ -77,26 +77,26 @@ template <class T> DEVICE void gemv_rows(const struct lode_cuda_gemv_args &a) {
     else
         load_floats(at<const float>(a.x), a.cols);
     __syncthreads();
-    for (uint32_t unit = first; unit < a.n_units; unit += gridDim.x * GEMV_WARPS) {
-        const struct tile t = tile_at(a, unit, 0, WARP_ROWS);
+    for (uint32_t unit = first; unit < a.n_units; unit += gridDim.x * FLOAT_WARPS) {
         float v = 0;
 #pragma unroll
         for (uint32_t k = 0; k < 2; k++) {
             if (k >= a.per_unit)
                 break;
-            const struct tile u = k ? tile_at(a, unit, k, WARP_ROWS) : t;
+            const struct tile u = tile_at(a, unit, k, WARP_ROWS);
             const float sum = dot_row<T>(u.w + (r < u.rows ? r : u.rows - 1) * u.stride, row_mem,
                                          a.cols, unit == first);
             if (r < u.rows)
-                v = join_tile(a, u, k, r, sum, v);
+                v = k ? glu_of(a.act, v, biased(u, r, sum)) : biased(u, r, sum);
         }
+        const struct tile t = tile_at(a, unit, 0, WARP_ROWS); /* not kept in registers meanwhile */
         if (threadIdx.x % 8 == 0 && r < t.rows)
-            end_row(a, t, r, v);
+            end_row(a, t, r, v, residual_of(a, t, r));
     }
 }
 
 #define GEMV_FLOAT(name, type)                                                                     \
-    extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 2)                                  \
+    extern "C" __global__ void __launch_bounds__(FLOAT_THREADS, 2)                                  \
         gemv_##name(const __grid_constant__ struct lode_cuda_gemv_args a) {                        \
         gemv_rows<struct name>(a);                                                                 \
     }

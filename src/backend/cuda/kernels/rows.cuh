@@ -31,13 +31,22 @@ template <class F> DEVICE float lanes_sum(uint32_t n, float *result, F f) {
     __syncthreads();
     if (threadIdx.x < 32) {
         const uint32_t l = threadIdx.x % 16;
-        float acc = 0;
+        float acc = 0, next[16]; /* sixteen numbers are read while those before are summed */
         uint32_t i = l;
-        for (; i + 15 * 16 < n; i += 16 * 16) { /* the loads of sixteen numbers before their sums */
+        auto read = [&](uint32_t from) {
+            if (from + 15 * 16 < n)
+#pragma unroll
+                for (int u = 0; u < 16; u++)
+                    next[u] = row_mem[from + 16 * u];
+        };
+        read(i);
+#pragma unroll 1
+        for (; i + 15 * 16 < n; i += 16 * 16) {
             float v[16];
 #pragma unroll
             for (int u = 0; u < 16; u++)
-                v[u] = row_mem[i + 16 * u];
+                v[u] = next[u];
+            read(i + 16 * 16);
 #pragma unroll
             for (int u = 0; u < 16; u++)
                 acc = f(v[u], acc);
@@ -50,6 +59,32 @@ template <class F> DEVICE float lanes_sum(uint32_t n, float *result, F f) {
     }
     __syncthreads();
     return *result;
+}
+
+/* ---- quotients ---- */
+
+/* What several numbers are divided by.  With y = 1 / by correctly rounded, two steps of q + (x - by q) y from
+ * q = x y give the correctly rounded quotient where nothing over- or underflows (Markstein, "Computation of
+ * elementary functions on the IBM RISC System/6000", 1990: the first leaves less than an ulp, the second is his
+ * theorem), in half of the instructions that a division of its own takes. */
+struct divisor {
+    float by, y;
+    bool plain;
+};
+/* From 2^-60 to 2^60, far from both ends. */
+DEVICE bool is_plain(float v) {
+    return (lode_f32_bits(v) & 0x7fffffff) - 0x21800000u <= 0x3c000000u;
+}
+DEVICE struct divisor divisor_of(float by) { return {by, 1.0f / by, is_plain(by)}; }
+DEVICE float quotient(float x, const struct divisor &d) {
+    float q = x * d.y;
+    q = fmaf(fmaf(-d.by, q, x), d.y, q);
+    return fmaf(fmaf(-d.by, q, x), d.y, q);
+}
+DEVICE float4 divided(float4 v, const struct divisor &d) {
+    if (d.plain && is_plain(v.x) && is_plain(v.y) && is_plain(v.z) && is_plain(v.w))
+        return make_float4(quotient(v.x, d), quotient(v.y, d), quotient(v.z, d), quotient(v.w, d));
+    return make_float4(v.x / d.by, v.y / d.by, v.z / d.by, v.w / d.by);
 }
 
 /* ---- rounding to 8 bits (kern/quant_scalar.c) ---- */
@@ -87,7 +122,8 @@ DEVICE void round_a256(uint8_t *y, const float x[8]) {
     float d = 0;
     int mul = 1, q[8] = {0}, sum = 0;
     if (bits < 0x7f800000 && max >= TINY) {
-        const float inverse = 127.0f * 16 / max, to_m = 16 / max;
+        const float4 v = divided(make_float4(127.0f * 16, 16, 1, 1), divisor_of(max));
+        const float inverse = v.x, to_m = v.y;
         d = max / (127.0f * 16);
         const float m = ceilf(part * to_m);
         mul = (uint8_t)(m < 1 ? 1 : m > 16 ? 16 : m);
