@@ -1,15 +1,22 @@
 /* Products of quantised weights with many columns, on AMX tiles; few columns are AVX-512's with VNNI.
  *
- * tile_unpack.h's vectors (four neighbouring codes of each of 16 rows) are, eight of them, the right
- * operand of TILE_DOT for 32 numbers; the left one are 32 bytes of each of 16 columns.  So one instruction gives the integer sums of 32 numbers for 16 rows and 16 columns, a vector for each
- * column whose lane i belongs to row i, and what follows is mul_tile.h's arithmetic: the scale of the
- * row and the multiplier of the column in int32, or the float chain of a block of 32.
+ * tile_unpack.h's vectors (four neighbouring codes of each of 16 rows) are the right operand of TILE_DOT;
+ * the left one are bytes of each of 16 columns.  So one instruction gives integer sums for 16 rows and 16
+ * columns, a vector for each column whose lane i belongs to row i.
  *
- * Types with a scale for 16 numbers would use half of each tile.  Their scales go into the codes
- * instead: scale (q - bias) = 64 high + low, at most 128 x 32 in size, in two signed bytes and two
- * products.
+ * Blocks of 256 add up in the tiles as a whole, because their scales and multipliers go into the operands:
+ * scale (q - bias), at most 4096 in size, and mul xq, at most 2032, are digits of base 64, from -64 to 63 and
+ * from 0 to 63, and
  *
- * Codes are signed here: a bias is taken off before they are stored.
+ *     isum = 4096 high high' + 64 (high low' + low high') + low low'
+ *
+ * is three sums of four products of bytes.  They may wrap around, the total does not.  Q2_K and Q3_K need
+ * one digit.  Of blocks of 32 each is a product.  What follows is mul_tile.h's arithmetic.
+ *
+ * Tiles and vectors work side by side only if their instructions alternate, because the processor looks
+ * ahead a few hundred of its own operations, which is what two tiles' loads and stores take.  So while a
+ * meeting of 16 rows and 16 columns is multiplied, the meeting before is brought to its end, a few columns
+ * after each product.  bench/notes/kern-amx.md
  */
 #include "kern/vec_avx512.h"
 
@@ -18,118 +25,133 @@
 #include "kern/tile_amx.h"
 
 enum {
-    TILES = 4,           /* tiles of 16 rows that pass a group of columns together */
-    COLUMNS = 16,        /* rows of a left operand */
-    CHUNK = 8 * COLUMNS, /* see mul_tile.h */
-    FEW = 12,            /* fewer columns than this are not worth a tile */
-    RUN = 8,             /* blocks of 32 that are unpacked before the columns see them */
+    TILES = 2,    /* tiles of 16 rows that meet a group of columns one after the other */
+    COLUMNS = 16, /* rows of a left operand */
+    CHUNK = 512,  /* columns whose operands wait for all rows */
+    FEW_32 = 12,  /* fewer columns than this are not worth a tile, */
+    FEW_256 = 24, /* nor digits */
+    AHEAD = 6,    /* columns that are asked for before they are packed */
+    PART = 4,     /* blocks of 32 that make a meeting, */
+    PARTS = 2,    /* and meetings of blocks that are unpacked together */
 };
 
-/* What the tiles leave for the vectors: two times two results of 16 columns, lane i of each belongs to
- * row i.  While the vectors take up one pair the tiles make the other.  4096 bytes in all, so that no
- * load of one has the page offset of a store of the other that is still waiting for its tile: the
- * processor would hold it back. */
-typedef V results[2][2][COLUMNS];
+INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Columns as left operands, [group of 16 columns][32 numbers][column].  Where they lie their rows are
- * thousands of bytes apart: sixteen lines, and sixteen pages, for each load of a tile. */
-typedef int8_t packed[CHUNK / COLUMNS][RUN][COLUMNS][32];
+/* The results of a meeting, where the vectors take them from. */
+typedef V results[PART][COLUMNS];
 
-INLINE void pack(packed out, size_t j, int g, const int8_t q[32]) {
-    memcpy(out[j / COLUMNS][g][j % COLUMNS], q, 32);
-}
-
-/* Registers 0 and 1 are sums, 2 and 3 columns, 4 and 5 weights. */
-static void configure(void) {
+/* Tiles 0 to 3 are sums, 4 and 5 columns, 6 and 7 weights, `depth` numbers of each. */
+static void configure(uint8_t depth) {
     struct tile_config c = {.palette = 1};
-    for (int i = 0; i < 6; i++) {
-        c.bytes[i] = i == 2 || i == 3 ? 32 : 64;
-        c.rows[i] = i < 4 ? COLUMNS : 8;
+    for (int i = 0; i < 8; i++) {
+        c.bytes[i] = i == 4 || i == 5 ? depth : 64;
+        c.rows[i] = i < 6 ? COLUMNS : depth / 4;
     }
     TILE_CONFIG(&c);
 }
 
-/* out[0] = w0 times x0, out[1] = w1 times x1. */
-INLINE void multiply(V out[2][COLUMNS], const V *w0, const int8_t *x0, const V *w1,
-                     const int8_t *x1) {
-    TILE_ZERO(0);
-    TILE_LOAD(2, x0, 32);
-    TILE_LOAD(4, w0, 64);
-    TILE_DOT(0, 2, 4);
-    TILE_ZERO(1);
-    TILE_LOAD(3, x1, 32);
-    TILE_LOAD(5, w1, 64);
-    TILE_DOT(1, 3, 5);
-    TILE_STORE(0, out[0], 64);
-    TILE_STORE(1, out[1], 64);
+/* Up to TILES x 16 rows, and the columns that they meet: n_x in groups of 16.  y is the accumulator; it is
+ * not read at first. */
+struct strip {
+    struct rows r[TILES];
+    __mmask16 rows[TILES]; /* that exist */
+    size_t next;           /* bytes from a row to its place in the next strip */
+    const void *columns;   /* struct columns256 or columns32 of each group */
+    float *y;
+    size_t ldy, n_x;
+    size_t block, n_blocks; /* the first and how many, of the rows */
+    bool first;
+};
+
+/* Lines of the next strip's rows: their blocks lie far apart. */
+INLINE void prefetch_rows(const struct strip *p, size_t at, size_t bytes) {
+    for (int t = 0; t < TILES; t++)
+        for (int i = 0; i < LANES; i++)
+            prefetch(p->r[t].p[i] + p->next + at, bytes);
 }
 
-/* Every tile meets every group of columns, in `n_parts` (even) pairs of results.  make(buffer, t, j, part)
- * is ahead of use(buffer, t, j, part) by one; begin and end(t, j) stand around the parts of a meeting.
- * There are always 16 columns: those beyond the last repeat it, and are never stored. */
-#define EACH_MEETING(n_x, n_tiles, n_parts, make, begin, use, end)                                 \
-    do {                                                                                           \
-        make(0, 0, 0, 0);                                                                          \
-        for (size_t j = 0; j < (n_x); j += COLUMNS)                                                \
-            for (size_t t = 0; t < (n_tiles); t++) {                                               \
-                const bool turn = t + 1 == (n_tiles);                                              \
-                const size_t next_t = turn ? 0 : t + 1, next_j = turn ? j + COLUMNS : j;           \
-                begin(t, j);                                                                       \
-                _Pragma("GCC unroll 8") for (int part = 0; part < (n_parts); part++) {             \
-                    if (part + 1 < (n_parts))                                                      \
-                        make((part + 1) % 2, t, j, part + 1);                                      \
-                    else if (next_j < (n_x))                                                       \
-                        make(0, next_t, next_j, 0);                                                \
-                    use(part % 2, t, j, part);                                                     \
-                }                                                                                  \
-                end(t, j);                                                                         \
-            }                                                                                      \
-    } while (0)
-#define EACH_COLUMN _Pragma("GCC unroll 16") for (size_t i = 0; i < COLUMNS; i++)
-
-INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
-
-/* What a panel of up to TILES x 16 rows and CHUNK columns is multiplied with. */
-struct panel {
-    struct rows r[TILES];
-    size_t n_tiles, next; /* `next` bytes on begin the rows of the next panel */
-    const uint8_t *x;
-    size_t x_stride, n_x, k;
+/* A meeting whose products are there: what its end needs.  n: columns that exist. */
+struct ending {
+    V (*sums)[COLUMNS];
+    const void *weights, *columns;
+    float *y;
+    size_t ldy, n;
+    __mmask16 rows, old; /* old: rows whose sums go on */
 };
+
+INLINE struct ending ending(const struct strip *p, size_t t, size_t j, results sums) {
+    return (struct ending){.sums = sums, .y = p->y + j * p->ldy + t * LANES, .ldy = p->ldy,
+                           .n = least(p->n_x - j, COLUMNS), .rows = p->rows[t],
+                           .old = p->first ? 0 : p->rows[t]};
+}
+INLINE F sum_before(const struct ending *e, size_t i) {
+    return (F)_mm512_maskz_loadu_ps(e->old, e->y + i * e->ldy);
+}
+INLINE void put_sum(const struct ending *e, size_t i, F sum) {
+    _mm512_mask_storeu_ps(e->y + i * e->ldy, e->rows, (__m512)sum);
+}
 
 /* ---- blocks of 256 ---- */
 
-struct block256 {
-    struct head head;
-    V low[64];
-    union {
-        V high[64];   /* groups of 16 */
-        V centre[8]; /* small codes: (CENTRE scale, CENTRE scale), int16 */
-    };
+/* 16 columns, a block of each. */
+struct columns256 {
+    int8_t x[2][4][COLUMNS][64]; /* high, low digits; 64 numbers of a column */
+    struct {
+        float d;
+        int16_t sums[16];
+        uint8_t pad[28];
+    } of[COLUMNS];
 };
 
-/* Codes to 15, less CENTRE: 32 products of at most 8 x 127 fit 16 bits, so that one instruction scales
- * and adds them; CENTRE times the scales goes with the columns' sums. */
-enum { CENTRE = 8 };
-INLINE int small_codes(struct shape s) { return s.groups == 8 && !s.wide && s.top <= 15; }
+struct block256 {
+    struct head head;
+    V w[2][64]; /* high, low digits; or all in one */
+};
 
-/* scale (q - bias) of four codes as 64 high + low, low from -32 to 31. */
-INLINE void scaled(V *low, V *high, V codes, int bias, V scale) {
-    const V16 s = (V16)((scale & v_set32(0xffff)) | scale << 16), b = (V16){0} + (uint16_t)bias;
-    const V even = (V)(((V16)codes & 255) - b), odd = (V)(((V16)codes >> 8) - b);
-    const V p[2] = {(V)((V16)even * s), (V)((V16)odd * s)};
-    V h[2], l[2];
-    for (int i = 0; i < 2; i++) {
-        h[i] = v_sra16((V)((V16)p[i] + 32), 6);
-        l[i] = (V)((V16)p[i] - ((V16)h[i] << 6));
-    }
-    *high = (h[0] & v_set32(0x00ff00ff)) | v_sll16(h[1], 8);
-    *low = (l[0] & v_set32(0x00ff00ff)) | v_sll16(l[1], 8);
+INLINE int digits(struct shape s) { return s.top && s.top <= 7 ? 1 : 2; }
+/* Codes below their bias would be 128 at a negative scale, and no byte: they are turned. */
+INLINE int turned(struct shape s) { return digits(s) == 1 && s.bias; }
+
+/* The low bytes of two vectors of int16. */
+INLINE V join(V even, V odd) { return (even & v_set32(0x00ff00ff)) | v_sll16(odd, 8); }
+
+/* digit[0] = high, digit[1] = low digits of even and odd numbers (int16). */
+INLINE void split(V digit[2], V even, V odd) {
+    const V byte = v_set32(0x00ff00ff);
+    digit[0] = (v_srl16(even, 6) & byte) | (v_sll16(odd, 2) & ~byte);
+    digit[1] = join(even, odd) & v_set8(63);
 }
 
-/* Block i of a tile. */
+/* Signed bytes times m, as even and odd int16. */
+INLINE void times(V *even, V *odd, V bytes, V m) {
+    *even = v_mul16(v_sra16(v_sll16(bytes, 8), 8), m);
+    *odd = v_mul16(v_sra16(bytes, 8), m);
+}
+
+static void pack256(struct columns256 *c, const uint8_t *x, size_t x_stride, size_t n_x) {
+    for (size_t j = 0; j < n_x; j++, x += x_stride) {
+        const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
+        struct columns256 *out = &c[j / COLUMNS];
+        const size_t i = j % COLUMNS;
+        prefetch(x + AHEAD * x_stride, sizeof *a);
+        out->of[i].d = a->d;
+        memcpy(out->of[i].sums, a->sums, sizeof a->sums);
+        for (int g = 0; g < 4; g++) {
+            const __m512i m = _mm512_inserti64x4(_mm512_set1_epi16(a->m[2 * g]),
+                                                 _mm256_set1_epi16(a->m[2 * g + 1]), 1);
+            V even, odd, digit[2];
+            memcpy(&digit, a->q + 64 * g, 64);
+            times(&even, &odd, digit[0], (V)m);
+            split(digit, even, odd);
+            memcpy(out->x[0][g][i], &digit[0], 64);
+            memcpy(out->x[1][g][i], &digit[1], 64);
+        }
+    }
+}
+
 INLINE void unpack256(struct block256 *b, TYPE_256, const struct rows *r, size_t i) {
     const size_t off = i * size;
+    const V8 bias = (V8){0} + (uint8_t)s.bias;
     read_head(&b->head, r, off);
 #pragma GCC unroll 8
     for (int c = 0; c < 16 / s.runs; c++) {
@@ -138,183 +160,268 @@ INLINE void unpack256(struct block256 *b, TYPE_256, const struct rows *r, size_t
         for (int n = 0; n < s.runs; n++)
             for (int v = 0; v < 4; v++) {
                 const int g = group_of(s, c, n), at = 4 * g + v;
-                if (s.groups == 16)
-                    scaled(&b->low[at], &b->high[at], w[n][v], s.bias, b->head.sc[g]);
-                else
-                    b->low[at] = small_codes(s) ? (V)((V8)w[n][v] - CENTRE) : w[n][v];
+                const V sc = b->head.sc[g * s.groups / 16], scale = (sc & v_set32(0xffff)) | sc << 16;
+                const V codes = turned(s) ? (V)(bias - (V8)w[n][v]) : (V)((V8)w[n][v] - bias);
+                V even, odd, digit[2];
+                times(&even, &odd, codes, scale);
+                split(digit, even, odd);
+                b->w[0][at] = digits(s) == 1 ? join(even, odd) : digit[0];
+                if (digits(s) == 2)
+                    b->w[1][at] = digit[1];
             }
     }
-    for (int g = 0; g < 8 && small_codes(s); g++)
-        b->centre[g] = CENTRE * (b->head.sc[g] | b->head.sc[g] << 16);
 }
 
-/* isum after the results for group g; mul: the columns' multipliers as they are broadcast. */
-INLINE V add_group(struct shape s, V isum, const struct block256 *b, int g, V low, V high,
-                   const int32_t mul[8]) {
-    const V m = v_bcast4(&mul[g]);
-    if (small_codes(s))
-        return v_dot2(isum, low, (V)((V16)b->head.sc[g] * (V16)m));
-    if (s.groups == 16)
-        return isum + m * (low + (high << 6));
-    /* both fit 16 bits, and their upper halves meet in 0 */
-    return isum + low * (V)_mm512_madd_epi16((__m512i)b->head.sc[g], (__m512i)m);
-}
-
-INLINE F end_block(struct shape s, F sum, const struct block256 *b, const struct lode_block_a256 *a,
-                   V isum) {
-    for (int g = 0; g < 8 && small_codes(s); g++)
-        isum = v_dot2(isum, b->centre[g], v_bcast4(&a->sums[2 * g]));
-    return add_block((struct shape){.minima = s.minima}, sum, &b->head, a, isum); /* no bias is left */
-}
-
-INLINE void panel256(F sums[TILES][CHUNK], TYPE_256, const struct panel *p) {
-    const uint8_t *x = p->x;
-    const size_t last = p->n_x - 1;
-    results c;
-    packed q;
-    for (size_t b = 0; b < p->k / 256; b++, x += sizeof(struct lode_block_a256)) {
-        struct block256 block[TILES];
-        const struct lode_block_a256 *a[CHUNK];
-        int32_t mul[CHUNK][8];
-        for (size_t t = 0; t < p->n_tiles; t++) {
-            prefetch(p->r[t].p[0] + p->next + LANES * b * size, LANES * size);
-            unpack256(&block[t], s, read_head, unpack, size, &p->r[t], b);
-        }
-        for (size_t j = 0; j <= (last | (COLUMNS - 1)); j++) {
-            a[j] = (const struct lode_block_a256 *)(x + least(j, last) * p->x_stride);
-            for (int g = 0; g < 8; g++) {
-                mul[j][g] = a[j]->m[g];
-                pack(q, j, g, a[j]->q + 32 * g);
-            }
-        }
-        V isum[COLUMNS];
-#define BEGIN(t, j) EACH_COLUMN isum[i] = v_zero()
-#define END(t, j)                                                                                  \
-    EACH_COLUMN sums[t][(j) + i] =                                                                 \
-        end_block(s, sums[t][(j) + i], &block[t], a[(j) + i], isum[i])
-#define MAKE_2(buffer, t, j, g)                                                                    \
-    multiply(c[buffer], block[t].low + 16 * (g), q[(j) / COLUMNS][2 * (g)][0],                     \
-             block[t].low + 16 * (g) + 8, q[(j) / COLUMNS][2 * (g) + 1][0])
-#define USE_2(buffer, t, j, g)                                                                     \
-    EACH_COLUMN isum[i] = add_group(                                                               \
-        s,                                                                                         \
-        add_group(s, isum[i], &block[t], 2 * (g), c[buffer][0][i], v_zero(), mul[(j) + i]),        \
-        &block[t], 2 * (g) + 1, c[buffer][1][i], v_zero(), mul[(j) + i])
-#define MAKE_1(buffer, t, j, g)                                                                    \
-    multiply(c[buffer], block[t].low + 8 * (g), q[(j) / COLUMNS][g][0], block[t].high + 8 * (g),   \
-             q[(j) / COLUMNS][g][0])
-#define USE_1(buffer, t, j, g)                                                                     \
-    EACH_COLUMN isum[i] = add_group(s, isum[i], &block[t], g, c[buffer][0][i], c[buffer][1][i],    \
-                                    mul[(j) + i])
-        if (s.groups == 16)
-            EACH_MEETING(p->n_x, p->n_tiles, 8, MAKE_1, BEGIN, USE_1, END);
-        else
-            EACH_MEETING(p->n_x, p->n_tiles, 4, MAKE_2, BEGIN, USE_2, END);
-#undef BEGIN
-#undef END
+/* What ends read of a block, in registers: tiles' instructions let nothing that is in memory stay there. */
+struct held {
+    V mn[8];
+    F d, dmin;
+};
+INLINE struct held hold(struct shape s, const struct ending *e) {
+    const struct head *h = &((const struct block256 *)e->weights)->head;
+    struct held held = {.d = h->d};
+    if (s.minima) {
+        held.dmin = h->dmin;
+        for (int g = 0; g < 8; g++)
+            held.mn[g] = h->mn[g];
     }
+    return held;
+}
+
+/* Column i of a meeting. */
+INLINE void end256(struct shape s, const struct held *h, const struct ending *e, size_t i) {
+    if (i >= e->n)
+        return;
+    const struct columns256 *c = e->columns;
+    const F dx = f_set(c->of[i].d);
+    V isum = (e->sums[0][i] << 6) + e->sums[1][i];
+    if (digits(s) == 2)
+        isum = (isum << 6) + e->sums[2][i];
+    F sum = f_fma(h->d * dx, f_int(turned(s) ? v_zero() - isum : isum), sum_before(e, i));
+    if (s.minima) {
+        V msum = v_zero();
+        for (int g = 0; g < 8; g++)
+            msum = v_dot2(msum, h->mn[g], v_bcast4(&c->of[i].sums[2 * g]));
+        sum = f_fnma(h->dmin * dx, f_int(msum), sum);
+    }
+    put_sum(e, i, sum);
+}
+
+/* A tile and 16 columns; e comes to its end meanwhile. */
+INLINE void meet256(struct shape s, results out, const struct block256 *b, const struct columns256 *c,
+                    const struct ending *e) {
+    const struct held held = hold(s, e);
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    if (digits(s) == 2)
+        TILE_ZERO(2);
+#pragma GCC unroll 4
+    for (size_t g = 0; g < 4; g++) {
+        TILE_LOAD(4, c->x[0][g], 64);
+        TILE_LOAD(6, b->w[0] + 16 * g, 64);
+        TILE_DOT(0, 4, 6);
+        end256(s, &held, e, 4 * g);
+        if (digits(s) == 1) {
+            end256(s, &held, e, 4 * g + 1);
+            TILE_LOAD(5, c->x[1][g], 64);
+            TILE_DOT(1, 5, 6);
+        } else {
+            TILE_LOAD(7, b->w[1] + 16 * g, 64);
+            TILE_DOT(1, 4, 7);
+            end256(s, &held, e, 4 * g + 1);
+            TILE_LOAD(5, c->x[1][g], 64);
+            TILE_DOT(2, 5, 7);
+        }
+        end256(s, &held, e, 4 * g + 2);
+        if (digits(s) == 2)
+            TILE_DOT(1, 5, 6);
+        end256(s, &held, e, 4 * g + 3);
+    }
+    TILE_STORE(0, out[0], 64);
+    TILE_STORE(1, out[1], 64);
+    if (digits(s) == 2)
+        TILE_STORE(2, out[2], 64);
+}
+
+INLINE void strip256(TYPE_256, const struct strip *p) {
+    struct block256 block[TILES];
+    results out[2];
+    struct ending e = {.weights = block};
+    prefetch_rows(p, p->block * size, size);
+    for (size_t t = 0; t < TILES; t++)
+        unpack256(&block[t], s, read_head, unpack, size, &p->r[t], p->block);
+    for (size_t j = 0; j < p->n_x; j += COLUMNS)
+        for (size_t t = 0; t < TILES; t++) {
+            const struct columns256 *c = (const struct columns256 *)p->columns + j / COLUMNS;
+            meet256(s, out[t % 2], &block[t], c, &e);
+            e = ending(p, t, j, out[t % 2]);
+            e.weights = &block[t];
+            e.columns = c;
+        }
+    const struct held held = hold(s, &e);
+    for (size_t i = 0; i < e.n; i++)
+        end256(s, &held, &e, i);
 }
 
 /* ---- blocks of 32 ---- */
 
-struct run32 {
-    V w[RUN * 8];
-    F d[RUN], m[RUN];
+/* A meeting is PART blocks of a tile and of 16 columns, a run PARTS times that.  Where a row ends before,
+ * blocks follow that change no sum, not even the sign of a zero: all 0, but -0 for the scales of weights. */
+struct columns32 {
+    int8_t x[PART][COLUMNS][32];
+    struct {
+        float d;
+        int32_t sum;
+    } of[COLUMNS][PART];
 };
 
-INLINE F end_block32(struct shape s, F acc, V isum, F d, F m, const struct lode_block_a32 *a) {
-    const F dx = f_set(a->d);
-    if (s.wide && s.bias) /* a whole byte of codes has lost 128, which is none of its bias */
-        isum += v_set32((uint32_t)(-s.bias * a->sum));
-    acc = f_fma(d * dx, f_int(isum), acc);
-    return s.minima ? f_fma(m * dx, f_int(v_bcast4(&a->sum)), acc) : acc;
+struct part32 {
+    V w[PART][8];
+    F d[PART], m[PART];
+};
+
+static void pack32(struct columns32 c[][PARTS], const uint8_t *x, size_t x_stride, size_t n_x,
+                   size_t n_blocks) {
+    for (size_t j = 0; j < n_x; j++, x += x_stride)
+        for (size_t b = 0; b < PARTS * PART; b++) {
+            static const struct lode_block_a32 none = {.d = 1};
+            const struct lode_block_a32 *a =
+                b < n_blocks ? (const struct lode_block_a32 *)x + b : &none;
+            struct columns32 *out = &c[j / COLUMNS][b / PART];
+            memcpy(out->x[b % PART][j % COLUMNS], a->q, 32);
+            out->of[j % COLUMNS][b % PART].d = a->d;
+            out->of[j % COLUMNS][b % PART].sum = a->sum;
+        }
 }
 
-INLINE void panel32(F sums[TILES][CHUNK], TYPE_32, const struct panel *p) {
-    const size_t n_blocks = p->k / 32, last = p->n_x - 1;
-    const uint8_t *x = p->x;
-    results c;
-    packed q; /* where a run is short its rest is multiplied too, and not used */
-    for (size_t b = 0; b < n_blocks; b += RUN, x += RUN * sizeof(struct lode_block_a32)) {
-        const int n = (int)least(n_blocks - b, RUN);
-        struct run32 run[TILES];
-        const struct lode_block_a32 *a[CHUNK];
-        for (size_t t = 0; t < p->n_tiles; t++) {
-            prefetch(p->r[t].p[0] + p->next + LANES * b * size, LANES * size * (size_t)n);
-            for (int i = 0; i < n; i++) {
-                V *w = &run[t].w[8 * i];
-                run[t].m[i] = f_zero();
-                unpack(w, &run[t].d[i], &run[t].m[i], &p->r[t], (b + (size_t)i) * size);
-                for (int v = 0; v < 8 && !s.wide && s.bias; v++)
-                    w[v] = (V)((V8)w[v] - (uint8_t)s.bias);
-            }
-        }
-        for (size_t j = 0; j <= (last | (COLUMNS - 1)); j++) {
-            a[j] = (const struct lode_block_a32 *)(x + least(j, last) * p->x_stride);
-            for (int i = 0; i < n; i++)
-                pack(q, j, i, a[j][i].q);
-        }
-        F acc[COLUMNS];
-#define BEGIN(t, j) EACH_COLUMN acc[i] = sums[t][(j) + i]
-#define END(t, j) EACH_COLUMN sums[t][(j) + i] = acc[i]
-#define MAKE(buffer, t, j, g)                                                                      \
-    multiply(c[buffer], run[t].w + 16 * (g), q[(j) / COLUMNS][2 * (g)][0], run[t].w + 16 * (g) + 8,\
-             q[(j) / COLUMNS][2 * (g) + 1][0])
-#define USE(buffer, t, j, g)                                                                       \
-    do {                                                                                           \
-        if (2 * (g) < n)                                                                           \
-            EACH_COLUMN acc[i] = end_block32(s, acc[i], c[buffer][0][i], run[t].d[2 * (g)],        \
-                                             run[t].m[2 * (g)], &a[(j) + i][2 * (g)]);             \
-        if (2 * (g) + 1 < n)                                                                       \
-            EACH_COLUMN acc[i] = end_block32(s, acc[i], c[buffer][1][i], run[t].d[2 * (g) + 1],    \
-                                             run[t].m[2 * (g) + 1], &a[(j) + i][2 * (g) + 1]);     \
-    } while (0)
-        EACH_MEETING(p->n_x, p->n_tiles, RUN / 2, MAKE, BEGIN, USE, END);
-#undef BEGIN
-#undef END
+/* Block b of a run. */
+INLINE void unpack32(struct part32 run[PARTS], TYPE_32, const struct rows *r, size_t b, size_t i) {
+    const V8 bias = (V8){0} + (uint8_t)(s.wide ? 0 : s.bias);
+    struct part32 *part = &run[b / PART];
+    V *w = part->w[b % PART];
+    F *d = &part->d[b % PART], *m = &part->m[b % PART];
+    *m = f_zero();
+    unpack(w, d, m, r, i * size);
+    for (int v = 0; v < 8; v++)
+        w[v] = (V)((V8)w[v] - bias);
+}
+INLINE void no_block32(struct part32 run[PARTS], size_t b) {
+    struct part32 *part = &run[b / PART];
+    for (int v = 0; v < 8; v++)
+        part->w[b % PART][v] = v_zero();
+    part->d[b % PART] = part->m[b % PART] = f_set(-0.0f);
+}
+
+INLINE void end32(struct shape s, const struct ending *e, size_t i) {
+    if (i >= e->n)
+        return;
+    const struct part32 *w = e->weights;
+    const struct columns32 *c = e->columns;
+    F sum = sum_before(e, i);
+#pragma GCC unroll 4
+    for (size_t b = 0; b < PART; b++) {
+        const F dx = f_set(c->of[i][b].d);
+        const int32_t *x_sum = &c->of[i][b].sum;
+        V isum = e->sums[b][i];
+        if (s.wide && s.bias) /* a whole byte of codes has lost 128, which is none of its bias */
+            isum += v_set32((uint32_t)(-s.bias * *x_sum));
+        sum = f_fma(w->d[b] * dx, f_int(isum), sum);
+        if (s.minima)
+            sum = f_fma(w->m[b] * dx, f_int(v_bcast4(x_sum)), sum);
     }
+    put_sum(e, i, sum);
+}
+
+INLINE void meet32(struct shape s, results out, const struct part32 *w, const struct columns32 *c,
+                   const struct ending *e) {
+#define PRODUCT(b, column, weight)                                                                 \
+    TILE_ZERO(b);                                                                                  \
+    TILE_LOAD(column, c->x[b], 32);                                                                \
+    TILE_LOAD(weight, w->w[b], 64);                                                                \
+    TILE_DOT(b, column, weight);                                                                   \
+    for (size_t i = 0; i < COLUMNS / PART; i++)                                                    \
+        end32(s, e, COLUMNS / PART * b + i);                                                       \
+    TILE_STORE(b, out[b], 64)
+    PRODUCT(0, 4, 6);
+    PRODUCT(1, 5, 7);
+    PRODUCT(2, 4, 6);
+    PRODUCT(3, 5, 7);
+#undef PRODUCT
+}
+
+INLINE void strip32(TYPE_32, const struct strip *p) {
+    struct part32 run[TILES][PARTS];
+    results out[2];
+    struct ending e = {.n = 0};
+    prefetch_rows(p, p->block * size, p->n_blocks * size);
+    for (size_t t = 0; t < TILES; t++)
+        for (size_t b = 0; b < PARTS * PART; b++)
+            if (b < p->n_blocks)
+                unpack32(run[t], s, unpack, size, &p->r[t], b, p->block + b);
+            else
+                no_block32(run[t], b);
+    for (size_t j = 0; j < p->n_x; j += COLUMNS)
+        for (size_t t = 0; t < TILES; t++)
+            for (size_t h = 0; h < PARTS; h++) {
+                const struct columns32 *c = (const struct columns32 *)p->columns + j / COLUMNS * PARTS + h;
+                meet32(s, out[h % 2], &run[t][h], c, &e);
+                e = ending(p, t, j, out[h % 2]);
+                e.weights = &run[t][h];
+                e.columns = c;
+                if (h > 0)
+                    e.old = e.rows;
+            }
+    for (size_t i = 0; i < e.n; i++)
+        end32(s, &e, i);
 }
 
 /* ---- all of a product ---- */
 
-typedef void panel_fn(F sums[TILES][CHUNK], const struct panel *p);
+typedef void strip_fn(const struct strip *p);
 
-static void mul(panel_fn *panel, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w,
-                const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
-    configure();
-    for (size_t j = 0; j < n_x; j += CHUNK) {
-        struct panel p = {.next = TILES * LANES * w_stride, .x = x + j * x_stride,
-                          .x_stride = x_stride, .n_x = least(n_x - j, CHUNK), .k = k};
-        for (size_t i = 0; i < n_w; i += TILES * LANES) {
-            F sums[TILES][CHUNK];
-            p.n_tiles = (least(n_w - i, TILES * LANES) + LANES - 1) / LANES;
-            for (size_t t = 0; t < p.n_tiles; t++) {
-                const size_t first = i + t * LANES;
-                p.r[t] = tile_rows(w + first * w_stride, w_stride, rows_left(n_w, first));
-                for (size_t c = 0; c < CHUNK; c++)
-                    sums[t][c] = f_zero();
+static void mul(strip_fn *strip, size_t block, float *y, size_t ldy, const uint8_t *w, size_t w_stride,
+                size_t n_w, const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
+    const size_t run = block == 256 ? 1 : PARTS * PART, n_blocks = k / block;
+    const size_t size = block == 256 ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
+    union {
+        struct columns256 of256[CHUNK / COLUMNS];
+        struct columns32 of32[CHUNK / COLUMNS][PARTS];
+    } columns;
+    configure(block == 256 ? 64 : 32);
+    for (size_t j = 0; j < n_x; j += CHUNK)
+        for (size_t b = 0; b < n_blocks; b += run) {
+            const uint8_t *from = x + j * x_stride + b * size;
+            struct strip p = {.next = TILES * LANES * w_stride, .columns = &columns, .ldy = ldy,
+                              .n_x = least(n_x - j, CHUNK), .block = b,
+                              .n_blocks = least(n_blocks - b, run), .first = b == 0};
+            if (block == 256)
+                pack256(columns.of256, from, x_stride, p.n_x);
+            else
+                pack32(columns.of32, from, x_stride, p.n_x, p.n_blocks);
+            for (size_t i = 0; i < n_w; i += TILES * LANES) {
+                for (size_t t = 0; t < TILES; t++) { /* where only one tile is left it comes twice */
+                    const size_t first = i + t * LANES < n_w ? i + t * LANES : i;
+                    const int n = rows_left(n_w, first);
+                    p.r[t] = tile_rows(w + first * w_stride, w_stride, n);
+                    p.rows[t] = first == i + t * LANES ? (__mmask16)((1u << n) - 1) : 0;
+                }
+                p.y = y + j * ldy + i;
+                strip(&p);
             }
-            panel(sums, &p);
-            for (size_t t = 0; t < p.n_tiles; t++)
-                for (size_t c = 0; c < p.n_x; c++)
-                    f_store(y + (j + c) * ldy + i + t * LANES, rows_left(n_w, i + t * LANES),
-                            sums[t][c]);
         }
-    }
     TILE_RELEASE(); /* so that a switch of threads need not save them */
 }
 
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
 #define MUL_OF(name, block, size, ...)                                                             \
-    static __attribute__((noinline)) void panel_##name(F sums[TILES][CHUNK],                       \
-                                                       const struct panel *p) {                    \
+    static __attribute__((noinline)) void strip_##name(const struct strip *p) {                    \
         const struct shape s = {__VA_ARGS__};                                                      \
-        panel##block(sums, s, UNPACK_##block(name), size, p);                                      \
+        strip##block(s, UNPACK_##block(name), size, p);                                            \
     }                                                                                              \
     void mul_##name##_amx LODE_MUL_ARGS {                                                          \
-        if (n_x < FEW)                                                                             \
+        if (n_x < FEW_##block || k == 0)                                                                   \
             mul_##name##_avx512vnni(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                \
         else                                                                                       \
-            mul(panel_##name, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                      \
+            mul(strip_##name, block, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
     }
 #include "kern/mul_types.h"

@@ -21,8 +21,10 @@ struct tile_config { /* as the instruction reads it */
 };
 _Static_assert(sizeof(struct tile_config) == 64, "");
 
-/* To check products where there are no tiles, define this and functions in the macros' place. */
-#ifndef LODE_TILES_EMULATED
+/* To check products where there are no tiles: the name of a file that defines these. */
+#ifdef LODE_TILES_EMULATED
+#include LODE_TILES_EMULATED
+#else
 #define TILE_CONFIG(config) __asm__ volatile("ldtilecfg %0" ::"m"(*(config)))
 #define TILE_RELEASE() __asm__ volatile("tilerelease")
 #define TILE_ZERO(c) __asm__ volatile("tilezero %%tmm" #c ::)
@@ -30,7 +32,9 @@ _Static_assert(sizeof(struct tile_config) == 64, "");
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #a ::"r"(p), "r"((size_t)(stride)) : "memory")
 #define TILE_STORE(c, p, stride)                                                                   \
     __asm__ volatile("tilestored %%tmm" #c ", (%0,%1,1)" ::"r"(p), "r"((size_t)(stride)) : "memory")
-#define TILE_DOT(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
+/* what is read and written around it stays there */
+#define TILE_DOT(c, a, b)                                                                          \
+    __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c :: : "memory")
 #define TILE_DOT_BF16(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
 #endif
 

@@ -173,24 +173,33 @@ static void check_mul(struct kc *t, enum lode_dtype type, exact_row *exact_of) {
     const size_t w_stride = k / block * lode_dtypes[type].bytes, x_stride = x_bytes(act, k);
     char *w = kc_tight_aligned(t, rows * w_stride, 64);
     char *x = kc_tight_aligned(t, 512 * x_stride, 64);
-    float *y = kc_tight_aligned(t, 512 * rows * sizeof *y, 64);
+    const size_t ldy = rows + 16; /* rows of y in sets of the cache of their own, as the engine lays them */
+    float *y = kc_tight_aligned(t, 512 * ldy * sizeof *y, 64);
     blocks_fill(t, type, w, 64 * w_stride, BLOCKS_FINITE);
     for (size_t i = 64; i < rows; i += 64)
         memcpy(w + i * w_stride, w, 64 * w_stride);
     for (size_t j = 0; j < 512; j++)
         fill_x(t, act, x + j * x_stride, k, false);
     KC_TIME(t, "16384x4096 x 1", (double)(rows * w_stride), 2.0 * (double)(rows * k))
-    t->now->mul[type](y, rows, w, w_stride, rows, x, x_stride, 1, k);
+    t->now->mul[type](y, ldy, w, w_stride, rows, x, x_stride, 1, k);
     KC_TIME(t, "16384x4096 x 4", (double)(rows * w_stride), 8.0 * (double)(rows * k))
-    t->now->mul[type](y, rows, w, w_stride, rows, x, x_stride, 4, k);
+    t->now->mul[type](y, ldy, w, w_stride, rows, x, x_stride, 4, k);
     KC_TIME(t, "16384x4096 x 8", (double)(rows * w_stride), 16.0 * (double)(rows * k))
-    t->now->mul[type](y, rows, w, w_stride, rows, x, x_stride, 8, k);
+    t->now->mul[type](y, ldy, w, w_stride, rows, x, x_stride, 8, k);
     KC_TIME(t, "256x4096 x 1", (double)(256 * w_stride), 2.0 * (double)(256 * k))
-    t->now->mul[type](y, rows, w, w_stride, 256, x, x_stride, 1, k);
+    t->now->mul[type](y, ldy, w, w_stride, 256, x, x_stride, 1, k);
     KC_TIME(t, "64x4096 x 8", (double)(64 * w_stride), 2.0 * (double)(64 * k) * 8)
-    t->now->mul[type](y, rows, w, w_stride, 64, x, x_stride, 8, k);
+    t->now->mul[type](y, ldy, w, w_stride, 64, x, x_stride, 8, k);
     KC_TIME(t, "64x4096 x 512", (double)(64 * w_stride), 2.0 * (double)(64 * k) * 512)
-    t->now->mul[type](y, rows, w, w_stride, 64, x, x_stride, 512, k);
+    t->now->mul[type](y, ldy, w, w_stride, 64, x, x_stride, 512, k);
+    KC_TIME(t, "256x4096 x 512", (double)(256 * w_stride), 2.0 * (double)(256 * k) * 512)
+    t->now->mul[type](y, ldy, w, w_stride, 256, x, x_stride, 512, k);
+    KC_TIME(t, "256x4096 x 128", (double)(256 * w_stride), 2.0 * (double)(256 * k) * 128)
+    t->now->mul[type](y, ldy, w, w_stride, 256, x, x_stride, 128, k);
+    KC_TIME(t, "256x4096 x 32", (double)(256 * w_stride), 2.0 * (double)(256 * k) * 32)
+    t->now->mul[type](y, ldy, w, w_stride, 256, x, x_stride, 32, k);
+    KC_TIME(t, "256x4096 x 16", (double)(256 * w_stride), 2.0 * (double)(256 * k) * 16)
+    t->now->mul[type](y, ldy, w, w_stride, 256, x, x_stride, 16, k);
 }
 
 #define CHECK(name, type)                                                                          \

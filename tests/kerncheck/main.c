@@ -4,6 +4,8 @@
  *     kerncheck --bench [--isa NAME] [NAME...]         time
  *     kerncheck --decode [-t N] [--isa NAME] [TYPE...] products from memory by all threads (decode.c)
  *
+ * kerncheck_tiles checks amx alone, its tiles in plain C (tiles.h), where there is AVX-512 with VNNI.
+ *
  * A NAME matches itself, and with a * at its end all that begin so.  The last line of a check is
  * "N passed, N failed": one for each kernel and instruction set.
  */
@@ -52,6 +54,14 @@ static bool wanted(const char *name, char **patterns, int n) {
     return n == 0;
 }
 
+static bool usable(int isa) {
+#ifdef LODE_TILES_EMULATED
+    return isa == LODE_ISA_amx && lode_isa_usable(LODE_ISA_avx512vnni);
+#else
+    return lode_isa_usable((enum lode_isa)isa);
+#endif
+}
+
 int main(int argc, char **argv) {
     state.seed = (uint64_t)time(NULL);
     int only_isa = -1, i = 1, threads = 0;
@@ -96,7 +106,7 @@ int main(int argc, char **argv) {
             continue;
         state.n_scalar = 0;
         for (int isa = 0; isa < LODE_ISA_COUNT; isa++) {
-            if (!lode_isa_usable((enum lode_isa)isa) || (only_isa >= 0 && isa != only_isa))
+            if (!usable(isa) || (only_isa >= 0 && isa != only_isa))
                 continue;
             kc.now = &tables[isa];
             if (kc_run(&kc, checks[c].name, checks[c].check))
@@ -106,6 +116,10 @@ int main(int argc, char **argv) {
         }
     }
     free(state.buffers);
+#ifdef LODE_TILES_EMULATED
+    if (!usable(LODE_ISA_amx))
+        return 77; /* skipped */
+#endif
     if (passed + failed == 0) {
         fprintf(stderr, "kerncheck: no such kernel\n");
         return 2;
