@@ -114,8 +114,9 @@ LODE_API int lode_device_count(struct lode_error *why);
 LODE_API int lode_device_info(int index, char name[256], uint64_t *memory, struct lode_error *err);
 
 /* Bytes/s of one: what its memory reads and writes together, copying, and what comes from the host.  Takes
- * a second, most of it to open the device, and half a GiB there. */
-LODE_API int lode_device_speeds(int index, double *memory, double *bus, struct lode_error *err);
+ * a second, most of it to open the device, and half a GiB there.  *fast (may be NULL): whether it has products
+ * of --numerics fast. */
+LODE_API int lode_device_speeds(int index, double *memory, double *bus, bool *fast, struct lode_error *err);
 
 /* Architectures this build runs, NULL-terminated. */
 LODE_API const char *const *lode_model_archs(void);

@@ -528,10 +528,12 @@ int lode_device_info(int index, char name[256], uint64_t *memory, struct lode_er
     return lode_cuda_info(index, name, memory, err);
 }
 
-int lode_device_speeds(int index, double *memory, double *bus, struct lode_error *err) {
+int lode_device_speeds(int index, double *memory, double *bus, bool *fast, struct lode_error *err) {
     struct lode_cuda *c;
     *memory = *bus = 0;
     LODE_TRY(lode_cuda_open(&c, index, err));
+    if (fast)
+        *fast = lode_cuda_has_fast(c);
     const int rc = lode_cuda_speeds(c, memory, bus, err);
     lode_cuda_close(c);
     return rc;

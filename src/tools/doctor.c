@@ -127,13 +127,17 @@ static void show_devices(const struct gpu_list *cuda) {
     int usable = 0;
     for (int i = 0; i < n; i++) {
         double memory, bus;
-        const int rc = lode_device_speeds(i, &memory, &bus, &why);
+        bool fast = false;
+        const int rc = lode_device_speeds(i, &memory, &bus, &fast, &why);
         usable += rc == 0 || rc == LODE_ERR_NOMEM;
         if (rc < 0)
             printf("  cuda:%d is not %s: %s\n", i, rc == LODE_ERR_NOMEM ? "measured" : "used", why.text);
         else
             printf("  cuda:%d copies %s/s in its memory, counting reads and writes, and %s/s from the host\n", i,
                    format_bytes(memory, memory_text), format_bytes(bus, bus_text));
+        if (rc == 0 || rc == LODE_ERR_NOMEM)
+            printf("  cuda:%d has %s\n", i, fast ? "tensor cores for F16 and BF16 weights with --numerics fast"
+                                                : "nothing for --numerics fast: all numbers are exact there");
     }
     if (usable)
         printf("  Models run there, or as many of their layers as fit (--device, -ngl).\n");

@@ -93,7 +93,7 @@ static double measure_disk(const char *model) {
 static void measure_gpu(struct lode_budget *b, const struct lode_model *m, const struct opts *o) {
     struct lode_error why;
     double memory, bus;
-    if (lode_model_info(m)->n_gpus == 0 || lode_device_speeds(lode_model_info(m)->gpu, &memory, &bus, &why) < 0)
+    if (lode_model_info(m)->n_gpus == 0 || lode_device_speeds(lode_model_info(m)->gpu, &memory, &bus, NULL, &why) < 0)
         return;
     b->vram_speed = o->vram_speed ? b->vram_speed : memory;
     b->bus_speed = bus;

@@ -12,6 +12,8 @@
 #include "gemm.cuh"
 #include "wgmma.cuh"
 
+#if __CUDA_ARCH__ >= 800
+
 enum { TILE = LODE_FAST_TILE, STEP = 64, PANEL = LODE_FAST_PANEL, SLICE_STEPS = LODE_FAST_SLICE / STEP };
 
 struct fast_job {
@@ -287,8 +289,6 @@ WIDE_FAST(bf16)
 #endif
 
 /* ---- others ---- */
-
-#if __CUDA_ARCH__ >= 800
 
 struct tile_mem {
     uint8_t w[2][PANEL], x[2][PANEL];
