@@ -1,11 +1,12 @@
 #include "base/pressure.h"
 
 #include "base/caches.h"
+#include "base/cgroup.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH = 1024, STALLED_US = 100000, QUIET_SECONDS = 10, FEW = 16 /* of what is used, files' */ };
+enum { STALLED_US = 100000, QUIET_SECONDS = 10, FEW = 16 /* of what is used, files' */ };
 
 /* ---- reading ---- */
 
@@ -54,41 +55,22 @@ static bool read_stalls(const char *path, struct lode_pressure *out) {
 
 static bool read_number(const char *path, uint64_t *out) {
     unsigned long long n;
-    FILE *f = fopen(path, "re");
-    const bool found = f && fscanf(f, "%llu", &n) == 1;
-    if (f)
-        fclose(f);
+    char line[LODE_LINE];
+    const bool found = lode_first_line(fopen(path, "re"), line) && sscanf(line, "%llu", &n) == 1;
     if (found)
         *out = n;
     return found;
 }
 
-/* This process's group of version 2, from the hierarchy's root: "/a/b", "" for the root itself. */
-static bool find_group(const char *root, char group[PATH]) {
-    char path[PATH];
-    bool found = false;
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *f = fopen(path, "re");
-    while (f && !found && fgets(path, sizeof path, f)) {
-        path[strcspn(path, "\n")] = 0;
-        found = strncmp(path, "0::", 3) == 0;
-    }
-    if (f)
-        fclose(f);
-    if (found)
-        snprintf(group, PATH, "%s", strcmp(path + 3, "/") == 0 ? "" : path + 3);
-    return found;
-}
-
-static const char *file_of(char path[2 * PATH], const char *root, const char *group, const char *name) {
-    snprintf(path, 2 * PATH, "%s/sys/fs/cgroup%s/%s", root, group, name);
+static const char *file_of(char path[2 * LODE_LINE], const char *root, const char *group, const char *name) {
+    snprintf(path, 2 * LODE_LINE, "%s/sys/fs/cgroup%s/%s", root, group, name);
     return path;
 }
 
 bool lode_pressure_read(const char *root, struct lode_pressure *out) {
-    char group[PATH], path[2 * PATH];
+    char group[LODE_LINE], path[2 * LODE_LINE];
     *out = (struct lode_pressure){0};
-    if (find_group(root, group)) {
+    if (lode_cgroup_own(root, group)) {
         /* the group's own: in a container that is what binds */
         out->has_stalls = read_stalls(file_of(path, root, group, "memory.pressure"), out);
         if (read_number(file_of(path, root, group, "memory.current"), &out->used))
