@@ -134,7 +134,7 @@ VF_INLINE void vf_ahead(const char *rows, size_t at, size_t n, size_t end, const
 /* A product is walked in blocks, so that what a tile reads comes from the first cache: columns of
  * VF_BLOCK_K numbers stay while the rows of the block pass by.  Between blocks of k the lanes of
  * every (row, column) wait in `sums`.  None of this changes the order within a lane. */
-enum { VF_BLOCK_K = 512, VF_BLOCK_ROWS = 32, VF_BLOCK_COLUMNS = 24 };
+enum { VF_BLOCK_K = 1024, VF_BLOCK_ROWS = 32, VF_BLOCK_COLUMNS = 24 };
 _Static_assert(VF_BLOCK_ROWS % VF_TILE_ROWS == 0 && VF_BLOCK_COLUMNS % VF_TILE_COLUMNS == 0, "");
 
 struct vf_walk {
