@@ -32,8 +32,10 @@ static int spread(const struct op *o, const struct spread *s, struct lode_cuda_s
 
 static int multiply(const struct op *o, enum lode_dtype type, const struct spread *s,
                     struct lode_cuda_gemm_args *a, uint32_t x_tiles, uint32_t w_tiles) {
+    const uint32_t units = x_tiles * w_tiles, most = (uint32_t)o->r->c->multiprocessors;
     a->x = (struct lode_cuda_mat){o->r->scratch, s->size};
-    return lode_cuda_run_kernel(o, o->r->c->kernels.wide[type][s->n == 128], x_tiles, w_tiles, 1,
+    a->w_tiles = w_tiles;
+    return lode_cuda_run_kernel(o, o->r->c->kernels.wide[type][s->n == 128], units < most ? units : most, 1, 1,
                                 LODE_WIDE_THREADS, LODE_WIDE_SHARED, a);
 }
 

@@ -244,7 +244,7 @@ template <class T> DEVICE void gemm(const struct lode_cuda_gemm_args &a) {
     struct gemm_stage *s = (struct gemm_stage *)gemm_mem;
     struct gemm_job job;
     begin();
-    if (!find_job(job, a, TILE_W, TILE_X))
+    if (!find_job(job, a, TILE_W, TILE_X, blockIdx.x, blockIdx.y))
         return;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const struct warp_tile at_tile = {warp % 4 * 32, warp / 4 * 32, lane / 4, lane % 4 * 2};

@@ -14,24 +14,24 @@ struct gemm_job {
     uint32_t first_x, x_div;
 };
 
-/* Tile blockIdx.y of tile_w rows of all parts' w; blockIdx.x of tile_x rows of x, or of the
- * experts' tiles. False: there is none. */
+/* Tile y of tile_w rows of all parts' w; x of tile_x rows of x, or of the experts' tiles. False: there is
+ * none. */
 DEVICE bool find_job(struct gemm_job &job, const struct lode_cuda_gemm_args &a, uint32_t tile_w,
-                     uint32_t tile_x) {
+                     uint32_t tile_x, uint32_t x, uint32_t y) {
     uint32_t p = 0, expert = 0;
-    while (p + 1 < a.n_parts && blockIdx.y >= a.parts[p + 1].first_tile)
+    while (p + 1 < a.n_parts && y >= a.parts[p + 1].first_tile)
         p++;
     const struct lode_cuda_part &part = a.parts[p];
-    const uint32_t first = (blockIdx.y - part.first_tile) * tile_w;
-    job.first_x = blockIdx.x * tile_x;
+    const uint32_t first = (y - part.first_tile) * tile_w;
+    job.first_x = x * tile_x;
     job.x_rows = a.n_x - job.first_x < tile_x ? a.n_x - job.first_x : tile_x;
     job.x_div = 1;
     job.list = NULL;
     if (a.tiles) {
-        if (blockIdx.x >= *at<const uint32_t>(a.tiles))
+        if (x >= *at<const uint32_t>(a.tiles))
             return false;
         const struct lode_cuda_gemm_tile t =
-            at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + blockIdx.x];
+            at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + x];
         expert = t.expert;
         job.list = at<const uint32_t>(a.list) + t.first;
         job.x_rows = t.n;

@@ -109,7 +109,7 @@ template <class T> DEVICE void gemm_lanes(const struct lode_cuda_gemm_args &a) {
     const uint32_t w0 = blockIdx.z / 2 * LANES_W, x0 = blockIdx.z % 2 * LANES_X;
     struct gemm_job job;
     begin();
-    if (!find_job(job, a, LODE_GEMM_TILE_W, LODE_GEMM_TILE_X) || w0 >= job.w_rows ||
+    if (!find_job(job, a, LODE_GEMM_TILE_W, LODE_GEMM_TILE_X, blockIdx.x, blockIdx.y) || w0 >= job.w_rows ||
         x0 >= job.x_rows)
         return;
     const uint8_t *w[2];

@@ -85,12 +85,13 @@ struct lode_cuda_gemm_args {
     struct lode_cuda_mat x; /* of pairs: row by x_div */
     uint32_t n_parts, n_x, cols, x_div;
     lode_dev tiles, list; /* as group_pairs leaves them; 0: rows as they come */
+    uint32_t w_tiles, pad; /* wide.cu: tiles of all parts */
 };
 /* The same on Hopper's warpgroups (wide.cu), where x is what spread leaves. */
 enum {
     LODE_WIDE_W = 128,
     LODE_WIDE_SHARED = 227 << 10,
-    LODE_WIDE_THREADS = 512,
+    LODE_WIDE_THREADS = 384,
 };
 struct lode_cuda_spread_args {
     struct lode_cuda_mat x;

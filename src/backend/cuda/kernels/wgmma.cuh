@@ -26,6 +26,10 @@ DEVICE void barrier_arrive(uint64_t *b) {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(shared_address(b))
                  : "memory");
 }
+/* Arrives when the thread's asynchronous copies until now have come. */
+DEVICE void barrier_arrive_copied(uint64_t *b) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(b)) : "memory");
+}
 /* The barrier's phase also waits for so many bytes of bulk copies. */
 DEVICE void barrier_expect(uint64_t *b, uint32_t bytes) {
     asm volatile(
@@ -158,6 +162,43 @@ WGMMA(wgmma_f16, "f16", 128, D64, NAMES64, "%64", "%65", "%66")
 WGMMA(wgmma_f16, "f16", 256, D128, NAMES128, "%128", "%129", "%130")
 WGMMA(wgmma_bf16, "bf16", 128, D64, NAMES64, "%64", "%65", "%66")
 
+/* The same of a in registers: r[0] and r[2] of row 16 w + l / 4, r[1] and r[3] 8 further, r[2] and r[3]
+ * of the second half of K.  Thread l has numbers 2 (l % 4) and the next of each half of 16 (halves),
+ * 4 (l % 4) and the next three of each half of 32 (bytes). */
+#define WGMMA_R(name, n, d_of, names, a_at, b_at, p_at)                                            \
+    DEVICE void name(float(&d)[n / 2], const uint32_t (&r)[4], uint64_t b, int add) {              \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, " p_at ", 0;\n"                               \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {" names              \
+                     "}, {" a_at "}, " b_at ", p, 1, 1, 0; }"                                      \
+                     : d_of(d)                                                                     \
+                     : "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "l"(b), "r"(add));              \
+    }
+WGMMA_R(wgmma_f16, 64, D32, NAMES32, "%32,%33,%34,%35", "%36", "%37")
+WGMMA_R(wgmma_f16, 128, D64, NAMES64, "%64,%65,%66,%67", "%68", "%69")
+
+/* Bytes, signed (s) and unsigned (u) of a and b, 32 numbers of K; d are integers. */
+#define I8(d, i)                                                                                   \
+    "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]),    \
+        "+r"(d[i + 6]), "+r"(d[i + 7])
+#define I32_AT(d, i) I8(d, i), I8(d, i + 8), I8(d, i + 16), I8(d, i + 24)
+#define I32(d) I32_AT(d, 0)
+#define I64(d) I32(d), I32_AT(d, 32)
+#define WGMMA_BYTES(name, types, n, d_of, names, a_at, b_at, p_at)                                 \
+    DEVICE void name(uint32_t(&d)[n / 2], const uint32_t (&r)[4], uint64_t b, int add) {           \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, " p_at ", 0;\n"                               \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k32.s32." types " {" names "}, {" a_at \
+                     "}, " b_at ", p; }"                                                           \
+                     : d_of(d)                                                                     \
+                     : "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "l"(b), "r"(add));              \
+    }
+#define WGMMA_BYTES_OF(name, types)                                                                \
+    WGMMA_BYTES(name, types, 64, I32, NAMES32, "%32,%33,%34,%35", "%36", "%37")                    \
+    WGMMA_BYTES(name, types, 128, I64, NAMES64, "%64,%65,%66,%67", "%68", "%69")
+WGMMA_BYTES_OF(wgmma_ss, "s8.s8")
+WGMMA_BYTES_OF(wgmma_su, "s8.u8")
+WGMMA_BYTES_OF(wgmma_us, "u8.s8")
+WGMMA_BYTES_OF(wgmma_uu, "u8.u8")
+
 /* Waits until at most `pending` of the groups are under way. */
 template <int pending> DEVICE void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
@@ -173,6 +214,16 @@ template <int pending> DEVICE void wgmma_wait() {
 WGMMA_WAIT(32, D32)
 WGMMA_WAIT(64, D64)
 WGMMA_WAIT(128, D128)
+
+#define WGMMA_WAIT_INTS(n, d_of)                                                                   \
+    template <int pending> DEVICE void wgmma_wait(uint32_t (&d)[n]) {                              \
+        asm volatile("wgmma.wait_group.sync.aligned %" #n ";"                                      \
+                     : d_of(d)                                                                     \
+                     : "n"(pending)                                                                \
+                     : "memory");                                                                  \
+    }
+WGMMA_WAIT_INTS(32, I32)
+WGMMA_WAIT_INTS(64, I64)
 
 /* Registers of a role's threads: those that unpack give theirs to those that multiply. */
 template <int n> DEVICE void keep_registers() {

@@ -1,331 +1,339 @@
 /* wide.cu - products of many rows on Hopper's warpgroups, bit for bit kern/mul_scalar.c's.
  *
- * A block of threads has 128 rows of w and N of x.  Two warpgroups unpack weights to 16-bit panels
- * in shared memory, 128 numbers of K at a time (a stage), in turns; two multiply, 64 rows of w
- * each: while the tensor cores work for one, the other adds up.  x comes spread (spread_256,
- * spread_32: the same panels, made once for all rows of w) by bulk copies.
+ * A block of threads has 128 rows of w and N of x.  Two warpgroups multiply, 64 rows of w each: while the
+ * tensor cores work for one, the other unpacks or adds up.  A third brings what they need, items of weights
+ * as few.cuh has them (items.cuh), which every warp unpacks into its own registers, and x, which was spread
+ * (spread_256, spread_32: in the order and swizzle of wgmma's operands, once for all rows of w).
  *
- * Products of halves are exact, and so is the tensor cores' sum while it is an integer below 2^24:
- *
- *   blocks of 32    D = <q, xq>, at most 32 * 128 * 127; then the definition's fused multiply-add.
- *   blocks of 256   the panel of x holds x' = mul xq, at most 2032.  D begins as MAGIC = 1.5 *
- * 2^23, so that its bits are those of MAGIC plus the sum, and runs on over groups as long as the
- * sum stays below 2^22 (RESET numbers); the scales meet its running values P: sum over g of s[g]
- * (P[g] - P[g - 1])  =  sum over g of (s[g] - s[g + 1]) P[g], in integers that may wrap around, one
- * multiply-add for a group. minima          sum over g of min[g] sums[g]: with n = min - 32 and
- * sums = 256 h + l, D = <n, 256 h> + <n, l> is at most 32 * 256 * 2032 < 2^24; + 32 (sum of sums)
- * by one fused multiply-add, which rounds as the conversion of the integer does.
+ *   blocks of 256   w' = scale (q - OFFSET), |w'| <= 4096, and x' = mul xq, |x'| <= 2032, are numbers of 16
+ *                   bits: w' = 256 h + l of a signed and an unsigned byte, x' likewise.  isum = 65536 <h, h> +
+ *                   256 (<h, l> + <l, h>) + <l, l>: four products of bytes whose sums stay in the same 32-bit
+ *                   accumulators, shifted in between, wrap around, and come out as the same integer.
+ *   minima          sum over g of min[g] sums[g], in halves, whose sums are exact below 2^24: with n = min -
+ *                   32 and sums = 256 h + l, D = <n, 256 h> + <n, l> is at most 32 * 256 * 2032 < 2^24;
+ *                   + 32 (sum of sums) by one fused multiply-add, which rounds as the integer's conversion.
+ *   blocks of 32    D = <q, xq> in halves, at most 32 * 128 * 127; then the definition's fused multiply-add.
  */
 #include "wgmma.cuh"
 #include "gemm.cuh"
-#include "blocks.cuh"
+#include "items.cuh"
 
 enum {
     W_ROWS = LODE_WIDE_W, /* of a block of threads */
-    STAGES = 3,
-    STEP = 128,    /* numbers of K in a stage: two panels */
-    UNPACKERS = 2, /* warpgroups */
-    W_PANEL = W_ROWS * 128,
-};
-
-/* Registers of those that unpack and of those that multiply, for N rows of x. */
-template <int N> struct share {
-    enum { KEPT = N == 64 ? 104 : 48, TAKEN = N == 64 ? 152 : 208 };
+    ITEM = 256,           /* numbers of K that weights come by */
+    ITEMS = 2,            /* on their way or in use */
+    MULTIPLIERS = 256,    /* threads; those that copy follow */
+    COPIERS = 128,
+    KEPT = 24, /* registers of those that copy, and of those that multiply; together no more than at the launch */
+    TAKEN = 240,
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-#define MAGIC 0x1.8p23f
-enum { MAGIC_BITS = 0x4b400000 };
-
-/* How many numbers of a type D may run over. */
-template <class T> struct reset_of {
-    enum { N = 128 };
-}; /* 15 * 2032 * 128 < 2^22; q2_k, q3_k less */
-template <> struct reset_of<q5_k> {
-    enum { N = 64 };
-}; /* 31 * 2032 * 64 */
-template <> struct reset_of<q6_k> {
-    enum { N = 64 };
-}; /* 32 * 2032 * 64 */
-template <> struct reset_of<iq4_xs> {
-    enum { N = 16 };
-}; /* 127 * 2032 * 16 */
-/* Numbers that one multiply-add of scales is for. */
-template <class T> struct group_of {
-    enum { N = (int)T::GROUP < (int)reset_of<T>::N ? (int)T::GROUP : (int)reset_of<T>::N };
-};
-
-/* What comes with a block of x: spread_a256 leaves it behind the block's panels. */
+/* What comes with a block of x: spread_256 leaves it behind the block's bytes. */
 template <int N> struct x_block {
     uint16_t sums[N][32]; /* halves, a panel of 64 bytes: 256 h of 16 groups, l of 16 */
     float d[N], all[N];   /* all: the sum of sums */
 };
 DEVICE uint32_t sums_piece(uint32_t r, uint32_t piece) { return (piece ^ (r >> 1 & 3)) * 8; }
-/* With four blocks of 32: behind their panels. */
+/* With four blocks of 32: behind their halves. */
 template <int N> struct x_quad { float d[4][N], sum[4][N]; };
 
-template <class T, int N> struct __align__(1024) wide_mem {
-    uint8_t w[STAGES][2 * W_PANEL];
-    uint8_t x[STAGES][2 * N * 128];
-    union {
-        struct { /* blocks of 256: what belongs to a block comes with the stage of its second half
-                  */
-            struct x_block<N> x[2];
-            uint16_t n[2][W_ROWS][16]; /* halves, a panel of 32 bytes: min - 32 */
-            float2 d[2][W_ROWS];
-            int8_t s[STAGES][W_ROWS][8]; /* of groups of 16 */
-        } k;
-        struct {
-            struct x_quad<N> x[STAGES];
-            float2 d[STAGES][4][W_ROWS];
-        } b;
+/* x comes in parts of 256 bytes a row: the high bytes of a block of 256, then its low ones; four blocks of 32. */
+template <int BLOCK, int N> struct x_parts {
+    enum {
+        SIZE = N * 256,
+        PARTS = N == 64 ? 8 : 4, /* on their way or in use */
+        MORE = BLOCK == 256 ? sizeof(struct x_block<N>) : sizeof(struct x_quad<N>),
+        MORE_EACH = BLOCK == 256 ? 2 : 1, /* parts that `more` comes once for, with the last */
     };
-    uint64_t full[STAGES], empty[STAGES];
 };
-DEVICE uint32_t min_place(uint32_t r, uint32_t g) { return g ^ (r >> 2 & 1) * 8; }
+/* Bytes of 16 rows of an item. */
+template <class T> struct item_of { enum { SIZE = plane<T, 3>::AT + 16 * plane<T, 3>::STRIDE }; };
+
+template <class T, int N> struct __align__(1024) wide_mem {
+    typedef struct x_parts<T::BLOCK, N> parts;
+    uint8_t x[parts::PARTS][parts::SIZE];
+    __align__(128) uint8_t more[parts::PARTS / parts::MORE_EACH][(parts::MORE + 255) & ~255];
+    uint8_t w[ITEMS][W_ROWS / 16][item_of<T>::SIZE];
+    uint64_t x_full[parts::PARTS], x_empty[parts::PARTS], w_full[ITEMS], w_empty[ITEMS];
+};
 
 /* gemm_job, with what x's tile and K are here. */
 struct wide_job : gemm_job {
     const uint8_t *x; /* its spread tile */
-    uint32_t nb, stages;
+    uint32_t nb, items;
 };
 
-/* ---- those that unpack ---- */
-
-DEVICE uint32_t less(uint32_t a, uint32_t b) { /* halves */
-    uint32_t d;
-    asm("sub.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-    return d;
-}
-/* Four codes less their offset, as halves: 0x6400 + n are the bits of 1024 + n. */
-template <class T> DEVICE uint2 halves_of(uint32_t q) {
-    const uint32_t u = q ^ 0x80808080u, zero = (0x6400 + 128 + T::OFFSET) * 0x10001u;
-    return make_uint2(less(__byte_perm(u, 0x64646464, 0x4140), zero),
-                      less(__byte_perm(u, 0x64646464, 0x4342), zero));
-}
-/* 16 numbers of row r from k on (within the stage). */
-template <class T>
-DEVICE void put_codes(uint8_t *panels, uint32_t r, uint32_t k, const uint32_t q[4]) {
-    uint8_t *p = panels + k / 64 * W_PANEL;
-    const uint32_t c = k % 64 / 8;
-    const uint2 a = halves_of<T>(q[0]), b = halves_of<T>(q[1]), d = halves_of<T>(q[2]),
-                e = halves_of<T>(q[3]);
-    *(uint4 *)(p + in_panel(r, c)) = make_uint4(a.x, a.y, b.x, b.y);
-    *(uint4 *)(p + in_panel(r, c + 1)) = make_uint4(d.x, d.y, e.x, e.y);
-}
-
-/* A thread's chunk `turn` of a stage: of row 32 turn + .., quarter i of the stage's 128 numbers. */
-struct place {
-    uint32_t r, i;
+/* A place in a ring, and the parity of its turn. */
+struct ring {
+    uint32_t at, parity;
 };
-DEVICE struct place place_of(uint32_t turn) {
-    const uint32_t lane = threadIdx.x % 32;
-    return {32 * turn + threadIdx.x % 128 / 32 * 8 + lane % 8, lane / 8};
-}
-template <class T, int N> DEVICE void unpack(struct wide_mem<T, N> *m, const struct wide_job &job,
-                                             uint32_t stage, uint32_t slot, uint32_t turn) {
-    const struct place at = place_of(turn);
-    const uint8_t *row = job.w + (size_t)(at.r < job.w_rows ? at.r : job.w_rows - 1) * job.w_stride;
-    struct chunk c;
-    if constexpr (T::BLOCK == 256) {
-        const uint32_t parity = stage / 2 % 2, half = stage % 2;
-        T::chunk_at(c, row, job.nb, stage / 2, (int)(half * 4 + at.i));
-        const uint32_t g0 = c.g0 - 8 * half, g1 = c.g1 - 8 * half;
-        put_codes<T>(m->w[slot], at.r, 16 * g0, c.q);
-        put_codes<T>(m->w[slot], at.r, 16 * g1, c.q + 4);
-        m->k.s[slot][at.r][g0] = (int8_t)c.s0, m->k.s[slot][at.r][g1] = (int8_t)c.s1;
-        if (T::HAS_M) {
-            m->k.n[parity][at.r][min_place(at.r, c.g0)] = f32_f16((float)(c.n0 - 32));
-            m->k.n[parity][at.r][min_place(at.r, c.g1)] = f32_f16((float)(c.n1 - 32));
-        }
-        if (half && at.i == 0)
-            m->k.d[parity][at.r] = T::scale_at(row, job.nb, stage / 2);
-    } else {
-        const uint32_t b =
-            stage * 4 + at.i < job.nb ? stage * 4 + at.i : job.nb - 1; /* the end: nobody looks */
-        T::chunk_at(c, row, job.nb, b, 0);
-        put_codes<T>(m->w[slot], at.r, 32 * at.i, c.q);
-        put_codes<T>(m->w[slot], at.r, 32 * at.i + 16, c.q + 4);
-        m->b.d[slot][at.i][at.r] = T::scale_at(row, job.nb, b);
-    }
+template <int N> DEVICE void next_of(struct ring &r) {
+    if (++r.at == N)
+        r.at = 0, r.parity ^= 1;
 }
 
-/* Weights that are read AHEAD numbers of K later, those of LINE numbers, on their way to the second
- * cache. */
-enum { AHEAD = 1024, LINE = 256 };
-DEVICE void want_line(const uint8_t *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-template <class T> struct planes_of;
-#define PLANES_OF(name, type, block, ...)                                                          \
-    template <> struct planes_of<name> {                                                           \
-        static __device__ __forceinline__ void want(const uint8_t *row, uint32_t nb, uint32_t k) { \
-            constexpr uint32_t planes[][2] = {__VA_ARGS__};                                        \
-            const uint32_t b = k / block;                                                          \
-            uint32_t before = 0;                                                                   \
-            _Pragma("unroll") for (const auto &p : planes) {                                       \
-                _Pragma("unroll") for (uint32_t i = 0; i < LINE / block * p[1];                    \
-                                       i += 128) if (b * p[1] + i < nb * p[1])                     \
-                    want_line(row + (size_t)nb * before + b * p[1] + i);                           \
-                before += p[1];                                                                    \
-            }                                                                                      \
-        }                                                                                          \
-    };
-LODE_CUDA_QUANT_LIST(PLANES_OF)
+/* ---- those that copy ---- */
 
-/* Copies a stage of x. */
-template <class T, int N> DEVICE void bring_x(struct wide_mem<T, N> *m, const struct wide_job &job,
-                                              uint32_t stage, uint32_t slot) {
-    constexpr uint32_t size = 2 * N * 128;
-    if constexpr (T::BLOCK == 256) {
-        constexpr uint32_t more = sizeof(struct x_block<N>);
-        const uint8_t *from = job.x + (size_t)(stage / 2) * (2 * size + more);
-        barrier_expect(&m->full[slot], stage % 2 ? size + more : size);
-        bulk_copy(m->x[slot], from + stage % 2 * size, size, &m->full[slot]);
-        if (stage % 2)
-            bulk_copy(&m->k.x[stage / 2 % 2], from + 2 * size, more, &m->full[slot]);
-    } else {
-        constexpr uint32_t more = sizeof(struct x_quad<N>);
-        const uint8_t *from = job.x + (size_t)stage * (size + more);
-        barrier_expect(&m->full[slot], size + more);
-        bulk_copy(m->x[slot], from, size, &m->full[slot]);
-        bulk_copy(&m->b.x[slot], from + size, more, &m->full[slot]);
-    }
+/* Plane I of item b, of 128 rows: every thread's pieces are one below the other. */
+template <class T, int I, int PIECE>
+DEVICE void bring_rows(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job, const uint8_t *from) {
+    constexpr uint32_t N = plane<T, I>::BYTES / PIECE, STEP = COPIERS / N, STRIDE = plane<T, I>::STRIDE;
+    static_assert(STEP % 16 == 0 || 16 % STEP == 0, "rows of a step lie in one item, or in whole ones");
+    const uint32_t t = threadIdx.x - MULTIPLIERS, row = t / N, piece = t % N * PIECE;
+    from += row * (size_t)job.w_stride + piece;
+    uint8_t *at = to[row / 16] + plane<T, I>::AT + row % 16 * STRIDE + piece;
+#pragma unroll
+    for (uint32_t i = 0; i < W_ROWS; i += STEP, from += STEP * (size_t)job.w_stride)
+        copy_async<PIECE>(at + i / 16 * item_of<T>::SIZE + i % 16 * STRIDE, from);
 }
-
-template <class T, int N>
-DEVICE void unpack_all(struct wide_mem<T, N> *m, const struct wide_job &job) {
-    const uint32_t group = threadIdx.x / 128, t = threadIdx.x % 128;
-    const uint8_t *row = job.w + (size_t)(t < job.w_rows ? t : job.w_rows - 1) * job.w_stride;
-    for (uint32_t stage = group; stage < job.stages; stage += UNPACKERS) {
-        const uint32_t slot = stage % STAGES;
-        if (stage % (LINE / STEP) == 0)
-            planes_of<T>::want(row, job.nb, stage * STEP + AHEAD);
-        barrier_wait(&m->empty[slot], stage / STAGES % 2 ^ 1);
-        if (t == 0)
-            bring_x<T, N>(m, job, stage, slot);
+/* Any rows, `bytes` of each. */
+template <class T, int I> DEVICE void bring_words(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job,
+                                                  const uint8_t *from, uint32_t bytes) {
+    const uint32_t n = (bytes + 3) / 4;
 #pragma unroll 1
-        for (uint32_t turn = 0; turn < 4; turn += 2) {
-            unpack<T, N>(m, job, stage, slot, turn);
-            unpack<T, N>(m, job, stage, slot, turn + 1);
+    for (uint32_t k = threadIdx.x - MULTIPLIERS; k < W_ROWS * n; k += COPIERS) {
+        const uint32_t row = k / n, word = k % n * 4;
+        copy_async<4>(to[row / 16] + plane<T, I>::AT + row % 16 * plane<T, I>::STRIDE + word,
+                      from + (size_t)(row < job.w_rows ? row : job.w_rows - 1) * job.w_stride + word);
+    }
+}
+template <class T, int I>
+DEVICE void bring_plane(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job, uint32_t b) {
+    constexpr uint32_t BYTES = plane<T, I>::BYTES, PIECE = BYTES % 16 == 0 ? 16 : 4, BLOCKS = ITEM / T::BLOCK;
+    if constexpr (BYTES != 0) {
+        const uint32_t left = (job.nb - b * BLOCKS) * planes<T>::size(I);
+        /* of less than four bytes, those four that they lie in */
+        const uint32_t from = (job.nb * plane_before<T, I>::SIZE + b * BYTES) & ~3u;
+        if constexpr (COPIERS % (BYTES < PIECE ? 1 : BYTES / PIECE) == 0 && BYTES >= PIECE) {
+            if (from % PIECE == 0 && left >= BYTES && job.w_rows == W_ROWS) {
+                bring_rows<T, I, PIECE>(to, job, job.w + from);
+                return;
+            }
         }
-        stored_for_wgmma();
-        barrier_arrive(&m->full[slot]);
+        bring_words<T, I>(to, job, job.w + from, left < BYTES ? left : BYTES);
+    }
+}
+/* Part i of x, by one thread. */
+template <class T, int N>
+DEVICE void bring_x(struct wide_mem<T, N> *m, const struct wide_job &job, uint32_t i, struct ring &r) {
+    typedef struct x_parts<T::BLOCK, N> parts;
+    const bool more = (i + 1) % parts::MORE_EACH == 0;
+    const uint8_t *from = job.x + (size_t)i * parts::SIZE + i / parts::MORE_EACH * (size_t)parts::MORE;
+    barrier_wait(&m->x_empty[r.at], r.parity);
+    barrier_expect(&m->x_full[r.at], more ? parts::SIZE + parts::MORE : parts::SIZE);
+    bulk_copy(m->x[r.at], from, parts::SIZE, &m->x_full[r.at]);
+    if (more)
+        bulk_copy(m->more[r.at / parts::MORE_EACH], from + parts::SIZE, parts::MORE, &m->x_full[r.at]);
+    barrier_arrive(&m->x_full[r.at]);
+    next_of<parts::PARTS>(r);
+}
+template <class T, int N> DEVICE void bring_all(struct wide_mem<T, N> *m, const struct wide_job &job, struct ring &w,
+                                                struct ring &x) {
+    const uint32_t n_x = T::BLOCK == 256 ? 2 * job.nb : (job.nb + 3) / 4;
+    for (uint32_t b = 0; b < job.items; b++, next_of<ITEMS>(w)) {
+        barrier_wait(&m->w_empty[w.at], w.parity);
+        bring_plane<T, 0>(m->w[w.at], job, b);
+        bring_plane<T, 1>(m->w[w.at], job, b);
+        bring_plane<T, 2>(m->w[w.at], job, b);
+        bring_plane<T, 3>(m->w[w.at], job, b);
+        barrier_arrive_copied(&m->w_full[w.at]);
+        for (uint32_t i = 2 * b; threadIdx.x == MULTIPLIERS && i < n_x && i < 2 * b + 2; i++)
+            bring_x<T, N>(m, job, i, x);
+        __syncwarp();
     }
 }
 
 /* ---- those that multiply ---- */
 
 /* A thread's place in the results: rows `row` and 8 more, columns `column` and one more of each
- * tile of 8. */
+ * tile of 8.  The warp's rows begin at 16 warp. */
 struct seat {
-    uint32_t half, row, column, quad;
+    uint32_t warp, row, column;
 };
 DEVICE struct seat seat_of(uint32_t t) {
     const uint32_t lane = t % 32;
-    return {t / 128, t / 128 * 64 + t % 128 / 32 * 16 + lane / 4, lane % 4 * 2, lane % 4};
+    return {t / 32, t / 32 * 16 + lane / 4, lane % 4 * 2};
 }
-template <class M> DEVICE void release(M *m, uint32_t slot) {
+DEVICE void release(uint64_t *empty) {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
-        barrier_arrive(&m->empty[slot]);
-}
-DEVICE int scale_of(uint2 s, int g) { /* byte g of eight */
-    return (int)(int8_t)((g < 4 ? s.x : s.y) >> g % 4 * 8);
+        barrier_arrive(empty);
 }
 
-/* The products of a stage, group by group, into isum; first: the sum of scales that MAGIC was met
- * with. */
-template <class T, int N> DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct seat &at,
-                                                   uint32_t slot, float (&d)[N / 2],
-                                                   uint32_t (&isum)[N / 2], int first[2]) {
-    constexpr int GROUP = group_of<T>::N, GROUPS = STEP / GROUP, RUN = reset_of<T>::N / GROUP;
-    const uint64_t w = panel_at(m->w[slot] + at.half * 64 * 128), x = panel_at(m->x[slot]);
-    const uint2 s[2] = {*(const uint2 *)m->k.s[slot][at.row],
-                        *(const uint2 *)m->k.s[slot][at.row + 8]};
+/* Step k of eight, 32 bytes each, of a part of x. */
+template <int N> DEVICE uint64_t step_of(uint64_t x, int k) {
+    return x + k / 4 * (N * 128 >> 4) + k % 4 * PANEL_STEP;
+}
+
+static_assert(MULTIPLIERS * TAKEN + COPIERS * KEPT <= LODE_WIDE_THREADS * 168, "registers of a launch");
+
+DEVICE uint32_t less(uint32_t a, uint32_t b) { /* halves */
+    uint32_t d;
+    asm("sub.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+/* Four bytes less `zero` as halves, each thread's of a half of 16 of K: 0x6400 + n are the bits of 1024 + n. */
+DEVICE uint2 halves_of(uint32_t u, uint32_t zero) {
+    zero = (0x6400 + zero) * 0x10001u;
+    return make_uint2(less(__byte_perm(u, 0x64646464, 0x4140), zero),
+                      less(__byte_perm(u, 0x64646464, 0x4342), zero));
+}
+
+/* Where codes are signed bytes, and where w' is. */
+template <class T> struct sign_of { enum { CODES = 0, W = !T::HAS_M }; };
+template <> struct sign_of<struct iq4_xs> { enum { CODES = 1, W = 1 }; };
+
+/* w' of an item: its high bytes and its low ones, step by step. */
+template <class T> DEVICE void unpack(uint32_t (&high)[8][4], uint32_t (&low)[8][4], const uint8_t *slot,
+                                      const struct row_scales z[2]) {
+    const T *const type = NULL;
+    constexpr uint32_t ZERO = T::OFFSET + (sign_of<T>::CODES ? 128 : 0), BIAS = sign_of<T>::W ? 0x8000 : 0,
+                       EVEN = 0x00ff00ff, SIGNS = 0x80808080;
 #pragma unroll
-    for (int g = 0; g < GROUPS; g++) {
-        int by[2];
+    for (int p = 0; p < 4; p++) {
+        uint32_t u[2][4];
+        pair_words(type, slot, p, u[0], u[1]);
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            by[h] = scale_of(s[h], g * GROUP / 16);
-            if (g % RUN == 0)
-                first[h] += by[h];
-            if ((g + 1) % RUN)
-                by[h] -= scale_of(s[h], (g + 1) * GROUP / 16);
+        for (int i = 0; i < 8; i++) {
+            const int k = 2 * p + i / 4;
+            const uint32_t q = sign_of<T>::CODES ? u[i / 4][i % 4] ^ SIGNS : u[i / 4][i % 4];
+            const uint32_t s = (uint32_t)scale_of(type, z[i % 2], T::GROUP == 16 ? 2 * k + i % 4 / 2 : k);
+            const uint32_t add = (BIAS - ZERO * s) * 0x10001u;
+            const uint32_t a = (q & EVEN) * s + add, b = (q >> 8 & EVEN) * s + add;
+            low[k][i % 4] = __byte_perm(a, b, 0x6240);
+            high[k][i % 4] = sign_of<T>::W ? __byte_perm(a, b, 0x7351) ^ SIGNS : __byte_perm(a, b, 0x7351);
         }
-        if (g % RUN == 0)
-#pragma unroll
-            for (int e = 0; e < N / 2; e++)
-                d[e] = MAGIC;
+    }
+}
+
+#define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
+
+/* In place: what the compiler may choose costs 64 registers more. */
+template <int N> DEVICE void shift(uint32_t (&d)[N]) {
+    EVERY(e, N)
+        asm volatile("shl.b32 %0, %0, 8;" : "+r"(d[e]));
+}
+/* The first addition of a block. */
+template <int N>
+DEVICE void add_products(const struct x_block<N> *x, uint32_t column, const struct row_scales z[2],
+                         const uint32_t (&d)[N / 2], float (&acc)[N / 2]) {
+    EVERY(t, N / 8) {
+        const float2 dx = *(const float2 *)&x->d[8 * t + column];
+        EVERY(e, 4)
+            acc[4 * t + e] = fmaf(z[e / 2].d.x * (e % 2 ? dx.y : dx.x), (float)(int)d[4 * t + e], acc[4 * t + e]);
+    }
+}
+/* The second, of types with minima; n: they less 32, of the thread. */
+template <int N>
+DEVICE void add_minima(const struct x_block<N> *x, uint32_t column, const struct row_scales z[2],
+                       const uint32_t (&n)[4], uint64_t sums, float (&acc)[N / 2]) {
+    float side[N / 2];
+    wgmma_begin();
+    wgmma_f16(side, n, sums, 0);
+    wgmma_f16(side, n, sums + PANEL_STEP, 1);
+    wgmma_end();
+    wgmma_wait<0>(side);
+    EVERY(t, N / 8) {
+        const float2 dx = *(const float2 *)&x->d[8 * t + column];
+        const float2 all = *(const float2 *)&x->all[8 * t + column];
+        EVERY(e, 4)
+            acc[4 * t + e] = fmaf(-(z[e / 2].d.y * (e % 2 ? dx.y : dx.x)),
+                                  fmaf(32, e % 2 ? all.y : all.x, side[4 * t + e]), acc[4 * t + e]);
+    }
+}
+
+/* The two warpgroups that multiply take turns with the tensor cores: at the same time each would have half
+ * of them, both would end together, and nobody would use them while both add up. */
+DEVICE void begin_turns() { /* the first is warpgroup 0's */
+    if (threadIdx.x >= 128)
+        asm volatile("bar.arrive 1, 256;" ::: "memory");
+}
+DEVICE void await_turn() { asm volatile("bar.sync %0, 256;" ::"r"(1 + threadIdx.x / 128) : "memory"); }
+DEVICE void give_turn() { asm volatile("bar.arrive %0, 256;" ::"r"(2 - threadIdx.x / 128) : "memory"); }
+
+/* last: there is no tile after this. */
+template <class T, int N>
+DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, const struct seat &at,
+                         float (&acc)[N / 2], struct ring &w, struct ring &x, bool last) {
+    typedef struct x_parts<256, N> parts;
+    const T *const type = NULL;
+    const uint32_t r = threadIdx.x % 32 / 4;
+#pragma unroll 1
+    for (uint32_t b = 0; b < job.nb; b++, next_of<ITEMS>(w)) {
+        uint32_t d[N / 2], high[8][4], low[8][4], n[4];
+        const uint8_t *slot = m->w[w.at][at.warp];
+        barrier_wait(&m->w_full[w.at], w.parity);
+        const struct row_scales z[2] = {scales_of(type, slot, r, b), scales_of(type, slot, r + 8, b)};
+        unpack<T>(high, low, slot, z);
+        release(&m->w_empty[w.at]);
+        EVERY(h, 2) {
+            const uint2 v = halves_of(z[h].own, 32);
+            n[h] = v.x, n[2 + h] = v.y;
+        }
+        const uint32_t first = x.at;
+        const uint64_t x_high = panel_at(m->x[x.at]);
+        barrier_wait(&m->x_full[x.at], x.parity);
+        next_of<parts::PARTS>(x);
+        const uint64_t x_low = panel_at(m->x[x.at]);
+        const struct x_block<N> *more = (const struct x_block<N> *)m->more[x.at / 2];
+        const uint64_t sums = panel_64_at(more->sums);
+
+        await_turn();
         wgmma_begin();
-#pragma unroll
-        for (int k = 0; k < GROUP / 16; k++) {
-            const int step = g * (GROUP / 16) + k;
-            wgmma_f16(d, w + step / 4 * (W_PANEL >> 4) + step % 4 * PANEL_STEP,
-                      x + step / 4 * (N * 128 >> 4) + step % 4 * PANEL_STEP, 1);
-        }
+        EVERY(k, 8)
+            wgmma_ss(d, high[k], step_of<N>(x_high, k), k);
+        wgmma_end();
+        barrier_wait(&m->x_full[x.at], x.parity);
+        wgmma_wait<0>(d);
+        shift(d);
+        wgmma_begin();
+        EVERY(k, 8)
+            wgmma_us(d, low[k], step_of<N>(x_high, k), 1);
+        EVERY(k, 8)
+            wgmma_su(d, high[k], step_of<N>(x_low, k), 1);
         wgmma_end();
         wgmma_wait<0>(d);
-#pragma unroll
-        for (int e = 0; e < N / 2; e++)
-            isum[e] += (uint32_t)by[e % 4 / 2] * __float_as_uint(d[e]);
-    }
-}
-
-/* The one addition, or two, of a block; d is free. */
-template <class T, int N> DEVICE void finish_256(const struct wide_mem<T, N> *m,
-                                                 const struct seat &at, uint32_t parity,
-                                                 float (&d)[N / 2], const uint32_t (&isum)[N / 2],
-                                                 const int first[2], float (&acc)[N / 2]) {
-    const struct x_block<N> &x = m->k.x[parity];
-    const float2 dw[2] = {m->k.d[parity][at.row], m->k.d[parity][at.row + 8]};
-    if (T::HAS_M) {
-        const uint64_t n = panel_32_at(m->k.n[parity][at.half * 64]), sums = panel_64_at(x.sums);
+        release(&m->x_empty[first]);
+        shift(d);
         wgmma_begin();
-        wgmma_f16(d, n, sums, 0);
-        wgmma_f16(d, n, sums + PANEL_STEP, 1);
+        EVERY(k, 8)
+            wgmma_uu(d, low[k], step_of<N>(x_low, k), 1);
         wgmma_end();
-    }
-#pragma unroll
-    for (int t = 0; t < N / 8; t++) {
-        const float2 dx = *(const float2 *)&x.d[8 * t + at.column];
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int sum = (int)(isum[4 * t + e] - (uint32_t)MAGIC_BITS * (uint32_t)first[e / 2]);
-            acc[4 * t + e] = fmaf(dw[e / 2].x * (e % 2 ? dx.y : dx.x), (float)sum, acc[4 * t + e]);
-        }
-    }
-    if (!T::HAS_M)
-        return;
-    wgmma_wait<0>(d);
-#pragma unroll
-    for (int t = 0; t < N / 8; t++) {
-        const float2 dx = *(const float2 *)&x.d[8 * t + at.column];
-        const float2 all = *(const float2 *)&x.all[8 * t + at.column];
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            acc[4 * t + e] = fmaf(-(dw[e / 2].y * (e % 2 ? dx.y : dx.x)),
-                                  fmaf(32, e % 2 ? all.y : all.x, d[4 * t + e]), acc[4 * t + e]);
+        if (threadIdx.x < 128 || !last || b + 1 < job.nb) /* nobody awaits a turn after the last */
+            give_turn();
+        wgmma_wait<0>(d);
+        add_products<N>(more, at.column, z, d, acc);
+        if (T::HAS_M)
+            add_minima<N>(more, at.column, z, n, sums, acc);
+        release(&m->x_empty[x.at]);
+        next_of<parts::PARTS>(x);
     }
 }
 
-template <int N> DEVICE void begin_quad(float (&d)[N / 2], uint64_t w, uint64_t x, int g) {
+/* Block g of four of a part: codes as halves, and their product begun. */
+template <class T, int N> DEVICE void begin_32(float (&d)[N / 2], uint32_t (&h)[2][4], const uint32_t u[4], uint64_t x,
+                                               int g) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint2 v = halves_of(u[i] ^ 0x80808080u, 128 + T::OFFSET);
+        h[i / 2][i % 2] = v.x, h[i / 2][2 + i % 2] = v.y;
+    }
     wgmma_begin();
 #pragma unroll
     for (int k = 0; k < 2; k++)
-        wgmma_f16(d, w + g / 2 * (W_PANEL >> 4) + (g % 2 * 2 + k) * PANEL_STEP,
-                  x + g / 2 * (N * 128 >> 4) + (g % 2 * 2 + k) * PANEL_STEP, k);
+        wgmma_f16(d, h[k], x + g / 2 * (N * 128 >> 4) + (g % 2 * 2 + k) * PANEL_STEP, k);
     wgmma_end();
 }
-template <class T, int N> DEVICE void add_32(const struct wide_mem<T, N> *m, const struct seat &at,
-                                             uint32_t slot, int g, const float (&d)[N / 2],
-                                             float (&acc)[N / 2]) {
-    const struct x_quad<N> &x = m->b.x[slot];
-    const float2 dw[2] = {m->b.d[slot][g][at.row], m->b.d[slot][g][at.row + 8]};
+template <class T, int N> DEVICE void add_32(const struct x_quad<N> *x, const struct seat &at, const uint8_t *slot,
+                                             int k, const float (&d)[N / 2], float (&acc)[N / 2]) {
+    const uint32_t r = threadIdx.x % 32 / 4;
+    const float2 dw[2] = {block_scale<T>(slot, r, k), block_scale<T>(slot, r + 8, k)};
 #pragma unroll
     for (int t = 0; t < N / 8; t++) {
-        const float2 dx = *(const float2 *)&x.d[g][8 * t + at.column];
-        const float2 sum = T::HAS_M ? *(const float2 *)&x.sum[g][8 * t + at.column] : dx;
+        const float2 dx = *(const float2 *)&x->d[k % 4][8 * t + at.column];
+        const float2 sum = T::HAS_M ? *(const float2 *)&x->sum[k % 4][8 * t + at.column] : dx;
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const float by = e % 2 ? dx.y : dx.x;
@@ -336,36 +344,60 @@ template <class T, int N> DEVICE void add_32(const struct wide_mem<T, N> *m, con
         }
     }
 }
-/* n blocks of 32; of four, each product is begun before the last one's is added. */
-template <class T, int N> DEVICE void multiply_32(struct wide_mem<T, N> *m, const struct seat &at,
-                                                  uint32_t slot, uint32_t n, float (&acc)[N / 2]) {
-    const uint64_t w = panel_at(m->w[slot] + at.half * 64 * 128), x = panel_at(m->x[slot]);
-    float d[N / 2], e[N / 2];
-    if (n == 4) {
-        begin_quad<N>(d, w, x, 0);
-        begin_quad<N>(e, w, x, 1);
-        wgmma_wait<1>(d);
-        add_32<T, N>(m, at, slot, 0, d, acc);
-        begin_quad<N>(d, w, x, 2);
-        wgmma_wait<1>(e);
-        add_32<T, N>(m, at, slot, 1, e, acc);
-        begin_quad<N>(e, w, x, 3);
-        wgmma_wait<1>(d);
-        add_32<T, N>(m, at, slot, 2, d, acc);
-        wgmma_wait<0>(e);
-        add_32<T, N>(m, at, slot, 3, e, acc);
-        return;
-    }
+/* n blocks of 32 of an item; of a whole part of x, each product is begun before the last one's is added. */
+template <class T, int N> DEVICE void multiply_32(struct wide_mem<T, N> *m, const struct wide_job &job,
+                                                  const struct seat &at, float (&acc)[N / 2], struct ring &w,
+                                                  struct ring &x) {
+    typedef struct x_parts<32, N> parts;
+    const T *const type = NULL;
+    const uint32_t n = (job.nb + 3) / 4;
 #pragma unroll 1
-    for (uint32_t g = 0; g < n; g++) {
-        begin_quad<N>(d, w, x, (int)g);
-        wgmma_wait<0>(d);
-        add_32<T, N>(m, at, slot, (int)g, d, acc);
+    for (uint32_t i = 0; i < n; i++, next_of<parts::PARTS>(x)) {
+        const int half = i % 2 * 4;
+        const uint8_t *slot = m->w[w.at][at.warp];
+        const struct x_quad<N> *more = (const struct x_quad<N> *)m->more[x.at];
+        const uint64_t panel = panel_at(m->x[x.at]);
+        float d[N / 2], e[N / 2];
+        uint32_t u[4], v[4], hd[2][4], he[2][4];
+        if (half == 0)
+            barrier_wait(&m->w_full[w.at], w.parity);
+        barrier_wait(&m->x_full[x.at], x.parity);
+        pair_words(type, slot, half / 2, u, v);
+        if (job.nb - 4 * i >= 4) {
+            begin_32<T, N>(d, hd, u, panel, 0);
+            begin_32<T, N>(e, he, v, panel, 1);
+            pair_words(type, slot, half / 2 + 1, u, v);
+            wgmma_wait<1>(d);
+            add_32<T, N>(more, at, slot, half, d, acc);
+            begin_32<T, N>(d, hd, u, panel, 2);
+            wgmma_wait<1>(e);
+            add_32<T, N>(more, at, slot, half + 1, e, acc);
+            begin_32<T, N>(e, he, v, panel, 3);
+            wgmma_wait<1>(d);
+            add_32<T, N>(more, at, slot, half + 2, d, acc);
+            wgmma_wait<0>(e);
+            add_32<T, N>(more, at, slot, half + 3, e, acc);
+        } else {
+#pragma unroll
+            for (int g = 0; g < 3; g++) {
+                if (4 * i + g >= job.nb)
+                    break;
+                if (g == 2)
+                    pair_words(type, slot, half / 2 + 1, u, v);
+                begin_32<T, N>(d, hd, g == 1 ? v : u, panel, g);
+                wgmma_wait<0>(d);
+                add_32<T, N>(more, at, slot, half + g, d, acc);
+            }
+        }
+        release(&m->x_empty[x.at]);
+        if (half || i + 1 == n) {
+            release(&m->w_empty[w.at]);
+            next_of<ITEMS>(w);
+        }
     }
 }
 
-template <class T, int N>
-DEVICE void store(const struct wide_job &job, const struct seat &at, const float (&acc)[N / 2]) {
+template <int N> DEVICE void store(const struct wide_job &job, const struct seat &at, const float (&acc)[N / 2]) {
     const float bias[2] = {job.bias && at.row < job.w_rows ? job.bias[at.row] : 0,
                            job.bias && at.row + 8 < job.w_rows ? job.bias[at.row + 8] : 0};
 #pragma unroll
@@ -385,43 +417,25 @@ DEVICE void store(const struct wide_job &job, const struct seat &at, const float
         }
 }
 
-template <class T, int N>
-DEVICE void multiply_all(struct wide_mem<T, N> *m, const struct wide_job &job) {
-    const struct seat at = seat_of(threadIdx.x - 128 * UNPACKERS);
-    uint32_t slot = 0, parity = 0;
+template <class T, int N> DEVICE void multiply(struct wide_mem<T, N> *m, const struct wide_job &job, struct ring &w,
+                                               struct ring &x, bool last) {
+    const struct seat at = seat_of(threadIdx.x);
     float acc[N / 2];
-#pragma unroll
-    for (int e = 0; e < N / 2; e++)
+    EVERY(e, N / 2)
         acc[e] = 0;
-    if constexpr (T::BLOCK == 256) {
-        for (uint32_t b = 0; b < job.nb; b++) {
-            float d[N / 2];
-            uint32_t isum[N / 2];
-            int first[2] = {0, 0};
-#pragma unroll
-            for (int e = 0; e < N / 2; e++)
-                isum[e] = 0;
-#pragma unroll 1
-            for (uint32_t half = 0; half < 2; half++) {
-                barrier_wait(&m->full[slot], parity);
-                multiply_256<T, N>(m, at, slot, d, isum, first);
-                if (half)
-                    finish_256<T, N>(m, at, b % 2, d, isum, first, acc);
-                release(m, slot);
-                if (++slot == STAGES)
-                    slot = 0, parity ^= 1;
-            }
-        }
-    } else {
-        for (uint32_t stage = 0; stage < job.stages; stage++) {
-            barrier_wait(&m->full[slot], parity);
-            multiply_32<T, N>(m, at, slot, job.nb - stage * 4 < 4 ? job.nb - stage * 4 : 4, acc);
-            release(m, slot);
-            if (++slot == STAGES)
-                slot = 0, parity ^= 1;
-        }
-    }
-    store<T, N>(job, at, acc);
+    if constexpr (T::BLOCK == 256)
+        multiply_256<T, N>(m, job, at, acc, w, x, last);
+    else
+        multiply_32<T, N>(m, job, at, acc, w, x);
+    store<N>(job, at, acc);
+}
+
+/* Unit u of all tiles of x and of w: those of x first. */
+DEVICE void find_unit(struct wide_job &job, const struct lode_cuda_gemm_args &a, uint32_t u, uint32_t x_tiles,
+                      uint32_t n) {
+    const uint32_t x_tile = u % x_tiles;
+    find_job(job, a, W_ROWS, n, x_tile, u / x_tiles);
+    job.x = at<const uint8_t>(a.x.data) + x_tile * a.x.stride;
 }
 
 template <class T, int N> DEVICE void wide(const struct lode_cuda_gemm_args &a) {
@@ -429,27 +443,39 @@ template <class T, int N> DEVICE void wide(const struct lode_cuda_gemm_args &a) 
     typedef struct wide_mem<T, N> mem;
     mem *m = (mem *)(wide_bytes + (-shared_address(wide_bytes) & 1023));
     static_assert(sizeof *m + 1024 <= LODE_WIDE_SHARED, "shared.h");
-    struct wide_job job;
-    begin();
-    if (!find_job(job, a, W_ROWS, N))
-        return;
-    job.x = at<const uint8_t>(a.x.data) + blockIdx.x * a.x.stride;
-    job.nb = a.cols / T::BLOCK;
-    job.stages = (a.cols + STEP - 1) / STEP;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) {
-            barrier_init(&m->full[i], 128);
-            barrier_init(&m->empty[i], 8);
+        for (int i = 0; i < mem::parts::PARTS; i++) {
+            barrier_init(&m->x_full[i], 1);
+            barrier_init(&m->x_empty[i], MULTIPLIERS / 32);
+        }
+        for (int i = 0; i < ITEMS; i++) {
+            barrier_init(&m->w_full[i], COPIERS);
+            barrier_init(&m->w_empty[i], MULTIPLIERS / 32);
         }
         barriers_made();
     }
+    begin();
     __syncthreads();
-    if (threadIdx.x < 128 * UNPACKERS) {
-        keep_registers<share<N>::KEPT>();
-        unpack_all<T, N>(m, job);
+    const uint32_t x_tiles = a.tiles ? *at<const uint32_t>(a.tiles) : (a.n_x + N - 1) / N, units = x_tiles * a.w_tiles;
+    struct wide_job job;
+    job.nb = a.cols / T::BLOCK;
+    job.items = (a.cols + ITEM - 1) / ITEM;
+    if (threadIdx.x >= MULTIPLIERS) {
+        struct ring w = {0, 1}, x = {0, 1};
+        keep_registers<KEPT>();
+        for (uint32_t u = blockIdx.x; u < units; u += gridDim.x) {
+            find_unit(job, a, u, x_tiles, N);
+            bring_all<T, N>(m, job, w, x);
+        }
     } else {
-        take_registers<share<N>::TAKEN>();
-        multiply_all<T, N>(m, job);
+        struct ring w = {0, 0}, x = {0, 0};
+        take_registers<TAKEN>();
+        if (T::BLOCK == 256 && blockIdx.x < units)
+            begin_turns();
+        for (uint32_t u = blockIdx.x; u < units; u += gridDim.x) {
+            find_unit(job, a, u, x_tiles, N);
+            multiply<T, N>(m, job, w, x, u + gridDim.x >= units);
+        }
     }
 }
 
@@ -459,7 +485,7 @@ template <class T, int N> DEVICE void wide(const struct lode_cuda_gemm_args &a) 
         wide<struct name, n>(a);                                                                   \
     }
 #define WIDE(name, type, block, ...) WIDE_OF(name, 64) WIDE_OF(name, 128)
-static_assert(LODE_WIDE_THREADS == 128 * (2 + UNPACKERS), "shared.h");
+static_assert(LODE_WIDE_THREADS == MULTIPLIERS + COPIERS, "shared.h");
 LODE_CUDA_QUANT_LIST(WIDE)
 
 /* ---- x ---- */
@@ -474,6 +500,8 @@ DEVICE const uint8_t *spread_row(const struct lode_cuda_spread_args &a, uint32_t
     return row_at<const uint8_t>(
         a.x, at<const uint32_t>(a.list)[tile.first + (i < tile.n ? i : tile.n - 1)] / a.x_div);
 }
+/* Where number k of 16 lies, so that a thread's four neighbours of w are its four of an operand of halves. */
+DEVICE uint32_t place_of(uint32_t k) { return k / 4 * 2 + k % 2 + k % 4 / 2 * 8; }
 DEVICE uint16_t half_of(int v) { return f32_f16((float)v); }
 
 /* A warp a block of 256 of a row; blockIdx.x: a row of a tile. */
@@ -489,19 +517,23 @@ template <int N> DEVICE void spread_256(const struct lode_cuda_spread_args &a) {
     struct x_block<N> *more = (struct x_block<N> *)(to + 4 * N * 128);
     const uint2 q = *(const uint2 *)(from + 48 + 8 * lane);
     const int m = from[4 + lane / 4];
-    uint16_t x[8];
+    uint32_t high[2] = {}, low[2] = {};
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        x[i] = half_of(m * (int)(int8_t)((i < 4 ? q.x : q.y) >> i % 4 * 8));
-    *(uint4 *)(to + lane / 8 * (N * 128) + in_panel(r, lane % 8)) =
-        make_uint4(x[0] | (uint32_t)x[1] << 16, x[2] | (uint32_t)x[3] << 16,
-                   x[4] | (uint32_t)x[5] << 16, x[6] | (uint32_t)x[7] << 16);
+    for (int i = 0; i < 8; i++) {
+        const uint32_t v = (uint32_t)(m * (int)(int8_t)((i < 4 ? q.x : q.y) >> i % 4 * 8));
+        high[i / 4] |= (v >> 8 & 255) << i % 4 * 8;
+        low[i / 4] |= (v & 255) << i % 4 * 8;
+    }
+    to += lane / 16 * (N * 128) + in_panel(r, lane % 16 / 2) + lane % 2 * 8;
+    *(uint2 *)to = make_uint2(high[0], high[1]);
+    *(uint2 *)(to + N * 256) = make_uint2(low[0], low[1]);
     int sum = 0;
     if (lane < 16) {
         sum = *(const int16_t *)(from + 16 + 2 * lane);
         const int high = (sum + 128) >> 8;
-        more->sums[r][sums_piece(r, lane / 8) + lane % 8] = half_of(256 * high);
-        more->sums[r][sums_piece(r, 2 + lane / 8) + lane % 8] = half_of(sum - 256 * high);
+        const uint32_t place = place_of(lane);
+        more->sums[r][sums_piece(r, place / 8) + place % 8] = half_of(256 * high);
+        more->sums[r][sums_piece(r, 2 + place / 8) + place % 8] = half_of(sum - 256 * high);
     }
     for (int w = 8; w; w /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, w);
@@ -528,8 +560,9 @@ template <int N> DEVICE void spread_32(const struct lode_cuda_spread_args &a) {
 #pragma unroll
     for (int n = 0; n < 4; n++)
         x[n] = half_of((int)(int8_t)(q >> n * 8));
-    *(uint2 *)(to + i / 2 * (N * 128) + in_panel(r, i % 2 * 4 + k / 2) + k % 2 * 8) =
-        make_uint2(x[0] | (uint32_t)x[1] << 16, x[2] | (uint32_t)x[3] << 16);
+    to += i / 2 * (N * 128) + k % 4 * 4;
+    *(uint32_t *)(to + in_panel(r, i % 2 * 4 + k / 4 * 2)) = x[0] | (uint32_t)x[1] << 16;
+    *(uint32_t *)(to + in_panel(r, i % 2 * 4 + k / 4 * 2 + 1)) = x[2] | (uint32_t)x[3] << 16;
     if (k == 0) {
         more->d[i][r] = *(const float *)from;
         more->sum[i][r] = (float)*(const int *)(from + 4);

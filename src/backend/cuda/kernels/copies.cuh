@@ -1,0 +1,33 @@
+/* copies.cuh - copies to shared memory that a thread does not wait for; plain ones before Ampere. */
+#ifndef LODE_CUDA_COPIES_CUH
+#define LODE_CUDA_COPIES_CUH
+
+#include "common.cuh"
+
+template <int BYTES> DEVICE void copy_async(void *to, const void *from) {
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+#if __CUDA_ARCH__ >= 800
+    if constexpr (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(BYTES)
+                     : "memory");
+#else
+    for (int i = 0; i < BYTES; i += 4)
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(at + i),
+                     "r"(*(const uint32_t *)((const uint8_t *)from + i))
+                     : "memory");
+#endif
+}
+DEVICE void copies_end_group() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int LATER> DEVICE void copies_wait() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+#endif
+}
+
+#endif
