@@ -437,6 +437,7 @@ int lode_stream_create(struct lode_store **out, const struct lode_source *source
         return lode_fail_nomem(err, "expert cache");
     }
     *s = (struct stream){.base = {.ops = &ops},
+                         .trial = LODE_TRIAL,
                          .source = source,
                          .weights = weights,
                          .groups = groups + first,

@@ -8,8 +8,11 @@
  *
  * What is less likely than not to be used is not read.  Besides, guesses are judged in lots, all but
  * those called off: fewer than half of a lot used, and there are none for a while.  Then they fill
- * the cache with what nobody wants. */
+ * the cache with what nobody wants.  And now and then it is tried out whether layers take less time without
+ * any (trial.h): where the disk is all that counts, they do. */
 #include "store/stream_parts.h"
+
+#include "base/clock.h"
 
 enum { LOT = 256, PAUSE = 4096 /* settled layers */ };
 static const float LEAST = 0.5f; /* chance of being used */
@@ -106,7 +109,9 @@ void stream_want(struct stream *s, struct lode_guesses *mine, const struct lode_
             s->slots[s->where[groups[i].id]].mark = s->mark + NAMED;
     let_go(s, mine);
     judge(s);
-    for (uint32_t i = 0; i < n && !s->pause; i++)
+    mine->asked = true;
+    const bool none = s->trial.off || (s->pause && !s->trial.part); /* a trial is of guesses, not of pauses */
+    for (uint32_t i = 0; i < n && !none; i++)
         want_one(s, mine, &groups[i]);
 }
 
@@ -122,4 +127,9 @@ void stream_settle(struct stream *s, struct lode_guesses *mine) {
     s->mark += MARKS;
     let_go(s, mine);
     s->pause -= s->pause > 0;
+    const uint64_t now = (uint64_t)(lode_clock() * 1e9);
+    if (mine->asked && mine->when) /* others, of prompts, are not guessed for */
+        lode_trial_add(&s->trial, now - mine->when);
+    mine->when = now;
+    mine->asked = false;
 }

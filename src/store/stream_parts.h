@@ -9,6 +9,7 @@
 #include "store/policy.h"
 #include "store/rooms.h"
 #include "store/stream.h"
+#include "store/trial.h"
 
 #include <pthread.h>
 
@@ -60,6 +61,7 @@ struct stream {
     uint32_t n_waiting;
     uint64_t n_loads, mark;
     uint32_t lot, lot_used, pause;               /* judged guesses; settled layers without any */
+    struct lode_trial trial;
     uint64_t cancelled;
     struct stream_count *counts; /* (n_layers) */
     uint32_t *uses;              /* (n_groups) */

@@ -49,6 +49,8 @@ struct lode_wanted {
 enum { LODE_GUESSES = 64 };
 struct lode_guesses {
     uint32_t n;
+    bool asked;    /* since the last settle, */
+    uint64_t when; /* which was then; ns */
     struct {
         uint32_t room;
         uint64_t load; /* which of the store's it was */

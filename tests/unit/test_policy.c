@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/rng.h"
+#include "store/trial.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -203,6 +204,32 @@ static void as_the_slow_models(void **state) {
     }
 }
 
+/* n layers that take as long as said with guesses and without; how many had none. */
+static uint32_t run_layers(struct lode_trial *t, uint32_t n, uint64_t with, uint64_t without) {
+    uint32_t n_off = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        n_off += t->off;
+        lode_trial_add(t, t->off ? without : with);
+    }
+    return n_off;
+}
+
+/* Whether guesses pay is found out, and again when it has changed; what finding out costs is bounded. */
+static void guesses_that_pay(void **state) {
+    (void)state;
+    enum { TRIED = LODE_TRIAL_PART * LODE_TRIAL_PARTS, ROUND = TRIED + LODE_TRIAL_BETWEEN };
+    struct lode_trial t = LODE_TRIAL;
+    assert_int_equal(run_layers(&t, LODE_TRIAL_FIRST, 100000, 10000), 0);
+    assert_int_equal(run_layers(&t, TRIED, 100000, 96000), TRIED / 2);
+    assert_false(t.off); /* not enough of a difference */
+    assert_int_equal(run_layers(&t, LODE_TRIAL_BETWEEN, 100000, 0), 0);
+    t.left++; /* a layer for which the disk stood still for a second */
+    lode_trial_add(&t, 1000000000);
+    assert_int_equal(run_layers(&t, ROUND, 100000, 94000), TRIED / 2 + LODE_TRIAL_BETWEEN);
+    assert_int_equal(run_layers(&t, 10 * ROUND, 80000, 100000), 10 * (TRIED / 2));
+    assert_int_equal(run_layers(&t, ROUND, 0, 0), TRIED / 2); /* all is in memory */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lru_drops_the_oldest),
@@ -213,6 +240,7 @@ int main(void) {
         cmocka_unit_test(nothing_to_drop),
         cmocka_unit_test(refused),
         cmocka_unit_test(as_the_slow_models),
+        cmocka_unit_test(guesses_that_pay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
