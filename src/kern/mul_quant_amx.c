@@ -5,7 +5,7 @@
  * columns, a vector for each column whose lane i belongs to row i.
  *
  * Blocks of 256 add up in the tiles as a whole, because their scales and multipliers go into the operands:
- * scale (q - bias), at most 4096 in size, and mul xq, at most 2032, are digits of base 64, from -64 to 63 and
+ * scale (q - bias), at most 4096 in size, and mul xq, at most 2032, are 64 high + low, high from -64 to 64, low
  * from 0 to 63, and
  *
  *     isum = 4096 high high' + 64 (high low' + low high') + low low'
@@ -13,10 +13,9 @@
  * is three sums of four products of bytes.  They may wrap around, the total does not.  Q2_K and Q3_K need
  * one digit.  Of blocks of 32 each is a product.  What follows is mul_tile.h's arithmetic.
  *
- * Tiles and vectors work side by side only if their instructions alternate, because the processor looks
- * ahead a few hundred of its own operations, which is what two tiles' loads and stores take.  So while a
- * meeting of 16 rows and 16 columns is multiplied, the meeting before is brought to its end, a few columns
- * after each product.  bench/notes/kern-amx.md
+ * While a meeting of 16 rows and 16 columns is multiplied, the meeting before is brought to its end, a column or
+ * a few after each product: the processor looks ahead some hundred operations, too few to find the vectors'
+ * work behind all of the tiles'.  bench/notes/kern-amx.md
  */
 #include "kern/vec_avx512.h"
 
