@@ -158,8 +158,8 @@ static void check_mul(struct kc *t, enum lode_dtype type, exact_row *exact_of) {
         check_shape(t, type, exact_of, 1 + kc_below(t, 20), 1 + kc_below(t, 9), block * n_blocks,
                     BLOCKS_ANY);
         check_shape(t, type, exact_of, 32, 4, block * n_blocks, BLOCKS_CORNER);
-        check_shape(t, type, exact_of, 17, 19, block * n_blocks, BLOCKS_CORNER);
-        check_shape(t, type, exact_of, 33, 23, block * n_blocks, BLOCKS_ANY);
+        check_shape(t, type, exact_of, 17, 27, block * n_blocks, BLOCKS_CORNER);
+        check_shape(t, type, exact_of, 33, 30, block * n_blocks, BLOCKS_ANY);
     }
     /* more columns than a kernel takes at once (mul_tile.h: 128) */
     KC_EACH(n_x, many_columns)
