@@ -44,8 +44,9 @@ BUILDS = {
                  meson=['-Db_sanitize=address,undefined', '-Doptimization=1'] + HOST_OF_CUDA),
     'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['unit', 'soak', 'cli', 'model'],
                  meson=['-Db_sanitize=thread', '-Doptimization=1'] + HOST_OF_CUDA),
-    # clang's warnings, and everything once without optimisation
+    # clang's warnings, and everything once without optimisation; what takes minutes so, in the long form
     'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'cli', 'model'],
+                     slow=['test_serve', 'test_schedules', 'kerncheck'],
                      meson=['-Dwerror=true', '-Doptimization=0'] + HOST_OF_CUDA),
     'clang': dict(cc='clang', tests=None, long=['unit', 'kern', 'cli', 'model', 'trained'], meson=[]),
     'fuzz': dict(cc='clang', targets=['fuzz'], tests=[], long=[],
@@ -206,6 +207,8 @@ def meson_tests(name, suites, args, prefix):
         mine = [s.split(':')[-1] for s in t['suite']]
         if suites != ['*'] and not set(suites) & set(mine):
             continue
+        if not args.long and t['name'] in BUILDS[name].get('slow', ()):
+            continue
         env = {**SANITIZER_ENV, **t['env']}
         env['LODE_SHARED'] = os.environ.get('LODE_SHARED', env.get('LODE_SHARED', ''))
         # At length in the plain build; under the address sanitizer all but whole models, which would
@@ -219,7 +222,7 @@ def meson_tests(name, suites, args, prefix):
 
 
 def fuzz_pieces(args, prefix):
-    seconds = args.fuzz_seconds or (120 if args.long else 12)
+    seconds = args.fuzz_seconds or (120 if args.long else 8)
     folder = os.path.join(args.build, 'fuzz')
     pieces = []
     for f in sorted(os.listdir(os.path.join(ROOT, 'tests/fuzz'))):
@@ -319,14 +322,12 @@ def main():
     good = [n for n in builds if args.list or made[n].passed]
 
     prefix = sanitizer_prefix()
-    pieces = []
+    pieces = emulated_pieces(args) if 'aarch64' in good else []  # the longest first
     for n in good:
         if os.path.exists(os.path.join(args.build, n, 'meson-info', 'intro-tests.json')):
             pieces += meson_tests(n, suites[n], args, prefix if n in ('asan', 'tsan') else [])
     if 'fuzz' in good:
         pieces += fuzz_pieces(args, prefix)
-    if 'aarch64' in good:
-        pieces += emulated_pieces(args)
     if args.list:
         print('\n'.join(p.name for p in pieces))
         return 0

@@ -121,7 +121,7 @@ static struct how how_of(const struct subject *on, struct injection *x, int engi
                                    .engine = engines[engine].engine}};
 }
 
-static uint32_t next_call(uint32_t at) { return at + (is_long() ? 1 : 1 + at / 4); }
+static uint32_t next_call(uint32_t at) { return at + (is_long() ? 1 : 1 + at / 2); }
 
 /* ---- the table ---- */
 
