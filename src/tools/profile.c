@@ -1,11 +1,11 @@
 #include "profile.h"
 
 #include "out.h"
+#include "progress.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct profile {
     const struct lode_model *m;
@@ -13,7 +13,7 @@ struct profile {
     struct lode_profile left_out, last, step; /* last: at the end of the latest step */
     struct profile_steps steps;
     uint64_t n_steps;
-    struct timespec start;
+    double start;
     FILE *lines; /* --profile-tokens; NULL: nobody asked */
     bool paused;
 };
@@ -43,12 +43,6 @@ static void add(struct lode_profile *to, const struct lode_profile *by, int sign
 }
 
 /* ---- steps ---- */
-
-static double seconds_since(const struct timespec *start) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)(t.tv_sec - start->tv_sec) + 1e-9 * (double)(t.tv_nsec - start->tv_nsec);
-}
 
 static void sum_up(struct profile_step *s, const struct lode_profile *p) {
     s->seconds = p->seconds;
@@ -81,7 +75,7 @@ static void stepped(void *user, uint32_t n_tokens, uint32_t n_sequences, uint32_
         return;
     lode_model_profile(p->m, &p->step);
     struct profile_step s = {.number = ++p->n_steps,
-                             .at = seconds_since(&p->start),
+                             .at = clock_now() - p->start,
                              .n_tokens = n_tokens,
                              .n_sequences = n_sequences,
                              .pos = pos};
@@ -117,7 +111,7 @@ int profile_begin(struct profile **out, const struct lode_model *m, const struct
         free(p);
         return fail_file(o->profile_tokens, err);
     }
-    clock_gettime(CLOCK_MONOTONIC, &p->start);
+    p->start = clock_now();
     lode_model_profile(m, &p->last);
     *out = p;
     return 0;

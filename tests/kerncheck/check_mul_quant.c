@@ -180,26 +180,20 @@ static void check_mul(struct kc *t, enum lode_dtype type, exact_row *exact_of) {
         memcpy(w + i * w_stride, w, 64 * w_stride);
     for (size_t j = 0; j < 512; j++)
         fill_x(t, act, x + j * x_stride, k, false);
-    KC_TIME(t, "16384x4096 x 1", (double)(rows * w_stride), 2.0 * (double)(rows * k))
-    t->now->mul[type](y, ldy, w, w_stride, rows, x, x_stride, 1, k);
-    KC_TIME(t, "16384x4096 x 4", (double)(rows * w_stride), 8.0 * (double)(rows * k))
-    t->now->mul[type](y, ldy, w, w_stride, rows, x, x_stride, 4, k);
-    KC_TIME(t, "16384x4096 x 8", (double)(rows * w_stride), 16.0 * (double)(rows * k))
-    t->now->mul[type](y, ldy, w, w_stride, rows, x, x_stride, 8, k);
-    KC_TIME(t, "256x4096 x 1", (double)(256 * w_stride), 2.0 * (double)(256 * k))
-    t->now->mul[type](y, ldy, w, w_stride, 256, x, x_stride, 1, k);
-    KC_TIME(t, "64x4096 x 8", (double)(64 * w_stride), 2.0 * (double)(64 * k) * 8)
-    t->now->mul[type](y, ldy, w, w_stride, 64, x, x_stride, 8, k);
-    KC_TIME(t, "64x4096 x 512", (double)(64 * w_stride), 2.0 * (double)(64 * k) * 512)
-    t->now->mul[type](y, ldy, w, w_stride, 64, x, x_stride, 512, k);
-    KC_TIME(t, "256x4096 x 512", (double)(256 * w_stride), 2.0 * (double)(256 * k) * 512)
-    t->now->mul[type](y, ldy, w, w_stride, 256, x, x_stride, 512, k);
-    KC_TIME(t, "256x4096 x 128", (double)(256 * w_stride), 2.0 * (double)(256 * k) * 128)
-    t->now->mul[type](y, ldy, w, w_stride, 256, x, x_stride, 128, k);
-    KC_TIME(t, "256x4096 x 32", (double)(256 * w_stride), 2.0 * (double)(256 * k) * 32)
-    t->now->mul[type](y, ldy, w, w_stride, 256, x, x_stride, 32, k);
-    KC_TIME(t, "256x4096 x 16", (double)(256 * w_stride), 2.0 * (double)(256 * k) * 16)
-    t->now->mul[type](y, ldy, w, w_stride, 256, x, x_stride, 16, k);
+#define TIME(n_w, n_x)                                                                              \
+    KC_TIME(t, #n_w "x4096 x " #n_x, (double)(n_w * w_stride), 2.0 * (double)(n_w * k) * n_x)      \
+    t->now->mul[type](y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);
+    TIME(16384, 1)
+    TIME(16384, 4)
+    TIME(16384, 8)
+    TIME(256, 1)
+    TIME(64, 8)
+    TIME(64, 512)
+    TIME(256, 512)
+    TIME(256, 128)
+    TIME(256, 32)
+    TIME(256, 16)
+#undef TIME
 }
 
 #define CHECK(name, type)                                                                          \

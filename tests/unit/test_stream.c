@@ -78,18 +78,19 @@ static void *run_partner(void *arg) {
     return NULL;
 }
 
-/* Two sessions at once, both with the reference's bits. */
-static void run_two(struct lode_model *m) {
-    static struct partner two[2];
-    pthread_t t[2];
-    for (int i = 0; i < 2; i++) {
-        two[i] = (struct partner){.model = m};
-        assert_int_equal(pthread_create(&t[i], NULL, run_partner, &two[i]), 0);
+/* n sessions at once, all with the reference's bits. */
+static void run_at_once(struct lode_model *m, int n) {
+    static struct partner p[3];
+    pthread_t t[3];
+    for (int i = 0; i < n; i++) {
+        p[i] = (struct partner){.model = m};
+        assert_int_equal(pthread_create(&t[i], NULL, run_partner, &p[i]), 0);
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < n; i++) {
         pthread_join(t[i], NULL);
-        assert_int_equal(two[i].rc, 0);
-        assert_memory_equal(two[i].got, reference, sizeof reference);
+        if (p[i].rc != 0)
+            fail_msg("%s: %s", p[i].err.where, p[i].err.text);
+        assert_memory_equal(p[i].got, reference, sizeof reference);
     }
 }
 
@@ -99,18 +100,7 @@ static void two_at_once(void **state) {
     for (int k = 0; k < 2; k++) {
         struct how how = {.share = 0.15 * k};
         struct lode_model *m = load(models[0], &how);
-        static struct partner p[3];
-        pthread_t t[3];
-        for (int i = 0; i < 3; i++) {
-            p[i] = (struct partner){.model = m};
-            assert_int_equal(pthread_create(&t[i], NULL, run_partner, &p[i]), 0);
-        }
-        for (int i = 0; i < 3; i++) {
-            pthread_join(t[i], NULL);
-            if (p[i].rc < 0)
-                fail_msg("%s: %s", p[i].err.where, p[i].err.text);
-            assert_memory_equal(p[i].got, reference, sizeof reference);
-        }
+        run_at_once(m, 3);
         lode_model_free(m);
     }
 }
@@ -183,7 +173,7 @@ static void guessing_at_once(void **state) {
     struct how how = {.share = 0.5};
     struct lode_model *m = load(models[0], &how);
     uint64_t came_true = 0;
-    run_two(m);
+    run_at_once(m, 2);
     for (uint32_t l = 0; l < profile_of(m)->n_layers; l++) {
         assert_true(profile_of(m)->layers[l].guessed <= profile_of(m)->layers[l].guesses);
         came_true += profile_of(m)->layers[l].guessed;
@@ -221,7 +211,7 @@ static void layers(void **state) {
             static struct lode_profile p;
             lode_model_profile(m, &p);
             n_streamed += p.layers[p.n_layers - 1].bytes > 0; /* two layers are no more than two */
-            run_two(m);
+            run_at_once(m, 2);
             lode_model_free(m);
         }
     }
@@ -245,7 +235,7 @@ static void converted_layers(void **state) {
             fail_msg("%s: %s", err.where, err.text);
         same(m, 1, 1);
         same(m, N, 2);
-        run_two(m);
+        run_at_once(m, 2);
         assert_non_null(strstr(profile_of(m)->reader, "converted"));
         lode_model_free(m);
     }

@@ -13,8 +13,8 @@ bool lode_cuda_is_fast(const struct op *o, const struct lode_operand *w) {
            lode_cuda_has_fast(o->r->c);
 }
 
-static const struct lode_cuda_fast_kernels *kernels_of(const struct op *o, const struct lode_operand *w) {
-    return &o->r->c->kernels.fast[w->type == LODE_BF16];
+static const struct lode_cuda_fast_kernels *kernels_of(const struct op *o, uint32_t type) {
+    return &o->r->c->kernels.fast[type == LODE_BF16];
 }
 
 /* ---- a few rows ---- */
@@ -23,7 +23,7 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uin
                            uint64_t x_out_stride) {
     struct lode_cuda_gemv_args *a = &f->a;
     const struct lode_cuda *c = o->r->c;
-    const struct lode_cuda_fast_kernels *k = &c->kernels.fast[a->parts[0].type == LODE_BF16];
+    const struct lode_cuda_fast_kernels *k = kernels_of(o, a->parts[0].type);
     const uint32_t room = (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED, most = (uint32_t)c->multiprocessors;
     const uint32_t wanted = up(a->n_units * a->per_unit, TILES), blocks = most > wanted ? most : wanted;
     const uint32_t grid = a->n_units < blocks ? a->n_units : blocks, own = up(a->n_units, grid) * a->per_unit;
@@ -67,16 +67,9 @@ static int run_few(const struct op *o, const struct lode_part *parts, uint32_t n
         f.a.x_out = norm->copy.data;
     }
     for (uint32_t i = 0; i < n_parts; i++) {
-        const struct lode_part *p = &parts[i];
-        f.a.parts[i] = (struct lode_cuda_gemv_part){.w = lode_cuda_weight(o, p->w),
-                                                    .bias = lode_cuda_weight(o, p->bias),
-                                                    .y = (lode_dev)(uintptr_t)p->out.data,
-                                                    .w_stride = (uint32_t)lode_cuda_row_size(w->type, w->cols),
-                                                    .rows = p->w->rows,
-                                                    .type = w->type,
-                                                    .first_unit = f.a.n_units};
-        f.y_stride[i] = (uint32_t)p->out.stride;
-        f.a.n_units += up(p->w->rows, LODE_GEMV_TILE);
+        f.a.parts[i] = lode_cuda_gemv_part(o, &parts[i], f.a.n_units);
+        f.y_stride[i] = (uint32_t)parts[i].out.stride;
+        f.a.n_units += up(parts[i].w->rows, LODE_GEMV_TILE);
     }
     return lode_cuda_run_few_fast(o, &f, x.stride, norm ? norm->copy.stride : 0);
 }
@@ -103,7 +96,7 @@ static int multiply(const struct op *o, const struct lode_cuda_fast_kernels *k, 
 int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
                        uint32_t n_x, const struct lode_cuda_norm *norm) {
     const struct lode_operand *w = parts[0].w;
-    const struct lode_cuda_fast_kernels *k = kernels_of(o, w);
+    const struct lode_cuda_fast_kernels *k = kernels_of(o, w->type);
     const uint64_t tile = (uint64_t)up(w->cols, 64) * LODE_FAST_PANEL + LODE_FAST_TILE * sizeof(float);
     const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / tile) * LODE_FAST_TILE; /* rows at once */
     struct lode_cuda_fast_args f = {.g = {.x = {o->r->scratch, tile}, .cols = w->cols, .n_parts = n_parts, .x_div = 1}};

@@ -257,8 +257,8 @@ static enum lode_dtype common_act(const struct lode_part *parts, uint32_t n) {
     return lode_cuda_layouts[first].plain ? LODE_F32 : lode_dtypes[first].act;
 }
 
-static struct lode_cuda_gemv_part gemv_part(const struct op *o, const struct lode_part *p,
-                                            uint32_t first) {
+struct lode_cuda_gemv_part lode_cuda_gemv_part(const struct op *o, const struct lode_part *p,
+                                               uint32_t first) {
     return (struct lode_cuda_gemv_part){.w = lode_cuda_weight(o, p->w),
                                         .bias = lode_cuda_weight(o, p->bias),
                                         .y = address(&p->out),
@@ -276,7 +276,7 @@ static bool set_parts(const struct op *o, const struct chain *c, uint32_t tile,
     const struct lode_part *parts = c->mul->parts;
     set_residual(c, a);
     for (uint32_t i = 0; i < a->n_parts; i++) {
-        a->parts[i] = gemv_part(o, &parts[i], a->n_units);
+        a->parts[i] = lode_cuda_gemv_part(o, &parts[i], a->n_units);
         a->n_units += (parts[i].w->rows + tile - 1) / tile;
         if (!c->glu && !c->add && writes_what_it_reads(o, c, &parts[i].out))
             return false;
@@ -471,9 +471,9 @@ static int run_chosen_experts(const struct op *o, uint32_t n, const struct chain
     set_input(o, c, &a);
     set_residual(c, &d);
     for (int i = 0; i < 2; i++)
-        a.parts[i] = gemv_part(o, &parts[i], 0);
+        a.parts[i] = lode_cuda_gemv_part(o, &parts[i], 0);
     a.parts[0].y = o->r->gate;
-    d.parts[0] = gemv_part(o, &parts[2], 0);
+    d.parts[0] = lode_cuda_gemv_part(o, &parts[2], 0);
     d.parts[0].y = address(y);
     if (overlap(y, &in->in[1], o->n) || !lay_out(o, &d, act_down == LODE_A32, &grid, &shared))
         return 0;

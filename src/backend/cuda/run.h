@@ -92,6 +92,9 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
 int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, const struct lode_operand *w,
                               uint32_t x_tiles, uint32_t w_tiles);
 
+/* fuse.c: a part of a product of few rows, whose first unit of work is `first`. */
+struct lode_cuda_gemv_part lode_cuda_gemv_part(const struct op *o, const struct lode_part *p, uint32_t first);
+
 /* fast.c: whether o multiplies by w as --numerics fast has it; whatever the rows are. */
 bool lode_cuda_is_fast(const struct op *o, const struct lode_operand *w);
 /* An RMS norm that comes before. */

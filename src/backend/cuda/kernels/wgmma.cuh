@@ -204,26 +204,18 @@ template <int pending> DEVICE void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 /* d is one of those that have ended. */
-#define WGMMA_WAIT(n, d_of)                                                                        \
-    template <int pending> DEVICE void wgmma_wait(float(&d)[n]) {                                  \
+#define WGMMA_WAIT(type, n, d_of)                                                                  \
+    template <int pending> DEVICE void wgmma_wait(type(&d)[n]) {                                   \
         asm volatile("wgmma.wait_group.sync.aligned %" #n ";"                                      \
                      : d_of(d)                                                                     \
                      : "n"(pending)                                                                \
                      : "memory");                                                                  \
     }
-WGMMA_WAIT(32, D32)
-WGMMA_WAIT(64, D64)
-WGMMA_WAIT(128, D128)
-
-#define WGMMA_WAIT_INTS(n, d_of)                                                                   \
-    template <int pending> DEVICE void wgmma_wait(uint32_t (&d)[n]) {                              \
-        asm volatile("wgmma.wait_group.sync.aligned %" #n ";"                                      \
-                     : d_of(d)                                                                     \
-                     : "n"(pending)                                                                \
-                     : "memory");                                                                  \
-    }
-WGMMA_WAIT_INTS(32, I32)
-WGMMA_WAIT_INTS(64, I64)
+WGMMA_WAIT(float, 32, D32)
+WGMMA_WAIT(float, 64, D64)
+WGMMA_WAIT(float, 128, D128)
+WGMMA_WAIT(uint32_t, 32, I32)
+WGMMA_WAIT(uint32_t, 64, I64)
 
 /* Registers of a role's threads: those that unpack give theirs to those that multiply. */
 template <int n> DEVICE void keep_registers() {
