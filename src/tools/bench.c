@@ -446,7 +446,7 @@ static const struct bench_format *find_format(const char *name) {
 }
 
 int verb_bench(int argc, char **argv) {
-    struct opts o;
+    struct opts o = {0}; /* not all of load has a flag here */
     struct args a;
     struct tests all = {.n = 0};
     int status = args_main(&a, &spec, &o, argc, argv);

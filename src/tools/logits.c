@@ -160,7 +160,7 @@ static int evaluate(const struct opts *o, struct lode_model *m, struct lode_sess
 }
 
 int verb_logits(int argc, char **argv) {
-    struct opts o;
+    struct opts o = {0}; /* not all of load has a flag here */
     struct args a;
     const int status = args_main(&a, &spec, &o, argc, argv);
     if (status >= 0)
