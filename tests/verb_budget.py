@@ -2,13 +2,14 @@
 """Budgets over time: programs that stream their experts under --ram, and what they hold meanwhile, looked at
 fifty times a second: a long answer, prompts in large batches, and a server with many requests at once.
 
-    tests/verb_budget.py PROGRAM [MODEL BUDGET]...
+    tests/verb_budget.py PROGRAM [--hours H] [MODEL BUDGET]...
 
 What a program holds are its own pages (Rss of smaps_rollup, those of mapped files included) and what the page
 cache has of the model's files besides: of weights nothing is to be there, as they are read past it.
 It is at most the budget and 2 %.  The answers are those that the model gives in memory.  In a few seconds;
 with --long (LODE_LONG) for minutes.  With models named, these, and a table for bench/README.md; a model is
-best one that nobody else reads meanwhile.  Sanitizers have memory of their own: with LODE_SANITIZED set the
+best one that nobody else reads meanwhile.  With --hours nothing but a server for so long, of two clients that ask
+something new every four seconds each, and now and then what they asked before.  Sanitizers have memory of their own: with LODE_SANITIZED set the
 test is skipped.
 """
 import ctypes
@@ -29,7 +30,8 @@ PROGRAM = sys.argv[1]
 MODELS = os.path.join(SHARED, 'models')
 SECONDS = 60 if LONG else 2
 TEXT = os.path.join(MODELS, 'eval-a.txt')
-GIVEN = sys.argv[2:]
+HOURS = float(sys.argv[3]) if sys.argv[2:3] == ['--hours'] else 0
+GIVEN = sys.argv[4 if HOURS else 2:]
 PAGE = mmap.PAGESIZE
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -68,14 +70,15 @@ def resident(pid):
 class Watch(threading.Thread):
     """The most that a program held, and the page cache had of the files."""
 
-    def __init__(self, pid, files):
+    def __init__(self, pid, files, gap=0.02):
         super().__init__()
-        self.pid, self.files, self.stop = pid, files, threading.Event()
+        self.pid, self.files, self.gap, self.stop = pid, files, gap, threading.Event()
         self.began, self.resident, self.cached, self.most, self.looks = time.monotonic(), 0, 0, 0, 0
+        self.most_of_late = 0
         self.start()
 
     def run(self):
-        while not self.stop.wait(0.02):
+        while not self.stop.wait(self.gap):
             try:
                 r = resident(self.pid)
             except (OSError, StopIteration):  # it has ended
@@ -83,6 +86,7 @@ class Watch(threading.Thread):
             c = sum(f.cached() for f in self.files)
             self.resident, self.cached = max(self.resident, r), max(self.cached, c)
             self.most, self.looks = max(self.most, r + c), self.looks + 1
+            self.most_of_late = max(self.most_of_late, r + c)
 
     def judge(self, count, budget, what, detail):
         self.stop.set()
@@ -90,7 +94,7 @@ class Watch(threading.Thread):
         count.check(self.looks > 10 and self.most <= 1.02 * budget,
                     '%s: %.1f MB at most of %.1f MB, %.1f MB of them in the page cache; %d looks, %s' % (
                         what, self.most / 1e6, budget / 1e6, self.cached / 1e6, self.looks, detail))
-        if GIVEN:
+        if GIVEN or HOURS:
             print('| %s | %.1f MB | %.1f MB | %.1f MB | %.1f %% | %.0f s, %d looks |' % (
                 what, budget / 1e6, self.most / 1e6, self.cached / 1e6, 100 * self.most / budget,
                 time.monotonic() - self.began, self.looks), flush=True)
@@ -158,6 +162,42 @@ def ask_until(s, end, first, answers):
         i += 1
 
 
+def ask_now_and_then(s, end, first, answers):
+    """Every eighth is one of the sixteen whose answers are known; the others fill what is kept of prefixes."""
+    i = first
+    while time.monotonic() < end:
+        known = i % 8 == first
+        answers.append((i // 8 % 16, text(s, i // 8 % 16)) if known else (None, text(s, 1000 + 2 * i + first)))
+        i += 1
+        time.sleep(4)
+
+
+def for_hours(count, name, model, budget, expected):
+    files = weights(model)
+    s = Server(PROGRAM, '--ram', str(budget), '--device', 'cpu', '-t', '2', '-np', '2', model=model)
+    watch = Watch(s.p.pid, files, gap=0.1)
+    answers, end, most = [], time.monotonic() + 3600 * HOURS, []
+    clients = [threading.Thread(target=ask_now_and_then, args=(s, end, k, answers)) for k in range(2)]
+    for c in clients:
+        c.start()
+    while any(c.is_alive() for c in clients):  # most held of each twelfth: whether it grows
+        watch.most_of_late, until = 0, time.monotonic() + 300 * HOURS
+        while time.monotonic() < until and any(c.is_alive() for c in clients):
+            time.sleep(0.2)
+        most.append(watch.most_of_late)
+    for c in clients:
+        c.join()
+    known = [(i, t) for i, t in answers if i is not None]
+    watch.judge(count, budget, name + ', a server with pauses', '%d answers, of which %d known; most of each twelfth: %s MB' % (
+        len(answers), len(known), ', '.join('%.1f' % (m / 1e6) for m in most)))
+    print(name, len(answers), 'answers; prefixes', s.metric('lode:prefix_cache_bytes') / 1e6, 'MB; most of each twelfth, MB:',
+          *['%.1f' % (m / 1e6) for m in most], flush=True)
+    s.stop()
+    for f in files:
+        f.close()
+    count.check(known and all(t == expected[i] for i, t in known), name + ', for hours: the answers of the whole model')
+
+
 def under(count, name, model, budget, flags, expected):
     files = weights(model)
     s = Server(PROGRAM, '--ram', str(budget), '--device', 'cpu', '-t', '2', '-np', '2', *flags, model=model)
@@ -177,10 +217,14 @@ def under(count, name, model, budget, flags, expected):
 
 
 def one_model(count, name, model, budget):
-    answer_and_prompts(count, name, model, budget)
+    if not HOURS:
+        answer_and_prompts(count, name, model, budget)
     s = Server(PROGRAM, '--device', 'cpu', '-t', '2', '-np', '2', model=model)
     expected = [text(s, i) for i in range(16)]
     s.stop()
+    if HOURS:
+        for_hours(count, name, model, budget_of(model, budget, '-c', '2048', '-np', '2'), expected)
+        return
     for flags in (), ('--direct',):
         under(count, name, model, budget_of(model, budget, '-c', '2048', '-np', '2'), flags, expected)
 
@@ -193,7 +237,7 @@ def main():
     need_server(count, PROGRAM)
     for model, budget in zip(GIVEN[::2], GIVEN[1::2]):
         one_model(count, os.path.basename(model), model, int(budget) << 20)
-    for name in () if GIVEN else ('moe', 'hybrid'):
+    for name in () if GIVEN else ('moe',) if HOURS else ('moe', 'hybrid'):
         with tempfile.TemporaryDirectory(dir=os.path.dirname(PROGRAM)) as t:  # which nobody else reads
             model = shutil.copytree(os.path.join(MODELS, name, 'hf'), os.path.join(t, 'model'),
                                     copy_function=shutil.copyfile)

@@ -57,11 +57,14 @@ struct lode_budget { /* zero means the default */
     uint64_t ram;      /* bytes for all that this program holds, at most and by default what the machine
                           and the control groups have left */
     uint64_t vram;     /* bytes of each of the model's GPUs; 0: what other programs leave of them */
+    uint64_t own;      /* bytes of that which the caller holds or will, beside models: a text, its tokens */
     uint32_t gpu_layers;  /* so many of n_layers + 1 on the GPUs (lode_model_split); 0: chosen */
     uint32_t cpu_experts; /* the experts of the first so many layers on the CPU; 0: chosen */
     uint32_t parallel; /* sequences at once, each with the whole context; 0: 1 */
     double hit_rate;   /* of the cache of experts at the size that will be chosen; 0: 1 - (1 - c)^1.75,
                           c the share of experts that it holds, about what recorded routes give */
+    double waits;      /* seconds that a token waits for its experts, from a replay of routes in time
+                          (lode/trace.h); 0: what is missed over the disk's speed */
     double ram_speed, disk_speed, vram_speed; /* bytes/s; 0: not known, and no tokens/s are said */
     double bus_speed;  /* bytes/s between the host and a GPU; 0: not known */
     double fork_time;  /* seconds that threads need to share one product (lode_machine_fork_time) */

@@ -435,7 +435,10 @@ static double seconds(const struct lode_placement *p, const struct lode_budget *
             return 0;
     for (int r = 0; r < LODE_RUNG_DISK; r++)
         sum += read[r] > 0 ? read[r] / speeds[r] : 0;
-    const double disk = read[LODE_RUNG_DISK] > 0 ? read[LODE_RUNG_DISK] / speeds[LODE_RUNG_DISK] : 0;
+    const bool replayed = b->waits > 0 && p->expert_cache && !p->layer_cache;
+    const double disk = replayed                   ? b->waits
+                        : read[LODE_RUNG_DISK] > 0 ? read[LODE_RUNG_DISK] / speeds[LODE_RUNG_DISK]
+                                                   : 0;
     /* which layer comes next is known, and it is read meanwhile; which experts, is not */
     sum = p->layer_cache && !p->expert_cache ? fmax(sum, disk / IN_TURN_SHARE)
                                              : sum + disk;
@@ -628,6 +631,7 @@ int lode_plan_place(const struct lode_model *m, const struct lode_session_opts *
         return lode_fail(err, LODE_ERR_ARG, m->info.path, "only its vocabulary is loaded");
     pl.program = program_size();
     find_budgets(&pl);
+    pl.program += pl.budget->own;
     const int rc = place(&pl, err);
     if (rc == 0) {
         fill_rows(&pl);

@@ -11,6 +11,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+uint64_t input_size(const char *path) {
+    struct stat st;
+    return strcmp(path, "-") && stat(path, &st) == 0 && S_ISREG(st.st_mode) ? 2 * (uint64_t)st.st_size : 0;
+}
+
 int input_read(const char *path, size_t most, char **data, size_t *size, struct lode_error *err) {
     const bool standard = !strcmp(path, "-");
     const char *where = standard ? "standard input" : path;

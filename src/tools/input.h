@@ -12,6 +12,10 @@
  * free(*data). */
 int input_read(const char *path, size_t most, char **data, size_t *size, struct lode_error *err);
 
+/* Bytes of memory that a file's text and its tokens are to take, to be counted before they are read: a text and
+ * as much again for ids of four bytes, of which a token of a text rarely has fewer.  0: not known. */
+uint64_t input_size(const char *path);
+
 struct ids {
     int32_t *v; /* (n), owned */
     size_t n;

@@ -66,7 +66,8 @@ struct lode_budget load_budget(const struct load_opts *o) {
                                 .vram = arg_share_of(&o->vram, vram),
                                 .gpu_layers = o->gpu_layers > 0 ? (uint32_t)o->gpu_layers : 0,
                                 .cpu_experts = cpu_experts(o),
-                                .parallel = o->parallel};
+                                .parallel = o->parallel,
+                                .own = o->own};
 }
 
 static int open_model(struct lode_model **out, const struct load_opts *o,

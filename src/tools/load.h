@@ -17,6 +17,7 @@ struct load_opts {
     bool direct, profile, no_prefetch, no_checksum;
     struct arg_share ram, vram;
     uint32_t parallel; /* sessions at once; set by verbs, 0: 1 */
+    uint64_t own;      /* bytes that the verb holds beside the model; set by verbs */
     const char *tensor_devices, *tensor_split, *split_mode;
     bool cpu_moe, fit;
     int64_t n_cpu_moe;

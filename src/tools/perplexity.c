@@ -299,7 +299,7 @@ static int run(struct scoring *s, struct lode_error *err) {
 }
 
 int verb_perplexity(int argc, char **argv) {
-    struct opts o;
+    struct opts o = {0}; /* not all of load has a flag here */
     struct args a;
     const int status = args_main(&a, &spec, &o, argc, argv);
     if (status >= 0)
@@ -316,6 +316,7 @@ int verb_perplexity(int argc, char **argv) {
 
     struct lode_error err = {0};
     struct scoring s = {.o = &o};
+    o.load.own = o.file ? input_size(o.file) : 0;
     int rc = load_model(&s.model, &o.load, &err);
     if (rc == 0 && !lode_model_tokenizer(s.model))
         rc = tool_fail(&err, LODE_ERR_UNSUPPORTED, o.load.model, "has no vocabulary");
