@@ -34,6 +34,12 @@ typedef void lode_trace_fn(void *user, uint32_t layer, uint32_t pos, const float
 typedef void lode_routes_fn(void *user, uint32_t layer, uint32_t pos, const uint32_t *experts,
                             const float *weights, uint32_t n);
 
+/* What a layer's router was guessed to choose for a position, the surest first, before it chose: from what the
+ * layer before it made (late), or from what that layer's router saw.  A model on the CPU only, and not of
+ * all layers.  (n), valid during the call; lode_trace_put_guess of lode/trace.h keeps them. */
+typedef void lode_guesses_fn(void *user, uint32_t layer, uint32_t pos, bool late, const uint32_t *experts,
+                             uint32_t n);
+
 /* A step is done: n_tokens of n_sequences at once, the first of them at position `pos` of its timeline.
  * Of several sessions it is the first one's function that is called. */
 typedef void lode_stepped_fn(void *user, uint32_t n_tokens, uint32_t n_sequences, uint32_t pos);
@@ -48,7 +54,8 @@ struct lode_session_opts { /* zero means the default */
     lode_trace_fn *trace;
     void *trace_user;
     lode_routes_fn *routes;
-    void *routes_user;
+    lode_guesses_fn *guesses;
+    void *routes_user; /* of both */
     lode_stepped_fn *stepped;
     void *stepped_user;
     bool (*cancel)(void *user); /* asked between parts of a step; true: LODE_ERR_CANCELLED */

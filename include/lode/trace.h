@@ -8,6 +8,7 @@
  *     struct lode_trace *t;
  *     lode_trace_create(&t, &shape, n_tokens, &err);
  *     session_opts.routes = lode_trace_put, session_opts.routes_user = t;
+ *     session_opts.guesses = lode_trace_put_guess;
  *     ... evaluate ...
  *     lode_trace_write(t, "run.trace", &err);
  *     lode_trace_replay(t, "lru", 1 << 30, &result, &err);
@@ -15,13 +16,17 @@
  *
  * The file (docs/bigger-than-memory.md draws it) is little-endian:
  *
- *     "LODETRC1"
+ *     "LODETRC2"
  *     u32 n_layers, n_experts, n_used, name_size
- *     u64 other_bytes, expert_bytes[n_layers]        0: the layer has no routed experts
+ *     u64 other_bytes, head_bytes, expert_bytes[n_layers]    0: the layer has no routed experts
+ *     u8  guessed[n_layers]                          of the layer's choice: 1, an early guess; 2, a late one
  *     name_size bytes                                the model's name
  *     for each token, to the end of the file:
  *         u32 position                               0 begins another text
- *         for each layer with experts: n_used x u16 expert, ascending; n_used x f32 weight
+ *         for each layer with experts: n_used x u16 expert, ascending; n_used x f32 weight;
+ *             for each bit of guessed n_used x u16 expert, the surest first; 65535: none was made
+ *
+ * "LODETRC1", which is read as well, has neither head_bytes nor guesses.
  */
 #ifndef LODE_TRACE_H
 #define LODE_TRACE_H
@@ -36,9 +41,11 @@ struct lode_trace;
 
 struct lode_trace_shape {
     uint32_t n_layers, n_experts, n_used;
-    uint64_t other_bytes;         /* of weights that every token reads beside its experts */
+    uint64_t other_bytes;         /* of weights that every token reads beside its experts; */
+    uint64_t head_bytes;          /* those of them that it reads after its last layer; 0: not known */
     const uint64_t *expert_bytes; /* (n_layers) of one expert; 0: a layer without any */
     const char *name;             /* of the model; NULL: "" */
+    bool guesses;                 /* there is room for some, or there are some */
 };
 
 /* What a model's experts are; borrowed, lives as long as the model.  n_experts 0: it has none. */
@@ -57,6 +64,9 @@ LODE_API uint64_t lode_trace_bytes(const struct lode_trace *t);
  * Tokens beyond the room and layers without experts are left out. */
 LODE_API void lode_trace_put(void *user, uint32_t layer, uint32_t pos, const uint32_t *experts,
                              const float *weights, uint32_t n);
+/* The same for guesses (lode_session_opts.guesses) where the shape has them. */
+LODE_API void lode_trace_put_guess(void *user, uint32_t layer, uint32_t pos, bool late,
+                                   const uint32_t *experts, uint32_t n);
 /* What is put from now on is a text of its own, whose position 0 is token `first` of the trace. */
 LODE_API void lode_trace_begin(struct lode_trace *t, size_t first);
 /* Forgets the tokens from n on. */
@@ -69,9 +79,12 @@ LODE_API int lode_trace_open(struct lode_trace **out, const char *path, struct l
 LODE_API int lode_trace_write(const struct lode_trace *t, const char *path, struct lode_error *err);
 
 struct lode_replay {
-    uint64_t tokens, uses, hits;
-    uint64_t bytes_used, bytes_read; /* of experts: all uses; those that were not there */
+    uint64_t tokens, uses, hits;     /* hits: uses of what is there, or on its way because it was guessed; */
+    uint64_t guessed;                /* of them, those that a guess brought */
+    uint64_t bytes_used, bytes_read; /* of experts: all uses; those that were not there, and what was guessed */
+    uint64_t bytes_wrong;            /* of bytes_read, guesses that were called off, or left unused */
     uint64_t first_reads;            /* of bytes_read, what no cache can avoid: each expert's first */
+    double seconds;                  /* that it would have taken; 0 without a pace */
 };
 
 /* policy: "lru" and so on, NULL for the default, or "belady": the optimum where all experts have one
@@ -79,6 +92,20 @@ struct lode_replay {
  * token and layer do not fit.  All experts of a step are in the cache at once, for every policy. */
 LODE_API int lode_trace_replay(const struct lode_trace *t, const char *policy, uint64_t capacity,
                                struct lode_replay *out, struct lode_error *err);
+
+/* How fast it goes: bytes/s at which computing goes through weights (LODE_PLAN_RAM_SHARE of the memory's
+ * speed), and the disk reads while nothing is computed; seconds that a layer takes besides. */
+struct lode_replay_pace {
+    double ram, disk, layer;
+};
+
+/* The same in time, one token after the other: the disk reads what is asked for, all of a layer at once, each
+ * is computed with when it is there, and meanwhile, with `guesses`, what the trace's guesses name is read
+ * behind that, as a model does that streams its experts.  Without guesses in the trace, and for Belady's rule,
+ * there are none.  pace NULL: nothing takes any time. */
+LODE_API int lode_trace_replay_at(const struct lode_trace *t, const char *policy, uint64_t capacity,
+                                  const struct lode_replay_pace *pace, bool guesses,
+                                  struct lode_replay *out, struct lode_error *err);
 
 /* The policies' names, NULL-terminated, and what each does, in words; the first is the default. */
 LODE_API const char *const *lode_trace_policies(void);

@@ -58,7 +58,11 @@ struct lode_step {
     /* The same of each router's choice: pairs of (expert as int32 bits, weight), n_used a row. */
     void (*routes)(void *user, uint32_t layer, const struct lode_step *step, const float *pairs,
                    size_t stride, uint32_t n_used, bool out_rows_only);
-    void *trace_user; /* of both */
+    /* What the layer's router is guessed to choose for a row, the surest first, before it does: `late` by
+     * what the layer before it made, else by what that layer's router saw.  Not of all layers, nor always. */
+    void (*guesses)(void *user, uint32_t layer, bool late, const struct lode_step *step, uint32_t row,
+                    const uint32_t *experts, uint32_t n);
+    void *trace_user; /* of all three */
 };
 
 /* A value as an instruction sees it: rows of `width` numbers, `stride` bytes apart. */

@@ -456,6 +456,7 @@ int lode_scheduler_create(struct lode_scheduler **out, struct lode_model *m,
     so.with = NULL;
     so.trace = NULL;
     so.routes = NULL;
+    so.guesses = NULL;
     so.cancel = is_unwanted;
     so.cancel_user = s;
     struct room room = {0};

@@ -235,6 +235,18 @@ static void routes(void *user, uint32_t layer, const struct lode_step *step, con
     lode_alloc_forbid(true);
 }
 
+static void guesses(void *user, uint32_t layer, bool late, const struct lode_step *step, uint32_t row,
+                    const uint32_t *experts, uint32_t n) {
+    const struct running *r = user;
+    uint32_t pos;
+    const struct lode_session *s = r->feeds[feed_of(r, row, &pos)].session;
+    (void)step;
+    lode_alloc_forbid(false); /* the caller's function may do as it likes */
+    if (s->opts.guesses)
+        s->opts.guesses(s->opts.routes_user, layer, pos, late, experts, n);
+    lode_alloc_forbid(true);
+}
+
 /* All feeds share their workers and fit its batch; their sessions can resume where they are. */
 static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct purpose *purpose,
                     struct lode_error *err) {
@@ -271,6 +283,8 @@ static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct 
             step.trace = trace;
         if (s->opts.routes)
             step.routes = routes;
+        if (s->opts.guesses)
+            step.guesses = guesses;
     }
     struct running r = {feeds, &step, purpose};
     step.trace_user = &r;

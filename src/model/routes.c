@@ -25,6 +25,7 @@ struct lode_trace_shape lode_model_routes(const struct lode_model *m) {
     struct lode_trace_shape s = {.n_layers = m->hp.n_layers,
                                  .n_used = m->hp.n_experts_used,
                                  .other_bytes = m->info.token_size,
+                                 .head_bytes = m->plans[LODE_HEAD].weight_bytes,
                                  .expert_bytes = m->expert_bytes,
                                  .name = m->info.name};
     if (!m->expert_bytes)

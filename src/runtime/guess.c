@@ -1,12 +1,12 @@
 #include "runtime/guess.h"
 
 #include "base/alloc.h"
+#include "store/foresight.h"
 
 #define NONE UINT32_MAX
 
 enum {
-    CHAIN = 6, /* instructions from the residual stream to a choice, at most */
-    MEMORY = 64 /* rows over which chances are averaged */
+    CHAIN = 6 /* instructions from the residual stream to a choice, at most */
 };
 
 struct link {
@@ -25,7 +25,7 @@ struct router {
 /* How often a guess was right of late, by its place in the order of weights. */
 struct record {
     float chance[LODE_MAX_USED];
-    uint32_t n;                     /* rows seen, up to MEMORY */
+    uint32_t n;                     /* rows seen, up to LODE_FORESIGHT_ROWS */
     uint32_t ids[LODE_MAX_USED];    /* (n_open) guessed last, and not compared yet */
     uint32_t n_open;
 };
@@ -131,7 +131,7 @@ int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
                       struct lode_instr *instrs, struct lode_backend *backend,
                       struct lode_store *store, struct lode_error *err) {
     *out = NULL;
-    if (!store->guesses || plan->experts.n == 0)
+    if (plan->experts.n == 0)
         return 0;
     struct lode_guess *g = LODE_NEW(struct lode_guess);
     if (!g)
@@ -143,22 +143,26 @@ int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
     for (uint32_t i = 0; g->routers && i < plan->n_instrs; i++)
         if (plan->instrs[i].op == LODE_OP_EXPERTS && find_router(plan, i, &g->routers[g->n_routers]))
             g->n_routers++;
+    if (g->n_routers == 0 && g->routers) { /* all are elsewhere */
+        lode_guess_free(g);
+        return 0;
+    }
     g->stride = g->routers ? widest_link(g) : 0;
     for (int i = 0; i < 2; i++)
         g->rows[i] = lode_alloc_aligned(64, LODE_GUESS_ROWS, g->stride ? g->stride : 64);
     g->ahead = LODE_NEW_ARRAY(struct lode_wanted, LODE_GUESS_ROWS * (size_t)plan->experts.n_used);
-    g->records = LODE_NEW_ARRAY(struct record, 2 * (size_t)plan->n_instrs);
+    g->records = LODE_NEW_ARRAY(struct record, 2 * (size_t)g->n_routers);
     if (!g->routers || !g->hunches || !g->routed || !g->records || !g->rows[0] || !g->rows[1] || !g->ahead) {
         lode_guess_free(g);
         return lode_fail_nomem(err, "guesses");
     }
     for (uint32_t i = 0; i < plan->n_instrs; i++) {
         g->hunches[i].router = g->routed[i] = NONE;
-        instrs[i].guesses = instrs[i].op == LODE_OP_EXPERTS ? &g->mine : NULL;
+        instrs[i].guesses = store->guesses && instrs[i].op == LODE_OP_EXPERTS ? &g->mine : NULL;
     }
     for (uint32_t i = 0; i < 2 * g->n_routers; i++)
         for (uint32_t k = 0; k < LODE_MAX_USED; k++)
-            g->records[i].chance[k] = 0.5f; /* nothing is known */
+            g->records[i].chance[k] = LODE_FORESIGHT_START;
     for (uint32_t i = 0; i < g->n_routers; i++) {
         g->routed[g->routers[i].chain[g->routers[i].n_chain - 1].instr] = i;
         find_hunches(g, i);
@@ -170,7 +174,8 @@ int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
 void lode_guess_free(struct lode_guess *g) {
     if (!g)
         return;
-    g->store->ops->settle(g->store, &g->mine);
+    if (g->store->guesses)
+        g->store->ops->settle(g->store, &g->mine);
     lode_free(g->routers);
     lode_free(g->hunches);
     lode_free(g->routed);
@@ -234,11 +239,12 @@ static uint32_t ranked(const float *pairs, uint32_t n_used, uint32_t rank) {
     return 0; /* weights that are no numbers */
 }
 
-/* What the router would choose now goes to g->ahead, the surest first; returns how many. */
-static int choose(struct lode_guess *g, const struct hunch *h, uint32_t n_rows,
+/* What the router would choose now of some rows goes to g->ahead, the surest first; returns how many. */
+static int choose(struct lode_guess *g, const struct hunch *h, uint32_t first_row, uint32_t n_rows,
                   struct lode_error *err) {
     const struct router *r = &g->routers[h->router];
     struct lode_value x = g->instrs[h->reader].in[0];
+    x.data += first_row * x.stride;
     x.rows = LODE_ROWS_ALL;
     for (uint32_t k = 0; k < r->n_chain; k++) {
         const int rc = run_link(g, &r->chain[k], &x, g->rows[k & 1], n_rows, err);
@@ -273,10 +279,9 @@ static bool was_chosen(const struct lode_guess *g, uint32_t i_route, uint32_t id
 
 static void compare(struct lode_guess *g, uint32_t i_route) {
     for (struct record *r = &g->records[2 * g->routed[i_route]], *end = r + 2; r < end; r++) {
-        r->n += r->n < MEMORY && r->n_open;
+        r->n += r->n < LODE_FORESIGHT_ROWS && r->n_open;
         for (uint32_t k = 0; k < r->n_open; k++)
-            r->chance[k] +=
-                ((was_chosen(g, i_route, r->ids[k]) ? 1.0f : 0.0f) - r->chance[k]) / (float)(r->n + 1);
+            r->chance[k] = lode_foresight_after(r->chance[k], was_chosen(g, i_route, r->ids[k]), r->n);
         r->n_open = 0;
     }
 }
@@ -287,9 +292,33 @@ static void remember(struct record *r, const struct lode_wanted *w, uint32_t n) 
     r->n_open = n;
 }
 
+/* Whoever records guesses is told of all rows, whether anything is read ahead or not. */
+static int tell(struct lode_guess *g, const struct hunch *h, const struct lode_step *step, struct lode_error *err) {
+    const struct router *r = &g->routers[h->router];
+    const struct lode_value *x = &g->instrs[h->reader].in[0];
+    const uint32_t layer = g->instrs[r->chain[r->n_chain - 1].instr].p.route.layer;
+    const uint32_t first = g->instrs[r->experts].parts[0].w->id, n_rows = lode_value_rows(x, step);
+    uint32_t experts[LODE_MAX_USED];
+    for (uint32_t row = 0; row < n_rows; row++) {
+        const int n = choose(g, h, row, 1, err);
+        if (n < 0)
+            return n;
+        for (int k = 0; k < n; k++)
+            experts[k] = g->ahead[k].id - first;
+        if (n > 0)
+            step->guesses(step->trace_user, layer, h->experts == NONE, step,
+                          x->rows == LODE_ROWS_ALL ? row : step->out_rows[row], experts, (uint32_t)n);
+    }
+    return 0;
+}
+
 int lode_guess_run(struct lode_guess *g, uint32_t i, const struct lode_step *step,
                    struct lode_error *err) {
     const struct hunch *h = &g->hunches[i];
+    if (h->router != NONE && step->guesses)
+        LODE_TRY(tell(g, h, step, err));
+    if (!g->store->guesses)
+        return 0;
     if (g->routed[i] != NONE && step->n_rows == 1)
         compare(g, i);
     if (h->router == NONE)
@@ -300,7 +329,7 @@ int lode_guess_run(struct lode_guess *g, uint32_t i, const struct lode_step *ste
         experts->n_ahead = 0;
     if (n_rows > LODE_GUESS_ROWS)
         return 0;
-    const int n = choose(g, h, n_rows, err);
+    const int n = choose(g, h, 0, n_rows, err);
     if (n <= 0)
         return n;
     if (n_rows == 1)

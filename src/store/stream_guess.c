@@ -13,9 +13,9 @@
 #include "store/stream_parts.h"
 
 #include "base/clock.h"
+#include "store/foresight.h"
 
 enum { LOT = 256, PAUSE = 4096 /* settled layers */ };
-static const float LEAST = 0.5f; /* chance of being used */
 
 static void judge(struct stream *s) {
     if (s->lot < LOT)
@@ -92,7 +92,7 @@ static void want_one(struct stream *s, struct lode_guesses *mine, const struct l
         want_again(s, mine, &s->slots[s->where[group]]);
         return;
     }
-    if (w->chance < LEAST || mine->n == LODE_GUESSES)
+    if (w->chance < LODE_FORESIGHT_LEAST || mine->n == LODE_GUESSES)
         return;
     struct stream_slot *slot = stream_make_room(s, s->layouts.groups[group].size);
     if (!slot)

@@ -6,17 +6,20 @@
 #include "base/file.h"
 #include "base/out_file.h"
 
-static const char magic[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '1'};
+static const char magic[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '2'};
+static const char magic_1[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '1'}; /* without head_bytes and guesses */
 
 void lode_trace_free(struct lode_trace *t) {
     if (!t)
         return;
     lode_free(t->name);
     lode_free(t->expert_bytes);
+    lode_free(t->moe_bytes);
     lode_free(t->slot);
     lode_free(t->pos);
     lode_free(t->experts);
     lode_free(t->weights);
+    lode_free(t->guesses);
     lode_free(t);
 }
 
@@ -49,21 +52,26 @@ static int make(struct lode_trace **out, const struct lode_trace_shape *s, size_
     t->shape = *s;
     t->name = lode_strndup(s->name ? s->name : "", name_size);
     t->expert_bytes = LODE_NEW_ARRAY(uint64_t, s->n_layers);
+    t->moe_bytes = LODE_NEW_ARRAY(uint64_t, s->n_layers);
     t->slot = LODE_NEW_ARRAY(uint32_t, s->n_layers);
-    if (!t->name || !t->expert_bytes || !t->slot) {
+    if (!t->name || !t->expert_bytes || !t->moe_bytes || !t->slot) {
         lode_trace_free(t);
         return lode_fail_nomem(err, "route trace");
     }
     memcpy(t->expert_bytes, s->expert_bytes, s->n_layers * sizeof *t->expert_bytes);
     t->shape.name = t->name;
     t->shape.expert_bytes = t->expert_bytes;
-    for (uint32_t l = 0; l < s->n_layers; l++)
-        t->slot[l] = t->expert_bytes[l] ? t->n_moe++ : UINT32_MAX;
+    for (uint32_t l = 0; l < s->n_layers; l++) {
+        t->slot[l] = t->expert_bytes[l] ? t->n_moe : UINT32_MAX;
+        if (t->expert_bytes[l])
+            t->moe_bytes[t->n_moe++] = t->expert_bytes[l];
+    }
     /* so that no sum over a trace's bytes overflows */
-    if (s->other_bytes > UINT64_C(1) << 50) {
+    if (s->other_bytes > UINT64_C(1) << 50 || s->head_bytes > s->other_bytes) {
         const int rc = lode_fail(err, LODE_ERR_FORMAT, where,
-                                 "%llu bytes that are not experts', at most 2^50 expected",
-                                 (unsigned long long)s->other_bytes);
+                                 "%llu bytes that are not experts', %llu of them after the layers: at most 2^50, "
+                                 "and no more after the layers, expected",
+                                 (unsigned long long)s->other_bytes, (unsigned long long)s->head_bytes);
         lode_trace_free(t);
         return rc;
     }
@@ -88,6 +96,13 @@ static int make_tokens(struct lode_trace *t, size_t n, struct lode_error *err) {
     t->weights = LODE_NEW_ARRAY(float, pairs);
     if (!t->pos || !t->experts || !t->weights)
         return lode_fail_nomem(err, "route trace");
+    if (t->shape.guesses) {
+        size_t all;
+        t->guesses = lode_mul_size(pairs, LODE_TRACE_WHENS, &all) ? LODE_NEW_ARRAY(uint16_t, all) : NULL;
+        if (!t->guesses)
+            return lode_fail_nomem(err, "route trace");
+        memset(t->guesses, 0xff, all * sizeof *t->guesses); /* LODE_TRACE_NO_GUESS */
+    }
     t->n_tokens = n;
     return 0;
 }
@@ -133,14 +148,50 @@ void lode_trace_put(void *user, uint32_t layer, uint32_t pos, const uint32_t *ex
     t->pos[token] = pos;
 }
 
+void lode_trace_put_guess(void *user, uint32_t layer, uint32_t pos, bool late, const uint32_t *experts,
+                          uint32_t n) {
+    struct lode_trace *t = user;
+    const size_t token = t->first + pos;
+    if (!t->guesses || token >= t->n_tokens || layer >= t->shape.n_layers || t->slot[layer] == UINT32_MAX ||
+        n != t->shape.n_used)
+        return;
+    const size_t when = late ? LODE_TRACE_LATE : LODE_TRACE_EARLY;
+    uint16_t *to = t->guesses + ((token * t->n_moe + t->slot[layer]) * LODE_TRACE_WHENS + when) * n;
+    for (uint32_t k = 0; k < n; k++)
+        to[k] = (uint16_t)experts[k];
+}
+
 void lode_trace_begin(struct lode_trace *t, size_t first) { t->first = first; }
 
 void lode_trace_cut(struct lode_trace *t, size_t n) { t->n_tokens = n < t->n_tokens ? n : t->n_tokens; }
 
 /* --- the file ------------------------------------------------------------------------------ */
 
-static int parse_token(struct lode_trace *t, struct lode_cursor *c, size_t i, const char *where,
-                       struct lode_error *err) {
+/* guessed: of each layer with experts the guesses that tokens have, a bit each. */
+static size_t token_size(const struct lode_trace *t, const uint8_t *guessed) {
+    size_t size = sizeof *t->pos;
+    for (uint32_t m = 0; m < t->n_moe; m++)
+        size += t->shape.n_used * (sizeof *t->experts + sizeof *t->weights +
+                                   (size_t)__builtin_popcount(guessed[m]) * sizeof *t->guesses);
+    return size;
+}
+
+static int parse_guess(struct lode_trace *t, struct lode_cursor *c, size_t i, uint32_t i_moe, size_t when,
+                       const char *where, struct lode_error *err) {
+    const uint32_t n = t->shape.n_used;
+    uint16_t *g = t->guesses + ((i * t->n_moe + i_moe) * LODE_TRACE_WHENS + when) * n;
+    lode_cursor_copy(c, g, n * sizeof *g);
+    const bool none = *g == LODE_TRACE_NO_GUESS;
+    for (uint32_t k = 0; k < n; k++)
+        if (none ? g[k] != LODE_TRACE_NO_GUESS : g[k] >= t->shape.n_experts)
+            return lode_fail(err, LODE_ERR_FORMAT, where,
+                             "token %zu: expert %u is guessed; ones below %u, or %u throughout, expected", i, g[k],
+                             t->shape.n_experts, LODE_TRACE_NO_GUESS);
+    return 0;
+}
+
+static int parse_token(struct lode_trace *t, struct lode_cursor *c, size_t i, const uint8_t *guessed,
+                       const char *where, struct lode_error *err) {
     const uint32_t n = t->shape.n_used;
     t->pos[i] = lode_cursor_u32(c);
     for (uint32_t m = 0; m < t->n_moe; m++) {
@@ -154,6 +205,22 @@ static int parse_token(struct lode_trace *t, struct lode_cursor *c, size_t i, co
                                  "token %zu: expert %u after %u; ascending ones below %u expected",
                                  i, t->experts[at + k], k ? t->experts[at + k - 1] : 0,
                                  t->shape.n_experts);
+        for (size_t when = 0; when < LODE_TRACE_WHENS; when++)
+            if (guessed[m] >> when & 1)
+                LODE_TRY(parse_guess(t, c, i, m, when, where, err));
+    }
+    return 0;
+}
+
+/* Of each layer, as the file has it; moved together to those of layers with experts. */
+static int check_guessed(uint8_t *guessed, struct lode_trace_shape *s, const char *where, struct lode_error *err) {
+    uint32_t n_moe = 0;
+    for (uint32_t l = 0; l < s->n_layers; l++) {
+        if (guessed[l] >> (s->expert_bytes[l] ? LODE_TRACE_WHENS : 0))
+            return lode_fail(err, LODE_ERR_FORMAT, where, "layer %u has guesses of kind %u", l, guessed[l]);
+        s->guesses |= guessed[l] != 0;
+        if (s->expert_bytes[l])
+            guessed[n_moe++] = guessed[l];
     }
     return 0;
 }
@@ -161,9 +228,11 @@ static int parse_token(struct lode_trace *t, struct lode_cursor *c, size_t i, co
 static int parse(struct lode_trace **out, struct lode_cursor *c, const char *where,
                  struct lode_error *err) {
     uint64_t bytes[LODE_TRACE_MAX_LAYERS];
+    uint8_t guessed[LODE_TRACE_MAX_LAYERS] = {0};
     char found[sizeof magic];
     lode_cursor_copy(c, found, sizeof found);
-    if (memcmp(found, magic, sizeof magic) != 0)
+    const bool old = memcmp(found, magic_1, sizeof magic_1) == 0;
+    if (!old && memcmp(found, magic, sizeof magic) != 0)
         return lode_fail(err, LODE_ERR_FORMAT, where, "this is no route trace: it does not begin "
                          "with %.8s", magic);
     struct lode_trace_shape s = {.n_layers = lode_cursor_u32(c),
@@ -171,24 +240,28 @@ static int parse(struct lode_trace **out, struct lode_cursor *c, const char *whe
                                  .n_used = lode_cursor_u32(c)};
     const uint32_t name_size = lode_cursor_u32(c);
     s.other_bytes = lode_cursor_u64(c);
+    s.head_bytes = old ? 0 : lode_cursor_u64(c);
     LODE_TRY(check_shape(&s, where, err));
     lode_cursor_copy(c, bytes, s.n_layers * sizeof *bytes);
+    if (!old)
+        lode_cursor_copy(c, guessed, s.n_layers);
     const struct lode_str name = lode_cursor_str(c, name_size);
     if (c->failed)
         return lode_fail(err, LODE_ERR_FORMAT, where, "the file ends within its header, at byte %zu",
                          c->len);
     s.expert_bytes = bytes;
     s.name = name.data;
+    LODE_TRY(check_guessed(guessed, &s, where, err));
     LODE_TRY(make(out, &s, name.len, where, err));
     struct lode_trace *t = *out;
-    const size_t token = 4 + (size_t)t->n_moe * s.n_used * 6, left = lode_cursor_left(c);
+    const size_t token = token_size(t, guessed), left = lode_cursor_left(c);
     if (left % token)
         return lode_fail(err, LODE_ERR_FORMAT, where,
                          "%zu bytes of tokens are not a multiple of the %zu that each has", left,
                          token);
     LODE_TRY(make_tokens(t, left / token, err));
     for (size_t i = 0; i < t->n_tokens; i++)
-        LODE_TRY(parse_token(t, c, i, where, err));
+        LODE_TRY(parse_token(t, c, i, guessed, where, err));
     return 0;
 }
 
@@ -218,25 +291,49 @@ int lode_trace_open(struct lode_trace **out, const char *path, struct lode_error
     return rc;
 }
 
+/* Of a layer, the guesses that any token has. */
+static uint8_t find_guessed(const struct lode_trace *t, uint32_t layer) {
+    uint8_t found = 0;
+    for (size_t i = 0; i < t->n_tokens && t->slot[layer] != UINT32_MAX; i++)
+        for (int when = 0; when < LODE_TRACE_WHENS; when++)
+            found |= (uint8_t)((lode_trace_guess(t, i, t->slot[layer], (enum lode_trace_when)when) != NULL) << when);
+    return found;
+}
+
+static void add_token(const struct lode_trace *t, size_t i, const uint8_t *guessed, struct lode_buf *b) {
+    const uint32_t n = t->shape.n_used;
+    lode_buf_add(b, &t->pos[i], sizeof *t->pos);
+    for (uint32_t l = 0; l < t->shape.n_layers; l++) {
+        if (t->slot[l] == UINT32_MAX)
+            continue;
+        const size_t at = i * t->n_moe + t->slot[l];
+        lode_buf_add(b, t->experts + at * n, n * sizeof *t->experts);
+        lode_buf_add(b, t->weights + at * n, n * sizeof *t->weights);
+        for (size_t when = 0; when < LODE_TRACE_WHENS; when++)
+            if (guessed[l] >> when & 1)
+                lode_buf_add(b, t->guesses + (at * LODE_TRACE_WHENS + when) * n, n * sizeof *t->guesses);
+    }
+}
+
 static int write_all(const struct lode_trace *t, struct lode_out_file *f, struct lode_error *err) {
     const struct lode_trace_shape *s = &t->shape;
+    uint8_t guessed[LODE_TRACE_MAX_LAYERS];
+    for (uint32_t l = 0; l < s->n_layers; l++)
+        guessed[l] = find_guessed(t, l);
     const uint32_t name_size = (uint32_t)strlen(t->name);
     const uint32_t counts[] = {s->n_layers, s->n_experts, s->n_used, name_size};
     LODE_TRY(lode_out_write(f, magic, sizeof magic, err));
     LODE_TRY(lode_out_write(f, counts, sizeof counts, err));
     LODE_TRY(lode_out_write(f, &s->other_bytes, sizeof s->other_bytes, err));
+    LODE_TRY(lode_out_write(f, &s->head_bytes, sizeof s->head_bytes, err));
     LODE_TRY(lode_out_write(f, t->expert_bytes, s->n_layers * sizeof *t->expert_bytes, err));
+    LODE_TRY(lode_out_write(f, guessed, s->n_layers, err));
     LODE_TRY(lode_out_write(f, t->name, name_size, err));
     struct lode_buf b = {0};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < t->n_tokens; i++) {
         lode_buf_clear(&b);
-        lode_buf_add(&b, &t->pos[i], sizeof *t->pos);
-        for (uint32_t m = 0; m < t->n_moe; m++) {
-            const size_t at = (i * t->n_moe + m) * s->n_used;
-            lode_buf_add(&b, t->experts + at, s->n_used * sizeof *t->experts);
-            lode_buf_add(&b, t->weights + at, s->n_used * sizeof *t->weights);
-        }
+        add_token(t, i, guessed, &b);
         rc = b.failed ? lode_fail_nomem(err, "route trace") : lode_out_write(f, b.data, b.len, err);
     }
     lode_buf_free(&b);

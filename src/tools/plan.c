@@ -31,7 +31,7 @@ static const struct arg_flag flags[] = {
     LOAD_SESSION_FLAGS(struct opts),
     {"--trace", ARG_STR, ARG_AT(struct opts, trace), .meta = "FILE", .group = "Speeds",
      .shown = "what routes are like", .help = "a route trace of this model (lode trace record): "
-     "the hits of its experts' cache are counted from it"},
+     "the hits of its experts' cache are counted from it, and what is waited for"},
     {"--ram-speed", ARG_SIZE, ARG_AT(struct opts, ram_speed), .meta = "SIZE", .shown = "measured",
      .help = "bytes that the memory reads in a second"},
     {"--disk-speed", ARG_SIZE, ARG_AT(struct opts, disk), .meta = "SIZE", .shown = "measured",
@@ -119,18 +119,38 @@ static int measure(struct lode_budget *b, const struct lode_model *m, const stru
     return 0;
 }
 
-/* The hits that a trace has in a cache of the plan's size. */
-static int trace_hits(double *rate, const struct opts *o, const struct lode_placement *p,
-                      struct lode_error *err) {
+/* What a trace says of a cache of the plan's size: its hits, and with guesses those that are there or on
+ * their way; the seconds that a token waits, with guesses or without, whichever is less: a model that runs
+ * tries that out. */
+struct routes {
+    double hit_rate, ahead, waits; /* ahead 0: the trace has no guesses */
+};
+
+static double rate_of(const struct lode_replay *r) { return r->uses ? (double)r->hits / (double)r->uses : 0; }
+
+static int replay_routes(struct routes *out, const struct opts *o, const struct lode_placement *p,
+                         const struct lode_budget *b, struct lode_error *err) {
     struct lode_trace *t;
-    struct lode_replay r = {0};
+    struct lode_replay r, ahead, computed;
     int rc = lode_trace_open(&t, o->trace, err);
     if (rc < 0)
         return rc;
     /* sizes on disk may be padded: the same share */
     const double share = (double)p->expert_cache / (double)p->experts_size;
-    rc = lode_trace_replay(t, NULL, (uint64_t)(share * (double)lode_trace_bytes(t)), &r, err);
-    *rate = r.uses ? (double)r.hits / (double)r.uses : 0;
+    const uint64_t all = lode_trace_bytes(t), capacity = (uint64_t)(share * (double)all);
+    const struct lode_replay_pace pace = {.ram = LODE_PLAN_RAM_SHARE * b->ram_speed, .disk = b->disk_speed,
+                                          .layer = p->forks * b->fork_time / p->n_layers};
+    rc = lode_trace_replay_at(t, NULL, capacity, &pace, false, &r, err);
+    rc = rc < 0 ? rc : lode_trace_replay_at(t, NULL, capacity, &pace, true, &ahead, err);
+    /* a disk that takes no time leaves computing */
+    const struct lode_replay_pace no_disk = {.ram = pace.ram, .layer = pace.layer};
+    rc = rc < 0 ? rc : lode_trace_replay_at(t, NULL, capacity, &no_disk, false, &computed, err);
+    if (rc == 0 && r.tokens) {
+        const double least = ahead.seconds < r.seconds ? ahead.seconds : r.seconds;
+        const bool known = b->ram_speed > 0 && b->disk_speed > 0 && !p->on_gpu;
+        *out = (struct routes){rate_of(&r), lode_trace_shape(t)->guesses ? rate_of(&ahead) : 0,
+                               known ? (least - computed.seconds) / (double)r.tokens : 0};
+    }
     lode_trace_free(t);
     return rc;
 }
@@ -169,8 +189,8 @@ static void print_table(const struct lode_placement *p) {
 /* Three digits, which is more than is known. */
 static int decimals(double v) { return v < 10 ? 2 : v < 100 ? 1 : 0; }
 
-static void print_text(const struct lode_model *m, const struct lode_placement *p,
-                       const struct lode_budget *b, const struct opts *o) {
+static void print_text(const struct lode_model *m, const struct lode_placement *p, const struct lode_budget *b,
+                       const struct routes *routes) {
     const struct lode_model_info *info = lode_model_info(m);
     char a[32], c[32];
     printf("%s%s%s: %s, %s, %u layers, context %u%s%s\n\n", out_bold(stdout), info->path,
@@ -179,10 +199,12 @@ static void print_text(const struct lode_model *m, const struct lode_placement *
            p->parallel > 1 ? ", several at once" : "");
     print_table(p);
     putchar('\n');
-    if (p->expert_cache && p->fits)
-        printf("Experts are read when they are used: %.0f %% of uses are taken to be in the cache%s.\n",
-               100 * p->hit_rate,
-               o->trace ? ", as in the trace" : " (--trace FILE: as recorded)");
+    if (p->expert_cache && p->fits) {
+        printf("Experts are read when they are used: %.0f %% of uses are taken to be in the cache", 100 * p->hit_rate);
+        if (routes->ahead > 0)
+            printf(", %.0f %%\nthere or on their way with guesses", 100 * routes->ahead);
+        printf("%s.\n", routes->hit_rate > 0 ? ", as in the trace" : " (--trace FILE: as recorded)");
+    }
     if (b->ram_speed > 0)
         printf("Memory reads %s/s%s%s%s.\n", format_bytes(b->ram_speed, a),
                b->disk_speed > 0 ? ", the disk " : "",
@@ -202,8 +224,8 @@ static void print_text(const struct lode_model *m, const struct lode_placement *
 
 /* ---------------------------------------------------------------------------------------- json */
 
-static void print_json(const struct lode_model *m, const struct lode_placement *p,
-                       const struct lode_budget *b) {
+static void print_json(const struct lode_model *m, const struct lode_placement *p, const struct lode_budget *b,
+                       const struct routes *routes) {
     static const char *const rungs[LODE_RUNGS] = {"vram", "ram", "disk"};
     printf("{\n  \"model\": ");
     out_json_string(stdout, lode_model_info(m)->path);
@@ -215,6 +237,10 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
            p->parallel, p->batch, (unsigned long long)p->layer_cache, (unsigned long long)p->layers_size,
            (unsigned long long)p->expert_cache, (unsigned long long)p->experts_size,
            p->hit_rate);
+    if (routes->ahead > 0)
+        printf("  \"hit_rate_with_guesses\": %.6f,\n", routes->ahead);
+    if (b->waits > 0)
+        printf("  \"seconds_waited\": %.9f,\n", b->waits);
     printf("  \"bus\": %.0f, \"borders\": %u,\n", p->bus, p->borders);
     printf("  \"forks\": %u, \"fork_seconds\": %.9f, \"launches\": %u,\n", p->forks, b->fork_time,
            p->launches);
@@ -241,7 +267,7 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
 }
 
 int verb_plan(int argc, char **argv) {
-    struct opts o;
+    struct opts o = {0}; /* not all of load has a flag here */
     struct args a;
     const int status = args_main(&a, &spec, &o, argc, argv);
     if (status >= 0)
@@ -249,6 +275,7 @@ int verb_plan(int argc, char **argv) {
     struct lode_error err = {0};
     struct lode_model *m = NULL;
     struct lode_placement p = {0};
+    struct routes routes = {0};
     o.load.parallel = (uint32_t)o.parallel;
     const struct lode_session_opts so = load_session_opts(&o.load);
     int rc = load_open(&m, &o.load, &err);
@@ -256,13 +283,15 @@ int verb_plan(int argc, char **argv) {
     rc = rc < 0 ? rc : measure(&b, m, &o, &err);
     rc = rc < 0 ? rc : lode_plan_place(m, &so, &b, &p, &err);
     if (rc == 0 && o.trace && p.expert_cache) {
-        rc = trace_hits(&b.hit_rate, &o, &p, &err);
+        rc = replay_routes(&routes, &o, &p, &b, &err);
+        b.hit_rate = routes.hit_rate;
+        b.waits = routes.waits;
         rc = rc < 0 ? rc : lode_plan_place(m, &so, &b, &p, &err);
     }
     if (rc == 0 && o.json)
-        print_json(m, &p, &b);
+        print_json(m, &p, &b, &routes);
     else if (rc == 0)
-        print_text(m, &p, &b, &o);
+        print_text(m, &p, &b, &routes);
     lode_model_free(m);
     return rc < 0 ? tool_report(&err) : !p.fits;
 }

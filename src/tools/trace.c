@@ -108,7 +108,8 @@ static int evaluate(const struct record_opts *o, const struct lode_model *m, str
 
 static int record(const struct record_opts *o, struct lode_model *m, struct lode_session **s,
                   struct lode_trace **t, struct ids *ids, struct lode_error *err) {
-    const struct lode_trace_shape shape = lode_model_routes(m);
+    struct lode_trace_shape shape = lode_model_routes(m);
+    shape.guesses = true;
     int rc = find_ids(ids, o, m, err);
     if (rc == 0 && o->n_tokens && ids->n > (size_t)o->n_tokens)
         ids->n = (size_t)o->n_tokens;
@@ -125,6 +126,7 @@ static int record(const struct record_opts *o, struct lode_model *m, struct lode
     if (ids->n + n_predict < so.ctx)
         so.ctx = (uint32_t)(ids->n + n_predict);
     so.routes = lode_trace_put;
+    so.guesses = lode_trace_put_guess;
     so.routes_user = *t;
     struct profile *profile;
     rc = profile_begin(&profile, m, &o->load, err);
@@ -136,7 +138,7 @@ static int record(const struct record_opts *o, struct lode_model *m, struct lode
 }
 
 static int trace_record(int argc, char **argv) {
-    struct record_opts o;
+    struct record_opts o = {0}; /* not all of load has a flag here */
     struct args a;
     const int status = args_main(&a, &record_spec, &o, argc, argv);
     if (status >= 0)
@@ -152,6 +154,7 @@ static int trace_record(int argc, char **argv) {
     struct lode_trace *t = NULL;
     struct ids ids = {0};
     o.load.device = "cpu";
+    o.load.own = o.file ? input_size(o.file) : 0;
     int rc = load_model(&m, &o.load, &err);
     rc = rc < 0 ? rc : record(&o, m, &s, &t, &ids, &err);
     if (rc == 0) {
@@ -181,7 +184,7 @@ static const struct arg_flag synth_flags[] = {
     {"--layers", ARG_INT, ARG_AT(struct synth_opts, n_layers), .meta = "N", .def = "48", .min = 1,
      .max = 4096, .help = "layers with experts"},
     {"--experts", ARG_INT, ARG_AT(struct synth_opts, n_experts), .meta = "N", .def = "128",
-     .min = 1, .max = 65536, .help = "experts of a layer"},
+     .min = 1, .max = 65535, .help = "experts of a layer"},
     {"--used", ARG_INT, ARG_AT(struct synth_opts, n_used), .meta = "K", .def = "8", .min = 1,
      .max = 256, .help = "of them that a token uses"},
     {"--expert-size", ARG_SIZE, ARG_AT(struct synth_opts, size), .meta = "SIZE", .def = "2.6M",

@@ -1,7 +1,7 @@
 /* trace_replay.c - `lode trace replay`: what caches of some sizes make of recorded routes.
  *
- * Tokens/s are the formula of docs/bigger-than-memory.md, as lode plan has it: a token takes the time
- * of reading its weights from memory, and of reading what was missed from the disk. */
+ * Tokens/s are those of lode_trace_replay_at: computing with weights at the memory's speed, waiting for what is
+ * missed, and with guesses reading some of that before it is. */
 #include "trace.h"
 
 #include "args.h"
@@ -43,7 +43,9 @@ static const struct arg_spec spec = {
     .about = "For each trace, size and policy: the share of uses that were in the cache, the bytes\n"
              "read from disk for each token, the tokens/s that follow, and the part that this is of\n"
              "what Belady's rule, which knows the future, would have had.  Belady's is the optimum\n"
-             "where all experts have one size; where sizes differ it is marked with ~.",
+             "where all experts have one size; where sizes differ it is marked with ~.  Where the trace\n"
+             "has guesses, the same with them: what is there or on its way when it is asked for, what is\n"
+             "read, and how much of that for nothing.",
     .examples = "lode trace replay book.trace\n"
                 "lode trace replay a.trace b.trace --sizes 1G,2G,4G --policy slru --policy belady",
     .flags = flags,
@@ -56,12 +58,9 @@ struct speeds {
     double disk, ram; /* bytes/s */
 };
 
-static double tokens_per_second(const struct lode_trace *t, const struct lode_replay *r,
-                                const struct speeds *v) {
-    const double n = (double)r->tokens, uses = (double)r->bytes_used / n;
-    const double compute = ((double)lode_trace_shape(t)->other_bytes + uses) / (LODE_PLAN_RAM_SHARE * v->ram);
-    return 1 / (compute + (double)r->bytes_read / n / v->disk);
-}
+static double tokens_per_second(const struct lode_replay *r) { return (double)r->tokens / r->seconds; }
+
+static bool is_optimum(const char *policy) { return strcmp(policy, "belady") == 0; }
 
 static bool one_size(const struct lode_trace *t) {
     const struct lode_trace_shape *s = lode_trace_shape(t);
@@ -88,55 +87,68 @@ static size_t choose(const struct opts *o, const char *names[MAX_POLICIES]) {
 }
 
 struct cell {
-    struct lode_replay r;
+    struct lode_replay r, ahead; /* without guesses, with them */
     const char *policy;
     uint64_t capacity;
 };
 
 static double hit_rate(const struct lode_replay *r) { return (double)r->hits / (double)r->uses; }
 
-static void print_row(const struct lode_trace *t, const struct cell *c,
-                      const struct lode_replay *best, const struct speeds *v) {
+static void print_row(const struct lode_trace *t, const struct cell *c, const struct lode_replay *best) {
     char read[32];
     const bool standard = !strcmp(c->policy, lode_trace_policies()[0]);
     printf("  %s%-8s%s %7.2f %%  %12s  %9.2f", standard ? out_bold(stdout) : "", c->policy,
            out_plain(stdout), 100 * hit_rate(&c->r),
-           format_bytes((double)c->r.bytes_read / (double)c->r.tokens, read),
-           tokens_per_second(t, &c->r, v));
+           format_bytes((double)c->r.bytes_read / (double)c->r.tokens, read), tokens_per_second(&c->r));
     if (best && best->hits)
-        printf("  %9.3f", (double)c->r.hits / (double)best->hits);
+        printf("  %10.3f", (double)c->r.hits / (double)best->hits);
+    if (lode_trace_shape(t)->guesses && !is_optimum(c->policy)) {
+        const double n = (double)c->ahead.tokens;
+        printf("  | %7.2f %%  %12s", 100 * hit_rate(&c->ahead), format_bytes((double)c->ahead.bytes_read / n, read));
+        printf("  %10s  %9.2f", format_bytes((double)c->ahead.bytes_wrong / n, read), tokens_per_second(&c->ahead));
+    }
     putchar('\n');
 }
 
-static void print_size(const struct lode_trace *t, const struct cell *cells, size_t n,
-                       const struct speeds *v) {
+static void print_size(const struct lode_trace *t, const struct cell *cells, size_t n) {
     char bytes[32], all[32];
     const double whole = (double)lode_trace_bytes(t);
     const struct lode_replay *best = NULL;
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(cells[i].policy, "belady"))
+        if (is_optimum(cells[i].policy))
             best = &cells[i].r;
     printf("%scache of %s%s, %.1f %% of %s\n", out_bold(stdout),
            format_bytes((double)cells[0].capacity, bytes), out_plain(stdout),
            100 * (double)cells[0].capacity / whole, format_bytes(whole, all));
-    printf("  %spolicy        hits  read a token   tokens/s%s%s\n", out_dim(stdout),
-           best ? one_size(t) ? "  of belady" : " of ~belady" : "", out_plain(stdout));
+    const bool guesses = lode_trace_shape(t)->guesses;
+    printf("  %spolicy        hits  read a token   tokens/s%s%s%s\n", out_dim(stdout),
+           best ? one_size(t) ? "   of belady" : "  of ~belady" : "",
+           guesses ? "  | with guesses  read a token     for nothing   tokens/s" : "", out_plain(stdout));
     for (size_t i = 0; i < n; i++)
-        print_row(t, &cells[i], best, v);
+        print_row(t, &cells[i], best);
 }
 
-static void print_json(const struct lode_trace *t, const struct cell *cells, size_t n,
-                       const struct speeds *v, bool first) {
+static void print_guesses(const struct lode_replay *r) {
+    printf(", \"guesses\": {\"hit_rate\": %.6f, \"hits\": %llu, \"guessed\": %llu, \"bytes_read\": %llu, "
+           "\"bytes_wrong\": %llu, \"tokens_per_second\": %.4f}",
+           hit_rate(r), (unsigned long long)r->hits, (unsigned long long)r->guessed,
+           (unsigned long long)r->bytes_read, (unsigned long long)r->bytes_wrong, tokens_per_second(r));
+}
+
+static void print_json(const struct lode_trace *t, const struct cell *cells, size_t n, bool first) {
     for (size_t i = 0; i < n; i++) {
         const struct lode_replay *r = &cells[i].r;
         printf("%s\n      {\"capacity\": %llu, \"policy\": ", first && i == 0 ? "" : ",",
                (unsigned long long)cells[i].capacity);
         out_json_string(stdout, cells[i].policy);
         printf(", \"hit_rate\": %.6f, \"uses\": %llu, \"hits\": %llu, \"bytes_used\": %llu, "
-               "\"bytes_read\": %llu, \"first_reads\": %llu, \"tokens_per_second\": %.4f}",
+               "\"bytes_read\": %llu, \"first_reads\": %llu, \"tokens_per_second\": %.4f",
                hit_rate(r), (unsigned long long)r->uses, (unsigned long long)r->hits,
                (unsigned long long)r->bytes_used, (unsigned long long)r->bytes_read,
-               (unsigned long long)r->first_reads, tokens_per_second(t, r, v));
+               (unsigned long long)r->first_reads, tokens_per_second(r));
+        if (lode_trace_shape(t)->guesses && !is_optimum(cells[i].policy))
+            print_guesses(&cells[i].ahead);
+        putchar('}');
     }
 }
 
@@ -166,16 +178,18 @@ static int show(const struct opts *o, const char *path, const struct speeds *v, 
                out_plain(stdout), s->name, *s->name ? ", " : "", lode_trace_n_tokens(t), s->n_used,
                s->n_experts, format_bytes((double)lode_trace_bytes(t), bytes));
     }
+    const struct lode_replay_pace pace = {.ram = LODE_PLAN_RAM_SHARE * v->ram, .disk = v->disk};
     for (size_t k = 0; rc == 0 && k < o->sizes.n; k++) {
         const uint64_t capacity = arg_share_of(&o->sizes.v[k], lode_trace_bytes(t));
         for (size_t i = 0; rc == 0 && i < n; i++) {
             cells[i] = (struct cell){.policy = names[i], .capacity = capacity};
-            rc = lode_trace_replay(t, names[i], capacity, &cells[i].r, err);
+            rc = lode_trace_replay_at(t, names[i], capacity, &pace, false, &cells[i].r, err);
+            rc = rc < 0 ? rc : lode_trace_replay_at(t, names[i], capacity, &pace, true, &cells[i].ahead, err);
         }
         if (rc == 0 && o->json)
-            print_json(t, cells, n, v, k == 0);
+            print_json(t, cells, n, k == 0);
         else if (rc == 0)
-            print_size(t, cells, n, v);
+            print_size(t, cells, n);
     }
     if (rc == 0 && o->json)
         printf("]}");

@@ -1,4 +1,4 @@
-/* Any bytes as a route trace; what is one is replayed. */
+/* Any bytes as a route trace; what is one is replayed, in time and with its guesses too. */
 #include "lode/lode.h"
 
 #include <stddef.h>
@@ -14,6 +14,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (lode_trace_shape(t)->n_layers <= 64 && lode_trace_shape(t)->n_experts <= 256) {
         lode_trace_replay(t, "belady", bytes / 2, &r, &err);
         lode_trace_replay(t, NULL, bytes / 4, &r, &err);
+        const struct lode_replay_pace pace = {.ram = 1e9, .disk = 1e7, .layer = 1e-5};
+        lode_trace_replay_at(t, NULL, bytes / 3, &pace, true, &r, &err);
     }
     lode_trace_free(t);
     return 0;

@@ -94,6 +94,62 @@ static void run_at_once(struct lode_model *m, int n) {
     }
 }
 
+/* The trace of a text, as a file. */
+static size_t record(struct how *how, uint32_t batch, const char *path, char *data, size_t most) {
+    struct lode_model *m = load(models[0], how);
+    struct lode_trace_shape shape = lode_model_routes(m);
+    struct lode_trace *t;
+    struct lode_session *s;
+    struct lode_error err;
+    static float got[N][V];
+    shape.guesses = true;
+    assert_int_equal(lode_trace_create(&t, &shape, N, &err), 0);
+    const struct lode_session_opts o = {.ctx = 64, .batch = batch, .threads = 2, .routes = lode_trace_put,
+                                        .guesses = lode_trace_put_guess, .routes_user = t};
+    assert_int_equal(lode_session_create(&s, m, &o, &err), 0);
+    assert_int_equal(lode_session_eval_each(s, ids, N, keep, got, &err), 0);
+    assert_memory_equal(got, reference, sizeof got); /* telling changes nothing */
+    assert_int_equal(lode_trace_write(t, path, &err), 0);
+    FILE *f = fopen(path, "rb");
+    const size_t n = fread(data, 1, most, f);
+    fclose(f);
+    lode_session_free(s);
+    lode_trace_free(t);
+    lode_model_free(m);
+    return n;
+}
+
+/* Routes and guesses depend on the text alone: not on batches, nor on what is in memory. */
+static void guesses_are_told(void **state) {
+    (void)state;
+    enum { MOST = 1 << 20 };
+    char path[] = "/tmp/lode-guesses-XXXXXX";
+    char *data = malloc(MOST), *other = malloc(MOST);
+    close(mkstemp(path));
+    make_reference(models[0]);
+    const size_t n = record(NULL, 1, path, data, MOST);
+    const uint32_t batches[] = {7, N};
+    for (size_t i = 0; i < 2; i++) {
+        struct how how = {.share = 0.3};
+        assert_int_equal(record(NULL, batches[i], path, other, MOST), n);
+        assert_memory_equal(other, data, n);
+        assert_int_equal(record(&how, batches[i], path, other, MOST), n);
+        assert_memory_equal(other, data, n);
+    }
+    struct lode_trace *t;
+    struct lode_replay r, ahead;
+    struct lode_error err;
+    assert_int_equal(lode_trace_parse(&t, data, n, "here", &err), 0);
+    assert_true(lode_trace_shape(t)->guesses && lode_trace_shape(t)->head_bytes > 0);
+    assert_int_equal(lode_trace_replay_at(t, NULL, lode_trace_bytes(t) / 2, NULL, false, &r, &err), 0);
+    assert_int_equal(lode_trace_replay_at(t, NULL, lode_trace_bytes(t) / 2, NULL, true, &ahead, &err), 0);
+    assert_true(ahead.guessed > 0 && ahead.hits > r.hits);
+    lode_trace_free(t);
+    unlink(path);
+    free(data);
+    free(other);
+}
+
 static void two_at_once(void **state) {
     (void)state;
     make_reference(models[0]);
@@ -342,6 +398,7 @@ static void pack_no_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits),      cmocka_unit_test(policies), cmocka_unit_test(guesses),
+        cmocka_unit_test(guesses_are_told),
         cmocka_unit_test(two_at_once),    cmocka_unit_test(layers), cmocka_unit_test(direct),
         cmocka_unit_test(converted_layers),
         cmocka_unit_test(guesses_have_owners), cmocka_unit_test(guessing_at_once),

@@ -32,11 +32,14 @@ static char *slurp(const char *path, size_t *n) {
     return data;
 }
 
+enum { HEAD = 24 + 8 + 8 + 24 + 3 + 7 /* bytes before the tokens, of three layers and a name of seven letters */ };
+
 static void as_written(void **state) {
     (void)state;
     char *path = tmp_path("a.trace");
     const uint64_t sizes[3] = {0, 70, 90};
-    const struct lode_trace_shape shape = {3, 6, 2, 1234, sizes, "a model"};
+    const struct lode_trace_shape shape = {
+        .n_layers = 3, .n_experts = 6, .n_used = 2, .other_bytes = 1234, .head_bytes = 34, .expert_bytes = sizes, .name = "a model"};
     const uint32_t experts[2] = {1, 5};
     const float weights[2] = {0.25f, 0.75f};
     struct lode_trace *t, *back;
@@ -51,11 +54,13 @@ static void as_written(void **state) {
     assert_int_equal(lode_trace_write(t, path, &err), 0);
     size_t n;
     char *data = slurp(path, &n);
-    assert_int_equal(n, 24 + 8 + 24 + 7 + 4 * (4 + 2 * 12));
-    assert_int_equal(data[63 + 2 * 28], 0); /* the position of token 2 */
+    assert_int_equal(n, HEAD + 4 * (4 + 2 * 12));
+    assert_int_equal(data[HEAD + 2 * 28], 0); /* the position of token 2 */
     assert_int_equal(lode_trace_parse(&back, data, n, "here", &err), 0);
     assert_string_equal(lode_trace_shape(back)->name, "a model");
     assert_int_equal(lode_trace_shape(back)->other_bytes, 1234);
+    assert_int_equal(lode_trace_shape(back)->head_bytes, 34);
+    assert_false(lode_trace_shape(back)->guesses);
     assert_int_equal(lode_trace_n_tokens(back), 4);
     assert_int_equal(lode_trace_write(back, path, &err), 0);
     size_t again;
@@ -66,16 +71,223 @@ static void as_written(void **state) {
 
     for (size_t cut = 0; cut < n; cut++) /* every prefix is refused, or has fewer tokens */
         if (lode_trace_parse(&back, data, cut, "here", &err) == 0) {
-            assert_int_equal((cut - 63) % 28, 0);
+            assert_int_equal((cut - HEAD) % 28, 0);
             lode_trace_free(back);
         }
-    data[63 + 28 + 4] = 6; /* an expert that there is not */
+    data[HEAD + 28 + 4] = 6; /* an expert that there is not */
     assert_int_equal(lode_trace_parse(&back, data, n, "here", &err), LODE_ERR_FORMAT);
     assert_non_null(strstr(err.text, "token 1"));
     free(data);
     free(same);
     lode_trace_free(t);
     free(path);
+}
+
+/* Three layers, the first without experts; guesses early of the last, late of both, but not of each token. */
+static struct lode_trace *guessed(size_t n_tokens) {
+    static const uint64_t sizes[3] = {0, 70, 90};
+    const struct lode_trace_shape shape = {
+        .n_layers = 3, .n_experts = 6, .n_used = 2, .expert_bytes = sizes, .name = "a model", .guesses = true};
+    const uint32_t experts[2] = {1, 5}, late[2] = {5, 2}, early[2] = {4, 1};
+    const float weights[2] = {0.25f, 0.75f};
+    struct lode_trace *t;
+    assert_int_equal(lode_trace_create(&t, &shape, n_tokens, &err), 0);
+    for (uint32_t pos = 0; pos < n_tokens; pos++)
+        for (uint32_t l = 0; l < 4; l++) {
+            lode_trace_put(t, l, pos, experts, weights, 2);
+            if (pos)
+                lode_trace_put_guess(t, l, pos, true, late, 2);
+            if (l == 2)
+                lode_trace_put_guess(t, l, pos, false, early, 2);
+            lode_trace_put_guess(t, l, pos, false, early, 1); /* of another shape: left out */
+        }
+    return t;
+}
+
+static void refused(const char *data, size_t n, size_t at, const char *by, size_t size, const char *why) {
+    struct lode_trace *t;
+    char *copy = malloc(n);
+    memcpy(copy, data, n);
+    memcpy(copy + at, by, size);
+    assert_int_equal(lode_trace_parse(&t, copy, n, "here", &err), LODE_ERR_FORMAT);
+    if (!strstr(err.text, why))
+        fail_msg("%s, where %s was expected", err.text, why);
+    free(copy);
+}
+
+static void guesses_are_kept(void **state) {
+    (void)state;
+    char *path = tmp_path("g.trace");
+    struct lode_trace *t = guessed(3), *back;
+    assert_int_equal(lode_trace_write(t, path, &err), 0);
+    size_t n, again;
+    char *data = slurp(path, &n);
+    enum { TOKEN = 4 + (12 + 4) + (12 + 8) };
+    assert_int_equal(n, HEAD + 3 * TOKEN);
+    assert_memory_equal(data, "LODETRC2", 8);
+    assert_memory_equal(data + 64, "\0\2\3", 3); /* a bit of each layer for early, one for late */
+    assert_memory_equal(data + HEAD + 4 + 12, "\xff\xff\xff\xff", 4); /* the first token's late one of layer 1 */
+    assert_memory_equal(data + HEAD + TOKEN + 4 + 12, "\5\0\2\0", 4);   /* the surest first */
+    assert_memory_equal(data + HEAD + TOKEN + 20 + 12, "\4\0\1\0\5\0\2\0", 8);
+    assert_int_equal(lode_trace_parse(&back, data, n, "here", &err), 0);
+    assert_true(lode_trace_shape(back)->guesses);
+    assert_int_equal(lode_trace_write(back, path, &err), 0);
+    char *same = slurp(path, &again);
+    assert_int_equal(again, n);
+    assert_memory_equal(same, data, n);
+    lode_trace_free(back);
+    for (size_t cut = 0; cut < n; cut++)
+        if (lode_trace_parse(&back, data, cut, "here", &err) == 0) {
+            assert_int_equal((cut - HEAD) % TOKEN, 0);
+            lode_trace_free(back);
+        }
+    refused(data, n, 64, "\1", 1, "layer 0 has guesses");          /* which has no experts */
+    refused(data, n, 65, "\4", 1, "layer 1 has guesses of kind 4");
+    refused(data, n, 66, "\2", 1, "not a multiple");               /* tokens are shorter */
+    refused(data, n, HEAD + TOKEN + 16, "\6", 1, "expert 6 is guessed");
+    refused(data, n, HEAD + TOKEN + 16, "\xff\xff", 2, "65535 throughout"); /* half of one */
+    refused(data, n, HEAD + 16, "\1\0", 2, "expert 65535 is guessed");
+    refused(data, n, 32, "\1", 1, "after the layers");             /* head_bytes without others */
+    refused(data, n, 7, "3", 1, "no route trace");
+    free(data);
+    free(same);
+    lode_trace_free(t);
+    free(path);
+}
+
+/* What was written before there were guesses: no head_bytes, no kinds of guesses. */
+static void old_ones_are_read(void **state) {
+    (void)state;
+    char *path = tmp_path("o.trace");
+    struct lode_trace *t = synth((struct lode_trace_synth){2, 8, 2, 30, 100, 1, 1, 0.1, 0.2}), *back;
+    assert_int_equal(lode_trace_write(t, path, &err), 0);
+    size_t n;
+    char *data = slurp(path, &n);
+    data[7] = '1';
+    memmove(data + 32, data + 40, n - 40); /* head_bytes */
+    memmove(data + 48, data + 50, n - 50); /* of two layers */
+    assert_int_equal(lode_trace_parse(&back, data, n - 10, "here", &err), 0);
+    struct lode_replay r, same;
+    assert_int_equal(lode_trace_n_tokens(back), 30);
+    assert_int_equal(lode_trace_replay(t, NULL, 600, &r, &err), 0);
+    assert_int_equal(lode_trace_replay(back, NULL, 600, &same, &err), 0);
+    assert_memory_equal(&r, &same, sizeof r);
+    assert_int_equal(lode_trace_replay_at(back, NULL, 600, NULL, true, &same, &err), 0); /* it has none */
+    assert_memory_equal(&r, &same, sizeof r);
+    free(data);
+    lode_trace_free(t);
+    lode_trace_free(back);
+    free(path);
+}
+
+/* --- time ----------------------------------------------------------------------------------- */
+
+enum { ONE = 100 /* bytes of an expert */, TURNS = 200 };
+
+/* One layer that uses four experts in turn, and what is guessed of each. */
+static struct lode_trace *in_turn(uint32_t off_by, uint64_t other, uint64_t head) {
+    const uint64_t size = ONE;
+    const struct lode_trace_shape shape = {.n_layers = 1, .n_experts = 4, .n_used = 1, .other_bytes = other,
+                                           .head_bytes = head, .expert_bytes = &size, .guesses = true};
+    const float weight = 1;
+    struct lode_trace *t;
+    assert_int_equal(lode_trace_create(&t, &shape, TURNS, &err), 0);
+    for (uint32_t i = 0; i < TURNS; i++) {
+        lode_trace_put(t, 0, i, &(uint32_t){i % 4}, &weight, 1);
+        lode_trace_put_guess(t, 0, i, true, &(uint32_t){(i + off_by) % 4}, 1);
+    }
+    return t;
+}
+
+static struct lode_replay replayed(const struct lode_trace *t, uint64_t capacity, double disk, bool guesses) {
+    struct lode_replay r;
+    const struct lode_replay_pace pace = {.ram = 1000, .disk = disk};
+    assert_int_equal(lode_trace_replay_at(t, "lru", capacity, &pace, guesses, &r, &err), 0);
+    assert_int_equal(r.uses, TURNS);
+    return r;
+}
+
+static void near(double got, double expected) {
+    if (!(fabs(got - expected) <= 1e-9 * expected))
+        fail_msg("%.12g, %.12g expected", got, expected);
+}
+
+/* With a cache of two experts and four in turn nothing is ever there.  Computing a token takes 0.3 s for 300
+ * bytes besides, 0.1 of them behind the layer, and 0.1 for the expert. */
+static void time_passes(void **state) {
+    (void)state;
+    struct lode_trace *t = in_turn(0, 300, 100);
+    struct lode_replay r = replayed(t, 2 * ONE, 1000, false);
+    assert_int_equal(r.hits, 0);
+    assert_int_equal(r.bytes_read, TURNS * ONE);
+    near(r.seconds, TURNS * (0.3 + 0.1 + 0.1)); /* reading in 0.1 s, and nothing hides it */
+
+    /* Guessed when the layer begins: read in 0.1 / 0.7 s of its 0.2. */
+    r = replayed(t, 2 * ONE, 1000, true);
+    assert_int_equal(r.hits, TURNS);
+    assert_int_equal(r.guessed, TURNS);
+    assert_int_equal(r.bytes_read, TURNS * ONE);
+    assert_int_equal(r.bytes_wrong, 0);
+    near(r.seconds, TURNS * 0.4);
+
+    /* A disk of a quarter: 0.2 s of 175 bytes/s, and the other 65 bytes are waited for at 250. */
+    r = replayed(t, 2 * ONE, 250, true);
+    assert_int_equal(r.hits, TURNS); /* on their way */
+    near(r.seconds, TURNS * (0.4 + 65.0 / 250));
+    lode_trace_free(t);
+
+    /* Never right: what is not called off in time is read for nothing, until nobody believes it any more. */
+    t = in_turn(3, 300, 100);
+    r = replayed(t, 2 * ONE, 250, false);
+    const struct lode_replay wrong = replayed(t, 2 * ONE, 250, true);
+    assert_int_equal(wrong.hits, 0);
+    assert_int_equal(wrong.bytes_read - wrong.bytes_wrong, TURNS * ONE);
+    assert_true(wrong.bytes_wrong > 0 && wrong.bytes_wrong <= 2 * ONE);
+    assert_true(wrong.seconds >= r.seconds && wrong.seconds < 1.02 * r.seconds);
+    lode_trace_free(t);
+}
+
+/* Whatever is guessed: what is used is read or was there, and time is that of computing at least. */
+static void guesses_add_up(void **state) {
+    (void)state;
+    struct lode_trace *t;
+    const uint64_t sizes[4] = {60, 0, 100, 100};
+    const struct lode_trace_shape shape = {.n_layers = 4, .n_experts = 16, .n_used = 3, .other_bytes = 900,
+                                           .head_bytes = 100, .expert_bytes = sizes, .guesses = true};
+    assert_int_equal(lode_trace_create(&t, &shape, 300, &err), 0);
+    for (uint32_t i = 0; i < 300; i++)
+        for (uint32_t l = 0; l < 4; l++) {
+            uint32_t r[4], ids[3], guess[3];
+            lode_rng_philox(7, i * 4 + l, r);
+            for (uint32_t k = 0; k < 3; k++) {
+                ids[k] = k * 5 + r[k] % 5;
+                guess[k] = r[3] >> k & 3 ? ids[k] : r[3] >> 8 & 15; /* also one twice */
+            }
+            lode_trace_put(t, l, i, ids, (const float[3]){0.5f, 0.25f, 0.25f}, 3);
+            lode_trace_put_guess(t, l, i, r[3] >> 16 & 1, guess, 3);
+        }
+    const uint64_t all = lode_trace_bytes(t);
+    for (const char *const *p = lode_trace_policies(); *p; p++)
+        for (uint64_t capacity = 3 * 100; capacity <= all; capacity += all / 5)
+            for (double disk = 500; disk < 1e6; disk *= 8) {
+                const struct lode_replay_pace pace = {.ram = 1000, .disk = disk, .layer = 0.01};
+                struct lode_replay r, ahead;
+                assert_int_equal(lode_trace_replay_at(t, *p, capacity, &pace, false, &r, &err), 0);
+                assert_int_equal(lode_trace_replay_at(t, *p, capacity, &pace, true, &ahead, &err), 0);
+                struct lode_replay untimed;
+                assert_int_equal(lode_trace_replay(t, *p, capacity, &untimed, &err), 0);
+                assert_int_equal(untimed.hits, r.hits);
+                assert_int_equal(untimed.bytes_read, r.bytes_read);
+                assert_int_equal(ahead.bytes_used, r.bytes_used);
+                assert_int_equal(ahead.first_reads, r.first_reads);
+                assert_true(ahead.guessed <= ahead.hits && ahead.hits <= ahead.uses);
+                assert_true(ahead.bytes_wrong <= ahead.bytes_read);
+                assert_true(ahead.bytes_read - ahead.bytes_wrong >= ahead.first_reads);
+                const double computing = ((double)r.bytes_used + 300.0 * 900) / 1000 + 300 * 3 * 0.01;
+                assert_true(r.seconds >= computing * (1 - 1e-9) && ahead.seconds >= computing * (1 - 1e-9));
+                assert_true(r.seconds <= computing + (double)r.bytes_read / disk * (1 + 1e-9));
+            }
+    lode_trace_free(t);
 }
 
 /* --- the optimum ---------------------------------------------------------------------------- */
@@ -113,7 +325,7 @@ static void belady_is_the_optimum(void **state) {
     static unsigned char memo[TOKENS][L][256];
     for (uint64_t seed = 0; seed < 12; seed++) {
         const uint64_t sizes[L] = {10, 10};
-        const struct lode_trace_shape shape = {L, E, K, 0, sizes, ""};
+        const struct lode_trace_shape shape = {.n_layers = L, .n_experts = E, .n_used = K, .expert_bytes = sizes};
         struct lode_trace *t;
         uint8_t used[TOKENS][L];
         assert_int_equal(lode_trace_create(&t, &shape, TOKENS, &err), 0);
@@ -187,6 +399,25 @@ static void synthetic_ones_are_lawful(void **state) {
     assert_null(t);
 }
 
+/* A trace with guesses there and back, and replayed; it may not be had. */
+static int guessed_again(const char *path) {
+    static const uint64_t sizes[1] = {50};
+    const struct lode_trace_shape shape = {.n_layers = 1, .n_experts = 4, .n_used = 1, .expert_bytes = sizes, .guesses = true};
+    const struct lode_replay_pace pace = {.ram = 10, .disk = 10};
+    struct lode_trace *t, *back = NULL;
+    struct lode_replay r;
+    int rc = lode_trace_create(&t, &shape, 2, &err);
+    if (rc == 0)
+        lode_trace_put_guess(t, 0, 1, true, &(uint32_t){3}, 1);
+    unlink(path);
+    rc = rc < 0 ? rc : lode_trace_write(t, path, &err);
+    rc = rc < 0 ? rc : lode_trace_open(&back, path, &err);
+    rc = rc < 0 ? rc : lode_trace_replay_at(back, NULL, 100, &pace, true, &r, &err);
+    lode_trace_free(t);
+    lode_trace_free(back);
+    return rc;
+}
+
 static void each_allocation_may_fail(void **state) {
     (void)state;
     char *path = tmp_path("b.trace");
@@ -205,6 +436,7 @@ static void each_allocation_may_fail(void **state) {
             rc = lode_trace_replay(back, "belady", 800, &r, &err);
         for (const char *const *p = lode_trace_policies(); rc == 0 && *p; p++)
             rc = lode_trace_replay(back, *p, 800, &r, &err);
+        rc = rc < 0 ? rc : guessed_again(path);
         lode_trace_free(t);
         lode_trace_free(back);
         const struct failmalloc_stats s = failmalloc_stop();
@@ -221,6 +453,10 @@ static void each_allocation_may_fail(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_written),
+        cmocka_unit_test(guesses_are_kept),
+        cmocka_unit_test(old_ones_are_read),
+        cmocka_unit_test(time_passes),
+        cmocka_unit_test(guesses_add_up),
         cmocka_unit_test(belady_is_the_optimum),
         cmocka_unit_test(default_is_near_the_best),
         cmocka_unit_test(synthetic_ones_are_lawful),
