@@ -118,17 +118,21 @@ VF_INLINE void vf_tile(VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS], enum vf_format f, s
     }
 }
 
+static inline size_t vf_least(size_t a, size_t b) { return a < b ? a : b; }
+
 /* Short rows - keys, which a tile reads side by side - look like no stream to the hardware, and
  * come from memory at a third of its speed.  So lines are asked for in order, VF_AHEAD bytes before
- * they are needed: n from byte `at` on of rows that end at byte `end` and go on at `next`. */
-enum { VF_SHORT_ROW = 1024, VF_AHEAD = 4096 };
+ * they are needed: n from byte `at` on of rows that end at byte `end` and go on at `next`, which has
+ * as many bytes: what comes after it is not known here, so nobody looks further. */
+enum { VF_SHORT_ROW = 1024 };
 VF_INLINE void vf_ahead(const char *rows, size_t at, size_t n, size_t end, const char *next) {
-    const char *from = at + VF_AHEAD < end ? rows : next;
+    const size_t ahead = at + vf_least(VF_AHEAD, end);
+    const char *from = ahead < end ? rows : next;
     if (!from)
         return;
-    from += at + VF_AHEAD < end ? at + VF_AHEAD : at + VF_AHEAD - end;
+    from += ahead < end ? ahead : ahead - end;
     for (size_t b = 0; b < n; b += 64)
-        vf_prefetch(from + b);
+        vf_prefetch_ahead(from + b);
 }
 
 /* A product is walked in blocks, so that what a tile reads comes from the first cache: columns of
@@ -188,8 +192,6 @@ VF_INLINE void vf_rows(enum vf_format f, size_t C, struct vf_walk *t, size_t n_r
         t->sums += VF_BLOCK_COLUMNS;
     }
 }
-
-static inline size_t vf_least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* y[j * ldy + i] = < w row i, x row j >, as mul of kern.h */
 VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct vf_panels *p,

@@ -167,3 +167,5 @@ static inline void vf_store_bf16(void *p, VF x, size_t n) {
 }
 
 #define vf_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define vf_prefetch_ahead(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
+#define VF_AHEAD 16384 /* a head's keys of a page; into the second level: the first holds not so many */

@@ -184,26 +184,25 @@ void lode_kv_fork(struct lode_kv *kv, const struct lode_kv *src) {
 
 /* ---- for ops ---- */
 
-static char *page_of(const struct lode_kv *kv, const struct lode_kv_place *at, uint32_t page) {
-    const struct table *t = &kv->tables[at->group];
-    const struct lode_kv_group *g = lode_kv_pool_group(kv->pool, at->group);
+static uint32_t page_of(const struct lode_kv *kv, uint32_t group, uint32_t page) {
+    const struct table *t = &kv->tables[group];
     const uint32_t e = page % t->n_entries;
     assert(t->held[e] == page);
-    return g->data + t->page[e] * g->page_size;
+    return t->page[e];
 }
 
 void *lode_kv_k(const struct lode_kv *kv, uint32_t layer, uint32_t head, uint32_t page,
                 size_t *stride) {
     const struct lode_kv_place *at = lode_kv_pool_place(kv->pool, layer);
     *stride = at->k_stride;
-    return page_of(kv, at, page) + at->k + head * LODE_KV_PAGE * at->k_stride;
+    return lode_kv_page_keys(kv->pool, layer, head, page_of(kv, at->group, page));
 }
 
 void *lode_kv_v(const struct lode_kv *kv, uint32_t layer, uint32_t head, uint32_t page,
                 size_t *stride) {
     const struct lode_kv_place *at = lode_kv_pool_place(kv->pool, layer);
     *stride = at->v_stride;
-    return page_of(kv, at, page) + at->v + head * LODE_KV_PAGE * at->v_stride;
+    return lode_kv_page_values(kv->pool, layer, head, page_of(kv, at->group, page));
 }
 
 const struct lode_kv_layer *lode_kv_layer(const struct lode_kv *kv, uint32_t layer) {

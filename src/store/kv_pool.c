@@ -228,35 +228,136 @@ uint32_t lode_kv_page_holders(const struct lode_kv_pool *p, uint32_t group, uint
     return p->pages[group].holders[page];
 }
 
-static char *address(const struct lode_kv_pool *p, uint32_t group, uint32_t page) {
-    return p->groups[group].data + page * p->groups[group].page_size;
+/* ---- where pages lie ---- */
+
+/* A page of the host is pieces, one of each head of each layer: its keys, then its values.  Pages first ..
+ * first + n - 1 are a run: their pieces of a head follow one another, and where in a page that lay in one piece
+ * a head would begin at byte x, there it begins at n x. */
+struct run {
+    uint32_t first, n;
+};
+
+static struct run run_of(const struct lode_kv_group *g, uint32_t page) {
+    const uint32_t first = page / LODE_KV_RUN * LODE_KV_RUN, left = g->n_pages - first;
+    return (struct run){first, left < LODE_KV_RUN ? left : LODE_KV_RUN};
+}
+
+static size_t keys_size(const struct lode_kv_place *at) { return LODE_KV_PAGE * at->k_stride; }
+
+static size_t piece_size(const struct lode_kv_layer *layer, const struct lode_kv_place *at) {
+    return LODE_KV_PAGE * (at->k_stride + (layer->v_in_k ? 0 : at->v_stride));
+}
+
+static char *piece(const struct lode_kv_pool *p, uint32_t layer, uint32_t head, uint32_t page) {
+    const struct lode_kv_place *at = &p->places[layer];
+    const struct lode_kv_group *g = &p->groups[at->group];
+    const struct run run = run_of(g, page);
+    const size_t size = piece_size(&p->layers[layer], at);
+    return g->data + run.first * g->page_size + (at->k + head * size) * run.n + (page - run.first) * size;
+}
+
+/* A page of a device. */
+static char *address(const struct lode_kv_group *g, uint32_t page) {
+    return g->data + page * g->page_size;
+}
+
+char *lode_kv_page_keys(const struct lode_kv_pool *p, uint32_t layer, uint32_t head, uint32_t page) {
+    const struct lode_kv_place *at = &p->places[layer];
+    const struct lode_kv_group *g = &p->groups[at->group];
+    return g->place == LODE_HOST ? piece(p, layer, head, page) : address(g, page) + at->k + head * keys_size(at);
+}
+
+char *lode_kv_page_values(const struct lode_kv_pool *p, uint32_t layer, uint32_t head, uint32_t page) {
+    const struct lode_kv_place *at = &p->places[layer];
+    const struct lode_kv_group *g = &p->groups[at->group];
+    if (p->layers[layer].v_in_k)
+        return lode_kv_page_keys(p, layer, head, page);
+    return g->place == LODE_HOST ? piece(p, layer, head, page) + keys_size(at)
+                                 : address(g, page) + at->v + head * LODE_KV_PAGE * at->v_stride;
+}
+
+static void discard_pieces(const struct lode_kv_pool *p, uint32_t group, uint32_t page, uint32_t n) {
+    for (uint32_t l = 0; l < p->n_layers; l++)
+        for (uint32_t h = 0; p->places[l].group == group && h < p->layers[l].n_heads; h++)
+            lode_alloc_discard(piece(p, l, h, page), n * piece_size(&p->layers[l], &p->places[l]));
+}
+
+/* A run of which nobody holds a page is one piece of memory. */
+static void discard_free(const struct lode_kv_pool *p, uint32_t group, struct run run) {
+    const struct lode_kv_group *g = &p->groups[group];
+    const uint32_t *holders = p->pages[group].holders, last = run.first + run.n;
+    for (uint32_t i = run.first, end; i < last; i = end) {
+        for (end = i + 1; end < last && !holders[end] == !holders[i]; end++)
+            ;
+        if (end - i == run.n && !holders[i])
+            lode_alloc_discard(g->data + i * g->page_size, run.n * g->page_size);
+        else if (!holders[i])
+            discard_pieces(p, group, i, end - i);
+    }
 }
 
 void lode_kv_pool_trim(const struct lode_kv_pool *p) {
-    for (uint32_t g = 0; g < p->n_groups; g++)
-        for (uint32_t i = 0; p->groups[g].place == LODE_HOST && i < p->groups[g].n_free; i++)
-            lode_alloc_discard(address(p, g, p->pages[g].free[i]), p->groups[g].page_size);
+    for (uint32_t i = 0; i < p->n_groups; i++)
+        for (uint32_t page = 0; p->groups[i].place == LODE_HOST && page < p->groups[i].n_pages; page += LODE_KV_RUN)
+            discard_free(p, i, run_of(&p->groups[i], page));
 }
+
+/* ---- bytes of pages ---- */
 
 static int moved(bool ok, struct lode_error *err) {
     return ok ? 0 : lode_fail(err, LODE_ERR_DEVICE, "KV cache", "a page could not be moved: its device failed");
 }
 
+/* Between the host's pieces and a page in one piece, which is read (in) or written. */
+static bool move_pieces(const struct lode_kv_pool *p, uint32_t group, uint32_t page, char *bytes, bool in) {
+    const struct lode_memory *m = memory_of(p, group);
+    bool ok = true;
+    for (uint32_t l = 0; l < p->n_layers; l++) {
+        const struct lode_kv_place *at = &p->places[l];
+        const size_t k = keys_size(at), v = piece_size(&p->layers[l], at) - k;
+        for (uint32_t h = 0; ok && at->group == group && h < p->layers[l].n_heads; h++) {
+            char *keys = piece(p, l, h, page), *values = keys + k;
+            char *k_bytes = bytes + at->k + h * k, *v_bytes = bytes + at->v + h * v;
+            ok = in ? m->put(m, keys, k_bytes, k) : m->get(m, k_bytes, keys, k);
+            if (ok && v)
+                ok = in ? m->put(m, values, v_bytes, v) : m->get(m, v_bytes, values, v);
+        }
+    }
+    return ok;
+}
+
+static bool copy_pieces(const struct lode_kv_pool *p, uint32_t group, uint32_t to, uint32_t from) {
+    const struct lode_memory *m = memory_of(p, group);
+    bool ok = true;
+    for (uint32_t l = 0; l < p->n_layers; l++)
+        for (uint32_t h = 0; ok && p->places[l].group == group && h < p->layers[l].n_heads; h++)
+            ok = m->copy(m, piece(p, l, h, to), piece(p, l, h, from), piece_size(&p->layers[l], &p->places[l]));
+    return ok;
+}
+
 int lode_kv_page_read(const struct lode_kv_pool *p, uint32_t group, uint32_t page, void *out,
                       struct lode_error *err) {
     const struct lode_memory *m = memory_of(p, group);
-    return moved(m->get(m, out, address(p, group, page), p->groups[group].page_size), err);
+    const struct lode_kv_group *g = &p->groups[group];
+    return moved(g->place == LODE_HOST ? move_pieces(p, group, page, out, false)
+                                       : m->get(m, out, address(g, page), g->page_size),
+                 err);
 }
 
 int lode_kv_page_write(struct lode_kv_pool *p, uint32_t group, uint32_t page, const void *bytes,
                        struct lode_error *err) {
     const struct lode_memory *m = memory_of(p, group);
-    return moved(m->put(m, address(p, group, page), bytes, p->groups[group].page_size), err);
+    const struct lode_kv_group *g = &p->groups[group];
+    return moved(g->place == LODE_HOST ? move_pieces(p, group, page, (char *)bytes, true)
+                                       : m->put(m, address(g, page), bytes, g->page_size),
+                 err);
 }
 
 int lode_kv_page_copy(struct lode_kv_pool *p, uint32_t group, uint32_t to, uint32_t from,
                       struct lode_error *err) {
     const struct lode_memory *m = memory_of(p, group);
-    return moved(m->copy(m, address(p, group, to), address(p, group, from), p->groups[group].page_size),
+    const struct lode_kv_group *g = &p->groups[group];
+    return moved(g->place == LODE_HOST ? copy_pieces(p, group, to, from)
+                                       : m->copy(m, address(g, to), address(g, from), g->page_size),
                  err);
 }

@@ -3,7 +3,10 @@
  * Positions are cut into pages of LODE_KV_PAGE at multiples of it.  Layers with the same window at the
  * same place are a group: one page of a group holds those positions for all of its layers, so that whoever holds
  * the page holds them all.  Within a page every layer has K then V (unless V is part of K), each as
- * (n_kv_heads, LODE_KV_PAGE, head_dim) rows of its format.
+ * (n_kv_heads, LODE_KV_PAGE, head_dim) rows of its format.  So a page lies in a device's memory, and so it
+ * is read and written as bytes.  In the host's memory a head's values follow its keys, and what a head has
+ * of LODE_KV_RUN successive pages is one piece: decode reads head by head, and a processor reads ahead
+ * of itself only what follows.
  *
  * Pages are counted references: sequences (kv.h) whose beginnings are equal share them, and caches
  * of prefixes hold them after their sequence is gone.  A page that more than one holds is never
@@ -19,7 +22,7 @@
 #include "store/memory.h"
 #include "tensor/dtype.h"
 
-enum { LODE_KV_PAGE = 64 };
+enum { LODE_KV_PAGE = 64, LODE_KV_RUN = 4 };
 #define LODE_KV_NONE UINT32_MAX /* no page */
 
 struct lode_kv_layer {
@@ -57,7 +60,7 @@ int lode_kv_pool_size(const struct lode_kv_layer *layers, uint32_t n_layers,
 
 struct lode_kv_place { /* of a layer within its group's pages */
     uint32_t group;
-    size_t k, v;               /* offsets */
+    size_t k, v;               /* offsets, but not in the host's memory */
     size_t k_stride, v_stride; /* bytes of a row */
 };
 const struct lode_kv_layer *lode_kv_pool_layer(const struct lode_kv_pool *p, uint32_t layer);
@@ -69,7 +72,7 @@ struct lode_kv_group {
     uint32_t n_entries; /* pages that one sequence holds at most */
     uint32_t n_pages, n_free;
     size_t page_size;
-    char *data; /* (n_pages, page_size), in its place's memory */
+    char *data; /* (n_pages, page_size), in its place's memory; the host's pages in runs */
 };
 uint32_t lode_kv_pool_groups(const struct lode_kv_pool *p);
 const struct lode_kv_group *lode_kv_pool_group(const struct lode_kv_pool *p, uint32_t group);
@@ -83,6 +86,9 @@ void lode_kv_page_drop(struct lode_kv_pool *p, uint32_t group, uint32_t page);
 uint32_t lode_kv_page_holders(const struct lode_kv_pool *p, uint32_t group, uint32_t page);
 /* Gives the system the memory of the host's pages that nobody holds; they take it anew when written. */
 void lode_kv_pool_trim(const struct lode_kv_pool *p);
+/* The first of LODE_KV_PAGE rows of a head; rows follow one another at k_stride and v_stride bytes. */
+char *lode_kv_page_keys(const struct lode_kv_pool *p, uint32_t layer, uint32_t head, uint32_t page);
+char *lode_kv_page_values(const struct lode_kv_pool *p, uint32_t layer, uint32_t head, uint32_t page);
 /* All bytes of a page to and from the host. */
 int lode_kv_page_read(const struct lode_kv_pool *p, uint32_t group, uint32_t page, void *out,
                       struct lode_error *err);
