@@ -111,7 +111,9 @@ def compare_fast(program, device, path):
         yield logits_bytes(program, path, ids, '--all', *fast, *way) == want, '%s, fast: %s' % (name, ' '.join(way))
 
 
-CHAINS = [['--temp', '0'], [], ['--top-k', '1'], ['--top-k', '256', '--top-p', '1', '--min-p', '0', '--temp', '1.5'],
+CHAINS = [['--temp', '0'], [], ['--top-k', '48', '--temp', '1.5'], ['--top-k', '9', '--top-p', '1', '--min-p', '0.3', '--temp', '3'],
+          ['--samplers', 'top_k;min_p;top_p;temperature', '--top-k', '33', '--top-p', '0.6', '--temp', '1.2'],
+          ['--min-keep', '20', '--top-k', '30', '--temp', '2'], ['--top-k', '1'], ['--top-k', '256', '--top-p', '1', '--min-p', '0', '--temp', '1.5'],
           ['--top-k', '257', '--temp', '1.5'], ['--top-k', '0', '--temp', '1.2'],
           ['--top-k', '20', '--repeat-penalty', '1.3', '--temp', '1.5'], ['--temp', '0', '--repeat-penalty', '1.3'],
           ['--top-k', '50', '--repeat-penalty', '0.9'], ['--temp', '0', '--dry-multiplier', '0.8'],

@@ -89,6 +89,18 @@ LODE_API void lode_session_want(struct lode_session *s, uint32_t n);
  * lode_session_logits is NULL.  NULL: they were not, and it has all of them. */
 LODE_API const struct lode_best *lode_session_best(const struct lode_session *s, size_t *n);
 
+/* From the next step on: whoever reads this session's logits wants the token alone that the sampler draws,
+ * whose history and options matter no more than lode_sampler_wants says.  A GPU then draws it where it can (the
+ * usual filters, few candidates), so that nothing else crosses the bus, and with `ahead` it begins the step
+ * after it at once: for callers who are likely to append that token next.  Who does otherwise may: that step is
+ * forgotten.  Until lode_session_want is called; the sampler is not kept. */
+LODE_API void lode_session_draw(struct lode_session *s, const struct lode_sampler *sampler, bool ahead);
+/* The token after the last step where it was drawn: then there are neither logits nor the largest of them. */
+LODE_API bool lode_session_drawn(const struct lode_session *s, int32_t *id);
+/* The token after the last step by what there is: drawn, or by lode_sampler_next or lode_sampler_next_best;
+ * always the same one. */
+LODE_API int32_t lode_session_sample(const struct lode_session *s, struct lode_sampler *sampler);
+
 /* Makes the timeline equal to tokens[0..n): keeps the common prefix, evaluates the rest (at least
  * the last token, so that logits exist).  *reused, if given: how many tokens were kept. */
 LODE_API int lode_session_sync(struct lode_session *s, const int32_t *tokens, size_t n,

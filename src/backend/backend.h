@@ -17,6 +17,7 @@
 #ifndef LODE_BACKEND_BACKEND_H
 #define LODE_BACKEND_BACKEND_H
 
+#include "base/draw.h"
 #include "base/error.h"
 #include "base/threads.h"
 #include "graph/graph.h"
@@ -49,7 +50,7 @@ struct lode_step {
     const struct lode_segment *segments; /* (n_segments), in order of rows */
     uint32_t n_segments;
     uint32_t n_rows;
-    const int32_t *tokens;    /* (n_rows) */
+    const int32_t *tokens;    /* (n_rows); -1 - i, of a backend that draws: what was drawn last for row i */
     const uint32_t *out_rows; /* (n_out), ascending: the rows whose logits are wanted */
     uint32_t n_out;
     /* After each layer, when set: the rows of the residual stream that a later op still needs. */
@@ -120,6 +121,13 @@ struct lode_backend_ops {
      * where rows are read as fast. */
     const struct lode_best *(*best)(struct lode_backend *b, const struct lode_value *v, uint32_t n, uint32_t k,
                                     struct lode_error *err);
+    /* Draws an id for each of the first n rows of v, logits, when the steps so far are done, which is not waited
+     * for; the next step may have them as its tokens.  Returns a number to ask by, at least 0, or an error.
+     * NULL: it draws nothing. */
+    int (*draw)(struct lode_backend *b, const struct lode_value *v, uint32_t n, const struct lode_draw *draws,
+                struct lode_error *err);
+    /* Waits for that draw, the last or the one before, and gives its n ids. */
+    int (*drawn)(struct lode_backend *b, int draw, uint32_t n, int32_t *ids, struct lode_error *err);
     /* Rows first .. first + n - 1 of src, which is the backend from's (b's own or another's), to the
      * first n of dst, which are as wide and b's. */
     int (*copy)(struct lode_backend *b, const struct lode_value *dst, struct lode_backend *from,

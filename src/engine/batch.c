@@ -105,7 +105,20 @@ static size_t count_readers(const struct lode_scheduler *s, size_t n) {
     return readers;
 }
 
-size_t lode_batch_form(struct lode_scheduler *s) {
+/* Whose token after this step is likely to be the next step's: not where a prompt comes between, or the
+ * answer ends, or its reader is behind. */
+static void look_ahead(struct lode_scheduler *s, size_t n_feeds) {
+    bool alone = !s->queue || !lode_seat_free(s);
+    for (size_t i = 0; i < n_feeds; i++)
+        alone = alone && s->feeds[i].n == 1 && !s->fed[i]->g->suspect;
+    for (size_t i = 0; i < n_feeds; i++) {
+        const struct lode_generation *g = s->fed[i]->g;
+        s->fed[i]->ahead = alone && g->n_ring + 1 < LODE_SCHED_RING &&
+                           (g->max_tokens < 0 || (int64_t)g->n_generated + 1 < g->max_tokens);
+    }
+}
+
+static size_t form(struct lode_scheduler *s) {
     size_t n_feeds = 0;
     end_some(s, lode_sched_now());
     lode_seat_admit(s);
@@ -131,5 +144,11 @@ size_t lode_batch_form(struct lode_scheduler *s) {
         room -= feed(s, n, i, left(s->order[i]) < share ? left(s->order[i]) : share, &n_feeds);
         readers = readers > 1 ? readers - 1 : 1;
     }
+    return n_feeds;
+}
+
+size_t lode_batch_form(struct lode_scheduler *s) {
+    const size_t n_feeds = form(s);
+    look_ahead(s, n_feeds);
     return n_feeds;
 }

@@ -50,17 +50,18 @@ void lode_choose_given(const struct lode_scheduler *s, struct lode_generation *g
     g->given_next++;
 }
 
-uint32_t lode_choose_wants(const struct lode_generation *g) {
+void lode_choose_want(const struct lode_seat *seat) {
+    const struct lode_generation *g = seat->g;
     /* at the prompt's end others may go on from the same logits */
-    const bool all = g->guide.next || g->logprobs || g->n_top || g->n_tokens == g->n_prompt;
-    return all ? 0 : lode_sampler_wants(g->sampler);
+    if (g->guide.next || g->logprobs || g->n_top || g->n_tokens == g->n_prompt)
+        lode_session_want(seat->session, 0);
+    else
+        lode_session_draw(seat->session, g->sampler, seat->ahead);
 }
 
 int lode_choose(const struct lode_scheduler *s, const struct lode_seat *seat,
                 struct lode_generation_token *t, struct lode_error *err) {
     struct lode_generation *g = seat->g;
-    size_t n_best;
-    const struct lode_best *best = lode_session_best(seat->session, &n_best);
     const float *logits = lode_session_logits(seat->session);
     const uint32_t n_vocab = s->model->info.n_vocab;
     const uint64_t position = lode_session_length(seat->session);
@@ -68,8 +69,7 @@ int lode_choose(const struct lode_scheduler *s, const struct lode_seat *seat,
     if (g->guide.next)
         LODE_TRY(choose_guided(g, logits, n_vocab, position, &t->id, err));
     else
-        t->id = best ? lode_sampler_next_best(g->sampler, best, n_best, position)
-                     : lode_sampler_next(g->sampler, logits, position);
+        t->id = lode_session_sample(seat->session, g->sampler);
     if (t->id == LODE_CHOOSE_OVER)
         return 0;
     lode_sampler_accept(g->sampler, t->id);

@@ -7,6 +7,7 @@
  *
  *   sampler.c          options, life cycle, history, one draw
  *   sampler_load.c     what a draw begins with
+ *   sampler_draw.c     a draw that needs nothing but a few of the largest logits
  *   sampler_select.c   the smallest set of best candidates with enough members or enough mass
  *   sampler_filters.c  steps that drop candidates
  *   sampler_weights.c  steps that change logits
@@ -17,6 +18,7 @@
 #define LODE_ENGINE_SAMPLER_IMPL_H
 
 #include "base/arena.h"
+#include "base/draw.h"
 #include "base/half.h"
 #include "lode/sampler.h"
 
@@ -115,6 +117,8 @@ uint64_t lode_select_key(const uint64_t *key, const double *weight, size_t n, si
 /* Logits plus bias; NaN and -infinity are no candidates, +infinity is the largest float.  mask: ids
  * whose bit is not set are none either; NULL: all are.  What no step can come to want may be left out. */
 void lode_sampler_load(struct lode_sampler *s, const float *logits, const uint64_t *mask, bool greedy);
+/* Whether the step leaves all as it is. */
+bool lode_sampler_is_idle(const struct lode_sampler *s, lode_sampler_step *step);
 /* The same by the largest of them alone. */
 void lode_sampler_load_best(struct lode_sampler *s, const struct lode_best *best, size_t n);
 /* The largest of x (64); a NaN is none. */
@@ -128,6 +132,13 @@ float lode_sampler_max(const struct lode_sampler *s); /* n > 0 */
 double lode_sampler_softmax(struct lode_sampler *s);
 /* The index of the candidate that u in [0, 1) falls on, by weight. */
 size_t lode_sampler_pick(const struct lode_sampler *s, double sum, double u);
+
+/* The next draws, where they want no more than LODE_DRAW_MOST of the largest logits as they are and no
+ * filters but the usual ones: all but the number at a position (lode_sampler_uniform).  It stays the same
+ * whatever the sampler accepts. */
+bool lode_sampler_draw(const struct lode_sampler *s, struct lode_draw *d);
+/* The number in [0, 1) by which the token at a position is drawn. */
+double lode_sampler_uniform(const struct lode_sampler *s, uint64_t position);
 
 size_t lode_mirostat_pick(struct lode_sampler *s, double u);
 

@@ -25,8 +25,8 @@ static uint64_t lowered_by(const struct lode_sampler *s, lode_sampler_step *step
     return o->repeat_last_n > 0 ? fewer(s->n_seen, (uint64_t)o->repeat_last_n) : s->n_seen;
 }
 
-/* Whether the step leaves all as it is. */
-static bool is_idle(const struct lode_sampler_opts *o, lode_sampler_step *step) {
+bool lode_sampler_is_idle(const struct lode_sampler *s, lode_sampler_step *step) {
+    const struct lode_sampler_opts *o = &s->o;
     return (step == lode_step_top_n_sigma && o->top_n_sigma <= 0) ||
            (step == lode_step_top_k && o->top_k <= 0) ||
            (step == lode_step_typ_p && o->typical_p >= 1) ||
@@ -44,7 +44,7 @@ static uint64_t wanted(const struct lode_sampler *s, bool greedy) {
         lode_sampler_step *step = s->steps[i];
         if (step == lode_step_penalties || step == lode_step_dry)
             lowered += lowered_by(s, step);
-        else if (greedy || is_idle(&s->o, step))
+        else if (greedy || lode_sampler_is_idle(s, step))
             continue;
         else if (step == lode_step_top_k)
             return (uint64_t)(s->o.top_k > s->o.min_keep ? s->o.top_k : s->o.min_keep) + lowered;

@@ -67,6 +67,7 @@ struct lode_seat {
     struct lode_prefix_node *at; /* pinned: the last of its pages that the tree has */
     struct lode_prefix_node *state_at; /* the last node to which it gave a state; on its path */
     bool fed;                    /* in the step that is being formed */
+    bool ahead;                  /* fed, and its next token is likely to be the next step's, with no others */
 };
 
 struct lode_choice { /* of the token after a step */
@@ -164,8 +165,8 @@ size_t lode_batch_form(struct lode_scheduler *s);
 void lode_choose_given(const struct lode_scheduler *s, struct lode_generation *g, uint32_t pos,
                        const float *logits);
 
-/* How many of the largest logits after the next step its draw wants; 0: all logits. */
-uint32_t lode_choose_wants(const struct lode_generation *g);
+/* Tells the session what the token after the next step is to be chosen by. */
+void lode_choose_want(const struct lode_seat *seat);
 
 enum { LODE_CHOOSE_OVER = -1 }; /* no token: the guide says that the answer is complete */
 /* The token that follows; without the lock.  Seats without a guide may be asked about at once. */

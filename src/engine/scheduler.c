@@ -167,7 +167,7 @@ static int step(struct lode_scheduler *s, size_t n_feeds, struct lode_error *err
         const bool wants = g->given && g->given_next < g->n_prompt && g->given_next <= at + n;
         s->from[i] = wants ? (uint32_t)(g->given_next - 1 - at) : (uint32_t)n;
         any = any || wants;
-        lode_session_want(s->feeds[i].session, lode_choose_wants(g));
+        lode_choose_want(s->fed[i]);
     }
     return any ? lode_session_step_from(s->feeds, s->from, n_feeds, take_logits, s, err)
                : lode_session_step(s->feeds, n_feeds, err);

@@ -1,25 +1,9 @@
-#include "lode/session.h"
-
 #include "base/alloc.h"
 #include "engine/memory.h"
 #include "engine/rows.h"
+#include "engine/sampler_impl.h"
+#include "engine/session_impl.h"
 #include "engine/timeline.h"
-
-struct lode_session {
-    struct lode_model *model;     /* borrowed */
-    struct lode_workers *workers; /* shared */
-    struct lode_kv *kv;
-    struct lode_state *state; /* NULL: the model has no recurrent layers */
-    struct lode_rope ropes[LODE_MAX_ROPES];
-    uint32_t ctx, length;
-    int32_t *tokens; /* owned; (ctx) */
-    float *logits;   /* owned; (n_vocab) */
-    bool has_logits;
-    struct lode_best best[LODE_BEST_MAX];
-    uint32_t n_best, want; /* n_best: not 0: these are what there is of the logits */
-    struct lode_memory_plan memory;
-    struct lode_session_opts opts;
-};
 
 static int create_kv(struct lode_session *s, struct lode_kv_pool *pool, struct lode_error *err) {
     struct lode_kv_layer *layers;
@@ -128,6 +112,7 @@ int lode_session_create(struct lode_session **out, struct lode_model *m,
 void lode_session_free(struct lode_session *s) {
     if (!s)
         return;
+    lode_flight_leave(s);
     lode_kv_free(s->kv); /* before the workers, whose memory they have */
     lode_state_free(s->state);
     lode_workers_release(s->workers);
@@ -204,13 +189,41 @@ static void trace(void *user, uint32_t layer, const struct lode_step *step, cons
     lode_alloc_forbid(true);
 }
 
-static int extend_all(const struct lode_feed *feeds, size_t n_feeds, struct lode_error *err) {
+int lode_feeds_extend(const struct lode_feed *feeds, size_t n_feeds, uint32_t past, struct lode_error *err) {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < n_feeds; i++)
-        rc = lode_kv_extend(feeds[i].session->kv, feeds[i].session->length, (uint32_t)feeds[i].n, err);
+        rc = lode_kv_extend(feeds[i].session->kv, feeds[i].session->length + past, (uint32_t)feeds[i].n, err);
     for (size_t i = 0; rc < 0 && i < n_feeds; i++)
-        lode_kv_truncate(feeds[i].session->kv, feeds[i].session->length);
+        lode_kv_truncate(feeds[i].session->kv, feeds[i].session->length + past);
     return rc;
+}
+
+void lode_feed_add(struct lode_workers *w, struct lode_step *step, const struct lode_feed *f, uint32_t past,
+                   uint32_t second) {
+    const struct lode_session *s = f->session;
+    const uint32_t n = (uint32_t)f->n;
+    w->segments[step->n_segments++] = (struct lode_segment){.kv = s->kv,
+                                                            .state = s->state,
+                                                            .ropes = s->ropes,
+                                                            .first_row = step->n_rows,
+                                                            .n_rows = n,
+                                                            .pos = s->length + past,
+                                                            .second = second};
+    if (s->state)
+        lode_state_begin(s->state, s->length + past, n);
+    memcpy(w->tokens + step->n_rows, f->tokens, n * sizeof *w->tokens);
+    step->n_rows += n;
+}
+
+void lode_feeds_commit(const struct lode_feed *feeds, size_t n_feeds) {
+    for (size_t i = 0; i < n_feeds; i++) {
+        struct lode_session *s = feeds[i].session;
+        if (s->tokens + s->length != feeds[i].tokens)
+            memcpy(s->tokens + s->length, feeds[i].tokens, feeds[i].n * sizeof *s->tokens);
+        s->length += (uint32_t)feeds[i].n;
+        if (s->state)
+            lode_state_commit(s->state);
+    }
 }
 
 static void routes(void *user, uint32_t layer, const struct lode_step *step, const float *pairs,
@@ -247,26 +260,16 @@ static void guesses(void *user, uint32_t layer, bool late, const struct lode_ste
     lode_alloc_forbid(true);
 }
 
-/* All feeds share their workers and fit its batch; their sessions can resume where they are. */
-static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct purpose *purpose,
+/* A step whose rows the host reads. */
+static int run_read(const struct lode_feed *feeds, size_t n_feeds, const struct purpose *purpose,
                     struct lode_error *err) {
     struct lode_workers *w = feeds[0].session->workers;
     struct lode_step step = {.segments = w->segments, .tokens = w->tokens, .out_rows = w->out_rows};
-    LODE_TRY(extend_all(feeds, n_feeds, err));
+    lode_flight_drop(w);
+    LODE_TRY(lode_feeds_extend(feeds, n_feeds, 0, err));
     for (size_t i = 0; i < n_feeds; i++) {
         struct lode_session *s = feeds[i].session;
         const uint32_t n = (uint32_t)feeds[i].n;
-        w->segments[step.n_segments++] =
-            (struct lode_segment){.kv = s->kv,
-                                  .state = s->state,
-                                  .ropes = s->ropes,
-                                  .first_row = step.n_rows,
-                                  .n_rows = n,
-                                  .pos = s->length,
-                                  .second = purpose->second ? purpose->second[i] : n};
-        if (s->state)
-            lode_state_begin(s->state, s->length, n);
-        memcpy(w->tokens + step.n_rows, feeds[i].tokens, n * sizeof *w->tokens);
         uint32_t first = purpose->want == LODE_WANT_LAST ? n - 1 : 0;
         uint32_t n_out = purpose->want == LODE_WANT_ALL ? n : purpose->want != LODE_WANT_NONE;
         if (purpose->from) {
@@ -277,8 +280,8 @@ static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct 
             w->wants[step.n_out] = purpose->want == LODE_WANT_LAST && !purpose->from && !purpose->fn ? s->want : 0;
             w->out_rows[step.n_out++] = step.n_rows + first + k;
         }
-        step.n_rows += n;
-        s->has_logits = false;
+        lode_feed_add(w, &step, &feeds[i], 0, purpose->second ? purpose->second[i] : n);
+        s->has_logits = s->has_drawn = false;
         if (s->opts.trace)
             step.trace = trace;
         if (s->opts.routes)
@@ -291,22 +294,28 @@ static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct 
     const struct lode_session_opts *o = &feeds[0].session->opts;
     const int rc = lode_workers_run(w, purpose->stage ? purpose->stage : LODE_HEAD, &step, deliver,
                                     &r, o->cancel, o->cancel_user, err);
-    for (size_t i = 0; i < n_feeds; i++) {
-        struct lode_session *s = feeds[i].session;
-        if (rc < 0) {
-            lode_kv_truncate(s->kv, s->length);
-            s->has_logits = false;
-            continue;
-        }
-        if (s->tokens + s->length != feeds[i].tokens)
-            memcpy(s->tokens + s->length, feeds[i].tokens, feeds[i].n * sizeof *s->tokens);
-        s->length += (uint32_t)feeds[i].n;
-        if (s->state)
-            lode_state_commit(s->state);
+    for (size_t i = 0; rc < 0 && i < n_feeds; i++) {
+        lode_kv_truncate(feeds[i].session->kv, feeds[i].session->length);
+        feeds[i].session->has_logits = false;
     }
-    if (rc == 0 && o->stepped)
-        o->stepped(o->stepped_user, step.n_rows, step.n_segments, step.segments[0].pos);
     return rc;
+}
+
+/* All feeds share their workers and fit its batch; their sessions can resume where they are. */
+static int run_step(const struct lode_feed *feeds, size_t n_feeds, const struct purpose *purpose,
+                    struct lode_error *err) {
+    const struct lode_session_opts *o = &feeds[0].session->opts;
+    const uint32_t pos = feeds[0].session->length;
+    const bool last = purpose->want == LODE_WANT_LAST && !purpose->from && !purpose->fn && !purpose->stage;
+    uint32_t n = 0;
+    LODE_TRY(last && lode_flight_can(feeds, n_feeds) ? lode_flight_step(feeds, n_feeds, err)
+                                                     : run_read(feeds, n_feeds, purpose, err));
+    lode_feeds_commit(feeds, n_feeds);
+    for (size_t i = 0; i < n_feeds; i++)
+        n += (uint32_t)feeds[i].n;
+    if (o->stepped)
+        o->stepped(o->stepped_user, n, (uint32_t)n_feeds, pos);
+    return 0;
 }
 
 uint32_t lode_session_rewind(struct lode_session *s, uint32_t n) {
@@ -435,11 +444,12 @@ int lode_session_truncate(struct lode_session *s, size_t n, struct lode_error *e
     if (n > s->length)
         return lode_fail(err, LODE_ERR_ARG, "truncate", "to %zu tokens; there are %u", n,
                          s->length);
+    lode_flight_leave(s);
     lode_kv_truncate(s->kv, (uint32_t)n);
     if (s->state)
         lode_state_truncate(s->state, (uint32_t)n);
     s->length = (uint32_t)n;
-    s->has_logits = false;
+    s->has_logits = s->has_drawn = false;
     return 0;
 }
 
@@ -470,10 +480,11 @@ const struct lode_rope *lode_session_ropes(const struct lode_session *s) { retur
 void lode_session_place(struct lode_session *s, const int32_t *tokens, uint32_t n) {
     memcpy(s->tokens, tokens, n * sizeof *tokens);
     s->length = n;
-    s->has_logits = false;
+    s->has_logits = s->has_drawn = false;
 }
 
 void lode_session_fork(struct lode_session *s, struct lode_session *src) {
+    lode_flight_leave(src);
     lode_kv_fork(s->kv, src->kv);
     if (s->state)
         lode_state_fork(s->state, src->state);
@@ -482,6 +493,8 @@ void lode_session_fork(struct lode_session *s, struct lode_session *src) {
     memcpy(s->best, src->best, sizeof s->best);
     s->n_best = src->n_best;
     s->has_logits = src->has_logits;
+    s->drawn = src->drawn;
+    s->has_drawn = src->has_drawn;
 }
 
 /* ---- looking ---- */
@@ -489,7 +502,30 @@ void lode_session_fork(struct lode_session *s, struct lode_session *src) {
 const float *lode_session_logits(const struct lode_session *s) {
     return s->has_logits && !s->n_best ? s->logits : NULL;
 }
-void lode_session_want(struct lode_session *s, uint32_t n) { s->want = n < LODE_BEST_MAX ? n : LODE_BEST_MAX; }
+void lode_session_want(struct lode_session *s, uint32_t n) {
+    s->want = n < LODE_BEST_MAX ? n : LODE_BEST_MAX;
+    s->draws = false;
+}
+void lode_session_draw(struct lode_session *s, const struct lode_sampler *sampler, bool ahead) {
+    struct lode_draw d;
+    lode_session_want(s, lode_sampler_wants(sampler));
+    s->draws = lode_sampler_draw(sampler, &d);
+    s->ahead = ahead;
+    if (!s->draws || memcmp(&d, &s->draw, sizeof d) != 0 || s->seed != sampler->o.seed)
+        lode_flight_leave(s); /* what is under way was for another */
+    s->draw = d;
+    s->seed = sampler->o.seed;
+}
+bool lode_session_drawn(const struct lode_session *s, int32_t *id) {
+    *id = s->has_drawn ? s->drawn : -1;
+    return s->has_drawn;
+}
+int32_t lode_session_sample(const struct lode_session *s, struct lode_sampler *sampler) {
+    if (s->has_drawn)
+        return s->drawn;
+    return s->n_best ? lode_sampler_next_best(sampler, s->best, s->n_best, s->length)
+                     : lode_sampler_next(sampler, s->logits, s->length);
+}
 const struct lode_best *lode_session_best(const struct lode_session *s, size_t *n) {
     *n = s->has_logits ? s->n_best : 0;
     return *n ? s->best : NULL;

@@ -119,11 +119,13 @@ int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_
         rc = lode_exec_create(&w->stages[i], &m->plans[i], w->backends, m->store,
                               i == LODE_BODY ? batch : 1,
                               i == LODE_BODY ? batch : head_rows(m, m->plans, batch), err);
-    if (rc < 0)
+    if (rc < 0) {
         lode_workers_release(w);
-    else
-        *out = w;
-    return rc;
+        return rc;
+    }
+    w->flies = lode_workers_draws(w) && lode_exec_together(w->stages[LODE_BODY], w->stages[LODE_HEAD]);
+    *out = w;
+    return 0;
 }
 
 struct lode_workers *lode_workers_share(struct lode_workers *w) {
@@ -211,4 +213,18 @@ int lode_workers_run(struct lode_workers *w, enum lode_stage stage, const struct
         LODE_TRY(best ? give_best(w, head, i, n, best, row, user, err) : give_rows(head, i, n, row, user, err));
     }
     return 0;
+}
+
+uint32_t lode_workers_draws(const struct lode_workers *w) {
+    return lode_exec_draws(w->stages[LODE_HEAD]) ? head_rows(w->model, w->model->plans, w->batch) : 0;
+}
+
+int lode_workers_begin(struct lode_workers *w, const struct lode_step *step, const struct lode_draw *draws,
+                       bool (*cancel)(void *user), void *cancel_user, struct lode_error *err) {
+    struct lode_exec *body = w->stages[LODE_BODY], *head = w->stages[LODE_HEAD];
+    const struct lode_step part = {.n_out = step->n_out};
+    LODE_TRY(run(body, step, cancel, cancel_user, err));
+    LODE_TRY(lode_exec_take(head, body, 0, step->n_out, err));
+    LODE_TRY(run(head, &part, cancel, cancel_user, err));
+    return lode_exec_draw(head, step->n_out, draws, err);
 }

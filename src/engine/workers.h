@@ -12,6 +12,14 @@
  * is enough for the product to read its weights once for all of a small batch. */
 enum { LODE_HEAD_ROWS = 8, LODE_HEAD_ROWS_CUDA = 32 };
 
+/* A step that was begun before anybody asked for it: its tokens are those that the step before draws, and a
+ * draw follows it too. */
+struct lode_flight {
+    struct lode_session *sessions[LODE_HEAD_ROWS_CUDA]; /* (n): of each row; NULL: it went another way */
+    uint32_t n; /* 0: there is none */
+    int draw;
+};
+
 struct lode_workers {
     uint32_t refs;
     struct lode_model *model; /* borrowed */
@@ -24,6 +32,8 @@ struct lode_workers {
     uint32_t *out_rows;            /* (batch) */
     uint32_t *wants;               /* (batch) of each out row: how many of its largest numbers; 0: all numbers */
     struct lode_segment *segments; /* (batch) */
+    bool flies;                    /* steps may be begun before they are asked for */
+    struct lode_flight flight;     /* engine/session.c's */
 };
 
 int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_t batch,
@@ -48,5 +58,12 @@ typedef int lode_row_fn(void *user, uint32_t i, const float *y, const struct lod
 int lode_workers_run(struct lode_workers *w, enum lode_stage stage, const struct lode_step *step,
                      lode_row_fn *row, void *user, bool (*cancel)(void *user), void *cancel_user,
                      struct lode_error *err);
+
+/* The same up to the draws (n_out of them, at most lode_workers_draws), which is not waited for; what to ask
+ * lode_exec_drawn of the head by, or an error. */
+int lode_workers_begin(struct lode_workers *w, const struct lode_step *step, const struct lode_draw *draws,
+                       bool (*cancel)(void *user), void *cancel_user, struct lode_error *err);
+/* How many rows the backend draws for at once; 0: it does not. */
+uint32_t lode_workers_draws(const struct lode_workers *w);
 
 #endif

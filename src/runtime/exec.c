@@ -148,6 +148,21 @@ const struct lode_best *lode_exec_best(const struct lode_exec *e, uint32_t n, ui
     return e->result_at->ops->best(e->result_at, &e->result, n, k, err);
 }
 
+bool lode_exec_draws(const struct lode_exec *e) { return e->result_at && e->result_at->ops->draw; }
+
+int lode_exec_draw(const struct lode_exec *e, uint32_t n, const struct lode_draw *draws, struct lode_error *err) {
+    return e->result_at->ops->draw(e->result_at, &e->result, n, draws, err);
+}
+
+int lode_exec_drawn(const struct lode_exec *e, int draw, uint32_t n, int32_t *ids, struct lode_error *err) {
+    return e->result_at->ops->drawn(e->result_at, draw, n, ids, err);
+}
+
+bool lode_exec_together(const struct lode_exec *a, const struct lode_exec *b) {
+    return a->plan->n_cuts == 1 && b->plan->n_cuts == 1 && a->result_at == b->result_at &&
+           a->plan->cuts[0].place == b->plan->cuts[0].place;
+}
+
 static void unpin(struct lode_exec *e, struct lode_instr *in) {
     for (uint32_t i = 0; i < in->n_parts; i++) {
         struct lode_part *p = &in->parts[i];

@@ -177,12 +177,9 @@ static int choose(const struct answer *a, const struct stream *stream, int32_t *
         if (rc < 0 || *over)
             return rc;
     }
-    size_t n_best;
-    const struct lode_best *best = lode_session_best(o->session, &n_best);
-    const uint64_t position = lode_session_length(o->session);
-    *id = best ? lode_sampler_next_best(o->sampler, best, n_best, position)
-               : lode_sampler_next_masked(o->sampler, lode_session_logits(o->session), held ? c->mask : NULL,
-                                          position);
+    *id = held ? lode_sampler_next_masked(o->sampler, lode_session_logits(o->session), c->mask,
+                                          lode_session_length(o->session))
+               : lode_session_sample(o->session, o->sampler);
     if (*id < 0)
         return tool_fail(err, LODE_ERR_ARG, "--logit-bias",
                          "bans every token that the form of the answer allows here");
@@ -226,7 +223,10 @@ static int generate(struct answer *a, const struct answer_opts *o, struct lode_d
         }
         if ((int64_t)a->n_answer == o->n_predict)
             break;
-        lode_session_want(o->session, o->constraint ? 0 : lode_sampler_wants(o->sampler));
+        if (o->constraint)
+            lode_session_want(o->session, 0);
+        else
+            lode_session_draw(o->session, o->sampler, o->n_predict < 0 || (int64_t)a->n_answer + 1 < o->n_predict);
         rc = lode_session_eval(o->session, &id, 1, err);
         if (rc == LODE_ERR_CANCELLED && interrupt_seen()) {
             a->end = ANSWER_INTERRUPTED;

@@ -27,7 +27,7 @@ struct opts {
     struct arg_ints n_prompt, n_gen, n_depth, n_parallel, threads, batch;
     const char *output;
     int64_t repetitions;
-    bool no_warmup, no_bandwidth, roofline;
+    bool greedy, no_warmup, no_bandwidth, roofline;
 };
 
 static const char *const format_names[] = {"md", "csv", "json", "jsonl", NULL};
@@ -45,6 +45,9 @@ static const struct arg_flag flags[] = {
      .max = 1 << 24, .help = "tokens that are in the context before"},
     {"-npl, --n-parallel", ARG_INTS, ARG_AT(struct opts, n_parallel), .meta = "N", .def = "1",
      .min = 1, .max = 1024, .help = "answers generated at once, a step for all; tokens/s are theirs together"},
+    {"--greedy", ARG_BOOL, ARG_AT(struct opts, greedy),
+     .help = "answers go on by their own likeliest tokens, as generating does, not by given ones: a GPU need not "
+             "wait for them"},
     {"-b, --batch-size", ARG_INTS, ARG_AT(struct opts, batch), .meta = "N", .def = "512", .min = 1,
      .max = 1 << 20, .help = "prompt tokens evaluated at once"},
     {"-t, --threads", ARG_INTS, ARG_AT(struct opts, threads), .meta = "N",
@@ -102,9 +105,11 @@ struct bench {
     struct lode_model *model;
     struct profile *profile;
     struct lode_session *session;
+    struct lode_sampler *greedy;  /* owned: NULL: tokens are given */
     struct lode_session **beside; /* (n_beside), owned as they are: for several answers at once */
     struct lode_feed *feeds;      /* (1 + n_beside), owned */
     size_t n_beside;
+    int32_t *drawn; /* (1 + n_beside), owned: what each answer goes on by */
     int32_t *ids; /* (n_ids), owned */
     size_t n_ids;
     uint64_t *ns; /* (repetitions), owned */
@@ -134,11 +139,15 @@ static uint64_t fingerprint(const float *logits, size_t n) {
     return h;
 }
 
-/* As generating does: what a default sampler looks at.  Of the last token all logits, for the fingerprint. */
-static void want(struct lode_session *s, bool all) {
+/* As generating does: what a default sampler looks at, or the likeliest token.  Of the last of n tokens all
+ * logits, for the fingerprint. */
+static void want(const struct bench *b, struct lode_session *s, int64_t i, int64_t n) {
     struct lode_sampler_opts o;
     lode_sampler_defaults(&o);
-    lode_session_want(s, all ? 0 : (uint32_t)o.top_k);
+    if (b->greedy && i + 1 < n)
+        lode_session_draw(s, b->greedy, i + 2 < n);
+    else
+        lode_session_want(s, i + 1 == n ? 0 : (uint32_t)o.top_k);
 }
 
 static int run_once(struct bench *b, const struct test *t, uint64_t *ns, struct lode_error *err) {
@@ -152,9 +161,12 @@ static int run_once(struct bench *b, const struct test *t, uint64_t *ns, struct 
     if (rc == 0 && t->n_prompt)
         rc = lode_session_eval(b->session, ids, (size_t)t->n_prompt, err);
     ids += t->n_prompt;
+    int32_t id = t->n_gen ? *ids : 0;
     for (int64_t i = 0; i < t->n_gen && rc == 0; i++) {
-        want(b->session, i + 1 == t->n_gen);
-        rc = lode_session_eval(b->session, ids + i, 1, err);
+        want(b, b->session, i, t->n_gen);
+        rc = lode_session_eval(b->session, &id, 1, err);
+        if (rc == 0 && i + 1 < t->n_gen)
+            id = b->greedy ? lode_session_sample(b->session, b->greedy) : ids[i + 1];
     }
     *ns = (uint64_t)((clock_now() - start) * 1e9 + 0.5);
     progress_update(&b->bar, ++b->n_done);
@@ -169,6 +181,8 @@ static const int32_t *token_of(const struct bench *b, size_t k, size_t i) {
 }
 
 static void free_beside(struct bench *b) {
+    free(b->drawn);
+    b->drawn = NULL;
     for (size_t k = 0; k < b->n_beside; k++)
         lode_session_free(b->beside[k]);
     free(b->beside);
@@ -183,7 +197,8 @@ static int make_beside(struct bench *b, const struct test *t, struct lode_sessio
     so.with = b->session;
     b->beside = calloc(n, sizeof *b->beside);
     b->feeds = calloc(n + 1, sizeof *b->feeds);
-    if (!b->beside || !b->feeds)
+    b->drawn = calloc(n + 1, sizeof *b->drawn);
+    if (!b->beside || !b->feeds || !b->drawn)
         return tool_fail(err, LODE_ERR_NOMEM, "bench", "no memory for %zu sessions", n);
     b->feeds[0].session = b->session;
     for (size_t k = 0; k < n; k++) {
@@ -212,9 +227,12 @@ static int run_parallel(struct bench *b, const struct test *t, uint64_t *ns, str
     const double start = clock_now();
     for (int64_t i = 0; i < t->n_gen && rc == 0; i++) {
         for (size_t k = 0; k < n; k++) {
-            b->feeds[k].tokens = token_of(b, k, (size_t)(t->n_depth + i));
+            struct lode_session *s = b->feeds[k].session;
+            b->drawn[k] = b->greedy && i ? lode_session_sample(s, b->greedy)
+                                         : *token_of(b, k, (size_t)(t->n_depth + i));
+            b->feeds[k].tokens = &b->drawn[k];
             b->feeds[k].n = 1;
-            want(b->feeds[k].session, i + 1 == t->n_gen);
+            want(b, s, i, t->n_gen);
         }
         rc = lode_session_step(b->feeds, n, err);
     }
@@ -416,7 +434,13 @@ static int bench_model(struct bench *b, const char *path, const struct tests *al
     if (rc < 0)
         return rc;
     fill_ids(b->ids, b->n_ids, lode_model_info(b->model)->n_vocab);
-    rc = profile_begin(&b->profile, b->model, &o->load, err);
+    if (o->greedy) {
+        struct lode_sampler_opts greedy;
+        lode_sampler_defaults(&greedy);
+        greedy.temp = 0;
+        rc = lode_sampler_create(&b->greedy, lode_model_info(b->model)->n_vocab, &greedy, err);
+    }
+    rc = rc < 0 ? rc : profile_begin(&b->profile, b->model, &o->load, err);
     for (size_t i = 0; i < o->batch.n * o->threads.n * o->type_k.n * o->type_v.n && rc == 0; i++) {
         size_t k = i;
         struct bench_row row = {
@@ -433,6 +457,8 @@ static int bench_model(struct bench *b, const char *path, const struct tests *al
     }
     rc = profile_finish(b->profile, rc, err);
     b->profile = NULL;
+    lode_sampler_free(b->greedy);
+    b->greedy = NULL;
     lode_model_free(b->model);
     b->model = NULL;
     return rc;

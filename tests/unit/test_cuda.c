@@ -54,13 +54,25 @@ static void keeps_the_rules(const char *what) {
 }
 
 /* A prompt in several steps, which are long, and then tokens one by one, which is when steps are captured. */
-static int talk(struct lode_session *s, struct lode_error *err) {
+static int talk(struct lode_session *s, uint32_t n_vocab, struct lode_error *err) {
     int32_t ids[N_PROMPT];
     for (int32_t i = 0; i < N_PROMPT; i++)
         ids[i] = (7 * i + 3) % 37;
     int rc = lode_session_eval(s, ids, N_PROMPT, err);
     for (int i = 0; rc == 0 && i < N_NEW; i++)
         rc = lode_session_eval(s, &ids[i], 1, err);
+    /* tokens that the device draws, each step but the last begun before it is asked for */
+    struct lode_sampler *sampler = NULL;
+    struct lode_sampler_opts o;
+    lode_sampler_defaults(&o);
+    rc = rc < 0 ? rc : lode_sampler_create(&sampler, n_vocab, &o, err);
+    for (int i = 0; rc == 0 && i < N_NEW; i++) {
+        int32_t id = i ? lode_session_sample(s, sampler) : 1;
+        lode_session_draw(s, sampler, i + 1 < N_NEW);
+        rc = lode_session_eval(s, &id, 1, err);
+    }
+    lode_session_want(s, 0);
+    lode_sampler_free(sampler);
     return rc;
 }
 
@@ -76,7 +88,7 @@ static int live_with(const char *path, const struct lode_model_opts *opts, const
         rc = lode_session_create(&session, model,
                                  &(struct lode_session_opts){.ctx = CTX, .batch = BATCH, .threads = 1}, err);
     if (rc == 0)
-        rc = talk(session, err);
+        rc = talk(session, lode_model_info(model)->n_vocab, err);
     lode_session_free(session);
     lode_model_free(model);
     return rc;
@@ -244,7 +256,7 @@ static void layers_and_routes_are_told(void **state) {
                                             .trace = i ? count_layers : NULL, .trace_user = &n_rows[i]};
         must(lode_model_load(&model, path_of("arch/qwen3_moe"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
         must(lode_session_create(&s, model, &o, &err), &err);
-        must(talk(s, &err), &err);
+        must(talk(s, lode_model_info(model)->n_vocab, &err), &err);
         const uint32_t n_layers = lode_model_info(model)->n_layers;
         assert_int_equal(n_routes[i], n_routes[0]);
         assert_true(n_routes[i] >= (n_layers - 1) * (N_PROMPT + N_NEW));
@@ -370,7 +382,7 @@ static void a_session_outlives_it(void **state) {
         must(lode_model_load(&model, path_of(names[k]), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
         must(lode_session_create(&s, model, &(struct lode_session_opts){.ctx = 2 * CTX, .batch = BATCH}, &err),
              &err);
-        must(talk(s, &err), &err);
+        must(talk(s, lode_model_info(model)->n_vocab, &err), &err);
         const size_t length = lode_session_length(s);
         const int32_t ids[20] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
         for (uint64_t n = 1;; n++) {
@@ -386,7 +398,7 @@ static void a_session_outlives_it(void **state) {
             assert_null(lode_session_logits(s));
         }
         must(lode_session_truncate(s, 10, &err), &err);
-        must(talk(s, &err), &err);
+        must(talk(s, lode_model_info(model)->n_vocab, &err), &err);
         lode_session_free(s);
         lode_model_free(model);
         no_trace_left(names[k]);
@@ -465,7 +477,7 @@ static void others_memory_is_respected(void **state) {
                 rc = lode_session_create(&s, model,
                                          &(struct lode_session_opts){.ctx = CTX, .batch = BATCH, .threads = 1}, &err);
             if (rc == 0)
-                rc = talk(s, &err);
+                rc = talk(s, lode_model_info(model)->n_vocab, &err);
             if (rc < 0) {
                 if (rc != LODE_ERR_LIMIT || !has_number(err.text) || !strstr(err.text, "MiB"))
                     fail_msg("with %llu MiB: %d, said \"%s: %s\"", (unsigned long long)(most * (i + 2) / 40 >> 20), rc,

@@ -434,7 +434,92 @@ static void best_are_enough(struct lode_sampler *s, const float *logits, uint32_
     assert_int_equal(lode_sampler_next_best(s, best, n_best, at), id);
 }
 
+/* The likeliest of the row, the best first. */
+static void take_best(struct lode_draw_room *room, const float *logits, uint32_t n, uint32_t most) {
+    room->n = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const float x = logits[i] < FLT_MAX ? logits[i] : FLT_MAX;
+        uint32_t at = room->n;
+        if (!(logits[i] > -INFINITY))
+            continue;
+        while (at > 0 && lode_key_of(x, (int32_t)i) < lode_key_of(room->logit[at - 1], room->id[at - 1]))
+            at--;
+        if (at == most)
+            continue;
+        room->n += room->n < most;
+        for (uint32_t k = room->n - 1; k > at; k--) {
+            room->logit[k] = room->logit[k - 1];
+            room->id[k] = room->id[k - 1];
+        }
+        room->logit[at] = x;
+        room->id[at] = (int32_t)i;
+    }
+}
+
 static double uniform(uint64_t round, uint64_t i, uint32_t what) { return lode_rng_uniform(77 + 8 * round + what, i, 0); }
+
+/* What a processor draws that has nothing but a few of the largest logits. */
+static void few_are_drawn_from_as_all(void **state) {
+    static const char *const chains[] = {NULL, "top_k;temperature", "top_k;min_p;top_p;temperature", "top_k;top_p;top_k",
+                                         "temperature;top_k", "top_k;temperature;min_p", "min_p;top_k", "top_k;top_p;top_p;top_p;top_p"};
+    static const float temps[] = {0, 0.01f, 0.8f, 1.7f, 1e6f}, ps[] = {0, 0.3f, 0.95f, 1};
+    static float logits[700];
+    struct lode_draw_room room;
+    struct lode_draw d;
+    unsigned n_drawn = 0;
+    (void)state;
+    for (uint64_t round = 0; round < 3000; round++) {
+        const uint32_t n = 1 + (uint32_t)(uniform(round, 0, 0) * (round % 4 ? 699 : 60));
+        for (uint32_t i = 0; i < n; i++) {
+            const float x = (float)((round % 5 ? 6 : 600) * (uniform(round, i, 1) - 0.5));
+            logits[i] = round % 3 ? x : rintf(x);
+            if (uniform(round, i, 2) < 0.02)
+                logits[i] = uniform(round, i, 3) < 0.5 ? NAN : uniform(round, i, 4) < 0.5 ? -INFINITY : INFINITY;
+            if (round % 100 == 99)
+                logits[i] = NAN;
+        }
+        struct lode_sampler_opts o = only(chains[round % 8]);
+        o.seed = round;
+        o.temp = temps[(int)(uniform(round, 1, 5) * 5)];
+        o.top_k = 1 + (int32_t)(uniform(round, 2, 5) * 50);
+        o.top_p = ps[(int)(uniform(round, 3, 5) * 4)];
+        o.min_p = ps[(int)(uniform(round, 4, 5) * 4)];
+        o.min_keep = round % 6 ? 0 : (int32_t)(uniform(round, 5, 5) * 50);
+        struct lode_sampler *s = make(n, &o);
+        if (lode_sampler_draw(s, &d)) {
+            assert_true(d.n == lode_sampler_wants(s));
+            for (uint64_t at = 0; at < 8; at++, n_drawn++) {
+                take_best(&room, logits, n, d.n);
+                d.u = lode_sampler_uniform(s, at);
+                assert_int_equal(lode_draw_few(&d, &room), lode_sampler_next(s, logits, at));
+            }
+        }
+        lode_sampler_free(s);
+    }
+    assert_true(n_drawn > 6000);
+}
+
+/* What depends on more than that. */
+static void what_few_do_not_tell(void **state) {
+    struct lode_sampler_opts o = only(NULL);
+    const struct lode_logit_bias bias = {3, -1};
+    struct lode_draw d;
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        o = only(i == 8 ? "temperature;top_k" : NULL);
+        o.repeat_penalty = i == 1 ? 1.1f : 1;
+        o.dry_multiplier = i == 2 ? 0.8f : 0;
+        o.mirostat = i == 3 ? 2 : 0;
+        o.n_bias = i == 4;
+        o.bias = &bias;
+        o.top_k = i == 5 ? LODE_DRAW_MOST + 1 : 40;
+        o.xtc_probability = i == 6 ? 0.5f : 0;
+        o.dynatemp_range = i == 7 ? 0.5f : 0;
+        struct lode_sampler *s = make(1000, &o);
+        assert_int_equal(lode_sampler_draw(s, &d), i == 0);
+        lode_sampler_free(s);
+    }
+}
 
 /* A draw that looks at the best only equals one that has to look at all: of rows in any order,
  * with ties, NaN, masks, bias and histories. */
@@ -883,6 +968,8 @@ int main(void) {
         cmocka_unit_test(mirostat_holds_its_target),
         cmocka_unit_test(mirostat_1_counts_by_the_papers_formula),
         cmocka_unit_test(bad_options_are_named),
+        cmocka_unit_test(few_are_drawn_from_as_all),
+        cmocka_unit_test(what_few_do_not_tell),
         cmocka_unit_test(logprobs_are_the_softmax),
         cmocka_unit_test(speed_is_shown),
     };

@@ -21,7 +21,8 @@
     X(attention_tile, attention_tile)                                                              \
     X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
     X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
-    X(recur, delta_128) X(recur, delta_any) X(best, best_of_slices) X(best, best_of_rows)
+    X(recur, delta_128) X(recur, delta_any) X(best, best_of_slices) X(best, best_of_rows) \
+    X(best, draw_of_rows) X(best, draw_slices) X(best, draw_largest)
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) \
     X(few) X(attention) X(attention_tile) X(decode) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast)

@@ -31,7 +31,7 @@ static uint64_t experts_size(const struct lode_cuda_opts *o) {
 }
 
 uint64_t lode_cuda_work_size(const struct lode_cuda_opts *o) {
-    return lode_cuda_step_size(o) + LODE_CUDA_SCRATCH + experts_size(o);
+    return LODE_DRAW_BEFORE_STEP + lode_cuda_step_size(o) + LODE_CUDA_SCRATCH + experts_size(o);
 }
 
 /* ---- plans ---- */
@@ -179,6 +179,60 @@ static const struct lode_best *run_best(struct lode_backend *b, const struct lod
     return r->best;
 }
 
+/* ---- draws ---- */
+
+_Static_assert((int)LODE_DRAW_MOST <= (int)LODE_BEST_KEPT && LODE_DRAW_ROWS * sizeof(int32_t) <= LODE_DRAW_BEFORE_STEP, "room");
+_Static_assert(sizeof(struct lode_cuda_draw_args) <= 4096, "as many bytes of arguments as any GPU takes");
+
+/* For rows of which each is the likeliest: two small launches; else the best few are found first. */
+static int launch_draw(struct run *r, const struct lode_value *v, uint32_t n, const struct lode_draw *draws,
+                       struct lode_error *err) {
+    const struct lode_cuda_kernels *kernels = &r->c->kernels;
+    struct lode_cuda_draw_args a = {.x = lode_cuda_mat(v), .kept = r->scratch, .step = r->step, .width = v->width};
+    bool few = false;
+    for (uint32_t i = 0; i < n; i++) {
+        a.draws[i] = draws[i];
+        few = few || draws[i].n > 1;
+    }
+    const uint32_t slice = few ? LODE_BEST_SLICE : LODE_DRAW_SLICE;
+    a.n_slices = (v->width + slice - 1) / slice;
+    if ((uint64_t)n * a.n_slices * (few ? LODE_BEST_KEPT : 1) * sizeof(uint64_t) > LODE_CUDA_SCRATCH)
+        return lode_fail(err, LODE_ERR_INTERNAL, "cuda", "draws from %u rows of %u numbers", n, v->width);
+    if (!few) {
+        LODE_TRY(lode_cuda_launch(r->c, r->stream, kernels->draw_slices, a.n_slices, n, 1, LODE_DRAW_THREADS, 0, &a,
+                                  err));
+        return lode_cuda_launch(r->c, r->stream, kernels->draw_largest, n, 1, 1, LODE_DRAW_THREADS, 0, &a, err);
+    }
+    const struct lode_cuda_best_args b = {.x = a.x, .kept = a.kept, .width = a.width, .n_slices = a.n_slices};
+    LODE_TRY(lode_cuda_launch(r->c, r->stream, kernels->best_of_slices, a.n_slices, n, 1, LODE_BEST_THREADS, 0, &b, err));
+    return lode_cuda_launch(r->c, r->stream, kernels->draw_of_rows, n, 1, 1, LODE_BEST_THREADS, 0, &a, err);
+}
+
+static int run_draw(struct lode_backend *b, const struct lode_value *v, uint32_t n, const struct lode_draw *draws,
+                    struct lode_error *err) {
+    struct run *r = run_of(b);
+    const struct lode_cu *cu = &r->c->cu;
+    const int i = (int)(r->next_draw++ % LODE_CUDA_DRAWS);
+    const size_t size = n * sizeof(int32_t);
+    if (n > LODE_DRAW_ROWS)
+        return lode_fail(err, LODE_ERR_INTERNAL, "cuda", "draws for %u rows, at most %d expected", n, LODE_DRAW_ROWS);
+    LODE_TRY(lode_cuda_enter(r->c, err));
+    LODE_TRY(launch_draw(r, v, n, draws, err));
+    LODE_TRY(lode_cu_check(cu, cu->to_host(r->draw[i].ids + LODE_DRAW_ROWS - n, r->step - size, size, r->stream), "draw",
+                           err));
+    LODE_TRY(lode_cu_check(cu, cu->event_record(r->draw[i].sent, r->stream), "draw", err));
+    return i;
+}
+
+static int run_drawn(struct lode_backend *b, int draw, uint32_t n, int32_t *ids, struct lode_error *err) {
+    struct run *r = run_of(b);
+    LODE_TRY(lode_cuda_enter(r->c, err));
+    LODE_TRY(lode_cu_check(&r->c->cu, r->c->cu.event_wait(r->draw[draw].sent), "the step", err));
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = r->draw[draw].ids[LODE_DRAW_ROWS - 1 - i];
+    return 0;
+}
+
 static const struct lode_backend_ops ops;
 
 /* From another device: it is done first, then this one's stream fetches. */
@@ -280,7 +334,13 @@ static void run_free(struct lode_backend *b) {
             cu->host_free(r->read);
         if (r->best)
             cu->host_free(r->best);
-        const lode_dev all[] = {r->step, r->scratch, r->gate, r->up, r->h, r->down, r->tiles, r->list};
+        for (int i = 0; i < LODE_CUDA_DRAWS; i++) {
+            if (r->draw[i].ids)
+                cu->host_free(r->draw[i].ids);
+            if (r->draw[i].sent)
+                cu->event_destroy(r->draw[i].sent);
+        }
+        const lode_dev all[] = {r->step ? r->step - LODE_DRAW_BEFORE_STEP : 0, r->scratch, r->gate, r->up, r->h, r->down, r->tiles, r->list};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             if (all[i])
                 cu->free(all[i]);
@@ -292,7 +352,8 @@ static void run_free(struct lode_backend *b) {
 }
 
 static const struct lode_backend_ops ops = {
-    .name = "CUDA", .begin = run_begin, .run_plan = run_plan, .read = run_read, .best = run_best, .copy = run_copy, .free = run_free};
+    .name = "CUDA", .begin = run_begin, .run_plan = run_plan, .read = run_read, .best = run_best,
+    .draw = run_draw, .drawn = run_drawn, .copy = run_copy, .free = run_free};
 
 static int take(struct run *r, lode_dev *p, uint64_t size, struct lode_error *err) {
     return lode_cuda_take(r->c, p, size, "-b", "work buffers (fewer for a smaller batch)", err);
@@ -322,7 +383,12 @@ static int create(struct run *r, struct lode_error *err) {
     LODE_TRY(lode_cu_check(cu, cu->event_create(&r->done, 2), "event", err));
     LODE_TRY(lode_cuda_take_pinned(r->c, &r->read, r->read_size, err));
     LODE_TRY(lode_cuda_take_pinned(r->c, &r->best, (uint64_t)o->max_read * LODE_BEST_MAX * sizeof *r->best, err));
-    LODE_TRY(take(r, &r->step, r->step_size, err));
+    for (int i = 0; i < LODE_CUDA_DRAWS; i++) {
+        LODE_TRY(lode_cuda_take_pinned(r->c, &r->draw[i].ids, LODE_DRAW_ROWS * sizeof(int32_t), err));
+        LODE_TRY(lode_cu_check(cu, cu->event_create(&r->draw[i].sent, 2), "event", err));
+    }
+    LODE_TRY(take(r, &r->step, LODE_DRAW_BEFORE_STEP + r->step_size, err));
+    r->step += LODE_DRAW_BEFORE_STEP;
     LODE_TRY(take(r, &r->scratch, LODE_CUDA_SCRATCH, err));
     if (!o->experts.n)
         return 0;

@@ -3,12 +3,14 @@
 #define LODE_BACKEND_CUDA_RUN_H
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/kernels/draw.h"
 
 enum {
     LODE_CUDA_SLOTS = 3,            /* host copies of steps that may be on their way */
     LODE_CUDA_TABLES = 8 << 20,     /* bytes for page tables, rotary frequencies and views */
     LODE_CUDA_SCRATCH = 128 << 20,  /* bytes for parts of attention, for spread activations */
     LODE_CUDA_GRAPHS = 32,          /* of a part of a plan */
+    LODE_CUDA_DRAWS = 2,            /* that may be on their way */
     LODE_CUDA_BORDERS = 4,          /* values from elsewhere that may be on their way */
 };
 
@@ -34,11 +36,16 @@ struct run {
         void *sent;
     } slot[LODE_CUDA_SLOTS];
     unsigned next_slot;
-    lode_dev step; /* device; (step_size) */
+    lode_dev step; /* device; (step_size), after what was drawn */
     size_t step_size;
     lode_dev scratch;
     char *read; /* pinned; (max_read, out_stride) or (max_rows) of what is traced or copied */
     size_t read_size;
+    struct {
+        int32_t *ids; /* pinned; (DRAW_ROWS), the first last, as they lie before the step */
+        void *sent;
+    } draw[LODE_CUDA_DRAWS];
+    unsigned next_draw;
     struct lode_best *best; /* pinned; (max_read, LODE_BEST_MAX) */
     struct {
         char *host; /* pinned; (read_size) */

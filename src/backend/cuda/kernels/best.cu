@@ -4,12 +4,26 @@
  * place is first, and what is no candidate (NaN, -infinity) is behind all.  Keys are told apart by their
  * places, so what is kept does not depend on how a row is cut.
  *
+ * Draws (base/draw.h) end here too: a warp a row, or where only the largest number counts a search for it.
+ *
  * A block of threads sorts a slice in chunks and halves their number again and again: of two ascending
  * chunks the smaller of a's j-th and b's j-th from the end are the smallest of both, which a bitonic
  * merge puts in order (Batcher, "Sorting networks and their applications", 1968). */
 #include "backend/cuda/kernels/common.cuh"
+#include "backend/cuda/kernels/draw.h"
 
 #include <float.h>
+
+#define DMATH DEVICE
+#define DMATH_STATIC DEVICE
+#include "base/dmath_body.h"
+
+/* One warp a draw. */
+#define DRAW DEVICE
+#define DRAW_LANE threadIdx.x
+#define DRAW_LANES 32
+#define DRAW_MEET() __syncwarp()
+#include "base/draw_body.h"
 
 typedef unsigned long long key;
 
@@ -97,12 +111,10 @@ KERNEL(THREADS) best_of_slices(const __grid_constant__ struct lode_cuda_best_arg
         kept[threadIdx.x] = keys[threadIdx.x];
 }
 
-/* Block row: the best of all its slices; the first chunk is what was best so far. */
-KERNEL(THREADS) best_of_rows(const __grid_constant__ struct lode_cuda_best_args a) {
-    __shared__ key keys[LODE_BEST_SLICE];
-    begin();
-    const key *kept = at<const key>(a.kept) + (uint64_t)blockIdx.x * a.n_slices * CHUNK;
-    const uint32_t n = a.n_slices * CHUNK;
+/* The best of all slices of row blockIdx.x, to keys; the first chunk is what was best so far. */
+DEVICE void merge_slices(key *keys, lode_dev slices, uint32_t n_slices) {
+    const key *kept = at<const key>(slices) + (uint64_t)blockIdx.x * n_slices * CHUNK;
+    const uint32_t n = n_slices * CHUNK;
     for (uint32_t from = 0; from < n; from += (CHUNKS - 1) * CHUNK) {
         for (uint32_t i = threadIdx.x; i < LODE_BEST_SLICE; i += THREADS) {
             const uint32_t k = from + i - CHUNK;
@@ -113,7 +125,85 @@ KERNEL(THREADS) best_of_rows(const __grid_constant__ struct lode_cuda_best_args 
         }
         merge_chunks(keys);
     }
+}
+
+/* Block row: the best of all its slices. */
+KERNEL(THREADS) best_of_rows(const __grid_constant__ struct lode_cuda_best_args a) {
+    __shared__ key keys[LODE_BEST_SLICE];
+    begin();
+    merge_slices(keys, a.kept, a.n_slices);
     struct pair *y = at<struct pair>(a.y) + (uint64_t)blockIdx.x * a.k;
     if (threadIdx.x < a.k)
         y[threadIdx.x] = pair_of(keys[threadIdx.x]);
+}
+
+/* ---- draws: the id alone ---- */
+
+DEVICE void put_drawn(lode_dev step, uint32_t row, int32_t id) { at<int32_t>(step)[-1 - (int)row] = id; }
+
+/* Block row: a draw among the best of all its slices. */
+KERNEL(THREADS) draw_of_rows(const __grid_constant__ struct lode_cuda_draw_args a) {
+    __shared__ key keys[LODE_BEST_SLICE];
+    __shared__ struct lode_draw_room room;
+    begin();
+    merge_slices(keys, a.kept, a.n_slices);
+    if (threadIdx.x >= 32)
+        return;
+    const struct lode_draw *d = &a.draws[blockIdx.x];
+    uint32_t n = 0; /* those that are there come first */
+    while (n < d->n && keys[n] != NO_KEY)
+        n++;
+    for (uint32_t i = threadIdx.x; i < n; i += 32) {
+        const struct pair p = pair_of(keys[i]);
+        room.logit[i] = p.number;
+        room.id[i] = p.place;
+    }
+    if (threadIdx.x == 0)
+        room.n = n;
+    __syncwarp();
+    const int32_t id = draw_few(d, &room);
+    if (threadIdx.x == 0)
+        put_drawn(a.step, blockIdx.x, id);
+}
+
+/* The smallest key of a block's threads; the first has it. */
+DEVICE key smallest(key k) {
+    __shared__ key of_warp[LODE_DRAW_THREADS / 32];
+    for (int w = 16; w; w /= 2) {
+        const key o = __shfl_down_sync(0xffffffffu, k, w);
+        k = o < k ? o : k;
+    }
+    if (threadIdx.x % 32 == 0)
+        of_warp[threadIdx.x / 32] = k;
+    __syncthreads();
+    for (uint32_t i = 0; i < LODE_DRAW_THREADS / 32; i++)
+        k = of_warp[i] < k ? of_warp[i] : k;
+    return k;
+}
+
+/* Block (slice, row): the largest number of a slice. */
+KERNEL(LODE_DRAW_THREADS) draw_slices(const __grid_constant__ struct lode_cuda_draw_args a) {
+    begin();
+    const uint32_t first = blockIdx.x * LODE_DRAW_SLICE;
+    const float *x = row_at<const float>(a.x, blockIdx.y);
+    key best = NO_KEY;
+    for (uint32_t i = first + threadIdx.x; i < first + LODE_DRAW_SLICE && i < a.width; i += LODE_DRAW_THREADS) {
+        const key k = key_of(x[i], i);
+        best = k < best ? k : best;
+    }
+    best = smallest(best);
+    if (threadIdx.x == 0)
+        at<key>(a.kept)[(uint64_t)blockIdx.y * a.n_slices + blockIdx.x] = best;
+}
+
+/* Block row: the place of the largest of all its slices'. */
+KERNEL(LODE_DRAW_THREADS) draw_largest(const __grid_constant__ struct lode_cuda_draw_args a) {
+    begin();
+    const key *kept = at<const key>(a.kept) + (uint64_t)blockIdx.x * a.n_slices;
+    key best = NO_KEY;
+    for (uint32_t i = threadIdx.x; i < a.n_slices; i += LODE_DRAW_THREADS)
+        best = kept[i] < best ? kept[i] : best;
+    best = smallest(best);
+    if (threadIdx.x == 0)
+        put_drawn(a.step, blockIdx.x, best == NO_KEY ? 0 : (int32_t)(uint32_t)best);
 }

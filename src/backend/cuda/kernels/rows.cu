@@ -8,7 +8,8 @@
 
 DEVICE uint32_t embedded(const struct lode_cuda_embed_args &a) {
     const struct lode_cuda_row &r = step_row(a.step, blockIdx.x);
-    return a.by == LODE_BY_TOKEN ? (uint32_t)r.token : a.by == LODE_BY_POSITION ? r.pos : r.part;
+    const int32_t token = r.token < 0 ? at<const int32_t>(a.step)[r.token] : r.token; /* draw.h */
+    return a.by == LODE_BY_TOKEN ? (uint32_t)token : a.by == LODE_BY_POSITION ? r.pos : r.part;
 }
 DEVICE float scaled(float v, float scale) { return scale != 1.0f ? v * scale : v; }
 
