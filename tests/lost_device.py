@@ -3,13 +3,15 @@
 
 What is said of devices, where there are some, where the driver shows none, and where their memory is short;
 and a server whose device is lost while it answers: requests fail, each with its error, the server goes on,
-and when the device works again so do requests.  Skipped where the program was built without CUDA's host side.
+and when the device works again so do requests, by a model that is loaded anew where the context was lost with
+the device.  Skipped where the program was built without CUDA's host side.
 """
 import concurrent.futures
 import os
 import subprocess
 import sys
 import tempfile
+import time
 
 from lodeserver import Server, need_server
 from lodetest import Count, TESTS
@@ -45,7 +47,7 @@ def check_what_is_said(count, program):
     code, out, said = run(program, 'run', '-m', quantised, '--raw', '-p', 'Hello', '-n', '3', '--float-act')
     count.check(code == 0 and 'note: layers run on the CPU: float activations' in said,
                 'what a device cannot run goes to the CPU, and is named')
-    code, out, said = run(program, *ask, '--device', 'cuda', settings='lose_at=200')
+    code, out, said = run(program, *ask, '--device', 'cuda', settings='lose_at=250')
     count.check(code == 1 and 'CUDA_ERROR_LAUNCH_FAILED' in said, 'a lost device ends lode run with its error')
 
 
@@ -62,11 +64,18 @@ def check_server(count, program, mark):
             done = [f.result() for f in running]
         count.check(all(code == 200 or code >= 500 and reply['error']['message'] for code, reply in done),
                     'those that are under way when the device is lost end, with an error')
-        code, reply = ask(1)
-        count.check(code >= 500 and reply['error']['message'], 'as do those after it')
+        done = [ask(1) for _ in range(3)]
+        count.check(all(code >= 500 and reply['error']['message'] for code, reply in done), 'as do those after it')
+        code, reply = done[-1]
+        count.check(code == 503 and 'was lost' in reply['error']['message'],
+                    'and are told that the model cannot be loaded again: %s' % reply)
         count.check(s.ask('GET', '/health')[0] == 200 and s.ask('GET', '/v1/models')[0] == 200, 'the server goes on')
         os.remove(mark)
-        count.check(ask(2)[0] == 200, 'and so do requests when the device works again')
+        end = time.monotonic() + 30
+        while ask(2)[0] != 200 and time.monotonic() < end:
+            time.sleep(0.2)  # between attempts to load it
+        count.check(ask(3)[0] == 200, 'and so do requests when the device works again')
+        count.check(time.monotonic() < end - 20, 'soon')
     finally:
         if os.path.exists(mark):
             os.remove(mark)
@@ -87,6 +96,8 @@ def main():
     need_server(count, program)
     with tempfile.TemporaryDirectory() as folder:
         os.environ['FAKE_CUDA_LOST'] = folder + '/lost'
+        check_server(count, program, folder + '/lost')
+        os.environ['FAKE_CUDA'] = 'sticky=1'  # what had the device is lost with it, for good
         check_server(count, program, folder + '/lost')
     count.end()
 

@@ -100,6 +100,9 @@ LODE_API void lode_model_split(struct lode_model *m, uint32_t gpu_layers, uint32
 LODE_API uint64_t lode_model_layers_size(const struct lode_model *m);
 LODE_API void lode_model_free(struct lode_model *m);
 LODE_API const struct lode_model_info *lode_model_info(const struct lode_model *m);
+/* Whether a device that has a part of it has failed for good (a step said LODE_ERR_DEVICE): then no step of it
+ * works again, and it is to be freed, as all models on that device, and loaded anew.  From any thread. */
+LODE_API bool lode_model_lost(const struct lode_model *m);
 /* Borrowed from the model; never NULL unless the file has no vocabulary. */
 LODE_API const struct lode_tokenizer *lode_model_tokenizer(const struct lode_model *m);
 

@@ -28,6 +28,9 @@ void lode_cuda_befriend(const struct lode_cuda *a, const struct lode_cuda *b);
 const char *lode_cuda_name(const struct lode_cuda *c);
 /* Whether it has products of --numerics fast (cuda/kernels/fast.cuh): from Ampere on. */
 bool lode_cuda_has_fast(const struct lode_cuda *c);
+/* Whether it has failed for good: nothing that was opened on it works again, but after lode_cuda_close of all
+ * that have it a new one may.  From any thread; costs nothing as long as nothing fails. */
+bool lode_cuda_lost(struct lode_cuda *c);
 /* Bytes of its memory that nobody uses now; all of them where it fails. */
 uint64_t lode_cuda_available(const struct lode_cuda *c);
 

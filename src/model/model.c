@@ -485,6 +485,13 @@ uint64_t lode_model_layers_size(const struct lode_model *m) {
 void lode_model_free(struct lode_model *m) {
     if (!m)
         return;
+bool lode_model_lost(const struct lode_model *m) {
+    for (uint32_t p = 0; p < LODE_PLACES; p++)
+        if (m->devices[p].cuda && lode_cuda_lost(m->devices[p].cuda))
+            return true;
+    return false;
+}
+
     for (uint32_t p = 0; p < LODE_PLACES; p++)
         lode_cuda_close(m->devices[p].cuda);
     if (m->store)

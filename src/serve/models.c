@@ -14,7 +14,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROOM_SECONDS = 30 }; /* what a request waits for others to end that use the memory */
+enum {
+    ROOM_SECONDS = 30,  /* what a request waits for others to end that use the memory, or a lost device */
+    RETRY_SECONDS = 30, /* at most until a model whose device was lost is tried again; at first one */
+};
 
 struct entry {
     struct served served; /* first: what requests hold */
@@ -24,7 +27,10 @@ struct entry {
     uint64_t size; /* bytes that it takes, as far as is known, */
     uint64_t grown; /* and what was added since it was loaded */
     enum model_state state;
-    uint32_t pins, ctx, slots;
+    uint32_t pins, waits, ctx, slots; /* waits: pins of those that wait for it */
+    uint32_t refused;                 /* how often it could not be loaded again since its device was lost */
+    double retry;                     /* clock: not before */
+    bool lost;                        /* its device was, and it has not been loaded since */
     double used; /* clock of its last request's end */
     uint64_t loads;
     struct metrics metrics;
@@ -106,16 +112,21 @@ static void set_state(struct models *m, struct entry *e, enum model_state state)
     pthread_cond_broadcast(&m->moved);
 }
 
+static bool is_lost(const struct entry *e) { return e->state == MODEL_LOADED && lode_model_lost(e->loaded.model); }
+
 static void unload(struct models *m, struct entry *e) {
     struct lode_scheduler_stats st;
+    const bool lost = is_lost(e);
     lode_scheduler_stats(e->served.scheduler, &st);
     add_stats(&e->past, &st);
     e->grown = 0;
     set_state(m, e, MODEL_UNLOADING);
     pthread_mutex_unlock(&m->lock);
     close_entry(m, e);
-    log_event(m->s->log, LOG_INFO, "unload", json_pack("{s:s}", "model", e->spec->name));
+    log_event(m->s->log, lost ? LOG_ERROR : LOG_INFO, lost ? "lost" : "unload",
+              json_pack("{s:s}", "model", e->spec->name));
     pthread_mutex_lock(&m->lock);
+    e->lost = e->lost || lost;
     set_state(m, e, MODEL_UNLOADED);
 }
 
@@ -162,20 +173,63 @@ static struct entry *longest_unused(struct models *m) {
     return best;
 }
 
+static void wait_a_second(struct models *m) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec++;
+    pthread_cond_timedwait(&m->moved, &m->lock, &t);
+}
+
 /* False: something changed while we waited or unloaded; look again. */
 static bool has_room(struct models *m, const struct entry *e, double end) {
     if (fits(m, e))
         return true;
     struct entry *victim = longest_unused(m);
-    if (victim) {
+    if (victim)
         unload(m, victim);
-    } else if (now() < end) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        t.tv_sec++;
-        pthread_cond_timedwait(&m->moved, &m->lock, &t);
-    }
+    else if (now() < end)
+        wait_a_second(m);
     return false;
+}
+
+/* A device that was lost comes back when nobody has it any more: all models on it go, as soon as the requests
+ * that met the loss have ended.  False: one went, or is still there; look again. */
+static bool are_lost_gone(struct models *m) {
+    for (size_t i = 0; i < m->n; i++) {
+        struct entry *e = &m->entries[i];
+        if (!is_lost(e))
+            continue;
+        if (e->pins == e->waits)
+            unload(m, e);
+        else
+            wait_a_second(m);
+        return false;
+    }
+    return true;
+}
+
+/* Loads it; where its device was lost and it cannot be, it is not tried again at once. */
+static int load_again(struct models *m, struct entry *e, struct lode_error *err) {
+    struct lode_error why;
+    if (!e->lost)
+        return load(m, e, err);
+    const double left = e->retry - now();
+    if (e->refused && left > 0)
+        return lode_fail(err, LODE_ERR_LIMIT, "queue",
+                         "the device of \"%s\" was lost, and it could not be loaded again (tried %u times); "
+                         "the next attempt may be in %.0f s",
+                         e->spec->name, e->refused, left < 1 ? 1 : left);
+    const int rc = load(m, e, &why);
+    if (rc < 0) {
+        const uint32_t wait = e->refused < 5 ? 1u << e->refused : RETRY_SECONDS;
+        e->refused++;
+        e->retry = now() + wait;
+        return lode_fail(err, LODE_ERR_LIMIT, "queue", "the device of \"%s\" was lost, and it cannot be loaded again: %s: %s",
+                         e->spec->name, why.where, why.text);
+    }
+    e->lost = false;
+    e->refused = 0;
+    return 0;
 }
 
 static int make_loaded(struct models *m, struct entry *e, struct lode_error *err) {
@@ -184,28 +238,26 @@ static int make_loaded(struct models *m, struct entry *e, struct lode_error *err
         return lode_fail(err, LODE_ERR_UNSUPPORTED, "model",
                          "\"%s\" takes %.0f MiB, the models together may have %.0f", e->spec->name,
                          (double)e->size / 0x1p20, (double)m->s->o.budget / 0x1p20);
-    e->pins++; /* nobody may unload it again meanwhile */
-    while (e->state != MODEL_LOADED) {
-        if (atomic_load(&m->s->stopping)) {
-            e->pins--;
-            return lode_fail(err, LODE_ERR_LIMIT, "queue", "the server is stopping");
-        }
-        if (e->state != MODEL_UNLOADED) {
+    e->pins++; /* nobody may unload it again meanwhile, but where it is lost */
+    e->waits++;
+    int rc = 0;
+    while (rc == 0 && (e->state != MODEL_LOADED || is_lost(e))) {
+        if (atomic_load(&m->s->stopping))
+            rc = lode_fail(err, LODE_ERR_LIMIT, "queue", "the server is stopping");
+        else if (e->state != MODEL_UNLOADED && e->state != MODEL_LOADED)
             pthread_cond_wait(&m->moved, &m->lock);
-        } else if (has_room(m, e, end)) {
-            const int rc = load(m, e, err);
-            if (rc < 0) {
-                e->pins--;
-                return rc;
-            }
-        } else if (now() > end) {
-            e->pins--;
-            return lode_fail(err, LODE_ERR_LIMIT, "queue",
-                             "no memory for \"%s\" now: it needs %.0f MiB, other models are at work",
-                             e->spec->name, (double)e->size / 0x1p20);
-        }
+        else if (are_lost_gone(m) && e->state == MODEL_UNLOADED && has_room(m, e, end))
+            rc = load_again(m, e, err);
+        else if (now() > end)
+            rc = lode_fail(err, LODE_ERR_LIMIT, "queue",
+                           e->lost || is_lost(e)
+                               ? "a device was lost, and \"%s\" (%.0f MiB) waits for requests that still use it"
+                               : "no memory for \"%s\" now: it needs %.0f MiB, other models are at work",
+                           e->spec->name, (double)e->size / 0x1p20);
     }
-    return 0;
+    e->waits--;
+    e->pins -= rc < 0;
+    return rc;
 }
 
 static bool is_name(const char *own, const char *name, size_t n) {
@@ -252,7 +304,7 @@ void models_unpin(struct models *m, struct served *served) {
     struct entry *e = (struct entry *)served;
     pthread_mutex_lock(&m->lock);
     e->used = now();
-    if (--e->pins == 0)
+    if (--e->pins == e->waits)
         pthread_cond_broadcast(&m->moved);
     pthread_mutex_unlock(&m->lock);
 }

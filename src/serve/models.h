@@ -4,6 +4,8 @@
  * A request pins the model that it uses (server_model, server_release in server.h); what is pinned
  * stays.  Memory is counted by what each model was said to need, against one budget; who is not used
  * for longest goes first.  A request whose model finds no room waits some seconds for the others.
+ * A model whose device is lost is let go of and loaded anew for the next request; where that fails requests are
+ * refused, and it is tried again after one second, two, four, up to half a minute.
  */
 #ifndef LODE_SERVE_MODELS_H
 #define LODE_SERVE_MODELS_H

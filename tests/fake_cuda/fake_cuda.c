@@ -37,6 +37,7 @@ struct move {
 struct thing {
     enum kind kind;
     int device;
+    bool dead;    /* a context whose device was lost while it was there */
     char *at;     /* memory: what the program sees; what is behind it lies `size` further on.  Pinned: the memory */
     size_t size;  /* mapped bytes */
     size_t asked;
@@ -107,11 +108,16 @@ static void end_captures(void) {
         }
 }
 
-/* A call begins: 0 with the lock held, or what it returns. */
-static int enter(void) {
+/* A call begins: 0 with the lock held, or what it returns.  of_context: it is the thread's context that does
+ * it, which for good is what the device was when it was lost (`sticky`). */
+static int enter(bool of_context) {
     pthread_mutex_lock(&lock);
     fake_cuda.n_calls++;
-    if (!lost())
+    const bool is_lost = lost();
+    for (int i = 0; i < MOST_DEVICES && is_lost && fake_cuda.sticky; i++)
+        if (devices[i].context)
+            devices[i].context->dead = true;
+    if (!is_lost && !(of_context && current && current->kind == CONTEXT && current->dead))
         return OK;
     end_captures();
     pthread_mutex_unlock(&lock);
@@ -123,9 +129,10 @@ static int leave(int rc) {
     return rc;
 }
 
-#define ENTER()                                                                                    \
+#define ENTER() ENTER_AS(true)
+#define ENTER_AS(of_context)                                                                       \
     do {                                                                                           \
-        const int rc_ = enter();                                                                   \
+        const int rc_ = enter(of_context);                                                         \
         if (rc_)                                                                                   \
             return rc_;                                                                            \
     } while (0)
@@ -276,7 +283,7 @@ static void read_settings(void) {
 int cuInit(unsigned flags);
 int cuInit(unsigned flags) {
     (void)flags;
-    ENTER();
+    ENTER_AS(false);
     read_settings();
     return leave(fake_cuda.n_devices ? OK : NO_DEVICE);
 }
@@ -299,14 +306,14 @@ int cuGetErrorString(int rc, const char **text) {
 
 int cuDeviceGetCount(int *n);
 int cuDeviceGetCount(int *n) {
-    ENTER();
+    ENTER_AS(false);
     *n = (int)fake_cuda.n_devices;
     return leave(OK);
 }
 
 int cuDeviceGet(int *device, int i);
 int cuDeviceGet(int *device, int i) {
-    ENTER();
+    ENTER_AS(false);
     if (i < 0 || (uint64_t)i >= fake_cuda.n_devices || i >= MOST_DEVICES)
         return leave(NO_DEVICE);
     *device = i;
@@ -315,7 +322,7 @@ int cuDeviceGet(int *device, int i) {
 
 int cuDeviceGetName(char *name, int size, int device);
 int cuDeviceGetName(char *name, int size, int device) {
-    ENTER();
+    ENTER_AS(false);
     snprintf(name, (size_t)size, "Stand-in %d", device);
     return leave(OK);
 }
@@ -323,7 +330,7 @@ int cuDeviceGetName(char *name, int size, int device) {
 int cuDeviceTotalMem_v2(size_t *bytes, int device);
 int cuDeviceTotalMem_v2(size_t *bytes, int device) {
     (void)device;
-    ENTER();
+    ENTER_AS(false);
     *bytes = fake_cuda.memory;
     return leave(OK);
 }
@@ -331,7 +338,7 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device) {
 int cuDeviceGetAttribute(int *value, int attribute, int device);
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     (void)device;
-    ENTER();
+    ENTER_AS(false);
     *value = attribute == 16   ? 132 /* multiprocessors */
              : attribute == 97 ? SHARED_OPTIN
              : attribute == 75 ? (int)fake_cuda.major
@@ -342,7 +349,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 int cuDevicePrimaryCtxRetain(void **context, int device);
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     int rc = OK;
-    ENTER();
+    ENTER_AS(false);
     if (!devices[device].context)
         rc = take(&devices[device].context, CONTEXT, device, 0);
     devices[device].retained += rc == OK;
@@ -352,10 +359,14 @@ int cuDevicePrimaryCtxRetain(void **context, int device) {
 
 int cuDevicePrimaryCtxRelease_v2(int device);
 int cuDevicePrimaryCtxRelease_v2(int device) {
-    ENTER();
+    if (enter(false) != OK) /* a lost device lets go too */
+        pthread_mutex_lock(&lock);
     if (!devices[device].retained)
         return leave(wrong(BAD_CONTEXT, "context released that nobody has"));
     if (--devices[device].retained == 0) {
+        for (struct thing *t = things; t < things + MOST_THINGS && devices[device].context->dead; t++)
+            if (t->kind && t->kind != CONTEXT && t->device == device)
+                drop(t); /* what could not be given back */
         drop(devices[device].context);
         devices[device].context = NULL;
     }
@@ -364,7 +375,7 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
 
 int cuCtxSetCurrent(void *context);
 int cuCtxSetCurrent(void *context) {
-    ENTER();
+    ENTER_AS(false);
     const int rc = is(context, CONTEXT, "cuCtxSetCurrent");
     if (rc == OK)
         current = context;

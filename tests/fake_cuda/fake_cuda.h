@@ -35,6 +35,7 @@
     X(fail_at, 0) /* which of the things that are taken is refused for lack of memory; 0: none */  \
     X(fail_on, 0) /* 1: and all after it */                                                        \
     X(lose_at, 0) /* from which call on every call fails; those that look kernels up do not count */ \
+    X(sticky, 0)  /* 1: contexts that were there when the device was lost are never good again */   \
     X(lack_at, 0) /* which kernel that is looked up is not there */
 
 struct fake_cuda {

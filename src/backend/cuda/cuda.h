@@ -78,6 +78,9 @@ struct lode_cuda {
     lode_dev *weights; /* owned; (n_weights): addresses, by id */
     lode_dev arena;    /* owned: all weights */
     uint32_t n_weights;
+    uint64_t uploaded; /* bytes of them, and how long that took */
+    double upload_seconds;
+    atomic_bool failed; /* a call has: the device may be lost */
     struct lode_memory memory; /* of the device; first-class so that it can be found from it */
 };
 

@@ -122,25 +122,31 @@ static bool wait_for_all(const struct lode_cuda *c) {
     return lode_cuda_enter(c, NULL) == 0 && c->cu.context_wait() == 0;
 }
 
+/* What moves says only whether it did: lode_cuda_lost is told. */
+static bool moved(const struct lode_cuda *c, bool good) {
+    if (!good)
+        atomic_store(c->cu.failed, true);
+    return good;
+}
+
 static bool device_copy(const struct lode_memory *m, void *to, const void *from, size_t n) {
     const struct lode_cuda *c = of_memory(m);
-    return wait_for_all(c) && c->cu.copy((uintptr_t)to, (uintptr_t)from, n, NULL) == 0 &&
-           wait_for_all(c);
+    return moved(c, wait_for_all(c) && c->cu.copy((uintptr_t)to, (uintptr_t)from, n, NULL) == 0 && wait_for_all(c));
 }
 
 static bool device_get(const struct lode_memory *m, void *host, const void *from, size_t n) {
     const struct lode_cuda *c = of_memory(m);
-    return wait_for_all(c) && c->cu.to_host(host, (uintptr_t)from, n, NULL) == 0 && wait_for_all(c);
+    return moved(c, wait_for_all(c) && c->cu.to_host(host, (uintptr_t)from, n, NULL) == 0 && wait_for_all(c));
 }
 
 static bool device_put(const struct lode_memory *m, void *to, const void *host, size_t n) {
     const struct lode_cuda *c = of_memory(m);
-    return wait_for_all(c) && c->cu.to_device((uintptr_t)to, host, n, NULL) == 0 && wait_for_all(c);
+    return moved(c, wait_for_all(c) && c->cu.to_device((uintptr_t)to, host, n, NULL) == 0 && wait_for_all(c));
 }
 
 static bool device_zero(const struct lode_memory *m, void *to, size_t n) {
     const struct lode_cuda *c = of_memory(m);
-    return wait_for_all(c) && c->cu.set8((uintptr_t)to, 0, n, NULL) == 0 && wait_for_all(c);
+    return moved(c, wait_for_all(c) && c->cu.set8((uintptr_t)to, 0, n, NULL) == 0 && wait_for_all(c));
 }
 
 static double now(void) {
@@ -195,6 +201,17 @@ uint64_t lode_cuda_available(const struct lode_cuda *c) {
     if (lode_cuda_enter(c, NULL) < 0 || c->cu.memory_info(&some, &all) != 0)
         return c->memory_size;
     return some;
+}
+
+/* A context that met a fault answers every call with it from then on. */
+bool lode_cuda_lost(struct lode_cuda *c) {
+    size_t some, all;
+    if (!atomic_load(&c->failed))
+        return false;
+    const bool lost = c->cu.context_set(c->context) != 0 || c->cu.memory_info(&some, &all) != 0;
+    if (!lost)
+        atomic_store(&c->failed, false);
+    return lost;
 }
 
 static int no_room(const struct lode_cuda *c, lode_cu_result rc, uint64_t size, const char *where, const char *what,
@@ -359,6 +376,7 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
 static int start(struct lode_cuda *c, int index, struct lode_error *err) {
     int n = 0;
     LODE_TRY(lode_cu_open(&c->cu, err));
+    c->cu.failed = &c->failed;
     LODE_TRY(lode_cu_check(&c->cu, c->cu.device_count(&n), "devices", err));
     if (index < 0 || index >= n)
         return lode_fail(err, LODE_ERR_MISSING, "--device",

@@ -51,6 +51,8 @@ int lode_cu_check(const struct lode_cu *cu, lode_cu_result rc, const char *what,
     const char *name = NULL, *text = NULL;
     if (rc == 0)
         return 0;
+    if (cu->failed && rc != LODE_CU_NO_MEMORY)
+        atomic_store(cu->failed, true);
     cu->error_name(rc, &name);
     cu->error_text(rc, &text);
     return lode_fail(err, rc == LODE_CU_NO_MEMORY ? LODE_ERR_NOMEM : LODE_ERR_DEVICE, "cuda", "%s: %s (%s)",

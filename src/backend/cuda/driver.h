@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -87,6 +89,7 @@ struct lode_cu_launch {
 
 struct lode_cu {
     void *library;
+    atomic_bool *failed; /* borrowed; set by lode_cu_check for what is no lack of memory; NULL: nobody asks */
 #define LODE_CU_FIELD(name, symbol, args) lode_cu_result(*name) args;
     LODE_CU_LIST(LODE_CU_FIELD)
     LODE_CU_OPTIONAL_LIST(LODE_CU_FIELD)

@@ -34,6 +34,15 @@ bool lode_cuda_has_fast(const struct lode_cuda *c) {
     (void)c;
     return false;
 }
+uint64_t lode_cuda_uploaded(const struct lode_cuda *c, double *seconds) {
+    (void)c;
+    *seconds = 0;
+    return 0;
+}
+bool lode_cuda_lost(struct lode_cuda *c) {
+    (void)c;
+    return false;
+}
 uint64_t lode_cuda_available(const struct lode_cuda *c) {
     (void)c;
     return 0;
