@@ -75,6 +75,8 @@ struct lode_model_info { /* borrowed strings live as long as the model */
     uint32_t gpu_layers; /* so many of its layers */
     uint32_t n_gpus;     /* that it may use; once it is filled, that it uses */
     int gpu;             /* the first of them, as lode_device_info counts */
+    uint64_t uploaded;   /* bytes of weights that fill brought to them, and how long that took: reading included */
+    double upload_seconds;
     bool vectors_only;       /* it gives no next token: lode/embed.h */
     const char *device_note; /* why "auto" left the GPU unused though there is one, or what it cannot
                                 run; "" */
@@ -98,11 +100,11 @@ LODE_API int lode_model_fill(struct lode_model *m, uint64_t expert_cache, uint64
 LODE_API void lode_model_split(struct lode_model *m, uint32_t gpu_layers, uint32_t cpu_experts);
 /* Bytes of the layers' own matrices, without experts: what layer_cache can be of. */
 LODE_API uint64_t lode_model_layers_size(const struct lode_model *m);
-LODE_API void lode_model_free(struct lode_model *m);
-LODE_API const struct lode_model_info *lode_model_info(const struct lode_model *m);
 /* Whether a device that has a part of it has failed for good (a step said LODE_ERR_DEVICE): then no step of it
  * works again, and it is to be freed, as all models on that device, and loaded anew.  From any thread. */
 LODE_API bool lode_model_lost(const struct lode_model *m);
+LODE_API void lode_model_free(struct lode_model *m);
+LODE_API const struct lode_model_info *lode_model_info(const struct lode_model *m);
 /* Borrowed from the model; never NULL unless the file has no vocabulary. */
 LODE_API const struct lode_tokenizer *lode_model_tokenizer(const struct lode_model *m);
 

@@ -51,6 +51,9 @@ int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
                    int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
                    void *user, struct lode_error *err);
 
+/* Bytes of weights that load brought, and in how many seconds. */
+uint64_t lode_cuda_uploaded(const struct lode_cuda *c, double *seconds);
+
 struct lode_cuda_opts {
     bool fast;         /* 16-bit weights by the tensor cores, where it has them: not the CPU's bits */
     uint32_t max_rows; /* of a step */

@@ -291,6 +291,9 @@ static int fill_devices(struct lode_model *m, struct lode_error *err) {
         }
         LODE_TRY(lode_cuda_load(d->cuda, m->source, m->weights, m->n_weights, m->uses,
                                 (uint16_t)(1u << p), m->opts.progress, m->opts.progress_user, err));
+        double seconds;
+        m->info.uploaded += lode_cuda_uploaded(d->cuda, &seconds);
+        m->info.upload_seconds += seconds;
         if (!m->info.on_gpu)
             m->info.device = lode_cuda_name(d->cuda);
         m->info.on_gpu = true;
@@ -482,9 +485,6 @@ uint64_t lode_model_layers_size(const struct lode_model *m) {
     return lode_layers_size(&m->graphs[LODE_BODY], m->source, m->weights);
 }
 
-void lode_model_free(struct lode_model *m) {
-    if (!m)
-        return;
 bool lode_model_lost(const struct lode_model *m) {
     for (uint32_t p = 0; p < LODE_PLACES; p++)
         if (m->devices[p].cuda && lode_cuda_lost(m->devices[p].cuda))
@@ -492,6 +492,9 @@ bool lode_model_lost(const struct lode_model *m) {
     return false;
 }
 
+void lode_model_free(struct lode_model *m) {
+    if (!m)
+        return;
     for (uint32_t p = 0; p < LODE_PLACES; p++)
         lode_cuda_close(m->devices[p].cuda);
     if (m->store)

@@ -476,7 +476,11 @@ int verb_run(int argc, char **argv) {
     } else {
         interrupt_catch();
         if (r.o.verbose) {
+            const struct lode_model_info *info = lode_model_info(r.model);
             run_describe(&r, stderr);
+            if (info->upload_seconds > 0)
+                fprintf(stderr, "weights uploaded: %.2f GB in %.2f s, %.1f GB/s\n", (double)info->uploaded * 1e-9,
+                        info->upload_seconds, (double)info->uploaded * 1e-9 / info->upload_seconds);
             fprintf(stderr, "seed %" PRIu64 "\n",
                     r.o.sampling.seed < 0 ? r.seed : (uint64_t)r.o.sampling.seed);
         }
