@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""lost_device.py LODE FOLDER: the program with the CUDA driver that stands in (FOLDER has it: fake_cuda.h).
+"""lost_device.py LODE FOLDER FOLDER: the program with the CUDA driver that stands in, and the library of exchanges
+(fake_cuda.h, fake_nccl.h: in these folders).
 
 What is said of devices, where there are some, where the driver shows none, and where their memory is short;
 and a server whose device is lost while it answers: requests fail, each with its error, the server goes on,
@@ -7,6 +8,7 @@ and when the device works again so do requests, by a model that is loaded anew w
 the device.  Skipped where the program was built without CUDA's host side.
 """
 import concurrent.futures
+import json
 import os
 import subprocess
 import sys
@@ -51,6 +53,37 @@ def check_what_is_said(count, program):
     count.check(code == 1 and 'CUDA_ERROR_LAUNCH_FAILED' in said, 'a lost device ends lode run with its error')
 
 
+def check_rows(count, program, folders, temporary):
+    """A model by rows over two devices; where the library that they need is not there, or not whole."""
+    def ask(settings, nccl, *args):
+        os.environ['LD_LIBRARY_PATH'] = folders[0] + ':' + nccl
+        return run(program, 'run', '-m', MODEL, '--raw', '-p', 'Hello', '-n', '3', '-c', '128', *args, settings=settings)
+
+    two = 'n_devices=2'
+    code, out, said = ask(two, folders[1], '-sm', 'row')
+    count.check(code == 0 and 'note' not in said, 'auto with -sm row takes all devices, without a word')
+    code, out, said = ask('n_devices=1', folders[1], '-sm', 'row')
+    count.check(code == 0 and 'not split by rows: there is one GPU' in said, 'of one device that is said')
+    code, out, said = ask('n_devices=3', folders[1], '-sm', 'row')
+    count.check(code == 0 and 'attention of some layers' in said, 'what cannot be shared out equally is said')
+    code, out, said = ask(two, folders[1], '-sm', 'row', '-ngl', '1')
+    count.check(code == 1 and 'equal part' in said, 'layers on the CPU do not go with it')
+    code, out, said = ask(two + ',fail_exchange_at=9', folders[1], '-sm', 'row')
+    count.check(code == 1 and 'nccl' in said and 'unhandled cuda error' in said, 'an exchange that fails is an error')
+    code, out, said = ask(two, folders[1], '-sm', 'none')
+    count.check(code == 0, 'none is one device')
+    os.symlink(folders[0] + '/libcuda.so.1', temporary + '/libnccl.so.2') # which has nothing of what is looked for
+    code, out, said = ask(two, temporary, '-sm', 'row')
+    count.check(code == 0 and 'not split by rows but by layers: libnccl.so.2 lacks ncclGetVersion' in said,
+                'without the library layers are split, and that is said')
+    os.environ['LD_LIBRARY_PATH'] = folders[0] + ':' + folders[1]
+    r = subprocess.run([program, 'plan', MODEL, '-c', '128', '--device', 'cuda:0,cuda:1', '-sm', 'row', '--no-bandwidth',
+                        '--json'], capture_output=True, text=True, env=dict(os.environ, FAKE_CUDA=two))
+    p = json.loads(r.stdout)
+    count.check(len(p['gpus']) == 2 and p['gpus'][0] == p['gpus'][1] and p['gpus'][0]['size'] * 2 == p['vram']['size'] and
+                p['exchanges'] > 0, 'plan counts each device\'s share')
+
+
 def check_server(count, program, mark):
     def ask(i):
         return s.post('/v1/completions', {'prompt': 'Once upon a time, %d' % i, 'max_tokens': 40, 'seed': i})
@@ -87,12 +120,16 @@ def check_server(count, program, mark):
 def main():
     program = os.path.abspath(sys.argv[1])
     count = Count()
-    os.environ['LD_LIBRARY_PATH'] = os.path.abspath(sys.argv[2]) + ':' + os.environ.get('LD_LIBRARY_PATH', '')
+    folders = [os.path.abspath(folder) for folder in sys.argv[2:4]]
+    os.environ['LD_LIBRARY_PATH'] = ':'.join(folders + [os.environ.get('LD_LIBRARY_PATH', '')])
     if 'Stand-in' not in run(program, '--list-devices')[1]:
         count.skip('all: this build has no CUDA')
         print('0 passed, 0 failed, 1 skipped')
         return
     check_what_is_said(count, program)
+    with tempfile.TemporaryDirectory() as folder:
+        check_rows(count, program, folders, folder)
+    os.environ['LD_LIBRARY_PATH'] = ':'.join(folders)
     need_server(count, program)
     with tempfile.TemporaryDirectory() as folder:
         os.environ['FAKE_CUDA_LOST'] = folder + '/lost'

@@ -51,6 +51,11 @@ def ways(n_layers, experts, device):
     yield two + [LAYERS, '99', '-ot', 'attn=CPU']
     yield two + [LAYERS, '99', '-b', '3', '-ot', 'blk\\.[02468]\\.=CPU,output=CPU']
     yield three + [LAYERS, '99', '-b', '7', '-ts', '1,2']
+    if device == 'cpu,cpu': # ranks that have parts of the rows, and exchange their results
+        for n in 2, 3, 4:
+            rows = ['--device', ','.join(['cpu'] * (n + 1)), '--split-mode', 'row']
+            yield rows + ['-b', '7']
+            yield rows + ['-b', '3', '--split-least', '1', *KV]
     if experts:
         yield two + [LAYERS, '99', '--cpu-moe', '-b', '7']
         yield two + [LAYERS, '99', '--n-cpu-moe', '1']

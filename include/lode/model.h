@@ -37,6 +37,12 @@ struct lode_model_opts { /* zero means the default, so name only what you change
     const char *tensor_devices; /* "PATTERN=DEVICE,...": tensors whose names match the regular expression are
                             computed with there ("CPU", "CUDA0"); the first that matches decides; or NULL */
     const char *tensor_split; /* "3,1": how much of the layers each device has; NULL: by their free memory */
+    const char *split_mode; /* "layer" or NULL: each device has some of the layers; "row" (or "tensor"): each has a
+                            part of every matrix's rows, and of the heads, and they exchange what they have
+                            computed, GPUs by NCCL (libnccl.so.2; where that is missing, layers are split);
+                            "none": the first device alone.  No bit depends on it */
+    uint64_t split_least;   /* diagnosis: of "row", what sharing out a matrix has to save in bytes where its
+                            result is exchanged at once; 0: what pays */
     bool no_mmap;        /* read the weights into memory instead of mapping the file */
     bool direct;         /* read them past the system's page cache, which is left to others */
     bool mlock;          /* keep them there */

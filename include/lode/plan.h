@@ -46,7 +46,7 @@ LODE_API int lode_plan_memory(const struct lode_model *m, const struct lode_sess
 /* The rungs of the ladder, the fastest first. */
 enum lode_rung { LODE_RUNG_VRAM, LODE_RUNG_RAM, LODE_RUNG_DISK, LODE_RUNGS };
 
-enum { LODE_PLACEMENT_ROWS = 12 };
+enum { LODE_PLACEMENT_ROWS = 12, LODE_PLACEMENT_GPUS = 8 };
 struct lode_placement_row {
     const char *name;          /* "attention", "experts", "KV cache", ... */
     uint64_t size[LODE_RUNGS]; /* bytes that live there; of experts on disk those not in memory */
@@ -80,6 +80,9 @@ struct lode_placement {
     uint32_t borders;        /* in so many pieces */
     uint32_t forks;          /* of a token on the CPU: pieces of work that its threads share */
     uint32_t launches, expert_launches; /* of a token on GPUs: instructions, and of those the experts' */
+    uint32_t exchanges;      /* of a token between GPUs that share rows: "row" of lode_model_opts.split_mode */
+    uint32_t n_gpus;         /* places beside the host, */
+    uint64_t gpu_size[LODE_PLACEMENT_GPUS], gpu_room[LODE_PLACEMENT_GPUS]; /* (n_gpus) what each has of it, and has */
     uint32_t gpu_layers, cpu_experts; /* for lode_model_split */
     uint32_t n_layers;
     uint32_t ctx, parallel;

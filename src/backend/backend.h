@@ -112,6 +112,14 @@ struct lode_backend_ops {
     int (*run_plan)(struct lode_backend *b, const struct lode_instr *instrs, uint32_t n,
                     const struct lode_step *step, bool (*cancel)(void *user), void *cancel_user,
                     struct lode_error *err);
+    /* The same for all ranks of a plan (runtime/plan.h), of which all[0] is asked: instrs[r] are all[r]'s.
+     * After an error no rank waits for another. */
+    int (*run_ranks)(struct lode_backend *const *all, const struct lode_instr *const *instrs, uint32_t n_ranks,
+                     uint32_t n, const struct lode_step *step, bool (*cancel)(void *user), void *cancel_user,
+                     struct lode_error *err);
+    /* Instead of that where the ranks' instructions run one by one, by run[]: instrs[r] is rank r's ALL_GATHER. */
+    void (*all_gather)(struct lode_backend *const *all, const struct lode_instr *const *instrs, uint32_t n_ranks,
+                       const struct lode_step *step);
     /* The first n rows of v where the host can read them, v->stride bytes apart, until the next
      * call; NULL: see error. */
     const char *(*read)(struct lode_backend *b, const struct lode_value *v, uint32_t n,

@@ -25,6 +25,8 @@ int lode_cuda_open(struct lode_cuda **out, int index, struct lode_error *err);
 void lode_cuda_close(struct lode_cuda *c); /* after its backends */
 /* Lets two devices copy from each other's memory where they can; else it goes by way of the host. */
 void lode_cuda_befriend(const struct lode_cuda *a, const struct lode_cuda *b);
+/* 0, or LODE_ERR_MISSING that says what is lacking for lode_cuda_join: NCCL. */
+int lode_cuda_can_join(struct lode_error *err);
 const char *lode_cuda_name(const struct lode_cuda *c);
 /* Whether it has products of --numerics fast (cuda/kernels/fast.cuh): from Ampere on. */
 bool lode_cuda_has_fast(const struct lode_cuda *c);
@@ -68,6 +70,11 @@ struct lode_cuda_opts {
 };
 int lode_cuda_create(struct lode_backend **out, struct lode_cuda *c,
                      const struct lode_cuda_opts *opts, struct lode_error *err);
+/* Makes n backends, of a device each, the ranks of plans that have any (runtime/plan.h): the first has run_ranks
+ * from now on.  They are freed the first before the others.  Takes some memory of each device,
+ * LODE_CUDA_JOIN_SIZE. */
+enum { LODE_CUDA_JOIN_SIZE = 960 << 20 }; /* NCCL 2.28 took 870 MiB of each of two H200s */
+int lode_cuda_join(struct lode_backend *const *all, uint32_t n, struct lode_error *err);
 /* Bytes of device memory that create takes. */
 uint64_t lode_cuda_work_size(const struct lode_cuda_opts *opts);
 

@@ -132,7 +132,7 @@ static int open_sessions(struct lode_embedder *e, const struct room *r, struct l
     struct lode_kv_layer *layers;
     struct lode_kv_pool *pool = NULL;
     LODE_TRY(lode_session_layers(e->model, &r->so, &layers, err));
-    int rc = lode_kv_pool_create(&pool, layers, e->model->hp.n_layers, &r->kv, w->memory, err);
+    int rc = lode_kv_pool_create(&pool, layers, e->model->n_kept, &r->kv, w->memory, err);
     while (rc == 0 && e->n_sessions < r->n) {
         rc = lode_session_open_in(&e->sessions[e->n_sessions], w, pool, &r->so, err);
         e->n_sessions += rc == 0;

@@ -54,7 +54,7 @@ int lode_disk_identity(const struct lode_model *m, const struct lode_kv_pool *po
     /* no bit of a page depends on where layers run, but which of them share pages does */
     add_text(&h, m->info.arch);
     add_number(&h, m->info.size);
-    for (uint32_t l = 0; l < m->hp.n_layers; l++) {
+    for (uint32_t l = 0; l < m->n_kept; l++) {
         const struct lode_kv_layer *k = lode_kv_pool_layer(pool, l);
         const struct lode_state_layer *s = &m->state[l];
         const uint32_t numbers[] = {k->n_heads, k->head_dim, k->head_dim_v, k->window,

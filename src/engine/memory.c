@@ -31,7 +31,7 @@ int lode_session_layers(const struct lode_model *m, const struct lode_session_op
     *out = NULL;
     LODE_TRY(kv_format("-ctk", o->ctk, otherwise, &k, err));
     LODE_TRY(kv_format("-ctv", o->ctv, otherwise, &v, err));
-    const uint32_t n = m->hp.n_layers;
+    const uint32_t n = m->n_kept;
     struct lode_kv_layer *layers = LODE_NEW_ARRAY(struct lode_kv_layer, n);
     *out = layers;
     if (!layers)
@@ -52,7 +52,7 @@ uint32_t lode_session_batch(const struct lode_session_opts *o, uint32_t ctx) {
 int lode_session_needs(const struct lode_model *m, const struct lode_plan *plans,
                        const struct lode_kv_layer *layers, const struct lode_session_opts *o,
                        const struct lode_kv_room *room, struct lode_needs *out, struct lode_error *err) {
-    const uint32_t n = m->hp.n_layers;
+    const uint32_t n = m->n_kept;
     *out = (struct lode_needs){0};
     LODE_TRY(lode_kv_pool_size(layers, n, room, out->kv, err));
     if (!o->with)
@@ -94,7 +94,7 @@ static int plan_for(const struct lode_model *m, const struct lode_session_opts *
     const int full = fullest(&n, left);
     p->ctx = ctx;
     p->kv = p->state = p->work = p->available = 0;
-    p->state_token = 2 * lode_state_block(m->state, m->hp.n_layers);
+    p->state_token = 2 * lode_state_block(m->state, m->n_kept);
     for (int i = 0; i < LODE_PLACES; i++) {
         /* of places that lack nothing, those that keep more than a session's tokens and logits */
         const bool counts = full < 0 ? n.kv[i] + n.state[i] || (i == LODE_HOST && !m->info.on_gpu) : i == full;

@@ -6,6 +6,7 @@
  *     read[VRAM] / (0.8 speed[VRAM]) + read[RAM] / (0.75 speed[RAM]) + read[DISK] / speed[DISK]
  *     + bus / speed[bus] + 20 us * borders + fork time * products on the CPU
  *     + 1.54 us * instructions on a GPU + 33 us * those of experts there
+ *     + EXCHANGE_SECONDS * exchanges of GPUs that share rows, which each read their part of the VRAM's
  *
  * seconds: places work one after the other, but the disk's reading of whole layers, which takes as long
  * as the rest or longer, at 0.9 of its speed as all cores read memory besides.  Of experts the disk reads
@@ -63,6 +64,7 @@ enum { CANDIDATE = 8 }; /* bytes: a token and its score */
  * both on an H200, where a token of Qwen3-0.6B's and of Qwen3-30B-A3B's shape took 1.01 and 3.41 ms. */
 #define LAUNCH_SECONDS 1.54e-6
 #define EXPERTS_SECONDS 33e-6
+#define EXCHANGE_SECONDS 9e-6 /* a row between two H200s, by NCCL within a captured step */
 enum { EXPERTS_FORKS = 3 /* gate and up, down, and the choice before them */ };
 
 struct weights { /* of a kind, at a rung */
@@ -131,11 +133,12 @@ static void count_sizes(struct placing *pl) {
 static void count_reads(struct placing *pl, const struct lode_plan *plan) {
     for (uint32_t i = 0; i < plan->n_instrs; i++) {
         const struct lode_plan_instr *in = &plan->instrs[i];
-        const bool experts = in->op == LODE_OP_EXPERTS;
+        const bool experts = in->op == LODE_OP_EXPERTS || in->op == LODE_OP_EXPERTS_IN;
         const bool shared = in->op == LODE_OP_LINEAR || in->op == LODE_OP_HEADS ||
                             in->op == LODE_OP_ATTENTION || in->op == LODE_OP_DELTA;
         pl->p->forks += in->place != LODE_HOST ? 0 : experts ? EXPERTS_FORKS : shared;
         pl->p->launches += in->place != LODE_HOST;
+        pl->p->exchanges += in->op == LODE_OP_ALL_GATHER;
         pl->p->expert_launches += in->place != LODE_HOST && experts;
         for (uint32_t k = 0; k < in->n_parts; k++) {
             const struct lode_operand *op = plan->parts[in->first_part + k].w;
@@ -147,7 +150,7 @@ static void count_reads(struct placing *pl, const struct lode_plan *plan) {
                                 : op->count > 1         ? (double)op->rows * plan->experts.n_used
                                                         : (double)op->rows;
             pl->weights[kind_of(pl->m->weights[op->id].home->name)][rung_of(in->place)].read +=
-                (double)row * rows;
+                (double)row * rows * (plan->n_ranks ? plan->n_ranks : 1);
         }
     }
     for (uint32_t i = 0; i < plan->n_copies; i++) {
@@ -164,7 +167,7 @@ static void count_weights(struct placing *pl) {
     memset(pl->device, 0, sizeof pl->device);
     pl->around = 0;
     pl->p->bus = 0;
-    pl->p->borders = pl->p->forks = pl->p->launches = pl->p->expert_launches = 0;
+    pl->p->borders = pl->p->forks = pl->p->launches = pl->p->expert_launches = pl->p->exchanges = 0;
     count_sizes(pl);
     count_reads(pl, &pl->split.plans[LODE_BODY]);
     count_reads(pl, &pl->split.plans[LODE_HEAD]);
@@ -186,7 +189,7 @@ static int count_sessions(struct placing *pl, uint32_t ctx, struct lode_error *e
     const uint32_t n = pl->p->parallel, batch = lode_session_batch(&pl->opts, ctx);
     struct lode_kv_layer *layers;
     LODE_TRY(lode_session_layers(m, &pl->opts, &layers, err));
-    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+    for (uint32_t l = 0; l < m->n_kept; l++)
         layers[l].place = pl->split.layers[l];
     struct lode_kv_room room = {.ctx = ctx, .batch = batch};
     struct lode_needs one;
@@ -200,7 +203,7 @@ static int count_sessions(struct placing *pl, uint32_t ctx, struct lode_error *e
     for (uint32_t p = 0; p < LODE_PLACES; p++)
         pl->needs.state[p] *= n;
     if (n > 1) /* a scheduler's */
-        pl->needs.state[LODE_HOST] += LODE_STATES_KEPT(n) * lode_state_block(m->state, m->hp.n_layers);
+        pl->needs.state[LODE_HOST] += LODE_STATES_KEPT(n) * lode_state_block(m->state, m->n_kept);
     /* of all sessions what their samplers choose from, of the others their tokens and logits */
     pl->needs.work[LODE_HOST] += n * ((uint64_t)m->hp.n_vocab * CANDIDATE);
     pl->needs.work[LODE_HOST] +=
@@ -278,6 +281,8 @@ static int choose_split(struct placing *pl, uint32_t ctx, struct lode_error *err
     const uint32_t given = pl->budget->cpu_experts < n ? pl->budget->cpu_experts : n;
     if (pl->m->n_places == 1)
         return try_split(pl, 0, 0, ctx, err);
+    if (pl->m->n_ranks) /* all or nothing */
+        return try_split(pl, all, given, ctx, err);
     LODE_TRY(try_split(pl, all, given, ctx, err));
     if (fits_devices(pl) || (pl->budget->gpu_layers && (given || !pl->m->n_expert_groups)))
         return 0; /* what was asked for is not changed; what does not fit is said */
@@ -416,6 +421,11 @@ static void fill_rows(struct placing *pl) {
                2.0 / (1 + LODE_STATE_CHECKPOINTS) / pl->p->parallel);
     add_places(pl, "activations, buffers", pl->needs.work, 0);
     add_row(pl, "program, vocabulary", (uint64_t[LODE_RUNGS]){0, pl->program}, (double[LODE_RUNGS]){0});
+    p->n_gpus = pl->m->n_places - 1;
+    for (uint32_t i = 0; i < p->n_gpus; i++) {
+        p->gpu_size[i] = pl->device[1 + i] + sessions_at(pl, 1 + i);
+        p->gpu_room[i] = pl->room[1 + i];
+    }
     for (uint32_t i = 0; i < p->n_rows; i++)
         for (int r = 0; r < LODE_RUNGS; r++) {
             p->size[r] += p->rows[i].size[r];
@@ -425,11 +435,12 @@ static void fill_rows(struct placing *pl) {
         p->read_full[r] = p->read[r] + (double)pl->kv_read[r];
 }
 
-static double seconds(const struct lode_placement *p, const struct lode_budget *b,
+/* ranks: GPUs that read at the same time. */
+static double seconds(const struct lode_placement *p, const struct lode_budget *b, uint32_t ranks,
                       const double read[LODE_RUNGS]) {
-    const double speeds[LODE_RUNGS] = {DEVICE_SHARE * b->vram_speed, LODE_PLAN_RAM_SHARE * b->ram_speed, b->disk_speed};
+    const double speeds[LODE_RUNGS] = {DEVICE_SHARE * b->vram_speed * (ranks ? ranks : 1), LODE_PLAN_RAM_SHARE * b->ram_speed, b->disk_speed};
     double sum = p->borders * BORDER_SECONDS + p->forks * b->fork_time + p->launches * LAUNCH_SECONDS +
-                 p->expert_launches * EXPERTS_SECONDS;
+                 p->expert_launches * EXPERTS_SECONDS + p->exchanges * EXCHANGE_SECONDS;
     for (int r = 0; r < LODE_RUNGS; r++)
         if (read[r] > 0 && speeds[r] <= 0)
             return 0;
@@ -447,7 +458,8 @@ static double seconds(const struct lode_placement *p, const struct lode_budget *
 
 static void predict(struct placing *pl) {
     struct lode_placement *p = pl->p;
-    const double empty = seconds(p, pl->budget, p->read), full = seconds(p, pl->budget, p->read_full);
+    const uint32_t ranks = pl->m->n_ranks;
+    const double empty = seconds(p, pl->budget, ranks, p->read), full = seconds(p, pl->budget, ranks, p->read_full);
     if (empty > 0 && full > 0) {
         p->tokens_per_second = 1 / empty;
         p->tokens_per_second_full = 1 / full;
@@ -480,9 +492,10 @@ static int advise_devices(struct placing *pl) {
     for (uint32_t p = 1; p < pl->m->n_places; p++) {
         const uint64_t need = pl->device[p] + sessions_at(pl, p);
         if (need > pl->room[p])
-            advise(pl->p, "%u layers on the GPU need %.0f MiB there, %.0f MiB more than there are: a smaller "
-                          "-ngl, or --n-cpu-moe, or leave both out\n",
-                   pl->split.n_gpu_layers, mib(need), mib(need - pl->room[p]));
+            advise(pl->p, "%u layers on the GPU need %.0f MiB there, %.0f MiB more than there are: %s\n", pl->split.n_gpu_layers,
+                   mib(need), mib(need - pl->room[p]),
+                   pl->m->n_ranks ? "-sm layer, where some may be on the CPU, or a smaller context"
+                                  : "a smaller -ngl, or --n-cpu-moe, or leave both out");
     }
     return 0;
 }

@@ -269,7 +269,7 @@ struct room {
 };
 
 static int measure(const struct lode_scheduler *s, struct room *r, struct lode_error *err) {
-    LODE_TRY(lode_kv_pool_size(r->layers, s->model->hp.n_layers, &r->kv, r->pool, err));
+    LODE_TRY(lode_kv_pool_size(r->layers, s->model->n_kept, &r->kv, r->pool, err));
     r->fits = true;
     for (uint32_t p = 0; p < LODE_PLACES; p++)
         r->fits &= r->pool[p] <= r->available[p];
@@ -339,13 +339,13 @@ static uint32_t choose_states(const struct lode_scheduler *s, const struct room 
 
 static int create_cache(struct lode_scheduler *s, const struct lode_scheduler_opts *o,
                         struct lode_session_opts *so, struct room *r, struct lode_error *err) {
-    const uint64_t block = lode_state_block(s->model->state, s->model->hp.n_layers);
+    const uint64_t block = lode_state_block(s->model->state, s->model->n_kept);
     r->kv.n_seqs = s->n_seats;
     LODE_TRY(lode_session_layers(s->model, so, &r->layers, err));
     LODE_TRY(choose_ctx(s, so, r, err));
     LODE_TRY(choose_tokens(s, o->kv_tokens, r, err));
     LODE_TRY(lode_workers_create(&s->workers, s->model, r->kv.batch, so->threads, err));
-    LODE_TRY(lode_kv_pool_create(&s->pool, r->layers, s->model->hp.n_layers, &r->kv,
+    LODE_TRY(lode_kv_pool_create(&s->pool, r->layers, s->model->n_kept, &r->kv,
                                  s->workers->memory, err));
     s->keep = !o->no_cache;
     const struct lode_prefix_opts po = {.pool = s->pool,
@@ -397,7 +397,7 @@ static int create_keeper(struct lode_scheduler *s, const struct lode_scheduler_o
                                  .max_bytes = o->cache_dir_bytes ? o->cache_dir_bytes : DEFAULT_DISK,
                                  .prefix = s->prefix,
                                  .pool = s->pool,
-                                 .state_block = lode_state_block(s->model->state, s->model->hp.n_layers),
+                                 .state_block = lode_state_block(s->model->state, s->model->n_kept),
                                  .wake = wake,
                                  .user = s};
     if (!o->cache_dir || o->no_cache)

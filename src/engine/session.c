@@ -11,14 +11,14 @@ static int create_kv(struct lode_session *s, struct lode_kv_pool *pool, struct l
         return lode_kv_open(&s->kv, pool, err);
     int rc = lode_session_layers(s->model, &s->opts, &layers, err);
     if (rc == 0)
-        rc = lode_kv_create(&s->kv, layers, s->model->hp.n_layers, s->ctx, s->workers->batch,
+        rc = lode_kv_create(&s->kv, layers, s->model->n_kept, s->ctx, s->workers->batch,
                             s->workers->memory, err);
     lode_free(layers);
     return rc;
 }
 
 static int create_state(struct lode_session *s, struct lode_error *err) {
-    const uint32_t n = s->model->hp.n_layers;
+    const uint32_t n = s->model->n_kept;
     return lode_state_block(s->model->state, n)
                ? lode_state_create(&s->state, s->model->state, n, s->workers->memory, err)
                : 0;

@@ -30,15 +30,17 @@ static uint32_t count_cuts(const struct lode_plan *plans, uint32_t place) {
     uint32_t n = 0;
     for (int i = 0; i < LODE_STAGES; i++)
         for (uint32_t k = 0; k < plans[i].n_cuts; k++)
-            n += plans[i].cuts[k].place == place;
+            n += lode_plan_at(&plans[i], plans[i].cuts[k].place, place);
     return n;
 }
 
 /* Whether a place has experts to compute. */
 static bool has_experts(const struct lode_plan *plan, uint32_t place) {
-    for (uint32_t i = 0; i < plan->n_instrs; i++)
-        if (plan->instrs[i].op == LODE_OP_EXPERTS && plan->instrs[i].place == place)
+    for (uint32_t i = 0; i < plan->n_instrs; i++) {
+        const enum lode_op op = plan->instrs[i].op;
+        if ((op == LODE_OP_EXPERTS || op == LODE_OP_EXPERTS_IN) && lode_plan_at(plan, plan->instrs[i].place, place))
             return true;
+    }
     return false;
 }
 
@@ -50,7 +52,7 @@ static void grow(size_t *most, size_t n) { *most = n > *most ? n : *most; }
 
 static struct lode_cuda_opts cuda_opts(const struct lode_model *m, const struct lode_plan *plans,
                                        uint32_t place, uint32_t batch) {
-    struct lode_cuda_opts o = {.fast = m->wants_fast, .max_rows = batch, .n_layers = m->hp.n_layers,
+    struct lode_cuda_opts o = {.fast = m->wants_fast, .max_rows = batch, .n_layers = m->n_kept,
                                .max_read = head_rows(m, plans, batch), .max_traced = m->hp.d_model,
                                .n_ropes = m->hp.n_ropes, .n_cuts = count_cuts(plans, place)};
     const struct lode_plan_slot *final = slot_of(&plans[LODE_BODY], plans[LODE_BODY].result);
@@ -75,7 +77,7 @@ void lode_workers_size(const struct lode_model *m, const struct lode_plan *plans
     for (uint32_t p = 0; p < LODE_PLACES; p++) {
         const struct lode_cuda_opts g = cuda_opts(m, plans, p, batch);
         bytes[p] = !count_cuts(plans, p)  ? 0
-                   : m->devices[p].cuda ? lode_cuda_work_size(&g)
+                   : m->devices[p].cuda ? lode_cuda_work_size(&g) + (m->n_ranks ? LODE_CUDA_JOIN_SIZE : 0)
                                         : lode_cpu_work_size(&o);
         bytes[p] += lode_plan_buffer_size(&plans[LODE_BODY], p, batch, batch);
         for (int i = LODE_TAIL; i < LODE_STAGES; i++)
@@ -99,7 +101,7 @@ static int create_backends(struct lode_workers *w, uint32_t threads, struct lode
         w->memory[p] = (*b)->memory;
         w->threads = (*b)->threads > w->threads ? (*b)->threads : w->threads;
     }
-    return 0;
+    return m->n_ranks && m->devices[1].cuda ? lode_cuda_join(w->backends + 1, m->n_ranks, err) : 0;
 }
 
 int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_t batch,

@@ -269,6 +269,10 @@ struct lode_node *lode_g_route(struct lode_graph *g, struct lode_node *logits,
     return n;
 }
 
+static bool same_act(const struct lode_operand *a, const struct lode_operand *b) {
+    return lode_dtypes[a->type].act == lode_dtypes[b->type].act;
+}
+
 struct lode_node *lode_g_experts(struct lode_graph *g, struct lode_node *x, struct lode_node *route,
                                  const struct lode_operand *const w[LODE_MAX_WEIGHTS],
                                  enum lode_glu act, bool weigh_input) {
@@ -284,11 +288,58 @@ struct lode_node *lode_g_experts(struct lode_graph *g, struct lode_node *x, stru
         return bad_shape(g, LODE_OP_EXPERTS, x->width, w[0]->cols);
     if (w[1]->rows != w[0]->rows || w[2]->cols != w[0]->rows)
         return bad_shape(g, LODE_OP_EXPERTS, w[2]->cols, w[0]->rows);
-    if (lode_dtypes[w[0]->type].act != lode_dtypes[w[1]->type].act)
+    if (!same_act(w[0], w[1]))
         return lode_graph_fail(g, LODE_ERR_UNSUPPORTED, "ffn_up_exps",
                                "experts whose gate is %s and up is %s need different activations",
                                lode_dtypes[w[0]->type].name, lode_dtypes[w[1]->type].name);
     return n;
+}
+
+struct lode_node *lode_g_experts_in(struct lode_graph *g, struct lode_node *x, struct lode_node *route,
+                                    const struct lode_operand *gate, const struct lode_operand *up,
+                                    enum lode_glu act, bool weigh_input) {
+    struct lode_node *n = append(g, LODE_OP_EXPERTS_IN, x, route, route ? route->width / 2 * gate->rows : 0);
+    if (!n)
+        return NULL;
+    n->w[0] = gate;
+    n->w[1] = up;
+    n->p.experts.act = act;
+    n->p.experts.weigh_input = weigh_input;
+    if (gate->cols != x->width || up->cols != x->width || up->rows != gate->rows || !same_act(gate, up))
+        return bad_shape(g, LODE_OP_EXPERTS_IN, x->width, gate->cols);
+    return n;
+}
+
+struct lode_node *lode_g_experts_out(struct lode_graph *g, struct lode_node *h, struct lode_node *route,
+                                     const struct lode_operand *down, bool weigh_input) {
+    struct lode_node *n = append(g, LODE_OP_EXPERTS_OUT, h, route, down->rows);
+    if (!n)
+        return NULL;
+    n->w[0] = down;
+    n->p.experts.weigh_input = weigh_input;
+    return h->width == route->width / 2 * down->cols ? n : bad_shape(g, LODE_OP_EXPERTS_OUT, h->width, down->cols);
+}
+
+struct lode_node *lode_g_all_gather(struct lode_graph *g, struct lode_node *x, uint32_t n_ranks,
+                                    uint32_t n_heads) {
+    struct lode_node *n = append(g, LODE_OP_ALL_GATHER, x, NULL, x ? x->width * n_ranks : 0);
+    if (!n)
+        return NULL;
+    n->p.all_gather.n_ranks = n_ranks;
+    n->p.all_gather.n_heads = n_heads;
+    return x->width % n_heads ? bad_shape(g, LODE_OP_ALL_GATHER, x->width, n_heads) : n;
+}
+
+struct lode_node *lode_g_copy(struct lode_graph *g, const struct lode_node *n, struct lode_node *a,
+                              struct lode_node *b) {
+    struct lode_node *copy = append(g, n->op, a, b, n->width);
+    if (!copy)
+        return NULL;
+    copy->p = n->p;
+    copy->type = n->type;
+    copy->rows = n->rows;
+    memcpy(copy->w, n->w, sizeof copy->w);
+    return copy;
 }
 
 struct lode_node *lode_g_temperature(struct lode_graph *g, struct lode_node *x, float coef,
@@ -443,6 +494,8 @@ struct lode_cost lode_op_cost(enum lode_op op, const union lode_op_params *p,
         c.row_bytes += c.weight_bytes / w[0]->rows;
         c.weight_bytes = 0;
         break;
+    case LODE_OP_EXPERTS_IN:
+    case LODE_OP_EXPERTS_OUT:
     case LODE_OP_EXPERTS: /* of one expert's matrix; a row uses n_used of w[0]->count */
         c.row_flops = 2ull * w[0]->rows * w[0]->cols;
         break;

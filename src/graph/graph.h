@@ -20,7 +20,8 @@
 #include "tensor/dtype.h"
 
 /* What a graph has to know of a weight: a matrix of `rows` outputs by `cols` inputs (a vector has
- * one row).  `id` is the owner's name for it. */
+ * one row).  `id` is the owner's name for it.  Of a model whose products are shared out by rows
+ * (model/shard.h) a graph has the first rank's part, and `next` leads to those of the others. */
 struct lode_operand {
     uint32_t id;
     enum lode_dtype type;
@@ -28,6 +29,7 @@ struct lode_operand {
     uint32_t count; /* 1; of experts: how many such matrices, with ids id .. id + count - 1 */
     const uint32_t *order; /* (cols) borrowed: column j is for number order[j] of the input; NULL: j.
                               For lode_g_linear only */
+    const struct lode_operand *next; /* borrowed: the next rank's part; NULL: all ranks have this one */
 };
 
 enum { LODE_MAX_WEIGHTS = 6 }; /* of one op */
@@ -109,6 +111,19 @@ struct lode_node *lode_g_route(struct lode_graph *g, struct lode_node *logits,
 struct lode_node *lode_g_experts(struct lode_graph *g, struct lode_node *x, struct lode_node *route,
                                  const struct lode_operand *const w[LODE_MAX_WEIGHTS],
                                  enum lode_glu act, bool weigh_input);
+/* Its halves, between which ranks that have parts of the experts' rows exchange them: side by side for each
+ * chosen expert act(gate x) * up x; and the sum of weight * down of these.  No biases. */
+struct lode_node *lode_g_experts_in(struct lode_graph *g, struct lode_node *x, struct lode_node *route,
+                                    const struct lode_operand *gate, const struct lode_operand *up,
+                                    enum lode_glu act, bool weigh_input);
+struct lode_node *lode_g_experts_out(struct lode_graph *g, struct lode_node *h, struct lode_node *route,
+                                     const struct lode_operand *down, bool weigh_input);
+/* All ranks' columns of x, which are as many on each: for each head the first rank's, then the second's. */
+struct lode_node *lode_g_all_gather(struct lode_graph *g, struct lode_node *x, uint32_t n_ranks,
+                                    uint32_t n_heads);
+/* A node that does what n does of other inputs; its width is n's. */
+struct lode_node *lode_g_copy(struct lode_graph *g, const struct lode_node *n, struct lode_node *a,
+                              struct lode_node *b);
 /* y = x (1 + coef ln(1 + floor((position + 1) / floor))) */
 struct lode_node *lode_g_temperature(struct lode_graph *g, struct lode_node *x, float coef,
                                      uint32_t floor);
@@ -141,6 +156,13 @@ struct lode_node *lode_g_delta_gates(struct lode_graph *g, struct lode_node *x,
 struct lode_node *lode_g_delta(struct lode_graph *g, struct lode_node *x, struct lode_node *gates,
                                const union lode_op_params *p);
 struct lode_node *lode_g_trace(struct lode_graph *g, struct lode_node *x, uint32_t layer);
+
+/* The part of a rank, the first being 0. */
+static inline const struct lode_operand *lode_operand_of(const struct lode_operand *w, uint32_t rank) {
+    while (w && rank-- && w->next)
+        w = w->next;
+    return w;
+}
 
 /* What an op costs: bytes of weights read once per step, bytes and flops for each row. */
 struct lode_cost {

@@ -37,6 +37,9 @@
     X(ROW_GATE, 2, 0, "dx = sigmoid(gate) dy; dgate = sigmoid'(gate) <x, dy>")                     \
     X(ROUTE, 1, 1, "d(chosen weights) through the gating's softmax or sigmoid; none through choice")  \
     X(EXPERTS, 2, 6, "each chosen expert's FFN; dweight = <dy, expert's output>")                 \
+    X(EXPERTS_IN, 2, 2, "EXPERTS' first half, expert by expert")                                   \
+    X(EXPERTS_OUT, 2, 1, "its second; dweight = <dy, expert's output>")                            \
+    X(ALL_GATHER, 1, 0, "dx = dy in this rank's columns")                                          \
     X(SCALE, 1, 0, "dx = scale dy")                                                                \
     X(TEMPERATURE, 1, 0, "dx = dy times the same factor")                                          \
     X(SOFTCAP, 1, 0, "dx = (1 - (y / cap)^2) dy")                                                  \
@@ -121,7 +124,10 @@ union lode_op_params {
     struct {
         enum lode_glu act;
         bool weigh_input; /* an expert's weight is its input's factor instead of its output's */
-    } experts;
+    } experts; /* and of its halves */
+    struct { /* a rank's columns of each head become those of all ranks, side by side */
+        uint32_t n_ranks, n_heads;
+    } all_gather;
     struct {
         float coef; /* y = x (1 + coef ln(1 + floor((position + 1) / floor))) */
         uint32_t floor;

@@ -61,7 +61,7 @@ static const struct lode_operand *weight(struct lode_build *b, uint32_t rows, ui
         for (uint32_t k = 0; k < count; k++, b->n_weights++)
             b->weights[b->n_weights] = (struct lode_weight){
                 {b->n_weights, kind == VECTOR ? LODE_F32 : t->type, rows, cols, count,
-                 lode_source_order(b->source, t)},
+                 lode_source_order(b->source, t), NULL},
                 t,
                 t->size / count * k,
                 t->size / count,

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "model/groups.h"
 #include "model/profile.h"
+#include "model/shard.h"
 #include "store/file_store.h"
 #include "store/stream.h"
 #include "text/tokenizer.h"
@@ -217,7 +218,7 @@ static void adopt(struct lode_model *m, struct lode_split *s) {
         m->weights[i].elsewhere = s->uses[i] && !(s->uses[i] & from_store);
     lode_groups_drop(m->weights, m->groups, &m->n_groups);
     m->n_expert_groups = m->n_groups;
-    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+    for (uint32_t l = 0; l < m->n_kept; l++)
         m->kv[l].place = m->state[l].place = s->layers[l];
     lode_free(m->uses);
     m->uses = s->uses;
@@ -256,7 +257,7 @@ static int choose_split(struct lode_model *m, struct lode_error *err) {
     int rc = 0;
     if (!have_room(m, &s, &why)) {
         lode_split_free(&s);
-        if (!m->any_device || m->is_split) {
+        if (!m->any_device || m->is_split || m->n_ranks) {
             *err = why;
             return LODE_ERR_LIMIT;
         }
@@ -272,7 +273,7 @@ static int choose_split(struct lode_model *m, struct lode_error *err) {
 static bool runs_at(const struct lode_model *m, uint32_t place) {
     for (int i = 0; i < LODE_STAGES; i++)
         for (uint32_t k = 0; k < m->plans[i].n_cuts; k++)
-            if (m->plans[i].cuts[k].place == place)
+            if (lode_plan_at(&m->plans[i], m->plans[i].cuts[k].place, place))
                 return true;
     return false;
 }
@@ -345,6 +346,7 @@ static int open_model(struct lode_model *m, const char *path, struct lode_error 
     m->hp = b.hp;
     m->kv = b.kv;
     m->state = b.state;
+    m->n_kept = b.hp.n_layers;
     m->weights = b.weights;
     m->n_weights = b.n_weights;
     LODE_TRY(rc);
@@ -357,7 +359,9 @@ static int open_model(struct lode_model *m, const char *path, struct lode_error 
                                     err));
     m->n_expert_groups = m->n_groups;
     LODE_TRY(lode_model_find_experts(m, err));
-    return describe(m, err);
+    LODE_TRY(describe(m, err));
+    const int rows = lode_split_by_rows(m, err);
+    return rows > 0 ? lode_shard_model(m, err) : rows;
 }
 
 static int fill(struct lode_model *m, lode_store_maker *make, void *user, struct lode_error *err) {
@@ -385,6 +389,8 @@ int lode_model_open(struct lode_model **out, const char *path, const struct lode
         m->opts = *opts;
     int rc = choose_isa(m, m->opts.isa, err);
     rc = rc < 0 ? rc : choose_numerics(m, m->opts.numerics, err);
+    rc = rc < 0 ? rc : lode_split_mode(m, m->opts.split_mode, err);
+    m->opts.split_mode = NULL; /* the caller's string */
     if (rc == 0)
         rc = keep_lists(m, err);
     if (rc == 0)

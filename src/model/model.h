@@ -21,8 +21,8 @@ struct lode_model {
     struct lode_hparams hp;
     struct lode_graph graphs[LODE_STAGES];
     struct lode_plan plans[LODE_STAGES];
-    struct lode_kv_layer *kv; /* (hp.n_layers); formats are the session's to choose */
-    struct lode_state_layer *state; /* (hp.n_layers) */
+    struct lode_kv_layer *kv; /* (n_kept); formats are the session's to choose */
+    struct lode_state_layer *state; /* (n_kept) */
     struct lode_weight *weights;
     uint32_t n_weights;
     struct lode_group *groups; /* (n_groups): what may be streamed */
@@ -31,11 +31,14 @@ struct lode_model {
     struct lode_store *store;
     struct lode_device devices[LODE_PLACES]; /* (n_places); the first is the host */
     uint32_t n_places, n_gpus; /* n_gpus: of the places, those that are GPUs */
+    uint32_t n_ranks; /* places 1 .. n_ranks share out products by rows (shard.h); 0: they do not */
+    uint32_t n_kept;  /* layers of kv and state: hp.n_layers, of each rank */
     int gpu;                   /* the first's index */
     uint16_t *uses;   /* (n_weights): bit p: place p computes with it */
     uint32_t gpu_layers, cpu_experts; /* as lode_model_split was told */
     bool is_split;                    /* it was told */
     bool any_device;                  /* --device was "auto" */
+    enum lode_split_mode split_mode;  /* as opts say */
     char *tensor_devices, *tensor_split; /* of opts; NULL: none */
     char device_note[256];
     struct lode_model_opts opts; /* progress, isa and device cleared */

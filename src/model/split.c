@@ -36,6 +36,21 @@ static bool parse_device(struct device_name *d, const char *name, size_t n) {
     return true;
 }
 
+static bool wants_rows(const struct lode_model *m) { return m->split_mode == LODE_SPLIT_ROW; }
+
+int lode_split_mode(struct lode_model *m, const char *name, struct lode_error *err) {
+    static const struct {
+        const char *name;
+        enum lode_split_mode mode;
+    } modes[] = {{"layer", LODE_SPLIT_LAYER}, {"row", LODE_SPLIT_ROW}, {"tensor", LODE_SPLIT_ROW}, {"none", LODE_SPLIT_NONE}};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (!name || strcmp(name, modes[i].name) == 0) {
+            m->split_mode = modes[i].mode;
+            return 0;
+        }
+    return lode_fail(err, LODE_ERR_ARG, "--split-mode", "'%.40s'; layer, row or none expected", name);
+}
+
 int lode_split_place(const struct lode_model *m, const char *name, size_t n) {
     struct device_name d;
     if (!parse_device(&d, name, n))
@@ -68,9 +83,12 @@ int lode_split_devices(struct lode_model *m, const char *list, struct lode_error
     struct lode_error why = {0};
     m->n_places = 1;
     if (!list || strcmp(list, "auto") == 0) {
-        if (lode_cuda_count(&why) == 0)
+        const int n = lode_cuda_count(&why);
+        if (n == 0)
             return 0;
-        const int rc = add_device(m, true, 0, &why);
+        int rc = add_device(m, true, 0, &why);
+        for (int i = 1; rc == 0 && wants_rows(m) && i < n && i < LODE_PLACES - 1; i++)
+            rc = add_device(m, true, i, &why);
         if (rc == LODE_ERR_NOMEM)
             *err = why;
         else if (rc < 0)
@@ -89,9 +107,36 @@ int lode_split_devices(struct lode_model *m, const char *list, struct lode_error
         else if (at != list)
             LODE_TRY(add_device(m, false, ++stand_ins, err));
         at += n;
-        if (!*at)
+        if (!*at || (m->n_places > 1 && m->split_mode == LODE_SPLIT_NONE))
             return 0;
     }
+}
+
+int lode_split_by_rows(struct lode_model *m, struct lode_error *err) {
+    const struct lode_model_opts *o = &m->opts;
+    const char *no = NULL;
+    struct lode_error why = {0};
+    uint32_t n_cuda = 0;
+    if (!wants_rows(m))
+        return 0;
+    for (uint32_t p = 1; p < m->n_places; p++)
+        n_cuda += m->devices[p].cuda != NULL;
+    if (m->n_places < 3)
+        no = m->n_places < 2 ? "no GPU is used" : "there is one GPU";
+    else if (n_cuda && n_cuda < m->n_places - 1)
+        return lode_fail(err, LODE_ERR_ARG, "--split-mode", "rows are shared out among GPUs alone, or CPUs alone");
+    else if (n_cuda && lode_cuda_can_join(&why) < 0)
+        no = why.text;
+    else if (o->expert_cache || o->layer_cache || m->tensor_devices || m->tensor_split)
+        return lode_fail(err, LODE_ERR_ARG, "--split-mode", "row gives every device an equal part of all: it does "
+                         "not go with %s", o->expert_cache  ? "--expert-cache"
+                                           : o->layer_cache ? "--layer-cache"
+                                           : m->tensor_split ? "-ts"
+                                                             : "-ot");
+    if (no)
+        snprintf(m->device_note, sizeof m->device_note, "the model is not split by rows%s: %.180s",
+                 m->n_places > 2 ? " but by layers" : "", no);
+    return !no;
 }
 
 /* ---- where nodes run ---- */
@@ -276,13 +321,12 @@ static void follow_experts(const struct splitting *s, const struct lode_graph *g
     }
 }
 
-static void note_uses(struct splitting *s, const struct lode_graph *g, const uint8_t *places) {
-    for (uint32_t i = 0; i < g->n_nodes; i++)
-        for (int k = 0; k < LODE_MAX_WEIGHTS; k++) {
-            const struct lode_operand *w = g->nodes[i]->w[k];
-            for (uint32_t e = 0; w && e < w->count; e++)
-                s->out->uses[w->id + e] |= (uint16_t)(1u << places[i]);
-        }
+static void note_use(struct splitting *s, const struct lode_node *n, uint32_t rank, uint32_t place) {
+    for (int k = 0; k < LODE_MAX_WEIGHTS; k++) {
+        const struct lode_operand *w = lode_operand_of(n->w[k], rank);
+        for (uint32_t e = 0; w && e < w->count; e++)
+            s->out->uses[w->id + e] |= (uint16_t)(1u << place);
+    }
 }
 
 static int split_stage(struct splitting *s, enum lode_stage stage, struct lode_error *err) {
@@ -297,16 +341,52 @@ static int split_stage(struct splitting *s, enum lode_stage stage, struct lode_e
         layer += body && g->nodes[i]->op == LODE_OP_TRACE;
     }
     follow_experts(s, g, places);
-    note_uses(s, g, places);
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        note_use(s, g->nodes[i], 0, places[i]);
     const int rc = lode_plan_compile(&s->out->plans[stage], g, places, s->m->opts.float_act, err);
     lode_free(places);
     return rc;
+}
+
+/* All of it at every device; the graphs are those of the first. */
+static int split_rows(struct splitting *s, uint32_t gpu_layers, uint32_t cpu_experts, struct lode_error *err) {
+    const struct lode_model *m = s->m;
+    if (gpu_layers <= m->hp.n_layers || cpu_experts)
+        return lode_fail(err, LODE_ERR_ARG, "--split-mode", "row gives every device an equal part of all: no "
+                         "layers (-ngl) or experts (--cpu-moe) are left to the CPU");
+    for (int i = 0; i < LODE_STAGES; i++) {
+        const struct lode_graph *g = &m->graphs[i];
+        uint8_t *places = LODE_NEW_ARRAY(uint8_t, g->n_nodes);
+        if (!places)
+            return lode_fail_nomem(err, "split");
+        memset(places, 1, g->n_nodes);
+        int rc = 0;
+        for (uint32_t k = 0; rc == 0 && k < g->n_nodes; k++) {
+            rc = cannot(s, g->nodes[k], 1, err);
+            for (uint32_t p = 1; p <= m->n_ranks; p++)
+                note_use(s, g->nodes[k], p - 1, p);
+        }
+        if (rc == 0)
+            rc = lode_plan_compile(&s->out->plans[i], g, places, m->opts.float_act, err);
+        lode_free(places);
+        LODE_TRY(rc);
+        s->out->plans[i].n_ranks = m->n_ranks;
+        s->out->plans[i].n_layers = m->hp.n_layers;
+    }
+    for (uint32_t i = 0; i < m->n_weights; i++)
+        s->out->uses[i] |= s->out->uses[i] ? 0 : LODE_USED_IN_PARTS;
+    for (uint32_t l = 0; l < m->n_kept; l++)
+        s->out->layers[l] = (uint8_t)(1 + l / m->hp.n_layers);
+    s->out->n_gpu_layers = m->hp.n_layers;
+    return 0;
 }
 
 static int split(struct splitting *s, uint32_t gpu_layers, uint32_t cpu_experts,
                  struct lode_error *err) {
     const struct lode_model *m = s->m;
     const uint32_t n = m->hp.n_layers;
+    if (m->n_ranks)
+        return split_rows(s, gpu_layers, cpu_experts, err);
     LODE_TRY(add_rules(s, err));
     LODE_TRY(share_out(s, gpu_layers, cpu_experts, err));
     for (int i = 0; i < LODE_STAGES; i++)
@@ -323,7 +403,7 @@ static int split(struct splitting *s, uint32_t gpu_layers, uint32_t cpu_experts,
 int lode_split_make(struct lode_split *out, const struct lode_model *m, uint32_t gpu_layers,
                     uint32_t cpu_experts, struct lode_error *err) {
     struct splitting *s = LODE_NEW(struct splitting);
-    *out = (struct lode_split){.layers = LODE_NEW_ARRAY(uint8_t, m->hp.n_layers),
+    *out = (struct lode_split){.layers = LODE_NEW_ARRAY(uint8_t, m->n_kept),
                                .uses = LODE_NEW_ARRAY(uint16_t, m->n_weights)};
     int rc = 0;
     if (s) {

@@ -15,11 +15,12 @@ struct lode_exec {
     struct lode_backend *backends[LODE_PLACES];
     struct lode_store *store;
     char *memory[LODE_PLACES]; /* owned: all slots of a place, in its memory */
-    struct lode_instr *instrs; /* owned; (plan->n_instrs), operands resolved */
-    struct lode_part *parts;   /* owned; (plan->n_parts) */
+    uint32_t n_ranks;          /* 1 where the plan has none */
+    struct lode_instr *instrs; /* owned; (n_ranks, plan->n_instrs), operands resolved */
+    struct lode_part *parts;   /* owned; (n_ranks, plan->n_parts) */
     struct copy *copies;       /* owned; (plan->n_copies) */
-    struct lode_value input, result;
-    struct lode_backend *input_at, *result_at;
+    struct lode_value inputs[LODE_PLACES], results[LODE_PLACES]; /* (n_ranks) */
+    struct lode_backend *input_at, *result_at; /* of the first rank */
     struct lode_guess *guess; /* owned; NULL: nothing is read ahead */
 };
 
@@ -31,7 +32,7 @@ static struct lode_value resolve(const struct lode_plan *p, char *const *slots, 
                                v->type, v->rows};
 }
 
-/* Memory for the slots, and where each is. */
+/* Memory for the slots, and where each is; slots: (n_ranks, n_slots). */
 static int take_memory(struct lode_exec *e, char **slots, uint32_t max_rows, uint32_t max_out,
                        struct lode_error *err) {
     const struct lode_plan *plan = e->plan;
@@ -47,8 +48,10 @@ static int take_memory(struct lode_exec *e, char **slots, uint32_t max_rows, uin
     }
     for (uint32_t i = 0; i < plan->n_slots; i++) {
         const struct lode_plan_slot *s = &plan->slots[i];
-        slots[i] = at[s->place];
-        at[s->place] += s->row_size * (s->rows == LODE_ROWS_ALL ? max_rows : max_out);
+        for (uint32_t r = 0; r < e->n_ranks; r++) {
+            slots[r * plan->n_slots + i] = at[s->place + r];
+            at[s->place + r] += s->row_size * (s->rows == LODE_ROWS_ALL ? max_rows : max_out);
+        }
     }
     return 0;
 }
@@ -58,50 +61,73 @@ static struct lode_backend *backend_of(const struct lode_exec *e, uint32_t value
     return value == LODE_NO_VALUE ? NULL : e->backends[p->slots[p->values[value].slot].place];
 }
 
-static void resolve_all(struct lode_exec *e, char *const *slots) {
+/* Caches have a rank's layers behind those of the ranks before, weights of its own are its part. */
+static void suit_rank(struct lode_instr *in, const struct lode_plan *plan, uint32_t rank) {
+    const uint32_t before = rank * plan->n_layers;
+    switch (in->op) {
+    case LODE_OP_KV_PUT: in->p.kv_put.layer += before; break;
+    case LODE_OP_ATTENTION: in->p.attention.layer += before; break;
+    case LODE_OP_CONV: in->p.conv.layer += before; break;
+    case LODE_OP_DELTA: in->p.delta.layer += before; break;
+    case LODE_OP_GATHER: in->p.gather.of = lode_operand_of(in->p.gather.of, rank); break;
+    default: break;
+    }
+}
+
+static void resolve_rank(struct lode_exec *e, char *const *slots, uint32_t rank) {
     const struct lode_plan *plan = e->plan;
+    struct lode_part *parts = e->parts + (size_t)rank * plan->n_parts;
+    struct lode_instr *instrs = e->instrs + (size_t)rank * plan->n_instrs;
     for (uint32_t i = 0; i < plan->n_parts; i++)
-        e->parts[i] = (struct lode_part){.w = plan->parts[i].w,
-                                         .bias = plan->parts[i].bias,
-                                         .out = resolve(plan, slots, plan->parts[i].out)};
+        parts[i] = (struct lode_part){.w = lode_operand_of(plan->parts[i].w, rank),
+                                      .bias = lode_operand_of(plan->parts[i].bias, rank),
+                                      .out = resolve(plan, slots, plan->parts[i].out)};
     for (uint32_t i = 0; i < plan->n_instrs; i++) {
         const struct lode_plan_instr *in = &plan->instrs[i];
-        e->instrs[i] = (struct lode_instr){
+        instrs[i] = (struct lode_instr){
             .op = in->op,
             .p = in->p,
             .in = {resolve(plan, slots, in->in[0]), resolve(plan, slots, in->in[1])},
-            .parts = e->parts + in->first_part,
+            .parts = parts + in->first_part,
             .n_parts = in->n_parts};
+        suit_rank(&instrs[i], plan, rank);
     }
+    e->inputs[rank] = resolve(plan, slots, plan->input);
+    e->results[rank] = resolve(plan, slots, plan->result);
+}
+
+static void resolve_all(struct lode_exec *e, char *const *slots) {
+    const struct lode_plan *plan = e->plan;
+    for (uint32_t r = 0; r < e->n_ranks; r++)
+        resolve_rank(e, slots + (size_t)r * plan->n_slots, r);
     for (uint32_t i = 0; i < plan->n_copies; i++) {
         e->copies[i].to = resolve(plan, slots, plan->copies[i].to);
         e->copies[i].from = resolve(plan, slots, plan->copies[i].from);
         e->copies[i].from_at = backend_of(e, plan->copies[i].from);
     }
-    e->input = resolve(plan, slots, plan->input);
     e->input_at = backend_of(e, plan->input);
-    e->result = resolve(plan, slots, plan->result);
     e->result_at = backend_of(e, plan->result);
 }
 
 int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
                      struct lode_backend *const backends[LODE_PLACES], struct lode_store *store,
                      uint32_t max_rows, uint32_t max_out, struct lode_error *err) {
+    const uint32_t n_ranks = plan->n_ranks ? plan->n_ranks : 1;
     struct lode_exec *e = *out = LODE_NEW(struct lode_exec);
-    char **slots = LODE_NEW_ARRAY(char *, plan->n_slots);
+    char **slots = LODE_NEW_ARRAY(char *, (size_t)n_ranks * plan->n_slots);
     int rc = e && slots ? 0 : lode_fail_nomem(err, "plan");
     if (rc == 0) {
-        *e = (struct lode_exec){.plan = plan, .store = store};
+        *e = (struct lode_exec){.plan = plan, .store = store, .n_ranks = n_ranks};
         memcpy(e->backends, backends, sizeof e->backends);
-        e->instrs = LODE_NEW_ARRAY(struct lode_instr, plan->n_instrs);
-        e->parts = LODE_NEW_ARRAY(struct lode_part, plan->n_parts);
+        e->instrs = LODE_NEW_ARRAY(struct lode_instr, (size_t)n_ranks * plan->n_instrs);
+        e->parts = LODE_NEW_ARRAY(struct lode_part, (size_t)n_ranks * plan->n_parts);
         e->copies = LODE_NEW_ARRAY(struct copy, plan->n_copies);
         rc = e->instrs && e->parts && e->copies ? take_memory(e, slots, max_rows, max_out, err)
                                                 : lode_fail_nomem(err, "plan");
     }
     if (rc == 0) {
         resolve_all(e, slots);
-        rc = lode_guess_create(&e->guess, plan, e->instrs, backends[LODE_HOST], store, err);
+        rc = plan->n_ranks ? 0 : lode_guess_create(&e->guess, plan, e->instrs, backends[LODE_HOST], store, err);
     }
     lode_free(slots);
     if (rc < 0) {
@@ -126,18 +152,24 @@ void lode_exec_free(struct lode_exec *e) {
 
 int lode_exec_take(struct lode_exec *e, const struct lode_exec *from, uint32_t first, uint32_t n,
                    struct lode_error *err) {
-    return e->input_at->ops->copy(e->input_at, &e->input, from->result_at, &from->result, first, n,
-                                  err);
+    if (e->n_ranks == 1)
+        return e->input_at->ops->copy(e->input_at, &e->inputs[0], from->result_at, &from->results[0], first, n,
+                                      err);
+    for (uint32_t r = 0; r < e->n_ranks; r++) { /* each has all of it */
+        struct lode_backend *b = e->backends[1 + r];
+        LODE_TRY(b->ops->copy(b, &e->inputs[r], b, &from->results[r], first, n, err));
+    }
+    return 0;
 }
 
 const char *lode_exec_read(const struct lode_exec *e, uint32_t n, size_t *stride,
                            struct lode_error *err) {
-    *stride = e->result.stride;
-    return e->result_at->ops->read(e->result_at, &e->result, n, err);
+    *stride = e->results[0].stride;
+    return e->result_at->ops->read(e->result_at, &e->results[0], n, err);
 }
 
 const char *lode_exec_read_row(const struct lode_exec *e, uint32_t i, struct lode_error *err) {
-    struct lode_value row = e->result;
+    struct lode_value row = e->results[0];
     row.data += i * row.stride;
     return e->result_at->ops->read(e->result_at, &row, 1, err);
 }
@@ -145,13 +177,15 @@ const char *lode_exec_read_row(const struct lode_exec *e, uint32_t i, struct lod
 bool lode_exec_gives_best(const struct lode_exec *e) { return e->result_at->ops->best; }
 
 const struct lode_best *lode_exec_best(const struct lode_exec *e, uint32_t n, uint32_t k, struct lode_error *err) {
-    return e->result_at->ops->best(e->result_at, &e->result, n, k, err);
+    return e->result_at->ops->best(e->result_at, &e->results[0], n, k, err);
 }
 
-bool lode_exec_draws(const struct lode_exec *e) { return e->result_at && e->result_at->ops->draw; }
+bool lode_exec_draws(const struct lode_exec *e) { /* one of several ranks could not tell the others */
+    return !e->plan->n_ranks && e->result_at && e->result_at->ops->draw;
+}
 
 int lode_exec_draw(const struct lode_exec *e, uint32_t n, const struct lode_draw *draws, struct lode_error *err) {
-    return e->result_at->ops->draw(e->result_at, &e->result, n, draws, err);
+    return e->result_at->ops->draw(e->result_at, &e->results[0], n, draws, err);
 }
 
 int lode_exec_drawn(const struct lode_exec *e, int draw, uint32_t n, int32_t *ids, struct lode_error *err) {
@@ -243,7 +277,7 @@ static void note_layer(struct lode_exec *e, const struct lode_instr *in, uint64_
 static void note_run(struct lode_exec *e, const struct lode_step *step, uint64_t start) {
     struct lode_times *t = &e->store->times;
     const uint64_t spent = now_ns() - start;
-    const bool body = !e->input.data;
+    const bool body = !e->inputs[0].data;
     note(&t->all, spent);
     note(&t->head, body ? 0 : spent);
     note(&t->steps, body);
@@ -290,6 +324,33 @@ static int run_each(struct lode_exec *e, const struct lode_plan_cut *cut, const 
     return 0;
 }
 
+/* All ranks' instructions, which are e->plan's only part; the first alone tells what layers and routers give. */
+static int run_ranks(struct lode_exec *e, const struct lode_step *step, uint64_t *last, struct lode_error *err) {
+    struct lode_backend *const *all = &e->backends[1], *b = all[0];
+    const uint32_t n = e->plan->n_instrs;
+    const struct lode_instr *instrs[LODE_PLACES];
+    for (uint32_t r = 0; r < e->n_ranks; r++)
+        instrs[r] = e->instrs + (size_t)r * n;
+    if (b->ops->run_ranks)
+        return b->ops->run_ranks(all, instrs, e->n_ranks, n, step, b->cancel, b->cancel_user, err);
+    struct lode_step untold = *step;
+    untold.trace = NULL;
+    untold.routes = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        const bool gathers = e->instrs[i].op == LODE_OP_ALL_GATHER;
+        if (gathers)
+            b->ops->all_gather(all, instrs, e->n_ranks, step);
+        for (uint32_t r = 0; r < e->n_ranks; r++) {
+            if (!gathers)
+                LODE_TRY(run_instr(e, all[r], r * n + i, r ? &untold : step, err));
+            instrs[r]++;
+        }
+        if (e->instrs[i].op == LODE_OP_TRACE)
+            note_layer(e, &e->instrs[i], last);
+    }
+    return 0;
+}
+
 int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)(void *user),
                   void *cancel_user, struct lode_error *err) {
     const uint64_t start = now_ns();
@@ -303,7 +364,9 @@ int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*canc
         if (b->ops->begin)
             LODE_TRY(b->ops->begin(b, step, err));
     }
-    for (uint32_t i = 0; i < e->plan->n_cuts; i++) {
+    if (e->plan->n_ranks)
+        LODE_TRY(run_ranks(e, step, &last, err));
+    for (uint32_t i = 0; !e->plan->n_ranks && i < e->plan->n_cuts; i++) {
         const struct lode_plan_cut *cut = &e->plan->cuts[i];
         struct lode_backend *b = e->backends[cut->place];
         LODE_TRY(run_copies(e, cut, step, err));

@@ -5,6 +5,9 @@
  * pins the weights of an instruction before running it and waits for those that are still on
  * their way; results do not depend on when they arrive.  It belongs to one thread at a time.
  *
+ * Of a plan with ranks all places do the same at once, on parts of the weights; what one of them has made of a
+ * value, another may need: ALL_GATHER.  Results are read of the first.
+ *
  * A model runs as two plans over one set of workers: the body makes the final rows of the residual
  * stream, the head turns a few of them at a time into logits.
  */

@@ -34,6 +34,10 @@ static bool in_place(enum lode_op op) {
            op == LODE_OP_LAYER_NORM || op == LODE_OP_L2_NORM || op == LODE_OP_DELTA_GATES;
 }
 
+static bool is_experts(enum lode_op op) {
+    return op == LODE_OP_EXPERTS || op == LODE_OP_EXPERTS_IN || op == LODE_OP_EXPERTS_OUT;
+}
+
 static void find_lifetimes(struct compiler *c) {
     for (uint32_t i = 0; i < c->g->n_nodes; i++) {
         const struct lode_node *n = c->g->nodes[i];
@@ -147,7 +151,7 @@ static void add_part(struct compiler *c, struct lode_plan_instr *in, const struc
         const uint64_t rows =
             in->op == LODE_OP_EMBED ? 1 : (uint64_t)each[i]->rows * (each[i]->count > 1 ? c->n_used : 1);
         c->plan->weight_bytes += rows * row;
-        if (in->op == LODE_OP_LINEAR || in->op == LODE_OP_HEADS || in->op == LODE_OP_EXPERTS) {
+        if (in->op == LODE_OP_LINEAR || in->op == LODE_OP_HEADS || is_experts(in->op)) {
             const enum lode_dtype act = lode_dtypes[each[i]->type].act;
             const bool rounded = !c->float_act && (act == LODE_A32 || act == LODE_A256);
             *(rounded ? &c->plan->int_macs : &c->plan->float_macs) += rows * each[i]->cols;
@@ -221,18 +225,28 @@ static void compile_experts(struct compiler *c, uint32_t i) {
     const struct lode_node *n = c->g->nodes[i];
     const uint8_t place = c->place[i];
     enter(c, place);
-    const uint32_t x = activation(c, n->in[0], n->w[0]->type), pairs = value_here(c, n->in[1]);
+    /* what lies between the halves is rounded expert by expert, by the second */
+    const uint32_t x = n->op == LODE_OP_EXPERTS_OUT ? value_here(c, n->in[0])
+                                                    : activation(c, n->in[0], n->w[0]->type);
+    const uint32_t pairs = value_here(c, n->in[1]);
     const uint32_t out = c->value[place][i] = add_value(c, n->width, n->type, n->rows, place, false);
     c->n_used = n->in[1]->width / 2;
     struct lode_plan_instr *in = add_instr(c, n->op, &n->p, x, pairs);
-    for (int k = 0; k < 3; k++)
-        add_part(c, in, n->w[k], n->w[3 + k], k ? LODE_NO_VALUE : out);
     struct lode_expert_sizes *e = &c->plan->experts;
+    const struct lode_operand *down = n->op == LODE_OP_EXPERTS_OUT ? n->w[0] : n->w[2];
+    const bool whole = n->op == LODE_OP_EXPERTS;
+    for (int k = 0; k < (whole ? 3 : lode_ops[n->op].n_weights); k++)
+        add_part(c, in, n->w[k], whole ? n->w[3 + k] : NULL, k ? LODE_NO_VALUE : out);
     grow(&e->n, n->w[0]->count);
     grow(&e->n_used, c->n_used);
-    grow(&e->d_in, n->w[0]->cols);
-    grow(&e->d_ff, n->w[0]->rows);
-    grow(&e->d_out, n->w[2]->rows);
+    if (n->op != LODE_OP_EXPERTS_OUT) {
+        grow(&e->d_in, n->w[0]->cols);
+        grow(&e->d_ff, n->w[0]->rows);
+    }
+    if (down) {
+        grow(&e->d_ff, down->cols);
+        grow(&e->d_out, down->rows);
+    }
 }
 
 static void compile_node(struct compiler *c, uint32_t i) {
@@ -344,7 +358,7 @@ int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, const 
             if (!c.done[i]) {
                 if (g->nodes[i]->op == LODE_OP_LINEAR)
                     compile_linear(&c, i);
-                else if (g->nodes[i]->op == LODE_OP_EXPERTS)
+                else if (is_experts(g->nodes[i]->op))
                     compile_experts(&c, i);
                 else
                     compile_node(&c, i);
@@ -375,7 +389,7 @@ uint64_t lode_plan_buffer_size(const struct lode_plan *plan, uint32_t place, uin
                                uint32_t max_out) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < plan->n_slots; i++)
-        if (plan->slots[i].place == place)
+        if (lode_plan_at(plan, plan->slots[i].place, place))
             bytes += (uint64_t)plan->slots[i].row_size *
                      (plan->slots[i].rows == LODE_ROWS_ALL ? max_rows : max_out);
     return bytes;

@@ -9,6 +9,9 @@
  * Instructions may run at several places (store/memory.h).  Those that follow one another at one place
  * are a part; every value lies where it is made, and what another part reads of it is a copy at that
  * part's place, made once and before the part begins.
+ *
+ * A plan may have ranks: all of it is one part, at place 1, which the places 1 .. n_ranks run in lock step, each
+ * with its own parts of the weights and its own layers of keys, values and states (model/shard.h).
  */
 #ifndef LODE_RUNTIME_PLAN_H
 #define LODE_RUNTIME_PLAN_H
@@ -67,7 +70,9 @@ struct lode_plan {
     uint32_t input, result; /* values; input: LODE_NO_VALUE where the graph has none */
     uint32_t max_cols, max_heads, max_head_dim;
     struct lode_expert_sizes experts;
-    uint64_t weight_bytes; /* read by a step of one row */
+    uint32_t n_ranks;    /* 0: none */
+    uint32_t n_layers;   /* rank r's layer l is the caches' r * n_layers + l */
+    uint64_t weight_bytes; /* read by a step of one row, by one rank */
     uint64_t int_macs, float_macs; /* multiply-adds of its matrix products, by what they multiply */
 };
 
@@ -75,6 +80,10 @@ struct lode_plan {
 int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, const uint8_t *places,
                       bool float_act, struct lode_error *err);
 void lode_plan_deinit(struct lode_plan *plan);
+/* Whether what the plan has at place `has` is at `place`. */
+static inline bool lode_plan_at(const struct lode_plan *plan, uint32_t has, uint32_t place) {
+    return has == place || (has == 1 && place > 1 && place <= plan->n_ranks);
+}
 /* Bytes of buffers at a place for steps of up to max_rows rows, max_out of them with logits. */
 uint64_t lode_plan_buffer_size(const struct lode_plan *plan, uint32_t place, uint32_t max_rows,
                                uint32_t max_out);

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-const char *const load_split_modes[] = {"layer", NULL};
+const char *const load_split_modes[] = {"layer", "row", "tensor", "none", NULL};
 
 const char *const load_numerics[] = {"exact", "fast", NULL};
 
@@ -79,6 +79,8 @@ static int open_model(struct lode_model **out, const struct load_opts *o,
                                .device = off_gpu(o) ? "cpu" : o->device,
                                .tensor_devices = o->tensor_devices,
                                .tensor_split = o->tensor_split,
+                               .split_mode = o->split_mode,
+                               .split_least = o->split_least,
                                .no_mmap = o->no_mmap,
                                .direct = o->direct,
                                .mlock = o->mlock,
@@ -120,6 +122,8 @@ int load_open(struct lode_model **out, const struct load_opts *o, struct lode_er
     const int rc = open_with(out, o, NULL, err);
     if (rc == 0)
         say_notes(lode_model_info(*out)->notes);
+    if (rc == 0 && o->split_mode && strcmp(o->split_mode, "layer") != 0)
+        say_notes(lode_model_info(*out)->device_note);
     return rc;
 }
 

@@ -12,7 +12,7 @@
 struct load_opts {
     const char *model, *ctk, *ctv, *kv, *isa, *numerics, *device;
     int64_t ctx, batch, threads, experts, gpu_layers;
-    uint64_t expert_cache, layer_cache;
+    uint64_t expert_cache, layer_cache, split_least;
     const char *cache_policy, *hot, *profile_json, *profile_tokens;
     bool direct, profile, no_prefetch, no_checksum;
     struct arg_share ram, vram;
@@ -55,7 +55,12 @@ extern const char *const load_split_modes[];
           .shown = "by their free memory", .help = "the share of the layers that each GPU has" },     \
         { "-sm, --split-mode", ARG_CHOICE, ARG_AT(type, load.split_mode), .meta = "MODE",             \
           .def = "layer", .choices = load_split_modes,                                                \
-          .help = "how several GPUs share a model: by layers" },                                      \
+          .help = "how several GPUs share a model: layer: each has some layers; row (or tensor): "    \
+                  "each a part of all matrices, by NCCL; none: the first has all" },                  \
+        { "--split-least", ARG_SIZE, ARG_AT(type, load.split_least), .meta = "BYTES", .def = "0",     \
+          .shown = "what pays", .debug = true,                                                        \
+          .help = "of --split-mode row: what sharing out a matrix must save where its result is "     \
+                  "exchanged at once" },                                                              \
         { "--float-act", ARG_BOOL, ARG_AT(type, load.float_act), .debug = true,                    \
           .help = "experimental: quantised weights meet float activations (slow, exact)" }
 

@@ -184,6 +184,11 @@ static void print_table(const struct lode_placement *p) {
     for (int k = 0; k < LODE_RUNGS; k++)
         print_cell((double)p->budget[k]);
     putchar('\n');
+    for (uint32_t i = 0; p->n_gpus > 1 && i < p->n_gpus; i++) {
+        printf("of that on device %-4u", i + 1);
+        print_cell((double)p->gpu_size[i]);
+        printf("  of %s\n", format_bytes((double)p->gpu_room[i], text));
+    }
 }
 
 /* Three digits, which is more than is known. */
@@ -241,7 +246,11 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
         printf("  \"hit_rate_with_guesses\": %.6f,\n", routes->ahead);
     if (b->waits > 0)
         printf("  \"seconds_waited\": %.9f,\n", b->waits);
-    printf("  \"bus\": %.0f, \"borders\": %u,\n", p->bus, p->borders);
+    printf("  \"bus\": %.0f, \"borders\": %u, \"exchanges\": %u,\n  \"gpus\": [", p->bus, p->borders, p->exchanges);
+    for (uint32_t i = 0; i < p->n_gpus; i++)
+        printf("%s{\"size\": %llu, \"budget\": %llu}", i ? ", " : "", (unsigned long long)p->gpu_size[i],
+               (unsigned long long)p->gpu_room[i]);
+    printf("],\n");
     printf("  \"forks\": %u, \"fork_seconds\": %.9f, \"launches\": %u,\n", p->forks, b->fork_time,
            p->launches);
     printf("  \"vram_bytes_per_second\": %.0f, \"bus_bytes_per_second\": %.0f,\n", b->vram_speed,

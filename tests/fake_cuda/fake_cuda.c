@@ -15,7 +15,7 @@
 
 /* CUresult */
 enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2, NO_DEVICE = 100, BAD_CONTEXT = 201, BAD_HANDLE = 400,
-       NOT_FOUND = 500, LOST = 719, CAPTURING = 900 };
+       NOT_FOUND = 500, NOT_READY = 600, LOST = 719, CAPTURING = 900 };
 
 enum { MOST_DEVICES = 8, MOST_THINGS = 1024, MOST_KERNELS = 8192, MOST_MOVES = 256 };
 
@@ -31,6 +31,8 @@ struct move {
     unsigned char value;
     struct thing *stream; /* what a wait is for */
     uint64_t until;
+    struct fake_meeting *meeting; /* an exchange: n bytes from each rank to all, one behind the other; NULL: none */
+    uint32_t rank;
 };
 
 /* Whatever a handle stands for. */
@@ -99,13 +101,15 @@ static bool lost(void) {
 
 static void drop(struct thing *t);
 
-/* Graphs that were being captured when the device was lost never come to be. */
+/* Graphs that were being captured when the device was lost never come to be; those that were and could run
+ * stay, of what they were made from nobody hears again. */
 static void end_captures(void) {
-    for (struct thing *t = things; t < things + MOST_THINGS; t++)
-        if (t->kind == STREAM && t->graph) {
-            drop(t->graph);
+    for (struct thing *t = things; t < things + MOST_THINGS; t++) {
+        if (t->kind == STREAM)
             t->graph = NULL;
-        }
+        else if (t->kind == GRAPH)
+            drop(t);
+    }
 }
 
 /* A call begins: 0 with the lock held, or what it returns.  of_context: it is the thread's context that does
@@ -217,10 +221,19 @@ static struct thing *pinned_at(const void *host, size_t n) {
     return NULL;
 }
 
-/* Moves of a stream happen, up to the one that is numbered `until`, in their order. */
+static bool meet(const struct move *m);
+
+/* Moves of a stream happen, up to the one that is numbered `until`, in their order, or to an exchange that not
+ * all have come to. */
 static void drain(struct thing *stream, uint64_t until) {
     while (stream->kind == STREAM && stream->first < until && stream->first < stream->next) {
-        const struct move m = stream->moves[stream->first++ % MOST_MOVES];
+        const struct move m = stream->moves[stream->first % MOST_MOVES];
+        if (m.meeting) {
+            if (!meet(&m))
+                return;
+            continue;
+        }
+        stream->first++;
         if (!m.to)
             drain(m.stream, m.until);
         else if (m.from)
@@ -228,6 +241,50 @@ static void drain(struct thing *stream, uint64_t until) {
         else
             memset(m.to, m.value, m.n);
     }
+}
+
+/* A stream's next move when it has come to an exchange; NULL: it is not there yet. */
+static struct move *comes_to(struct thing *stream, const struct fake_meeting *meeting) {
+    while (stream && stream->first < stream->next) {
+        struct move *m = &stream->moves[stream->first % MOST_MOVES];
+        const uint64_t before = stream->first;
+        if (m->meeting == meeting)
+            return m;
+        drain(stream, before + 1);
+        if (stream->first == before)
+            return NULL;
+    }
+    return NULL;
+}
+
+static bool meet(const struct move *m) {
+    struct fake_meeting *meeting = m->meeting;
+    struct move all[FAKE_RANKS];
+    for (uint32_t r = 0; r < meeting->n && !meeting->aborted; r++) {
+        const struct move *there = comes_to(meeting->streams[r], meeting);
+        if (!there)
+            return false;
+        all[r] = *there;
+    }
+    for (uint32_t to = 0; to < meeting->n; to++) {
+        struct thing *stream = meeting->streams[to];
+        if (!meeting->aborted)
+            for (uint32_t from = 0; from < meeting->n; from++) {
+                if (all[to].n != all[from].n)
+                    wrong(BAD_VALUE, "an exchange of %zu and of %zu bytes", all[to].n, all[from].n);
+                else
+                    memmove(all[to].to + from * all[to].n, all[from].from, all[to].n);
+            }
+        if (!meeting->aborted || to == m->rank)
+            stream->first++;
+    }
+    return true;
+}
+
+/* Whoever waits for a stream that is not done after all that could happen waits forever. */
+static int is_done(const struct thing *stream, const char *call) {
+    return stream->first == stream->next ? OK
+                                         : wrong(LOST, "%s: of a stream that waits for one that never comes", call);
 }
 
 static void drain_device(int device) {
@@ -385,9 +442,12 @@ int cuCtxSetCurrent(void *context) {
 int cuCtxSynchronize(void);
 int cuCtxSynchronize(void) {
     ENTER();
-    const int rc = in_context("cuCtxSynchronize");
+    int rc = in_context("cuCtxSynchronize");
     if (rc == OK)
         drain_device(current->device);
+    for (struct thing *t = things; rc == OK && t < things + MOST_THINGS; t++)
+        if (t->kind == STREAM && t->device == current->device)
+            rc = is_done(t, "cuCtxSynchronize");
     return leave(rc);
 }
 
@@ -685,8 +745,24 @@ int cuStreamSynchronize(void *stream) {
     int rc = is(stream, STREAM, "cuStreamSynchronize");
     if (rc == OK && ((struct thing *)stream)->graph)
         rc = wrong(CAPTURING, "cuStreamSynchronize: of a stream that is being captured");
-    if (rc == OK)
+    if (rc == OK) {
         drain(stream, UINT64_MAX);
+        rc = is_done(stream, "cuStreamSynchronize");
+    }
+    return leave(rc);
+}
+
+int cuStreamQuery(void *stream);
+int cuStreamQuery(void *stream) {
+    const struct thing *s = stream;
+    ENTER();
+    int rc = is(stream, STREAM, "cuStreamQuery");
+    if (rc == OK && s->graph)
+        rc = wrong(CAPTURING, "cuStreamQuery: of a stream that is being captured");
+    if (rc == OK) {
+        drain(stream, UINT64_MAX);
+        rc = s->first == s->next ? OK : NOT_READY;
+    }
     return leave(rc);
 }
 
@@ -853,6 +929,49 @@ int cuLaunchKernelEx(const struct launch *c, void *function, void **params, void
     else if (rc == OK)
         fake_cuda.n_launches++;
     return leave(rc);
+}
+
+/* ---- for the library of exchanges that stands in (fake_nccl.c) ---- */
+
+int fake_cuda_meet(struct fake_meeting *meeting, uint32_t rank, void *stream, uint64_t src, uint64_t dst, size_t n) {
+    struct thing *s = stream;
+    ENTER();
+    int rc = s >= things && s < things + MOST_THINGS && s->kind == STREAM
+                 ? OK
+                 : wrong(BAD_HANDLE, "an exchange on what is no stream");
+    char *to = rc == OK ? behind(dst, n * meeting->n, "an exchange") : NULL;
+    const char *from = to ? behind(src, n, "an exchange") : NULL;
+    meeting->streams[rank] = s;
+    if (rc == OK)
+        rc = from ? add(s, (struct move){.to = to, .from = from, .n = n, .meeting = meeting, .rank = rank}, "an exchange")
+                  : BAD_VALUE;
+    return leave(rc);
+}
+
+void fake_cuda_part(struct fake_meeting *meeting, bool abort) {
+    pthread_mutex_lock(&lock);
+    meeting->aborted |= abort;
+    for (struct thing *t = things; t < things + MOST_THINGS; t++) {
+        for (uint64_t i = 0; t->kind == EXEC && i < t->next && !lost(); i++)
+            if (t->moves[i].meeting == meeting) {
+                wrong(BAD_VALUE, "a communicator goes before a graph that has it");
+                break;
+            }
+        if (t->kind != STREAM)
+            continue;
+        drain(t, t->next);
+        for (uint64_t i = t->first; i < t->next; i++)
+            if (t->moves[i % MOST_MOVES].meeting == meeting)
+                wrong(BAD_VALUE, "a communicator goes while an exchange waits for it");
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+bool fake_cuda_refuses_exchange(void) {
+    pthread_mutex_lock(&lock);
+    const bool refuses = ++fake_cuda.n_exchanges == fake_cuda.fail_exchange_at || lost();
+    pthread_mutex_unlock(&lock);
+    return refuses;
 }
 
 /* ---- for tests ---- */

@@ -24,6 +24,8 @@
 #ifndef LODE_TESTS_FAKE_CUDA_H
 #define LODE_TESTS_FAKE_CUDA_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* X(name, default): what the devices are, and what goes wrong */
@@ -36,6 +38,7 @@
     X(fail_on, 0) /* 1: and all after it */                                                        \
     X(lose_at, 0) /* from which call on every call fails; those that look kernels up do not count */ \
     X(sticky, 0)  /* 1: contexts that were there when the device was lost are never good again */   \
+    X(fail_exchange_at, 0) /* which of fake_nccl's calls fails */ \
     X(lack_at, 0) /* which kernel that is looked up is not there */
 
 struct fake_cuda {
@@ -52,6 +55,7 @@ struct fake_cuda {
     uint64_t n_graphs;   /* launched */
     uint64_t n_overlaps; /* copies to a device asked for while one from another pinned buffer was on its way */
     uint64_t most_used;  /* bytes of a device */
+    uint64_t n_exchanges; /* calls of fake_nccl that may fail */
     uint64_t n_wrong;    /* calls that the driver's rules forbid */
     char wrong[160];     /* the first of them */
 };
@@ -61,5 +65,19 @@ extern struct fake_cuda fake_cuda;
 void fake_cuda_reset(void);
 /* What lies at a device's address, done with what is on its way there; NULL: nothing does. */
 const void *fake_cuda_look(uint64_t address);
+
+/* What a library of exchanges between devices is made of (fake_nccl.c): ranks that meet.  None goes on before
+ * all have come; who waits for a stream that waits for one that never comes breaks the rules. */
+enum { FAKE_RANKS = 8 };
+struct fake_meeting {
+    uint32_t n;
+    bool aborted;
+    void *streams[FAKE_RANKS];
+};
+int fake_cuda_meet(struct fake_meeting *meeting, uint32_t rank, void *stream, uint64_t src, uint64_t dst, size_t n);
+/* It goes; abort: its exchanges are over without being done. */
+void fake_cuda_part(struct fake_meeting *meeting, bool abort);
+/* Whether the call is the one that fails. */
+bool fake_cuda_refuses_exchange(void);
 
 #endif

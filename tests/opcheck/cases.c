@@ -44,6 +44,15 @@ static struct lode_node *build_experts(struct oc *t) {
     return lode_g_experts(t->g, x, route(t, LODE_GATE_SOFTMAX, false), w, LODE_GLU_SILU, false);
 }
 
+/* The same in halves, as ranks that share out rows have it. */
+static struct lode_node *build_expert_halves(struct oc *t) {
+    struct lode_node *x = oc_input(t, 256), *r = route(t, LODE_GATE_SOFTMAX, false);
+    const struct lode_operand *gate = oc_matrix(t, t->type, 256, 256, EXPERTS),
+                              *up = oc_matrix(t, t->type, 256, 256, EXPERTS);
+    struct lode_node *h = lode_g_experts_in(t->g, x, r, gate, up, LODE_GLU_SILU, false);
+    return lode_g_experts_out(t->g, h, r, oc_matrix(t, t->type, 192, 256, EXPERTS), false);
+}
+
 static struct lode_node *build_heads(struct oc *t) {
     return lode_g_heads(t->g, oc_input(t, 4 * 256), oc_matrix(t, t->type, 4 * 64, 256, 1), 4);
 }
@@ -208,6 +217,7 @@ const struct oc_case oc_cases[] = {
     {"embed", 0, false, build_embed, false},
     {"feed_forward", 0, true, build_feed_forward, false},
     {"experts", 0, false, build_experts, false},
+    {"expert_halves", 0, false, build_expert_halves, false},
     {"heads", 0, false, build_heads, false},
     {"gather", 2, false, build_gather, false},
     {"rms_norm", 6, false, build_rms_norm, false},

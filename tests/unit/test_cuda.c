@@ -9,6 +9,7 @@
  *     weights arrive as they are, by two pinned buffers of which one is filled while the other goes
  */
 #include "../fake_cuda/fake_cuda.h"
+#include "../fake_nccl/fake_nccl.h"
 #include "backend/cuda/cuda.h"
 #include "failmalloc.h"
 #include "lode/lode.h"
@@ -98,6 +99,9 @@ static int live(const char *path, const char *device, struct lode_error *err) {
     return live_with(path, &(struct lode_model_opts){.device = device}, "exact", err);
 }
 
+/* By rows on two devices; all is shared out that can be. */
+static const struct lode_model_opts by_rows = {.device = "cuda:0,cuda:1", .split_mode = "row", .split_least = 1};
+
 static void no_trace_left(const char *what) {
     keeps_the_rules(what);
     if (fake_cuda.n_live)
@@ -132,6 +136,16 @@ static void every_architecture_keeps_the_rules(void **state) {
             must(live(path_of(name), "cuda", &err), &err);
             assert_true(fake_cuda.n_launches > 0);
             assert_true(fake_cuda.n_graphs > 0);
+            no_trace_left(name);
+        }
+        for (int least = 0; least < 2; least++) {
+            struct lode_model_opts o = by_rows;
+            o.split_least = (uint64_t)least;
+            fake_cuda_reset();
+            fake_cuda.n_devices = 2;
+            must(live_with(path_of(name), &o, "exact", &err), &err);
+            assert_true(fake_cuda.n_graphs > 0 && fake_cuda.n_graphs % 2 == 0);
+            assert_true(fake_cuda.n_exchanges > 8);
             no_trace_left(name);
         }
         for (uint64_t major = 7; major <= 9; major++) {
@@ -277,11 +291,17 @@ static bool has_number(const char *text) {
 
 struct life {
     const char *name, *device;
+    bool rows;
 };
 
+static int live_so(const struct life *l, struct lode_error *err) {
+    return l->rows ? live_with(path_of(l->name), &by_rows, "exact", err) : live(path_of(l->name), l->device, err);
+}
+
 static const struct life lives[] = {
-    {"arch/qwen3", "cuda"},       {"arch/qwen3_moe", "cuda"},         {"arch/qwen3_5", "cuda"},
-    {"quant/qwen3-256-Q5_0", "cuda"}, {"arch/gemma3", "cuda:0,cuda:1"},
+    {"arch/qwen3", "cuda", false},           {"arch/qwen3_moe", "cuda", false},
+    {"arch/qwen3_5", "cuda", false},         {"quant/qwen3-256-Q5_0", "cuda", false},
+    {"arch/gemma3", "cuda:0,cuda:1", false}, {"arch/qwen3_moe", "two, by rows", true},
 };
 
 static void what_a_device_refuses(void **state) {
@@ -296,7 +316,7 @@ static void what_a_device_refuses(void **state) {
                 fake_cuda.n_devices = 2;
                 fake_cuda.fail_at = n;
                 fake_cuda.fail_on = on;
-                const int rc = live(path_of(lives[k].name), lives[k].device, &err);
+                const int rc = live_so(&lives[k], &err);
                 refused = fake_cuda.n_refused;
                 snprintf(what, sizeof what, "%s, thing %llu refused%s", lives[k].name, (unsigned long long)n,
                          on ? " and all after it" : "");
@@ -309,17 +329,18 @@ static void what_a_device_refuses(void **state) {
     }
 }
 
-static void what_the_host_refuses(void **state) {
-    (void)state;
-    const char *path = path_of("arch/qwen3_moe");
+static void the_host_refuses(const struct life *life) {
     struct lode_error err;
-    must(live(path, "cuda", &err), &err); /* and whatever libraries set up once */
+    fake_cuda_reset();
+    fake_cuda.n_devices = 2;
+    must(live_so(life, &err), &err); /* and whatever libraries set up once */
     struct failmalloc_stats s = {.failed = 1};
     for (uint64_t n = 1; s.failed; n++)
         for (int on = 0; on < 2; on++) {
             fake_cuda_reset();
+            fake_cuda.n_devices = 2;
             failmalloc_start(n, on);
-            const int rc = live(path, "cuda", &err);
+            const int rc = live_so(life, &err);
             s = failmalloc_stop();
             no_trace_left("an allocation of the host's");
             if (s.live != 0)
@@ -328,6 +349,12 @@ static void what_the_host_refuses(void **state) {
                 fail_msg("allocation %llu failing: %d (%s), said \"%s: %s\"", (unsigned long long)n, rc,
                          lode_error_name(rc), err.where, err.text);
         }
+}
+
+static void what_the_host_refuses(void **state) {
+    (void)state;
+    the_host_refuses(&lives[1]);
+    the_host_refuses(&lives[5]);
 }
 
 static void a_kernel_that_is_not_there(void **state) {
@@ -346,14 +373,14 @@ static void lost_at_any_call(void **state) {
         struct lode_error err;
         fake_cuda_reset();
         fake_cuda.n_devices = 2;
-        must(live(path_of(lives[k].name), lives[k].device, &err), &err);
+        must(live_so(&lives[k], &err), &err);
         const uint64_t all = fake_cuda.n_calls;
         for (uint64_t n = 1; n <= all; n += k == 0 || getenv("LODE_LONG") ? 1 : 7) {
             fake_cuda_reset();
             fake_cuda.n_devices = 2;
             fake_cuda.lose_at = n;
             failmalloc_start(0, false);
-            const int rc = live(path_of(lives[k].name), lives[k].device, &err);
+            const int rc = live_so(&lives[k], &err);
             const struct failmalloc_stats s = failmalloc_stop();
             keeps_the_rules("a lost device");
             if (s.live != 0)
@@ -372,14 +399,16 @@ static void lost_at_any_call(void **state) {
 
 /* Whatever was being done when the device failed, the session is where it was. */
 static void a_session_outlives_it(void **state) {
-    static const char *const names[] = {"arch/qwen3", "arch/gemma3", "arch/qwen3_next"};
+    static const char *const names[] = {"arch/qwen3", "arch/gemma3", "arch/qwen3_next", "arch/qwen3_moe"};
     (void)state;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        const struct lode_model_opts one = {.device = "cuda"}, *o = k == 3 ? &by_rows : &one;
         struct lode_model *model;
         struct lode_session *s;
         struct lode_error err;
         fake_cuda_reset();
-        must(lode_model_load(&model, path_of(names[k]), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
+        fake_cuda.n_devices = 2;
+        must(lode_model_load(&model, path_of(names[k]), o, &err), &err);
         must(lode_session_create(&s, model, &(struct lode_session_opts){.ctx = 2 * CTX, .batch = BATCH}, &err),
              &err);
         must(talk(s, lode_model_info(model)->n_vocab, &err), &err);
@@ -403,6 +432,78 @@ static void a_session_outlives_it(void **state) {
         lode_model_free(model);
         no_trace_left(names[k]);
     }
+}
+
+/* Whichever call of the library of exchanges fails, nobody waits for who does not come, the step's error says
+ * so, and the next step connects anew. */
+static void an_exchange_that_fails(void **state) {
+    struct lode_model *model;
+    struct lode_session *s = NULL;
+    struct lode_error err;
+    unsigned failed = 0;
+    (void)state;
+    fake_cuda.n_devices = 2;
+    must(lode_model_load(&model, path_of("arch/qwen3_moe"), &by_rows, &err), &err);
+    const unsigned connections = fake_nccl_connections();
+    const uint32_t n_vocab = lode_model_info(model)->n_vocab;
+    for (uint64_t n = 1; !s; n++) {
+        fake_cuda.fail_exchange_at = fake_cuda.n_exchanges + n;
+        const int rc = lode_session_create(&s, model, &(struct lode_session_opts){.ctx = 2 * CTX, .batch = BATCH}, &err);
+        assert_true(rc == 0 ? n > 4 : rc == LODE_ERR_DEVICE && strcmp(err.where, "nccl") == 0);
+        keeps_the_rules("a session that is created");
+    }
+    for (uint64_t n = 1;; n++) {
+        const size_t length = lode_session_length(s);
+        const uint64_t before = fake_cuda.n_exchanges;
+        fake_cuda.fail_exchange_at = before + n;
+        const int rc = talk(s, n_vocab, &err);
+        keeps_the_rules("a step whose exchange failed");
+        if (rc == 0 && fake_cuda.n_exchanges < before + n)
+            break;
+        if (rc < 0) {
+            assert_int_equal(rc, LODE_ERR_DEVICE);
+            assert_string_equal(err.where, "nccl");
+            failed++;
+        }
+        must(lode_session_truncate(s, length, &err), &err);
+        must(talk(s, n_vocab, &err), &err);
+        must(lode_session_truncate(s, length, &err), &err);
+    }
+    assert_true(failed > 20);
+    assert_true(fake_nccl_connections() - connections > failed);
+    lode_session_free(s);
+    lode_model_free(model);
+    no_trace_left("exchanges that fail");
+}
+
+/* Where only one device is, or it is asked for what a split by rows has no place for. */
+static void rows_need_what_they_need(void **state) {
+    struct lode_model *model;
+    struct lode_error err;
+    struct lode_model_opts o = by_rows;
+    (void)state;
+    o.device = NULL;
+    must(lode_model_load(&model, path_of("arch/qwen3"), &o, &err), &err);
+    assert_true(strstr(lode_model_info(model)->device_note, "there is one GPU"));
+    lode_model_free(model);
+    fake_cuda_reset();
+    fake_cuda.n_devices = 2;
+    must(lode_model_load(&model, path_of("arch/qwen3"), &o, &err), &err);
+    assert_int_equal(lode_model_info(model)->n_gpus, 2);
+    assert_string_equal(lode_model_info(model)->device_note, "");
+    lode_model_free(model);
+    o.tensor_split = "1,2";
+    assert_int_equal(lode_model_load(&model, path_of("arch/qwen3"), &o, &err), LODE_ERR_ARG);
+    o.tensor_split = NULL;
+    o.split_mode = "diagonal";
+    assert_int_equal(lode_model_load(&model, path_of("arch/qwen3"), &o, &err), LODE_ERR_ARG);
+    o.split_mode = "none";
+    o.device = "cuda:1,cuda:0";
+    must(lode_model_load(&model, path_of("arch/qwen3"), &o, &err), &err);
+    assert_int_equal(lode_model_info(model)->n_gpus, 1);
+    assert_int_equal(lode_model_info(model)->gpu, 1);
+    lode_model_free(model);
+    no_trace_left("rows");
 }
 
 /* What became of a request. */
@@ -512,6 +613,8 @@ int main(void) {
         cmocka_unit_test_setup(a_kernel_that_is_not_there, reset),
         cmocka_unit_test_setup(lost_at_any_call, reset),
         cmocka_unit_test_setup(a_session_outlives_it, reset),
+        cmocka_unit_test_setup(an_exchange_that_fails, reset),
+        cmocka_unit_test_setup(rows_need_what_they_need, reset),
         cmocka_unit_test_setup(a_scheduler_outlives_it, reset),
         cmocka_unit_test_setup(others_memory_is_respected, reset),
     };

@@ -106,8 +106,8 @@ static void rounded_twins_are_shared(void **state) {
     (void)state;
     struct lode_graph g = {0};
     struct lode_error err;
-    const struct lode_operand q4k = {0, LODE_Q4_K, 256, 256, 1, NULL}, q6k = {1, LODE_Q6_K, 256, 256, 1, NULL},
-                              q8 = {2, LODE_Q8_0, 256, 256, 1, NULL};
+    const struct lode_operand q4k = {0, LODE_Q4_K, 256, 256, 1, NULL, NULL}, q6k = {1, LODE_Q6_K, 256, 256, 1, NULL, NULL},
+                              q8 = {2, LODE_Q8_0, 256, 256, 1, NULL, NULL};
     struct lode_node *x = lode_g_input(&g, 256, LODE_ROWS_ALL);
     struct lode_node *a = lode_g_linear(&g, x, &q4k, NULL);
     struct lode_node *b = lode_g_linear(&g, x, &q6k, NULL);
@@ -134,7 +134,7 @@ static void errors_stick(void **state) {
     (void)state;
     struct lode_graph g = {0};
     struct lode_error err;
-    const struct lode_operand w = {0, LODE_F32, 8, 16, 1, NULL};
+    const struct lode_operand w = {0, LODE_F32, 8, 16, 1, NULL, NULL};
     struct lode_node *x = lode_g_input(&g, 8, LODE_ROWS_ALL);
     assert_null(lode_g_linear(&g, x, &w, NULL)); /* 16 columns meet rows of 8 */
     assert_null(lode_g_add(&g, x, x, 1));

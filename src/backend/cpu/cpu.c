@@ -102,6 +102,23 @@ static int cpu_copy(struct lode_backend *b, const struct lode_value *dst, struct
     return at ? 0 : LODE_ERR_DEVICE;
 }
 
+/* Ranks whose memory is all the host's. */
+static void cpu_all_gather(struct lode_backend *const *all, const struct lode_instr *const *instrs, uint32_t n_ranks,
+                           const struct lode_step *step) {
+    const uint32_t n_heads = instrs[0]->p.all_gather.n_heads;
+    const size_t head = instrs[0]->in[0].width / n_heads * sizeof(float);
+    const uint32_t n_rows = lode_value_rows(&instrs[0]->in[0], step);
+    (void)all;
+    for (uint32_t to = 0; to < n_ranks; to++)
+        for (uint32_t from = 0; from < n_ranks; from++) {
+            const struct lode_value *x = &instrs[from]->in[0], *y = &instrs[to]->parts[0].out;
+            for (uint32_t r = 0; r < n_rows; r++)
+                for (uint32_t h = 0; h < n_heads; h++)
+                    memcpy(y->data + r * y->stride + (h * n_ranks + from) * head,
+                           x->data + r * x->stride + h * head, head);
+        }
+}
+
 static void cpu_free(struct lode_backend *b) {
     struct lode_cpu *c = lode_cpu(b);
     if (!c)
@@ -137,6 +154,8 @@ static const struct lode_backend_ops ops = {
             [LODE_OP_ACT] = lode_cpu_act,
             [LODE_OP_ROUTE] = lode_cpu_route,
             [LODE_OP_EXPERTS] = lode_cpu_experts,
+            [LODE_OP_EXPERTS_IN] = lode_cpu_experts,
+            [LODE_OP_EXPERTS_OUT] = lode_cpu_experts,
             [LODE_OP_SCALE] = lode_cpu_scale,
             [LODE_OP_TEMPERATURE] = lode_cpu_temperature,
             [LODE_OP_SOFTCAP] = lode_cpu_softcap,
@@ -151,6 +170,7 @@ static const struct lode_backend_ops ops = {
             [LODE_OP_DELTA_GATES] = lode_cpu_delta_gates,
             [LODE_OP_DELTA] = lode_cpu_delta,
         },
+    .all_gather = cpu_all_gather,
     .read = cpu_read,
     .copy = cpu_copy,
     .share = share,

@@ -6,6 +6,9 @@
  * parallel region, an expert's weights read once for all its rows.  When a wave is done a row's
  * results are added up, over its experts in ascending order, by fused multiply-adds from +0: the sum
  * depends neither on how waves fall nor on what arrived first.
+ *
+ * EXPERTS_IN stops before down, with what its experts have made side by side in a row; EXPERTS_OUT begins
+ * with such rows.
  */
 #include "backend/cpu/cpu.h"
 
@@ -19,12 +22,12 @@ enum share_state { UNASKED, ASKED, DONE };
 struct share {
     uint32_t expert, first, n; /* pairs of its wave */
     enum share_state state;
-    bool held[3];     /* gate, up, down: pinned, here or not */
+    bool held[3];     /* gate, up, down where they are used: pinned, here or not */
     const char *w[3]; /* where they are, once they are here */
 };
 
 struct pair {
-    uint32_t row;
+    uint32_t row, place; /* place: which of the row's experts */
     float weight;
 };
 
@@ -116,6 +119,21 @@ struct wave {
     bool settled;
 };
 
+enum { GATE, UP, DOWN, KINDS }; /* of an expert's matrices */
+
+static bool has(const struct lode_instr *in, int kind) {
+    return in->op == LODE_OP_EXPERTS || (in->op == LODE_OP_EXPERTS_OUT) == (kind == DOWN);
+}
+/* Of a kind that it has. */
+static const struct lode_part *part_of(const struct lode_instr *in, int kind) {
+    return &in->parts[in->op == LODE_OP_EXPERTS_OUT ? kind - DOWN : kind];
+}
+
+/* A pair's numbers in a row of what lies between the halves. */
+static float *between(const struct lode_value *v, const struct pair *p, uint32_t n) {
+    return (float *)(v->data + p->row * v->stride) + (size_t)p->place * n;
+}
+
 static const struct pair *pair_list(struct lode_experts *x, const struct lode_value *route,
                                     uint32_t n_rows, uint32_t n_experts) {
     const uint32_t n_used = route->width / 2;
@@ -127,7 +145,7 @@ static const struct pair *pair_list(struct lode_experts *x, const struct lode_va
                 int32_t id;
                 memcpy(&id, &chosen[2 * k], sizeof id);
                 if (fill)
-                    x->pairs[x->count[id]++] = (struct pair){r, chosen[2 * k + 1]};
+                    x->pairs[x->count[id]++] = (struct pair){r, k, chosen[2 * k + 1]};
                 else
                     x->count[id + 1]++;
             }
@@ -159,13 +177,14 @@ static uint32_t panels(const struct wave *w, const struct lode_operand *op) {
 
 static void multiply(void *arg, uint32_t task, uint32_t worker) {
     const struct wave *w = arg;
-    const uint32_t part = w->down ? 2 : 0, n_kinds = w->down ? 1 : 2;
-    const struct lode_operand *op = w->in->parts[part].w;
+    const int first_kind = w->down ? DOWN : GATE;
+    const uint32_t n_kinds = w->down ? 1 : 2;
+    const struct lode_operand *op = part_of(w->in, first_kind)->w;
     const uint32_t n_panels = panels(w, op);
     const struct share *s = &w->x->shares[w->x->ready[task / (n_panels * n_kinds)]];
     const uint32_t kind = task / n_panels % n_kinds, first = task % n_panels * w->panel;
     const uint32_t n = op->rows - first < w->panel ? op->rows - first : w->panel;
-    const struct lode_part *p = &w->in->parts[part + kind];
+    const struct lode_part *p = part_of(w->in, first_kind + (int)kind);
     size_t row_size = 0;
     lode_dtype_row_size(p->w->type, p->w->cols, &row_size);
     float *out = w->down ? w->x->down : kind ? w->x->up : w->x->gate;
@@ -173,7 +192,7 @@ static void multiply(void *arg, uint32_t task, uint32_t worker) {
     const size_t x_stride = w->down ? w->x->h_stride : w->x->x_stride;
     const char *x = w->down ? w->x->h : w->x->x;
     float *y = out + (size_t)s->first * ldy + first;
-    lode_cpu_mul(w->cpu, worker, y, ldy, p->w, s->w[part + kind] + first * row_size, n,
+    lode_cpu_mul(w->cpu, worker, y, ldy, p->w, s->w[first_kind + (int)kind] + first * row_size, n,
                  x + s->first * x_stride, x_stride, s->n, lode_cpu_fast(w->cpu, p->w));
     if (p->bias_data) {
         const float *bias = (const float *)p->bias_data + (size_t)s->expert * op->rows + first;
@@ -182,29 +201,42 @@ static void multiply(void *arg, uint32_t task, uint32_t worker) {
     }
 }
 
+/* n numbers as down's product wants them. */
+static void prepare_down(const struct wave *w, char *h, const float *x, uint32_t n) {
+    const struct lode_kern *k = &w->cpu->kern;
+    const struct lode_operand *down = part_of(w->in, DOWN)->w;
+    const enum lode_dtype act = w->cpu->float_act ? LODE_F32 : lode_dtypes[down->type].act;
+    if (act == LODE_A32 || act == LODE_A256)
+        (act == LODE_A32 ? k->quant_a32 : k->quant_a256)(h, x, n);
+    else if (lode_cpu_fast(w->cpu, down))
+        lode_cpu_round(w->cpu, h, x, n);
+    else
+        memcpy(h, x, n * sizeof *x);
+}
+
 static void activate(void *arg, uint32_t task, uint32_t worker) {
     const struct wave *w = arg;
     const uint32_t i = w->x->todo[task];
     (void)worker;
     const struct lode_kern *k = &w->cpu->kern;
-    const uint32_t n = w->in->parts[0].w->rows;
+    const uint32_t n = part_of(w->in, GATE)->w->rows;
     float *gate = w->x->gate + (size_t)i * w->x->ff_stride;
     float *up = w->x->up + (size_t)i * w->x->ff_stride;
-    char *h = w->x->h + i * w->x->h_stride;
-    const enum lode_dtype act =
-        w->cpu->float_act ? LODE_F32 : lode_dtypes[w->in->parts[2].w->type].act;
-    const bool rounded = act == LODE_A32 || act == LODE_A256;
-    const bool fast = lode_cpu_fast(w->cpu, w->in->parts[2].w);
-    float *y = rounded || fast ? gate : (float *)h;
+    float *y = has(w->in, DOWN) ? gate : between(&w->in->parts[0].out, &w->pairs[i], n);
     if (w->in->p.experts.weigh_input) { /* there: products are linear, their input may be rounded */
         k->scale(gate, gate, w->pairs[i].weight, n);
         k->scale(up, up, w->pairs[i].weight, n);
     }
     lode_cpu_glu_row(k, w->in->p.experts.act, y, gate, up, n);
-    if (rounded)
-        (act == LODE_A32 ? k->quant_a32 : k->quant_a256)(h, y, n);
-    else if (fast)
-        lode_cpu_round(w->cpu, h, y, n);
+    if (has(w->in, DOWN))
+        prepare_down(w, w->x->h + i * w->x->h_stride, y, n);
+}
+
+static void receive(void *arg, uint32_t task, uint32_t worker) {
+    const struct wave *w = arg;
+    const uint32_t i = w->x->todo[task], n = part_of(w->in, DOWN)->w->cols;
+    (void)worker;
+    prepare_down(w, w->x->h + i * w->x->h_stride, between(&w->in->in[0], &w->pairs[i], n), n);
 }
 
 static void combine(void *arg, uint32_t row, uint32_t worker) {
@@ -223,7 +255,7 @@ static void combine(void *arg, uint32_t row, uint32_t worker) {
 /* The ready shares' outputs of the wave's pairs. */
 static void compute(struct wave *w) {
     struct lode_cpu *c = w->cpu;
-    const struct lode_part *parts = w->in->parts;
+    const struct lode_instr *in = w->in;
     w->n_todo = 0;
     for (uint32_t i = 0; i < w->n_ready; i++) {
         const struct share *s = &w->x->shares[w->x->ready[i]];
@@ -231,34 +263,42 @@ static void compute(struct wave *w) {
             w->x->todo[w->n_todo++] = s->first + k;
     }
     const size_t pairs = w->n_todo;
-    lode_cpu_for(c, gather, w, pairs, pairs * parts[0].w->cols);
     w->panel = pairs >= 16 * (size_t)w->n_ready ? 128 : 64; /* many rows each: less to unpack again */
-    w->down = false;
-    lode_cpu_for(c, multiply, w, 2 * (size_t)w->n_ready * panels(w, parts[0].w),
-                 pairs * parts[0].w->rows * 16);
-    lode_cpu_for(c, activate, w, pairs, pairs * parts[0].w->rows);
-    w->down = true;
-    lode_cpu_for(c, multiply, w, (size_t)w->n_ready * panels(w, parts[2].w),
-                 pairs * parts[2].w->rows * 16);
+    if (has(in, GATE)) {
+        const struct lode_operand *gate = part_of(in, GATE)->w;
+        lode_cpu_for(c, gather, w, pairs, pairs * gate->cols);
+        w->down = false;
+        lode_cpu_for(c, multiply, w, 2 * (size_t)w->n_ready * panels(w, gate), pairs * gate->rows * 16);
+        lode_cpu_for(c, activate, w, pairs, pairs * gate->rows);
+    }
+    if (has(in, DOWN)) {
+        const struct lode_operand *down = part_of(in, DOWN)->w;
+        if (!has(in, GATE))
+            lode_cpu_for(c, receive, w, pairs, pairs * down->cols);
+        w->down = true;
+        lode_cpu_for(c, multiply, w, (size_t)w->n_ready * panels(w, down), pairs * down->rows * 16);
+    }
 }
 
 static void add_up(struct wave *w) {
+    if (!has(w->in, DOWN))
+        return;
     const uint32_t n_used = w->in->in[1].width / 2;
     memset(w->x->n_of_row, 0, w->n_rows * sizeof *w->x->n_of_row);
     for (uint32_t i = 0; i < w->n_pairs; i++) {
         const uint32_t r = w->pairs[i].row;
         w->x->of_row[r * n_used + w->x->n_of_row[r]++] = i;
     }
-    lode_cpu_for(w->cpu, combine, w, w->n_rows, (size_t)w->n_pairs * w->in->parts[2].w->rows);
+    lode_cpu_for(w->cpu, combine, w, w->n_rows, (size_t)w->n_pairs * part_of(w->in, DOWN)->w->rows);
 }
 
 static uint32_t weight_id(const struct wave *w, const struct share *s, int k) {
-    return w->in->parts[k].w->id + s->expert;
+    return part_of(w->in, k)->w->id + s->expert;
 }
 
 static void let_go(struct wave *w, struct share *s) {
     struct lode_store *store = w->cpu->store;
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; k < KINDS; k++)
         if (s->held[k])
             store->ops->unpin(store, weight_id(w, s, k));
     memset(s->held, 0, sizeof s->held);
@@ -269,9 +309,9 @@ static void let_go(struct wave *w, struct share *s) {
 static int ask(struct wave *w, struct share *s, struct lode_error *err) {
     struct lode_store *store = w->cpu->store;
     int all = LODE_READY;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < KINDS; k++) {
         const void *data = NULL;
-        if (s->w[k])
+        if (s->w[k] || !has(w->in, k))
             continue;
         const int rc = (s->held[k] ? store->ops->look : store->ops->pin)(store, weight_id(w, s, k),
                                                                         &data, err);
@@ -313,7 +353,7 @@ static int collect(struct wave *w, struct lode_error *err) {
 static int run_wave(struct wave *w, struct lode_error *err) {
     struct lode_store *store = w->cpu->store;
     for (uint32_t n_done = 0; n_done < w->end - w->first;) {
-        const uint32_t any = weight_id(w, &w->x->shares[w->first], 0);
+        const uint32_t any = weight_id(w, &w->x->shares[w->first], has(w->in, GATE) ? GATE : DOWN);
         const uint64_t seen = store->ops->news(store, any);
         LODE_TRY(collect(w, err));
         if (w->end == w->n_shares && w->in->guesses && !w->settled) {
@@ -357,7 +397,7 @@ void lode_cpu_experts(struct lode_backend *b, const struct lode_instr *in,
     const uint32_t n_experts = in->parts[0].w->count;
     struct wave w = {.cpu = c, .x = x, .in = in, .n_rows = lode_value_rows(&in->in[0], step)};
     const struct lode_value *out = &in->parts[0].out;
-    for (uint32_t r = 0; r < w.n_rows; r++)
+    for (uint32_t r = 0; has(in, DOWN) && r < w.n_rows; r++)
         memset(out->data + r * out->stride, 0, out->width * sizeof(float));
     w.pairs = pair_list(x, &in->in[1], w.n_rows, n_experts);
     list_shares(&w, n_experts);

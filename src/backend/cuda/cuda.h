@@ -10,7 +10,8 @@
 #define LODE_CUDA_KERNEL_LIST(X)                                                                   \
     X(rows, rms_norm) X(rows, layer_norm) X(rows, l2_norm) X(rows, quant_a32)                      \
     X(rows, quant_a256) X(rows, add) X(rows, glu) X(rows, act) X(rows, row_gate) X(rows, scale)    \
-    X(rows, softcap) X(rows, pick) X(rows, gather) X(rows, cut) X(rows, join) X(rows, repack)                      \
+    X(rows, softcap) X(rows, pick) X(rows, gather) X(rows, cut) X(rows, join) X(rows, unite)      \
+    X(rows, repack)                                                                                \
     X(positions, temperature) X(positions, rope_table) X(positions, rope) X(positions, kv_put)     \
     X(positions, prepare) X(experts, moe_act) X(experts, moe_sum) X(experts, route)                \
     X(gemm, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256) X(gemv, gemv_only_q8_0)              \

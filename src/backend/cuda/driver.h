@@ -58,6 +58,7 @@ struct lode_cu_launch {
     X(stream_create, cuStreamCreate, (void **stream, unsigned flags))                              \
     X(stream_destroy, cuStreamDestroy_v2, (void *stream))                                          \
     X(stream_wait, cuStreamSynchronize, (void *stream))                                            \
+    X(stream_query, cuStreamQuery, (void *stream))                                                 \
     X(event_create, cuEventCreate, (void **event, unsigned flags))                                 \
     X(event_destroy, cuEventDestroy_v2, (void *event))                                             \
     X(event_record, cuEventRecord, (void *event, void *stream))                                    \
@@ -102,6 +103,7 @@ enum { /* CUresult */
     LODE_CU_NO_BINARY = 209, /* for this GPU */
     LODE_CU_BAD_PTX = 218,
     LODE_CU_NEW_PTX = 222, /* newer than the driver */
+    LODE_CU_NOT_READY = 600,
 };
 
 enum { /* CUdevice_attribute, CUfunction_attribute */

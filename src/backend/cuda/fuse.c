@@ -6,6 +6,7 @@
  *         .. the same with --numerics fast      gemv_fast.cu; steps of up to 32 rows; of more, the norm and
  *                                               the product, gemm_fast.cu
  *     [QUANT] EXPERTS [ADD]                     two launches of gemv.cu; steps of one row
+ *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
  *         .. ATTENTION                          and decode.cu; steps of one row a sequence
  *
@@ -76,6 +77,10 @@ static bool is_next(const struct op *o, uint32_t i, uint32_t n, enum lode_op op)
     return i < n && o->in[i].op == op;
 }
 
+static bool is_experts(enum lode_op op) {
+    return op == LODE_OP_EXPERTS || op == LODE_OP_EXPERTS_IN || op == LODE_OP_EXPERTS_OUT;
+}
+
 /* [RMS_NORM] [QUANT] and a product of what they give. */
 static bool find_chain(const struct op *o, uint32_t n, struct chain *c) {
     *c = (struct chain){0};
@@ -91,7 +96,7 @@ static bool find_chain(const struct op *o, uint32_t n, struct chain *c) {
         c->quant = &o->in[i++];
         x = result_of(c->quant);
     }
-    if (!is_next(o, i, n, LODE_OP_LINEAR) && !(is_next(o, i, n, LODE_OP_EXPERTS) && !c->norm))
+    if (!is_next(o, i, n, LODE_OP_LINEAR) && !(i < n && is_experts(o->in[i].op) && !c->norm))
         return false;
     c->mul = &o->in[i];
     if (!same_place(&c->mul->in[0], x))
@@ -206,7 +211,7 @@ static bool lay_out(const struct op *o, struct lode_cuda_gemv_args *a, bool by32
 static void set_next(const struct op *o, uint32_t n, const struct chain *c, uint32_t grid,
                      struct lode_cuda_gemv_args *a) {
     for (uint32_t i = c->n; i < n; i++) {
-        if (o->in[i].op == LODE_OP_EXPERTS)
+        if (is_experts(o->in[i].op))
             return; /* nobody knows which */
         if (o->in[i].op != LODE_OP_LINEAR)
             continue;
@@ -434,13 +439,15 @@ static int run_normed_fast(const struct op *o, uint32_t n, const struct chain *c
     return (int)(c->mul - o->in) + 1;
 }
 
-static int run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c) {
+static bool has_rounded_gemv(enum lode_dtype act) { return act != LODE_NONE && act != LODE_F32; }
+
+/* Gate and up of the chosen experts, to y, y_stride bytes apart; false: otherwise. */
+static bool set_experts_in(const struct op *o, uint32_t n, const struct chain *c, lode_dev y, uint64_t y_stride,
+                           struct lode_cuda_gemv_args *a) {
     const struct lode_instr *in = c->mul;
     const struct lode_part *parts = in->parts;
     const uint32_t n_used = in->in[1].width / 2;
-    const enum lode_dtype act = common_act(parts, 2), act_down = common_act(parts + 2, 1);
-    const struct lode_value *y = result_of(c->add ? c->add : in);
-    struct lode_cuda_gemv_args a = {
+    *a = (struct lode_cuda_gemv_args){
         .n_parts = 2,
         .cols = parts[0].w->cols,
         .output = LODE_GEMV_GLU,
@@ -450,36 +457,65 @@ static int run_chosen_experts(const struct op *o, uint32_t n, const struct chain
         .act = in->p.experts.act,
         .weigh_input = in->p.experts.weigh_input,
         .route = address(&in->in[1]),
-        .y_stride = o->r->ff_stride};
-    struct lode_cuda_gemv_args d = {.n_parts = 1,
-                                    .cols = parts[2].w->cols,
-                                    .output = LODE_GEMV_SUM,
-                                    .per_unit = n_used,
-                                    .n_used = n_used,
-                                    .n_units =
-                                        (parts[2].w->rows + LODE_GEMV_TILE - 1) / LODE_GEMV_TILE,
-                                    .weigh_input = in->p.experts.weigh_input,
-                                    .route = address(&in->in[1]),
-                                    .x = o->r->gate,
-                                    .x_stride = o->r->ff_stride,
-                                    .n_x = n_used,
-                                    .input = LODE_GEMV_ROUND};
-    uint32_t grid, shared;
-    if (act == LODE_NONE || act == LODE_F32 || act_down == LODE_NONE || act_down == LODE_F32 ||
-        parts[0].w->rows != parts[1].w->rows || !set_copies(o, n, c, &a))
-        return 0;
-    set_input(o, c, &a);
-    set_residual(c, &d);
+        .y_stride = y_stride};
+    if (!has_rounded_gemv(common_act(parts, 2)) || parts[0].w->rows != parts[1].w->rows || !set_copies(o, n, c, a))
+        return false;
+    set_input(o, c, a);
     for (int i = 0; i < 2; i++)
-        a.parts[i] = lode_cuda_gemv_part(o, &parts[i], 0);
-    a.parts[0].y = o->r->gate;
-    d.parts[0] = lode_cuda_gemv_part(o, &parts[2], 0);
-    d.parts[0].y = address(y);
-    if (overlap(y, &in->in[1], o->n) || !lay_out(o, &d, act_down == LODE_A32, &grid, &shared))
+        a->parts[i] = lode_cuda_gemv_part(o, &parts[i], 0);
+    a->parts[0].y = y;
+    return true;
+}
+
+/* The sum of their down, from x. */
+static bool set_experts_out(const struct op *o, const struct chain *c, const struct lode_part *down, lode_dev x,
+                            uint64_t x_stride, struct lode_cuda_gemv_args *a) {
+    const struct lode_instr *in = c->mul;
+    const struct lode_value *y = result_of(c->add ? c->add : in);
+    const uint32_t n_used = in->in[1].width / 2;
+    const enum lode_dtype act = common_act(down, 1);
+    uint32_t grid, shared;
+    *a = (struct lode_cuda_gemv_args){.n_parts = 1,
+                                      .cols = down->w->cols,
+                                      .output = LODE_GEMV_SUM,
+                                      .per_unit = n_used,
+                                      .n_used = n_used,
+                                      .n_units = (down->w->rows + LODE_GEMV_TILE - 1) / LODE_GEMV_TILE,
+                                      .weigh_input = in->p.experts.weigh_input,
+                                      .route = address(&in->in[1]),
+                                      .x = x,
+                                      .x_stride = x_stride,
+                                      .n_x = n_used,
+                                      .input = LODE_GEMV_ROUND};
+    if (!has_rounded_gemv(act))
+        return false;
+    set_residual(c, a);
+    a->parts[0] = lode_cuda_gemv_part(o, down, 0);
+    a->parts[0].y = address(y);
+    return !overlap(y, &in->in[1], o->n) && lay_out(o, a, act == LODE_A32, &grid, &shared);
+}
+
+static int run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c) {
+    const struct lode_instr *in = c->mul;
+    const struct lode_part *parts = in->parts, *down = in->op == LODE_OP_EXPERTS ? &parts[2] : &parts[0];
+    const struct lode_value *y = result_of(in);
+    struct lode_cuda_gemv_args first, second;
+    if (in->op == LODE_OP_EXPERTS_IN)
+        return !overlap(y, input_of(c), o->n) && !overlap(y, &in->in[1], o->n) &&
+                       set_experts_in(o, n, c, address(y), parts[0].w->rows * sizeof(float), &first)
+                   ? run_gemv(o, n, c, &first, common_act(parts, 2))
+                   : 0;
+    if (in->op == LODE_OP_EXPERTS_OUT)
+        return !writes_what_it_reads(o, c, result_of(c->add ? c->add : in)) &&
+                       set_experts_out(o, c, down, address(input_of(c)), down->w->cols * sizeof(float), &second)
+                   ? run_gemv(o, n, c, &second, common_act(down, 1))
+                   : 0;
+    if (!set_experts_in(o, n, c, o->r->gate, o->r->ff_stride, &first) ||
+        !set_experts_out(o, c, down, o->r->gate, o->r->ff_stride, &second))
         return 0;
     const struct chain none = {.n = n}; /* between the two, nothing to fetch */
-    const int first = run_gemv(o, n, &none, &a, act);
-    return first <= 0 ? first : run_gemv(o, n, c, &d, act_down);
+    const int rc = run_gemv(o, n, &none, &first, common_act(parts, 2));
+    return rc <= 0 ? rc : run_gemv(o, n, c, &second, common_act(down, 1));
 }
 
 /* ---- queries, keys and values ---- */
@@ -580,7 +616,7 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
     struct chain c;
     if (o->n == 0 || (o->n > LODE_FEW_ROWS && !o->r->o.fast) ||
         (op != LODE_OP_RMS_NORM && op != LODE_OP_QUANT && op != LODE_OP_LINEAR &&
-         op != LODE_OP_EXPERTS) ||
+         !is_experts(op)) ||
         !find_chain(o, n, &c))
         return 0;
     if (is_fast(o, &c))

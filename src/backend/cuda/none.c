@@ -22,6 +22,12 @@ int lode_cuda_open(struct lode_cuda **out, int index, struct lode_error *err) {
     return none(err);
 }
 void lode_cuda_close(struct lode_cuda *c) { (void)c; }
+int lode_cuda_can_join(struct lode_error *err) { return none(err); }
+int lode_cuda_join(struct lode_backend *const *all, uint32_t n, struct lode_error *err) {
+    (void)all;
+    (void)n;
+    return none(err);
+}
 void lode_cuda_befriend(const struct lode_cuda *a, const struct lode_cuda *b) {
     (void)a;
     (void)b;

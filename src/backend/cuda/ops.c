@@ -408,69 +408,107 @@ static int multiply_experts(const struct op *o, const struct expert_product *e) 
     return many ? multiply_sorted(o, e) : multiply_pairs(o, e);
 }
 
-/* Rows first .. first + n of an EXPERTS instruction. */
-static int experts_wave(const struct op *o, uint32_t first, uint32_t n) {
+/* n rows of an EXPERTS instruction, or of a half. */
+struct expert_wave {
+    struct lode_cuda_mat x, route, y;
+    uint32_t n, n_used, pairs;
+};
+
+/* Gate, up and activation of all pairs, to r->gate. */
+static int experts_in(const struct op *o, const struct expert_wave *w) {
     struct run *r = o->r;
-    const struct lode_part *parts = o->in->parts;
-    const struct lode_operand *gate = parts[0].w, *down = parts[2].w;
-    struct lode_cuda_mat x = lode_cuda_mat(&o->in->in[0]), route = lode_cuda_mat(&o->in->in[1]);
-    struct lode_cuda_mat y = lode_cuda_mat(&parts[0].out);
-    const uint32_t n_used = o->in->in[1].width / 2, pairs = n * n_used;
-    x.data += first * x.stride;
-    route.data += first * route.stride;
-    y.data += first * y.stride;
-    if (n >= MANY) {
-        const struct lode_cuda_group_args g = {
-            .route = route, .tiles = r->tiles, .list = r->list, .n_pairs = pairs, .n_used = n_used};
-        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->group_pairs, 1, 1, 1, 1024, 0, &g));
-    }
-    const struct expert_product in = {.parts = parts,
+    const struct lode_operand *gate = o->in->parts[0].w;
+    const struct expert_product in = {.parts = o->in->parts,
                                       .n_parts = 2,
-                                      .n_used = n_used,
-                                      .x_div = n_used,
-                                      .pairs = pairs,
-                                      .x = x,
-                                      .route = route,
+                                      .n_used = w->n_used,
+                                      .x_div = w->n_used,
+                                      .pairs = w->pairs,
+                                      .x = w->x,
+                                      .route = w->route,
                                       .y = {r->gate, r->up},
                                       .y_stride = r->ff_stride};
     LODE_TRY(multiply_experts(o, &in));
-    const enum lode_dtype act = lode_dtypes[down->type].act;
-    const bool rounded = act == LODE_A32 || act == LODE_A256;
     const struct lode_cuda_moe_act_args ma = {.gate = r->gate,
                                               .up = r->up,
                                               .y = r->gate,
-                                              .route = route,
+                                              .route = w->route,
                                               .stride = r->ff_stride,
                                               .n = gate->rows,
-                                              .n_used = n_used,
+                                              .n_used = w->n_used,
                                               .act = o->in->p.experts.act,
                                               .weigh_input = o->in->p.experts.weigh_input};
-    LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->moe_act, pairs, (gate->rows + 1023) / 1024, 1, 256,
-                                  0, &ma));
+    return lode_cuda_run_kernel(o, kernels(o)->moe_act, w->pairs, (gate->rows + 1023) / 1024, 1, 256, 0, &ma);
+}
+
+/* From there to the weighed sum. */
+static int experts_out(const struct op *o, const struct lode_part *part, const struct expert_wave *w) {
+    struct run *r = o->r;
+    const struct lode_operand *down = part->w;
+    const enum lode_dtype act = lode_dtypes[down->type].act;
+    const bool rounded = act == LODE_A32 || act == LODE_A256;
     if (rounded) {
         struct lode_cuda_row_args q = {
-            .y = {r->h, r->ff_stride}, .a = {r->gate, r->ff_stride}, .width = gate->rows};
-        LODE_TRY(quant(o, act, &q, pairs));
+            .y = {r->h, r->ff_stride}, .a = {r->gate, r->ff_stride}, .width = down->cols};
+        LODE_TRY(quant(o, act, &q, w->pairs));
     }
-    const struct expert_product out = {.parts = parts + 2,
+    const struct expert_product out = {.parts = part,
                                        .n_parts = 1,
-                                       .n_used = n_used,
+                                       .n_used = w->n_used,
                                        .x_div = 1,
-                                       .pairs = pairs,
+                                       .pairs = w->pairs,
                                        .x = {rounded ? r->h : r->gate, r->ff_stride},
-                                       .route = route,
+                                       .route = w->route,
                                        .y = {r->down},
                                        .y_stride = r->out_stride};
     LODE_TRY(multiply_experts(o, &out));
     const struct lode_cuda_moe_sum_args s = {.down = r->down,
-                                             .route = route,
-                                             .y = y,
+                                             .route = w->route,
+                                             .y = w->y,
                                              .stride = r->out_stride,
                                              .n = down->rows,
-                                             .n_used = n_used,
+                                             .n_used = w->n_used,
                                              .weigh_input = o->in->p.experts.weigh_input};
-    return lode_cuda_run_kernel(o, kernels(o)->moe_sum, n, (down->rows + 1023) / 1024, 1, 256, 0,
-                                &s);
+    return lode_cuda_run_kernel(o, kernels(o)->moe_sum, w->n, (down->rows + 1023) / 1024, 1, 256, 0, &s);
+}
+
+int lode_cuda_unite(const struct op *o, const struct lode_cuda_unite_args *a, uint32_t rows, uint32_t ranks) {
+    return lode_cuda_run_kernel(o, kernels(o)->unite, rows, (a->width * a->n_heads + 1023) / 1024, ranks, 256, 0, a);
+}
+
+/* Between the pairs' own buffer and rows that have them side by side. */
+static int move_pairs(const struct op *o, const struct expert_wave *w, uint32_t width, bool out) {
+    const uint64_t stride = o->r->ff_stride, head = width * sizeof(float);
+    const struct lode_cuda_mat pairs = {o->r->gate, w->n_used * stride};
+    const struct lode_cuda_unite_args a = {.x = out ? pairs : w->x,
+                                           .y = out ? w->y : pairs,
+                                           .x_head = out ? stride : head,
+                                           .y_head = out ? head : stride,
+                                           .width = width,
+                                           .n_heads = w->n_used};
+    return lode_cuda_unite(o, &a, w->n, 1);
+}
+
+/* Rows first .. first + n of the instruction. */
+static int experts_wave(const struct op *o, uint32_t first, uint32_t n) {
+    const struct lode_instr *in = o->in;
+    const struct lode_part *parts = in->parts;
+    const uint32_t n_used = in->in[1].width / 2;
+    struct expert_wave w = {lode_cuda_mat(&in->in[0]), lode_cuda_mat(&in->in[1]), lode_cuda_mat(&parts[0].out),
+                            n, n_used, n * n_used};
+    w.x.data += first * w.x.stride;
+    w.route.data += first * w.route.stride;
+    w.y.data += first * w.y.stride;
+    if (n >= MANY) {
+        const struct lode_cuda_group_args g = {.route = w.route, .tiles = o->r->tiles, .list = o->r->list,
+                                               .n_pairs = w.pairs, .n_used = n_used};
+        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->group_pairs, 1, 1, 1, 1024, 0, &g));
+    }
+    if (in->op == LODE_OP_EXPERTS_OUT) {
+        LODE_TRY(move_pairs(o, &w, parts[0].w->cols, false));
+        return experts_out(o, &parts[0], &w);
+    }
+    LODE_TRY(experts_in(o, &w));
+    return in->op == LODE_OP_EXPERTS ? experts_out(o, &parts[2], &w) : move_pairs(o, &w, parts[0].w->rows, true);
 }
 
 static int run_experts(const struct op *o) {
@@ -564,6 +602,8 @@ int lode_cuda_run_instr(const struct op *o) {
     case LODE_OP_ROUTE:
         return run_route_told(o);
     case LODE_OP_EXPERTS:
+    case LODE_OP_EXPERTS_IN:
+    case LODE_OP_EXPERTS_OUT:
         return run_experts(o);
     case LODE_OP_SCALE:
         a.scale = p->scale.scale;

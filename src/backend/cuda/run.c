@@ -36,16 +36,16 @@ uint64_t lode_cuda_work_size(const struct lode_cuda_opts *o) {
 
 /* ---- plans ---- */
 
-static int run_all(struct run *r, const struct lode_instr *instrs, uint32_t n,
-                   const struct lode_step *step, bool (*cancel)(void *user), void *cancel_user,
-                   struct lode_error *err) {
+static int run_some(struct run *r, const struct lode_instr *instrs, uint32_t n, uint32_t left,
+                    const struct lode_step *step, bool (*cancel)(void *user), void *cancel_user,
+                    struct lode_error *err) {
     for (uint32_t i = 0; i < n; i++) {
         const struct lode_instr *in = &instrs[i];
         const struct lode_value *out = in->n_parts ? &in->parts[0].out : NULL;
         const struct op o = {r, in, step, err, lode_value_rows(out && out->data ? out : &in->in[0], step)};
         if (cancel && cancel(cancel_user))
             return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
-        const int fused = lode_cuda_run_fused(&o, n - i);
+        const int fused = lode_cuda_run_fused(&o, left - i);
         LODE_TRY(fused);
         if (fused == 0)
             LODE_TRY(lode_cuda_run_instr(&o));
@@ -53,6 +53,11 @@ static int run_all(struct run *r, const struct lode_instr *instrs, uint32_t n,
             i += (uint32_t)fused - 1;
     }
     return 0;
+}
+
+int lode_cuda_run_all(struct run *r, const struct lode_instr *instrs, uint32_t n, uint32_t left,
+                      const struct lode_step *step, struct lode_error *err) {
+    return run_some(r, instrs, n, left, step, NULL, NULL, err);
 }
 
 static size_t graphs_size(const struct run *r) { return (size_t)r->o.n_cuts * LODE_CUDA_GRAPHS; }
@@ -78,19 +83,16 @@ static void capture(struct run *r, struct graph *g, const struct lode_instr *ins
     void *graph = NULL;
     if (cu->capture_begin(r->stream, 2 /* relaxed */) != 0)
         return;
-    const int rc = run_all(r, instrs, n, step, NULL, NULL, NULL);
+    const int rc = lode_cuda_run_all(r, instrs, n, n, step, NULL);
     if (cu->capture_end(r->stream, &graph) == 0 && rc == 0 && cu->graph_instantiate(&g->exec, graph, 0) != 0)
         g->exec = NULL;
     if (graph)
         cu->graph_destroy(graph);
 }
 
-/* The graph of a shape; captured when it comes the second time.  *exec NULL: run it plainly. */
-static void find_graph(struct run *r, const struct graph_key *key, const struct lode_instr *instrs,
-                       uint32_t n, const struct lode_step *step, void **exec) {
+struct graph *lode_cuda_find_graph(struct run *r, const struct graph_key *key) {
     const struct lode_cu *cu = &r->c->cu;
-    struct graph *all = graphs_of(r, instrs), *at = all;
-    *exec = NULL;
+    struct graph *all = graphs_of(r, key->instrs), *at = all;
     for (int i = 0; i < LODE_CUDA_GRAPHS; i++) {
         if (same(&all[i].key, key)) {
             at = &all[i];
@@ -105,9 +107,26 @@ static void find_graph(struct run *r, const struct graph_key *key, const struct 
         *at = (struct graph){.key = *key};
     }
     at->used = ++r->clock;
-    if (!at->exec && at->seen++ == 1)
-        capture(r, at, instrs, n, step);
-    *exec = at->exec;
+    return at;
+}
+
+bool lode_cuda_graph_key(const struct run *r, const struct lode_instr *instrs, const struct lode_step *step,
+                         struct graph_key *key) {
+    if (step->trace || step->routes || step->n_rows > GRAPH_ROWS)
+        return false;
+    *key = (struct graph_key){instrs, step->n_rows, step->n_out, r->pages, step->n_segments, 0};
+    for (uint32_t i = 0; i < step->n_segments; i++) /* attention's grid depends on the split */
+        key->tiles = key->tiles * 65599 + step->segments[i].n_rows;
+    return true;
+}
+
+int lode_cuda_drop_graphs(struct run *r, struct lode_error *err) {
+    for (size_t i = 0; r->graphs && i < graphs_size(r); i++) {
+        if (r->graphs[i].exec)
+            LODE_TRY(lode_cu_check(&r->c->cu, r->c->cu.graph_exec_destroy(r->graphs[i].exec), "graph", err));
+        r->graphs[i] = (struct graph){0};
+    }
+    return 0;
 }
 
 static int run_begin(struct lode_backend *b, const struct lode_step *step, struct lode_error *err) {
@@ -126,16 +145,20 @@ static int run_plan(struct lode_backend *b, const struct lode_instr *instrs, uin
     LODE_TRY(lode_cuda_enter(r->c, err));
     if (cancel && cancel(cancel_user))
         return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
-    void *exec = NULL;
-    if (!step->trace && !step->routes && step->n_rows <= GRAPH_ROWS) {
-        struct graph_key key = {instrs, step->n_rows, step->n_out, r->pages, step->n_segments, 0};
-        for (uint32_t i = 0; i < step->n_segments; i++) /* attention's grid depends on the split */
-            key.tiles = key.tiles * 65599 + step->segments[i].n_rows;
-        find_graph(r, &key, instrs, n, step, &exec);
+    struct graph_key key;
+    if (lode_cuda_graph_key(r, instrs, step, &key)) {
+        struct graph *g = lode_cuda_find_graph(r, &key);
+        if (!g->exec && g->seen++ == 1) /* the second time */
+            capture(r, g, instrs, n, step);
+        if (g->exec)
+            return lode_cu_check(&r->c->cu, r->c->cu.graph_launch(g->exec, r->stream), "graph", err);
     }
-    if (exec)
-        return lode_cu_check(&r->c->cu, r->c->cu.graph_launch(exec, r->stream), "graph", err);
-    return run_all(r, instrs, n, step, cancel, cancel_user, err);
+    return run_some(r, instrs, n, n, step, cancel, cancel_user, err);
+}
+
+static int wait_for_step(struct run *r, struct lode_error *err) {
+    return r->ranks ? lode_cuda_wait_ranks(r->ranks, r, err)
+                    : lode_cu_check(&r->c->cu, r->c->cu.stream_wait(r->stream), "the step", err);
 }
 
 static const char *run_read(struct lode_backend *b, const struct lode_value *v, uint32_t n,
@@ -151,7 +174,7 @@ static const char *run_read(struct lode_backend *b, const struct lode_value *v, 
     if (lode_cuda_enter(r->c, err) < 0 ||
         lode_cu_check(cu, cu->to_host(r->read, (lode_dev)(uintptr_t)v->data, size, r->stream), "read",
                       err) < 0 ||
-        lode_cu_check(cu, cu->stream_wait(r->stream), "the step", err) < 0)
+        wait_for_step(r, err) < 0)
         return NULL;
     return r->read;
 }
@@ -174,7 +197,7 @@ static const struct lode_best *run_best(struct lode_backend *b, const struct lod
         lode_cuda_launch(r->c, r->stream, kernels->best_of_slices, slices, n, 1, LODE_BEST_THREADS, 0, &a, err) < 0 ||
         lode_cuda_launch(r->c, r->stream, kernels->best_of_rows, n, 1, 1, LODE_BEST_THREADS, 0, &a, err) < 0 ||
         lode_cu_check(cu, cu->to_host(r->best, a.y, size, r->stream), "read", err) < 0 ||
-        lode_cu_check(cu, cu->stream_wait(r->stream), "the step", err) < 0)
+        wait_for_step(r, err) < 0)
         return NULL;
     return r->best;
 }
@@ -310,12 +333,12 @@ static void run_free(struct lode_backend *b) {
     if (!r)
         return;
     const struct lode_cu *cu = &r->c->cu;
+    if (r->ranks)
+        lode_cuda_part_ranks(r->ranks);
     if (lode_cuda_enter(r->c, NULL) == 0) {
         if (r->stream)
             cu->stream_wait(r->stream);
-        for (size_t i = 0; r->graphs && i < graphs_size(r); i++)
-            if (r->graphs[i].exec)
-                cu->graph_exec_destroy(r->graphs[i].exec);
+        lode_cuda_drop_graphs(r, NULL);
         for (int i = 0; i < LODE_CUDA_BORDERS; i++) {
             if (r->border[i].host)
                 cu->host_free(r->border[i].host);
@@ -352,8 +375,8 @@ static void run_free(struct lode_backend *b) {
 }
 
 static const struct lode_backend_ops ops = {
-    .name = "CUDA", .begin = run_begin, .run_plan = run_plan, .read = run_read, .best = run_best,
-    .draw = run_draw, .drawn = run_drawn, .copy = run_copy, .free = run_free};
+    .name = "CUDA", .begin = run_begin, .run_plan = run_plan, .run_ranks = lode_cuda_run_ranks,
+    .read = run_read, .best = run_best, .draw = run_draw, .drawn = run_drawn, .copy = run_copy, .free = run_free};
 
 static int take(struct run *r, lode_dev *p, uint64_t size, struct lode_error *err) {
     return lode_cuda_take(r->c, p, size, "-b", "work buffers (fewer for a smaller batch)", err);

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels/draw.h"
+#include "backend/cuda/kernels/unite.h"
 
 enum {
     LODE_CUDA_SLOTS = 3,            /* host copies of steps that may be on their way */
@@ -61,6 +62,7 @@ struct run {
     uint32_t pages, tiles_rows;
     struct graph *graphs; /* owned; (n_cuts, LODE_CUDA_GRAPHS): a part's shapes, the least used makes room */
     uint64_t clock;
+    struct lode_cuda_ranks *ranks; /* that it is one of, NULL: none; the first one's to free */
 };
 
 /* An instruction on its way. */
@@ -71,6 +73,25 @@ struct op {
     struct lode_error *err;
     uint32_t n; /* rows of the result */
 };
+
+/* run.c: n instructions, behind which others up to `left` from here read what they have made. */
+int lode_cuda_run_all(struct run *r, const struct lode_instr *instrs, uint32_t n, uint32_t left,
+                      const struct lode_step *step, struct lode_error *err);
+/* The shape of a step of such a plan; false: it is not captured. */
+bool lode_cuda_graph_key(const struct run *r, const struct lode_instr *instrs, const struct lode_step *step,
+                         struct graph_key *key);
+/* The place of a shape's graph: with it, or where that is still to come with how often it was seen. */
+struct graph *lode_cuda_find_graph(struct run *r, const struct graph_key *key);
+int lode_cuda_drop_graphs(struct run *r, struct lode_error *err);
+
+/* ranks.c */
+int lode_cuda_run_ranks(struct lode_backend *const *all, const struct lode_instr *const *instrs, uint32_t n_ranks,
+                        uint32_t n, const struct lode_step *step, bool (*cancel)(void *user), void *cancel_user,
+                        struct lode_error *err);
+/* Until r's stream is done, or one of the ranks has failed. */
+int lode_cuda_wait_ranks(struct lode_cuda_ranks *k, struct run *r, struct lode_error *err);
+/* Ends what lode_cuda_join began. */
+void lode_cuda_part_ranks(struct lode_cuda_ranks *k);
 
 /* ops.c: launches one instruction. */
 int lode_cuda_run_instr(const struct op *o);
@@ -85,6 +106,9 @@ uint32_t lode_cuda_wave_pairs(const struct lode_cuda_opts *o);
 static inline uint64_t lode_cuda_most_tiles(uint64_t pairs, uint32_t n_experts) {
     return pairs / LODE_GEMM_TILE_X + n_experts + 1;
 }
+
+/* What the ranks or the pairs of `rows` rows have to another place. */
+int lode_cuda_unite(const struct op *o, const struct lode_cuda_unite_args *a, uint32_t rows, uint32_t ranks);
 
 /* recur.c: the same for instructions of recurrent layers. */
 int lode_cuda_run_conv(const struct op *o);

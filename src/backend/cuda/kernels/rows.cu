@@ -1,6 +1,7 @@
 /* rows.cu - ops that treat every row by itself: the definitions are backend/cpu/rows.c and
  * kern/row_scalar.c, act_scalar.c, quant_scalar.c, kv_scalar.c.  blockIdx.x is the row. */
 #include "rows.cuh"
+#include "unite.h"
 
 #include "packed.cuh"
 
@@ -248,6 +249,17 @@ KERNEL(ROW_THREADS) join(const __grid_constant__ struct lode_cuda_row_args a) {
     const uint32_t wa = a.width_a / a.n, wb = a.width_b / a.n, w = wa + wb;
     EACH(i, a.width)
         y[i] = i % w < wa ? x[i / w * wa + i % w] : z[i / w * wb + i % w - wa];
+}
+
+/* What ranks have of a row to where that is in the whole; what experts have made side by side, and back. */
+KERNEL(ROW_THREADS) unite(const __grid_constant__ struct lode_cuda_unite_args a) {
+    begin();
+    const char *x = row_at<const char>(a.x, blockIdx.x) + blockIdx.z * a.x_rank;
+    char *y = row_at<char>(a.y, blockIdx.x) + blockIdx.z * a.y_rank;
+    EACH(i, a.width * a.n_heads) {
+        const uint32_t head = i / a.width, k = i % a.width;
+        ((float *)(y + head * a.y_head))[k] = ((const float *)(x + head * a.x_head))[k];
+    }
 }
 
 /* ---- weights to planes: a block of threads a row ---- */
