@@ -20,6 +20,7 @@
 #include "lode/tokenizer.h"
 #include "lode/toolcall.h"
 #include "lode/trace.h"
+#include "lode/tune.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -11,6 +11,7 @@
 #define LODE_BACKEND_CUDA_H
 
 #include "backend/backend.h"
+#include "backend/tuning.h"
 
 struct lode_cuda;
 
@@ -28,6 +29,10 @@ void lode_cuda_befriend(const struct lode_cuda *a, const struct lode_cuda *b);
 /* 0, or LODE_ERR_MISSING that says what is lacking for lode_cuda_join: NCCL. */
 int lode_cuda_can_join(struct lode_error *err);
 const char *lode_cuda_name(const struct lode_cuda *c);
+/* What is to be said of how it was opened; "". */
+const char *lode_cuda_note(const struct lode_cuda *c);
+/* Its choices, and what they are of; backends that are created later go by them, and none while they change. */
+struct lode_tuning *lode_cuda_tuning(struct lode_cuda *c, struct lode_tuning_device *d);
 /* Whether it has products of --numerics fast (cuda/kernels/fast.cuh): from Ampere on. */
 bool lode_cuda_has_fast(const struct lode_cuda *c);
 /* Whether it has failed for good: nothing that was opened on it works again, but after lode_cuda_close of all

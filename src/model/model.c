@@ -186,13 +186,15 @@ static int load_tokenizer(struct lode_model *m, struct lode_error *err) {
     return lode_tokenizer_from_gguf(&m->tokenizer, m->source->gguf, err);
 }
 
-/* The source's, and the architecture's. */
+/* The source's, the architecture's, the devices'. */
 static int keep_notes(struct lode_model *m, const char *note, struct lode_error *err) {
     struct lode_buf b = {0};
+    const char *before = m->notes ? m->notes : m->source->notes;
     if (!*note)
         return 0;
-    if (!lode_buf_addf(&b, "%s%s%s", m->source->notes, *m->source->notes ? "\n" : "", note))
+    if (!lode_buf_addf(&b, "%s%s%s", before, *before ? "\n" : "", note))
         return lode_fail_nomem(err, "notes");
+    lode_free(m->notes);
     m->notes = b.data;
     return 0;
 }
@@ -354,6 +356,9 @@ static int open_model(struct lode_model *m, const char *path, struct lode_error 
     for (int i = 0; i < LODE_STAGES; i++)
         LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], NULL, m->opts.float_act, err));
     LODE_TRY(lode_split_devices(m, m->opts.device, err));
+    for (uint32_t p = 1; p < m->n_places; p++)
+        if (m->devices[p].cuda)
+            LODE_TRY(keep_notes(m, lode_cuda_note(m->devices[p].cuda), err));
     m->opts.device = NULL; /* the caller's string */
     LODE_TRY(lode_groups_of_experts(&m->graphs[LODE_BODY], m->weights, &m->groups, &m->n_groups,
                                     err));

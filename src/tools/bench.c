@@ -27,7 +27,7 @@ struct opts {
     struct arg_ints n_prompt, n_gen, n_depth, n_parallel, threads, batch;
     const char *output;
     int64_t repetitions;
-    bool greedy, no_warmup, no_bandwidth, roofline;
+    bool greedy, tune, no_warmup, no_bandwidth, roofline;
 };
 
 static const char *const format_names[] = {"md", "csv", "json", "jsonl", NULL};
@@ -48,6 +48,9 @@ static const struct arg_flag flags[] = {
     {"--greedy", ARG_BOOL, ARG_AT(struct opts, greedy),
      .help = "answers go on by their own likeliest tokens, as generating does, not by given ones: a GPU need not "
              "wait for them"},
+    {"--tune", ARG_BOOL, ARG_AT(struct opts, tune),
+     .help = "first time which of several ways through its products is fastest on this GPU, and keep that in "
+             "$XDG_CACHE_HOME/lode or ~/.cache/lode for all later runs; results stay what they are"},
     {"-b, --batch-size", ARG_INTS, ARG_AT(struct opts, batch), .meta = "N", .def = "512", .min = 1,
      .max = 1 << 20, .help = "prompt tokens evaluated at once"},
     {"-t, --threads", ARG_INTS, ARG_AT(struct opts, threads), .meta = "N",
@@ -422,6 +425,16 @@ static int bench_session(struct bench *b, const struct tests *all, struct lode_s
     return rc;
 }
 
+static int tune(struct bench *b, struct lode_error *err) {
+    struct lode_tune_result r;
+    const double start = clock_now();
+    const int rc = lode_tune(b->model, NULL, NULL, &r, err);
+    if (rc == 0)
+        fprintf(stderr, "tuned in %.0f s: of %u choices %u changed, kept in %s\n", clock_now() - start, r.n_timed,
+                r.n_changed, r.path);
+    return rc;
+}
+
 static int bench_model(struct bench *b, const char *path, const struct tests *all,
                        struct printer *print, struct lode_error *err) {
     const struct opts *o = b->o;
@@ -434,7 +447,9 @@ static int bench_model(struct bench *b, const char *path, const struct tests *al
     if (rc < 0)
         return rc;
     fill_ids(b->ids, b->n_ids, lode_model_info(b->model)->n_vocab);
-    if (o->greedy) {
+    if (o->tune)
+        rc = tune(b, err);
+    if (rc == 0 && o->greedy) {
         struct lode_sampler_opts greedy;
         lode_sampler_defaults(&greedy);
         greedy.temp = 0;

@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -596,6 +597,70 @@ static void others_memory_is_respected(void **state) {
     assert_true(ran > 0 && told > 10);
 }
 
+/* ---- choices that are kept ---- */
+
+static void write_text(const char *path, const char *text) {
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* What is timed is kept and found again; what is damaged, or another device's, is named and not used. */
+static void choices_are_kept(void **state) {
+    char folder[] = "/tmp/lode-tuning-XXXXXX", text[256];
+    struct lode_model *model;
+    struct lode_tune_result r;
+    struct lode_error err;
+    struct lode_tuning_device d;
+    const struct lode_model_opts o = {.device = "cuda"};
+    const char *path = path_of("quant/llama-256-Q4_K_M");
+    static const char *const bad[] = {"lode-tuning 1\ndevice Another\ncompute 9.0\n",
+                                      "lode-tuning 2\n",
+                                      "lode-tuning 1\ndevice Stand-in 0\ncompute 9.0\ndepth Q4_K 8 7\n",
+                                      "lode-tuning 1\ndevice Stand-in 0\ncompute 9.0\ndepth Q4_K 8",
+                                      "",
+                                      "lode-tuning 1\ndevice Stand-in 0\ncompute 9.0\nheight Q4_K 8 2\n"};
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    setenv("XDG_CACHE_HOME", folder, 1);
+    must(lode_model_load(&model, path, &o, &err), &err);
+    assert_null(strstr(lode_model_info(model)->notes, "--tune"));
+    must(lode_tune(model, NULL, NULL, &r, &err), &err);
+    assert_true(r.n_timed >= LODE_TUNING_KNOBS && strncmp(r.path, folder, strlen(folder)) == 0);
+    struct lode_tuning *t = lode_cuda_tuning(model->devices[1].cuda, &d);
+    t->value[LODE_TUNING_depth][LODE_Q4_K][8] = 2;
+    const struct lode_tuning kept = *t;
+    must(lode_tuning_save(t, &d, r.path, sizeof r.path, &err), &err);
+    lode_model_free(model);
+    must(lode_model_load(&model, path, &o, &err), &err);
+    assert_memory_equal(lode_cuda_tuning(model->devices[1].cuda, &d), &kept, sizeof kept);
+    lode_model_free(model);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        static struct lode_tuning defaults;
+        write_text(r.path, bad[i]);
+        must(lode_model_load(&model, path, &o, &err), &err);
+        snprintf(text, sizeof text, "%s", lode_model_info(model)->notes);
+        if (!strstr(text, "--tune") || !strstr(text, "tuning: "))
+            fail_msg("file %zu: said \"%s\"", i, text);
+        lode_tuning_defaults(&defaults);
+        assert_memory_equal(lode_cuda_tuning(model->devices[1].cuda, &d), &defaults, sizeof defaults);
+        lode_model_free(model);
+    }
+    fake_cuda.memory = 60000000; /* nothing runs there */
+    must(lode_model_load(&model, path, &(struct lode_model_opts){.device = "cpu"}, &err), &err);
+    assert_int_equal(lode_tune(model, NULL, NULL, &r, &err), LODE_ERR_UNSUPPORTED);
+    lode_model_free(model);
+    no_trace_left("choices");
+    remove(r.path);
+    snprintf(text, sizeof text, "%s/lode/tune-Stand-in-0-9.0.txt", folder);
+    remove(text);
+    snprintf(text, sizeof text, "%s/lode", folder);
+    rmdir(text);
+    rmdir(folder);
+    unsetenv("XDG_CACHE_HOME");
+}
+
 int main(void) {
     struct lode_error why = {0};
     if (lode_device_count(&why) == 0) {
@@ -608,6 +673,7 @@ int main(void) {
         cmocka_unit_test_setup(weights_arrive, reset),
         cmocka_unit_test_setup(layers_and_routes_are_told, reset),
         cmocka_unit_test_setup(few_logits_cross_where_few_are_wanted, reset),
+        cmocka_unit_test_setup(choices_are_kept, reset),
         cmocka_unit_test_setup(what_a_device_refuses, reset),
         cmocka_unit_test_setup(what_the_host_refuses, reset),
         cmocka_unit_test_setup(a_kernel_that_is_not_there, reset),

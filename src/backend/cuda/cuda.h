@@ -5,6 +5,7 @@
 #include "backend/cuda.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/kernels/shared.h"
+#include "backend/tuning.h"
 
 /* Kernels that are there once: X(module, name). */
 #define LODE_CUDA_KERNEL_LIST(X)                                                                   \
@@ -73,7 +74,9 @@ struct lode_cuda {
     void *context;
     char name[256];
     size_t memory_size; /* whoever uses it */
-    int multiprocessors, shared_max, major;
+    int multiprocessors, shared_max, major, minor;
+    struct lode_tuning tuning;
+    char note[1024]; /* why a table that was kept is not used; "" */
     void *modules[LODE_CUDA_MODULES];
     struct lode_cuda_kernels kernels;
     lode_dev *weights; /* owned; (n_weights): addresses, by id */
@@ -84,6 +87,12 @@ struct lode_cuda {
     atomic_bool failed; /* a call has: the device may be lost */
     struct lode_memory memory; /* of the device; first-class so that it can be found from it */
 };
+
+/* What the device's table says of a weight's product. */
+static inline uint32_t lode_cuda_tuned(const struct lode_cuda *c, enum lode_tuning_knob knob, enum lode_dtype type,
+                                       uint32_t cols) {
+    return c->tuning.value[knob][type][lode_tuning_class(cols)];
+}
 
 enum { LODE_CUDA_OWN_SHARED = 8 << 10 }; /* bytes that a kernel may take beside what a launch gives it */
 

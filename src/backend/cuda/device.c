@@ -373,6 +373,24 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     return 0;
 }
 
+static struct lode_tuning_device tuned_for(const struct lode_cuda *c) {
+    return (struct lode_tuning_device){c->name, c->major, c->minor};
+}
+
+static void find_tuning(struct lode_cuda *c) {
+    const struct lode_tuning_device d = tuned_for(c);
+    struct lode_error why;
+    bool found;
+    if (lode_tuning_load(&c->tuning, &d, &found, &why) < 0)
+        snprintf(c->note, sizeof c->note, "what --tune found for '%s' is not used: %.300s: %.300s", c->name, why.where, why.text);
+}
+
+const char *lode_cuda_note(const struct lode_cuda *c) { return c->note; }
+struct lode_tuning *lode_cuda_tuning(struct lode_cuda *c, struct lode_tuning_device *d) {
+    *d = tuned_for(c);
+    return &c->tuning;
+}
+
 static int start(struct lode_cuda *c, int index, struct lode_error *err) {
     int n = 0;
     LODE_TRY(lode_cu_open(&c->cu, err));
@@ -389,6 +407,8 @@ static int start(struct lode_cuda *c, int index, struct lode_error *err) {
     c->cu.device_attribute(&c->multiprocessors, LODE_CU_MULTIPROCESSORS, c->device);
     c->cu.device_attribute(&c->shared_max, LODE_CU_SHARED_OPTIN, c->device);
     c->cu.device_attribute(&c->major, LODE_CU_MAJOR, c->device);
+    c->cu.device_attribute(&c->minor, LODE_CU_MINOR, c->device);
+    find_tuning(c);
     LODE_TRY(lode_cu_check(&c->cu, c->cu.context_retain(&c->context, c->device), c->name, err));
     LODE_TRY(lode_cuda_enter(c, err));
     return find_kernels(c, err);

@@ -17,10 +17,6 @@
 enum {
     BUDGET = 200 << 10, /* bytes of shared memory: more where one tile does not fit */
     TILES = 128,        /* that a block of threads may have, gemv.cuh's LODE_GEMV_TILES */
-    NEXT = 10 << 20,    /* bytes of the next product's weights, a small part of the second cache */
-    AHEAD = 96 << 10,   /* bytes of weights that a block asks for before it needs them */
-    LONG = 8192,        /* numbers of a row from which on one row is better rounded by itself */
-    DEPTH = 3,          /* items of a few rows' products that a warp has on its way, at most */
 };
 
 /* ---- values ---- */
@@ -202,7 +198,8 @@ static bool lay_out(const struct op *o, struct lode_cuda_gemv_args *a, bool by32
     a->phase = (uint32_t)((own + phases - 1) / phases);
     a->x_at = (uint32_t)(a->phase * unit > floats ? a->phase * unit : floats);
     *shared = (uint32_t)(a->x_at + x);
-    const uint32_t ahead = AHEAD / (tile * LODE_GEMV_TILE);
+    const uint32_t bytes = lode_cuda_tuned(c, LODE_TUNING_ahead, a->parts[0].type, a->cols) << 10;
+    const uint32_t ahead = bytes / (tile * LODE_GEMV_TILE);
     a->ahead = ahead < 1 ? 1 : ahead > 16 ? 16 : ahead;
     return true;
 }
@@ -217,8 +214,9 @@ static void set_next(const struct op *o, uint32_t n, const struct chain *c, uint
             continue;
         const struct lode_operand *w = o->in[i].parts[0].w;
         const uint64_t size = (uint64_t)lode_cuda_row_size(w->type, w->cols) * w->rows;
-        a->next = lode_cuda_weight(o, w);
-        a->next_size = (uint32_t)((size < NEXT ? size : NEXT) / grid) & ~15u;
+        const uint64_t most = (uint64_t)lode_cuda_tuned(o->r->c, LODE_TUNING_next, w->type, w->cols) << 20;
+        a->next = lode_cuda_weight(o, w); /* a small part of the second cache */
+        a->next_size = (uint32_t)((size < most ? size : most) / grid) & ~15u;
         return;
     }
 }
@@ -372,7 +370,8 @@ static int run_few(const struct op *o, uint32_t n, const struct chain *c) {
     f.tiles = own < LODE_FEW_WARPS ? own : LODE_FEW_WARPS;
     const uint32_t sums = f.tiles * columns * 512, slots = LODE_FEW_WARPS * f.slot_size;
     f.depth = sums < room ? (room - sums) / slots : 0;
-    f.depth = f.depth > DEPTH ? DEPTH : f.depth;
+    const uint32_t depth = lode_cuda_tuned(cuda, LODE_TUNING_depth, mul->parts[0].w->type, cols);
+    f.depth = f.depth > depth ? depth : f.depth;
     if (f.depth < 2 || own > TILES)
         return 0;
     const struct lode_cuda_few_x_args x = {
@@ -600,9 +599,11 @@ static int run_prepare(const struct op *o, uint32_t n) {
 }
 
 /* Whether gemv.cu, which rounds x in every block of threads, is the slower one for a single row. */
-static bool is_long(const struct chain *c) {
+/* One row that is better rounded by itself. */
+static bool is_long(const struct op *o, const struct chain *c) {
     const struct lode_instr *mul = c->mul;
-    return mul->op == LODE_OP_LINEAR && c->quant && !c->norm && mul->parts[0].w->cols >= LONG &&
+    const struct lode_operand *w = mul->op == LODE_OP_LINEAR ? mul->parts[0].w : NULL;
+    return w && c->quant && !c->norm && lode_cuda_tuned(o->r->c, LODE_TUNING_alone, w->type, w->cols) &&
            common_act(mul->parts, mul->n_parts) == LODE_A256;
 }
 
@@ -625,7 +626,7 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
         return 0;
     if (o->n > 1 && c.mul->op != LODE_OP_LINEAR)
         return 0;
-    const int rc = o->n > 1 || is_long(&c)       ? run_few(o, n, &c)
+    const int rc = o->n > 1 || is_long(o, &c)       ? run_few(o, n, &c)
                    : c.mul->op == LODE_OP_LINEAR ? run_product(o, n, &c)
                                                  : run_chosen_experts(o, n, &c);
     return rc > 0 ? (int)c.n : rc;

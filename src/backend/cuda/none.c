@@ -45,6 +45,15 @@ uint64_t lode_cuda_uploaded(const struct lode_cuda *c, double *seconds) {
     *seconds = 0;
     return 0;
 }
+const char *lode_cuda_note(const struct lode_cuda *c) {
+    (void)c;
+    return "";
+}
+struct lode_tuning *lode_cuda_tuning(struct lode_cuda *c, struct lode_tuning_device *d) {
+    (void)c;
+    (void)d;
+    return NULL;
+}
 bool lode_cuda_lost(struct lode_cuda *c) {
     (void)c;
     return false;
