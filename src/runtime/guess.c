@@ -22,12 +22,13 @@ struct router {
     uint32_t experts; /* the instruction that runs what is chosen */
 };
 
+/* The next router is asked early, about what this one saw, and late, about what the layer made of it. */
+enum when { EARLY, LATE, WHENS };
+
 /* How often a guess was right of late, by its place in the order of weights. */
 struct record {
-    float chance[LODE_MAX_USED];
-    uint32_t n;                     /* rows seen, up to LODE_FORESIGHT_ROWS */
-    uint32_t ids[LODE_MAX_USED];    /* (n_open) guessed last, and not compared yet */
-    uint32_t n_open;
+    struct lode_foresight of[LODE_MAX_USED];
+    uint32_t n_open; /* of the guesses in ahead, those that are not compared yet */
 };
 
 /* What is guessed behind an instruction: what a router would choose of another value. */
@@ -35,7 +36,7 @@ struct hunch {
     uint32_t router;  /* NONE: nothing */
     uint32_t reader;  /* the instruction whose input that value is */
     uint32_t experts; /* read once this has asked for what it needs; NONE: at once */
-    struct record *record;
+    enum when when;
 };
 
 struct lode_guess {
@@ -45,12 +46,12 @@ struct lode_guess {
     struct lode_store *store;
     struct router *routers; /* owned; (n_routers), in the order of layers */
     uint32_t n_routers;
-    struct record *records; /* owned; (n_routers, 2) */
+    struct record *records; /* owned; (n_routers, WHENS) */
     struct hunch *hunches; /* owned; (n_instrs) */
     uint32_t *routed;      /* owned; (n_instrs): the router whose choice it makes, or NONE */
     char *rows[2];         /* owned; (LODE_GUESS_ROWS, stride): what links make, in turn */
     size_t stride;
-    struct lode_wanted *ahead; /* owned; (LODE_GUESS_ROWS * n_used) */
+    struct lode_wanted *ahead[WHENS]; /* owned; (LODE_GUESS_ROWS * n_used) guessed last */
     struct lode_guesses mine;
 };
 
@@ -94,19 +95,16 @@ static bool alike(const struct lode_plan *p, uint32_t a, uint32_t b) {
     return p->values[a].type == p->values[b].type && p->values[a].width == p->values[b].width;
 }
 
-/* The next router is asked twice: about what this one is asked about, and when the layer between is
- * done. */
 static void find_hunches(struct lode_guess *g, uint32_t i_router) {
     const struct lode_plan *p = g->plan;
     const struct router *to = &g->routers[i_router], *from = i_router ? to - 1 : NULL;
     if (from && alike(p, from->source, to->source))
         g->hunches[from->chain[from->n_chain - 1].instr] =
-            (struct hunch){i_router, from->chain[0].instr, from->experts,
-                           &g->records[2 * i_router]};
+            (struct hunch){i_router, from->chain[0].instr, from->experts, EARLY};
     for (uint32_t i = to->chain[0].instr; i-- > (from ? from->experts : 0);) {
         const struct lode_plan_instr *in = &p->instrs[i];
         if (in->op == LODE_OP_TRACE && in->place == LODE_HOST && alike(p, in->in[0], to->source)) {
-            g->hunches[i] = (struct hunch){i_router, i, NONE, &g->records[2 * i_router + 1]};
+            g->hunches[i] = (struct hunch){i_router, i, NONE, LATE};
             return;
         }
     }
@@ -150,9 +148,11 @@ int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
     g->stride = g->routers ? widest_link(g) : 0;
     for (int i = 0; i < 2; i++)
         g->rows[i] = lode_alloc_aligned(64, LODE_GUESS_ROWS, g->stride ? g->stride : 64);
-    g->ahead = LODE_NEW_ARRAY(struct lode_wanted, LODE_GUESS_ROWS * (size_t)plan->experts.n_used);
-    g->records = LODE_NEW_ARRAY(struct record, 2 * (size_t)g->n_routers);
-    if (!g->routers || !g->hunches || !g->routed || !g->records || !g->rows[0] || !g->rows[1] || !g->ahead) {
+    for (int i = 0; i < WHENS; i++)
+        g->ahead[i] = LODE_NEW_ARRAY(struct lode_wanted, LODE_GUESS_ROWS * (size_t)plan->experts.n_used);
+    g->records = LODE_NEW_ARRAY(struct record, WHENS * (size_t)g->n_routers);
+    if (!g->routers || !g->hunches || !g->routed || !g->records || !g->rows[0] || !g->rows[1] || !g->ahead[EARLY] ||
+        !g->ahead[LATE]) {
         lode_guess_free(g);
         return lode_fail_nomem(err, "guesses");
     }
@@ -160,9 +160,9 @@ int lode_guess_create(struct lode_guess **out, const struct lode_plan *plan,
         g->hunches[i].router = g->routed[i] = NONE;
         instrs[i].guesses = store->guesses && instrs[i].op == LODE_OP_EXPERTS ? &g->mine : NULL;
     }
-    for (uint32_t i = 0; i < 2 * g->n_routers; i++)
+    for (uint32_t i = 0; i < WHENS * g->n_routers; i++)
         for (uint32_t k = 0; k < LODE_MAX_USED; k++)
-            g->records[i].chance[k] = LODE_FORESIGHT_START;
+            g->records[i].of[k] = (struct lode_foresight)LODE_FORESIGHT;
     for (uint32_t i = 0; i < g->n_routers; i++) {
         g->routed[g->routers[i].chain[g->routers[i].n_chain - 1].instr] = i;
         find_hunches(g, i);
@@ -182,7 +182,8 @@ void lode_guess_free(struct lode_guess *g) {
     lode_free(g->records);
     lode_free_aligned(g->rows[0]);
     lode_free_aligned(g->rows[1]);
-    lode_free(g->ahead);
+    lode_free(g->ahead[EARLY]);
+    lode_free(g->ahead[LATE]);
     lode_free(g);
 }
 
@@ -239,10 +240,11 @@ static uint32_t ranked(const float *pairs, uint32_t n_used, uint32_t rank) {
     return 0; /* weights that are no numbers */
 }
 
-/* What the router would choose now of some rows goes to g->ahead, the surest first; returns how many. */
+/* What the router would choose now of some rows goes to `ahead`, the surest first; returns how many. */
 static int choose(struct lode_guess *g, const struct hunch *h, uint32_t first_row, uint32_t n_rows,
-                  struct lode_error *err) {
+                  struct lode_wanted *ahead, struct lode_error *err) {
     const struct router *r = &g->routers[h->router];
+    const struct record *record = &g->records[WHENS * h->router + h->when];
     struct lode_value x = g->instrs[h->reader].in[0];
     x.data += first_row * x.stride;
     x.rows = LODE_ROWS_ALL;
@@ -256,9 +258,9 @@ static int choose(struct lode_guess *g, const struct hunch *h, uint32_t first_ro
     int n = 0;
     for (uint32_t rank = 0; rank < n_used; rank++)
         for (uint32_t row = 0; row < n_rows; row++)
-            g->ahead[n++] = (struct lode_wanted){
-                first + ranked((const float *)(x.data + row * x.stride), n_used, rank),
-                h->record->chance[rank]};
+            ahead[n++] = (struct lode_wanted){
+                .id = first + ranked((const float *)(x.data + row * x.stride), n_used, rank),
+                .chance = record->of[rank].chance};
     return n;
 }
 
@@ -278,18 +280,14 @@ static bool was_chosen(const struct lode_guess *g, uint32_t i_route, uint32_t id
 }
 
 static void compare(struct lode_guess *g, uint32_t i_route) {
-    for (struct record *r = &g->records[2 * g->routed[i_route]], *end = r + 2; r < end; r++) {
-        r->n += r->n < LODE_FORESIGHT_ROWS && r->n_open;
+    for (int when = 0; when < WHENS; when++) {
+        struct record *r = &g->records[WHENS * g->routed[i_route] + (uint32_t)when];
+        const struct lode_wanted *w = g->ahead[when];
         for (uint32_t k = 0; k < r->n_open; k++)
-            r->chance[k] = lode_foresight_after(r->chance[k], was_chosen(g, i_route, r->ids[k]), r->n);
+            if (w[k].away)
+                lode_foresight_add(&r->of[k], was_chosen(g, i_route, w[k].id));
         r->n_open = 0;
     }
-}
-
-static void remember(struct record *r, const struct lode_wanted *w, uint32_t n) {
-    for (uint32_t k = 0; k < n; k++)
-        r->ids[k] = w[k].id;
-    r->n_open = n;
 }
 
 /* Whoever records guesses is told of all rows, whether anything is read ahead or not. */
@@ -299,14 +297,15 @@ static int tell(struct lode_guess *g, const struct hunch *h, const struct lode_s
     const uint32_t layer = g->instrs[r->chain[r->n_chain - 1].instr].p.route.layer;
     const uint32_t first = g->instrs[r->experts].parts[0].w->id, n_rows = lode_value_rows(x, step);
     uint32_t experts[LODE_MAX_USED];
+    struct lode_wanted guess[LODE_MAX_USED];
     for (uint32_t row = 0; row < n_rows; row++) {
-        const int n = choose(g, h, row, 1, err);
+        const int n = choose(g, h, row, 1, guess, err);
         if (n < 0)
             return n;
         for (int k = 0; k < n; k++)
-            experts[k] = g->ahead[k].id - first;
+            experts[k] = guess[k].id - first;
         if (n > 0)
-            step->guesses(step->trace_user, layer, h->experts == NONE, step,
+            step->guesses(step->trace_user, layer, h->when == LATE, step,
                           x->rows == LODE_ROWS_ALL ? row : step->out_rows[row], experts, (uint32_t)n);
     }
     return 0;
@@ -329,16 +328,16 @@ int lode_guess_run(struct lode_guess *g, uint32_t i, const struct lode_step *ste
         experts->n_ahead = 0;
     if (n_rows > LODE_GUESS_ROWS)
         return 0;
-    const int n = choose(g, h, 0, n_rows, err);
+    struct lode_wanted *ahead = g->ahead[h->when];
+    const int n = choose(g, h, 0, n_rows, ahead, err);
     if (n <= 0)
         return n;
-    if (n_rows == 1)
-        remember(h->record, g->ahead, (uint32_t)n);
+    g->records[WHENS * h->router + h->when].n_open = n_rows == 1 ? (uint32_t)n : 0;
     if (experts) {
-        experts->ahead = g->ahead;
+        experts->ahead = ahead;
         experts->n_ahead = (uint32_t)n;
     } else {
-        g->store->ops->want(g->store, &g->mine, g->ahead, (uint32_t)n);
+        g->store->ops->want(g->store, &g->mine, ahead, (uint32_t)n);
     }
     return 0;
 }

@@ -78,8 +78,8 @@ static const double busy_share = 0.7;
 enum { SENT_AT_ONCE = 4, PIECE = 512 << 10, MATRICES = 3 };
 
 struct chances { /* of one guess of one layer, by its place in the order */
-    float of[LODE_TRACE_MAX_USED];
-    uint32_t n;
+    struct lode_foresight of[LODE_TRACE_MAX_USED];
+    bool away[LODE_TRACE_MAX_USED]; /* the last one was not there */
 };
 
 struct replay {
@@ -171,15 +171,17 @@ static void want(struct replay *r, size_t token, uint32_t i_moe, enum lode_trace
     if (!guess)
         return;
     call_off_all(r, guess, first);
-    const float *chance = r->chances[i_moe * LODE_TRACE_WHENS + when].of;
+    struct chances *c = &r->chances[i_moe * LODE_TRACE_WHENS + when];
     for (uint32_t k = 0; k < r->t->shape.n_used && k < LODE_GUESSES; k++) {
         const uint32_t id = first + guess[k];
         const uint64_t size = r->t->moe_bytes[i_moe];
-        if (lode_policy_holds(r->p, id)) {
+        const bool held = lode_policy_holds(r->p, id), comes = held && replay_disk_find(&r->disk, id);
+        c->away[k] = !held || comes;
+        if (held) {
             lode_policy_expect(r->p, id);
-            if (replay_disk_find(&r->disk, id))
+            if (comes)
                 replay_disk_move(&r->disk, id, false); /* in the order that is wanted now */
-        } else if (chance[k] >= LODE_FORESIGHT_LEAST && make_room(r, size)) {
+        } else if (c->of[k].chance >= LODE_FORESIGHT_LEAST && make_room(r, size)) {
             start_read(r, id, size, true);
             r->guessed[id] = true;
         }
@@ -193,12 +195,13 @@ static void compare(struct replay *r, size_t token, uint32_t i_moe) {
     for (int when = 0; r->chances && when < LODE_TRACE_WHENS; when++) {
         struct chances *c = &r->chances[i_moe * LODE_TRACE_WHENS + (uint32_t)when];
         const uint16_t *guess = lode_trace_guess(r->t, token, i_moe, (enum lode_trace_when)when);
-        c->n += guess && c->n < LODE_FORESIGHT_ROWS;
         for (uint32_t k = 0; guess && k < n; k++) {
+            if (!c->away[k])
+                continue;
             bool right = false;
             for (uint32_t j = 0; j < n; j++)
                 right |= chosen[j] == guess[k];
-            c->of[k] = lode_foresight_after(c->of[k], right, c->n);
+            lode_foresight_add(&c->of[k], right);
         }
     }
 }
@@ -332,7 +335,7 @@ static bool make_buffers(struct replay *r, bool guesses) {
         r->chances = LODE_NEW_ARRAY(struct chances, n);
         for (size_t i = 0; r->chances && i < n; i++)
             for (uint32_t k = 0; k < LODE_TRACE_MAX_USED; k++)
-                r->chances[i].of[k] = LODE_FORESIGHT_START;
+                r->chances[i].of[k] = (struct lode_foresight)LODE_FORESIGHT;
     }
     return r->seen && r->guessed && r->reads && r->missing && (r->chances || !guesses);
 }

@@ -156,17 +156,18 @@ static void unpin(struct lode_store *store, uint32_t id) {
 
 /* ---- guesses, news ---- */
 
-static void want(struct lode_store *store, struct lode_guesses *mine,
-                 const struct lode_wanted *wanted, uint32_t n) {
+static void want(struct lode_store *store, struct lode_guesses *mine, struct lode_wanted *wanted, uint32_t n) {
     struct stream *s = stream(store);
     struct lode_wanted groups[LODE_GUESSES];
     uint32_t n_groups = 0;
+    pthread_mutex_lock(&s->lock);
     for (uint32_t i = 0; i < n && n_groups < LODE_GUESSES; i++) {
         const uint32_t group = group_here(s, wanted[i].id);
-        if (group != LODE_NO_GROUP && !s->in_turn && s->layouts.groups[group].n_parts)
-            groups[n_groups++] = (struct lode_wanted){group, wanted[i].chance};
+        if (group == LODE_NO_GROUP || s->in_turn || !s->layouts.groups[group].n_parts)
+            continue;
+        wanted[i].away = s->where[group] == LODE_NO_ROOM || s->slots[s->where[group]].state != STREAM_HERE;
+        groups[n_groups++] = (struct lode_wanted){.id = group, .chance = wanted[i].chance};
     }
-    pthread_mutex_lock(&s->lock);
     stream_want(s, mine, groups, n_groups);
     pthread_mutex_unlock(&s->lock);
 }

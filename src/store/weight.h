@@ -42,6 +42,7 @@ struct lode_store;
 struct lode_wanted {
     uint32_t id;
     float chance; /* that it will be pinned */
+    bool away;    /* want's answer: it was not there */
 };
 
 /* What someone has guessed and not taken back: it belongs to who guesses, zeros at first; inside, the
@@ -70,8 +71,7 @@ struct lode_store_ops {
     /* Guesses: these n may be pinned soon, read in this order.  They take the place of mine before
      * them, which are off where they have not been read to the end and nobody else has guessed them.
      * NULL where that gains nothing; so is settle. */
-    void (*want)(struct lode_store *s, struct lode_guesses *mine, const struct lode_wanted *wanted,
-                 uint32_t n);
+    void (*want)(struct lode_store *s, struct lode_guesses *mine, struct lode_wanted *wanted, uint32_t n);
     /* What is needed of the layer that my guesses were for has been pinned, or who guesses leaves:
      * those that have not been read to the end are off, as above. */
     void (*settle)(struct lode_store *s, struct lode_guesses *mine);

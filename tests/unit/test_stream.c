@@ -172,12 +172,17 @@ static ssize_t hold_back(void *user, uint32_t file, uint64_t offset, char *to, s
     return result;
 }
 
-static void want_groups(const struct lode_model *m, struct lode_guesses *who, const uint32_t *groups,
-                        uint32_t n) {
+/* Returns a bit for each that was not there. */
+static unsigned want_groups(const struct lode_model *m, struct lode_guesses *who, const uint32_t *groups,
+                            uint32_t n) {
     struct lode_wanted wanted[4];
+    unsigned away = 0;
     for (uint32_t i = 0; i < n; i++)
-        wanted[i] = (struct lode_wanted){m->groups[groups[i]].weights[0], 0.9f};
+        wanted[i] = (struct lode_wanted){.id = m->groups[groups[i]].weights[0], .chance = 0.9f};
     m->store->ops->want(m->store, who, wanted, n);
+    for (uint32_t i = 0; i < n; i++)
+        away |= (unsigned)wanted[i].away << i;
+    return away;
 }
 
 static struct lode_profile *profile_of(const struct lode_model *m) {
@@ -194,8 +199,8 @@ static void guesses_have_owners(void **state) {
     struct how how = {.share = 1, .reader = {.depth = 1, .piece = 4096, .fault = hold_back, .fault_user = &open}};
     struct lode_model *m = load(models[0], &how);
     struct lode_guesses a = {0}, b = {0};
-    want_groups(m, &a, (uint32_t[]){0, 1}, 2);
-    want_groups(m, &b, (uint32_t[]){1, 2, 1}, 3);
+    assert_int_equal(want_groups(m, &a, (uint32_t[]){0, 1}, 2), 3);
+    assert_int_equal(want_groups(m, &b, (uint32_t[]){1, 2, 1}, 3), 7); /* 1 is on its way, not there */
     assert_int_equal(a.n, 2);
     assert_int_equal(b.n, 2);
     assert_int_equal(profile_of(m)->cancelled, 0);
@@ -218,6 +223,8 @@ static void guesses_have_owners(void **state) {
     assert_int_equal(l->guessed, 2);
     m->store->ops->settle(m->store, &a);
     assert_int_equal(profile_of(m)->cancelled, 2);
+    assert_int_equal(want_groups(m, &a, (uint32_t[]){2, 5, 3}, 3), 2); /* two of them are there */
+    m->store->ops->settle(m->store, &a);
     same(m, 1, 1);
     lode_model_free(m);
 }

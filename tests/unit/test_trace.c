@@ -247,6 +247,26 @@ static void time_passes(void **state) {
     lode_trace_free(t);
 }
 
+/* Two experts are used: one always and known to be, the other in turn, guessed at the same place of the order and
+ * wrong.  That the first guess is right each time says nothing of what is to be read. */
+static void chances_are_of_what_is_away(void **state) {
+    (void)state;
+    const uint64_t size = ONE;
+    const struct lode_trace_shape shape = {
+        .n_layers = 1, .n_experts = 8, .n_used = 1, .other_bytes = 300, .expert_bytes = &size, .guesses = true};
+    struct lode_trace *t;
+    assert_int_equal(lode_trace_create(&t, &shape, TURNS, &err), 0);
+    for (uint32_t i = 0; i < TURNS; i++) {
+        const bool easy = i % 4; /* three of four guesses are right, of what is there */
+        lode_trace_put(t, 0, i, &(uint32_t){easy ? 0 : 1 + i / 4 % 3}, &(float){1}, 1);
+        lode_trace_put_guess(t, 0, i, true, &(uint32_t){easy ? 0 : 4 + i / 4 % 3}, 1);
+    }
+    const struct lode_replay r = replayed(t, 3 * ONE, 1000, true);
+    assert_int_equal(r.hits, TURNS * 3 / 4 - 1);
+    assert_true(r.bytes_read <= TURNS / 4 * ONE + 3 * ONE); /* without: as much again for nothing */
+    lode_trace_free(t);
+}
+
 /* Whatever is guessed: what is used is read or was there, and time is that of computing at least. */
 static void guesses_add_up(void **state) {
     (void)state;
@@ -456,6 +476,7 @@ int main(void) {
         cmocka_unit_test(guesses_are_kept),
         cmocka_unit_test(old_ones_are_read),
         cmocka_unit_test(time_passes),
+        cmocka_unit_test(chances_are_of_what_is_away),
         cmocka_unit_test(guesses_add_up),
         cmocka_unit_test(belady_is_the_optimum),
         cmocka_unit_test(default_is_near_the_best),
