@@ -6,7 +6,8 @@ of its own, to which values are copied as to a device.  Each model is cut at eve
 layers, its experts and single tensors are put on the other side, and layers are shared out among three.
 In small batches, so that pages, states and sequences' ends are met at all positions of a step.
 
-With --device LIST in front of the names the other places are real: `--device cuda`.
+With --device LIST in front of the names the other places are real: `--device cuda`.  Then a cache of experts in
+the GPU's memory is among the ways, from 5 % of them to all.
 """
 import concurrent.futures
 import json
@@ -38,9 +39,23 @@ def cases(folders):
 
 
 def shape(program, path):
-    """-> layers, whether there are experts."""
+    """-> layers, bytes of experts."""
     j = json.loads(lode(program, 'plan', path, '--device', 'cpu', '--no-bandwidth', '--json'))
-    return j['n_layers'], j['experts_size'] > 0
+    return j['n_layers'], j['experts_size']
+
+
+def beside(n_layers, experts, device):
+    """The GPU computes experts of the CPU's: from what its cache has, brought one by one (mapped memory) or copied
+    by threads (--no-mmap), all of a batch or some, for caches of 5 % of the experts to all."""
+    for percent in 5, 25, 50, 75, 100:
+        base = ['--device', device, LAYERS, '99', '--cpu-moe', '--vram-experts', str(max(experts * percent // 100, 1))]
+        for more in ('-b', '1'), ('-b', '7'), ('-b', '1', '--no-mmap'), ('-b', '30', '--bring-rows', '8'), \
+                ('-b', '64', '--bring-rows', '1', '--no-mmap'):
+            yield base + list(more)
+    yield ['--device', device, LAYERS, '99', '--n-cpu-moe', '1', '--vram-experts', '1M', '-b', '9', '--bring-rows', '4']
+    yield ['--device', device, LAYERS, str(n_layers), '--expert-cache', '1M', '--vram-experts', '200K', '-b', '1']
+    yield ['--device', device, LAYERS, str(n_layers), '--expert-cache', '1M', '--vram-experts', '200K', '-b', '40',
+           '--bring-rows', '9']
 
 
 def ways(n_layers, experts, device):
@@ -60,6 +75,8 @@ def ways(n_layers, experts, device):
         yield two + [LAYERS, '99', '--cpu-moe', '-b', '7']
         yield two + [LAYERS, '99', '--n-cpu-moe', '1']
         yield two + [LAYERS, str(n_layers), '--expert-cache', '1M', '-b', '1']
+        if 'cuda' in device:
+            yield from beside(n_layers, experts, device)
 
 
 def main():

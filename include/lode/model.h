@@ -54,6 +54,8 @@ struct lode_model_opts { /* zero means the default, so name only what you change
     uint64_t layer_cache; /* the same for the other matrices of layers: those of the first layers stay,
                               the others are read in turn, one ahead; 0: all are in memory */
     const char *cache_policy; /* who leaves that memory first (lode trace lists them); NULL: the best */
+    uint32_t bring_rows; /* diagnosis: a GPU beside the CPU (lode_model_gpu_cache) is brought all experts of steps of so
+                            many tokens or more; 0: where that is quicker */
     const char *hot;     /* a list of experts that it begins with (lode/profile.h); NULL, or no such file */
     bool no_prefetch;    /* experts of the next layer are not guessed and read ahead */
     bool no_checksum;    /* what packed models have of their weights is not compared */
@@ -104,6 +106,11 @@ LODE_API int lode_model_fill(struct lode_model *m, uint64_t expert_cache, uint64
  * last is what follows the layers (the output, and with it the embedding), but not the experts of the
  * first cpu_experts layers.  Without this call: all, or nothing where "auto" finds too little memory. */
 LODE_API void lode_model_split(struct lode_model *m, uint32_t gpu_layers, uint32_t cpu_experts);
+/* Before fill, for a model whose experts are on the CPU in part and its layers on GPUs: the first of these computes
+ * some of the CPU's experts too, those that are in `bytes` of its memory, where the ones that are used most come
+ * to be, and some that it is given meanwhile; of a long prompt all, where that is quicker.  No bit of a result
+ * depends on it.  Without this call none. */
+LODE_API void lode_model_gpu_cache(struct lode_model *m, uint64_t bytes);
 /* Bytes of the layers' own matrices, without experts: what layer_cache can be of. */
 LODE_API uint64_t lode_model_layers_size(const struct lode_model *m);
 /* Whether a device that has a part of it has failed for good (a step said LODE_ERR_DEVICE): then no step of it

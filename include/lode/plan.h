@@ -8,6 +8,8 @@
  *     if (!p.fits)
  *         puts(p.advice);
  *     lode_model_split(m, p.gpu_layers, p.cpu_experts);
+ *     if (p.gpu_beside)
+ *         lode_model_gpu_cache(m, p.gpu_cache);
  *     lode_model_fill(m, p.expert_cache, p.layer_cache, &err);
  *     session_opts.ctx = p.ctx;
  */
@@ -53,6 +55,8 @@ struct lode_placement_row {
     double read[LODE_RUNGS];   /* bytes read from there for a token */
 };
 
+#define LODE_NO_GPU_CACHE UINT64_MAX
+
 struct lode_budget { /* zero means the default */
     uint64_t ram;      /* bytes for all that this program holds, at most and by default what the machine
                           and the control groups have left */
@@ -60,6 +64,8 @@ struct lode_budget { /* zero means the default */
     uint64_t own;      /* bytes of that which the caller holds or will, beside models: a text, its tokens */
     uint32_t gpu_layers;  /* so many of n_layers + 1 on the GPUs (lode_model_split); 0: chosen */
     uint32_t cpu_experts; /* the experts of the first so many layers on the CPU; 0: chosen */
+    uint64_t gpu_cache;   /* bytes of a GPU for those of them that are used most (lode_model_gpu_cache); 0: chosen,
+                             but none where cpu_experts was named; LODE_NO_GPU_CACHE: none */
     uint32_t parallel; /* sequences at once, each with the whole context; 0: 1 */
     double hit_rate;   /* of the cache of experts at the size that will be chosen; 0: 1 - (1 - c)^1.75,
                           c the share of experts that it holds, about what recorded routes give */
@@ -84,6 +90,10 @@ struct lode_placement {
     uint32_t n_gpus;         /* places beside the host, */
     uint64_t gpu_size[LODE_PLACEMENT_GPUS], gpu_room[LODE_PLACEMENT_GPUS]; /* (n_gpus) what each has of it, and has */
     uint32_t gpu_layers, cpu_experts; /* for lode_model_split */
+    bool gpu_beside;         /* for lode_model_gpu_cache: a GPU computes some of the CPU's experts, */
+    uint64_t gpu_cache;      /* those that are in so many bytes of it, */
+    double gpu_hit_rate;     /* which so many of the uses find there; and others are brought: */
+    double upload_seconds;   /* what a prompt's step takes to bring all others; 0: not known */
     uint32_t n_layers;
     uint32_t ctx, parallel;
     uint32_t batch;          /* for the session: what was asked for, or more than its default where experts

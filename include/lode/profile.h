@@ -29,6 +29,8 @@ struct lode_profile_layer {
     uint64_t hits;  /* of these, in memory, or on their way, when they were asked for */
     uint64_t bytes; /* read */
     uint64_t guesses, guessed; /* experts read ahead; of these, how many were then used */
+    uint64_t gpu_uses, gpu_hits; /* of experts that a GPU's cache may have; of these, found in it */
+    uint64_t gpu_bytes;          /* brought to it */
 };
 
 enum { LODE_PROFILE_LAYERS = 1024 };
@@ -45,6 +47,7 @@ struct lode_profile {
     uint64_t cancelled;   /* guesses that were off before they were read */
     double busy;          /* seconds in which the disk had something to read, steps or none */
     const char *reader;   /* how files are read: "io_uring, direct" */
+    uint64_t gpu_cache, gpu_held; /* the same of the cache in a GPU's memory; 0: there is none */
 };
 
 LODE_API void lode_model_profile(const struct lode_model *m, struct lode_profile *out);

@@ -92,6 +92,9 @@ struct lode_scheduler_stats {
     uint32_t last_batch;                 /* requests of the last step */
     double seconds;                      /* spent in steps */
     struct lode_disk_info disk;
+    /* Of the model's experts, whoever used it: streamed through memory, and beside a GPU (lode/profile.h).  hits: found
+     * in memory, in the GPU's; bytes read from the disk, brought to the GPU. */
+    uint64_t expert_uses, expert_hits, expert_bytes, gpu_expert_uses, gpu_expert_hits, gpu_expert_bytes;
 };
 LODE_API void lode_scheduler_stats(struct lode_scheduler *s, struct lode_scheduler_stats *out);
 

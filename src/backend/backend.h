@@ -164,6 +164,67 @@ struct lode_expert_sizes {
     uint32_t n, n_used, d_in, d_ff, d_out;
 };
 
+/* ---- a device beside the host (cuda/aside.c) ----
+ *
+ * It computes some of the experts that rows of the host's EXPERTS instructions were routed to: those that its memory
+ * holds, or gets meanwhile.  Which these are changes no bit, as a device's products and activations are the host's
+ * (law 1), and whoever adds up does so in the order of experts. */
+
+struct lode_expert_pair {
+    uint32_t row, place; /* place: among the row's choices */
+    float weight;
+};
+struct lode_expert_share { /* an expert's pairs */
+    uint32_t expert, first, n;
+};
+
+struct lode_aside_job {
+    const struct lode_instr *in; /* with its biases pinned */
+    const struct lode_expert_share *shares; /* (n_shares), ascending */
+    const struct lode_expert_pair *pairs;   /* (n_pairs), by expert, then row */
+    uint32_t n_shares, n_pairs, n_rows;
+    double share_ns; /* that the host would take for one of the shares, about */
+};
+
+/* What the host does for it while it takes a whole job. */
+struct lode_aside_host {
+    void *user;
+    /* fn(arg, i, worker) for each i below n, by all threads. */
+    void (*each)(void *user, lode_pool_fn *fn, void *arg, uint32_t n);
+    /* Up to `most` of the shares that are not in `have` and were not given before, in shares[], with their
+     * matrices, which stay where they are until drop.  Waits for one; 0: there are no more. */
+    int (*get)(void *user, const bool *have, uint32_t *shares, const char *(*w)[3], uint32_t most,
+               struct lode_error *err);
+    void (*drop)(void *user, uint32_t share);
+};
+
+struct lode_aside;
+struct lode_aside_ops {
+    /* Which shares it computes: place[i] is the first row of share i's results, LODE_NO_PLACE where the host is
+     * to compute it.  Returns their number; if not 0, start and finish follow, once each. */
+    uint32_t (*take)(struct lode_aside *a, const struct lode_aside_job *job, uint32_t *place);
+    /* Begins with what was taken, from any thread; what goes wrong is finish's to say. */
+    void (*start)(struct lode_aside *a);
+    /* Waits for the results, unweighed rows of floats *stride bytes apart, until the next take; NULL: see err. */
+    const char *(*finish)(struct lode_aside *a, size_t *stride, struct lode_error *err);
+    /* The host has computed a share, and its matrices are still in memory: they may be wanted for later. */
+    void (*offer)(struct lode_aside *a, const struct lode_aside_job *job, uint32_t share, const char *const w[3],
+                  const struct lode_aside_host *host);
+    /* Most rows of a job that it can take as a whole; 0: none of such an instruction. */
+    uint32_t (*most_rows)(struct lode_aside *a, const struct lode_instr *in);
+    /* Whether taking all of it is quicker than the host. */
+    bool (*wants_all)(struct lode_aside *a, const struct lode_aside_job *job);
+    /* All shares, weighed and added up, to the instruction's result. */
+    int (*run_all)(struct lode_aside *a, const struct lode_aside_job *job, const struct lode_aside_host *host,
+                   struct lode_error *err);
+    void (*free)(struct lode_aside *a);
+};
+/* Belongs to one backend of the host at a time. */
+struct lode_aside {
+    const struct lode_aside_ops *ops;
+};
+#define LODE_NO_PLACE UINT32_MAX
+
 /* What the CPU backend needs to know before the first step, so that it allocates nothing later. */
 struct lode_cpu_opts {
     enum lode_isa isa; /* usable here */
@@ -176,6 +237,8 @@ struct lode_cpu_opts {
     uint32_t max_head_dim; /* of its values */
     struct lode_expert_sizes experts;
     struct lode_store *store; /* borrowed; for weights that ops pin themselves */
+    struct lode_aside *aside; /* borrowed; NULL: the host computes all experts */
+    bool takes_turns;         /* with devices: its threads stay awake for theirs */
 };
 int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *opts,
                     struct lode_error *err);

@@ -61,6 +61,48 @@ int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
 /* Bytes of weights that load brought, and in how many seconds. */
 uint64_t lode_cuda_uploaded(const struct lode_cuda *c, double *seconds);
 
+/* ---- experts of the host's that live here too (cuda/cache.h), and are computed here (cuda/aside.c) ---- */
+
+struct lode_cuda_experts_opts { /* all borrowed until keep returns, but for the graph, which stays */
+    const struct lode_graph *graph;
+    const struct lode_source *source;
+    const struct lode_weight *weights;
+    const uint16_t *uses; /* by weight; bit 0: the host computes with it; NULL: with all */
+    const struct lode_group *groups;
+    bool float_act;
+    enum lode_fast fast; /* the host's: types that have such products are computed there alone */
+    uint64_t bytes;      /* of the cache, at most */
+    const char *policy;  /* NULL: the default */
+    bool may_pin;        /* what is mapped stays in memory while the cache lives, for the device to read */
+};
+struct lode_cuda_experts_sizes {
+    uint64_t all;       /* bytes of a cache that all such experts fit in; 0: there are none */
+    uint64_t raw, slot; /* of the largest as files have it, as the device does */
+    uint32_t n_layers;
+};
+int lode_cuda_experts_sizes(const struct lode_cuda *c, const struct lode_cuda_experts_opts *o,
+                            struct lode_cuda_experts_sizes *out, struct lode_error *err);
+/* Makes room for them, once, within o->bytes; LODE_ERR_NOMEM with numbers.  It fills as experts are used.  forget:
+ * after the asides. */
+int lode_cuda_keep_experts(struct lode_cuda *c, const struct lode_cuda_experts_opts *o, struct lode_error *err);
+void lode_cuda_forget_experts(struct lode_cuda *c);
+/* Whether the device reads experts where the host has them. */
+bool lode_cuda_fetches_experts(const struct lode_cuda *c);
+/* Adds what was counted to a profile. */
+void lode_cuda_count_experts(const struct lode_cuda *c, struct lode_profile *out);
+
+struct lode_cuda_aside_opts {
+    uint32_t max_rows;
+    struct lode_expert_sizes experts; /* the largest of the host's */
+    uint64_t raw, slot;               /* as lode_cuda_experts_sizes has them */
+    uint32_t bring_rows; /* it takes all of jobs of so many rows or more; 0: where that is quicker */
+};
+/* NULL in *out where the device keeps no experts. */
+int lode_cuda_aside_create(struct lode_aside **out, struct lode_cuda *c, const struct lode_cuda_aside_opts *o,
+                           struct lode_error *err);
+/* Bytes that create takes, of the device's memory and of the host's. */
+void lode_cuda_aside_size(const struct lode_cuda_aside_opts *o, uint64_t *device, uint64_t *host);
+
 struct lode_cuda_opts {
     bool fast;         /* 16-bit weights by the tensor cores, where it has them: not the CPU's bits */
     uint32_t max_rows; /* of a step */

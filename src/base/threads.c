@@ -46,7 +46,7 @@ struct span {
 struct lode_pool {
     uint32_t n_threads, n_started; /* n_started: that must be joined */
     uint32_t n_spans;
-    int64_t spin_ns;
+    _Atomic int64_t spin_ns;
     struct worker *workers; /* owned; (n_threads), [0] is the caller and unused */
 
     struct span spans[MOST_SPANS]; /* (n_spans) */
@@ -143,7 +143,7 @@ static void *worker_main(void *arg) {
         if (atomic_load(&p->stop))
             return NULL;
         work(p, w->index);
-        if (spin_while(&p->epoch, epoch, p->spin_ns))
+        if (spin_while(&p->epoch, epoch, atomic_load_explicit(&p->spin_ns, memory_order_relaxed)))
             continue;
         /* seq_cst: either run sees a sleeper or the kernel sees the new epoch */
         atomic_fetch_add(&p->sleepers, 1);
@@ -177,7 +177,7 @@ void lode_pool_run(struct lode_pool *p, lode_pool_fn *fn, void *arg, uint32_t n_
 
     uint32_t left;
     while ((left = atomic_load_explicit(&p->pending, memory_order_acquire)) != 0) {
-        if (spin_while(&p->pending, left, p->spin_ns))
+        if (spin_while(&p->pending, left, atomic_load_explicit(&p->spin_ns, memory_order_relaxed)))
             continue;
         atomic_store(&p->caller_sleeps, true);
         if ((left = atomic_load(&p->pending)) != 0)
@@ -221,7 +221,7 @@ int lode_pool_create(struct lode_pool **out, uint32_t n_threads, bool pin, struc
     const uint32_t n_cpus = lode_machine_cpus(cpus, LODE_POOL_MAX, &n_cores);
     pin = pin && n_threads >= n_cores;
     /* With more threads than cores whoever spins keeps somebody else from working. */
-    p->spin_ns = n_threads <= n_cpus ? SPIN_NS : 0;
+    atomic_store(&p->spin_ns, n_threads <= n_cpus ? SPIN_NS : 0);
     for (uint32_t i = 1; i < n_threads; i++) {
         p->workers[i] =
             (struct worker){.pool = p, .index = i, .cpu = pin && i < n_cpus ? (int)cpus[i] : -1};
@@ -235,6 +235,11 @@ int lode_pool_create(struct lode_pool **out, uint32_t n_threads, bool pin, struc
     }
     *out = p;
     return 0;
+}
+
+void lode_pool_stay_awake(struct lode_pool *p, int64_t ns) {
+    if (atomic_load(&p->spin_ns) > 0)
+        atomic_store(&p->spin_ns, ns);
 }
 
 uint32_t lode_pool_threads(const struct lode_pool *p) { return p->n_threads; }

@@ -35,6 +35,9 @@ enum { LODE_POOL_MAX = 1024 };
  * thread stays on a core of its own, if the pool has as many threads as the process has cores (a
  * smaller one would sit on the first cores whoever else is there); the caller is left as it is. */
 int lode_pool_create(struct lode_pool **pool, uint32_t n_threads, bool pin, struct lode_error *err);
+/* Idle threads spin for so long instead, for who is soon back: waking them all takes as long as a device's part of a
+ * layer. */
+void lode_pool_stay_awake(struct lode_pool *pool, int64_t ns);
 uint32_t lode_pool_threads(const struct lode_pool *pool);
 void lode_pool_run(struct lode_pool *pool, lode_pool_fn *fn, void *arg, uint32_t n_tasks);
 void lode_pool_free(struct lode_pool *pool);

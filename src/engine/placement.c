@@ -11,7 +11,8 @@
  * seconds: places work one after the other, but the disk's reading of whole layers, which takes as long
  * as the rest or longer, at 0.9 of its speed as all cores read memory besides.  Of experts the disk reads
  * many before they are asked for, while others are computed; but an eighth of what it reads is for nothing,
- * and it is slower beside computing, which together comes to the same.  0.75 and 0.8 are the share of plain
+ * and it is slower beside computing, which together comes to the same.  Where a GPU computes experts beside the
+ * CPU, what its cache has counts as read there, and of the others both get a part, so that their speeds add up.  0.75 and 0.8 are the share of plain
  * reading's speed that decoding reaches (bench/README.md: 0.65 to 0.83 of memory's).
  */
 #include "backend/cuda.h"
@@ -65,6 +66,8 @@ enum { CANDIDATE = 8 }; /* bytes: a token and its score */
 #define LAUNCH_SECONDS 1.54e-6
 #define EXPERTS_SECONDS 33e-6
 #define EXCHANGE_SECONDS 9e-6 /* a row between two H200s, by NCCL within a captured step */
+/* Of the bus's speed, what bringing experts one by one comes to. */
+#define BRING_SHARE 0.8
 enum { EXPERTS_FORKS = 3 /* gate and up, down, and the choice before them */ };
 
 struct weights { /* of a kind, at a rung */
@@ -78,6 +81,7 @@ struct placing {
     const struct lode_budget *budget;
     struct lode_placement *p;
     struct lode_split split;              /* that is being tried */
+    bool beside;                          /* with a GPU that computes some of the host's experts */
     struct weights weights[KINDS][LODE_RUNGS];
     uint64_t device[LODE_PLACES];         /* bytes of weights at each place but the host */
     struct lode_needs needs;              /* for p->ctx and all sequences */
@@ -85,6 +89,7 @@ struct placing {
     uint64_t free;                        /* of the host's memory, without one */
     uint64_t kv_read[LODE_RUNGS];         /* of one sequence at a full context */
     uint64_t program;
+    double host_experts;                  /* bytes of experts that a token reads from memory */
     uint64_t slots_most;                  /* bytes of a cache that holds all experts */
     uint64_t around; /* what weights that stay are read with, beside experts or layers that are streamed */
 };
@@ -224,9 +229,16 @@ static uint64_t fixed_size(const struct placing *pl) {
     return sum;
 }
 
+/* The place whose memory has the cache of experts; LODE_HOST: there is none. */
+static uint32_t beside_at(const struct placing *pl) { return pl->split.plans[LODE_BODY].beside; }
+
+static uint64_t cache_at(const struct placing *pl, uint32_t place) {
+    return place != LODE_HOST && place == beside_at(pl) ? pl->p->gpu_cache : 0;
+}
+
 static bool fits_devices(const struct placing *pl) {
     for (uint32_t p = 1; p < pl->m->n_places; p++)
-        if (pl->device[p] + sessions_at(pl, p) > pl->room[p])
+        if (pl->device[p] + cache_at(pl, p) + sessions_at(pl, p) > pl->room[p])
             return false;
     return true;
 }
@@ -256,7 +268,7 @@ static int largest_ctx(struct placing *pl, uint32_t low, uint32_t high, struct l
 static int try_split(struct placing *pl, uint32_t gpu_layers, uint32_t cpu_experts, uint32_t ctx,
                      struct lode_error *err) {
     lode_split_free(&pl->split);
-    LODE_TRY(lode_split_make(&pl->split, pl->m, gpu_layers, cpu_experts, err));
+    LODE_TRY(lode_split_make(&pl->split, pl->m, gpu_layers, cpu_experts, pl->beside, err));
     pl->p->gpu_layers = gpu_layers;
     pl->p->cpu_experts = cpu_experts;
     count_weights(pl);
@@ -276,13 +288,9 @@ static int most_layers(struct placing *pl, uint32_t cpu_experts, uint32_t ctx, s
 
 /* All if it fits.  Else experts leave first, layer by layer: a token reads few of them, so they lose
  * least by slower memory; then whole layers. */
-static int choose_split(struct placing *pl, uint32_t ctx, struct lode_error *err) {
+static int choose_layers(struct placing *pl, uint32_t ctx, struct lode_error *err) {
     const uint32_t n = pl->m->hp.n_layers, all = pl->budget->gpu_layers ? pl->budget->gpu_layers : n + 1;
     const uint32_t given = pl->budget->cpu_experts < n ? pl->budget->cpu_experts : n;
-    if (pl->m->n_places == 1)
-        return try_split(pl, 0, 0, ctx, err);
-    if (pl->m->n_ranks) /* all or nothing */
-        return try_split(pl, all, given, ctx, err);
     LODE_TRY(try_split(pl, all, given, ctx, err));
     if (fits_devices(pl) || (pl->budget->gpu_layers && (given || !pl->m->n_expert_groups)))
         return 0; /* what was asked for is not changed; what does not fit is said */
@@ -298,6 +306,46 @@ static int choose_split(struct placing *pl, uint32_t ctx, struct lode_error *err
         *(fits_devices(pl) ? &fits : &fails) = middle;
     }
     return try_split(pl, all, fits, ctx, err);
+}
+
+/* A GPU computes experts beside the host, unless the host was named for them or nothing is on a GPU.  Its memory has
+ * whole layers' experts and a cache of the others: a layer whose experts are all there waits for nobody, a byte of
+ * the cache has more of what is used.  Where most experts would be the CPU's, all are, and the cache has the room;
+ * else what is left of it (bench/notes/cuda.md has the reckoning). */
+static int choose_split(struct placing *pl, uint32_t ctx, struct lode_error *err) {
+    const struct lode_budget *b = pl->budget;
+    const uint32_t n = pl->m->hp.n_layers;
+    if (pl->m->n_places == 1)
+        return try_split(pl, 0, 0, ctx, err);
+    if (pl->m->n_ranks) /* all or nothing */
+        return try_split(pl, b->gpu_layers ? b->gpu_layers : n + 1, b->cpu_experts < n ? b->cpu_experts : n, ctx, err);
+    pl->beside = b->gpu_cache != LODE_NO_GPU_CACHE && (b->gpu_cache || !b->cpu_experts) && pl->m->beside.n_layers;
+    pl->p->gpu_cache = !pl->beside ? 0 : b->gpu_cache < pl->m->beside.all ? b->gpu_cache : pl->m->beside.all;
+    LODE_TRY(choose_layers(pl, ctx, err));
+    if (!pl->beside)
+        return 0;
+    if (beside_at(pl) == LODE_HOST || (!fits_devices(pl) && !b->gpu_cache)) { /* all fits, or not even buffers do */
+        pl->beside = false;
+        pl->p->gpu_cache = 0;
+        return choose_layers(pl, ctx, err);
+    }
+    if (b->gpu_cache)
+        return 0;
+    if (!b->cpu_experts && pl->p->cpu_experts > n / 2 && pl->p->cpu_experts < n)
+        LODE_TRY(try_split(pl, pl->p->gpu_layers, n, ctx, err));
+    const uint32_t at = beside_at(pl);
+    const uint64_t used = pl->device[at] + sessions_at(pl, at);
+    const uint64_t all = pl->m->beside.all / pl->m->beside.n_layers * pl->p->cpu_experts;
+    const uint64_t left = pl->room[at] > used ? pl->room[at] - used : 0;
+    pl->p->gpu_cache = left < all ? left : all;
+    return 0;
+}
+
+/* Of uses, those that find their expert in a cache with such a share of all: (1 - share)^1.75, without what
+ * pow() has in memory. */
+static double hits_of(double share) {
+    const double missing = share < 1 ? 1 - share : 0, root = sqrt(missing);
+    return 1 - missing * root * sqrt(root);
 }
 
 /* The cache that is left for experts; 0: all are in memory anyway. */
@@ -325,9 +373,8 @@ static void choose_cache(struct placing *pl) {
         p->expert_cache += room - other - p->layer_cache;
     if (p->expert_cache > pl->slots_most)
         p->expert_cache = pl->slots_most;
-    const double share = (double)p->expert_cache / (double)pl->slots_most;
-    const double root = sqrt(1 - share); /* (1 - share)^1.75, without what pow() has in memory */
-    p->hit_rate = pl->budget->hit_rate > 0 ? pl->budget->hit_rate : 1 - (1 - share) * root * sqrt(root);
+    p->hit_rate = pl->budget->hit_rate > 0 ? pl->budget->hit_rate
+                                           : hits_of((double)p->expert_cache / (double)pl->slots_most);
 }
 
 /* A batch reads each expert once, so larger ones read less: as many rows as cost the cache little, where
@@ -410,6 +457,13 @@ static void fill_rows(struct placing *pl) {
     }
     const uint64_t on_host = pl->weights[EXPERTS][LODE_RUNG_RAM].size;
     struct lode_placement_row *row = add_kind(pl, EXPERTS);
+    if (row && p->gpu_beside) {
+        const double hits = p->gpu_hit_rate * row->read[LODE_RUNG_RAM];
+        row->size[LODE_RUNG_VRAM] += p->gpu_cache;
+        row->read[LODE_RUNG_VRAM] += hits;
+        row->read[LODE_RUNG_RAM] -= hits;
+    }
+    pl->host_experts = row ? row->read[LODE_RUNG_RAM] : 0;
     if (row && p->expert_cache) {
         row->size[LODE_RUNG_RAM] = p->expert_cache;
         row->size[LODE_RUNG_DISK] = on_host > p->expert_cache ? on_host - p->expert_cache : 0;
@@ -436,8 +490,9 @@ static void fill_rows(struct placing *pl) {
 }
 
 /* ranks: GPUs that read at the same time. */
-static double seconds(const struct lode_placement *p, const struct lode_budget *b, uint32_t ranks,
-                      const double read[LODE_RUNGS]) {
+static double seconds(const struct placing *pl, uint32_t ranks, const double read[LODE_RUNGS]) {
+    const struct lode_placement *p = pl->p;
+    const struct lode_budget *b = pl->budget;
     const double speeds[LODE_RUNGS] = {DEVICE_SHARE * b->vram_speed * (ranks ? ranks : 1), LODE_PLAN_RAM_SHARE * b->ram_speed, b->disk_speed};
     double sum = p->borders * BORDER_SECONDS + p->forks * b->fork_time + p->launches * LAUNCH_SECONDS +
                  p->expert_launches * EXPERTS_SECONDS + p->exchanges * EXCHANGE_SECONDS;
@@ -446,6 +501,10 @@ static double seconds(const struct lode_placement *p, const struct lode_budget *
             return 0;
     for (int r = 0; r < LODE_RUNG_DISK; r++)
         sum += read[r] > 0 ? read[r] / speeds[r] : 0;
+    if (p->gpu_beside && !p->expert_cache && b->bus_speed > 0) { /* read from both ends */
+        const double host = speeds[LODE_RUNG_RAM];
+        sum -= pl->host_experts / host - pl->host_experts / (host + BRING_SHARE * b->bus_speed);
+    }
     const bool replayed = b->waits > 0 && p->expert_cache && !p->layer_cache;
     const double disk = replayed                   ? b->waits
                         : read[LODE_RUNG_DISK] > 0 ? read[LODE_RUNG_DISK] / speeds[LODE_RUNG_DISK]
@@ -459,7 +518,7 @@ static double seconds(const struct lode_placement *p, const struct lode_budget *
 static void predict(struct placing *pl) {
     struct lode_placement *p = pl->p;
     const uint32_t ranks = pl->m->n_ranks;
-    const double empty = seconds(p, pl->budget, ranks, p->read), full = seconds(p, pl->budget, ranks, p->read_full);
+    const double empty = seconds(pl, ranks, p->read), full = seconds(pl, ranks, p->read_full);
     if (empty > 0 && full > 0) {
         p->tokens_per_second = 1 / empty;
         p->tokens_per_second_full = 1 / full;
@@ -490,12 +549,12 @@ static uint64_t least_size(const struct placing *pl) {
 /* What was asked for is more than a GPU has. */
 static int advise_devices(struct placing *pl) {
     for (uint32_t p = 1; p < pl->m->n_places; p++) {
-        const uint64_t need = pl->device[p] + sessions_at(pl, p);
+        const uint64_t need = pl->device[p] + cache_at(pl, p) + sessions_at(pl, p);
         if (need > pl->room[p])
             advise(pl->p, "%u layers on the GPU need %.0f MiB there, %.0f MiB more than there are: %s\n", pl->split.n_gpu_layers,
                    mib(need), mib(need - pl->room[p]),
                    pl->m->n_ranks ? "-sm layer, where some may be on the CPU, or a smaller context"
-                                  : "a smaller -ngl, or --n-cpu-moe, or leave both out");
+                                  : "a smaller -ngl or --vram-experts, or --n-cpu-moe, or leave them out");
     }
     return 0;
 }
@@ -623,6 +682,12 @@ static int place(struct placing *pl, struct lode_error *err) {
     if (!pl->opts.ctx)
         LODE_TRY(largest_ctx(pl, least, p->ctx_wanted, err));
     p->on_gpu = pl->split.n_gpu_layers > 0;
+    p->gpu_beside = beside_at(pl) != LODE_HOST;
+    if (p->gpu_beside) {
+        const double all = (double)m->beside.all / m->beside.n_layers * p->cpu_experts;
+        p->gpu_hit_rate = hits_of((double)p->gpu_cache / all);
+        p->upload_seconds = pl->budget->bus_speed > 0 ? (all - (double)p->gpu_cache) / pl->budget->bus_speed : 0;
+    }
     count_groups(pl);
     choose_cache(pl);
     LODE_TRY(choose_batch(pl, err));

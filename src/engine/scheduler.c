@@ -527,6 +527,20 @@ void lode_scheduler_stats(struct lode_scheduler *s, struct lode_scheduler_stats 
     *out = s->stats;
     pthread_mutex_unlock(&s->lock);
     out->recall_bytes = lode_recall_bytes(s->recall);
+    struct lode_profile *p = LODE_NEW(struct lode_profile); /* large; without it nothing is said of experts */
+    if (!p)
+        return;
+    lode_model_profile(s->model, p);
+    for (uint32_t l = 0; l < p->n_layers; l++) {
+        const struct lode_profile_layer *layer = &p->layers[l];
+        out->expert_uses += layer->uses;
+        out->expert_hits += layer->hits;
+        out->expert_bytes += layer->bytes;
+        out->gpu_expert_uses += layer->gpu_uses;
+        out->gpu_expert_hits += layer->gpu_hits;
+        out->gpu_expert_bytes += layer->gpu_bytes;
+    }
+    lode_free(p);
 }
 
 void lode_scheduler_forget(struct lode_scheduler *s) {

@@ -14,6 +14,9 @@ static uint32_t head_rows(const struct lode_model *m, const struct lode_plan *pl
 static struct lode_cpu_opts cpu_opts(const struct lode_model *m, const struct lode_plan *plans,
                                      uint32_t batch, uint32_t threads) {
     const uint32_t a = plans[LODE_BODY].max_cols, b = plans[LODE_HEAD].max_cols;
+    bool turns = false;
+    for (uint32_t i = 0; i < plans[LODE_BODY].n_cuts; i++)
+        turns |= m->devices[plans[LODE_BODY].cuts[i].place].cuda != NULL;
     return (struct lode_cpu_opts){.isa = m->isa,
                                   .threads = threads,
                                   .float_act = m->opts.float_act,
@@ -23,7 +26,8 @@ static struct lode_cpu_opts cpu_opts(const struct lode_model *m, const struct lo
                                   .max_heads = plans[LODE_BODY].max_heads,
                                   .max_head_dim = plans[LODE_BODY].max_head_dim,
                                   .experts = plans[LODE_BODY].experts,
-                                  .store = m->store};
+                                  .store = m->store,
+                                  .takes_turns = turns};
 }
 
 static uint32_t count_cuts(const struct lode_plan *plans, uint32_t place) {
@@ -71,6 +75,13 @@ static struct lode_cuda_opts cuda_opts(const struct lode_model *m, const struct 
     return o;
 }
 
+static struct lode_cuda_aside_opts aside_opts(const struct lode_model *m, const struct lode_plan *plans,
+                                              uint32_t batch) {
+    return (struct lode_cuda_aside_opts){.max_rows = batch, .experts = plans[LODE_BODY].experts,
+                                         .raw = m->beside.raw, .slot = m->beside.slot,
+                                         .bring_rows = m->opts.bring_rows};
+}
+
 void lode_workers_size(const struct lode_model *m, const struct lode_plan *plans, uint32_t batch,
                        uint32_t threads, uint64_t bytes[LODE_PLACES]) {
     const struct lode_cpu_opts o = cpu_opts(m, plans, batch, threads);
@@ -83,11 +94,23 @@ void lode_workers_size(const struct lode_model *m, const struct lode_plan *plans
         for (int i = LODE_TAIL; i < LODE_STAGES; i++)
             bytes[p] += lode_plan_buffer_size(&plans[i], p, 1, head_rows(m, plans, batch));
     }
+    if (plans[LODE_BODY].beside != LODE_HOST) {
+        const struct lode_cuda_aside_opts a = aside_opts(m, plans, batch);
+        uint64_t device, host;
+        lode_cuda_aside_size(&a, &device, &host);
+        bytes[plans[LODE_BODY].beside] += device;
+        bytes[LODE_HOST] += host;
+    }
 }
 
 static int create_backends(struct lode_workers *w, uint32_t threads, struct lode_error *err) {
     const struct lode_model *m = w->model;
-    const struct lode_cpu_opts o = cpu_opts(m, m->plans, w->batch, threads);
+    const uint8_t beside = m->plans[LODE_BODY].beside;
+    struct lode_cpu_opts o = cpu_opts(m, m->plans, w->batch, threads);
+    if (beside != LODE_HOST) {
+        const struct lode_cuda_aside_opts a = aside_opts(m, m->plans, w->batch);
+        LODE_TRY(lode_cuda_aside_create(&w->aside, m->devices[beside].cuda, &a, err));
+    }
     w->memory[LODE_HOST] = &lode_host_memory;
     w->threads = 1;
     for (uint32_t p = 0; p < LODE_PLACES; p++) {
@@ -95,6 +118,7 @@ static int create_backends(struct lode_workers *w, uint32_t threads, struct lode
         const struct lode_cuda_opts g = cuda_opts(m, m->plans, p, w->batch);
         if (!count_cuts(m->plans, p))
             continue;
+        o.aside = p == LODE_HOST ? w->aside : NULL;
         LODE_TRY(m->devices[p].cuda ? lode_cuda_create(b, m->devices[p].cuda, &g, err)
                                     : lode_cpu_create(b, &o, err));
         (*b)->place = p;
@@ -143,6 +167,8 @@ void lode_workers_release(struct lode_workers *w) {
     for (uint32_t p = 0; p < LODE_PLACES; p++)
         if (w->backends[p])
             w->backends[p]->ops->free(w->backends[p]);
+    if (w->aside)
+        w->aside->ops->free(w->aside);
     lode_free(w->tokens);
     lode_free(w->out_rows);
     lode_free(w->wants);

@@ -24,6 +24,7 @@ struct lode_workers {
     uint32_t refs;
     struct lode_model *model; /* borrowed */
     struct lode_backend *backends[LODE_PLACES]; /* of each place where the model runs; NULL */
+    struct lode_aside *aside; /* owned; NULL: the host computes all of its experts */
     const struct lode_memory *memory[LODE_PLACES]; /* theirs, as pages and states want them */
     uint32_t threads;                /* of the host that compute */
     struct lode_exec *stages[LODE_STAGES];

@@ -2,6 +2,7 @@
 
 #include "backend/cuda.h"
 #include "base/alloc.h"
+#include "base/machine.h"
 #include "model/groups.h"
 #include "model/profile.h"
 #include "model/shard.h"
@@ -255,7 +256,7 @@ static int choose_split(struct lode_model *m, struct lode_error *err) {
     const uint32_t wanted = m->is_split ? m->gpu_layers : m->n_places == 1 ? 0 : all;
     /* what is read when it is used is computed on the host */
     const uint32_t cpu_experts = m->is_split ? m->cpu_experts : m->opts.expert_cache ? UINT32_MAX : 0;
-    LODE_TRY(lode_split_make(&s, m, wanted, cpu_experts, err));
+    LODE_TRY(lode_split_make(&s, m, wanted, cpu_experts, m->has_beside, err));
     int rc = 0;
     if (!have_room(m, &s, &why)) {
         lode_split_free(&s);
@@ -263,7 +264,7 @@ static int choose_split(struct lode_model *m, struct lode_error *err) {
             *err = why;
             return LODE_ERR_LIMIT;
         }
-        rc = lode_split_make(&s, m, 0, 0, err);
+        rc = lode_split_make(&s, m, 0, 0, false, err);
         snprintf(m->device_note, sizeof m->device_note, "the GPU is not used: %.200s", why.text);
     }
     if (rc == 0)
@@ -301,6 +302,50 @@ static int fill_devices(struct lode_model *m, struct lode_error *err) {
             m->info.device = lode_cuda_name(d->cuda);
         m->info.on_gpu = true;
     }
+    return 0;
+}
+
+/* Of all its experts, wherever they run; uses and bytes are the caller's. */
+static struct lode_cuda_experts_opts experts_opts(const struct lode_model *m) {
+    return (struct lode_cuda_experts_opts){.graph = &m->graphs[LODE_BODY],
+                                           .source = m->source,
+                                           .weights = m->weights,
+                                           .groups = m->groups,
+                                           .float_act = m->opts.float_act,
+                                           .fast = m->fast,
+                                           .policy = m->opts.cache_policy};
+}
+
+static int size_experts(struct lode_model *m, struct lode_error *err) {
+    const struct lode_cuda_experts_opts o = experts_opts(m);
+    for (uint32_t p = 1; p < m->n_places; p++)
+        if (m->devices[p].cuda)
+            return lode_cuda_experts_sizes(m->devices[p].cuda, &o, &m->beside, err);
+    return 0;
+}
+
+/* Room for experts beside the host.  Those that are mapped, and have room in memory beside what others hold, are
+ * pinned there for the GPU to read. */
+static int keep_experts(struct lode_model *m, struct lode_error *err) {
+    const uint8_t at = m->plans[LODE_BODY].beside;
+    struct lode_cuda_experts_opts o = experts_opts(m);
+    struct lode_machine machine;
+    uint64_t size = 0;
+    if (at == LODE_HOST)
+        return 0;
+    for (uint32_t g = 0; g < m->n_expert_groups; g++)
+        for (uint32_t k = 0; k < m->groups[g].n_weights; k++)
+            size += m->weights[m->groups[g].weights[k]].size;
+    lode_machine_probe(&machine);
+    o.uses = m->uses;
+    o.bytes = m->gpu_cache;
+    o.may_pin = !streams(&m->opts) && !m->opts.direct && (!machine.ram_left || size < machine.ram_left);
+    LODE_TRY(lode_cuda_keep_experts(m->devices[at].cuda, &o, err));
+    const struct lode_weight *w = m->n_expert_groups ? &m->weights[m->groups[0].weights[0]] : NULL;
+    const bool mapped = w && lode_source_data(m->source, w->home, w->offset, w->size);
+    if (o.may_pin && mapped && !lode_cuda_fetches_experts(m->devices[at].cuda) && !*m->device_note)
+        snprintf(m->device_note, sizeof m->device_note,
+                 "the GPU cannot read experts where they are mapped: threads copy them for it");
     return 0;
 }
 
@@ -364,6 +409,7 @@ static int open_model(struct lode_model *m, const char *path, struct lode_error 
                                     err));
     m->n_expert_groups = m->n_groups;
     LODE_TRY(lode_model_find_experts(m, err));
+    LODE_TRY(size_experts(m, err));
     LODE_TRY(describe(m, err));
     const int rows = lode_split_by_rows(m, err);
     return rows > 0 ? lode_shard_model(m, err) : rows;
@@ -376,6 +422,7 @@ static int fill(struct lode_model *m, lode_store_maker *make, void *user, struct
                                        &m->groups, &m->n_groups, &m->layer_room, err));
     LODE_TRY(make(&m->store, user, m, err));
     LODE_TRY(fill_devices(m, err));
+    LODE_TRY(keep_experts(m, err));
     name_numerics(m);
     m->info.vectors_only = m->arch->encoder || m->hp.both_ways;
     m->opts.progress = NULL;
@@ -490,6 +537,11 @@ void lode_model_split(struct lode_model *m, uint32_t gpu_layers, uint32_t cpu_ex
     m->gpu_layers = gpu_layers;
     m->cpu_experts = cpu_experts;
     m->is_split = true;
+}
+
+void lode_model_gpu_cache(struct lode_model *m, uint64_t bytes) {
+    m->gpu_cache = bytes;
+    m->has_beside = true;
 }
 
 uint64_t lode_model_layers_size(const struct lode_model *m) {

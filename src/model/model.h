@@ -2,6 +2,7 @@
 #ifndef LODE_MODEL_MODEL_H
 #define LODE_MODEL_MODEL_H
 
+#include "backend/cuda.h"
 #include "kern/kern.h"
 #include "lode/model.h"
 #include "model/build.h"
@@ -37,6 +38,9 @@ struct lode_model {
     uint16_t *uses;   /* (n_weights): bit p: place p computes with it */
     uint32_t gpu_layers, cpu_experts; /* as lode_model_split was told */
     bool is_split;                    /* it was told */
+    bool has_beside;                  /* a GPU computes some of the host's experts: lode_model_gpu_cache */
+    uint64_t gpu_cache;               /* bytes of its memory for them */
+    struct lode_cuda_experts_sizes beside; /* of all that it could; zeros: none */
     bool any_device;                  /* --device was "auto" */
     enum lode_split_mode split_mode;  /* as opts say */
     char *tensor_devices, *tensor_split; /* of opts; NULL: none */

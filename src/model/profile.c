@@ -24,6 +24,9 @@ void lode_model_profile(const struct lode_model *m, struct lode_profile *out) {
             (double)atomic_load_explicit(&t->layers[l], memory_order_relaxed) * 1e-9;
     if (m->store->ops->count)
         m->store->ops->count(m->store, out);
+    for (uint32_t p = 1; p < m->n_places; p++)
+        if (m->devices[p].cuda)
+            lode_cuda_count_experts(m->devices[p].cuda, out);
 }
 
 struct use {

@@ -400,8 +400,21 @@ static int split(struct splitting *s, uint32_t gpu_layers, uint32_t cpu_experts,
     return 0;
 }
 
+/* The first GPU that has layers, where the host has experts. */
+static uint8_t find_beside(const struct lode_model *m, const struct lode_split *s) {
+    const struct lode_plan *body = &s->plans[LODE_BODY];
+    bool any = false;
+    uint8_t at = LODE_HOST;
+    for (uint32_t i = 0; i < body->n_instrs; i++)
+        any |= body->instrs[i].op == LODE_OP_EXPERTS && body->instrs[i].place == LODE_HOST;
+    for (uint32_t l = 0; any && l < m->hp.n_layers; l++)
+        if (m->devices[s->layers[l]].cuda && (at == LODE_HOST || s->layers[l] < at))
+            at = s->layers[l];
+    return at;
+}
+
 int lode_split_make(struct lode_split *out, const struct lode_model *m, uint32_t gpu_layers,
-                    uint32_t cpu_experts, struct lode_error *err) {
+                    uint32_t cpu_experts, bool beside, struct lode_error *err) {
     struct splitting *s = LODE_NEW(struct splitting);
     *out = (struct lode_split){.layers = LODE_NEW_ARRAY(uint8_t, m->n_kept),
                                .uses = LODE_NEW_ARRAY(uint16_t, m->n_weights)};
@@ -421,6 +434,8 @@ int lode_split_make(struct lode_split *out, const struct lode_model *m, uint32_t
         rc = lode_fail_nomem(err, "split");
     }
     lode_free(s);
+    if (rc == 0 && beside && m->beside.n_layers)
+        out->plans[LODE_BODY].beside = find_beside(m, out);
     if (rc < 0)
         lode_split_free(out);
     return rc;

@@ -27,9 +27,10 @@ struct lode_split {
 };
 
 /* The last gpu_layers of n_layers + 1 on devices (the last of them is what follows the layers, and takes
- * the embedding along), less the experts of the first cpu_experts layers. */
+ * the embedding along), less the experts of the first cpu_experts layers.
+ * beside: the first GPU computes some of the experts that are the host's. */
 int lode_split_make(struct lode_split *out, const struct lode_model *m, uint32_t gpu_layers,
-                    uint32_t cpu_experts, struct lode_error *err);
+                    uint32_t cpu_experts, bool beside, struct lode_error *err);
 void lode_split_free(struct lode_split *s);
 
 enum lode_split_mode { LODE_SPLIT_LAYER, LODE_SPLIT_ROW, LODE_SPLIT_NONE };

@@ -70,6 +70,7 @@ struct lode_plan {
     uint32_t input, result; /* values; input: LODE_NO_VALUE where the graph has none */
     uint32_t max_cols, max_heads, max_head_dim;
     struct lode_expert_sizes experts;
+    uint8_t beside; /* the place that computes some of the host's experts (backend.h); LODE_HOST: none */
     uint32_t n_ranks;    /* 0: none */
     uint32_t n_layers;   /* rank r's layer l is the caches' r * n_layers + l */
     uint64_t weight_bytes; /* read by a step of one row, by one rank */

@@ -103,6 +103,12 @@ static void add_stats(struct lode_scheduler_stats *to, const struct lode_schedul
     to->disk.written += st->disk.written;
     to->disk.read += st->disk.read;
     to->disk.errors += st->disk.errors;
+    to->expert_uses += st->expert_uses;
+    to->expert_hits += st->expert_hits;
+    to->expert_bytes += st->expert_bytes;
+    to->gpu_expert_uses += st->gpu_expert_uses;
+    to->gpu_expert_hits += st->gpu_expert_hits;
+    to->gpu_expert_bytes += st->gpu_expert_bytes;
     for (size_t i = 0; i < LODE_SCHEDULER_BATCHES; i++)
         to->batches[i] += st->batches[i];
 }

@@ -60,12 +60,15 @@ struct lode_budget load_budget(const struct load_opts *o) {
     uint64_t vram = 0;
     lode_machine_probe(&machine);
     const uint64_t most = machine.cgroup_limit ? machine.cgroup_limit : machine.ram_total;
-    if (o->vram.share > 0 && lode_device_count(&none) > 0)
+    if ((o->vram.share > 0 || o->vram_experts.share > 0) && lode_device_count(&none) > 0)
         lode_device_info(0, name, &vram, &none);
     return (struct lode_budget){.ram = arg_share_of(&o->ram, most),
                                 .vram = arg_share_of(&o->vram, vram),
                                 .gpu_layers = o->gpu_layers > 0 ? (uint32_t)o->gpu_layers : 0,
                                 .cpu_experts = cpu_experts(o),
+                                .gpu_cache = !o->vram_experts.given ? 0
+                                             : arg_share_of(&o->vram_experts, vram) ? arg_share_of(&o->vram_experts, vram)
+                                                                                    : LODE_NO_GPU_CACHE,
                                 .parallel = o->parallel,
                                 .own = o->own};
 }
@@ -90,6 +93,7 @@ static int open_model(struct lode_model **out, const struct load_opts *o,
                                .cache_policy = o->cache_policy,
                                .hot = o->hot,
                                .no_prefetch = o->no_prefetch,
+                               .bring_rows = (uint32_t)o->bring_rows,
                                .no_checksum = o->no_checksum,
                                .experts = (uint32_t)o->experts,
                                .progress = bar ? on_progress : NULL,
@@ -165,6 +169,9 @@ static void say_plan(const struct load_opts *o, const struct lode_model *m, cons
                                                            : "",
                 format_bytes((double)p->size[LODE_RUNG_VRAM], a),
                 format_bytes((double)p->budget[LODE_RUNG_VRAM], b));
+    if (p->gpu_beside)
+        fprintf(stderr, "lode: note: %s of that are for the experts that are used most, and the GPU computes others that "
+                        "it is brought\n", format_bytes((double)p->gpu_cache, a));
     if (!p->fits && p->size[LODE_RUNG_VRAM] > p->budget[LODE_RUNG_VRAM])
         fprintf(stderr, "lode: note: %s of the GPU's memory are needed and %s are free: ask for fewer layers (-ngl)\n",
                 format_bytes((double)p->size[LODE_RUNG_VRAM], a),
@@ -185,6 +192,8 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
     if (o->expert_cache || o->layer_cache) {
         if (b.gpu_layers)
             lode_model_split(m, b.gpu_layers, UINT32_MAX);
+        if (b.gpu_cache && b.gpu_cache != LODE_NO_GPU_CACHE)
+            lode_model_gpu_cache(m, b.gpu_cache);
         return lode_model_fill(m, o->expert_cache, o->layer_cache, err);
     }
     int rc = lode_plan_place(m, &so, &b, &p, err);
@@ -211,6 +220,8 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
     if (p.expert_cache && !o->batch)
         o->batch = p.batch;
     lode_model_split(m, p.gpu_layers, p.cpu_experts);
+    if (p.gpu_beside)
+        lode_model_gpu_cache(m, p.gpu_cache);
     return lode_model_fill(m, p.fits ? p.expert_cache : 0, p.fits ? p.layer_cache : 0, err);
 }
 

@@ -15,12 +15,12 @@ struct load_opts {
     uint64_t expert_cache, layer_cache, split_least;
     const char *cache_policy, *hot, *profile_json, *profile_tokens;
     bool direct, profile, no_prefetch, no_checksum;
-    struct arg_share ram, vram;
+    struct arg_share ram, vram, vram_experts;
     uint32_t parallel; /* sessions at once; set by verbs, 0: 1 */
     uint64_t own;      /* bytes that the verb holds beside the model; set by verbs */
     const char *tensor_devices, *tensor_split, *split_mode;
     bool cpu_moe, fit;
-    int64_t n_cpu_moe;
+    int64_t n_cpu_moe, bring_rows;
     bool no_mmap, mlock, prefault, float_act;
 };
 
@@ -95,6 +95,9 @@ extern const char *const load_split_modes[];
           .help = "begin with the experts that this file says are used most, and keep it up to date" }, \
         { "--cache-policy", ARG_STR, ARG_AT(type, load.cache_policy), .meta = "NAME",              \
           .shown = "the best", .debug = true, .help = "which experts leave that memory first" },   \
+        { "--bring-rows", ARG_INT, ARG_AT(type, load.bring_rows), .meta = "N", .min = 0, .max = 1 << 20, .debug = true, \
+          .def = "0", .shown = "where it is quicker",                                               \
+          .help = "bring all experts to the GPU for steps of so many tokens" },                     \
         { "--no-prefetch", ARG_BOOL, ARG_AT(type, load.no_prefetch), .debug = true,                \
           .help = "do not guess the next layer's experts" },                                       \
         { "--no-checksum", ARG_BOOL, ARG_AT(type, load.no_checksum), .debug = true,                \
@@ -111,6 +114,9 @@ extern const char *const load_split_modes[];
           "buffers, the program; what cannot fit is refused (lode plan)" },                        \
         { "--vram", ARG_SHARE, ARG_AT(type, load.vram), .meta = "SIZE|%",                          \
           .shown = "all of the GPU's", .help = "the same for the GPU; 0: it is not used" },        \
+        { "--vram-experts", ARG_SHARE, ARG_AT(type, load.vram_experts), .meta = "SIZE|%",          \
+          .shown = "what is left of it", .help = "of that, for those of the CPU's experts that are used most, which the " \
+          "GPU then computes; 0: none, nor any that it is brought" },                               \
         { "--fit", ARG_BOOL, ARG_AT(type, load.fit),                                               \
           .help = "say which context and placement were chosen" },                                 \
         { "-ot, --override-tensor", ARG_STR, ARG_AT(type, load.tensor_devices),                    \

@@ -210,6 +210,12 @@ static void print_text(const struct lode_model *m, const struct lode_placement *
             printf(", %.0f %%\nthere or on their way with guesses", 100 * routes->ahead);
         printf("%s.\n", routes->hit_rate > 0 ? ", as in the trace" : " (--trace FILE: as recorded)");
     }
+    if (p->gpu_beside) {
+        printf("The GPU has a cache of %s for the CPU's experts: %.0f %% of uses are taken to find theirs there.\n",
+               format_bytes((double)p->gpu_cache, a), 100 * p->gpu_hit_rate);
+        if (p->upload_seconds > 0)
+            printf("Of a long prompt it computes all: %.0f ms a batch to bring the others.\n", 1e3 * p->upload_seconds);
+    }
     if (b->ram_speed > 0)
         printf("Memory reads %s/s%s%s%s.\n", format_bytes(b->ram_speed, a),
                b->disk_speed > 0 ? ", the disk " : "",
@@ -251,6 +257,8 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
         printf("%s{\"size\": %llu, \"budget\": %llu}", i ? ", " : "", (unsigned long long)p->gpu_size[i],
                (unsigned long long)p->gpu_room[i]);
     printf("],\n");
+    printf("  \"gpu_beside\": %s, \"gpu_cache\": %llu, \"gpu_hit_rate\": %.6f, \"upload_seconds\": %.6f,\n",
+           p->gpu_beside ? "true" : "false", (unsigned long long)p->gpu_cache, p->gpu_hit_rate, p->upload_seconds);
     printf("  \"forks\": %u, \"fork_seconds\": %.9f, \"launches\": %u,\n", p->forks, b->fork_time,
            p->launches);
     printf("  \"vram_bytes_per_second\": %.0f, \"bus_bytes_per_second\": %.0f,\n", b->vram_speed,

@@ -27,6 +27,9 @@ void profile_add_layer(struct lode_profile_layer *to, const struct lode_profile_
     to->bytes += s * by->bytes;
     to->guesses += s * by->guesses;
     to->guessed += s * by->guessed;
+    to->gpu_uses += s * by->gpu_uses;
+    to->gpu_hits += s * by->gpu_hits;
+    to->gpu_bytes += s * by->gpu_bytes;
 }
 
 /* to += sign * by, of all that is counted. */

@@ -62,7 +62,7 @@ static void print_slowest(FILE *f, const struct profile_steps *s, bool streams) 
 
 void profile_print_table(FILE *f, const struct lode_profile *p, const struct profile_steps *s) {
     struct lode_profile_layer sum = {0};
-    char name[16], a[32], b[32];
+    char name[16], a[32], b[32], c[32];
     fprintf(f, "%sprofile of %" PRIu64 " steps, %" PRIu64 " tokens; a step's share:%s\n", out_bold(f),
             p->steps, p->rows, out_plain(f));
     fprintf(f, "%6s", "layer");
@@ -77,6 +77,10 @@ void profile_print_table(FILE *f, const struct lode_profile *p, const struct pro
     sum.seconds = p->seconds;
     print_row(f, "all", &sum, p);
     print_slowest(f, s, p->streams);
+    if (p->gpu_cache || sum.gpu_uses)
+        fprintf(f, "%" PRIu64 " experts used beside the GPU: %" PRIu64 " (%.1f %%) were in its memory; %s brought to it; %s of %s held\n",
+                sum.gpu_uses, sum.gpu_hits, share(sum.gpu_hits, sum.gpu_uses), format_bytes((double)sum.gpu_bytes, a),
+                format_bytes((double)p->gpu_held, b), format_bytes((double)p->gpu_cache, c));
     if (!p->streams)
         return;
     fprintf(f,
@@ -97,8 +101,10 @@ void profile_print_table(FILE *f, const struct lode_profile *p, const struct pro
 static void json_counts(FILE *f, const struct lode_profile_layer *l) {
     fprintf(f,
             "\"seconds\": %.6f, \"waited\": %.6f, \"uses\": %" PRIu64 ", \"hits\": %" PRIu64
-            ", \"bytes\": %" PRIu64 ", \"guesses\": %" PRIu64 ", \"guessed\": %" PRIu64,
-            l->seconds, l->waited, l->uses, l->hits, l->bytes, l->guesses, l->guessed);
+            ", \"bytes\": %" PRIu64 ", \"guesses\": %" PRIu64 ", \"guessed\": %" PRIu64 ", \"gpu_uses\": %" PRIu64
+            ", \"gpu_hits\": %" PRIu64 ", \"gpu_bytes\": %" PRIu64,
+            l->seconds, l->waited, l->uses, l->hits, l->bytes, l->guesses, l->guessed, l->gpu_uses, l->gpu_hits,
+            l->gpu_bytes);
 }
 
 static void json_layers(FILE *f, const struct lode_profile *p, const char *before) {
@@ -132,9 +138,9 @@ void profile_print_json(FILE *f, const struct lode_profile *p, const struct prof
     fprintf(f,
             "{\"steps\": %" PRIu64 ", \"tokens\": %" PRIu64 ", \"seconds\": %.6f, \"head\": %.6f, "
             "\"streams\": %s, \"cache\": %" PRIu64 ", \"held\": %" PRIu64 ", \"cancelled\": %" PRIu64
-            ", \"busy\": %.6f, \"reader\": \"%s\",\n ",
+            ", \"busy\": %.6f, \"reader\": \"%s\", \"gpu_cache\": %" PRIu64 ", \"gpu_held\": %" PRIu64 ",\n ",
             p->steps, p->rows, p->seconds, p->head, p->streams ? "true" : "false", p->cache, p->held,
-            p->cancelled, p->busy, p->reader);
+            p->cancelled, p->busy, p->reader, p->gpu_cache, p->gpu_held);
     json_layers(f, p, "\n  ");
     fprintf(f, "\n ],\n \"single\": {\"steps\": %" PRIu64 ", \"seconds\": %.6f, \"slowest\": [", s->n_single,
             s->seconds);

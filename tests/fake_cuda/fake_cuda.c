@@ -15,13 +15,14 @@
 
 /* CUresult */
 enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2, NO_DEVICE = 100, BAD_CONTEXT = 201, BAD_HANDLE = 400,
-       NOT_FOUND = 500, NOT_READY = 600, LOST = 719, CAPTURING = 900 };
+       NOT_FOUND = 500, NOT_READY = 600, REGISTERED_ALREADY = 712, LOST = 719, NOT_SUPPORTED = 801,
+       CAPTURING = 900 };
 
 enum { MOST_DEVICES = 8, MOST_THINGS = 1024, MOST_KERNELS = 8192, MOST_MOVES = 256 };
 
-enum kind { NOTHING, CONTEXT, MODULE, MEMORY, PINNED, STREAM, EVENT, GRAPH, EXEC };
+enum kind { NOTHING, CONTEXT, MODULE, MEMORY, PINNED, STREAM, EVENT, GRAPH, EXEC, REGISTERED };
 static const char *const kind_names[] = {"nothing", "context", "module", "memory", "pinned memory",
-                                         "stream", "event", "graph", "graph to run"};
+                                         "stream", "event", "graph", "graph to run", "registered memory"};
 
 /* Something on its way: a copy, a fill, or a wait for another stream (to NULL). */
 struct move {
@@ -40,7 +41,8 @@ struct thing {
     enum kind kind;
     int device;
     bool dead;    /* a context whose device was lost while it was there */
-    char *at;     /* memory: what the program sees; what is behind it lies `size` further on.  Pinned: the memory */
+    char *at;     /* memory: what the program sees; what is behind it lies `size` further on.  Pinned: the memory;
+                     registered: the program's own */
     size_t size;  /* mapped bytes */
     size_t asked;
     struct thing *graph;  /* of a stream: what it is being captured to; NULL */
@@ -193,7 +195,7 @@ static int take(struct thing **out, enum kind kind, int device, size_t size) {
 }
 
 static void drop(struct thing *t) {
-    if (t->at)
+    if (t->at && t->kind != REGISTERED)
         munmap(t->at, t->kind == MEMORY ? 2 * t->size : t->size);
     if (t->moves)
         munmap(t->moves, MOST_MOVES * sizeof *t->moves);
@@ -216,7 +218,7 @@ static char *behind(uint64_t address, size_t n, const char *call) {
 
 static struct thing *pinned_at(const void *host, size_t n) {
     for (struct thing *t = things; t < things + MOST_THINGS; t++)
-        if (t->kind == PINNED && (const char *)host >= t->at && (const char *)host + n <= t->at + t->asked)
+        if ((t->kind == PINNED || t->kind == REGISTERED) && (const char *)host >= t->at && (const char *)host + n <= t->at + t->asked)
             return t;
     return NULL;
 }
@@ -622,11 +624,46 @@ int cuMemFreeHost(void *p);
 int cuMemFreeHost(void *p) {
     ENTER();
     struct thing *t = pinned_at(p, 0);
-    if (!t || t->at != p)
+    if (!t || t->at != p || t->kind != PINNED)
         return leave(wrong(BAD_VALUE, "cuMemFreeHost: of what is not there"));
     for (struct thing *s = things; s < things + MOST_THINGS; s++)
         if (s->kind == STREAM && on_its_way(s, t))
             wrong(OK, "pinned memory given back while a copy of it was on its way");
+    drop(t);
+    return leave(OK);
+}
+
+int cuMemHostRegister_v2(void *p, size_t size, unsigned flags);
+int cuMemHostRegister_v2(void *p, size_t size, unsigned flags) {
+    struct thing *t = NULL;
+    (void)flags;
+    ENTER();
+    int rc = in_context("cuMemHostRegister");
+    if (rc == OK && fake_cuda.no_register)
+        rc = NOT_SUPPORTED;
+    if (rc == OK && (size == 0 || (uintptr_t)p % 4096 || size % 4096))
+        rc = wrong(BAD_VALUE, "cuMemHostRegister: of %zu bytes that are no whole pages", size);
+    for (struct thing *o = things; rc == OK && o < things + MOST_THINGS; o++)
+        if (o->kind == REGISTERED && (char *)p < o->at + o->size && o->at < (char *)p + size)
+            rc = wrong(REGISTERED_ALREADY, "cuMemHostRegister: of pages that are registered");
+    if (rc == OK)
+        rc = take(&t, REGISTERED, current->device, 0);
+    if (rc == OK) {
+        t->at = p;
+        t->size = t->asked = size;
+    }
+    return leave(rc);
+}
+
+int cuMemHostUnregister(void *p);
+int cuMemHostUnregister(void *p) {
+    ENTER();
+    struct thing *t = pinned_at(p, 0);
+    if (!t || t->at != p || t->kind != REGISTERED)
+        return leave(wrong(BAD_VALUE, "cuMemHostUnregister: of what is not registered"));
+    for (struct thing *s = things; s < things + MOST_THINGS; s++)
+        if (s->kind == STREAM && on_its_way(s, t))
+            wrong(OK, "memory no longer registered while a copy of it was on its way");
     drop(t);
     return leave(OK);
 }
@@ -804,6 +841,19 @@ int cuEventSynchronize(void *event) {
     const int rc = is(event, EVENT, "cuEventSynchronize");
     if (rc == OK && e->stream)
         drain(e->stream, e->next);
+    return leave(rc);
+}
+
+/* Who asks sees one more of the moves done. */
+int cuEventQuery(void *event);
+int cuEventQuery(void *event) {
+    struct thing *e = event;
+    ENTER();
+    int rc = is(event, EVENT, "cuEventQuery");
+    if (rc == OK && e->stream && e->stream->kind == STREAM && e->stream->first < e->next) {
+        drain(e->stream, e->stream->first + 1);
+        rc = e->stream->first < e->next ? NOT_READY : OK;
+    }
     return leave(rc);
 }
 

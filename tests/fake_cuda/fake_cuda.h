@@ -39,7 +39,8 @@
     X(lose_at, 0) /* from which call on every call fails; those that look kernels up do not count */ \
     X(sticky, 0)  /* 1: contexts that were there when the device was lost are never good again */   \
     X(fail_exchange_at, 0) /* which of fake_nccl's calls fails */ \
-    X(lack_at, 0) /* which kernel that is looked up is not there */
+    X(lack_at, 0) /* which kernel that is looked up is not there */                                 \
+    X(no_register, 0) /* 1: memory of the host's is not taken as pinned */
 
 struct fake_cuda {
 #define FAKE_CUDA_FIELD(name, value) uint64_t name;

@@ -2,6 +2,7 @@
 #include "oc.h"
 
 #include "../kerncheck/blocks.h"
+#include "beside.h"
 #include "backend/cuda.h"
 #include "engine/sampler_impl.h"
 #include "runtime/exec.h"
@@ -23,6 +24,7 @@ struct oc_weights {
     struct lode_weight w[MAX_WEIGHTS];
     struct lode_gguf_tensor home[MAX_WEIGHTS];
     char *data[MAX_WEIGHTS];
+    void *own[MAX_WEIGHTS]; /* of several, the first has the memory, as in a file */
     uint32_t *order; /* NULL: none */
     uint32_t n;
 };
@@ -102,15 +104,17 @@ const struct lode_operand *oc_matrix(struct oc *t, enum lode_dtype type, uint32_
         lode_graph_fail(t->g, LODE_ERR_INTERNAL, "opcheck", "a weight of %u x %u", rows, cols);
         return NULL;
     }
+    char *memory = must_have(aligned_alloc(4096, (count * row * rows + 64 + 4095) & ~(size_t)4095));
+    all->own[first] = memory;
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t id = all->n++;
         const size_t size = row * rows;
-        all->data[id] = must_have(aligned_alloc(64, (size + 127) & ~(size_t)63));
+        all->data[id] = memory + i * size;
         fill(t, type, all->data[id], size);
         all->home[id] = (struct lode_gguf_tensor){.name = "w", .type = type, .n_dims = 2, .dims = {cols, rows},
                                                   .size = size};
-        all->w[id] = (struct lode_weight){.op = {id, type, rows, cols, count, NULL}, .home = &all->home[id],
-                                          .size = size, .group = LODE_NO_GROUP};
+        all->w[id] = (struct lode_weight){.op = {.id = id, .type = type, .rows = rows, .cols = cols, .count = count}, .home = &all->home[id],
+                                          .size = size, .group = count > 1 ? 0 : LODE_NO_GROUP};
     }
     return &all->w[first].op;
 }
@@ -141,14 +145,38 @@ struct life {
     struct lode_backend *backends[LODE_PLACES];
     const struct lode_memory *memory[LODE_PLACES];
     struct lode_store *store;
+    struct lode_aside *aside; /* NULL: none */
     struct lode_exec *exec;
     struct lode_kv *kv[SEQS];
     struct lode_state *state[SEQS];
 };
 
-static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, enum lode_isa isa, uint32_t threads,
-                       bool fast) {
+/* The device computes experts beside the host: from a cache of half of them, or the stand-in does. */
+static void begin_beside(struct life *l, const struct oc *t, struct lode_cuda *c, const struct lode_cpu_opts *host,
+                         uint32_t bring_rows) {
+    static const struct lode_group group;
     struct lode_error err = {0};
+    struct lode_cuda_experts_sizes sizes;
+    struct lode_cuda_experts_opts o = {.graph = t->g, .source = &t->weights->source, .weights = t->weights->w,
+                                       .groups = &group, .may_pin = bring_rows % 2};
+    if (!c) {
+        l->aside = beside_create(host, kc_below(t->kc, UINT32_MAX));
+        return;
+    }
+    must(lode_cuda_experts_sizes(c, &o, &sizes, &err), &err);
+    o.bytes = sizes.all / 2;
+    must(lode_cuda_keep_experts(c, &o, &err), &err);
+    const struct lode_cuda_aside_opts a = {.max_rows = MAX_ROWS, .experts = l->plan.experts, .raw = sizes.raw,
+                                           .slot = sizes.slot, .bring_rows = bring_rows};
+    must(lode_cuda_aside_create(&l->aside, c, &a, &err), &err);
+}
+
+/* bring_rows: not 0: on the host, with what is beside it. */
+static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, enum lode_isa isa, uint32_t threads,
+                       bool fast, uint32_t bring_rows) {
+    struct lode_error err = {0};
+    struct lode_cuda *const beside = c;
+    c = bring_rows ? NULL : c;
     const uint8_t place = c ? 1 : LODE_HOST;
     uint8_t *places = must_have(malloc(t->g->n_nodes + 1));
     memset(places, place, t->g->n_nodes + 1);
@@ -156,7 +184,7 @@ static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, 
     free(places);
     must(lode_file_store_create(&l->store, &t->weights->source, t->weights->w, t->weights->n,
                                 &(struct lode_file_store_opts){0}, &err), &err);
-    const struct lode_cpu_opts host = {.isa = isa, .threads = threads, .max_cols = l->plan.max_cols,
+    struct lode_cpu_opts host = {.isa = isa, .threads = threads, .max_cols = l->plan.max_cols,
                                        .fast = fast ? lode_fast_best(isa) : LODE_FAST_none,
                                        .max_rows = MAX_ROWS, .max_heads = l->plan.max_heads,
                                        .max_head_dim = l->plan.max_head_dim, .experts = l->plan.experts,
@@ -166,6 +194,9 @@ static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, 
         .max_rows = MAX_ROWS, .n_layers = t->kv.n_heads ? 1 : 0, .max_read = MAX_ROWS,
         .out_stride = l->plan.slots[l->plan.values[l->plan.result].slot].row_size, .n_cuts = l->plan.n_cuts,
         .n_ropes = t->n_pairs ? 1 : 0, .experts = l->plan.experts};
+    if (bring_rows)
+        begin_beside(l, t, beside, &host, bring_rows);
+    host.aside = l->aside;
     must(c ? lode_cuda_create(&l->backends[place], c, &device, &err)
            : lode_cpu_create(&l->backends[place], &host, &err), &err);
     l->backends[place]->place = place;
@@ -194,6 +225,8 @@ static void end_life(struct life *l) {
     for (int p = 0; p < LODE_PLACES; p++)
         if (l->backends[p])
             l->backends[p]->ops->free(l->backends[p]);
+    if (l->aside)
+        l->aside->ops->free(l->aside);
     if (l->store)
         l->store->ops->free(l->store);
     lode_plan_deinit(&l->plan);
@@ -373,8 +406,8 @@ static bool compare_fast(const struct oc_case *k, struct oc *t, struct lode_cuda
     bool held = true;
     for (int i = 0; i < ALL_ROWS; i++)
         tokens[i] = (int32_t)kc_below(t->kc, TABLE);
-    begin_life(&alone, t, c, lode_isa_best(), 2, true);
-    begin_life(&now, t, c, lode_isa_best(), 2, true);
+    begin_life(&alone, t, c, lode_isa_best(), 2, true, 0);
+    begin_life(&now, t, c, lode_isa_best(), 2, true, 0);
     run_all(&alone, t, tokens, true, &a);
     run_all(&now, t, tokens, false, &b);
     const uint32_t width = now.plan.values[now.plan.result].width;
@@ -387,11 +420,11 @@ static bool compare_fast(const struct oc_case *k, struct oc *t, struct lode_cuda
                     i % width, width, (double)b.v[i], (double)a.v[i]);
     }
     if (k->sums && held) {
-        begin_life(&exact, t, NULL, LODE_ISA_scalar, 1, false);
+        begin_life(&exact, t, NULL, LODE_ISA_scalar, 1, false, 0);
         run_all(&exact, t, tokens, false, &e);
         end_life(&exact);
         take_signs(t->weights);
-        begin_life(&most, t, NULL, LODE_ISA_scalar, 1, false);
+        begin_life(&most, t, NULL, LODE_ISA_scalar, 1, false, 0);
         run_all(&most, t, tokens, false, &s);
         end_life(&most);
         const double share = share_of_sum(t->type, c != NULL);
@@ -420,7 +453,7 @@ int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lo
     struct life truth = {0}, now = {0};
     struct lode_error err = {0};
     char name[64];
-    int result = 1;
+    int result = 1, n_beside = 0;
     memset(&weights, 0, sizeof weights);
     memset(&g, 0, sizeof g);
     weights.source = (struct lode_source){.ops = &source_ops, .path = "opcheck", .arch = "", .notes = ""};
@@ -447,16 +480,25 @@ int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lo
         if (fast) {
             result = compare_fast(k, &t, c, name);
         } else {
-            begin_life(&truth, &t, NULL, LODE_ISA_scalar, 1, false);
-            begin_life(&now, &t, c, lode_isa_best(), 2, false);
+            begin_life(&truth, &t, NULL, LODE_ISA_scalar, 1, false, 0);
+            begin_life(&now, &t, c, lode_isa_best(), 2, false, 0);
             result = compare(&truth, &now, &t, name);
+            n_beside = truth.plan.experts.n ? 2 : 0; /* nothing depends on what was before */
             end_life(&now);
+            for (int i = 0; i < n_beside && result == 1; i++) {
+                now = (struct life){0};
+                begin_life(&now, &t, c, lode_isa_best(), 2, false, i ? 16 : 3);
+                result = compare(&truth, &now, &t, name);
+                end_life(&now);
+            }
             end_life(&truth);
+            if (c)
+                lode_cuda_forget_experts(c);
         }
     }
     lode_graph_free(&g);
     for (uint32_t i = 0; i < weights.n; i++)
-        free(weights.data[i]);
+        free(weights.own[i]);
     free(weights.order);
     return result;
 }

@@ -3,7 +3,8 @@
  * A case builds a graph over weights and inputs that it asks for here; oc.c makes them, compiles the graph
  * for both places, runs the same steps of two sequences on both (one row, few, many, pages that fill up,
  * shapes that come again and are captured as graphs), and compares every number's bits.  So a GPU is held
- * to the same lines as the CPU's fast kernels.
+ * to the same lines as the CPU's fast kernels.  Experts are also computed by the host with a device beside it,
+ * or what stands in for one (beside.h).
  *
  *     static struct lode_node *build_scale(struct oc *t) {
  *         return lode_g_scale(t->g, oc_input(t, 384), 0.7f);

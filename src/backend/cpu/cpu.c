@@ -18,6 +18,9 @@ void lode_cpu_for(struct lode_cpu *c, lode_pool_fn *fn, void *arg, size_t n, siz
         fn(arg, (uint32_t)i, 0);
 }
 
+/* A device's part of a layer, and what a token's sampling takes. */
+enum { TURN_NS = 400000 };
+
 static size_t scratch_of(const struct lode_cpu_opts *o) {
     const size_t widen = (size_t)LODE_WIDEN_ROWS * ((o->max_cols + 15) & ~15u);
     const size_t att = lode_cpu_attention_scratch(o->max_heads, o->max_head_dim);
@@ -63,6 +66,7 @@ int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *o,
     c->scratch_size = scratch_of(o);
     c->scratch = lode_alloc_aligned(4096, c->threads, c->scratch_size);
     c->store = o->store;
+    c->aside = o->aside;
     if (o->experts.n)
         c->experts = lode_cpu_experts_create(o);
     c->fast = o->fast;
@@ -73,6 +77,8 @@ int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *o,
         c->scratch && (c->experts || !o->experts.n) && (c->rounded || !o->fast);
     int rc = enough ? lode_pool_create(&c->pool, c->threads, true, err)
                     : lode_fail_nomem(err, "work memory of the CPU backend");
+    if (rc == 0 && o->takes_turns)
+        lode_pool_stay_awake(c->pool, TURN_NS);
     if (rc < 0) {
         ops.free(*out);
         *out = NULL;
@@ -88,18 +94,29 @@ static const char *cpu_read(struct lode_backend *b, const struct lode_value *v, 
     return v->data;
 }
 
+struct copying { /* of rows */
+    char *to;
+    const char *from;
+    size_t to_stride, from_stride, bytes;
+};
+
+static void copy_row(void *arg, uint32_t r, uint32_t worker) {
+    const struct copying *c = arg;
+    (void)worker;
+    memcpy(c->to + r * c->to_stride, c->from + r * c->from_stride, c->bytes);
+}
+
 static int cpu_copy(struct lode_backend *b, const struct lode_value *dst, struct lode_backend *from,
                     const struct lode_value *src, uint32_t first, uint32_t n,
                     struct lode_error *err) {
     struct lode_value rows = *src;
-    size_t bytes = 0;
-    (void)b;
-    lode_dtype_row_size(src->type, src->width, &bytes);
+    struct copying c = {.to = dst->data, .to_stride = dst->stride, .from_stride = src->stride};
+    lode_dtype_row_size(src->type, src->width, &c.bytes);
     rows.data += first * src->stride;
-    const char *at = from->ops->read(from, &rows, n, err);
-    for (uint32_t r = 0; at && r < n; r++)
-        memcpy(dst->data + r * dst->stride, at + r * src->stride, bytes);
-    return at ? 0 : LODE_ERR_DEVICE;
+    c.from = from->ops->read(from, &rows, n, err);
+    if (c.from)
+        lode_cpu_for(lode_cpu(b), copy_row, &c, n, n > 16 ? n * c.bytes : 0);
+    return c.from ? 0 : LODE_ERR_DEVICE;
 }
 
 /* Ranks whose memory is all the host's. */

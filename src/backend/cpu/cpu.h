@@ -14,6 +14,7 @@ struct lode_cpu {
     bool float_act;
     enum lode_fast fast;
     struct lode_store *store;     /* borrowed */
+    struct lode_aside *aside;     /* borrowed; NULL: there is no device beside it */
     struct lode_experts *experts; /* owned; NULL where the model has none */
     char *scratch;                /* owned; (threads, scratch_size): each worker's own */
     size_t scratch_size;

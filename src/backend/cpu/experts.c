@@ -9,10 +9,16 @@
  *
  * EXPERTS_IN stops before down, with what its experts have made side by side in a row; EXPERTS_OUT begins
  * with such rows.
+ *
+ * Where there is a device beside the host (backend.h), it computes some of a wave's experts meanwhile, or all of a
+ * step's, and its results take their places among the others.
  */
 #include "backend/cpu/cpu.h"
 
 #include "base/arena.h"
+#include "base/machine.h"
+
+#include <time.h>
 
 enum { AHEAD = 16 /* shares of the next waves that are asked for */ };
 
@@ -26,15 +32,10 @@ struct share {
     const char *w[3]; /* where they are, once they are here */
 };
 
-struct pair {
-    uint32_t row, place; /* place: which of the row's experts */
-    float weight;
-};
-
 struct lode_experts { /* owned by the backend; sized by its options */
     uint32_t capacity;   /* pairs of a wave */
     uint32_t *count;     /* (n_experts + 1): pairs of each, then where they start */
-    struct pair *pairs;  /* (max_rows * n_used): ordered by expert, then row */
+    struct lode_expert_pair *pairs;  /* (max_rows * n_used): ordered by expert, then row */
     struct share *shares; /* (n_experts): those that have pairs, ascending */
     uint32_t *ready;      /* (n_experts): shares that are computed together */
     uint32_t *todo;       /* (capacity): their pairs */
@@ -46,6 +47,9 @@ struct lode_experts { /* owned by the backend; sized by its options */
     uint32_t *n_of_row;  /* (max_rows) */
     size_t x_stride, h_stride;
     uint32_t ff_stride, out_stride; /* floats */
+    struct lode_expert_share *asked; /* (n_experts): what the device is asked about */
+    uint32_t *place;                 /* (n_experts): of those, where their results begin */
+    double share_ns, pair_ns;        /* that computing took of late, a share of few pairs, a pair of many */
     struct lode_arena arena;
 };
 
@@ -55,14 +59,18 @@ static uint32_t wave_capacity(const struct lode_cpu_opts *o) {
     return o->max_rows > 256 ? o->max_rows : 256;
 }
 
+static uint32_t threads_of(const struct lode_cpu_opts *o) {
+    return o->threads ? o->threads : lode_machine_default_threads();
+}
+
 uint64_t lode_cpu_experts_size(const struct lode_cpu_opts *o) {
     const struct lode_expert_sizes *e = &o->experts;
     if (!e->n)
         return 0;
     return wave_capacity(o) * (widest(e->d_in) + 3 * widest(e->d_ff) + widest(e->d_out)) +
            (o->fast ? LODE_FAST_ROWS * (widest(e->d_in) + widest(e->d_ff)) : 0) +
-           (uint64_t)o->max_rows * e->n_used * (sizeof(struct pair) + sizeof(uint32_t)) +
-           e->n * (sizeof(struct share) + 2 * sizeof(uint32_t)) + wave_capacity(o) * sizeof(uint32_t);
+           (uint64_t)o->max_rows * e->n_used * (sizeof(struct lode_expert_pair) + sizeof(uint32_t)) +
+           e->n * (sizeof(struct share) + sizeof(struct lode_expert_share) + 3 * sizeof(uint32_t)) + wave_capacity(o) * sizeof(uint32_t);
 }
 
 struct lode_experts *lode_cpu_experts_create(const struct lode_cpu_opts *o) {
@@ -77,7 +85,7 @@ struct lode_experts *lode_cpu_experts_create(const struct lode_cpu_opts *o) {
     x->ff_stride = (uint32_t)(widest(e->d_ff) / sizeof(float));
     x->out_stride = (uint32_t)(widest(e->d_out) / sizeof(float));
     x->count = LODE_ARENA_ARRAY(&arena, uint32_t, e->n + 1);
-    x->pairs = LODE_ARENA_ARRAY(&arena, struct pair, (size_t)o->max_rows * e->n_used);
+    x->pairs = LODE_ARENA_ARRAY(&arena, struct lode_expert_pair, (size_t)o->max_rows * e->n_used);
     x->shares = LODE_ARENA_ARRAY(&arena, struct share, e->n);
     x->ready = LODE_ARENA_ARRAY(&arena, uint32_t, e->n);
     x->todo = LODE_ARENA_ARRAY(&arena, uint32_t, x->capacity);
@@ -89,9 +97,14 @@ struct lode_experts *lode_cpu_experts_create(const struct lode_cpu_opts *o) {
     x->down = lode_arena_alloc(&arena, x->capacity, widest(e->d_out));
     x->of_row = LODE_ARENA_ARRAY(&arena, uint32_t, (size_t)o->max_rows * e->n_used);
     x->n_of_row = LODE_ARENA_ARRAY(&arena, uint32_t, o->max_rows);
+    x->asked = LODE_ARENA_ARRAY(&arena, struct lode_expert_share, e->n);
+    x->place = LODE_ARENA_ARRAY(&arena, uint32_t, e->n);
+    /* until it is measured: 25 multiply-adds a nanosecond and 8 bytes of a weight for each thread */
+    x->pair_ns = ((double)e->d_in * 2 + e->d_out) * e->d_ff / (25.0 * threads_of(o));
+    x->share_ns = ((double)e->d_in * 2 + e->d_out) * e->d_ff * 0.6 / (8.0 * threads_of(o));
     x->arena = arena;
     if (!x->count || !x->pairs || !x->shares || !x->ready || !x->todo || !x->x || !x->gate || !x->up || !x->h || !x->down ||
-        !x->of_row || !x->n_of_row) {
+        !x->of_row || !x->n_of_row || !x->asked || !x->place) {
         lode_arena_free(&arena);
         return NULL;
     }
@@ -110,13 +123,14 @@ struct wave {
     struct lode_cpu *cpu;
     struct lode_experts *x;
     const struct lode_instr *in;
-    const struct pair *pairs; /* of the wave */
+    const struct lode_expert_pair *pairs; /* of the wave */
     uint32_t n_pairs, panel;
     uint32_t first, end, n_shares; /* shares of the wave; of the step */
     uint32_t n_ready, n_todo;      /* what is computed now */
     uint32_t n_rows;
     bool down; /* which product */
     bool settled;
+    bool starts; /* the device begins along with the next products */
 };
 
 enum { GATE, UP, DOWN, KINDS }; /* of an expert's matrices */
@@ -130,11 +144,11 @@ static const struct lode_part *part_of(const struct lode_instr *in, int kind) {
 }
 
 /* A pair's numbers in a row of what lies between the halves. */
-static float *between(const struct lode_value *v, const struct pair *p, uint32_t n) {
+static float *between(const struct lode_value *v, const struct lode_expert_pair *p, uint32_t n) {
     return (float *)(v->data + p->row * v->stride) + (size_t)p->place * n;
 }
 
-static const struct pair *pair_list(struct lode_experts *x, const struct lode_value *route,
+static const struct lode_expert_pair *pair_list(struct lode_experts *x, const struct lode_value *route,
                                     uint32_t n_rows, uint32_t n_experts) {
     const uint32_t n_used = route->width / 2;
     memset(x->count, 0, (n_experts + 1) * sizeof *x->count);
@@ -145,7 +159,7 @@ static const struct pair *pair_list(struct lode_experts *x, const struct lode_va
                 int32_t id;
                 memcpy(&id, &chosen[2 * k], sizeof id);
                 if (fill)
-                    x->pairs[x->count[id]++] = (struct pair){r, k, chosen[2 * k + 1]};
+                    x->pairs[x->count[id]++] = (struct lode_expert_pair){r, k, chosen[2 * k + 1]};
                 else
                     x->count[id + 1]++;
             }
@@ -177,6 +191,10 @@ static uint32_t panels(const struct wave *w, const struct lode_operand *op) {
 
 static void multiply(void *arg, uint32_t task, uint32_t worker) {
     const struct wave *w = arg;
+    if (w->starts && task-- == 0) {
+        w->cpu->aside->ops->start(w->cpu->aside);
+        return;
+    }
     const int first_kind = w->down ? DOWN : GATE;
     const uint32_t n_kinds = w->down ? 1 : 2;
     const struct lode_operand *op = part_of(w->in, first_kind)->w;
@@ -252,10 +270,25 @@ static void combine(void *arg, uint32_t row, uint32_t worker) {
     }
 }
 
+static double now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* What computing takes, for the choice of who does it. */
+static void note_time(struct lode_experts *x, double ns, uint32_t n_shares, uint32_t n_pairs) {
+    if (n_pairs <= 2 * n_shares)
+        x->share_ns += (ns / n_shares - x->share_ns) / 16;
+    else if (n_pairs >= 8 * n_shares)
+        x->pair_ns += (ns / n_pairs - x->pair_ns) / 16;
+}
+
 /* The ready shares' outputs of the wave's pairs. */
 static void compute(struct wave *w) {
     struct lode_cpu *c = w->cpu;
     const struct lode_instr *in = w->in;
+    const double begun = now_ns();
     w->n_todo = 0;
     for (uint32_t i = 0; i < w->n_ready; i++) {
         const struct share *s = &w->x->shares[w->x->ready[i]];
@@ -268,7 +301,8 @@ static void compute(struct wave *w) {
         const struct lode_operand *gate = part_of(in, GATE)->w;
         lode_cpu_for(c, gather, w, pairs, pairs * gate->cols);
         w->down = false;
-        lode_cpu_for(c, multiply, w, 2 * (size_t)w->n_ready * panels(w, gate), pairs * gate->rows * 16);
+        lode_cpu_for(c, multiply, w, 2 * (size_t)w->n_ready * panels(w, gate) + w->starts, pairs * gate->rows * 16);
+        w->starts = false;
         lode_cpu_for(c, activate, w, pairs, pairs * gate->rows);
     }
     if (has(in, DOWN)) {
@@ -278,6 +312,7 @@ static void compute(struct wave *w) {
         w->down = true;
         lode_cpu_for(c, multiply, w, (size_t)w->n_ready * panels(w, down), pairs * down->rows * 16);
     }
+    note_time(w->x, now_ns() - begun, w->n_ready, w->n_todo);
 }
 
 static void add_up(struct wave *w) {
@@ -350,27 +385,160 @@ static int collect(struct wave *w, struct lode_error *err) {
     return 0;
 }
 
-static int run_wave(struct wave *w, struct lode_error *err) {
+/* All that this layer needs has been asked for: what follows is for the next. */
+static void settle(struct wave *w) {
     struct lode_store *store = w->cpu->store;
-    for (uint32_t n_done = 0; n_done < w->end - w->first;) {
+    if (!w->in->guesses || w->settled)
+        return;
+    store->ops->settle(store, w->in->guesses);
+    if (w->in->n_ahead)
+        store->ops->want(store, w->in->guesses, w->in->ahead, w->in->n_ahead);
+    w->settled = true;
+}
+
+/* For weights to arrive. */
+static int wait_for_news(struct wave *w, uint64_t seen, uint32_t any, struct lode_error *err) {
+    const struct lode_backend *b = &w->cpu->base;
+    struct lode_store *store = w->cpu->store;
+    if (b->cancel && b->cancel(b->cancel_user))
+        return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
+    store->ops->wait(store, seen, any);
+    return 0;
+}
+
+/* ---- the device beside ---- */
+
+/* What computes whole experts along with the host; NULL: nobody. */
+static struct lode_aside *beside(const struct wave *w) { return w->in->op == LODE_OP_EXPERTS ? w->cpu->aside : NULL; }
+
+static void each(void *user, lode_pool_fn *fn, void *arg, uint32_t n) {
+    const struct wave *w = user;
+    lode_pool_run(w->cpu->pool, fn, arg, n);
+}
+
+/* lode_aside_host's get: of the step's shares. */
+static int give(void *user, const bool *have, uint32_t *shares, const char *(*at)[3], uint32_t most,
+                struct lode_error *err) {
+    struct wave *w = user;
+    struct lode_store *store = w->cpu->store;
+    const uint32_t any = weight_id(w, &w->x->shares[0], 0);
+    for (;;) {
+        const uint64_t seen = store->ops->news(store, any);
+        uint32_t n = 0, n_asked = 0;
+        bool full = false;
+        for (uint32_t i = 0; i < w->n_shares && n < most && n_asked < most + AHEAD; i++) {
+            struct share *s = &w->x->shares[i];
+            if (have[i] || s->state == DONE)
+                continue;
+            n_asked++;
+            if (full && s->state == UNASKED)
+                continue;
+            const int rc = ask(w, s, err);
+            LODE_TRY(rc);
+            full |= rc == LODE_FULL;
+            if (rc != LODE_READY)
+                continue;
+            s->state = DONE;
+            shares[n] = i;
+            memcpy(at[n++], s->w, sizeof s->w);
+        }
+        if (n_asked == 0)
+            settle(w);
+        if (n || n_asked == 0)
+            return (int)n;
+        LODE_TRY(wait_for_news(w, seen, any, err));
+    }
+}
+
+static void drop(void *user, uint32_t share) {
+    struct wave *w = user;
+    let_go(w, &w->x->shares[share]);
+}
+
+/* Shares first .. end as a device is told of them; their pairs follow one another from w->pairs on. */
+static struct lode_aside_job job_of(struct wave *w, uint32_t first, uint32_t end) {
+    uint32_t at = 0;
+    for (uint32_t i = first; i < end; i++) {
+        const struct share *s = &w->x->shares[i];
+        w->x->asked[i - first] = (struct lode_expert_share){s->expert, at, s->n};
+        at += s->n;
+    }
+    const uint32_t n = end - first;
+    const double shares = n * w->x->share_ns, pairs = at * w->x->pair_ns;
+    return (struct lode_aside_job){w->in, w->x->asked, w->pairs, n, at, w->n_rows, (shares > pairs ? shares : pairs) / n};
+}
+
+/* 1: the device has done all of it. */
+static int run_beside(struct wave *w, struct lode_error *err) {
+    struct lode_aside *a = w->cpu->aside;
+    const struct lode_aside_job job = job_of(w, 0, w->n_shares);
+    if (job.n_shares == 0 || !a->ops->wants_all(a, &job))
+        return 0;
+    const int rc = a->ops->run_all(a, &job, &(struct lode_aside_host){w, each, give, drop}, err);
+    return rc < 0 ? rc : 1;
+}
+
+/* Shares of the wave that the device computes are not asked for here; returns their number. */
+static uint32_t take_beside(struct wave *w) {
+    struct lode_aside *a = beside(w);
+    if (!a)
+        return 0;
+    const struct lode_aside_job job = job_of(w, w->first, w->end);
+    const uint32_t n = a->ops->take(a, &job, w->x->place);
+    for (uint32_t i = 0; n && i < job.n_shares; i++)
+        if (w->x->place[i] != LODE_NO_PLACE)
+            w->x->shares[w->first + i].state = DONE;
+    return n;
+}
+
+/* What the device has computed, among what the host has. */
+static int finish_beside(struct wave *w, struct lode_error *err) {
+    struct lode_aside *a = w->cpu->aside;
+    struct lode_experts *x = w->x;
+    size_t stride = 0;
+    const char *rows = a->ops->finish(a, &stride, err);
+    if (!rows)
+        return LODE_ERR_DEVICE;
+    for (uint32_t i = 0; i < w->end - w->first; i++) {
+        const struct share *s = &x->shares[w->first + i];
+        for (uint32_t p = 0; x->place[i] != LODE_NO_PLACE && p < s->n; p++)
+            memcpy(x->down + (size_t)(s->first + p) * x->out_stride, rows + (x->place[i] + p) * stride,
+                   w->in->parts[2].w->rows * sizeof(float));
+    }
+    return 0;
+}
+
+/* One of those that were just computed may stay with the device. */
+static void offer_beside(struct wave *w) {
+    struct lode_aside *a = beside(w);
+    if (!a)
+        return;
+    const struct lode_aside_job job = job_of(w, w->first, w->end);
+    const struct share *s = &w->x->shares[w->x->ready[0]];
+    const char *const at[3] = {s->w[0], s->w[1], s->w[2]};
+    a->ops->offer(a, &job, w->x->ready[0] - w->first, at, &(struct lode_aside_host){w, each, give, drop});
+}
+
+/* ---- waves ---- */
+
+/* The wave's shares that are the host's, as their weights arrive. */
+static int run_shares(struct wave *w, uint32_t n_done, struct lode_error *err) {
+    struct lode_store *store = w->cpu->store;
+    while (n_done < w->end - w->first) {
         const uint32_t any = weight_id(w, &w->x->shares[w->first], has(w->in, GATE) ? GATE : DOWN);
         const uint64_t seen = store->ops->news(store, any);
         LODE_TRY(collect(w, err));
-        if (w->end == w->n_shares && w->in->guesses && !w->settled) {
-            /* all that this layer needs has been asked for: what follows is for the next */
-            store->ops->settle(store, w->in->guesses);
-            if (w->in->n_ahead)
-                store->ops->want(store, w->in->guesses, w->in->ahead, w->in->n_ahead);
-            w->settled = true;
-        }
+        if (w->end == w->n_shares)
+            settle(w);
         if (w->n_ready == 0) {
-            const struct lode_backend *b = &w->cpu->base;
-            if (b->cancel && b->cancel(b->cancel_user))
-                return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
-            store->ops->wait(store, seen, any);
+            if (w->starts)
+                w->cpu->aside->ops->start(w->cpu->aside);
+            w->starts = false;
+            LODE_TRY(wait_for_news(w, seen, any, err));
             continue;
         }
         compute(w);
+        offer_beside(w);
         for (uint32_t i = 0; i < w->n_ready; i++) {
             struct share *s = &w->x->shares[w->x->ready[i]];
             let_go(w, s);
@@ -378,8 +546,25 @@ static int run_wave(struct wave *w, struct lode_error *err) {
         }
         n_done += w->n_ready;
     }
-    add_up(w);
     return 0;
+}
+
+static int run_wave(struct wave *w, struct lode_error *err) {
+    const uint32_t n_beside = take_beside(w);
+    w->starts = n_beside > 0;
+    int rc = run_shares(w, n_beside, err);
+    if (w->starts && rc == 0)
+        w->cpu->aside->ops->start(w->cpu->aside);
+    w->starts = false;
+    if (n_beside) {
+        const int other = finish_beside(w, rc < 0 ? NULL : err);
+        rc = rc < 0 ? rc : other;
+    }
+    if (w->end == w->n_shares && rc == 0)
+        settle(w);
+    if (rc == 0)
+        add_up(w);
+    return rc;
 }
 
 /* The experts that have pairs, cut into waves as they are computed. */
@@ -390,18 +575,18 @@ static void list_shares(struct wave *w, uint32_t n_experts) {
             x->shares[w->n_shares++] = (struct share){.expert = e, .n = x->count[e] - start};
 }
 
-void lode_cpu_experts(struct lode_backend *b, const struct lode_instr *in,
-                      const struct lode_step *step) {
-    struct lode_cpu *c = lode_cpu(b);
+/* Rows of an instruction, all of `in`. */
+static int run_rows(struct lode_cpu *c, const struct lode_instr *in, uint32_t n_rows, bool whole, struct lode_error *err) {
     struct lode_experts *x = c->experts;
     const uint32_t n_experts = in->parts[0].w->count;
-    struct wave w = {.cpu = c, .x = x, .in = in, .n_rows = lode_value_rows(&in->in[0], step)};
+    struct wave w = {.cpu = c, .x = x, .in = in, .n_rows = n_rows};
     const struct lode_value *out = &in->parts[0].out;
-    for (uint32_t r = 0; has(in, DOWN) && r < w.n_rows; r++)
-        memset(out->data + r * out->stride, 0, out->width * sizeof(float));
-    w.pairs = pair_list(x, &in->in[1], w.n_rows, n_experts);
+    w.pairs = pair_list(x, &in->in[1], n_rows, n_experts);
     list_shares(&w, n_experts);
-    int rc = 0;
+    int rc = whole ? run_beside(&w, err) : 0;
+    if (rc == 0)
+        for (uint32_t r = 0; has(in, DOWN) && r < n_rows; r++)
+            memset(out->data + r * out->stride, 0, out->width * sizeof(float));
     while (rc == 0 && w.end < w.n_shares) {
         w.pairs += w.n_pairs;
         w.n_pairs = 0;
@@ -412,9 +597,31 @@ void lode_cpu_experts(struct lode_backend *b, const struct lode_instr *in,
             s->first = w.n_pairs;
             w.n_pairs += s->n;
         }
-        rc = run_wave(&w, &b->error);
+        rc = run_wave(&w, err);
     }
     for (uint32_t i = 0; i < w.n_shares; i++) /* after an error */
         let_go(&w, &x->shares[i]);
+    return rc < 0 ? rc : 0;
+}
+
+void lode_cpu_experts(struct lode_backend *b, const struct lode_instr *in,
+                      const struct lode_step *step) {
+    struct lode_cpu *c = lode_cpu(b);
+    const uint32_t n_rows = lode_value_rows(&in->in[0], step);
+    /* that a device could take at once */
+    const uint32_t most = c->aside && in->op == LODE_OP_EXPERTS ? c->aside->ops->most_rows(c->aside, in) : 0;
+    int rc = 0;
+    for (uint32_t first = 0, n; rc == 0 && first < n_rows; first += n) {
+        struct lode_instr some = *in;
+        struct lode_part parts[3] = {in->parts[0]};
+        n = most && n_rows - first > most ? most : n_rows - first;
+        for (uint32_t k = 1; k < in->n_parts; k++)
+            parts[k] = in->parts[k];
+        some.parts = parts;
+        some.in[0].data += first * some.in[0].stride;
+        some.in[1].data += first * some.in[1].stride;
+        parts[0].out.data += first * parts[0].out.stride;
+        rc = run_rows(c, &some, n, most > 0, &b->error);
+    }
     b->error.code = rc;
 }

@@ -104,19 +104,23 @@ static void route_row(const struct route_job *j, const float *logits, const floa
     }
 }
 
-/* Rows are few numbers each: one thread does them, with worker 0's scratch. */
+/* A row of a prompt is enough work for a task. */
+static void route_task(void *arg, uint32_t r, uint32_t worker) {
+    const struct route_job *j = arg;
+    const struct lode_instr *in = j->in;
+    float *scores = (float *)lode_cpu_scratch(j->cpu, worker);
+    uint32_t ids[LODE_MAX_USED];
+    route_row(j, (const float *)(in->in[0].data + r * in->in[0].stride), in->parts[0].w_data,
+              (float *)(in->parts[0].out.data + r * in->parts[0].out.stride), scores, scores + in->in[0].width, ids);
+}
+
 void lode_cpu_route(struct lode_backend *b, const struct lode_instr *in,
                     const struct lode_step *step) {
     struct lode_cpu *c = lode_cpu(b);
-    const struct route_job j = {c, in};
-    const uint32_t n = in->in[0].width, n_rows = lode_value_rows(&in->in[0], step);
-    float *scores = (float *)lode_cpu_scratch(c, 0), *choice = scores + n;
-    uint32_t ids[LODE_MAX_USED];
-    for (uint32_t r = 0; r < n_rows; r++)
-        route_row(&j, (const float *)(in->in[0].data + r * in->in[0].stride),
-                  in->parts[0].w_data, (float *)(in->parts[0].out.data +
-                                                 r * in->parts[0].out.stride),
-                  scores, choice, ids);
+    struct route_job j = {c, in};
+    const uint32_t n_rows = lode_value_rows(&in->in[0], step);
+    /* each of n_used looks at all */
+    lode_cpu_for(c, route_task, &j, n_rows, (size_t)n_rows * in->in[0].width * in->p.route.n_used);
     if (step->routes)
         step->routes(step->trace_user, in->p.route.layer, step,
                      (const float *)in->parts[0].out.data, in->parts[0].out.stride,

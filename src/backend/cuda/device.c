@@ -440,6 +440,7 @@ void lode_cuda_befriend(const struct lode_cuda *a, const struct lode_cuda *b) {
 void lode_cuda_close(struct lode_cuda *c) {
     if (!c)
         return;
+    lode_cuda_forget_experts(c);
     if (c->context && lode_cuda_enter(c, NULL) == 0) {
         if (c->arena)
             c->cu.free(c->arena);

@@ -63,6 +63,9 @@ struct lode_cu_launch {
     X(event_destroy, cuEventDestroy_v2, (void *event))                                             \
     X(event_record, cuEventRecord, (void *event, void *stream))                                    \
     X(event_wait, cuEventSynchronize, (void *event))                                               \
+    X(event_ask, cuEventQuery, (void *event)) /* LODE_CU_NOT_READY */                              \
+    X(host_register, cuMemHostRegister_v2, (void *p, size_t size, unsigned flags))                 \
+    X(host_unregister, cuMemHostUnregister, (void *p))                                             \
     X(stream_wait_event, cuStreamWaitEvent, (void *stream, void *event, unsigned flags))           \
     X(copy_peer, cuMemcpyPeerAsync, (lode_cu_ptr dst, void *dst_context, lode_cu_ptr src,          \
       void *src_context, size_t n, void *stream))                                                  \
@@ -118,6 +121,7 @@ enum { /* CUdevice_attribute, CUfunction_attribute */
     LODE_CU_EARLY = 6, /* CUlaunchAttributeID: programmatic stream serialization */
     LODE_CU_FUNCTION_SHARED = 8,
     LODE_CU_FUNCTION_CARVEOUT = 9, /* per cent of the first cache that is shared memory */
+    LODE_CU_REGISTER_READ_ONLY = 8, /* CU_MEMHOSTREGISTER_READ_ONLY */
 };
 
 /* Opens the driver and starts it; an error says why there is none. */

@@ -100,3 +100,35 @@ uint64_t lode_cuda_work_size(const struct lode_cuda_opts *opts) {
     (void)opts;
     return 0;
 }
+int lode_cuda_experts_sizes(const struct lode_cuda *c, const struct lode_cuda_experts_opts *o,
+                            struct lode_cuda_experts_sizes *out, struct lode_error *err) {
+    (void)c;
+    (void)o;
+    *out = (struct lode_cuda_experts_sizes){0};
+    return none(err);
+}
+int lode_cuda_keep_experts(struct lode_cuda *c, const struct lode_cuda_experts_opts *o, struct lode_error *err) {
+    (void)c;
+    (void)o;
+    return none(err);
+}
+void lode_cuda_forget_experts(struct lode_cuda *c) { (void)c; }
+bool lode_cuda_fetches_experts(const struct lode_cuda *c) {
+    (void)c;
+    return false;
+}
+void lode_cuda_count_experts(const struct lode_cuda *c, struct lode_profile *out) {
+    (void)c;
+    (void)out;
+}
+int lode_cuda_aside_create(struct lode_aside **out, struct lode_cuda *c, const struct lode_cuda_aside_opts *o,
+                           struct lode_error *err) {
+    (void)c;
+    (void)o;
+    *out = NULL;
+    return none(err);
+}
+void lode_cuda_aside_size(const struct lode_cuda_aside_opts *o, uint64_t *device, uint64_t *host) {
+    (void)o;
+    *device = *host = 0;
+}

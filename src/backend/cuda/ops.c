@@ -1,10 +1,6 @@
 /* ops.c - each instruction of a plan as one launch or a few. */
 #include "backend/cuda/run.h"
 
-enum {
-    MANY = 16, /* rows from which on the tensor cores are faster */
-};
-
 static const struct lode_cuda_kernels *kernels(const struct op *o) { return &o->r->c->kernels; }
 
 static struct lode_cuda_row_args row_args(const struct op *o) {
@@ -62,8 +58,8 @@ static int run_l2_norm(const struct op *o) {
                                 a.group * 4, &a);
 }
 
-static int quant(const struct op *o, enum lode_dtype type, struct lode_cuda_row_args *a,
-                 uint32_t n) {
+int lode_cuda_run_quant(const struct op *o, enum lode_dtype type, struct lode_cuda_row_args *a,
+                        uint32_t n) {
     const uint32_t blocks = a->width / lode_dtypes[type].block;
     const uint32_t each = type == LODE_A32 ? 32 : 8; /* of a block of threads */
     return lode_cuda_run_kernel(o,
@@ -73,22 +69,19 @@ static int quant(const struct op *o, enum lode_dtype type, struct lode_cuda_row_
 
 static int run_quant(const struct op *o) {
     struct lode_cuda_row_args a = row_args(o);
-    return quant(o, o->in->parts[0].out.type, &a, o->n);
+    return lode_cuda_run_quant(o, o->in->parts[0].out.type, &a, o->n);
 }
 
-/* Rows of w that a block of threads takes, with 1 << i rows of x (kernels/mul.cuh). */
-static uint32_t tile_of(enum lode_dtype type, int i) {
+uint32_t lode_cuda_mul_tile(enum lode_dtype type, int i) {
     static const uint32_t tile[4] = {16, 16, 8, 4};
     return lode_cuda_layouts[type].plain ? 32 : tile[i];
 }
 
-/* The kernel of a product of many rows; NULL: there is none. */
-static void *many_kernel(const struct op *o, const struct lode_operand *w) {
+void *lode_cuda_many_kernel(const struct op *o, const struct lode_operand *w) {
     const bool whole = !lode_cuda_layouts[w->type].plain || w->cols % 64 == 0; /* kernels/gemm_float.cu */
-    return whole ? kernels(o)->gemm[w->type] : NULL;
+    return whole ? o->r->c->kernels.gemm[w->type] : NULL;
 }
-/* Blocks of threads of a tile. */
-static uint32_t many_depth(const struct lode_operand *w) {
+uint32_t lode_cuda_many_depth(const struct lode_operand *w) {
     return lode_cuda_layouts[w->type].plain ? 4 : 1;
 }
 
@@ -105,7 +98,7 @@ static int run_many(const struct op *o, const struct lode_part *parts, uint32_t 
         tiles += (p->w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W;
     }
     return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type],
-                                (n_x + LODE_GEMM_TILE_X - 1) / LODE_GEMM_TILE_X, tiles, many_depth(w), 256,
+                                (n_x + LODE_GEMM_TILE_X - 1) / LODE_GEMM_TILE_X, tiles, lode_cuda_many_depth(w), 256,
                                 LODE_CUDA_GEMM_SHARED, &a);
 }
 
@@ -128,7 +121,7 @@ static int run_linear(const struct op *o) {
             first += n;
             continue;
         }
-        const int wide = n_x >= MANY && !heads
+        const int wide = n_x >= LODE_CUDA_MANY && !heads
                              ? lode_cuda_run_wide(o, in->parts + first, n, &in->in[0], n_x)
                              : 0;
         LODE_TRY(wide);
@@ -136,13 +129,13 @@ static int run_linear(const struct op *o) {
             first += n;
             continue;
         }
-        if (n_x >= MANY && !heads && many_kernel(o, w)) {
+        if (n_x >= LODE_CUDA_MANY && !heads && lode_cuda_many_kernel(o, w)) {
             LODE_TRY(run_many(o, in->parts + first, n, lode_cuda_mat(&in->in[0]), n_x));
             first += n;
             continue;
         }
         struct lode_cuda_mul_args a = {.x = lode_cuda_mat(&in->in[0]), .n_x = n_x, .cols = w->cols};
-        const uint32_t tile = tile_of(w->type, i);
+        const uint32_t tile = lode_cuda_mul_tile(w->type, i);
         uint32_t tiles = 0;
         if (heads) {
             size_t bytes = 0;
@@ -329,195 +322,6 @@ static int run_route(const struct op *o) {
     return lode_cuda_run_kernel(o, kernels(o)->route, o->n, 1, 1, 256, 0, &a);
 }
 
-/* What an EXPERTS instruction multiplies: pairs of rows and experts with gate and up, or with down.
- */
-struct expert_product {
-    const struct lode_part *parts;
-    uint32_t n_parts, n_used, x_div, pairs;
-    struct lode_cuda_mat x, route;
-    lode_dev y[2];
-    uint64_t y_stride;
-};
-
-/* By pairs sorted by expert; parts of one type. */
-static int multiply_sorted(const struct op *o, const struct expert_product *e) {
-    const struct lode_operand *w = e->parts[0].w;
-    struct lode_cuda_gemm_args a = {.x = e->x,
-                                    .cols = w->cols,
-                                    .n_parts = e->n_parts,
-                                    .x_div = e->x_div,
-                                    .tiles = o->r->tiles,
-                                    .list = o->r->list};
-    uint32_t tiles = 0;
-    for (uint32_t i = 0; i < e->n_parts; i++) {
-        const struct lode_part *p = &e->parts[i];
-        a.parts[i] = (struct lode_cuda_part){.w = lode_cuda_weight(o, p->w),
-                                             .bias = lode_cuda_weight(o, p->bias),
-                                             .y = e->y[i],
-                                             .w_stride = lode_cuda_row_size(w->type, w->cols),
-                                             .y_stride = e->y_stride,
-                                             .rows = p->w->rows,
-                                             .first_tile = tiles};
-        a.expert_size[i] = lode_cuda_expert_size(o, p->w);
-        tiles += (p->w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W;
-    }
-    const uint64_t all = lode_cuda_most_tiles(e->pairs, w->count) - 1;
-    const uint32_t most = all < e->pairs ? (uint32_t)all : e->pairs;
-    const int wide = lode_cuda_run_wide_sorted(o, a, w, most, tiles);
-    if (wide)
-        return wide < 0 ? wide : 0;
-    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type], most, tiles, many_depth(w), 256,
-                                LODE_CUDA_GEMM_SHARED, &a);
-}
-
-/* Pair by pair. */
-static int multiply_pairs(const struct op *o, const struct expert_product *e) {
-    const struct lode_operand *w = e->parts[0].w;
-    struct lode_cuda_moe_args a = {.x = e->x,
-                                   .route = e->route,
-                                   .expert_size = lode_cuda_expert_size(o, w),
-                                   .w_stride = lode_cuda_row_size(w->type, w->cols),
-                                   .y_stride = e->y_stride,
-                                   .n_used = e->n_used,
-                                   .x_div = e->x_div,
-                                   .rows = w->rows,
-                                   .cols = w->cols,
-                                   .n_pairs = e->pairs,
-                                   .n_kinds = e->n_parts};
-    for (uint32_t i = 0; i < e->n_parts; i++) {
-        a.w[i] = lode_cuda_weight(o, e->parts[i].w);
-        a.bias[i] = lode_cuda_weight(o, e->parts[i].bias);
-        a.y[i] = e->y[i];
-    }
-    const uint32_t tile = tile_of(w->type, 0);
-    return lode_cuda_run_kernel(o, kernels(o)->moe[w->type], (w->rows + tile - 1) / tile, e->pairs,
-                                e->n_parts, 256, 0, &a);
-}
-
-static int multiply_experts(const struct op *o, const struct expert_product *e) {
-    const struct lode_operand *w = e->parts[0].w;
-    if (e->n_parts == 2 && e->parts[1].w->type != w->type) { /* one after the other */
-        struct expert_product one = *e;
-        one.n_parts = 1;
-        LODE_TRY(multiply_experts(o, &one));
-        one.parts++;
-        one.y[0] = e->y[1];
-        return multiply_experts(o, &one);
-    }
-    const bool many = e->pairs >= MANY * e->n_used && many_kernel(o, w) && w->count <= 1024;
-    return many ? multiply_sorted(o, e) : multiply_pairs(o, e);
-}
-
-/* n rows of an EXPERTS instruction, or of a half. */
-struct expert_wave {
-    struct lode_cuda_mat x, route, y;
-    uint32_t n, n_used, pairs;
-};
-
-/* Gate, up and activation of all pairs, to r->gate. */
-static int experts_in(const struct op *o, const struct expert_wave *w) {
-    struct run *r = o->r;
-    const struct lode_operand *gate = o->in->parts[0].w;
-    const struct expert_product in = {.parts = o->in->parts,
-                                      .n_parts = 2,
-                                      .n_used = w->n_used,
-                                      .x_div = w->n_used,
-                                      .pairs = w->pairs,
-                                      .x = w->x,
-                                      .route = w->route,
-                                      .y = {r->gate, r->up},
-                                      .y_stride = r->ff_stride};
-    LODE_TRY(multiply_experts(o, &in));
-    const struct lode_cuda_moe_act_args ma = {.gate = r->gate,
-                                              .up = r->up,
-                                              .y = r->gate,
-                                              .route = w->route,
-                                              .stride = r->ff_stride,
-                                              .n = gate->rows,
-                                              .n_used = w->n_used,
-                                              .act = o->in->p.experts.act,
-                                              .weigh_input = o->in->p.experts.weigh_input};
-    return lode_cuda_run_kernel(o, kernels(o)->moe_act, w->pairs, (gate->rows + 1023) / 1024, 1, 256, 0, &ma);
-}
-
-/* From there to the weighed sum. */
-static int experts_out(const struct op *o, const struct lode_part *part, const struct expert_wave *w) {
-    struct run *r = o->r;
-    const struct lode_operand *down = part->w;
-    const enum lode_dtype act = lode_dtypes[down->type].act;
-    const bool rounded = act == LODE_A32 || act == LODE_A256;
-    if (rounded) {
-        struct lode_cuda_row_args q = {
-            .y = {r->h, r->ff_stride}, .a = {r->gate, r->ff_stride}, .width = down->cols};
-        LODE_TRY(quant(o, act, &q, w->pairs));
-    }
-    const struct expert_product out = {.parts = part,
-                                       .n_parts = 1,
-                                       .n_used = w->n_used,
-                                       .x_div = 1,
-                                       .pairs = w->pairs,
-                                       .x = {rounded ? r->h : r->gate, r->ff_stride},
-                                       .route = w->route,
-                                       .y = {r->down},
-                                       .y_stride = r->out_stride};
-    LODE_TRY(multiply_experts(o, &out));
-    const struct lode_cuda_moe_sum_args s = {.down = r->down,
-                                             .route = w->route,
-                                             .y = w->y,
-                                             .stride = r->out_stride,
-                                             .n = down->rows,
-                                             .n_used = w->n_used,
-                                             .weigh_input = o->in->p.experts.weigh_input};
-    return lode_cuda_run_kernel(o, kernels(o)->moe_sum, w->n, (down->rows + 1023) / 1024, 1, 256, 0, &s);
-}
-
-int lode_cuda_unite(const struct op *o, const struct lode_cuda_unite_args *a, uint32_t rows, uint32_t ranks) {
-    return lode_cuda_run_kernel(o, kernels(o)->unite, rows, (a->width * a->n_heads + 1023) / 1024, ranks, 256, 0, a);
-}
-
-/* Between the pairs' own buffer and rows that have them side by side. */
-static int move_pairs(const struct op *o, const struct expert_wave *w, uint32_t width, bool out) {
-    const uint64_t stride = o->r->ff_stride, head = width * sizeof(float);
-    const struct lode_cuda_mat pairs = {o->r->gate, w->n_used * stride};
-    const struct lode_cuda_unite_args a = {.x = out ? pairs : w->x,
-                                           .y = out ? w->y : pairs,
-                                           .x_head = out ? stride : head,
-                                           .y_head = out ? head : stride,
-                                           .width = width,
-                                           .n_heads = w->n_used};
-    return lode_cuda_unite(o, &a, w->n, 1);
-}
-
-/* Rows first .. first + n of the instruction. */
-static int experts_wave(const struct op *o, uint32_t first, uint32_t n) {
-    const struct lode_instr *in = o->in;
-    const struct lode_part *parts = in->parts;
-    const uint32_t n_used = in->in[1].width / 2;
-    struct expert_wave w = {lode_cuda_mat(&in->in[0]), lode_cuda_mat(&in->in[1]), lode_cuda_mat(&parts[0].out),
-                            n, n_used, n * n_used};
-    w.x.data += first * w.x.stride;
-    w.route.data += first * w.route.stride;
-    w.y.data += first * w.y.stride;
-    if (n >= MANY) {
-        const struct lode_cuda_group_args g = {.route = w.route, .tiles = o->r->tiles, .list = o->r->list,
-                                               .n_pairs = w.pairs, .n_used = n_used};
-        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->group_pairs, 1, 1, 1, 1024, 0, &g));
-    }
-    if (in->op == LODE_OP_EXPERTS_OUT) {
-        LODE_TRY(move_pairs(o, &w, parts[0].w->cols, false));
-        return experts_out(o, &parts[0], &w);
-    }
-    LODE_TRY(experts_in(o, &w));
-    return in->op == LODE_OP_EXPERTS ? experts_out(o, &parts[2], &w) : move_pairs(o, &w, parts[0].w->rows, true);
-}
-
-static int run_experts(const struct op *o) {
-    const uint32_t n_used = o->in->in[1].width / 2, most = lode_cuda_wave_pairs(&o->r->o) / n_used;
-    for (uint32_t first = 0; first < o->n; first += most)
-        LODE_TRY(experts_wave(o, first, o->n - first < most ? o->n - first : most));
-    return 0;
-}
-
 /* Rows of x side by side where the host can read them; between launches, never while capturing. */
 static int read_rows(const struct op *o, const struct lode_value *x, uint32_t n) {
     const struct lode_cu *cu = &o->r->c->cu;
@@ -604,7 +408,7 @@ int lode_cuda_run_instr(const struct op *o) {
     case LODE_OP_EXPERTS:
     case LODE_OP_EXPERTS_IN:
     case LODE_OP_EXPERTS_OUT:
-        return run_experts(o);
+        return lode_cuda_run_experts(o);
     case LODE_OP_SCALE:
         a.scale = p->scale.scale;
         return each(o, k->scale, &a);

@@ -13,6 +13,7 @@ enum {
     LODE_CUDA_GRAPHS = 32,          /* of a part of a plan */
     LODE_CUDA_DRAWS = 2,            /* that may be on their way */
     LODE_CUDA_BORDERS = 4,          /* values from elsewhere that may be on their way */
+    LODE_CUDA_MANY = 16,            /* rows from which on the tensor cores are faster */
 };
 
 struct graph_key {
@@ -40,6 +41,7 @@ struct run {
     lode_dev step; /* device; (step_size), after what was drawn */
     size_t step_size;
     lode_dev scratch;
+    uint64_t scratch_size;
     char *read; /* pinned; (max_read, out_stride) or (max_rows) of what is traced or copied */
     size_t read_size;
     struct {
@@ -109,6 +111,31 @@ static inline uint64_t lode_cuda_most_tiles(uint64_t pairs, uint32_t n_experts) 
 
 /* What the ranks or the pairs of `rows` rows have to another place. */
 int lode_cuda_unite(const struct op *o, const struct lode_cuda_unite_args *a, uint32_t rows, uint32_t ranks);
+/* n rows of a->a as floats to a->y, rounded to `type`. */
+int lode_cuda_run_quant(const struct op *o, enum lode_dtype type, struct lode_cuda_row_args *a, uint32_t n);
+/* Rows of w that a block of threads takes, with 1 << i rows of x (kernels/mul.cuh). */
+uint32_t lode_cuda_mul_tile(enum lode_dtype type, int i);
+/* The kernel of a product of many rows; NULL: there is none.  Blocks of threads of a tile of it. */
+void *lode_cuda_many_kernel(const struct op *o, const struct lode_operand *w);
+uint32_t lode_cuda_many_depth(const struct lode_operand *w);
+
+/* experts.c: an EXPERTS instruction whose weights are all here. */
+int lode_cuda_run_experts(const struct op *o);
+/* Its parts, for those that are computed wherever they lie (aside.c): pairs of a row and an expert, a row's
+ * n_used beside each other in `route`, whose numbers (or those of the tiles) tell where an expert's matrices
+ * begin: at w + number * size. */
+struct lode_cuda_expert_call {
+    lode_dev w[3], bias[3]; /* gate, up, down; bias: 0 where there is none */
+    uint64_t size[3];
+    struct lode_cuda_mat x, route; /* x: row of pair / x_div */
+    uint32_t pairs, n_used, x_div;
+    uint32_t n_tiles; /* of pairs sorted by expert, at most, that r->tiles and r->list have; 0: pair by pair */
+};
+/* Their outputs, not weighed, to r->down. */
+int lode_cuda_multiply_experts(const struct op *o, const struct lode_cuda_expert_call *e);
+/* Those of n rows, weighed and added up. */
+int lode_cuda_sum_experts(const struct op *o, struct lode_cuda_mat route, struct lode_cuda_mat y, uint32_t n,
+                          uint32_t n_used);
 
 /* recur.c: the same for instructions of recurrent layers. */
 int lode_cuda_run_conv(const struct op *o);

@@ -81,7 +81,7 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
 int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a,
                               const struct lode_operand *w, uint32_t x_tiles, uint32_t w_tiles) {
     const struct spread s = spread_of(lode_dtypes[w->type].act, w->cols, LODE_GEMM_TILE_X);
-    if (!o->r->c->kernels.wide[w->type][0] || x_tiles * s.size > LODE_CUDA_SCRATCH)
+    if (!o->r->c->kernels.wide[w->type][0] || x_tiles * s.size > o->r->scratch_size)
         return 0;
     const struct lode_cuda_spread_args sa = {
         .x = a.x, .tiles = a.tiles, .list = a.list, .x_div = a.x_div};
