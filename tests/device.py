@@ -171,8 +171,8 @@ def main():
         for results in pool.map(lambda p: compare(program, device, p), todo):
             for good, what in results:
                 count.skip(what) if good is None else count.check(good, what)
-        for path in [p for p in todo if '/arch/' in p]:
-            for good, what in compare_fast(program, device, path):
+        for results in pool.map(lambda p: list(compare_fast(program, device, p)), todo):
+            for good, what in results:
                 count.skip(what) if good is None else count.check(good, what)
     for path in sys.argv[3:] or [TESTS + '/data/arch/%s/model.gguf' % n for n in ('llama', 'gemma3', 'qwen3_moe')] + \
             glob.glob(SHARED + '/models/demo/demo-Q4_K_M.gguf'):

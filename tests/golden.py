@@ -43,6 +43,10 @@ cores cut off is little beside them: sixteen times a slice of 256 numbers, at mo
 magnitudes S, 2^-15 S, all of one sign, where 256 numbers rounded by up to 2^-9 err by 2^-9 S / sqrt(256) / 3
 = 2^-14.6 S in the mean square.  Measured, 512 numbers lose 2^-22 S.
 
+Quantised weights on a GPU that multiplies them as halves (Hopper, backend/cuda/kernels/fast_items.cuh): a product errs by
+2^-11 of its magnitude for x and by at most three times as much for the weight (two roundings of what it is made of and
+its own), together 2^-9; the same bound, then.  And by mean less than exact products, which round activations to 8 bits.
+
 Quantised weights as they run by default: activations are rounded to 8 bits, as in llama.cpp, whose
 own mean error against the same golden is in meta.json.  Ours must be within 1.2 of it on each
 prompt and not above it in the geometric mean over all.  For MLX's directories the peer is mlx-lm as
@@ -135,6 +139,18 @@ def check_fast(count, program, folder, meta, what, device='cpu'):
     count.check(worst <= bound and mean <= most,
                 '%s --numerics fast, %s: max abs %.2e, bound %.2e; mean %.2e, transformers in bfloat16 %.2e'
                 % (what, device, worst, bound, mean, most))
+
+
+def check_fast_packed(count, program, folder, meta, what):
+    """The first prompt on a GPU; where it has no such products, or not for these weights, nothing is checked."""
+    p = meta['prompts'][0]
+    exact, fast = (distance(program, folder, p, False, ['--device', 'cuda', '--numerics', kind])
+                   for kind in ('exact', 'fast'))
+    bound = 2**15 * 8 * meta['vs_float64']['float32']['max_abs'][0]
+    if fast != exact:
+        count.check(fast[0] <= bound and fast[1] <= exact[1],
+                    '%s --numerics fast, cuda: max abs %.2e, bound %.2e; mean %.2e, exact products %.2e'
+                    % (what, fast[0], bound, fast[1], exact[1]))
 
 
 def check_norms(count, program, folder, meta, what):
@@ -276,6 +292,8 @@ def main():
                 check_rounded(count, program, folder, meta, what,
                               [] if 'mlx_lm' in meta else ratios)
                 check_float(count, program, folder, meta, ['--float-act'], what + ' --float-act')
+                if gpu:
+                    check_fast_packed(count, program, folder, meta, what)
             elif 'quant_models' in folder:  # and no peer to compare rounded activations with
                 check_float(count, program, folder, meta, ['--float-act'], what + ' --float-act')
                 if os.path.exists(folder + '/hf/model.safetensors'):

@@ -30,7 +30,7 @@ struct lode_model_opts { /* zero means the default, so name only what you change
     const char *isa;     /* one of lode_machine_isas() (lode/machine.h); NULL: the best here */
     const char *numerics; /* "exact" or NULL: the same bits on every machine; "fast": products of F16 and
                             BF16 weights by the CPU's own BF16 instructions and the GPU's tensor cores, where it
-                            has any */
+                            has any, and of quantised ones on Hopper's */
     const char *device;  /* "cpu", "cuda", "cuda:1", several of these with commas between (then layers are
                             shared out among them); "auto" or NULL: a CUDA device if there is one, else the
                             CPU.  lode_model_split says how much of the model runs there */

@@ -35,6 +35,9 @@ const char *lode_cuda_note(const struct lode_cuda *c);
 struct lode_tuning *lode_cuda_tuning(struct lode_cuda *c, struct lode_tuning_device *d);
 /* Whether it has products of --numerics fast (cuda/kernels/fast.cuh): from Ampere on. */
 bool lode_cuda_has_fast(const struct lode_cuda *c);
+/* Whether these packed weights meet rows that are not rounded to 8 bits then (cuda/kernels/fast_items.cuh): on
+ * Hopper, where rows are whole 256 numbers. */
+bool lode_cuda_takes_floats(const struct lode_cuda *c, const struct lode_operand *w);
 /* Whether it has failed for good: nothing that was opened on it works again, but after lode_cuda_close of all
  * that have it a new one may.  From any thread; costs nothing as long as nothing fails. */
 bool lode_cuda_lost(struct lode_cuda *c);

@@ -398,8 +398,9 @@ static int open_model(struct lode_model *m, const char *path, struct lode_error 
     m->n_weights = b.n_weights;
     LODE_TRY(rc);
     LODE_TRY(keep_notes(m, b.note, err));
+    const struct lode_plan_opts plan = {.float_act = m->opts.float_act};
     for (int i = 0; i < LODE_STAGES; i++)
-        LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], NULL, m->opts.float_act, err));
+        LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], &plan, err));
     LODE_TRY(lode_split_devices(m, m->opts.device, err));
     for (uint32_t p = 1; p < m->n_places; p++)
         if (m->devices[p].cuda)

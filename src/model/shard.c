@@ -395,7 +395,8 @@ static int shard(struct lode_model *m, struct sharding s[LODE_STAGES], struct pa
         LODE_TRY(shard_graph(&s[i], p, &m->graphs[i], err));
         m->n_weights = p->n;
         lode_plan_deinit(&m->plans[i]);
-        LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], NULL, m->opts.float_act, err));
+        const struct lode_plan_opts plan = {.float_act = m->opts.float_act};
+        LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], &plan, err));
     }
     m->n_ranks = s[LODE_BODY].n;
     return 0;

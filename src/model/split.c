@@ -329,6 +329,24 @@ static void note_use(struct splitting *s, const struct lode_node *n, uint32_t ra
     }
 }
 
+/* For lode_plan_opts: with --numerics fast.  Ranks all run what the first one does. */
+static bool takes_floats(const void *user, uint8_t place, const struct lode_operand *w) {
+    const struct lode_model *m = user;
+    const uint32_t last = place != LODE_HOST && m->n_ranks > 1 ? m->n_ranks : place;
+    bool all = true;
+    for (uint32_t p = place; p <= last; p++)
+        all = all && m->devices[p].cuda && lode_cuda_takes_floats(m->devices[p].cuda, w);
+    return all;
+}
+
+static int compile(struct splitting *s, int stage, const uint8_t *places, struct lode_error *err) {
+    const struct lode_plan_opts opts = {.places = places,
+                                        .float_act = s->m->opts.float_act,
+                                        .takes_floats = s->m->wants_fast ? takes_floats : NULL,
+                                        .user = s->m};
+    return lode_plan_compile(&s->out->plans[stage], &s->m->graphs[stage], &opts, err);
+}
+
 static int split_stage(struct splitting *s, enum lode_stage stage, struct lode_error *err) {
     const struct lode_graph *g = &s->m->graphs[stage];
     const bool body = stage == LODE_BODY;
@@ -343,7 +361,7 @@ static int split_stage(struct splitting *s, enum lode_stage stage, struct lode_e
     follow_experts(s, g, places);
     for (uint32_t i = 0; i < g->n_nodes; i++)
         note_use(s, g->nodes[i], 0, places[i]);
-    const int rc = lode_plan_compile(&s->out->plans[stage], g, places, s->m->opts.float_act, err);
+    const int rc = compile(s, stage, places, err);
     lode_free(places);
     return rc;
 }
@@ -367,7 +385,7 @@ static int split_rows(struct splitting *s, uint32_t gpu_layers, uint32_t cpu_exp
                 note_use(s, g->nodes[k], p - 1, p);
         }
         if (rc == 0)
-            rc = lode_plan_compile(&s->out->plans[i], g, places, m->opts.float_act, err);
+            rc = compile(s, i, places, err);
         lode_free(places);
         LODE_TRY(rc);
         s->out->plans[i].n_ranks = m->n_ranks;

@@ -7,7 +7,7 @@
 struct compiler {
     struct lode_plan *plan;
     const struct lode_graph *g;
-    bool float_act;
+    const struct lode_plan_opts *opts;
     uint8_t *place;     /* (n_nodes): where its value is made, and lies */
     uint32_t n_places;
     uint32_t *value[LODE_PLACES];    /* (n_nodes): value of a node, elsewhere a copy of it */
@@ -138,6 +138,16 @@ static struct lode_plan_instr *add_instr(struct compiler *c, enum lode_op op,
     return in;
 }
 
+/* What a product with w of the rows of an instruction at a place reads them as: LODE_A32 or A256, rounded, or
+ * LODE_F32. */
+static enum lode_dtype act_of(const struct compiler *c, enum lode_op op, uint8_t place, const struct lode_operand *w) {
+    const enum lode_dtype act = lode_dtypes[w->type].act;
+    if (c->opts->float_act || (act != LODE_A32 && act != LODE_A256) ||
+        (op == LODE_OP_LINEAR && c->opts->takes_floats && c->opts->takes_floats(c->opts->user, place, w)))
+        return LODE_F32;
+    return act;
+}
+
 static void add_part(struct compiler *c, struct lode_plan_instr *in, const struct lode_operand *w,
                      const struct lode_operand *bias, uint32_t out) {
     c->plan->parts[c->plan->n_parts++] = (struct lode_plan_part){w, bias, out};
@@ -152,8 +162,7 @@ static void add_part(struct compiler *c, struct lode_plan_instr *in, const struc
             in->op == LODE_OP_EMBED ? 1 : (uint64_t)each[i]->rows * (each[i]->count > 1 ? c->n_used : 1);
         c->plan->weight_bytes += rows * row;
         if (in->op == LODE_OP_LINEAR || in->op == LODE_OP_HEADS || is_experts(in->op)) {
-            const enum lode_dtype act = lode_dtypes[each[i]->type].act;
-            const bool rounded = !c->float_act && (act == LODE_A32 || act == LODE_A256);
+            const bool rounded = act_of(c, in->op, in->place, each[i]) != LODE_F32;
             *(rounded ? &c->plan->int_macs : &c->plan->float_macs) += rows * each[i]->cols;
         }
         grow(&c->plan->max_cols, each[i]->cols);
@@ -184,14 +193,15 @@ static void release(struct compiler *c, uint32_t now) {
     }
 }
 
-/* The value that a product with weights of this type reads: the node's own, or its rounded twin,
- * made on first use.  Twins live as long as their node. */
-static uint32_t activation(struct compiler *c, const struct lode_node *x, enum lode_dtype type) {
-    const enum lode_dtype act = lode_dtypes[type].act;
-    if (c->float_act || (act != LODE_A32 && act != LODE_A256))
+/* The value that product n reads: its input's own, or its rounded twin, made on first use.  Twins live as
+ * long as their node. */
+static uint32_t activation(struct compiler *c, const struct lode_node *n) {
+    const struct lode_node *x = n->in[0];
+    const uint8_t place = c->plan->cuts[c->plan->n_cuts - 1].place;
+    const enum lode_dtype act = act_of(c, n->op, place, n->w[0]);
+    if (act == LODE_F32)
         return value_here(c, x);
     /* views share their origin's lifetime, not its columns: each has twins of its own */
-    const uint8_t place = c->plan->cuts[c->plan->n_cuts - 1].place;
     uint32_t *twin = &c->quant[act == LODE_A256][place][x->id];
     if (*twin == LODE_NO_VALUE) {
         const uint32_t plain = value_here(c, x);
@@ -207,13 +217,13 @@ static void compile_linear(struct compiler *c, uint32_t i) {
     const struct lode_node *first = c->g->nodes[i];
     const uint8_t place = c->place[i];
     enter(c, place);
-    const uint32_t x = activation(c, first->in[0], first->w[0]->type);
+    const uint32_t x = activation(c, first);
     struct lode_plan_instr *in = add_instr(c, LODE_OP_LINEAR, &first->p, x, LODE_NO_VALUE);
     /* Products of the same value that follow at once join: one fork and join for all of them. */
     for (uint32_t j = i; j < c->g->n_nodes; j++) {
         const struct lode_node *n = c->g->nodes[j];
         if (n->op != LODE_OP_LINEAR || n->in[0] != first->in[0] || c->place[j] != place ||
-            (j > i && activation(c, n->in[0], n->w[0]->type) != x))
+            (j > i && activation(c, n) != x))
             break;
         c->value[place][j] = add_value(c, n->width, LODE_F32, n->rows, place, false);
         add_part(c, in, n->w[0], n->w[1], c->value[place][j]);
@@ -226,8 +236,7 @@ static void compile_experts(struct compiler *c, uint32_t i) {
     const uint8_t place = c->place[i];
     enter(c, place);
     /* what lies between the halves is rounded expert by expert, by the second */
-    const uint32_t x = n->op == LODE_OP_EXPERTS_OUT ? value_here(c, n->in[0])
-                                                    : activation(c, n->in[0], n->w[0]->type);
+    const uint32_t x = n->op == LODE_OP_EXPERTS_OUT ? value_here(c, n->in[0]) : activation(c, n);
     const uint32_t pairs = value_here(c, n->in[1]);
     const uint32_t out = c->value[place][i] = add_value(c, n->width, n->type, n->rows, place, false);
     c->n_used = n->in[1]->width / 2;
@@ -270,7 +279,7 @@ static void compile_node(struct compiler *c, uint32_t i) {
         return;
     }
     enter(c, place);
-    const uint32_t a = n->op == LODE_OP_HEADS ? activation(c, n->in[0], n->w[0]->type)
+    const uint32_t a = n->op == LODE_OP_HEADS ? activation(c, n)
                        : n->in[0]             ? value_here(c, n->in[0])
                                               : LODE_NO_VALUE;
     const uint32_t b = n->in[1] ? value_here(c, n->in[1]) : LODE_NO_VALUE;
@@ -343,15 +352,15 @@ static void free_scratch(struct compiler *c) {
     }
 }
 
-int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, const uint8_t *places,
-                      bool float_act, struct lode_error *err) {
+int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, const struct lode_plan_opts *opts,
+                      struct lode_error *err) {
     *plan = (struct lode_plan){.input = LODE_NO_VALUE, .result = LODE_NO_VALUE};
-    struct compiler c = {.plan = plan, .g = g, .float_act = float_act};
+    struct compiler c = {.plan = plan, .g = g, .opts = opts};
     LODE_TRY(lode_graph_error(g, err));
     int rc = 0;
     c.place = LODE_NEW_ARRAY(uint8_t, g->n_nodes);
     if (c.place)
-        find_places(&c, places);
+        find_places(&c, opts->places);
     if (c.place && allocate(&c)) {
         find_lifetimes(&c);
         for (uint32_t i = 0; i < g->n_nodes; i++) {

@@ -77,9 +77,16 @@ struct lode_plan {
     uint64_t int_macs, float_macs; /* multiply-adds of its matrix products, by what they multiply */
 };
 
-/* places: (g->n_nodes), where each node runs; NULL: all on the host. */
-int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, const uint8_t *places,
-                      bool float_act, struct lode_error *err);
+struct lode_plan_opts {
+    const uint8_t *places; /* (g->n_nodes), where each node runs; NULL: all on the host */
+    bool float_act;        /* no product's rows are rounded */
+    /* Whether a LINEAR's rows are not rounded for weights w at a place, which multiplies them as they are; NULL:
+     * all are. */
+    bool (*takes_floats)(const void *user, uint8_t place, const struct lode_operand *w);
+    const void *user; /* of takes_floats */
+};
+int lode_plan_compile(struct lode_plan *plan, const struct lode_graph *g, const struct lode_plan_opts *opts,
+                      struct lode_error *err);
 void lode_plan_deinit(struct lode_plan *plan);
 /* Whether what the plan has at place `has` is at `place`. */
 static inline bool lode_plan_at(const struct lode_plan *plan, uint32_t has, uint32_t place) {

@@ -136,7 +136,7 @@ static void show_devices(const struct gpu_list *cuda) {
             printf("  cuda:%d copies %s/s in its memory, counting reads and writes, and %s/s from the host\n", i,
                    format_bytes(memory, memory_text), format_bytes(bus, bus_text));
         if (rc == 0 || rc == LODE_ERR_NOMEM)
-            printf("  cuda:%d has %s\n", i, fast ? "tensor cores for F16 and BF16 weights with --numerics fast"
+            printf("  cuda:%d has %s\n", i, fast ? "products of --numerics fast on its tensor cores"
                                                 : "nothing for --numerics fast: all numbers are exact there");
     }
     if (usable)

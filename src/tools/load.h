@@ -45,7 +45,7 @@ extern const char *const load_split_modes[];
           .def = "exact", .choices = load_numerics,                                                \
           .help = "exact: the same bits on every machine; fast: F16 and BF16 weights meet "           \
                   "activations rounded to 16 bits, by instructions that round as they do (BF16 of "   \
-                  "CPUs that have it, tensor cores of GPUs)" },                                       \
+                  "CPUs that have it, tensor cores of GPUs), on Hopper quantised ones too" },        \
         { "--device", ARG_STR, ARG_AT(type, load.device), .meta = "DEV", .def = "auto",               \
           .help = "where the model runs: auto, cuda, cuda:N, several with commas between, or cpu" },   \
         { "-ngl, --n-gpu-layers, --gpu-layers", ARG_INT, ARG_AT(type, load.gpu_layers),               \

@@ -3,7 +3,7 @@
  *     opcheck [--device cuda[:N]|cpu] [--numerics exact|fast] [--seed N] [CASE...]
  *
  * cpu (the default): the CPU's best kernels on two threads.  A CASE is a name of cases.c.  What the device
- * leaves to the CPU is skipped and counted; without a device, all.  fast: cases of F16 and BF16 weights alone,
+ * leaves to the CPU is skipped and counted; without a device, all.  fast: cases of types with such products alone,
  * against the same rows one by one and within a bound.  The last line is "N passed, N failed, N skipped". */
 #include "oc.h"
 
@@ -36,6 +36,12 @@ static bool is_weight(enum lode_dtype type, bool act) {
     return kern.dequant[type] && type != LODE_A32 && type != LODE_A256 && type != LODE_Q8_1 && type != LODE_Q8_K &&
            type != LODE_F64 && !(type >= LODE_I8 && type <= LODE_I64) &&
            (!act || lode_dtypes[type].act != LODE_NONE);
+}
+
+/* With --numerics fast: packed ones on some devices only. */
+static bool is_fast(enum lode_dtype type, const struct lode_cuda *c) {
+    const struct lode_operand w = {.type = type, .rows = 256, .cols = 256, .count = 1};
+    return type == LODE_F16 || type == LODE_BF16 || (c && lode_cuda_takes_floats(c, &w));
 }
 
 static bool wanted(const char *name, char **names, int n) {
@@ -80,7 +86,7 @@ int main(int argc, char **argv) {
         for (int v = 0; v < oc_cases[k].variants && !fast; v++)
             run(&oc_cases[k], LODE_F32, v, c, false, seed);
         for (int type = 0; oc_cases[k].variants == 0 && type < LODE_DTYPE_COUNT; type++)
-            if (fast ? type == LODE_F16 || type == LODE_BF16
+            if (fast ? is_fast((enum lode_dtype)type, c)
                      : is_weight((enum lode_dtype)type, oc_cases[k].by_act))
                 run(&oc_cases[k], (enum lode_dtype)type, 0, c, fast, seed);
     }

@@ -151,6 +151,13 @@ struct life {
     struct lode_state *state[SEQS];
 };
 
+static bool takes_floats(const void *user, uint8_t place, const struct lode_operand *w) {
+    return place != LODE_HOST && lode_cuda_takes_floats(user, w);
+}
+
+/* How products are made: exactly, as --numerics fast has them, or with weights widened (--float-act). */
+enum numbers { EXACT, FAST, WIDENED };
+
 /* The device computes experts beside the host: from a cache of half of them, or the stand-in does. */
 static void begin_beside(struct life *l, const struct oc *t, struct lode_cuda *c, const struct lode_cpu_opts *host,
                          uint32_t bring_rows) {
@@ -173,18 +180,24 @@ static void begin_beside(struct life *l, const struct oc *t, struct lode_cuda *c
 
 /* bring_rows: not 0: on the host, with what is beside it. */
 static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, enum lode_isa isa, uint32_t threads,
-                       bool fast, uint32_t bring_rows) {
+                       enum numbers numbers, uint32_t bring_rows) {
+    const bool fast = numbers == FAST;
     struct lode_error err = {0};
     struct lode_cuda *const beside = c;
     c = bring_rows ? NULL : c;
     const uint8_t place = c ? 1 : LODE_HOST;
     uint8_t *places = must_have(malloc(t->g->n_nodes + 1));
     memset(places, place, t->g->n_nodes + 1);
-    must(lode_plan_compile(&l->plan, t->g, places, false, &err), &err);
+    const struct lode_plan_opts plan = {.places = places,
+                                        .float_act = numbers == WIDENED,
+                                        .takes_floats = fast && c ? takes_floats : NULL,
+                                        .user = c};
+    must(lode_plan_compile(&l->plan, t->g, &plan, &err), &err);
     free(places);
     must(lode_file_store_create(&l->store, &t->weights->source, t->weights->w, t->weights->n,
                                 &(struct lode_file_store_opts){0}, &err), &err);
     struct lode_cpu_opts host = {.isa = isa, .threads = threads, .max_cols = l->plan.max_cols,
+                                       .float_act = numbers == WIDENED,
                                        .fast = fast ? lode_fast_best(isa) : LODE_FAST_none,
                                        .max_rows = MAX_ROWS, .max_heads = l->plan.max_heads,
                                        .max_head_dim = l->plan.max_head_dim, .experts = l->plan.experts,
@@ -381,8 +394,73 @@ static void run_all(struct life *l, const struct oc *t, const int32_t tokens[ALL
         }
 }
 
-/* Weights and inputs without their signs: a product's result is then the sum of its magnitudes. */
+/* ---- packed weights ---- */
+
+/* Of types with groups: where a block's scale is, what it may be times for a group's, and where codes begin and end
+ * where they meet minima; of others 1. */
+struct groups {
+    uint32_t d, most, codes, end;
+};
+static struct groups groups_of(enum lode_dtype type) {
+    switch (type) {
+    case LODE_Q2_K: return (struct groups){80, 16, 16, 80};
+    case LODE_Q3_K: return (struct groups){108, 32, 0, 0};
+    case LODE_Q4_K: return (struct groups){0, 64, 16, 144};
+    case LODE_Q5_K: return (struct groups){0, 64, 16, 176};
+    case LODE_Q6_K: return (struct groups){208, 128, 0, 0};
+    case LODE_IQ4_XS: return (struct groups){0, 32, 0, 0};
+    default: return (struct groups){0, 1, 0, 0};
+    }
+}
+static float block_scale(enum lode_dtype type, const char *block) {
+    const struct groups g = groups_of(type);
+    uint16_t half;
+    memcpy(&half, block + g.d, 2);
+    return type == LODE_MXFP4 ? ldexpf(1, (int)(uint8_t)block[0] - 128) : fabsf(lode_f16_f32(half)) * (float)g.most;
+}
+
+/* n blocks as floats of which 2^-11 is what cuda/kernels/fast_items.cuh lets a weight err by, and as much of each for
+ * that of x: 3 |w| + 2 |b| for what is rounded (|a q| <= |w| + |b|), 2^-2 of the largest that a may be in a slice
+ * of 256 for what is subnormal. */
+static void widen_errors(enum lode_dtype type, const char *data, size_t n, float *out) {
+    const size_t numbers = lode_dtypes[type].block, bytes = lode_dtypes[type].bytes, slice = 256 / numbers;
+    const struct groups g = groups_of(type);
+    struct lode_kern kern;
+    float w[256], b[256];
+    char block[256];
+    lode_kern_table(&kern, LODE_ISA_scalar);
+    for (size_t i = 0; i < n; i++, out += numbers) {
+        float most = 0;
+        for (size_t k = i / slice * slice; k < n && k < (i / slice + 1) * slice; k++)
+            most = fmaxf(most, block_scale(type, data + k * bytes));
+        memcpy(block, data + i * bytes, bytes);
+        kern.dequant[type](w, block, numbers);
+        memset(block + g.codes, 0, g.end - g.codes);
+        kern.dequant[type](b, block, numbers);
+        for (size_t k = 0; k < numbers; k++)
+            out[k] = 3 * fabsf(w[k]) + (g.end ? 2 * fabsf(b[k]) : 0) + 0x1p-2f * most;
+    }
+}
+
+static bool is_packed(enum lode_dtype type) {
+    return lode_dtypes[type].act == LODE_A32 || lode_dtypes[type].act == LODE_A256;
+}
+
+/* Weights and inputs without their signs: a product's result is then the sum of its magnitudes; packed weights as
+ * the bounds of their errors. */
 static void take_signs(struct oc_weights *w) {
+    for (uint32_t i = 0; i < w->n; i++) {
+        struct lode_operand *op = &w->w[i].op;
+        const size_t n = (size_t)op->rows * op->cols;
+        if (!is_packed(op->type))
+            continue;
+        char *wide = must_have(aligned_alloc(64, (n * sizeof(float) + 127) & ~(size_t)63));
+        widen_errors(op->type, w->data[i], n / lode_dtypes[op->type].block, (float *)(void *)wide);
+        free(w->data[i]);
+        w->data[i] = wide;
+        op->type = w->home[i].type = LODE_F32;
+        w->home[i].size = w->w[i].size = n * sizeof(float);
+    }
     for (uint32_t i = 0; i < w->n; i++) {
         const size_t each = w->home[i].type == LODE_F32 ? 4 : 2;
         for (size_t b = each - 1; b < w->home[i].size; b += each)
@@ -394,8 +472,11 @@ static void take_signs(struct oc_weights *w) {
  * (on the CPU, where F16 weights are rounded too, twice), to F16 by 2^-12.  The tensor cores cut off 17 numbers at no
  * less than 23 bits below the largest, and their sum at 23, sixteen times a slice, where no partial sum is larger than
  * the slice's S: 16 * 18 * 2^-23.  The scalar CPU's lanes of K / 16 float32 sums, slices' and the joins of both:
- * (K / 16 + K / 256 + 5) 2^-24.  For K up to 8960 these are less than 2^-14 each. */
+ * (K / 16 + K / 256 + 5) 2^-24.  For K up to 8960 these are less than 2^-14 each.  Of packed weights S has three
+ * times the magnitudes and more: widen_errors. */
 static double share_of_sum(enum lode_dtype type, bool on_device) {
+    if (is_packed(type))
+        return 0x1p-11 + 0x1p-14;
     return (type == LODE_BF16 ? 0x1p-9 : on_device ? 0x1p-12 : 0x1p-8) + 2 * 0x1p-14;
 }
 
@@ -406,8 +487,8 @@ static bool compare_fast(const struct oc_case *k, struct oc *t, struct lode_cuda
     bool held = true;
     for (int i = 0; i < ALL_ROWS; i++)
         tokens[i] = (int32_t)kc_below(t->kc, TABLE);
-    begin_life(&alone, t, c, lode_isa_best(), 2, true, 0);
-    begin_life(&now, t, c, lode_isa_best(), 2, true, 0);
+    begin_life(&alone, t, c, lode_isa_best(), 2, FAST, 0);
+    begin_life(&now, t, c, lode_isa_best(), 2, FAST, 0);
     run_all(&alone, t, tokens, true, &a);
     run_all(&now, t, tokens, false, &b);
     const uint32_t width = now.plan.values[now.plan.result].width;
@@ -420,11 +501,12 @@ static bool compare_fast(const struct oc_case *k, struct oc *t, struct lode_cuda
                     i % width, width, (double)b.v[i], (double)a.v[i]);
     }
     if (k->sums && held) {
-        begin_life(&exact, t, NULL, LODE_ISA_scalar, 1, false, 0);
+        const enum numbers numbers = is_packed(t->type) ? WIDENED : EXACT;
+        begin_life(&exact, t, NULL, LODE_ISA_scalar, 1, numbers, 0);
         run_all(&exact, t, tokens, false, &e);
         end_life(&exact);
         take_signs(t->weights);
-        begin_life(&most, t, NULL, LODE_ISA_scalar, 1, false, 0);
+        begin_life(&most, t, NULL, LODE_ISA_scalar, 1, numbers, 0);
         run_all(&most, t, tokens, false, &s);
         end_life(&most);
         const double share = share_of_sum(t->type, c != NULL);
@@ -480,14 +562,14 @@ int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lo
         if (fast) {
             result = compare_fast(k, &t, c, name);
         } else {
-            begin_life(&truth, &t, NULL, LODE_ISA_scalar, 1, false, 0);
-            begin_life(&now, &t, c, lode_isa_best(), 2, false, 0);
+            begin_life(&truth, &t, NULL, LODE_ISA_scalar, 1, EXACT, 0);
+            begin_life(&now, &t, c, lode_isa_best(), 2, EXACT, 0);
             result = compare(&truth, &now, &t, name);
             n_beside = truth.plan.experts.n ? 2 : 0; /* nothing depends on what was before */
             end_life(&now);
             for (int i = 0; i < n_beside && result == 1; i++) {
                 now = (struct life){0};
-                begin_life(&now, &t, c, lode_isa_best(), 2, false, i ? 16 : 3);
+                begin_life(&now, &t, c, lode_isa_best(), 2, EXACT, i ? 16 : 3);
                 result = compare(&truth, &now, &t, name);
                 end_life(&now);
             }

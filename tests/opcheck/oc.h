@@ -50,7 +50,7 @@ extern const size_t oc_n_cases;
 
 struct lode_cuda;
 /* c NULL: the CPU's best kernels are checked; fast: those of --numerics fast, of which a row must have the same bits
- * alone and among others, and be near the scalar CPU's (F16 and BF16 weights).  1 held, 0 not (said on standard error), -1: the device leaves
+ * alone and among others, and be near the scalar CPU's.  1 held, 0 not (said on standard error), -1: the device leaves
  * it to the CPU (said in skip). */
 int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lode_cuda *c, bool fast, uint64_t seed,
            char skip[256]);

@@ -102,6 +102,11 @@ static void live_values_do_not_overlap(void **state) {
     assert_true(n > 2);
 }
 
+static bool all_but_q6_k(const void *user, uint8_t place, const struct lode_operand *w) {
+    const struct lode_operand *known = user;
+    return place == LODE_HOST && (w == known || w->type != LODE_Q6_K);
+}
+
 static void rounded_twins_are_shared(void **state) {
     (void)state;
     struct lode_graph g = {0};
@@ -114,7 +119,7 @@ static void rounded_twins_are_shared(void **state) {
     struct lode_node *c = lode_g_linear(&g, x, &q8, NULL);
     g.result = lode_g_add(&g, lode_g_add(&g, a, b, 1), c, 1);
     struct lode_plan p;
-    assert_int_equal(lode_plan_compile(&p, &g, NULL, false, &err), 0);
+    assert_int_equal(lode_plan_compile(&p, &g, &(struct lode_plan_opts){0}, &err), 0);
     check(&p);
     /* QUANT A256, LINEAR of two, QUANT A32, LINEAR of one, ADD, ADD */
     static const enum lode_op ops[] = {LODE_OP_QUANT,  LODE_OP_LINEAR, LODE_OP_QUANT,
@@ -124,8 +129,20 @@ static void rounded_twins_are_shared(void **state) {
         assert_int_equal(p.instrs[i].op, ops[i]);
     assert_int_equal(p.instrs[1].n_parts, 2);
     lode_plan_deinit(&p);
-    assert_int_equal(lode_plan_compile(&p, &g, NULL, true, &err), 0); /* float activations: no QUANT */
+    /* float activations: no QUANT */
+    assert_int_equal(lode_plan_compile(&p, &g, &(struct lode_plan_opts){.float_act = true}, &err), 0);
     assert_int_equal(p.n_instrs, 3);
+    lode_plan_deinit(&p);
+    /* of some: LINEAR of one, QUANT A256, LINEAR of one, LINEAR of one, ADD, ADD */
+    const struct lode_plan_opts some = {.takes_floats = all_but_q6_k, .user = &q8};
+    assert_int_equal(lode_plan_compile(&p, &g, &some, &err), 0);
+    check(&p);
+    assert_int_equal(p.n_instrs, 6);
+    assert_int_equal(p.instrs[0].op, LODE_OP_LINEAR);
+    assert_int_equal(p.instrs[1].op, LODE_OP_QUANT);
+    assert_int_equal(p.values[p.instrs[0].in[0]].type, LODE_F32);
+    assert_int_equal(p.values[p.instrs[2].in[0]].type, LODE_A256);
+    assert_int_equal(p.instrs[3].in[0], p.instrs[0].in[0]);
     lode_plan_deinit(&p);
     lode_graph_free(&g);
 }
@@ -141,7 +158,7 @@ static void errors_stick(void **state) {
     assert_int_equal(lode_graph_error(&g, &err), LODE_ERR_FORMAT);
     assert_string_equal(err.where, "LINEAR");
     struct lode_plan p;
-    assert_int_equal(lode_plan_compile(&p, &g, NULL, false, &err), LODE_ERR_FORMAT);
+    assert_int_equal(lode_plan_compile(&p, &g, &(struct lode_plan_opts){0}, &err), LODE_ERR_FORMAT);
     lode_graph_free(&g);
 }
 

@@ -27,7 +27,8 @@
     X(best, draw_of_rows) X(best, draw_slices) X(best, draw_largest)
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) \
-    X(few) X(attention) X(attention_tile) X(decode) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast)
+    X(few) X(attention) X(attention_tile) X(decode) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
+    X(wide_fast) X(few_fast)
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,
@@ -51,6 +52,10 @@ struct lode_cuda_kernels {
         void *x, *few_x, *few[4]; /* few: for one row, 8, 16, 32 */
         void *tile, *wide;        /* wide: NULL on none but Hopper */
     } fast[2];                    /* of F16, BF16; NULLs before Ampere */
+    struct {
+        void *x, *few_x, *few[2][4]; /* few: of blocks of 256, of 32; for one row, 8, 16, 32 */
+        void *wide[LODE_DTYPE_COUNT][2]; /* 64 and 128 rows a block */
+    } packed;                     /* of packed weights in --numerics fast; NULLs on none but Hopper */
 };
 
 /* How a type's rows lie on the device; n 0: it has no kernels.  Which it has beside those of mul.cu:

@@ -256,9 +256,10 @@ static int allow_shared(struct lode_cuda *c, void *kernel, struct lode_error *er
 }
 
 /* What only some targets have: *out NULL elsewhere. */
-static int find_wide(struct lode_cuda *c, const char *name, void **out, struct lode_error *err) {
+static int find_wide(struct lode_cuda *c, enum lode_cuda_module m, const char *name, void **out,
+                     struct lode_error *err) {
     *out = NULL;
-    if (c->cu.module_function(out, c->modules[LODE_CUDA_MODULE_wide], name) != 0)
+    if (c->cu.module_function(out, c->modules[m], name) != 0)
         return 0;
     return lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_SHARED, LODE_WIDE_SHARED), name, err);
 }
@@ -280,7 +281,9 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
     }
     for (int i = 0; i < 2 && l->gemv && !l->plain; i++) {
         snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);
-        LODE_TRY(find_wide(c, name, &c->kernels.wide[type][i], err));
+        LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide, name, &c->kernels.wide[type][i], err));
+        snprintf(name, sizeof name, "wide_fast_%s_%d", suffix, 64 << i);
+        LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_fast, name, &c->kernels.packed.wide[type][i], err));
     }
     if (l->gemv && l->plain) { /* one kernel has all types with planes */
         snprintf(name, sizeof name, "gemv_%s", suffix);
@@ -323,6 +326,19 @@ static int find_fast_family(struct lode_cuda *c, struct lode_cuda_fast_kernels *
     return 0;
 }
 
+static int find_packed_fast(struct lode_cuda *c, struct lode_error *err) {
+    const int most = c->shared_max - LODE_CUDA_OWN_SHARED;
+    char few[24];
+    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "fast_x", "packed", most, &c->kernels.packed.x, err));
+    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "few_fast_x", "packed", most, &c->kernels.packed.few_x, err));
+    for (int i = 0; i < 8; i++) {
+        snprintf(few, sizeof few, "%s_%d", i / 4 ? "a32" : "a256", i % 4 ? 1 << (i % 4 - 1) : 0);
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_few_fast, "few_fast", few, most, &c->kernels.packed.few[i / 4][i % 4],
+                           err));
+    }
+    return 0;
+}
+
 bool lode_cuda_has_fast(const struct lode_cuda *c) {
     bool all = true;
     for (int i = 0; i < 2; i++) {
@@ -357,11 +373,13 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
 #undef WITH_PLANES
 #undef FAMILY
     for (int i = 0; i < 2; i++) {
-        LODE_TRY(find_wide(c, i ? "spread_32_128" : "spread_32_64", &c->kernels.spread_32[i], err));
-        LODE_TRY(find_wide(c, i ? "spread_256_128" : "spread_256_64", &c->kernels.spread_256[i], err));
+        const enum lode_cuda_module wide = LODE_CUDA_MODULE_wide;
+        LODE_TRY(find_wide(c, wide, i ? "spread_32_128" : "spread_32_64", &c->kernels.spread_32[i], err));
+        LODE_TRY(find_wide(c, wide, i ? "spread_256_128" : "spread_256_64", &c->kernels.spread_256[i], err));
     }
     LODE_TRY(find_fast_family(c, &c->kernels.fast[0], "f16", err));
     LODE_TRY(find_fast_family(c, &c->kernels.fast[1], "bf16", err));
+    LODE_TRY(find_packed_fast(c, err));
     void *const large[] = {c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,
                            c->kernels.gemv_a32, c->kernels.gemv_a256, c->kernels.gemv_only_q8_0,
                            c->kernels.gemv_only_q4_k, c->kernels.gemv_only_q5_k, c->kernels.attention_walk,

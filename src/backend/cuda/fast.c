@@ -1,16 +1,35 @@
-/* fast.c - products of --numerics fast: 16-bit weights and rows of x rounded to their type, on the tensor cores
- * (kernels/fast.cuh).  One row has its bits whatever the number of rows is, so that choosing kernels by it, here,
- * changes nothing. */
+/* fast.c - products of --numerics fast: 16-bit weights (of packed ones: fast_packed.c) and rows of x rounded to
+ * their type, on the tensor cores (kernels/fast.cuh).  One row has its bits whatever the number of rows is, so that
+ * choosing kernels by it, here, changes nothing. */
 #include "backend/cuda/run.h"
 
 enum { TILES = 128 /* that a block of threads may have, gemv.cuh's LODE_GEMV_TILES */ };
 
 static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
 
-/* Whole rows of 16 bytes: what both the kernels and Hopper's copies read. */
-bool lode_cuda_is_fast(const struct op *o, const struct lode_operand *w) {
-    return o->r->o.fast && (w->type == LODE_F16 || w->type == LODE_BF16) && w->cols % 8 == 0 &&
-           lode_cuda_has_fast(o->r->c);
+/* What w's products have in common with others that run as one: a type of floats, or that of the rounded rows that
+ * packed weights do not read here; LODE_NONE: they are exact. */
+static enum lode_dtype family_of(const struct op *o, const struct lode_operand *w, enum lode_dtype x) {
+    if (!o->r->o.fast)
+        return LODE_NONE;
+    if (lode_cuda_is_packed(w->type))
+        return x == LODE_F32 ? lode_dtypes[w->type].act : LODE_NONE; /* as lode_cuda_takes_floats said */
+    /* whole rows of 16 bytes: what both the kernels and Hopper's copies read */
+    const bool halves = (w->type == LODE_F16 || w->type == LODE_BF16) && w->cols % 8 == 0;
+    return halves && lode_cuda_has_fast(o->r->c) ? w->type : LODE_NONE;
+}
+
+uint32_t lode_cuda_fast_parts(const struct op *o, const struct lode_part *parts, uint32_t n, enum lode_dtype x) {
+    const enum lode_dtype family = family_of(o, parts[0].w, x);
+    uint32_t same = 0;
+    while (family != LODE_NONE && same < n && same < LODE_CUDA_PARTS && family_of(o, parts[same].w, x) == family)
+        same++;
+    return same;
+}
+
+/* Bytes of LODE_FAST_TILE rows, in panels, and their factors. */
+uint64_t lode_cuda_fast_tile(uint32_t cols) {
+    return (uint64_t)up(cols, 64) * LODE_FAST_PANEL + LODE_FAST_TILE * sizeof(float);
 }
 
 static const struct lode_cuda_fast_kernels *kernels_of(const struct op *o, uint32_t type) {
@@ -23,6 +42,16 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uin
                            uint64_t x_out_stride) {
     struct lode_cuda_gemv_args *a = &f->a;
     const struct lode_cuda *c = o->r->c;
+    struct lode_cuda_fast_x_args x = {.x = {a->x, x_stride},
+                                      .x_out = {a->x_out, x_out_stride},
+                                      .norm = a->norm,
+                                      .eps = a->eps,
+                                      .y = o->r->scratch,
+                                      .cols = a->cols,
+                                      .n_x = a->n_x,
+                                      .input = a->input};
+    if (lode_cuda_is_packed(a->parts[0].type))
+        return lode_cuda_run_few_packed(o, f, &x);
     const struct lode_cuda_fast_kernels *k = kernels_of(o, a->parts[0].type);
     const uint32_t room = (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED, most = (uint32_t)c->multiprocessors;
     const uint32_t wanted = up(a->n_units * a->per_unit, TILES), blocks = most > wanted ? most : wanted;
@@ -34,15 +63,7 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uin
     f->tiles = own < LODE_FEW_WARPS ? own : LODE_FEW_WARPS;
     a->x_at = one ? one_size : 0;
     if (!one) {
-        const struct lode_cuda_fast_x_args x = {.x = {a->x, x_stride},
-                                                .x_out = {a->x_out, x_out_stride},
-                                                .norm = a->norm,
-                                                .eps = a->eps,
-                                                .y = o->r->scratch,
-                                                .cols = a->cols,
-                                                .n_x = a->n_x,
-                                                .input = a->input,
-                                                .groups = groups};
+        x.groups = groups;
         LODE_TRY(lode_cuda_run_kernel(o, k->few_x, a->n_x, 1, 1, 512,
                                       a->input == LODE_GEMV_NORM ? a->cols * 4 : 0, &x));
         a->x = o->r->scratch;
@@ -96,8 +117,10 @@ static int multiply(const struct op *o, const struct lode_cuda_fast_kernels *k, 
 int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
                        uint32_t n_x, const struct lode_cuda_norm *norm) {
     const struct lode_operand *w = parts[0].w;
+    const bool packed = lode_cuda_is_packed(w->type);
     const struct lode_cuda_fast_kernels *k = kernels_of(o, w->type);
-    const uint64_t tile = (uint64_t)up(w->cols, 64) * LODE_FAST_PANEL + LODE_FAST_TILE * sizeof(float);
+    void *const round = packed ? o->r->c->kernels.packed.x : k->x;
+    const uint64_t tile = lode_cuda_fast_tile(w->cols);
     const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / tile) * LODE_FAST_TILE; /* rows at once */
     struct lode_cuda_fast_args f = {.g = {.x = {o->r->scratch, tile}, .cols = w->cols, .n_parts = n_parts, .x_div = 1}};
     if (n_x <= LODE_FEW_ROWS)
@@ -105,7 +128,7 @@ int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32
     if (most == 0)
         return lode_fail(o->err, LODE_ERR_UNSUPPORTED, "--numerics fast", "rows of %u numbers are too long", w->cols);
     bool wide = k->wide != NULL;
-    for (uint32_t i = 0; i < n_parts; i++) {
+    for (uint32_t i = 0; !packed && i < n_parts; i++) {
         f.g.parts[i] = lode_cuda_part(o, &parts[i], f.w_tiles);
         f.w_tiles += up(parts[i].w->rows, LODE_FAST_TILE);
         wide = wide && map_of(o, &parts[i], &f.maps[i]);
@@ -120,8 +143,9 @@ int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32
     for (uint32_t first = 0; first < n_x; first += most) {
         xa.n_x = f.g.n_x = n_x - first < most ? n_x - first : most;
         f.x_tiles = up(f.g.n_x, LODE_FAST_TILE);
-        LODE_TRY(lode_cuda_run_kernel(o, k->x, xa.n_x, 1, 1, 512, norm ? w->cols * 4 : 0, &xa));
-        LODE_TRY(multiply(o, k, wide, &f));
+        LODE_TRY(lode_cuda_run_kernel(o, round, xa.n_x, 1, 1, 512, norm ? w->cols * 4 : 0, &xa));
+        LODE_TRY(packed ? lode_cuda_multiply_packed(o, parts, n_parts, tile, first, xa.n_x)
+                        : multiply(o, k, wide, &f));
         xa.x.data += most * xa.x.stride;
         if (xa.x_out.data)
             xa.x_out.data += most * xa.x_out.stride;

@@ -3,8 +3,8 @@
  *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu; steps of one row
  *         .. the same with quantised weights    few.cu, two launches; steps of 2 to 32 rows, and of
  *                                               one long row that is only rounded before
- *         .. the same with --numerics fast      gemv_fast.cu; steps of up to 32 rows; of more, the norm and
- *                                               the product, gemm_fast.cu
+ *         .. the same with --numerics fast      gemv_fast.cu, few_fast.cu; steps of up to 32 rows; of more, the
+ *                                               norm and the product, gemm_fast.cu, wide_fast.cu
  *     [QUANT] EXPERTS [ADD]                     two launches of gemv.cu; steps of one row
  *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
@@ -336,6 +336,26 @@ static uint32_t slot_size(enum lode_dtype type) {
     return size;
 }
 
+bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, struct lode_cuda_few_args *f, uint32_t *grid,
+                           uint32_t *shared) {
+    const uint32_t room = (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
+    for (uint32_t i = 0; i < f->a.n_parts; i++) {
+        const uint32_t size = slot_size(f->a.parts[i].type);
+        f->slot_size = size > f->slot_size ? size : f->slot_size;
+    }
+    const uint32_t most = (uint32_t)o->r->c->multiprocessors, wanted = (f->a.n_units * f->a.per_unit + TILES - 1) / TILES,
+                   blocks = most > wanted ? most : wanted;
+    *grid = f->a.n_units < blocks ? f->a.n_units : blocks;
+    const uint32_t own = (f->a.n_units + *grid - 1) / *grid * f->a.per_unit; /* tiles of a block */
+    f->tiles = own < LODE_FEW_WARPS ? own : LODE_FEW_WARPS;
+    const uint32_t sums = f->tiles * columns * 512, slots = LODE_FEW_WARPS * f->slot_size;
+    f->depth = sums < room ? (room - sums) / slots : 0;
+    const uint32_t depth = lode_cuda_tuned(o->r->c, LODE_TUNING_depth, f->a.parts[0].type, f->a.cols);
+    f->depth = f->depth > depth ? depth : f->depth;
+    *shared = sums + f->depth * slots;
+    return f->depth >= 2 && own <= TILES;
+}
+
 static void set_strides(const struct chain *c, struct lode_cuda_few_args *f) {
     for (uint32_t i = 0; i < c->mul->n_parts; i++)
         f->y_stride[i] = (uint32_t)c->mul->parts[i].out.stride;
@@ -359,20 +379,9 @@ static int run_few(const struct op *o, uint32_t n, const struct chain *c) {
         x_size > LODE_CUDA_SCRATCH || (c->norm && cols * 4 > room) || !set_copies(o, n, c, &f.a) ||
         f.a.q_out || !set_parts(o, c, LODE_GEMV_TILE, &f.a))
         return 0;
-    for (uint32_t i = 0; i < mul->n_parts; i++) {
-        const uint32_t size = slot_size(mul->parts[i].w->type);
-        f.slot_size = size > f.slot_size ? size : f.slot_size;
-    }
     set_strides(c, &f);
-    const uint32_t most = (uint32_t)cuda->multiprocessors,
-                   grid = f.a.n_units < most ? f.a.n_units : most;
-    const uint32_t own = (f.a.n_units + grid - 1) / grid * f.a.per_unit; /* tiles of a block */
-    f.tiles = own < LODE_FEW_WARPS ? own : LODE_FEW_WARPS;
-    const uint32_t sums = f.tiles * columns * 512, slots = LODE_FEW_WARPS * f.slot_size;
-    f.depth = sums < room ? (room - sums) / slots : 0;
-    const uint32_t depth = lode_cuda_tuned(cuda, LODE_TUNING_depth, mul->parts[0].w->type, cols);
-    f.depth = f.depth > depth ? depth : f.depth;
-    if (f.depth < 2 || own > TILES)
+    uint32_t grid, shared;
+    if (!lode_cuda_lay_out_few(o, columns, &f, &grid, &shared))
         return 0;
     const struct lode_cuda_few_x_args x = {
         .x = lode_cuda_mat(input_of(c)),
@@ -389,20 +398,16 @@ static int run_few(const struct op *o, uint32_t n, const struct chain *c) {
                                   c->norm ? cols * 4 : 0, &x));
     void *const kernel[2][3] = {{k->few_a256_1, k->few_a256_2, k->few_a256_4},
                                 {k->few_a32_1, k->few_a32_2, k->few_a32_4}};
-    LODE_TRY(lode_cuda_run_kernel(o, kernel[by32][columns / 2], grid, 1, 1, 512,
-                                  sums + f.depth * slots, &f));
+    LODE_TRY(lode_cuda_run_kernel(o, kernel[by32][columns / 2], grid, 1, 1, 512, shared, &f));
     return 1;
 }
 
-/* ---- 16-bit weights in --numerics fast ---- */
+/* ---- --numerics fast ---- */
 
 static bool is_fast(const struct op *o, const struct chain *c) {
     const struct lode_instr *mul = c->mul;
-    for (uint32_t i = 0; i < mul->n_parts; i++)
-        if (mul->parts[i].w->type != mul->parts[0].w->type)
-            return false;
     return mul->op == LODE_OP_LINEAR && !c->quant && mul->n_parts <= LODE_CUDA_PARTS &&
-           lode_cuda_is_fast(o, mul->parts[0].w);
+           lode_cuda_fast_parts(o, mul->parts, mul->n_parts, mul->in[0].type) == mul->n_parts;
 }
 
 /* Up to LODE_FEW_ROWS rows: all of the chain. */

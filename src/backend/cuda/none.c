@@ -40,6 +40,11 @@ bool lode_cuda_has_fast(const struct lode_cuda *c) {
     (void)c;
     return false;
 }
+bool lode_cuda_takes_floats(const struct lode_cuda *c, const struct lode_operand *w) {
+    (void)c;
+    (void)w;
+    return false;
+}
 uint64_t lode_cuda_uploaded(const struct lode_cuda *c, double *seconds) {
     (void)c;
     *seconds = 0;

@@ -110,17 +110,18 @@ static int run_linear(const struct op *o) {
     int i = 0;
     while (i < 3 && 1u << i < n_x)
         i++;
-    for (uint32_t first = 0; first < in->n_parts;) { /* runs of one type */
+    for (uint32_t first = 0; first < in->n_parts;) { /* runs of one type, or of what is fast alike */
         const struct lode_operand *w = in->parts[first].w;
-        uint32_t n = 1;
-        while (first + n < in->n_parts && n < LODE_CUDA_PARTS &&
-               in->parts[first + n].w->type == w->type)
-            n++;
-        if (!heads && lode_cuda_is_fast(o, w)) {
+        uint32_t n = heads ? 0 : lode_cuda_fast_parts(o, in->parts + first, in->n_parts - first, in->in[0].type);
+        if (n > 0) {
             LODE_TRY(lode_cuda_run_fast(o, in->parts + first, n, lode_cuda_mat(&in->in[0]), n_x, NULL));
             first += n;
             continue;
         }
+        n = 1;
+        while (first + n < in->n_parts && n < LODE_CUDA_PARTS &&
+               in->parts[first + n].w->type == w->type)
+            n++;
         const int wide = n_x >= LODE_CUDA_MANY && !heads
                              ? lode_cuda_run_wide(o, in->parts + first, n, &in->in[0], n_x)
                              : 0;

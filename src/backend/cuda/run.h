@@ -153,20 +153,37 @@ int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, 
 /* fuse.c: a part of a product of few rows, whose first unit of work is `first`. */
 struct lode_cuda_gemv_part lode_cuda_gemv_part(const struct op *o, const struct lode_part *p, uint32_t first);
 
-/* fast.c: whether o multiplies by w as --numerics fast has it; whatever the rows are. */
-bool lode_cuda_is_fast(const struct op *o, const struct lode_operand *w);
+/* The shared memory and the grid of few.cuh's walk with `columns` groups of eight, of f->a: tiles, depth, slot_size.
+ * False: no room. */
+bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, struct lode_cuda_few_args *f, uint32_t *grid,
+                           uint32_t *shared);
+
+/* wide.c: rows of x, 64 or 128, of a block of threads of w_tiles * up(n_x, rows). */
+uint32_t lode_cuda_wide_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x);
+
+/* fast.c: how many of the n parts, from the first on, are multiplied alike as --numerics fast has it, at most
+ * LODE_CUDA_PARTS; x: the type of their rows.  Whatever their number is. */
+uint32_t lode_cuda_fast_parts(const struct op *o, const struct lode_part *parts, uint32_t n, enum lode_dtype x);
+uint64_t lode_cuda_fast_tile(uint32_t cols); /* bytes of LODE_FAST_TILE rows as Hopper's kernels want them */
 /* An RMS norm that comes before. */
 struct lode_cuda_norm {
     lode_dev weight; /* 0: none */
     float eps;
     struct lode_cuda_mat copy; /* of the normed rows, for others; may be 0 */
 };
-/* n_x rows of x by parts of one such type; norm: NULL or what comes before. */
+/* n_x rows of x by such parts; norm: NULL or what comes before. */
 int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
                        uint32_t n_x, const struct lode_cuda_norm *norm);
 /* At most LODE_FEW_ROWS rows with what comes before and after them: f without x's place, tiles and shared memory;
  * x and x_out: the rows' strides. */
 int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uint64_t x_stride, uint64_t x_out_stride);
+
+/* fast_packed.c: the same of packed weights: whether they are such; a few rows; n_x rows from `first` on, that lie in
+ * tiles of tile_size bytes in the scratch. */
+bool lode_cuda_is_packed(enum lode_dtype type);
+int lode_cuda_run_few_packed(const struct op *o, struct lode_cuda_few_args *f, struct lode_cuda_fast_x_args *x);
+int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts, uint32_t n_parts, uint64_t tile_size,
+                              uint32_t first, uint32_t n_x);
 
 /* fuse.c: launches o->in and what follows it as one, where it can; n instructions are left, o->in the
  * first.  Returns how many it ran, 0 for none, or an error. */

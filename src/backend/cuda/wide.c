@@ -39,8 +39,8 @@ static int multiply(const struct op *o, enum lode_dtype type, const struct sprea
                                 LODE_WIDE_THREADS, LODE_WIDE_SHARED, a);
 }
 
-/* Rows of x of a block: those of 64 take some tenths of the time of those of 128. */
-static uint32_t tile_for(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x) {
+/* Those of 64 take some tenths of the time of those of 128. */
+uint32_t lode_cuda_wide_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x) {
     const uint32_t tenths = lode_cuda_tuned(o->r->c, LODE_TUNING_tile, w->type, w->cols);
     const uint32_t units = (uint32_t)o->r->c->multiprocessors;
     return 10 * up(w_tiles * up(n_x, 128), units) <= tenths * up(w_tiles * up(n_x, 64), units) ? 128
@@ -59,7 +59,7 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
         a.parts[i] = lode_cuda_part(o, p, tiles);
         tiles += up(p->w->rows, LODE_WIDE_W);
     }
-    const struct spread s = spread_of(x->type, w->cols, tile_for(o, w, tiles, n_x));
+    const struct spread s = spread_of(x->type, w->cols, lode_cuda_wide_rows(o, w, tiles, n_x));
     const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / s.size) * s.n; /* rows at once */
     if (most == 0)
         return 0;

@@ -4,7 +4,7 @@
 #define FEW(block, columns)                                                                        \
     extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1)                                  \
         few_a##block##_##columns(const __grid_constant__ struct lode_cuda_few_args a) {            \
-        few<block, columns>(a);                                                                    \
+        few<struct exact_items<block, columns>>(a);                                                \
     }
 FEW(256, 1)
 FEW(256, 2)

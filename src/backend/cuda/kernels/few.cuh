@@ -319,8 +319,20 @@ DEVICE void walk_on(struct few_walk &w) {
         w.tile -= w.some, w.b++;
 }
 
-template <int BLOCK, int C> DEVICE void few(const struct lode_cuda_few_args &f) {
-    constexpr uint32_t X_BLOCK = C * (BLOCK == 256 ? LODE_FEW_X256 : LODE_FEW_X32);
+/* What an item is to the walk below: its type's BLOCK, C groups of columns of X_BLOCK bytes an item; what of x is
+ * asked for first; a result of row x. */
+template <int B, int COLUMNS> struct exact_items {
+    enum { BLOCK = B, C = COLUMNS, X_BLOCK = COLUMNS * (B == 256 ? LODE_FEW_X256 : LODE_FEW_X32) };
+    typedef struct few_x_first<B, COLUMNS> first;
+    static DEVICE_MEMBER void read(first &v, const uint8_t *x) { read_first<B, COLUMNS>(v, x); }
+    static DEVICE_MEMBER void item(const struct few_item &w, first &x, uint32_t type) {
+        few_item<B, COLUMNS>(w, x, type);
+    }
+    static DEVICE_MEMBER float result(const struct lode_cuda_gemv_args &, uint32_t, float v) { return v; }
+};
+
+template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
+    constexpr int C = K::C;
     __shared__ struct few_tile tiles[LODE_GEMV_TILES];
     __shared__ uint32_t first_row[LODE_GEMV_TILES];
     __shared__ uint32_t turns[FEW_WARPS * C];
@@ -347,7 +359,7 @@ template <int BLOCK, int C> DEVICE void few(const struct lode_cuda_few_args &f) 
         while (ahead.some && ahead.b >= steps)
             walk_pass(ahead, ahead.first + f.tiles, n_tiles, f.tiles);
         if (ahead.some) {
-            copy_item<BLOCK>(tiles[ahead.first + ahead.tile], steps, ahead.b, ring + to);
+            copy_item<K::BLOCK>(tiles[ahead.first + ahead.tile], steps, ahead.b, ring + to);
             to = to + f.slot_size < f.depth * f.slot_size ? to + f.slot_size : 0;
             walk_on(ahead);
         }
@@ -362,8 +374,8 @@ template <int BLOCK, int C> DEVICE void few(const struct lode_cuda_few_args &f) 
         const bool alone = now.some == FEW_WARPS;
 #pragma unroll 1
         for (; now.b < steps; walk_on(now)) {
-            struct few_x_first<BLOCK, C> first;
-            read_first<BLOCK, C>(first, at<const uint8_t>(a.x) + (size_t)now.b * X_BLOCK);
+            typename K::first first;
+            K::read(first, at<const uint8_t>(a.x) + (size_t)now.b * K::X_BLOCK);
             ask();
             if (f.depth == 2)
                 copies_wait<1>();
@@ -371,10 +383,10 @@ template <int BLOCK, int C> DEVICE void few(const struct lode_cuda_few_args &f) 
                 copies_wait<2>();
             __syncwarp();
             const struct few_item w = {ring + from,
-                                       at<const uint8_t>(a.x) + (size_t)now.b * X_BLOCK,
+                                       at<const uint8_t>(a.x) + (size_t)now.b * K::X_BLOCK,
                                        (float4 *)(acc + now.tile * C * FEW_ACC) + lane,
                                        alone ? NULL : turns + now.tile * C, now.b};
-            few_item<BLOCK, C>(w, first, tiles[now.first + now.tile].type);
+            K::item(w, first, tiles[now.first + now.tile].type);
             __syncwarp();
             from = from + f.slot_size < f.depth * f.slot_size ? from + f.slot_size : 0;
         }
@@ -388,8 +400,8 @@ template <int BLOCK, int C> DEVICE void few(const struct lode_cuda_few_args &f) 
             const struct few_tile &t = tiles[now.first + u];
             if (x < a.n_x && r < t.rows)
                 few_finish(f, t.part, first_row[now.first + u], r, x, [&](uint32_t k) {
-                    return acc[((u + k) * C + x / 8) * FEW_ACC + 16 * (r % 8) + x % 8 / 2 * 4 +
-                               r / 8 * 2 + x % 2];
+                    return K::result(a, x, acc[((u + k) * C + x / 8) * FEW_ACC + 16 * (r % 8) +
+                                               x % 8 / 2 * 4 + r / 8 * 2 + x % 2]);
                 });
         }
         __syncthreads();

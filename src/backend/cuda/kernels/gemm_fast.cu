@@ -58,18 +58,33 @@ DEVICE void put_result(const struct fast_job &j, uint32_t w, uint32_t x, float v
 /* ---- x ---- */
 
 /* Eight numbers, 8 piece and on, of row r, to where they go. */
+DEVICE uint8_t *panel_of(const struct lode_cuda_fast_x_args &a, uint32_t r, uint32_t piece) {
+    return at<uint8_t>(a.y) + r / TILE * a.tile_size + (size_t)(piece / 8) * PANEL;
+}
 DEVICE void put_in_panels(const struct lode_cuda_fast_x_args &a, uint32_t r, uint32_t piece, uint4 v) {
-    uint8_t *tile = at<uint8_t>(a.y) + r / TILE * a.tile_size;
-    *(uint4 *)(tile + (size_t)(piece / 8) * PANEL + in_panel(r % TILE, piece % 8)) = v;
+    *(uint4 *)(panel_of(a, r, piece) + in_panel(r % TILE, piece % 8)) = v;
 }
 DEVICE void put_in_pieces(const struct lode_cuda_fast_x_args &a, uint32_t r, uint32_t piece, uint4 v) {
     uint2 *to = at<uint2>(a.y) + ((size_t)(piece / 2) * a.groups + r / 8) * 32 + r % 8 * 4 + piece % 2 * 2;
     to[0] = make_uint2(v.x, v.y);
     to[1] = make_uint2(v.z, v.w);
 }
+/* For packed weights (fast_items.cuh): of each sixteen those at even places, v.x and v.z, before the others. */
+DEVICE void put_split_in_panels(const struct lode_cuda_fast_x_args &a, uint32_t r, uint32_t piece, uint4 v) {
+    uint8_t *panel = panel_of(a, r, piece) + piece % 2 * 8;
+    *(uint2 *)(panel + in_panel(r % TILE, piece % 8 & 6)) = make_uint2(v.x, v.z);
+    *(uint2 *)(panel + in_panel(r % TILE, piece % 8 | 1)) = make_uint2(v.y, v.w);
+}
+/* Two steps of 16 numbers side by side; groups 0: of the only row. */
+DEVICE void put_split_in_pieces(const struct lode_cuda_fast_x_args &a, uint32_t r, uint32_t piece, uint4 v) {
+    const uint32_t k = piece / 2, lane = piece % 2 * 2, lanes = a.groups ? 32 * a.groups : 4;
+    uint2 *to = at<uint2>(a.y) + (size_t)(k / 2) * lanes * 2 + (r / 8 * 32 + r % 8 * 4 + lane) * 2 + k % 2;
+    to[0] = make_uint2(v.x, v.y);
+    to[2] = make_uint2(v.z, v.w);
+}
 
-/* A block of threads a row. */
-template <class T, bool FEW> DEVICE void fast_x(const struct lode_cuda_fast_x_args &a) {
+/* A block of threads a row.  SPLIT: in the order of packed weights. */
+template <class T, bool FEW, bool SPLIT> DEVICE void fast_x(const struct lode_cuda_fast_x_args &a) {
     const uint32_t r = blockIdx.x, t = threadIdx.x, unit = FEW ? 2 : 8, pieces = (a.cols / 8 + unit - 1) / unit * unit;
     const bool norms = a.input == LODE_GEMV_NORM;
     begin();
@@ -91,16 +106,18 @@ template <class T, bool FEW> DEVICE void fast_x(const struct lode_cuda_fast_x_ar
             const float4 b = numbers(2 * i), c = numbers(2 * i + 1);
             if (a.x_out.data)
                 row_at<float4>(a.x_out, r)[2 * i] = b, row_at<float4>(a.x_out, r)[2 * i + 1] = c;
-            v = make_uint4(pair_16<T>(b.x, b.y, factors.x), pair_16<T>(b.z, b.w, factors.x),
-                           pair_16<T>(c.x, c.y, factors.x), pair_16<T>(c.z, c.w, factors.x));
+            v = SPLIT ? make_uint4(pair_16<T>(b.x, b.z, factors.x), pair_16<T>(b.y, b.w, factors.x),
+                                   pair_16<T>(c.x, c.z, factors.x), pair_16<T>(c.y, c.w, factors.x))
+                      : make_uint4(pair_16<T>(b.x, b.y, factors.x), pair_16<T>(b.z, b.w, factors.x),
+                                   pair_16<T>(c.x, c.y, factors.x), pair_16<T>(c.z, c.w, factors.x));
         }
         if (FEW)
-            put_in_pieces(a, r, i, v);
+            SPLIT ? put_split_in_pieces(a, r, i, v) : put_in_pieces(a, r, i, v);
         else
-            put_in_panels(a, r, i, v);
+            SPLIT ? put_split_in_panels(a, r, i, v) : put_in_panels(a, r, i, v);
     }
     if (t == 0 && FEW)
-        at<float>(a.y + (size_t)(pieces / 2) * a.groups * 256)[r] = factors.y;
+        at<float>(a.y + (size_t)(pieces / 2) * (a.groups ? a.groups * 256 : 32))[r] = factors.y;
     else if (t == 0)
         at<float>(a.y + r / TILE * a.tile_size + (size_t)(pieces / 8) * PANEL)[r % TILE] = factors.y;
 }
@@ -365,14 +382,18 @@ template <class T> DEVICE void tile_fast(const struct lode_cuda_fast_args &f) {
 #define TILE_FAST(name)                                                                            \
     KERNEL(256) tile_fast_##name(const __grid_constant__ struct lode_cuda_fast_args f) {           \
         tile_fast<struct name>(f);                                                                 \
-    }                                                                                              \
-    KERNEL(GEMV_THREADS) fast_x_##name(const __grid_constant__ struct lode_cuda_fast_x_args a) {   \
-        fast_x<struct name, false>(a);                                                             \
-    }                                                                                              \
-    KERNEL(GEMV_THREADS) few_fast_x_##name(const __grid_constant__ struct lode_cuda_fast_x_args a) { \
-        fast_x<struct name, true>(a);                                                              \
     }
 TILE_FAST(f16)
 TILE_FAST(bf16)
+#define FAST_X(name, type, split)                                                                  \
+    KERNEL(GEMV_THREADS) fast_x_##name(const __grid_constant__ struct lode_cuda_fast_x_args a) {   \
+        fast_x<struct type, false, split>(a);                                                      \
+    }                                                                                              \
+    KERNEL(GEMV_THREADS) few_fast_x_##name(const __grid_constant__ struct lode_cuda_fast_x_args a) { \
+        fast_x<struct type, true, split>(a);                                                       \
+    }
+FAST_X(f16, f16, false)
+FAST_X(bf16, bf16, false)
+FAST_X(packed, f16, true)
 
 #endif

@@ -14,19 +14,7 @@
  *                   + 32 (sum of sums) by one fused multiply-add, which rounds as the integer's conversion.
  *   blocks of 32    D = <q, xq> in halves, at most 32 * 128 * 127; then the definition's fused multiply-add.
  */
-#include "wgmma.cuh"
-#include "gemm.cuh"
-#include "items.cuh"
-
-enum {
-    W_ROWS = LODE_WIDE_W, /* of a block of threads */
-    ITEM = 256,           /* numbers of K that weights come by */
-    ITEMS = 2,            /* on their way or in use */
-    MULTIPLIERS = 256,    /* threads; those that copy follow */
-    COPIERS = 128,
-    KEPT = 24, /* registers of those that copy, and of those that multiply; together no more than at the launch */
-    TAKEN = 240,
-};
+#include "wide.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -48,8 +36,6 @@ template <int BLOCK, int N> struct x_parts {
         MORE_EACH = BLOCK == 256 ? 2 : 1, /* parts that `more` comes once for, with the last */
     };
 };
-/* Bytes of 16 rows of an item. */
-template <class T> struct item_of { enum { SIZE = plane<T, 3>::AT + 16 * plane<T, 3>::STRIDE }; };
 
 template <class T, int N> struct __align__(1024) wide_mem {
     typedef struct x_parts<T::BLOCK, N> parts;
@@ -59,62 +45,8 @@ template <class T, int N> struct __align__(1024) wide_mem {
     uint64_t x_full[parts::PARTS], x_empty[parts::PARTS], w_full[ITEMS], w_empty[ITEMS];
 };
 
-/* gemm_job, with what x's tile and K are here. */
-struct wide_job : gemm_job {
-    const uint8_t *x; /* its spread tile */
-    uint32_t nb, items;
-};
-
-/* A place in a ring, and the parity of its turn. */
-struct ring {
-    uint32_t at, parity;
-};
-template <int N> DEVICE void next_of(struct ring &r) {
-    if (++r.at == N)
-        r.at = 0, r.parity ^= 1;
-}
-
 /* ---- those that copy ---- */
 
-/* Plane I of item b, of 128 rows: every thread's pieces are one below the other. */
-template <class T, int I, int PIECE>
-DEVICE void bring_rows(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job, const uint8_t *from) {
-    constexpr uint32_t N = plane<T, I>::BYTES / PIECE, STEP = COPIERS / N, STRIDE = plane<T, I>::STRIDE;
-    static_assert(STEP % 16 == 0 || 16 % STEP == 0, "rows of a step lie in one item, or in whole ones");
-    const uint32_t t = threadIdx.x - MULTIPLIERS, row = t / N, piece = t % N * PIECE;
-    from += row * (size_t)job.w_stride + piece;
-    uint8_t *at = to[row / 16] + plane<T, I>::AT + row % 16 * STRIDE + piece;
-#pragma unroll
-    for (uint32_t i = 0; i < W_ROWS; i += STEP, from += STEP * (size_t)job.w_stride)
-        copy_async<PIECE>(at + i / 16 * item_of<T>::SIZE + i % 16 * STRIDE, from);
-}
-/* Any rows, `bytes` of each. */
-template <class T, int I> DEVICE void bring_words(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job,
-                                                  const uint8_t *from, uint32_t bytes) {
-    const uint32_t n = (bytes + 3) / 4;
-#pragma unroll 1
-    for (uint32_t k = threadIdx.x - MULTIPLIERS; k < W_ROWS * n; k += COPIERS) {
-        const uint32_t row = k / n, word = k % n * 4;
-        copy_async<4>(to[row / 16] + plane<T, I>::AT + row % 16 * plane<T, I>::STRIDE + word,
-                      from + (size_t)(row < job.w_rows ? row : job.w_rows - 1) * job.w_stride + word);
-    }
-}
-template <class T, int I>
-DEVICE void bring_plane(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job, uint32_t b) {
-    constexpr uint32_t BYTES = plane<T, I>::BYTES, PIECE = BYTES % 16 == 0 ? 16 : 4, BLOCKS = ITEM / T::BLOCK;
-    if constexpr (BYTES != 0) {
-        const uint32_t left = (job.nb - b * BLOCKS) * planes<T>::size(I);
-        /* of less than four bytes, those four that they lie in */
-        const uint32_t from = (job.nb * plane_before<T, I>::SIZE + b * BYTES) & ~3u;
-        if constexpr (COPIERS % (BYTES < PIECE ? 1 : BYTES / PIECE) == 0 && BYTES >= PIECE) {
-            if (from % PIECE == 0 && left >= BYTES && job.w_rows == W_ROWS) {
-                bring_rows<T, I, PIECE>(to, job, job.w + from);
-                return;
-            }
-        }
-        bring_words<T, I>(to, job, job.w + from, left < BYTES ? left : BYTES);
-    }
-}
 /* Part i of x, by one thread. */
 template <class T, int N>
 DEVICE void bring_x(struct wide_mem<T, N> *m, const struct wide_job &job, uint32_t i, struct ring &r) {
@@ -134,10 +66,7 @@ template <class T, int N> DEVICE void bring_all(struct wide_mem<T, N> *m, const 
     const uint32_t n_x = T::BLOCK == 256 ? 2 * job.nb : (job.nb + 3) / 4;
     for (uint32_t b = 0; b < job.items; b++, next_of<ITEMS>(w)) {
         barrier_wait(&m->w_empty[w.at], w.parity);
-        bring_plane<T, 0>(m->w[w.at], job, b);
-        bring_plane<T, 1>(m->w[w.at], job, b);
-        bring_plane<T, 2>(m->w[w.at], job, b);
-        bring_plane<T, 3>(m->w[w.at], job, b);
+        bring_item<T>(m->w[w.at], job, b);
         barrier_arrive_copied(&m->w_full[w.at]);
         for (uint32_t i = 2 * b; threadIdx.x == MULTIPLIERS && i < n_x && i < 2 * b + 2; i++)
             bring_x<T, N>(m, job, i, x);
@@ -147,27 +76,10 @@ template <class T, int N> DEVICE void bring_all(struct wide_mem<T, N> *m, const 
 
 /* ---- those that multiply ---- */
 
-/* A thread's place in the results: rows `row` and 8 more, columns `column` and one more of each
- * tile of 8.  The warp's rows begin at 16 warp. */
-struct seat {
-    uint32_t warp, row, column;
-};
-DEVICE struct seat seat_of(uint32_t t) {
-    const uint32_t lane = t % 32;
-    return {t / 32, t / 32 * 16 + lane / 4, lane % 4 * 2};
-}
-DEVICE void release(uint64_t *empty) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        barrier_arrive(empty);
-}
-
 /* Step k of eight, 32 bytes each, of a part of x. */
 template <int N> DEVICE uint64_t step_of(uint64_t x, int k) {
     return x + k / 4 * (N * 128 >> 4) + k % 4 * PANEL_STEP;
 }
-
-static_assert(MULTIPLIERS * TAKEN + COPIERS * KEPT <= LODE_WIDE_THREADS * 168, "registers of a launch");
 
 DEVICE uint32_t less(uint32_t a, uint32_t b) { /* halves */
     uint32_t d;
@@ -208,8 +120,6 @@ template <class T> DEVICE void unpack(uint32_t (&high)[8][4], uint32_t (&low)[8]
     }
 }
 
-#define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
-
 /* In place: what the compiler may choose costs 64 registers more. */
 template <int N> DEVICE void shift(uint32_t (&d)[N]) {
     EVERY(e, N)
@@ -243,15 +153,6 @@ DEVICE void add_minima(const struct x_block<N> *x, uint32_t column, const struct
                                   fmaf(32, e % 2 ? all.y : all.x, side[4 * t + e]), acc[4 * t + e]);
     }
 }
-
-/* The two warpgroups that multiply take turns with the tensor cores: at the same time each would have half
- * of them, both would end together, and nobody would use them while both add up. */
-DEVICE void begin_turns() { /* the first is warpgroup 0's */
-    if (threadIdx.x >= 128)
-        asm volatile("bar.arrive 1, 256;" ::: "memory");
-}
-DEVICE void await_turn() { asm volatile("bar.sync %0, 256;" ::"r"(1 + threadIdx.x / 128) : "memory"); }
-DEVICE void give_turn() { asm volatile("bar.arrive %0, 256;" ::"r"(2 - threadIdx.x / 128) : "memory"); }
 
 /* last: there is no tile after this. */
 template <class T, int N>
@@ -428,14 +329,6 @@ template <class T, int N> DEVICE void multiply(struct wide_mem<T, N> *m, const s
     else
         multiply_32<T, N>(m, job, at, acc, w, x);
     store<N>(job, at, acc);
-}
-
-/* Unit u of all tiles of x and of w: those of x first. */
-DEVICE void find_unit(struct wide_job &job, const struct lode_cuda_gemm_args &a, uint32_t u, uint32_t x_tiles,
-                      uint32_t n) {
-    const uint32_t x_tile = u % x_tiles;
-    find_job(job, a, W_ROWS, n, x_tile, u / x_tiles);
-    job.x = at<const uint8_t>(a.x.data) + x_tile * a.x.stride;
 }
 
 template <class T, int N> DEVICE void wide(const struct lode_cuda_gemm_args &a) {

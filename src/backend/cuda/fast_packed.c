@@ -1,0 +1,55 @@
+/* fast_packed.c - packed weights in --numerics fast: halves of what a row's codes mean and rows of x rounded to
+ * halves, on Hopper's tensor cores (kernels/fast_items.cuh).  Rows of x come as for F16 weights, numbers at even places
+ * of sixteen before the others. */
+#include "backend/cuda/run.h"
+
+bool lode_cuda_is_packed(enum lode_dtype type) {
+    return lode_dtypes[type].act == LODE_A32 || lode_dtypes[type].act == LODE_A256;
+}
+
+bool lode_cuda_takes_floats(const struct lode_cuda *c, const struct lode_operand *w) {
+    const struct lode_cuda_kernels *k = &c->kernels;
+    bool all = k->packed.x && k->packed.few_x && k->packed.wide[w->type][0] && k->packed.wide[w->type][1];
+    for (int i = 0; i < 8; i++)
+        all &= k->packed.few[i / 4][i % 4] != NULL;
+    return all && lode_cuda_is_packed(w->type) && w->cols % LODE_FAST_SLICE == 0 &&
+           lode_cuda_fast_tile(w->cols) <= LODE_CUDA_SCRATCH;
+}
+
+/* ---- a few rows ---- */
+
+int lode_cuda_run_few_packed(const struct op *o, struct lode_cuda_few_args *f, struct lode_cuda_fast_x_args *x) {
+    const uint32_t n_x = f->a.n_x, columns = n_x > 16 ? 4 : n_x > 8 ? 2 : 1;
+    const int i = n_x == 1 ? 0 : columns == 4 ? 3 : (int)columns;
+    const bool by32 = lode_dtypes[f->a.parts[0].type].act == LODE_A32;
+    uint32_t grid, shared;
+    if (!lode_cuda_lay_out_few(o, columns, f, &grid, &shared))
+        return lode_fail(o->err, LODE_ERR_INTERNAL, "--numerics fast", "no shared memory for %u rows of %u numbers", n_x,
+                         f->a.cols);
+    x->groups = n_x == 1 ? 0 : columns;
+    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.packed.few_x, n_x, 1, 1, 512,
+                                  x->input == LODE_GEMV_NORM ? x->cols * 4 : 0, x));
+    f->a.x = x->y;
+    return lode_cuda_run_kernel(o, o->r->c->kernels.packed.few[by32][i], grid, 1, 1, 512, shared, f);
+}
+
+/* ---- many ---- */
+
+int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts, uint32_t n_parts, uint64_t tile_size,
+                              uint32_t first, uint32_t n_x) {
+    for (uint32_t p = 0; p < n_parts;) { /* runs of one type */
+        const struct lode_operand *w = parts[p].w;
+        struct lode_cuda_gemm_args a = {.x = {o->r->scratch, tile_size}, .n_x = n_x, .cols = w->cols, .x_div = 1};
+        for (; p < n_parts && parts[p].w->type == w->type; p++) {
+            struct lode_cuda_part *part = &a.parts[a.n_parts++];
+            *part = lode_cuda_part(o, &parts[p], a.w_tiles);
+            part->y += first * part->y_stride;
+            a.w_tiles += (part->rows + LODE_WIDE_W - 1) / LODE_WIDE_W;
+        }
+        const uint32_t rows = lode_cuda_wide_rows(o, w, a.w_tiles, n_x), units = (n_x + rows - 1) / rows * a.w_tiles,
+                       most = (uint32_t)o->r->c->multiprocessors;
+        LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.packed.wide[w->type][rows == 128], units < most ? units : most,
+                                      1, 1, LODE_WIDE_THREADS, LODE_WIDE_SHARED, &a));
+    }
+    return 0;
+}

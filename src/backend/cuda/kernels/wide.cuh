@@ -1,0 +1,131 @@
+/* wide.cuh - what products of many rows on Hopper's warpgroups have in common, whatever they make of the weights.
+ *
+ * A block of threads has 128 rows of w.  Two warpgroups multiply, 64 rows each; a third brings what they need:
+ * items of weights as few.cuh has them (items.cuh), and x. */
+#ifndef LODE_CUDA_WIDE_CUH
+#define LODE_CUDA_WIDE_CUH
+
+#include "gemm.cuh"
+#include "items.cuh"
+#include "wgmma.cuh"
+
+enum {
+    W_ROWS = LODE_WIDE_W, /* of a block of threads */
+    ITEM = 256,           /* numbers of K that weights come by */
+    ITEMS = 2,            /* on their way or in use */
+    MULTIPLIERS = 256,    /* threads; those that copy follow */
+    COPIERS = 128,
+    KEPT = 24, /* registers of those that copy, and of those that multiply; together no more than at the launch */
+    TAKEN = 240,
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+#define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
+
+/* Bytes of 16 rows of an item. */
+template <class T> struct item_of { enum { SIZE = plane<T, 3>::AT + 16 * plane<T, 3>::STRIDE }; };
+
+/* gemm_job, with what x's tile and K are here. */
+struct wide_job : gemm_job {
+    const uint8_t *x; /* its spread tile */
+    uint32_t nb, items;
+};
+
+/* A place in a ring, and the parity of its turn. */
+struct ring {
+    uint32_t at, parity;
+};
+template <int N> DEVICE void next_of(struct ring &r) {
+    if (++r.at == N)
+        r.at = 0, r.parity ^= 1;
+}
+
+static_assert(MULTIPLIERS * TAKEN + COPIERS * KEPT <= LODE_WIDE_THREADS * 168, "registers of a launch");
+
+/* ---- those that copy ---- */
+
+/* Plane I of item b, of 128 rows: every thread's pieces are one below the other. */
+template <class T, int I, int PIECE>
+DEVICE void bring_rows(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job, const uint8_t *from) {
+    constexpr uint32_t N = plane<T, I>::BYTES / PIECE, STEP = COPIERS / N, STRIDE = plane<T, I>::STRIDE;
+    static_assert(STEP % 16 == 0 || 16 % STEP == 0, "rows of a step lie in one item, or in whole ones");
+    const uint32_t t = threadIdx.x - MULTIPLIERS, row = t / N, piece = t % N * PIECE;
+    from += row * (size_t)job.w_stride + piece;
+    uint8_t *at = to[row / 16] + plane<T, I>::AT + row % 16 * STRIDE + piece;
+#pragma unroll
+    for (uint32_t i = 0; i < W_ROWS; i += STEP, from += STEP * (size_t)job.w_stride)
+        copy_async<PIECE>(at + i / 16 * item_of<T>::SIZE + i % 16 * STRIDE, from);
+}
+/* Any rows, `bytes` of each. */
+template <class T, int I> DEVICE void bring_words(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job,
+                                                  const uint8_t *from, uint32_t bytes) {
+    const uint32_t n = (bytes + 3) / 4;
+#pragma unroll 1
+    for (uint32_t k = threadIdx.x - MULTIPLIERS; k < W_ROWS * n; k += COPIERS) {
+        const uint32_t row = k / n, word = k % n * 4;
+        copy_async<4>(to[row / 16] + plane<T, I>::AT + row % 16 * plane<T, I>::STRIDE + word,
+                      from + (size_t)(row < job.w_rows ? row : job.w_rows - 1) * job.w_stride + word);
+    }
+}
+template <class T, int I>
+DEVICE void bring_plane(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job, uint32_t b) {
+    constexpr uint32_t BYTES = plane<T, I>::BYTES, PIECE = BYTES % 16 == 0 ? 16 : 4, BLOCKS = ITEM / T::BLOCK;
+    if constexpr (BYTES != 0) {
+        const uint32_t left = (job.nb - b * BLOCKS) * planes<T>::size(I);
+        /* of less than four bytes, those four that they lie in */
+        const uint32_t from = (job.nb * plane_before<T, I>::SIZE + b * BYTES) & ~3u;
+        if constexpr (COPIERS % (BYTES < PIECE ? 1 : BYTES / PIECE) == 0 && BYTES >= PIECE) {
+            if (from % PIECE == 0 && left >= BYTES && job.w_rows == W_ROWS) {
+                bring_rows<T, I, PIECE>(to, job, job.w + from);
+                return;
+            }
+        }
+        bring_words<T, I>(to, job, job.w + from, left < BYTES ? left : BYTES);
+    }
+}
+/* All planes. */
+template <class T>
+DEVICE void bring_item(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job, uint32_t b) {
+    bring_plane<T, 0>(to, job, b);
+    bring_plane<T, 1>(to, job, b);
+    bring_plane<T, 2>(to, job, b);
+    bring_plane<T, 3>(to, job, b);
+}
+
+/* ---- those that multiply ---- */
+
+/* A thread's place in the results: rows `row` and 8 more, columns `column` and one more of each
+ * tile of 8.  The warp's rows begin at 16 warp. */
+struct seat {
+    uint32_t warp, row, column;
+};
+DEVICE struct seat seat_of(uint32_t t) {
+    const uint32_t lane = t % 32;
+    return {t / 32, t / 32 * 16 + lane / 4, lane % 4 * 2};
+}
+DEVICE void release(uint64_t *empty) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(empty);
+}
+
+/* The two warpgroups that multiply take turns with the tensor cores: at the same time each would have half
+ * of them, both would end together, and nobody would use them while both add up. */
+DEVICE void begin_turns() { /* the first is warpgroup 0's */
+    if (threadIdx.x >= 128)
+        asm volatile("bar.arrive 1, 256;" ::: "memory");
+}
+DEVICE void await_turn() { asm volatile("bar.sync %0, 256;" ::"r"(1 + threadIdx.x / 128) : "memory"); }
+DEVICE void give_turn() { asm volatile("bar.arrive %0, 256;" ::"r"(2 - threadIdx.x / 128) : "memory"); }
+
+/* Unit u of all tiles of x and of w: those of x first. */
+DEVICE void find_unit(struct wide_job &job, const struct lode_cuda_gemm_args &a, uint32_t u, uint32_t x_tiles,
+                      uint32_t n) {
+    const uint32_t x_tile = u % x_tiles;
+    find_job(job, a, W_ROWS, n, x_tile, u / x_tiles);
+    job.x = at<const uint8_t>(a.x.data) + x_tile * a.x.stride;
+}
+
+#endif
+#endif
