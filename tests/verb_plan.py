@@ -175,6 +175,27 @@ def refusals():
     check('all on the CPU', r.returncode == 0, r.stderr)
 
 
+def traces():
+    """What `trace record` writes has guesses, and replay and plan say what they bring, in time."""
+    model = os.path.join(MODELS, 'moe', 'moe-Q4_K_M.gguf')
+    with tempfile.TemporaryDirectory() as t:
+        trace, text = os.path.join(t, 'a.trace'), os.path.join(MODELS, 'books.txt')
+        r = run('trace', 'record', model, '-f', text, '-o', trace, *THREADS)
+        check('trace record', r.returncode == 0, r.stderr)
+        speeds = '--ram-speed', '10G', '--disk-speed', '1G'
+        r = run('trace', 'replay', trace, '--sizes', '50%', '--json', *speeds)
+        for cell in json.loads(r.stdout)['traces'][0]['sizes']:
+            g = cell.get('guesses')
+            check('replay ' + cell['policy'], g is None if cell['policy'] == 'belady' else
+                  g['hit_rate'] > cell['hit_rate'] and g['guessed'] <= g['hits'] and
+                  g['bytes_wrong'] < g['bytes_read'] and g['tokens_per_second'] > 0, cell)
+        whole = plan(model, '-c', '2048')[1]
+        half = whole['ram']['size'] - whole['experts_size'] // 2
+        _, p = plan(model, '--ram', str(half), '-c', '2048', '--trace', trace, *speeds)
+        check('plan --trace', p['expert_cache'] and p['hit_rate_with_guesses'] > p['hit_rate'] > 0 and
+              p['seconds_waited'] > 0 and p['tokens_per_second'] * p['seconds_waited'] < 1, p)
+
+
 def table(models, n='256'):
     print('| model | budget | planned | peak | difference |\n| --- | --- | --- | --- | --- |')
     for model in models:
@@ -208,5 +229,6 @@ for name, budgets in (('moe/hf', ('42M', '36M')), ('hybrid/hf', ('38M',)),
         compare(name, model, 1024, '%dM' % (int(ram[:-1]) + MORE), logits)
 refusals()
 batches()
+traces()
 print('%d passed, %d failed' % (passed, failed))
 sys.exit(failed > 0)
