@@ -324,6 +324,10 @@ static void from_another_machine(void **state) {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (!load_as(&others[i]))
             continue;
+        if (others[i].numerics && strcmp(lode_model_info(model)->numerics, "exact") == 0) { /* has no fast ones */
+            lode_model_free(model);
+            continue;
+        }
         st = ask_once(o);
         assert_true(st.disk.foreign >= entries);
         assert_int_equal(st.disk.read, 0);
