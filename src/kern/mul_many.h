@@ -58,7 +58,7 @@ INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
     for (size_t b = from; b < to; b++, x += sizeof(struct lode_block_a256)) {
         struct block256 block[V_TILES];
         for (int t = 0; t < V_TILES; t++) {
-            prefetch(r[t].p[0] + next + LANES * b * size, LANES * size);
+            prefetch_next(r[t].p[0] + next + LANES * b * size, LANES * size, next);
             read_head(&block[t].head, &r[t], b * size);
 #pragma GCC unroll 8
             for (int c = 0; c < 16 / s.runs; c++) {
@@ -135,7 +135,7 @@ INLINE void many32(F sums[V_TILES][CHUNK], TYPE_32, MANY_ARGS) {
         const int n_run = to - b < RUN32 ? (int)(to - b) : RUN32;
         struct run32 run[V_TILES];
         for (int t = 0; t < V_TILES; t++) {
-            prefetch(r[t].p[0] + next + LANES * b * size, LANES * size * (size_t)n_run);
+            prefetch_next(r[t].p[0] + next + LANES * b * size, LANES * size * (size_t)n_run, next);
             for (int c = 0; c < n_run; c++)
                 unpack(run[t].w[c], &run[t].d[c], &run[t].m[c], &r[t], (b + (size_t)c) * size);
         }

@@ -6,6 +6,7 @@
 #define V_TILES 1
 #define V_FEW_256 1
 #define V_WIDE_BIAS 0
+#define V_NEAR_TILE 12288
 
 /* The instruction adds pairs of products in 16 bits, with saturation that top * 127 * 2 <= 16002
  * does not reach; where four such sums fit too (top <= 32: 32512), they are added before they are

@@ -24,6 +24,7 @@
  *   LANES, V_WIDE_BIAS              rows of a tile; see above
  *   V_COLUMNS, V_TILES              how many of each are multiplied at once
  *   V_FEW_256                       see most_few
+ *   V_NEAR_TILE                     see prefetch_next; may be missing: the first level is large
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80: zero
  *   v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15
  *   v_dot16(acc, w[4], x[4], top)   acc + sum of 16 products; codes w <= top <= 63, signed x
@@ -88,6 +89,21 @@ INLINE F add_block32(struct shape s, F acc, const V w[8], F d, F m, const struct
 
 /* ---- tiles ---- */
 
+/* Asks for a piece of the next tile: into the second level where that has more than V_NEAR_TILE bytes, because in
+ * a first level of 32 KB it would drive out the tile being worked on. */
+#ifndef V_NEAR_TILE
+#define V_NEAR_TILE SIZE_MAX
+#endif
+INLINE void prefetch_next(const uint8_t *piece, size_t bytes, size_t tile) {
+    if (tile <= V_NEAR_TILE) {
+        prefetch(piece, bytes);
+        return;
+    }
+    const uintptr_t end = (uintptr_t)piece + bytes;
+    for (uintptr_t line = ((uintptr_t)piece + 63) & ~(uintptr_t)63; line < end; line += 64)
+        __builtin_prefetch((const void *)line, 0, 2);
+}
+
 /* A tile of long rows has left the first level again when its turn comes: each row's lines are asked for
  * once more, two blocks before they are used.  (It does not pay for blocks of 32.) */
 enum { SHORT_TILE = 24576 };
@@ -112,7 +128,7 @@ INLINE F one256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, s
 #pragma GCC unroll 1
         for (int c = 0; c < n_chunks; c++) {
             V w[4][4];
-            prefetch(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, part);
+            prefetch_next(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, part, next);
             prefetch_again(r, (b + 2) * size + (size_t)c * size / (size_t)n_chunks, next);
             unpack(w, &h, r, b * size, c);
             for (int n = 0; n < s.runs; n++) {
@@ -130,7 +146,7 @@ INLINE F one32(TYPE_32, const struct rows *r, size_t next, const uint8_t *x, siz
     for (size_t b = 0; b < k / 32; b++, x += sizeof(struct lode_block_a32)) {
         V w[8];
         F d, m = f_zero();
-        prefetch(r->p[0] + next + LANES * b * size, LANES * size);
+        prefetch_next(r->p[0] + next + LANES * b * size, LANES * size, next);
         unpack(w, &d, &m, r, b * size);
         const struct lode_block_a32 *a = (const struct lode_block_a32 *)x;
         acc = add_block32(s, acc, w, d, m, a, bcast16(a->q), bcast16(a->q + 16));
@@ -176,7 +192,7 @@ INLINE void few256(F acc[FEW], TYPE_256, const struct rows *r, size_t next, cons
 #pragma GCC unroll 1
         for (int c = 0; c < n_chunks; c += step) {
             V w[2][4][4], sc[2];
-            prefetch(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, part * (size_t)step);
+            prefetch_next(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, part * (size_t)step, next);
             unpack(w[0], &h, r, b * size, c);
             if (step == 2)
                 unpack(w[1], &h, r, b * size, c + 1);
@@ -215,7 +231,7 @@ INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, size_t next, const 
     for (size_t b = 0; b < k / 32; b++) {
         V w[8];
         F d, m = f_zero();
-        prefetch(r->p[0] + next + LANES * b * size, LANES * size);
+        prefetch_next(r->p[0] + next + LANES * b * size, LANES * size, next);
         unpack(w, &d, &m, r, b * size);
 #pragma GCC unroll 8
         for (size_t j = 0; j < n; j++) {
