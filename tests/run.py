@@ -37,7 +37,7 @@ HOST_OF_CUDA = ['-Dcuda=enabled', '-Dgpu_targets=[]', '-Dgpu_ptx=']
 BUILDS = {
     'cuda': dict(cc='gcc', targets=['lode', 'tests/unit/test_cuda', 'tests/opcheck/opcheck'], tests=['device'], long=['device'],
                  needs=['nvcc'],
-                 meson=['-Dwerror=true', '-Dcuda=enabled', '-Dgpu_targets=90a', '-Dgpu_ptx=']),
+                 meson=['-Dwerror=true', '-Doptimization=1', '-Dcuda=enabled', '-Dgpu_targets=90a', '-Dgpu_ptx=']),
     'gcc': dict(cc='gcc', meson=['-Dwerror=true'], tests=['*'], long=['*']),
     'asan': dict(cc='gcc', tests=['unit', 'soak', 'cli', 'hold'],
                  long=['unit', 'soak', 'kern', 'cli', 'model'],
