@@ -26,6 +26,7 @@ from lodetest import Count, SHARED, TESTS, lode, logits_bytes
 WAYS = [[], ['-b', '1'], ['-b', '3'], ['-b', '12'], ['-b', '27'], ['-b', '70'], ['-ctk', 'f32', '-ctv', 'bf16'],
         ['-ctk', 'q8_0', '-ctv', 'q8_0', '-b', '33']]
 LENGTHS = (150, 60, 20)
+DEEP = 2150  # 34 pages: more than decode_merge takes
 FAST_WAYS = [['-b', n] for n in ('1', '3', '12', '27', '33', '70')]
 
 
@@ -111,6 +112,21 @@ def compare_fast(program, device, path):
         yield logits_bytes(program, path, ids, '--all', *fast, *way) == want, '%s, fast: %s' % (name, ' '.join(way))
 
 
+def compare_deep(program, device, path):
+    """So many pages that decode walks them and decode_join merges them; then prompts in pieces over them."""
+    name = os.path.basename(os.path.dirname(path)) + '/' + os.path.basename(path)
+    ids = [(i * i * 7 + i * 37 + 11) % 37 for i in range(DEEP)]
+    for kind in 'f16', 'bf16', 'q8_0':
+        kv = ['-ctk', kind, '-ctv', kind, '-c', str(DEEP + 64)]
+        want = logits_bytes(program, path, ids, '--device', 'cpu', *kv)
+        for cut in '1', '500':
+            what = '%s: %d tokens, %s -b %s' % (name, DEEP, ' '.join(kv[:4]), cut)
+            try:
+                yield logits_bytes(program, path, ids, '--device', device, '-b', cut, *kv) == want, what
+            except RuntimeError as e:
+                yield None, '%s: %s' % (what, e)
+
+
 CHAINS = [['--temp', '0'], [], ['--top-k', '48', '--temp', '1.5'], ['--top-k', '9', '--top-p', '1', '--min-p', '0.3', '--temp', '3'],
           ['--samplers', 'top_k;min_p;top_p;temperature', '--top-k', '33', '--top-p', '0.6', '--temp', '1.2'],
           ['--min-keep', '20', '--top-k', '30', '--temp', '2'], ['--top-k', '1'], ['--top-k', '256', '--top-p', '1', '--min-p', '0', '--temp', '1.5'],
@@ -173,6 +189,9 @@ def main():
                 count.skip(what) if good is None else count.check(good, what)
         for results in pool.map(lambda p: list(compare_fast(program, device, p)), todo):
             for good, what in results:
+                count.skip(what) if good is None else count.check(good, what)
+        for path in [p for p in todo if p.endswith('/llama/model.gguf')][:1]:
+            for good, what in compare_deep(program, device, path):
                 count.skip(what) if good is None else count.check(good, what)
     for path in sys.argv[3:] or [TESTS + '/data/arch/%s/model.gguf' % n for n in ('llama', 'gemma3', 'qwen3_moe')] + \
             glob.glob(SHARED + '/models/demo/demo-Q4_K_M.gguf'):

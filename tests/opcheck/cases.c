@@ -152,6 +152,8 @@ static struct lode_node *build_attention(struct oc *t) {
         {4, 2, 128, 128, 0, 0, false, LODE_F32, LODE_F32},   {4, 2, 128, 128, 0, 0, false, LODE_Q8_0, LODE_Q8_0},
         {4, 4, 192, 128, 0, 0, false, LODE_F16, LODE_F16},   {12, 1, 64, 64, 0, 0, false, LODE_F16, LODE_BF16},
         {4, 2, 128, 128, 40, 20, true, LODE_Q8_0, LODE_F16}, {4, 4, 80, 80, 0, 0, false, LODE_F16, LODE_F16},
+        {12, 1, 64, 64, 0, 0, true, LODE_F16, LODE_F16},     {16, 1, 96, 128, 40, 0, false, LODE_BF16, LODE_BF16},
+        {3, 1, 128, 64, 40, 20, false, LODE_Q8_0, LODE_Q8_0},
     };
     const int i = t->variant;
     t->kv = (struct lode_kv_layer){.n_heads = kinds[i].kv_heads, .head_dim = kinds[i].dim,
@@ -170,8 +172,9 @@ static struct lode_node *build_attention(struct oc *t) {
 /* Norms and rotations of queries and keys before it, as most models have them: one launch on a device. */
 static struct lode_node *build_attention_whole(struct oc *t) {
     enum { HEADS = 8, KV_HEADS = 2, DIM = 128 };
-    t->kv = (struct lode_kv_layer){.n_heads = KV_HEADS, .head_dim = DIM, .head_dim_v = DIM, .type_k = LODE_F16,
-                                   .type_v = LODE_F16};
+    const enum lode_dtype type = t->variant < 2 ? LODE_F16 : LODE_Q8_0;
+    t->kv = (struct lode_kv_layer){.n_heads = KV_HEADS, .head_dim = DIM, .head_dim_v = DIM, .type_k = type,
+                                   .type_v = type};
     t->n_pairs = DIM / 2;
     struct lode_node *q = oc_input(t, HEADS * DIM), *k = oc_input(t, KV_HEADS * DIM), *v = oc_input(t, KV_HEADS * DIM);
     struct lode_node *table = lode_g_rope_table(t->g, 0, t->n_pairs);
@@ -238,8 +241,8 @@ const struct oc_case oc_cases[] = {
     {"route", 10, false, build_route, false},
     {"rope", 8, false, build_rope, false},
     {"unpair", 1, false, build_unpair, false},
-    {"attention", 12, false, build_attention, false},
-    {"attention_whole", 2, false, build_attention_whole, false},
+    {"attention", 15, false, build_attention, false},
+    {"attention_whole", 3, false, build_attention_whole, false},
     {"conv", 2, false, build_conv, false},
     {"delta_gates", 1, false, build_delta_gates, false},
     {"delta", 4, false, build_delta, false},

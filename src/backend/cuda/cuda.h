@@ -20,14 +20,18 @@
     X(few, few_x32) X(few, few_a32_1) X(few, few_a32_2) X(few, few_a32_4)                          \
     X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
-    X(attention_tile, attention_tile)                                                              \
+    X(attention_tile, attention_tile) X(attention_large, attention_large)                          \
+    X(decode_walk, walk_f16_1) X(decode_walk, walk_f16_2) X(decode_walk, walk_f16_4) X(decode_walk, walk_f16_8) \
+    X(decode_walk, walk_bf16_1) X(decode_walk, walk_bf16_2) X(decode_walk, walk_bf16_4) X(decode_walk, walk_bf16_8) \
+    X(decode_walk, walk_q8_0_1) X(decode_walk, walk_q8_0_2) X(decode_walk, walk_q8_0_4) X(decode_walk, walk_q8_0_8) \
+    X(decode_walk, decode_join)                                                                    \
     X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
     X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
     X(recur, delta_128) X(recur, delta_any) X(best, best_of_slices) X(best, best_of_rows) \
     X(best, draw_of_rows) X(best, draw_slices) X(best, draw_largest)
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) \
-    X(few) X(attention) X(attention_tile) X(decode) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
+    X(few) X(attention) X(attention_tile) X(attention_large) X(decode) X(decode_walk) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
     X(wide_fast) X(few_fast)
 
 enum lode_cuda_module {

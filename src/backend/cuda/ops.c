@@ -1,5 +1,6 @@
 /* ops.c - each instruction of a plan as one launch or a few. */
 #include "backend/cuda/run.h"
+#include "backend/cuda/kernels/attention_shared.h"
 
 static const struct lode_cuda_kernels *kernels(const struct op *o) { return &o->r->c->kernels; }
 
@@ -223,10 +224,53 @@ static struct lode_cuda_att_args attention_args(const struct op *o, const struct
 
 static bool is_half(enum lode_dtype type) { return type == LODE_F16 || type == LODE_BF16; }
 
-/* Keys and values in 16 bits, up to eight query heads a head of keys, heads of up to 256 numbers.
- */
+/* Whether rows of dim numbers of a type, `at` bytes into a page, are read as decode's kernels read them. */
+static bool can_decode(enum lode_dtype type, uint32_t dim, size_t stride, size_t at) {
+    const bool q8 = type == LODE_Q8_0;
+    return (is_half(type) || q8) && dim % (q8 ? 32 : 16) == 0 && dim <= 256 && at % 16 == 0 &&
+           (q8 ? stride == dim / 32 * 34 : stride % 16 == 0);
+}
+
+/* Bytes of a slot of decode_walk.cu's rings. */
+static uint32_t walk_slot(enum lode_dtype type, uint32_t dim, bool keys) {
+    const uint32_t stride = type == LODE_Q8_0 ? dim / 32 * 34 : keys ? LODE_WALK_KEY_STRIDE(dim) : 2 * dim;
+    return (LODE_WALK_ROWS * stride + 15 + 15) / 16 * 16; /* what is no multiple of 16 begins up to 15 bytes later */
+}
+
+/* kernels/decode_walk.cu: as many blocks as run at once, or one for each row and head: 1, or 0 where the shared
+ * memory is too small for it. */
+static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, const struct lode_kv_layer *l) {
+    const struct lode_cuda *c = o->r->c;
+    const struct lode_cuda_att_args *a = &d->att;
+    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
+    const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
+    const uint32_t heads = 1u << i, x = a->n_kv_heads * ((group + heads - 1) / heads);
+    const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
+    const uint32_t of_k = walk_slot(l->type_k, a->head_dim, true), of_v = walk_slot(l->type_v, a->head_dim_v, false);
+    const struct lode_cuda_kernels *k = &c->kernels;
+    void *const kernel[3][4] = {{k->walk_f16_1, k->walk_f16_2, k->walk_f16_4, k->walk_f16_8},
+                                {k->walk_bf16_1, k->walk_bf16_2, k->walk_bf16_4, k->walk_bf16_8},
+                                {k->walk_q8_0_1, k->walk_q8_0_2, k->walk_q8_0_4, k->walk_q8_0_8}};
+    if (l->type_k != l->type_v || a->head_dim_v > 128)
+        return 0;
+    const struct lode_cuda_walk_args args = {.decode = *d, .slot_size = of_k > of_v ? of_k : of_v};
+    const uint32_t shared = (heads + 1) * 4 * a->head_dim + 4 * dim +
+                            LODE_WALK_WARPS * (LODE_KV_PAGE * heads * 4 + LODE_WALK_SLOTS * args.slot_size);
+    if (shared > (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED)
+        return 0;
+    uint32_t at_once = ((uint32_t)c->shared_max + 1024) / (shared + 1024); /* a block takes 1 KB of its own */
+    at_once = (at_once < LODE_WALK_BLOCKS ? at_once : LODE_WALK_BLOCKS) * (uint32_t)c->multiprocessors;
+    uint32_t z = at_once / (x * rows), most = (a->max_pages + LODE_WALK_WARPS - 1) / LODE_WALK_WARPS;
+    z = z > most ? most : z < 1 ? 1 : z;
+    const int type = l->type_k == LODE_F16 ? 0 : l->type_k == LODE_BF16 ? 1 : 2;
+    LODE_TRY(lode_cuda_run_kernel(o, kernel[type][i], x, rows, z, 32 * LODE_WALK_WARPS, shared, &args));
+    return 1;
+}
+
+/* Keys and values in 16 bits or Q8_0, heads of up to 256 numbers. */
 int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
                          const struct lode_cuda_prepare_args *heads) {
+    enum { FEW_PAGES = 4 }; /* a multiprocessor, of all heads: up to so many a page a block is quicker */
     const struct lode_cuda_kernels *k = kernels(o);
     struct lode_cuda_decode_args d = {.att = attention_args(o, attention)};
     const struct lode_cuda_att_args *a = &d.att;
@@ -235,30 +279,42 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
     const struct lode_kv_view v = lode_kv_view(kv, a->layer);
     const uint64_t parts = 4ull * (a->head_dim_v + 2) * a->n_heads * rows * a->max_pages;
-    if (o->step->n_segments != rows || group > 8 || !is_half(l->type_k) || !is_half(l->type_v) ||
-        a->both_ways || a->head_dim % 16 || a->head_dim_v % 16 || a->head_dim > 256 ||
-        a->head_dim_v > 256 || v.k_stride % 16 || v.v_stride % 16 || v.k % 16 || v.v % 16 ||
-        v.page_size % 16 || a->max_pages > 65535 || rows > 65535 ||
-        (a->max_pages > 1 && parts > LODE_CUDA_SCRATCH) || (heads && l->v_in_k))
+    if (o->step->n_segments != rows || a->both_ways || a->head_dim_v % 16 || v.page_size % 16 ||
+        !can_decode(l->type_k, a->head_dim, v.k_stride, v.k) ||
+        !can_decode(l->type_v, a->head_dim_v, v.v_stride, v.v) || a->max_pages > 65535 || rows > 65535 ||
+        parts > LODE_CUDA_SCRATCH || (heads && l->v_in_k))
         return 0;
     if (heads) {
         d.heads = *heads;
         d.prepares = 1;
     }
-    const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
-    void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
-    LODE_TRY(lode_cuda_run_kernel(
-        o, kernel[i], a->n_kv_heads, rows, a->max_pages, 128,
-        ((1u << i) + 1) * 4 * a->head_dim + LODE_KV_PAGE * 2 * a->head_dim_v, &d));
-    if (a->max_pages > 1)
+    const uint64_t pages = (uint64_t)a->n_kv_heads * rows * a->max_pages;
+    const bool can_few = group <= 8 && is_half(l->type_k) && is_half(l->type_v);
+    int walked = 0;
+    if (!can_few || pages > FEW_PAGES * (uint64_t)o->r->c->multiprocessors)
+        LODE_TRY(walked = run_walk(o, &d, l));
+    if (!walked) {
+        if (!can_few)
+            return 0;
+        const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
+        void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
+        LODE_TRY(lode_cuda_run_kernel(
+            o, kernel[i], a->n_kv_heads, rows, a->max_pages, 128,
+            ((1u << i) + 1) * 4 * a->head_dim + LODE_KV_PAGE * 2 * a->head_dim_v, &d));
+    }
+    if (a->max_pages > 32)
+        LODE_TRY(lode_cuda_run_kernel(o, k->decode_join,
+                                      a->n_heads * ((a->head_dim_v + LODE_JOIN_COLS - 1) / LODE_JOIN_COLS), rows, 1,
+                                      LODE_JOIN_THREADS, 0, a));
+    else if (a->max_pages > 1 || walked)
         LODE_TRY(lode_cuda_run_kernel(o, k->decode_merge, a->n_heads, rows, 1, 256, 0, a));
     return 1;
 }
 
-/* Steps of many rows (kernels/attention_tile.cu): keys and values in 16 bits, heads of up to 128 numbers: 1, or
+/* Steps of many rows (kernels/attention_tile.cu, attention_large.cu): keys and values in 16 bits, heads of up to 128 numbers: 1, or
  * 0 where the step or the format is another. */
 static int run_attention_tile(const struct op *o, const struct lode_cuda_att_args *a) {
-    enum { TILE = 64 };
+    enum { TILE = LODE_LARGE_ROWS }; /* attention_tile's too */
     const struct lode_kv *kv = o->step->segments[0].kv;
     const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
     const struct lode_kv_view v = lode_kv_view(kv, a->layer);
@@ -271,9 +327,17 @@ static int run_attention_tile(const struct op *o, const struct lode_cuda_att_arg
         !is_half(l->type_v) || dim > 128 || a->head_dim % 16 || a->head_dim_v % 8 || v.k_stride % 16 ||
         v.v_stride % 16 || v.k % 16 || v.v % 16 || v.page_size % 16)
         return 0;
+    const uint32_t room = (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
+    /* Of the forms that attention_large could take these were compared with the definition on a GPU. */
+    if (a->head_dim == 128 && a->head_dim_v == 128 && l->type_k == LODE_F16 && l->type_v == LODE_F16 && !a->window &&
+        !a->chunk && !a->both_ways && a->cap == 0 && !a->sinks && LODE_LARGE_SHARED <= room) {
+        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_large, a->n_kv_heads, tiles, 1, LODE_LARGE_THREADS,
+                                      LODE_LARGE_SHARED, a));
+        return 1;
+    }
     const uint32_t ld = (dim + 31) / 32 * 32 + 16; /* carve's */
     const uint32_t shared = 4 * ((TILE + LODE_KV_PAGE) * ld + LODE_KV_PAGE * (TILE + 4) + 7 * TILE);
-    if (shared > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED)
+    if (shared > room)
         return 0;
     LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_tile, a->n_kv_heads, tiles, 1, 256, shared, a));
     return 1;

@@ -19,6 +19,14 @@ DEVICE uint32_t first_seen(const struct lode_cuda_att_args &a, uint32_t p) {
     return from > start ? from : start;
 }
 
+/* lode_expf's bits for x <= 0 and NaN.  Its two factors, each half of the power of two, are 2^(n + 64) and 2^-64
+ * here: the first product is exact as well (n >= -151), so the second alone rounds. */
+DEVICE float exp_below(float x) {
+    float t;
+    const float e = 1.0f + vf_expm1_part(-104.0f > x ? -104.0f : x, &t);
+    return e * lode_bits_f32((lode_f32_bits(t) << 23) + ((127 + 64) << 23)) * 0x1p-64f;
+}
+
 /* (m, l, o) with a page's (max, total, part); see the definition. */
 DEVICE void merge_one(float *m, float *l, float *o, float max, float total, float part,
                       bool first) {

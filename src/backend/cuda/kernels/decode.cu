@@ -9,28 +9,12 @@
  *
  * scratch: the parts, (n_rows, n_heads, max_pages, dim_v); then (max, total) of each.  With one
  * page, the result itself. */
-#include "attention.cuh"
-#include "heads.cuh"
+#include "copies.cuh"
+#include "decode.cuh"
 
 enum { DECODE_THREADS = 128, MERGE_THREADS = 256, MERGE_PAGES = 32 };
 
 extern __shared__ __align__(16) uint8_t decode_mem[];
-
-DEVICE void copy16(void *to, const void *from) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-        "l"(from)
-        : "memory");
-#else
-    *(uint4 *)to = *(const uint4 *)from;
-#endif
-}
-DEVICE void copies_done() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
 
 /* The eight numbers of 16 bytes. */
 DEVICE void widen8(float y[8], uint4 v, bool half) {
@@ -42,39 +26,12 @@ DEVICE void widen8(float y[8], uint4 v, bool half) {
     }
 }
 
-/* Where a row's page lies; n: keys of it that are there, from lo on seen. */
-struct page_of {
-    const uint8_t *k, *v;
-    uint32_t lo, n, k_stride, v_stride;
-    uint32_t own; /* where the row's own key goes, PAGE where that is on another page */
-    enum lode_dtype type_k, type_v;
-};
-DEVICE bool find_page(const struct lode_cuda_att_args &a, uint32_t row, uint32_t z,
-                      struct page_of &p) {
-    const struct lode_cuda_row &r = step_row(a.step, row);
-    const struct lode_cuda_segment &s =
-        at<const struct lode_cuda_segment>(step_at(a.step)->segments)[r.segment];
-    const struct lode_cuda_view &view = at<const struct lode_cuda_view>(s.views)[a.layer];
-    const uint32_t from = first_seen(a, r.pos), page = from / PAGE + z, start = page * PAGE;
-    if (start > r.pos)
-        return false;
-    const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
-    p.lo = from > start ? from - start : 0;
-    p.n = r.pos - start < PAGE ? r.pos - start + 1 : PAGE;
-    p.k = base + view.k + (size_t)blockIdx.x * PAGE * view.k_stride;
-    p.v = base + view.v + (size_t)blockIdx.x * PAGE * view.v_stride;
-    p.k_stride = view.k_stride, p.v_stride = view.v_stride;
-    p.own = page == r.pos / PAGE ? r.pos % PAGE : PAGE;
-    p.type_k = (enum lode_dtype)view.type_k, p.type_v = (enum lode_dtype)view.type_v;
-    return true;
-}
-
 /* Scores of the page for G query heads from q on (G, dim), to s (G, PAGE). */
 template <int G>
-DEVICE void score(float *s, const float *q, uint32_t dim, const struct page_of &p) {
+DEVICE void score(float *s, const float *q, uint32_t dim, const struct page_of &p, const struct seen &w) {
     enum { DEEP = 4 };
     const uint32_t key = threadIdx.x / 2, half = threadIdx.x % 2;
-    const uint8_t *k = p.k + (size_t)(key < p.n ? key : 0) * p.k_stride + 16 * half;
+    const uint8_t *k = p.k + (size_t)(key < p.n ? key : 0) * w.k_stride + 16 * half;
     float acc[G][8] = {};
     for (uint32_t c = 0; c < dim; c += 16 * DEEP) {
         uint4 v[DEEP];
@@ -86,16 +43,16 @@ DEVICE void score(float *s, const float *q, uint32_t dim, const struct page_of &
         for (int u = 0; u < DEEP; u++) {
             if (c + 16 * u >= dim)
                 break;
-            float w[8];
-            widen8(w, v[u], p.type_k == LODE_F16);
+            float x[8];
+            widen8(x, v[u], w.type_k == LODE_F16);
 #pragma unroll
             for (int g = 0; g < G; g++) {
-                const float4 *x = (const float4 *)(q + g * dim + c + 16 * u + 8 * half);
-                const float4 x0 = x[0], x1 = x[1];
-                acc[g][0] = fmaf(x0.x, w[0], acc[g][0]), acc[g][1] = fmaf(x0.y, w[1], acc[g][1]);
-                acc[g][2] = fmaf(x0.z, w[2], acc[g][2]), acc[g][3] = fmaf(x0.w, w[3], acc[g][3]);
-                acc[g][4] = fmaf(x1.x, w[4], acc[g][4]), acc[g][5] = fmaf(x1.y, w[5], acc[g][5]);
-                acc[g][6] = fmaf(x1.z, w[6], acc[g][6]), acc[g][7] = fmaf(x1.w, w[7], acc[g][7]);
+                const float4 *y = (const float4 *)(q + g * dim + c + 16 * u + 8 * half);
+                const float4 y0 = y[0], y1 = y[1];
+                acc[g][0] = fmaf(y0.x, x[0], acc[g][0]), acc[g][1] = fmaf(y0.y, x[1], acc[g][1]);
+                acc[g][2] = fmaf(y0.z, x[2], acc[g][2]), acc[g][3] = fmaf(y0.w, x[3], acc[g][3]);
+                acc[g][4] = fmaf(y1.x, x[4], acc[g][4]), acc[g][5] = fmaf(y1.y, x[5], acc[g][5]);
+                acc[g][6] = fmaf(y1.z, x[6], acc[g][6]), acc[g][7] = fmaf(y1.w, x[7], acc[g][7]);
             }
         }
     }
@@ -118,10 +75,10 @@ DEVICE void score(float *s, const float *q, uint32_t dim, const struct page_of &
 
 /* s to exp(s - max) by sixteen threads a head; max and total to ml. */
 DEVICE void soften(const struct lode_cuda_att_args &a, float *s, float2 *ml, uint32_t heads,
-                   uint32_t lo, uint32_t hi) {
-    const uint32_t r = threadIdx.x / 16, l = threadIdx.x % 16, n = r < heads ? hi - lo : 0;
+                   uint32_t n_keys) {
+    const uint32_t r = threadIdx.x / 16, l = threadIdx.x % 16, n = r < heads ? n_keys : 0;
     float max = -INFINITY, total = 0;
-    s += (r < heads ? r : 0) * PAGE + lo;
+    s += (r < heads ? r : 0) * PAGE;
     for (uint32_t i = l; i < n; i += 16) {
         float v = s[i] * a.scale;
         if (a.cap > 0)
@@ -132,7 +89,7 @@ DEVICE void soften(const struct lode_cuda_att_args &a, float *s, float2 *ml, uin
     __syncwarp();
     max = join_max(max);
     for (uint32_t i = l; i < n; i += 16) {
-        s[i] = lode_expf(s[i] - max);
+        s[i] = exp_below(s[i] - max);
         total += s[i];
     }
     __syncwarp();
@@ -142,37 +99,22 @@ DEVICE void soften(const struct lode_cuda_att_args &a, float *s, float2 *ml, uin
 }
 
 /* A row of values to shared memory. */
-DEVICE void copy_values(uint8_t *v, const struct page_of &p, uint32_t j, uint32_t c,
+DEVICE void copy_values(uint8_t *v, const uint8_t *from, uint32_t stride, uint32_t j, uint32_t c,
                         uint32_t v_size) {
-    copy16(v + j * v_size + 16 * c, p.v + (size_t)j * p.v_stride + 16 * c);
+    copy_async<16>(v + j * v_size + 16 * c, from + (size_t)j * stride + 16 * c);
 }
 
 /* Queries normed and turned; where the page is the row's own, its key and value into it.  k: room
  * for a key. */
 DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, float *q, float *k,
-                          uint32_t group, const struct page_of &p) {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y,
-                   dim = a.head_dim;
-    const float2 *table = row_at<const float2>(a.table, row);
-    for (uint32_t g = warp; g < group; g += DECODE_THREADS / 32) {
-        if (a.norms_q)
-            norm_warp(q + g * dim, dim, at<const float>(a.norm_q), a.eps_q);
-        if (a.pairs_q)
-            turn_warp(q + g * dim, a.pairs_q, a.kind_q, table);
-    }
+                          uint32_t group, const struct page_of &p, const struct seen &w) {
+    const uint32_t warp = threadIdx.x / 32, row = blockIdx.y, head = blockIdx.x;
+    prepare_queries(a, q, group, row);
     if (p.own < PAGE && warp == 2)
-        put_row((uint8_t *)p.v + p.own * p.v_stride,
-                row_at<const float>(a.v, row) + blockIdx.x * a.head_dim_v, a.head_dim_v, p.type_v);
+        put_row((uint8_t *)p.v + p.own * w.v_stride, own_value(a, head, row), a.head_dim_v, w.type_v);
     if (p.own < PAGE && warp == 3) {
-        const float *x = row_at<const float>(a.k, row) + blockIdx.x * dim;
-        for (uint32_t i = lane; i < dim; i += 32)
-            k[i] = x[i];
-        __syncwarp();
-        if (a.norms_k)
-            norm_warp(k, dim, at<const float>(a.norm_k), a.eps_k);
-        if (a.pairs_k)
-            turn_warp(k, a.pairs_k, a.kind_k, table);
-        put_row((uint8_t *)p.k + p.own * p.k_stride, k, dim, p.type_k);
+        prepare_key(a, k, head, row);
+        put_row((uint8_t *)p.k + p.own * w.k_stride, k, a.head_dim, w.type_k);
     }
 }
 
@@ -185,45 +127,49 @@ template <int G> DEVICE void decode(const struct lode_cuda_decode_args &d) {
     const uint32_t v_size = 2 * a.head_dim_v, pieces = v_size / 16;
     float *q = (float *)decode_mem;                     /* (G, head_dim), and a key */
     uint8_t *v = decode_mem + (G + 1) * a.head_dim * 4; /* (PAGE, head_dim_v) as stored */
-    struct page_of p;
     let_next_come();
     /* the step was there before the first launch: its places can be found while the last one runs
      */
-    const bool here = find_page(a, row, blockIdx.z, p);
+    const struct seen w = seen_by(a, row, blockIdx.x);
+    const bool here = blockIdx.z < w.n_pages;
+    struct page_of p;
+    if (here)
+        p = page_at(w, blockIdx.z, page_base(w, blockIdx.z));
     wait_for_last();
     if (!here)
         return;
     const uint32_t unstored = d.prepares ? p.own : PAGE; /* a value that is not there yet */
     for (uint32_t i = threadIdx.x; i < p.n * pieces; i += DECODE_THREADS)
         if (i / pieces != unstored)
-            copy_values(v, p, i / pieces, i % pieces, v_size);
+            copy_values(v, p.v, w.v_stride, i / pieces, i % pieces, v_size);
     const float *x =
         row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * a.head_dim;
     for (uint32_t i = threadIdx.x; i < G * a.head_dim; i += DECODE_THREADS)
         q[i] = i < group * a.head_dim ? x[i] : 0;
     __syncthreads();
     if (d.prepares) {
-        prepare_heads(d.heads, q, q + G * a.head_dim, group, p);
+        prepare_heads(d.heads, q, q + G * a.head_dim, group, p, w);
         __syncthreads();
         if (unstored < PAGE && threadIdx.x < pieces)
-            copy_values(v, p, unstored, threadIdx.x, v_size);
+            copy_values(v, p.v, w.v_stride, unstored, threadIdx.x, v_size);
     }
-    score<G>(s, q, a.head_dim, p);
+    score<G>(s, q, a.head_dim, p, w);
     __syncthreads();
-    soften(a, s, ml, group, p.lo, p.n);
-    copies_done();
+    soften(a, s, ml, group, p.n);
+    copies_end_group();
+    copies_wait<0>();
     __syncthreads();
     const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
     const uint32_t each = a.head_dim_v / 4;
     for (uint32_t i = threadIdx.x; i < group * each; i += DECODE_THREADS) {
         const uint32_t g = i / each, c = i % each * 4, head = first_head + g;
-        const bool half = p.type_v == LODE_F16;
+        const bool half = w.type_v == LODE_F16;
         float y[4] = {0, 0, 0, 0};
 #pragma unroll 8
-        for (uint32_t j = p.lo; j < p.n; j++) {
-            const uint2 w = *(const uint2 *)(v + j * v_size + 2 * c);
+        for (uint32_t j = 0; j < p.n; j++) {
+            const uint2 x = *(const uint2 *)(v + j * v_size + 2 * c);
             const float e = s[g * PAGE + j];
-            const uint32_t b[2] = {w.x, w.y};
+            const uint32_t b[2] = {x.x, x.y};
 #pragma unroll
             for (int k = 0; k < 2; k++) {
                 y[2 * k] =

@@ -1,0 +1,77 @@
+/* decode.cuh - what the kernels of steps with one row a sequence share: where a row's page lies, and
+ * the row's own key and value on their way into it. */
+#ifndef LODE_CUDA_DECODE_CUH
+#define LODE_CUDA_DECODE_CUH
+
+#include "attention.cuh"
+#include "heads.cuh"
+
+/* What a row sees of a head of keys: pages from `first` on, of the first one keys from `lo` on. */
+struct seen {
+    const lode_dev *pages;
+    unsigned long long k, v; /* where the head's part of a page is */
+    uint32_t n_entries, k_stride, v_stride, pos, first, lo, n_pages;
+    enum lode_dtype type_k, type_v;
+};
+DEVICE struct seen seen_by(const struct lode_cuda_att_args &a, uint32_t row, uint32_t head) {
+    const struct lode_cuda_row &r = step_row(a.step, row);
+    const struct lode_cuda_segment &s =
+        at<const struct lode_cuda_segment>(step_at(a.step)->segments)[r.segment];
+    const struct lode_cuda_view &view = at<const struct lode_cuda_view>(s.views)[a.layer];
+    const uint32_t from = first_seen(a, r.pos);
+    struct seen w;
+    w.pages = at<const lode_dev>(view.pages), w.n_entries = view.n_entries;
+    w.k_stride = view.k_stride, w.v_stride = view.v_stride;
+    w.k = view.k + (size_t)head * PAGE * view.k_stride;
+    w.v = view.v + (size_t)head * PAGE * view.v_stride;
+    w.type_k = (enum lode_dtype)view.type_k, w.type_v = (enum lode_dtype)view.type_v;
+    w.pos = r.pos, w.first = from / PAGE, w.lo = from % PAGE;
+    w.n_pages = r.pos / PAGE - w.first + 1;
+    return w;
+}
+DEVICE const uint8_t *page_base(const struct seen &w, uint32_t z) {
+    return at<const uint8_t>(w.pages[(w.first + z) % w.n_entries]);
+}
+
+/* The keys of page z that the row sees: n of them.  Nobody has to know where in the page they begin. */
+struct page_of {
+    const uint8_t *k, *v;
+    uint32_t n, own; /* own: the row's own key, PAGE where that is on another page */
+};
+DEVICE struct page_of page_at(const struct seen &w, uint32_t z, const uint8_t *base) {
+    const uint32_t lo = z ? 0 : w.lo, start = (w.first + z) * PAGE;
+    const bool last = z + 1 == w.n_pages;
+    struct page_of p;
+    p.k = base + w.k + lo * w.k_stride;
+    p.v = base + w.v + lo * w.v_stride;
+    p.n = (last ? w.pos - start + 1 : PAGE) - lo;
+    p.own = last ? p.n - 1 : PAGE;
+    return p;
+}
+
+/* A warp norms and turns its own of a head's queries (n_q, dim): those from its number on. */
+DEVICE void prepare_queries(const struct lode_cuda_prepare_args &a, float *q, uint32_t n_q, uint32_t row) {
+    const float2 *table = row_at<const float2>(a.table, row);
+    for (uint32_t g = threadIdx.x / 32; g < n_q; g += blockDim.x / 32) {
+        if (a.norms_q)
+            norm_warp(q + g * a.head_dim, a.head_dim, at<const float>(a.norm_q), a.eps_q);
+        if (a.pairs_q)
+            turn_warp(q + g * a.head_dim, a.pairs_q, a.kind_q, table);
+    }
+}
+/* A warp norms and turns the row's own key, in x (dim). */
+DEVICE void prepare_key(const struct lode_cuda_prepare_args &a, float *x, uint32_t head, uint32_t row) {
+    const float *k = row_at<const float>(a.k, row) + head * a.head_dim;
+    for (uint32_t i = threadIdx.x % 32; i < a.head_dim; i += 32)
+        x[i] = k[i];
+    __syncwarp();
+    if (a.norms_k)
+        norm_warp(x, a.head_dim, at<const float>(a.norm_k), a.eps_k);
+    if (a.pairs_k)
+        turn_warp(x, a.pairs_k, a.kind_k, row_at<const float2>(a.table, row));
+}
+DEVICE const float *own_value(const struct lode_cuda_prepare_args &a, uint32_t head, uint32_t row) {
+    return row_at<const float>(a.v, row) + head * a.head_dim_v;
+}
+
+#endif
