@@ -25,6 +25,7 @@ struct oc_weights {
     struct lode_gguf_tensor home[MAX_WEIGHTS];
     char *data[MAX_WEIGHTS];
     void *own[MAX_WEIGHTS]; /* of several, the first has the memory, as in a file */
+    void *wide[MAX_WEIGHTS]; /* what take_signs made of packed ones */
     uint32_t *order; /* NULL: none */
     uint32_t n;
 };
@@ -456,8 +457,7 @@ static void take_signs(struct oc_weights *w) {
             continue;
         char *wide = must_have(aligned_alloc(64, (n * sizeof(float) + 127) & ~(size_t)63));
         widen_errors(op->type, w->data[i], n / lode_dtypes[op->type].block, (float *)(void *)wide);
-        free(w->data[i]);
-        w->data[i] = wide;
+        w->data[i] = w->wide[i] = wide;
         op->type = w->home[i].type = LODE_F32;
         w->home[i].size = w->w[i].size = n * sizeof(float);
     }
@@ -579,8 +579,10 @@ int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lo
         }
     }
     lode_graph_free(&g);
-    for (uint32_t i = 0; i < weights.n; i++)
+    for (uint32_t i = 0; i < weights.n; i++) {
         free(weights.own[i]);
+        free(weights.wide[i]);
+    }
     free(weights.order);
     return result;
 }
