@@ -23,8 +23,11 @@
 #ifndef LODE_TESTS_FAILMALLOC_H
 #define LODE_TESTS_FAILMALLOC_H
 
+#include <lode/error.h>
+
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 struct failmalloc_stats {
     uint64_t calls;  /* allocations asked for, failed ones included; a realloc is one */
@@ -35,5 +38,12 @@ struct failmalloc_stats {
 /* nth: which allocation from now fails, 1 the next, 0 none.  persistent: and all after it. */
 void failmalloc_start(uint64_t nth, bool persistent);
 struct failmalloc_stats failmalloc_stop(void);
+
+/* Whether an error is one of memory, as failed allocations are to be told.  That a thread cannot be had is one too:
+ * pthread_create says EAGAIN for want of memory as where there are too many threads. */
+static inline bool failmalloc_told(int rc, const struct lode_error *err) {
+    const bool thread = rc == LODE_ERR_LIMIT && strcmp(err->where, "threads") == 0;
+    return (rc == LODE_ERR_NOMEM || thread) && err->code == rc && err->text[0];
+}
 
 #endif

@@ -346,9 +346,7 @@ static void the_host_refuses(const struct life *life) {
             no_trace_left("an allocation of the host's");
             if (s.live != 0)
                 fail_msg("allocation %llu failing: %lld blocks leaked", (unsigned long long)n, (long long)s.live);
-            /* pthread_create says EAGAIN, as where there are too many threads, also for want of memory */
-            const bool thread = rc == LODE_ERR_LIMIT && strcmp(err.where, "threads") == 0;
-            if (rc < 0 && ((rc != LODE_ERR_NOMEM && !thread) || err.code != rc || !err.text[0]))
+            if (rc < 0 && !failmalloc_told(rc, &err))
                 fail_msg("allocation %llu failing: %d (%s), said \"%s: %s\"", (unsigned long long)n, rc,
                          lode_error_name(rc), err.where, err.text);
         }

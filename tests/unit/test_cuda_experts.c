@@ -176,7 +176,7 @@ static void what_the_host_refuses(void **state) {
         no_trace_left("an allocation of the host's");
         if (s.live != 0)
             fail_msg("allocation %llu failing: %lld blocks leaked", (unsigned long long)n, (long long)s.live);
-        if (rc < 0 && (rc != LODE_ERR_NOMEM || err.code != rc || !err.text[0]))
+        if (rc < 0 && !failmalloc_told(rc, &err))
             fail_msg("allocation %llu failing: %d (%s), said \"%s: %s\"", (unsigned long long)n, rc, lode_error_name(rc),
                      err.where, err.text);
     }
