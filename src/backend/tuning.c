@@ -177,17 +177,10 @@ int lode_tuning_load(struct lode_tuning *t, const struct lode_tuning_device *d, 
 
 int lode_tuning_save(const struct lode_tuning *t, const struct lode_tuning_device *d, char *path, size_t cap,
                      struct lode_error *err) {
-    struct lode_out_file f;
     struct lode_buf b = {0};
     if (!find_path(d, path, cap, true))
         return lode_fail(err, LODE_ERR_IO, "--tune", "there is no folder for it: $XDG_CACHE_HOME/lode or ~/.cache/lode");
-    int rc = print(&b, t, d) ? lode_out_open(&f, path, b.len, err) : lode_fail_nomem(err, "tuning");
-    if (rc == 0) {
-        rc = lode_out_write(&f, b.data, b.len, err);
-        if (rc == 0)
-            rc = lode_out_commit(&f, err);
-        lode_out_abandon(&f);
-    }
+    const int rc = print(&b, t, d) ? lode_out_whole(path, b.data, b.len, err) : lode_fail_nomem(err, "tuning");
     lode_buf_free(&b);
     return rc;
 }

@@ -177,3 +177,14 @@ void lode_out_abandon(struct lode_out_file *f) {
     lode_free(f->temporary);
     *f = (struct lode_out_file){.fd = -1};
 }
+
+int lode_out_whole(const char *path, const void *data, size_t n, struct lode_error *err) {
+    struct lode_out_file f;
+    int rc = lode_out_open(&f, path, n, err);
+    if (rc == 0)
+        rc = lode_out_write(&f, data, n, err);
+    if (rc == 0)
+        rc = lode_out_commit(&f, err);
+    lode_out_abandon(&f);
+    return rc;
+}

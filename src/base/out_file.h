@@ -36,5 +36,7 @@ int lode_out_write(struct lode_out_file *f, const void *data, size_t n, struct l
 /* To the disk, then into its place, and the directory's entry to the disk too. */
 int lode_out_commit(struct lode_out_file *f, struct lode_error *err);
 void lode_out_abandon(struct lode_out_file *f);
+/* All of a file whose bytes are there. */
+int lode_out_whole(const char *path, const void *data, size_t n, struct lode_error *err);
 
 #endif

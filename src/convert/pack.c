@@ -253,17 +253,11 @@ static int open_files(struct packing *p, struct lode_error *err) {
 
 static int write_manifest(struct packing *p, struct lode_error *err) {
     struct lode_buf text = {0};
-    struct lode_out_file f;
     if (!lode_packed_print(&p->index, &text) || text.failed) {
         lode_buf_free(&text);
         return lode_fail_nomem(err, LODE_PACKED_MANIFEST);
     }
-    int rc = lode_out_open(&f, path_of(p, LODE_PACKED_MANIFEST), text.len, err);
-    if (rc == 0)
-        rc = lode_out_write(&f, text.data, text.len, err);
-    if (rc == 0)
-        rc = lode_out_commit(&f, err);
-    lode_out_abandon(&f);
+    const int rc = lode_out_whole(path_of(p, LODE_PACKED_MANIFEST), text.data, text.len, err);
     lode_buf_free(&text);
     return rc;
 }

@@ -120,7 +120,7 @@ static void look_ahead(struct lode_scheduler *s, size_t n_feeds) {
 
 static size_t form(struct lode_scheduler *s) {
     size_t n_feeds = 0;
-    end_some(s, lode_sched_now());
+    end_some(s, lode_clock());
     lode_seat_admit(s);
     const size_t n = sort_seats(s);
     for (uint32_t k = 0; k < lode_kv_pool_groups(s->pool); k++)

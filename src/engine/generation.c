@@ -10,12 +10,6 @@
 
 #define NEVER 1e9 /* seconds that are no deadline, nor a time_t's trouble */
 
-double lode_sched_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* ---- its end; with the lock ---- */
 
 static void free_guide(const struct lode_generation_guide *guide) {
@@ -35,7 +29,7 @@ void lode_sched_destroy(struct lode_generation *g) {
 void lode_sched_finish(struct lode_generation *g, int result) {
     g->state = LODE_SCHED_DONE;
     g->result = result;
-    g->ended = lode_sched_now();
+    g->ended = lode_clock();
     lode_queue_forget(g->s, g);
     if (g->abandoned) {
         g->s->stats.cancelled++;
@@ -107,7 +101,7 @@ static int fill(struct lode_generation *g, const struct lode_generation_opts *o,
     g->priority = o->priority;
     g->client = o->client;
     g->no_cache = o->no_cache;
-    g->deadline = o->deadline > 0 && o->deadline < NEVER ? lode_sched_now() + o->deadline : 0;
+    g->deadline = o->deadline > 0 && o->deadline < NEVER ? lode_clock() + o->deadline : 0;
     g->room = room_for(g->s, o);
     g->tokens = LODE_NEW_ARRAY(int32_t, g->room);
     g->given_from = g->given_next = g->given_shown = o->prompt_logprobs;
@@ -205,7 +199,7 @@ size_t lode_generation_prompt(struct lode_generation *g, struct lode_generation_
 void lode_generation_stats(struct lode_generation *g, struct lode_generation_stats *out) {
     struct lode_scheduler *s = g->s;
     pthread_mutex_lock(&s->lock);
-    const double t = g->state == LODE_SCHED_DONE ? g->ended : lode_sched_now();
+    const double t = g->state == LODE_SCHED_DONE ? g->ended : lode_clock();
     const double started = g->started > 0 ? g->started : t;
     const double answered = g->answered > 0 ? g->answered : t;
     *out = (struct lode_generation_stats){

@@ -1,6 +1,7 @@
 #include "engine/keeper.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -39,12 +40,6 @@ struct lode_keeper {
     void *user;
     struct lode_keeper_stats stats;
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- the thread ---- */
 
@@ -126,7 +121,7 @@ int lode_keeper_create(struct lode_keeper **out, const struct lode_keeper_opts *
 void lode_keeper_free(struct lode_keeper *k, double seconds) {
     if (!k)
         return;
-    for (const double end = now() + seconds; k->has_thread && lode_keeper_turn(k) && now() < end;)
+    for (const double end = lode_clock() + seconds; k->has_thread && lode_keeper_turn(k) && lode_clock() < end;)
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
     if (k->has_thread) {
         pthread_mutex_lock(&k->lock);
@@ -310,7 +305,7 @@ static uint32_t reach(const struct lode_keeper *k, const int32_t *tokens, uint32
 
 bool lode_keeper_fetch(struct lode_keeper *k, const int32_t *tokens, uint32_t n, double seconds) {
     const uint32_t want = reach(k, tokens, n);
-    const double end = now() + seconds;
+    const double end = lode_clock() + seconds;
     struct lode_prefix_node *at = lode_prefix_root(k->prefix);
     bool done = true;
     while (lode_prefix_depth(at) < want) {
@@ -319,7 +314,7 @@ bool lode_keeper_fetch(struct lode_keeper *k, const int32_t *tokens, uint32_t n,
         const XXH128_hash_t key = lode_prefix_next_key(lode_prefix_key(at), next);
         if ((!node || lacks_pages(k, node, want * LODE_KV_PAGE)) &&
             lode_disk_has(k->disk, key, LODE_DISK_PAGES)) {
-            if (now() > end) {
+            if (lode_clock() > end) {
                 done = false;
                 break;
             }

@@ -71,7 +71,7 @@ int lode_queue_add(struct lode_scheduler *s, struct lode_generation *g, struct l
     g->share = *client > s->share ? *client : s->share;
     *client = g->share + (double)g->n_prompt + answer;
     g->number = g->turn = s->arrivals++;
-    g->queued = lode_sched_now();
+    g->queued = lode_clock();
     g->state = LODE_SCHED_QUEUED;
     insert(s, push_back(s, g));
     return 0;

@@ -11,6 +11,7 @@
 #define LODE_ENGINE_SCHED_H
 
 #include "base/caches.h"
+#include "base/clock.h"
 #include "engine/keeper.h"
 #include "engine/recall.h"
 #include "engine/timeline.h"
@@ -109,8 +110,6 @@ struct lode_scheduler {
     uint64_t arrivals;
     struct lode_scheduler_stats stats;
 };
-
-double lode_sched_now(void);
 
 /* ---- pressure.c ---- */
 

@@ -28,7 +28,7 @@ static void deliver(struct lode_scheduler *s, struct lode_seat *seat,
                     const struct lode_generation_token *t) {
     struct lode_generation *g = seat->g;
     if (!g->n_generated)
-        g->answered = lode_sched_now();
+        g->answered = lode_clock();
     if (t->id == LODE_CHOOSE_OVER || (!g->ignore_end && lode_tokenizer_is_end(s->tokenizer, t->id))) {
         const int32_t end = t->id == LODE_CHOOSE_OVER ? lode_tokenizer_eos(s->tokenizer) : t->id;
         g->has_end = end >= 0;
@@ -175,12 +175,12 @@ static int step(struct lode_scheduler *s, size_t n_feeds, struct lode_error *err
 
 static void run_feeds(struct lode_scheduler *s, size_t n_feeds) {
     struct lode_error err = {0};
-    const double start = lode_sched_now();
+    const double start = lode_clock();
     s->n_fed = n_feeds;
     const int rc = step(s, n_feeds, &err);
     size_t n = n_feeds;
     pthread_mutex_lock(&s->lock);
-    count_step(s, n_feeds, lode_sched_now() - start);
+    count_step(s, n_feeds, lode_clock() - start);
     for (size_t i = 0; i < n_feeds; i++)
         if (rc < 0)
             take_failure(s, s->fed[i], n_feeds == 1, rc, &err);
@@ -223,7 +223,7 @@ static void wait_for_work(struct lode_scheduler *s, double until) {
 }
 
 static double next_deadline(struct lode_scheduler *s) {
-    double next = lode_queue_expire(s, lode_sched_now());
+    double next = lode_queue_expire(s, lode_clock());
     for (uint32_t i = 0; i < s->n_seats; i++) {
         const struct lode_generation *g = s->seats[i].g;
         if (g && g->deadline > 0 && (next == 0 || g->deadline < next))

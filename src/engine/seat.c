@@ -64,7 +64,7 @@ static void seat_down(struct lode_scheduler *s, struct lode_seat *seat, struct l
     seat->state_at = NULL;
     if (g->started > 0)
         return;
-    g->started = lode_sched_now();
+    g->started = lode_clock();
     s->stats.started++;
     s->stats.queue_seconds += g->started - g->queued;
     s->share = g->share > s->share ? g->share : s->share;

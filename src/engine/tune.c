@@ -7,10 +7,9 @@
 #include "lode/tune.h"
 
 #include "backend/cuda.h"
+#include "base/clock.h"
 #include "lode/lode.h"
 #include "model/model.h"
-
-#include <time.h>
 
 enum { KEYS = 12, CTX = 1024, PROMPT = 512, FEW = 8, ROUNDS = 3 };
 #define MARGIN 0.98
@@ -32,12 +31,6 @@ struct tuner {
     uint64_t done, total;
     struct lode_tune_result *out;
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* The types and classes of what runs at a place, with many bytes. */
 static void find_keys(struct tuner *u, uint32_t place) {
@@ -79,10 +72,10 @@ static int measure(struct tuner *u, enum lode_tuning_work work, double *seconds,
     int rc = 0;
     for (int round = -1; rc == 0 && round < ROUNDS; round++) { /* the first captures */
         rc = lode_session_truncate(s, 0, err);
-        const double start = now();
+        const double start = lode_clock();
         for (uint32_t i = 0; rc == 0 && i < times; i++)
             rc = lode_session_eval(s, ids + i % (PROMPT / each) * each, each, err);
-        const double t = now() - start;
+        const double t = lode_clock() - start;
         if (round >= 0 && t < *seconds)
             *seconds = t;
     }

@@ -60,7 +60,6 @@ static bool print_uses(const struct lode_model *m, const uint32_t *uses, struct 
 
 int lode_model_save_hot(const struct lode_model *m, const char *path, struct lode_error *err) {
     struct lode_buf b = {0};
-    struct lode_out_file f;
     const uint32_t *uses = m->store && m->store->ops->uses ? m->store->ops->uses(m->store) : NULL;
     if (!uses)
         return lode_fail(err, LODE_ERR_ARG, path,
@@ -69,12 +68,7 @@ int lode_model_save_hot(const struct lode_model *m, const char *path, struct lod
         lode_buf_free(&b);
         return lode_fail_nomem(err, path);
     }
-    int rc = lode_out_open(&f, path, b.len, err);
-    if (rc == 0)
-        rc = lode_out_write(&f, b.data, b.len, err);
-    if (rc == 0)
-        rc = lode_out_commit(&f, err);
-    lode_out_abandon(&f);
+    const int rc = lode_out_whole(path, b.data, b.len, err);
     lode_buf_free(&b);
     return rc;
 }

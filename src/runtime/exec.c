@@ -1,9 +1,8 @@
 #include "runtime/exec.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "runtime/guess.h"
-
-#include <time.h>
 
 struct copy { /* of a value to another place */
     struct lode_value to, from;
@@ -256,19 +255,13 @@ static int pin(struct lode_exec *e, const struct lode_backend *asks, struct lode
     }
 }
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 static void note(atomic_uint_least64_t *count, uint64_t n) {
     atomic_fetch_add_explicit(count, n, memory_order_relaxed);
 }
 
 /* The time since the last layer's end belongs to this layer. */
 static void note_layer(struct lode_exec *e, const struct lode_instr *in, uint64_t *last) {
-    const uint64_t now = now_ns();
+    const uint64_t now = lode_clock_ns();
     if (in->p.trace.layer > 0 && in->p.trace.layer <= LODE_PROFILE_LAYERS)
         note(&e->store->times.layers[in->p.trace.layer - 1], now - *last);
     *last = now;
@@ -276,7 +269,7 @@ static void note_layer(struct lode_exec *e, const struct lode_instr *in, uint64_
 
 static void note_run(struct lode_exec *e, const struct lode_step *step, uint64_t start) {
     struct lode_times *t = &e->store->times;
-    const uint64_t spent = now_ns() - start;
+    const uint64_t spent = lode_clock_ns() - start;
     const bool body = !e->inputs[0].data;
     note(&t->all, spent);
     note(&t->head, body ? 0 : spent);
@@ -353,7 +346,7 @@ static int run_ranks(struct lode_exec *e, const struct lode_step *step, uint64_t
 
 int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*cancel)(void *user),
                   void *cancel_user, struct lode_error *err) {
-    const uint64_t start = now_ns();
+    const uint64_t start = lode_clock_ns();
     uint64_t last = start;
     for (uint32_t p = 0; p < LODE_PLACES; p++) {
         struct lode_backend *b = e->memory[p] ? e->backends[p] : NULL;

@@ -1,6 +1,7 @@
 /* exchange.c - see exchange.h. */
 #include "serve/exchange.h"
 
+#include "base/clock.h"
 #include "serve/fields.h"
 
 #include <stdio.h>
@@ -9,12 +10,6 @@
 #include <time.h>
 
 enum { ALIVE_SECONDS = 5 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* Random: who knows an id can ask for what was answered under it. */
 void make_id(struct server *s, const char *prefix, char out[64]) {
@@ -40,13 +35,13 @@ void sse_data(struct exchange *x, const char *event, json_t *value) {
         lode_buf_addz(&x->out, "\n\n");
     }
     free(text);
-    x->last_sent = now();
+    x->last_sent = lode_clock();
 }
 
 static void put(void *user, const struct answer_event *e) {
     struct exchange *x = user;
     x->api->put(x, e);
-    x->last_sent = now();
+    x->last_sent = lode_clock();
 }
 
 int exchange_create(struct exchange **out, struct server *s, const struct api *api,
@@ -58,7 +53,7 @@ int exchange_create(struct exchange **out, struct server *s, const struct api *a
     x->s = s;
     x->api = api;
     x->created = time(NULL);
-    x->last_sent = now();
+    x->last_sent = lode_clock();
     make_id(s, api->prefix, x->id);
     int rc = request_init(&x->r, s, body, err);
     x->r.g.client = client;
@@ -95,7 +90,7 @@ void exchange_free(struct exchange *x) {
 /* A line that clients skip, where nothing else is sent for long. */
 static void keep_alive(struct exchange *x) {
     struct answer_usage u;
-    if (!x->r.stream || now() - x->last_sent < ALIVE_SECONDS)
+    if (!x->r.stream || lode_clock() - x->last_sent < ALIVE_SECONDS)
         return;
     answers_usage(x->a, &u);
     if (x->api->alive)
@@ -105,7 +100,7 @@ static void keep_alive(struct exchange *x) {
     else
         lode_buf_addf(&x->out, ": %zu of %zu prompt tokens read\n\n", u.stats.n_read,
                       u.stats.n_prompt);
-    x->last_sent = now();
+    x->last_sent = lode_clock();
 }
 
 int exchange_step(struct exchange *x, int wait_ms, struct lode_error *err) {

@@ -2,13 +2,13 @@
  * log. */
 #include "serve/http.h"
 
+#include "base/clock.h"
 #include "serve/log.h"
 #include "serve/reply.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
 
 /* ---- its place among others, and what is written about it when it is over ---- */
@@ -18,12 +18,6 @@ struct account {
     size_t n_prompt, n_cached, n_answer;
     double queue, first; /* seconds */
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void fill_account(struct account *a, struct exchange *e) {
     struct answer_usage u;
@@ -43,7 +37,7 @@ static void log_request(struct server *s, const struct http_call *x) {
     if (!log_wants(s->log, LOG_INFO))
         return;
     json_t *v = json_pack("{s:s, s:s, s:s, s:i, s:f, s:I, s:s}", "id", x->id, "method", x->method,
-                          "path", x->path, "status", x->status, "ms", (now() - x->started) * 1e3,
+                          "path", x->path, "status", x->status, "ms", (lode_clock() - x->started) * 1e3,
                           "bytes", (json_int_t)x->n_sent, "peer", x->peer);
     if (a && *a->model) {
         json_object_set_new(v, "model", json_string(a->model));
@@ -84,7 +78,7 @@ void http_leave(struct server *s, struct http_call *x) {
     log_request(s, x);
     if (x->context) {
         /* the last answers count most; two at once may overwrite each other, which does no harm */
-        const unsigned ms = (unsigned)((now() - x->started) * 1e3),
+        const unsigned ms = (unsigned)((lode_clock() - x->started) * 1e3),
                        old = atomic_load(&s->answer_ms);
         if (x->status == 200)
             atomic_store(&s->answer_ms, old ? old - old / 8 + ms / 8 : ms);

@@ -164,7 +164,7 @@ bool http_gone(struct http_call *x) {
 /* Until less than BACKLOG waits; false when the client took nothing for too long. */
 static bool wait_drained(struct live *l) {
     size_t before = l->at;
-    double end = live_now() + l->t->o.patience;
+    double end = lode_clock() + l->t->o.patience;
     while (!l->closed && !atomic_load(&l->t->ending) && l->out.len - l->at > BACKLOG) {
         struct timespec t;
         clock_gettime(CLOCK_MONOTONIC, &t);
@@ -172,8 +172,8 @@ static bool wait_drained(struct live *l) {
         pthread_cond_timedwait(&l->drained, &l->lock, &t);
         if (l->at != before) {
             before = l->at;
-            end = live_now() + l->t->o.patience;
-        } else if (live_now() > end) {
+            end = lode_clock() + l->t->o.patience;
+        } else if (lode_clock() > end) {
             return false;
         }
     }

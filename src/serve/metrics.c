@@ -1,10 +1,11 @@
 /* metrics.c - see metrics.h. */
 #include "serve/metrics.h"
 
+#include "base/clock.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <time.h>
 
 /* Upper bounds, ascending: a machine's first token lies between a millisecond and minutes, a prompt
  * between one token and a million. */
@@ -13,12 +14,6 @@ static const double SECONDS[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0
 static const double TOKENS[] = {1,     4,     16,     64,     256,     1024,
                                 4096,  16384, 65536,  262144, 1048576, INFINITY};
 _Static_assert(sizeof SECONDS / sizeof *SECONDS <= METRICS_BUCKETS, "more buckets");
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 void metrics_init(struct metrics *m) {
     *m = (struct metrics){0};
@@ -36,7 +31,7 @@ static void observe(struct histogram *h, const double *bounds, double value) {
 }
 
 void metrics_token(struct metrics *m, double *last) {
-    const double clock = now(), before = *last;
+    const double clock = lode_clock(), before = *last;
     *last = clock;
     if (before <= 0)
         return;

@@ -6,6 +6,7 @@
 #include "serve/log.h"
 #include "serve/vectors.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <pthread.h>
@@ -45,12 +46,6 @@ struct models {
     size_t n;
     bool running; /* all that was wanted from the start is there */
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- loading; without the lock, the state says that it is ours ---- */
 
@@ -149,7 +144,7 @@ static int load(struct models *m, struct entry *e, struct lode_error *err) {
         if (e->loaded.size)
             e->size = e->loaded.size;
         e->loads++;
-        e->used = now();
+        e->used = lode_clock();
         e->ctx = served_ctx(&e->served);
         e->slots = lode_scheduler_slots(e->served.scheduler);
     }
@@ -193,7 +188,7 @@ static bool has_room(struct models *m, const struct entry *e, double end) {
     struct entry *victim = longest_unused(m);
     if (victim)
         unload(m, victim);
-    else if (now() < end)
+    else if (lode_clock() < end)
         wait_a_second(m);
     return false;
 }
@@ -219,7 +214,7 @@ static int load_again(struct models *m, struct entry *e, struct lode_error *err)
     struct lode_error why;
     if (!e->lost)
         return load(m, e, err);
-    const double left = e->retry - now();
+    const double left = e->retry - lode_clock();
     if (e->refused && left > 0)
         return lode_fail(err, LODE_ERR_LIMIT, "queue",
                          "the device of \"%s\" was lost, and it could not be loaded again (tried %u times); "
@@ -229,7 +224,7 @@ static int load_again(struct models *m, struct entry *e, struct lode_error *err)
     if (rc < 0) {
         const uint32_t wait = e->refused < 5 ? 1u << e->refused : RETRY_SECONDS;
         e->refused++;
-        e->retry = now() + wait;
+        e->retry = lode_clock() + wait;
         return lode_fail(err, LODE_ERR_LIMIT, "queue", "the device of \"%s\" was lost, and it cannot be loaded again: %s: %s",
                          e->spec->name, why.where, why.text);
     }
@@ -239,7 +234,7 @@ static int load_again(struct models *m, struct entry *e, struct lode_error *err)
 }
 
 static int make_loaded(struct models *m, struct entry *e, struct lode_error *err) {
-    const double end = now() + ROOM_SECONDS;
+    const double end = lode_clock() + ROOM_SECONDS;
     if (m->s->o.budget && e->size > m->s->o.budget)
         return lode_fail(err, LODE_ERR_UNSUPPORTED, "model",
                          "\"%s\" takes %.0f MiB, the models together may have %.0f", e->spec->name,
@@ -254,7 +249,7 @@ static int make_loaded(struct models *m, struct entry *e, struct lode_error *err
             pthread_cond_wait(&m->moved, &m->lock);
         else if (are_lost_gone(m) && e->state == MODEL_UNLOADED && has_room(m, e, end))
             rc = load_again(m, e, err);
-        else if (now() > end)
+        else if (lode_clock() > end)
             rc = lode_fail(err, LODE_ERR_LIMIT, "queue",
                            e->lost || is_lost(e)
                                ? "a device was lost, and \"%s\" (%.0f MiB) waits for requests that still use it"
@@ -309,7 +304,7 @@ int models_pin(struct models *m, const char *name, struct served **out, struct l
 void models_unpin(struct models *m, struct served *served) {
     struct entry *e = (struct entry *)served;
     pthread_mutex_lock(&m->lock);
-    e->used = now();
+    e->used = lode_clock();
     if (--e->pins == e->waits)
         pthread_cond_broadcast(&m->moved);
     pthread_mutex_unlock(&m->lock);
@@ -353,7 +348,7 @@ void models_sweep(struct models *m) {
     pthread_mutex_lock(&m->lock);
     for (size_t i = 0; i < m->n; i++) {
         struct entry *e = &m->entries[i];
-        if (e->state == MODEL_LOADED && !e->pins && now() - e->used > idle)
+        if (e->state == MODEL_LOADED && !e->pins && lode_clock() - e->used > idle)
             unload(m, e);
     }
     pthread_mutex_unlock(&m->lock);

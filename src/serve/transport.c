@@ -40,7 +40,7 @@ static void finish(struct live *l) {
     pthread_mutex_lock(&l->lock);
     if (!l->closed)
         set_deadline(t, l->client,
-                     live_now() + t->o.patience + GRACE + (double)l->x.n_sent / SLOWEST);
+                     lode_clock() + t->o.patience + GRACE + (double)l->x.n_sent / SLOWEST);
     pthread_mutex_unlock(&l->lock);
     live_let_go(l);
 }
@@ -73,7 +73,7 @@ static void on_connection(void *user, struct MHD_Connection *conn, void **contex
         if (!c)
             return; /* its requests are refused */
         c->fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-        c->deadline = live_now() + t->o.patience;
+        c->deadline = lode_clock() + t->o.patience;
         atomic_fetch_add(&t->accepted, 1);
         pthread_mutex_lock(&t->lock);
         c->next = t->clients;
@@ -115,7 +115,7 @@ static bool left_unseen(const struct client *c, double clock) {
 }
 
 void transport_sweep(struct transport *t) {
-    const double clock = live_now();
+    const double clock = lode_clock();
     pthread_mutex_lock(&t->lock);
     for (struct client *c = t->clients; c; c = c->next) {
         if (!c->ended) {
@@ -164,7 +164,7 @@ static struct live *begin(struct transport *t, struct MHD_Connection *conn, cons
     l->conn = conn;
     l->client = client_of(conn);
     l->owners = 1;
-    l->x.started = live_now();
+    l->x.started = lode_clock();
     l->x.path = strdup(path);
     l->x.method = strdup(method);
     set_peer(l);
@@ -258,7 +258,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *conn, const
         *size = 0;
         return MHD_YES;
     }
-    set_deadline(t, l->client, live_now() + NEVER);
+    set_deadline(t, l->client, lode_clock() + NEVER);
     l->client->answering = true;
     if (!l->ready && !l->refused && t->o.dispatch(t->o.user, &l->x)) {
         pthread_mutex_lock(&l->lock);
@@ -288,7 +288,7 @@ static void on_completed(void *user, struct MHD_Connection *conn, void **state,
     if (c) {
         const uint64_t n = bytes_received(c->fd);
         pthread_mutex_lock(&t->lock);
-        c->deadline = live_now() + t->o.patience;
+        c->deadline = lode_clock() + t->o.patience;
         c->received = n;
         c->answering = false;
         pthread_mutex_unlock(&t->lock);

@@ -10,6 +10,7 @@
 #define LODE_SERVE_TRANSPORT_PARTS_H
 
 #include "serve/transport.h"
+#include "base/clock.h"
 #include "serve/workers.h"
 
 #include <microhttpd.h>
@@ -62,12 +63,6 @@ struct transport {
 };
 
 static inline struct live *live_of(const struct http_call *x) { return (struct live *)x; }
-
-static inline double live_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* Whether the other side has closed. */
 bool live_left(int fd);

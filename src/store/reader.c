@@ -1,6 +1,7 @@
 #include "store/reader_parts.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/threads.h"
 #include "store/sums.h"
 
@@ -8,7 +9,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { DEPTH = 16, PIECE = 512 << 10, MOST_STALLS = 64 };
@@ -33,12 +33,6 @@ static struct lode_reader_queue *queue_of(struct lode_reader *r, const struct lo
     return read->urgent ? &r->urgent : &r->lazy;
 }
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 bool lode_reader_take(struct lode_reader *r, struct lode_piece *out) {
     struct lode_read *read = r->urgent.first;
     /* what is needed a moment later waits for all that is in flight: guesses keep the device busy
@@ -57,7 +51,7 @@ bool lode_reader_take(struct lode_reader *r, struct lode_piece *out) {
     read->at += out->size;
     read->n_flying++;
     if (r->n_flying++ == 0)
-        r->busy_since = now_ns();
+        r->busy_since = lode_clock_ns();
     read->taken += out->size;
     r->lazy_flying += !read->urgent;
     if (read->at == p->size) {
@@ -116,7 +110,7 @@ bool lode_reader_put(struct lode_reader *r, struct lode_piece *p, ssize_t result
     r->bytes += result > 0 ? (uint64_t)result : 0;
     r->lazy_flying -= !read->urgent;
     if (--r->n_flying == 0)
-        r->busy_ns += now_ns() - r->busy_since;
+        r->busy_ns += lode_clock_ns() - r->busy_since;
     if (read->fault.cause && read->queued) /* the rest of it is of no use */
         drop(queue_of(r, read), read);
     const bool last = --read->n_flying == 0 && !read->queued;
@@ -343,7 +337,7 @@ const char *lode_reader_name(const struct lode_reader *r) {
 uint64_t lode_reader_busy(const struct lode_reader *r) {
     struct lode_reader *w = (struct lode_reader *)(uintptr_t)r; /* for its lock */
     pthread_mutex_lock(&w->lock);
-    const uint64_t busy = r->busy_ns + (r->n_flying ? now_ns() - r->busy_since : 0);
+    const uint64_t busy = r->busy_ns + (r->n_flying ? lode_clock_ns() - r->busy_since : 0);
     pthread_mutex_unlock(&w->lock);
     return busy;
 }

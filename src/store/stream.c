@@ -1,6 +1,7 @@
 #include "store/stream.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "store/stream_parts.h"
 
 #include <inttypes.h>
@@ -189,16 +190,10 @@ static uint64_t news(struct lode_store *store, uint32_t id) {
     return n;
 }
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 static void wait(struct lode_store *store, uint64_t seen, uint32_t id) {
     struct stream *s = stream(store);
     const uint32_t group = group_here(s, id);
-    const uint64_t start = now_ns(), until = start + GLANCE_NS;
+    const uint64_t start = lode_clock_ns(), until = start + GLANCE_NS;
     if (group == LODE_NO_GROUP) {
         s->resident->ops->wait(s->resident, seen, id);
         return;
@@ -209,7 +204,7 @@ static void wait(struct lode_store *store, uint64_t seen, uint32_t id) {
     while (s->news == seen && pthread_cond_timedwait(&s->arrived, &s->lock, &t) == 0)
         ;
     s->n_waiting--;
-    stream_count_of(s, group)->wait_ns += now_ns() - start;
+    stream_count_of(s, group)->wait_ns += lode_clock_ns() - start;
     pthread_mutex_unlock(&s->lock);
 }
 

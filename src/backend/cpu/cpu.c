@@ -1,5 +1,6 @@
 #include "backend/cpu/cpu.h"
 
+#include "backend/copy_rows.h"
 #include "base/alloc.h"
 #include "base/machine.h"
 
@@ -94,28 +95,16 @@ static const char *cpu_read(struct lode_backend *b, const struct lode_value *v, 
     return v->data;
 }
 
-struct copying { /* of rows */
-    char *to;
-    const char *from;
-    size_t to_stride, from_stride, bytes;
-};
-
-static void copy_row(void *arg, uint32_t r, uint32_t worker) {
-    const struct copying *c = arg;
-    (void)worker;
-    memcpy(c->to + r * c->to_stride, c->from + r * c->from_stride, c->bytes);
-}
-
 static int cpu_copy(struct lode_backend *b, const struct lode_value *dst, struct lode_backend *from,
                     const struct lode_value *src, uint32_t first, uint32_t n,
                     struct lode_error *err) {
     struct lode_value rows = *src;
-    struct copying c = {.to = dst->data, .to_stride = dst->stride, .from_stride = src->stride};
+    struct lode_row_copy c = {.to = dst->data, .to_stride = dst->stride, .from_stride = src->stride};
     lode_dtype_row_size(src->type, src->width, &c.bytes);
     rows.data += first * src->stride;
     c.from = from->ops->read(from, &rows, n, err);
     if (c.from)
-        lode_cpu_for(lode_cpu(b), copy_row, &c, n, n > 16 ? n * c.bytes : 0);
+        lode_cpu_for(lode_cpu(b), lode_copy_row, &c, n, n > LODE_COPY_ALONE ? n * c.bytes : 0);
     return c.from ? 0 : LODE_ERR_DEVICE;
 }
 

@@ -16,9 +16,8 @@
 #include "backend/cpu/cpu.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/machine.h"
-
-#include <time.h>
 
 enum { AHEAD = 16 /* shares of the next waves that are asked for */ };
 
@@ -270,12 +269,6 @@ static void combine(void *arg, uint32_t row, uint32_t worker) {
     }
 }
 
-static double now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 /* What computing takes, for the choice of who does it. */
 static void note_time(struct lode_experts *x, double ns, uint32_t n_shares, uint32_t n_pairs) {
     if (n_pairs <= 2 * n_shares)
@@ -288,7 +281,7 @@ static void note_time(struct lode_experts *x, double ns, uint32_t n_shares, uint
 static void compute(struct wave *w) {
     struct lode_cpu *c = w->cpu;
     const struct lode_instr *in = w->in;
-    const double begun = now_ns();
+    const uint64_t begun = lode_clock_ns();
     w->n_todo = 0;
     for (uint32_t i = 0; i < w->n_ready; i++) {
         const struct share *s = &w->x->shares[w->x->ready[i]];
@@ -312,7 +305,7 @@ static void compute(struct wave *w) {
         w->down = true;
         lode_cpu_for(c, multiply, w, (size_t)w->n_ready * panels(w, down), pairs * down->rows * 16);
     }
-    note_time(w->x, now_ns() - begun, w->n_ready, w->n_todo);
+    note_time(w->x, (double)(lode_clock_ns() - begun), w->n_ready, w->n_todo);
 }
 
 static void add_up(struct wave *w) {

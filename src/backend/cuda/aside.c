@@ -3,9 +3,9 @@
 #include "backend/cuda/aside.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 
 #include <string.h>
-#include <time.h>
 
 enum {
     LATER = 4,      /* one offer in so many is taken where somebody has to leave for it */
@@ -15,12 +15,6 @@ enum {
 #define BUS_AT_FIRST 16e9 /* bytes/s, until one job has been timed */
 
 static struct aside *aside_of(struct lode_aside *a) { return (struct aside *)a; }
-
-uint64_t aside_now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 /* ---- sizes ---- */
 
@@ -257,13 +251,13 @@ static int begin(struct aside *a) {
 
 static void start(struct lode_aside *base) {
     struct aside *a = aside_of(base);
-    a->begun = aside_now_ns();
+    a->begun = lode_clock_ns();
     a->rc = begin(a);
 }
 
 /* Who waited for whom: more or fewer are brought next time. */
 static void balance(struct aside *a, uint64_t came) {
-    const uint64_t now = aside_now_ns(), waited = now - came, before = came - a->begun;
+    const uint64_t now = lode_clock_ns(), waited = now - came, before = came - a->begun;
     /* who has not waited knows no more than that; a hiccup says nothing, and what comes after a pause, all */
     const double most = 2 * a->job.share_ns * a->job.n_shares, all = (double)(now - a->begun);
     const double took = all < most ? all : most;
@@ -279,7 +273,7 @@ static void balance(struct aside *a, uint64_t came) {
 static const char *finish(struct lode_aside *base, size_t *stride, struct lode_error *err) {
     struct aside *a = aside_of(base);
     const struct lode_cu *cu = &a->c->cu;
-    const uint64_t came = aside_now_ns();
+    const uint64_t came = lode_clock_ns();
     *stride = a->run.out_stride;
     if (a->rc == 0)
         a->rc = lode_cuda_enter(a->c, &a->error);

@@ -80,7 +80,6 @@ struct aside {
 static inline uint64_t aside_up(uint64_t n, uint64_t by) { return (n + by - 1) / by * by; }
 /* Bytes of a row of n floats. */
 static inline uint64_t aside_row(uint64_t n) { return aside_up(n * sizeof(float), ASIDE_ALIGN); }
-uint64_t aside_now_ns(void);
 
 /* ---- bring.c: experts on their way ---- */
 

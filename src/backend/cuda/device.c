@@ -2,9 +2,9 @@
 #include "backend/cuda/cuda.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 
 #include <stdio.h>
-#include <time.h>
 
 /* The fatbins, made by the build (images.c). */
 #define IMAGE(name) extern const unsigned long long lode_cuda_image_##name[];
@@ -149,12 +149,6 @@ static bool device_zero(const struct lode_memory *m, void *to, size_t n) {
     return moved(c, wait_for_all(c) && c->cu.set8((uintptr_t)to, 0, n, NULL) == 0 && wait_for_all(c));
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 enum { PROBE = 256 << 20, PROBE_TIMES = 8 };
 
 /* Bytes/s of copies to dst: from the host (pinned), or where that is NULL from src. */
@@ -163,12 +157,12 @@ static int measure(const struct lode_cuda *c, lode_cu_ptr dst, lode_cu_ptr src, 
     double start = 0;
     for (int i = -1; i < PROBE_TIMES; i++) { /* the first wakes it up */
         if (i == 0)
-            start = now();
+            start = lode_clock();
         LODE_TRY(lode_cu_check(&c->cu, host ? c->cu.to_device(dst, host, PROBE, NULL)
                                             : c->cu.copy(dst, src, PROBE, NULL), "speed", err));
         LODE_TRY(lode_cu_check(&c->cu, i < 0 || i == PROBE_TIMES - 1 ? c->cu.context_wait() : 0, "speed", err));
     }
-    *speed = (double)PROBE * PROBE_TIMES / (now() - start);
+    *speed = (double)PROBE * PROBE_TIMES / (lode_clock() - start);
     return 0;
 }
 

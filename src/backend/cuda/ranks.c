@@ -11,6 +11,7 @@
 #include "backend/cuda/run.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -107,16 +108,10 @@ static int look_around(struct lode_cuda_ranks *k, struct lode_error *err) {
     return 0;
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* A stream that waits for a device which is lost never ends by itself, so it is asked and not waited for. */
 int lode_cuda_wait_ranks(struct lode_cuda_ranks *k, struct run *r, struct lode_error *err) {
     const struct timespec nap = {.tv_nsec = 20000};
-    const double start = seconds();
+    const double start = lode_clock();
     double looked = start;
     int rc = lode_cuda_enter(r->c, err);
     while (rc == 0) {
@@ -125,7 +120,7 @@ int lode_cuda_wait_ranks(struct lode_cuda_ranks *k, struct run *r, struct lode_e
             rc = lode_cu_check(&r->c->cu, done, "the step", err);
             break;
         }
-        const double now = seconds();
+        const double now = lode_clock();
         if (now - start > 0.01) /* a prompt's, not a token's */
             nanosleep(&nap, NULL);
         if (now - looked > 0.25) {

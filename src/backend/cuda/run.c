@@ -6,6 +6,7 @@
  * that was captured once runs every later step of its shape. */
 #include "backend/cuda/run.h"
 
+#include "backend/copy_rows.h"
 #include "base/alloc.h"
 
 enum {
@@ -282,18 +283,6 @@ static int copy_peer(struct run *r, const struct lode_value *dst, struct run *fr
     return lode_cu_check(cu, cu->stream_wait_event(from->stream, r->done, 0), "peer", err);
 }
 
-struct copying { /* of rows */
-    char *to;
-    const char *from;
-    size_t to_stride, from_stride, bytes;
-};
-
-static void copy_row(void *arg, uint32_t r, uint32_t worker) {
-    const struct copying *c = arg;
-    (void)worker;
-    memcpy(c->to + r * c->to_stride, c->from + r * c->from_stride, c->bytes);
-}
-
 /* From the host, by way of a pinned buffer, so that nothing is waited for. */
 static int copy_in(struct run *r, const struct lode_value *dst, struct lode_backend *from,
                    const struct lode_value *src, uint32_t first, uint32_t n, size_t row,
@@ -310,11 +299,11 @@ static int copy_in(struct run *r, const struct lode_value *dst, struct lode_back
                          n * dst->stride, r->read_size);
     LODE_TRY(lode_cuda_enter(r->c, err));
     LODE_TRY(lode_cu_check(cu, cu->event_wait(r->border[i].sent), "copy", err));
-    struct copying c = {r->border[i].host, at, dst->stride, src->stride, row};
-    if (n > 16 && from->ops->share)
-        from->ops->share(from, copy_row, &c, n);
-    for (uint32_t k = 0; k < n && (n <= 16 || !from->ops->share); k++)
-        copy_row(&c, k, 0);
+    struct lode_row_copy c = {r->border[i].host, at, dst->stride, src->stride, row};
+    if (n > LODE_COPY_ALONE && from->ops->share)
+        from->ops->share(from, lode_copy_row, &c, n);
+    for (uint32_t k = 0; k < n && (n <= LODE_COPY_ALONE || !from->ops->share); k++)
+        lode_copy_row(&c, k, 0);
     LODE_TRY(lode_cu_check(cu,
                            cu->to_device((lode_dev)(uintptr_t)dst->data, r->border[i].host,
                                          (n - 1) * dst->stride + row, r->stream),

@@ -9,11 +9,11 @@
 #include "backend/cuda/cuda.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/machine.h"
 #include "base/threads.h"
 
 #include <string.h>
-#include <time.h>
 
 enum {
     STAGE = 32 << 20, /* bytes of a buffer */
@@ -51,12 +51,6 @@ struct upload {
     size_t used, limit; /* bytes of it; when it is sent */
     struct lode_error errors[THREADS];
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int begin(struct upload *u, struct lode_error *err) {
     const struct lode_cu *cu = &u->c->cu;
@@ -243,7 +237,7 @@ int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
                    const struct lode_weight *weights, uint32_t n, const uint16_t *uses, uint16_t bit,
                    int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
                    void *user, struct lode_error *err) {
-    const double start = now();
+    const double start = lode_clock();
     uint64_t total = 0;
     if (c->arena && lode_cuda_enter(c, NULL) == 0)
         c->cu.free(c->arena);
@@ -276,7 +270,7 @@ int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
     end(u);
     lode_free(u);
     c->uploaded = total;
-    c->upload_seconds = now() - start;
+    c->upload_seconds = lode_clock() - start;
     return rc < 0 ? rc : lode_source_check(source, err);
 }
 

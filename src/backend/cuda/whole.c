@@ -1,6 +1,8 @@
 /* whole.c - all experts of a prompt's step, on the device. */
 #include "backend/cuda/aside.h"
 
+#include "base/clock.h"
+
 #include <string.h>
 
 static struct aside *aside_of(struct lode_aside *a) { return (struct aside *)a; }
@@ -222,7 +224,7 @@ int aside_run_all(struct lode_aside *base, const struct lode_aside_job *job, con
                    struct lode_error *err) {
     struct aside *a = aside_of(base);
     const struct lode_cu *cu = &a->c->cu;
-    const uint64_t begun = aside_now_ns();
+    const uint64_t begun = lode_clock_ns();
     uint64_t missing = 0;
     LODE_TRY(lode_cuda_enter(a->c, err));
     aside_settle_offer(a, true);
@@ -246,7 +248,7 @@ int aside_run_all(struct lode_aside *base, const struct lode_aside_job *job, con
     const struct lode_cuda_kind *k = a->kept->kind;
     lode_cuda_cache_brought(a->c->cache, a->kept, missing);
     if (missing > job->n_shares / 2) {
-        const double took = (double)(aside_now_ns() - begun) * 1e-9, bytes = (double)(missing * (k->raw[0] + k->raw[1] + k->raw[2]));
+        const double took = (double)(lode_clock_ns() - begun) * 1e-9, bytes = (double)(missing * (k->raw[0] + k->raw[1] + k->raw[2]));
         a->bus += 0.2 * (bytes / took - a->bus);
     }
     struct rows_out c = {&job->in->parts[0].out, a->out, a->run.out_stride};

@@ -1,15 +1,9 @@
 /* grammar.c - the public face: compiling, checking, and a text on its way. */
 #include "text/grammar/masks.h"
 
+#include "base/clock.h"
 #include "text/grammar/pattern.h"
 
-#include <time.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static int compile(struct lode_grammar *g, enum lode_grammar_kind kind, struct lode_str text,
                    struct lode_error *err) {
@@ -32,7 +26,7 @@ int lode_grammar_compile(struct lode_grammar **out, enum lode_grammar_kind kind,
                          size_t len, struct lode_error *err) {
     enum { MOST = 64 << 20 };
     struct lode_error ignored;
-    const double start = now();
+    const double start = lode_clock();
     *out = NULL;
     if (!err)
         err = &ignored;
@@ -49,7 +43,7 @@ int lode_grammar_compile(struct lode_grammar **out, enum lode_grammar_kind kind,
         lode_grammar_free(g);
         return rc;
     }
-    g->seconds = now() - start;
+    g->seconds = lode_clock() - start;
     *out = g;
     return 0;
 }
