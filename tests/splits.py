@@ -39,9 +39,9 @@ def cases(folders):
 
 
 def shape(program, path):
-    """-> layers, bytes of experts."""
+    """-> layers, bytes of experts, of the least with which layers are streamed."""
     j = json.loads(lode(program, 'plan', path, '--device', 'cpu', '--no-bandwidth', '--json'))
-    return j['n_layers'], j['experts_size']
+    return j['n_layers'], j['experts_size'], j['layer_cache_least']
 
 
 def beside(n_layers, experts, device):
@@ -58,7 +58,7 @@ def beside(n_layers, experts, device):
            '--bring-rows', '9']
 
 
-def ways(n_layers, experts, device):
+def ways(n_layers, experts, layer_cache, device):
     two, three = ['--device', device], ['--device', device + ',cpu']
     for n in range(1, n_layers + 2):
         yield two + [LAYERS, str(n), '-b', '7']
@@ -66,6 +66,8 @@ def ways(n_layers, experts, device):
     yield two + [LAYERS, '99', '-ot', 'attn=CPU']
     yield two + [LAYERS, '99', '-b', '3', '-ot', 'blk\\.[02468]\\.=CPU,output=CPU']
     yield three + [LAYERS, '99', '-b', '7', '-ts', '1,2']
+    for n in range(1, n_layers if layer_cache else 0): # the host's layers are streamed
+        yield two + [LAYERS, str(n), '-b', '7', '--layer-cache', str(layer_cache)]
     if device == 'cpu,cpu': # ranks that have parts of the rows, and exchange their results
         for n in 2, 3, 4:
             rows = ['--device', ','.join(['cpu'] * (n + 1)), '--split-mode', 'row']

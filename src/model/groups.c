@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "store/assemble.h"
+#include "store/memory.h"
 
 #include <stdio.h>
 
@@ -69,8 +70,12 @@ struct layers {
     uint64_t stage; /* bytes that the largest matrix which has to be converted is made of; 0: none has */
 };
 
+static bool on_host(const struct lode_weight *w, const uint16_t *uses) {
+    return uses ? !uses[w->op.id] || uses[w->op.id] & 1u << LODE_HOST : !w->elsewhere;
+}
+
 static bool may_stream(const struct lode_weight *w, const struct lode_operand *op, unsigned *layer) {
-    return op->count == 1 && !w->elsewhere && w->group == LODE_NO_GROUP && w->home->type == w->op.type &&
+    return op->count == 1 && w->group == LODE_NO_GROUP && w->home->type == w->op.type &&
            w->size >= SMALL && sscanf(w->home->name, "blk.%u.", layer) == 1 && *layer < MOST_LAYERS;
 }
 
@@ -135,21 +140,21 @@ static int choose_layers(struct layers *l, struct lode_weight *weights, uint64_t
 
 /* The layers' matrices, none of which is in a group yet; NULL: no memory. */
 static struct layers *list_layers(const struct lode_graph *g, const struct lode_source *source,
-                                  const struct lode_weight *weights) {
+                                  const struct lode_weight *weights, const uint16_t *uses) {
     struct layers *l = LODE_NEW(struct layers);
     for (uint32_t i = 0; l && i < g->n_nodes; i++)
         for (int k = 0; k < LODE_MAX_WEIGHTS; k++) {
             const struct lode_operand *op = g->nodes[i]->w[k];
             unsigned layer;
-            if (op && may_stream(&weights[op->id], op, &layer))
+            if (op && on_host(&weights[op->id], uses) && may_stream(&weights[op->id], op, &layer))
                 add_weight(l, source, weights, &weights[op->id], layer);
         }
     return l;
 }
 
 uint64_t lode_layers_size(const struct lode_graph *g, const struct lode_source *source,
-                          const struct lode_weight *weights) {
-    struct layers *l = list_layers(g, source, weights);
+                          const struct lode_weight *weights, const uint16_t *uses) {
+    struct layers *l = list_layers(g, source, weights, uses);
     uint64_t all = 0;
     for (uint32_t i = 0; l && i < l->n; i++)
         all += l->sizes[i];
@@ -158,8 +163,8 @@ uint64_t lode_layers_size(const struct lode_graph *g, const struct lode_source *
 }
 
 uint64_t lode_layers_room(const struct lode_graph *g, const struct lode_source *source,
-                          const struct lode_weight *weights, uint64_t room) {
-    struct layers *l = list_layers(g, source, weights);
+                          const struct lode_weight *weights, const uint16_t *uses, uint64_t room) {
+    struct layers *l = list_layers(g, source, weights, uses);
     uint64_t largest = 0, stay = 0;
     for (uint32_t i = 0; l && i < l->n; i++)
         largest = l->sizes[i] > largest ? l->sizes[i] : largest;
@@ -174,7 +179,7 @@ int lode_groups_of_layers(const struct lode_graph *g, const struct lode_source *
                           struct lode_weight *weights, uint64_t room, struct lode_group **groups, uint32_t *n_groups, uint64_t *streamed,
                           struct lode_error *err) {
     *streamed = 0;
-    struct layers *l = list_layers(g, source, weights);
+    struct layers *l = list_layers(g, source, weights, NULL);
     if (!l)
         return lode_fail_nomem(err, "table of layers");
     const int rc = choose_layers(l, weights, room, groups, n_groups, streamed, err);

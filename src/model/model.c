@@ -546,7 +546,7 @@ void lode_model_gpu_cache(struct lode_model *m, uint64_t bytes) {
 }
 
 uint64_t lode_model_layers_size(const struct lode_model *m) {
-    return lode_layers_size(&m->graphs[LODE_BODY], m->source, m->weights);
+    return lode_layers_size(&m->graphs[LODE_BODY], m->source, m->weights, NULL);
 }
 
 bool lode_model_lost(const struct lode_model *m) {

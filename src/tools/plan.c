@@ -242,12 +242,12 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
     out_json_string(stdout, lode_model_info(m)->path);
     printf(",\n  \"n_layers\": %u, \"gpu_layers\": %u, \"cpu_experts\": %u,\n"
            "  \"fits\": %s, \"on_gpu\": %s, \"ctx\": %u, \"ctx_wanted\": %u, \"parallel\": %u, \"batch\": %u,\n"
-           "  \"layer_cache\": %llu, \"layers_size\": %llu,\n"
-           "  \"expert_cache\": %llu, \"experts_size\": %llu, \"hit_rate\": %.6f,\n",
+           "  \"layer_cache\": %llu, \"layer_cache_least\": %llu, \"layers_size\": %llu,\n"
+           "  \"expert_cache\": %llu, \"expert_cache_least\": %llu, \"experts_size\": %llu, \"hit_rate\": %.6f,\n",
            p->n_layers, p->gpu_layers, p->cpu_experts, p->fits ? "true" : "false", p->on_gpu ? "true" : "false", p->ctx, p->ctx_wanted,
-           p->parallel, p->batch, (unsigned long long)p->layer_cache, (unsigned long long)p->layers_size,
-           (unsigned long long)p->expert_cache, (unsigned long long)p->experts_size,
-           p->hit_rate);
+           p->parallel, p->batch, (unsigned long long)p->layer_cache, (unsigned long long)p->layer_cache_least,
+           (unsigned long long)p->layers_size, (unsigned long long)p->expert_cache,
+           (unsigned long long)p->expert_cache_least, (unsigned long long)p->experts_size, p->hit_rate);
     if (routes->ahead > 0)
         printf("  \"hit_rate_with_guesses\": %.6f,\n", routes->ahead);
     if (b->waits > 0)
