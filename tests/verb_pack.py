@@ -106,6 +106,67 @@ def check_faults(t, source, clean):
     count.check(r.returncode == 1 and 'already' in r.stderr, 'a second pack is refused: ' + r.stderr)
 
 
+def check_restarts(t):
+    """What was written is only gone on from where source and directory are what they were."""
+    source, to = t + '/source', t + '/restarted'
+    shutil.copytree(os.path.join(TESTS, 'data', 'arch/qwen2_moe/hf'), source)
+    n = int(pack(source, t + '/calls', fault='COUNT').stderr.split('iofault: ')[1].split()[0])
+
+    def killed():
+        shutil.rmtree(to, ignore_errors=True)
+        pack(source, to, fault='KILL:%d' % (n * 2 // 3))
+        return os.path.getsize(to + '/pack.journal') > 40
+
+    def as_new(what):
+        shutil.rmtree(t + '/fresh', ignore_errors=True)
+        good = pack(source, t + '/fresh').returncode == 0
+        r = pack(source, to)
+        count.check(good and r.returncode == 0 and 'earlier start' not in r.stderr and
+                    all(filecmp.cmp(to + '/' + f, t + '/fresh/' + f, False) for f in FILES), what + ': ' + r.stderr)
+
+    begun = killed()
+    with open(source + '/model.safetensors', 'r+b') as f:
+        size = int.from_bytes(f.read(8), 'little')
+        data = f.read(size) and f.read()
+        f.seek(8 + size)
+        f.write(data[len(data) // 2:] + data[:len(data) // 2])  # other numbers, all else the same
+    as_new('a directory that was changed meanwhile')
+    begun = killed() and begun
+    os.truncate(to + '/weights.bin', 4096)
+    as_new('weights.bin was cut meanwhile')
+    begun = killed() and begun
+    os.unlink(to + '/weights.bin')
+    as_new('weights.bin was removed meanwhile')
+    count.check(begun, 'what was killed had begun')
+
+
+def check_places(t, source):
+    """Where a model may be packed to."""
+    folder = t + '/with a space, übel'
+    os.mkdir(folder)
+    r = pack(source, folder)
+    count.check(r.returncode == 0 and run('pack', folder, '--check').returncode == 0, 'an odd name: ' + r.stderr)
+    for name, make in (('config.json', '{}'), ('model.gguf', 'GGUF')):
+        other = t + '/other-' + name
+        os.mkdir(other)
+        with open(other + '/' + name, 'w') as f:
+            f.write(make)
+        r = pack(source, other)
+        count.check(r.returncode == 1 and name in r.stderr and os.listdir(other) == [name],
+                    'a directory of something else: ' + r.stderr)
+    other = t + '/with manifest'
+    shutil.copytree(os.path.join(TESTS, 'data', 'arch/qwen2_moe/hf'), other)
+    for name in 'manifest.json', 'weights.bin':
+        with open(other + '/' + name, 'w') as f:
+            f.write('{}')
+    r = run('inspect', other)
+    count.check(r.returncode == 0, 'a directory of another kind with a manifest.json: ' + r.stderr)
+    with open(t + '/a-file', 'w') as f:
+        f.write('x')
+    r = pack(source, t + '/a-file')
+    count.check(r.returncode == 1 and 'a-file' in r.stderr and r.stderr.count('\n') == 1, r.stderr)
+
+
 def check_damage(t, clean):
     with open(clean + '/manifest.json') as f:
         m = json.load(f)
@@ -131,6 +192,28 @@ def check_damage(t, clean):
             r = run('pack', bad, '--check')
             count.check(r.returncode == 1 and named in r.stderr, '--check: ' + r.stderr)
             shutil.rmtree(bad)
+    for name, ats in ('keys.gguf', range(7, 10 ** 9, 1501)), ('manifest.json', range(5, 10 ** 9, 1097)):
+        bad, said = t + '/bad', []
+        shutil.copytree(clean, bad)
+        with open(clean + '/' + name, 'rb') as f:
+            data = f.read()
+        for at in ats:
+            if at >= len(data):
+                break
+            with open(bad + '/' + name, 'wb') as f:
+                f.write(data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
+            r = run('logits', bad, '--ids', '1,2', '-o', t + '/x.npy')
+            if r.returncode != 1 or name not in r.stderr and 'is missing' not in r.stderr:
+                said.append((at, r.returncode, r.stderr))
+        count.check(not said, 'flipped bits in %s: %s' % (name, said[:2]))
+        shutil.rmtree(bad)
+    old = t + '/old'
+    shutil.copytree(clean, old)
+    with open(old + '/manifest.json') as f:
+        text = f.read()
+    with open(old + '/manifest.json', 'w') as f:
+        f.write(text[:text.index(',\n "keys"')] + '\n}\n')
+    count.check(logits_bytes(PROGRAM, old, IDS) == whole, 'a manifest without checksums of its own')
     bad = t + '/cut'
     shutil.copytree(clean, bad)
     os.truncate(bad + '/weights.bin', m['size'] - 4096)
@@ -174,7 +257,11 @@ def check_profile(t, clean):
     with open(t + '/hot.json', 'w') as f:
         f.write('{"experts": [[0, 1, 5], [99, 0, 1], [0, 77, 1]]}')
     count.check(logits_bytes(PROGRAM, clean, IDS, '--expert-cache', str(least), '--hot-experts',
-                             t + '/hot.json') == whole, 'hot experts of another model are passed over')
+                             t + '/hot.json') == whole, 'hot experts that there are not are passed over')
+    with open(t + '/other.json', 'w') as f:
+        f.write('{"experts": [[99, 0, 1], [0, 77, 1]]}')
+    r = run('logits', clean, '--ids', '1', '--expert-cache', str(most), '--hot-experts', t + '/other.json')
+    count.check(r.returncode == 1 and 'other.json' in r.stderr and "is another's" in r.stderr, r.stderr)
     for bad in '{"experts": 3}', '{"experts": [[1]]}', '{"experts": [[-1, 2, 3]]}', '[', '{}':
         with open(t + '/bad.json', 'w') as f:
             f.write(bad)
@@ -224,6 +311,8 @@ def main():
         source, clean = os.path.join(TESTS, 'data', 'arch/qwen3_moe/model.gguf'), t + '/clean'
         count.check(pack(source, clean).returncode == 0, 'pack')
         check_faults(t, source, clean)
+        check_restarts(t)
+        check_places(t, source)
         check_damage(t, clean)
         check_sharing(t, clean)
         check_profile(t, clean)

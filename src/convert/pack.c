@@ -15,6 +15,7 @@
 #include "lode/pack.h"
 #include "text/tokenizer.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -186,13 +187,19 @@ static bool parse_line(const char *line, uint64_t *out) {
     return line[SUM_LINE - 1] == '\n';
 }
 
+/* The room of everything is there before the first line is: without it somebody took the file away, or cut it. */
+static bool has_room(const struct packing *p) {
+    struct stat st;
+    return fstat(p->weights, &st) == 0 && (uint64_t)st.st_size >= p->index.size;
+}
+
 /* How many units an earlier call has on the disk: whole lines, the first of which is ours. */
 static int read_journal(struct packing *p, uint32_t *n_done, struct lode_error *err) {
     char line[SUM_LINE];
     uint64_t value;
     uint32_t n = 0;
     *n_done = 0;
-    if (pread(p->journal, line, SUM_LINE, 0) == SUM_LINE && parse_line(line, &value) &&
+    if (has_room(p) && pread(p->journal, line, SUM_LINE, 0) == SUM_LINE && parse_line(line, &value) &&
         value == p->fingerprint)
         while (n < n_units(p) &&
                pread(p->journal, line, SUM_LINE, (off_t)(n + 1) * SUM_LINE) == SUM_LINE &&
@@ -241,10 +248,37 @@ static int sync_dir(struct packing *p, struct lode_error *err) {
     return rc;
 }
 
+/* What a packed model's directory may have: its files, whole or in part, and what file systems and desktops
+ * leave in any. */
+static bool is_ours(const char *name) {
+    static const char *const names[] = {LODE_PACKED_MANIFEST, LODE_PACKED_KEYS, LODE_PACKED_WEIGHTS, JOURNAL,
+                                        "lost+found", "."};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(name, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+/* A directory of something else is left alone: beside weights.bin a model of another kind would not be found
+ * again. */
+static int check_dir(const struct packing *p, struct lode_error *err) {
+    DIR *d = opendir(p->dir);
+    int rc = 0;
+    if (!d)
+        return lode_fail(err, LODE_ERR_IO, p->dir, "the directory cannot be opened: %s", strerror(errno));
+    for (struct dirent *e; rc == 0 && (e = readdir(d));)
+        if (!is_ours(e->d_name))
+            rc = lode_fail(err, LODE_ERR_ARG, p->dir,
+                           "it holds something else (%.100s): name a directory that is new, or empty", e->d_name);
+    closedir(d);
+    return rc;
+}
+
 static int open_files(struct packing *p, struct lode_error *err) {
     if (mkdir(p->dir, 0777) < 0 && errno != EEXIST)
         return lode_fail(err, LODE_ERR_IO, p->dir, "the directory cannot be made: %s",
                          strerror(errno));
+    LODE_TRY(check_dir(p, err));
     LODE_TRY(open_here(p, JOURNAL, &p->journal, err));
     if (flock(p->journal, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
         return lode_fail(err, LODE_ERR_IO, p->dir, "another process is packing into it now");
@@ -263,8 +297,14 @@ static int write_manifest(struct packing *p, struct lode_error *err) {
 }
 
 static int write_keys(struct packing *p, struct lode_error *err) {
+    struct lode_in_file f;
     LODE_TRY(lode_gguf_writer_begin(p->c->writer, path_of(p, LODE_PACKED_KEYS), err));
-    return lode_gguf_writer_commit(p->c->writer, err);
+    LODE_TRY(lode_gguf_writer_commit(p->c->writer, err));
+    int rc = lode_in_open(&f, path_of(p, LODE_PACKED_KEYS), err);
+    if (rc == 0)
+        rc = lode_packed_sum(&f, &p->index.keys_sum, err);
+    lode_in_close(&f);
+    return rc;
 }
 
 /* ---- the whole ---- */
@@ -313,11 +353,14 @@ static int take_fingerprint(struct packing *p, struct lode_error *err) {
     const struct lode_source *s = p->c->source;
     lode_packed_print(&p->index, &b);
     const int rc = lode_gguf_writer_header(p->c->writer, &b, err);
-    for (size_t i = 0; rc == 0 && s->gguf && i < lode_gguf_n_shards(s->gguf); i++) {
+    for (size_t i = 0; rc == 0 && i < s->n_files; i++) {
+        const struct lode_in_file *f = lode_source_file(s, i);
         struct stat st = {0};
-        stat(lode_gguf_file(s->gguf, i)->path, &st);
-        lode_buf_addf(&b, "%lld %lld.%09ld", (long long)st.st_size, (long long)st.st_mtim.tv_sec,
-                      st.st_mtim.tv_nsec);
+        if (f && f->fd >= 0)
+            fstat(f->fd, &st);
+        /* the inode: another file with this one's name, size and time, as copying may keep them */
+        lode_buf_addf(&b, "%llu %lld %lld.%09ld\n", (unsigned long long)st.st_ino, (long long)st.st_size,
+                      (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
     }
     if (rc == 0 && b.failed) {
         lode_buf_free(&b);

@@ -60,6 +60,10 @@ static int hf_check(const struct lode_source *s, struct lode_error *err) {
 
 static void hf_forget(const struct lode_source *s) { lode_st_forget(hf_of(s)->st); }
 
+static const struct lode_in_file *hf_file(const struct lode_source *s, size_t i) {
+    return lode_st_file(hf_of(s)->st, i);
+}
+
 static void hf_close(struct lode_source *s) {
     struct lode_hf *h = (struct lode_hf *)s;
     lode_st_close(h->st);
@@ -72,7 +76,7 @@ static void hf_close(struct lode_source *s) {
 
 static const struct lode_source_ops hf_ops = {hf_find,  hf_tensor, hf_data, hf_read,
                                               hf_order, hf_place, hf_check, hf_forget, hf_close,
-                                              hf_stretches, hf_read_held};
+                                              hf_stretches, hf_read_held, hf_file};
 
 int lode_hf_note(struct lode_hf *h, struct lode_error *err, const char *fmt, ...) {
     char line[512];

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 enum { MAX_MANIFEST = 256 << 20 };
 
@@ -118,7 +119,7 @@ static void packed_close(struct lode_source *s) {
 }
 
 static const struct lode_source_ops ops = {find,  tensor, data,  read,
-                                           order, place,  check, forget, packed_close, NULL, NULL};
+                                           order, place,  check, forget, packed_close, NULL, NULL, NULL};
 
 /* DIR/NAME; NULL: no memory.  The caller frees it. */
 static char *path_in(const char *dir, const char *name) {
@@ -147,6 +148,38 @@ static int read_manifest(struct packed *p, struct lode_error *err) {
     return rc;
 }
 
+int lode_packed_sum(const struct lode_in_file *f, uint64_t *out, struct lode_error *err) {
+    enum { PIECE = 1 << 20 };
+    XXH3_state_t *sum = XXH3_createState();
+    char *buffer = lode_alloc(PIECE, 1);
+    int rc = sum && buffer ? 0 : lode_fail_nomem(err, f->path);
+    if (sum)
+        XXH3_64bits_reset(sum);
+    for (uint64_t at = 0; rc == 0 && at < f->size; at += PIECE) {
+        const size_t n = f->size - at < PIECE ? (size_t)(f->size - at) : PIECE;
+        rc = lode_in_read(f, at, buffer, n, err);
+        if (rc == 0)
+            XXH3_64bits_update(sum, buffer, n);
+    }
+    *out = rc == 0 ? XXH3_64bits_digest(sum) : 0;
+    XXH3_freeState(sum);
+    lode_free(buffer);
+    return rc;
+}
+
+/* Vocabulary and settings: few bytes, whose damage would be heard in every answer, if not as an error. */
+static int check_keys(const struct packed *p, struct lode_error *err) {
+    const struct lode_in_file *f = lode_gguf_file(p->keys, 0);
+    uint64_t sum;
+    if (!p->index.keys_sum)
+        return 0;
+    LODE_TRY(lode_packed_sum(f, &sum, err));
+    return sum == p->index.keys_sum
+               ? 0
+               : lode_fail(err, LODE_ERR_IO, f->path,
+                           "it is damaged: its checksum is not the one in the manifest; pack the model again");
+}
+
 static int list_tensors(struct packed *p, struct lode_error *err) {
     const uint32_t n = p->index.n_tensors;
     p->tensors = LODE_NEW_ARRAY(struct lode_gguf_tensor, n);
@@ -171,6 +204,8 @@ static int open_files(struct packed *p, const char *dir, bool map, struct lode_e
     LODE_TRY(list_tensors(p, err));
     char *keys = path_in(dir, LODE_PACKED_KEYS), *weights = path_in(dir, LODE_PACKED_WEIGHTS);
     int rc = keys && weights ? lode_gguf_open_unmapped(&p->keys, keys, err) : lode_fail_nomem(err, dir);
+    if (rc == 0)
+        rc = check_keys(p, err);
     if (rc == 0)
         rc = lode_in_open(&p->weights, weights, err);
     if (rc == 0 && p->weights.size < p->index.size)

@@ -52,6 +52,7 @@ struct lode_packed_index {
     struct lode_packed_records *records; /* (n_records) */
     uint32_t n_tensors, n_records;
     uint64_t size; /* of weights.bin */
+    uint64_t keys_sum; /* XXH3 of keys.gguf; 0: nobody noted it */
     bool half_order;
     const char *source;
 };
@@ -65,7 +66,10 @@ int lode_packed_lay_out(struct lode_packed_index *x, struct lode_error *err);
 int lode_packed_parse(struct lode_packed_index *x, struct lode_str text, const char *where,
                       struct lode_error *err);
 void lode_packed_deinit(struct lode_packed_index *x);
+/* out is empty. */
 bool lode_packed_print(const struct lode_packed_index *x, struct lode_buf *out);
+/* The XXH3 of a whole file. */
+int lode_packed_sum(const struct lode_in_file *f, uint64_t *out, struct lode_error *err);
 
 /* Whether dir is such a directory; whether packing began there, if it ended or not. */
 bool lode_packed_is(const char *dir);

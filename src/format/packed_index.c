@@ -8,6 +8,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <xxhash.h>
+
+/* The manifest ends with the checksum of all that is before this. */
+#define TAIL ",\n \"manifest\": \""
 
 static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
@@ -131,7 +135,10 @@ bool lode_packed_print(const struct lode_packed_index *x, struct lode_buf *b) {
             lode_buf_addf(b, "%s\"%016" PRIx64 "\"", e ? ", " : "", r->sums[e]);
         lode_buf_addz(b, "]}");
     }
-    return lode_buf_addz(b, "\n ]\n}\n");
+    lode_buf_addz(b, "\n ]");
+    if (x->keys_sum)
+        lode_buf_addf(b, ",\n \"keys\": \"%016" PRIx64 "\"", x->keys_sum);
+    return !b->failed && lode_buf_addf(b, TAIL "%016" PRIx64 "\"\n}\n", (uint64_t)XXH3_64bits(b->data, b->len));
 }
 
 /* ---- reading ---- */
@@ -234,6 +241,20 @@ static int compare(struct reader *r, const struct lode_json *tensors, const stru
     return 0;
 }
 
+/* Of a manifest that has its own checksum, which older ones have not. */
+static int check_text(struct reader *r, struct lode_str text, const struct lode_json *root) {
+    static const size_t n = sizeof TAIL - 1 + sizeof "0123456789abcdef\"\n}";
+    const struct lode_json *own = lode_json_get(root, "manifest");
+    uint64_t sum;
+    if (!own && !lode_json_get(root, "keys"))
+        return 0;
+    if (!read_sum(own, &sum) || text.len < n || memcmp(text.data + text.len - n, TAIL, sizeof TAIL - 1) != 0 ||
+        XXH3_64bits(text.data, text.len - n) != sum)
+        return lode_fail(r->err, LODE_ERR_FORMAT, r->where,
+                         "it was changed or is damaged: its checksum is another; pack the model again");
+    return 0;
+}
+
 static int read_index(struct reader *r, const struct lode_json *root) {
     struct lode_packed_index *x = r->x;
     const struct lode_json *tensors = lode_json_get(root, "tensors");
@@ -249,7 +270,12 @@ static int read_index(struct reader *r, const struct lode_json *root) {
     if (x->n_tensors == 0 || x->n_tensors > LODE_PACKED_MAX_TENSORS)
         return lode_fail(r->err, LODE_ERR_FORMAT, r->where, "1 to %d tensors expected, %u listed",
                          LODE_PACKED_MAX_TENSORS, x->n_tensors);
+    const struct lode_json *half = lode_json_get(root, "half_order"), *keys = lode_json_get(root, "keys");
+    if (!lode_json_is(half, LODE_JSON_TRUE) && !lode_json_is(half, LODE_JSON_FALSE))
+        return lode_fail(r->err, LODE_ERR_FORMAT, r->where, "half_order: true or false expected");
     x->half_order = lode_json_bool(root, "half_order", false);
+    if (keys && !read_sum(keys, &x->keys_sum))
+        return lode_fail(r->err, LODE_ERR_FORMAT, r->where, "keys: a checksum of 16 hexadecimal digits expected");
     x->source = lode_arena_strndup(&x->arena, source.data ? source.data : "", source.len);
     x->tensors = LODE_ARENA_ARRAY(&x->arena, struct lode_packed_tensor, x->n_tensors);
     if (!x->source || !x->tensors)
@@ -269,7 +295,9 @@ int lode_packed_parse(struct lode_packed_index *x, struct lode_str text, const c
     struct lode_json_doc doc;
     *x = (struct lode_packed_index){0};
     LODE_TRY(lode_json_parse(&doc, text, where, err));
-    const int rc = read_index(&(struct reader){x, where, err}, doc.nodes);
+    struct reader r = {x, where, err};
+    int rc = check_text(&r, text, doc.nodes);
+    rc = rc < 0 ? rc : read_index(&r, doc.nodes);
     lode_json_free(&doc);
     if (rc < 0)
         lode_packed_deinit(x);

@@ -567,6 +567,10 @@ size_t lode_st_n_shards(const struct lode_st *st) {
     return st->n_files;
 }
 
+const struct lode_in_file *lode_st_file(const struct lode_st *st, size_t shard) {
+    return shard < st->n_files ? &st->files[shard] : NULL;
+}
+
 uint64_t lode_st_file_size(const struct lode_st *st) {
     uint64_t size = 0;
     for (uint32_t i = 0; i < st->n_files; i++)

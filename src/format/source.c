@@ -63,6 +63,10 @@ static int gguf_check(const struct lode_source *s, struct lode_error *err) {
 
 static void gguf_forget(const struct lode_source *s) { lode_gguf_forget(gguf_of(s)); }
 
+static const struct lode_in_file *gguf_file(const struct lode_source *s, size_t i) {
+    return lode_gguf_file(gguf_of(s), i);
+}
+
 static void gguf_close(struct lode_source *s) {
     lode_gguf_close(gguf_of(s));
     lode_free(s);
@@ -70,7 +74,7 @@ static void gguf_close(struct lode_source *s) {
 
 static const struct lode_source_ops gguf_ops = {gguf_find,  gguf_tensor, gguf_data, gguf_read,
                                                 gguf_order, gguf_place,  gguf_check,
-                                                gguf_forget, gguf_close, NULL, NULL};
+                                                gguf_forget, gguf_close, NULL, NULL, gguf_file};
 
 /* Layers that predict further tokens (MTP) come last and are not run. */
 static void note_extra_layers(struct gguf_source *s) {
@@ -164,8 +168,8 @@ int lode_source_open(struct lode_source **out, const char *path, bool map, struc
     const bool hf =
         folder && lode_buf_addf(&config, "%s/config.json", found) && stat(config.data, &st) == 0;
     const int rc = config.failed ? lode_fail_nomem(err, path)
+                   : hf          ? lode_hf_open(out, found, map, err) /* a manifest.json beside it is not ours */
                    : folder && lode_packed_begun(found) ? lode_packed_open(out, found, map, err)
-                   : hf          ? lode_hf_open(out, found, map, err)
                    : folder      ? open_folder(out, found, map, err)
                                  : open_gguf(out, found, map, err);
     lode_buf_free(&config);
@@ -248,6 +252,10 @@ int lode_source_read_held(const struct lode_source *s, const struct lode_gguf_te
                           void *out, size_t n, const struct lode_held *held, struct lode_error *err) {
     return s->ops->read_held ? s->ops->read_held(s, t, offset, out, n, held, err)
                              : lode_source_read(s, t, offset, out, n, err);
+}
+
+const struct lode_in_file *lode_source_file(const struct lode_source *s, size_t i) {
+    return s->ops->file ? s->ops->file(s, i) : NULL;
 }
 
 int lode_source_check(const struct lode_source *s, struct lode_error *err) {

@@ -63,6 +63,8 @@ struct lode_source_ops {
                           size_t n, struct lode_stretch *out, uint32_t most);
     int (*read_held)(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                      void *out, size_t n, const struct lode_held *held, struct lode_error *err);
+    /* NULL: nobody may ask. */
+    const struct lode_in_file *(*file)(const struct lode_source *s, size_t i);
 };
 
 /* path: a GGUF file (any of a set), a directory with config.json and safetensors or with one GGUF
@@ -106,6 +108,9 @@ uint32_t lode_source_stretches(const struct lode_source *s, const struct lode_gg
 /* As lode_source_read, but what is held is not read. */
 int lode_source_read_held(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                           void *out, size_t n, const struct lode_held *held, struct lode_error *err);
+/* The i-th of n_files that hold weights, open as long as the source is; NULL: it was parsed from memory, or is
+ * packed. */
+const struct lode_in_file *lode_source_file(const struct lode_source *s, size_t i);
 /* LODE_ERR_IO when mapped bytes could not be read since opening (base/sigbus.h). */
 int lode_source_check(const struct lode_source *s, struct lode_error *err);
 /* What the page cache has of the files is given up, and comes again when it is used. */

@@ -101,6 +101,7 @@ int lode_hot_parse(const struct lode_model *m, struct lode_str text, const char 
                  : lode_fail(err, LODE_ERR_FORMAT, where, "a list of \"experts\" is expected");
     if (rc == 0 && !(*out = LODE_NEW_ARRAY(uint32_t, (size_t)lode_json_count(list) + 1)))
         rc = lode_fail_nomem(err, where);
+    uint32_t n_listed = 0;
     for (const struct lode_json *v = rc == 0 ? lode_json_first(list) : NULL; v;
          v = lode_json_next(list, v)) {
         int64_t layer, expert;
@@ -109,10 +110,13 @@ int lode_hot_parse(const struct lode_model *m, struct lode_str text, const char 
             rc = lode_fail(err, LODE_ERR_FORMAT, where, "[layer, expert, uses] is expected");
             break;
         }
+        n_listed++;
         const uint32_t group = find_group(m, layer, expert);
         if (group < m->n_groups) /* another model's are passed over */
             (*out)[(*n)++] = group;
     }
+    if (rc == 0 && n_listed && *n == 0) /* it would be written over */
+        rc = lode_fail(err, LODE_ERR_ARG, where, "none of its %u experts is one of this model's: it is another's", n_listed);
     lode_json_free(&doc);
     if (rc < 0) {
         lode_free(*out);
