@@ -155,10 +155,12 @@ def refusals():
     below = '%dM' % (int(least[:-1]) - 3)
     check('and a little less is not', plan(model, '--ram', below, '-c', '2048')[0] == 1)
     for flag, word in (('--ram=0', b'leaves room for nothing'), ('--ram=-1', b'not a size'), ('--ram=abc', b'not a size'),
-                       ('--ram=150%', b'not a size'), ('-c=99999999999', b'whole number'), ('--kv=bogus', b'not one of'),
+                       ('--ram=150%', b'not a size'), ('--ram=0.2', b'leaves room for nothing'), ('-c=99999999999', b'whole number'), ('--kv=bogus', b'not one of'),
                        ('--parallel=0', b'whole number')):
         r = run('plan', model, '--no-bandwidth', *flag.split('='))
         check('refused ' + flag, r.returncode in (1, 2) and word in r.stderr and not r.stdout, r.stderr)
+    status, p = plan(model, '--ram', '1e-12%')
+    check('a share of next to nothing is a budget', status == 1 and not p['fits'] and p['ram']['budget'] == 1)
     status, p = plan(model, '--ram', '1000T')
     check('no more than is free', status == 0 and p['ram']['budget'] < 1 << 49 and 'free' in p['advice'], p['advice'])
     status, p = plan(model, '-c', '200000000')
@@ -173,6 +175,18 @@ def refusals():
     check('no pattern', r.returncode == 1 and b'PATTERN=DEVICE' in r.stderr, r.stderr)
     r = run('plan', model, '-ot', 'exps=CPU', '--cpu-moe', '--device', 'cpu', '--no-bandwidth')
     check('all on the CPU', r.returncode == 0, r.stderr)
+    for verb in ('plan', '--no-bandwidth'), ('logits', '--ids', '1'):
+        for flag, more in (('-ngl', ['99']), ('--vram', ['1G']), ('--cpu-moe', []), ('-ts', ['3,1'])):
+            r = run(verb[0], model, '--device', 'cpu', flag, *more, *verb[1:])
+            check('nothing for a GPU: ' + flag, r.returncode == 0 and (flag + ' is for GPUs').encode() in r.stderr and
+                  r.stderr.count(b'\n') == 1, r.stderr)
+        r = run(verb[0], model, '-c', '70000', *verb[1:])
+        check('a longer context than it knows', r.returncode == 0 and b'longer than the 2048' in r.stderr, r.stderr)
+    r = run('plan', model, '--hot-experts', 'x', '--no-bandwidth', '--profile')
+    check('no part in a plan', r.returncode == 0 and b'--hot-experts has no part' in r.stderr and
+          b'--profile has no part' in r.stderr, r.stderr)
+    r = run('logits', model, '--ids', '1', '--ram', '1G', '--layer-cache', '1M')
+    check('two budgets', r.returncode == 1 and b'--layer-cache' in r.stderr, r.stderr)
 
 
 def traces():
@@ -189,6 +203,18 @@ def traces():
             check('replay ' + cell['policy'], g is None if cell['policy'] == 'belady' else
                   g['hit_rate'] > cell['hit_rate'] and g['guessed'] <= g['hits'] and
                   g['bytes_wrong'] < g['bytes_read'] and g['tokens_per_second'] > 0, cell)
+        other = os.path.join(t, 'other.trace')
+        run('trace', 'synth', other, '--layers', '3', '--experts', '32', '--tokens', '20')
+        empty = os.path.join(t, 'empty.trace')
+        with open(trace, 'rb') as f, open(empty, 'wb') as g:
+            head = f.read(40)
+            g.write(head + f.read(3 * 9 + int.from_bytes(head[20:24], 'little')))
+        for file, word in (other, 'another model'), (empty, 'no tokens'), ('missing.trace', 'no such file'):
+            r = run('plan', model, '--trace', file, '--no-bandwidth')
+            check('plan --trace ' + word, r.returncode == 1 and word in r.stderr.decode() and
+                  os.path.basename(file) in r.stderr.decode() and not r.stdout, r.stderr)
+        r = run('trace', 'replay', empty, '--json', *speeds)
+        check('replay of nothing', r.returncode == 1 and b'no tokens' in r.stderr, r.stderr)
         whole = plan(model, '-c', '2048')[1]
         half = whole['ram']['size'] - whole['experts_size'] // 2
         _, p = plan(model, '--ram', str(half), '-c', '2048', '--trace', trace, *speeds)

@@ -51,7 +51,8 @@ struct lode_trace_shape {
 /* What a model's experts are; borrowed, lives as long as the model.  n_experts 0: it has none. */
 LODE_API struct lode_trace_shape lode_model_routes(const struct lode_model *m);
 
-/* Room for n_tokens, all at position 0 and expert 0 until they are put.  The shape is copied. */
+/* Room for n_tokens, all at position 0 and expert 0 until they are put.  The shape is copied.  LODE_ERR_LIMIT
+ * with the numbers where memory does not hold them. */
 LODE_API int lode_trace_create(struct lode_trace **out, const struct lode_trace_shape *shape,
                                size_t n_tokens, struct lode_error *err);
 LODE_API void lode_trace_free(struct lode_trace *t);

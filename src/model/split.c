@@ -99,6 +99,9 @@ int lode_split_devices(struct lode_model *m, const char *list, struct lode_error
     for (const char *at = list;; at++) {
         const size_t n = strcspn(at, ",");
         struct device_name d;
+        if (n >= 6 && strncasecmp(at, "vulkan", 6) == 0)
+            return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device", "'%.*s': there is no backend for Vulkan yet; auto, "
+                             "cuda, cuda:N or cpu expected", (int)(n < 40 ? n : 40), at);
         if (!parse_device(&d, at, n))
             return lode_fail(err, LODE_ERR_ARG, "--device", "'%.40s'; auto, cuda, cuda:N, several of these with "
                              "commas between, or cpu expected", at);

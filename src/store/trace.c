@@ -4,6 +4,7 @@
 #include "base/cursor.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "base/out_file.h"
 
 static const char magic[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '2'};
@@ -87,10 +88,27 @@ static int make(struct lode_trace **out, const struct lode_trace_shape *s, size_
     return 0;
 }
 
-static int make_tokens(struct lode_trace *t, size_t n, struct lode_error *err) {
-    size_t pairs;
-    if (!lode_mul_size(n, (size_t)t->n_moe * t->shape.n_used, &pairs))
+/* What the system would promise and could not keep is refused with numbers. */
+static int check_memory(uint64_t bytes, const char *where, struct lode_error *err) {
+    enum { A_LITTLE = 64 << 20 }; /* not worth asking */
+    struct lode_machine machine;
+    if (bytes <= A_LITTLE)
+        return 0;
+    lode_machine_probe(&machine);
+    if (!machine.ram_left || bytes <= machine.ram_left)
+        return 0;
+    return lode_fail(err, LODE_ERR_LIMIT, where,
+                     "the trace takes %.0f MiB of memory, and %.0f MiB are free: fewer tokens are needed",
+                     (double)bytes / 0x1p20, (double)machine.ram_left / 0x1p20);
+}
+
+static int make_tokens(struct lode_trace *t, size_t n, const char *where, struct lode_error *err) {
+    size_t pairs, bytes;
+    const size_t each = sizeof *t->experts + sizeof *t->weights +
+                        (t->shape.guesses ? LODE_TRACE_WHENS * sizeof *t->guesses : 0);
+    if (!lode_mul_size(n, (size_t)t->n_moe * t->shape.n_used, &pairs) || !lode_mul_size(pairs, each, &bytes))
         return lode_fail_nomem(err, "route trace");
+    LODE_TRY(check_memory(bytes, where, err));
     t->pos = LODE_NEW_ARRAY(uint32_t, n);
     t->experts = LODE_NEW_ARRAY(uint16_t, pairs);
     t->weights = LODE_NEW_ARRAY(float, pairs);
@@ -115,7 +133,7 @@ int lode_trace_create(struct lode_trace **out, const struct lode_trace_shape *sh
                          "the model has no routed experts: there are no routes to record");
     }
     LODE_TRY(make(out, shape, shape->name ? strlen(shape->name) : 0, "route trace", err));
-    const int rc = make_tokens(*out, n_tokens, err);
+    const int rc = make_tokens(*out, n_tokens, "route trace", err);
     if (rc < 0) {
         lode_trace_free(*out);
         *out = NULL;
@@ -259,7 +277,7 @@ static int parse(struct lode_trace **out, struct lode_cursor *c, const char *whe
         return lode_fail(err, LODE_ERR_FORMAT, where,
                          "%zu bytes of tokens are not a multiple of the %zu that each has", left,
                          token);
-    LODE_TRY(make_tokens(t, left / token, err));
+    LODE_TRY(make_tokens(t, left / token, where, err));
     for (size_t i = 0; i < t->n_tokens; i++)
         LODE_TRY(parse_token(t, c, i, guessed, where, err));
     return 0;
@@ -281,6 +299,7 @@ int lode_trace_open(struct lode_trace **out, const char *path, struct lode_error
     struct lode_in_file f;
     *out = NULL;
     int rc = lode_in_open(&f, path, err);
+    rc = rc < 0 ? rc : check_memory(f.size, path, err);
     char *data = rc < 0 ? NULL : lode_alloc(f.size, 1);
     if (rc == 0)
         rc = data ? lode_in_read(&f, 0, data, f.size, err) : lode_fail_nomem(err, path);

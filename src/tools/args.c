@@ -225,7 +225,8 @@ static bool parse_size(const char *text, uint64_t *out) {
 }
 
 uint64_t arg_share_of(const struct arg_share *s, uint64_t whole) {
-    return s->share > 0 ? (uint64_t)(s->share * (double)whole) : s->bytes;
+    const uint64_t part = (uint64_t)(s->share * (double)whole);
+    return s->share <= 0 ? s->bytes : part || !whole ? part : 1; /* 0 means that none was named */
 }
 
 static int parse_shares(struct arg_shares *list, const char *text, const char *where,

@@ -7,12 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLUMN = 31, WIDTH = 100 };
+enum { COLUMN = 31, NARROW = 60, WIDE = 100 };
+
+static size_t width_of(FILE *f) {
+    const size_t n = out_columns(f);
+    return n < NARROW ? NARROW : n < WIDE ? n : WIDE;
+}
 
 /* Writes text from column `indent` on, breaking lines at spaces. */
 static void put_wrapped(FILE *f, const char *text, size_t at, size_t indent) {
+    const size_t width = width_of(f);
     while (*text) {
-        size_t room = WIDTH - at, len = strlen(text);
+        size_t room = width - at, len = strlen(text);
         if (len > room) {
             for (len = room; len > 0 && text[len] != ' '; len--)
                 ;
@@ -86,11 +92,15 @@ static void put_indented(FILE *f, const char *lines) {
 
 static void put_flags(FILE *f, const struct arg_spec *spec, bool foreign) {
     const char *group = NULL;
+    bool any = foreign; /* which have their heading already */
     for (size_t i = 0; i < spec->n_flags; i++) {
         const struct arg_flag *flag = &spec->flags[i];
         const bool is_foreign = flag->type == ARG_FOREIGN || flag->type == ARG_FOREIGN_BOOL;
         if (flag->debug || is_foreign != foreign)
             continue;
+        if (!any && !flag->group)
+            fputc('\n', f);
+        any = true;
         if (flag->group && (!group || strcmp(group, flag->group)))
             fprintf(f, "\n%s%s%s\n", out_bold(f), group = flag->group, out_plain(f));
         put_flag(f, flag);

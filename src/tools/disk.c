@@ -143,7 +143,7 @@ int disk_measure_dir(struct disk_speed *out, const char *dir, double seconds,
         return tool_fail(err, LODE_ERR_ARG, dir, "the name is too long");
     const int fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0)
-        return tool_fail(err, LODE_ERR_IO, dir, "no file can be made here: %s", strerror(errno));
+        return tool_fail(err, LODE_ERR_IO, dir, "no file to measure the disk with can be made here: %s", strerror(errno));
     out->filesystem = filesystem_name(fd);
     const int direct = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
     unlink(path);

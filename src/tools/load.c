@@ -122,13 +122,50 @@ static int open_with(struct lode_model **out, const struct load_opts *o, struct 
     return rc < 0 ? rc : open_model(out, o, bar, err);
 }
 
+/* What was asked of a GPU where none is used, and why none is. */
+static void say_no_gpu(const struct load_opts *o, const struct lode_model *m) {
+    struct lode_error why = {0};
+    const struct {
+        const char *flag;
+        bool given;
+    } asked[] = {{"-ngl", o->gpu_layers > 0},
+                 {"--vram", o->vram.given && !off_gpu(o)},
+                 {"--vram-experts", o->vram_experts.given},
+                 {"--cpu-moe", o->cpu_moe},
+                 {"--n-cpu-moe", o->n_cpu_moe > 0},
+                 {"-ts", o->tensor_split != NULL}};
+    const bool may = !off_gpu(o) && (!o->device || strcmp(o->device, "auto") == 0);
+    const bool stands_in = o->device && strchr(o->device, ','); /* "cpu,cpu" has devices without a GPU */
+    if (lode_model_info(m)->n_gpus || stands_in || *lode_model_info(m)->device_note)
+        return;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+        if (asked[i].given) {
+            fprintf(stderr, "lode: note: %s is for GPUs, and none is used: %s\n", asked[i].flag,
+                    !may                             ? "the CPU was asked for"
+                    : lode_device_count(&why) > 0    ? "there is one, but not for this model"
+                                                     : why.text);
+            return;
+        }
+}
+
+/* Positions that a model never saw are no error, but what it says there may make no sense. */
+static void say_context(const struct load_opts *o, const struct lode_model *m) {
+    const uint32_t trained = lode_model_info(m)->ctx_train;
+    if (trained && o->ctx > (int64_t)trained)
+        fprintf(stderr, "lode: note: the context of %lld is longer than the %u that the model was made for\n",
+                (long long)o->ctx, trained);
+}
+
 int load_open(struct lode_model **out, const struct load_opts *o, struct lode_error *err) {
     const int rc = open_with(out, o, NULL, err);
-    if (rc == 0)
-        say_notes(lode_model_info(*out)->notes);
-    if (rc == 0 && o->split_mode && strcmp(o->split_mode, "layer") != 0)
+    if (rc < 0)
+        return rc;
+    say_notes(lode_model_info(*out)->notes);
+    if (o->split_mode && strcmp(o->split_mode, "layer") != 0)
         say_notes(lode_model_info(*out)->device_note);
-    return rc;
+    say_no_gpu(o, *out);
+    say_context(o, *out);
+    return 0;
 }
 
 static int refuse(const struct lode_placement *p, struct lode_error *err) {
@@ -189,6 +226,9 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
     const struct lode_session_opts so = load_session_opts(o);
     const struct lode_budget b = load_budget(o);
     const bool hard = b.ram > 0;
+    if (hard && (o->expert_cache || o->layer_cache))
+        return tool_fail(err, LODE_ERR_ARG, "--ram", "it plans the caches, which %s names: give one of them",
+                         o->expert_cache ? "--expert-cache" : "--layer-cache");
     if (o->expert_cache || o->layer_cache) {
         if (b.gpu_layers)
             lode_model_split(m, b.gpu_layers, UINT32_MAX);
@@ -213,6 +253,8 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
         if (before > most)
             lode_memory_limit(before);
     }
+    if (o->hot && !p.expert_cache)
+        fprintf(stderr, "lode: note: --hot-experts %s is not used: no experts are streamed\n", o->hot);
     if (p.expert_cache) /* where the kernel tells no pressure, budgets alone hold */
         lode_memory_watch(true, NULL);
     if (p.ctx < p.ctx_wanted)
@@ -239,6 +281,8 @@ int load_model(struct lode_model **out, struct load_opts *o, struct lode_error *
     const struct lode_model_info *info = lode_model_info(*out);
     say_notes(info->notes);
     say_notes(info->device_note);
+    say_no_gpu(o, *out);
+    say_context(o, *out);
     if (o->numerics && strcmp(o->numerics, "fast") == 0)
         fprintf(stderr, "lode: note: --numerics fast: %s\n",
                 strcmp(info->numerics, "exact") == 0

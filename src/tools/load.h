@@ -8,6 +8,7 @@
 #include "lode/model.h"
 #include "lode/plan.h"
 #include "lode/session.h"
+#include "lode/trace.h"
 
 struct load_opts {
     const char *model, *ctk, *ctv, *kv, *isa, *numerics, *device;
@@ -93,8 +94,9 @@ extern const char *const load_split_modes[];
           .help = "read weights past the system's page cache, into memory of the program's own" }, \
         { "--hot-experts", ARG_STR, ARG_AT(type, load.hot), .meta = "FILE",                        \
           .help = "begin with the experts that this file says are used most, and keep it up to date" }, \
-        { "--cache-policy", ARG_STR, ARG_AT(type, load.cache_policy), .meta = "NAME",              \
-          .shown = "the best", .debug = true, .help = "which experts leave that memory first" },   \
+        { "--cache-policy", ARG_CHOICE, ARG_AT(type, load.cache_policy), .meta = "NAME",           \
+          .choices_of = lode_trace_policies, .shown = "the best", .debug = true,                   \
+          .help = "which experts leave that memory first" },                                       \
         { "--bring-rows", ARG_INT, ARG_AT(type, load.bring_rows), .meta = "N", .min = 0, .max = 1 << 20, .debug = true, \
           .def = "0", .shown = "where it is quicker",                                               \
           .help = "bring all experts to the GPU for steps of so many tokens" },                     \

@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,6 +68,11 @@ bool out_is_terminal(FILE *f) {
     return known[fd];
 }
 
+size_t out_columns(FILE *f) {
+    struct winsize w;
+    return out_is_terminal(f) && ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : SIZE_MAX;
+}
+
 static const char *escape(FILE *f, const char *sequence) {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
     if (!out_is_terminal(f) || (no_color && *no_color) || !term || !strcmp(term, "dumb"))
@@ -116,6 +123,21 @@ int tool_report(const struct lode_error *err) {
     fprintf(stderr, "%slode:%s %s%s%s\n", out_red(stderr), out_plain(stderr), err->where,
             err->where[0] ? ": " : "", err->text);
     return 1;
+}
+
+int out_may_write(const char *path, struct lode_error *err) {
+    struct stat st;
+    char dir[4096];
+    const bool there = stat(path, &st) == 0;
+    if (there && S_ISDIR(st.st_mode))
+        return tool_fail(err, LODE_ERR_IO, path, "is a directory, not a file to write to");
+    const char *slash = strrchr(path, '/');
+    const int n = slash ? snprintf(dir, sizeof dir, "%.*s", (int)(slash - path + 1), path) : snprintf(dir, sizeof dir, ".");
+    if (n < 0 || (size_t)n >= sizeof dir)
+        return tool_fail(err, LODE_ERR_ARG, path, "the file name is too long");
+    if (access(there ? path : dir, there ? W_OK : W_OK | X_OK) < 0)
+        return tool_fail(err, LODE_ERR_IO, path, "cannot be written: %s", strerror(errno));
+    return 0;
 }
 
 int outfile_open(struct outfile *o, const char *path, struct lode_error *err) {

@@ -27,6 +27,8 @@ bool out_flush(void);
 void out_json_string(FILE *f, const char *s);
 
 bool out_is_terminal(FILE *f);
+/* Of the terminal that f is; SIZE_MAX where it is none. */
+size_t out_columns(FILE *f);
 /* Escape sequences, or "" where f is not a terminal that wants them. */
 const char *out_bold(FILE *f);
 const char *out_dim(FILE *f);
@@ -41,6 +43,10 @@ int tool_fail(struct lode_error *err, int code, const char *where, const char *t
 int tool_report(const struct lode_error *err);
 /* The same, of a verb that was not built because a library was not there. */
 int tool_left_out(const char *verb, const char *library);
+
+/* Whether a file could be made or replaced there, asked before work whose result it takes; made by others or by
+ * later, as the profile, a trace, a list of hot experts. */
+int out_may_write(const char *path, struct lode_error *err);
 
 struct outfile {
     FILE *f;

@@ -119,6 +119,25 @@ static int measure(struct lode_budget *b, const struct lode_model *m, const stru
     return 0;
 }
 
+/* A trace of another model would be replayed all the same. */
+static int check_trace(const struct lode_trace *t, const struct lode_model *m, const char *path,
+                       struct lode_error *err) {
+    const struct lode_trace_shape *of = lode_trace_shape(t), is = lode_model_routes(m);
+    bool same = of->n_layers == is.n_layers && of->n_experts == is.n_experts && of->n_used == is.n_used;
+    for (uint32_t l = 0; same && l < is.n_layers; l++)
+        same = !of->expert_bytes[l] == !is.expert_bytes[l];
+    if (is.n_experts == 0)
+        return tool_fail(err, LODE_ERR_ARG, "--trace", "the model has no routed experts: there are no routes to replay");
+    if (lode_trace_n_tokens(t) == 0)
+        return tool_fail(err, LODE_ERR_FORMAT, path, "it has no tokens");
+    return same ? 0
+                : tool_fail(err, LODE_ERR_ARG, path,
+                            "the trace is of another model: %s%s%u layers and %u of %u experts a token, where this one "
+                            "has %u and %u of %u",
+                            of->name, *of->name ? ", " : "", of->n_layers, of->n_used, of->n_experts, is.n_layers,
+                            is.n_used, is.n_experts);
+}
+
 /* What a trace says of a cache of the plan's size: its hits, and with guesses those that are there or on
  * their way; the seconds that a token waits, with guesses or without, whichever is less: a model that runs
  * tries that out. */
@@ -128,19 +147,15 @@ struct routes {
 
 static double rate_of(const struct lode_replay *r) { return r->uses ? (double)r->hits / (double)r->uses : 0; }
 
-static int replay_routes(struct routes *out, const struct opts *o, const struct lode_placement *p,
+static int replay_routes(struct routes *out, const struct lode_trace *t, const struct lode_placement *p,
                          const struct lode_budget *b, struct lode_error *err) {
-    struct lode_trace *t;
     struct lode_replay r, ahead, computed;
-    int rc = lode_trace_open(&t, o->trace, err);
-    if (rc < 0)
-        return rc;
     /* sizes on disk may be padded: the same share */
     const double share = (double)p->expert_cache / (double)p->experts_size;
     const uint64_t all = lode_trace_bytes(t), capacity = (uint64_t)(share * (double)all);
     const struct lode_replay_pace pace = {.ram = LODE_PLAN_RAM_SHARE * b->ram_speed, .disk = b->disk_speed,
                                           .layer = p->forks * b->fork_time / p->n_layers};
-    rc = lode_trace_replay_at(t, NULL, capacity, &pace, false, &r, err);
+    int rc = lode_trace_replay_at(t, NULL, capacity, &pace, false, &r, err);
     rc = rc < 0 ? rc : lode_trace_replay_at(t, NULL, capacity, &pace, true, &ahead, err);
     /* a disk that takes no time leaves computing */
     const struct lode_replay_pace no_disk = {.ram = pace.ram, .layer = pace.layer};
@@ -151,7 +166,6 @@ static int replay_routes(struct routes *out, const struct opts *o, const struct 
         *out = (struct routes){rate_of(&r), lode_trace_shape(t)->guesses ? rate_of(&ahead) : 0,
                                known ? (least - computed.seconds) / (double)r.tokens : 0};
     }
-    lode_trace_free(t);
     return rc;
 }
 
@@ -159,40 +173,45 @@ static int replay_routes(struct routes *out, const struct opts *o, const struct 
 
 static void print_cell(double bytes) {
     char text[32];
-    printf("  %10s", bytes > 0 ? format_bytes(bytes, text) : "-");
+    printf("  %9s", bytes > 0 ? format_bytes(bytes, text) : "-");
 }
 
+static void print_row(const uint64_t size[LODE_RUNGS], const double read[LODE_RUNGS], bool disk) {
+    char text[32];
+    for (int k = 0; k < LODE_RUNGS; k++)
+        print_cell((double)size[k]);
+    const double all = read[LODE_RUNG_RAM] + read[LODE_RUNG_VRAM];
+    printf("  %12s", all > 0 ? format_bytes(all, text) : "-");
+    if (disk)
+        printf("  %10s", read[LODE_RUNG_DISK] > 0 ? format_bytes(read[LODE_RUNG_DISK], text) : "-");
+}
+
+/* Within 80 columns. */
 static void print_table(const struct lode_placement *p) {
     char text[32];
-    printf("%s%-22s  %10s  %10s  %10s  %14s%s\n", out_bold(stdout), "", "VRAM", "RAM", "disk",
-           "read a token", out_plain(stdout));
+    const bool disk = p->read[LODE_RUNG_DISK] > 0;
+    printf("%s%-20s  %9s  %9s  %9s  %12s%s%s\n", out_bold(stdout), "", "VRAM", "RAM", "disk", "read a token",
+           disk ? "   from disk" : "", out_plain(stdout));
     for (uint32_t i = 0; i < p->n_rows; i++) {
-        const struct lode_placement_row *r = &p->rows[i];
-        printf("%-22s", r->name);
-        for (int k = 0; k < LODE_RUNGS; k++)
-            print_cell((double)r->size[k]);
-        const double read = r->read[LODE_RUNG_RAM] + r->read[LODE_RUNG_VRAM];
-        printf("  %14s", read > 0 ? format_bytes(read, text) : "-");
-        if (r->read[LODE_RUNG_DISK] > 0)
-            printf(", %s from disk", format_bytes(r->read[LODE_RUNG_DISK], text));
+        printf("%-20s", p->rows[i].name);
+        print_row(p->rows[i].size, p->rows[i].read, disk);
         putchar('\n');
     }
-    printf("%s%-22s", out_bold(stdout), "in all");
-    for (int k = 0; k < LODE_RUNGS; k++)
-        print_cell((double)p->size[k]);
-    printf("%s\n%-22s", out_plain(stdout), "there is");
+    printf("%s%-20s", out_bold(stdout), "in all");
+    print_row(p->size, p->read, disk);
+    printf("%s\n%-20s", out_plain(stdout), "there is");
     for (int k = 0; k < LODE_RUNGS; k++)
         print_cell((double)p->budget[k]);
     putchar('\n');
     for (uint32_t i = 0; p->n_gpus > 1 && i < p->n_gpus; i++) {
-        printf("of that on device %-4u", i + 1);
+        printf("of that on device %-2u", i + 1);
         print_cell((double)p->gpu_size[i]);
         printf("  of %s\n", format_bytes((double)p->gpu_room[i], text));
     }
 }
 
 /* Three digits, which is more than is known. */
-static int decimals(double v) { return v < 10 ? 2 : v < 100 ? 1 : 0; }
+static int decimals(double v) { return v < 0.01 ? 5 : v < 0.1 ? 4 : v < 1 ? 3 : v < 10 ? 2 : v < 100 ? 1 : 0; }
 
 static void print_text(const struct lode_model *m, const struct lode_placement *p, const struct lode_budget *b,
                        const struct routes *routes) {
@@ -283,6 +302,23 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
     printf("\n}\n");
 }
 
+/* Flags of what is loaded that change nothing here. */
+static void say_unused(const struct load_opts *o) {
+    const struct {
+        const char *flag;
+        bool given;
+        const char *why;
+    } all[] = {{"--expert-cache", o->expert_cache, "it is taken as it is, and a plan chooses one (--ram)"},
+               {"--layer-cache", o->layer_cache, "it is taken as it is, and a plan chooses one (--ram)"},
+               {"--hot-experts", o->hot, "nothing is loaded"},
+               {"--profile", o->profile, "nothing is computed"},
+               {"--profile-json", o->profile_json, "nothing is computed"},
+               {"--profile-tokens", o->profile_tokens, "nothing is computed"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].given)
+            fprintf(stderr, "lode: note: %s has no part in a plan: %s\n", all[i].flag, all[i].why);
+}
+
 int verb_plan(int argc, char **argv) {
     struct opts o = {0}; /* not all of load has a flag here */
     struct args a;
@@ -291,16 +327,22 @@ int verb_plan(int argc, char **argv) {
         return status;
     struct lode_error err = {0};
     struct lode_model *m = NULL;
+    struct lode_trace *t = NULL;
     struct lode_placement p = {0};
     struct routes routes = {0};
+    say_unused(&o.load);
     o.load.parallel = (uint32_t)o.parallel;
     const struct lode_session_opts so = load_session_opts(&o.load);
     int rc = load_open(&m, &o.load, &err);
     struct lode_budget b = load_budget(&o.load);
+    if (rc == 0 && o.trace)
+        rc = lode_trace_open(&t, o.trace, &err);
+    if (rc == 0 && t)
+        rc = check_trace(t, m, o.trace, &err);
     rc = rc < 0 ? rc : measure(&b, m, &o, &err);
     rc = rc < 0 ? rc : lode_plan_place(m, &so, &b, &p, &err);
-    if (rc == 0 && o.trace && p.expert_cache) {
-        rc = replay_routes(&routes, &o, &p, &b, &err);
+    if (rc == 0 && t && p.expert_cache && p.fits) {
+        rc = replay_routes(&routes, t, &p, &b, &err);
         b.hit_rate = routes.hit_rate;
         b.waits = routes.waits;
         rc = rc < 0 ? rc : lode_plan_place(m, &so, &b, &p, &err);
@@ -309,6 +351,7 @@ int verb_plan(int argc, char **argv) {
         print_json(m, &p, &b, &routes);
     else if (rc == 0)
         print_text(m, &p, &b, &routes);
+    lode_trace_free(t);
     lode_model_free(m);
     return rc < 0 ? tool_report(&err) : !p.fits;
 }

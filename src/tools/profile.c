@@ -105,6 +105,12 @@ int profile_begin(struct profile **out, const struct lode_model *m, const struct
     *out = NULL;
     if (!o->profile && !o->profile_json && !o->profile_tokens && !o->hot)
         return 0;
+    const char *const files[] = {o->profile_json, o->profile_tokens, o->hot};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        const int rc = files[i] ? out_may_write(files[i], err) : 0;
+        if (rc < 0)
+            return rc;
+    }
     struct profile *p = calloc(1, sizeof *p);
     if (!p)
         return tool_fail(err, LODE_ERR_NOMEM, "--profile", "out of memory");

@@ -155,7 +155,8 @@ static int trace_record(int argc, char **argv) {
     struct ids ids = {0};
     o.load.device = "cpu";
     o.load.own = o.file ? input_size(o.file) : 0;
-    int rc = load_model(&m, &o.load, &err);
+    int rc = out_may_write(o.output, &err);
+    rc = rc < 0 ? rc : load_model(&m, &o.load, &err);
     rc = rc < 0 ? rc : record(&o, m, &s, &t, &ids, &err);
     if (rc == 0) {
         char bytes[32];
@@ -222,7 +223,8 @@ static int trace_synth(int argc, char **argv) {
         return args_usage_error(&synth_spec, "the output is missing");
     struct lode_error err = {0};
     struct lode_trace *t = NULL;
-    int rc = lode_trace_synthesise(&t,
+    int rc = out_may_write(o.output, &err);
+    rc = rc < 0 ? rc : lode_trace_synthesise(&t,
                                    &(struct lode_trace_synth){.n_layers = (uint32_t)o.n_layers,
                                                               .n_experts = (uint32_t)o.n_experts,
                                                               .n_used = (uint32_t)o.n_used,

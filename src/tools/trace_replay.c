@@ -165,6 +165,10 @@ static int show(const struct opts *o, const char *path, const struct speeds *v, 
     const struct lode_trace_shape *s = lode_trace_shape(t);
     if (lode_trace_n_tokens(t) == 0)
         rc = tool_fail(err, LODE_ERR_FORMAT, path, "it has no tokens");
+    if (rc < 0) {
+        lode_trace_free(t);
+        return rc;
+    }
     if (o->json) {
         printf("%s\n    {\"file\": ", first ? "" : ",");
         out_json_string(stdout, path);
@@ -179,6 +183,7 @@ static int show(const struct opts *o, const char *path, const struct speeds *v, 
                s->n_experts, format_bytes((double)lode_trace_bytes(t), bytes));
     }
     const struct lode_replay_pace pace = {.ram = LODE_PLAN_RAM_SHARE * v->ram, .disk = v->disk};
+    size_t n_shown = 0;
     for (size_t k = 0; rc == 0 && k < o->sizes.n; k++) {
         const uint64_t capacity = arg_share_of(&o->sizes.v[k], lode_trace_bytes(t));
         for (size_t i = 0; rc == 0 && i < n; i++) {
@@ -186,10 +191,16 @@ static int show(const struct opts *o, const char *path, const struct speeds *v, 
             rc = lode_trace_replay_at(t, names[i], capacity, &pace, false, &cells[i].r, err);
             rc = rc < 0 ? rc : lode_trace_replay_at(t, names[i], capacity, &pace, true, &cells[i].ahead, err);
         }
+        if (rc == LODE_ERR_LIMIT && (n_shown || k + 1 < o->sizes.n)) { /* a share may be less than a layer needs */
+            fprintf(stderr, "lode: note: a cache of %s is left out: %s\n", format_bytes((double)capacity, bytes), err->text);
+            rc = 0;
+            continue;
+        }
         if (rc == 0 && o->json)
-            print_json(t, cells, n, k == 0);
+            print_json(t, cells, n, n_shown == 0);
         else if (rc == 0)
             print_size(t, cells, n);
+        n_shown += rc == 0;
     }
     if (rc == 0 && o->json)
         printf("]}");
@@ -202,9 +213,11 @@ static int measure(struct speeds *v, const struct opts *o, struct lode_error *er
     v->ram = o->ram ? (double)o->ram : lode_machine_read_bandwidth(0, 0.4, err);
     if (v->ram < 0)
         return (int)v->ram;
-    const int rc = o->disk ? 0 : disk_measure_dir(&d, ".", 1.0, err);
+    struct lode_error why;
+    if (!o->disk && disk_measure_dir(&d, ".", 1.0, &why) < 0)
+        return tool_fail(err, why.code, "--disk-speed", "name it (like 2G), it cannot be measured: %s: %s", why.where, why.text);
     v->disk = d.bytes_per_second;
-    return rc;
+    return 0;
 }
 
 int trace_replay(int argc, char **argv) {

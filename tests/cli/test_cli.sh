@@ -120,6 +120,14 @@ run 1 logits "$model" --ids 1,2,3 -c 2; complains '3'; complains '2'; one_senten
 run 0 logits "$model" --ids 1,2 -ngl 0 -fa on; complains '-fa is ignored'
 run 0 run --list-devices; says 'the CPU'
 run 1 logits "$model" --ids 1 --device tpu; complains 'auto, cuda, cuda:N, several'; one_sentence
+run 1 logits "$model" --ids 1 --device vulkan:0; complains 'no backend for Vulkan yet'; one_sentence
+run 2 logits "$model" --ids 1 --cache-policy best; complains 'lru, slru'
+run 0 trace replay --help; [ "$(grep -c '^$' out)" -gt 3 ]; check $? 'no empty line before the flags'
+# what cannot be written is said before the work
+run 1 trace record "$model" -p hello -o no/such/x.trace; complains 'no/such/x.trace'; one_sentence
+run 1 trace synth no/such/x.trace; complains 'no/such/x.trace'; one_sentence
+run 1 logits "$model" --ids 1 --profile-json no/such/x.json; complains 'no/such/x.json'; quiet out
+run 1 trace synth x.trace --tokens 16m --layers 4096 --used 128; complains 'MiB are free'; one_sentence
 
 # --------------------------------------------------------------------------------- where it goes
 run 0 logits "$model" --ids 1,2,3 -o x.npy; quiet out; quiet err
