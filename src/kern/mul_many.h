@@ -1,5 +1,5 @@
 /* mul_many.h - many columns against V_TILES tiles, of mul_tile.h, for instruction sets that form the sum
- * of four products in several instructions: these bind, whatever is around them. */
+ * of four products in several instructions, and are not AVX2 (mul_many_short.h). */
 
 /* What a product wants to know of its columns beside what they hold (mul_many_vnni.h): nothing. */
 struct sides {

@@ -6,16 +6,6 @@
  * The including file defines v_mul_pairs(a, b): int16, sums of 2 products of neighbouring bytes, a
  * unsigned, at most 127, b signed. */
 
-/* Loops whose arrays are to be registers; they have no more than 16 turns.  UNROLL_CLANG: gcc does so by
- * itself, and orders instructions worse when told to (Q4_K 680 -> 595 GOPS). */
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#define UNROLL_CLANG UNROLL
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#define UNROLL_CLANG
-#endif
-
 /* ---- blocks of 256 ---- */
 
 /* What products of many columns want of a block of a column beside what it holds. */
@@ -47,17 +37,7 @@ INLINE void side_of(union side *side, struct shape s, const struct lode_block_a2
         for (int g = 0; g < s.groups; g++)
             side->start[g] = s.groups == 16 ? sum[g] : sum[2 * g] + sum[2 * g + 1];
     } else if (s.groups == 8) {
-        typedef int32_t pairs __attribute__((vector_size(32)));
-        typedef int16_t eight __attribute__((vector_size(16)));
-        pairs both;
-        memcpy(&both, a->sums, sizeof both);
-        both = (both << 16 >> 16) + (both >> 16);
-        const eight sums = __builtin_convertvector(both, eight);
-        memcpy(side->sums, &sums, sizeof sums);
-        const pairs beyond = both != __builtin_convertvector(sums, pairs);
-        uint64_t any[4];
-        memcpy(any, &beyond, sizeof any);
-        side->fit = !(any[0] | any[1] | any[2] | any[3]);
+        side->fit = sums_of_32(side->sums, a);
     }
 }
 

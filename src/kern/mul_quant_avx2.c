@@ -2,8 +2,9 @@
 #include "kern/vec_avx2.h"
 
 #define KERN(name) name##_avx2
-#define V_COLUMNS 6
-#define V_TILES 1
+#define V_COLUMNS 4
+#define V_WIDE_COLUMNS 6
+#define V_TILES 2
 #define V_FEW_256 1
 #define V_WIDE_BIAS 0
 #define V_NEAR_TILE 12288
@@ -28,6 +29,23 @@ INLINE V v_dot4_wide(V acc, V w, V x) {
     const __m256i signed_x = _mm256_sign_epi8((__m256i)x, (__m256i)w);
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w), signed_x);
     return acc + (V)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+typedef int8_t Vs8 __attribute__((vector_size(4 * LANES)));
+INLINE V v_mul_pairs(V a, V b) { return (V)_mm256_maddubs_epi16((__m256i)a, (__m256i)b); }
+
+INLINE V v_negative8(V v) { return (V)((Vs8)v < 0); }
+INLINE V v_sub8(V a, V b) { return (V)((V8)a - (V8)b); }
+INLINE V v_load(const void *p) { return (V)_mm256_loadu_si256(p); }
+
+/* The sums of the four lanes of each half of four vectors, as int16: first of their low halves. */
+INLINE V v_add_quads(const V v[4]) {
+    __m256i sum[2];
+    for (int i = 0; i < 2; i++) {
+        const __m256i a = (__m256i)v[2 * i], b = (__m256i)v[2 * i + 1];
+        sum[i] = _mm256_add_epi16(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    }
+    return (V)_mm256_add_epi16(_mm256_unpacklo_epi64(sum[0], sum[1]), _mm256_unpackhi_epi64(sum[0], sum[1]));
 }
 
 #include "kern/mul_tile.h"

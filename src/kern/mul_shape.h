@@ -6,6 +6,16 @@
 #include "kern/isa.h"
 #include "kern/tile_unpack.h"
 
+/* Loops whose arrays are to be registers; they have no more than 16 turns.  UNROLL_CLANG: gcc does so by
+ * itself, and orders instructions worse when told to (Q4_K 680 -> 595 GOPS). */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL_CLANG UNROLL
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL_CLANG
+#endif
+
 /* Asks for the part of the next tile that corresponds to the block being worked on.  Into the first
  * level, from which long rows fall to the second, where prefetching there would have put them.
  * bench/notes/kern-quant.md */
@@ -43,6 +53,21 @@ INLINE F add_block(struct shape s, F acc, const struct head *h, const struct lod
         return f_fma(h->d * dx, f_int(isum - msum), acc);
     acc = f_fma(h->d * dx, f_int(isum), acc);
     return f_fnma(h->dmin * dx, f_int(msum), acc);
+}
+
+/* The sums of groups of 32 numbers, which hold m; false: one does not fit. */
+INLINE bool sums_of_32(int16_t sums[8], const struct lode_block_a256 *a) {
+    typedef int32_t pairs __attribute__((vector_size(32)));
+    typedef int16_t eight __attribute__((vector_size(16)));
+    pairs both;
+    memcpy(&both, a->sums, sizeof both);
+    both = (both << 16 >> 16) + (both >> 16);
+    const eight low = __builtin_convertvector(both, eight);
+    memcpy(sums, &low, sizeof low);
+    const pairs beyond = both != __builtin_convertvector(low, pairs);
+    uint64_t any[4];
+    memcpy(any, &beyond, sizeof any);
+    return !(any[0] | any[1] | any[2] | any[3]);
 }
 
 /* The rows of a tile; where fewer are left, the last one again, whose results are not stored. */

@@ -23,6 +23,7 @@
  *   KERN(name)                      name##_ISA
  *   LANES, V_WIDE_BIAS              rows of a tile; see above
  *   V_COLUMNS, V_TILES              how many of each are multiplied at once
+ *   V_WIDE_COLUMNS                  if it exists: mul_many_short.h, and what that needs
  *   V_FEW_256                       see most_few
  *   V_NEAR_TILE                     see prefetch_next; may be missing: the first level is large
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80: zero
@@ -271,6 +272,8 @@ struct run32 {
 
 #ifdef V_DOT4_AT
 #include "kern/mul_many_vnni.h"
+#elif defined(V_WIDE_COLUMNS)
+#include "kern/mul_many_short.h"
 #else
 #include "kern/mul_many.h"
 #endif

@@ -69,6 +69,12 @@ INLINE F f_fnma(F a, F b, F c) { return (F)_mm256_fnmadd_ps((__m256)a, (__m256)b
 INLINE __m256i first_lanes(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-INLINE void f_store(float *p, int n, F v) { _mm256_maskstore_ps(p, first_lanes(n), (__m256)v); }
+/* Masked stores take some forty operations on Zen 4. */
+INLINE void f_store(float *p, int n, F v) {
+    if (n == LANES)
+        _mm256_storeu_ps(p, (__m256)v);
+    else
+        _mm256_maskstore_ps(p, first_lanes(n), (__m256)v);
+}
 
 #endif

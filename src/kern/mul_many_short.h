@@ -1,0 +1,411 @@
+/* mul_many_short.h - many columns against V_TILES tiles, of mul_tile.h, where products of bytes are added
+ * in pairs to 16 bits and nothing adds four (AVX2).
+ *
+ * Multiplications share two pipes of four (Zen 3 to 5), so what counts is how few follow the eight that a
+ * group of 32 needs.  Sums stay in 16 bits as long as they fit: all 32 numbers of a group where codes are
+ * nibbles.  Then one multiplication by pairs widens them and applies the scale.  Codes with a bias may
+ * wrap around meanwhile: the sum begins with minus the bias times its numbers, so that it ends within 16
+ * bits.  Loads count as well: a vector of codes meets V_COLUMNS columns and four numbers of a column meet
+ * V_TILES tiles.  bench/notes/kern-quant.md
+ *
+ * The including file defines V_WIDE_COLUMNS (V_COLUMNS of wide codes) and, of vectors of 32 bytes,
+ *
+ *   v_mul_pairs(a, b)     int16: sums of 2 products of neighbouring bytes, a unsigned, b signed
+ *   v_negative8(v)        bytes: all ones where negative
+ *   v_sub8(a, b)          bytes
+ *   v_load(p)
+ *   v_add_quads(V v[4])   int16: the sums of each half's four lanes, first of all vectors' low halves */
+
+INLINE V v_add16(V a, V b) { return (V)((V16)a + (V16)b); }
+INLINE V v_twice16(V v) { return v_pair(v, v); } /* the low half of each lane in both */
+
+/* Vectors of codes (four of each row) whose sum of products fits 16 bits: two products of each go to one
+ * half of a lane.  Codes of groups with a bias count without it. */
+INLINE size_t short_run(struct shape s) {
+    const int most = s.groups && s.bias ? s.bias : s.top;
+    return most <= 16 ? 8 : most <= 32 ? 4 : 2;
+}
+
+/* Of a group of 32 numbers of a block of 256: with groups of 16 half of it. */
+INLINE size_t short_part(struct shape s) { return s.groups == 8 ? short_run(s) : 4; }
+
+/* part[j][t] + (or, first: =) the products of n vectors of each tile's codes with 4 n numbers of each column. */
+INLINE void meet(size_t n_cols, bool first, V part[V_COLUMNS][V_TILES], const V *const w[V_TILES],
+                 const int8_t *const x[V_COLUMNS], size_t n) {
+    UNROLL
+    for (size_t i = 0; i < n; i++) {
+        V codes[V_TILES];
+        UNROLL
+        for (int t = 0; t < V_TILES; t++)
+            codes[t] = v_held(w[t][i]);
+        UNROLL
+        for (size_t j = 0; j < n_cols; j++) {
+            const V four = v_bcast4(x[j] + 4 * i);
+            UNROLL
+            for (int t = 0; t < V_TILES; t++) {
+                const V pairs = v_mul_pairs(codes[t], four);
+                part[j][t] = first && i == 0 ? pairs : v_held(v_add16(part[j][t], pairs));
+            }
+        }
+    }
+}
+
+/* Eight vectors of wide codes w, as magnitudes m and signs s (all ones where negative): m (x ^ s) is w x
+ * where w >= 0 and else w x - m, so that a sum that starts with the magnitudes of the negative ones is
+ * theirs.  An exclusive or leaves the multiplications' pipes alone, where vpsignb does not.  |w| <= 128 and
+ * -128 <= x ^ s <= 127: two products fit 16 bits. */
+struct signs {
+    V s[8], start;
+};
+INLINE void split_signs(V w[8], struct signs *signs) {
+    V negative = v_zero();
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const V s = v_negative8(w[i]);
+        w[i] = v_sub8(w[i] ^ s, s);
+        negative = v_add16(negative, v_mul_pairs(w[i] & s, v_set8(1)));
+        signs->s[i] = s;
+    }
+    signs->start = v_dot2(v_zero(), negative, v_twice16(v_set32(1)));
+}
+
+/* sum[j] + the products of such codes of one tile with 32 numbers of each column: one vector by all columns.
+ * gcc would form a tree of the sums of a column, and keep its leaves in memory. */
+INLINE void meet_wide(size_t n_cols, V sum[V_WIDE_COLUMNS], const V w[8], const struct signs *signs,
+                      const int8_t *const x[V_WIDE_COLUMNS]) {
+    const V one = v_twice16(v_set32(1));
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++) {
+        const V codes = v_held(w[i]), s = v_held(signs->s[i]);
+        UNROLL
+        for (size_t j = 0; j < n_cols; j++)
+            sum[j] = v_held(v_dot2(sum[j], v_mul_pairs(codes, v_bcast4(x[j] + 4 * i) ^ s), one));
+    }
+}
+
+/* ---- blocks of 256 ---- */
+
+/* What products of many columns want of a block of a column beside what it holds. */
+struct side {
+    uint32_t m[8]; /* its multipliers: twice as int16 where short_part is 8, else as int32 */
+    union {
+        uint32_t start[16]; /* types with a bias: minus bias times the sums of 16 numbers, as meet adds them */
+        struct {            /* others with groups of 32: */
+            int16_t sums[8]; /* their sums times m, if all fit */
+            int32_t fit;
+        };
+    };
+};
+
+#define RUN256 8 /* blocks for which they lie ready */
+struct sides {
+    struct side at[RUN256][CHUNK];
+};
+INLINE size_t most_run(struct shape s, size_t n_blocks) {
+    return s.groups && n_blocks > RUN256 ? RUN256 : n_blocks;
+}
+
+/* Where the start of group g of 16 lies: a register holds the sums of eight groups, even ones first. */
+INLINE size_t start_of(size_t g) { return g / 8 * 8 + g % 2 * 4 + g % 8 / 2; }
+
+INLINE void side_of(struct side *side, struct shape s, const struct lode_block_a256 *a) {
+    for (int g = 0; g < 8; g++)
+        side->m[g] = a->m[g] * (!s.wide && short_part(s) == 8 ? 0x10001u : 1u);
+    if (s.wide)
+        return;
+    if (s.bias)
+        for (int half = 0; half < 2; half++) {
+            V p[4];
+            UNROLL
+            for (int i = 0; i < 4; i++)
+                p[i] = v_mul_pairs(v_set8(1), v_load(a->q + 128 * half + 32 * i));
+            const V start = v_mul16(v_add_quads(p), v_twice16(v_set32((uint32_t)-s.bias)));
+            memcpy(&side->start[8 * half], &start, sizeof start);
+        }
+    else if (s.groups == 8)
+        side->fit = sums_of_32(side->sums, a);
+}
+
+INLINE void make_sides(struct sides *sides, struct shape s, const uint8_t *x, size_t x_stride, size_t n_x,
+                       size_t n_blocks) {
+    if (!s.groups)
+        return;
+    /* a column's sides lie in one set of the nearest cache: all columns of a block, then those of the next */
+    for (size_t b = 0; b < n_blocks; b++)
+        for (size_t j = 0; j < n_x; j++)
+            side_of(&sides->at[b][j], s, (const struct lode_block_a256 *)(x + j * x_stride) + b);
+}
+
+/* Unpacked blocks of V_TILES tiles that meet the columns together. */
+struct block256 {
+    struct head head;
+    V sc[16]; /* scales, twice as int16 */
+    V mn[4];  /* minima of groups of 32 in pairs of int16 */
+    V w[64];
+    struct signs signs[8]; /* of wide codes */
+};
+
+INLINE void finish_head(struct shape s, struct block256 *b) {
+    for (int g = 0; g < s.groups && !s.wide; g++)
+        b->sc[g] = v_twice16(b->head.sc[g]);
+    for (int i = 0; i < 4 && s.groups == 8 && s.minima; i++)
+        b->mn[i] = v_pair(b->head.mn[2 * i], b->head.mn[2 * i + 1]);
+}
+
+/* isum[j][t] + the products of group g of 32 numbers, scaled. */
+INLINE void group256(struct shape s, size_t n_cols, V isum[V_COLUMNS][V_TILES],
+                     const struct block256 block[V_TILES], const int8_t *const q[V_COLUMNS],
+                     const struct side *side, size_t g) {
+    const size_t n = short_part(s);
+    V part[V_COLUMNS][V_TILES], sum[V_COLUMNS][V_TILES];
+    UNROLL
+    for (size_t i = 0; i < 8; i += n) {
+        const V *w[V_TILES];
+        const int8_t *x[V_COLUMNS];
+        const size_t scale = g * (size_t)s.groups / 8 + (s.groups == 16 ? i / 4 : 0);
+        UNROLL
+        for (int t = 0; t < V_TILES; t++)
+            w[t] = block[t].w + 8 * g + i;
+        UNROLL
+        for (size_t j = 0; j < n_cols; j++) {
+            x[j] = q[j] + 32 * g + 4 * i;
+            for (int t = 0; t < V_TILES; t++)
+                part[j][t] = s.bias ? v_bcast4(&side[j].start[start_of(2 * g + i / 4)]) : v_zero();
+        }
+        meet(n_cols, !s.bias, part, w, x, n);
+        UNROLL
+        for (size_t j = 0; j < n_cols; j++) {
+            const V m = v_bcast4(&side[j].m[g]);
+            UNROLL
+            for (int t = 0; t < V_TILES; t++) {
+                const V sc = block[t].sc[scale];
+                if (n == 8)
+                    isum[j][t] = v_dot2(isum[j][t], part[j][t], v_mul16(sc, m));
+                else if (i == 0)
+                    sum[j][t] = v_dot2(v_zero(), part[j][t], sc);
+                else
+                    isum[j][t] += v_dot2(sum[j][t], part[j][t], sc) * m;
+            }
+        }
+    }
+}
+
+/* sums[t][j0 ..] of n_cols columns (constant) after one more block of each tile, but for its minima. */
+INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
+                       const struct block256 block[V_TILES], const uint8_t *x, size_t x_stride,
+                       const struct side *side) {
+    const struct lode_block_a256 *a[V_COLUMNS];
+    const int8_t *q[V_COLUMNS];
+    V isum[V_COLUMNS][V_TILES];
+    UNROLL
+    for (size_t j = 0; j < n_cols; j++) {
+        a[j] = (const struct lode_block_a256 *)(x + (j0 + j) * x_stride);
+        q[j] = a[j]->q;
+        for (int t = 0; t < V_TILES; t++)
+            isum[j][t] = v_zero();
+    }
+#pragma GCC unroll 1
+    for (size_t g = 0; g < 8; g++)
+        group256(s, n_cols, isum, block, q, side + j0, g);
+    UNROLL
+    for (size_t j = 0; j < n_cols; j++) {
+        const F dx = f_set(a[j]->d);
+        for (int t = 0; t < V_TILES; t++)
+            sums[t][j0 + j] = f_fma(block[t].head.d * dx, f_int(isum[j][t]), sums[t][j0 + j]);
+    }
+}
+
+/* The same of wide codes, tile after tile. */
+INLINE void wide256(size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
+                    const struct block256 block[V_TILES], const uint8_t *x, size_t x_stride,
+                    const struct side *side) {
+    const struct lode_block_a256 *a[V_WIDE_COLUMNS];
+    UNROLL
+    for (size_t j = 0; j < n_cols; j++)
+        a[j] = (const struct lode_block_a256 *)(x + (j0 + j) * x_stride);
+    for (int t = 0; t < V_TILES; t++) {
+        V isum[V_WIDE_COLUMNS];
+        for (size_t j = 0; j < n_cols; j++)
+            isum[j] = v_zero();
+#pragma GCC unroll 1
+        for (size_t g = 0; g < 8; g++) {
+            const int8_t *q[V_WIDE_COLUMNS];
+            V sum[V_WIDE_COLUMNS];
+            UNROLL
+            for (size_t j = 0; j < n_cols; j++) {
+                q[j] = a[j]->q + 32 * g;
+                sum[j] = block[t].signs[g].start;
+            }
+            meet_wide(n_cols, sum, block[t].w + 8 * g, &block[t].signs[g], q);
+            UNROLL
+            for (size_t j = 0; j < n_cols; j++)
+                isum[j] += sum[j] * (block[t].head.sc[g] * v_bcast4(&side[j0 + j].m[g]));
+        }
+        UNROLL
+        for (size_t j = 0; j < n_cols; j++)
+            sums[t][j0 + j] = f_fma(block[t].head.d * f_set(a[j]->d), f_int(isum[j]), sums[t][j0 + j]);
+    }
+}
+
+/* The same for the block's minima, which follow. */
+INLINE void minima256(struct shape s, size_t n_x, F sums[V_TILES][CHUNK], const struct block256 block[V_TILES],
+                      const uint8_t *x, size_t x_stride, const struct side *side) {
+    for (size_t j = 0; j < n_x; j++, x += x_stride, side++) {
+        const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
+        const F dx = f_set(a->d);
+        const bool fit = s.groups == 8 && side->fit;
+        UNROLL
+        for (int t = 0; t < V_TILES; t++) {
+            V msum = v_zero();
+            if (fit)
+                UNROLL
+                for (int i = 0; i < 4; i++)
+                    msum = v_dot2(msum, block[t].mn[i], v_bcast4(&side->sums[2 * i]));
+            else
+                for (int g = 0; g < 8; g++)
+                    msum = v_dot2(msum, block[t].head.mn[g], v_bcast4(&a->sums[2 * g]));
+            sums[t][j] = f_fnma(block[t].head.dmin * dx, f_int(msum), sums[t][j]);
+        }
+    }
+}
+
+INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
+    for (size_t b = from; b < to; b++, x += sizeof(struct lode_block_a256)) {
+        const struct side *side = sides->at[b - from];
+        struct block256 block[V_TILES];
+        for (int t = 0; t < V_TILES; t++) {
+            prefetch_next(r[t].p[0] + next + LANES * b * size, LANES * size, next);
+            read_head(&block[t].head, &r[t], b * size);
+            finish_head(s, &block[t]);
+#pragma GCC unroll 8
+            for (int c = 0; c < 16 / s.runs; c++) {
+                V w[4][4];
+                unpack(w, &block[t].head, &r[t], b * size, c);
+                for (int n = 0; n < s.runs; n++)
+                    for (int i = 0; i < 4; i++)
+                        block[t].w[4 * group_of(s, c, n) + i] = w[n][i];
+            }
+            for (int g = 0; g < 8 && s.wide; g++)
+                split_signs(block[t].w + 8 * g, &block[t].signs[g]);
+        }
+#define SHORT(n, j) columns256(s, n, sums, j, block, x, x_stride, side)
+#define WIDE(n, j) wide256(n, sums, j, block, x, x_stride, side)
+        if (s.wide)
+            EACH_COLUMNS(V_WIDE_COLUMNS, n_x, WIDE);
+        else
+            EACH_COLUMNS(V_COLUMNS, n_x, SHORT);
+#undef SHORT
+#undef WIDE
+        if (s.minima)
+            minima256(s, n_x, sums, block, x, x_stride, side);
+    }
+}
+
+/* ---- blocks of 32 ---- */
+
+/* acc after a block of column a whose integer sum is isum. */
+INLINE F scale32(struct shape s, F acc, V isum, const struct run32 *run, int b, const struct lode_block_a32 *a) {
+    const F dx = f_set(a->d);
+    acc = f_fma(run->d[b] * dx, f_int(isum), acc);
+    return s.minima ? f_fma(run->m[b] * dx, f_set((float)a->sum), acc) : acc;
+}
+
+INLINE V start32(struct shape s, const struct lode_block_a32 *a) {
+    return s.bias ? v_bcast4(&a->sum) * v_set32((uint32_t)-s.bias) : v_zero();
+}
+
+/* sums[t][j0 ..] of n_cols columns (constant) after n_blocks more blocks of each tile. */
+INLINE void columns32(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
+                      const struct run32 run[V_TILES], int n_blocks, const uint8_t *x,
+                      size_t x_stride) {
+    const size_t n = short_run(s);
+#pragma GCC unroll 1
+    for (int b = 0; b < n_blocks; b++) {
+        const struct lode_block_a32 *a[V_COLUMNS];
+        V part[V_COLUMNS][V_TILES], sum[V_COLUMNS][V_TILES];
+        UNROLL
+        for (size_t j = 0; j < n_cols; j++)
+            a[j] = (const struct lode_block_a32 *)(x + (j0 + j) * x_stride) + b;
+        UNROLL
+        for (size_t i = 0; i < 8; i += n) {
+            const V *w[V_TILES];
+            const int8_t *q[V_COLUMNS];
+            UNROLL
+            for (int t = 0; t < V_TILES; t++)
+                w[t] = run[t].w[b] + i;
+            UNROLL
+            for (size_t j = 0; j < n_cols; j++)
+                q[j] = a[j]->q + 4 * i;
+            meet(n_cols, true, part, w, q, n);
+            UNROLL
+            for (size_t j = 0; j < n_cols; j++)
+                UNROLL
+                for (int t = 0; t < V_TILES; t++)
+                    sum[j][t] = v_dot2(i == 0 ? start32(s, a[j]) : sum[j][t], part[j][t], v_twice16(v_set32(1)));
+        }
+        UNROLL
+        for (size_t j = 0; j < n_cols; j++)
+            UNROLL
+            for (int t = 0; t < V_TILES; t++)
+                sums[t][j0 + j] = scale32(s, sums[t][j0 + j], sum[j][t], &run[t], b, a[j]);
+    }
+}
+
+struct signs32 { /* wide codes' */
+    struct signs of[RUN32];
+};
+
+/* The same of wide codes, tile after tile. */
+INLINE void wide32(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
+                   const struct run32 run[V_TILES], const struct signs32 signs[V_TILES], int n_blocks,
+                   const uint8_t *x, size_t x_stride) {
+    for (int t = 0; t < V_TILES; t++) {
+        F acc[V_WIDE_COLUMNS];
+        UNROLL
+        for (size_t j = 0; j < n_cols; j++)
+            acc[j] = sums[t][j0 + j];
+        for (int b = 0; b < n_blocks; b++) {
+            const struct lode_block_a32 *a[V_WIDE_COLUMNS];
+            const int8_t *q[V_WIDE_COLUMNS];
+            V sum[V_WIDE_COLUMNS];
+            UNROLL
+            for (size_t j = 0; j < n_cols; j++) {
+                a[j] = (const struct lode_block_a32 *)(x + (j0 + j) * x_stride) + b;
+                q[j] = a[j]->q;
+                sum[j] = start32(s, a[j]) + signs[t].of[b].start;
+            }
+            meet_wide(n_cols, sum, run[t].w[b], &signs[t].of[b], q);
+            UNROLL
+            for (size_t j = 0; j < n_cols; j++)
+                acc[j] = scale32(s, acc[j], sum[j], &run[t], b, a[j]);
+        }
+        UNROLL
+        for (size_t j = 0; j < n_cols; j++)
+            sums[t][j0 + j] = acc[j];
+    }
+}
+
+INLINE void many32(F sums[V_TILES][CHUNK], TYPE_32, MANY_ARGS) {
+    (void)sides;
+    for (size_t b = from; b < to; b += RUN32, x += RUN32 * sizeof(struct lode_block_a32)) {
+        const int n_run = to - b < RUN32 ? (int)(to - b) : RUN32;
+        struct run32 run[V_TILES];
+        struct signs32 signs[V_TILES];
+        for (int t = 0; t < V_TILES; t++) {
+            prefetch_next(r[t].p[0] + next + LANES * b * size, LANES * size * (size_t)n_run, next);
+            for (int c = 0; c < n_run; c++) {
+                unpack(run[t].w[c], &run[t].d[c], &run[t].m[c], &r[t], (b + (size_t)c) * size);
+                if (s.wide)
+                    split_signs(run[t].w[c], &signs[t].of[c]);
+            }
+        }
+#define SHORT(n, j) columns32(s, n, sums, j, run, n_run, x, x_stride)
+#define WIDE(n, j) wide32(s, n, sums, j, run, signs, n_run, x, x_stride)
+        if (s.wide)
+            EACH_COLUMNS(V_WIDE_COLUMNS, n_x, WIDE);
+        else
+            EACH_COLUMNS(V_COLUMNS, n_x, SHORT);
+#undef SHORT
+#undef WIDE
+    }
+}
