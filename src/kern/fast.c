@@ -12,7 +12,7 @@ static const char *const names[] = {
 const char *lode_fast_name(enum lode_fast f) { return names[f]; }
 
 enum lode_fast lode_fast_best(enum lode_isa isa) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && LODE_KERN_WIDEST >= 2
     const bool avx512 = isa >= LODE_ISA_avx512 && isa <= LODE_ISA_amx && lode_isa_usable(LODE_ISA_avx512);
     const bool pairs = avx512 && lode_cpu_has(LODE_CPU_avx512_bf16);
     if (pairs && isa == LODE_ISA_amx && lode_cpu_has(LODE_CPU_amx_bf16))
@@ -26,7 +26,7 @@ enum lode_fast lode_fast_best(enum lode_isa isa) {
 }
 
 lode_fast_mul *lode_fast_of(enum lode_fast f, enum lode_dtype type) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && LODE_KERN_WIDEST >= 2
 #define OF(s, t)                                                                                   \
     if (type == LODE_##t)                                                                          \
         return f == LODE_FAST_amxbf16 ? fast_##s##_amxbf16 : fast_##s##_avx512bf16;

@@ -7,6 +7,20 @@
 
 #include <string.h>
 
+/* What this build has (-Dkern_isa). */
+#if defined(__x86_64__)
+#define KERN_AVX2 (LODE_KERN_WIDEST >= 1)
+#define KERN_WIDER (LODE_KERN_WIDEST >= 2) /* all others */
+#else
+#define KERN_AVX2 0
+#define KERN_WIDER 0
+#endif
+#if defined(__aarch64__)
+#define KERN_NEON (LODE_KERN_WIDEST >= 2)
+#else
+#define KERN_NEON 0
+#endif
+
 static const char *const isa_names[] = {
 #define ISA_NAME(name) #name,
     LODE_ISA_LIST(ISA_NAME)
@@ -26,10 +40,12 @@ bool lode_isa_usable(enum lode_isa isa) {
     switch (isa) {
     case LODE_ISA_scalar:
         return true;
-#if defined(__x86_64__)
+#if KERN_AVX2
     case LODE_ISA_avx2:
         return lode_cpu_has(LODE_CPU_avx2) && lode_cpu_has(LODE_CPU_fma) &&
                lode_cpu_has(LODE_CPU_f16c);
+#endif
+#if KERN_WIDER
     case LODE_ISA_avxvnni:
         return lode_isa_usable(LODE_ISA_avx2) && lode_cpu_has(LODE_CPU_avx_vnni);
     case LODE_ISA_avx512:
@@ -41,7 +57,8 @@ bool lode_isa_usable(enum lode_isa isa) {
     case LODE_ISA_amx:
         return lode_isa_usable(LODE_ISA_avx512vnni) && lode_cpu_has(LODE_CPU_amx_tile) &&
                lode_cpu_has(LODE_CPU_amx_int8);
-#elif defined(__aarch64__)
+#endif
+#if KERN_NEON
     case LODE_ISA_neon:
         return lode_cpu_has(LODE_CPU_neon);
 #endif
@@ -84,13 +101,16 @@ static void lay_scalar(struct lode_kern *t) {
         LODE_FLOAT_##isa(SET_##isa) LODE_QUANT_##isa(SET_##isa) LODE_DEQUANT_##isa(DEQUANT_##isa)  \
     }
 
-#if defined(__x86_64__)
+#if KERN_AVX2
 LAY(avx2)
+#endif
+#if KERN_WIDER
 LAY(avxvnni)
 LAY(avx512)
 LAY(avx512vnni)
 LAY(amx)
-#elif defined(__aarch64__)
+#endif
+#if KERN_NEON
 LAY(neon)
 #endif
 
@@ -98,9 +118,11 @@ void lode_kern_table(struct lode_kern *t, enum lode_isa isa) {
     memset(t, 0, sizeof *t);
     t->isa = lode_isa_name(isa);
     lay_scalar(t);
-#if defined(__x86_64__)
+#if KERN_AVX2
     if (isa >= LODE_ISA_avx2 && isa <= LODE_ISA_amx)
         lay_avx2(t);
+#endif
+#if KERN_WIDER
     if (isa == LODE_ISA_avxvnni)
         lay_avxvnni(t);
     if (isa >= LODE_ISA_avx512 && isa <= LODE_ISA_amx)
@@ -109,7 +131,8 @@ void lode_kern_table(struct lode_kern *t, enum lode_isa isa) {
         lay_avx512vnni(t);
     if (isa == LODE_ISA_amx)
         lay_amx(t);
-#elif defined(__aarch64__)
+#endif
+#if KERN_NEON
     if (isa == LODE_ISA_neon)
         lay_neon(t);
 #endif
