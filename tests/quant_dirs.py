@@ -482,6 +482,10 @@ def check_streamed(count, program, folder, label):
                 reader = json.load(f)['reader']
             count.check(got == first and way in reader,
                         '%s, %d bytes for experts, %s at once: %s' % (label, room, batch, reader))
+    lode(program, 'pack', folder + '/moe', '-o', folder + '/packed')
+    for more in [], ['--expert-cache', '1M'], ['--layer-cache', '1M'], ['--direct']:
+        count.check(logits_bytes(program, folder + '/packed', IDS, '--all', *more) == first,
+                    '%s, packed %s' % (label, ' '.join(more)))
 
 
 def main():

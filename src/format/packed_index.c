@@ -170,6 +170,14 @@ static bool read_count(const struct lode_json *v, uint64_t *out) {
     return true;
 }
 
+/* Of weights: GGML's, and lode's own that quantised directories become; not those of activations. */
+static enum lode_dtype type_named(struct lode_str name) {
+    for (int t = 0; t < LODE_DTYPE_COUNT; t++)
+        if (t != LODE_A32 && t != LODE_A256 && lode_str_eqz(name, lode_dtypes[t].name))
+            return (enum lode_dtype)t;
+    return LODE_NONE;
+}
+
 /* Name, type and dims; the bytes follow from them. */
 static int read_tensor(struct reader *r, const struct lode_json *v, struct lode_packed_tensor *out) {
     const struct lode_str name = lode_json_str(lode_json_get(v, "name"));
@@ -180,7 +188,7 @@ static int read_tensor(struct reader *r, const struct lode_json *v, struct lode_
     t->name = lode_arena_strndup(&r->x->arena, name.data, name.len);
     if (!t->name)
         return lode_fail_nomem(r->err, r->where);
-    t->type = lode_dtype_from_name(lode_json_str(lode_json_get(v, "type")));
+    t->type = type_named(lode_json_str(lode_json_get(v, "type")));
     t->n_dims = lode_json_is(dims, LODE_JSON_ARRAY) ? lode_json_count(dims) : 0;
     if (t->type == LODE_NONE || t->n_dims < 1 || t->n_dims > LODE_GGUF_MAX_DIMS)
         return lode_fail(r->err, LODE_ERR_FORMAT, r->where, "tensor %s: type and dims expected",
