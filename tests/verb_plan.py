@@ -189,6 +189,20 @@ def refusals():
     check('two budgets', r.returncode == 1 and b'--layer-cache' in r.stderr, r.stderr)
 
 
+def layers_beside():
+    """The CPU's layers come from the disk while a device has others; a second CPU stands in for it."""
+    model = os.path.join(MODELS, 'demo', 'demo-bf16.gguf')
+    args = ['-c', '512', '-b', '64', '--device', 'cpu,cpu', '-ngl', '4']
+    whole = plan(model, *args)[1]
+    ram = whole['ram']['size'] - whole['layers_size'] // 4
+    status, p = plan(model, *args, '--ram', str(ram))
+    check('layers beside a device', status == 0 and p['fits'] and p['gpu_layers'] == 4 and
+          p['layer_cache_least'] <= p['layer_cache'] < p['layers_size'] < plan(model)[1]['layers_size'], p)
+    adds_up('layers beside a device', p)
+    logits = [peak(model, 64, '-c', '512', *a)[2] for a in ([], [*args, '--ram', str(ram)])]
+    check('the same bits beside a device', logits[0] == logits[1])
+
+
 def traces():
     """What `trace record` writes has guesses, and replay and plan say what they bring, in time."""
     model = os.path.join(MODELS, 'moe', 'moe-Q4_K_M.gguf')
@@ -255,6 +269,8 @@ for name, budgets in (('moe/hf', ('42M', '36M')), ('hybrid/hf', ('38M',)),
         compare(name, model, 1024, '%dM' % (int(ram[:-1]) + MORE), logits)
 refusals()
 batches()
+if EXACT:  # a sanitizer's own memory is more than a layer's
+    layers_beside()
 traces()
 print('%d passed, %d failed' % (passed, failed))
 sys.exit(failed > 0)
