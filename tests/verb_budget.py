@@ -216,6 +216,21 @@ def under(count, name, model, budget, flags, expected):
     count.check(answers and all(t == expected[i] for i, t in answers), what + ': the answers of the whole model')
 
 
+def burst(count, name, model, expected):
+    """Many more requests at once than there are seats, with the least that the plan calls enough: they wait."""
+    flags = '-c', '512', '-np', '2'
+    least = json.loads(said('plan', model, '--json', '--no-bandwidth', '--ram', '1', *flags))['advice'].split()[1]
+    s, answers = Server(PROGRAM, '--ram', least, '--device', 'cpu', '-t', '2', *flags, model=model), {}
+    clients = [threading.Thread(target=lambda i=i: answers.update({i: text(s, i)})) for i in range(16)]
+    for c in clients:
+        c.start()
+    for c in clients:
+        c.join()
+    s.stop()
+    count.check([answers[i] for i in range(16)] == expected, '%s, sixteen at once under %s: %s' % (
+        name, least, next((answers[i] for i in range(16) if answers[i] != expected[i]), 'the answers of the whole model')))
+
+
 def one_model(count, name, model, budget):
     if not HOURS:
         answer_and_prompts(count, name, model, budget)
@@ -225,6 +240,8 @@ def one_model(count, name, model, budget):
     if HOURS:
         for_hours(count, name, model, budget_of(model, budget, '-c', '2048', '-np', '2'), expected)
         return
+    if not GIVEN:
+        burst(count, name, model, expected)
     for flags in (), ('--direct',):
         under(count, name, model, budget_of(model, budget, '-c', '2048', '-np', '2'), flags, expected)
 

@@ -192,9 +192,11 @@ static int create_history(struct lode_sampler *s, struct lode_error *err) {
 }
 
 static int fill(struct lode_sampler *s, struct lode_error *err) {
-    s->cand = LODE_ARENA_ARRAY(&s->memory, struct lode_cand, s->n_vocab);
-    s->weight = LODE_ARENA_ARRAY(&s->memory, double, s->n_vocab);
-    s->key = LODE_ARENA_ARRAY(&s->memory, uint64_t, s->n_vocab);
+    /* Not zeroed: most draws look at few candidates, and requests that wait at none; the system gives no memory
+     * for what nobody has written. */
+    s->cand = lode_arena_alloc(&s->memory, s->n_vocab, sizeof *s->cand);
+    s->weight = lode_arena_alloc(&s->memory, s->n_vocab, sizeof *s->weight);
+    s->key = lode_arena_alloc(&s->memory, s->n_vocab, sizeof *s->key);
     if (!s->cand || !s->weight || !s->key)
         return lode_fail_nomem(err, "sampler candidates");
     LODE_TRY(parse_order(s, s->o.samplers, err));

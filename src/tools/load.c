@@ -248,7 +248,10 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
     }
     say_plan(o, m, &p);
     if (hard) { /* of all models of this program together: --ram is what it may hold, not each of them */
-        const uint64_t most = b.ram + b.ram / 50; /* what is too small to be planned must not end an answer */
+        /* what is too small to be planned must not end an answer, nor what a sampler has room for and rarely
+         * writes: three numbers for each token of the vocabulary, which are no memory until then */
+        const uint64_t rooms = (uint64_t)24 * lode_model_info(m)->n_vocab * ((o->parallel ? o->parallel : 1) + o->waiting);
+        const uint64_t most = b.ram + b.ram / 50 + rooms;
         const uint64_t before = lode_memory_limit(most);
         if (before > most)
             lode_memory_limit(before);

@@ -18,6 +18,7 @@ struct load_opts {
     bool direct, profile, no_prefetch, no_checksum;
     struct arg_share ram, vram, vram_experts;
     uint32_t parallel; /* sessions at once; set by verbs, 0: 1 */
+    uint32_t waiting;  /* requests that may wait for one; set by verbs */
     uint64_t own;      /* bytes that the verb holds beside the model; set by verbs */
     const char *tensor_devices, *tensor_split, *split_mode;
     bool cpu_moe, fit;

@@ -220,6 +220,7 @@ static int open_one(void *user, size_t i, struct serve_loaded *out, struct lode_
     const struct model_opts *o = one->opts;
     struct load_opts load = o->load;
     load.parallel = (uint32_t)o->parallel;
+    load.waiting = (uint32_t)o->queue;
     int rc = load_model(&out->model, &load, err);
     if (rc < 0)
         return rc;
