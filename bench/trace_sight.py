@@ -5,14 +5,16 @@
     bench/trace_sight.py a.trace [TOKENS]
 
 Replays a trace (docs/bigger-than-memory.md has the format) with src/store/policy_next.c's rule as it is; the
-same with the true choices of the next layer known, as a perfect guess by the next router would give them, of
-the next two, and of a whole token; and Belady's rule. Prints hits, and the share of Belady's. Needs numpy."""
+same with the true choices of the token's layers to come known, as perfect guesses by their routers would give them
+(the next token's are nobody's to know before it is drawn); of the next layer, whichever token's, of the next two, of
+as many as the model has; and Belady's rule. Prints hits, and the share of Belady's. Needs numpy."""
 import struct
 import sys
 
 import numpy as np
 
-KEEP = np.array([0.5, 0.917004043, 0.989228013, 0.998647140])
+KEEP = np.exp2(-1 / np.array([0.5, 2, 8, 32, 128, 512]))
+REST = -1  # of this token
 
 
 def load(path):
@@ -33,35 +35,52 @@ def load(path):
 
 
 class Next:
-    """policy_next.c: chances from four averages, whose weights are learned."""
+    """policy_next.c: worth by chances (chance.c) from six averages and the mean, whose weights are learned."""
 
     def __init__(self, layers, n_experts, sight):
         self.layers, self.sight = layers, sight
-        self.weight = np.full(4, 0.25)
-        self.average = np.zeros((layers, n_experts, 4))
-        self.rounds = np.full((layers, n_experts), 1e5)
+        self.weight = np.append(np.full(6, 1 / 6), 0)
+        self.average = np.zeros((layers, n_experts, 6))
+        self.products, self.uses = np.zeros((7, 7)), np.zeros(7)
+        self.worth = np.ones((layers, n_experts))  # when its layer comes next
+        self.passed = np.ones((layers, n_experts))  # if it comes without a use
         self.visits = np.zeros(layers)
 
     def wait(self, used, visit):
         m = visit % self.layers
         ahead = (np.arange(self.layers) - m - 1) % self.layers + 1
-        wait = ahead[:, None] / self.layers + self.rounds
-        for d in range(1, self.sight + 1):
+        worth = self.worth.copy()
+        worth[m] = self.passed[m]  # but for those that are used, which stay
+        for d in range(1, (self.layers - m - 1 if self.sight == REST else self.sight) + 1):
             if visit + d < len(used):
                 row = (m + d) % self.layers  # known: used then, or not before a round later
-                wait[row] = np.where(used[visit + d], d / self.layers, wait[row] + 1)
-        return wait
+                worth[row] = np.where(used[visit + d], 1, self.passed[row] / 2)
+        return -worth * np.exp2(-ahead / self.layers)[:, None] + 2
 
     def learn(self, used, visit):
-        m = visit % self.layers
-        a, y = self.average[m], used[visit].astype(float)
-        missed = y - a @ self.weight
-        self.weight = np.maximum(self.weight + 0.05 / (1e-6 + (a * a).sum()) * (missed @ a), 0)
+        m, experts = visit % self.layers, used.shape[1]
+        y = used[visit].astype(float)
+        mean = y.mean()
+        x = np.column_stack([self.average[m], np.full(experts, mean)])
+        fades = 1 - 1 / (200 * self.layers)
+        self.products = fades * self.products + x.T @ x
+        self.uses = fades * self.uses + y @ x
+        prior = 1 + 1e-9 * np.trace(self.products)
+        self.weight = np.linalg.solve(self.products + prior * np.eye(7),
+                                      self.uses + prior * np.append(np.full(6, 1 / 6), 0))
         self.visits[m] += 1
         keep = np.minimum(KEEP, 1 - 1 / self.visits[m])
+        a = self.average[m]
         a *= keep
         a += np.outer(y, 1 - keep)
-        self.rounds[m] = 1 / np.clip(a @ self.weight, 1e-5, 1) - 1
+        c = [np.clip(a @ (self.weight[:6] * KEEP ** h) + self.weight[6] * mean, 1e-5, 1) for h in range(4)]
+        self.worth[m], self.passed[m] = worth(*c[:3]), worth(*c[1:])
+
+
+def worth(first, second, then):
+    """The mean of 2^-t, t rounds until it is used."""
+    away = (1 - first) / 2
+    return first + away * second + away * (1 - second) / 2 * then / (0.5 + 0.5 * then)
 
 
 class Belady:
@@ -108,8 +127,8 @@ def main():
     print('%d tokens, %d layers, %d of %d experts' % (len(trace), layers, trace.shape[2], n_experts))
     for share in 0.25, 0.5, 0.75:
         best = hits(trace, n_experts, share, 'belady')
-        row = ['%d layers known: %.4f (%.3f)' % (s, h, h / best)
-               for s in sorted({0, 1, 2, layers}) for h in [hits(trace, n_experts, share, s)]]
+        row = ['%s known: %.4f (%.3f)' % ('its layers to come' if s == REST else '%d layers' % s, h, h / best)
+               for s in [0, REST] + sorted({1, 2, layers}) for h in [hits(trace, n_experts, share, s)]]
         print('%2.0f %%: Belady %.4f; %s' % (100 * share, best, '; '.join(row)), flush=True)
 
 

@@ -41,11 +41,6 @@ static const struct lode_policy_ops *find(const char *name) {
     return NULL;
 }
 
-uint64_t lode_policy_size(const struct lode_policy_shape *s) {
-    const uint64_t n = (uint64_t)s->n_layers * s->n_experts;
-    return sizeof(struct lode_policy) + n * (sizeof(struct policy_entry) + sizeof(uint32_t));
-}
-
 int lode_policy_create(struct lode_policy **out, const char *name,
                        const struct lode_policy_shape *shape, struct lode_error *err) {
     const struct lode_policy_ops *ops = find(name ? name : lode_policy_default());
@@ -112,6 +107,11 @@ bool lode_policy_holds(const struct lode_policy *p, uint32_t id) { return p->ent
 uint64_t lode_policy_used(const struct lode_policy *p) { return p->used; }
 uint64_t lode_policy_capacity(const struct lode_policy *p) { return p->shape.capacity; }
 void lode_policy_set_capacity(struct lode_policy *p, uint64_t c) { p->shape.capacity = c; }
+
+void lode_policy_visit(struct lode_policy *p, uint32_t id) {
+    if (p->ops->visit)
+        p->ops->visit(p, id);
+}
 
 void lode_policy_touch(struct lode_policy *p, uint32_t id) {
     struct policy_entry *e = &p->entries[id];

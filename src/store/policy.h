@@ -11,6 +11,7 @@
  *     if (lode_policy_holds(p, id)) {
  *         lode_policy_touch(p, id);
  *     } else {
+ *         lode_policy_visit(p, id);
  *         while (lode_policy_used(p) + size > lode_policy_capacity(p)) {
  *             if (!lode_policy_victim(p, &old))
  *                 ...                             all that is here is pinned: wait, or refuse
@@ -34,7 +35,7 @@
 
 /* name, what leaves first.  The names are what --cache-policy takes. */
 #define LODE_POLICY_LIST(X)                                                                        \
-    X(next, "what is expected to be needed again latest, by layers to go and uses of late")        \
+    X(next, "what is least likely to be needed soon, by layers to go and uses of late")        \
     X(lru, "what was used longest ago")                                                            \
     X(slru, "the same, in two segments: what was used twice stays longer")                         \
     X(s3fifo, "first in, first out, in a small queue for newcomers and a large one for others")    \
@@ -55,8 +56,6 @@ int lode_policy_create(struct lode_policy **out, const char *name,
 void lode_policy_free(struct lode_policy *p);
 const char *lode_policy_name(const struct lode_policy *p);
 const char *lode_policy_default(void);
-/* Bytes that create would allocate, about. */
-uint64_t lode_policy_size(const struct lode_policy_shape *shape);
 
 uint32_t lode_policy_id(const struct lode_policy *p, uint32_t layer, uint32_t expert);
 
@@ -66,12 +65,15 @@ uint64_t lode_policy_capacity(const struct lode_policy *p); /* bytes; used may e
 /* Memory pressure takes bytes away, and gives them back: the caller then asks for victims. */
 void lode_policy_set_capacity(struct lode_policy *p, uint64_t capacity);
 
+/* What is used from now on is of this id's layer, which need not be held: called before victims are asked
+ * for on its behalf.  A touch or an admission, but for guesses, says the same. */
+void lode_policy_visit(struct lode_policy *p, uint32_t id);
 /* It is held, and was used. */
 void lode_policy_touch(struct lode_policy *p, uint32_t id);
 /* It is not held, and now is: `size` bytes.  That is a use, unless it is a guess: a guess is used when
  * it is touched. */
 void lode_policy_admit(struct lode_policy *p, uint32_t id, uint64_t size, bool guess);
-/* It is held, and is guessed to be used when its layer is visited next. */
+/* It is held, and is guessed to be used when its layer is visited next, or known to be in this very visit. */
 void lode_policy_expect(struct lode_policy *p, uint32_t id);
 /* Takes the held, unpinned id whose bytes are worth least out of the books; false: there is none. */
 bool lode_policy_victim(struct lode_policy *p, uint32_t *id);

@@ -51,6 +51,7 @@ struct lode_policy_ops {
     bool heap;
     bool (*init)(struct lode_policy *p); /* p->own; may be NULL, false: out of memory */
     void (*deinit)(struct lode_policy *p); /* also after an init that failed */
+    void (*visit)(struct lode_policy *p, uint32_t id); /* may be NULL */
     void (*touch)(struct lode_policy *p, uint32_t id);
     void (*admit)(struct lode_policy *p, uint32_t id);
     void (*guess)(struct lode_policy *p, uint32_t id);  /* admit without a use; NULL: all the same */

@@ -259,6 +259,7 @@ static int ask(struct replay *r, size_t token, uint32_t i_moe, struct lode_error
     const uint16_t *experts = lode_trace_experts(r->t, token, i_moe);
     const size_t at = (token * r->t->n_moe + i_moe) * n;
     const uint64_t size = r->t->moe_bytes[i_moe];
+    lode_policy_visit(r->p, first);
     for (uint32_t k = 0; k < n; k++) { /* what is there stays */
         const uint32_t id = first + experts[k];
         r->out->uses++;

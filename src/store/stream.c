@@ -85,6 +85,7 @@ static void read_next(struct stream *s, uint32_t group) {
  * be gone before it can be read again. */
 static struct stream_slot *slot_of(struct stream *s, uint32_t group) {
     if (s->where[group] == LODE_NO_ROOM) {
+        lode_policy_visit(s->policy, stream_policy_id(s, group));
         struct stream_slot *slot = stream_make_room(s, s->layouts.groups[group].size);
         if (slot)
             stream_load(s, slot, group, false);
@@ -156,6 +157,18 @@ static void unpin(struct lode_store *store, uint32_t id) {
 }
 
 /* ---- guesses, news ---- */
+
+static void need(struct lode_store *store, uint32_t id) {
+    struct stream *s = stream(store);
+    const uint32_t group = group_here(s, id);
+    if (group == LODE_NO_GROUP)
+        return;
+    pthread_mutex_lock(&s->lock);
+    lode_policy_visit(s->policy, stream_policy_id(s, group));
+    if (s->where[group] != LODE_NO_ROOM)
+        lode_policy_expect(s->policy, stream_policy_id(s, group));
+    pthread_mutex_unlock(&s->lock);
+}
 
 static void want(struct lode_store *store, struct lode_guesses *mine, struct lode_wanted *wanted, uint32_t n) {
     struct stream *s = stream(store);
@@ -299,6 +312,7 @@ static void stream_free(struct lode_store *store) {
 static const struct lode_store_ops ops = {.pin = pin,
                                           .look = look,
                                           .unpin = unpin,
+                                          .need = need,
                                           .want = want,
                                           .settle = settle,
                                           .news = news,

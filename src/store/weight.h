@@ -68,6 +68,8 @@ struct lode_store_ops {
      * negative answer it is still to be unpinned. */
     int (*look)(struct lode_store *s, uint32_t id, const void **data, struct lode_error *err);
     void (*unpin)(struct lode_store *s, uint32_t id);
+    /* It will be pinned in this step: while others are that are not here, it stays if it is.  NULL where all is. */
+    void (*need)(struct lode_store *s, uint32_t id);
     /* Guesses: these n may be pinned soon, read in this order.  They take the place of mine before
      * them, which are off where they have not been read to the end and nobody else has guessed them.
      * NULL where that gains nothing; so is settle. */

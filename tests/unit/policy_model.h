@@ -6,6 +6,8 @@
 #ifndef TESTS_POLICY_MODEL_H
 #define TESTS_POLICY_MODEL_H
 
+#include "base/dmath.h"
+#include "store/chance.h"
 #include "store/policy.h"
 
 #include <stdio.h>
@@ -26,9 +28,10 @@ struct slow {
     bool held[SLOW_IDS];
     struct slow_line a, b, ghosts; /* lru: a; slru: a on probation, b protected; s3fifo: small, main */
     int layer;                     /* next: being visited, from here on; as policy_next.c says */
-    float weight[4], average[SLOW_IDS][4], rounds[SLOW_IDS];
-    bool seen[SLOW_IDS];
-    uint32_t visits[SLOW_LAYERS];
+    struct lode_chances *chances;  /* which a test of its own holds to what it promises */
+    float worth[SLOW_IDS], passed[SLOW_IDS];
+    bool seen[SLOW_IDS], expected[SLOW_IDS];
+    uint64_t comes[SLOW_LAYERS]; /* the size of what came last */
 };
 
 static bool slow_is(const struct slow *s, const char *name) { return strcmp(s->name, name) == 0; }
@@ -59,40 +62,30 @@ static uint32_t slow_oldest(const struct slow *s, const struct slow_line *l) {
     return UINT32_MAX;
 }
 
-static float slow_chance(const struct slow *s, uint32_t id) {
-    float sum = 0;
-    for (int a = 0; a < 4; a++)
-        sum += s->weight[a] * s->average[id][a];
-    return sum;
+/* Of 2^-t, the mean: t rounds until it is used. */
+static float slow_worth(float first, float second, float then) {
+    const float away = 0.5f * (1 - first), longer = away * (0.5f * (1 - second));
+    return first + away * second + longer * then / (0.5f + 0.5f * then);
 }
 
 /* The visit of s->layer is over. */
 static void slow_learn(struct slow *s) {
-    static const float keep[4] = {0.5f, 0.917004043f, 0.989228013f, 0.998647140f};
-    const uint32_t first = (uint32_t)s->layer * (SLOW_IDS / SLOW_LAYERS);
-    const uint32_t end = first + SLOW_IDS / SLOW_LAYERS;
-    float step[4] = {0}, size = 1e-6f;
-    for (uint32_t id = first; id < end; id++)
-        for (int a = 0; a < 4; a++) {
-            step[a] += ((s->seen[id] ? 1.0f : 0.0f) - slow_chance(s, id)) * s->average[id][a];
-            size += s->average[id][a] * s->average[id][a];
-        }
-    for (int a = 0; a < 4; a++) {
-        s->weight[a] += 0.05f / size * step[a];
-        if (s->weight[a] < 0)
-            s->weight[a] = 0;
+    enum { N = SLOW_IDS / SLOW_LAYERS };
+    const uint32_t first = (uint32_t)s->layer * N;
+    float c[N][LODE_CHANCES_AHEAD];
+    lode_chances_visit(s->chances, (uint32_t)s->layer, s->seen + first, c);
+    for (uint32_t e = 0; e < N; e++) {
+        s->worth[first + e] = slow_worth(c[e][0], c[e][1], c[e][2]);
+        s->passed[first + e] = slow_worth(c[e][1], c[e][2], c[e][3]);
+        s->seen[first + e] = s->expected[first + e] = false;
     }
-    const float young = 1 - 1.0f / (float)++s->visits[s->layer];
-    for (uint32_t id = first; id < end; id++) {
-        for (int a = 0; a < 4; a++) {
-            const float k = keep[a] < young ? keep[a] : young;
-            s->average[id][a] = k * s->average[id][a] + (s->seen[id] ? 1 - k : 0);
-        }
-        float p = slow_chance(s, id);
-        p = p < 1e-5f ? 1e-5f : p > 1 ? 1 : p;
-        s->rounds[id] = 1 / p - 1;
-        s->seen[id] = false;
-    }
+}
+
+static void slow_visit(struct slow *s, uint32_t id) {
+    const int layer = (int)(id / (SLOW_IDS / SLOW_LAYERS));
+    if (s->layer >= 0 && s->layer != layer)
+        slow_learn(s);
+    s->layer = layer;
 }
 
 static void slow_use(struct slow *s, uint32_t id, bool admitted) {
@@ -121,12 +114,50 @@ static void slow_use(struct slow *s, uint32_t id, bool admitted) {
         for (uint32_t i = 0; s->clock % (16 * SLOW_IDS) == 0 && i < SLOW_IDS; i++)
             s->uses[i] /= 2;
     } else {
-        const int layer = (int)(id / (SLOW_IDS / SLOW_LAYERS));
-        if (s->layer >= 0 && s->layer != layer)
-            slow_learn(s);
-        s->layer = layer;
+        slow_visit(s, id);
         s->seen[id] = true;
+        s->expected[id] = false;
+        if (admitted)
+            s->comes[s->layer] = s->size[id];
     }
+}
+
+/* Another would have to go besides. */
+static bool slow_small(const struct slow *s, uint32_t id) {
+    const uint64_t wanted = s->used + (s->layer < 0 ? 0 : s->comes[s->layer]);
+    return wanted > s->capacity && s->size[id] < wanted - s->capacity;
+}
+
+/* What is worth least; of equals the first layer's, and of these the first. */
+static uint32_t slow_least(const struct slow *s) {
+    enum { N = SLOW_IDS / SLOW_LAYERS };
+    uint32_t best = UINT32_MAX;
+    float least = 16;
+    for (int l = 0; l < SLOW_LAYERS; l++) {
+        const bool here = l == s->layer;
+        const int ahead = here ? SLOW_LAYERS : (l - s->layer + SLOW_LAYERS) % SLOW_LAYERS;
+        const float near = (float)lode_pow(2, -(double)ahead / SLOW_LAYERS);
+        uint32_t at = UINT32_MAX;
+        float own = 16;
+        for (uint32_t i = (uint32_t)l * N; i < (uint32_t)(l + 1) * N; i++) {
+            const float w = here && !s->seen[i] ? s->passed[i] : s->worth[i];
+            float leaves = !s->expected[i] ? w : here ? 1 / near : 1; /* nearer than any other layer's */
+            if (here && slow_small(s, i))
+                leaves *= 2;
+            if (s->held[i] && !s->pins[i] && leaves < own) {
+                own = leaves;
+                at = i;
+            }
+        }
+        if (at == UINT32_MAX)
+            continue;
+        own = own * near * (!here && slow_small(s, at) ? 2 : 1);
+        if (own < least) {
+            least = own;
+            best = at;
+        }
+    }
+    return best;
 }
 
 static uint32_t slow_victim(struct slow *s) {
@@ -145,20 +176,8 @@ static uint32_t slow_victim(struct slow *s) {
                 best = i;
         return best;
     }
-    if (slow_is(s, "next")) {
-        uint32_t best = UINT32_MAX;
-        float longest = -1;
-        for (uint32_t i = 0; i < SLOW_IDS; i++) {
-            int ahead = (int)(i / (SLOW_IDS / SLOW_LAYERS)) - s->layer;
-            ahead += ahead <= 0 ? SLOW_LAYERS : 0;
-            const float wait = s->rounds[i] + (float)ahead / SLOW_LAYERS;
-            if (s->held[i] && !s->pins[i] && wait > longest) {
-                longest = wait;
-                best = i;
-            }
-        }
-        return best;
-    }
+    if (slow_is(s, "next"))
+        return slow_least(s);
     for (;;) {
         const uint32_t small = slow_oldest(s, &s->a), main = slow_oldest(s, &s->b);
         const bool from_small = slow_bytes(s, &s->a) > s->capacity / 10 || main == UINT32_MAX;
@@ -194,13 +213,16 @@ static void slow_leave(struct slow *s, uint32_t id, bool evicted) {
 static const char *policy_drive(const char *name, const uint8_t *data, size_t n) {
     static char why[128];
     struct slow s = {.name = name, .capacity = 4000, .layer = -1};
-    for (int a = 0; a < 4; a++)
-        s.weight[a] = 0.25f;
+    for (uint32_t i = 0; i < SLOW_IDS; i++)
+        s.worth[i] = s.passed[i] = 1;
     struct lode_policy *p;
     struct lode_error err;
     const struct lode_policy_shape shape = {SLOW_LAYERS, SLOW_IDS / SLOW_LAYERS, s.capacity};
-    if (lode_policy_create(&p, name, &shape, &err) < 0)
+    s.chances = lode_chances_create(SLOW_LAYERS, SLOW_IDS / SLOW_LAYERS);
+    if (!s.chances || lode_policy_create(&p, name, &shape, &err) < 0) {
+        lode_chances_free(s.chances);
         return "out of memory";
+    }
     *why = 0;
     for (size_t i = 0; i + 1 < n && !*why; i += 2) {
         const uint32_t e = data[i] % SLOW_IDS, op = data[i] / SLOW_IDS;
@@ -220,6 +242,12 @@ static const char *policy_drive(const char *name, const uint8_t *data, size_t n)
         } else if (op == 4 && data[i + 1] < 32) {
             s.capacity = 1000 + 100 * data[i + 1];
             lode_policy_set_capacity(p, s.capacity);
+        } else if (op == 5 && s.held[id]) {
+            lode_policy_expect(p, id);
+            s.expected[id] = true;
+        } else if (op == 6) {
+            lode_policy_visit(p, id);
+            slow_visit(&s, id);
         } else if (s.held[id]) {
             lode_policy_touch(p, id);
             slow_use(&s, id, false);
@@ -248,6 +276,7 @@ static const char *policy_drive(const char *name, const uint8_t *data, size_t n)
                      (unsigned long long)lode_policy_used(p), (unsigned long long)s.used);
     }
     lode_policy_free(p);
+    lode_chances_free(s.chances);
     return *why ? why : NULL;
 }
 

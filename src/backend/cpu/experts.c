@@ -568,6 +568,13 @@ static void list_shares(struct wave *w, uint32_t n_experts) {
             x->shares[w->n_shares++] = (struct share){.expert = e, .n = x->count[e] - start};
 }
 
+/* So that none of them that is there makes room for another of them. */
+static void announce(struct wave *w) {
+    struct lode_store *store = w->cpu->store;
+    for (uint32_t i = 0; store->ops->need && i < w->n_shares; i++)
+        store->ops->need(store, weight_id(w, &w->x->shares[i], has(w->in, GATE) ? GATE : DOWN));
+}
+
 /* Rows of an instruction, all of `in`. */
 static int run_rows(struct lode_cpu *c, const struct lode_instr *in, uint32_t n_rows, bool whole, struct lode_error *err) {
     struct lode_experts *x = c->experts;
@@ -576,6 +583,7 @@ static int run_rows(struct lode_cpu *c, const struct lode_instr *in, uint32_t n_
     const struct lode_value *out = &in->parts[0].out;
     w.pairs = pair_list(x, &in->in[1], n_rows, n_experts);
     list_shares(&w, n_experts);
+    announce(&w);
     int rc = whole ? run_beside(&w, err) : 0;
     if (rc == 0)
         for (uint32_t r = 0; has(in, DOWN) && r < n_rows; r++)
