@@ -1,5 +1,7 @@
 #include "base/error.h"
 
+#include "base/alloc.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -16,6 +18,10 @@ int lode_fail(struct lode_error *err, int code, const char *where, const char *f
 }
 
 int lode_fail_nomem(struct lode_error *err, const char *what) {
+    const size_t limit = lode_alloc_limit(), held = lode_alloc_active() + lode_alloc_mapped();
+    if (limit)
+        return lode_fail(err, LODE_ERR_NOMEM, "", "out of memory (%s): %.0f MiB are held of the %.0f MiB that are allowed "
+                         "(--ram, lode_memory_limit)", what, (double)held / 0x1p20, (double)limit / 0x1p20);
     return lode_fail(err, LODE_ERR_NOMEM, "", "out of memory (%s)", what);
 }
 

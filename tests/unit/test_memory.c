@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/caches.h"
+#include "base/error.h"
 #include "base/pressure.h"
 
 #include <setjmp.h>
@@ -26,6 +27,9 @@ static void limit_is_hard(void **state) {
     assert_null(lode_alloc_zero(1 << 10, 1 << 10));
     assert_null(lode_alloc_aligned(4096, 1 << 20, 1));
     assert_null(lode_realloc(p, 2 << 20, 1));
+    struct lode_error err;
+    assert_int_equal(lode_fail_nomem(&err, "a thing"), LODE_ERR_NOMEM);
+    assert_non_null(strstr(err.text, "allowed (--ram, lode_memory_limit)")); /* it is not the machine's */
     lode_alloc_add_mapped(1 << 19); /* a mapping counts too */
     assert_null(lode_alloc(1 << 18, 1));
     lode_alloc_add_mapped(-(1 << 19));
