@@ -59,6 +59,9 @@ struct lode_model {
 /* Fills expert_bytes. */
 int lode_model_find_experts(struct lode_model *m, struct lode_error *err);
 
+/* Fills info, name, type and chat_template (describe.c). */
+int lode_model_describe(struct lode_model *m, struct lode_error *err);
+
 /* Makes the store of a model that is being loaded: source, weights, groups and opts are there.  Tests give their own, which delivers weights
  * late and out of order. */
 typedef int lode_store_maker(struct lode_store **out, void *user, const struct lode_model *m,
