@@ -229,6 +229,33 @@ static void guesses_have_owners(void **state) {
     lode_model_free(m);
 }
 
+static void use_group(struct lode_model *m, uint32_t g) {
+    const void *data;
+    struct lode_error err;
+    assert_int_equal(lode_store_pin_now(m->store, m->groups[g].weights[0], &data, &err), LODE_READY);
+    m->store->ops->unpin(m->store, m->groups[g].weights[0]);
+}
+
+/* A layer's experts that are there stay while one of them that is not is read. */
+static void neighbours_stay(void **state) {
+    (void)state;
+    make_reference(models[0]);
+    struct how how = {.share = 0.125};
+    struct lode_model *m = load(models[0], &how);
+    const uint32_t room = m->n_expert_groups / 8;
+    assert_true(room > 1 && m->groups[room].layer == m->groups[0].layer);
+    for (uint32_t g = 0; g < room; g++)
+        use_group(m, g);
+    for (uint32_t g = 0; g + 1 < room; g++)
+        m->store->ops->need(m->store, m->groups[g].weights[0]);
+    use_group(m, room);
+    for (uint32_t g = 0; g + 1 < room; g++)
+        use_group(m, g);
+    assert_int_equal(profile_of(m)->layers[m->groups[0].layer].hits, room - 1);
+    same(m, 1, 1);
+    lode_model_free(m);
+}
+
 /* Two sessions that guess at once, beside and against each other. */
 static void guessing_at_once(void **state) {
     (void)state;
@@ -408,7 +435,7 @@ int main(void) {
         cmocka_unit_test(guesses_are_told),
         cmocka_unit_test(two_at_once),    cmocka_unit_test(layers), cmocka_unit_test(direct),
         cmocka_unit_test(converted_layers),
-        cmocka_unit_test(guesses_have_owners), cmocka_unit_test(guessing_at_once),
+        cmocka_unit_test(guesses_have_owners), cmocka_unit_test(neighbours_stay), cmocka_unit_test(guessing_at_once),
         cmocka_unit_test(too_small),
         cmocka_unit_test(no_memory),      cmocka_unit_test(pack_no_memory),
     };
