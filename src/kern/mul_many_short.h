@@ -301,6 +301,44 @@ INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
     }
 }
 
+/* One column of groups of 32, two chunks at a time, which have both halves of two groups. */
+INLINE F one_short256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, size_t k) {
+    const int n_chunks = 16 / s.runs;
+    const size_t part = LANES * size / (size_t)n_chunks, n = short_run(s) / 4;
+    F acc = f_zero();
+    for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
+        const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
+        struct head h;
+        V isum = v_zero(), sc[8];
+        read_head(&h, r, b * size);
+        for (int g = 0; g < 8; g++) /* scales are below 2^6: their products twice as int16 */
+            sc[g] = h.sc[g] * v_set32(a->m[g] * 0x10001u);
+#pragma GCC unroll 1
+        for (int c = 0; c < n_chunks; c += 2) {
+            V w[2][4][4];
+            prefetch_next(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, 2 * part, next);
+            prefetch_again(r, (b + 2) * size + (size_t)c * size / (size_t)n_chunks, next);
+            unpack(w[0], &h, r, b * size, c);
+            unpack(w[1], &h, r, b * size, c + 1);
+            for (int g = 0; g < 2; g++) {
+                V sum[2];
+                for (int half = 0; half < 2; half++) {
+                    V p[4];
+                    for (int i = 0; i < 4; i++)
+                        p[i] = v_mul_pairs(w[half][g][i], v_bcast4(a->q + 32 * (c + g) + 16 * half + 4 * i));
+                    sum[half] = v_add16(v_add16(p[0], p[1]), v_add16(p[2], p[3]));
+                }
+                if (n == 2)
+                    isum = v_dot2(isum, v_add16(sum[0], sum[1]), sc[c + g]);
+                else
+                    isum = v_dot2(v_dot2(isum, sum[0], sc[c + g]), sum[1], sc[c + g]);
+            }
+        }
+        acc = add_block(s, acc, &h, a, isum);
+    }
+    return acc;
+}
+
 /* ---- blocks of 32 ---- */
 
 /* acc after a block of column a whose integer sum is isum. */

@@ -278,13 +278,20 @@ struct run32 {
 #include "kern/mul_many.h"
 #endif
 
+#define ONE_32 one32
+#ifdef V_WIDE_COLUMNS
+#define ONE_256(s, ...) ((s).groups == 8 && !(s).wide ? one_short256(s, __VA_ARGS__) : one256(s, __VA_ARGS__))
+#else
+#define ONE_256 one256
+#endif
+
 /* Functions of their own: together they get in one another's way in the compiler's registers. */
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
 #define MUL_OF(name, block, size, ...)                                                             \
     static __attribute__((noinline))                                                               \
     F one_##name(const struct rows *r, size_t next, const uint8_t *x, size_t k) {                  \
         const struct shape s = {__VA_ARGS__};                                                      \
-        return one##block(s, UNPACK_##block(name), size, r, next, x, k);                           \
+        return ONE_##block(s, UNPACK_##block(name), size, r, next, x, k);                          \
     }                                                                                              \
     static __attribute__((noinline)) void few_##name(                                              \
         F acc[FEW], const struct rows *r, size_t next, const uint8_t *const *x, size_t n, size_t k) { \
