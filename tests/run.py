@@ -52,7 +52,7 @@ BUILDS = {
                 meson=['-Dwerror=true', '-Dcuda=auto', '-Dgpu_targets=90a', '-Dgpu_ptx=']),
     'asan': dict(cc='gcc', tests=['unit', 'soak', 'cli', 'hold'],
                  long=['unit', 'soak', 'kern', 'cli', 'model'], bounded=['-Dkern_isa=avx2'],
-                 slow=['serve_soak', 'convert', 'test_schedules', 'page_units'],
+                 slow=['serve_soak', 'convert', 'test_schedules', 'test_tokenizer', 'plan', 'page_units'],
                  meson=['-Db_sanitize=address,undefined', '-Doptimization=1'] + HOST_OF_CUDA),
     'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['unit', 'soak', 'cli', 'model'],
                  bounded=['-Dkern_isa=avx2'],
@@ -67,7 +67,7 @@ BUILDS = {
                  meson=['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Db_lundef=false',
                         '-Dkern_isa=scalar', '-Doptimization=1']),
     'aarch64': dict(cc=None, targets=['tests/kerncheck/kerncheck'], tests=[], long=[],
-                    needs=['aarch64-linux-gnu-gcc', 'qemu-aarch64'],
+                    needs=['aarch64-linux-gnu-gcc', 'qemu-aarch64'], bounded=['-Doptimization=1'],
                     meson=['-Dkern_only=true', '--cross-file',
                            os.path.join(ROOT, 'tests/cross/aarch64.ini')]),
     # The whole program, where the distribution's arm64 libraries are installed:
@@ -274,7 +274,8 @@ def emulated_pieces(args):
     native = os.path.join(args.build, 'gcc/tests/kerncheck/kerncheck')
     arm = os.path.join(args.build, 'aarch64/tests/kerncheck/kerncheck')
     env = {'LODE_LONG': '1'} if args.long else {}
-    pieces = [Piece('emulated/kerncheck-neon', ['qemu-aarch64', arm], 3600, env,
+    some = [] if args.long else ['--part', '3']
+    pieces = [Piece('emulated/kerncheck-neon', ['qemu-aarch64', arm, *some], 3600, env,
                     needs=BUILDS['aarch64']['needs'])]
     if args.long:
         # qemu's "max" knows AVX2 and no AVX-512: what is chosen must follow from CPUID alone.  Its

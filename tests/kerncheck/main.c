@@ -1,6 +1,7 @@
 /* kerncheck - holds every kernel to its definition, and times it.
  *
  *     kerncheck [--seed N] [--isa NAME] [NAME...]      check (all, or kernels whose name matches)
+ *     kerncheck --part N                               one kernel in N, by the seed: others each time
  *     kerncheck --bench [--isa NAME] [NAME...]         time
  *     kerncheck --decode [-t N] [--isa NAME] [TYPE...] products from memory by all threads (decode.c)
  *
@@ -65,6 +66,7 @@ static bool usable(int isa) {
 int main(int argc, char **argv) {
     state.seed = (uint64_t)time(NULL);
     int only_isa = -1, i = 1, threads = 0;
+    size_t parts = 1;
     bool decode = false;
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (strcmp(argv[i], "--bench") == 0) {
@@ -77,11 +79,13 @@ int main(int argc, char **argv) {
             state.seed = strtoull(argv[++i], NULL, 0);
         } else if (strcmp(argv[i], "--slack") == 0 && i + 1 < argc) {
             state.slack = strtoull(argv[++i], NULL, 0);
+        } else if (strcmp(argv[i], "--part") == 0 && i + 1 < argc && atoi(argv[i + 1]) > 0) {
+            parts = (size_t)atoi(argv[++i]);
         } else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc &&
                    (only_isa = lode_isa_from_name(argv[++i])) >= 0) {
             continue;
         } else {
-            fprintf(stderr, "kerncheck [--seed N] [--bench] [--isa NAME] [--slack BYTES] [kernel...]\n"
+            fprintf(stderr, "kerncheck [--seed N] [--part N] [--bench] [--isa NAME] [--slack BYTES] [kernel...]\n"
                             "kerncheck --decode [-t THREADS] [--isa NAME] [type...]\n");
             return 2;
         }
@@ -102,7 +106,7 @@ int main(int argc, char **argv) {
 
     unsigned passed = 0, failed = 0;
     for (size_t c = 0; c < sizeof checks / sizeof *checks; c++) {
-        if (!wanted(checks[c].name, argv + i, argc - i))
+        if (!wanted(checks[c].name, argv + i, argc - i) || c % parts != state.seed % parts)
             continue;
         state.n_scalar = 0;
         for (int isa = 0; isa < LODE_ISA_COUNT; isa++) {
