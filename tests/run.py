@@ -55,7 +55,7 @@ BUILDS = {
                  slow=['serve_soak', 'convert', 'test_schedules', 'test_tokenizer', 'plan', 'page_units'],
                  meson=['-Db_sanitize=address,undefined', '-Doptimization=1'] + HOST_OF_CUDA),
     'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['unit', 'soak', 'cli', 'model'],
-                 bounded=['-Dkern_isa=avx2'],
+                 bounded=['-Dkern_isa=avx2'], slow=['test_schedules', 'test_session'],
                  meson=['-Db_sanitize=thread', '-Doptimization=1'] + HOST_OF_CUDA),
     # clang's warnings, and everything once without optimisation
     'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'cli', 'model'],
