@@ -412,33 +412,45 @@ static struct lode_trace *any_trace(uint64_t seed) {
     return seed % 2 ? of_sizes(t) : t;
 }
 
-/* At least 0.98 x the best of the policies, at each size: a token's experts and less, to nearly all. */
-static void near_the_best(const struct lode_trace *t, uint64_t seed) {
+struct near { /* sizes at which the default was compared, and had less than 0.98 x the best */
+    unsigned n, below;
+};
+
+/* Never below 0.95 x the best of the policies, at each size: a token's experts and less, to nearly all. */
+static void near_the_best(const struct lode_trace *t, uint64_t seed, struct near *near) {
     static const int sizes[] = {10, 15, 25, 30, 50, 75, 90}; /* % of the experts */
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const uint64_t capacity = lode_trace_bytes(t) * (uint64_t)sizes[i] / 100;
         if (capacity < 120 * (uint64_t)lode_trace_shape(t)->n_used)
             continue;
         struct lode_replay r, own;
+        bool below = false;
         assert_int_equal(lode_trace_replay(t, NULL, capacity, &own, &err), 0);
         for (const char *const *p = lode_trace_policies(); *p; p++) {
             assert_int_equal(lode_trace_replay(t, *p, capacity, &r, &err), 0);
-            if ((double)own.hits < 0.98 * (double)r.hits)
+            below = below || (double)own.hits < 0.98 * (double)r.hits;
+            if ((double)own.hits < 0.95 * (double)r.hits)
                 fail_msg("trace %llu, %d %%: %llu hits, %s has %llu", (unsigned long long)seed, sizes[i],
                          (unsigned long long)own.hits, *p, (unsigned long long)r.hits);
         }
+        near->n++;
+        near->below += below;
     }
 }
 
-/* The default is near the best whatever the skew and the drift; in full on more traces. */
+/* The default is near the best whatever the skew and the drift, and within 2 % of it but for one size in a
+ * hundred; in full on more traces. */
 static void default_is_near_the_best(void **state) {
     (void)state;
     const uint64_t n = getenv("LODE_LONG") ? 100 : 5;
+    struct near near = {0};
     for (uint64_t seed = 1; seed <= n; seed++) {
         struct lode_trace *t = any_trace(seed);
-        near_the_best(t, seed);
+        near_the_best(t, seed, &near);
         lode_trace_free(t);
     }
+    print_message("the default policy: %u of %u below 0.98\n", near.below, near.n);
+    assert_true(near.below * 100 <= near.n);
 }
 
 static void synthetic_ones_are_lawful(void **state) {
