@@ -97,13 +97,16 @@ struct side {
     };
 };
 
-#define RUN256 8 /* blocks for which they lie ready */
-struct sides {
-    struct side at[RUN256][CHUNK];
+/* Unpacked blocks of V_TILES tiles that meet the columns together. */
+struct block256 {
+    struct head head;
+    V sc[16]; /* scales, twice as int16 */
+    V mn[4];  /* minima of groups of 32 in pairs of int16 */
+    V w[64];
+    struct signs signs[8]; /* of wide codes */
 };
-INLINE size_t most_run(struct shape s, size_t n_blocks) {
-    return s.groups && n_blocks > RUN256 ? RUN256 : n_blocks;
-}
+
+#include "kern/mul_sides.h"
 
 /* Where the start of group g of 16 lies: a register holds the sums of eight groups, even ones first. */
 INLINE size_t start_of(size_t g) { return g / 8 * 8 + g % 2 * 4 + g % 8 / 2; }
@@ -135,15 +138,6 @@ INLINE void make_sides(struct sides *sides, struct shape s, const uint8_t *x, si
         for (size_t j = 0; j < n_x; j++)
             side_of(&sides->at[b][j], s, (const struct lode_block_a256 *)(x + j * x_stride) + b);
 }
-
-/* Unpacked blocks of V_TILES tiles that meet the columns together. */
-struct block256 {
-    struct head head;
-    V sc[16]; /* scales, twice as int16 */
-    V mn[4];  /* minima of groups of 32 in pairs of int16 */
-    V w[64];
-    struct signs signs[8]; /* of wide codes */
-};
 
 INLINE void finish_head(struct shape s, struct block256 *b) {
     for (int g = 0; g < s.groups && !s.wide; g++)
@@ -244,28 +238,6 @@ INLINE void wide256(size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
         UNROLL
         for (size_t j = 0; j < n_cols; j++)
             sums[t][j0 + j] = f_fma(block[t].head.d * f_set(a[j]->d), f_int(isum[j]), sums[t][j0 + j]);
-    }
-}
-
-/* The same for the block's minima, which follow. */
-INLINE void minima256(struct shape s, size_t n_x, F sums[V_TILES][CHUNK], const struct block256 block[V_TILES],
-                      const uint8_t *x, size_t x_stride, const struct side *side) {
-    for (size_t j = 0; j < n_x; j++, x += x_stride, side++) {
-        const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
-        const F dx = f_set(a->d);
-        const bool fit = s.groups == 8 && side->fit;
-        UNROLL
-        for (int t = 0; t < V_TILES; t++) {
-            V msum = v_zero();
-            if (fit)
-                UNROLL
-                for (int i = 0; i < 4; i++)
-                    msum = v_dot2(msum, block[t].mn[i], v_bcast4(&side->sums[2 * i]));
-            else
-                for (int g = 0; g < 8; g++)
-                    msum = v_dot2(msum, block[t].head.mn[g], v_bcast4(&a->sums[2 * g]));
-            sums[t][j] = f_fnma(block[t].head.dmin * dx, f_int(msum), sums[t][j]);
-        }
     }
 }
 

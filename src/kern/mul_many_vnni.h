@@ -9,23 +9,28 @@
 /* ---- blocks of 256 ---- */
 
 /* What products of many columns want of a block of a column beside what it holds. */
-union side {
-    int32_t start[16]; /* types with a bias: bias times minus the sum of each of s.groups groups */
-    struct {           /* others with groups of 32: */
-        int16_t sums[8]; /* their sums times m, if all fit */
-        int32_t fit;
+struct side {
+    union {
+        int32_t start[16]; /* types with a bias: bias times minus the sum of each of s.groups groups */
+        struct {           /* others with groups of 32: */
+            int16_t sums[8]; /* their sums times m, if all fit */
+            int32_t fit;
+        };
     };
 };
 
-#define RUN256 8 /* blocks for which they lie ready */
-struct sides {
-    union side at[RUN256][CHUNK];
+/* Unpacked blocks of V_TILES tiles that meet the columns together, so that a number of a column is
+ * broadcast once for all of them. */
+struct block256 {
+    struct head head;
+    V sc[8]; /* pairs of scales, as v_mul_pairs takes them */
+    V mn[4]; /* minima of groups of 32 in pairs of int16 */
+    V w[64];
 };
-INLINE size_t most_run(struct shape s, size_t n_blocks) {
-    return s.groups && n_blocks > RUN256 ? RUN256 : n_blocks;
-}
 
-INLINE void side_of(union side *side, struct shape s, const struct lode_block_a256 *a) {
+#include "kern/mul_sides.h"
+
+INLINE void side_of(struct side *side, struct shape s, const struct lode_block_a256 *a) {
     if (s.bias) {
         /* 2^15 / m rounded: sums are at most 2032 m, so they times its error are under half a sum */
         static const int32_t inverse[LODE_A256_MUL + 1] = {
@@ -61,15 +66,6 @@ INLINE bool sums_are_short(struct shape s) {
 }
 /* Whether the scales of a pair are multiplied with the column's multipliers in one instruction. */
 INLINE bool scales_in_pairs(struct shape s) { return s.groups == 8 || sums_are_short(s); }
-
-/* Unpacked blocks of V_TILES tiles that meet the columns together, so that a number of a column is
- * broadcast once for all of them. */
-struct block256 {
-    struct head head;
-    V sc[8]; /* pairs of scales, as v_mul_pairs takes them */
-    V mn[4]; /* minima of groups of 32 in pairs of int16 */
-    V w[64];
-};
 
 INLINE void pair_scales(struct shape s, struct block256 *b) {
     const V byte = v_set32(255);
@@ -107,7 +103,7 @@ INLINE void meet(size_t n_cols, V part[2][V_COLUMNS][V_TILES], const V *const w[
 /* sums[t][j0 ..] of n_cols columns (constant) after one more block of each tile, but for its minima. */
 INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
                        const struct block256 block[V_TILES], const uint8_t *x, size_t x_stride,
-                       const union side *side) {
+                       const struct side *side) {
     const struct lode_block_a256 *a[V_COLUMNS];
     V isum[V_COLUMNS][V_TILES];
     UNROLL_CLANG
@@ -164,32 +160,9 @@ INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], si
     }
 }
 
-/* The same for the block's minima, which follow.  In a loop of their own they stay in registers. */
-INLINE void minima256(struct shape s, size_t n_x, F sums[V_TILES][CHUNK],
-                      const struct block256 block[V_TILES], const uint8_t *x, size_t x_stride,
-                      const union side *side) {
-    for (size_t j = 0; j < n_x; j++, x += x_stride, side++) {
-        const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
-        const F dx = f_set(a->d);
-        const bool fit = s.groups == 8 && side->fit;
-        UNROLL
-        for (int t = 0; t < V_TILES; t++) {
-            V msum = v_zero();
-            if (fit)
-                UNROLL
-                for (int i = 0; i < 4; i++)
-                    msum = v_dot2(msum, block[t].mn[i], v_bcast4(&side->sums[2 * i]));
-            else
-                for (int g = 0; g < 8; g++)
-                    msum = v_dot2(msum, block[t].head.mn[g], v_bcast4(&a->sums[2 * g]));
-            sums[t][j] = f_fnma(block[t].head.dmin * dx, f_int(msum), sums[t][j]);
-        }
-    }
-}
-
 INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
     for (size_t b = from; b < to; b++, x += sizeof(struct lode_block_a256)) {
-        const union side *side = sides->at[b - from];
+        const struct side *side = sides->at[b - from];
         struct block256 block[V_TILES];
         UNROLL_CLANG
         for (int t = 0; t < V_TILES; t++) {
