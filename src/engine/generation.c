@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #define NEVER 1e9 /* seconds that are no deadline, nor a time_t's trouble */
 
@@ -151,22 +150,10 @@ int lode_generation_start(struct lode_generation **out, struct lode_scheduler *s
 
 /* ---- its tokens ---- */
 
-static struct timespec deadline(int wait_ms) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += wait_ms / 1000;
-    t.tv_nsec += (long)(wait_ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
 int lode_generation_next(struct lode_generation *g, struct lode_generation_token *out, int wait_ms,
                          struct lode_error *err) {
     struct lode_scheduler *s = g->s;
-    const struct timespec until = deadline(wait_ms < 0 ? 0 : wait_ms);
+    const struct timespec until = lode_clock_after(wait_ms < 0 ? 0 : wait_ms);
     int rc = LODE_GENERATION_WAIT, waited = 0;
     pthread_mutex_lock(&s->lock);
     while (!g->n_ring && g->state != LODE_SCHED_DONE && waited != ETIMEDOUT)

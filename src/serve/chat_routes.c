@@ -2,6 +2,7 @@
  * its chats in the browser. */
 #include "serve/chat_routes.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "lode/plan.h"
 #include "serve/exchange.h"
@@ -138,15 +139,13 @@ static json_t *chats_json(struct server *s) {
 }
 
 static json_t *status_json(struct server *s) {
-    struct timespec t;
     int64_t resident, own;
     read_memory(&resident, &own);
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    const double at = lode_clock();
     struct models_now now = {.list = json_array()};
     models_each(s->models, see_model, &now);
     return json_pack("{s:s, s:f, s:I, s:{s:I, s:I}, s:o, s:o, s:o}", "version", LODE_VERSION,
-                     "clock", (double)t.tv_sec + (double)t.tv_nsec * 1e-9, "uptime",
-                     (json_int_t)(time(NULL) - s->started), "memory", "resident",
+                     "clock", at, "uptime", (json_int_t)(time(NULL) - s->started), "memory", "resident",
                      (json_int_t)resident, "own", (json_int_t)own, "models", now.list, "work",
                      work_json(&now.work), "chats", chats_json(s));
 }

@@ -166,9 +166,7 @@ static bool wait_drained(struct live *l) {
     size_t before = l->at;
     double end = lode_clock() + l->t->o.patience;
     while (!l->closed && !atomic_load(&l->t->ending) && l->out.len - l->at > BACKLOG) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        t.tv_sec++;
+        const struct timespec t = lode_clock_after(1000);
         pthread_cond_timedwait(&l->drained, &l->lock, &t);
         if (l->at != before) {
             before = l->at;

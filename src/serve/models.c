@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     ROOM_SECONDS = 30,  /* what a request waits for others to end that use the memory, or a lost device */
@@ -175,9 +174,7 @@ static struct entry *longest_unused(struct models *m) {
 }
 
 static void wait_a_second(struct models *m) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec++;
+    const struct timespec t = lode_clock_after(1000);
     pthread_cond_timedwait(&m->moved, &m->lock, &t);
 }
 

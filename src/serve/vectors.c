@@ -1,13 +1,13 @@
 /* vectors.c - see vectors.h. */
 #include "serve/vectors.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "serve/fields.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     MOST_INPUTS = 2048,
@@ -289,11 +289,7 @@ static void lead(struct vectors *v, struct vector_job *j) {
 }
 
 static void wait_some(struct vectors *v) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += LOOK * 1000000;
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
+    const struct timespec t = lode_clock_after(LOOK);
     pthread_cond_timedwait(&v->moved, &v->lock, &t);
 }
 

@@ -1,9 +1,10 @@
 /* workers.c - see workers.h. */
 #include "serve/workers.h"
 
+#include "base/clock.h"
+
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { IDLE_SECONDS = 10, STACK = 1 << 20 };
 
@@ -23,9 +24,7 @@ static void *work(void *user) {
     struct workers *w = user;
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        struct timespec end;
-        clock_gettime(CLOCK_MONOTONIC, &end);
-        end.tv_sec += IDLE_SECONDS;
+        const struct timespec end = lode_clock_after(IDLE_SECONDS * 1000);
         int rc = 0;
         while (!w->jobs && !w->stopping && rc == 0) {
             w->n_idle++;
