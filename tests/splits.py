@@ -62,8 +62,15 @@ def ways(n_layers, experts, layer_cache, device):
     two, three = ['--device', device], ['--device', device + ',cpu']
     for n in range(1, n_layers + 2):
         yield two + [LAYERS, str(n), '-b', '7']
+    # of steps of many rows, the host's layers are the device's, but for what lies with them
+    for n in range(1, n_layers) if 'cuda' in device else {1, n_layers // 2}:
+        yield two + [LAYERS, str(n), '-b', '7', '--bring-rows', '4']
+    if layer_cache:
+        yield two + [LAYERS, '1', '-b', '20', '--bring-rows', '1', '--layer-cache', str(layer_cache)]
+    yield two + [LAYERS, '1', '-b', '33', '--bring-rows', '17', '--no-mmap', *KV]
     yield two + [LAYERS, '99', '-b', '7', *KV]
     yield two + [LAYERS, '99', '-ot', 'attn=CPU']
+    yield two + [LAYERS, '99', '-ot', 'attn=CPU', '-b', '20', '--bring-rows', '2']
     yield two + [LAYERS, '99', '-b', '3', '-ot', 'blk\\.[02468]\\.=CPU,output=CPU']
     yield three + [LAYERS, '99', '-b', '7', '-ts', '1,2']
     for n in range(1, n_layers if layer_cache else 0): # the host's layers are streamed
@@ -76,6 +83,8 @@ def ways(n_layers, experts, layer_cache, device):
     if experts:
         yield two + [LAYERS, '99', '--cpu-moe', '-b', '7']
         yield two + [LAYERS, '99', '--n-cpu-moe', '1']
+        yield two + [LAYERS, '1', '--cpu-moe', '-b', '20', '--bring-rows', '2']
+        yield two + [LAYERS, '1', '--expert-cache', '1M', '-b', '20', '--bring-rows', '2']
         yield two + [LAYERS, str(n_layers), '--expert-cache', '1M', '-b', '1']
         if 'cuda' in device:
             yield from beside(n_layers, experts, device)

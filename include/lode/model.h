@@ -54,8 +54,8 @@ struct lode_model_opts { /* zero means the default, so name only what you change
     uint64_t layer_cache; /* the same for the other matrices of layers: those of the first layers stay,
                               the others are read in turn, one ahead; 0: all are in memory */
     const char *cache_policy; /* who leaves that memory first (lode trace lists them); NULL: the best */
-    uint32_t bring_rows; /* diagnosis: a GPU beside the CPU (lode_model_gpu_cache) is brought all experts of steps of so
-                            many tokens or more; 0: where that is quicker */
+    uint32_t bring_rows; /* diagnosis: a GPU beside the CPU is brought all experts (lode_model_gpu_cache) and the layers'
+                            weights (lode_model_bring) of steps of so many tokens or more; 0: where that is quicker */
     const char *hot;     /* a list of experts that it begins with (lode/profile.h); NULL, or no such file.
                             LODE_ERR_ARG where all of them are another model's */
     bool no_prefetch;    /* experts of the next layer are not guessed and read ahead */
@@ -112,6 +112,11 @@ LODE_API void lode_model_split(struct lode_model *m, uint32_t gpu_layers, uint32
  * to be, and some that it is given meanwhile; of a long prompt all, where that is quicker.  No bit of a result
  * depends on it.  Without this call none. */
 LODE_API void lode_model_gpu_cache(struct lode_model *m, uint64_t bytes);
+/* Before lode_model_fill: of steps of many tokens a GPU that has layers computes those of the CPU's too, with weights
+ * that are brought to it, a part after the other, each time: where that is quicker, by the speeds of the bus and of the
+ * CPU's products, which are measured, or as opts.bring_rows says.  Attention, recurrent states and experts stay with
+ * the CPU.  No bit of a result depends on it.  Without this call none. */
+LODE_API void lode_model_bring(struct lode_model *m);
 /* Bytes of the layers' own matrices, without experts: what layer_cache can be of. */
 LODE_API uint64_t lode_model_layers_size(const struct lode_model *m);
 /* Whether a device that has a part of it has failed for good (a step said LODE_ERR_DEVICE): then no step of it

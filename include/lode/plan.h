@@ -10,6 +10,8 @@
  *     lode_model_split(m, p.gpu_layers, p.cpu_experts);
  *     if (p.gpu_beside)
  *         lode_model_gpu_cache(m, p.gpu_cache);
+ *     if (p.brings)
+ *         lode_model_bring(m);
  *     lode_model_fill(m, p.expert_cache, p.layer_cache, &err);
  *     session_opts.ctx = p.ctx;
  */
@@ -66,6 +68,7 @@ struct lode_budget { /* zero means the default */
     uint32_t cpu_experts; /* the experts of the first so many layers on the CPU; 0: chosen */
     uint64_t gpu_cache;   /* bytes of a GPU for those of them that are used most (lode_model_gpu_cache); 0: chosen,
                              but none where cpu_experts was named; LODE_NO_GPU_CACHE: none */
+    bool no_bring;        /* no weights of the CPU's layers are brought to a GPU (lode_model_bring) */
     uint32_t parallel; /* sequences at once, each with the whole context; 0: 1 */
     double hit_rate;   /* of the cache of experts at the size that will be chosen; 0: 1 - (1 - c)^1.75,
                           c the share of experts that it holds, about what recorded routes give */
@@ -94,6 +97,10 @@ struct lode_placement {
     uint64_t gpu_cache;      /* those that are in so many bytes of it, */
     double gpu_hit_rate;     /* which so many of the uses find there; and others are brought: */
     double upload_seconds;   /* what a prompt's step takes to bring all others; 0: not known */
+    bool brings;             /* for lode_model_bring: of steps of many tokens a GPU computes the CPU's layers too, */
+    uint64_t bring_size;     /* for which so many bytes are brought, */
+    double bring_seconds;    /* in so long; 0: not known */
+    uint32_t bring_rows;     /* where it is quicker: steps of so many tokens or more; 0: not known, or none */
     uint32_t n_layers;
     uint32_t ctx, parallel;
     uint32_t batch;          /* for the session: what was asked for, or more than its default where experts

@@ -47,6 +47,7 @@ struct lode_profile {
     uint64_t cancelled;   /* guesses that were off before they were read */
     double busy;          /* seconds in which the disk had something to read, steps or none */
     const char *reader;   /* how files are read: "io_uring, direct" */
+    uint64_t gpu_layers;  /* bytes of the CPU's layers that were brought to a GPU (lode_model_bring) */
     uint64_t gpu_cache, gpu_held; /* the same of the cache in a GPU's memory; 0: there is none */
 };
 

@@ -82,6 +82,7 @@ struct lode_part {
     struct lode_value out;
     const void *w_data, *bias_data; /* pinned by the executor while the instruction runs */
     bool w_held, bias_held;         /* the executor's: pins to be given back */
+    bool brought;                   /* a device that has its own copies of weights does not have w's */
 };
 
 struct lode_instr {
@@ -120,9 +121,9 @@ struct lode_backend_ops {
     /* Instead of that where the ranks' instructions run one by one, by run[]: instrs[r] is rank r's ALL_GATHER. */
     void (*all_gather)(struct lode_backend *const *all, const struct lode_instr *const *instrs, uint32_t n_ranks,
                        const struct lode_step *step);
-    /* The first n rows of v where the host can read them, v->stride bytes apart, until the next
+    /* The first n rows of v where the host can read them, *stride bytes apart, until the next
      * call; NULL: see error. */
-    const char *(*read)(struct lode_backend *b, const struct lode_value *v, uint32_t n,
+    const char *(*read)(struct lode_backend *b, const struct lode_value *v, uint32_t n, size_t *stride,
                         struct lode_error *err);
     /* The k (at most LODE_BEST_MAX) largest numbers of each of the first n rows of v, a row after the other,
      * best first, where the host can read them, until the next call; NULL: see error.  NULL instead of it

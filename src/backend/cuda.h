@@ -106,17 +106,29 @@ int lode_cuda_aside_create(struct lode_aside **out, struct lode_cuda *c, const s
 /* Bytes that create takes, of the device's memory and of the host's. */
 void lode_cuda_aside_size(const struct lode_cuda_aside_opts *o, uint64_t *device, uint64_t *host);
 
+/* Of the matrices that steps of many rows bring (cuda/brought.h): bytes of the largest, of the longest row. */
+struct lode_cuda_bring_sizes {
+    uint64_t largest, row; /* 0: none are */
+};
+void lode_cuda_bring_grow(struct lode_cuda_bring_sizes *s, const struct lode_operand *w);
+uint64_t lode_cuda_bring_pinned(const struct lode_cuda_bring_sizes *s); /* bytes of the host's memory that it takes */
+/* Bytes that were brought so. */
+uint64_t lode_cuda_brought(const struct lode_cuda *c);
+
 struct lode_cuda_opts {
     bool fast;         /* 16-bit weights by the tensor cores, where it has them: not the CPU's bits */
     uint32_t max_rows; /* of a step */
     uint32_t n_layers;
-    size_t out_stride;      /* bytes from row to row of what the host reads */
+    size_t out_row;         /* bytes of a row of what the host reads */
     uint32_t max_read;      /* rows of it at once */
     uint32_t max_traced;    /* width of the residual stream */
     size_t longest_copy;    /* bytes of a row that comes from other places or goes there; 0: none does */
     uint32_t n_cuts;        /* parts of plans that run here */
     uint32_t n_ropes;       /* rotary specifications of a segment */
     struct lode_expert_sizes experts;
+    struct lode_cuda_bring_sizes bring;
+    struct lode_store *store;  /* borrowed: whence it is brought, */
+    struct lode_backend *host; /* and by whose threads; NULL: the one that steps */
 };
 int lode_cuda_create(struct lode_backend **out, struct lode_cuda *c,
                      const struct lode_cuda_opts *opts, struct lode_error *err);

@@ -2,6 +2,7 @@
 #include "engine/placing.h"
 
 #include "base/machine.h"
+#include "engine/bring.h"
 #include "model/groups.h"
 #include "store/stream.h"
 
@@ -135,6 +136,20 @@ static void count_groups(struct placing *pl) {
     p->layer_cache_least = p->layers_size ? lode_layers_room(&m->graphs[LODE_BODY], m->source, m->weights, pl->split.uses, 0) : 0;
 }
 
+/* What is brought for steps of many tokens, and for how many that is quicker. */
+static void reckon_bringing(struct placing *pl) {
+    struct lode_placement *p = pl->p;
+    const double bus = pl->budget->bus_speed;
+    const struct lode_bringing b = lode_bringing(pl->split.plans);
+    p->brings = b.bytes > 0;
+    p->bring_size = b.bytes;
+    if (!p->brings || bus <= 0)
+        return;
+    const uint32_t rows = lode_bring_rows(&b, bus, lode_product_speed(pl->m, b.type, b.cols, pl->opts.threads));
+    p->bring_seconds = lode_bring_seconds(&b, bus, 0);
+    p->bring_rows = rows == UINT32_MAX ? 0 : rows;
+}
+
 static int place(struct placing *pl, struct lode_error *err) {
     struct lode_placement *p = pl->p;
     const struct lode_model *m = pl->m;
@@ -152,6 +167,7 @@ static int place(struct placing *pl, struct lode_error *err) {
         p->gpu_hit_rate = hits_of((double)p->gpu_cache / all);
         p->upload_seconds = pl->budget->bus_speed > 0 ? (all - (double)p->gpu_cache) / pl->budget->bus_speed : 0;
     }
+    reckon_bringing(pl);
     count_groups(pl);
     choose_cache(pl);
     LODE_TRY(choose_batch(pl, err));

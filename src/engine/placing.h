@@ -37,6 +37,7 @@ struct placing {
     struct lode_placement *p;
     struct lode_split split;              /* that is being tried */
     bool beside;                          /* with a GPU that computes some of the host's experts */
+    bool brings;                          /* and the layers of steps of many rows */
     struct placing_weights weights[PLACING_N_KINDS][LODE_RUNGS];
     uint64_t device[LODE_PLACES];         /* bytes of weights at each place but the host */
     struct lode_needs needs;              /* for p->ctx and all sequences */

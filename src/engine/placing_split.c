@@ -5,7 +5,7 @@
 static int try_split(struct placing *pl, uint32_t gpu_layers, uint32_t cpu_experts, uint32_t ctx,
                      struct lode_error *err) {
     lode_split_free(&pl->split);
-    LODE_TRY(lode_split_make(&pl->split, pl->m, gpu_layers, cpu_experts, pl->beside, err));
+    LODE_TRY(lode_split_make(&pl->split, pl->m, gpu_layers, cpu_experts, pl->beside, pl->brings, err));
     pl->p->gpu_layers = gpu_layers;
     pl->p->cpu_experts = cpu_experts;
     placing_count_weights(pl);
@@ -45,11 +45,27 @@ static int choose_layers(struct placing *pl, uint32_t ctx, struct lode_error *er
     return try_split(pl, all, fits, ctx, err);
 }
 
+static int choose(struct placing *pl, uint32_t ctx, struct lode_error *err);
+
+/* The buffers that weights are brought by take less than a layer, but where not even they fit, none are. */
+int placing_choose_split(struct placing *pl, uint32_t ctx, struct lode_error *err) {
+    const struct lode_model *m = pl->m;
+    bool may = m->opts.bring_rows > 0;
+    for (uint32_t p = 1; p < m->n_places; p++)
+        may |= m->devices[p].cuda != NULL;
+    pl->brings = may && !pl->budget->no_bring && !m->n_ranks;
+    LODE_TRY(choose(pl, ctx, err));
+    if (!pl->brings || placing_fits_devices(pl))
+        return 0;
+    pl->brings = false;
+    return choose(pl, ctx, err);
+}
+
 /* A GPU computes experts beside the host, unless the host was named for them or nothing is on a GPU.  Its memory has
  * whole layers' experts and a cache of the others: a layer whose experts are all there waits for nobody, a byte of
  * the cache has more of what is used.  Where most experts would be the CPU's, all are, and the cache has the room;
  * else what is left of it (bench/notes/cuda.md has the reckoning). */
-int placing_choose_split(struct placing *pl, uint32_t ctx, struct lode_error *err) {
+static int choose(struct placing *pl, uint32_t ctx, struct lode_error *err) {
     const struct lode_budget *b = pl->budget;
     const uint32_t n = pl->m->hp.n_layers;
     if (pl->m->n_places == 1)

@@ -2,6 +2,9 @@
 
 #include "backend/cuda.h"
 #include "base/alloc.h"
+#include "engine/bring.h"
+
+#include <string.h>
 
 /* Rows of a stage after the body at once; a device has the room for more. */
 static uint32_t head_rows(const struct lode_model *m, const struct lode_plan *plans, uint32_t batch) {
@@ -32,7 +35,7 @@ static struct lode_cpu_opts cpu_opts(const struct lode_model *m, const struct lo
 
 static uint32_t count_cuts(const struct lode_plan *plans, uint32_t place) {
     uint32_t n = 0;
-    for (int i = 0; i < LODE_STAGES; i++)
+    for (int i = 0; i < LODE_PLANS; i++)
         for (uint32_t k = 0; k < plans[i].n_cuts; k++)
             n += lode_plan_at(&plans[i], plans[i].cuts[k].place, place);
     return n;
@@ -48,29 +51,40 @@ static bool has_experts(const struct lode_plan *plan, uint32_t place) {
     return false;
 }
 
-static const struct lode_plan_slot *slot_of(const struct lode_plan *p, uint32_t value) {
-    return value == LODE_NO_VALUE ? NULL : &p->slots[p->values[value].slot];
-}
-
 static void grow(size_t *most, size_t n) { *most = n > *most ? n : *most; }
+
+static uint8_t place_of(const struct lode_plan *p, uint32_t value) { return p->slots[p->values[value].slot].place; }
+
+/* The largest matrix that is brought to a place. */
+static struct lode_cuda_bring_sizes brought_to(const struct lode_plan *many, uint32_t place) {
+    struct lode_cuda_bring_sizes s = {0};
+    for (uint32_t i = 0; i < many->n_instrs; i++)
+        for (uint32_t k = 0; k < many->instrs[i].n_parts && many->instrs[i].place == place; k++) {
+            const struct lode_plan_part *p = &many->parts[many->instrs[i].first_part + k];
+            if (p->brought)
+                lode_cuda_bring_grow(&s, p->w);
+        }
+    return s;
+}
 
 static struct lode_cuda_opts cuda_opts(const struct lode_model *m, const struct lode_plan *plans,
                                        uint32_t place, uint32_t batch) {
     struct lode_cuda_opts o = {.fast = m->wants_fast, .max_rows = batch, .n_layers = m->n_kept,
                                .max_read = head_rows(m, plans, batch), .max_traced = m->hp.d_model,
-                               .n_ropes = m->hp.n_ropes, .n_cuts = count_cuts(plans, place)};
-    const struct lode_plan_slot *final = slot_of(&plans[LODE_BODY], plans[LODE_BODY].result);
+                               .n_ropes = m->hp.n_ropes, .n_cuts = count_cuts(plans, place),
+                               .bring = brought_to(&plans[LODE_MANY], place)};
     if (has_experts(&plans[LODE_BODY], place))
         o.experts = plans[LODE_BODY].experts;
-    for (int i = 0; i < LODE_STAGES; i++) {
+    for (int i = 0; i < LODE_PLANS; i++) {
         const struct lode_plan *p = &plans[i];
-        const struct lode_plan_slot *result = slot_of(p, p->result), *input = slot_of(p, p->input);
-        grow(&o.out_stride, result ? result->row_size : 0);
+        if (p->n_instrs == 0)
+            continue;
+        grow(&o.out_row, lode_plan_row_size(p, p->result));
         grow(&o.longest_copy, lode_plan_longest_copy(p));
-        if (input && final && input->place != final->place) { /* what goes from the body to the head */
-            grow(&o.longest_copy, input->row_size);
-            grow(&o.longest_copy, final->row_size);
-        }
+        if (i == LODE_BODY || i == LODE_MANY) /* what goes from the body to what follows */
+            for (int k = LODE_TAIL; k < LODE_STAGES; k++)
+                if (plans[k].input != LODE_NO_VALUE && place_of(&plans[k], plans[k].input) != place_of(p, p->result))
+                    grow(&o.longest_copy, lode_plan_row_size(p, p->result));
     }
     return o;
 }
@@ -85,12 +99,16 @@ static struct lode_cuda_aside_opts aside_opts(const struct lode_model *m, const 
 void lode_workers_size(const struct lode_model *m, const struct lode_plan *plans, uint32_t batch,
                        uint32_t threads, uint64_t bytes[LODE_PLACES]) {
     const struct lode_cpu_opts o = cpu_opts(m, plans, batch, threads);
+    memset(bytes, 0, LODE_PLACES * sizeof *bytes);
     for (uint32_t p = 0; p < LODE_PLACES; p++) {
         const struct lode_cuda_opts g = cuda_opts(m, plans, p, batch);
-        bytes[p] = !count_cuts(plans, p)  ? 0
+        bytes[p] += !count_cuts(plans, p)  ? 0
                    : m->devices[p].cuda ? lode_cuda_work_size(&g) + (m->n_ranks ? LODE_CUDA_JOIN_SIZE : 0)
                                         : lode_cpu_work_size(&o);
-        bytes[p] += lode_plan_buffer_size(&plans[LODE_BODY], p, batch, batch);
+        const uint64_t body = lode_plan_buffer_size(&plans[LODE_BODY], p, batch, batch);
+        const uint64_t many = lode_plan_buffer_size(&plans[LODE_MANY], p, batch, batch); /* in its turn */
+        bytes[p] += body > many ? body : many;
+        bytes[LODE_HOST] += m->devices[p].cuda ? lode_cuda_bring_pinned(&g.bring) : 0;
         for (int i = LODE_TAIL; i < LODE_STAGES; i++)
             bytes[p] += lode_plan_buffer_size(&plans[i], p, 1, head_rows(m, plans, batch));
     }
@@ -115,9 +133,11 @@ static int create_backends(struct lode_workers *w, uint32_t threads, struct lode
     w->threads = 1;
     for (uint32_t p = 0; p < LODE_PLACES; p++) {
         struct lode_backend **b = &w->backends[p];
-        const struct lode_cuda_opts g = cuda_opts(m, m->plans, p, w->batch);
+        struct lode_cuda_opts g = cuda_opts(m, m->plans, p, w->batch);
         if (!count_cuts(m->plans, p))
             continue;
+        g.store = m->store;
+        g.host = w->backends[LODE_HOST];
         o.aside = p == LODE_HOST ? w->aside : NULL;
         LODE_TRY(m->devices[p].cuda ? lode_cuda_create(b, m->devices[p].cuda, &g, err)
                                     : lode_cpu_create(b, &o, err));
@@ -127,6 +147,8 @@ static int create_backends(struct lode_workers *w, uint32_t threads, struct lode
     }
     return m->n_ranks && m->devices[1].cuda ? lode_cuda_join(w->backends + 1, m->n_ranks, err) : 0;
 }
+
+static bool has_many(const struct lode_model *m) { return m->plans[LODE_MANY].n_instrs > 0; }
 
 int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_t batch,
                         uint32_t threads, struct lode_error *err) {
@@ -142,13 +164,17 @@ int lode_workers_create(struct lode_workers **out, struct lode_model *m, uint32_
     int rc = w->tokens && w->out_rows && w->wants && w->segments ? create_backends(w, threads, err)
                                                      : lode_fail_nomem(err, "workers");
     for (int i = 0; rc == 0 && i < LODE_STAGES; i++)
-        rc = lode_exec_create(&w->stages[i], &m->plans[i], w->backends, m->store,
+        rc = lode_exec_create(&w->stages[i], &m->plans[i], i == LODE_BODY && has_many(m) ? &m->plans[LODE_MANY] : NULL,
+                              w->backends, m->store,
                               i == LODE_BODY ? batch : 1,
                               i == LODE_BODY ? batch : head_rows(m, m->plans, batch), err);
+    if (rc == 0 && has_many(m))
+        rc = lode_exec_create_other(&w->many, &m->plans[LODE_MANY], w->stages[LODE_BODY], err);
     if (rc < 0) {
         lode_workers_release(w);
         return rc;
     }
+    w->many_rows = m->opts.bring_rows ? m->opts.bring_rows : w->many ? lode_bring_least_rows(m, m->plans, threads) : 0;
     w->flies = lode_workers_draws(w) && lode_exec_together(w->stages[LODE_BODY], w->stages[LODE_HEAD]);
     *out = w;
     return 0;
@@ -162,6 +188,7 @@ struct lode_workers *lode_workers_share(struct lode_workers *w) {
 void lode_workers_release(struct lode_workers *w) {
     if (!w || --w->refs > 0)
         return;
+    lode_exec_free(w->many);
     for (int i = 0; i < LODE_STAGES; i++)
         lode_exec_free(w->stages[i]);
     for (uint32_t p = 0; p < LODE_PLACES; p++)
@@ -227,7 +254,8 @@ static int give_rows(const struct lode_exec *head, uint32_t first, uint32_t n, l
 int lode_workers_run(struct lode_workers *w, enum lode_stage stage, const struct lode_step *step,
                      lode_row_fn *row, void *user, bool (*cancel)(void *user), void *cancel_user,
                      struct lode_error *err) {
-    struct lode_exec *body = w->stages[LODE_BODY], *head = w->stages[stage];
+    struct lode_exec *head = w->stages[stage];
+    struct lode_exec *body = w->many && step->n_rows >= w->many_rows ? w->many : w->stages[LODE_BODY];
     LODE_TRY(run(body, step, cancel, cancel_user, err));
     const uint32_t most = head_rows(w->model, w->model->plans, w->batch);
     for (uint32_t i = 0; i < step->n_out; i += most) {

@@ -28,6 +28,8 @@ struct lode_workers {
     const struct lode_memory *memory[LODE_PLACES]; /* theirs, as pages and states want them */
     uint32_t threads;                /* of the host that compute */
     struct lode_exec *stages[LODE_STAGES];
+    struct lode_exec *many;        /* owned: of steps of many_rows rows or more, instead of the body's; NULL: none */
+    uint32_t many_rows;
     uint32_t batch;                /* most rows of a step */
     int32_t *tokens;               /* owned; (batch), as the next two */
     uint32_t *out_rows;            /* (batch) */

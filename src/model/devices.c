@@ -9,7 +9,7 @@
 
 /* The graphs lie as the split says from now on. */
 static void adopt(struct lode_model *m, struct lode_split *s) {
-    for (int i = 0; i < LODE_STAGES; i++) {
+    for (int i = 0; i < LODE_PLANS; i++) {
         lode_plan_deinit(&m->plans[i]);
         m->plans[i] = s->plans[i];
         s->plans[i] = (struct lode_plan){0};
@@ -55,7 +55,7 @@ int lode_model_choose_split(struct lode_model *m, struct lode_error *err) {
     const uint32_t wanted = m->is_split ? m->gpu_layers : m->n_places == 1 ? 0 : all;
     /* what is read when it is used is computed on the host */
     const uint32_t cpu_experts = m->is_split ? m->cpu_experts : m->opts.expert_cache ? UINT32_MAX : 0;
-    LODE_TRY(lode_split_make(&s, m, wanted, cpu_experts, m->has_beside, err));
+    LODE_TRY(lode_split_make(&s, m, wanted, cpu_experts, m->has_beside, m->brings, err));
     int rc = 0;
     if (!have_room(m, &s, &why)) {
         lode_split_free(&s);
@@ -63,7 +63,7 @@ int lode_model_choose_split(struct lode_model *m, struct lode_error *err) {
             *err = why;
             return LODE_ERR_LIMIT;
         }
-        rc = lode_split_make(&s, m, 0, 0, false, err);
+        rc = lode_split_make(&s, m, 0, 0, false, false, err);
         snprintf(m->device_note, sizeof m->device_note, "the GPU is not used: %.200s", why.text);
     }
     if (rc == 0)
@@ -73,14 +73,25 @@ int lode_model_choose_split(struct lode_model *m, struct lode_error *err) {
 }
 
 static bool runs_at(const struct lode_model *m, uint32_t place) {
-    for (int i = 0; i < LODE_STAGES; i++)
+    for (int i = 0; i < LODE_PLANS; i++)
         for (uint32_t k = 0; k < m->plans[i].n_cuts; k++)
             if (lode_plan_at(&m->plans[i], m->plans[i].cuts[k].place, place))
                 return true;
     return false;
 }
 
+/* The bus's speed, before the device is full; what cannot be measured is not used. */
+static void measure_bus(struct lode_model *m) {
+    const struct lode_plan *p = &m->plans[LODE_MANY];
+    struct lode_error none;
+    double memory;
+    for (uint32_t i = 0; i < p->n_cuts && !m->opts.bring_rows && m->bus_speed <= 0; i++)
+        if (m->devices[p->cuts[i].place].cuda)
+            lode_cuda_speeds(m->devices[p->cuts[i].place].cuda, &memory, &m->bus_speed, &none);
+}
+
 int lode_model_fill_devices(struct lode_model *m, struct lode_error *err) {
+    measure_bus(m);
     for (uint32_t p = 1; p < m->n_places; p++) {
         struct lode_device *d = &m->devices[p];
         if (!d->cuda)

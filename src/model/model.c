@@ -293,6 +293,8 @@ void lode_model_gpu_cache(struct lode_model *m, uint64_t bytes) {
     m->has_beside = true;
 }
 
+void lode_model_bring(struct lode_model *m) { m->brings = true; }
+
 uint64_t lode_model_layers_size(const struct lode_model *m) {
     return lode_layers_size(&m->graphs[LODE_BODY], m->source, m->weights, NULL);
 }
@@ -304,10 +306,10 @@ void lode_model_free(struct lode_model *m) {
         lode_cuda_close(m->devices[p].cuda);
     if (m->store)
         m->store->ops->free(m->store);
-    for (int i = 0; i < LODE_STAGES; i++) {
+    for (int i = 0; i < LODE_PLANS; i++)
         lode_plan_deinit(&m->plans[i]);
+    for (int i = 0; i < LODE_STAGES; i++)
         lode_graph_free(&m->graphs[i]);
-    }
     lode_free(m->kv);
     lode_free(m->state);
     lode_free(m->weights);

@@ -21,7 +21,7 @@ struct lode_model {
     struct lode_arch const *arch;
     struct lode_hparams hp;
     struct lode_graph graphs[LODE_STAGES];
-    struct lode_plan plans[LODE_STAGES];
+    struct lode_plan plans[LODE_PLANS];
     struct lode_kv_layer *kv; /* (n_kept); formats are the session's to choose */
     struct lode_state_layer *state; /* (n_kept) */
     struct lode_weight *weights;
@@ -41,6 +41,8 @@ struct lode_model {
     bool has_beside;                  /* a GPU computes some of the host's experts: lode_model_gpu_cache */
     uint64_t gpu_cache;               /* bytes of its memory for them */
     struct lode_cuda_experts_sizes beside; /* of all that it could; zeros: none */
+    bool brings;                      /* lode_model_bring: a GPU computes the host's layers of steps of many rows */
+    double bus_speed;                 /* bytes/s to that GPU, measured; 0: not yet */
     bool any_device;                  /* --device was "auto" */
     enum lode_split_mode split_mode;  /* as opts say */
     char *tensor_devices, *tensor_split; /* of opts; NULL: none */

@@ -27,6 +27,8 @@ void lode_model_profile(const struct lode_model *m, struct lode_profile *out) {
     for (uint32_t p = 1; p < m->n_places; p++)
         if (m->devices[p].cuda)
             lode_cuda_count_experts(m->devices[p].cuda, out);
+    for (uint32_t p = 1; p < m->n_places; p++)
+        out->gpu_layers += m->devices[p].cuda ? lode_cuda_brought(m->devices[p].cuda) : 0;
 }
 
 struct use {

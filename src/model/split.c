@@ -158,6 +158,7 @@ struct splitting {
     uint8_t *experts; /* owned; (n_layers + 2) */
     struct rule rules[MOST_RULES];
     uint32_t n_rules;
+    bool brings;
 };
 
 static int add_rules(struct splitting *s, struct lode_error *err) {
@@ -332,22 +333,105 @@ static void note_use(struct splitting *s, const struct lode_node *n, uint32_t ra
     }
 }
 
-/* For lode_plan_opts: with --numerics fast.  Ranks all run what the first one does. */
+/* For lode_plan_opts: with --numerics fast.  Ranks all run what the first one does.  What is brought for some steps
+ * gives the numbers that the host gives in others. */
 static bool takes_floats(const void *user, uint8_t place, const struct lode_operand *w) {
-    const struct lode_model *m = user;
+    const struct splitting *s = user;
+    const struct lode_model *m = s->m;
     const uint32_t last = place != LODE_HOST && m->n_ranks > 1 ? m->n_ranks : place;
-    bool all = true;
+    bool all = s->out->uses[w->id] & 1u << place;
     for (uint32_t p = place; p <= last; p++)
         all = all && m->devices[p].cuda && lode_cuda_takes_floats(m->devices[p].cuda, w);
     return all;
 }
 
-static int compile(struct splitting *s, int stage, const uint8_t *places, struct lode_error *err) {
+/* plan: of a stage, or LODE_MANY */
+static int compile(struct splitting *s, int plan, const uint8_t *places, struct lode_error *err) {
+    const int stage = plan == LODE_MANY ? LODE_BODY : plan;
     const struct lode_plan_opts opts = {.places = places,
                                         .float_act = s->m->opts.float_act,
                                         .takes_floats = s->m->wants_fast ? takes_floats : NULL,
-                                        .user = s->m};
-    return lode_plan_compile(&s->out->plans[stage], &s->m->graphs[stage], &opts, err);
+                                        .user = s};
+    return lode_plan_compile(&s->out->plans[plan], &s->m->graphs[stage], &opts, err);
+}
+
+/* ---- steps of many rows ---- */
+
+/* Ops that treat each row by itself, by the functions that all places have. */
+static bool is_by_row(enum lode_op op) {
+    switch (op) {
+    case LODE_OP_RMS_NORM: case LODE_OP_LAYER_NORM: case LODE_OP_L2_NORM: case LODE_OP_ROPE: case LODE_OP_UNPAIR:
+    case LODE_OP_ADD: case LODE_OP_GLU: case LODE_OP_ACT: case LODE_OP_ROW_GATE: case LODE_OP_SCALE:
+    case LODE_OP_TEMPERATURE: case LODE_OP_SOFTCAP: case LODE_OP_PICK: case LODE_OP_CUT: case LODE_OP_JOIN:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Vectors are so small that the device has its own copies. */
+static bool is_vector(const struct lode_operand *w) { return w && w->rows == 1 && w->count == 1; }
+
+/* Whether a node that is the host's goes to a device for many rows: products whose numbers are the same there, and
+ * what follows them. */
+static bool goes_along(const struct splitting *s, const struct lode_node *n, uint8_t at, const uint8_t *places) {
+    const struct lode_operand *w = n->w[0];
+    struct lode_error why;
+    if (cannot(s, n, at, &why) < 0)
+        return false;
+    if (n->op == LODE_OP_LINEAR)
+        return w->count == 1 && !(s->m->fast && lode_fast_of(s->m->fast, w->type));
+    bool any = false;
+    for (int i = 0; i < 2; i++)
+        any |= n->in[i] && places[n->in[i]->id] == at;
+    return is_by_row(n->op) && any;
+}
+
+/* Of those that have layers. */
+static uint8_t first_device(const struct splitting *s) {
+    uint8_t at = LODE_PLACES; /* none has any */
+    for (uint32_t l = 0; l < s->m->hp.n_layers; l++)
+        if (s->runs[1 + l] != LODE_HOST && s->runs[1 + l] < at)
+            at = s->runs[1 + l];
+    return at;
+}
+
+/* places: the body's; changed to those of many rows.  Returns how many products are moved. */
+static uint32_t move_along(struct splitting *s, uint8_t at, uint8_t *places) {
+    const struct lode_graph *g = &s->m->graphs[LODE_BODY];
+    uint32_t n_moved = 0;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct lode_node *n = g->nodes[i];
+        if (is_view(n))
+            places[i] = places[n->in[0]->id];
+        else if (places[i] == LODE_HOST && goes_along(s, n, at, places))
+            places[i] = at;
+    }
+    follow_experts(s, g, places);
+    for (uint32_t i = 0; i < g->n_nodes; i++) { /* with the vectors that they need */
+        const struct lode_node *n = g->nodes[i];
+        n_moved += places[i] == at && n->op == LODE_OP_LINEAR && !is_vector(n->w[0]) &&
+                   !(s->out->uses[n->w[0]->id] & 1u << at);
+        for (int k = 0; places[i] == at && k < LODE_MAX_WEIGHTS; k++)
+            if (is_vector(n->w[k]))
+                s->out->uses[n->w[k]->id] |= (uint16_t)(1u << at);
+    }
+    return n_moved;
+}
+
+static int split_many(struct splitting *s, uint8_t *places, struct lode_error *err) {
+    struct lode_plan *plan = &s->out->plans[LODE_MANY];
+    const uint8_t at = first_device(s);
+    if (!s->brings || at == LODE_PLACES || move_along(s, at, places) == 0)
+        return 0;
+    LODE_TRY(compile(s, LODE_MANY, places, err));
+    for (uint32_t i = 0; i < plan->n_instrs; i++)
+        for (uint32_t k = 0; k < plan->instrs[i].n_parts; k++) {
+            struct lode_plan_part *p = &plan->parts[plan->instrs[i].first_part + k];
+            p->brought = plan->instrs[i].op == LODE_OP_LINEAR && plan->instrs[i].place != LODE_HOST &&
+                         !(s->out->uses[p->w->id] & 1u << plan->instrs[i].place);
+        }
+    return 0;
 }
 
 static int split_stage(struct splitting *s, enum lode_stage stage, struct lode_error *err) {
@@ -364,7 +448,9 @@ static int split_stage(struct splitting *s, enum lode_stage stage, struct lode_e
     follow_experts(s, g, places);
     for (uint32_t i = 0; i < g->n_nodes; i++)
         note_use(s, g->nodes[i], 0, places[i]);
-    const int rc = compile(s, stage, places, err);
+    int rc = compile(s, stage, places, err);
+    if (rc == 0 && body)
+        rc = split_many(s, places, err);
     lode_free(places);
     return rc;
 }
@@ -435,13 +521,13 @@ static uint8_t find_beside(const struct lode_model *m, const struct lode_split *
 }
 
 int lode_split_make(struct lode_split *out, const struct lode_model *m, uint32_t gpu_layers,
-                    uint32_t cpu_experts, bool beside, struct lode_error *err) {
+                    uint32_t cpu_experts, bool beside, bool brings, struct lode_error *err) {
     struct splitting *s = LODE_NEW(struct splitting);
     *out = (struct lode_split){.layers = LODE_NEW_ARRAY(uint8_t, m->n_kept),
                                .uses = LODE_NEW_ARRAY(uint16_t, m->n_weights)};
     int rc = 0;
     if (s) {
-        *s = (struct splitting){.m = m, .out = out,
+        *s = (struct splitting){.m = m, .out = out, .brings = brings,
                                 .runs = LODE_NEW_ARRAY(uint8_t, m->hp.n_layers + 2),
                                 .experts = LODE_NEW_ARRAY(uint8_t, m->hp.n_layers + 2)};
         rc = s->runs && s->experts && out->layers && out->uses
@@ -463,7 +549,7 @@ int lode_split_make(struct lode_split *out, const struct lode_model *m, uint32_t
 }
 
 void lode_split_free(struct lode_split *s) {
-    for (int i = 0; i < LODE_STAGES; i++)
+    for (int i = 0; i < LODE_PLANS; i++)
         lode_plan_deinit(&s->plans[i]);
     lode_free(s->layers);
     lode_free(s->uses);

@@ -18,19 +18,24 @@ struct lode_model;
 
 enum { LODE_USED_IN_PARTS = 1 << 15 }; /* nobody computes with it, ranks have their parts of it */
 
+/* A plan beside those of the stages: of the body again, for steps of many rows, whose host layers a device computes
+ * from weights that are brought to it.  What lies with a layer (pages, states) stays, and so what works with it. */
+enum { LODE_MANY = LODE_STAGES, LODE_PLANS };
+
 struct lode_split {
     uint8_t *layers; /* owned; (n_kept): where keys, values and states of a layer lie */
     uint16_t *uses;  /* owned; (n_weights): bit p: place p computes with it; LODE_USED_IN_PARTS */
-    struct lode_plan plans[LODE_STAGES];
+    struct lode_plan plans[LODE_PLANS]; /* LODE_MANY's without instructions: nothing is brought */
     uint32_t n_gpu_layers; /* that run on devices */
     char note[256];  /* what runs on the host because a device cannot, and why; "" */
 };
 
 /* The last gpu_layers of n_layers + 1 on devices (the last of them is what follows the layers, and takes
  * the embedding along), less the experts of the first cpu_experts layers.
- * beside: the first GPU computes some of the experts that are the host's. */
+ * beside: the first GPU computes some of the experts that are the host's.  brings: and has a plan for steps of many
+ * rows. */
 int lode_split_make(struct lode_split *out, const struct lode_model *m, uint32_t gpu_layers,
-                    uint32_t cpu_experts, bool beside, struct lode_error *err);
+                    uint32_t cpu_experts, bool beside, bool brings, struct lode_error *err);
 void lode_split_free(struct lode_split *s);
 
 enum lode_split_mode { LODE_SPLIT_LAYER, LODE_SPLIT_ROW, LODE_SPLIT_NONE };

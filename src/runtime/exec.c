@@ -13,7 +13,10 @@ struct lode_exec {
     const struct lode_plan *plan;
     struct lode_backend *backends[LODE_PLACES];
     struct lode_store *store;
-    char *memory[LODE_PLACES]; /* owned: all slots of a place, in its memory */
+    char *memory[LODE_PLACES]; /* owned unless it is `first`'s: all slots of a place, in its memory */
+    const struct lode_exec *first; /* NULL: none */
+    bool runs_at[LODE_PLACES];
+    uint32_t max_rows, max_out;
     uint32_t n_ranks;          /* 1 where the plan has none */
     struct lode_instr *instrs; /* owned; (n_ranks, plan->n_instrs), operands resolved */
     struct lode_part *parts;   /* owned; (n_ranks, plan->n_parts) */
@@ -31,28 +34,38 @@ static struct lode_value resolve(const struct lode_plan *p, char *const *slots, 
                                v->type, v->rows};
 }
 
-/* Memory for the slots, and where each is; slots: (n_ranks, n_slots). */
-static int take_memory(struct lode_exec *e, char **slots, uint32_t max_rows, uint32_t max_out,
-                       struct lode_error *err) {
-    const struct lode_plan *plan = e->plan;
-    char *at[LODE_PLACES];
+/* Memory for the slots, and for those of a plan that uses it in turn. */
+static int take_memory(struct lode_exec *e, const struct lode_plan *other, struct lode_error *err) {
     for (uint32_t p = 0; p < LODE_PLACES; p++) {
-        const uint64_t size = lode_plan_buffer_size(plan, p, max_rows, max_out);
+        const uint64_t own = lode_plan_buffer_size(e->plan, p, e->max_rows, e->max_out);
+        const uint64_t others = other ? lode_plan_buffer_size(other, p, e->max_rows, e->max_out) : 0;
+        const uint64_t size = own > others ? own : others;
         const struct lode_memory *m = e->backends[p] ? e->backends[p]->memory : NULL;
-        at[p] = e->memory[p] = size ? m->alloc(m, 64, size, 1) : NULL;
-        if (size && !at[p])
+        e->runs_at[p] = own > 0;
+        if (e->first)
+            e->memory[p] = e->first->memory[p];
+        else
+            e->memory[p] = size ? m->alloc(m, 64, size, 1) : NULL;
+        if (size && !e->memory[p])
             return lode_fail(err, LODE_ERR_NOMEM, "-b",
                              "work buffers for steps of %u tokens need %.1f MiB: use a smaller batch",
-                             max_rows, (double)size / 0x1p20);
+                             e->max_rows, (double)size / 0x1p20);
     }
+    return 0;
+}
+
+/* Where each slot is; slots: (n_ranks, n_slots). */
+static void lay_out(const struct lode_exec *e, char **slots) {
+    const struct lode_plan *plan = e->plan;
+    char *at[LODE_PLACES];
+    memcpy(at, e->memory, sizeof at);
     for (uint32_t i = 0; i < plan->n_slots; i++) {
         const struct lode_plan_slot *s = &plan->slots[i];
         for (uint32_t r = 0; r < e->n_ranks; r++) {
             slots[r * plan->n_slots + i] = at[s->place + r];
-            at[s->place + r] += s->row_size * (s->rows == LODE_ROWS_ALL ? max_rows : max_out);
+            at[s->place + r] += s->row_size * (s->rows == LODE_ROWS_ALL ? e->max_rows : e->max_out);
         }
     }
-    return 0;
 }
 
 static struct lode_backend *backend_of(const struct lode_exec *e, uint32_t value) {
@@ -80,6 +93,7 @@ static void resolve_rank(struct lode_exec *e, char *const *slots, uint32_t rank)
     for (uint32_t i = 0; i < plan->n_parts; i++)
         parts[i] = (struct lode_part){.w = lode_operand_of(plan->parts[i].w, rank),
                                       .bias = lode_operand_of(plan->parts[i].bias, rank),
+                                      .brought = plan->parts[i].brought,
                                       .out = resolve(plan, slots, plan->parts[i].out)};
     for (uint32_t i = 0; i < plan->n_instrs; i++) {
         const struct lode_plan_instr *in = &plan->instrs[i];
@@ -108,23 +122,26 @@ static void resolve_all(struct lode_exec *e, char *const *slots) {
     e->result_at = backend_of(e, plan->result);
 }
 
-int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
-                     struct lode_backend *const backends[LODE_PLACES], struct lode_store *store,
-                     uint32_t max_rows, uint32_t max_out, struct lode_error *err) {
+/* first, other: as in exec.h, of one of which each is NULL. */
+static int create(struct lode_exec **out, const struct lode_plan *plan, const struct lode_exec *first,
+                  const struct lode_plan *other, struct lode_backend *const backends[LODE_PLACES],
+                  struct lode_store *store, uint32_t max_rows, uint32_t max_out, struct lode_error *err) {
     const uint32_t n_ranks = plan->n_ranks ? plan->n_ranks : 1;
     struct lode_exec *e = *out = LODE_NEW(struct lode_exec);
     char **slots = LODE_NEW_ARRAY(char *, (size_t)n_ranks * plan->n_slots);
     int rc = e && slots ? 0 : lode_fail_nomem(err, "plan");
     if (rc == 0) {
-        *e = (struct lode_exec){.plan = plan, .store = store, .n_ranks = n_ranks};
+        *e = (struct lode_exec){.plan = plan, .store = store, .n_ranks = n_ranks, .first = first,
+                                .max_rows = max_rows, .max_out = max_out};
         memcpy(e->backends, backends, sizeof e->backends);
         e->instrs = LODE_NEW_ARRAY(struct lode_instr, (size_t)n_ranks * plan->n_instrs);
         e->parts = LODE_NEW_ARRAY(struct lode_part, (size_t)n_ranks * plan->n_parts);
         e->copies = LODE_NEW_ARRAY(struct copy, plan->n_copies);
-        rc = e->instrs && e->parts && e->copies ? take_memory(e, slots, max_rows, max_out, err)
+        rc = e->instrs && e->parts && e->copies ? take_memory(e, other, err)
                                                 : lode_fail_nomem(err, "plan");
     }
     if (rc == 0) {
+        lay_out(e, slots);
         resolve_all(e, slots);
         rc = plan->n_ranks ? 0 : lode_guess_create(&e->guess, plan, e->instrs, backends[LODE_HOST], store, err);
     }
@@ -136,11 +153,22 @@ int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
     return rc;
 }
 
+int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan, const struct lode_plan *other,
+                     struct lode_backend *const backends[LODE_PLACES], struct lode_store *store,
+                     uint32_t max_rows, uint32_t max_out, struct lode_error *err) {
+    return create(out, plan, NULL, other, backends, store, max_rows, max_out, err);
+}
+
+int lode_exec_create_other(struct lode_exec **out, const struct lode_plan *other, const struct lode_exec *first,
+                           struct lode_error *err) {
+    return create(out, other, first, NULL, first->backends, first->store, first->max_rows, first->max_out, err);
+}
+
 void lode_exec_free(struct lode_exec *e) {
     if (!e)
         return;
     for (uint32_t p = 0; p < LODE_PLACES; p++)
-        if (e->memory[p])
+        if (e->memory[p] && !e->first)
             e->backends[p]->memory->free(e->backends[p]->memory, e->memory[p]);
     lode_guess_free(e->guess);
     lode_free(e->copies);
@@ -163,14 +191,14 @@ int lode_exec_take(struct lode_exec *e, const struct lode_exec *from, uint32_t f
 
 const char *lode_exec_read(const struct lode_exec *e, uint32_t n, size_t *stride,
                            struct lode_error *err) {
-    *stride = e->results[0].stride;
-    return e->result_at->ops->read(e->result_at, &e->results[0], n, err);
+    return e->result_at->ops->read(e->result_at, &e->results[0], n, stride, err);
 }
 
 const char *lode_exec_read_row(const struct lode_exec *e, uint32_t i, struct lode_error *err) {
     struct lode_value row = e->results[0];
+    size_t stride;
     row.data += i * row.stride;
-    return e->result_at->ops->read(e->result_at, &row, 1, err);
+    return e->result_at->ops->read(e->result_at, &row, 1, &stride, err);
 }
 
 bool lode_exec_gives_best(const struct lode_exec *e) { return e->result_at->ops->best; }
@@ -349,7 +377,7 @@ int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*canc
     const uint64_t start = lode_clock_ns();
     uint64_t last = start;
     for (uint32_t p = 0; p < LODE_PLACES; p++) {
-        struct lode_backend *b = e->memory[p] ? e->backends[p] : NULL;
+        struct lode_backend *b = e->runs_at[p] ? e->backends[p] : NULL;
         if (!b)
             continue;
         b->cancel = cancel;

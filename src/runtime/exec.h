@@ -20,10 +20,13 @@
 struct lode_exec;
 
 /* plan, the backends (of each place that the plan has) and store are borrowed and must outlive the
- * executor. */
-int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan,
+ * executor.  other: NULL, or a plan for which there is to be room too. */
+int lode_exec_create(struct lode_exec **out, const struct lode_plan *plan, const struct lode_plan *other,
                      struct lode_backend *const backends[LODE_PLACES], struct lode_store *store,
                      uint32_t max_rows, uint32_t max_out, struct lode_error *err);
+/* That plan's, over the memory of `first`: their steps take turns, and whose was last has its results there. */
+int lode_exec_create_other(struct lode_exec **out, const struct lode_plan *other, const struct lode_exec *first,
+                           struct lode_error *err);
 void lode_exec_free(struct lode_exec *e);
 
 /* cancel (may be NULL) is asked between instructions; true ends the step with

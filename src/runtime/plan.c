@@ -150,7 +150,7 @@ static enum lode_dtype act_of(const struct compiler *c, enum lode_op op, uint8_t
 
 static void add_part(struct compiler *c, struct lode_plan_instr *in, const struct lode_operand *w,
                      const struct lode_operand *bias, uint32_t out) {
-    c->plan->parts[c->plan->n_parts++] = (struct lode_plan_part){w, bias, out};
+    c->plan->parts[c->plan->n_parts++] = (struct lode_plan_part){.w = w, .bias = bias, .out = out};
     in->n_parts++;
     const struct lode_operand *each[2] = {w, bias};
     for (int i = 0; i < 2; i++) {
@@ -404,14 +404,18 @@ uint64_t lode_plan_buffer_size(const struct lode_plan *plan, uint32_t place, uin
     return bytes;
 }
 
+size_t lode_plan_row_size(const struct lode_plan *plan, uint32_t value) {
+    size_t bytes = 0;
+    if (value != LODE_NO_VALUE)
+        lode_dtype_row_size(plan->values[value].type, plan->values[value].width, &bytes);
+    return bytes;
+}
+
 size_t lode_plan_longest_copy(const struct lode_plan *plan) {
     size_t most = 0;
     for (uint32_t i = 0; i < plan->n_copies; i++) {
-        /* a copy of some columns may be read with the stride of all */
-        const size_t a = plan->slots[plan->values[plan->copies[i].from].slot].row_size;
-        const size_t b = plan->slots[plan->values[plan->copies[i].to].slot].row_size;
-        most = a > most ? a : most;
-        most = b > most ? b : most;
+        const size_t n = lode_plan_row_size(plan, plan->copies[i].from);
+        most = n > most ? n : most;
     }
     return most;
 }

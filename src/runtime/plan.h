@@ -39,6 +39,7 @@ struct lode_plan_value {
 struct lode_plan_part {
     const struct lode_operand *w, *bias; /* borrowed from the model */
     uint32_t out;                        /* a value, or LODE_NO_VALUE */
+    bool brought;                        /* w does not live at the place: each step brings it anew */
 };
 
 struct lode_plan_instr {
@@ -95,7 +96,8 @@ static inline bool lode_plan_at(const struct lode_plan *plan, uint32_t has, uint
 /* Bytes of buffers at a place for steps of up to max_rows rows, max_out of them with logits. */
 uint64_t lode_plan_buffer_size(const struct lode_plan *plan, uint32_t place, uint32_t max_rows,
                                uint32_t max_out);
-/* Bytes of the longest row that is copied between places. */
+/* Bytes of a row of a value, 0 of LODE_NO_VALUE; of the longest that is copied between places. */
+size_t lode_plan_row_size(const struct lode_plan *plan, uint32_t value);
 size_t lode_plan_longest_copy(const struct lode_plan *plan);
 
 struct lode_cost lode_plan_part_cost(const struct lode_plan *plan,

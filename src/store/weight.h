@@ -104,8 +104,9 @@ struct lode_store {
     struct lode_times times;
 };
 
-/* Pins it and waits until it is there; for whoever holds nothing else that others may wait for. */
-int lode_store_pin_now(struct lode_store *s, uint32_t id, const void **data,
+/* Pins it and waits until it is there; for whoever holds nothing else that others may wait for.  cancel (may be
+ * NULL) is asked while it waits; true: LODE_ERR_CANCELLED. */
+int lode_store_pin_now(struct lode_store *s, uint32_t id, const void **data, bool (*cancel)(void *user), void *user,
                        struct lode_error *err);
 
 #endif

@@ -69,6 +69,7 @@ struct lode_budget load_budget(const struct load_opts *o) {
                                 .gpu_cache = !o->vram_experts.given ? 0
                                              : arg_share_of(&o->vram_experts, vram) ? arg_share_of(&o->vram_experts, vram)
                                                                                     : LODE_NO_GPU_CACHE,
+                                .no_bring = o->no_op_offload,
                                 .parallel = o->parallel,
                                 .own = o->own};
 }
@@ -209,6 +210,9 @@ static void say_plan(const struct load_opts *o, const struct lode_model *m, cons
     if (p->gpu_beside)
         fprintf(stderr, "lode: note: %s of that are for the experts that are used most, and the GPU computes others that "
                         "it is brought\n", format_bytes((double)p->gpu_cache, a));
+    if (p->brings && o->fit)
+        fprintf(stderr, "lode: note: of long prompts the GPU computes the other layers too: %s are brought to it each time\n",
+                format_bytes((double)p->bring_size, a));
     if (!p->fits && p->size[LODE_RUNG_VRAM] > p->budget[LODE_RUNG_VRAM])
         fprintf(stderr, "lode: note: %s of the GPU's memory are needed and %s are free: ask for fewer layers (-ngl)\n",
                 format_bytes((double)p->size[LODE_RUNG_VRAM], a),
@@ -234,6 +238,8 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
             lode_model_split(m, b.gpu_layers, UINT32_MAX);
         if (b.gpu_cache && b.gpu_cache != LODE_NO_GPU_CACHE)
             lode_model_gpu_cache(m, b.gpu_cache);
+        if (!o->no_op_offload)
+            lode_model_bring(m);
         return lode_model_fill(m, o->expert_cache, o->layer_cache, err);
     }
     int rc = lode_plan_place(m, &so, &b, &p, err);
@@ -267,6 +273,8 @@ static int fill_by_plan(struct lode_model *m, struct load_opts *o, struct lode_e
     lode_model_split(m, p.gpu_layers, p.cpu_experts);
     if (p.gpu_beside)
         lode_model_gpu_cache(m, p.gpu_cache);
+    if (p.brings)
+        lode_model_bring(m);
     return lode_model_fill(m, p.fits ? p.expert_cache : 0, p.fits ? p.layer_cache : 0, err);
 }
 

@@ -21,7 +21,7 @@ struct load_opts {
     uint32_t waiting;  /* requests that may wait for one; set by verbs */
     uint64_t own;      /* bytes that the verb holds beside the model; set by verbs */
     const char *tensor_devices, *tensor_split, *split_mode;
-    bool cpu_moe, fit;
+    bool cpu_moe, fit, no_op_offload;
     int64_t n_cpu_moe, bring_rows;
     bool no_mmap, mlock, prefault, float_act;
 };
@@ -100,7 +100,7 @@ extern const char *const load_split_modes[];
           .help = "which experts leave that memory first" },                                       \
         { "--bring-rows", ARG_INT, ARG_AT(type, load.bring_rows), .meta = "N", .min = 0, .max = 1 << 20, .debug = true, \
           .def = "0", .shown = "where it is quicker",                                               \
-          .help = "bring all experts to the GPU for steps of so many tokens" },                     \
+          .help = "bring all experts and layers to the GPU for steps of so many tokens" },                     \
         { "--no-prefetch", ARG_BOOL, ARG_AT(type, load.no_prefetch), .debug = true,                \
           .help = "do not guess the next layer's experts" },                                       \
         { "--no-checksum", ARG_BOOL, ARG_AT(type, load.no_checksum), .debug = true,                \
@@ -120,6 +120,8 @@ extern const char *const load_split_modes[];
         { "--vram-experts", ARG_SHARE, ARG_AT(type, load.vram_experts), .meta = "SIZE|%",          \
           .shown = "what is left of it", .help = "of that, for those of the CPU's experts that are used most, which the " \
           "GPU then computes; 0: none, nor any that it is brought" },                               \
+        { "-nopo, --no-op-offload", ARG_BOOL, ARG_AT(type, load.no_op_offload),                     \
+          .help = "the CPU computes its layers in long prompts too, instead of a GPU that is brought their weights" }, \
         { "--fit", ARG_BOOL, ARG_AT(type, load.fit),                                               \
           .help = "say which context and placement were chosen" },                                 \
         { "-ot, --override-tensor", ARG_STR, ARG_AT(type, load.tensor_devices),                    \

@@ -81,6 +81,8 @@ void profile_print_table(FILE *f, const struct lode_profile *p, const struct pro
         fprintf(f, "%" PRIu64 " experts used beside the GPU: %" PRIu64 " (%.1f %%) were in its memory; %s brought to it; %s of %s held\n",
                 sum.gpu_uses, sum.gpu_hits, share(sum.gpu_hits, sum.gpu_uses), format_bytes((double)sum.gpu_bytes, a),
                 format_bytes((double)p->gpu_held, b), format_bytes((double)p->gpu_cache, c));
+    if (p->gpu_layers)
+        fprintf(f, "%s of the CPU's layers brought to the GPU\n", format_bytes((double)p->gpu_layers, a));
     if (!p->streams)
         return;
     fprintf(f,
@@ -138,9 +140,10 @@ void profile_print_json(FILE *f, const struct lode_profile *p, const struct prof
     fprintf(f,
             "{\"steps\": %" PRIu64 ", \"tokens\": %" PRIu64 ", \"seconds\": %.6f, \"head\": %.6f, "
             "\"streams\": %s, \"cache\": %" PRIu64 ", \"held\": %" PRIu64 ", \"cancelled\": %" PRIu64
-            ", \"busy\": %.6f, \"reader\": \"%s\", \"gpu_cache\": %" PRIu64 ", \"gpu_held\": %" PRIu64 ",\n ",
+            ", \"busy\": %.6f, \"reader\": \"%s\", \"gpu_cache\": %" PRIu64 ", \"gpu_held\": %" PRIu64
+            ", \"gpu_layers\": %" PRIu64 ",\n ",
             p->steps, p->rows, p->seconds, p->head, p->streams ? "true" : "false", p->cache, p->held,
-            p->cancelled, p->busy, p->reader, p->gpu_cache, p->gpu_held);
+            p->cancelled, p->busy, p->reader, p->gpu_cache, p->gpu_held, p->gpu_layers);
     json_layers(f, p, "\n  ");
     fprintf(f, "\n ],\n \"single\": {\"steps\": %" PRIu64 ", \"seconds\": %.6f, \"slowest\": [", s->n_single,
             s->seconds);

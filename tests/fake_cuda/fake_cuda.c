@@ -225,6 +225,21 @@ static struct thing *pinned_at(const void *host, size_t n) {
 
 static bool meet(const struct move *m);
 
+/* To a device if not `to` pinned memory. */
+static void carry(const struct move *m) {
+    uint64_t sum = 14695981039346656037u;
+    if (!m->from) {
+        memset(m->to, m->value, m->n);
+        return;
+    }
+    memmove(m->to, m->from, m->n);
+    if (!pinned_at(m->from, m->n))
+        return;
+    for (size_t i = 0; i < m->n; i++)
+        sum = (sum ^ (unsigned char)m->to[i]) * 1099511628211u;
+    fake_cuda.sum_up += sum;
+}
+
 /* Moves of a stream happen, up to the one that is numbered `until`, in their order, or to an exchange that not
  * all have come to. */
 static void drain(struct thing *stream, uint64_t until) {
@@ -238,10 +253,8 @@ static void drain(struct thing *stream, uint64_t until) {
         stream->first++;
         if (!m.to)
             drain(m.stream, m.until);
-        else if (m.from)
-            memmove(m.to, m.from, m.n);
         else
-            memset(m.to, m.value, m.n);
+            carry(&m);
     }
 }
 
@@ -311,13 +324,13 @@ static int move(void *stream, struct move m, const char *call) {
     if (!m.to)
         return BAD_VALUE;
     if (!s) {
-        if (m.from)
-            memmove(m.to, m.from, m.n);
-        else
-            memset(m.to, m.value, m.n);
+        carry(&m);
         return OK;
     }
-    return add(s, m, call);
+    const int rc = add(s, m, call);
+    if (fake_cuda.at_once && !s->graph)
+        drain(s, s->next);
+    return rc;
 }
 
 /* ---- the driver's functions ---- */
@@ -720,6 +733,44 @@ int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t n, void *stream) {
     const char *from = to ? behind(src, n, "cuMemcpyDtoDAsync") : NULL;
     if (rc == OK)
         rc = from ? move(stream, (struct move){.to = to, .from = from, .n = n}, "cuMemcpyDtoDAsync") : BAD_VALUE;
+    return leave(rc);
+}
+
+/* CUDA_MEMCPY2D, between pinned memory and a device's, as lode has it. */
+struct rows {
+    size_t src_x, src_y;
+    int src_kind;
+    const char *src_host;
+    uint64_t src;
+    void *src_array;
+    size_t src_pitch, dst_x, dst_y;
+    int dst_kind;
+    char *dst_host;
+    uint64_t dst;
+    void *dst_array;
+    size_t dst_pitch, n, rows;
+};
+
+int cuMemcpy2DAsync_v2(const struct rows *r, void *stream);
+int cuMemcpy2DAsync_v2(const struct rows *r, void *stream) {
+    ENTER();
+    const bool up = r->src_kind == 1;
+    int rc = usable(stream, "cuMemcpy2DAsync");
+    const char *host = up ? r->src_host : r->dst_host;
+    const size_t pitch = up ? r->src_pitch : r->dst_pitch, there_pitch = up ? r->dst_pitch : r->src_pitch;
+    const uint64_t there = up ? r->dst : r->src;
+    if (rc == OK && (r->src_x || r->src_y || r->dst_x || r->dst_y || r->src_kind + r->dst_kind != 3 || r->n > pitch ||
+                     r->n > there_pitch || r->n == 0 || r->rows == 0))
+        rc = wrong(BAD_VALUE, "cuMemcpy2DAsync: %zu rows of %zu bytes", r->rows, r->n);
+    if (rc == OK && !pinned_at(host, (r->rows - 1) * pitch + r->n))
+        rc = wrong(BAD_VALUE, "cuMemcpy2DAsync: of memory that is not pinned");
+    char *at = rc == OK ? behind(there, (r->rows - 1) * there_pitch + r->n, "cuMemcpy2DAsync") : NULL;
+    rc = rc == OK && !at ? BAD_VALUE : rc;
+    for (size_t i = 0; rc == OK && i < r->rows; i++) {
+        char *to = up ? at + i * there_pitch : r->dst_host + i * pitch;
+        const char *from = up ? host + i * pitch : at + i * there_pitch;
+        rc = move(stream, (struct move){.to = to, .from = from, .n = r->n}, "cuMemcpy2DAsync");
+    }
     return leave(rc);
 }
 

@@ -3,7 +3,7 @@
  *
  * The memory of a device is the host's, at addresses that the host cannot read: who follows one is stopped
  * at once.  Asynchronous copies happen as late as they may, when something waits for them, so that a
- * pinned buffer that is filled again too early spoils what arrives.  Whatever the driver's rules forbid is
+ * pinned buffer that is filled again too early spoils what arrives (sum_up, compared with that of a life at_once).  Whatever the driver's rules forbid is
  * counted and named: a copy past the end of an allocation, an object of another device, a launch larger
  * than a device takes, a wait while a stream is being captured.
  *
@@ -40,7 +40,8 @@
     X(sticky, 0)  /* 1: contexts that were there when the device was lost are never good again */   \
     X(fail_exchange_at, 0) /* which of fake_nccl's calls fails */ \
     X(lack_at, 0) /* which kernel that is looked up is not there */                                 \
-    X(no_register, 0) /* 1: memory of the host's is not taken as pinned */
+    X(no_register, 0) /* 1: memory of the host's is not taken as pinned */ \
+    X(at_once, 0)     /* 1: copies happen when they are asked for */
 
 struct fake_cuda {
 #define FAKE_CUDA_FIELD(name, value) uint64_t name;
@@ -55,6 +56,7 @@ struct fake_cuda {
     uint64_t n_launches; /* of kernels, those of graphs too */
     uint64_t n_graphs;   /* launched */
     uint64_t n_overlaps; /* copies to a device asked for while one from another pinned buffer was on its way */
+    uint64_t sum_up;     /* of what copies from the host brought, in whatever order */
     uint64_t most_used;  /* bytes of a device */
     uint64_t n_exchanges; /* calls of fake_nccl that may fail */
     uint64_t n_wrong;    /* calls that the driver's rules forbid */

@@ -206,7 +206,7 @@ static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, 
     const struct lode_cuda_opts device = {
         .fast = fast,
         .max_rows = MAX_ROWS, .n_layers = t->kv.n_heads ? 1 : 0, .max_read = MAX_ROWS,
-        .out_stride = l->plan.slots[l->plan.values[l->plan.result].slot].row_size, .n_cuts = l->plan.n_cuts,
+        .out_row = lode_plan_row_size(&l->plan, l->plan.result), .n_cuts = l->plan.n_cuts,
         .n_ropes = t->n_pairs ? 1 : 0, .experts = l->plan.experts};
     if (bring_rows)
         begin_beside(l, t, beside, &host, bring_rows);
@@ -216,7 +216,7 @@ static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, 
     l->backends[place]->place = place;
     l->memory[LODE_HOST] = &lode_host_memory;
     l->memory[place] = l->backends[place]->memory;
-    must(lode_exec_create(&l->exec, &l->plan, l->backends, l->store, MAX_ROWS, MAX_ROWS, &err), &err);
+    must(lode_exec_create(&l->exec, &l->plan, NULL, l->backends, l->store, MAX_ROWS, MAX_ROWS, &err), &err);
     for (int i = 0; i < SEQS; i++) {
         struct lode_kv_layer kv = t->kv;
         struct lode_state_layer state = t->state;

@@ -42,11 +42,12 @@ static int device_begin(struct lode_backend *b, const struct lode_step *step, st
 
 static int device_draw(struct lode_backend *b, const struct lode_value *v, uint32_t n, const struct lode_draw *draws,
                        struct lode_error *err) {
-    const char *rows = device.real->read(b, v, n, err);
+    size_t stride;
+    const char *rows = device.real->read(b, v, n, &stride, err);
     const int at = (int)(device.n_draws++ % 2);
     assert_true(n <= ROWS);
     for (uint32_t r = 0; r < n; r++) {
-        const float *x = (const float *)(rows + r * v->stride);
+        const float *x = (const float *)(rows + r * stride);
         struct lode_draw_room room = {.n = 0};
         for (int32_t i = 0; i < (int32_t)v->width; i++) { /* into its place among the best */
             const uint64_t key = lode_key_of(x[i], i);

@@ -215,7 +215,7 @@ static void guesses_have_owners(void **state) {
         const uint32_t id = m->groups[g].weights[0];
         const void *data;
         struct lode_error err;
-        assert_int_equal(lode_store_pin_now(m->store, id, &data, &err), LODE_READY);
+        assert_int_equal(lode_store_pin_now(m->store, id, &data, NULL, NULL, &err), LODE_READY);
         m->store->ops->unpin(m->store, id);
     }
     const struct lode_profile_layer *l = &profile_of(m)->layers[m->groups[2].layer];
@@ -232,7 +232,7 @@ static void guesses_have_owners(void **state) {
 static void use_group(struct lode_model *m, uint32_t g) {
     const void *data;
     struct lode_error err;
-    assert_int_equal(lode_store_pin_now(m->store, m->groups[g].weights[0], &data, &err), LODE_READY);
+    assert_int_equal(lode_store_pin_now(m->store, m->groups[g].weights[0], &data, NULL, NULL, &err), LODE_READY);
     m->store->ops->unpin(m->store, m->groups[g].weights[0]);
 }
 

@@ -87,11 +87,12 @@ int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *o,
     return rc;
 }
 
-static const char *cpu_read(struct lode_backend *b, const struct lode_value *v, uint32_t n,
+static const char *cpu_read(struct lode_backend *b, const struct lode_value *v, uint32_t n, size_t *stride,
                             struct lode_error *err) {
     (void)b;
     (void)n;
     (void)err;
+    *stride = v->stride;
     return v->data;
 }
 
@@ -99,10 +100,10 @@ static int cpu_copy(struct lode_backend *b, const struct lode_value *dst, struct
                     const struct lode_value *src, uint32_t first, uint32_t n,
                     struct lode_error *err) {
     struct lode_value rows = *src;
-    struct lode_row_copy c = {.to = dst->data, .to_stride = dst->stride, .from_stride = src->stride};
+    struct lode_row_copy c = {.to = dst->data, .to_stride = dst->stride};
     lode_dtype_row_size(src->type, src->width, &c.bytes);
     rows.data += first * src->stride;
-    c.from = from->ops->read(from, &rows, n, err);
+    c.from = from->ops->read(from, &rows, n, &c.from_stride, err);
     if (c.from)
         lode_cpu_for(lode_cpu(b), lode_copy_row, &c, n, n > LODE_COPY_ALONE ? n * c.bytes : 0);
     return c.from ? 0 : LODE_ERR_DEVICE;

@@ -97,7 +97,7 @@ static void offer(struct lode_aside *base, const struct lode_aside_job *job, uin
     if (rc == 0)
         rc = aside_lay_in_slot(a, a->copies, &a->half[1], 0, 1, slot, &err);
     if (rc == 0)
-        rc = lode_cu_check(cu, cu->event_record(a->half[1].used, a->copies), "experts", &err);
+        rc = lode_cuda_half_done(a->c, &a->half[1], a->copies, &err);
     if (rc < 0) { /* the steps that compute will say what is wrong with the device */
         cu->stream_wait(a->copies);
         lode_cuda_cache_let_go(a->c->cache, kept, slot, false);
@@ -211,12 +211,11 @@ static int send_held(struct aside *a) {
 
 /* They are laid in their slots when they are there. */
 static int receive_held(struct aside *a) {
-    const struct lode_cu *cu = &a->c->cu;
     const uint32_t n = a->n_held - a->n_hits;
-    LODE_TRY(lode_cu_check(cu, cu->stream_wait_event(a->run.stream, a->half[0].there, 0), "experts", &a->error));
+    LODE_TRY(lode_cuda_half_wait(a->c, &a->half[0], a->run.stream, &a->error));
     for (uint32_t i = 0; i < n; i++)
         LODE_TRY(aside_lay_in_slot(a, a->run.stream, &a->half[0], i, n, a->held[a->n_hits + i].slot, &a->error));
-    return lode_cu_check(cu, cu->event_record(a->half[0].used, a->run.stream), "experts", &a->error);
+    return lode_cuda_half_done(a->c, &a->half[0], a->run.stream, &a->error);
 }
 
 static int begin(struct aside *a) {
@@ -305,19 +304,19 @@ static void aside_free(struct lode_aside *base) {
             aside_settle_offer(a, true);
         if (a->run.stream)
             cu->stream_wait(a->run.stream);
-        const lode_dev there[] = {a->half[0].raw, a->half[1].raw, a->laid, a->in_there, a->tiles_there, a->sum,
+        const lode_dev there[] = {a->laid, a->in_there, a->tiles_there, a->sum,
                                   a->run.scratch, a->run.gate, a->run.up, a->run.h, a->run.down};
-        void *const pinned[] = {a->half[0].host, a->half[1].host, a->in, a->tiles, a->out};
-        void *const events[] = {a->half[0].there, a->half[0].used, a->half[1].there, a->half[1].used, a->done};
+        void *const pinned[] = {a->in, a->tiles, a->out};
+        for (int i = 0; i < 2; i++)
+            lode_cuda_half_deinit(a->c, &a->half[i]);
         for (size_t i = 0; i < sizeof there / sizeof *there; i++)
             if (there[i])
                 cu->free(there[i]);
         for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++)
             if (pinned[i])
                 cu->host_free(pinned[i]);
-        for (size_t i = 0; i < sizeof events / sizeof *events; i++)
-            if (events[i])
-                cu->event_destroy(events[i]);
+        if (a->done)
+            cu->event_destroy(a->done);
         if (a->copies)
             cu->stream_destroy(a->copies);
         if (a->run.stream)
@@ -332,8 +331,10 @@ static const struct lode_aside_ops ops = {.take = take, .start = start, .finish 
                                           .most_rows = aside_most_rows, .wants_all = aside_wants_all, .run_all = aside_run_all,
                                           .free = aside_free};
 
+#define FOR_EXPERTS "buffers for experts (fewer for a smaller batch)"
+
 static int take_there(const struct aside *a, lode_dev *p, uint64_t size, struct lode_error *err) {
-    return lode_cuda_take(a->c, p, size, "-b", "buffers for experts (fewer for a smaller batch)", err);
+    return lode_cuda_take(a->c, p, size, "-b", FOR_EXPERTS, err);
 }
 
 static int create(struct aside *a, struct lode_error *err) {
@@ -353,12 +354,8 @@ static int create(struct aside *a, struct lode_error *err) {
     LODE_TRY(lode_cu_check(cu, cu->stream_create(&r->stream, 1), "stream", err));
     LODE_TRY(lode_cu_check(cu, cu->stream_create(&a->copies, 1), "stream", err));
     LODE_TRY(lode_cu_check(cu, cu->event_create(&a->done, 2), "event", err));
-    for (int i = 0; i < 2; i++) {
-        LODE_TRY(lode_cu_check(cu, cu->event_create(&a->half[i].there, 2), "event", err));
-        LODE_TRY(lode_cu_check(cu, cu->event_create(&a->half[i].used, 2), "event", err));
-        LODE_TRY(lode_cuda_take_pinned(a->c, &a->half[i].host, a->half_size, err));
-        LODE_TRY(take_there(a, &a->half[i].raw, a->half_size, err));
-    }
+    for (int i = 0; i < 2; i++)
+        LODE_TRY(lode_cuda_half_init(a->c, &a->half[i], a->half_size, FOR_EXPERTS, err));
     LODE_TRY(take_there(a, &a->laid, a->half_size, err));
     LODE_TRY(lode_cuda_take_pinned(a->c, &a->in, in_size(o), err));
     LODE_TRY(take_there(a, &a->in_there, in_size(o), err));

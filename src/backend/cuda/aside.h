@@ -14,6 +14,7 @@
 #define LODE_BACKEND_CUDA_ASIDE_H
 
 #include "backend/cuda/cache.h"
+#include "backend/cuda/half.h"
 #include "backend/cuda/run.h"
 
 enum {
@@ -26,12 +27,6 @@ enum {
 struct wanted {
     uint32_t share, expert;
     const char *w[3];
-};
-
-struct half {
-    char *host;   /* pinned; (half_size) */
-    lode_dev raw; /* (half_size) */
-    void *there, *used; /* events: it has arrived; it may be written again */
 };
 
 struct held { /* of a take */

@@ -72,8 +72,7 @@ int aside_send(struct aside *a, struct half *h, const struct wanted *experts, ui
                 const struct lode_aside_host *host, struct lode_error *err) {
     const struct lode_cu *cu = &a->c->cu;
     const struct places p = aside_places(a->kept->kind, n);
-    LODE_TRY(lode_cu_check(cu, cu->event_wait(h->there), "experts", err)); /* what it had has left h->host */
-    LODE_TRY(lode_cu_check(cu, cu->stream_wait_event(a->copies, h->used, 0), "experts", err));
+    LODE_TRY(lode_cuda_half_open(a->c, h, a->copies, err));
     copy_biases(a, experts, n, &p, h->host);
     if (host) {
         struct copying c = {.experts = experts, .p = p, .to = h->host};
@@ -91,24 +90,7 @@ int aside_send(struct aside *a, struct half *h, const struct wanted *experts, ui
             LODE_TRY(lode_cu_check(cu, cu->to_device(h->raw + p.at[3], h->host + p.at[3], p.end - p.at[3], a->copies),
                                    "experts", err));
     }
-    return lode_cu_check(cu, cu->event_record(h->there, a->copies), "experts", err);
-}
-
-static int repack(struct aside *a, void *stream, enum lode_dtype type, const struct lode_operand *w, lode_dev from,
-                  lode_dev to, uint32_t rows, struct lode_error *err) {
-    const struct lode_cuda_layout *l = &lode_cuda_layouts[type];
-    struct lode_cuda_repack_args r = {.dst = to,
-                                      .src = from,
-                                      .rows = rows,
-                                      .dst_stride = lode_cuda_row_size(type, w->cols),
-                                      .blocks = w->cols / lode_dtypes[type].block,
-                                      .block_size = lode_dtypes[type].bytes,
-                                      .n_planes = l->n};
-    for (uint32_t p = 0; p < l->n; p++) {
-        r.offset[p] = l->plane[p].offset;
-        r.size[p] = l->plain ? lode_dtypes[type].bytes : l->plane[p].size;
-    }
-    return lode_cuda_launch(a->c, stream, a->c->kernels.repack, rows < 65535 ? rows : 65535, 1, 1, 256, 0, &r, err);
+    return lode_cuda_half_sent(a->c, h, a->copies, err);
 }
 
 int aside_lay_out(struct aside *a, void *stream, const struct half *h, uint32_t i, uint32_t n, uint32_t n_all,
@@ -120,8 +102,8 @@ int aside_lay_out(struct aside *a, void *stream, const struct half *h, uint32_t 
         const bool whole = p.step[m] == p.size[m] && k->size[m] == lode_cuda_row_size(w->type, w->cols) * w->rows;
         const uint32_t at_once = whole ? n : 1;
         for (uint32_t j = 0; j < n; j += at_once)
-            LODE_TRY(repack(a, stream, w->type, w, h->raw + p.at[m] + (i + j) * p.step[m], to[m] + j * k->size[m],
-                            at_once * w->rows, err));
+            LODE_TRY(lode_cuda_repack(a->c, stream, w->type, w->cols, h->raw + p.at[m] + (i + j) * p.step[m],
+                                      to[m] + j * k->size[m], (uint64_t)at_once * w->rows, err));
     }
     return 0;
 }

@@ -94,6 +94,7 @@ struct lode_cuda {
     uint64_t uploaded; /* bytes of them, and how long that took */
     double upload_seconds;
     atomic_bool failed; /* a call has: the device may be lost */
+    atomic_uint_least64_t brought; /* bytes: brought.c */
     struct lode_cuda_cache *cache; /* owned; NULL: none */
     struct lode_memory memory; /* of the device; first-class so that it can be found from it */
 };

@@ -189,6 +189,8 @@ int lode_cuda_speeds(struct lode_cuda *c, double *memory, double *bus, struct lo
     return rc;
 }
 
+uint64_t lode_cuda_brought(const struct lode_cuda *c) { return atomic_load_explicit(&c->brought, memory_order_relaxed); }
+
 /* A device that fails is not full: what is asked of it next says how it fails. */
 uint64_t lode_cuda_available(const struct lode_cuda *c) {
     size_t some = 0, all = 0;

@@ -30,6 +30,22 @@ struct lode_cu_launch {
     unsigned n_attributes;
 };
 
+/* CUDA_MEMCPY2D: rows of n bytes, as the pitches say apart */
+struct lode_cu_rows {
+    size_t src_x, src_y;
+    int src_kind; /* LODE_CU_AT_HOST, LODE_CU_AT_DEVICE */
+    const void *src_host;
+    lode_cu_ptr src;
+    void *src_array;
+    size_t src_pitch, dst_x, dst_y;
+    int dst_kind;
+    void *dst_host;
+    lode_cu_ptr dst;
+    void *dst_array;
+    size_t dst_pitch, n, rows;
+};
+enum { LODE_CU_AT_HOST = 1, LODE_CU_AT_DEVICE = 2 };
+
 /* X(name here, symbol, arguments) */
 #define LODE_CU_LIST(X)                                                                            \
     X(init, cuInit, (unsigned flags))                                                              \
@@ -54,6 +70,7 @@ struct lode_cu_launch {
     X(to_device, cuMemcpyHtoDAsync_v2, (lode_cu_ptr dst, const void *src, size_t n, void *stream)) \
     X(to_host, cuMemcpyDtoHAsync_v2, (void *dst, lode_cu_ptr src, size_t n, void *stream))         \
     X(copy, cuMemcpyDtoDAsync_v2, (lode_cu_ptr dst, lode_cu_ptr src, size_t n, void *stream))      \
+    X(copy_rows, cuMemcpy2DAsync_v2, (const struct lode_cu_rows *rows, void *stream))              \
     X(set8, cuMemsetD8Async, (lode_cu_ptr p, unsigned char v, size_t n, void *stream))             \
     X(stream_create, cuStreamCreate, (void **stream, unsigned flags))                              \
     X(stream_destroy, cuStreamDestroy_v2, (void *stream))                                          \

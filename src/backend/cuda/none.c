@@ -105,6 +105,18 @@ uint64_t lode_cuda_work_size(const struct lode_cuda_opts *opts) {
     (void)opts;
     return 0;
 }
+void lode_cuda_bring_grow(struct lode_cuda_bring_sizes *s, const struct lode_operand *w) {
+    (void)s;
+    (void)w;
+}
+uint64_t lode_cuda_bring_pinned(const struct lode_cuda_bring_sizes *s) {
+    (void)s;
+    return 0;
+}
+uint64_t lode_cuda_brought(const struct lode_cuda *c) {
+    (void)c;
+    return 0;
+}
 int lode_cuda_experts_sizes(const struct lode_cuda *c, const struct lode_cuda_experts_opts *o,
                             struct lode_cuda_experts_sizes *out, struct lode_error *err) {
     (void)c;

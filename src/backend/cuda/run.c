@@ -7,6 +7,7 @@
 #include "backend/cuda/run.h"
 
 #include "backend/copy_rows.h"
+#include "backend/cuda/brought.h"
 #include "base/alloc.h"
 
 enum {
@@ -32,7 +33,8 @@ static uint64_t experts_size(const struct lode_cuda_opts *o) {
 }
 
 uint64_t lode_cuda_work_size(const struct lode_cuda_opts *o) {
-    return LODE_DRAW_BEFORE_STEP + lode_cuda_step_size(o) + LODE_CUDA_SCRATCH + experts_size(o);
+    return LODE_DRAW_BEFORE_STEP + lode_cuda_step_size(o) + LODE_CUDA_SCRATCH + experts_size(o) +
+           lode_cuda_bring_size(&o->bring);
 }
 
 /* ---- plans ---- */
@@ -52,6 +54,27 @@ static int run_some(struct run *r, const struct lode_instr *instrs, uint32_t n, 
             LODE_TRY(lode_cuda_run_instr(&o));
         else
             i += (uint32_t)fused - 1;
+    }
+    return 0;
+}
+
+static bool brings(const struct run *r, const struct lode_instr *instrs, uint32_t n) {
+    bool any = false;
+    for (uint32_t i = 0; r->bring && i < n && !any; i++)
+        any = lode_cuda_is_brought(&instrs[i]);
+    return any;
+}
+
+/* A part some of whose weights are brought: one instruction after the other. */
+static int run_bringing(struct run *r, const struct lode_instr *instrs, uint32_t n, const struct lode_step *step,
+                        bool (*cancel)(void *user), void *cancel_user, struct lode_error *err) {
+    for (uint32_t i = 0; i < n; i++) {
+        const struct lode_instr *in = &instrs[i];
+        const struct lode_value *out = in->n_parts ? &in->parts[0].out : NULL;
+        const struct op o = {r, in, step, err, lode_value_rows(out && out->data ? out : &in->in[0], step)};
+        if (cancel && cancel(cancel_user))
+            return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
+        LODE_TRY(lode_cuda_is_brought(in) ? lode_cuda_run_brought(&o, cancel, cancel_user) : lode_cuda_run_instr(&o));
     }
     return 0;
 }
@@ -147,6 +170,8 @@ static int run_plan(struct lode_backend *b, const struct lode_instr *instrs, uin
     if (cancel && cancel(cancel_user))
         return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
     struct graph_key key;
+    if (brings(r, instrs, n))
+        return run_bringing(r, instrs, n, step, cancel, cancel_user, err);
     if (lode_cuda_graph_key(r, instrs, step, &key)) {
         struct graph *g = lode_cuda_find_graph(r, &key);
         if (!g->exec && g->seen++ == 1) /* the second time */
@@ -162,19 +187,46 @@ static int wait_for_step(struct run *r, struct lode_error *err) {
                     : lode_cu_check(&r->c->cu, r->c->cu.stream_wait(r->stream), "the step", err);
 }
 
-static const char *run_read(struct lode_backend *b, const struct lode_value *v, uint32_t n,
+/* Between n rows of the device's, which may be parts of longer ones, and of pinned memory. */
+static int move_rows(struct run *r, bool up, char *host, size_t host_stride, lode_dev at, size_t stride, size_t row,
+                     uint32_t n, struct lode_error *err) {
+    const struct lode_cu *cu = &r->c->cu;
+    if (n == 0)
+        return 0;
+    if (host_stride == stride) {
+        const size_t size = (n - 1) * stride + row;
+        return lode_cu_check(cu, up ? cu->to_device(at, host, size, r->stream) : cu->to_host(host, at, size, r->stream),
+                             "copy", err);
+    }
+    struct lode_cu_rows rows = {.n = row, .rows = n};
+    rows.src_kind = up ? LODE_CU_AT_HOST : LODE_CU_AT_DEVICE;
+    rows.dst_kind = up ? LODE_CU_AT_DEVICE : LODE_CU_AT_HOST;
+    rows.src_pitch = up ? host_stride : stride;
+    rows.dst_pitch = up ? stride : host_stride;
+    if (up) {
+        rows.src_host = host;
+        rows.dst = at;
+    } else {
+        rows.dst_host = host;
+        rows.src = at;
+    }
+    return lode_cu_check(cu, cu->copy_rows(&rows, r->stream), "copy", err);
+}
+
+static const char *run_read(struct lode_backend *b, const struct lode_value *v, uint32_t n, size_t *stride,
                             struct lode_error *err) {
     struct run *r = run_of(b);
-    const struct lode_cu *cu = &r->c->cu;
-    const size_t size = n * v->stride;
+    size_t row = 0;
+    lode_dtype_row_size(v->type, v->width, &row);
+    *stride = lode_cuda_row_apart(row);
+    const size_t size = n * *stride;
     if (size > r->read_size) {
         lode_fail(err, LODE_ERR_INTERNAL, "cuda", "%zu bytes to read, %zu expected at most", size,
                   r->read_size);
         return NULL;
     }
     if (lode_cuda_enter(r->c, err) < 0 ||
-        lode_cu_check(cu, cu->to_host(r->read, (lode_dev)(uintptr_t)v->data, size, r->stream), "read",
-                      err) < 0 ||
+        move_rows(r, false, r->read, *stride, (lode_dev)(uintptr_t)v->data, v->stride, row, n, err) < 0 ||
         wait_for_step(r, err) < 0)
         return NULL;
     return r->read;
@@ -289,25 +341,24 @@ static int copy_in(struct run *r, const struct lode_value *dst, struct lode_back
                    struct lode_error *err) {
     const struct lode_cu *cu = &r->c->cu;
     struct lode_value rows = *src;
+    size_t stride = 0;
     rows.data += first * src->stride;
-    const char *at = from->ops->read(from, &rows, n, err);
+    const char *at = from->ops->read(from, &rows, n, &stride, err);
+    const size_t apart = lode_cuda_row_apart(row);
     const unsigned i = r->next_border++ % LODE_CUDA_BORDERS;
     if (!at)
         return LODE_ERR_DEVICE;
-    if (n * dst->stride > r->read_size)
+    if (n * apart > r->read_size)
         return lode_fail(err, LODE_ERR_INTERNAL, "cuda", "%zu bytes to copy, %zu expected at most",
-                         n * dst->stride, r->read_size);
+                         n * apart, r->read_size);
     LODE_TRY(lode_cuda_enter(r->c, err));
     LODE_TRY(lode_cu_check(cu, cu->event_wait(r->border[i].sent), "copy", err));
-    struct lode_row_copy c = {r->border[i].host, at, dst->stride, src->stride, row};
+    struct lode_row_copy c = {r->border[i].host, at, apart, stride, row};
     if (n > LODE_COPY_ALONE && from->ops->share)
         from->ops->share(from, lode_copy_row, &c, n);
     for (uint32_t k = 0; k < n && (n <= LODE_COPY_ALONE || !from->ops->share); k++)
         lode_copy_row(&c, k, 0);
-    LODE_TRY(lode_cu_check(cu,
-                           cu->to_device((lode_dev)(uintptr_t)dst->data, r->border[i].host,
-                                         (n - 1) * dst->stride + row, r->stream),
-                           "copy", err));
+    LODE_TRY(move_rows(r, true, r->border[i].host, apart, (lode_dev)(uintptr_t)dst->data, dst->stride, row, n, err));
     return lode_cu_check(cu, cu->event_record(r->border[i].sent, r->stream), "copy", err);
 }
 
@@ -342,6 +393,7 @@ static void run_free(struct lode_backend *b) {
     if (lode_cuda_enter(r->c, NULL) == 0) {
         if (r->stream)
             cu->stream_wait(r->stream);
+        lode_cuda_bring_deinit(r->bring);
         lode_cuda_drop_graphs(r, NULL);
         for (int i = 0; i < LODE_CUDA_BORDERS; i++) {
             if (r->border[i].host)
@@ -374,6 +426,7 @@ static void run_free(struct lode_backend *b) {
         if (r->stream)
             cu->stream_destroy(r->stream);
     }
+    lode_free(r->bring);
     lode_free(r->graphs);
     lode_free(r);
 }
@@ -399,8 +452,9 @@ static int create(struct run *r, struct lode_error *err) {
         LODE_TRY(lode_cuda_take_pinned(r->c, &r->slot[i].host, r->step_size, err));
         LODE_TRY(lode_cu_check(cu, cu->event_create(&r->slot[i].sent, 2), "event", err));
     }
-    r->read_size = o->max_read * o->out_stride;
-    const size_t traced = o->max_rows * wide(o->max_traced), copied = o->max_rows * o->longest_copy;
+    r->read_size = o->max_read * lode_cuda_row_apart(o->out_row);
+    const size_t traced = o->max_rows * wide(o->max_traced);
+    const size_t copied = o->max_rows * lode_cuda_row_apart(o->longest_copy);
     r->read_size = r->read_size > traced ? r->read_size : traced;
     r->read_size = r->read_size > copied ? r->read_size : copied;
     for (int i = 0; i < LODE_CUDA_BORDERS && o->longest_copy; i++) {
@@ -418,6 +472,8 @@ static int create(struct run *r, struct lode_error *err) {
     r->step += LODE_DRAW_BEFORE_STEP;
     r->scratch_size = LODE_CUDA_SCRATCH;
     LODE_TRY(take(r, &r->scratch, r->scratch_size, err));
+    if (o->bring.row)
+        LODE_TRY(lode_cuda_bring_create(&r->bring, r, err));
     if (!o->experts.n)
         return 0;
     const uint64_t pairs = lode_cuda_wave_pairs(o);

@@ -40,6 +40,8 @@ struct run {
     unsigned next_slot;
     lode_dev step; /* device; (step_size), after what was drawn */
     size_t step_size;
+    const lode_dev *weights; /* by id; NULL: the device's own */
+    struct lode_cuda_bring *bring; /* owned; NULL: all weights are there */
     lode_dev scratch;
     uint64_t scratch_size;
     char *read; /* pinned; (max_read, out_stride) or (max_rows) of what is traced or copied */
@@ -75,6 +77,9 @@ struct op {
     struct lode_error *err;
     uint32_t n; /* rows of the result */
 };
+
+/* Bytes from one to the next of rows in pinned memory. */
+static inline size_t lode_cuda_row_apart(size_t row) { return (row + 63) & ~(size_t)63; }
 
 /* run.c: n instructions, behind which others up to `left` from here read what they have made. */
 int lode_cuda_run_all(struct run *r, const struct lode_instr *instrs, uint32_t n, uint32_t left,
@@ -197,7 +202,7 @@ static inline struct lode_cuda_mat lode_cuda_mat(const struct lode_value *v) {
     return (struct lode_cuda_mat){(lode_dev)(uintptr_t)v->data, v->stride};
 }
 static inline lode_dev lode_cuda_weight(const struct op *o, const struct lode_operand *w) {
-    return w ? o->r->c->weights[w->id] : 0;
+    return w ? (o->r->weights ? o->r->weights : o->r->c->weights)[w->id] : 0;
 }
 /* One matrix of a product: first_tile tiles are those of the matrices before. */
 static inline struct lode_cuda_part lode_cuda_part(const struct op *o, const struct lode_part *p,

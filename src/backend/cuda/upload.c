@@ -6,7 +6,7 @@
  * pages would each have to be mapped first.  The first buffers are sent when little is in them, so that the bus is
  * busy soon.  Blocks are laid out in planes by the device (kernels/shared.h).
  */
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/half.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -140,15 +140,7 @@ static int send_one(struct upload *u, const struct sending *s, const char *host,
     LODE_TRY(lode_cu_check(cu, cu->to_device(to, host + s->at, s->n * s->row, u->stream), "upload", err));
     if (as_is)
         return 0;
-    struct lode_cuda_repack_args a = {.dst = s->dst, .src = to, .rows = s->n, .dst_stride = stride,
-                                      .blocks = s->w->op.cols / lode_dtypes[type].block,
-                                      .block_size = lode_dtypes[type].bytes, .n_planes = l->n};
-    for (uint32_t p = 0; p < l->n; p++) {
-        a.offset[p] = l->plane[p].offset;
-        a.size[p] = l->plain ? lode_dtypes[type].bytes : l->plane[p].size;
-    }
-    return lode_cuda_launch(u->c, u->stream, u->c->kernels.repack, s->n < 65535 ? (uint32_t)s->n : 65535, 1, 1, 256, 0,
-                            &a, err);
+    return lode_cuda_repack(u->c, u->stream, type, s->w->op.cols, to, s->dst, s->n, err);
 }
 
 /* What has been put together goes on its way. */

@@ -148,7 +148,6 @@ static bool is_wanted(const struct aside *a, uint32_t share, uint32_t quota) {
 /* A half's experts, computed and, as far as there is room, kept. */
 static int run_half(struct whole *w, struct half *h, const struct wanted *experts, uint32_t n) {
     struct aside *a = w->a;
-    const struct lode_cu *cu = &a->c->cu;
     const struct lode_cuda_kind *k = a->kept->kind;
     const struct places p = aside_places(k, n);
     const uint32_t quota = lode_cuda_cache_quota(a->kept);
@@ -159,7 +158,7 @@ static int run_half(struct whole *w, struct half *h, const struct wanted *expert
         w->call.bias[m] = k->biased[m] ? h->raw + p.at[3 + m] : 0;
         at += n * k->size[m];
     }
-    LODE_TRY(lode_cu_check(cu, cu->stream_wait_event(a->run.stream, h->there, 0), "experts", w->err));
+    LODE_TRY(lode_cuda_half_wait(a->c, h, a->run.stream, w->err));
     LODE_TRY(aside_lay_out(a, a->run.stream, h, 0, n, n, to, w->err));
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t share = experts[i].share;
@@ -176,7 +175,7 @@ static int run_half(struct whole *w, struct half *h, const struct wanted *expert
         while (++i < n && a->n_tiles - first - 1 + tiles_of(&a->job.shares[experts[i].share]) <= ASIDE_TILES);
         LODE_TRY(run_tiles(w, first));
     }
-    return lode_cu_check(cu, cu->event_record(h->used, a->run.stream), "experts", w->err);
+    return lode_cuda_half_done(a->c, h, a->run.stream, w->err);
 }
 
 /* All others, a half after the other. */
