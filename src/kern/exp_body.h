@@ -2,6 +2,7 @@
  *
  * Whoever includes this (expf.h for float, v16_*.h for vectors) has defined the type VF and
  *
+ *     VF_FN                  what functions of VF are declared with
  *     vf_set(float)          all lanes                vf_add, vf_sub, vf_mul, vf_div   IEEE
  *     vf_fma(a, b, c)        a b + c, one rounding    vf_lesser(a, b)   a < b ? a : b
  *     vf_abs(x)                                       vf_greater(a, b)  a > b ? a : b
@@ -53,7 +54,7 @@
 #define VF_MAGIC 0x1.8p23f /* adding it rounds to an integer and leaves that in the low bits */
 
 /* e^r - 1 for x = n ln 2 + r; *t = n + MAGIC */
-static inline VF vf_expm1_part(VF x, VF *t) {
+VF_FN VF vf_expm1_part(VF x, VF *t) {
     *t = vf_fma(x, vf_set(0x1.715476p+0f), vf_set(VF_MAGIC));
     const VF n = vf_sub(*t, vf_set(VF_MAGIC));
     VF r = vf_fma(n, vf_set(-0x1.62e43p-1f), x);
@@ -66,7 +67,7 @@ static inline VF vf_expm1_part(VF x, VF *t) {
     return vf_fma(vf_mul(r, r), q, r);
 }
 
-static inline VF vf_exp(VF x) {
+VF_FN VF vf_exp(VF x) {
     VF t;
     /* in this order NaN passes; the ends lie beyond overflow and underflow */
     x = vf_greater(vf_set(-104.0f), vf_lesser(vf_set(89.0f), x));
@@ -74,7 +75,7 @@ static inline VF vf_exp(VF x) {
     return vf_times_pow2(e, t);
 }
 
-static inline VF vf_tanh(VF x) {
+VF_FN VF vf_tanh(VF x) {
     VF t;
     const VF a = vf_abs(x);
     const VF y = vf_lesser(vf_set(20.0f), vf_add(a, a)); /* tanh(10) rounds to 1 */
@@ -83,24 +84,24 @@ static inline VF vf_tanh(VF x) {
     return vf_sign(vf_div(m, vf_add(m, vf_set(2.0f))), x);
 }
 
-static inline VF vf_silu(VF x) {
+VF_FN VF vf_silu(VF x) {
     const VF e = vf_exp(vf_sub(vf_set(-0.0f), x));
     return vf_div(x, vf_add(vf_set(1.0f), e));
 }
 
-static inline VF vf_gelu(VF x) {
+VF_FN VF vf_gelu(VF x) {
     /* -2 sqrt(2/pi) and that times 0.044715 */
     const VF c = vf_fma(vf_mul(x, x), vf_set(-0.071354814f), vf_set(-1.5957691f));
     return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_mul(x, c))));
 }
 
 /* x^2 of what is positive */
-static inline VF vf_relu2(VF x) {
+VF_FN VF vf_relu2(VF x) {
     const VF r = vf_greater(vf_set(0.0f), x); /* NaN passes */
     return vf_mul(r, r);
 }
 
-static inline VF vf_gelu_erf(VF x) {
+VF_FN VF vf_gelu_erf(VF x) {
     const VF t = vf_lesser(vf_set(14.5f), vf_abs(x));
     const VF s = vf_div(vf_set(1.0f), vf_fma(vf_set(0.3f), t, vf_set(1.0f)));
     const VF w = vf_sub(s, vf_set(0.4f));
@@ -119,12 +120,12 @@ static inline VF vf_gelu_erf(VF x) {
     return vf_fma(vf_sub(vf_set(-0.0f), t), q, vf_greater(x, vf_set(0.0f)));
 }
 
-static inline VF vf_swish(VF x, float b) {
+VF_FN VF vf_swish(VF x, float b) {
     return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_mul(x, vf_set(-b)))));
 }
 
 /* gpt-oss: swish of the gate cut at 7, times the other cut at +-7, plus one */
-static inline VF vf_clamped(VF gate, VF up) {
+VF_FN VF vf_clamped(VF gate, VF up) {
     const VF a = vf_swish(vf_lesser(vf_set(7.0f), gate), 1.702f);
     const VF b = vf_greater(vf_set(-7.0f), vf_lesser(vf_set(7.0f), up));
     return vf_mul(a, vf_add(b, vf_set(1.0f)));

@@ -16,6 +16,7 @@
 #include <math.h>
 
 #define VF float
+#define VF_FN static inline
 static inline float vf_set(float x) { return x; }
 static inline float vf_add(float a, float b) { return a + b; }
 static inline float vf_sub(float a, float b) { return a - b; }
@@ -42,6 +43,7 @@ static inline float vf_times_pow2(float x, float t) {
 
 #include "kern/exp_body.h"
 #undef VF
+#undef VF_FN
 
 static inline float lode_expf(float x) { return vf_exp(x); }
 static inline float lode_tanhf(float x) { return vf_tanh(x); }

@@ -185,7 +185,8 @@ VF_INLINE void vf_mix_range(const uint32_t *lo, const uint32_t *hi, size_t n_q, 
                 return;                                                                            \
             }                                                                                      \
         }                                                                                          \
-        vf_mix(format, o, ldo, p, ldp, lo, hi, n_q, v, v_stride, dim, next);                       \
+        if (!vf_few_mixes(format, o, ldo, p, ldp, lo, hi, n_q, v, v_stride, dim, next))            \
+            vf_mix(format, o, ldo, p, ldp, lo, hi, n_q, v, v_stride, dim, next);                   \
     }
 MIX(kv_mix_f32, VF_F32)
 MIX(kv_mix_f16, VF_F16)

@@ -290,12 +290,19 @@ VF_INLINE void vf_score(enum vf_format f, float *s, size_t lds, const float *q, 
     }
 }
 
+#ifdef VF_FEW_MIX
+#include "kern/kv_few.h"
+#else
+#define vf_few_scores(...) false
+#define vf_few_mixes(...) false
+#endif
+
 #define SCORE(name, product, format)                                                               \
     void ISA(name) LODE_KV_SCORE_ARGS {                                                            \
         const struct vf_panels p = {k, (const char *)q, k_stride, ldq * sizeof *q};                \
         if (format != VF_F32 && n_q >= VF_MANY_QUERIES && dim <= VF_WIDE_DIM)                      \
             vf_score(format, s, lds, q, ldq, n_q, k, k_stride, n_k, dim);                          \
-        else                                                                                       \
+        else if (!vf_few_scores(format, s, lds, q, ldq, n_q, k, k_stride, n_k, dim, next))         \
             product(s, lds, &p, n_k, n_q, dim, next);                                              \
     }
 SCORE(kv_score_f32, product_f32, VF_F32)

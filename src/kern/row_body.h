@@ -125,7 +125,7 @@ void ISA(times)(float *y, const float *a, const float *b, size_t n) {
 #undef EXPR
 }
 
-static inline VF vf_sigmoid_mul(VF gate, VF up) {
+VF_FN VF vf_sigmoid_mul(VF gate, VF up) {
     const VF e = vf_exp(vf_sub(vf_set(-0.0f), gate));
     return vf_div(up, vf_add(vf_set(1.0f), e));
 }
@@ -136,7 +136,7 @@ void ISA(sigmoid_mul)(float *y, const float *gate, const float *up, size_t n) {
 #undef EXPR
 }
 
-static inline VF vf_cap(VF x, float cap) {
+VF_FN VF vf_cap(VF x, float cap) {
     return vf_mul(vf_set(cap), vf_tanh(vf_div(x, vf_set(cap))));
 }
 
@@ -147,7 +147,7 @@ void ISA(softcap)(float *y, const float *x, float cap, size_t n) {
 }
 
 /* (a, b) turned by cs[i] = (cos, sin) */
-static inline void vf_turn(VF *a, VF *b, VF c, VF s) {
+VF_FN void vf_turn(VF *a, VF *b, VF c, VF s) {
     const VF bs = vf_mul(*b, s), bc = vf_mul(*b, c);
     *b = vf_fma(*a, s, bc);
     *a = vf_fma(*a, c, vf_sub(vf_set(-0.0f), bs));

@@ -11,6 +11,9 @@
  *     VF_MIX_TILE                    accumulators of kv_mix
  *     VF_MIX_VECTORS                 vectors of a tile of six queries there
  *     VF_ATT_KEYS                    keys of a tile of two registers of queries (att_score)
+ *     VF_FEW_MIX                     if it exists: kv_few.h, its accumulators, and what joins its sums:
+ *     vp_join_4(y, x), vp_join_2_by_4(y0, y1, x)   of registers that hold lanes l and l + 8 added up, y[i]
+ *                                    the rest of the tree of x[i]; y1[i] of x[4 + i]
  *
  *     vp_set, vp_load, vp_store, vp_add, vp_sub, vp_mul, vp_div, vp_fma(a, b, c) = a b + c
  *     vp_lesser, vp_greater, vp_abs, vp_sign, vp_pow2, vp_times_pow2: exp_body.h
@@ -50,9 +53,17 @@ typedef struct {
 } v16;
 #define VF v16
 
+/* Structs of several registers are handed over in memory, where gcc puts them together from halves: exp took
+ * seven times as long.  So their functions are never called. */
+#if VP_LANES < 16
+#define VF_FN static inline __attribute__((always_inline))
+#else
+#define VF_FN static inline
+#endif
+
 #define VF_PART for (int i = 0; i < VF_PARTS; i++)
 #define VF_OF_1(op)                                                                                \
-    static inline VF vf_##op(VF x) {                                                               \
+    VF_FN VF vf_##op(VF x) {                                                                         \
         VF_PART x.v[i] = vp_##op(x.v[i]);                                                          \
         return x;                                                                                  \
     }

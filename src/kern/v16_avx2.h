@@ -14,6 +14,7 @@
 #define VF_MIX_TILE 4
 #define VF_MIX_VECTORS 1
 #define VF_ATT_KEYS 3
+#define VF_FEW_MIX 12
 
 static inline VP vp_set(float x) { return _mm256_set1_ps(x); }
 static inline VP vp_load(const float *p) { return _mm256_loadu_ps(p); }
@@ -31,16 +32,15 @@ static inline VP vp_sign(VP x, VP s) {
     return _mm256_or_ps(vp_abs(x), _mm256_and_ps(s, vp_set(-0.0f)));
 }
 
-static inline VP vp_exponent(__m256i n) {
+/* 2^n from the low bits of t: MAGIC's own end in 22 zeros, which are shifted out, and still do after
+ * a shift to the right. */
+static inline VP vp_exponent(__m256i t) {
     return _mm256_castsi256_ps(
-        _mm256_add_epi32(_mm256_slli_epi32(n, 23), _mm256_set1_epi32(0x3f800000)));
+        _mm256_add_epi32(_mm256_slli_epi32(t, 23), _mm256_set1_epi32(0x3f800000)));
 }
-static inline __m256i vp_n(VP t) {
-    return _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(0x4b400000));
-}
-static inline VP vp_pow2(VP t) { return vp_exponent(vp_n(t)); }
+static inline VP vp_pow2(VP t) { return vp_exponent(_mm256_castps_si256(t)); }
 static inline VP vp_times_pow2(VP x, VP t) {
-    const __m256i n = vp_n(t), half = _mm256_srai_epi32(n, 1);
+    const __m256i n = _mm256_castps_si256(t), half = _mm256_srai_epi32(n, 1);
     return vp_mul(vp_mul(x, vp_exponent(half)), vp_exponent(_mm256_sub_epi32(n, half)));
 }
 
@@ -138,6 +138,29 @@ static inline void vf_join_rows(float *y, const VF x[VF_TILE_ROWS]) {
     const VP s1 = vp_add(s2, _mm256_permute_ps(s2, 0x55));
     _mm_store_ss(y, _mm256_castps256_ps128(s1));
     _mm_store_ss(y + 1, _mm256_extractf128_ps(s1, 1));
+}
+
+/* Two vectors' lanes l + 4 to their lanes l: half of the result each. */
+static inline VP vp_join_halves(VP a, VP b) {
+    return vp_add(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+/* The sums of a, b, c, d but for the last addition: of a and b in the low half, c and d in the high one. */
+static inline VP vp_join_pairs(VP a, VP b, VP c, VP d) {
+    const __m256d ac = _mm256_castps_pd(vp_join_halves(a, c)), bd = _mm256_castps_pd(vp_join_halves(b, d));
+    return vp_add(_mm256_castpd_ps(_mm256_unpacklo_pd(ac, bd)), _mm256_castpd_ps(_mm256_unpackhi_pd(ac, bd)));
+}
+static inline VP vp_join_last(VP a, VP b) {
+    return vp_add(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+}
+static inline void vp_join_4(float *y, const VP x[4]) {
+    const VP pairs = vp_join_pairs(x[0], x[1], x[2], x[3]), sums = vp_join_last(pairs, pairs);
+    const __m128 low = _mm256_castps256_ps128(sums), high = _mm256_extractf128_ps(sums, 1);
+    _mm_storeu_ps(y, _mm_movelh_ps(low, high));
+}
+static inline void vp_join_2_by_4(float *y0, float *y1, const VP x[8]) {
+    const VP sums = vp_join_last(vp_join_pairs(x[0], x[1], x[4], x[5]), vp_join_pairs(x[2], x[3], x[6], x[7]));
+    _mm_storeu_ps(y0, _mm256_castps256_ps128(sums));
+    _mm_storeu_ps(y1, _mm256_extractf128_ps(sums, 1));
 }
 
 static inline void v16_store_halves(void *p, const __m128i h[2], size_t n) {

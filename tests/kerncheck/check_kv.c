@@ -139,9 +139,10 @@ static void check_mix_shape(struct kc *t, enum lode_dtype type, size_t n_v, size
     float *want = kc_floats(t, o_size, KC_NORMAL), *got = kc_tight(t, o_size * sizeof *got);
     uint32_t *lo = kc_tight_aligned(t, n_q * 4, 4), *hi = kc_tight_aligned(t, n_q * 4, 4);
     const bool same_range = kc_bits(t) & 1;
+    const size_t from = kc_below(t, 2) ? kc_below(t, n_v + 1) : 0;
     for (size_t i = 0; i < n_q;
          i++) { /* the same for all, causal, windows, or anything, lo > hi too */
-        lo[i] = same_range ? 0 : (uint32_t)kc_below(t, n_v + 1);
+        lo[i] = same_range ? (uint32_t)from : (uint32_t)kc_below(t, n_v + 1);
         hi[i] = same_range ? (uint32_t)n_v : (uint32_t)kc_below(t, n_v + 1);
     }
     memmove(got, want, o_size * sizeof *got);
