@@ -53,7 +53,7 @@ enum arg_type {
 };
 
 enum {
-    ARG_MAX_FLAGS = 96,
+    ARG_MAX_FLAGS = 112,
     ARG_MAX_LIST = 64,
 };
 
