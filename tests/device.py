@@ -95,7 +95,7 @@ def compare(program, device, path):
 
 def compare_fast(program, device, path):
     """--numerics fast has bits of its own, the same for every cut of the prompt: the kernels for one row, for
-    up to 8, 16 and 32, and for many."""
+    up to 8, 16 and 32, and for many, of products and of attention."""
     name = os.path.basename(os.path.dirname(path)) + '/' + os.path.basename(path)
     ids = [(i * i * 7 + i * 37 + 11) % 37 for i in range(LENGTHS[0])]
     fast = ['--device', device, '--numerics', 'fast']
@@ -125,6 +125,19 @@ def compare_deep(program, device, path):
                 yield logits_bytes(program, path, ids, '--device', device, '-b', cut, *kv) == want, what
             except RuntimeError as e:
                 yield None, '%s: %s' % (what, e)
+
+
+def compare_fast_deep(program, device, path):
+    """Attention of --numerics fast over many pages: a row at a time, tiles of rows page by page, and pages walked by
+    tiles that are as many as multiprocessors."""
+    name = os.path.basename(os.path.dirname(path)) + '/' + os.path.basename(path)
+    ids = [(i * i * 7 + i * 37 + 11) % 37 for i in range(DEEP)]
+    for kind in 'f16', 'bf16':
+        fast = ['--all', '--device', device, '--numerics', 'fast', '-ctk', kind, '-ctv', kind, '-c', str(DEEP + 64)]
+        want = logits_bytes(program, path, ids, *fast, '-b', '1')
+        for cut in '3', '64', '300', str(DEEP):
+            yield (logits_bytes(program, path, ids, *fast, '-b', cut) == want,
+                   '%s, fast: %d tokens, %s -b %s' % (name, DEEP, kind, cut))
 
 
 CHAINS = [['--temp', '0'], [], ['--top-k', '48', '--temp', '1.5'], ['--top-k', '9', '--top-p', '1', '--min-p', '0.3', '--temp', '3'],
@@ -191,7 +204,7 @@ def main():
             for good, what in results:
                 count.skip(what) if good is None else count.check(good, what)
         for path in [p for p in todo if p.endswith('/llama/model.gguf')][:1]:
-            for good, what in compare_deep(program, device, path):
+            for good, what in (*compare_deep(program, device, path), *compare_fast_deep(program, device, path)):
                 count.skip(what) if good is None else count.check(good, what)
     for path in sys.argv[3:] or [TESTS + '/data/arch/%s/model.gguf' % n for n in ('llama', 'gemma3', 'qwen3_moe')] + \
             glob.glob(SHARED + '/models/demo/demo-Q4_K_M.gguf'):

@@ -159,6 +159,7 @@ static struct lode_node *build_attention(struct oc *t) {
     t->kv = (struct lode_kv_layer){.n_heads = kinds[i].kv_heads, .head_dim = kinds[i].dim,
                                    .head_dim_v = kinds[i].dim_v, .window = kinds[i].window,
                                    .type_k = kinds[i].k, .type_v = kinds[i].v};
+    t->attention = (struct oc_attention){.n_heads = kinds[i].heads, .scale = 0.11f, .cap = kinds[i].cap};
     struct lode_node *q = oc_input(t, kinds[i].heads * kinds[i].dim);
     struct lode_node *k = oc_input(t, kinds[i].kv_heads * kinds[i].dim);
     struct lode_node *v = oc_input(t, kinds[i].kv_heads * kinds[i].dim_v);
@@ -176,6 +177,7 @@ static struct lode_node *build_attention_whole(struct oc *t) {
     t->kv = (struct lode_kv_layer){.n_heads = KV_HEADS, .head_dim = DIM, .head_dim_v = DIM, .type_k = type,
                                    .type_v = type};
     t->n_pairs = DIM / 2;
+    t->attention = (struct oc_attention){.n_heads = HEADS, .scale = 0.088f, .normed = t->variant > 0};
     struct lode_node *q = oc_input(t, HEADS * DIM), *k = oc_input(t, KV_HEADS * DIM), *v = oc_input(t, KV_HEADS * DIM);
     struct lode_node *table = lode_g_rope_table(t->g, 0, t->n_pairs);
     if (t->variant) {
@@ -215,36 +217,36 @@ static struct lode_node *build_delta(struct oc *t) {
 }
 
 const struct oc_case oc_cases[] = {
-    {"linear", 0, false, build_linear, true},
-    {"long_linear", 0, true, build_long_linear, true},
-    {"embed", 0, false, build_embed, false},
-    {"feed_forward", 0, true, build_feed_forward, false},
-    {"experts", 0, false, build_experts, false},
-    {"expert_halves", 0, false, build_expert_halves, false},
-    {"heads", 0, false, build_heads, false},
-    {"gather", 2, false, build_gather, false},
-    {"rms_norm", 6, false, build_rms_norm, false},
-    {"layer_norm", 3, false, build_layer_norm, false},
-    {"l2_norm", 2, false, build_l2_norm, false},
-    {"glu", 5, false, build_glu, false},
-    {"act", 3, false, build_act, false},
-    {"add", 2, false, build_add, false},
-    {"row_gate", 1, false, build_row_gate, false},
-    {"scale", 1, false, build_scale, false},
-    {"softcap", 1, false, build_softcap, false},
-    {"temperature", 1, false, build_temperature, false},
-    {"pick", 1, false, build_pick, false},
-    {"slice", 1, false, build_slice, false},
-    {"cut", 1, false, build_cut, false},
-    {"join", 1, false, build_join, false},
-    {"wide_row", 2, false, build_wide_row, false},
-    {"route", 10, false, build_route, false},
-    {"rope", 8, false, build_rope, false},
-    {"unpair", 1, false, build_unpair, false},
-    {"attention", 15, false, build_attention, false},
-    {"attention_whole", 3, false, build_attention_whole, false},
-    {"conv", 2, false, build_conv, false},
-    {"delta_gates", 1, false, build_delta_gates, false},
-    {"delta", 4, false, build_delta, false},
+    {"linear", 0, false, build_linear, OC_SUM},
+    {"long_linear", 0, true, build_long_linear, OC_SUM},
+    {"embed", 0, false, build_embed, OC_NO_BOUND},
+    {"feed_forward", 0, true, build_feed_forward, OC_NO_BOUND},
+    {"experts", 0, false, build_experts, OC_NO_BOUND},
+    {"expert_halves", 0, false, build_expert_halves, OC_NO_BOUND},
+    {"heads", 0, false, build_heads, OC_NO_BOUND},
+    {"gather", 2, false, build_gather, OC_NO_BOUND},
+    {"rms_norm", 6, false, build_rms_norm, OC_NO_BOUND},
+    {"layer_norm", 3, false, build_layer_norm, OC_NO_BOUND},
+    {"l2_norm", 2, false, build_l2_norm, OC_NO_BOUND},
+    {"glu", 5, false, build_glu, OC_NO_BOUND},
+    {"act", 3, false, build_act, OC_NO_BOUND},
+    {"add", 2, false, build_add, OC_NO_BOUND},
+    {"row_gate", 1, false, build_row_gate, OC_NO_BOUND},
+    {"scale", 1, false, build_scale, OC_NO_BOUND},
+    {"softcap", 1, false, build_softcap, OC_NO_BOUND},
+    {"temperature", 1, false, build_temperature, OC_NO_BOUND},
+    {"pick", 1, false, build_pick, OC_NO_BOUND},
+    {"slice", 1, false, build_slice, OC_NO_BOUND},
+    {"cut", 1, false, build_cut, OC_NO_BOUND},
+    {"join", 1, false, build_join, OC_NO_BOUND},
+    {"wide_row", 2, false, build_wide_row, OC_NO_BOUND},
+    {"route", 10, false, build_route, OC_NO_BOUND},
+    {"rope", 8, false, build_rope, OC_NO_BOUND},
+    {"unpair", 1, false, build_unpair, OC_NO_BOUND},
+    {"attention", 15, false, build_attention, OC_ATTENTION},
+    {"attention_whole", 3, false, build_attention_whole, OC_ATTENTION},
+    {"conv", 2, false, build_conv, OC_NO_BOUND},
+    {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},
+    {"delta", 4, false, build_delta, OC_NO_BOUND},
 };
 const size_t oc_n_cases = sizeof oc_cases / sizeof *oc_cases;

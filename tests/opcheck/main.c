@@ -3,8 +3,8 @@
  *     opcheck [--device cuda[:N]|cpu] [--numerics exact|fast] [--seed N] [CASE...]
  *
  * cpu (the default): the CPU's best kernels on two threads.  A CASE is a name of cases.c.  What the device
- * leaves to the CPU is skipped and counted; without a device, all.  fast: cases of types with such products alone,
- * against the same rows one by one and within a bound.  The last line is "N passed, N failed, N skipped". */
+ * leaves to the CPU is skipped and counted; without a device, all.  fast: cases of types with such products, and
+ * of a device's attention, against the same rows one by one and within a bound.  The last line is "N passed, N failed, N skipped". */
 #include "oc.h"
 
 #include "backend/cuda.h"
@@ -83,8 +83,8 @@ int main(int argc, char **argv) {
     for (size_t k = 0; k < oc_n_cases; k++) {
         if (!wanted(oc_cases[k].name, argv + i, argc - i))
             continue;
-        for (int v = 0; v < oc_cases[k].variants && !fast; v++)
-            run(&oc_cases[k], LODE_F32, v, c, false, seed);
+        for (int v = 0; v < oc_cases[k].variants && (!fast || (c && oc_cases[k].bound == OC_ATTENTION)); v++)
+            run(&oc_cases[k], LODE_F32, v, c, fast, seed);
         for (int type = 0; oc_cases[k].variants == 0 && type < LODE_DTYPE_COUNT; type++)
             if (fast ? is_fast((enum lode_dtype)type, c)
                      : is_weight((enum lode_dtype)type, oc_cases[k].by_act))

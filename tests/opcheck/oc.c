@@ -480,10 +480,104 @@ static double share_of_sum(enum lode_dtype type, bool on_device) {
     return (type == LODE_BF16 ? 0x1p-9 : on_device ? 0x1p-12 : 0x1p-8) + 2 * 0x1p-14;
 }
 
+/* ---- attention ---- */
+
+/* The largest norm of a head's vector among n rows of `heads` of them; with `most`: of their magnitudes one by one. */
+static double largest_norm(const struct oc_weights *w, uint32_t id, uint32_t row, uint32_t n, uint32_t head, uint32_t dim,
+                           double *most) {
+    const uint32_t width = w->w[id].op.cols;
+    const float *x = (const float *)(const void *)w->data[id] + (size_t)row * width + (size_t)head * dim;
+    double largest = 0;
+    for (uint32_t r = 0; r < n; r++, x += width) {
+        double squares = 0;
+        for (uint32_t i = 0; i < dim; i++) {
+            squares += (double)x[i] * (double)x[i];
+            if (most && fabs((double)x[i]) > *most)
+                *most = fabs((double)x[i]);
+        }
+        largest = fmax(largest, sqrt(squares));
+    }
+    return largest;
+}
+
+/* How far a number of attention may be from the scalar CPU's (cuda/kernels/attention_fast.cuh): share of the weighed
+ * sum of the values' magnitudes, and rest.
+ *
+ * A score errs by D: by S = scale |q| |k|, which is no less than the sum of its products' magnitudes, times
+ * - 2^-11 (halves) or 2^-8 (BF16) for the query's rounding (and 2^-39 of its largest number for what gets subnormal);
+ * - 2^-14 for what the tensor cores cut off in sixteen steps at most, 16 * 18 * 2^-23 as in share_of_sum, with the
+ *   scalar CPU's lanes, (16 + 5) 2^-24;
+ * - 2^-20 for roundings of a score and of its distance from the maximum, 2^-24 of 2 S each, six in both;
+ * and by 2^-21 for both exponentials (the hardware's is within 2^-22), 2^-21 of the cap for both tanh.  A tanh makes no
+ * error larger.  A weight then errs by a factor exp(D) and so does their sum (with the sink's), the quotient by exp(2 D).
+ * Weights are rounded by 2^-11 or 2^-8; their sums, the tensor cores' (4 * 18 * 2^-23) and the merging of pages err by
+ * less than 2^-15 together.  Halves below 2^-14 are rounded by 2^-25: 64 of them times the largest value, 2^-19. */
+struct distance {
+    double share, rest;
+};
+static struct distance distance_of_attention(const struct oc *t, int32_t token, uint32_t head) {
+    const struct oc_weights *w = t->weights;
+    const struct oc_attention *a = &t->attention;
+    const uint32_t dim = t->kv.head_dim, kv_head = head / (a->n_heads / t->kv.n_heads);
+    const double half = t->kv.type_k == LODE_BF16 ? 0x1p-8 : 0x1p-11, turned = t->n_pairs ? 1.1 * 1.001 : 1.001;
+    double value = 0, q = largest_norm(w, 0, (uint32_t)token, 1, head, dim, NULL),
+           k = largest_norm(w, 1, 0, TABLE, kv_head, dim, NULL);
+    if (a->normed) {
+        double most[2] = {0, 0};
+        for (uint32_t i = 0; i < 2; i++)
+            largest_norm(w, 3 + i, 0, 1, 0, dim, &most[i]);
+        q = sqrt(dim) * most[0], k = sqrt(dim) * most[1];
+    }
+    largest_norm(w, 2, 0, TABLE, kv_head, t->kv.head_dim_v, &value);
+    const double s = (double)a->scale * q * k * turned * turned;
+    const double d = s * (half + 0x1p-14 + 0x1p-20) + 0x1p-21 * (1 + (double)a->cap);
+    return (struct distance){exp(2 * d) * (1 + half + 0x1p-15) - 1, 0x1p-19 * value};
+}
+
+static void take_signs_of(struct oc_weights *w, uint32_t id) {
+    for (size_t b = sizeof(float) - 1; b < w->home[id].size; b += sizeof(float))
+        w->data[id][b] &= 0x7f;
+}
+
+/* ---- both ---- */
+
+/* Whether all rows are as far from the scalar CPU's as they may be, at most. */
+static bool is_near(const struct oc_case *k, struct oc *t, struct lode_cuda *c, const int32_t tokens[ALL_ROWS],
+                    const struct all_rows *b, uint32_t width, const char *name) {
+    struct life exact = {0}, most = {0};
+    struct all_rows e = {0}, s = {0};
+    const bool attends = k->bound == OC_ATTENTION;
+    const enum numbers numbers = !attends && is_packed(t->type) ? WIDENED : EXACT;
+    struct distance far = {attends ? 0 : share_of_sum(t->type, c != NULL), 0};
+    bool held = true;
+    begin_life(&exact, t, NULL, LODE_ISA_scalar, 1, numbers, 0);
+    run_all(&exact, t, tokens, false, &e);
+    end_life(&exact);
+    if (attends)
+        take_signs_of(t->weights, 2);
+    else
+        take_signs(t->weights);
+    begin_life(&most, t, NULL, LODE_ISA_scalar, 1, numbers, 0);
+    run_all(&most, t, tokens, false, &s);
+    end_life(&most);
+    for (size_t i = 0; held && i < (size_t)b->n * width; i++) {
+        if (attends && i % t->kv.head_dim_v == 0)
+            far = distance_of_attention(t, tokens[i / width], (uint32_t)(i % width) / t->kv.head_dim_v);
+        const double may = far.share * (double)s.v[i] + far.rest;
+        held = fabs((double)b->v[i] - (double)e.v[i]) <= may;
+        if (!held)
+            fprintf(stderr, "FAIL %s, fast: row %zu, number %zu of %u: %.9g, the scalar CPU has %.9g; they may be "
+                            "%.3g apart\n", name, i / width, i % width, width, (double)b->v[i], (double)e.v[i], may);
+    }
+    free(e.v);
+    free(s.v);
+    return held;
+}
+
 static bool compare_fast(const struct oc_case *k, struct oc *t, struct lode_cuda *c, const char *name) {
     static int32_t tokens[ALL_ROWS];
-    struct life exact = {0}, alone = {0}, now = {0}, most = {0};
-    struct all_rows a = {0}, b = {0}, e = {0}, s = {0};
+    struct life alone = {0}, now = {0};
+    struct all_rows a = {0}, b = {0};
     bool held = true;
     for (int i = 0; i < ALL_ROWS; i++)
         tokens[i] = (int32_t)kc_below(t->kc, TABLE);
@@ -500,28 +594,10 @@ static bool compare_fast(const struct oc_case *k, struct oc *t, struct lode_cuda
             fprintf(stderr, "FAIL %s, fast: row %zu, number %zu of %u: %.9g among others, %.9g alone\n", name, i / width,
                     i % width, width, (double)b.v[i], (double)a.v[i]);
     }
-    if (k->sums && held) {
-        const enum numbers numbers = is_packed(t->type) ? WIDENED : EXACT;
-        begin_life(&exact, t, NULL, LODE_ISA_scalar, 1, numbers, 0);
-        run_all(&exact, t, tokens, false, &e);
-        end_life(&exact);
-        take_signs(t->weights);
-        begin_life(&most, t, NULL, LODE_ISA_scalar, 1, numbers, 0);
-        run_all(&most, t, tokens, false, &s);
-        end_life(&most);
-        const double share = share_of_sum(t->type, c != NULL);
-        for (size_t i = 0; held && i < (size_t)b.n * width; i++) {
-            held = fabs((double)b.v[i] - (double)e.v[i]) <= share * (double)s.v[i];
-            if (!held)
-                fprintf(stderr, "FAIL %s, fast: row %zu, number %zu of %u: %.9g, the scalar CPU has %.9g; they may be "
-                                "%.3g apart\n", name, i / width, i % width, width, (double)b.v[i], (double)e.v[i],
-                        share * (double)s.v[i]);
-        }
-    }
+    if (k->bound != OC_NO_BOUND && held)
+        held = is_near(k, t, c, tokens, &b, width, name);
     free(a.v);
     free(b.v);
-    free(e.v);
-    free(s.v);
     return held;
 }
 

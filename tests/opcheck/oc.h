@@ -26,6 +26,11 @@ struct oc {
     struct lode_kv_layer kv;       /* n_heads 0: no cache */
     struct lode_state_layer state; /* zeros: none */
     uint32_t n_pairs;              /* of the rotary specification; 0: none */
+    struct oc_attention {          /* of OC_ATTENTION, beside kv: */
+        uint32_t n_heads;
+        float scale, cap;
+        bool normed; /* queries and keys, by the vectors asked for after the inputs */
+    } attention;
     struct oc_weights *weights;    /* oc.c's */
 };
 
@@ -38,12 +43,19 @@ const struct lode_operand *oc_matrix(struct oc *t, enum lode_dtype type, uint32_
 /* The same with its columns in another order than its input. */
 const struct lode_operand *oc_mixed_matrix(struct oc *t, enum lode_dtype type, uint32_t rows, uint32_t cols);
 
+/* What of a case --numerics fast has a bound for, beside that a row has the same bits alone and among others. */
+enum oc_bound {
+    OC_NO_BOUND,
+    OC_SUM,       /* a result is one product (and a bias) */
+    OC_ATTENTION, /* of queries, keys and values that are the first three inputs */
+};
+
 struct oc_case {
     const char *name;
     int variants; /* 0: one for each type of weights that has kernels (`by_act`: only those with activations) */
     bool by_act;
     struct lode_node *(*build)(struct oc *t);
-    bool sums; /* a result is one product (and a bias): --numerics fast has a bound for it */
+    enum oc_bound bound;
 };
 extern const struct oc_case oc_cases[];
 extern const size_t oc_n_cases;

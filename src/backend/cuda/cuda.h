@@ -32,7 +32,7 @@
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) \
     X(few) X(attention) X(attention_tile) X(attention_large) X(decode) X(decode_walk) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
-    X(wide_fast) X(few_fast)
+    X(wide_fast) X(few_fast) X(attention_fast) X(decode_fast)
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,
@@ -40,6 +40,8 @@ enum lode_cuda_module {
 #undef MODULE
         LODE_CUDA_MODULES
 };
+
+enum { LODE_CUDA_ATTEND_DIMS = 3 };
 
 struct lode_cuda_kernels {
 #define KERNEL_FIELD(module, name) void *name;
@@ -56,6 +58,10 @@ struct lode_cuda_kernels {
         void *x, *few_x, *few[4]; /* few: for one row, 8, 16, 32 */
         void *tile, *wide;        /* wide: NULL on none but Hopper */
     } fast[2];                    /* of F16, BF16; NULLs before Ampere */
+    struct lode_cuda_attend_kernels {
+        void *many[LODE_CUDA_ATTEND_DIMS], *page[LODE_CUDA_ATTEND_DIMS]; /* heads of up to 64, 128, 256 numbers */
+        void *decode;
+    } attend[2]; /* with keys and values in F16, in BF16; NULLs before Ampere */
     struct {
         void *x, *few_x, *few[2][4]; /* few: of blocks of 256, of 32; for one row, 8, 16, 32 */
         void *wide[LODE_DTYPE_COUNT][2]; /* 64 and 128 rows a block */

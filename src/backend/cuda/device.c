@@ -335,6 +335,17 @@ static int find_packed_fast(struct lode_cuda *c, struct lode_error *err) {
     return 0;
 }
 
+static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, const char *type, struct lode_error *err) {
+    const int most = c->shared_max - LODE_CUDA_OWN_SHARED;
+    char name[24];
+    for (int i = 0; i < LODE_CUDA_ATTEND_DIMS; i++) {
+        snprintf(name, sizeof name, "%s_%d", type, 64 << i);
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_fast", name, most, &k->many[i], err));
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_page", name, most, &k->page[i], err));
+    }
+    return find_fast(c, LODE_CUDA_MODULE_decode_fast, "decode_fast", type, most, &k->decode, err);
+}
+
 bool lode_cuda_has_fast(const struct lode_cuda *c) {
     bool all = true;
     for (int i = 0; i < 2; i++) {
@@ -376,6 +387,8 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     LODE_TRY(find_fast_family(c, &c->kernels.fast[0], "f16", err));
     LODE_TRY(find_fast_family(c, &c->kernels.fast[1], "bf16", err));
     LODE_TRY(find_packed_fast(c, err));
+    LODE_TRY(find_attend(c, &c->kernels.attend[0], "f16", err));
+    LODE_TRY(find_attend(c, &c->kernels.attend[1], "bf16", err));
     void *const large[] = {c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,
                            c->kernels.gemv_a32, c->kernels.gemv_a256, c->kernels.gemv_only_q8_0,
                            c->kernels.gemv_only_q4_k, c->kernels.gemv_only_q5_k, c->kernels.attention_walk,

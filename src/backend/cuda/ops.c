@@ -290,10 +290,11 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     }
     const uint64_t pages = (uint64_t)a->n_kv_heads * rows * a->max_pages;
     const bool can_few = group <= 8 && is_half(l->type_k) && is_half(l->type_v);
-    int walked = 0;
-    if (!can_few || pages > FEW_PAGES * (uint64_t)o->r->c->multiprocessors)
+    int fast, walked = 0;
+    LODE_TRY(fast = lode_cuda_run_decode_fast(o, &d));
+    if (!fast && (!can_few || pages > FEW_PAGES * (uint64_t)o->r->c->multiprocessors))
         LODE_TRY(walked = run_walk(o, &d, l));
-    if (!walked) {
+    if (!fast && !walked) {
         if (!can_few)
             return 0;
         const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
@@ -348,6 +349,9 @@ static int run_attention(const struct op *o) {
     if (decoded != 0)
         return decoded < 0 ? decoded : 0;
     struct lode_cuda_att_args a = attention_args(o, o->in);
+    const int fast = lode_cuda_run_attention_fast(o, &a);
+    if (fast != 0)
+        return fast < 0 ? fast : 0;
     const int tiled = run_attention_tile(o, &a);
     if (tiled != 0)
         return tiled < 0 ? tiled : 0;

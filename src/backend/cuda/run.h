@@ -190,6 +190,11 @@ int lode_cuda_run_few_packed(const struct op *o, struct lode_cuda_few_args *f, s
 int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts, uint32_t n_parts, uint64_t tile_size,
                               uint32_t first, uint32_t n_x);
 
+/* attend_fast.c: attention of --numerics fast: 1, or 0 where the layer's is exact.  Of one row a sequence, whose pages'
+ * parts are still to be merged; of any step. */
+int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_args *d);
+int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_args *a);
+
 /* fuse.c: launches o->in and what follows it as one, where it can; n instructions are left, o->in the
  * first.  Returns how many it ran, 0 for none, or an error. */
 int lode_cuda_run_fused(const struct op *o, uint32_t n);

@@ -25,4 +25,20 @@ enum {
                         64 * (2 * 128 + 16),
 };
 
+/* attention_fast.cuh: query rows of a block of attention_fast.cu, threads of both kernels; bytes from one key or value to
+ * the next in shared memory. */
+enum { LODE_ATT_FAST_ROWS = 64, LODE_ATT_FAST_THREADS = 128 };
+#define LODE_ATT_FAST_STRIDE(dim) (2 * (dim) + 16)
+/* Rounded queries of sixteen rows. */
+#define LODE_ATT_FAST_QUERIES(dim) (32 * (dim))
+/* Bytes of shared memory: queries of the block's rows, keys, values. */
+#define LODE_ATT_FAST_SHARED(dim, dim_v)                                                           \
+    (LODE_ATT_FAST_ROWS / 16 * LODE_ATT_FAST_QUERIES(dim) + 64 * (LODE_ATT_FAST_STRIDE(dim) + LODE_ATT_FAST_STRIDE(dim_v)))
+/* decode_fast.cu: query heads of a head of keys at a time, at most; floats from one's scores to the next's; blocks of a
+ * multiprocessor; bytes of shared memory: queries rounded, keys, values, scores, queries and a key as floats. */
+enum { LODE_DECODE_FAST_HEADS = 16, LODE_DECODE_FAST_SCORES = 64 + 8, LODE_DECODE_FAST_BLOCKS = 4 };
+#define LODE_DECODE_FAST_SHARED(dim, dim_v)                                                        \
+    (LODE_ATT_FAST_QUERIES(dim) + 64 * (LODE_ATT_FAST_STRIDE(dim) + LODE_ATT_FAST_STRIDE(dim_v)) +  \
+     4 * (LODE_DECODE_FAST_HEADS * LODE_DECODE_FAST_SCORES + (LODE_DECODE_FAST_HEADS + 1) * (dim)))
+
 #endif

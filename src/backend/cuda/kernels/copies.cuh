@@ -19,6 +19,16 @@ template <int BYTES> DEVICE void copy_async(void *to, const void *from) {
                      : "memory");
 #endif
 }
+/* 16 bytes, zeros where they are not there. */
+DEVICE void copy_16_or_zero(void *to, const void *from, bool there) {
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
+#else
+    const uint4 v = there ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+#endif
+}
 DEVICE void copies_end_group() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");

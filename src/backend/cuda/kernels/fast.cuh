@@ -18,37 +18,9 @@
 #define LODE_CUDA_FAST_CUH
 
 #include "few.cuh"
-
-struct f16 { enum { SCALED = 1 }; };
-struct bf16 { enum { SCALED = 0 }; };
-
-/* 16 rows by 8 columns, sixteen numbers of K.  u, v: a thread's four numbers of rows r and r + 8 of w, x: of
- * column r of x. */
-template <class T> DEVICE void mma_fast(float (&c)[4], uint2 u, uint2 v, uint2 x);
-#define MMA_FAST(name, type)                                                                       \
-    template <> __device__ __forceinline__ void mma_fast<name>(float(&c)[4], uint2 u, uint2 v, uint2 x) { \
-        asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0,%1,%2,%3}, "          \
-            "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                               \
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                       \
-            : "r"(u.x), "r"(v.x), "r"(u.y), "r"(v.y), "r"(x.x), "r"(x.y));                         \
-    }
-MMA_FAST(f16, "f16")
-MMA_FAST(bf16, "bf16")
+#include "halves.cuh"
 
 /* ---- x ---- */
-
-/* For a row whose largest number has these bits: its factor, and what undoes it. */
-template <class T> DEVICE float2 factors_of(uint32_t most) {
-    if (!T::SCALED)
-        return make_float2(1, 1);
-    const uint32_t e = most >> 23, b = e < 28 ? 28 : e > 254 ? 254 : e;
-    return make_float2(lode_bits_f32((268 - b) << 23), lode_bits_f32((b - 14) << 23));
-}
-template <class T> DEVICE uint32_t pair_16(float a, float b, float factor) {
-    if (T::SCALED)
-        return f32_f16(a * factor) | (uint32_t)f32_f16(b * factor) << 16;
-    return f32_bf16(a) | (uint32_t)f32_bf16(b) << 16;
-}
 
 /* The largest magnitude's bits of all threads' m. */
 DEVICE uint32_t block_max(uint32_t m) {

@@ -310,18 +310,13 @@ WIDE_FAST(bf16)
 struct tile_mem {
     uint8_t w[2][PANEL], x[2][PANEL];
 };
-DEVICE void copy_16(void *to, const void *from, bool there) { /* zeros where there is nothing */
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "r"(there ? 16 : 0)
-                 : "memory");
-}
 DEVICE void copy_step(struct tile_mem *m, const struct fast_job &j, uint32_t s) {
     const uint32_t piece = threadIdx.x % 8;
     const bool there = s * STEP + piece * 8 < j.cols;
     for (uint32_t i = threadIdx.x / 8; i < TILE; i += 32) {
         const uint8_t *row = j.w + min(i, j.w_rows - 1) * j.w_stride;
-        copy_16(m->w[s % 2] + in_panel(i, piece), there ? row + (s * STEP + piece * 8) * 2 : row, there);
-        copy_16(m->x[s % 2] + (i * 8 + piece) * 16, j.x + (size_t)s * PANEL + (i * 8 + piece) * 16, true);
+        copy_16_or_zero(m->w[s % 2] + in_panel(i, piece), there ? row + (s * STEP + piece * 8) * 2 : row, there);
+        copy_16_or_zero(m->x[s % 2] + (i * 8 + piece) * 16, j.x + (size_t)s * PANEL + (i * 8 + piece) * 16, true);
     }
 }
 DEVICE uint2 four_of(const uint8_t *panel, uint32_t r, uint32_t k, uint32_t q) {

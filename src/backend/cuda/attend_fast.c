@@ -1,0 +1,73 @@
+/* attend_fast.c - attention of --numerics fast (kernels/attention_fast.cuh).  Which layers have it depends on the
+ * device, on heads and on how keys and values are kept, never on a step: their rows then have the same bits in all
+ * steps, and what is chosen here by the number of rows or pages changes nothing. */
+#include "backend/cuda/run.h"
+#include "backend/cuda/kernels/attention_shared.h"
+
+/* Rows of dim numbers, `at` bytes into a page, that copies of 16 bytes and steps of sixteen numbers read. */
+static bool can_read(uint32_t dim, size_t stride, size_t at) {
+    return dim > 0 && dim % 16 == 0 && dim <= 256 && stride % 16 == 0 && at % 16 == 0;
+}
+
+/* The kernels of a layer; NULL: its attention is exact. */
+static const struct lode_cuda_attend_kernels *kernels_of(const struct op *o, const struct lode_cuda_att_args *a) {
+    const struct lode_cuda *c = o->r->c;
+    const struct lode_kv *kv = o->step->segments[0].kv;
+    const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
+    const struct lode_kv_view v = lode_kv_view(kv, a->layer);
+    const struct lode_cuda_attend_kernels *k = &c->kernels.attend[l->type_k == LODE_BF16];
+    const uint32_t room = (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED;
+    bool all = k->decode != NULL;
+    for (int i = 0; i < LODE_CUDA_ATTEND_DIMS; i++)
+        all &= k->many[i] && k->page[i];
+    return o->r->o.fast && all && l->type_k == l->type_v && (l->type_k == LODE_F16 || l->type_k == LODE_BF16) &&
+                   can_read(a->head_dim, v.k_stride, v.k) && can_read(a->head_dim_v, v.v_stride, v.v) &&
+                   v.page_size % 16 == 0 && a->scale > 0 && LODE_ATT_FAST_SHARED(a->head_dim, a->head_dim_v) <= room &&
+                   LODE_DECODE_FAST_SHARED(a->head_dim, a->head_dim_v) <= room
+               ? k
+               : NULL;
+}
+
+int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_args *d) {
+    const struct lode_cuda_att_args *a = &d->att;
+    const struct lode_cuda_attend_kernels *k = kernels_of(o, a);
+    if (!k)
+        return 0;
+    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
+    const uint32_t x = a->n_kv_heads * ((group + LODE_DECODE_FAST_HEADS - 1) / LODE_DECODE_FAST_HEADS);
+    const uint32_t shared = LODE_DECODE_FAST_SHARED(a->head_dim, a->head_dim_v);
+    uint32_t at_once = (uint32_t)o->r->c->shared_max / (shared + 2048); /* a block takes some of its own */
+    at_once = at_once < 1 ? 1 : at_once < LODE_DECODE_FAST_BLOCKS ? at_once : LODE_DECODE_FAST_BLOCKS;
+    uint32_t z = at_once * (uint32_t)o->r->c->multiprocessors / (x * rows);
+    z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
+    LODE_TRY(lode_cuda_run_kernel(o, k->decode, x, rows, z, LODE_ATT_FAST_THREADS, shared, d));
+    return 1;
+}
+
+int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_args *a) {
+    enum { TILE = LODE_ATT_FAST_ROWS };
+    const struct lode_cuda_attend_kernels *k = kernels_of(o, a);
+    if (!k)
+        return 0;
+    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
+    const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
+    const int i = dim <= 64 ? 0 : dim <= 128 ? 1 : 2;
+    const uint32_t shared = LODE_ATT_FAST_SHARED(a->head_dim, a->head_dim_v);
+    uint32_t tiles = 0, pages = o->r->pages;
+    for (uint32_t n = 0; n < o->step->n_segments; n++)
+        tiles += (o->step->segments[n].n_rows * group + TILE - 1) / TILE;
+    if (a->window) { /* what the rows of a tile reach over, at most */
+        const uint32_t most = (a->window + TILE) / LODE_KV_PAGE + 2;
+        pages = pages < most ? pages : most;
+    }
+    const uint64_t parts = 4ull * (a->head_dim_v + 2) * a->n_heads * rows * a->max_pages;
+    if (pages == 1 || pages > 65535 || rows > 65535 || tiles * a->n_kv_heads >= (uint32_t)o->r->c->multiprocessors ||
+        parts > LODE_CUDA_SCRATCH) {
+        LODE_TRY(lode_cuda_run_kernel(o, k->many[i], a->n_kv_heads, tiles, 1, LODE_ATT_FAST_THREADS, shared, a));
+        return 1;
+    }
+    LODE_TRY(lode_cuda_run_kernel(o, k->page[i], a->n_kv_heads, tiles, pages, LODE_ATT_FAST_THREADS, shared, a));
+    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.attention_merge, a->n_heads, rows, 1,
+                                  a->head_dim_v <= 64 ? 64 : a->head_dim_v <= 128 ? 128 : 256, 0, a));
+    return 1;
+}
