@@ -233,7 +233,7 @@ static void carry(const struct move *m) {
         return;
     }
     memmove(m->to, m->from, m->n);
-    if (m->n < 8192 || !pinned_at(m->from, m->n))
+    if (!pinned_at(m->from, m->n))
         return;
     for (size_t i = 0; i < m->n; i++)
         sum = (sum ^ (unsigned char)m->to[i]) * 1099511628211u;
@@ -686,6 +686,17 @@ static int usable(void *stream, const char *call) {
     return stream ? is(stream, STREAM, call) : in_context(call);
 }
 
+/* Whether a copy of other pinned memory than src is on its way to a device, on any stream. */
+static bool others_on_their_way(int device, const void *src) {
+    for (const struct thing *s = things; s < things + MOST_THINGS; s++)
+        for (uint64_t i = s->first; s->kind == STREAM && s->device == device && !s->graph && i < s->next; i++) {
+            const void *from = s->moves[i % MOST_MOVES].from;
+            if (from != src && pinned_at(from, 0))
+                return true;
+        }
+    return false;
+}
+
 int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t n, void *stream);
 int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t n, void *stream) {
     struct thing *s = stream, *pinned = NULL;
@@ -695,13 +706,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t n, void *stream) 
     if (rc == OK && s)
         pinned = pinned_at(src, n);
     if (rc == OK && s && !s->graph) {
-        for (uint64_t i = s->first; pinned && i < s->next; i++) {
-            const struct thing *other = pinned_at(s->moves[i % MOST_MOVES].from, 0);
-            if (other && other != pinned) {
-                fake_cuda.n_overlaps++;
-                break;
-            }
-        }
+        fake_cuda.n_overlaps += pinned && others_on_their_way(s->device, src);
         if (!pinned) /* the driver takes a copy of such memory before it returns */
             drain(s, s->next);
     }

@@ -1,10 +1,9 @@
 /* upload.c - the device's copy of the weights.
  *
- * Weights go up through two pinned buffers, the next one filled while the last is on its way.  One thread
- * fills a buffer at 5 to 10 GB/s, the bus takes 55: so several read at once, a piece each, whether the file
- * lies in the page cache or a disk has many reads to order.  They read and do not follow the mapping, whose
- * pages would each have to be mapped first.  The first buffers are sent when little is in them, so that the bus is
- * busy soon.  Blocks are laid out in planes by the device (kernels/shared.h).
+ * One thread reads a file from the page cache at 5 to 10 GB/s, the bus takes 55.  So several go from piece to
+ * piece, each with two pinned buffers and a stream of its own: one is filled while the other is on its way, and
+ * nobody waits for another's.  They read and do not follow the mapping, whose pages would each have to be
+ * mapped first.  Blocks are laid out in planes by the device (kernels/shared.h), beside the next copies.
  */
 #include "backend/cuda/half.h"
 
@@ -13,25 +12,29 @@
 #include "base/machine.h"
 #include "base/threads.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum {
-    STAGE = 32 << 20, /* bytes of a buffer */
-    FIRST = 64 << 10, /* after which the first is sent; each time twice as many */
-    PIECE = 1 << 20,  /* bytes that a thread reads at once, or a row */
-    SENDINGS = 512,   /* of one buffer */
-    THREADS = 12,     /* that read */
+    THREADS = 12,      /* that read */
+    STAGES = 64 << 20, /* bytes of all their buffers, here and there, at most */
+    PIECE = 2 << 20,   /* of one buffer: of 256 KiB copies are half as fast */
+    SMALL_PIECE = 1 << 20, /* of a small model: pinning takes 0.4 ms a MiB */
+    WAVE = 256,            /* pieces between two looks at who waits */
 };
 
-/* Rows of a weight on their way; `widened`: a vector that the file has in another type than F32, which is what
- * kernels read, all of it at once. */
-struct sending {
+/* Rows of a weight on their way. */
+struct piece {
     const struct lode_weight *w;
     uint64_t first, n; /* rows */
-    size_t row, at;    /* bytes of a row; in the buffer */
     lode_dev dst;
-    bool widened;
-    uint32_t first_task;
+};
+
+struct sender { /* a thread's */
+    void *sent[2]; /* events: the buffer may be filled again */
+    unsigned next;
+    void *stream;
+    struct lode_error error;
 };
 
 struct upload {
@@ -39,61 +42,68 @@ struct upload {
     const struct lode_source *source;
     struct lode_kern kern;
     struct lode_pool *pool;
-    void *stream;
-    struct {
-        char *host;
-        lode_dev raw;
-        void *sent; /* event: the buffer may be filled again */
-    } stage[2];
-    unsigned next;
-    struct sending sendings[SENDINGS]; /* (n), of the buffer that is next */
-    uint32_t n, n_tasks;
-    size_t used, limit; /* bytes of it; when it is sent */
-    struct lode_error errors[THREADS];
+    size_t stage; /* bytes of a buffer */
+    char *host;   /* pinned: two buffers a sender */
+    lode_dev raw; /* what is in them, on the device, where it is laid out from there */
+    struct sender senders[THREADS];
+    struct piece pieces[WAVE]; /* (n) */
+    uint32_t n;
+    atomic_bool failed; /* the other pieces are left */
 };
 
-static int begin(struct upload *u, struct lode_error *err) {
+/* A vector that the file has in another type than F32, which is what kernels read, is widened as a whole. */
+static bool is_widened(const struct lode_weight *w) { return w->op.type != w->home->type; }
+
+static size_t row_size(const struct lode_weight *w) {
+    size_t size;
+    lode_dtype_row_size(w->op.type, w->op.cols, &size);
+    return size;
+}
+
+/* Bytes that have to go at once. */
+static size_t least_piece(const struct lode_weight *w) { return row_size(w) * (is_widened(w) ? w->op.rows : 1); }
+
+static int begin(struct upload *u, uint64_t total, size_t least, struct lode_error *err) {
     const struct lode_cu *cu = &u->c->cu;
-    uint32_t cpus[THREADS], cores;
-    LODE_TRY(lode_pool_create(&u->pool, lode_machine_cpus(cpus, THREADS, &cores), false, err));
+    uint32_t cpus[THREADS], cores, n = lode_machine_cpus(cpus, THREADS, &cores);
+    u->stage = total < (uint64_t)1 << 30 ? SMALL_PIECE : PIECE;
+    if (u->stage < least)
+        u->stage = (least + 255) & ~(size_t)255;
+    if (n > STAGES / 2 / u->stage)
+        n = (uint32_t)(STAGES / 2 / u->stage);
+    LODE_TRY(lode_pool_create(&u->pool, n, false, err));
     lode_kern_table(&u->kern, LODE_ISA_scalar);
-    u->limit = FIRST;
-    LODE_TRY(lode_cu_check(cu, cu->stream_create(&u->stream, 1), "stream", err));
-    for (int i = 0; i < 2; i++) {
-        LODE_TRY(lode_cuda_take_pinned(u->c, &u->stage[i].host, STAGE, err));
-        LODE_TRY(lode_cuda_take(u->c, &u->stage[i].raw, STAGE, "--device cuda", "buffers to upload by", err));
-        LODE_TRY(lode_cu_check(cu, cu->event_create(&u->stage[i].sent, 2), "event", err));
+    LODE_TRY(lode_cuda_take_pinned(u->c, &u->host, 2 * n * u->stage, err));
+    LODE_TRY(lode_cuda_take(u->c, &u->raw, 2 * n * u->stage, "--device cuda", "buffers to upload by", err));
+    for (uint32_t i = 0; i < n; i++) {
+        LODE_TRY(lode_cu_check(cu, cu->stream_create(&u->senders[i].stream, 1), "stream", err));
+        for (int k = 0; k < 2; k++)
+            LODE_TRY(lode_cu_check(cu, cu->event_create(&u->senders[i].sent[k], 2), "event", err));
     }
     return 0;
 }
 
 static void end(struct upload *u) {
     const struct lode_cu *cu = &u->c->cu;
-    if (u->stream)
-        cu->stream_wait(u->stream);
-    for (int i = 0; i < 2; i++) {
-        if (u->stage[i].host)
-            cu->host_free(u->stage[i].host);
-        if (u->stage[i].raw)
-            cu->free(u->stage[i].raw);
-        if (u->stage[i].sent)
-            cu->event_destroy(u->stage[i].sent);
-    }
-    if (u->stream)
-        cu->stream_destroy(u->stream);
     lode_pool_free(u->pool);
+    for (struct sender *s = u->senders; s < u->senders + THREADS; s++) {
+        if (s->stream) {
+            cu->stream_wait(s->stream);
+            cu->stream_destroy(s->stream);
+        }
+        for (int k = 0; k < 2; k++)
+            if (s->sent[k])
+                cu->event_destroy(s->sent[k]);
+    }
+    if (u->host)
+        cu->host_free(u->host);
+    if (u->raw)
+        cu->free(u->raw);
 }
 
-/* ---- filling a buffer ---- */
+/* ---- one piece ---- */
 
-static uint64_t piece_rows(const struct sending *s) { return s->row < PIECE ? PIECE / s->row : 1; }
-
-static uint32_t count_tasks(const struct sending *s) {
-    return s->widened ? 1 : (uint32_t)((s->n + piece_rows(s) - 1) / piece_rows(s));
-}
-
-static int widen(struct upload *u, const struct sending *s, float *out, struct lode_error *err) {
-    const struct lode_weight *w = s->w;
+static int widen(struct upload *u, const struct lode_weight *w, float *out, struct lode_error *err) {
     char *packed = lode_alloc(w->size, 1);
     int rc = packed ? lode_source_read(u->source, w->home, w->offset, packed, w->size, err)
                     : lode_fail_nomem(err, w->home->name);
@@ -103,110 +113,87 @@ static int widen(struct upload *u, const struct sending *s, float *out, struct l
     return rc;
 }
 
-/* A piece of one sending. */
-static void fill(void *arg, uint32_t task, uint32_t worker) {
-    struct upload *u = arg;
-    struct lode_error *err = &u->errors[worker];
-    uint32_t low = 0, high = u->n; /* the last that begins with this task or before */
-    while (high - low > 1) {
-        const uint32_t mid = low + (high - low) / 2;
-        if (u->sendings[mid].first_task <= task)
-            low = mid;
-        else
-            high = mid;
-    }
-    const struct sending *s = &u->sendings[low];
-    char *out = u->stage[u->next % 2].host + s->at;
-    if (err->code < 0)
-        return;
-    if (s->widened) {
-        widen(u, s, (float *)out, err);
-        return;
-    }
-    const uint64_t some = piece_rows(s), at = (task - s->first_task) * some;
-    const uint64_t n = s->n - at < some ? s->n - at : some;
-    lode_source_read(u->source, s->w->home, s->w->offset + (s->first + at) * s->row, out + at * s->row, n * s->row, err);
+static int fill(struct upload *u, const struct piece *p, char *out, struct lode_error *err) {
+    const size_t row = row_size(p->w);
+    if (is_widened(p->w))
+        return widen(u, p->w, (float *)(void *)out, err);
+    return lode_source_read(u->source, p->w->home, p->w->offset + p->first * row, out, p->n * row, err);
 }
 
-/* ---- sending it ---- */
-
-static int send_one(struct upload *u, const struct sending *s, const char *host, lode_dev raw, struct lode_error *err) {
+static int send_piece(struct upload *u, const struct piece *p, const char *host, lode_dev raw, void *stream,
+                      struct lode_error *err) {
     const struct lode_cu *cu = &u->c->cu;
-    const enum lode_dtype type = s->w->op.type;
+    const enum lode_dtype type = p->w->op.type;
     const struct lode_cuda_layout *l = &lode_cuda_layouts[type];
-    const size_t stride = lode_cuda_row_size(type, s->w->op.cols);
-    const bool as_is = l->plain && stride == s->row;
-    const lode_dev to = as_is ? s->dst : raw + s->at;
-    LODE_TRY(lode_cu_check(cu, cu->to_device(to, host + s->at, s->n * s->row, u->stream), "upload", err));
+    const size_t row = row_size(p->w), stride = lode_cuda_row_size(type, p->w->op.cols);
+    const bool as_is = l->plain && stride == row;
+    const lode_dev to = as_is ? p->dst : raw;
+    LODE_TRY(lode_cu_check(cu, cu->to_device(to, host, p->n * row, stream), "upload", err));
     if (as_is)
         return 0;
-    return lode_cuda_repack(u->c, u->stream, type, s->w->op.cols, to, s->dst, s->n, err);
+    return lode_cuda_repack(u->c, stream, type, p->w->op.cols, to, p->dst, p->n, err);
 }
+
+static int move(struct upload *u, uint32_t sender, const struct piece *p) {
+    const struct lode_cu *cu = &u->c->cu;
+    struct sender *s = &u->senders[sender];
+    const unsigned i = s->next++ % 2;
+    const size_t at = (2 * sender + i) * u->stage;
+    LODE_TRY(lode_cuda_enter(u->c, &s->error));
+    LODE_TRY(lode_cu_check(cu, cu->event_wait(s->sent[i]), "upload", &s->error));
+    LODE_TRY(fill(u, p, u->host + at, &s->error));
+    LODE_TRY(send_piece(u, p, u->host + at, u->raw + at, s->stream, &s->error));
+    return lode_cu_check(cu, cu->event_record(s->sent[i], s->stream), "upload", &s->error);
+}
+
+static void move_piece(void *arg, uint32_t task, uint32_t worker) {
+    struct upload *u = arg;
+    if (!atomic_load(&u->failed) && move(u, worker, &u->pieces[task]) < 0)
+        atomic_store(&u->failed, true);
+}
+
+/* ---- all of them ---- */
 
 /* What has been put together goes on its way. */
 static int flush(struct upload *u, struct lode_error *err) {
-    const struct lode_cu *cu = &u->c->cu;
-    const unsigned i = u->next % 2;
-    if (u->n == 0)
-        return 0;
-    LODE_TRY(lode_cu_check(cu, cu->event_wait(u->stage[i].sent), "upload", err));
-    lode_pool_run(u->pool, fill, u, u->n_tasks);
-    for (int k = 0; k < THREADS; k++)
-        if (u->errors[k].code < 0) {
+    lode_pool_run(u->pool, move_piece, u, u->n);
+    u->n = 0;
+    for (int i = 0; i < THREADS; i++)
+        if (u->senders[i].error.code < 0) {
             if (err)
-                *err = u->errors[k];
-            return u->errors[k].code;
+                *err = u->senders[i].error;
+            return u->senders[i].error.code;
         }
-    for (uint32_t k = 0; k < u->n; k++)
-        LODE_TRY(send_one(u, &u->sendings[k], u->stage[i].host, u->stage[i].raw, err));
-    LODE_TRY(lode_cu_check(cu, cu->event_record(u->stage[i].sent, u->stream), "upload", err));
-    u->next++;
-    u->n = u->n_tasks = 0;
-    u->used = 0;
-    u->limit = u->limit < STAGE ? 2 * u->limit : STAGE;
     return 0;
 }
 
-static int add(struct upload *u, struct sending s, struct lode_error *err) {
-    s.at = u->used;
-    s.first_task = u->n_tasks;
-    u->sendings[u->n++] = s;
-    u->n_tasks += count_tasks(&s);
-    u->used = (u->used + s.n * s.row + 255) & ~(size_t)255;
-    return u->used >= u->limit || u->n == SENDINGS ? flush(u, err) : 0;
-}
-
 /* All rows of a weight to dst. */
-static int send_rows(struct upload *u, lode_dev dst, const struct lode_weight *w, struct lode_error *err) {
-    struct sending s = {.w = w, .widened = w->op.type != w->home->type};
+static int send_rows(struct upload *u, lode_dev dst, const struct lode_weight *w,
+                     struct lode_error *err) {
+    const uint64_t some = is_widened(w) ? w->op.rows : u->stage / row_size(w);
     const size_t stride = lode_cuda_row_size(w->op.type, w->op.cols);
-    lode_dtype_row_size(w->op.type, w->op.cols, &s.row);
-    const uint64_t least = s.widened ? w->op.rows : 1; /* at once */
-    if (least * s.row > STAGE)
-        return lode_fail(err, LODE_ERR_UNSUPPORTED, "cuda", "%s: a row of %zu bytes is too long", w->home->name,
-                         (size_t)(least * s.row));
-    for (; s.first < w->op.rows; s.first += s.n) {
-        if (u->used + least * s.row > STAGE)
+    for (uint64_t first = 0; first < w->op.rows; first += some) {
+        const uint64_t left = w->op.rows - first;
+        if (u->n == WAVE)
             LODE_TRY(flush(u, err));
-        const uint64_t left = w->op.rows - s.first, most = (STAGE - u->used) / s.row;
-        s.n = left < most ? left : most;
-        s.dst = dst + s.first * stride;
-        LODE_TRY(add(u, s, err));
+        u->pieces[u->n++] = (struct piece){
+            .w = w, .first = first, .n = left < some ? left : some, .dst = dst + first * stride};
     }
     return 0;
 }
 
 static int send_order(struct upload *u, lode_dev dst, const struct lode_operand *w,
                       struct lode_error *err) {
-    const struct lode_cu *cu = &u->c->cu; /* from the model's own memory, while nothing else goes */
-    LODE_TRY(lode_cu_check(cu, cu->stream_wait(u->stream), "upload", err));
-    LODE_TRY(lode_cu_check(cu, cu->to_device(dst, w->order, w->cols * sizeof *w->order, u->stream),
+    const struct lode_cu *cu = &u->c->cu; /* from the model's own memory */
+    void *stream = u->senders[0].stream;
+    LODE_TRY(lode_cu_check(cu, cu->to_device(dst, w->order, w->cols * sizeof *w->order, stream),
                            "upload", err));
-    return lode_cu_check(cu, cu->stream_wait(u->stream), "upload", err);
+    return lode_cu_check(cu, cu->stream_wait(stream), "upload", err);
 }
 
-static int send_all(struct upload *u, const struct lode_weight *weights, uint32_t n, const uint16_t *uses, uint16_t bit,
-                    uint64_t total, int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
+static int send_all(struct upload *u, const struct lode_weight *weights, uint32_t n,
+                    const uint16_t *uses, uint16_t bit, uint64_t total,
+                    int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
                     void *user, struct lode_error *err) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -222,29 +209,44 @@ static int send_all(struct upload *u, const struct lode_weight *weights, uint32_
             return lode_fail(err, LODE_ERR_CANCELLED, "", "loading was cancelled");
     }
     LODE_TRY(flush(u, err));
-    return lode_cu_check(&u->c->cu, u->c->cu.stream_wait(u->stream), "upload", err);
+    for (int i = 0; i < THREADS; i++)
+        if (u->senders[i].stream)
+            LODE_TRY(lode_cu_check(&u->c->cu, u->c->cu.stream_wait(u->senders[i].stream), "upload",
+                                   err));
+    return 0;
 }
 
 int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
-                   const struct lode_weight *weights, uint32_t n, const uint16_t *uses, uint16_t bit,
+                   const struct lode_weight *weights, uint32_t n, const uint16_t *uses,
+                   uint16_t bit,
                    int (*progress)(void *user, const char *what, uint64_t done, uint64_t total),
                    void *user, struct lode_error *err) {
     const double start = lode_clock();
     uint64_t total = 0;
+    size_t least = 0;
     if (c->arena && lode_cuda_enter(c, NULL) == 0)
         c->cu.free(c->arena);
     lode_free(c->weights);
     c->arena = 0;
     c->weights = NULL;
-    for (uint32_t i = 0; i < n; i++)
-        total += uses[i] & bit ? lode_cuda_weight_size(&weights[i]) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!(uses[i] & bit))
+            continue;
+        total += lode_cuda_weight_size(&weights[i]);
+        if (least_piece(&weights[i]) > least)
+            least = least_piece(&weights[i]);
+        if (least > STAGES / 2 - 256)
+            return lode_fail(err, LODE_ERR_UNSUPPORTED, "cuda",
+                             "%s: a row of %zu bytes is too long", weights[i].home->name, least);
+    }
     const uint64_t available = lode_cuda_available(c);
-    if (total + 2 * (uint64_t)STAGE > available)
-        return lode_fail(err, LODE_ERR_LIMIT, "--device cuda",
-                         "the weights and the buffers to upload them by take %.0f MiB, but %.0f MiB of the "
-                         "memory of '%s' are free: use a smaller or more strongly quantised model, or "
-                         "--device cpu",
-                         (double)(total + 2 * (uint64_t)STAGE) / 0x1p20, (double)available / 0x1p20, c->name);
+    if (total + STAGES > available)
+        return lode_fail(
+            err, LODE_ERR_LIMIT, "--device cuda",
+            "the weights and the buffers to upload them by take %.0f MiB, but %.0f MiB of the "
+            "memory of '%s' are free: use a smaller or more strongly quantised model, or "
+            "--device cpu",
+            (double)(total + STAGES) / 0x1p20, (double)available / 0x1p20, c->name);
     c->weights = LODE_NEW_ARRAY(lode_dev, n);
     if (!c->weights)
         return lode_fail_nomem(err, "weights");
@@ -256,7 +258,7 @@ int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
         return lode_fail_nomem(err, "upload");
     u->c = c;
     u->source = source;
-    int rc = begin(u, err);
+    int rc = begin(u, total, least, err);
     if (rc == 0)
         rc = send_all(u, weights, n, uses, bit, total, progress, user, err);
     end(u);
