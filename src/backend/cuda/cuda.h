@@ -4,7 +4,6 @@
 
 #include "backend/cuda.h"
 #include "backend/cuda/driver.h"
-#include "backend/cuda/registered.h"
 #include "backend/cuda/kernels/shared.h"
 #include "backend/tuning.h"
 
@@ -29,6 +28,7 @@
     X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
     X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
     X(recur, delta_128) X(recur, delta_any) X(best, best_of_slices) X(best, best_of_rows) \
+    X(best, few_of_slices) X(best, few_of_rows) \
     X(best, draw_of_rows) X(best, draw_slices) X(best, draw_largest)
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) \
@@ -102,7 +102,6 @@ struct lode_cuda {
     double upload_seconds;
     atomic_bool failed; /* a call has: the device may be lost */
     atomic_uint_least64_t brought; /* bytes: brought.c */
-    struct lode_cuda_registered layers; /* the host's, that it is brought */
     struct lode_cuda_cache *cache; /* owned; NULL: none */
     struct lode_memory memory; /* of the device; first-class so that it can be found from it */
 };

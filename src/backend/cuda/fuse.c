@@ -301,6 +301,19 @@ static bool set_parts(const struct op *o, const struct chain *c, uint32_t tile,
     return true;
 }
 
+/* Bytes of shared memory for x of a product of floats; with the norm's weights and the rows of a
+ * block where there is one unit for each, and room. */
+static uint32_t lay_out_rows(const struct op *o, struct lode_cuda_gemv_args *a) {
+    const uint32_t stride = a->parts[0].w_stride,
+                   rows_at = a->cols * 4 * (a->input == LODE_GEMV_NORM ? 2 : 1);
+    const uint32_t with_rows = rows_at + 4 * (stride + LODE_ROWS_APART);
+    if (a->n_units > (uint32_t)o->r->c->multiprocessors || a->n_parts > 1 || a->per_unit > 1 ||
+        stride % 16 || rows_at % 16 || with_rows > BUDGET)
+        return a->cols * 4;
+    a->rows_at = rows_at;
+    return with_rows;
+}
+
 static int run_product(const struct op *o, uint32_t n, const struct chain *c) {
     const struct lode_part *parts = c->mul->parts;
     const uint32_t n_parts = c->mul->n_parts;
@@ -318,8 +331,9 @@ static int run_product(const struct op *o, uint32_t n, const struct chain *c) {
         return run_gemv(o, n, c, &a, act);
     const uint32_t most = 2 * (uint32_t)o->r->c->multiprocessors,
                    grid = a.n_units < most ? a.n_units : most;
+    const uint32_t shared = lay_out_rows(o, &a);
     LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.gemv[parts[0].w->type], grid, 1, 1, 512,
-                                  a.cols * 4, &a));
+                                  shared, &a));
     return 1;
 }
 

@@ -267,9 +267,17 @@ static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, c
     return 1;
 }
 
+/* How many query heads share a block of decode.cu, as a power of two: few while there are multiprocessors for all. */
+static int decode_heads(uint32_t group, uint64_t pages, uint32_t multiprocessors) {
+    int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
+    while (i > 0 && pages * ((group + (1u << i) / 2 - 1) / ((1u << i) / 2)) <= multiprocessors)
+        i--;
+    return i;
+}
+
 /* Keys and values in 16 bits or Q8_0, heads of up to 256 numbers. */
 int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
-                         const struct lode_cuda_prepare_args *heads) {
+                         const struct lode_cuda_prepare_args *prepared) {
     enum { FEW_PAGES = 4 }; /* a multiprocessor, of all heads: up to so many a page a block is quicker */
     const struct lode_cuda_kernels *k = kernels(o);
     struct lode_cuda_decode_args d = {.att = attention_args(o, attention)};
@@ -282,14 +290,14 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     if (o->step->n_segments != rows || a->both_ways || a->head_dim_v % 16 || v.page_size % 16 ||
         !can_decode(l->type_k, a->head_dim, v.k_stride, v.k) ||
         !can_decode(l->type_v, a->head_dim_v, v.v_stride, v.v) || a->max_pages > 65535 || rows > 65535 ||
-        parts > LODE_CUDA_SCRATCH || (heads && l->v_in_k))
+        parts > LODE_CUDA_SCRATCH || (prepared && l->v_in_k))
         return 0;
-    if (heads) {
-        d.heads = *heads;
+    if (prepared) {
+        d.heads = *prepared;
         d.prepares = 1;
     }
     const uint64_t pages = (uint64_t)a->n_kv_heads * rows * a->max_pages;
-    const bool can_few = group <= 8 && is_half(l->type_k) && is_half(l->type_v);
+    const bool can_few = is_half(l->type_k) && is_half(l->type_v);
     int fast, walked = 0;
     LODE_TRY(fast = lode_cuda_run_decode_fast(o, &d));
     if (!fast && (!can_few || pages > FEW_PAGES * (uint64_t)o->r->c->multiprocessors))
@@ -297,11 +305,12 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     if (!fast && !walked) {
         if (!can_few)
             return 0;
-        const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
+        const int i = decode_heads(group, pages, (uint32_t)o->r->c->multiprocessors);
+        const uint32_t heads = 1u << i;
         void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
         LODE_TRY(lode_cuda_run_kernel(
-            o, kernel[i], a->n_kv_heads, rows, a->max_pages, 128,
-            ((1u << i) + 1) * 4 * a->head_dim + LODE_KV_PAGE * 2 * a->head_dim_v, &d));
+            o, kernel[i], a->n_kv_heads * ((group + heads - 1) / heads), rows, a->max_pages, 128,
+            (heads + 1) * 4 * a->head_dim + LODE_KV_PAGE * 2 * a->head_dim_v, &d));
     }
     if (a->max_pages > 32)
         LODE_TRY(lode_cuda_run_kernel(o, k->decode_join,

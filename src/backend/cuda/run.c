@@ -76,7 +76,7 @@ static int run_bringing(struct run *r, const struct lode_instr *instrs, uint32_t
             return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
         LODE_TRY(lode_cuda_is_brought(in) ? lode_cuda_run_brought(&o, cancel, cancel_user) : lode_cuda_run_instr(&o));
     }
-    return lode_cuda_bring_ahead(r, instrs[n - 1].next_brought, err);
+    return 0;
 }
 
 int lode_cuda_run_all(struct run *r, const struct lode_instr *instrs, uint32_t n, uint32_t left,
@@ -239,7 +239,8 @@ static const struct lode_best *run_best(struct lode_backend *b, const struct lod
     const struct lode_cuda_kernels *kernels = &r->c->kernels;
     const uint32_t slices = (v->width + LODE_BEST_SLICE - 1) / LODE_BEST_SLICE;
     const size_t size = (size_t)n * k * sizeof *r->best;
-    const uint64_t kept = (uint64_t)n * slices * LODE_BEST_KEPT * sizeof(uint64_t);
+    const bool few = k <= LODE_BEST_FEW;
+    const uint64_t kept = (uint64_t)n * slices * (few ? LODE_BEST_FEW : LODE_BEST_KEPT) * sizeof(uint64_t);
     if (n > r->o.max_read || k > LODE_BEST_MAX || kept + size > LODE_CUDA_SCRATCH) {
         lode_fail(err, LODE_ERR_INTERNAL, "cuda", "the %u largest of %u rows of %u numbers", k, n, v->width);
         return NULL;
@@ -247,8 +248,10 @@ static const struct lode_best *run_best(struct lode_backend *b, const struct lod
     const struct lode_cuda_best_args a = {.x = lode_cuda_mat(v), .kept = r->scratch, .y = r->scratch + kept,
                                           .width = v->width, .n_slices = slices, .k = k};
     if (lode_cuda_enter(r->c, err) < 0 ||
-        lode_cuda_launch(r->c, r->stream, kernels->best_of_slices, slices, n, 1, LODE_BEST_THREADS, 0, &a, err) < 0 ||
-        lode_cuda_launch(r->c, r->stream, kernels->best_of_rows, n, 1, 1, LODE_BEST_THREADS, 0, &a, err) < 0 ||
+        lode_cuda_launch(r->c, r->stream, few ? kernels->few_of_slices : kernels->best_of_slices, slices, n, 1,
+                         LODE_BEST_THREADS, 0, &a, err) < 0 ||
+        lode_cuda_launch(r->c, r->stream, few ? kernels->few_of_rows : kernels->best_of_rows, n, 1, 1, LODE_BEST_THREADS, 0, &a,
+                         err) < 0 ||
         lode_cu_check(cu, cu->to_host(r->best, a.y, size, r->stream), "read", err) < 0 ||
         wait_for_step(r, err) < 0)
         return NULL;
@@ -257,7 +260,7 @@ static const struct lode_best *run_best(struct lode_backend *b, const struct lod
 
 /* ---- draws ---- */
 
-_Static_assert((int)LODE_DRAW_MOST <= (int)LODE_BEST_KEPT && LODE_DRAW_ROWS * sizeof(int32_t) <= LODE_DRAW_BEFORE_STEP, "room");
+_Static_assert((int)LODE_DRAW_MOST <= (int)LODE_BEST_FEW && LODE_DRAW_ROWS * sizeof(int32_t) <= LODE_DRAW_BEFORE_STEP, "room");
 _Static_assert(sizeof(struct lode_cuda_draw_args) <= 4096, "as many bytes of arguments as any GPU takes");
 
 /* For rows of which each is the likeliest: two small launches; else the best few are found first. */
@@ -272,7 +275,7 @@ static int launch_draw(struct run *r, const struct lode_value *v, uint32_t n, co
     }
     const uint32_t slice = few ? LODE_BEST_SLICE : LODE_DRAW_SLICE;
     a.n_slices = (v->width + slice - 1) / slice;
-    if ((uint64_t)n * a.n_slices * (few ? LODE_BEST_KEPT : 1) * sizeof(uint64_t) > LODE_CUDA_SCRATCH)
+    if ((uint64_t)n * a.n_slices * (few ? LODE_BEST_FEW : 1) * sizeof(uint64_t) > LODE_CUDA_SCRATCH)
         return lode_fail(err, LODE_ERR_INTERNAL, "cuda", "draws from %u rows of %u numbers", n, v->width);
     if (!few) {
         LODE_TRY(lode_cuda_launch(r->c, r->stream, kernels->draw_slices, a.n_slices, n, 1, LODE_DRAW_THREADS, 0, &a,
@@ -280,7 +283,7 @@ static int launch_draw(struct run *r, const struct lode_value *v, uint32_t n, co
         return lode_cuda_launch(r->c, r->stream, kernels->draw_largest, n, 1, 1, LODE_DRAW_THREADS, 0, &a, err);
     }
     const struct lode_cuda_best_args b = {.x = a.x, .kept = a.kept, .width = a.width, .n_slices = a.n_slices};
-    LODE_TRY(lode_cuda_launch(r->c, r->stream, kernels->best_of_slices, a.n_slices, n, 1, LODE_BEST_THREADS, 0, &b, err));
+    LODE_TRY(lode_cuda_launch(r->c, r->stream, kernels->few_of_slices, a.n_slices, n, 1, LODE_BEST_THREADS, 0, &b, err));
     return lode_cuda_launch(r->c, r->stream, kernels->draw_of_rows, n, 1, 1, LODE_BEST_THREADS, 0, &a, err);
 }
 

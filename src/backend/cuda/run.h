@@ -105,7 +105,7 @@ int lode_cuda_run_instr(const struct op *o);
 /* Attention of a step with one row a sequence, whose queries, keys and values are still to be prepared where
  * `heads` says so: 1, 0 where that is not such a step or the format is another, or an error. */
 int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
-                         const struct lode_cuda_prepare_args *heads);
+                         const struct lode_cuda_prepare_args *prepared);
 /* Pairs of a row and an expert that experts' buffers hold. */
 uint32_t lode_cuda_wave_pairs(const struct lode_cuda_opts *o);
 

@@ -8,7 +8,8 @@
  *
  * A block of threads sorts a slice in chunks and halves their number again and again: of two ascending
  * chunks the smaller of a's j-th and b's j-th from the end are the smallest of both, which a bitonic
- * merge puts in order (Batcher, "Sorting networks and their applications", 1968). */
+ * merge puts in order (Batcher, "Sorting networks and their applications", 1968).  A chunk holds what is kept:
+ * LODE_BEST_FEW keys, or LODE_BEST_KEPT for who wants more. */
 #include "backend/cuda/kernels/common.cuh"
 #include "backend/cuda/kernels/draw.h"
 
@@ -27,11 +28,7 @@
 
 typedef unsigned long long key;
 
-enum {
-    CHUNK = LODE_BEST_KEPT,
-    CHUNKS = LODE_BEST_SLICE / CHUNK, /* a power of two, as CHUNK is */
-    THREADS = LODE_BEST_THREADS,
-};
+enum { THREADS = LODE_BEST_THREADS };
 
 #define NO_KEY (~(key)0)
 
@@ -60,10 +57,10 @@ DEVICE struct pair pair_of(key k) {
 }
 
 /* Puts a[i] and a[i + distance] in order, for all i of n keys that have such a partner. */
-DEVICE void order(key *a, uint32_t n, uint32_t distance, uint32_t run) {
+template <uint32_t CHUNK> DEVICE void order(key *a, uint32_t n, uint32_t distance, uint32_t run) {
     __syncthreads();
     for (uint32_t t = threadIdx.x; t < n / 2; t += THREADS) {
-        const uint32_t i = t / distance * 2 * distance + t % distance;
+        const uint32_t i = 2 * t - (t & (distance - 1)); /* distance: a power of two */
         const bool falls = (i & run) && run < CHUNK; /* a chunk as a whole rises */
         const key x = a[i], y = a[i + distance];
         if ((x > y) != falls) {
@@ -74,16 +71,16 @@ DEVICE void order(key *a, uint32_t n, uint32_t distance, uint32_t run) {
 }
 
 /* Each chunk of the slice in ascending order. */
-DEVICE void sort_chunks(key *a) {
+template <uint32_t CHUNK> DEVICE void sort_chunks(key *a) {
     for (uint32_t run = 2; run <= CHUNK; run *= 2)
         for (uint32_t distance = run / 2; distance; distance /= 2)
-            order(a, LODE_BEST_SLICE, distance, run);
+            order<CHUNK>(a, LODE_BEST_SLICE, distance, run);
     __syncthreads();
 }
 
 /* The smallest keys of all chunks, which are in order, to the first. */
-DEVICE void merge_chunks(key *a) {
-    for (uint32_t n = CHUNKS / 2; n; n /= 2) {
+template <uint32_t CHUNK> DEVICE void merge_chunks(key *a) {
+    for (uint32_t n = LODE_BEST_SLICE / CHUNK / 2; n; n /= 2) {
         __syncthreads();
         for (uint32_t t = threadIdx.x; t < n * CHUNK; t += THREADS) { /* chunk c takes in chunk n + c */
             const uint32_t c = t / CHUNK, j = t % CHUNK;
@@ -91,31 +88,33 @@ DEVICE void merge_chunks(key *a) {
             a[t] = other < a[t] ? other : a[t];
         }
         for (uint32_t distance = CHUNK / 2; distance; distance /= 2)
-            order(a, n * CHUNK, distance, CHUNK);
+            order<CHUNK>(a, n * CHUNK, distance, CHUNK);
     }
     __syncthreads();
 }
 
 /* Block (slice, row): the best of a slice of a row. */
-KERNEL(THREADS) best_of_slices(const __grid_constant__ struct lode_cuda_best_args a) {
+template <uint32_t CHUNK> DEVICE void best_of_slice(const struct lode_cuda_best_args &a) {
     __shared__ key keys[LODE_BEST_SLICE];
     begin();
     const uint32_t first = blockIdx.x * LODE_BEST_SLICE;
     const float *x = row_at<const float>(a.x, blockIdx.y);
     for (uint32_t i = threadIdx.x; i < LODE_BEST_SLICE; i += THREADS)
         keys[i] = first + i < a.width ? key_of(x[first + i], first + i) : NO_KEY;
-    sort_chunks(keys);
-    merge_chunks(keys);
+    sort_chunks<CHUNK>(keys);
+    merge_chunks<CHUNK>(keys);
     key *kept = at<key>(a.kept) + ((uint64_t)blockIdx.y * a.n_slices + blockIdx.x) * CHUNK;
     if (threadIdx.x < CHUNK)
         kept[threadIdx.x] = keys[threadIdx.x];
 }
+KERNEL(THREADS) best_of_slices(const __grid_constant__ struct lode_cuda_best_args a) { best_of_slice<LODE_BEST_KEPT>(a); }
+KERNEL(THREADS) few_of_slices(const __grid_constant__ struct lode_cuda_best_args a) { best_of_slice<LODE_BEST_FEW>(a); }
 
 /* The best of all slices of row blockIdx.x, to keys; the first chunk is what was best so far. */
-DEVICE void merge_slices(key *keys, lode_dev slices, uint32_t n_slices) {
+template <uint32_t CHUNK> DEVICE void merge_slices(key *keys, lode_dev slices, uint32_t n_slices) {
     const key *kept = at<const key>(slices) + (uint64_t)blockIdx.x * n_slices * CHUNK;
     const uint32_t n = n_slices * CHUNK;
-    for (uint32_t from = 0; from < n; from += (CHUNKS - 1) * CHUNK) {
+    for (uint32_t from = 0; from < n; from += LODE_BEST_SLICE - CHUNK) {
         for (uint32_t i = threadIdx.x; i < LODE_BEST_SLICE; i += THREADS) {
             const uint32_t k = from + i - CHUNK;
             if (i >= CHUNK)
@@ -123,19 +122,21 @@ DEVICE void merge_slices(key *keys, lode_dev slices, uint32_t n_slices) {
             else if (from == 0)
                 keys[i] = NO_KEY;
         }
-        merge_chunks(keys);
+        merge_chunks<CHUNK>(keys);
     }
 }
 
 /* Block row: the best of all its slices. */
-KERNEL(THREADS) best_of_rows(const __grid_constant__ struct lode_cuda_best_args a) {
+template <uint32_t CHUNK> DEVICE void best_of_row(const struct lode_cuda_best_args &a) {
     __shared__ key keys[LODE_BEST_SLICE];
     begin();
-    merge_slices(keys, a.kept, a.n_slices);
+    merge_slices<CHUNK>(keys, a.kept, a.n_slices);
     struct pair *y = at<struct pair>(a.y) + (uint64_t)blockIdx.x * a.k;
     if (threadIdx.x < a.k)
         y[threadIdx.x] = pair_of(keys[threadIdx.x]);
 }
+KERNEL(THREADS) best_of_rows(const __grid_constant__ struct lode_cuda_best_args a) { best_of_row<LODE_BEST_KEPT>(a); }
+KERNEL(THREADS) few_of_rows(const __grid_constant__ struct lode_cuda_best_args a) { best_of_row<LODE_BEST_FEW>(a); }
 
 /* ---- draws: the id alone ---- */
 
@@ -146,7 +147,7 @@ KERNEL(THREADS) draw_of_rows(const __grid_constant__ struct lode_cuda_draw_args 
     __shared__ key keys[LODE_BEST_SLICE];
     __shared__ struct lode_draw_room room;
     begin();
-    merge_slices(keys, a.kept, a.n_slices);
+    merge_slices<LODE_BEST_FEW>(keys, a.kept, a.n_slices);
     if (threadIdx.x >= 32)
         return;
     const struct lode_draw *d = &a.draws[blockIdx.x];

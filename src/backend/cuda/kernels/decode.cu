@@ -1,11 +1,13 @@
 /* decode.cu - attention of steps that have one row a sequence, over keys and values in f16 or bf16;
  * the definition is at the head of backend/cpu/attention.c.
  *
- * A block of threads takes one page of one head of keys.  Two threads are a key, each with eight of
- * the sixteen lanes of all query heads that share it; values come into shared memory meanwhile.
- * What a page gives goes to the scratch, and decode_merge adds the pages up in ascending order: the
- * largest scores so far, and with them the factors, are found for 32 pages at once; what is left is
- * a chain of one multiply and one fused multiply-add a page.
+ * A block of threads takes one page of one head of keys, for as many of the query heads that share
+ * it as leave work for all multiprocessors: for each of them a warp has a chain of instructions,
+ * which is what a step of few pages waits for.  Two threads are a key, each with eight of the
+ * sixteen lanes; values come into shared memory meanwhile. What a page gives goes to the scratch,
+ * and decode_merge adds the pages up in ascending order: the largest scores so far, and with them
+ * the factors, are found for 32 pages at once; what is left is a chain of one multiply and one
+ * fused multiply-add a page.
  *
  * scratch: the parts, (n_rows, n_heads, max_pages, dim_v); then (max, total) of each.  With one
  * page, the result itself. */
@@ -26,11 +28,12 @@ DEVICE void widen8(float y[8], uint4 v, bool half) {
     }
 }
 
-/* Scores of the page for G query heads from q on (G, dim), to s (G, PAGE). */
+/* Scores of the page for G query heads from q on (G, dim), scaled, to s (G, PAGE). */
 template <int G>
-DEVICE void score(float *s, const float *q, uint32_t dim, const struct page_of &p, const struct seen &w) {
+DEVICE void score(float *s, const float *q, const struct lode_cuda_att_args &a, const struct page_of &p,
+                  const struct seen &w) {
     enum { DEEP = 4 };
-    const uint32_t key = threadIdx.x / 2, half = threadIdx.x % 2;
+    const uint32_t key = threadIdx.x / 2, half = threadIdx.x % 2, dim = a.head_dim;
     const uint8_t *k = p.k + (size_t)(key < p.n ? key : 0) * w.k_stride + 16 * half;
     float acc[G][8] = {};
     for (uint32_t c = 0; c < dim; c += 16 * DEEP) {
@@ -68,35 +71,50 @@ DEVICE void score(float *s, const float *q, uint32_t dim, const struct page_of &
 #pragma unroll
             for (int l = 0; l < w; l++)
                 lane[l] += lane[l + w];
-        if (half == 0)
-            s[g * PAGE + key] = lane[0];
+        if (half == 0) {
+            const float v = lane[0] * a.scale;
+            s[g * PAGE + key] = a.cap > 0 ? a.cap * lode_tanhf(v / a.cap) : v;
+        }
     }
 }
 
-/* s to exp(s - max) by sixteen threads a head; max and total to ml. */
-DEVICE void soften(const struct lode_cuda_att_args &a, float *s, float2 *ml, uint32_t heads,
-                   uint32_t n_keys) {
-    const uint32_t r = threadIdx.x / 16, l = threadIdx.x % 16, n = r < heads ? n_keys : 0;
+/* The scores of n keys, s (G, PAGE), to e, exp(s - max); max and total to ml (G).  Who has a head
+ * in common finds its largest score by itself. */
+template <int G> DEVICE void soften(float *e, const float *s, float2 *ml, uint32_t n) {
+    enum { EACH = DECODE_THREADS / G, WIDTH = EACH < 32 ? EACH : 32 };
+    const uint32_t g = threadIdx.x / EACH, l = threadIdx.x % 16;
     float max = -INFINITY, total = 0;
-    s += (r < heads ? r : 0) * PAGE;
-    for (uint32_t i = l; i < n; i += 16) {
-        float v = s[i] * a.scale;
-        if (a.cap > 0)
-            v = a.cap * lode_tanhf(v / a.cap);
-        s[i] = v;
-        max = v > max ? v : max;
-    }
+    for (uint32_t i = threadIdx.x % WIDTH; i < n; i += WIDTH)
+        max = s[g * PAGE + i] > max ? s[g * PAGE + i] : max;
     __syncwarp();
-    max = join_max(max);
-    for (uint32_t i = l; i < n; i += 16) {
-        s[i] = exp_below(s[i] - max);
-        total += s[i];
+#pragma unroll
+    for (int w = WIDTH / 2; w; w /= 2) {
+        const float o = __shfl_xor_sync(0xffffffffu, max, w);
+        max = o > max ? o : max;
     }
+    for (uint32_t i = threadIdx.x % EACH; i < n; i += EACH)
+        e[g * PAGE + i] = exp_below(s[g * PAGE + i] - max);
+    if (threadIdx.x % EACH == 0)
+        ml[g].x = max;
+    __syncthreads();
+    const uint32_t r = threadIdx.x / 16; /* sixteen threads are the lanes of a head's total */
+    for (uint32_t i = l; r < G && i < n; i += 16)
+        total += e[r * PAGE + i];
     __syncwarp();
     total = join_lanes(total);
-    if (l == 0 && r < heads)
-        ml[r] = make_float2(max, total);
+    if (l == 0 && r < G)
+        ml[r].y = total;
 }
+
+/* N numbers of 16 bits. */
+template <int N> struct halves;
+template <> struct halves<1> { typedef uint16_t type; };
+template <> struct halves<2> { typedef uint32_t type; };
+template <> struct halves<4> { typedef uint2 type; };
+template <int N> struct floats;
+template <> struct floats<1> { typedef float type; };
+template <> struct floats<2> { typedef float2 type; };
+template <> struct floats<4> { typedef float4 type; };
 
 /* A row of values to shared memory. */
 DEVICE void copy_values(uint8_t *v, const uint8_t *from, uint32_t stride, uint32_t j, uint32_t c,
@@ -104,12 +122,12 @@ DEVICE void copy_values(uint8_t *v, const uint8_t *from, uint32_t stride, uint32
     copy_async<16>(v + j * v_size + 16 * c, from + (size_t)j * stride + 16 * c);
 }
 
-/* Queries normed and turned; where the page is the row's own, its key and value into it.  k: room
- * for a key. */
-DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, float *q, float *k,
-                          uint32_t group, const struct page_of &p, const struct seen &w) {
-    const uint32_t warp = threadIdx.x / 32, row = blockIdx.y, head = blockIdx.x;
-    prepare_queries(a, q, group, row);
+/* n_q queries normed and turned; where the page is the row's own, its key and value into it: the
+ * same bytes by all blocks that share the head, each of which reads its own.  k: room for a key. */
+DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, float *q, float *k, uint32_t n_q,
+                          uint32_t head, const struct page_of &p, const struct seen &w) {
+    const uint32_t warp = threadIdx.x / 32, row = blockIdx.y;
+    prepare_queries(a, q, n_q, row);
     if (p.own < PAGE && warp == 2)
         put_row((uint8_t *)p.v + p.own * w.v_stride, own_value(a, head, row), a.head_dim_v, w.type_v);
     if (p.own < PAGE && warp == 3) {
@@ -119,18 +137,21 @@ DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, float *q, floa
 }
 
 template <int G> DEVICE void decode(const struct lode_cuda_decode_args &d) {
-    __shared__ float s[G * PAGE];
+    enum { WIDE = G < 4 ? G : 4 }; /* values that a thread adds up */
+    __shared__ float s[G * PAGE], e[G * PAGE];
     __shared__ float2 ml[G];
     const struct lode_cuda_att_args &a = d.att;
-    const uint32_t row = blockIdx.y, group = a.n_heads / a.n_kv_heads,
-                   first_head = blockIdx.x * group;
+    const uint32_t row = blockIdx.y, group = a.n_heads / a.n_kv_heads, parts = (group + G - 1) / G;
+    const uint32_t head_k = blockIdx.x / parts, first_q = blockIdx.x % parts * G,
+                   first_head = head_k * group + first_q;
+    const uint32_t n_q = group - first_q < G ? group - first_q : G;
     const uint32_t v_size = 2 * a.head_dim_v, pieces = v_size / 16;
     float *q = (float *)decode_mem;                     /* (G, head_dim), and a key */
     uint8_t *v = decode_mem + (G + 1) * a.head_dim * 4; /* (PAGE, head_dim_v) as stored */
     let_next_come();
     /* the step was there before the first launch: its places can be found while the last one runs
      */
-    const struct seen w = seen_by(a, row, blockIdx.x);
+    const struct seen w = seen_by(a, row, head_k);
     const bool here = blockIdx.z < w.n_pages;
     struct page_of p;
     if (here)
@@ -145,45 +166,42 @@ template <int G> DEVICE void decode(const struct lode_cuda_decode_args &d) {
     const float *x =
         row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * a.head_dim;
     for (uint32_t i = threadIdx.x; i < G * a.head_dim; i += DECODE_THREADS)
-        q[i] = i < group * a.head_dim ? x[i] : 0;
+        q[i] = i < n_q * a.head_dim ? x[i] : 0;
     __syncthreads();
     if (d.prepares) {
-        prepare_heads(d.heads, q, q + G * a.head_dim, group, p, w);
+        prepare_heads(d.heads, q, q + G * a.head_dim, n_q, head_k, p, w);
         __syncthreads();
         if (unstored < PAGE && threadIdx.x < pieces)
             copy_values(v, p.v, w.v_stride, unstored, threadIdx.x, v_size);
     }
-    score<G>(s, q, a.head_dim, p, w);
+    score<G>(s, q, a, p, w);
     __syncthreads();
-    soften(a, s, ml, group, p.n);
+    soften<G>(e, s, ml, p.n);
     copies_end_group();
     copies_wait<0>();
     __syncthreads();
     const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
-    const uint32_t each = a.head_dim_v / 4;
-    for (uint32_t i = threadIdx.x; i < group * each; i += DECODE_THREADS) {
-        const uint32_t g = i / each, c = i % each * 4, head = first_head + g;
+    const uint32_t each = a.head_dim_v / WIDE;
+    for (uint32_t i = threadIdx.x; i < n_q * each; i += DECODE_THREADS) {
+        const uint32_t g = i / each, c = i % each * WIDE, head = first_head + g;
         const bool half = w.type_v == LODE_F16;
-        float y[4] = {0, 0, 0, 0};
+        float y[WIDE] = {};
 #pragma unroll 8
         for (uint32_t j = 0; j < p.n; j++) {
-            const uint2 x = *(const uint2 *)(v + j * v_size + 2 * c);
-            const float e = s[g * PAGE + j];
-            const uint32_t b[2] = {x.x, x.y};
+            const typename halves<WIDE>::type words =
+                *(const typename halves<WIDE>::type *)(v + j * v_size + 2 * c);
+            uint16_t x[WIDE];
+            memcpy(x, &words, sizeof x);
 #pragma unroll
-            for (int k = 0; k < 2; k++) {
-                y[2 * k] =
-                    fmaf(e, half ? f16_f32((uint16_t)b[k]) : lode_bits_f32(b[k] << 16), y[2 * k]);
-                y[2 * k + 1] = fmaf(
-                    e, half ? f16_f32((uint16_t)(b[k] >> 16)) : lode_bits_f32(b[k] & 0xffff0000u),
-                    y[2 * k + 1]);
-            }
+            for (int k = 0; k < WIDE; k++)
+                y[k] = fmaf(e[g * PAGE + j],
+                            half ? f16_f32(x[k]) : lode_bits_f32((uint32_t)x[k] << 16), y[k]);
         }
         float *to;
         if (a.max_pages == 1) {
             const float *sink = a.sinks ? at<const float>(a.sinks) + head : NULL;
 #pragma unroll
-            for (int k = 0; k < 4; k++)
+            for (int k = 0; k < WIDE; k++)
                 y[k] = finish(ml[g].x, ml[g].y, y[k], sink);
             to = row_at<float>(a.y, row) + head * a.head_dim_v + c;
         } else {
@@ -192,11 +210,13 @@ template <int G> DEVICE void decode(const struct lode_cuda_decode_args &d) {
             if (c == 0)
                 *(float2 *)(at<float>(a.scratch) + n_parts * a.head_dim_v + 2 * n) = ml[g];
         }
-        *(float4 *)to = make_float4(y[0], y[1], y[2], y[3]);
+        typename floats<WIDE>::type result;
+        memcpy(&result, y, sizeof result);
+        *(typename floats<WIDE>::type *)to = result;
     }
 }
 
-/* decode_G: up to G query heads a head of keys; blockIdx: head of keys, row, page. */
+/* decode_G: up to G query heads; blockIdx: those of a head of keys after the other, row, page. */
 #define DECODE(G)                                                                                  \
     KERNEL(DECODE_THREADS) decode_##G(const __grid_constant__ struct lode_cuda_decode_args a) {    \
         decode<G>(a);                                                                              \

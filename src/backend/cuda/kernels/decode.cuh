@@ -51,24 +51,25 @@ DEVICE struct page_of page_at(const struct seen &w, uint32_t z, const uint8_t *b
 
 /* A warp norms and turns its own of a head's queries (n_q, dim): those from its number on. */
 DEVICE void prepare_queries(const struct lode_cuda_prepare_args &a, float *q, uint32_t n_q, uint32_t row) {
-    const float2 *table = row_at<const float2>(a.table, row);
+    const struct turns turns = read_turns(row_at<const float2>(a.table, row), a.pairs_q);
     for (uint32_t g = threadIdx.x / 32; g < n_q; g += blockDim.x / 32) {
         if (a.norms_q)
             norm_warp(q + g * a.head_dim, a.head_dim, at<const float>(a.norm_q), a.eps_q);
         if (a.pairs_q)
-            turn_warp(q + g * a.head_dim, a.pairs_q, a.kind_q, table);
+            turn_warp(q + g * a.head_dim, a.pairs_q, a.kind_q, turns);
     }
 }
 /* A warp norms and turns the row's own key, in x (dim). */
 DEVICE void prepare_key(const struct lode_cuda_prepare_args &a, float *x, uint32_t head, uint32_t row) {
     const float *k = row_at<const float>(a.k, row) + head * a.head_dim;
+    const struct turns turns = read_turns(row_at<const float2>(a.table, row), a.pairs_k);
     for (uint32_t i = threadIdx.x % 32; i < a.head_dim; i += 32)
         x[i] = k[i];
     __syncwarp();
     if (a.norms_k)
         norm_warp(x, a.head_dim, at<const float>(a.norm_k), a.eps_k);
     if (a.pairs_k)
-        turn_warp(x, a.pairs_k, a.kind_k, row_at<const float2>(a.table, row));
+        turn_warp(x, a.pairs_k, a.kind_k, turns);
 }
 DEVICE const float *own_value(const struct lode_cuda_prepare_args &a, uint32_t head, uint32_t row) {
     return row_at<const float>(a.v, row) + head * a.head_dim_v;

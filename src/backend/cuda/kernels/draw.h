@@ -16,7 +16,7 @@ enum {
 
 struct lode_cuda_draw_args {
     struct lode_cuda_mat x; /* draw_largest: none */
-    lode_dev kept;          /* (rows, n_slices) keys: of draw_slices for draw_largest, of best_of_slices for draw_of_rows */
+    lode_dev kept;          /* (rows, n_slices) keys: of draw_slices for draw_largest, of few_of_slices for draw_of_rows */
     lode_dev step;
     uint32_t width, n_slices;
     struct lode_draw draws[LODE_DRAW_ROWS]; /* of draw_of_rows */

@@ -25,6 +25,33 @@ DEVICE void softmax_warp(float *s, uint32_t n, float *sum) {
     *sum = join_lanes(__shfl_sync(0xffffffffu, total, l));
 }
 
+/* The same by a block of threads, with more than a lane a thread at work: from s to e.  Every warp finds the largest
+ * number by itself. */
+DEVICE void softmax_block(float *e, const float *s, uint32_t n, float *sum) {
+    const uint32_t lane = threadIdx.x % 32;
+    float max = -INFINITY, total = 0;
+    for (uint32_t i = lane; i < n; i += 32)
+        max = s[i] > max ? s[i] : max;
+    __syncwarp();
+#pragma unroll
+    for (int w = 16; w; w /= 2) {
+        const float o = __shfl_xor_sync(0xffffffffu, max, w);
+        max = o > max ? o : max;
+    }
+    for (uint32_t i = threadIdx.x; i < n; i += ROW_THREADS)
+        e[i] = lode_expf(s[i] - max);
+    __syncthreads();
+    if (threadIdx.x < 32) { /* both halves the same sixteen lanes */
+        for (uint32_t i = lane % 16; i < n; i += 16)
+            total += e[i];
+        __syncwarp();
+        total = join_lanes(total);
+        if (lane == 0)
+            *sum = total;
+    }
+    __syncthreads();
+}
+
 DEVICE void drop_groups(float *choice, const struct lode_cuda_route_args &a) {
     const uint32_t size = a.n / a.n_groups;
     float score[64];
@@ -49,20 +76,27 @@ DEVICE void drop_groups(float *choice, const struct lode_cuda_route_args &a) {
     }
 }
 
-/* Whether expert i is among the n_used largest, ties to the smaller id. */
+/* Whether expert i is among the n_used largest, ties to the smaller id; behind n there are three numbers that nobody
+ * chooses. */
 DEVICE bool is_chosen(const float *choice, uint32_t i, uint32_t n, uint32_t n_used) {
     const float own = choice[i];
     uint32_t better = 0;
-#pragma unroll 8
-    for (uint32_t j = 0; j < n; j++)
-        better += choice[j] > own || (choice[j] == own && j < i);
+#pragma unroll 4
+    for (uint32_t j = 0; j < n; j += 4) {
+        const float4 v = *(const float4 *)(choice + j);
+        better += v.x > own || (v.x == own && j < i);
+        better += v.y > own || (v.y == own && j + 1 < i);
+        better += v.z > own || (v.z == own && j + 2 < i);
+        better += v.w > own || (v.w == own && j + 3 < i);
+    }
     return better < n_used;
 }
 
 /* A block of threads a row: backend/cpu/route.c. */
 KERNEL(ROW_THREADS) route(const __grid_constant__ struct lode_cuda_route_args a) {
     begin();
-    __shared__ float scores[ROUTE_MOST], choice[ROUTE_MOST], w[USED_MOST];
+    __shared__ float scores[ROUTE_MOST], w[USED_MOST];
+    __shared__ __align__(16) float choice[ROUTE_MOST + 4];
     __shared__ uint32_t ids[USED_MOST], chosen[ROUTE_MOST / 32]; /* chosen: a bit an expert */
     const float *logits = row_at<const float>(a.x, blockIdx.x), *bias = at<const float>(a.bias);
     float *y = row_at<float>(a.y, blockIdx.x), sum = 0;
@@ -74,20 +108,17 @@ KERNEL(ROW_THREADS) route(const __grid_constant__ struct lode_cuda_route_args a)
     __syncthreads();
     if (a.gating == LODE_GATE_SOFTMAX) {
         __shared__ float all;
-        if (first_warp) {
-            softmax_warp(scores, a.n, &sum);
-            if (threadIdx.x == 0)
-                all = sum;
-        }
-        __syncthreads();
+        softmax_block(choice, scores, a.n, &all);
         for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS)
-            scores[i] /= all;
+            scores[i] = choice[i] / all;
     } else if (a.gating == LODE_GATE_SIGMOID) {
         for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS)
             scores[i] = 1.0f / (1.0f + lode_expf(-scores[i]));
     }
     for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS)
         choice[i] = bias ? scores[i] + bias[i] : scores[i];
+    if (threadIdx.x < 4)
+        choice[a.n + threadIdx.x] = -INFINITY;
     __syncthreads();
     if (a.n_groups > 1 && threadIdx.x == 0)
         drop_groups(choice, a);

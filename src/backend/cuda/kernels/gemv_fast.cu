@@ -64,7 +64,7 @@ DEVICE void multiply_half(float (&d)[N][4], const struct half_item &h, const str
 /* The one row into shared memory, rounded; what undoes its factor. */
 template <class T> DEVICE float load_one(const struct lode_cuda_gemv_args &a, uint2 *to) {
     if (a.input == LODE_GEMV_NORM)
-        load_normed(a);
+        load_normed(a, at<const float4>(a.norm));
     else
         load_floats(at<const float>(a.x), a.cols);
     __syncthreads();

@@ -3,11 +3,22 @@
  *
  * The definition's sixteen lanes are chains over the whole row, so a row of weights cannot be cut:
  * eight threads have two lanes each, a warp four rows.  x lies in shared memory; the weights are
- * asked for ahead, into the second cache far and into registers near. */
+ * asked for ahead, into the second cache far and into registers near.  Those of small matrices
+ * (routers) come into shared memory while the launch before still runs: a block of threads has one
+ * unit of them. */
 #include "gemv.cuh"
 #include "mul.cuh"
 
 enum { FLOAT_THREADS = 512, FLOAT_WARPS = FLOAT_THREADS / 32, WARP_ROWS = 4, AHEAD = 2048 /* bytes of a row */ };
+
+/* The tree of the sixteen lanes, two in each of eight threads. */
+DEVICE float join_row(float2 acc) {
+    for (int d = 4; d; d /= 2) {
+        acc.x += __shfl_down_sync(0xffffffffu, acc.x, d, 8);
+        acc.y += __shfl_down_sync(0xffffffffu, acc.y, d, 8);
+    }
+    return acc.x + acc.y;
+}
 
 /* Row `row` (this thread's of the warp's four) with x: the sum, in the first of its eight threads.
  */
@@ -52,11 +63,44 @@ DEVICE float dot_row(const uint8_t *row, const float *x, uint32_t cols, bool fet
             acc.y = fmaf(p.y, x[k + 2 * t + 1], acc.y);
     }
     __syncwarp();
-    for (int d = 4; d; d /= 2) {
-        acc.x += __shfl_down_sync(0xffffffffu, acc.x, d, 8);
-        acc.y += __shfl_down_sync(0xffffffffu, acc.y, d, 8);
-    }
-    return acc.x + acc.y;
+    return join_row(acc);
+}
+
+/* The same of a row in shared memory. */
+template <class T> DEVICE float dot_near_row(const uint8_t *row, const float *x, uint32_t cols) {
+    enum { SIZE = sizeof(typename T::type) };
+    const uint32_t t = threadIdx.x % 8;
+    float2 acc = make_float2(0, 0);
+    auto add = [&](uint32_t k) {
+        const float2 p = pair_of<T>::widen(*(const typename pair_of<T>::raw *)(row + k * SIZE)),
+                     z = *(const float2 *)(x + k);
+        acc.x = fmaf(p.x, z.x, acc.x);
+        if (k + 1 < cols)
+            acc.y = fmaf(p.y, z.y, acc.y);
+    };
+    uint32_t k = 2 * t;
+#pragma unroll 1
+    for (; k + 7 * 16 + 1 < cols; k += 8 * 16)
+#pragma unroll
+        for (int u = 0; u < 8; u++)
+            add(k + 16 * u);
+#pragma unroll 1
+    for (; k < cols; k += 16)
+        add(k);
+    __syncwarp();
+    return join_row(acc);
+}
+
+/* The block's rows of t to shared memory, and the norm's weights, on their way while the launch
+ * before still runs. */
+DEVICE void stage_rows(const struct lode_cuda_gemv_args &a, const struct tile &t) {
+    const uint32_t pieces = t.stride / 16;
+    keep_norm(a);
+    for (uint32_t i = threadIdx.x; i < t.rows * pieces; i += FLOAT_THREADS)
+        copy_async<16>((uint8_t *)row_mem + a.rows_at + i / pieces * (t.stride + LODE_ROWS_APART) +
+                           i % pieces * 16,
+                       t.w + i / pieces * t.stride + i % pieces * 16);
+    copies_end_group();
 }
 
 /* Units of four rows of one part, or of gate and up; warp by warp. */
@@ -64,16 +108,21 @@ template <class T> DEVICE void gemv_rows(const struct lode_cuda_gemv_args &a) {
     const uint32_t warp = threadIdx.x / 32, r = threadIdx.x / 8 % WARP_ROWS;
     const uint32_t first = warp * gridDim.x + blockIdx.x;
     let_next_come();
-    fetch_norm(a);
-    for (uint32_t k = 0; k < a.per_unit && first < a.n_units; k++) {
+    if (a.rows_at)
+        stage_rows(a, tile_at(a, blockIdx.x, 0, WARP_ROWS));
+    else
+        fetch_norm(a);
+    for (uint32_t k = 0; k < a.per_unit && first < a.n_units && !a.rows_at; k++) {
         const struct tile t = tile_at(a, first, k, WARP_ROWS);
         const uint32_t bytes = t.stride & ~15u;
         if (threadIdx.x % 8 == 0 && r < t.rows)
             fetch_ahead(t.w + r * t.stride, bytes < AHEAD ? bytes : AHEAD);
     }
     wait_for_last();
+    copies_wait<0>(); /* stage_rows'; barriers follow */
     if (a.input == LODE_GEMV_NORM)
-        load_normed(a);
+        load_normed(a, a.rows_at && a.norm ? (const float4 *)(row_mem + a.cols)
+                                           : at<const float4>(a.norm));
     else
         load_floats(at<const float>(a.x), a.cols);
     __syncthreads();
@@ -84,8 +133,12 @@ template <class T> DEVICE void gemv_rows(const struct lode_cuda_gemv_args &a) {
             if (k >= a.per_unit)
                 break;
             const struct tile u = tile_at(a, unit, k, WARP_ROWS);
-            const float sum = dot_row<T>(u.w + (r < u.rows ? r : u.rows - 1) * u.stride, row_mem,
-                                         a.cols, unit == first);
+            const uint32_t row = r < u.rows ? r : u.rows - 1;
+            const float sum =
+                a.rows_at ? dot_near_row<T>((const uint8_t *)row_mem + a.rows_at +
+                                                row * (u.stride + LODE_ROWS_APART),
+                                            row_mem, a.cols)
+                          : dot_row<T>(u.w + row * u.stride, row_mem, a.cols, unit == first);
             if (r < u.rows)
                 v = k ? glu_of(a.act, v, biased(u, r, sum)) : biased(u, r, sum);
         }

@@ -53,12 +53,12 @@ DEVICE void fetch_norm(const struct lode_cuda_gemv_args &a) {
     if (a.input == LODE_GEMV_NORM && a.norm && threadIdx.x < a.cols / 32)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(a.norm + 128 * threadIdx.x));
 }
-/* The RMS norm of x, in row_mem. */
-DEVICE void load_normed(const struct lode_cuda_gemv_args &a) {
+/* The RMS norm of x, in row_mem; w: its weights, NULL for none. */
+DEVICE void load_normed(const struct lode_cuda_gemv_args &a, const float4 *w) {
     const struct divisor root = norm_root(at<const float>(a.x), a.eps, a.cols);
 #pragma unroll 2
     for (uint32_t i = threadIdx.x; i < a.cols / 4; i += blockDim.x) {
-        const float4 v = normed(i, root, at<const float4>(a.norm));
+        const float4 v = normed(i, root, w);
         ((float4 *)row_mem)[i] = v;
         if (a.x_out && blockIdx.x == 0)
             at<float4>(a.x_out)[i] = v;

@@ -5,29 +5,56 @@
 
 #include "rows.cuh"
 
-/* A warp's row of n numbers in shared memory, normed. */
+/* A warp's row of n numbers in shared memory, normed; its weights are on their way meanwhile. */
 DEVICE void norm_warp(float *x, uint32_t n, const float *w, float eps) {
-    float acc = 0;
+    enum { AHEAD = 4 };
+    const uint32_t lane = threadIdx.x % 32;
+    float own[AHEAD], acc = 0;
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+        own[u] = w && lane + 32 * u < n ? w[lane + 32 * u] : 0;
     for (uint32_t i = threadIdx.x % 16; i < n; i += 16)
         acc = fmaf(x[i], x[i], acc);
-    const float root = sqrtf(join_lanes(acc) / (float)n + eps);
+    const struct divisor root = divisor_of(sqrtf(join_lanes(acc) / (float)n + eps));
     __syncwarp();
-    for (uint32_t i = threadIdx.x % 32; i < n; i += 32)
-        x[i] = w ? x[i] / root * w[i] : x[i] / root;
+    auto norm = [&](uint32_t i, float weight) {
+        const float v = divided_one(x[i], root);
+        x[i] = w ? v * weight : v;
+    };
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+        if (lane + 32 * u < n)
+            norm(lane + 32 * u, own[u]);
+    for (uint32_t i = lane + 32 * AHEAD; i < n; i += 32)
+        norm(i, w ? w[i] : 0);
     __syncwarp();
 }
 
 enum { PAIRS_MOST = 128 };
 
+/* A thread's entries of a row's table. */
+struct turns {
+    float2 of[PAIRS_MOST / 32];
+};
+DEVICE struct turns read_turns(const float2 *table, uint32_t n_pairs) {
+    struct turns t;
+#pragma unroll
+    for (int u = 0; u < PAIRS_MOST / 32; u++) {
+        const uint32_t i = 32 * u + threadIdx.x % 32;
+        t.of[u] = i < n_pairs ? table[i] : make_float2(0, 0);
+    }
+    return t;
+}
+
 /* As rope's; all pairs are read before any is written. */
-DEVICE void turn_warp(float *x, uint32_t n_pairs, uint32_t kind, const float2 *table) {
+DEVICE void turn_warp(float *x, uint32_t n_pairs, uint32_t kind, const struct turns &turns) {
     float2 v[PAIRS_MOST / 32];
 #pragma unroll
     for (int u = 0; u < PAIRS_MOST / 32; u++) {
         const uint32_t i = 32 * u + threadIdx.x % 32;
         if (i >= n_pairs)
             break;
-        const float2 t = table[i];
+        const float2 t = turns.of[u];
         const float p = x[kind ? 2 * i : i], q = x[kind ? 2 * i + 1 : i + n_pairs];
         v[u] = make_float2(fmaf(p, t.x, -(q * t.y)), fmaf(p, t.y, q * t.x));
     }

@@ -100,6 +100,7 @@ KERNEL(ROW_THREADS) prepare(const __grid_constant__ struct lode_cuda_prepare_arg
     if (head >= a.n_heads + 2 * a.n_kv_heads)
         return;
     if (head < a.n_heads) {
+        const struct turns turns = read_turns(table, a.pairs_q);
         const float *in = row_at<const float>(a.q, blockIdx.x) + head * dim;
         float *out = row_at<float>(a.q_out, blockIdx.x) + head * dim;
         for (uint32_t i = lane; i < dim; i += 32)
@@ -108,7 +109,7 @@ KERNEL(ROW_THREADS) prepare(const __grid_constant__ struct lode_cuda_prepare_arg
         if (a.norms_q)
             norm_warp(x, dim, at<const float>(a.norm_q), a.eps_q);
         if (a.pairs_q)
-            turn_warp(x, a.pairs_q, a.kind_q, table);
+            turn_warp(x, a.pairs_q, a.kind_q, turns);
         for (uint32_t i = lane; i < dim; i += 32)
             out[i] = x[i];
         return;
@@ -124,6 +125,7 @@ KERNEL(ROW_THREADS) prepare(const __grid_constant__ struct lode_cuda_prepare_arg
                     view.type_v);
         return;
     }
+    const struct turns turns = read_turns(table, a.pairs_k);
     const float *in = row_at<const float>(a.k, blockIdx.x) + head * dim;
     for (uint32_t i = lane; i < dim; i += 32)
         x[i] = in[i];
@@ -131,7 +133,7 @@ KERNEL(ROW_THREADS) prepare(const __grid_constant__ struct lode_cuda_prepare_arg
     if (a.norms_k)
         norm_warp(x, dim, at<const float>(a.norm_k), a.eps_k);
     if (a.pairs_k)
-        turn_warp(x, a.pairs_k, a.kind_k, table);
+        turn_warp(x, a.pairs_k, a.kind_k, turns);
     put_row(page + view.k + (size_t)at_row * view.k_stride, x, dim, view.type_k);
     if (a.k_out.data) {
         float *out = row_at<float>(a.k_out, blockIdx.x) + head * dim;

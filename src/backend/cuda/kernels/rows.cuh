@@ -81,6 +81,9 @@ DEVICE float quotient(float x, const struct divisor &d) {
     q = fmaf(fmaf(-d.by, q, x), d.y, q);
     return fmaf(fmaf(-d.by, q, x), d.y, q);
 }
+DEVICE float divided_one(float x, const struct divisor &d) {
+    return d.plain && is_plain(x) ? quotient(x, d) : x / d.by;
+}
 DEVICE float4 divided(float4 v, const struct divisor &d) {
     if (d.plain && is_plain(v.x) && is_plain(v.y) && is_plain(v.z) && is_plain(v.w))
         return make_float4(quotient(v.x, d), quotient(v.y, d), quotient(v.z, d), quotient(v.w, d));

@@ -212,7 +212,9 @@ struct lode_cuda_gemv_args {
     float eps, scale;
     lode_dev next; /* weights that the next product begins with, to be fetched when this one's are read */
     uint32_t next_size; /* bytes for each block of threads */
+    uint32_t rows_at;   /* gemv_float.cu: bytes of shared memory before a block's only unit of rows; 0: not there */
 };
+enum { LODE_ROWS_APART = 64 }; /* bytes between rows there, for the banks */
 
 /* ---- the same of a few rows (few.cu) ---- */
 
@@ -304,6 +306,7 @@ struct lode_cuda_recur_args {
 enum {
     LODE_BEST_SLICE = 4096, /* numbers of a row that a block of threads looks at */
     LODE_BEST_KEPT = 256,   /* of them */
+    LODE_BEST_FEW = 64,     /* where no more are wanted */
     LODE_BEST_THREADS = 1024,
 };
 struct lode_cuda_best_args {
