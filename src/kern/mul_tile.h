@@ -157,9 +157,16 @@ INLINE F one32(TYPE_32, const struct rows *r, size_t next, const uint8_t *x, siz
 
 /* A few columns (n constant, up to FEW): as one, for speculation and small batches, which should cost
  * little more than the reading of the weights.  x[j]: where a column's blocks begin.  In blocks of 256,
- * which want a register for each column's sum beside all codes of a group, up to V_FEW_256 columns. */
+ * which want a register for each column's sum beside all codes of a group, up to V_FEW_256 columns; with
+ * mul_many_short.h up to those from which its sums of 16 bits are faster. */
 #define FEW 8
-INLINE size_t most_few(struct shape s) { return s.groups ? V_FEW_256 : FEW; }
+INLINE size_t most_few(struct shape s) {
+#ifdef V_WIDE_COLUMNS
+    if (s.wide || !s.groups)
+        return s.wide && !s.groups ? 4 : 3;
+#endif
+    return s.groups ? V_FEW_256 : FEW;
+}
 
 /* Eight bytes as int16. */
 INLINE void widen8(int16_t y[8], const uint8_t x[8]) {
