@@ -203,6 +203,19 @@ def layers_beside():
     check('the same bits beside a device', logits[0] == logits[1])
 
 
+def bringing():
+    """Of long prompts a device computes the host's layers too, with as much brought as they have of matrices."""
+    model = os.path.join(MODELS, 'demo', 'demo-bf16.gguf')
+    args = '-c', '512', '--device', 'cpu,cpu', '--bring-rows', '9'
+    for n in 1, 3:
+        _, p = plan(model, *args, '-ngl', str(n))
+        matrices = sum(r['ram'] for r in p['rows'] if r['name'] in ('attention', 'feed-forward'))
+        check('what is brought', p['brings'] and 0.98 < p['bring_size'] / matrices <= 1, p)
+    for more in ('-ngl', '3', '-nopo'), ('-ngl', '99'):
+        _, p = plan(model, *args, *more)
+        check('nothing is brought', not p['brings'] and p['bring_size'] == 0, p)
+
+
 def traces():
     """What `trace record` writes has guesses, and replay and plan say what they bring, in time."""
     model = os.path.join(MODELS, 'moe', 'moe-Q4_K_M.gguf')
@@ -271,6 +284,7 @@ refusals()
 batches()
 if EXACT:  # a sanitizer's own memory is more than a layer's
     layers_beside()
+bringing()
 traces()
 print('%d passed, %d failed' % (passed, failed))
 sys.exit(failed > 0)

@@ -101,6 +101,7 @@ struct lode_placement {
     uint64_t bring_size;     /* for which so many bytes are brought, */
     double bring_seconds;    /* in so long; 0: not known */
     uint32_t bring_rows;     /* where it is quicker: steps of so many tokens or more; 0: not known, or none */
+    uint64_t bring_lacks;    /* not 0: nothing is brought, for want of so many bytes of a GPU beside the layers there */
     uint32_t n_layers;
     uint32_t ctx, parallel;
     uint32_t batch;          /* for the session: what was asked for, or more than its default where experts

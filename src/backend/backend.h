@@ -91,6 +91,7 @@ struct lode_instr {
     struct lode_value in[2];
     struct lode_part *parts; /* (n_parts); one for ops other than LINEAR */
     uint32_t n_parts;
+    const struct lode_instr *next_brought; /* of those behind it at its place, the first with a part that is */
     struct lode_wanted *ahead; /* (n_ahead) EXPERTS: what the next layer's are likely to be */
     uint32_t n_ahead;
     struct lode_guesses *guesses; /* whose they are; NULL: nobody guesses */

@@ -112,6 +112,11 @@ struct lode_cuda_bring_sizes {
 };
 void lode_cuda_bring_grow(struct lode_cuda_bring_sizes *s, const struct lode_operand *w);
 uint64_t lode_cuda_bring_pinned(const struct lode_cuda_bring_sizes *s); /* bytes of the host's memory that it takes */
+/* Lets the device fetch those of the n weights, of which `brought` has the ids, from where their file is mapped, as long
+ * as it is open; where it cannot, the host's threads copy them.  LODE_ERR_NOMEM. */
+int lode_cuda_fetch_layers(struct lode_cuda *c, const struct lode_source *source, const struct lode_weight *weights,
+                           const uint32_t *brought, uint32_t n, struct lode_error *err);
+bool lode_cuda_fetches_layers(const struct lode_cuda *c);
 /* Bytes that were brought so. */
 uint64_t lode_cuda_brought(const struct lode_cuda *c);
 

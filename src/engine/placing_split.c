@@ -47,6 +47,16 @@ static int choose_layers(struct placing *pl, uint32_t ctx, struct lode_error *er
 
 static int choose(struct placing *pl, uint32_t ctx, struct lode_error *err);
 
+/* Bytes that the device which lacks most does. */
+static uint64_t most_lacking(const struct placing *pl) {
+    uint64_t most = 0;
+    for (uint32_t p = 1; p < pl->m->n_places; p++) {
+        const uint64_t need = pl->device[p] + placing_cache_at(pl, p) + placing_sessions_at(pl, p);
+        most = need > pl->room[p] && need - pl->room[p] > most ? need - pl->room[p] : most;
+    }
+    return most;
+}
+
 /* The buffers that weights are brought by take less than a layer, but where not even they fit, none are. */
 int placing_choose_split(struct placing *pl, uint32_t ctx, struct lode_error *err) {
     const struct lode_model *m = pl->m;
@@ -54,11 +64,18 @@ int placing_choose_split(struct placing *pl, uint32_t ctx, struct lode_error *er
     for (uint32_t p = 1; p < m->n_places; p++)
         may |= m->devices[p].cuda != NULL;
     pl->brings = may && !pl->budget->no_bring && !m->n_ranks;
+    pl->p->bring_lacks = 0;
     LODE_TRY(choose(pl, ctx, err));
-    if (!pl->brings || placing_fits_devices(pl))
+    if (!pl->brings || (placing_fits_devices(pl) && pl->split.n_gpu_layers))
         return 0;
+    if (!pl->split.n_gpu_layers) /* not even one and the buffers fit */
+        LODE_TRY(try_split(pl, 1, m->hp.n_layers, ctx, err));
+    const uint64_t lacks = most_lacking(pl);
     pl->brings = false;
-    return choose(pl, ctx, err);
+    LODE_TRY(choose(pl, ctx, err));
+    if (pl->split.n_gpu_layers && placing_fits_devices(pl))
+        pl->p->bring_lacks = lacks;
+    return 0;
 }
 
 /* A GPU computes experts beside the host, unless the host was named for them or nothing is on a GPU.  Its memory has

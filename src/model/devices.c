@@ -133,6 +133,31 @@ int lode_model_size_experts(struct lode_model *m, struct lode_error *err) {
     return 0;
 }
 
+int lode_model_fetch_layers(struct lode_model *m, struct lode_error *err) {
+    const struct lode_plan *p = &m->plans[LODE_MANY];
+    struct lode_machine machine;
+    uint32_t n = 0, at = LODE_HOST;
+    uint64_t size = 0;
+    uint32_t *ids = p->n_instrs ? LODE_NEW_ARRAY(uint32_t, p->n_parts) : NULL;
+    if (p->n_instrs && !ids)
+        return lode_fail_nomem(err, "layers that a GPU is brought");
+    for (uint32_t i = 0; i < p->n_instrs; i++)
+        for (uint32_t k = 0; k < p->instrs[i].n_parts; k++) {
+            const struct lode_plan_part *part = &p->parts[p->instrs[i].first_part + k];
+            if (!part->brought)
+                continue;
+            at = p->instrs[i].place;
+            ids[n++] = part->w->id;
+            size += m->weights[part->w->id].size;
+        }
+    lode_machine_probe(&machine);
+    const bool may = n && m->devices[at].cuda && !lode_model_streams(m) && !m->opts.direct &&
+                     (!machine.ram_left || size < machine.ram_left);
+    const int rc = may ? lode_cuda_fetch_layers(m->devices[at].cuda, m->source, m->weights, ids, n, err) : 0;
+    lode_free(ids);
+    return rc;
+}
+
 int lode_model_keep_experts(struct lode_model *m, struct lode_error *err) {
     const uint8_t at = m->plans[LODE_BODY].beside;
     struct lode_cuda_experts_opts o = experts_opts(m);

@@ -18,6 +18,8 @@ int lode_model_size_experts(struct lode_model *m, struct lode_error *err);
 /* Room for experts beside the host.  Those that are mapped, and have room in memory beside what others hold, are
  * pinned there for the GPU to read. */
 int lode_model_keep_experts(struct lode_model *m, struct lode_error *err);
+/* A GPU that is brought layers reads them where they are mapped, if it can. */
+int lode_model_fetch_layers(struct lode_model *m, struct lode_error *err);
 /* By what the places that compute have for --numerics fast. */
 void lode_model_name_numerics(struct lode_model *m);
 

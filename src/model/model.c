@@ -172,6 +172,7 @@ static int fill(struct lode_model *m, lode_store_maker *make, void *user, struct
     LODE_TRY(make(&m->store, user, m, err));
     LODE_TRY(lode_model_fill_devices(m, err));
     LODE_TRY(lode_model_keep_experts(m, err));
+    LODE_TRY(lode_model_fetch_layers(m, err));
     lode_model_name_numerics(m);
     m->info.vectors_only = m->arch->encoder || m->hp.both_ways;
     m->opts.progress = NULL;

@@ -105,6 +105,15 @@ static void resolve_rank(struct lode_exec *e, char *const *slots, uint32_t rank)
             .n_parts = in->n_parts};
         suit_rank(&instrs[i], plan, rank);
     }
+    const struct lode_instr *next[LODE_PLACES] = {NULL};
+    for (uint32_t i = plan->n_instrs; i-- > 0;) {
+        const uint8_t place = plan->instrs[i].place;
+        bool brought = false;
+        for (uint32_t k = 0; k < instrs[i].n_parts; k++)
+            brought |= instrs[i].parts[k].brought;
+        instrs[i].next_brought = next[place];
+        next[place] = brought ? &instrs[i] : next[place];
+    }
     e->inputs[rank] = resolve(plan, slots, plan->input);
     e->results[rank] = resolve(plan, slots, plan->result);
 }

@@ -210,6 +210,10 @@ static void say_plan(const struct load_opts *o, const struct lode_model *m, cons
     if (p->gpu_beside)
         fprintf(stderr, "lode: note: %s of that are for the experts that are used most, and the GPU computes others that "
                         "it is brought\n", format_bytes((double)p->gpu_cache, a));
+    if (p->bring_lacks)
+        fprintf(stderr, "lode: note: the CPU computes its layers of long prompts too: to bring them to the GPU takes %s more "
+                        "of its memory than there is beside its layers (a smaller -ngl or -b)\n",
+                format_bytes((double)p->bring_lacks, a));
     if (p->brings && o->fit)
         fprintf(stderr, "lode: note: of long prompts the GPU computes the other layers too: %s are brought to it each time\n",
                 format_bytes((double)p->bring_size, a));

@@ -238,6 +238,9 @@ static void print_text(const struct lode_model *m, const struct lode_placement *
     if (p->brings && p->bring_rows)
         printf("Of a prompt's batch of %u tokens or more the GPU computes the CPU's layers too (but for attention): %s\n"
                "of weights are brought in %.0f ms.\n", p->bring_rows, format_bytes((double)p->bring_size, a), 1e3 * p->bring_seconds);
+    else if (p->bring_lacks)
+        printf("%s more of the GPU's memory, or fewer layers there, would let it compute the CPU's of long prompts too.\n",
+               format_bytes((double)p->bring_lacks, a));
     else if (p->brings && p->bring_seconds > 0)
         printf("The CPU computes its layers of a prompt quicker than their %s of weights could be brought to the GPU (%.0f ms).\n",
                format_bytes((double)p->bring_size, a), 1e3 * p->bring_seconds);
@@ -284,8 +287,8 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
     printf("],\n");
     printf("  \"gpu_beside\": %s, \"gpu_cache\": %llu, \"gpu_hit_rate\": %.6f, \"upload_seconds\": %.6f,\n",
            p->gpu_beside ? "true" : "false", (unsigned long long)p->gpu_cache, p->gpu_hit_rate, p->upload_seconds);
-    printf("  \"brings\": %s, \"bring_size\": %llu, \"bring_seconds\": %.6f, \"bring_rows\": %u,\n",
-           p->brings ? "true" : "false", (unsigned long long)p->bring_size, p->bring_seconds, p->bring_rows);
+    printf("  \"brings\": %s, \"bring_size\": %llu, \"bring_seconds\": %.6f, \"bring_rows\": %u, \"bring_lacks\": %llu,\n",
+           p->brings ? "true" : "false", (unsigned long long)p->bring_size, p->bring_seconds, p->bring_rows, (unsigned long long)p->bring_lacks);
     printf("  \"forks\": %u, \"fork_seconds\": %.9f, \"launches\": %u,\n", p->forks, b->fork_time,
            p->launches);
     printf("  \"vram_bytes_per_second\": %.0f, \"bus_bytes_per_second\": %.0f,\n", b->vram_speed,

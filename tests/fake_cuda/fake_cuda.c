@@ -233,7 +233,7 @@ static void carry(const struct move *m) {
         return;
     }
     memmove(m->to, m->from, m->n);
-    if (!pinned_at(m->from, m->n))
+    if (m->n < 8192 || !pinned_at(m->from, m->n))
         return;
     for (size_t i = 0; i < m->n; i++)
         sum = (sum ^ (unsigned char)m->to[i]) * 1099511628211u;

@@ -56,7 +56,8 @@ struct fake_cuda {
     uint64_t n_launches; /* of kernels, those of graphs too */
     uint64_t n_graphs;   /* launched */
     uint64_t n_overlaps; /* copies to a device asked for while one of other pinned memory was on its way */
-    uint64_t sum_up;     /* of what copies from the host brought, in whatever order */
+    uint64_t sum_up;     /* of what copies of 8 KB or more from the host brought, in whatever order (smaller ones may have
+                            addresses) */
     uint64_t most_used;  /* bytes of a device */
     uint64_t n_exchanges; /* calls of fake_nccl that may fail */
     uint64_t n_wrong;    /* calls that the driver's rules forbid */

@@ -1,8 +1,10 @@
 /* brought.h - products whose weights are not the device's: a step of many rows brings them (model/split.h, LODE_MANY).
  *
- * Rows of the matrices go up in halves of a double buffer, copied to pinned memory by the host's threads, which have
- * nothing else to do then; a half is laid out in planes and multiplied while the next is filled.  A half may have parts
- * of several matrices that read the same value, and a matrix come in several halves: a row's products are its own. */
+ * Rows of the matrices go up in loads, each to a room of a ring: from where their file is mapped, or copied to pinned
+ * memory by the host's threads, which have nothing else to do then.  A load is laid out in planes and multiplied while
+ * others are on their way, and where nobody has to copy them, they set out for the next product while the host is at
+ * work.  A load may have parts of several matrices that read the same value, and a matrix come in several loads: a
+ * row's products are its own. */
 #ifndef LODE_BACKEND_CUDA_BROUGHT_H
 #define LODE_BACKEND_CUDA_BROUGHT_H
 
@@ -19,5 +21,8 @@ uint64_t lode_cuda_bring_size(const struct lode_cuda_bring_sizes *s); /* bytes o
 bool lode_cuda_is_brought(const struct lode_instr *in);
 /* Runs it.  After an error nothing is on its way. */
 int lode_cuda_run_brought(const struct op *o, bool (*cancel)(void *user), void *user);
+/* Of the instruction with such weights that comes next, while the host is at work between: what there is room for sets
+ * out, where nobody has to copy it. */
+int lode_cuda_bring_ahead(struct run *r, const struct lode_instr *next, struct lode_error *err);
 
 #endif

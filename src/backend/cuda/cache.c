@@ -1,5 +1,6 @@
 #include "backend/cuda/cache.h"
 
+#include "backend/cuda/registered.h"
 #include "backend/cuda/run.h"
 #include "base/alloc.h"
 
@@ -7,21 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = 4096 };
-
-struct range { /* of the host's memory */
-    char *at;
-    size_t size;
-};
-
 struct lode_cuda_cache {
     const struct lode_cuda *c;
     pthread_mutex_t lock; /* of all that changes after create */
     lode_dev arena;       /* owned, as all below */
     struct lode_cuda_kind *kinds; /* (n_kinds) */
     struct lode_cuda_kept *layers; /* (n_layers) */
-    struct range *pinned; /* (n_pinned), registered with the driver */
-    uint32_t n_kinds, n_layers, n_pinned;
+    struct lode_cuda_registered host; /* the layers' matrices, if the device fetches them */
+    uint32_t n_kinds, n_layers;
     uint64_t size, in_use; /* bytes of slots */
 };
 
@@ -287,60 +281,25 @@ static bool find_host(const struct lode_cuda_experts_opts *o, const struct lode_
     return true;
 }
 
-static int by_address(const void *a, const void *b) {
-    const struct range *x = a, *y = b;
-    return (x->at > y->at) - (x->at < y->at);
-}
-
-/* Whole pages around them, those that touch as one, as a page can be registered once. */
-static uint32_t join(struct range *r, uint32_t n) {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const uintptr_t begin = (uintptr_t)r[i].at & ~(uintptr_t)(PAGE - 1);
-        const uintptr_t end = ((uintptr_t)r[i].at + r[i].size + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
-        r[i] = (struct range){(char *)begin, end - begin};
-    }
-    qsort(r, n, sizeof *r, by_address);
-    for (uint32_t i = 0; i < n; i++) {
-        struct range *last = kept ? &r[kept - 1] : NULL;
-        if (!last || r[i].at > last->at + last->size)
-            r[kept++] = r[i];
-        else if (r[i].at + r[i].size > last->at + last->size)
-            last->size = (size_t)(r[i].at + r[i].size - last->at);
-    }
-    return kept;
-}
-
-static void unpin_all(struct lode_cuda_cache *cache) {
-    for (uint32_t i = 0; i < cache->n_pinned; i++)
-        cache->c->cu.host_unregister(cache->pinned[i].at);
-    cache->n_pinned = 0;
-}
-
-/* Registers them, so that the device may fetch an expert with nobody's help; what the driver does not take is
- * copied by way of pinned buffers instead. */
+/* So that the device may fetch an expert with nobody's help; what the driver does not take is copied by way of
+ * pinned buffers instead. */
 static int pin_host(struct lode_cuda_cache *cache, const struct lode_cuda_experts_opts *o, struct lode_error *err) {
-    const struct lode_cu *cu = &cache->c->cu;
     uint32_t n = 0;
-    cache->pinned = LODE_NEW_ARRAY(struct range, 3 * cache->n_layers);
-    if (!cache->pinned)
+    struct lode_cuda_range *all = LODE_NEW_ARRAY(struct lode_cuda_range, 3 * cache->n_layers);
+    bool found = all;
+    if (!all)
         return lode_fail_nomem(err, "the GPU's cache of experts");
-    for (uint32_t i = 0; i < cache->n_layers; i++) {
+    for (uint32_t i = 0; found && i < cache->n_layers; i++) {
         struct lode_cuda_kept *l = &cache->layers[i];
-        if (!find_host(o, l, l->host))
-            return memset(l->host, 0, sizeof l->host), 0;
-        for (int k = 0; k < 3; k++)
-            cache->pinned[n++] = (struct range){(char *)(uintptr_t)l->host[k], l->kind->n_experts * l->kind->raw[k]};
+        found = find_host(o, l, l->host);
+        for (int k = 0; found && k < 3; k++)
+            all[n++] = (struct lode_cuda_range){(char *)(uintptr_t)l->host[k], l->kind->n_experts * l->kind->raw[k]};
     }
-    n = join(cache->pinned, n);
-    while (cache->n_pinned < n && cu->host_register(cache->pinned[cache->n_pinned].at, cache->pinned[cache->n_pinned].size,
-                                                    LODE_CU_REGISTER_READ_ONLY) == 0)
-        cache->n_pinned++;
-    if (cache->n_pinned == n)
-        return 0;
-    unpin_all(cache);
-    for (uint32_t i = 0; i < cache->n_layers; i++)
-        memset(cache->layers[i].host, 0, sizeof cache->layers[i].host);
+    if (!found || !lode_cuda_register(cache->c, &cache->host, all, n)) {
+        for (uint32_t i = 0; i < cache->n_layers; i++)
+            memset(cache->layers[i].host, 0, sizeof cache->layers[i].host);
+        lode_free(all);
+    }
     return 0;
 }
 
@@ -393,7 +352,7 @@ void lode_cuda_forget_experts(struct lode_cuda *c) {
     if (!cache)
         return;
     if (lode_cuda_enter(c, NULL) == 0) {
-        unpin_all(cache);
+        lode_cuda_unregister(cache->c, &cache->host);
         if (cache->arena)
             c->cu.free(cache->arena);
     }
@@ -406,12 +365,12 @@ void lode_cuda_forget_experts(struct lode_cuda *c) {
     pthread_mutex_destroy(&cache->lock);
     lode_free(cache->kinds);
     lode_free(cache->layers);
-    lode_free(cache->pinned);
+    lode_free(cache->host.at);
     lode_free(cache);
     c->cache = NULL;
 }
 
-bool lode_cuda_fetches_experts(const struct lode_cuda *c) { return c->cache && c->cache->n_pinned; }
+bool lode_cuda_fetches_experts(const struct lode_cuda *c) { return c->cache && c->cache->host.n; }
 
 int lode_cuda_experts_sizes(const struct lode_cuda *c, const struct lode_cuda_experts_opts *o,
                             struct lode_cuda_experts_sizes *out, struct lode_error *err) {

@@ -4,6 +4,7 @@
 
 #include "backend/cuda.h"
 #include "backend/cuda/driver.h"
+#include "backend/cuda/registered.h"
 #include "backend/cuda/kernels/shared.h"
 #include "backend/tuning.h"
 
@@ -102,6 +103,7 @@ struct lode_cuda {
     double upload_seconds;
     atomic_bool failed; /* a call has: the device may be lost */
     atomic_uint_least64_t brought; /* bytes: brought.c */
+    struct lode_cuda_registered layers; /* the host's, that it is brought */
     struct lode_cuda_cache *cache; /* owned; NULL: none */
     struct lode_memory memory; /* of the device; first-class so that it can be found from it */
 };

@@ -473,6 +473,7 @@ void lode_cuda_close(struct lode_cuda *c) {
         return;
     lode_cuda_forget_experts(c);
     if (c->context && lode_cuda_enter(c, NULL) == 0) {
+        lode_cuda_unregister(c, &c->layers);
         if (c->arena)
             c->cu.free(c->arena);
         for (int i = 0; i < LODE_CUDA_MODULES; i++)
@@ -482,6 +483,7 @@ void lode_cuda_close(struct lode_cuda *c) {
     if (c->context) /* whatever it has come to: a device that failed works again with a new one */
         c->cu.context_release(c->device);
     lode_cu_close(&c->cu);
+    lode_free(c->layers.at);
     lode_free(c->weights);
     lode_free(c);
 }

@@ -1,4 +1,5 @@
-/* half.h - halves of a double buffer: what goes up to the device, the next while the last is computed with.
+/* half.h - halves of a double buffer, or parts of a ring: what goes up to the device, the next while the last is computed
+ * with.
  *
  * Each half has pinned memory of the host's and as much of the device's.  A stream of copies fills it when nobody reads
  * what it had, and who computes waits for that:

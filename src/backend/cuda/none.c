@@ -113,6 +113,20 @@ uint64_t lode_cuda_bring_pinned(const struct lode_cuda_bring_sizes *s) {
     (void)s;
     return 0;
 }
+int lode_cuda_fetch_layers(struct lode_cuda *c, const struct lode_source *source, const struct lode_weight *weights,
+                           const uint32_t *brought, uint32_t n, struct lode_error *err) {
+    (void)c;
+    (void)source;
+    (void)weights;
+    (void)brought;
+    (void)n;
+    (void)err;
+    return 0;
+}
+bool lode_cuda_fetches_layers(const struct lode_cuda *c) {
+    (void)c;
+    return false;
+}
 uint64_t lode_cuda_brought(const struct lode_cuda *c) {
     (void)c;
     return 0;

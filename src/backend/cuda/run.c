@@ -76,7 +76,7 @@ static int run_bringing(struct run *r, const struct lode_instr *instrs, uint32_t
             return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
         LODE_TRY(lode_cuda_is_brought(in) ? lode_cuda_run_brought(&o, cancel, cancel_user) : lode_cuda_run_instr(&o));
     }
-    return 0;
+    return lode_cuda_bring_ahead(r, instrs[n - 1].next_brought, err);
 }
 
 int lode_cuda_run_all(struct run *r, const struct lode_instr *instrs, uint32_t n, uint32_t left,
