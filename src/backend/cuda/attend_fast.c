@@ -17,7 +17,7 @@ static const struct lode_cuda_attend_kernels *kernels_of(const struct op *o, con
     const struct lode_kv_view v = lode_kv_view(kv, a->layer);
     const struct lode_cuda_attend_kernels *k = &c->kernels.attend[l->type_k == LODE_BF16];
     const uint32_t room = (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED;
-    bool all = k->decode != NULL;
+    bool all = k->decode[0] && k->decode[1];
     for (int i = 0; i < LODE_CUDA_ATTEND_DIMS; i++)
         all &= k->many[i] && k->page[i];
     return o->r->o.fast && all && l->type_k == l->type_v && (l->type_k == LODE_F16 || l->type_k == LODE_BF16) &&
@@ -40,7 +40,7 @@ int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_
     at_once = at_once < 1 ? 1 : at_once < LODE_DECODE_FAST_BLOCKS ? at_once : LODE_DECODE_FAST_BLOCKS;
     uint32_t z = at_once * (uint32_t)o->r->c->multiprocessors / (x * rows);
     z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
-    LODE_TRY(lode_cuda_run_kernel(o, k->decode, x, rows, z, LODE_ATT_FAST_THREADS, shared, d));
+    LODE_TRY(lode_cuda_run_kernel(o, k->decode[group > 8], x, rows, z, LODE_ATT_FAST_THREADS, shared, d));
     return 1;
 }
 

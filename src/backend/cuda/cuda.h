@@ -34,7 +34,7 @@
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) \
     X(few) X(attention) X(attention_tile) X(attention_large) X(decode) X(decode_walk) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
-    X(wide_fast) X(few_fast) X(attention_fast) X(decode_fast)
+    X(wide_fast) X(few_fast) X(wide_gated) X(attention_fast) X(decode_fast)
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,
@@ -62,11 +62,12 @@ struct lode_cuda_kernels {
     } fast[2];                    /* of F16, BF16; NULLs before Ampere */
     struct lode_cuda_attend_kernels {
         void *many[LODE_CUDA_ATTEND_DIMS], *page[LODE_CUDA_ATTEND_DIMS]; /* heads of up to 64, 128, 256 numbers */
-        void *decode;
+        void *decode[2]; /* of up to 8, 16 query heads at a time */
     } attend[2]; /* with keys and values in F16, in BF16; NULLs before Ampere */
     struct {
         void *x, *few_x, *few[2][4]; /* few: of blocks of 256, of 32; for one row, 8, 16, 32 */
         void *wide[LODE_DTYPE_COUNT][2]; /* 64 and 128 rows a block */
+        void *gated[LODE_DTYPE_COUNT];   /* gate and up multiplied; 128 rows */
     } packed;                     /* of packed weights in --numerics fast; NULLs on none but Hopper */
 };
 

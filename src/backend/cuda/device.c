@@ -1,5 +1,6 @@
 /* device.c - finding a device, its kernels and its memory. */
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/kernels/gated.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -343,7 +344,11 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_fast", name, most, &k->many[i], err));
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_page", name, most, &k->page[i], err));
     }
-    return find_fast(c, LODE_CUDA_MODULE_decode_fast, "decode_fast", type, most, &k->decode, err);
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "%s_%d", type, 8 << i);
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_fast, "decode_fast", name, most, &k->decode[i], err));
+    }
+    return 0;
 }
 
 bool lode_cuda_has_fast(const struct lode_cuda *c) {
@@ -387,6 +392,9 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     LODE_TRY(find_fast_family(c, &c->kernels.fast[0], "f16", err));
     LODE_TRY(find_fast_family(c, &c->kernels.fast[1], "bf16", err));
     LODE_TRY(find_packed_fast(c, err));
+#define GATED(suffix, type) LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_gated, "wide_gated_" #suffix, &c->kernels.packed.gated[LODE_##type], err));
+    LODE_CUDA_GATED_LIST(GATED)
+#undef GATED
     LODE_TRY(find_attend(c, &c->kernels.attend[0], "f16", err));
     LODE_TRY(find_attend(c, &c->kernels.attend[1], "bf16", err));
     void *const large[] = {c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,

@@ -97,10 +97,11 @@ static int run_few(const struct op *o, const struct lode_part *parts, uint32_t n
 
 /* ---- many ---- */
 
-/* How the part's matrix lies, for copies of half a tile's rows by a panel; false: the driver doesn't take it. */
+/* How the part's matrix lies, for copies of half a tile's rows by a panel (gate and up fill a half each); false: the driver
+ * doesn't take it. */
 static bool map_of(const struct op *o, const struct lode_part *p, struct lode_cuda_map *map) {
     const uint64_t sizes[2] = {p->w->cols, p->w->rows}, strides[1] = {lode_cuda_row_size(p->w->type, p->w->cols)};
-    const uint32_t box[2] = {64, LODE_FAST_TILE / LODE_FAST_CLUSTER_X}, steps[2] = {1, 1};
+    const uint32_t box[2] = {64, LODE_FAST_TILE / 2}, steps[2] = {1, 1};
     return o->r->c->cu.tensor_map(map, p->w->type == LODE_F16 ? LODE_CU_MAP_F16 : LODE_CU_MAP_BF16, 2,
                                   (void *)(uintptr_t)lode_cuda_weight(o, p->w), sizes, strides, box, steps, 0,
                                   LODE_CU_MAP_SWIZZLE_128, LODE_CU_MAP_PROMOTE_256, 0) == 0;
@@ -114,8 +115,23 @@ static int multiply(const struct op *o, const struct lode_cuda_fast_kernels *k, 
                 : lode_cuda_run_kernel(o, k->tile, f->x_tiles, f->w_tiles, 1, 256, LODE_FAST_TILE_SHARED, f);
 }
 
+/* The parts as tiles of w; false: not all by Hopper's kernel. */
+static bool lay_out_tiles(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
+                          struct lode_cuda_fast_args *f) {
+    const bool gated = f->end.output == LODE_GEMV_GLU;
+    bool wide = kernels_of(o, parts[0].w->type)->wide != NULL;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        f->g.parts[i] = lode_cuda_part(o, &parts[i], gated ? 0 : f->w_tiles);
+        f->w_tiles += up(parts[i].w->rows, LODE_FAST_TILE);
+        wide = wide && map_of(o, &parts[i], &f->maps[i]);
+    }
+    if (gated) /* half of a tile is gate's, half up's */
+        f->w_tiles = up(parts[0].w->rows, LODE_FAST_TILE / 2);
+    return wide;
+}
+
 int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
-                       uint32_t n_x, const struct lode_cuda_norm *norm) {
+                       uint32_t n_x, const struct lode_cuda_norm *norm, const struct lode_cuda_after *after) {
     const struct lode_operand *w = parts[0].w;
     const bool packed = lode_cuda_is_packed(w->type);
     const struct lode_cuda_fast_kernels *k = kernels_of(o, w->type);
@@ -123,16 +139,18 @@ int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32
     const uint64_t tile = lode_cuda_fast_tile(w->cols);
     const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / tile) * LODE_FAST_TILE; /* rows at once */
     struct lode_cuda_fast_args f = {.g = {.x = {o->r->scratch, tile}, .cols = w->cols, .n_parts = n_parts, .x_div = 1}};
-    if (n_x <= LODE_FEW_ROWS)
+    if (after)
+        f.end = after->end;
+    if (n_x <= LODE_FEW_ROWS && !after)
         return run_few(o, parts, n_parts, x, n_x, norm);
     if (most == 0)
         return lode_fail(o->err, LODE_ERR_UNSUPPORTED, "--numerics fast", "rows of %u numbers are too long", w->cols);
-    bool wide = k->wide != NULL;
-    for (uint32_t i = 0; !packed && i < n_parts; i++) {
-        f.g.parts[i] = lode_cuda_part(o, &parts[i], f.w_tiles);
-        f.w_tiles += up(parts[i].w->rows, LODE_FAST_TILE);
-        wide = wide && map_of(o, &parts[i], &f.maps[i]);
-    }
+    const bool wide = !packed && lay_out_tiles(o, parts, n_parts, &f);
+    if (after && (packed ? f.end.output == LODE_GEMV_GLU && !lode_cuda_can_gate_packed(o, parts, n_x) : !wide))
+        return 0;
+    struct lode_cuda_mat y[LODE_CUDA_PARTS];
+    for (uint32_t i = 0; i < n_parts; i++)
+        y[i] = after ? after->y : lode_cuda_mat(&parts[i].out);
     struct lode_cuda_fast_x_args xa = {.x = x, .y = o->r->scratch, .tile_size = tile, .cols = w->cols,
                                        .input = norm ? LODE_GEMV_NORM : LODE_GEMV_AS_IS};
     if (norm) {
@@ -143,14 +161,20 @@ int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32
     for (uint32_t first = 0; first < n_x; first += most) {
         xa.n_x = f.g.n_x = n_x - first < most ? n_x - first : most;
         f.x_tiles = up(f.g.n_x, LODE_FAST_TILE);
+        for (uint32_t i = 0; i < n_parts; i++) {
+            f.g.parts[i].y = y[i].data;
+            f.g.parts[i].y_stride = y[i].stride;
+        }
         LODE_TRY(lode_cuda_run_kernel(o, round, xa.n_x, 1, 1, 512, norm ? w->cols * 4 : 0, &xa));
-        LODE_TRY(packed ? lode_cuda_multiply_packed(o, parts, n_parts, tile, first, xa.n_x)
+        LODE_TRY(packed ? lode_cuda_multiply_packed(o, parts, n_parts, y, tile, xa.n_x, &f.end)
                         : multiply(o, k, wide, &f));
         xa.x.data += most * xa.x.stride;
         if (xa.x_out.data)
             xa.x_out.data += most * xa.x_out.stride;
+        if (f.end.residual)
+            f.end.residual += most * f.end.residual_stride;
         for (uint32_t i = 0; i < n_parts; i++)
-            f.g.parts[i].y += most * f.g.parts[i].y_stride;
+            y[i].data += most * y[i].stride;
     }
-    return 0;
+    return 1;
 }

@@ -35,21 +35,38 @@ int lode_cuda_run_few_packed(const struct op *o, struct lode_cuda_few_args *f, s
 
 /* ---- many ---- */
 
-int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts, uint32_t n_parts, uint64_t tile_size,
-                              uint32_t first, uint32_t n_x) {
+bool lode_cuda_can_gate_packed(const struct op *o, const struct lode_part parts[2], uint32_t n_x) {
+    const struct lode_operand *gate = parts[0].w, *up = parts[1].w;
+    return o->r->c->kernels.packed.gated[gate->type] && gate->type == up->type && gate->rows == up->rows &&
+           gate->rows % (LODE_WIDE_W / 2) == 0 && !parts[0].bias && !parts[1].bias &&
+           lode_cuda_wide_rows(o, gate, gate->rows / (LODE_WIDE_W / 2), n_x) == 128;
+}
+
+int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
+                              const struct lode_cuda_mat *y, uint64_t tile_size, uint32_t n_x,
+                              const struct lode_cuda_fast_end *end) {
+    const bool gated = end->output == LODE_GEMV_GLU; /* by one unit for both */
     for (uint32_t p = 0; p < n_parts;) { /* runs of one type */
         const struct lode_operand *w = parts[p].w;
-        struct lode_cuda_gemm_args a = {.x = {o->r->scratch, tile_size}, .n_x = n_x, .cols = w->cols, .x_div = 1};
+        struct lode_cuda_packed_args f = {.g = {.x = {o->r->scratch, tile_size}, .n_x = n_x, .cols = w->cols, .x_div = 1},
+                                          .end = *end};
+        struct lode_cuda_gemm_args *a = &f.g;
         for (; p < n_parts && parts[p].w->type == w->type; p++) {
-            struct lode_cuda_part *part = &a.parts[a.n_parts++];
-            *part = lode_cuda_part(o, &parts[p], a.w_tiles);
-            part->y += first * part->y_stride;
-            a.w_tiles += (part->rows + LODE_WIDE_W - 1) / LODE_WIDE_W;
+            struct lode_cuda_part *part = &a->parts[a->n_parts++];
+            *part = lode_cuda_part(o, &parts[p], a->w_tiles);
+            part->y = y[p].data;
+            part->y_stride = y[p].stride;
+            a->w_tiles += (part->rows + LODE_WIDE_W - 1) / LODE_WIDE_W;
         }
-        const uint32_t rows = lode_cuda_wide_rows(o, w, a.w_tiles, n_x), units = (n_x + rows - 1) / rows * a.w_tiles,
+        if (gated) { /* half a tile of each; the second part has none of its own */
+            a->w_tiles = a->parts[0].rows / (LODE_WIDE_W / 2);
+            a->n_parts = 1;
+        }
+        const uint32_t rows = gated ? 128 : lode_cuda_wide_rows(o, w, a->w_tiles, n_x), units = (n_x + rows - 1) / rows * a->w_tiles,
                        most = (uint32_t)o->r->c->multiprocessors;
-        LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.packed.wide[w->type][rows == 128], units < most ? units : most,
-                                      1, 1, LODE_WIDE_THREADS, LODE_WIDE_SHARED, &a));
+        void *const kernel = gated ? o->r->c->kernels.packed.gated[w->type] : o->r->c->kernels.packed.wide[w->type][rows == 128];
+        LODE_TRY(lode_cuda_run_kernel(o, kernel, units < most ? units : most,
+                                      1, 1, LODE_WIDE_THREADS, LODE_WIDE_SHARED, &f));
     }
     return 0;
 }

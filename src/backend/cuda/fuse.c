@@ -3,8 +3,8 @@
  *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu; steps of one row
  *         .. the same with quantised weights    few.cu, two launches; steps of 2 to 32 rows, and of
  *                                               one long row that is only rounded before
- *         .. the same with --numerics fast      gemv_fast.cu, few_fast.cu; steps of up to 32 rows; of more, the
- *                                               norm and the product, gemm_fast.cu, wide_fast.cu
+ *         .. the same with --numerics fast      gemv_fast.cu, few_fast.cu; steps of up to 32 rows; of more
+ *                                               gemm_fast.cu, wide_fast.cu, wide_gated.cu
  *     [QUANT] EXPERTS [ADD]                     two launches of gemv.cu; steps of one row
  *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
@@ -441,20 +441,52 @@ static int run_few_fast(const struct op *o, uint32_t n, const struct chain *c) {
     return (int)c->n;
 }
 
-/* More: the norm and the product. */
-static int run_normed_fast(const struct op *o, uint32_t n, const struct chain *c) {
+/* What comes after the product of a chain, of many rows; false: nothing that could be done with it. */
+static bool find_after(const struct op *o, const struct chain *c, struct lode_cuda_after *after) {
+    const struct lode_part *parts = c->mul->parts;
+    if (!c->glu && !c->add)
+        return false;
+    const struct lode_value *y = result_of(c->glu ? c->glu : c->add), *res = residual_of(c);
+    if (writes_what_it_reads(o, c, y) || (c->glu && parts[0].w->rows != parts[1].w->rows))
+        return false;
+    *after = (struct lode_cuda_after){.y = lode_cuda_mat(y)};
+    after->end.output = c->glu ? LODE_GEMV_GLU : LODE_GEMV_ADD;
+    if (c->glu)
+        after->end.act = c->glu->p.glu.act;
+    if (c->add) {
+        after->end.residual = address(res);
+        after->end.residual_stride = res->stride;
+        after->end.product_first = same_place(&c->add->in[0], result_of(c->mul));
+        after->end.scale = c->add->p.add.scale;
+    }
+    return true;
+}
+
+/* More: the norm, the product and what comes after it. */
+static int run_many_fast(const struct op *o, uint32_t n, const struct chain *c) {
+    const struct lode_instr *mul = c->mul;
     struct lode_cuda_gemv_args copies = {0};
-    if (!c->norm || c->norm->parts[0].out.width * 4 > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED ||
+    struct lode_cuda_after after;
+    if ((c->norm && c->norm->parts[0].out.width * 4 > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED) ||
         !set_copies(o, n, c, &copies))
         return 0;
-    const struct lode_cuda_norm norm = {.weight = lode_cuda_weight(o, c->norm->parts[0].w),
-                                        .eps = c->norm->p.rms_norm.eps,
+    const struct lode_cuda_norm norm = {.weight = c->norm ? lode_cuda_weight(o, c->norm->parts[0].w) : 0,
+                                        .eps = c->norm ? c->norm->p.rms_norm.eps : 0,
                                         .copy = {copies.x_out, copies.x_out ? result_of(c->norm)->stride : 0}};
-    for (uint32_t i = 0; i < c->mul->n_parts; i++) /* what is normed in pieces is still read */
-        if (overlap(&c->mul->parts[i].out, input_of(c), o->n))
+    const struct lode_cuda_norm *before = c->norm ? &norm : NULL;
+    const struct lode_cuda_mat x = lode_cuda_mat(input_of(c));
+    if (find_after(o, c, &after)) {
+        const int all = lode_cuda_run_fast(o, mul->parts, mul->n_parts, x, o->n, before, &after);
+        if (all != 0)
+            return all < 0 ? all : (int)c->n;
+    }
+    if (!before)
+        return 0;
+    for (uint32_t i = 0; i < mul->n_parts; i++) /* what is normed in pieces is still read */
+        if (overlap(&mul->parts[i].out, input_of(c), o->n))
             return 0;
-    LODE_TRY(lode_cuda_run_fast(o, c->mul->parts, c->mul->n_parts, lode_cuda_mat(input_of(c)), o->n, &norm));
-    return (int)(c->mul - o->in) + 1;
+    LODE_TRY(lode_cuda_run_fast(o, mul->parts, mul->n_parts, x, o->n, before, NULL));
+    return (int)(mul - o->in) + 1;
 }
 
 static bool has_rounded_gemv(enum lode_dtype act) { return act != LODE_NONE && act != LODE_F32; }
@@ -640,7 +672,7 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
         !find_chain(o, n, &c))
         return 0;
     if (is_fast(o, &c))
-        return o->n <= LODE_FEW_ROWS ? run_few_fast(o, n, &c) : run_normed_fast(o, n, &c);
+        return o->n <= LODE_FEW_ROWS ? run_few_fast(o, n, &c) : run_many_fast(o, n, &c);
     if (o->n > LODE_FEW_ROWS)
         return 0;
     if (o->n > 1 && c.mul->op != LODE_OP_LINEAR)

@@ -115,7 +115,7 @@ static int run_linear(const struct op *o) {
         const struct lode_operand *w = in->parts[first].w;
         uint32_t n = heads ? 0 : lode_cuda_fast_parts(o, in->parts + first, in->n_parts - first, in->in[0].type);
         if (n > 0) {
-            LODE_TRY(lode_cuda_run_fast(o, in->parts + first, n, lode_cuda_mat(&in->in[0]), n_x, NULL));
+            LODE_TRY(lode_cuda_run_fast(o, in->parts + first, n, lode_cuda_mat(&in->in[0]), n_x, NULL, NULL));
             first += n;
             continue;
         }

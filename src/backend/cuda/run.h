@@ -176,19 +176,28 @@ struct lode_cuda_norm {
     float eps;
     struct lode_cuda_mat copy; /* of the normed rows, for others; may be 0 */
 };
-/* n_x rows of x by such parts; norm: NULL or what comes before. */
+/* A residual or an activation that comes after, and where its result goes. */
+struct lode_cuda_after {
+    struct lode_cuda_fast_end end;
+    struct lode_cuda_mat y;
+};
+/* n_x rows of x by such parts; norm, after: NULL or what comes before and after (more than LODE_FEW_ROWS rows): 1, or 0 and
+ * nothing done where that is to be launched by itself. */
 int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
-                       uint32_t n_x, const struct lode_cuda_norm *norm);
+                       uint32_t n_x, const struct lode_cuda_norm *norm, const struct lode_cuda_after *after);
 /* At most LODE_FEW_ROWS rows with what comes before and after them: f without x's place, tiles and shared memory;
  * x and x_out: the rows' strides. */
 int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uint64_t x_stride, uint64_t x_out_stride);
 
-/* fast_packed.c: the same of packed weights: whether they are such; a few rows; n_x rows from `first` on, that lie in
- * tiles of tile_size bytes in the scratch. */
+/* fast_packed.c: the same of packed weights: whether they are such; a few rows; whether a gate and what it
+ * gates can be multiplied where they are stored; n_x rows that lie in tiles of tile_size bytes in the scratch, to y
+ * (n_parts). */
 bool lode_cuda_is_packed(enum lode_dtype type);
 int lode_cuda_run_few_packed(const struct op *o, struct lode_cuda_few_args *f, struct lode_cuda_fast_x_args *x);
-int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts, uint32_t n_parts, uint64_t tile_size,
-                              uint32_t first, uint32_t n_x);
+bool lode_cuda_can_gate_packed(const struct op *o, const struct lode_part parts[2], uint32_t n_x);
+int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
+                              const struct lode_cuda_mat *y, uint64_t tile_size, uint32_t n_x,
+                              const struct lode_cuda_fast_end *end);
 
 /* attend_fast.c: attention of --numerics fast: 1, or 0 where the layer's is exact.  Of one row a sequence, whose pages'
  * parts are still to be merged; of any step. */

@@ -167,13 +167,12 @@ DEVICE void store(const struct lode_cuda_att_args &a, const struct own_rows &own
     for (int i = 0; i < 2; i++) {
         if (!own.q[i])
             continue;
-        const float *sink = sinks ? sinks + own.head[i] : NULL;
+        const struct ending end = ending_of(o.max[i], o.total[i], sinks ? sinks + own.head[i] : NULL);
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++)
             if (8 * n < a.head_dim_v)
                 *(float2 *)(own.y[i] + 8 * n + threadIdx.x % 4 * 2) =
-                    make_float2(finish(o.max[i], o.total[i], o.y[n][2 * i], sink),
-                                finish(o.max[i], o.total[i], o.y[n][2 * i + 1], sink));
+                    make_float2(ended(o.y[n][2 * i], end), ended(o.y[n][2 * i + 1], end));
     }
 }
 
@@ -248,7 +247,7 @@ template <class T, int DIM, bool ONE_PAGE> DEVICE void attend(const struct lode_
         if (any) {
             float c[KEY_TILES][4];
             score<T, DIM>(c, q, shared_at(k), dim);
-            weigh<T>(w, c, own.scale, a.cap, seen,
+            weigh<T, 2>(w, c, own.scale, a.cap, seen,
                      __all_sync(0xffffffffu, seen.n[0] == PAGE && seen.n[1] == PAGE));
         }
         copies_wait<0>();

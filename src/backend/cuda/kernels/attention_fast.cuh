@@ -114,8 +114,8 @@ struct weights {
     uint32_t p[PAGE / 16][4];
     float max[2], total[2];
 };
-/* c: scores; scale: the rows'; whole: all rows of the warp see all keys. */
-template <class T>
+/* c: scores; scale: the rows'; whole: all rows of the warp see all keys.  ROWS 1: there are no rows r + 8. */
+template <class T, int ROWS>
 DEVICE void weigh(struct weights &w, float (&c)[KEY_TILES][4], const float (&row_scale)[2], float cap,
                   const struct sight &seen, bool whole) {
     const uint32_t first = threadIdx.x % 4 * 2;
@@ -124,7 +124,7 @@ DEVICE void weigh(struct weights &w, float (&c)[KEY_TILES][4], const float (&row
 #pragma unroll
         for (int t = 0; t < KEY_TILES; t++)
 #pragma unroll
-            for (int e = 0; e < 4; e++)
+            for (int e = 0; e < 2 * ROWS; e++)
                 c[t][e] = cap * lode_tanhf(c[t][e] * scale[e / 2] / cap);
         scale[0] = scale[1] = 1;
     }
@@ -132,11 +132,11 @@ DEVICE void weigh(struct weights &w, float (&c)[KEY_TILES][4], const float (&row
 #pragma unroll
         for (int t = 0; t < KEY_TILES; t++)
 #pragma unroll
-            for (int e = 0; e < 4; e++)
+            for (int e = 0; e < 2 * ROWS; e++)
                 c[t][e] = 8 * t + first + e % 2 - seen.lo[e / 2] < seen.n[e / 2] ? c[t][e] : -INFINITY;
     float most[2];
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < ROWS; i++) {
         float m = -INFINITY;
 #pragma unroll
         for (int t = 0; t < KEY_TILES; t++)
@@ -150,19 +150,37 @@ DEVICE void weigh(struct weights &w, float (&c)[KEY_TILES][4], const float (&row
 #pragma unroll
     for (int t = 0; t < KEY_TILES; t++)
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < ROWS; i++) {
             const float a = power_of_2(fmaf(c[t][2 * i], scale[i], -most[i]) * 1.44269504088896341f);
             const float b = power_of_2(fmaf(c[t][2 * i + 1], scale[i], -most[i]) * 1.44269504088896341f);
             w.total[i] += a;
             w.total[i] += b;
             w.p[t / 2][t % 2 * 2 + i] = rounded_pair<T>(a, b);
+            if (ROWS == 1)
+                w.p[t / 2][t % 2 * 2 + 1] = 0;
         }
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < ROWS; i++) {
         w.total[i] += __shfl_xor_sync(0xffffffffu, w.total[i], 1);
         w.total[i] += __shfl_xor_sync(0xffffffffu, w.total[i], 2);
     }
 }
+
+/* What finish (attention.cuh) does to all numbers of a row, found once. */
+struct ending {
+    float old, by;
+};
+DEVICE struct ending ending_of(float m, float l, const float *sink) {
+    struct ending e = {1, 0};
+    if (sink) {
+        const float top = m > *sink ? m : *sink;
+        e.old = lode_expf(m - top);
+        l = fmaf(1.0f, lode_expf(*sink - top), l * e.old);
+    }
+    e.by = 1.0f / l;
+    return e;
+}
+DEVICE float ended(float o, const struct ending &e) { return o * e.old * e.by; }
 
 /* ---- values ---- */
 

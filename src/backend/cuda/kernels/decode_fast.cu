@@ -17,15 +17,27 @@ enum { HEADS = LODE_DECODE_FAST_HEADS, LD_S = LODE_DECODE_FAST_SCORES };
 
 extern __shared__ __align__(16) uint8_t decode_mem[];
 
-/* The row's own key and value to where they are kept, by two warps; key: room for one. */
+/* A warp stores n numbers in one place, and in another one where there is one: put_row's bits. */
+template <class T> DEVICE void put_halves(uint8_t *y, uint8_t *also, const float *x, uint32_t n) {
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x % 32; i < n; i += 32) {
+        const uint16_t v = T::SCALED ? f32_f16(x[i]) : f32_bf16(x[i]);
+        ((uint16_t *)y)[i] = v;
+        if (also)
+            ((uint16_t *)also)[i] = v;
+    }
+}
+/* The row's own key and value to where they are kept, by two warps, and where this is the page that waits in shared memory
+ * (k, v; NULL: it is not) into it; key: room for one. */
+template <class T>
 DEVICE void put_own(const struct lode_cuda_prepare_args &a, float *key, const struct page_of &p, const struct seen &w,
-                    uint32_t head, uint32_t row) {
+                    uint32_t head, uint32_t row, uint8_t *k, uint8_t *v) {
     const uint32_t warp = threadIdx.x / 32;
     if (warp == 2)
-        put_row((uint8_t *)p.v + p.own * w.v_stride, own_value(a, head, row), a.head_dim_v, w.type_v);
+        put_halves<T>((uint8_t *)p.v + p.own * w.v_stride, v, own_value(a, head, row), a.head_dim_v);
     if (warp == 3) {
         prepare_key(a, key, head, row);
-        put_row((uint8_t *)p.k + p.own * w.k_stride, key, a.head_dim, w.type_k);
+        put_halves<T>((uint8_t *)p.k + p.own * w.k_stride, k, key, a.head_dim);
     }
 }
 
@@ -61,15 +73,22 @@ struct results {
     float2 *ml; /* (heads, max_pages); NULL: y are to be finished */
     size_t stride;
 };
-template <class T>
+template <class T, int ROWS>
 DEVICE void mix(const struct lode_cuda_att_args &a, const struct results &to, const struct weights &w, uint32_t values,
                 uint32_t n_q, uint32_t first_head) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, ld = LODE_ATT_FAST_STRIDE(a.head_dim_v);
     if (to.ml && warp == 0 && lane % 4 == 0)
 #pragma unroll
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < ROWS; i++)
             if (lane / 4 + 8 * i < n_q)
                 to.ml[(size_t)(lane / 4 + 8 * i) * a.max_pages] = make_float2(w.max[i], w.total[i]);
+    struct ending end[ROWS];
+    if (!to.ml)
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const uint32_t head = first_head + min(lane / 4 + 8 * i, n_q - 1);
+            end[i] = ending_of(w.max[i], w.total[i], a.sinks ? at<const float>(a.sinks) + head : NULL);
+        }
 #pragma unroll 2
     for (uint32_t g = warp; g < a.head_dim_v / 16; g += FAST_WARPS) {
         float y[2][4] = {};
@@ -77,16 +96,15 @@ DEVICE void mix(const struct lode_cuda_att_args &a, const struct results &to, co
         for (int s = 0; s < PAGE / 16; s++)
             mix_step<T>(y[0], y[1], w, values, ld, g, s);
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < ROWS; i++) {
             const uint32_t head = lane / 4 + 8 * i;
             if (head >= n_q)
                 continue;
-            const float *sink = a.sinks ? at<const float>(a.sinks) + first_head + head : NULL;
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 float2 v = make_float2(y[h][2 * i], y[h][2 * i + 1]);
                 if (!to.ml)
-                    v = make_float2(finish(w.max[i], w.total[i], v.x, sink), finish(w.max[i], w.total[i], v.y, sink));
+                    v = make_float2(ended(v.x, end[i]), ended(v.y, end[i]));
                 *(float2 *)(to.y + head * to.stride + 16 * g + 8 * h + lane % 4 * 2) = v;
             }
         }
@@ -104,7 +122,8 @@ DEVICE struct whole_page whole_page_at(const struct seen &w, uint32_t z) {
     return {p.k - lo * w.k_stride, p.v - lo * w.v_stride, lo, p.n, p.own < PAGE ? lo + p.own : (uint32_t)PAGE};
 }
 
-template <class T> DEVICE void decode(const struct lode_cuda_decode_args &d) {
+/* ROWS: 1 where a head of keys has up to eight query heads. */
+template <class T, int ROWS> DEVICE void decode(const struct lode_cuda_decode_args &d) {
     __shared__ float2 factors[HEADS];
     const struct lode_cuda_att_args &a = d.att;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y;
@@ -137,11 +156,12 @@ template <class T> DEVICE void decode(const struct lode_cuda_decode_args &d) {
         prepare_queries(d.heads, x, n_q, row);
         if ((w.n_pages - 1 - blockIdx.z) % gridDim.z == 0) { /* the block that gets to the row's own page */
             const struct page_of last = page_at(w, w.n_pages - 1, page_base(w, w.n_pages - 1));
-            put_own(d.heads, x + HEADS * dim, last, w, head, row);
+            const bool waits = p.own < PAGE;
+            put_own<T>(d.heads, x + HEADS * dim, last, w, head, row, waits ? k + p.own * ld : NULL,
+                    waits ? v + p.own * LODE_ATT_FAST_STRIDE(dim_v) : NULL);
         }
         __syncthreads();
-    }
-    if (p.own < PAGE) { /* what was left out */
+    } else if (p.own < PAGE) { /* what was left out */
         if (threadIdx.x < dim / 8)
             copy_async<16>(k + p.own * ld + 16 * threadIdx.x, p.k + p.own * w.k_stride + 16 * threadIdx.x);
         if (threadIdx.x < dim_v / 8)
@@ -164,7 +184,7 @@ template <class T> DEVICE void decode(const struct lode_cuda_decode_args &d) {
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
-            for (int i = 0; i < 2; i++)
+            for (int i = 0; i < ROWS; i++)
                 *(float2 *)(s + (lane / 4 + 8 * i) * LD_S + 16 * warp + 8 * h + lane % 4 * 2) =
                     make_float2(t[h][2 * i], t[h][2 * i + 1]);
         __syncthreads(); /* all scores are there, keys are read by nobody any more */
@@ -177,7 +197,7 @@ template <class T> DEVICE void decode(const struct lode_cuda_decode_args &d) {
         struct sight seen;
         struct weights e;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < ROWS; i++) {
             scale[i] = a.scale * factors[lane / 4 + 8 * i].y;
             seen.lo[i] = lo, seen.n[i] = n;
 #pragma unroll
@@ -186,7 +206,7 @@ template <class T> DEVICE void decode(const struct lode_cuda_decode_args &d) {
                 c[tile][2 * i] = two.x, c[tile][2 * i + 1] = two.y;
             }
         }
-        weigh<T>(e, c, scale, a.cap, seen, n == PAGE);
+        weigh<T, ROWS>(e, c, scale, a.cap, seen, n == PAGE);
         copies_wait<1>();
         __syncthreads(); /* the values are there */
         struct results to = {row_at<float>(a.y, row) + first_head * dim_v, NULL, dim_v};
@@ -196,7 +216,7 @@ template <class T> DEVICE void decode(const struct lode_cuda_decode_args &d) {
             to.ml = (float2 *)(at<float>(a.scratch) + n_parts * dim_v) + part;
             to.stride = (size_t)a.max_pages * dim_v;
         }
-        mix<T>(a, to, e, shared_at(v), n_q, first_head);
+        mix<T, ROWS>(a, to, e, shared_at(v), n_q, first_head);
         __syncthreads(); /* values are read by nobody any more */
         if (next < w.n_pages)
             ask_rows(v, p.v, w.v_stride, p.lo, p.n, dim_v, PAGE);
@@ -204,13 +224,16 @@ template <class T> DEVICE void decode(const struct lode_cuda_decode_args &d) {
     }
 }
 
-/* blockIdx: head of keys and which sixteen of its query heads, row, first page */
-#define DECODE(type)                                                                               \
+/* decode_fast_TYPE_HEADS: of up to so many query heads of a head of keys at a time; blockIdx: head of keys and which of
+ * those, row, first page. */
+#define DECODE(type, heads)                                                                        \
     extern "C" __global__ void __launch_bounds__(FAST_THREADS, LODE_DECODE_FAST_BLOCKS)             \
-        decode_fast_##type(const __grid_constant__ struct lode_cuda_decode_args a) {                \
-        decode<struct type>(a);                                                                    \
+        decode_fast_##type##_##heads(const __grid_constant__ struct lode_cuda_decode_args a) {      \
+        decode<struct type, heads / 8>(a);                                                         \
     }
-DECODE(f16)
-DECODE(bf16)
+DECODE(f16, 8)
+DECODE(f16, 16)
+DECODE(bf16, 8)
+DECODE(bf16, 16)
 
 #endif

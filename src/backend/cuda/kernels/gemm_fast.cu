@@ -3,12 +3,14 @@
  * A block of threads has 128 rows of w by 128 of x, which comes rounded, in panels (fast_x).
  *
  * Hopper: one thread copies stages of 64 numbers of K, a warpgroup has 64 rows of w.  The sums of a slice are
- * added to a result while the next slice's begin, in accumulators of their own.  Two by two blocks are a
+ * added to a result while the next slice's begin, in accumulators of their own.  Where gate and up are multiplied with
+ * each other, one warpgroup has 64 rows of gate and the other the same of up, and each gives the other half of them in the end.  Two by two blocks are a
  * cluster: each loads a half of its tiles of w and of x and gives it to the block beside it too, or the
  * second cache could not feed the tensor cores (64 bytes a cycle instead of 32).
  *
  * Others: eight warps, 32 rows of w by 64 of x each, two stages. */
 #include "fast.cuh"
+#include "fast_store.cuh"
 #include "gemm.cuh"
 #include "wgmma.cuh"
 
@@ -22,6 +24,7 @@ struct fast_job {
     uint8_t *y;                  /* of the first rows of both */
     unsigned long long w_stride, y_stride;
     uint32_t part, first, w_rows, x_rows; /* first: row of w; rows: that there are */
+    uint32_t first_x;
     uint32_t cols, steps;
 };
 /* The tiles of this block; beyond the last the last again, of which nothing is stored. */
@@ -30,17 +33,19 @@ DEVICE struct fast_job fast_job_of(const struct lode_cuda_fast_args &f) {
     struct fast_job j;
     const uint32_t w_tile = min(blockIdx.y, f.w_tiles - 1), x_tile = min(blockIdx.x, f.x_tiles - 1);
     const bool none = w_tile != blockIdx.y || x_tile != blockIdx.x;
+    const uint32_t rows = f.end.output == LODE_GEMV_GLU ? TILE / 2 : TILE;
     uint32_t p = 0;
-    while (p + 1 < a.n_parts && w_tile >= a.parts[p + 1].first_tile)
+    while (rows == TILE && p + 1 < a.n_parts && w_tile >= a.parts[p + 1].first_tile)
         p++;
     const struct lode_cuda_part &part = a.parts[p];
     j.part = p;
-    j.first = (w_tile - part.first_tile) * TILE;
+    j.first = (w_tile - part.first_tile) * rows;
+    j.first_x = x_tile * TILE;
     j.w = at<const uint8_t>(part.w) + (size_t)j.first * part.w_stride;
     j.w_stride = part.w_stride, j.y_stride = part.y_stride;
     j.bias = part.bias ? at<const float>(part.bias) + j.first : NULL;
     j.y = at<uint8_t>(part.y) + (size_t)x_tile * TILE * part.y_stride + j.first * sizeof(float);
-    j.w_rows = none ? 0 : min(part.rows - j.first, (uint32_t)TILE);
+    j.w_rows = none ? 0 : min(part.rows - j.first, rows);
     j.x_rows = none ? 0 : min(a.n_x - x_tile * TILE, (uint32_t)TILE);
     j.cols = a.cols;
     j.steps = (a.cols + STEP - 1) / STEP;
@@ -142,20 +147,23 @@ DEVICE struct seat_in_cluster cluster_seat() {
     return {rank % SIDE_X, rank / SIDE_X};
 }
 
-DEVICE void copy_all(struct fast_mem *m, const struct lode_cuda_map *map, const struct fast_job &j) {
+DEVICE void copy_all(struct fast_mem *m, const struct lode_cuda_fast_args &f, const struct fast_job &j) {
     const struct seat_in_cluster at = cluster_seat();
     uint16_t same_w = 0, same_x = 0; /* blocks that want the same tile of w, of x */
     for (uint32_t i = 0; i < SIDE_X; i++)
         same_w |= 1 << (i + SIDE_X * at.w);
     for (uint32_t i = 0; i < SIDE_W; i++)
         same_x |= 1 << (at.x + SIDE_X * i);
-    const uint32_t w_part = at.x * (PANEL / SIDE_X), x_part = at.w * (PANEL / SIDE_W);
+    const uint32_t x_part = at.w * (PANEL / SIDE_W);
+    const bool two = f.end.output == LODE_GEMV_GLU; /* parts, half the rows of each */
     uint32_t slot = 0, parity = 1;
     for (uint32_t s = 0; s < j.steps; s++) {
         uint64_t *full = &m->full[slot];
         barrier_wait(&m->empty[slot], parity);
         barrier_arrive_expect(full, 2 * PANEL);
-        bulk_panel_to<SIDE_X != 1>(m->w[slot] + w_part, map, s * STEP, j.first + at.x * (TILE / SIDE_X), full, same_w);
+        for (uint32_t half = at.x; half < 2; half += SIDE_X)
+            bulk_panel_to<SIDE_X != 1>(m->w[slot] + half * (PANEL / 2), &f.maps[j.part + (two ? half : 0)], s * STEP,
+                                       j.first + (two ? 0 : half * (TILE / 2)), full, same_w);
         bulk_copy_to<SIDE_W != 1>(m->x[slot] + x_part, j.x + (size_t)s * PANEL + x_part, PANEL / SIDE_W, full, same_x);
         if (++slot == STAGES)
             slot = 0, parity ^= 1;
@@ -229,7 +237,52 @@ DEVICE void slice(struct ring &r, const struct fast_job &j, uint32_t s, float (&
         release(r, before);
     }
 }
-template <class T> DEVICE void multiply_all(struct fast_mem *m, const struct fast_job &j) {
+/* The rows of gate and up that both warpgroups have, multiplied: each gives the other its half of columns. */
+DEVICE void gate(struct fast_mem *m, uint32_t act, const float (&v)[64], float (&y)[32]) {
+    const uint32_t t = threadIdx.x - 128, half = t / 128;
+    float gates[32], ups[32], *stage = (float *)m; /* (half, 32, 128); all that came has been multiplied by both */
+    static_assert(2 * 32 * 128 * sizeof(float) <= sizeof m->w, "room");
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        stage[(half * 32 + i) * 128 + t % 128] = half ? v[i] : v[32 + i];
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        const float own = half ? v[32 + i] : v[i], other = stage[((1 - half) * 32 + i) * 128 + t % 128];
+        gates[i] = half ? other : own;
+        ups[i] = half ? own : other;
+    }
+    if (act == LODE_GLU_SILU) /* by itself, or all of them are code that nearly every model runs over */
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            y[i] = glu_of(LODE_GLU_SILU, gates[i], ups[i]);
+    else
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            y[i] = glu_of(act, gates[i], ups[i]);
+}
+/* A warpgroup's results to where they go. */
+DEVICE void put_all(struct fast_mem *m, const struct lode_cuda_fast_args &f, const struct fast_job &j, float (&acc)[64]) {
+    const uint32_t t = threadIdx.x - 128, half = t / 128, in_half = t % 128 / 32 * 16 + t % 32 / 4;
+    struct results_place p = {j.y, NULL, j.y_stride, f.end.residual_stride, j.w_rows, j.x_rows};
+    if (f.end.output == LODE_GEMV_GLU) {
+        float y[32];
+        const lode_dev bias = f.g.parts[half].bias;
+        finish_results<128>(acc, j.factors, bias ? at<const float>(bias) + j.first : NULL, in_half, j.w_rows);
+        gate(m, f.end.act, acc, y);
+        p.y += half * 64 * p.y_stride;
+        p.x_rows = p.x_rows > half * 64 ? p.x_rows - half * 64 : 0;
+        store_results<64>(p, f.end, y, in_half);
+        return;
+    }
+    if (f.end.output == LODE_GEMV_ADD)
+        p.residual = at<const uint8_t>(f.end.residual) + (size_t)j.first_x * p.residual_stride + j.first * sizeof(float);
+    finish_results<128>(acc, j.factors, j.bias, half * 64 + in_half, j.w_rows);
+    store_results<128>(p, f.end, acc, half * 64 + in_half);
+}
+template <class T>
+DEVICE void multiply_all(struct fast_mem *m, const struct lode_cuda_fast_args &f, const struct fast_job &j) {
     const uint32_t t = threadIdx.x - 128, lane = t % 32;
     const struct seat_in_cluster at = cluster_seat();
     struct ring r = {m, 0, 0, 0, t / 128, BLOCKS};
@@ -263,10 +316,7 @@ template <class T> DEVICE void multiply_all(struct fast_mem *m, const struct fas
             break;
         }
     }
-    const uint32_t row = r.half * 64 + t % 128 / 32 * 16 + lane / 4;
-#pragma unroll
-    for (uint32_t i = 0; i < 64; i++)
-        put_result(j, row + i % 4 / 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2, acc[i]);
+    put_all(m, f, j, acc);
 }
 
 template <class T> DEVICE void wide_fast(const struct lode_cuda_fast_args &f) {
@@ -286,10 +336,10 @@ template <class T> DEVICE void wide_fast(const struct lode_cuda_fast_args &f) {
     if (threadIdx.x < 128) {
         keep_registers<40>();
         if (threadIdx.x == 0)
-            copy_all(m, &f.maps[j.part], j);
+            copy_all(m, f, j);
     } else {
         take_registers<232>();
-        multiply_all<T>(m, j);
+        multiply_all<T>(m, f, j);
     }
     cluster_sync(); /* nobody leaves while others still give to it */
 }

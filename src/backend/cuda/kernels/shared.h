@@ -266,13 +266,28 @@ struct lode_cuda_fast_x_args {
     float eps;
 };
 
+/* What comes after a product of many rows, before it is stored: nothing, a residual (LODE_GEMV_ADD), or the gated
+ * product of the two parts (LODE_GEMV_GLU), which goes where the first part says. */
+struct lode_cuda_fast_end {
+    lode_dev residual;
+    unsigned long long residual_stride;
+    uint32_t output, act, product_first;
+    float scale;
+};
+
 /* CUtensorMap */
 struct __attribute__((aligned(64))) lode_cuda_map { unsigned long long opaque[16]; };
-/* g.x: such tiles; maps: of each part's w, for Hopper. */
+/* g.x: such tiles; maps: of each part's w, for Hopper.  Of gate and up a tile has half the rows of both. */
 struct lode_cuda_fast_args {
     struct lode_cuda_map maps[LODE_CUDA_PARTS];
     struct lode_cuda_gemm_args g;
+    struct lode_cuda_fast_end end;
     uint32_t w_tiles, x_tiles;
+};
+/* The same of packed weights (wide_fast.cu). */
+struct lode_cuda_packed_args {
+    struct lode_cuda_gemm_args g;
+    struct lode_cuda_fast_end end;
 };
 
 /* Norms and rotations of queries and keys, and the cache's entry, in one. */

@@ -26,8 +26,10 @@ enum {
 /* Bytes of 16 rows of an item. */
 template <class T> struct item_of { enum { SIZE = plane<T, 3>::AT + 16 * plane<T, 3>::STRIDE }; };
 
-/* gemm_job, with what x's tile and K are here. */
+/* gemm_job, with what x's tile and K are here.  PAIRED: the tile has half as many rows of each of two matrices, of every
+ * sixteen eight of w and the same eight of `other` (wide_fast.cuh). */
 struct wide_job : gemm_job {
+    enum { PAIRED = 0 };
     const uint8_t *x; /* its spread tile */
     uint32_t nb, items;
 };
@@ -46,37 +48,63 @@ static_assert(MULTIPLIERS * TAKEN + COPIERS * KEPT <= LODE_WIDE_THREADS * 168, "
 /* ---- those that copy ---- */
 
 /* Plane I of item b, of 128 rows: every thread's pieces are one below the other. */
-template <class T, int I, int PIECE>
-DEVICE void bring_rows(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job, const uint8_t *from) {
+template <class T, int I, int PIECE, class J>
+DEVICE void bring_rows(uint8_t (*to)[item_of<T>::SIZE], const J &job, const uint8_t *from) {
     constexpr uint32_t N = plane<T, I>::BYTES / PIECE, STEP = COPIERS / N, STRIDE = plane<T, I>::STRIDE;
-    static_assert(STEP % 16 == 0 || 16 % STEP == 0, "rows of a step lie in one item, or in whole ones");
+    static_assert(STEP % 16 == 0 || 8 % STEP == 0, "rows of a step lie in half an item, or in whole ones");
     const uint32_t t = threadIdx.x - MULTIPLIERS, row = t / N, piece = t % N * PIECE;
-    from += row * (size_t)job.w_stride + piece;
     uint8_t *at = to[row / 16] + plane<T, I>::AT + row % 16 * STRIDE + piece;
+    if constexpr (J::PAIRED) {
+        const size_t stride = job.w_stride;
+        const uint8_t *first = (STEP >= 16 && row % 16 >= 8 ? from + (job.other - job.w) : from) + piece +
+                               (STEP >= 16 ? row / 16 * 8 + row % 8 : row) * stride;
+        if constexpr (STEP >= 16) {
+#pragma unroll
+            for (uint32_t i = 0; i < W_ROWS; i += STEP, first += STEP / 2 * stride)
+                copy_async<PIECE>(at + i / 16 * item_of<T>::SIZE, first);
+        } else {
+            const uint8_t *second = first + (job.other - job.w);
+#pragma unroll
+            for (uint32_t i = 0; i < 16; i += STEP) {
+                const uint8_t *p = (i < 8 ? first : second) + i % 8 * stride;
+#pragma unroll
+                for (uint32_t k = 0; k < W_ROWS / 16; k++, p += 8 * stride)
+                    copy_async<PIECE>(at + k * item_of<T>::SIZE + i * STRIDE, p);
+            }
+        }
+        return;
+    }
+    from += row * (size_t)job.w_stride + piece;
 #pragma unroll
     for (uint32_t i = 0; i < W_ROWS; i += STEP, from += STEP * (size_t)job.w_stride)
         copy_async<PIECE>(at + i / 16 * item_of<T>::SIZE + i % 16 * STRIDE, from);
 }
 /* Any rows, `bytes` of each. */
-template <class T, int I> DEVICE void bring_words(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job,
-                                                  const uint8_t *from, uint32_t bytes) {
+template <class T, int I, class J>
+DEVICE void bring_words(uint8_t (*to)[item_of<T>::SIZE], const J &job, const uint8_t *from, uint32_t bytes) {
     const uint32_t n = (bytes + 3) / 4;
 #pragma unroll 1
     for (uint32_t k = threadIdx.x - MULTIPLIERS; k < W_ROWS * n; k += COPIERS) {
         const uint32_t row = k / n, word = k % n * 4;
+        const uint8_t *base = from;
+        uint32_t of = row < job.w_rows ? row : job.w_rows - 1;
+        if constexpr (J::PAIRED) {
+            base += row % 16 >= 8 ? job.other - job.w : 0;
+            of = row / 16 * 8 + row % 8;
+        }
         copy_async<4>(to[row / 16] + plane<T, I>::AT + row % 16 * plane<T, I>::STRIDE + word,
-                      from + (size_t)(row < job.w_rows ? row : job.w_rows - 1) * job.w_stride + word);
+                      base + (size_t)of * job.w_stride + word);
     }
 }
-template <class T, int I>
-DEVICE void bring_plane(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job, uint32_t b) {
+template <class T, int I, class J>
+DEVICE void bring_plane(uint8_t (*to)[item_of<T>::SIZE], const J &job, uint32_t b) {
     constexpr uint32_t BYTES = plane<T, I>::BYTES, PIECE = BYTES % 16 == 0 ? 16 : 4, BLOCKS = ITEM / T::BLOCK;
     if constexpr (BYTES != 0) {
         const uint32_t left = (job.nb - b * BLOCKS) * planes<T>::size(I);
         /* of less than four bytes, those four that they lie in */
         const uint32_t from = (job.nb * plane_before<T, I>::SIZE + b * BYTES) & ~3u;
         if constexpr (COPIERS % (BYTES < PIECE ? 1 : BYTES / PIECE) == 0 && BYTES >= PIECE) {
-            if (from % PIECE == 0 && left >= BYTES && job.w_rows == W_ROWS) {
+            if (from % PIECE == 0 && left >= BYTES && (J::PAIRED || job.w_rows == W_ROWS)) {
                 bring_rows<T, I, PIECE>(to, job, job.w + from);
                 return;
             }
@@ -85,8 +113,8 @@ DEVICE void bring_plane(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &
     }
 }
 /* All planes. */
-template <class T>
-DEVICE void bring_item(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job, uint32_t b) {
+template <class T, class J>
+DEVICE void bring_item(uint8_t (*to)[item_of<T>::SIZE], const J &job, uint32_t b) {
     bring_plane<T, 0>(to, job, b);
     bring_plane<T, 1>(to, job, b);
     bring_plane<T, 2>(to, job, b);
