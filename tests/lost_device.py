@@ -49,7 +49,8 @@ def check_what_is_said(count, program):
     code, out, said = run(program, 'run', '-m', quantised, '--raw', '-p', 'Hello', '-n', '3', '--float-act')
     count.check(code == 0 and 'note: layers run on the CPU: float activations' in said,
                 'what a device cannot run goes to the CPU, and is named')
-    code, out, said = run(program, *ask, '--device', 'cuda', settings='lose_at=250')
+    ask[ask.index('-n') + 1] = '100' # more calls than it takes to load, on however many cores
+    code, out, said = run(program, *ask, '--ignore-eos', '--device', 'cuda', settings='lose_at=600')
     count.check(code == 1 and 'CUDA_ERROR_LAUNCH_FAILED' in said, 'a lost device ends lode run with its error')
 
 
