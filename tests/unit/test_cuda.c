@@ -8,51 +8,25 @@
  *     memory that other programs have is not planned with
  *     weights arrive as they are, by two pinned buffers of which one is filled while the other goes
  */
-#include "../fake_cuda/fake_cuda.h"
 #include "../fake_nccl/fake_nccl.h"
 #include "backend/cuda/cuda.h"
-#include "failmalloc.h"
-#include "lode/lode.h"
+#include "cuda_rules.h"
 #include "model/model.h"
 
 #include <ctype.h>
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 enum { N_PROMPT = 40, N_NEW = 4, CTX = 128, BATCH = 16 };
-
-/* What the C library keeps of a library that was linked and is opened for the first time, where the address
- * sanitizer does not look. */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) {
-    return "leak:dl_open_worker_begin";
-}
 
 static const char *path_of(const char *name) {
     static char path[4096];
     const char *tests = getenv("LODE_TESTS");
     snprintf(path, sizeof path, "%s/data/%s/model.gguf", tests ? tests : "tests", name);
     return path;
-}
-
-static void must(int rc, const struct lode_error *err) {
-    if (rc < 0)
-        fail_msg("%s: %s", err->where, err->text);
-}
-
-static void keeps_the_rules(const char *what) {
-    if (fake_cuda.n_wrong)
-        fail_msg("%s: %llu calls that no driver takes, the first: %s", what,
-                 (unsigned long long)fake_cuda.n_wrong, fake_cuda.wrong);
 }
 
 /* A prompt in several steps, which are long, and then tokens one by one, which is when steps are captured. */
@@ -102,18 +76,6 @@ static int live(const char *path, const char *device, struct lode_error *err) {
 
 /* By rows on two devices; all is shared out that can be. */
 static const struct lode_model_opts by_rows = {.device = "cuda:0,cuda:1", .split_mode = "row", .split_least = 1};
-
-static void no_trace_left(const char *what) {
-    keeps_the_rules(what);
-    if (fake_cuda.n_live)
-        fail_msg("%s: %llu things of the device are left", what, (unsigned long long)fake_cuda.n_live);
-}
-
-static int reset(void **state) {
-    (void)state;
-    fake_cuda_reset();
-    return 0;
-}
 
 /* ---- all is well ---- */
 
@@ -343,12 +305,7 @@ static void the_host_refuses(const struct life *life) {
             failmalloc_start(n, on);
             const int rc = live_so(life, &err);
             s = failmalloc_stop();
-            no_trace_left("an allocation of the host's");
-            if (s.live != 0)
-                fail_msg("allocation %llu failing: %lld blocks leaked", (unsigned long long)n, (long long)s.live);
-            if (rc < 0 && !failmalloc_told(rc, &err))
-                fail_msg("allocation %llu failing: %d (%s), said \"%s: %s\"", (unsigned long long)n, rc,
-                         lode_error_name(rc), err.where, err.text);
+            host_refused(n, rc, &err, &s);
         }
 }
 
@@ -383,17 +340,7 @@ static void lost_at_any_call(void **state) {
             failmalloc_start(0, false);
             const int rc = live_so(&lives[k], &err);
             const struct failmalloc_stats s = failmalloc_stop();
-            keeps_the_rules("a lost device");
-            if (s.live != 0)
-                fail_msg("%s lost at call %llu: %lld blocks leaked", lives[k].name, (unsigned long long)n,
-                         (long long)s.live);
-            /* MISSING: before there is a driver; NOMEM: a session's buffers, which it did not give; 0: when
-             * all that is left is to give things back */
-            if (rc < 0 && ((rc != LODE_ERR_DEVICE && rc != LODE_ERR_MISSING && rc != LODE_ERR_NOMEM) ||
-                           err.code != rc || !err.text[0]))
-                fail_msg("%s lost at call %llu of %llu: %d (%s), said \"%s: %s\"", lives[k].name,
-                         (unsigned long long)n, (unsigned long long)all, rc, lode_error_name(rc), err.where,
-                         err.text);
+            device_lost(lives[k].name, n, all, rc, &err, &s);
         }
     }
 }

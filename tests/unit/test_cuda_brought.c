@@ -7,7 +7,6 @@
  *     what is planned is what is taken, and without room for it nothing is brought
  */
 #include "cuda_talk.h"
-#include "failmalloc.h"
 
 struct life {
     uint32_t gpu_layers;
@@ -139,12 +138,7 @@ static void what_the_host_refuses(void **state) {
         failmalloc_start(n, false);
         const int rc = live("qwen3", &life, NULL, &err);
         s = failmalloc_stop();
-        no_trace_left("an allocation of the host's");
-        if (s.live != 0)
-            fail_msg("allocation %llu failing: %lld blocks leaked", (unsigned long long)n, (long long)s.live);
-        if (rc < 0 && !failmalloc_told(rc, &err))
-            fail_msg("allocation %llu failing: %d (%s), said \"%s: %s\"", (unsigned long long)n, rc, lode_error_name(rc),
-                     err.where, err.text);
+        host_refused(n, rc, &err, &s);
     }
 }
 
@@ -162,14 +156,7 @@ static void lost_at_any_call(void **state) {
         failmalloc_start(0, false);
         const int rc = live("qwen3", &life, NULL, &err);
         const struct failmalloc_stats s = failmalloc_stop();
-        if (s.live != 0)
-            fail_msg("lost at call %llu: %lld blocks leaked", (unsigned long long)n, (long long)s.live);
-        if (fake_cuda.n_wrong)
-            fail_msg("lost at call %llu: %s", (unsigned long long)n, fake_cuda.wrong);
-        if (rc < 0 && ((rc != LODE_ERR_DEVICE && rc != LODE_ERR_MISSING && rc != LODE_ERR_NOMEM) || err.code != rc ||
-                       !err.text[0]))
-            fail_msg("lost at call %llu of %llu: %d (%s), said \"%s: %s\"", (unsigned long long)n,
-                     (unsigned long long)all, rc, lode_error_name(rc), err.where, err.text);
+        device_lost("qwen3", n, all, rc, &err, &s);
     }
 }
 

@@ -197,8 +197,7 @@ static int enqueue(struct lode_cuda_ranks *k, const struct lode_instr *const *in
     for (uint32_t at = 0, end; at < n; at = end + 1) {
         for (end = at; end < n && instrs[0][end].op != LODE_OP_ALL_GATHER; end++)
             ;
-        if (cancel && cancel(cancel_user))
-            return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
+        LODE_TRY(lode_cuda_ask_cancel(cancel, cancel_user, err));
         const struct lode_instr *here[LODE_PLACES];
         for (uint32_t r = 0; r < k->n; r++) {
             here[r] = instrs[r] + end;
@@ -276,8 +275,7 @@ int lode_cuda_run_ranks(struct lode_backend *const *all, const struct lode_instr
         return lode_fail(err, LODE_ERR_INTERNAL, "cuda", "ranks that were not joined");
     if (!k->connected)
         LODE_TRY(connect_ranks(k, err));
-    if (cancel && cancel(cancel_user))
-        return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
+    LODE_TRY(lode_cuda_ask_cancel(cancel, cancel_user, err));
     pthread_mutex_lock(&order);
     int rc = launch_graphs(k, instrs, n, step, err);
     if (rc == 0)

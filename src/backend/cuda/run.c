@@ -39,15 +39,21 @@ uint64_t lode_cuda_work_size(const struct lode_cuda_opts *o) {
 
 /* ---- plans ---- */
 
+static struct op op_of(struct run *r, const struct lode_instr *in, const struct lode_step *step, struct lode_error *err) {
+    const struct lode_value *out = in->n_parts ? &in->parts[0].out : NULL;
+    return (struct op){r, in, step, err, lode_value_rows(out && out->data ? out : &in->in[0], step)};
+}
+
+int lode_cuda_ask_cancel(bool (*cancel)(void *user), void *cancel_user, struct lode_error *err) {
+    return cancel && cancel(cancel_user) ? lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled") : 0;
+}
+
 static int run_some(struct run *r, const struct lode_instr *instrs, uint32_t n, uint32_t left,
                     const struct lode_step *step, bool (*cancel)(void *user), void *cancel_user,
                     struct lode_error *err) {
     for (uint32_t i = 0; i < n; i++) {
-        const struct lode_instr *in = &instrs[i];
-        const struct lode_value *out = in->n_parts ? &in->parts[0].out : NULL;
-        const struct op o = {r, in, step, err, lode_value_rows(out && out->data ? out : &in->in[0], step)};
-        if (cancel && cancel(cancel_user))
-            return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
+        const struct op o = op_of(r, &instrs[i], step, err);
+        LODE_TRY(lode_cuda_ask_cancel(cancel, cancel_user, err));
         const int fused = lode_cuda_run_fused(&o, left - i);
         LODE_TRY(fused);
         if (fused == 0)
@@ -69,12 +75,9 @@ static bool brings(const struct run *r, const struct lode_instr *instrs, uint32_
 static int run_bringing(struct run *r, const struct lode_instr *instrs, uint32_t n, const struct lode_step *step,
                         bool (*cancel)(void *user), void *cancel_user, struct lode_error *err) {
     for (uint32_t i = 0; i < n; i++) {
-        const struct lode_instr *in = &instrs[i];
-        const struct lode_value *out = in->n_parts ? &in->parts[0].out : NULL;
-        const struct op o = {r, in, step, err, lode_value_rows(out && out->data ? out : &in->in[0], step)};
-        if (cancel && cancel(cancel_user))
-            return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
-        LODE_TRY(lode_cuda_is_brought(in) ? lode_cuda_run_brought(&o, cancel, cancel_user) : lode_cuda_run_instr(&o));
+        const struct op o = op_of(r, &instrs[i], step, err);
+        LODE_TRY(lode_cuda_ask_cancel(cancel, cancel_user, err));
+        LODE_TRY(lode_cuda_is_brought(o.in) ? lode_cuda_run_brought(&o, cancel, cancel_user) : lode_cuda_run_instr(&o));
     }
     return lode_cuda_bring_ahead(r, instrs[n - 1].next_brought, err);
 }
@@ -167,8 +170,7 @@ static int run_plan(struct lode_backend *b, const struct lode_instr *instrs, uin
                     struct lode_error *err) {
     struct run *r = run_of(b);
     LODE_TRY(lode_cuda_enter(r->c, err));
-    if (cancel && cancel(cancel_user))
-        return lode_fail(err, LODE_ERR_CANCELLED, "", "cancelled");
+    LODE_TRY(lode_cuda_ask_cancel(cancel, cancel_user, err));
     struct graph_key key;
     if (brings(r, instrs, n))
         return run_bringing(r, instrs, n, step, cancel, cancel_user, err);

@@ -106,6 +106,8 @@ int lode_cuda_run_instr(const struct op *o);
  * `heads` says so: 1, 0 where that is not such a step or the format is another, or an error. */
 int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
                          const struct lode_cuda_prepare_args *prepared);
+/* An error where a step is to be given up; cancel may be NULL. */
+int lode_cuda_ask_cancel(bool (*cancel)(void *user), void *cancel_user, struct lode_error *err);
 /* Pairs of a row and an expert that experts' buffers hold. */
 uint32_t lode_cuda_wave_pairs(const struct lode_cuda_opts *o);
 
