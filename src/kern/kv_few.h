@@ -20,7 +20,7 @@ VF_INLINE void vf_few_keys(VP sum[8], enum vf_format f, size_t Q, const float *q
         const char *key = k;
         for (size_t c = 0; c < dim; c += length, key += size) {
             for (size_t b = 0; b + 64 <= 4 * size * parts / VF_PARTS; b += 64, ask += 64)
-                vf_prefetch_ahead(ask);
+                vf_prefetch(ask);
             for (size_t step = 0; step < length; step += 16)
                 for (size_t i = 0; i < parts; i++) {
                     const size_t at = step + (part + i) * VP_LANES;
@@ -78,7 +78,7 @@ VF_INLINE void vf_few_mix_tile(enum vf_format f, size_t Q, size_t V, float *o, s
         for (size_t i = 0; i < Q; i++)
             weight[i] = vp_set(p[i * ldp]);
         for (size_t at = 0; at < bytes; at += 64)
-            vf_prefetch_ahead(ask + at);
+            vf_prefetch(ask + at);
         for (size_t b = 0; b < V; b++) {
             const size_t at = b * VP_LANES;
             const VP wide = vf_widen(f, v + at / length * size, at % length);

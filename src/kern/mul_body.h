@@ -132,7 +132,7 @@ VF_INLINE void vf_ahead(const char *rows, size_t at, size_t n, size_t end, const
         return;
     from += ahead < end ? ahead : ahead - end;
     for (size_t b = 0; b < n; b += 64)
-        vf_prefetch_ahead(from + b);
+        vf_prefetch(from + b);
 }
 
 /* A product is walked in blocks, so that what a tile reads comes from the first cache: columns of

@@ -36,8 +36,7 @@
  *     vf_store_f16, vf_store_bf16    the first n <= 16, rounded as base/half.h does
  *     vf_prefetch(p)                 a macro: gcc 12 sees no effect in a function that does only
  *                                    this and leaves its calls out
- *     vf_prefetch_ahead(p), VF_AHEAD the same for rows that a tile reads side by side, and how many
- *                                    bytes ahead of them
+ *     VF_AHEAD                       bytes that are asked for ahead of rows that a tile reads side by side
  *
  * Loads and stores need no alignment.  A remainder of n numbers is added to sixteen lanes with
  * weights filled up with +0 and activations with -0: the product -0 leaves every lane as it is,

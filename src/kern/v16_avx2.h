@@ -189,6 +189,7 @@ static inline void vf_store_bf16(void *p, VF x, size_t n) {
     v16_store_halves(p, h, n);
 }
 
-#define vf_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
-#define vf_prefetch_ahead(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
-#define VF_AHEAD 16384 /* a head's keys of a page; into the second level: the first holds not so many */
+/* Into the second level: the first, 32 KB on these processors, is as large as the next four rows of a product or as
+ * a head's keys of a page, and would lose them before they are read. */
+#define vf_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
+#define VF_AHEAD 16384 /* a head's keys of a page */

@@ -142,5 +142,4 @@ static inline void vf_store_bf16(void *p, VF x, size_t n) {
 }
 
 #define vf_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
-#define vf_prefetch_ahead vf_prefetch
 #define VF_AHEAD 4096
