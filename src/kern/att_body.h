@@ -74,15 +74,26 @@ void ISA(att_score) LODE_ATT_SCORE_ARGS {
         vf_att_score(1, s + i, q + i, n_q, k, n_k, dim);
 }
 
+/* Of sixteen queries, how many do not see position j: the first ones. */
+VF_INLINE size_t vf_att_blind(const uint32_t *seen, size_t j) {
+    size_t n = 0;
+    for (size_t i = 0; i < 16; i++)
+        n += seen[i] <= j;
+    return n;
+}
+
 void ISA(att_weigh) LODE_ATT_WEIGH_ARGS {
     for (size_t i = 0; i < n_q; i += 16) {
         VF lane[16];
+        const size_t all_see = seen ? seen[i] : n_k; /* the first so many positions */
         for (size_t l = 0; l < 16; l++) {
             lane[l] = vf_set(-INFINITY);
             for (size_t j = l; j < n_k; j += 16) {
                 VF v = vf_mul(vf_load(s + j * n_q + i), vf_set(scale));
                 if (cap > 0)
                     v = vf_cap(v, cap);
+                if (j >= all_see) /* e^-infinity adds nothing */
+                    v = vf_hide(v, vf_att_blind(seen + i, j));
                 vf_store(s + j * n_q + i, v);
                 lane[l] = vf_greater(v, lane[l]);
             }
@@ -118,10 +129,10 @@ void ISA(att_weigh) LODE_ATT_WEIGH_ARGS {
     }
 }
 
-/* A tile of Q queries by V vectors of sixteen numbers. */
+/* A tile of Q queries by V vectors of sixteen numbers; n_k: positions that all of them see. */
 VF_INLINE void vf_att_mix_tile(size_t Q, size_t V, float *o, const float *p, size_t n_q,
-                               const float *v, size_t n_k, size_t dim, bool first, const float *a,
-                               const float *b) {
+                               const float *v, size_t n_k, const uint32_t *seen, size_t dim, bool first,
+                               const float *a, const float *b) {
     VF acc[VF_MIX_MOST][VF_MIX_VECTORS], x[VF_MIX_VECTORS];
     for (size_t i = 0; i < Q; i++)
         for (size_t c = 0; c < V; c++)
@@ -135,6 +146,14 @@ VF_INLINE void vf_att_mix_tile(size_t Q, size_t V, float *o, const float *p, siz
                 acc[i][c] = vf_fma(weight, x[c], acc[i][c]);
         }
     }
+    if (seen)
+#pragma GCC unroll 8
+        for (size_t i = 1; i < Q; i++)
+            for (size_t j = n_k; j < seen[i]; j++) {
+                const VF weight = vf_set(p[j * n_q + i]);
+                for (size_t c = 0; c < V; c++)
+                    acc[i][c] = vf_fma(weight, vf_load(v + j * dim + 16 * c), acc[i][c]);
+            }
 #pragma GCC unroll 8 /* else gcc keeps all accumulators in memory from here on */
     for (size_t i = 0; i < Q; i++) {
         float *y = o + i * dim;
@@ -148,20 +167,32 @@ VF_INLINE void vf_att_mix_tile(size_t Q, size_t V, float *o, const float *p, siz
     }
 }
 
-VF_INLINE void vf_att_mix(size_t V, float *o, const float *p, size_t n_q, const float *v,
-                          size_t n_k, size_t dim, bool first, const float *a, const float *b) {
+VF_INLINE void vf_att_mix(size_t V, float *o, const float *p, size_t n_q, const float *v, size_t n_k,
+                          const uint32_t *seen, size_t dim, bool first, const float *a, const float *b) {
     size_t i = 0;
+#define VF_ATT_MIX_TILE(Q)                                                                         \
+    vf_att_mix_tile(Q, V, o + i * dim, p + i, n_q, v, seen ? seen[i] : n_k, seen ? seen + i : NULL, dim, first, \
+                    a + i, b + i)
     for (; (n_q - i) % VF_MIX_MOST; i += 4) /* a multiple of 16 is 0, 4 or 8 and a multiple of 6 */
-        vf_att_mix_tile(4, V, o + i * dim, p + i, n_q, v, n_k, dim, first, a + i, b + i);
+        VF_ATT_MIX_TILE(4);
     for (; i < n_q; i += VF_MIX_MOST)
-        vf_att_mix_tile(VF_MIX_MOST, V, o + i * dim, p + i, n_q, v, n_k, dim, first, a + i, b + i);
+        VF_ATT_MIX_TILE(VF_MIX_MOST);
+#undef VF_ATT_MIX_TILE
 }
 _Static_assert(VF_MIX_MOST == 6, "");
 
-void ISA(att_mix) LODE_ATT_MIX_ARGS {
+/* With a constant `seen` of NULL nothing is left of what only some queries see. */
+VF_INLINE void vf_att_mix_all LODE_ATT_MIX_ARGS {
     size_t c = 0;
     for (; c + 16 * VF_MIX_VECTORS <= dim; c += 16 * VF_MIX_VECTORS)
-        vf_att_mix(VF_MIX_VECTORS, o + c, p, n_q, v + c, n_k, dim, first, a, b);
+        vf_att_mix(VF_MIX_VECTORS, o + c, p, n_q, v + c, n_k, seen, dim, first, a, b);
     for (; c < dim; c += 16)
-        vf_att_mix(1, o + c, p, n_q, v + c, n_k, dim, first, a, b);
+        vf_att_mix(1, o + c, p, n_q, v + c, n_k, seen, dim, first, a, b);
+}
+
+void ISA(att_mix) LODE_ATT_MIX_ARGS {
+    if (seen)
+        vf_att_mix_all(o, p, n_q, v, n_k, seen, dim, first, a, b);
+    else
+        vf_att_mix_all(o, p, n_q, v, n_k, NULL, dim, first, a, b);
 }

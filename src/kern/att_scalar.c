@@ -46,7 +46,7 @@ static void weigh_column(float *s, size_t n_q, size_t n_k, float scale, float ca
 void att_weigh_scalar LODE_ATT_WEIGH_ARGS {
     for (size_t i = 0; i < n_q; i++) {
         float m, l;
-        weigh_column(s + i, n_q, n_k, scale, cap, &m, &l);
+        weigh_column(s + i, n_q, seen ? seen[i] : n_k, scale, cap, &m, &l);
         if (first) {
             max[i] = m;
             total[i] = l;
@@ -66,7 +66,7 @@ void att_mix_scalar LODE_ATT_MIX_ARGS {
     for (size_t i = 0; i < n_q; i++)
         for (size_t c = 0; c < dim; c++) {
             float sum = 0, *y = o + i * dim + c;
-            for (size_t j = 0; j < n_k; j++)
+            for (size_t j = 0; j < (seen ? seen[i] : n_k); j++)
                 sum = fmaf(p[j * n_q + i], v[j * dim + c], sum);
             *y = first ? sum : fmaf(sum, b[i], *y * a[i]);
         }

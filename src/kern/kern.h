@@ -162,26 +162,26 @@
     (float *o, size_t ldo, const float *p, size_t ldp, const uint32_t *lo, const uint32_t *hi,     \
      size_t n_q, const void *v, size_t v_stride, size_t dim, const void *next)
 
-/* Many queries, side by side in memory, and n_k positions that each of them attends to, widened to
- * floats.  They give what kv_score, softmax_part, kv_mix and then the merging of pages (attention.c
+/* Many queries, side by side in memory, and n_k positions that they attend to, widened to floats: query i to
+ * the first seen[i] >= 1 of them, or, seen == NULL, each to all.  seen never falls from one query to the next.  They give what kv_score, softmax_part, kv_mix and then the merging of pages (attention.c
  * of the CPU backend) give a query, bit for bit; nothing is summed across neighbours.  n_q, dim are
  * multiples of 16, n_k >= 1.
  *
  *     att_score   s[j][i] = < query i, k row j > by sixteen lanes; k: (n_k, dim), s: (n_k, n_q);
  *                 q: (16, dim / 16, n_q), number c of query i at [c % 16][c / 16][i]: lane by lane
- *     att_weigh   each column of s as softmax_part does its row, giving m' and l'; then
+ *     att_weigh   what is seen of each column of s as softmax_part does its row, giving m' and l'; then
  *                 first: max, total = m', l', a = 0, b = 1; else M = max > m' ? max : m',
  *                 a = exp(max - M), b = exp(m' - M), total = fmaf(l', b, total a), max = M
- *     att_mix     o' = the sum over j ascending of p[j][i] v[j] by fmaf from +0; first: o[i] = o',
+ *     att_mix     o' = the sum over seen j ascending of p[j][i] v[j] by fmaf from +0; first: o[i] = o',
  *                 else fmaf(o', b[i], o[i] a[i]).  p: (n_k, n_q), v: (n_k, dim), o: (n_q, dim) */
 #define LODE_ATT_SCORE_ARGS                                                                        \
     (float *s, const float *q, size_t n_q, const float *k, size_t n_k, size_t dim)
 #define LODE_ATT_WEIGH_ARGS                                                                        \
-    (float *s, size_t n_q, size_t n_k, float scale, float cap, bool first, float *max,             \
-     float *total, float *a, float *b)
+    (float *s, size_t n_q, size_t n_k, const uint32_t *seen, float scale, float cap, bool first,   \
+     float *max, float *total, float *a, float *b)
 #define LODE_ATT_MIX_ARGS                                                                          \
-    (float *o, const float *p, size_t n_q, const float *v, size_t n_k, size_t dim, bool first,     \
-     const float *a, const float *b)
+    (float *o, const float *p, size_t n_q, const float *v, size_t n_k, const uint32_t *seen,       \
+     size_t dim, bool first, const float *a, const float *b)
 
 /* For each token t, with decay, beta = gates[t * ldg], gates[t * ldg + 1] and k, q, v, o its rows
  * (ldx floats apart, of o ldo), for every column c:

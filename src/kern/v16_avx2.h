@@ -1,5 +1,6 @@
 /* v16_avx2.h - the sixteen lanes of kern.h in two registers.  v16.h describes the functions. */
 #include <immintrin.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -90,6 +91,10 @@ static inline VF vf_load_n(const float *p, size_t n, float fill) {
     VF x;
     VF_PART x.v[i] = _mm256_maskload_ps(p + i * VP_LANES, vp_first(n, i));
     return vf_keep(x, n, fill);
+}
+static inline VF vf_hide(VF x, size_t n) {
+    VF_PART x.v[i] = _mm256_blendv_ps(x.v[i], vp_set(-INFINITY), _mm256_castsi256_ps(vp_first(n, i)));
+    return x;
 }
 static inline VF vf_load_f16_n(const void *p, size_t n) {
     uint16_t h[16] = {0};

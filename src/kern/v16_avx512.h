@@ -1,5 +1,6 @@
 /* v16_avx512.h - the sixteen lanes of kern.h in one register.  v16.h describes the functions. */
 #include <immintrin.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -83,6 +84,9 @@ static inline VF vf_keep(VF x, size_t n, float fill) {
 }
 static inline VF vf_load_n(const float *p, size_t n, float fill) {
     return (VF){{_mm512_mask_loadu_ps(vp_set(fill), vf_first(n), p)}};
+}
+static inline VF vf_hide(VF x, size_t n) {
+    return (VF){{_mm512_mask_mov_ps(x.v[0], vf_first(n), vp_set(-INFINITY))}};
 }
 static inline VF vf_load_f16_n(const void *p, size_t n) {
     return (VF){{_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vf_first(n), p))}};

@@ -1,5 +1,6 @@
 /* v16_neon.h - the sixteen lanes of kern.h in four registers.  v16.h describes the functions. */
 #include <arm_neon.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -92,6 +93,13 @@ static inline VF vf_keep(VF v, size_t n, float fill) {
     float x[16];
     vf_store(x, v);
     return vf_load_n(x, n, fill);
+}
+static inline VF vf_hide(VF v, size_t n) {
+    float x[16];
+    vf_store(x, v);
+    for (size_t i = 0; i < n; i++)
+        x[i] = -INFINITY;
+    return vf_load(x);
 }
 static inline VF vf_load_f16_n(const void *p, size_t n) {
     uint16_t h[16] = {0};

@@ -183,13 +183,13 @@ static void ask(const char *from, size_t n) {
         __builtin_prefetch(from + i, 0, 2);
 }
 
-/* The scores of n queries from row `from` of n_q on.  A few keys at a time, and with each their share of
+/* The scores of n queries from row `from` of n_q on with the first keys.  A few keys at a time, and with each their share of
  * the next page, which comes from memory meanwhile: all lines at once would wait for one another. */
 static void score_page(const struct lode_kern *k, struct scratch *t, size_t from, size_t n, size_t n_q,
-                       uint32_t dim, const struct page *p) {
+                       uint32_t dim, const struct page *p, size_t keys) {
     enum { KEYS = 12 }; /* a multiple of the kernels' tiles */
-    for (size_t i = 0; i < p->n_k; i += KEYS) {
-        const size_t n_k = least(p->n_k - i, KEYS);
+    for (size_t i = 0; i < keys; i += KEYS) {
+        const size_t n_k = least(keys - i, KEYS);
         if (p->next_keys) {
             const size_t row = (from * p->n_k + n * i) / n_q;
             const size_t rows = (from * p->n_k + n * (i + n_k)) / n_q - row;
@@ -200,17 +200,23 @@ static void score_page(const struct lode_kern *k, struct scratch *t, size_t from
     }
 }
 
-/* All queries see all of the page, which is widened: side by side. */
+/* All queries see the page, which is widened, from its start on: side by side. */
 static void attend_together(const struct job *j, struct scratch *t, const struct queries *q, size_t n_q,
                             bool first, const struct page *p) {
     const struct lode_kern *k = &j->cpu->kern;
     const struct lode_instr *in = j->in;
     const uint32_t dim = in->p.attention.head_dim, dim_v = in->p.attention.head_dim_v;
     const size_t i = q->from, n = up_to_16(q->n);
-    score_page(k, t, i, n, n_q, dim, p);
-    k->att_weigh(t->s, n, p->n_k, in->p.attention.scale, in->p.attention.cap, first, t->max + i,
+    const uint32_t last = last_position(q) - p->start;
+    const bool some = !in->p.attention.both_ways && first_position(q) - p->start + 1 < p->n_k;
+    const size_t n_k = some && last + 1 < p->n_k ? last + 1 : p->n_k;
+    uint32_t seen[SIDE_BY_SIDE];
+    for (size_t r = 0; some && r < n; r++)
+        seen[r] = r < q->n ? (uint32_t)least(position(q, i + r) - p->start + 1, n_k) : (uint32_t)n_k;
+    score_page(k, t, i, n, n_q, dim, p, n_k);
+    k->att_weigh(t->s, n, n_k, some ? seen : NULL, in->p.attention.scale, in->p.attention.cap, first, t->max + i,
                  t->total + i, t->a + i, t->b + i);
-    k->att_mix(t->sum + i * dim_v, t->s, n, t->values, p->n_k, dim_v, first, t->a + i, t->b + i);
+    k->att_mix(t->sum + i * dim_v, t->s, n, t->values, n_k, some ? seen : NULL, dim_v, first, t->a + i, t->b + i);
 }
 
 /* Query rows by the page, SIDE_BY_SIDE of n_q at a time where there are `many`. */
@@ -227,7 +233,8 @@ static void attend_page(const struct job *j, struct scratch *t, const struct que
         const uint32_t newest = first_seen(&in->p, last_position(&q)), end = p->start + p->n_k - 1;
         if (oldest > end || (!both_ways && last_position(&q) < p->start))
             continue;
-        const bool all_see = newest <= p->start && (both_ways || first_position(&q) >= end);
+        /* from its start on; the last ones perhaps more of it than the first */
+        const bool all_see = newest <= p->start && (both_ways || first_position(&q) >= p->start);
         /* who has not seen a page before is in the first page of all, or all see it first */
         const bool same_first = oldest / LODE_KV_PAGE == newest / LODE_KV_PAGE;
         if (!many || !all_see || (!same_first && p->start <= newest)) {
@@ -243,14 +250,29 @@ static void attend_page(const struct job *j, struct scratch *t, const struct que
     }
 }
 
-/* The queries side by side, as att_score reads them. */
+typedef float four __attribute__((vector_size(16)));
+
+/* Four rows of four numbers to four columns of four. */
+static void turn_four(float *y, size_t y_stride, const float *x, size_t x_stride) {
+    four r[4];
+    for (size_t i = 0; i < 4; i++)
+        memcpy(&r[i], x + i * x_stride, sizeof r[i]);
+    const four a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5), b = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+    const four c = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7), d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+    const four to[4] = {__builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
+                        __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
+    for (size_t i = 0; i < 4; i++)
+        memcpy(y + i * y_stride, &to[i], sizeof to[i]);
+}
+
+/* The queries side by side, as att_score reads them; rows up to a multiple of 16 are there. */
 static void turn(struct scratch *t, size_t rows, uint32_t dim) {
     for (size_t i = 0, n; i < rows; i += n) {
         n = least(up_to_16(rows - i), SIDE_BY_SIDE);
-        for (uint32_t c = 0; c < dim; c++) {
+        for (uint32_t c = 0; c < dim; c += 4) { /* four lanes, neighbours in a row */
             float *y = t->turned + i * dim + (c % 16 * (dim / 16) + c / 16) * n;
-            for (size_t r = 0; r < n; r++)
-                y[r] = i + r < rows ? t->q[(i + r) * dim + c] : 0.0f;
+            for (size_t r = 0; r < n; r += 4)
+                turn_four(y + r, dim / 16 * n, t->q + (i + r) * dim + c, dim);
         }
     }
 }
@@ -272,6 +294,7 @@ static void attend(const struct job *j, const struct lode_segment *seg, uint32_t
                    (size_t)head * group * dim * sizeof(float),
                (size_t)group * dim * sizeof(float));
     const bool many = q.n >= MANY_ROWS && dim % 16 == 0 && dim_v % 16 == 0;
+    memset(t.q + q.n * dim, 0, (up_to_16(q.n) - q.n) * dim * sizeof *t.q);
     if (many)
         turn(&t, q.n, dim);
 
