@@ -106,6 +106,11 @@ struct lode_backend_ops {
     const char *name;
     void (*run[LODE_OP_COUNT])(struct lode_backend *b, const struct lode_instr *in,
                                const struct lode_step *step);
+    /* How many of the n instructions treat rows one by one, so that row_by_row may run them together: each row
+     * through all of them, then the next.  0 or 1: the first is run by itself. */
+    uint32_t (*together)(const struct lode_instr *in, uint32_t n, const struct lode_step *step);
+    void (*row_by_row)(struct lode_backend *b, const struct lode_instr *in, uint32_t n,
+                       const struct lode_step *step);
     /* A step begins, some of whose parts run here.  May be NULL. */
     int (*begin)(struct lode_backend *b, const struct lode_step *step, struct lode_error *err);
     /* For a device that has its own copies of the weights and launches a part as a whole: used

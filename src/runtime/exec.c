@@ -233,9 +233,14 @@ bool lode_exec_together(const struct lode_exec *a, const struct lode_exec *b) {
            a->plan->cuts[0].place == b->plan->cuts[0].place;
 }
 
-static void unpin(struct lode_exec *e, struct lode_instr *in) {
-    for (uint32_t i = 0; i < in->n_parts; i++) {
-        struct lode_part *p = &in->parts[i];
+/* The parts of n instructions, which lie one after the other as these do. */
+static uint32_t parts_of(const struct lode_instr *in, uint32_t n) {
+    return (uint32_t)(in[n - 1].parts + in[n - 1].n_parts - in->parts);
+}
+
+static void unpin(struct lode_exec *e, struct lode_part *parts, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        struct lode_part *p = &parts[i];
         if (p->w_held)
             e->store->ops->unpin(e->store, p->w->id);
         if (p->bias_held)
@@ -262,17 +267,17 @@ static int ask_cancel(const struct lode_backend *b, struct lode_error *err) {
                : 0;
 }
 
-/* Every round asks for all that is missing, so that everything the instruction needs is in
+/* Every round asks for all that is missing, so that everything the n parts need is in
  * flight at once, whatever order it arrives in. */
-static int pin(struct lode_exec *e, const struct lode_backend *asks, struct lode_instr *in,
+static int pin(struct lode_exec *e, const struct lode_backend *asks, struct lode_part *parts, uint32_t n,
                struct lode_error *err) {
-    uint32_t missing = in->n_parts && in->parts[0].w ? in->parts[0].w->id : 0;
+    uint32_t missing = n && parts[0].w ? parts[0].w->id : 0;
     for (;;) {
         const uint64_t seen = e->store->ops->news(e->store, missing);
         const uint32_t asked_about = missing;
         bool waiting = false, full = false;
-        for (uint32_t i = 0; i < in->n_parts; i++) {
-            struct lode_part *p = &in->parts[i];
+        for (uint32_t i = 0; i < n; i++) {
+            struct lode_part *p = &parts[i];
             const int w = pin_one(e, p->w, &p->w_data, &p->w_held, err);
             LODE_TRY(w);
             const int b = pin_one(e, p->bias, &p->bias_data, &p->bias_held, err);
@@ -285,7 +290,7 @@ static int pin(struct lode_exec *e, const struct lode_backend *asks, struct lode
         if (!waiting && !full)
             return 0;
         if (full) /* others may be waiting for what is held here */
-            unpin(e, in);
+            unpin(e, parts, n);
         LODE_TRY(ask_cancel(asks, err));
         if (missing == asked_about) /* else the news that were seen are another weight's */
             e->store->ops->wait(e->store, seen, missing);
@@ -327,29 +332,50 @@ static int run_copies(struct lode_exec *e, const struct lode_plan_cut *cut,
     return 0;
 }
 
-static int run_instr(struct lode_exec *e, struct lode_backend *b, uint32_t i,
-                     const struct lode_step *step, struct lode_error *err) {
+/* Instruction i and the n - 1 after it, several of them row by row. */
+static int run_instrs(struct lode_exec *e, struct lode_backend *b, uint32_t i, uint32_t n,
+                      const struct lode_step *step, struct lode_error *err) {
     struct lode_instr *in = &e->instrs[i];
+    const uint32_t n_parts = parts_of(in, n);
     LODE_TRY(ask_cancel(b, err));
-    int rc = pin(e, b, in, err);
+    int rc = pin(e, b, in->parts, n_parts, err);
     if (rc == 0) {
         b->error.code = 0;
-        b->ops->run[in->op](b, in, step);
+        if (n > 1)
+            b->ops->row_by_row(b, in, n, step);
+        else
+            b->ops->run[in->op](b, in, step);
         rc = b->error.code;
         if (rc < 0 && err)
             *err = b->error;
     }
-    unpin(e, in);
-    return rc == 0 && e->guess ? lode_guess_run(e->guess, i, step, err) : rc;
+    unpin(e, in->parts, n_parts);
+    for (uint32_t k = i; rc == 0 && e->guess && k < i + n; k++)
+        rc = lode_guess_run(e->guess, k, step, err);
+    return rc;
+}
+
+/* How many of the `left` instructions from i on are run at once.  Guesses read what an instruction left, which the next
+ * may overwrite. */
+static uint32_t at_once(const struct lode_exec *e, const struct lode_backend *b, uint32_t i, uint32_t left,
+                        const struct lode_step *step) {
+    if (!b->ops->together || step->n_rows <= LODE_GUESS_ROWS || step->guesses)
+        return 1;
+    const uint32_t n = b->ops->together(&e->instrs[i], left, step);
+    return n ? n : 1;
 }
 
 /* A part on the host: one instruction after the other, its weights pinned.  last: when a layer ended. */
 static int run_each(struct lode_exec *e, const struct lode_plan_cut *cut, const struct lode_step *step,
                     uint64_t *last, struct lode_error *err) {
-    for (uint32_t i = cut->first; i < cut->first + cut->n_instrs; i++) {
-        LODE_TRY(run_instr(e, e->backends[cut->place], i, step, err));
-        if (e->instrs[i].op == LODE_OP_TRACE)
-            note_layer(e, &e->instrs[i], last);
+    struct lode_backend *b = e->backends[cut->place];
+    const uint32_t end = cut->first + cut->n_instrs;
+    for (uint32_t i = cut->first, n; i < end; i += n) {
+        n = at_once(e, b, i, end - i, step);
+        LODE_TRY(run_instrs(e, b, i, n, step, err));
+        for (uint32_t k = i; k < i + n; k++)
+            if (e->instrs[k].op == LODE_OP_TRACE)
+                note_layer(e, &e->instrs[k], last);
     }
     return 0;
 }
@@ -372,7 +398,7 @@ static int run_ranks(struct lode_exec *e, const struct lode_step *step, uint64_t
             b->ops->all_gather(all, instrs, e->n_ranks, step);
         for (uint32_t r = 0; r < e->n_ranks; r++) {
             if (!gathers)
-                LODE_TRY(run_instr(e, all[r], r * n + i, r ? &untold : step, err));
+                LODE_TRY(run_instrs(e, all[r], r * n + i, 1, r ? &untold : step, err));
             instrs[r]++;
         }
         if (e->instrs[i].op == LODE_OP_TRACE)

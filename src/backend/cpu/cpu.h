@@ -51,12 +51,13 @@ void lode_cpu_round(const struct lode_cpu *c, void *y, const float *x, size_t n)
 
 typedef void lode_cpu_fn(struct lode_backend *b, const struct lode_instr *in,
                          const struct lode_step *step);
-lode_cpu_fn lode_cpu_embed, lode_cpu_rms_norm, lode_cpu_layer_norm, lode_cpu_quant, lode_cpu_linear,
-    lode_cpu_rope_table, lode_cpu_rope, lode_cpu_kv_put, lode_cpu_attention, lode_cpu_add,
-    lode_cpu_glu, lode_cpu_act, lode_cpu_row_gate, lode_cpu_gather, lode_cpu_cut, lode_cpu_join, lode_cpu_heads,
-    lode_cpu_route, lode_cpu_experts, lode_cpu_scale, lode_cpu_softcap, lode_cpu_temperature,
-    lode_cpu_pick, lode_cpu_trace, lode_cpu_conv, lode_cpu_l2_norm, lode_cpu_delta_gates,
-    lode_cpu_delta;
+lode_cpu_fn lode_cpu_rows /* of all ops whose rows are treated one by one */, lode_cpu_linear, lode_cpu_attention,
+    lode_cpu_heads, lode_cpu_route, lode_cpu_experts, lode_cpu_pick, lode_cpu_trace, lode_cpu_conv, lode_cpu_delta;
+
+/* See lode_backend_ops. */
+uint32_t lode_cpu_together(const struct lode_instr *in, uint32_t n, const struct lode_step *step);
+void lode_cpu_row_by_row(struct lode_backend *b, const struct lode_instr *in, uint32_t n,
+                         const struct lode_step *step);
 
 /* y = act(gate) * up of one row. */
 static inline void lode_cpu_glu_row(const struct lode_kern *k, enum lode_glu act, float *y,

@@ -9,38 +9,71 @@
 
 struct row_task {
     const struct lode_cpu *cpu;
-    const struct lode_instr *in;
+    const struct lode_instr *in; /* the one that is run */
     const struct lode_step *step;
     const struct lode_value *out;
-    uint32_t n_rows, rows_per_task;
-    void (*row)(const struct row_task *t, uint32_t row, char *y, const char *a, const char *b);
 };
+
+typedef void row_fn(const struct row_task *t, uint32_t row, char *y, const char *a, const char *b);
+
+struct rows_job {
+    const struct lode_cpu *cpu;
+    const struct lode_instr *in; /* (n), one after the other for each row */
+    const struct lode_step *step;
+    uint32_t n, n_rows, rows_per_task;
+};
+
+static row_fn *const row_fns[LODE_OP_COUNT]; /* below; NULL: such an op takes more than a row */
 
 static char *row_of(const struct lode_value *v, uint32_t r) {
     return v->data ? v->data + r * v->stride : NULL;
 }
 
-static void run_rows(void *arg, uint32_t task, uint32_t worker) {
-    const struct row_task *t = arg;
-    (void)worker;
-    const uint32_t first = task * t->rows_per_task;
-    const uint32_t last =
-        first + t->rows_per_task < t->n_rows ? first + t->rows_per_task : t->n_rows;
-    for (uint32_t r = first; r < last; r++)
-        t->row(t, r, row_of(t->out, r), row_of(&t->in->in[0], r), row_of(&t->in->in[1], r));
+/* Whose rows an instruction treats: what it makes, or reads where it makes none. */
+static const struct lode_value *rows_of(const struct lode_instr *in) {
+    return in->parts[0].out.data ? &in->parts[0].out : &in->in[0];
 }
 
-static void for_rows(struct lode_backend *b, const struct lode_instr *in,
-                     const struct lode_step *step,
-                     void (*row)(const struct row_task *t, uint32_t row, char *y, const char *a,
-                                 const char *b)) {
+static void run_rows(void *arg, uint32_t task, uint32_t worker) {
+    const struct rows_job *j = arg;
+    (void)worker;
+    const uint32_t first = task * j->rows_per_task;
+    const uint32_t last =
+        first + j->rows_per_task < j->n_rows ? first + j->rows_per_task : j->n_rows;
+    for (uint32_t r = first; r < last; r++)
+        for (uint32_t i = 0; i < j->n; i++) {
+            const struct lode_instr *in = &j->in[i];
+            const struct row_task t = {j->cpu, in, j->step, &in->parts[0].out};
+            if (row_fns[in->op])
+                row_fns[in->op](&t, r, row_of(t.out, r), row_of(&in->in[0], r), row_of(&in->in[1], r));
+        }
+}
+
+void lode_cpu_row_by_row(struct lode_backend *b, const struct lode_instr *in, uint32_t n,
+                         const struct lode_step *step) {
     struct lode_cpu *c = lode_cpu(b);
-    struct row_task t = {c, in, step, &in->parts[0].out, 0, 1, row};
-    t.n_rows = lode_value_rows(t.out->data ? t.out : &in->in[0], step);
-    t.rows_per_task = t.n_rows > 4 * c->threads ? t.n_rows / (4 * c->threads) : 1;
-    const size_t n = (t.n_rows + t.rows_per_task - 1) / t.rows_per_task;
-    const uint32_t width = t.out->width > in->in[0].width ? t.out->width : in->in[0].width;
-    lode_cpu_for(c, run_rows, &t, n, (size_t)t.n_rows * width);
+    struct rows_job j = {.cpu = c, .in = in, .step = step, .n = n, .n_rows = lode_value_rows(rows_of(in), step)};
+    size_t width = 0;
+    for (uint32_t i = 0; i < n; i++)
+        width += in[i].parts[0].out.width > in[i].in[0].width ? in[i].parts[0].out.width : in[i].in[0].width;
+    j.rows_per_task = j.n_rows > 4 * c->threads ? j.n_rows / (4 * c->threads) : 1;
+    lode_cpu_for(c, run_rows, &j, (j.n_rows + j.rows_per_task - 1) / j.rows_per_task, j.n_rows * width);
+}
+
+/* Layers end without anybody's looking on: nothing is to be done. */
+static bool unseen(const struct lode_instr *in, const struct lode_step *step) {
+    return in->op == LODE_OP_TRACE && !step->trace;
+}
+
+uint32_t lode_cpu_together(const struct lode_instr *in, uint32_t n, const struct lode_step *step) {
+    uint32_t i = 0;
+    while (i < n && (row_fns[in[i].op] || unseen(&in[i], step)) && rows_of(&in[i])->rows == rows_of(in)->rows)
+        i++;
+    return i;
+}
+
+void lode_cpu_rows(struct lode_backend *b, const struct lode_instr *in, const struct lode_step *step) {
+    lode_cpu_row_by_row(b, in, 1, step);
 }
 
 static const struct lode_segment *segment_of(const struct lode_step *step, uint32_t row) {
@@ -82,10 +115,6 @@ static void embed_row(const struct row_task *t, uint32_t r, char *y, const char 
     if (t->in->p.embed.scale != 1.0f)
         t->cpu->kern.scale((float *)y, (float *)y, t->in->p.embed.scale, w->cols);
 }
-void lode_cpu_embed(struct lode_backend *b, const struct lode_instr *in,
-                    const struct lode_step *step) {
-    for_rows(b, in, step, embed_row);
-}
 
 static void norm_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
@@ -94,10 +123,6 @@ static void norm_row(const struct row_task *t, uint32_t r, char *y, const char *
     for (uint32_t i = 0; i < t->out->width; i += group)
         t->cpu->kern.rms_norm((float *)y + i, (const float *)a + i, t->in->parts[0].w_data, group,
                               t->in->p.rms_norm.eps);
-}
-void lode_cpu_rms_norm(struct lode_backend *b, const struct lode_instr *in,
-                       const struct lode_step *step) {
-    for_rows(b, in, step, norm_row);
 }
 
 static void layer_norm_row(const struct row_task *t, uint32_t r, char *y, const char *a,
@@ -109,20 +134,12 @@ static void layer_norm_row(const struct row_task *t, uint32_t r, char *y, const 
         t->cpu->kern.layer_norm((float *)y + i, (const float *)a + i, t->in->parts[0].w_data,
                                 t->in->parts[0].bias_data, group, t->in->p.layer_norm.eps);
 }
-void lode_cpu_layer_norm(struct lode_backend *b, const struct lode_instr *in,
-                         const struct lode_step *step) {
-    for_rows(b, in, step, layer_norm_row);
-}
 
 static void quant_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
     (void)b;
     const struct lode_kern *k = &t->cpu->kern;
     (t->out->type == LODE_A32 ? k->quant_a32 : k->quant_a256)(y, (const float *)a, t->out->width);
-}
-void lode_cpu_quant(struct lode_backend *b, const struct lode_instr *in,
-                    const struct lode_step *step) {
-    for_rows(b, in, step, quant_row);
 }
 
 static void add_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
@@ -137,29 +154,17 @@ static void add_row(const struct row_task *t, uint32_t r, char *y, const char *a
         memmove(y, a, n * sizeof(float));
     k->axpy((float *)y, (const float *)b, t->in->p.add.scale, n);
 }
-void lode_cpu_add(struct lode_backend *b, const struct lode_instr *in,
-                  const struct lode_step *step) {
-    for_rows(b, in, step, add_row);
-}
 
 static void glu_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
     lode_cpu_glu_row(&t->cpu->kern, t->in->p.glu.act, (float *)y, (const float *)a,
                      (const float *)b, t->out->width);
 }
-void lode_cpu_glu(struct lode_backend *b, const struct lode_instr *in,
-                  const struct lode_step *step) {
-    for_rows(b, in, step, glu_row);
-}
 
 static void gate_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
     const float factor = 1.0f / (1.0f + lode_expf(-*(const float *)b));
     t->cpu->kern.scale((float *)y, (const float *)a, factor, t->out->width);
-}
-void lode_cpu_row_gate(struct lode_backend *b, const struct lode_instr *in,
-                       const struct lode_step *step) {
-    for_rows(b, in, step, gate_row);
 }
 
 static void l2_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
@@ -175,10 +180,6 @@ static void l2_row(const struct row_task *t, uint32_t r, char *y, const char *a,
     }
     if (y != a)
         memcpy((float *)y + n, (const float *)a + n, (t->out->width - n) * sizeof(float));
-}
-void lode_cpu_l2_norm(struct lode_backend *b, const struct lode_instr *in,
-                      const struct lode_step *step) {
-    for_rows(b, in, step, l2_row);
 }
 
 /* In double precision, a handful of numbers a row: the decay of a state that keeps for thousands of
@@ -197,10 +198,6 @@ static void delta_gates_row(const struct row_task *t, uint32_t r, char *y, const
         out[2 * h + 1] = 1.0f / (1.0f + lode_expf(-in[2 * h + 1]));
     }
 }
-void lode_cpu_delta_gates(struct lode_backend *b, const struct lode_instr *in,
-                          const struct lode_step *step) {
-    for_rows(b, in, step, delta_gates_row);
-}
 
 static void act_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
@@ -218,29 +215,17 @@ static void act_row(const struct row_task *t, uint32_t r, char *y, const char *a
         break;
     }
 }
-void lode_cpu_act(struct lode_backend *b, const struct lode_instr *in,
-                  const struct lode_step *step) {
-    for_rows(b, in, step, act_row);
-}
 
 static void scale_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
     (void)b;
     t->cpu->kern.scale((float *)y, (const float *)a, t->in->p.scale.scale, t->out->width);
 }
-void lode_cpu_scale(struct lode_backend *b, const struct lode_instr *in,
-                    const struct lode_step *step) {
-    for_rows(b, in, step, scale_row);
-}
 
 static void cap_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
     (void)b;
     t->cpu->kern.softcap((float *)y, (const float *)a, t->in->p.softcap.cap, t->out->width);
-}
-void lode_cpu_softcap(struct lode_backend *b, const struct lode_instr *in,
-                      const struct lode_step *step) {
-    for_rows(b, in, step, cap_row);
 }
 
 static void gather_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
@@ -249,10 +234,6 @@ static void gather_row(const struct row_task *t, uint32_t r, char *y, const char
     const uint32_t *order = t->in->p.gather.of->order;
     for (uint32_t i = 0; i < t->out->width; i++)
         ((float *)y)[i] = ((const float *)a)[order[i]];
-}
-void lode_cpu_gather(struct lode_backend *b, const struct lode_instr *in,
-                     const struct lode_step *step) {
-    for_rows(b, in, step, gather_row);
 }
 
 static void cut_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
@@ -264,10 +245,6 @@ static void cut_row(const struct row_task *t, uint32_t r, char *y, const char *a
         memcpy((float *)y + h * width, (const float *)a + h * whole + t->in->p.cut.first,
                width * sizeof(float));
 }
-void lode_cpu_cut(struct lode_backend *b, const struct lode_instr *in,
-                  const struct lode_step *step) {
-    for_rows(b, in, step, cut_row);
-}
 
 static void join_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
     (void)r;
@@ -278,10 +255,6 @@ static void join_row(const struct row_task *t, uint32_t r, char *y, const char *
         memcpy(y, a + h * size_a, size_a);
         memcpy(y + size_a, b + h * size_b, size_b);
     }
-}
-void lode_cpu_join(struct lode_backend *b, const struct lode_instr *in,
-                   const struct lode_step *step) {
-    for_rows(b, in, step, join_row);
 }
 
 void lode_cpu_pick(struct lode_backend *b, const struct lode_instr *in,
@@ -308,10 +281,6 @@ static void temperature_row(const struct row_task *t, uint32_t r, char *y, const
     const float factor = (float)(1 + (double)t->in->p.temperature.coef * lode_log(1 + steps));
     t->cpu->kern.scale((float *)y, (const float *)a, factor, t->out->width);
 }
-void lode_cpu_temperature(struct lode_backend *b, const struct lode_instr *in,
-                          const struct lode_step *step) {
-    for_rows(b, in, step, temperature_row);
-}
 
 /* cos and sin of every pair at the row's position: (n_pairs, 2). */
 static void table_row(const struct row_task *t, uint32_t r, char *y, const char *a, const char *b) {
@@ -326,10 +295,6 @@ static void table_row(const struct row_task *t, uint32_t r, char *y, const char 
         cs[2 * i] = (float)(cn * rope->scale);
         cs[2 * i + 1] = (float)(sn * rope->scale);
     }
-}
-void lode_cpu_rope_table(struct lode_backend *b, const struct lode_instr *in,
-                         const struct lode_step *step) {
-    for_rows(b, in, step, table_row);
 }
 
 /* (2i, 2i + 1) of every head to (i, i + n): a piece of the upper half waits on the stack while the
@@ -361,10 +326,6 @@ static void rope_row(const struct row_task *t, uint32_t r, char *y, const char *
     if (b) /* UNPAIR has no table */
         t->cpu->kern.rope_half((float *)y, stride, t->in->p.rope.n_heads, (const float *)b, n);
 }
-void lode_cpu_rope(struct lode_backend *b, const struct lode_instr *in,
-                   const struct lode_step *step) {
-    for_rows(b, in, step, rope_row);
-}
 
 static void put_row(const struct row_task *t, uint32_t r, char *y, const char *k, const char *v) {
     (void)y;
@@ -383,7 +344,26 @@ static void put_row(const struct row_task *t, uint32_t r, char *y, const char *k
                                        (const float *)v + h * l->head_dim_v, l->head_dim_v);
     }
 }
-void lode_cpu_kv_put(struct lode_backend *b, const struct lode_instr *in,
-                     const struct lode_step *step) {
-    for_rows(b, in, step, put_row);
-}
+
+static row_fn *const row_fns[LODE_OP_COUNT] = {
+    [LODE_OP_EMBED] = embed_row,
+    [LODE_OP_RMS_NORM] = norm_row,
+    [LODE_OP_LAYER_NORM] = layer_norm_row,
+    [LODE_OP_QUANT] = quant_row,
+    [LODE_OP_ADD] = add_row,
+    [LODE_OP_GLU] = glu_row,
+    [LODE_OP_ROW_GATE] = gate_row,
+    [LODE_OP_L2_NORM] = l2_row,
+    [LODE_OP_DELTA_GATES] = delta_gates_row,
+    [LODE_OP_ACT] = act_row,
+    [LODE_OP_SCALE] = scale_row,
+    [LODE_OP_SOFTCAP] = cap_row,
+    [LODE_OP_GATHER] = gather_row,
+    [LODE_OP_CUT] = cut_row,
+    [LODE_OP_JOIN] = join_row,
+    [LODE_OP_TEMPERATURE] = temperature_row,
+    [LODE_OP_ROPE_TABLE] = table_row,
+    [LODE_OP_ROPE] = rope_row,
+    [LODE_OP_KV_PUT] = put_row,
+    [LODE_OP_UNPAIR] = rope_row,
+};
