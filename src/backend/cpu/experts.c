@@ -19,7 +19,10 @@
 #include "base/clock.h"
 #include "base/machine.h"
 
-enum { AHEAD = 16 /* shares of the next waves that are asked for */ };
+enum {
+    AHEAD = 16,       /* shares of the next waves that are asked for */
+    GOOD_WAVE = 4096, /* pairs, of a prompt's 512 tokens all: threads wait for one another five times a wave */
+};
 
 enum share_state { UNASKED, ASKED, DONE };
 
@@ -32,7 +35,8 @@ struct share {
 };
 
 struct lode_experts { /* owned by the backend; sized by its options */
-    uint32_t capacity;   /* pairs of a wave */
+    uint32_t capacity;   /* pairs of a wave, */
+    uint32_t beside;     /* and of one that a device takes its part of, as much of each as it has room for */
     uint32_t *count;     /* (n_experts + 1): pairs of each, then where they start */
     struct lode_expert_pair *pairs;  /* (max_rows * n_used): ordered by expert, then row */
     struct share *shares; /* (n_experts): those that have pairs, ascending */
@@ -54,8 +58,13 @@ struct lode_experts { /* owned by the backend; sized by its options */
 
 static size_t widest(uint32_t n) { return ((size_t)n * sizeof(float) + 63) & ~(size_t)63; }
 
+/* One expert's pairs may be all rows. */
+static uint32_t least_capacity(const struct lode_cpu_opts *o) { return o->max_rows > 256 ? o->max_rows : 256; }
+
 static uint32_t wave_capacity(const struct lode_cpu_opts *o) {
-    return o->max_rows > 256 ? o->max_rows : 256;
+    const uint64_t all = (uint64_t)o->max_rows * o->experts.n_used, least = least_capacity(o);
+    const uint64_t good = all < GOOD_WAVE ? all : GOOD_WAVE;
+    return (uint32_t)(good > least ? good : least);
 }
 
 static uint32_t threads_of(const struct lode_cpu_opts *o) {
@@ -79,6 +88,7 @@ struct lode_experts *lode_cpu_experts_create(const struct lode_cpu_opts *o) {
     if (!x)
         return NULL;
     x->capacity = wave_capacity(o);
+    x->beside = least_capacity(o);
     x->x_stride = widest(e->d_in);
     x->h_stride = widest(e->d_ff);
     x->ff_stride = (uint32_t)(widest(e->d_ff) / sizeof(float));
@@ -277,6 +287,16 @@ static void note_time(struct lode_experts *x, double ns, uint32_t n_shares, uint
         x->pair_ns += (ns / n_pairs - x->pair_ns) / 16;
 }
 
+/* Rows of a task.  Of experts with many pairs larger panels prepare these less often, where that leaves every thread
+ * some tasks. */
+static uint32_t panel_of(const struct wave *w, size_t pairs) {
+    enum { FEW = 16, TASKS = 4 };
+    const size_t rows = (size_t)w->n_ready * w->in->parts[0].w->rows;
+    if (pairs < FEW * (size_t)w->n_ready)
+        return 64;
+    return rows >= 256 * (size_t)TASKS * w->cpu->threads ? 256 : 128;
+}
+
 /* The ready shares' outputs of the wave's pairs. */
 static void compute(struct wave *w) {
     struct lode_cpu *c = w->cpu;
@@ -289,7 +309,7 @@ static void compute(struct wave *w) {
             w->x->todo[w->n_todo++] = s->first + k;
     }
     const size_t pairs = w->n_todo;
-    w->panel = pairs >= 16 * (size_t)w->n_ready ? 128 : 64; /* many rows each: less to unpack again */
+    w->panel = panel_of(w, pairs);
     if (has(in, GATE)) {
         const struct lode_operand *gate = part_of(in, GATE)->w;
         lode_cpu_for(c, gather, w, pairs, pairs * gate->cols);
@@ -578,7 +598,7 @@ static void announce(struct wave *w) {
 /* Rows of an instruction, all of `in`. */
 static int run_rows(struct lode_cpu *c, const struct lode_instr *in, uint32_t n_rows, bool whole, struct lode_error *err) {
     struct lode_experts *x = c->experts;
-    const uint32_t n_experts = in->parts[0].w->count;
+    const uint32_t n_experts = in->parts[0].w->count, capacity = c->aside ? x->beside : x->capacity;
     struct wave w = {.cpu = c, .x = x, .in = in, .n_rows = n_rows};
     const struct lode_value *out = &in->parts[0].out;
     w.pairs = pair_list(x, &in->in[1], n_rows, n_experts);
@@ -593,7 +613,7 @@ static int run_rows(struct lode_cpu *c, const struct lode_instr *in, uint32_t n_
         w.n_pairs = 0;
         for (w.first = w.end; w.end < w.n_shares; w.end++) {
             struct share *s = &x->shares[w.end];
-            if (w.n_pairs + s->n > x->capacity)
+            if (w.n_pairs + s->n > capacity)
                 break;
             s->first = w.n_pairs;
             w.n_pairs += s->n;
