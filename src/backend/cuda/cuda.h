@@ -34,7 +34,7 @@
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) \
     X(few) X(attention) X(attention_tile) X(attention_large) X(decode) X(decode_walk) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
-    X(wide_fast) X(few_fast) X(wide_gated) X(attention_fast) X(decode_fast)
+    X(wide_glu) X(wide_fast) X(few_fast) X(wide_gated) X(attention_fast) X(decode_fast)
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,
@@ -52,7 +52,9 @@ struct lode_cuda_kernels {
     void *mul[LODE_DTYPE_COUNT][4]; /* for 1, 2, 4, 8 rows */
     void *gemm[LODE_DTYPE_COUNT]; /* for many; NULL: none */
     void *wide[LODE_DTYPE_COUNT][2];         /* for many by Hopper's warpgroups, 64 and 128 */
+    void *wide_glu[LODE_DTYPE_COUNT];        /* gate and up multiplied; 128 rows a block */
     void *spread_32[2], *spread_256[2];      /* rows a block; NULL: on none but Hopper */
+    void *spread_floats_32[2], *spread_floats_256[2];
     void *gemv[LODE_DTYPE_COUNT]; /* of floats */
     void *moe[LODE_DTYPE_COUNT];
     void *embed[LODE_DTYPE_COUNT];

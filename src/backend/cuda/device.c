@@ -388,11 +388,16 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
         const enum lode_cuda_module wide = LODE_CUDA_MODULE_wide;
         LODE_TRY(find_wide(c, wide, i ? "spread_32_128" : "spread_32_64", &c->kernels.spread_32[i], err));
         LODE_TRY(find_wide(c, wide, i ? "spread_256_128" : "spread_256_64", &c->kernels.spread_256[i], err));
+        const int most = c->shared_max - LODE_CUDA_OWN_SHARED;
+        LODE_TRY(find_fast(c, wide, "spread_floats", i ? "32_128" : "32_64", most, &c->kernels.spread_floats_32[i], err));
+        LODE_TRY(find_fast(c, wide, "spread_floats", i ? "256_128" : "256_64", most, &c->kernels.spread_floats_256[i], err));
     }
     LODE_TRY(find_fast_family(c, &c->kernels.fast[0], "f16", err));
     LODE_TRY(find_fast_family(c, &c->kernels.fast[1], "bf16", err));
     LODE_TRY(find_packed_fast(c, err));
-#define GATED(suffix, type) LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_gated, "wide_gated_" #suffix, &c->kernels.packed.gated[LODE_##type], err));
+#define GATED(suffix, type) \
+    LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_gated, "wide_gated_" #suffix, &c->kernels.packed.gated[LODE_##type], err)); \
+    LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_glu, "wide_glu_" #suffix, &c->kernels.wide_glu[LODE_##type], err));
     LODE_CUDA_GATED_LIST(GATED)
 #undef GATED
     LODE_TRY(find_attend(c, &c->kernels.attend[0], "f16", err));

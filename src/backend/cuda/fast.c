@@ -146,7 +146,7 @@ int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32
     if (most == 0)
         return lode_fail(o->err, LODE_ERR_UNSUPPORTED, "--numerics fast", "rows of %u numbers are too long", w->cols);
     const bool wide = !packed && lay_out_tiles(o, parts, n_parts, &f);
-    if (after && (packed ? f.end.output == LODE_GEMV_GLU && !lode_cuda_can_gate_packed(o, parts, n_x) : !wide))
+    if (after && (packed ? f.end.output == LODE_GEMV_GLU && !lode_cuda_can_gate(o, o->r->c->kernels.packed.gated, parts, n_x) : !wide))
         return 0;
     struct lode_cuda_mat y[LODE_CUDA_PARTS];
     for (uint32_t i = 0; i < n_parts; i++)

@@ -35,13 +35,6 @@ int lode_cuda_run_few_packed(const struct op *o, struct lode_cuda_few_args *f, s
 
 /* ---- many ---- */
 
-bool lode_cuda_can_gate_packed(const struct op *o, const struct lode_part parts[2], uint32_t n_x) {
-    const struct lode_operand *gate = parts[0].w, *up = parts[1].w;
-    return o->r->c->kernels.packed.gated[gate->type] && gate->type == up->type && gate->rows == up->rows &&
-           gate->rows % (LODE_WIDE_W / 2) == 0 && !parts[0].bias && !parts[1].bias &&
-           lode_cuda_wide_rows(o, gate, gate->rows / (LODE_WIDE_W / 2), n_x) == 128;
-}
-
 int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
                               const struct lode_cuda_mat *y, uint64_t tile_size, uint32_t n_x,
                               const struct lode_cuda_fast_end *end) {

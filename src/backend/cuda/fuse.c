@@ -2,7 +2,8 @@
  *
  *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu; steps of one row
  *         .. the same with quantised weights    few.cu, two launches; steps of 2 to 32 rows, and of
- *                                               one long row that is only rounded before
+ *                                               one long row that is only rounded before; of more on
+ *                                               Hopper wide.cu, wide_glu.cu
  *         .. the same with --numerics fast      gemv_fast.cu, few_fast.cu; steps of up to 32 rows; of more
  *                                               gemm_fast.cu, wide_fast.cu, wide_gated.cu
  *     [QUANT] EXPERTS [ADD]                     two launches of gemv.cu; steps of one row
@@ -462,31 +463,41 @@ static bool find_after(const struct op *o, const struct chain *c, struct lode_cu
     return true;
 }
 
-/* More: the norm, the product and what comes after it. */
-static int run_many_fast(const struct op *o, uint32_t n, const struct chain *c) {
+static bool is_wide(const struct op *o, const struct chain *c) {
     const struct lode_instr *mul = c->mul;
+    return mul->op == LODE_OP_LINEAR && mul->n_parts <= LODE_CUDA_PARTS &&
+           lode_cuda_wide_parts(o, mul->parts, mul->n_parts) == mul->n_parts;
+}
+
+/* More: the norm, the product and what comes after it, of products of --numerics fast and of Hopper's exact ones. */
+static int run_many(const struct op *o, uint32_t n, const struct chain *c) {
+    const struct lode_instr *mul = c->mul;
+    const bool fast = is_fast(o, c);
     struct lode_cuda_gemv_args copies = {0};
     struct lode_cuda_after after;
-    if ((c->norm && c->norm->parts[0].out.width * 4 > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED) ||
-        !set_copies(o, n, c, &copies))
+    if ((!fast && !is_wide(o, c)) ||
+        (c->norm && c->norm->parts[0].out.width * 4 > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED) ||
+        !set_copies(o, n, c, &copies) || copies.q_out)
         return 0;
     const struct lode_cuda_norm norm = {.weight = c->norm ? lode_cuda_weight(o, c->norm->parts[0].w) : 0,
                                         .eps = c->norm ? c->norm->p.rms_norm.eps : 0,
                                         .copy = {copies.x_out, copies.x_out ? result_of(c->norm)->stride : 0}};
     const struct lode_cuda_norm *before = c->norm ? &norm : NULL;
-    const struct lode_cuda_mat x = lode_cuda_mat(input_of(c));
+    const struct lode_cuda_wide_x x = {lode_cuda_mat(input_of(c)), c->quant != NULL, before};
     if (find_after(o, c, &after)) {
-        const int all = lode_cuda_run_fast(o, mul->parts, mul->n_parts, x, o->n, before, &after);
+        const int all = fast ? lode_cuda_run_fast(o, mul->parts, mul->n_parts, x.x, o->n, before, &after)
+                             : lode_cuda_run_wide(o, mul->parts, mul->n_parts, &x, o->n, &after);
         if (all != 0)
             return all < 0 ? all : (int)c->n;
     }
-    if (!before)
+    if (!before && !c->quant)
         return 0;
-    for (uint32_t i = 0; i < mul->n_parts; i++) /* what is normed in pieces is still read */
+    for (uint32_t i = 0; i < mul->n_parts; i++) /* what is normed or rounded in pieces is still read */
         if (overlap(&mul->parts[i].out, input_of(c), o->n))
             return 0;
-    LODE_TRY(lode_cuda_run_fast(o, mul->parts, mul->n_parts, x, o->n, before, NULL));
-    return (int)(mul - o->in) + 1;
+    const int some = fast ? lode_cuda_run_fast(o, mul->parts, mul->n_parts, x.x, o->n, before, NULL)
+                          : lode_cuda_run_wide(o, mul->parts, mul->n_parts, &x, o->n, NULL);
+    return some > 0 ? (int)(mul - o->in) + 1 : some;
 }
 
 static bool has_rounded_gemv(enum lode_dtype act) { return act != LODE_NONE && act != LODE_F32; }
@@ -666,15 +677,15 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
             return rc;
     }
     struct chain c;
-    if (o->n == 0 || (o->n > LODE_FEW_ROWS && !o->r->o.fast) ||
+    if (o->n == 0 ||
         (op != LODE_OP_RMS_NORM && op != LODE_OP_QUANT && op != LODE_OP_LINEAR &&
          !is_experts(op)) ||
         !find_chain(o, n, &c))
         return 0;
-    if (is_fast(o, &c))
-        return o->n <= LODE_FEW_ROWS ? run_few_fast(o, n, &c) : run_many_fast(o, n, &c);
     if (o->n > LODE_FEW_ROWS)
-        return 0;
+        return run_many(o, n, &c);
+    if (is_fast(o, &c))
+        return run_few_fast(o, n, &c);
     if (o->n > 1 && c.mul->op != LODE_OP_LINEAR)
         return 0;
     const int rc = o->n > 1 || is_long(o, &c)       ? run_few(o, n, &c)

@@ -111,7 +111,7 @@ static int run_linear(const struct op *o) {
     int i = 0;
     while (i < 3 && 1u << i < n_x)
         i++;
-    for (uint32_t first = 0; first < in->n_parts;) { /* runs of one type, or of what is fast alike */
+    for (uint32_t first = 0; first < in->n_parts;) { /* runs of one type, or of what is computed alike */
         const struct lode_operand *w = in->parts[first].w;
         uint32_t n = heads ? 0 : lode_cuda_fast_parts(o, in->parts + first, in->n_parts - first, in->in[0].type);
         if (n > 0) {
@@ -119,18 +119,20 @@ static int run_linear(const struct op *o) {
             first += n;
             continue;
         }
+        n = n_x >= LODE_CUDA_MANY && !heads ? lode_cuda_wide_parts(o, in->parts + first, in->n_parts - first) : 0;
+        if (n > 0) {
+            const struct lode_cuda_wide_x x = {.x = lode_cuda_mat(&in->in[0])};
+            const int wide = lode_cuda_run_wide(o, in->parts + first, n, &x, n_x, NULL);
+            LODE_TRY(wide);
+            if (wide) {
+                first += n;
+                continue;
+            }
+        }
         n = 1;
         while (first + n < in->n_parts && n < LODE_CUDA_PARTS &&
                in->parts[first + n].w->type == w->type)
             n++;
-        const int wide = n_x >= LODE_CUDA_MANY && !heads
-                             ? lode_cuda_run_wide(o, in->parts + first, n, &in->in[0], n_x)
-                             : 0;
-        LODE_TRY(wide);
-        if (wide) {
-            first += n;
-            continue;
-        }
         if (n_x >= LODE_CUDA_MANY && !heads && lode_cuda_many_kernel(o, w)) {
             LODE_TRY(run_many(o, in->parts + first, n, lode_cuda_mat(&in->in[0]), n_x));
             first += n;

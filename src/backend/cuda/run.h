@@ -149,11 +149,8 @@ int lode_cuda_run_conv(const struct op *o);
 int lode_cuda_run_delta_gates(const struct op *o);
 int lode_cuda_run_delta(const struct op *o);
 
-/* wide.c: parts of one type as one product of n_x rows on Hopper's warpgroups: 1, or 0 where the device or
- * the type has none. */
-int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
-                       const struct lode_value *x, uint32_t n_x);
-/* The same for pairs sorted by expert, in at most x_tiles tiles; a: as for gemm.cu, all types w's. */
+/* wide.c: products of pairs sorted by expert on Hopper's warpgroups, in at most x_tiles tiles; a: as for gemm.cu, all types
+ * w's: 1, or 0 where the device or the type has none. */
 int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, const struct lode_operand *w,
                               uint32_t x_tiles, uint32_t w_tiles);
 
@@ -167,6 +164,11 @@ bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, struct lode_cud
 
 /* wide.c: rows of x, 64 or 128, of a block of threads of w_tiles * up(n_x, rows). */
 uint32_t lode_cuda_wide_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x);
+/* Whether a gate and what it gates can be multiplied where they are stored, by these kernels, which know of a type each. */
+bool lode_cuda_can_gate(const struct op *o, void *const *kernels, const struct lode_part parts[2], uint32_t n_x);
+/* How many of the n parts, from the first on, Hopper's warpgroups multiply with the same rounded rows; at most
+ * LODE_CUDA_PARTS. */
+uint32_t lode_cuda_wide_parts(const struct op *o, const struct lode_part *parts, uint32_t n);
 
 /* fast.c: how many of the n parts, from the first on, are multiplied alike as --numerics fast has it, at most
  * LODE_CUDA_PARTS; x: the type of their rows.  Whatever their number is. */
@@ -183,7 +185,17 @@ struct lode_cuda_after {
     struct lode_cuda_fast_end end;
     struct lode_cuda_mat y;
 };
-/* n_x rows of x by such parts; norm, after: NULL or what comes before and after (more than LODE_FEW_ROWS rows): 1, or 0 and
+/* Rows of x that are rounded, or floats, which may have a norm before them. */
+struct lode_cuda_wide_x {
+    struct lode_cuda_mat x;
+    bool floats;
+    const struct lode_cuda_norm *norm; /* NULL: none */
+};
+/* wide.c: n_x rows of x by parts that lode_cuda_wide_parts has counted; after: NULL or what comes after: 1, or 0 and nothing
+ * done where that is to be launched by itself. */
+int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
+                       const struct lode_cuda_wide_x *x, uint32_t n_x, const struct lode_cuda_after *after);
+/* fast.c: n_x rows of x by such parts; norm, after: NULL or what comes before and after (more than LODE_FEW_ROWS rows): 1, or 0 and
  * nothing done where that is to be launched by itself. */
 int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
                        uint32_t n_x, const struct lode_cuda_norm *norm, const struct lode_cuda_after *after);
@@ -191,12 +203,10 @@ int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32
  * x and x_out: the rows' strides. */
 int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uint64_t x_stride, uint64_t x_out_stride);
 
-/* fast_packed.c: the same of packed weights: whether they are such; a few rows; whether a gate and what it
- * gates can be multiplied where they are stored; n_x rows that lie in tiles of tile_size bytes in the scratch, to y
- * (n_parts). */
+/* fast_packed.c: the same of packed weights: whether they are such; a few rows; n_x rows that lie in tiles of tile_size
+ * bytes in the scratch, to y (n_parts). */
 bool lode_cuda_is_packed(enum lode_dtype type);
 int lode_cuda_run_few_packed(const struct op *o, struct lode_cuda_few_args *f, struct lode_cuda_fast_x_args *x);
-bool lode_cuda_can_gate_packed(const struct op *o, const struct lode_part parts[2], uint32_t n_x);
 int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
                               const struct lode_cuda_mat *y, uint64_t tile_size, uint32_t n_x,
                               const struct lode_cuda_fast_end *end);

@@ -1,5 +1,6 @@
-/* wide.c - products of many rows on Hopper's warpgroups (kernels/wide.cu): x is spread once, in as
- * many tiles as the scratch holds, and multiplied. */
+/* wide.c - products of many rows on Hopper's warpgroups (kernels/wide_exact.cuh): x is normed and rounded where that is
+ * still to be done and spread, in as many tiles as the scratch holds, once for all parts; these are multiplied, and what
+ * comes after is done where results are stored. */
 #include "backend/cuda/run.h"
 
 static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
@@ -16,27 +17,46 @@ static struct spread spread_of(enum lode_dtype act, uint32_t cols, uint32_t n) {
     return (struct spread){act, cols, n, row * n};
 }
 
-/* The first `tiles` of the scratch's. */
+static bool by_256(const struct spread *s) { return s->act == LODE_A256; }
+
+/* Rounded rows, to the first `tiles` of the scratch's. */
 static int spread(const struct op *o, const struct spread *s, struct lode_cuda_spread_args a,
                   uint32_t tiles) {
     const struct lode_cuda_kernels *k = &o->r->c->kernels;
     const int wide = s->n == 128;
-    const bool by_256 = s->act == LODE_A256;
     a.y = o->r->scratch;
     a.tile_size = s->size;
     a.cols = s->cols;
     a.tile = s->n;
-    return lode_cuda_run_kernel(o, by_256 ? k->spread_256[wide] : k->spread_32[wide], tiles * s->n,
-                                up(by_256 ? s->cols / 256 : up(s->cols, 128), 8), 1, 256, 0, &a);
+    return lode_cuda_run_kernel(o, by_256(s) ? k->spread_256[wide] : k->spread_32[wide], tiles * s->n,
+                                up(by_256(s) ? s->cols / 256 : up(s->cols, 128), 8), 1, 256, 0, &a);
+}
+/* Floats, n rows of them. */
+static int spread_floats(const struct op *o, const struct spread *s, const struct lode_cuda_wide_x *x, uint32_t first,
+                         uint32_t n) {
+    const struct lode_cuda_kernels *k = &o->r->c->kernels;
+    const int wide = s->n == 128;
+    struct lode_cuda_fast_x_args a = {.x = {x->x.data + first * x->x.stride, x->x.stride}, .y = o->r->scratch,
+                                      .tile_size = s->size, .cols = s->cols, .n_x = n, .input = LODE_GEMV_ROUND};
+    if (x->norm) {
+        a.input = LODE_GEMV_NORM;
+        a.norm = x->norm->weight;
+        a.eps = x->norm->eps;
+        a.x_out = x->norm->copy;
+        if (a.x_out.data)
+            a.x_out.data += first * a.x_out.stride;
+    }
+    return lode_cuda_run_kernel(o, by_256(s) ? k->spread_floats_256[wide] : k->spread_floats_32[wide], up(n, s->n) * s->n, 1,
+                                1, 512, x->norm ? s->cols * 4 : 0, &a);
 }
 
-static int multiply(const struct op *o, enum lode_dtype type, const struct spread *s,
-                    struct lode_cuda_gemm_args *a, uint32_t x_tiles, uint32_t w_tiles) {
+/* kernel: of w's type, for tiles of s->n rows. */
+static int multiply(const struct op *o, void *kernel, const struct spread *s, struct lode_cuda_packed_args *a,
+                    uint32_t x_tiles, uint32_t w_tiles) {
     const uint32_t units = x_tiles * w_tiles, most = (uint32_t)o->r->c->multiprocessors;
-    a->x = (struct lode_cuda_mat){o->r->scratch, s->size};
-    a->w_tiles = w_tiles;
-    return lode_cuda_run_kernel(o, o->r->c->kernels.wide[type][s->n == 128], units < most ? units : most, 1, 1,
-                                LODE_WIDE_THREADS, LODE_WIDE_SHARED, a);
+    a->g.x = (struct lode_cuda_mat){o->r->scratch, s->size};
+    a->g.w_tiles = w_tiles;
+    return lode_cuda_run_kernel(o, kernel, units < most ? units : most, 1, 1, LODE_WIDE_THREADS, LODE_WIDE_SHARED, a);
 }
 
 /* Those of 64 take some tenths of the time of those of 128. */
@@ -47,45 +67,92 @@ uint32_t lode_cuda_wide_rows(const struct op *o, const struct lode_operand *w, u
                                                                                           : 64;
 }
 
-int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
-                       const struct lode_value *x, uint32_t n_x) {
-    const struct lode_operand *w = parts[0].w;
-    if (!o->r->c->kernels.wide[w->type][0])
-        return 0;
-    struct lode_cuda_gemm_args a = {.cols = w->cols, .n_parts = n_parts, .x_div = 1};
-    uint32_t tiles = 0;
-    for (uint32_t i = 0; i < n_parts; i++) {
-        const struct lode_part *p = &parts[i];
-        a.parts[i] = lode_cuda_part(o, p, tiles);
-        tiles += up(p->w->rows, LODE_WIDE_W);
+uint32_t lode_cuda_wide_parts(const struct op *o, const struct lode_part *parts, uint32_t n) {
+    const enum lode_dtype act = lode_dtypes[parts[0].w->type].act;
+    uint32_t same = 0;
+    while (same < n && same < LODE_CUDA_PARTS && o->r->c->kernels.wide[parts[same].w->type][0] &&
+           lode_dtypes[parts[same].w->type].act == act)
+        same++;
+    return same;
+}
+
+bool lode_cuda_can_gate(const struct op *o, void *const *kernels, const struct lode_part parts[2], uint32_t n_x) {
+    const struct lode_operand *gate = parts[0].w, *up = parts[1].w;
+    return kernels[gate->type] && gate->type == up->type && gate->rows == up->rows &&
+           gate->rows % (LODE_WIDE_W / 2) == 0 && !parts[0].bias && !parts[1].bias &&
+           lode_cuda_wide_rows(o, gate, gate->rows / (LODE_WIDE_W / 2), n_x) == 128;
+}
+
+/* Runs of one type, of n spread rows; y: (n_parts), of their first. */
+static int multiply_parts(const struct op *o, const struct spread *s, const struct lode_part *parts, uint32_t n_parts,
+                          const struct lode_cuda_mat *y, uint32_t n, const struct lode_cuda_fast_end *end) {
+    const struct lode_cuda_kernels *k = &o->r->c->kernels;
+    for (uint32_t p = 0; p < n_parts;) {
+        const enum lode_dtype type = parts[p].w->type;
+        struct lode_cuda_packed_args a = {.g = {.n_x = n, .cols = s->cols, .x_div = 1}, .end = *end};
+        void *kernel = k->wide[type][s->n == 128];
+        uint32_t tiles = 0;
+        for (; p < n_parts && parts[p].w->type == type; p++) {
+            struct lode_cuda_part *part = &a.g.parts[a.g.n_parts++];
+            *part = lode_cuda_part(o, &parts[p], tiles);
+            part->y = y[p].data;
+            part->y_stride = y[p].stride;
+            tiles += up(part->rows, LODE_WIDE_W);
+        }
+        if (a.end.output == LODE_GEMV_GLU) { /* half a tile of each; the second part has none of its own */
+            tiles = a.g.parts[0].rows / (LODE_WIDE_W / 2);
+            a.g.n_parts = 1;
+            kernel = k->wide_glu[type];
+        }
+        LODE_TRY(multiply(o, kernel, s, &a, up(n, s->n), tiles));
     }
-    const struct spread s = spread_of(x->type, w->cols, lode_cuda_wide_rows(o, w, tiles, n_x));
+    return 0;
+}
+
+int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
+                       const struct lode_cuda_wide_x *x, uint32_t n_x, const struct lode_cuda_after *after) {
+    const struct lode_operand *w = parts[0].w;
+    const bool gated = after && after->end.output == LODE_GEMV_GLU;
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < n_parts; i++)
+        tiles += up(parts[i].w->rows, LODE_WIDE_W);
+    const struct spread s = spread_of(lode_dtypes[w->type].act, w->cols,
+                                      gated ? 128 : lode_cuda_wide_rows(o, w, tiles, n_x));
     const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / s.size) * s.n; /* rows at once */
-    if (most == 0)
+    if (most == 0 || (gated && !lode_cuda_can_gate(o, o->r->c->kernels.wide_glu, parts, n_x)))
         return 0;
+    struct lode_cuda_mat y[LODE_CUDA_PARTS];
+    struct lode_cuda_fast_end end = {0};
+    for (uint32_t i = 0; i < n_parts; i++)
+        y[i] = after ? after->y : lode_cuda_mat(&parts[i].out);
+    if (after)
+        end = after->end;
     for (uint32_t first = 0; first < n_x; first += most) {
-        const uint32_t some = n_x - first < most ? n_x - first : most, x_tiles = up(some, s.n);
-        const struct lode_cuda_spread_args sa = {
-            .x = {(lode_dev)(uintptr_t)x->data + first * x->stride, x->stride},
-            .n_x = some,
-            .x_div = 1};
-        LODE_TRY(spread(o, &s, sa, x_tiles));
-        a.n_x = some;
-        LODE_TRY(multiply(o, w->type, &s, &a, x_tiles, tiles));
+        const uint32_t some = n_x - first < most ? n_x - first : most;
+        if (x->floats)
+            LODE_TRY(spread_floats(o, &s, x, first, some));
+        else
+            LODE_TRY(spread(o, &s, (struct lode_cuda_spread_args){.x = {x->x.data + first * x->x.stride, x->x.stride},
+                                                                  .n_x = some, .x_div = 1}, up(some, s.n)));
+        LODE_TRY(multiply_parts(o, &s, parts, n_parts, y, some, &end));
         for (uint32_t i = 0; i < n_parts; i++)
-            a.parts[i].y += some * a.parts[i].y_stride;
+            y[i].data += some * y[i].stride;
+        if (end.residual)
+            end.residual += some * end.residual_stride;
     }
     return 1;
 }
 
-int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a,
+int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args g,
                               const struct lode_operand *w, uint32_t x_tiles, uint32_t w_tiles) {
     const struct spread s = spread_of(lode_dtypes[w->type].act, w->cols, LODE_GEMM_TILE_X);
-    if (!o->r->c->kernels.wide[w->type][0] || x_tiles * s.size > o->r->scratch_size)
+    void *const kernel = o->r->c->kernels.wide[w->type][0];
+    if (!kernel || x_tiles * s.size > o->r->scratch_size)
         return 0;
     const struct lode_cuda_spread_args sa = {
-        .x = a.x, .tiles = a.tiles, .list = a.list, .x_div = a.x_div};
+        .x = g.x, .tiles = g.tiles, .list = g.list, .x_div = g.x_div};
+    struct lode_cuda_packed_args a = {.g = g};
     LODE_TRY(spread(o, &s, sa, x_tiles));
-    LODE_TRY(multiply(o, w->type, &s, &a, x_tiles, w_tiles));
+    LODE_TRY(multiply(o, kernel, &s, &a, x_tiles, w_tiles));
     return 1;
 }

@@ -10,7 +10,7 @@
  *
  * Others: eight warps, 32 rows of w by 64 of x each, two stages. */
 #include "fast.cuh"
-#include "fast_store.cuh"
+#include "wide_store.cuh"
 #include "gemm.cuh"
 #include "wgmma.cuh"
 

@@ -27,7 +27,7 @@ enum {
 template <class T> struct item_of { enum { SIZE = plane<T, 3>::AT + 16 * plane<T, 3>::STRIDE }; };
 
 /* gemm_job, with what x's tile and K are here.  PAIRED: the tile has half as many rows of each of two matrices, of every
- * sixteen eight of w and the same eight of `other` (wide_fast.cuh). */
+ * sixteen eight of w and the same eight of `other`. */
 struct wide_job : gemm_job {
     enum { PAIRED = 0 };
     const uint8_t *x; /* its spread tile */
@@ -146,14 +146,6 @@ DEVICE void begin_turns() { /* the first is warpgroup 0's */
 }
 DEVICE void await_turn() { asm volatile("bar.sync %0, 256;" ::"r"(1 + threadIdx.x / 128) : "memory"); }
 DEVICE void give_turn() { asm volatile("bar.arrive %0, 256;" ::"r"(2 - threadIdx.x / 128) : "memory"); }
-
-/* Unit u of all tiles of x and of w: those of x first. */
-DEVICE void find_unit(struct wide_job &job, const struct lode_cuda_gemm_args &a, uint32_t u, uint32_t x_tiles,
-                      uint32_t n) {
-    const uint32_t x_tile = u % x_tiles;
-    find_job(job, a, W_ROWS, n, x_tile, u / x_tiles);
-    job.x = at<const uint8_t>(a.x.data) + x_tile * a.x.stride;
-}
 
 #endif
 #endif

@@ -9,7 +9,7 @@
 #define LODE_CUDA_WIDE_FAST_CUH
 
 #include "fast_items.cuh"
-#include "fast_store.cuh"
+#include "wide_store.cuh"
 #include "wide.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -114,18 +114,8 @@ DEVICE void multiply(struct wide_mem<T, N> *m, const struct wide_job &job, const
 template <int N>
 DEVICE void store_results_of(const struct fast_unit<true> &job, const struct lode_cuda_packed_args &f, const struct seat &at,
                              const float (&acc)[N / 2]) {
-    const struct results_place p = {job.y + job.first_x * job.y_stride, NULL, job.y_stride, 0, job.w_rows, job.x_rows};
-    const uint32_t row = at.row / 16 * 8 + at.row % 8; /* of both */
-    const bool by_8 = goes_by_8(p), silu = f.end.act == LODE_GLU_SILU;
-    EVERY(t, N / 8) {
-        const float2 factor = *(const float2 *)(job.factors + 8 * t + at.column);
-        float v[2];
-        EVERY(e, 2) {
-            const float z = e ? factor.y : factor.x, gate = acc[4 * t + e] * z, up = acc[4 * t + 2 + e] * z;
-            v[e] = silu ? glu_of(LODE_GLU_SILU, gate, up) : glu_of(f.end.act, gate, up);
-        }
-        store_pair(p, by_8, pair_at(p, 8 * t + at.column, row), exchanged(v[0], v[1], row));
-    }
+    store_gated<N>({job.y + job.first_x * job.y_stride, NULL, job.y_stride, 0, job.w_rows, job.x_rows}, f.end.act, at.row,
+                   [&](int i) { return acc[i] * job.factors[i / 4 * 8 + at.column + i % 2]; });
 }
 
 template <int N>

@@ -1,9 +1,9 @@
-/* fast_store.cuh - what becomes of a warpgroup's results in products of many rows of --numerics fast: factors and biases,
- * the residual, and the way to memory, eight bytes at a time. */
-#ifndef LODE_CUDA_FAST_STORE_CUH
-#define LODE_CUDA_FAST_STORE_CUH
+/* wide_store.cuh - what becomes of a warpgroup's results in products of many rows: factors and biases of --numerics fast, the
+ * residual, the gated product, and the way to memory, eight bytes at a time. */
+#ifndef LODE_CUDA_WIDE_STORE_CUH
+#define LODE_CUDA_WIDE_STORE_CUH
 
-#include "common.cuh"
+#include "rows.cuh"
 
 /* Results of N rows of x as wgmma leaves them (wgmma.cuh), finished: as they would be stored with nothing after
  * them.  row: the thread's first of w. */
@@ -70,12 +70,12 @@ DEVICE void store_pair(const struct results_place &p, bool by_8, const struct pa
     }
 }
 
-/* A residual may lie where results go: AT_ONCE tiles of it are read before anything is stored, or each would wait for
- * the one before. */
-template <int N>
+/* A residual may lie where results go: MOST tiles of it are read before anything is stored, or each would wait for the
+ * one before. */
+template <int N, int MOST = 8>
 DEVICE void store_results(const struct results_place &p, const struct lode_cuda_fast_end &end, const float (&v)[N / 2],
                           uint32_t row) {
-    enum { TILES = N / 8, AT_ONCE = TILES < 8 ? TILES : 8 };
+    enum { TILES = N / 8, AT_ONCE = TILES < MOST ? TILES : MOST };
     const bool by_8 = goes_by_8(p);
     const uint32_t column = threadIdx.x % 4 * 2;
 #pragma unroll
@@ -93,6 +93,24 @@ DEVICE void store_results(const struct results_place &p, const struct lode_cuda_
                 two = make_float2(with_residual(end, two.x, r[i / 2][h].x), with_residual(end, two.y, r[i / 2][h].y));
             store_pair(p, by_8, pair_at(p, 8 * t + column, row + 8 * h), two);
         }
+    }
+}
+
+/* The gated products of a tile that has both rows of gate and up in a thread (wide.cuh, PAIRED), its first of either is
+ * tile row `row`; value(i): result i of the thread's. */
+template <int N, class F>
+DEVICE void store_gated(const struct results_place &p, uint32_t act, uint32_t row, F value) {
+    const uint32_t of = row / 16 * 8 + row % 8, column = threadIdx.x % 4 * 2; /* of both */
+    const bool by_8 = goes_by_8(p), silu = act == LODE_GLU_SILU;
+#pragma unroll
+    for (int t = 0; t < N / 8; t++) {
+        float v[2];
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const float gate = value(4 * t + e), up = value(4 * t + 2 + e);
+            v[e] = silu ? glu_of(LODE_GLU_SILU, gate, up) : glu_of(act, gate, up);
+        }
+        store_pair(p, by_8, pair_at(p, 8 * t + column, of), exchanged(v[0], v[1], of));
     }
 }
 
