@@ -21,7 +21,7 @@
     X(few, few_x32) X(few, few_a32_1) X(few, few_a32_2) X(few, few_a32_4)                          \
     X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
-    X(attention_tile, attention_tile) X(attention_large, attention_large)                          \
+    X(attention_tile, attention_tile) X(attention_large, attention_large) X(attention_large, attention_large_32) \
     X(decode_walk, walk_f16_1) X(decode_walk, walk_f16_2) X(decode_walk, walk_f16_4) X(decode_walk, walk_f16_8) \
     X(decode_walk, walk_bf16_1) X(decode_walk, walk_bf16_2) X(decode_walk, walk_bf16_4) X(decode_walk, walk_bf16_8) \
     X(decode_walk, walk_q8_0_1) X(decode_walk, walk_q8_0_2) X(decode_walk, walk_q8_0_4) X(decode_walk, walk_q8_0_8) \

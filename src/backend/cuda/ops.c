@@ -323,18 +323,39 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     return 1;
 }
 
+/* Blocks of threads for tiles of so many query rows. */
+static uint32_t attention_tiles(const struct op *o, uint32_t group, uint32_t rows) {
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < o->step->n_segments; i++)
+        tiles += (o->step->segments[i].n_rows * group + rows - 1) / rows;
+    return tiles;
+}
+
+/* attention_large's rows of a block: 64 are quicker, unless the block that sees most would take much longer than all
+ * blocks do together. */
+static uint32_t large_rows(const struct op *o, const struct lode_cuda_att_args *a) {
+    const uint32_t group = a->n_heads / a->n_kv_heads;
+    uint64_t most = 0, all = 0; /* a block's pages; twice those of all blocks of a head of keys */
+    for (uint32_t i = 0; i < o->step->n_segments; i++) {
+        const struct lode_segment *s = &o->step->segments[i];
+        const uint64_t first = s->pos / LODE_KV_PAGE + 1, last = (s->pos + s->n_rows - 1) / LODE_KV_PAGE + 1;
+        most = last > most ? last : most;
+        all += (s->n_rows * group + 63) / 64 * (first + last);
+    }
+    const uint64_t at_once = 2 * (uint64_t)o->r->c->multiprocessors;
+    return 4 * most * at_once > 3 * all * a->n_kv_heads ? 32 : 64; /* half as much again */
+}
+
 /* Steps of many rows (kernels/attention_tile.cu, attention_large.cu): keys and values in 16 bits, heads of up to 128 numbers: 1, or
  * 0 where the step or the format is another. */
 static int run_attention_tile(const struct op *o, const struct lode_cuda_att_args *a) {
-    enum { TILE = LODE_LARGE_ROWS }; /* attention_tile's too */
+    enum { TILE = 64 }; /* attention_tile's */
     const struct lode_kv *kv = o->step->segments[0].kv;
     const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
     const struct lode_kv_view v = lode_kv_view(kv, a->layer);
     const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
-    uint32_t tiles = 0;
-    for (uint32_t i = 0; i < o->step->n_segments; i++)
-        tiles += (o->step->segments[i].n_rows * group + TILE - 1) / TILE;
+    const uint32_t tiles = attention_tiles(o, group, TILE);
     if (tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors || !is_half(l->type_k) ||
         !is_half(l->type_v) || dim > 128 || a->head_dim % 16 || a->head_dim_v % 8 || v.k_stride % 16 ||
         v.v_stride % 16 || v.k % 16 || v.v % 16 || v.page_size % 16)
@@ -342,9 +363,11 @@ static int run_attention_tile(const struct op *o, const struct lode_cuda_att_arg
     const uint32_t room = (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
     /* Of the forms that attention_large could take these were compared with the definition on a GPU. */
     if (a->head_dim == 128 && a->head_dim_v == 128 && l->type_k == LODE_F16 && l->type_v == LODE_F16 && !a->window &&
-        !a->chunk && !a->both_ways && a->cap == 0 && !a->sinks && LODE_LARGE_SHARED <= room) {
-        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_large, a->n_kv_heads, tiles, 1, LODE_LARGE_THREADS,
-                                      LODE_LARGE_SHARED, a));
+        !a->chunk && !a->both_ways && a->cap == 0 && !a->sinks && LODE_LARGE_SHARED(64) <= room) {
+        const uint32_t rows = large_rows(o, a);
+        LODE_TRY(lode_cuda_run_kernel(o, rows == 64 ? kernels(o)->attention_large : kernels(o)->attention_large_32,
+                                      a->n_kv_heads, attention_tiles(o, group, rows), 1, LODE_LARGE_THREADS,
+                                      LODE_LARGE_SHARED(rows), a));
         return 1;
     }
     const uint32_t ld = (dim + 31) / 32 * 32 + 16; /* carve's */

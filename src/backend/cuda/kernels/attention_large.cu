@@ -1,8 +1,9 @@
-/* attention_large.cu - attention_tile for heads of 128 numbers and GPUs with the shared memory for it; the
+/* attention_large.cu - attention_tile for heads of 128 numbers in F16 and GPUs with the shared memory for it; the
  * definition, order included, is at the head of backend/cpu/attention.c.
  *
- * A block of threads takes 64 query rows (tokens by heads) of one head of keys.  What binds is how
- * much has to come from shared memory for a multiply-add, so pieces are as large as registers allow.
+ * A block of threads takes 64 query rows (tokens by heads) of one head of keys, or 32 where the block that sees most
+ * would otherwise be waited for by all.  What binds is how much has to come from shared memory for a multiply-add,
+ * so pieces are as large as registers allow.
  *
  * Scores have sixteen lanes.  Eight threads share eight rows; thread l has lanes l and l + 8 of them,
  * all steps of sixteen numbers of the rows' queries in registers, and takes key after key.  The lanes'
@@ -11,21 +12,21 @@
  * exchange the same places, and nothing is chosen.
  *
  * Numbers of keys and queries lie as they are read: 16 m + 8 h + l at ((h M + m / 4) 8 + l) 4 + m % 4,
- * M = STEPS / 4.  Values are mixed in pieces of 8 rows by 8 numbers, whose sums stay in registers from
- * page to page.  Keys and values come as they are stored, by asynchronous copies, while the ones before
- * are computed with. */
+ * M = STEPS / 4.  Values are mixed in pieces of 8 rows by 8 numbers (by 4 in tiles of 32 rows).  Keys and values come
+ * as they are stored, by asynchronous copies, while the ones before are computed with. */
 #include "attention.cuh"
 #include "attention_shared.h"
 #include "copies.cuh"
 
-enum { TILE = LODE_LARGE_ROWS, TILE_THREADS = LODE_LARGE_THREADS, LD_S = TILE + 4, KEYS_AT_ONCE = 2 };
+enum { TILE_THREADS = LODE_LARGE_THREADS, KEYS_AT_ONCE = 2 };
 
 extern __shared__ __align__(16) float tile_mem[];
 
 /* Floats from one row of queries, keys or values to the next, bytes of one as stored: neighbours start
  * 16 bytes apart in the banks. */
-template <int STEPS> struct tile_of {
-    enum { DIM = 16 * STEPS, LD = DIM + 4, LD_RAW = 2 * DIM + 16 };
+template <int STEPS, int TILE> struct tile_of {
+    enum { DIM = 16 * STEPS, LD = DIM + 4, LD_RAW = 2 * DIM + 16, LD_S = TILE + 4 };
+    enum { PIECES = TILE_THREADS / (TILE / 8), NUMBERS = DIM / PIECES }; /* of a row; numbers of each, by fours */
     float sum[TILE * DIM];                              /* queries, until they are in registers */
     float kv[PAGE * LD], s[PAGE * LD_S];                /* s: scores by key */
     float max[TILE], total[TILE], old[TILE], now[TILE]; /* old, now: factors of the sums so far, of the page */
@@ -33,85 +34,87 @@ template <int STEPS> struct tile_of {
     uint8_t raw[PAGE * LD_RAW];
 };
 
-static_assert(sizeof(struct tile_of<8>) == LODE_LARGE_SHARED, "");
+static_assert(sizeof(struct tile_of<8, 64>) == LODE_LARGE_SHARED(64), "");
+static_assert(sizeof(struct tile_of<8, 32>) == LODE_LARGE_SHARED(32), "");
 
 template <int STEPS> DEVICE uint32_t place(uint32_t c) {
     const uint32_t m = c / 16, h = c / 8 % 2, l = c % 8;
     return ((h * (STEPS / 4) + m / 4) * 8 + l) * 4 + m % 4;
 }
 
-DEVICE float half_at(uint32_t pair, int i, uint32_t type) {
-    return type == LODE_F16 ? f16_f32((uint16_t)(pair >> 16 * i))
-                            : lode_bits_f32(i ? pair & 0xffff0000u : pair << 16);
-}
+DEVICE float half_at(uint32_t pair, int i) { return f16_f32((uint16_t)(pair >> 16 * i)); }
 
-/* Asks for n rows of dim numbers. */
-template <int STEPS>
-DEVICE void ask(struct tile_of<STEPS> &m, const uint8_t *from, uint32_t stride, uint32_t n, uint32_t dim) {
-    const uint32_t pieces = dim / 8;
+/* Asks for n rows. */
+template <int STEPS, int TILE>
+DEVICE void ask(struct tile_of<STEPS, TILE> &m, const uint8_t *from, uint32_t stride, uint32_t n) {
+    const uint32_t pieces = m.DIM / 8;
     for (uint32_t i = threadIdx.x; i < n * pieces; i += TILE_THREADS)
         copy_async<16>(m.raw + i / pieces * m.LD_RAW + i % pieces * 16,
                        from + (size_t)(i / pieces) * stride + i % pieces * 16);
     copies_end_group();
 }
 
-/* n keys of dim numbers from raw to kv. */
-template <int STEPS>
-DEVICE void widen_keys(struct tile_of<STEPS> &m, uint32_t n, uint32_t dim, uint32_t type) {
+/* n keys from raw to kv. */
+template <int STEPS, int TILE>
+DEVICE void widen_keys(struct tile_of<STEPS, TILE> &m, uint32_t n) {
     for (uint32_t i = threadIdx.x; i < PAGE * STEPS / 2; i += TILE_THREADS) {
         const uint32_t key = i % PAGE, h = i / PAGE % 2, m4 = i / (2 * PAGE);
         if (key >= n)
             continue;
         uint4 v[4];
 #pragma unroll
-        for (int k = 0; k < 4; k++) /* numbers of 16 (4 m4 + k) + 8 h and on; what is not there is 0 */
-            v[k] = (4 * m4 + k) * 16 < dim
-                       ? *(const uint4 *)(m.raw + key * m.LD_RAW + (4 * m4 + k) * 32 + h * 16)
-                       : make_uint4(0, 0, 0, 0);
+        for (int k = 0; k < 4; k++) /* numbers of 16 (4 m4 + k) + 8 h and on */
+            v[k] = *(const uint4 *)(m.raw + key * m.LD_RAW + (4 * m4 + k) * 32 + h * 16);
         float4 *y = (float4 *)(m.kv + key * m.LD + (h * (STEPS / 4) + m4) * 32);
 #pragma unroll
         for (int l = 0; l < 8; l++) {
             const auto at_l = [&](uint4 x) {
-                return half_at(l < 2 ? x.x : l < 4 ? x.y : l < 6 ? x.z : x.w, l % 2, type);
+                return half_at(l < 2 ? x.x : l < 4 ? x.y : l < 6 ? x.z : x.w, l % 2);
             };
             y[l] = make_float4(at_l(v[0]), at_l(v[1]), at_l(v[2]), at_l(v[3]));
         }
     }
 }
-template <int STEPS>
-DEVICE void widen_values(struct tile_of<STEPS> &m, uint32_t n, uint32_t dim, uint32_t type) {
-    const uint32_t pieces = dim / 8;
+template <int STEPS, int TILE>
+DEVICE void widen_values(struct tile_of<STEPS, TILE> &m, uint32_t n) {
+    const uint32_t pieces = m.DIM / 8;
     for (uint32_t i = threadIdx.x; i < n * pieces; i += TILE_THREADS) {
         const uint4 v = *(const uint4 *)(m.raw + i / pieces * m.LD_RAW + i % pieces * 16);
         float4 *y = (float4 *)(m.kv + i / pieces * m.LD + i % pieces * 8);
-        y[0] = make_float4(half_at(v.x, 0, type), half_at(v.x, 1, type), half_at(v.y, 0, type), half_at(v.y, 1, type));
-        y[1] = make_float4(half_at(v.z, 0, type), half_at(v.z, 1, type), half_at(v.w, 0, type), half_at(v.w, 1, type));
+        y[0] = make_float4(half_at(v.x, 0), half_at(v.x, 1), half_at(v.y, 0), half_at(v.y, 1));
+        y[1] = make_float4(half_at(v.z, 0), half_at(v.z, 1), half_at(v.w, 0), half_at(v.w, 1));
     }
 }
 
-/* Numbers that are not there are 0: they may make a lane of -0 one of +0, which no weight shows. */
-template <int STEPS>
-DEVICE void load_queries(const struct lode_cuda_att_args &a, struct tile_of<STEPS> &m, const struct rows_of &t) {
-    for (uint32_t i = threadIdx.x; i < TILE * m.DIM; i += TILE_THREADS) {
-        const uint32_t r = i / m.DIM, c = i % m.DIM, n = t.first + r;
-        m.sum[r * m.DIM + place<STEPS>(c)] =
-            r < t.n && c < a.head_dim
-                ? row_at<const float>(a.q, t.first_row + n / t.group)[(t.head * t.group + n % t.group) * a.head_dim + c]
-                : 0;
+template <int STEPS, int TILE>
+DEVICE void load_queries(const struct lode_cuda_att_args &a, struct tile_of<STEPS, TILE> &m, const struct rows_of &t) {
+    static_assert(STEPS == 8, "a row is a warp's");
+    const uint32_t c = threadIdx.x % 32 * 4;
+#pragma unroll 8
+    for (uint32_t r = threadIdx.x / 32; r < TILE; r += TILE_THREADS / 32) {
+        const uint32_t n = t.first + r, token = n / t.group;
+        float4 v = make_float4(0, 0, 0, 0);
+        if (r < t.n)
+            v = *(const float4 *)(row_at<const float>(a.q, t.first_row + token) +
+                                  (t.head * t.group + n - token * t.group) * m.DIM + c);
+        float *y = m.sum + r * m.DIM + place<STEPS>(c); /* the next number is the next thread's */
+        y[0] = v.x, y[4] = v.y, y[8] = v.z, y[12] = v.w;
     }
 }
 
-/* Where a thread's eight rows begin: four times eight threads are a warp, which has 32 rows and every other key. */
-DEVICE uint32_t first_row() { return threadIdx.x / 32 % 2 * 32 + threadIdx.x % 32 / 8 * 8; }
+/* Where a thread's eight rows begin: four times eight threads are a warp, which has 32 rows and every second or
+ * fourth key. */
+template <int TILE> DEVICE uint32_t first_row() { return threadIdx.x % TILE / 8 * 8; }
 
 /* Scores of a page's keys; a few too many rather than asking for each whether it is there. */
-template <int STEPS> DEVICE void score(struct tile_of<STEPS> &m, const float (&q)[8][2][STEPS], uint32_t n_keys) {
+template <int STEPS, int TILE>
+DEVICE void score(struct tile_of<STEPS, TILE> &m, const float (&q)[8][2][STEPS], uint32_t n_keys) {
+    enum { APART = TILE_THREADS / TILE, AT_ONCE = APART * KEYS_AT_ONCE };
     const uint32_t l = threadIdx.x % 8;
-    float *out = m.s + first_row() + l;
+    float *out = m.s + first_row<TILE>() + l;
     const float *k = m.kv + l * 4;
 #pragma unroll KEYS_AT_ONCE
-    for (uint32_t key = threadIdx.x / 64; key < (n_keys + 2 * KEYS_AT_ONCE - 1) / (2 * KEYS_AT_ONCE) * (2 * KEYS_AT_ONCE);
-         key += 2) {
+    for (uint32_t key = threadIdx.x / TILE; key < (n_keys + AT_ONCE - 1) / AT_ONCE * AT_ONCE; key += APART) {
         float acc[8][2];
 #pragma unroll
         for (int i = 0; i < 8; i++)
@@ -138,30 +141,32 @@ template <int STEPS> DEVICE void score(struct tile_of<STEPS> &m, const float (&q
 #pragma unroll
             for (int i = 0; i < w; i++)
                 s[i] += __shfl_xor_sync(0xffffffffu, s[i + w], w);
-        out[key * LD_S] = s[0];
+        out[key * m.LD_S] = s[0];
     }
 }
 
 /* Scores to weights, two threads a row: lanes 0-3 and 8-11, 4-7 and 12-15; then as attention_walk. */
-template <int STEPS>
-DEVICE void soften(const struct lode_cuda_att_args &a, struct tile_of<STEPS> &m, const struct rows_of &t,
+template <int STEPS, int TILE>
+DEVICE void soften(const struct lode_cuda_att_args &a, struct tile_of<STEPS, TILE> &m, const struct rows_of &t,
                    uint32_t page) {
+    if (threadIdx.x >= 2 * TILE) /* whole warps */
+        return;
     const uint32_t r = threadIdx.x / 2, h = threadIdx.x % 2, lo = m.lo[r], n = m.hi[r] - lo;
-    float *s = m.s + (lo + 4 * h) * LD_S + r;
+    float *s = m.s + (lo + 4 * h) * m.LD_S + r;
     const uint32_t mine = n > 4 * h ? n - 4 * h : 0; /* keys from the first of its own on */
     float x[4][8], scale = a.scale, max = -INFINITY; /* of a lane its four keys, of lane + 8 its four */
     if (a.cap > 0) {
         scale = 1;
 #pragma unroll 1
         for (uint32_t i = 0; i < mine; i += i % 4 == 3 ? 5 : 1)
-            s[i * LD_S] = a.cap * lode_tanhf(s[i * LD_S] * a.scale / a.cap);
+            s[i * m.LD_S] = a.cap * lode_tanhf(s[i * m.LD_S] * a.scale / a.cap);
     }
 #pragma unroll
     for (int l = 0; l < 4; l++)
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             const uint32_t key = 8 * i + l;
-            x[l][i] = key < mine ? s[key * LD_S] * scale : -INFINITY;
+            x[l][i] = key < mine ? s[key * m.LD_S] * scale : -INFINITY;
             max = x[l][i] > max ? x[l][i] : max;
         }
     const float o = __shfl_xor_sync(0xffffffffu, max, 1);
@@ -175,7 +180,7 @@ DEVICE void soften(const struct lode_cuda_att_args &a, struct tile_of<STEPS> &m,
             const uint32_t key = 8 * i + l;
             const float e = exp_below(x[l][i] - max);
             if (key < mine) {
-                s[key * LD_S] = e;
+                s[key * m.LD_S] = e;
                 sum[i % 2] += e;
             }
         }
@@ -195,39 +200,39 @@ DEVICE void soften(const struct lode_cuda_att_args &a, struct tile_of<STEPS> &m,
     m.old[r] = old, m.now[r] = now;
 }
 
-/* 8 rows, and of those numbers c .. + 3 (with up to 64 numbers), and c + 64 .. + 3 (with up to 128) */
+/* 8 rows, and of those numbers c .. + 3 and, where a piece has eight, c + 64 .. + 3 */
 struct piece {
     uint32_t row, c;
 };
 
 /* Adds values of keys from `from` up to `to` to rows that `sees` says see them. */
-template <int STEPS, class F>
-DEVICE void add_keys(const struct tile_of<STEPS> &m, const struct piece &p, uint32_t from, uint32_t to,
-                     float (&y)[8][STEPS], F sees) {
+template <int STEPS, int TILE, class F>
+DEVICE void add_keys(const struct tile_of<STEPS, TILE> &m, const struct piece &p, uint32_t from, uint32_t to,
+                     float (&y)[8][tile_of<STEPS, TILE>::NUMBERS], F sees) {
 #pragma unroll 2
     for (uint32_t j = from; j < to; j++) {
-        const float4 *w = (const float4 *)(m.s + j * LD_S + p.row);
+        const float4 *w = (const float4 *)(m.s + j * m.LD_S + p.row);
         const float4 e0 = w[0], e1 = w[1];
         const float e[8] = {e0.x, e0.y, e0.z, e0.w, e1.x, e1.y, e1.z, e1.w};
-        float v[STEPS];
+        float v[m.NUMBERS];
 #pragma unroll
-        for (int i = 0; i < STEPS; i += 4) {
-            const float4 x = *(const float4 *)(m.kv + j * m.LD + p.c + 16 * i);
+        for (int i = 0; i < m.NUMBERS; i += 4) {
+            const float4 x = *(const float4 *)(m.kv + j * m.LD + p.c + m.PIECES * i);
             v[i] = x.x, v[i + 1] = x.y, v[i + 2] = x.z, v[i + 3] = x.w;
         }
 #pragma unroll
         for (int r = 0; r < 8; r++)
             if (sees(r, j))
 #pragma unroll
-                for (int i = 0; i < STEPS; i++)
+                for (int i = 0; i < m.NUMBERS; i++)
                     y[r][i] = fmaf(e[r], v[i], y[r][i]);
     }
 }
 
 /* The page's values, mixed and merged into the sums. */
-template <int STEPS>
-DEVICE void mix(struct tile_of<STEPS> &m, const struct piece &p) {
-    float y[8][STEPS];
+template <int STEPS, int TILE>
+DEVICE void mix(struct tile_of<STEPS, TILE> &m, const struct piece &p) {
+    float y[8][m.NUMBERS];
     uint32_t from = PAGE, to = 0, all_from = 0, all_to = PAGE; /* what any row sees, what all see */
 #pragma unroll
     for (int r = 0; r < 8; r++) {
@@ -239,7 +244,7 @@ DEVICE void mix(struct tile_of<STEPS> &m, const struct piece &p) {
         all_from = lo > all_from ? lo : all_from;
         all_to = hi < all_to ? hi : all_to;
 #pragma unroll
-        for (int i = 0; i < STEPS; i++)
+        for (int i = 0; i < m.NUMBERS; i++)
             y[r][i] = 0;
     }
     if (all_from >= all_to)
@@ -258,20 +263,20 @@ DEVICE void mix(struct tile_of<STEPS> &m, const struct piece &p) {
         const bool first = m.first[p.row + r];
         float4 *sum = (float4 *)(m.sum + (p.row + r) * m.DIM + p.c);
 #pragma unroll
-        for (int i = 0; i < STEPS; i += 4) {
-            float4 o = sum[4 * i];
+        for (int i = 0; i < m.NUMBERS; i += 4) {
+            float4 o = sum[m.PIECES / 4 * i];
             const auto merged = [&](float so_far, float part) {
                 return first ? part : fmaf(now, part, old != 1.0f ? so_far * old : so_far);
             };
             o.x = merged(o.x, y[r][i]), o.y = merged(o.y, y[r][i + 1]);
             o.z = merged(o.z, y[r][i + 2]), o.w = merged(o.w, y[r][i + 3]);
-            sum[4 * i] = o;
+            sum[m.PIECES / 4 * i] = o;
         }
     }
 }
 
-template <int STEPS> DEVICE void attend(const struct lode_cuda_att_args &a) {
-    struct tile_of<STEPS> &m = *(struct tile_of<STEPS> *)tile_mem;
+template <int STEPS, int TILE> DEVICE void attend(const struct lode_cuda_att_args &a) {
+    struct tile_of<STEPS, TILE> &m = *(struct tile_of<STEPS, TILE> *)tile_mem;
     struct rows_of t;
     uint32_t segment;
     if (!find_rows<TILE>(a, t, &segment))
@@ -279,7 +284,7 @@ template <int STEPS> DEVICE void attend(const struct lode_cuda_att_args &a) {
     const struct lode_cuda_segment &s =
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
     const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
-    const struct piece p = {threadIdx.x / 16 * 8, threadIdx.x % 16 * 4};
+    const struct piece p = {threadIdx.x / m.PIECES * 8, threadIdx.x % m.PIECES * 4};
     const uint32_t last_page = t.last / PAGE, oldest = first_seen(a, t.pos + t.first / t.group);
     const auto keys_of = [&](uint32_t page) { return t.last - page * PAGE < PAGE ? t.last - page * PAGE + 1 : PAGE; };
     const auto base_of = [&](uint32_t page) {
@@ -288,7 +293,7 @@ template <int STEPS> DEVICE void attend(const struct lode_cuda_att_args &a) {
     const size_t k_at = view.k + (size_t)t.head * PAGE * view.k_stride, v_at = view.v + (size_t)t.head * PAGE * view.v_stride;
     uint32_t page = oldest / PAGE;
     const uint8_t *base = base_of(page);
-    ask(m, base + k_at, view.k_stride, keys_of(page), a.head_dim);
+    ask(m, base + k_at, view.k_stride, keys_of(page));
     load_queries(a, m, t);
     if (threadIdx.x < TILE)
         m.max[threadIdx.x] = m.total[threadIdx.x] = 0;
@@ -299,7 +304,7 @@ template <int STEPS> DEVICE void attend(const struct lode_cuda_att_args &a) {
 #pragma unroll
         for (int k = 0; k < STEPS / 2; k++) {
             const uint32_t l = threadIdx.x % 8;
-            const float4 v = *(const float4 *)(m.sum + (first_row() + (i ^ l)) * m.DIM + k * 32 + l * 4);
+            const float4 v = *(const float4 *)(m.sum + (first_row<TILE>() + (i ^ l)) * m.DIM + k * 32 + l * 4);
             float *x = &q[i][k / (STEPS / 4)][k % (STEPS / 4) * 4];
             x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
         }
@@ -308,7 +313,7 @@ template <int STEPS> DEVICE void attend(const struct lode_cuda_att_args &a) {
         const uint32_t start = page * PAGE, n_k = keys_of(page);
         copies_wait<0>();
         __syncthreads(); /* kv and s are read by nobody any more, the keys are there */
-        widen_keys(m, n_k, a.head_dim, view.type_k);
+        widen_keys(m, n_k);
         if (threadIdx.x < TILE) {
             const uint32_t r = threadIdx.x, pos = t.pos + (t.first + r) / t.group,
                            from = first_seen(a, pos);
@@ -323,17 +328,17 @@ template <int STEPS> DEVICE void attend(const struct lode_cuda_att_args &a) {
             m.hi[r] = hi;
         }
         __syncthreads();
-        ask(m, base + v_at, view.v_stride, n_k, a.head_dim_v);
-        if (threadIdx.x / 32 % 2 * 32 < t.n) /* whole warps: they exchange parts of sums */
+        ask(m, base + v_at, view.v_stride, n_k);
+        if (threadIdx.x % TILE / 32 * 32 < t.n) /* whole warps: they exchange parts of sums */
             score(m, q, n_k);
         copies_wait<0>();
         __syncthreads();
-        widen_values(m, n_k, a.head_dim_v, view.type_v);
+        widen_values(m, n_k);
         soften(a, m, t, page);
         __syncthreads();
         if (page < last_page) {
             base = base_of(page + 1);
-            ask(m, base + k_at, view.k_stride, keys_of(page + 1), a.head_dim);
+            ask(m, base + k_at, view.k_stride, keys_of(page + 1));
         }
         if (p.row < t.n)
             mix(m, p);
@@ -345,12 +350,13 @@ template <int STEPS> DEVICE void attend(const struct lode_cuda_att_args &a) {
         if (row >= t.n)
             break;
         const float *sink = sinks ? sinks + t.head * t.group + (t.first + row) % t.group : NULL;
-        float *y = out_row(a, t, row);
+        float *y = out_row(a, t, row) + p.c;
+        const float max = m.max[row], total = m.total[row];
 #pragma unroll
-        for (int i = 0; i < STEPS; i++) {
-            const uint32_t c = p.c + i % 4 + i / 4 * 64;
-            if (c < a.head_dim_v)
-                y[c] = finish(m.max[row], m.total[row], m.sum[row * m.DIM + c], sink);
+        for (int i = 0; i < m.NUMBERS; i += 4) {
+            const float4 v = *(const float4 *)(m.sum + row * m.DIM + p.c + m.PIECES * i);
+            *(float4 *)(y + m.PIECES * i) = make_float4(finish(max, total, v.x, sink), finish(max, total, v.y, sink),
+                                                        finish(max, total, v.z, sink), finish(max, total, v.w, sink));
         }
     }
 }
@@ -358,5 +364,10 @@ template <int STEPS> DEVICE void attend(const struct lode_cuda_att_args &a) {
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
     attention_large(const __grid_constant__ struct lode_cuda_att_args a) {
     begin();
-    attend<8>(a);
+    attend<8, 64>(a);
+}
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
+    attention_large_32(const __grid_constant__ struct lode_cuda_att_args a) {
+    begin();
+    attend<8, 32>(a);
 }

@@ -16,14 +16,10 @@ struct lode_cuda_walk_args {
 /* decode_join: pages that are merged at a time, by a thread each; numbers of a head that a block has. */
 enum { LODE_JOIN_PAGES = 128, LODE_JOIN_COLS = 32, LODE_JOIN_THREADS = LODE_JOIN_PAGES + 32 };
 
-/* attention_large.cu: query rows of a block and its threads; bytes of shared memory: queries or sums, keys or
+/* attention_large.cu: threads of a block, which has 64 or 32 query rows; bytes of shared memory: queries or sums, keys or
  * values, scores, seven numbers a row, keys or values as stored. */
-enum {
-    LODE_LARGE_ROWS = 64,
-    LODE_LARGE_THREADS = 128,
-    LODE_LARGE_SHARED = 4 * (LODE_LARGE_ROWS * 128 + 64 * (128 + 4) + 64 * (LODE_LARGE_ROWS + 4) + 7 * LODE_LARGE_ROWS) +
-                        64 * (2 * 128 + 16),
-};
+enum { LODE_LARGE_THREADS = 128 };
+#define LODE_LARGE_SHARED(rows) (4 * ((rows) * 128 + 64 * (128 + 4) + 64 * ((rows) + 4) + 7 * (rows)) + 64 * (2 * 128 + 16))
 
 /* attention_fast.cuh: query rows of a block of attention_fast.cu, threads of both kernels; bytes from one key or value to
  * the next in shared memory. */
