@@ -17,6 +17,15 @@ static struct lode_node *build_long_linear(struct oc *t) {
     return lode_g_linear(t->g, oc_input(t, 8960), oc_matrix(t, t->type, 48, 8960, 1), NULL);
 }
 
+/* Floats whose rows end within a chunk of bytes that is read at once, and within the definition's lanes. */
+static struct lode_node *build_ragged_linear(struct oc *t) {
+    static const enum lode_dtype types[] = {LODE_F32, LODE_F16, LODE_BF16};
+    struct lode_node *x = oc_input(t, 1132);
+    struct lode_node *a = lode_g_linear(t->g, x, oc_matrix(t, types[t->variant], 1030, 1132, 1), oc_vector(t, 1030));
+    struct lode_node *b = lode_g_linear(t->g, x, oc_matrix(t, types[t->variant], 30, 1132, 1), NULL);
+    return lode_g_join(t->g, a, b, 1);
+}
+
 static struct lode_node *build_embed(struct oc *t) {
     return lode_g_embed(t->g, oc_matrix(t, t->type, 200, 768, 1), 1.5f);
 }
@@ -219,6 +228,7 @@ static struct lode_node *build_delta(struct oc *t) {
 const struct oc_case oc_cases[] = {
     {"linear", 0, false, build_linear, OC_SUM},
     {"long_linear", 0, true, build_long_linear, OC_SUM},
+    {"ragged_linear", 3, false, build_ragged_linear, OC_SUM},
     {"embed", 0, false, build_embed, OC_NO_BOUND},
     {"feed_forward", 0, true, build_feed_forward, OC_NO_BOUND},
     {"experts", 0, false, build_experts, OC_NO_BOUND},

@@ -392,6 +392,10 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
         LODE_TRY(find_fast(c, wide, "spread_floats", i ? "32_128" : "32_64", most, &c->kernels.spread_floats_32[i], err));
         LODE_TRY(find_fast(c, wide, "spread_floats", i ? "256_128" : "256_64", most, &c->kernels.spread_floats_256[i], err));
     }
+#define STREAM(suffix, type) \
+    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream, "stream", #suffix, c->shared_max - LODE_CUDA_OWN_SHARED, &c->kernels.stream[LODE_##type], err));
+    LODE_CUDA_FLOAT_LIST(STREAM) STREAM(q8_0, Q8_0)
+#undef STREAM
     LODE_TRY(find_fast_family(c, &c->kernels.fast[0], "f16", err));
     LODE_TRY(find_fast_family(c, &c->kernels.fast[1], "bf16", err));
     LODE_TRY(find_packed_fast(c, err));

@@ -1,6 +1,6 @@
 /* fuse.c - several instructions as one launch: what decoding one token is made of.
  *
- *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu; steps of one row
+ *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu, gemv_stream.cu; steps of one row
  *         .. the same with quantised weights    few.cu, two launches; steps of 2 to 32 rows, and of
  *                                               one long row that is only rounded before; of more on
  *                                               Hopper wide.cu, wide_glu.cu
@@ -326,8 +326,13 @@ static int run_product(const struct op *o, uint32_t n, const struct chain *c) {
     if (act == LODE_F32 && a.cols * 4 > BUDGET)
         return 0;
     set_input(o, c, &a);
-    if (!set_parts(o, c, act == LODE_F32 ? 4 : LODE_GEMV_TILE, &a))
+    const uint32_t streams = lode_cuda_streams(o, parts, &a);
+    if (!set_parts(o, c, streams ? streams : act == LODE_F32 ? 4 : LODE_GEMV_TILE, &a))
         return 0;
+    if (streams) {
+        LODE_TRY(lode_cuda_run_stream(o, &a));
+        return 1;
+    }
     if (act != LODE_F32)
         return run_gemv(o, n, c, &a, act);
     const uint32_t most = 2 * (uint32_t)o->r->c->multiprocessors,

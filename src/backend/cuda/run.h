@@ -126,6 +126,11 @@ uint32_t lode_cuda_mul_tile(enum lode_dtype type, int i);
 void *lode_cuda_many_kernel(const struct op *o, const struct lode_operand *w);
 uint32_t lode_cuda_many_depth(const struct lode_operand *w);
 
+/* stream.c: rows of a unit of each part if a product of one row, of which a's columns, number of parts and input are
+ * set, goes by gemv_stream.cu; 0: it does not.  Launches it. */
+uint32_t lode_cuda_streams(const struct op *o, const struct lode_part *parts, const struct lode_cuda_gemv_args *a);
+int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a);
+
 /* experts.c: an EXPERTS instruction whose weights are all here. */
 int lode_cuda_run_experts(const struct op *o);
 /* Its parts, for those that are computed wherever they lie (aside.c): pairs of a row and an expert, a row's

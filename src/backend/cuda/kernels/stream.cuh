@@ -1,0 +1,177 @@
+/* stream.cuh - rows of weights on their way through shared memory: Hopper's bulk copies.
+ *
+ * What a matrix's definition sums is a chain over a whole row, so rows cannot be cut, and of a matrix of 4096 rows a
+ * multiprocessor has 31: too few threads to keep as many bytes asked for as memory takes to be busy (50 KB for
+ * each multiprocessor).  So a warp has four rows at a time and a ring of slots for chunks of them.  One of its threads
+ * fills the ring ahead, with the rows that come next too, and begins before the launch before has ended:
+ * weights wait for nobody.  Warps wait for their own chunks only, never for each other.
+ *
+ *     kind W: what a chunk is, how it is copied and what becomes of it
+ *         ROWS                    of a warp at a time
+ *         CHUNK, SLOT, OWN        numbers of a row in a chunk; bytes of a slot, and of a warp beside its ring
+ *         copy(rows, from, ..)    asks for the chunk from number `from` on, by one thread
+ *         begin(), chunk(), end() the sum of row(), in the thread for which finishes() is true
+ */
+#ifndef LODE_CUDA_STREAM_CUH
+#define LODE_CUDA_STREAM_CUH
+
+#include "backend/cuda/kernels/stream_shared.h"
+#include "gemv_x.cuh"
+#include "wgmma.cuh"
+
+/* Rows of one part that a warp has at a time; n of them exist. */
+struct stream_rows {
+    const uint8_t *w;
+    uint32_t stride, n, part, first;
+    DEVICE_MEMBER const uint8_t *row(uint32_t r) const { return w + (size_t)(r < n ? r : n - 1) * stride; }
+};
+/* Those of a unit; k: of gate and up. */
+template <class W>
+DEVICE struct stream_rows stream_rows_at(const struct lode_cuda_gemv_args &a, uint32_t unit, uint32_t k) {
+    uint32_t p = k;
+    if (a.output != LODE_GEMV_GLU)
+        while (p + 1 < a.n_parts && unit >= a.parts[p + 1].first_unit)
+            p++;
+    const struct lode_cuda_gemv_part &part = a.parts[p];
+    const uint32_t first = (unit - (a.output == LODE_GEMV_GLU ? 0 : part.first_unit)) * W::ROWS,
+                   left = part.rows - first;
+    return {at<const uint8_t>(part.w) + (size_t)first * part.w_stride, part.w_stride,
+            left < W::ROWS ? left : W::ROWS, p, first};
+}
+
+/* A warp's ring: what is asked for next and into which slot, and which slot is used next. */
+struct stream_ring {
+    uint8_t *slots;
+    uint64_t *barriers; /* a slot's: its bytes have come */
+    uint32_t n, fill, slot, parity;
+    uint32_t unit, k, from;
+    struct stream_rows rows;
+};
+
+/* Asks for the next chunk of all that this warp has to do, where there is one. */
+template <class W>
+DEVICE void stream_ask(struct stream_ring &ring, const struct lode_cuda_gemv_args &a, uint32_t step) {
+    if (ring.unit >= a.n_units)
+        return;
+    if (threadIdx.x % 32 == 0)
+        W::copy(ring.rows, ring.from, a.cols, ring.slots + ring.fill * W::SLOT, ring.barriers + ring.fill);
+    if (++ring.fill == ring.n)
+        ring.fill = 0;
+    ring.from += W::CHUNK;
+    if (ring.from < a.cols)
+        return;
+    ring.from = 0;
+    if (++ring.k == a.per_unit)
+        ring.k = 0, ring.unit += step;
+    if (ring.unit < a.n_units)
+        ring.rows = stream_rows_at<W>(a, ring.unit, ring.k);
+}
+
+/* This warp's first unit. */
+DEVICE uint32_t stream_first(const struct lode_cuda_stream_args &s) {
+    const uint32_t warp = threadIdx.x / 32;
+    return warp < s.warps ? warp * gridDim.x + blockIdx.x : s.a.n_units;
+}
+/* The warp's ring, all but one slot of it asked for. */
+template <class W>
+DEVICE struct stream_ring stream_begin(const struct lode_cuda_stream_args &s, uint32_t first, uint32_t step) {
+    __shared__ uint64_t barriers[LODE_STREAM_WARPS * LODE_STREAM_SLOTS];
+    const uint32_t warp = threadIdx.x / 32;
+    struct stream_ring ring;
+    ring.slots = (uint8_t *)row_mem + s.ring_at + warp * (s.slots * W::SLOT + W::OWN);
+    ring.barriers = barriers + warp * LODE_STREAM_SLOTS;
+    ring.n = s.slots;
+    ring.fill = ring.slot = ring.parity = ring.k = ring.from = 0;
+    ring.unit = first;
+    if (threadIdx.x % 32 < s.slots)
+        barrier_init(ring.barriers + threadIdx.x % 32, 1);
+    barriers_made();
+    __syncwarp();
+    if (first < s.a.n_units)
+        ring.rows = stream_rows_at<W>(s.a, first, 0);
+#pragma unroll 1
+    for (uint32_t i = 1; i < s.slots; i++)
+        stream_ask<W>(ring, s.a, step);
+    return ring;
+}
+
+/* The warp's units, from `first` on every step-th: sums, and what comes after them. */
+template <class W>
+DEVICE void stream_units(struct stream_ring &ring, const struct lode_cuda_gemv_args &a, W &kind, uint32_t first,
+                         uint32_t step) {
+    const uint32_t r = kind.row();
+#pragma unroll 1
+    for (uint32_t unit = first; unit < a.n_units; unit += step) {
+        float v = 0, residual = 0;
+#pragma unroll 1
+        for (uint32_t k = 0; k < a.per_unit; k++) {
+            const struct stream_rows rows = stream_rows_at<W>(a, unit, k);
+            const bool mine = kind.finishes() && r < rows.n;
+            if (a.residual && mine) /* on its way while the sum is made */
+                residual = at<const float>(a.residual)[rows.first + r];
+            kind.begin();
+#pragma unroll 1
+            for (uint32_t from = 0; from < a.cols; from += W::CHUNK) {
+                __syncwarp(); /* the slot before is free */
+                stream_ask<W>(ring, a, step);
+                barrier_wait(ring.barriers + ring.slot, ring.parity);
+                kind.chunk(ring.slots + ring.slot * W::SLOT, from, a.cols);
+                if (++ring.slot == ring.n)
+                    ring.slot = 0, ring.parity ^= 1;
+            }
+            float sum = kind.end();
+            if (!mine)
+                continue;
+            const struct lode_cuda_gemv_part &part = a.parts[rows.part];
+            if (part.bias)
+                sum += at<const float>(part.bias)[rows.first + r];
+            v = k ? glu_of(a.act, v, sum) : sum;
+            if (k + 1 < a.per_unit)
+                continue;
+            if (a.residual)
+                v = a.scale == 1.0f ? residual + v
+                    : a.product_first ? fmaf(a.scale, residual, v) : fmaf(a.scale, v, residual);
+            at<float>(a.output == LODE_GEMV_GLU ? a.parts[0].y : part.y)[rows.first + r] = v;
+        }
+    }
+}
+
+/* ---- the norm before ---- */
+
+/* A norm's weights, read while the launch before still runs: a thread's first four times four numbers, where
+ * there are so many. */
+struct early_norm {
+    float4 w[4];
+};
+DEVICE struct early_norm read_norm(const struct lode_cuda_gemv_args &a) {
+    struct early_norm early;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        early.w[i] = a.input == LODE_GEMV_NORM && a.norm && threadIdx.x + i * blockDim.x < a.cols / 4
+                         ? at<const float4>(a.norm)[threadIdx.x + i * blockDim.x]
+                         : make_float4(1, 1, 1, 1);
+    return early;
+}
+/* f(i, numbers 4 i and on of x, normed) by whole warps; where i is beyond the row, what f gets is anything. */
+template <class F>
+DEVICE void each_normed(const struct lode_cuda_gemv_args &a, const struct early_norm &early, F f) {
+    const struct divisor root = norm_root(at<const float>(a.x), a.eps, a.cols);
+    const uint32_t n = a.cols / 4, lane = threadIdx.x % 32;
+    auto one = [&](uint32_t i, float4 u) {
+        float4 v = divided(((const float4 *)row_mem)[i < n ? i : n - 1], root);
+        if (a.norm)
+            v.x *= u.x, v.y *= u.y, v.z *= u.z, v.w *= u.w;
+        if (a.x_out && blockIdx.x == 0 && i < n)
+            at<float4>(a.x_out)[i] = v;
+        f(i, v);
+    };
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (threadIdx.x - lane + i * blockDim.x < n)
+            one(threadIdx.x + i * blockDim.x, early.w[i]);
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x + 4 * blockDim.x; i - lane < n; i += blockDim.x)
+        one(i, a.norm && i < n ? at<const float4>(a.norm)[i] : make_float4(1, 1, 1, 1));
+}
+
+#endif
