@@ -1,4 +1,4 @@
-/* gated.h - types of weights that wide_gated.cu has kernels for: X(suffix, type). */
+/* gated.h - types of weights that wide_glu.cu and wide_gated.cu have kernels for: X(suffix, type). */
 #ifndef LODE_CUDA_GATED_H
 #define LODE_CUDA_GATED_H
 

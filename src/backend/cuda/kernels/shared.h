@@ -257,7 +257,7 @@ enum {
 
 /* Rows of x to tiles of panels (fast_x: tile_size bytes each, then the rows' factors), or to the order in
  * which few rows are read (few_fast_x: for each 16 numbers `groups` times 32 pieces of 8 bytes, then 8 factors
- * a group). */
+ * a group).  Of exact products to spread tiles (spread_floats, wide.cu). */
 struct lode_cuda_fast_x_args {
     struct lode_cuda_mat x, x_out; /* x_out: normed, for others; may be 0 */
     lode_dev norm, y;
@@ -284,7 +284,7 @@ struct lode_cuda_fast_args {
     struct lode_cuda_fast_end end;
     uint32_t w_tiles, x_tiles;
 };
-/* The same of packed weights (wide_fast.cu). */
+/* The same of packed weights (wide.cu, wide_glu.cu; --numerics fast: wide_fast.cu, wide_gated.cu). */
 struct lode_cuda_packed_args {
     struct lode_cuda_gemm_args g;
     struct lode_cuda_fast_end end;
