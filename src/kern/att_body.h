@@ -74,14 +74,6 @@ void ISA(att_score) LODE_ATT_SCORE_ARGS {
         vf_att_score(1, s + i, q + i, n_q, k, n_k, dim);
 }
 
-/* Of sixteen queries, how many do not see position j: the first ones. */
-VF_INLINE size_t vf_att_blind(const uint32_t *seen, size_t j) {
-    size_t n = 0;
-    for (size_t i = 0; i < 16; i++)
-        n += seen[i] <= j;
-    return n;
-}
-
 void ISA(att_weigh) LODE_ATT_WEIGH_ARGS {
     for (size_t i = 0; i < n_q; i += 16) {
         VF lane[16];
@@ -93,7 +85,7 @@ void ISA(att_weigh) LODE_ATT_WEIGH_ARGS {
                 if (cap > 0)
                     v = vf_cap(v, cap);
                 if (j >= all_see) /* e^-infinity adds nothing */
-                    v = vf_hide(v, vf_att_blind(seen + i, j));
+                    v = vf_hide(v, seen + i, (uint32_t)j);
                 vf_store(s + j * n_q + i, v);
                 lane[l] = vf_greater(v, lane[l]);
             }

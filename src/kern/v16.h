@@ -30,7 +30,7 @@
  *     vf_load_f16_n, .._bf16_n(p, n) likewise, the others +0
  *     vf_store_n(p, x, n)            only the first n
  *     vf_keep(x, n, fill)            the first n of x, the others `fill`
- *     vf_hide(x, n)                  x, but the first n are -infinity
+ *     vf_hide(x, seen, j)            x, but -infinity where seen[i] <= j; both below 2^31
  *     vf_load2                       32 floats, the even ones in one, the odd ones in the other
  *     vf_join(x), vf_join_max(x)     the tree of kern.h, over + and over greater(upper, lower)
  *     vf_join_rows(y, x)             y[r] = vf_join(x[r]) for VF_TILE_ROWS of them, together

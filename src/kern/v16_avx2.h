@@ -92,8 +92,12 @@ static inline VF vf_load_n(const float *p, size_t n, float fill) {
     VF_PART x.v[i] = _mm256_maskload_ps(p + i * VP_LANES, vp_first(n, i));
     return vf_keep(x, n, fill);
 }
-static inline VF vf_hide(VF x, size_t n) {
-    VF_PART x.v[i] = _mm256_blendv_ps(x.v[i], vp_set(-INFINITY), _mm256_castsi256_ps(vp_first(n, i)));
+static inline VF vf_hide(VF x, const uint32_t *seen, uint32_t j) {
+    const __m256i at = _mm256_set1_epi32((int)j);
+    VF_PART {
+        const __m256i end = _mm256_loadu_si256((const __m256i *)(seen + i * VP_LANES));
+        x.v[i] = _mm256_blendv_ps(vp_set(-INFINITY), x.v[i], _mm256_castsi256_ps(_mm256_cmpgt_epi32(end, at)));
+    }
     return x;
 }
 static inline VF vf_load_f16_n(const void *p, size_t n) {

@@ -85,8 +85,9 @@ static inline VF vf_keep(VF x, size_t n, float fill) {
 static inline VF vf_load_n(const float *p, size_t n, float fill) {
     return (VF){{_mm512_mask_loadu_ps(vp_set(fill), vf_first(n), p)}};
 }
-static inline VF vf_hide(VF x, size_t n) {
-    return (VF){{_mm512_mask_mov_ps(x.v[0], vf_first(n), vp_set(-INFINITY))}};
+static inline VF vf_hide(VF x, const uint32_t *seen, uint32_t j) {
+    const __mmask16 sees = _mm512_cmpgt_epi32_mask(_mm512_loadu_si512(seen), _mm512_set1_epi32((int)j));
+    return (VF){{_mm512_mask_mov_ps(vp_set(-INFINITY), sees, x.v[0])}};
 }
 static inline VF vf_load_f16_n(const void *p, size_t n) {
     return (VF){{_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vf_first(n), p))}};

@@ -94,12 +94,9 @@ static inline VF vf_keep(VF v, size_t n, float fill) {
     vf_store(x, v);
     return vf_load_n(x, n, fill);
 }
-static inline VF vf_hide(VF v, size_t n) {
-    float x[16];
-    vf_store(x, v);
-    for (size_t i = 0; i < n; i++)
-        x[i] = -INFINITY;
-    return vf_load(x);
+static inline VF vf_hide(VF x, const uint32_t *seen, uint32_t j) {
+    VF_PART x.v[i] = vbslq_f32(vcgtq_u32(vld1q_u32(seen + i * VP_LANES), vdupq_n_u32(j)), x.v[i], vp_set(-INFINITY));
+    return x;
 }
 static inline VF vf_load_f16_n(const void *p, size_t n) {
     uint16_t h[16] = {0};

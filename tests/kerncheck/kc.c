@@ -60,14 +60,18 @@ void *kc_tight_aligned(struct kc *t, size_t size, size_t align) {
 void *kc_tight(struct kc *t, size_t size) { return kc_tight_aligned(t, size, 1); }
 
 struct kc_loop kc_loop(struct kc *t, const size_t *list, size_t count) {
-    return (struct kc_loop){list, count, 0, t->state->n_buffers, t->bench};
+    const bool some = t->state->some && count > 2;
+    return (struct kc_loop){list, count, some ? kc_below(t, 2) : 0, t->state->n_buffers, t->bench, some};
 }
 
 bool kc_next(struct kc *t, struct kc_loop *l, size_t *n) {
     release(t->state, l->mark);
     if (l->i == l->count || t->state->n_errors >= KC_MAX_ERRORS)
         return false;
-    *n = l->list[l->i++];
+    *n = l->list[l->i];
+    l->i += l->some ? 1 + kc_below(t, 3) : 1;
+    if (l->i > l->count)
+        l->i = l->count;
     return true;
 }
 
@@ -142,7 +146,7 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct kc *t, const char 
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "; again: kerncheck --seed %llu %s\n", (unsigned long long)s->seed, s->name);
+    fprintf(stderr, "; again: kerncheck %s--seed %llu %s\n", s->some ? "--some " : "", (unsigned long long)s->seed, s->name);
     return false;
 }
 

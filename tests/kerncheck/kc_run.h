@@ -14,6 +14,7 @@ struct kc_time {
 
 struct kc_state {
     uint64_t seed, rng;
+    bool some; /* sizes out of each list, not all */
     const char *name; /* of the kernel */
     enum kc_side side;
     size_t slack; /* bytes between a buffer's end and that page */

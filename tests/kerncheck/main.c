@@ -1,7 +1,7 @@
 /* kerncheck - holds every kernel to its definition, and times it.
  *
  *     kerncheck [--seed N] [--isa NAME] [NAME...]      check (all, or kernels whose name matches)
- *     kerncheck --part N                               one kernel in N, by the seed: others each time
+ *     kerncheck --some                                 all kernels, of sizes some by the seed
  *     kerncheck --bench [--isa NAME] [NAME...]         time
  *     kerncheck --decode [-t N] [--isa NAME] [TYPE...] products from memory by all threads (decode.c)
  *
@@ -36,10 +36,10 @@ static void on_fault(int sig) {
     char text[512];
     const int n = snprintf(text, sizeof text,
                            "FAIL %s %s [%s]: signal %d, memory outside its buffers%s; "
-                           "again: kerncheck --seed %llu %s\n",
+                           "again: kerncheck %s--seed %llu %s\n",
                            state.name, kc.now->isa, state.what, sig,
                            state.side == KC_END ? " (after the end?)" : " (before the start?)",
-                           (unsigned long long)state.seed, state.name);
+                           state.some ? "--some " : "", (unsigned long long)state.seed, state.name);
     if (n > 0 && write(2, text, (size_t)n) < 0)
         _exit(2);
     _exit(1);
@@ -66,7 +66,6 @@ static bool usable(int isa) {
 int main(int argc, char **argv) {
     state.seed = (uint64_t)time(NULL);
     int only_isa = -1, i = 1, threads = 0;
-    size_t parts = 1;
     bool decode = false;
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (strcmp(argv[i], "--bench") == 0) {
@@ -79,13 +78,13 @@ int main(int argc, char **argv) {
             state.seed = strtoull(argv[++i], NULL, 0);
         } else if (strcmp(argv[i], "--slack") == 0 && i + 1 < argc) {
             state.slack = strtoull(argv[++i], NULL, 0);
-        } else if (strcmp(argv[i], "--part") == 0 && i + 1 < argc && atoi(argv[i + 1]) > 0) {
-            parts = (size_t)atoi(argv[++i]);
+        } else if (strcmp(argv[i], "--some") == 0) {
+            state.some = true;
         } else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc &&
                    (only_isa = lode_isa_from_name(argv[++i])) >= 0) {
             continue;
         } else {
-            fprintf(stderr, "kerncheck [--seed N] [--part N] [--bench] [--isa NAME] [--slack BYTES] [kernel...]\n"
+            fprintf(stderr, "kerncheck [--seed N] [--some] [--bench] [--isa NAME] [--slack BYTES] [kernel...]\n"
                             "kerncheck --decode [-t THREADS] [--isa NAME] [type...]\n");
             return 2;
         }
@@ -106,7 +105,7 @@ int main(int argc, char **argv) {
 
     unsigned passed = 0, failed = 0;
     for (size_t c = 0; c < sizeof checks / sizeof *checks; c++) {
-        if (!wanted(checks[c].name, argv + i, argc - i) || c % parts != state.seed % parts)
+        if (!wanted(checks[c].name, argv + i, argc - i))
             continue;
         state.n_scalar = 0;
         for (int isa = 0; isa < LODE_ISA_COUNT; isa++) {
