@@ -240,7 +240,7 @@ def one_model(count, name, model, budget):
     if HOURS:
         for_hours(count, name, model, budget_of(model, budget, '-c', '2048', '-np', '2'), expected)
         return
-    if not GIVEN:
+    if not GIVEN and (name == 'moe' or LONG):
         burst(count, name, model, expected)
     for flags in (), ('--direct',):
         under(count, name, model, budget_of(model, budget, '-c', '2048', '-np', '2'), flags, expected)

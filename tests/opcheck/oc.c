@@ -316,50 +316,6 @@ static bool compare_best(const struct life *now, const char *rows, size_t stride
     return held;
 }
 
-/* All steps on both; false, and the first difference said. */
-static bool compare(struct life *truth, struct life *now, const struct oc *t, const char *name) {
-    const uint32_t width = truth->plan.values[truth->plan.result].width;
-    double freq[256];
-    const struct lode_rope rope = {freq, t->n_pairs, 1.1};
-    uint32_t pos[SEQS] = {0};
-    size_t odd = 0, all = 0;
-    for (uint32_t i = 0; i < t->n_pairs; i++)
-        freq[i] = 1 / (1.0 + 3.0 * i * i);
-    for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
-        int32_t tokens[MAX_ROWS];
-        size_t a_stride, b_stride;
-        const uint32_t rows = steps[k][0] + steps[k][1];
-        for (uint32_t i = 0; i < rows; i++)
-            tokens[i] = (int32_t)kc_below(t->kc, TABLE);
-        const char *a = run_step(truth, steps[k], pos, tokens, &rope, &a_stride);
-        const char *b = run_step(now, steps[k], pos, tokens, &rope, &b_stride);
-        for (uint32_t r = 0; r < rows; r++)
-            for (uint32_t i = 0; i < width; i++) {
-                float x, y;
-                memcpy(&x, a + r * a_stride + i * sizeof x, sizeof x);
-                memcpy(&y, b + r * b_stride + i * sizeof y, sizeof y);
-                odd += x != x;
-                all++;
-                if (same(x, y))
-                    continue;
-                fprintf(stderr, "FAIL %s: step %zu (%u and %u rows), row %u, number %u of %u: %.9g, the scalar CPU has "
-                                "%.9g\n", name, k, steps[k][0], steps[k][1], r, i, width, (double)y, (double)x);
-                return false;
-            }
-        if (!compare_best(now, a, a_stride, rows, width, 1 + (uint32_t)(k * 97 % LODE_BEST_MAX), name))
-            return false;
-        for (int i = 0; i < SEQS; i++)
-            pos[i] += steps[k][i];
-    }
-    if (2 * odd > all) { /* then nothing was compared to speak of */
-        fprintf(stderr, "FAIL %s: %zu of %zu numbers are NaN\n", name, odd, all);
-        return false;
-    }
-    return true;
-}
-
-/* ---- --numerics fast ---- */
-
 enum { ALL_ROWS = 256 };
 struct all_rows { /* of all steps; owned */
     float *v;     /* (n, width) */
@@ -394,6 +350,51 @@ static void run_all(struct life *l, const struct oc *t, const int32_t tokens[ALL
                 pos[i] += n[i], left[i] -= n[i];
         }
 }
+
+/* All steps; false, and the first difference from what the scalar CPU has said. */
+static bool compare(struct life *now, const struct oc *t, const int32_t tokens[ALL_ROWS], const struct all_rows *truth,
+                    const char *name) {
+    const uint32_t width = now->plan.values[now->plan.result].width;
+    double freq[256];
+    const struct lode_rope rope = {freq, t->n_pairs, 1.1};
+    uint32_t pos[SEQS] = {0};
+    const float *want = truth->v;
+    size_t odd = 0, all = 0;
+    for (uint32_t i = 0; i < t->n_pairs; i++)
+        freq[i] = 1 / (1.0 + 3.0 * i * i);
+    for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
+        size_t stride;
+        const uint32_t rows = steps[k][0] + steps[k][1];
+        const char *got = run_step(now, steps[k], pos, tokens, &rope, &stride);
+        for (uint32_t r = 0; r < rows; r++)
+            for (uint32_t i = 0; i < width; i++) {
+                const float x = want[(size_t)r * width + i];
+                float y;
+                memcpy(&y, got + r * stride + i * sizeof y, sizeof y);
+                odd += x != x;
+                all++;
+                if (same(x, y))
+                    continue;
+                fprintf(stderr, "FAIL %s: step %zu (%u and %u rows), row %u, number %u of %u: %.9g, the scalar CPU has "
+                                "%.9g\n", name, k, steps[k][0], steps[k][1], r, i, width, (double)y, (double)x);
+                return false;
+            }
+        if (!compare_best(now, (const char *)want, width * sizeof *want, rows, width,
+                          1 + (uint32_t)(k * 97 % LODE_BEST_MAX), name))
+            return false;
+        for (int i = 0; i < SEQS; i++)
+            pos[i] += steps[k][i];
+        tokens += rows;
+        want += (size_t)rows * width;
+    }
+    if (2 * odd > all) { /* then nothing was compared to speak of */
+        fprintf(stderr, "FAIL %s: %zu of %zu numbers are NaN\n", name, odd, all);
+        return false;
+    }
+    return true;
+}
+
+/* ---- --numerics fast ---- */
 
 /* ---- packed weights ---- */
 
@@ -638,17 +639,23 @@ int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lo
         if (fast) {
             result = compare_fast(k, &t, c, name);
         } else {
+            int32_t tokens[ALL_ROWS];
+            struct all_rows rows = {0};
+            for (int i = 0; i < ALL_ROWS; i++)
+                tokens[i] = (int32_t)kc_below(&kc, TABLE);
             begin_life(&truth, &t, NULL, LODE_ISA_scalar, 1, EXACT, 0);
+            run_all(&truth, &t, tokens, false, &rows);
             begin_life(&now, &t, c, lode_isa_best(), 2, EXACT, 0);
-            result = compare(&truth, &now, &t, name);
+            result = compare(&now, &t, tokens, &rows, name);
             n_beside = truth.plan.experts.n ? 2 : 0; /* nothing depends on what was before */
             end_life(&now);
             for (int i = 0; i < n_beside && result == 1; i++) {
                 now = (struct life){0};
                 begin_life(&now, &t, c, lode_isa_best(), 2, EXACT, i ? 16 : 3);
-                result = compare(&truth, &now, &t, name);
+                result = compare(&now, &t, tokens, &rows, name);
                 end_life(&now);
             }
+            free(rows.v);
             end_life(&truth);
             if (c)
                 lode_cuda_forget_experts(c);

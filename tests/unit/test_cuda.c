@@ -11,6 +11,7 @@
 #include "../fake_nccl/fake_nccl.h"
 #include "backend/cuda/cuda.h"
 #include "cuda_rules.h"
+#include "effort.h"
 #include "model/model.h"
 
 #include <ctype.h>
@@ -271,7 +272,7 @@ static void what_a_device_refuses(void **state) {
     (void)state;
     for (size_t k = 0; k < sizeof lives / sizeof *lives; k++) {
         uint64_t refused = 1;
-        for (uint64_t n = 1; refused; n++)
+        for (uint64_t n = 1; refused; n += effort_step(1))
             for (uint64_t on = 0; on < 2; on++) {
                 char what[128];
                 struct lode_error err = {0};
@@ -298,7 +299,7 @@ static void the_host_refuses(const struct life *life) {
     fake_cuda.n_devices = 2;
     must(live_so(life, &err), &err); /* and whatever libraries set up once */
     struct failmalloc_stats s = {.failed = 1};
-    for (uint64_t n = 1; s.failed; n++)
+    for (uint64_t n = 1; s.failed; n += effort_step(1))
         for (int on = 0; on < 2; on++) {
             fake_cuda_reset();
             fake_cuda.n_devices = 2;
@@ -333,7 +334,7 @@ static void lost_at_any_call(void **state) {
         fake_cuda.n_devices = 2;
         must(live_so(&lives[k], &err), &err);
         const uint64_t all = fake_cuda.n_calls;
-        for (uint64_t n = 1; n <= all; n += k == 0 || getenv("LODE_LONG") ? 1 : 7) {
+        for (uint64_t n = 1; n <= all; n += effort_step(k == 0 ? 1 : 7)) {
             fake_cuda_reset();
             fake_cuda.n_devices = 2;
             fake_cuda.lose_at = n;

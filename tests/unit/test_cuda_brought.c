@@ -7,6 +7,7 @@
  *     what is planned is what is taken, and without room for it nothing is brought
  */
 #include "cuda_talk.h"
+#include "effort.h"
 
 struct life {
     uint32_t gpu_layers;
@@ -111,7 +112,7 @@ static void nothing_is_written_over(void **state) {
 static void what_a_device_refuses(void **state) {
     uint64_t refused = 1;
     (void)state;
-    for (uint64_t n = 1; refused; n++)
+    for (uint64_t n = 1; refused; n += effort_step(1))
         for (uint64_t on = 0; on < 2; on++) {
             struct lode_error err = {0};
             fake_cuda_reset();
@@ -133,7 +134,7 @@ static void what_the_host_refuses(void **state) {
     (void)state;
     must(live("qwen3", &life, NULL, &err), &err); /* and whatever libraries set up once */
     struct failmalloc_stats s = {.failed = 1};
-    for (uint64_t n = 1; s.failed; n++) {
+    for (uint64_t n = 1; s.failed; n += effort_step(1)) {
         fake_cuda_reset();
         failmalloc_start(n, false);
         const int rc = live("qwen3", &life, NULL, &err);
@@ -149,7 +150,7 @@ static void lost_at_any_call(void **state) {
     fake_cuda_reset();
     must(live("qwen3", &life, NULL, &err), &err);
     const uint64_t all = fake_cuda.n_calls;
-    for (uint64_t n = 1; n <= all; n += getenv("LODE_LONG") ? 1 : 17) {
+    for (uint64_t n = 1; n <= all; n += effort_step(17)) {
         fake_cuda_reset();
         fake_cuda.lose_at = n;
         fake_cuda.no_register = n % 2;

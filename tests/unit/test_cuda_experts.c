@@ -7,6 +7,7 @@
  *     what is planned is what is taken
  */
 #include "cuda_talk.h"
+#include "effort.h"
 
 struct life {
     uint64_t cache;        /* bytes */
@@ -88,7 +89,7 @@ static void what_a_device_refuses(void **state) {
     (void)state;
     for (uint64_t no_register = 0; no_register < 2; no_register++) {
         uint64_t refused = 1;
-        for (uint64_t n = 1; refused; n++)
+        for (uint64_t n = 1; refused; n += effort_step(1))
             for (uint64_t on = 0; on < 2; on++) {
                 struct lode_error err = {0};
                 fake_cuda_reset();
@@ -111,7 +112,7 @@ static void what_the_host_refuses(void **state) {
     struct lode_error err;
     must(live("olmoe", &life, NULL, &err), &err); /* and whatever libraries set up once */
     struct failmalloc_stats s = {.failed = 1};
-    for (uint64_t n = 1; s.failed; n++) {
+    for (uint64_t n = 1; s.failed; n += effort_step(1)) {
         fake_cuda_reset();
         failmalloc_start(n, false);
         const int rc = live("olmoe", &life, NULL, &err);
@@ -129,7 +130,7 @@ static void lost_at_any_call(void **state) {
         fake_cuda.no_register = no_register;
         must(live("olmoe", &life, NULL, &err), &err);
         const uint64_t all = fake_cuda.n_calls;
-        for (uint64_t n = 1; n <= all; n += getenv("LODE_LONG") ? 1 : 7) {
+        for (uint64_t n = 1; n <= all; n += effort_step(7)) {
             fake_cuda_reset();
             fake_cuda.no_register = no_register;
             fake_cuda.lose_at = n;

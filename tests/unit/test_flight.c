@@ -2,6 +2,7 @@
  * device, with a backend that draws (the real one's logits by lode_draw_few) and knows the tokens that it drew.
  * Whatever sessions and schedulers do with it, what is said is what is said without. */
 #include "base/rng.h"
+#include "effort.h"
 #include "engine/sampler_impl.h"
 #include "engine/sched.h"
 #include "engine/session_impl.h"
@@ -12,7 +13,7 @@ enum { ROWS = 8 };
 /* The thread sanitizer, twenty times as slow, has nothing to see in what one thread does. */
 static void for_one_thread(void) {
 #ifdef __SANITIZE_THREAD__
-    if (!getenv("LODE_LONG"))
+    if (!at_length())
         skip();
 #endif
 }

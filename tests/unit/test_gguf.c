@@ -8,6 +8,7 @@
 
 #include "../fuzz/gguf_touch.h"
 #include "base/alloc.h"
+#include "effort.h"
 #include "format/gguf_parts.h"
 #include "gguf_writer.h"
 #include "lode/lode.h"
@@ -21,24 +22,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Sanitizers slow the same work down by this much at most; the limits below mean it without them.
- */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define SLOWER 20
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define SLOWER 20
-#endif
-#endif
-#ifndef SLOWER
-#define SLOWER 1
-#endif
+/* Sanitizers slow the same work down by this much at most; the limits below mean it without them. */
+enum { SLOWER = SANITIZED ? 20 : 1 };
 #define MAX_NS (UINT64_C(100) * 1000 * 1000 * SLOWER)
-
-static bool is_long(void) {
-    const char *s = getenv("LODE_LONG");
-    return s && *s && strcmp(s, "0") != 0;
-}
 
 static struct lode_buf read_whole(const char *path) {
     struct lode_in_file f;
@@ -842,7 +828,7 @@ static void survives_damage(void **state) {
 
     char *model = qwen3_path();
     struct lode_buf whole = read_whole(model);
-    if (is_long())
+    if (at_length())
         damage("qwen3", &whole, 1, 1, 1);
     else
         damage("qwen3", &whole, 997, 11, 251);

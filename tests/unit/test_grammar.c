@@ -1,4 +1,5 @@
 /* Grammars: what each front end accepts and refuses, and masks against trying every token. */
+#include "effort.h"
 #include "lode/grammar.h"
 
 #include <setjmp.h>
@@ -456,7 +457,7 @@ static void test_masks(void **state) {
         const size_t before = lode_grammar_bytes(g);
         if (i % 2) /* made ahead, or on the way */
             assert_int_equal(lode_grammar_prepare(g, v, 0.02, NULL), 0);
-        for (int k = 0; k < 30; k++)
+        for (int k = 0; k < (int)effort(30); k++)
             random_text(g, v, verdicts[i].source, k < 3);
         assert_true(lode_grammar_bytes(g) >= before && before > 0);
         lode_grammar_free(g);

@@ -2,6 +2,7 @@
  * all, prefixes kept, bounded, forgotten or brought from disk, priorities, forks and cancels; and no
  * page is lost.
  */
+#include "effort.h"
 #include "failmalloc.h"
 #include "requests.h"
 #include "tmpdir.h"
@@ -22,11 +23,6 @@
 /* gemma3: windows that rotate; llama: plain; qwen3_next and qwen3_5: recurrent layers. */
 static const char *const models[] = {"gemma3", "llama", "qwen3_next", "qwen3_5"};
 enum { N_MODELS = sizeof models / sizeof *models, MAX_LIVE = 7 };
-#ifdef __SANITIZE_THREAD__ /* fifteen times as slow */
-enum { N_STARTS = 8 };
-#else
-enum { N_STARTS = 30 };
-#endif
 
 static void prepare(const char *name) {
     load(name);
@@ -115,11 +111,12 @@ static void look(struct schedule *c, struct live *l, int wait_ms) {
 
 static void run_schedule(struct lode_scheduler *s, uint64_t seed) {
     struct schedule c = {.s = s, .seed = seed};
+    const uint64_t n_starts = effort(30);
     bool busy = true;
     while (busy) {
-        busy = c.started < N_STARTS;
+        busy = c.started < n_starts;
         for (size_t i = 0; i < MAX_LIVE; i++) {
-            if (!c.live[i].g && c.started < N_STARTS && draw(&c) < 0.5)
+            if (!c.live[i].g && c.started < n_starts && draw(&c) < 0.5)
                 begin(&c, &c.live[i]);
             if (c.live[i].g)
                 look(&c, &c.live[i], draw(&c) < 0.3 ? 1 : 0);

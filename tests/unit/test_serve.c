@@ -1,6 +1,7 @@
 /* A server without connections (serve_ask): every allocation of a request fails in turn, and that request
  * alone; the next one gives what it always gave.  What leaks, the address sanitizer tells.
  */
+#include "effort.h"
 #include "failmalloc.h"
 
 #include "lode/model.h"
@@ -105,7 +106,7 @@ static void test_each_allocation(void **state) {
         ask(s, url, body, &reply);
         free(reply);
         const uint64_t calls = failmalloc_stop().calls;
-        const uint64_t step = getenv("LODE_LONG") ? 1 : 1 + calls / 150;
+        const uint64_t step = at_length() ? 1 : 1 + calls / effort(150);
         unsigned failed = 0;
         for (uint64_t n = 1; n <= calls; n += step) {
             failmalloc_start(n, n % 3 == 0);
@@ -139,7 +140,7 @@ static void test_open(void **state) {
     assert_int_equal(serve_open(&s, &opts, &err), 0);
     serve_close(s);
     const uint64_t calls = failmalloc_stop().calls;
-    const uint64_t step = getenv("LODE_LONG") ? 1 + calls / 2000 : 1 + calls / 30;
+    const uint64_t step = 1 + calls / (at_length() ? 2000 : effort(30));
     for (uint64_t n = 1; n <= calls; n += step) {
         failmalloc_start(n, false);
         const int rc = serve_open(&s, &opts, &err);

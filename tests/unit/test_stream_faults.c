@@ -4,6 +4,7 @@
  * tried and found as a table.  LODE_LONG: every read, else some of them.
  *
  * Faults while packing, kill -9 and a full disk among them, are tests/verb_pack.py's. */
+#include "effort.h"
 #include "mlx_moe.h"
 #include "stream_fixture.h"
 
@@ -18,8 +19,6 @@ static const struct {
     const char *name;
 } engines[] = {{LODE_READER_AUTO, "io_uring"}, {LODE_READER_THREADS, "threads"}};
 enum { ENGINES = 2, PIECE = 16384 };
-
-static bool is_long(void) { return getenv("LODE_LONG") != NULL; }
 
 /* ---- models in three forms ---- */
 
@@ -121,7 +120,7 @@ static struct how how_of(const struct subject *on, struct injection *x, int engi
                                    .engine = engines[engine].engine}};
 }
 
-static uint32_t next_call(uint32_t at) { return at + (is_long() ? 1 : 1 + at / 2); }
+static uint32_t next_call(uint32_t at) { return at + (at_length() ? 1 : 1 + at / 2); }
 
 /* ---- the table ---- */
 
@@ -216,7 +215,7 @@ static void each_fault_at_each_read(void **state) {
         make_reference(subjects[i].path);
         for (size_t f = 0; f < sizeof faults / sizeof *faults; f++)
             for (int e = 0; e < ENGINES; e++)
-                if (is_long() || i == 0 || e == (int)(f + (size_t)i) % ENGINES) /* the first by both engines */
+                if (at_length() || i == 0 || e == (int)(f + (size_t)i) % ENGINES) /* the first by both engines */
                     one_fault(&faults[f], &subjects[i], e);
     }
 }
@@ -236,7 +235,7 @@ static void copy_file(const char *from, const char *to) {
 
 static void shrinking(const struct subject *on, const char *weights, const char *saved) {
     static const struct fault shrink = {"the file shrank to a page", 0, false, "ends at byte", SHRINK};
-    for (int e = is_long() || !strcmp(on->name, "GGUF") ? 0 : 1; e < ENGINES; e++) {
+    for (int e = at_length() || !strcmp(on->name, "GGUF") ? 0 : 1; e < ENGINES; e++) {
         const uint32_t reads = count_reads(on, e);
         uint32_t tried = 0, reported = 0;
         for (uint32_t at = 1; at <= reads / 2; at = next_call(at)) {
@@ -327,7 +326,7 @@ static void cancelled_while_waiting(void **state) {
     for (int k = 0; k < ENGINES + 1; k++) { /* both engines, and converted */
         const int e = k % ENGINES;
         const struct subject *on = &subjects[k < ENGINES ? 0 : 2];
-        struct injection x = {.fault = &faults[LATE], .at = 9, .delay = is_long() ? 30000000 : 2000000};
+        struct injection x = {.fault = &faults[LATE], .at = 9, .delay = at_length() ? 30000000 : 2000000};
         struct how how = how_of(on, &x, e);
         make_reference(on->path);
         struct leaver l = {.model = load(on->path, &how)};

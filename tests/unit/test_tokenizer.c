@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "../small_tokenizers.h"
+#include "effort.h"
 #include "format/gguf.h"
 #include "base/json.h"
 #include "text/pre_table.h"
@@ -630,17 +631,7 @@ static double time_of(const struct lode_tokenizer *t, const char *text, size_t s
 
 /* A sanitizer gives each allocation fresh pages, so that time grows with page faults and not with
  * our steps: there only the bound in seconds is held. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { GROWTH_TELLS = 0 };
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-enum { GROWTH_TELLS = 0 };
-#else
-enum { GROWTH_TELLS = 1 };
-#endif
-#else
-enum { GROWTH_TELLS = 1 };
-#endif
+enum { GROWTH_TELLS = !SANITIZED };
 
 /* Twice the text takes at most 3 times as long (n log n and some noise), and a megabyte at
  * most seconds.  Times below a quarter of a second say nothing and pass: even one nanosecond for each

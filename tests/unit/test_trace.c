@@ -1,4 +1,5 @@
 /* Route traces: the file, the optimum against all choices, the default policy against the others. */
+#include "effort.h"
 #include "failmalloc.h"
 #include "lode/lode.h"
 #include "tmpdir.h"
@@ -442,7 +443,7 @@ static void near_the_best(const struct lode_trace *t, uint64_t seed, struct near
  * hundred; in full on more traces. */
 static void default_is_near_the_best(void **state) {
     (void)state;
-    const uint64_t n = getenv("LODE_LONG") ? 100 : 5;
+    const uint64_t n = at_length() ? 100 : 5;
     struct near near = {0};
     for (uint64_t seed = 1; seed <= n; seed++) {
         struct lode_trace *t = any_trace(seed);
