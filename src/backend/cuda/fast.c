@@ -3,7 +3,6 @@
  * choosing kernels by it, here, changes nothing. */
 #include "backend/cuda/run.h"
 
-enum { TILES = 128 /* that a block of threads may have, gemv.cuh's LODE_GEMV_TILES */ };
 
 static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
 
@@ -54,7 +53,7 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uin
         return lode_cuda_run_few_packed(o, f, &x);
     const struct lode_cuda_fast_kernels *k = kernels_of(o, a->parts[0].type);
     const uint32_t room = (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED, most = (uint32_t)c->multiprocessors;
-    const uint32_t wanted = up(a->n_units * a->per_unit, TILES), blocks = most > wanted ? most : wanted;
+    const uint32_t wanted = up(a->n_units * a->per_unit, LODE_CUDA_GEMV_TILES), blocks = most > wanted ? most : wanted;
     const uint32_t grid = a->n_units < blocks ? a->n_units : blocks, own = up(a->n_units, grid) * a->per_unit;
     const uint32_t one_size = 4 * a->cols + 32 * up(a->cols, 16); /* floats, and as they are rounded */
     const bool one = a->n_x == 1 && one_size + LODE_FEW_WARPS * 512 <= room;

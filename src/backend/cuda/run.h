@@ -14,6 +14,7 @@ enum {
     LODE_CUDA_DRAWS = 2,            /* that may be on their way */
     LODE_CUDA_BORDERS = 4,          /* values from elsewhere that may be on their way */
     LODE_CUDA_MANY = 16,            /* rows from which on the tensor cores are faster */
+    LODE_CUDA_GEMV_TILES = 128,     /* that a block of threads may have: gemv.cuh's LODE_GEMV_TILES */
 };
 
 struct graph_key {
@@ -159,10 +160,10 @@ int lode_cuda_run_delta(const struct op *o);
 int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, const struct lode_operand *w,
                               uint32_t x_tiles, uint32_t w_tiles);
 
-/* fuse.c: a part of a product of few rows, whose first unit of work is `first`. */
+/* chain.c: a part of a product of few rows, whose first unit of work is `first`. */
 struct lode_cuda_gemv_part lode_cuda_gemv_part(const struct op *o, const struct lode_part *p, uint32_t first);
 
-/* The shared memory and the grid of few.cuh's walk with `columns` groups of eight, of f->a: tiles, depth, slot_size.
+/* fuse_few.c: the shared memory and the grid of few.cuh's walk with `columns` groups of eight, of f->a: tiles, depth, slot_size.
  * False: no room. */
 bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, struct lode_cuda_few_args *f, uint32_t *grid,
                            uint32_t *shared);

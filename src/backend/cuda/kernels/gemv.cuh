@@ -29,7 +29,7 @@ enum {
     GEMV_THREADS = 512,
     GEMV_WARPS = GEMV_THREADS / 32,
     TILE_ROWS = LODE_GEMV_TILE,
-    LODE_GEMV_TILES = 128, /* of a block of threads, at most: fuse.c */
+    LODE_GEMV_TILES = 128, /* of a block of threads, at most: fuse_row.c */
 };
 
 /* ---- which weights ---- */

@@ -1,0 +1,97 @@
+/* fuse_few.c - products of up to LODE_FEW_ROWS rows: few.cu, and few_fast.cu with --numerics fast. */
+#include "backend/cuda/fuse.h"
+
+/* Bytes of an item of 16 rows by 256 numbers in shared memory: few.cuh's planes. */
+static uint32_t slot_size(enum lode_dtype type) {
+    const struct lode_cuda_layout *l = &lode_cuda_layouts[type];
+    uint32_t size = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        const uint32_t bytes = l->plane[i].size * (256 / l->block);
+        size += LODE_GEMV_TILE * (bytes >= 16 ? bytes | 16 : (bytes + 3) & ~3u);
+    }
+    return size;
+}
+
+bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, struct lode_cuda_few_args *f, uint32_t *grid,
+                           uint32_t *shared) {
+    const uint32_t room = (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
+    for (uint32_t i = 0; i < f->a.n_parts; i++) {
+        const uint32_t size = slot_size(f->a.parts[i].type);
+        f->slot_size = size > f->slot_size ? size : f->slot_size;
+    }
+    const uint32_t most = (uint32_t)o->r->c->multiprocessors,
+                   wanted = (f->a.n_units * f->a.per_unit + LODE_CUDA_GEMV_TILES - 1) / LODE_CUDA_GEMV_TILES,
+                   blocks = most > wanted ? most : wanted;
+    *grid = f->a.n_units < blocks ? f->a.n_units : blocks;
+    const uint32_t own = (f->a.n_units + *grid - 1) / *grid * f->a.per_unit; /* tiles of a block */
+    f->tiles = own < LODE_FEW_WARPS ? own : LODE_FEW_WARPS;
+    const uint32_t sums = f->tiles * columns * 512, slots = LODE_FEW_WARPS * f->slot_size;
+    f->depth = sums < room ? (room - sums) / slots : 0;
+    const uint32_t depth = lode_cuda_tuned(o->r->c, LODE_TUNING_depth, f->a.parts[0].type, f->a.cols);
+    f->depth = f->depth > depth ? depth : f->depth;
+    *shared = sums + f->depth * slots;
+    return f->depth >= 2 && own <= LODE_CUDA_GEMV_TILES;
+}
+
+static void set_strides(const struct chain *c, struct lode_cuda_few_args *f) {
+    for (uint32_t i = 0; i < c->mul->n_parts; i++)
+        f->y_stride[i] = (uint32_t)c->mul->parts[i].out.stride;
+    if (c->glu || c->add)
+        f->y_stride[0] = (uint32_t)result_of(c->glu ? c->glu : c->add)->stride;
+    f->residual_stride = c->add ? (uint32_t)residual_of(c)->stride : 0;
+}
+
+int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c) {
+    const struct lode_cuda *cuda = o->r->c;
+    const struct lode_cuda_kernels *k = &cuda->kernels;
+    const struct lode_instr *mul = c->mul;
+    const uint32_t cols = mul->parts[0].w->cols, columns = o->n > 16 ? 4 : o->n > 8 ? 2 : 1;
+    const enum lode_dtype act = lode_cuda_common_act(mul->parts, mul->n_parts);
+    const bool by32 = act == LODE_A32;
+    struct lode_cuda_few_args f = {.a = {.n_parts = mul->n_parts, .cols = cols, .per_unit = 1,
+                                         .x = o->r->scratch, .n_x = o->n}};
+    const uint64_t x_size = (uint64_t)cols / 256 * columns * (by32 ? LODE_FEW_X32 : LODE_FEW_X256);
+    const uint32_t room = (uint32_t)cuda->shared_max - LODE_CUDA_OWN_SHARED;
+    if ((act != LODE_A32 && act != LODE_A256) || mul->n_parts > LODE_CUDA_PARTS || cols % 256 ||
+        x_size > LODE_CUDA_SCRATCH || (c->norm && cols * 4 > room) || !lode_cuda_set_copies(o, n, c, &f.a) ||
+        f.a.q_out || !lode_cuda_set_parts(o, c, LODE_GEMV_TILE, &f.a))
+        return 0;
+    set_strides(c, &f);
+    uint32_t grid, shared;
+    if (!lode_cuda_lay_out_few(o, columns, &f, &grid, &shared))
+        return 0;
+    const struct lode_cuda_few_x_args x = {
+        .x = lode_cuda_mat(input_of(c)),
+        .x_out = {f.a.x_out, f.a.x_out ? result_of(c->norm)->stride : 0},
+        .norm = c->norm ? lode_cuda_weight(o, c->norm->parts[0].w) : 0,
+        .eps = c->norm ? c->norm->p.rms_norm.eps : 0,
+        .y = f.a.x,
+        .cols = cols,
+        .n_x = o->n,
+        .groups = columns,
+        .input = c->norm ? LODE_GEMV_NORM : c->quant ? LODE_GEMV_ROUND : LODE_GEMV_AS_IS};
+    LODE_TRY(lode_cuda_run_kernel(o, by32 ? k->few_x32 : k->few_x256, 8 * columns,
+                                  (cols / 256 + 3) / 4, 1, 512,
+                                  c->norm ? cols * 4 : 0, &x));
+    void *const kernel[2][3] = {{k->few_a256_1, k->few_a256_2, k->few_a256_4},
+                                {k->few_a32_1, k->few_a32_2, k->few_a32_4}};
+    LODE_TRY(lode_cuda_run_kernel(o, kernel[by32][columns / 2], grid, 1, 1, 512, shared, &f));
+    return 1;
+}
+
+/* Up to LODE_FEW_ROWS rows: all of the chain. */
+int lode_cuda_run_few_rows_fast(const struct op *o, uint32_t n, const struct chain *c) {
+    const struct lode_instr *mul = c->mul;
+    struct lode_cuda_few_args f = {
+        .a = {.n_parts = mul->n_parts, .cols = mul->parts[0].w->cols, .per_unit = 1}};
+    if ((c->norm && f.a.cols * 4 > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED) ||
+        !lode_cuda_set_copies(o, n, c, &f.a))
+        return 0;
+    lode_cuda_set_input(o, c, &f.a);
+    f.a.n_x = o->n;
+    if (!lode_cuda_set_parts(o, c, LODE_GEMV_TILE, &f.a))
+        return 0;
+    set_strides(c, &f);
+    LODE_TRY(lode_cuda_run_few_fast(o, &f, input_of(c)->stride, f.a.x_out ? result_of(c->norm)->stride : 0));
+    return (int)c->n;
+}
