@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -62,6 +63,30 @@ void lode_in_close(struct lode_in_file *f) {
         close(f->fd);
     lode_free(f->path);
     *f = (struct lode_in_file){.fd = -1, .slot = -1};
+}
+
+int lode_in_reopen(const struct lode_in_file *f, int flags, struct lode_error *err) {
+    char of_descriptor[32];
+    struct stat was, is;
+    snprintf(of_descriptor, sizeof of_descriptor, "/proc/self/fd/%d", f->fd);
+    int fd = open(of_descriptor, O_RDONLY | O_CLOEXEC | flags), cause = errno;
+    if (fd < 0 && (cause == ENOENT || cause == ENOTDIR || cause == EACCES)) {
+        fd = open(f->path, O_RDONLY | O_CLOEXEC | flags);
+        cause = errno;
+        if (fd >= 0 && (fstat(f->fd, &was) < 0 || fstat(fd, &is) < 0 || was.st_dev != is.st_dev || was.st_ino != is.st_ino)) {
+            close(fd);
+            fd = -1;
+            cause = ESTALE;
+        }
+    }
+    if (fd >= 0)
+        return fd;
+    if (cause == ESTALE)
+        lode_fail(err, LODE_ERR_IO, f->path, "another file has its place since it was opened; start again");
+    else
+        fail_open(f->path, cause, err);
+    errno = cause;
+    return LODE_ERR_IO;
 }
 
 int lode_in_map(struct lode_in_file *f, struct lode_error *err) {

@@ -32,6 +32,10 @@ struct lode_in_file {
  * is safe to close. */
 int lode_in_open(struct lode_in_file *f, const char *path, struct lode_error *err);
 void lode_in_close(struct lode_in_file *f);
+/* A descriptor of the same file with more of open(2)'s flags, the caller's to close, even where its path is another's
+ * by now.  LODE_ERR_IO, errno as open(2) sets it; where the system does not tell files by their descriptors (no /proc)
+ * and the path is another's: ESTALE. */
+int lode_in_reopen(const struct lode_in_file *f, int flags, struct lode_error *err);
 
 /* Maps the whole file read-only; a second call does nothing. */
 int lode_in_map(struct lode_in_file *f, struct lode_error *err);

@@ -2,11 +2,13 @@
 #ifndef LODE_FORMAT_HELD_H
 #define LODE_FORMAT_HELD_H
 
+#include "base/file.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
-struct lode_stretch { /* of a file */
-    const char *path; /* borrowed from the source; one pointer a file */
+struct lode_stretch {                /* of a file */
+    const struct lode_in_file *file; /* the source's; one pointer a file */
     uint64_t offset;
     size_t size;
 };

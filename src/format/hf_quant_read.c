@@ -187,13 +187,13 @@ uint32_t lode_hf_linear_stretches(const struct lode_st *st, const struct lode_hf
     uint32_t n_out = 0;
     for (int p = 0; p < LODE_HF_PARTS; p++) {
         const struct lode_st_tensor *t = l->part[p];
-        if (!is_read(&r, p) || !lode_st_path(st, t))
+        if (!is_read(&r, p) || !lode_st_file(st, t->shard))
             continue;
         const uint64_t matrices[2] = {first / l->rows, (first + n - 1) / l->rows + 1};
         const size_t size = is_whole(&r, p) ? t->size / (size_t)l->n_matrices : part_row_size(&r, p);
         const uint64_t begin = is_whole(&r, p) ? matrices[0] : first;
         const uint64_t end = is_whole(&r, p) ? matrices[1] : first + n;
-        out[n_out++] = (struct lode_stretch){lode_st_path(st, t), t->offset + begin * size,
+        out[n_out++] = (struct lode_stretch){lode_st_file(st, t->shard), t->offset + begin * size,
                                              (size_t)(end - begin) * size};
     }
     return n_out;

@@ -382,10 +382,10 @@ bool lode_hf_home_place(const struct lode_hf *h, const struct lode_gguf_tensor *
                         size_t n, struct lode_place *out) {
     size_t begin = 0;
     const struct lode_st_tensor *s = one_piece(h, t, offset, n, &begin);
-    const char *path = s ? lode_st_path(h->st, s) : NULL;
-    if (!path || s->offset % (t->type == LODE_F32 ? 4 : 2) != 0) /* the same of pages that are read */
+    const struct lode_in_file *file = s ? lode_st_file(h->st, s->shard) : NULL;
+    if (!file || s->offset % (t->type == LODE_F32 ? 4 : 2) != 0) /* the same of pages that are read */
         return false;
-    *out = (struct lode_place){.path = path, .offset = s->offset + begin};
+    *out = (struct lode_place){.file = file, .offset = s->offset + begin};
     return true;
 }
 
@@ -536,10 +536,10 @@ static uint32_t run_stretches(const struct lode_hf *h, const struct lode_hf_run 
         return 0;
     if (l)
         return lode_hf_linear_stretches(h->st, l, first / l->cols, last / l->cols - first / l->cols + 1, out);
-    const char *path = lode_st_path(h->st, r->from);
-    if (!path)
+    const struct lode_in_file *file = lode_st_file(h->st, r->from->shard);
+    if (!file)
         return 0;
-    out[0] = (struct lode_stretch){path, r->from->offset + bytes_of(r->from, first),
+    out[0] = (struct lode_stretch){file, r->from->offset + bytes_of(r->from, first),
                                    bytes_of(r->from, last - first + 1)};
     return 1;
 }

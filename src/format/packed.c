@@ -83,7 +83,7 @@ static bool place(const struct lode_source *s, const struct lode_gguf_tensor *gg
     const struct packed *p = packed(s);
     const struct lode_packed_tensor *t = tensor_of(p, gguf);
     size_t whole;
-    *out = (struct lode_place){.path = p->weights.path, .offset = locate(p, gguf, offset, &whole)};
+    *out = (struct lode_place){.file = &p->weights, .offset = locate(p, gguf, offset, &whole)};
     if (t->slice) {
         const struct lode_packed_records *r = &p->index.records[t->records];
         const size_t e = offset / t->slice;

@@ -546,21 +546,17 @@ int lode_st_read(const struct lode_st *st, const struct lode_st_tensor *t, size_
 int lode_st_read_from(const struct lode_st_from *from, const struct lode_st_tensor *t, size_t offset,
                       void *out, size_t n, struct lode_error *err) {
     const struct lode_held *h = from->held;
-    const char *path = h ? lode_st_path(from->st, t) : NULL;
+    const struct lode_in_file *file = h ? lode_st_file(from->st, t->shard) : NULL;
     const uint64_t begin = t->offset + offset;
-    for (uint32_t i = 0; path && offset <= t->size && n <= t->size - offset && i < h->n; i++) {
+    for (uint32_t i = 0; file && offset <= t->size && n <= t->size - offset && i < h->n; i++) {
         const struct lode_stretch *s = &h->stretches[i];
-        if (s->path != path || begin < s->offset || begin - s->offset > s->size ||
+        if (s->file != file || begin < s->offset || begin - s->offset > s->size ||
             n > s->size - (begin - s->offset))
             continue;
         memcpy(out, h->data[i] + (begin - s->offset), n);
         return 0;
     }
     return lode_st_read(from->st, t, offset, out, n, err);
-}
-
-const char *lode_st_path(const struct lode_st *st, const struct lode_st_tensor *t) {
-    return t->shard < st->n_files ? st->files[t->shard].path : NULL;
 }
 
 size_t lode_st_n_shards(const struct lode_st *st) {

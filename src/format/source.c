@@ -52,7 +52,7 @@ static const uint32_t *gguf_order(const struct lode_source *s, const struct lode
 static bool gguf_place(const struct lode_source *s, const struct lode_gguf_tensor *t, size_t offset,
                        size_t n, struct lode_place *out) {
     (void)n;
-    *out = (struct lode_place){.path = lode_gguf_file(gguf_of(s), t->shard)->path,
+    *out = (struct lode_place){.file = lode_gguf_file(gguf_of(s), t->shard),
                                .offset = t->offset + offset};
     return true;
 }

@@ -37,8 +37,8 @@ struct lode_source {
         *notes; /* lines for the user: what is left out or assumed; "" where there are none */
 };
 
-struct lode_place { /* bytes of a file */
-    const char *path; /* borrowed from the source; one pointer a file */
+struct lode_place {                  /* bytes of a file */
+    const struct lode_in_file *file; /* the source's; one pointer a file */
     uint64_t offset;
     uint64_t record; /* the bytes lie in [record, record + record_size), whose XXH3 is sum; */
     size_t record_size; /* 0: nobody noted it */

@@ -35,8 +35,8 @@ struct lode_assembler {
     const struct lode_weight *weights;
     const struct lode_group *groups;
     const struct lode_layouts *layouts;
-    const char **paths; /* owned; (n_paths) */
-    uint32_t n_paths;
+    const struct lode_in_file **files; /* owned; (n_files); the source's */
+    uint32_t n_files;
     struct lode_reader *reader; /* owned; NULL: nothing is read here */
     char name[48];
     struct helper helpers[THREADS];
@@ -57,8 +57,8 @@ struct lode_assembler {
 
 static int by_place(const void *x, const void *y) {
     const struct lode_stretch *a = x, *b = y;
-    if (a->path != b->path)
-        return (uintptr_t)a->path < (uintptr_t)b->path ? -1 : 1;
+    if (a->file != b->file)
+        return (uintptr_t)a->file < (uintptr_t)b->file ? -1 : 1;
     return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
@@ -76,9 +76,9 @@ static bool list_stretches(const struct lode_source *source, const struct lode_w
     return true;
 }
 
-static uint32_t file_of(const struct lode_assembler *a, const char *path) {
+static uint32_t file_of(const struct lode_assembler *a, const struct lode_in_file *file) {
     uint32_t i = 0;
-    while (i < a->n_paths && a->paths[i] != path)
+    while (i < a->n_files && a->files[i] != file)
         i++;
     return i;
 }
@@ -98,10 +98,10 @@ static void find_recipe(const struct lode_source *source, const struct lode_weig
         struct lode_stretch *last = n ? &out->stretches[n - 1] : NULL;
         const uint64_t begin = s->offset / LODE_READ_ALIGN * LODE_READ_ALIGN;
         const uint64_t end = s->offset + s->size;
-        if (last && last->path == s->path && begin <= last->offset + last->size)
+        if (last && last->file == s->file && begin <= last->offset + last->size)
             last->size = end > last->offset + last->size ? (size_t)(end - last->offset) : last->size;
         else
-            out->stretches[n++] = (struct lode_stretch){s->path, begin, (size_t)(end - begin)};
+            out->stretches[n++] = (struct lode_stretch){s->file, begin, (size_t)(end - begin)};
     }
     out->n = n;
     for (uint32_t i = 0; i < n; i++) {
@@ -117,7 +117,7 @@ static void fill_parts(const struct lode_assembler *a, struct recipe *x) {
     for (uint32_t i = 0; i < x->n; i++) {
         const struct lode_stretch *s = &x->stretches[i];
         const size_t size = x->parts[i].size;
-        x->parts[i] = (struct lode_read_part){file_of(a, s->path), s->offset, size, s->size, to};
+        x->parts[i] = (struct lode_read_part){file_of(a, s->file), s->offset, size, s->size, to};
         to += size;
     }
 }
@@ -205,15 +205,15 @@ static void *work(void *arg) {
 
 /* ---- making one ---- */
 
-static int add_paths(struct lode_assembler *a, const struct recipe *x, struct lode_error *err) {
+static int add_files(struct lode_assembler *a, const struct recipe *x, struct lode_error *err) {
     for (uint32_t i = 0; i < x->n; i++) {
-        if (file_of(a, x->stretches[i].path) < a->n_paths)
+        if (file_of(a, x->stretches[i].file) < a->n_files)
             continue;
-        const char **more = lode_realloc(a->paths, a->n_paths + 1, sizeof *more);
+        const struct lode_in_file **more = lode_realloc(a->files, a->n_files + 1, sizeof *more);
         if (!more)
             return lode_fail_nomem(err, "list of files");
-        a->paths = more;
-        a->paths[a->n_paths++] = x->stretches[i].path;
+        a->files = more;
+        a->files[a->n_files++] = x->stretches[i].file;
     }
     return 0;
 }
@@ -229,7 +229,7 @@ static int take_memory(struct lode_assembler *a, uint32_t n_groups, const struct
             continue;
         for (uint32_t i = 0; i < all; i += step) {
             find_recipe(a->source, a->weights, a->groups[g].weights + i, step, x);
-            LODE_TRY(add_paths(a, x, err));
+            LODE_TRY(add_files(a, x, err));
             most = x->size > most ? x->size : most;
         }
     }
@@ -239,7 +239,7 @@ static int take_memory(struct lode_assembler *a, uint32_t n_groups, const struct
     struct lode_reader_opts reader = o->reader;
     reader.n_rooms = 0;
     reader.rooms_size = 0;
-    LODE_TRY(lode_reader_create(&a->reader, a->paths, a->n_paths, &reader, err));
+    LODE_TRY(lode_reader_create(&a->reader, a->files, a->n_files, &reader, err));
     for (uint32_t i = 0; i < *n; i++) {
         a->helpers[i].memory = lode_alloc_aligned(LODE_READ_ALIGN, most, 1);
         if (!a->helpers[i].memory)
@@ -294,7 +294,7 @@ void lode_assembler_free(struct lode_assembler *a) {
     lode_reader_free(a->reader);
     for (uint32_t i = 0; i < THREADS; i++)
         lode_free_aligned(a->helpers[i].memory);
-    lode_free(a->paths);
+    lode_free(a->files);
     pthread_cond_destroy(&a->work);
     pthread_mutex_destroy(&a->lock);
     lode_free(a);

@@ -19,7 +19,7 @@ struct file_store {
     void **own;        /* owned; (n): copies, or NULL */
     size_t *locked;    /* owned; (n): bytes to unlock, only with mlock */
     struct lode_reader *reader; /* of `reading`, while weights are read; NULL: none */
-    const char *reading;
+    const struct lode_in_file *reading;
     uint64_t mapped;   /* bytes of the mapping that are data */
 };
 
@@ -87,10 +87,10 @@ static int read_direct(struct file_store *f, uint32_t i, const struct lode_weigh
     const size_t before = (size_t)(place->offset % LODE_READ_ALIGN), needed = before + w->size;
     const size_t size = (needed + LODE_READ_ALIGN - 1) / LODE_READ_ALIGN * LODE_READ_ALIGN;
     const struct lode_read_part part = {.offset = place->offset - before, .size = size, .needed = needed};
-    if (!f->reader || f->reading != place->path) { /* weights of a file follow one another */
+    if (!f->reader || f->reading != place->file) { /* weights of a file follow one another */
         lode_reader_free(f->reader);
         f->reader = NULL;
-        f->reading = place->path;
+        f->reading = place->file;
         LODE_TRY(lode_reader_create(&f->reader, &f->reading, 1, &(struct lode_reader_opts){0}, err));
     }
     f->own[i] = lode_alloc_aligned(LODE_READ_ALIGN, size, 1);

@@ -20,7 +20,7 @@ static bool find_places(const struct lode_source *source, const struct lode_weig
         uint32_t k = i;
         if (!lode_source_place(source, w->home, w->offset, w->size, &x.p))
             return false;
-        for (; k > 0 && out[k - 1].p.path == x.p.path && out[k - 1].p.offset > x.p.offset; k--)
+        for (; k > 0 && out[k - 1].p.file == x.p.file && out[k - 1].p.offset > x.p.offset; k--)
             out[k] = out[k - 1];
         out[k] = x;
     }
@@ -30,7 +30,7 @@ static bool find_places(const struct lode_source *source, const struct lode_weig
 /* What is laid out of a group; NULL where nobody asks. */
 struct laid {
     struct lode_read_part *parts; /* (LODE_GROUP_WEIGHTS), as the next two */
-    const char **files;
+    const struct lode_in_file **files;
     struct lode_layout_sum *sums;
     uint32_t *sum_part; /* (LODE_GROUP_WEIGHTS): which part a sum's bytes are of */
     size_t *at;         /* (n_weights) */
@@ -43,11 +43,11 @@ static uint32_t find_sums(const struct placed *places, uint32_t n_places, const 
     for (uint32_t i = 0; i < n_places; i++) {
         const struct lode_place *p = &places[i].p;
         const uint64_t end = p->record + p->record_size;
-        if (p->record_size == 0 || (i && places[i - 1].p.path == p->path && places[i - 1].p.record == p->record))
+        if (p->record_size == 0 || (i && places[i - 1].p.file == p->file && places[i - 1].p.record == p->record))
             continue;
         for (uint32_t k = 0; k < n_parts; k++) {
             const struct lode_read_part *r = &to->parts[k];
-            if (to->files[k] != p->path || p->record < r->offset || end > r->offset + r->needed)
+            if (to->files[k] != p->file || p->record < r->offset || end > r->offset + r->needed)
                 continue;
             to->sum_part[n] = k;
             to->sums[n++] = (struct lode_layout_sum){.at = r->to + (size_t)(p->record - r->offset),
@@ -73,7 +73,7 @@ static uint32_t lay_out(const struct lode_source *source, const struct lode_weig
     l->size = 0;
     for (uint32_t i = 0; i < n_places; i++) {
         const struct lode_weight *w = &weights[places[i].id];
-        if (n == 0 || places[i].p.path != p.path || places[i].p.offset - end >= LODE_READ_ALIGN) {
+        if (n == 0 || places[i].p.file != p.file || places[i].p.offset - end >= LODE_READ_ALIGN) {
             start = places[i].p.offset / LODE_READ_ALIGN * LODE_READ_ALIGN;
             to = l->size;
             n++;
@@ -85,7 +85,7 @@ static uint32_t lay_out(const struct lode_source *source, const struct lode_weig
         if (out) {
             out->at[places[i].id] = to + (size_t)(p.offset - start);
             out->parts[n - 1] = (struct lode_read_part){0, start, round_up(needed), needed, to};
-            out->files[n - 1] = p.path;
+            out->files[n - 1] = p.file;
         }
     }
     l->n_sums = out ? find_sums(places, n_places, out, n) : 0;
@@ -107,16 +107,15 @@ size_t lode_layout_size(const struct lode_source *source, const struct lode_weig
     return l.size;
 }
 
-static int add_path(struct lode_layouts *l, const char *path, uint32_t *out,
-                    struct lode_error *err) {
-    for (*out = 0; *out < l->n_paths; ++*out)
-        if (l->paths[*out] == path)
+static int add_file(struct lode_layouts *l, const struct lode_in_file *file, uint32_t *out, struct lode_error *err) {
+    for (*out = 0; *out < l->n_files; ++*out)
+        if (l->files[*out] == file)
             return 0;
-    const char **more = lode_realloc(l->paths, l->n_paths + 1, sizeof *more);
+    const struct lode_in_file **more = lode_realloc(l->files, l->n_files + 1, sizeof *more);
     if (!more)
         return lode_fail_nomem(err, "list of files");
-    l->paths = more;
-    l->paths[l->n_paths++] = path;
+    l->files = more;
+    l->files[l->n_files++] = file;
     return 0;
 }
 
@@ -125,7 +124,7 @@ int lode_layouts_make(struct lode_layouts *out, const struct lode_source *source
                       const struct lode_group *groups, uint32_t n_groups, struct lode_error *err) {
     struct lode_read_part parts[LODE_GROUP_WEIGHTS];
     struct lode_layout_sum sums[LODE_GROUP_WEIGHTS];
-    const char *files[LODE_GROUP_WEIGHTS];
+    const struct lode_in_file *files[LODE_GROUP_WEIGHTS];
     uint32_t sum_part[LODE_GROUP_WEIGHTS];
     size_t n = 0, most = 0;
     for (uint32_t g = 0; g < n_groups; g++)
@@ -144,7 +143,7 @@ int lode_layouts_make(struct lode_layouts *out, const struct lode_source *source
         l->first_sum = (uint32_t)out->n_sums;
         l->n_parts = lay_out(source, weights, &groups[g], &laid, l);
         for (uint32_t i = 0; i < l->n_parts; i++, n++) {
-            LODE_TRY(add_path(out, files[i], &parts[i].file, err));
+            LODE_TRY(add_file(out, files[i], &parts[i].file, err));
             out->parts[n] = parts[i];
         }
         for (uint32_t i = 0; i < l->n_sums; i++) {
@@ -164,7 +163,7 @@ void lode_layouts_free(struct lode_layouts *l) {
     lode_free(l->groups);
     lode_free(l->parts);
     lode_free(l->sums);
-    lode_free(l->paths);
+    lode_free(l->files);
     lode_free(l->at);
     *l = (struct lode_layouts){0};
 }

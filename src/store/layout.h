@@ -20,17 +20,17 @@ struct lode_layout {
 struct lode_layout_sum { /* of an expert's record, or of a tensor */
     size_t at, size;     /* bytes in memory */
     uint64_t sum;        /* their XXH3 */
-    uint32_t file;       /* of paths, and where in it they begin */
+    uint32_t file;       /* of files, and where in it they begin */
     uint64_t offset;
 };
 
 struct lode_layouts {             /* zeros: none */
     struct lode_layout *groups;   /* owned, as all below; (n_groups) */
-    struct lode_read_part *parts; /* (n_parts) of all groups; their file is an index of paths */
+    struct lode_read_part *parts; /* (n_parts) of all groups; their file is an index of files */
     struct lode_layout_sum *sums; /* (n_sums) of all groups */
     size_t n_parts, n_sums;
-    const char **paths; /* (n_paths); the strings are the source's */
-    uint32_t n_paths;
+    const struct lode_in_file **files; /* (n_files); the source's */
+    uint32_t n_files;
     size_t *at;               /* (n_weights): where a weight begins, from its group's first byte */
     size_t largest, smallest; /* group */
     uint64_t all;             /* bytes of all groups */

@@ -164,12 +164,11 @@ static int open_files(struct lode_reader *r, bool direct, struct lode_error *err
     for (uint32_t i = 0; i < r->n_files; i++) {
         if (r->fds[i] >= 0)
             close(r->fds[i]);
-        r->fds[i] = open(r->paths[i], O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0));
+        r->fds[i] = lode_in_reopen(r->files[i], direct ? O_DIRECT : 0, err);
         if (r->fds[i] < 0 && direct && errno == EINVAL)
             return open_files(r, false, err);
         if (r->fds[i] < 0)
-            return lode_fail(err, errno == ENOENT ? LODE_ERR_MISSING : LODE_ERR_IO, r->paths[i],
-                             "cannot open it: %s", strerror(errno));
+            return r->fds[i];
     }
     r->direct = direct;
     return 0;
@@ -190,13 +189,13 @@ static int start(struct lode_reader *r, struct lode_error *err) {
     return r->n_threads ? 0 : lode_fail(err, LODE_ERR_LIMIT, "reader", "no thread can be started");
 }
 
-int lode_reader_create(struct lode_reader **out, const char *const *paths, uint32_t n_files,
+int lode_reader_create(struct lode_reader **out, const struct lode_in_file *const *files, uint32_t n_files,
                        const struct lode_reader_opts *opts, struct lode_error *err) {
     *out = NULL;
     struct lode_reader *r = LODE_NEW(struct lode_reader);
     if (!r)
         return lode_fail_nomem(err, "reader");
-    *r = (struct lode_reader){.paths = paths,
+    *r = (struct lode_reader){.files = files,
                               .n_files = n_files,
                               .depth = opts->depth ? opts->depth : DEPTH,
                               .piece = opts->piece ? opts->piece : PIECE,
@@ -352,7 +351,7 @@ uint64_t lode_reader_bytes(const struct lode_reader *r) {
 
 int lode_reader_fail(const struct lode_reader *r, const struct lode_read_fault *fault,
                      const char *what, struct lode_error *err) {
-    const char *path = r->paths[fault->file];
+    const char *path = r->files[fault->file]->path;
     if (fault->cause == LODE_READ_ENDED)
         return lode_fail(err, LODE_ERR_IO, path,
                          "the file ends at byte %" PRIu64 ", within %s: it is not what it was when "

@@ -20,6 +20,7 @@
 #define LODE_STORE_READER_H
 
 #include "base/error.h"
+#include "base/file.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -87,8 +88,9 @@ struct lode_reader_opts { /* zero means the default */
     void *fault_user;
 };
 
-/* paths are borrowed and must outlive the reader. */
-int lode_reader_create(struct lode_reader **out, const char *const *paths, uint32_t n_files,
+/* files are borrowed, stay open, and must outlive the reader, which reads those very files: whatever has their paths by
+ * now is another matter. */
+int lode_reader_create(struct lode_reader **out, const struct lode_in_file *const *files, uint32_t n_files,
                        const struct lode_reader_opts *opts, struct lode_error *err);
 /* Waits for what is in flight; what is queued is dropped, and its `done` not called. */
 void lode_reader_free(struct lode_reader *r);

@@ -22,7 +22,7 @@ struct lode_reader_queue {
 struct lode_uring;
 
 struct lode_reader {
-    const char *const *paths; /* borrowed; (n_files) */
+    const struct lode_in_file *const *files; /* borrowed; (n_files) */
     int *fds;                 /* owned; (n_files) */
     uint32_t n_files, depth, piece;
     bool direct;

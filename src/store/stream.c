@@ -422,9 +422,9 @@ static int make(struct stream *s, uint32_t n_weights, const struct lode_stream_o
     struct lode_reader_opts reader = o->reader;
     reader.n_rooms = s->rooms.n;
     reader.rooms_size = s->rooms.bytes;
-    if (s->layouts.n_paths)
+    if (s->layouts.n_files)
         LODE_TRY(
-            lode_reader_create(&s->reader, s->layouts.paths, s->layouts.n_paths, &reader, err));
+            lode_reader_create(&s->reader, s->layouts.files, s->layouts.n_files, &reader, err));
     if (o->resident.prefault)
         LODE_TRY(lode_rooms_touch(&s->rooms, err));
     for (uint32_t i = 0; o->resident.prefault && i < s->rooms.n; i++)

@@ -39,14 +39,14 @@ int lode_sums_fail(const char *path, const char *what, uint64_t at, struct lode_
 
 static int by_place(const void *a, const void *b) {
     const struct piece *x = a, *y = b;
-    const int file = x->at.path == y->at.path ? 0 : strcmp(x->at.path, y->at.path);
+    const int file = x->at.file == y->at.file ? 0 : strcmp(x->at.file->path, y->at.file->path);
     if (file || x->at.record != y->at.record)
         return file ? file : x->at.record < y->at.record ? -1 : 1;
     return (x->at.offset > y->at.offset) - (x->at.offset < y->at.offset);
 }
 
 static bool same_record(const struct piece *a, const struct piece *b) {
-    return a->at.path == b->at.path && a->at.record == b->at.record;
+    return a->at.file == b->at.file && a->at.record == b->at.record;
 }
 
 static int list(struct checking *c, uint32_t n_weights, struct lode_error *err) {
@@ -99,7 +99,7 @@ static int fail(const struct checking *c, const struct piece *p, struct lode_err
         snprintf(what, sizeof what, "expert %zu of layer %u", w->offset / w->size, layer);
     else
         snprintf(what, sizeof what, in_layer ? "%s of layer %u" : "%s", w->home->name, layer);
-    return lode_sums_fail(p->at.path, what, p->at.record, err);
+    return lode_sums_fail(p->at.file->path, what, p->at.record, err);
 }
 
 /* One record: its weights in order, with zeros between them.  One that weights do not make up wholly

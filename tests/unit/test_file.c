@@ -95,6 +95,24 @@ static void names_what_cannot_be_opened(void **state) {
     free(path);
 }
 
+/* The file that was opened, whatever has its path by now. */
+static void opens_it_again(void **state) {
+    (void)state;
+    struct lode_in_file f;
+    struct lode_error err;
+    char *path = make_file("again", 3 * page), *other = make_file("other", 10), c[2];
+    assert_int_equal(lode_in_open(&f, path, &err), 0);
+    assert_int_equal(rename(other, path), 0);
+    const int fd = lode_in_reopen(&f, 0, &err);
+    assert_true(fd >= 0 && fd != f.fd);
+    assert_int_equal(pread(fd, c, 2, (off_t)page - 1), 2);
+    assert_true(c[0] == 1 && c[1] == 2);
+    close(fd);
+    lode_in_close(&f);
+    free(path);
+    free(other);
+}
+
 static void reads_and_maps(void **state) {
     (void)state;
     struct lode_in_file f;
@@ -292,7 +310,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cursor_stops_at_the_end),
         cmocka_unit_test(names_what_cannot_be_opened),
-        cmocka_unit_test(reads_and_maps),
+        cmocka_unit_test(opens_it_again), cmocka_unit_test(reads_and_maps),
         cmocka_unit_test(maps_many_files_but_not_endlessly),
         cmocka_unit_test(shrinking_under_threads_is_an_error),
         cmocka_unit_test(foreign_faults_go_where_they_went_before),

@@ -29,6 +29,45 @@ static void same_bits(void **state) {
     }
 }
 
+/* A file that another takes the place of, once it has been opened: the weights are still those of the one. */
+struct taken {
+    struct how how;
+    char path[64], other[72];
+};
+static int make_when_taken(struct lode_store **out, void *user, const struct lode_model *m, struct lode_error *err) {
+    struct taken *t = user;
+    assert_int_equal(rename(t->other, t->path), 0);
+    return make_stream(out, &t->how, m, err);
+}
+static void write_model(const char *path, unsigned char turned) {
+    static char bytes[4 << 20];
+    FILE *from = fopen(path_of(models[0]), "rb"), *to = fopen(path, "wb");
+    assert_true(from && to);
+    const size_t n = fread(bytes, 1, sizeof bytes, from);
+    assert_true(n > 0 && feof(from));
+    for (size_t i = n / 2; i < n; i++) /* weights */
+        bytes[i] = (char)(bytes[i] ^ turned);
+    assert_int_equal(fwrite(bytes, 1, n, to), n);
+    fclose(from);
+    fclose(to);
+}
+static void a_file_whose_place_is_taken(void **state) {
+    (void)state;
+    struct taken t = {.how.share = 0.3};
+    struct lode_model *m;
+    struct lode_error err;
+    snprintf(t.path, sizeof t.path, "/tmp/lode-test-taken-%d.gguf", (int)getpid());
+    snprintf(t.other, sizeof t.other, "%s.other", t.path);
+    write_model(t.path, 0);
+    write_model(t.other, 0xff);
+    make_reference(models[0]);
+    if (lode_model_load_with(&m, t.path, NULL, make_when_taken, &t, &err) < 0)
+        fail_msg("%s: %s", err.where, err.text);
+    same(m, N, 2);
+    lode_model_free(m);
+    unlink(t.path);
+}
+
 static void policies(void **state) {
     (void)state;
     make_reference(models[0]);
@@ -431,7 +470,7 @@ static void pack_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits),      cmocka_unit_test(policies), cmocka_unit_test(guesses),
+        cmocka_unit_test(same_bits),      cmocka_unit_test(a_file_whose_place_is_taken), cmocka_unit_test(policies), cmocka_unit_test(guesses),
         cmocka_unit_test(guesses_are_told),
         cmocka_unit_test(two_at_once),    cmocka_unit_test(layers), cmocka_unit_test(direct),
         cmocka_unit_test(converted_layers),
