@@ -73,7 +73,8 @@ int lode_in_reopen(const struct lode_in_file *f, int flags, struct lode_error *e
     if (fd < 0 && (cause == ENOENT || cause == ENOTDIR || cause == EACCES)) {
         fd = open(f->path, O_RDONLY | O_CLOEXEC | flags);
         cause = errno;
-        if (fd >= 0 && (fstat(f->fd, &was) < 0 || fstat(fd, &is) < 0 || was.st_dev != is.st_dev || was.st_ino != is.st_ino)) {
+        if (fd >= 0 && (fstat(f->fd, &was) < 0 || fstat(fd, &is) < 0 || was.st_dev != is.st_dev ||
+                        was.st_ino != is.st_ino)) {
             close(fd);
             fd = -1;
             cause = ESTALE;
