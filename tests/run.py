@@ -209,13 +209,11 @@ def build_piece(name, args):
     line = json.dumps([b['cc'], options])
     stamp = os.path.join(folder, 'lode-options.json')
     done = os.path.exists(stamp) and open(stamp).read() == line
-    if not done:
-        shutil.rmtree(folder, ignore_errors=True)
     setup = ['meson', 'setup', folder] + options
     ninja = ['ninja', '-C', folder] + b.get('targets', [])
     quoted = lambda words: ' '.join("'%s'" % w for w in words)
     script = quoted(ninja) if done else \
-        "%s && printf %%s '%s' >'%s' && %s" % (quoted(setup), line, stamp, quoted(ninja))
+        "rm -rf '%s' && %s && printf %%s '%s' >'%s' && %s" % (folder, quoted(setup), line, stamp, quoted(ninja))
     env = {}
     if b['cc']:
         ccache = 'ccache ' if shutil.which('ccache') else ''
