@@ -131,35 +131,42 @@ VF_INLINE void vf_mix(enum vf_format f, float *o, size_t ldo, const float *p, si
 
 /* Many queries: VF_WIDE_NUMBERS of each position are widened for all of them. */
 enum { VF_WIDE_POSITIONS = 64, VF_WIDE_NUMBERS = 64 };
-VF_INLINE void vf_mix_many(enum vf_format f, float *o, size_t ldo, const float *p, size_t ldp,
-                           const uint32_t *lo, const uint32_t *hi, size_t n_q, size_t first,
-                           size_t last, const char *v, size_t v_stride, size_t dim) {
-    float wide[VF_WIDE_POSITIONS * VF_WIDE_NUMBERS];
-    const size_t stride = VF_WIDE_NUMBERS * sizeof *wide;
-    /* tiles count positions from 0 on: none before `first` is looked at */
-    const char *rows = (const char *)wide - first * stride;
-    for (size_t c = 0; c < dim; c += VF_WIDE_NUMBERS) {
-        const size_t n = vf_least(dim - c, VF_WIDE_NUMBERS);
-        vf_widen_rows(f, wide, VF_WIDE_NUMBERS, v + first * v_stride, v_stride, last - first, c, n);
-        size_t i = 0, b;
+
+/* n <= VF_WIDE_NUMBERS numbers of all queries from widened rows: once for all formats. */
+static void mix_widened(float *o, size_t ldo, const float *p, size_t ldp, const uint32_t *lo,
+                        const uint32_t *hi, size_t n_q, const char *rows, size_t n) {
+    const size_t stride = VF_WIDE_NUMBERS * sizeof(float);
+    size_t i = 0, b;
 #define TILE(Q, V)                                                                                 \
     for (; b + 16 * V <= n; b += 16 * V)                                                           \
-        vf_mix_tile(VF_F32, Q, V, 16, o + i * ldo + c, ldo, p + i * ldp, ldp, lo + i, hi + i,      \
-                    rows, stride, b, false, NULL);
+        vf_mix_tile(VF_F32, Q, V, 16, o + i * ldo, ldo, p + i * ldp, ldp, lo + i, hi + i, rows,    \
+                    stride, b, false, NULL);
 #define QUERIES(Q, V)                                                                              \
     for (; i + Q <= n_q; i += Q) {                                                                 \
         b = 0;                                                                                     \
         TILE(Q, V)                                                                                 \
         TILE(Q, 1)                                                                                 \
         if (b < n)                                                                                 \
-            vf_mix_tile(VF_F32, Q, 1, n - b, o + i * ldo + c, ldo, p + i * ldp, ldp, lo + i,       \
-                        hi + i, rows, stride, b, false, NULL);                                     \
+            vf_mix_tile(VF_F32, Q, 1, n - b, o + i * ldo, ldo, p + i * ldp, ldp, lo + i, hi + i,   \
+                        rows, stride, b, false, NULL);                                             \
     }
-        QUERIES(VF_MIX_MOST, VF_MIX_VECTORS)
-        QUERIES(2, VF_MIX_VECTORS)
-        QUERIES(1, VF_MIX_VECTORS)
+    QUERIES(VF_MIX_MOST, VF_MIX_VECTORS)
+    QUERIES(2, VF_MIX_VECTORS)
+    QUERIES(1, VF_MIX_VECTORS)
 #undef QUERIES
 #undef TILE
+}
+
+VF_INLINE void vf_mix_many(enum vf_format f, float *o, size_t ldo, const float *p, size_t ldp,
+                           const uint32_t *lo, const uint32_t *hi, size_t n_q, size_t first,
+                           size_t last, const char *v, size_t v_stride, size_t dim) {
+    float wide[VF_WIDE_POSITIONS * VF_WIDE_NUMBERS];
+    /* tiles count positions from 0 on: none before `first` is looked at */
+    const char *rows = (const char *)wide - first * VF_WIDE_NUMBERS * sizeof *wide;
+    for (size_t c = 0; c < dim; c += VF_WIDE_NUMBERS) {
+        const size_t n = vf_least(dim - c, VF_WIDE_NUMBERS);
+        vf_widen_rows(f, wide, VF_WIDE_NUMBERS, v + first * v_stride, v_stride, last - first, c, n);
+        mix_widened(o + c, ldo, p, ldp, lo, hi, n_q, rows, n);
     }
 }
 

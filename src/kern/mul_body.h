@@ -106,7 +106,7 @@ VF_INLINE void vf_tile(VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS], enum vf_format f, s
         w += size;
         x += length * sizeof(float);
     }
-    if (left) {
+    if (left && !vf_scaled(f)) {
         VF wide[VF_ROWS_MAX];
         for (size_t r = 0; r < R; r++)
             wide[r] = vf_widen_n(f, w + r * w_stride, left);

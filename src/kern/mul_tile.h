@@ -292,7 +292,24 @@ struct run32 {
 #define ONE_256 one256
 #endif
 
-/* Functions of their own: together they get in one another's way in the compiler's registers. */
+/* What is compiled of a product for each type: functions of their own, which together would get in one
+ * another's way in the compiler's registers, and only the forms that run, as they are most of the code. */
+struct product {
+    struct shape s;
+    F (*one)(const struct rows *r, size_t next, const uint8_t *x, size_t k);
+    size_t most_few;
+    void (*few)(F acc[FEW], const struct rows *r, size_t next, const uint8_t *const *x, size_t n, size_t k);
+    void (*sides)(struct sides *sides, const uint8_t *x, size_t x_stride, size_t n_x, size_t n_blocks);
+    void (*many)(F sums[V_TILES][CHUNK], MANY_ARGS);
+};
+
+/* n <= c columns as c, where a type has so many */
+#define FEW_AS(c, few, s, ...)                                                                     \
+    if (n <= (c) && (c) <= most_few(s)) {                                                          \
+        few(acc, s, __VA_ARGS__, r, next, x, c, k);                                                \
+        return;                                                                                    \
+    }
+
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
 #define MUL_OF(name, block, size, ...)                                                             \
     static __attribute__((noinline))                                                               \
@@ -303,16 +320,16 @@ struct run32 {
     static __attribute__((noinline)) void few_##name(                                              \
         F acc[FEW], const struct rows *r, size_t next, const uint8_t *const *x, size_t n, size_t k) { \
         const struct shape s = {__VA_ARGS__};                                                      \
-        if (n <= 2)                                                                                \
-            few##block(acc, s, UNPACK_##block(name), size, r, next, x, 2, k);                      \
-        else if (n == 3)                                                                           \
-            few##block(acc, s, UNPACK_##block(name), size, r, next, x, 3, k);                      \
-        else if (n <= 4)                                                                           \
-            few##block(acc, s, UNPACK_##block(name), size, r, next, x, 4, k);                      \
-        else if (n <= 6)                                                                           \
-            few##block(acc, s, UNPACK_##block(name), size, r, next, x, 6, k);                      \
-        else                                                                                       \
-            few##block(acc, s, UNPACK_##block(name), size, r, next, x, FEW, k);                    \
+        FEW_AS(2, few##block, s, UNPACK_##block(name), size)                                       \
+        FEW_AS(3, few##block, s, UNPACK_##block(name), size)                                       \
+        FEW_AS(4, few##block, s, UNPACK_##block(name), size)                                       \
+        FEW_AS(6, few##block, s, UNPACK_##block(name), size)                                       \
+        FEW_AS(8, few##block, s, UNPACK_##block(name), size)                                       \
+    }                                                                                              \
+    static void sides_##name(struct sides *sides, const uint8_t *x, size_t x_stride, size_t n_x,   \
+                             size_t n_blocks) {                                                    \
+        const struct shape s = {__VA_ARGS__};                                                      \
+        make_sides(sides, s, x, x_stride, n_x, n_blocks);                                          \
     }                                                                                              \
     static __attribute__((noinline)) void many_##name(F sums[V_TILES][CHUNK], MANY_ARGS) {         \
         const struct shape s = {__VA_ARGS__};                                                      \
@@ -320,26 +337,21 @@ struct run32 {
                     to);                                                                           \
     }                                                                                              \
     void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
-        const struct shape s = {__VA_ARGS__};                                                      \
-        mul(s, one_##name, few_##name, most_few(s), many_##name, y, ldy, w, w_stride, n_w, x,      \
-            x_stride, n_x, k);                                                                     \
+        static const struct shape s = {__VA_ARGS__};                                               \
+        const struct product p = {s, one_##name, most_few(s), few_##name, sides_##name, many_##name}; \
+        mul(&p, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                                    \
     }
 
-typedef void few_fn(F acc[FEW], const struct rows *r, size_t next, const uint8_t *const *x, size_t n,
-                    size_t k);
-
-typedef void many_fn(F sums[V_TILES][CHUNK], MANY_ARGS);
-
 /* n_x <= CHUNK columns; where a row is longer than a run of blocks, y keeps its sums meanwhile. */
-INLINE void mul_many(struct shape s, many_fn *many, float *y, size_t ldy, const uint8_t *w, size_t w_stride,
-                     size_t n_w, const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
-    const size_t size = s.groups ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
-    const size_t n_blocks = k / (s.groups ? 256 : 32), run = most_run(s, n_blocks);
+static void mul_many(const struct product *p, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w,
+                     const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
+    const size_t size = p->s.groups ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
+    const size_t n_blocks = k / (p->s.groups ? 256 : 32), run = most_run(p->s, n_blocks);
     size_t from = 0;
     do { /* once if k is 0 */
         const size_t to = n_blocks - from < run ? n_blocks : from + run;
         struct sides sides;
-        make_sides(&sides, s, x + from * size, x_stride, n_x, to - from);
+        p->sides(&sides, x + from * size, x_stride, n_x, to - from);
         for (size_t i = 0; i < n_w; i += V_TILES * LANES) {
             struct rows r[V_TILES];
             F sums[V_TILES][CHUNK];
@@ -352,7 +364,7 @@ INLINE void mul_many(struct shape s, many_fn *many, float *y, size_t ldy, const 
                 for (size_t j = 0; from > 0 && j < n_x; j++)
                     memcpy(&sums[t][j], y + j * ldy + first, (size_t)n_rows * sizeof(float));
             }
-            many(sums, r, V_TILES * LANES * w_stride, x + from * size, x_stride, n_x, &sides, from, to);
+            p->many(sums, r, V_TILES * LANES * w_stride, x + from * size, x_stride, n_x, &sides, from, to);
             for (size_t t = 0; t < V_TILES && i + t * LANES < n_w; t++)
                 for (size_t j = 0; j < n_x; j++)
                     f_store(y + j * ldy + i + t * LANES, rows_left(n_w, i + t * LANES), sums[t][j]);
@@ -361,17 +373,16 @@ INLINE void mul_many(struct shape s, many_fn *many, float *y, size_t ldy, const 
     } while (from < n_blocks);
 }
 
-INLINE void mul(struct shape s, F (*one)(const struct rows *, size_t, const uint8_t *, size_t),
-                few_fn *few, size_t most, many_fn *many, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w, const uint8_t *x, size_t x_stride,
-                size_t n_x, size_t k) {
+static void mul(const struct product *p, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w,
+                const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
     for (size_t j = 0; j < n_x; j += CHUNK) {
         const size_t n_cols = n_x - j < CHUNK ? n_x - j : CHUNK;
         for (size_t i = 0; n_cols == 1 && i < n_w; i += LANES) {
             const int n_rows = rows_left(n_w, i);
             const struct rows r = tile_rows(w + i * w_stride, w_stride, n_rows);
-            f_store(y + j * ldy + i, n_rows, one(&r, LANES * w_stride, x + j * x_stride, k));
+            f_store(y + j * ldy + i, n_rows, p->one(&r, LANES * w_stride, x + j * x_stride, k));
         }
-        const bool is_few = n_cols > 1 && n_cols <= most;
+        const bool is_few = n_cols > 1 && n_cols <= p->most_few;
         for (size_t i = 0; is_few && i < n_w; i += LANES) {
             const int n_rows = rows_left(n_w, i);
             const struct rows r = tile_rows(w + i * w_stride, w_stride, n_rows);
@@ -379,12 +390,12 @@ INLINE void mul(struct shape s, F (*one)(const struct rows *, size_t, const uint
             F acc[FEW];
             for (size_t c = 0; c < FEW; c++)
                 columns[c] = x + (j + (c < n_cols ? c : n_cols - 1)) * x_stride;
-            few(acc, &r, LANES * w_stride, columns, n_cols, k);
+            p->few(acc, &r, LANES * w_stride, columns, n_cols, k);
             for (size_t c = 0; c < n_cols; c++)
                 f_store(y + (j + c) * ldy + i, n_rows, acc[c]);
         }
         if (n_cols > 1 && !is_few)
-            mul_many(s, many, y + j * ldy, ldy, w, w_stride, n_w, x + j * x_stride, x_stride, n_cols, k);
+            mul_many(p, y + j * ldy, ldy, w, w_stride, n_w, x + j * x_stride, x_stride, n_cols, k);
     }
 }
 
