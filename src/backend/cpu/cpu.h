@@ -49,10 +49,18 @@ static inline bool lode_cpu_fast(const struct lode_cpu *c, const struct lode_ope
 /* A row of n floats for a fast product: y has room for whole steps. */
 void lode_cpu_round(const struct lode_cpu *c, void *y, const float *x, size_t n);
 
+/* Ops whose rows are treated one by one, and what treats a row (rows.c). */
+#define LODE_CPU_ROW_OPS(X)                                                                        \
+    X(EMBED, embed_row) X(RMS_NORM, norm_row) X(LAYER_NORM, layer_norm_row) X(QUANT, quant_row)    \
+    X(ADD, add_row) X(GLU, glu_row) X(ROW_GATE, gate_row) X(L2_NORM, l2_row)                       \
+    X(DELTA_GATES, delta_gates_row) X(ACT, act_row) X(SCALE, scale_row) X(SOFTCAP, cap_row)        \
+    X(GATHER, gather_row) X(CUT, cut_row) X(JOIN, join_row) X(TEMPERATURE, temperature_row)        \
+    X(ROPE_TABLE, table_row) X(ROPE, rope_row) X(KV_PUT, put_row) X(UNPAIR, rope_row)
+
 typedef void lode_cpu_fn(struct lode_backend *b, const struct lode_instr *in,
                          const struct lode_step *step);
-lode_cpu_fn lode_cpu_rows /* of all ops whose rows are treated one by one */, lode_cpu_linear, lode_cpu_attention,
-    lode_cpu_heads, lode_cpu_route, lode_cpu_experts, lode_cpu_pick, lode_cpu_trace, lode_cpu_conv, lode_cpu_delta;
+lode_cpu_fn lode_cpu_rows /* of LODE_CPU_ROW_OPS */, lode_cpu_linear, lode_cpu_attention, lode_cpu_heads,
+    lode_cpu_route, lode_cpu_experts, lode_cpu_pick, lode_cpu_trace, lode_cpu_conv, lode_cpu_delta;
 
 /* See lode_backend_ops. */
 uint32_t lode_cpu_together(const struct lode_instr *in, uint32_t n, const struct lode_step *step);

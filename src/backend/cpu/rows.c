@@ -346,24 +346,7 @@ static void put_row(const struct row_task *t, uint32_t r, char *y, const char *k
 }
 
 static row_fn *const row_fns[LODE_OP_COUNT] = {
-    [LODE_OP_EMBED] = embed_row,
-    [LODE_OP_RMS_NORM] = norm_row,
-    [LODE_OP_LAYER_NORM] = layer_norm_row,
-    [LODE_OP_QUANT] = quant_row,
-    [LODE_OP_ADD] = add_row,
-    [LODE_OP_GLU] = glu_row,
-    [LODE_OP_ROW_GATE] = gate_row,
-    [LODE_OP_L2_NORM] = l2_row,
-    [LODE_OP_DELTA_GATES] = delta_gates_row,
-    [LODE_OP_ACT] = act_row,
-    [LODE_OP_SCALE] = scale_row,
-    [LODE_OP_SOFTCAP] = cap_row,
-    [LODE_OP_GATHER] = gather_row,
-    [LODE_OP_CUT] = cut_row,
-    [LODE_OP_JOIN] = join_row,
-    [LODE_OP_TEMPERATURE] = temperature_row,
-    [LODE_OP_ROPE_TABLE] = table_row,
-    [LODE_OP_ROPE] = rope_row,
-    [LODE_OP_KV_PUT] = put_row,
-    [LODE_OP_UNPAIR] = rope_row,
+#define ROW_FN(op, fn) [LODE_OP_##op] = fn,
+    LODE_CPU_ROW_OPS(ROW_FN)
+#undef ROW_FN
 };
