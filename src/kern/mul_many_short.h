@@ -11,6 +11,7 @@
  * The including file defines V_WIDE_COLUMNS (V_COLUMNS of wide codes) and, of vectors of 32 bytes,
  *
  *   v_mul_pairs(a, b)     int16: sums of 2 products of neighbouring bytes, a unsigned, b signed
+ *   v_sign8(v, by)        bytes of v times -1, 0 or 1, the signs of by's
  *   v_negative8(v)        bytes: all ones where negative
  *   v_sub8(a, b)          bytes
  *   v_load(p)
@@ -304,6 +305,37 @@ INLINE F one_short256(TYPE_256, const struct rows *r, size_t next, const uint8_t
                     isum = v_dot2(isum, v_add16(sum[0], sum[1]), sc[c + g]);
                 else
                     isum = v_dot2(v_dot2(isum, sum[0], sc[c + g]), sum[1], sc[c + g]);
+            }
+        }
+        acc = add_block(s, acc, &h, a, isum);
+    }
+    return acc;
+}
+
+/* One column of wide codes in groups of 32 that are two halves of a chunk, none of them -128: sizes of numbers,
+ * which all rows share, times codes with the numbers' signs. */
+INLINE F one_wide256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, size_t k) {
+    const size_t part = LANES * size / 8;
+    F acc = f_zero();
+    for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
+        const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
+        struct head h;
+        V isum = v_zero(), sc[8], sizes[8];
+        read_head(&h, r, b * size);
+        for (int g = 0; g < 8; g++) { /* scales are below 2^6 */
+            const V q = v_load(a->q + 32 * g);
+            sizes[g] = v_sign8(q, q);
+            sc[g] = v_mul16(v_twice16(h.sc[g]), v_set32(a->m[g] * 0x10001u));
+        }
+#pragma GCC unroll 1
+        for (int c = 0; c < 8; c++) {
+            V w[4][4];
+            prefetch_next(r->p[0] + next + (b * 8 + (size_t)c) * part, part, next);
+            prefetch_again(r, (b + 2) * size + (size_t)c * size / 8, next);
+            unpack(w, &h, r, b * size, c);
+            for (int i = 0; i < 8; i++) {
+                const V codes = v_sign8(w[i / 4][i % 4], v_bcast4(a->q + 32 * c + 4 * i));
+                isum = v_dot2(isum, v_mul_pairs(v_bcast4((const int8_t *)&sizes[c] + 4 * i), codes), sc[c]);
             }
         }
         acc = add_block(s, acc, &h, a, isum);

@@ -287,7 +287,10 @@ struct run32 {
 
 #define ONE_32 one32
 #ifdef V_WIDE_COLUMNS
-#define ONE_256(s, ...) ((s).groups == 8 && !(s).wide ? one_short256(s, __VA_ARGS__) : one256(s, __VA_ARGS__))
+#define ONE_256(s, ...)                                                                            \
+    ((s).groups != 8 ? one256(s, __VA_ARGS__)                                                      \
+     : (s).wide      ? one_wide256(s, __VA_ARGS__)                                                 \
+                     : one_short256(s, __VA_ARGS__))
 #else
 #define ONE_256 one256
 #endif
