@@ -26,6 +26,10 @@ static int fail_open(const char *path, int cause, struct lode_error *err) {
     }
 }
 
+static int64_t written_ns(const struct stat *st) {
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
 static int open_checked(struct lode_in_file *f, const char *path, struct lode_error *err) {
     /* O_NONBLOCK: opening a pipe without a writer would wait; it means nothing on regular files. */
     do
@@ -43,6 +47,7 @@ static int open_checked(struct lode_in_file *f, const char *path, struct lode_er
     if (st.st_size == 0)
         return lode_fail(err, LODE_ERR_FORMAT, path, "the file is empty");
     f->size = (uint64_t)st.st_size;
+    f->written_ns = written_ns(&st);
     f->path = lode_strndup(path, strlen(path));
     return f->path ? 0 : lode_fail_nomem(err, "a path");
 }
@@ -185,4 +190,18 @@ int lode_in_check(const struct lode_in_file *f, struct lode_error *err) {
                      "the mapped file cannot be read at byte %" PRIu64
                      ": the disk failed, or the file was cut and restored; load it again",
                      at);
+}
+
+int lode_in_check_unwritten(const struct lode_in_file *f, struct lode_error *err) {
+    struct stat st;
+    LODE_TRY(lode_in_check(f, err));
+    if (f->fd < 0 || fstat(f->fd, &st) < 0)
+        return 0;
+    if ((uint64_t)st.st_size != f->size)
+        return lode_fail(err, LODE_ERR_IO, f->path,
+                         "it has %" PRIu64 " bytes and had %" PRIu64 " when it was opened: load it again",
+                         (uint64_t)st.st_size, f->size);
+    if (written_ns(&st) != f->written_ns)
+        return lode_fail(err, LODE_ERR_IO, f->path, "it was written to after it was opened: load it again");
+    return 0;
 }

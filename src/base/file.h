@@ -26,6 +26,7 @@ struct lode_in_file {
     uint64_t size;
     const unsigned char *data; /* (size) while mapped, else NULL */
     int fd, slot;              /* slot: of base/sigbus.h */
+    int64_t written_ns;        /* when it was last written to, as it was opened */
 };
 
 /* LODE_ERR_MISSING, _IO (a directory, no permission, ...), _FORMAT (empty), _NOMEM.  On failure f
@@ -63,5 +64,8 @@ int lode_in_read(const struct lode_in_file *f, uint64_t offset, void *out, size_
 
 /* LODE_ERR_IO when bytes of the mapping could not be read since it was made. */
 int lode_in_check(const struct lode_in_file *f, struct lode_error *err);
+/* The same when the file was written to since it was opened: what was read of it may be half of one file and half of
+ * another.  For files without checksums, which find that where it matters. */
+int lode_in_check_unwritten(const struct lode_in_file *f, struct lode_error *err);
 
 #endif

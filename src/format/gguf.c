@@ -255,7 +255,7 @@ const struct lode_in_file *lode_gguf_file(const struct lode_gguf *g, size_t shar
 
 int lode_gguf_check(const struct lode_gguf *g, struct lode_error *err) {
     for (size_t i = 0; i < g->n_parts; i++)
-        LODE_TRY(lode_in_check(&g->parts[i].file, err));
+        LODE_TRY(lode_in_check_unwritten(&g->parts[i].file, err));
     return 0;
 }
 

@@ -576,7 +576,7 @@ uint64_t lode_st_file_size(const struct lode_st *st) {
 
 int lode_st_check(const struct lode_st *st, struct lode_error *err) {
     for (uint32_t i = 0; i < st->n_files; i++)
-        LODE_TRY(lode_in_check(&st->files[i], err));
+        LODE_TRY(lode_in_check_unwritten(&st->files[i], err));
     return 0;
 }
 

@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 enum { PAGES = 64 };
@@ -161,7 +162,7 @@ static void maps_many_files_but_not_endlessly(void **state) {
     /* One descriptor for all: the table of mappings is what is tested, not ulimit -n. */
     assert_int_equal(lode_in_open(&f[0], path, &err), 0);
     for (int i = 1; i <= LODE_SIGBUS_MAX; i++)
-        f[i] = (struct lode_in_file){f[0].path, f[0].size, NULL, f[0].fd, -1};
+        f[i] = (struct lode_in_file){.path = f[0].path, .size = f[0].size, .fd = f[0].fd, .slot = -1};
     for (int i = 0; i < LODE_SIGBUS_MAX; i++)
         assert_int_equal(lode_in_map(&f[i], &err), 0);
     assert_int_equal(lode_in_map(&f[LODE_SIGBUS_MAX], &err), LODE_ERR_LIMIT);
@@ -245,6 +246,32 @@ static void shrinking_under_threads_is_an_error(void **state) {
     free(whole);
 }
 
+/* What was read before and what is read after would be of two files. */
+static void tells_that_it_was_written_to(void **state) {
+    (void)state;
+    struct lode_in_file f;
+    struct lode_error err;
+    char *path = make_file("written", 3 * page), words[120];
+    const struct timespec long_ago[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    assert_int_equal(utimensat(AT_FDCWD, path, long_ago, 0), 0);
+    assert_int_equal(lode_in_open(&f, path, &err), 0);
+    assert_int_equal(lode_in_check_unwritten(&f, &err), 0);
+    FILE *again = fopen(path, "r+");
+    assert_non_null(again);
+    assert_int_equal(fputc(1, again), 1);
+    assert_int_equal(fclose(again), 0);
+    assert_int_equal(lode_in_check(&f, &err), 0);
+    assert_int_equal(lode_in_check_unwritten(&f, &err), LODE_ERR_IO);
+    assert_string_equal(err.where, path);
+    assert_string_equal(err.text, "it was written to after it was opened: load it again");
+    assert_int_equal(truncate(path, (off_t)page), 0);
+    assert_int_equal(lode_in_check_unwritten(&f, &err), LODE_ERR_IO);
+    snprintf(words, sizeof words, "it has %zu bytes and had %zu when it was opened: load it again", page, 3 * page);
+    assert_string_equal(err.text, words);
+    lode_in_close(&f);
+    free(path);
+}
+
 static void exit_42(int sig) {
     (void)sig;
     _exit(42);
@@ -313,6 +340,7 @@ int main(void) {
         cmocka_unit_test(opens_it_again), cmocka_unit_test(reads_and_maps),
         cmocka_unit_test(maps_many_files_but_not_endlessly),
         cmocka_unit_test(shrinking_under_threads_is_an_error),
+        cmocka_unit_test(tells_that_it_was_written_to),
         cmocka_unit_test(foreign_faults_go_where_they_went_before),
     };
     return cmocka_run_group_tests(tests, NULL, tmp_clean);

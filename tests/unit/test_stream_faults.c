@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <time.h>
 
 static const char model[] = "qwen3_moe";
@@ -285,6 +286,37 @@ static void shrinking_file(void **state) {
     sigaction(SIGBUS, &cmocka, NULL);
     unlink(path);
     assert_int_equal(rmdir(dir), 0);
+}
+
+/* ---- a file that is written to ---- */
+
+/* In place, while it is used: nobody can tell which bytes came before. */
+static void written_while_it_is_used(void **state) {
+    (void)state;
+    static float got[N][V];
+    char path[] = "/tmp/lode-test-XXXXXX.gguf";
+    const int fd = mkstemps(path, 5);
+    struct lode_error err;
+    assert_true(fd >= 0);
+    copy_file(path_of(model), path);
+    const struct timespec long_ago[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    assert_int_equal(futimens(fd, long_ago), 0);
+    make_reference(path);
+    struct injection none = {.fault = &faults[0]};
+    struct how how = how_of(&subjects[0], &none, 1);
+    struct lode_model *m = load(path, &how);
+    same(m, N, 1);
+    char last;
+    struct stat st;
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(pread(fd, &last, 1, st.st_size - 1), 1);
+    assert_int_equal(pwrite(fd, &last, 1, st.st_size - 1), 1);
+    assert_int_equal(eval(m, N, 1, got, &err), LODE_ERR_IO);
+    assert_string_equal(err.where, path);
+    assert_non_null(strstr(err.text, "written to after it was opened"));
+    lode_model_free(m);
+    close(fd);
+    unlink(path);
 }
 
 /* ---- who waits can leave ---- */
@@ -625,6 +657,7 @@ static void flipped_dense(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_fault_at_each_read), cmocka_unit_test(shrinking_file),
+        cmocka_unit_test(written_while_it_is_used),
         cmocka_unit_test(cancelled_while_waiting), cmocka_unit_test(company), cmocka_unit_test(each_its_own), cmocka_unit_test(five_seconds),
         cmocka_unit_test(flipped_bits), cmocka_unit_test(flipped_dense),
     };
