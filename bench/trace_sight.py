@@ -25,7 +25,7 @@ def load(path):
     first = 32 if data[:8] == b'LODETRC1' else 40
     sizes = struct.unpack_from('<%dQ' % n_layers, data, first)
     guessed = data[first + 8 * n_layers:first + 9 * n_layers] if first == 40 else bytes(n_layers)
-    at = first + (9 if first == 40 else 8) * n_layers + name
+    at = first + (9 if first == 40 else 8) * n_layers + name + (8 if data[:8] == b'LODETRC3' else 0)
     layers = [i for i in range(n_layers) if sizes[i]]
     row = np.dtype([('pos', '<u4')] + [
         ('l%d' % i, [('expert', '<u2', n_used), ('weight', '<f4', n_used),

@@ -16,17 +16,18 @@
  *
  * The file (docs/bigger-than-memory.md draws it) is little-endian:
  *
- *     "LODETRC2"
+ *     "LODETRC3"
  *     u32 n_layers, n_experts, n_used, name_size
  *     u64 other_bytes, head_bytes, expert_bytes[n_layers]    0: the layer has no routed experts
  *     u8  guessed[n_layers]                          of the layer's choice: 1, an early guess; 2, a late one
  *     name_size bytes                                the model's name
- *     for each token, to the end of the file:
+ *     u64 n_tokens
+ *     for each of them, to the end of the file:
  *         u32 position                               0 begins another text
  *         for each layer with experts: n_used x u16 expert, ascending; n_used x f32 weight;
  *             for each bit of guessed n_used x u16 expert, the surest first; 65535: none was made
  *
- * "LODETRC1", which is read as well, has neither head_bytes nor guesses.
+ * "LODETRC2" and "LODETRC1", which are read as well, have no n_tokens; the latter neither head_bytes nor guesses.
  */
 #ifndef LODE_TRACE_H
 #define LODE_TRACE_H

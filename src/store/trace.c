@@ -7,8 +7,9 @@
 #include "base/machine.h"
 #include "base/out_file.h"
 
-static const char magic[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '2'};
-static const char magic_1[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '1'}; /* without head_bytes and guesses */
+static const char magic[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '3'};
+static const char magic_2[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '2'}; /* without the number of tokens */
+static const char magic_1[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '1'}; /* nor head_bytes and guesses */
 
 void lode_trace_free(struct lode_trace *t) {
     if (!t)
@@ -250,7 +251,8 @@ static int parse(struct lode_trace **out, struct lode_cursor *c, const char *whe
     char found[sizeof magic];
     lode_cursor_copy(c, found, sizeof found);
     const bool old = memcmp(found, magic_1, sizeof magic_1) == 0;
-    if (!old && memcmp(found, magic, sizeof magic) != 0)
+    const bool counted = memcmp(found, magic, sizeof magic) == 0;
+    if (!old && !counted && memcmp(found, magic_2, sizeof magic_2) != 0)
         return lode_fail(err, LODE_ERR_FORMAT, where, "this is no route trace: it does not begin "
                          "with %.8s", magic);
     struct lode_trace_shape s = {.n_layers = lode_cursor_u32(c),
@@ -264,6 +266,7 @@ static int parse(struct lode_trace **out, struct lode_cursor *c, const char *whe
     if (!old)
         lode_cursor_copy(c, guessed, s.n_layers);
     const struct lode_str name = lode_cursor_str(c, name_size);
+    const uint64_t n_tokens = counted ? lode_cursor_u64(c) : 0;
     if (c->failed)
         return lode_fail(err, LODE_ERR_FORMAT, where, "the file ends within its header, at byte %zu",
                          c->len);
@@ -273,6 +276,11 @@ static int parse(struct lode_trace **out, struct lode_cursor *c, const char *whe
     LODE_TRY(make(out, &s, name.len, where, err));
     struct lode_trace *t = *out;
     const size_t token = token_size(t, guessed), left = lode_cursor_left(c);
+    if (counted && (left % token || left / token != n_tokens))
+        return lode_fail(err, LODE_ERR_FORMAT, where,
+                         "%zu bytes follow its header, and it says that these are %llu tokens of %zu: it was cut or "
+                         "damaged, record it again",
+                         left, (unsigned long long)n_tokens, token);
     if (left % token)
         return lode_fail(err, LODE_ERR_FORMAT, where,
                          "%zu bytes of tokens are not a multiple of the %zu that each has", left,
@@ -348,6 +356,8 @@ static int write_all(const struct lode_trace *t, struct lode_out_file *f, struct
     LODE_TRY(lode_out_write(f, t->expert_bytes, s->n_layers * sizeof *t->expert_bytes, err));
     LODE_TRY(lode_out_write(f, guessed, s->n_layers, err));
     LODE_TRY(lode_out_write(f, t->name, name_size, err));
+    const uint64_t n_tokens = t->n_tokens;
+    LODE_TRY(lode_out_write(f, &n_tokens, sizeof n_tokens, err));
     struct lode_buf b = {0};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < t->n_tokens; i++) {
