@@ -144,6 +144,22 @@ def batches():
     check('batches', [p['batch'] for p in plans] == [512, 64, 600, 512], [p['batch'] for p in plans])
 
 
+def gives_way():
+    """Where not even the streamed model fits, the batch is cut, then the context; what is named is not."""
+    model = os.path.join(MODELS, 'moe', 'moe-Q4_K_M.gguf')
+    rooms = '%dM' % (22 + MORE), '%dM' % (17 + MORE)
+    plans = [plan(model, '--ram', ram) for ram in rooms]
+    check('gives way', all(s == 0 and p['fits'] for s, p in plans), [p['advice'] for _, p in plans])
+    (_, some), (_, least) = plans
+    check('the batch first', 64 <= some['batch'] < 512 and some['ctx'] == 2048, (some['batch'], some['ctx']))
+    check('then the context', least['batch'] <= 64 and least['ctx'] <= 2048, (least['batch'], least['ctx']))
+    named = (('-c', '2048'), ('-b', '512', '-c', '1024'))
+    check('not what is named', [plan(model, '--ram', rooms[0], *n)[0] for n in named] == [1, 1])
+    said = [run('run', model, *ram, '-p', 'What is the capital of Portugal?', '--temp', '0', '-n', '12')
+            for ram in ([], ['--ram', rooms[0]], ['--ram', rooms[1]])]
+    check('the same answer', all(r.returncode == 0 and r.stdout == said[0].stdout for r in said), [r.stderr for r in said])
+
+
 def refusals():
     model = os.path.join(MODELS, 'demo', 'demo-bf16.gguf')
     status, p = plan(model, '--ram', '40M', '-c', '2048')
@@ -235,7 +251,7 @@ def traces():
         empty = os.path.join(t, 'empty.trace')
         with open(trace, 'rb') as f, open(empty, 'wb') as g:
             head = f.read(40)
-            g.write(head + f.read(3 * 9 + int.from_bytes(head[20:24], 'little')))
+            g.write(head + f.read(3 * 9 + int.from_bytes(head[20:24], 'little')) + bytes(8))  # none follow
         for file, word in (other, 'another model'), (empty, 'no tokens'), ('missing.trace', 'no such file'):
             r = run('plan', model, '--trace', file, '--no-bandwidth')
             check('plan --trace ' + word, r.returncode == 1 and word in r.stderr.decode() and
@@ -282,6 +298,7 @@ for name, budgets in (('moe/hf', ('42M', '36M')), ('hybrid/hf', ('38M',)),
         compare(name, model, 1024, '%dM' % (int(ram[:-1]) + MORE), logits)
 refusals()
 batches()
+gives_way()
 if EXACT:  # a sanitizer's own memory is more than a layer's
     layers_beside()
 bringing()

@@ -118,7 +118,8 @@ struct lode_placement {
 
 /* Nothing needs to be loaded (lode_model_open).  A context that opts names is kept, and what does not
  * fit then is no error: fits says so, and advice what would.  Without one, the largest is chosen that
- * leaves all weights in memory, down to 4096; then experts are streamed. */
+ * leaves all weights in memory, down to 4096; then experts are streamed, and layers; and where even that does
+ * not fit, a batch that nobody named gives way, and then the context to the largest with which it does. */
 LODE_API int lode_plan_place(const struct lode_model *m, const struct lode_session_opts *opts,
                              const struct lode_budget *budget, struct lode_placement *out,
                              struct lode_error *err);

@@ -46,6 +46,7 @@ static double hits_of(double share) {
 static void choose_cache(struct placing *pl) {
     struct lode_placement *p = pl->p;
     p->hit_rate = 1;
+    p->expert_cache = p->layer_cache = 0;
     p->fits = placing_all_fits(pl);
     if (p->fits || !placing_fits_devices(pl))
         return;
@@ -95,6 +96,28 @@ static int choose_batch(struct placing *pl, struct lode_error *err) {
         pl->opts.batch = 0;
         LODE_TRY(placing_count_sessions(pl, p->ctx, err));
     }
+    return 0;
+}
+
+/* Even with all streamed that can be it does not fit: what nobody named gives way further, the batch, which costs
+ * prompts time, before the context. */
+static int cut_sessions(struct placing *pl, struct lode_error *err) {
+    enum { LEAST = 64 };
+    const bool named = pl->opts.batch > 0;
+    const uint32_t before = pl->p->ctx;
+    uint32_t ctx = 0;
+    for (uint32_t batch = LODE_DEFAULT_BATCH / 2; !ctx && !named && batch >= LEAST; batch /= 2) {
+        pl->opts.batch = batch;
+        LODE_TRY(placing_count_sessions(pl, before, err));
+        if (placing_least_size(pl) <= pl->room[LODE_HOST])
+            ctx = before;
+    }
+    if (!ctx)
+        LODE_TRY(placing_largest_streamed_ctx(pl, &ctx, err));
+    /* the least, where that does not fit either: what is said to be needed is needed */
+    LODE_TRY(placing_count_sessions(pl, ctx ? ctx : before < 256 ? before : 256, err));
+    pl->program -= pl->around; /* which choosing adds */
+    choose_cache(pl);
     return 0;
 }
 
@@ -170,6 +193,8 @@ static int place(struct placing *pl, struct lode_error *err) {
     reckon_bringing(pl);
     count_groups(pl);
     choose_cache(pl);
+    if (!p->fits && !pl->opts.ctx && placing_fits_devices(pl))
+        LODE_TRY(cut_sessions(pl, err));
     LODE_TRY(choose_batch(pl, err));
     return placing_give_advice(pl, err);
 }

@@ -17,14 +17,6 @@ __attribute__((format(printf, 2, 3))) static void advise(struct lode_placement *
 
 static double mib(uint64_t bytes) { return (double)bytes / 0x1p20; }
 
-/* With all streamed that can be. */
-static uint64_t least_size(const struct placing *pl) {
-    const struct lode_placement *p = pl->p;
-    const uint64_t streamed =
-        p->layers_size > p->layer_cache_least ? p->layers_size - p->layer_cache_least : 0;
-    return placing_fixed_size(pl) - streamed + (p->experts_size ? p->expert_cache_least : 0);
-}
-
 /* What was asked for is more than a GPU has. */
 static int advise_devices(struct placing *pl) {
     for (uint32_t p = 1; p < pl->m->n_places; p++) {
@@ -58,7 +50,7 @@ static int say_what_helps(struct placing *pl, struct lode_error *err) {
     struct lode_placement *p = pl->p;
     const struct lode_placement chosen = *p;
     const uint64_t room = pl->room[LODE_HOST], kv = pl->needs.kv[LODE_HOST];
-    const uint64_t need = least_size(pl), sessions = placing_sessions_at(pl, LODE_HOST);
+    const uint64_t need = placing_least_size(pl), sessions = placing_sessions_at(pl, LODE_HOST);
     if (!placing_fits_devices(pl))
         return advise_devices(pl);
     if (p->gpu_layers && p->fits && (p->cpu_experts || p->gpu_layers <= pl->m->hp.n_layers))
@@ -92,15 +84,10 @@ static int say_what_helps(struct placing *pl, struct lode_error *err) {
         advise(p, "-ctk q8_0 -ctv q8_0 saves about %.0f MiB of KV cache\n", mib(kv) * 15 / 32);
     if (p->parallel > 1)
         advise(p, "--parallel 1 saves %.0f MiB\n", mib(kv - pl->kv_read[LODE_RUNG_RAM]));
-    /* the largest context at which it fits, experts streamed as far as need be */
-    uint32_t fits = 0, fails = (p->ctx + 255) / 256;
-    while (fits + 1 < fails) {
-        const uint32_t middle = fits + (fails - fits) / 2;
-        LODE_TRY(placing_count_sessions(pl, middle * 256, err));
-        *(least_size(pl) <= room ? &fits : &fails) = middle;
-    }
+    uint32_t fits;
+    LODE_TRY(placing_largest_streamed_ctx(pl, &fits, err));
     if (fits)
-        advise(p, "-c %u is the largest context that fits\n", fits * 256);
+        advise(p, "-c %u is the largest context that fits\n", fits);
     else
         advise(p, "-b 64 makes the buffers smaller\n");
     p->ctx = chosen.ctx;

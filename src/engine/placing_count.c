@@ -140,6 +140,23 @@ uint64_t placing_fixed_size(const struct placing *pl) {
     return sum;
 }
 
+uint64_t placing_least_size(const struct placing *pl) {
+    const struct lode_placement *p = pl->p;
+    const uint64_t streamed = p->layers_size > p->layer_cache_least ? p->layers_size - p->layer_cache_least : 0;
+    return placing_fixed_size(pl) - streamed + (p->experts_size ? p->expert_cache_least : 0);
+}
+
+int placing_largest_streamed_ctx(struct placing *pl, uint32_t *out, struct lode_error *err) {
+    uint32_t fits = 0, fails = (pl->p->ctx + 255) / 256;
+    while (fits + 1 < fails) {
+        const uint32_t middle = fits + (fails - fits) / 2;
+        LODE_TRY(placing_count_sessions(pl, middle * 256, err));
+        *(placing_least_size(pl) <= pl->room[LODE_HOST] ? &fits : &fails) = middle;
+    }
+    *out = fits * 256;
+    return 0;
+}
+
 uint32_t placing_beside_at(const struct placing *pl) { return pl->split.plans[LODE_BODY].beside; }
 
 uint64_t placing_cache_at(const struct placing *pl, uint32_t place) {
