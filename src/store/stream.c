@@ -252,7 +252,7 @@ static const uint32_t *uses(struct lode_store *store) {
 
 static int verify(struct lode_store *store, struct lode_error *err) {
     struct stream *s = stream(store);
-    return s->resident->ops->verify(s->resident, err);
+    return lode_source_check(s->source, err);
 }
 
 /* ---- memory that others want ---- */

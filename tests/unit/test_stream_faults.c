@@ -304,8 +304,9 @@ static void written_while_it_is_used(void **state) {
     make_reference(path);
     struct injection none = {.fault = &faults[0]};
     struct how how = how_of(&subjects[0], &none, 1);
-    struct lode_model *m = load(path, &how);
+    struct lode_model *m = load(path, &how), *copied;
     same(m, N, 1);
+    assert_int_equal(lode_model_load(&copied, path, &(struct lode_model_opts){.no_mmap = true}, &err), 0);
     char last;
     struct stat st;
     assert_int_equal(fstat(fd, &st), 0);
@@ -314,6 +315,8 @@ static void written_while_it_is_used(void **state) {
     assert_int_equal(eval(m, N, 1, got, &err), LODE_ERR_IO);
     assert_string_equal(err.where, path);
     assert_non_null(strstr(err.text, "written to after it was opened"));
+    same(copied, N, 1); /* which reads no file any more */
+    lode_model_free(copied);
     lode_model_free(m);
     close(fd);
     unlink(path);
