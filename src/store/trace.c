@@ -7,9 +7,8 @@
 #include "base/machine.h"
 #include "base/out_file.h"
 
+/* The last is the version: 2 has no number of tokens, 1 neither that nor head_bytes nor guesses. */
 static const char magic[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '3'};
-static const char magic_2[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '2'}; /* without the number of tokens */
-static const char magic_1[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '1'}; /* nor head_bytes and guesses */
 
 void lode_trace_free(struct lode_trace *t) {
     if (!t)
@@ -250,9 +249,8 @@ static int parse(struct lode_trace **out, struct lode_cursor *c, const char *whe
     uint8_t guessed[LODE_TRACE_MAX_LAYERS] = {0};
     char found[sizeof magic];
     lode_cursor_copy(c, found, sizeof found);
-    const bool old = memcmp(found, magic_1, sizeof magic_1) == 0;
-    const bool counted = memcmp(found, magic, sizeof magic) == 0;
-    if (!old && !counted && memcmp(found, magic_2, sizeof magic_2) != 0)
+    const bool old = found[7] == '1', counted = found[7] == '3';
+    if (memcmp(found, magic, 7) != 0 || found[7] < '1' || found[7] > magic[7])
         return lode_fail(err, LODE_ERR_FORMAT, where, "this is no route trace: it does not begin "
                          "with %.8s", magic);
     struct lode_trace_shape s = {.n_layers = lode_cursor_u32(c),
