@@ -146,7 +146,8 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct kc *t, const char 
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "; again: kerncheck %s--seed %llu %s\n", s->some ? "--some " : "", (unsigned long long)s->seed, s->name);
+    fprintf(stderr, "; again: kerncheck %s--seed %llu %s\n", s->some ? "--some " : "", (unsigned long long)s->seed,
+            s->name);
     return false;
 }
 

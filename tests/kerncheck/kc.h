@@ -42,8 +42,9 @@ struct kc {
 enum { KC_N_LENGTHS = 43 };
 extern const size_t kc_lengths[KC_N_LENGTHS];
 
-/* for each n of an array, or, by --some, of one out of two, others with each seed; buffers taken in the body are given back at its end.  The struct kc must
- * be called t.  The outer loop runs once: `continue` and `break` do what they do in any loop. */
+/* for each n of an array, or, by --some, of one out of two, others with each seed; buffers taken
+ * in the body are given back at its end.  The struct kc must be called t.  The outer loop runs
+ * once: `continue` and `break` do what they do in any loop. */
 struct kc_loop {
     const size_t *list;
     size_t count, i, mark;

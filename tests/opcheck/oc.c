@@ -316,7 +316,7 @@ static bool compare_best(const struct life *now, const char *rows, size_t stride
     return held;
 }
 
-enum { ALL_ROWS = 256 };
+enum { ALL_ROWS = 256, MOST_PAIRS = 256 };
 struct all_rows { /* of all steps; owned */
     float *v;     /* (n, width) */
     uint32_t n;
@@ -328,15 +328,19 @@ static void keep_row(struct all_rows *all, const char *row, uint32_t width) {
     memcpy(all->v + (size_t)all->n++ * width, row, width * sizeof *all->v);
 }
 
+static struct lode_rope rope_of(const struct oc *t, double freq[MOST_PAIRS]) {
+    for (uint32_t i = 0; i < t->n_pairs; i++)
+        freq[i] = 1 / (1.0 + 3.0 * i * i);
+    return (struct lode_rope){freq, t->n_pairs, 1.1};
+}
+
 /* All steps; `alone`: each row in a step of its own. */
 static void run_all(struct life *l, const struct oc *t, const int32_t tokens[ALL_ROWS], bool alone,
                     struct all_rows *all) {
     const uint32_t width = l->plan.values[l->plan.result].width;
-    double freq[256];
-    const struct lode_rope rope = {freq, t->n_pairs, 1.1};
+    double freq[MOST_PAIRS];
+    const struct lode_rope rope = rope_of(t, freq);
     uint32_t pos[SEQS] = {0}, done = 0;
-    for (uint32_t i = 0; i < t->n_pairs; i++)
-        freq[i] = 1 / (1.0 + 3.0 * i * i);
     *all = (struct all_rows){.v = must_have(malloc(sizeof(float) * ALL_ROWS * width))};
     for (size_t k = 0; k < sizeof steps / sizeof *steps; k++)
         for (uint32_t left[SEQS] = {steps[k][0], steps[k][1]}; left[0] + left[1] > 0;) {
@@ -355,13 +359,11 @@ static void run_all(struct life *l, const struct oc *t, const int32_t tokens[ALL
 static bool compare(struct life *now, const struct oc *t, const int32_t tokens[ALL_ROWS], const struct all_rows *truth,
                     const char *name) {
     const uint32_t width = now->plan.values[now->plan.result].width;
-    double freq[256];
-    const struct lode_rope rope = {freq, t->n_pairs, 1.1};
+    double freq[MOST_PAIRS];
+    const struct lode_rope rope = rope_of(t, freq);
     uint32_t pos[SEQS] = {0};
     const float *want = truth->v;
     size_t odd = 0, all = 0;
-    for (uint32_t i = 0; i < t->n_pairs; i++)
-        freq[i] = 1 / (1.0 + 3.0 * i * i);
     for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
         size_t stride;
         const uint32_t rows = steps[k][0] + steps[k][1];

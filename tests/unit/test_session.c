@@ -22,6 +22,8 @@
 
 #include <cmocka.h>
 
+#include "copy_file.h"
+
 enum { N = 150, V = 640 };
 
 /* gemma3: windows of 16 that rotate, two rotary tables, norms on heads; llama: plain;
@@ -430,17 +432,6 @@ static void turns_cost_little(void **state) {
 }
 
 /* ---- a file that shrinks while it is mapped ---- */
-
-static void copy_file(const char *from, const char *to) {
-    FILE *a = fopen(from, "rb"), *b = fopen(to, "wb");
-    assert_non_null(a);
-    assert_non_null(b);
-    char buffer[65536];
-    for (size_t n; (n = fread(buffer, 1, sizeof buffer, a)) > 0;)
-        assert_int_equal(fwrite(buffer, 1, n, b), n);
-    fclose(a);
-    fclose(b);
-}
 
 static void shrunk_file_is_an_error_of_the_step(void **state) {
     (void)state;

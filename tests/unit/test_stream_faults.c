@@ -8,6 +8,8 @@
 #include "mlx_moe.h"
 #include "stream_fixture.h"
 
+#include "copy_file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -222,17 +224,6 @@ static void each_fault_at_each_read(void **state) {
 }
 
 /* ---- a file that really gets shorter, and is restored ---- */
-
-static void copy_file(const char *from, const char *to) {
-    static char buffer[1 << 20];
-    const int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT, 0600);
-    ssize_t n;
-    assert_true(in >= 0 && out >= 0);
-    while ((n = read(in, buffer, sizeof buffer)) > 0)
-        assert_int_equal(write(out, buffer, (size_t)n), n);
-    close(in);
-    close(out);
-}
 
 static void shrinking(const struct subject *on, const char *weights, const char *saved) {
     static const struct fault shrink = {"the file shrank to a page", 0, false, "ends at byte", SHRINK};
