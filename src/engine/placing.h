@@ -61,8 +61,8 @@ uint64_t placing_sessions_at(const struct placing *pl, uint32_t place);
 uint64_t placing_fixed_size(const struct placing *pl);
 /* The same with all streamed that can be. */
 uint64_t placing_least_size(const struct placing *pl);
-/* The largest context, a multiple of 256 below the present one, at which that fits on the host; 0: none.  What is counted
- * is then one that was tried. */
+/* The largest context, a multiple of 256 below the present one, at which that fits on the host; 0: none.  What is
+ * counted is then one that was tried. */
 int placing_largest_streamed_ctx(struct placing *pl, uint32_t *out, struct lode_error *err);
 /* The sum over places, host or devices. */
 uint64_t placing_at_rung(const uint64_t bytes[LODE_PLACES], enum lode_rung rung);

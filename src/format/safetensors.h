@@ -103,7 +103,8 @@ int lode_st_read_from(const struct lode_st_from *from, const struct lode_st_tens
                       void *out, size_t n, struct lode_error *err);
 
 size_t lode_st_n_shards(const struct lode_st *st);
-const struct lode_in_file *lode_st_file(const struct lode_st *st, size_t shard); /* NULL beyond, and of what was parsed from memory */
+/* NULL beyond, and of what was parsed from memory. */
+const struct lode_in_file *lode_st_file(const struct lode_st *st, size_t shard);
 uint64_t lode_st_file_size(const struct lode_st *st); /* of all shards */
 /* LODE_ERR_IO when bytes of a mapped shard could not be read since opening (base/sigbus.h). */
 int lode_st_check(const struct lode_st *st, struct lode_error *err);

@@ -20,7 +20,8 @@ static bool set_experts_in(const struct op *o, uint32_t n, const struct chain *c
         .weigh_input = in->p.experts.weigh_input,
         .route = address(&in->in[1]),
         .y_stride = y_stride};
-    if (!has_rounded_gemv(lode_cuda_common_act(parts, 2)) || parts[0].w->rows != parts[1].w->rows || !lode_cuda_set_copies(o, n, c, a))
+    if (!has_rounded_gemv(lode_cuda_common_act(parts, 2)) || parts[0].w->rows != parts[1].w->rows ||
+        !lode_cuda_set_copies(o, n, c, a))
         return false;
     lode_cuda_set_input(o, c, a);
     for (int i = 0; i < 2; i++)

@@ -163,8 +163,8 @@ int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, 
 /* chain.c: a part of a product of few rows, whose first unit of work is `first`. */
 struct lode_cuda_gemv_part lode_cuda_gemv_part(const struct op *o, const struct lode_part *p, uint32_t first);
 
-/* fuse_few.c: the shared memory and the grid of few.cuh's walk with `columns` groups of eight, of f->a: tiles, depth, slot_size.
- * False: no room. */
+/* fuse_few.c: the shared memory and the grid of few.cuh's walk with `columns` groups of eight, of f->a: tiles, depth,
+ * slot_size.  False: no room. */
 bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, struct lode_cuda_few_args *f, uint32_t *grid,
                            uint32_t *shared);
 
