@@ -115,7 +115,8 @@ def budget_of(model, given, *args):
 
 
 def alone(count, what, model, given, plan, *args):
-    """A program without company, under a budget; plan: those of its flags that its memory depends on."""
+    """A program without company, under a budget; plan: those of its flags that its memory depends on.  A batch is
+    always named, as else a smaller one leaves room for all of so small a model."""
     budget, files = budget_of(model, given, *plan), weights(model)
     args = *args, *plan
     p = subprocess.Popen([PROGRAM, *args, '--device', 'cpu', '-t', '2', '--ram', str(budget)], stdin=subprocess.DEVNULL,
@@ -132,7 +133,7 @@ def alone(count, what, model, given, plan, *args):
 def answer_and_prompts(count, name, model, budget):
     """A long answer; a text in windows of 2048 tokens and batches of as many."""
     n = 1900 if LONG else 500
-    alone(count, '%s, an answer of %d tokens' % (name, n), model, budget, ('-c', '2048'),
+    alone(count, '%s, an answer of %d tokens' % (name, n), model, budget, ('-c', '2048', '-b', '512'),
           'run', model, '--raw', '-p', 'Once upon a time', '--temp', '0', '--ignore-eos', '-n', str(n))
     for batch in '1024', '2048':
         alone(count, '%s, prompts with -b %s' % (name, batch), model, budget, ('-c', '2048', '-b', batch), 'perplexity',
@@ -174,7 +175,7 @@ def ask_now_and_then(s, end, first, answers):
 
 def for_hours(count, name, model, budget, expected):
     files = weights(model)
-    s = Server(PROGRAM, '--ram', str(budget), '--device', 'cpu', '-t', '2', '-np', '2', model=model)
+    s = Server(PROGRAM, '--ram', str(budget), '--device', 'cpu', '-t', '2', '-np', '2', '-b', '512', model=model)
     watch = Watch(s.p.pid, files, gap=0.1)
     answers, end, most = [], time.monotonic() + 3600 * HOURS, []
     clients = [threading.Thread(target=ask_now_and_then, args=(s, end, k, answers)) for k in range(2)]
@@ -218,7 +219,7 @@ def under(count, name, model, budget, flags, expected):
 
 def burst(count, name, model, expected):
     """Many more requests at once than there are seats, with the least that the plan calls enough: they wait."""
-    flags = '-c', '512', '-np', '2'
+    flags = '-c', '512', '-np', '2', '-b', '512'
     least = json.loads(said('plan', model, '--json', '--no-bandwidth', '--ram', '1', *flags))['advice'].split()[1]
     s, answers = Server(PROGRAM, '--ram', least, '--device', 'cpu', '-t', '2', *flags, model=model), {}
     clients = [threading.Thread(target=lambda i=i: answers.update({i: text(s, i)})) for i in range(16)]
@@ -238,12 +239,13 @@ def one_model(count, name, model, budget):
     expected = [text(s, i) for i in range(16)]
     s.stop()
     if HOURS:
-        for_hours(count, name, model, budget_of(model, budget, '-c', '2048', '-np', '2'), expected)
+        for_hours(count, name, model, budget_of(model, budget, '-c', '2048', '-np', '2', '-b', '512'), expected)
         return
     if not GIVEN and (name == 'moe' or LONG):
         burst(count, name, model, expected)
     for flags in (), ('--direct',):
-        under(count, name, model, budget_of(model, budget, '-c', '2048', '-np', '2'), flags, expected)
+        flags += '-b', '512'
+        under(count, name, model, budget_of(model, budget, '-c', '2048', '-np', '2', '-b', '512'), flags, expected)
 
 
 def main():

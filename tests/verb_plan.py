@@ -121,7 +121,7 @@ def unused(p):
 
 
 def compare(name, model, n, ram, whole=None):
-    args = ['-c', str(n)] + (['--ram', ram] if ram else [])
+    args = ['-c', str(n)] + (['--ram', ram, '-b', '512'] if ram else [])  # a smaller batch leaves room for all
     status, p = plan(model, *args)
     check('%s %s fits' % (name, ram), status == 0 and p['fits'], p and p['advice'])
     adds_up(name, p)
@@ -137,11 +137,21 @@ def compare(name, model, n, ram, whole=None):
 
 def batches():
     """Larger ones than a session's are for experts that are streamed, for one sequence, and for buffers that are
-    small beside the cache, which this model's are not; what is named stays."""
+    small beside the cache, which this model's are not; what is named stays.  What nobody named gives way to weights
+    that would be streamed otherwise, and the program does as planned."""
     model = os.path.join(MODELS, 'moe', 'moe-Q4_K_M.gguf')
     args = '-c', '2048', '--ram', '%dM' % (36 + MORE)
-    plans = [plan(model, *args, *more)[1] for more in ((), ('-b', '64'), ('-b', '600'), ('-np', '2'))]
-    check('batches', [p['batch'] for p in plans] == [512, 64, 600, 512], [p['batch'] for p in plans])
+    plans = [plan(model, *args, *more)[1] for more in ((), ('-b', '64'), ('-b', '600'))]
+    check('batches', [p['batch'] for p in plans] == [512, 64, 600], [p['batch'] for p in plans])
+    for name, part in ('moe/moe-Q4_K_M.gguf', 'expert_cache'), ('demo/demo-Q4_K_M.gguf', 'layer_cache'):
+        model = os.path.join(MODELS, name)
+        ram = plan(model, '-c', '2048', '-b', '64')[1]['ram']['size'] + ((1 if EXACT else 8) << 20)
+        p, q = (plan(model, '-c', '2048', '--ram', str(ram), *more)[1] for more in ((), ('-b', '512')))
+        check('a batch gives way to weights', p['fits'] and p['batch'] < 512 and not p[part], p)
+        check('not one that was named', q['batch'] == 512 and (q[part] or not q['fits']), q)
+        r = run('run', model, '--ram', str(ram), '-c', '2048', '-p', 'Who?', '-n', '3')
+        check('the program too', r.returncode == 0 and b'%d tokens at a time' % p['batch'] in r.stderr and
+              b'each token reads' not in r.stderr and b'are read when' not in r.stderr, r.stderr)
 
 
 def gives_way():
@@ -153,8 +163,10 @@ def gives_way():
     (_, some), (_, least) = plans
     check('the batch first', 64 <= some['batch'] < 512 and some['ctx'] == 2048, (some['batch'], some['ctx']))
     check('then the context', least['batch'] <= 64 and least['ctx'] <= 2048, (least['batch'], least['ctx']))
-    named = (('-c', '2048'), ('-b', '512', '-c', '1024'))
-    check('not what is named', [plan(model, '--ram', rooms[0], *n)[0] for n in named] == [1, 1])
+    p = plan(model, '--ram', rooms[0], '-c', '2048')[1]
+    check('beside a context that is named', p['fits'] and p['ctx'] == 2048 and p['batch'] < 512, p)
+    status, p = plan(model, '--ram', rooms[0], '-b', '512', '-c', '1024')
+    check('not what is named', status == 1 and p['batch'] == 512 and p['ctx'] == 1024, p)
     said = [run('run', model, *ram, '-p', 'What is the capital of Portugal?', '--temp', '0', '-n', '12')
             for ram in ([], ['--ram', rooms[0]], ['--ram', rooms[1]])]
     check('the same answer', all(r.returncode == 0 and r.stdout == said[0].stdout for r in said), [r.stderr for r in said])
@@ -165,7 +177,9 @@ def refusals():
     status, p = plan(model, '--ram', '40M', '-c', '2048')
     check('refused plan', status == 1 and not p['fits'] and '--ram' in p['advice'])
     r = run('logits', model, '--ids', '1,2', '--ram', '20M')
-    check('refused run', r.returncode == 1 and b'--ram' in r.stderr, r.stderr)
+    check('refused run', r.returncode == 1 and re.search(
+        rb'--ram: there are 21.0 MB; all of the model in memory takes .* MB with a context of \d+, and --ram \d+M is the '
+        rb'least for these settings, with layers read from the disk as they are used: \d+ MiB more', r.stderr), r.stderr)
     least = p['advice'].split()[1]
     check('the least that is said is enough', plan(model, '--ram', least, '-c', '2048')[0] == 0)
     below = '%dM' % (int(least[:-1]) - 3)
@@ -259,8 +273,9 @@ def traces():
         r = run('trace', 'replay', empty, '--json', *speeds)
         check('replay of nothing', r.returncode == 1 and b'no tokens' in r.stderr, r.stderr)
         whole = plan(model, '-c', '2048')[1]
+        # (a named batch: a smaller one would leave room for all)
         half = whole['ram']['size'] - whole['experts_size'] // 2
-        _, p = plan(model, '--ram', str(half), '-c', '2048', '--trace', trace, *speeds)
+        _, p = plan(model, '--ram', str(half), '-c', '2048', '-b', '512', '--trace', trace, *speeds)
         check('plan --trace', p['expert_cache'] and p['hit_rate_with_guesses'] > p['hit_rate'] > 0 and
               p['seconds_waited'] > 0 and p['tokens_per_second'] * p['seconds_waited'] < 1, p)
 

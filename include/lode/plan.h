@@ -105,7 +105,8 @@ struct lode_placement {
     uint32_t n_layers;
     uint32_t ctx, parallel;
     uint32_t batch;          /* for the session: what was asked for, or more than its default where experts
-                                are streamed for one sequence, as a batch reads each of them once */
+                                are streamed for one sequence, as a batch reads each of them once; fewer where
+                                that leaves room for weights which else were read from the disk */
     uint32_t ctx_wanted;     /* what was asked for, or trained; more than ctx: it was cut to fit */
     uint64_t expert_cache;   /* bytes for lode_model_fill; 0: no expert is streamed */
     uint64_t layer_cache;    /* the same for the layers' own matrices, where not even those fit */
@@ -118,8 +119,9 @@ struct lode_placement {
 
 /* Nothing needs to be loaded (lode_model_open).  A context that opts names is kept, and what does not
  * fit then is no error: fits says so, and advice what would.  Without one, the largest is chosen that
- * leaves all weights in memory, down to 4096; then experts are streamed, and layers; and where even that does
- * not fit, a batch that nobody named gives way, and then the context to the largest with which it does. */
+ * leaves all weights in memory, down to 4096; then a batch that nobody named gives way to weights as far as that spares
+ * the disk; what is too much all the same is streamed, experts first, then layers; and where even that does not fit,
+ * the context gives way to the largest with which it does. */
 LODE_API int lode_plan_place(const struct lode_model *m, const struct lode_session_opts *opts,
                              const struct lode_budget *budget, struct lode_placement *out,
                              struct lode_error *err);

@@ -50,8 +50,7 @@ static void choose_cache(struct placing *pl) {
     p->fits = placing_all_fits(pl);
     if (p->fits || !placing_fits_devices(pl))
         return;
-    pl->program += pl->around;
-    const uint64_t room = pl->room[LODE_HOST], fixed = placing_fixed_size(pl);
+    const uint64_t room = pl->room[LODE_HOST], fixed = placing_fixed_size(pl) + pl->around;
     /* what is left beside the layers' own matrices, and beside a token's experts without them */
     const uint64_t left = room > fixed ? room - fixed : 0;
     const uint64_t other = fixed - p->layers_size + p->expert_cache_least;
@@ -72,52 +71,97 @@ static void choose_cache(struct placing *pl) {
                                            : hits_of((double)p->expert_cache / (double)pl->slots_most);
 }
 
-/* A batch reads each expert once, so larger ones read less: as many rows as cost the cache little, where
- * nobody named a number and no other sequence would wait for them. */
-static int choose_batch(struct placing *pl, struct lode_error *err) {
-    enum { MOST = 2048, LITTLE = 32 /* one part of the cache in so many */ };
-    struct lode_placement *p = pl->p;
-    const uint64_t cache = p->expert_cache, before = placing_sessions_at(pl, LODE_HOST);
-    const bool may = !pl->opts.batch && p->parallel == 1 && p->fits && cache && !p->layer_cache;
-    p->batch = lode_session_batch(&pl->opts, p->ctx);
-    for (uint32_t batch = MOST; may && batch > LODE_DEFAULT_BATCH; batch /= 2) {
-        if (batch > p->ctx)
-            continue;
-        pl->opts.batch = batch;
-        LODE_TRY(placing_count_sessions(pl, p->ctx, err));
-        if (placing_sessions_at(pl, LODE_HOST) - before <= cache / LITTLE) {
-            p->batch = batch;
-            pl->program -= pl->around; /* which choosing adds */
-            choose_cache(pl);
-            return 0;
-        }
-    }
-    if (may) {
-        pl->opts.batch = 0;
-        LODE_TRY(placing_count_sessions(pl, p->ctx, err));
-    }
+/* Bytes from the disk for a prompt of as many tokens as a batch has by default, and an answer of a
+ * quarter of them, which is what `lode bench` takes for usual: what a batch of those that are there costs, with all
+ * that it leaves or does not leave for weights.  A step of many tokens wants all experts, and all layers. */
+static double disk_work(const struct placing *pl) {
+    enum { PROMPT = LODE_DEFAULT_BATCH, ANSWER = PROMPT / 4 };
+    const struct lode_placement *p = pl->p;
+    const uint32_t batch = lode_session_batch(&pl->opts, p->ctx);
+    const double steps = (PROMPT + batch - 1) / batch;
+    double bytes = 0;
+    if (p->layer_cache)
+        bytes += (steps + ANSWER) * (double)(p->layers_size - p->layer_cache + p->layer_cache_least);
+    if (p->expert_cache)
+        bytes += steps * (double)(pl->slots_most - p->expert_cache) +
+                 ANSWER * (1 - p->hit_rate) * pl->weights[PLACING_EXPERTS][LODE_RUNG_RAM].read;
+    return p->fits ? bytes : INFINITY;
+}
+
+static int try_batch(struct placing *pl, uint32_t batch, uint32_t ctx, struct lode_error *err) {
+    pl->opts.batch = batch;
+    LODE_TRY(placing_count_sessions(pl, ctx, err));
+    choose_cache(pl);
     return 0;
 }
 
-/* Even with all streamed that can be it does not fit: what nobody named gives way further, the batch, which costs
- * prompts time, before the context. */
-static int cut_sessions(struct placing *pl, struct lode_error *err) {
+/* Where weights would be streamed: a batch that nobody named gives way, if what its buffers leave for weights spares
+ * the disk more than reading them for more batches costs.  In the end the best, or the least where none fits. */
+static int cut_batch(struct placing *pl, struct lode_error *err) {
     enum { LEAST = 64 };
-    const bool named = pl->opts.batch > 0;
+    const uint32_t ctx = pl->p->ctx;
+    uint32_t best = lode_session_batch(&pl->opts, ctx);
+    double least = disk_work(pl);
+    for (uint32_t batch = best < LODE_DEFAULT_BATCH ? best : LODE_DEFAULT_BATCH / 2; batch >= LEAST; batch /= 2) {
+        LODE_TRY(try_batch(pl, batch, ctx, err));
+        if (disk_work(pl) < 0.95 * least) { /* a little less is not worth the slower prompts */
+            least = disk_work(pl);
+            best = batch;
+        }
+    }
+    return try_batch(pl, isfinite(least) || best < LEAST ? best : LEAST, ctx, err);
+}
+
+/* Even with all streamed that can be it does not fit: a context that nobody named gives way. */
+static int cut_ctx(struct placing *pl, struct lode_error *err) {
     const uint32_t before = pl->p->ctx;
     uint32_t ctx = 0;
-    for (uint32_t batch = LODE_DEFAULT_BATCH / 2; !ctx && !named && batch >= LEAST; batch /= 2) {
-        pl->opts.batch = batch;
-        LODE_TRY(placing_count_sessions(pl, before, err));
-        if (placing_least_size(pl) <= pl->room[LODE_HOST])
-            ctx = before;
-    }
-    if (!ctx)
-        LODE_TRY(placing_largest_streamed_ctx(pl, &ctx, err));
+    LODE_TRY(placing_largest_streamed_ctx(pl, &ctx, err));
     /* the least, where that does not fit either: what is said to be needed is needed */
     LODE_TRY(placing_count_sessions(pl, ctx ? ctx : before < 256 ? before : 256, err));
-    pl->program -= pl->around; /* which choosing adds */
     choose_cache(pl);
+    return 0;
+}
+
+/* A batch reads each expert once, so larger ones read less: as many rows as cost the cache little, where
+ * nobody named a number and no other sequence would wait for them. */
+static int grow_batch(struct placing *pl, struct lode_error *err) {
+    enum { MOST = 2048, LITTLE = 32 /* one part of the cache in so many */ };
+    const struct lode_placement *p = pl->p;
+    const uint64_t cache = p->expert_cache, before = placing_sessions_at(pl, LODE_HOST);
+    const uint32_t named = pl->opts.batch, ctx = p->ctx;
+    if (p->parallel > 1 || !p->fits || !cache || p->layer_cache)
+        return 0;
+    for (uint32_t batch = MOST; batch > LODE_DEFAULT_BATCH; batch /= 2) {
+        if (batch > ctx)
+            continue;
+        LODE_TRY(try_batch(pl, batch, ctx, err));
+        if (placing_sessions_at(pl, LODE_HOST) - before <= cache / LITTLE)
+            return 0;
+    }
+    return try_batch(pl, named, ctx, err);
+}
+
+/* What nobody named, of how much is held beside weights: the context to the least that is kept for the sake of weights
+ * before the batch; the context further only where nothing else would do. */
+static int choose_sessions(struct placing *pl, uint32_t least, struct lode_error *err) {
+    struct lode_placement *p = pl->p;
+    const bool any_ctx = !pl->opts.ctx, any_batch = !pl->opts.batch && !pl->m->hp.both_ways; /* there a text is a step */
+    if (any_ctx)
+        LODE_TRY(largest_ctx(pl, least, p->ctx_wanted, err));
+    choose_cache(pl);
+    if (any_batch && placing_fits_devices(pl) && (!p->fits || p->expert_cache || p->layer_cache)) {
+        LODE_TRY(cut_batch(pl, err));
+        if (any_ctx && p->fits && !p->expert_cache && !p->layer_cache) {
+            LODE_TRY(largest_ctx(pl, least, p->ctx_wanted, err));
+            choose_cache(pl);
+        }
+    }
+    if (any_ctx && !p->fits && placing_fits_devices(pl))
+        LODE_TRY(cut_ctx(pl, err));
+    if (any_batch && lode_session_batch(&pl->opts, p->ctx) >= LODE_DEFAULT_BATCH)
+        LODE_TRY(grow_batch(pl, err));
+    p->batch = lode_session_batch(&pl->opts, p->ctx);
     return 0;
 }
 
@@ -181,8 +225,6 @@ static int place(struct placing *pl, struct lode_error *err) {
     const uint32_t least = p->ctx_wanted < LEAST_CTX ? p->ctx_wanted : LEAST_CTX;
     /* a context that nobody named gives way to the model, which is first laid out for the least */
     LODE_TRY(placing_choose_split(pl, pl->opts.ctx ? p->ctx_wanted : least, err));
-    if (!pl->opts.ctx)
-        LODE_TRY(largest_ctx(pl, least, p->ctx_wanted, err));
     p->on_gpu = pl->split.n_gpu_layers > 0;
     p->gpu_beside = placing_beside_at(pl) != LODE_HOST;
     if (p->gpu_beside) {
@@ -192,10 +234,7 @@ static int place(struct placing *pl, struct lode_error *err) {
     }
     reckon_bringing(pl);
     count_groups(pl);
-    choose_cache(pl);
-    if (!p->fits && !pl->opts.ctx && placing_fits_devices(pl))
-        LODE_TRY(cut_sessions(pl, err));
-    LODE_TRY(choose_batch(pl, err));
+    LODE_TRY(choose_sessions(pl, least, err));
     return placing_give_advice(pl, err);
 }
 

@@ -46,6 +46,10 @@ static bool is_wide(const char *format) { return !format || strcmp(format, "f16"
  * next, with its addresses: what is told to be enough has to be enough next time as well. */
 #define OTHER_STARTS ((uint64_t)1 << 20)
 
+static const char *streamed_names(const struct lode_placement *p) {
+    return p->experts_size ? "with experts and layers" : "with layers";
+}
+
 static int say_what_helps(struct placing *pl, struct lode_error *err) {
     struct lode_placement *p = pl->p;
     const struct lode_placement chosen = *p;
@@ -69,11 +73,11 @@ static int say_what_helps(struct placing *pl, struct lode_error *err) {
         return 0;
     const uint64_t told = need + OTHER_STARTS;
     if (told <= pl->free)
-        advise(p, "--ram %.0fM is the least for these settings: %.0f MiB more\n",
-               ceil(mib(told)), mib(told - room));
+        advise(p, "--ram %.0fM is the least for these settings, %s read from the disk as they are used: %.0f MiB more\n",
+               ceil(mib(told)), streamed_names(p), mib(told - room));
     else
-        advise(p, "these settings need %.0f MiB, %.0f MiB more than are free\n",
-               ceil(mib(told)), mib(told - pl->free));
+        advise(p, "these settings need %.0f MiB at least, %s read from the disk as they are used: %.0f MiB more than are "
+                  "free\n", ceil(mib(told)), streamed_names(p), mib(told - pl->free));
     const uint64_t weights = need - sessions;
     if (weights > room) {
         advise(p, "weights that stay in memory alone take %.0f MiB: take a model of fewer bits "
@@ -88,7 +92,7 @@ static int say_what_helps(struct placing *pl, struct lode_error *err) {
     LODE_TRY(placing_largest_streamed_ctx(pl, &fits, err));
     if (fits)
         advise(p, "-c %u is the largest context that fits\n", fits);
-    else
+    else if (lode_session_batch(&pl->opts, chosen.ctx) > 64)
         advise(p, "-b 64 makes the buffers smaller\n");
     p->ctx = chosen.ctx;
     return placing_count_sessions(pl, chosen.ctx, err);

@@ -143,7 +143,7 @@ uint64_t placing_fixed_size(const struct placing *pl) {
 uint64_t placing_least_size(const struct placing *pl) {
     const struct lode_placement *p = pl->p;
     const uint64_t streamed = p->layers_size > p->layer_cache_least ? p->layers_size - p->layer_cache_least : 0;
-    return placing_fixed_size(pl) - streamed + (p->experts_size ? p->expert_cache_least : 0);
+    return placing_fixed_size(pl) + pl->around - streamed + (p->experts_size ? p->expert_cache_least : 0);
 }
 
 int placing_largest_streamed_ctx(struct placing *pl, uint32_t *out, struct lode_error *err) {
