@@ -7,6 +7,7 @@ experts; killing it, filling its disk and breaking it at every call; damaged rec
 import filecmp
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -95,6 +96,8 @@ def check_faults(t, source, clean):
                 wrong.append((k, ended, said, r.stderr.strip()))
             shutil.rmtree(to, ignore_errors=True)
         count.check(not wrong, '%s at %d of %d calls: %s' % (how, len(ks), n, wrong[:3]))
+    said = [pack(source, t + '/no room', fault='ENOSPC:%d' % k).stderr for k in (1, 2, 3)]
+    count.check(any(re.search(r'takes [0-9]+\.[1-9] MB, and the disk has [0-9.]+ left', x) for x in said), said)
     # it goes on where it was
     to = t + '/resumed'
     pack(source, to, fault='KILL:%d' % (n * 2 // 3))
@@ -262,7 +265,17 @@ def check_profile(t, clean):
         f.write('{"experts": [[99, 0, 1], [0, 77, 1]]}')
     r = run('logits', clean, '--ids', '1', '--expert-cache', str(most), '--hot-experts', t + '/other.json')
     count.check(r.returncode == 1 and 'other.json' in r.stderr and "is another's" in r.stderr, r.stderr)
-    for bad in '{"experts": 3}', '{"experts": [[1]]}', '{"experts": [[-1, 2, 3]]}', '[', '{}':
+    with open(t + '/hot.json') as f:
+        text = f.read()
+    count.check('"of": [' in text, 'a list says of which model it is: ' + text[:80])
+    with open(t + '/other.json', 'w') as f:
+        f.write(text.replace('"of": [', '"of": [1'))
+    r = run('logits', clean, '--ids', '1', '--expert-cache', str(most), '--hot-experts', t + '/other.json')
+    with open(t + '/other.json') as f:
+        kept = f.read() == text.replace('"of": [', '"of": [1')
+    count.check(r.returncode == 1 and 'other.json' in r.stderr and "is another's" in r.stderr and kept,
+                'a list of a model of another shape: ' + r.stderr)
+    for bad in '{"of": 3, "experts": []}', '{"of": [-1, 2], "experts": []}', '{"experts": 3}', '{"experts": [[1]]}', '{"experts": [[-1, 2, 3]]}', '[', '{}':
         with open(t + '/bad.json', 'w') as f:
             f.write(bad)
         r = run('logits', clean, '--ids', '1', '--expert-cache', str(most), '--hot-experts', t + '/bad.json')

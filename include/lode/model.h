@@ -57,7 +57,7 @@ struct lode_model_opts { /* zero means the default, so name only what you change
     uint32_t bring_rows; /* diagnosis: a GPU beside the CPU is brought all experts (lode_model_gpu_cache) and the layers'
                             weights (lode_model_bring) of steps of so many tokens or more; 0: where that is quicker */
     const char *hot;     /* a list of experts that it begins with (lode/profile.h); NULL, or no such file.
-                            LODE_ERR_ARG where all of them are another model's */
+                            LODE_ERR_ARG where it is another model's */
     bool no_prefetch;    /* experts of the next layer are not guessed and read ahead */
     bool no_checksum;    /* what packed models have of their weights is not compared */
     uint32_t experts;    /* experts that a token uses, the best so many; 0: as it was trained */

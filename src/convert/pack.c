@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -229,11 +230,16 @@ static int open_here(struct packing *p, const char *name, int *fd, struct lode_e
 static int reserve(struct packing *p, struct lode_error *err) {
     if (fallocate(p->weights, 0, 0, (off_t)p->index.size) == 0)
         return 0;
-    if (errno == ENOSPC)
+    if (errno == ENOSPC) {
+        const bool large = p->index.size >= 1000000000;
+        const double unit = large ? 1e9 : 1e6;
+        struct statvfs v = {0};
+        fstatvfs(p->weights, &v);
         return lode_fail(err, LODE_ERR_IO, path_of(p, LODE_PACKED_WEIGHTS),
-                         "the packed model takes %.1f GB, which the disk does not have: make room, or "
-                         "name another place",
-                         (double)p->index.size / 1e9);
+                         "the packed model takes %.1f %s, and the disk has %.1f left: make room, or name another place",
+                         (double)p->index.size / unit, large ? "GB" : "MB",
+                         (double)v.f_bavail * (double)v.f_frsize / unit);
+    }
     /* a file system that sets no room aside: it ends where it ends */
     return ftruncate(p->weights, (off_t)p->index.size) < 0
                ? fail_write(p, LODE_PACKED_WEIGHTS, errno, err)

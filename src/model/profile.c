@@ -50,7 +50,7 @@ static bool print_uses(const struct lode_model *m, const uint32_t *uses, struct 
     if (!all)
         return false;
     qsort(all, n, sizeof *all, by_use);
-    lode_buf_addz(b, "{\"experts\": [");
+    lode_buf_addf(b, "{\"of\": [%" PRIu32 ", %" PRIu32 "],\n \"experts\": [", m->hp.n_layers, m->hp.n_experts);
     for (uint32_t i = 0; i < n; i++) {
         const struct lode_group *g = &m->groups[all[i].group];
         lode_buf_addf(b, "%s\n  [%" PRIu32 ", %" PRIu32 ", %" PRIu32 "]", i ? "," : "", g->layer,
@@ -91,6 +91,21 @@ static uint32_t find_group(const struct lode_model *m, int64_t layer, int64_t ex
                : m->n_groups;
 }
 
+/* A list that says nothing of its model is of an older version of lode. */
+static int check_shape(const struct lode_model *m, const struct lode_json *of, const char *where, struct lode_error *err) {
+    int64_t layers, experts;
+    if (!of)
+        return 0;
+    if (!lode_json_int(lode_json_at(of, 0), 0, UINT32_MAX, &layers) ||
+        !lode_json_int(lode_json_at(of, 1), 0, UINT32_MAX, &experts))
+        return lode_fail(err, LODE_ERR_FORMAT, where, "\"of\": [layers, experts of each] is expected");
+    if (layers == m->hp.n_layers && experts == m->hp.n_experts)
+        return 0;
+    return lode_fail(err, LODE_ERR_ARG, where,
+                     "this list is another's, of a model with %" PRId64 " layers of %" PRId64 " experts, and this one has %"
+                     PRIu32 " of %" PRIu32 ": name another file", layers, experts, m->hp.n_layers, m->hp.n_experts);
+}
+
 int lode_hot_parse(const struct lode_model *m, struct lode_str text, const char *where,
                    uint32_t **out, uint32_t *n, struct lode_error *err) {
     struct lode_json_doc doc;
@@ -101,6 +116,8 @@ int lode_hot_parse(const struct lode_model *m, struct lode_str text, const char 
     int rc = lode_json_is(list, LODE_JSON_ARRAY)
                  ? 0
                  : lode_fail(err, LODE_ERR_FORMAT, where, "a list of \"experts\" is expected");
+    if (rc == 0)
+        rc = check_shape(m, lode_json_get(doc.nodes, "of"), where, err);
     if (rc == 0 && !(*out = LODE_NEW_ARRAY(uint32_t, (size_t)lode_json_count(list) + 1)))
         rc = lode_fail_nomem(err, where);
     uint32_t n_listed = 0;

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/machine.h"
 #include "base/out_file.h"
+#include "base/utf8.h"
 
 /* The last is the version: 2 has no number of tokens, 1 neither that nor head_bytes nor guesses. */
 static const char magic[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '3'};
@@ -42,6 +43,14 @@ static int check_shape(const struct lode_trace_shape *s, const char *where,
     return 0;
 }
 
+/* What a file calls its model is shown on terminals and in JSON: without control characters, and UTF-8. */
+static void clean(char *name) {
+    const bool valid = lode_utf8_valid(name, strlen(name));
+    for (unsigned char *c = (unsigned char *)name; *c; c++)
+        if (*c < 0x20 || *c == 0x7f || (*c >= 0x80 && !valid))
+            *c = '?';
+}
+
 /* All but the tokens: expert_bytes and name are copied. */
 static int make(struct lode_trace **out, const struct lode_trace_shape *s, size_t name_size,
                 const char *where, struct lode_error *err) {
@@ -60,6 +69,7 @@ static int make(struct lode_trace **out, const struct lode_trace_shape *s, size_
         return lode_fail_nomem(err, "route trace");
     }
     memcpy(t->expert_bytes, s->expert_bytes, s->n_layers * sizeof *t->expert_bytes);
+    clean(t->name);
     t->shape.name = t->name;
     t->shape.expert_bytes = t->expert_bytes;
     for (uint32_t l = 0; l < s->n_layers; l++) {

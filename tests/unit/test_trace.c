@@ -70,6 +70,12 @@ static void as_written(void **state) {
     assert_memory_equal(same, data, n);
     lode_trace_free(back);
 
+    char *name = data + n - 4 * 28 - 8 - strlen("a model"); /* shown on terminals: nothing that moves their cursor */
+    memcpy(name, "\033[2J\xff\x7f.", 7);
+    assert_int_equal(lode_trace_parse(&back, data, n, "here", &err), 0);
+    assert_string_equal(lode_trace_shape(back)->name, "?[2J??.");
+    lode_trace_free(back);
+
     for (size_t cut = 0; cut < n; cut++) /* between tokens too */
         assert_int_equal(lode_trace_parse(&back, data, cut, "here", &err), LODE_ERR_FORMAT);
     data[HEAD + 28 + 4] = 6; /* an expert that there is not */
