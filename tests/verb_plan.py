@@ -172,6 +172,14 @@ def gives_way():
     check('the same answer', all(r.returncode == 0 and r.stdout == said[0].stdout for r in said), [r.stderr for r in said])
 
 
+def fewer_experts():
+    """Answers are others then, which is said once, whatever is done with the model."""
+    model = os.path.join(MODELS, 'moe', 'moe-Q4_K_M.gguf')
+    for verb in ('plan', '--no-bandwidth'), ('run', '-p', 'Who?', '-n', '1'), ('logits', '--ids', '1'):
+        said = [run(verb[0], model, *verb[1:], '--experts', k).stderr for k in ('2', '4')]
+        check('fewer experts', [s.count(b'each token uses 2 experts of a layer, 4 in training') for s in said] == [1, 0], said)
+
+
 def refusals():
     model = os.path.join(MODELS, 'demo', 'demo-bf16.gguf')
     status, p = plan(model, '--ram', '40M', '-c', '2048')
@@ -217,6 +225,14 @@ def refusals():
           b'--profile has no part' in r.stderr, r.stderr)
     r = run('logits', model, '--ids', '1', '--ram', '1G', '--layer-cache', '1M')
     check('two budgets', r.returncode == 1 and b'--layer-cache' in r.stderr, r.stderr)
+
+
+def direct():
+    """Each weight that is read past the page cache comes with what is around it in the file."""
+    model = os.path.join(SHARED, 'ref', 'arch', 'deepseek_v3', 'model.gguf')  # of many small ones
+    whole, padded = (sum(r['ram'] for r in plan(model, '-c', '256', *more)[1]['rows'] if r['name'].startswith('program'))
+                     for more in ((), ('--direct',)))
+    check('--direct', not EXACT or 0.4e6 < padded - whole < 2e6, padded - whole)
 
 
 def layers_beside():
@@ -312,7 +328,9 @@ for name, budgets in (('moe/hf', ('42M', '36M')), ('hybrid/hf', ('38M',)),
     for ram in budgets:
         compare(name, model, 1024, '%dM' % (int(ram[:-1]) + MORE), logits)
 refusals()
+fewer_experts()
 batches()
+direct()
 gives_way()
 if EXACT:  # a sanitizer's own memory is more than a layer's
     layers_beside()

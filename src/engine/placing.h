@@ -47,7 +47,8 @@ struct placing {
     uint64_t program;
     double host_experts;                  /* bytes of experts that a token reads from memory */
     uint64_t slots_most;                  /* bytes of a cache that holds all experts */
-    uint64_t around; /* what weights that stay are read with, beside experts or layers that are streamed */
+    uint64_t around; /* what weights that stay are read with past the page cache: with opts.direct, and beside
+                        what is streamed */
 };
 
 /* ---- placing_count.c: bytes, of a split and a context ---- */

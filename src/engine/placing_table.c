@@ -105,8 +105,9 @@ void placing_fill_rows(struct placing *pl) {
     add_places(pl, "recurrent state", pl->needs.state,
                2.0 / (1 + LODE_STATE_CHECKPOINTS) / pl->p->parallel);
     add_places(pl, "activations, buffers", pl->needs.work, 0);
-    const bool streams = placing_fits_devices(pl) && !placing_all_fits(pl);
-    add_row(pl, "program, vocabulary", (uint64_t[LODE_RUNGS]){0, pl->program + (streams ? pl->around : 0)}, (double[LODE_RUNGS]){0});
+    const bool past_cache = pl->m->opts.direct || (placing_fits_devices(pl) && !placing_all_fits(pl));
+    add_row(pl, "program, vocabulary", (uint64_t[LODE_RUNGS]){0, pl->program + (past_cache ? pl->around : 0)},
+            (double[LODE_RUNGS]){0});
     p->n_gpus = pl->m->n_places - 1;
     for (uint32_t i = 0; i < p->n_gpus; i++) {
         p->gpu_size[i] = pl->device[1 + i] + placing_sessions_at(pl, 1 + i);

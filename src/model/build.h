@@ -28,7 +28,7 @@ struct lode_hparams {
     float temperature; /* how queries grow by position: op TEMPERATURE's coef and floor */
     uint32_t temperature_floor;
     /* Routed experts; n_experts 0 where the model has none. */
-    uint32_t n_experts, n_experts_used, d_ff_expert;
+    uint32_t n_experts, n_experts_used, n_experts_trained /* used in training */, d_ff_expert;
     uint32_t d_ff_shared;    /* width of the experts that all tokens use; 0: none */
     uint32_t n_dense_layers; /* the first layers, which have a plain FFN */
     uint32_t n_expert_groups, n_expert_groups_used;

@@ -114,6 +114,7 @@ static int read_experts(struct lode_build *b, struct lode_error *err) {
         return lode_fail(err, LODE_ERR_ARG, "--experts",
                          "%u; the model has %u experts and was trained to use %u, 1 to %u expected",
                          b->experts, hp->n_experts, hp->n_experts_used, most);
+    hp->n_experts_trained = hp->n_experts_used;
     if (b->experts)
         hp->n_experts_used = b->experts;
     hp->d_ff_expert = count_or(b, "expert_feed_forward_length", hp->d_ff);

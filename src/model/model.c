@@ -110,6 +110,16 @@ static int keep_notes(struct lode_model *m, const char *note, struct lode_error 
     return 0;
 }
 
+/* A token of fewer or more experts is another token. */
+static int note_experts(struct lode_model *m, struct lode_error *err) {
+    char note[128];
+    if (m->hp.n_experts_used == m->hp.n_experts_trained)
+        return 0;
+    snprintf(note, sizeof note, "--experts: each token uses %u experts of a layer, %u in training: answers are others",
+             m->hp.n_experts_used, m->hp.n_experts_trained);
+    return keep_notes(m, note, err);
+}
+
 /* The lists of opts, which are the caller's strings. */
 static int keep_lists(struct lode_model *m, struct lode_error *err) {
     struct lode_model_opts *o = &m->opts;
@@ -146,6 +156,7 @@ static int open_model(struct lode_model *m, const char *path, struct lode_error 
     m->n_weights = b.n_weights;
     LODE_TRY(rc);
     LODE_TRY(keep_notes(m, b.note, err));
+    LODE_TRY(note_experts(m, err));
     const struct lode_plan_opts plan = {.float_act = m->opts.float_act};
     for (int i = 0; i < LODE_STAGES; i++)
         LODE_TRY(lode_plan_compile(&m->plans[i], &m->graphs[i], &plan, err));

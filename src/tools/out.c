@@ -128,6 +128,8 @@ int tool_report(const struct lode_error *err) {
 int out_may_write(const char *path, struct lode_error *err) {
     struct stat st;
     char dir[4096];
+    if (!*path)
+        return tool_fail(err, LODE_ERR_ARG, "output file", "its name is empty");
     const bool there = stat(path, &st) == 0;
     if (there && S_ISDIR(st.st_mode))
         return tool_fail(err, LODE_ERR_IO, path, "is a directory, not a file to write to");

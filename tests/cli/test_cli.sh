@@ -126,6 +126,7 @@ run 0 trace replay --help; [ "$(grep -c '^$' out)" -gt 3 ]; check $? 'no empty l
 # what cannot be written is said before the work
 run 1 trace record "$model" -p hello -o no/such/x.trace; complains 'no/such/x.trace'; one_sentence
 run 1 trace synth no/such/x.trace; complains 'no/such/x.trace'; one_sentence
+run 1 logits "$model" --ids 1 --profile-json ''; complains 'name is empty'; quiet out
 run 1 logits "$model" --ids 1 --profile-json no/such/x.json; complains 'no/such/x.json'; quiet out
 run 1 trace synth x.trace --tokens 16m --layers 4096 --used 128; complains 'MiB are free'; one_sentence
 
