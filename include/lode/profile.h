@@ -54,8 +54,8 @@ struct lode_profile {
 LODE_API void lode_model_profile(const struct lode_model *m, struct lode_profile *out);
 
 /* How often each expert was used, as JSON: {"of": [layers, experts of each], "experts": [[layer, expert, uses],
- * ...]}, the most used first.  lode_model_opts.hot takes such a file: a cache that starts with those (QPL-13).  _ARG where
- * no experts are streamed. */
+ * ...]}, the most used first.  lode_model_opts.hot takes such a file: a cache that starts with those (QPL-13).
+ * _ARG where no experts are streamed. */
 LODE_API int lode_model_save_hot(const struct lode_model *m, const char *path, struct lode_error *err);
 
 #ifdef __cplusplus

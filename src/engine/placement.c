@@ -146,7 +146,8 @@ static int grow_batch(struct placing *pl, struct lode_error *err) {
  * before the batch; the context further only where nothing else would do. */
 static int choose_sessions(struct placing *pl, uint32_t least, struct lode_error *err) {
     struct lode_placement *p = pl->p;
-    const bool any_ctx = !pl->opts.ctx, any_batch = !pl->opts.batch && !pl->m->hp.both_ways; /* there a text is a step */
+    const bool any_ctx = !pl->opts.ctx;
+    const bool any_batch = !pl->opts.batch && !pl->m->hp.both_ways; /* there a text is a step */
     if (any_ctx)
         LODE_TRY(largest_ctx(pl, least, p->ctx_wanted, err));
     choose_cache(pl);

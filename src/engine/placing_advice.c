@@ -73,11 +73,12 @@ static int say_what_helps(struct placing *pl, struct lode_error *err) {
         return 0;
     const uint64_t told = need + OTHER_STARTS;
     if (told <= pl->free)
-        advise(p, "--ram %.0fM is the least for these settings, %s read from the disk as they are used: %.0f MiB more\n",
+        advise(p, "--ram %.0fM is the least for these settings, %s read from the disk as they are used: "
+                  "%.0f MiB more\n",
                ceil(mib(told)), streamed_names(p), mib(told - room));
     else
-        advise(p, "these settings need %.0f MiB at least, %s read from the disk as they are used: %.0f MiB more than are "
-                  "free\n", ceil(mib(told)), streamed_names(p), mib(told - pl->free));
+        advise(p, "these settings need %.0f MiB at least, %s read from the disk as they are used: "
+                  "%.0f MiB more than are free\n", ceil(mib(told)), streamed_names(p), mib(told - pl->free));
     const uint64_t weights = need - sessions;
     if (weights > room) {
         advise(p, "weights that stay in memory alone take %.0f MiB: take a model of fewer bits "

@@ -171,6 +171,7 @@ bool placing_fits_devices(const struct placing *pl) {
 }
 
 bool placing_all_fits(const struct placing *pl) {
-    return placing_fits_devices(pl) &&
-           placing_fixed_size(pl) + (pl->m->opts.direct ? pl->around : 0) + pl->weights[PLACING_EXPERTS][LODE_RUNG_RAM].size <= pl->room[LODE_HOST];
+    const uint64_t around = pl->m->opts.direct ? pl->around : 0;
+    const uint64_t experts = pl->weights[PLACING_EXPERTS][LODE_RUNG_RAM].size;
+    return placing_fits_devices(pl) && placing_fixed_size(pl) + around + experts <= pl->room[LODE_HOST];
 }

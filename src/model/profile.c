@@ -92,7 +92,8 @@ static uint32_t find_group(const struct lode_model *m, int64_t layer, int64_t ex
 }
 
 /* A list that says nothing of its model is of an older version of lode. */
-static int check_shape(const struct lode_model *m, const struct lode_json *of, const char *where, struct lode_error *err) {
+static int check_shape(const struct lode_model *m, const struct lode_json *of, const char *where,
+                       struct lode_error *err) {
     int64_t layers, experts;
     if (!of)
         return 0;
@@ -102,8 +103,8 @@ static int check_shape(const struct lode_model *m, const struct lode_json *of, c
     if (layers == m->hp.n_layers && experts == m->hp.n_experts)
         return 0;
     return lode_fail(err, LODE_ERR_ARG, where,
-                     "this list is another's, of a model with %" PRId64 " layers of %" PRId64 " experts, and this one has %"
-                     PRIu32 " of %" PRIu32 ": name another file", layers, experts, m->hp.n_layers, m->hp.n_experts);
+                     "this list is another's, of a model with %" PRId64 " layers of %" PRId64
+                     " experts, and this one has %" PRIu32 " of %" PRIu32 ": name another file", layers, experts, m->hp.n_layers, m->hp.n_experts);
 }
 
 int lode_hot_parse(const struct lode_model *m, struct lode_str text, const char *where,

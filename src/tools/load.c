@@ -173,7 +173,8 @@ static int refuse(const struct lode_placement *p, struct lode_error *err) {
     char need[32], have[32];
     const int first = (int)strcspn(p->advice, "\n");
     return tool_fail(err, LODE_ERR_LIMIT, "--ram",
-                     "there are %s; all of the model in memory takes %s with a context of %u, and %.*s (lode plan shows more)",
+                     "there are %s; all of the model in memory takes %s with a context of %u, and %.*s "
+                     "(lode plan shows more)",
                      format_bytes((double)p->budget[LODE_RUNG_RAM], have),
                      format_bytes((double)p->size[LODE_RUNG_RAM], need), p->ctx, first, p->advice);
 }
@@ -196,8 +197,8 @@ static void say_plan(const struct load_opts *o, const struct lode_model *m, cons
         fprintf(stderr, "lode: note: the context is cut from %u to %u to fit into %s (-c)\n",
                 p->ctx_wanted, p->ctx, format_bytes((double)p->budget[LODE_RUNG_RAM], a));
     if (!o->batch && p->batch < 512 && p->batch < p->ctx)
-        fprintf(stderr, "lode: note: prompts are read %u tokens at a time instead of 512, which leaves more of the memory to "
-                        "weights (-b)\n", p->batch);
+        fprintf(stderr, "lode: note: prompts are read %u tokens at a time instead of 512, which leaves more of the "
+                        "memory to weights (-b)\n", p->batch);
     if (o->fit)
         fprintf(stderr, "lode: note: context %u, %s of %s of memory\n", p->ctx,
                 format_bytes((double)p->size[LODE_RUNG_RAM], a),
