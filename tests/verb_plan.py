@@ -288,6 +288,9 @@ def traces():
             head = f.read(40)
             g.write(head + f.read(3 * 9 + int.from_bytes(head[20:24], 'little')) + bytes(8))  # none follow
         for file, word in (other, 'another model'), (empty, 'no tokens'), ('missing.trace', 'no such file'):
+            if file != other:
+                r = run('trace', 'replay', file, '--json')
+                check('nothing is said before it: ' + word, r.returncode == 1 and not r.stdout, r.stdout)
             r = run('plan', model, '--trace', file, '--no-bandwidth')
             check('plan --trace ' + word, r.returncode == 1 and word in r.stderr.decode() and
                   os.path.basename(file) in r.stderr.decode() and not r.stdout, r.stderr)

@@ -152,7 +152,32 @@ static void print_json(const struct lode_trace *t, const struct cell *cells, siz
     }
 }
 
-static int show(const struct opts *o, const char *path, const struct speeds *v, bool first,
+static int measure(struct speeds *v, const struct opts *o, struct lode_error *err) {
+    struct disk_speed d = {.bytes_per_second = (double)o->disk};
+    v->ram = o->ram ? (double)o->ram : lode_machine_read_bandwidth(0, 0.4, err);
+    if (v->ram < 0)
+        return (int)v->ram;
+    struct lode_error why;
+    if (!o->disk && disk_measure_dir(&d, ".", 1.0, &why) < 0)
+        return tool_fail(err, why.code, "--disk-speed", "name it (like 2G), it cannot be measured: %s: %s", why.where, why.text);
+    v->disk = d.bytes_per_second;
+    return 0;
+}
+
+/* What comes before the first trace, when that was found to be one: measuring takes a second. */
+static int begin(struct speeds *v, const struct opts *o, struct lode_error *err) {
+    char ram[32], disk[32];
+    const int rc = measure(v, o, err);
+    if (rc < 0)
+        return rc;
+    if (o->json)
+        printf("{\"ram_bytes_per_second\": %.0f, \"disk_bytes_per_second\": %.0f, \"traces\": [", v->ram, v->disk);
+    else
+        printf("memory reads %s/s, the disk %s/s\n", format_bytes(v->ram, ram), format_bytes(v->disk, disk));
+    return 0;
+}
+
+static int show(const struct opts *o, const char *path, struct speeds *v, bool first,
                 struct lode_error *err) {
     struct lode_trace *t;
     struct cell cells[MAX_POLICIES];
@@ -165,6 +190,8 @@ static int show(const struct opts *o, const char *path, const struct speeds *v, 
     const struct lode_trace_shape *s = lode_trace_shape(t);
     if (lode_trace_n_tokens(t) == 0)
         rc = tool_fail(err, LODE_ERR_FORMAT, path, "it has no tokens");
+    if (rc == 0 && first)
+        rc = begin(v, o, err);
     if (rc < 0) {
         lode_trace_free(t);
         return rc;
@@ -208,18 +235,6 @@ static int show(const struct opts *o, const char *path, const struct speeds *v, 
     return rc;
 }
 
-static int measure(struct speeds *v, const struct opts *o, struct lode_error *err) {
-    struct disk_speed d = {.bytes_per_second = (double)o->disk};
-    v->ram = o->ram ? (double)o->ram : lode_machine_read_bandwidth(0, 0.4, err);
-    if (v->ram < 0)
-        return (int)v->ram;
-    struct lode_error why;
-    if (!o->disk && disk_measure_dir(&d, ".", 1.0, &why) < 0)
-        return tool_fail(err, why.code, "--disk-speed", "name it (like 2G), it cannot be measured: %s: %s", why.where, why.text);
-    v->disk = d.bytes_per_second;
-    return 0;
-}
-
 int trace_replay(int argc, char **argv) {
     struct opts o;
     struct args a;
@@ -230,15 +245,7 @@ int trace_replay(int argc, char **argv) {
         return args_usage_error(&spec, "the trace is missing");
     struct lode_error err = {0};
     struct speeds v = {0};
-    int rc = measure(&v, &o, &err);
-    if (rc == 0 && o.json) {
-        printf("{\"ram_bytes_per_second\": %.0f, \"disk_bytes_per_second\": %.0f, \"traces\": [",
-               v.ram, v.disk);
-    } else if (rc == 0) {
-        char ram[32], disk[32];
-        printf("memory reads %s/s, the disk %s/s\n", format_bytes(v.ram, ram),
-               format_bytes(v.disk, disk));
-    }
+    int rc = 0;
     for (size_t i = 0; rc == 0 && i < o.files.n; i++)
         rc = show(&o, o.files.v[i], &v, i == 0, &err);
     if (rc == 0 && o.json)
