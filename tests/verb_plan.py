@@ -149,6 +149,8 @@ def batches():
         p, q = (plan(model, '-c', '2048', '--ram', str(ram), *more)[1] for more in ((), ('-b', '512')))
         check('a batch gives way to weights', p['fits'] and p['batch'] < 512 and not p[part], p)
         check('not one that was named', q['batch'] == 512 and (q[part] or not q['fits']), q)
+        r = run('plan', model, '--no-bandwidth', '-c', '2048', '--ram', str(ram))
+        check('the plan says so', b', prompts %d tokens at a time' % p['batch'] in r.stdout, r.stdout)
         r = run('run', model, '--ram', str(ram), '-c', '2048', '-p', 'Who?', '-n', '3')
         check('the program too', r.returncode == 0 and b'%d tokens at a time' % p['batch'] in r.stderr and
               b'each token reads' not in r.stderr and b'are read when' not in r.stderr, r.stderr)

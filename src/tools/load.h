@@ -71,7 +71,8 @@ extern const char *const load_split_modes[];
       .def = "0", .shown = "the physical cores this process may use", .group = "Speed and memory", \
       .help = "threads" },                                                                         \
         { "-b, --batch-size, --batch", ARG_INT, ARG_AT(type, load.batch), .meta = "N", .min = 0,   \
-          .max = 1 << 20, .def = "0", .shown = "512; up to 2048 where experts are streamed",       \
+          .max = 1 << 20, .def = "0",                                                              \
+          .shown = "512; more where experts are streamed, fewer where weights need the room",      \
           .help = "prompt tokens evaluated at once" },                                             \
         { "-ctk, --cache-type-k", ARG_CHOICE, ARG_AT(type, load.ctk), .meta = "TYPE",              \
           .def = "f16", .choices = arg_kv_types, .help = "how keys are stored" },                  \

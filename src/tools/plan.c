@@ -216,10 +216,12 @@ static int decimals(double v) { return v < 0.01 ? 5 : v < 0.1 ? 4 : v < 1 ? 3 : 
 static void print_text(const struct lode_model *m, const struct lode_placement *p, const struct lode_budget *b,
                        const struct routes *routes) {
     const struct lode_model_info *info = lode_model_info(m);
-    char a[32], c[32];
-    printf("%s%s%s: %s, %s, %u layers, context %u%s%s\n\n", out_bold(stdout), info->path,
+    char a[32], c[32], batch[48] = "";
+    if (p->batch != 512 && p->batch < p->ctx)
+        snprintf(batch, sizeof batch, ", prompts %u tokens at a time", p->batch);
+    printf("%s%s%s: %s, %s, %u layers, context %u%s%s%s\n\n", out_bold(stdout), info->path,
            out_plain(stdout), info->arch, info->type, info->n_layers, p->ctx,
-           p->ctx < p->ctx_wanted ? " (cut to fit)" : "",
+           p->ctx < p->ctx_wanted ? " (cut to fit)" : "", batch,
            p->parallel > 1 ? ", several at once" : "");
     print_table(p);
     putchar('\n');
