@@ -257,6 +257,10 @@ def check_profile(t, clean):
         if last is not None:
             count.check(missed == 0 < last, 'warm start: %d misses, %d when cold' % (missed, last))
         last = missed
+    r = run('logits', clean, '--ids', '1', '-o', t + '/x.npy', '--expert-cache', str(most), '--profile-json', '/dev/full',
+            '--hot-experts', t + '/kept.json')
+    count.check(r.returncode == 1 and '/dev/full' in r.stderr and os.path.exists(t + '/kept.json'),
+                'a full disk for the profile leaves the list: ' + r.stderr)
     with open(t + '/hot.json', 'w') as f:
         f.write('{"experts": [[0, 1, 5], [99, 0, 1], [0, 77, 1]]}')
     count.check(logits_bytes(PROGRAM, clean, IDS, '--expert-cache', str(least), '--hot-experts',

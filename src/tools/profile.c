@@ -158,10 +158,10 @@ int profile_finish(struct profile *p, int rc, struct lode_error *err) {
     add(&p->step, &p->left_out, -1);
     if (rc >= 0 && p->o->profile)
         profile_print_table(stderr, &p->step, &p->steps);
+    if (rc >= 0 && p->o->hot && p->step.streams) /* first: a profile can be made again */
+        rc = lode_model_save_hot(p->m, p->o->hot, err);
     if (rc >= 0 && p->o->profile_json)
         rc = write_json(p, err);
-    if (rc >= 0 && p->o->hot && p->step.streams)
-        rc = lode_model_save_hot(p->m, p->o->hot, err);
     free(p);
     return rc;
 }
