@@ -33,7 +33,7 @@
     X(best, draw_of_rows) X(best, draw_slices) X(best, draw_largest)
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) X(gemv_stream) \
-    X(few) X(attention) X(attention_tile) X(attention_large) X(decode) X(decode_walk) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
+    X(gemv_stream_k) X(few) X(attention) X(attention_tile) X(attention_large) X(decode) X(decode_walk) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
     X(wide_glu) X(wide_fast) X(few_fast) X(wide_gated) X(attention_fast) X(decode_fast)
 
 enum lode_cuda_module {

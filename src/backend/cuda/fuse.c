@@ -1,6 +1,7 @@
 /* fuse.c - several instructions as one launch: what decoding one token is made of.
  *
- *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu, gemv_stream.cu; steps of one row
+ *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu, gemv_stream.cu, gemv_stream_k.cu;
+ *                                               steps of one row
  *         .. the same with quantised weights    few.cu, two launches; steps of 2 to 32 rows, and of
  *                                               one long row that is only rounded before; of more on
  *                                               Hopper wide.cu, wide_glu.cu
@@ -14,14 +15,6 @@
  * What lies between them is not written where nobody reads it later.  As instructions share
  * buffers, a fused launch must not write what it reads; where it would, nothing is fused. */
 #include "backend/cuda/fuse.h"
-
-/* One row that is better rounded by itself. */
-static bool is_long(const struct op *o, const struct chain *c) {
-    const struct lode_instr *mul = c->mul;
-    const struct lode_operand *w = mul->op == LODE_OP_LINEAR ? mul->parts[0].w : NULL;
-    return w && c->quant && !c->norm && lode_cuda_tuned(o->r->c, LODE_TUNING_alone, w->type, w->cols) &&
-           lode_cuda_common_act(mul->parts, mul->n_parts) == LODE_A256;
-}
 
 int lode_cuda_run_fused(const struct op *o, uint32_t n) {
     const enum lode_op op = o->in->op;
@@ -42,7 +35,7 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
         return lode_cuda_run_few_rows_fast(o, n, &c);
     if (o->n > 1 && c.mul->op != LODE_OP_LINEAR)
         return 0;
-    const int rc = o->n > 1 || is_long(o, &c)       ? lode_cuda_run_few_rows(o, n, &c)
+    const int rc = o->n > 1                      ? lode_cuda_run_few_rows(o, n, &c)
                    : c.mul->op == LODE_OP_LINEAR ? lode_cuda_run_one_row(o, n, &c)
                                                  : lode_cuda_run_chosen_experts(o, n, &c);
     return rc > 0 ? (int)c.n : rc;

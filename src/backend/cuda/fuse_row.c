@@ -1,4 +1,4 @@
-/* fuse_row.c - products of one row: gemv.cu, gemv_float.cu, gemv_stream.cu. */
+/* fuse_row.c - products of one row: gemv.cu, gemv_float.cu, gemv_stream.cu, gemv_stream_k.cu. */
 #include "backend/cuda/fuse.h"
 
 /* Types whose blocks add a second pair of numbers each (a minimum, or m). */
@@ -94,6 +94,12 @@ static uint32_t lay_out_rows(const struct op *o, struct lode_cuda_gemv_args *a) 
     return with_rows;
 }
 
+/* Whether it is better rounded by itself: few.cu. */
+static bool is_long(const struct op *o, const struct chain *c, enum lode_dtype act) {
+    const struct lode_operand *w = c->mul->parts[0].w;
+    return act == LODE_A256 && c->quant && !c->norm && lode_cuda_tuned(o->r->c, LODE_TUNING_alone, w->type, w->cols);
+}
+
 int lode_cuda_run_one_row(const struct op *o, uint32_t n, const struct chain *c) {
     const struct lode_part *parts = c->mul->parts;
     const uint32_t n_parts = c->mul->n_parts;
@@ -106,6 +112,8 @@ int lode_cuda_run_one_row(const struct op *o, uint32_t n, const struct chain *c)
         return 0;
     lode_cuda_set_input(o, c, &a);
     const uint32_t streams = lode_cuda_streams(o, parts, &a);
+    if (!streams && is_long(o, c, act))
+        return lode_cuda_run_few_rows(o, n, c);
     if (!lode_cuda_set_parts(o, c, streams ? streams : act == LODE_F32 ? 4 : LODE_GEMV_TILE, &a))
         return 0;
     if (streams) {

@@ -313,9 +313,6 @@ template <int BLOCK> DEVICE float add_up(const float *row, uint32_t nb, bool m) 
 
 /* ---- what comes after ---- */
 
-/* Out of the way: their code is long. */
-static __device__ __noinline__ float other_glu(uint32_t kind, float gate, float up) { return glu_of(kind, gate, up); }
-
 /* Row r of a tile. */
 DEVICE float biased(const struct tile &t, uint32_t r, float sum) { return t.bias ? sum + t.bias[r] : sum; }
 
@@ -326,7 +323,7 @@ template <class F> DEVICE float join_row(const struct lode_cuda_gemv_args &a, co
         float up = biased(t[1], r, sum(1));
         if (a.n_used && a.weigh_input)
             v *= t[0].weight, up *= t[1].weight;
-        v = a.act == LODE_GLU_SILU ? lode_siluf(v) * up : other_glu(a.act, v, up);
+        v = short_glu_of(a.act, v, up);
     } else if (a.output == LODE_GEMV_SUM) {
         v = fmaf(a.weigh_input ? 1.0f : t[0].weight, v, 0.0f);
 #pragma unroll 1

@@ -16,8 +16,7 @@ template <class T> struct float_kind {
         SIZE = sizeof(typename T::type),
         CHUNK = LODE_STREAM_CHUNK / SIZE,
         PITCH = LODE_STREAM_PITCH,
-        SLOT = LODE_STREAM_SLOT,
-        OWN = 0,
+        COPIERS = 1,
     };
     float acc[LANES];
     DEVICE_MEMBER uint32_t row() const { return threadIdx.x % ROWS; }
@@ -47,7 +46,7 @@ template <class T> struct float_kind {
         acc[2] = fmaf(q.x, z.z, acc[2]);
         acc[3] = fmaf(q.y, z.w, acc[3]);
     }
-    DEVICE_MEMBER void chunk(const uint8_t *slot, uint32_t from, uint32_t cols) {
+    DEVICE_MEMBER void chunk(const uint8_t *slot, uint32_t from, uint32_t cols, uint32_t) {
         const uint8_t *w = slot + row() * PITCH + lanes() * SIZE;
         const float *x = row_mem + from + lanes();
         if (from + CHUNK <= cols) {
@@ -112,9 +111,8 @@ struct q8_0_kind {
         BLOCKS = PART / 32,
         PITCH = LODE_STREAM_PITCH,
         SCALES = CHUNK / 16, /* bytes of a row's in a slot */
-        SLOT = LODE_STREAM_Q8_SLOT, /* codes of the rows, then their scales */
-        OWN = LODE_STREAM_Q8_OWN,
-        STAGE = OWN / 2, /* of two: the pairs of a chunk */
+        COPIERS = 1,
+        STAGE = LODE_STREAM_Q8_OWN / 2, /* of two: the pairs of a chunk */
         STAGE_PITCH = STAGE / ROWS,
     };
     const uint8_t *x; /* codes, then (d, sum) of each block (gemv_x.cuh) */
@@ -157,7 +155,7 @@ struct q8_0_kind {
             acc = fmaf(v.x, v.y, acc);
         }
     }
-    DEVICE_MEMBER void chunk(const uint8_t *slot, uint32_t from, uint32_t cols) {
+    DEVICE_MEMBER void chunk(const uint8_t *slot, uint32_t from, uint32_t cols, uint32_t) {
 #pragma unroll
         for (uint32_t part = 0; part < CHUNK; part += PART) {
             if (from + part >= cols)
@@ -239,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 2)
             at<uint2>(a.q_out)[i] = *word_of<32>(x, a.cols, i);
     struct q8_0_kind kind;
     kind.x = x, kind.heads = x + 32 * x_blocks(a.cols);
-    kind.stage = ring.slots + ring.n * q8_0_kind::SLOT;
+    kind.stage = ring.slots + ring.n * ring.size;
     stream_units(ring, a, kind, first, step);
 }
 

@@ -107,9 +107,13 @@ DEVICE uint32_t pack_bytes(int a, int b, int c, int d) {
            (uint32_t)d << 24;
 }
 
-/* Numbers 8 lane .. 8 lane + 7 of a block of 256, by a warp. */
-DEVICE void round_a256(uint8_t *y, const float x[8]) {
-    const uint32_t lane = threadIdx.x % 32;
+/* Numbers 8 lane .. 8 lane + 7 of a block of 256, rounded by a warp. */
+struct rounded_256 {
+    float d;
+    int mul, sum; /* sum: of the sixteen numbers of two neighbouring threads, times mul */
+    uint2 q;      /* this thread's eight */
+};
+DEVICE struct rounded_256 round_256(const float x[8]) {
     uint32_t bits = 0;
     for (int i = 0; i < 8; i++) {
         const uint32_t m = magnitude(x[i]);
@@ -139,17 +143,26 @@ DEVICE void round_a256(uint8_t *y, const float x[8]) {
         d = lode_bits_f32(0x7fc00000);
     }
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    *(uint2 *)(y + 48 + lane * 8) =
-        make_uint2(pack_bytes(q[0], q[1], q[2], q[3]), pack_bytes(q[4], q[5], q[6], q[7]));
+    return {d, mul, mul * sum, make_uint2(pack_bytes(q[0], q[1], q[2], q[3]), pack_bytes(q[4], q[5], q[6], q[7]))};
+}
+/* As a block of A256 (tensor/block.h). */
+DEVICE void put_a256(uint8_t *y, const struct rounded_256 &r) {
+    const uint32_t lane = threadIdx.x % 32;
+    *(uint2 *)(y + 48 + lane * 8) = r.q;
     if (lane % 2 == 0)
-        *(int16_t *)(y + 16 + lane) = (int16_t)(mul * sum);
+        *(int16_t *)(y + 16 + lane) = (int16_t)r.sum;
     if (lane % 4 == 0)
-        y[4 + lane / 4] = (uint8_t)mul;
+        y[4 + lane / 4] = (uint8_t)r.mul;
     if (lane == 0) {
-        *(float *)y = d;
+        *(float *)y = r.d;
         *(uint32_t *)(y + 12) = 0;
     }
 }
+DEVICE struct rounded_256 get_a256(const uint8_t *y) {
+    const uint32_t lane = threadIdx.x % 32;
+    return {*(const float *)y, y[4 + lane / 4], *(const int16_t *)(y + 16 + lane / 2 * 2), *(const uint2 *)(y + 48 + lane * 8)};
+}
+DEVICE void round_a256(uint8_t *y, const float x[8]) { put_a256(y, round_256(x)); }
 
 /* Numbers 4 (lane % 8) .. + 3 of a block of 32, by eight neighbouring threads. */
 struct rounded {
@@ -196,6 +209,11 @@ DEVICE float glu_of(uint32_t kind, float gate, float up) {
     default:
         return gate * up;
     }
+}
+/* The same where code must be short: only what most models have is at hand, as the others' code is long. */
+static __device__ __noinline__ float other_glu(uint32_t kind, float gate, float up) { return glu_of(kind, gate, up); }
+DEVICE float short_glu_of(uint32_t kind, float gate, float up) {
+    return kind == LODE_GLU_SILU ? lode_siluf(gate) * up : other_glu(kind, gate, up);
 }
 
 #endif

@@ -7,9 +7,9 @@
  * weights wait for nobody.  Warps wait for their own chunks only, never for each other.
  *
  *     kind W: what a chunk is, how it is copied and what becomes of it
- *         ROWS                    of a warp at a time
- *         CHUNK, SLOT, OWN        numbers of a row in a chunk; bytes of a slot, and of a warp beside its ring
- *         copy(rows, from, ..)    asks for the chunk from number `from` on, by one thread
+ *         ROWS, CHUNK             of a warp at a time; numbers of a row in a chunk
+ *         COPIERS                 threads of a warp that copy: each arrives at the slot's barrier
+ *         copy(rows, from, ..)    asks for the chunk from number `from` on, by the first of them
  *         begin(), chunk(), end() the sum of row(), in the thread for which finishes() is true
  */
 #ifndef LODE_CUDA_STREAM_CUH
@@ -22,7 +22,7 @@
 /* Rows of one part that a warp has at a time; n of them exist. */
 struct stream_rows {
     const uint8_t *w;
-    uint32_t stride, n, part, first;
+    uint32_t stride, n, part, first, type;
     DEVICE_MEMBER const uint8_t *row(uint32_t r) const { return w + (size_t)(r < n ? r : n - 1) * stride; }
 };
 /* Those of a unit; k: of gate and up. */
@@ -36,14 +36,14 @@ DEVICE struct stream_rows stream_rows_at(const struct lode_cuda_gemv_args &a, ui
     const uint32_t first = (unit - (a.output == LODE_GEMV_GLU ? 0 : part.first_unit)) * W::ROWS,
                    left = part.rows - first;
     return {at<const uint8_t>(part.w) + (size_t)first * part.w_stride, part.w_stride,
-            left < W::ROWS ? left : W::ROWS, p, first};
+            left < W::ROWS ? left : W::ROWS, p, first, part.type};
 }
 
 /* A warp's ring: what is asked for next and into which slot, and which slot is used next. */
 struct stream_ring {
     uint8_t *slots;
     uint64_t *barriers; /* a slot's: its bytes have come */
-    uint32_t n, fill, slot, parity;
+    uint32_t n, size, fill, slot, parity; /* slots and bytes of one */
     uint32_t unit, k, from;
     struct stream_rows rows;
 };
@@ -53,8 +53,8 @@ template <class W>
 DEVICE void stream_ask(struct stream_ring &ring, const struct lode_cuda_gemv_args &a, uint32_t step) {
     if (ring.unit >= a.n_units)
         return;
-    if (threadIdx.x % 32 == 0)
-        W::copy(ring.rows, ring.from, a.cols, ring.slots + ring.fill * W::SLOT, ring.barriers + ring.fill);
+    if (threadIdx.x % 32 < W::COPIERS)
+        W::copy(ring.rows, ring.from, a.cols, ring.slots + ring.fill * ring.size, ring.barriers + ring.fill);
     if (++ring.fill == ring.n)
         ring.fill = 0;
     ring.from += W::CHUNK;
@@ -72,27 +72,37 @@ DEVICE uint32_t stream_first(const struct lode_cuda_stream_args &s) {
     const uint32_t warp = threadIdx.x / 32;
     return warp < s.warps ? warp * gridDim.x + blockIdx.x : s.a.n_units;
 }
-/* The warp's ring, all but one slot of it asked for. */
+template <class W>
+DEVICE void stream_asks(struct stream_ring &ring, const struct lode_cuda_gemv_args &a, uint32_t step, uint32_t n) {
+#pragma unroll 1
+    for (uint32_t i = 0; i < n; i++)
+        stream_ask<W>(ring, a, step);
+}
+/* The warp's ring, s.early slots of it asked for. */
 template <class W>
 DEVICE struct stream_ring stream_begin(const struct lode_cuda_stream_args &s, uint32_t first, uint32_t step) {
     __shared__ uint64_t barriers[LODE_STREAM_WARPS * LODE_STREAM_SLOTS];
     const uint32_t warp = threadIdx.x / 32;
     struct stream_ring ring;
-    ring.slots = (uint8_t *)row_mem + s.ring_at + warp * (s.slots * W::SLOT + W::OWN);
+    ring.slots = (uint8_t *)row_mem + s.ring_at + warp * (s.slots * s.slot_size + s.own);
+    ring.size = s.slot_size;
     ring.barriers = barriers + warp * LODE_STREAM_SLOTS;
     ring.n = s.slots;
     ring.fill = ring.slot = ring.parity = ring.k = ring.from = 0;
     ring.unit = first;
     if (threadIdx.x % 32 < s.slots)
-        barrier_init(ring.barriers + threadIdx.x % 32, 1);
+        barrier_init(ring.barriers + threadIdx.x % 32, W::COPIERS);
     barriers_made();
     __syncwarp();
     if (first < s.a.n_units)
         ring.rows = stream_rows_at<W>(s.a, first, 0);
-#pragma unroll 1
-    for (uint32_t i = 1; i < s.slots; i++)
-        stream_ask<W>(ring, s.a, step);
+    stream_asks<W>(ring, s.a, step, s.early);
     return ring;
+}
+/* Asks for the others but one, when x is asked for: x would have to wait for all that stands before it. */
+template <class W>
+DEVICE void stream_fill(struct stream_ring &ring, const struct lode_cuda_stream_args &s, uint32_t step) {
+    stream_asks<W>(ring, s.a, step, s.slots - 1 - s.early);
 }
 
 /* The warp's units, from `first` on every step-th: sums, and what comes after them. */
@@ -115,7 +125,7 @@ DEVICE void stream_units(struct stream_ring &ring, const struct lode_cuda_gemv_a
                 __syncwarp(); /* the slot before is free */
                 stream_ask<W>(ring, a, step);
                 barrier_wait(ring.barriers + ring.slot, ring.parity);
-                kind.chunk(ring.slots + ring.slot * W::SLOT, from, a.cols);
+                kind.chunk(ring.slots + ring.slot * ring.size, from, a.cols, rows.type);
                 if (++ring.slot == ring.n)
                     ring.slot = 0, ring.parity ^= 1;
             }
@@ -125,7 +135,7 @@ DEVICE void stream_units(struct stream_ring &ring, const struct lode_cuda_gemv_a
             const struct lode_cuda_gemv_part &part = a.parts[rows.part];
             if (part.bias)
                 sum += at<const float>(part.bias)[rows.first + r];
-            v = k ? glu_of(a.act, v, sum) : sum;
+            v = k ? short_glu_of(a.act, v, sum) : sum;
             if (k + 1 < a.per_unit)
                 continue;
             if (a.residual)

@@ -15,15 +15,29 @@ enum {
     LODE_STREAM_SLOT = LODE_STREAM_ROWS * LODE_STREAM_PITCH,
     LODE_STREAM_Q8_ROWS = 4,
     LODE_STREAM_Q8_SLOT = LODE_STREAM_Q8_ROWS * (LODE_STREAM_PITCH + LODE_STREAM_CHUNK / 16),
+    /* Q4_K, Q5_K, Q6_K: rows of a warp at a time, blocks of a row in a slot; bytes of a slot: codes, heads, high bits;
+     * of half a block of x (128 of codes, a head), whose sums are another 16; of a warp beside its ring: two times sixteen
+     * times two pairs */
+    LODE_STREAM_K_ROWS = 4,
+    LODE_STREAM_K_BLOCKS = 8,
+    LODE_STREAM_Q4_K_SLOT = 4 * (8 * 128 + 16) + 4 * (8 * 16 + 16),
+    LODE_STREAM_Q5_K_SLOT = LODE_STREAM_Q4_K_SLOT + 4 * (8 * 32 + 16),
+    LODE_STREAM_Q6_K_SLOT = LODE_STREAM_Q4_K_SLOT + 4 * (8 * 64 + 64) + 4 * 16,
+    LODE_STREAM_K_HALF = 144,
+    LODE_STREAM_K_OWN = 2 * 4 * (64 + 16),
     LODE_STREAM_Q8_OWN = 2 * LODE_STREAM_Q8_ROWS * (128 + 16), /* of a warp, beside its ring: two times sixteen pairs a row */
 };
+
+/* Numbers of a row in one of the sixteen lanes of a norm's sum, and some for the banks. */
+#define LODE_STREAM_LANE_PITCH(cols) ((((cols) / 16 + 31) & ~31u) + 4)
 
 /* A unit has a warp's rows at a time, of gate and of up as many.  Shared memory: x (Q8_0: floats of a norm, from x_at on
  * the rounded row), from ring_at on what warps have. */
 struct lode_cuda_stream_args {
     struct lode_cuda_gemv_args a;
-    uint32_t ring_at, slots; /* bytes; of a ring, 2 and more */
-    uint32_t warps, pad;     /* that have units; the others of a block only make x */
+    uint32_t ring_at, slots, slot_size, own; /* bytes; slots of a ring, 2 and more; bytes of one, of a warp beside its ring */
+    uint32_t early; /* slots that are asked for before x is there */
+    uint32_t warps; /* that have units; the others of a block only make x */
 };
 
 #endif
