@@ -33,7 +33,8 @@ static struct needs needs_of(const struct lode_cuda_gemv_args *a, uint32_t type)
         return (struct needs){k_slot(type), LODE_STREAM_K_OWN, a->cols / 128 * (LODE_STREAM_K_HALF + 16),
                               norm ? 16 * 4 * LODE_STREAM_LANE_PITCH(a->cols) : 0};
     if (type == LODE_Q8_0)
-        return (struct needs){LODE_STREAM_Q8_SLOT, LODE_STREAM_Q8_OWN, 40 * ((a->cols / 32 + 7) & ~7u), norm ? a->cols * 4 : 0};
+        return (struct needs){LODE_STREAM_Q8_SLOT, LODE_STREAM_Q8_OWN, 40 * ((a->cols / 32 + 7) & ~7u),
+                              norm ? a->cols * 4 : 0};
     return (struct needs){LODE_STREAM_SLOT, 0, a->cols * 4, 0};
 }
 static uint32_t ring_at(const struct needs *n) { return (n->x_at + n->x + 127) & ~127u; }
@@ -57,12 +58,31 @@ uint32_t lode_cuda_streams(const struct op *o, const struct lode_part *parts, co
         return 0;
     for (uint32_t i = 0; i < a->n_parts; i++) {
         const struct lode_operand *w = parts[i].w;
-        if (k ? !k_slot(w->type) || w->rows % LODE_STREAM_K_ROWS : w->type != type || lode_cuda_row_size(type, a->cols) % 16)
+        if (k ? !k_slot(w->type) || w->rows % LODE_STREAM_K_ROWS
+              : w->type != type || lode_cuda_row_size(type, a->cols) % 16)
             return 0;
         type = larger(type, w->type);
     }
     const struct needs n = needs_of(a, type);
     return !fits(o, &n) ? 0 : k ? LODE_STREAM_K_ROWS : floats ? LODE_STREAM_ROWS : LODE_STREAM_Q8_ROWS;
+}
+
+/* Bytes that the warps of a unit leave for one to add. */
+static uint32_t pairs_of(const struct lode_cuda_gemv_args *a) {
+    return LODE_STREAM_K_ROWS * LODE_STREAM_K_PAIRS(a->cols);
+}
+
+/* Warps of a unit, where its units leave some without one: each has some of its chunks.  own: units of a block of
+ * threads. */
+static uint32_t split_of(const struct lode_cuda_gemv_args *a, uint32_t own, uint32_t at_most, const struct needs *n,
+                         uint32_t left) {
+    const uint32_t chunks = (a->cols / 256 + LODE_STREAM_K_BLOCKS - 1) / LODE_STREAM_K_BLOCKS;
+    uint32_t split = at_most / own < chunks ? at_most / own : chunks;
+    if (a->per_unit > 1 || split < 2)
+        return 1;
+    while (split > 1 && own * (pairs_of(a) + split * (n->own + LEAST_SLOTS * n->slot)) > left)
+        split--;
+    return split;
 }
 
 int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a) {
@@ -77,18 +97,28 @@ int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a
     const struct needs n = needs_of(a, type);
     struct lode_cuda_stream_args s = {.a = *a, .ring_at = ring_at(&n), .slot_size = n.slot, .own = n.own};
     s.a.x_at = n.x_at;
-    /* As few turns as there can be, and no more warps than make those: the fewer, the larger their rings. */
     const bool k = k_slot(type),
-               small = k && size <= (uint64_t)SMALL * all && s.ring_at + LODE_STREAM_WARPS / 2 * (n.own + LEAST_SLOTS * n.slot) <= SHARED_OF_SMALL;
-    const uint32_t own = (a->n_units + grid - 1) / grid, left = (small ? SHARED_OF_SMALL : room(o)) - s.ring_at,
-                   fit = left / (n.own + LEAST_SLOTS * n.slot),
-                   at_most = small ? LODE_STREAM_WARPS / 2 : LODE_STREAM_WARPS, most = fit < at_most ? fit : at_most,
-                   turns = (own + most - 1) / most, warps = (own + turns - 1) / turns;
-    const uint32_t slots = (left / warps - n.own) / n.slot;
+               small = k && size <= (uint64_t)SMALL * all &&
+                       s.ring_at + LODE_STREAM_WARPS / 2 * (n.own + LEAST_SLOTS * n.slot) <= SHARED_OF_SMALL;
+    const uint32_t own = (a->n_units + grid - 1) / grid, at_most = small ? LODE_STREAM_WARPS / 2 : LODE_STREAM_WARPS;
+    uint32_t left = (small ? SHARED_OF_SMALL : room(o)) - s.ring_at;
+    s.split = k ? split_of(a, own, at_most, &n, left) : 1;
+    if (s.split > 1) {
+        s.stage_at = s.ring_at;
+        s.ring_at += own * pairs_of(a);
+        left -= own * pairs_of(a);
+        s.warps = own * s.split;
+    } else {
+        /* As few turns as there can be, and no more warps than make those: the fewer, the larger their rings. */
+        const uint32_t fit = left / (n.own + LEAST_SLOTS * n.slot), most = fit < at_most ? fit : at_most,
+                       turns = (own + most - 1) / most;
+        s.warps = (own + turns - 1) / turns;
+    }
+    const uint32_t slots = (left / s.warps - n.own) / n.slot;
     s.slots = slots < LODE_STREAM_SLOTS ? slots : LODE_STREAM_SLOTS;
-    const uint32_t for_x = k && !small ? LODE_STREAM_WARPS : WARPS_FOR_X, threads = 32 * (warps < for_x ? for_x : warps);
-    s.warps = warps;
     s.early = !k || small ? s.slots - 1 : 0;
-    return lode_cuda_run_kernel(o, c->kernels.stream[type], grid, 1, 1, threads, s.ring_at + warps * (n.own + s.slots * n.slot),
-                                &s);
+    const uint32_t for_x = k && !small ? LODE_STREAM_WARPS : WARPS_FOR_X,
+                   threads = 32 * (s.warps < for_x ? for_x : s.warps),
+                   shared = s.ring_at + s.warps * (n.own + s.slots * n.slot);
+    return lode_cuda_run_kernel(o, c->kernels.stream[type], grid, 1, 1, threads, shared, &s);
 }

@@ -61,7 +61,7 @@ template <class T> struct float_kind {
         __syncwarp();
     }
     /* The tree of the sixteen lanes. */
-    DEVICE_MEMBER float end() {
+    DEVICE_MEMBER float end(uint32_t) {
 #pragma unroll
         for (int d = 16 / LANES / 2; d; d /= 2)
 #pragma unroll
@@ -74,7 +74,7 @@ static_assert(float_kind<struct f16>::LANES == 4, "add and end");
 
 template <class T> DEVICE void stream_floats(const struct lode_cuda_stream_args &s) {
     const struct lode_cuda_gemv_args &a = s.a;
-    const uint32_t first = stream_first(s), step = gridDim.x * s.warps;
+    const uint32_t first = stream_first(s), step = stream_step(s);
     let_next_come();
     struct stream_ring ring = stream_begin<float_kind<T>>(s, first, step);
     const struct early_norm early = read_norm(a);
@@ -181,7 +181,7 @@ struct q8_0_kind {
             n = cols - first < PART ? (cols - first) / 32 : BLOCKS;
         }
     }
-    DEVICE_MEMBER float end() {
+    DEVICE_MEMBER float end(uint32_t) {
         __syncwarp();
         add_up();
         return acc;
@@ -218,7 +218,7 @@ DEVICE void round_x(const struct lode_cuda_gemv_args &a, uint8_t *to) {
 extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 2)
     stream_q8_0(const __grid_constant__ struct lode_cuda_stream_args s) {
     const struct lode_cuda_gemv_args &a = s.a;
-    const uint32_t first = stream_first(s), step = gridDim.x * s.warps;
+    const uint32_t first = stream_first(s), step = stream_step(s);
     uint8_t *x = (uint8_t *)row_mem + a.x_at;
     let_next_come();
     struct stream_ring ring = stream_begin<struct q8_0_kind>(s, first, step);

@@ -160,7 +160,8 @@ DEVICE void put_a256(uint8_t *y, const struct rounded_256 &r) {
 }
 DEVICE struct rounded_256 get_a256(const uint8_t *y) {
     const uint32_t lane = threadIdx.x % 32;
-    return {*(const float *)y, y[4 + lane / 4], *(const int16_t *)(y + 16 + lane / 2 * 2), *(const uint2 *)(y + 48 + lane * 8)};
+    return {*(const float *)y, y[4 + lane / 4], *(const int16_t *)(y + 16 + lane / 2 * 2),
+            *(const uint2 *)(y + 48 + lane * 8)};
 }
 DEVICE void round_a256(uint8_t *y, const float x[8]) { put_a256(y, round_256(x)); }
 

@@ -45,6 +45,7 @@ struct stream_ring {
     uint64_t *barriers; /* a slot's: its bytes have come */
     uint32_t n, size, fill, slot, parity; /* slots and bytes of one */
     uint32_t unit, k, from;
+    uint32_t begin, end; /* columns of this warp */
     struct stream_rows rows;
 };
 
@@ -58,20 +59,22 @@ DEVICE void stream_ask(struct stream_ring &ring, const struct lode_cuda_gemv_arg
     if (++ring.fill == ring.n)
         ring.fill = 0;
     ring.from += W::CHUNK;
-    if (ring.from < a.cols)
+    if (ring.from < ring.end)
         return;
-    ring.from = 0;
+    ring.from = ring.begin;
     if (++ring.k == a.per_unit)
         ring.k = 0, ring.unit += step;
     if (ring.unit < a.n_units)
         ring.rows = stream_rows_at<W>(a, ring.unit, ring.k);
 }
 
-/* This warp's first unit. */
+/* This warp's first unit, and how far the next is; which of a unit's warps it is. */
 DEVICE uint32_t stream_first(const struct lode_cuda_stream_args &s) {
     const uint32_t warp = threadIdx.x / 32;
-    return warp < s.warps ? warp * gridDim.x + blockIdx.x : s.a.n_units;
+    return warp < s.warps ? warp / s.split * gridDim.x + blockIdx.x : s.a.n_units;
 }
+DEVICE uint32_t stream_step(const struct lode_cuda_stream_args &s) { return gridDim.x * (s.warps / s.split); }
+DEVICE uint32_t stream_share(const struct lode_cuda_stream_args &s) { return threadIdx.x / 32 % s.split; }
 template <class W>
 DEVICE void stream_asks(struct stream_ring &ring, const struct lode_cuda_gemv_args &a, uint32_t step, uint32_t n) {
 #pragma unroll 1
@@ -88,8 +91,11 @@ DEVICE struct stream_ring stream_begin(const struct lode_cuda_stream_args &s, ui
     ring.size = s.slot_size;
     ring.barriers = barriers + warp * LODE_STREAM_SLOTS;
     ring.n = s.slots;
-    ring.fill = ring.slot = ring.parity = ring.k = ring.from = 0;
+    ring.fill = ring.slot = ring.parity = ring.k = 0;
     ring.unit = first;
+    const uint32_t chunks = (s.a.cols + W::CHUNK - 1) / W::CHUNK, share = stream_share(s);
+    ring.from = ring.begin = share * chunks / s.split * W::CHUNK;
+    ring.end = share + 1 == s.split ? s.a.cols : (share + 1) * chunks / s.split * W::CHUNK;
     if (threadIdx.x % 32 < s.slots)
         barrier_init(ring.barriers + threadIdx.x % 32, W::COPIERS);
     barriers_made();
@@ -121,7 +127,7 @@ DEVICE void stream_units(struct stream_ring &ring, const struct lode_cuda_gemv_a
                 residual = at<const float>(a.residual)[rows.first + r];
             kind.begin();
 #pragma unroll 1
-            for (uint32_t from = 0; from < a.cols; from += W::CHUNK) {
+            for (uint32_t from = ring.begin; from < ring.end; from += W::CHUNK) {
                 __syncwarp(); /* the slot before is free */
                 stream_ask<W>(ring, a, step);
                 barrier_wait(ring.barriers + ring.slot, ring.parity);
@@ -129,7 +135,7 @@ DEVICE void stream_units(struct stream_ring &ring, const struct lode_cuda_gemv_a
                 if (++ring.slot == ring.n)
                     ring.slot = 0, ring.parity ^= 1;
             }
-            float sum = kind.end();
+            float sum = kind.end(a.cols);
             if (!mine)
                 continue;
             const struct lode_cuda_gemv_part &part = a.parts[rows.part];

@@ -1,5 +1,5 @@
-/* stream_shared.h - products of one row whose weights come through shared memory (gemv_stream.cu): what a launch
- * tells them. */
+/* stream_shared.h - products of one row whose weights come through shared memory (gemv_stream.cu, gemv_stream_k.cu):
+ * what a launch tells them. */
 #ifndef LODE_CUDA_STREAM_SHARED_H
 #define LODE_CUDA_STREAM_SHARED_H
 
@@ -28,6 +28,8 @@ enum {
     LODE_STREAM_Q8_OWN = 2 * LODE_STREAM_Q8_ROWS * (128 + 16), /* of a warp, beside its ring: two times sixteen pairs a row */
 };
 
+/* Bytes of the pairs that several warps of a unit leave for one to add: of a row, some for the banks. */
+#define LODE_STREAM_K_PAIRS(cols) ((cols) / 256 * 16 + 16)
 /* Numbers of a row in one of the sixteen lanes of a norm's sum, and some for the banks. */
 #define LODE_STREAM_LANE_PITCH(cols) ((((cols) / 16 + 31) & ~31u) + 4)
 
@@ -35,9 +37,11 @@ enum {
  * the rounded row), from ring_at on what warps have. */
 struct lode_cuda_stream_args {
     struct lode_cuda_gemv_args a;
-    uint32_t ring_at, slots, slot_size, own; /* bytes; slots of a ring, 2 and more; bytes of one, of a warp beside its ring */
-    uint32_t early; /* slots that are asked for before x is there */
-    uint32_t warps; /* that have units; the others of a block only make x */
+    uint32_t ring_at, slots;  /* bytes; of a ring, 2 and more */
+    uint32_t slot_size, own;  /* bytes; of a warp, beside its ring */
+    uint32_t early;           /* slots that are asked for before x is */
+    uint32_t split, stage_at; /* warps of a unit, each with some of its chunks; bytes before what they leave */
+    uint32_t warps;           /* that have units; the others of a block only make x */
 };
 
 #endif

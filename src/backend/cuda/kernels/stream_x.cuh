@@ -1,0 +1,161 @@
+/* stream_x.cuh - x of a product of one row with Q4_K, Q5_K or Q6_K (gemv_stream_k.cu), in shared memory: read, normed,
+ * rounded, by every block of threads for itself.
+ *
+ * Halves of blocks of A256, each with its scale and its multipliers; then sums of sixteen, times their multipliers, of
+ * each half.  Eight threads with eight halves have all banks. */
+#ifndef LODE_CUDA_STREAM_X_CUH
+#define LODE_CUDA_STREAM_X_CUH
+
+#include "gemv_x.cuh"
+#include "stream_shared.h"
+
+enum { HALF_X = LODE_STREAM_K_HALF }; /* bytes from one half to the next: an odd number of 16 */
+
+struct half_head { /* behind a half's codes */
+    float d;
+    uint8_t m[4];
+    uint32_t pad[2];
+};
+DEVICE void put_x(uint8_t *x, uint32_t cols, uint32_t b, const struct rounded_256 &r) {
+    const uint32_t lane = threadIdx.x % 32, half = 2 * b + lane / 16, i = lane % 16;
+    uint8_t *to = x + half * HALF_X;
+    *(uint2 *)(to + 8 * i) = r.q;
+    struct half_head *head = (struct half_head *)(to + 128);
+    if (i == 0)
+        head->d = r.d;
+    if (i % 4 == 0)
+        head->m[i / 4] = (uint8_t)r.mul;
+    if (i % 2 == 0)
+        *(int16_t *)(x + cols / 128 * HALF_X + half * 16 + i) = (int16_t)r.sum;
+}
+
+/* Weights of the norm of a warp's first block, read before x is there. */
+struct early_weights { float4 w[2]; };
+DEVICE struct early_weights read_weights(const struct lode_cuda_gemv_args &a) {
+    struct early_weights early;
+    const uint32_t b = threadIdx.x / 32;
+    const bool there = a.input == LODE_GEMV_NORM && a.norm && b < a.cols / 256;
+#pragma unroll
+    for (uint32_t k = 0; k < 2; k++)
+        early.w[k] = there ? at<const float4>(a.norm)[b * 64 + threadIdx.x % 32 * 2 + k] : make_float4(1, 1, 1, 1);
+    return early;
+}
+DEVICE void round_block(const struct lode_cuda_gemv_args &a, uint8_t *x, uint32_t b, float4 u, float4 v) {
+    const float numbers[8] = {u.x, u.y, u.z, u.w, v.x, v.y, v.z, v.w};
+    const struct rounded_256 r = round_256(numbers);
+    put_x(x, a.cols, b, r);
+    if (a.q_out && blockIdx.x == 0)
+        put_a256(at<uint8_t>(a.q_out) + b * 304, r);
+}
+/* x before its norm: the numbers of each of the definition's sixteen lanes stand together, so that four are read at a
+ * time. */
+DEVICE void put_numbers(uint32_t cols, uint32_t b, const float4 v[2]) {
+    const uint32_t lane = threadIdx.x % 32, pitch = LODE_STREAM_LANE_PITCH(cols);
+    float *to = row_mem + lane % 2 * 8 * pitch + b * 16 + lane / 2;
+    to[0] = v[0].x, to[pitch] = v[0].y, to[2 * pitch] = v[0].z, to[3 * pitch] = v[0].w;
+    to[4 * pitch] = v[1].x, to[5 * pitch] = v[1].y, to[6 * pitch] = v[1].z, to[7 * pitch] = v[1].w;
+}
+DEVICE void get_numbers(uint32_t cols, uint32_t b, float4 v[2]) {
+    const uint32_t lane = threadIdx.x % 32, pitch = LODE_STREAM_LANE_PITCH(cols);
+    const float *p = row_mem + lane % 2 * 8 * pitch + b * 16 + lane / 2;
+    v[0] = make_float4(p[0], p[pitch], p[2 * pitch], p[3 * pitch]);
+    v[1] = make_float4(p[4 * pitch], p[5 * pitch], p[6 * pitch], p[7 * pitch]);
+}
+/* What the norm divides by: norm_root's number (gemv_x.cuh). */
+DEVICE struct divisor root_of(uint32_t cols, float eps) {
+    __shared__ float sum;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        const float4 *p = (const float4 *)(row_mem + threadIdx.x % 16 * LODE_STREAM_LANE_PITCH(cols));
+        float4 next[4] = {p[0], p[1], p[2], p[3]};
+        float acc = 0;
+#pragma unroll 1
+        for (uint32_t n = cols / 256; n; n--) {
+            float4 v[4];
+            p += 4;
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = next[i], next[i] = n > 1 ? p[i] : next[i];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                acc = fmaf(v[i].x, v[i].x, acc);
+                acc = fmaf(v[i].y, v[i].y, acc);
+                acc = fmaf(v[i].z, v[i].z, acc);
+                acc = fmaf(v[i].w, v[i].w, acc);
+            }
+        }
+        acc = join_lanes(acc);
+        if (threadIdx.x == 0)
+            sum = acc;
+    }
+    __syncthreads();
+    return divisor_of(sqrtf(sum / (float)cols + eps));
+}
+
+/* All of x.  Each warp's next block is on its way while one is rounded; meanwhile(): when the first are asked for. */
+template <class F>
+DEVICE void make_x(const struct lode_cuda_gemv_args &a, const struct early_weights &early, uint8_t *x, F meanwhile) {
+    const uint32_t warp = threadIdx.x / 32, n = a.cols / 256, from = threadIdx.x % 32 * 2;
+    const bool norm = a.input == LODE_GEMV_NORM, as_is = a.input == LODE_GEMV_AS_IS;
+    const float4 *numbers = at<const float4>(a.x) + from, *w = at<const float4>(a.norm) + from;
+    float4 next[2] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)}, wu[2] = {early.w[0], early.w[1]};
+    auto read = [&](uint32_t b) { next[0] = numbers[b * 64], next[1] = numbers[b * 64 + 1]; };
+    if (as_is) {
+        const uint8_t *p = at<const uint8_t>(a.x);
+        struct rounded_256 r[4]; /* on their way together */
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            r[i] = get_a256(p + (warp + i * n_warps() < n ? warp + i * n_warps() : 0) * 304);
+        meanwhile();
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            if (warp + i * n_warps() < n)
+                put_x(x, a.cols, warp + i * n_warps(), r[i]);
+#pragma unroll 1
+        for (uint32_t b = warp + 4 * n_warps(); b < n; b += n_warps())
+            put_x(x, a.cols, b, get_a256(p + b * 304));
+        __syncthreads();
+        return;
+    }
+    if (warp < n)
+        read(warp);
+    meanwhile();
+    struct divisor root = {1, 1, true};
+    if (norm) {
+        if (warp < n)
+            put_numbers(a.cols, warp, next);
+#pragma unroll 1
+        for (uint32_t b = warp + n_warps(); b < n; b += n_warps()) {
+            const float4 v[2] = {numbers[b * 64], numbers[b * 64 + 1]};
+            put_numbers(a.cols, b, v);
+        }
+        root = root_of(a.cols, a.eps);
+    }
+#pragma unroll 1
+    for (uint32_t b = warp; b < n; b += n_warps()) {
+        const uint32_t c = b + n_warps();
+        float4 next_w[2] = {make_float4(1, 1, 1, 1), make_float4(1, 1, 1, 1)}, u[2] = {next[0], next[1]};
+        if (c < n) {
+            if (norm)
+                get_numbers(a.cols, c, next);
+            else
+                read(c);
+            if (norm && a.norm)
+                next_w[0] = w[c * 64], next_w[1] = w[c * 64 + 1];
+        }
+        if (norm)
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                u[k] = divided(u[k], root);
+                if (a.norm)
+                    u[k].x *= wu[k].x, u[k].y *= wu[k].y, u[k].z *= wu[k].z, u[k].w *= wu[k].w;
+                if (a.x_out && blockIdx.x == 0)
+                    at<float4>(a.x_out)[b * 64 + from + k] = u[k];
+            }
+        round_block(a, x, b, u[0], u[1]);
+        wu[0] = next_w[0], wu[1] = next_w[1];
+    }
+    __syncthreads();
+}
+
+#endif
