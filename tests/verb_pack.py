@@ -5,9 +5,11 @@ experts; killing it, filling its disk and breaking it at every call; damaged rec
     tests/verb_pack.py PROGRAM IOFAULT     IOFAULT: tests/iofault.c, built
 """
 import filecmp
+import glob
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -21,12 +23,12 @@ FILES = 'manifest.json keys.gguf weights.bin'.split()
 IDS = [(7 * i * i + 3 * i) % 250 for i in range(40)]
 
 
-def run(*args, fault=None):
+def run(*args, fault=None, **more):
     env = dict(os.environ)
     if fault:
         env.update(LD_PRELOAD=SHIM, IOFAULT=fault, ASAN_OPTIONS='verify_asan_link_order=0:detect_leaks=0')
     return subprocess.run([PROGRAM, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          env=env, timeout=300)
+                          env=env, timeout=300, **more)
 
 
 def pack(source, to, fault=None):
@@ -261,6 +263,13 @@ def check_profile(t, clean):
             '--hot-experts', t + '/kept.json')
     count.check(r.returncode == 1 and '/dev/full' in r.stderr and os.path.exists(t + '/kept.json'),
                 'a full disk for the profile leaves the list: ' + r.stderr)
+    with open(t + '/kept.json', 'w') as f:
+        f.write('old')
+    r = run('logits', clean, '--ids', '1', '--expert-cache', str(most), '--profile-json', t + '/kept.json',
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)))
+    with open(t + '/kept.json') as f:
+        count.check(r.returncode == 1 and 'kept.json' in r.stderr and f.read() == 'old' and not glob.glob(t + '/kept.json.*'),
+                    'a profile that has no room leaves the one before: ' + r.stderr)
     with open(t + '/hot.json', 'w') as f:
         f.write('{"experts": [[0, 1, 5], [99, 0, 1], [0, 77, 1]]}')
     count.check(logits_bytes(PROGRAM, clean, IDS, '--expert-cache', str(least), '--hot-experts',

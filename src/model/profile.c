@@ -104,7 +104,8 @@ static int check_shape(const struct lode_model *m, const struct lode_json *of, c
         return 0;
     return lode_fail(err, LODE_ERR_ARG, where,
                      "this list is another's, of a model with %" PRId64 " layers of %" PRId64
-                     " experts, and this one has %" PRIu32 " of %" PRIu32 ": name another file", layers, experts, m->hp.n_layers, m->hp.n_experts);
+                     " experts, and this one has %" PRIu32 " of %" PRIu32 ": name another file",
+                     layers, experts, m->hp.n_layers, m->hp.n_experts);
 }
 
 int lode_hot_parse(const struct lode_model *m, struct lode_str text, const char *where,
@@ -136,7 +137,8 @@ int lode_hot_parse(const struct lode_model *m, struct lode_str text, const char 
             (*out)[(*n)++] = group;
     }
     if (rc == 0 && n_listed && *n == 0) /* it would be written over */
-        rc = lode_fail(err, LODE_ERR_ARG, where, "none of its %u experts is one of this model's: it is another's", n_listed);
+        rc = lode_fail(err, LODE_ERR_ARG, where, "none of its %u experts is one of this model's: it is another's",
+                       n_listed);
     lode_json_free(&doc);
     if (rc < 0) {
         lode_free(*out);

@@ -142,10 +142,12 @@ void profile_leave_out(struct profile *p, bool begin) {
 }
 
 static int write_json(const struct profile *p, struct lode_error *err) {
-    FILE *f = fopen(p->o->profile_json, "w");
-    if (f)
-        profile_print_json(f, &p->step, &p->steps);
-    return !f || ferror(f) | fclose(f) ? fail_file(p->o->profile_json, err) : 0;
+    struct outfile out; /* what was there stays where the new one has no room */
+    const int rc = outfile_open(&out, p->o->profile_json, err);
+    if (rc < 0)
+        return rc;
+    profile_print_json(out.f, &p->step, &p->steps);
+    return outfile_commit(&out, err);
 }
 
 int profile_finish(struct profile *p, int rc, struct lode_error *err) {
