@@ -215,8 +215,9 @@ static int check_supported(const struct lode_hf *h, struct lode_error *err) {
     LODE_TRY(check_activation(h, err));
     for (const char *f = h->family->refuse; f && *f;) {
         f += strspn(f, " ");
-        const size_t n = strcspn(f, " ");
-        snprintf(word, sizeof word, "%.*s", (int)n, f);
+        const size_t n = strcspn(f, " "), kept = n < sizeof word ? n : sizeof word - 1;
+        memcpy(word, f, kept);
+        word[kept] = 0;
         if (n && lode_json_is(lode_hf_field(h, word), LODE_JSON_TRUE))
             return lode_hf_refuse(h, word, "true is not supported for this model", err);
         f += n;

@@ -326,7 +326,10 @@ static void each_pre(void (*check)(const struct lode_tokenizer *t, const char *n
         for (const char *p = names; *p; p += strcspn(p, " "), p += *p == ' ') {
             char name[64];
             struct lode_error err = {0};
-            snprintf(name, sizeof name, "%.*s", (int)strcspn(p, " "), p);
+            const size_t n = strcspn(p, " ");
+            assert_true(n < sizeof name);
+            memcpy(name, p, n);
+            name[n] = 0;
             struct lode_tokenizer *t = from_pre(name, &err);
             if (!t)
                 fail_msg("%s: %s: %s", name, err.where, err.text);
