@@ -98,7 +98,7 @@ int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a
     struct lode_cuda_stream_args s = {.a = *a, .ring_at = ring_at(&n), .slot_size = n.slot, .own = n.own};
     s.a.x_at = n.x_at;
     const bool k = k_slot(type),
-               small = k && size <= (uint64_t)SMALL * all &&
+               small = k && size <= (uint64_t)SMALL * all && SHARED_OF_SMALL <= room(o) &&
                        s.ring_at + LODE_STREAM_WARPS / 2 * (n.own + LEAST_SLOTS * n.slot) <= SHARED_OF_SMALL;
     const uint32_t own = (a->n_units + grid - 1) / grid, at_most = small ? LODE_STREAM_WARPS / 2 : LODE_STREAM_WARPS;
     uint32_t left = (small ? SHARED_OF_SMALL : room(o)) - s.ring_at;
