@@ -22,15 +22,16 @@ def load(path):
     with open(path, 'rb') as f:
         data = f.read()
     n_layers, n_experts, n_used, name = struct.unpack_from('<4I', data, 8)
-    first = 32 if data[:8] == b'LODETRC1' else 40
+    version = data[7] - ord('0')
+    first = 32 if version == 1 else 40
     sizes = struct.unpack_from('<%dQ' % n_layers, data, first)
     guessed = data[first + 8 * n_layers:first + 9 * n_layers] if first == 40 else bytes(n_layers)
-    at = first + (9 if first == 40 else 8) * n_layers + name + (8 if data[:8] == b'LODETRC3' else 0)
+    at = first + (9 if first == 40 else 8) * n_layers + name + (8 if version >= 3 else 0)
     layers = [i for i in range(n_layers) if sizes[i]]
     row = np.dtype([('pos', '<u4')] + [
         ('l%d' % i, [('expert', '<u2', n_used), ('weight', '<f4', n_used),
                      ('guesses', '<u2', (guessed[i].bit_count(), n_used))]) for i in layers])
-    tokens = np.frombuffer(data, row, offset=at)
+    tokens = np.frombuffer(data, row, (len(data) - at) // row.itemsize, at)  # a checksum may follow
     return np.stack([tokens['l%d' % i]['expert'] for i in layers], axis=1).astype(int), n_experts
 
 

@@ -287,7 +287,7 @@ def traces():
         run('trace', 'synth', other, '--layers', '3', '--experts', '32', '--tokens', '20')
         empty = os.path.join(t, 'empty.trace')
         with open(trace, 'rb') as f, open(empty, 'wb') as g:
-            head = f.read(40)
+            head = f.read(40).replace(b'LODETRS4', b'LODETRC3')  # which had no checksum
             g.write(head + f.read(3 * 9 + int.from_bytes(head[20:24], 'little')) + bytes(8))  # none follow
         for file, word in (other, 'another model'), (empty, 'no tokens'), ('missing.trace', 'no such file'):
             if file != other:
@@ -298,6 +298,14 @@ def traces():
                   os.path.basename(file) in r.stderr.decode() and not r.stdout, r.stderr)
         r = run('trace', 'replay', empty, '--json', *speeds)
         check('replay of nothing', r.returncode == 1 and b'no tokens' in r.stderr, r.stderr)
+        with open(trace, 'rb') as f, open(other, 'wb') as g:
+            g.write(f.read()[:-8].replace(b'LODETRS4', b'LODETRC3'))
+        r = run('trace', 'replay', other, '--sizes', '50%', *speeds)
+        check('a trace without a checksum', r.returncode == 0 and b'has no checksum' in r.stderr, r.stderr)
+        with open(other, 'r+b') as f:
+            f.write(b'LODETRS4')
+        r = run('plan', model, '--trace', other, '--no-bandwidth')
+        check('one that was cut', r.returncode == 1 and b'record it again' in r.stderr, r.stderr)
         whole = plan(model, '-c', '2048')[1]
         # (a named batch: a smaller one would leave room for all)
         half = whole['ram']['size'] - whole['experts_size'] // 2

@@ -16,18 +16,20 @@
  *
  * The file (docs/bigger-than-memory.md draws it) is little-endian:
  *
- *     "LODETRC3"
+ *     "LODETRS4"
  *     u32 n_layers, n_experts, n_used, name_size
  *     u64 other_bytes, head_bytes, expert_bytes[n_layers]    0: the layer has no routed experts
  *     u8  guessed[n_layers]                          of the layer's choice: 1, an early guess; 2, a late one
  *     name_size bytes                                the model's name
  *     u64 n_tokens
- *     for each of them, to the end of the file:
+ *     for each of them:
  *         u32 position                               0 begins another text
  *         for each layer with experts: n_used x u16 expert, ascending; n_used x f32 weight;
  *             for each bit of guessed n_used x u16 expert, the surest first; 65535: none was made
+ *     u64 xxh3                                       of all bytes before it
  *
- * "LODETRC2" and "LODETRC1", which are read as well, have no n_tokens; the latter neither head_bytes nor guesses.
+ * "LODETRC3", "LODETRC2" and "LODETRC1", which are read as well, have no xxh3; the latter two no n_tokens; the last
+ * neither head_bytes nor guesses.
  */
 #ifndef LODE_TRACE_H
 #define LODE_TRACE_H
@@ -59,6 +61,8 @@ LODE_API int lode_trace_create(struct lode_trace **out, const struct lode_trace_
 LODE_API void lode_trace_free(struct lode_trace *t);
 LODE_API const struct lode_trace_shape *lode_trace_shape(const struct lode_trace *t);
 LODE_API size_t lode_trace_n_tokens(const struct lode_trace *t);
+/* False: it was read from a file of the time before there was a checksum, and damage may have gone unseen. */
+LODE_API bool lode_trace_summed(const struct lode_trace *t);
 /* Bytes of all experts of all layers. */
 LODE_API uint64_t lode_trace_bytes(const struct lode_trace *t);
 
@@ -74,7 +78,7 @@ LODE_API void lode_trace_begin(struct lode_trace *t, size_t first);
 /* Forgets the tokens from n on. */
 LODE_API void lode_trace_cut(struct lode_trace *t, size_t n);
 
-/* LODE_ERR_FORMAT names the byte and what is wrong with it. */
+/* LODE_ERR_FORMAT says what is wrong with it; that any one byte is not as it was written is found. */
 LODE_API int lode_trace_parse(struct lode_trace **out, const void *data, size_t size,
                               const char *where, struct lode_error *err);
 LODE_API int lode_trace_open(struct lode_trace **out, const char *path, struct lode_error *err);

@@ -8,8 +8,15 @@
 #include "base/out_file.h"
 #include "base/utf8.h"
 
-/* The last is the version: 2 has no number of tokens, 1 neither that nor head_bytes nor guesses. */
-static const char magic[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '3'};
+#include <xxhash.h>
+
+/* The last letter is the version.  Before 4 there was no sum, and another letter before it, so that no damage to one
+ * byte makes a file that has a sum into one that needs none; 2 has no number of tokens, 1 neither that nor head_bytes
+ * nor guesses. */
+static const char magic[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'S', '4'};
+static const char unsummed[8] = {'L', 'O', 'D', 'E', 'T', 'R', 'C', '3'}; /* the newest of them */
+
+enum { LAST = sizeof magic - 1, SUM_SIZE = sizeof(uint64_t) };
 
 void lode_trace_free(struct lode_trace *t) {
     if (!t)
@@ -71,6 +78,7 @@ static int make(struct lode_trace **out, const struct lode_trace_shape *s, size_
     memcpy(t->expert_bytes, s->expert_bytes, s->n_layers * sizeof *t->expert_bytes);
     clean(t->name);
     t->shape.name = t->name;
+    t->summed = true;
     t->shape.expert_bytes = t->expert_bytes;
     for (uint32_t l = 0; l < s->n_layers; l++) {
         t->slot[l] = t->expert_bytes[l] ? t->n_moe : UINT32_MAX;
@@ -153,6 +161,7 @@ int lode_trace_create(struct lode_trace **out, const struct lode_trace_shape *sh
 
 const struct lode_trace_shape *lode_trace_shape(const struct lode_trace *t) { return &t->shape; }
 size_t lode_trace_n_tokens(const struct lode_trace *t) { return t->n_tokens; }
+bool lode_trace_summed(const struct lode_trace *t) { return t->summed; }
 
 uint64_t lode_trace_bytes(const struct lode_trace *t) {
     uint64_t sum = 0;
@@ -253,28 +262,48 @@ static int check_guessed(uint8_t *guessed, struct lode_trace_shape *s, const cha
     return 0;
 }
 
+/* The version, 0: the bytes are no trace. */
+static int parse_version(struct lode_cursor *c) {
+    char found[sizeof magic];
+    lode_cursor_copy(c, found, sizeof found);
+    if (memcmp(found, magic, sizeof magic) == 0)
+        return 4;
+    const bool older = memcmp(found, unsummed, LAST) == 0 && found[LAST] >= '1' && found[LAST] <= unsummed[LAST];
+    return older ? found[LAST] - '0' : 0;
+}
+
+/* The sum of all bytes before it lies behind the last of them. */
+static int check_sum(const struct lode_cursor *c, const char *where, struct lode_error *err) {
+    uint64_t sum;
+    memcpy(&sum, c->data + c->len, sizeof sum);
+    if (XXH3_64bits(c->data, c->len) == sum)
+        return 0;
+    return lode_fail(err, LODE_ERR_FORMAT, where,
+                     "it was changed or is damaged: its checksum is another; record it again");
+}
+
 static int parse(struct lode_trace **out, struct lode_cursor *c, const char *where,
                  struct lode_error *err) {
     uint64_t bytes[LODE_TRACE_MAX_LAYERS];
     uint8_t guessed[LODE_TRACE_MAX_LAYERS] = {0};
-    char found[sizeof magic];
-    lode_cursor_copy(c, found, sizeof found);
-    const bool old = found[7] == '1', counted = found[7] == '3';
-    if (memcmp(found, magic, 7) != 0 || found[7] < '1' || found[7] > magic[7])
+    const int version = parse_version(c);
+    if (!version)
         return lode_fail(err, LODE_ERR_FORMAT, where, "this is no route trace: it does not begin "
                          "with %.8s", magic);
+    if (version >= 4) /* too short a file ends within its header */
+        c->len -= lode_cursor_left(c) < SUM_SIZE ? lode_cursor_left(c) : SUM_SIZE;
     struct lode_trace_shape s = {.n_layers = lode_cursor_u32(c),
                                  .n_experts = lode_cursor_u32(c),
                                  .n_used = lode_cursor_u32(c)};
     const uint32_t name_size = lode_cursor_u32(c);
     s.other_bytes = lode_cursor_u64(c);
-    s.head_bytes = old ? 0 : lode_cursor_u64(c);
+    s.head_bytes = version == 1 ? 0 : lode_cursor_u64(c);
     LODE_TRY(check_shape(&s, where, err));
     lode_cursor_copy(c, bytes, s.n_layers * sizeof *bytes);
-    if (!old)
+    if (version > 1)
         lode_cursor_copy(c, guessed, s.n_layers);
     const struct lode_str name = lode_cursor_str(c, name_size);
-    const uint64_t n_tokens = counted ? lode_cursor_u64(c) : 0;
+    const uint64_t n_tokens = version >= 3 ? lode_cursor_u64(c) : 0;
     if (c->failed)
         return lode_fail(err, LODE_ERR_FORMAT, where, "the file ends within its header, at byte %zu",
                          c->len);
@@ -283,8 +312,9 @@ static int parse(struct lode_trace **out, struct lode_cursor *c, const char *whe
     LODE_TRY(check_guessed(guessed, &s, where, err));
     LODE_TRY(make(out, &s, name.len, where, err));
     struct lode_trace *t = *out;
+    t->summed = version >= 4;
     const size_t token = token_size(t, guessed), left = lode_cursor_left(c);
-    if (counted && (left % token || left / token != n_tokens))
+    if (version >= 3 && (left % token || left / token != n_tokens))
         return lode_fail(err, LODE_ERR_FORMAT, where,
                          "%zu bytes follow its header, and it says that these are %llu tokens of %zu: it was cut or "
                          "damaged, record it again",
@@ -293,6 +323,8 @@ static int parse(struct lode_trace **out, struct lode_cursor *c, const char *whe
         return lode_fail(err, LODE_ERR_FORMAT, where,
                          "%zu bytes of tokens are not a multiple of the %zu that each has", left,
                          token);
+    if (t->summed)
+        LODE_TRY(check_sum(c, where, err));
     LODE_TRY(make_tokens(t, left / token, where, err));
     for (size_t i = 0; i < t->n_tokens; i++)
         LODE_TRY(parse_token(t, c, i, guessed, where, err));
@@ -350,40 +382,55 @@ static void add_token(const struct lode_trace *t, size_t i, const uint8_t *guess
     }
 }
 
-static int write_all(const struct lode_trace *t, struct lode_out_file *f, struct lode_error *err) {
+struct writing {
+    struct lode_out_file file;
+    XXH3_state_t *sum; /* owned; of what was written */
+};
+
+static int put(struct writing *w, const void *data, size_t n, struct lode_error *err) {
+    XXH3_64bits_update(w->sum, data, n);
+    return lode_out_write(&w->file, data, n, err);
+}
+
+static int put_all(const struct lode_trace *t, struct writing *w, struct lode_error *err) {
     const struct lode_trace_shape *s = &t->shape;
     uint8_t guessed[LODE_TRACE_MAX_LAYERS];
     for (uint32_t l = 0; l < s->n_layers; l++)
         guessed[l] = find_guessed(t, l);
     const uint32_t name_size = (uint32_t)strlen(t->name);
     const uint32_t counts[] = {s->n_layers, s->n_experts, s->n_used, name_size};
-    LODE_TRY(lode_out_write(f, magic, sizeof magic, err));
-    LODE_TRY(lode_out_write(f, counts, sizeof counts, err));
-    LODE_TRY(lode_out_write(f, &s->other_bytes, sizeof s->other_bytes, err));
-    LODE_TRY(lode_out_write(f, &s->head_bytes, sizeof s->head_bytes, err));
-    LODE_TRY(lode_out_write(f, t->expert_bytes, s->n_layers * sizeof *t->expert_bytes, err));
-    LODE_TRY(lode_out_write(f, guessed, s->n_layers, err));
-    LODE_TRY(lode_out_write(f, t->name, name_size, err));
+    LODE_TRY(put(w, magic, sizeof magic, err));
+    LODE_TRY(put(w, counts, sizeof counts, err));
+    LODE_TRY(put(w, &s->other_bytes, sizeof s->other_bytes, err));
+    LODE_TRY(put(w, &s->head_bytes, sizeof s->head_bytes, err));
+    LODE_TRY(put(w, t->expert_bytes, s->n_layers * sizeof *t->expert_bytes, err));
+    LODE_TRY(put(w, guessed, s->n_layers, err));
+    LODE_TRY(put(w, t->name, name_size, err));
     const uint64_t n_tokens = t->n_tokens;
-    LODE_TRY(lode_out_write(f, &n_tokens, sizeof n_tokens, err));
+    LODE_TRY(put(w, &n_tokens, sizeof n_tokens, err));
     struct lode_buf b = {0};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < t->n_tokens; i++) {
         lode_buf_clear(&b);
         add_token(t, i, guessed, &b);
-        rc = b.failed ? lode_fail_nomem(err, "route trace") : lode_out_write(f, b.data, b.len, err);
+        rc = b.failed ? lode_fail_nomem(err, "route trace") : put(w, b.data, b.len, err);
     }
     lode_buf_free(&b);
-    return rc;
+    const uint64_t sum = XXH3_64bits_digest(w->sum);
+    return rc < 0 ? rc : put(w, &sum, sizeof sum, err);
 }
 
 int lode_trace_write(const struct lode_trace *t, const char *path, struct lode_error *err) {
-    struct lode_out_file f;
-    int rc = lode_out_open(&f, path, 0, err);
+    struct writing w = {.sum = XXH3_createState()};
+    if (!w.sum)
+        return lode_fail_nomem(err, "route trace");
+    XXH3_64bits_reset(w.sum);
+    int rc = lode_out_open(&w.file, path, 0, err);
     if (rc == 0)
-        rc = write_all(t, &f, err);
+        rc = put_all(t, &w, err);
     if (rc == 0)
-        rc = lode_out_commit(&f, err);
-    lode_out_abandon(&f);
+        rc = lode_out_commit(&w.file, err);
+    lode_out_abandon(&w.file);
+    XXH3_freeState(w.sum);
     return rc;
 }

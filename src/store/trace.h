@@ -23,6 +23,7 @@ struct lode_trace {
     uint16_t *guesses;             /* (n_tokens, n_moe, LODE_TRACE_WHENS, n_used), the surest first; NULL: none */
     size_t n_tokens, first; /* first: token of position 0, while recording */
     uint32_t n_moe; /* layers that have experts */
+    bool summed;    /* false: read from a file that has no checksum */
 };
 
 static inline const uint16_t *lode_trace_experts(const struct lode_trace *t, size_t token,

@@ -5,6 +5,7 @@
 #include "load.h"
 #include "out.h"
 #include "progress.h"
+#include "trace.h"
 #include "verbs.h"
 
 #include "lode/lode.h"
@@ -349,7 +350,7 @@ int verb_plan(int argc, char **argv) {
     int rc = load_open(&m, &o.load, &err);
     struct lode_budget b = load_budget(&o.load);
     if (rc == 0 && o.trace)
-        rc = lode_trace_open(&t, o.trace, &err);
+        rc = trace_open(&t, o.trace, &err);
     if (rc == 0 && t)
         rc = check_trace(t, m, o.trace, &err);
     rc = rc < 0 ? rc : measure(&b, m, &o, &err);

@@ -242,6 +242,14 @@ static int trace_synth(int argc, char **argv) {
 
 /* ------------------------------------------------------------------------------------- all ---- */
 
+int trace_open(struct lode_trace **t, const char *path, struct lode_error *err) {
+    const int rc = lode_trace_open(t, path, err);
+    if (rc == 0 && !lode_trace_summed(*t))
+        fprintf(stderr, "lode: note: %s is of an older lode and has no checksum: if it was damaged, that is not seen; "
+                "record it again\n", path);
+    return rc;
+}
+
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);

@@ -184,7 +184,7 @@ static int show(const struct opts *o, const char *path, struct speeds *v, bool f
     const char *names[MAX_POLICIES];
     const size_t n = choose(o, names);
     char bytes[32];
-    int rc = lode_trace_open(&t, path, err);
+    int rc = trace_open(&t, path, err);
     if (rc < 0)
         return rc;
     const struct lode_trace_shape *s = lode_trace_shape(t);

@@ -1,15 +1,18 @@
-/* Any bytes as a route trace; what is one is replayed, in time and with its guesses too. */
+/* Any bytes as a route trace, with the checksum that they should have too; what is one is replayed, in time and with its
+ * guesses. */
 #include "lode/lode.h"
 
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static void replay(const uint8_t *data, size_t size) {
     struct lode_trace *t;
     struct lode_replay r;
     struct lode_error err;
     if (lode_trace_parse(&t, data, size, "fuzz", &err) < 0)
-        return 0;
+        return;
     const uint64_t bytes = lode_trace_bytes(t);
     if (lode_trace_shape(t)->n_layers <= 64 && lode_trace_shape(t)->n_experts <= 256) {
         lode_trace_replay(t, "belady", bytes / 2, &r, &err);
@@ -18,5 +21,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         lode_trace_replay_at(t, NULL, bytes / 3, &pace, true, &r, &err);
     }
     lode_trace_free(t);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    replay(data, size);
+    const uint64_t sum = XXH3_64bits(data, size);
+    uint8_t *summed = malloc(size + sizeof sum);
+    if (!summed)
+        return 0;
+    memcpy(summed, data, size);
+    memcpy(summed + size, &sum, sizeof sum);
+    replay(summed, size + sizeof sum);
+    free(summed);
     return 0;
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cmocka.h>
 
@@ -31,6 +32,14 @@ static char *slurp(const char *path, size_t *n) {
     *n = fread(data, 1, 1 << 20, f);
     fclose(f);
     return data;
+}
+
+enum { SUM = 8 /* bytes behind the tokens */ };
+
+/* What a file of these bytes, the last of them the sum, would have been written with. */
+static void sum_again(char *data, size_t n) {
+    const uint64_t sum = XXH3_64bits(data, n - SUM);
+    memcpy(data + n - SUM, &sum, SUM);
 }
 
 enum { HEAD = 24 + 8 + 8 + 24 + 3 + 7 + 8 /* bytes before the tokens, of three layers and a name of seven letters */ };
@@ -55,7 +64,7 @@ static void as_written(void **state) {
     assert_int_equal(lode_trace_write(t, path, &err), 0);
     size_t n;
     char *data = slurp(path, &n);
-    assert_int_equal(n, HEAD + 4 * (4 + 2 * 12));
+    assert_int_equal(n, HEAD + 4 * (4 + 2 * 12) + SUM);
     assert_int_equal(data[HEAD + 2 * 28], 0); /* the position of token 2 */
     assert_int_equal(lode_trace_parse(&back, data, n, "here", &err), 0);
     assert_string_equal(lode_trace_shape(back)->name, "a model");
@@ -70,8 +79,9 @@ static void as_written(void **state) {
     assert_memory_equal(same, data, n);
     lode_trace_free(back);
 
-    char *name = data + n - 4 * 28 - 8 - strlen("a model"); /* shown on terminals: nothing that moves their cursor */
+    char *name = data + HEAD - 8 - strlen("a model"); /* shown on terminals: nothing that moves their cursor */
     memcpy(name, "\033[2J\xff\x7f.", 7);
+    sum_again(data, n);
     assert_int_equal(lode_trace_parse(&back, data, n, "here", &err), 0);
     assert_string_equal(lode_trace_shape(back)->name, "?[2J??.");
     lode_trace_free(back);
@@ -79,6 +89,7 @@ static void as_written(void **state) {
     for (size_t cut = 0; cut < n; cut++) /* between tokens too */
         assert_int_equal(lode_trace_parse(&back, data, cut, "here", &err), LODE_ERR_FORMAT);
     data[HEAD + 28 + 4] = 6; /* an expert that there is not */
+    sum_again(data, n);
     assert_int_equal(lode_trace_parse(&back, data, n, "here", &err), LODE_ERR_FORMAT);
     assert_non_null(strstr(err.text, "token 1"));
     free(data);
@@ -113,6 +124,7 @@ static void refused(const char *data, size_t n, size_t at, const char *by, size_
     char *copy = malloc(n);
     memcpy(copy, data, n);
     memcpy(copy + at, by, size);
+    sum_again(copy, n);
     assert_int_equal(lode_trace_parse(&t, copy, n, "here", &err), LODE_ERR_FORMAT);
     if (!strstr(err.text, why))
         fail_msg("%s, where %s was expected", err.text, why);
@@ -127,8 +139,8 @@ static void guesses_are_kept(void **state) {
     size_t n, again;
     char *data = slurp(path, &n);
     enum { TOKEN = 4 + (12 + 4) + (12 + 8) };
-    assert_int_equal(n, HEAD + 3 * TOKEN);
-    assert_memory_equal(data, "LODETRC3", 8);
+    assert_int_equal(n, HEAD + 3 * TOKEN + SUM);
+    assert_memory_equal(data, "LODETRS4", 8);
     assert_memory_equal(data + 64, "\0\2\3", 3); /* a bit of each layer for early, one for late */
     assert_memory_equal(data + HEAD + 4 + 12, "\xff\xff\xff\xff", 4); /* the first token's late one of layer 1 */
     assert_memory_equal(data + HEAD + TOKEN + 4 + 12, "\5\0\2\0", 4);   /* the surest first */
@@ -152,9 +164,32 @@ static void guesses_are_kept(void **state) {
     refused(data, n, HEAD + 16, "\1\0", 2, "expert 65535 is guessed");
     refused(data, n, 32, "\1", 1, "after the layers");             /* head_bytes without others */
     refused(data, n, HEAD - 8, "\4", 1, "says that these are 4 tokens");
-    refused(data, n, 7, "4", 1, "no route trace");
+    refused(data, n, 7, "3", 1, "no route trace");
+    refused(data, n, 6, "C", 1, "no route trace");
     free(data);
     free(same);
+    lode_trace_free(t);
+    free(path);
+}
+
+/* Each byte of a file with another value, each value that it may have: never one that is read as something else. */
+static void damage_is_seen(void **state) {
+    (void)state;
+    char *path = tmp_path("d.trace");
+    struct lode_trace *t = guessed(3), *back;
+    assert_int_equal(lode_trace_write(t, path, &err), 0);
+    size_t n, n_summed = 0;
+    char *data = slurp(path, &n);
+    for (size_t i = 0; i < n; i++)
+        for (int by = 1; by < 256; by++) {
+            data[i] = (char)(data[i] ^ by);
+            if (lode_trace_parse(&back, data, n, "here", &err) != LODE_ERR_FORMAT)
+                fail_msg("byte %zu, with %d exchanged", i, by);
+            n_summed += strstr(err.text, "its checksum is another") != NULL;
+            data[i] = (char)(data[i] ^ by);
+        }
+    assert_true(n_summed > 255 * (7 + 3 * 40)); /* nothing else sees the name and what follows but the tokens' number */
+    free(data);
     lode_trace_free(t);
     free(path);
 }
@@ -168,6 +203,13 @@ static void old_ones_are_read(void **state) {
     size_t n;
     char *data = slurp(path, &n);
     const size_t head = 24 + 16 + 18 + strlen(lode_trace_shape(t)->name); /* after which 8 bytes count tokens */
+    assert_true(lode_trace_summed(t));
+    n -= SUM;
+    memcpy(data, "LODETRC3", 8);
+    assert_int_equal(lode_trace_parse(&back, data, n, "here", &err), 0);
+    assert_int_equal(lode_trace_n_tokens(back), 30);
+    assert_false(lode_trace_summed(back));
+    lode_trace_free(back);
     memmove(data + head, data + head + 8, n - head - 8);
     data[7] = '2';
     assert_int_equal(lode_trace_parse(&back, data, n - 8, "here", &err), 0);
@@ -405,6 +447,7 @@ static struct lode_trace *of_sizes(struct lode_trace *t) {
     assert_true(n < 1 << 20);
     for (uint32_t l = 0; l < lode_trace_shape(t)->n_layers; l++)
         data[40 + 8 * l] = (char)(80 + l % 3 * 20); /* little-endian, of 8 bytes */
+    sum_again(data, n);
     lode_trace_free(t);
     assert_int_equal(lode_trace_parse(&t, data, n, "here", &err), 0);
     free(data);
@@ -534,6 +577,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_written),
         cmocka_unit_test(guesses_are_kept),
+        cmocka_unit_test(damage_is_seen),
         cmocka_unit_test(old_ones_are_read),
         cmocka_unit_test(time_passes),
         cmocka_unit_test(chances_are_of_what_is_away),
