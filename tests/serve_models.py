@@ -108,6 +108,8 @@ REFUSED = [  # a file, and what the complaint names
     ('model = x\n[a]\nmodel = y\n', ':1', 'section'),
     ('[a]\nmodel = x\n[a]\nmodel = y\n', ':3', 'twice'),
     ('[a]\nmodel = x\n[b]\nmodel = y\nalias = a\n', '', 'called "a"'),
+    ('[*]\nprofile-tokens = t.json\n[a]\nmodel = x\n[b]\nmodel = y\n', '', 'both write t.json'),
+    ('[a]\nmodel = x\nhot-experts = h.json\n[b]\nmodel = y\nhot-experts = h.json\n', '', 'hot-experts = FILE'),
     ('[a\n', ':1', '[NAME]'), ('[]\n', ':1', 'name'), ('hello\n', ':1', 'key'), ('= 1\n', ':1', 'key'),
     ('[a]\nmodel = "x\n', ':2', 'quote'), ('version = 2\n', ':1', 'version'), ('config = x\n', ':1', 'config'),
     ('a' * 9000, ':1', 'longer'), ('[a]\nmodel = x\x01y\n', ':2', 'control'),
@@ -123,10 +125,16 @@ def check_file(count, program, folder):
         count.check(r.returncode == 1 and path + line in said and what in said,
                     'refused with its line: %r' % text[:40])
     path = config(folder, '\ufeff; as some editors begin\r\n\r\nparallel = 3\r\nctx-size=400\r\n')
-    s = Server(program, '-c', '300', '--config', path)
+    steps = os.path.join(folder, 'steps.json')
+    s = Server(program, '-c', '300', '--config', path, '--profile-tokens', steps)
     props = json.loads(s.ask('GET', '/props')[1])
     count.check(props['total_slots'] == 3 and props['default_generation_settings']['n_ctx'] == 300,
                 'settings alone; the command line goes before them')
+    ask(s, None)
+    with open(steps) as f:
+        lines = f.read().splitlines()  # while it runs; its last step may be at work
+    count.check(len(lines) >= HELLO['max_tokens'] - 1 and json.loads(lines[-1])['step'] == len(lines),
+                'steps can be followed: %d' % len(lines))
     count.check(s.stop() == 0, 'the end')
 
 

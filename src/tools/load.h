@@ -112,7 +112,8 @@ extern const char *const load_split_modes[];
         { "--profile-json", ARG_STR, ARG_AT(type, load.profile_json), .meta = "FILE",              \
           .help = "write it as JSON" },                                                            \
         { "--profile-tokens", ARG_STR, ARG_AT(type, load.profile_tokens), .meta = "FILE",          \
-          .help = "write each step's own as it is done, a line of JSON each, layer by layer" },    \
+          .help = "write each step's own as soon as it is done, a line of JSON each, layer by "    \
+                  "layer; the file is begun anew and may be followed" },                           \
         { "--ram", ARG_SHARE, ARG_AT(type, load.ram), .meta = "SIZE|%",                            \
           .shown = "what is free", .help = "memory for all of it: weights, experts, KV cache, "    \
           "buffers, the program; what cannot fit is refused (lode plan)" },                        \

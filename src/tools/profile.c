@@ -14,7 +14,7 @@ struct profile {
     struct profile_steps steps;
     uint64_t n_steps;
     double start;
-    FILE *lines; /* --profile-tokens; NULL: nobody asked */
+    FILE *lines; /* --profile-tokens, a stream in its place from the first step on; NULL: nobody asked */
     bool paused;
 };
 
@@ -90,8 +90,10 @@ static void stepped(void *user, uint32_t n_tokens, uint32_t n_sequences, uint32_
         p->steps.seconds += s.seconds;
         keep_slowest(&p->steps, &s);
     }
-    if (p->lines)
+    if (p->lines) {
         profile_print_step(p->lines, &s, &p->step);
+        fflush(p->lines); /* for who follows it, and whatever ends the program; profile_finish tells of errors */
+    }
 }
 
 /* ---- interface ---- */

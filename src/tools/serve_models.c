@@ -178,6 +178,25 @@ static int check_names(const struct serve_models *m, struct lode_error *err) {
     return 0;
 }
 
+/* What a model writes about itself: of two in one file neither would be whole. */
+static int check_files(const struct serve_models *m, struct lode_error *err) {
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t j = 0; j < i; j++) {
+            const struct load_opts *a = &m->each[i].opts->load, *b = &m->each[j].opts->load;
+            const struct {
+                const char *key, *a, *b;
+            } files[] = {{"profile-json", a->profile_json, b->profile_json},
+                         {"profile-tokens", a->profile_tokens, b->profile_tokens},
+                         {"hot-experts", a->hot, b->hot}};
+            for (size_t k = 0; k < sizeof files / sizeof *files; k++)
+                if (files[k].a && files[k].b && !strcmp(files[k].a, files[k].b))
+                    return tool_fail(err, LODE_ERR_ARG, m->config,
+                                     "[%.60s] and [%.60s] would both write %s: each needs its own line %s = FILE",
+                                     m->specs[j].name, m->specs[i].name, files[k].a, files[k].key);
+        }
+    return 0;
+}
+
 /* ---- loading ---- */
 
 /* llama.cpp's defaults, and over them those of the model's file. */
@@ -337,7 +356,8 @@ static int add_models(struct serve_models *m, struct args *a, const struct args 
         m->specs[i].size = weights_size(m->each[i].opts->load.model);
         m->specs[i].at_start = !m->listed || m->each[i].opts->at_start;
     }
-    return rc == 0 ? check_names(m, err) : rc;
+    rc = rc < 0 ? rc : check_names(m, err);
+    return rc < 0 ? rc : check_files(m, err);
 }
 
 int serve_models_open(struct serve_models **out, struct args *a, size_t size, const char *config,
