@@ -31,10 +31,11 @@ typedef void lode_pool_fn(void *arg, uint32_t task, uint32_t worker);
 
 enum { LODE_POOL_MAX = 1024 };
 
-/* n_threads counts the caller: 1 makes a pool without threads; 1 .. LODE_POOL_MAX.  pin: each
+/* n_threads counts the caller: 1 makes a pool without threads; 1 .. LODE_POOL_MAX.  pinned: each
  * thread stays on a core of its own, if the pool has as many threads as the process has cores (a
- * smaller one would sit on the first cores whoever else is there); the caller is left as it is. */
-int lode_pool_create(struct lode_pool **pool, uint32_t n_threads, bool pin, struct lode_error *err);
+ * smaller one would sit on the first cores whoever else is there); the caller is left as it is, and the
+ * thread whose core it comes to has the one that it left. */
+int lode_pool_create(struct lode_pool **pool, uint32_t n_threads, bool pinned, struct lode_error *err);
 /* Idle threads spin for so long instead, for who is soon back: waking them all takes as long as a device's part of a
  * layer. */
 void lode_pool_stay_awake(struct lode_pool *pool, int64_t ns);

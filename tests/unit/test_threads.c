@@ -184,6 +184,46 @@ static void a_slow_task_holds_up_only_itself(void **state) {
     lode_pool_free(pool);
 }
 
+struct places {
+    atomic_uint here;
+    uint32_t n;
+    int cpus[LODE_POOL_MAX];
+};
+
+/* Waits for all the others, so that each thread has one. */
+static void note_cpu(void *arg, uint32_t task, uint32_t worker) {
+    struct places *p = arg;
+    (void)task;
+    atomic_fetch_add(&p->here, 1);
+    while (atomic_load(&p->here) < p->n)
+        sched_yield();
+    p->cpus[worker] = sched_getcpu();
+}
+
+static void pinned_threads_make_room(void **state) {
+    (void)state;
+    uint32_t cpus[LODE_POOL_MAX], n_cores;
+    cpu_set_t all;
+    const uint32_t n = lode_machine_cpus(cpus, LODE_POOL_MAX, &n_cores);
+    struct lode_pool *pool;
+    if (n < 2 || sched_getaffinity(0, sizeof all, &all) != 0)
+        skip();
+    assert_int_equal(lode_pool_create(&pool, n, true, NULL), 0);
+    for (uint32_t i = 0; i < 2 * n && i < 40; i++) { /* the caller is put on each of them in turn */
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(cpus[(i * 5 + 1) % n], &one);
+        assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+        struct places p = {.n = n};
+        lode_pool_run(pool, note_cpu, &p, n);
+        for (uint32_t a = 0; a < n; a++)
+            for (uint32_t b = 0; b < a; b++)
+                assert_int_not_equal(p.cpus[a], p.cpus[b]);
+    }
+    lode_pool_free(pool);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+}
+
 static void pool_refuses_bad_counts(void **state) {
     (void)state;
     struct lode_pool *pool;
@@ -346,6 +386,7 @@ int main(void) {
         cmocka_unit_test(many_short_runs),
         cmocka_unit_test(pools_do_not_disturb_each_other),
         cmocka_unit_test(a_slow_task_holds_up_only_itself),
+        cmocka_unit_test(pinned_threads_make_room),
         cmocka_unit_test(pool_refuses_bad_counts),
         cmocka_unit_test_setup_teardown(probe_reads_proc_and_sys, make_root, drop_root),
         cmocka_unit_test_setup_teardown(probe_obeys_cgroup_v2, make_root, drop_root),
