@@ -11,6 +11,7 @@ used, at a tenth of a disk's speed.
 """
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -39,10 +40,12 @@ def plan():
 
 
 before = plan()
-with tempfile.NamedTemporaryFile('r') as f:
+with tempfile.TemporaryDirectory() as t:
+    path = os.path.join(t, 'steps.json')
     r = call('run', *SHARED, '-p', 'The quick brown fox', '--raw', '-n', str(o.n), '--temp', '0', '--ignore-eos',
-             '--stats', '--profile-json', f.name, *(['--prefault'] if o.prefault else []))
-    profile = json.load(f)
+             '--stats', '--profile-tokens', path, *(['--prefault'] if o.prefault else []))
+    with open(path) as f:
+        steps = [json.loads(line) for line in f]
 after = plan()
 measured = float(re.search(rb'answer \d+ tokens, ([\d.]+) tokens/s', r.stderr)[1])
 said = [p['tokens_per_second'] for p in (before, after)]
@@ -51,9 +54,11 @@ print('%s %s: predicted %.3g, %.3g; measured %.3g; measured / mean %.2f' %
 print('  memory %.1f, %.1f GB/s; disk %.2f, %.2f' %
       (*(p['ram_bytes_per_second'] / 1e9 for p in (before, after)),
        *(p['disk_bytes_per_second'] / 1e9 for p in (before, after))))
-total = {k: sum(l[k] for l in profile['layers']) for k in ('seconds', 'waited', 'uses', 'hits', 'bytes', 'guessed', 'guesses')}
-n = profile['steps']
-print('  a step: %.1f ms, of these waiting %.1f; from disk %.0f MB, of these %.0f planned; hit rate %.3f, %.3f planned' %
-      (1e3 * profile['seconds'] / n, 1e3 * total['waited'] / n, total['bytes'] / n / 1e6,
+answer = [s for s in steps if s['tokens'] == 1]  # what the prompt read is not of the answer's tokens
+total = {k: sum(s[k] for s in answer) for k in ('seconds', 'waited', 'uses', 'hits', 'bytes', 'guessed')}
+n = len(answer)
+print('  a token: %.1f ms, of these waiting %.1f (%s planned); from disk %.0f MB (%.0f without guesses planned); hit rate %.3f (%.3f)' %
+      (1e3 * total['seconds'] / n, 1e3 * total['waited'] / n,
+       '%.1f' % (1e3 * before['seconds_waited']) if o.trace else 'not', total['bytes'] / n / 1e6,
        before['disk']['read'] / 1e6,
        (total['hits'] - total['guessed']) / total['uses'] if total['uses'] else 1, before['hit_rate']))
