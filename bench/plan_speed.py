@@ -51,8 +51,9 @@ measured = float(re.search(rb'answer \d+ tokens, ([\d.]+) tokens/s', r.stderr)[1
 said = [p['tokens_per_second'] for p in (before, after)]
 print('%s %s: predicted %.3g, %.3g; measured %.3g; measured / mean %.2f' %
       (o.model.split('/')[-1], o.ram or '', *said, measured, measured / (sum(said) / 2)))
-print('  memory %.1f, %.1f GB/s; disk %.2f, %.2f' %
+print('  memory %.1f, %.1f GB/s; products %.1f, %.1f; disk %.2f, %.2f' %
       (*(p['ram_bytes_per_second'] / 1e9 for p in (before, after)),
+       *(p['multiply_bytes_per_second'] / 1e9 for p in (before, after)),
        *(p['disk_bytes_per_second'] / 1e9 for p in (before, after))))
 answer = [s for s in steps if s['tokens'] == 1]  # what the prompt read is not of the answer's tokens
 total = {k: sum(s[k] for s in answer) for k in ('seconds', 'waited', 'uses', 'hits', 'bytes', 'guessed')}

@@ -269,6 +269,18 @@ def bringing():
         check('nothing is brought', not p['brings'] and p['bring_size'] == 0, p)
 
 
+def pace():
+    """Of memory and products the slower counts; of another machine's memory only that."""
+    model = os.path.join(MODELS, 'demo', 'demo-Q4_K_M.gguf')
+    for more in [], ['--ram-speed', '10G']:
+        r = run('plan', model, '--json', '--device', 'cpu', '-c', '512', '--disk-speed', '1G', *THREADS, *more)
+        p = json.loads(r.stdout)
+        reads, products = (p[k + '_bytes_per_second'] for k in ('ram', 'multiply'))
+        check('products are measured', products == 0 if more else products > 1e7, p)
+        said = p['ram']['read'] / min(0.75 * reads, 0.9 * products or reads) + p['forks'] * p['fork_seconds']
+        check('what a token takes', abs(said * p['tokens_per_second'] - 1) < 1e-3, p)
+
+
 def traces():
     """What `trace record` writes has guesses, and replay and plan say what they bring, in time."""
     model = os.path.join(MODELS, 'moe', 'moe-Q4_K_M.gguf')
@@ -353,6 +365,7 @@ gives_way()
 if EXACT:  # a sanitizer's own memory is more than a layer's
     layers_beside()
 bringing()
+pace()
 traces()
 print('%d passed, %d failed' % (passed, failed))
 sys.exit(failed > 0)

@@ -20,8 +20,10 @@
 
 #include "lode/session.h"
 
-/* Of the speed at which plain reading of RAM goes, what computing with weights there comes to. */
+/* Of the speed at which plain reading of RAM goes, what computing with weights there comes to; and of that of products
+ * with weights in the cache. */
 #define LODE_PLAN_RAM_SHARE 0.75
+#define LODE_PLAN_MULTIPLY_SHARE 0.9
 
 #ifdef __cplusplus
 extern "C" {
@@ -75,6 +77,8 @@ struct lode_budget { /* zero means the default */
     double waits;      /* seconds that a token waits for its experts, from a replay of routes in time
                           (lode/trace.h); 0: what is missed over the disk's speed */
     double ram_speed, disk_speed, vram_speed; /* bytes/s; 0: not known, and no tokens/s are said */
+    double multiply_speed; /* bytes/s of weights in the CPU's cache (lode_model_multiply_bandwidth); 0: not known,
+                              and memory alone is what holds products up */
     double bus_speed;  /* bytes/s between the host and a GPU; 0: not known */
     double fork_time;  /* seconds that threads need to share one product (lode_machine_fork_time) */
 };
@@ -116,6 +120,14 @@ struct lode_placement {
     bool fits, on_gpu; /* on_gpu: some of it */
     char advice[768];        /* lines: what to change to make it fit, or faster; "": nothing */
 };
+
+/* Bytes/s at which so many threads (0: all cores) multiply what a token reads of the model's weights where
+ * these lie in the CPU's own cache, which is the most that quicker memory could bring.  Takes 30 ms for each type of
+ * weights that counts; 0: they have no products of their own; LODE_ERR_LIMIT, LODE_ERR_NOMEM. */
+LODE_API double lode_model_multiply_bandwidth(const struct lode_model *m, uint32_t threads, struct lode_error *err);
+
+/* Bytes/s at which a token goes through weights in RAM, by the budget's speeds; 0: not known. */
+LODE_API double lode_plan_ram_pace(const struct lode_budget *b);
 
 /* Nothing needs to be loaded (lode_model_open).  A context that opts names is kept, and what does not
  * fit then is no error: fits says so, and advice what would.  Without one, the largest is chosen that

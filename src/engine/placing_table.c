@@ -3,7 +3,7 @@
  * All bytes are those that will be allocated, mapped or cached; a token's reads are those of its
  * weights, each once, of its experts and of keys and values.  A token takes
  *
- *     read[VRAM] / (0.8 speed[VRAM]) + read[RAM] / (0.75 speed[RAM]) + read[DISK] / speed[DISK]
+ *     read[VRAM] / (0.8 speed[VRAM]) + read[RAM] / min(0.75 speed[RAM], 0.9 speed of products) + read[DISK] / speed[DISK]
  *     + bus / speed[bus] + 20 us * borders + fork time * products on the CPU
  *     + 1.54 us * instructions on a GPU + 33 us * those of experts there
  *     + EXCHANGE_SECONDS * exchanges of GPUs that share rows, which each read their part of the VRAM's
@@ -13,7 +13,8 @@
  * many before they are asked for, while others are computed; but an eighth of what it reads is for nothing,
  * and it is slower beside computing, which together comes to the same.  Where a GPU computes experts beside the
  * CPU, what its cache has counts as read there, and of the others both get a part, so that their speeds add up.  0.75 and 0.8 are the share of plain
- * reading's speed that decoding reaches (bench/README.md: 0.65 to 0.83 of memory's).
+ * reading's speed that decoding reaches (bench/README.md: 0.65 to 0.83 of memory's); 0.9 what is left of products from
+ * the cache where memory would bring more (engine/products.c), 0.9 to 1.1 of which was measured.
  */
 #include "engine/placing.h"
 
@@ -122,11 +123,16 @@ void placing_fill_rows(struct placing *pl) {
         p->read_full[r] = p->read[r] + (double)pl->kv_read[r];
 }
 
+double lode_plan_ram_pace(const struct lode_budget *b) {
+    const double reads = LODE_PLAN_RAM_SHARE * b->ram_speed, products = LODE_PLAN_MULTIPLY_SHARE * b->multiply_speed;
+    return products > 0 ? fmin(reads, products) : reads;
+}
+
 /* ranks: GPUs that read at the same time. */
 static double seconds(const struct placing *pl, uint32_t ranks, const double read[LODE_RUNGS]) {
     const struct lode_placement *p = pl->p;
     const struct lode_budget *b = pl->budget;
-    const double speeds[LODE_RUNGS] = {DEVICE_SHARE * b->vram_speed * (ranks ? ranks : 1), LODE_PLAN_RAM_SHARE * b->ram_speed, b->disk_speed};
+    const double speeds[LODE_RUNGS] = {DEVICE_SHARE * b->vram_speed * (ranks ? ranks : 1), lode_plan_ram_pace(b), b->disk_speed};
     double sum = p->borders * BORDER_SECONDS + p->forks * b->fork_time + p->launches * LAUNCH_SECONDS +
                  p->expert_launches * EXPERTS_SECONDS + p->exchanges * EXCHANGE_SECONDS;
     for (int r = 0; r < LODE_RUNGS; r++)

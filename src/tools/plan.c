@@ -111,6 +111,10 @@ static int measure(struct lode_budget *b, const struct lode_model *m, const stru
         b->ram_speed = lode_machine_read_bandwidth((uint32_t)o->load.threads, 0.4, err);
     if (b->ram_speed < 0)
         return (int)b->ram_speed;
+    if (!o->ram_speed) /* of another machine's memory the cores are not known either */
+        b->multiply_speed = lode_model_multiply_bandwidth(m, (uint32_t)o->load.threads, err);
+    if (b->multiply_speed < 0)
+        return (int)b->multiply_speed;
     if (!o->disk)
         b->disk_speed = measure_disk(lode_model_info(m)->path);
     b->fork_time = lode_machine_fork_time((uint32_t)o->load.threads, err);
@@ -154,7 +158,7 @@ static int replay_routes(struct routes *out, const struct lode_trace *t, const s
     /* sizes on disk may be padded: the same share */
     const double share = (double)p->expert_cache / (double)p->experts_size;
     const uint64_t all = lode_trace_bytes(t), capacity = (uint64_t)(share * (double)all);
-    const struct lode_replay_pace pace = {.ram = LODE_PLAN_RAM_SHARE * b->ram_speed, .disk = b->disk_speed,
+    const struct lode_replay_pace pace = {.ram = lode_plan_ram_pace(b), .disk = b->disk_speed,
                                           .layer = p->forks * b->fork_time / p->n_layers};
     int rc = lode_trace_replay_at(t, NULL, capacity, &pace, false, &r, err);
     rc = rc < 0 ? rc : lode_trace_replay_at(t, NULL, capacity, &pace, true, &ahead, err);
@@ -251,6 +255,9 @@ static void print_text(const struct lode_model *m, const struct lode_placement *
         printf("Memory reads %s/s%s%s%s.\n", format_bytes(b->ram_speed, a),
                b->disk_speed > 0 ? ", the disk " : "",
                b->disk_speed > 0 ? format_bytes(b->disk_speed, c) : "", b->disk_speed > 0 ? "/s" : "");
+    if (b->multiply_speed > 0 && lode_plan_ram_pace(b) < LODE_PLAN_RAM_SHARE * b->ram_speed)
+        printf("Products take longer than that: %s/s of these weights where they lie in the cores' own cache.\n",
+               format_bytes(b->multiply_speed, a));
     if (p->fits && p->tokens_per_second > 0)
         printf("%sAbout %.*f tokens/s%s, %.*f with a full context.\n", out_green(stdout),
                decimals(p->tokens_per_second), p->tokens_per_second, out_plain(stdout),
@@ -296,9 +303,9 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
            p->launches);
     printf("  \"vram_bytes_per_second\": %.0f, \"bus_bytes_per_second\": %.0f,\n", b->vram_speed,
            b->bus_speed);
-    printf("  \"ram_bytes_per_second\": %.0f, \"disk_bytes_per_second\": %.0f,\n"
+    printf("  \"ram_bytes_per_second\": %.0f, \"multiply_bytes_per_second\": %.0f, \"disk_bytes_per_second\": %.0f,\n"
            "  \"tokens_per_second\": %.4f, \"tokens_per_second_full\": %.4f,\n",
-           b->ram_speed, b->disk_speed, p->tokens_per_second, p->tokens_per_second_full);
+           b->ram_speed, b->multiply_speed, b->disk_speed, p->tokens_per_second, p->tokens_per_second_full);
     for (int k = 0; k < LODE_RUNGS; k++)
         printf("  \"%s\": {\"size\": %llu, \"budget\": %llu, \"read\": %.0f},\n", rungs[k],
                (unsigned long long)p->size[k], (unsigned long long)p->budget[k], p->read[k]);
