@@ -60,6 +60,6 @@ total = {k: sum(s[k] for s in answer) for k in ('seconds', 'waited', 'uses', 'hi
 n = len(answer)
 print('  a token: %.1f ms, of these waiting %.1f (%s planned); from disk %.0f MB (%.0f without guesses planned); hit rate %.3f (%.3f)' %
       (1e3 * total['seconds'] / n, 1e3 * total['waited'] / n,
-       '%.1f' % (1e3 * before['seconds_waited']) if o.trace else 'not', total['bytes'] / n / 1e6,
+       '%.1f' % (1e3 * before['seconds_waited']) if 'seconds_waited' in before else 'not', total['bytes'] / n / 1e6,
        before['disk']['read'] / 1e6,
        (total['hits'] - total['guessed']) / total['uses'] if total['uses'] else 1, before['hit_rate']))

@@ -99,10 +99,11 @@ struct lode_replay {
 LODE_API int lode_trace_replay(const struct lode_trace *t, const char *policy, uint64_t capacity,
                                struct lode_replay *out, struct lode_error *err);
 
-/* How fast it goes: bytes/s at which computing goes through weights (LODE_PLAN_RAM_SHARE of the memory's
- * speed), and the disk reads while nothing is computed; seconds that a layer takes besides. */
+/* How fast it goes: bytes/s at which computing goes through weights (lode_plan_ram_pace), and the disk reads
+ * while nothing is computed; seconds that a layer takes besides, and that each takes which waits for the disk beside what its
+ * bytes do: how much longer a read takes alone than as one of many. */
 struct lode_replay_pace {
-    double ram, disk, layer;
+    double ram, disk, layer, wait;
 };
 
 /* The same in time, one token after the other: the disk reads what is asked for, all of a layer at once, each

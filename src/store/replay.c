@@ -92,7 +92,7 @@ struct replay {
     uint32_t *missing;       /* (n_used): of a step, what is waited for */
     struct chances *chances; /* (n_moe, LODE_TRACE_WHENS); NULL: nothing is guessed */
     struct replay_disk disk;
-    double ram, layer;       /* of the pace; ram 0: computing takes no time */
+    double ram, layer, wait; /* of the pace; ram 0: computing takes no time */
     struct lode_replay *out;
 };
 
@@ -303,6 +303,8 @@ static int replay_step(struct replay *r, size_t token, uint32_t i_moe, struct lo
             compute(r, each);
     }
     for (uint32_t k = 0; k < n_missing; k++) {
+        if (k == 0 && replay_disk_find(&r->disk, r->missing[k]))
+            r->disk.seconds += r->wait; /* before the disk is at its rate: nothing comes */
         wait_for(r, r->missing[k]);
         compute(r, each);
     }
@@ -352,6 +354,7 @@ int lode_trace_replay_at(const struct lode_trace *t, const char *policy, uint64_
     if (pace) {
         r.ram = pace->ram;
         r.layer = pace->layer;
+        r.wait = pace->wait;
         r.disk.rate = pace->disk;
         r.disk.rate_busy = busy_share * pace->disk;
         const double matrix = (double)t->moe_bytes[0] / MATRICES;

@@ -5,6 +5,7 @@
  */
 #include "disk.h"
 
+#include "order.h"
 #include "out.h"
 #include "progress.h"
 
@@ -19,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { THREADS = 16, PIECE = 512 << 10, LARGE_PAGE = 2 << 20 };
@@ -65,6 +67,25 @@ static void *read_pieces(void *user) {
     return NULL;
 }
 
+/* Seconds of a piece while no other is read, each after a moment's rest as a layer's computing leaves it: the median;
+ * 0 where it cannot be read. */
+static double time_alone(const struct reading *r) {
+    enum { TIMES = 31 };
+    const struct timespec rest = {.tv_nsec = 300000};
+    double took[TIMES];
+    for (int i = 0; i < TIMES; i++) {
+        nanosleep(&rest, NULL);
+        const double start = clock_now();
+        /* apart, so that nothing reads ahead, and not at places that are read in a moment again */
+        const uint64_t piece = (uint64_t)(2 * i + 1) * r->n_pieces / (2 * TIMES);
+        if (pread(r->fd, r->room, PIECE, (off_t)(piece * PIECE)) < 0)
+            return 0;
+        took[i] = clock_now() - start;
+    }
+    qsort(took, TIMES, sizeof *took, order_doubles);
+    return took[TIMES / 2];
+}
+
 static int measure(struct disk_speed *out, int fd, uint64_t size, const char *where, double seconds,
                    struct lode_error *err) {
     pthread_t threads[THREADS];
@@ -78,6 +99,7 @@ static int measure(struct disk_speed *out, int fd, uint64_t size, const char *wh
     madvise(room, (size_t)THREADS * PIECE, MADV_HUGEPAGE);
     memset(room, 1, (size_t)THREADS * PIECE); /* before the clock runs */
     r.room = room;
+    const double alone = time_alone(&r);
     const double start = clock_now();
     r.until = start + seconds;
     while (n < THREADS && !pthread_create(&threads[n], NULL, read_pieces, &r))
@@ -88,6 +110,8 @@ static int measure(struct disk_speed *out, int fd, uint64_t size, const char *wh
     out->seconds = clock_now() - start;
     out->bytes = atomic_load(&r.bytes);
     out->bytes_per_second = (double)out->bytes / out->seconds;
+    const double among = PIECE / out->bytes_per_second;
+    out->alone = out->bytes && alone > among ? alone - among : 0;
     const int cause = n ? atomic_load(&r.cause) : EAGAIN;
     return cause ? tool_fail(err, LODE_ERR_IO, where, "cannot be read: %s", strerror(cause)) : 0;
 }

@@ -8,6 +8,7 @@
 
 struct disk_speed {
     double bytes_per_second;
+    double alone; /* seconds by which a read takes longer when there is no other */
     uint64_t bytes; /* that were read */
     double seconds;
     const char *filesystem; /* "ext4", ...; "" where the name is not known */

@@ -78,16 +78,16 @@ static void find_largest(const char *dir, char path[4096], off_t *size) {
         closedir(d);
 }
 
-/* Bytes/s of the disk that the model lies on; 0: not known. */
-static double measure_disk(const char *model) {
-    struct disk_speed d = {0};
+/* Of the disk that the model lies on; zeros: not known. */
+static struct disk_speed measure_disk(const char *model) {
+    struct disk_speed d;
     struct lode_error why;
     struct stat st;
     char path[4096] = "";
     off_t size = 0;
     if (!stat(model, &st) && S_ISDIR(st.st_mode))
         find_largest(model, path, &size);
-    return disk_measure_file(&d, *path ? path : model, 0.6, &why) < 0 ? 0 : d.bytes_per_second;
+    return disk_measure_file(&d, *path ? path : model, 0.6, &why) < 0 ? (struct disk_speed){0} : d;
 }
 
 /* Where the model's GPU, if it has any, is not known otherwise. */
@@ -100,7 +100,8 @@ static void measure_gpu(struct lode_budget *b, const struct lode_model *m, const
     b->bus_speed = bus;
 }
 
-static int measure(struct lode_budget *b, const struct lode_model *m, const struct opts *o,
+/* *alone: what a lone read of the disk takes longer; 0: not known. */
+static int measure(struct lode_budget *b, double *alone, const struct lode_model *m, const struct opts *o,
                    struct lode_error *err) {
     b->ram_speed = (double)o->ram_speed;
     b->disk_speed = (double)o->disk;
@@ -115,8 +116,11 @@ static int measure(struct lode_budget *b, const struct lode_model *m, const stru
         b->multiply_speed = lode_model_multiply_bandwidth(m, (uint32_t)o->load.threads, err);
     if (b->multiply_speed < 0)
         return (int)b->multiply_speed;
-    if (!o->disk)
-        b->disk_speed = measure_disk(lode_model_info(m)->path);
+    if (!o->disk) {
+        const struct disk_speed d = measure_disk(lode_model_info(m)->path);
+        b->disk_speed = d.bytes_per_second;
+        *alone = d.alone;
+    }
     b->fork_time = lode_machine_fork_time((uint32_t)o->load.threads, err);
     if (b->fork_time < 0)
         return (int)b->fork_time;
@@ -153,13 +157,13 @@ struct routes {
 static double rate_of(const struct lode_replay *r) { return r->uses ? (double)r->hits / (double)r->uses : 0; }
 
 static int replay_routes(struct routes *out, const struct lode_trace *t, const struct lode_placement *p,
-                         const struct lode_budget *b, struct lode_error *err) {
+                         const struct lode_budget *b, double alone, struct lode_error *err) {
     struct lode_replay r, ahead, computed;
     /* sizes on disk may be padded: the same share */
     const double share = (double)p->expert_cache / (double)p->experts_size;
     const uint64_t all = lode_trace_bytes(t), capacity = (uint64_t)(share * (double)all);
     const struct lode_replay_pace pace = {.ram = lode_plan_ram_pace(b), .disk = b->disk_speed,
-                                          .layer = p->forks * b->fork_time / p->n_layers};
+                                          .layer = p->forks * b->fork_time / p->n_layers, .wait = alone};
     int rc = lode_trace_replay_at(t, NULL, capacity, &pace, false, &r, err);
     rc = rc < 0 ? rc : lode_trace_replay_at(t, NULL, capacity, &pace, true, &ahead, err);
     /* a disk that takes no time leaves computing */
@@ -351,6 +355,7 @@ int verb_plan(int argc, char **argv) {
     struct lode_trace *t = NULL;
     struct lode_placement p = {0};
     struct routes routes = {0};
+    double alone = 0;
     say_unused(&o.load);
     o.load.parallel = (uint32_t)o.parallel;
     const struct lode_session_opts so = load_session_opts(&o.load);
@@ -360,10 +365,10 @@ int verb_plan(int argc, char **argv) {
         rc = trace_open(&t, o.trace, &err);
     if (rc == 0 && t)
         rc = check_trace(t, m, o.trace, &err);
-    rc = rc < 0 ? rc : measure(&b, m, &o, &err);
+    rc = rc < 0 ? rc : measure(&b, &alone, m, &o, &err);
     rc = rc < 0 ? rc : lode_plan_place(m, &so, &b, &p, &err);
     if (rc == 0 && t && p.expert_cache && p.fits) {
-        rc = replay_routes(&routes, t, &p, &b, &err);
+        rc = replay_routes(&routes, t, &p, &b, alone, &err);
         b.hit_rate = routes.hit_rate;
         b.waits = routes.waits;
         rc = rc < 0 ? rc : lode_plan_place(m, &so, &b, &p, &err);

@@ -56,6 +56,7 @@ enum { MAX_POLICIES = 16 };
 
 struct speeds {
     double disk, ram; /* bytes/s */
+    double alone;     /* seconds by which a lone read of the disk takes longer */
 };
 
 static double tokens_per_second(const struct lode_replay *r) { return (double)r->tokens / r->seconds; }
@@ -161,6 +162,7 @@ static int measure(struct speeds *v, const struct opts *o, struct lode_error *er
     if (!o->disk && disk_measure_dir(&d, ".", 1.0, &why) < 0)
         return tool_fail(err, why.code, "--disk-speed", "name it (like 2G), it cannot be measured: %s: %s", why.where, why.text);
     v->disk = d.bytes_per_second;
+    v->alone = d.alone;
     return 0;
 }
 
@@ -209,7 +211,7 @@ static int show(const struct opts *o, const char *path, struct speeds *v, bool f
                out_plain(stdout), s->name, *s->name ? ", " : "", lode_trace_n_tokens(t), s->n_used,
                s->n_experts, format_bytes((double)lode_trace_bytes(t), bytes));
     }
-    const struct lode_replay_pace pace = {.ram = LODE_PLAN_RAM_SHARE * v->ram, .disk = v->disk};
+    const struct lode_replay_pace pace = {.ram = LODE_PLAN_RAM_SHARE * v->ram, .disk = v->disk, .wait = v->alone};
     size_t n_shown = 0;
     for (size_t k = 0; rc == 0 && k < o->sizes.n; k++) {
         const uint64_t capacity = arg_share_of(&o->sizes.v[k], lode_trace_bytes(t));

@@ -274,6 +274,12 @@ static void time_passes(void **state) {
     assert_int_equal(r.hits, 0);
     assert_int_equal(r.bytes_read, TURNS * ONE);
     near(r.seconds, TURNS * (0.3 + 0.1 + 0.1)); /* reading in 0.1 s, and nothing hides it */
+    const struct lode_replay_pace slow_to_start = {.ram = 1000, .disk = 1000, .wait = 0.05};
+    struct lode_replay waits;
+    assert_int_equal(lode_trace_replay_at(t, "lru", 2 * ONE, &slow_to_start, false, &waits, &err), 0);
+    near(waits.seconds, r.seconds + TURNS * 0.05);
+    assert_int_equal(lode_trace_replay_at(t, "lru", 2 * ONE, &slow_to_start, true, &waits, &err), 0);
+    near(waits.seconds, TURNS * 0.4); /* what was guessed is there */
 
     /* Guessed when the layer begins: read in 0.1 / 0.7 s of its 0.2. */
     r = replayed(t, 2 * ONE, 1000, true);
