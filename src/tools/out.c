@@ -125,6 +125,25 @@ int tool_report(const struct lode_error *err) {
     return 1;
 }
 
+/* By its first bytes: GGUF's magic, or a size and the JSON of that size as safetensors begin. */
+static bool is_model(const char *path, const struct stat *st) {
+    unsigned char head[9] = {0};
+    uint64_t size;
+    const int fd = S_ISREG(st->st_mode) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return false;
+    const bool whole = read(fd, head, sizeof head) == sizeof head;
+    close(fd);
+    memcpy(&size, head, sizeof size);
+    return whole && (memcmp(head, "GGUF", 4) == 0 || (head[8] == '{' && size && size <= (uint64_t)st->st_size - 8));
+}
+
+/* A flag's argument left out makes of the model the file to write; it took hours to come. */
+static int keep_model(const char *path, const struct stat *st, struct lode_error *err) {
+    return is_model(path, st) ? tool_fail(err, LODE_ERR_ARG, path, "is a model, and would be written over: name another file")
+                              : 0;
+}
+
 int out_may_write(const char *path, struct lode_error *err) {
     struct stat st;
     char dir[4096];
@@ -139,13 +158,16 @@ int out_may_write(const char *path, struct lode_error *err) {
         return tool_fail(err, LODE_ERR_ARG, path, "the file name is too long");
     if (access(there ? path : dir, there ? W_OK : W_OK | X_OK) < 0)
         return tool_fail(err, LODE_ERR_IO, path, "cannot be written: %s", strerror(errno));
-    return 0;
+    return there ? keep_model(path, &st, err) : 0;
 }
 
 int outfile_open(struct outfile *o, const char *path, struct lode_error *err) {
     struct stat st;
     *o = (struct outfile){.path = path};
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+    const bool there = stat(path, &st) == 0;
+    if (there && keep_model(path, &st, err) < 0)
+        return LODE_ERR_ARG;
+    if (there && !S_ISREG(st.st_mode)) {
         if (S_ISDIR(st.st_mode))
             return tool_fail(err, LODE_ERR_IO, path, "is a directory, not a file to write to");
         o->f = fopen(path, "wb");

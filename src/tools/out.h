@@ -6,7 +6,7 @@
  *
  * An output file is written beside its target and renamed when complete (outfile_*): a failure or
  * an interrupt leaves what was there before.  Targets that are not regular files (/dev/stdout,
- * pipes) are written directly.
+ * pipes) are written directly.  What is a model stays one: it is refused as a target.
  */
 #ifndef LODE_TOOLS_OUT_H
 #define LODE_TOOLS_OUT_H
@@ -45,7 +45,7 @@ int tool_report(const struct lode_error *err);
 int tool_left_out(const char *verb, const char *library);
 
 /* Whether a file could be made or replaced there, asked before work whose result it takes; made by others or by
- * later, as the profile, a trace, a list of hot experts. */
+ * later, as the profile, a trace, a list of hot experts.  A model is never written over. */
 int out_may_write(const char *path, struct lode_error *err);
 
 struct outfile {

@@ -50,7 +50,7 @@ static const struct arg_spec spec = {
     .usage = "MODEL [--ram SIZE] [--vram SIZE] [-c N] [flags]",
     .brief = "what of a model would live where, and how fast it would be",
     .about =
-        "Reads the model's headers and nothing else, measures the memory and the disk for a moment,\n"
+        "Reads the model's headers and nothing else, measures memory, products and disk for a moment,\n"
         "and shows what would live in VRAM, RAM and on disk, what a token reads from each, and the\n"
         "tokens/s that follow.  The same count decides when run, serve, bench or logits load a model\n"
         "with these flags.  What does not fit is said with numbers and what would make it fit; the\n"

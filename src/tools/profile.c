@@ -112,6 +112,10 @@ int profile_begin(struct profile **out, const struct lode_model *m, const struct
         const int rc = files[i] ? out_may_write(files[i], err) : 0;
         if (rc < 0)
             return rc;
+        for (size_t j = 0; files[i] && j < i; j++)
+            if (files[j] && !strcmp(files[i], files[j]))
+                return tool_fail(err, LODE_ERR_ARG, files[i], "is named for two of --profile-json, --profile-tokens and "
+                                 "--hot-experts: each needs its own");
     }
     struct profile *p = calloc(1, sizeof *p);
     if (!p)

@@ -223,7 +223,8 @@ static int serve(const struct opts *o, struct serve_models *models, struct lode_
         .user = &s,
     };
     serve_models_fill(models, &s);
-    int rc = catch_signals(err);
+    int rc = o->log_file ? out_may_write(o->log_file, err) : 0;
+    rc = rc < 0 ? rc : catch_signals(err);
     s.control_fd = control_pipe[0];
     if (rc == 0)
         rc = read_tls(o, &tls_key, &tls_cert, err);

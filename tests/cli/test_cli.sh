@@ -126,6 +126,18 @@ run 0 trace replay --help; [ "$(grep -c '^$' out)" -gt 3 ]; check $? 'no empty l
 # what cannot be written is said before the work
 run 1 trace record "$model" -p hello -o no/such/x.trace; complains 'no/such/x.trace'; one_sentence
 run 1 trace synth no/such/x.trace; complains 'no/such/x.trace'; one_sentence
+# and what would be lost by it
+cp "$model" kept.gguf
+printf '\2\0\0\0\0\0\0\0{}' >kept.safetensors; cp kept.safetensors same.safetensors
+for flag in -o --profile-json --profile-tokens --hot-experts; do
+    run 1 logits kept.gguf --ids 1 $flag kept.gguf; complains 'kept.gguf: is a model'; quiet out
+    run 1 logits "$model" --ids 1 $flag kept.safetensors; complains 'is a model'; quiet out
+done
+run 1 trace record kept.gguf -p hello -o kept.gguf; complains 'is a model'
+run 1 trace synth kept.gguf; complains 'is a model'; one_sentence
+run 1 serve kept.gguf --port 0 --log-file kept.gguf; complains 'is a model'
+cmp -s "$model" kept.gguf && cmp -s same.safetensors kept.safetensors; check $? 'a model was written over'
+run 1 logits "$model" --ids 1 --profile-json p --profile-tokens p; complains 'each needs its own'; quiet out
 run 1 logits "$model" --ids 1 --profile-json ''; complains 'name is empty'; quiet out
 run 1 logits "$model" --ids 1 --profile-json no/such/x.json; complains 'no/such/x.json'; quiet out
 run 1 trace synth x.trace --tokens 16m --layers 4096 --used 128; complains 'MiB are free'; one_sentence
