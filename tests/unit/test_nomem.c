@@ -108,11 +108,39 @@ static bool attempt(const char *path, uint64_t n, bool persistent, const struct 
     return s.failed != 0;
 }
 
+static void path_of(char path[1024], const char *name) {
+    const char *tests = getenv("LODE_TESTS");
+    snprintf(path, 1024, "%s/data/%s/model.gguf", tests ? tests : "tests", name);
+}
+
+/* What a plan measures of a model's products. */
+static void test_products(void **state) {
+    char path[1024];
+    struct lode_model *m;
+    struct lode_error err = {0};
+    path_of(path, *state);
+    assert_int_equal(lode_model_open(&m, path, NULL, &err), 0);
+    for (uint64_t n = 1;; n++) {
+        failmalloc_start(n, false);
+        const double speed = lode_model_multiply_bandwidth(m, 2, &err);
+        const struct failmalloc_stats s = failmalloc_stop();
+        assert_int_equal(s.live, 0);
+        if (s.failed == 0) {
+            assert_true(speed > 1e5 && speed < 1e13);
+            break;
+        }
+        assert_true(speed > 0 || (err.code == (int)speed && err.text[0]));
+    }
+    lode_model_free(m);
+    const struct lode_budget slow = {.ram_speed = 10e9, .multiply_speed = 100e9}, few = {.ram_speed = 100e9, .multiply_speed = 10e9};
+    assert_true(lode_plan_ram_pace(&slow) == LODE_PLAN_RAM_SHARE * 10e9);
+    assert_true(lode_plan_ram_pace(&few) == LODE_PLAN_MULTIPLY_SHARE * 10e9);
+    assert_true(lode_plan_ram_pace(&(struct lode_budget){.ram_speed = 10e9}) == LODE_PLAN_RAM_SHARE * 10e9);
+}
+
 static void test_every_allocation(void **state) {
     char path[1024];
-    const char *tests = getenv("LODE_TESTS");
-    snprintf(path, sizeof path, "%s/data/%s/model.gguf", tests ? tests : "tests",
-             (const char *)*state);
+    path_of(path, *state);
     struct outcome want;
     struct lode_error err = {0};
     const int rc = generate(path, &want, &err); /* and whatever libraries set up once */
@@ -142,6 +170,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_every_allocation, "arch/phi3_longrope"),
         cmocka_unit_test_prestate(test_every_allocation, "arch/qwen3_5"),
         cmocka_unit_test_prestate(test_every_allocation, "quant/llama-256-Q4_K_M"),
+        cmocka_unit_test_prestate(test_products, "quant/llama-256-Q4_K_M"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
