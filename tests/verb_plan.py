@@ -195,6 +195,11 @@ def refusals():
     check('refused run', r.returncode == 1 and re.search(
         rb'--ram: there are 21.0 MB; all of the model in memory takes .* MB with a context of \d+, and --ram \d+M is the '
         rb'least for these settings, with layers read from the disk as they are used: \d+ MiB more', r.stderr), r.stderr)
+    mixture = os.path.join(MODELS, 'moe', 'moe-Q4_K_M.gguf')
+    r = run('logits', mixture, '--ids', '1', '-c', '256', '-b', '64', '--ram', '12M')
+    whole = plan(mixture, '-c', '256', '-b', '64')[1]['ram']['size'] / 1e6
+    said = float(re.search(rb'in memory takes ([\d.]+) MB', r.stderr)[1])
+    check('what all takes, experts too', r.returncode == 1 and abs(said / whole - 1) < 0.05, (said, whole))
     least = p['advice'].split()[1]
     check('the least that is said is enough', plan(model, '--ram', least, '-c', '2048')[0] == 0)
     below = '%dM' % (int(least[:-1]) - 3)

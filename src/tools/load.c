@@ -169,6 +169,11 @@ int load_open(struct lode_model **out, const struct load_opts *o, struct lode_er
     return 0;
 }
 
+/* Bytes with nothing streamed, as far as the host has it. */
+static double all_in_memory(const struct lode_placement *p) {
+    return (double)p->size[LODE_RUNG_RAM] + (double)p->size[LODE_RUNG_DISK];
+}
+
 static int refuse(const struct lode_placement *p, struct lode_error *err) {
     char need[32], have[32];
     const int first = (int)strcspn(p->advice, "\n");
@@ -176,7 +181,7 @@ static int refuse(const struct lode_placement *p, struct lode_error *err) {
                      "there are %s; all of the model in memory takes %s with a context of %u, and %.*s "
                      "(lode plan shows more)",
                      format_bytes((double)p->budget[LODE_RUNG_RAM], have),
-                     format_bytes((double)p->size[LODE_RUNG_RAM], need), p->ctx, first, p->advice);
+                     format_bytes(all_in_memory(p), need), p->ctx, first, p->advice);
 }
 
 /* What is chosen is said where anything was, and with --fit always. */
@@ -228,7 +233,7 @@ static void say_plan(const struct load_opts *o, const struct lode_model *m, cons
     else if (!p->fits)
         fprintf(stderr, "lode: note: %s are needed and %s are free: what does not fit will be read "
                         "again and again (lode plan)\n",
-                format_bytes((double)p->size[LODE_RUNG_RAM], a),
+                format_bytes(all_in_memory(p), a),
                 format_bytes((double)p->budget[LODE_RUNG_RAM], b));
 }
 
