@@ -13,9 +13,12 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SUFFIX ".lode-part"
+
+enum { PATIENCE = 200 /* looks, 10 ms apart */ };
 
 static int fail_errno(struct lode_error *err, const char *path, int cause) {
     return lode_fail(err, LODE_ERR_IO, path, "it cannot be written: %s", strerror(cause));
@@ -38,10 +41,11 @@ static int name_files(struct lode_out_file *f, const char *path, struct lode_err
     return 0;
 }
 
-/* Opens and locks the temporary.  The process that held the lock may have renamed or removed the
- * file meanwhile: then the name leads elsewhere now, and it is tried again. */
-static int open_locked(struct lode_out_file *f, struct lode_error *err) {
-    for (int tries = 0; tries < 8; tries++) {
+/* Opens and locks the temporary, and looks so many times, 10 ms apart, where another process holds it.  That one may
+ * have renamed or removed the file meanwhile: then the name leads elsewhere now, and it is tried again. */
+static int open_locked(struct lode_out_file *f, int patience, struct lode_error *err) {
+    const struct timespec moment = {.tv_nsec = 10000000};
+    for (int tries = 0; tries < 8 + patience; tries++) {
         struct stat mine, there;
         f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (f->fd < 0)
@@ -49,6 +53,10 @@ static int open_locked(struct lode_out_file *f, struct lode_error *err) {
         if (flock(f->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
             close(f->fd);
             f->fd = -1;
+            if (tries < patience) {
+                nanosleep(&moment, NULL);
+                continue;
+            }
             return lode_fail(err, LODE_ERR_IO, f->path,
                              "another process is writing it now (%s is locked)", f->temporary);
         }
@@ -85,8 +93,7 @@ static int reserve(struct lode_out_file *f, uint64_t size, struct lode_error *er
     return 0;
 }
 
-int lode_out_open(struct lode_out_file *f, const char *path, uint64_t size,
-                  struct lode_error *err) {
+static int open_out(struct lode_out_file *f, const char *path, uint64_t size, int patience, struct lode_error *err) {
     struct stat st;
     *f = (struct lode_out_file){.fd = -1};
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
@@ -101,7 +108,7 @@ int lode_out_open(struct lode_out_file *f, const char *path, uint64_t size,
                          size);
     int rc = name_files(f, path, err);
     if (rc == 0)
-        rc = open_locked(f, err);
+        rc = open_locked(f, patience, err);
     if (rc == 0 && ftruncate(f->fd, 0) < 0) /* what an earlier run left */
         rc = fail_errno(err, f->path, errno);
     if (rc == 0)
@@ -109,6 +116,10 @@ int lode_out_open(struct lode_out_file *f, const char *path, uint64_t size,
     if (rc < 0)
         lode_out_abandon(f);
     return rc;
+}
+
+int lode_out_open(struct lode_out_file *f, const char *path, uint64_t size, struct lode_error *err) {
+    return open_out(f, path, size, 0, err);
 }
 
 int lode_out_write(struct lode_out_file *f, const void *data, size_t n, struct lode_error *err) {
@@ -180,7 +191,7 @@ void lode_out_abandon(struct lode_out_file *f) {
 
 int lode_out_whole(const char *path, const void *data, size_t n, struct lode_error *err) {
     struct lode_out_file f;
-    int rc = lode_out_open(&f, path, n, err);
+    int rc = open_out(&f, path, n, PATIENCE, err);
     if (rc == 0)
         rc = lode_out_write(&f, data, n, err);
     if (rc == 0)

@@ -36,7 +36,8 @@ int lode_out_write(struct lode_out_file *f, const void *data, size_t n, struct l
 /* To the disk, then into its place, and the directory's entry to the disk too. */
 int lode_out_commit(struct lode_out_file *f, struct lode_error *err);
 void lode_out_abandon(struct lode_out_file *f);
-/* All of a file whose bytes are there. */
+/* All of a file whose bytes are there.  Another process that writes it as well is waited for, for two seconds: what
+ * is small is soon written, and the later one stays. */
 int lode_out_whole(const char *path, const void *data, size_t n, struct lode_error *err);
 
 #endif

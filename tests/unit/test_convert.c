@@ -1,6 +1,7 @@
 /* Writing GGUF files and converting: what is written is what the parser reads; pieces of any size;
  * the file is there whole or not at all; and every allocation may fail. */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -140,6 +141,34 @@ static void refusals(void **state) {
 }
 
 /* ---- complete or absent ---- */
+
+static void *commit_later(void *f) {
+    usleep(50000);
+    lode_out_write(f, "first", 5, NULL);
+    return (void *)(intptr_t)lode_out_commit(f, NULL);
+}
+
+static void the_later_of_two_stays(void **state) {
+    (void)state;
+    char *path = tmp_path("two"), back[16] = "";
+    struct lode_out_file f;
+    struct lode_error err;
+    pthread_t other;
+    void *rc;
+    assert_int_equal(lode_out_open(&f, path, 0, &err), 0);
+    assert_int_equal(pthread_create(&other, NULL, commit_later, &f), 0);
+    assert_int_equal(lode_out_whole(path, "second", 6, &err), 0); /* waits */
+    pthread_join(other, &rc);
+    assert_null(rc);
+    lode_out_abandon(&f);
+    FILE *in = fopen(path, "rb");
+    assert_non_null(in);
+    assert_int_equal(fread(back, 1, sizeof back, in), 6);
+    fclose(in);
+    assert_string_equal(back, "second");
+    unlink(path);
+    free(path);
+}
 
 static void whole_or_not_at_all(void **state) {
     (void)state;
@@ -331,6 +360,7 @@ int main(void) {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(refusals),
         cmocka_unit_test(whole_or_not_at_all),
+        cmocka_unit_test(the_later_of_two_stays),
         cmocka_unit_test(bad_numbers_and_cancelling),
         cmocka_unit_test(each_allocation_may_fail),
         cmocka_unit_test(tokenizers_without_memory),
