@@ -100,8 +100,8 @@ LODE_API int lode_trace_replay(const struct lode_trace *t, const char *policy, u
                                struct lode_replay *out, struct lode_error *err);
 
 /* How fast it goes: bytes/s at which computing goes through weights (lode_plan_ram_pace), and the disk reads
- * while nothing is computed; seconds that a layer takes besides, and that each takes which waits for the disk beside what its
- * bytes do: how much longer a read takes alone than as one of many. */
+ * while nothing is computed; seconds that a layer takes besides, and that each takes which waits for the disk beside
+ * what its bytes do: how much longer a read takes alone than as one of many. */
 struct lode_replay_pace {
     double ram, disk, layer, wait;
 };

@@ -140,8 +140,9 @@ static bool is_model(const char *path, const struct stat *st) {
 
 /* A flag's argument left out makes of the model the file to write; it took hours to come. */
 static int keep_model(const char *path, const struct stat *st, struct lode_error *err) {
-    return is_model(path, st) ? tool_fail(err, LODE_ERR_ARG, path, "is a model, and would be written over: name another file")
-                              : 0;
+    if (!is_model(path, st))
+        return 0;
+    return tool_fail(err, LODE_ERR_ARG, path, "is a model, and would be written over: name another file");
 }
 
 int out_may_write(const char *path, struct lode_error *err) {
