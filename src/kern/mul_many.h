@@ -5,8 +5,8 @@
 struct sides {
     char none;
 };
-INLINE size_t most_run(struct shape s, size_t n_blocks) {
-    (void)s;
+INLINE size_t most_run(struct shape s, size_t n_blocks, size_t n_x) {
+    (void)s, (void)n_x;
     return n_blocks;
 }
 INLINE void make_sides(struct sides *sides, struct shape s, const uint8_t *x, size_t x_stride, size_t n_x,

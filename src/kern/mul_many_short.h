@@ -137,7 +137,7 @@ INLINE void make_sides(struct sides *sides, struct shape s, const uint8_t *x, si
     /* a column's sides lie in one set of the nearest cache: all columns of a block, then those of the next */
     for (size_t b = 0; b < n_blocks; b++)
         for (size_t j = 0; j < n_x; j++)
-            side_of(&sides->at[b][j], s, (const struct lode_block_a256 *)(x + j * x_stride) + b);
+            side_of(&sides->at[b * n_x + j], s, (const struct lode_block_a256 *)(x + j * x_stride) + b);
 }
 
 INLINE void finish_head(struct shape s, struct block256 *b) {
@@ -244,7 +244,7 @@ INLINE void wide256(size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
 
 INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
     for (size_t b = from; b < to; b++, x += sizeof(struct lode_block_a256)) {
-        const struct side *side = sides->at[b - from];
+        const struct side *side = sides->at + (b - from) * n_x;
         struct block256 block[V_TILES];
         for (int t = 0; t < V_TILES; t++) {
             prefetch_next(r[t].p[0] + next + LANES * b * size, LANES * size, next);

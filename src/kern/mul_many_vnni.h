@@ -52,7 +52,7 @@ INLINE void make_sides(struct sides *sides, struct shape s, const uint8_t *x, si
         return;
     for (size_t j = 0; j < n_x; j++, x += x_stride)
         for (size_t b = 0; b < n_blocks; b++)
-            side_of(&sides->at[b][j], s, (const struct lode_block_a256 *)x + b);
+            side_of(&sides->at[b * n_x + j], s, (const struct lode_block_a256 *)x + b);
 }
 
 /* Groups are taken in pairs: of 32 numbers the first and third, second and fourth of each four, as
@@ -162,7 +162,7 @@ INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], si
 
 INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
     for (size_t b = from; b < to; b++, x += sizeof(struct lode_block_a256)) {
-        const struct side *side = sides->at[b - from];
+        const struct side *side = sides->at + (b - from) * n_x;
         struct block256 block[V_TILES];
         UNROLL_CLANG
         for (int t = 0; t < V_TILES; t++) {

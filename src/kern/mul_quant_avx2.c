@@ -49,4 +49,36 @@ INLINE V v_add_quads(const V v[4]) {
     return (V)_mm256_add_epi16(_mm256_unpacklo_epi64(sum[0], sum[1]), _mm256_unpackhi_epi64(sum[0], sum[1]));
 }
 
+INLINE V v_widen8(const uint8_t x[8]) {
+    return (V)_mm256_broadcastsi128_si256(_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)x)));
+}
+
+INLINE V v_even_odd8(const int8_t x[16]) {
+    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    return (V)_mm256_cvtepi8_epi16(_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)x), order));
+}
+
+INLINE V v_even_odd16(V v) {
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    return (V)_mm256_permute4x64_epi64(_mm256_shuffle_epi8((__m256i)v, order), 0xd8);
+}
+
+INLINE V v_spread16(V v, int n) {
+    return (V)_mm256_shuffle_epi8((__m256i)v, _mm256_set1_epi16((int16_t)(2 * n | (2 * n + 1) << 8)));
+}
+
+INLINE V v_add_rows(const V v[8]) {
+    __m256i s[4];
+    for (int i = 0; i < 4; i++) {
+        const __m256i a = (__m256i)v[i], b = (__m256i)v[i + 4];
+        s[i] = _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
+    }
+    __m256i t[2];
+    for (int i = 0; i < 2; i++)
+        t[i] = _mm256_add_epi32(_mm256_unpacklo_epi32(s[2 * i], s[2 * i + 1]),
+                                _mm256_unpackhi_epi32(s[2 * i], s[2 * i + 1]));
+    return (V)_mm256_add_epi32(_mm256_unpacklo_epi64(t[0], t[1]), _mm256_unpackhi_epi64(t[0], t[1]));
+}
+
 #include "kern/mul_tile.h"

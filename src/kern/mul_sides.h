@@ -7,12 +7,14 @@
  *                     times m, and fit: whether all fit 16 bits
  *   struct block256   of a tile: head, and mn[4], its minima of groups of 32 in pairs of int16 */
 
-#define RUN256 8 /* blocks for which they lie ready */
+/* They lie ready for 8 blocks of CHUNK columns, or more of fewer: n_x of each block.  A few columns have them of whole
+ * rows then, so that the tiles are read from end to end, as prefetch_next asks for them. */
+#define SIDES (8 * CHUNK)
 struct sides {
-    struct side at[RUN256][CHUNK];
+    struct side at[SIDES];
 };
-INLINE size_t most_run(struct shape s, size_t n_blocks) {
-    return s.groups && n_blocks > RUN256 ? RUN256 : n_blocks;
+INLINE size_t most_run(struct shape s, size_t n_blocks, size_t n_x) {
+    return s.groups && n_blocks > SIDES / n_x ? SIDES / n_x : n_blocks;
 }
 
 /* sums[t][.. n_x] after the minima of one more block of each tile.  In a loop of their own they stay in registers. */

@@ -23,7 +23,7 @@
  *   KERN(name)                      name##_ISA
  *   LANES, V_WIDE_BIAS              rows of a tile; see above
  *   V_COLUMNS, V_TILES              how many of each are multiplied at once
- *   V_WIDE_COLUMNS                  if it exists: mul_many_short.h, and what that needs
+ *   V_WIDE_COLUMNS                  if it exists: mul_many_short.h and mul_one_rows.h, and what these need
  *   V_FEW_256                       see most_few
  *   V_NEAR_TILE                     see prefetch_next; may be missing: the first level is large
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80: zero
@@ -287,10 +287,12 @@ struct run32 {
 
 #define ONE_32 one32
 #ifdef V_WIDE_COLUMNS
+#include "kern/mul_one_rows.h"
 #define ONE_256(s, ...)                                                                            \
-    ((s).groups != 8 ? one256(s, __VA_ARGS__)                                                      \
-     : (s).wide      ? one_wide256(s, __VA_ARGS__)                                                 \
-                     : one_short256(s, __VA_ARGS__))
+    ((s).top == 63     ? one_rows256(s, __VA_ARGS__)                                               \
+     : (s).groups != 8 ? one256(s, __VA_ARGS__)                                                    \
+     : (s).wide        ? one_wide256(s, __VA_ARGS__)                                               \
+                       : one_short256(s, __VA_ARGS__))
 #else
 #define ONE_256 one256
 #endif
@@ -349,7 +351,7 @@ struct product {
 static void mul_many(const struct product *p, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w,
                      const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
     const size_t size = p->s.groups ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
-    const size_t n_blocks = k / (p->s.groups ? 256 : 32), run = most_run(p->s, n_blocks);
+    const size_t n_blocks = k / (p->s.groups ? 256 : 32), run = most_run(p->s, n_blocks, n_x);
     size_t from = 0;
     do { /* once if k is 0 */
         const size_t to = n_blocks - from < run ? n_blocks : from + run;

@@ -164,6 +164,9 @@ static void check_mul(struct kc *t, enum lode_dtype type, exact_row *exact_of) {
     /* more columns than a kernel takes at once (mul_tile.h: 128) */
     KC_EACH(n_x, many_columns)
         check_shape(t, type, exact_of, 1 + kc_below(t, 40), n_x, block * 2, BLOCKS_FINITE);
+    /* and of more blocks than lie ready for so many (mul_sides.h: 1,024 by all columns) */
+    check_shape(t, type, exact_of, 18, 128, block * 9, BLOCKS_FINITE);
+    check_shape(t, type, exact_of, 18, 101, block * 11, BLOCKS_FINITE);
 
     /* Weights far larger than the caches: what decoding does.  Then prompts. */
     const size_t k = 4096, rows = 1 << 14;
