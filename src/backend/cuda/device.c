@@ -413,7 +413,7 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
                            c->kernels.gemv_a32, c->kernels.gemv_a256, c->kernels.gemv_only_q8_0,
                            c->kernels.gemv_only_q4_k, c->kernels.gemv_only_q5_k, c->kernels.attention_walk,
                            c->kernels.attention_page, c->kernels.attention_tile, c->kernels.attention_large,
-                           c->kernels.attention_large_32,
+                           c->kernels.attention_large_32, c->kernels.decode_1, c->kernels.decode_2, c->kernels.decode_4, c->kernels.decode_8,
                            c->kernels.walk_f16_1, c->kernels.walk_f16_2, c->kernels.walk_f16_4, c->kernels.walk_f16_8,
                            c->kernels.walk_bf16_1, c->kernels.walk_bf16_2, c->kernels.walk_bf16_4, c->kernels.walk_bf16_8,
                            c->kernels.walk_q8_0_1, c->kernels.walk_q8_0_2, c->kernels.walk_q8_0_4, c->kernels.walk_q8_0_8,

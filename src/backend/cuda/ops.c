@@ -310,9 +310,11 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
         const int i = decode_heads(group, pages, (uint32_t)o->r->c->multiprocessors);
         const uint32_t heads = 1u << i;
         void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
-        LODE_TRY(lode_cuda_run_kernel(
-            o, kernel[i], a->n_kv_heads * ((group + heads - 1) / heads), rows, a->max_pages, 128,
-            (heads + 1) * 4 * a->head_dim + LODE_KV_PAGE * 2 * a->head_dim_v, &d));
+        const uint32_t values = (heads + 1) * 4 * a->head_dim + LODE_KV_PAGE * 2 * a->head_dim_v,
+                       all = values + LODE_KV_PAGE * LODE_DECODE_KEY_PITCH(a->head_dim);
+        const struct lode_cuda_page_args p = {.decode = d, .keys_here = all <= (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED};
+        LODE_TRY(lode_cuda_run_kernel(o, kernel[i], a->n_kv_heads * ((group + heads - 1) / heads), rows, a->max_pages, 128,
+                                      p.keys_here ? all : values, &p));
     }
     if (a->max_pages > 32)
         LODE_TRY(lode_cuda_run_kernel(o, k->decode_join,

@@ -4,6 +4,14 @@
 
 #include "backend/cuda/kernels/shared.h"
 
+/* decode.cu: bytes from one key to the next in shared memory, where there is room for keys (keys_here): those of four keys
+ * that threads read at once are in different banks. */
+#define LODE_DECODE_KEY_PITCH(dim) (((2 * (dim) + 127) & ~127u) + 32)
+struct lode_cuda_page_args {
+    struct lode_cuda_decode_args decode;
+    uint32_t keys_here, pad;
+};
+
 /* decode_walk.cu: blocks of a multiprocessor, warps of a block, each with its ring of slots of so many rows of
  * keys or values. */
 enum { LODE_WALK_BLOCKS = 3, LODE_WALK_WARPS = 4, LODE_WALK_SLOTS = 2, LODE_WALK_ROWS = 32 };

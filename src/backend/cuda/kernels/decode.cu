@@ -4,13 +4,16 @@
  * A block of threads takes one page of one head of keys, for as many of the query heads that share
  * it as leave work for all multiprocessors: for each of them a warp has a chain of instructions,
  * which is what a step of few pages waits for.  Two threads are a key, each with eight of the
- * sixteen lanes; values come into shared memory meanwhile. What a page gives goes to the scratch,
+ * sixteen lanes.  Keys and values are on their way to shared memory before the launch before has
+ * ended: what is in the cache was there before the step, all but the row's own key and value, which
+ * come later.  What a page gives goes to the scratch,
  * and decode_merge adds the pages up in ascending order: the largest scores so far, and with them
  * the factors, are found for 32 pages at once; what is left is a chain of one multiply and one
  * fused multiply-add a page.
  *
  * scratch: the parts, (n_rows, n_heads, max_pages, dim_v); then (max, total) of each.  With one
  * page, the result itself. */
+#include "attention_shared.h"
 #include "copies.cuh"
 #include "decode.cuh"
 
@@ -28,13 +31,13 @@ DEVICE void widen8(float y[8], uint4 v, bool half) {
     }
 }
 
-/* Scores of the page for G query heads from q on (G, dim), scaled, to s (G, PAGE). */
+/* Scores of n keys, `stride` bytes apart in either memory, for G query heads from q on (G, dim), scaled, to s (G, PAGE). */
 template <int G>
-DEVICE void score(float *s, const float *q, const struct lode_cuda_att_args &a, const struct page_of &p,
-                  const struct seen &w) {
+DEVICE void score(float *s, const float *q, const struct lode_cuda_att_args &a, const uint8_t *keys, uint32_t stride,
+                  uint32_t n, enum lode_dtype type) {
     enum { DEEP = 4 };
     const uint32_t key = threadIdx.x / 2, half = threadIdx.x % 2, dim = a.head_dim;
-    const uint8_t *k = p.k + (size_t)(key < p.n ? key : 0) * w.k_stride + 16 * half;
+    const uint8_t *k = keys + (size_t)(key < n ? key : 0) * stride + 16 * half;
     float acc[G][8] = {};
     for (uint32_t c = 0; c < dim; c += 16 * DEEP) {
         uint4 v[DEEP];
@@ -47,7 +50,7 @@ DEVICE void score(float *s, const float *q, const struct lode_cuda_att_args &a, 
             if (c + 16 * u >= dim)
                 break;
             float x[8];
-            widen8(x, v[u], w.type_k == LODE_F16);
+            widen8(x, v[u], type == LODE_F16);
 #pragma unroll
             for (int g = 0; g < G; g++) {
                 const float4 *y = (const float4 *)(q + g * dim + c + 16 * u + 8 * half);
@@ -116,27 +119,78 @@ template <> struct floats<1> { typedef float type; };
 template <> struct floats<2> { typedef float2 type; };
 template <> struct floats<4> { typedef float4 type; };
 
-/* A row of values to shared memory. */
-DEVICE void copy_values(uint8_t *v, const uint8_t *from, uint32_t stride, uint32_t j, uint32_t c,
-                        uint32_t v_size) {
-    copy_async<16>(v + j * v_size + 16 * c, from + (size_t)j * stride + 16 * c);
-}
+/* Rows in shared memory, `pitch` bytes apart. */
+struct rows_here {
+    uint8_t *at;
+    uint32_t pitch, pieces; /* of 16 bytes, of a row; as many threads have one at most */
+    /* n rows, all but row `without`. */
+    DEVICE_MEMBER void ask(const uint8_t *from, uint32_t stride, uint32_t n, uint32_t without) const {
+        const uint32_t at_once = DECODE_THREADS / pieces, c = threadIdx.x % pieces;
+        if (threadIdx.x < at_once * pieces)
+            for (uint32_t j = threadIdx.x / pieces; j < n; j += at_once)
+                if (j != without)
+                    ask_piece(from, stride, j, c);
+    }
+    DEVICE_MEMBER void ask_row(const uint8_t *from, uint32_t stride, uint32_t j) const {
+        if (threadIdx.x < pieces)
+            ask_piece(from, stride, j, threadIdx.x);
+    }
+    DEVICE_MEMBER void ask_piece(const uint8_t *from, uint32_t stride, uint32_t j, uint32_t c) const {
+        copy_async<16>(at + j * pitch + 16 * c, from + (size_t)j * stride + 16 * c);
+    }
+};
 
-/* n_q queries normed and turned; where the page is the row's own, its key and value into it: the
- * same bytes by all blocks that share the head, each of which reads its own.  k: room for a key. */
-DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, float *q, float *k, uint32_t n_q,
-                          uint32_t head, const struct page_of &p, const struct seen &w) {
-    const uint32_t warp = threadIdx.x / 32, row = blockIdx.y;
-    prepare_queries(a, q, n_q, row);
-    if (p.own < PAGE && warp == 2)
-        put_row((uint8_t *)p.v + p.own * w.v_stride, own_value(a, head, row), a.head_dim_v, w.type_v);
-    if (p.own < PAGE && warp == 3) {
-        prepare_key(a, k, head, row);
-        put_row((uint8_t *)p.k + p.own * w.k_stride, k, a.head_dim, w.type_k);
+/* A warp's row of n numbers in 16 bits to two places, the second of which may be NULL. */
+DEVICE void put_halves(uint16_t *y, uint16_t *z, const float *x, uint32_t n, bool half) {
+    for (uint32_t i = threadIdx.x % 32; i < n; i += 32) {
+        const uint16_t h = half ? f32_f16(x[i]) : f32_bf16(x[i]);
+        y[i] = h;
+        if (z)
+            z[i] = h;
     }
 }
 
-template <int G> DEVICE void decode(const struct lode_cuda_decode_args &d) {
+/* n_q queries from x on normed and turned, to q (G + 1, dim), zeros behind them, and behind G the row's key, where the page
+ * is its own: then the key and the value go into it and beside the others, the same bytes by all blocks that share the head,
+ * each of which reads its own.  A warp has a query, the key or the value by itself, so that all are read at once.
+ * keys.at NULL: not here. */
+template <int G>
+DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, const float *x, float *q, uint32_t n_q, uint32_t head,
+                          const struct page_of &p, const struct seen &w, const struct rows_here &keys,
+                          const struct rows_here &values) {
+    enum { WARPS = DECODE_THREADS / 32 };
+    const uint32_t warp = threadIdx.x / 32, row = blockIdx.y, dim = a.head_dim;
+#pragma unroll 1
+    for (uint32_t i = warp; i <= G; i += WARPS) {
+        const bool key = i == G;
+        const uint32_t pairs = key ? a.pairs_k : a.pairs_q;
+        const float *from = key ? row_at<const float>(a.k, row) + head * dim : x + i * dim;
+        float *to = q + i * dim;
+        if (key ? p.own == PAGE : i >= n_q) {
+            for (uint32_t c = threadIdx.x % 32; c < dim; c += 32)
+                to[c] = 0;
+            continue;
+        }
+        const struct turns turns = read_turns(row_at<const float2>(a.table, row), pairs);
+#pragma unroll 4
+        for (uint32_t c = threadIdx.x % 32; c < dim; c += 32)
+            to[c] = from[c];
+        __syncwarp();
+        if (key ? a.norms_k : a.norms_q)
+            norm_warp(to, dim, at<const float>(key ? a.norm_k : a.norm_q), key ? a.eps_k : a.eps_q);
+        if (pairs)
+            turn_warp(to, pairs, key ? a.kind_k : a.kind_q, turns);
+        if (key)
+            put_halves((uint16_t *)(p.k + p.own * w.k_stride), keys.at ? (uint16_t *)(keys.at + p.own * keys.pitch) : NULL,
+                       to, dim, w.type_k == LODE_F16);
+    }
+    if (p.own < PAGE && warp == WARPS - 1)
+        put_halves((uint16_t *)(p.v + p.own * w.v_stride), (uint16_t *)(values.at + p.own * values.pitch),
+                   own_value(a, head, row), a.head_dim_v, w.type_v == LODE_F16);
+}
+
+template <int G> DEVICE void decode(const struct lode_cuda_page_args &args) {
+    const struct lode_cuda_decode_args &d = args.decode;
     enum { WIDE = G < 4 ? G : 4 }; /* values that a thread adds up */
     __shared__ float s[G * PAGE], e[G * PAGE];
     __shared__ float2 ml[G];
@@ -145,40 +199,45 @@ template <int G> DEVICE void decode(const struct lode_cuda_decode_args &d) {
     const uint32_t head_k = blockIdx.x / parts, first_q = blockIdx.x % parts * G,
                    first_head = head_k * group + first_q;
     const uint32_t n_q = group - first_q < G ? group - first_q : G;
-    const uint32_t v_size = 2 * a.head_dim_v, pieces = v_size / 16;
+    const uint32_t v_size = 2 * a.head_dim_v, pitch = LODE_DECODE_KEY_PITCH(a.head_dim);
     float *q = (float *)decode_mem;                     /* (G, head_dim), and a key */
     uint8_t *v = decode_mem + (G + 1) * a.head_dim * 4; /* (PAGE, head_dim_v) as stored */
+    const struct rows_here values = {v, v_size, v_size / 16},
+                           keys = {args.keys_here ? v + PAGE * v_size : NULL, pitch, a.head_dim / 8};
     let_next_come();
     /* the step was there before the first launch: its places can be found while the last one runs
      */
     const struct seen w = seen_by(a, row, head_k);
     const bool here = blockIdx.z < w.n_pages;
     struct page_of p;
-    if (here)
+    if (here) {
         p = page_at(w, blockIdx.z, page_base(w, blockIdx.z));
+        if (keys.at)
+            keys.ask(p.k, w.k_stride, p.n, p.own);
+        values.ask(p.v, w.v_stride, p.n, p.own);
+    }
     wait_for_last();
     if (!here)
         return;
-    const uint32_t unstored = d.prepares ? p.own : PAGE; /* a value that is not there yet */
-    for (uint32_t i = threadIdx.x; i < p.n * pieces; i += DECODE_THREADS)
-        if (i / pieces != unstored)
-            copy_values(v, p.v, w.v_stride, i / pieces, i % pieces, v_size);
     const float *x =
         row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * a.head_dim;
-    for (uint32_t i = threadIdx.x; i < G * a.head_dim; i += DECODE_THREADS)
-        q[i] = i < n_q * a.head_dim ? x[i] : 0;
-    __syncthreads();
     if (d.prepares) {
-        prepare_heads(d.heads, q, q + G * a.head_dim, n_q, head_k, p, w);
-        __syncthreads();
-        if (unstored < PAGE && threadIdx.x < pieces)
-            copy_values(v, p.v, w.v_stride, unstored, threadIdx.x, v_size);
+        prepare_heads<G>(d.heads, x, q, n_q, head_k, p, w, keys, values);
+    } else {
+        if (p.own < PAGE && keys.at)
+            keys.ask_row(p.k, w.k_stride, p.own);
+        if (p.own < PAGE)
+            values.ask_row(p.v, w.v_stride, p.own);
+#pragma unroll 4
+        for (uint32_t i = threadIdx.x; i < G * a.head_dim; i += DECODE_THREADS)
+            q[i] = i < n_q * a.head_dim ? x[i] : 0;
     }
-    score<G>(s, q, a, p, w);
-    __syncthreads();
-    soften<G>(e, s, ml, p.n);
     copies_end_group();
     copies_wait<0>();
+    __syncthreads();
+    score<G>(s, q, a, keys.at ? keys.at : p.k, keys.at ? pitch : w.k_stride, p.n, w.type_k);
+    __syncthreads();
+    soften<G>(e, s, ml, p.n);
     __syncthreads();
     const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
     const uint32_t each = a.head_dim_v / WIDE;
@@ -218,7 +277,7 @@ template <int G> DEVICE void decode(const struct lode_cuda_decode_args &d) {
 
 /* decode_G: up to G query heads; blockIdx: those of a head of keys after the other, row, page. */
 #define DECODE(G)                                                                                  \
-    KERNEL(DECODE_THREADS) decode_##G(const __grid_constant__ struct lode_cuda_decode_args a) {    \
+    KERNEL(DECODE_THREADS) decode_##G(const __grid_constant__ struct lode_cuda_page_args a) {      \
         decode<G>(a);                                                                              \
     }
 DECODE(1)
