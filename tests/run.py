@@ -238,6 +238,8 @@ def meson_tests(name, suites, args, prefix):
         # say no more in ten times the time; elsewhere the soak alone.
         if args.long and (name == 'gcc' or 'soak' in mine or name == 'asan' and 'model' not in mine):
             env['LODE_LONG'] = '1'
+        if args.long:
+            env['LODE_PATIENCE'] = '600'
         timeout = (t['timeout'] or 600) * (30 if args.long else 1) * (4 if name != 'gcc' else 1)
         pieces.append(Piece('%s/%s' % (name, t['name']), prefix + t['cmd'], timeout, env,
                             cwd=t['workdir'] or os.path.join(args.build, name)))

@@ -93,6 +93,15 @@ DEVICE float4 divided(float4 v, const struct divisor &d) {
 /* ---- rounding to 8 bits (kern/quant_scalar.c) ---- */
 
 DEVICE int round_even(float v) { return (int)((v + 0x1.8p23f) - 0x1.8p23f); }
+/* Four numbers of up to 127 rounded, as bytes: those that end the sums' bits.  No conversion, which a multiprocessor does
+ * for few threads at a time. */
+DEVICE uint32_t round_bytes(float a, float b, float c, float d) {
+    const float by = 0x1.8p23f;
+    const uint32_t low = __byte_perm(lode_f32_bits(a + by), lode_f32_bits(b + by), 0x0040),
+                   high = __byte_perm(lode_f32_bits(c + by), lode_f32_bits(d + by), 0x0040);
+    return __byte_perm(low, high, 0x5410);
+}
+DEVICE int sum_bytes(uint32_t v, int sum) { return __dp4a((int)v, 0x01010101, sum); }
 DEVICE uint32_t warp_max(uint32_t v, int width) {
     for (int w = width / 2; w; w /= 2) {
         const uint32_t o = __shfl_xor_sync(0xffffffffu, v, w);
@@ -100,12 +109,16 @@ DEVICE uint32_t warp_max(uint32_t v, int width) {
     }
     return v;
 }
+/* Of all its threads. */
+DEVICE uint32_t max_of_warp(uint32_t v) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, v);
+#else
+    return warp_max(v, 32);
+#endif
+}
 DEVICE uint32_t magnitude(float v) { return lode_f32_bits(v) & 0x7fffffff; }
 #define TINY 0x1p-100f
-DEVICE uint32_t pack_bytes(int a, int b, int c, int d) {
-    return (uint32_t)(a & 255) | (uint32_t)(b & 255) << 8 | (uint32_t)(c & 255) << 16 |
-           (uint32_t)d << 24;
-}
 
 /* Numbers 8 lane .. 8 lane + 7 of a block of 256, rounded by a warp. */
 struct rounded_256 {
@@ -121,29 +134,27 @@ DEVICE struct rounded_256 round_256(const float x[8]) {
     }
     bits = warp_max(bits, 4); /* of 32 numbers: four threads */
     const float part = lode_bits_f32(bits);
-    for (int w = 16; w > 2; w /= 2) {
-        const uint32_t o = __shfl_xor_sync(0xffffffffu, bits, w);
-        bits = o > bits ? o : bits;
-    }
+    bits = max_of_warp(bits);
     const float max = lode_bits_f32(bits);
     float d = 0;
-    int mul = 1, q[8] = {0}, sum = 0;
+    int mul = 1, sum = 0;
+    uint2 q = {0, 0};
     if (bits < 0x7f800000 && max >= TINY) {
         const float4 v = divided(make_float4(127.0f * 16, 16, 1, 1), divisor_of(max));
         const float inverse = v.x, to_m = v.y;
-        d = max / (127.0f * 16);
+        d = divided_one(max, {127.0f * 16, 1.0f / (127.0f * 16), true});
         const float m = ceilf(part * to_m);
-        mul = (uint8_t)(m < 1 ? 1 : m > 16 ? 16 : m);
-        const float by = inverse / (float)mul;
-        for (int i = 0; i < 8; i++) {
-            q[i] = round_even(x[i] * by);
-            sum += q[i];
-        }
+        const float times = m < 1 ? 1 : m > 16 ? 16 : m;
+        const float by = inverse / times;
+        mul = (int)times;
+        q.x = round_bytes(x[0] * by, x[1] * by, x[2] * by, x[3] * by);
+        q.y = round_bytes(x[4] * by, x[5] * by, x[6] * by, x[7] * by);
+        sum = sum_bytes(q.y, sum_bytes(q.x, 0));
     } else if (bits >= 0x7f800000) {
         d = lode_bits_f32(0x7fc00000);
     }
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    return {d, mul, mul * sum, make_uint2(pack_bytes(q[0], q[1], q[2], q[3]), pack_bytes(q[4], q[5], q[6], q[7]))};
+    return {d, mul, mul * sum, q};
 }
 /* As a block of A256 (tensor/block.h). */
 DEVICE void put_a256(uint8_t *y, const struct rounded_256 &r) {
@@ -184,11 +195,9 @@ DEVICE struct rounded round_a32(float4 x) {
         r.d = lode_bits_f32(0x7fc00000);
     } else if (max >= TINY) {
         const float inverse = 127.0f / max;
-        const int q0 = round_even(x.x * inverse), q1 = round_even(x.y * inverse),
-                  q2 = round_even(x.z * inverse), q3 = round_even(x.w * inverse);
         r.d = max / 127.0f;
-        r.sum = q0 + q1 + q2 + q3;
-        r.q = pack_bytes(q0, q1, q2, q3);
+        r.q = round_bytes(x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse);
+        r.sum = sum_bytes(r.q, 0);
     }
     for (int w = 4; w; w /= 2)
         r.sum += __shfl_xor_sync(0xffffffffu, r.sum, w);
