@@ -76,7 +76,7 @@ static const char *const requests[][2] = {
     {"/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"temperature\":0,\"max_tokens\":20,"
                              "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{"
                              "\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"boolean\"}}}}}],"
-                             "\"tool_choice\":\"required\",\"timeout\":60}"},
+                             "\"tool_choice\":\"required\",\"timeout\":3600}"},
     {"/v1/completions", "{\"prompt\":[\"Once\",\"Twice\"],\"seed\":1,\"max_tokens\":2,\"n\":2,\"best_of\":3,\"stop\":\"x\"}"},
     {"/v1/embeddings", "{\"input\":[\"Hello\",\"world\"]}"},
     {"/v1/completions", "{\"prompt\":\"Once upon\",\"echo\":true,\"logprobs\":1,\"max_tokens\":0}"},

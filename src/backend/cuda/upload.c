@@ -253,6 +253,9 @@ int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
     c->n_weights = n;
     LODE_TRY(lode_cuda_enter(c, err));
     LODE_TRY(lode_cuda_take(c, &c->arena, total, "--device cuda", "the weights", err));
+    /* what lies between rows and matrices: kernels read some of it with what they want, and use nothing of it */
+    LODE_TRY(lode_cu_check(&c->cu, c->cu.set8(c->arena, 0, total, NULL), "the weights", err));
+    LODE_TRY(lode_cu_check(&c->cu, c->cu.context_wait(), "the weights", err));
     struct upload *u = LODE_NEW(struct upload);
     if (!u)
         return lode_fail_nomem(err, "upload");
