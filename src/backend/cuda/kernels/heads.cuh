@@ -5,14 +5,26 @@
 
 #include "rows.cuh"
 
-/* A warp's row of n numbers in shared memory, normed; its weights are on their way meanwhile. */
-DEVICE void norm_warp(float *x, uint32_t n, const float *w, float eps) {
-    enum { AHEAD = 4 };
-    const uint32_t lane = threadIdx.x % 32;
-    float own[AHEAD], acc = 0;
+enum { WEIGHTS_AHEAD = 4 };
+
+/* A thread's first weights of a norm of n numbers; w may be NULL. */
+struct head_weights {
+    float of[WEIGHTS_AHEAD];
+};
+DEVICE struct head_weights read_weights(const float *w, uint32_t n) {
+    struct head_weights own;
 #pragma unroll
-    for (int u = 0; u < AHEAD; u++)
-        own[u] = w && lane + 32 * u < n ? w[lane + 32 * u] : 0;
+    for (int u = 0; u < WEIGHTS_AHEAD; u++) {
+        const uint32_t i = threadIdx.x % 32 + 32 * u;
+        own.of[u] = w && i < n ? w[i] : 0;
+    }
+    return own;
+}
+
+/* A warp's row of n numbers in shared memory, normed. */
+DEVICE void norm_warp(float *x, uint32_t n, const float *w, const struct head_weights &own, float eps) {
+    const uint32_t lane = threadIdx.x % 32;
+    float acc = 0;
     for (uint32_t i = threadIdx.x % 16; i < n; i += 16)
         acc = fmaf(x[i], x[i], acc);
     const struct divisor root = divisor_of(sqrtf(join_lanes(acc) / (float)n + eps));
@@ -22,13 +34,15 @@ DEVICE void norm_warp(float *x, uint32_t n, const float *w, float eps) {
         x[i] = w ? v * weight : v;
     };
 #pragma unroll
-    for (int u = 0; u < AHEAD; u++)
+    for (int u = 0; u < WEIGHTS_AHEAD; u++)
         if (lane + 32 * u < n)
-            norm(lane + 32 * u, own[u]);
-    for (uint32_t i = lane + 32 * AHEAD; i < n; i += 32)
+            norm(lane + 32 * u, own.of[u]);
+    for (uint32_t i = lane + 32 * WEIGHTS_AHEAD; i < n; i += 32)
         norm(i, w ? w[i] : 0);
     __syncwarp();
 }
+/* The weights are on their way while the numbers are summed. */
+DEVICE void norm_warp(float *x, uint32_t n, const float *w, float eps) { norm_warp(x, n, w, read_weights(w, n), eps); }
 
 enum { PAIRS_MOST = 128 };
 

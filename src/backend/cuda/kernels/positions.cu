@@ -95,29 +95,15 @@ KERNEL(ROW_THREADS) prepare(const __grid_constant__ struct lode_cuda_prepare_arg
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[r.segment];
     const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
     uint8_t *page = at<uint8_t>(at<const lode_dev>(view.pages)[r.pos / 64 % view.n_entries]);
-    const uint32_t slot = r.pos % 64;
+    const bool query = head < a.n_heads, value = head >= a.n_heads + a.n_kv_heads, normed = query ? a.norms_q : a.norms_k;
+    const float *norm = at<const float>(query ? a.norm_q : a.norm_k);
+    const uint32_t pairs = query ? a.pairs_q : a.pairs_k;
+    const struct head_weights weights = read_weights(normed ? norm : NULL, dim);
     wait_for_last();
     if (head >= a.n_heads + 2 * a.n_kv_heads)
         return;
-    if (head < a.n_heads) {
-        const struct turns turns = read_turns(table, a.pairs_q);
-        const float *in = row_at<const float>(a.q, blockIdx.x) + head * dim;
-        float *out = row_at<float>(a.q_out, blockIdx.x) + head * dim;
-        for (uint32_t i = lane; i < dim; i += 32)
-            x[i] = in[i];
-        __syncwarp();
-        if (a.norms_q)
-            norm_warp(x, dim, at<const float>(a.norm_q), a.eps_q);
-        if (a.pairs_q)
-            turn_warp(x, a.pairs_q, a.kind_q, turns);
-        for (uint32_t i = lane; i < dim; i += 32)
-            out[i] = x[i];
-        return;
-    }
-    head -= a.n_heads;
-    const bool value = head >= a.n_kv_heads;
-    head -= value ? a.n_kv_heads : 0;
-    const uint32_t at_row = head * 64 + slot;
+    head -= query ? 0 : value ? a.n_heads + a.n_kv_heads : a.n_heads;
+    const uint32_t at_row = head * 64 + r.pos % 64; /* of keys, values */
     if (value) {
         if (!view.v_in_k)
             put_row(page + view.v + (size_t)at_row * view.v_stride,
@@ -125,18 +111,20 @@ KERNEL(ROW_THREADS) prepare(const __grid_constant__ struct lode_cuda_prepare_arg
                     view.type_v);
         return;
     }
-    const struct turns turns = read_turns(table, a.pairs_k);
-    const float *in = row_at<const float>(a.k, blockIdx.x) + head * dim;
+    const struct turns turns = read_turns(table, pairs);
+    const float *in = row_at<const float>(query ? a.q : a.k, blockIdx.x) + head * dim;
+#pragma unroll 4
     for (uint32_t i = lane; i < dim; i += 32)
         x[i] = in[i];
     __syncwarp();
-    if (a.norms_k)
-        norm_warp(x, dim, at<const float>(a.norm_k), a.eps_k);
-    if (a.pairs_k)
-        turn_warp(x, a.pairs_k, a.kind_k, turns);
-    put_row(page + view.k + (size_t)at_row * view.k_stride, x, dim, view.type_k);
-    if (a.k_out.data) {
-        float *out = row_at<float>(a.k_out, blockIdx.x) + head * dim;
+    if (normed)
+        norm_warp(x, dim, norm, weights, query ? a.eps_q : a.eps_k);
+    if (pairs)
+        turn_warp(x, pairs, query ? a.kind_q : a.kind_k, turns);
+    if (!query)
+        put_row(page + view.k + (size_t)at_row * view.k_stride, x, dim, view.type_k);
+    if (query || a.k_out.data) {
+        float *out = row_at<float>(query ? a.q_out : a.k_out, blockIdx.x) + head * dim;
         for (uint32_t i = lane; i < dim; i += 32)
             out[i] = x[i];
     }
