@@ -6,10 +6,11 @@
  * which is what a step of few pages waits for.  Two threads are a key, each with eight of the
  * sixteen lanes.  Keys and values are on their way to shared memory before the launch before has
  * ended: what is in the cache was there before the step, all but the row's own key and value, which
- * come later.  What a page gives goes to the scratch,
- * and decode_merge adds the pages up in ascending order: the largest scores so far, and with them
- * the factors, are found for 32 pages at once; what is left is a chain of one multiply and one
- * fused multiply-add a page.
+ * come later.
+ *
+ * What a page gives goes to the scratch, and decode_merge adds the pages up in ascending order: the
+ * largest scores so far, and with them the factors, are found for 32 pages at once; what is left is a
+ * chain of one multiply and one fused multiply-add a page.
  *
  * scratch: the parts, (n_rows, n_heads, max_pages, dim_v); then (max, total) of each.  With one
  * page, the result itself. */
