@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """serve_soak.py LODE [POINTS.csv]: a server under a mixed life: streams and whole answers, cancels, bad requests,
-long prompts, schemas and calls, several APIs, idle connections.  Some seconds, an hour with LODE_LONG=1
-(LODE_SOAK_SECONDS says otherwise): half of it as the server is used, half with --no-cache-prompt.
+long prompts, schemas and calls, several APIs, idle connections.  Some seconds, half an hour with
+LODE_LONG=1 (LODE_SOAK_SECONDS says otherwise): half of it as the server is used, half with --no-cache-prompt.
 
 A request that is asked again and again must give one output, whatever else goes on.  Memory is measured each
 second, and written to POINTS.csv.  Three things grow: what is touched for the first time (pages of keys and values,
@@ -16,8 +16,8 @@ The slope is Theil's and Sen's: the half is cut into 12 stretches, of each the m
 the 66 pairs of these the median.  A step up by itself, as malloc takes from the system now and then, moves it little,
 a steady growth in full.  Its interval of 95 % lies between the 19th and the 48th of the 66 slopes (Sen 1968: their
 ranks are (66 -+ 1.96 * sqrt(12 * 11 * 29 / 18)) / 2), and is printed.  Of 500 s it was 2.7 MB/h wide; the width of a
-slope over steps of a given size falls with the time at least, which makes 1.5 of the 900 s of an hour's run: a leak of
-2 MB an hour is seen."""
+slope over steps of a given size falls with the time at least, which makes 3 of the 450 s of half an hour's run, where a
+leak of 4 MB an hour is seen, and 1.5 of an hour's."""
 import http.client
 import json
 import os
@@ -203,12 +203,12 @@ def main():
     program = sys.argv[1]
     count = Count()
     points = open(sys.argv[2], 'w') if len(sys.argv) > 2 else None
-    seconds = float(os.environ.get('LODE_SOAK_SECONDS') or (3600 if LONG else 6)) / 2
+    seconds = float(os.environ.get('LODE_SOAK_SECONDS') or (1800 if LONG else 6)) / 2
     seed = int(os.environ.get('LODE_SEED') or random.randrange(1 << 20))
     need_server(count, program)
     grown = [live(count, program, seconds, seed, points),
              live(count, program, seconds, seed + 1, points, '--no-cache-prompt')]
-    if seconds >= 1200:
+    if seconds >= 900:
         for g, what in zip(grown, ('as it is used', 'without prefixes')):
             count.check(g < 1e6, '%s, memory grows by less than 1 MB an hour, or by what cannot be told from it' % what)
     count.end()

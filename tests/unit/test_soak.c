@@ -1,7 +1,7 @@
 /* Two sessions that share workers live a long and random life: evaluated in pieces of any size, one at
  * a time and both in a step, rewound, synced to changed texts.  However they came to be where they
  * are, their logits are the bits that a fresh session gives for the same tokens in one go, and nothing
- * is allocated on the way.  Three seconds a model, five minutes with LODE_LONG.  LODE_SEED repeats a run.
+ * is allocated on the way.  Three seconds a model, two minutes with LODE_LONG.  LODE_SEED repeats a run.
  */
 #include "effort.h"
 #include "failmalloc.h"
@@ -129,7 +129,7 @@ static void live(const char *name, const char *kv) {
     o.with = l.session[0];
     assert_int_equal(lode_session_create(&l.session[1], l.model, &o, &err), 0);
 
-    const double end = now() + (at_length() ? 300 : 3);
+    const double end = now() + (at_length() ? 120 : 3);
     while (now() < end) {
         struct lode_session *s = l.session[draw(&l, 2)];
         const uint32_t op = draw(&l, sizeof ops / sizeof *ops);
