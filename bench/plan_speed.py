@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokens/s that `lode plan` says beside what `lode run` then does, as a row of a table in bench/README.md.
+"""Tokens/s that `lode plan` says beside what `lode run` then does, as a row of a table in bench/measured/memory.md.
 
     bench/plan_speed.py LODE MODEL [--ram SIZE] [-n TOKENS] [--trace FILE] [--prefault]
 

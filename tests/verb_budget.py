@@ -7,7 +7,7 @@ fifty times a second: a long answer, prompts in large batches, and a server with
 What a program holds are its own pages (Rss of smaps_rollup, those of mapped files included) and what the page
 cache has of the model's files besides: of weights nothing is to be there, as they are read past it.
 It is at most the budget and 2 %.  The answers are those that the model gives in memory.  In a few seconds;
-with --long (LODE_LONG) for minutes.  With models named, these, and a table for bench/README.md; a model is
+with --long (LODE_LONG) for minutes.  With models named, these, and a table for bench/measured/memory.md; a model is
 best one that nobody else reads meanwhile.  With --hours nothing but a server for so long, of two clients that ask
 something new every four seconds each, and now and then what they asked before.  Sanitizers have memory of their own: with LODE_SANITIZED set the
 test is skipped.

@@ -12,7 +12,7 @@ moves over the file, so program and plan vary by a few windows of 64 KiB each; o
 stay within 0.7 % of their means, which differ by -0.6 to +0.4 %.
 
 Sanitizers have memory of their own: with LODE_SANITIZED set, sizes are not compared.
---table prints the comparison as a table for bench/README.md instead.
+--table prints the comparison as a table for bench/measured/memory.md instead.
 """
 import fcntl
 import hashlib

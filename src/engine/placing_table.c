@@ -13,7 +13,7 @@
  * many before they are asked for, while others are computed; but an eighth of what it reads is for nothing,
  * and it is slower beside computing, which together comes to the same.  Where a GPU computes experts beside the
  * CPU, what its cache has counts as read there, and of the others both get a part, so that their speeds add up.  0.75 and 0.8 are the share of plain
- * reading's speed that decoding reaches (bench/README.md: 0.65 to 0.83 of memory's); 0.9 what is left of products from
+ * reading's speed that decoding reaches (bench/measured/memory.md: 0.65 to 0.83 of memory's); 0.9 what is left of products from
  * the cache where memory would bring more (engine/products.c), 0.9 to 1.1 of which was measured.
  */
 #include "engine/placing.h"

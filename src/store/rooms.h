@@ -1,7 +1,7 @@
 /* rooms.h - the memory of a cache: rooms of a few sizes in one stretch, on large pages.
  *
  * Large pages are worth the trouble: a read into them is one piece of memory to the device where
- * small ones are 64, which nearly doubled what a virtual disk gave (bench/README.md).  They cannot
+ * small ones are 64, which nearly doubled what a virtual disk gave (bench/measured/memory.md).  They cannot
  * be given away in part, so a room is as large as what is to be in it: there is a kind of room for
  * each size of group, up to a few, and each kind has its share of the budget.  A room serves groups
  * of its kind and smaller ones.
