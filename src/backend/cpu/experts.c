@@ -314,7 +314,7 @@ static void compute(struct wave *w) {
         const struct lode_operand *gate = part_of(in, GATE)->w;
         lode_cpu_for(c, gather, w, pairs, pairs * gate->cols);
         w->down = false;
-        lode_cpu_for(c, multiply, w, 2 * (size_t)w->n_ready * panels(w, gate) + w->starts, pairs * gate->rows * 16);
+        lode_cpu_for(c, multiply, w, 2 * (size_t)w->n_ready * panels(w, gate) + w->starts, 2 * pairs * gate->rows * gate->cols);
         w->starts = false;
         lode_cpu_for(c, activate, w, pairs, pairs * gate->rows);
     }
@@ -323,7 +323,7 @@ static void compute(struct wave *w) {
         if (!has(in, GATE))
             lode_cpu_for(c, receive, w, pairs, pairs * down->cols);
         w->down = true;
-        lode_cpu_for(c, multiply, w, (size_t)w->n_ready * panels(w, down), pairs * down->rows * 16);
+        lode_cpu_for(c, multiply, w, (size_t)w->n_ready * panels(w, down), pairs * down->rows * down->cols);
     }
     note_time(w->x, (double)(lode_clock_ns() - begun), w->n_ready, w->n_todo);
 }
