@@ -66,6 +66,7 @@ enum { MOST_LAYERS = 4096, READ_ALIGN = 4096, SMALL = 4096 /* bytes: vectors and
 struct layers {
     struct lode_group groups[MOST_LAYERS];
     uint64_t sizes[MOST_LAYERS];
+    bool streams[MOST_LAYERS]; /* else it stays */
     uint32_t n;
     uint64_t stage; /* bytes that the largest matrix which has to be converted is made of; 0: none has */
 };
@@ -101,12 +102,30 @@ static void add_weight(struct layers *l, const struct lode_source *source, const
 /* What is needed beside the layers that stay: room for two, and to convert a matrix while another is read. */
 static uint64_t streaming(const struct layers *l, uint64_t largest) { return 2 * largest + 2 * l->stage; }
 
-/* Makes groups of the layers behind those that stay. */
+/* Chooses the layers that stay, as many as fit beside the streaming's two, and returns their bytes.  Those that are
+ * streamed lie as far from each other as they can: while others are computed the disk reads the next one, where side by
+ * side they would wait for it one after the other and leave it nothing to do then. */
+static uint64_t choose_staying(struct layers *l, uint64_t two, uint64_t room) {
+    uint32_t n = 0; /* layers that there are; others are elsewhere */
+    uint64_t stay = UINT64_MAX;
+    for (uint32_t i = 0; i < l->n; i++)
+        n += l->sizes[i] > 0;
+    for (uint32_t m = 0; m <= n && (stay == UINT64_MAX || stay + two > room); m++) { /* m of n are streamed */
+        stay = 0;
+        for (uint32_t i = 0, k = 0; i < l->n; i++) {
+            l->streams[i] = l->sizes[i] > 0 && (uint64_t)(k + 1) * m / n > (uint64_t)k * m / n;
+            stay += l->streams[i] ? 0 : l->sizes[i];
+            k += l->sizes[i] > 0;
+        }
+    }
+    return stay;
+}
+
+/* Makes groups of the layers that do not stay. */
 static int choose_layers(struct layers *l, struct lode_weight *weights, uint64_t room,
                          struct lode_group **groups, uint32_t *n_groups, uint64_t *streamed,
                          struct lode_error *err) {
-    uint64_t largest = 0, all = 0, stay = 0;
-    uint32_t first = 0;
+    uint64_t largest = 0, all = 0;
     for (uint32_t i = 0; i < l->n; i++) {
         largest = l->sizes[i] > largest ? l->sizes[i] : largest;
         all += l->sizes[i];
@@ -118,15 +137,14 @@ static int choose_layers(struct layers *l, struct lode_weight *weights, uint64_t
         return lode_fail(err, LODE_ERR_LIMIT, "--layer-cache",
                          "%.2f MiB of memory are left for layers, but two take %.2f MiB",
                          (double)room / 0x1p20, (double)two / 0x1p20);
-    while (first < l->n && stay + l->sizes[first] + two <= room)
-        stay += l->sizes[first++];
-    struct lode_group *more = lode_realloc(*groups, *n_groups + (l->n - first), sizeof *more);
+    choose_staying(l, two, room);
+    struct lode_group *more = lode_realloc(*groups, *n_groups + l->n, sizeof *more);
     if (!more)
         return lode_fail_nomem(err, "table of layers");
     *groups = more;
-    for (uint32_t i = first; i < l->n; i++) {
+    for (uint32_t i = 0; i < l->n; i++) {
         struct lode_group *g = &l->groups[i];
-        if (g->n_weights == 0)
+        if (!l->streams[i])
             continue;
         g->layer = i;
         g->expert = LODE_NO_EXPERT;
@@ -165,12 +183,10 @@ uint64_t lode_layers_size(const struct lode_graph *g, const struct lode_source *
 uint64_t lode_layers_room(const struct lode_graph *g, const struct lode_source *source,
                           const struct lode_weight *weights, const uint16_t *uses, uint64_t room) {
     struct layers *l = list_layers(g, source, weights, uses);
-    uint64_t largest = 0, stay = 0;
+    uint64_t largest = 0;
     for (uint32_t i = 0; l && i < l->n; i++)
         largest = l->sizes[i] > largest ? l->sizes[i] : largest;
-    const uint64_t two = l ? streaming(l, largest) : 0;
-    for (uint32_t i = 0; l && i < l->n && stay + l->sizes[i] + two <= room; i++)
-        stay += l->sizes[i];
+    const uint64_t two = l ? streaming(l, largest) : 0, stay = l ? choose_staying(l, two, room) : 0;
     lode_free(l);
     return stay + two;
 }
