@@ -275,14 +275,18 @@ def bringing():
 
 
 def pace():
-    """Of memory and products the slower counts; of another machine's memory only that."""
+    """Of memory and products the slower counts, unless the cache holds the model; of another machine's memory only that."""
     model = os.path.join(MODELS, 'demo', 'demo-Q4_K_M.gguf')
     for more in [], ['--ram-speed', '10G']:
         r = run('plan', model, '--json', '--device', 'cpu', '-c', '512', '--disk-speed', '1G', *THREADS, *more)
         p = json.loads(r.stdout)
-        reads, products = (p[k + '_bytes_per_second'] for k in ('ram', 'multiply'))
+        reads, products, weights = (p[k + '_bytes_per_second'] for k in ('ram', 'multiply', 'weights'))
         check('products are measured', products == 0 if more else products > 1e7, p)
-        said = p['ram']['read'] / min(0.75 * reads, 0.9 * products or reads) + p['forks'] * p['fork_seconds']
+        check('how fast weights are', abs(weights / (0.75 * reads) - 1) < 1e-6 if more else
+              weights > 1e6 if p['cached'] else abs(weights / min(0.85 * reads, products) - 1) < 1e-6, p)
+        check('what else there is', p['seconds_besides'] == 0 if p['cached'] else
+              p['seconds_besides'] >= 0.999 * p['forks'] * p['fork_seconds'], p)
+        said = p['ram']['read'] / weights + p['seconds_besides']
         check('what a token takes', abs(said * p['tokens_per_second'] - 1) < 1e-3, p)
 
 

@@ -51,8 +51,8 @@ struct lode_model_opts { /* zero means the default, so name only what you change
     bool float_act;      /* diagnosis: quantised weights meet float activations */
     uint64_t expert_cache; /* bytes of memory for routed experts, which are then read from the file when
                               they are used; 0: all are in memory.  They run on the CPU then */
-    uint64_t layer_cache; /* the same for the other matrices of layers: those of the first layers stay,
-                              the others are read in turn, one ahead; 0: all are in memory */
+    uint64_t layer_cache; /* the same for the other matrices of layers: those of as many layers as fit stay, the
+                              others, spread among them, are read in turn, one ahead; 0: all are in memory */
     const char *cache_policy; /* who leaves that memory first (lode trace lists them); NULL: the best */
     uint32_t bring_rows; /* diagnosis: a GPU beside the CPU is brought all experts (lode_model_gpu_cache) and the layers'
                             weights (lode_model_bring) of steps of so many tokens or more; 0: where that is quicker */

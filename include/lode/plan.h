@@ -21,9 +21,11 @@
 #include "lode/session.h"
 
 /* Of the speed at which plain reading of RAM goes, what computing with weights there comes to; and of that of products
- * with weights in the cache. */
+ * with weights in the cache.  Both count what lies between products; products alone come to RAM_SHARE_APART of reading, and
+ * to the cache's speed. */
 #define LODE_PLAN_RAM_SHARE 0.75
 #define LODE_PLAN_MULTIPLY_SHARE 0.9
+#define LODE_PLAN_RAM_SHARE_APART 0.85
 
 #ifdef __cplusplus
 extern "C" {
@@ -61,6 +63,13 @@ struct lode_placement_row {
 
 #define LODE_NO_GPU_CACHE UINT64_MAX
 
+/* What a token takes besides going through its weights: its seconds, in which it went through so many bytes of them
+ * all the same; or, of a model that the CPU's last cache holds (whole), through all of them, from there. */
+struct lode_besides {
+    double seconds, bytes;
+    bool whole;
+};
+
 struct lode_budget { /* zero means the default */
     uint64_t ram;      /* bytes for all that this program holds, at most and by default what the machine
                           and the control groups have left */
@@ -81,6 +90,7 @@ struct lode_budget { /* zero means the default */
                               and memory alone is what holds products up */
     double bus_speed;  /* bytes/s between the host and a GPU; 0: not known */
     double fork_time;  /* seconds that threads need to share one product (lode_machine_fork_time) */
+    struct lode_besides besides; /* of a token on the CPU (lode_model_besides); zeros: what fork_time says alone */
 };
 
 struct lode_placement {
@@ -126,8 +136,15 @@ struct lode_placement {
  * weights that counts; 0: they have no products of their own; LODE_ERR_LIMIT, LODE_ERR_NOMEM. */
 LODE_API double lode_model_multiply_bandwidth(const struct lode_model *m, uint32_t threads, struct lode_error *err);
 
+/* Measures that for a token whose context is short, with so many threads (0: all cores): takes some 50 ms.  Zeros where
+ * GPUs compute, or the model gives no tokens; LODE_ERR_LIMIT, LODE_ERR_NOMEM. */
+LODE_API int lode_model_besides(const struct lode_model *m, uint32_t threads, struct lode_besides *out,
+                                struct lode_error *err);
+
 /* Bytes/s at which a token goes through weights in RAM, by the budget's speeds; 0: not known. */
 LODE_API double lode_plan_ram_pace(const struct lode_budget *b);
+/* Seconds that it takes besides, on the CPU, by what the budget knows. */
+LODE_API double lode_plan_besides(const struct lode_placement *p, const struct lode_budget *b);
 
 /* Nothing needs to be loaded (lode_model_open).  A context that opts names is kept, and what does not
  * fit then is no error: fits says so, and advice what would.  Without one, the largest is chosen that

@@ -3,8 +3,9 @@
  * All bytes are those that will be allocated, mapped or cached; a token's reads are those of its
  * weights, each once, of its experts and of keys and values.  A token takes
  *
- *     read[VRAM] / (0.8 speed[VRAM]) + read[RAM] / min(0.75 speed[RAM], 0.9 speed of products) + read[DISK] / speed[DISK]
- *     + bus / speed[bus] + 20 us * borders + fork time * products on the CPU
+ *     read[VRAM] / (0.8 speed[VRAM]) + read[RAM] / min(0.85 speed[RAM], speed of products) + read[DISK] / speed[DISK]
+ *     + what it takes on the CPU besides its weights (engine/besides.c)
+ *     + bus / speed[bus] + 20 us * borders
  *     + 1.54 us * instructions on a GPU + 33 us * those of experts there
  *     + EXCHANGE_SECONDS * exchanges of GPUs that share rows, which each read their part of the VRAM's
  *
@@ -12,9 +13,10 @@
  * as the rest or longer, at 0.9 of its speed as all cores read memory besides.  Of experts the disk reads
  * many before they are asked for, while others are computed; but an eighth of what it reads is for nothing,
  * and it is slower beside computing, which together comes to the same.  Where a GPU computes experts beside the
- * CPU, what its cache has counts as read there, and of the others both get a part, so that their speeds add up.  0.75 and 0.8 are the share of plain
- * reading's speed that decoding reaches (bench/measured/memory.md: 0.65 to 0.83 of memory's); 0.9 what is left of products from
- * the cache where memory would bring more (engine/products.c), 0.9 to 1.1 of which was measured.
+ * CPU, what its cache has counts as read there, and of the others both get a part, so that their speeds add up.  0.85 and 0.8 are the share of plain
+ * reading's speed that products reach (bench/measured/cpu.md: 0.82 to 0.95 of memory's).  Where a GPU takes part, what a
+ * token takes besides is not measured: then fork time * products on the CPU stands for it, 0.75 for 0.85 (0.65 to 0.83 of
+ * whole answers), and 0.9 of products' speed for all of it.
  */
 #include "engine/placing.h"
 
@@ -66,7 +68,7 @@ static void add_places(struct placing *pl, const char *name, const uint64_t byte
             (double[LODE_RUNGS]){read_share * (double)v, read_share * (double)r});
 }
 
-/* The first layers stay in what is left beside two of the largest; the others are read for each
+/* Some layers stay in what is left beside two of the largest; the others are read for each
  * token.  Each kind has its part in that. */
 static void stream_row(const struct placing *pl, struct lode_placement_row *row) {
     const struct lode_placement *p = pl->p;
@@ -124,8 +126,17 @@ void placing_fill_rows(struct placing *pl) {
 }
 
 double lode_plan_ram_pace(const struct lode_budget *b) {
-    const double reads = LODE_PLAN_RAM_SHARE * b->ram_speed, products = LODE_PLAN_MULTIPLY_SHARE * b->multiply_speed;
+    if (b->besides.whole)
+        return b->besides.bytes / b->besides.seconds;
+    const bool apart = b->besides.seconds > 0; /* what lies between products is counted by itself */
+    const double reads = (apart ? LODE_PLAN_RAM_SHARE_APART : LODE_PLAN_RAM_SHARE) * b->ram_speed;
+    const double products = (apart ? 1 : LODE_PLAN_MULTIPLY_SHARE) * b->multiply_speed;
     return products > 0 ? fmin(reads, products) : reads;
+}
+
+double lode_plan_besides(const struct lode_placement *p, const struct lode_budget *b) {
+    const double products = b->multiply_speed > 0 ? b->besides.bytes / b->multiply_speed : 0;
+    return b->besides.whole ? 0 : fmax(p->forks * b->fork_time, b->besides.seconds - products);
 }
 
 /* ranks: GPUs that read at the same time. */
@@ -133,7 +144,7 @@ static double seconds(const struct placing *pl, uint32_t ranks, const double rea
     const struct lode_placement *p = pl->p;
     const struct lode_budget *b = pl->budget;
     const double speeds[LODE_RUNGS] = {DEVICE_SHARE * b->vram_speed * (ranks ? ranks : 1), lode_plan_ram_pace(b), b->disk_speed};
-    double sum = p->borders * BORDER_SECONDS + p->forks * b->fork_time + p->launches * LAUNCH_SECONDS +
+    double sum = p->borders * BORDER_SECONDS + lode_plan_besides(p, b) + p->launches * LAUNCH_SECONDS +
                  p->expert_launches * EXPERTS_SECONDS + p->exchanges * EXCHANGE_SECONDS;
     for (int r = 0; r < LODE_RUNGS; r++)
         if (read[r] > 0 && speeds[r] <= 0)

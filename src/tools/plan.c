@@ -112,10 +112,14 @@ static int measure(struct lode_budget *b, double *alone, const struct lode_model
         b->ram_speed = lode_machine_read_bandwidth((uint32_t)o->load.threads, 0.4, err);
     if (b->ram_speed < 0)
         return (int)b->ram_speed;
-    if (!o->ram_speed) /* of another machine's memory the cores are not known either */
+    if (!o->ram_speed) { /* of another machine's memory the cores are not known either */
         b->multiply_speed = lode_model_multiply_bandwidth(m, (uint32_t)o->load.threads, err);
-    if (b->multiply_speed < 0)
-        return (int)b->multiply_speed;
+        if (b->multiply_speed < 0)
+            return (int)b->multiply_speed;
+        const int rc = lode_model_besides(m, (uint32_t)o->load.threads, &b->besides, err);
+        if (rc < 0)
+            return rc;
+    }
     if (!o->disk) {
         const struct disk_speed d = measure_disk(lode_model_info(m)->path);
         b->disk_speed = d.bytes_per_second;
@@ -163,7 +167,7 @@ static int replay_routes(struct routes *out, const struct lode_trace *t, const s
     const double share = (double)p->expert_cache / (double)p->experts_size;
     const uint64_t all = lode_trace_bytes(t), capacity = (uint64_t)(share * (double)all);
     const struct lode_replay_pace pace = {.ram = lode_plan_ram_pace(b), .disk = b->disk_speed,
-                                          .layer = p->forks * b->fork_time / p->n_layers, .wait = alone};
+                                          .layer = lode_plan_besides(p, b) / p->n_layers, .wait = alone};
     int rc = lode_trace_replay_at(t, NULL, capacity, &pace, false, &r, err);
     rc = rc < 0 ? rc : lode_trace_replay_at(t, NULL, capacity, &pace, true, &ahead, err);
     /* a disk that takes no time leaves computing */
@@ -259,7 +263,12 @@ static void print_text(const struct lode_model *m, const struct lode_placement *
         printf("Memory reads %s/s%s%s%s.\n", format_bytes(b->ram_speed, a),
                b->disk_speed > 0 ? ", the disk " : "",
                b->disk_speed > 0 ? format_bytes(b->disk_speed, c) : "", b->disk_speed > 0 ? "/s" : "");
-    if (b->multiply_speed > 0 && lode_plan_ram_pace(b) < LODE_PLAN_RAM_SHARE * b->ram_speed)
+    struct lode_budget reads = *b;
+    reads.multiply_speed = 0;
+    if (b->besides.whole)
+        printf("The weights fit the processor's cache: %s/s of them there, with all that a token takes.\n",
+               format_bytes(lode_plan_ram_pace(b), a));
+    else if (b->ram_speed > 0 && lode_plan_ram_pace(b) < lode_plan_ram_pace(&reads))
         printf("Products take longer than that: %s/s of these weights where they lie in the cores' own cache.\n",
                format_bytes(b->multiply_speed, a));
     if (p->fits && p->tokens_per_second > 0)
@@ -303,13 +312,15 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
            p->gpu_beside ? "true" : "false", (unsigned long long)p->gpu_cache, p->gpu_hit_rate, p->upload_seconds);
     printf("  \"brings\": %s, \"bring_size\": %llu, \"bring_seconds\": %.6f, \"bring_rows\": %u, \"bring_lacks\": %llu,\n",
            p->brings ? "true" : "false", (unsigned long long)p->bring_size, p->bring_seconds, p->bring_rows, (unsigned long long)p->bring_lacks);
-    printf("  \"forks\": %u, \"fork_seconds\": %.9f, \"launches\": %u,\n", p->forks, b->fork_time,
-           p->launches);
+    printf("  \"forks\": %u, \"fork_seconds\": %.9f, \"seconds_besides\": %.9f, \"launches\": %u,\n", p->forks,
+           b->fork_time, lode_plan_besides(p, b), p->launches);
     printf("  \"vram_bytes_per_second\": %.0f, \"bus_bytes_per_second\": %.0f,\n", b->vram_speed,
            b->bus_speed);
     printf("  \"ram_bytes_per_second\": %.0f, \"multiply_bytes_per_second\": %.0f, \"disk_bytes_per_second\": %.0f,\n"
+           "  \"weights_bytes_per_second\": %.0f, \"cached\": %s,\n"
            "  \"tokens_per_second\": %.4f, \"tokens_per_second_full\": %.4f,\n",
-           b->ram_speed, b->multiply_speed, b->disk_speed, p->tokens_per_second, p->tokens_per_second_full);
+           b->ram_speed, b->multiply_speed, b->disk_speed, lode_plan_ram_pace(b), b->besides.whole ? "true" : "false",
+           p->tokens_per_second, p->tokens_per_second_full);
     for (int k = 0; k < LODE_RUNGS; k++)
         printf("  \"%s\": {\"size\": %llu, \"budget\": %llu, \"read\": %.0f},\n", rungs[k],
                (unsigned long long)p->size[k], (unsigned long long)p->budget[k], p->read[k]);

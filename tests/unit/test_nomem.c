@@ -6,6 +6,7 @@
  */
 #include "failmalloc.h"
 
+#include "engine/besides.h"
 #include "lode/lode.h"
 
 #include <setjmp.h>
@@ -113,8 +114,8 @@ static void path_of(char path[1024], const char *name) {
     snprintf(path, 1024, "%s/data/%s/model.gguf", tests ? tests : "tests", name);
 }
 
-/* What a plan measures of a model's products. */
-static void test_products(void **state) {
+/* What a plan measures of a model: its products, and what a token takes besides. */
+static void test_measures(void **state) {
     char path[1024];
     struct lode_model *m;
     struct lode_error err = {0};
@@ -131,7 +132,28 @@ static void test_products(void **state) {
         }
         assert_true(speed > 0 || (err.code == (int)speed && err.text[0]));
     }
+    struct lode_besides besides;
+    for (uint64_t n = 1;; n++) {
+        failmalloc_start(n, false);
+        const int rc = lode_besides_measure(m, 2, true, 1e-3, &besides, &err);
+        const struct failmalloc_stats s = failmalloc_stop();
+        assert_int_equal(s.live, 0);
+        if (s.failed == 0) {
+            assert_int_equal(rc, 0);
+            break;
+        }
+        assert_true(rc == 0 || (err.code == rc && err.text[0]));
+    }
+    /* a model of a cache's size, of which it has all: the plan's bytes, but for the embedding's other rows */
+    assert_true(besides.whole && besides.seconds > 1e-7 && besides.seconds < 10 && besides.bytes > 1e4);
     lode_model_free(m);
+    struct lode_placement p = {.forks = 10};
+    struct lode_budget b = {.ram_speed = 10e9, .multiply_speed = 100e9, .fork_time = 1e-6, .besides = besides};
+    assert_true(lode_plan_ram_pace(&b) == besides.bytes / besides.seconds && lode_plan_besides(&p, &b) == 0);
+    b.besides = (struct lode_besides){.seconds = 3e-3, .bytes = 1e8};
+    assert_true(lode_plan_ram_pace(&b) == LODE_PLAN_RAM_SHARE_APART * 10e9 && lode_plan_besides(&p, &b) == 3e-3 - 1e-3);
+    b.besides.bytes = 0.2995e9; /* less than sharing takes cannot be */
+    assert_true(lode_plan_besides(&p, &b) == 10 * 1e-6);
     const struct lode_budget slow = {.ram_speed = 10e9, .multiply_speed = 100e9}, few = {.ram_speed = 100e9, .multiply_speed = 10e9};
     assert_true(lode_plan_ram_pace(&slow) == LODE_PLAN_RAM_SHARE * 10e9);
     assert_true(lode_plan_ram_pace(&few) == LODE_PLAN_MULTIPLY_SHARE * 10e9);
@@ -170,7 +192,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_every_allocation, "arch/phi3_longrope"),
         cmocka_unit_test_prestate(test_every_allocation, "arch/qwen3_5"),
         cmocka_unit_test_prestate(test_every_allocation, "quant/llama-256-Q4_K_M"),
-        cmocka_unit_test_prestate(test_products, "quant/llama-256-Q4_K_M"),
+        cmocka_unit_test_prestate(test_measures, "quant/llama-256-Q4_K_M"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * must find there the value that it was compiled to read.
  */
 #include "base/arena.h"
+#include "engine/besides.h"
 #include "format/gguf.h"
 #include "graph/graph.h"
 #include "model/model.h"
@@ -102,6 +103,48 @@ static void live_values_do_not_overlap(void **state) {
     assert_true(n > 2);
 }
 
+/* What a token takes besides its weights is run with a model's stand-in: of every architecture that gives tokens, and types of
+ * blocks, with few rows and with all, whose bytes are at least the few's. */
+static void besides_in(const char *root, const char *kind, int *n) {
+    char folder[2048];
+    snprintf(folder, sizeof folder, "%s/%s", root, kind);
+    DIR *dir = opendir(folder);
+    for (const struct dirent *d; dir && (d = readdir(dir));) {
+        char path[4096];
+        struct lode_model *m;
+        struct lode_error err;
+        struct lode_besides few, all;
+        const struct lode_model_opts on_cpu = {.device = "cpu"};
+        snprintf(path, sizeof path, "%s/%s/model.gguf", folder, d->d_name);
+        if (d->d_name[0] == '.' || lode_model_open(&m, path, &on_cpu, &err) < 0)
+            continue;
+        if (!m->arch->encoder && !m->hp.both_ways) {
+            if (lode_besides_measure(m, 2, false, 0, &few, &err) < 0 || lode_besides_measure(m, 2, true, 0, &all, &err) < 0)
+                fail_msg("%s: %s", err.where, err.text);
+            assert_true(few.seconds > 0 && few.bytes > 0 && !few.whole);
+            assert_true(all.seconds > 0 && all.bytes >= few.bytes && all.whole);
+            ++*n;
+        }
+        lode_model_free(m);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static void besides_of_every_architecture(void **state) {
+    (void)state;
+    const char *tests = getenv("LODE_TESTS"), *shared = getenv("LODE_SHARED");
+    char root[2048];
+    int n = 0;
+    snprintf(root, sizeof root, "%s/data", tests ? tests : "tests");
+    besides_in(root, "arch", &n);
+    besides_in(root, "quant", &n);
+    snprintf(root, sizeof root, "%s/ref", shared ? shared : "");
+    besides_in(root, "arch", &n);
+    besides_in(root, "quant_models", &n);
+    assert_true(n > 2);
+}
+
 static bool all_but_q6_k(const void *user, uint8_t place, const struct lode_operand *w) {
     const struct lode_operand *known = user;
     return place == LODE_HOST && (w == known || w->type != LODE_Q6_K);
@@ -165,6 +208,7 @@ static void errors_stick(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(live_values_do_not_overlap),
+        cmocka_unit_test(besides_of_every_architecture),
         cmocka_unit_test(rounded_twins_are_shared),
         cmocka_unit_test(errors_stick),
     };
