@@ -81,8 +81,8 @@ class Watch(threading.Thread):
         while not self.stop.wait(self.gap):
             try:
                 r = resident(self.pid)
-            except (OSError, StopIteration):  # it has ended
-                return
+            except (OSError, StopIteration):  # it has just begun, or ended
+                continue
             c = sum(f.cached() for f in self.files)
             self.resident, self.cached = max(self.resident, r), max(self.cached, c)
             self.most, self.looks = max(self.most, r + c), self.looks + 1
