@@ -136,8 +136,8 @@ struct lode_placement {
  * weights that counts; 0: they have no products of their own; LODE_ERR_LIMIT, LODE_ERR_NOMEM. */
 LODE_API double lode_model_multiply_bandwidth(const struct lode_model *m, uint32_t threads, struct lode_error *err);
 
-/* Measures that for a token whose context is short, with so many threads (0: all cores): takes some 50 ms.  Zeros where
- * GPUs compute, or the model gives no tokens; LODE_ERR_LIMIT, LODE_ERR_NOMEM. */
+/* Measures that for a token whose context is short, with so many threads (0: all cores): takes some 70 ms.  Zeros where
+ * GPUs compute, the model gives no tokens, or memory is short; LODE_ERR_NOMEM. */
 LODE_API int lode_model_besides(const struct lode_model *m, uint32_t threads, struct lode_besides *out,
                                 struct lode_error *err);
 

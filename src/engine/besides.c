@@ -1,7 +1,7 @@
 /* besides.c - what a token takes on the CPU besides going through its weights.
  *
  * Norms, rounding, rotation, attention of a few positions, routing, recurrent states, and that threads share
- * each product: 80 of 200 us in a model of some MB.  It is not estimated, but run: a session of the same model, whose
+ * each product: 1.3 of 15 ms of Qwen3-0.6B on two cores.  It is not estimated but run: a session of the same model, whose
  * products have as few rows as all threads can share, and whose weights are zeros that lie in the cores' own cache.  Of a
  * model that the last cache holds, the session has all of it, and the time is that of a token: memory has no part in it. */
 #include "engine/besides.h"
@@ -15,11 +15,12 @@
 #include <string.h>
 
 enum {
-    PART_SIZE = 192 << 10,     /* bytes of a matrix, that a core's own cache holds */
-    TILE_ROWS = 16,            /* of the kernels */
-    BLOCK = 256,               /* columns that any type's blocks divide */
-    UP = 1, DOWN = 2,          /* parts of experts */
-    WARM = 4, ROUND = 60,      /* tokens that do not count yet; after which the timeline begins anew */
+    PART_SIZE = 192 << 10, /* bytes of a matrix, that a core's own cache holds */
+    TILE_ROWS = 16,        /* of the kernels */
+    BLOCK = 256,           /* columns that any type's blocks divide */
+    UP = 1, DOWN = 2,      /* parts of experts */
+    WARM = 4,              /* tokens that do not count yet */
+    ROUND = 60,            /* after so many the timeline begins anew */
 };
 static const double seconds_all = 0.06; /* of measuring */
 
@@ -34,9 +35,9 @@ struct stand_in {
     struct lode_model model;
     struct lode_store store;
     struct lode_plan_part *parts[LODE_STAGES]; /* owned: the plans', */
-    struct lode_operand *cut[LODE_STAGES];     /* owned: and their weights, with fewer rows */
+    struct lode_operand *cut[LODE_STAGES];     /* owned: and their weights, with fewer rows unless `whole` */
     bool whole;
-    char *zeros;                               /* owned */
+    char *zeros; /* owned; (size) */
     size_t size;
     struct place *at; /* owned; (n_weights) where each lies; NULL: all where zeros begin */
     uint32_t turn;    /* tokens so far */
@@ -198,5 +199,8 @@ int lode_model_besides(const struct lode_model *m, uint32_t threads, struct lode
     if (m->n_places > 1 || m->arch->encoder || m->hp.both_ways)
         return 0;
     lode_machine_probe(&machine);
-    return lode_besides_measure(m, threads, m->info.size <= machine.cache_l3, seconds_all, out, err);
+    const int rc = lode_besides_measure(m, threads, m->info.size <= machine.cache_l3, seconds_all, out, err);
+    if (rc == LODE_ERR_LIMIT) /* not even a short context has room now: what the plan will say, with its numbers */
+        *out = (struct lode_besides){0};
+    return rc == LODE_ERR_LIMIT ? 0 : rc;
 }
