@@ -1,9 +1,10 @@
 /* besides.c - what a token takes on the CPU besides going through its weights.
  *
- * Norms, rounding, rotation, attention of a few positions, routing, recurrent states, and that threads share
- * each product: 1.3 of 15 ms of Qwen3-0.6B on two cores.  It is not estimated but run: a session of the same model, whose
- * products have as few rows as all threads can share, and whose weights are zeros that lie in the cores' own cache.  Of a
- * model that the last cache holds, the session has all of it, and the time is that of a token: memory has no part in it. */
+ * Norms, rounding, rotation, attention of a few positions, routing, recurrent states, and that threads share each
+ * product: 1.3 of 15 ms of Qwen3-0.6B on two cores.  It is not estimated but run: a session of the same model, whose
+ * products have as few rows as all threads can share, and whose weights are zeros that lie in the cores' own cache.
+ * Of a model that the last cache holds, the session has all of it, and the time is that of a token: memory has no
+ * part in it. */
 #include "engine/besides.h"
 
 #include "base/alloc.h"
@@ -75,15 +76,16 @@ static size_t size_of(const struct lode_operand *w) {
 
 /* So many rows that the kernels' tiles are whole and all threads have some. */
 static uint32_t rows_of(const struct lode_operand *w, uint32_t threads, uint32_t whole) {
-    const size_t row = size_of(w) / w->rows, fit = PART_SIZE / (row + 1) / whole * whole, least = (size_t)whole * threads;
+    const size_t row = size_of(w) / w->rows;
+    const size_t fit = PART_SIZE / (row + 1) / whole * whole, least = (size_t)whole * threads;
     const size_t rows = fit > least ? fit : least;
     return rows < w->rows ? (uint32_t)rows : w->rows;
 }
 
 /* Part k of an instruction with fewer rows, where those are independent of each other.  `gate`: of experts, the first
  * matrix so cut, as many rows of which the others have, and the last one columns. */
-static struct lode_operand cut_part(const struct lode_operand *w, enum lode_op op, uint32_t k, const struct lode_operand *gate,
-                                    uint32_t threads) {
+static struct lode_operand cut_part(const struct lode_operand *w, enum lode_op op, uint32_t k,
+                                    const struct lode_operand *gate, uint32_t threads) {
     struct lode_operand cut = *w;
     if (op == LODE_OP_LINEAR)
         cut.rows = rows_of(w, threads, TILE_ROWS);
@@ -125,7 +127,8 @@ static int cut_plan(struct stand_in *s, int stage, uint32_t threads, double *byt
     return 0;
 }
 
-static int run(struct stand_in *s, struct lode_session *session, double enough, double *seconds, struct lode_error *err) {
+static int run(struct stand_in *s, struct lode_session *session, double enough, double *seconds,
+               struct lode_error *err) {
     const int32_t token = 0;
     double start = 0, now = 0;
     uint32_t n = 0; /* tokens that count */
@@ -159,7 +162,8 @@ static int lay_out(struct stand_in *s, struct lode_error *err) {
     return 0;
 }
 
-static int measure(struct stand_in *s, uint32_t threads, double enough, struct lode_besides *out, struct lode_error *err) {
+static int measure(struct stand_in *s, uint32_t threads, double enough, struct lode_besides *out,
+                   struct lode_error *err) {
     const uint32_t shared = threads ? threads : lode_machine_default_threads();
     double aside = 0; /* bytes of a stage that gives no tokens */
     if (s->whole)
@@ -178,8 +182,8 @@ static int measure(struct stand_in *s, uint32_t threads, double enough, struct l
     return rc;
 }
 
-int lode_besides_measure(const struct lode_model *m, uint32_t threads, bool whole, double seconds, struct lode_besides *out,
-                         struct lode_error *err) {
+int lode_besides_measure(const struct lode_model *m, uint32_t threads, bool whole, double seconds,
+                         struct lode_besides *out, struct lode_error *err) {
     *out = (struct lode_besides){.whole = whole};
     struct stand_in s = {.model = *m, .store.ops = &zero_ops, .whole = whole};
     s.model.store = &s.store;
@@ -193,7 +197,8 @@ int lode_besides_measure(const struct lode_model *m, uint32_t threads, bool whol
     return rc;
 }
 
-int lode_model_besides(const struct lode_model *m, uint32_t threads, struct lode_besides *out, struct lode_error *err) {
+int lode_model_besides(const struct lode_model *m, uint32_t threads, struct lode_besides *out,
+                       struct lode_error *err) {
     struct lode_machine machine;
     *out = (struct lode_besides){0};
     if (m->n_places > 1 || m->arch->encoder || m->hp.both_ways)
