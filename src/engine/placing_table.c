@@ -9,14 +9,14 @@
  *     + 1.54 us * instructions on a GPU + 33 us * those of experts there
  *     + EXCHANGE_SECONDS * exchanges of GPUs that share rows, which each read their part of the VRAM's
  *
- * seconds: places work one after the other, but the disk's reading of whole layers, which takes as long
- * as the rest or longer, at 0.9 of its speed as all cores read memory besides.  Of experts the disk reads
- * many before they are asked for, while others are computed; but an eighth of what it reads is for nothing,
- * and it is slower beside computing, which together comes to the same.  Where a GPU computes experts beside the
- * CPU, what its cache has counts as read there, and of the others both get a part, so that their speeds add up.  0.85 and 0.8 are the share of plain
- * reading's speed that products reach (bench/measured/cpu.md: 0.82 to 0.95 of memory's).  Where a GPU takes part, what a
- * token takes besides is not measured: then fork time * products on the CPU stands for it, 0.75 for 0.85 (0.65 to 0.83 of
- * whole answers), and 0.9 of products' speed for all of it.
+ * seconds: places work one after the other, but the disk's reading of whole layers, which takes as long as the
+ * rest or longer, at 0.9 of its speed as all cores read memory besides.  Of experts the disk reads many before
+ * they are asked for, while others are computed; but an eighth of what it reads is for nothing, and it is slower
+ * beside computing, which together comes to the same.  Where a GPU computes experts beside the CPU, what its cache
+ * has counts as read there, and of the others both get a part, so that their speeds add up.  0.85 and 0.8 are the
+ * share of plain reading's speed that products reach (bench/measured/cpu.md: 0.82 to 0.95 of memory's).  Where a
+ * GPU takes part, what a token takes besides is not measured: then fork time * products on the CPU stands for it,
+ * 0.75 for 0.85 (0.65 to 0.83 of whole answers), and 0.9 of products' speed for all of it.
  */
 #include "engine/placing.h"
 
