@@ -66,7 +66,7 @@ BUILDS = {
     'clang': dict(cc='clang', tests=None, long=['unit', 'kern', 'cli', 'model', 'trained'], meson=[]),
     'fuzz': dict(cc='clang', targets=['fuzz'], tests=[], long=[],
                  meson=['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Db_lundef=false',
-                        '-Dkern_isa=scalar', '-Doptimization=1']),
+                        '-Dkern_isa=avx2', '-Doptimization=1']),
     'aarch64': dict(cc=None, targets=['tests/kerncheck/kerncheck'], tests=[], long=[],
                     needs=['aarch64-linux-gnu-gcc', 'qemu-aarch64'],
                     meson=['-Dkern_only=true', '--cross-file',
