@@ -39,7 +39,8 @@ def quick_kernels():
 
 # Every way to build lode.  cc: the compiler; meson: options; bounded: more of them where it is not the
 # long form; targets: what of it (all); tests: the meson suites run from it, bounded and long; needs:
-# programs without which it is skipped; slow: tests that take a minute or more so, in the long form alone.
+# programs without which it is skipped; slow: tests that take a minute or more so, in the long form alone; without:
+# tests that take a quarter of an hour so, for what others of the build show.
 # -Dwerror lies on the two plain builds: sanitizers make compilers warn about what is fine.
 # The plain build compiles CUDA for one kind of GPU where nvcc is, quickly where nothing can run that; its `device`
 # suite runs where there is a GPU.  Its host's side is in builds that look closer, for a driver that stands in
@@ -56,7 +57,8 @@ BUILDS = {
                  meson=['-Db_sanitize=address,undefined', '-Doptimization=1'] + HOST_OF_CUDA),
     'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['threads', 'soak', 'model', 'server'],
                  bounded=['-Dkern_isa=avx2'],
-                 slow=['test_schedules', 'test_session', 'test_stream_faults', 'test_cuda', 'test_serve', 'test_convert'],
+                 slow=['test_schedules', 'test_session', 'test_stream_faults', 'test_cuda', 'test_convert'],
+                 without=['opcheck'],
                  meson=['-Db_sanitize=thread', '-Doptimization=1'] + HOST_OF_CUDA),
     # clang's warnings, and everything once without optimisation
     'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'model'],
@@ -234,7 +236,7 @@ def meson_tests(name, suites, args, prefix):
         mine = [s.split(':')[-1] for s in t['suite']]
         if suites != ['*'] and not set(suites) & set(mine):
             continue
-        if not args.long and t['name'] in BUILDS[name].get('slow', ()):
+        if t['name'] in BUILDS[name].get('without', ()) or not args.long and t['name'] in BUILDS[name].get('slow', ()):
             continue
         env = {**SANITIZER_ENV, **t['env']}
         env['LODE_SHARED'] = os.environ.get('LODE_SHARED', env.get('LODE_SHARED', ''))
