@@ -87,7 +87,7 @@ VF_INLINE void vf_tile(VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS], enum vf_format f, s
         if (ahead) /* Read at memory's speed.  The hardware's prefetchers start anew with every
             row, so these rows' steps ask for the next ones, from end to end. */
             for (size_t b = 0; b < size * R; b += 64)
-                vf_prefetch(w - done + R * w_stride + done * R + b);
+                vf_prefetch_rows(w - done + R * w_stride + done * R + b);
         /* register by register: a whole step of weights would crowd out accumulators */
         for (size_t at = 0; at < length; at += VP_LANES) {
             VP wide[VF_ROWS_MAX];

@@ -275,10 +275,9 @@ INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
 }
 
 /* One column of groups of 32, two chunks at a time, which have both halves of two groups. */
-INLINE F one_short256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, size_t k) {
+INLINE F one_short256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k) {
     const int n_chunks = 16 / s.runs;
     const size_t part = LANES * size / (size_t)n_chunks, n = short_run(s) / 4;
-    F acc = f_zero();
     for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
         const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
         struct head h;
@@ -289,8 +288,8 @@ INLINE F one_short256(TYPE_256, const struct rows *r, size_t next, const uint8_t
 #pragma GCC unroll 1
         for (int c = 0; c < n_chunks; c += 2) {
             V w[2][4][4];
-            prefetch_next(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, 2 * part, next);
-            prefetch_again(r, (b + 2) * size + (size_t)c * size / (size_t)n_chunks, next);
+            bring(&ahead, r, (b * (size_t)n_chunks + (size_t)c) * part, 2 * part);
+            bring_again(&ahead, r, (b + 2) * size + (size_t)c * size / (size_t)n_chunks);
             unpack(w[0], &h, r, b * size, c);
             unpack(w[1], &h, r, b * size, c + 1);
             for (int g = 0; g < 2; g++) {
@@ -314,9 +313,8 @@ INLINE F one_short256(TYPE_256, const struct rows *r, size_t next, const uint8_t
 
 /* One column of wide codes in groups of 32 that are two halves of a chunk, none of them -128: sizes of numbers,
  * which all rows share, times codes with the numbers' signs. */
-INLINE F one_wide256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, size_t k) {
+INLINE F one_wide256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k) {
     const size_t part = LANES * size / 8;
-    F acc = f_zero();
     for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
         const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
         struct head h;
@@ -330,8 +328,8 @@ INLINE F one_wide256(TYPE_256, const struct rows *r, size_t next, const uint8_t 
 #pragma GCC unroll 1
         for (int c = 0; c < 8; c++) {
             V w[4][4];
-            prefetch_next(r->p[0] + next + (b * 8 + (size_t)c) * part, part, next);
-            prefetch_again(r, (b + 2) * size + (size_t)c * size / 8, next);
+            bring(&ahead, r, (b * 8 + (size_t)c) * part, part);
+            bring_again(&ahead, r, (b + 2) * size + (size_t)c * size / 8);
             unpack(w, &h, r, b * size, c);
             for (int i = 0; i < 8; i++) {
                 const V codes = v_sign8(w[i / 4][i % 4], v_bcast4(a->q + 32 * c + 4 * i));

@@ -25,15 +25,14 @@ INLINE void row_q6_k(V w[4], const struct lode_block_q6_k *b, int half) {
 }
 
 /* Lines of row i of the tile, and of the next tile, that are asked for with a block. */
-INLINE void prefetch_row(const struct rows *r, int i, size_t next, size_t b, size_t size) {
-    prefetch_next(r->p[0] + next + (b * LANES + (size_t)i) * size, size, next);
-    for (size_t at = 0; next > SHORT_TILE && at < size; at += 64)
+INLINE void prefetch_row(const struct rows *r, int i, const struct ahead *ahead, size_t b, size_t size) {
+    bring(ahead, r, (b * LANES + (size_t)i) * size, size);
+    for (size_t at = 0; ahead->tile > SHORT_TILE && at < size; at += 64)
         __builtin_prefetch(r->p[i] + (b + 2) * size + at, 0, 3);
 }
 
-INLINE F one_rows256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, size_t k) {
+INLINE F one_rows256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k) {
     (void)read_head, (void)unpack;
-    F acc = f_zero();
     for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
         const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
         const V m = v_widen8(a->m), sums = v_even_odd16(v_load(a->sums));
@@ -41,7 +40,7 @@ INLINE F one_rows256(TYPE_256, const struct rows *r, size_t next, const uint8_t 
 #pragma GCC unroll 1
         for (int i = 0; i < LANES; i++) {
             const struct lode_block_q6_k *row = (const struct lode_block_q6_k *)(r->p[i] + b * size);
-            prefetch_row(r, i, next, b, size);
+            prefetch_row(r, i, &ahead, b, size);
             const V sc = v_even_odd8(row->scales), by = v_mul16(sc, m);
             V sum = v_dot2(v_zero(), sc, sums) * v_set32((uint32_t)-s.bias);
             for (int half = 0; half < 2; half++) {

@@ -20,6 +20,7 @@
 #include "kern/vec_avx512.h"
 
 #define V_WIDE_BIAS 0
+#include "kern/mul_few_amx.h"
 #include "kern/mul_shape.h"
 #include "kern/tile_amx.h"
 
@@ -419,7 +420,7 @@ static void mul(strip_fn *strip, size_t block, float *y, size_t ldy, const uint8
     }                                                                                              \
     void mul_##name##_amx LODE_MUL_ARGS {                                                          \
         if (n_x < FEW_##block || k == 0)                                                                   \
-            mul_##name##_avx512vnni(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                \
+            mul_##name##_few_amx(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                \
         else                                                                                       \
             mul(strip_##name, block, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
     }

@@ -8,7 +8,7 @@
  *   struct block256   of a tile: head, and mn[4], its minima of groups of 32 in pairs of int16 */
 
 /* They lie ready for 8 blocks of CHUNK columns, or more of fewer: n_x of each block.  A few columns have them of whole
- * rows then, so that the tiles are read from end to end, as prefetch_next asks for them. */
+ * rows then, so that the tiles are read from end to end, as mul_ahead.h asks for them. */
 #define SIDES (8 * CHUNK)
 struct sides {
     struct side at[SIDES];

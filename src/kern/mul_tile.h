@@ -25,7 +25,8 @@
  *   V_COLUMNS, V_TILES              how many of each are multiplied at once
  *   V_WIDE_COLUMNS                  if it exists: mul_many_short.h and mul_one_rows.h, and what these need
  *   V_FEW_256                       see most_few
- *   V_NEAR_TILE                     see prefetch_next; may be missing: the first level is large
+ *   V_NEAR_TILE                     see mul_ahead.h; may be missing: the first level is large
+ *   V_COPIES                        if it exists: mul_copied.h
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80: zero
  *   v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15
  *   v_dot16(acc, w[4], x[4], top)   acc + sum of 16 products; codes w <= top <= 63, signed x
@@ -90,35 +91,12 @@ INLINE F add_block32(struct shape s, F acc, const V w[8], F d, F m, const struct
 
 /* ---- tiles ---- */
 
-/* Asks for a piece of the next tile: into the second level where that has more than V_NEAR_TILE bytes, because in
- * a first level of 32 KB it would drive out the tile being worked on. */
-#ifndef V_NEAR_TILE
-#define V_NEAR_TILE SIZE_MAX
-#endif
-INLINE void prefetch_next(const uint8_t *piece, size_t bytes, size_t tile) {
-    if (tile <= V_NEAR_TILE) {
-        prefetch(piece, bytes);
-        return;
-    }
-    const uintptr_t end = (uintptr_t)piece + bytes;
-    for (uintptr_t line = ((uintptr_t)piece + 63) & ~(uintptr_t)63; line < end; line += 64)
-        __builtin_prefetch((const void *)line, 0, 2);
-}
-
-/* A tile of long rows has left the first level again when its turn comes: each row's lines are asked for
- * once more, two blocks before they are used.  (It does not pay for blocks of 32.) */
-enum { SHORT_TILE = 24576 };
-INLINE void prefetch_again(const struct rows *r, size_t at, size_t tile) {
-    if (tile > SHORT_TILE)
-        for (int i = 0; i < LANES; i++)
-            __builtin_prefetch(r->p[i] + at, 0, 3);
-}
+#include "kern/mul_ahead.h"
 
 /* One column: codes are used as soon as they are unpacked. */
-INLINE F one256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, size_t k) {
+INLINE F one256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k) {
     const int n_chunks = 16 / s.runs;
     const size_t part = LANES * size / (size_t)n_chunks;
-    F acc = f_zero();
     for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
         const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
         struct head h;
@@ -129,8 +107,8 @@ INLINE F one256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, s
 #pragma GCC unroll 1
         for (int c = 0; c < n_chunks; c++) {
             V w[4][4];
-            prefetch_next(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, part, next);
-            prefetch_again(r, (b + 2) * size + (size_t)c * size / (size_t)n_chunks, next);
+            bring(&ahead, r, (b * (size_t)n_chunks + (size_t)c) * part, part);
+            bring_again(&ahead, r, (b + 2) * size + (size_t)c * size / (size_t)n_chunks);
             unpack(w, &h, r, b * size, c);
             for (int n = 0; n < s.runs; n++) {
                 const int g = group_of(s, c, n);
@@ -139,19 +117,20 @@ INLINE F one256(TYPE_256, const struct rows *r, size_t next, const uint8_t *x, s
         }
         acc = add_block(s, acc, &h, a, isum);
     }
+    bring_rest(&ahead);
     return acc;
 }
 
-INLINE F one32(TYPE_32, const struct rows *r, size_t next, const uint8_t *x, size_t k) {
-    F acc = f_zero();
+INLINE F one32(TYPE_32, F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k) {
     for (size_t b = 0; b < k / 32; b++, x += sizeof(struct lode_block_a32)) {
         V w[8];
         F d, m = f_zero();
-        prefetch_next(r->p[0] + next + LANES * b * size, LANES * size, next);
+        bring(&ahead, r, LANES * b * size, LANES * size);
         unpack(w, &d, &m, r, b * size);
         const struct lode_block_a32 *a = (const struct lode_block_a32 *)x;
         acc = add_block32(s, acc, w, d, m, a, bcast16(a->q), bcast16(a->q + 16));
     }
+    bring_rest(&ahead);
     return acc;
 }
 
@@ -161,6 +140,10 @@ INLINE F one32(TYPE_32, const struct rows *r, size_t next, const uint8_t *x, siz
  * mul_many_short.h up to those from which its sums of 16 bits are faster. */
 #define FEW 8
 INLINE size_t most_few(struct shape s) {
+#ifdef V_COPIES
+    (void)s;
+    return 3; /* more are bound by their products, and copies beside them cost what they save */
+#endif
 #ifdef V_WIDE_COLUMNS
     if (s.wide || !s.groups)
         return s.wide && !s.groups ? 4 : 3;
@@ -178,14 +161,12 @@ INLINE void widen8(int16_t y[8], const uint8_t x[8]) {
     memcpy(y, &wide, sizeof wide);
 }
 
-INLINE void few256(F acc[FEW], TYPE_256, const struct rows *r, size_t next, const uint8_t *const *x,
+INLINE void few256(F acc[FEW], TYPE_256, const struct rows *r, struct ahead ahead, const uint8_t *const *x,
                    size_t n, size_t k) {
     /* Chunks at a time: two with groups of 32, which are two groups then (with a half in each chunk or not)
      * and four groups of 16 else.  They are taken in pairs that meet their scales together. */
     const int n_chunks = 16 / s.runs, step = s.groups == 8 ? 2 : 1, groups = s.groups == 8 ? 2 : 4;
     const size_t part = LANES * size / (size_t)n_chunks;
-    for (size_t j = 0; j < n; j++)
-        acc[j] = f_zero();
     for (size_t b = 0; b < k / 256; b++) {
         const struct lode_block_a256 *a[FEW];
         struct head h;
@@ -200,7 +181,7 @@ INLINE void few256(F acc[FEW], TYPE_256, const struct rows *r, size_t next, cons
 #pragma GCC unroll 1
         for (int c = 0; c < n_chunks; c += step) {
             V w[2][4][4], sc[2];
-            prefetch_next(r->p[0] + next + (b * (size_t)n_chunks + (size_t)c) * part, part * (size_t)step, next);
+            bring(&ahead, r, (b * (size_t)n_chunks + (size_t)c) * part, part * (size_t)step);
             unpack(w[0], &h, r, b * size, c);
             if (step == 2)
                 unpack(w[1], &h, r, b * size, c + 1);
@@ -229,17 +210,18 @@ INLINE void few256(F acc[FEW], TYPE_256, const struct rows *r, size_t next, cons
         for (size_t j = 0; j < n; j++)
             acc[j] = add_block(s, acc[j], &h, a[j], isum[j]);
     }
+    bring_rest(&ahead);
 }
 
-INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, size_t next, const uint8_t *const *x,
+INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, struct ahead ahead, const uint8_t *const *x,
                   size_t n, size_t k) {
     F sum[FEW];
     for (size_t j = 0; j < n; j++)
-        sum[j] = f_zero();
+        sum[j] = acc[j];
     for (size_t b = 0; b < k / 32; b++) {
         V w[8];
         F d, m = f_zero();
-        prefetch_next(r->p[0] + next + LANES * b * size, LANES * size, next);
+        bring(&ahead, r, LANES * b * size, LANES * size);
         unpack(w, &d, &m, r, b * size);
 #pragma GCC unroll 8
         for (size_t j = 0; j < n; j++) {
@@ -247,43 +229,10 @@ INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, size_t next, const 
             sum[j] = add_block32(s, sum[j], w, d, m, a, bcast16(a->q), bcast16(a->q + 16));
         }
     }
+    bring_rest(&ahead);
     for (size_t j = 0; j < n; j++)
         acc[j] = sum[j];
 }
-
-/* Many, once their blocks are unpacked. */
-
-#define RUN32 8 /* blocks unpacked before the columns see them */
-struct run32 {
-    V w[RUN32][8];
-    F d[RUN32], m[RUN32];
-};
-
-/* call(n, j) for all columns in n's that are constants, `most` first. */
-#define EACH_COLUMNS(most, n_x, call)                                                              \
-    do {                                                                                           \
-        size_t j = 0;                                                                              \
-        for (; j + (most) <= (n_x); j += (most))                                                   \
-            call(most, j);                                                                         \
-        for (; j + 2 <= (n_x); j += 2)                                                             \
-            call(2, j);                                                                            \
-        if (j < (n_x))                                                                             \
-            call(1, j);                                                                            \
-    } while (0)
-
-/* n_x <= CHUNK columns, blocks from .. to of the rows; x is where the columns' block `from` lies, and
- * `next` bytes after a row that of the next tiles. */
-#define MANY_ARGS                                                                                  \
-    const struct rows *r, size_t next, const uint8_t *x, size_t x_stride, size_t n_x,              \
-        const struct sides *sides, size_t from, size_t to
-
-#ifdef V_DOT4_AT
-#include "kern/mul_many_vnni.h"
-#elif defined(V_WIDE_COLUMNS)
-#include "kern/mul_many_short.h"
-#else
-#include "kern/mul_many.h"
-#endif
 
 #define ONE_32 one32
 #ifdef V_WIDE_COLUMNS
@@ -297,111 +246,33 @@ struct run32 {
 #define ONE_256 one256
 #endif
 
-/* What is compiled of a product for each type: functions of their own, which together would get in one
- * another's way in the compiler's registers, and only the forms that run, as they are most of the code. */
-struct product {
-    struct shape s;
-    F (*one)(const struct rows *r, size_t next, const uint8_t *x, size_t k);
-    size_t most_few;
-    void (*few)(F acc[FEW], const struct rows *r, size_t next, const uint8_t *const *x, size_t n, size_t k);
-    void (*sides)(struct sides *sides, const uint8_t *x, size_t x_stride, size_t n_x, size_t n_blocks);
-    void (*many)(F sums[V_TILES][CHUNK], MANY_ARGS);
-};
-
 /* n <= c columns as c, where a type has so many */
 #define FEW_AS(c, few, s, ...)                                                                     \
     if (n <= (c) && (c) <= most_few(s)) {                                                          \
-        few(acc, s, __VA_ARGS__, r, next, x, c, k);                                                \
+        few(acc, s, __VA_ARGS__, r, ahead, x, c, k);                                                \
         return;                                                                                    \
     }
 
-#define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
-#define MUL_OF(name, block, size, ...)                                                             \
+/* Functions of their own, which together would get in one another's way in the compiler's registers. */
+#define ONE_AND_FEW(name, block, size, ...)                                                        \
     static __attribute__((noinline))                                                               \
-    F one_##name(const struct rows *r, size_t next, const uint8_t *x, size_t k) {                  \
+    F one_##name(F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k) {    \
         const struct shape s = {__VA_ARGS__};                                                      \
-        return ONE_##block(s, UNPACK_##block(name), size, r, next, x, k);                          \
+        return ONE_##block(s, UNPACK_##block(name), size, acc, r, ahead, x, k);                    \
     }                                                                                              \
     static __attribute__((noinline)) void few_##name(                                              \
-        F acc[FEW], const struct rows *r, size_t next, const uint8_t *const *x, size_t n, size_t k) { \
+        F acc[FEW], const struct rows *r, struct ahead ahead, const uint8_t *const *x, size_t n,   \
+        size_t k) {                                                                                \
         const struct shape s = {__VA_ARGS__};                                                      \
         FEW_AS(2, few##block, s, UNPACK_##block(name), size)                                       \
         FEW_AS(3, few##block, s, UNPACK_##block(name), size)                                       \
         FEW_AS(4, few##block, s, UNPACK_##block(name), size)                                       \
         FEW_AS(6, few##block, s, UNPACK_##block(name), size)                                       \
         FEW_AS(8, few##block, s, UNPACK_##block(name), size)                                       \
-    }                                                                                              \
-    static void sides_##name(struct sides *sides, const uint8_t *x, size_t x_stride, size_t n_x,   \
-                             size_t n_blocks) {                                                    \
-        const struct shape s = {__VA_ARGS__};                                                      \
-        make_sides(sides, s, x, x_stride, n_x, n_blocks);                                          \
-    }                                                                                              \
-    static __attribute__((noinline)) void many_##name(F sums[V_TILES][CHUNK], MANY_ARGS) {         \
-        const struct shape s = {__VA_ARGS__};                                                      \
-        many##block(sums, s, UNPACK_##block(name), size, r, next, x, x_stride, n_x, sides, from,   \
-                    to);                                                                           \
-    }                                                                                              \
-    void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
-        static const struct shape s = {__VA_ARGS__};                                               \
-        const struct product p = {s, one_##name, most_few(s), few_##name, sides_##name, many_##name}; \
-        mul(&p, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                                    \
     }
 
-/* n_x <= CHUNK columns; where a row is longer than a run of blocks, y keeps its sums meanwhile. */
-static void mul_many(const struct product *p, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w,
-                     const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
-    const size_t size = p->s.groups ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
-    const size_t n_blocks = k / (p->s.groups ? 256 : 32), run = most_run(p->s, n_blocks, n_x);
-    size_t from = 0;
-    do { /* once if k is 0 */
-        const size_t to = n_blocks - from < run ? n_blocks : from + run;
-        struct sides sides;
-        p->sides(&sides, x + from * size, x_stride, n_x, to - from);
-        for (size_t i = 0; i < n_w; i += V_TILES * LANES) {
-            struct rows r[V_TILES];
-            F sums[V_TILES][CHUNK];
-            for (size_t t = 0; t < V_TILES; t++) {
-                const size_t first = i + t * LANES < n_w ? i + t * LANES : n_w - 1;
-                const int n_rows = rows_left(n_w, first);
-                r[t] = tile_rows(w + first * w_stride, w_stride, n_rows);
-                for (size_t j = 0; j < n_x; j++)
-                    sums[t][j] = f_zero();
-                for (size_t j = 0; from > 0 && j < n_x; j++)
-                    memcpy(&sums[t][j], y + j * ldy + first, (size_t)n_rows * sizeof(float));
-            }
-            p->many(sums, r, V_TILES * LANES * w_stride, x + from * size, x_stride, n_x, &sides, from, to);
-            for (size_t t = 0; t < V_TILES && i + t * LANES < n_w; t++)
-                for (size_t j = 0; j < n_x; j++)
-                    f_store(y + j * ldy + i + t * LANES, rows_left(n_w, i + t * LANES), sums[t][j]);
-        }
-        from = to;
-    } while (from < n_blocks);
-}
-
-static void mul(const struct product *p, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w,
-                const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
-    for (size_t j = 0; j < n_x; j += CHUNK) {
-        const size_t n_cols = n_x - j < CHUNK ? n_x - j : CHUNK;
-        for (size_t i = 0; n_cols == 1 && i < n_w; i += LANES) {
-            const int n_rows = rows_left(n_w, i);
-            const struct rows r = tile_rows(w + i * w_stride, w_stride, n_rows);
-            f_store(y + j * ldy + i, n_rows, p->one(&r, LANES * w_stride, x + j * x_stride, k));
-        }
-        const bool is_few = n_cols > 1 && n_cols <= p->most_few;
-        for (size_t i = 0; is_few && i < n_w; i += LANES) {
-            const int n_rows = rows_left(n_w, i);
-            const struct rows r = tile_rows(w + i * w_stride, w_stride, n_rows);
-            const uint8_t *columns[FEW]; /* the last one again where few are fewer */
-            F acc[FEW];
-            for (size_t c = 0; c < FEW; c++)
-                columns[c] = x + (j + (c < n_cols ? c : n_cols - 1)) * x_stride;
-            p->few(acc, &r, LANES * w_stride, columns, n_cols, k);
-            for (size_t c = 0; c < n_cols; c++)
-                f_store(y + (j + c) * ldy + i, n_rows, acc[c]);
-        }
-        if (n_cols > 1 && !is_few)
-            mul_many(p, y + j * ldy, ldy, w, w_stride, n_w, x + j * x_stride, x_stride, n_cols, k);
-    }
-}
-
-#include "kern/mul_types.h"
+#ifdef V_COPIES
+#include "kern/mul_copied.h"
+#else
+#include "kern/mul_all.h"
+#endif

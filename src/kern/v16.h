@@ -37,6 +37,8 @@
  *     vf_store_f16, vf_store_bf16    the first n <= 16, rounded as base/half.h does
  *     vf_prefetch(p)                 a macro: gcc 12 sees no effect in a function that does only
  *                                    this and leaves its calls out
+ *     vf_prefetch_rows(p)            the same of rows that are read later: into the second level, which takes more
+ *                                    misses at a time
  *     VF_AHEAD                       bytes that are asked for ahead of rows that a tile reads side by side
  *
  * Loads and stores need no alignment.  A remainder of n numbers is added to sixteen lanes with

@@ -201,4 +201,5 @@ static inline void vf_store_bf16(void *p, VF x, size_t n) {
 /* Into the second level: the first, 32 KB on these processors, is as large as the next four rows of a product or as
  * a head's keys of a page, and would lose them before they are read. */
 #define vf_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
+#define vf_prefetch_rows vf_prefetch
 #define VF_AHEAD 16384 /* a head's keys of a page */

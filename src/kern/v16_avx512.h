@@ -147,4 +147,5 @@ static inline void vf_store_bf16(void *p, VF x, size_t n) {
 }
 
 #define vf_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define vf_prefetch_rows(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
 #define VF_AHEAD 4096

@@ -156,4 +156,5 @@ static inline void vf_store_bf16(void *p, VF x, size_t n) {
 }
 
 #define vf_prefetch(p) __builtin_prefetch(p)
+#define vf_prefetch_rows vf_prefetch
 #define VF_AHEAD 4096
