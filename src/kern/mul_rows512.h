@@ -258,6 +258,13 @@ INLINE F end_quad(struct shape s, F acc, const struct halfway *h, int n, const s
     return acc;
 }
 
+INLINE void ask_ahead(const uint8_t *at, size_t bytes) {
+    for (size_t line = 0; line < bytes; line += 64) {
+        __builtin_prefetch(at + NEAR_AT + line, 0, 3);
+        __builtin_prefetch(at + FAR_AT + line, 0, 2);
+    }
+}
+
 #define QUAD_ROWS(s, ...) ((s).groups == 8 ? quad_rows_32(__VA_ARGS__) : quad_rows_16(__VA_ARGS__))
 
 INLINE void mul_rows(struct shape s, size_t size, float *y, const uint8_t *w, size_t w_stride, size_t n_w,
@@ -287,12 +294,10 @@ INLINE void mul_rows(struct shape s, size_t size, float *y, const uint8_t *w, si
                 const uint8_t *at = w + (i + (size_t)row) * w_stride + from * size;
                 size_t q = 0;
                 for (; q < n / QUAD; q++, at += QUAD * size) {
-                    for (size_t line = 0; line < QUAD * size; line += 64) {
-                        __builtin_prefetch(at + NEAR_AT + line, 0, 3);
-                        __builtin_prefetch(at + FAR_AT + line, 0, 2);
-                    }
+                    ask_ahead(at, QUAD * size);
                     QUAD_ROWS(s, &half[q], row, at, size, QUAD, &column[q]);
                 }
+                ask_ahead(at, (size_t)rest * size);
                 if (rest == 1)
                     QUAD_ROWS(s, &half[q], row, at, size, 1, &column[q]);
                 else if (rest == 2)
