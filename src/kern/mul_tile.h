@@ -141,8 +141,7 @@ INLINE F one32(TYPE_32, F acc, const struct rows *r, struct ahead ahead, const u
 #define FEW 8
 INLINE size_t most_few(struct shape s) {
 #ifdef V_COPIES
-    (void)s;
-    return 3; /* more are bound by their products, and copies beside them cost what they save */
+    return s.wide && !s.groups ? FEW : 4; /* more are bound by their products: copies would only add to these */
 #endif
 #ifdef V_WIDE_COLUMNS
     if (s.wide || !s.groups)
