@@ -1,4 +1,4 @@
-/* mul_rows512.h - one column of Q4_K, Q5_K and Q6_K, row after row (AVX-512 with VNNI).
+/* mul_rows512.h - one column of Q4_K, Q5_K, Q6_K and IQ4_XS, row after row (AVX-512 with VNNI).
  *
  * Rows side by side (mul_tile.h) are read at 16 places at once and turned so that lane i belongs to row i, which is
  * half of the work.  Here weights are read in the order in which they lie, 64 codes of one row a vector, and meet
@@ -14,8 +14,8 @@ enum {
     FAR_AT = 4096,   /* and into the second: a page, whose translation comes with it */
 };
 
-/* Of all shapes those of Q4_K, Q5_K and Q6_K. */
-INLINE bool by_rows(struct shape s) { return (s.groups == 8 && s.minima) || (s.groups == 16 && s.top == 63); }
+/* Of all shapes those of Q4_K, Q5_K, IQ4_XS and Q6_K. */
+INLINE bool by_rows(struct shape s) { return s.groups == 8 || (s.groups == 16 && s.top == 63); }
 
 /* Four blocks of a column: numbers in the order in which codes of a type are unpacked, multipliers and sums where
  * the scales and minima of four blocks meet them, a block in each 16 bytes. */
@@ -169,6 +169,56 @@ INLINE void quad_rows_32(struct halfway *out, int row, const uint8_t *w, size_t 
     out->isum[row] = v_add_fours(sum);
 }
 
+/* ---- IQ4_XS ---- */
+
+/* A vector has the first or the second 16 numbers of each of four groups, and 16 bytes of sums are one group's. */
+INLINE void quad_of_levels(struct quad *out, const struct lode_block_a256 *a, int b) {
+    quad_of_32(out, a, b);
+    for (int g = 0; g < 8; g++)
+        for (int h = 0; h < 2; h++)
+            memcpy((char *)&out->q[b][g / 4 * 2 + h] + g % 4 * 16, a->q + 32 * g + 16 * h, 16);
+}
+
+INLINE uint64_t scales_of_levels(const struct lode_block_iq4_xs *b) { /* six bits in each byte */
+    uint32_t low;
+    memcpy(&low, b->scales_l, 4);
+    return _pdep_u64(low, 0x0f0f0f0f0f0f0f0f) | _pdep_u64(b->scales_h, 0x3030303030303030);
+}
+
+INLINE void quad_rows_levels(struct halfway *out, int row, const uint8_t *w, size_t size, int n, const struct quad *x) {
+    const V table = iq4_table();
+    uint64_t six[QUAD] = {0};
+    for (int b = 0; b < n; b++) {
+        const struct lode_block_iq4_xs *block = (const struct lode_block_iq4_xs *)(w + (size_t)b * size);
+        six[b] = scales_of_levels(block);
+        out->d[b][row] = block->d;
+    }
+    const __m512i words = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)six));
+    const V sc = (V)_mm512_sub_epi16(words, _mm512_set1_epi16(32)), by = v_mul16(sc, x->m[0]);
+    /* what is to be taken from each code, 128, is to be taken from these later */
+    const V twice[2] = {v_shuffle(sc, v_each16(0x01000100, 0x03020302, 0x05040504, 0x07060706)),
+                        v_shuffle(sc, v_each16(0x09080908, 0x0b0a0b0a, 0x0d0c0d0c, 0x0f0e0f0e))};
+    out->msum[row] = v_dot2(v_dot2(v_zero(), twice[0], x->sums[0]), twice[1], x->sums[1]) << 7;
+    V sum[QUAD];
+    UNROLL
+    for (int b = 0; b < QUAD; b++) {
+        sum[b] = v_zero();
+        if (b >= n)
+            continue;
+        const uint8_t *codes = w + (size_t)b * size + offsetof(struct lode_block_iq4_xs, qs);
+        const __m512i of = _mm512_cvtepi16_epi32(_mm512_castsi512_si256((__m512i)v_quarter(by, b)));
+        UNROLL
+        for (int h = 0; h < 2; h++) {
+            const V q = v_load64(codes + 64 * h);
+            V dot = v_dot4_wide(v_zero(), v_lookup(table, low_bits(q, 4)), x->q[b][2 * h]);
+            dot = v_dot4_wide(dot, v_lookup(table, low_bits(v_srl16(q, 4), 4)), x->q[b][2 * h + 1]);
+            const __m512i group = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+            sum[b] += dot * (V)_mm512_permutexvar_epi32(_mm512_add_epi32(group, _mm512_set1_epi32(4 * h)), of);
+        }
+    }
+    out->isum[row] = v_add_fours(sum);
+}
+
 /* ---- Q6_K ---- */
 
 INLINE void quad_of_16(struct quad *out, const struct lode_block_a256 *a, int b) {
@@ -242,7 +292,7 @@ INLINE F end_quad(struct shape s, F acc, const struct halfway *h, int n, const s
         part[j] = v_add_quarters(rows);
     }
     v_turn_lanes(isum, part);
-    if (s.minima) {
+    if (s.groups == 8) {
         for (int i = 0; i < 4; i++)
             part[i] = v_add_fours(h->msum + 4 * i);
         v_turn_quarters(msum, part);
@@ -251,7 +301,7 @@ INLINE F end_quad(struct shape s, F acc, const struct halfway *h, int n, const s
         const F dx = f_set(x->d[b]);
         V d;
         memcpy(&d, h->d[b], sizeof d);
-        acc = f_fma(f_half(d) * dx, f_int(isum[b]), acc);
+        acc = f_fma(f_half(d) * dx, f_int(s.wide ? isum[b] - msum[b] : isum[b]), acc);
         if (s.minima)
             acc = f_fnma(f_half(d >> 16) * dx, f_int(msum[b]), acc);
     }
@@ -265,7 +315,10 @@ INLINE void ask_ahead(const uint8_t *at, size_t bytes) {
     }
 }
 
-#define QUAD_ROWS(s, ...) ((s).groups == 8 ? quad_rows_32(__VA_ARGS__) : quad_rows_16(__VA_ARGS__))
+#define QUAD_ROWS(s, ...)                                                                          \
+    ((s).wide          ? quad_rows_levels(__VA_ARGS__)                                             \
+     : (s).groups == 8 ? quad_rows_32(__VA_ARGS__)                                                 \
+                       : quad_rows_16(__VA_ARGS__))
 
 INLINE void mul_rows(struct shape s, size_t size, float *y, const uint8_t *w, size_t w_stride, size_t n_w,
                      const uint8_t *x, size_t k) {
@@ -281,7 +334,9 @@ INLINE void mul_rows(struct shape s, size_t size, float *y, const uint8_t *w, si
             const struct lode_block_a256 *a = (const struct lode_block_a256 *)x + from + b;
             struct quad *to = &column[b / QUAD];
             to->d[b % QUAD] = a->d;
-            if (s.groups == 8)
+            if (s.wide)
+                quad_of_levels(to, a, (int)(b % QUAD));
+            else if (s.groups == 8)
                 quad_of_32(to, a, (int)(b % QUAD));
             else
                 quad_of_16(to, a, (int)(b % QUAD));
