@@ -82,6 +82,7 @@ static void mul_copied(const struct product *p, float *y, size_t ldy, const uint
 }
 
 #include "kern/mul_rows512.h"
+#include "kern/mul_rows512_32.h"
 
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
 #define MUL_OF(name, block, size, ...)                                                             \
@@ -91,11 +92,13 @@ static void mul_copied(const struct product *p, float *y, size_t ldy, const uint
         const struct shape s = {__VA_ARGS__};                                                      \
         if (by_rows(s))                                                                            \
             mul_rows(s, size, y, w, w_stride, n_w, x, k);                                          \
+        else if (by_spans(s, size))                                                                \
+            mul_spans(s, size, y, w, w_stride, n_w, x, k);                                         \
     }                                                                                              \
     void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
         static const struct shape s = {__VA_ARGS__};                                               \
         const struct product p = {s, one_##name, few_##name, size};                                \
-        if (by_rows(s) && n_x == 1 && k > 0)                                                       \
+        if ((by_rows(s) || by_spans(s, size)) && n_x == 1 && k > 0)                                \
             rows_##name(y, w, w_stride, n_w, x, k);                                                \
         else if (n_x == 0 || n_w == 0 || n_x > most_few(s) || k / (block) * (size) < LINE)         \
             MANY(mul_##name)(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                       \

@@ -320,13 +320,15 @@ BLOCK_UG32(4)
 BLOCK_UG32(8)
 
 #define FP4_BIAS 12 /* the levels are -12 .. 12 */
+/* e >= 2: 2^(e-128) has the exponent field e - 1; e = 0, 1: subnormals of 2^21, 2^22 ulps */
+INLINE F scale_mxfp4(V e) {
+    const V one = v_set32(1), normal = v_gt32(e, one);
+    return (F)((((e - one) << 23) & normal) | (((e + one) << 21) & ~normal));
+}
 INLINE void block_mxfp4(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     static const int8_t levels[16] = LODE_FP4_LEVELS;
     (void)m;
-    /* e >= 2: 2^(e-128) has the exponent field e - 1; e = 0, 1: subnormals of 2^21, 2^22 ulps */
-    const V e = v_load4(r, off) & v_set32(255), one = v_set32(1);
-    const V normal = v_gt32(e, one);
-    *d = (F)((((e - one) << 23) & normal) | (((e + one) << 21) & ~normal));
+    *d = scale_mxfp4(v_load4(r, off) & v_set32(255));
     nibbles(w, r, off + 1);
     lookup8(w, (V)((V8)v_table(levels) + (uint8_t)FP4_BIAS));
 }
