@@ -67,8 +67,7 @@ struct product {
 /* n_x <= CHUNK columns; where a row is longer than a run of blocks, y keeps its sums meanwhile. */
 static void mul_many(const struct product *p, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w,
                      const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
-    const size_t size = p->s.groups ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
-    const size_t n_blocks = k / (p->s.groups ? 256 : 32), run = most_run(p->s, n_blocks, n_x);
+    const size_t size = block_of_x(p->s), n_blocks = k / block_numbers(p->s), run = most_run(p->s, n_blocks, n_x);
     size_t from = 0;
     do { /* once if k is 0 */
         const size_t to = n_blocks - from < run ? n_blocks : from + run;
@@ -109,12 +108,11 @@ static void mul(const struct product *p, float *y, size_t ldy, const uint8_t *w,
         for (size_t i = 0; is_few && i < n_w; i += LANES) {
             const int n_rows = rows_left(n_w, i);
             const struct rows r = tile_rows(w + i * w_stride, w_stride, n_rows);
-            const uint8_t *columns[FEW]; /* the last one again where few are fewer */
+            const uint8_t *columns[FEW];
             F acc[FEW];
-            for (size_t c = 0; c < FEW; c++) {
+            few_columns(columns, x + j * x_stride, x_stride, n_cols);
+            for (size_t c = 0; c < FEW; c++)
                 acc[c] = f_zero();
-                columns[c] = x + (j + (c < n_cols ? c : n_cols - 1)) * x_stride;
-            }
             p->few(acc, &r, ahead, columns, n_cols, k);
             for (size_t c = 0; c < n_cols; c++)
                 f_store(y + (j + c) * ldy + i, n_rows, acc[c]);

@@ -6,6 +6,7 @@
 
 struct product {
     struct shape s;
+    /* of one column; NULL: of a type that goes row after row */
     F (*one)(F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k);
     void (*few)(F acc[FEW], const struct rows *r, struct ahead ahead, const uint8_t *const *x, size_t n, size_t k);
     size_t size; /* bytes of a block of weights */
@@ -52,8 +53,7 @@ INLINE struct place after(const struct matrix *m, struct place p) {
 static void mul_copied(const struct product *p, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w,
                        const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
     _Alignas(64) uint8_t pieces[2][COPIED];
-    const size_t block = p->s.groups ? 256 : 32;
-    const size_t x_size = p->s.groups ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
+    const size_t block = block_numbers(p->s);
     struct matrix m = {.w = w, .stride = w_stride, .n = n_w, .size = p->size, .n_blocks = k / block};
     m.parts = (LANES * m.n_blocks * m.size + COPIED - 2 * LANES * m.size - 1) / (COPIED - 2 * LANES * m.size);
     struct place at = {0, 0};
@@ -64,9 +64,8 @@ static void mul_copied(const struct product *p, float *y, size_t ldy, const uint
         const int n_rows = rows_left(n_w, at.row);
         const size_t from = first_block(&m, at.part), numbers = (first_block(&m, at.part + 1) - from) * block;
         const struct rows r = tile_rows(pieces[turn], run_bytes(&m, at.part), n_rows);
-        const uint8_t *columns[FEW]; /* the last one again where few are fewer */
-        for (size_t c = 0; c < FEW; c++)
-            columns[c] = x + (c < n_x ? c : n_x - 1) * x_stride + from * x_size;
+        const uint8_t *columns[FEW];
+        few_columns(columns, x + from * block_of_x(p->s), x_stride, n_x);
         for (size_t c = 0; at.part == 0 && c < FEW; c++)
             acc[c] = f_zero();
         const struct place next = after(&m, at);
@@ -82,24 +81,15 @@ static void mul_copied(const struct product *p, float *y, size_t ldy, const uint
 }
 
 #include "kern/mul_rows512.h"
-#include "kern/mul_rows512_32.h"
 
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
 #define MUL_OF(name, block, size, ...)                                                             \
     ONE_AND_FEW(name, block, size, __VA_ARGS__)                                                    \
-    static __attribute__((noinline)) void rows_##name(float *y, const uint8_t *w, size_t w_stride, \
-                                                      size_t n_w, const uint8_t *x, size_t k) {    \
-        const struct shape s = {__VA_ARGS__};                                                      \
-        if (by_rows(s))                                                                            \
-            mul_rows(s, size, y, w, w_stride, n_w, x, k);                                          \
-        else if (by_spans(s, size))                                                                \
-            mul_spans(s, size, y, w, w_stride, n_w, x, k);                                         \
-    }                                                                                              \
     void KERN(mul_##name) LODE_MUL_ARGS {                                                          \
-        static const struct shape s = {__VA_ARGS__};                                               \
-        const struct product p = {s, one_##name, few_##name, size};                                \
-        if ((by_rows(s) || by_spans(s, size)) && n_x == 1 && k > 0)                                \
-            rows_##name(y, w, w_stride, n_w, x, k);                                                \
+        const struct shape s = {__VA_ARGS__};                                                      \
+        const struct product p = {s, by_rows(s, size) ? NULL : one_##name, few_##name, size};      \
+        if (by_rows(s, size) && n_x == 1 && k > 0)                                                 \
+            mul_rows(s, size, y, w, w_stride, n_w, x, k);                                          \
         else if (n_x == 0 || n_w == 0 || n_x > most_few(s) || k / (block) * (size) < LINE)         \
             MANY(mul_##name)(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                       \
         else                                                                                       \

@@ -419,8 +419,8 @@ static void mul(strip_fn *strip, size_t block, float *y, size_t ldy, const uint8
         strip##block(s, UNPACK_##block(name), size, p);                                            \
     }                                                                                              \
     void mul_##name##_amx LODE_MUL_ARGS {                                                          \
-        if (n_x < FEW_##block || k == 0)                                                                   \
-            mul_##name##_few_amx(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                \
+        if (n_x < FEW_##block || k == 0)                                                           \
+            mul_##name##_few_amx(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                   \
         else                                                                                       \
             mul(strip_##name, block, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
     }

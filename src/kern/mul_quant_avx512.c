@@ -10,6 +10,7 @@
 /* The instruction adds pairs of products in 16 bits, with saturation that top * 127 * 2 <= 16002
  * does not reach; where four such sums fit too (top <= 32: 32512), they are added before they are
  * widened, else two. */
+#define V_DOT16
 INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
     const __m512i one = _mm512_set1_epi16(1);
     V pairs[4];

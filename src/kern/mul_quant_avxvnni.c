@@ -10,11 +10,5 @@
 INLINE V v_dot4_wide(V acc, V w, V x) {
     return (V)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)w, (__m256i)x);
 }
-INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
-    (void)top;
-    for (int i = 0; i < 4; i++)
-        acc = v_dot4_wide(acc, w[i], x[i]);
-    return acc;
-}
 
 #include "kern/mul_tile.h"

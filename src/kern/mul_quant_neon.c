@@ -49,12 +49,6 @@ INLINE V v_dot4_wide(V acc, V w, V x) {
     const int32x4_t hi = vpaddlq_s16(vmull_high_s8(a, b));
     return acc + (V)vpaddq_s32(lo, hi);
 }
-INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
-    (void)top;
-    for (int i = 0; i < 4; i++)
-        acc = v_dot4_wide(acc, w[i], x[i]);
-    return acc;
-}
 
 INLINE V v_held(V v) {
     __asm__("" : "+w"(v));

@@ -1,35 +1,15 @@
-/* mul_rows512.h - one column of Q4_K, Q5_K, Q6_K and IQ4_XS, row after row (AVX-512 with VNNI).
+/* mul_rows512.h - one column of the common types, row after row (AVX-512 with VNNI).
  *
  * Rows side by side (mul_tile.h) are read at 16 places at once and turned so that lane i belongs to row i, which is
- * half of the work.  Here weights are read in the order in which they lie, 64 codes of one row a vector, and meet
- * the column's numbers in the same order; pairs of products fit an int16, and one multiplication by pairs applies
- * their scales.  What a row's vectors hold is added up four blocks at a time, and turned only then: the sums of a
- * tile's rows become lanes in which blocks come in their order (the arithmetic is add_block's).
- * bench/notes/kern-amx.md */
+ * half of the work.  Here weights are read in the order in which they lie, many codes of one row a vector, and meet
+ * the column's numbers in the same order.  What a row's vectors hold is added up some blocks at a time (a unit), and
+ * turned only then: the sums of a tile's rows become lanes in which blocks come in their order (the arithmetic is
+ * add_block's and add_block32's).  bench/notes/kern-amx.md */
 
 enum {
-    QUAD = 4,        /* blocks of a row whose sums are added up together */
-    MOST_QUADS = 16, /* of a tile's rows at a time */
+    MOST_UNITS = 16, /* of a tile's rows at a time */
     NEAR_AT = 1536,  /* how far ahead lines are asked into the first level, */
     FAR_AT = 4096,   /* and into the second: a page, whose translation comes with it */
-};
-
-/* Of all shapes those of Q4_K, Q5_K, IQ4_XS and Q6_K. */
-INLINE bool by_rows(struct shape s) { return s.groups == 8 || (s.groups == 16 && s.top == 63); }
-
-/* Four blocks of a column: numbers in the order in which codes of a type are unpacked, multipliers and sums where
- * the scales and minima of four blocks meet them, a block in each 16 bytes. */
-struct quad {
-    V q[QUAD][4];
-    V m[2], sums[2];
-    float d[QUAD];
-};
-
-/* What a tile's rows come to, before it is turned. */
-struct halfway {
-    V isum[LANES]; /* of a row: four parts (16 bytes each) of the sums of four blocks */
-    V msum[LANES]; /* of a row: of each block (16 bytes) four parts of the sum of minima */
-    uint32_t d[QUAD][LANES];
 };
 
 INLINE V v_load64(const void *p) { return (V)_mm512_loadu_si512(p); }
@@ -42,10 +22,6 @@ INLINE V v_by_halves(int low, int high) { /* int16 each */
 INLINE V v_sllv16(V v, V n) { return (V)_mm512_sllv_epi16((__m512i)v, (__m512i)n); }
 INLINE V v_srlv16(V v, V n) { return (V)_mm512_srlv_epi16((__m512i)v, (__m512i)n); }
 INLINE V v_shuffle(V v, V from) { return (V)_mm512_shuffle_epi8((__m512i)v, (__m512i)from); }
-INLINE V v_low32(V a, V b) { return (V)_mm512_unpacklo_epi32((__m512i)a, (__m512i)b); }
-INLINE V v_high32(V a, V b) { return (V)_mm512_unpackhi_epi32((__m512i)a, (__m512i)b); }
-INLINE V v_low64(V a, V b) { return (V)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b); }
-INLINE V v_high64(V a, V b) { return (V)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b); }
 
 INLINE V v_each16(uint32_t a, uint32_t b, uint32_t c, uint32_t d) { /* the same 16 bytes four times */
     return (V)_mm512_set4_epi32((int)d, (int)c, (int)b, (int)a);
@@ -88,285 +64,74 @@ INLINE void v_turn_quarters(V out[4], const V v[4]) {
     out[3] = PICK(c, d, 0xdd);
 }
 #undef PICK
-/* The same of lanes within 16 bytes. */
-INLINE void v_turn_lanes(V out[4], const V v[4]) {
-    const V a = v_low32(v[0], v[1]), b = v_low32(v[2], v[3]), c = v_high32(v[0], v[1]), d = v_high32(v[2], v[3]);
-    out[0] = v_low64(a, b);
-    out[1] = v_high64(a, b);
-    out[2] = v_low64(c, d);
-    out[3] = v_high64(c, d);
+#include "kern/mul_rows512_256.h"
+#include "kern/mul_rows512_32.h"
+
+/* Q4_K, Q5_K, IQ4_XS and Q6_K; Q4_0, IQ4_NL and MXFP4. */
+INLINE bool by_rows(struct shape s, size_t size) {
+    return s.groups ? s.groups == 8 || s.top == 63 : !s.minima && size <= MOST_32;
 }
 
-/* ---- Q4_K, Q5_K ---- */
+/* A unit of a column, and what a tile's rows come to with it. */
+union unit {
+    struct quad quad;
+    struct span span;
+};
+union unit_sums {
+    struct halfway quad;
+    struct halfway32 span;
+};
 
-/* Groups whose codes are the low and the high halves of 64 bytes: 0 and 2, 1 and 3, 4 and 6, 5 and 7. */
-INLINE int first_group(int v) { return v % 2 + v / 2 * 4; }
-
-INLINE void quad_of_32(struct quad *out, const struct lode_block_a256 *a, int b) {
-    for (int v = 0; v < 4; v++) {
-        memcpy((char *)&out->q[b][v], a->q + 32 * first_group(v), 32);
-        memcpy((char *)&out->q[b][v] + 32, a->q + 32 * (first_group(v) + 2), 32);
+INLINE void unit_of(struct shape s, union unit *out, const uint8_t *x, size_t n) {
+    if (s.groups)
+        quad_of(s, &out->quad, x, n);
+    else
+        span_of(s, &out->span, x, n);
+}
+/* The first n blocks of a unit of a row; what comes after them is asked for meanwhile. */
+INLINE void unit_row(struct shape s, union unit_sums *out, int row, const uint8_t *w, size_t size, size_t n,
+                     const union unit *x) {
+    for (size_t line = 0; line < n * size; line += 64) {
+        __builtin_prefetch(w + NEAR_AT + line, 0, 3);
+        __builtin_prefetch(w + FAR_AT + line, 0, 2);
     }
-    for (int g = 0; g < 8; g++) {
-        const int16_t m = a->m[g];
-        memcpy((char *)&out->m[0] + 16 * b + 2 * g, &m, 2);
-    }
-    for (int h = 0; h < 2; h++)
-        memcpy((char *)&out->sums[h] + 16 * b, a->sums + 8 * h, 16);
+    if (s.groups)
+        quad_row(s, &out->quad, row, w, size, n, &x->quad);
+    else
+        span_row(s, &out->span, row, w, size, n, &x->span);
 }
-
-/* Bytes that words are made of in each 16: for vector v, the scales of its two groups. */
-INLINE V spread_groups(int v) {
-    const int low = 2 * first_group(v), high = low + 4;
-    return v_by_halves((low + 1) << 8 | low, (high + 1) << 8 | high);
+INLINE F end_unit(struct shape s, size_t size, F acc, const union unit_sums *h, size_t n, const union unit *x) {
+    return s.groups ? end_quad(s, acc, &h->quad, n, &x->quad) : end_span(size, acc, &h->span, n, &x->span);
 }
-
-/* Scales times multipliers, and (mn) minima twice, of n blocks' first 16 bytes. */
-INLINE V scales_of_32(V mn[2], V head, V m) {
-    const V six = v_set8(63), four = v_set8(15), two = v_set8(48);
-    const V top = v_srl16(head, 2) & two;
-#define LAST(v, from) (V)_mm512_shuffle_epi32((__m512i)(v), from) /* lane `from` of four as the last */
-    const V low = head & six, last = (head & four) | LAST(top, _MM_PERM_BAAA);
-    const V scales = (V)_mm512_mask_mov_epi32((__m512i)low, 0x8888, (__m512i)last);
-    const V minima = (v_srl16(head, 4) & four) | LAST(top, _MM_PERM_CAAA);
-#undef LAST
-    mn[0] = v_shuffle(scales, v_each16(0x80088008, 0x80098009, 0x800a800a, 0x800b800b));
-    mn[1] = v_shuffle(minima, v_each16(0x800c800c, 0x800d800d, 0x800e800e, 0x800f800f));
-    return v_mul16(v_shuffle(scales, v_each16(0x80058004, 0x80078006, 0x800d800c, 0x800f800e)), m);
-}
-
-/* The fifth bits of vector v's codes. */
-INLINE V fifth_of(V qh, int v) {
-    static const int8_t shift[4][2] = {{4, 2}, {3, 1}, {0, -2}, {-1, -3}};
-    const V moved = v < 2 ? v_sllv16(qh, v_by_halves(shift[v][0], shift[v][1]))
-                          : v_srlv16(qh, v_by_halves(-shift[v][0], -shift[v][1]));
-    return moved & v_set8(16);
-}
-
-INLINE void quad_rows_32(struct halfway *out, int row, const uint8_t *w, size_t size, int n, const struct quad *x) {
-    const bool fifth = size == sizeof(struct lode_block_q5_k);
-    V mn[2], sum[QUAD];
-    const V by = scales_of_32(mn, v_load16s(w, size, n), x->m[0]);
-    out->msum[row] = v_dot2(v_dot2(v_zero(), mn[0], x->sums[0]), mn[1], x->sums[1]);
-    UNROLL
-    for (int b = 0; b < QUAD; b++) {
-        sum[b] = v_zero();
-        if (b >= n)
-            continue;
-        const uint8_t *block = w + (size_t)b * size, *codes = block + (fifth ? 48 : 16);
-        const V of = v_quarter(by, b);
-        const V qh = fifth ? v_twice32(block + 16) : v_zero();
-        memcpy(&out->d[b][row], block, 4);
-        UNROLL
-        for (int v = 0; v < 4; v++) {
-            const V q = v_load64(codes + v / 2 * 64);
-            V c = low_bits(v % 2 ? v_srl16(q, 4) : q, 4);
-            if (fifth)
-                c |= fifth_of(qh, v);
-            sum[b] = v_dot2(sum[b], v_mul_pairs(c, x->q[b][v]), v_shuffle(of, spread_groups(v)));
-        }
-    }
-    out->isum[row] = v_add_fours(sum);
-}
-
-/* ---- IQ4_XS ---- */
-
-/* A vector has the first or the second 16 numbers of each of four groups, and 16 bytes of sums are one group's. */
-INLINE void quad_of_levels(struct quad *out, const struct lode_block_a256 *a, int b) {
-    quad_of_32(out, a, b);
-    for (int g = 0; g < 8; g++)
-        for (int h = 0; h < 2; h++)
-            memcpy((char *)&out->q[b][g / 4 * 2 + h] + g % 4 * 16, a->q + 32 * g + 16 * h, 16);
-}
-
-INLINE uint64_t scales_of_levels(const struct lode_block_iq4_xs *b) { /* six bits in each byte */
-    uint32_t low;
-    memcpy(&low, b->scales_l, 4);
-    return _pdep_u64(low, 0x0f0f0f0f0f0f0f0f) | _pdep_u64(b->scales_h, 0x3030303030303030);
-}
-
-INLINE void quad_rows_levels(struct halfway *out, int row, const uint8_t *w, size_t size, int n, const struct quad *x) {
-    const V table = iq4_table();
-    uint64_t six[QUAD] = {0};
-    for (int b = 0; b < n; b++) {
-        const struct lode_block_iq4_xs *block = (const struct lode_block_iq4_xs *)(w + (size_t)b * size);
-        six[b] = scales_of_levels(block);
-        out->d[b][row] = block->d;
-    }
-    const __m512i words = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)six));
-    const V sc = (V)_mm512_sub_epi16(words, _mm512_set1_epi16(32)), by = v_mul16(sc, x->m[0]);
-    /* what is to be taken from each code, 128, is to be taken from these later */
-    const V twice[2] = {v_shuffle(sc, v_each16(0x01000100, 0x03020302, 0x05040504, 0x07060706)),
-                        v_shuffle(sc, v_each16(0x09080908, 0x0b0a0b0a, 0x0d0c0d0c, 0x0f0e0f0e))};
-    out->msum[row] = v_dot2(v_dot2(v_zero(), twice[0], x->sums[0]), twice[1], x->sums[1]) << 7;
-    V sum[QUAD];
-    UNROLL
-    for (int b = 0; b < QUAD; b++) {
-        sum[b] = v_zero();
-        if (b >= n)
-            continue;
-        const uint8_t *codes = w + (size_t)b * size + offsetof(struct lode_block_iq4_xs, qs);
-        const __m512i of = _mm512_cvtepi16_epi32(_mm512_castsi512_si256((__m512i)v_quarter(by, b)));
-        UNROLL
-        for (int h = 0; h < 2; h++) {
-            const V q = v_load64(codes + 64 * h);
-            V dot = v_dot4_wide(v_zero(), v_lookup(table, low_bits(q, 4)), x->q[b][2 * h]);
-            dot = v_dot4_wide(dot, v_lookup(table, low_bits(v_srl16(q, 4), 4)), x->q[b][2 * h + 1]);
-            const __m512i group = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-            sum[b] += dot * (V)_mm512_permutexvar_epi32(_mm512_add_epi32(group, _mm512_set1_epi32(4 * h)), of);
-        }
-    }
-    out->isum[row] = v_add_fours(sum);
-}
-
-/* ---- Q6_K ---- */
-
-INLINE void quad_of_16(struct quad *out, const struct lode_block_a256 *a, int b) {
-    memcpy(out->q[b], a->q, 256);
-    for (int g = 0; g < 16; g++) { /* scales of two blocks meet in a vector */
-        const int16_t m = a->m[g / 2];
-        memcpy((char *)&out->m[b / 2] + 32 * (b % 2) + 2 * g, &m, 2);
-        memcpy((char *)&out->sums[b / 2] + 32 * (b % 2) + 2 * g, &a->sums[g], 2);
-    }
-}
-
-INLINE V scales_of_16(const uint8_t *first, const uint8_t *second) { /* of two blocks, as int16 */
-    __m256i bytes = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)first));
-    bytes = _mm256_inserti128_si256(bytes, _mm_loadu_si128((const __m128i *)second), 1);
-    return (V)_mm512_cvtepi8_epi16(bytes);
-}
-
-INLINE V spread_words(int block, int v) { /* words of a vector of two blocks' scales, each for 16 codes */
-    uint16_t at[32];
-    for (int i = 0; i < 32; i++)
-        at[i] = (uint16_t)(16 * block + 4 * v + i / 8);
-    V r;
-    memcpy(&r, at, sizeof r);
-    return r;
-}
-
-INLINE void quad_rows_16(struct halfway *out, int row, const uint8_t *w, size_t size, int n, const struct quad *x) {
-    V sum[QUAD], by[2];
-    UNROLL
-    for (int p = 0; p < 2; p++) {
-        by[p] = v_zero();
-        if (2 * p >= n)
-            continue;
-        const uint8_t *at = w + 2 * (size_t)p * size + offsetof(struct lode_block_q6_k, scales);
-        const V sc = scales_of_16(at, 2 * p + 1 < n ? at + size : at);
-        /* 32 is to be taken from each code: what is left of that of two blocks are two halves */
-        const V bias = v_dot2(v_zero(), sc, x->sums[p]) << 5;
-        sum[2 * p] = (V)_mm512_maskz_sub_epi32(0x00ff, _mm512_setzero_si512(), (__m512i)bias);
-        sum[2 * p + 1] = (V)_mm512_maskz_sub_epi32(0xff00, _mm512_setzero_si512(), (__m512i)bias);
-        by[p] = v_mul16(sc, x->m[p]);
-    }
-    UNROLL
-    for (int b = 0; b < QUAD; b++) {
-        if (b >= n) {
-            sum[b] = v_zero();
-            continue;
-        }
-        const struct lode_block_q6_k *block = (const struct lode_block_q6_k *)(w + (size_t)b * size);
-        uint16_t d;
-        memcpy(&d, &block->d, 2);
-        out->d[b][row] = d;
-        UNROLL
-        for (int v = 0; v < 4; v++) {
-            const V q = v_load64(block->ql + v / 2 * 64), hi = v_twice32(block->qh + v / 2 * 32);
-            const V top = v % 2 ? v_srlv16(hi, v_by_halves(0, 2)) : v_sllv16(hi, v_by_halves(4, 2));
-            const V c = low_bits(v % 2 ? v_srl16(q, 4) : q, 4) | (top & v_set8(48));
-            const V of = (V)_mm512_permutexvar_epi16((__m512i)spread_words(b % 2, v), (__m512i)by[b / 2]);
-            sum[b] = v_dot2(sum[b], v_mul_pairs(c, x->q[b][v]), of);
-        }
-    }
-    out->isum[row] = v_add_fours(sum);
-}
-
-/* ---- a product ---- */
-
-/* acc after n more blocks of a tile. */
-INLINE F end_quad(struct shape s, F acc, const struct halfway *h, int n, const struct quad *x) {
-    V isum[4], msum[4], part[4];
-    for (int j = 0; j < 4; j++) { /* rows j, 4 + j, 8 + j, 12 + j */
-        const V rows[4] = {h->isum[j], h->isum[4 + j], h->isum[8 + j], h->isum[12 + j]};
-        part[j] = v_add_quarters(rows);
-    }
-    v_turn_lanes(isum, part);
-    if (s.groups == 8) {
-        for (int i = 0; i < 4; i++)
-            part[i] = v_add_fours(h->msum + 4 * i);
-        v_turn_quarters(msum, part);
-    }
-    for (int b = 0; b < n; b++) {
-        const F dx = f_set(x->d[b]);
-        V d;
-        memcpy(&d, h->d[b], sizeof d);
-        acc = f_fma(f_half(d) * dx, f_int(s.wide ? isum[b] - msum[b] : isum[b]), acc);
-        if (s.minima)
-            acc = f_fnma(f_half(d >> 16) * dx, f_int(msum[b]), acc);
-    }
-    return acc;
-}
-
-INLINE void ask_ahead(const uint8_t *at, size_t bytes) {
-    for (size_t line = 0; line < bytes; line += 64) {
-        __builtin_prefetch(at + NEAR_AT + line, 0, 3);
-        __builtin_prefetch(at + FAR_AT + line, 0, 2);
-    }
-}
-
-#define QUAD_ROWS(s, ...)                                                                          \
-    ((s).wide          ? quad_rows_levels(__VA_ARGS__)                                             \
-     : (s).groups == 8 ? quad_rows_32(__VA_ARGS__)                                                 \
-                       : quad_rows_16(__VA_ARGS__))
 
 INLINE void mul_rows(struct shape s, size_t size, float *y, const uint8_t *w, size_t w_stride, size_t n_w,
                      const uint8_t *x, size_t k) {
-    const size_t n_blocks = k / 256;
-    for (size_t from = 0; from < n_blocks; from += QUAD * MOST_QUADS) {
-        const size_t n = n_blocks - from < QUAD * MOST_QUADS ? n_blocks - from : QUAD * MOST_QUADS;
-        const int rest = (int)(n % QUAD);
-        struct quad column[MOST_QUADS];
-        struct halfway half[MOST_QUADS];
-        if (rest > 0)
-            memset(&column[n / QUAD], 0, sizeof *column);
-        for (size_t b = 0; b < n; b++) {
-            const struct lode_block_a256 *a = (const struct lode_block_a256 *)x + from + b;
-            struct quad *to = &column[b / QUAD];
-            to->d[b % QUAD] = a->d;
-            if (s.wide)
-                quad_of_levels(to, a, (int)(b % QUAD));
-            else if (s.groups == 8)
-                quad_of_32(to, a, (int)(b % QUAD));
-            else
-                quad_of_16(to, a, (int)(b % QUAD));
-        }
+    const size_t n_blocks = k / block_numbers(s), unit = s.groups ? QUAD : SPAN;
+    for (size_t from = 0; from < n_blocks; from += unit * MOST_UNITS) {
+        const size_t n = n_blocks - from < unit * MOST_UNITS ? n_blocks - from : unit * MOST_UNITS;
+        const size_t whole = n / unit, rest = n % unit;
+        union unit column[MOST_UNITS];
+        union unit_sums sums[MOST_UNITS];
+        for (size_t b = 0; b < n; b += unit)
+            unit_of(s, &column[b / unit], x + (from + b) * block_of_x(s), n - b < unit ? n - b : unit);
         for (size_t i = 0; i < n_w; i += LANES) {
             const int n_rows = rows_left(n_w, i);
             if (n_rows < LANES)
-                memset(half, 0, sizeof half);
+                memset(sums, 0, sizeof sums);
             for (int row = 0; row < n_rows; row++) {
                 const uint8_t *at = w + (i + (size_t)row) * w_stride + from * size;
-                size_t q = 0;
-                for (; q < n / QUAD; q++, at += QUAD * size) {
-                    ask_ahead(at, QUAD * size);
-                    QUAD_ROWS(s, &half[q], row, at, size, QUAD, &column[q]);
-                }
-                ask_ahead(at, (size_t)rest * size);
-                if (rest == 1)
-                    QUAD_ROWS(s, &half[q], row, at, size, 1, &column[q]);
-                else if (rest == 2)
-                    QUAD_ROWS(s, &half[q], row, at, size, 2, &column[q]);
-                else if (rest == 3)
-                    QUAD_ROWS(s, &half[q], row, at, size, 3, &column[q]);
+                for (size_t u = 0; u < whole; u++, at += unit * size)
+                    unit_row(s, &sums[u], row, at, size, unit, &column[u]);
+                if (rest > 0)
+                    unit_row(s, &sums[whole], row, at, size, rest, &column[whole]);
             }
             F acc = f_zero();
             if (from > 0)
                 memcpy(&acc, y + i, (size_t)n_rows * sizeof(float));
-            for (size_t q = 0; q < n / QUAD; q++)
-                acc = end_quad(s, acc, &half[q], QUAD, &column[q]);
+            for (size_t u = 0; u < whole; u++)
+                acc = end_unit(s, size, acc, &sums[u], unit, &column[u]);
             if (rest > 0)
-                acc = end_quad(s, acc, &half[n / QUAD], rest, &column[n / QUAD]);
+                acc = end_unit(s, size, acc, &sums[whole], rest, &column[whole]);
             f_store(y + i, n_rows, acc);
         }
     }

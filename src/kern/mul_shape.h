@@ -36,6 +36,11 @@ struct shape {
     int bias;     /* to take from each code: through mn, or (32) the sums of the column */
 };
 
+INLINE size_t block_numbers(struct shape s) { return s.groups ? 256 : 32; }
+INLINE size_t block_of_x(struct shape s) { /* bytes */
+    return s.groups ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
+}
+
 /* The group of 16 numbers that run n of chunk c is. */
 INLINE int group_of(struct shape s, int c, int n) {
     return s.adjacent ? 2 * c + n : c / 2 * 2 * s.runs + c % 2 + 2 * n;

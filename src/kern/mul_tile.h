@@ -29,8 +29,8 @@
  *   V_COPIES                        if it exists: mul_copied.h
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80: zero
  *   v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15
- *   v_dot16(acc, w[4], x[4], top)   acc + sum of 16 products; codes w <= top <= 63, signed x
- *   v_dot4_wide(acc, w, x)          acc + sum of 4 products of wide codes
+ *   v_dot4_wide(acc, w, x)          acc + sum of 4 products of wide codes; without V_DOT16 of all codes
+ *   v_dot16(acc, w[4], x[4], top)   acc + sum of 16 products; codes w <= top <= 63, signed x; V_DOT16: exists
  *   v_dot4_at(acc, w, p)            the same of all codes with 4 numbers in memory; V_DOT4_AT: exists
  *   v_dot2(acc, a, b)               acc + sum of 2 products of int16
  *   v_held(v)                       v, in a register from here on (compilers would read it again)
@@ -56,8 +56,11 @@ INLINE struct x16 bcast16(const int8_t *x) {
 
 /* acc + their products with 16 codes of every row. */
 INLINE V dot16(struct shape s, V acc, const V w[4], struct x16 x) {
+#ifdef V_DOT16
     if (!s.wide)
         return v_dot16(acc, w, x.v, s.top);
+#endif
+    (void)s;
     for (int i = 0; i < 4; i++)
         acc = v_dot4_wide(acc, w[i], x.v[i]);
     return acc;
@@ -74,10 +77,6 @@ INLINE V dot16_at(struct shape s, V acc, const V w[4], const int8_t *x) {
     return dot16(s, acc, w, bcast16(x));
 #endif
 }
-
-/* ---- blocks of 256 ---- */
-
-/* ---- blocks of 32 ---- */
 
 /* acc after one more block of a tile. */
 INLINE F add_block32(struct shape s, F acc, const V w[8], F d, F m, const struct lode_block_a32 *a,
@@ -140,14 +139,19 @@ INLINE F one32(TYPE_32, F acc, const struct rows *r, struct ahead ahead, const u
  * mul_many_short.h up to those from which its sums of 16 bits are faster. */
 #define FEW 8
 INLINE size_t most_few(struct shape s) {
-#ifdef V_COPIES
+#if defined(V_COPIES)
     return s.wide && !s.groups ? FEW : 4; /* more are bound by their products: copies would only add to these */
-#endif
-#ifdef V_WIDE_COLUMNS
-    if (s.wide || !s.groups)
-        return s.wide && !s.groups ? 4 : 3;
-#endif
+#elif defined(V_WIDE_COLUMNS)
+    return s.wide && !s.groups ? 4 : s.wide || !s.groups ? 3 : V_FEW_256;
+#else
     return s.groups ? V_FEW_256 : FEW;
+#endif
+}
+
+/* Where n columns begin, the last one again where few are fewer. */
+INLINE void few_columns(const uint8_t *columns[FEW], const uint8_t *x, size_t x_stride, size_t n) {
+    for (size_t c = 0; c < FEW; c++)
+        columns[c] = x + (c < n ? c : n - 1) * x_stride;
 }
 
 /* Eight bytes as int16. */
@@ -248,7 +252,7 @@ INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, struct ahead ahead,
 /* n <= c columns as c, where a type has so many */
 #define FEW_AS(c, few, s, ...)                                                                     \
     if (n <= (c) && (c) <= most_few(s)) {                                                          \
-        few(acc, s, __VA_ARGS__, r, ahead, x, c, k);                                                \
+        few(acc, s, __VA_ARGS__, r, ahead, x, c, k);                                               \
         return;                                                                                    \
     }
 

@@ -325,12 +325,15 @@ INLINE F scale_mxfp4(V e) {
     const V one = v_set32(1), normal = v_gt32(e, one);
     return (F)((((e - one) << 23) & normal) | (((e + one) << 21) & ~normal));
 }
-INLINE void block_mxfp4(V w[8], F *d, F *m, const struct rows *r, size_t off) {
+INLINE V fp4_table(void) {
     static const int8_t levels[16] = LODE_FP4_LEVELS;
+    return (V)((V8)v_table(levels) + (uint8_t)FP4_BIAS);
+}
+INLINE void block_mxfp4(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     (void)m;
     *d = scale_mxfp4(v_load4(r, off) & v_set32(255));
     nibbles(w, r, off + 1);
-    lookup8(w, (V)((V8)v_table(levels) + (uint8_t)FP4_BIAS));
+    lookup8(w, fp4_table());
 }
 
 #endif

@@ -22,21 +22,30 @@ INLINE V v_lookup(V table, V codes) {
     return (V)_mm512_shuffle_epi8((__m512i)table, (__m512i)codes);
 }
 
+INLINE V v_low32(V a, V b) { return (V)_mm512_unpacklo_epi32((__m512i)a, (__m512i)b); }
+INLINE V v_high32(V a, V b) { return (V)_mm512_unpackhi_epi32((__m512i)a, (__m512i)b); }
+INLINE V v_low64(V a, V b) { return (V)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b); }
+INLINE V v_high64(V a, V b) { return (V)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b); }
+
+/* out[i], lane j of each 16 bytes: lane i of v[j] there. */
+INLINE void v_turn_lanes(V out[4], const V v[4]) {
+    const V a = v_low32(v[0], v[1]), b = v_high32(v[0], v[1]), c = v_low32(v[2], v[3]), d = v_high32(v[2], v[3]);
+    out[0] = v_low64(a, c);
+    out[1] = v_high64(a, c);
+    out[2] = v_low64(b, d);
+    out[3] = v_high64(b, d);
+}
+
 /* Rows 4L .. 4L+3 belong in lane group L: load them so, then transpose 4 x 4 within the groups. */
 INLINE void v_load16(V out[4], const struct rows *r, size_t off) {
-    __m512i v[4];
+    V v[4];
     for (int i = 0; i < 4; i++) {
         __m512i t = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(r->p[i] + off)));
         t = _mm512_inserti32x4(t, _mm_loadu_si128((const __m128i *)(r->p[4 + i] + off)), 1);
         t = _mm512_inserti32x4(t, _mm_loadu_si128((const __m128i *)(r->p[8 + i] + off)), 2);
-        v[i] = _mm512_inserti32x4(t, _mm_loadu_si128((const __m128i *)(r->p[12 + i] + off)), 3);
+        v[i] = (V)_mm512_inserti32x4(t, _mm_loadu_si128((const __m128i *)(r->p[12 + i] + off)), 3);
     }
-    const __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]);
-    const __m512i c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
-    out[0] = (V)_mm512_unpacklo_epi64(a, c);
-    out[1] = (V)_mm512_unpackhi_epi64(a, c);
-    out[2] = (V)_mm512_unpacklo_epi64(b, d);
-    out[3] = (V)_mm512_unpackhi_epi64(b, d);
+    v_turn_lanes(out, v);
 }
 
 INLINE V v_load4(const struct rows *r, size_t off) {

@@ -18,12 +18,6 @@ INLINE V v_dot4_at(V acc, V w, const int8_t x[4]) {
     __asm__("vpdpbusd %1%{1to16%}, %2, %0" : "+v"(acc) : "m"(*(const int8_t(*)[4])x), "v"(w));
     return acc;
 }
-INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
-    (void)top;
-    for (int i = 0; i < 4; i++)
-        acc = v_dot4_wide(acc, w[i], x[i]);
-    return acc;
-}
 
 INLINE V v_mul_pairs(V a, V b) { return (V)_mm512_maddubs_epi16((__m512i)a, (__m512i)b); }
 
