@@ -277,7 +277,8 @@ static int decode_heads(uint32_t group, uint64_t pages, uint32_t multiprocessors
     return i;
 }
 
-/* Keys and values in 16 bits or Q8_0, heads of up to 256 numbers. */
+/* Keys and values in 16 bits or Q8_0, heads of up to 256 numbers; one row of each sequence, or few rows that see few
+ * pages. */
 int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
                          const struct lode_cuda_prepare_args *prepared) {
     enum { FEW_PAGES = 4 }; /* a multiprocessor, of all heads: up to so many a page a block is quicker */
@@ -289,7 +290,11 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
     const struct lode_kv_view v = lode_kv_view(kv, a->layer);
     const uint64_t parts = 4ull * (a->head_dim_v + 2) * a->n_heads * rows * a->max_pages;
-    if (o->step->n_segments != rows || a->both_ways || a->head_dim_v % 16 || v.page_size % 16 ||
+    const bool one_each = o->step->n_segments == rows, can_few = is_half(l->type_k) && is_half(l->type_v);
+    const uint64_t pages = (uint64_t)a->n_kv_heads * rows * a->max_pages;
+    const bool few = can_few && pages <= FEW_PAGES * (uint64_t)o->r->c->multiprocessors;
+    const bool some = few && rows <= LODE_FEW_ROWS && !prepared && !o->r->o.fast; /* of a sequence: their keys are there */
+    if ((!one_each && !some) || a->both_ways || a->head_dim_v % 16 || v.page_size % 16 ||
         !can_decode(l->type_k, a->head_dim, v.k_stride, v.k) ||
         !can_decode(l->type_v, a->head_dim_v, v.v_stride, v.v) || a->max_pages > 65535 || rows > 65535 ||
         parts > LODE_CUDA_SCRATCH || (prepared && l->v_in_k))
@@ -298,11 +303,10 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
         d.heads = *prepared;
         d.prepares = 1;
     }
-    const uint64_t pages = (uint64_t)a->n_kv_heads * rows * a->max_pages;
-    const bool can_few = is_half(l->type_k) && is_half(l->type_v);
-    int fast, walked = 0;
-    LODE_TRY(fast = lode_cuda_run_decode_fast(o, &d));
-    if (!fast && (!can_few || pages > FEW_PAGES * (uint64_t)o->r->c->multiprocessors))
+    int fast = 0, walked = 0;
+    if (one_each)
+        LODE_TRY(fast = lode_cuda_run_decode_fast(o, &d));
+    if (!fast && !few)
         LODE_TRY(walked = run_walk(o, &d, l));
     if (!fast && !walked) {
         if (!can_few)

@@ -104,7 +104,8 @@ void lode_cuda_part_ranks(struct lode_cuda_ranks *k);
 /* ops.c: launches one instruction. */
 int lode_cuda_run_instr(const struct op *o);
 /* Attention of a step with one row a sequence, whose queries, keys and values are still to be prepared where
- * `heads` says so: 1, 0 where that is not such a step or the format is another, or an error. */
+ * `heads` says so, or with few rows that see few pages, all prepared: 1, 0 where that is not such a step or the format
+ * is another, or an error. */
 int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
                          const struct lode_cuda_prepare_args *prepared);
 /* An error where a step is to be given up; cancel may be NULL. */

@@ -1,11 +1,11 @@
-/* decode.cu - attention of steps that have one row a sequence, over keys and values in f16 or bf16;
+/* decode.cu - attention of steps that have one row a sequence, or few, over keys and values in f16 or bf16;
  * the definition is at the head of backend/cpu/attention.c.
  *
  * A block of threads takes one page of one head of keys, for as many of the query heads that share
  * it as leave work for all multiprocessors: for each of them a warp has a chain of instructions,
  * which is what a step of few pages waits for.  Two threads are a key, each with eight of the
  * sixteen lanes.  Keys and values are on their way to shared memory before the launch before has
- * ended: what is in the cache was there before the step, all but the row's own key and value, which
+ * ended: what is in the cache was there before the step, all but the keys and values of its own rows, which
  * come later.
  *
  * What a page gives goes to the scratch, and decode_merge adds the pages up in ascending order: the
@@ -124,20 +124,12 @@ template <> struct floats<4> { typedef float4 type; };
 struct rows_here {
     uint8_t *at;
     uint32_t pitch, pieces; /* of 16 bytes, of a row; as many threads have one at most */
-    /* n rows, all but row `without`. */
-    DEVICE_MEMBER void ask(const uint8_t *from, uint32_t stride, uint32_t n, uint32_t without) const {
+    /* Those from the first to before the last. */
+    DEVICE_MEMBER void ask(const uint8_t *from, uint32_t stride, uint32_t first, uint32_t last) const {
         const uint32_t at_once = DECODE_THREADS / pieces, c = threadIdx.x % pieces;
         if (threadIdx.x < at_once * pieces)
-            for (uint32_t j = threadIdx.x / pieces; j < n; j += at_once)
-                if (j != without)
-                    ask_piece(from, stride, j, c);
-    }
-    DEVICE_MEMBER void ask_row(const uint8_t *from, uint32_t stride, uint32_t j) const {
-        if (threadIdx.x < pieces)
-            ask_piece(from, stride, j, threadIdx.x);
-    }
-    DEVICE_MEMBER void ask_piece(const uint8_t *from, uint32_t stride, uint32_t j, uint32_t c) const {
-        copy_async<16>(at + j * pitch + 16 * c, from + (size_t)j * stride + 16 * c);
+            for (uint32_t j = first + threadIdx.x / pieces; j < last; j += at_once)
+                copy_async<16>(at + j * pitch + 16 * c, from + (size_t)j * stride + 16 * c);
     }
 };
 
@@ -214,8 +206,8 @@ template <int G> DEVICE void decode(const struct lode_cuda_page_args &args) {
     if (here) {
         p = page_at(w, blockIdx.z, page_base(w, blockIdx.z));
         if (keys.at)
-            keys.ask(p.k, w.k_stride, p.n, p.own);
-        values.ask(p.v, w.v_stride, p.n, p.own);
+            keys.ask(p.k, w.k_stride, 0, p.old);
+        values.ask(p.v, w.v_stride, 0, p.old);
     }
     wait_for_last();
     if (!here)
@@ -225,10 +217,9 @@ template <int G> DEVICE void decode(const struct lode_cuda_page_args &args) {
     if (d.prepares) {
         prepare_heads<G>(d.heads, x, q, n_q, head_k, p, w, keys, values);
     } else {
-        if (p.own < PAGE && keys.at)
-            keys.ask_row(p.k, w.k_stride, p.own);
-        if (p.own < PAGE)
-            values.ask_row(p.v, w.v_stride, p.own);
+        if (keys.at)
+            keys.ask(p.k, w.k_stride, p.old, p.n);
+        values.ask(p.v, w.v_stride, p.old, p.n);
 #pragma unroll 4
         for (uint32_t i = threadIdx.x; i < G * a.head_dim; i += DECODE_THREADS)
             q[i] = i < n_q * a.head_dim ? x[i] : 0;

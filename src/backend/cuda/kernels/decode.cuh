@@ -6,11 +6,12 @@
 #include "attention.cuh"
 #include "heads.cuh"
 
-/* What a row sees of a head of keys: pages from `first` on, of the first one keys from `lo` on. */
+/* What a row sees of a head of keys: pages from `first` on, of the first one keys from `lo` on.  step_pos: where the
+ * step's own rows of the sequence begin. */
 struct seen {
     const lode_dev *pages;
     unsigned long long k, v; /* where the head's part of a page is */
-    uint32_t n_entries, k_stride, v_stride, pos, first, lo, n_pages;
+    uint32_t n_entries, k_stride, v_stride, pos, step_pos, first, lo, n_pages;
     enum lode_dtype type_k, type_v;
 };
 DEVICE struct seen seen_by(const struct lode_cuda_att_args &a, uint32_t row, uint32_t head) {
@@ -25,7 +26,7 @@ DEVICE struct seen seen_by(const struct lode_cuda_att_args &a, uint32_t row, uin
     w.k = view.k + (size_t)head * PAGE * view.k_stride;
     w.v = view.v + (size_t)head * PAGE * view.v_stride;
     w.type_k = (enum lode_dtype)view.type_k, w.type_v = (enum lode_dtype)view.type_v;
-    w.pos = r.pos, w.first = from / PAGE, w.lo = from % PAGE;
+    w.pos = r.pos, w.step_pos = s.pos, w.first = from / PAGE, w.lo = from % PAGE;
     w.n_pages = r.pos / PAGE - w.first + 1;
     return w;
 }
@@ -37,6 +38,7 @@ DEVICE const uint8_t *page_base(const struct seen &w, uint32_t z) {
 struct page_of {
     const uint8_t *k, *v;
     uint32_t n, own; /* own: the row's own key, PAGE where that is on another page */
+    uint32_t old;    /* so many of the n were there before the step */
 };
 DEVICE struct page_of page_at(const struct seen &w, uint32_t z, const uint8_t *base) {
     const uint32_t lo = z ? 0 : w.lo, start = (w.first + z) * PAGE;
@@ -46,6 +48,8 @@ DEVICE struct page_of page_at(const struct seen &w, uint32_t z, const uint8_t *b
     p.v = base + w.v + lo * w.v_stride;
     p.n = (last ? w.pos - start + 1 : PAGE) - lo;
     p.own = last ? p.n - 1 : PAGE;
+    const uint32_t before = w.step_pos > start + lo ? w.step_pos - start - lo : 0;
+    p.old = before < p.n ? before : p.n;
     return p;
 }
 

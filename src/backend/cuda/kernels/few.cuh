@@ -92,10 +92,12 @@ struct few_item {
     uint32_t *turns;         /* of the tile, by group of columns; NULL: the warp has it alone */
     uint32_t b;              /* the tile's turn says so when it is this item's */
 };
-DEVICE void await_turn(const struct few_item &w, int c) {
+/* made: bits of all that is made before the turn.  In a turn the other warps of the tile wait for this one, and what can be
+ * made before, compilers would leave until after the wait: so its address depends on it, but by threadIdx.y, which is 0. */
+DEVICE void await_turn(const struct few_item &w, int c, uint32_t made) {
     if (!w.turns || w.b == 0)
         return;
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(w.turns + c);
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(w.turns + c) + (made & threadIdx.y);
     uint32_t n;
     do
         asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(n) : "r"(at) : "memory");
@@ -111,6 +113,7 @@ DEVICE void end_turn(const struct few_item &w, int c) {
                      "r"(w.b + 1)
                      : "memory");
 }
+DEVICE uint32_t bits_of(float a, float b) { return lode_f32_bits(a) ^ lode_f32_bits(b); }
 DEVICE float4 sums_so_far(const struct few_item &w, int c) {
     return w.b ? w.acc[32 * c] : make_float4(0, 0, 0, 0);
 }
@@ -203,15 +206,24 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
             for (int e = 0; e < 4; e++)
                 side[e] = high[e] * 256 + low[e];
         }
-        await_turn(w, c);
+        float by[4], by_min[4], sum[4], min[4];
+        uint32_t made = 0;
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float d = e % 2 ? dx.y : dx.x;
+            by[e] = z[e / 2].d.x * d, sum[e] = (float)(isum[c][e] - T::OFFSET * side[e]);
+            by_min[e] = T::HAS_M ? z[e / 2].d.y * d : 0, min[e] = T::HAS_M ? (float)side[e] : 0;
+            if (C < 4) /* of four groups registers are too few */
+                made ^= bits_of(by[e], sum[e]) ^ bits_of(by_min[e], min[e]);
+        }
+        await_turn(w, c, made);
         const float4 so_far = sums_so_far(w, c);
         float v[4] = {so_far.x, so_far.y, so_far.z, so_far.w};
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const float d = e % 2 ? dx.y : dx.x;
-            v[e] = fmaf(z[e / 2].d.x * d, (float)(isum[c][e] - T::OFFSET * side[e]), v[e]);
+            v[e] = fmaf(by[e], sum[e], v[e]);
             if (T::HAS_M)
-                v[e] = fmaf(-(z[e / 2].d.y * d), (float)side[e], v[e]);
+                v[e] = fmaf(-by_min[e], min[e], v[e]);
         }
         w.acc[32 * c] = make_float4(v[0], v[1], v[2], v[3]);
         end_turn(w, c);
@@ -236,20 +248,33 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
             mma_bytes(dot[2 * p], u[0], u[1], u[2], u[3], a.x, a.y);
             mma_bytes(dot[2 * p + 1], v[0], v[1], v[2], v[3], a.z, a.w);
         }
-        await_turn(w, c);
-        const float4 so_far = sums_so_far(w, c);
-        float v[4] = {so_far.x, so_far.y, so_far.z, so_far.w};
+        float by[8][4], sum[8][4];
+        uint32_t made = 0;
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             const uint4 m = read16(x + X_BLOCKS + 64 * k + 16 * q); /* d, sum; d, sum */
             const float2 d[2] = {block_scale<T>(w.slot, r, k), block_scale<T>(w.slot, r + 8, k)};
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                const float dx = lode_bits_f32(e % 2 ? m.z : m.x);
-                const int sum = (int)(e % 2 ? m.w : m.y);
-                v[e] = fmaf(d[e / 2].x * dx, (float)(dot[k][e] - T::OFFSET * sum), v[e]);
-                if (T::HAS_M)
-                    v[e] = fmaf(d[e / 2].y * dx, (float)sum, v[e]);
+                by[k][e] = d[e / 2].x * lode_bits_f32(e % 2 ? m.z : m.x);
+                sum[k][e] = (float)(dot[k][e] - T::OFFSET * (int)(e % 2 ? m.w : m.y));
+                made ^= bits_of(by[k][e], sum[k][e]);
+            }
+        }
+        await_turn(w, c, made);
+        const float4 so_far = sums_so_far(w, c);
+        float v[4] = {so_far.x, so_far.y, so_far.z, so_far.w};
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                v[e] = fmaf(by[k][e], sum[k][e], v[e]);
+            if (T::HAS_M) {
+                const uint4 m = read16(x + X_BLOCKS + 64 * k + 16 * q);
+                const float d[2] = {block_scale<T>(w.slot, r, k).y, block_scale<T>(w.slot, r + 8, k).y};
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    v[e] = fmaf(d[e / 2] * lode_bits_f32(e % 2 ? m.z : m.x), (float)(int)(e % 2 ? m.w : m.y), v[e]);
             }
         }
         w.acc[32 * c] = make_float4(v[0], v[1], v[2], v[3]);
@@ -379,8 +404,10 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
             ask();
             if (f.depth == 2)
                 copies_wait<1>();
-            else
+            else if (f.depth == 3)
                 copies_wait<2>();
+            else
+                copies_wait<3>();
             __syncwarp();
             const struct few_item w = {ring + from,
                                        at<const uint8_t>(a.x) + (size_t)now.b * K::X_BLOCK,
