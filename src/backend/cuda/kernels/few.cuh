@@ -123,24 +123,27 @@ DEVICE float4 sums_so_far(const struct few_item &w, int c) {
 DEVICE uint4 read16(const uint8_t *p) { return *(const uint4 *)p; }
 DEVICE uint2 read8(const uint8_t *p) { return *(const uint2 *)p; }
 
-/* What an item needs of x first, on its way before the weights are looked at: codes of groups 0 and 1, or of
- * all eight of one group of columns; A256: the factors. */
+/* What an item needs of x first, on its way before the weights are looked at: all of one group of columns; of more the
+ * codes of groups 0 and 1 and the factors, as registers are too few. */
 template <int BLOCK, int C> struct few_x_first {
-    uint4 codes[BLOCK == 256 ? C : 4], m[BLOCK == 256 ? C : 1];
+    enum { ALL = BLOCK == 32 || C == 1, N = BLOCK == 256 ? C : 1, PAIRS = ALL ? 4 : 1 };
+    uint4 codes[N][PAIRS], m[N];
+    uint2 sums[N];
+    float2 d[N];
 };
 template <int BLOCK, int C>
 DEVICE void read_first(struct few_x_first<BLOCK, C> &v, const uint8_t *x) {
     const uint32_t lane = threadIdx.x % 32;
-    if constexpr (BLOCK == 256) {
 #pragma unroll
-        for (int c = 0; c < C; c++) {
-            v.codes[c] = read16(x + c * LODE_FEW_X256 + 16 * lane);
-            v.m[c] = read16(x + c * LODE_FEW_X256 + X_FACTORS + 16 * (lane % 4));
-        }
-    } else {
+    for (int c = 0; c < v.N; c++) {
+        const uint8_t *from = x + c * LODE_FEW_X256;
 #pragma unroll
-        for (int p = 0; p < 4; p++)
-            v.codes[p] = read16(x + 512 * p + 16 * lane);
+        for (int p = 0; p < v.PAIRS; p++)
+            v.codes[c][p] = read16(from + 512 * p + 16 * lane);
+        if (BLOCK == 256)
+            v.m[c] = read16(from + X_FACTORS + 16 * (lane % 4));
+        if (BLOCK == 256 && v.ALL)
+            v.sums[c] = read8(from + X_SUMS + 8 * lane), v.d[c] = *(const float2 *)(from + X_SCALES + 8 * (lane % 4));
     }
 }
 
@@ -180,25 +183,26 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
         uint32_t u[4], v[4];
         uint4 next[C];
 #pragma unroll
-        for (int c = 0; c < C && p < 3; c++) /* on their way while these are used */
+        for (int c = 0; c < C && p < 3 && !x.ALL; c++) /* on their way while these are used */
             next[c] = read16(w.x + c * LODE_FEW_X256 + 512 * (p + 1) + 16 * lane);
         pair_words(type, w.slot, p, u, v);
 #pragma unroll
         for (int c = 0; c < C; c++) {
-            const uint4 a = x.codes[c];
+            const uint4 a = x.codes[c][x.ALL ? p : 0];
             const uint32_t m = pair_factors(x.m[c], p);
             add_group<T>(isum[c], u, a.x, a.y, m, z, 2 * p);
             add_group<T>(isum[c], v, a.z, a.w, m >> 16, z, 2 * p + 1);
-            x.codes[c] = next[c];
+            if (!x.ALL)
+                x.codes[c][0] = next[c];
         }
     }
 #pragma unroll
     for (int c = 0; c < C; c++) {
         const uint8_t *more = w.x + c * LODE_FEW_X256;
-        const float2 dx = *(const float2 *)(more + X_SCALES + 8 * q);
+        const float2 dx = x.ALL ? x.d[c] : *(const float2 *)(more + X_SCALES + 8 * q);
         int side[4] = {};
         if (T::HAS_M || T::OFFSET) {
-            const uint2 sums = read8(more + X_SUMS + 8 * lane);
+            const uint2 sums = x.ALL ? x.sums[c] : read8(more + X_SUMS + 8 * lane);
             int low[4] = {}, high[4] = {};
             mma_su(low, z[0].own, z[1].own, sums.x);
             mma_ss(high, z[0].own, z[1].own, sums.y);
@@ -244,7 +248,7 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
         for (int p = 0; p < 4; p++) {
             uint32_t u[4], v[4];
             pair_words(type, w.slot, p, u, v);
-            const uint4 a = first.codes[p];
+            const uint4 a = first.codes[0][p];
             mma_bytes(dot[2 * p], u[0], u[1], u[2], u[3], a.x, a.y);
             mma_bytes(dot[2 * p + 1], v[0], v[1], v[2], v[3], a.z, a.w);
         }
