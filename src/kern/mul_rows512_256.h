@@ -23,17 +23,21 @@ struct halfway {
 /* Groups whose codes are the low and the high halves of 64 bytes: 0 and 2, 1 and 3, 4 and 6, 5 and 7. */
 INLINE int first_group(int v) { return v % 2 + v / 2 * 4; }
 
-INLINE void quad_of_32(struct quad *out, const struct lode_block_a256 *a, int b) {
-    for (int v = 0; v < 4; v++) {
-        memcpy((char *)&out->q[b][v], a->q + 32 * first_group(v), 32);
-        memcpy((char *)&out->q[b][v] + 32, a->q + 32 * (first_group(v) + 2), 32);
-    }
+/* Multipliers and sums. */
+INLINE void sides_of_32(struct quad *out, const struct lode_block_a256 *a, int b) {
     for (int g = 0; g < 8; g++) {
         const int16_t m = a->m[g];
         memcpy((char *)&out->m[0] + 16 * b + 2 * g, &m, 2);
     }
     for (int h = 0; h < 2; h++)
         memcpy((char *)&out->sums[h] + 16 * b, a->sums + 8 * h, 16);
+}
+INLINE void quad_of_32(struct quad *out, const struct lode_block_a256 *a, int b) {
+    sides_of_32(out, a, b);
+    for (int v = 0; v < 4; v++) {
+        memcpy((char *)&out->q[b][v], a->q + 32 * first_group(v), 32);
+        memcpy((char *)&out->q[b][v] + 32, a->q + 32 * (first_group(v) + 2), 32);
+    }
 }
 
 /* Bytes that words are made of in each 16: for vector v, the scales of its two groups. */
@@ -94,7 +98,7 @@ INLINE void quad_rows_32(struct halfway *out, int row, const uint8_t *w, size_t 
 
 /* A vector has the first or the second 16 numbers of each of four groups, and 16 bytes of sums are one group's. */
 INLINE void quad_of_levels(struct quad *out, const struct lode_block_a256 *a, int b) {
-    quad_of_32(out, a, b);
+    sides_of_32(out, a, b);
     for (int g = 0; g < 8; g++)
         for (int h = 0; h < 2; h++)
             memcpy((char *)&out->q[b][g / 4 * 2 + h] + g % 4 * 16, a->q + 32 * g + 16 * h, 16);

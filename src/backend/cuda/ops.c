@@ -293,7 +293,8 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     const bool one_each = o->step->n_segments == rows, can_few = is_half(l->type_k) && is_half(l->type_v);
     const uint64_t pages = (uint64_t)a->n_kv_heads * rows * a->max_pages;
     const bool few = can_few && pages <= FEW_PAGES * (uint64_t)o->r->c->multiprocessors;
-    const bool some = few && rows <= LODE_FEW_ROWS && !prepared && !o->r->o.fast; /* of a sequence: their keys are there */
+    /* several rows of a sequence: each needs the others' keys, which are only there when all are prepared */
+    const bool some = few && rows <= LODE_FEW_ROWS && !prepared && !o->r->o.fast;
     if ((!one_each && !some) || a->both_ways || a->head_dim_v % 16 || v.page_size % 16 ||
         !can_decode(l->type_k, a->head_dim, v.k_stride, v.k) ||
         !can_decode(l->type_v, a->head_dim_v, v.v_stride, v.v) || a->max_pages > 65535 || rows > 65535 ||
@@ -303,9 +304,8 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
         d.heads = *prepared;
         d.prepares = 1;
     }
-    int fast = 0, walked = 0;
-    if (one_each)
-        LODE_TRY(fast = lode_cuda_run_decode_fast(o, &d));
+    int fast, walked = 0;
+    LODE_TRY(fast = lode_cuda_run_decode_fast(o, &d));
     if (!fast && !few)
         LODE_TRY(walked = run_walk(o, &d, l));
     if (!fast && !walked) {

@@ -92,6 +92,10 @@ struct few_item {
     uint32_t *turns;         /* of the tile, by group of columns; NULL: the warp has it alone */
     uint32_t b;              /* the tile's turn says so when it is this item's */
 };
+/* For await_turn: a number that depends on all of these. */
+DEVICE uint32_t bits_of(float a, float b, float c = 0, float d = 0) {
+    return lode_f32_bits(a) ^ lode_f32_bits(b) ^ lode_f32_bits(c) ^ lode_f32_bits(d);
+}
 /* made: bits of all that is made before the turn.  In a turn the other warps of the tile wait for this one, and what can be
  * made before, compilers would leave until after the wait: so its address depends on it, but by threadIdx.y, which is 0. */
 DEVICE void await_turn(const struct few_item &w, int c, uint32_t made) {
@@ -113,7 +117,6 @@ DEVICE void end_turn(const struct few_item &w, int c) {
                      "r"(w.b + 1)
                      : "memory");
 }
-DEVICE uint32_t bits_of(float a, float b) { return lode_f32_bits(a) ^ lode_f32_bits(b); }
 DEVICE float4 sums_so_far(const struct few_item &w, int c) {
     return w.b ? w.acc[32 * c] : make_float4(0, 0, 0, 0);
 }
@@ -218,7 +221,7 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
             by[e] = z[e / 2].d.x * d, sum[e] = (float)(isum[c][e] - T::OFFSET * side[e]);
             by_min[e] = T::HAS_M ? z[e / 2].d.y * d : 0, min[e] = T::HAS_M ? (float)side[e] : 0;
             if (C < 4) /* of four groups registers are too few */
-                made ^= bits_of(by[e], sum[e]) ^ bits_of(by_min[e], min[e]);
+                made ^= bits_of(by[e], sum[e], by_min[e], min[e]);
         }
         await_turn(w, c, made);
         const float4 so_far = sums_so_far(w, c);
@@ -273,7 +276,7 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 v[e] = fmaf(by[k][e], sum[k][e], v[e]);
-            if (T::HAS_M) {
+            if (T::HAS_M) { /* registers are too few to make these before the turn too */
                 const uint4 m = read16(x + X_BLOCKS + 64 * k + 16 * q);
                 const float d[2] = {block_scale<T>(w.slot, r, k).y, block_scale<T>(w.slot, r + 8, k).y};
 #pragma unroll

@@ -51,7 +51,7 @@ template <int B, int COLUMNS> struct fast_items {
         }
 #pragma unroll
         for (int c = 0; c < C; c++) {
-            await_turn(w, c, bits_of(d[c][0], d[c][1]) ^ bits_of(d[c][2], d[c][3]));
+            await_turn(w, c, bits_of(d[c][0], d[c][1], d[c][2], d[c][3]));
             const float4 v = sums_so_far(w, c);
             w.acc[32 * c] = make_float4(fmaf(z[0].undo, d[c][0], v.x), fmaf(z[0].undo, d[c][1], v.y),
                                         fmaf(z[1].undo, d[c][2], v.z), fmaf(z[1].undo, d[c][3], v.w));

@@ -149,7 +149,7 @@ template <class T, int C> DEVICE void few_fast(const struct lode_cuda_few_args &
                                           turns + now.tile * N, now.b};
 #pragma unroll
             for (int c = 0; c < N; c++) {
-                await_turn(item, c, bits_of(d[c][0], d[c][1]) ^ bits_of(d[c][2], d[c][3]));
+                await_turn(item, c, bits_of(d[c][0], d[c][1], d[c][2], d[c][3]));
                 const float4 v = sums_so_far(item, c);
                 item.acc[32 * c] = make_float4(v.x + d[c][0], v.y + d[c][1], v.z + d[c][2], v.w + d[c][3]);
                 end_turn(item, c);
