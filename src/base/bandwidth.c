@@ -113,18 +113,18 @@ double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seco
     struct lode_machine m;
     lode_machine_probe(&m);
     /* 8 x the last cache, so that little of one pass is left for the next; but never more than a
-     * quarter of what is free. */
+     * quarter of what this process may still take. */
     uint64_t size = m.cache_l3 * 8;
     if (size < UINT64_C(256) << 20)
         size = UINT64_C(256) << 20;
     if (size > UINT64_C(2) << 30)
         size = UINT64_C(2) << 30;
-    if (m.ram_available && size > m.ram_available / 4)
-        size = m.ram_available / 4;
+    if (size > m.ram_left / 4)
+        size = m.ram_left / 4;
     const uint32_t n_tasks = (uint32_t)(size / TASK);
     if (n_tasks == 0)
         return lode_fail(err, LODE_ERR_NOMEM, "read bandwidth",
-                         "only %llu bytes of memory are free", (unsigned long long)m.ram_available);
+                         "only %llu bytes of memory are free", (unsigned long long)m.ram_left);
 
     struct lode_pool *pool;
     const int rc =
