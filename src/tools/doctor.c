@@ -74,6 +74,7 @@ static void show_memory(const struct lode_machine *m, const struct opts *o) {
            m->cgroup_limit ? format_bytes((double)m->cgroup_limit, limit) : "");
     if (o->no_bandwidth)
         return;
+    const bool in_cache = m->ram_left / 4 < m->cache_l3; /* what it is measured with is a quarter of what is left */
     const uint32_t counts[] = {1, m->physical_cores};
     for (size_t i = 0; i < (m->physical_cores > 1 ? 2u : 1u); i++) {
         struct lode_error err;
@@ -82,8 +83,8 @@ static void show_memory(const struct lode_machine *m, const struct opts *o) {
             printf("  read bandwidth: not measured: %s\n", err.text);
             return;
         }
-        printf("  read bandwidth, %u thread%s: %s/s\n", counts[i], counts[i] == 1 ? "" : "s",
-               format_bytes(v, speed));
+        printf("  read bandwidth, %u thread%s: %s/s%s\n", counts[i], counts[i] == 1 ? "" : "s",
+               format_bytes(v, speed), in_cache ? ", of a buffer that the cache holds, as no more may be taken" : "");
         best = v > best ? v : best;
         out_flush();
     }
