@@ -10,7 +10,6 @@ of their own: with LODE_SANITIZED set the test is skipped.
 import os
 import subprocess
 import sys
-import tempfile
 
 from lodetest import Count
 
@@ -34,21 +33,24 @@ class Group:
     """A control group of its own, beside this program's."""
 
     def __init__(self):
-        own = [line.split(':', 2) for line in read('/proc/self/cgroup').split()]
         if os.path.isdir(GROUPS + '/memory'):
-            self.limit, self.peak, self.events = 'limit_in_bytes', 'max_usage_in_bytes', 'oom_control'
-            top = GROUPS + '/memory'
+            top, controller = GROUPS + '/memory', 'memory'
+            self.limit, self.events = 'limit_in_bytes', 'oom_control'
         else:
-            self.limit, self.peak, self.events = 'max', 'peak', 'events'
-            top = GROUPS
+            top, controller = GROUPS, ''
+            self.limit, self.events = 'max', 'events'
             if 'memory' not in read(top, 'cgroup.subtree_control').split():
                 write('+memory', top, 'cgroup.subtree_control')
-        beside = [path for _, names, path in own if names == '' or 'memory' in names.split(',')]
-        # in a container the path may be the host's
-        parents = [top + os.path.dirname(path) for path in beside] + [top]
-        self.path = os.path.join(next(p for p in parents if os.path.isdir(p)), 'lode-test-%d' % os.getpid())
+        lines = (line.split(':', 2) for line in read('/proc/self/cgroup').splitlines())
+        parents = [top + os.path.dirname(path) for _, names, path in lines if controller in names.split(',')]
+        parent = next((p for p in parents if os.path.isdir(p)), top)  # in a container the path may be the host's
+        self.path = os.path.join(parent, 'lode-test-%d' % os.getpid())
         os.mkdir(self.path)
-        self.file(self.limit)  # or there is no such controller
+        try:
+            self.file(self.limit)
+        except OSError:  # there is no such controller here
+            self.remove()
+            raise
 
     def file(self, name):
         return read(self.path, 'memory.' + name)
@@ -106,7 +108,7 @@ def main():
         sys.exit(77)
     try:
         group = Group()
-    except (OSError, StopIteration) as e:
+    except OSError as e:
         print('skipped: no control group may be made here: %s' % e)
         sys.exit(77)
     count = Count()
