@@ -30,14 +30,17 @@ LODE_API const char *lode_machine_isa_best(void);
 /* CPU features seen, as words ("avx512_vnni", "amx_int8", ...), space-separated. */
 LODE_API const char *lode_machine_features(void);
 
-/* Read bandwidth in bytes/s over a buffer far larger than the caches, but of at most a quarter of
- * ram_left, with `threads` threads (0: as many as a session would use); the best of the passes that fit
- * into `seconds`, with one, two and four pieces read side by side.  Negative: error. */
+/* Read bandwidth in bytes/s over lode_machine_read_buffer bytes, with `threads` threads (0: as many as a
+ * session would use); the best of the passes that fit into `seconds`, with one, two and four pieces read
+ * side by side.  Negative: error. */
 LODE_API double lode_machine_read_bandwidth(uint32_t threads, double seconds,
                                             struct lode_error *err);
 /* The same with each thread reading so many pieces of memory side by side: 1, 2, 4, 8 or 16. */
 LODE_API double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seconds,
                                           struct lode_error *err);
+/* The bytes that both read: far more than the caches hold, but at most a quarter of m's ram_left, which
+ * the last cache may hold. */
+LODE_API uint64_t lode_machine_read_buffer(const struct lode_machine *m);
 
 /* Seconds that it takes to give all threads something to do and to wait for them: what each product of a
  * step costs besides its bytes.  The mean over a few thousandths of a second.  Negative: error. */

@@ -108,20 +108,22 @@ static double usual_speed(struct lode_pool *pool, struct job *job, uint32_t n_ta
     return speeds[n / 4];
 }
 
-double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seconds,
-                                 struct lode_error *err) {
-    struct lode_machine m;
-    lode_machine_probe(&m);
-    /* 8 x the last cache, so that little of one pass is left for the next; but never more than a
-     * quarter of what this process may still take. */
-    uint64_t size = m.cache_l3 * 8;
+/* 8 x the last cache, so that little of one pass is left for the next; but never more than a quarter of
+ * what this process may still take. */
+uint64_t lode_machine_read_buffer(const struct lode_machine *m) {
+    uint64_t size = m->cache_l3 * 8;
     if (size < UINT64_C(256) << 20)
         size = UINT64_C(256) << 20;
     if (size > UINT64_C(2) << 30)
         size = UINT64_C(2) << 30;
-    if (size > m.ram_left / 4)
-        size = m.ram_left / 4;
-    const uint32_t n_tasks = (uint32_t)(size / TASK);
+    return size < m->ram_left / 4 ? size : m->ram_left / 4;
+}
+
+double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seconds,
+                                 struct lode_error *err) {
+    struct lode_machine m;
+    lode_machine_probe(&m);
+    const uint32_t n_tasks = (uint32_t)(lode_machine_read_buffer(&m) / TASK);
     if (n_tasks == 0)
         return lode_fail(err, LODE_ERR_NOMEM, "read bandwidth",
                          "only %llu bytes of memory are free", (unsigned long long)m.ram_left);

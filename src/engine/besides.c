@@ -204,7 +204,7 @@ int lode_model_besides(const struct lode_model *m, uint32_t threads, struct lode
     if (m->n_places > 1 || m->arch->encoder || m->hp.both_ways)
         return 0;
     lode_machine_probe(&machine);
-    /* its zeros are never more than a quarter of what is free */
+    /* its zeros are never more than a quarter of what may still be taken */
     const bool whole = m->info.size <= machine.cache_l3 && m->info.size <= machine.ram_left / 4;
     const int rc = lode_besides_measure(m, threads, whole, seconds_all, out, err);
     if (rc == LODE_ERR_LIMIT) /* not even a short context has room now: what the plan will say, with its numbers */

@@ -74,7 +74,7 @@ static void show_memory(const struct lode_machine *m, const struct opts *o) {
            m->cgroup_limit ? format_bytes((double)m->cgroup_limit, limit) : "");
     if (o->no_bandwidth)
         return;
-    const bool in_cache = m->ram_left / 4 < m->cache_l3; /* what it is measured with is a quarter of what is left */
+    const bool in_cache = lode_machine_read_buffer(m) < m->cache_l3;
     const uint32_t counts[] = {1, m->physical_cores};
     for (size_t i = 0; i < (m->physical_cores > 1 ? 2u : 1u); i++) {
         struct lode_error err;
