@@ -4,6 +4,9 @@
  * piece, each with two pinned buffers and a stream of its own: one is filled while the other is on its way, and
  * nobody waits for another's.  They read and do not follow the mapping, whose pages would each have to be
  * mapped first.  Blocks are laid out in planes by the device (kernels/shared.h), beside the next copies.
+ *
+ * Pinning takes as long as sending a hundred times as much, unless pages are large and were there before: so each
+ * thread pins its own when its first piece comes, while others send theirs.
  */
 #include "backend/cuda/half.h"
 
@@ -16,10 +19,11 @@
 #include <string.h>
 
 enum {
-    THREADS = 12,      /* that read */
+    THREADS = 10,      /* that read */
     STAGES = 64 << 20, /* bytes of all their buffers, here and there, at most */
-    PIECE = 2 << 20,   /* of one buffer: of 256 KiB copies are half as fast */
-    SMALL_PIECE = 1 << 20, /* of a small model: pinning takes 0.4 ms a MiB */
+    PIECE = 3 << 20,   /* of one buffer: of 256 KiB copies are half as fast, of 8 MiB reads are */
+    SMALL_PIECE = 1 << 20, /* of a small model */
+    PAGE = 4096,
     WAVE = 256,            /* pieces between two looks at who waits */
 };
 
@@ -31,7 +35,9 @@ struct piece {
 };
 
 struct sender { /* a thread's */
-    void *sent[2]; /* events: the buffer may be filled again */
+    char *host;      /* pinned: its two buffers; NULL before its first piece */
+    bool registered; /* they are of our own memory, not the driver's */
+    void *sent[2];   /* events: the buffer may be filled again */
     unsigned next;
     void *stream;
     struct lode_error error;
@@ -42,8 +48,7 @@ struct upload {
     const struct lode_source *source;
     struct lode_kern kern;
     struct lode_pool *pool;
-    size_t stage; /* bytes of a buffer */
-    char *host;   /* pinned: two buffers a sender */
+    size_t stage; /* bytes of a buffer: whole pages */
     lode_dev raw; /* what is in them, on the device, where it is laid out from there */
     struct sender senders[THREADS];
     struct piece pieces[WAVE]; /* (n) */
@@ -68,12 +73,11 @@ static int begin(struct upload *u, uint64_t total, size_t least, struct lode_err
     uint32_t cpus[THREADS], cores, n = lode_machine_cpus(cpus, THREADS, &cores);
     u->stage = total < (uint64_t)1 << 30 ? SMALL_PIECE : PIECE;
     if (u->stage < least)
-        u->stage = (least + 255) & ~(size_t)255;
+        u->stage = (least + PAGE - 1) & ~(size_t)(PAGE - 1);
     if (n > STAGES / 2 / u->stage)
         n = (uint32_t)(STAGES / 2 / u->stage);
     LODE_TRY(lode_pool_create(&u->pool, n, false, err));
     lode_kern_table(&u->kern, LODE_ISA_scalar);
-    LODE_TRY(lode_cuda_take_pinned(u->c, &u->host, 2 * n * u->stage, err));
     LODE_TRY(lode_cuda_take(u->c, &u->raw, 2 * n * u->stage, "--device cuda", "buffers to upload by", err));
     for (uint32_t i = 0; i < n; i++) {
         LODE_TRY(lode_cu_check(cu, cu->stream_create(&u->senders[i].stream, 1), "stream", err));
@@ -94,14 +98,33 @@ static void end(struct upload *u) {
         for (int k = 0; k < 2; k++)
             if (s->sent[k])
                 cu->event_destroy(s->sent[k]);
+        if (s->registered) {
+            cu->host_unregister(s->host);
+            lode_free_aligned(s->host);
+        } else if (s->host) {
+            cu->host_free(s->host);
+        }
     }
-    if (u->host)
-        cu->host_free(u->host);
     if (u->raw)
         cu->free(u->raw);
 }
 
 /* ---- one piece ---- */
+
+/* A sender's buffers: large pages of our own, or where the driver does not take those some of its own. */
+static int open_buffers(struct upload *u, struct sender *s) {
+    const size_t size = 2 * u->stage;
+    char *own = lode_alloc_large(size, 1);
+    for (size_t i = 0; own && i < size; i += PAGE)
+        own[i] = 0;
+    if (own && u->c->cu.host_register(own, size, 0) == 0) {
+        s->host = own;
+        s->registered = true;
+        return 0;
+    }
+    lode_free_aligned(own);
+    return lode_cuda_take_pinned(u->c, &s->host, size, &s->error);
+}
 
 static int widen(struct upload *u, const struct lode_weight *w, float *out, struct lode_error *err) {
     char *packed = lode_alloc(w->size, 1);
@@ -138,11 +161,13 @@ static int move(struct upload *u, uint32_t sender, const struct piece *p) {
     const struct lode_cu *cu = &u->c->cu;
     struct sender *s = &u->senders[sender];
     const unsigned i = s->next++ % 2;
-    const size_t at = (2 * sender + i) * u->stage;
     LODE_TRY(lode_cuda_enter(u->c, &s->error));
+    if (!s->host)
+        LODE_TRY(open_buffers(u, s));
+    char *host = s->host + i * u->stage;
     LODE_TRY(lode_cu_check(cu, cu->event_wait(s->sent[i]), "upload", &s->error));
-    LODE_TRY(fill(u, p, u->host + at, &s->error));
-    LODE_TRY(send_piece(u, p, u->host + at, u->raw + at, s->stream, &s->error));
+    LODE_TRY(fill(u, p, host, &s->error));
+    LODE_TRY(send_piece(u, p, host, u->raw + (2 * sender + i) * u->stage, s->stream, &s->error));
     return lode_cu_check(cu, cu->event_record(s->sent[i], s->stream), "upload", &s->error);
 }
 
@@ -235,7 +260,7 @@ int lode_cuda_load(struct lode_cuda *c, const struct lode_source *source,
         total += lode_cuda_weight_size(&weights[i]);
         if (least_piece(&weights[i]) > least)
             least = least_piece(&weights[i]);
-        if (least > STAGES / 2 - 256)
+        if (least > STAGES / 2 - PAGE)
             return lode_fail(err, LODE_ERR_UNSUPPORTED, "cuda",
                              "%s: a row of %zu bytes is too long", weights[i].home->name, least);
     }
