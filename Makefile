@@ -3,7 +3,8 @@
 #   make             build/lode, build/liblode.a and build/liblode.so with what is installed
 #   make demo        installs what the build needs, builds, and chats with models/demo.gguf
 #   make check       installs what the tests need and runs them, bounded (docs/testing.md)
-#   make check-long  the same in full: long fuzzing, every byte, every allocation, all sanitizers
+#   make check-long  the same in full: long fuzzing, every byte, every allocation, all sanitizers;
+#                    with RESUME=1 it goes on where the last one of this commit was cut off
 #   make fuzz        the fuzz targets, FUZZ_SECONDS each (default 600)
 #   make install     into PREFIX (default /usr/local; DESTDIR is honoured)
 #   make clean       removes what was built
@@ -41,7 +42,7 @@ check: test-tools
 	@python3 tests/run.py --build $(BUILD)/check
 
 check-long: test-tools
-	@python3 tests/run.py --build $(BUILD)/check --long
+	@python3 tests/run.py --build $(BUILD)/check --long $(if $(RESUME),--resume)
 
 fuzz: test-tools
 	@python3 tests/run.py --build $(BUILD)/check --only 'fuzz*' --fuzz-seconds $(FUZZ_SECONDS)

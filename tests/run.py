@@ -4,6 +4,7 @@
     tests/run.py                  bounded forms (make check)
     tests/run.py --long           full forms (make check-long); sets LODE_LONG=1 for every test
     tests/run.py --only 'asan*'   pieces whose name matches; -l lists the names
+    tests/run.py --long --resume  goes on where the last run of this commit was cut off (make check-long RESUME=1)
     tests/run.py --build DIR      where the builds and logs go (build/check)
 
 A piece is one build or one program.  What a program counts is read from its output, by the last of
@@ -95,6 +96,7 @@ SANITIZER_ENV = {
 
 running = set()  # processes to end when we are interrupted
 stop = False
+ledger = None  # of what passed
 say = threading.Lock()
 
 
@@ -142,6 +144,8 @@ class Piece:
                 self.failed = 1
         self.seconds = time.monotonic() - start
         self.say(out, log_path)
+        if not self.failed:
+            ledger.add(self)
 
     def call(self, log):
         p = subprocess.Popen(self.cmd, cwd=self.cwd, stdin=subprocess.DEVNULL, stdout=log,
@@ -171,6 +175,35 @@ class Piece:
                 for line in out.splitlines()[-30:]:
                     print('      | ' + line)
                 print('      whole log: ' + os.path.relpath(log_path), flush=True)
+
+
+class Ledger:
+    """What passed, a line a piece, of one commit in one form: what a run that is cut off need not do again."""
+
+    def __init__(self, args, logs):
+        git = subprocess.run(['git', '-C', ROOT, 'describe', '--always', '--dirty=+', '--abbrev=40'],
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout.strip()
+        self.of = '%s %s' % (git, 'long' if args.long else 'bounded')
+        self.path = os.path.join(logs, 'passed.txt')
+        self.known = {}
+        head, *lines = open(self.path).read().splitlines() if args.resume and os.path.exists(self.path) else ['']
+        if head == self.of and not git.endswith('+'):  # changes that are not committed have no name to know them by
+            for name, *counts in map(str.split, lines):
+                self.known[name] = [float(c) for c in counts]
+        else:
+            with open(self.path, 'w') as f:
+                f.write(self.of + '\n')
+
+    def add(self, piece):
+        with say, open(self.path, 'a') as f:
+            f.write('%s %d %d %.1f\n' % (piece.name, piece.passed, piece.skipped, piece.seconds))
+
+    def take(self, piece):
+        """True, and its counts filled in, if the piece need not run."""
+        if piece.name in self.known:
+            piece.passed, piece.skipped = map(int, self.known[piece.name][:2])
+            piece.seconds = self.known[piece.name][2]
+        return piece.name in self.known
 
 
 def end(p):
@@ -320,7 +353,8 @@ def run_all(pieces, args, logs):
         took = {}
     pieces = sorted((p for p in pieces if fnmatch.fnmatch(p.name, args.only)), key=lambda p: -took.get(p.name, 0))
     with concurrent.futures.ThreadPoolExecutor(CORES) as busy, concurrent.futures.ThreadPoolExecutor(1) as waiting:
-        for f in [(waiting if p.name.split('/')[1] in WAITS else busy).submit(p.run, logs) for p in pieces]:
+        for f in [(waiting if p.name.split('/')[1] in WAITS else busy).submit(p.run, logs)
+                  for p in pieces if not ledger.take(p)]:
             f.result()
     took.update((p.name, round(p.seconds, 1)) for p in pieces if p.seconds)
     with open(stamp, 'w') as f:
@@ -342,6 +376,7 @@ def main():
     ap.add_argument('--long', action='store_true')
     ap.add_argument('--only', default='*')
     ap.add_argument('--fuzz-seconds', type=int)
+    ap.add_argument('--resume', action='store_true')
     ap.add_argument('-l', '--list', action='store_true')
     args = ap.parse_args()
     args.build = os.path.abspath(args.build)
@@ -362,6 +397,8 @@ def main():
         builds = [n for n in builds if n in first] or builds
     made = {n: build_piece(n, args) for n in builds}
     if not args.list:  # one after the other: each uses all cores
+        global ledger
+        ledger = Ledger(args, logs)
         for p in made.values():
             p.run(logs)
     good = [n for n in builds if args.list or made[n].passed]
@@ -379,6 +416,9 @@ def main():
     done = list(made.values()) + run_all(pieces, args, logs)
 
     total = [sum(getattr(p, k) for p in done) for k in ('passed', 'failed', 'skipped')]
+    kept = [p for p in pieces if p.name in ledger.known]
+    if kept:
+        print('%d of these pieces passed in a run before, in %d s' % (len(kept), sum(p.seconds for p in kept)))
     print('%d s on %d cores; logs in %s' % (time.monotonic() - start, CORES, os.path.relpath(logs)))
     print('%d passed, %d failed' % tuple(total[:2]) + (', %d skipped' % total[2] if total[2] else ''))
     return 1 if total[1] or not total[0] else 0
