@@ -61,8 +61,11 @@ int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_
         pages = pages < most ? pages : most;
     }
     const uint64_t parts = 4ull * (a->head_dim_v + 2) * a->n_heads * rows * a->max_pages;
-    if (pages == 1 || pages > 65535 || rows > 65535 || tiles * a->n_kv_heads >= (uint32_t)o->r->c->multiprocessors ||
-        parts > LODE_CUDA_SCRATCH) {
+    const bool at_once = pages == 1 || pages > 65535 || rows > 65535 || parts > LODE_CUDA_SCRATCH ||
+                         tiles * a->n_kv_heads >= (uint32_t)o->r->c->multiprocessors;
+    if (a->rounded && !at_once)
+        return 0;
+    if (at_once) {
         LODE_TRY(lode_cuda_run_kernel(o, k->many[i], a->n_kv_heads, tiles, 1, LODE_ATT_FAST_THREADS, shared, a));
         return 1;
     }

@@ -3,7 +3,6 @@
  * choosing kernels by it, here, changes nothing. */
 #include "backend/cuda/run.h"
 
-
 static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
 
 /* What w's products have in common with others that run as one: a type of floats, or that of the rounded rows that
@@ -176,4 +175,26 @@ int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32
             y[i].data += most * y[i].stride;
     }
     return 1;
+}
+
+/* ---- rows that are rounded where they are made ---- */
+
+lode_dev lode_cuda_rounded_place(const struct op *o, const struct lode_part *p, uint32_t n_x, uint64_t used) {
+    const uint64_t size = up(n_x, LODE_FAST_TILE) * lode_cuda_fast_tile(p->w->cols);
+    struct lode_cuda_map map;
+    const bool takes = p->w->type == LODE_BF16 && p->w->cols % 64 == 0 && kernels_of(o, LODE_BF16)->wide && map_of(o, p, &map);
+    return takes && used + size <= LODE_CUDA_SCRATCH ? o->r->scratch + used : 0;
+}
+
+int lode_cuda_run_fast_rounded(const struct op *o, const struct lode_part *p, lode_dev x, uint32_t n_x,
+                               const struct lode_cuda_after *after) {
+    const struct lode_cuda_mat y = after ? after->y : lode_cuda_mat(&p->out);
+    struct lode_cuda_fast_args f = {.g = {.x = {x, lode_cuda_fast_tile(p->w->cols)}, .n_x = n_x, .cols = p->w->cols, .n_parts = 1, .x_div = 1},
+                                    .x_tiles = up(n_x, LODE_FAST_TILE)};
+    if (after)
+        f.end = after->end;
+    const bool wide = lay_out_tiles(o, p, 1, &f);
+    f.g.parts[0].y = y.data;
+    f.g.parts[0].y_stride = y.stride;
+    return multiply(o, kernels_of(o, LODE_BF16), wide, &f);
 }

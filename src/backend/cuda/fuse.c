@@ -7,6 +7,7 @@
  *                                               Hopper wide.cu, wide_glu.cu
  *         .. the same with --numerics fast      gemv_fast.cu, few_fast.cu; steps of up to 32 rows; of more
  *                                               gemm_fast.cu, wide_fast.cu, wide_gated.cu
+ *         .. a gated one and the next, ATTENTION and the next, of BF16 weights: gemm_fast.cu
  *     [QUANT] EXPERTS [ADD]                     two launches of gemv.cu; steps of one row
  *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
@@ -23,6 +24,8 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
         if (rc != 0)
             return rc;
     }
+    if (op == LODE_OP_ATTENTION && o->r->o.fast)
+        return lode_cuda_run_attended(o, n);
     struct chain c;
     if (o->n == 0 ||
         (op != LODE_OP_RMS_NORM && op != LODE_OP_QUANT && op != LODE_OP_LINEAR &&

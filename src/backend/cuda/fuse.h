@@ -67,8 +67,9 @@ int lode_cuda_run_one_row(const struct op *o, uint32_t n, const struct chain *c)
 /* fuse_few.c; the second: instructions */
 int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c);
 int lode_cuda_run_few_rows_fast(const struct op *o, uint32_t n, const struct chain *c);
-/* fuse_many.c: instructions */
+/* fuse_many.c: instructions; the second: attention and the product of what it gives */
 int lode_cuda_run_many_rows(const struct op *o, uint32_t n, const struct chain *c);
+int lode_cuda_run_attended(const struct op *o, uint32_t n);
 /* fuse_experts.c */
 int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c);
 /* fuse_kv.c: instructions */

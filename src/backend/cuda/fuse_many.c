@@ -1,5 +1,5 @@
 /* fuse_many.c - products of more rows: the norm, the product and what comes after it, of --numerics fast and of Hopper's
- * exact ones. */
+ * exact ones; of BF16 weights with what makes their rows, which then need not be read again to be rounded. */
 #include "backend/cuda/fuse.h"
 
 /* What comes after the product of a chain, of many rows; false: nothing that could be done with it. */
@@ -29,6 +29,59 @@ static bool is_wide(const struct op *o, const struct chain *c) {
            lode_cuda_wide_parts(o, mul->parts, mul->n_parts) == mul->n_parts;
 }
 
+/* The product of BF16 weights, and what comes after it, that is the only one to read what the instructions before `from` give,
+ * `made`: what it reads may then be rounded where it is made.  *after: NULL where nothing comes after it. */
+struct reader {
+    struct op o; /* its own */
+    struct chain c;
+    struct lode_cuda_after end;
+    const struct lode_cuda_after *after;
+};
+static bool find_reader(const struct op *o, uint32_t from, uint32_t n, const struct lode_value *made, struct reader *r) {
+    r->o = (struct op){o->r, o->in + from, o->step, o->err, o->n};
+    if (from == n || !lode_cuda_find_chain(&r->o, n - from, &r->c) || r->c.norm || r->c.mul->n_parts != 1 ||
+        !lode_cuda_is_fast_chain(&r->o, &r->c) || !same_place(input_of(&r->c), made) ||
+        lode_value_rows(result_of(r->c.mul), o->step) != o->n ||
+        lode_cuda_read_later(o, (uint32_t)(r->c.mul - o->in) + 1, n, made))
+        return false;
+    r->after = find_after(&r->o, &r->c, &r->end) ? &r->end : NULL;
+    return r->after || (!r->c.glu && !r->c.add);
+}
+
+/* Gate and up of BF16 weights with the product of what they give.  Returns the instructions, 0 for none. */
+static int run_gated(const struct op *o, uint32_t n, const struct chain *c, struct lode_cuda_mat x,
+                     const struct lode_cuda_norm *before, const struct lode_cuda_after *glu) {
+    const struct lode_part *parts = c->mul->parts;
+    const uint64_t tiles = (o->n + LODE_FAST_TILE - 1) / LODE_FAST_TILE;
+    struct reader next;
+    if (parts[0].w->type != LODE_BF16 || !find_reader(o, c->n, n, result_of(c->glu), &next))
+        return 0;
+    const struct lode_part *down = next.c.mul->parts;
+    struct lode_cuda_after rounded = {.end = glu->end};
+    rounded.end.tile_size = lode_cuda_fast_tile(down->w->cols);
+    rounded.y.data = lode_cuda_rounded_place(o, down, o->n, tiles * lode_cuda_fast_tile(parts[0].w->cols));
+    if (!rounded.y.data)
+        return 0;
+    const int rc = lode_cuda_run_fast(o, parts, 2, x, o->n, before, &rounded);
+    if (rc <= 0)
+        return rc;
+    LODE_TRY(lode_cuda_run_fast_rounded(&next.o, down, rounded.y.data, o->n, next.after));
+    return (int)(c->n + next.c.n);
+}
+
+int lode_cuda_run_attended(const struct op *o, uint32_t n) {
+    struct reader next;
+    if (o->n <= LODE_FEW_ROWS || o->step->n_segments == o->n || !find_reader(o, 1, n, result_of(o->in), &next))
+        return 0;
+    const struct lode_part *out = next.c.mul->parts;
+    const lode_dev place = lode_cuda_rounded_place(o, out, o->n, 0);
+    const int rc = place ? lode_cuda_run_attention_rounded(o, place, lode_cuda_fast_tile(out->w->cols)) : 0;
+    if (rc <= 0)
+        return rc;
+    LODE_TRY(lode_cuda_run_fast_rounded(&next.o, out, place, o->n, next.after));
+    return (int)(1 + next.c.n);
+}
+
 int lode_cuda_run_many_rows(const struct op *o, uint32_t n, const struct chain *c) {
     const struct lode_instr *mul = c->mul;
     const bool fast = lode_cuda_is_fast_chain(o, c);
@@ -44,6 +97,9 @@ int lode_cuda_run_many_rows(const struct op *o, uint32_t n, const struct chain *
     const struct lode_cuda_norm *before = c->norm ? &norm : NULL;
     const struct lode_cuda_wide_x x = {lode_cuda_mat(input_of(c)), c->quant != NULL, before};
     if (find_after(o, c, &after)) {
+        const int both = fast && c->glu ? run_gated(o, n, c, x.x, before, &after) : 0;
+        if (both != 0)
+            return both;
         const int all = fast ? lode_cuda_run_fast(o, mul->parts, mul->n_parts, x.x, o->n, before, &after)
                              : lode_cuda_run_wide(o, mul->parts, mul->n_parts, &x, o->n, &after);
         if (all != 0)

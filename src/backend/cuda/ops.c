@@ -384,6 +384,13 @@ static int run_attention_tile(const struct op *o, const struct lode_cuda_att_arg
     return 1;
 }
 
+int lode_cuda_run_attention_rounded(const struct op *o, lode_dev tiles, uint64_t tile_size) {
+    struct lode_cuda_att_args a = attention_args(o, o->in);
+    a.y = (struct lode_cuda_mat){tiles, tile_size};
+    a.rounded = 1;
+    return lode_cuda_run_attention_fast(o, &a);
+}
+
 static int run_attention(const struct op *o) {
     const int decoded = lode_cuda_run_decode(o, o->in, NULL);
     if (decoded != 0)

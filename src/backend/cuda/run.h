@@ -206,6 +206,11 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
  * nothing done where that is to be launched by itself. */
 int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
                        uint32_t n_x, const struct lode_cuda_norm *norm, const struct lode_cuda_after *after);
+/* A product of n_x rows of x that are rounded where they are made: where, `used` bytes of the scratch behind which are free,
+ * in tiles of lode_cuda_fast_tile bytes; 0: this one takes none, or there is no room.  Then the product. */
+lode_dev lode_cuda_rounded_place(const struct op *o, const struct lode_part *p, uint32_t n_x, uint64_t used);
+int lode_cuda_run_fast_rounded(const struct op *o, const struct lode_part *p, lode_dev x, uint32_t n_x,
+                               const struct lode_cuda_after *after);
 /* At most LODE_FEW_ROWS rows with what comes before and after them: f without x's place, tiles and shared memory;
  * x and x_out: the rows' strides. */
 int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uint64_t x_stride, uint64_t x_out_stride);
@@ -222,6 +227,8 @@ int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts,
  * parts are still to be merged; of any step. */
 int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_args *d);
 int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_args *a);
+/* ops.c: the second of many rows, rounded to tiles as lode_cuda_run_fast_rounded takes them. */
+int lode_cuda_run_attention_rounded(const struct op *o, lode_dev tiles, uint64_t tile_size);
 
 /* fuse.c: launches o->in and what follows it as one, where it can; n instructions are left, o->in the
  * first.  Returns how many it ran, 0 for none, or an error. */

@@ -5,6 +5,7 @@
  * values are mixed.  Or, where there are few such blocks, a block does one page, and attention_merge adds up what
  * they leave in the scratch. */
 #include "attention_fast.cuh"
+#include "wgmma.cuh"
 
 #if __CUDA_ARCH__ >= 800
 
@@ -13,7 +14,6 @@ extern __shared__ __align__(16) uint8_t fast_mem[];
 /* The two rows of a thread. */
 struct own_rows {
     const float *q[2]; /* NULL: there is none */
-    float *y[2];
     uint32_t head[2], row[2];        /* of all heads; of the step */
     uint32_t from[2], last[2];       /* what it sees */
     float scale[2];                  /* of its scores: what undoes the rounded queries' factor too */
@@ -27,7 +27,6 @@ DEVICE void find_own(struct own_rows &o, const struct lode_cuda_att_args &a, con
         o.row[i] = t.first_row + token;
         o.head[i] = t.head * t.group + n % t.group;
         o.q[i] = here ? row_at<const float>(a.q, o.row[i]) + o.head[i] * a.head_dim : NULL;
-        o.y[i] = here ? row_at<float>(a.y, o.row[i]) + o.head[i] * a.head_dim_v : NULL;
         o.from[i] = first_seen(a, pos);
         o.last[i] = a.both_ways ? t.last : pos;
     }
@@ -160,6 +159,22 @@ DEVICE void add(struct sums<T, DIM> &o, const struct own_rows &own, uint32_t pag
     mix<T, DIM>(w, values, dim, [&](int n, const float(&part)[4]) { merge<T, DIM>(o, m, plain, n, part); });
 }
 
+/* A thread's numbers of row `row` as fast_x would leave them for a product with BF16 weights; first: of the head. */
+template <class T, int DIM>
+DEVICE void store_rounded(const struct lode_cuda_att_args &a, uint32_t row, uint32_t first, const struct ending &end,
+                          const struct sums<T, DIM> &o, int i) {
+    const uint32_t r = row % LODE_FAST_TILE, q = threadIdx.x % 4;
+    uint8_t *tile = row_at<uint8_t>(a.y, row / LODE_FAST_TILE);
+#pragma unroll
+    for (int n = 0; n < DIM / 8; n++) {
+        const uint32_t piece = first / 8 + n;
+        if (8 * n < a.head_dim_v)
+            *(uint32_t *)(tile + (size_t)(piece / 8) * LODE_FAST_PANEL + in_panel(r, piece % 8) + 4 * q) =
+                pair_16<bf16>(ended(o.y[n][2 * i], end), ended(o.y[n][2 * i + 1], end), 1);
+    }
+    if (first == 0 && q == 0)
+        ((float *)(tile + a.y.stride) - LODE_FAST_TILE)[r] = 1;
+}
 template <class T, int DIM>
 DEVICE void store(const struct lode_cuda_att_args &a, const struct own_rows &own, const struct sums<T, DIM> &o) {
     const float *sinks = at<const float>(a.sinks);
@@ -168,11 +183,16 @@ DEVICE void store(const struct lode_cuda_att_args &a, const struct own_rows &own
         if (!own.q[i])
             continue;
         const struct ending end = ending_of(o.max[i], o.total[i], sinks ? sinks + own.head[i] : NULL);
+        const uint32_t first = own.head[i] * a.head_dim_v;
+        if (a.rounded) {
+            store_rounded<T, DIM>(a, own.row[i], first, end, o, i);
+            continue;
+        }
+        float *y = row_at<float>(a.y, own.row[i]) + first + threadIdx.x % 4 * 2;
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++)
             if (8 * n < a.head_dim_v)
-                *(float2 *)(own.y[i] + 8 * n + threadIdx.x % 4 * 2) =
-                    make_float2(ended(o.y[n][2 * i], end), ended(o.y[n][2 * i + 1], end));
+                *(float2 *)(y + 8 * n) = make_float2(ended(o.y[n][2 * i], end), ended(o.y[n][2 * i + 1], end));
     }
 }
 

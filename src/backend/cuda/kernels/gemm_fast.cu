@@ -262,7 +262,26 @@ DEVICE void gate(struct fast_mem *m, uint32_t act, const float (&v)[64], float (
         for (int i = 0; i < 32; i++)
             y[i] = glu_of(act, gates[i], ups[i]);
 }
+/* The gated products that a warpgroup has, as fast_x would leave them: their 64 rows of w are a panel of the next
+ * product's x. */
+DEVICE void put_rounded(const struct lode_cuda_fast_args &f, const struct fast_job &j, const float (&y)[32], uint32_t row) {
+    const uint32_t t = threadIdx.x - 128, half = t / 128;
+    uint8_t *tile = at<uint8_t>(f.g.parts[0].y) + (size_t)(j.first_x / TILE) * f.end.tile_size;
+    uint8_t *panel = tile + (size_t)(j.first / STEP) * PANEL;
+    float *factors = (float *)(tile + f.end.tile_size) - TILE;
+    static_assert(TILE / 2 == STEP, "a panel a tile");
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const float2 two = exchanged(y[2 * i], y[2 * i + 1], row);
+        const uint32_t x = half * 64 + i / 2 * 8 + t % 4 * 2 + (row & 1);
+        if (x < j.x_rows)
+            *(uint32_t *)(panel + in_panel(x, row / 8 + i % 2) + row % 8 / 2 * 4) = pair_16<bf16>(two.x, two.y, 1);
+    }
+    if (j.first == 0 && t % 128 < 64 && half * 64 + t % 128 < j.x_rows)
+        factors[half * 64 + t % 128] = 1;
+}
 /* A warpgroup's results to where they go. */
+template <class T>
 DEVICE void put_all(struct fast_mem *m, const struct lode_cuda_fast_args &f, const struct fast_job &j, float (&acc)[64]) {
     const uint32_t t = threadIdx.x - 128, half = t / 128, in_half = t % 128 / 32 * 16 + t % 32 / 4;
     struct results_place p = {j.y, NULL, j.y_stride, f.end.residual_stride, j.w_rows, j.x_rows};
@@ -271,6 +290,10 @@ DEVICE void put_all(struct fast_mem *m, const struct lode_cuda_fast_args &f, con
         const lode_dev bias = f.g.parts[half].bias;
         finish_results<128>(acc, j.factors, bias ? at<const float>(bias) + j.first : NULL, in_half, j.w_rows);
         gate(m, f.end.act, acc, y);
+        if (!T::SCALED && f.end.tile_size) {
+            put_rounded(f, j, y, in_half);
+            return;
+        }
         p.y += half * 64 * p.y_stride;
         p.x_rows = p.x_rows > half * 64 ? p.x_rows - half * 64 : 0;
         store_results<64>(p, f.end, y, in_half);
@@ -316,7 +339,7 @@ DEVICE void multiply_all(struct fast_mem *m, const struct lode_cuda_fast_args &f
             break;
         }
     }
-    put_all(m, f, j, acc);
+    put_all<T>(m, f, j, acc);
 }
 
 template <class T> DEVICE void wide_fast(const struct lode_cuda_fast_args &f) {

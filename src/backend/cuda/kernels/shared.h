@@ -172,6 +172,7 @@ struct lode_cuda_att_args {
     uint32_t layer, n_heads, n_kv_heads, head_dim, head_dim_v, window, chunk, both_ways;
     uint32_t max_pages; /* of the scratch */
     float scale, cap;
+    uint32_t rounded; /* attention_fast.cu: y are tiles of panels that a product with BF16 weights reads (fast_x) */
 };
 
 /* ---- a product of one row with what surrounds it (gemv.cu) ---- */
@@ -267,10 +268,12 @@ struct lode_cuda_fast_x_args {
 };
 
 /* What comes after a product of many rows, before it is stored: nothing, a residual (LODE_GEMV_ADD), or the gated
- * product of the two parts (LODE_GEMV_GLU), which goes where the first part says. */
+ * product of the two parts (LODE_GEMV_GLU), which goes where the first part says; of BF16 weights it may go there as the
+ * next product reads it, rounded and in tiles of panels. */
 struct lode_cuda_fast_end {
     lode_dev residual;
     unsigned long long residual_stride;
+    unsigned long long tile_size; /* of those tiles; 0: rows of floats */
     uint32_t output, act, product_first;
     float scale;
 };
