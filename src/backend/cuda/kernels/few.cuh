@@ -35,6 +35,16 @@ struct __align__(16) few_tile {
     uint8_t rows, part;
 };
 
+/* By one instruction, where reading what is asked for would be one after the other. */
+DEVICE struct few_tile read_tile(const struct few_tile *t) {
+    static_assert(sizeof *t == 16, "a read");
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"((uint32_t)__cvta_generic_to_shared(t)));
+    return {(const uint8_t *)(v.x | (uint64_t)v.y << 32), v.z, (uint16_t)v.w, (uint8_t)(v.w >> 16), (uint8_t)(v.w >> 24)};
+}
+
 /* ---- an item on its way to shared memory ---- */
 
 /* N pieces a row; a warp copies 32 of them at a time. */
@@ -181,13 +191,20 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
     const struct row_scales z[2] = {scales_of(type, w.slot, r, w.b),
                                     scales_of(type, w.slot, r + 8, w.b)};
     int isum[C][4] = {};
+    uint2 sums[C];
+    float2 dx[C];
 #pragma unroll
     for (int p = 0; p < 4; p++) {
         uint32_t u[4], v[4];
         uint4 next[C];
 #pragma unroll
-        for (int c = 0; c < C && p < 3 && !x.ALL; c++) /* on their way while these are used */
-            next[c] = read16(w.x + c * LODE_FEW_X256 + 512 * (p + 1) + 16 * lane);
+        for (int c = 0; c < C && !x.ALL; c++) { /* on their way while these are used */
+            const uint8_t *from = w.x + c * LODE_FEW_X256;
+            if (p < 3)
+                next[c] = read16(from + 512 * (p + 1) + 16 * lane);
+            else
+                sums[c] = read8(from + X_SUMS + 8 * lane), dx[c] = *(const float2 *)(from + X_SCALES + 8 * q);
+        }
         pair_words(type, w.slot, p, u, v);
 #pragma unroll
         for (int c = 0; c < C; c++) {
@@ -199,41 +216,48 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
                 x.codes[c][0] = next[c];
         }
     }
+    constexpr int SOME = C < 2 ? C : 2; /* groups of columns a turn */
 #pragma unroll
-    for (int c = 0; c < C; c++) {
-        const uint8_t *more = w.x + c * LODE_FEW_X256;
-        const float2 dx = x.ALL ? x.d[c] : *(const float2 *)(more + X_SCALES + 8 * q);
-        int side[4] = {};
-        if (T::HAS_M || T::OFFSET) {
-            const uint2 sums = x.ALL ? x.sums[c] : read8(more + X_SUMS + 8 * lane);
-            int low[4] = {}, high[4] = {};
-            mma_su(low, z[0].own, z[1].own, sums.x);
-            mma_ss(high, z[0].own, z[1].own, sums.y);
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                side[e] = high[e] * 256 + low[e];
-        }
-        float by[4], by_min[4], sum[4], min[4];
+    for (int first = 0; first < C; first += SOME) {
+        float by[SOME][4], by_min[SOME][4], sum[SOME][4], min[SOME][4];
         uint32_t made = 0;
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float d = e % 2 ? dx.y : dx.x;
-            by[e] = z[e / 2].d.x * d, sum[e] = (float)(isum[c][e] - T::OFFSET * side[e]);
-            by_min[e] = T::HAS_M ? z[e / 2].d.y * d : 0, min[e] = T::HAS_M ? (float)side[e] : 0;
-            if (C < 4) /* of four groups registers are too few */
-                made ^= bits_of(by[e], sum[e], by_min[e], min[e]);
-        }
-        await_turn(w, c, made);
-        const float4 so_far = sums_so_far(w, c);
-        float v[4] = {so_far.x, so_far.y, so_far.z, so_far.w};
+        for (int k = 0; k < SOME; k++) {
+            const int c = first + k;
+            const float2 d = x.ALL ? x.d[c] : dx[c];
+            int side[4] = {};
+            if (T::HAS_M || T::OFFSET) {
+                const uint2 s = x.ALL ? x.sums[c] : sums[c];
+                int low[4] = {}, high[4] = {};
+                mma_su(low, z[0].own, z[1].own, s.x);
+                mma_ss(high, z[0].own, z[1].own, s.y);
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            v[e] = fmaf(by[e], sum[e], v[e]);
-            if (T::HAS_M)
-                v[e] = fmaf(-by_min[e], min[e], v[e]);
+                for (int e = 0; e < 4; e++)
+                    side[e] = high[e] * 256 + low[e];
+            }
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const float by_x = e % 2 ? d.y : d.x;
+                by[k][e] = z[e / 2].d.x * by_x, sum[k][e] = (float)(isum[c][e] - T::OFFSET * side[e]);
+                by_min[k][e] = T::HAS_M ? z[e / 2].d.y * by_x : 0, min[k][e] = T::HAS_M ? (float)side[e] : 0;
+                if (C < 4) /* of four groups registers are too few */
+                    made ^= bits_of(by[k][e], sum[k][e], by_min[k][e], min[k][e]);
+            }
         }
-        w.acc[32 * c] = make_float4(v[0], v[1], v[2], v[3]);
-        end_turn(w, c);
+        await_turn(w, first, made);
+#pragma unroll
+        for (int k = 0; k < SOME; k++) {
+            const float4 so_far = sums_so_far(w, first + k);
+            float v[4] = {so_far.x, so_far.y, so_far.z, so_far.w};
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                v[e] = fmaf(by[k][e], sum[k][e], v[e]);
+                if (T::HAS_M)
+                    v[e] = fmaf(-by_min[k][e], min[k][e], v[e]);
+            }
+            w.acc[32 * (first + k)] = make_float4(v[0], v[1], v[2], v[3]);
+        }
+        end_turn(w, first);
     }
 }
 
@@ -391,7 +415,8 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
         while (ahead.some && ahead.b >= steps)
             walk_pass(ahead, ahead.first + f.tiles, n_tiles, f.tiles);
         if (ahead.some) {
-            copy_item<K::BLOCK>(tiles[ahead.first + ahead.tile], steps, ahead.b, ring + to);
+            const struct few_tile t = read_tile(&tiles[ahead.first + ahead.tile]);
+            copy_item<K::BLOCK>(t, steps, ahead.b, ring + to);
             to = to + f.slot_size < f.depth * f.slot_size ? to + f.slot_size : 0;
             walk_on(ahead);
         }
