@@ -3,7 +3,8 @@
  * An embedder runs whole texts through a model and pools the final hidden states of their tokens: an
  * encoder's (bert, nomic-bert), or any decoder's.  A vector depends on its text and the model alone:
  * not on the texts beside it, the number of threads or the instruction set.  It borrows the model,
- * belongs to one thread at a time, and allocates nothing after create.
+ * belongs to one thread at a time, which needs as much stack as a session's (LODE_SESSION_STACK), and
+ * allocates nothing after create.
  *
  *     struct lode_embedder *e;
  *     lode_embed_create(&e, model, NULL, &err);

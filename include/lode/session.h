@@ -1,7 +1,8 @@
 /* session.h - one conversation with a model.
  *
  * A session is one timeline over a model: its tokens, its KV cache, its last logits.  It belongs
- * to one thread at a time.  Nothing is allocated after create: what cannot fit is refused there.
+ * to one thread at a time, which needs LODE_SESSION_STACK bytes of stack.  Nothing is allocated after
+ * create: what cannot fit is refused there.
  * A position's logits depend on the tokens up to it and on nothing else: not on how they were
  * chunked, on the number of threads, on other sessions in the same step, or on the instruction
  * set.
@@ -24,6 +25,8 @@ extern "C" {
 #endif
 
 struct lode_session;
+
+enum { LODE_SESSION_STACK = 512 << 10 };
 
 /* The residual stream of one position after a layer (layer 0: the embedding, as the first layer
  * reads it; layer i: the output of the i-th).  x: (d_model), valid during the call. */

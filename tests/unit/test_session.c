@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "store/file_store.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,6 +24,7 @@
 #include <cmocka.h>
 
 #include "copy_file.h"
+#include "effort.h"
 
 enum { N = 150, V = 640 };
 
@@ -257,6 +259,31 @@ static void nothing_allocates_in_a_step(void **state) {
     each_model(decode_window);
 }
 
+struct eval_job {
+    struct lode_session *s;
+    float (*out)[V];
+    struct lode_error err;
+    int rc;
+};
+static void *run_eval(void *arg) {
+    struct eval_job *j = arg;
+    j->rc = lode_session_eval_each(j->s, ids, N, keep, j->out, &j->err);
+    return NULL;
+}
+/* By a thread with as little stack as session.h says; sanitizers need more, and have it. */
+static void eval_all_on_little_stack(struct lode_session *s, float (*out)[V]) {
+    struct eval_job j = {.s = s, .out = out};
+    pthread_attr_t a;
+    pthread_t id;
+    assert_int_equal(pthread_attr_init(&a), 0);
+    assert_int_equal(pthread_attr_setstacksize(&a, SLOW ? 4 << 20 : LODE_SESSION_STACK), 0);
+    assert_int_equal(pthread_create(&id, &a, run_eval, &j), 0);
+    assert_int_equal(pthread_join(id, NULL), 0);
+    pthread_attr_destroy(&a);
+    if (j.rc < 0)
+        fail_msg("%s: %s", j.err.where, j.err.text);
+}
+
 static void isas(void) {
     static float got[N][V];
     for (int isa = 0; isa < LODE_ISA_COUNT; isa++) {
@@ -266,10 +293,13 @@ static void isas(void) {
         struct lode_error err;
         const struct lode_model_opts o = {.isa = lode_isa_name((enum lode_isa)isa)};
         assert_int_equal(lode_model_load(&model, lode_model_info(usual)->path, &o, &err), 0);
-        struct lode_session *s = open_session((struct lode_session_opts){.batch = 33});
-        eval_all(s, N, got);
-        assert_memory_equal(got, reference, sizeof got);
-        lode_session_free(s);
+        static const uint32_t batches[] = {33, N};
+        for (size_t b = 0; b < 2; b++) {
+            struct lode_session *s = open_session((struct lode_session_opts){.batch = batches[b]});
+            eval_all_on_little_stack(s, got);
+            assert_memory_equal(got, reference, sizeof got);
+            lode_session_free(s);
+        }
         lode_model_free(model);
         model = usual;
     }
