@@ -65,6 +65,12 @@ static void probe(void) {
     if (zmm)
         found |= bit_if(a >> 5 & 1, LODE_CPU_avx512_bf16);
 }
+
+bool lode_cpu_reads_in_order(void) {
+    uint32_t a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx && c == signature_INTEL_ecx &&
+           d == signature_INTEL_edx;
+}
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 
@@ -78,6 +84,10 @@ static void probe(void) {
 }
 #else
 static void probe(void) { found |= bit_if(false, LODE_CPU_avx); }
+#endif
+
+#if !defined(__x86_64__)
+bool lode_cpu_reads_in_order(void) { return false; }
 #endif
 
 uint64_t lode_cpu_features(void) {

@@ -258,6 +258,7 @@ struct lode_kern {
     X(avxvnni)    /* and AVX-VNNI, without AVX-512 */                                              \
     X(avx512)     /* AVX2 and AVX-512 F, BW, VL, DQ */                                             \
     X(avx512vnni) /* and VNNI */                                                                   \
+    X(avx512rows) /* the same instructions; weights of a few columns are read in order */          \
     X(amx)        /* and tiles of 8-bit integers */                                                \
     X(neon)
 

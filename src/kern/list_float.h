@@ -18,6 +18,7 @@
 #define LODE_FLOAT_avxvnni(X)
 #define LODE_FLOAT_avx512(X) LODE_FLOAT_V16(X)
 #define LODE_FLOAT_avx512vnni(X)
+#define LODE_FLOAT_avx512rows(X)
 #define LODE_FLOAT_amx(X)
 #define LODE_FLOAT_neon(X) LODE_FLOAT_V16(X)
 

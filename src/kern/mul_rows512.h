@@ -1,4 +1,4 @@
-/* mul_rows512.h - one column of the common types, row after row (AVX-512 with VNNI).
+/* mul_rows512.h - one column, row after row (AVX-512 with VNNI).
  *
  * Rows side by side (mul_tile.h) are read at 16 places at once and turned so that lane i belongs to row i, which is
  * half of the work.  Here weights are read in the order in which they lie, many codes of one row a vector, and meet
@@ -9,7 +9,7 @@
 enum {
     MOST_UNITS = 16, /* of a tile's rows at a time */
     NEAR_AT = 1536,  /* how far ahead lines are asked into the first level, */
-    FAR_AT = 4096,   /* and into the second: a page, whose translation comes with it */
+    FAR_AT = 8192,   /* and into the second: a page, whose translation comes with it */
 };
 
 INLINE V v_load64(const void *p) { return (V)_mm512_loadu_si512(p); }
@@ -49,10 +49,11 @@ INLINE V v_add_fours(const V v[4]) {
     const V a = v_low32(v[0], v[1]) + v_high32(v[0], v[1]), b = v_low32(v[2], v[3]) + v_high32(v[2], v[3]);
     return v_low64(a, b) + v_high64(a, b);
 }
+/* The i-th 16 bytes: the sum of two, i = 0, 1 of a's, i = 2, 3 of b's. */
+INLINE V v_add_pairs(V a, V b) { return PICK(a, b, 0x88) + PICK(a, b, 0xdd); }
 /* The i-th 16 bytes: the sum of v[i]'s four. */
 INLINE V v_add_quarters(const V v[4]) {
-    const V a = PICK(v[0], v[1], 0x88) + PICK(v[0], v[1], 0xdd), b = PICK(v[2], v[3], 0x88) + PICK(v[2], v[3], 0xdd);
-    return PICK(a, b, 0x88) + PICK(a, b, 0xdd);
+    return v_add_pairs(v_add_pairs(v[0], v[1]), v_add_pairs(v[2], v[3]));
 }
 /* out[i], j-th 16 bytes: those of v[j] that are its i-th. */
 INLINE void v_turn_quarters(V out[4], const V v[4]) {
@@ -66,11 +67,6 @@ INLINE void v_turn_quarters(V out[4], const V v[4]) {
 #undef PICK
 #include "kern/mul_rows512_256.h"
 #include "kern/mul_rows512_32.h"
-
-/* Q4_K, Q5_K, IQ4_XS and Q6_K; Q4_0, IQ4_NL and MXFP4. */
-INLINE bool by_rows(struct shape s, size_t size) {
-    return s.groups ? s.groups == 8 || s.top == 63 : !s.minima && size <= MOST_32;
-}
 
 /* A unit of a column, and what a tile's rows come to with it. */
 union unit {
@@ -86,10 +82,10 @@ INLINE void unit_of(struct shape s, union unit *out, const uint8_t *x, size_t n)
     if (s.groups)
         quad_of(s, &out->quad, x, n);
     else
-        span_of(s, &out->span, x, n);
+        span_of(&out->span, x, n);
 }
 /* The first n blocks of a unit of a row; what comes after them is asked for meanwhile. */
-INLINE void unit_row(struct shape s, union unit_sums *out, int row, const uint8_t *w, size_t size, size_t n,
+INLINE void unit_row(struct shape s, struct lines l, union unit_sums *out, int row, const uint8_t *w, size_t size, size_t n,
                      const union unit *x) {
     for (size_t line = 0; line < n * size; line += 64) {
         __builtin_prefetch(w + NEAR_AT + line, 0, 3);
@@ -98,13 +94,13 @@ INLINE void unit_row(struct shape s, union unit_sums *out, int row, const uint8_
     if (s.groups)
         quad_row(s, &out->quad, row, w, size, n, &x->quad);
     else
-        span_row(s, &out->span, row, w, size, n, &x->span);
+        span_row(s, l, &out->span, row, w, size, n, &x->span);
 }
-INLINE F end_unit(struct shape s, size_t size, F acc, const union unit_sums *h, size_t n, const union unit *x) {
-    return s.groups ? end_quad(s, acc, &h->quad, n, &x->quad) : end_span(size, acc, &h->span, n, &x->span);
+INLINE F end_unit(struct shape s, struct lines l, F acc, const union unit_sums *h, size_t n, const union unit *x) {
+    return s.groups ? end_quad(s, acc, &h->quad, n, &x->quad) : end_span(s, l, acc, &h->span, n, &x->span);
 }
 
-INLINE void mul_rows(struct shape s, size_t size, float *y, const uint8_t *w, size_t w_stride, size_t n_w,
+INLINE void mul_rows(struct shape s, struct lines l, size_t size, float *y, const uint8_t *w, size_t w_stride, size_t n_w,
                      const uint8_t *x, size_t k) {
     const size_t n_blocks = k / block_numbers(s), unit = s.groups ? QUAD : SPAN;
     for (size_t from = 0; from < n_blocks; from += unit * MOST_UNITS) {
@@ -121,17 +117,17 @@ INLINE void mul_rows(struct shape s, size_t size, float *y, const uint8_t *w, si
             for (int row = 0; row < n_rows; row++) {
                 const uint8_t *at = w + (i + (size_t)row) * w_stride + from * size;
                 for (size_t u = 0; u < whole; u++, at += unit * size)
-                    unit_row(s, &sums[u], row, at, size, unit, &column[u]);
+                    unit_row(s, l, &sums[u], row, at, size, unit, &column[u]);
                 if (rest > 0)
-                    unit_row(s, &sums[whole], row, at, size, rest, &column[whole]);
+                    unit_row(s, l, &sums[whole], row, at, size, rest, &column[whole]);
             }
             F acc = f_zero();
             if (from > 0)
                 memcpy(&acc, y + i, (size_t)n_rows * sizeof(float));
             for (size_t u = 0; u < whole; u++)
-                acc = end_unit(s, size, acc, &sums[u], unit, &column[u]);
+                acc = end_unit(s, l, acc, &sums[u], unit, &column[u]);
             if (rest > 0)
-                acc = end_unit(s, size, acc, &sums[whole], rest, &column[whole]);
+                acc = end_unit(s, l, acc, &sums[whole], rest, &column[whole]);
             f_store(y + i, n_rows, acc);
         }
     }

@@ -1,4 +1,4 @@
-/* mul_rows512_256.h - four blocks of a row of Q4_K, Q5_K, Q6_K and IQ4_XS, for mul_rows512.h: 64 codes a vector meet
+/* mul_rows512_256.h - four blocks of 256 numbers of a row, for mul_rows512.h: 64 codes a vector meet
  * the column's numbers in the same order. */
 
 enum { QUAD = 4 };
@@ -144,10 +144,15 @@ INLINE void quad_rows_levels(struct halfway *out, int row, const uint8_t *w, siz
     out->isum[row] = v_add_fours(sum);
 }
 
-/* ---- Q6_K ---- */
+/* ---- Q6_K, Q2_K, Q3_K ---- */
 
-INLINE void quad_of_16(struct quad *out, const struct lode_block_a256 *a, int b) {
-    memcpy(out->q[b], a->q, 256);
+/* Of vector v of a block, the group of its i-th 16 codes: codes of two bits of 64 bytes are numbers of both halves. */
+INLINE int group_at(struct shape s, int v, int i) { return s.top == 63 ? 4 * v + i : 2 * v + i % 2 + i / 2 * 8; }
+
+INLINE void quad_of_16(struct shape s, struct quad *out, const struct lode_block_a256 *a, int b) {
+    for (int v = 0; v < 4; v++)
+        for (int i = 0; i < 4; i++)
+            memcpy((char *)&out->q[b][v] + 16 * i, a->q + 16 * group_at(s, v, i), 16);
     for (int g = 0; g < 16; g++) { /* scales of two blocks meet in a vector */
         const int16_t m = a->m[g / 2];
         memcpy((char *)&out->m[b / 2] + 32 * (b % 2) + 2 * g, &m, 2);
@@ -155,56 +160,106 @@ INLINE void quad_of_16(struct quad *out, const struct lode_block_a256 *a, int b)
     }
 }
 
-INLINE V scales_of_16(const uint8_t *first, const uint8_t *second) { /* of two blocks, as int16 */
-    __m256i bytes = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)first));
-    bytes = _mm256_inserti128_si256(bytes, _mm_loadu_si128((const __m128i *)second), 1);
-    return (V)_mm512_cvtepi8_epi16(bytes);
+/* The bytes of two blocks as int16. */
+INLINE V words_of_two(__m128i first, __m128i second, bool is_signed) {
+    const __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+    return (V)(is_signed ? _mm512_cvtepi8_epi16(bytes) : _mm512_cvtepu8_epi16(bytes));
 }
 
-INLINE V spread_words(int block, int v) { /* words of a vector of two blocks' scales, each for 16 codes */
+/* Q3_K's scales, six bits in each byte. */
+INLINE __m128i scales_of_q3_k(const struct lode_block_q3_k *b) {
+    uint64_t low;
+    uint32_t high;
+    memcpy(&low, b->scales, 8);
+    memcpy(&high, b->scales + 8, 4);
+    const uint64_t four = 0x0f0f0f0f0f0f0f0f, two = 0x3030303030303030;
+    const uint64_t first = (uint64_t)high << 4 | (uint64_t)(high << 2) << 32;
+    const uint64_t second = (uint64_t)high | (uint64_t)(high >> 2) << 32;
+    return _mm_set_epi64x((long long)((low >> 4 & four) | (second & two)), (long long)((low & four) | (first & two)));
+}
+
+/* Scales of two blocks as int16; of Q2_K the minima too. */
+INLINE V scales_of_16(struct shape s, V *mn, const uint8_t *first, const uint8_t *second) {
+    if (s.top == 7)
+        return (V)_mm512_sub_epi16((__m512i)words_of_two(scales_of_q3_k((const struct lode_block_q3_k *)first),
+                                                         scales_of_q3_k((const struct lode_block_q3_k *)second), false),
+                                   _mm512_set1_epi16(32));
+    const size_t at = s.top == 3 ? offsetof(struct lode_block_q2_k, scales) : offsetof(struct lode_block_q6_k, scales);
+    const V words = words_of_two(_mm_loadu_si128((const __m128i *)(first + at)),
+                                 _mm_loadu_si128((const __m128i *)(second + at)), s.top == 63);
+    if (s.top == 63)
+        return words;
+    *mn = v_srl16(words, 4);
+    return words & v_set8(15);
+}
+
+/* 64 codes of a block, their groups those of group_at. */
+INLINE V codes_of_16(struct shape s, const uint8_t *block, int v) {
+    if (s.top == 63) {
+        const struct lode_block_q6_k *b = (const struct lode_block_q6_k *)block;
+        const V q = v_load64(b->ql + v / 2 * 64), hi = v_twice32(b->qh + v / 2 * 32);
+        const V top = v % 2 ? v_srlv16(hi, v_by_halves(0, 2)) : v_sllv16(hi, v_by_halves(4, 2));
+        return low_bits(v % 2 ? v_srl16(q, 4) : q, 4) | (top & v_set8(48));
+    }
+    if (s.top == 3)
+        return low_bits(v_srl16(v_load64(((const struct lode_block_q2_k *)block)->qs), 2 * v), 2);
+    const struct lode_block_q3_k *b = (const struct lode_block_q3_k *)block;
+    const V third = v_sll16(v_srlv16(v_twice32(b->hmask), v_by_halves(v, 4 + v)) & v_set8(1), 2);
+    return low_bits(v_srl16(v_load64(b->qs), 2 * v), 2) | third;
+}
+
+INLINE uint32_t scale_of_16(struct shape s, const uint8_t *block) { /* d, and dmin in the upper half */
+    uint16_t d[2] = {0};
+    memcpy(d, block + (s.top == 63  ? offsetof(struct lode_block_q6_k, d)
+                       : s.top == 7 ? offsetof(struct lode_block_q3_k, d)
+                                    : offsetof(struct lode_block_q2_k, d)), s.minima ? 4 : 2);
+    return d[0] | (uint32_t)d[1] << 16;
+}
+
+INLINE V spread_words(struct shape s, int block, int v) { /* words of a vector of two blocks' scales, each for 16 codes */
     uint16_t at[32];
     for (int i = 0; i < 32; i++)
-        at[i] = (uint16_t)(16 * block + 4 * v + i / 8);
+        at[i] = (uint16_t)(16 * block + group_at(s, v, i / 8));
     V r;
     memcpy(&r, at, sizeof r);
     return r;
 }
 
-INLINE void quad_rows_16(struct halfway *out, int row, const uint8_t *w, size_t size, int n, const struct quad *x) {
-    V sum[QUAD], by[2];
+INLINE void quad_rows_16(struct shape s, struct halfway *out, int row, const uint8_t *w, size_t size, int n,
+                         const struct quad *x) {
+    V sum[QUAD], by[2], minima[2] = {v_zero(), v_zero()};
     UNROLL
     for (int p = 0; p < 2; p++) {
-        by[p] = v_zero();
+        sum[2 * p] = sum[2 * p + 1] = by[p] = v_zero();
         if (2 * p >= n)
             continue;
-        const uint8_t *at = w + 2 * (size_t)p * size + offsetof(struct lode_block_q6_k, scales);
-        const V sc = scales_of_16(at, 2 * p + 1 < n ? at + size : at);
-        /* 32 is to be taken from each code: what is left of that of two blocks are two halves */
-        const V bias = v_dot2(v_zero(), sc, x->sums[p]) << 5;
-        sum[2 * p] = (V)_mm512_maskz_sub_epi32(0x00ff, _mm512_setzero_si512(), (__m512i)bias);
-        sum[2 * p + 1] = (V)_mm512_maskz_sub_epi32(0xff00, _mm512_setzero_si512(), (__m512i)bias);
+        const uint8_t *first = w + 2 * (size_t)p * size;
+        V mn = v_zero();
+        const V sc = scales_of_16(s, &mn, first, 2 * p + 1 < n ? first + size : first);
         by[p] = v_mul16(sc, x->m[p]);
+        if (s.minima) {
+            minima[p] = v_dot2(v_zero(), mn, x->sums[p]);
+        } else { /* the bias is to be taken from each code: what is left of that of two blocks are two halves */
+            const V bias = v_dot2(v_zero(), sc, x->sums[p]) * v_set32((uint32_t)s.bias);
+            sum[2 * p] = (V)_mm512_maskz_sub_epi32(0x00ff, _mm512_setzero_si512(), (__m512i)bias);
+            sum[2 * p + 1] = (V)_mm512_maskz_sub_epi32(0xff00, _mm512_setzero_si512(), (__m512i)bias);
+        }
     }
     UNROLL
     for (int b = 0; b < QUAD; b++) {
-        if (b >= n) {
-            sum[b] = v_zero();
+        if (b >= n)
             continue;
-        }
-        const struct lode_block_q6_k *block = (const struct lode_block_q6_k *)(w + (size_t)b * size);
-        uint16_t d;
-        memcpy(&d, &block->d, 2);
-        out->d[b][row] = d;
+        const uint8_t *block = w + (size_t)b * size;
+        out->d[b][row] = scale_of_16(s, block);
         UNROLL
         for (int v = 0; v < 4; v++) {
-            const V q = v_load64(block->ql + v / 2 * 64), hi = v_twice32(block->qh + v / 2 * 32);
-            const V top = v % 2 ? v_srlv16(hi, v_by_halves(0, 2)) : v_sllv16(hi, v_by_halves(4, 2));
-            const V c = low_bits(v % 2 ? v_srl16(q, 4) : q, 4) | (top & v_set8(48));
-            const V of = (V)_mm512_permutexvar_epi16((__m512i)spread_words(b % 2, v), (__m512i)by[b / 2]);
-            sum[b] = v_dot2(sum[b], v_mul_pairs(c, x->q[b][v]), of);
+            const V of = (V)_mm512_permutexvar_epi16((__m512i)spread_words(s, b % 2, v), (__m512i)by[b / 2]);
+            sum[b] = v_dot2(sum[b], v_mul_pairs(codes_of_16(s, block, v), x->q[b][v]), of);
         }
     }
     out->isum[row] = v_add_fours(sum);
+    if (s.minima)
+        out->msum[row] = v_add_pairs(minima[0], minima[1]);
 }
 
 /* ---- all of them ---- */
@@ -221,14 +276,14 @@ INLINE void quad_of(struct shape s, struct quad *out, const uint8_t *x, size_t n
         else if (s.groups == 8)
             quad_of_32(out, a, (int)b);
         else
-            quad_of_16(out, a, (int)b);
+            quad_of_16(s, out, a, (int)b);
     }
 }
 
 #define QUAD_ROWS(s, ...)                                                                          \
     ((s).wide          ? quad_rows_levels(__VA_ARGS__)                                             \
      : (s).groups == 8 ? quad_rows_32(__VA_ARGS__)                                                 \
-                       : quad_rows_16(__VA_ARGS__))
+                       : quad_rows_16(s, __VA_ARGS__))
 
 /* n: constants for the compiler */
 INLINE void quad_row(struct shape s, struct halfway *out, int row, const uint8_t *w, size_t size, size_t n,
@@ -251,7 +306,7 @@ INLINE F end_quad(struct shape s, F acc, const struct halfway *h, size_t n, cons
         part[j] = v_add_quarters(rows);
     }
     v_turn_lanes(isum, part);
-    if (s.groups == 8) {
+    if (s.wide || s.minima) {
         for (int i = 0; i < 4; i++)
             part[i] = v_add_fours(h->msum + 4 * i);
         v_turn_quarters(msum, part);

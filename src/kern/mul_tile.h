@@ -26,7 +26,6 @@
  *   V_WIDE_COLUMNS                  if it exists: mul_many_short.h and mul_one_rows.h, and what these need
  *   V_FEW_256                       see most_few
  *   V_NEAR_TILE                     see mul_ahead.h; may be missing: the first level is large
- *   V_COPIES                        if it exists: mul_copied.h
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80: zero
  *   v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15
  *   v_dot4_wide(acc, w, x)          acc + sum of 4 products of wide codes; without V_DOT16 of all codes
@@ -116,7 +115,6 @@ INLINE F one256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, const
         }
         acc = add_block(s, acc, &h, a, isum);
     }
-    bring_rest(&ahead);
     return acc;
 }
 
@@ -129,7 +127,6 @@ INLINE F one32(TYPE_32, F acc, const struct rows *r, struct ahead ahead, const u
         const struct lode_block_a32 *a = (const struct lode_block_a32 *)x;
         acc = add_block32(s, acc, w, d, m, a, bcast16(a->q), bcast16(a->q + 16));
     }
-    bring_rest(&ahead);
     return acc;
 }
 
@@ -139,9 +136,7 @@ INLINE F one32(TYPE_32, F acc, const struct rows *r, struct ahead ahead, const u
  * mul_many_short.h up to those from which its sums of 16 bits are faster. */
 #define FEW 8
 INLINE size_t most_few(struct shape s) {
-#if defined(V_COPIES)
-    return s.wide && !s.groups ? FEW : 4; /* more are bound by their products: copies would only add to these */
-#elif defined(V_WIDE_COLUMNS)
+#ifdef V_WIDE_COLUMNS
     return s.wide && !s.groups ? 4 : s.wide || !s.groups ? 3 : V_FEW_256;
 #else
     return s.groups ? V_FEW_256 : FEW;
@@ -213,7 +208,6 @@ INLINE void few256(F acc[FEW], TYPE_256, const struct rows *r, struct ahead ahea
         for (size_t j = 0; j < n; j++)
             acc[j] = add_block(s, acc[j], &h, a[j], isum[j]);
     }
-    bring_rest(&ahead);
 }
 
 INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, struct ahead ahead, const uint8_t *const *x,
@@ -232,7 +226,6 @@ INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, struct ahead ahead,
             sum[j] = add_block32(s, sum[j], w, d, m, a, bcast16(a->q), bcast16(a->q + 16));
         }
     }
-    bring_rest(&ahead);
     for (size_t j = 0; j < n; j++)
         acc[j] = sum[j];
 }
@@ -274,8 +267,4 @@ INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, struct ahead ahead,
         FEW_AS(8, few##block, s, UNPACK_##block(name), size)                                       \
     }
 
-#ifdef V_COPIES
-#include "kern/mul_copied.h"
-#else
 #include "kern/mul_all.h"
-#endif

@@ -82,13 +82,19 @@ int bench_roofline(const char *format) {
 }
 
 double bench_dot_peak(const char *isa, bool integers, uint32_t threads, double how_long) {
-    /* floats are multiplied by the set that the others build upon */
-    static const char *const floats[][2] = {
-        {"avxvnni", "avx2"}, {"avx512vnni", "avx512"}, {"amx", "avx512"}};
+    /* whose instructions floats and integers are multiplied by, where it is another set */
+    static const struct {
+        const char *isa, *by[2];
+    } others[] = {{"avxvnni", {"avx2", "avxvnni"}},
+                  {"avx512vnni", {"avx512", "avx512vnni"}},
+                  {"avx512rows", {"avx512", "avx512vnni"}},
+                  {"amx", {"avx512", "amx"}}};
     char name[64];
-    for (size_t i = 0; !integers && i < sizeof floats / sizeof *floats; i++)
-        if (strcmp(isa, floats[i][0]) == 0)
-            isa = floats[i][1];
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(isa, others[i].isa) == 0) {
+            isa = others[i].by[integers];
+            break;
+        }
     snprintf(name, sizeof name, "%s %s", isa, integers ? "int8" : "f32");
     const char *const *dot = lode_machine_dots();
     while (*dot && strcmp(*dot, name))

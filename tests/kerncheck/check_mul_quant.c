@@ -168,7 +168,7 @@ static void check_mul(struct kc *t, enum lode_dtype type, exact_row *exact_of) {
     check_shape(t, type, exact_of, 18, 128, block * 9, BLOCKS_FINITE);
     check_shape(t, type, exact_of, 18, 101, block * 11, BLOCKS_FINITE);
 
-    /* Rows so long that they are taken in parts (mul_copied.h, mul_rows512.h). */
+    /* Rows so long that they are taken in parts (mul_rows512.h). */
     for (size_t n_x = 1; n_x <= 3; n_x += 2)
         for (size_t bytes = 9000; bytes <= 27000; bytes += 9000)
             check_shape(t, type, exact_of, 17 + kc_below(t, 3), n_x,
