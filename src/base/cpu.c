@@ -66,7 +66,7 @@ static void probe(void) {
         found |= bit_if(a >> 5 & 1, LODE_CPU_avx512_bf16);
 }
 
-bool lode_cpu_reads_in_order(void) {
+bool lode_cpu_is_intel(void) {
     uint32_t a, b, c, d;
     return __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx && c == signature_INTEL_ecx &&
            d == signature_INTEL_edx;
@@ -87,7 +87,7 @@ static void probe(void) { found |= bit_if(false, LODE_CPU_avx); }
 #endif
 
 #if !defined(__x86_64__)
-bool lode_cpu_reads_in_order(void) { return false; }
+bool lode_cpu_is_intel(void) { return false; }
 #endif
 
 uint64_t lode_cpu_features(void) {

@@ -25,10 +25,8 @@ enum lode_cpu_feature {
 /* Bit 1 << LODE_CPU_x for each feature x. */
 uint64_t lode_cpu_features(void);
 const char *lode_cpu_feature_name(enum lode_cpu_feature f);
-/* Whether its cores read memory well only in the order in which it lies: on Intel's a loop that takes a line from each of
- * sixteen rows waits for memory and for its own instructions one after the other, prefetches or not; on AMD's it waits
- * for whichever is longer (bench/notes/kern-amx.md). */
-bool lode_cpu_reads_in_order(void);
+/* Whether its cores are Intel's, which want some kernels otherwise than AMD's (kern/kern.h). */
+bool lode_cpu_is_intel(void);
 static inline bool lode_cpu_has(enum lode_cpu_feature f) { return lode_cpu_features() >> f & 1; }
 
 #endif

@@ -53,7 +53,7 @@ bool lode_isa_usable(enum lode_isa isa) {
                lode_cpu_has(LODE_CPU_avx512bw) && lode_cpu_has(LODE_CPU_avx512vl) &&
                lode_cpu_has(LODE_CPU_avx512dq);
     case LODE_ISA_avx512vnni:
-    case LODE_ISA_avx512rows:
+    case LODE_ISA_avx512intel:
         return lode_isa_usable(LODE_ISA_avx512) && lode_cpu_has(LODE_CPU_avx512_vnni);
     case LODE_ISA_amx:
         return lode_isa_usable(LODE_ISA_avx512vnni) && lode_cpu_has(LODE_CPU_amx_tile) &&
@@ -71,7 +71,7 @@ bool lode_isa_usable(enum lode_isa isa) {
 enum lode_isa lode_isa_best(void) {
     int best = LODE_ISA_scalar;
     for (int i = 0; i < LODE_ISA_COUNT; i++)
-        if (lode_isa_usable((enum lode_isa)i) && (i != LODE_ISA_avx512rows || lode_cpu_reads_in_order()))
+        if (lode_isa_usable((enum lode_isa)i) && (i != LODE_ISA_avx512intel || lode_cpu_is_intel()))
             best = i;
     return (enum lode_isa)best;
 }
@@ -89,13 +89,13 @@ static void lay_scalar(struct lode_kern *t) {
 #define SET_avxvnni(name) t->name = name##_avxvnni;
 #define SET_avx512(name) t->name = name##_avx512;
 #define SET_avx512vnni(name) t->name = name##_avx512vnni;
-#define SET_avx512rows(name) t->name = name##_avx512rows;
+#define SET_avx512intel(name) t->name = name##_avx512intel;
 #define SET_amx(name) t->name = name##_amx;
 #define SET_neon(name) t->name = name##_neon;
 #define DEQUANT_avx2(s, type) t->dequant[LODE_##type] = dequant_##s##_avx2;
 #define DEQUANT_avx512(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512;
 #define DEQUANT_avx512vnni(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512vnni;
-#define DEQUANT_avx512rows(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512rows;
+#define DEQUANT_avx512intel(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512intel;
 #define DEQUANT_neon(s, type) t->dequant[LODE_##type] = dequant_##s##_neon;
 
 #define LAY(isa)                                                                                   \
@@ -111,7 +111,7 @@ LAY(avx2)
 LAY(avxvnni)
 LAY(avx512)
 LAY(avx512vnni)
-LAY(avx512rows)
+LAY(avx512intel)
 LAY(amx)
 #endif
 #if KERN_NEON
@@ -133,8 +133,8 @@ void lode_kern_table(struct lode_kern *t, enum lode_isa isa) {
         lay_avx512(t);
     if (isa >= LODE_ISA_avx512vnni && isa <= LODE_ISA_amx)
         lay_avx512vnni(t);
-    if (isa >= LODE_ISA_avx512rows && isa <= LODE_ISA_amx)
-        lay_avx512rows(t);
+    if (isa >= LODE_ISA_avx512intel && isa <= LODE_ISA_amx)
+        lay_avx512intel(t);
     if (isa == LODE_ISA_amx)
         lay_amx(t);
 #endif

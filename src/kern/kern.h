@@ -258,7 +258,9 @@ struct lode_kern {
     X(avxvnni)    /* and AVX-VNNI, without AVX-512 */                                              \
     X(avx512)     /* AVX2 and AVX-512 F, BW, VL, DQ */                                             \
     X(avx512vnni) /* and VNNI */                                                                   \
-    X(avx512rows) /* the same instructions; weights of a few columns are read in order */          \
+    X(avx512intel) /* the same instructions as Intel's cores want them: weights are read in the    \
+                      order in which they lie, for one column, and widened once for many, as all   \
+                      vector instructions share two pipes there (bench/notes/kern-intel.md) */     \
     X(amx)        /* and tiles of 8-bit integers */                                                \
     X(neon)
 

@@ -1,5 +1,61 @@
-/* kv_body.h - storing rows of the KV cache and mixing values, over sixteen lanes (v16.h); after
- * mul_body.h, which has the formats and the scores. */
+/* kv_body.h - storing rows of the KV cache, scoring keys and mixing values, over sixteen lanes (v16.h); after
+ * mul_body.h, which has the formats and products. */
+
+PRODUCT(product_q8_0, VF_Q8_0)
+
+/* n rows of n_c numbers, from number c of each, as floats `width` apart. */
+VF_INLINE void vf_widen_rows(enum vf_format f, float *wide, size_t width, const char *rows,
+                             size_t stride, size_t n, size_t c, size_t n_c) {
+    const size_t length = vf_step_length(f);
+    for (size_t r = 0; r < n; r++) {
+        size_t i = 0;
+        for (; i + 16 <= n_c; i += 16)
+            for (size_t at = 0; at < 16; at += VP_LANES)
+                vp_store(wide + r * width + i + at,
+                         vf_widen(f, rows + r * stride + (c + i) / length * vf_step_size(f),
+                                  (c + i) % length + at));
+        if (i < n_c)
+            vf_store_n(wide + r * width + i,
+                       vf_widen_n(f, rows + r * stride + (c + i) / length * vf_step_size(f),
+                                  n_c - i),
+                       n_c - i);
+    }
+}
+
+/* From so many queries on, what is cached is widened once for all of them rather than for each tile. */
+enum { VF_MANY_QUERIES = 2 * VF_TILE_COLUMNS, VF_WIDE_ROWS = 32, VF_WIDE_DIM = 256 };
+
+VF_INLINE void vf_score(enum vf_format f, float *s, size_t lds, const float *q, size_t ldq,
+                        size_t n_q, const char *k, size_t k_stride, size_t n_k, size_t dim) {
+    float wide[VF_WIDE_ROWS * VF_WIDE_DIM];
+    const struct vf_panels p = {(const char *)wide, (const char *)q, dim * sizeof *wide,
+                                ldq * sizeof *q, 0};
+    for (size_t j = 0; j < n_k; j += VF_WIDE_ROWS) {
+        const size_t n = vf_least(n_k - j, VF_WIDE_ROWS);
+        vf_widen_rows(f, wide, dim, k + j * k_stride, k_stride, n, 0, dim);
+        product_f32(s + j, lds, &p, n, n_q, dim, NULL);
+    }
+}
+
+#ifdef VF_FEW_MIX
+#include "kern/kv_few.h"
+#else
+#define vf_few_scores(...) false
+#define vf_few_mixes(...) false
+#endif
+
+#define SCORE(name, product, format)                                                               \
+    void ISA(name) LODE_KV_SCORE_ARGS {                                                            \
+        const struct vf_panels p = {k, (const char *)q, k_stride, ldq * sizeof *q, 0};                \
+        if (format != VF_F32 && n_q >= VF_MANY_QUERIES && dim <= VF_WIDE_DIM)                      \
+            vf_score(format, s, lds, q, ldq, n_q, k, k_stride, n_k, dim);                          \
+        else if (!vf_few_scores(format, s, lds, q, ldq, n_q, k, k_stride, n_k, dim, next))         \
+            product(s, lds, &p, n_k, n_q, dim, next);                                              \
+    }
+SCORE(kv_score_f32, product_f32, VF_F32)
+SCORE(kv_score_f16, product_f16, VF_F16)
+SCORE(kv_score_bf16, product_bf16, VF_BF16)
+SCORE(kv_score_q8_0, product_q8_0, VF_Q8_0)
 
 void ISA(kv_put_f16)(void *y, const float *x, size_t n) {
     uint16_t *out = y;

@@ -15,7 +15,7 @@
 #define LODE_QUANT_avxvnni(X) LODE_QUANT_MUL(X)
 #define LODE_QUANT_avx512(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
 #define LODE_QUANT_avx512vnni(X) LODE_QUANT_MUL(X)
-#define LODE_QUANT_avx512rows(X) LODE_QUANT_MUL(X)
+#define LODE_QUANT_avx512intel(X) LODE_QUANT_MUL(X)
 #define LODE_QUANT_amx(X) LODE_QUANT_MUL(X)
 #define LODE_QUANT_neon(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
 
@@ -30,7 +30,7 @@
 #define LODE_DEQUANT_avxvnni(X)
 #define LODE_DEQUANT_avx512(X) X(f16, F16)
 #define LODE_DEQUANT_avx512vnni(X)
-#define LODE_DEQUANT_avx512rows(X)
+#define LODE_DEQUANT_avx512intel(X)
 #define LODE_DEQUANT_amx(X)
 #define LODE_DEQUANT_neon(X)
 

@@ -1,5 +1,8 @@
 /* mul_body.h - products of rows that are widened to F32 as they are read: mul_f32, mul_f16,
- * mul_bf16, mul_e4m3, mul_e5m2, and kv_score, which is the same thing with keys for weights. */
+ * mul_bf16, mul_e4m3, mul_e5m2; kv_body.h scores keys with them.
+ *
+ * VF_KEEP_WIDE, if an including file defines it: of many columns the first tile keeps the rows that it has widened for
+ * the others, for cores on which widening takes from the multiply-adds' pipes. */
 #include "kern/isa.h"
 
 #define VF_INLINE static inline __attribute__((always_inline))
@@ -71,16 +74,32 @@ enum { VF_ROWS_MAX = VF_ROWS_1 > VF_TILE_ROWS ? VF_ROWS_1 : VF_TILE_ROWS };
 struct vf_panels {
     const char *w, *x;
     size_t w_stride, x_stride;
+    size_t from; /* the number of k with which w's rows begin */
 };
 
+/* A product is walked in blocks, so that what a tile reads comes from the first cache: columns of
+ * VF_BLOCK_K numbers stay while the rows of the block pass by.  Between blocks of k the lanes of
+ * every (row, column) wait in `sums`.  None of this changes the order within a lane. */
+#ifdef VF_KEEP_WIDE
+enum { VF_BLOCK_COLUMNS = 48 }; /* that meet what was kept */
+#else
+enum { VF_BLOCK_COLUMNS = 24 };
+#endif
+enum {
+    VF_BLOCK_K = 1024,
+    VF_BLOCK_ROWS = 32,
+    VF_WIDE_STRIDE = VF_BLOCK_K + 16 /* of rows that are kept, which so lie in sets of the cache of their own */
+};
+_Static_assert(VF_BLOCK_ROWS % VF_TILE_ROWS == 0 && VF_BLOCK_COLUMNS % VF_TILE_COLUMNS == 0, "");
+
 /* acc[r][c] += < w row i + r, x row j + c > over k0 <= l < k1 (k0 a multiple of 32); R and C are
- * constants, so that acc lives in registers. */
+ * constants, so that acc lives in registers.  keep: where the rows' numbers go as floats; NULL: nowhere. */
 VF_INLINE void vf_tile(VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS], enum vf_format f, size_t R, size_t C,
                        const struct vf_panels *p, size_t i, size_t j, size_t k0, size_t k1,
-                       bool ahead) {
+                       bool ahead, float *keep) {
     const size_t length = vf_step_length(f), size = vf_step_size(f);
     const size_t w_stride = p->w_stride, x_stride = p->x_stride;
-    const char *w = p->w + i * w_stride + k0 / length * size;
+    const char *w = p->w + i * w_stride + (k0 - p->from) / length * size;
     const char *x = p->x + j * x_stride + k0 * sizeof(float);
     size_t left = k1 - k0;
     for (size_t done = 0; left >= length; done += size, left -= length) {
@@ -93,6 +112,8 @@ VF_INLINE void vf_tile(VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS], enum vf_format f, s
             VP wide[VF_ROWS_MAX];
             for (size_t r = 0; r < R; r++)
                 wide[r] = vf_widen(f, w + r * w_stride, at);
+            for (size_t r = 0; keep && r < R; r++)
+                vp_store(keep + r * VF_WIDE_STRIDE + at, wide[r]);
             for (size_t c = 0; c < C; c++) {
                 VP col = vp_load((const float *)(x + c * x_stride) + at);
                 if (R > 1) /* gcc would load it again for each row */
@@ -105,11 +126,14 @@ VF_INLINE void vf_tile(VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS], enum vf_format f, s
         }
         w += size;
         x += length * sizeof(float);
+        keep = keep ? keep + length : NULL;
     }
     if (left && !vf_scaled(f)) {
         VF wide[VF_ROWS_MAX];
         for (size_t r = 0; r < R; r++)
             wide[r] = vf_widen_n(f, w + r * w_stride, left);
+        for (size_t r = 0; keep && r < R; r++)
+            vf_store(keep + r * VF_WIDE_STRIDE, wide[r]);
         for (size_t c = 0; c < C; c++) {
             const VF col = vf_load_n((const float *)(x + c * x_stride), left, -0.0f);
             for (size_t r = 0; r < R; r++)
@@ -135,12 +159,6 @@ VF_INLINE void vf_ahead(const char *rows, size_t at, size_t n, size_t end, const
         vf_prefetch(from + b);
 }
 
-/* A product is walked in blocks, so that what a tile reads comes from the first cache: columns of
- * VF_BLOCK_K numbers stay while the rows of the block pass by.  Between blocks of k the lanes of
- * every (row, column) wait in `sums`.  None of this changes the order within a lane. */
-enum { VF_BLOCK_K = 1024, VF_BLOCK_ROWS = 32, VF_BLOCK_COLUMNS = 24 };
-_Static_assert(VF_BLOCK_ROWS % VF_TILE_ROWS == 0 && VF_BLOCK_COLUMNS % VF_TILE_COLUMNS == 0, "");
-
 struct vf_walk {
     struct vf_panels p;
     float *y;
@@ -149,16 +167,18 @@ struct vf_walk {
     size_t end;          /* of short rows, in bytes: they are asked for ahead; or 0 */
     const char *next;    /* what is read after them, or NULL */
     VF *sums;            /* of this tile, rows VF_BLOCK_COLUMNS apart */
+    float *keep;         /* where its rows are kept; or NULL */
 };
 
-VF_INLINE void vf_step(enum vf_format f, size_t R, size_t C, const struct vf_walk *t) {
+VF_INLINE void vf_step(enum vf_format f, bool keep, size_t R, size_t C, const struct vf_walk *t) {
     VF acc[VF_ROWS_MAX][VF_TILE_COLUMNS];
     for (size_t r = 0; r < R; r++)
         for (size_t c = 0; c < C; c++)
             acc[r][c] = t->k0 ? t->sums[r * VF_BLOCK_COLUMNS + c] : vf_set(0);
     if (t->end && t->j == 0)
         vf_ahead(t->p.w, t->i * t->p.w_stride, R * t->p.w_stride, t->end, t->next);
-    vf_tile(acc, f, R, C, &t->p, t->i, t->j, t->k0, t->k1, C == 1 && !t->end);
+    vf_tile(acc, f, R, C, &t->p, t->i, t->j, t->k0, t->k1, C == 1 && !t->end,
+            keep ? t->keep : NULL);
     for (size_t c = 0; c < C; c++) {
         if (t->k1 < t->k) {
             for (size_t r = 0; r < R; r++)
@@ -178,18 +198,39 @@ VF_INLINE void vf_step(enum vf_format f, size_t R, size_t C, const struct vf_wal
     }
 }
 
-VF_INLINE void vf_rows(enum vf_format f, size_t C, struct vf_walk *t, size_t n_rows) {
+VF_INLINE void vf_rows(enum vf_format f, bool keep, size_t C, struct vf_walk t, size_t n_rows) {
     const size_t R = C == 1 ? VF_ROWS_1 : VF_TILE_ROWS;
-    size_t r = 0;
-    for (; r + R <= n_rows; r += R) {
-        vf_step(f, R, C, t);
-        t->i += R;
-        t->sums += R * VF_BLOCK_COLUMNS;
+    for (size_t r = 0; r < n_rows;) {
+        size_t n = 1;
+        if (r + R <= n_rows) {
+            vf_step(f, keep, R, C, &t);
+            n = R;
+        } else {
+            vf_step(f, keep, 1, C, &t);
+        }
+        r += n;
+        t.i += n;
+        t.sums += n * VF_BLOCK_COLUMNS;
+        if (keep)
+            t.keep += n * VF_WIDE_STRIDE;
     }
-    for (; r < n_rows; r++) {
-        vf_step(f, 1, C, t);
-        t->i++;
-        t->sums += VF_BLOCK_COLUMNS;
+}
+
+VF_INLINE void vf_columns(enum vf_format f, bool keep, size_t C, const struct vf_walk *t, size_t n_rows) {
+    switch (C) {
+#define COLUMNS(C)                                                                                 \
+    case C:                                                                                        \
+        vf_rows(f, keep, C, *t, n_rows);                                                           \
+        break;
+        COLUMNS(1)
+        COLUMNS(2)
+        COLUMNS(3)
+#if VF_TILE_COLUMNS > 3
+        COLUMNS(4)
+        COLUMNS(5)
+        COLUMNS(6)
+#endif
+#undef COLUMNS
     }
 }
 
@@ -202,36 +243,49 @@ VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct v
     const bool few = n_x <= 2 * VF_TILE_COLUMNS;
     const size_t block_k = few ? k : VF_BLOCK_K;
     t.end = few && p->w_stride <= VF_SHORT_ROW ? n_w * p->w_stride : 0;
-    for (size_t i = 0; i < n_w; i += VF_BLOCK_ROWS)
-        for (size_t j = 0; j < n_x; j += VF_BLOCK_COLUMNS) {
-            const size_t rows = vf_least(n_w - i, VF_BLOCK_ROWS);
-            const size_t columns = vf_least(n_x - j, VF_BLOCK_COLUMNS);
-            t.k1 = 0;
-            do { /* once if k is 0 */
-                t.k0 = t.k1;
-                t.k1 = vf_least(k, t.k0 + block_k);
-                for (size_t c = 0; c < columns; c += VF_TILE_COLUMNS) {
-                    t.i = i;
-                    t.j = j + c;
-                    t.sums = sums + c;
-                    switch (vf_least(columns - c, VF_TILE_COLUMNS)) {
-#define COLUMNS(C)                                                                                 \
-    case C:                                                                                        \
-        vf_rows(f, C, &t, rows);                                                                   \
-        break;
-                        COLUMNS(1)
-                        COLUMNS(2)
-                        COLUMNS(3)
-#if VF_TILE_COLUMNS > 3
-                        COLUMNS(4)
-                        COLUMNS(5)
-                        COLUMNS(6)
+#ifdef VF_KEEP_WIDE
+    const bool keeps = f != VF_F32;
+    float wide[VF_BLOCK_ROWS * VF_WIDE_STRIDE];
+    struct vf_walk kept = t; /* over those rows */
+    kept.p.w = (const char *)wide;
+    kept.p.w_stride = VF_WIDE_STRIDE * sizeof *wide;
+    t.keep = wide;
+#else
+    const bool keeps = false;
 #endif
-#undef COLUMNS
-                    }
+    const size_t n_i = (n_w + VF_BLOCK_ROWS - 1) / VF_BLOCK_ROWS, n_j = (n_x + VF_BLOCK_COLUMNS - 1) / VF_BLOCK_COLUMNS;
+    for (size_t b = 0; b < n_i * n_j; b++) { /* where rows are kept, columns are what is larger and should stay */
+        const size_t i = (keeps ? b % n_i : b / n_j) * VF_BLOCK_ROWS;
+        const size_t j = (keeps ? b / n_i : b % n_j) * VF_BLOCK_COLUMNS;
+        const size_t rows = vf_least(n_w - i, VF_BLOCK_ROWS), columns = vf_least(n_x - j, VF_BLOCK_COLUMNS);
+        t.k1 = 0;
+        do { /* once if k is 0 */
+            t.k0 = t.k1;
+            t.k1 = vf_least(k, t.k0 + block_k);
+            for (size_t c = 0; c < columns; c += VF_TILE_COLUMNS) {
+                const size_t n = vf_least(columns - c, VF_TILE_COLUMNS);
+                t.i = i;
+                t.j = j + c;
+                t.sums = sums + c;
+                if (few || !keeps) {
+                    vf_columns(f, false, n, &t, rows);
+                    continue;
                 }
-            } while (t.k1 < k);
-        }
+#ifdef VF_KEEP_WIDE
+                if (c == 0) {
+                    vf_columns(f, true, n, &t, rows);
+                    continue;
+                }
+                kept.p.from = kept.k0 = t.k0;
+                kept.k1 = t.k1;
+                kept.j = t.j;
+                kept.y = y + i;
+                kept.sums = t.sums;
+                vf_columns(VF_F32, false, n, &kept, rows);
+#endif
+            }
+        } while (t.k1 < k);
+    }
 }
 
 #define PRODUCT(name, format)                                                                      \
@@ -242,70 +296,15 @@ VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct v
 PRODUCT(product_f32, VF_F32)
 PRODUCT(product_f16, VF_F16)
 PRODUCT(product_bf16, VF_BF16)
-PRODUCT(product_q8_0, VF_Q8_0)
 PRODUCT(product_e4m3, VF_E4M3)
 PRODUCT(product_e5m2, VF_E5M2)
 
 #define MUL(name, product)                                                                         \
     void ISA(name) LODE_MUL_ARGS {                                                                 \
-        product(y, ldy, &(struct vf_panels){w, x, w_stride, x_stride}, n_w, n_x, k, NULL);         \
+        product(y, ldy, &(struct vf_panels){w, x, w_stride, x_stride, 0}, n_w, n_x, k, NULL);         \
     }
 MUL(mul_f32, product_f32)
 MUL(mul_f16, product_f16)
 MUL(mul_bf16, product_bf16)
 MUL(mul_e4m3, product_e4m3)
 MUL(mul_e5m2, product_e5m2)
-
-/* n rows of n_c numbers, from number c of each, as floats `width` apart. */
-VF_INLINE void vf_widen_rows(enum vf_format f, float *wide, size_t width, const char *rows,
-                             size_t stride, size_t n, size_t c, size_t n_c) {
-    const size_t length = vf_step_length(f);
-    for (size_t r = 0; r < n; r++) {
-        size_t i = 0;
-        for (; i + 16 <= n_c; i += 16)
-            for (size_t at = 0; at < 16; at += VP_LANES)
-                vp_store(wide + r * width + i + at,
-                         vf_widen(f, rows + r * stride + (c + i) / length * vf_step_size(f),
-                                  (c + i) % length + at));
-        if (i < n_c)
-            vf_store_n(wide + r * width + i,
-                       vf_widen_n(f, rows + r * stride + (c + i) / length * vf_step_size(f),
-                                  n_c - i),
-                       n_c - i);
-    }
-}
-
-/* From so many queries on, what is cached is widened once for all of them rather than for each tile. */
-enum { VF_MANY_QUERIES = 2 * VF_TILE_COLUMNS, VF_WIDE_ROWS = 32, VF_WIDE_DIM = 256 };
-
-VF_INLINE void vf_score(enum vf_format f, float *s, size_t lds, const float *q, size_t ldq,
-                        size_t n_q, const char *k, size_t k_stride, size_t n_k, size_t dim) {
-    float wide[VF_WIDE_ROWS * VF_WIDE_DIM];
-    const struct vf_panels p = {(const char *)wide, (const char *)q, dim * sizeof *wide,
-                                ldq * sizeof *q};
-    for (size_t j = 0; j < n_k; j += VF_WIDE_ROWS) {
-        const size_t n = vf_least(n_k - j, VF_WIDE_ROWS);
-        vf_widen_rows(f, wide, dim, k + j * k_stride, k_stride, n, 0, dim);
-        product_f32(s + j, lds, &p, n, n_q, dim, NULL);
-    }
-}
-
-#ifdef VF_FEW_MIX
-#include "kern/kv_few.h"
-#else
-#define vf_few_scores(...) false
-#define vf_few_mixes(...) false
-#endif
-
-#define SCORE(name, product, format)                                                               \
-    void ISA(name) LODE_KV_SCORE_ARGS {                                                            \
-        const struct vf_panels p = {k, (const char *)q, k_stride, ldq * sizeof *q};                \
-        if (format != VF_F32 && n_q >= VF_MANY_QUERIES && dim <= VF_WIDE_DIM)                      \
-            vf_score(format, s, lds, q, ldq, n_q, k, k_stride, n_k, dim);                          \
-        else if (!vf_few_scores(format, s, lds, q, ldq, n_q, k, k_stride, n_k, dim, next))         \
-            product(s, lds, &p, n_k, n_q, dim, next);                                              \
-    }
-SCORE(kv_score_f32, product_f32, VF_F32)
-SCORE(kv_score_f16, product_f16, VF_F16)
-SCORE(kv_score_bf16, product_bf16, VF_BF16)
-SCORE(kv_score_q8_0, product_q8_0, VF_Q8_0)

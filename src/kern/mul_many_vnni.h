@@ -1,21 +1,41 @@
 /* mul_many_vnni.h - many columns against V_TILES tiles, of mul_tile.h, where four products are summed in one
- * instruction.  What is around them counts then: multiplications share the dots' pipes (on Zen 5; of a
- * block of Q4_K 64 are dots and were 28 not, now 20), and loads are as many as dots can be unless codes and
- * numbers are kept in registers.  bench/notes/kern-quant.md
+ * instruction.  What is around them counts then: multiplications share the dots' pipes on Zen 5, everything but loads
+ * and stores does on Intel's cores (of a block of Q4_K 64 are dots and 28 not, there 45 before chains), and loads are as
+ * many as dots can be unless codes and numbers are kept in registers.  bench/notes/kern-quant.md
  *
  * The including file defines v_mul_pairs(a, b): int16, sums of 2 products of neighbouring bytes, a
  * unsigned, at most 127, b signed. */
 
 /* ---- blocks of 256 ---- */
 
+/* Sums of so many codes times numbers, less a bias of the codes, fit 16 bits; then two of them meet their scales in one
+ * instruction.  So groups are summed in chains of 8, 16 or 32 numbers; 0: no length would do. */
+INLINE size_t chain(struct shape s) {
+    if (s.wide)
+        return 0;
+    const int most = s.minima && s.groups == 16 ? s.top : (s.top + 1) / 2; /* size of a code less its bias */
+    size_t n = 256 / (size_t)s.groups;
+    while (most * 127 * (int)n > 32767)
+        n /= 2;
+    return n;
+}
+/* The bias: the type's own; or, of types of which minima are taken, one that is given back for all of a block. */
+INLINE bool gives_back(struct shape s) { return s.minima && s.groups == 8; }
+INLINE int centre(struct shape s) { return gives_back(s) ? (s.top + 1) / 2 : s.bias; }
+
 /* What products of many columns want of a block of a column beside what it holds. */
 struct side {
     union {
-        int32_t start[16]; /* types with a bias: bias times minus the sum of each of s.groups groups */
-        struct {           /* others with groups of 32: */
+        int32_t wide[8];   /* of a type without chains: what its groups' sums begin with, minus the bias times the
+                              numbers' sums */
+        int16_t start[33]; /* of chains, as they are met; what comes behind one is read with it */
+    };
+    union {
+        struct { /* of groups of 32 whose types have minima: */
             int16_t sums[8]; /* their sums times m, if all fit */
             int32_t fit;
         };
+        uint32_t m[8]; /* of groups of 16: for two neighbours, in both halves */
     };
 };
 
@@ -23,27 +43,59 @@ struct side {
  * broadcast once for all of them. */
 struct block256 {
     struct head head;
-    V sc[8]; /* pairs of scales, as v_mul_pairs takes them */
-    V mn[4]; /* minima of groups of 32 in pairs of int16 */
+    V sc[8];   /* pairs of scales, as v_mul_pairs takes them */
+    V mn[4];   /* minima of groups of 32 in pairs of int16, */
+    V back[4]; /* and scales times the centre */
     V w[64];
 };
 
 #include "kern/mul_sides.h"
 
-INLINE void side_of(struct side *side, struct shape s, const struct lode_block_a256 *a) {
-    if (s.bias) {
-        /* 2^15 / m rounded: sums are at most 2032 m, so they times its error are under half a sum */
-        static const int32_t inverse[LODE_A256_MUL + 1] = {
-            0,    32768, 16384, 10923, 8192, 6554, 5461, 4681, 4096,
-            3641, 3277,  2979,  2731,  2521, 2341, 2185, 2048};
-        int32_t sum[16];
-        for (int g = 0; g < 16; g++)
-            sum[g] = -s.bias * ((a->sums[g] * inverse[a->m[g / 2]] + (1 << 14)) >> 15);
-        for (int g = 0; g < s.groups; g++)
-            side->start[g] = s.groups == 16 ? sum[g] : sum[2 * g] + sum[2 * g + 1];
-    } else if (s.groups == 8) {
-        side->fit = sums_of_32(side->sums, a);
+/* Groups are taken in pairs: of 32 numbers the first and third, second and fourth of each four, as
+ * v_mul_pairs wants them; of 16 numbers neighbours. */
+INLINE int pair_first(struct shape s, int p) { return s.groups == 8 ? p / 2 * 4 + p % 2 : 2 * p; }
+INLINE int pair_second(struct shape s, int p) { return pair_first(s, p) + (s.groups == 8 ? 2 : 1); }
+/* Chains are taken in pairs too, one of each group: where the c-th pair's first begins, and how far apart they are. */
+INLINE size_t pair_at(struct shape s, size_t c) {
+    const size_t length = 256 / (size_t)s.groups, step = chain(s) ? chain(s) : length;
+    return (size_t)pair_first(s, (int)(c * step / length)) * length + c * step % length;
+}
+INLINE size_t pair_apart(struct shape s) { return s.groups == 8 ? 64 : 16; }
+
+/* Where chain c's sum is once those of four neighbouring numbers have been added up to those of chains of n, by the
+ * fewest instructions. */
+INLINE size_t sum_at(size_t n, size_t c) {
+    return n == 8    ? c / 16 * 16 + c % 8 / 2 * 4 + c / 8 % 2 * 2 + c % 2
+           : n == 16 ? c % 4 * 4 + c / 4
+                     : c % 2 * 8 + c / 2;
+}
+INLINE void make_start(struct side *side, struct shape s, const int8_t q[256]) {
+    const size_t n = chain(s) ? chain(s) : 32;
+    const V by = v_set32((uint32_t)-centre(s));
+    V four[4], sums[2];
+    for (int i = 0; i < 4; i++) {
+        memcpy(&four[i], q + 64 * i, 64);
+        four[i] = v_dot4_wide(v_zero(), v_set8(1), four[i]);
     }
+    sums[0] = n == 8 ? v_add_twos(four[0], four[1]) : v_add_fours(four);
+    sums[1] = n == 8 ? v_add_twos(four[2], four[3]) : v_zero();
+    if (n == 32)
+        sums[0] += v_swap_quarters(sums[0]);
+    if (chain(s)) {
+        uint16_t order[32] = {0};
+        UNROLL
+        for (size_t c = 0; c < 128 / n; c++) { /* numbers that the compiler knows */
+            order[2 * c] = (uint16_t)sum_at(n, pair_at(s, c) / n);
+            order[2 * c + 1] = (uint16_t)sum_at(n, (pair_at(s, c) + pair_apart(s)) / n);
+        }
+        v_store_low16(side->start, sums[0] * by, sums[1] * by, order);
+        return;
+    }
+    uint32_t all[16];
+    sums[0] *= by;
+    memcpy(all, &sums[0], sizeof all);
+    for (size_t g = 0; g < 8; g++)
+        side->wide[g] = (int32_t)all[sum_at(32, g)];
 }
 
 INLINE void make_sides(struct sides *sides, struct shape s, const uint8_t *x, size_t x_stride, size_t n_x,
@@ -51,30 +103,28 @@ INLINE void make_sides(struct sides *sides, struct shape s, const uint8_t *x, si
     if (!s.groups)
         return;
     for (size_t j = 0; j < n_x; j++, x += x_stride)
-        for (size_t b = 0; b < n_blocks; b++)
-            side_of(&sides->at[b * n_x + j], s, (const struct lode_block_a256 *)x + b);
+        for (size_t b = 0; b < n_blocks; b++) {
+            const struct lode_block_a256 *a = (const struct lode_block_a256 *)x + b;
+            struct side *side = &sides->at[b * n_x + j];
+            if (centre(s))
+                make_start(side, s, a->q);
+            for (int g = 0; g < 8 && s.groups == 16; g++)
+                side->m[g] = 0x10001u * a->m[g];
+            if (gives_back(s))
+                side->fit = sums_of_32(side->sums, a);
+        }
 }
-
-/* Groups are taken in pairs: of 32 numbers the first and third, second and fourth of each four, as
- * v_mul_pairs wants them; of 16 numbers neighbours. */
-INLINE int pair_first(struct shape s, int p) { return s.groups == 8 ? p / 2 * 4 + p % 2 : 2 * p; }
-INLINE int pair_second(struct shape s, int p) { return pair_first(s, p) + (s.groups == 8 ? 2 : 1); }
-
-/* Whether a group's products, less the bias, fit 16 bits. */
-INLINE bool sums_are_short(struct shape s) {
-    return !s.wide && 256 / s.groups * 127 * (s.bias ? s.bias : s.top) <= 32767;
-}
-/* Whether the scales of a pair are multiplied with the column's multipliers in one instruction. */
-INLINE bool scales_in_pairs(struct shape s) { return s.groups == 8 || sums_are_short(s); }
 
 INLINE void pair_scales(struct shape s, struct block256 *b) {
     const V byte = v_set32(255);
-    for (int p = 0; p < s.groups / 2 && scales_in_pairs(s); p++) {
+    for (int p = 0; p < s.groups / 2; p++) {
         const V low = b->head.sc[pair_first(s, p)] & byte, high = b->head.sc[pair_second(s, p)] & byte;
         b->sc[p] = (low | high << 16) << (s.groups == 8 && p % 2 ? 8 : 0);
     }
-    for (int i = 0; i < 4 && s.groups == 8 && s.minima; i++)
+    for (int i = 0; i < 4 && gives_back(s); i++) {
         b->mn[i] = v_pair(b->head.mn[2 * i], b->head.mn[2 * i + 1]);
+        b->back[i] = v_mul16(v_pair(b->head.sc[2 * i], b->head.sc[2 * i + 1]), v_set32(0x10001u * (uint32_t)centre(s)));
+    }
 }
 
 /* part[h][j][t] + the products of 4 n codes with 4 n numbers of each column, of groups that begin `apart`
@@ -100,10 +150,38 @@ INLINE void meet(size_t n_cols, V part[2][V_COLUMNS][V_TILES], const V *const w[
         }
 }
 
+/* What the sum of pair c's first or second chain begins with. */
+INLINE V first_part(struct shape s, const struct side *side, size_t c, size_t second) {
+    if (!centre(s))
+        return v_zero();
+    return chain(s) ? v_bcast4(&side->start[2 * c + second])
+                    : v_bcast4(&side->wide[(pair_at(s, c) + second * pair_apart(s)) / 32]);
+}
+
+/* isum[t][.. n_x]: what the centre takes from the codes of a block of each tile, to begin with. */
+INLINE void give_back(struct shape s, size_t n_x, V isum[V_TILES][CHUNK], const struct block256 block[V_TILES],
+                      const uint8_t *x, size_t x_stride, const struct side *side) {
+    for (size_t j = 0; j < n_x; j++, x += x_stride, side++) {
+        const int16_t *sums = ((const struct lode_block_a256 *)x)->sums;
+        UNROLL
+        for (int t = 0; t < V_TILES; t++) {
+            V sum = v_zero();
+            if (side->fit)
+                UNROLL
+                for (int i = 0; i < 4; i++)
+                    sum = v_dot2(sum, block[t].back[i], v_bcast4(&side->sums[2 * i]));
+            else
+                for (int g = 0; g < 8; g++)
+                    sum = v_dot2(sum, block[t].head.sc[g] * v_set32(0x10001u * (uint32_t)centre(s)), v_bcast4(&sums[2 * g]));
+            isum[t][j] = sum;
+        }
+    }
+}
+
 /* sums[t][j0 ..] of n_cols columns (constant) after one more block of each tile, but for its minima. */
 INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
-                       const struct block256 block[V_TILES], const uint8_t *x, size_t x_stride,
-                       const struct side *side) {
+                       V begin[V_TILES][CHUNK], const struct block256 block[V_TILES], const uint8_t *x,
+                       size_t x_stride, const struct side *side) {
     const struct lode_block_a256 *a[V_COLUMNS];
     V isum[V_COLUMNS][V_TILES];
     UNROLL_CLANG
@@ -111,42 +189,38 @@ INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], si
         a[j] = (const struct lode_block_a256 *)(x + (j0 + j) * x_stride);
         UNROLL_CLANG
         for (int t = 0; t < V_TILES; t++)
-            isum[j][t] = v_zero();
+            isum[j][t] = gives_back(s) ? begin[t][j0 + j] : v_zero();
     }
+    const size_t length = 256 / (size_t)s.groups, step = chain(s) ? chain(s) : length;
+/* one loop, or scales that two chains share would be kept for the second, on the stack */
 #pragma GCC unroll 1
-    for (size_t p = 0; p < (size_t)s.groups / 2; p++) {
-        const size_t first = (size_t)pair_first(s, (int)p), second = (size_t)pair_second(s, (int)p);
-        const size_t length = 256 / (size_t)s.groups;
+    for (size_t c = 0; c < 128 / step; c++) {
+        const size_t p = c * step / length, at = pair_at(s, c);
         const V *w[V_TILES];
         const int8_t *q[V_COLUMNS];
         V part[2][V_COLUMNS][V_TILES];
         UNROLL
         for (int t = 0; t < V_TILES; t++)
-            w[t] = block[t].w + first * length / 4;
+            w[t] = block[t].w + at / 4;
         UNROLL
         for (size_t j = 0; j < n_cols; j++) {
-            q[j] = a[j]->q + first * length;
+            q[j] = a[j]->q + at;
             UNROLL
             for (int t = 0; t < V_TILES; t++) {
-                part[0][j][t] = s.bias ? v_bcast4(&side[j].start[first]) : v_zero();
-                part[1][j][t] = s.bias ? v_bcast4(&side[j].start[second]) : v_zero();
+                part[0][j][t] = first_part(s, &side[j], c, 0);
+                part[1][j][t] = first_part(s, &side[j], c, 1);
             }
         }
-        meet(n_cols, part, w, q, s.groups == 8 ? 64 : 16, length / 4);
+        meet(n_cols, part, w, q, pair_apart(s), step / 4);
         UNROLL
         for (size_t j = 0; j < n_cols; j++)
             UNROLL
             for (int t = 0; t < V_TILES; t++) {
                 const V low = part[0][j][t], high = part[1][j][t];
-                if (!scales_in_pairs(s)) {
-                    const V *sc = &block[t].head.sc[2 * p];
-                    isum[j][t] += (low * sc[0] + high * sc[1]) * v_set32(a[j]->m[p]);
-                    continue;
-                }
-                const V m = s.groups == 8 ? v_bcast4(&a[j]->m[p / 2 * 4]) : v_set8(a[j]->m[p]);
+                const V m = s.groups == 8 ? v_bcast4(&a[j]->m[p / 2 * 4]) : v_bcast4(&side[j].m[p]);
                 const V scale = v_mul_pairs(m, block[t].sc[p]);
-                if (sums_are_short(s))
-                    isum[j][t] = v_dot2(isum[j][t], v_pair(low, high), scale);
+                if (chain(s))
+                    isum[j][t] = v_dot2(isum[j][t], v_low_halves(low, high), scale);
                 else
                     isum[j][t] += low * v_sra32(scale << 16, 16) + high * v_sra32(scale, 16);
             }
@@ -178,7 +252,10 @@ INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
                         block[t].w[4 * group_of(s, c, n) + i] = w[n][i];
             }
         }
-#define CALL(n, j) columns256(s, n, sums, j, block, x, x_stride, side + (j))
+        V begin[V_TILES][CHUNK];
+        if (gives_back(s))
+            give_back(s, n_x, begin, block, x, x_stride, side);
+#define CALL(n, j) columns256(s, n, sums, j, begin, block, x, x_stride, side + (j))
         EACH_COLUMNS(V_COLUMNS, n_x, CALL);
 #undef CALL
         if (s.minima)

@@ -1,4 +1,4 @@
-/* Products of quantised weights with many columns, on AMX tiles; few columns are mul_quant_avx512rows.c's.
+/* Products of quantised weights with many columns, on AMX tiles; few columns are mul_quant_avx512intel.c's.
  *
  * tile_unpack.h's vectors (four neighbouring codes of each of 16 rows) are the right operand of TILE_DOT;
  * the left one are bytes of each of 16 columns.  So one instruction gives integer sums for 16 rows and 16
@@ -419,7 +419,7 @@ static void mul(strip_fn *strip, size_t block, float *y, size_t ldy, const uint8
     }                                                                                              \
     void mul_##name##_amx LODE_MUL_ARGS {                                                          \
         if (n_x < FEW_##block || k == 0)                                                           \
-            mul_##name##_avx512rows(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                   \
+            mul_##name##_avx512intel(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                   \
         else                                                                                       \
             mul(strip_##name, block, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
     }

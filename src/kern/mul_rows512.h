@@ -44,11 +44,6 @@ INLINE V v_quarter(V v, int i) { /* its i-th 16 bytes, four times; i is a consta
     return i == 0 ? PICK(v, v, 0x00) : i == 1 ? PICK(v, v, 0x55) : i == 2 ? PICK(v, v, 0xaa) : PICK(v, v, 0xff);
 }
 
-/* Lane i of each 16 bytes: the sum of that of v[i] over its four lanes there. */
-INLINE V v_add_fours(const V v[4]) {
-    const V a = v_low32(v[0], v[1]) + v_high32(v[0], v[1]), b = v_low32(v[2], v[3]) + v_high32(v[2], v[3]);
-    return v_low64(a, b) + v_high64(a, b);
-}
 /* The i-th 16 bytes: the sum of two, i = 0, 1 of a's, i = 2, 3 of b's. */
 INLINE V v_add_pairs(V a, V b) { return PICK(a, b, 0x88) + PICK(a, b, 0xdd); }
 /* The i-th 16 bytes: the sum of v[i]'s four. */

@@ -5,7 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifndef ISA
 #define ISA(name) name##_avx512
+#endif
 #define VP __m512
 #define VP_LANES 16
 /* 24 accumulators, 4 rows of weights and a column: 29 of the 32 registers */

@@ -21,4 +21,28 @@ INLINE V v_dot4_at(V acc, V w, const int8_t x[4]) {
 
 INLINE V v_mul_pairs(V a, V b) { return (V)_mm512_maddubs_epi16((__m512i)a, (__m512i)b); }
 
+/* The low halves of two vectors' lanes, in pairs, in one instruction. */
+INLINE V v_low_halves(V low, V high) {
+    const __m512i upper = _mm512_set4_epi32(0x0d0c0d0c, 0x09080908, 0x05040504, 0x01000100);
+    return (V)_mm512_mask_shuffle_epi8((__m512i)low, 0xcccccccccccccccc, (__m512i)high, upper);
+}
+/* The low halves of all lanes of two vectors, in an order. */
+INLINE void v_store_low16(int16_t y[32], V a, V b, const uint16_t order[32]) {
+    const __m512i at = _mm512_loadu_si512(order);
+    const __m512i words = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16((__m512i)a)),
+                                             _mm512_cvtepi32_epi16((__m512i)b), 1);
+    _mm512_storeu_si512(y, _mm512_permutexvar_epi16(at, words));
+}
+
+/* Lane i of each 16 bytes: the sum of that of v[i] over its four lanes there. */
+INLINE V v_add_fours(const V v[4]) {
+    const V a = v_low32(v[0], v[1]) + v_high32(v[0], v[1]), b = v_low32(v[2], v[3]) + v_high32(v[2], v[3]);
+    return v_low64(a, b) + v_high64(a, b);
+}
+/* In each 16 bytes: the sums of a's first and second two lanes there, of b's. */
+INLINE V v_add_twos(V a, V b) {
+    return (V)_mm512_shuffle_ps((__m512)a, (__m512)b, 0x88) + (V)_mm512_shuffle_ps((__m512)a, (__m512)b, 0xdd);
+}
+INLINE V v_swap_quarters(V v) { return (V)_mm512_shuffle_i32x4((__m512i)v, (__m512i)v, 0xb1); }
+
 #endif

@@ -1,5 +1,4 @@
-/* Products of one column for cores that read memory best in order (base/cpu.h): row after row.  More columns are
- * mul_quant_avx512vnni.c's. */
+/* Products of one column for Intel's cores, row after row; more columns are mul_quant_avx512vnni.c's. */
 #include "kern/vec_avx512vnni.h"
 
 #include "kern/mul_shape.h"
@@ -10,7 +9,7 @@
 #define LINES_256(name) (struct lines){0}
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
 #define MUL_OF(name, block, size, ...)                                                             \
-    void mul_##name##_avx512rows LODE_MUL_ARGS {                                                   \
+    void mul_##name##_avx512intel LODE_MUL_ARGS {                                                   \
         const struct shape s = {__VA_ARGS__};                                                      \
         if (n_x == 1 && k > 0)                                                                     \
             mul_rows(s, LINES_##block(name), size, y, w, w_stride, n_w, x, k);                     \
