@@ -3,7 +3,8 @@
 #ifndef LODE_KERN_LIST_FLOAT_H
 #define LODE_KERN_LIST_FLOAT_H
 
-#define LODE_FLOAT_MUL(X) X(mul_f32) X(mul_f16) X(mul_bf16) X(mul_e4m3) X(mul_e5m2)
+/* products of what is widened as it is read */
+#define LODE_FLOAT_WIDENED(X) X(mul_f16) X(mul_bf16) X(mul_e4m3) X(mul_e5m2)
 
 /* What *_body.h define for every instruction set that has a v16_ISA.h.  (kv_put_f32 is memcpy.) */
 #define LODE_FLOAT_V16(X)                                                                          \
@@ -12,7 +13,7 @@
     X(conv_row) X(delta_rule)                                                                      \
     X(softcap) X(rope_half) X(softmax_part) X(kv_put_f16) X(kv_put_bf16)                           \
     X(att_score) X(att_weigh) X(att_mix)                                                           \
-    LODE_FLOAT_MUL(X)                                                                              \
+    X(mul_f32) LODE_FLOAT_WIDENED(X)                                                               \
     X(kv_score_f32) X(kv_score_f16) X(kv_score_bf16) X(kv_score_q8_0)                              \
     X(kv_mix_f32) X(kv_mix_f16) X(kv_mix_bf16) X(kv_mix_q8_0)
 
@@ -20,7 +21,7 @@
 #define LODE_FLOAT_avxvnni(X)
 #define LODE_FLOAT_avx512(X) LODE_FLOAT_V16(X)
 #define LODE_FLOAT_avx512vnni(X)
-#define LODE_FLOAT_avx512intel(X) LODE_FLOAT_MUL(X)
+#define LODE_FLOAT_avx512intel(X) LODE_FLOAT_WIDENED(X)
 #define LODE_FLOAT_amx(X)
 #define LODE_FLOAT_neon(X) LODE_FLOAT_V16(X)
 

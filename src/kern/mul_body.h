@@ -81,13 +81,12 @@ struct vf_panels {
  * VF_BLOCK_K numbers stay while the rows of the block pass by.  Between blocks of k the lanes of
  * every (row, column) wait in `sums`.  None of this changes the order within a lane. */
 #ifdef VF_KEEP_WIDE
-enum { VF_BLOCK_COLUMNS = 48 }; /* that meet what was kept */
+enum { VF_BLOCK_ROWS = 16, VF_BLOCK_COLUMNS = 48 }; /* that meet what was kept */
 #else
-enum { VF_BLOCK_COLUMNS = 24 };
+enum { VF_BLOCK_ROWS = 32, VF_BLOCK_COLUMNS = 24 };
 #endif
 enum {
     VF_BLOCK_K = 1024,
-    VF_BLOCK_ROWS = 32,
     VF_WIDE_STRIDE = VF_BLOCK_K + 16 /* of rows that are kept, which so lie in sets of the cache of their own */
 };
 _Static_assert(VF_BLOCK_ROWS % VF_TILE_ROWS == 0 && VF_BLOCK_COLUMNS % VF_TILE_COLUMNS == 0, "");
@@ -293,7 +292,9 @@ VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct v
                      size_t k, const void *next) {                                                 \
         vf_product(format, y, ldy, p, n_w, n_x, k, next);                                          \
     }
+#ifndef VF_KEEP_WIDE
 PRODUCT(product_f32, VF_F32)
+#endif
 PRODUCT(product_f16, VF_F16)
 PRODUCT(product_bf16, VF_BF16)
 PRODUCT(product_e4m3, VF_E4M3)
@@ -303,7 +304,9 @@ PRODUCT(product_e5m2, VF_E5M2)
     void ISA(name) LODE_MUL_ARGS {                                                                 \
         product(y, ldy, &(struct vf_panels){w, x, w_stride, x_stride, 0}, n_w, n_x, k, NULL);         \
     }
+#ifndef VF_KEEP_WIDE
 MUL(mul_f32, product_f32)
+#endif
 MUL(mul_f16, product_f16)
 MUL(mul_bf16, product_bf16)
 MUL(mul_e4m3, product_e4m3)
