@@ -26,7 +26,7 @@ struct run32 {
     const struct rows *r, size_t next, const uint8_t *x, size_t x_stride, size_t n_x,              \
         const struct sides *sides, size_t from, size_t to
 
-#ifdef V_DOT4_AT
+#ifdef V_CHAINS
 #include "kern/mul_many_vnni.h"
 #elif defined(V_WIDE_COLUMNS)
 #include "kern/mul_many_short.h"

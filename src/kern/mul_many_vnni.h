@@ -3,8 +3,12 @@
  * and stores does on Intel's cores (of a block of Q4_K 64 are dots and 28 not, there 45 before chains), and loads are as
  * many as dots can be unless codes and numbers are kept in registers.  bench/notes/kern-quant.md
  *
- * The including file defines v_mul_pairs(a, b): int16, sums of 2 products of neighbouring bytes, a
- * unsigned, at most 127, b signed. */
+ * The including file defines V_CHAINS and
+ *
+ *   v_mul_pairs(a, b)       int16, sums of 2 products of neighbouring bytes, a unsigned, at most 127, b signed
+ *   v_low_halves(low, high) the low halves of their lanes, in pairs
+ *
+ * and where LANES is 16 what make_start takes besides. */
 
 /* ---- blocks of 256 ---- */
 
@@ -62,6 +66,7 @@ INLINE size_t pair_at(struct shape s, size_t c) {
 }
 INLINE size_t pair_apart(struct shape s) { return s.groups == 8 ? 64 : 16; }
 
+#if LANES == 16
 /* Where chain c's sum is once those of four neighbouring numbers have been added up to those of chains of n, by the
  * fewest instructions. */
 INLINE size_t sum_at(size_t n, size_t c) {
@@ -97,6 +102,28 @@ INLINE void make_start(struct side *side, struct shape s, const int8_t q[256]) {
     for (size_t g = 0; g < 8; g++)
         side->wide[g] = (int32_t)all[sum_at(32, g)];
 }
+#else
+INLINE void make_start(struct side *side, struct shape s, const int8_t q[256]) {
+    const size_t n = chain(s) ? chain(s) : 32;
+    int32_t four[64]; /* sums of four neighbouring numbers */
+    for (size_t i = 0; i < 64; i += LANES) {
+        V v;
+        memcpy(&v, q + 4 * i, sizeof v);
+        v = v_dot4_wide(v_zero(), v_set8(1), v);
+        memcpy(four + i, &v, sizeof v);
+    }
+    for (size_t c = 0; c < 256 / n; c++) {
+        const size_t from = pair_at(s, c / 2) + c % 2 * pair_apart(s);
+        int32_t sum = 0;
+        for (size_t i = 0; i < n / 4; i++)
+            sum -= four[from / 4 + i] * centre(s);
+        if (chain(s))
+            side->start[c] = (int16_t)sum;
+        else
+            side->wide[from / 32] = sum;
+    }
+}
+#endif
 
 INLINE void make_sides(struct sides *sides, struct shape s, const uint8_t *x, size_t x_stride, size_t n_x,
                        size_t n_blocks) {

@@ -25,6 +25,7 @@
  *   V_COLUMNS, V_TILES              how many of each are multiplied at once
  *   V_WIDE_COLUMNS                  if it exists: mul_many_short.h and mul_one_rows.h, and what these need
  *   V_FEW_256                       see most_few
+ *   V_CHAINS                        if it exists: mul_many_vnni.h, and what it needs
  *   V_NEAR_TILE                     see mul_ahead.h; may be missing: the first level is large
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80: zero
  *   v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15

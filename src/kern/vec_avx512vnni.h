@@ -19,6 +19,7 @@ INLINE V v_dot4_at(V acc, V w, const int8_t x[4]) {
     return acc;
 }
 
+#define V_CHAINS
 INLINE V v_mul_pairs(V a, V b) { return (V)_mm512_maddubs_epi16((__m512i)a, (__m512i)b); }
 
 /* The low halves of two vectors' lanes, in pairs, in one instruction. */
