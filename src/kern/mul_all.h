@@ -122,4 +122,7 @@ static void mul(const struct product *p, float *y, size_t ldy, const uint8_t *w,
     }
 }
 
-#include "kern/mul_types.h"
+#ifndef V_TYPES
+#define V_TYPES "kern/mul_types.h"
+#endif
+#include V_TYPES

@@ -8,29 +8,35 @@
  *   v_mul_pairs(a, b)       int16, sums of 2 products of neighbouring bytes, a unsigned, at most 127, b signed
  *   v_low_halves(low, high) the low halves of their lanes, in pairs
  *
- * and where LANES is 16 what make_start takes besides. */
+ * and where LANES is 16 what make_start takes besides; V_PARTS where it pays (see chain). */
 
 /* ---- blocks of 256 ---- */
 
 /* Sums of so many codes times numbers, less a bias of the codes, fit 16 bits; then two of them meet their scales in one
- * instruction.  So groups are summed in chains of 8, 16 or 32 numbers; 0: no length would do. */
+ * instruction.  So groups are summed in chains of 8, 16 or 32 numbers; 0: no length would do.  Chains that are a part of
+ * a group take more multiplications than products of 32 bits do, and fewer other instructions, hence V_PARTS. */
 INLINE size_t chain(struct shape s) {
     if (s.wide)
         return 0;
     const int most = s.minima && s.groups == 16 ? s.top : (s.top + 1) / 2; /* size of a code less its bias */
-    size_t n = 256 / (size_t)s.groups;
+    const size_t group = 256 / (size_t)s.groups;
+    size_t n = group;
     while (most * 127 * (int)n > 32767)
         n /= 2;
+#ifdef V_PARTS
     return n;
+#else
+    return n == group ? n : 0;
+#endif
 }
 /* The bias: the type's own; or, of types of which minima are taken, one that is given back for all of a block. */
-INLINE bool gives_back(struct shape s) { return s.minima && s.groups == 8; }
+INLINE bool gives_back(struct shape s) { return s.minima && s.groups == 8 && chain(s); }
 INLINE int centre(struct shape s) { return gives_back(s) ? (s.top + 1) / 2 : s.bias; }
 
 /* What products of many columns want of a block of a column beside what it holds. */
 struct side {
     union {
-        int32_t wide[8];   /* of a type without chains: what its groups' sums begin with, minus the bias times the
+        int32_t wide[16];  /* of a type without chains: what its groups' sums begin with, minus the bias times the
                               numbers' sums */
         int16_t start[33]; /* of chains, as they are met; what comes behind one is read with it */
     };
@@ -75,7 +81,7 @@ INLINE size_t sum_at(size_t n, size_t c) {
                      : c % 2 * 8 + c / 2;
 }
 INLINE void make_start(struct side *side, struct shape s, const int8_t q[256]) {
-    const size_t n = chain(s) ? chain(s) : 32;
+    const size_t n = chain(s) ? chain(s) : 256 / (size_t)s.groups;
     const V by = v_set32((uint32_t)-centre(s));
     V four[4], sums[2];
     for (int i = 0; i < 4; i++) {
@@ -99,12 +105,13 @@ INLINE void make_start(struct side *side, struct shape s, const int8_t q[256]) {
     uint32_t all[16];
     sums[0] *= by;
     memcpy(all, &sums[0], sizeof all);
-    for (size_t g = 0; g < 8; g++)
-        side->wide[g] = (int32_t)all[sum_at(32, g)];
+    UNROLL
+    for (size_t g = 0; g < (size_t)s.groups; g++)
+        side->wide[g] = (int32_t)all[sum_at(n, g)];
 }
 #else
 INLINE void make_start(struct side *side, struct shape s, const int8_t q[256]) {
-    const size_t n = chain(s) ? chain(s) : 32;
+    const size_t n = chain(s) ? chain(s) : 256 / (size_t)s.groups;
     int32_t four[64]; /* sums of four neighbouring numbers */
     for (size_t i = 0; i < 64; i += LANES) {
         V v;
@@ -120,7 +127,7 @@ INLINE void make_start(struct side *side, struct shape s, const int8_t q[256]) {
         if (chain(s))
             side->start[c] = (int16_t)sum;
         else
-            side->wide[from / 32] = sum;
+            side->wide[from / n] = sum;
     }
 }
 #endif
@@ -137,7 +144,7 @@ INLINE void make_sides(struct sides *sides, struct shape s, const uint8_t *x, si
                 make_start(side, s, a->q);
             for (int g = 0; g < 8 && s.groups == 16; g++)
                 side->m[g] = 0x10001u * a->m[g];
-            if (gives_back(s))
+            if (s.minima && s.groups == 8)
                 side->fit = sums_of_32(side->sums, a);
         }
 }
@@ -148,9 +155,11 @@ INLINE void pair_scales(struct shape s, struct block256 *b) {
         const V low = b->head.sc[pair_first(s, p)] & byte, high = b->head.sc[pair_second(s, p)] & byte;
         b->sc[p] = (low | high << 16) << (s.groups == 8 && p % 2 ? 8 : 0);
     }
-    for (int i = 0; i < 4 && gives_back(s); i++) {
+    for (int i = 0; i < 4 && s.minima && s.groups == 8; i++) {
         b->mn[i] = v_pair(b->head.mn[2 * i], b->head.mn[2 * i + 1]);
-        b->back[i] = v_mul16(v_pair(b->head.sc[2 * i], b->head.sc[2 * i + 1]), v_set32(0x10001u * (uint32_t)centre(s)));
+        if (gives_back(s))
+            b->back[i] = v_mul16(v_pair(b->head.sc[2 * i], b->head.sc[2 * i + 1]),
+                                 v_set32(0x10001u * (uint32_t)centre(s)));
     }
 }
 
@@ -182,7 +191,7 @@ INLINE V first_part(struct shape s, const struct side *side, size_t c, size_t se
     if (!centre(s))
         return v_zero();
     return chain(s) ? v_bcast4(&side->start[2 * c + second])
-                    : v_bcast4(&side->wide[(pair_at(s, c) + second * pair_apart(s)) / 32]);
+                    : v_bcast4(&side->wide[(pair_at(s, c) + second * pair_apart(s)) * (size_t)s.groups / 256]);
 }
 
 /* isum[t][.. n_x]: what the centre takes from the codes of a block of each tile, to begin with. */

@@ -22,6 +22,5 @@ MUL(u8g32, 32, .wide = 1, .bias = V_WIDE_BIAS - 128, .minima = 1)
 MUL(q2_k, 256, .top = 3, .groups = 16, .runs = 4, .minima = 1)
 MUL(q3_k, 256, .top = 7, .groups = 16, .runs = 4, .bias = 4)
 MUL(q4_k, 256, .top = 15, .groups = 8, .runs = 2, .minima = 1)
-MUL(q5_k, 256, .top = 31, .groups = 8, .runs = 2, .minima = 1)
-MUL(q6_k, 256, .top = 63, .groups = 16, .runs = 4, .bias = 32)
+#include "kern/mul_types_parts.h"
 MUL(iq4_xs, 256, .groups = 8, .runs = 2, .adjacent = 1, .wide = 1, .bias = V_WIDE_BIAS)
