@@ -9,7 +9,7 @@
 enum {
     MOST_UNITS = 16, /* of a tile's rows at a time */
     NEAR_AT = 1536,  /* how far ahead lines are asked into the first level, */
-    FAR_AT = 8192,   /* and into the second: a page, whose translation comes with it */
+    FAR_AT = 8192,   /* and into the second: two pages, whose translation comes with it */
 };
 
 INLINE V v_load64(const void *p) { return (V)_mm512_loadu_si512(p); }
