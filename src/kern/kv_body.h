@@ -46,7 +46,7 @@ VF_INLINE void vf_score(enum vf_format f, float *s, size_t lds, const float *q, 
 
 #define SCORE(name, product, format)                                                               \
     void ISA(name) LODE_KV_SCORE_ARGS {                                                            \
-        const struct vf_panels p = {k, (const char *)q, k_stride, ldq * sizeof *q, 0};                \
+        const struct vf_panels p = {k, (const char *)q, k_stride, ldq * sizeof *q, 0};             \
         if (format != VF_F32 && n_q >= VF_MANY_QUERIES && dim <= VF_WIDE_DIM)                      \
             vf_score(format, s, lds, q, ldq, n_q, k, k_stride, n_k, dim);                          \
         else if (!vf_few_scores(format, s, lds, q, ldq, n_q, k, k_stride, n_k, dim, next))         \

@@ -63,14 +63,16 @@ struct block256 {
 
 /* Groups are taken in pairs: of 32 numbers the first and third, second and fourth of each four, as
  * v_mul_pairs wants them; of 16 numbers neighbours. */
-INLINE int pair_first(struct shape s, int p) { return s.groups == 8 ? p / 2 * 4 + p % 2 : 2 * p; }
-INLINE int pair_second(struct shape s, int p) { return pair_first(s, p) + (s.groups == 8 ? 2 : 1); }
-/* Chains are taken in pairs too, one of each group: where the c-th pair's first begins, and how far apart they are. */
+INLINE size_t pair_first(struct shape s, size_t p) { return s.groups == 8 ? p / 2 * 4 + p % 2 : 2 * p; }
+INLINE size_t pair_second(struct shape s, size_t p) { return pair_first(s, p) + (s.groups == 8 ? 2 : 1); }
+/* Chains (or whole groups, of a type without) are taken in pairs too, one of each group: where the c-th pair's first
+ * begins, and how far apart they are. */
+INLINE size_t group_length(struct shape s) { return 256 / (size_t)s.groups; }
+INLINE size_t step(struct shape s) { return chain(s) ? chain(s) : group_length(s); }
 INLINE size_t pair_at(struct shape s, size_t c) {
-    const size_t length = 256 / (size_t)s.groups, step = chain(s) ? chain(s) : length;
-    return (size_t)pair_first(s, (int)(c * step / length)) * length + c * step % length;
+    return pair_first(s, c * step(s) / group_length(s)) * group_length(s) + c * step(s) % group_length(s);
 }
-INLINE size_t pair_apart(struct shape s) { return s.groups == 8 ? 64 : 16; }
+INLINE size_t pair_apart(struct shape s) { return (pair_second(s, 0) - pair_first(s, 0)) * group_length(s); }
 
 #if LANES == 16
 /* Where chain c's sum is once those of four neighbouring numbers have been added up to those of chains of n, by the
@@ -81,7 +83,7 @@ INLINE size_t sum_at(size_t n, size_t c) {
                      : c % 2 * 8 + c / 2;
 }
 INLINE void make_start(struct side *side, struct shape s, const int8_t q[256]) {
-    const size_t n = chain(s) ? chain(s) : 256 / (size_t)s.groups;
+    const size_t n = step(s);
     const V by = v_set32((uint32_t)-centre(s));
     V four[4], sums[2];
     for (int i = 0; i < 4; i++) {
@@ -111,7 +113,7 @@ INLINE void make_start(struct side *side, struct shape s, const int8_t q[256]) {
 }
 #else
 INLINE void make_start(struct side *side, struct shape s, const int8_t q[256]) {
-    const size_t n = chain(s) ? chain(s) : 256 / (size_t)s.groups;
+    const size_t n = step(s);
     int32_t four[64]; /* sums of four neighbouring numbers */
     for (size_t i = 0; i < 64; i += LANES) {
         V v;
@@ -151,7 +153,7 @@ INLINE void make_sides(struct sides *sides, struct shape s, const uint8_t *x, si
 
 INLINE void pair_scales(struct shape s, struct block256 *b) {
     const V byte = v_set32(255);
-    for (int p = 0; p < s.groups / 2; p++) {
+    for (size_t p = 0; p < (size_t)s.groups / 2; p++) {
         const V low = b->head.sc[pair_first(s, p)] & byte, high = b->head.sc[pair_second(s, p)] & byte;
         b->sc[p] = (low | high << 16) << (s.groups == 8 && p % 2 ? 8 : 0);
     }
@@ -191,7 +193,7 @@ INLINE V first_part(struct shape s, const struct side *side, size_t c, size_t se
     if (!centre(s))
         return v_zero();
     return chain(s) ? v_bcast4(&side->start[2 * c + second])
-                    : v_bcast4(&side->wide[(pair_at(s, c) + second * pair_apart(s)) * (size_t)s.groups / 256]);
+                    : v_bcast4(&side->wide[(pair_at(s, c) + second * pair_apart(s)) / group_length(s)]);
 }
 
 /* isum[t][.. n_x]: what the centre takes from the codes of a block of each tile, to begin with. */
@@ -227,11 +229,10 @@ INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], si
         for (int t = 0; t < V_TILES; t++)
             isum[j][t] = gives_back(s) ? begin[t][j0 + j] : v_zero();
     }
-    const size_t length = 256 / (size_t)s.groups, step = chain(s) ? chain(s) : length;
 /* one loop, or scales that two chains share would be kept for the second, on the stack */
 #pragma GCC unroll 1
-    for (size_t c = 0; c < 128 / step; c++) {
-        const size_t p = c * step / length, at = pair_at(s, c);
+    for (size_t c = 0; c < 128 / step(s); c++) {
+        const size_t p = c * step(s) / group_length(s), at = pair_at(s, c);
         const V *w[V_TILES];
         const int8_t *q[V_COLUMNS];
         V part[2][V_COLUMNS][V_TILES];
@@ -247,7 +248,7 @@ INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], si
                 part[1][j][t] = first_part(s, &side[j], c, 1);
             }
         }
-        meet(n_cols, part, w, q, pair_apart(s), step / 4);
+        meet(n_cols, part, w, q, pair_apart(s), step(s) / 4);
         UNROLL
         for (size_t j = 0; j < n_cols; j++)
             UNROLL

@@ -33,8 +33,6 @@ INLINE V v_dot4_wide(V acc, V w, V x) {
 }
 
 typedef int8_t Vs8 __attribute__((vector_size(4 * LANES)));
-INLINE V v_mul_pairs(V a, V b) { return (V)_mm256_maddubs_epi16((__m256i)a, (__m256i)b); }
-
 INLINE V v_sign8(V v, V by) { return (V)_mm256_sign_epi8((__m256i)v, (__m256i)by); }
 INLINE V v_negative8(V v) { return (V)((Vs8)v < 0); }
 INLINE V v_sub8(V a, V b) { return (V)((V8)a - (V8)b); }

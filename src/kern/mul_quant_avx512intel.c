@@ -24,10 +24,9 @@ typedef void mul_fn LODE_MUL_ARGS;
 #define MUL_OF(name, block, size, ...)                                                             \
     void mul_##name##_avx512intel LODE_MUL_ARGS {                                                  \
         const struct shape s = {__VA_ARGS__};                                                      \
-        mul_fn *const more = s.groups == 0               ? mul_##name##_avx512vnni                 \
-                             : s.top == 31               ? mul_q5_k_parts                          \
-                             : s.top == 63               ? mul_q6_k_parts                          \
-                                                         : mul_##name##_avx512vnni;                \
+        mul_fn *const more = s.groups && s.top == 31   ? mul_q5_k_parts                            \
+                             : s.groups && s.top == 63 ? mul_q6_k_parts                            \
+                                                       : mul_##name##_avx512vnni;                  \
         if (n_x == 1 && k > 0)                                                                     \
             mul_rows(s, LINES_##block(name), size, y, w, w_stride, n_w, x, k);                     \
         else                                                                                       \

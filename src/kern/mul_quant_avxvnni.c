@@ -13,7 +13,6 @@ INLINE V v_dot4_wide(V acc, V w, V x) {
 
 #define V_CHAINS
 #define V_PARTS
-INLINE V v_mul_pairs(V a, V b) { return (V)_mm256_maddubs_epi16((__m256i)a, (__m256i)b); }
 INLINE V v_low_halves(V low, V high) { return (V)_mm256_blend_epi16((__m256i)low, (__m256i)(high << 16), 0xaa); }
 
 #include "kern/mul_tile.h"

@@ -56,6 +56,8 @@ INLINE V v_dot2(V acc, V a, V b) {
 #endif
 }
 
+INLINE V v_mul_pairs(V a, V b) { return (V)_mm256_maddubs_epi16((__m256i)a, (__m256i)b); }
+
 INLINE F f_set(float x) { return (F)_mm256_set1_ps(x); }
 INLINE F f_half(V v) {
     /* the low halves of the lanes: to 16 bits in place, then the two 64-bit ends together */
