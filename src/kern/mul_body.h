@@ -292,9 +292,7 @@ VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct v
                      size_t k, const void *next) {                                                 \
         vf_product(format, y, ldy, p, n_w, n_x, k, next);                                          \
     }
-#ifndef VF_KEEP_WIDE
 PRODUCT(product_f32, VF_F32)
-#endif
 PRODUCT(product_f16, VF_F16)
 PRODUCT(product_bf16, VF_BF16)
 PRODUCT(product_e4m3, VF_E4M3)
@@ -304,7 +302,7 @@ PRODUCT(product_e5m2, VF_E5M2)
     void ISA(name) LODE_MUL_ARGS {                                                                 \
         product(y, ldy, &(struct vf_panels){w, x, w_stride, x_stride, 0}, n_w, n_x, k, NULL);         \
     }
-#ifndef VF_KEEP_WIDE
+#ifndef VF_KEEP_WIDE /* whose blocks are not for what needs no widening */
 MUL(mul_f32, product_f32)
 #endif
 MUL(mul_f16, product_f16)

@@ -11,9 +11,11 @@
  *     VF_MIX_TILE                    accumulators of kv_mix
  *     VF_MIX_VECTORS                 vectors of a tile of six queries there
  *     VF_ATT_KEYS                    keys of a tile of two registers of queries (att_score)
- *     VF_FEW_MIX                     if it exists: kv_few.h, its accumulators, and what joins its sums:
- *     vp_join_4(y, x), vp_join_2_by_4(y0, y1, x)   of registers that hold lanes l and l + 8 added up, y[i]
- *                                    the rest of the tree of x[i]; y1[i] of x[4 + i]
+ *     VF_FEW_MIX                     if it exists: kv_few.h, its accumulators of values,
+ *     VF_FEW_QUERIES                 the most queries that share them, 2 or 4,
+ *     vf_few_near(p)                 what is asked for into the first level, if anything, and what joins its sums:
+ *     vp_join_4(y, x), vp_join_2_by_4(y0, y1, x)   of registers of sixteen lanes, or of eight that hold lanes l and
+ *                                    l + 8 added up, y[i] the rest of the tree of x[i]; y1[i] of x[4 + i]
  *
  *     vp_set, vp_load, vp_store, vp_add, vp_sub, vp_mul, vp_div, vp_fma(a, b, c) = a b + c
  *     vp_lesser, vp_greater, vp_abs, vp_sign, vp_pow2, vp_times_pow2: exp_body.h

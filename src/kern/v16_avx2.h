@@ -16,6 +16,8 @@
 #define VF_MIX_VECTORS 1
 #define VF_ATT_KEYS 3
 #define VF_FEW_MIX 12
+#define VF_FEW_QUERIES 2
+#define vf_few_near(p) ((void)0)
 
 static inline VP vp_set(float x) { return _mm256_set1_ps(x); }
 static inline VP vp_load(const float *p) { return _mm256_loadu_ps(p); }

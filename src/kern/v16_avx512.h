@@ -126,13 +126,36 @@ static inline float vf_join_max(VF x) {
 static inline VP vp_join_halves(VP x, VP y) {
     return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
 }
-static inline void vf_join_rows(float *y, const VF x[VF_TILE_ROWS]) {
-    const VP a = vp_join_halves(x[0].v[0], x[1].v[0]), b = vp_join_halves(x[2].v[0], x[3].v[0]);
+static inline void v16_join_4(float *y, VP x0, VP x1, VP x2, VP x3) {
+    const VP a = vp_join_halves(x0, x1), b = vp_join_halves(x2, x3);
     const VP s4 = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
     const VP s2 = _mm512_add_ps(s4, _mm512_permute_ps(s4, 0xee));
     const VP s1 = _mm512_add_ps(s2, _mm512_permute_ps(s2, 0x55));
     const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
     _mm_storeu_ps(y, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, s1)));
+}
+static inline void vf_join_rows(float *y, const VF x[VF_TILE_ROWS]) {
+    v16_join_4(y, x[0].v[0], x[1].v[0], x[2].v[0], x[3].v[0]);
+}
+static inline void vp_join_4(float *y, const VP x[4]) { v16_join_4(y, x[0], x[1], x[2], x[3]); }
+/* Eight, to four each at y0 and y1.  Of each two a half stays where it is and the other one comes to it: one
+ * operation for the pipe that moves, one for either of the multiply-adds', where two moves would bind. */
+static inline VP vp_join_far(VP a, VP b) {
+    return vp_add(_mm512_mask_blend_ps(0xff00, a, b), _mm512_shuffle_f32x4(a, b, 0x4e));
+}
+static inline VP vp_join_near(VP a, VP b) { /* ... of quarters */
+    const __m512i other = _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
+    return vp_add(_mm512_mask_blend_ps(0xf0f0, a, b), _mm512_permutex2var_ps(a, other, b));
+}
+static inline void vp_join_2_by_4(float *y0, float *y1, const VP x[8]) {
+    const VP a = vp_join_near(vp_join_far(x[0], x[2]), vp_join_far(x[1], x[3])); /* by quarters: 0, 1, 2, 3 */
+    const VP b = vp_join_near(vp_join_far(x[4], x[6]), vp_join_far(x[5], x[7]));
+    const VP s2 = vp_add(_mm512_mask_blend_ps(0xcccc, a, b), _mm512_shuffle_ps(a, b, 0x4e));
+    const VP s1 = vp_add(s2, _mm512_permute_ps(s2, 0xb1)); /* a a b b in each */
+    const __m512i in_order = _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m256 sums = _mm512_castps512_ps256(_mm512_permutexvar_ps(in_order, s1));
+    _mm_storeu_ps(y0, _mm256_castps256_ps128(sums));
+    _mm_storeu_ps(y1, _mm256_extractf128_ps(sums, 1));
 }
 
 static inline void vf_store_f16(void *p, VF x, size_t n) {

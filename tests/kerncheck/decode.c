@@ -1,6 +1,7 @@
-/* decode.c - products of one to eight columns by all threads, weights from memory.
+/* decode.c - what decoding reads by all threads, from memory: products of one to eight columns, and
+ * keys and values (decode_kv.c).
  *
- *     kerncheck --decode [-t THREADS] [--isa NAME] [TYPE...]
+ *     kerncheck --decode [-t THREADS] [--isa NAME] [TYPE | kv_TYPE...]
  *
  * Matrices of 4096 numbers a row and 256 MB.  What memory gives changes within seconds where a machine
  * shares it, so each round measures plain reads, then the products, then reads again: shares and ratios are
@@ -22,9 +23,6 @@
 #include <string.h>
 
 enum { COLS = 4096, PANEL = 256, ROUNDS = 9, PASSES = 8, MOST_COLUMNS = 8 };
-static const size_t SIZE = (size_t)1 << 28;
-static const size_t n_columns[] = {1, 4, MOST_COLUMNS};
-enum { WIDTHS = sizeof n_columns / sizeof *n_columns };
 
 struct product {
     const struct lode_kern *kern;
@@ -44,43 +42,61 @@ static void multiply(void *arg, uint32_t task, uint32_t worker) {
 }
 
 /* Seconds that a quarter of the passes undercut, as lode_machine_read_bandwidth counts. */
-static double time_pass(struct lode_pool *pool, struct product *p) {
+static double time_pass(struct lode_pool *pool, const struct kc_pass *p) {
     double took[PASSES];
     for (int i = 0; i < PASSES; i++) {
         const double start = lode_clock();
-        lode_pool_run(pool, multiply, p, p->panels);
+        lode_pool_run(pool, p->task, p->arg, p->tasks);
         took[i] = lode_clock() - start;
     }
     qsort(took, PASSES, sizeof *took, order_doubles);
     return took[PASSES / 4];
 }
 
-static void measure(struct lode_pool *pool, struct product *p, const char *name) {
-    double reads[ROUNDS + 1], share[ROUNDS], speed[ROUNDS], cost[WIDTHS][ROUNDS];
+static struct kc_quartiles quartiles(double v[static ROUNDS]) {
+    qsort(v, ROUNDS, sizeof *v, order_doubles);
+    return (struct kc_quartiles){v[ROUNDS / 2], v[ROUNDS / 4], v[ROUNDS - 1 - ROUNDS / 4]};
+}
+
+void kc_rounds(struct kc_rounds *out, struct lode_pool *pool, const struct kc_pass p[static KC_PASSES]) {
+    double reads[ROUNDS + 1], speed[KC_PASSES][ROUNDS], share[KC_PASSES][ROUNDS], cost[KC_PASSES][ROUNDS];
     const uint32_t threads = lode_pool_threads(pool);
-    const double bytes = (double)p->panels * PANEL * (double)p->row;
     reads[0] = lode_machine_read_bandwidth(threads, 0.1, NULL);
     for (int r = 0; r < ROUNDS; r++) {
-        double took[WIDTHS];
-        for (int c = 0; c < WIDTHS; c++) {
-            p->n_x = n_columns[c];
-            took[c] = time_pass(pool, p);
-            cost[c][r] = took[c] / took[0];
-        }
+        double took[KC_PASSES];
+        for (int c = 0; c < KC_PASSES; c++)
+            took[c] = time_pass(pool, &p[c]);
         reads[r + 1] = lode_machine_read_bandwidth(threads, 0.1, NULL);
-        speed[r] = bytes / took[0];
-        share[r] = speed[r] / ((reads[r] + reads[r + 1]) / 2);
+        for (int c = 0; c < KC_PASSES; c++) {
+            cost[c][r] = took[c] / took[0];
+            speed[c][r] = p[c].bytes / took[c];
+            share[c][r] = speed[c][r] / ((reads[r] + reads[r + 1]) / 2);
+        }
     }
-    qsort(reads, ROUNDS + 1, sizeof *reads, order_doubles);
-    qsort(speed, ROUNDS, sizeof *speed, order_doubles);
-    qsort(share, ROUNDS, sizeof *share, order_doubles);
-    for (int c = 1; c < WIDTHS; c++)
-        qsort(cost[c], ROUNDS, sizeof *cost[c], order_doubles);
+    for (int c = 0; c < KC_PASSES; c++) {
+        out->cost[c] = quartiles(cost[c]);
+        out->speed[c] = quartiles(speed[c]);
+        out->share[c] = quartiles(share[c]);
+    }
+    out->reads = quartiles(reads);
+}
+
+static void measure(struct lode_pool *pool, const struct product *p, const char *name) {
+    static const size_t n_columns[KC_PASSES] = {1, 4, MOST_COLUMNS};
+    const double bytes = (double)p->panels * PANEL * (double)p->row;
+    struct product of[KC_PASSES];
+    struct kc_pass pass[KC_PASSES];
+    struct kc_rounds got;
+    for (int c = 0; c < KC_PASSES; c++) {
+        of[c] = *p;
+        of[c].n_x = n_columns[c];
+        pass[c] = (struct kc_pass){multiply, &of[c], p->panels, bytes};
+    }
+    kc_rounds(&got, pool, pass);
+    const struct kc_quartiles share = got.share[0], of_4 = got.cost[1], of_8 = got.cost[2];
     printf("| %-8s | %7.1f | %7.1f | %3.0f %% (%.0f-%.0f) | %5.2f (%.2f-%.2f) | %5.2f (%.2f-%.2f) |\n", name,
-           reads[ROUNDS / 2] / 1e9, speed[ROUNDS / 2] / 1e9, 100 * share[ROUNDS / 2], 100 * share[ROUNDS / 4],
-           100 * share[ROUNDS - 1 - ROUNDS / 4], cost[1][ROUNDS / 2], cost[1][ROUNDS / 4],
-           cost[1][ROUNDS - 1 - ROUNDS / 4], cost[2][ROUNDS / 2], cost[2][ROUNDS / 4],
-           cost[2][ROUNDS - 1 - ROUNDS / 4]);
+           got.reads.median / 1e9, got.speed[0].median / 1e9, 100 * share.median, 100 * share.low,
+           100 * share.high, of_4.median, of_4.low, of_4.high, of_8.median, of_8.low, of_8.high);
     fflush(stdout);
 }
 
@@ -103,7 +119,7 @@ static int measure_type(struct kc *t, struct lode_pool *pool, enum lode_dtype ty
     const enum lode_dtype act = lode_dtypes[type].act;
     lode_dtype_row_size(type, COLS, &p.row);
     lode_dtype_row_size(act == LODE_NONE ? LODE_F32 : act, COLS, &p.x_row);
-    p.panels = (uint32_t)(SIZE / (PANEL * p.row));
+    p.panels = (uint32_t)(KC_DECODE_SIZE / (PANEL * p.row));
     char *w = lode_alloc_large(p.panels, PANEL * p.row); /* as files lie in the page cache */
     char *x = lode_alloc_aligned(64, MOST_COLUMNS, p.x_row);
     p.y = lode_alloc_aligned(64, (size_t)p.panels * PANEL * MOST_COLUMNS, sizeof *p.y);
@@ -120,27 +136,38 @@ static int measure_type(struct kc *t, struct lode_pool *pool, enum lode_dtype ty
     return ok ? 0 : -1;
 }
 
+static const char KV[] = "kv_";
+
+/* Heads of a table come before the first of its kind. */
+static int measure_named(struct kc *t, struct lode_pool *pool, const char *name, int *head) {
+    const bool kv = strncmp(name, KV, sizeof KV - 1) == 0;
+    const char *of = kv ? name + sizeof KV - 1 : name;
+    const enum lode_dtype type = lode_dtype_from_name((struct lode_str){of, strlen(of)});
+    if (type == LODE_NONE || !(kv ? t->now->kv_score[type] != NULL : t->now->mul[type] != NULL)) {
+        fprintf(stderr, "kerncheck: no %s %s\n", kv ? "keys and values of type" : "products with", of);
+        return -1;
+    }
+    if (*head != 1 + kv)
+        puts(kv ? KC_DECODE_KV_HEAD
+                : "\n| type | reads, GB/s | one column, GB/s | of reads | 4 columns / 1 | 8 / 1 |\n"
+                  "| --- | --- | --- | --- | --- | --- |");
+    *head = 1 + kv;
+    return kv ? kc_decode_kv(t, pool, type) : measure_type(t, pool, type);
+}
+
 int kc_decode(struct kc *t, uint32_t threads, char **names, int n) {
-    static const enum lode_dtype usual[] = {LODE_Q4_0,   LODE_Q4_K, LODE_Q5_K,  LODE_Q6_K, LODE_IQ4_XS,
-                                            LODE_Q8_0, LODE_MXFP4,  LODE_F16, LODE_BF16};
+    static const char *const usual[] = {"q4_0",  "q4_k", "q5_k", "q6_k",   "iq4_xs",  "q8_0",
+                                        "mxfp4", "f16",  "bf16", "kv_f16", "kv_q8_0"};
     struct lode_pool *pool;
     struct lode_error err;
     if (lode_pool_create(&pool, threads ? threads : lode_machine_default_threads(), true, &err) < 0)
         return -1;
-    printf("%s, %u threads, %d numbers a row; medians (and quartiles) of %d rounds\n\n", t->now->isa,
+    printf("%s, %u threads, %d numbers a row; medians (and quartiles) of %d rounds\n", t->now->isa,
            lode_pool_threads(pool), COLS, ROUNDS);
-    printf("| type | reads, GB/s | one column, GB/s | of reads | 4 columns / 1 | 8 / 1 |\n"
-           "| --- | --- | --- | --- | --- | --- |\n");
-    int rc = 0;
-    for (size_t i = 0; n == 0 && i < sizeof usual / sizeof *usual && rc == 0; i++)
-        rc = measure_type(t, pool, usual[i]);
-    for (int i = 0; i < n && rc == 0; i++) {
-        const enum lode_dtype type = lode_dtype_from_name((struct lode_str){names[i], strlen(names[i])});
-        const bool has = type != LODE_NONE && t->now->mul[type];
-        rc = has ? measure_type(t, pool, type) : -1;
-        if (!has)
-            fprintf(stderr, "kerncheck: no products with %s\n", names[i]);
-    }
+    int rc = 0, head = 0;
+    const int many = n ? n : (int)(sizeof usual / sizeof *usual);
+    for (int i = 0; i < many && rc == 0; i++)
+        rc = measure_named(t, pool, n ? names[i] : usual[i], &head);
     lode_pool_free(pool);
     return rc;
 }

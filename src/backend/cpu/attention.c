@@ -68,6 +68,9 @@ static struct scratch carve(char *memory, size_t n_q, uint32_t head_dim, uint32_
     return s;
 }
 
+/* One of the two that a merge takes is of 0. */
+static float exp_of(float d) { return d == 0 ? 1.0f : lode_expf(d); }
+
 static void merge(const struct lode_kern *k, struct scratch *t, size_t r, float max, float total,
                   bool first, size_t dim) {
     float *o = t->sum + r * dim;
@@ -79,7 +82,7 @@ static void merge(const struct lode_kern *k, struct scratch *t, size_t r, float 
         return;
     }
     const float top = t->max[r] > max ? t->max[r] : max;
-    const float a = lode_expf(t->max[r] - top), b = lode_expf(max - top);
+    const float a = exp_of(t->max[r] - top), b = exp_of(max - top);
     t->total[r] = fmaf(total, b, t->total[r] * a);
     t->max[r] = top;
     if (a != 1.0f) /* times one changes nothing */
@@ -90,7 +93,7 @@ static void merge(const struct lode_kern *k, struct scratch *t, size_t r, float 
 /* A sink changes l, and o by a factor, which is the result. */
 static float join_sink(struct scratch *t, size_t r, float sink) {
     const float top = t->max[r] > sink ? t->max[r] : sink;
-    const float a = lode_expf(t->max[r] - top), b = lode_expf(sink - top);
+    const float a = exp_of(t->max[r] - top), b = exp_of(sink - top);
     t->total[r] = fmaf(1.0f, b, t->total[r] * a);
     return a;
 }
