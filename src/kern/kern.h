@@ -260,7 +260,8 @@ struct lode_kern {
     X(avx512vnni) /* and VNNI */                                                                   \
     X(avx512intel) /* the same instructions as Intel's cores want them: weights are read in the    \
                       order in which they lie, for one column, and widened once for many, as all   \
-                      vector instructions share two pipes there (bench/notes/kern-intel.md) */     \
+                      vector instructions share two pipes there; keys and values by kv_few.h       \
+                      (bench/notes/kern-intel.md) */                                               \
     X(amx)        /* and tiles of 8-bit integers */                                                \
     X(neon)
 
