@@ -2,6 +2,7 @@
 """serve_hold.py LODE: `lode serve` holds on: limits of heads, bodies and time, thousands of idle and slow
 connections, clients that leave at any moment, overload, keys that change, pages from elsewhere, HTTPS.
 Some seconds; with LODE_LONG=1 in the numbers of performance-reliability's N1 to N6."""
+import contextlib
 import json
 import os
 import random
@@ -221,6 +222,7 @@ def check_idle(count, s):
         c.close()
 
 
+@contextlib.contextmanager
 def dripping(s, n, body):
     """n clients that send a byte now and then, of the head or the body, or do not read their reply."""
     starts = [b'GET /health HTTP/1.1\r\nHo', body[:-40], None]
@@ -246,13 +248,13 @@ def dripping(s, n, body):
 
     t = threading.Thread(target=drip)
     t.start()
-
-    def end():
+    try:
+        yield
+    finally:
         stop.set()
         t.join()
         for c, _ in slow:
             c.close()
-    return end
 
 
 def check_slow(count, s):
@@ -271,9 +273,8 @@ def check_slow(count, s):
         alone, among = [], []
         for _ in range(rounds):
             alone += first_tokens(s, each)
-            end = dripping(s, n, body)
-            among += first_tokens(s, each)
-            end()
+            with dripping(s, n, body):
+                among += first_tokens(s, each)
         a, b = statistics.median(alone), statistics.median(among)
         slack = 3 * (error(alone) ** 2 + error(among) ** 2) ** 0.5
         return b <= 1.2 * a + slack, ('first token among %d slow clients after %.1f ms, alone %.1f (slack %.1f)'

@@ -8,6 +8,18 @@
  * bench/notes/kern-float.md, kern-intel.md */
 enum { VF_FEW_SUMS = 4 * VF_FEW_QUERIES };
 
+/* CALL(Q, i) for n_q queries from query i on, Q of them (a constant) at a time. */
+#define VF_FEW_EACH(n_q, CALL)                                                                                        \
+    do {                                                                                                              \
+        size_t i = 0;                                                                                                 \
+        for (; i + VF_FEW_QUERIES <= (n_q); i += VF_FEW_QUERIES)                                                      \
+            CALL(VF_FEW_QUERIES, i);                                                                                  \
+        for (; VF_FEW_QUERIES > 2 && i + 2 <= (n_q); i += 2)                                                          \
+            CALL(2, i);                                                                                               \
+        for (; i < (n_q); i++)                                                                                        \
+            CALL(1, i);                                                                                               \
+    } while (0)
+
 /* Sums of four keys by Q queries, of VP_LANES lanes: sum[4 i + n] of query i.  Where sixteen lanes are two
  * registers those from `part` on to `parts` are formed together and lanes l and l + 8 added up, so that 8
  * accumulators wait for no addition and no more is loaded than the multiply-adds leave time for. */
@@ -62,15 +74,9 @@ VF_INLINE bool vf_few_scores(enum vf_format f, float *s, size_t lds, const float
         return false;
     const char *ask = next ? next : k;
     for (size_t j = 0; j < n_k; j += 4, k += 4 * k_stride, ask += 4 * k_stride, s += 4) {
-        size_t i = 0;
-#define QUERIES(Q)                                                                                                    \
-    for (; i + Q <= n_q; i += Q)                                                                                      \
-        vf_few_score(f, Q, s + i * lds, lds, q + i * ldq, ldq, k, k_stride, dim, i ? NULL : ask);
-        QUERIES(VF_FEW_QUERIES)
-        if (VF_FEW_QUERIES > 2)
-            QUERIES(2)
-        QUERIES(1)
-#undef QUERIES
+#define CALL(Q, i) vf_few_score(f, Q, s + (i) * lds, lds, q + (i) * ldq, ldq, k, k_stride, dim, (i) ? NULL : ask)
+        VF_FEW_EACH(n_q, CALL);
+#undef CALL
     }
     return true;
 }
@@ -132,15 +138,9 @@ VF_INLINE bool vf_few_mixes(enum vf_format f, float *o, size_t ldo, const float 
     const char *from = v + lo[0] * v_stride;
     const size_t n = hi[0] - lo[0];
     p += lo[0];
-    size_t i = 0;
     next = next ? next : from;
-#define QUERIES(Q)                                                                                                    \
-    for (; i + Q <= n_q; i += Q)                                                                                      \
-        vf_few_mix(f, Q, o + i * ldo, ldo, p + i * ldp, ldp, from, v_stride, n, dim, i ? NULL : next);
-    QUERIES(VF_FEW_QUERIES)
-    if (VF_FEW_QUERIES > 2)
-        QUERIES(2)
-    QUERIES(1)
-#undef QUERIES
+#define CALL(Q, i) vf_few_mix(f, Q, o + (i) * ldo, ldo, p + (i) * ldp, ldp, from, v_stride, n, dim, (i) ? NULL : next)
+    VF_FEW_EACH(n_q, CALL);
+#undef CALL
     return true;
 }

@@ -53,9 +53,9 @@ static double time_pass(struct lode_pool *pool, const struct kc_pass *p) {
     return took[PASSES / 4];
 }
 
-static struct kc_quartiles quartiles(double v[static ROUNDS]) {
-    qsort(v, ROUNDS, sizeof *v, order_doubles);
-    return (struct kc_quartiles){v[ROUNDS / 2], v[ROUNDS / 4], v[ROUNDS - 1 - ROUNDS / 4]};
+static struct kc_quartiles quartiles(double *v, int n) {
+    qsort(v, (size_t)n, sizeof *v, order_doubles);
+    return (struct kc_quartiles){v[n / 2], v[n / 4], v[n - 1 - n / 4]};
 }
 
 void kc_rounds(struct kc_rounds *out, struct lode_pool *pool, const struct kc_pass p[static KC_PASSES]) {
@@ -74,11 +74,11 @@ void kc_rounds(struct kc_rounds *out, struct lode_pool *pool, const struct kc_pa
         }
     }
     for (int c = 0; c < KC_PASSES; c++) {
-        out->cost[c] = quartiles(cost[c]);
-        out->speed[c] = quartiles(speed[c]);
-        out->share[c] = quartiles(share[c]);
+        out->cost[c] = quartiles(cost[c], ROUNDS);
+        out->speed[c] = quartiles(speed[c], ROUNDS);
+        out->share[c] = quartiles(share[c], ROUNDS);
     }
-    out->reads = quartiles(reads);
+    out->reads = quartiles(reads, ROUNDS + 1);
 }
 
 static void measure(struct lode_pool *pool, const struct product *p, const char *name) {
@@ -114,7 +114,7 @@ static void fill(struct kc *t, struct product *p, char *w) {
         memcpy(w + i * panel, w, panel);
 }
 
-static int measure_type(struct kc *t, struct lode_pool *pool, enum lode_dtype type) {
+static int measure_type(struct kc *t, struct lode_pool *pool, enum lode_dtype type, bool head) {
     struct product p = {.kern = t->now, .type = type};
     const enum lode_dtype act = lode_dtypes[type].act;
     lode_dtype_row_size(type, COLS, &p.row);
@@ -124,6 +124,9 @@ static int measure_type(struct kc *t, struct lode_pool *pool, enum lode_dtype ty
     char *x = lode_alloc_aligned(64, MOST_COLUMNS, p.x_row);
     p.y = lode_alloc_aligned(64, (size_t)p.panels * PANEL * MOST_COLUMNS, sizeof *p.y);
     p.w = w, p.x = x;
+    if (head)
+        puts("\n| type | reads, GB/s | one column, GB/s | of reads | 4 columns / 1 | 8 / 1 |\n"
+             "| --- | --- | --- | --- | --- | --- |");
     if (w && x && p.y) {
         memset(x, 0, MOST_COLUMNS * p.x_row); /* a kernel's time does not depend on the numbers */
         fill(t, &p, w);
@@ -138,21 +141,17 @@ static int measure_type(struct kc *t, struct lode_pool *pool, enum lode_dtype ty
 
 static const char KV[] = "kv_";
 
-/* Heads of a table come before the first of its kind. */
-static int measure_named(struct kc *t, struct lode_pool *pool, const char *name, int *head) {
-    const bool kv = strncmp(name, KV, sizeof KV - 1) == 0;
+static bool is_kv(const char *name) { return strncmp(name, KV, sizeof KV - 1) == 0; }
+
+static int measure_named(struct kc *t, struct lode_pool *pool, const char *name, bool head) {
+    const bool kv = is_kv(name);
     const char *of = kv ? name + sizeof KV - 1 : name;
     const enum lode_dtype type = lode_dtype_from_name((struct lode_str){of, strlen(of)});
     if (type == LODE_NONE || !(kv ? t->now->kv_score[type] != NULL : t->now->mul[type] != NULL)) {
         fprintf(stderr, "kerncheck: no %s %s\n", kv ? "keys and values of type" : "products with", of);
         return -1;
     }
-    if (*head != 1 + kv)
-        puts(kv ? KC_DECODE_KV_HEAD
-                : "\n| type | reads, GB/s | one column, GB/s | of reads | 4 columns / 1 | 8 / 1 |\n"
-                  "| --- | --- | --- | --- | --- | --- |");
-    *head = 1 + kv;
-    return kv ? kc_decode_kv(t, pool, type) : measure_type(t, pool, type);
+    return kv ? kc_decode_kv(t, pool, type, head) : measure_type(t, pool, type, head);
 }
 
 int kc_decode(struct kc *t, uint32_t threads, char **names, int n) {
@@ -164,10 +163,12 @@ int kc_decode(struct kc *t, uint32_t threads, char **names, int n) {
         return -1;
     printf("%s, %u threads, %d numbers a row; medians (and quartiles) of %d rounds\n", t->now->isa,
            lode_pool_threads(pool), COLS, ROUNDS);
-    int rc = 0, head = 0;
+    int rc = 0;
     const int many = n ? n : (int)(sizeof usual / sizeof *usual);
-    for (int i = 0; i < many && rc == 0; i++)
-        rc = measure_named(t, pool, n ? names[i] : usual[i], &head);
+    for (int i = 0; i < many && rc == 0; i++) {
+        const char *name = n ? names[i] : usual[i], *before = i == 0 ? NULL : n ? names[i - 1] : usual[i - 1];
+        rc = measure_named(t, pool, name, !before || is_kv(before) != is_kv(name));
+    }
     lode_pool_free(pool);
     return rc;
 }

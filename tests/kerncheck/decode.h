@@ -34,10 +34,7 @@ struct kc_rounds {
 
 void kc_rounds(struct kc_rounds *out, struct lode_pool *pool, const struct kc_pass p[static KC_PASSES]);
 
-/* A line for keys and values of a type (decode_kv.c). */
-#define KC_DECODE_KV_HEAD                                                                                        \
-    "\n| keys and values | reads, GB/s | of 1 query, GB/s | of reads | of 2 | of reads | of 4 | of reads |\n"    \
-    "| --- | --- | --- | --- | --- | --- | --- | --- |"
-int kc_decode_kv(struct kc *t, struct lode_pool *pool, enum lode_dtype type);
+/* A line for keys and values of a type (decode_kv.c), after the table's head where one begins. */
+int kc_decode_kv(struct kc *t, struct lode_pool *pool, enum lode_dtype type, bool head);
 
 #endif

@@ -3,7 +3,7 @@
  *     kerncheck [--seed N] [--isa NAME] [NAME...]      check (all, or kernels whose name matches)
  *     kerncheck --some                                 all kernels, of sizes some by the seed
  *     kerncheck --bench [--isa NAME] [NAME...]         time
- *     kerncheck --decode [-t N] [--isa NAME] [TYPE...] products from memory by all threads (decode.c)
+ *     kerncheck --decode [-t N] [--isa NAME] [TYPE | kv_TYPE...] from memory by all threads (decode.c)
  *
  * kerncheck_tiles checks amx alone, its tiles in plain C (tiles.h), where there is AVX-512 with VNNI.
  *
@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
             continue;
         } else {
             fprintf(stderr, "kerncheck [--seed N] [--some] [--bench] [--isa NAME] [--slack BYTES] [kernel...]\n"
-                            "kerncheck --decode [-t THREADS] [--isa NAME] [type...]\n");
+                            "kerncheck --decode [-t THREADS] [--isa NAME] [type | kv_type...]\n");
             return 2;
         }
     }

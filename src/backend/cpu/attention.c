@@ -68,8 +68,17 @@ static struct scratch carve(char *memory, size_t n_q, uint32_t head_dim, uint32_
     return s;
 }
 
-/* One of the two that a merge takes is of 0. */
+/* One of the two that joining takes is of 0. */
 static float exp_of(float d) { return d == 0 ? 1.0f : lode_expf(d); }
+
+/* (m, l) of row r and (max, total): M and l, and what o and o' are multiplied by. */
+static void join(struct scratch *t, size_t r, float max, float total, float *a, float *b) {
+    const float top = t->max[r] > max ? t->max[r] : max;
+    *a = exp_of(t->max[r] - top);
+    *b = exp_of(max - top);
+    t->total[r] = fmaf(total, *b, t->total[r] * *a);
+    t->max[r] = top;
+}
 
 static void merge(const struct lode_kern *k, struct scratch *t, size_t r, float max, float total,
                   bool first, size_t dim) {
@@ -81,10 +90,8 @@ static void merge(const struct lode_kern *k, struct scratch *t, size_t r, float 
         t->total[r] = total;
         return;
     }
-    const float top = t->max[r] > max ? t->max[r] : max;
-    const float a = exp_of(t->max[r] - top), b = exp_of(max - top);
-    t->total[r] = fmaf(total, b, t->total[r] * a);
-    t->max[r] = top;
+    float a, b;
+    join(t, r, max, total, &a, &b);
     if (a != 1.0f) /* times one changes nothing */
         k->scale(o, o, a, dim);
     k->axpy(o, part, b, dim);
@@ -92,9 +99,8 @@ static void merge(const struct lode_kern *k, struct scratch *t, size_t r, float 
 
 /* A sink changes l, and o by a factor, which is the result. */
 static float join_sink(struct scratch *t, size_t r, float sink) {
-    const float top = t->max[r] > sink ? t->max[r] : sink;
-    const float a = exp_of(t->max[r] - top), b = exp_of(sink - top);
-    t->total[r] = fmaf(1.0f, b, t->total[r] * a);
+    float a, b;
+    join(t, r, sink, 1.0f, &a, &b);
     return a;
 }
 
