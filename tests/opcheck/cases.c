@@ -62,6 +62,30 @@ static struct lode_node *build_expert_halves(struct oc *t) {
     return lode_g_experts_out(t->g, h, r, oc_matrix(t, t->type, 192, 256, EXPERTS), false);
 }
 
+/* As models have them: more rows than multiprocessors, of any number of blocks, in types that differ, and a residual.  What
+ * a step of one row takes has kernels of its own where all are Q4_K, Q5_K or Q6_K. */
+static struct lode_node *build_chosen_experts(struct oc *t) {
+    static const enum lode_dtype kinds[][3] = {{LODE_Q4_K, LODE_Q4_K, LODE_Q4_K}, {LODE_Q4_K, LODE_Q4_K, LODE_Q6_K},
+                                               {LODE_Q5_K, LODE_Q4_K, LODE_Q5_K}, {LODE_Q6_K, LODE_Q6_K, LODE_Q4_K},
+                                               {LODE_Q4_K, LODE_Q4_K, LODE_Q8_0}, {LODE_Q8_0, LODE_Q8_0, LODE_Q6_K},
+                                               {LODE_Q5_K, LODE_Q5_K, LODE_Q5_K}};
+    static const struct { uint32_t d, ff, experts, used; } shapes[] = {
+        {2048, 768, 16, 8}, {512, 1536, 6, 2}, {1280, 256, 9, 3}, {256, 512, 16, 10}, {4096, 768, 5, 4},
+        {768, 256, 12, 12}, {2816, 512, 4, 1}};
+    const enum lode_dtype *kind = kinds[t->variant];
+    const uint32_t d = shapes[t->variant].d, ff = shapes[t->variant].ff, n = shapes[t->variant].experts;
+    const enum lode_gating gating = t->variant % 3 == 0   ? LODE_GATE_SOFTMAX
+                                    : t->variant % 3 == 1 ? LODE_GATE_SIGMOID
+                                                          : LODE_GATE_SOFTMAX_TOP;
+    const union lode_op_params p = {.route = {.n_used = shapes[t->variant].used, .gating = gating,
+                                              .normalise = t->variant % 2 == 0, .scale = t->variant == 1 ? 2.5f : 1}};
+    struct lode_node *x = oc_input(t, d);
+    struct lode_node *r = lode_g_route(t->g, oc_input(t, n), gating == LODE_GATE_SIGMOID ? oc_vector(t, n) : NULL, &p);
+    const struct lode_operand *w[LODE_MAX_WEIGHTS] = {oc_matrix(t, kind[0], ff, d, n), oc_matrix(t, kind[1], ff, d, n),
+                                                      oc_matrix(t, kind[2], d, ff, n)};
+    return lode_g_add(t->g, x, lode_g_experts(t->g, x, r, w, LODE_GLU_SILU, t->variant == 3), 1);
+}
+
 static struct lode_node *build_heads(struct oc *t) {
     return lode_g_heads(t->g, oc_input(t, 4 * 256), oc_matrix(t, t->type, 4 * 64, 256, 1), 4);
 }
@@ -232,6 +256,7 @@ const struct oc_case oc_cases[] = {
     {"embed", 0, false, build_embed, OC_NO_BOUND},
     {"feed_forward", 0, true, build_feed_forward, OC_NO_BOUND},
     {"experts", 0, false, build_experts, OC_NO_BOUND},
+    {"chosen_experts", 7, false, build_chosen_experts, OC_NO_BOUND},
     {"expert_halves", 0, false, build_expert_halves, OC_NO_BOUND},
     {"heads", 0, false, build_heads, OC_NO_BOUND},
     {"gather", 2, false, build_gather, OC_NO_BOUND},

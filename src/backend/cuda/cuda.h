@@ -16,6 +16,8 @@
     X(rows, repack)                                                                                \
     X(positions, temperature) X(positions, rope_table) X(positions, rope) X(positions, kv_put)     \
     X(positions, prepare) X(experts, moe_act) X(experts, moe_sum) X(experts, route)                \
+    X(chosen, chosen_in_q4_k) X(chosen, chosen_in_q5_k) X(chosen, chosen_in_q6_k)                  \
+    X(chosen, chosen_out_q4_k) X(chosen, chosen_out_q5_k) X(chosen, chosen_out_q6_k)               \
     X(gemm, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256) X(gemv, gemv_only_q8_0)              \
     X(gemv, gemv_only_q4_k) X(gemv, gemv_only_q5_k)                                                \
     X(few, few_x32) X(few, few_a32_1) X(few, few_a32_2) X(few, few_a32_4)                          \
@@ -32,7 +34,7 @@
     X(best, few_of_slices) X(best, few_of_rows) \
     X(best, draw_of_rows) X(best, draw_slices) X(best, draw_largest)
 #define LODE_CUDA_MODULE_LIST(X) \
-    X(rows) X(positions) X(experts) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) X(gemv_stream) \
+    X(rows) X(positions) X(experts) X(chosen) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) X(gemv_stream) \
     X(gemv_stream_k) X(few) X(attention) X(attention_tile) X(attention_large) X(decode) X(decode_walk) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
     X(wide_glu) X(wide_fast) X(few_fast) X(wide_gated) X(attention_fast) X(decode_fast)
 

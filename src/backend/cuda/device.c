@@ -409,7 +409,9 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
 #undef GATED
     LODE_TRY(find_attend(c, &c->kernels.attend[0], "f16", err));
     LODE_TRY(find_attend(c, &c->kernels.attend[1], "bf16", err));
-    void *const large[] = {c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,
+    void *const large[] = {c->kernels.chosen_in_q4_k, c->kernels.chosen_in_q5_k, c->kernels.chosen_in_q6_k,
+                           c->kernels.chosen_out_q4_k, c->kernels.chosen_out_q5_k, c->kernels.chosen_out_q6_k,
+                           c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,
                            c->kernels.gemv_a32, c->kernels.gemv_a256, c->kernels.gemv_only_q8_0,
                            c->kernels.gemv_only_q4_k, c->kernels.gemv_only_q5_k, c->kernels.attention_walk,
                            c->kernels.attention_page, c->kernels.attention_tile, c->kernels.attention_large,

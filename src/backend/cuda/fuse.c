@@ -8,7 +8,7 @@
  *         .. the same with --numerics fast      gemv_fast.cu, few_fast.cu; steps of up to 32 rows; of more
  *                                               gemm_fast.cu, wide_fast.cu, wide_gated.cu
  *         .. a gated one and the next, ATTENTION and the next, of BF16 weights: gemm_fast.cu
- *     [QUANT] EXPERTS [ADD]                     two launches of gemv.cu; steps of one row
+ *     [QUANT] EXPERTS [ADD]                     two launches of chosen.cu or gemv.cu; steps of one row
  *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
  *         .. ATTENTION                          and decode.cu; steps of one row a sequence

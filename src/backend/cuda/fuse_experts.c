@@ -1,4 +1,4 @@
-/* fuse_experts.c - the experts that one row has chosen, in two launches of gemv.cu. */
+/* fuse_experts.c - the experts that one row has chosen, in two launches of chosen.cu or gemv.cu. */
 #include "backend/cuda/fuse.h"
 
 static bool has_rounded_gemv(enum lode_dtype act) { return act != LODE_NONE && act != LODE_F32; }
@@ -58,25 +58,39 @@ static bool set_experts_out(const struct op *o, const struct chain *c, const str
     return !lode_cuda_overlap(y, &in->in[1], o->n) && lode_cuda_lay_out_gemv(o, a, act == LODE_A32, &grid, &shared);
 }
 
+/* Either, by chosen.cu or by the kernels for all types.  *early: whether who comes next may read the route before it waits. */
+static int run_in(const struct op *o, uint32_t n, const struct chain *c, const struct lode_part *parts, bool *early,
+                  struct lode_cuda_gemv_args *a) {
+    const int rc = lode_cuda_run_chosen_in(o, a);
+    *early = rc > 0;
+    return rc ? rc : lode_cuda_run_gemv(o, n, c, a, lode_cuda_common_act(parts, 2));
+}
+static int run_out(const struct op *o, uint32_t n, const struct chain *c, const struct lode_part *down, bool early,
+                   struct lode_cuda_gemv_args *a) {
+    const int rc = lode_cuda_run_chosen_out(o, a, early);
+    return rc ? rc : lode_cuda_run_gemv(o, n, c, a, lode_cuda_common_act(down, 1));
+}
+
 int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c) {
     const struct lode_instr *in = c->mul;
     const struct lode_part *parts = in->parts, *down = in->op == LODE_OP_EXPERTS ? &parts[2] : &parts[0];
     const struct lode_value *y = result_of(in);
     struct lode_cuda_gemv_args first, second;
+    bool early;
     if (in->op == LODE_OP_EXPERTS_IN)
         return !lode_cuda_overlap(y, input_of(c), o->n) && !lode_cuda_overlap(y, &in->in[1], o->n) &&
                        set_experts_in(o, n, c, address(y), parts[0].w->rows * sizeof(float), &first)
-                   ? lode_cuda_run_gemv(o, n, c, &first, lode_cuda_common_act(parts, 2))
+                   ? run_in(o, n, c, parts, &early, &first)
                    : 0;
     if (in->op == LODE_OP_EXPERTS_OUT)
         return !lode_cuda_writes_what_it_reads(o, c, result_of(c->add ? c->add : in)) &&
                        set_experts_out(o, c, down, address(input_of(c)), down->w->cols * sizeof(float), &second)
-                   ? lode_cuda_run_gemv(o, n, c, &second, lode_cuda_common_act(down, 1))
+                   ? run_out(o, n, c, down, false, &second)
                    : 0;
     if (!set_experts_in(o, n, c, o->r->gate, o->r->ff_stride, &first) ||
         !set_experts_out(o, c, down, o->r->gate, o->r->ff_stride, &second))
         return 0;
     const struct chain none = {.n = n}; /* between the two, nothing to fetch */
-    const int rc = lode_cuda_run_gemv(o, n, &none, &first, lode_cuda_common_act(parts, 2));
-    return rc <= 0 ? rc : lode_cuda_run_gemv(o, n, c, &second, lode_cuda_common_act(down, 1));
+    const int rc = run_in(o, n, &none, parts, &early, &first);
+    return rc <= 0 ? rc : run_out(o, n, c, down, early, &second);
 }

@@ -124,7 +124,7 @@ struct k_kind {
             add_up(); /* the part before */
             const uint32_t b = PART * part + block();
             const struct half_of o = {slot + r * CODES + b * 128 + h * 64, x + from / 128 * HALF_X, sums + from / 128 * 16,
-                                      h};
+                                      h, 0};
             struct half_sums v;
             uint32_t d; /* two halves: of the codes, of the minima */
             if (type == LODE_Q6_K) {

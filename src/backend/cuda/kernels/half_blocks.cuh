@@ -34,7 +34,8 @@ struct half_sums {
 struct half_of {
     const uint8_t *codes_at, *x, *sums; /* of this half: 64 bytes; stream_x.cuh's */
     uint32_t h; /* 0, 1 */
-    DEVICE_MEMBER uint4 codes(uint32_t piece) const { return *(const uint4 *)(codes_at + 16 * piece); }
+    uint32_t turn; /* piece i of the codes lies at i ^ turn */
+    DEVICE_MEMBER uint4 codes(uint32_t piece) const { return *(const uint4 *)(codes_at + 16 * (piece ^ turn)); }
     DEVICE_MEMBER uint4 numbers(uint32_t i) const { return *(const uint4 *)(x + 16 * i); }
 };
 

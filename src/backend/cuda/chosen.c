@@ -1,0 +1,68 @@
+/* chosen.c - which experts that one row has chosen are computed by kernels/chosen.cu, and how they lie in shared memory. */
+#include "backend/cuda/fuse.h"
+
+#include "backend/cuda/kernels/chosen_shared.h"
+
+/* Of gate and up, of down; NULL: there is none for the type. */
+static void *kernel_of(const struct op *o, uint32_t type, bool out) {
+    const struct lode_cuda_kernels *k = &o->r->c->kernels;
+    return type == LODE_Q4_K   ? out ? k->chosen_out_q4_k : k->chosen_in_q4_k
+           : type == LODE_Q5_K ? out ? k->chosen_out_q5_k : k->chosen_in_q5_k
+           : type == LODE_Q6_K ? out ? k->chosen_out_q6_k : k->chosen_in_q6_k
+                               : NULL;
+}
+static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
+
+/* Units of n rows, `most` of which a thread each can add at once: the warps of a block of threads, and what each has.  false:
+ * not enough room for units to be asked for while others are computed. */
+static bool lay_out(const struct op *o, struct lode_cuda_chosen_args *s, uint32_t n, uint32_t most, uint32_t x, uint32_t *grid,
+                    uint32_t *warps) {
+    const uint32_t room = (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED, all = (uint32_t)o->r->c->multiprocessors;
+    const uint32_t pairs = n * LODE_CHOSEN_PAIRS(s->a.cols);
+    *grid = s->a.n_units < all ? s->a.n_units : all;
+    s->pitch = s->a.parts[0].w_stride;
+    s->slot_size = n * s->pitch;
+    s->own_at = up(x, 128) * 128;
+    for (*warps = LODE_CHOSEN_WARPS; *warps >= LODE_CHOSEN_WARPS * 2 / 3; *warps -= LODE_CHOSEN_WARPS / 3) {
+        const uint32_t own = up(s->a.n_units, *grid * *warps), each = s->own_at < room ? (room - s->own_at) / *warps : 0;
+        s->batch = own < most ? own : most;
+        s->slots = own < LODE_CHOSEN_SLOTS ? own : LODE_CHOSEN_SLOTS;
+        while (s->batch > 1 && s->slots * s->slot_size + s->batch * pairs > each)
+            s->batch--;
+        while (s->slots > 0 && s->slots * s->slot_size + s->batch * pairs > each)
+            s->slots--;
+        s->own = s->slots * s->slot_size + s->batch * pairs;
+        if (s->slots >= 2 || s->slots == own)
+            return true;
+    }
+    return false;
+}
+
+static int run(const struct op *o, void *kernel, const struct lode_cuda_chosen_args *s, uint32_t grid, uint32_t warps) {
+    LODE_TRY(lode_cuda_run_kernel(o, kernel, grid, 1, 1, 32 * warps, s->own_at + warps * s->own, s));
+    return 1;
+}
+
+int lode_cuda_run_chosen_in(const struct op *o, const struct lode_cuda_gemv_args *a) {
+    const struct lode_cuda_gemv_part *p = a->parts;
+    struct lode_cuda_chosen_args s = {.a = *a, .each = 1};
+    void *const kernel = kernel_of(o, p[0].type, false);
+    uint32_t grid, warps;
+    if (!kernel || p[1].type != p[0].type || a->input == LODE_GEMV_NORM || a->n_used > LODE_CHOSEN_USED)
+        return 0;
+    while (2 * s.each * (a->cols / 128) < 32 && p[0].rows % (2 * s.each) == 0) /* a warp has halves for all its threads */
+        s.each *= 2;
+    s.a.n_units = a->n_used * (p[0].rows / s.each);
+    return lay_out(o, &s, 2 * s.each, 32 / s.each, LODE_CHOSEN_X(a->cols), &grid, &warps) ? run(o, kernel, &s, grid, warps) : 0;
+}
+
+int lode_cuda_run_chosen_out(const struct op *o, const struct lode_cuda_gemv_args *a, bool known) {
+    const struct lode_cuda_gemv_part *p = a->parts;
+    struct lode_cuda_chosen_args s = {.a = *a, .each = 1, .known = known};
+    void *const kernel = kernel_of(o, p->type, true);
+    uint32_t grid, warps;
+    if (!kernel || a->input != LODE_GEMV_ROUND || a->n_used > LODE_CHOSEN_USED)
+        return 0;
+    s.a.n_units = p->rows;
+    return lay_out(o, &s, a->n_used, 1, a->n_used * LODE_CHOSEN_X(a->cols), &grid, &warps) ? run(o, kernel, &s, grid, warps) : 0;
+}
