@@ -262,8 +262,8 @@ static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, c
         return 0;
     uint32_t at_once = ((uint32_t)c->shared_max + 1024) / (shared + 1024); /* a block takes 1 KB of its own */
     at_once = (at_once < LODE_WALK_BLOCKS ? at_once : LODE_WALK_BLOCKS) * (uint32_t)c->multiprocessors;
-    uint32_t z = at_once / (x * rows), most = (a->max_pages + LODE_WALK_WARPS - 1) / LODE_WALK_WARPS;
-    z = z > most ? most : z < 1 ? 1 : z;
+    uint32_t z = at_once / (x * rows);
+    z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
     const int type = l->type_k == LODE_F16 ? 0 : l->type_k == LODE_BF16 ? 1 : 2;
     LODE_TRY(lode_cuda_run_kernel(o, kernel[type][i], x, rows, z, 32 * LODE_WALK_WARPS, shared, &args));
     return 1;

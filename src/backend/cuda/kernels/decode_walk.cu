@@ -2,7 +2,8 @@
  * at the head of backend/cpu/attention.c.  With few pages decode.cu is quicker; its decode_merge or
  * decode_join add up what the pages give.
  *
- * A warp takes a page of a head of keys, and then every n-th, by itself: no barriers.  Keys and values
+ * A warp takes a page of a head of keys, and then every n-th, by itself: no barriers.  Neighbouring pages go to
+ * different blocks of threads, so that all have as many, give or take one.  Keys and values
  * come by asynchronous copies into a ring of slots of 32 rows that the warp keeps ahead of what it
  * computes, from before the launch before has ended on: what is in the cache was there before the step,
  * all but the row's own key and value, which are put into their slot later.
@@ -311,7 +312,7 @@ template <int G, int TYPE> DEVICE void walk(const struct lode_cuda_walk_args &ar
     uint8_t *slots = own + 4 * larger + WARPS * PAGE * G * 4 + (size_t)warp * SLOTS * args.slot_size;
     let_next_come();
     const struct seen w = seen_by(a, row, head);
-    const uint32_t every = gridDim.z * WARPS, mine = blockIdx.z * WARPS + warp;
+    const uint32_t every = gridDim.z * WARPS, mine = warp * gridDim.z + blockIdx.z;
     struct ring<TYPE> r = {a, w, slots, args.slot_size, lane, 0, 0, mine, 0, every, NULL, NULL, NULL};
     if (mine < w.n_pages)
         r.base = page_base(w, mine);
