@@ -62,6 +62,30 @@ static struct lode_node *build_expert_halves(struct oc *t) {
     return lode_g_experts_out(t->g, h, r, oc_matrix(t, t->type, 192, 256, EXPERTS), false);
 }
 
+/* A router with its norm, before experts that read what the norm gives, or for the choice alone. */
+static struct lode_node *build_router(struct oc *t) {
+    static const struct { enum lode_dtype type; uint32_t d, n, used; enum lode_gating gating; bool norm; } kinds[] = {
+        {LODE_F32, 2048, 128, 8, LODE_GATE_SOFTMAX, true}, {LODE_F16, 1536, 256, 6, LODE_GATE_SIGMOID, true},
+        {LODE_BF16, 768, 64, 4, LODE_GATE_SOFTMAX_TOP, false}, {LODE_F32, 512, 16, 3, LODE_GATE_SOFTMAX, true},
+        {LODE_F32, 2880, 32, 4, LODE_GATE_SOFTMAX_TOP, true}, {LODE_F32, 256, 8, 2, LODE_GATE_SPARSEMIXER, false},
+        {LODE_F32, 4096, 160, 10, LODE_GATE_SOFTMAX, true}};
+    const uint32_t d = kinds[t->variant].d, n = kinds[t->variant].n;
+    const enum lode_gating gating = kinds[t->variant].gating;
+    const bool groups = gating == LODE_GATE_SIGMOID;
+    const union lode_op_params p = {.route = {.n_used = kinds[t->variant].used, .gating = gating, .normalise = t->variant < 4,
+                                              .scale = 1, .n_groups = groups ? 8 : 0, .n_groups_used = groups ? 4 : 0}};
+    struct lode_node *x = oc_input(t, d);
+    struct lode_node *h = kinds[t->variant].norm ? lode_g_rms_norm(t->g, x, oc_vector(t, d), 1e-6f, 0) : x;
+    const struct lode_operand *w = oc_matrix(t, kinds[t->variant].type, n, d, 1);
+    struct lode_node *logits = lode_g_linear(t->g, h, w, t->variant == 4 ? oc_vector(t, n) : NULL);
+    struct lode_node *r = lode_g_route(t->g, logits, groups ? oc_vector(t, n) : NULL, &p);
+    if (n != 16)
+        return r;
+    const struct lode_operand *experts[LODE_MAX_WEIGHTS] = {oc_matrix(t, LODE_Q4_K, 256, d, n), oc_matrix(t, LODE_Q4_K, 256, d, n),
+                                                            oc_matrix(t, LODE_Q6_K, d, 256, n)};
+    return lode_g_add(t->g, x, lode_g_experts(t->g, h, r, experts, LODE_GLU_SILU, false), 1);
+}
+
 /* As models have them: more rows than multiprocessors, of any number of blocks, in types that differ, and a residual.  What
  * a step of one row takes has kernels of its own where all are Q4_K, Q5_K or Q6_K. */
 static struct lode_node *build_chosen_experts(struct oc *t) {
@@ -256,6 +280,7 @@ const struct oc_case oc_cases[] = {
     {"embed", 0, false, build_embed, OC_NO_BOUND},
     {"feed_forward", 0, true, build_feed_forward, OC_NO_BOUND},
     {"experts", 0, false, build_experts, OC_NO_BOUND},
+    {"router", 7, false, build_router, OC_NO_BOUND},
     {"chosen_experts", 7, false, build_chosen_experts, OC_NO_BOUND},
     {"expert_halves", 0, false, build_expert_halves, OC_NO_BOUND},
     {"heads", 0, false, build_heads, OC_NO_BOUND},

@@ -34,7 +34,7 @@
     X(best, few_of_slices) X(best, few_of_rows) \
     X(best, draw_of_rows) X(best, draw_slices) X(best, draw_largest)
 #define LODE_CUDA_MODULE_LIST(X) \
-    X(rows) X(positions) X(experts) X(chosen) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) X(gemv_stream) \
+    X(rows) X(positions) X(experts) X(chosen) X(router) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) X(gemv_stream) \
     X(gemv_stream_k) X(few) X(attention) X(attention_tile) X(attention_large) X(decode) X(decode_walk) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
     X(wide_glu) X(wide_fast) X(few_fast) X(wide_gated) X(attention_fast) X(decode_fast)
 
@@ -59,6 +59,7 @@ struct lode_cuda_kernels {
     void *spread_floats_32[2], *spread_floats_256[2];
     void *gemv[LODE_DTYPE_COUNT];   /* of floats */
     void *stream[LODE_DTYPE_COUNT]; /* NULL: on none but Hopper */
+    void *router[LODE_DTYPE_COUNT]; /* of floats; NULL: on none but Hopper */
     void *moe[LODE_DTYPE_COUNT];
     void *embed[LODE_DTYPE_COUNT];
     struct lode_cuda_fast_kernels {

@@ -396,6 +396,10 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream, "stream", #suffix, c->shared_max - LODE_CUDA_OWN_SHARED, &c->kernels.stream[LODE_##type], err));
     LODE_CUDA_FLOAT_LIST(STREAM) STREAM(q8_0, Q8_0)
 #undef STREAM
+#define ROUTER(suffix, type) \
+    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_router, "router", #suffix, c->shared_max - LODE_CUDA_OWN_SHARED, &c->kernels.router[LODE_##type], err));
+    LODE_CUDA_FLOAT_LIST(ROUTER)
+#undef ROUTER
     void **const k = &c->kernels.stream[LODE_Q4_K]; /* one kernel for three types, which files mix */
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream_k, "stream", "k", c->shared_max - LODE_CUDA_OWN_SHARED, k, err));
     c->kernels.stream[LODE_Q5_K] = c->kernels.stream[LODE_Q6_K] = *k;

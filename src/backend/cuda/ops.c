@@ -422,10 +422,10 @@ static int run_attention(const struct op *o) {
                                 &a);
 }
 
-static int run_route(const struct op *o) {
+struct lode_cuda_route_args lode_cuda_route_args(const struct op *o) {
     const struct lode_part *p = &o->in->parts[0];
     const union lode_op_params *q = &o->in->p;
-    const struct lode_cuda_route_args a = {.x = lode_cuda_mat(&o->in->in[0]),
+    return (struct lode_cuda_route_args){.x = lode_cuda_mat(&o->in->in[0]),
                                            .y = lode_cuda_mat(&p->out),
                                            .bias = lode_cuda_weight(o, p->w),
                                            .n = o->in->in[0].width,
@@ -435,6 +435,9 @@ static int run_route(const struct op *o) {
                                            .n_groups = q->route.n_groups,
                                            .n_groups_used = q->route.n_groups_used,
                                            .scale = q->route.scale};
+}
+static int run_route(const struct op *o) {
+    const struct lode_cuda_route_args a = lode_cuda_route_args(o);
     return lode_cuda_run_kernel(o, kernels(o)->route, o->n, 1, 1, 256, 0, &a);
 }
 

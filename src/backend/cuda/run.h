@@ -133,6 +133,9 @@ uint32_t lode_cuda_many_depth(const struct lode_operand *w);
 uint32_t lode_cuda_streams(const struct op *o, const struct lode_part *parts, const struct lode_cuda_gemv_args *a);
 int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a);
 
+/* ops.c: what a ROUTE instruction is launched with. */
+struct lode_cuda_route_args lode_cuda_route_args(const struct op *o);
+
 /* experts.c: an EXPERTS instruction whose weights are all here. */
 int lode_cuda_run_experts(const struct op *o);
 /* Its parts, for those that are computed wherever they lie (aside.c): pairs of a row and an expert, a row's
