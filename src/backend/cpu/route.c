@@ -4,6 +4,7 @@
  * the sum over them has one order.
  */
 #include "backend/cpu/cpu.h"
+#include "backend/route_groups.h"
 #include "backend/sparse_mix.h"
 
 #include "kern/expf.h"
@@ -14,32 +15,6 @@ struct route_job {
     const struct lode_cpu *cpu;
     const struct lode_instr *in;
 };
-
-/* Experts outside the best groups get no chance.  A group is as good as its best expert, or as its
- * two best together where the scores carry a bias (DeepSeek-V3). */
-static void drop_groups(float *choice, uint32_t n, const union lode_op_params *p, bool two) {
-    const uint32_t groups = p->route.n_groups, size = n / groups;
-    float score[64];
-    for (uint32_t g = 0; g < groups; g++) {
-        float best = -INFINITY, second = -INFINITY;
-        for (uint32_t i = g * size; i < (g + 1) * size; i++) {
-            if (choice[i] > best) {
-                second = best;
-                best = choice[i];
-            } else if (choice[i] > second) {
-                second = choice[i];
-            }
-        }
-        score[g] = two ? best + second : best;
-    }
-    for (uint32_t g = 0; g < groups; g++) {
-        uint32_t better = 0;
-        for (uint32_t h = 0; h < groups; h++)
-            better += score[h] > score[g] || (score[h] == score[g] && h < g);
-        for (uint32_t i = g * size; better >= p->route.n_groups_used && i < (g + 1) * size; i++)
-            choice[i] = -INFINITY;
-    }
-}
 
 /* The n_used largest, ties to the smaller id, in ascending order of id. */
 static void choose(const float *choice, uint32_t n, uint32_t n_used, uint32_t *ids) {
@@ -79,7 +54,7 @@ static void route_row(const struct route_job *j, const float *logits, const floa
     for (uint32_t i = 0; i < n; i++)
         choice[i] = bias ? scores[i] + bias[i] : scores[i];
     if (p->route.n_groups > 1)
-        drop_groups(choice, n, p, bias != NULL);
+        lode_drop_groups(choice, n, p->route.n_groups, p->route.n_groups_used, bias != NULL);
     choose(choice, n, n_used, ids);
     float w[LODE_MAX_USED], sum = 0;
     for (uint32_t k = 0; k < n_used; k++)

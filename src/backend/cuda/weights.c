@@ -1,5 +1,6 @@
 /* weights.c - what the device can run, and what weights take there (upload.c brings them). */
 #include "backend/cuda/cuda.h"
+#include "backend/route_groups.h"
 
 /* One that is added to the list and not here is named, and the CPU takes the model. */
 static const bool has_op[LODE_OP_COUNT] = {
@@ -52,7 +53,7 @@ int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool f
         return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
                          "a norm of %u numbers is too wide for '%s'", n->p.rms_norm.group, c->name);
     if (n->op == LODE_OP_ROUTE && (n->in[0]->width > 1024 || n->p.route.n_used > 64 ||
-                                   n->p.route.n_groups > 64))
+                                   n->p.route.n_groups > LODE_ROUTE_GROUPS))
         return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
                          "%u experts are more than the CUDA kernel takes (1024)", n->in[0]->width);
     return 0;

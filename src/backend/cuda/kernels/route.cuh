@@ -6,6 +6,7 @@
 
 #pragma push_macro("inline")
 #define inline __device__ __forceinline__
+#include "backend/route_groups.h"
 #include "backend/sparse_mix.h"
 #pragma pop_macro("inline")
 
@@ -53,30 +54,6 @@ DEVICE void softmax_block(float *e, const float *s, uint32_t n, float *sum) {
             *sum = total;
     }
     __syncthreads();
-}
-
-DEVICE void drop_groups(float *choice, const struct lode_cuda_route_args &a) {
-    const uint32_t size = a.n / a.n_groups;
-    float score[64];
-    for (uint32_t g = 0; g < a.n_groups; g++) {
-        float best = -INFINITY, second = -INFINITY;
-        for (uint32_t i = g * size; i < (g + 1) * size; i++) {
-            if (choice[i] > best) {
-                second = best;
-                best = choice[i];
-            } else if (choice[i] > second) {
-                second = choice[i];
-            }
-        }
-        score[g] = a.bias ? best + second : best;
-    }
-    for (uint32_t g = 0; g < a.n_groups; g++) {
-        uint32_t better = 0;
-        for (uint32_t h = 0; h < a.n_groups; h++)
-            better += score[h] > score[g] || (score[h] == score[g] && h < g);
-        for (uint32_t i = g * size; better >= a.n_groups_used && i < (g + 1) * size; i++)
-            choice[i] = -INFINITY;
-    }
 }
 
 /* How many experts from number `from` to before `to`, by fours, are chosen before expert i: larger ones, and equal ones of a
@@ -141,7 +118,7 @@ DEVICE void route_row(const struct lode_cuda_route_args &a, const float *logits,
         choice[a.n + threadIdx.x] = -INFINITY;
     __syncthreads();
     if (a.n_groups > 1 && threadIdx.x == 0)
-        drop_groups(choice, a);
+        lode_drop_groups(choice, a.n, a.n_groups, a.n_groups_used, bias != NULL);
     __syncthreads();
     find_chosen<THREADS>(chosen, choice, a.n, a.n_used);
     __syncthreads();
