@@ -71,6 +71,14 @@ bool lode_cpu_is_intel(void) {
     return __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx && c == signature_INTEL_ecx &&
            d == signature_INTEL_edx;
 }
+
+/* Family 19h, which Zen 3 has too, without AVX-512 (leaf 1: base family in bits 8 to 11, what is added to 15 in 20 to 27). */
+bool lode_cpu_is_zen4(void) {
+    uint32_t a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
+           d == signature_AMD_edx && __get_cpuid(1, &a, &b, &c, &d) &&
+           (a >> 8 & 15) + (a >> 20 & 255) == 0x19 && lode_cpu_has(LODE_CPU_avx512f);
+}
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 
@@ -88,6 +96,7 @@ static void probe(void) { found |= bit_if(false, LODE_CPU_avx); }
 
 #if !defined(__x86_64__)
 bool lode_cpu_is_intel(void) { return false; }
+bool lode_cpu_is_zen4(void) { return false; }
 #endif
 
 uint64_t lode_cpu_features(void) {

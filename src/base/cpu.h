@@ -27,6 +27,7 @@ uint64_t lode_cpu_features(void);
 const char *lode_cpu_feature_name(enum lode_cpu_feature f);
 /* Whether its cores are Intel's, which want some kernels otherwise than AMD's (kern/kern.h). */
 bool lode_cpu_is_intel(void);
+bool lode_cpu_is_zen4(void); /* AMD's, with AVX-512 */
 static inline bool lode_cpu_has(enum lode_cpu_feature f) { return lode_cpu_features() >> f & 1; }
 
 #endif

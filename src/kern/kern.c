@@ -53,6 +53,7 @@ bool lode_isa_usable(enum lode_isa isa) {
                lode_cpu_has(LODE_CPU_avx512bw) && lode_cpu_has(LODE_CPU_avx512vl) &&
                lode_cpu_has(LODE_CPU_avx512dq);
     case LODE_ISA_avx512vnni:
+    case LODE_ISA_avx512zen4:
     case LODE_ISA_avx512intel:
         return lode_isa_usable(LODE_ISA_avx512) && lode_cpu_has(LODE_CPU_avx512_vnni);
     case LODE_ISA_amx:
@@ -68,10 +69,15 @@ bool lode_isa_usable(enum lode_isa isa) {
     }
 }
 
+/* Every machine with their instructions can run these; only some want to. */
+static bool is_wanted(int isa) {
+    return (isa != LODE_ISA_avx512intel || lode_cpu_is_intel()) && (isa != LODE_ISA_avx512zen4 || lode_cpu_is_zen4());
+}
+
 enum lode_isa lode_isa_best(void) {
     int best = LODE_ISA_scalar;
     for (int i = 0; i < LODE_ISA_COUNT; i++)
-        if (lode_isa_usable((enum lode_isa)i) && (i != LODE_ISA_avx512intel || lode_cpu_is_intel()))
+        if (lode_isa_usable((enum lode_isa)i) && is_wanted(i))
             best = i;
     return (enum lode_isa)best;
 }
@@ -89,12 +95,14 @@ static void lay_scalar(struct lode_kern *t) {
 #define SET_avxvnni(name) t->name = name##_avxvnni;
 #define SET_avx512(name) t->name = name##_avx512;
 #define SET_avx512vnni(name) t->name = name##_avx512vnni;
+#define SET_avx512zen4(name) t->name = name##_avx512zen4;
 #define SET_avx512intel(name) t->name = name##_avx512intel;
 #define SET_amx(name) t->name = name##_amx;
 #define SET_neon(name) t->name = name##_neon;
 #define DEQUANT_avx2(s, type) t->dequant[LODE_##type] = dequant_##s##_avx2;
 #define DEQUANT_avx512(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512;
 #define DEQUANT_avx512vnni(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512vnni;
+#define DEQUANT_avx512zen4(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512zen4;
 #define DEQUANT_avx512intel(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512intel;
 #define DEQUANT_neon(s, type) t->dequant[LODE_##type] = dequant_##s##_neon;
 
@@ -111,6 +119,7 @@ LAY(avx2)
 LAY(avxvnni)
 LAY(avx512)
 LAY(avx512vnni)
+LAY(avx512zen4)
 LAY(avx512intel)
 LAY(amx)
 #endif
@@ -133,6 +142,10 @@ void lode_kern_table(struct lode_kern *t, enum lode_isa isa) {
         lay_avx512(t);
     if (isa >= LODE_ISA_avx512vnni && isa <= LODE_ISA_amx)
         lay_avx512vnni(t);
+    if (isa == LODE_ISA_avx512zen4) {
+        lay_avx512zen4(t);
+        LODE_FLOAT_KV(SET_avx512intel)
+    }
     if (isa >= LODE_ISA_avx512intel && isa <= LODE_ISA_amx)
         lay_avx512intel(t);
     if (isa == LODE_ISA_amx)

@@ -251,13 +251,16 @@ struct lode_kern {
 };
 
 /* Instruction sets, weakest first; each includes those before it on its architecture, but for
- * avxvnni, which is what processors without AVX-512 have in its place. */
+ * avxvnni, which is what processors without AVX-512 have in its place, and avx512zen4. */
 #define LODE_ISA_LIST(X)                                                                           \
     X(scalar)                                                                                      \
     X(avx2)       /* AVX2, FMA, F16C */                                                            \
     X(avxvnni)    /* and AVX-VNNI, without AVX-512 */                                              \
     X(avx512)     /* AVX2 and AVX-512 F, BW, VL, DQ */                                             \
     X(avx512vnni) /* and VNNI */                                                                   \
+    X(avx512zen4) /* the same instructions as AMD's Zen 4 wants them: one column and keys and      \
+                     values as below, more columns by tiles asked for into the second level        \
+                     (bench/notes/kern-zen4.md) */                                                 \
     X(avx512intel) /* the same instructions as Intel's cores want them: weights are read in the    \
                       order in which they lie, for one column, and widened once for many, as all   \
                       vector instructions share two pipes there; keys and values by kv_few.h       \

@@ -8,7 +8,8 @@
  *   v_mul_pairs(a, b)       int16, sums of 2 products of neighbouring bytes, a unsigned, at most 127, b signed
  *   v_low_halves(low, high) the low halves of their lanes, in pairs
  *
- * and where LANES is 16 what make_start takes besides; V_PARTS where it pays (see chain). */
+ * and where LANES is 16 what make_start takes besides; V_PARTS where it pays (see chain), V_SCALES_FIRST where that
+ * pays. */
 
 /* ---- blocks of 256 ---- */
 
@@ -29,6 +30,16 @@ INLINE size_t chain(struct shape s) {
     return n == group ? n : 0;
 #endif
 }
+/* Whether the sums of two groups of 16 meet their scales before the multiplier that the column has for both: as many
+ * multiplications as the other way round, and no shifts. */
+INLINE bool scales_first(struct shape s) {
+#ifdef V_SCALES_FIRST
+    return s.groups == 16 && !chain(s);
+#else
+    (void)s;
+    return false;
+#endif
+}
 /* The bias: the type's own; or, of types of which minima are taken, one that is given back for all of a block. */
 INLINE bool gives_back(struct shape s) { return s.minima && s.groups == 8 && chain(s); }
 INLINE int centre(struct shape s) { return gives_back(s) ? (s.top + 1) / 2 : s.bias; }
@@ -45,7 +56,7 @@ struct side {
             int16_t sums[8]; /* their sums times m, if all fit */
             int32_t fit;
         };
-        uint32_t m[8]; /* of groups of 16: for two neighbours, in both halves */
+        uint32_t m[8]; /* of groups of 16: for two neighbours, in both halves or (scales_first) as it is */
     };
 };
 
@@ -145,7 +156,7 @@ INLINE void make_sides(struct sides *sides, struct shape s, const uint8_t *x, si
             if (centre(s))
                 make_start(side, s, a->q);
             for (int g = 0; g < 8 && s.groups == 16; g++)
-                side->m[g] = 0x10001u * a->m[g];
+                side->m[g] = (scales_first(s) ? 1 : 0x10001u) * a->m[g];
             if (s.minima && s.groups == 8)
                 side->fit = sums_of_32(side->sums, a);
         }
@@ -255,6 +266,11 @@ INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], si
             for (int t = 0; t < V_TILES; t++) {
                 const V low = part[0][j][t], high = part[1][j][t];
                 const V m = s.groups == 8 ? v_bcast4(&a[j]->m[p / 2 * 4]) : v_bcast4(&side[j].m[p]);
+                if (scales_first(s)) {
+                    const V *sc = block[t].head.sc;
+                    isum[j][t] += (low * sc[pair_first(s, p)] + high * sc[pair_second(s, p)]) * m;
+                    continue;
+                }
                 const V scale = v_mul_pairs(m, block[t].sc[p]);
                 if (chain(s))
                     isum[j][t] = v_dot2(isum[j][t], v_low_halves(low, high), scale);
@@ -277,7 +293,7 @@ INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
         struct block256 block[V_TILES];
         UNROLL_CLANG
         for (int t = 0; t < V_TILES; t++) {
-            prefetch(r[t].p[0] + next + LANES * b * size, LANES * size);
+            prefetch_next(r[t].p[0] + next + LANES * b * size, LANES * size, next);
             read_head(&block[t].head, &r[t], b * size);
             pair_scales(s, &block[t]);
             UNROLL
@@ -357,7 +373,7 @@ INLINE void many32(F sums[V_TILES][CHUNK], TYPE_32, MANY_ARGS) {
         struct run32 run[V_TILES];
         UNROLL_CLANG
         for (int t = 0; t < V_TILES; t++) {
-            prefetch(r[t].p[0] + next + LANES * b * size, LANES * size * (size_t)n_run);
+            prefetch_next(r[t].p[0] + next + LANES * b * size, LANES * size * (size_t)n_run, next);
             for (int c = 0; c < n_run; c++)
                 unpack(run[t].w[c], &run[t].d[c], &run[t].m[c], &r[t], (b + (size_t)c) * size);
         }
