@@ -2,8 +2,7 @@
  * of k in ascending order, and the lanes are joined as a tree. */
 #include "kern/fast.h"
 
-#include <immintrin.h>
-#include <string.h>
+#include "kern/v16_avx512.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -29,20 +28,21 @@ INLINE __m512bh step_f16(const char *p, size_t n) {
                                _mm512_cvtph_ps(_mm512_castsi512_si256(h)));
 }
 
-INLINE float join(__m512 v) {
-    const __m256 s8 = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-    const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
-    const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
-    return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
-}
+/* Where a tile's results go, and its lanes, BLOCK_COLUMNS apart, which wait between blocks of k. */
+struct out {
+    float *y;
+    size_t ldy;
+    __m512 *sums; /* neither read by the first block nor written by the last */
+    bool first, last;
+};
 
-/* sums += < w row r, x row c > over n numbers; R, C constant. */
-INLINE void tile(__m512 *sums, size_t R, size_t C, step *read, const char *w, size_t w_stride,
+/* < w row r, x row c > over n more numbers; R, C constant. */
+INLINE void tile(const struct out *o, size_t R, size_t C, step *read, const char *w, size_t w_stride,
                  const char *x, size_t x_stride, size_t n, bool ahead) {
     __m512 acc[AHEAD][TILE_COLUMNS];
     for (size_t r = 0; r < R; r++)
         for (size_t c = 0; c < C; c++)
-            acc[r][c] = sums[r * BLOCK_COLUMNS + c];
+            acc[r][c] = o->first ? _mm512_setzero_ps() : o->sums[r * BLOCK_COLUMNS + c];
     for (size_t l = 0; l < n; l += 32) {
         __m512bh row[AHEAD];
         for (size_t r = 0; r < R; r++)
@@ -57,45 +57,53 @@ INLINE void tile(__m512 *sums, size_t R, size_t C, step *read, const char *w, si
                 acc[r][c] = _mm512_dpbf16_ps(acc[r][c], row[r], (__m512bh)column);
         }
     }
-    for (size_t r = 0; r < R; r++)
-        for (size_t c = 0; c < C; c++)
-            sums[r * BLOCK_COLUMNS + c] = acc[r][c];
+    if (!o->last) {
+        for (size_t r = 0; r < R; r++)
+            for (size_t c = 0; c < C; c++)
+                o->sums[r * BLOCK_COLUMNS + c] = acc[r][c];
+        return;
+    }
+    for (size_t c = 0; c < C; c++) {
+        float *y = o->y + c * o->ldy;
+        size_t r = 0;
+        for (; r + 4 <= R; r += 4)
+            v16_join_4(y + r, acc[r][c], acc[r + 1][c], acc[r + 2][c], acc[r + 3][c]);
+        for (; r < R; r++)
+            y[r] = vf_join((VF){{acc[r][c]}});
+    }
 }
 
 /* One column: rows are read from end to end. */
 INLINE void one(float *y, step *read, const char *w, size_t w_stride, size_t n_w, const char *x,
                 size_t k) {
     for (size_t i = 0; i < n_w; i += AHEAD) {
-        __m512 sums[AHEAD * BLOCK_COLUMNS];
         const size_t n = n_w - i < AHEAD ? n_w - i : AHEAD;
-        for (size_t r = 0; r < n; r++)
-            sums[r * BLOCK_COLUMNS] = _mm512_setzero_ps();
+        struct out o = {.y = y + i, .first = true, .last = true};
         if (n == AHEAD)
-            tile(sums, AHEAD, 1, read, w + i * w_stride, w_stride, x, 0, k, true);
-        for (size_t r = 0; r < n && n < AHEAD; r++)
-            tile(sums + r * BLOCK_COLUMNS, 1, 1, read, w + (i + r) * w_stride, w_stride, x, 0, k,
-                 false);
-        for (size_t r = 0; r < n; r++)
-            y[i + r] = join(sums[r * BLOCK_COLUMNS]);
+            tile(&o, AHEAD, 1, read, w + i * w_stride, w_stride, x, 0, k, true);
+        for (size_t r = 0; r < n && n < AHEAD; r++, o.y++)
+            tile(&o, 1, 1, read, w + (i + r) * w_stride, w_stride, x, 0, k, false);
     }
 }
 
 /* n_w <= BLOCK_ROWS rows of `n` numbers against n_x <= BLOCK_COLUMNS columns. */
-INLINE void block(__m512 *sums, step *read, const char *w, size_t w_stride, size_t n_w,
+INLINE void block(struct out o, step *read, const char *w, size_t w_stride, size_t n_w,
                   const char *x, size_t x_stride, size_t n_x, size_t n) {
     for (size_t c = 0; c < n_x; c += TILE_COLUMNS)
         for (size_t r = 0; r < n_w; r += TILE_ROWS) {
-            __m512 *s = sums + r * BLOCK_COLUMNS + c;
+            struct out t = {o.y + c * o.ldy + r, o.ldy, o.sums + r * BLOCK_COLUMNS + c, o.first, o.last};
             const char *row = w + r * w_stride, *column = x + c * x_stride;
             if (n_w - r >= TILE_ROWS && n_x - c >= TILE_COLUMNS) {
-                tile(s, TILE_ROWS, TILE_COLUMNS, read, row, w_stride, column, x_stride, n, false);
+                tile(&t, TILE_ROWS, TILE_COLUMNS, read, row, w_stride, column, x_stride, n, false);
                 continue;
             }
             const size_t columns = n_x - c < TILE_COLUMNS ? n_x - c : TILE_COLUMNS;
             for (size_t j = 0; j < columns; j++)
-                for (size_t i = 0; i < TILE_ROWS && i < n_w - r; i++)
-                    tile(s + i * BLOCK_COLUMNS + j, 1, 1, read, row + i * w_stride, w_stride,
-                         column + j * x_stride, x_stride, n, false);
+                for (size_t i = 0; i < TILE_ROWS && i < n_w - r; i++) {
+                    t.y = o.y + (c + j) * o.ldy + r + i;
+                    t.sums = o.sums + (r + i) * BLOCK_COLUMNS + c + j;
+                    tile(&t, 1, 1, read, row + i * w_stride, w_stride, column + j * x_stride, x_stride, n, false);
+                }
         }
 }
 
@@ -111,20 +119,17 @@ INLINE void product(step *read, float *y, size_t ldy, const char *w, size_t w_st
         for (size_t j = 0; j < n_x; j += BLOCK_COLUMNS) {
             __m512 sums[BLOCK_ROWS * BLOCK_COLUMNS];
             const size_t rows = least(n_w - i, BLOCK_ROWS), columns = least(n_x - j, BLOCK_COLUMNS);
-            memset(sums, 0, sizeof sums);
-            for (size_t l = 0; l < k; l += BLOCK_K) {
+            for (size_t l = 0; l < k || l == 0; l += BLOCK_K) { /* once if k is 0 */
                 const size_t n = least(k - l, BLOCK_K);
+                const struct out o = {y + j * ldy + i, ldy, sums, l == 0, l + n == k};
                 const char *from = w + i * w_stride + 2 * l, *column = x + j * x_stride + 2 * l;
                 __m512i wide[BLOCK_ROWS][BLOCK_K / 32 + 1]; /* rows in different sets of the cache */
                 for (size_t r = 0; r < rows; r++)
                     for (size_t b = 0; b < n; b += 32)
                         wide[r][b / 32] = (__m512i)read(from + r * w_stride + 2 * b, n - b);
-                block(sums, step_bf16, (const char *)wide, sizeof wide[0], rows, column, x_stride,
+                block(o, step_bf16, (const char *)wide, sizeof wide[0], rows, column, x_stride,
                       columns, (n + 31) & ~(size_t)31);
             }
-            for (size_t c = 0; c < columns; c++)
-                for (size_t r = 0; r < rows; r++)
-                    y[(j + c) * ldy + i + r] = join(sums[r * BLOCK_COLUMNS + c]);
         }
 }
 

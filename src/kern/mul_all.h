@@ -85,9 +85,14 @@ static void mul_many(const struct product *p, float *y, size_t ldy, const uint8_
                 for (size_t j = 0; from > 0 && j < n_x; j++)
                     memcpy(&sums[t][j], y + j * ldy + first, (size_t)n_rows * sizeof(float));
             }
+#ifdef V_ASK_SUMS
+            for (size_t j = 0; j < n_x; j++)
+                for (size_t t = 0; t < V_TILES; t++)
+                    __builtin_prefetch(y + j * ldy + i + t * LANES, 1, 2);
+#endif
             p->many(sums, r, V_TILES * LANES * w_stride, x + from * size, x_stride, n_x, &sides, from, to);
-            for (size_t t = 0; t < V_TILES && i + t * LANES < n_w; t++)
-                for (size_t j = 0; j < n_x; j++)
+            for (size_t j = 0; j < n_x; j++)
+                for (size_t t = 0; t < V_TILES && i + t * LANES < n_w; t++)
                     f_store(y + j * ldy + i + t * LANES, rows_left(n_w, i + t * LANES), sums[t][j]);
         }
         from = to;

@@ -13,6 +13,7 @@
 #define KERN(name) name##_tiles
 #define V_NEAR_TILE 12288
 #define V_SCALES_FIRST
+#define V_ASK_SUMS
 #include "kern/mul_tile.h"
 
 #define ROWS(name) name##_avx512zen4
