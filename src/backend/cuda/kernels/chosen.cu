@@ -51,11 +51,9 @@ DEVICE void put_half(const uint8_t *row, const uint8_t *x, uint32_t nb, uint32_t
         v = TYPE == LODE_Q5_K ? q5_k_half(o, head, after + b * 32) : q4_k_half(o, head);
         d = head.x;
     }
-    /* The first half's thread ends with both halves' sum, the second's with their minimum. */
-    const int total = (h ? v.min : v.sum) + __shfl_xor_sync(0xffffffffu, h ? v.sum : v.min, 1);
-    const float scale = f16_f32((uint16_t)(h ? d >> 16 : d)) * *(const float *)(o.x + 128);
+    const struct half_pair pair = half_pair_of(o, v, d);
     if (here)
-        *(float2 *)(pairs + b * 16 + h * 8) = make_float2(h ? -scale : scale, (float)total);
+        pair.put(pairs + b * 16, h);
 }
 
 /* Halves of some rows that lie side by side, by a warp: f(row, half, whether it is there); what is not there is a half
@@ -173,7 +171,8 @@ DEVICE struct route_of read_route(const struct lode_cuda_gemv_args &a) {
 
 /* ---- gate and up ---- */
 
-/* x, rounded: a warp a block.  then(): when the first are asked for. */
+/* x, rounded: a warp a block.  then(): when the first are asked for.  make_x (stream_x.cuh) in fewer instructions, as no norm
+ * comes before. */
 template <class F> DEVICE void make_rounded(const struct lode_cuda_gemv_args &a, uint8_t *x, F then) {
     const uint32_t warp = threadIdx.x / 32, nb = a.cols / 256;
     const bool as_is = a.input == LODE_GEMV_AS_IS;
@@ -198,7 +197,7 @@ template <class F> DEVICE void make_rounded(const struct lode_cuda_gemv_args &a,
 template <int TYPE> DEVICE void gate_and_up(const struct lode_cuda_chosen_args &s) {
     const struct lode_cuda_gemv_args &a = s.a;
     const uint32_t nb = a.cols / 256, lane = threadIdx.x % 32, per = a.parts[0].rows / s.each;
-    const uint32_t pitch = LODE_CHOSEN_PAIRS(a.cols), stride = a.parts[0].w_stride;
+    const uint32_t pitch = LODE_STREAM_K_PAIRS(a.cols), stride = a.parts[0].w_stride;
     uint8_t *x = (uint8_t *)row_mem;
     struct walk w = begin_walk(s);
     struct halves_of halves;
@@ -256,7 +255,7 @@ template <int TYPE> DEVICE void down(const struct lode_cuda_chosen_args &s) {
     const struct lode_cuda_gemv_args &a = s.a;
     const struct lode_cuda_gemv_part &part = a.parts[0];
     const uint32_t nb = a.cols / 256, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t pitch = LODE_CHOSEN_PAIRS(a.cols), x_size = LODE_CHOSEN_X(a.cols);
+    const uint32_t pitch = LODE_STREAM_K_PAIRS(a.cols), x_size = LODE_CHOSEN_X(a.cols);
     uint8_t *x = (uint8_t *)row_mem;
     struct walk w = begin_walk(s);
     struct halves_of halves;
@@ -307,10 +306,8 @@ template <int TYPE> DEVICE void down(const struct lode_cuda_chosen_args &s) {
             sum = fmaf(__shfl_sync(0xffffffffu, weight, k), __shfl_sync(0xffffffffu, v, k), sum);
         if (lane)
             return;
-        if (a.residual) {
-            const float r = row == w.first ? residual : at<const float>(a.residual)[row];
-            sum = a.scale == 1.0f ? r + sum : a.product_first ? fmaf(a.scale, r, sum) : fmaf(a.scale, sum, r);
-        }
+        if (a.residual)
+            sum = with_residual(a, sum, row == w.first ? residual : at<const float>(a.residual)[row]);
         at<float>(part.y)[row] = sum;
     };
     each_unit(w, s, a.n_used * pitch, ask, pairs, end);

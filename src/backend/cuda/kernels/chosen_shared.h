@@ -24,8 +24,6 @@ struct lode_cuda_router_args {
 
 /* Bytes of one rounded row of x: halves of blocks and their sums (stream_x.cuh). */
 #define LODE_CHOSEN_X(cols) ((cols) / 128 * (LODE_STREAM_K_HALF + 16))
-/* Bytes that a row's blocks leave for one thread to add, and some for the banks. */
-#define LODE_CHOSEN_PAIRS(cols) LODE_STREAM_K_PAIRS(cols)
 
 /* A unit is `each` rows of an expert's gate and the same of its up; or one row of all chosen experts' down.  Shared
  * memory: x, n_x rows of it; then what each warp has: slots for units, and pairs of `batch` of them. */

@@ -343,7 +343,7 @@ DEVICE void few_finish(const struct lode_cuda_few_args &f, uint32_t part, uint32
         v = glu_of(a.act, v, biased(1, value(1)));
     if (a.residual) {
         const float y = at<const float>(a.residual + x * f.residual_stride)[i];
-        v = a.scale == 1.0f ? y + v : a.product_first ? fmaf(a.scale, y, v) : fmaf(a.scale, v, y);
+        v = with_residual(a, v, y);
     }
     at<float>(a.parts[part].y + x * f.y_stride[part])[i] = v;
 }

@@ -340,7 +340,7 @@ DEVICE float residual_of(const struct lode_cuda_gemv_args &a, const struct tile 
 /* That row to where it goes; x: its residual. */
 DEVICE void end_row(const struct lode_cuda_gemv_args &a, const struct tile &t, uint32_t r, float v, float x) {
     if (a.residual)
-        v = a.scale == 1.0f ? x + v : a.product_first ? fmaf(a.scale, x, v) : fmaf(a.scale, v, x);
+        v = with_residual(a, v, x);
     t.y[r] = v;
 }
 

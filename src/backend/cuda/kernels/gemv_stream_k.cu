@@ -137,12 +137,10 @@ struct k_kind {
                 v = type == LODE_Q5_K ? q5_k_half(o, head, slot + AFTER_CODES + r * HIGH_5 + b * 32) : q4_k_half(o, head);
                 d = head.x;
             }
-            /* The first half's thread ends with both halves' sum, the second's with their minimum. */
-            const int total = (h ? v.min : v.sum) + __shfl_xor_sync(0xffffffffu, h ? v.sum : v.min, 1);
-            const float dx = *(const float *)(o.x + 128), scale = f16_f32((uint16_t)(h ? d >> 16 : d)) * dx;
+            const struct half_pair pair = half_pair_of(o, v, d);
             uint8_t *to = stage + (split == 1 ? other * STAGE + r * STAGE_PITCH : r * pairs + from / 256 * 16);
             if (from + block() * 256 < cols)
-                *(float2 *)(to + block() * 16 + h * 8) = make_float2(h ? -scale : scale, (float)total);
+                pair.put(to + block() * 16, h);
             other ^= 1;
             n = cols - from < 256 * PART ? (cols - from) / 256 : PART;
         }

@@ -58,6 +58,21 @@ DEVICE struct half_sums k_sums(const struct half_of &o, uint4 head, const int do
     return {v[0] + v[2] + ((v[1] + v[3]) >> shift), min};
 }
 
+/* What a half's thread leaves for the definition's sum over blocks: of the first half the codes' d and both halves' sum, of the
+ * second the minima's and both halves' minimum.  d: two halves.  By neighbouring threads, which have a block. */
+struct half_pair {
+    float scale;
+    int total;
+    DEVICE_MEMBER void put(uint8_t *block, uint32_t h) const {
+        *(float2 *)(block + h * 8) = make_float2(h ? -scale : scale, (float)total);
+    }
+};
+DEVICE struct half_pair half_pair_of(const struct half_of &o, const struct half_sums &v, uint32_t d) {
+    const int total = (o.h ? v.min : v.sum) + __shfl_xor_sync(0xffffffffu, o.h ? v.sum : v.min, 1);
+    const float dx = *(const float *)(o.x + 128);
+    return {f16_f32((uint16_t)(o.h ? d >> 16 : d)) * dx, total};
+}
+
 DEVICE struct half_sums q4_k_half(const struct half_of &o, uint4 head) {
     int dot[4] = {0, 0, 0, 0}; /* of odd groups 16 times: |v[1] + v[3]| < 2 (240 127 32) (63 16) < 2^31 */
 #pragma unroll

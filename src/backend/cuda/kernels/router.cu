@@ -13,15 +13,6 @@
 
 enum { ROUTER_THREADS = LODE_ROUTER_THREADS, BLOCKS = LODE_ROUTER_BLOCKS };
 
-/* To the same place of the first block's shared memory. */
-DEVICE void put_to_first(float *to, float v) {
-    asm volatile("{ .reg .u32 at;\n"
-                 "mapa.shared::cluster.u32 at, %0, 0;\n"
-                 "st.shared::cluster.f32 [at], %1; }" ::"r"(shared_address(to)),
-                 "f"(v)
-                 : "memory");
-}
-
 template <class T> DEVICE void router(const struct lode_cuda_router_args &s) {
     __shared__ float logits[LODE_ROUTER_EXPERTS];
     const struct lode_cuda_gemv_args &a = s.a;
@@ -49,7 +40,7 @@ template <class T> DEVICE void router(const struct lode_cuda_router_args &s) {
         if (threadIdx.x % 8 == 0 && row < each) {
             if (part.bias)
                 v += at<const float>(part.bias)[r];
-            put_to_first(logits + r, v);
+            put_at(logits + r, 0, v);
             at<float>(part.y)[r] = v;
         }
     }

@@ -204,6 +204,13 @@ DEVICE struct rounded round_a32(float4 x) {
     return r;
 }
 
+/* ---- residuals ---- */
+
+/* A product's result v with what is added to it; a says how: lode_cuda_gemv_args, lode_cuda_fast_end. */
+template <class A> DEVICE float with_residual(const A &a, float v, float r) {
+    return a.scale == 1.0f ? r + v : a.product_first ? fmaf(a.scale, r, v) : fmaf(a.scale, v, r);
+}
+
 /* ---- gated activations ---- */
 
 DEVICE float glu_of(uint32_t kind, float gate, float up) {

@@ -145,8 +145,7 @@ DEVICE void stream_units(struct stream_ring &ring, const struct lode_cuda_gemv_a
             if (k + 1 < a.per_unit)
                 continue;
             if (a.residual)
-                v = a.scale == 1.0f ? residual + v
-                    : a.product_first ? fmaf(a.scale, residual, v) : fmaf(a.scale, v, residual);
+                v = with_residual(a, v, residual);
             at<float>(a.output == LODE_GEMV_GLU ? a.parts[0].y : part.y)[rows.first + r] = v;
         }
     }

@@ -28,10 +28,6 @@ struct results_place { /* of a tile's first row of w and of x */
     uint32_t w_rows, x_rows; /* that there are */
 };
 
-DEVICE float with_residual(const struct lode_cuda_fast_end &end, float v, float r) {
-    return end.scale == 1.0f ? r + v : end.product_first ? fmaf(end.scale, r, v) : fmaf(end.scale, v, r);
-}
-
 /* A thread has row `row` of w by rows x and x + 1 of x.  Threads of neighbouring rows exchange one for the other, so that
  * each has two rows of w, from `row` on, by row x. */
 struct pair_place {
