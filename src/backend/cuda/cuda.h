@@ -24,9 +24,6 @@
     X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
     X(attention_tile, attention_tile) X(attention_large, attention_large) X(attention_large, attention_large_32) \
-    X(decode_walk, walk_f16_1) X(decode_walk, walk_f16_2) X(decode_walk, walk_f16_4) X(decode_walk, walk_f16_8) \
-    X(decode_walk, walk_bf16_1) X(decode_walk, walk_bf16_2) X(decode_walk, walk_bf16_4) X(decode_walk, walk_bf16_8) \
-    X(decode_walk, walk_q8_0_1) X(decode_walk, walk_q8_0_2) X(decode_walk, walk_q8_0_4) X(decode_walk, walk_q8_0_8) \
     X(decode_walk, decode_join)                                                                    \
     X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
     X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
@@ -37,6 +34,16 @@
     X(rows) X(positions) X(experts) X(chosen) X(router) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) X(gemv_stream) \
     X(gemv_stream_k) X(few) X(attention) X(attention_tile) X(attention_large) X(decode) X(decode_walk) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
     X(wide_glu) X(wide_fast) X(few_fast) X(wide_gated) X(attention_fast) X(decode_fast)
+
+/* decode_walk.cu, each for 1, 2, 4 and 8 query heads: what keys and values are in; 128: heads of so many numbers, whose rows
+ * follow one another. */
+#define LODE_CUDA_WALK_LIST(X) X(f16) X(bf16) X(q8_0) X(f16_128) X(bf16_128)
+enum lode_cuda_walk {
+#define WALK(name) LODE_CUDA_WALK_##name,
+    LODE_CUDA_WALK_LIST(WALK)
+#undef WALK
+        LODE_CUDA_WALKS
+};
 
 enum lode_cuda_module {
 #define MODULE(name) LODE_CUDA_MODULE_##name,
@@ -60,6 +67,7 @@ struct lode_cuda_kernels {
     void *gemv[LODE_DTYPE_COUNT];   /* of floats */
     void *stream[LODE_DTYPE_COUNT]; /* NULL: on none but Hopper */
     void *router[LODE_DTYPE_COUNT]; /* of floats; NULL: on none but Hopper */
+    void *walk[LODE_CUDA_WALKS][4];
     void *moe[LODE_DTYPE_COUNT];
     void *embed[LODE_DTYPE_COUNT];
     struct lode_cuda_fast_kernels {

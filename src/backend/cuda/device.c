@@ -305,6 +305,16 @@ static int find_fast(struct lode_cuda *c, enum lode_cuda_module m, const char *n
     return lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_CARVEOUT, 100), text, err);
 }
 
+static int find_walks(struct lode_cuda *c, const char *name, void *out[4], struct lode_error *err) {
+    for (int i = 0; i < 4; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s_%d", name, 1 << i);
+        LODE_TRY(find(c, LODE_CUDA_MODULE_decode_walk, text, &out[i], err));
+        LODE_TRY(allow_shared(c, out[i], err));
+    }
+    return 0;
+}
+
 static int find_fast_family(struct lode_cuda *c, struct lode_cuda_fast_kernels *k, const char *type,
                             struct lode_error *err) {
     const int most = c->shared_max - LODE_CUDA_OWN_SHARED;
@@ -411,6 +421,9 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_glu, "wide_glu_" #suffix, &c->kernels.wide_glu[LODE_##type], err));
     LODE_CUDA_GATED_LIST(GATED)
 #undef GATED
+#define WALK(name) LODE_TRY(find_walks(c, "walk_" #name, c->kernels.walk[LODE_CUDA_WALK_##name], err));
+    LODE_CUDA_WALK_LIST(WALK)
+#undef WALK
     LODE_TRY(find_attend(c, &c->kernels.attend[0], "f16", err));
     LODE_TRY(find_attend(c, &c->kernels.attend[1], "bf16", err));
     void *const large[] = {c->kernels.chosen_in_q4_k, c->kernels.chosen_in_q5_k, c->kernels.chosen_in_q6_k,
@@ -420,9 +433,6 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
                            c->kernels.gemv_only_q4_k, c->kernels.gemv_only_q5_k, c->kernels.attention_walk,
                            c->kernels.attention_page, c->kernels.attention_tile, c->kernels.attention_large,
                            c->kernels.attention_large_32, c->kernels.decode_1, c->kernels.decode_2, c->kernels.decode_4, c->kernels.decode_8,
-                           c->kernels.walk_f16_1, c->kernels.walk_f16_2, c->kernels.walk_f16_4, c->kernels.walk_f16_8,
-                           c->kernels.walk_bf16_1, c->kernels.walk_bf16_2, c->kernels.walk_bf16_4, c->kernels.walk_bf16_8,
-                           c->kernels.walk_q8_0_1, c->kernels.walk_q8_0_2, c->kernels.walk_q8_0_4, c->kernels.walk_q8_0_8,
                            c->kernels.few_x32,
                            c->kernels.few_x256, c->kernels.few_a32_1, c->kernels.few_a32_2, c->kernels.few_a32_4,
                            c->kernels.few_a256_1, c->kernels.few_a256_2, c->kernels.few_a256_4};

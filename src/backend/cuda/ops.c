@@ -241,7 +241,8 @@ static uint32_t walk_slot(enum lode_dtype type, uint32_t dim, bool keys) {
 
 /* kernels/decode_walk.cu: as many blocks as run at once, or one for each row and head: 1, or 0 where the shared
  * memory is too small for it. */
-static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, const struct lode_kv_layer *l) {
+static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, const struct lode_kv_layer *l,
+                    const struct lode_kv_view *v) {
     const struct lode_cuda *c = o->r->c;
     const struct lode_cuda_att_args *a = &d->att;
     const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
@@ -249,23 +250,22 @@ static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, c
     const uint32_t heads = 1u << i, x = a->n_kv_heads * ((group + heads - 1) / heads);
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
     const uint32_t of_k = walk_slot(l->type_k, a->head_dim, true), of_v = walk_slot(l->type_v, a->head_dim_v, false);
-    const struct lode_cuda_kernels *k = &c->kernels;
-    void *const kernel[3][4] = {{k->walk_f16_1, k->walk_f16_2, k->walk_f16_4, k->walk_f16_8},
-                                {k->walk_bf16_1, k->walk_bf16_2, k->walk_bf16_4, k->walk_bf16_8},
-                                {k->walk_q8_0_1, k->walk_q8_0_2, k->walk_q8_0_4, k->walk_q8_0_8}};
     if (l->type_k != l->type_v || a->head_dim_v > 128)
         return 0;
     const struct lode_cuda_walk_args args = {.decode = *d, .slot_size = of_k > of_v ? of_k : of_v};
     const uint32_t shared = (heads + 1) * 4 * a->head_dim + 4 * dim +
-                            LODE_WALK_WARPS * (LODE_KV_PAGE * heads * 4 + LODE_WALK_SLOTS * args.slot_size);
+                            LODE_WALK_WARPS * (LODE_KV_PAGE / 2 * heads * 4 + LODE_WALK_SLOTS * args.slot_size);
     if (shared > (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED)
         return 0;
     uint32_t at_once = ((uint32_t)c->shared_max + 1024) / (shared + 1024); /* a block takes 1 KB of its own */
     at_once = (at_once < LODE_WALK_BLOCKS ? at_once : LODE_WALK_BLOCKS) * (uint32_t)c->multiprocessors;
     uint32_t z = at_once / (x * rows);
     z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
-    const int type = l->type_k == LODE_F16 ? 0 : l->type_k == LODE_BF16 ? 1 : 2;
-    LODE_TRY(lode_cuda_run_kernel(o, kernel[type][i], x, rows, z, 32 * LODE_WALK_WARPS, shared, &args));
+    const bool of_128 = a->head_dim == 128 && a->head_dim_v == 128 && v->k_stride == 256 && v->v_stride == 256;
+    const enum lode_cuda_walk walk = l->type_k == LODE_F16    ? of_128 ? LODE_CUDA_WALK_f16_128 : LODE_CUDA_WALK_f16
+                                     : l->type_k == LODE_BF16 ? of_128 ? LODE_CUDA_WALK_bf16_128 : LODE_CUDA_WALK_bf16
+                                                              : LODE_CUDA_WALK_q8_0;
+    LODE_TRY(lode_cuda_run_kernel(o, c->kernels.walk[walk][i], x, rows, z, 32 * LODE_WALK_WARPS, shared, &args));
     return 1;
 }
 
@@ -307,7 +307,7 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     int fast, walked = 0;
     LODE_TRY(fast = lode_cuda_run_decode_fast(o, &d));
     if (!fast && !few)
-        LODE_TRY(walked = run_walk(o, &d, l));
+        LODE_TRY(walked = run_walk(o, &d, l, &v));
     if (!fast && !walked) {
         if (!can_few)
             return 0;

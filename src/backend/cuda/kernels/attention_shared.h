@@ -12,11 +12,11 @@ struct lode_cuda_page_args {
     uint32_t keys_here, pad;
 };
 
-/* decode_walk.cu: blocks of a multiprocessor, warps of a block, each with its ring of slots of so many rows of
- * keys or values. */
-enum { LODE_WALK_BLOCKS = 4, LODE_WALK_WARPS = 3, LODE_WALK_SLOTS = 2, LODE_WALK_ROWS = 32 };
+/* decode_walk.cu: blocks of a multiprocessor, warps of a block (two are a pair), each with its ring of slots of so many
+ * rows of keys or values. */
+enum { LODE_WALK_BLOCKS = 4, LODE_WALK_WARPS = 4, LODE_WALK_SLOTS = 3, LODE_WALK_ROWS = 16 };
 /* Bytes from one key in 16 bits to the next in a slot; dim is a multiple of 16. */
-#define LODE_WALK_KEY_STRIDE(dim) ((dim) % 64 ? 32 * ((dim) / 16 | 1) : 2 * (dim))
+#define LODE_WALK_KEY_STRIDE(dim) ((dim) % 64 ? 16 * ((dim) / 8 | 1) : 2 * (dim))
 struct lode_cuda_walk_args {
     struct lode_cuda_decode_args decode;
     uint32_t slot_size, pad; /* bytes */

@@ -4,8 +4,8 @@
 
 #include "common.cuh"
 
-template <int BYTES> DEVICE void copy_async(void *to, const void *from) {
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+/* at: an address of shared memory. */
+template <int BYTES> DEVICE void copy_async_at(uint32_t at, const void *from) {
 #if __CUDA_ARCH__ >= 800
     if constexpr (BYTES == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
@@ -18,6 +18,9 @@ template <int BYTES> DEVICE void copy_async(void *to, const void *from) {
                      "r"(*(const uint32_t *)((const uint8_t *)from + i))
                      : "memory");
 #endif
+}
+template <int BYTES> DEVICE void copy_async(void *to, const void *from) {
+    copy_async_at<BYTES>((uint32_t)__cvta_generic_to_shared(to), from);
 }
 /* 16 bytes, zeros where they are not there. */
 DEVICE void copy_16_or_zero(void *to, const void *from, bool there) {

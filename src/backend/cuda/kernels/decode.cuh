@@ -53,9 +53,8 @@ DEVICE struct page_of page_at(const struct seen &w, uint32_t z, const uint8_t *b
     return p;
 }
 
-/* A warp norms and turns its own of a head's queries (n_q, dim): those from its number on. */
-DEVICE void prepare_queries(const struct lode_cuda_prepare_args &a, float *q, uint32_t n_q, uint32_t row) {
-    const struct turns turns = read_turns(row_at<const float2>(a.table, row), a.pairs_q);
+/* A warp norms and turns its own of a head's queries (n_q, dim): those from its number on.  turns: the row's. */
+DEVICE void prepare_queries(const struct lode_cuda_prepare_args &a, float *q, uint32_t n_q, const struct turns &turns) {
     for (uint32_t g = threadIdx.x / 32; g < n_q; g += blockDim.x / 32) {
         if (a.norms_q)
             norm_warp(q + g * a.head_dim, a.head_dim, at<const float>(a.norm_q), a.eps_q);

@@ -2,21 +2,25 @@
  * at the head of backend/cpu/attention.c.  With few pages decode.cu is quicker; its decode_merge or
  * decode_join add up what the pages give.
  *
- * A warp takes a page of a head of keys, and then every n-th, by itself: no barriers.  Neighbouring pages go to
- * different blocks of threads, so that all have as many, give or take one.  Keys and values
- * come by asynchronous copies into a ring of slots of 32 rows that the warp keeps ahead of what it
- * computes, from before the launch before has ended on: what is in the cache was there before the step,
+ * Two warps take a page of a head of keys, and then every n-th, by themselves: each scores half of its keys, then
+ * finds half of the query heads' weights and has half of the values' numbers (of at most 64 all, for half of the heads).  They wait for nobody but each other.  Neighbouring
+ * pages go to different blocks of threads, so that all have as many, give or take one.  Keys and values
+ * come by asynchronous copies into a ring of slots of 16 rows that each warp keeps ahead of what the two
+ * compute, from before the launch before has ended on: what is in the cache was there before the step,
  * all but the row's own key and value, which are put into their slot later.
  *
  * Four threads are a key, each with four of the sixteen lanes of up to four query heads; a thread has
- * four keys at once, so that what it reads of the queries serves all four.  Keys that neighbouring
- * threads read at once lie in the same place of their rows: steps of sixteen numbers change places
- * within their rows (turn), or rows are padded, so that they are in different banks. */
+ * two keys at once, so that what it reads of the queries serves both.  Neighbouring threads are keys, as what they read of
+ * the queries is then the same and comes in half as many turns.  What they read of keys lies in the same place of their
+ * rows: pieces of eight numbers change places within their rows (turn), or rows are padded, so that they are in different
+ * banks. */
 #include "attention_shared.h"
 #include "copies.cuh"
 #include "decode.cuh"
 
 enum { WARPS = LODE_WALK_WARPS, SLOTS = LODE_WALK_SLOTS, BLOCKS = LODE_WALK_BLOCKS, ROWS = LODE_WALK_ROWS };
+enum { PAIRS = WARPS / 2, PARTS = PAGE / 2 / ROWS, HALF = PAGE / 2 }; /* a warp's slots of a page's keys, or values */
+static_assert(PARTS * ROWS == HALF && ROWS == 16, "a slot's rows are eight threads' two keys");
 
 #define MEMBER __device__ __forceinline__
 
@@ -32,6 +36,11 @@ DEVICE float4 load4(uint32_t p) {
 DEVICE uint2 load2(uint32_t p) {
     uint2 v;
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(p));
+    return v;
+}
+DEVICE uint32_t load1(uint32_t p) {
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(p));
     return v;
 }
 DEVICE uint32_t load_half(uint32_t p) {
@@ -55,20 +64,21 @@ template <int n> DEVICE void load_floats(float *y, uint32_t p) {
     }
 }
 
-/* Numbers n to n + 3 of a row, n a multiple of 4. */
-template <int TYPE> DEVICE void four(float y[4], uint32_t row, uint32_t n, uint32_t turn) {
+/* N numbers of a row from n on, N being 2 or 4 and n a multiple of it. */
+template <int TYPE, int N> DEVICE void some(float (&y)[N], uint32_t row, uint32_t n, uint32_t turn) {
     if (TYPE == LODE_Q8_0) {
         const uint32_t block = row + n / 32 * 34, p = block + 2 + n % 32;
         const float d = f16_f32((uint16_t)load_half(block));
         /* 0x4b0000xx is 2^23 + xx; bytes are xx - 128 */
-        const uint32_t q = (load_half(p) | load_half(p + 2) << 16) ^ 0x80808080u;
+        const uint32_t q = (load_half(p) | (N == 4 ? load_half(p + 2) << 16 : 0)) ^ 0x80808080u;
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < N; i++)
             y[i] = (lode_bits_f32(__byte_perm(q, 0x4b000000, 0x7440 + i)) - (0x1p23f + 128)) * d;
     } else {
-        const uint2 v = load2(row + (2 * n ^ turn));
+        const uint32_t at = row + (2 * n ^ turn);
+        const uint2 v = N == 4 ? load2(at) : make_uint2(load1(at), 0);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < N; i++) {
             const uint32_t w = i < 2 ? v.x : v.y;
             y[i] = TYPE == LODE_F16 ? f16_f32((uint16_t)(w >> 16 * (i % 2)))
                                     : lode_bits_f32(i % 2 ? w & 0xffff0000u : w << 16);
@@ -76,41 +86,54 @@ template <int TYPE> DEVICE void four(float y[4], uint32_t row, uint32_t n, uint3
     }
 }
 
-/* Where rows are in a slot: row r at r * stride, its 32 bytes from 32 m on at (32 m) ^ (r & mask) * 32. */
+/* Where rows are in a slot: row r at r * stride, its 16 bytes from 16 m on at (16 m) ^ (r & mask) * 16. */
 struct layout {
     uint32_t bytes, stride, mask;
 };
 template <int TYPE> DEVICE struct layout layout_of(bool values, uint32_t dim) {
     if (TYPE == LODE_Q8_0)
         return {dim / 32 * 34, dim / 32 * 34, 0};
-    return {2 * dim, values ? 2 * dim : LODE_WALK_KEY_STRIDE(dim), values || dim % 64 ? 0u : 3u};
+    return {2 * dim, values ? 2 * dim : LODE_WALK_KEY_STRIDE(dim), values || dim % 64 ? 0u : 7u};
 }
+/* Numbers of a head, known when compiling where DIM is not 0. */
+template <int DIM> DEVICE uint32_t dim_of(uint32_t dim) { return DIM ? DIM : dim; }
 
-/* Scores of a slot's 32 keys for HEADS query heads, to s: key's at s + key * ld. */
-template <int HEADS, int TYPE>
-DEVICE void score(float *s, uint32_t ld, uint32_t q, uint32_t dim, uint32_t slot, const struct layout &k) {
-    const uint32_t lane = threadIdx.x % 32, t = lane % 4, b = lane / 4, turn = (b & k.mask) * 32;
-    uint32_t row[4];
-    float acc[HEADS][4][4]; /* of keys b + 8 (i ^ t): partners then want what the other has in a fixed place */
+/* Scores of a slot's 16 keys for HEADS query heads, to s: key's at s + key * ld. */
+template <int HEADS, int TYPE, int DIM>
+DEVICE void score(float *s, uint32_t ld, uint32_t q, uint32_t n, uint32_t slot) {
+    constexpr bool KNOWN = DIM != 0;
+    constexpr int UNROLLED = KNOWN ? 4 : 2;
+    const uint32_t dim = dim_of<DIM>(n);
+    const struct layout k = layout_of<TYPE>(false, dim);
+    const uint32_t lane = threadIdx.x % 32, t = lane / 8, b = lane % 8, turn = (b & k.mask) * 16;
+    uint32_t row[2], at[2][4];
+    float acc[HEADS][2][4]; /* of keys b + 8 (i ^ t / 2): a partner then wants what the other has in a fixed place */
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        row[i] = slot + (b + 8 * (i ^ t)) * k.stride;
+    for (int i = 0; i < 2; i++) {
+        row[i] = slot + (b + 8 * (i ^ t / 2)) * k.stride;
+#pragma unroll
+        for (int m = 0; m < 4; m++)
+            at[i][m] = row[i] + ((8 * t + 32 * m) ^ turn);
 #pragma unroll
         for (int g = 0; g < HEADS; g++)
 #pragma unroll
             for (int l = 0; l < 4; l++)
                 acc[g][i][l] = 0;
     }
-#pragma unroll 2
-    for (uint32_t c = 4 * t; c < dim; c += 16) {
+#pragma unroll UNROLLED
+    for (uint32_t m = 0; m < dim / 16; m++) {
+        const uint32_t c = 4 * t + 16 * m;
         float4 x[HEADS];
 #pragma unroll
         for (int g = 0; g < HEADS; g++)
             x[g] = load4(q + 4 * (g * dim + c));
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2; i++) {
             float y[4];
-            four<TYPE>(y, row[i], c, turn);
+            if (KNOWN && TYPE != LODE_Q8_0) /* as below, by one of four addresses */
+                some<TYPE>(y, at[i][m % 4] + m / 4 * 128, 0, 0);
+            else
+                some<TYPE>(y, row[i], c, turn);
 #pragma unroll
             for (int g = 0; g < HEADS; g++) {
                 acc[g][i][0] = fmaf(x[g].x, y[0], acc[g][i][0]);
@@ -120,44 +143,48 @@ DEVICE void score(float *s, uint32_t ld, uint32_t q, uint32_t dim, uint32_t slot
             }
         }
     }
-    /* the tree of lanes: + 8 is thread t ^ 2, + 4 t ^ 1, + 2 and + 1 are within; thread t keeps key b + 8 t */
-    s += (b + 8 * t) * ld;
+    /* the tree of lanes: + 8 is t ^ 2, + 4 t ^ 1, + 2 and + 1 are within; t has key b + 8 (t / 2) */
+    s += (b + 8 * (t / 2)) * ld;
 #pragma unroll
     for (int g = 0; g < HEADS; g++) {
         float v[4];
 #pragma unroll
         for (int l = 0; l < 4; l++) {
-            const float near = acc[g][0][l] + __shfl_xor_sync(0xffffffffu, acc[g][2][l], 2);
-            const float far = acc[g][1][l] + __shfl_xor_sync(0xffffffffu, acc[g][3][l], 2);
-            v[l] = near + __shfl_xor_sync(0xffffffffu, far, 1);
+            const float near = acc[g][0][l] + __shfl_xor_sync(0xffffffffu, acc[g][1][l], 16);
+            v[l] = near + __shfl_xor_sync(0xffffffffu, near, 8);
         }
-        s[g] = (v[0] + v[2]) + (v[1] + v[3]);
+        if (t % 2 == 0)
+            s[g] = (v[0] + v[2]) + (v[1] + v[3]);
     }
 }
 
-/* The page's scores (PAGE, G), of which n are there, to their weights; max and total to ml (heads, max_pages). */
-template <int G>
-DEVICE void weigh(const struct lode_cuda_att_args &a, float *s, uint32_t n, float2 *ml, uint32_t n_q) {
-    const uint32_t lane = threadIdx.x % 32, t = lane % 4, b = lane / 4, key = b + 8 * t;
-    float *mine[2] = {s + key * G, s + (ROWS + key) * G}; /* which this thread wrote itself */
-    const bool here[2] = {key < n, ROWS + key < n};
-    float scale = a.scale;
+/* HEADS heads' scores of a page, key's at s + key * ld, of which n are there, to their weights; largest and total to
+ * ml (heads, max_pages) of the first n_q. */
+template <int HEADS>
+DEVICE void weigh(const struct lode_cuda_att_args &a, float *s, uint32_t ld, uint32_t n, float2 *ml, uint32_t n_q) {
+    const uint32_t lane = threadIdx.x % 32;
+    float e[HEADS][2], scale = a.scale;
+#pragma unroll
+    for (int g = 0; g < HEADS; g++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            e[g][h] = s[(lane + 32 * h) * ld + g];
     if (a.cap > 0) {
         scale = 1;
-#pragma unroll 1
-        for (int i = 0; i < 2 * G; i++) {
-            float *x = &mine[i / G][i % G];
-            *x = a.cap * lode_tanhf(*x * a.scale / a.cap);
-        }
+#pragma unroll
+        for (int g = 0; g < HEADS; g++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                e[g][h] = a.cap * lode_tanhf(e[g][h] * a.scale / a.cap);
     }
-#pragma unroll(G < 4 ? G : 4)
-    for (int g = 0; g < G; g++) {
-        float e[2], max = -INFINITY;
+#pragma unroll
+    for (int g = 0; g < HEADS; g++) {
+        float max = -INFINITY;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            e[h] = mine[h][g] * scale;
-            if (here[h])
-                max = e[h] > max ? e[h] : max;
+            e[g][h] *= scale;
+            if (lane + 32 * h < n)
+                max = e[g][h] > max ? e[g][h] : max;
         }
 #pragma unroll
         for (int w = 1; w < 32; w *= 2) {
@@ -166,220 +193,280 @@ DEVICE void weigh(const struct lode_cuda_att_args &a, float *s, uint32_t n, floa
         }
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            e[h] = exp_below(e[h] - max);
-            e[h] = here[h] ? e[h] : 0.0f;
-            mine[h][g] = e[h];
+            const float v = exp_below(e[g][h] - max);
+            e[g][h] = lane + 32 * h < n ? v : 0.0f;
+            s[(lane + 32 * h) * ld + g] = e[g][h];
         }
-        /* key's lane is key % 16: 8 (t % 2) + b, whose four keys t and t ^ 2 have in turn; what is not there adds 0 */
-        const float o0 = __shfl_xor_sync(0xffffffffu, e[0], 2), o1 = __shfl_xor_sync(0xffffffffu, e[1], 2);
-        float total = e[0] + o0;
-        total += t & 2 ? o1 : e[1];
-        total += t & 2 ? e[1] : o1;
-        total += __shfl_xor_sync(0xffffffffu, total, 1);
-        total += __shfl_xor_sync(0xffffffffu, total, 16);
-        total += __shfl_xor_sync(0xffffffffu, total, 8);
-        total += __shfl_xor_sync(0xffffffffu, total, 4);
+        /* key's lane is key % 16: a thread and its partner have its four keys in turn; what is not there adds 0 */
+        const float o0 = __shfl_xor_sync(0xffffffffu, e[g][0], 16), o1 = __shfl_xor_sync(0xffffffffu, e[g][1], 16);
+        float total = e[g][0] + o0;
+        total += lane < 16 ? e[g][1] : o1;
+        total += lane < 16 ? o1 : e[g][1];
+#pragma unroll
+        for (int w = 8; w > 0; w /= 2)
+            total += __shfl_xor_sync(0xffffffffu, total, w);
         if (lane == 0 && g < (int)n_q)
             ml[(size_t)g * a.max_pages] = make_float2(max, total);
     }
 }
 
-/* n rows of values by their weights at e, ld bytes apart: four numbers from c on. */
+/* n rows of values, `stride` bytes apart, by their weights at e, ld bytes apart: two numbers from c on. */
 template <int HEADS, int TYPE>
-DEVICE void mix(float (&y)[HEADS][4], uint32_t e, uint32_t ld, uint32_t slot, const struct layout &v, uint32_t n,
-                uint32_t c) {
-#pragma unroll 4
-    for (uint32_t j = 0; j < n; j++, slot += v.stride, e += ld) {
-        float x[4], w[HEADS];
-        four<TYPE>(x, slot, c, 0);
-        load_floats<HEADS>(w, e);
+DEVICE void mix(float (&y)[HEADS][2], uint32_t e, uint32_t ld, uint32_t slot, uint32_t stride, uint32_t n, uint32_t c) {
+    const auto row = [&](uint32_t j) {
+        float x[2], w[HEADS];
+        some<TYPE>(x, slot + j * stride, c, 0);
+        load_floats<HEADS>(w, e + j * ld);
 #pragma unroll
         for (int g = 0; g < HEADS; g++)
+            y[g][0] = fmaf(w[g], x[0], y[g][0]), y[g][1] = fmaf(w[g], x[1], y[g][1]);
+    };
+    if (n == ROWS)
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                y[g][i] = fmaf(w[g], x[i], y[g][i]);
-    }
+        for (uint32_t j = 0; j < ROWS; j++)
+            row(j);
+    else
+#pragma unroll 1
+        for (uint32_t j = 0; j < n; j++)
+            row(j);
 }
 
-/* What a warp has asked for and what it takes, in slots of 32 rows: keys, keys, values, values of a page. */
-template <int TYPE> struct ring {
+DEVICE uint32_t rows_from(uint32_t first, uint32_t n) {
+    return n > first ? (n - first < ROWS ? n - first : ROWS) : 0;
+}
+
+/* Pages of a sequence, every n-th. */
+struct way {
+    uint32_t z, every;    /* number of the page that comes, and from one to the next */
+    uint32_t entry, step; /* the same of its entry among the sequence's pages */
+    const uint8_t *base;  /* where it is */
+};
+DEVICE void look_up(struct way &n, const struct seen &w) {
+    if (n.z < w.n_pages)
+        n.base = at<const uint8_t>(w.pages[n.entry]);
+}
+DEVICE struct way way_from(const struct seen &w, uint32_t first, uint32_t every) {
+    struct way n = {first, every, (w.first + first) % w.n_entries, every % w.n_entries, NULL};
+    look_up(n, w);
+    return n;
+}
+/* The page that comes; of no rows where there is none.  The one after it is looked up. */
+DEVICE struct page_of next_page(struct way &n, const struct seen &w) {
+    struct page_of p = {};
+    if (n.z < w.n_pages)
+        p = page_at(w, n.z, n.base);
+    n.z += n.every;
+    n.entry += n.step;
+    n.entry -= n.entry >= w.n_entries ? w.n_entries : 0;
+    look_up(n, w);
+    return p;
+}
+
+/* A warp's slots and its pair's.  Part i of a page is 16 rows: of keys, of the warp's half of the page; of values, of every
+ * 32 those whose turn it is. */
+template <int TYPE, int DIM> struct ring {
     const struct lode_cuda_att_args &a;
     const struct seen &w;
-    uint8_t *slots;
-    uint32_t slot_size, lane;
-    uint32_t asked, taken;        /* slot */
-    uint32_t z, part, every;      /* the next to be asked for */
-    const uint8_t *base, *own_k, *own_v; /* base: page z; own: the row's own key and value as stored, or NULL */
+    uint32_t slots; /* the pair's, in shared memory: (2, SLOTS, slot_size) */
+    uint32_t slot_size, lane, half;
+    uint32_t now;                 /* the slot whose rows were asked for longest ago */
+    const uint8_t *own_k, *own_v; /* the row's own key and value as stored, or NULL */
 
-    /* Asks for the next rows, and that is a group of copies whether there are any or not. */
-    MEMBER void ask() {
-        if (z < w.n_pages) {
-            const bool values = part >= 2;
-            const struct page_of p = page_at(w, z, base);
-            const uint32_t first = part % 2 * ROWS, stride = values ? w.v_stride : w.k_stride;
-            const uint32_t n = p.n > first ? (p.n - first < ROWS ? p.n - first : ROWS) : 0;
-            const uint8_t *from = (values ? p.v : p.k) + first * stride;
-            uint8_t *to = slots + asked * slot_size;
-            if (TYPE == LODE_Q8_0) { /* rows are no multiple of 16 bytes */
-                const uint32_t skew = (uint32_t)(uintptr_t)from % 16;
-                if (n)
+    MEMBER uint32_t dim(bool values) { return dim_of<DIM>(values ? a.head_dim_v : a.head_dim); }
+    MEMBER uint32_t stride(bool values) { return DIM ? 2 * DIM : values ? w.v_stride : w.k_stride; }
+    MEMBER uint32_t slot_of(uint32_t warp, uint32_t i) { return slots + (warp * SLOTS + i) * slot_size; }
+    MEMBER uint32_t first_of(bool values, uint32_t i) { return values ? i * 2 * ROWS + half * ROWS : half * HALF + i * ROWS; }
+
+    /* Asks for a part of a page, to slot i: a group of copies, though there may be none. */
+    MEMBER void ask(const struct page_of &p, bool values, uint32_t part, uint32_t i) {
+        const uint32_t first = first_of(values, part), n = rows_from(first, p.n), step = stride(values), size = dim(values);
+        const uint8_t *from = (values ? p.v : p.k) + first * step;
+        const struct layout r = layout_of<TYPE>(values, size);
+        uint32_t to = slot_of(half, i);
+        if (TYPE == LODE_Q8_0) { /* rows are no multiple of 16 bytes */
+            const uint32_t skew = (uint32_t)(uintptr_t)from % 16;
+            if (n)
 #pragma unroll 2
-                    for (uint32_t i = 16 * lane; i < skew + n * stride; i += 16 * 32)
-                        copy_async<16>(to + i, from - skew + i);
-            } else {
-                const uint32_t dim = values ? a.head_dim_v : a.head_dim, pieces = dim / 8, some = 32 / pieces;
-                const struct layout r = layout_of<TYPE>(values, dim);
-                const uint32_t c = lane % pieces * 16;
-                uint32_t j = lane < some * pieces ? lane / pieces : ROWS;
-                from += c + j * stride;
-                to += j * r.stride;
+                for (uint32_t b = 16 * lane; b < skew + n * step; b += 16 * 32)
+                    copy_async_at<16>(to + b, from - skew + b);
+        } else if (DIM && n == ROWS) { /* one row after the other, there and here */
+            constexpr uint32_t PIECES = DIM ? DIM / 8 : 2, SOME = 32 / PIECES;
+            const uint32_t j = lane / PIECES, c = lane % PIECES * 16;
+            from += 16 * lane;
+            to += j * r.stride;
+#pragma unroll
+            for (uint32_t k = 0; k < ROWS / SOME; k++)
+                copy_async_at<16>(to + k * SOME * r.stride + (c ^ ((j + k * SOME) & r.mask) * 16), from + k * 512);
+        } else {
+            const uint32_t pieces = size / 8, rows = 32 / pieces, c = lane % pieces * 16;
+            uint32_t j = lane < rows * pieces ? lane / pieces : ROWS;
+            from += c + j * step;
+            to += j * r.stride;
 #pragma unroll 4
-                for (; j < n; j += some, from += some * stride, to += some * r.stride)
-                    copy_async<16>(to + (c ^ (j & r.mask) * 32), from);
-            }
-            if (++part == 4) {
-                part = 0;
-                z += every;
-                if (z < w.n_pages)
-                    base = page_base(w, z);
-            }
+            for (; j < n; j += rows, from += rows * step, to += rows * r.stride)
+                copy_async_at<16>(to + (c ^ (j & r.mask) * 16), from);
         }
         copies_end_group();
-        asked = asked + 1 == SLOTS ? 0 : asked + 1;
     }
-    /* The rows asked for longest ago, when they are there: their address. */
-    MEMBER uint32_t take(const struct page_of &p, uint32_t which) {
-        const bool values = which >= 2;
-        const uint32_t skew = TYPE == LODE_Q8_0 ? (uint32_t)(uintptr_t)(values ? p.v : p.k) % 16 : 0;
-        uint8_t *slot = slots + taken * slot_size + skew;
-        copies_wait<SLOTS - 1>();
+    /* Of what was asked for the first, when all but the last `later` groups are there: the slot of page p's part i. */
+    template <int LATER> MEMBER uint32_t take(const struct page_of &p, bool values, uint32_t i) {
+        const uint32_t own_at = p.own - first_of(values, i), slot = now;
+        copies_wait<LATER>();
         __syncwarp();
-        const uint32_t own_at = p.own - which % 2 * ROWS;
-        if (own_at < ROWS) { /* which came as it was before the step */
-            const struct layout r = layout_of<TYPE>(values, values ? a.head_dim_v : a.head_dim);
-            const uint8_t *mine = values ? own_v : own_k;
-            if (!mine)
-                mine = values ? p.v + p.own * w.v_stride : p.k + p.own * w.k_stride;
+        if (own_at < ROWS) /* which came as it was before the step */
+            put_own(p, values, own_at, slot_of(half, slot) + skew_of(p, values));
+        now = now + 1 == SLOTS ? 0 : now + 1;
+        return slot;
+    }
+    MEMBER void put_own(const struct page_of &p, bool values, uint32_t own_at, uint32_t slot) {
+        const struct layout r = layout_of<TYPE>(values, dim(values));
+        const uint8_t *mine = values ? own_v : own_k;
+        if (!mine)
+            mine = (values ? p.v : p.k) + p.own * stride(values);
 #pragma unroll 1
-            for (uint32_t i = 2 * lane; i < r.bytes; i += 64)
-                *(uint16_t *)(slot + own_at * r.stride + (i ^ (own_at & r.mask) * 32)) = *(const uint16_t *)(mine + i);
-            __syncwarp();
-        }
-        taken = taken + 1 == SLOTS ? 0 : taken + 1;
-        return shared_at(slot);
+        for (uint32_t b = 2 * lane; b < r.bytes; b += 64)
+            asm volatile("st.shared.u16 [%0], %1;" ::"r"(slot + own_at * r.stride + (b ^ (own_at & r.mask) * 16)),
+                         "h"(*(const uint16_t *)(mine + b))
+                         : "memory");
+        __syncwarp();
+    }
+    /* So many bytes into a slot its rows begin; ROWS of them are a multiple of 16 bytes. */
+    MEMBER uint32_t skew_of(const struct page_of &p, bool values) {
+        return TYPE == LODE_Q8_0 ? (uint32_t)(uintptr_t)(values ? p.v : p.k) % 16 : 0;
     }
 };
 
-/* The page's values for HEADS of the block's heads from g0 on, numbers c .. c + 3 of each; to
- * (n_q, max_pages, dim_v) at `to`. */
-template <int G, int HEADS, int TYPE>
-DEVICE void values(const struct lode_cuda_att_args &a, struct ring<TYPE> &r, const struct page_of &p, const float *s,
-                   uint32_t g0, uint32_t c, uint32_t n_q, float *to) {
-    const struct layout v = layout_of<TYPE>(true, a.head_dim_v);
-    float y[HEADS][4];
+/* Both warps of a pair have come here, and what they wrote before is there. */
+DEVICE void pair_meets() { asm volatile("bar.sync %0, 64;" ::"r"(1 + threadIdx.x / 64) : "memory"); }
+
+/* Page p's values for HEADS heads, by their weights at s, numbers c and c + 1 of each; to (n_q, max_pages, dim_v) at
+ * `to`.  Of the page after it rows are asked for. */
+template <int HEADS, int TYPE, int DIM>
+DEVICE void values(struct ring<TYPE, DIM> &r, const struct page_of &p, const struct page_of &next, uint32_t s, uint32_t ld,
+                   uint32_t c, uint32_t n_q, float *to) {
+    const uint32_t dim = r.dim(true), stride = layout_of<TYPE>(true, dim).stride, skew = r.skew_of(p, true);
+    float y[HEADS][2];
 #pragma unroll
     for (int g = 0; g < HEADS; g++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            y[g][i] = 0;
+        y[g][0] = y[g][1] = 0;
+    const auto mix_part = [&](uint32_t i, uint32_t slot) { /* of both warps' slots */
+        if (c < dim)
 #pragma unroll 1
-    for (uint32_t h = 0; h < 2; h++) {
-        const uint32_t slot = r.take(p, 2 + h);
-        const uint32_t n = p.n > h * ROWS ? (p.n - h * ROWS < ROWS ? p.n - h * ROWS : ROWS) : 0;
-        if (c < a.head_dim_v)
-            mix<HEADS, TYPE>(y, shared_at(s + h * ROWS * G + g0), 4 * G, slot, v, n, c);
-        __syncwarp();
-        r.ask();
-    }
+            for (uint32_t of = 0; of < 2; of++) {
+                const uint32_t first = (2 * i + of) * ROWS;
+                mix<HEADS, TYPE>(y, s + first * ld, ld, r.slot_of(of, slot) + skew, stride, rows_from(first, p.n), c);
+            }
+    };
+    const uint32_t first = r.template take<SLOTS - 1>(p, true, 0);
+    pair_meets();
+    mix_part(0, first);
+    const uint32_t second = r.template take<SLOTS - 2>(p, true, 1);
+    pair_meets();
+    r.ask(next, false, 1, first);
+    mix_part(1, second);
+    pair_meets();
+    r.ask(next, true, 0, second);
 #pragma unroll
     for (int g = 0; g < HEADS; g++)
-        if (g0 + g < n_q && c < a.head_dim_v)
-            *(float4 *)(to + (size_t)(g0 + g) * a.max_pages * a.head_dim_v + c) =
-                make_float4(y[g][0], y[g][1], y[g][2], y[g][3]);
+        if (g < (int)n_q && c < dim)
+            *(float2 *)(to + (size_t)g * r.a.max_pages * dim + c) = make_float2(y[g][0], y[g][1]);
 }
 
-template <int G, int TYPE> DEVICE void walk(const struct lode_cuda_walk_args &args) {
+template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk_args &args) {
+    static_assert(SLOTS == 3 && PARTS == 2, "a part of keys or values is asked for when the one before the last was used");
     const struct lode_cuda_decode_args &d = args.decode;
     const struct lode_cuda_att_args &a = d.att;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y;
+    const uint32_t warp = threadIdx.x / 32, pair = warp / 2, half = warp % 2, lane = threadIdx.x % 32, row = blockIdx.y;
     const uint32_t group = a.n_heads / a.n_kv_heads, parts = (group + G - 1) / G;
     const uint32_t head = blockIdx.x / parts, some = blockIdx.x % parts * G, first_head = head * group + some;
     const uint32_t n_q = group - some < G ? group - some : G;
-    const uint32_t dim = a.head_dim, larger = dim > a.head_dim_v ? dim : a.head_dim_v;
+    const uint32_t dim = dim_of<DIM>(a.head_dim), dim_v = dim_of<DIM>(a.head_dim_v), larger = dim > dim_v ? dim : dim_v;
     float *q = (float *)walk_mem, *key = q + G * dim;         /* (G, dim), (dim) */
     uint8_t *own = (uint8_t *)(key + dim);                    /* (2, larger) of 16 bits */
-    float *s = (float *)(own + 4 * larger) + warp * PAGE * G; /* (WARPS, PAGE, G) */
-    uint8_t *slots = own + 4 * larger + WARPS * PAGE * G * 4 + (size_t)warp * SLOTS * args.slot_size;
+    float *s = (float *)(own + 4 * larger) + pair * PAGE * G; /* (PAIRS, PAGE, G) */
+    const uint8_t *slots = own + 4 * larger + PAIRS * PAGE * G * 4 + (size_t)pair * 2 * SLOTS * args.slot_size;
     let_next_come();
     const struct seen w = seen_by(a, row, head);
-    const uint32_t every = gridDim.z * WARPS, mine = warp * gridDim.z + blockIdx.z;
-    struct ring<TYPE> r = {a, w, slots, args.slot_size, lane, 0, 0, mine, 0, every, NULL, NULL, NULL};
-    if (mine < w.n_pages)
-        r.base = page_base(w, mine);
-    const uint8_t *base = r.base;
+    const uint32_t every = gridDim.z * PAIRS, mine = pair * gridDim.z + blockIdx.z;
+    struct way on = way_from(w, mine, every);
+    struct page_of p = next_page(on, w);
+    struct ring<TYPE, DIM> r = {a, w, shared_at(slots), args.slot_size, lane, half, 0, NULL, NULL};
     const float *x = row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * dim;
-#pragma unroll 1
-    for (int i = 0; i < SLOTS; i++)
-        r.ask();
+    r.ask(p, false, 0, 0);
+    r.ask(p, false, 1, 1);
+    r.ask(p, true, 0, 2);
+    const bool last_too = d.prepares && (w.n_pages - 1) % every == mine; /* the pair that gets to the row's own page */
     wait_for_last();
-#pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < G * dim; i += 32 * WARPS)
-        q[i] = i < n_q * dim ? x[i] : 0;
-    __syncthreads();
-    if (d.prepares) {
-        prepare_queries(d.heads, q, n_q, row);
-        if ((w.n_pages - 1) % every == mine) { /* the warp that gets to the row's own page */
-            const struct page_of p = page_at(w, w.n_pages - 1, page_base(w, w.n_pages - 1));
+    struct turns turns = {};
+    if (d.prepares)
+        turns = read_turns(row_at<const float2>(d.heads.table, row), d.heads.pairs_q);
+#pragma unroll
+    for (uint32_t g = warp; g < G; g += WARPS) /* those that the warp will prepare */
+#pragma unroll
+        for (uint32_t i = 4 * lane; i < dim; i += 128)
+            *(float4 *)(q + g * dim + i) = g < n_q ? *(const float4 *)(x + g * dim + i) : make_float4(0, 0, 0, 0);
+    __syncwarp();
+    if (d.prepares)
+        prepare_queries(d.heads, q, n_q, turns);
+    if (last_too) {
+        const struct page_of last = page_at(w, w.n_pages - 1, page_base(w, w.n_pages - 1));
+        if (half == 0) {
             prepare_key(d.heads, key, head, row);
             put_row(own, key, dim, TYPE);
-            put_row((uint8_t *)p.k + p.own * w.k_stride, key, dim, TYPE);
+            put_row((uint8_t *)last.k + last.own * w.k_stride, key, dim, TYPE);
+        } else {
             const float *v = own_value(d.heads, head, row);
-            put_row(own + 2 * larger, v, a.head_dim_v, TYPE);
-            put_row((uint8_t *)p.v + p.own * w.v_stride, v, a.head_dim_v, TYPE);
-            r.own_k = own;
-            r.own_v = own + 2 * larger;
+            put_row(own + 2 * larger, v, dim_v, TYPE);
+            put_row((uint8_t *)last.v + last.own * w.v_stride, v, dim_v, TYPE);
         }
-        __syncthreads();
+        r.own_k = own;
+        r.own_v = own + 2 * larger;
     }
-    const struct layout keys = layout_of<TYPE>(false, dim);
+    __syncthreads();
+    enum { MINE = G > 1 ? G / 2 : 1, HEADS = G < 4 ? G : 4 }; /* heads whose weights a warp finds, and whose scores it makes at once */
+    const uint32_t g0 = G > 1 ? half * MINE : 0, n_mine = n_q > g0 ? n_q - g0 : 0;
     const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
 #pragma unroll 1
     for (uint32_t z = mine; z < w.n_pages; z += every) {
-        const struct page_of p = page_at(w, z, base);
-        if (z + every < w.n_pages)
-            base = page_base(w, z + every);
-#pragma unroll 1
-        for (uint32_t h = 0; h < 2; h++) {
-            enum { HEADS = G < 4 ? G : 4 };
-            const uint32_t slot = r.take(p, h);
+        const struct page_of next = next_page(on, w);
+        const auto score_part = [&](uint32_t i) {
+            const uint32_t slot = r.template take<SLOTS - 1>(p, false, i);
 #pragma unroll 1
             for (int g = 0; g < G; g += HEADS)
-                score<HEADS, TYPE>(s + h * ROWS * G + g, G, shared_at(q + g * dim), dim, slot, keys);
+                score<HEADS, TYPE, DIM>(s + (half * HALF + i * ROWS) * G + g, G, shared_at(q + g * dim), dim,
+                                        r.slot_of(half, slot) + r.skew_of(p, false));
             __syncwarp();
-            r.ask();
-        }
-        const size_t part = ((size_t)row * a.n_heads + first_head) * a.max_pages + z;
-        float *to = at<float>(a.scratch) + part * a.head_dim_v;
-        weigh<G>(a, s, p.n, (float2 *)(at<float>(a.scratch) + n_parts * a.head_dim_v) + part, n_q);
-        __syncwarp();
-        if (G > 1 && a.head_dim_v <= 64)
-            values<G, (G > 1 ? G / 2 : 1), TYPE>(a, r, p, s, lane / 16 * (G / 2), lane % 16 * 4, n_q, to);
+            return slot;
+        };
+        r.ask(p, true, 1, score_part(0));
+        r.ask(next, false, 0, score_part(1));
+        pair_meets();
+        const size_t part = ((size_t)row * a.n_heads + first_head) * a.max_pages + z, part0 = part + (size_t)g0 * a.max_pages;
+        float *parts_at = at<float>(a.scratch);
+        if (G > 1 || half == 0)
+            weigh<MINE>(a, s + g0, G, p.n, (float2 *)(parts_at + n_parts * dim_v) + part0, n_mine);
+        if (G > 1 && dim_v <= 64)
+            values<MINE, TYPE, DIM>(r, p, next, shared_at(s + g0), 4 * G, 2 * lane, n_mine, parts_at + part0 * dim_v);
         else
-            values<G, G, TYPE>(a, r, p, s, 0, lane * 4, n_q, to);
+            values<G, TYPE, DIM>(r, p, next, shared_at(s), 4 * G, 64 * half + 2 * lane, n_q, parts_at + part * dim_v);
+        p = next;
     }
 }
 
 /* walk_TYPE_G: up to G query heads at a time of a head of keys; blockIdx: head of keys and which of its query
- * heads, row, which pages.  Values have at most 128 numbers. */
-#define WALK(suffix, TYPE, G)                                                                      \
+ * heads, row, which pages.  Values have at most 128 numbers.  walk_TYPE_DIM_G: of heads of DIM numbers, whose rows follow one
+ * another in their pages. */
+#define WALK(name, TYPE, DIM, G)                                                                   \
     extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)                               \
-        walk_##suffix##_##G(const __grid_constant__ struct lode_cuda_walk_args a) {              \
-        walk<G, LODE_##TYPE>(a);                                                                   \
+        name(const __grid_constant__ struct lode_cuda_walk_args a) {                               \
+        walk<G, LODE_##TYPE, DIM>(a);                                                              \
     }
-#define WALKS(suffix, TYPE) WALK(suffix, TYPE, 1) WALK(suffix, TYPE, 2) WALK(suffix, TYPE, 4) WALK(suffix, TYPE, 8)
-WALKS(f16, F16)
-WALKS(bf16, BF16)
-WALKS(q8_0, Q8_0)
+#define WALKS(name, TYPE, DIM) WALK(name##_1, TYPE, DIM, 1) WALK(name##_2, TYPE, DIM, 2) WALK(name##_4, TYPE, DIM, 4) WALK(name##_8, TYPE, DIM, 8)
+WALKS(walk_f16, F16, 0)
+WALKS(walk_bf16, BF16, 0)
+WALKS(walk_q8_0, Q8_0, 0)
+WALKS(walk_f16_128, F16, 128)
+WALKS(walk_bf16_128, BF16, 128)
 
 /* decode_merge for many pages: a block has 32 numbers of a head.  Its last warp adds them up, page by page;
  * the others find the factors of the next pages meanwhile, a thread a page, and ask for their parts. */

@@ -50,18 +50,25 @@ template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
     const bool here = blockIdx.x < a.n_x;
     const uint8_t *row = row_at<const uint8_t>(a.x, here ? blockIdx.x : 0);
     struct divisor root = {1, 1, true};
-    begin();
+    const float4 *const norm = a.input == LODE_GEMV_NORM ? at<const float4>(a.norm) : NULL;
+    const uint32_t first = blockIdx.y + gridDim.y * warp, mine = BLOCK == 256 ? 2 * lane : lane, apart = BLOCK == 256 ? 1 : 32;
+    let_next_come();
+    float4 early[2] = {}; /* the weights of the warp's first block, asked for before x is there */
+    if (norm && first < n)
+        early[0] = norm[64 * first + mine], early[1] = norm[64 * first + mine + apart];
+    wait_for_last();
     if (here && a.input == LODE_GEMV_NORM)
         root = norm_root((const float *)row, a.eps, a.cols);
-    auto numbers = [&](uint32_t i) { /* 4 i and on */
+    auto numbers = [&](uint32_t b, int k) { /* four of block b: a thread has them twice */
+        const uint32_t i = 64 * b + mine + k * apart;
         if (a.input != LODE_GEMV_NORM)
             return ((const float4 *)row)[i];
-        const float4 v = normed(i, root, at<const float4>(a.norm));
+        const float4 w = b == first || !norm ? early[k] : norm[i], v = normed_by(i, root, norm ? &w : NULL);
         if (a.x_out.data)
             row_at<float4>(a.x_out, blockIdx.x)[i] = v;
         return v;
     };
-    for (uint32_t b = blockIdx.y + gridDim.y * warp; b < n; b += gridDim.y * FEW_WARPS) {
+    for (uint32_t b = first; b < n; b += gridDim.y * FEW_WARPS) {
         uint8_t *y = at<uint8_t>(a.y) + ((size_t)b * a.groups + blockIdx.x / 8) * size;
         if constexpr (BLOCK == 256) {
             const uint8_t *block = blocks[warp];
@@ -71,7 +78,7 @@ template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
             } else if (a.input == LODE_GEMV_AS_IS) {
                 block = row + (size_t)b * 304;
             } else {
-                const float4 u = numbers(64 * b + 2 * lane), v = numbers(64 * b + 2 * lane + 1);
+                const float4 u = numbers(b, 0), v = numbers(b, 1);
                 const float z[8] = {u.x, u.y, u.z, u.w, v.x, v.y, v.z, v.w};
                 round_a256(blocks[warp], z);
             }
@@ -79,14 +86,15 @@ template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
             put_a256(y, column, block);
             __syncwarp();
         } else {
-            for (uint32_t k = lane / 8; k < 8; k += 4) {
-                const uint32_t i = lane % 8;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const uint32_t k = lane / 8 + 4 * half, i = lane % 8;
                 struct rounded r = {0, 0, 0};
                 if (here && a.input == LODE_GEMV_AS_IS) {
                     const uint8_t *block = row + (size_t)(8 * b + k) * 40;
                     r = {*(const float *)block, *(const int *)(block + 4), word_at(block + 8 + 4 * i)};
                 } else if (here) {
-                    r = round_a32(numbers(64 * b + 8 * k + i));
+                    r = round_a32(numbers(b, half));
                 }
                 put_a32(y, column, k, i, r);
             }

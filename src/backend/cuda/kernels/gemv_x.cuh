@@ -39,15 +39,17 @@ DEVICE struct divisor norm_root(const float *x, float eps, uint32_t cols) {
     const float dot = lanes_sum(cols, &sum, [](float v, float acc) { return fmaf(v, v, acc); });
     return divisor_of(sqrtf(dot / (float)cols + eps));
 }
-/* Numbers 4 i and on of row_mem, normed; w: NULL or the weights. */
-DEVICE float4 normed(uint32_t i, const struct divisor &root, const float4 *w) {
+/* Numbers 4 i and on of row_mem, normed; w: NULL or their weights. */
+DEVICE float4 normed_by(uint32_t i, const struct divisor &root, const float4 *w) {
     float4 v = divided(((const float4 *)row_mem)[i], root);
     if (w) {
-        const float4 u = w[i];
+        const float4 u = *w;
         v.x *= u.x, v.y *= u.y, v.z *= u.z, v.w *= u.w;
     }
     return v;
 }
+/* w: NULL or all weights. */
+DEVICE float4 normed(uint32_t i, const struct divisor &root, const float4 *w) { return normed_by(i, root, w ? w + i : NULL); }
 /* The norm's weights, on their way while the launch before still runs. */
 DEVICE void fetch_norm(const struct lode_cuda_gemv_args &a) {
     if (a.input == LODE_GEMV_NORM && a.norm && threadIdx.x < a.cols / 32)
