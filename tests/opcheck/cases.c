@@ -196,13 +196,27 @@ static struct lode_node *build_rope(struct oc *t) {
 
 static struct lode_node *build_unpair(struct oc *t) { return lode_g_unpair(t->g, oc_input(t, 6 * 64), 6, 32); }
 
+struct attention_kind {
+    uint32_t heads, kv_heads, dim, dim_v, window;
+    float cap;
+    bool sinks;
+    enum lode_dtype k, v;
+};
+static struct lode_node *attention_of(struct oc *t, const struct attention_kind *kind) {
+    t->kv = (struct lode_kv_layer){.n_heads = kind->kv_heads, .head_dim = kind->dim, .head_dim_v = kind->dim_v,
+                                   .window = kind->window, .type_k = kind->k, .type_v = kind->v};
+    t->attention = (struct oc_attention){.n_heads = kind->heads, .scale = 0.11f, .cap = kind->cap};
+    struct lode_node *q = oc_input(t, kind->heads * kind->dim);
+    struct lode_node *k = oc_input(t, kind->kv_heads * kind->dim);
+    struct lode_node *v = oc_input(t, kind->kv_heads * kind->dim_v);
+    const union lode_op_params p = {.attention = {.n_heads = kind->heads, .n_kv_heads = kind->kv_heads,
+                                                  .head_dim = kind->dim, .head_dim_v = kind->dim_v,
+                                                  .window = kind->window, .scale = 0.11f, .cap = kind->cap}};
+    return lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0), kind->sinks ? oc_vector(t, kind->heads) : NULL, &p);
+}
+
 static struct lode_node *build_attention(struct oc *t) {
-    static const struct {
-        uint32_t heads, kv_heads, dim, dim_v, window;
-        float cap;
-        bool sinks;
-        enum lode_dtype k, v;
-    } kinds[] = {
+    static const struct attention_kind kinds[] = {
         {4, 4, 64, 64, 0, 0, false, LODE_F16, LODE_F16},     {8, 2, 128, 128, 0, 0, false, LODE_F16, LODE_F16},
         {8, 1, 64, 64, 0, 0, false, LODE_BF16, LODE_BF16},   {6, 2, 128, 128, 40, 0, false, LODE_F16, LODE_F16},
         {8, 4, 256, 256, 0, 50, false, LODE_F16, LODE_F16},  {8, 8, 64, 64, 0, 0, true, LODE_F16, LODE_F16},
@@ -212,19 +226,18 @@ static struct lode_node *build_attention(struct oc *t) {
         {12, 1, 64, 64, 0, 0, true, LODE_F16, LODE_F16},     {16, 1, 96, 128, 40, 0, false, LODE_BF16, LODE_BF16},
         {3, 1, 128, 64, 40, 20, false, LODE_Q8_0, LODE_Q8_0},
     };
-    const int i = t->variant;
-    t->kv = (struct lode_kv_layer){.n_heads = kinds[i].kv_heads, .head_dim = kinds[i].dim,
-                                   .head_dim_v = kinds[i].dim_v, .window = kinds[i].window,
-                                   .type_k = kinds[i].k, .type_v = kinds[i].v};
-    t->attention = (struct oc_attention){.n_heads = kinds[i].heads, .scale = 0.11f, .cap = kinds[i].cap};
-    struct lode_node *q = oc_input(t, kinds[i].heads * kinds[i].dim);
-    struct lode_node *k = oc_input(t, kinds[i].kv_heads * kinds[i].dim);
-    struct lode_node *v = oc_input(t, kinds[i].kv_heads * kinds[i].dim_v);
-    const union lode_op_params p = {.attention = {.n_heads = kinds[i].heads, .n_kv_heads = kinds[i].kv_heads,
-                                                  .head_dim = kinds[i].dim, .head_dim_v = kinds[i].dim_v,
-                                                  .window = kinds[i].window, .scale = 0.11f, .cap = kinds[i].cap}};
-    return lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0),
-                            kinds[i].sinks ? oc_vector(t, kinds[i].heads) : NULL, &p);
+    return attention_of(t, &kinds[t->variant]);
+}
+
+/* So many heads of keys that two pages of each are more than one a multiprocessor of the largest GPUs: decode_walk.cu's. */
+static struct lode_node *build_attention_walk(struct oc *t) {
+    static const struct attention_kind kinds[] = {
+        {68, 68, 64, 64, 0, 0, false, LODE_F16, LODE_F16},   {68, 68, 128, 128, 0, 0, true, LODE_F16, LODE_F16},
+        {136, 68, 128, 128, 0, 0, false, LODE_F16, LODE_F16}, {204, 68, 128, 128, 0, 0, false, LODE_BF16, LODE_BF16},
+        {340, 68, 64, 64, 0, 0, false, LODE_BF16, LODE_BF16}, {340, 68, 128, 128, 0, 20, false, LODE_F16, LODE_F16},
+        {68, 68, 80, 80, 0, 0, true, LODE_F16, LODE_F16},    {136, 68, 96, 128, 40, 0, false, LODE_BF16, LODE_BF16},
+    };
+    return attention_of(t, &kinds[t->variant]);
 }
 
 /* Norms and rotations of queries and keys before it, as most models have them: one launch on a device. */
@@ -304,6 +317,7 @@ const struct oc_case oc_cases[] = {
     {"rope", 8, false, build_rope, OC_NO_BOUND},
     {"unpair", 1, false, build_unpair, OC_NO_BOUND},
     {"attention", 15, false, build_attention, OC_ATTENTION},
+    {"attention_walk", 8, false, build_attention_walk, OC_ATTENTION},
     {"attention_whole", 3, false, build_attention_whole, OC_ATTENTION},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},

@@ -281,7 +281,8 @@ static int decode_heads(uint32_t group, uint64_t pages, uint32_t multiprocessors
  * pages. */
 int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
                          const struct lode_cuda_prepare_args *prepared) {
-    enum { FEW_PAGES = 4 }; /* a multiprocessor, of all heads: up to so many a page a block is quicker */
+    enum { FEW_PAGES = 4, WALK_PAGES = 1 }; /* a multiprocessor, of all heads: up to so many a page a block is quicker than
+                                               attention_walk, than decode_walk */
     const struct lode_cuda_kernels *k = kernels(o);
     struct lode_cuda_decode_args d = {.att = attention_args(o, attention)};
     const struct lode_cuda_att_args *a = &d.att;
@@ -306,7 +307,7 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     }
     int fast, walked = 0;
     LODE_TRY(fast = lode_cuda_run_decode_fast(o, &d));
-    if (!fast && !few)
+    if (!fast && (!few || (one_each && pages > WALK_PAGES * (uint64_t)o->r->c->multiprocessors)))
         LODE_TRY(walked = run_walk(o, &d, l, &v));
     if (!fast && !walked) {
         if (!can_few)

@@ -5,7 +5,8 @@
  * would otherwise be waited for by all.  What binds is how much has to come from shared memory for a multiply-add,
  * so pieces are as large as registers allow.
  *
- * Scores have sixteen lanes.  Eight threads share eight rows; thread l has lanes l and l + 8 of them,
+ * Scores have sixteen lanes.  Eight threads, each the fourth after the one before (neighbours read the same numbers of a
+ * key, which then come in half as many turns), share eight rows; thread l has lanes l and l + 8 of them,
  * all steps of sixteen numbers of the rows' queries in registers, and takes key after key.  The lanes'
  * tree: + 8 within a thread, + 4, + 2 and + 1 between threads, which halve the rows each time, so that
  * thread l ends with row l.  What is row i ^ l to thread l lies in its i-th place; so partners always
@@ -27,6 +28,7 @@ extern __shared__ __align__(16) float tile_mem[];
 template <int STEPS, int TILE> struct tile_of {
     enum { DIM = 16 * STEPS, LD = DIM + 4, LD_RAW = 2 * DIM + 16, LD_S = TILE + 4 };
     enum { PIECES = TILE_THREADS / (TILE / 8), NUMBERS = DIM / PIECES }; /* of a row; numbers of each, by fours */
+    enum { GROUPS = 32 / PIECES };                                       /* of eight rows, that a warp has */
     float sum[TILE * DIM];                              /* queries, until they are in registers */
     float kv[PAGE * LD], s[PAGE * LD_S];                /* s: scores by key */
     float max[TILE], total[TILE], old[TILE], now[TILE]; /* old, now: factors of the sums so far, of the page */
@@ -104,13 +106,14 @@ DEVICE void load_queries(const struct lode_cuda_att_args &a, struct tile_of<STEP
 
 /* Where a thread's eight rows begin: four times eight threads are a warp, which has 32 rows and every second or
  * fourth key. */
-template <int TILE> DEVICE uint32_t first_row() { return threadIdx.x % TILE / 8 * 8; }
+template <int TILE> DEVICE uint32_t first_row() { return threadIdx.x % TILE / 32 * 32 + threadIdx.x % 4 * 8; }
+DEVICE uint32_t lane_of() { return threadIdx.x % 32 / 4; }
 
 /* Scores of a page's keys; a few too many rather than asking for each whether it is there. */
 template <int STEPS, int TILE>
 DEVICE void score(struct tile_of<STEPS, TILE> &m, const float (&q)[8][2][STEPS], uint32_t n_keys) {
     enum { APART = TILE_THREADS / TILE, AT_ONCE = APART * KEYS_AT_ONCE };
-    const uint32_t l = threadIdx.x % 8;
+    const uint32_t l = lane_of();
     float *out = m.s + first_row<TILE>() + l;
     const float *k = m.kv + l * 4;
 #pragma unroll KEYS_AT_ONCE
@@ -140,7 +143,7 @@ DEVICE void score(struct tile_of<STEPS, TILE> &m, const float (&q)[8][2][STEPS],
         for (int w = 4; w; w /= 2)
 #pragma unroll
             for (int i = 0; i < w; i++)
-                s[i] += __shfl_xor_sync(0xffffffffu, s[i + w], w);
+                s[i] += __shfl_xor_sync(0xffffffffu, s[i + w], 4 * w);
         out[key * m.LD_S] = s[0];
     }
 }
@@ -284,7 +287,7 @@ template <int STEPS, int TILE> DEVICE void attend(const struct lode_cuda_att_arg
     const struct lode_cuda_segment &s =
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
     const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
-    const struct piece p = {threadIdx.x / m.PIECES * 8, threadIdx.x % m.PIECES * 4};
+    const struct piece p = {(threadIdx.x / 32 * m.GROUPS + threadIdx.x % m.GROUPS) * 8, threadIdx.x % 32 / m.GROUPS * 4};
     const uint32_t last_page = t.last / PAGE, oldest = first_seen(a, t.pos + t.first / t.group);
     const auto keys_of = [&](uint32_t page) { return t.last - page * PAGE < PAGE ? t.last - page * PAGE + 1 : PAGE; };
     const auto base_of = [&](uint32_t page) {
@@ -303,7 +306,7 @@ template <int STEPS, int TILE> DEVICE void attend(const struct lode_cuda_att_arg
     for (int i = 0; i < 8; i++)
 #pragma unroll
         for (int k = 0; k < STEPS / 2; k++) {
-            const uint32_t l = threadIdx.x % 8;
+            const uint32_t l = lane_of();
             const float4 v = *(const float4 *)(m.sum + (first_row<TILE>() + (i ^ l)) * m.DIM + k * 32 + l * 4);
             float *x = &q[i][k / (STEPS / 4)][k % (STEPS / 4) * 4];
             x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
