@@ -229,13 +229,13 @@ static struct lode_node *build_attention(struct oc *t) {
     return attention_of(t, &kinds[t->variant]);
 }
 
-/* So many heads of keys that two pages of each are more than one a multiprocessor of the largest GPUs: decode_walk.cu's. */
+/* So many heads that two pages of each are enough for decode_walk.cu on the largest GPUs. */
 static struct lode_node *build_attention_walk(struct oc *t) {
     static const struct attention_kind kinds[] = {
-        {68, 68, 64, 64, 0, 0, false, LODE_F16, LODE_F16},   {68, 68, 128, 128, 0, 0, true, LODE_F16, LODE_F16},
-        {136, 68, 128, 128, 0, 0, false, LODE_F16, LODE_F16}, {204, 68, 128, 128, 0, 0, false, LODE_BF16, LODE_BF16},
+        {272, 272, 64, 64, 0, 0, false, LODE_F16, LODE_F16}, {272, 272, 128, 128, 0, 0, true, LODE_F16, LODE_F16},
+        {272, 136, 128, 128, 0, 0, false, LODE_F16, LODE_F16}, {270, 90, 128, 128, 0, 0, false, LODE_BF16, LODE_BF16},
         {340, 68, 64, 64, 0, 0, false, LODE_BF16, LODE_BF16}, {340, 68, 128, 128, 0, 20, false, LODE_F16, LODE_F16},
-        {68, 68, 80, 80, 0, 0, true, LODE_F16, LODE_F16},    {136, 68, 96, 128, 40, 0, false, LODE_BF16, LODE_BF16},
+        {272, 272, 80, 80, 0, 0, true, LODE_F16, LODE_F16},  {272, 136, 96, 128, 40, 0, false, LODE_BF16, LODE_BF16},
     };
     return attention_of(t, &kinds[t->variant]);
 }

@@ -281,8 +281,8 @@ static int decode_heads(uint32_t group, uint64_t pages, uint32_t multiprocessors
  * pages. */
 int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
                          const struct lode_cuda_prepare_args *prepared) {
-    enum { FEW_PAGES = 4, WALK_PAGES = 1 }; /* a multiprocessor, of all heads: up to so many a page a block is quicker than
-                                               attention_walk, than decode_walk */
+    enum { FEW_PAGES = 4 };                  /* a multiprocessor, of all heads: up to so many a page a block is quicker */
+    enum { WALK_PAGES = 1, WALK_HEADS = 4 }; /* from so many on, and of so many query heads, two warps a page */
     const struct lode_cuda_kernels *k = kernels(o);
     struct lode_cuda_decode_args d = {.att = attention_args(o, attention)};
     const struct lode_cuda_att_args *a = &d.att;
@@ -293,7 +293,9 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     const uint64_t parts = 4ull * (a->head_dim_v + 2) * a->n_heads * rows * a->max_pages;
     const bool one_each = o->step->n_segments == rows, can_few = is_half(l->type_k) && is_half(l->type_v);
     const uint64_t pages = (uint64_t)a->n_kv_heads * rows * a->max_pages;
-    const bool few = can_few && pages <= FEW_PAGES * (uint64_t)o->r->c->multiprocessors;
+    const uint64_t multiprocessors = (uint64_t)o->r->c->multiprocessors;
+    const bool few = can_few && pages <= FEW_PAGES * multiprocessors;
+    const bool walks = !few || (one_each && pages > WALK_PAGES * multiprocessors && pages * group > WALK_HEADS * multiprocessors);
     /* several rows of a sequence: each needs the others' keys, which are only there when all are prepared */
     const bool some = few && rows <= LODE_FEW_ROWS && !prepared && !o->r->o.fast;
     if ((!one_each && !some) || a->both_ways || a->head_dim_v % 16 || v.page_size % 16 ||
@@ -307,12 +309,12 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     }
     int fast, walked = 0;
     LODE_TRY(fast = lode_cuda_run_decode_fast(o, &d));
-    if (!fast && (!few || (one_each && pages > WALK_PAGES * (uint64_t)o->r->c->multiprocessors)))
+    if (!fast && walks)
         LODE_TRY(walked = run_walk(o, &d, l, &v));
     if (!fast && !walked) {
         if (!can_few)
             return 0;
-        const int i = decode_heads(group, pages, (uint32_t)o->r->c->multiprocessors);
+        const int i = decode_heads(group, pages, (uint32_t)multiprocessors);
         const uint32_t heads = 1u << i;
         void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
         const uint32_t values = (heads + 1) * 4 * a->head_dim + LODE_KV_PAGE * 2 * a->head_dim_v,
