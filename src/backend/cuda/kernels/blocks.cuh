@@ -14,8 +14,6 @@
 
 #include "common.cuh"
 
-#define DEVICE_MEMBER __device__ __forceinline__
-
 struct chunk {
     uint32_t q[8];      /* codes as bytes: of g0, then of g1 */
     int s0, s1, n0, n1; /* 256-blocks: scales and minima */

@@ -21,6 +21,7 @@
 #pragma pop_macro("inline")
 
 #define DEVICE static __device__ __forceinline__
+#define DEVICE_MEMBER __device__ __forceinline__
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 
 /* The first thing that a kernel does: lets the next one's blocks come while this one's still run, and

@@ -1,0 +1,101 @@
+/* decode_join.cu - decode_merge (decode.cu) for many pages: a block has 32 numbers of a head.  Its last warp adds them up, page
+ * by page; the others find the factors of the next pages meanwhile, a thread a page, and ask for their parts. */
+#include "attention_shared.h"
+#include "copies.cuh"
+#include "decode.cuh"
+
+enum { JOIN_PAGES = LODE_JOIN_PAGES, JOIN_COLS = LODE_JOIN_COLS, JOIN_THREADS = LODE_JOIN_THREADS, JOIN_SLOTS = 2 };
+struct factors { /* of the sums so far, of the page's, and its total */
+    float a, b, total, pad;
+};
+
+/* blockIdx: head and which of its numbers, row */
+KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_args a) {
+    __shared__ __align__(16) float part[JOIN_SLOTS][JOIN_PAGES][JOIN_COLS];
+    __shared__ struct factors f[JOIN_SLOTS][JOIN_PAGES];
+    __shared__ float largest[JOIN_SLOTS][JOIN_PAGES / 32];
+    const uint32_t pieces = (a.head_dim_v + JOIN_COLS - 1) / JOIN_COLS, row = blockIdx.y;
+    const uint32_t head = blockIdx.x / pieces, c0 = blockIdx.x % pieces * JOIN_COLS, tid = threadIdx.x, lane = tid % 32;
+    const uint32_t cols = a.head_dim_v - c0 < JOIN_COLS ? a.head_dim_v - c0 : JOIN_COLS;
+    let_next_come();
+    const struct lode_cuda_row &r = step_row(a.step, row);
+    const uint32_t n = r.pos / PAGE - first_seen(a, r.pos) / PAGE + 1;
+    const size_t at_part = ((size_t)row * a.n_heads + head) * a.max_pages;
+    const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
+    const float *in = at<const float>(a.scratch) + at_part * a.head_dim_v + c0;
+    const float2 *ml = (const float2 *)(at<const float>(a.scratch) + n_parts * a.head_dim_v) + at_part;
+    const bool adds = tid >= JOIN_PAGES;
+    wait_for_last();
+    float so_far = 0, l = 0, o = 0;
+    const auto ask = [&](uint32_t i) { /* pages from JOIN_PAGES i on */
+        for (uint32_t k = tid; k < JOIN_PAGES * JOIN_COLS / 4; k += JOIN_PAGES) {
+            const uint32_t z = i * JOIN_PAGES + k / (JOIN_COLS / 4), c = k % (JOIN_COLS / 4) * 4;
+            if (z < n && c < cols)
+                copy_async<16>(&part[i % JOIN_SLOTS][k / (JOIN_COLS / 4)][c], in + (size_t)z * a.head_dim_v + c);
+        }
+        copies_end_group();
+    };
+    float2 next = make_float2(0, 0);
+    if (!adds) {
+        ask(0);
+        if (tid < n)
+            next = ml[tid];
+    }
+    const uint32_t rounds = (n + JOIN_PAGES - 1) / JOIN_PAGES;
+#pragma unroll 1
+    for (uint32_t i = 0; i < rounds; i++) {
+        const uint32_t slot = i % JOIN_SLOTS;
+        float m, last = 0;
+        const float2 now = next;
+        const bool first = i == 0 && tid == 0;
+        if (!adds) {
+            const uint32_t z = i * JOIN_PAGES + tid;
+            if (z + JOIN_PAGES < n)
+                next = ml[z + JOIN_PAGES];
+            m = z < n ? now.x : -INFINITY;
+#pragma unroll
+            for (int w = 1; w < 32; w *= 2) { /* the largest up to here */
+                const float v = __shfl_up_sync(0xffffffffu, m, w);
+                if (lane >= (uint32_t)w)
+                    m = v > m ? v : m;
+            }
+            if (lane == 31)
+                largest[slot][tid / 32] = m;
+            last = __shfl_up_sync(0xffffffffu, m, 1);
+            asm volatile("bar.sync 1, 128;" ::: "memory");
+            float before = i ? so_far : -INFINITY;
+#pragma unroll
+            for (uint32_t k = 0; k < JOIN_PAGES / 32; k++) {
+                if (k == tid / 32) {
+                    last = lane == 0 ? before : before > last ? before : last;
+                    m = before > m ? before : m;
+                }
+                before = largest[slot][k] > before ? largest[slot][k] : before;
+            }
+            so_far = before;
+            f[slot][tid] = {first ? 0.0f : exp_below(last - m), exp_below(now.x - m), now.y, 0};
+            copies_wait<0>();
+        }
+        __syncthreads(); /* round i is ready, and nobody reads the one before the last */
+        if (!adds && i + 1 < rounds)
+            ask(i + 1);
+        if (adds && lane < cols) {
+            const uint32_t some = n - i * JOIN_PAGES < JOIN_PAGES ? n - i * JOIN_PAGES : JOIN_PAGES;
+            uint32_t z = 0;
+            if (i == 0)
+                l = f[0][0].total, o = part[0][0][lane], z = 1;
+#pragma unroll 8
+            for (; z < some; z++) {
+                const struct factors t = f[slot][z];
+                l = fmaf(t.total, t.b, l * t.a);
+                o = fmaf(t.b, part[slot][z][lane], o * t.a);
+            }
+        }
+    }
+    if (tid == 0)
+        largest[0][0] = so_far;
+    __syncthreads();
+    const float *sink = a.sinks ? at<const float>(a.sinks) + head : NULL;
+    if (adds && lane < cols)
+        row_at<float>(a.y, row)[head * a.head_dim_v + c0 + lane] = finish(largest[0][0], l, o, sink);
+}
