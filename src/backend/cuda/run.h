@@ -103,6 +103,8 @@ void lode_cuda_part_ranks(struct lode_cuda_ranks *k);
 
 /* ops.c: launches one instruction. */
 int lode_cuda_run_instr(const struct op *o);
+/* attend.c: of any step. */
+int lode_cuda_run_attention(const struct op *o);
 /* Attention of a step with one row a sequence, whose queries, keys and values are still to be prepared where
  * `heads` says so, or with few rows that see few pages, all prepared: 1, 0 where that is not such a step or the format
  * is another, or an error. */
@@ -230,7 +232,7 @@ int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts,
  * parts are still to be merged; of any step. */
 int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_args *d);
 int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_args *a);
-/* ops.c: the second of many rows, rounded to tiles as lode_cuda_run_fast_rounded takes them. */
+/* attend.c: the second of many rows, rounded to tiles as lode_cuda_run_fast_rounded takes them. */
 int lode_cuda_run_attention_rounded(const struct op *o, lode_dev tiles, uint64_t tile_size);
 
 /* fuse.c: launches o->in and what follows it as one, where it can; n instructions are left, o->in the

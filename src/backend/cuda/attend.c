@@ -1,0 +1,232 @@
+/* attend.c - attention, exact: which kernels a step's rows and pages want.  All give the same bits. */
+#include "backend/cuda/run.h"
+#include "backend/cuda/kernels/attention_shared.h"
+
+static const struct lode_cuda_kernels *kernels(const struct op *o) { return &o->r->c->kernels; }
+
+/* With the pages that a row may have to look at. */
+static struct lode_cuda_att_args attention_args(const struct op *o, const struct lode_instr *in) {
+    const union lode_op_params *p = &in->p;
+    struct lode_cuda_att_args a = {.step = o->r->step,
+                                   .sinks = lode_cuda_weight(o, in->parts[0].w),
+                                   .scratch = o->r->scratch,
+                                   .q = lode_cuda_mat(&in->in[0]),
+                                   .y = lode_cuda_mat(&in->parts[0].out),
+                                   .layer = p->attention.layer,
+                                   .n_heads = p->attention.n_heads,
+                                   .n_kv_heads = p->attention.n_kv_heads,
+                                   .head_dim = p->attention.head_dim,
+                                   .head_dim_v = p->attention.head_dim_v,
+                                   .window = p->attention.window,
+                                   .chunk = p->attention.chunk,
+                                   .max_pages = o->r->pages,
+                                   .both_ways = p->attention.both_ways,
+                                   .scale = p->attention.scale,
+                                   .cap = p->attention.cap};
+    if (a.window) { /* a window and the rows of a tile reach over at most so many */
+        const uint32_t most = (a.window + 16) / LODE_KV_PAGE + 2;
+        a.max_pages = a.max_pages < most ? a.max_pages : most;
+    }
+    return a;
+}
+
+static bool is_half(enum lode_dtype type) { return type == LODE_F16 || type == LODE_BF16; }
+
+/* Whether rows of dim numbers of a type, `at` bytes into a page, are read as decode's kernels read them. */
+static bool can_decode(enum lode_dtype type, uint32_t dim, size_t stride, size_t at) {
+    const bool q8 = type == LODE_Q8_0;
+    return (is_half(type) || q8) && dim % (q8 ? 32 : 16) == 0 && dim <= 256 && at % 16 == 0 &&
+           (q8 ? stride == dim / 32 * 34 : stride % 16 == 0);
+}
+
+/* Bytes of a slot of decode_walk.cu's rings. */
+static uint32_t walk_slot(enum lode_dtype type, uint32_t dim, bool keys) {
+    const uint32_t stride = type == LODE_Q8_0 ? dim / 32 * 34 : keys ? LODE_WALK_KEY_STRIDE(dim) : 2 * dim;
+    return (LODE_WALK_ROWS * stride + 15 + 15) / 16 * 16; /* what is no multiple of 16 begins up to 15 bytes later */
+}
+
+/* kernels/decode_walk.cu: as many blocks as run at once, or one for each row and head: 1, or 0 where the shared
+ * memory is too small for it. */
+static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, const struct lode_kv_layer *l,
+                    const struct lode_kv_view *v) {
+    const struct lode_cuda *c = o->r->c;
+    const struct lode_cuda_att_args *a = &d->att;
+    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
+    const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
+    const uint32_t heads = 1u << i, x = a->n_kv_heads * ((group + heads - 1) / heads);
+    const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
+    const uint32_t of_k = walk_slot(l->type_k, a->head_dim, true), of_v = walk_slot(l->type_v, a->head_dim_v, false);
+    if (l->type_k != l->type_v || a->head_dim_v > 128)
+        return 0;
+    const struct lode_cuda_walk_args args = {.decode = *d, .slot_size = of_k > of_v ? of_k : of_v};
+    const uint32_t shared = (heads + 1) * 4 * a->head_dim + 4 * dim +
+                            LODE_WALK_WARPS * (LODE_KV_PAGE / 2 * heads * 4 + LODE_WALK_SLOTS * args.slot_size);
+    if (shared > (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED)
+        return 0;
+    uint32_t at_once = ((uint32_t)c->shared_max + 1024) / (shared + 1024); /* a block takes 1 KB of its own */
+    at_once = (at_once < LODE_WALK_BLOCKS ? at_once : LODE_WALK_BLOCKS) * (uint32_t)c->multiprocessors;
+    uint32_t z = at_once / (x * rows);
+    z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
+    const bool of_128 = a->head_dim == 128 && a->head_dim_v == 128 && v->k_stride == 256 && v->v_stride == 256;
+    const enum lode_cuda_walk walk = l->type_k == LODE_F16    ? of_128 ? LODE_CUDA_WALK_f16_128 : LODE_CUDA_WALK_f16
+                                     : l->type_k == LODE_BF16 ? of_128 ? LODE_CUDA_WALK_bf16_128 : LODE_CUDA_WALK_bf16
+                                                              : LODE_CUDA_WALK_q8_0;
+    LODE_TRY(lode_cuda_run_kernel(o, c->kernels.walk[walk][i], x, rows, z, 32 * LODE_WALK_WARPS, shared, &args));
+    return 1;
+}
+
+/* How many query heads share a block of decode.cu, as a power of two: few while there are multiprocessors for all. */
+static int decode_heads(uint32_t group, uint64_t pages, uint32_t multiprocessors) {
+    int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
+    while (i > 0 && pages * ((group + (1u << i) / 2 - 1) / ((1u << i) / 2)) <= multiprocessors)
+        i--;
+    return i;
+}
+
+/* Keys and values in 16 bits or Q8_0, heads of up to 256 numbers; one row of each sequence, or few rows that see few
+ * pages. */
+int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
+                         const struct lode_cuda_prepare_args *prepared) {
+    enum { FEW_PAGES = 4 };                  /* a multiprocessor, of all heads: up to so many a page a block is quicker */
+    enum { WALK_PAGES = 1, WALK_HEADS = 4 }; /* from so many on, and of so many query heads, two warps a page */
+    const struct lode_cuda_kernels *k = kernels(o);
+    struct lode_cuda_decode_args d = {.att = attention_args(o, attention)};
+    const struct lode_cuda_att_args *a = &d.att;
+    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
+    const struct lode_kv *kv = o->step->segments[0].kv;
+    const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
+    const struct lode_kv_view v = lode_kv_view(kv, a->layer);
+    const uint64_t parts = 4ull * (a->head_dim_v + 2) * a->n_heads * rows * a->max_pages;
+    const bool one_each = o->step->n_segments == rows, can_few = is_half(l->type_k) && is_half(l->type_v);
+    const uint64_t pages = (uint64_t)a->n_kv_heads * rows * a->max_pages;
+    const uint64_t multiprocessors = (uint64_t)o->r->c->multiprocessors;
+    const bool few = can_few && pages <= FEW_PAGES * multiprocessors;
+    const bool walks = !few || (one_each && pages > WALK_PAGES * multiprocessors && pages * group > WALK_HEADS * multiprocessors);
+    /* several rows of a sequence: each needs the others' keys, which are only there when all are prepared */
+    const bool some = few && rows <= LODE_FEW_ROWS && !prepared && !o->r->o.fast;
+    if ((!one_each && !some) || a->both_ways || a->head_dim_v % 16 || v.page_size % 16 ||
+        !can_decode(l->type_k, a->head_dim, v.k_stride, v.k) ||
+        !can_decode(l->type_v, a->head_dim_v, v.v_stride, v.v) || a->max_pages > 65535 || rows > 65535 ||
+        parts > LODE_CUDA_SCRATCH || (prepared && l->v_in_k))
+        return 0;
+    if (prepared) {
+        d.heads = *prepared;
+        d.prepares = 1;
+    }
+    int fast, walked = 0;
+    LODE_TRY(fast = lode_cuda_run_decode_fast(o, &d));
+    if (!fast && walks)
+        LODE_TRY(walked = run_walk(o, &d, l, &v));
+    if (!fast && !walked) {
+        if (!can_few)
+            return 0;
+        const int i = decode_heads(group, pages, (uint32_t)multiprocessors);
+        const uint32_t heads = 1u << i;
+        void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
+        const uint32_t values = (heads + 1) * 4 * a->head_dim + LODE_KV_PAGE * 2 * a->head_dim_v,
+                       all = values + LODE_KV_PAGE * LODE_DECODE_KEY_PITCH(a->head_dim);
+        const struct lode_cuda_page_args p = {.decode = d, .keys_here = all <= (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED};
+        LODE_TRY(lode_cuda_run_kernel(o, kernel[i], a->n_kv_heads * ((group + heads - 1) / heads), rows, a->max_pages, 128,
+                                      p.keys_here ? all : values, &p));
+    }
+    if (a->max_pages > 32)
+        LODE_TRY(lode_cuda_run_kernel(o, k->decode_join,
+                                      a->n_heads * ((a->head_dim_v + LODE_JOIN_COLS - 1) / LODE_JOIN_COLS), rows, 1,
+                                      LODE_JOIN_THREADS, 0, a));
+    else if (a->max_pages > 1 || walked)
+        LODE_TRY(lode_cuda_run_kernel(o, k->decode_merge, a->n_heads, rows, 1, 256, 0, a));
+    return 1;
+}
+
+/* Blocks of threads for tiles of so many query rows. */
+static uint32_t attention_tiles(const struct op *o, uint32_t group, uint32_t rows) {
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < o->step->n_segments; i++)
+        tiles += (o->step->segments[i].n_rows * group + rows - 1) / rows;
+    return tiles;
+}
+
+/* attention_large's rows of a block: 64 are quicker, unless the block that sees most would take much longer than all
+ * blocks do together. */
+static uint32_t large_rows(const struct op *o, const struct lode_cuda_att_args *a) {
+    const uint32_t group = a->n_heads / a->n_kv_heads;
+    uint64_t most = 0, all = 0; /* a block's pages; twice those of all blocks of a head of keys */
+    for (uint32_t i = 0; i < o->step->n_segments; i++) {
+        const struct lode_segment *s = &o->step->segments[i];
+        const uint64_t first = s->pos / LODE_KV_PAGE + 1, last = (s->pos + s->n_rows - 1) / LODE_KV_PAGE + 1;
+        most = last > most ? last : most;
+        all += (s->n_rows * group + 63) / 64 * (first + last);
+    }
+    const uint64_t at_once = 2 * (uint64_t)o->r->c->multiprocessors;
+    return 4 * most * at_once > 3 * all * a->n_kv_heads ? 32 : 64; /* half as much again */
+}
+
+/* Steps of many rows (kernels/attention_tile.cu, attention_large.cu): keys and values in 16 bits, heads of up to 128 numbers: 1, or
+ * 0 where the step or the format is another. */
+static int run_attention_tile(const struct op *o, const struct lode_cuda_att_args *a) {
+    enum { TILE = 64 }; /* attention_tile's */
+    const struct lode_kv *kv = o->step->segments[0].kv;
+    const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
+    const struct lode_kv_view v = lode_kv_view(kv, a->layer);
+    const uint32_t group = a->n_heads / a->n_kv_heads;
+    const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
+    const uint32_t tiles = attention_tiles(o, group, TILE);
+    if (tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors || !is_half(l->type_k) ||
+        !is_half(l->type_v) || dim > 128 || a->head_dim % 16 || a->head_dim_v % 8 || v.k_stride % 16 ||
+        v.v_stride % 16 || v.k % 16 || v.v % 16 || v.page_size % 16)
+        return 0;
+    const uint32_t room = (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
+    /* Of the forms that attention_large could take these were compared with the definition on a GPU. */
+    if (a->head_dim == 128 && a->head_dim_v == 128 && l->type_k == LODE_F16 && l->type_v == LODE_F16 && !a->window &&
+        !a->chunk && !a->both_ways && a->cap == 0 && !a->sinks && LODE_LARGE_SHARED(64) <= room) {
+        const uint32_t rows = large_rows(o, a);
+        LODE_TRY(lode_cuda_run_kernel(o, rows == 64 ? kernels(o)->attention_large : kernels(o)->attention_large_32,
+                                      a->n_kv_heads, attention_tiles(o, group, rows), 1, LODE_LARGE_THREADS,
+                                      LODE_LARGE_SHARED(rows), a));
+        return 1;
+    }
+    const uint32_t ld = (dim + 31) / 32 * 32 + 16; /* carve's */
+    const uint32_t shared = 4 * ((TILE + LODE_KV_PAGE) * ld + LODE_KV_PAGE * (TILE + 4) + 7 * TILE);
+    if (shared > room)
+        return 0;
+    LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_tile, a->n_kv_heads, tiles, 1, 256, shared, a));
+    return 1;
+}
+
+int lode_cuda_run_attention_rounded(const struct op *o, lode_dev tiles, uint64_t tile_size) {
+    struct lode_cuda_att_args a = attention_args(o, o->in);
+    a.y = (struct lode_cuda_mat){tiles, tile_size};
+    a.rounded = 1;
+    return lode_cuda_run_attention_fast(o, &a);
+}
+
+int lode_cuda_run_attention(const struct op *o) {
+    const int decoded = lode_cuda_run_decode(o, o->in, NULL);
+    if (decoded != 0)
+        return decoded < 0 ? decoded : 0;
+    struct lode_cuda_att_args a = attention_args(o, o->in);
+    const int fast = lode_cuda_run_attention_fast(o, &a);
+    if (fast != 0)
+        return fast < 0 ? fast : 0;
+    const int tiled = run_attention_tile(o, &a);
+    if (tiled != 0)
+        return tiled < 0 ? tiled : 0;
+    const uint32_t group = a.n_heads / a.n_kv_heads, rows = o->step->n_rows, pages = a.max_pages;
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < o->step->n_segments; i++)
+        tiles += (o->step->segments[i].n_rows * group + 15) / 16;
+    const uint32_t shared = lode_cuda_attention_shared(a.head_dim, a.head_dim_v);
+    const uint64_t part = 4ull * (a.head_dim_v + 2) * a.n_heads * rows;
+    const bool few = tiles * a.n_kv_heads < 4 * (uint32_t)o->r->c->multiprocessors;
+    if (pages > 1 && pages <= 65535 && few && part * pages <= LODE_CUDA_SCRATCH) {
+        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_page, a.n_kv_heads, tiles, pages,
+                                      256, shared, &a));
+        return lode_cuda_run_kernel(o, kernels(o)->attention_merge, a.n_heads, rows, 1,
+                                    a.head_dim_v <= 64    ? 64
+                                    : a.head_dim_v <= 128 ? 128
+                                                          : 256,
+                                    0, &a);
+    }
+    return lode_cuda_run_kernel(o, kernels(o)->attention_walk, a.n_kv_heads, tiles, 1, 256, shared,
+                                &a);
+}
