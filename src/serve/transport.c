@@ -392,6 +392,7 @@ int transport_create(struct transport **out, const struct transport_opts *opts,
     if (!t)
         return lode_fail(err, LODE_ERR_NOMEM, "", "no memory for the server");
     t->o = *opts;
+    t->quiesced = -1;
     if (getrandom(&t->salt, sizeof t->salt, 0) != sizeof t->salt)
         t->salt = (uint32_t)time(NULL);
     pthread_mutex_init(&t->lock, NULL);
@@ -408,10 +409,12 @@ int transport_create(struct transport **out, const struct transport_opts *opts,
 
 uint16_t transport_port(const struct transport *t) { return t->port; }
 
+/* The daemon's thread may still name the socket to its epoll set: it may not be closed, and its number given to something
+ * else, before that thread has ended. */
 void transport_quiesce(struct transport *t) {
-    const int fd = MHD_quiesce_daemon(t->daemon);
-    if (fd >= 0)
-        close(fd);
+    t->quiesced = MHD_quiesce_daemon(t->daemon);
+    if (t->quiesced >= 0)
+        shutdown(t->quiesced, SHUT_RDWR);
 }
 
 void transport_free(struct transport *t) {
@@ -423,6 +426,8 @@ void transport_free(struct transport *t) {
         workers_stop(t->workers);
     if (t->daemon)
         MHD_stop_daemon(t->daemon);
+    if (t->quiesced >= 0)
+        close(t->quiesced);
     workers_free(t->workers);
     pthread_mutex_destroy(&t->lock);
     free(t);

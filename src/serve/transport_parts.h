@@ -51,6 +51,7 @@ struct live { /* a call with what is nobody else's business */
 struct transport {
     struct transport_opts o;
     struct MHD_Daemon *daemon;
+    int quiesced; /* the socket that it listened on, which takes nothing any more; -1: it still listens */
     struct workers *workers; /* owned */
     uint16_t port;
     atomic_bool ending;
