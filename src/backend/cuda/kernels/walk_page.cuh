@@ -49,7 +49,7 @@ template <int n> DEVICE void load_floats(float *y, uint32_t p) {
         const uint2 v = load2(p);
         y[0] = lode_bits_f32(v.x), y[1] = lode_bits_f32(v.y);
     } else {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(y[0]) : "r"(p));
+        y[0] = lode_bits_f32(load1(p));
     }
 }
 
@@ -91,6 +91,7 @@ template <int DIM> DEVICE uint32_t dim_of(uint32_t dim) { return DIM ? DIM : dim
 template <int HEADS, int TYPE, int DIM>
 DEVICE void score(float *s, uint32_t ld, uint32_t q, uint32_t n, uint32_t slot) {
     constexpr bool KNOWN = DIM != 0;
+    static_assert(!KNOWN || TYPE != LODE_Q8_0, "rows of 2 bytes a number");
     constexpr int UNROLLED = KNOWN ? 4 : 2;
     const uint32_t dim = dim_of<DIM>(n);
     const struct layout k = layout_of<TYPE>(false, dim);
@@ -119,7 +120,7 @@ DEVICE void score(float *s, uint32_t ld, uint32_t q, uint32_t n, uint32_t slot) 
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             float y[4];
-            if (KNOWN && TYPE != LODE_Q8_0) /* as below, by one of four addresses */
+            if (KNOWN) /* as below, by one of four addresses */
                 some<TYPE>(y, at[i][m % 4] + m / 4 * 128, 0, 0);
             else
                 some<TYPE>(y, row[i], c, turn);
