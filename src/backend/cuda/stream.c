@@ -116,7 +116,8 @@ int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a
     }
     const uint32_t slots = (left / s.warps - n.own) / n.slot;
     s.slots = slots < LODE_STREAM_SLOTS ? slots : LODE_STREAM_SLOTS;
-    s.early = !k || small ? s.slots - 1 : 0;
+    /* what stands before x it waits for; what does not is asked for when the launch before has ended */
+    s.early = !k ? (s.slots - 1) / 2 : small ? s.slots - 1 : 0;
     const uint32_t for_x = k && !small ? LODE_STREAM_WARPS : WARPS_FOR_X,
                    threads = 32 * (s.warps < for_x ? for_x : s.warps),
                    shared = s.ring_at + s.warps * (n.own + s.slots * n.slot);

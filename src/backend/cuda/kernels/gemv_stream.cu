@@ -76,23 +76,23 @@ template <class T> DEVICE void stream_floats(const struct lode_cuda_stream_args 
     const struct lode_cuda_gemv_args &a = s.a;
     const uint32_t first = stream_first(s), step = stream_step(s);
     let_next_come();
-    struct stream_ring ring = stream_begin<float_kind<T>>(s, first, step);
+    struct stream_ring ring = stream_ring_of<float_kind<T>>(s, first);
     const struct early_norm early = read_norm(a);
-    wait_for_last();
+    const struct first_floats x = stream_fill_around<float_kind<T>>(ring, s, step, [&] { return ask_floats(a, a.cols / 4); });
     if (a.input == LODE_GEMV_NORM)
-        each_normed(a, early, [&](uint32_t i, float4 v) {
+        each_normed(a, early, x, [&](uint32_t i, float4 v) {
             if (i < a.cols / 4)
                 ((float4 *)row_mem)[i] = v;
         });
     else
-        load_floats(at<const float>(a.x), a.cols);
+        put_floats(a, x);
     __syncthreads();
     float_kind<T> kind;
     stream_units(ring, a, kind, first, step);
 }
 
 #define STREAM(name, type)                                                                         \
-    extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 2)                                \
+    extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 1)                                \
         stream_##name(const __grid_constant__ struct lode_cuda_stream_args s) {                    \
         stream_floats<struct name>(s);                                                             \
     }
@@ -198,36 +198,40 @@ DEVICE void round_four(const struct lode_cuda_gemv_args &a, uint8_t *to, uint32_
         *(uint2 *)(to + 32 * x_blocks(a.cols) + i) = make_uint2(lode_f32_bits(r.d), (uint32_t)r.sum);
 }
 /* x to shared memory: each thread rounds what it has read itself. */
-DEVICE void round_x(const struct lode_cuda_gemv_args &a, uint8_t *to) {
+DEVICE void round_x(const struct lode_cuda_gemv_args &a, struct first_floats x, uint8_t *to) {
+    enum { N = first_floats::N };
     const uint32_t n = a.cols / 4, lane = threadIdx.x % 32;
 #pragma unroll 1
-    for (uint32_t first = threadIdx.x; first - lane < n; first += 4 * blockDim.x) {
-        float4 v[4];
+    for (uint32_t first = threadIdx.x; first - lane < n; first += N * blockDim.x) {
+        struct first_floats next; /* on their way while these are rounded */
 #pragma unroll
-        for (int u = 0; u < 4; u++) {
-            const uint32_t i = first + u * blockDim.x;
-            v[u] = at<const float4>(a.x)[i < n ? i : n - 1];
+        for (int u = 0; u < N; u++) {
+            const uint32_t i = first + (N + u) * blockDim.x;
+            next.v[u] = at<const float4>(a.x)[i < n ? i : n - 1];
         }
 #pragma unroll
-        for (int u = 0; u < 4; u++)
+        for (int u = 0; u < N; u++)
             if (first - lane + u * blockDim.x < n)
-                round_four(a, to, first + u * blockDim.x, v[u]);
+                round_four(a, to, first + u * blockDim.x, x.v[u]);
+        x = next;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 2)
+extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 1)
     stream_q8_0(const __grid_constant__ struct lode_cuda_stream_args s) {
     const struct lode_cuda_gemv_args &a = s.a;
     const uint32_t first = stream_first(s), step = stream_step(s);
     uint8_t *x = (uint8_t *)row_mem + a.x_at;
     let_next_come();
-    struct stream_ring ring = stream_begin<struct q8_0_kind>(s, first, step);
+    struct stream_ring ring = stream_ring_of<struct q8_0_kind>(s, first);
     const struct early_norm early = read_norm(a);
-    wait_for_last();
+    const struct first_floats first_x = stream_fill_around<struct q8_0_kind>(ring, s, step, [&] {
+        return ask_floats(a, a.input == LODE_GEMV_AS_IS ? 1 : a.cols / 4); /* rounded rows are not read so */
+    });
     if (a.input == LODE_GEMV_NORM)
-        each_normed(a, early, [&](uint32_t i, float4 v) { round_four(a, x, i, v); });
+        each_normed(a, early, first_x, [&](uint32_t i, float4 v) { round_four(a, x, i, v); });
     else if (a.input == LODE_GEMV_ROUND)
-        round_x(a, x);
+        round_x(a, first_x, x);
     else
         for (uint32_t i = threadIdx.x; i < n_words<32>(a.cols); i += blockDim.x)
             *word_of<32>(x, a.cols, i) = at<const uint2>(a.x)[i];

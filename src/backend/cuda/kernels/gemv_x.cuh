@@ -32,12 +32,16 @@ DEVICE void load_rows(const struct lode_cuda_gemv_args &a) {
         ((float4 *)row_mem)[i] = at<const float4>(a.x + i / each * a.x_stride)[i % each];
 }
 
-/* x into row_mem, and what its RMS norm divides by. */
-DEVICE struct divisor norm_root(const float *x, float eps, uint32_t cols) {
+/* What the RMS norm of x, which is in row_mem, divides by. */
+DEVICE struct divisor norm_root(float eps, uint32_t cols) {
     __shared__ float sum;
-    load_floats(x, cols);
     const float dot = lanes_sum(cols, &sum, [](float v, float acc) { return fmaf(v, v, acc); });
     return divisor_of(sqrtf(dot / (float)cols + eps));
+}
+/* x into row_mem, and that. */
+DEVICE struct divisor norm_root(const float *x, float eps, uint32_t cols) {
+    load_floats(x, cols);
+    return norm_root(eps, cols);
 }
 /* Numbers 4 i and on of row_mem, normed; w: NULL or their weights. */
 DEVICE float4 normed_by(uint32_t i, const struct divisor &root, const float4 *w) {

@@ -81,9 +81,9 @@ DEVICE void stream_asks(struct stream_ring &ring, const struct lode_cuda_gemv_ar
     for (uint32_t i = 0; i < n; i++)
         stream_ask<W>(ring, a, step);
 }
-/* The warp's ring, s.early slots of it asked for. */
+/* The warp's ring, nothing asked for. */
 template <class W>
-DEVICE struct stream_ring stream_begin(const struct lode_cuda_stream_args &s, uint32_t first, uint32_t step) {
+DEVICE struct stream_ring stream_ring_of(const struct lode_cuda_stream_args &s, uint32_t first) {
     __shared__ uint64_t barriers[LODE_STREAM_WARPS * LODE_STREAM_SLOTS];
     const uint32_t warp = threadIdx.x / 32;
     struct stream_ring ring;
@@ -102,6 +102,12 @@ DEVICE struct stream_ring stream_begin(const struct lode_cuda_stream_args &s, ui
     __syncwarp();
     if (first < s.a.n_units)
         ring.rows = stream_rows_at<W>(s.a, first, 0);
+    return ring;
+}
+/* The same with s.early slots asked for. */
+template <class W>
+DEVICE struct stream_ring stream_begin(const struct lode_cuda_stream_args &s, uint32_t first, uint32_t step) {
+    struct stream_ring ring = stream_ring_of<W>(s, first);
     stream_asks<W>(ring, s.a, step, s.early);
     return ring;
 }
@@ -109,6 +115,21 @@ DEVICE struct stream_ring stream_begin(const struct lode_cuda_stream_args &s, ui
 template <class W>
 DEVICE void stream_fill(struct stream_ring &ring, const struct lode_cuda_stream_args &s, uint32_t step) {
     stream_asks<W>(ring, s.a, step, s.slots - 1 - s.early);
+}
+/* Both with the wait for the launch before and x(), which asks for x, in between: in one place, as code that runs once comes
+ * from far. */
+template <class W, class F>
+DEVICE auto stream_fill_around(struct stream_ring &ring, const struct lode_cuda_stream_args &s, uint32_t step, F x) {
+    decltype(x()) asked;
+#pragma unroll 1
+    for (uint32_t i = 0, n = s.early; i < 2; i++, n = s.slots - 1 - s.early) {
+        if (i) {
+            wait_for_last();
+            asked = x();
+        }
+        stream_asks<W>(ring, s.a, step, n);
+    }
+    return asked;
 }
 
 /* The warp's units, from `first` on every step-th: sums, and what comes after them. */
@@ -167,10 +188,36 @@ DEVICE struct early_norm read_norm(const struct lode_cuda_gemv_args &a) {
                          : make_float4(1, 1, 1, 1);
     return early;
 }
+/* A thread's first numbers of a row of x, of 4 n: asked for before the rest of the ring is, which they would have to wait for. */
+struct first_floats {
+    enum { N = 4 };
+    float4 v[N];
+};
+DEVICE struct first_floats ask_floats(const struct lode_cuda_gemv_args &a, uint32_t n) {
+    struct first_floats x;
+#pragma unroll
+    for (int u = 0; u < first_floats::N; u++) {
+        const uint32_t i = threadIdx.x + u * blockDim.x;
+        x.v[u] = at<const float4>(a.x)[i < n ? i : n - 1];
+    }
+    return x;
+}
+/* The whole row to row_mem. */
+DEVICE void put_floats(const struct lode_cuda_gemv_args &a, const struct first_floats &x) {
+    const uint32_t n = a.cols / 4;
+#pragma unroll
+    for (int u = 0; u < first_floats::N; u++)
+        if (threadIdx.x + u * blockDim.x < n)
+            ((float4 *)row_mem)[threadIdx.x + u * blockDim.x] = x.v[u];
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x + first_floats::N * blockDim.x; i < n; i += blockDim.x)
+        ((float4 *)row_mem)[i] = at<const float4>(a.x)[i];
+}
 /* f(i, numbers 4 i and on of x, normed) by whole warps; where i is beyond the row, what f gets is anything. */
 template <class F>
-DEVICE void each_normed(const struct lode_cuda_gemv_args &a, const struct early_norm &early, F f) {
-    const struct divisor root = norm_root(at<const float>(a.x), a.eps, a.cols);
+DEVICE void each_normed(const struct lode_cuda_gemv_args &a, const struct early_norm &early, const struct first_floats &x, F f) {
+    put_floats(a, x);
+    const struct divisor root = norm_root(a.eps, a.cols);
     const uint32_t n = a.cols / 4, lane = threadIdx.x % 32;
     auto one = [&](uint32_t i, float4 u) {
         float4 v = divided(((const float4 *)row_mem)[i < n ? i : n - 1], root);
