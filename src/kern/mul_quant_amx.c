@@ -158,7 +158,7 @@ struct head256 {
 
 /* A load that comes soon after a store to the same place of another page waits for it.  So what is loaded to tiles
  * lies at whole pages, of which quarter g is loaded as the g-th, and results are stored to the last three quarters:
- * where they lay by chance, products of 512 columns took up to a third longer. */
+ * where they lay by chance, products of 512 columns took up to a quarter longer. */
 struct work256 {
     V w[TILES][2][64]; /* high, low digits; or all in one */
     results out[2];
