@@ -15,7 +15,8 @@
  *
  * While a meeting of 16 rows and 16 columns is multiplied, the meeting before is brought to its end, a column or
  * a few after each product: the processor looks ahead some hundred operations, too few to find the vectors'
- * work behind all of the tiles'.  bench/notes/kern-amx.md
+ * work behind all of the tiles'.  Columns of the next meetings are packed meanwhile, a few in each, into the
+ * nearest cache, where they stay until all rows have met them.  bench/notes/kern-amx.md
  */
 #include "kern/vec_avx512.h"
 
@@ -24,14 +25,19 @@
 #include "kern/tile_amx.h"
 
 enum {
-    TILES = 2,    /* tiles of 16 rows that meet a group of columns one after the other */
-    COLUMNS = 16, /* rows of a left operand */
-    CHUNK = 512,  /* columns whose operands wait for all rows */
-    FEW_32 = 12,  /* fewer columns than this are not worth a tile, */
-    FEW_256 = 24, /* nor digits */
-    AHEAD = 6,    /* columns that are asked for before they are packed */
-    PART = 4,     /* blocks of 32 that make a meeting, */
-    PARTS = 2,    /* and meetings of blocks that are unpacked together */
+    TILES = 32,      /* tiles of 16 rows that are unpacked together, for all columns */
+    COLUMNS = 16,    /* rows of a left operand: a group */
+    GROUPS_256 = 2,  /* groups that meet all tiles one after the other, */
+    GROUPS_32 = 4,   /* as many as stay in the nearest cache */
+    CHUNK_256 = 512, /* columns whose sums wait for the next blocks; */
+    CHUNK_32 = 128,  /* fewer where unpacking costs less */
+    FEW_32 = 12,     /* fewer columns than this are not worth a tile, */
+    FEW_256 = 24,    /* nor digits */
+    AHEAD = 6,       /* columns that are asked for before they are packed, */
+    TILES_AHEAD = 2, /* and tiles before they are unpacked */
+    PART = 4,        /* blocks of 32 that make a meeting, */
+    PARTS = 2,       /* and meetings of blocks that are unpacked together */
+    PAGE = 4096,     /* see struct work256 */
 };
 
 INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -49,39 +55,76 @@ static void configure(uint8_t depth) {
     TILE_CONFIG(&c);
 }
 
-/* Up to TILES x 16 rows, and the columns that they meet: n_x in groups of 16.  y is the accumulator; it is
- * not read at first. */
-struct strip {
-    struct rows r[TILES];
-    __mmask16 rows[TILES]; /* that exist */
-    size_t next;           /* bytes from a row to its place in the next strip */
-    const void *columns;   /* struct columns256 or columns32 of each group */
-    float *y;
-    size_t ldy, n_x;
-    size_t block, n_blocks; /* the first and how many, of the rows */
-    bool first;
+/* Columns on their way to the operands of the next meetings. */
+struct packing {
+    const uint8_t *x; /* the block, or the run of blocks, of the first */
+    size_t x_stride;
+    void *ready, *next;   /* groups that meet now; groups that are made */
+    size_t done, n, step; /* of those that are made; step: in a meeting */
+    size_t n_blocks;      /* of a run of blocks of 32 */
 };
 
-/* Lines of the next strip's rows: their blocks lie far apart. */
-INLINE void prefetch_rows(const struct strip *p, size_t at, size_t bytes) {
-    for (int t = 0; t < TILES; t++)
-        for (int i = 0; i < LANES; i++)
-            prefetch(p->r[t].p[i] + p->next + at, bytes);
+/* A run of blocks of up to TILES x 16 rows, and the columns that they meet.  y is the accumulator; it is not
+ * read at first. */
+struct panel {
+    const uint8_t *w, *x;
+    size_t w_stride, n_w, x_stride, n_x;
+    float *y;
+    size_t ldy;
+    size_t block, n_blocks, n_next; /* the first and how many, and how many the next run has */
+    struct packing *packing;
+};
+
+INLINE size_t tiles_of(const struct panel *p) { return (p->n_w + LANES - 1) / LANES; }
+INLINE struct rows rows_of(const struct panel *p, size_t t) {
+    return tile_rows(p->w + t * LANES * p->w_stride, p->w_stride, rows_left(p->n_w, t * LANES));
 }
 
-/* A meeting whose products are there: what its end needs.  n: columns that exist. */
+/* Asks for blocks of a tile that is not unpacked yet: its rows lie far apart. */
+INLINE void prefetch_tile(const struct panel *p, size_t t, size_t at, size_t bytes) {
+    if (t >= tiles_of(p))
+        return;
+    const struct rows r = rows_of(p, t);
+    for (int i = 0; i < LANES; i++)
+        prefetch(r.p[i] + at, bytes);
+}
+
+/* Columns j and on, up to `most`, begin to meet, all of which are packed; what follows them is next. */
+static void begin(const struct panel *p, size_t j, size_t most, size_t run) {
+    struct packing *x = p->packing;
+    void *ready = x->next;
+    x->next = x->ready;
+    x->ready = ready;
+    x->done = x->step = 0;
+    if (j + most < p->n_x) {
+        x->x = p->x + (j + most) * p->x_stride;
+        x->n = least(p->n_x - j - most, most);
+    } else { /* the first ones' next blocks */
+        x->x = p->x + run;
+        x->n = p->n_next ? least(p->n_x, most) : 0;
+        x->n_blocks = p->n_next;
+    }
+}
+
+/* What is packed in the meeting after meeting i of n.  Nothing in the first two: columns may still end that lay
+ * where these go. */
+INLINE void go_on(struct packing *x, size_t i, size_t n) {
+    x->done = least(x->done + x->step, x->n);
+    x->step = i == 0 || n < 3 ? 0 : (x->n + n - 3) / (n - 2);
+}
+
+/* A meeting whose products are made: what its end needs.  n: columns that exist. */
 struct ending {
-    V (*sums)[COLUMNS];
     const void *weights, *columns;
     float *y;
     size_t ldy, n;
     __mmask16 rows, old; /* old: rows whose sums go on */
 };
 
-INLINE struct ending ending(const struct strip *p, size_t t, size_t j, results sums) {
-    return (struct ending){.sums = sums, .y = p->y + j * p->ldy + t * LANES, .ldy = p->ldy,
-                           .n = least(p->n_x - j, COLUMNS), .rows = p->rows[t],
-                           .old = p->first ? 0 : p->rows[t]};
+INLINE struct ending ending(const struct panel *p, size_t t, size_t j, bool first) {
+    const __mmask16 rows = (__mmask16)((1u << rows_left(p->n_w, t * LANES)) - 1);
+    return (struct ending){.y = p->y + j * p->ldy + t * LANES, .ldy = p->ldy, .n = least(p->n_x - j, COLUMNS),
+                           .rows = rows, .old = first ? 0 : rows};
 }
 INLINE F sum_before(const struct ending *e, size_t i) {
     return (F)_mm512_maskz_loadu_ps(e->old, e->y + i * e->ldy);
@@ -92,19 +135,34 @@ INLINE void put_sum(const struct ending *e, size_t i, F sum) {
 
 /* ---- blocks of 256 ---- */
 
-/* 16 columns, a block of each. */
+/* 16 columns, a block of each: digits, and what is beside them. */
 struct columns256 {
     int8_t x[2][4][COLUMNS][64]; /* high, low digits; 64 numbers of a column */
-    struct {
-        float d;
-        int16_t sums[16];
-        uint8_t pad[28];
-    } of[COLUMNS];
+};
+struct beside256 {
+    float d;
+    int16_t sums[16], pairs[8]; /* pairs: sums of 32 numbers, if they `fit` */
+    uint32_t fit;
+    uint8_t pad[8];
+};
+struct group256 {
+    struct columns256 c[GROUPS_256];
+    struct beside256 of[PAGE / COLUMNS / sizeof(struct beside256)][COLUMNS];
+};
+_Static_assert(sizeof(struct group256) % PAGE == 0 && PAGE / COLUMNS / sizeof(struct beside256) >= GROUPS_256, "");
+
+struct head256 {
+    V mn[8], pairs[4];
+    F d, dmin;
 };
 
-struct block256 {
-    struct head head;
-    V w[2][64]; /* high, low digits; or all in one */
+/* A load that comes soon after a store to the same place of another page waits for it.  So what is loaded to tiles
+ * lies at whole pages, of which quarter g is loaded as the g-th, and results are stored to the last three quarters:
+ * where they lay by chance, products of 512 columns took up to a quarter longer. */
+struct work256 {
+    V w[TILES][2][64]; /* high, low digits; or all in one */
+    results out[2];
+    struct head256 head[TILES];
 };
 
 INLINE int digits(struct shape s) { return s.top && s.top <= 7 ? 1 : 2; }
@@ -127,46 +185,69 @@ INLINE void times(V *even, V *odd, V bytes, V m) {
     *odd = v_mul16(v_sra16(bytes, 8), m);
 }
 
-static void pack256(struct columns256 *c, const uint8_t *x, size_t x_stride, size_t n_x) {
-    for (size_t j = 0; j < n_x; j++, x += x_stride) {
-        const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
-        struct columns256 *out = &c[j / COLUMNS];
-        const size_t i = j % COLUMNS;
-        prefetch(x + AHEAD * x_stride, sizeof *a);
-        out->of[i].d = a->d;
-        memcpy(out->of[i].sums, a->sums, sizeof a->sums);
-        for (int g = 0; g < 4; g++) {
-            const __m512i m = _mm512_inserti64x4(_mm512_set1_epi16(a->m[2 * g]),
-                                                 _mm256_set1_epi16(a->m[2 * g + 1]), 1);
-            V even, odd, digit[2];
-            memcpy(&digit, a->q + 64 * g, 64);
-            times(&even, &odd, digit[0], (V)m);
-            split(digit, even, odd);
-            memcpy(out->x[0][g][i], &digit[0], 64);
-            memcpy(out->x[1][g][i], &digit[1], 64);
-        }
+/* Numbers 64 g .. 64 g + 63 of column j. */
+INLINE void pack256(const struct packing *p, size_t j, size_t g) {
+    const struct lode_block_a256 *a = (const struct lode_block_a256 *)(p->x + j * p->x_stride);
+    struct group256 *to = p->next;
+    int8_t(*high)[COLUMNS][64] = to->c[j / COLUMNS].x[0], (*low)[COLUMNS][64] = to->c[j / COLUMNS].x[1];
+    const size_t i = j % COLUMNS;
+    if (g == 0) {
+        struct beside256 *b = &to->of[j / COLUMNS][i];
+        prefetch(p->x + (j + AHEAD) * p->x_stride, sizeof *a);
+        b->d = a->d;
+        memcpy(b->sums, a->sums, sizeof a->sums);
+        b->fit = sums_of_32(b->pairs, a);
     }
+    const __m512i m =
+        _mm512_inserti64x4(_mm512_set1_epi16(a->m[2 * g]), _mm256_set1_epi16(a->m[2 * g + 1]), 1);
+    V even, odd, digit[2];
+    memcpy(&digit, a->q + 64 * g, 64);
+    times(&even, &odd, digit[0], (V)m);
+    split(digit, even, odd);
+    memcpy(high[g][i], &digit[0], 64);
+    memcpy(low[g][i], &digit[1], 64);
+}
+INLINE void pack_some256(const struct packing *p, size_t g) {
+    const size_t end = least(p->done + p->step, p->n);
+    for (size_t j = p->done; j < end; j++)
+        pack256(p, j, g);
+}
+static void pack_rest256(struct packing *p) {
+    for (; p->done < p->n; p->done++)
+        for (size_t g = 0; g < 4; g++)
+            pack256(p, p->done, g);
 }
 
-INLINE void unpack256(struct block256 *b, TYPE_256, const struct rows *r, size_t i) {
+/* Where a group's numbers meet one minimum. */
+INLINE int by_pairs(struct shape s) { return s.groups == 8; }
+
+INLINE void unpack256(V to[2][64], struct head256 *h, TYPE_256, const struct rows *r, size_t i) {
     const size_t off = i * size;
     const V8 bias = (V8){0} + (uint8_t)s.bias;
-    read_head(&b->head, r, off);
+    struct head head;
+    read_head(&head, r, off);
+    h->d = head.d;
+    if (s.minima) {
+        h->dmin = head.dmin;
+        memcpy(h->mn, head.mn, sizeof h->mn);
+        for (int g = 0; by_pairs(s) && g < 4; g++)
+            h->pairs[g] = (head.mn[2 * g] & v_set32(0xffff)) | head.mn[2 * g + 1] << 16;
+    }
 #pragma GCC unroll 8
     for (int c = 0; c < 16 / s.runs; c++) {
         V w[4][4];
-        unpack(w, &b->head, r, off, c);
+        unpack(w, &head, r, off, c);
         for (int n = 0; n < s.runs; n++)
             for (int v = 0; v < 4; v++) {
                 const int g = group_of(s, c, n), at = 4 * g + v;
-                const V sc = b->head.sc[g * s.groups / 16], scale = (sc & v_set32(0xffff)) | sc << 16;
+                const V sc = head.sc[g * s.groups / 16], scale = (sc & v_set32(0xffff)) | sc << 16;
                 const V codes = turned(s) ? (V)(bias - (V8)w[n][v]) : (V)((V8)w[n][v] - bias);
                 V even, odd, digit[2];
                 times(&even, &odd, codes, scale);
                 split(digit, even, odd);
-                b->w[0][at] = digits(s) == 1 ? join(even, odd) : digit[0];
+                to[0][at] = digits(s) == 1 ? join(even, odd) : digit[0];
                 if (digits(s) == 2)
-                    b->w[1][at] = digit[1];
+                    to[1][at] = digit[1];
             }
     }
 }
@@ -177,39 +258,51 @@ struct held {
     F d, dmin;
 };
 INLINE struct held hold(struct shape s, const struct ending *e) {
-    const struct head *h = &((const struct block256 *)e->weights)->head;
+    const struct head256 *h = e->weights;
     struct held held = {.d = h->d};
     if (s.minima) {
         held.dmin = h->dmin;
-        for (int g = 0; g < 8; g++)
-            held.mn[g] = h->mn[g];
+        for (int g = 0; g < (by_pairs(s) ? 4 : 8); g++)
+            held.mn[g] = by_pairs(s) ? h->pairs[g] : h->mn[g];
     }
     return held;
 }
 
-/* Column i of a meeting. */
-INLINE void end256(struct shape s, const struct held *h, const struct ending *e, size_t i) {
+INLINE V minima256(struct shape s, const struct held *h, const struct ending *e, const struct beside256 *x) {
+    V sum = v_zero();
+    if (by_pairs(s) && __builtin_expect(x->fit, 1))
+        for (int g = 0; g < 4; g++)
+            sum = v_dot2(sum, h->mn[g], v_bcast4(&x->pairs[2 * g]));
+    else if (by_pairs(s))
+#pragma GCC unroll 1
+        for (int g = 0; g < 8; g++)
+            sum = v_dot2(sum, ((const struct head256 *)e->weights)->mn[g], v_bcast4(&x->sums[2 * g]));
+    else
+        for (int g = 0; g < 8; g++)
+            sum = v_dot2(sum, h->mn[g], v_bcast4(&x->sums[2 * g]));
+    return sum;
+}
+
+/* Column i of a meeting; in[1] to in[3]: its sums of high, both and low digits, or without the last. */
+INLINE void end256(struct shape s, const struct held *h, const struct ending *e, results in, size_t i) {
     if (i >= e->n)
         return;
-    const struct columns256 *c = e->columns;
-    const F dx = f_set(c->of[i].d);
-    V isum = (e->sums[0][i] << 6) + e->sums[1][i];
+    const struct beside256 *x = (const struct beside256 *)e->columns + i;
+    const F dx = f_set(x->d);
+    V isum = (in[1][i] << 6) + in[2][i];
     if (digits(s) == 2)
-        isum = (isum << 6) + e->sums[2][i];
+        isum = (isum << 6) + in[3][i];
     F sum = f_fma(h->d * dx, f_int(turned(s) ? v_zero() - isum : isum), sum_before(e, i));
-    if (s.minima) {
-        V msum = v_zero();
-        for (int g = 0; g < 8; g++)
-            msum = v_dot2(msum, h->mn[g], v_bcast4(&c->of[i].sums[2 * g]));
-        sum = f_fnma(h->dmin * dx, f_int(msum), sum);
-    }
+    if (s.minima)
+        sum = f_fnma(h->dmin * dx, f_int(minima256(s, h, e, x)), sum);
     put_sum(e, i, sum);
 }
 
-/* A tile and 16 columns; e comes to its end meanwhile. */
-INLINE void meet256(struct shape s, results out, const struct block256 *b, const struct columns256 *c,
-                    const struct ending *e) {
+/* A tile and 16 columns; e, whose sums are in out[!odd], comes to its end and columns are packed meanwhile. */
+INLINE void meet256(struct shape s, V w[2][64], const struct columns256 *c, const struct ending *e,
+                    results out[2], bool odd, const struct packing *x) {
     const struct held held = hold(s, e);
+    V(*from)[COLUMNS] = out[!odd], (*to)[COLUMNS] = out[odd];
     TILE_ZERO(0);
     TILE_ZERO(1);
     if (digits(s) == 2)
@@ -217,49 +310,69 @@ INLINE void meet256(struct shape s, results out, const struct block256 *b, const
 #pragma GCC unroll 4
     for (size_t g = 0; g < 4; g++) {
         TILE_LOAD(4, c->x[0][g], 64);
-        TILE_LOAD(6, b->w[0] + 16 * g, 64);
+        TILE_LOAD(6, w[0] + 16 * g, 64);
         TILE_DOT(0, 4, 6);
-        end256(s, &held, e, 4 * g);
+        end256(s, &held, e, from, 4 * g);
         if (digits(s) == 1) {
-            end256(s, &held, e, 4 * g + 1);
+            end256(s, &held, e, from, 4 * g + 1);
             TILE_LOAD(5, c->x[1][g], 64);
             TILE_DOT(1, 5, 6);
         } else {
-            TILE_LOAD(7, b->w[1] + 16 * g, 64);
+            TILE_LOAD(7, w[1] + 16 * g, 64);
             TILE_DOT(1, 4, 7);
-            end256(s, &held, e, 4 * g + 1);
+            end256(s, &held, e, from, 4 * g + 1);
             TILE_LOAD(5, c->x[1][g], 64);
             TILE_DOT(2, 5, 7);
         }
-        end256(s, &held, e, 4 * g + 2);
+        end256(s, &held, e, from, 4 * g + 2);
         if (digits(s) == 2)
             TILE_DOT(1, 5, 6);
-        end256(s, &held, e, 4 * g + 3);
+        end256(s, &held, e, from, 4 * g + 3);
+        pack_some256(x, (g + 2) % 4);
     }
-    TILE_STORE(0, out[0], 64);
-    TILE_STORE(1, out[1], 64);
+    TILE_STORE(0, to[1], 64);
+    TILE_STORE(1, to[2], 64);
     if (digits(s) == 2)
-        TILE_STORE(2, out[2], 64);
+        TILE_STORE(2, to[3], 64);
 }
 
-INLINE void strip256(TYPE_256, const struct strip *p) {
-    struct block256 block[TILES];
-    results out[2];
-    struct ending e = {.weights = block};
-    prefetch_rows(p, p->block * size, size);
-    for (size_t t = 0; t < TILES; t++)
-        unpack256(&block[t], s, read_head, unpack, size, &p->r[t], p->block);
-    for (size_t j = 0; j < p->n_x; j += COLUMNS)
-        for (size_t t = 0; t < TILES; t++) {
-            const struct columns256 *c = (const struct columns256 *)p->columns + j / COLUMNS;
-            meet256(s, out[t % 2], &block[t], c, &e);
-            e = ending(p, t, j, out[t % 2]);
-            e.weights = &block[t];
-            e.columns = c;
+INLINE void end_all256(struct shape s, struct ending *e, results in) {
+    const struct held held = hold(s, e);
+#pragma GCC unroll 1
+    for (size_t i = 0; i < e->n; i++)
+        end256(s, &held, e, in, i);
+    e->n = 0;
+}
+
+INLINE void panel256(TYPE_256, const struct panel *p) {
+    enum { MOST = GROUPS_256 * COLUMNS };
+    struct work256 work __attribute__((aligned(PAGE)));
+    struct packing *x = p->packing;
+    struct ending e = {.weights = work.head};
+    bool odd = false;
+    for (size_t t = 0; t < tiles_of(p); t++) {
+        const struct rows r = rows_of(p, t);
+        prefetch_tile(p, t + TILES_AHEAD, p->block * size, size);
+        unpack256(work.w[t], &work.head[t], s, read_head, unpack, size, &r, p->block);
+    }
+    for (size_t j = 0; j < p->n_x; j += MOST) {
+        const size_t groups = (least(p->n_x - j, MOST) + COLUMNS - 1) / COLUMNS, n = tiles_of(p) * groups;
+        if (x->done < x->n) {
+            end_all256(s, &e, work.out[!odd]);
+            pack_rest256(x);
         }
-    const struct held held = hold(s, &e);
-    for (size_t i = 0; i < e.n; i++)
-        end256(s, &held, &e, i);
+        begin(p, j, MOST, sizeof(struct lode_block_a256));
+        for (size_t i = 0; i < n; i++, odd = !odd) {
+            const struct group256 *columns = x->ready;
+            const size_t t = i / groups, g = i % groups;
+            meet256(s, work.w[t], &columns->c[g], &e, work.out, odd, x);
+            go_on(x, i, n);
+            e = ending(p, t, j + g * COLUMNS, p->block == 0);
+            e.weights = &work.head[t];
+            e.columns = columns->of[g];
+        }
+    }
+    end_all256(s, &e, work.out[!odd]);
 }
 
 /* ---- blocks of 32 ---- */
@@ -269,9 +382,8 @@ INLINE void strip256(TYPE_256, const struct strip *p) {
 struct columns32 {
     int8_t x[PART][COLUMNS][32];
     struct {
-        float d;
-        int32_t sum;
-    } of[COLUMNS][PART];
+        float d[PART], sum[PART];
+    } of[COLUMNS];
 };
 
 struct part32 {
@@ -279,18 +391,30 @@ struct part32 {
     F d[PART], m[PART];
 };
 
-static void pack32(struct columns32 c[][PARTS], const uint8_t *x, size_t x_stride, size_t n_x,
-                   size_t n_blocks) {
-    for (size_t j = 0; j < n_x; j++, x += x_stride)
-        for (size_t b = 0; b < PARTS * PART; b++) {
-            static const struct lode_block_a32 none = {.d = 1};
-            const struct lode_block_a32 *a =
-                b < n_blocks ? (const struct lode_block_a32 *)x + b : &none;
-            struct columns32 *out = &c[j / COLUMNS][b / PART];
-            memcpy(out->x[b % PART][j % COLUMNS], a->q, 32);
-            out->of[j % COLUMNS][b % PART].d = a->d;
-            out->of[j % COLUMNS][b % PART].sum = a->sum;
-        }
+/* Blocks 2 g and 2 g + 1 of a run of column j. */
+INLINE void pack32(const struct packing *p, size_t j, size_t g) {
+    const struct lode_block_a32 *a = (const struct lode_block_a32 *)(p->x + j * p->x_stride);
+    struct columns32(*to)[PARTS] = p->next;
+    if (g == 0)
+        prefetch(p->x + (j + AHEAD) * p->x_stride, PARTS * PART * sizeof *a);
+    for (size_t b = 2 * g; b < 2 * g + 2; b++) {
+        static const struct lode_block_a32 none = {.d = 1};
+        const struct lode_block_a32 *from = b < p->n_blocks ? a + b : &none;
+        struct columns32 *out = &to[j / COLUMNS][b / PART];
+        memcpy(out->x[b % PART][j % COLUMNS], from->q, 32);
+        out->of[j % COLUMNS].d[b % PART] = from->d;
+        out->of[j % COLUMNS].sum[b % PART] = (float)from->sum;
+    }
+}
+INLINE void pack_some32(const struct packing *p, size_t g) {
+    const size_t end = least(p->done + p->step, p->n);
+    for (size_t j = p->done; j < end; j++)
+        pack32(p, j, g);
+}
+static void pack_rest32(struct packing *p) {
+    for (; p->done < p->n; p->done++)
+        for (size_t g = 0; g < PARTS * PART / 2; g++)
+            pack32(p, p->done, g);
 }
 
 /* Block b of a run. */
@@ -311,36 +435,53 @@ INLINE void no_block32(struct part32 run[PARTS], size_t b) {
     part->d[b % PART] = part->m[b % PART] = f_set(-0.0f);
 }
 
-INLINE void end32(struct shape s, const struct ending *e, size_t i) {
+struct held32 {
+    F d[PART], m[PART];
+};
+INLINE struct held32 hold32(struct shape s, const struct ending *e) {
+    const struct part32 *w = e->weights;
+    struct held32 held;
+    for (size_t b = 0; b < PART; b++) {
+        held.d[b] = w->d[b];
+        if (s.minima)
+            held.m[b] = w->m[b];
+    }
+    return held;
+}
+
+INLINE void end32(struct shape s, const struct held32 *w, const struct ending *e, results in, size_t i) {
     if (i >= e->n)
         return;
-    const struct part32 *w = e->weights;
     const struct columns32 *c = e->columns;
     F sum = sum_before(e, i);
 #pragma GCC unroll 4
     for (size_t b = 0; b < PART; b++) {
-        const F dx = f_set(c->of[i][b].d);
-        const int32_t *x_sum = &c->of[i][b].sum;
-        V isum = e->sums[b][i];
+        const F dx = f_set(c->of[i].d[b]);
+        V isum = in[b][i];
         if (s.wide && s.bias) /* a whole byte of codes has lost 128, which is none of its bias */
-            isum += v_set32((uint32_t)(-s.bias * *x_sum));
+            isum += v_set32((uint32_t)(-s.bias * (int32_t)c->of[i].sum[b]));
         sum = f_fma(w->d[b] * dx, f_int(isum), sum);
         if (s.minima)
-            sum = f_fma(w->m[b] * dx, f_int(v_bcast4(x_sum)), sum);
+            sum = f_fma(w->m[b] * dx, f_set(c->of[i].sum[b]), sum);
     }
     put_sum(e, i, sum);
 }
 
-INLINE void meet32(struct shape s, results out, const struct part32 *w, const struct columns32 *c,
-                   const struct ending *e) {
+/* What a meeting makes stays in its tiles until the next one, and ends in the one after that: a store that waits
+ * for its tile is some 70 operations, which fill what the processor keeps of those that wait. */
+INLINE void meet32(struct shape s, const struct part32 *w, const struct columns32 *c, const struct ending *e,
+                   results out[2], bool odd, const struct packing *x) {
+    const struct held32 held = hold32(s, e);
+    V(*from)[COLUMNS] = out[odd], (*to)[COLUMNS] = out[!odd];
 #define PRODUCT(b, column, weight)                                                                 \
+    TILE_STORE(b, to[b], 64);                                                                      \
     TILE_ZERO(b);                                                                                  \
     TILE_LOAD(column, c->x[b], 32);                                                                \
     TILE_LOAD(weight, w->w[b], 64);                                                                \
     TILE_DOT(b, column, weight);                                                                   \
     for (size_t i = 0; i < COLUMNS / PART; i++)                                                    \
-        end32(s, e, COLUMNS / PART * b + i);                                                       \
-    TILE_STORE(b, out[b], 64)
+        end32(s, &held, e, from, COLUMNS / PART * b + i);                                          \
+    pack_some32(x, b)
     PRODUCT(0, 4, 6);
     PRODUCT(1, 5, 7);
     PRODUCT(2, 4, 6);
@@ -348,64 +489,83 @@ INLINE void meet32(struct shape s, results out, const struct part32 *w, const st
 #undef PRODUCT
 }
 
-INLINE void strip32(TYPE_32, const struct strip *p) {
+INLINE void end_all32(struct shape s, struct ending e[2], results out[2], bool odd) {
+    const struct held32 held[2] = {hold32(s, &e[0]), hold32(s, &e[1])};
+    TILE_STORE(0, out[odd][0], 64);
+    TILE_STORE(1, out[odd][1], 64);
+    TILE_STORE(2, out[odd][2], 64);
+    TILE_STORE(3, out[odd][3], 64);
+    for (int last = 0; last < 2; last++, e[last - 1].n = 0)
+#pragma GCC unroll 1
+        for (size_t i = 0; i < e[last].n; i++)
+            end32(s, &held[last], &e[last], out[last ? odd : !odd], i);
+}
+
+INLINE void panel32(TYPE_32, const struct panel *p) {
+    enum { MOST = GROUPS_32 * COLUMNS };
     struct part32 run[TILES][PARTS];
     results out[2];
-    struct ending e = {.n = 0};
-    prefetch_rows(p, p->block * size, p->n_blocks * size);
-    for (size_t t = 0; t < TILES; t++)
+    struct packing *x = p->packing;
+    struct ending e[2] = {{.weights = run}, {.weights = run}}; /* the last but one, the last */
+    bool odd = false;
+    for (size_t t = 0; t < tiles_of(p); t++) {
+        const struct rows r = rows_of(p, t);
+        prefetch_tile(p, t + TILES_AHEAD, p->block * size, p->n_blocks * size);
         for (size_t b = 0; b < PARTS * PART; b++)
             if (b < p->n_blocks)
-                unpack32(run[t], s, unpack, size, &p->r[t], b, p->block + b);
+                unpack32(run[t], s, unpack, size, &r, b, p->block + b);
             else
                 no_block32(run[t], b);
-    for (size_t j = 0; j < p->n_x; j += COLUMNS)
-        for (size_t t = 0; t < TILES; t++)
-            for (size_t h = 0; h < PARTS; h++) {
-                const struct columns32 *c = (const struct columns32 *)p->columns + j / COLUMNS * PARTS + h;
-                meet32(s, out[h % 2], &run[t][h], c, &e);
-                e = ending(p, t, j, out[h % 2]);
-                e.weights = &run[t][h];
-                e.columns = c;
-                if (h > 0)
-                    e.old = e.rows;
-            }
-    for (size_t i = 0; i < e.n; i++)
-        end32(s, &e, i);
+    }
+    for (size_t j = 0; j < p->n_x; j += MOST) {
+        const size_t groups = (least(p->n_x - j, MOST) + COLUMNS - 1) / COLUMNS, n = tiles_of(p) * groups * PARTS;
+        if (x->done < x->n) {
+            end_all32(s, e, out, !odd);
+            pack_rest32(x);
+        }
+        begin(p, j, MOST, PARTS * PART * sizeof(struct lode_block_a32));
+        for (size_t i = 0; i < n; i++, odd = !odd) {
+            struct columns32(*columns)[PARTS] = x->ready;
+            const size_t t = i / (groups * PARTS), g = i / PARTS % groups, h = i % PARTS;
+            meet32(s, &run[t][h], &columns[g][h], &e[0], out, odd, x);
+            go_on(x, i, n);
+            e[0] = e[1];
+            e[1] = ending(p, t, j + g * COLUMNS, p->block == 0 && h == 0);
+            e[1].weights = &run[t][h];
+            e[1].columns = &columns[g][h];
+        }
+    }
+    end_all32(s, e, out, !odd);
 }
 
 /* ---- all of a product ---- */
 
-typedef void strip_fn(const struct strip *p);
+typedef void panel_fn(const struct panel *p);
 
-static void mul(strip_fn *strip, size_t block, float *y, size_t ldy, const uint8_t *w, size_t w_stride,
+static void mul(panel_fn *panel, size_t block, float *y, size_t ldy, const uint8_t *w, size_t w_stride,
                 size_t n_w, const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
     const size_t run = block == 256 ? 1 : PARTS * PART, n_blocks = k / block;
     const size_t size = block == 256 ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
+    const size_t most = (block == 256 ? GROUPS_256 : GROUPS_32) * COLUMNS;
+    const size_t chunk = block == 256 ? CHUNK_256 : CHUNK_32;
     union {
-        struct columns256 of256[CHUNK / COLUMNS];
-        struct columns32 of32[CHUNK / COLUMNS][PARTS];
-    } columns;
+        struct group256 of256;
+        struct columns32 of32[GROUPS_32][PARTS];
+    } columns[2] __attribute__((aligned(PAGE)));
     configure(block == 256 ? 64 : 32);
-    for (size_t j = 0; j < n_x; j += CHUNK)
-        for (size_t b = 0; b < n_blocks; b += run) {
-            const uint8_t *from = x + j * x_stride + b * size;
-            struct strip p = {.next = TILES * LANES * w_stride, .columns = &columns, .ldy = ldy,
-                              .n_x = least(n_x - j, CHUNK), .block = b,
-                              .n_blocks = least(n_blocks - b, run), .first = b == 0};
-            if (block == 256)
-                pack256(columns.of256, from, x_stride, p.n_x);
-            else
-                pack32(columns.of32, from, x_stride, p.n_x, p.n_blocks);
-            for (size_t i = 0; i < n_w; i += TILES * LANES) {
-                for (size_t t = 0; t < TILES; t++) { /* where only one tile is left it comes twice */
-                    const size_t first = i + t * LANES < n_w ? i + t * LANES : i;
-                    const int n = rows_left(n_w, first);
-                    p.r[t] = tile_rows(w + first * w_stride, w_stride, n);
-                    p.rows[t] = first == i + t * LANES ? (__mmask16)((1u << n) - 1) : 0;
-                }
-                p.y = y + j * ldy + i;
-                strip(&p);
+    for (size_t j = 0; j < n_x; j += chunk)
+        for (size_t i = 0; i < n_w; i += TILES * LANES) {
+            struct packing packing = {.x = x + j * x_stride, .x_stride = x_stride, .ready = &columns[0],
+                                      .next = &columns[1], .n = least(least(n_x - j, chunk), most),
+                                      .n_blocks = least(n_blocks, run)};
+            for (size_t b = 0; b < n_blocks; b += run) {
+                const size_t left = n_blocks - b;
+                const struct panel p = {.w = w + i * w_stride, .w_stride = w_stride, .n_w = least(n_w - i, TILES * LANES),
+                                        .x = x + j * x_stride + b * size, .x_stride = x_stride,
+                                        .n_x = least(n_x - j, chunk), .y = y + j * ldy + i, .ldy = ldy, .block = b,
+                                        .n_blocks = least(left, run), .n_next = least(left - least(left, run), run),
+                                        .packing = &packing};
+                panel(&p);
             }
         }
     TILE_RELEASE(); /* so that a switch of threads need not save them */
@@ -413,14 +573,14 @@ static void mul(strip_fn *strip, size_t block, float *y, size_t ldy, const uint8
 
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
 #define MUL_OF(name, block, size, ...)                                                             \
-    static __attribute__((noinline)) void strip_##name(const struct strip *p) {                    \
+    static __attribute__((noinline)) void panel_##name(const struct panel *p) {                    \
         const struct shape s = {__VA_ARGS__};                                                      \
-        strip##block(s, UNPACK_##block(name), size, p);                                            \
+        panel##block(s, UNPACK_##block(name), size, p);                                            \
     }                                                                                              \
     void mul_##name##_amx LODE_MUL_ARGS {                                                          \
         if (n_x < FEW_##block || k == 0)                                                           \
             mul_##name##_avx512intel(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
         else                                                                                       \
-            mul(strip_##name, block, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
+            mul(panel_##name, block, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
     }
 #include "kern/mul_types.h"

@@ -85,18 +85,21 @@ static void round_row(void *arg, uint32_t row, uint32_t worker) {
 }
 
 /* Tasks large enough that taking one costs nothing beside it, small enough that threads finish
- * together.  Multiples of 16 keep the kernels' tiles whole. */
+ * together.  Multiples of 16 keep the kernels' tiles whole.  With many rows a task prepares its rows of x once for
+ * all of its weights, so those are larger.  bench/notes/kern-amx.md */
 static void cut(struct job *j, uint32_t total, bool whole) {
-    enum { LEAST_PIECE = 128, GOOD_PANEL = 128, MOST_PANEL = 256 };
+    enum { LEAST_PIECE = 128 };
+    const bool many = j->n_rows >= 2 * LEAST_PIECE;
+    const uint32_t tasks = many ? 4 : 8, good = many ? 256 : 128, most = many ? 512 : 256; /* tasks: of a thread */
     j->piece = j->n_rows;
     for (;;) {
         j->n_pieces = j->piece ? (j->n_rows + j->piece - 1) / j->piece : 1;
-        j->panel = (total / (j->cpu->threads * 8) * j->n_pieces + 15) & ~15u;
-        if (whole || j->panel >= GOOD_PANEL || j->piece < 2 * LEAST_PIECE)
+        j->panel = (total / (j->cpu->threads * tasks) * j->n_pieces + 15) & ~15u;
+        if (whole || j->panel >= good || j->piece < 2 * LEAST_PIECE)
             break;
         j->piece = (j->piece / 2 + 15) & ~15u;
     }
-    j->panel = j->panel < 16 ? 16 : j->panel > MOST_PANEL ? MOST_PANEL : j->panel;
+    j->panel = j->panel < 16 ? 16 : j->panel > most ? most : j->panel;
 }
 
 void lode_cpu_linear(struct lode_backend *b, const struct lode_instr *in,
