@@ -148,8 +148,10 @@ void lode_kern_table(struct lode_kern *t, enum lode_isa isa) {
     }
     if (isa >= LODE_ISA_avx512intel && isa <= LODE_ISA_amx)
         lay_avx512intel(t);
-    if (isa == LODE_ISA_amx)
+    if (isa == LODE_ISA_amx) {
         lay_amx(t);
+        t->tiles = true;
+    }
 #endif
 #if KERN_NEON
     if (isa == LODE_ISA_neon)

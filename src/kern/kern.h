@@ -239,6 +239,7 @@ enum { LODE_MAX_TAPS = 8 };
 
 struct lode_kern {
     const char *isa; /* what the table was made for, e.g. "avx512vnni" */
+    bool tiles;      /* quantised products of many columns prepare them once for all rows that a call has (AMX) */
 #define LODE_KERN_FIELD(name, ret, args) ret(*name) args;
     LODE_KERN_LIST(LODE_KERN_FIELD)
 #undef LODE_KERN_FIELD

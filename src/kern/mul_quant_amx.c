@@ -547,22 +547,22 @@ static void mul(panel_fn *panel, size_t block, float *y, size_t ldy, const uint8
     const size_t run = block == 256 ? 1 : PARTS * PART, n_blocks = k / block;
     const size_t size = block == 256 ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
     const size_t most = (block == 256 ? GROUPS_256 : GROUPS_32) * COLUMNS;
-    const size_t chunk = block == 256 ? CHUNK_256 : CHUNK_32;
+    const size_t at_once = block == 256 ? CHUNK_256 : CHUNK_32;
     union {
         struct group256 of256;
         struct columns32 of32[GROUPS_32][PARTS];
     } columns[2] __attribute__((aligned(PAGE)));
     configure(block == 256 ? 64 : 32);
-    for (size_t j = 0; j < n_x; j += chunk)
+    for (size_t j = 0; j < n_x; j += at_once)
         for (size_t i = 0; i < n_w; i += TILES * LANES) {
             struct packing packing = {.x = x + j * x_stride, .x_stride = x_stride, .ready = &columns[0],
-                                      .next = &columns[1], .n = least(least(n_x - j, chunk), most),
+                                      .next = &columns[1], .n = least(least(n_x - j, at_once), most),
                                       .n_blocks = least(n_blocks, run)};
             for (size_t b = 0; b < n_blocks; b += run) {
                 const size_t left = n_blocks - b;
                 const struct panel p = {.w = w + i * w_stride, .w_stride = w_stride, .n_w = least(n_w - i, TILES * LANES),
                                         .x = x + j * x_stride + b * size, .x_stride = x_stride,
-                                        .n_x = least(n_x - j, chunk), .y = y + j * ldy + i, .ldy = ldy, .block = b,
+                                        .n_x = least(n_x - j, at_once), .y = y + j * ldy + i, .ldy = ldy, .block = b,
                                         .n_blocks = least(left, run), .n_next = least(left - least(left, run), run),
                                         .packing = &packing};
                 panel(&p);
