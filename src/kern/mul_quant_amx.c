@@ -28,7 +28,9 @@ enum {
     TILES = 32,      /* tiles of 16 rows that are unpacked together, for all columns */
     COLUMNS = 16,    /* rows of a left operand: a group */
     GROUPS_256 = 2,  /* groups that meet all tiles one after the other, */
-    GROUPS_32 = 4,   /* as many as stay in the nearest cache */
+    GROUPS_32 = 4,   /* as many as stay in the nearest cache; */
+    NEAR_256 = GROUPS_256 * COLUMNS, /* their columns */
+    NEAR_32 = GROUPS_32 * COLUMNS,
     CHUNK_256 = 512, /* columns whose sums wait for the next blocks; */
     CHUNK_32 = 128,  /* fewer where unpacking costs less */
     FEW_32 = 12,     /* fewer columns than this are not worth a tile, */
@@ -111,6 +113,20 @@ static void begin(const struct panel *p, size_t j, size_t most, size_t run) {
 INLINE void go_on(struct packing *x, size_t i, size_t n) {
     x->done = least(x->done + x->step, x->n);
     x->step = i == 0 || n < 3 ? 0 : (x->n + n - 3) / (n - 2);
+}
+
+/* Quarter g of column j. */
+typedef void pack_fn(const struct packing *p, size_t j, size_t g);
+
+INLINE void pack_some(const struct packing *p, pack_fn *pack, size_t g) {
+    const size_t end = least(p->done + p->step, p->n);
+    for (size_t j = p->done; j < end; j++)
+        pack(p, j, g);
+}
+static __attribute__((noinline)) void pack_rest(struct packing *p, pack_fn *pack) {
+    for (; p->done < p->n; p->done++)
+        for (size_t g = 0; g < 4; g++)
+            pack(p, p->done, g);
 }
 
 /* A meeting whose products are made: what its end needs.  n: columns that exist. */
@@ -206,16 +222,6 @@ INLINE void pack256(const struct packing *p, size_t j, size_t g) {
     split(digit, even, odd);
     memcpy(high[g][i], &digit[0], 64);
     memcpy(low[g][i], &digit[1], 64);
-}
-INLINE void pack_some256(const struct packing *p, size_t g) {
-    const size_t end = least(p->done + p->step, p->n);
-    for (size_t j = p->done; j < end; j++)
-        pack256(p, j, g);
-}
-static void pack_rest256(struct packing *p) {
-    for (; p->done < p->n; p->done++)
-        for (size_t g = 0; g < 4; g++)
-            pack256(p, p->done, g);
 }
 
 /* Where a group's numbers meet one minimum. */
@@ -328,7 +334,7 @@ INLINE void meet256(struct shape s, V w[2][64], const struct columns256 *c, cons
         if (digits(s) == 2)
             TILE_DOT(1, 5, 6);
         end256(s, &held, e, from, 4 * g + 3);
-        pack_some256(x, (g + 2) % 4);
+        pack_some(x, pack256, (g + 2) % 4);
     }
     TILE_STORE(0, to[1], 64);
     TILE_STORE(1, to[2], 64);
@@ -345,7 +351,6 @@ INLINE void end_all256(struct shape s, struct ending *e, results in) {
 }
 
 INLINE void panel256(TYPE_256, const struct panel *p) {
-    enum { MOST = GROUPS_256 * COLUMNS };
     struct work256 work __attribute__((aligned(PAGE)));
     struct packing *x = p->packing;
     struct ending e = {.weights = work.head};
@@ -355,13 +360,13 @@ INLINE void panel256(TYPE_256, const struct panel *p) {
         prefetch_tile(p, t + TILES_AHEAD, p->block * size, size);
         unpack256(work.w[t], &work.head[t], s, read_head, unpack, size, &r, p->block);
     }
-    for (size_t j = 0; j < p->n_x; j += MOST) {
-        const size_t groups = (least(p->n_x - j, MOST) + COLUMNS - 1) / COLUMNS, n = tiles_of(p) * groups;
+    for (size_t j = 0; j < p->n_x; j += NEAR_256) {
+        const size_t groups = (least(p->n_x - j, NEAR_256) + COLUMNS - 1) / COLUMNS, n = tiles_of(p) * groups;
         if (x->done < x->n) {
             end_all256(s, &e, work.out[!odd]);
-            pack_rest256(x);
+            pack_rest(x, pack256);
         }
-        begin(p, j, MOST, sizeof(struct lode_block_a256));
+        begin(p, j, NEAR_256, sizeof(struct lode_block_a256));
         for (size_t i = 0; i < n; i++, odd = !odd) {
             const struct group256 *columns = x->ready;
             const size_t t = i / groups, g = i % groups;
@@ -405,16 +410,6 @@ INLINE void pack32(const struct packing *p, size_t j, size_t g) {
         out->of[j % COLUMNS].d[b % PART] = from->d;
         out->of[j % COLUMNS].sum[b % PART] = (float)from->sum;
     }
-}
-INLINE void pack_some32(const struct packing *p, size_t g) {
-    const size_t end = least(p->done + p->step, p->n);
-    for (size_t j = p->done; j < end; j++)
-        pack32(p, j, g);
-}
-static void pack_rest32(struct packing *p) {
-    for (; p->done < p->n; p->done++)
-        for (size_t g = 0; g < PARTS * PART / 2; g++)
-            pack32(p, p->done, g);
 }
 
 /* Block b of a run. */
@@ -481,7 +476,7 @@ INLINE void meet32(struct shape s, const struct part32 *w, const struct columns3
     TILE_DOT(b, column, weight);                                                                   \
     for (size_t i = 0; i < COLUMNS / PART; i++)                                                    \
         end32(s, &held, e, from, COLUMNS / PART * b + i);                                          \
-    pack_some32(x, b)
+    pack_some(x, pack32, b)
     PRODUCT(0, 4, 6);
     PRODUCT(1, 5, 7);
     PRODUCT(2, 4, 6);
@@ -502,7 +497,6 @@ INLINE void end_all32(struct shape s, struct ending e[2], results out[2], bool o
 }
 
 INLINE void panel32(TYPE_32, const struct panel *p) {
-    enum { MOST = GROUPS_32 * COLUMNS };
     struct part32 run[TILES][PARTS];
     results out[2];
     struct packing *x = p->packing;
@@ -517,13 +511,13 @@ INLINE void panel32(TYPE_32, const struct panel *p) {
             else
                 no_block32(run[t], b);
     }
-    for (size_t j = 0; j < p->n_x; j += MOST) {
-        const size_t groups = (least(p->n_x - j, MOST) + COLUMNS - 1) / COLUMNS, n = tiles_of(p) * groups * PARTS;
+    for (size_t j = 0; j < p->n_x; j += NEAR_32) {
+        const size_t groups = (least(p->n_x - j, NEAR_32) + COLUMNS - 1) / COLUMNS, n = tiles_of(p) * groups * PARTS;
         if (x->done < x->n) {
             end_all32(s, e, out, !odd);
-            pack_rest32(x);
+            pack_rest(x, pack32);
         }
-        begin(p, j, MOST, PARTS * PART * sizeof(struct lode_block_a32));
+        begin(p, j, NEAR_32, PARTS * PART * sizeof(struct lode_block_a32));
         for (size_t i = 0; i < n; i++, odd = !odd) {
             struct columns32(*columns)[PARTS] = x->ready;
             const size_t t = i / (groups * PARTS), g = i / PARTS % groups, h = i % PARTS;
@@ -546,7 +540,7 @@ static void mul(panel_fn *panel, size_t block, float *y, size_t ldy, const uint8
                 size_t n_w, const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
     const size_t run = block == 256 ? 1 : PARTS * PART, n_blocks = k / block;
     const size_t size = block == 256 ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
-    const size_t most = (block == 256 ? GROUPS_256 : GROUPS_32) * COLUMNS;
+    const size_t most = block == 256 ? NEAR_256 : NEAR_32;
     const size_t at_once = block == 256 ? CHUNK_256 : CHUNK_32;
     union {
         struct group256 of256;

@@ -85,11 +85,11 @@ static void round_row(void *arg, uint32_t row, uint32_t worker) {
 }
 
 /* Tasks large enough that taking one costs nothing beside it, small enough that threads finish
- * together.  Multiples of 16 keep the kernels' tiles whole.  tiles: many rows of x are prepared once for all weights
- * of a task, so those are larger (bench/notes/kern-amx.md). */
-static void cut(struct job *j, uint32_t total, bool whole, bool tiles) {
+ * together.  Multiples of 16 keep the kernels' tiles whole.  Where many rounded rows of x are prepared once for all
+ * weights of a task, those are more (bench/notes/kern-amx.md). */
+static void cut(struct job *j, uint32_t total, bool whole) {
     enum { LEAST_PIECE = 128 };
-    const bool many = tiles && j->n_rows >= 2 * LEAST_PIECE;
+    const bool many = j->cpu->kern.tiles && j->in->in[0].type != LODE_F32 && j->n_rows >= 2 * LEAST_PIECE;
     const uint32_t tasks = many ? 4 : 8, good = many ? 256 : 128, most = many ? 512 : 256; /* tasks: of a thread */
     j->piece = j->n_rows;
     for (;;) {
@@ -109,14 +109,12 @@ void lode_cpu_linear(struct lode_backend *b, const struct lode_instr *in,
     for (uint32_t i = 0; i < in->n_parts; i++)
         total += in->parts[i].w->rows;
     struct job j = {.cpu = c, .in = in, .n_rows = lode_value_rows(&in->in[0], step)};
-    bool fast = false, whole = false, tiles = c->kern.tiles;
+    bool fast = false, whole = false;
     for (uint32_t i = 0; i < in->n_parts; i++) {
-        const enum lode_dtype type = in->parts[i].w->type;
         fast |= lode_cpu_fast(c, in->parts[i].w);
-        whole |= widened(c, type); /* for each piece again */
-        tiles &= lode_dtypes[type].act == LODE_A32 || lode_dtypes[type].act == LODE_A256;
+        whole |= widened(c, in->parts[i].w->type); /* for each piece again */
     }
-    cut(&j, total, whole, tiles);
+    cut(&j, total, whole);
     size_t n = 0;
     for (uint32_t i = 0; i < in->n_parts; i++)
         n += (in->parts[i].w->rows + j.panel - 1) / j.panel * j.n_pieces;
