@@ -13,7 +13,7 @@ struct spread {
 };
 static struct spread spread_of(enum lode_dtype act, uint32_t cols, uint32_t n) {
     const uint64_t row = act == LODE_A256 ? (uint64_t)(cols / 256) * (512 + 72)
-                                          : (uint64_t)up(cols, 128) * (256 + 32);
+                                          : (uint64_t)up(cols, 128) * (128 + 32);
     return (struct spread){act, cols, n, row * n};
 }
 
@@ -83,13 +83,14 @@ bool lode_cuda_can_gate(const struct op *o, void *const *kernels, const struct l
            lode_cuda_wide_rows(o, gate, gate->rows / (LODE_WIDE_W / 2), n_x) == 128;
 }
 
-/* Runs of one type, of n spread rows; y: (n_parts), of their first. */
+/* Runs of one type, of n spread rows; y: (n_parts), of their first.  A few tiles of another type, a V of Q6_K, go to the
+ * multiprocessors that the last turn of those before leaves. */
 static int multiply_parts(const struct op *o, const struct spread *s, const struct lode_part *parts, uint32_t n_parts,
                           const struct lode_cuda_mat *y, uint32_t n, const struct lode_cuda_fast_end *end) {
     const struct lode_cuda_kernels *k = &o->r->c->kernels;
     for (uint32_t p = 0; p < n_parts;) {
         const enum lode_dtype type = parts[p].w->type;
-        struct lode_cuda_packed_args a = {.g = {.n_x = n, .cols = s->cols, .x_div = 1}, .end = *end};
+        struct lode_cuda_packed_args a = {.g = {.n_x = n, .cols = s->cols, .x_div = 1, .beside = p > 0}, .end = *end};
         void *kernel = k->wide[type][s->n == 128];
         uint32_t tiles = 0;
         for (; p < n_parts && parts[p].w->type == type; p++) {

@@ -131,8 +131,12 @@ DEVICE uint64_t panel_64_at(const void *p) {
 DEVICE uint64_t panel_32_at(const void *p) {
     return (uint64_t)(shared_address(p) >> 4 & 0x3fff) | 1ull << 16 | 16ull << 32 | 3ull << 62;
 }
-/* The next 16 numbers of 16 bits of a panel's rows. */
+/* The lower half of panel_at's: products of bytes take it. */
+DEVICE uint32_t panel_bytes_at(const void *p) { return (uint32_t)panel_at(p); }
+/* The next 32 bytes of a panel's rows: 16 numbers of 16 bits. */
 #define PANEL_STEP 2
+/* n rows of a panel further. */
+#define PANEL_ROWS(n) ((n) * 128 >> 4)
 
 DEVICE void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -184,7 +188,8 @@ WGMMA(wgmma_bf16, "bf16", 128, D64, NAMES64, "%64", "%65", "%66")
 WGMMA_R(wgmma_f16, 64, D32, NAMES32, "%32,%33,%34,%35", "%36", "%37")
 WGMMA_R(wgmma_f16, 128, D64, NAMES64, "%64,%65,%66,%67", "%68", "%69")
 
-/* Bytes, signed (s) and unsigned (u) of a and b, 32 numbers of K; d are integers. */
+/* Bytes, signed (s) and unsigned (u) of a and b, 32 numbers of K; d are integers.  b: where a panel lies (panel_bytes_at), whose
+ * upper half is the same for all: sums of 64 bits with carries cost a fifth of a kernel's uniform instructions. */
 #define I8(d, i)                                                                                   \
     "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]),    \
         "+r"(d[i + 6]), "+r"(d[i + 7])
@@ -192,12 +197,13 @@ WGMMA_R(wgmma_f16, 128, D64, NAMES64, "%64,%65,%66,%67", "%68", "%69")
 #define I32(d) I32_AT(d, 0)
 #define I64(d) I32(d), I32_AT(d, 32)
 #define WGMMA_BYTES(name, types, n, d_of, names, a_at, b_at, p_at)                                 \
-    DEVICE void name(uint32_t(&d)[n / 2], const uint32_t (&r)[4], uint64_t b, int add) {           \
-        asm volatile("{ .reg .pred p; setp.ne.b32 p, " p_at ", 0;\n"                               \
+    DEVICE void name(uint32_t(&d)[n / 2], const uint32_t (&r)[4], uint32_t b, int add) {           \
+        asm volatile("{ .reg .pred p; .reg .b64 at; setp.ne.b32 p, " p_at ", 0;\n"                 \
+                     "mov.b64 at, {" b_at ", 0x40000040};\n"                                       \
                      "wgmma.mma_async.sync.aligned.m64n" #n "k32.s32." types " {" names "}, {" a_at \
-                     "}, " b_at ", p; }"                                                           \
+                     "}, at, p; }"                                                                 \
                      : d_of(d)                                                                     \
-                     : "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "l"(b), "r"(add));              \
+                     : "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "r"(b), "r"(add));              \
     }
 #define WGMMA_BYTES_OF(name, types)                                                                \
     WGMMA_BYTES(name, types, 64, I32, NAMES32, "%32,%33,%34,%35", "%36", "%37")                    \

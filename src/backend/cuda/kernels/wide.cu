@@ -59,24 +59,18 @@ template <int N> DEVICE void put_256(uint8_t *tile, uint32_t r, uint32_t b, cons
     for (int w = 8; w; w /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, w);
     if (lane == 0) {
-        more->d[r] = *(const float *)block;
-        more->all[r] = (float)sum;
+        more->d[place_of_scale(r)] = *(const float *)block;
+        more->all[place_of_scale(r)] = (float)sum;
     }
 }
 /* Word k of row r's block i of four of a stage. */
 template <int N> DEVICE void put_32(uint8_t *tile, uint32_t r, uint32_t stage, uint32_t i, uint32_t k, struct rounded v) {
-    uint8_t *to = tile + (size_t)stage * (2 * N * 128 + sizeof(struct x_quad<N>));
-    struct x_quad<N> *more = (struct x_quad<N> *)(to + 2 * N * 128);
-    uint16_t x[4];
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        x[n] = half_of((int)(int8_t)(v.q >> n * 8));
-    to += i / 2 * (N * 128) + k % 4 * 4;
-    *(uint32_t *)(to + in_panel(r, i % 2 * 4 + k / 4 * 2)) = x[0] | (uint32_t)x[1] << 16;
-    *(uint32_t *)(to + in_panel(r, i % 2 * 4 + k / 4 * 2 + 1)) = x[2] | (uint32_t)x[3] << 16;
+    uint8_t *to = tile + (size_t)stage * (N * 128 + sizeof(struct x_quad<N>));
+    struct x_quad<N> *more = (struct x_quad<N> *)(to + N * 128);
+    *(uint32_t *)(to + in_panel(r, i * 2 + k / 4) + k % 4 * 4) = v.q;
     if (k == 0) {
-        more->d[i][r] = v.d;
-        more->sum[i][r] = (float)v.sum;
+        more->d[i][place_of_scale(r)] = v.d;
+        more->sum[i][place_of_scale(r)] = (float)v.sum;
     }
 }
 

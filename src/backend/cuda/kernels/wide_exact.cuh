@@ -12,7 +12,7 @@
  *   minima          sum over g of min[g] sums[g], in halves, whose sums are exact below 2^24: with n = min -
  *                   32 and sums = 256 h + l, D = <n, 256 h> + <n, l> is at most 32 * 256 * 2032 < 2^24;
  *                   + 32 (sum of sums) by one fused multiply-add, which rounds as the integer's conversion.
- *   blocks of 32    D = <q, xq> in halves, at most 32 * 128 * 127; then the definition's fused multiply-add.
+ *   blocks of 32    <q, xq> in bytes, one product for a block; then the definition's fused multiply-add.
  *
  * Where gate and up are multiplied with each other a tile has 64 rows of both, of each sixteen eight of gate and the
  * same eight of up: so a thread has both.
@@ -28,17 +28,20 @@
 /* What comes with a block of x: spread_256 leaves it behind the block's bytes. */
 template <int N> struct x_block {
     uint16_t sums[N][32]; /* halves, a panel of 64 bytes: 256 h of 16 groups, l of 16 */
-    float d[N], all[N];   /* all: the sum of sums */
+    float d[N], all[N];   /* all: the sum of sums; where place_of_scale says */
 };
 DEVICE uint32_t sums_piece(uint32_t r, uint32_t piece) { return (piece ^ (r >> 1 & 3)) * 8; }
-/* With four blocks of 32: behind their halves. */
+/* With four blocks of 32: behind their bytes. */
 template <int N> struct x_quad { float d[4][N], sum[4][N]; };
 
-/* x comes in parts of 256 bytes a row: the high bytes of a block of 256, then its low ones; four blocks of 32. */
+/* Where a number of row r of x lies: what a thread wants for two tiles of eight rows is 16 bytes. */
+DEVICE uint32_t place_of_scale(uint32_t r) { return r / 16 * 16 + r % 8 / 2 * 4 + r / 8 % 2 * 2 + r % 2; }
+
+/* x comes in parts: the high bytes of a block of 256, then its low ones; four blocks of 32. */
 template <int BLOCK, int N> struct x_parts {
     enum {
-        SIZE = N * 256,
-        PARTS = N == 64 ? 8 : 4, /* on their way or in use */
+        SIZE = N * (BLOCK == 256 ? 256 : 128),
+        PARTS = N == 64 ? 8 : BLOCK == 256 ? 4 : 6, /* on their way or in use */
         MORE = BLOCK == 256 ? sizeof(struct x_block<N>) : sizeof(struct x_quad<N>),
         MORE_EACH = BLOCK == 256 ? 2 : 1, /* parts that `more` comes once for, with the last */
     };
@@ -84,9 +87,7 @@ DEVICE void bring_all(struct wide_mem<T, N> *m, const J &job, struct ring &w, st
 /* ---- those that multiply ---- */
 
 /* Step k of eight, 32 bytes each, of a part of x. */
-template <int N> DEVICE uint64_t step_of(uint64_t x, int k) {
-    return x + k / 4 * (N * 128 >> 4) + k % 4 * PANEL_STEP;
-}
+template <int N> DEVICE uint32_t step_of(uint32_t x, int k) { return x + k / 4 * PANEL_ROWS(N) + k % 4 * PANEL_STEP; }
 
 DEVICE uint32_t less(uint32_t a, uint32_t b) { /* halves */
     uint32_t d;
@@ -127,38 +128,45 @@ template <class T> DEVICE void unpack(uint32_t (&high)[8][4], uint32_t (&low)[8]
     }
 }
 
+/* Columns of blocks of 256 are multiplied in pieces of 64, so that the tensor cores have one while the other's
+ * sums are shifted or added up.  A thread has 32 results of a piece. */
+enum { PIECE = 64, OF_PIECE = PIECE / 2 };
+
 /* In place: what the compiler may choose costs 64 registers more. */
-template <int N> DEVICE void shift(uint32_t (&d)[N]) {
-    EVERY(e, N)
+DEVICE void shift(uint32_t (&d)[OF_PIECE]) {
+    EVERY(e, OF_PIECE)
         asm volatile("shl.b32 %0, %0, 8;" : "+r"(d[e]));
 }
-/* The first addition of a block. */
-template <int N>
-DEVICE void add_products(const struct x_block<N> *x, uint32_t column, const struct row_scales z[2],
-                         const uint32_t (&d)[N / 2], float (&acc)[N / 2]) {
-    EVERY(t, N / 8) {
-        const float2 dx = *(const float2 *)&x->d[8 * t + column];
-        EVERY(e, 4)
-            acc[4 * t + e] = fmaf(z[e / 2].d.x * (e % 2 ? dx.y : dx.x), (float)(int)d[4 * t + e], acc[4 * t + e]);
+/* What a thread wants of two tiles of eight columns. */
+struct four { float of[4]; };
+DEVICE struct four four_of(const float *by, const struct seat &at, int two_tiles) {
+    const float4 v = ((const float4 *)by)[4 * two_tiles + at.column / 2];
+    return {{v.x, v.y, v.z, v.w}};
+}
+/* The first addition of a block; xd: of the piece's first column. */
+DEVICE void add_products(const float *xd, const struct seat &at, const float (&dw)[2], const uint32_t (&d)[OF_PIECE],
+                         float *acc) {
+    EVERY(t, PIECE / 16) {
+        const struct four dx = four_of(xd, at, t);
+        EVERY(e, 8)
+            acc[8 * t + e] = fmaf(dw[e % 4 / 2] * dx.of[e / 4 * 2 + e % 2], (float)(int)d[8 * t + e], acc[8 * t + e]);
     }
 }
-/* The second, of types with minima; n: they less 32, of the thread. */
-template <int N>
-DEVICE void add_minima(const struct x_block<N> *x, uint32_t column, const struct row_scales z[2],
-                       const uint32_t (&n)[4], uint64_t sums, float (&acc)[N / 2]) {
-    float side[N / 2];
-    wgmma_begin();
+/* The second, of types with minima; side: sums of their products as far as halves hold them (begin_minima). */
+DEVICE void add_minima(const float *xd, const float *xall, const struct seat &at, const float (&dm)[2],
+                       const float (&side)[OF_PIECE], float *acc) {
+    EVERY(t, PIECE / 16) {
+        const struct four dx = four_of(xd, at, t), all = four_of(xall, at, t);
+        EVERY(e, 8) {
+            const int c = e / 4 * 2 + e % 2;
+            acc[8 * t + e] = fmaf(-(dm[e % 4 / 2] * dx.of[c]), fmaf(32, all.of[c], side[8 * t + e]), acc[8 * t + e]);
+        }
+    }
+}
+/* n: minima less 32, of the thread. */
+DEVICE void begin_minima(float (&side)[OF_PIECE], const uint32_t (&n)[4], uint64_t sums) {
     wgmma_f16(side, n, sums, 0);
     wgmma_f16(side, n, sums + PANEL_STEP, 1);
-    wgmma_end();
-    wgmma_wait<0>(side);
-    EVERY(t, N / 8) {
-        const float2 dx = *(const float2 *)&x->d[8 * t + column];
-        const float2 all = *(const float2 *)&x->all[8 * t + column];
-        EVERY(e, 4)
-            acc[4 * t + e] = fmaf(-(z[e / 2].d.y * (e % 2 ? dx.y : dx.x)),
-                                  fmaf(32, e % 2 ? all.y : all.x, side[4 * t + e]), acc[4 * t + e]);
-    }
 }
 
 /* last: there is no tile after this. */
@@ -166,142 +174,164 @@ template <class T, int N>
 DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, const struct seat &at,
                          float (&acc)[N / 2], struct ring &w, struct ring &x, bool last) {
     typedef struct x_parts<256, N> parts;
+    enum { PIECES = N / PIECE, MORE = PIECES - 1 };
     const T *const type = NULL;
     const uint32_t r = threadIdx.x % 32 / 4;
 #pragma unroll 1
     for (uint32_t b = 0; b < job.nb; b++, next_of<ITEMS>(w)) {
-        uint32_t d[N / 2], high[8][4], low[8][4], n[4];
+        uint32_t d[PIECES][OF_PIECE], high[8][4], low[8][4], n[4];
+        float side[OF_PIECE], dw[2], dm[2];
         const uint8_t *slot = m->w[w.at][at.warp];
         barrier_wait(&m->w_full[w.at], w.parity);
-        const struct row_scales z[2] = {scales_of(type, slot, r, b), scales_of(type, slot, r + 8, b)};
-        unpack<T>(high, low, slot, z);
-        release(&m->w_empty[w.at]);
-        EVERY(h, 2) {
-            const uint2 v = halves_of(z[h].own, 32);
-            n[h] = v.x, n[2 + h] = v.y;
+        {
+            const struct row_scales z[2] = {scales_of(type, slot, r, b), scales_of(type, slot, r + 8, b)};
+            unpack<T>(high, low, slot, z);
+            EVERY(h, 2) {
+                const uint2 v = halves_of(z[h].own, 32);
+                n[h] = v.x, n[2 + h] = v.y;
+                dw[h] = z[h].d.x, dm[h] = z[h].d.y;
+            }
         }
-        const uint32_t first = x.at;
-        const uint64_t x_high = panel_at(m->x[x.at]);
+        release(&m->w_empty[w.at]);
+        const uint32_t first = x.at, x_high = panel_bytes_at(m->x[x.at]);
         barrier_wait(&m->x_full[x.at], x.parity);
         next_of<parts::PARTS>(x);
-        const uint64_t x_low = panel_at(m->x[x.at]);
+        const uint32_t x_low = panel_bytes_at(m->x[x.at]);
         const struct x_block<N> *more = (const struct x_block<N> *)m->more[x.at / 2];
         const uint64_t sums = panel_64_at(more->sums);
 
         await_turn();
-        wgmma_begin();
-        EVERY(k, 8)
-            wgmma_ss(d, high[k], step_of<N>(x_high, k), k);
-        wgmma_end();
+        EVERY(p, PIECES) {
+            wgmma_begin();
+            EVERY(k, 8)
+                wgmma_ss(d[p], high[k], step_of<N>(x_high, k) + PANEL_ROWS(p * PIECE), k);
+            wgmma_end();
+        }
         barrier_wait(&m->x_full[x.at], x.parity);
-        wgmma_wait<0>(d);
-        shift(d);
-        wgmma_begin();
-        EVERY(k, 8)
-            wgmma_us(d, low[k], step_of<N>(x_high, k), 1);
-        EVERY(k, 8)
-            wgmma_su(d, high[k], step_of<N>(x_low, k), 1);
-        wgmma_end();
-        wgmma_wait<0>(d);
-        release(&m->x_empty[first]);
-        shift(d);
-        wgmma_begin();
-        EVERY(k, 8)
-            wgmma_uu(d, low[k], step_of<N>(x_low, k), 1);
-        wgmma_end();
+        EVERY(p, PIECES) {
+            wgmma_wait<MORE>(d[p]);
+            shift(d[p]);
+            wgmma_begin();
+            EVERY(k, 8)
+                wgmma_us(d[p], low[k], step_of<N>(x_high, k) + PANEL_ROWS(p * PIECE), 1);
+            EVERY(k, 8)
+                wgmma_su(d[p], high[k], step_of<N>(x_low, k) + PANEL_ROWS(p * PIECE), 1);
+            wgmma_end();
+        }
+        EVERY(p, PIECES) {
+            wgmma_wait<MORE>(d[p]);
+            if (p == MORE)
+                release(&m->x_empty[first]);
+            shift(d[p]);
+            wgmma_begin();
+            if (T::HAS_M && p == MORE) /* now that `high` is no longer wanted */
+                begin_minima(side, n, sums);
+            EVERY(k, 8)
+                wgmma_uu(d[p], low[k], step_of<N>(x_low, k) + PANEL_ROWS(p * PIECE), 1);
+            wgmma_end();
+        }
         if (threadIdx.x < 128 || !last || b + 1 < job.nb) /* nobody awaits a turn after the last */
             give_turn();
-        wgmma_wait<0>(d);
-        add_products<N>(more, at.column, z, d, acc);
-        if (T::HAS_M)
-            add_minima<N>(more, at.column, z, n, sums, acc);
+        if (PIECES == 1)
+            wgmma_wait<0>(d[0]);
+        else
+            wgmma_wait<1>(d[0]);
+        add_products(more->d, at, dw, d[0], acc);
+        if (PIECES == 2)
+            wgmma_wait<0>(d[MORE]);
+        if (T::HAS_M) {
+            wgmma_wait<0>(side);
+            add_minima(more->d, more->all, at, dm, side, acc);
+        }
+        if (PIECES == 2) {
+            if (T::HAS_M) {
+                wgmma_begin();
+                begin_minima(side, n, sums + (PIECE * 64 >> 4));
+                wgmma_end();
+            }
+            add_products(more->d + PIECE, at, dw, d[MORE], acc + OF_PIECE);
+            if (T::HAS_M) {
+                wgmma_wait<0>(side);
+                add_minima(more->d + PIECE, more->all + PIECE, at, dm, side, acc + OF_PIECE);
+            }
+        }
         release(&m->x_empty[x.at]);
         next_of<parts::PARTS>(x);
     }
 }
 
-/* Block g of four of a part: codes as halves, and their product begun. */
-template <class T, int N> DEVICE void begin_32(float (&d)[N / 2], uint32_t (&h)[2][4], const uint32_t u[4], uint64_t x,
-                                               int g) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const uint2 v = halves_of(u[i] ^ 0x80808080u, 128 + T::OFFSET);
-        h[i / 2][i % 2] = v.x, h[i / 2][2 + i % 2] = v.y;
-    }
-    wgmma_begin();
-#pragma unroll
-    for (int k = 0; k < 2; k++)
-        wgmma_f16(d, h[k], x + g / 2 * (N * 128 >> 4) + (g % 2 * 2 + k) * PANEL_STEP, k);
-    wgmma_end();
+/* Codes as signed bytes. */
+template <class T> DEVICE uint32_t signed_codes(uint32_t u) {
+    return T::OFFSET ? ((u | 0x80808080) - T::OFFSET * 0x01010101u) ^ 0x80808080 : u;
 }
-template <class T, int N> DEVICE void add_32(const struct x_quad<N> *x, const struct seat &at, const uint8_t *slot,
-                                             int k, const float (&d)[N / 2], float (&acc)[N / 2]) {
-    const uint32_t r = threadIdx.x % 32 / 4;
-    const float2 dw[2] = {block_scale<T>(slot, r, k), block_scale<T>(slot, r + 8, k)};
-#pragma unroll
-    for (int t = 0; t < N / 8; t++) {
-        const float2 dx = *(const float2 *)&x->d[k % 4][8 * t + at.column];
-        const float2 sum = T::HAS_M ? *(const float2 *)&x->sum[k % 4][8 * t + at.column] : dx;
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float by = e % 2 ? dx.y : dx.x;
-            float v = fmaf(dw[e / 2].x * by, d[4 * t + e], acc[4 * t + e]);
+template <class T, int N> DEVICE void add_32(const struct x_quad<N> *x, const struct seat &at, const float2 (&dw)[2], int k,
+                                             const uint32_t (&d)[N / 2], float (&acc)[N / 2]) {
+    EVERY(t, N / 16) {
+        const struct four dx = four_of(x->d[k], at, t), sum = T::HAS_M ? four_of(x->sum[k], at, t) : dx;
+        EVERY(e, 8) {
+            const int c = e / 4 * 2 + e % 2;
+            float v = fmaf(dw[e % 4 / 2].x * dx.of[c], (float)(int)d[8 * t + e], acc[8 * t + e]);
             if (T::HAS_M)
-                v = fmaf(dw[e / 2].y * by, e % 2 ? sum.y : sum.x, v);
-            acc[4 * t + e] = v;
+                v = fmaf(dw[e % 4 / 2].y * dx.of[c], sum.of[c], v);
+            acc[8 * t + e] = v;
         }
     }
 }
-/* n blocks of 32 of an item; of a whole part of x, each product is begun before the last one's is added. */
+/* The first `blocks` of a part's four. */
+template <class T, int N>
+DEVICE void multiply_part_32(struct wide_mem<T, N> *m, const struct seat &at, float (&acc)[N / 2], const struct ring &w,
+                             const struct ring &x, int half, int blocks) {
+    const T *const type = NULL;
+    const uint32_t r = threadIdx.x % 32 / 4, panel = panel_bytes_at(m->x[x.at]);
+    const uint8_t *slot = m->w[w.at][at.warp];
+    const struct x_quad<N> *more = (const struct x_quad<N> *)m->more[x.at];
+    uint32_t u[2][4];
+    EVERY(k, 4) {
+        if (k >= blocks)
+            return;
+        uint32_t d[N / 2], codes[4];
+        if (k % 2 == 0)
+            pair_words(type, slot, (half + k) / 2, u[0], u[1]);
+        EVERY(e, 4)
+            codes[e] = signed_codes<T>(u[k % 2][e]);
+        wgmma_begin();
+        wgmma_ss(d, codes, panel + k * PANEL_STEP, 0);
+        wgmma_end();
+        const float2 dw[2] = {block_scale<T>(slot, r, half + k), block_scale<T>(slot, r + 8, half + k)};
+        wgmma_wait<0>(d);
+        add_32<T, N>(more, at, dw, k, d, acc);
+    }
+}
+/* Two parts of x an item of w.  One set of sums: with a second, so that a product is under way while the last is added, too few
+ * registers are left; the other warpgroup's is. */
 template <class T, int N> DEVICE void multiply_32(struct wide_mem<T, N> *m, const struct wide_job &job,
                                                   const struct seat &at, float (&acc)[N / 2], struct ring &w,
                                                   struct ring &x) {
     typedef struct x_parts<32, N> parts;
-    const T *const type = NULL;
-    const uint32_t n = (job.nb + 3) / 4;
-#pragma unroll 1
-    for (uint32_t i = 0; i < n; i++, next_of<parts::PARTS>(x)) {
-        const int half = i % 2 * 4;
-        const uint8_t *slot = m->w[w.at][at.warp];
-        const struct x_quad<N> *more = (const struct x_quad<N> *)m->more[x.at];
-        const uint64_t panel = panel_at(m->x[x.at]);
-        float d[N / 2], e[N / 2];
-        uint32_t u[4], v[4], hd[2][4], he[2][4];
-        if (half == 0)
+    const uint32_t whole = job.nb / 4, rest = job.nb % 4;
+    auto await_part = [&](uint32_t i) {
+        if (i % 2 == 0)
             barrier_wait(&m->w_full[w.at], w.parity);
         barrier_wait(&m->x_full[x.at], x.parity);
-        pair_words(type, slot, half / 2, u, v);
-        if (job.nb - 4 * i >= 4) {
-            begin_32<T, N>(d, hd, u, panel, 0);
-            begin_32<T, N>(e, he, v, panel, 1);
-            pair_words(type, slot, half / 2 + 1, u, v);
-            wgmma_wait<1>(d);
-            add_32<T, N>(more, at, slot, half, d, acc);
-            begin_32<T, N>(d, hd, u, panel, 2);
-            wgmma_wait<1>(e);
-            add_32<T, N>(more, at, slot, half + 1, e, acc);
-            begin_32<T, N>(e, he, v, panel, 3);
-            wgmma_wait<1>(d);
-            add_32<T, N>(more, at, slot, half + 2, d, acc);
-            wgmma_wait<0>(e);
-            add_32<T, N>(more, at, slot, half + 3, e, acc);
-        } else {
-#pragma unroll
-            for (int g = 0; g < 3; g++) {
-                if (4 * i + g >= job.nb)
-                    break;
-                if (g == 2)
-                    pair_words(type, slot, half / 2 + 1, u, v);
-                begin_32<T, N>(d, hd, g == 1 ? v : u, panel, g);
-                wgmma_wait<0>(d);
-                add_32<T, N>(more, at, slot, half + g, d, acc);
-            }
-        }
+    };
+    auto release_part = [&](bool of_item) {
         release(&m->x_empty[x.at]);
-        if (half || i + 1 == n) {
+        next_of<parts::PARTS>(x);
+        if (of_item) {
             release(&m->w_empty[w.at]);
             next_of<ITEMS>(w);
         }
+    };
+#pragma unroll 1
+    for (uint32_t i = 0; i < whole; i++) {
+        await_part(i);
+        multiply_part_32<T, N>(m, at, acc, w, x, i % 2 * 4, 4);
+        release_part(i % 2 || (i + 1 == whole && !rest));
+    }
+    if (rest) {
+        await_part(whole);
+        multiply_part_32<T, N>(m, at, acc, w, x, whole % 2 * 4, (int)rest);
+        release_part(true);
     }
 }
 
@@ -382,7 +412,9 @@ template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_pa
         }
         barriers_made();
     }
-    begin();
+    if (!a.beside)
+        wait_for_last();
+    let_next_come(); /* after the wait: who comes beside reads x before it waits */
     __syncthreads();
     const uint32_t x_tiles = a.tiles ? *at<const uint32_t>(a.tiles) : (a.n_x + N - 1) / N, units = x_tiles * a.w_tiles;
     struct exact_unit<GATED> job;
@@ -413,6 +445,8 @@ template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_pa
             store_unit<T, N>(job, f, at, acc);
         }
     }
+    if (a.beside) /* who waits for this launch waits for that one too */
+        wait_for_last();
 }
 
 #endif

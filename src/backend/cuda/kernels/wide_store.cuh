@@ -92,21 +92,43 @@ DEVICE void store_results(const struct results_place &p, const struct lode_cuda_
     }
 }
 
+/* silu without a branch, so that many of them overlap: what a division comes to where neither x nor 1 + e^-x is near
+ * an end.  False: they are, and y is nothing. */
+DEVICE bool quick_silu(float x, float *y) {
+    const float by = 1.0f + lode_expf(-x);
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(by));
+    *y = quotient(x, {by, fmaf(fmaf(-by, r, 1.0f), r, r), true});
+    return is_plain(by) && is_plain(x);
+}
+
 /* The gated products of a tile that has both rows of gate and up in a thread (wide.cuh, PAIRED), its first of either is
- * tile row `row`; value(i): result i of the thread's. */
+ * tile row `row`; value(i): result i of the thread's.  All of it is code that runs once a tile, which comes from memory as it
+ * runs: so what hardly happens is out of the way, and what does has no branches. */
 template <int N, class F>
 DEVICE void store_gated(const struct results_place &p, uint32_t act, uint32_t row, F value) {
+    enum { AT_ONCE = 2 };
     const uint32_t of = row / 16 * 8 + row % 8, column = threadIdx.x % 4 * 2; /* of both */
-    const bool by_8 = goes_by_8(p), silu = act == LODE_GLU_SILU;
+    const bool by_8 = goes_by_8(p);
 #pragma unroll
-    for (int t = 0; t < N / 8; t++) {
-        float v[2];
+    for (int t0 = 0; t0 < N / 8; t0 += AT_ONCE) {
+        float v[2 * AT_ONCE];
+        bool quick = act == LODE_GLU_SILU;
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const float gate = value(4 * t + e), up = value(4 * t + 2 + e);
-            v[e] = silu ? glu_of(LODE_GLU_SILU, gate, up) : glu_of(act, gate, up);
+        for (int i = 0; i < 2 * AT_ONCE; i++) {
+            const int at = 4 * (t0 + i / 2) + i % 2;
+            quick = quick_silu(value(at), &v[i]) && quick;
+            v[i] *= value(at + 2);
         }
-        store_pair(p, by_8, pair_at(p, 8 * t + column, of), exchanged(v[0], v[1], of));
+        if (!quick)
+#pragma unroll
+            for (int i = 0; i < 2 * AT_ONCE; i++) {
+                const int at = 4 * (t0 + i / 2) + i % 2;
+                v[i] = other_glu(act, value(at), value(at + 2));
+            }
+#pragma unroll
+        for (int t = 0; t < AT_ONCE; t++)
+            store_pair(p, by_8, pair_at(p, 8 * (t0 + t) + column, of), exchanged(v[2 * t], v[2 * t + 1], of));
     }
 }
 
