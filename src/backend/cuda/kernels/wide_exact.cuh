@@ -101,11 +101,35 @@ DEVICE uint2 halves_of(uint32_t u, uint32_t zero) {
                       less(__byte_perm(u, 0x64646464, 0x4342), zero));
 }
 
+/* w' = high 2^SHIFT + low.  Of small scales and codes without signs each digit is a digit of the scale times the code: one
+ * multiplication for four of them, as none leaves its byte.  Else the digits are w's two bytes. */
+template <class T> struct digit_of { enum { SHIFT = 8 }; };
+template <> struct digit_of<struct q4_k> { enum { SHIFT = 4 }; }; /* at most 15 3 and 15 15 */
+template <> struct digit_of<struct q5_k> { enum { SHIFT = 3 }; }; /* 31 7 */
+
 /* Where codes are signed bytes, and where w' is. */
 template <class T> struct sign_of { enum { CODES = 0, W = !T::HAS_M }; };
 template <> struct sign_of<struct iq4_xs> { enum { CODES = 1, W = 1 }; };
 
-/* w' of an item: its high bytes and its low ones, step by step. */
+/* w' of an item: its high digits and its low ones, step by step. */
+template <class T> DEVICE void unpack_digits(uint32_t (&high)[8][4], uint32_t (&low)[8][4], const uint8_t *slot,
+                                             const struct row_scales z[2]) {
+    enum { SHIFT = digit_of<T>::SHIFT };
+    const T *const type = NULL;
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        uint32_t u[2][4];
+        pair_words(type, slot, p, u[0], u[1]);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const int k = 2 * p + i / 4;
+            const uint32_t s = z[i % 2].s[k / 4];
+            const uint32_t above = s >> SHIFT & (63 >> SHIFT) * 0x01010101u, below = s & ((1 << SHIFT) - 1) * 0x01010101u;
+            high[k][i % 4] = u[i / 4][i % 4] * (above >> 8 * (k % 4) & 255);
+            low[k][i % 4] = u[i / 4][i % 4] * (below >> 8 * (k % 4) & 255);
+        }
+    }
+}
 template <class T> DEVICE void unpack(uint32_t (&high)[8][4], uint32_t (&low)[8][4], const uint8_t *slot,
                                       const struct row_scales z[2]) {
     const T *const type = NULL;
@@ -133,9 +157,22 @@ template <class T> DEVICE void unpack(uint32_t (&high)[8][4], uint32_t (&low)[8]
 enum { PIECE = 64, OF_PIECE = PIECE / 2 };
 
 /* In place: what the compiler may choose costs 64 registers more. */
-DEVICE void shift(uint32_t (&d)[OF_PIECE]) {
+template <int BY> DEVICE void shift(uint32_t (&d)[OF_PIECE]) {
     EVERY(e, OF_PIECE)
-        asm volatile("shl.b32 %0, %0, 8;" : "+r"(d[e]));
+        asm volatile("shl.b32 %0, %0, %1;" : "+r"(d[e]) : "n"(BY));
+}
+/* w's high digits have signs where they are bytes. */
+template <int SHIFT> DEVICE void high_by_signed(uint32_t (&d)[OF_PIECE], const uint32_t (&w)[4], uint32_t x, int add) {
+    if (SHIFT == 8)
+        wgmma_ss(d, w, x, add);
+    else
+        wgmma_us(d, w, x, add);
+}
+template <int SHIFT> DEVICE void high_by_unsigned(uint32_t (&d)[OF_PIECE], const uint32_t (&w)[4], uint32_t x) {
+    if (SHIFT == 8)
+        wgmma_su(d, w, x, 1);
+    else
+        wgmma_uu(d, w, x, 1);
 }
 /* What a thread wants of two tiles of eight columns. */
 struct four { float of[4]; };
@@ -174,7 +211,7 @@ template <class T, int N>
 DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, const struct seat &at,
                          float (&acc)[N / 2], struct ring &w, struct ring &x, bool last) {
     typedef struct x_parts<256, N> parts;
-    enum { PIECES = N / PIECE, MORE = PIECES - 1 };
+    enum { PIECES = N / PIECE, MORE = PIECES - 1, SHIFT = digit_of<T>::SHIFT };
     const T *const type = NULL;
     const uint32_t r = threadIdx.x % 32 / 4;
 #pragma unroll 1
@@ -185,7 +222,10 @@ DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, c
         barrier_wait(&m->w_full[w.at], w.parity);
         {
             const struct row_scales z[2] = {scales_of(type, slot, r, b), scales_of(type, slot, r + 8, b)};
-            unpack<T>(high, low, slot, z);
+            if constexpr (SHIFT == 8)
+                unpack<T>(high, low, slot, z);
+            else
+                unpack_digits<T>(high, low, slot, z);
             EVERY(h, 2) {
                 const uint2 v = halves_of(z[h].own, 32);
                 n[h] = v.x, n[2 + h] = v.y;
@@ -204,25 +244,33 @@ DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, c
         EVERY(p, PIECES) {
             wgmma_begin();
             EVERY(k, 8)
-                wgmma_ss(d[p], high[k], step_of<N>(x_high, k) + PANEL_ROWS(p * PIECE), k);
+                high_by_signed<SHIFT>(d[p], high[k], step_of<N>(x_high, k) + PANEL_ROWS(p * PIECE), k);
+            wgmma_end();
+        }
+        EVERY(p, PIECES) {
+            wgmma_wait<MORE>(d[p]);
+            shift<SHIFT>(d[p]);
+            wgmma_begin();
+            EVERY(k, 8)
+                wgmma_us(d[p], low[k], step_of<N>(x_high, k) + PANEL_ROWS(p * PIECE), 1);
             wgmma_end();
         }
         barrier_wait(&m->x_full[x.at], x.parity);
         EVERY(p, PIECES) {
-            wgmma_wait<MORE>(d[p]);
-            shift(d[p]);
+            if (SHIFT != 8) {
+                wgmma_wait<MORE>(d[p]);
+                shift<8 - SHIFT>(d[p]);
+            }
             wgmma_begin();
             EVERY(k, 8)
-                wgmma_us(d[p], low[k], step_of<N>(x_high, k) + PANEL_ROWS(p * PIECE), 1);
-            EVERY(k, 8)
-                wgmma_su(d[p], high[k], step_of<N>(x_low, k) + PANEL_ROWS(p * PIECE), 1);
+                high_by_unsigned<SHIFT>(d[p], high[k], step_of<N>(x_low, k) + PANEL_ROWS(p * PIECE));
             wgmma_end();
         }
         EVERY(p, PIECES) {
             wgmma_wait<MORE>(d[p]);
             if (p == MORE)
                 release(&m->x_empty[first]);
-            shift(d[p]);
+            shift<SHIFT>(d[p]);
             wgmma_begin();
             if (T::HAS_M && p == MORE) /* now that `high` is no longer wanted */
                 begin_minima(side, n, sums);
