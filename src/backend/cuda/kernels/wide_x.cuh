@@ -1,0 +1,77 @@
+/* wide_x.cuh - x of products of many rows with quantised weights on Hopper's warpgroups, as wide.cu spreads it and as it
+ * lies in shared memory: in the order and swizzle of wgmma's operands, once for all rows of w; and who brings it.
+ */
+#ifndef LODE_CUDA_WIDE_X_CUH
+#define LODE_CUDA_WIDE_X_CUH
+
+#include "wide.cuh"
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* What comes with a block of x: spread_256 leaves it behind the block's bytes. */
+template <int N> struct x_block {
+    uint16_t sums[N][32]; /* halves, a panel of 64 bytes: 256 h of 16 groups, l of 16 */
+    float d[N], all[N];   /* all: the sum of sums; where place_of_scale says */
+};
+DEVICE uint32_t sums_piece(uint32_t r, uint32_t piece) { return (piece ^ (r >> 1 & 3)) * 8; }
+/* With four blocks of 32: behind their bytes. */
+template <int N> struct x_quad { float d[4][N], sum[4][N]; };
+
+/* Where a number of row r of x lies: what a thread wants for two tiles of eight rows is 16 bytes. */
+DEVICE uint32_t place_of_scale(uint32_t r) { return r / 16 * 16 + r % 8 / 2 * 4 + r / 8 % 2 * 2 + r % 2; }
+
+/* x comes in parts: the high bytes of a block of 256, then its low ones; four blocks of 32. */
+template <int BLOCK, int N> struct x_parts {
+    enum {
+        SIZE = N * (BLOCK == 256 ? 256 : 128),
+        PARTS = N == 64 ? 8 : BLOCK == 256 ? 4 : 6, /* on their way or in use */
+        MORE = BLOCK == 256 ? sizeof(struct x_block<N>) : sizeof(struct x_quad<N>),
+        MORE_EACH = BLOCK == 256 ? 2 : 1, /* parts that `more` comes once for, with the last */
+    };
+};
+
+template <class T, int N> struct __align__(1024) wide_mem {
+    typedef struct x_parts<T::BLOCK, N> parts;
+    uint8_t x[parts::PARTS][parts::SIZE];
+    __align__(128) uint8_t more[parts::PARTS / parts::MORE_EACH][(parts::MORE + 255) & ~255];
+    uint8_t w[ITEMS][W_ROWS / 16][item_of<T>::SIZE];
+    uint64_t x_full[parts::PARTS], x_empty[parts::PARTS], w_full[ITEMS], w_empty[ITEMS];
+};
+
+/* What a thread wants of two tiles of eight columns. */
+struct four { float of[4]; };
+DEVICE struct four four_of(const float *by, const struct seat &at, int two_tiles) {
+    const float4 v = ((const float4 *)by)[4 * two_tiles + at.column / 2];
+    return {{v.x, v.y, v.z, v.w}};
+}
+/* ---- those that copy ---- */
+
+/* Part i of x, by one thread. */
+template <class T, int N>
+DEVICE void bring_x(struct wide_mem<T, N> *m, const struct wide_job &job, uint32_t i, struct ring &r) {
+    typedef struct x_parts<T::BLOCK, N> parts;
+    const bool more = (i + 1) % parts::MORE_EACH == 0;
+    const uint8_t *from = job.x + (size_t)i * parts::SIZE + i / parts::MORE_EACH * (size_t)parts::MORE;
+    barrier_wait(&m->x_empty[r.at], r.parity);
+    barrier_expect(&m->x_full[r.at], more ? parts::SIZE + parts::MORE : parts::SIZE);
+    bulk_copy(m->x[r.at], from, parts::SIZE, &m->x_full[r.at]);
+    if (more)
+        bulk_copy(m->more[r.at / parts::MORE_EACH], from + parts::SIZE, parts::MORE, &m->x_full[r.at]);
+    barrier_arrive(&m->x_full[r.at]);
+    next_of<parts::PARTS>(r);
+}
+template <class T, int N, class J>
+DEVICE void bring_all(struct wide_mem<T, N> *m, const J &job, struct ring &w, struct ring &x) {
+    const uint32_t n_x = T::BLOCK == 256 ? 2 * job.nb : (job.nb + 3) / 4;
+    for (uint32_t b = 0; b < job.items; b++, next_of<ITEMS>(w)) {
+        barrier_wait(&m->w_empty[w.at], w.parity);
+        bring_item<T>(m->w[w.at], job, b);
+        barrier_arrive_copied(&m->w_full[w.at]);
+        for (uint32_t i = 2 * b; threadIdx.x == MULTIPLIERS && i < n_x && i < 2 * b + 2; i++)
+            bring_x<T, N>(m, job, i, x);
+        __syncwarp();
+    }
+}
+
+#endif
+#endif
