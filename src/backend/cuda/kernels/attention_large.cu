@@ -148,35 +148,38 @@ DEVICE void score(struct tile_of<STEPS, TILE> &m, const float (&q)[8][2][STEPS],
     }
 }
 
-/* Scores to weights, two threads a row: lanes 0-3 and 8-11, 4-7 and 12-15; then as attention_walk. */
+/* Scores to weights, all threads, two or four a row: each has LANES neighbours of the lanes 0 to 7, and those + 8; then as
+ * attention_walk. */
 template <int STEPS, int TILE>
 DEVICE void soften(const struct lode_cuda_att_args &a, struct tile_of<STEPS, TILE> &m, const struct rows_of &t,
                    uint32_t page) {
-    if (threadIdx.x >= 2 * TILE) /* whole warps */
-        return;
-    const uint32_t r = threadIdx.x / 2, h = threadIdx.x % 2, lo = m.lo[r], n = m.hi[r] - lo;
-    float *s = m.s + (lo + 4 * h) * m.LD_S + r;
-    const uint32_t mine = n > 4 * h ? n - 4 * h : 0; /* keys from the first of its own on */
-    float x[4][8], scale = a.scale, max = -INFINITY; /* of a lane its four keys, of lane + 8 its four */
+    enum { WAYS = TILE_THREADS / TILE, LANES = 8 / WAYS };
+    const uint32_t r = threadIdx.x / WAYS, from = threadIdx.x % WAYS * LANES, lo = m.lo[r], n = m.hi[r] - lo;
+    float *s = m.s + (lo + from) * m.LD_S + r;
+    const uint32_t mine = n > from ? n - from : 0; /* keys from the first of its own on */
+    float x[LANES][8], scale = a.scale, max = -INFINITY; /* of a lane its four keys, of lane + 8 its four */
     if (a.cap > 0) {
         scale = 1;
 #pragma unroll 1
-        for (uint32_t i = 0; i < mine; i += i % 4 == 3 ? 5 : 1)
+        for (uint32_t i = 0; i < mine; i += i % LANES == LANES - 1 ? 9 - LANES : 1)
             s[i * m.LD_S] = a.cap * lode_tanhf(s[i * m.LD_S] * a.scale / a.cap);
     }
 #pragma unroll
-    for (int l = 0; l < 4; l++)
+    for (int l = 0; l < LANES; l++)
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             const uint32_t key = 8 * i + l;
             x[l][i] = key < mine ? s[key * m.LD_S] * scale : -INFINITY;
             max = x[l][i] > max ? x[l][i] : max;
         }
-    const float o = __shfl_xor_sync(0xffffffffu, max, 1);
-    max = o > max ? o : max;
-    float lane[4];
 #pragma unroll
-    for (int l = 0; l < 4; l++) {
+    for (int w = WAYS / 2; w; w /= 2) {
+        const float o = __shfl_xor_sync(0xffffffffu, max, w);
+        max = o > max ? o : max;
+    }
+    float lane[LANES];
+#pragma unroll
+    for (int l = 0; l < LANES; l++) {
         float sum[2] = {0, 0};
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -189,11 +192,19 @@ DEVICE void soften(const struct lode_cuda_att_args &a, struct tile_of<STEPS, TIL
         }
         lane[l] = sum[0] + sum[1];
     }
+    /* + 4, + 2, + 1: between threads, then within one */
 #pragma unroll
-    for (int l = 0; l < 4; l++)
-        lane[l] += __shfl_xor_sync(0xffffffffu, lane[l], 1);
-    const float total = (lane[0] + lane[2]) + (lane[1] + lane[3]);
-    if (h || n == 0)
+    for (int w = WAYS / 2; w; w /= 2)
+#pragma unroll
+        for (int l = 0; l < LANES; l++)
+            lane[l] += __shfl_xor_sync(0xffffffffu, lane[l], w);
+#pragma unroll
+    for (int w = LANES / 2; w; w /= 2)
+#pragma unroll
+        for (int l = 0; l < w; l++)
+            lane[l] += lane[l + w];
+    const float total = lane[0];
+    if (from || n == 0)
         return;
     const float top = m.max[r] > max ? m.max[r] : max;
     const float old = lode_expf(m.max[r] - top), now = lode_expf(max - top);
