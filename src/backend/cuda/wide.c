@@ -50,13 +50,32 @@ static int spread_floats(const struct op *o, const struct spread *s, const struc
                                 1, 512, x->norm ? s->cols * 4 : 0, &a);
 }
 
-/* kernel: of w's type, for tiles of s->n rows. */
-static int multiply(const struct op *o, void *kernel, const struct spread *s, struct lode_cuda_packed_args *a,
+static int launch(const struct op *o, void *kernel, const struct lode_cuda_packed_args *a, uint32_t units) {
+    const uint32_t most = (uint32_t)o->r->c->multiprocessors;
+    return lode_cuda_run_kernel(o, kernel, units < most ? units : most, 1, 1, LODE_WIDE_THREADS, LODE_WIDE_SHARED, a);
+}
+/* Units of tiles of 128 rows that are better halved: what a last turn of all multiprocessors has, where twice as many still
+ * are one. */
+static uint32_t halved(uint32_t units, uint32_t most) { return 2 * (units % most) <= most ? units % most : 0; }
+
+/* kernels: of w's type, for tiles of 64 rows (NULL: there is none) and of 128. */
+static int multiply(const struct op *o, void *const kernels[2], const struct spread *s, struct lode_cuda_packed_args *a,
                     uint32_t x_tiles, uint32_t w_tiles) {
-    const uint32_t units = x_tiles * w_tiles, most = (uint32_t)o->r->c->multiprocessors;
+    const uint32_t units = x_tiles * w_tiles;
+    const uint32_t last = s->n == 128 && kernels[0] ? halved(units, (uint32_t)o->r->c->multiprocessors) : 0;
     a->g.x = (struct lode_cuda_mat){o->r->scratch, s->size};
     a->g.w_tiles = w_tiles;
-    return lode_cuda_run_kernel(o, kernel, units < most ? units : most, 1, 1, LODE_WIDE_THREADS, LODE_WIDE_SHARED, a);
+    if (last == 0)
+        return launch(o, kernels[s->n == 128], a, units);
+    if (units > last) {
+        a->g.n_units = units - last;
+        LODE_TRY(launch(o, kernels[1], a, units - last));
+        a->g.beside = 1;
+    }
+    a->g.first_unit = units - last;
+    a->g.n_units = last;
+    a->g.halved = 1;
+    return launch(o, kernels[0], a, 2 * last);
 }
 
 /* Those of 64 take some tenths of the time of those of 128. */
@@ -76,6 +95,14 @@ uint32_t lode_cuda_wide_parts(const struct op *o, const struct lode_part *parts,
     return same;
 }
 
+/* The same for products whose last units may be halved. */
+static uint32_t exact_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x) {
+    const uint32_t tenths = lode_cuda_tuned(o->r->c, LODE_TUNING_tile, w->type, w->cols);
+    const uint32_t most = (uint32_t)o->r->c->multiprocessors, units = w_tiles * up(n_x, 128);
+    const uint32_t with_128 = halved(units, most) ? 10 * (units / most) + tenths : 10 * up(units, most);
+    return units > halved(units, most) && with_128 <= tenths * up(w_tiles * up(n_x, 64), most) ? 128 : 64;
+}
+
 bool lode_cuda_can_gate(const struct op *o, void *const *kernels, const struct lode_part parts[2], uint32_t n_x) {
     const struct lode_operand *gate = parts[0].w, *up = parts[1].w;
     return kernels[gate->type] && gate->type == up->type && gate->rows == up->rows &&
@@ -91,7 +118,7 @@ static int multiply_parts(const struct op *o, const struct spread *s, const stru
     for (uint32_t p = 0; p < n_parts;) {
         const enum lode_dtype type = parts[p].w->type;
         struct lode_cuda_packed_args a = {.g = {.n_x = n, .cols = s->cols, .x_div = 1, .beside = p > 0}, .end = *end};
-        void *kernel = k->wide[type][s->n == 128];
+        void *kernels[2] = {k->wide[type][0], k->wide[type][1]};
         uint32_t tiles = 0;
         for (; p < n_parts && parts[p].w->type == type; p++) {
             struct lode_cuda_part *part = &a.g.parts[a.g.n_parts++];
@@ -103,9 +130,10 @@ static int multiply_parts(const struct op *o, const struct spread *s, const stru
         if (a.end.output == LODE_GEMV_GLU) { /* half a tile of each; the second part has none of its own */
             tiles = a.g.parts[0].rows / (LODE_WIDE_W / 2);
             a.g.n_parts = 1;
-            kernel = k->wide_glu[type];
+            kernels[0] = NULL;
+            kernels[1] = k->wide_glu[type];
         }
-        LODE_TRY(multiply(o, kernel, s, &a, up(n, s->n), tiles));
+        LODE_TRY(multiply(o, kernels, s, &a, up(n, s->n), tiles));
     }
     return 0;
 }
@@ -118,7 +146,7 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
     for (uint32_t i = 0; i < n_parts; i++)
         tiles += up(parts[i].w->rows, LODE_WIDE_W);
     const struct spread s = spread_of(lode_dtypes[w->type].act, w->cols,
-                                      gated ? 128 : lode_cuda_wide_rows(o, w, tiles, n_x));
+                                      gated ? 128 : exact_rows(o, w, tiles, n_x));
     const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / s.size) * s.n; /* rows at once */
     if (most == 0 || (gated && !lode_cuda_can_gate(o, o->r->c->kernels.wide_glu, parts, n_x)))
         return 0;
@@ -147,13 +175,13 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
 int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args g,
                               const struct lode_operand *w, uint32_t x_tiles, uint32_t w_tiles) {
     const struct spread s = spread_of(lode_dtypes[w->type].act, w->cols, LODE_GEMM_TILE_X);
-    void *const kernel = o->r->c->kernels.wide[w->type][0];
-    if (!kernel || x_tiles * s.size > o->r->scratch_size)
+    void *const *kernels = o->r->c->kernels.wide[w->type];
+    if (!kernels[0] || x_tiles * s.size > o->r->scratch_size)
         return 0;
     const struct lode_cuda_spread_args sa = {
         .x = g.x, .tiles = g.tiles, .list = g.list, .x_div = g.x_div};
     struct lode_cuda_packed_args a = {.g = g};
     LODE_TRY(spread(o, &s, sa, x_tiles));
-    LODE_TRY(multiply(o, kernel, &s, &a, x_tiles, w_tiles));
+    LODE_TRY(multiply(o, kernels, &s, &a, x_tiles, w_tiles));
     return 1;
 }

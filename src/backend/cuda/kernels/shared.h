@@ -85,8 +85,10 @@ struct lode_cuda_gemm_args {
     struct lode_cuda_mat x; /* of pairs: row by x_div */
     uint32_t n_parts, n_x, cols, x_div;
     lode_dev tiles, list; /* as group_pairs leaves them; 0: rows as they come */
-    uint32_t w_tiles; /* wide.cu: tiles of all parts */
-    uint32_t beside;  /* wide.cu: the launch before, one of wide.cu too, multiplies the same x: it need not have ended */
+    /* wide.cu: tiles of all parts; units (a tile of x by one of w) from first_unit on, n_units of them or, 0, all.  beside:
+     * the launch before, one of wide.cu too, multiplies the same x: it need not have ended.  halved: x is spread in tiles
+     * of twice the kernel's, two units each. */
+    uint32_t w_tiles, first_unit, n_units, beside, halved, pad;
 };
 /* The same on Hopper's warpgroups (wide.cu), where x is what spread leaves. */
 enum {

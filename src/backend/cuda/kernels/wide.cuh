@@ -32,6 +32,7 @@ struct wide_job : gemm_job {
     enum { PAIRED = 0 };
     const uint8_t *x; /* its spread tile */
     uint32_t nb, items;
+    int half; /* of the tile, which is twice as large; -1: all of it */
 };
 
 /* A place in a ring, and the parity of its turn. */

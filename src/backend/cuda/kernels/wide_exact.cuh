@@ -17,7 +17,7 @@
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* Unit u of all tiles of x and of w: those of x first.  other: as w, of the second part. */
+/* Unit u of those of a launch; of all tiles of x and of w those of x come first.  other: as w, of the second part. */
 template <bool GATED> struct exact_unit : wide_job {
     enum { PAIRED = GATED };
     const uint8_t *other;
@@ -25,10 +25,14 @@ template <bool GATED> struct exact_unit : wide_job {
 template <int N, bool GATED>
 DEVICE void find_exact_unit(struct exact_unit<GATED> &job, const struct lode_cuda_gemm_args &a, uint32_t u,
                             uint32_t x_tiles) {
-    const uint32_t x_tile = u % x_tiles;
+    job.half = a.halved ? (int)(u % 2) : -1;
+    u = a.first_unit + (a.halved ? u / 2 : u);
+    const uint32_t spread = u % x_tiles, x_tile = a.halved ? 2 * spread + job.half : spread;
     find_job(job, a, GATED ? W_ROWS / 2 : W_ROWS, N, x_tile, u / x_tiles);
+    if (!a.tiles && job.first_x >= a.n_x) /* the second half of a tile with rows in the first alone */
+        job.x_rows = 0;
     job.other = GATED ? at<const uint8_t>(a.parts[1].w) + (job.w - at<const uint8_t>(a.parts[0].w)) : NULL;
-    job.x = at<const uint8_t>(a.x.data) + x_tile * a.x.stride;
+    job.x = at<const uint8_t>(a.x.data) + spread * a.x.stride;
 }
 
 /* Rows that are sorted by expert, to wherever they came from. */
@@ -98,7 +102,8 @@ template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_pa
         wait_for_last();
     let_next_come(); /* after the wait: who comes beside reads x before it waits */
     __syncthreads();
-    const uint32_t x_tiles = a.tiles ? *at<const uint32_t>(a.tiles) : (a.n_x + N - 1) / N, units = x_tiles * a.w_tiles;
+    const uint32_t tile = a.halved ? 2 * N : N, x_tiles = a.tiles ? *at<const uint32_t>(a.tiles) : (a.n_x + tile - 1) / tile,
+                   all = a.n_units ? a.n_units : x_tiles * a.w_tiles, units = a.halved ? 2 * all : all;
     struct exact_unit<GATED> job;
     job.nb = a.cols / T::BLOCK;
     job.items = (a.cols + ITEM - 1) / ITEM;

@@ -46,6 +46,23 @@ DEVICE struct four four_of(const float *by, const struct seat &at, int two_tiles
 }
 /* ---- those that copy ---- */
 
+/* Part i of half a tile to slot `at`: that half of each of its arrays of so many bytes for N rows. */
+template <class T, int N> DEVICE void bring_half(struct wide_mem<T, N> *m, const struct wide_job &job, uint32_t i, uint32_t at) {
+    typedef struct x_parts<T::BLOCK, N> parts;
+    const uint8_t *from = job.x + 2 * ((size_t)i * parts::SIZE + i / parts::MORE_EACH * (size_t)parts::MORE);
+    const auto bring = [&](uint8_t *to, uint32_t bytes, uint32_t n) {
+#pragma unroll 1
+        for (; n; n--, to += bytes, from += 2 * bytes)
+            bulk_copy(to, from + job.half * bytes, bytes, &m->x_full[at]);
+    };
+    bring(m->x[at], N * 128, parts::SIZE / (N * 128));
+    if ((i + 1) % parts::MORE_EACH)
+        return;
+    uint8_t *more = m->more[at / parts::MORE_EACH];
+    if (T::BLOCK == 256)
+        bring(more, N * 64, 1), more += N * 64;
+    bring(more, N * 4, T::BLOCK == 256 ? 2 : 8);
+}
 /* Part i of x, by one thread. */
 template <class T, int N>
 DEVICE void bring_x(struct wide_mem<T, N> *m, const struct wide_job &job, uint32_t i, struct ring &r) {
@@ -54,9 +71,13 @@ DEVICE void bring_x(struct wide_mem<T, N> *m, const struct wide_job &job, uint32
     const uint8_t *from = job.x + (size_t)i * parts::SIZE + i / parts::MORE_EACH * (size_t)parts::MORE;
     barrier_wait(&m->x_empty[r.at], r.parity);
     barrier_expect(&m->x_full[r.at], more ? parts::SIZE + parts::MORE : parts::SIZE);
-    bulk_copy(m->x[r.at], from, parts::SIZE, &m->x_full[r.at]);
-    if (more)
-        bulk_copy(m->more[r.at / parts::MORE_EACH], from + parts::SIZE, parts::MORE, &m->x_full[r.at]);
+    if (N == 64 && job.half >= 0) {
+        bring_half(m, job, i, r.at);
+    } else {
+        bulk_copy(m->x[r.at], from, parts::SIZE, &m->x_full[r.at]);
+        if (more)
+            bulk_copy(m->more[r.at / parts::MORE_EACH], from + parts::SIZE, parts::MORE, &m->x_full[r.at]);
+    }
     barrier_arrive(&m->x_full[r.at]);
     next_of<parts::PARTS>(r);
 }
