@@ -173,7 +173,7 @@ static bool read_count(const struct lode_json *v, uint64_t *out) {
 /* Of weights: GGML's, and lode's own that quantised directories become; not those of activations. */
 static enum lode_dtype type_named(struct lode_str name) {
     for (int t = 0; t < LODE_DTYPE_COUNT; t++)
-        if (t != LODE_A32 && t != LODE_A256 && lode_str_eqz(name, lode_dtypes[t].name))
+        if (!lode_dtype_is_rounded((enum lode_dtype)t) && lode_str_eqz(name, lode_dtypes[t].name))
             return (enum lode_dtype)t;
     return LODE_NONE;
 }

@@ -142,7 +142,7 @@ static struct lode_plan_instr *add_instr(struct compiler *c, enum lode_op op,
  * LODE_F32. */
 static enum lode_dtype act_of(const struct compiler *c, enum lode_op op, uint8_t place, const struct lode_operand *w) {
     const enum lode_dtype act = lode_dtypes[w->type].act;
-    if (c->opts->float_act || (act != LODE_A32 && act != LODE_A256) ||
+    if (c->opts->float_act || !lode_dtype_is_rounded(act) ||
         (op == LODE_OP_LINEAR && c->opts->takes_floats && c->opts->takes_floats(c->opts->user, place, w)))
         return LODE_F32;
     return act;

@@ -82,6 +82,9 @@ struct lode_dtype_info {
 
 extern const struct lode_dtype_info lode_dtypes[LODE_DTYPE_COUNT];
 
+/* Whether these are activations rounded to 8 bits. */
+static inline bool lode_dtype_is_rounded(enum lode_dtype t) { return t == LODE_A32 || t == LODE_A256; }
+
 /* LODE_NONE when no such type is known (internal types are not found). */
 enum lode_dtype lode_dtype_from_gguf(uint32_t id);
 enum lode_dtype lode_dtype_from_name(struct lode_str name); /* any letter case */

@@ -33,7 +33,7 @@ static void run(const struct oc_case *k, enum lode_dtype type, int variant, stru
 static bool is_weight(enum lode_dtype type, bool act) {
     struct lode_kern kern;
     lode_kern_table(&kern, LODE_ISA_scalar);
-    return kern.dequant[type] && type != LODE_A32 && type != LODE_A256 && type != LODE_Q8_1 && type != LODE_Q8_K &&
+    return kern.dequant[type] && !lode_dtype_is_rounded(type) && type != LODE_Q8_1 && type != LODE_Q8_K &&
            type != LODE_F64 && !(type >= LODE_I8 && type <= LODE_I64) &&
            (!act || lode_dtypes[type].act != LODE_NONE);
 }

@@ -447,7 +447,7 @@ static void widen_errors(enum lode_dtype type, const char *data, size_t n, float
 }
 
 static bool is_packed(enum lode_dtype type) {
-    return lode_dtypes[type].act == LODE_A32 || lode_dtypes[type].act == LODE_A256;
+    return lode_dtype_is_rounded(lode_dtypes[type].act);
 }
 
 /* Weights and inputs without their signs: a product's result is then the sum of its magnitudes; packed weights as

@@ -233,7 +233,7 @@ static void prepare_down(const struct wave *w, char *h, const float *x, uint32_t
     const struct lode_kern *k = &w->cpu->kern;
     const struct lode_operand *down = part_of(w->in, DOWN)->w;
     const enum lode_dtype act = w->cpu->float_act ? LODE_F32 : lode_dtypes[down->type].act;
-    if (act == LODE_A32 || act == LODE_A256)
+    if (lode_dtype_is_rounded(act))
         (act == LODE_A32 ? k->quant_a32 : k->quant_a256)(h, x, n);
     else if (lode_cpu_fast(w->cpu, down))
         lode_cpu_round(w->cpu, h, x, n);

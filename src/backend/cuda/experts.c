@@ -109,7 +109,7 @@ static int experts_in(const struct op *o, const struct lode_cuda_expert_call *e)
 static int experts_out(const struct op *o, const struct lode_part *part, const struct lode_cuda_expert_call *e) {
     struct run *r = o->r;
     const enum lode_dtype act = lode_dtypes[part->w->type].act;
-    const bool rounded = act == LODE_A32 || act == LODE_A256;
+    const bool rounded = lode_dtype_is_rounded(act);
     if (rounded) {
         struct lode_cuda_row_args q = {
             .y = {r->h, r->ff_stride}, .a = {r->gate, r->ff_stride}, .width = part->w->cols};

@@ -4,7 +4,7 @@
 #include "backend/cuda/run.h"
 
 bool lode_cuda_is_packed(enum lode_dtype type) {
-    return lode_dtypes[type].act == LODE_A32 || lode_dtypes[type].act == LODE_A256;
+    return lode_dtype_is_rounded(lode_dtypes[type].act);
 }
 
 bool lode_cuda_takes_floats(const struct lode_cuda *c, const struct lode_operand *w) {

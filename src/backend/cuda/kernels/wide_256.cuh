@@ -39,29 +39,12 @@ template <class T> struct sign_of { enum { CODES = 0, W = !T::HAS_M }; };
 template <> struct sign_of<struct iq4_xs> { enum { CODES = 1, W = 1 }; };
 
 /* w' of an item: its high digits and its low ones, step by step. */
-template <class T> DEVICE void unpack_digits(uint32_t (&high)[8][4], uint32_t (&low)[8][4], const uint8_t *slot,
-                                             const struct row_scales z[2]) {
-    enum { SHIFT = digit_of<T>::SHIFT };
-    const T *const type = NULL;
-#pragma unroll
-    for (int p = 0; p < 4; p++) {
-        uint32_t u[2][4];
-        pair_words(type, slot, p, u[0], u[1]);
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const int k = 2 * p + i / 4;
-            const uint32_t s = z[i % 2].s[k / 4];
-            const uint32_t above = s >> SHIFT & (63 >> SHIFT) * 0x01010101u, below = s & ((1 << SHIFT) - 1) * 0x01010101u;
-            high[k][i % 4] = u[i / 4][i % 4] * (above >> 8 * (k % 4) & 255);
-            low[k][i % 4] = u[i / 4][i % 4] * (below >> 8 * (k % 4) & 255);
-        }
-    }
-}
 template <class T> DEVICE void unpack(uint32_t (&high)[8][4], uint32_t (&low)[8][4], const uint8_t *slot,
                                       const struct row_scales z[2]) {
     const T *const type = NULL;
+    enum { SHIFT = digit_of<T>::SHIFT };
     constexpr uint32_t ZERO = T::OFFSET + (sign_of<T>::CODES ? 128 : 0), BIAS = sign_of<T>::W ? 0x8000 : 0,
-                       EVEN = 0x00ff00ff, SIGNS = 0x80808080;
+                       EVEN = 0x00ff00ff, SIGNS = 0x80808080, EACH = 0x01010101;
 #pragma unroll
     for (int p = 0; p < 4; p++) {
         uint32_t u[2][4];
@@ -70,11 +53,18 @@ template <class T> DEVICE void unpack(uint32_t (&high)[8][4], uint32_t (&low)[8]
         for (int i = 0; i < 8; i++) {
             const int k = 2 * p + i / 4;
             const uint32_t q = sign_of<T>::CODES ? u[i / 4][i % 4] ^ SIGNS : u[i / 4][i % 4];
-            const uint32_t s = (uint32_t)scale_of(type, z[i % 2], T::GROUP == 16 ? 2 * k + i % 4 / 2 : k);
-            const uint32_t add = (BIAS - ZERO * s) * 0x10001u;
-            const uint32_t a = (q & EVEN) * s + add, b = (q >> 8 & EVEN) * s + add;
-            low[k][i % 4] = __byte_perm(a, b, 0x6240);
-            high[k][i % 4] = sign_of<T>::W ? __byte_perm(a, b, 0x7351) ^ SIGNS : __byte_perm(a, b, 0x7351);
+            if constexpr (SHIFT != 8) {
+                const uint32_t s = z[i % 2].s[k / 4], above = s >> SHIFT & (63 >> SHIFT) * EACH,
+                               below = s & ((1 << SHIFT) - 1) * EACH;
+                high[k][i % 4] = q * (above >> 8 * (k % 4) & 255);
+                low[k][i % 4] = q * (below >> 8 * (k % 4) & 255);
+            } else {
+                const uint32_t s = (uint32_t)scale_of(type, z[i % 2], T::GROUP == 16 ? 2 * k + i % 4 / 2 : k);
+                const uint32_t add = (BIAS - ZERO * s) * 0x10001u;
+                const uint32_t a = (q & EVEN) * s + add, b = (q >> 8 & EVEN) * s + add;
+                low[k][i % 4] = __byte_perm(a, b, 0x6240);
+                high[k][i % 4] = sign_of<T>::W ? __byte_perm(a, b, 0x7351) ^ SIGNS : __byte_perm(a, b, 0x7351);
+            }
         }
     }
 }
@@ -143,10 +133,7 @@ DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, c
         barrier_wait(&m->w_full[w.at], w.parity);
         {
             const struct row_scales z[2] = {scales_of(type, slot, r, b), scales_of(type, slot, r + 8, b)};
-            if constexpr (SHIFT == 8)
-                unpack<T>(high, low, slot, z);
-            else
-                unpack_digits<T>(high, low, slot, z);
+            unpack<T>(high, low, slot, z);
             EVERY(h, 2) {
                 const uint2 v = halves_of(z[h].own, 32);
                 n[h] = v.x, n[2 + h] = v.y;
