@@ -89,7 +89,7 @@ static void round_row(void *arg, uint32_t row, uint32_t worker) {
  * weights of a task, those are more (bench/notes/kern-amx.md). */
 static void cut(struct job *j, uint32_t total, bool whole) {
     enum { LEAST_PIECE = 128 };
-    const bool many = j->cpu->kern.tiles && j->in->in[0].type != LODE_F32 && j->n_rows >= 2 * LEAST_PIECE;
+    const bool many = j->cpu->kern.tiles && lode_dtype_is_rounded(j->in->in[0].type) && j->n_rows >= 2 * LEAST_PIECE;
     const uint32_t tasks = many ? 4 : 8, good = many ? 256 : 128, most = many ? 512 : 256; /* tasks: of a thread */
     j->piece = j->n_rows;
     for (;;) {

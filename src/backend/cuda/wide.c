@@ -78,12 +78,17 @@ static int multiply(const struct op *o, void *const kernels[2], const struct spr
     return launch(o, kernels[0], a, 2 * last);
 }
 
-/* Those of 64 take some tenths of the time of those of 128. */
-uint32_t lode_cuda_wide_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x) {
+/* Rows of a tile of x, 64 or 128, for the fewest turns of all multiprocessors; those of 64 take some tenths of the time of
+ * those of 128.  halves: the last units may be halved. */
+static uint32_t tile_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x, bool halves) {
     const uint32_t tenths = lode_cuda_tuned(o->r->c, LODE_TUNING_tile, w->type, w->cols);
-    const uint32_t units = (uint32_t)o->r->c->multiprocessors;
-    return 10 * up(w_tiles * up(n_x, 128), units) <= tenths * up(w_tiles * up(n_x, 64), units) ? 128
-                                                                                          : 64;
+    const uint32_t most = (uint32_t)o->r->c->multiprocessors, units = w_tiles * up(n_x, 128);
+    const uint32_t last = halves ? halved(units, most) : 0;
+    const uint32_t with_128 = 10 * up(units - last, most) + (last ? tenths : 0);
+    return units > last && with_128 <= tenths * up(w_tiles * up(n_x, 64), most) ? 128 : 64;
+}
+uint32_t lode_cuda_wide_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x) {
+    return tile_rows(o, w, w_tiles, n_x, false);
 }
 
 uint32_t lode_cuda_wide_parts(const struct op *o, const struct lode_part *parts, uint32_t n) {
@@ -93,14 +98,6 @@ uint32_t lode_cuda_wide_parts(const struct op *o, const struct lode_part *parts,
            lode_dtypes[parts[same].w->type].act == act)
         same++;
     return same;
-}
-
-/* The same for products whose last units may be halved. */
-static uint32_t exact_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x) {
-    const uint32_t tenths = lode_cuda_tuned(o->r->c, LODE_TUNING_tile, w->type, w->cols);
-    const uint32_t most = (uint32_t)o->r->c->multiprocessors, units = w_tiles * up(n_x, 128);
-    const uint32_t with_128 = halved(units, most) ? 10 * (units / most) + tenths : 10 * up(units, most);
-    return units > halved(units, most) && with_128 <= tenths * up(w_tiles * up(n_x, 64), most) ? 128 : 64;
 }
 
 bool lode_cuda_can_gate(const struct op *o, void *const *kernels, const struct lode_part parts[2], uint32_t n_x) {
@@ -146,7 +143,7 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
     for (uint32_t i = 0; i < n_parts; i++)
         tiles += up(parts[i].w->rows, LODE_WIDE_W);
     const struct spread s = spread_of(lode_dtypes[w->type].act, w->cols,
-                                      gated ? 128 : exact_rows(o, w, tiles, n_x));
+                                      gated ? 128 : tile_rows(o, w, tiles, n_x, true));
     const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / s.size) * s.n; /* rows at once */
     if (most == 0 || (gated && !lode_cuda_can_gate(o, o->r->c->kernels.wide_glu, parts, n_x)))
         return 0;
