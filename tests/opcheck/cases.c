@@ -240,6 +240,18 @@ static struct lode_node *build_attention_walk(struct oc *t) {
     return attention_of(t, &kinds[t->variant]);
 }
 
+/* So many heads that steps of some rows are many for attention_ring.cu; by threes, fours, eights and not. */
+static struct lode_node *build_attention_rows(struct oc *t) {
+    static const struct attention_kind kinds[] = {
+        {160, 40, 128, 128, 0, 0, false, LODE_F16, LODE_F16},   {160, 40, 128, 128, 0, 0, true, LODE_BF16, LODE_BF16},
+        {160, 40, 128, 128, 0, 0, false, LODE_Q8_0, LODE_Q8_0}, {160, 40, 128, 128, 40, 0, false, LODE_F16, LODE_F16},
+        {320, 40, 64, 64, 0, 0, false, LODE_F16, LODE_F16},     {160, 40, 64, 64, 0, 0, true, LODE_F16, LODE_F16},
+        {120, 40, 128, 128, 0, 20, true, LODE_Q8_0, LODE_F16},  {160, 40, 64, 64, 40, 0, true, LODE_F16, LODE_BF16},
+        {272, 34, 64, 64, 70, 0, false, LODE_Q8_0, LODE_Q8_0},
+    };
+    return attention_of(t, &kinds[t->variant]);
+}
+
 /* Norms and rotations of queries and keys before it, as most models have them: one launch on a device. */
 static struct lode_node *build_attention_whole(struct oc *t) {
     enum { HEADS = 8, KV_HEADS = 2, DIM = 128 };
@@ -318,6 +330,7 @@ const struct oc_case oc_cases[] = {
     {"unpair", 1, false, build_unpair, OC_NO_BOUND},
     {"attention", 15, false, build_attention, OC_ATTENTION},
     {"attention_walk", 8, false, build_attention_walk, OC_ATTENTION},
+    {"attention_rows", 9, false, build_attention_rows, OC_ATTENTION},
     {"attention_whole", 3, false, build_attention_whole, OC_ATTENTION},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},

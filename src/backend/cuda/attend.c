@@ -161,24 +161,63 @@ static uint32_t large_rows(const struct op *o, const struct lode_cuda_att_args *
     return 4 * most * at_once > 3 * all * a->n_kv_heads ? 32 : 64; /* half as much again */
 }
 
-/* Steps of many rows (kernels/attention_tile.cu, attention_large.cu): keys and values in 16 bits, heads of up to 128 numbers: 1, or
- * 0 where the step or the format is another. */
-static int run_attention_tile(const struct op *o, const struct lode_cuda_att_args *a) {
-    enum { TILE = 64 }; /* attention_tile's */
+/* Keys and values of a step as kernels of many rows look at them. */
+struct cache {
+    const struct lode_kv_layer *layer;
+    struct lode_kv_view view;
+    bool halves; /* both in 16 bits, where pieces of 16 bytes can be read */
+};
+static struct cache cache_of(const struct op *o, const struct lode_cuda_att_args *a) {
     const struct lode_kv *kv = o->step->segments[0].kv;
-    const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
-    const struct lode_kv_view v = lode_kv_view(kv, a->layer);
+    struct cache c = {lode_kv_layer(kv, a->layer), lode_kv_view(kv, a->layer), false};
+    const struct lode_kv_view *v = &c.view;
+    c.halves = is_half(c.layer->type_k) && is_half(c.layer->type_v) && v->k_stride % 16 == 0 && v->v_stride % 16 == 0 &&
+               v->k % 16 == 0 && v->v % 16 == 0 && v->page_size % 16 == 0;
+    return c;
+}
+
+/* kernels/attention_large.cu: of the forms that it could take these were compared with the definition on a GPU. */
+static bool takes_large(const struct op *o, const struct lode_cuda_att_args *a, const struct cache *c) {
+    return c->halves && a->head_dim == 128 && a->head_dim_v == 128 && c->layer->type_k == LODE_F16 &&
+           c->layer->type_v == LODE_F16 && !a->window && !a->chunk && !a->both_ways && a->cap == 0 && !a->sinks &&
+           LODE_LARGE_SHARED(64) <= (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
+}
+
+/* kernels/attention_ring.cu: heads of 128 or 64 numbers in 16 bits or Q8_0, where blocks of 128 rows are enough for the multiprocessors
+ * (three of four, where attention_large is the other way; from one of nine on it is quicker than rows by sixteens) and on
+ * average at least half full: 1, or 0 where they are not. */
+static int run_attention_ring(const struct op *o, const struct lode_cuda_att_args *a, const struct cache *c) {
+    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, dim = a->head_dim;
+    const uint32_t tiles = attention_tiles(o, group, LODE_RING_ROWS);
+    const uint64_t blocks = (uint64_t)tiles * a->n_kv_heads, multiprocessors = (uint64_t)o->r->c->multiprocessors;
+    void *const kernel = o->r->c->kernels.ring[dim == 64];
+    const uint32_t shared = LODE_RING_SHARED(dim);
+    const struct lode_kv_view *v = &c->view;
+    const bool enough = takes_large(o, a, c) ? 4 * blocks >= 3 * multiprocessors : 9 * blocks >= multiprocessors;
+    if ((dim != 128 && dim != 64) || a->head_dim_v != dim || !kernel || !enough || 2ull * rows * group < (uint64_t)tiles * LODE_RING_ROWS ||
+        v->page_size % 16 || !can_decode(c->layer->type_k, dim, v->k_stride, v->k) ||
+        !can_decode(c->layer->type_v, dim, v->v_stride, v->v) || shared > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED)
+        return 0;
+    /* all blocks at once take as long as the one that sees most: then each has a half that sees little beside it */
+    const bool halves = blocks <= multiprocessors && !a->window && !a->chunk && !a->both_ways;
+    const struct lode_cuda_ring_args args = {.att = *a, .halves = halves};
+    LODE_TRY(lode_cuda_run_kernel(o, kernel, a->n_kv_heads, tiles, 1, LODE_RING_THREADS, shared, &args));
+    return 1;
+}
+
+/* Steps of many rows: 1, or 0 where the step or the format is none that there is a kernel for. */
+static int run_attention_many(const struct op *o, const struct lode_cuda_att_args *a) {
+    enum { TILE = 64 }; /* attention_tile's */
+    const struct cache c = cache_of(o, a);
+    const int ring = run_attention_ring(o, a, &c);
+    if (ring)
+        return ring;
     const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
     const uint32_t tiles = attention_tiles(o, group, TILE);
-    if (tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors || !is_half(l->type_k) ||
-        !is_half(l->type_v) || dim > 128 || a->head_dim % 16 || a->head_dim_v % 8 || v.k_stride % 16 ||
-        v.v_stride % 16 || v.k % 16 || v.v % 16 || v.page_size % 16)
+    if (tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors || !c.halves || dim > 128 || a->head_dim % 16 || a->head_dim_v % 8)
         return 0;
-    const uint32_t room = (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
-    /* Of the forms that attention_large could take these were compared with the definition on a GPU. */
-    if (a->head_dim == 128 && a->head_dim_v == 128 && l->type_k == LODE_F16 && l->type_v == LODE_F16 && !a->window &&
-        !a->chunk && !a->both_ways && a->cap == 0 && !a->sinks && LODE_LARGE_SHARED(64) <= room) {
+    if (takes_large(o, a, &c)) {
         const uint32_t rows = large_rows(o, a);
         LODE_TRY(lode_cuda_run_kernel(o, rows == 64 ? kernels(o)->attention_large : kernels(o)->attention_large_32,
                                       a->n_kv_heads, attention_tiles(o, group, rows), 1, LODE_LARGE_THREADS,
@@ -187,7 +226,7 @@ static int run_attention_tile(const struct op *o, const struct lode_cuda_att_arg
     }
     const uint32_t ld = (dim + 31) / 32 * 32 + 16; /* carve's */
     const uint32_t shared = 4 * ((TILE + LODE_KV_PAGE) * ld + LODE_KV_PAGE * (TILE + 4) + 7 * TILE);
-    if (shared > room)
+    if (shared > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED)
         return 0;
     LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_tile, a->n_kv_heads, tiles, 1, 256, shared, a));
     return 1;
@@ -208,9 +247,9 @@ int lode_cuda_run_attention(const struct op *o) {
     const int fast = lode_cuda_run_attention_fast(o, &a);
     if (fast != 0)
         return fast < 0 ? fast : 0;
-    const int tiled = run_attention_tile(o, &a);
-    if (tiled != 0)
-        return tiled < 0 ? tiled : 0;
+    const int many = run_attention_many(o, &a);
+    if (many != 0)
+        return many < 0 ? many : 0;
     const uint32_t group = a.n_heads / a.n_kv_heads, rows = o->step->n_rows, pages = a.max_pages;
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < o->step->n_segments; i++)

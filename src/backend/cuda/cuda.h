@@ -32,7 +32,7 @@
     X(best, draw_of_rows) X(best, draw_slices) X(best, draw_largest)
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(chosen) X(router) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_float) X(gemv_stream) \
-    X(gemv_stream_k) X(few) X(attention) X(attention_tile) X(attention_large) X(decode) X(decode_walk) X(decode_join) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
+    X(gemv_stream_k) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_walk) X(decode_join) X(recur) X(wide) X(best) X(gemm_fast) X(gemv_fast) \
     X(wide_glu) X(wide_fast) X(few_fast) X(wide_gated) X(attention_fast) X(decode_fast)
 
 /* decode_walk.cu, each for 1, 2, 4 and 8 query heads: what keys and values are in; 128: heads of so many numbers, whose rows
@@ -68,6 +68,7 @@ struct lode_cuda_kernels {
     void *stream[LODE_DTYPE_COUNT]; /* NULL: on none but Hopper */
     void *router[LODE_DTYPE_COUNT]; /* of floats; NULL: on none but Hopper */
     void *walk[LODE_CUDA_WALKS][4];
+    void *ring[2]; /* attention_ring.cu: heads of 128 numbers, of 64; NULL: on none but Hopper */
     void *moe[LODE_DTYPE_COUNT];
     void *embed[LODE_DTYPE_COUNT];
     struct lode_cuda_fast_kernels {

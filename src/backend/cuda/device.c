@@ -424,6 +424,9 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
 #define WALK(name) LODE_TRY(find_walks(c, "walk_" #name, c->kernels.walk[LODE_CUDA_WALK_##name], err));
     LODE_CUDA_WALK_LIST(WALK)
 #undef WALK
+    const int most = c->shared_max - LODE_CUDA_OWN_SHARED;
+    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_ring, "attention_ring", "128", most, &c->kernels.ring[0], err));
+    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_ring, "attention_ring", "64", most, &c->kernels.ring[1], err));
     LODE_TRY(find_attend(c, &c->kernels.attend[0], "f16", err));
     LODE_TRY(find_attend(c, &c->kernels.attend[1], "bf16", err));
     void *const large[] = {c->kernels.chosen_in_q4_k, c->kernels.chosen_in_q5_k, c->kernels.chosen_in_q6_k,

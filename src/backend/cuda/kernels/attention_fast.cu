@@ -266,7 +266,7 @@ template <class T, int DIM, bool ONE_PAGE> DEVICE void attend(const struct lode_
         ask(v, base + v_at, view.v_stride, page, dim_v);
         if (any) {
             float c[KEY_TILES][4];
-            score<T, DIM>(c, q, shared_at(k), dim);
+            score<T, DIM>(c, q, shared_address(k), dim);
             weigh<T, 2>(w, c, own.scale, a.cap, seen,
                      __all_sync(0xffffffffu, seen.n[0] == PAGE && seen.n[1] == PAGE));
         }
@@ -279,9 +279,9 @@ template <class T, int DIM, bool ONE_PAGE> DEVICE void attend(const struct lode_
         if (!any)
             continue;
         if constexpr (ONE_PAGE)
-            leave<T, DIM>(a, own, page, seen, w, shared_at(v));
+            leave<T, DIM>(a, own, page, seen, w, shared_address(v));
         else
-            add<T, DIM>(o, own, page, seen, w, shared_at(v), dim_v);
+            add<T, DIM>(o, own, page, seen, w, shared_address(v), dim_v);
     }
     if constexpr (!ONE_PAGE)
         store<T, DIM>(a, own, o);

@@ -29,6 +29,16 @@ enum { LODE_JOIN_PAGES = 128, LODE_JOIN_COLS = 32, LODE_JOIN_THREADS = LODE_JOIN
 enum { LODE_LARGE_THREADS = 128 };
 #define LODE_LARGE_SHARED(rows) (4 * ((rows) * 128 + 64 * (128 + 4) + 64 * ((rows) + 4) + 7 * (rows)) + 64 * (2 * 128 + 16))
 
+/* attention_ring.cu: query rows of a block, its threads, slots of the ring; bytes of shared memory: the ring, queries or sums,
+ * scores, seven numbers a row, and a few more. */
+enum { LODE_RING_ROWS = 128, LODE_RING_THREADS = 384, LODE_RING_SLOTS = 3 };
+#define LODE_RING_SHARED(dim)                                                                      \
+    (4 * (LODE_RING_SLOTS * 64 * ((dim) + 4) + LODE_RING_ROWS * ((dim) + 64 + 7)) + 256)
+struct lode_cuda_ring_args {
+    struct lode_cuda_att_args att;
+    uint32_t halves, pad; /* a block has rows of the last and of the first tokens, not neighbours */
+};
+
 /* attention_fast.cuh: query rows of a block of attention_fast.cu, threads of both kernels; bytes from one key or value to
  * the next in shared memory. */
 enum { LODE_ATT_FAST_ROWS = 64, LODE_ATT_FAST_THREADS = 128 };

@@ -61,6 +61,9 @@ DEVICE uint16_t f32_bf16(float f) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* In shared memory. */
+DEVICE uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
 template <typename T> DEVICE T *at(lode_dev p) { return (T *)p; }
 template <typename T> DEVICE T *row_at(const struct lode_cuda_mat &m, uint32_t r) {
     return (T *)(m.data + r * m.stride);

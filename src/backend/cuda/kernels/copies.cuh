@@ -20,11 +20,11 @@ template <int BYTES> DEVICE void copy_async_at(uint32_t at, const void *from) {
 #endif
 }
 template <int BYTES> DEVICE void copy_async(void *to, const void *from) {
-    copy_async_at<BYTES>((uint32_t)__cvta_generic_to_shared(to), from);
+    copy_async_at<BYTES>(shared_address(to), from);
 }
 /* 16 bytes, zeros where they are not there. */
 DEVICE void copy_16_or_zero(void *to, const void *from, bool there) {
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    const uint32_t at = shared_address(to);
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
 #else

@@ -180,7 +180,7 @@ template <class T, int ROWS> DEVICE void decode(const struct lode_cuda_decode_ar
         float t[2][4] = {};
 #pragma unroll 4
         for (uint32_t i = 0; i < dim / 16; i++)
-            score_step<T>(t[0], t[1], q[i * 32 + lane], shared_at(k), ld, warp, i);
+            score_step<T>(t[0], t[1], q[i * 32 + lane], shared_address(k), ld, warp, i);
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -216,7 +216,7 @@ template <class T, int ROWS> DEVICE void decode(const struct lode_cuda_decode_ar
             to.ml = (float2 *)(at<float>(a.scratch) + n_parts * dim_v) + part;
             to.stride = (size_t)a.max_pages * dim_v;
         }
-        mix<T, ROWS>(a, to, e, shared_at(v), n_q, first_head);
+        mix<T, ROWS>(a, to, e, shared_address(v), n_q, first_head);
         __syncthreads(); /* values are read by nobody any more */
         if (next < w.n_pages)
             ask_rows(v, p.v, w.v_stride, p.lo, p.n, dim_v, PAGE);

@@ -63,7 +63,7 @@ template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk
     const uint32_t every = gridDim.z * PAIRS, mine = pair * gridDim.z + blockIdx.z;
     struct way on = way_from(w, mine, every);
     struct page_of p = next_page(on, w);
-    struct ring<TYPE, DIM> r = {a, w, shared_at(slots), args.slot_size, lane, half, 0, NULL, NULL};
+    struct ring<TYPE, DIM> r = {a, w, shared_address(slots), args.slot_size, lane, half, 0, NULL, NULL};
     const float *x = row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * dim;
     r.ask(p, false, 0, 0);
     r.ask(p, false, 1, 1);
@@ -106,7 +106,7 @@ template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk
             const uint32_t slot = r.template take<SLOTS - 1>(p, false, i);
 #pragma unroll 1
             for (int g = 0; g < G; g += HEADS)
-                score<HEADS, TYPE, DIM>(s + (half * HALF + i * ROWS) * G + g, G, shared_at(q + g * dim), dim,
+                score<HEADS, TYPE, DIM>(s + (half * HALF + i * ROWS) * G + g, G, shared_address(q + g * dim), dim,
                                         r.slot_of(half, slot) + r.skew_of(p, false));
             __syncwarp();
             return slot;
@@ -119,9 +119,9 @@ template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk
         if (G > 1 || half == 0)
             weigh<MINE>(a, s + g0, G, p.n, (float2 *)(parts_at + n_parts * dim_v) + part0, n_mine);
         if (G > 1 && dim_v <= 64)
-            values<MINE, TYPE, DIM>(r, p, next, shared_at(s + g0), 4 * G, 2 * lane, n_mine, parts_at + part0 * dim_v);
+            values<MINE, TYPE, DIM>(r, p, next, shared_address(s + g0), 4 * G, 2 * lane, n_mine, parts_at + part0 * dim_v);
         else
-            values<G, TYPE, DIM>(r, p, next, shared_at(s), 4 * G, 64 * half + 2 * lane, n_q, parts_at + part * dim_v);
+            values<G, TYPE, DIM>(r, p, next, shared_address(s), 4 * G, 64 * half + 2 * lane, n_q, parts_at + part * dim_v);
         p = next;
     }
 }

@@ -108,7 +108,7 @@ DEVICE uint32_t bits_of(float a, float b, float c = 0, float d = 0) {
 DEVICE void await_turn(const struct few_item &w, int c, uint32_t made) {
     if (!w.turns || w.b == 0)
         return;
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(w.turns + c) + (made & threadIdx.y);
+    const uint32_t at = shared_address(w.turns + c) + (made & threadIdx.y);
     uint32_t n;
     do
         asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(n) : "r"(at) : "memory");
@@ -120,7 +120,7 @@ DEVICE void end_turn(const struct few_item &w, int c) {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
         asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(
-                         (uint32_t)__cvta_generic_to_shared(w.turns + c)),
+                         shared_address(w.turns + c)),
                      "r"(w.b + 1)
                      : "memory");
 }

@@ -13,7 +13,7 @@
 DEVICE void rows_by_32(uint32_t v[4], const uint8_t *p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"((uint32_t)__cvta_generic_to_shared(p))
+                 : "r"(shared_address(p))
                  : "memory");
 }
 

@@ -10,33 +10,12 @@
 
 #include "attention_shared.h"
 #include "decode.cuh"
+#include "shared_memory.cuh"
 
 enum { WARPS = LODE_WALK_WARPS, SLOTS = LODE_WALK_SLOTS, BLOCKS = LODE_WALK_BLOCKS, ROWS = LODE_WALK_ROWS };
 enum { PAIRS = WARPS / 2, PARTS = PAGE / 2 / ROWS, HALF = PAGE / 2 }; /* a warp's slots of a page's keys, or values */
 static_assert(PARTS * ROWS == HALF && ROWS == 16, "a slot's rows are eight threads' two keys");
 
-/* Shared memory by its own addresses, of 32 bits. */
-DEVICE uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-DEVICE float4 load4(uint32_t p) {
-    float4 v;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(p));
-    return v;
-}
-DEVICE uint2 load2(uint32_t p) {
-    uint2 v;
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(p));
-    return v;
-}
-DEVICE uint32_t load1(uint32_t p) {
-    uint32_t v;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(p));
-    return v;
-}
-DEVICE uint32_t load_half(uint32_t p) {
-    uint16_t v;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(p));
-    return v;
-}
 /* n floats, a multiple of 4, or 1 or 2 */
 template <int n> DEVICE void load_floats(float *y, uint32_t p) {
     if (n >= 4) {
@@ -49,7 +28,7 @@ template <int n> DEVICE void load_floats(float *y, uint32_t p) {
         const uint2 v = load2(p);
         y[0] = lode_bits_f32(v.x), y[1] = lode_bits_f32(v.y);
     } else {
-        y[0] = lode_bits_f32(load1(p));
+        y[0] = load_float(p);
     }
 }
 

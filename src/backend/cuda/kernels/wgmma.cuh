@@ -12,8 +12,6 @@
 
 #include "common.cuh"
 
-DEVICE uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
 /* Where 16-byte piece c of row r lies in a panel. */
 DEVICE uint32_t in_panel(uint32_t r, uint32_t c) { return r * 128 + ((c ^ (r & 7)) << 4); }
 
