@@ -83,6 +83,31 @@ static int decode_heads(uint32_t group, uint64_t pages, uint32_t multiprocessors
     return i;
 }
 
+/* kernels/decode.cu; pages: of all rows and heads of keys.  1: a block of threads had all pages of a row's head, as where
+ * there are few and multiprocessors for all such blocks; 0: what pages give is in the scratch. */
+static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, uint64_t pages) {
+    const struct lode_cuda_kernels *k = kernels(o);
+    const struct lode_cuda_att_args *a = &d->att;
+    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
+    const uint32_t multiprocessors = (uint32_t)o->r->c->multiprocessors,
+                   room = (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
+    enum { HEADS = 4 }; /* of a block with several pages, at most: eight take too many registers */
+    const uint64_t heads_of_rows = (uint64_t)a->n_kv_heads * rows;
+    const bool several = a->max_pages <= LODE_DECODE_PAGES && heads_of_rows <= multiprocessors &&
+                         a->max_pages * LODE_DECODE_PAGE(HEADS, a->head_dim, a->head_dim_v, false) <= room;
+    const bool whole = a->head_dim_v <= a->head_dim && (a->max_pages == 1 || several);
+    int i = decode_heads(group, whole ? heads_of_rows : pages, multiprocessors);
+    i = whole && a->max_pages > 1 && 1 << i > HEADS ? 2 : i;
+    const uint32_t heads = 1u << i, n = whole ? a->max_pages : 1;
+    void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
+    struct lode_cuda_page_args p = {.decode = *d, .whole = whole};
+    p.keys_here = n * LODE_DECODE_PAGE(heads, a->head_dim, a->head_dim_v, true) <= room;
+    p.page_bytes = LODE_DECODE_PAGE(heads, a->head_dim, a->head_dim_v, p.keys_here);
+    LODE_TRY(lode_cuda_run_kernel(o, kernel[i], a->n_kv_heads * ((group + heads - 1) / heads), rows, whole ? 1 : a->max_pages,
+                                  LODE_DECODE_THREADS * n, n * p.page_bytes, &p));
+    return whole;
+}
+
 /* Keys and values in 16 bits or Q8_0, heads of up to 256 numbers; one row of each sequence, or few rows that see few
  * pages. */
 int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
@@ -120,20 +145,15 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     if (!fast && !walked) {
         if (!can_few)
             return 0;
-        const int i = decode_heads(group, pages, (uint32_t)multiprocessors);
-        const uint32_t heads = 1u << i;
-        void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
-        const uint32_t values = (heads + 1) * 4 * a->head_dim + LODE_KV_PAGE * 2 * a->head_dim_v,
-                       all = values + LODE_KV_PAGE * LODE_DECODE_KEY_PITCH(a->head_dim);
-        const struct lode_cuda_page_args p = {.decode = d, .keys_here = all <= (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED};
-        LODE_TRY(lode_cuda_run_kernel(o, kernel[i], a->n_kv_heads * ((group + heads - 1) / heads), rows, a->max_pages, 128,
-                                      p.keys_here ? all : values, &p));
+        const int whole = run_pages(o, &d, pages);
+        if (whole)
+            return whole;
     }
     if (a->max_pages > 32)
         LODE_TRY(lode_cuda_run_kernel(o, k->decode_join,
                                       a->n_heads * ((a->head_dim_v + LODE_JOIN_COLS - 1) / LODE_JOIN_COLS), rows, 1,
                                       LODE_JOIN_THREADS, 0, a));
-    else if (a->max_pages > 1 || walked)
+    else if (a->max_pages > 1 || walked || !fast)
         LODE_TRY(lode_cuda_run_kernel(o, k->decode_merge, a->n_heads, rows, 1, 256, 0, a));
     return 1;
 }

@@ -7,9 +7,14 @@
 /* decode.cu: bytes from one key to the next in shared memory, where there is room for keys (keys_here): those of four keys
  * that threads read at once are in different banks. */
 #define LODE_DECODE_KEY_PITCH(dim) (((2 * (dim) + 127) & ~127u) + 32)
+/* Bytes of shared memory for a page: queries and a key, scores, their exponentials, values, keys. */
+#define LODE_DECODE_PAGE(heads, dim, dim_v, keys_here)                                             \
+    (4 * (((heads) + 1) * (dim) + 2 * 64 * (heads)) + 64 * (2 * (dim_v) + ((keys_here) ? LODE_DECODE_KEY_PITCH(dim) : 0)))
+/* Threads of a page; pages of a block, at most: one of eight query heads. */
+enum { LODE_DECODE_THREADS = 128, LODE_DECODE_PAGES = 4 };
 struct lode_cuda_page_args {
     struct lode_cuda_decode_args decode;
-    uint32_t keys_here, pad;
+    uint32_t keys_here, whole, page_bytes, pad; /* whole: a block has all pages */
 };
 
 /* decode_walk.cu: blocks of a multiprocessor, warps of a block (two are a pair), each with its ring of slots of so many

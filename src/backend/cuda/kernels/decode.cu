@@ -8,19 +8,25 @@
  * ended: what is in the cache was there before the step, all but the keys and values of its own rows, which
  * come later.
  *
- * What a page gives goes to the scratch, and decode_merge adds the pages up in ascending order: the
- * largest scores so far, and with them the factors, are found for 32 pages at once; what is left is a
- * chain of one multiply and one fused multiply-add a page.
+ * Of up to LODE_DECODE_PAGES pages a block has all of a head, as many threads for each, and adds up what they give in the
+ * end: a launch for that would take longer.  Of more pages it has one, and what that gives goes to the scratch, whose pages
+ * decode_merge adds up in ascending order: the largest scores so far, and with them the factors, are found for 32 pages
+ * at once; what is left is a chain of one multiply and one fused multiply-add a page.
  *
- * scratch: the parts, (n_rows, n_heads, max_pages, dim_v); then (max, total) of each.  With one
- * page, the result itself. */
+ * scratch: the parts, (n_rows, n_heads, max_pages, dim_v); then (max, total) of each. */
 #include "attention_shared.h"
 #include "copies.cuh"
 #include "decode.cuh"
 
-enum { DECODE_THREADS = 128, MERGE_THREADS = 256, MERGE_PAGES = 32 };
+enum { DECODE_THREADS = LODE_DECODE_THREADS, MERGE_THREADS = 256, MERGE_PAGES = 32 };
 
 extern __shared__ __align__(16) uint8_t decode_mem[];
+
+/* A thread's number among those of its page, and a barrier of these. */
+DEVICE uint32_t page_thread() { return threadIdx.x % DECODE_THREADS; }
+DEVICE void page_sync() {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.x / DECODE_THREADS), "r"(DECODE_THREADS) : "memory");
+}
 
 /* The eight numbers of 16 bytes. */
 DEVICE void widen8(float y[8], uint4 v, bool half) {
@@ -37,7 +43,7 @@ template <int G>
 DEVICE void score(float *s, const float *q, const struct lode_cuda_att_args &a, const uint8_t *keys, uint32_t stride,
                   uint32_t n, enum lode_dtype type) {
     enum { DEEP = 4 };
-    const uint32_t key = threadIdx.x / 2, half = threadIdx.x % 2, dim = a.head_dim;
+    const uint32_t key = page_thread() / 2, half = threadIdx.x % 2, dim = a.head_dim;
     const uint8_t *k = keys + (size_t)(key < n ? key : 0) * stride + 16 * half;
     float acc[G][8] = {};
     for (uint32_t c = 0; c < dim; c += 16 * DEEP) {
@@ -86,9 +92,9 @@ DEVICE void score(float *s, const float *q, const struct lode_cuda_att_args &a, 
  * in common finds its largest score by itself. */
 template <int G> DEVICE void soften(float *e, const float *s, float2 *ml, uint32_t n) {
     enum { EACH = DECODE_THREADS / G, WIDTH = EACH < 32 ? EACH : 32 };
-    const uint32_t g = threadIdx.x / EACH, l = threadIdx.x % 16;
+    const uint32_t t = page_thread(), g = t / EACH, l = t % 16;
     float max = -INFINITY, total = 0;
-    for (uint32_t i = threadIdx.x % WIDTH; i < n; i += WIDTH)
+    for (uint32_t i = t % WIDTH; i < n; i += WIDTH)
         max = s[g * PAGE + i] > max ? s[g * PAGE + i] : max;
     __syncwarp();
 #pragma unroll
@@ -96,12 +102,12 @@ template <int G> DEVICE void soften(float *e, const float *s, float2 *ml, uint32
         const float o = __shfl_xor_sync(0xffffffffu, max, w);
         max = o > max ? o : max;
     }
-    for (uint32_t i = threadIdx.x % EACH; i < n; i += EACH)
+    for (uint32_t i = t % EACH; i < n; i += EACH)
         e[g * PAGE + i] = exp_below(s[g * PAGE + i] - max);
-    if (threadIdx.x % EACH == 0)
+    if (t % EACH == 0)
         ml[g].x = max;
-    __syncthreads();
-    const uint32_t r = threadIdx.x / 16; /* sixteen threads are the lanes of a head's total */
+    page_sync();
+    const uint32_t r = t / 16; /* sixteen threads are the lanes of a head's total */
     for (uint32_t i = l; r < G && i < n; i += 16)
         total += e[r * PAGE + i];
     __syncwarp();
@@ -126,9 +132,9 @@ struct rows_here {
     uint32_t pitch, pieces; /* of 16 bytes, of a row; as many threads have one at most */
     /* Those from the first to before the last. */
     DEVICE_MEMBER void ask(const uint8_t *from, uint32_t stride, uint32_t first, uint32_t last) const {
-        const uint32_t at_once = DECODE_THREADS / pieces, c = threadIdx.x % pieces;
-        if (threadIdx.x < at_once * pieces)
-            for (uint32_t j = first + threadIdx.x / pieces; j < last; j += at_once)
+        const uint32_t t = page_thread(), at_once = DECODE_THREADS / pieces, c = t % pieces;
+        if (t < at_once * pieces)
+            for (uint32_t j = first + t / pieces; j < last; j += at_once)
                 copy_async<16>(at + j * pitch + 16 * c, from + (size_t)j * stride + 16 * c);
     }
 };
@@ -152,7 +158,7 @@ DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, const float *x
                           const struct page_of &p, const struct seen &w, const struct rows_here &keys,
                           const struct rows_here &values) {
     enum { WARPS = DECODE_THREADS / 32 };
-    const uint32_t warp = threadIdx.x / 32, row = blockIdx.y, dim = a.head_dim;
+    const uint32_t warp = page_thread() / 32, row = blockIdx.y, dim = a.head_dim;
 #pragma unroll 1
     for (uint32_t i = warp; i <= G; i += WARPS) {
         const bool key = i == G;
@@ -182,100 +188,118 @@ DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, const float *x
                    own_value(a, head, row), a.head_dim_v, w.type_v == LODE_F16);
 }
 
+/* N numbers to global memory. */
+template <int N> DEVICE void store(float *to, const float (&y)[N]) {
+    typename floats<N>::type v;
+    memcpy(&v, y, sizeof v);
+    *(typename floats<N>::type *)to = v;
+}
+
 template <int G> DEVICE void decode(const struct lode_cuda_page_args &args) {
     const struct lode_cuda_decode_args &d = args.decode;
-    enum { WIDE = G < 4 ? G : 4 }; /* values that a thread adds up */
-    __shared__ float s[G * PAGE], e[G * PAGE];
-    __shared__ float2 ml[G];
+    enum { WIDE = G < 4 ? G : 4, MOST = G < 8 ? LODE_DECODE_PAGES : 1 }; /* values that a thread adds up; pages here */
+    __shared__ float2 ml[MOST][G];
     const struct lode_cuda_att_args &a = d.att;
     const uint32_t row = blockIdx.y, group = a.n_heads / a.n_kv_heads, parts = (group + G - 1) / G;
     const uint32_t head_k = blockIdx.x / parts, first_q = blockIdx.x % parts * G,
                    first_head = head_k * group + first_q;
     const uint32_t n_q = group - first_q < G ? group - first_q : G;
-    const uint32_t v_size = 2 * a.head_dim_v, pitch = LODE_DECODE_KEY_PITCH(a.head_dim);
-    float *q = (float *)decode_mem;                     /* (G, head_dim), and a key */
-    uint8_t *v = decode_mem + (G + 1) * a.head_dim * 4; /* (PAGE, head_dim_v) as stored */
+    const uint32_t v_size = 2 * a.head_dim_v, pitch = LODE_DECODE_KEY_PITCH(a.head_dim), each = a.head_dim_v / WIDE;
+    const uint32_t at_page = threadIdx.x / DECODE_THREADS, z = args.whole ? at_page : blockIdx.z; /* the page */
+    float *q = (float *)(decode_mem + at_page * args.page_bytes); /* (G, head_dim), and a key; then what the page gives */
+    float *s = q + (G + 1) * a.head_dim, *e = s + G * PAGE;
+    uint8_t *v = (uint8_t *)(e + G * PAGE); /* (PAGE, head_dim_v) as stored */
     const struct rows_here values = {v, v_size, v_size / 16},
                            keys = {args.keys_here ? v + PAGE * v_size : NULL, pitch, a.head_dim / 8};
     let_next_come();
     /* the step was there before the first launch: its places can be found while the last one runs
      */
     const struct seen w = seen_by(a, row, head_k);
-    const bool here = blockIdx.z < w.n_pages;
+    const bool here = z < w.n_pages;
     struct page_of p;
     if (here) {
-        p = page_at(w, blockIdx.z, page_base(w, blockIdx.z));
+        p = page_at(w, z, page_base(w, z));
         if (keys.at)
             keys.ask(p.k, w.k_stride, 0, p.old);
         values.ask(p.v, w.v_stride, 0, p.old);
     }
     wait_for_last();
-    if (!here)
-        return;
-    const float *x =
-        row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * a.head_dim;
-    if (d.prepares) {
-        prepare_heads<G>(d.heads, x, q, n_q, head_k, p, w, keys, values);
-    } else {
-        if (keys.at)
-            keys.ask(p.k, w.k_stride, p.old, p.n);
-        values.ask(p.v, w.v_stride, p.old, p.n);
-#pragma unroll 4
-        for (uint32_t i = threadIdx.x; i < G * a.head_dim; i += DECODE_THREADS)
-            q[i] = i < n_q * a.head_dim ? x[i] : 0;
-    }
-    copies_end_group();
-    copies_wait<0>();
-    __syncthreads();
-    score<G>(s, q, a, keys.at ? keys.at : p.k, keys.at ? pitch : w.k_stride, p.n, w.type_k);
-    __syncthreads();
-    soften<G>(e, s, ml, p.n);
-    __syncthreads();
-    const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
-    const uint32_t each = a.head_dim_v / WIDE;
-    for (uint32_t i = threadIdx.x; i < n_q * each; i += DECODE_THREADS) {
-        const uint32_t g = i / each, c = i % each * WIDE, head = first_head + g;
-        const bool half = w.type_v == LODE_F16;
-        float y[WIDE] = {};
-#pragma unroll 8
-        for (uint32_t j = 0; j < p.n; j++) {
-            const typename halves<WIDE>::type words =
-                *(const typename halves<WIDE>::type *)(v + j * v_size + 2 * c);
-            uint16_t x[WIDE];
-            memcpy(x, &words, sizeof x);
-#pragma unroll
-            for (int k = 0; k < WIDE; k++)
-                y[k] = fmaf(e[g * PAGE + j],
-                            half ? f16_f32(x[k]) : lode_bits_f32((uint32_t)x[k] << 16), y[k]);
-        }
-        float *to;
-        if (a.max_pages == 1) {
-            const float *sink = a.sinks ? at<const float>(a.sinks) + head : NULL;
-#pragma unroll
-            for (int k = 0; k < WIDE; k++)
-                y[k] = finish(ml[g].x, ml[g].y, y[k], sink);
-            to = row_at<float>(a.y, row) + head * a.head_dim_v + c;
+    if (here) {
+        const float *x =
+            row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * a.head_dim;
+        if (d.prepares) {
+            prepare_heads<G>(d.heads, x, q, n_q, head_k, p, w, keys, values);
         } else {
-            const size_t n = ((size_t)row * a.n_heads + head) * a.max_pages + blockIdx.z;
-            to = at<float>(a.scratch) + n * a.head_dim_v + c;
-            if (c == 0)
-                *(float2 *)(at<float>(a.scratch) + n_parts * a.head_dim_v + 2 * n) = ml[g];
+            if (keys.at)
+                keys.ask(p.k, w.k_stride, p.old, p.n);
+            values.ask(p.v, w.v_stride, p.old, p.n);
+#pragma unroll 4
+            for (uint32_t i = page_thread(); i < G * a.head_dim; i += DECODE_THREADS)
+                q[i] = i < n_q * a.head_dim ? x[i] : 0;
         }
-        typename floats<WIDE>::type result;
-        memcpy(&result, y, sizeof result);
-        *(typename floats<WIDE>::type *)to = result;
+        copies_end_group();
+        copies_wait<0>();
+        page_sync();
+        score<G>(s, q, a, keys.at ? keys.at : p.k, keys.at ? pitch : w.k_stride, p.n, w.type_k);
+        page_sync();
+        soften<G>(e, s, ml[at_page], p.n);
+        page_sync();
+        const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
+        for (uint32_t i = page_thread(); i < n_q * each; i += DECODE_THREADS) {
+            const uint32_t g = i / each, c = i % each * WIDE;
+            const bool half = w.type_v == LODE_F16;
+            float y[WIDE] = {};
+#pragma unroll 8
+            for (uint32_t j = 0; j < p.n; j++) {
+                const typename halves<WIDE>::type words =
+                    *(const typename halves<WIDE>::type *)(v + j * v_size + 2 * c);
+                uint16_t x[WIDE];
+                memcpy(x, &words, sizeof x);
+#pragma unroll
+                for (int k = 0; k < WIDE; k++)
+                    y[k] = fmaf(e[g * PAGE + j],
+                                half ? f16_f32(x[k]) : lode_bits_f32((uint32_t)x[k] << 16), y[k]);
+            }
+            const size_t n = ((size_t)row * a.n_heads + first_head + g) * a.max_pages + z;
+            if (!args.whole && c == 0)
+                *(float2 *)(at<float>(a.scratch) + n_parts * a.head_dim_v + 2 * n) = ml[at_page][g];
+            store(args.whole ? q + g * a.head_dim_v + c : at<float>(a.scratch) + n * a.head_dim_v + c, y);
+        }
+    }
+    if (!args.whole)
+        return;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < n_q * each; i += blockDim.x) {
+        const uint32_t g = i / each, c = i % each * WIDE, head = first_head + g;
+        float m = ml[0][g].x, l = ml[0][g].y, o[WIDE];
+#pragma unroll 1
+        for (uint32_t k = 0; k < w.n_pages; k++) {
+            const float *part = (float *)(decode_mem + k * args.page_bytes) + g * a.head_dim_v + c;
+            const float max = ml[k][g].x, top = m > max ? m : max;
+            const float old = k ? lode_expf(m - top) : 0, now = k ? lode_expf(max - top) : 1;
+            l = k ? fmaf(ml[k][g].y, now, l * old) : l;
+            m = k ? top : m;
+#pragma unroll
+            for (int n = 0; n < WIDE; n++)
+                o[n] = k ? fmaf(now, part[n], o[n] * old) : part[n];
+        }
+        const float *sink = a.sinks ? at<const float>(a.sinks) + head : NULL;
+#pragma unroll
+        for (int k = 0; k < WIDE; k++)
+            o[k] = finish(m, l, o[k], sink);
+        store(row_at<float>(a.y, row) + head * a.head_dim_v + c, o);
     }
 }
 
-/* decode_G: up to G query heads; blockIdx: those of a head of keys after the other, row, page. */
-#define DECODE(G)                                                                                  \
-    KERNEL(DECODE_THREADS) decode_##G(const __grid_constant__ struct lode_cuda_page_args a) {      \
+/* decode_G: up to G query heads; blockIdx: those of a head of keys after the other, row, page or (whole) nothing. */
+#define DECODE(G, pages)                                                                           \
+    KERNEL(DECODE_THREADS * pages) decode_##G(const __grid_constant__ struct lode_cuda_page_args a) { \
         decode<G>(a);                                                                              \
     }
-DECODE(1)
-DECODE(2)
-DECODE(4)
-DECODE(8)
+DECODE(1, LODE_DECODE_PAGES)
+DECODE(2, LODE_DECODE_PAGES)
+DECODE(4, LODE_DECODE_PAGES)
+DECODE(8, 1)
 
 /* What becomes of the sums so far (a) and of a page's (b), in order; lanes of a warp are pages. */
 struct factors {
