@@ -100,10 +100,17 @@ static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, 
     i = whole && a->max_pages > 1 && 1 << i > HEADS ? 2 : i;
     const uint32_t heads = 1u << i, n = whole ? a->max_pages : 1;
     void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
-    struct lode_cuda_page_args p = {.decode = *d, .whole = whole};
+    const uint32_t parts = (group + heads - 1) / heads;
+    struct lode_cuda_page_args p = {.decode = *d,
+                                    .whole = whole,
+                                    .group = group,
+                                    .parts = lode_cuda_divisor(parts),
+                                    .each = lode_cuda_divisor(a->head_dim_v / (heads < 4 ? heads : 4)),
+                                    .k_pieces = lode_cuda_divisor(a->head_dim / 8),
+                                    .v_pieces = lode_cuda_divisor(a->head_dim_v / 8)};
     p.keys_here = n * LODE_DECODE_PAGE(heads, a->head_dim, a->head_dim_v, true) <= room;
     p.page_bytes = LODE_DECODE_PAGE(heads, a->head_dim, a->head_dim_v, p.keys_here);
-    LODE_TRY(lode_cuda_run_kernel(o, kernel[i], a->n_kv_heads * ((group + heads - 1) / heads), rows, whole ? 1 : a->max_pages,
+    LODE_TRY(lode_cuda_run_kernel(o, kernel[i], a->n_kv_heads * parts, rows, whole ? 1 : a->max_pages,
                                   LODE_DECODE_THREADS * n, n * p.page_bytes, &p));
     return whole;
 }

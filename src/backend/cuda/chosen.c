@@ -45,20 +45,22 @@ static int run(const struct op *o, void *kernel, const struct lode_cuda_chosen_a
 
 int lode_cuda_run_chosen_in(const struct op *o, const struct lode_cuda_gemv_args *a) {
     const struct lode_cuda_gemv_part *p = a->parts;
-    struct lode_cuda_chosen_args s = {.a = *a, .each = 1};
+    struct lode_cuda_chosen_args s = {.a = *a, .nb = lode_cuda_divisor(a->cols / 256)};
     void *const kernel = kernel_of(o, p[0].type, false);
-    uint32_t grid, warps;
+    uint32_t grid, warps, each = 1;
     if (!kernel || p[1].type != p[0].type || a->input == LODE_GEMV_NORM || a->n_used > LODE_CHOSEN_USED)
         return 0;
-    while (2 * s.each * (a->cols / 128) < 32 && p[0].rows % (2 * s.each) == 0) /* a warp has halves for all its threads */
-        s.each *= 2;
-    s.a.n_units = a->n_used * (p[0].rows / s.each);
-    return lay_out(o, &s, 2 * s.each, 32 / s.each, LODE_CHOSEN_X(a->cols), &grid, &warps) ? run(o, kernel, &s, grid, warps) : 0;
+    while (2 * each * (a->cols / 128) < 32 && p[0].rows % (2 * each) == 0) /* a warp has halves for all its threads */
+        each *= 2;
+    s.each = lode_cuda_divisor(each), s.per = lode_cuda_divisor(p[0].rows / each);
+    s.a.n_units = a->n_used * s.per.by;
+    return lay_out(o, &s, 2 * each, 32 / each, LODE_CHOSEN_X(a->cols), &grid, &warps) ? run(o, kernel, &s, grid, warps) : 0;
 }
 
 int lode_cuda_run_chosen_out(const struct op *o, const struct lode_cuda_gemv_args *a, bool known) {
     const struct lode_cuda_gemv_part *p = a->parts;
-    struct lode_cuda_chosen_args s = {.a = *a, .each = 1, .known = known};
+    struct lode_cuda_chosen_args s = {
+        .a = *a, .each = lode_cuda_divisor(1), .per = lode_cuda_divisor(p->rows), .nb = lode_cuda_divisor(a->cols / 256), .known = known};
     void *const kernel = kernel_of(o, p->type, true);
     uint32_t grid, warps;
     if (!kernel || a->input != LODE_GEMV_ROUND || a->n_used > LODE_CHOSEN_USED)

@@ -17,6 +17,10 @@ enum {
     LODE_CUDA_GEMV_TILES = 128,     /* that a block of threads may have: gemv.cuh's LODE_GEMV_TILES */
 };
 
+static inline struct lode_cuda_divisor lode_cuda_divisor(uint32_t by) {
+    return (struct lode_cuda_divisor){by, by > 1 ? UINT32_MAX / by + 1 : 0};
+}
+
 struct graph_key {
     const struct lode_instr *instrs;
     uint32_t n_rows, n_out, pages, segments, tiles;

@@ -14,7 +14,11 @@
 enum { LODE_DECODE_THREADS = 128, LODE_DECODE_PAGES = 4 };
 struct lode_cuda_page_args {
     struct lode_cuda_decode_args decode;
-    uint32_t keys_here, whole, page_bytes, pad; /* whole: a block has all pages */
+    uint32_t keys_here, whole, page_bytes; /* whole: a block has all pages */
+    uint32_t group;                        /* query heads of a head of keys, */
+    struct lode_cuda_divisor parts;        /* whose blocks */
+    struct lode_cuda_divisor each;         /* threads of a head's values */
+    struct lode_cuda_divisor k_pieces, v_pieces; /* of 16 bytes, of a row */
 };
 
 /* decode_walk.cu: blocks of a multiprocessor, warps of a block (two are a pair), each with its ring of slots of so many

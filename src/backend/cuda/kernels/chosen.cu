@@ -61,9 +61,9 @@ DEVICE void put_half(const uint8_t *row, const uint8_t *x, uint32_t nb, uint32_t
 struct halves_of {
     uint32_t of_row, n; /* halves */
     uint32_t row, half; /* this thread's first */
-    DEVICE_MEMBER void set(uint32_t each, uint32_t rows) {
-        of_row = each, n = each * rows;
-        row = threadIdx.x % 32 / each, half = threadIdx.x % 32 % each;
+    DEVICE_MEMBER void set(const struct lode_cuda_divisor &nb, uint32_t rows) {
+        of_row = 2 * nb.by, n = of_row * rows;
+        row = over(threadIdx.x % 32 / 2, nb), half = threadIdx.x % 32 - row * of_row;
     }
     template <class F> DEVICE_MEMBER void each(F f) const {
         uint32_t r = row, k = half;
@@ -196,23 +196,23 @@ template <class F> DEVICE void make_rounded(const struct lode_cuda_gemv_args &a,
 
 template <int TYPE> DEVICE void gate_and_up(const struct lode_cuda_chosen_args &s) {
     const struct lode_cuda_gemv_args &a = s.a;
-    const uint32_t nb = a.cols / 256, lane = threadIdx.x % 32, per = a.parts[0].rows / s.each;
+    const uint32_t nb = s.nb.by, lane = threadIdx.x % 32, each = s.each.by;
     const uint32_t pitch = LODE_STREAM_K_PAIRS(a.cols), stride = a.parts[0].w_stride;
     uint8_t *x = (uint8_t *)row_mem;
     struct walk w = begin_walk(s);
     struct halves_of halves;
-    halves.set(2 * nb, 2 * s.each);
+    halves.set(s.nb, 2 * each);
     wait_for_last();
     let_next_come(); /* after the wait: who comes next may read the route before it waits */
     const struct route_of route = read_route(a);
     const auto ask = [&](uint32_t unit, uint8_t *slot) {
-        const uint32_t i = unit / per, first = (unit - i * per) * s.each;
+        const uint32_t i = over(unit, s.per), first = (unit - i * s.per.by) * each;
         const int expert = __shfl_sync(0xffffffffu, route.expert, i);
 #pragma unroll
         for (int m = 0; m < 2; m++) {
             const uint8_t *from = at<const uint8_t>(a.parts[m].w) + expert * a.parts[m].expert_size + (size_t)first * stride;
 #pragma unroll 1
-            for (uint32_t r = 0; r < s.each; r++, from += stride, slot += s.pitch)
+            for (uint32_t r = 0; r < each; r++, from += stride, slot += s.pitch)
                 row_of<TYPE>::ask(slot, from, nb);
         }
     };
@@ -223,15 +223,15 @@ template <int TYPE> DEVICE void gate_and_up(const struct lode_cuda_chosen_args &
         });
     };
     const auto end = [&](uint32_t unit, uint32_t n) { /* a thread a row of both */
-        const uint32_t k = lane / s.each, r = lane % s.each;
+        const uint32_t k = over(lane, s.each), r = lane - k * each;
         unit += k * w.step;
-        const uint32_t i = unit / per, row = (unit - i * per) * s.each + r;
+        const uint32_t i = over(unit, s.per), row = (unit - i * s.per.by) * each + r;
         const int expert = __shfl_sync(0xffffffffu, route.expert, i);
         const float weight = __shfl_sync(0xffffffffu, route.weight, i);
         if (k >= n)
             return;
-        const uint8_t *own = w.pairs + (k * 2 * s.each + r) * pitch;
-        float v = add_pairs(own, nb), u = add_pairs(own + s.each * pitch, nb);
+        const uint8_t *own = w.pairs + (k * 2 * each + r) * pitch;
+        float v = add_pairs(own, nb), u = add_pairs(own + each * pitch, nb);
         if (a.parts[0].bias)
             v += at<const float>(a.parts[0].bias)[(size_t)expert * a.parts[0].rows + row];
         if (a.parts[1].bias)
@@ -240,26 +240,27 @@ template <int TYPE> DEVICE void gate_and_up(const struct lode_cuda_chosen_args &
             v *= weight, u *= weight;
         ((float *)(a.parts[0].y + i * a.y_stride))[row] = short_glu_of(a.act, v, u);
     };
-    each_unit(w, s, 2 * s.each * pitch, ask, pairs, end);
+    each_unit(w, s, 2 * each * pitch, ask, pairs, end);
 }
 
 /* ---- down ---- */
 
 /* A thread's numbers of block j of all rows of x. */
 struct eight { float4 u, v; };
-DEVICE struct eight eight_at(const struct lode_cuda_gemv_args &a, uint32_t nb, uint32_t j) {
-    const float4 *p = at<const float4>(a.x + j / nb * a.x_stride) + j % nb * 64 + threadIdx.x % 32 * 2;
+DEVICE struct eight eight_at(const struct lode_cuda_chosen_args &s, uint32_t j) {
+    const uint32_t row = over(j, s.nb), b = j - row * s.nb.by;
+    const float4 *p = at<const float4>(s.a.x + row * s.a.x_stride) + b * 64 + threadIdx.x % 32 * 2;
     return {p[0], p[1]};
 }
 template <int TYPE> DEVICE void down(const struct lode_cuda_chosen_args &s) {
     const struct lode_cuda_gemv_args &a = s.a;
     const struct lode_cuda_gemv_part &part = a.parts[0];
-    const uint32_t nb = a.cols / 256, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t nb = s.nb.by, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t pitch = LODE_STREAM_K_PAIRS(a.cols), x_size = LODE_CHOSEN_X(a.cols);
     uint8_t *x = (uint8_t *)row_mem;
     struct walk w = begin_walk(s);
     struct halves_of halves;
-    halves.set(2 * nb, a.n_used);
+    halves.set(s.nb, a.n_used);
     let_next_come();
     if (!s.known)
         wait_for_last();
@@ -280,12 +281,13 @@ template <int TYPE> DEVICE void down(const struct lode_cuda_chosen_args &s) {
 #pragma unroll 1
     for (uint32_t j = warp; j < a.n_used * nb; j += 2 * n_warps()) { /* two blocks are on their way together */
         const uint32_t other = j + n_warps() < a.n_used * nb ? j + n_warps() : j;
-        struct eight now = eight_at(a, nb, j);
-        const struct eight next = eight_at(a, nb, other);
+        struct eight now = eight_at(s, j);
+        const struct eight next = eight_at(s, other);
 #pragma unroll 1
         for (uint32_t k = j;; k = other, now = next) {
             const float numbers[8] = {now.u.x, now.u.y, now.u.z, now.u.w, now.v.x, now.v.y, now.v.z, now.v.w};
-            put_x(x + k / nb * x_size, a.cols, k % nb, round_256(numbers));
+            const uint32_t row = over(k, s.nb);
+            put_x(x + row * x_size, a.cols, k - row * nb, round_256(numbers));
             if (k == other)
                 break;
         }

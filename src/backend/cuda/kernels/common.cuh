@@ -91,6 +91,9 @@ DEVICE float join_max(float v) {
     return __shfl_sync(0xffffffffu, v, 0, 16);
 }
 
+/* n / d.by, for n < 2^32 / by: what part was rounded up by, less than 1, adds n / 2^32, which is less than 1 / by. */
+DEVICE uint32_t over(uint32_t n, const struct lode_cuda_divisor &d) { return d.part ? __umulhi(n, d.part) : n; }
+
 DEVICE int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
 
 #endif

@@ -129,12 +129,13 @@ template <> struct floats<4> { typedef float4 type; };
 /* Rows in shared memory, `pitch` bytes apart. */
 struct rows_here {
     uint8_t *at;
-    uint32_t pitch, pieces; /* of 16 bytes, of a row; as many threads have one at most */
+    uint32_t pitch;
+    struct lode_cuda_divisor pieces; /* of 16 bytes, of a row; as many threads have one at most */
     /* Those from the first to before the last. */
     DEVICE_MEMBER void ask(const uint8_t *from, uint32_t stride, uint32_t first, uint32_t last) const {
-        const uint32_t t = page_thread(), at_once = DECODE_THREADS / pieces, c = t % pieces;
-        if (t < at_once * pieces)
-            for (uint32_t j = first + t / pieces; j < last; j += at_once)
+        const uint32_t t = page_thread(), at_once = over(DECODE_THREADS, pieces), row = over(t, pieces), c = t - row * pieces.by;
+        if (row < at_once)
+            for (uint32_t j = first + row; j < last; j += at_once)
                 copy_async<16>(at + j * pitch + 16 * c, from + (size_t)j * stride + 16 * c);
     }
 };
@@ -200,17 +201,16 @@ template <int G> DEVICE void decode(const struct lode_cuda_page_args &args) {
     enum { WIDE = G < 4 ? G : 4, MOST = G < 8 ? LODE_DECODE_PAGES : 1 }; /* values that a thread adds up; pages here */
     __shared__ float2 ml[MOST][G];
     const struct lode_cuda_att_args &a = d.att;
-    const uint32_t row = blockIdx.y, group = a.n_heads / a.n_kv_heads, parts = (group + G - 1) / G;
-    const uint32_t head_k = blockIdx.x / parts, first_q = blockIdx.x % parts * G,
-                   first_head = head_k * group + first_q;
+    const uint32_t row = blockIdx.y, group = args.group, head_k = over(blockIdx.x, args.parts),
+                   first_q = (blockIdx.x - head_k * args.parts.by) * G, first_head = head_k * group + first_q;
     const uint32_t n_q = group - first_q < G ? group - first_q : G;
-    const uint32_t v_size = 2 * a.head_dim_v, pitch = LODE_DECODE_KEY_PITCH(a.head_dim), each = a.head_dim_v / WIDE;
+    const uint32_t v_size = 2 * a.head_dim_v, pitch = LODE_DECODE_KEY_PITCH(a.head_dim), each = args.each.by; /* a.head_dim_v / WIDE */
     const uint32_t at_page = threadIdx.x / DECODE_THREADS, z = args.whole ? at_page : blockIdx.z; /* the page */
     float *q = (float *)(decode_mem + at_page * args.page_bytes); /* (G, head_dim), and a key; then what the page gives */
     float *s = q + (G + 1) * a.head_dim, *e = s + G * PAGE;
     uint8_t *v = (uint8_t *)(e + G * PAGE); /* (PAGE, head_dim_v) as stored */
-    const struct rows_here values = {v, v_size, v_size / 16},
-                           keys = {args.keys_here ? v + PAGE * v_size : NULL, pitch, a.head_dim / 8};
+    const struct rows_here values = {v, v_size, args.v_pieces},
+                           keys = {args.keys_here ? v + PAGE * v_size : NULL, pitch, args.k_pieces};
     let_next_come();
     /* the step was there before the first launch: its places can be found while the last one runs
      */
@@ -246,7 +246,7 @@ template <int G> DEVICE void decode(const struct lode_cuda_page_args &args) {
         page_sync();
         const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
         for (uint32_t i = page_thread(); i < n_q * each; i += DECODE_THREADS) {
-            const uint32_t g = i / each, c = i % each * WIDE;
+            const uint32_t g = over(i, args.each), c = (i - g * each) * WIDE;
             const bool half = w.type_v == LODE_F16;
             float y[WIDE] = {};
 #pragma unroll 8
@@ -270,7 +270,7 @@ template <int G> DEVICE void decode(const struct lode_cuda_page_args &args) {
         return;
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < n_q * each; i += blockDim.x) {
-        const uint32_t g = i / each, c = i % each * WIDE, head = first_head + g;
+        const uint32_t g = over(i, args.each), c = (i - g * each) * WIDE, head = first_head + g;
         float m = ml[0][g].x, l = ml[0][g].y, o[WIDE];
 #pragma unroll 1
         for (uint32_t k = 0; k < w.n_pages; k++) {

@@ -31,7 +31,8 @@ DEVICE struct seen seen_by(const struct lode_cuda_att_args &a, uint32_t row, uin
     return w;
 }
 DEVICE const uint8_t *page_base(const struct seen &w, uint32_t z) {
-    return at<const uint8_t>(w.pages[(w.first + z) % w.n_entries]);
+    const uint32_t i = w.first + z;
+    return at<const uint8_t>(w.pages[i < w.n_entries ? i : i % w.n_entries]);
 }
 
 /* The keys of page z that the row sees: n of them.  Nobody has to know where in the page they begin. */

@@ -94,7 +94,8 @@ KERNEL(ROW_THREADS) prepare(const __grid_constant__ struct lode_cuda_prepare_arg
     const struct lode_cuda_segment &s =
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[r.segment];
     const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
-    uint8_t *page = at<uint8_t>(at<const lode_dev>(view.pages)[r.pos / 64 % view.n_entries]);
+    const uint32_t entry = r.pos / 64;
+    uint8_t *page = at<uint8_t>(at<const lode_dev>(view.pages)[entry < view.n_entries ? entry : entry % view.n_entries]);
     const bool query = head < a.n_heads, value = head >= a.n_heads + a.n_kv_heads, normed = query ? a.norms_q : a.norms_k;
     const float *norm = at<const float>(query ? a.norm_q : a.norm_k);
     const uint32_t pairs = query ? a.pairs_q : a.pairs_k;

@@ -54,6 +54,12 @@ struct lode_cuda_step {
     uint32_t n_rows, n_segments, n_out, pad;
 };
 
+/* A number that a kernel divides by: its launch tells what makes that one multiplication (common.cuh's over), where a division of
+ * its own is some twenty instructions, each of which waits for the one before.  part: 2^32 / by, rounded up; 0: by is 1. */
+struct lode_cuda_divisor {
+    uint32_t by, part;
+};
+
 /* A value: rows `stride` bytes apart. */
 struct lode_cuda_mat {
     lode_dev data;
