@@ -240,14 +240,16 @@ static struct lode_node *build_attention_walk(struct oc *t) {
     return attention_of(t, &kinds[t->variant]);
 }
 
-/* So many heads that steps of some rows are many for attention_ring.cu; by threes, fours, eights and not. */
+/* So many heads that steps of some rows are many for attention_ring.cu and attention_tile.cu; by twos, threes, fours, eights. */
 static struct lode_node *build_attention_rows(struct oc *t) {
     static const struct attention_kind kinds[] = {
         {160, 40, 128, 128, 0, 0, false, LODE_F16, LODE_F16},   {160, 40, 128, 128, 0, 0, true, LODE_BF16, LODE_BF16},
         {160, 40, 128, 128, 0, 0, false, LODE_Q8_0, LODE_Q8_0}, {160, 40, 128, 128, 40, 0, false, LODE_F16, LODE_F16},
         {320, 40, 64, 64, 0, 0, false, LODE_F16, LODE_F16},     {160, 40, 64, 64, 0, 0, true, LODE_F16, LODE_F16},
         {120, 40, 128, 128, 0, 20, true, LODE_Q8_0, LODE_F16},  {160, 40, 64, 64, 40, 0, true, LODE_F16, LODE_BF16},
-        {272, 34, 64, 64, 70, 0, false, LODE_Q8_0, LODE_Q8_0},
+        {272, 34, 64, 64, 70, 0, false, LODE_Q8_0, LODE_Q8_0},  {96, 48, 256, 256, 0, 30, false, LODE_F16, LODE_F16},
+        {96, 48, 192, 128, 0, 0, true, LODE_BF16, LODE_BF16},   {96, 48, 256, 256, 40, 0, true, LODE_Q8_0, LODE_Q8_0},
+        {96, 48, 96, 96, 0, 0, false, LODE_Q8_0, LODE_F16},     {48, 48, 128, 256, 0, 0, false, LODE_F16, LODE_F16},
     };
     return attention_of(t, &kinds[t->variant]);
 }
@@ -330,7 +332,7 @@ const struct oc_case oc_cases[] = {
     {"unpair", 1, false, build_unpair, OC_NO_BOUND},
     {"attention", 15, false, build_attention, OC_ATTENTION},
     {"attention_walk", 8, false, build_attention_walk, OC_ATTENTION},
-    {"attention_rows", 9, false, build_attention_rows, OC_ATTENTION},
+    {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
     {"attention_whole", 3, false, build_attention_whole, OC_ATTENTION},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},

@@ -191,21 +191,20 @@ static uint32_t large_rows(const struct op *o, const struct lode_cuda_att_args *
 /* Keys and values of a step as kernels of many rows look at them. */
 struct cache {
     const struct lode_kv_layer *layer;
-    struct lode_kv_view view;
-    bool halves; /* both in 16 bits, where pieces of 16 bytes can be read */
+    bool readable; /* 16 bits, of which pieces of 16 bytes can be read, or Q8_0; up to 256 numbers */
 };
 static struct cache cache_of(const struct op *o, const struct lode_cuda_att_args *a) {
     const struct lode_kv *kv = o->step->segments[0].kv;
-    struct cache c = {lode_kv_layer(kv, a->layer), lode_kv_view(kv, a->layer), false};
-    const struct lode_kv_view *v = &c.view;
-    c.halves = is_half(c.layer->type_k) && is_half(c.layer->type_v) && v->k_stride % 16 == 0 && v->v_stride % 16 == 0 &&
-               v->k % 16 == 0 && v->v % 16 == 0 && v->page_size % 16 == 0;
+    struct cache c = {.layer = lode_kv_layer(kv, a->layer)};
+    const struct lode_kv_view view = lode_kv_view(kv, a->layer), *v = &view;
+    c.readable = v->page_size % 16 == 0 && can_decode(c.layer->type_k, a->head_dim, v->k_stride, v->k) &&
+                 can_decode(c.layer->type_v, a->head_dim_v, v->v_stride, v->v);
     return c;
 }
 
 /* kernels/attention_large.cu: of the forms that it could take these were compared with the definition on a GPU. */
 static bool takes_large(const struct op *o, const struct lode_cuda_att_args *a, const struct cache *c) {
-    return c->halves && a->head_dim == 128 && a->head_dim_v == 128 && c->layer->type_k == LODE_F16 &&
+    return c->readable && a->head_dim == 128 && a->head_dim_v == 128 && c->layer->type_k == LODE_F16 &&
            c->layer->type_v == LODE_F16 && !a->window && !a->chunk && !a->both_ways && a->cap == 0 && !a->sinks &&
            LODE_LARGE_SHARED(64) <= (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
 }
@@ -219,11 +218,9 @@ static int run_attention_ring(const struct op *o, const struct lode_cuda_att_arg
     const uint64_t blocks = (uint64_t)tiles * a->n_kv_heads, multiprocessors = (uint64_t)o->r->c->multiprocessors;
     void *const kernel = o->r->c->kernels.ring[dim == 64];
     const uint32_t shared = LODE_RING_SHARED(dim);
-    const struct lode_kv_view *v = &c->view;
     const bool enough = takes_large(o, a, c) ? 4 * blocks >= 3 * multiprocessors : 9 * blocks >= multiprocessors;
     if ((dim != 128 && dim != 64) || a->head_dim_v != dim || !kernel || !enough || 2ull * rows * group < (uint64_t)tiles * LODE_RING_ROWS ||
-        v->page_size % 16 || !can_decode(c->layer->type_k, dim, v->k_stride, v->k) ||
-        !can_decode(c->layer->type_v, dim, v->v_stride, v->v) || shared > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED)
+        !c->readable || shared > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED)
         return 0;
     /* all blocks at once take as long as the one that sees most: then each has a half that sees little beside it */
     const bool halves = blocks <= multiprocessors && !a->window && !a->chunk && !a->both_ways;
@@ -242,9 +239,11 @@ static int run_attention_many(const struct op *o, const struct lode_cuda_att_arg
     const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
     const uint32_t tiles = attention_tiles(o, group, TILE);
-    if (tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors || !c.halves || dim > 128 || a->head_dim % 16 || a->head_dim_v % 8)
+    const bool wide = a->head_dim_v > 128, large = takes_large(o, a, &c);
+    /* with blocks for a third of the multiprocessors (attention_large: a sixth) still quicker than rows by sixteens with all of them */
+    if ((large ? 6 : 3) * tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors || !c.readable)
         return 0;
-    if (takes_large(o, a, &c)) {
+    if (large) {
         const uint32_t rows = large_rows(o, a);
         LODE_TRY(lode_cuda_run_kernel(o, rows == 64 ? kernels(o)->attention_large : kernels(o)->attention_large_32,
                                       a->n_kv_heads, attention_tiles(o, group, rows), 1, LODE_LARGE_THREADS,
@@ -255,7 +254,8 @@ static int run_attention_many(const struct op *o, const struct lode_cuda_att_arg
     const uint32_t shared = 4 * ((TILE + LODE_KV_PAGE) * ld + LODE_KV_PAGE * (TILE + 4) + 7 * TILE);
     if (shared > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED)
         return 0;
-    LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_tile, a->n_kv_heads, tiles, 1, 256, shared, a));
+    LODE_TRY(lode_cuda_run_kernel(o, wide ? kernels(o)->attention_tile_256 : kernels(o)->attention_tile, a->n_kv_heads, tiles, 1,
+                                  256, shared, a));
     return 1;
 }
 

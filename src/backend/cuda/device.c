@@ -434,7 +434,7 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
                            c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,
                            c->kernels.gemv_a32, c->kernels.gemv_a256, c->kernels.gemv_only_q8_0,
                            c->kernels.gemv_only_q4_k, c->kernels.gemv_only_q5_k, c->kernels.attention_walk,
-                           c->kernels.attention_page, c->kernels.attention_tile, c->kernels.attention_large,
+                           c->kernels.attention_page, c->kernels.attention_tile, c->kernels.attention_tile_256, c->kernels.attention_large,
                            c->kernels.attention_large_32, c->kernels.decode_1, c->kernels.decode_2, c->kernels.decode_4, c->kernels.decode_8,
                            c->kernels.few_x32,
                            c->kernels.few_x256, c->kernels.few_a32_1, c->kernels.few_a32_2, c->kernels.few_a32_4,

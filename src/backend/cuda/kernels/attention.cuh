@@ -19,6 +19,26 @@ DEVICE uint32_t first_seen(const struct lode_cuda_att_args &a, uint32_t p) {
     return from > start ? from : start;
 }
 
+/* Numbers c to c + 7 of a stored row of 16 bits, whose pieces of 16 bytes can be read, or Q8_0; c is a multiple of 8. */
+DEVICE void read_eight(float x[8], const uint8_t *row, uint32_t c, uint32_t type) {
+    if (type == LODE_Q8_0) {
+        const uint8_t *b = row + c / 32 * 34; /* at any even byte */
+        const float d = f16_f32(*(const uint16_t *)b);
+#pragma unroll
+        for (int k = 0; k < 8; k += 2) {
+            const uint16_t two = *(const uint16_t *)(b + 2 + c % 32 + k);
+            x[k] = (float)(int8_t)two * d, x[k + 1] = (float)(int8_t)(two >> 8) * d;
+        }
+        return;
+    }
+    const uint4 v = *(const uint4 *)(row + 2 * c);
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        x[k] = type == LODE_F16 ? f16_f32((uint16_t)(w[k / 2] >> 16 * (k % 2)))
+                                : lode_bits_f32(k % 2 ? w[k / 2] & 0xffff0000u : w[k / 2] << 16);
+}
+
 /* lode_expf's bits for x <= 0 and NaN.  Its two factors, each half of the power of two, are 2^(n + 64) and 2^-64
  * here: the first product is exact as well (n >= -151), so the second alone rounds. */
 DEVICE float exp_below(float x) {

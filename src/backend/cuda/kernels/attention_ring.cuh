@@ -123,14 +123,12 @@ template <int STEPS, bool KEYS> struct pieces {
             const uint32_t r = row + k * APART, c = number + k * NUMBERS;
             if (r >= n)
                 break;
-            const uint8_t *b = from + r * stride + c / 32 * 34;
-            const float d = f16_f32(*(const uint16_t *)b);
+            float x[8];
+            read_eight(x, from + r * stride, c, LODE_Q8_0);
             float *z = y + (KEYS ? k : k * APART * LD);
 #pragma unroll
-            for (int i = 0; i < 8; i += 2) {
-                const uint16_t two = *(const uint16_t *)(b + 2 + c % 32 + i);
-                z[i * (KEYS ? 4 : 1)] = (float)(int8_t)two * d, z[(i + 1) * (KEYS ? 4 : 1)] = (float)(int8_t)(two >> 8) * d;
-            }
+            for (int i = 0; i < 8; i++)
+                z[i * (KEYS ? 4 : 1)] = x[i];
         }
     }
 };

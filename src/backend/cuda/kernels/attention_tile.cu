@@ -3,7 +3,7 @@
  *
  * A block of threads takes 64 query rows (tokens by heads) of one head of keys, so that what it
  * reads from shared memory serves many multiply-adds: scores in pieces of 4 rows by 4 keys, values
- * in pieces of 4 rows by 8 numbers, whose sums stay in registers from page to page.
+ * in pieces of 4 rows by 8 or 16 numbers, whose sums stay in registers from page to page.
  *
  * Scores have sixteen lanes.  Four threads share a piece; thread t has lanes t, t + 4, t + 8, t +
  * 12, which lie side by side in shared memory (number 16 m + 4 e + t at 16 m + 4 t + e), so that
@@ -38,23 +38,15 @@ DEVICE struct tile_mem_of carve(const struct lode_cuda_att_args &a) {
     return m;
 }
 
-DEVICE float half_at(uint32_t pair, int i, uint32_t type) {
-    return type == LODE_F16 ? f16_f32((uint16_t)(pair >> 16 * i))
-                            : lode_bits_f32(i ? pair & 0xffff0000u : pair << 16);
-}
-/* n rows of dim halves from a page; by_lanes: in the order that scores read. */
-template <bool by_lanes> DEVICE void load_halves(float *to, uint32_t ld, const uint8_t *from,
-                                                 uint32_t stride, uint32_t n, uint32_t dim,
-                                                 uint32_t type) {
+/* n rows of dim numbers from a page; by_lanes: in the order that scores read. */
+template <bool by_lanes> DEVICE void load_rows(float *to, uint32_t ld, const uint8_t *from,
+                                               uint32_t stride, uint32_t n, uint32_t dim,
+                                               uint32_t type) {
     const uint32_t each = dim / 8;
     for (uint32_t i = threadIdx.x; i < n * each; i += TILE_THREADS) {
         const uint32_t r = i / each, c = i % each;
-        const uint4 v = *(const uint4 *)(from + (size_t)r * stride + c * 16);
-        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
         float x[8];
-#pragma unroll
-        for (int k = 0; k < 8; k++)
-            x[k] = half_at(w[k / 2], k % 2, type);
+        read_eight(x, from + (size_t)r * stride, c * 8, type);
         if (by_lanes) {
             float *y = to + r * ld + c / 2 * 16 +
                        c % 2 * 2; /* numbers 4 e + t, e = 2 (c % 2) and one more */
@@ -162,26 +154,31 @@ DEVICE void soften(const struct lode_cuda_att_args &a, const struct tile_mem_of 
     m.old[r] = old, m.now[r] = now;
 }
 
+/* 4 rows, and of those numbers c .. + 3 of each of PARTS parts of them, `apart` from one to the next */
 struct piece {
-    uint32_t row, c0, c1;
+    uint32_t row, c, apart;
     bool used;
-}; /* 4 rows, numbers c0 .. + 3 and c1 .. + 3 */
+};
 
+template <int PARTS>
 DEVICE void add_key(const struct tile_mem_of &m, const struct piece &p, uint32_t j, float4 *e,
-                    float4 v[2]) {
+                    float4 (&v)[PARTS]) {
     *e = *(const float4 *)(m.s + j * LD_S + p.row);
-    v[0] = *(const float4 *)(m.kv + j * m.ld + p.c0);
-    v[1] = *(const float4 *)(m.kv + j * m.ld + p.c1);
+#pragma unroll
+    for (int i = 0; i < PARTS; i++)
+        v[i] = *(const float4 *)(m.kv + j * m.ld + p.c + i * p.apart);
 }
-DEVICE void mix_row(float y[8], float e, const float4 v[2]) {
-    y[0] = fmaf(e, v[0].x, y[0]), y[1] = fmaf(e, v[0].y, y[1]), y[2] = fmaf(e, v[0].z, y[2]),
-    y[3] = fmaf(e, v[0].w, y[3]);
-    y[4] = fmaf(e, v[1].x, y[4]), y[5] = fmaf(e, v[1].y, y[5]), y[6] = fmaf(e, v[1].z, y[6]),
-    y[7] = fmaf(e, v[1].w, y[7]);
+template <int PARTS> DEVICE void mix_row(float (&y)[4 * PARTS], float e, const float4 (&v)[PARTS]) {
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        y[4 * i] = fmaf(e, v[i].x, y[4 * i]), y[4 * i + 1] = fmaf(e, v[i].y, y[4 * i + 1]);
+        y[4 * i + 2] = fmaf(e, v[i].z, y[4 * i + 2]), y[4 * i + 3] = fmaf(e, v[i].w, y[4 * i + 3]);
+    }
 }
 /* The page's values, mixed and merged into the sums. */
-DEVICE void mix(const struct tile_mem_of &m, const struct piece &p, float (&sum)[4][8]) {
-    float y[4][8];
+template <int PARTS>
+DEVICE void mix(const struct tile_mem_of &m, const struct piece &p, float (&sum)[4][4 * PARTS]) {
+    float y[4][4 * PARTS];
     uint32_t lo[4], hi[4], from = PAGE, to = 0;
     bool same = true;
 #pragma unroll
@@ -193,16 +190,16 @@ DEVICE void mix(const struct tile_mem_of &m, const struct piece &p, float (&sum)
             to = hi[r] > to ? hi[r] : to;
         }
 #pragma unroll
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < 4 * PARTS; i++)
             y[r][i] = 0;
     }
-    float4 e, v[2];
+    float4 e, v[PARTS];
     if (same) {
 #pragma unroll 4
         for (uint32_t j = from; j < to; j++) {
             add_key(m, p, j, &e, v);
-            mix_row(y[0], e.x, v), mix_row(y[1], e.y, v), mix_row(y[2], e.z, v),
-                mix_row(y[3], e.w, v);
+            mix_row<PARTS>(y[0], e.x, v), mix_row<PARTS>(y[1], e.y, v), mix_row<PARTS>(y[2], e.z, v),
+                mix_row<PARTS>(y[3], e.w, v);
         }
     } else {
         for (uint32_t j = from; j < to; j++) {
@@ -211,7 +208,7 @@ DEVICE void mix(const struct tile_mem_of &m, const struct piece &p, float (&sum)
 #pragma unroll
             for (int r = 0; r < 4; r++)
                 if (j >= lo[r] && j < hi[r])
-                    mix_row(y[r], w[r], v);
+                    mix_row<PARTS>(y[r], w[r], v);
         }
     }
 #pragma unroll
@@ -221,17 +218,15 @@ DEVICE void mix(const struct tile_mem_of &m, const struct piece &p, float (&sum)
         const float old = m.old[p.row + r], now = m.now[p.row + r];
         const bool first = m.first[p.row + r];
 #pragma unroll
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < 4 * PARTS; i++)
             sum[r][i] =
                 first ? y[r][i] : fmaf(now, y[r][i], old != 1.0f ? sum[r][i] * old : sum[r][i]);
     }
 }
 
-/* Keys and values in 16 bits; heads of up to 128 numbers, a multiple of 16 (keys), of 8 (values).
- */
-extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
-    attention_tile(const __grid_constant__ struct lode_cuda_att_args a) {
-    begin();
+/* Keys and values in 16 bits or Q8_0; heads of numbers that are a multiple of 16 (keys), and of up to 64 PARTS, a multiple of
+ * 4 PARTS (values). */
+template <int PARTS> DEVICE void attend(const struct lode_cuda_att_args &a) {
     const struct tile_mem_of m = carve(a);
     struct rows_of t;
     uint32_t segment;
@@ -240,14 +235,13 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
     const struct lode_cuda_segment &s =
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
     const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, half = a.head_dim_v / 2;
-    const struct piece p = {(warp * 2 + lane / 16) * 4, lane % 16 * 4, half + lane % 16 * 4,
-                            lane % 16 * 4 < half};
-    float sum[4][8];
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, apart = a.head_dim_v / PARTS;
+    const struct piece p = {(warp * 2 + lane / 16) * 4, lane % 16 * 4, apart, lane % 16 * 4 < apart};
+    float sum[4][4 * PARTS];
 #pragma unroll
     for (int r = 0; r < 4; r++)
 #pragma unroll
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < 4 * PARTS; i++)
             sum[r][i] = 0;
     load_queries(a, m, t);
     if (threadIdx.x < TILE)
@@ -258,7 +252,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
         const uint8_t *base =
             at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
         __syncthreads(); /* kv and s are read by nobody any more */
-        load_halves<true>(m.kv, m.ld, base + view.k + (size_t)t.head * PAGE * view.k_stride,
+        load_rows<true>(m.kv, m.ld, base + view.k + (size_t)t.head * PAGE * view.k_stride,
                           view.k_stride, n_k, a.head_dim, view.type_k);
         if (threadIdx.x < TILE) {
             const uint32_t r = threadIdx.x, pos = t.pos + (t.first + r) / t.group,
@@ -278,13 +272,13 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
             if (i / 2 * 4 < t.n && i % 2 * 32 < n_k)
                 score(m, a.head_dim, i / 2 * 4, i % 2 * 32);
         __syncthreads();
-        load_halves<false>(m.kv, m.ld, base + view.v + (size_t)t.head * PAGE * view.v_stride,
+        load_rows<false>(m.kv, m.ld, base + view.v + (size_t)t.head * PAGE * view.v_stride,
                            view.v_stride, n_k, a.head_dim_v, view.type_v);
         for (uint32_t r = threadIdx.x / 16; r < TILE; r += TILE_THREADS / 16)
             soften(a, m, t, r, page);
         __syncthreads();
         if (p.used && p.row < t.n)
-            mix(m, p, sum);
+            mix<PARTS>(m, p, sum);
     }
     const float *sinks = at<const float>(a.sinks);
     if (!p.used)
@@ -295,9 +289,21 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
         if (row >= t.n)
             break;
         const float *sink = sinks ? sinks + t.head * t.group + (t.first + row) % t.group : NULL;
-        float *y = out_row(a, t, row);
+        float *y = out_row(a, t, row) + p.c;
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            y[(i < 4 ? p.c0 : p.c1) + i % 4] = finish(m.max[row], m.total[row], sum[r][i], sink);
+        for (int i = 0; i < 4 * PARTS; i++)
+            y[i / 4 * p.apart + i % 4] = finish(m.max[row], m.total[row], sum[r][i], sink);
     }
+}
+
+/* Of up to 128 values, of up to 256. */
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
+    attention_tile(const __grid_constant__ struct lode_cuda_att_args a) {
+    begin();
+    attend<2>(a);
+}
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, 1)
+    attention_tile_256(const __grid_constant__ struct lode_cuda_att_args a) {
+    begin();
+    attend<4>(a);
 }
