@@ -45,20 +45,29 @@ static uint32_t walk_slot(enum lode_dtype type, uint32_t dim, bool keys) {
     return (LODE_WALK_ROWS * stride + 15 + 15) / 16 * 16; /* what is no multiple of 16 begins up to 15 bytes later */
 }
 
+/* A launch of attention of one row a sequence, or few rows of some, each by itself. */
+struct decode {
+    const struct lode_kv_layer *layer;
+    struct lode_kv_view view;
+    uint32_t rows;
+    bool one_each;
+};
+
 /* kernels/decode_walk.cu: as many blocks as run at once, or one for each row and head: 1, or 0 where the shared
  * memory is too small for it. */
-static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, const struct lode_kv_layer *l,
-                    const struct lode_kv_view *v) {
+static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
+    const struct lode_kv_layer *l = s->layer;
+    const struct lode_kv_view *v = &s->view;
     const struct lode_cuda *c = o->r->c;
     const struct lode_cuda_att_args *a = &d->att;
-    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
+    const uint32_t group = a->n_heads / a->n_kv_heads, rows = s->rows;
     const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
     const uint32_t heads = 1u << i, x = a->n_kv_heads * ((group + heads - 1) / heads);
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
     const uint32_t of_k = walk_slot(l->type_k, a->head_dim, true), of_v = walk_slot(l->type_v, a->head_dim_v, false);
     if (l->type_k != l->type_v || a->head_dim_v > 128)
         return 0;
-    const struct lode_cuda_walk_args args = {.decode = *d, .slot_size = of_k > of_v ? of_k : of_v};
+    const struct lode_cuda_walk_args args = {.decode = *d, .slot_size = of_k > of_v ? of_k : of_v, .late = !s->one_each};
     const uint32_t shared = (heads + 1) * 4 * a->head_dim + 4 * dim +
                             LODE_WALK_WARPS * (LODE_KV_PAGE / 2 * heads * 4 + LODE_WALK_SLOTS * args.slot_size);
     if (shared > (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED)
@@ -83,12 +92,12 @@ static int decode_heads(uint32_t group, uint64_t pages, uint32_t multiprocessors
     return i;
 }
 
-/* kernels/decode.cu; pages: of all rows and heads of keys.  1: a block of threads had all pages of a row's head, as where
- * there are few and multiprocessors for all such blocks; 0: what pages give is in the scratch. */
-static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, uint64_t pages) {
+/* kernels/decode.cu.  1: a block of threads had all pages of a row's head, as where there are few and multiprocessors for all such
+ * blocks; 0: what pages give is in the scratch. */
+static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, uint32_t rows) {
     const struct lode_cuda_kernels *k = kernels(o);
     const struct lode_cuda_att_args *a = &d->att;
-    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
+    const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint32_t multiprocessors = (uint32_t)o->r->c->multiprocessors,
                    room = (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
     enum { HEADS = 4 }; /* of a block with several pages, at most: eight take too many registers */
@@ -96,7 +105,7 @@ static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, 
     const bool several = a->max_pages <= LODE_DECODE_PAGES && heads_of_rows <= multiprocessors &&
                          a->max_pages * LODE_DECODE_PAGE(HEADS, a->head_dim, a->head_dim_v, false) <= room;
     const bool whole = a->head_dim_v <= a->head_dim && (a->max_pages == 1 || several);
-    int i = decode_heads(group, whole ? heads_of_rows : pages, multiprocessors);
+    int i = decode_heads(group, whole ? heads_of_rows : heads_of_rows * a->max_pages, multiprocessors);
     i = whole && a->max_pages > 1 && 1 << i > HEADS ? 2 : i;
     const uint32_t heads = 1u << i, n = whole ? a->max_pages : 1;
     void *const kernel[4] = {k->decode_1, k->decode_2, k->decode_4, k->decode_8};
@@ -115,53 +124,65 @@ static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, 
     return whole;
 }
 
-/* Keys and values in 16 bits or Q8_0, heads of up to 256 numbers; one row of each sequence, or few rows that see few
- * pages. */
-int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
-                         const struct lode_cuda_prepare_args *prepared) {
+/* Rows whose parts fit the scratch: 1, or 0 where there is no kernel for them. */
+static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
     enum { FEW_PAGES = 4 };                  /* a multiprocessor, of all heads: up to so many a page a block is quicker */
     enum { WALK_PAGES = 1, WALK_HEADS = 4 }; /* from so many on, and of so many query heads, two warps a page */
-    const struct lode_cuda_kernels *k = kernels(o);
+    const struct lode_cuda_att_args *a = &d->att;
+    const uint32_t group = a->n_heads / a->n_kv_heads;
+    const uint64_t pages = (uint64_t)a->n_kv_heads * s->rows * a->max_pages;
+    const uint64_t multiprocessors = (uint64_t)o->r->c->multiprocessors;
+    const bool few = is_half(s->layer->type_k) && is_half(s->layer->type_v) && pages <= FEW_PAGES * multiprocessors;
+    const bool walks = !few || (s->one_each && pages > WALK_PAGES * multiprocessors && pages * group > WALK_HEADS * multiprocessors);
+    if (!s->one_each && few && s->rows > LODE_FEW_ROWS)
+        return 0;
+    int fast, walked = 0;
+    LODE_TRY(fast = lode_cuda_run_decode_fast(o, d));
+    if (!fast && walks)
+        LODE_TRY(walked = run_walk(o, d, s));
+    if (!fast && !walked) {
+        if (!is_half(s->layer->type_k) || !is_half(s->layer->type_v) || (!s->one_each && !few))
+            return 0;
+        const int whole = run_pages(o, d, s->rows);
+        if (whole)
+            return whole;
+    }
+    if (a->max_pages > 32)
+        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->decode_join,
+                                      a->n_heads * ((a->head_dim_v + LODE_JOIN_COLS - 1) / LODE_JOIN_COLS), s->rows, 1,
+                                      LODE_JOIN_THREADS, 0, a));
+    else if (a->max_pages > 1 || walked || !fast)
+        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->decode_merge, a->n_heads, s->rows, 1, 256, 0, a));
+    return 1;
+}
+
+/* Keys and values in 16 bits or Q8_0, heads of up to 256 numbers; one row of each sequence, or few rows of some. */
+int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
+                         const struct lode_cuda_prepare_args *prepared) {
     struct lode_cuda_decode_args d = {.att = attention_args(o, attention)};
     const struct lode_cuda_att_args *a = &d.att;
-    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
+    const uint32_t rows = o->step->n_rows;
     const struct lode_kv *kv = o->step->segments[0].kv;
-    const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
-    const struct lode_kv_view v = lode_kv_view(kv, a->layer);
-    const uint64_t parts = 4ull * (a->head_dim_v + 2) * a->n_heads * rows * a->max_pages;
-    const bool one_each = o->step->n_segments == rows, can_few = is_half(l->type_k) && is_half(l->type_v);
-    const uint64_t pages = (uint64_t)a->n_kv_heads * rows * a->max_pages;
-    const uint64_t multiprocessors = (uint64_t)o->r->c->multiprocessors;
-    const bool few = can_few && pages <= FEW_PAGES * multiprocessors;
-    const bool walks = !few || (one_each && pages > WALK_PAGES * multiprocessors && pages * group > WALK_HEADS * multiprocessors);
-    /* several rows of a sequence: each needs the others' keys, which are only there when all are prepared */
-    const bool some = few && rows <= LODE_FEW_ROWS && !prepared && !o->r->o.fast;
-    if ((!one_each && !some) || a->both_ways || a->head_dim_v % 16 || v.page_size % 16 ||
-        !can_decode(l->type_k, a->head_dim, v.k_stride, v.k) ||
-        !can_decode(l->type_v, a->head_dim_v, v.v_stride, v.v) || a->max_pages > 65535 || rows > 65535 ||
-        parts > LODE_CUDA_SCRATCH || (prepared && l->v_in_k))
+    struct decode s = {lode_kv_layer(kv, a->layer), lode_kv_view(kv, a->layer), rows, o->step->n_segments == rows};
+    const uint64_t of_row = 4ull * (a->head_dim_v + 2) * a->n_heads * a->max_pages, at_once = LODE_CUDA_SCRATCH / of_row;
+    enum { MOST_ROWS = 47 }; /* if they are not one a sequence: more are quicker in tiles */
+    /* of several rows of a sequence each needs the others' keys, which are only there when all are prepared */
+    if ((!s.one_each && (prepared || o->r->o.fast || rows > MOST_ROWS)) || a->both_ways || a->head_dim_v % 16 || s.view.page_size % 16 ||
+        !can_decode(s.layer->type_k, a->head_dim, s.view.k_stride, s.view.k) ||
+        !can_decode(s.layer->type_v, a->head_dim_v, s.view.v_stride, s.view.v) || a->max_pages > 65535 || rows > 65535 ||
+        at_once == 0 || (at_once < rows && o->r->o.fast) || (prepared && s.layer->v_in_k))
         return 0;
     if (prepared) {
         d.heads = *prepared;
         d.prepares = 1;
     }
-    int fast, walked = 0;
-    LODE_TRY(fast = lode_cuda_run_decode_fast(o, &d));
-    if (!fast && walks)
-        LODE_TRY(walked = run_walk(o, &d, l, &v));
-    if (!fast && !walked) {
-        if (!can_few)
-            return 0;
-        const int whole = run_pages(o, &d, pages);
-        if (whole)
-            return whole;
+    for (uint32_t first = 0; first < rows; first += s.rows) {
+        s.rows = rows - first < at_once ? rows - first : (uint32_t)at_once;
+        d.att.first_row = first;
+        const int done = run_rows(o, &d, &s);
+        if (done <= 0)
+            return done;
     }
-    if (a->max_pages > 32)
-        LODE_TRY(lode_cuda_run_kernel(o, k->decode_join,
-                                      a->n_heads * ((a->head_dim_v + LODE_JOIN_COLS - 1) / LODE_JOIN_COLS), rows, 1,
-                                      LODE_JOIN_THREADS, 0, a));
-    else if (a->max_pages > 1 || walked || !fast)
-        LODE_TRY(lode_cuda_run_kernel(o, k->decode_merge, a->n_heads, rows, 1, 256, 0, a));
     return 1;
 }
 

@@ -28,7 +28,8 @@ enum { LODE_WALK_BLOCKS = 4, LODE_WALK_WARPS = 4, LODE_WALK_SLOTS = 3, LODE_WALK
 #define LODE_WALK_KEY_STRIDE(dim) ((dim) % 64 ? 16 * ((dim) / 8 | 1) : 2 * (dim))
 struct lode_cuda_walk_args {
     struct lode_cuda_decode_args decode;
-    uint32_t slot_size, pad; /* bytes */
+    uint32_t slot_size; /* bytes */
+    uint32_t late;      /* pages are asked for when the launch before has ended: other rows of theirs have put keys into them */
 };
 /* decode_join: pages that are merged at a time, by a thread each; numbers of a head that a block has. */
 enum { LODE_JOIN_PAGES = 128, LODE_JOIN_COLS = 32, LODE_JOIN_THREADS = LODE_JOIN_PAGES + 32 };

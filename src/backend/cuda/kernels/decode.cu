@@ -155,11 +155,11 @@ DEVICE void put_halves(uint16_t *y, uint16_t *z, const float *x, uint32_t n, boo
  * each of which reads its own.  A warp has a query, the key or the value by itself, so that all are read at once.
  * keys.at NULL: not here. */
 template <int G>
-DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, const float *x, float *q, uint32_t n_q, uint32_t head,
+DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, const float *x, float *q, uint32_t n_q, uint32_t row, uint32_t head,
                           const struct page_of &p, const struct seen &w, const struct rows_here &keys,
                           const struct rows_here &values) {
     enum { WARPS = DECODE_THREADS / 32 };
-    const uint32_t warp = page_thread() / 32, row = blockIdx.y, dim = a.head_dim;
+    const uint32_t warp = page_thread() / 32, dim = a.head_dim;
 #pragma unroll 1
     for (uint32_t i = warp; i <= G; i += WARPS) {
         const bool key = i == G;
@@ -201,7 +201,7 @@ template <int G> DEVICE void decode(const struct lode_cuda_page_args &args) {
     enum { WIDE = G < 4 ? G : 4, MOST = G < 8 ? LODE_DECODE_PAGES : 1 }; /* values that a thread adds up; pages here */
     __shared__ float2 ml[MOST][G];
     const struct lode_cuda_att_args &a = d.att;
-    const uint32_t row = blockIdx.y, group = args.group, head_k = over(blockIdx.x, args.parts),
+    const uint32_t at_row = blockIdx.y, row = a.first_row + at_row, group = args.group, head_k = over(blockIdx.x, args.parts),
                    first_q = (blockIdx.x - head_k * args.parts.by) * G, first_head = head_k * group + first_q;
     const uint32_t n_q = group - first_q < G ? group - first_q : G;
     const uint32_t v_size = 2 * a.head_dim_v, pitch = LODE_DECODE_KEY_PITCH(a.head_dim), each = args.each.by; /* a.head_dim_v / WIDE */
@@ -228,7 +228,7 @@ template <int G> DEVICE void decode(const struct lode_cuda_page_args &args) {
         const float *x =
             row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * a.head_dim;
         if (d.prepares) {
-            prepare_heads<G>(d.heads, x, q, n_q, head_k, p, w, keys, values);
+            prepare_heads<G>(d.heads, x, q, n_q, row, head_k, p, w, keys, values);
         } else {
             if (keys.at)
                 keys.ask(p.k, w.k_stride, p.old, p.n);
@@ -260,7 +260,7 @@ template <int G> DEVICE void decode(const struct lode_cuda_page_args &args) {
                     y[k] = fmaf(e[g * PAGE + j],
                                 half ? f16_f32(x[k]) : lode_bits_f32((uint32_t)x[k] << 16), y[k]);
             }
-            const size_t n = ((size_t)row * a.n_heads + first_head + g) * a.max_pages + z;
+            const size_t n = ((size_t)at_row * a.n_heads + first_head + g) * a.max_pages + z;
             if (!args.whole && c == 0)
                 *(float2 *)(at<float>(a.scratch) + n_parts * a.head_dim_v + 2 * n) = ml[at_page][g];
             store(args.whole ? q + g * a.head_dim_v + c : at<float>(a.scratch) + n * a.head_dim_v + c, y);
@@ -330,11 +330,11 @@ DEVICE struct factors factors_of(float2 ml, bool here, bool first, float *so_far
 KERNEL(MERGE_THREADS) decode_merge(const __grid_constant__ struct lode_cuda_att_args a) {
     __shared__ float4 part[MERGE_PAGES * 64]; /* of up to 256 values */
     __shared__ struct factors f[MERGE_PAGES];
-    const uint32_t row = blockIdx.y, head = blockIdx.x, each = a.head_dim_v / 4, c = threadIdx.x;
+    const uint32_t at_row = blockIdx.y, row = a.first_row + at_row, head = blockIdx.x, each = a.head_dim_v / 4, c = threadIdx.x;
     let_next_come();
     const struct lode_cuda_row &r = step_row(a.step, row);
     const uint32_t n = r.pos / PAGE - first_seen(a, r.pos) / PAGE + 1;
-    const size_t at_part = ((size_t)row * a.n_heads + head) * a.max_pages;
+    const size_t at_part = ((size_t)at_row * a.n_heads + head) * a.max_pages;
     const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
     const float4 *in = (const float4 *)(at<const float>(a.scratch) + at_part * a.head_dim_v);
     const float2 *ml =

@@ -14,13 +14,13 @@ KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_ar
     __shared__ __align__(16) float part[JOIN_SLOTS][JOIN_PAGES][JOIN_COLS];
     __shared__ struct factors f[JOIN_SLOTS][JOIN_PAGES];
     __shared__ float largest[JOIN_SLOTS][JOIN_PAGES / 32];
-    const uint32_t pieces = (a.head_dim_v + JOIN_COLS - 1) / JOIN_COLS, row = blockIdx.y;
+    const uint32_t pieces = (a.head_dim_v + JOIN_COLS - 1) / JOIN_COLS, at_row = blockIdx.y, row = a.first_row + at_row;
     const uint32_t head = blockIdx.x / pieces, c0 = blockIdx.x % pieces * JOIN_COLS, tid = threadIdx.x, lane = tid % 32;
     const uint32_t cols = a.head_dim_v - c0 < JOIN_COLS ? a.head_dim_v - c0 : JOIN_COLS;
     let_next_come();
     const struct lode_cuda_row &r = step_row(a.step, row);
     const uint32_t n = r.pos / PAGE - first_seen(a, r.pos) / PAGE + 1;
-    const size_t at_part = ((size_t)row * a.n_heads + head) * a.max_pages;
+    const size_t at_part = ((size_t)at_row * a.n_heads + head) * a.max_pages;
     const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
     const float *in = at<const float>(a.scratch) + at_part * a.head_dim_v + c0;
     const float2 *ml = (const float2 *)(at<const float>(a.scratch) + n_parts * a.head_dim_v) + at_part;

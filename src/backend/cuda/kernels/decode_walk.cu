@@ -1,4 +1,4 @@
-/* decode_walk.cu - attention of steps that have one row a sequence, over many pages; the definition is
+/* decode_walk.cu - attention of steps that have one row a sequence, or few rows of some, over many pages; the definition is
  * at the head of backend/cpu/attention.c.  With few pages decode.cu is quicker; its decode_merge or
  * decode_join add up what the pages give.
  *
@@ -49,7 +49,8 @@ template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk
     static_assert(SLOTS == 3 && PARTS == 2, "a part of keys or values is asked for when the one before the last was used");
     const struct lode_cuda_decode_args &d = args.decode;
     const struct lode_cuda_att_args &a = d.att;
-    const uint32_t warp = threadIdx.x / 32, pair = warp / 2, half = warp % 2, lane = threadIdx.x % 32, row = blockIdx.y;
+    const uint32_t warp = threadIdx.x / 32, pair = warp / 2, half = warp % 2, lane = threadIdx.x % 32;
+    const uint32_t at_row = blockIdx.y, row = a.first_row + at_row;
     const uint32_t group = a.n_heads / a.n_kv_heads, parts = (group + G - 1) / G;
     const uint32_t head = blockIdx.x / parts, some = blockIdx.x % parts * G, first_head = head * group + some;
     const uint32_t n_q = group - some < G ? group - some : G;
@@ -65,11 +66,17 @@ template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk
     struct page_of p = next_page(on, w);
     struct ring<TYPE, DIM> r = {a, w, shared_address(slots), args.slot_size, lane, half, 0, NULL, NULL};
     const float *x = row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * dim;
-    r.ask(p, false, 0, 0);
-    r.ask(p, false, 1, 1);
-    r.ask(p, true, 0, 2);
     const bool last_too = d.prepares && (w.n_pages - 1) % every == mine; /* the pair that gets to the row's own page */
+    const auto ask = [&] {
+        r.ask(p, false, 0, 0);
+        r.ask(p, false, 1, 1);
+        r.ask(p, true, 0, 2);
+    };
+    if (!args.late)
+        ask();
     wait_for_last();
+    if (args.late)
+        ask();
     struct turns turns = {};
     if (d.prepares)
         turns = read_turns(row_at<const float2>(d.heads.table, row), d.heads.pairs_q);
@@ -114,7 +121,7 @@ template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk
         r.ask(p, true, 1, score_part(0));
         r.ask(next, false, 0, score_part(1));
         pair_meets();
-        const size_t part = ((size_t)row * a.n_heads + first_head) * a.max_pages + z, part0 = part + (size_t)g0 * a.max_pages;
+        const size_t part = ((size_t)at_row * a.n_heads + first_head) * a.max_pages + z, part0 = part + (size_t)g0 * a.max_pages;
         float *parts_at = at<float>(a.scratch);
         if (G > 1 || half == 0)
             weigh<MINE>(a, s + g0, G, p.n, (float2 *)(parts_at + n_parts * dim_v) + part0, n_mine);
