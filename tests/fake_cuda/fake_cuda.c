@@ -499,7 +499,8 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
     if (rc == OK && ++fake_cuda.n_lookups == fake_cuda.lack_at)
         rc = NOT_FOUND;
     /* what only Hopper has */
-    if (rc == OK && fake_cuda.major != 9 && (!strncmp(name, "wide_", 5) || !strncmp(name, "spread_", 7)))
+    if (rc == OK && fake_cuda.major != 9 && (!strncmp(name, "wide_", 5) || !strncmp(name, "spread_", 7) ||
+                                         !strncmp(name, "attention_ring_", 15)))
         rc = NOT_FOUND;
     if (rc == OK && fake_cuda.major < 8 && strstr(name, "fast")) /* what begins with Ampere */
         rc = NOT_FOUND;

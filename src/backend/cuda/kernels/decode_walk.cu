@@ -67,16 +67,12 @@ template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk
     struct ring<TYPE, DIM> r = {a, w, shared_address(slots), args.slot_size, lane, half, 0, NULL, NULL};
     const float *x = row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * dim;
     const bool last_too = d.prepares && (w.n_pages - 1) % every == mine; /* the pair that gets to the row's own page */
-    const auto ask = [&] {
-        r.ask(p, false, 0, 0);
-        r.ask(p, false, 1, 1);
-        r.ask(p, true, 0, 2);
-    };
-    if (!args.late)
-        ask();
-    wait_for_last();
     if (args.late)
-        ask();
+        wait_for_last();
+    r.ask(p, false, 0, 0);
+    r.ask(p, false, 1, 1);
+    r.ask(p, true, 0, 2);
+    wait_for_last();
     struct turns turns = {};
     if (d.prepares)
         turns = read_turns(row_at<const float2>(d.heads.table, row), d.heads.pairs_q);
