@@ -39,6 +39,13 @@ DEVICE void read_eight(float x[8], const uint8_t *row, uint32_t c, uint32_t type
                                 : lode_bits_f32(k % 2 ? w[k / 2] & 0xffff0000u : w[k / 2] << 16);
 }
 
+/* Where number c of a key or a query lies that is read by lanes l and l + 8 of scores: 16 m + 8 h + l at
+ * ((h M + m / 4) 8 + l) 4 + m % 4, M = STEPS / 4. */
+template <int STEPS> DEVICE uint32_t place(uint32_t c) {
+    const uint32_t m = c / 16, h = c / 8 % 2, l = c % 8;
+    return ((h * (STEPS / 4) + m / 4) * 8 + l) * 4 + m % 4;
+}
+
 /* lode_expf's bits for x <= 0 and NaN.  Its two factors, each half of the power of two, are 2^(n + 64) and 2^-64
  * here: the first product is exact as well (n >= -151), so the second alone rounds. */
 DEVICE float exp_below(float x) {

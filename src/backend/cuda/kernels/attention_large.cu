@@ -12,9 +12,8 @@
  * thread l ends with row l.  What is row i ^ l to thread l lies in its i-th place; so partners always
  * exchange the same places, and nothing is chosen.
  *
- * Numbers of keys and queries lie as they are read: 16 m + 8 h + l at ((h M + m / 4) 8 + l) 4 + m % 4,
- * M = STEPS / 4.  Values are mixed in pieces of 8 rows by 8 numbers (by 4 in tiles of 32 rows).  Keys and values come
- * as they are stored, by asynchronous copies, while the ones before are computed with. */
+ * Numbers of keys and queries lie as they are read (place).  Values are mixed in pieces of 8 rows by 8 numbers (by 4 in tiles of
+ * 32 rows).  Keys and values come as they are stored, by asynchronous copies, while the ones before are computed with. */
 #include "attention.cuh"
 #include "attention_shared.h"
 #include "copies.cuh"
@@ -38,11 +37,6 @@ template <int STEPS, int TILE> struct tile_of {
 
 static_assert(sizeof(struct tile_of<8, 64>) == LODE_LARGE_SHARED(64), "");
 static_assert(sizeof(struct tile_of<8, 32>) == LODE_LARGE_SHARED(32), "");
-
-template <int STEPS> DEVICE uint32_t place(uint32_t c) {
-    const uint32_t m = c / 16, h = c / 8 % 2, l = c % 8;
-    return ((h * (STEPS / 4) + m / 4) * 8 + l) * 4 + m % 4;
-}
 
 DEVICE float half_at(uint32_t pair, int i) { return f16_f32((uint16_t)(pair >> 16 * i)); }
 

@@ -1,7 +1,7 @@
 /* attention_ring.cuh - what attention_ring.cu's blocks of threads have in shared memory, and how pages come there.
  *
  * Keys, then values of a page are a stage; a ring of slots has stages widened to floats.  Numbers of keys (and of queries) lie
- * as they are read: 16 m + 8 h + l at ((h M + m / 4) 8 + l) 4 + m % 4, M = STEPS / 4; values as they are. */
+ * as they are read (place), values as they are. */
 #ifndef LODE_CUDA_ATTENTION_RING_CUH
 #define LODE_CUDA_ATTENTION_RING_CUH
 
@@ -43,11 +43,6 @@ template <int STEPS> struct ring_of {
     uint64_t full[SLOTS], empty[SLOTS];
 };
 static_assert(sizeof(struct ring_of<8>) <= LODE_RING_SHARED(128) && sizeof(struct ring_of<4>) <= LODE_RING_SHARED(64), "");
-
-template <int STEPS> DEVICE uint32_t place(uint32_t c) {
-    const uint32_t m = c / 16, h = c / 8 % 2, l = c % 8;
-    return ((h * (STEPS / 4) + m / 4) * 8 + l) * 4 + m % 4;
-}
 
 /* The slot of the stage that comes next, and its phase. */
 struct turn {
