@@ -39,6 +39,23 @@ static bool can_decode(enum lode_dtype type, uint32_t dim, size_t stride, size_t
            (q8 ? stride == dim / 32 * 34 : stride % 16 == 0);
 }
 
+/* Bytes of shared memory that a launch may ask for. */
+static uint32_t room(const struct op *o) { return (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED; }
+
+/* A step's keys and values in an attention's layer. */
+struct cache {
+    const struct lode_kv_layer *layer;
+    struct lode_kv_view view;
+    bool readable; /* by all kernels but attention.cu's: 16 bits or Q8_0, up to 256 numbers */
+};
+static struct cache cache_of(const struct op *o, const struct lode_cuda_att_args *a) {
+    const struct lode_kv *kv = o->step->segments[0].kv;
+    struct cache c = {.layer = lode_kv_layer(kv, a->layer), .view = lode_kv_view(kv, a->layer)};
+    c.readable = c.view.page_size % 16 == 0 && can_decode(c.layer->type_k, a->head_dim, c.view.k_stride, c.view.k) &&
+                 can_decode(c.layer->type_v, a->head_dim_v, c.view.v_stride, c.view.v);
+    return c;
+}
+
 /* Bytes of a slot of decode_walk.cu's rings. */
 static uint32_t walk_slot(enum lode_dtype type, uint32_t dim, bool keys) {
     const uint32_t stride = type == LODE_Q8_0 ? dim / 32 * 34 : keys ? LODE_WALK_KEY_STRIDE(dim) : 2 * dim;
@@ -47,8 +64,7 @@ static uint32_t walk_slot(enum lode_dtype type, uint32_t dim, bool keys) {
 
 /* A launch of attention of one row a sequence, or few rows of some, each by itself. */
 struct decode {
-    const struct lode_kv_layer *layer;
-    struct lode_kv_view view;
+    struct cache cache;
     uint32_t rows;
     bool one_each;
 };
@@ -56,8 +72,8 @@ struct decode {
 /* kernels/decode_walk.cu: as many blocks as run at once, or one for each row and head: 1, or 0 where the shared
  * memory is too small for it. */
 static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
-    const struct lode_kv_layer *l = s->layer;
-    const struct lode_kv_view *v = &s->view;
+    const struct lode_kv_layer *l = s->cache.layer;
+    const struct lode_kv_view *v = &s->cache.view;
     const struct lode_cuda *c = o->r->c;
     const struct lode_cuda_att_args *a = &d->att;
     const uint32_t group = a->n_heads / a->n_kv_heads, rows = s->rows;
@@ -70,7 +86,7 @@ static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, c
     const struct lode_cuda_walk_args args = {.decode = *d, .slot_size = of_k > of_v ? of_k : of_v, .late = !s->one_each};
     const uint32_t shared = (heads + 1) * 4 * a->head_dim + 4 * dim +
                             LODE_WALK_WARPS * (LODE_KV_PAGE / 2 * heads * 4 + LODE_WALK_SLOTS * args.slot_size);
-    if (shared > (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED)
+    if (shared > room(o))
         return 0;
     uint32_t at_once = ((uint32_t)c->shared_max + 1024) / (shared + 1024); /* a block takes 1 KB of its own */
     at_once = (at_once < LODE_WALK_BLOCKS ? at_once : LODE_WALK_BLOCKS) * (uint32_t)c->multiprocessors;
@@ -98,12 +114,11 @@ static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, 
     const struct lode_cuda_kernels *k = kernels(o);
     const struct lode_cuda_att_args *a = &d->att;
     const uint32_t group = a->n_heads / a->n_kv_heads;
-    const uint32_t multiprocessors = (uint32_t)o->r->c->multiprocessors,
-                   room = (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
+    const uint32_t multiprocessors = (uint32_t)o->r->c->multiprocessors;
     enum { HEADS = 4 }; /* of a block with several pages, at most: eight take too many registers */
     const uint64_t heads_of_rows = (uint64_t)a->n_kv_heads * rows;
     const bool several = a->max_pages <= LODE_DECODE_PAGES && heads_of_rows <= multiprocessors &&
-                         a->max_pages * LODE_DECODE_PAGE(HEADS, a->head_dim, a->head_dim_v, false) <= room;
+                         a->max_pages * LODE_DECODE_PAGE(HEADS, a->head_dim, a->head_dim_v, false) <= room(o);
     const bool whole = a->head_dim_v <= a->head_dim && (a->max_pages == 1 || several);
     int i = decode_heads(group, whole ? heads_of_rows : heads_of_rows * a->max_pages, multiprocessors);
     i = whole && a->max_pages > 1 && 1 << i > HEADS ? 2 : i;
@@ -117,7 +132,7 @@ static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, 
                                     .each = lode_cuda_divisor(a->head_dim_v / (heads < 4 ? heads : 4)),
                                     .k_pieces = lode_cuda_divisor(a->head_dim / 8),
                                     .v_pieces = lode_cuda_divisor(a->head_dim_v / 8)};
-    p.keys_here = n * LODE_DECODE_PAGE(heads, a->head_dim, a->head_dim_v, true) <= room;
+    p.keys_here = n * LODE_DECODE_PAGE(heads, a->head_dim, a->head_dim_v, true) <= room(o);
     p.page_bytes = LODE_DECODE_PAGE(heads, a->head_dim, a->head_dim_v, p.keys_here);
     LODE_TRY(lode_cuda_run_kernel(o, kernel[i], a->n_kv_heads * parts, rows, whole ? 1 : a->max_pages,
                                   LODE_DECODE_THREADS * n, n * p.page_bytes, &p));
@@ -132,7 +147,8 @@ static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, c
     const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint64_t pages = (uint64_t)a->n_kv_heads * s->rows * a->max_pages;
     const uint64_t multiprocessors = (uint64_t)o->r->c->multiprocessors;
-    const bool few = is_half(s->layer->type_k) && is_half(s->layer->type_v) && pages <= FEW_PAGES * multiprocessors;
+    const bool halves = is_half(s->cache.layer->type_k) && is_half(s->cache.layer->type_v);
+    const bool few = halves && pages <= FEW_PAGES * multiprocessors;
     const bool walks = !few || (s->one_each && pages > WALK_PAGES * multiprocessors && pages * group > WALK_HEADS * multiprocessors);
     if (!s->one_each && few && s->rows > LODE_FEW_ROWS)
         return 0;
@@ -141,7 +157,7 @@ static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, c
     if (!fast && walks)
         LODE_TRY(walked = run_walk(o, d, s));
     if (!fast && !walked) {
-        if (!is_half(s->layer->type_k) || !is_half(s->layer->type_v) || (!s->one_each && !few))
+        if (s->one_each ? !halves : !few)
             return 0;
         const int whole = run_pages(o, d, s->rows);
         if (whole)
@@ -162,15 +178,13 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     struct lode_cuda_decode_args d = {.att = attention_args(o, attention)};
     const struct lode_cuda_att_args *a = &d.att;
     const uint32_t rows = o->step->n_rows;
-    const struct lode_kv *kv = o->step->segments[0].kv;
-    struct decode s = {lode_kv_layer(kv, a->layer), lode_kv_view(kv, a->layer), rows, o->step->n_segments == rows};
+    struct decode s = {cache_of(o, a), rows, o->step->n_segments == rows};
     const uint64_t of_row = 4ull * (a->head_dim_v + 2) * a->n_heads * a->max_pages, at_once = LODE_CUDA_SCRATCH / of_row;
     enum { MOST_ROWS = 47 }; /* if they are not one a sequence: more are quicker in tiles */
     /* of several rows of a sequence each needs the others' keys, which are only there when all are prepared */
-    if ((!s.one_each && (prepared || o->r->o.fast || rows > MOST_ROWS)) || a->both_ways || a->head_dim_v % 16 || s.view.page_size % 16 ||
-        !can_decode(s.layer->type_k, a->head_dim, s.view.k_stride, s.view.k) ||
-        !can_decode(s.layer->type_v, a->head_dim_v, s.view.v_stride, s.view.v) || a->max_pages > 65535 || rows > 65535 ||
-        at_once == 0 || (at_once < rows && o->r->o.fast) || (prepared && s.layer->v_in_k))
+    if ((!s.one_each && (prepared || o->r->o.fast || rows > MOST_ROWS)) || a->both_ways || !s.cache.readable ||
+        a->head_dim_v % 16 || a->max_pages > 65535 || rows > 65535 ||
+        at_once == 0 || (at_once < rows && o->r->o.fast) || (prepared && s.cache.layer->v_in_k))
         return 0;
     if (prepared) {
         d.heads = *prepared;
@@ -209,39 +223,25 @@ static uint32_t large_rows(const struct op *o, const struct lode_cuda_att_args *
     return 4 * most * at_once > 3 * all * a->n_kv_heads ? 32 : 64; /* half as much again */
 }
 
-/* Keys and values of a step as kernels of many rows look at them. */
-struct cache {
-    const struct lode_kv_layer *layer;
-    bool readable; /* 16 bits, of which pieces of 16 bytes can be read, or Q8_0; up to 256 numbers */
-};
-static struct cache cache_of(const struct op *o, const struct lode_cuda_att_args *a) {
-    const struct lode_kv *kv = o->step->segments[0].kv;
-    struct cache c = {.layer = lode_kv_layer(kv, a->layer)};
-    const struct lode_kv_view view = lode_kv_view(kv, a->layer), *v = &view;
-    c.readable = v->page_size % 16 == 0 && can_decode(c.layer->type_k, a->head_dim, v->k_stride, v->k) &&
-                 can_decode(c.layer->type_v, a->head_dim_v, v->v_stride, v->v);
-    return c;
-}
-
 /* kernels/attention_large.cu: of the forms that it could take these were compared with the definition on a GPU. */
 static bool takes_large(const struct op *o, const struct lode_cuda_att_args *a, const struct cache *c) {
     return c->readable && a->head_dim == 128 && a->head_dim_v == 128 && c->layer->type_k == LODE_F16 &&
            c->layer->type_v == LODE_F16 && !a->window && !a->chunk && !a->both_ways && a->cap == 0 && !a->sinks &&
-           LODE_LARGE_SHARED(64) <= (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
+           LODE_LARGE_SHARED(64) <= room(o);
 }
 
 /* kernels/attention_ring.cu: heads of 128 or 64 numbers in 16 bits or Q8_0, where blocks of 128 rows are enough for the multiprocessors
  * (three of four, where attention_large is the other way; from one of nine on it is quicker than rows by sixteens) and on
  * average at least half full: 1, or 0 where they are not. */
-static int run_attention_ring(const struct op *o, const struct lode_cuda_att_args *a, const struct cache *c) {
+static int run_attention_ring(const struct op *o, const struct lode_cuda_att_args *a, const struct cache *c, bool large) {
     const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, dim = a->head_dim;
     const uint32_t tiles = attention_tiles(o, group, LODE_RING_ROWS);
     const uint64_t blocks = (uint64_t)tiles * a->n_kv_heads, multiprocessors = (uint64_t)o->r->c->multiprocessors;
     void *const kernel = o->r->c->kernels.ring[dim == 64];
     const uint32_t shared = LODE_RING_SHARED(dim);
-    const bool enough = takes_large(o, a, c) ? 4 * blocks >= 3 * multiprocessors : 9 * blocks >= multiprocessors;
+    const bool enough = large ? 4 * blocks >= 3 * multiprocessors : 9 * blocks >= multiprocessors;
     if ((dim != 128 && dim != 64) || a->head_dim_v != dim || !kernel || !enough || 2ull * rows * group < (uint64_t)tiles * LODE_RING_ROWS ||
-        !c->readable || shared > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED)
+        !c->readable || shared > room(o))
         return 0;
     /* all blocks at once take as long as the one that sees most: then each has a half that sees little beside it */
     const bool halves = blocks <= multiprocessors && !a->window && !a->chunk && !a->both_ways;
@@ -254,13 +254,13 @@ static int run_attention_ring(const struct op *o, const struct lode_cuda_att_arg
 static int run_attention_many(const struct op *o, const struct lode_cuda_att_args *a) {
     enum { TILE = 64 }; /* attention_tile's */
     const struct cache c = cache_of(o, a);
-    const int ring = run_attention_ring(o, a, &c);
+    const bool wide = a->head_dim_v > 128, large = takes_large(o, a, &c);
+    const int ring = run_attention_ring(o, a, &c, large);
     if (ring)
         return ring;
     const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
     const uint32_t tiles = attention_tiles(o, group, TILE);
-    const bool wide = a->head_dim_v > 128, large = takes_large(o, a, &c);
     /* with blocks for a third of the multiprocessors (attention_large: a sixth) still quicker than rows by sixteens with all of them */
     if ((large ? 6 : 3) * tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors || !c.readable)
         return 0;
@@ -273,7 +273,7 @@ static int run_attention_many(const struct op *o, const struct lode_cuda_att_arg
     }
     const uint32_t ld = (dim + 31) / 32 * 32 + 16; /* carve's */
     const uint32_t shared = 4 * ((TILE + LODE_KV_PAGE) * ld + LODE_KV_PAGE * (TILE + 4) + 7 * TILE);
-    if (shared > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED)
+    if (shared > room(o))
         return 0;
     LODE_TRY(lode_cuda_run_kernel(o, wide ? kernels(o)->attention_tile_256 : kernels(o)->attention_tile, a->n_kv_heads, tiles, 1,
                                   256, shared, a));
@@ -298,10 +298,7 @@ int lode_cuda_run_attention(const struct op *o) {
     const int many = run_attention_many(o, &a);
     if (many != 0)
         return many < 0 ? many : 0;
-    const uint32_t group = a.n_heads / a.n_kv_heads, rows = o->step->n_rows, pages = a.max_pages;
-    uint32_t tiles = 0;
-    for (uint32_t i = 0; i < o->step->n_segments; i++)
-        tiles += (o->step->segments[i].n_rows * group + 15) / 16;
+    const uint32_t rows = o->step->n_rows, pages = a.max_pages, tiles = attention_tiles(o, a.n_heads / a.n_kv_heads, 16);
     const uint32_t shared = lode_cuda_attention_shared(a.head_dim, a.head_dim_v);
     const uint64_t part = 4ull * (a.head_dim_v + 2) * a.n_heads * rows;
     const bool few = tiles * a.n_kv_heads < 4 * (uint32_t)o->r->c->multiprocessors;

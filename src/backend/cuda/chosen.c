@@ -59,8 +59,7 @@ int lode_cuda_run_chosen_in(const struct op *o, const struct lode_cuda_gemv_args
 
 int lode_cuda_run_chosen_out(const struct op *o, const struct lode_cuda_gemv_args *a, bool known) {
     const struct lode_cuda_gemv_part *p = a->parts;
-    struct lode_cuda_chosen_args s = {
-        .a = *a, .each = lode_cuda_divisor(1), .per = lode_cuda_divisor(p->rows), .nb = lode_cuda_divisor(a->cols / 256), .known = known};
+    struct lode_cuda_chosen_args s = {.a = *a, .nb = lode_cuda_divisor(a->cols / 256), .known = known};
     void *const kernel = kernel_of(o, p->type, true);
     uint32_t grid, warps;
     if (!kernel || a->input != LODE_GEMV_ROUND || a->n_used > LODE_CHOSEN_USED)

@@ -42,7 +42,6 @@ DEVICE void ask_rows(uint8_t *to, const uint8_t *page, uint32_t stride, uint32_t
             copy_16_or_zero(to + j * ld + c, page + (j - lo < n ? j * stride + c : 0), j - lo < n);
 }
 
-
 /* Four pieces of 8 rows by 16 bytes; thread 8 i + r has the address of row r of piece i. */
 DEVICE void load_pieces(uint32_t (&v)[4], uint32_t p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -29,8 +29,8 @@ struct lode_cuda_router_args {
  * memory: x, n_x rows of it; then what each warp has: slots for units, and pairs of `batch` of them. */
 struct lode_cuda_chosen_args {
     struct lode_cuda_gemv_args a; /* n_units: of these */
-    struct lode_cuda_divisor each; /* rows */
-    struct lode_cuda_divisor per;  /* units of an expert */
+    struct lode_cuda_divisor each; /* gate and up: rows, */
+    struct lode_cuda_divisor per;  /* and units of an expert */
     struct lode_cuda_divisor nb;   /* blocks of a row */
     uint32_t batch, slots;
     uint32_t pitch;               /* bytes from one row of a slot to the next */
