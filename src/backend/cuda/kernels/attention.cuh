@@ -117,4 +117,29 @@ DEVICE float *out_row(const struct lode_cuda_att_args &a, const struct rows_of &
            (t.head * t.group + n % t.group) * a.head_dim_v;
 }
 
+/* Calls add(from, to, sees) in ascending order for those of a page's keys that any of eight rows sees, row r keys lo[r] up to
+ * hi[r]; sees(r, j) says whether r sees j, and is true at compile time for the longest run that all see. */
+template <class F>
+DEVICE void each_seen(const uint32_t *lo, const uint32_t *hi, F add) {
+    uint32_t from = PAGE, to = 0, all_from = 0, all_to = PAGE; /* what any row sees, what all see */
+#pragma unroll
+    for (int r = 0; r < 8; r++) {
+        const uint32_t l = lo[r], h = hi[r];
+        if (l < h) {
+            from = l < from ? l : from;
+            to = h > to ? h : to;
+        }
+        all_from = l > all_from ? l : all_from;
+        all_to = h < all_to ? h : all_to;
+    }
+    if (all_from >= all_to)
+        all_from = all_to = to;
+    const auto some = [=](int r, uint32_t j) { return j >= lo[r] && j < hi[r]; };
+    if (from < all_from)
+        add(from, all_from, some);
+    add(all_from, all_to, [](int, uint32_t) { return true; });
+    if (all_to < to)
+        add(all_to, to, some);
+}
+
 #endif

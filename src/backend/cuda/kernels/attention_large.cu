@@ -241,28 +241,12 @@ DEVICE void add_keys(const struct tile_of<STEPS, TILE> &m, const struct piece &p
 template <int STEPS, int TILE>
 DEVICE void mix(struct tile_of<STEPS, TILE> &m, const struct piece &p) {
     float y[8][m.NUMBERS];
-    uint32_t from = PAGE, to = 0, all_from = 0, all_to = PAGE; /* what any row sees, what all see */
 #pragma unroll
-    for (int r = 0; r < 8; r++) {
-        const uint32_t lo = m.lo[p.row + r], hi = m.hi[p.row + r];
-        if (lo < hi) {
-            from = lo < from ? lo : from;
-            to = hi > to ? hi : to;
-        }
-        all_from = lo > all_from ? lo : all_from;
-        all_to = hi < all_to ? hi : all_to;
+    for (int r = 0; r < 8; r++)
 #pragma unroll
         for (int i = 0; i < m.NUMBERS; i++)
             y[r][i] = 0;
-    }
-    if (all_from >= all_to)
-        all_from = all_to = to;
-    const auto some = [&](int r, uint32_t j) { return j >= m.lo[p.row + r] && j < m.hi[p.row + r]; };
-    if (from < all_from)
-        add_keys(m, p, from, all_from, y, some);
-    add_keys(m, p, all_from, all_to, y, [](int, uint32_t) { return true; });
-    if (all_to < to)
-        add_keys(m, p, all_to, to, y, some);
+    each_seen(m.lo + p.row, m.hi + p.row, [&](uint32_t from, uint32_t to, auto sees) { add_keys(m, p, from, to, y, sees); });
 #pragma unroll
     for (int r = 0; r < 8; r++) {
         if (m.lo[p.row + r] >= m.hi[p.row + r])

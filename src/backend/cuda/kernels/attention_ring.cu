@@ -212,25 +212,8 @@ DEVICE void mix(struct ring_of<STEPS> &m, const float *page, const float *s, con
     if (WHOLE) {
         add_keys<STEPS>(values, weights, 0, PAGE, y, [](int, uint32_t) { return true; });
     } else {
-        uint32_t from = PAGE, to = 0, all_from = 0, all_to = PAGE; /* what any row sees, what all see */
-#pragma unroll
-        for (int r = 0; r < 8; r++) {
-            const uint32_t lo = m.lo[p.row + r], hi = m.hi[p.row + r];
-            if (lo < hi) {
-                from = lo < from ? lo : from;
-                to = hi > to ? hi : to;
-            }
-            all_from = lo > all_from ? lo : all_from;
-            all_to = hi < all_to ? hi : all_to;
-        }
-        if (all_from >= all_to)
-            all_from = all_to = to;
-        const auto some = [&](int r, uint32_t j) { return j >= m.lo[p.row + r] && j < m.hi[p.row + r]; };
-        if (from < all_from)
-            add_keys<STEPS>(values, weights, from, all_from, y, some);
-        add_keys<STEPS>(values, weights, all_from, all_to, y, [](int, uint32_t) { return true; });
-        if (all_to < to)
-            add_keys<STEPS>(values, weights, all_to, to, y, some);
+        each_seen(m.lo + p.row, m.hi + p.row,
+                  [&](uint32_t from, uint32_t to, auto sees) { add_keys<STEPS>(values, weights, from, to, y, sees); });
     }
     const uint32_t sums = opaque(shared_address(m.sum + p.row * m.DIM + p.c)), factors = opaque(shared_address(m.old + p.row));
     enum { FOURS = NUMBERS / 4 };
