@@ -39,9 +39,6 @@ static bool can_decode(enum lode_dtype type, uint32_t dim, size_t stride, size_t
            (q8 ? stride == dim / 32 * 34 : stride % 16 == 0);
 }
 
-/* Bytes of shared memory that a launch may ask for. */
-static uint32_t room(const struct op *o) { return (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED; }
-
 /* A step's keys and values in an attention's layer. */
 struct cache {
     const struct lode_kv_layer *layer;
@@ -86,7 +83,7 @@ static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, c
     const struct lode_cuda_walk_args args = {.decode = *d, .slot_size = of_k > of_v ? of_k : of_v, .late = !s->one_each};
     const uint32_t shared = (heads + 1) * 4 * a->head_dim + 4 * dim +
                             LODE_WALK_WARPS * (LODE_KV_PAGE / 2 * heads * 4 + LODE_WALK_SLOTS * args.slot_size);
-    if (shared > room(o))
+    if (shared > lode_cuda_room(o->r->c))
         return 0;
     uint32_t at_once = ((uint32_t)c->shared_max + 1024) / (shared + 1024); /* a block takes 1 KB of its own */
     at_once = (at_once < LODE_WALK_BLOCKS ? at_once : LODE_WALK_BLOCKS) * (uint32_t)c->multiprocessors;
@@ -118,7 +115,7 @@ static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, 
     enum { HEADS = 4 }; /* of a block with several pages, at most: eight take too many registers */
     const uint64_t heads_of_rows = (uint64_t)a->n_kv_heads * rows;
     const bool several = a->max_pages <= LODE_DECODE_PAGES && heads_of_rows <= multiprocessors &&
-                         a->max_pages * LODE_DECODE_PAGE(HEADS, a->head_dim, a->head_dim_v, false) <= room(o);
+                         a->max_pages * LODE_DECODE_PAGE(HEADS, a->head_dim, a->head_dim_v, false) <= lode_cuda_room(o->r->c);
     const bool whole = a->head_dim_v <= a->head_dim && (a->max_pages == 1 || several);
     int i = decode_heads(group, whole ? heads_of_rows : heads_of_rows * a->max_pages, multiprocessors);
     i = whole && a->max_pages > 1 && 1 << i > HEADS ? 2 : i;
@@ -132,7 +129,7 @@ static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, 
                                     .each = lode_cuda_divisor(a->head_dim_v / (heads < 4 ? heads : 4)),
                                     .k_pieces = lode_cuda_divisor(a->head_dim / 8),
                                     .v_pieces = lode_cuda_divisor(a->head_dim_v / 8)};
-    p.keys_here = n * LODE_DECODE_PAGE(heads, a->head_dim, a->head_dim_v, true) <= room(o);
+    p.keys_here = n * LODE_DECODE_PAGE(heads, a->head_dim, a->head_dim_v, true) <= lode_cuda_room(o->r->c);
     p.page_bytes = LODE_DECODE_PAGE(heads, a->head_dim, a->head_dim_v, p.keys_here);
     LODE_TRY(lode_cuda_run_kernel(o, kernel[i], a->n_kv_heads * parts, rows, whole ? 1 : a->max_pages,
                                   LODE_DECODE_THREADS * n, n * p.page_bytes, &p));
@@ -227,7 +224,7 @@ static uint32_t large_rows(const struct op *o, const struct lode_cuda_att_args *
 static bool takes_large(const struct op *o, const struct lode_cuda_att_args *a, const struct cache *c) {
     return c->readable && a->head_dim == 128 && a->head_dim_v == 128 && c->layer->type_k == LODE_F16 &&
            c->layer->type_v == LODE_F16 && !a->window && !a->chunk && !a->both_ways && a->cap == 0 && !a->sinks &&
-           LODE_LARGE_SHARED(64) <= room(o);
+           LODE_LARGE_SHARED(64) <= lode_cuda_room(o->r->c);
 }
 
 /* kernels/attention_ring.cu: heads of 128 or 64 numbers in 16 bits or Q8_0, where blocks of 128 rows are enough for the multiprocessors
@@ -241,7 +238,7 @@ static int run_attention_ring(const struct op *o, const struct lode_cuda_att_arg
     const uint32_t shared = LODE_RING_SHARED(dim);
     const bool enough = large ? 4 * blocks >= 3 * multiprocessors : 9 * blocks >= multiprocessors;
     if ((dim != 128 && dim != 64) || a->head_dim_v != dim || !kernel || !enough || 2ull * rows * group < (uint64_t)tiles * LODE_RING_ROWS ||
-        !c->readable || shared > room(o))
+        !c->readable || shared > lode_cuda_room(o->r->c))
         return 0;
     /* all blocks at once take as long as the one that sees most: then each has a half that sees little beside it */
     const bool halves = blocks <= multiprocessors && !a->window && !a->chunk && !a->both_ways;
@@ -273,7 +270,7 @@ static int run_attention_many(const struct op *o, const struct lode_cuda_att_arg
     }
     const uint32_t ld = (dim + 31) / 32 * 32 + 16; /* carve's */
     const uint32_t shared = 4 * ((TILE + LODE_KV_PAGE) * ld + LODE_KV_PAGE * (TILE + 4) + 7 * TILE);
-    if (shared > room(o))
+    if (shared > lode_cuda_room(o->r->c))
         return 0;
     LODE_TRY(lode_cuda_run_kernel(o, wide ? kernels(o)->attention_tile_256 : kernels(o)->attention_tile, a->n_kv_heads, tiles, 1,
                                   256, shared, a));

@@ -16,7 +16,7 @@ static const struct lode_cuda_attend_kernels *kernels_of(const struct op *o, con
     const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
     const struct lode_kv_view v = lode_kv_view(kv, a->layer);
     const struct lode_cuda_attend_kernels *k = &c->kernels.attend[l->type_k == LODE_BF16];
-    const uint32_t room = (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED;
+    const uint32_t room = lode_cuda_room(c);
     bool all = k->decode[0] && k->decode[1];
     for (int i = 0; i < LODE_CUDA_ATTEND_DIMS; i++)
         all &= k->many[i] && k->page[i];

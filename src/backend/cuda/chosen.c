@@ -17,7 +17,7 @@ static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
  * not enough room for units to be asked for while others are computed. */
 static bool lay_out(const struct op *o, struct lode_cuda_chosen_args *s, uint32_t n, uint32_t most, uint32_t x, uint32_t *grid,
                     uint32_t *warps) {
-    const uint32_t room = (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED, all = (uint32_t)o->r->c->multiprocessors;
+    const uint32_t room = lode_cuda_room(o->r->c), all = (uint32_t)o->r->c->multiprocessors;
     const uint32_t pairs = n * LODE_STREAM_K_PAIRS(s->a.cols);
     *grid = s->a.n_units < all ? s->a.n_units : all;
     s->pitch = s->a.parts[0].w_stride;

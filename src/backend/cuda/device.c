@@ -248,7 +248,7 @@ static int find(struct lode_cuda *c, enum lode_cuda_module m, const char *name, 
 
 /* All the shared memory that a block may have, less what kernels take by themselves. */
 static int allow_shared(struct lode_cuda *c, void *kernel, struct lode_error *err) {
-    return lode_cu_check(&c->cu, c->cu.function_set(kernel, LODE_CU_FUNCTION_SHARED, c->shared_max - LODE_CUDA_OWN_SHARED),
+    return lode_cu_check(&c->cu, c->cu.function_set(kernel, LODE_CU_FUNCTION_SHARED, (int)lode_cuda_room(c)),
                          "shared memory", err);
 }
 
@@ -317,7 +317,7 @@ static int find_walks(struct lode_cuda *c, const char *name, void *out[4], struc
 
 static int find_fast_family(struct lode_cuda *c, struct lode_cuda_fast_kernels *k, const char *type,
                             struct lode_error *err) {
-    const int most = c->shared_max - LODE_CUDA_OWN_SHARED;
+    const int most = (int)lode_cuda_room(c);
     char few[4][24];
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "fast_x", type, most, &k->x, err));
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "few_fast_x", type, most, &k->few_x, err));
@@ -334,7 +334,7 @@ static int find_fast_family(struct lode_cuda *c, struct lode_cuda_fast_kernels *
 }
 
 static int find_packed_fast(struct lode_cuda *c, struct lode_error *err) {
-    const int most = c->shared_max - LODE_CUDA_OWN_SHARED;
+    const int most = (int)lode_cuda_room(c);
     char few[24];
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "fast_x", "packed", most, &c->kernels.packed.x, err));
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "few_fast_x", "packed", most, &c->kernels.packed.few_x, err));
@@ -347,7 +347,7 @@ static int find_packed_fast(struct lode_cuda *c, struct lode_error *err) {
 }
 
 static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, const char *type, struct lode_error *err) {
-    const int most = c->shared_max - LODE_CUDA_OWN_SHARED;
+    const int most = (int)lode_cuda_room(c);
     char name[24];
     for (int i = 0; i < LODE_CUDA_ATTEND_DIMS; i++) {
         snprintf(name, sizeof name, "%s_%d", type, 64 << i);
@@ -398,20 +398,20 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
         const enum lode_cuda_module wide = LODE_CUDA_MODULE_wide;
         LODE_TRY(find_wide(c, wide, i ? "spread_32_128" : "spread_32_64", &c->kernels.spread_32[i], err));
         LODE_TRY(find_wide(c, wide, i ? "spread_256_128" : "spread_256_64", &c->kernels.spread_256[i], err));
-        const int most = c->shared_max - LODE_CUDA_OWN_SHARED;
+        const int most = (int)lode_cuda_room(c);
         LODE_TRY(find_fast(c, wide, "spread_floats", i ? "32_128" : "32_64", most, &c->kernels.spread_floats_32[i], err));
         LODE_TRY(find_fast(c, wide, "spread_floats", i ? "256_128" : "256_64", most, &c->kernels.spread_floats_256[i], err));
     }
 #define STREAM(suffix, type) \
-    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream, "stream", #suffix, c->shared_max - LODE_CUDA_OWN_SHARED, &c->kernels.stream[LODE_##type], err));
+    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream, "stream", #suffix, (int)lode_cuda_room(c), &c->kernels.stream[LODE_##type], err));
     LODE_CUDA_FLOAT_LIST(STREAM) STREAM(q8_0, Q8_0)
 #undef STREAM
 #define ROUTER(suffix, type) \
-    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_router, "router", #suffix, c->shared_max - LODE_CUDA_OWN_SHARED, &c->kernels.router[LODE_##type], err));
+    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_router, "router", #suffix, (int)lode_cuda_room(c), &c->kernels.router[LODE_##type], err));
     LODE_CUDA_FLOAT_LIST(ROUTER)
 #undef ROUTER
     void **const k = &c->kernels.stream[LODE_Q4_K]; /* one kernel for three types, which files mix */
-    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream_k, "stream", "k", c->shared_max - LODE_CUDA_OWN_SHARED, k, err));
+    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream_k, "stream", "k", (int)lode_cuda_room(c), k, err));
     c->kernels.stream[LODE_Q5_K] = c->kernels.stream[LODE_Q6_K] = *k;
     LODE_TRY(find_fast_family(c, &c->kernels.fast[0], "f16", err));
     LODE_TRY(find_fast_family(c, &c->kernels.fast[1], "bf16", err));
@@ -424,7 +424,7 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
 #define WALK(name) LODE_TRY(find_walks(c, "walk_" #name, c->kernels.walk[LODE_CUDA_WALK_##name], err));
     LODE_CUDA_WALK_LIST(WALK)
 #undef WALK
-    const int most = c->shared_max - LODE_CUDA_OWN_SHARED;
+    const int most = (int)lode_cuda_room(c);
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_ring, "attention_ring", "128", most, &c->kernels.ring[0], err));
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_ring, "attention_ring", "64", most, &c->kernels.ring[1], err));
     LODE_TRY(find_attend(c, &c->kernels.attend[0], "f16", err));

@@ -51,7 +51,7 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uin
     if (lode_cuda_is_packed(a->parts[0].type))
         return lode_cuda_run_few_packed(o, f, &x);
     const struct lode_cuda_fast_kernels *k = kernels_of(o, a->parts[0].type);
-    const uint32_t room = (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED, most = (uint32_t)c->multiprocessors;
+    const uint32_t room = lode_cuda_room(c), most = (uint32_t)c->multiprocessors;
     const uint32_t wanted = up(a->n_units * a->per_unit, LODE_CUDA_GEMV_TILES), blocks = most > wanted ? most : wanted;
     const uint32_t grid = a->n_units < blocks ? a->n_units : blocks, own = up(a->n_units, grid) * a->per_unit;
     const uint32_t one_size = 4 * a->cols + 32 * up(a->cols, 16); /* floats, and as they are rounded */

@@ -14,7 +14,7 @@ static uint32_t slot_size(enum lode_dtype type) {
 
 bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, struct lode_cuda_few_args *f, uint32_t *grid,
                            uint32_t *shared) {
-    const uint32_t room = (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED;
+    const uint32_t room = lode_cuda_room(o->r->c);
     for (uint32_t i = 0; i < f->a.n_parts; i++) {
         const uint32_t size = slot_size(f->a.parts[i].type);
         f->slot_size = size > f->slot_size ? size : f->slot_size;
@@ -51,7 +51,7 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
     struct lode_cuda_few_args f = {.a = {.n_parts = mul->n_parts, .cols = cols, .per_unit = 1,
                                          .x = o->r->scratch, .n_x = o->n}};
     const uint64_t x_size = (uint64_t)cols / 256 * columns * (by32 ? LODE_FEW_X32 : LODE_FEW_X256);
-    const uint32_t room = (uint32_t)cuda->shared_max - LODE_CUDA_OWN_SHARED;
+    const uint32_t room = lode_cuda_room(cuda);
     if (!lode_dtype_is_rounded(act) || mul->n_parts > LODE_CUDA_PARTS || cols % 256 ||
         x_size > LODE_CUDA_SCRATCH || (c->norm && cols * 4 > room) || !lode_cuda_set_copies(o, n, c, &f.a) ||
         f.a.q_out || !lode_cuda_set_parts(o, c, LODE_GEMV_TILE, &f.a))
@@ -84,7 +84,7 @@ int lode_cuda_run_few_rows_fast(const struct op *o, uint32_t n, const struct cha
     const struct lode_instr *mul = c->mul;
     struct lode_cuda_few_args f = {
         .a = {.n_parts = mul->n_parts, .cols = mul->parts[0].w->cols, .per_unit = 1}};
-    if ((c->norm && f.a.cols * 4 > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED) ||
+    if ((c->norm && f.a.cols * 4 > lode_cuda_room(o->r->c)) ||
         !lode_cuda_set_copies(o, n, c, &f.a))
         return 0;
     lode_cuda_set_input(o, c, &f.a);

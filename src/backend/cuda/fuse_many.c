@@ -88,7 +88,7 @@ int lode_cuda_run_many_rows(const struct op *o, uint32_t n, const struct chain *
     struct lode_cuda_gemv_args copies = {0};
     struct lode_cuda_after after;
     if ((!fast && !is_wide(o, c)) ||
-        (c->norm && c->norm->parts[0].out.width * 4 > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED) ||
+        (c->norm && c->norm->parts[0].out.width * 4 > lode_cuda_room(o->r->c)) ||
         !lode_cuda_set_copies(o, n, c, &copies) || copies.q_out)
         return 0;
     const struct lode_cuda_norm norm = {.weight = c->norm ? lode_cuda_weight(o, c->norm->parts[0].w) : 0,

@@ -23,7 +23,7 @@ int lode_cuda_run_router(const struct op *o, uint32_t n, const struct chain *c) 
     s.a.parts[0] = lode_cuda_gemv_part(o, part, 0);
     s.a.rows_at = cols * 4 * (c->norm ? 2 : 1); /* x, and the norm's weights */
     const uint32_t own = rows / LODE_ROUTER_BLOCKS * (s.a.parts[0].w_stride + LODE_ROWS_APART), shared = s.a.rows_at + own;
-    if (s.a.parts[0].w_stride % 16 || own > MOST_ROWS || shared > (uint32_t)o->r->c->shared_max - LODE_CUDA_OWN_SHARED)
+    if (s.a.parts[0].w_stride % 16 || own > MOST_ROWS || shared > lode_cuda_room(o->r->c))
         return 0;
     LODE_TRY(lode_cuda_run_kernel(o, kernel, LODE_ROUTER_BLOCKS, 1, 1, LODE_ROUTER_THREADS, shared, &s));
     return (int)c->n + 1;

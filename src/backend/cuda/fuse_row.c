@@ -21,7 +21,7 @@ bool lode_cuda_lay_out_gemv(const struct op *o, struct lode_cuda_gemv_args *a, b
     /* x as it comes, and the norm's weights behind it */
     const uint64_t floats = a->input == LODE_GEMV_AS_IS ? 0 : (a->n_x + (a->input == LODE_GEMV_NORM)) * a->cols * 4ull;
     const uint64_t unit = (uint64_t)a->per_unit * LODE_GEMV_TILE * 4 * (a->ld + 1);
-    const uint64_t most = (uint64_t)c->shared_max - LODE_CUDA_OWN_SHARED;
+    const uint64_t most = lode_cuda_room(c);
     const uint32_t own = (a->n_units + *grid - 1) / *grid;
     const uint64_t enough = LODE_CUDA_GEMV_BUDGET, room = x + unit <= enough && x + floats <= enough ? enough : most;
     if (x + unit > room || x + floats > room || (uint64_t)own * a->per_unit > LODE_CUDA_GEMV_TILES)

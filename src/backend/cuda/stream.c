@@ -39,7 +39,7 @@ static struct needs needs_of(const struct lode_cuda_gemv_args *a, uint32_t type)
 }
 static uint32_t ring_at(const struct needs *n) { return (n->x_at + n->x + 127) & ~127u; }
 static uint32_t room(const struct op *o) {
-    const uint32_t most = (uint32_t)(o->r->c->shared_max - LODE_CUDA_OWN_SHARED);
+    const uint32_t most = lode_cuda_room(o->r->c);
     return most < SHARED ? most : SHARED;
 }
 static bool fits(const struct op *o, const struct needs *n) {

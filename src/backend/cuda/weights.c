@@ -41,7 +41,7 @@ int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool f
     if (n->op == LODE_OP_ATTENTION) {
         const uint32_t bytes =
             lode_cuda_attention_shared(n->p.attention.head_dim, n->p.attention.head_dim_v);
-        if (bytes > (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED)
+        if (bytes > lode_cuda_room(c))
             return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
                              "attention heads of %u and %u numbers need %u bytes of shared memory; "
                              "'%s' has %d",
@@ -49,7 +49,7 @@ int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool f
                              c->shared_max);
     }
     if ((n->op == LODE_OP_RMS_NORM || n->op == LODE_OP_LAYER_NORM) &&
-        n->p.rms_norm.group * 4 > (uint32_t)c->shared_max - LODE_CUDA_OWN_SHARED)
+        n->p.rms_norm.group * 4 > lode_cuda_room(c))
         return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
                          "a norm of %u numbers is too wide for '%s'", n->p.rms_norm.group, c->name);
     if (n->op == LODE_OP_ROUTE && (n->in[0]->width > 1024 || n->p.route.n_used > 64 ||
