@@ -234,27 +234,33 @@ static const char *run_read(struct lode_backend *b, const struct lode_value *v, 
     return r->read;
 }
 
+_Static_assert((int)LODE_BEST_MOST == (int)LODE_BEST_MAX && (int)LODE_DRAW_MOST <= (int)LODE_BEST_MOST &&
+                   LODE_DRAW_ROWS * sizeof(int32_t) <= LODE_DRAW_BEFORE_STEP,
+               "room");
+_Static_assert(sizeof(struct lode_cuda_draw_args) <= 4096, "as many bytes of arguments as any GPU takes");
+
+/* The largest numbers of slices of n rows of v, as few as there may be; what is then done with a's. */
+static int launch_best(struct run *r, const struct lode_value *v, uint32_t n, uint32_t k, struct lode_cuda_best_args *a,
+                       struct lode_error *err) {
+    enum { WARPS = LODE_BEST_SLICE_THREADS / 32 };
+    uint32_t log_slice = 5; /* of 32 numbers */
+    while ((v->width - 1) >> log_slice >= LODE_BEST_SLICES)
+        log_slice++;
+    const uint32_t n_slices = ((v->width - 1) >> log_slice) + 1;
+    if (n > r->o.max_read || k > LODE_BEST_MAX || (uint64_t)n * n_slices * sizeof(uint32_t) > LODE_CUDA_SCRATCH)
+        return lode_fail(err, LODE_ERR_INTERNAL, "cuda", "the %u largest of %u rows of %u numbers", k, n, v->width);
+    *a = (struct lode_cuda_best_args){.x = lode_cuda_mat(v), .tops = r->scratch, .y = (lode_dev)(uintptr_t)r->best,
+                                      .width = v->width, .log_slice = log_slice, .n_slices = n_slices, .k = k};
+    return lode_cuda_launch(r->c, r->stream, r->c->kernels.best_of_slices, (n_slices + WARPS - 1) / WARPS, n, 1,
+                            LODE_BEST_SLICE_THREADS, 0, a, err);
+}
+
 static const struct lode_best *run_best(struct lode_backend *b, const struct lode_value *v, uint32_t n, uint32_t k,
                                         struct lode_error *err) {
     struct run *r = run_of(b);
-    const struct lode_cu *cu = &r->c->cu;
-    const struct lode_cuda_kernels *kernels = &r->c->kernels;
-    const uint32_t slices = (v->width + LODE_BEST_SLICE - 1) / LODE_BEST_SLICE;
-    const size_t size = (size_t)n * k * sizeof *r->best;
-    const bool few = k <= LODE_BEST_FEW;
-    const uint64_t kept = (uint64_t)n * slices * (few ? LODE_BEST_FEW : LODE_BEST_KEPT) * sizeof(uint64_t);
-    if (n > r->o.max_read || k > LODE_BEST_MAX || kept + size > LODE_CUDA_SCRATCH) {
-        lode_fail(err, LODE_ERR_INTERNAL, "cuda", "the %u largest of %u rows of %u numbers", k, n, v->width);
-        return NULL;
-    }
-    const struct lode_cuda_best_args a = {.x = lode_cuda_mat(v), .kept = r->scratch, .y = r->scratch + kept,
-                                          .width = v->width, .n_slices = slices, .k = k};
-    if (lode_cuda_enter(r->c, err) < 0 ||
-        lode_cuda_launch(r->c, r->stream, few ? kernels->few_of_slices : kernels->best_of_slices, slices, n, 1,
-                         LODE_BEST_THREADS, 0, &a, err) < 0 ||
-        lode_cuda_launch(r->c, r->stream, few ? kernels->few_of_rows : kernels->best_of_rows, n, 1, 1, LODE_BEST_THREADS, 0, &a,
-                         err) < 0 ||
-        lode_cu_check(cu, cu->to_host(r->best, a.y, size, r->stream), "read", err) < 0 ||
+    struct lode_cuda_best_args a;
+    if (lode_cuda_enter(r->c, err) < 0 || launch_best(r, v, n, k, &a, err) < 0 ||
+        lode_cuda_launch(r->c, r->stream, r->c->kernels.best_of_rows, n, 1, 1, LODE_BEST_THREADS, 0, &a, err) < 0 ||
         wait_for_step(r, err) < 0)
         return NULL;
     return r->best;
@@ -262,31 +268,14 @@ static const struct lode_best *run_best(struct lode_backend *b, const struct lod
 
 /* ---- draws ---- */
 
-_Static_assert((int)LODE_DRAW_MOST <= (int)LODE_BEST_FEW && LODE_DRAW_ROWS * sizeof(int32_t) <= LODE_DRAW_BEFORE_STEP, "room");
-_Static_assert(sizeof(struct lode_cuda_draw_args) <= 4096, "as many bytes of arguments as any GPU takes");
-
-/* For rows of which each is the likeliest: two small launches; else the best few are found first. */
-static int launch_draw(struct run *r, const struct lode_value *v, uint32_t n, const struct lode_draw *draws,
+/* ids: pinned; row i's goes to ids[-1 - i]. */
+static int launch_draw(struct run *r, const struct lode_value *v, uint32_t n, const struct lode_draw *draws, int32_t *ids,
                        struct lode_error *err) {
-    const struct lode_cuda_kernels *kernels = &r->c->kernels;
-    struct lode_cuda_draw_args a = {.x = lode_cuda_mat(v), .kept = r->scratch, .step = r->step, .width = v->width};
-    bool few = false;
-    for (uint32_t i = 0; i < n; i++) {
+    struct lode_cuda_draw_args a = {.step = r->step, .ids = (lode_dev)(uintptr_t)ids};
+    for (uint32_t i = 0; i < n; i++)
         a.draws[i] = draws[i];
-        few = few || draws[i].n > 1;
-    }
-    const uint32_t slice = few ? LODE_BEST_SLICE : LODE_DRAW_SLICE;
-    a.n_slices = (v->width + slice - 1) / slice;
-    if ((uint64_t)n * a.n_slices * (few ? LODE_BEST_FEW : 1) * sizeof(uint64_t) > LODE_CUDA_SCRATCH)
-        return lode_fail(err, LODE_ERR_INTERNAL, "cuda", "draws from %u rows of %u numbers", n, v->width);
-    if (!few) {
-        LODE_TRY(lode_cuda_launch(r->c, r->stream, kernels->draw_slices, a.n_slices, n, 1, LODE_DRAW_THREADS, 0, &a,
-                                  err));
-        return lode_cuda_launch(r->c, r->stream, kernels->draw_largest, n, 1, 1, LODE_DRAW_THREADS, 0, &a, err);
-    }
-    const struct lode_cuda_best_args b = {.x = a.x, .kept = a.kept, .width = a.width, .n_slices = a.n_slices};
-    LODE_TRY(lode_cuda_launch(r->c, r->stream, kernels->few_of_slices, a.n_slices, n, 1, LODE_BEST_THREADS, 0, &b, err));
-    return lode_cuda_launch(r->c, r->stream, kernels->draw_of_rows, n, 1, 1, LODE_BEST_THREADS, 0, &a, err);
+    LODE_TRY(launch_best(r, v, n, LODE_DRAW_MOST, &a.best, err));
+    return lode_cuda_launch(r->c, r->stream, r->c->kernels.draw_of_rows, n, 1, 1, LODE_BEST_THREADS, 0, &a, err);
 }
 
 static int run_draw(struct lode_backend *b, const struct lode_value *v, uint32_t n, const struct lode_draw *draws,
@@ -294,13 +283,10 @@ static int run_draw(struct lode_backend *b, const struct lode_value *v, uint32_t
     struct run *r = run_of(b);
     const struct lode_cu *cu = &r->c->cu;
     const int i = (int)(r->next_draw++ % LODE_CUDA_DRAWS);
-    const size_t size = n * sizeof(int32_t);
     if (n > LODE_DRAW_ROWS)
         return lode_fail(err, LODE_ERR_INTERNAL, "cuda", "draws for %u rows, at most %d expected", n, LODE_DRAW_ROWS);
     LODE_TRY(lode_cuda_enter(r->c, err));
-    LODE_TRY(launch_draw(r, v, n, draws, err));
-    LODE_TRY(lode_cu_check(cu, cu->to_host(r->draw[i].ids + LODE_DRAW_ROWS - n, r->step - size, size, r->stream), "draw",
-                           err));
+    LODE_TRY(launch_draw(r, v, n, draws, r->draw[i].ids + LODE_DRAW_ROWS, err));
     LODE_TRY(lode_cu_check(cu, cu->event_record(r->draw[i].sent, r->stream), "draw", err));
     return i;
 }

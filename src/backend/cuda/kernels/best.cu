@@ -6,10 +6,10 @@
  *
  * Draws (base/draw.h) end here too: a warp a row, or where only the largest number counts a search for it.
  *
- * A block of threads sorts a slice in chunks and halves their number again and again: of two ascending
- * chunks the smaller of a's j-th and b's j-th from the end are the smallest of both, which a bitonic
- * merge puts in order (Batcher, "Sorting networks and their applications", 1968).  A chunk holds what is kept:
- * LODE_BEST_FEW keys, or LODE_BEST_KEPT for who wants more. */
+ * The largest number of each slice comes first, a warp a slice.  t is about the largest number of which it is true that as many
+ * slices as numbers are wanted have one no smaller: then as many numbers are no smaller, and whatever is among the best lies in these
+ * slices, which are few.  Of what they have from t on, mostly hardly more than is wanted, each number's place is how many come
+ * before it. */
 #include "backend/cuda/kernels/common.cuh"
 #include "backend/cuda/kernels/draw.h"
 
@@ -28,7 +28,13 @@
 
 typedef unsigned long long key;
 
-enum { THREADS = LODE_BEST_THREADS };
+enum {
+    THREADS = LODE_BEST_THREADS,
+    ROOM = 2048,  /* keys that are put in order at a time */
+    FIND = 16,    /* threads that find one's place */
+    AT_ONCE = 8,  /* numbers that a thread asks for together */
+    LEAST_BIT = 12, /* of t that is looked for: a few numbers more are found with less */
+};
 
 #define NO_KEY (~(key)0)
 
@@ -37,13 +43,14 @@ struct pair {
     int32_t place;
 };
 
-DEVICE key key_of(float x, uint32_t place) {
+/* Ascends with the number; 0: no candidate. */
+DEVICE uint32_t rising_of(float x) {
     if (!(x > -INFINITY))
-        return NO_KEY;
+        return 0;
     const uint32_t bits = lode_f32_bits((x < FLT_MAX ? x : FLT_MAX) + 0.0f); /* -0 becomes 0 */
-    const uint32_t rising = bits >> 31 ? ~bits : bits | 0x80000000u;
-    return (key)~rising << 32 | place;
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
+DEVICE key key_of(uint32_t rising, uint32_t place) { return (key)~rising << 32 | place; }
 
 DEVICE struct pair pair_of(key k) {
     const uint32_t rising = ~(uint32_t)(k >> 32);
@@ -56,106 +63,149 @@ DEVICE struct pair pair_of(key k) {
     return p;
 }
 
-/* Puts a[i] and a[i + distance] in order, for all i of n keys that have such a partner. */
-template <uint32_t CHUNK> DEVICE void order(key *a, uint32_t n, uint32_t distance, uint32_t run) {
-    __syncthreads();
-    for (uint32_t t = threadIdx.x; t < n / 2; t += THREADS) {
-        const uint32_t i = 2 * t - (t & (distance - 1)); /* distance: a power of two */
-        const bool falls = (i & run) && run < CHUNK; /* a chunk as a whole rises */
-        const key x = a[i], y = a[i + distance];
-        if ((x > y) != falls) {
-            a[i] = y;
-            a[i + distance] = x;
-        }
-    }
-}
-
-/* Each chunk of the slice in ascending order. */
-template <uint32_t CHUNK> DEVICE void sort_chunks(key *a) {
-    for (uint32_t run = 2; run <= CHUNK; run *= 2)
-        for (uint32_t distance = run / 2; distance; distance /= 2)
-            order<CHUNK>(a, LODE_BEST_SLICE, distance, run);
-    __syncthreads();
-}
-
-/* The smallest keys of all chunks, which are in order, to the first. */
-template <uint32_t CHUNK> DEVICE void merge_chunks(key *a) {
-    for (uint32_t n = LODE_BEST_SLICE / CHUNK / 2; n; n /= 2) {
-        __syncthreads();
-        for (uint32_t t = threadIdx.x; t < n * CHUNK; t += THREADS) { /* chunk c takes in chunk n + c */
-            const uint32_t c = t / CHUNK, j = t % CHUNK;
-            const key other = a[(n + c) * CHUNK + CHUNK - 1 - j];
-            a[t] = other < a[t] ? other : a[t];
-        }
-        for (uint32_t distance = CHUNK / 2; distance; distance /= 2)
-            order<CHUNK>(a, n * CHUNK, distance, CHUNK);
-    }
-    __syncthreads();
-}
-
-/* Block (slice, row): the best of a slice of a row. */
-template <uint32_t CHUNK> DEVICE void best_of_slice(const struct lode_cuda_best_args &a) {
-    __shared__ key keys[LODE_BEST_SLICE];
+/* Block (some slices, row): the largest number of each. */
+KERNEL(LODE_BEST_SLICE_THREADS) best_of_slices(const __grid_constant__ struct lode_cuda_best_args a) {
     begin();
-    const uint32_t first = blockIdx.x * LODE_BEST_SLICE;
+    const uint32_t lane = threadIdx.x % 32, slice = blockIdx.x * (LODE_BEST_SLICE_THREADS / 32) + threadIdx.x / 32, first = slice << a.log_slice;
+    const uint32_t end = a.width - first < 1u << a.log_slice ? a.width : first + (1u << a.log_slice);
+    if (slice >= a.n_slices)
+        return;
     const float *x = row_at<const float>(a.x, blockIdx.y);
-    for (uint32_t i = threadIdx.x; i < LODE_BEST_SLICE; i += THREADS)
-        keys[i] = first + i < a.width ? key_of(x[first + i], first + i) : NO_KEY;
-    sort_chunks<CHUNK>(keys);
-    merge_chunks<CHUNK>(keys);
-    key *kept = at<key>(a.kept) + ((uint64_t)blockIdx.y * a.n_slices + blockIdx.x) * CHUNK;
-    if (threadIdx.x < CHUNK)
-        kept[threadIdx.x] = keys[threadIdx.x];
-}
-KERNEL(THREADS) best_of_slices(const __grid_constant__ struct lode_cuda_best_args a) { best_of_slice<LODE_BEST_KEPT>(a); }
-KERNEL(THREADS) few_of_slices(const __grid_constant__ struct lode_cuda_best_args a) { best_of_slice<LODE_BEST_FEW>(a); }
-
-/* The best of all slices of row blockIdx.x, to keys; the first chunk is what was best so far. */
-template <uint32_t CHUNK> DEVICE void merge_slices(key *keys, lode_dev slices, uint32_t n_slices) {
-    const key *kept = at<const key>(slices) + (uint64_t)blockIdx.x * n_slices * CHUNK;
-    const uint32_t n = n_slices * CHUNK;
-    for (uint32_t from = 0; from < n; from += LODE_BEST_SLICE - CHUNK) {
-        for (uint32_t i = threadIdx.x; i < LODE_BEST_SLICE; i += THREADS) {
-            const uint32_t k = from + i - CHUNK;
-            if (i >= CHUNK)
-                keys[i] = k < n ? kept[k] : NO_KEY;
-            else if (from == 0)
-                keys[i] = NO_KEY;
+    uint32_t top = 0;
+#pragma unroll 1
+    for (uint32_t i = first + lane; i < end; i += 32 * AT_ONCE) {
+        float v[AT_ONCE]; /* on their way together */
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++)
+            v[u] = i + 32 * u < end ? x[i + 32 * u] : -INFINITY;
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            const uint32_t r = rising_of(v[u]);
+            top = r > top ? r : top;
         }
-        merge_chunks<CHUNK>(keys);
     }
+    for (int w = 16; w; w /= 2) {
+        const uint32_t o = __shfl_xor_sync(0xffffffffu, top, w);
+        top = o > top ? o : top;
+    }
+    if (lane == 0)
+        at<uint32_t>(a.tops)[(uint64_t)blockIdx.y * a.n_slices + slice] = top;
 }
 
-/* Block row: the best of all its slices. */
-template <uint32_t CHUNK> DEVICE void best_of_row(const struct lode_cuda_best_args &a) {
-    __shared__ key keys[LODE_BEST_SLICE];
+/* ---- the best of a row ---- */
+
+struct best {
+    key found[ROOM], sorted[LODE_BEST_MOST];
+    uint16_t slices[LODE_BEST_SLICES];
+    uint32_t n_found, n_slices;
+};
+
+/* Those that are t and more, of the chosen slices' numbers from the first to before the last (multiples of 32), behind the keys that
+ * are found; what there is no room for is counted. */
+DEVICE void find(struct best &b, const struct lode_cuda_best_args &a, const float *x, uint32_t t, uint32_t first, uint32_t last) {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (uint32_t k = first + threadIdx.x; k - lane < last; k += THREADS * AT_ONCE) { /* by whole warps */
+        uint32_t place[AT_ONCE];
+        float v[AT_ONCE];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            const uint32_t j = k + THREADS * u, in = j < last ? j : first;
+            place[u] = ((uint32_t)b.slices[in >> a.log_slice] << a.log_slice) + (in & ((1u << a.log_slice) - 1));
+            v[u] = j < last && place[u] < a.width ? x[place[u]] : -INFINITY;
+        }
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            const uint32_t r = rising_of(v[u]), who = __ballot_sync(0xffffffffu, r >= t);
+            uint32_t to = 0;
+            if (who && lane == 0)
+                to = atomicAdd(&b.n_found, __popc(who));
+            to = __shfl_sync(0xffffffffu, to, 0) + __popc(who & ((1u << lane) - 1));
+            if (r >= t && to < ROOM)
+                b.found[to] = key_of(r, place[u]);
+        }
+    }
+    __syncthreads();
+}
+/* The best k of the n that are found, in order. */
+DEVICE void put_in_order(struct best &b, uint32_t n, uint32_t k) {
+    for (uint32_t first = threadIdx.x / 32 * (32 / FIND); first < n; first += THREADS / FIND) {
+        const uint32_t i = first + threadIdx.x % 32 / FIND;
+        const key own = b.found[i < n ? i : 0];
+        uint32_t before = 0;
+        for (uint32_t j = threadIdx.x % FIND; j < n; j += FIND)
+            before += b.found[j] < own;
+        __syncwarp();
+        for (int w = FIND / 2; w; w /= 2)
+            before += __shfl_xor_sync(0xffffffffu, before, w);
+        if (threadIdx.x % FIND == 0 && i < n && before < k)
+            b.sorted[before] = own;
+    }
+    __syncthreads();
+}
+
+/* The best k of row x to b.sorted, in order; how many there are.  By THREADS threads. */
+DEVICE uint32_t best_of_row(struct best &b, const struct lode_cuda_best_args &a, uint32_t k) {
+    const float *x = row_at<const float>(a.x, blockIdx.x);
+    const uint32_t top = threadIdx.x < a.n_slices ? at<const uint32_t>(a.tops)[(uint64_t)blockIdx.x * a.n_slices + threadIdx.x] : 0;
+    uint32_t t = 0;
+#pragma unroll 1
+    for (uint32_t bit = 1u << 31; bit >= 1u << LEAST_BIT; bit >>= 1)
+        if ((uint32_t)__syncthreads_count(top >= (t | bit)) >= k)
+            t |= bit;
+    t = t ? t : 1; /* all candidates */
+    if (threadIdx.x == 0)
+        b.n_found = b.n_slices = 0;
+    __syncthreads();
+    if (top >= t)
+        b.slices[atomicAdd(&b.n_slices, 1)] = (uint16_t)threadIdx.x;
+    __syncthreads();
+    const uint32_t all = b.n_slices << a.log_slice;
+    find(b, a, x, t, 0, all);
+    uint32_t n = b.n_found;
+    if (n <= ROOM) {
+        put_in_order(b, n, k);
+        return n < k ? n : k;
+    }
+    /* many are alike: so many at a time that all have room beside the best so far */
+    enum { SOME = ROOM - LODE_BEST_MOST };
+    uint32_t kept = 0;
+    for (uint32_t from = 0; from < all; from += SOME) {
+        __syncthreads();
+        if (threadIdx.x == 0)
+            b.n_found = kept;
+        if (threadIdx.x < kept)
+            b.found[threadIdx.x] = b.sorted[threadIdx.x];
+        __syncthreads();
+        find(b, a, x, t, from, from + SOME < all ? from + SOME : all);
+        n = b.n_found;
+        put_in_order(b, n, k);
+        kept = n < k ? n : k;
+    }
+    return kept;
+}
+
+/* Block row. */
+KERNEL(THREADS) best_of_rows(const __grid_constant__ struct lode_cuda_best_args a) {
+    __shared__ struct best b;
     begin();
-    merge_slices<CHUNK>(keys, a.kept, a.n_slices);
+    const uint32_t n = best_of_row(b, a, a.k);
     struct pair *y = at<struct pair>(a.y) + (uint64_t)blockIdx.x * a.k;
     if (threadIdx.x < a.k)
-        y[threadIdx.x] = pair_of(keys[threadIdx.x]);
+        y[threadIdx.x] = pair_of(threadIdx.x < n ? b.sorted[threadIdx.x] : NO_KEY);
 }
-KERNEL(THREADS) best_of_rows(const __grid_constant__ struct lode_cuda_best_args a) { best_of_row<LODE_BEST_KEPT>(a); }
-KERNEL(THREADS) few_of_rows(const __grid_constant__ struct lode_cuda_best_args a) { best_of_row<LODE_BEST_FEW>(a); }
 
-/* ---- draws: the id alone ---- */
-
-DEVICE void put_drawn(lode_dev step, uint32_t row, int32_t id) { at<int32_t>(step)[-1 - (int)row] = id; }
-
-/* Block row: a draw among the best of all its slices. */
+/* Block row: a draw among the best, whose id alone the next step and the host want. */
 KERNEL(THREADS) draw_of_rows(const __grid_constant__ struct lode_cuda_draw_args a) {
-    __shared__ key keys[LODE_BEST_SLICE];
+    __shared__ struct best b;
     __shared__ struct lode_draw_room room;
     begin();
-    merge_slices<LODE_BEST_FEW>(keys, a.kept, a.n_slices);
+    const struct lode_draw *d = &a.draws[blockIdx.x];
+    const uint32_t n = best_of_row(b, a.best, d->n);
     if (threadIdx.x >= 32)
         return;
-    const struct lode_draw *d = &a.draws[blockIdx.x];
-    uint32_t n = 0; /* those that are there come first */
-    while (n < d->n && keys[n] != NO_KEY)
-        n++;
     for (uint32_t i = threadIdx.x; i < n; i += 32) {
-        const struct pair p = pair_of(keys[i]);
+        const struct pair p = pair_of(b.sorted[i]);
         room.logit[i] = p.number;
         room.id[i] = p.place;
     }
@@ -163,48 +213,6 @@ KERNEL(THREADS) draw_of_rows(const __grid_constant__ struct lode_cuda_draw_args 
         room.n = n;
     __syncwarp();
     const int32_t id = draw_few(d, &room);
-    if (threadIdx.x == 0)
-        put_drawn(a.step, blockIdx.x, id);
-}
-
-/* The smallest key of a block's threads; the first has it. */
-DEVICE key smallest(key k) {
-    __shared__ key of_warp[LODE_DRAW_THREADS / 32];
-    for (int w = 16; w; w /= 2) {
-        const key o = __shfl_down_sync(0xffffffffu, k, w);
-        k = o < k ? o : k;
-    }
-    if (threadIdx.x % 32 == 0)
-        of_warp[threadIdx.x / 32] = k;
-    __syncthreads();
-    for (uint32_t i = 0; i < LODE_DRAW_THREADS / 32; i++)
-        k = of_warp[i] < k ? of_warp[i] : k;
-    return k;
-}
-
-/* Block (slice, row): the largest number of a slice. */
-KERNEL(LODE_DRAW_THREADS) draw_slices(const __grid_constant__ struct lode_cuda_draw_args a) {
-    begin();
-    const uint32_t first = blockIdx.x * LODE_DRAW_SLICE;
-    const float *x = row_at<const float>(a.x, blockIdx.y);
-    key best = NO_KEY;
-    for (uint32_t i = first + threadIdx.x; i < first + LODE_DRAW_SLICE && i < a.width; i += LODE_DRAW_THREADS) {
-        const key k = key_of(x[i], i);
-        best = k < best ? k : best;
-    }
-    best = smallest(best);
-    if (threadIdx.x == 0)
-        at<key>(a.kept)[(uint64_t)blockIdx.y * a.n_slices + blockIdx.x] = best;
-}
-
-/* Block row: the place of the largest of all its slices'. */
-KERNEL(LODE_DRAW_THREADS) draw_largest(const __grid_constant__ struct lode_cuda_draw_args a) {
-    begin();
-    const key *kept = at<const key>(a.kept) + (uint64_t)blockIdx.x * a.n_slices;
-    key best = NO_KEY;
-    for (uint32_t i = threadIdx.x; i < a.n_slices; i += LODE_DRAW_THREADS)
-        best = kept[i] < best ? kept[i] : best;
-    best = smallest(best);
-    if (threadIdx.x == 0)
-        put_drawn(a.step, blockIdx.x, best == NO_KEY ? 0 : (int32_t)(uint32_t)best);
+    if (threadIdx.x == 0) /* straight to the host: a copy would begin later than this ends */
+        at<int32_t>(a.step)[-1 - (int)blockIdx.x] = at<int32_t>(a.ids)[-1 - (int)blockIdx.x] = id;
 }

@@ -333,16 +333,16 @@ struct lode_cuda_recur_args {
 
 /* The largest numbers of rows (best.cu). */
 enum {
-    LODE_BEST_SLICE = 4096, /* numbers of a row that a block of threads looks at */
-    LODE_BEST_KEPT = 256,   /* of them */
-    LODE_BEST_FEW = 64,     /* where no more are wanted */
-    LODE_BEST_THREADS = 1024,
+    LODE_BEST_MOST = 256,    /* that are wanted */
+    LODE_BEST_SLICES = 1024, /* of a row, at most */
+    LODE_BEST_SLICE_THREADS = 256,
+    LODE_BEST_THREADS = LODE_BEST_SLICES, /* a slice each */
 };
 struct lode_cuda_best_args {
     struct lode_cuda_mat x;
-    lode_dev kept; /* (rows, n_slices, KEPT) keys */
-    lode_dev y;    /* (rows, k) pairs of a number and its place, -1: there are no more */
-    uint32_t width, n_slices, k, pad;
+    lode_dev tops; /* (rows, n_slices): the largest of each slice */
+    lode_dev y;    /* the host's: (rows, k) pairs of a number and its place, -1: there are no more; draws: none */
+    uint32_t width, log_slice, n_slices, k; /* log_slice: of a slice's numbers, 32 and more */
 };
 
 struct lode_cuda_repack_args {
