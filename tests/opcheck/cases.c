@@ -259,22 +259,29 @@ static struct lode_node *build_attention_rows(struct oc *t) {
 
 /* Norms and rotations of queries and keys before it, as most models have them: one launch on a device. */
 static struct lode_node *build_attention_whole(struct oc *t) {
-    enum { HEADS = 8, KV_HEADS = 2, DIM = 128 };
-    const enum lode_dtype type = t->variant < 2 ? LODE_F16 : LODE_Q8_0;
-    t->kv = (struct lode_kv_layer){.n_heads = KV_HEADS, .head_dim = DIM, .head_dim_v = DIM, .type_k = type,
+    enum { HEADS = 8, KV_HEADS = 2 };
+    static const struct { uint32_t dim, pairs; bool normed, neighbours; enum lode_dtype type; } kinds[] = {
+        {128, 64, false, false, LODE_F16}, {128, 64, true, false, LODE_F16},  {128, 64, true, false, LODE_Q8_0},
+        {128, 64, false, true, LODE_F16},  {128, 64, true, true, LODE_BF16},  {128, 32, true, false, LODE_F16},
+        {64, 32, true, false, LODE_BF16},  {64, 32, false, true, LODE_F16},   {64, 16, false, true, LODE_F16},
+        {96, 48, true, false, LODE_F16},   {256, 128, false, false, LODE_F16}, {80, 20, true, true, LODE_BF16}};
+    const uint32_t dim = kinds[t->variant].dim;
+    const enum lode_dtype type = kinds[t->variant].type;
+    const bool normed = kinds[t->variant].normed, neighbours = kinds[t->variant].neighbours;
+    t->kv = (struct lode_kv_layer){.n_heads = KV_HEADS, .head_dim = dim, .head_dim_v = dim, .type_k = type,
                                    .type_v = type};
-    t->n_pairs = DIM / 2;
-    t->attention = (struct oc_attention){.n_heads = HEADS, .scale = 0.088f, .normed = t->variant > 0};
-    struct lode_node *q = oc_input(t, HEADS * DIM), *k = oc_input(t, KV_HEADS * DIM), *v = oc_input(t, KV_HEADS * DIM);
+    t->n_pairs = kinds[t->variant].pairs;
+    t->attention = (struct oc_attention){.n_heads = HEADS, .scale = 0.088f, .normed = normed};
+    struct lode_node *q = oc_input(t, HEADS * dim), *k = oc_input(t, KV_HEADS * dim), *v = oc_input(t, KV_HEADS * dim);
     struct lode_node *table = lode_g_rope_table(t->g, 0, t->n_pairs);
-    if (t->variant) {
-        q = lode_g_rms_norm(t->g, q, oc_vector(t, DIM), 1e-6f, DIM);
-        k = lode_g_rms_norm(t->g, k, oc_vector(t, DIM), 1e-6f, DIM);
+    if (normed) {
+        q = lode_g_rms_norm(t->g, q, oc_vector(t, dim), 1e-6f, dim);
+        k = lode_g_rms_norm(t->g, k, oc_vector(t, dim), 1e-6f, dim);
     }
-    q = lode_g_rope(t->g, q, table, HEADS, false);
-    k = lode_g_rope(t->g, k, table, KV_HEADS, false);
-    const union lode_op_params p = {.attention = {.n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM,
-                                                  .head_dim_v = DIM, .scale = 0.088f}};
+    q = lode_g_rope(t->g, q, table, HEADS, neighbours);
+    k = lode_g_rope(t->g, k, table, KV_HEADS, neighbours);
+    const union lode_op_params p = {.attention = {.n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = dim,
+                                                  .head_dim_v = dim, .scale = 0.088f}};
     return lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0), NULL, &p);
 }
 
@@ -336,7 +343,7 @@ const struct oc_case oc_cases[] = {
     {"attention", 15, false, build_attention, OC_ATTENTION},
     {"attention_walk", 8, false, build_attention_walk, OC_ATTENTION},
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
-    {"attention_whole", 3, false, build_attention_whole, OC_ATTENTION},
+    {"attention_whole", 12, false, build_attention_whole, OC_ATTENTION},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},
     {"delta", 4, false, build_delta, OC_NO_BOUND},

@@ -10,6 +10,7 @@ static struct lode_cuda_att_args attention_args(const struct op *o, const struct
     struct lode_cuda_att_args a = {.step = o->r->step,
                                    .sinks = lode_cuda_weight(o, in->parts[0].w),
                                    .scratch = o->r->scratch,
+                                   .views = o->r->views,
                                    .q = lode_cuda_mat(&in->in[0]),
                                    .y = lode_cuda_mat(&in->parts[0].out),
                                    .layer = p->attention.layer,
@@ -136,6 +137,30 @@ static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, 
     return whole;
 }
 
+/* kernels/decode_short.cu: a block of threads has a query head and all its pages, where there are few and all blocks run at
+ * once: 1, or 0 where they do not. */
+static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
+    const struct lode_cuda_kernels *k = kernels(o);
+    const struct lode_cuda_att_args *a = &d->att;
+    const uint32_t shared = LODE_SHORT_SHARED(a->head_dim, a->head_dim_v, a->max_pages);
+    const uint64_t blocks = (uint64_t)a->n_heads * s->rows, at_once = LODE_SHORT_PAGES / a->max_pages;
+    const bool f16 = s->cache.layer->type_k == LODE_F16;
+    if (a->max_pages > LODE_SHORT_PAGES || s->cache.layer->type_k != s->cache.layer->type_v || !is_half(s->cache.layer->type_k) ||
+        shared > lode_cuda_room(o->r->c) || blocks > at_once * (uint64_t)o->r->c->multiprocessors)
+        return 0;
+    const struct lode_cuda_short_args args = {.decode = *d,
+                                              .group = lode_cuda_divisor(a->n_heads / a->n_kv_heads),
+                                              .k_pieces = lode_cuda_divisor(a->head_dim / 8),
+                                              .v_pieces = lode_cuda_divisor(a->head_dim_v / 8)};
+    const uint32_t dim = a->head_dim == a->head_dim_v ? a->head_dim : 0;
+    void *const kernel = dim == 128  ? f16 ? k->decode_short_f16_128 : k->decode_short_bf16_128
+                         : dim == 64 ? f16 ? k->decode_short_f16_64 : k->decode_short_bf16_64
+                         : f16       ? k->decode_short_f16
+                                     : k->decode_short_bf16;
+    LODE_TRY(lode_cuda_run_kernel(o, kernel, a->n_heads, s->rows, 1, LODE_SHORT_THREADS * a->max_pages, shared, &args));
+    return 1;
+}
+
 /* Rows whose parts fit the scratch: 1, or 0 where there is no kernel for them. */
 static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
     enum { FEW_PAGES = 4 };                  /* a multiprocessor, of all heads: up to so many a page a block is quicker */
@@ -149,8 +174,12 @@ static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, c
     const bool walks = !few || (s->one_each && pages > WALK_PAGES * multiprocessors && pages * group > WALK_HEADS * multiprocessors);
     if (!s->one_each && few && s->rows > LODE_FEW_ROWS)
         return 0;
-    int fast, walked = 0;
+    int fast, walked = 0, is_short = 0;
     LODE_TRY(fast = lode_cuda_run_decode_fast(o, d));
+    if (!fast)
+        LODE_TRY(is_short = run_short(o, d, s));
+    if (is_short)
+        return is_short;
     if (!fast && walks)
         LODE_TRY(walked = run_walk(o, d, s));
     if (!fast && !walked) {

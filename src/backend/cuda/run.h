@@ -44,6 +44,7 @@ struct run {
     } slot[LODE_CUDA_SLOTS];
     unsigned next_slot;
     lode_dev step; /* device; (step_size), after what was drawn */
+    lode_dev views; /* in it, of the only sequence; 0: there are several */
     size_t step_size;
     const lode_dev *weights; /* by id; NULL: the device's own */
     struct lode_cuda_bring *bring; /* owned; NULL: all weights are there */

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+_Static_assert(sizeof(struct lode_cuda_step) % 16 == 0, "rows follow at once");
+
 size_t lode_cuda_step_size(const struct lode_cuda_opts *o) {
     return sizeof(struct lode_cuda_step) + LODE_CUDA_TABLES + 256 +
            (size_t)o->max_rows * (sizeof(struct lode_cuda_row) + sizeof(uint32_t));
@@ -29,6 +31,10 @@ static void *put(struct writer *w, size_t n, size_t size, lode_dev *where) {
     return p;
 }
 
+static lode_dev page_at(const struct lode_kv_view *v, uint32_t i) {
+    return v->table[i] == UINT32_MAX ? 0 : (lode_dev)(uintptr_t)v->pool + v->table[i] * (lode_dev)v->page_size;
+}
+
 /* One sequence's page tables, a view for each layer. */
 static void put_views(struct writer *w, const struct lode_kv *kv, uint32_t n_layers, uint32_t place,
                       uint32_t n_pages, lode_dev *where) {
@@ -44,9 +50,7 @@ static void put_views(struct writer *w, const struct lode_kv *kv, uint32_t n_lay
         if (!table) {
             lode_dev *pages = put(w, n, sizeof *pages, &table);
             for (uint32_t i = 0; pages && i < n; i++)
-                pages[i] = v.table[i] == UINT32_MAX
-                               ? 0
-                               : (lode_dev)(uintptr_t)v.pool + v.table[i] * (lode_dev)v.page_size;
+                pages[i] = page_at(&v, i);
             if (v.group < 64)
                 table_of[v.group] = table;
         }
@@ -55,6 +59,8 @@ static void put_views(struct writer *w, const struct lode_kv *kv, uint32_t n_lay
                                            .v_stride = (uint32_t)v.v_stride,
                                            .type_k = layer->type_k, .type_v = layer->type_v,
                                            .v_in_k = layer->v_in_k, .k = v.k, .v = v.v};
+        for (uint32_t i = 0; i < n && i < LODE_CUDA_NEAR_PAGES; i++)
+            views[l].near[i] = page_at(&v, i);
     }
 }
 
@@ -88,7 +94,7 @@ int lode_cuda_send_step(struct run *r, const struct lode_step *step, struct lode
     struct lode_cuda_step *s = put(&w, 1, sizeof *s, &at);
     *s = (struct lode_cuda_step){.n_rows = step->n_rows, .n_segments = step->n_segments,
                                  .n_out = step->n_out};
-    struct lode_cuda_row *rows = put(&w, step->n_rows, sizeof *rows, &s->rows);
+    struct lode_cuda_row *rows = put(&w, step->n_rows, sizeof *rows, &at); /* where kernels look for them */
     uint32_t *out = put(&w, step->n_out, sizeof *out, &s->out_rows);
     struct lode_cuda_segment *segs = put(&w, step->n_segments, sizeof *segs, &s->segments);
     if (out && step->n_out)
@@ -105,9 +111,10 @@ int lode_cuda_send_step(struct run *r, const struct lode_step *step, struct lode
         put_ropes(&w, g->ropes, r->o.n_ropes, &segs[k].ropes);
         for (uint32_t n = 0; n < g->n_rows; n++)
             rows[g->first_row + n] =
-                (struct lode_cuda_row){g->pos + n, k, step->tokens[g->first_row + n],
-                                       n >= g->second};
+                (struct lode_cuda_row){.pos = g->pos + n, .segment = k, .token = step->tokens[g->first_row + n],
+                                       .part = n >= g->second, .views = segs[k].views, .step_pos = g->pos};
     }
+    r->views = segs && step->n_segments == 1 ? segs[0].views : 0; /* of a captured graph always the same */
     if (w.full)
         return lode_fail(err, LODE_ERR_LIMIT, "cuda",
                          "the sequences of one step have too many pages for a GPU's step (%u MiB of "

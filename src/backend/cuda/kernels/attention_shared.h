@@ -21,6 +21,19 @@ struct lode_cuda_page_args {
     struct lode_cuda_divisor k_pieces, v_pieces; /* of 16 bytes, of a row */
 };
 
+/* decode_short.cu: threads of a page; pages of a block, at most; bytes from one key to the next in shared memory, so that pieces of
+ * 16 bytes of eight keys have all banks; bytes of a page: keys, values, scores, weights as each warp finds them; of a block: a query
+ * and a key's room, and its pages. */
+enum { LODE_SHORT_THREADS = 256, LODE_SHORT_PAGES = 4 };
+#define LODE_SHORT_KEY_PITCH(dim) (((2 * (dim) + 127) & ~127u) + 16)
+#define LODE_SHORT_PAGE(dim, dim_v) (64 * (LODE_SHORT_KEY_PITCH(dim) + 2 * (dim_v) + 4 + 4 * LODE_SHORT_THREADS / 32))
+#define LODE_SHORT_SHARED(dim, dim_v, pages) (8 * (dim) + (pages) * LODE_SHORT_PAGE(dim, dim_v))
+struct lode_cuda_short_args {
+    struct lode_cuda_decode_args decode;
+    struct lode_cuda_divisor group; /* query heads of a head of keys */
+    struct lode_cuda_divisor k_pieces, v_pieces; /* of 16 bytes, of a row */
+};
+
 /* decode_walk.cu: blocks of a multiprocessor, warps of a block (two are a pair), each with its ring of slots of so many
  * rows of keys or values. */
 enum { LODE_WALK_BLOCKS = 4, LODE_WALK_WARPS = 4, LODE_WALK_SLOTS = 3, LODE_WALK_ROWS = 16 };

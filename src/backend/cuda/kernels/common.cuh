@@ -72,7 +72,7 @@ DEVICE const struct lode_cuda_step *step_at(lode_dev p) {
     return at<const struct lode_cuda_step>(p);
 }
 DEVICE const struct lode_cuda_row &step_row(lode_dev p, uint32_t r) {
-    return at<const struct lode_cuda_row>(step_at(p)->rows)[r];
+    return at<const struct lode_cuda_row>(p + sizeof(struct lode_cuda_step))[r];
 }
 
 /* The tree of the sixteen lanes over the low or high half of a warp: thread l % 16 has lane l. */

@@ -9,24 +9,22 @@
 /* What a row sees of a head of keys: pages from `first` on, of the first one keys from `lo` on.  step_pos: where the
  * step's own rows of the sequence begin. */
 struct seen {
-    const lode_dev *pages;
+    const lode_dev *pages, *near; /* near: the first of these */
     unsigned long long k, v; /* where the head's part of a page is */
     uint32_t n_entries, k_stride, v_stride, pos, step_pos, first, lo, n_pages;
     enum lode_dtype type_k, type_v;
 };
 DEVICE struct seen seen_by(const struct lode_cuda_att_args &a, uint32_t row, uint32_t head) {
     const struct lode_cuda_row &r = step_row(a.step, row);
-    const struct lode_cuda_segment &s =
-        at<const struct lode_cuda_segment>(step_at(a.step)->segments)[r.segment];
-    const struct lode_cuda_view &view = at<const struct lode_cuda_view>(s.views)[a.layer];
+    const struct lode_cuda_view &view = at<const struct lode_cuda_view>(a.views ? a.views : r.views)[a.layer];
     const uint32_t from = first_seen(a, r.pos);
     struct seen w;
-    w.pages = at<const lode_dev>(view.pages), w.n_entries = view.n_entries;
+    w.pages = at<const lode_dev>(view.pages), w.near = view.near, w.n_entries = view.n_entries;
     w.k_stride = view.k_stride, w.v_stride = view.v_stride;
     w.k = view.k + (size_t)head * PAGE * view.k_stride;
     w.v = view.v + (size_t)head * PAGE * view.v_stride;
     w.type_k = (enum lode_dtype)view.type_k, w.type_v = (enum lode_dtype)view.type_v;
-    w.pos = r.pos, w.step_pos = s.pos, w.first = from / PAGE, w.lo = from % PAGE;
+    w.pos = r.pos, w.step_pos = r.step_pos, w.first = from / PAGE, w.lo = from % PAGE;
     w.n_pages = r.pos / PAGE - w.first + 1;
     return w;
 }

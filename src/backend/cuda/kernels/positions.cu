@@ -62,9 +62,7 @@ KERNEL(ROW_THREADS) kv_put(const __grid_constant__ struct lode_cuda_put_args a) 
     begin();
     const uint32_t item = blockIdx.y * 8 + threadIdx.x / 32, head = item / 2;
     const struct lode_cuda_row &r = step_row(a.step, blockIdx.x);
-    const struct lode_cuda_segment &s =
-        at<const struct lode_cuda_segment>(step_at(a.step)->segments)[r.segment];
-    const struct lode_cuda_view &view = at<const struct lode_cuda_view>(s.views)[a.layer];
+    const struct lode_cuda_view &view = at<const struct lode_cuda_view>(r.views)[a.layer];
     const bool value = item % 2;
     if (head >= a.n_heads || (value && view.v_in_k))
         return;
@@ -91,9 +89,7 @@ KERNEL(ROW_THREADS) prepare(const __grid_constant__ struct lode_cuda_prepare_arg
     /* the step was there before the first launch: its places can be found while the last one runs
      */
     const struct lode_cuda_row &r = step_row(a.step, blockIdx.x);
-    const struct lode_cuda_segment &s =
-        at<const struct lode_cuda_segment>(step_at(a.step)->segments)[r.segment];
-    const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
+    const struct lode_cuda_view view = at<const struct lode_cuda_view>(r.views)[a.layer];
     const uint32_t entry = r.pos / 64;
     uint8_t *page = at<uint8_t>(at<const lode_dev>(view.pages)[entry < view.n_entries ? entry : entry % view.n_entries]);
     const bool query = head < a.n_heads, value = head >= a.n_heads + a.n_kv_heads, normed = query ? a.norms_q : a.norms_k;

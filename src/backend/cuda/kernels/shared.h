@@ -23,7 +23,10 @@ enum {
 struct lode_cuda_row {
     uint32_t pos, segment;
     int32_t token;
-    uint32_t part; /* 1 in the second text of a pair */
+    uint32_t part;     /* 1 in the second text of a pair */
+    lode_dev views;    /* its segment's, */
+    uint32_t step_pos; /* and position: a load that another waits for is spared */
+    uint32_t pad;
 };
 
 struct lode_cuda_segment {
@@ -35,10 +38,12 @@ struct lode_cuda_segment {
 };
 
 /* Where a layer's keys and values lie: lode_kv_view with the pages' addresses in its table. */
+enum { LODE_CUDA_NEAR_PAGES = 4 };
 struct lode_cuda_view {
     lode_dev pages; /* (n_entries) addresses */
     uint32_t n_entries, k_stride, v_stride, type_k, type_v, v_in_k;
     unsigned long long k, v;
+    lode_dev near[LODE_CUDA_NEAR_PAGES]; /* the table's first, where nobody has to ask for them anew */
 };
 
 struct lode_cuda_rope {
@@ -46,9 +51,9 @@ struct lode_cuda_rope {
     double scale;
 };
 
-/* The step in device memory; always at the same address, so that a captured graph finds it. */
+/* The step in device memory; always at the same address, so that a captured graph finds it.  Its rows, (n_rows) struct
+ * lode_cuda_row, follow at once, so that nobody has to read where they are. */
 struct lode_cuda_step {
-    lode_dev rows;     /* (n_rows) struct lode_cuda_row */
     lode_dev segments; /* (n_segments) */
     lode_dev out_rows; /* (n_out) uint32_t */
     uint32_t n_rows, n_segments, n_out, pad;
@@ -177,6 +182,7 @@ struct lode_cuda_put_args {
 
 struct lode_cuda_att_args {
     lode_dev step, sinks, scratch;
+    lode_dev views; /* of all rows, if they are of one sequence; else 0 */
     struct lode_cuda_mat q, y;
     uint32_t layer, n_heads, n_kv_heads, head_dim, head_dim_v, window, chunk, both_ways;
     uint32_t max_pages; /* of the scratch */

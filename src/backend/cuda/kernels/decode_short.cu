@@ -1,0 +1,315 @@
+/* decode_short.cu - attention of one row a sequence, or few of some, that see few pages of keys and values in f16 or bf16;
+ * the definition is at the head of backend/cpu/attention.c.
+ *
+ * So little is read here that a launch takes as long as its instructions do one after the other, most of which run once and come
+ * from far.  So a block of threads has one query head and all its pages, 256 threads each, and few instructions: heads
+ * stay in a warp's registers while they are normed and turned, four threads are a key, each warp that has values finds all
+ * weights for itself, so that between queries and results two barriers lie, and sizes are known when compiling.
+ *
+ * Keys and values are on their way to shared memory before the launch before has ended: what is in the cache was there
+ * before the step, all but the keys and values of its own rows. */
+#include "attention_shared.h"
+#include "copies.cuh"
+#include "decode.cuh"
+
+enum { PAGE_THREADS = LODE_SHORT_THREADS, PAGES = LODE_SHORT_PAGES };
+static_assert((int)PAGES <= (int)LODE_CUDA_NEAR_PAGES, "shared.h");
+
+extern __shared__ __align__(16) uint8_t short_mem[];
+
+DEVICE uint32_t page_thread() { return threadIdx.x % PAGE_THREADS; }
+/* A barrier of a page's threads. */
+DEVICE void page_sync() {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.x / PAGE_THREADS), "r"(PAGE_THREADS) : "memory");
+}
+template <bool HALF> DEVICE float widened(uint32_t bits) { return HALF ? f16_f32((uint16_t)bits) : lode_bits_f32(bits << 16); }
+
+/* ---- the row's own heads ---- */
+
+/* A query, key or value as the products left it, and what becomes of it. */
+struct own_head {
+    const float *from;
+    const float *norm; /* weights, or NULL */
+    uint32_t normed, pairs, kind;
+    float eps;
+};
+/* Of queries, keys, values: 0, 1, 2. */
+DEVICE struct own_head own_head_of(const struct lode_cuda_prepare_args &a, uint32_t which, uint32_t row, uint32_t head, uint32_t head_k) {
+    if (which == 2)
+        return {own_value(a, head_k, row), NULL, 0, 0, 0, 0};
+    const bool key = which == 1;
+    return {key ? row_at<const float>(a.k, row) + head_k * a.head_dim : row_at<const float>(a.q, row) + head * a.head_dim,
+            at<const float>(key ? a.norm_k : a.norm_q), key ? a.norms_k : a.norms_q, key ? a.pairs_k : a.pairs_q,
+            key ? a.kind_k : a.kind_q, key ? a.eps_k : a.eps_q};
+}
+
+/* norm_warp (heads.cuh) of numbers in registers: thread t has t + 32 u. */
+template <int U> DEVICE void norm_here(float (&x)[U], const struct own_head &h, const struct head_weights &weights) {
+    float acc = 0;
+#pragma unroll
+    for (int u = 0; u < U; u++) { /* lane t % 16 of the definition: t and t + 16 in turns */
+        const float other = __shfl_down_sync(0xffffffffu, x[u], 16);
+        acc = fmaf(x[u], x[u], acc);
+        acc = fmaf(other, other, acc);
+    }
+    acc = __shfl_sync(0xffffffffu, join_lanes(acc), 0);
+    const struct divisor root = divisor_of(sqrtf(acc / (float)(32 * U) + h.eps));
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+        x[u] = divided_one(x[u], root);
+        x[u] = h.norm ? x[u] * weights.of[u] : x[u];
+    }
+}
+
+/* A warp's head, normed and turned: thread t gets numbers t + 32 u of it.  room: (dim) in shared memory. */
+template <int DIM, int U>
+DEVICE void prepare_head(float (&x)[U], const struct own_head &h, const float2 *table, const struct head_weights &weights, uint32_t dim,
+                         float *room) {
+    const uint32_t lane = threadIdx.x % 32;
+    const bool turns_here = DIM && h.pairs == DIM / 2 && !(h.normed && h.kind);
+    if (turns_here || (!h.pairs && (DIM || !h.normed))) {
+        float2 turn[U / 2];
+        if (h.pairs && h.kind) { /* neighbours are a pair, whose results lie half a head apart */
+#pragma unroll
+            for (int u = 0; u < U / 2; u++) {
+                const float2 v = ((const float2 *)h.from)[lane + 32 * u];
+                x[u] = v.x, x[u + U / 2] = v.y;
+            }
+        } else {
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                x[u] = lane + 32 * u < dim ? h.from[lane + 32 * u] : 0;
+        }
+        if (h.pairs)
+#pragma unroll
+            for (int u = 0; u < U / 2; u++)
+                turn[u] = table[lane + 32 * u];
+        if (h.normed)
+            norm_here<U>(x, h, weights);
+        if (h.pairs)
+#pragma unroll
+            for (int u = 0; u < U / 2; u++) {
+                const float p = x[u], q = x[u + U / 2];
+                x[u] = fmaf(p, turn[u].x, -(q * turn[u].y)), x[u + U / 2] = fmaf(p, turn[u].y, q * turn[u].x);
+            }
+        return;
+    }
+    for (uint32_t c = lane; c < dim; c += 32)
+        room[c] = h.from[c];
+    __syncwarp();
+    if (h.normed)
+        norm_warp(room, dim, h.norm, weights, h.eps);
+    if (h.pairs)
+        turn_warp(room, h.pairs, h.kind, read_turns(table, h.pairs));
+#pragma unroll
+    for (int u = 0; u < U; u++)
+        if (lane + 32 * u < dim)
+            x[u] = room[lane + 32 * u];
+}
+
+/* A warp's n numbers in 16 bits, to two places. */
+template <bool HALF, int U> DEVICE void put_halves(const float (&x)[U], uint8_t *y, uint8_t *z, uint32_t n) {
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+        const uint32_t c = threadIdx.x % 32 + 32 * u;
+        if (c >= n)
+            break;
+        const uint16_t h = HALF ? f32_f16(x[u]) : f32_bf16(x[u]);
+        ((uint16_t *)y)[c] = h, ((uint16_t *)z)[c] = h;
+    }
+}
+
+/* ---- pages ---- */
+
+/* Rows `first` to before `last` of a page, of `pieces` 16 bytes each, to shared memory. */
+template <int PIECES>
+DEVICE void ask_rows(uint8_t *to, uint32_t pitch, const uint8_t *from, uint32_t stride, uint32_t first, uint32_t last,
+                     const struct lode_cuda_divisor &pieces) {
+    const uint32_t t = page_thread(), n = PIECES ? PIECES : pieces.by, at_once = PIECES ? PAGE_THREADS / PIECES : over(PAGE_THREADS, pieces);
+    const uint32_t row = PIECES ? t / PIECES : over(t, pieces), c = t - row * n;
+    if (row < at_once)
+        for (uint32_t j = first + row; j < last; j += at_once)
+            copy_async<16>(to + j * pitch + 16 * c, from + (size_t)j * stride + 16 * c);
+}
+
+/* Scores of n keys for q (dim), to s: eight keys a warp, thread 8 j + k has lanes 4 j to 4 j + 3 of its k-th. */
+template <int DIM, bool HALF>
+DEVICE void score(float *s, const float *q, const struct lode_cuda_att_args &a, const uint8_t *keys, uint32_t pitch, uint32_t n, uint32_t dim) {
+    const uint32_t warp = page_thread() / 32, lane = threadIdx.x % 32, key = 8 * warp + lane % 8, j = lane / 8;
+    if (8 * warp >= n)
+        return;
+    const uint8_t *k = keys + key * pitch + 8 * j;
+    const float4 *y = (const float4 *)q + j;
+    float acc[4] = {};
+#pragma unroll 8
+    for (uint32_t m = 0; m < (DIM ? DIM : dim) / 16; m++) {
+        const uint2 v = *(const uint2 *)(k + 32 * m);
+        const float4 w = y[4 * m];
+        acc[0] = fmaf(w.x, widened<HALF>(v.x & 0xffff), acc[0]), acc[1] = fmaf(w.y, widened<HALF>(v.x >> 16), acc[1]);
+        acc[2] = fmaf(w.z, widened<HALF>(v.y & 0xffff), acc[2]), acc[3] = fmaf(w.w, widened<HALF>(v.y >> 16), acc[3]);
+    }
+    /* the tree of the sixteen lanes */
+#pragma unroll
+    for (int w = 16; w >= 8; w /= 2)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            acc[i] += __shfl_xor_sync(0xffffffffu, acc[i], w);
+    const float v = ((acc[0] + acc[2]) + (acc[1] + acc[3])) * a.scale;
+    if (j == 0)
+        s[key] = a.cap > 0 ? a.cap * lode_tanhf(v / a.cap) : v;
+}
+
+/* A page's weights exp(s - max) to e, by a warp for itself; the largest score and the weights' total. */
+DEVICE float2 soften(float *e, const float *s, uint32_t n) {
+    const uint32_t lane = threadIdx.x % 32;
+    const float s0 = lane < n ? s[lane] : -INFINITY, s1 = lane + 32 < n ? s[lane + 32] : -INFINITY;
+    float max = s0 > -INFINITY ? s0 : -INFINITY;
+    max = s1 > max ? s1 : max;
+#pragma unroll
+    for (int w = 16; w; w /= 2) {
+        const float o = __shfl_xor_sync(0xffffffffu, max, w);
+        max = o > max ? o : max;
+    }
+    const float e0 = lane < n ? exp_below(s0 - max) : 0, e1 = lane + 32 < n ? exp_below(s1 - max) : 0;
+    e[lane] = e0, e[lane + 32] = e1;
+    __syncwarp();
+    float total = e0 + __shfl_down_sync(0xffffffffu, e0, 16); /* lane t of the definition: e[t], e[t + 16] and so on */
+    total += e1;
+    total += __shfl_down_sync(0xffffffffu, e1, 16);
+    return make_float2(max, __shfl_sync(0xffffffffu, join_lanes(total), 0));
+}
+
+/* Column c of n values, weighed by e. */
+template <bool HALF> DEVICE float mix(const float *e, const uint8_t *values, uint32_t pitch, uint32_t n) {
+    enum { AT_ONCE = 8 };
+    float y = 0;
+#pragma unroll 1
+    for (uint32_t j = 0; j < n; j += AT_ONCE, values += AT_ONCE * pitch) {
+        const float4 w[2] = {*(const float4 *)(e + j), *(const float4 *)(e + j + 4)};
+        const float *each = (const float *)w;
+        float v[AT_ONCE];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++)
+            v[u] = widened<HALF>(*(const uint16_t *)(values + u * pitch));
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++)
+            y = j + u < n ? fmaf(each[u], v[u], y) : y;
+    }
+    return y;
+}
+
+/* A column's sum of pages' parts, in order: lane k of a warp finds what page k's are multiplied by. */
+DEVICE float join_pages(const float2 *ml, const float *part, uint32_t apart, uint32_t n, float *max, float *total) {
+    const uint32_t lane = threadIdx.x % 32;
+    float m = ml[0].x, before = m, after = m;
+#pragma unroll
+    for (uint32_t k = 1; k < PAGES; k++)
+        if (k < n) {
+            const float top = ml[k].x > m ? ml[k].x : m;
+            before = lane == k ? m : before, after = lane == k ? top : after;
+            m = top;
+        }
+    const float old = exp_below(before - after), now = exp_below(ml[lane < n ? lane : 0].x - after);
+    float l = ml[0].y, o = part[0];
+#pragma unroll 1
+    for (uint32_t k = 1; k < n; k++) {
+        const float f = __shfl_sync(0xffffffffu, old, k), g = __shfl_sync(0xffffffffu, now, k);
+        l = fmaf(ml[k].y, g, l * f);
+        o = fmaf(g, part[k * apart], o * f);
+    }
+    *max = m, *total = l;
+    return o;
+}
+
+template <int DIM, bool HALF> DEVICE void attend(const struct lode_cuda_short_args &args) {
+    enum { U = DIM ? DIM / 32 : 8, PIECES = DIM / 8 };
+    __shared__ float2 ml[PAGES];
+    const struct lode_cuda_att_args &a = args.decode.att;
+    const struct lode_cuda_prepare_args &own = args.decode.heads;
+    const bool prepares = args.decode.prepares;
+    const uint32_t t = page_thread(), warp = t / 32, lane = threadIdx.x % 32, z = threadIdx.x / PAGE_THREADS;
+    const uint32_t row = a.first_row + blockIdx.y, head = blockIdx.x, head_k = over(head, args.group);
+    const uint32_t dim = DIM ? DIM : a.head_dim, dim_v = DIM ? DIM : a.head_dim_v;
+    const uint32_t k_pitch = LODE_SHORT_KEY_PITCH(dim), v_pitch = 2 * dim_v, page_bytes = LODE_SHORT_PAGE(dim, dim_v);
+    float *q = (float *)short_mem; /* (dim), and as much room */
+    uint8_t *keys = short_mem + 8 * dim + z * page_bytes, *values = keys + PAGE * k_pitch;
+    float *s = (float *)(values + PAGE * v_pitch), *e = s + PAGE + PAGE * warp;
+    let_next_come();
+    /* the step was there before the first launch: its places can be found while the last one runs */
+    const struct seen w = seen_by(a, row, head_k);
+    const lode_dev near = w.near[z]; /* asked for before it is known that the first page seen is the table's */
+    const bool here = z < w.n_pages, last = z + 1 == w.n_pages;
+    struct page_of p;
+    if (here) {
+        p = page_at(w, z, w.first ? page_base(w, z) : at<const uint8_t>(near));
+        ask_rows<PIECES>(keys, k_pitch, p.k, w.k_stride, 0, p.old, args.k_pieces);
+        ask_rows<PIECES>(values, v_pitch, p.v, w.v_stride, 0, p.old, args.v_pieces);
+    }
+    struct own_head h;
+    struct head_weights weights;
+    const bool mine = prepares && last && warp < 3; /* the last page's first warps: query, key, value */
+    if (mine) {
+        h = own_head_of(own, warp, row, head, head_k);
+        weights = read_weights(h.normed ? h.norm : NULL, dim);
+    }
+    wait_for_last();
+    if (mine) {
+        float x[U];
+        prepare_head<DIM, U>(x, h, row_at<const float2>(own.table, row), weights, warp == 2 ? dim_v : dim, q + (warp == 1 ? dim : 0));
+        if (warp == 0) {
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                if (lane + 32 * u < dim)
+                    q[lane + 32 * u] = x[u];
+        } else if (warp == 1) { /* the same bytes by all blocks that share the head, each of which reads its own */
+            put_halves<HALF, U>(x, (uint8_t *)(p.k + p.own * w.k_stride), keys + p.own * k_pitch, dim);
+        } else {
+            put_halves<HALF, U>(x, (uint8_t *)(p.v + p.own * w.v_stride), values + p.own * v_pitch, dim_v);
+        }
+    } else if (!prepares && here) {
+        ask_rows<PIECES>(keys, k_pitch, p.k, w.k_stride, p.old, p.n, args.k_pieces);
+        ask_rows<PIECES>(values, v_pitch, p.v, w.v_stride, p.old, p.n, args.v_pieces);
+        if (last && t < dim)
+            q[t] = row_at<const float>(a.q, row)[head * dim + t];
+    }
+    copies_end_group();
+    copies_wait<0>();
+    __syncthreads();
+    const bool sums = here && 32 * warp < dim_v; /* whole warps */
+    float2 of_page;
+    float y = 0;
+    if (here) {
+        score<DIM, HALF>(s, q, a, keys, k_pitch, p.n, dim);
+        page_sync();
+    }
+    if (sums) {
+        of_page = soften(e, s, p.n);
+        y = mix<HALF>(e, values + 2 * (t < dim_v ? t : 0), v_pitch, p.n);
+    }
+    if (w.n_pages > 1) {
+        if (sums) {
+            if (t == 0)
+                ml[z] = of_page;
+            ((float *)keys)[t] = y; /* all scores are there */
+        }
+        __syncthreads();
+        if (z || !sums)
+            return;
+        y = join_pages(ml, (const float *)keys + t, page_bytes / 4, w.n_pages, &of_page.x, &of_page.y);
+    }
+    if (sums && z == 0 && t < dim_v)
+        row_at<float>(a.y, row)[head * dim_v + t] =
+            finish(of_page.x, of_page.y, y, a.sinks ? at<const float>(a.sinks) + head : NULL);
+}
+
+/* blockIdx: query head, row */
+#define SHORT(name, dim, half)                                                                     \
+    KERNEL(PAGE_THREADS * PAGES) decode_short_##name(const __grid_constant__ struct lode_cuda_short_args a) { \
+        attend<dim, half>(a);                                                                      \
+    }
+SHORT(f16_128, 128, true)
+SHORT(f16_64, 64, true)
+SHORT(f16, 0, true)
+SHORT(bf16_128, 128, false)
+SHORT(bf16_64, 64, false)
+SHORT(bf16, 0, false)
