@@ -81,13 +81,38 @@ DEVICE float quotient(float x, const struct divisor &d) {
     q = fmaf(fmaf(-d.by, q, x), d.y, q);
     return fmaf(fmaf(-d.by, q, x), d.y, q);
 }
+/* Of a plain number, correctly rounded: what the compiler makes of 1 / by, without its question where by lies. */
+DEVICE float plain_reciprocal(float by) {
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(by));
+    return fmaf(fmaf(-by, r, 1.0f), r, r);
+}
+/* Where nothing else is known; in one place, as it is long. */
+static __device__ __noinline__ float any_quotient(float x, float by) { return x / by; }
 DEVICE float divided_one(float x, const struct divisor &d) {
-    return d.plain && is_plain(x) ? quotient(x, d) : x / d.by;
+    return d.plain && is_plain(x) ? quotient(x, d) : any_quotient(x, d.by);
+}
+template <int N> DEVICE void divide(float (&v)[N], const struct divisor &d) {
+    uint32_t worst = 0; /* is_plain of all, by one comparison */
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const uint32_t from = (lode_f32_bits(v[i]) & 0x7fffffff) - 0x21800000u;
+        worst = from > worst ? from : worst;
+    }
+    if (d.plain && worst <= 0x3c000000u) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v[i] = quotient(v[i], d);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v[i] = any_quotient(v[i], d.by);
+    }
 }
 DEVICE float4 divided(float4 v, const struct divisor &d) {
-    if (d.plain && is_plain(v.x) && is_plain(v.y) && is_plain(v.z) && is_plain(v.w))
-        return make_float4(quotient(v.x, d), quotient(v.y, d), quotient(v.z, d), quotient(v.w, d));
-    return make_float4(v.x / d.by, v.y / d.by, v.z / d.by, v.w / d.by);
+    float x[4] = {v.x, v.y, v.z, v.w};
+    divide(x, d);
+    return make_float4(x[0], x[1], x[2], x[3]);
 }
 
 /* ---- rounding to 8 bits (kern/quant_scalar.c) ---- */
@@ -126,6 +151,24 @@ struct rounded_256 {
     int mul, sum; /* sum: of the sixteen numbers of two neighbouring threads, times mul */
     uint2 q;      /* this thread's eight */
 };
+/* What a block's largest number, and that of a group of 32, make of it. */
+struct scales_256 {
+    float d, by; /* by: what the group's numbers are multiplied by */
+    int mul;
+};
+template <class F> DEVICE struct scales_256 scales_of(float inverse, float to_m, float d, float part, F divide_by) {
+    const float m = ceilf(part * to_m), times = m < 1 ? 1 : m > 16 ? 16 : m;
+    return {d, divide_by(inverse, times), (int)times};
+}
+static __device__ __noinline__ struct scales_256 any_scales(float max, float part) {
+    return scales_of(127.0f * 16 / max, 16 / max, max / (127.0f * 16), part, [](float x, float by) { return x / by; });
+}
+DEVICE struct scales_256 plain_scales(float max, float part) {
+    const struct divisor by_max = {max, plain_reciprocal(max), true}, by_2032 = {127.0f * 16, 1.0f / (127.0f * 16), true};
+    return scales_of(quotient(127.0f * 16, by_max), 16 * by_max.y, quotient(max, by_2032), part, [](float x, float by) {
+        return quotient(x, {by, plain_reciprocal(by), true}); /* by: 1 to 16 */
+    });
+}
 DEVICE struct rounded_256 round_256(const float x[8]) {
     uint32_t bits = 0;
     for (int i = 0; i < 8; i++) {
@@ -136,25 +179,20 @@ DEVICE struct rounded_256 round_256(const float x[8]) {
     const float part = lode_bits_f32(bits);
     bits = max_of_warp(bits);
     const float max = lode_bits_f32(bits);
-    float d = 0;
-    int mul = 1, sum = 0;
-    uint2 q = {0, 0};
+    struct rounded_256 r = {0, 1, 0, {0, 0}};
+    int sum = 0;
     if (bits < 0x7f800000 && max >= TINY) {
-        const float4 v = divided(make_float4(127.0f * 16, 16, 1, 1), divisor_of(max));
-        const float inverse = v.x, to_m = v.y;
-        d = divided_one(max, {127.0f * 16, 1.0f / (127.0f * 16), true});
-        const float m = ceilf(part * to_m);
-        const float times = m < 1 ? 1 : m > 16 ? 16 : m;
-        const float by = inverse / times;
-        mul = (int)times;
-        q.x = round_bytes(x[0] * by, x[1] * by, x[2] * by, x[3] * by);
-        q.y = round_bytes(x[4] * by, x[5] * by, x[6] * by, x[7] * by);
-        sum = sum_bytes(q.y, sum_bytes(q.x, 0));
+        const struct scales_256 s = is_plain(max) ? plain_scales(max, part) : any_scales(max, part);
+        r.d = s.d, r.mul = s.mul;
+        r.q.x = round_bytes(x[0] * s.by, x[1] * s.by, x[2] * s.by, x[3] * s.by);
+        r.q.y = round_bytes(x[4] * s.by, x[5] * s.by, x[6] * s.by, x[7] * s.by);
+        sum = sum_bytes(r.q.y, sum_bytes(r.q.x, 0));
     } else if (bits >= 0x7f800000) {
-        d = lode_bits_f32(0x7fc00000);
+        r.d = lode_bits_f32(0x7fc00000);
     }
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    return {d, mul, mul * sum, q};
+    r.sum = r.mul * sum;
+    return r;
 }
 /* As a block of A256 (tensor/block.h). */
 DEVICE void put_a256(uint8_t *y, const struct rounded_256 &r) {

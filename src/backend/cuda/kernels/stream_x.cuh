@@ -92,68 +92,91 @@ DEVICE struct divisor root_of(uint32_t cols, float eps) {
     return divisor_of(sqrtf(sum / (float)cols + eps));
 }
 
-/* All of x.  Each warp's next block is on its way while one is rounded; meanwhile(): when the first are asked for. */
+/* A thread's eight numbers of block b, divided and times the norm's weights. */
+DEVICE void norm_eight(const struct lode_cuda_gemv_args &a, const struct divisor &root, const float4 w[2], uint32_t b, float4 u[2]) {
+    float v[8] = {u[0].x, u[0].y, u[0].z, u[0].w, u[1].x, u[1].y, u[1].z, u[1].w};
+    divide(v, root);
+    if (a.norm) {
+        v[0] *= w[0].x, v[1] *= w[0].y, v[2] *= w[0].z, v[3] *= w[0].w;
+        v[4] *= w[1].x, v[5] *= w[1].y, v[6] *= w[1].z, v[7] *= w[1].w;
+    }
+    u[0] = make_float4(v[0], v[1], v[2], v[3]), u[1] = make_float4(v[4], v[5], v[6], v[7]);
+    if (a.x_out && blockIdx.x == 0)
+        at<float4>(a.x_out)[b * 64 + threadIdx.x % 32 * 2] = u[0], at<float4>(a.x_out)[b * 64 + threadIdx.x % 32 * 2 + 1] = u[1];
+}
+
+/* All of x.  meanwhile(): when a warp's first blocks are asked for, which would have to wait for all that is asked for there; the
+ * others are on their way while those are rounded. */
 template <class F>
 DEVICE void make_x(const struct lode_cuda_gemv_args &a, const struct early_weights &early, uint8_t *x, F meanwhile) {
-    const uint32_t warp = threadIdx.x / 32, n = a.cols / 256, from = threadIdx.x % 32 * 2;
+    enum { AHEAD = 4 }; /* blocks of a warp */
+    const uint32_t warp = threadIdx.x / 32, n = a.cols / 256, from = threadIdx.x % 32 * 2, step = n_warps();
     const bool norm = a.input == LODE_GEMV_NORM, as_is = a.input == LODE_GEMV_AS_IS;
-    const float4 *numbers = at<const float4>(a.x) + from, *w = at<const float4>(a.norm) + from;
-    float4 next[2] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)}, wu[2] = {early.w[0], early.w[1]};
-    auto read = [&](uint32_t b) { next[0] = numbers[b * 64], next[1] = numbers[b * 64 + 1]; };
     if (as_is) {
         const uint8_t *p = at<const uint8_t>(a.x);
-        struct rounded_256 r[4]; /* on their way together */
+        struct rounded_256 r[AHEAD];
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
-            r[i] = get_a256(p + (warp + i * n_warps() < n ? warp + i * n_warps() : 0) * 304);
+        for (uint32_t i = 0; i < AHEAD; i++)
+            r[i] = get_a256(p + (warp + i * step < n ? warp + i * step : 0) * 304);
         meanwhile();
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
-            if (warp + i * n_warps() < n)
-                put_x(x, a.cols, warp + i * n_warps(), r[i]);
+        for (uint32_t i = 0; i < AHEAD; i++)
+            if (warp + i * step < n)
+                put_x(x, a.cols, warp + i * step, r[i]);
 #pragma unroll 1
-        for (uint32_t b = warp + 4 * n_warps(); b < n; b += n_warps())
+        for (uint32_t b = warp + AHEAD * step; b < n; b += step)
             put_x(x, a.cols, b, get_a256(p + b * 304));
         __syncthreads();
         return;
     }
+    const float4 *numbers = at<const float4>(a.x) + from, *w = at<const float4>(a.norm) + from;
+    float4 next[AHEAD][2], wu[2] = {early.w[0], early.w[1]};
+    auto read = [&](uint32_t i, uint32_t b) { next[i][0] = numbers[b * 64], next[i][1] = numbers[b * 64 + 1]; };
+    auto go_on = [&](uint32_t b) { /* to block b */
+#pragma unroll
+        for (uint32_t i = 0; i + 1 < AHEAD; i++)
+            next[i][0] = next[i + 1][0], next[i][1] = next[i + 1][1];
+        b += (AHEAD - 1) * step;
+        if (b < n)
+            read(AHEAD - 1, b);
+    };
     if (warp < n)
-        read(warp);
+        read(0, warp);
+    if (n > step)
+#pragma unroll
+        for (uint32_t i = 1; i < AHEAD; i++)
+            if (warp + i * step < n)
+                read(i, warp + i * step);
     meanwhile();
     struct divisor root = {1, 1, true};
     if (norm) {
-        if (warp < n)
-            put_numbers(a.cols, warp, next);
 #pragma unroll 1
-        for (uint32_t b = warp + n_warps(); b < n; b += n_warps()) {
-            const float4 v[2] = {numbers[b * 64], numbers[b * 64 + 1]};
-            put_numbers(a.cols, b, v);
+        for (uint32_t b = warp; b < n;) {
+            put_numbers(a.cols, b, next[0]);
+            if ((b += step) >= n)
+                break;
+            go_on(b);
         }
         root = root_of(a.cols, a.eps);
+        if (warp < n)
+            get_numbers(a.cols, warp, next[0]);
     }
 #pragma unroll 1
-    for (uint32_t b = warp; b < n; b += n_warps()) {
-        const uint32_t c = b + n_warps();
-        float4 next_w[2] = {make_float4(1, 1, 1, 1), make_float4(1, 1, 1, 1)}, u[2] = {next[0], next[1]};
-        if (c < n) {
-            if (norm)
-                get_numbers(a.cols, c, next);
-            else
-                read(c);
-            if (norm && a.norm)
+    for (uint32_t b = warp; b < n;) {
+        float4 next_w[2] = {make_float4(1, 1, 1, 1), make_float4(1, 1, 1, 1)}, u[2] = {next[0][0], next[0][1]};
+        const uint32_t c = b + step;
+        if (c < n && norm) {
+            get_numbers(a.cols, c, next[0]);
+            if (a.norm)
                 next_w[0] = w[c * 64], next_w[1] = w[c * 64 + 1];
+        } else if (c < n) {
+            go_on(c);
         }
         if (norm)
-#pragma unroll
-            for (int k = 0; k < 2; k++) {
-                u[k] = divided(u[k], root);
-                if (a.norm)
-                    u[k].x *= wu[k].x, u[k].y *= wu[k].y, u[k].z *= wu[k].z, u[k].w *= wu[k].w;
-                if (a.x_out && blockIdx.x == 0)
-                    at<float4>(a.x_out)[b * 64 + from + k] = u[k];
-            }
+            norm_eight(a, root, wu, b, u);
         round_block(a, x, b, u[0], u[1]);
         wu[0] = next_w[0], wu[1] = next_w[1];
+        b = c;
     }
     __syncthreads();
 }

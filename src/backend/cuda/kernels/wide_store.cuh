@@ -96,9 +96,7 @@ DEVICE void store_results(const struct results_place &p, const struct lode_cuda_
  * an end.  False: they are, and y is nothing. */
 DEVICE bool quick_silu(float x, float *y) {
     const float by = 1.0f + lode_expf(-x);
-    float r;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(by));
-    *y = quotient(x, {by, fmaf(fmaf(-by, r, 1.0f), r, r), true});
+    *y = quotient(x, {by, plain_reciprocal(by), true});
     return is_plain(by) && is_plain(x);
 }
 
