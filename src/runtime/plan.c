@@ -50,10 +50,11 @@ static void find_lifetimes(struct compiler *c) {
             }
         /* keys and values until attention is done: who puts them into the cache and attends in one launch still reads them while
          * results are written */
-        const struct lode_node *put = i && n->op == LODE_OP_ATTENTION ? c->g->nodes[i - 1] : NULL;
-        for (int k = 0; k < 2 && put && put->op == LODE_OP_KV_PUT; k++)
-            if (put->in[k])
-                c->last_use[c->origin[put->in[k]->id]] = i;
+        const struct lode_node *put = i ? c->g->nodes[i - 1] : n;
+        if (n->op == LODE_OP_ATTENTION && put->op == LODE_OP_KV_PUT)
+            for (int k = 0; k < 2; k++)
+                if (put->in[k])
+                    c->last_use[c->origin[put->in[k]->id]] = i;
     }
     if (c->g->result)
         c->last_use[c->origin[c->g->result->id]] = UINT32_MAX;

@@ -174,11 +174,10 @@ static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, c
     const bool walks = !few || (s->one_each && pages > WALK_PAGES * multiprocessors && pages * group > WALK_HEADS * multiprocessors);
     if (!s->one_each && few && s->rows > LODE_FEW_ROWS)
         return 0;
-    int fast, walked = 0, is_short = 0;
+    int fast, walked = 0;
     LODE_TRY(fast = lode_cuda_run_decode_fast(o, d));
-    if (!fast)
-        LODE_TRY(is_short = run_short(o, d, s));
-    if (is_short)
+    const int is_short = fast ? 0 : run_short(o, d, s);
+    if (is_short != 0)
         return is_short;
     if (!fast && walks)
         LODE_TRY(walked = run_walk(o, d, s));

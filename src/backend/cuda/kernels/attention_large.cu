@@ -166,11 +166,7 @@ DEVICE void soften(const struct lode_cuda_att_args &a, struct tile_of<STEPS, TIL
             x[l][i] = key < mine ? s[key * m.LD_S] * scale : -INFINITY;
             max = x[l][i] > max ? x[l][i] : max;
         }
-#pragma unroll
-    for (int w = WAYS / 2; w; w /= 2) {
-        const float o = __shfl_xor_sync(0xffffffffu, max, w);
-        max = o > max ? o : max;
-    }
+    max = warp_max(max, WAYS);
     float lane[LANES];
 #pragma unroll
     for (int l = 0; l < LANES; l++) {

@@ -4,7 +4,7 @@
  * place is first, and what is no candidate (NaN, -infinity) is behind all.  Keys are told apart by their
  * places, so what is kept does not depend on how a row is cut.
  *
- * Draws (base/draw.h) end here too: a warp a row, or where only the largest number counts a search for it.
+ * Draws (base/draw.h) end here too: a warp a row.
  *
  * The largest number of each slice comes first, a warp a slice.  t is about the largest number of which it is true that as many
  * slices as numbers are wanted have one no smaller: then as many numbers are no smaller, and whatever is among the best lies in these
@@ -84,10 +84,7 @@ KERNEL(LODE_BEST_SLICE_THREADS) best_of_slices(const __grid_constant__ struct lo
             top = r > top ? r : top;
         }
     }
-    for (int w = 16; w; w /= 2) {
-        const uint32_t o = __shfl_xor_sync(0xffffffffu, top, w);
-        top = o > top ? o : top;
-    }
+    top = warp_max(top, 32);
     if (lane == 0)
         at<uint32_t>(a.tops)[(uint64_t)blockIdx.y * a.n_slices + slice] = top;
 }

@@ -91,6 +91,17 @@ DEVICE float join_max(float v) {
     return __shfl_sync(0xffffffffu, v, 0, 16);
 }
 
+/* The largest of `width` neighbouring threads of a warp, a power of two, in all of them; of floats NaN is never chosen where another
+ * thread has a number. */
+template <class T> DEVICE T warp_max(T v, int width) {
+#pragma unroll
+    for (int w = width / 2; w; w /= 2) {
+        const T o = __shfl_xor_sync(0xffffffffu, v, w);
+        v = o > v ? o : v;
+    }
+    return v;
+}
+
 /* n / d.by, for n < 2^32 / by: what part was rounded up by, less than 1, adds n / 2^32, which is less than 1 / by. */
 DEVICE uint32_t over(uint32_t n, const struct lode_cuda_divisor &d) { return d.part ? __umulhi(n, d.part) : n; }
 

@@ -22,12 +22,6 @@ enum { DECODE_THREADS = LODE_DECODE_THREADS, MERGE_THREADS = 256, MERGE_PAGES = 
 
 extern __shared__ __align__(16) uint8_t decode_mem[];
 
-/* A thread's number among those of its page, and a barrier of these. */
-DEVICE uint32_t page_thread() { return threadIdx.x % DECODE_THREADS; }
-DEVICE void page_sync() {
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.x / DECODE_THREADS), "r"(DECODE_THREADS) : "memory");
-}
-
 /* The eight numbers of 16 bytes. */
 DEVICE void widen8(float y[8], uint4 v, bool half) {
     const uint32_t w[4] = {v.x, v.y, v.z, v.w};
@@ -43,7 +37,7 @@ template <int G>
 DEVICE void score(float *s, const float *q, const struct lode_cuda_att_args &a, const uint8_t *keys, uint32_t stride,
                   uint32_t n, enum lode_dtype type) {
     enum { DEEP = 4 };
-    const uint32_t key = page_thread() / 2, half = threadIdx.x % 2, dim = a.head_dim;
+    const uint32_t key = page_thread<DECODE_THREADS>() / 2, half = threadIdx.x % 2, dim = a.head_dim;
     const uint8_t *k = keys + (size_t)(key < n ? key : 0) * stride + 16 * half;
     float acc[G][8] = {};
     for (uint32_t c = 0; c < dim; c += 16 * DEEP) {
@@ -92,21 +86,17 @@ DEVICE void score(float *s, const float *q, const struct lode_cuda_att_args &a, 
  * in common finds its largest score by itself. */
 template <int G> DEVICE void soften(float *e, const float *s, float2 *ml, uint32_t n) {
     enum { EACH = DECODE_THREADS / G, WIDTH = EACH < 32 ? EACH : 32 };
-    const uint32_t t = page_thread(), g = t / EACH, l = t % 16;
+    const uint32_t t = page_thread<DECODE_THREADS>(), g = t / EACH, l = t % 16;
     float max = -INFINITY, total = 0;
     for (uint32_t i = t % WIDTH; i < n; i += WIDTH)
         max = s[g * PAGE + i] > max ? s[g * PAGE + i] : max;
     __syncwarp();
-#pragma unroll
-    for (int w = WIDTH / 2; w; w /= 2) {
-        const float o = __shfl_xor_sync(0xffffffffu, max, w);
-        max = o > max ? o : max;
-    }
+    max = warp_max(max, WIDTH);
     for (uint32_t i = t % EACH; i < n; i += EACH)
         e[g * PAGE + i] = exp_below(s[g * PAGE + i] - max);
     if (t % EACH == 0)
         ml[g].x = max;
-    page_sync();
+    page_sync<DECODE_THREADS>();
     const uint32_t r = t / 16; /* sixteen threads are the lanes of a head's total */
     for (uint32_t i = l; r < G && i < n; i += 16)
         total += e[r * PAGE + i];
@@ -133,10 +123,7 @@ struct rows_here {
     struct lode_cuda_divisor pieces; /* of 16 bytes, of a row; as many threads have one at most */
     /* Those from the first to before the last. */
     DEVICE_MEMBER void ask(const uint8_t *from, uint32_t stride, uint32_t first, uint32_t last) const {
-        const uint32_t t = page_thread(), at_once = over(DECODE_THREADS, pieces), row = over(t, pieces), c = t - row * pieces.by;
-        if (row < at_once)
-            for (uint32_t j = first + row; j < last; j += at_once)
-                copy_async<16>(at + j * pitch + 16 * c, from + (size_t)j * stride + 16 * c);
+        ask_rows<DECODE_THREADS, 0>(at, pitch, from, stride, first, last, pieces);
     }
 };
 
@@ -159,7 +146,7 @@ DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, const float *x
                           const struct page_of &p, const struct seen &w, const struct rows_here &keys,
                           const struct rows_here &values) {
     enum { WARPS = DECODE_THREADS / 32 };
-    const uint32_t warp = page_thread() / 32, dim = a.head_dim;
+    const uint32_t warp = page_thread<DECODE_THREADS>() / 32, dim = a.head_dim;
 #pragma unroll 1
     for (uint32_t i = warp; i <= G; i += WARPS) {
         const bool key = i == G;
@@ -234,18 +221,18 @@ template <int G> DEVICE void decode(const struct lode_cuda_page_args &args) {
                 keys.ask(p.k, w.k_stride, p.old, p.n);
             values.ask(p.v, w.v_stride, p.old, p.n);
 #pragma unroll 4
-            for (uint32_t i = page_thread(); i < G * a.head_dim; i += DECODE_THREADS)
+            for (uint32_t i = page_thread<DECODE_THREADS>(); i < G * a.head_dim; i += DECODE_THREADS)
                 q[i] = i < n_q * a.head_dim ? x[i] : 0;
         }
         copies_end_group();
         copies_wait<0>();
-        page_sync();
+        page_sync<DECODE_THREADS>();
         score<G>(s, q, a, keys.at ? keys.at : p.k, keys.at ? pitch : w.k_stride, p.n, w.type_k);
-        page_sync();
+        page_sync<DECODE_THREADS>();
         soften<G>(e, s, ml[at_page], p.n);
-        page_sync();
+        page_sync<DECODE_THREADS>();
         const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
-        for (uint32_t i = page_thread(); i < n_q * each; i += DECODE_THREADS) {
+        for (uint32_t i = page_thread<DECODE_THREADS>(); i < n_q * each; i += DECODE_THREADS) {
             const uint32_t g = over(i, args.each), c = (i - g * each) * WIDE;
             const bool half = w.type_v == LODE_F16;
             float y[WIDE] = {};

@@ -4,6 +4,7 @@
 #define LODE_CUDA_DECODE_CUH
 
 #include "attention.cuh"
+#include "copies.cuh"
 #include "heads.cuh"
 
 /* What a row sees of a head of keys: pages from `first` on, of the first one keys from `lo` on.  step_pos: where the
@@ -50,6 +51,24 @@ DEVICE struct page_of page_at(const struct seen &w, uint32_t z, const uint8_t *b
     const uint32_t before = w.step_pos > start + lo ? w.step_pos - start - lo : 0;
     p.old = before < p.n ? before : p.n;
     return p;
+}
+
+/* A thread's number among the THREADS of its page, and a barrier of these. */
+template <uint32_t THREADS> DEVICE uint32_t page_thread() { return threadIdx.x % THREADS; }
+template <uint32_t THREADS> DEVICE void page_sync() {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.x / THREADS), "r"(THREADS) : "memory");
+}
+
+/* Rows `first` to before `last` of a page, of `pieces` pieces of 16 bytes (PIECES, where that is known when compiling), to shared
+ * memory, by as many threads as a page has: a piece of a row each, of as many rows at once as there are threads for. */
+template <uint32_t THREADS, uint32_t PIECES>
+DEVICE void ask_rows(uint8_t *to, uint32_t pitch, const uint8_t *from, uint32_t stride, uint32_t first, uint32_t last,
+                     const struct lode_cuda_divisor &pieces) {
+    const uint32_t t = page_thread<THREADS>(), n = PIECES ? PIECES : pieces.by, at_once = PIECES ? THREADS / PIECES : over(THREADS, pieces);
+    const uint32_t row = PIECES ? t / PIECES : over(t, pieces), c = t - row * n;
+    if (row < at_once)
+        for (uint32_t j = first + row; j < last; j += at_once)
+            copy_async<16>(to + j * pitch + 16 * c, from + (size_t)j * stride + 16 * c);
 }
 
 /* A warp norms and turns its own of a head's queries (n_q, dim): those from its number on.  turns: the row's. */

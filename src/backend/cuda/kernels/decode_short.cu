@@ -17,11 +17,6 @@ static_assert((int)PAGES <= (int)LODE_CUDA_NEAR_PAGES, "shared.h");
 
 extern __shared__ __align__(16) uint8_t short_mem[];
 
-DEVICE uint32_t page_thread() { return threadIdx.x % PAGE_THREADS; }
-/* A barrier of a page's threads. */
-DEVICE void page_sync() {
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.x / PAGE_THREADS), "r"(PAGE_THREADS) : "memory");
-}
 template <bool HALF> DEVICE float widened(uint32_t bits) { return HALF ? f16_f32((uint16_t)bits) : lode_bits_f32(bits << 16); }
 
 /* ---- the row's own heads ---- */
@@ -121,21 +116,10 @@ template <bool HALF, int U> DEVICE void put_halves(const float (&x)[U], uint8_t 
 
 /* ---- pages ---- */
 
-/* Rows `first` to before `last` of a page, of `pieces` 16 bytes each, to shared memory. */
-template <int PIECES>
-DEVICE void ask_rows(uint8_t *to, uint32_t pitch, const uint8_t *from, uint32_t stride, uint32_t first, uint32_t last,
-                     const struct lode_cuda_divisor &pieces) {
-    const uint32_t t = page_thread(), n = PIECES ? PIECES : pieces.by, at_once = PIECES ? PAGE_THREADS / PIECES : over(PAGE_THREADS, pieces);
-    const uint32_t row = PIECES ? t / PIECES : over(t, pieces), c = t - row * n;
-    if (row < at_once)
-        for (uint32_t j = first + row; j < last; j += at_once)
-            copy_async<16>(to + j * pitch + 16 * c, from + (size_t)j * stride + 16 * c);
-}
-
 /* Scores of n keys for q (dim), to s: eight keys a warp, thread 8 j + k has lanes 4 j to 4 j + 3 of its k-th. */
 template <int DIM, bool HALF>
 DEVICE void score(float *s, const float *q, const struct lode_cuda_att_args &a, const uint8_t *keys, uint32_t pitch, uint32_t n, uint32_t dim) {
-    const uint32_t warp = page_thread() / 32, lane = threadIdx.x % 32, key = 8 * warp + lane % 8, j = lane / 8;
+    const uint32_t warp = page_thread<PAGE_THREADS>() / 32, lane = threadIdx.x % 32, key = 8 * warp + lane % 8, j = lane / 8;
     if (8 * warp >= n)
         return;
     const uint8_t *k = keys + key * pitch + 8 * j;
@@ -165,11 +149,7 @@ DEVICE float2 soften(float *e, const float *s, uint32_t n) {
     const float s0 = lane < n ? s[lane] : -INFINITY, s1 = lane + 32 < n ? s[lane + 32] : -INFINITY;
     float max = s0 > -INFINITY ? s0 : -INFINITY;
     max = s1 > max ? s1 : max;
-#pragma unroll
-    for (int w = 16; w; w /= 2) {
-        const float o = __shfl_xor_sync(0xffffffffu, max, w);
-        max = o > max ? o : max;
-    }
+    max = warp_max(max, 32);
     const float e0 = lane < n ? exp_below(s0 - max) : 0, e1 = lane + 32 < n ? exp_below(s1 - max) : 0;
     e[lane] = e0, e[lane + 32] = e1;
     __syncwarp();
@@ -227,7 +207,7 @@ template <int DIM, bool HALF> DEVICE void attend(const struct lode_cuda_short_ar
     const struct lode_cuda_att_args &a = args.decode.att;
     const struct lode_cuda_prepare_args &own = args.decode.heads;
     const bool prepares = args.decode.prepares;
-    const uint32_t t = page_thread(), warp = t / 32, lane = threadIdx.x % 32, z = threadIdx.x / PAGE_THREADS;
+    const uint32_t t = page_thread<PAGE_THREADS>(), warp = t / 32, lane = threadIdx.x % 32, z = threadIdx.x / PAGE_THREADS;
     const uint32_t row = a.first_row + blockIdx.y, head = blockIdx.x, head_k = over(head, args.group);
     const uint32_t dim = DIM ? DIM : a.head_dim, dim_v = DIM ? DIM : a.head_dim_v;
     const uint32_t k_pitch = LODE_SHORT_KEY_PITCH(dim), v_pitch = 2 * dim_v, page_bytes = LODE_SHORT_PAGE(dim, dim_v);
@@ -242,8 +222,8 @@ template <int DIM, bool HALF> DEVICE void attend(const struct lode_cuda_short_ar
     struct page_of p;
     if (here) {
         p = page_at(w, z, w.first ? page_base(w, z) : at<const uint8_t>(near));
-        ask_rows<PIECES>(keys, k_pitch, p.k, w.k_stride, 0, p.old, args.k_pieces);
-        ask_rows<PIECES>(values, v_pitch, p.v, w.v_stride, 0, p.old, args.v_pieces);
+        ask_rows<PAGE_THREADS, PIECES>(keys, k_pitch, p.k, w.k_stride, 0, p.old, args.k_pieces);
+        ask_rows<PAGE_THREADS, PIECES>(values, v_pitch, p.v, w.v_stride, 0, p.old, args.v_pieces);
     }
     struct own_head h;
     struct head_weights weights;
@@ -267,8 +247,8 @@ template <int DIM, bool HALF> DEVICE void attend(const struct lode_cuda_short_ar
             put_halves<HALF, U>(x, (uint8_t *)(p.v + p.own * w.v_stride), values + p.own * v_pitch, dim_v);
         }
     } else if (!prepares && here) {
-        ask_rows<PIECES>(keys, k_pitch, p.k, w.k_stride, p.old, p.n, args.k_pieces);
-        ask_rows<PIECES>(values, v_pitch, p.v, w.v_stride, p.old, p.n, args.v_pieces);
+        ask_rows<PAGE_THREADS, PIECES>(keys, k_pitch, p.k, w.k_stride, p.old, p.n, args.k_pieces);
+        ask_rows<PAGE_THREADS, PIECES>(values, v_pitch, p.v, w.v_stride, p.old, p.n, args.v_pieces);
         if (last && t < dim)
             q[t] = row_at<const float>(a.q, row)[head * dim + t];
     }
@@ -280,7 +260,7 @@ template <int DIM, bool HALF> DEVICE void attend(const struct lode_cuda_short_ar
     float y = 0;
     if (here) {
         score<DIM, HALF>(s, q, a, keys, k_pitch, p.n, dim);
-        page_sync();
+        page_sync<PAGE_THREADS>();
     }
     if (sums) {
         of_page = soften(e, s, p.n);

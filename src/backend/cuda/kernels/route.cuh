@@ -37,11 +37,7 @@ DEVICE void softmax_block(float *e, const float *s, uint32_t n, float *sum) {
     for (uint32_t i = lane; i < n; i += 32)
         max = s[i] > max ? s[i] : max;
     __syncwarp();
-#pragma unroll
-    for (int w = 16; w; w /= 2) {
-        const float o = __shfl_xor_sync(0xffffffffu, max, w);
-        max = o > max ? o : max;
-    }
+    max = warp_max(max, 32);
     for (uint32_t i = threadIdx.x; i < n; i += THREADS)
         e[i] = lode_expf(s[i] - max);
     __syncthreads();

@@ -71,10 +71,10 @@ struct divisor {
     float by, y;
     bool plain;
 };
-/* From 2^-60 to 2^60, far from both ends. */
-DEVICE bool is_plain(float v) {
-    return (lode_f32_bits(v) & 0x7fffffff) - 0x21800000u <= 0x3c000000u;
-}
+/* How far |v| is above 2^-60, which for numbers up to 2^60 is at most PLAIN: far from both ends. */
+enum { PLAIN = 0x3c000000 };
+DEVICE uint32_t above_least(float v) { return (lode_f32_bits(v) & 0x7fffffff) - 0x21800000u; }
+DEVICE bool is_plain(float v) { return above_least(v) <= PLAIN; }
 DEVICE struct divisor divisor_of(float by) { return {by, 1.0f / by, is_plain(by)}; }
 DEVICE float quotient(float x, const struct divisor &d) {
     float q = x * d.y;
@@ -96,10 +96,10 @@ template <int N> DEVICE void divide(float (&v)[N], const struct divisor &d) {
     uint32_t worst = 0; /* is_plain of all, by one comparison */
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        const uint32_t from = (lode_f32_bits(v[i]) & 0x7fffffff) - 0x21800000u;
-        worst = from > worst ? from : worst;
+        const uint32_t above = above_least(v[i]);
+        worst = above > worst ? above : worst;
     }
-    if (d.plain && worst <= 0x3c000000u) {
+    if (d.plain && worst <= PLAIN) {
 #pragma unroll
         for (int i = 0; i < N; i++)
             v[i] = quotient(v[i], d);
@@ -127,13 +127,6 @@ DEVICE uint32_t round_bytes(float a, float b, float c, float d) {
     return __byte_perm(low, high, 0x5410);
 }
 DEVICE int sum_bytes(uint32_t v, int sum) { return __dp4a((int)v, 0x01010101, sum); }
-DEVICE uint32_t warp_max(uint32_t v, int width) {
-    for (int w = width / 2; w; w /= 2) {
-        const uint32_t o = __shfl_xor_sync(0xffffffffu, v, w);
-        v = o > v ? o : v;
-    }
-    return v;
-}
 /* Of all its threads. */
 DEVICE uint32_t max_of_warp(uint32_t v) {
 #if __CUDA_ARCH__ >= 800
