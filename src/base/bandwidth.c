@@ -77,18 +77,6 @@ static void touch_task(void *arg, uint32_t task, uint32_t worker) {
     memset((char *)(uintptr_t)job->data + (size_t)task * TASK, (int)(task + worker), TASK);
 }
 
-double lode_machine_read_bandwidth(uint32_t threads, double seconds, struct lode_error *err) {
-    /* how many pieces side by side are read best differs by machine and by its load */
-    double best = 0;
-    for (uint32_t streams = 1; streams <= MAX_STREAMS; streams *= 2) {
-        const double v = lode_machine_read_streams(threads, streams, seconds / 3, err);
-        if (v < 0)
-            return v;
-        best = fmax(best, v);
-    }
-    return best;
-}
-
 /* What a quarter of the passes exceed: the fastest few may be half as fast again where a virtual machine's
  * clock or its neighbours jump, and the slower ones were disturbed. */
 static double usual_speed(struct lode_pool *pool, struct job *job, uint32_t n_tasks, double seconds) {
@@ -119,33 +107,59 @@ uint64_t lode_machine_read_buffer(const struct lode_machine *m) {
     return size < m->ram_left / 4 ? size : m->ram_left / 4;
 }
 
-double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seconds,
-                                 struct lode_error *err) {
+/* Threads and what they read; its pages take longer to come than one measurement. */
+struct reading {
+    struct lode_pool *pool;
+    char *data; /* (n_tasks, TASK) */
+    uint32_t n_tasks;
+};
+static void end_reading(struct reading *r) {
+    lode_free_aligned(r->data);
+    lode_pool_free(r->pool);
+}
+static int begin_reading(struct reading *r, uint32_t threads, struct lode_error *err) {
     struct lode_machine m;
     lode_machine_probe(&m);
-    const uint32_t n_tasks = (uint32_t)(lode_machine_read_buffer(&m) / TASK);
-    if (n_tasks == 0)
-        return lode_fail(err, LODE_ERR_NOMEM, "read bandwidth",
-                         "only %llu bytes of memory are free", (unsigned long long)m.ram_left);
+    *r = (struct reading){.n_tasks = (uint32_t)(lode_machine_read_buffer(&m) / TASK)};
+    if (r->n_tasks == 0)
+        return lode_fail(err, LODE_ERR_NOMEM, "read bandwidth", "only %llu bytes of memory are free",
+                         (unsigned long long)m.ram_left);
+    LODE_TRY(lode_pool_create(&r->pool, threads ? threads : lode_machine_default_threads(), false, err));
+    r->data = lode_alloc_large(r->n_tasks, TASK);
+    if (!r->data) {
+        end_reading(r);
+        return lode_fail_nomem(err, "the buffer that measures read bandwidth");
+    }
+    struct job job = {.data = r->data};
+    lode_pool_run(r->pool, touch_task, &job, r->n_tasks); /* pages, faulted in by those who read them */
+    return 0;
+}
+static double speed_of(const struct reading *r, uint32_t streams, double seconds) {
+    struct job job = {.read = best_reader(streams), .data = r->data};
+    return usual_speed(r->pool, &job, r->n_tasks, seconds);
+}
 
-    struct lode_pool *pool;
-    const int rc =
-        lode_pool_create(&pool, threads ? threads : lode_machine_default_threads(), false, err);
+double lode_machine_read_streams(uint32_t threads, uint32_t streams, double seconds, struct lode_error *err) {
+    struct reading r;
+    const int rc = begin_reading(&r, threads, err);
     if (rc < 0)
         return rc;
-    char *data = lode_alloc_large(n_tasks, TASK);
-    double speed = LODE_ERR_NOMEM;
-    if (data) {
-        struct job job = {.read = best_reader(streams), .data = data};
-        lode_pool_run(pool, touch_task, &job,
-                      n_tasks); /* pages, faulted in by those who read them */
-        speed = usual_speed(pool, &job, n_tasks, seconds);
-    } else {
-        lode_fail_nomem(err, "the buffer that measures read bandwidth");
-    }
-    lode_free_aligned(data);
-    lode_pool_free(pool);
+    const double speed = speed_of(&r, streams, seconds);
+    end_reading(&r);
     return speed;
+}
+
+double lode_machine_read_bandwidth(uint32_t threads, double seconds, struct lode_error *err) {
+    /* how many pieces side by side are read best differs by machine and by its load */
+    struct reading r;
+    double best = 0;
+    const int rc = begin_reading(&r, threads, err);
+    if (rc < 0)
+        return rc;
+    for (uint32_t streams = 1; streams <= MAX_STREAMS; streams *= 2)
+        best = fmax(best, speed_of(&r, streams, seconds / 3));
+    end_reading(&r);
+    return best;
 }
 
 /* ---- what it costs to share work ---- */
