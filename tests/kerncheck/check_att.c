@@ -26,14 +26,14 @@ void check_att_score(struct kc *t) {
                     const float *q = kc_floats(t, n_q * dim, kind), *k = kc_floats(t, n_k * dim, kind);
                     float *rows = kc_tight(t, n_q * n_k * 4);
                     float *ref = kc_tight(t, n_q * n_k * 4), *now = kc_tight(t, n_q * n_k * 4);
-                    t->ref->kv_score_f32(rows, n_k, q, dim, n_q, k, dim * 4, n_k, dim, NULL);
+                    KC_OF_REF(t) t->ref->kv_score_f32(rows, n_k, q, dim, n_q, k, dim * 4, n_k, dim, NULL);
                     /* (n_q, dim / 16, 16) to (16, dim / 16, n_q) */
                     float *by_lane = kc_tight(t, n_q * dim * 4);
                     for (size_t i = 0; i < n_q * dim; i++)
                         by_lane[(i % 16 * (dim / 16) + i % dim / 16) * n_q + i / dim] = q[i];
                     q = by_lane;
                     t->ref->att_score(ref, q, n_q, k, n_k, dim);
-                    kc_same_floats(t, ref, turned(t, rows, n_q, n_k), n_q * n_k);
+                    KC_OF_REF(t) kc_same_floats(t, ref, turned(t, rows, n_q, n_k), n_q * n_k);
                     t->now->att_score(now, q, n_q, k, n_k, dim);
                     kc_same_floats(t, now, ref, n_q * n_k);
                 }
@@ -124,14 +124,16 @@ void check_att_mix(struct kc *t) {
                         hi[i] = seen ? seen[i] : (uint32_t)n_k;
                     memmove(ref, o, n_q * dim * 4);
                     memmove(now, o, n_q * dim * 4);
-                    t->ref->kv_mix_f32(part, dim, p, n_k, lo, hi, n_q, v, dim * 4, dim, NULL);
-                    for (size_t i = 0; i < n_q && !first; i++) {
-                        t->ref->scale(o + i * dim, o + i * dim, a[i], dim);
-                        t->ref->axpy(o + i * dim, part + i * dim, b[i], dim);
+                    KC_OF_REF(t) {
+                        t->ref->kv_mix_f32(part, dim, p, n_k, lo, hi, n_q, v, dim * 4, dim, NULL);
+                        for (size_t i = 0; i < n_q && !first; i++) {
+                            t->ref->scale(o + i * dim, o + i * dim, a[i], dim);
+                            t->ref->axpy(o + i * dim, part + i * dim, b[i], dim);
+                        }
                     }
                     p = turned(t, p, n_q, n_k);
                     t->ref->att_mix(ref, p, n_q, v, n_k, seen, dim, first, a, b);
-                    kc_same_floats(t, ref, first ? part : o, n_q * dim);
+                    KC_OF_REF(t) kc_same_floats(t, ref, first ? part : o, n_q * dim);
                     t->now->att_mix(now, p, n_q, v, n_k, seen, dim, first, a, b);
                     kc_same_floats(t, now, ref, n_q * dim);
                 }

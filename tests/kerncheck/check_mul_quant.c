@@ -127,6 +127,7 @@ static void check_shape(struct kc *t, enum lode_dtype type, exact_row *exact_of,
         fill_x(t, info->act, x + j * x_stride, k, kind == BLOCKS_CORNER);
 
     t->ref->mul[type](want, ldy, w, w_stride, n_w, x, x_stride, n_x, k);
+    KC_OF_REF(t)
     for (size_t i = 0; i < n_w && kind != BLOCKS_ANY; i++)
         for (size_t j = 0; j < n_x; j++) {
             struct exact e = {0};

@@ -4,7 +4,8 @@
  * defines check_NAME; without it the program does not link.  The function is called once for each
  * usable instruction set (the scalar one included) and each side of the guard pages, and holds
  *
- *   - the scalar kernel, t->ref, to double precision within a derived bound (kc_near);
+ *   - the scalar kernel, t->ref, to double precision within a derived bound (kc_near), or to other kernels' bits: where
+ *     that takes long, once (KC_OF_REF);
  *   - the kernel under test, t->now, to the scalar one, bit for bit (kc_same...);
  *   - both to their buffers (kc_tight: one byte too far is a fault, reported with the seed).
  *
@@ -34,6 +35,7 @@
 struct kc {
     const struct lode_kern *ref; /* the scalar table */
     const struct lode_kern *now; /* the table under test */
+    bool first; /* of the tables that are looked at */
     bool bench;
     struct kc_state *state; /* kc.c's */
 };
@@ -78,6 +80,10 @@ enum kc_kind {
 float kc_float(struct kc *t, enum kc_kind kind);
 void kc_fill(struct kc *t, float *x, size_t n, enum kc_kind kind);
 float *kc_floats(struct kc *t, size_t n, enum kc_kind kind); /* kc_tight + kc_fill */
+
+/* Before what holds the scalar kernel alone: numbers are the same for all instruction sets and sides, so with the first. */
+#define KC_OF_REF(t) if (kc_of_ref(t))
+bool kc_of_ref(const struct kc *t);
 
 /* What is being checked now, for the message of a failure. */
 __attribute__((format(printf, 2, 3))) void kc_case(struct kc *t, const char *fmt, ...);

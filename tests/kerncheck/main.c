@@ -108,6 +108,7 @@ int main(int argc, char **argv) {
         if (!wanted(checks[c].name, argv + i, argc - i))
             continue;
         state.n_scalar = 0;
+        kc.first = true;
         for (int isa = 0; isa < LODE_ISA_COUNT; isa++) {
             if (!usable(isa) || (only_isa >= 0 && isa != only_isa))
                 continue;
@@ -116,6 +117,7 @@ int main(int argc, char **argv) {
                 passed++;
             else
                 failed++;
+            kc.first = false;
         }
     }
     free(state.buffers);
