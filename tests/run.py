@@ -67,13 +67,13 @@ BUILDS = {
                  meson=['-Db_sanitize=address,undefined', '-Doptimization=1'] + HOST_OF_CUDA),
     'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['threads', 'soak', 'model', 'server'],
                  bounded=['-Dkern_isa=avx2'] + quick_scalars(),
-                 slow=['test_schedules', 'test_session', 'test_stream_faults', 'test_cuda', 'test_convert'],
+                 slow=['test_schedules', 'test_session', 'test_stream_faults', 'test_cuda', 'test_cuda_experts', 'test_convert'],
                  without=['opcheck'],
                  meson=['-Db_sanitize=thread', '-Doptimization=1'] + HOST_OF_CUDA),
     # clang's warnings, and everything once without optimisation
     'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'model'],
                      slow=['test_serve', 'test_schedules', 'test_scheduler', 'test_bodies', 'test_nomem', 'test_session',
-                           'test_stream', 'test_stream_faults', 'test_flight', 'test_tokenizer', 'kerncheck'],
+                           'test_stream', 'test_stream_faults', 'test_flight', 'test_tokenizer', 'kerncheck', 'kerncheck_tiles'],
                      meson=['-Dwerror=true', '-Doptimization=0'] + HOST_OF_CUDA),
     'clang': dict(cc='clang', tests=None, long=['unit', 'kern', 'cli', 'model', 'trained'], meson=[]),
     'fuzz': dict(cc='clang', targets=['fuzz'], tests=[], long=[],
@@ -295,7 +295,7 @@ def meson_tests(name, suites, args, prefix):
 
 
 def fuzz_pieces(args, prefix):
-    seconds = args.fuzz_seconds or (60 if args.long else 5)
+    seconds = args.fuzz_seconds or (60 if args.long else 3)
     folder = os.path.join(args.build, 'fuzz')
     pieces = []
     for f in sorted(os.listdir(os.path.join(ROOT, 'tests/fuzz'))):
