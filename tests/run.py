@@ -38,15 +38,6 @@ def quick_kernels():
     return ['-Dgpu_flags=-Ofc=max'] if '-Ofc' in text else []
 
 
-def quick_scalars():
-    """Scalar kernels with the processor's own multiply-add, where it has one and the build looks for something else."""
-    try:
-        has = re.search(r'^flags\s*:.*\bfma\b', open('/proc/cpuinfo').read(), re.M)
-    except OSError:
-        has = None
-    return ['-Dkern_scalar_flags=-mfma'] if has else []
-
-
 # Every way to build lode.  cc: the compiler; meson: options; bounded: more of them where it is not the
 # long form; targets: what of it (all); tests: the meson suites run from it, bounded and long; needs:
 # programs without which it is skipped; slow: tests that take a minute or more so, in the long form alone; without:
@@ -55,18 +46,18 @@ def quick_scalars():
 # The plain build compiles CUDA for one kind of GPU where nvcc is, quickly where nothing can run that; its `device`
 # suite runs where there is a GPU.  Its host's side is in builds that look closer, for a driver that stands in
 # (tests/fake_cuda).
-# Of the kernels, half of what there is to compile, sanitizers have in bounded form what any x86-64 machine runs;
-# kerncheck compares all of them with their definitions in the plain build, whose scalar kernels are those of every build.
+# Of the kernels, half of what there is to compile, sanitizers have in bounded form what any x86-64 machine runs, and
+# quick scalar ones; kerncheck compares all of them with their definitions in the plain build, as they are shipped.
 HOST_OF_CUDA = ['-Dcuda=enabled', '-Dgpu_targets=[]', '-Dgpu_ptx=']
 BUILDS = {
     'gcc': dict(cc='gcc', tests=['*'], long=['*'], bounded=quick_kernels(),
                 meson=['-Dwerror=true', '-Dcuda=auto', '-Dgpu_targets=90a', '-Dgpu_ptx=']),
     'asan': dict(cc='gcc', tests=['unit', 'soak', 'cli', 'hold'],
-                 long=['unit', 'soak', 'kern', 'cli', 'model'], bounded=['-Dkern_isa=avx2'] + quick_scalars(),
+                 long=['unit', 'soak', 'kern', 'cli', 'model'], bounded=['-Dkern_isa=avx2', '-Dkern_quick_scalar=true'],
                  slow=['serve_soak', 'convert', 'test_schedules', 'test_tokenizer', 'plan', 'page_units'],
                  meson=['-Db_sanitize=address,undefined', '-Doptimization=1'] + HOST_OF_CUDA),
     'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['threads', 'soak', 'model', 'server'],
-                 bounded=['-Dkern_isa=avx2'] + quick_scalars(),
+                 bounded=['-Dkern_isa=avx2', '-Dkern_quick_scalar=true'],
                  slow=['test_schedules', 'test_session', 'test_stream_faults', 'test_cuda', 'test_cuda_experts', 'test_convert'],
                  without=['opcheck'],
                  meson=['-Db_sanitize=thread', '-Doptimization=1'] + HOST_OF_CUDA),

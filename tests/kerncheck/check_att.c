@@ -33,7 +33,8 @@ void check_att_score(struct kc *t) {
                         by_lane[(i % 16 * (dim / 16) + i % dim / 16) * n_q + i / dim] = q[i];
                     q = by_lane;
                     t->ref->att_score(ref, q, n_q, k, n_k, dim);
-                    KC_OF_REF(t) kc_same_floats(t, ref, turned(t, rows, n_q, n_k), n_q * n_k);
+                    rows = turned(t, rows, n_q, n_k);
+                    KC_OF_REF(t) kc_same_floats(t, ref, rows, n_q * n_k);
                     t->now->att_score(now, q, n_q, k, n_k, dim);
                     kc_same_floats(t, now, ref, n_q * n_k);
                 }

@@ -128,17 +128,17 @@ static void check_shape(struct kc *t, enum lode_dtype type, exact_row *exact_of,
 
     t->ref->mul[type](want, ldy, w, w_stride, n_w, x, x_stride, n_x, k);
     KC_OF_REF(t)
-    for (size_t i = 0; i < n_w && kind != BLOCKS_ANY; i++)
-        for (size_t j = 0; j < n_x; j++) {
-            struct exact e = {0};
-            exact_of(&e, w + i * w_stride, x + j * x_stride, k);
-            /* Integer sums are exact.  Of each block's one or two terms the product of the scales
-             * and the conversion of the sum round, then every addition does; a product of scales
-             * below 2^-126 loses up to 2^-150 times a sum below 2^31, and so may an addition. */
-            const double n_terms = 2 * (double)e.n_blocks;
-            const double bound = (n_terms + 2) * 1.01 * u * e.size + n_terms * 0x1p-118;
-            kc_near(t, (double)want[j * ldy + i], e.sum, bound, j * ldy + i);
-        }
+        for (size_t i = 0; i < n_w && kind != BLOCKS_ANY; i++)
+            for (size_t j = 0; j < n_x; j++) {
+                struct exact e = {0};
+                exact_of(&e, w + i * w_stride, x + j * x_stride, k);
+                /* Integer sums are exact.  Of each block's one or two terms the product of the scales
+                 * and the conversion of the sum round, then every addition does; a product of scales
+                 * below 2^-126 loses up to 2^-150 times a sum below 2^31, and so may an addition. */
+                const double n_terms = 2 * (double)e.n_blocks;
+                const double bound = (n_terms + 2) * 1.01 * u * e.size + n_terms * 0x1p-118;
+                kc_near(t, (double)want[j * ldy + i], e.sum, bound, j * ldy + i);
+            }
     t->now->mul[type](got, ldy, w, w_stride, n_w, x, x_stride, n_x, k);
     kc_same_floats(t, got, want, y_size);
 }

@@ -87,7 +87,6 @@ uint64_t kc_bits(struct kc *t) { /* splitmix64 */
 size_t kc_below(struct kc *t, size_t n) { return (size_t)(kc_bits(t) % n); }
 double kc_uniform(struct kc *t) { return (double)(kc_bits(t) >> 11) * 0x1p-53; }
 
-bool kc_of_ref(const struct kc *t) { return t->first && t->state->side == KC_END; }
 float kc_normal(struct kc *t) { /* twelve uniforms, three of 21 bits at a time: near enough */
     const uint64_t some = 0x1fffff;
     uint64_t sum = 0;
@@ -154,6 +153,8 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct kc *t, const char 
             s->name);
     return false;
 }
+
+bool kc_of_ref(const struct kc *t) { return t->first && t->state->side == KC_END; }
 
 bool kc_same(struct kc *t, float got, float want, size_t at) {
     if (lode_f32_bits(got) == lode_f32_bits(want) || (isnan(got) && isnan(want)))
