@@ -15,7 +15,7 @@
     X(rows, softcap) X(rows, pick) X(rows, gather) X(rows, cut) X(rows, join) X(rows, unite)      \
     X(rows, repack)                                                                                \
     X(positions, temperature) X(positions, rope_table) X(positions, rope) X(positions, kv_put)     \
-    X(positions, prepare) X(experts, moe_act) X(experts, moe_sum) X(experts, route)                \
+    X(positions, prepare) X(positions, prepare_64) X(positions, prepare_128) X(experts, moe_act) X(experts, moe_sum) X(experts, route)                \
     X(chosen, chosen_in_q4_k) X(chosen, chosen_in_q5_k) X(chosen, chosen_in_q6_k)                  \
     X(chosen, chosen_out_q4_k) X(chosen, chosen_out_q5_k) X(chosen, chosen_out_q6_k)               \
     X(gemm, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256) X(gemv, gemv_only_q8_0)              \

@@ -37,7 +37,7 @@ int lode_cuda_run_prepare(const struct op *o, uint32_t n) {
             return 0;
     const uint32_t rows = o->step->n_rows, dim = l->head_dim, n_heads = att->p.attention.n_heads;
     const struct lode_value *table = q.rope ? &q.rope->in[1] : k.rope ? &k.rope->in[1] : NULL;
-    if (dim > 512 || q.first->width != n_heads * dim || k.first->width != l->n_heads * dim ||
+    if (dim > 512 || l->head_dim_v > 512 || q.first->width != n_heads * dim || k.first->width != l->n_heads * dim ||
         (q.rope && k.rope && q.rope->in[1].data != k.rope->in[1].data) ||
         (!same_place(q.first, q.last) && lode_cuda_overlap(q.last, q.first, rows)) ||
         lode_cuda_overlap(q.last, k.first, rows) || lode_cuda_overlap(q.last, v, rows) ||
@@ -76,7 +76,14 @@ int lode_cuda_run_prepare(const struct op *o, uint32_t n) {
     }
     if (lode_cuda_read_later(o, put + 1, n, k.last))
         a.k_out = lode_cuda_mat(k.last);
-    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.prepare, rows,
-                                  (n_heads + 2 * l->n_heads + 7) / 8, 1, 256, 8 * dim * 4, &a));
+    /* a warp a head; of many rows several, one after the other, as finding a row's places takes longer than a head */
+    enum { WARPS = 8, AT_ONCE = 4 }; /* of a block; blocks of a multiprocessor */
+    const uint32_t most = (n_heads + 2 * l->n_heads + WARPS - 1) / WARPS, all = AT_ONCE * (uint32_t)o->r->c->multiprocessors;
+    const uint32_t of_row = all / rows < 1 ? 1 : all / rows < most ? all / rows : most;
+    const uint32_t longest = dim > l->head_dim_v ? dim : l->head_dim_v;
+    const struct lode_cuda_kernels *kernels = &o->r->c->kernels;
+    void *const kernel = dim != l->head_dim_v ? kernels->prepare : dim == 128 ? kernels->prepare_128
+                         : dim == 64 ? kernels->prepare_64 : kernels->prepare;
+    LODE_TRY(lode_cuda_run_kernel(o, kernel, rows, of_row, 1, 32 * WARPS, WARPS * longest * 4, &a));
     return (int)put + 1;
 }

@@ -46,8 +46,11 @@ static int spread_floats(const struct op *o, const struct spread *s, const struc
         if (a.x_out.data)
             a.x_out.data += first * a.x_out.stride;
     }
-    return lode_cuda_run_kernel(o, by_256(s) ? k->spread_floats_256[wide] : k->spread_floats_32[wide], up(n, s->n) * s->n, 1,
-                                1, 512, x->norm ? s->cols * 4 : 0, &a);
+    /* a row a block of threads; of more rows than run at once each takes longer, and as many again run */
+    enum { AT_ONCE = 4, THREADS = 512 };
+    const uint32_t rows = up(n, s->n) * s->n, threads = rows > AT_ONCE * (uint32_t)o->r->c->multiprocessors ? THREADS / 2 : THREADS;
+    return lode_cuda_run_kernel(o, by_256(s) ? k->spread_floats_256[wide] : k->spread_floats_32[wide], rows, 1, 1, threads,
+                                x->norm ? s->cols * 4 : 0, &a);
 }
 
 static int launch(const struct op *o, void *kernel, const struct lode_cuda_packed_args *a, uint32_t units) {

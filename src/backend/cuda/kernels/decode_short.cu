@@ -11,6 +11,7 @@
 #include "attention_shared.h"
 #include "copies.cuh"
 #include "decode.cuh"
+#include "own_head.cuh"
 
 enum { PAGE_THREADS = LODE_SHORT_THREADS, PAGES = LODE_SHORT_PAGES };
 static_assert((int)PAGES <= (int)LODE_CUDA_NEAR_PAGES, "shared.h");
@@ -19,91 +20,8 @@ extern __shared__ __align__(16) uint8_t short_mem[];
 
 template <bool HALF> DEVICE float widened(uint32_t bits) { return HALF ? f16_f32((uint16_t)bits) : lode_bits_f32(bits << 16); }
 
-/* ---- the row's own heads ---- */
-
-/* A query, key or value as the products left it, and what becomes of it. */
-struct own_head {
-    const float *from;
-    const float *norm; /* weights, or NULL */
-    uint32_t normed, pairs, kind;
-    float eps;
-};
-/* Of queries, keys, values: 0, 1, 2. */
-DEVICE struct own_head own_head_of(const struct lode_cuda_prepare_args &a, uint32_t which, uint32_t row, uint32_t head, uint32_t head_k) {
-    if (which == 2)
-        return {own_value(a, head_k, row), NULL, 0, 0, 0, 0};
-    const bool key = which == 1;
-    return {key ? row_at<const float>(a.k, row) + head_k * a.head_dim : row_at<const float>(a.q, row) + head * a.head_dim,
-            at<const float>(key ? a.norm_k : a.norm_q), key ? a.norms_k : a.norms_q, key ? a.pairs_k : a.pairs_q,
-            key ? a.kind_k : a.kind_q, key ? a.eps_k : a.eps_q};
-}
-
-/* norm_warp (heads.cuh) of numbers in registers: thread t has t + 32 u. */
-template <int U> DEVICE void norm_here(float (&x)[U], const struct own_head &h, const struct head_weights &weights) {
-    float acc = 0;
-#pragma unroll
-    for (int u = 0; u < U; u++) { /* lane t % 16 of the definition: t and t + 16 in turns */
-        const float other = __shfl_down_sync(0xffffffffu, x[u], 16);
-        acc = fmaf(x[u], x[u], acc);
-        acc = fmaf(other, other, acc);
-    }
-    acc = __shfl_sync(0xffffffffu, join_lanes(acc), 0);
-    const struct divisor root = divisor_of(sqrtf(acc / (float)(32 * U) + h.eps));
-#pragma unroll
-    for (int u = 0; u < U; u++) {
-        x[u] = divided_one(x[u], root);
-        x[u] = h.norm ? x[u] * weights.of[u] : x[u];
-    }
-}
-
-/* A warp's head, normed and turned: thread t gets numbers t + 32 u of it.  room: (dim) in shared memory. */
-template <int DIM, int U>
-DEVICE void prepare_head(float (&x)[U], const struct own_head &h, const float2 *table, const struct head_weights &weights, uint32_t dim,
-                         float *room) {
-    const uint32_t lane = threadIdx.x % 32;
-    const bool turns_here = DIM && h.pairs == DIM / 2 && !(h.normed && h.kind);
-    if (turns_here || (!h.pairs && (DIM || !h.normed))) {
-        float2 turn[U / 2];
-        if (h.pairs && h.kind) { /* neighbours are a pair, whose results lie half a head apart */
-#pragma unroll
-            for (int u = 0; u < U / 2; u++) {
-                const float2 v = ((const float2 *)h.from)[lane + 32 * u];
-                x[u] = v.x, x[u + U / 2] = v.y;
-            }
-        } else {
-#pragma unroll
-            for (int u = 0; u < U; u++)
-                x[u] = lane + 32 * u < dim ? h.from[lane + 32 * u] : 0;
-        }
-        if (h.pairs)
-#pragma unroll
-            for (int u = 0; u < U / 2; u++)
-                turn[u] = table[lane + 32 * u];
-        if (h.normed)
-            norm_here<U>(x, h, weights);
-        if (h.pairs)
-#pragma unroll
-            for (int u = 0; u < U / 2; u++) {
-                const float p = x[u], q = x[u + U / 2];
-                x[u] = fmaf(p, turn[u].x, -(q * turn[u].y)), x[u + U / 2] = fmaf(p, turn[u].y, q * turn[u].x);
-            }
-        return;
-    }
-    for (uint32_t c = lane; c < dim; c += 32)
-        room[c] = h.from[c];
-    __syncwarp();
-    if (h.normed)
-        norm_warp(room, dim, h.norm, weights, h.eps);
-    if (h.pairs)
-        turn_warp(room, h.pairs, h.kind, read_turns(table, h.pairs));
-#pragma unroll
-    for (int u = 0; u < U; u++)
-        if (lane + 32 * u < dim)
-            x[u] = room[lane + 32 * u];
-}
-
 /* A warp's n numbers in 16 bits, to two places. */
-template <bool HALF, int U> DEVICE void put_halves(const float (&x)[U], uint8_t *y, uint8_t *z, uint32_t n) {
+template <bool HALF, int U> DEVICE void put_halves_twice(const float (&x)[U], uint8_t *y, uint8_t *z, uint32_t n) {
 #pragma unroll
     for (int u = 0; u < U; u++) {
         const uint32_t c = threadIdx.x % 32 + 32 * u;
@@ -242,9 +160,9 @@ template <int DIM, bool HALF> DEVICE void attend(const struct lode_cuda_short_ar
                 if (lane + 32 * u < dim)
                     q[lane + 32 * u] = x[u];
         } else if (warp == 1) { /* the same bytes by all blocks that share the head, each of which reads its own */
-            put_halves<HALF, U>(x, (uint8_t *)(p.k + p.own * w.k_stride), keys + p.own * k_pitch, dim);
+            put_halves_twice<HALF, U>(x, (uint8_t *)(p.k + p.own * w.k_stride), keys + p.own * k_pitch, dim);
         } else {
-            put_halves<HALF, U>(x, (uint8_t *)(p.v + p.own * w.v_stride), values + p.own * v_pitch, dim_v);
+            put_halves_twice<HALF, U>(x, (uint8_t *)(p.v + p.own * w.v_stride), values + p.own * v_pitch, dim_v);
         }
     } else if (!prepares && here) {
         ask_rows<PAGE_THREADS, PIECES>(keys, k_pitch, p.k, w.k_stride, p.old, p.n, args.k_pieces);

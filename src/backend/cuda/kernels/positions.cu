@@ -1,6 +1,6 @@
 /* positions.cu - what depends on where a token stands: rotary angles, temperatures, its place in
  * the cache. */
-#include "heads.cuh"
+#include "own_head.cuh"
 
 #define DMATH DEVICE
 #define DMATH_STATIC DEVICE
@@ -79,50 +79,60 @@ KERNEL(ROW_THREADS) kv_put(const __grid_constant__ struct lode_cuda_put_args a) 
 
 /* ---- all that comes between the products and attention ---- */
 
-/* A warp has one head of the queries, of the keys or of the values; blockIdx.x: the row. */
-KERNEL(ROW_THREADS) prepare(const __grid_constant__ struct lode_cuda_prepare_args a) {
+/* A warp has a head of the queries, of the keys or of the values at a time, gridDim.y blocks of warps a row; blockIdx.x: the
+ * row.  Heads of DIM numbers, or where that is 0 of up to 512. */
+template <int DIM> DEVICE void prepare_row(const struct lode_cuda_prepare_args &a) {
+    enum { U = DIM ? DIM / 32 : 16 };
     let_next_come();
-    const uint32_t lane = threadIdx.x % 32, dim = a.head_dim;
-    uint32_t head = blockIdx.y * (ROW_THREADS / 32) + threadIdx.x / 32;
-    float *x = row_mem + threadIdx.x / 32 * dim;
-    const float2 *table = row_at<const float2>(a.table, blockIdx.x);
-    /* the step was there before the first launch: its places can be found while the last one runs
-     */
-    const struct lode_cuda_row &r = step_row(a.step, blockIdx.x);
+    const uint32_t lane = threadIdx.x % 32, row = blockIdx.x, dim = DIM ? DIM : a.head_dim, dim_v = DIM ? DIM : a.head_dim_v;
+    const uint32_t keys = a.n_heads, values = keys + a.n_kv_heads, n = values + a.n_kv_heads;
+    float *room = row_mem + threadIdx.x / 32 * (dim > dim_v ? dim : dim_v);
+    /* the step was there before the first launch: its places can be found while the last one runs */
+    const struct lode_cuda_row &r = step_row(a.step, row);
     const struct lode_cuda_view view = at<const struct lode_cuda_view>(r.views)[a.layer];
     const uint32_t entry = r.pos / 64;
     uint8_t *page = at<uint8_t>(at<const lode_dev>(view.pages)[entry < view.n_entries ? entry : entry % view.n_entries]);
-    const bool query = head < a.n_heads, value = head >= a.n_heads + a.n_kv_heads, normed = query ? a.norms_q : a.norms_k;
-    const float *norm = at<const float>(query ? a.norm_q : a.norm_k);
-    const uint32_t pairs = query ? a.pairs_q : a.pairs_k;
-    const struct head_weights weights = read_weights(normed ? norm : NULL, dim);
+    const struct head_weights weights_q = read_weights(a.norms_q ? at<const float>(a.norm_q) : NULL, dim);
+    const struct head_weights weights_k = read_weights(a.norms_k ? at<const float>(a.norm_k) : NULL, dim);
+    const float2 *table = row_at<const float2>(a.table, row);
     wait_for_last();
-    if (head >= a.n_heads + 2 * a.n_kv_heads)
-        return;
-    head -= query ? 0 : value ? a.n_heads + a.n_kv_heads : a.n_heads;
-    const uint32_t at_row = head * 64 + r.pos % 64; /* of keys, values */
-    if (value) {
-        if (!view.v_in_k)
-            put_row(page + view.v + (size_t)at_row * view.v_stride,
-                    row_at<const float>(a.v, blockIdx.x) + head * a.head_dim_v, a.head_dim_v,
-                    view.type_v);
-        return;
-    }
-    const struct turns turns = read_turns(table, pairs);
-    const float *in = row_at<const float>(query ? a.q : a.k, blockIdx.x) + head * dim;
-#pragma unroll 4
-    for (uint32_t i = lane; i < dim; i += 32)
-        x[i] = in[i];
-    __syncwarp();
-    if (normed)
-        norm_warp(x, dim, norm, weights, query ? a.eps_q : a.eps_k);
-    if (pairs)
-        turn_warp(x, pairs, query ? a.kind_q : a.kind_k, turns);
-    if (!query)
-        put_row(page + view.k + (size_t)at_row * view.k_stride, x, dim, view.type_k);
-    if (query || a.k_out.data) {
-        float *out = row_at<float>(query ? a.q_out : a.k_out, blockIdx.x) + head * dim;
-        for (uint32_t i = lane; i < dim; i += 32)
-            out[i] = x[i];
+#pragma unroll 1
+    for (uint32_t i = blockIdx.y * (ROW_THREADS / 32) + threadIdx.x / 32; i < n; i += ROW_THREADS / 32 * gridDim.y) {
+        const uint32_t which = i < keys ? 0 : i < values ? 1 : 2, head = i - (which == 0 ? 0 : which == 1 ? keys : values);
+        const uint32_t size = which == 2 ? dim_v : dim;
+        const struct own_head h = own_head_of(a, which, row, head, head);
+        struct head_weights weights;
+#pragma unroll
+        for (int u = 0; u < WEIGHTS_AHEAD; u++)
+            weights.of[u] = which ? weights_k.of[u] : weights_q.of[u];
+        float x[U];
+        prepare_head<DIM, U>(x, h, table, weights, size, room);
+        __syncwarp(); /* all have read what may be written over */
+        float *out = which == 0 ? row_at<float>(a.q_out, row) + head * dim
+                     : which == 1 && a.k_out.data ? row_at<float>(a.k_out, row) + head * dim : NULL;
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (out && lane + 32 * u < size)
+                out[lane + 32 * u] = x[u];
+        if (which == 0 || (which == 2 && view.v_in_k))
+            continue;
+        const uint32_t type = which == 1 ? view.type_k : view.type_v, at_row = head * 64 + r.pos % 64;
+        uint8_t *y = page + (which == 1 ? view.k + (size_t)at_row * view.k_stride : view.v + (size_t)at_row * view.v_stride);
+        if (type == LODE_F16) {
+            put_halves<true, U>(x, y, size);
+        } else if (type == LODE_BF16) {
+            put_halves<false, U>(x, y, size);
+        } else {
+            __syncwarp(); /* room may still be read */
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                if (lane + 32 * u < size)
+                    room[lane + 32 * u] = x[u];
+            __syncwarp();
+            put_row(y, room, size, type);
+        }
     }
 }
+extern "C" __global__ void __launch_bounds__(ROW_THREADS, 3) prepare(const __grid_constant__ struct lode_cuda_prepare_args a) { prepare_row<0>(a); }
+KERNEL(ROW_THREADS) prepare_64(const __grid_constant__ struct lode_cuda_prepare_args a) { prepare_row<64>(a); }
+KERNEL(ROW_THREADS) prepare_128(const __grid_constant__ struct lode_cuda_prepare_args a) { prepare_row<128>(a); }

@@ -15,8 +15,6 @@ LODE_CUDA_QUANT_LIST(WIDE)
 
 /* ---- x ---- */
 
-enum { ROUND_WARPS = 16 };
-
 /* The row that place i of tile t has; tiles' rows that do not exist repeat the last. */
 DEVICE const uint8_t *spread_row(const struct lode_cuda_spread_args &a, uint32_t t, uint32_t i) {
     if (!a.tiles) {
@@ -31,26 +29,25 @@ DEVICE const uint8_t *spread_row(const struct lode_cuda_spread_args &a, uint32_t
 DEVICE uint32_t place_of(uint32_t k) { return k / 4 * 2 + k % 2 + k % 4 / 2 * 8; }
 DEVICE uint16_t half_of(int v) { return f32_f16((float)v); }
 
-/* Row r's block (kern.h's A256) to block b of a tile; by a warp. */
-template <int N> DEVICE void put_256(uint8_t *tile, uint32_t r, uint32_t b, const uint8_t *block) {
+/* Four signed bytes by m, 1 to 16: the products' high and low bytes.  As u = q + 128 nothing is carried from one of two products
+ * in a word to the other: q m = (u m + 2^15 - 128 m) ^ 2^15. */
+struct bytes_of_products { uint32_t high, low; };
+DEVICE struct bytes_of_products products_of(uint32_t q, int m) {
+    const uint32_t u = q ^ 0x80808080, more = 0x10001u * (uint32_t)(0x8000 - 128 * m);
+    const uint32_t first = __byte_perm(u, 0, 0x4140) * (uint32_t)m + more, last = __byte_perm(u, 0, 0x4342) * (uint32_t)m + more;
+    return {__byte_perm(first, last, 0x7531) ^ 0x80808080, __byte_perm(first, last, 0x6420)};
+}
+/* Row r's block to block b of a tile; by a warp. */
+template <int N> DEVICE void put_256(uint8_t *tile, uint32_t r, uint32_t b, const struct rounded_256 &v) {
     const uint32_t lane = threadIdx.x % 32;
     uint8_t *to = tile + (size_t)b * (4 * N * 128 + sizeof(struct x_block<N>));
     struct x_block<N> *more = (struct x_block<N> *)(to + 4 * N * 128);
-    const uint2 q = *(const uint2 *)(block + 48 + 8 * lane);
-    const int m = block[4 + lane / 4];
-    uint32_t high[2] = {}, low[2] = {};
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const uint32_t v = (uint32_t)(m * (int)(int8_t)((i < 4 ? q.x : q.y) >> i % 4 * 8));
-        high[i / 4] |= (v >> 8 & 255) << i % 4 * 8;
-        low[i / 4] |= (v & 255) << i % 4 * 8;
-    }
+    const struct bytes_of_products x = products_of(v.q.x, v.mul), y = products_of(v.q.y, v.mul);
     to += lane / 16 * (N * 128) + in_panel(r, lane % 16 / 2) + lane % 2 * 8;
-    *(uint2 *)to = make_uint2(high[0], high[1]);
-    *(uint2 *)(to + N * 256) = make_uint2(low[0], low[1]);
-    int sum = 0;
+    *(uint2 *)to = make_uint2(x.high, y.high);
+    *(uint2 *)(to + N * 256) = make_uint2(x.low, y.low);
+    int sum = __shfl_sync(0xffffffffu, v.sum, 2 * lane % 32); /* of sixteen numbers: two threads' */
     if (lane < 16) {
-        sum = *(const int16_t *)(block + 16 + 2 * lane);
         const int high = (sum + 128) >> 8;
         const uint32_t place = place_of(lane);
         more->sums[r][sums_piece(r, place / 8) + place % 8] = half_of(256 * high);
@@ -59,7 +56,7 @@ template <int N> DEVICE void put_256(uint8_t *tile, uint32_t r, uint32_t b, cons
     for (int w = 8; w; w /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, w);
     if (lane == 0) {
-        more->d[place_of_scale(r)] = *(const float *)block;
+        more->d[place_of_scale(r)] = v.d;
         more->all[place_of_scale(r)] = (float)sum;
     }
 }
@@ -80,7 +77,7 @@ template <int N> DEVICE void spread_256(const struct lode_cuda_spread_args &a) {
     begin();
     if (b >= a.cols / 256 || (a.tiles && t >= *at<const uint32_t>(a.tiles)))
         return;
-    put_256<N>(at<uint8_t>(a.y) + t * a.tile_size, r, b, spread_row(a, t, r) + (size_t)b * 304);
+    put_256<N>(at<uint8_t>(a.y) + t * a.tile_size, r, b, get_a256(spread_row(a, t, r) + (size_t)b * 304));
 }
 /* Four blocks of 32. */
 template <int N> DEVICE void spread_32(const struct lode_cuda_spread_args &a) {
@@ -99,7 +96,6 @@ template <int N> DEVICE void spread_32(const struct lode_cuda_spread_args &a) {
 /* Rows of floats, normed where a.input says so, rounded and spread; blockIdx.x: a row of a tile, which repeats the last
  * where there is none. */
 template <int BLOCK, int N> DEVICE void round_spread(const struct lode_cuda_fast_x_args &a) {
-    __shared__ __align__(16) uint8_t blocks[ROUND_WARPS][304];
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, r = blockIdx.x % N,
                    of = blockIdx.x < a.n_x ? blockIdx.x : a.n_x - 1;
     uint8_t *tile = at<uint8_t>(a.y) + blockIdx.x / N * a.tile_size;
@@ -118,18 +114,15 @@ template <int BLOCK, int N> DEVICE void round_spread(const struct lode_cuda_fast
     };
     if constexpr (BLOCK == 256) {
 #pragma unroll 1
-        for (uint32_t b = warp; b < a.cols / 256; b += ROUND_WARPS) {
+        for (uint32_t b = warp; b < a.cols / 256; b += n_warps()) {
             const float4 u = numbers(64 * b + 2 * lane), v = numbers(64 * b + 2 * lane + 1);
             const float x[8] = {u.x, u.y, u.z, u.w, v.x, v.y, v.z, v.w};
-            round_a256(blocks[warp], x);
-            __syncwarp();
-            put_256<N>(tile, r, b, blocks[warp]);
-            __syncwarp();
+            put_256<N>(tile, r, b, round_256(x));
         }
     } else {
         const uint32_t nb = a.cols / 32, i = lane / 8, k = lane % 8;
 #pragma unroll 1
-        for (uint32_t stage = warp; stage * 4 < nb; stage += ROUND_WARPS) {
+        for (uint32_t stage = warp; stage * 4 < nb; stage += n_warps()) {
             const uint32_t b = stage * 4 + i < nb ? stage * 4 + i : nb - 1;
             put_32<N>(tile, r, stage, i, k, round_a32(numbers(8 * b + k)));
         }
@@ -138,6 +131,8 @@ template <int BLOCK, int N> DEVICE void round_spread(const struct lode_cuda_fast
 static_assert(sizeof(struct x_block<128>) == 128 * 72 && sizeof(struct x_quad<64>) == 64 * 32,
               "shared.h's sizes");
 
+/* So few registers that four blocks run side by side on a multiprocessor: 512 rows at once. */
+#define KERNEL_OF_FOUR(threads) extern "C" __global__ void __launch_bounds__(threads, 4)
 #define SPREAD(n)                                                                                  \
     KERNEL(256) spread_256_##n(const __grid_constant__ struct lode_cuda_spread_args a) {           \
         spread_256<n>(a);                                                                          \
@@ -145,10 +140,10 @@ static_assert(sizeof(struct x_block<128>) == 128 * 72 && sizeof(struct x_quad<64
     KERNEL(256) spread_32_##n(const __grid_constant__ struct lode_cuda_spread_args a) {            \
         spread_32<n>(a);                                                                           \
     }                                                                                              \
-    KERNEL(512) spread_floats_256_##n(const __grid_constant__ struct lode_cuda_fast_x_args a) {    \
+    KERNEL_OF_FOUR(512) spread_floats_256_##n(const __grid_constant__ struct lode_cuda_fast_x_args a) {    \
         round_spread<256, n>(a);                                                                   \
     }                                                                                              \
-    KERNEL(512) spread_floats_32_##n(const __grid_constant__ struct lode_cuda_fast_x_args a) {     \
+    KERNEL_OF_FOUR(512) spread_floats_32_##n(const __grid_constant__ struct lode_cuda_fast_x_args a) {     \
         round_spread<32, n>(a);                                                                    \
     }
 SPREAD(64)
