@@ -81,6 +81,7 @@ struct lode_model_info { /* borrowed strings live as long as the model */
                              once it is filled, of what computes */
     const char *device;  /* the GPU's name, or "CPU" */
     bool on_gpu;         /* some of it is */
+    bool on_cpu;         /* some of it is; once it is filled */
     uint32_t gpu_layers; /* so many of its layers */
     uint32_t n_gpus;     /* that it may use; once it is filled, that it uses */
     int gpu;             /* the first of them, as lode_device_info counts */
@@ -137,10 +138,14 @@ LODE_API int lode_device_count(struct lode_error *why);
 /* Name and memory of one, `index` < the count. */
 LODE_API int lode_device_info(int index, char name[256], uint64_t *memory, struct lode_error *err);
 
-/* Bytes/s of one: what its memory reads and writes together, copying, and what comes from the host.  Takes
- * a second, most of it to open the device, and half a GiB there.  *fast (may be NULL): whether it has products
- * of --numerics fast. */
-LODE_API int lode_device_speeds(int index, double *memory, double *bus, bool *fast, struct lode_error *err);
+/* Of one, bytes/s: what its memory gives to plain loads; what it reads and writes together, copying; what comes
+ * from the host.  Takes a second, most of it to open the device, and meanwhile half of what is free there, from
+ * half a GiB to 4 GiB. */
+struct lode_device_speeds {
+    double read, copy, bus;
+    bool fast; /* it has products of --numerics fast; known even where an error says that nothing was measured */
+};
+LODE_API int lode_device_speeds(int index, struct lode_device_speeds *out, struct lode_error *err);
 
 /* Architectures this build runs, NULL-terminated. */
 LODE_API const char *const *lode_model_archs(void);

@@ -13,6 +13,8 @@
 #include "backend/backend.h"
 #include "backend/tuning.h"
 
+#include "lode/model.h"
+
 struct lode_cuda;
 
 /* The number of devices, 0 or more; 0 with an error's text that says why there are none. */
@@ -44,9 +46,8 @@ bool lode_cuda_lost(struct lode_cuda *c);
 /* Bytes of its memory that nobody uses now; all of them where it fails. */
 uint64_t lode_cuda_available(const struct lode_cuda *c);
 
-/* Bytes/s that its memory reads and writes together, copying, and that come from the host, measured in a
- * few hundredths of a second. */
-int lode_cuda_speeds(struct lode_cuda *c, double *memory, double *bus, struct lode_error *err);
+/* As lode_device_speeds says, but for `fast`, in a few hundredths of a second. */
+int lode_cuda_speeds(struct lode_cuda *c, struct lode_device_speeds *out, struct lode_error *err);
 
 /* 0, or LODE_ERR_UNSUPPORTED naming what the device can't run of a node. */
 int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool float_act,

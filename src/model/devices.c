@@ -83,11 +83,12 @@ static bool runs_at(const struct lode_model *m, uint32_t place) {
 /* The bus's speed, before the device is full; what cannot be measured is not used. */
 static void measure_bus(struct lode_model *m) {
     const struct lode_plan *p = &m->plans[LODE_MANY];
+    struct lode_device_speeds s = {0};
     struct lode_error none;
-    double memory;
-    for (uint32_t i = 0; i < p->n_cuts && !m->opts.bring_rows && m->bus_speed <= 0; i++)
+    for (uint32_t i = 0; i < p->n_cuts && !m->opts.bring_rows && s.bus <= 0; i++)
         if (m->devices[p->cuts[i].place].cuda)
-            lode_cuda_speeds(m->devices[p->cuts[i].place].cuda, &memory, &m->bus_speed, &none);
+            lode_cuda_speeds(m->devices[p->cuts[i].place].cuda, &s, &none);
+    m->bus_speed = s.bus > 0 ? s.bus : m->bus_speed;
 }
 
 int lode_model_fill_devices(struct lode_model *m, struct lode_error *err) {
@@ -111,6 +112,7 @@ int lode_model_fill_devices(struct lode_model *m, struct lode_error *err) {
             m->info.device = lode_cuda_name(d->cuda);
         m->info.on_gpu = true;
     }
+    m->info.on_cpu = runs_at(m, LODE_HOST);
     return 0;
 }
 
@@ -206,13 +208,12 @@ int lode_device_info(int index, char name[256], uint64_t *memory, struct lode_er
     return lode_cuda_info(index, name, memory, err);
 }
 
-int lode_device_speeds(int index, double *memory, double *bus, bool *fast, struct lode_error *err) {
+int lode_device_speeds(int index, struct lode_device_speeds *out, struct lode_error *err) {
     struct lode_cuda *c;
-    *memory = *bus = 0;
+    *out = (struct lode_device_speeds){0};
     LODE_TRY(lode_cuda_open(&c, index, err));
-    if (fast)
-        *fast = lode_cuda_has_fast(c);
-    const int rc = lode_cuda_speeds(c, memory, bus, err);
+    const int rc = lode_cuda_speeds(c, out, err);
+    out->fast = lode_cuda_has_fast(c);
     lode_cuda_close(c);
     return rc;
 }

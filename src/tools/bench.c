@@ -12,6 +12,7 @@
 #include "out.h"
 #include "progress.h"
 #include "profile.h"
+#include "reads.h"
 #include "verbs.h"
 
 #include "lode/lode.h"
@@ -69,7 +70,7 @@ static const struct arg_flag flags[] = {
     {"--no-bandwidth", ARG_BOOL, ARG_AT(struct opts, no_bandwidth),
      .help = "do not measure the machine's read bandwidth and dot products"},
     {"--roofline", ARG_BOOL, ARG_AT(struct opts, roofline),
-     .help = "no model: the machine's read bandwidth by threads and streams, its dot products"},
+     .help = "no model: the machine's read bandwidth by threads and streams, its dot products, its GPUs' memory"},
     LOAD_DEBUG_FLAGS(struct opts),
     LOAD_FOREIGN_FLAGS,
     {"-mmp, --mmap", ARG_FOREIGN, .meta = "0|1", .help = "files are mapped (--no-mmap: read)"},
@@ -83,8 +84,8 @@ static const struct arg_spec spec = {
         "Flags, table and JSON keys are llama-bench's.  Numbers may be lists and ranges: 1,2,4 or\n"
         "1-8, 1-9+2, 16-128*2; every combination is measured.  Beside tokens/s stand the bytes of\n"
         "weights and KV read per second, their share of the machine's read bandwidth just\n"
-        "before and after (of peak), and a fingerprint of the last logits: where it differs, the\n"
-        "numbers do too.\n"
+        "before and after (of peak; of a model wholly on one GPU that GPU's, measured once, if 512 MiB\n"
+        "of it are free), and a fingerprint of the last logits: where it differs, the numbers do too.\n"
         "Prompts show operations per second in the products with weights (GOPS), and their share of\n"
         "what the machine's dot products give on registers alone.\n"
         "Shares above 100 % mean that the model lives in the CPU's cache.",
@@ -270,8 +271,8 @@ static void compare_reads(struct bench *b, struct bench_row *row) {
     row->read_bandwidth = median(b->reads, n + 1);
 }
 
-static double read_now(const struct bench_row *row) {
-    const double v = lode_machine_read_bandwidth(row->n_threads, 0.15, NULL);
+static double read_now(const struct bench *b, const struct bench_row *row) {
+    const double v = reads_of_model(b->model, row->n_threads, 0.15);
     return v > 0 ? v : row->read_bandwidth;
 }
 
@@ -303,11 +304,11 @@ static int run_test(struct bench *b, const struct test *t, struct lode_session_o
     struct tm utc;
     strftime(row->test_time, sizeof row->test_time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     const bool compared = row->read_bandwidth > 0 && t->n_prompt == 0;
-    b->reads[0] = compared ? read_now(row) : 0;
+    b->reads[0] = compared ? read_now(b, row) : 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         rc = once(b, t, &b->ns[i], err);
         b->ts[i] = (double)b->ns[i]; /* first the times, then the rates */
-        b->reads[i + 1] = compared ? read_now(row) : 0;
+        b->reads[i + 1] = compared ? read_now(b, row) : 0;
     }
     free_beside(b);
     if (rc < 0)
@@ -404,9 +405,7 @@ static int bench_session(struct bench *b, const struct tests *all, struct lode_s
     int rc = lode_session_create(&b->session, b->model, &so, err);
     if (rc == 0) {
         row.n_threads = lode_session_threads(b->session);
-        if (!b->o->no_bandwidth && !row.info->on_gpu) /* it is the host's */
-            row.read_bandwidth = lode_machine_read_bandwidth(row.n_threads, 0.5, NULL);
-        row.read_bandwidth = row.read_bandwidth > 0 ? row.read_bandwidth : 0;
+        row.read_bandwidth = b->o->no_bandwidth ? 0 : reads_of_model(b->model, row.n_threads, 0.5);
         if (!b->o->no_bandwidth && !row.info->on_gpu)
             row.peak_ops = peak_ops(&row);
     }

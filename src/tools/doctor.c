@@ -123,21 +123,21 @@ static void show_gpus(const char *kind, const struct gpu_list *list) {
 /* What of the GPUs models can run on, which is known when each has been opened. */
 static void show_devices(const struct gpu_list *cuda) {
     struct lode_error why = {0};
-    char memory_text[32], bus_text[32];
+    char read_text[32], copy_text[32], bus_text[32];
     const int n = lode_device_count(&why);
     int usable = 0;
     for (int i = 0; i < n; i++) {
-        double memory, bus;
-        bool fast = false;
-        const int rc = lode_device_speeds(i, &memory, &bus, &fast, &why);
+        struct lode_device_speeds s;
+        const int rc = lode_device_speeds(i, &s, &why);
         usable += rc == 0 || rc == LODE_ERR_NOMEM;
         if (rc < 0)
             printf("  cuda:%d is not %s: %s\n", i, rc == LODE_ERR_NOMEM ? "measured" : "used", why.text);
         else
-            printf("  cuda:%d copies %s/s in its memory, counting reads and writes, and %s/s from the host\n", i,
-                   format_bytes(memory, memory_text), format_bytes(bus, bus_text));
+            printf("  cuda:%d reads %s/s of its memory, copies %s/s in it, counting reads and writes, and gets %s/s from "
+                   "the host\n", i, format_bytes(s.read, read_text), format_bytes(s.copy, copy_text),
+                   format_bytes(s.bus, bus_text));
         if (rc == 0 || rc == LODE_ERR_NOMEM)
-            printf("  cuda:%d has %s\n", i, fast ? "products of --numerics fast on its tensor cores"
+            printf("  cuda:%d has %s\n", i, s.fast ? "products of --numerics fast on its tensor cores"
                                                 : "nothing for --numerics fast: all numbers are exact there");
     }
     if (usable)

@@ -93,11 +93,11 @@ static struct disk_speed measure_disk(const char *model) {
 /* Where the model's GPU, if it has any, is not known otherwise. */
 static void measure_gpu(struct lode_budget *b, const struct lode_model *m, const struct opts *o) {
     struct lode_error why;
-    double memory, bus;
-    if (lode_model_info(m)->n_gpus == 0 || lode_device_speeds(lode_model_info(m)->gpu, &memory, &bus, NULL, &why) < 0)
+    struct lode_device_speeds s;
+    if (lode_model_info(m)->n_gpus == 0 || lode_device_speeds(lode_model_info(m)->gpu, &s, &why) < 0)
         return;
-    b->vram_speed = o->vram_speed ? b->vram_speed : memory;
-    b->bus_speed = bus;
+    b->vram_speed = o->vram_speed ? b->vram_speed : s.copy;
+    b->bus_speed = s.bus;
 }
 
 /* *alone: what a lone read of the disk takes longer; 0: not known. */

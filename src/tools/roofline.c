@@ -1,7 +1,8 @@
 /* roofline.c - `lode bench --roofline`: what this machine can do at best.
  *
  * Two limits stand over all that lode computes: how fast memory is read (answers) and how fast
- * numbers are multiplied (prompts).  Both are measured here, as lode's kernels would use them. */
+ * numbers are multiplied (prompts).  Both are measured here, as lode's kernels would use them; of GPUs
+ * what their memory and the bus to it give. */
 #include "bench.h"
 
 #include "load.h"
@@ -34,7 +35,7 @@ static void put_limit(const char *format, const struct limit *l, size_t i) {
                format[4] ? "" : i ? ",\n  " : "[\n  ", l->kind, l->what, l->threads, v, l->unit,
                format[4] ? "\n" : "");
     else
-        printf("| %-14s | %-16s | %7u | %9.1f %s |\n", l->kind, l->what, l->threads, v, l->unit);
+        printf("| %-17s | %-16s | %7u | %9.1f %s |\n", l->kind, l->what, l->threads, v, l->unit);
     out_flush();
 }
 
@@ -47,9 +48,25 @@ static void put_begin(const char *format) {
     if (strcmp(format, "csv") == 0)
         printf("kind,what,threads,value,unit\n");
     else if (format[0] == 'm')
-        printf("| %-14s | %-16s | %7s | %14s |\n| -------------- | ---------------- | ------: | "
+        printf("| %-17s | %-16s | %7s | %14s |\n| ----------------- | ---------------- | ------: | "
                "-------------: |\n",
                "limit", "of", "threads", "");
+}
+
+/* What cannot be measured has no lines; `lode doctor` says why. */
+static void put_device(const char *format, int i, size_t *n) {
+    struct lode_device_speeds s;
+    if (lode_device_speeds(i, &s, NULL) < 0)
+        return;
+    const struct limit limits[] = {{.kind = "read bandwidth", .value = s.read}, {.kind = "copies both ways", .value = s.copy},
+                                   {.kind = "from the host", .value = s.bus}};
+    for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
+        struct limit l = limits[k];
+        l.unit = "GB/s";
+        l.threads = 1;
+        snprintf(l.what, sizeof l.what, "cuda:%d", i);
+        put_limit(format, &l, (*n)++);
+    }
 }
 
 int bench_roofline(const char *format) {
@@ -77,6 +94,8 @@ int bench_roofline(const char *format) {
                 return tool_report(&err);
             put_limit(format, &l, n++);
         }
+    for (int i = 0; i < lode_device_count(NULL); i++)
+        put_device(format, i, &n);
     put_end(format);
     return 0;
 }

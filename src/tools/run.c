@@ -6,6 +6,7 @@
 #include "out.h"
 #include "progress.h"
 #include "profile.h"
+#include "reads.h"
 #include "remote.h"
 #include "toolbox.h"
 #include "verbs.h"
@@ -61,7 +62,7 @@ static const struct arg_flag flags[] = {
     {"--special", ARG_BOOL, ARG_AT(struct run_opts, special),
      .help = "print special tokens as text"},
     {"--stats", ARG_BOOL, ARG_AT(struct run_opts, stats),
-     .help = "close with tokens/s and the share of this machine's memory bandwidth, on standard "
+     .help = "close with tokens/s and the share of the memory's read bandwidth, on standard "
              "error"},
     {"-v, --verbose", ARG_BOOL, ARG_AT(struct run_opts, verbose),
      .help = "say what was loaded, the seed, and --stats"},
@@ -195,14 +196,14 @@ static void print_stats(struct run *r, const struct answer *a) {
     fprintf(stderr, "; answer %zu tokens, %.1f tokens/s\n", a->n_answer, rate);
     if ((r->o.stats || r->o.verbose) && n_steps) {
         if (r->bandwidth == 0)
-            r->bandwidth = lode_machine_read_bandwidth(lode_session_threads(r->session), 0.3, NULL);
+            r->bandwidth = reads_of_model(r->model, lode_session_threads(r->session), 0.3);
         const double used = rate * (double)info->token_size;
         fprintf(stderr, "%s of weights a token, %s/s",
                 format_bytes((double)info->token_size, tokens), format_bytes(used, speed));
         if (r->bandwidth > 0)
-            fprintf(stderr, ": %.0f %% of the %s/s that this machine reads from memory%s",
-                    100 * used / r->bandwidth, format_bytes(r->bandwidth, machine),
-                    info->token_size < cache_size() ? " (the weights fit its cache)" : "");
+            fprintf(stderr, ": %.0f %% of the %s/s that this %s reads from memory%s",
+                    100 * used / r->bandwidth, format_bytes(r->bandwidth, machine), info->on_gpu ? "GPU" : "machine",
+                    !info->on_gpu && info->token_size < cache_size() ? " (the weights fit its cache)" : "");
         fputc('\n', stderr);
     }
     fputs(out_plain(stderr), stderr);

@@ -609,6 +609,30 @@ static void choices_are_kept(void **state) {
     unsetenv("XDG_CACHE_HOME");
 }
 
+/* GPU-15: a device's speeds, of memory that is given back whatever happens. */
+static void speeds_are_measured(void **state) {
+    (void)state;
+    struct lode_device_speeds s;
+    struct lode_error err = {0};
+    must(lode_device_speeds(0, &s, &err), &err);
+    assert_true(s.read > 0 && s.copy > 0 && s.bus > 0);
+    no_trace_left("speeds");
+    fake_cuda_reset();
+    fake_cuda.memory = 300 << 20;
+    assert_int_equal(lode_device_speeds(0, &s, &err), LODE_ERR_NOMEM);
+    assert_true(has_number(err.text) && s.read == 0 && s.fast);
+    no_trace_left("no room for speeds");
+    uint64_t refused = 1;
+    for (uint64_t n = 1; refused; n++) {
+        fake_cuda_reset();
+        fake_cuda.fail_at = n;
+        const int rc = lode_device_speeds(0, &s, &err);
+        refused = fake_cuda.n_refused;
+        no_trace_left("speeds, something refused");
+        assert_true(rc == LODE_ERR_NOMEM || (rc == 0 && !refused));
+    }
+}
+
 int main(void) {
     struct lode_error why = {0};
     if (lode_device_count(&why) == 0) {
@@ -631,6 +655,7 @@ int main(void) {
         cmocka_unit_test_setup(rows_need_what_they_need, reset),
         cmocka_unit_test_setup(a_scheduler_outlives_it, reset),
         cmocka_unit_test_setup(others_memory_is_respected, reset),
+        cmocka_unit_test_setup(speeds_are_measured, reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,6 @@
 #include "backend/cuda/kernels/gated.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 
 #include <stdio.h>
 
@@ -148,46 +147,6 @@ static bool device_put(const struct lode_memory *m, void *to, const void *host, 
 static bool device_zero(const struct lode_memory *m, void *to, size_t n) {
     const struct lode_cuda *c = of_memory(m);
     return moved(c, wait_for_all(c) && c->cu.set8((uintptr_t)to, 0, n, NULL) == 0 && wait_for_all(c));
-}
-
-enum { PROBE = 256 << 20, PROBE_TIMES = 8 };
-
-/* Bytes/s of copies to dst: from the host (pinned), or where that is NULL from src. */
-static int measure(const struct lode_cuda *c, lode_cu_ptr dst, lode_cu_ptr src, const void *host,
-                   double *speed, struct lode_error *err) {
-    double start = 0;
-    for (int i = -1; i < PROBE_TIMES; i++) { /* the first wakes it up */
-        if (i == 0)
-            start = lode_clock();
-        LODE_TRY(lode_cu_check(&c->cu, host ? c->cu.to_device(dst, host, PROBE, NULL)
-                                            : c->cu.copy(dst, src, PROBE, NULL), "speed", err));
-        LODE_TRY(lode_cu_check(&c->cu, i < 0 || i == PROBE_TIMES - 1 ? c->cu.context_wait() : 0, "speed", err));
-    }
-    *speed = (double)PROBE * PROBE_TIMES / (lode_clock() - start);
-    return 0;
-}
-
-int lode_cuda_speeds(struct lode_cuda *c, double *memory, double *bus, struct lode_error *err) {
-    lode_cu_ptr dst = 0, src = 0;
-    void *host = NULL;
-    *memory = *bus = 0;
-    LODE_TRY(lode_cuda_enter(c, err));
-    int rc = c->cu.alloc(&dst, PROBE) || c->cu.alloc(&src, PROBE) || c->cu.host_alloc(&host, PROBE, 0)
-                 ? lode_fail(err, LODE_ERR_NOMEM, "speed", "%d MiB twice, to copy between, are not free",
-                             PROBE >> 20)
-                 : 0;
-    if (rc == 0)
-        rc = measure(c, dst, src, NULL, memory, err);
-    *memory *= 2; /* each byte is read and written */
-    if (rc == 0)
-        rc = measure(c, dst, 0, host, bus, err);
-    if (dst)
-        c->cu.free(dst);
-    if (src)
-        c->cu.free(src);
-    if (host)
-        c->cu.host_free(host);
-    return rc;
 }
 
 uint64_t lode_cuda_brought(const struct lode_cuda *c) { return atomic_load_explicit(&c->brought, memory_order_relaxed); }

@@ -67,9 +67,9 @@ uint64_t lode_cuda_available(const struct lode_cuda *c) {
     (void)c;
     return 0;
 }
-int lode_cuda_speeds(struct lode_cuda *c, double *memory, double *bus, struct lode_error *err) {
+int lode_cuda_speeds(struct lode_cuda *c, struct lode_device_speeds *out, struct lode_error *err) {
     (void)c;
-    *memory = *bus = 0;
+    *out = (struct lode_device_speeds){0};
     return none(err);
 }
 int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool float_act,

@@ -351,6 +351,12 @@ struct lode_cuda_best_args {
     uint32_t width, log_slice, n_slices, k; /* log_slice: of a slice's numbers, 32 and more */
 };
 
+enum { LODE_READS_THREADS = 256 };
+struct lode_cuda_reads_args {
+    lode_dev at;
+    unsigned long long n; /* pieces of 16 bytes */
+};
+
 struct lode_cuda_repack_args {
     lode_dev dst, src;
     unsigned long long rows, dst_stride;
