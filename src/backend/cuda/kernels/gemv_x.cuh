@@ -20,9 +20,19 @@ template <int BLOCK> DEVICE uint32_t x_size(uint32_t cols) {
 
 /* n floats to row_mem, their loads on their way together. */
 DEVICE void load_floats(const float *x, uint32_t n) {
-#pragma unroll 8
-    for (uint32_t i = threadIdx.x; i < n / 4; i += blockDim.x)
-        ((float4 *)row_mem)[i] = ((const float4 *)x)[i];
+    enum { TOGETHER = 4 }; /* said in so many words: a compiler puts each store before the next load, as they might overlap */
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < n / 4; i += TOGETHER * blockDim.x) {
+        float4 v[TOGETHER];
+#pragma unroll
+        for (uint32_t u = 0; u < TOGETHER; u++)
+            if (i + u * blockDim.x < n / 4)
+                v[u] = ((const float4 *)x)[i + u * blockDim.x];
+#pragma unroll
+        for (uint32_t u = 0; u < TOGETHER; u++)
+            if (i + u * blockDim.x < n / 4)
+                ((float4 *)row_mem)[i + u * blockDim.x] = v[u];
+    }
 }
 /* As many rows of x as there are, `stride` bytes apart. */
 DEVICE void load_rows(const struct lode_cuda_gemv_args &a) {
