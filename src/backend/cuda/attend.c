@@ -137,10 +137,18 @@ static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, 
     return whole;
 }
 
+/* Whether a block of threads of decode_short.cu can prepare all that it sees of a step's own rows: a warp has a head in
+ * registers, and not more of them after each other than take as long as a launch. */
+static bool prepares_several(const struct lode_cuda_att_args *a, const struct lode_cuda_prepare_args *p, uint32_t rows) {
+    enum { MOST = 8 };
+    const bool q = p->pairs_q == 0 || (p->pairs_q == a->head_dim / 2 && !(p->norms_q && p->kind_q));
+    const bool k = p->pairs_k == 0 || (p->pairs_k == a->head_dim / 2 && !(p->norms_k && p->kind_k));
+    return rows <= MOST && q && k;
+}
+
 /* kernels/decode_short.cu: a block of threads has a query head and all its pages, where there are few and all blocks run at
  * once: 1, or 0 where they do not. */
 static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
-    const struct lode_cuda_kernels *k = kernels(o);
     const struct lode_cuda_att_args *a = &d->att;
     const uint32_t shared = LODE_SHORT_SHARED(a->head_dim, a->head_dim_v, a->max_pages);
     const uint64_t blocks = (uint64_t)a->n_heads * s->rows, at_once = LODE_SHORT_PAGES / a->max_pages;
@@ -152,11 +160,10 @@ static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, 
                                               .group = lode_cuda_divisor(a->n_heads / a->n_kv_heads),
                                               .k_pieces = lode_cuda_divisor(a->head_dim / 8),
                                               .v_pieces = lode_cuda_divisor(a->head_dim_v / 8)};
-    const uint32_t dim = a->head_dim == a->head_dim_v ? a->head_dim : 0;
-    void *const kernel = dim == 128  ? f16 ? k->decode_short_f16_128 : k->decode_short_bf16_128
-                         : dim == 64 ? f16 ? k->decode_short_f16_64 : k->decode_short_bf16_64
-                         : f16       ? k->decode_short_f16
-                                     : k->decode_short_bf16;
+    const int size = a->head_dim != a->head_dim_v ? 0 : a->head_dim == 128 ? 2 : a->head_dim == 64 ? 1 : 0;
+    void *const kernel = !s->one_each && d->prepares ? kernels(o)->several[!f16][size] : kernels(o)->brief[!f16][size];
+    if (!kernel)
+        return 0;
     LODE_TRY(lode_cuda_run_kernel(o, kernel, a->n_heads, s->rows, 1, LODE_SHORT_THREADS * a->max_pages, shared, &args));
     return 1;
 }
@@ -206,8 +213,7 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     struct decode s = {cache_of(o, a), rows, o->step->n_segments == rows};
     const uint64_t of_row = 4ull * (a->head_dim_v + 2) * a->n_heads * a->max_pages, at_once = LODE_CUDA_SCRATCH / of_row;
     enum { MOST_ROWS = 47 }; /* if they are not one a sequence: more are quicker in tiles */
-    /* of several rows of a sequence each needs the others' keys, which are only there when all are prepared */
-    if ((!s.one_each && (prepared || o->r->o.fast || rows > MOST_ROWS)) || a->both_ways || !s.cache.readable ||
+    if ((!s.one_each && (o->r->o.fast || rows > MOST_ROWS)) || a->both_ways || !s.cache.readable ||
         a->head_dim_v % 16 || a->max_pages > 65535 || rows > 65535 ||
         at_once == 0 || (at_once < rows && o->r->o.fast) || (prepared && s.cache.layer->v_in_k))
         return 0;
@@ -215,6 +221,9 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
         d.heads = *prepared;
         d.prepares = 1;
     }
+    /* of several rows of a sequence each needs the others' keys, which are only there when all are prepared */
+    if (!s.one_each && prepared)
+        return prepares_several(a, prepared, rows) ? run_short(o, &d, &s) : 0;
     for (uint32_t first = 0; first < rows; first += s.rows) {
         s.rows = rows - first < at_once ? rows - first : (uint32_t)at_once;
         d.att.first_row = first;

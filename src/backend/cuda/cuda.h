@@ -24,10 +24,7 @@
     X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
     X(attention_tile, attention_tile) X(attention_tile, attention_tile_256) X(attention_large, attention_large) X(attention_large, attention_large_32) \
-    X(decode_join, decode_join) X(decode_short, decode_short_f16_128) X(decode_short, decode_short_f16_64) \
-    X(decode_short, decode_short_f16) X(decode_short, decode_short_bf16_128) X(decode_short, decode_short_bf16_64) \
-    X(decode_short, decode_short_bf16)                                                             \
-    X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
+    X(decode_join, decode_join) X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
     X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
     X(recur, delta_128) X(recur, delta_any) X(best, best_of_slices) X(best, best_of_rows) \
     X(best, draw_of_rows) X(reads, reads)
@@ -69,6 +66,7 @@ struct lode_cuda_kernels {
     void *stream[LODE_DTYPE_COUNT]; /* NULL: on none but Hopper */
     void *router[LODE_DTYPE_COUNT]; /* of floats; NULL: on none but Hopper */
     void *walk[LODE_CUDA_WALKS][4];
+    void *brief[2][3], *several[2][3]; /* decode_short.cu, for f16, bf16; heads of any size (several: NULL), of 64 numbers, of 128 */
     void *ring[2]; /* attention_ring.cu: heads of 128 numbers, of 64; NULL: on none but Hopper */
     void *moe[LODE_DTYPE_COUNT];
     void *embed[LODE_DTYPE_COUNT];

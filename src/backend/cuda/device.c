@@ -274,6 +274,25 @@ static int find_walks(struct lode_cuda *c, const char *name, void *out[4], struc
     return 0;
 }
 
+static int find_short(struct lode_cuda *c, const char *name, void **out, struct lode_error *err) {
+    LODE_TRY(find(c, LODE_CUDA_MODULE_decode_short, name, out, err));
+    return allow_shared(c, *out, err);
+}
+
+static int find_shorts(struct lode_cuda *c, struct lode_error *err) {
+    static const char *const sizes[3] = {"", "_64", "_128"};
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 3; k++) {
+            char name[64];
+            snprintf(name, sizeof name, "decode_short_%s%s", i ? "bf16" : "f16", sizes[k]);
+            LODE_TRY(find_short(c, name, &c->kernels.brief[i][k], err));
+            snprintf(name, sizeof name, "decode_several_%s%s", i ? "bf16" : "f16", sizes[k]);
+            if (k)
+                LODE_TRY(find_short(c, name, &c->kernels.several[i][k], err));
+        }
+    return 0;
+}
+
 static int find_fast_family(struct lode_cuda *c, struct lode_cuda_fast_kernels *k, const char *type,
                             struct lode_error *err) {
     const int most = (int)lode_cuda_room(c);
@@ -383,6 +402,7 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
 #define WALK(name) LODE_TRY(find_walks(c, "walk_" #name, c->kernels.walk[LODE_CUDA_WALK_##name], err));
     LODE_CUDA_WALK_LIST(WALK)
 #undef WALK
+    LODE_TRY(find_shorts(c, err));
     const int most = (int)lode_cuda_room(c);
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_ring, "attention_ring", "128", most, &c->kernels.ring[0], err));
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_ring, "attention_ring", "64", most, &c->kernels.ring[1], err));
@@ -395,8 +415,6 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
                            c->kernels.gemv_only_q4_k, c->kernels.gemv_only_q5_k, c->kernels.attention_walk,
                            c->kernels.attention_page, c->kernels.attention_tile, c->kernels.attention_tile_256, c->kernels.attention_large,
                            c->kernels.attention_large_32, c->kernels.decode_1, c->kernels.decode_2, c->kernels.decode_4, c->kernels.decode_8,
-                           c->kernels.decode_short_f16_128, c->kernels.decode_short_f16_64, c->kernels.decode_short_f16,
-                           c->kernels.decode_short_bf16_128, c->kernels.decode_short_bf16_64, c->kernels.decode_short_bf16,
                            c->kernels.few_x32,
                            c->kernels.few_x256, c->kernels.few_a32_1, c->kernels.few_a32_2, c->kernels.few_a32_4,
                            c->kernels.few_a256_1, c->kernels.few_a256_2, c->kernels.few_a256_4};

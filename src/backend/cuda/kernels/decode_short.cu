@@ -119,7 +119,34 @@ DEVICE float join_pages(const float2 *ml, const float *part, uint32_t apart, uin
     return o;
 }
 
-template <int DIM, bool HALF> DEVICE void attend(const struct lode_cuda_short_args &args) {
+/* What a warp prepares: a page's 0th is the query (of the last page, where it is asked for), 1 + 2 i and 2 + 2 i are key and
+ * value i of the step's own that the page has, every n-th of them the same warp's. */
+template <int DIM, bool HALF>
+DEVICE void prepare_several(const struct lode_cuda_prepare_args &own, const struct seen &w, const struct page_of &p, uint32_t z, uint32_t row,
+                            uint32_t head, uint32_t head_k, const struct head_weights &weights, float *q, uint8_t *keys, uint8_t *values) {
+    enum { U = DIM / 32, WARPS = PAGE_THREADS / 32 };
+    const uint32_t lane = threadIdx.x % 32, start = (w.first + z) * PAGE + (z ? 0 : w.lo);
+#pragma unroll 1
+    for (uint32_t i = page_thread<PAGE_THREADS>() / 32 + (z + 1 < w.n_pages); i <= 2 * (p.n - p.old); i += WARPS) {
+        const uint32_t which = i == 0 ? 0 : i % 2 ? 1 : 2, j = i ? p.old + (i - 1) / 2 : p.n - 1;
+        const uint32_t back = w.pos - (start + j); /* rows of a sequence follow one another */
+        float x[U];
+        prepare_head<DIM, U>(x, own_head_of(own, which, row - back, head, head_k), row_at<const float2>(own.table, row - back), weights, DIM,
+                             NULL);
+        if (which == 0) {
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                q[lane + 32 * u] = x[u];
+            continue;
+        }
+        put_halves<HALF, U>(x, which == 1 ? keys + j * LODE_SHORT_KEY_PITCH(DIM) : values + j * 2 * DIM, DIM);
+        if (back == 0) /* the same bytes by all blocks that share the head */
+            put_halves<HALF, U>(x, (uint8_t *)(which == 1 ? p.k + j * w.k_stride : p.v + j * w.v_stride), DIM);
+    }
+}
+
+/* SEVERAL: all rows' queries, keys and values are to be prepared, and a row may see others of the step. */
+template <int DIM, bool HALF, bool SEVERAL> DEVICE void attend(const struct lode_cuda_short_args &args) {
     enum { U = DIM ? DIM / 32 : 8, PIECES = DIM / 8 };
     __shared__ float2 ml[PAGES];
     const struct lode_cuda_att_args &a = args.decode.att;
@@ -145,13 +172,21 @@ template <int DIM, bool HALF> DEVICE void attend(const struct lode_cuda_short_ar
     }
     struct own_head h;
     struct head_weights weights;
-    const bool mine = prepares && last && warp < 3; /* the last page's first warps: query, key, value */
+    const bool mine = !SEVERAL && prepares && last && warp < 3; /* the last page's first warps: query, key, value */
     if (mine) {
         h = own_head_of(own, warp, row, head, head_k);
         weights = read_weights(h.normed ? h.norm : NULL, dim);
     }
+    if constexpr (SEVERAL) {
+        const uint32_t first = warp + !last;
+        weights = read_weights(first == 0 ? at<const float>(own.norms_q ? own.norm_q : 0)
+                               : first % 2 ? at<const float>(own.norms_k ? own.norm_k : 0) : NULL, dim);
+    }
     wait_for_last();
-    if (mine) {
+    if constexpr (SEVERAL) {
+        if (here)
+            prepare_several<DIM, HALF>(own, w, p, z, row, head, head_k, weights, q, keys, values);
+    } else if (mine) {
         float x[U];
         prepare_head<DIM, U>(x, h, row_at<const float2>(own.table, row), weights, warp == 2 ? dim_v : dim, q + (warp == 1 ? dim : 0));
         if (warp == 0) {
@@ -201,13 +236,17 @@ template <int DIM, bool HALF> DEVICE void attend(const struct lode_cuda_short_ar
 }
 
 /* blockIdx: query head, row */
-#define SHORT(name, dim, half)                                                                     \
-    KERNEL(PAGE_THREADS * PAGES) decode_short_##name(const __grid_constant__ struct lode_cuda_short_args a) { \
-        attend<dim, half>(a);                                                                      \
+#define SHORT(name, dim, half, several)                                                            \
+    KERNEL(PAGE_THREADS * PAGES) name(const __grid_constant__ struct lode_cuda_short_args a) {     \
+        attend<dim, half, several>(a);                                                             \
     }
-SHORT(f16_128, 128, true)
-SHORT(f16_64, 64, true)
-SHORT(f16, 0, true)
-SHORT(bf16_128, 128, false)
-SHORT(bf16_64, 64, false)
-SHORT(bf16, 0, false)
+SHORT(decode_short_f16, 0, true, false)
+SHORT(decode_short_f16_64, 64, true, false)
+SHORT(decode_short_f16_128, 128, true, false)
+SHORT(decode_short_bf16, 0, false, false)
+SHORT(decode_short_bf16_64, 64, false, false)
+SHORT(decode_short_bf16_128, 128, false, false)
+SHORT(decode_several_f16_64, 64, true, true)
+SHORT(decode_several_f16_128, 128, true, true)
+SHORT(decode_several_bf16_64, 64, false, true)
+SHORT(decode_several_bf16_128, 128, false, true)
