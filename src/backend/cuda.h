@@ -48,6 +48,8 @@ uint64_t lode_cuda_available(const struct lode_cuda *c);
 
 /* As lode_device_speeds says, but for `fast`, in a few hundredths of a second. */
 int lode_cuda_speeds(struct lode_cuda *c, struct lode_device_speeds *out, struct lode_error *err);
+/* What comes from the host alone: quicker, and with less memory. */
+int lode_cuda_bus_speed(struct lode_cuda *c, double *bus, struct lode_error *err);
 
 /* 0, or LODE_ERR_UNSUPPORTED naming what the device can't run of a node. */
 int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool float_act,

@@ -83,12 +83,10 @@ static bool runs_at(const struct lode_model *m, uint32_t place) {
 /* The bus's speed, before the device is full; what cannot be measured is not used. */
 static void measure_bus(struct lode_model *m) {
     const struct lode_plan *p = &m->plans[LODE_MANY];
-    struct lode_device_speeds s = {0};
     struct lode_error none;
-    for (uint32_t i = 0; i < p->n_cuts && !m->opts.bring_rows && s.bus <= 0; i++)
+    for (uint32_t i = 0; i < p->n_cuts && !m->opts.bring_rows && m->bus_speed <= 0; i++)
         if (m->devices[p->cuts[i].place].cuda)
-            lode_cuda_speeds(m->devices[p->cuts[i].place].cuda, &s, &none);
-    m->bus_speed = s.bus > 0 ? s.bus : m->bus_speed;
+            lode_cuda_bus_speed(m->devices[p->cuts[i].place].cuda, &m->bus_speed, &none);
 }
 
 int lode_model_fill_devices(struct lode_model *m, struct lode_error *err) {

@@ -72,6 +72,11 @@ int lode_cuda_speeds(struct lode_cuda *c, struct lode_device_speeds *out, struct
     *out = (struct lode_device_speeds){0};
     return none(err);
 }
+int lode_cuda_bus_speed(struct lode_cuda *c, double *bus, struct lode_error *err) {
+    (void)c;
+    *bus = 0;
+    return none(err);
+}
 int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool float_act,
                     struct lode_error *err) {
     (void)c;

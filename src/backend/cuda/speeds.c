@@ -8,8 +8,8 @@ enum { PROBE = 256 << 20, TIMES = 8 };
 struct probe {
     const struct lode_cuda *c;
     lode_dev at;
-    uint64_t size; /* there: 2 PROBE or more, so much that the second cache is a small part of it */
-    void *host;  /* PROBE bytes, pinned */
+    uint64_t size; /* there; where it is read so much that the second cache is a small part of it */
+    void *host;    /* PROBE bytes, pinned */
     void *stream;
 };
 
@@ -19,11 +19,11 @@ static int read_all(const struct probe *p, struct lode_error *err) {
                             LODE_READS_THREADS, 0, &a, err);
 }
 
-static int copy_half(const struct probe *p, struct lode_error *err) {
+static int copy_some(const struct probe *p, struct lode_error *err) {
     return lode_cu_check(&p->c->cu, p->c->cu.copy(p->at, p->at + PROBE, PROBE, p->stream), "speed", err);
 }
 
-static int send_half(const struct probe *p, struct lode_error *err) {
+static int send_some(const struct probe *p, struct lode_error *err) {
     return lode_cu_check(&p->c->cu, p->c->cu.to_device(p->at, p->host, PROBE, p->stream), "speed", err);
 }
 
@@ -43,33 +43,49 @@ static int measure(const struct probe *p, int (*once)(const struct probe *, stru
     return 0;
 }
 
-/* Half of what is free, up to 4 GiB. */
-static uint64_t probe_size(const struct lode_cuda *c) {
+/* `least` bytes of the device's memory, or half of what is free, up to `most`; and of the host's what is sent. */
+static int begin(struct probe *p, struct lode_cuda *c, uint64_t least, uint64_t most, struct lode_error *err) {
+    const struct lode_cu *cu = &c->cu;
+    *p = (struct probe){.c = c, .size = least};
+    LODE_TRY(lode_cuda_enter(c, err));
     const uint64_t free = lode_cuda_available(c);
-    uint64_t size = 2ull * PROBE;
-    while (size < 4ull << 30 && 4 * size <= free)
-        size *= 2;
-    return size;
+    while (p->size < most && 4 * p->size <= free)
+        p->size *= 2;
+    LODE_TRY(lode_cuda_take(c, &p->at, p->size, "speed", "measured reads and copies", err));
+    LODE_TRY(lode_cuda_take_pinned(c, &p->host, PROBE, err));
+    return lode_cu_check(cu, cu->stream_create(&p->stream, 1 /* non-blocking */), "speed", err);
+}
+
+static void end(struct probe *p) {
+    const struct lode_cu *cu = &p->c->cu;
+    if (p->stream)
+        cu->stream_destroy(p->stream);
+    if (p->at)
+        cu->free(p->at);
+    if (p->host)
+        cu->host_free(p->host);
 }
 
 int lode_cuda_speeds(struct lode_cuda *c, struct lode_device_speeds *out, struct lode_error *err) {
-    struct probe p = {.c = c, .size = probe_size(c)};
+    struct probe p;
     *out = (struct lode_device_speeds){0};
-    LODE_TRY(lode_cuda_enter(c, err));
-    int rc = c->cu.alloc(&p.at, p.size) || c->cu.host_alloc(&p.host, PROBE, 0)
-                 ? lode_fail(err, LODE_ERR_NOMEM, "speed", "%d MiB twice, to read and to copy between, are not free", PROBE >> 20)
-                 : lode_cu_check(&c->cu, c->cu.stream_create(&p.stream, 1 /* non-blocking */), "speed", err);
+    int rc = begin(&p, c, 2ull * PROBE, 4ull << 30, err);
     if (rc == 0)
         rc = measure(&p, read_all, (double)p.size, 4, &out->read, err);
     if (rc == 0) /* each byte is read and written */
-        rc = measure(&p, copy_half, 2.0 * PROBE, 1, &out->copy, err);
+        rc = measure(&p, copy_some, 2.0 * PROBE, 1, &out->copy, err);
     if (rc == 0)
-        rc = measure(&p, send_half, PROBE, 1, &out->bus, err);
-    if (p.stream)
-        c->cu.stream_destroy(p.stream);
-    if (p.at)
-        c->cu.free(p.at);
-    if (p.host)
-        c->cu.host_free(p.host);
+        rc = measure(&p, send_some, PROBE, 1, &out->bus, err);
+    end(&p);
+    return rc;
+}
+
+int lode_cuda_bus_speed(struct lode_cuda *c, double *bus, struct lode_error *err) {
+    struct probe p;
+    *bus = 0;
+    int rc = begin(&p, c, PROBE, PROBE, err);
+    if (rc == 0)
+        rc = measure(&p, send_some, PROBE, 1, bus, err);
+    end(&p);
     return rc;
 }
