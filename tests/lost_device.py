@@ -33,7 +33,7 @@ def check_what_is_said(count, program):
     code, out, said = run(program, '--list-devices', settings='n_devices=0')
     count.check(code == 0 and 'cuda' not in out and 'cuInit says 100' in said, 'a driver without a device is named')
     code, out, said = run(program, 'doctor', '--no-disk')
-    count.check(code == 0 and 'cuda:0 copies' in out and 'Models run there' in out, 'doctor measures them')
+    count.check(code == 0 and 'cuda:0 reads' in out and ' copies ' in out and 'Models run there' in out, 'doctor measures them')
     code, out, said = run(program, 'doctor', '--no-disk', settings='lack_at=9')
     count.check(code == 0 and 'cuda:0 is not used' in out and 'Models run on the CPU.' in out,
                 'doctor says that one cannot be used')
