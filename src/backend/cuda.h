@@ -46,7 +46,7 @@ bool lode_cuda_lost(struct lode_cuda *c);
 /* Bytes of its memory that nobody uses now; all of them where it fails. */
 uint64_t lode_cuda_available(const struct lode_cuda *c);
 
-/* As lode_device_speeds says, but for `fast`, in a few hundredths of a second. */
+/* As lode_device_speeds says, but for `fast`, in hundredths of a second, or tenths where memory is slow. */
 int lode_cuda_speeds(struct lode_cuda *c, struct lode_device_speeds *out, struct lode_error *err);
 /* What comes from the host alone: quicker, and with less memory. */
 int lode_cuda_bus_speed(struct lode_cuda *c, double *bus, struct lode_error *err);

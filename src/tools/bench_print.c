@@ -40,7 +40,7 @@ static double ops_share(const struct bench_row *r) {
     X(n_threads, false, "%u", r->n_threads)                                                        \
     X(type_k, true, "%s", r->type_k)                                                               \
     X(type_v, true, "%s", r->type_v)                                                               \
-    X(n_gpu_layers, false, "%u", r->info->gpu_layers)                                                                \
+    X(n_gpu_layers, false, "%u", r->info->gpu_layers)                                              \
     X(n_prompt, false, "%" PRId64, r->n_prompt)                                                    \
     X(n_gen, false, "%" PRId64, r->n_gen)                                                          \
     X(n_depth, false, "%" PRId64, r->n_depth)                                                      \

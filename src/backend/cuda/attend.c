@@ -141,8 +141,8 @@ static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, 
  * registers, and not more of them after each other than take as long as a launch. */
 static bool prepares_several(const struct lode_cuda_att_args *a, const struct lode_cuda_prepare_args *p, uint32_t rows) {
     enum { MOST = 8 };
-    const bool q = p->pairs_q == 0 || (p->pairs_q == a->head_dim / 2 && !(p->norms_q && p->kind_q));
-    const bool k = p->pairs_k == 0 || (p->pairs_k == a->head_dim / 2 && !(p->norms_k && p->kind_k));
+    const bool q = !p->pairs_q || LODE_TURNS_IN_REGISTERS(a->head_dim, p->pairs_q, p->norms_q, p->kind_q);
+    const bool k = !p->pairs_k || LODE_TURNS_IN_REGISTERS(a->head_dim, p->pairs_k, p->norms_k, p->kind_k);
     return rows <= MOST && q && k;
 }
 

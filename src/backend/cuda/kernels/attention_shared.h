@@ -28,6 +28,8 @@ enum { LODE_SHORT_THREADS = 256, LODE_SHORT_PAGES = 4 };
 #define LODE_SHORT_KEY_PITCH(dim) (((2 * (dim) + 127) & ~127u) + 16)
 #define LODE_SHORT_PAGE(dim, dim_v) (64 * (LODE_SHORT_KEY_PITCH(dim) + 2 * (dim_v) + 4 + 4 * LODE_SHORT_THREADS / 32))
 #define LODE_SHORT_SHARED(dim, dim_v, pages) (8 * (dim) + (pages) * LODE_SHORT_PAGE(dim, dim_v))
+/* own_head.cuh: whether a head of `dim` numbers, 64 or 128, is turned in a warp's registers, and needs no room of its own. */
+#define LODE_TURNS_IN_REGISTERS(dim, pairs, normed, neighbours) ((pairs) == (dim) / 2 && !((normed) && (neighbours)))
 struct lode_cuda_short_args {
     struct lode_cuda_decode_args decode;
     struct lode_cuda_divisor group; /* query heads of a head of keys */

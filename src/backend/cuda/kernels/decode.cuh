@@ -5,7 +5,7 @@
 
 #include "attention.cuh"
 #include "copies.cuh"
-#include "heads.cuh"
+#include "own_head.cuh"
 
 /* What a row sees of a head of keys: pages from `first` on, of the first one keys from `lo` on.  step_pos: where the
  * step's own rows of the sequence begin. */
@@ -91,9 +91,6 @@ DEVICE void prepare_key(const struct lode_cuda_prepare_args &a, float *x, uint32
         norm_warp(x, a.head_dim, at<const float>(a.norm_k), a.eps_k);
     if (a.pairs_k)
         turn_warp(x, a.pairs_k, a.kind_k, turns);
-}
-DEVICE const float *own_value(const struct lode_cuda_prepare_args &a, uint32_t head, uint32_t row) {
-    return row_at<const float>(a.v, row) + head * a.head_dim_v;
 }
 
 #endif

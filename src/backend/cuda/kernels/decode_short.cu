@@ -11,7 +11,6 @@
 #include "attention_shared.h"
 #include "copies.cuh"
 #include "decode.cuh"
-#include "own_head.cuh"
 
 enum { PAGE_THREADS = LODE_SHORT_THREADS, PAGES = LODE_SHORT_PAGES };
 static_assert((int)PAGES <= (int)LODE_CUDA_NEAR_PAGES, "shared.h");

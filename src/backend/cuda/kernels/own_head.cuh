@@ -3,6 +3,7 @@
 #ifndef LODE_CUDA_OWN_HEAD_CUH
 #define LODE_CUDA_OWN_HEAD_CUH
 
+#include "attention_shared.h"
 #include "heads.cuh"
 
 /* A query, key or value as the products left it, and what becomes of it. */
@@ -12,10 +13,13 @@ struct own_head {
     uint32_t normed, pairs, kind;
     float eps;
 };
+DEVICE const float *own_value(const struct lode_cuda_prepare_args &a, uint32_t head, uint32_t row) {
+    return row_at<const float>(a.v, row) + head * a.head_dim_v;
+}
 /* Of queries, keys, values: 0, 1, 2. */
 DEVICE struct own_head own_head_of(const struct lode_cuda_prepare_args &a, uint32_t which, uint32_t row, uint32_t head, uint32_t head_k) {
     if (which == 2)
-        return {row_at<const float>(a.v, row) + head_k * a.head_dim_v, NULL, 0, 0, 0, 0};
+        return {own_value(a, head_k, row), NULL, 0, 0, 0, 0};
     const bool key = which == 1;
     return {key ? row_at<const float>(a.k, row) + head_k * a.head_dim : row_at<const float>(a.q, row) + head * a.head_dim,
             at<const float>(key ? a.norm_k : a.norm_q), key ? a.norms_k : a.norms_q, key ? a.pairs_k : a.pairs_q,
@@ -40,12 +44,13 @@ template <int U> DEVICE void norm_here(float (&x)[U], const struct own_head &h, 
     }
 }
 
-/* A warp's head, normed and turned: thread t gets numbers t + 32 u of it.  room: (dim) in shared memory. */
+/* A warp's head, normed and turned: thread t gets numbers t + 32 u of it.  room: (dim) in shared memory, for what is turned,
+ * but not LODE_TURNS_IN_REGISTERS, or normed where sizes are not known. */
 template <int DIM, int U>
 DEVICE void prepare_head(float (&x)[U], const struct own_head &h, const float2 *table, const struct head_weights &weights, uint32_t dim,
                          float *room) {
     const uint32_t lane = threadIdx.x % 32;
-    const bool turns_here = DIM && h.pairs == DIM / 2 && !(h.normed && h.kind);
+    const bool turns_here = DIM && LODE_TURNS_IN_REGISTERS(DIM, h.pairs, h.normed, h.kind);
     if (turns_here || (!h.pairs && (DIM || !h.normed))) {
         float2 turn[U / 2];
         if (h.pairs && h.kind) { /* neighbours are a pair, whose results lie half a head apart */
