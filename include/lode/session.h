@@ -51,7 +51,7 @@ struct lode_session_opts { /* zero means the default */
     uint32_t ctx;          /* longest timeline, in tokens; 0: what the model was trained for, or
                               less where memory does not hold that (lode_session_ctx tells) */
     uint32_t batch;        /* tokens evaluated at once during a prompt; 0: 512 */
-    uint32_t threads;      /* 0: physical cores of the cgroup's share */
+    uint32_t threads;      /* 0: physical cores of the cgroup's share; of 8 or more one less beside a GPU */
     const char *ctk, *ctv; /* KV formats "f32", "f16", "bf16", "q8_0"; NULL: f16 */
     struct lode_session *with; /* share workers and work buffers, so that both fit one step */
     lode_trace_fn *trace;

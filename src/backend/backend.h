@@ -164,7 +164,7 @@ struct lode_backend {
     void *cancel_user;
 };
 
-enum { LODE_MAX_USED = 64 }; /* experts of one row */
+enum { LODE_MAX_EXPERTS = 4096, LODE_MAX_USED = 64 /* of one row */ };
 
 /* The largest of any EXPERTS op; zeros where a plan has none. */
 struct lode_expert_sizes {

@@ -2,6 +2,7 @@
 
 #include "backend/cuda.h"
 #include "base/alloc.h"
+#include "base/machine.h"
 #include "engine/bring.h"
 
 #include <string.h>
@@ -14,6 +15,14 @@ static uint32_t head_rows(const struct lode_model *m, const struct lode_plan *pl
     return batch < most ? batch : most;
 }
 
+/* Beside a device one core is left to its driver and to the system: all threads wait for the slowest, so where they have all
+ * cores each of them that is interrupted costs every one of them. */
+static uint32_t default_threads(bool turns) {
+    enum { SPARED_FROM = 8 };
+    const uint32_t n = lode_machine_default_threads();
+    return turns && n >= SPARED_FROM ? n - 1 : n;
+}
+
 static struct lode_cpu_opts cpu_opts(const struct lode_model *m, const struct lode_plan *plans,
                                      uint32_t batch, uint32_t threads) {
     const uint32_t a = plans[LODE_BODY].max_cols, b = plans[LODE_HEAD].max_cols;
@@ -21,7 +30,7 @@ static struct lode_cpu_opts cpu_opts(const struct lode_model *m, const struct lo
     for (uint32_t i = 0; i < plans[LODE_BODY].n_cuts; i++)
         turns |= m->devices[plans[LODE_BODY].cuts[i].place].cuda != NULL;
     return (struct lode_cpu_opts){.isa = m->isa,
-                                  .threads = threads,
+                                  .threads = threads ? threads : default_threads(turns),
                                   .float_act = m->opts.float_act,
                                   .fast = m->fast,
                                   .max_cols = a > b ? a : b,

@@ -107,8 +107,8 @@ static int read_experts(struct lode_build *b, struct lode_error *err) {
         return b->experts ? lode_fail(err, LODE_ERR_ARG, "--experts",
                                       "the model has no experts to choose from")
                           : 0;
-    LODE_TRY(need_count(b, "expert_count", 4096, &hp->n_experts, err));
-    const uint32_t most = hp->n_experts < 64 ? hp->n_experts : 64;
+    LODE_TRY(need_count(b, "expert_count", LODE_MAX_EXPERTS, &hp->n_experts, err));
+    const uint32_t most = hp->n_experts < LODE_MAX_USED ? hp->n_experts : LODE_MAX_USED;
     LODE_TRY(need_count(b, "expert_used_count", most, &hp->n_experts_used, err));
     if (b->experts > most)
         return lode_fail(err, LODE_ERR_ARG, "--experts",

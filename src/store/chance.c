@@ -103,21 +103,27 @@ void lode_chances_visit(struct lode_chances *c, uint32_t layer, const bool *used
     add_visit(c, (const float(*)[AVERAGES])average, used, mean);
     solve(c);
     /* What is not used until then has faded averages: that is for the weights to do, once a visit. */
-    float later[LODE_CHANCES_AHEAD][AVERAGES];
+    float later[AVERAGES][LODE_CHANCES_AHEAD];
     for (int a = 0; a < AVERAGES; a++)
         for (int h = 0; h < LODE_CHANCES_AHEAD; h++)
-            later[h][a] = h ? later[h - 1][a] * keep[a] : c->weight[a];
+            later[a][h] = h ? later[a][h - 1] * keep[a] : c->weight[a];
     const float young = 1 - 1.0f / (float)++c->visits[layer]; /* at first, plain averages */
+    float kept[AVERAGES], added[AVERAGES];
+    for (int a = 0; a < AVERAGES; a++) {
+        kept[a] = fminf(keep[a], young);
+        added[a] = 1 - kept[a];
+    }
+    const float base = c->weight[AVERAGES] * mean;
     for (uint32_t e = 0; e < c->n_experts; e++) {
+        float p[LODE_CHANCES_AHEAD];
+        for (int h = 0; h < LODE_CHANCES_AHEAD; h++)
+            p[h] = base;
         for (int a = 0; a < AVERAGES; a++) {
-            const float k = fminf(keep[a], young);
-            average[e][a] = k * average[e][a] + (used[e] ? 1 - k : 0);
+            average[e][a] = kept[a] * average[e][a] + (used[e] ? added[a] : 0);
+            for (int h = 0; h < LODE_CHANCES_AHEAD; h++)
+                p[h] += later[a][h] * average[e][a];
         }
-        for (int h = 0; h < LODE_CHANCES_AHEAD; h++) {
-            float p = c->weight[AVERAGES] * mean;
-            for (int a = 0; a < AVERAGES; a++)
-                p += later[h][a] * average[e][a];
-            ahead[e][h] = fminf(fmaxf(p, 1e-5f), 1);
-        }
+        for (int h = 0; h < LODE_CHANCES_AHEAD; h++)
+            ahead[e][h] = p[h] > 1e-5f ? p[h] < 1 ? p[h] : 1 : 1e-5f; /* what is no number is the least */
     }
 }

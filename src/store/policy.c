@@ -113,6 +113,11 @@ void lode_policy_visit(struct lode_policy *p, uint32_t id) {
         p->ops->visit(p, id);
 }
 
+void lode_policy_end_visit(struct lode_policy *p) {
+    if (p->ops->end_visit)
+        p->ops->end_visit(p);
+}
+
 void lode_policy_touch(struct lode_policy *p, uint32_t id) {
     struct policy_entry *e = &p->entries[id];
     assert(e->held);

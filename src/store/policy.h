@@ -68,6 +68,9 @@ void lode_policy_set_capacity(struct lode_policy *p, uint64_t capacity);
 /* What is used from now on is of this id's layer, which need not be held: called before victims are asked
  * for on its behalf.  A touch or an admission, but for guesses, says the same. */
 void lode_policy_visit(struct lode_policy *p, uint32_t id);
+/* All uses of the visit have been told: what is to be learned of it is reckoned now.  Without, the next visit waits for
+ * that.  Another use of the layer is a visit of its own. */
+void lode_policy_end_visit(struct lode_policy *p);
 /* It is held, and was used. */
 void lode_policy_touch(struct lode_policy *p, uint32_t id);
 /* It is not held, and now is: `size` bytes.  That is a use, unless it is a guess: a guess is used when

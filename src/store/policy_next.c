@@ -33,6 +33,7 @@ struct least { /* of a layer's worths */
 
 struct policy_next {
     uint32_t layer;               /* being visited; POLICY_NONE: none yet */
+    bool over;                    /* that visit, as far as uses go */
     struct lode_chances *chances; /* owned, as all below */
     float (*ahead)[LODE_CHANCES_AHEAD]; /* (n_experts): of the visit that ends */
     float *worth;                 /* (n_ids): when its layer comes next */
@@ -103,6 +104,8 @@ static float worth_of(const float *chance, int n) {
 
 static void end_visit(struct lode_policy *p) {
     struct policy_next *n = p->own;
+    if (n->layer == POLICY_NONE || n->over)
+        return;
     const uint32_t n_experts = p->shape.n_experts, first = n->layer * n_experts;
     lode_chances_visit(n->chances, n->layer, n->used, n->ahead);
     for (uint32_t e = 0; e < n_experts; e++) {
@@ -113,16 +116,17 @@ static void end_visit(struct lode_policy *p) {
         n->used[e] = n->expected[first + e] = false;
     }
     n->least[n->layer].known = false;
+    n->over = true;
 }
 
 static void visit(struct lode_policy *p, uint32_t id) {
     struct policy_next *n = p->own;
     const uint32_t layer = id / p->shape.n_experts;
-    if (n->layer == layer)
+    if (n->layer == layer && !n->over)
         return;
-    if (n->layer != POLICY_NONE)
-        end_visit(p);
+    end_visit(p);
     n->layer = layer;
+    n->over = false;
 }
 
 static void touch(struct lode_policy *p, uint32_t id) {
@@ -169,7 +173,7 @@ static float worth_here(const struct lode_policy *p, uint32_t id) {
     const struct policy_next *n = p->own;
     if (n->expected[id])
         return 1; /* in this very visit */
-    const float w = n->used[id % p->shape.n_experts] ? n->worth[id] : n->passed[id];
+    const float w = n->over || n->used[id % p->shape.n_experts] ? n->worth[id] : n->passed[id];
     return w * n->near[p->shape.n_layers];
 }
 
@@ -221,6 +225,7 @@ const struct lode_policy_ops lode_policy_next = {.name = "next",
                                                  .init = next_init,
                                                  .deinit = next_free,
                                                  .visit = visit,
+                                                 .end_visit = end_visit,
                                                  .touch = touch,
                                                  .admit = admit,
                                                  .guess = guess,

@@ -51,7 +51,8 @@ struct lode_policy_ops {
     bool heap;
     bool (*init)(struct lode_policy *p); /* p->own; may be NULL, false: out of memory */
     void (*deinit)(struct lode_policy *p); /* also after an init that failed */
-    void (*visit)(struct lode_policy *p, uint32_t id); /* may be NULL */
+    void (*visit)(struct lode_policy *p, uint32_t id); /* may be NULL, as the next */
+    void (*end_visit)(struct lode_policy *p);
     void (*touch)(struct lode_policy *p, uint32_t id);
     void (*admit)(struct lode_policy *p, uint32_t id);
     void (*guess)(struct lode_policy *p, uint32_t id);  /* admit without a use; NULL: all the same */

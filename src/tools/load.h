@@ -68,8 +68,8 @@ extern const char *const load_split_modes[];
 
 #define LOAD_SESSION_FLAGS(type)                                                                   \
     { "-t, --threads", ARG_INT, ARG_AT(type, load.threads), .meta = "N", .min = 0, .max = 1024,    \
-      .def = "0", .shown = "the physical cores this process may use", .group = "Speed and memory", \
-      .help = "threads" },                                                                         \
+      .def = "0", .shown = "the physical cores this process may use; of 8 or more one less beside a GPU",   \
+      .group = "Speed and memory", .help = "threads" },                                            \
         { "-b, --batch-size, --batch", ARG_INT, ARG_AT(type, load.batch), .meta = "N", .min = 0,   \
           .max = 1 << 20, .def = "0",                                                              \
           .shown = "512; more where experts are streamed, fewer where weights need the room",      \

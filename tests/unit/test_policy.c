@@ -158,6 +158,29 @@ static void who_was_passed_over_goes(void **state) {
     lode_policy_free(p);
 }
 
+/* Whether a visit's end is told or found when the next begins, the same leave. */
+static void a_visit_may_be_ended(void **state) {
+    (void)state;
+#define TRY(name, about)                                                                           \
+    {                                                                                              \
+        struct lode_policy *told = make(#name, 5), *found = make(#name, 5);                        \
+        for (uint64_t i = 0; i < 4000; i++) {                                                      \
+            for (uint32_t k = 0; k < 3; k++) {                                                     \
+                const double u = lode_rng_uniform(4, 3 * i + k, 0);                                 \
+                const uint32_t id = (uint32_t)(i % 2 * 8 + (k < 2 ? u * 3 + k : u * 8));           \
+                assert_int_equal(use(told, id), use(found, id));                                   \
+            }                                                                                      \
+            lode_policy_end_visit(told);                                                           \
+            if (i % 3 == 0)                                                                        \
+                lode_policy_end_visit(told); /* once is enough */                                  \
+        }                                                                                          \
+        lode_policy_free(told);                                                                    \
+        lode_policy_free(found);                                                                   \
+    }
+    LODE_POLICY_LIST(TRY)
+#undef TRY
+}
+
 /* --- chances -------------------------------------------------------------------------------- */
 
 enum { EXPERTS = 16, VISITS = 1500 };
@@ -323,6 +346,7 @@ int main(void) {
         cmocka_unit_test(lfu_forgets_old_fame),
         cmocka_unit_test(guesses_stay_and_do_not_count),
         cmocka_unit_test(who_was_passed_over_goes),
+        cmocka_unit_test(a_visit_may_be_ended),
         cmocka_unit_test(chances_are_learned),
         cmocka_unit_test(chances_stay_chances),
         cmocka_unit_test(nothing_to_drop),

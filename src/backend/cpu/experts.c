@@ -22,6 +22,9 @@
 enum {
     AHEAD = 16,       /* shares of the next waves that are asked for */
     GOOD_WAVE = 4096, /* pairs, of a prompt's 512 tokens all: threads wait for one another five times a wave */
+    /* What a number is for lode_cpu_for: an eighth where it is copied, eight where there is an activation to it. */
+    COPIED = 8,
+    ACTIVATED = 8,
 };
 
 enum share_state { UNASKED, ASKED, DONE };
@@ -287,13 +290,17 @@ static void note_time(struct lode_experts *x, double ns, uint32_t n_shares, uint
         x->pair_ns += (ns / n_pairs - x->pair_ns) / 16;
 }
 
-/* Rows of a task.  Of experts with many pairs larger panels prepare these less often, where that leaves every thread
- * some tasks. */
+/* Rows of a task.  Of experts with few pairs as few as leave threads so many tasks that none waits for another's last one; of
+ * those with many, larger panels prepare these less often. */
 static uint32_t panel_of(const struct wave *w, size_t pairs) {
-    enum { FEW = 16, TASKS = 4 };
+    enum { FEW = 16, TASKS = 4, EVEN = 8, LEAST = 16 };
     const size_t rows = (size_t)w->n_ready * w->in->parts[0].w->rows;
-    if (pairs < FEW * (size_t)w->n_ready)
-        return 64;
+    if (pairs < FEW * (size_t)w->n_ready) {
+        uint32_t panel = 64;
+        while (panel > LEAST && rows < panel * (size_t)EVEN * w->cpu->threads)
+            panel /= 2;
+        return panel;
+    }
     return rows >= 256 * (size_t)TASKS * w->cpu->threads ? 256 : 128;
 }
 
@@ -312,11 +319,11 @@ static void compute(struct wave *w) {
     w->panel = panel_of(w, pairs);
     if (has(in, GATE)) {
         const struct lode_operand *gate = part_of(in, GATE)->w;
-        lode_cpu_for(c, gather, w, pairs, pairs * gate->cols);
+        lode_cpu_for(c, gather, w, pairs, pairs * gate->cols / (lode_cpu_fast(c, gate) ? 1 : COPIED));
         w->down = false;
         lode_cpu_for(c, multiply, w, 2 * (size_t)w->n_ready * panels(w, gate) + w->starts, 2 * pairs * gate->rows * gate->cols);
         w->starts = false;
-        lode_cpu_for(c, activate, w, pairs, pairs * gate->rows);
+        lode_cpu_for(c, activate, w, pairs, pairs * gate->rows * ACTIVATED);
     }
     if (has(in, DOWN)) {
         const struct lode_operand *down = part_of(in, DOWN)->w;

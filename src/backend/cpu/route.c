@@ -18,16 +18,15 @@ struct route_job {
 
 /* The n_used largest, ties to the smaller id, in ascending order of id. */
 static void choose(const float *choice, uint32_t n, uint32_t n_used, uint32_t *ids) {
+    uint64_t taken[LODE_MAX_EXPERTS / 64];
+    memset(taken, 0, (n + 63) / 64 * sizeof *taken);
     for (uint32_t k = 0; k < n_used; k++) {
         uint32_t best = UINT32_MAX;
-        for (uint32_t i = 0; i < n; i++) {
-            bool taken = false;
-            for (uint32_t j = 0; j < k; j++)
-                taken |= ids[j] == i;
-            if (!taken && (best == UINT32_MAX || choice[i] > choice[best]))
+        for (uint32_t i = 0; i < n; i++)
+            if (!(taken[i / 64] >> i % 64 & 1) && (best == UINT32_MAX || choice[i] > choice[best]))
                 best = i;
-        }
         ids[k] = best;
+        taken[best / 64] |= UINT64_C(1) << best % 64;
     }
     for (uint32_t k = 1; k < n_used; k++) /* insertion sort */
         for (uint32_t j = k; j > 0 && ids[j] < ids[j - 1]; j--) {

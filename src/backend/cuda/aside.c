@@ -8,10 +8,11 @@
 #include <string.h>
 
 enum {
-    LATER = 4,      /* one offer in so many is taken where somebody has to leave for it */
+    LATER = 4,      /* one expert in so many is brought for later where somebody has to leave for it */
     TRY_AGAIN = 16, /* one take in so many is made though none was worth it */
 };
-#define LEAN_STEP 0.02f
+#define TRY_FASTER 0.99 /* what bringing is thought to take, each time that it was not worth it: so it is tried again */
+#define BYTE_AT_FIRST 0.02 /* ns, as the next */
 #define BUS_AT_FIRST 16e9 /* bytes/s, until one job has been timed */
 
 static struct aside *aside_of(struct lode_aside *a) { return (struct aside *)a; }
@@ -75,23 +76,16 @@ bool aside_settle_offer(struct aside *a, bool wait) {
     return true;
 }
 
-static void offer(struct lode_aside *base, const struct lode_aside_job *job, uint32_t share, const char *const w[3],
-                  const struct lode_aside_host *host) {
-    struct aside *a = aside_of(base);
-    const struct lode_cu *cu = &a->c->cu;
-    struct lode_cuda_kept *kept = lode_cuda_cache_find(a->c->cache, job->in);
-    if (!kept || kept->host[0] || lode_cuda_enter(a->c, NULL) < 0 || !aside_settle_offer(a, false))
-        return;
+/* One of a->job's shares sets out for a slot, if there is one for it; w: its matrices.  Nobody waits for it. */
+static void bring_for_later(struct aside *a, uint32_t share, const char *const w[3], const struct lode_aside_host *host) {
     const bool evict = ++a->n_offers % LATER == 0;
-    const uint32_t expert = job->shares[share].expert;
-    const uint32_t slot = lode_cuda_cache_make_room(a->c->cache, kept, expert, evict);
+    const uint32_t expert = a->job.shares[share].expert;
+    const uint32_t slot = lode_cuda_cache_make_room(a->c->cache, a->kept, expert, evict);
     if (slot == LODE_CUDA_NO_SLOT)
         return;
     const struct wanted one = {share, expert, {w[0], w[1], w[2]}};
     struct lode_error err;
-    a->job = *job;
-    a->kept = kept;
-    a->offered.kept = kept;
+    a->offered.kept = a->kept;
     a->offered.slot = slot;
     int rc = aside_send(a, &a->half[1], &one, 1, host, &err);
     if (rc == 0)
@@ -99,10 +93,21 @@ static void offer(struct lode_aside *base, const struct lode_aside_job *job, uin
     if (rc == 0)
         rc = lode_cuda_half_done(a->c, &a->half[1], a->copies, &err);
     if (rc < 0) { /* the steps that compute will say what is wrong with the device */
-        cu->stream_wait(a->copies);
-        lode_cuda_cache_let_go(a->c->cache, kept, slot, false);
+        a->c->cu.stream_wait(a->copies);
+        lode_cuda_cache_let_go(a->c->cache, a->kept, slot, false);
         a->offered.kept = NULL;
     }
+}
+
+static void offer(struct lode_aside *base, const struct lode_aside_job *job, uint32_t share, const char *const w[3],
+                  const struct lode_aside_host *host) {
+    struct aside *a = aside_of(base);
+    struct lode_cuda_kept *kept = lode_cuda_cache_find(a->c->cache, job->in);
+    if (!kept || kept->host[0] || lode_cuda_enter(a->c, NULL) < 0 || !aside_settle_offer(a, false))
+        return;
+    a->job = *job;
+    a->kept = kept;
+    bring_for_later(a, share, w, host);
 }
 
 /* ---- a few rows ---- */
@@ -113,25 +118,52 @@ static void hold(struct aside *a, uint32_t share, uint32_t slot, uint32_t *place
     a->n_rows += a->job.shares[share].n;
 }
 
-/* Some of those that are not here, in another order each time. */
+static uint64_t raw_of(const struct aside *a) {
+    const uint64_t *raw = a->kept->kind->raw;
+    return raw[0] + raw[1] + raw[2];
+}
+
+/* How many of those that are not here it is better to wait for than to let the host compute. */
+static uint32_t worth_bringing(struct aside *a, uint32_t n_missing) {
+    const double each = a->byte_ns * (double)raw_of(a);
+    uint32_t n = 0;
+    while (n < n_missing && a->took + (n + 1) * each < a->job.share_ns * (n_missing - n - 1))
+        n++;
+    if (n == 0)
+        a->byte_ns *= TRY_FASTER;
+    return n;
+}
+
+/* Some of those that are not here, in another order each time; else one of them is for later. */
 static void bring_some(struct aside *a, uint32_t n_missing, uint32_t *place) {
     const struct lode_aside_job *job = &a->job;
-    const uint32_t room = aside_half_room(a, a->kept->kind);
-    a->left += a->lean * (float)n_missing;
-    uint32_t n = (uint32_t)a->left;
-    a->left -= (float)n;
-    n = n < room ? n : room;
-    const uint32_t from = a->n_offers++ % job->n_shares;
-    for (uint32_t j = 0; n && j < job->n_shares; j++) {
+    const uint32_t room = aside_half_room(a, a->kept->kind), worth = worth_bringing(a, n_missing);
+    const uint32_t from = a->n_takes++ % job->n_shares;
+    uint32_t n = worth < room ? worth : room;
+    for (uint32_t j = 0; j < job->n_shares; j++) {
         const uint32_t i = (from + j) % job->n_shares;
         if (place[i] != LODE_NO_PLACE || a->n_rows + job->shares[i].n > ASIDE_PAIRS)
             continue;
+        if (worth == 0) {
+            a->later = i;
+            return;
+        }
         const uint32_t slot = lode_cuda_cache_make_room(a->c->cache, a->kept, job->shares[i].expert, true);
         if (slot == LODE_CUDA_NO_SLOT)
             return;
         hold(a, i, slot, place);
-        n--;
+        if (--n == 0)
+            return;
     }
+}
+
+static void bring_the_later(struct aside *a) {
+    const char *w[3];
+    if (a->later == LODE_NO_PLACE || a->offered.kept)
+        return;
+    for (int m = 0; m < 3; m++)
+        w[m] = a->kept->host[m] + a->job.shares[a->later].expert * a->kept->kind->raw[m];
+    bring_for_later(a, a->later, w, NULL);
 }
 
 /* Whether the device is done before the host would be with all; asked about now and then all the same. */
@@ -153,6 +185,7 @@ static uint32_t take(struct lode_aside *base, const struct lode_aside_job *job, 
     a->job = *job;
     a->kept = lode_cuda_cache_find(a->c->cache, job->in);
     a->n_held = a->n_rows = a->n_rows_hit = 0;
+    a->later = LODE_NO_PLACE;
     a->rc = LODE_ERR_CANCELLED; /* until it starts */
     for (uint32_t i = 0; i < job->n_shares; i++)
         place[i] = LODE_NO_PLACE;
@@ -174,112 +207,53 @@ static uint32_t take(struct lode_aside *base, const struct lode_aside_job *job, 
         return leave_all(a, place);
     if (n_missing && a->kept->host[0])
         bring_some(a, n_missing, place);
+    if (a->n_held == 0)
+        bring_the_later(a);
     return a->n_held;
-}
-
-/* Pairs first .. first + n - 1, whose experts are in slots. */
-static int run_pairs(struct aside *a, lode_dev x, uint64_t x_stride, uint32_t first, uint32_t n) {
-    struct run r = a->run;
-    const struct op o = {.r = &r, .in = a->job.in, .err = &a->error};
-    struct lode_cuda_expert_call e = {.x = {x + first * x_stride, x_stride},
-                                      .route = {a->in_there + first * 2 * sizeof(float), 2 * sizeof(float)},
-                                      .pairs = n,
-                                      .n_used = 1,
-                                      .x_div = 1};
-    r.gate += first * r.ff_stride;
-    r.up += first * r.ff_stride;
-    r.h += first * r.ff_stride;
-    r.down += first * r.out_stride;
-    aside_set_slots(a->kept->kind, &e);
-    return n ? lode_cuda_multiply_experts(&o, &e) : 0;
-}
-
-/* Those that are not here yet set out. */
-static int send_held(struct aside *a) {
-    const struct lode_cuda_kept *k = a->kept;
-    struct wanted wanted[ASIDE_HALF_MOST];
-    const uint32_t n = a->n_held - a->n_hits;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct held *h = &a->held[a->n_hits + i];
-        const uint32_t expert = a->job.shares[h->share].expert;
-        wanted[i] = (struct wanted){.share = h->share, .expert = expert};
-        for (int m = 0; m < 3; m++)
-            wanted[i].w[m] = k->host[m] + expert * k->kind->raw[m];
-    }
-    return n ? aside_send(a, &a->half[0], wanted, n, NULL, &a->error) : 0;
-}
-
-/* They are laid in their slots when they are there. */
-static int receive_held(struct aside *a) {
-    const uint32_t n = a->n_held - a->n_hits;
-    LODE_TRY(lode_cuda_half_wait(a->c, &a->half[0], a->run.stream, &a->error));
-    for (uint32_t i = 0; i < n; i++)
-        LODE_TRY(aside_lay_in_slot(a, a->run.stream, &a->half[0], i, n, a->held[a->n_hits + i].slot, &a->error));
-    return lode_cuda_half_done(a->c, &a->half[0], a->run.stream, &a->error);
-}
-
-static int begin(struct aside *a) {
-    const struct lode_cu *cu = &a->c->cu;
-    const struct lode_value *x = &a->job.in->in[0];
-    const uint64_t stride = aside_row(a->o.experts.d_in), x_at = aside_up(a->n_rows * 2 * sizeof(float), ASIDE_ALIGN);
-    size_t bytes = 0;
-    lode_dtype_row_size(x->type, x->width, &bytes);
-    LODE_TRY(lode_cuda_enter(a->c, &a->error));
-    LODE_TRY(send_held(a)); /* the longest way first */
-    for (uint32_t i = 0; i < a->n_held; i++) {
-        const struct lode_expert_share *s = &a->job.shares[a->held[i].share];
-        for (uint32_t p = 0; p < s->n; p++) {
-            const struct lode_expert_pair *pair = &a->job.pairs[s->first + p];
-            const uint32_t at = a->held[i].first + p;
-            memcpy(a->in + at * 2 * sizeof(float), &a->held[i].slot, sizeof(uint32_t));
-            memcpy(a->in + at * 2 * sizeof(float) + sizeof(float), &pair->weight, sizeof(float));
-            memcpy(a->in + x_at + at * stride, x->data + pair->row * x->stride, bytes);
-        }
-    }
-    LODE_TRY(lode_cu_check(cu, cu->to_device(a->in_there, a->in, x_at + a->n_rows * stride, a->run.stream), "experts",
-                           &a->error));
-    LODE_TRY(run_pairs(a, a->in_there + x_at, stride, 0, a->n_rows_hit));
-    if (a->n_held > a->n_hits) {
-        LODE_TRY(receive_held(a));
-        LODE_TRY(run_pairs(a, a->in_there + x_at, stride, a->n_rows_hit, a->n_rows - a->n_rows_hit));
-    }
-    LODE_TRY(lode_cu_check(cu, cu->to_host(a->out, a->run.down, a->n_rows * a->run.out_stride, a->run.stream),
-                           "experts", &a->error));
-    return lode_cu_check(cu, cu->event_record(a->done, a->run.stream), "experts", &a->error);
 }
 
 static void start(struct lode_aside *base) {
     struct aside *a = aside_of(base);
     a->begun = lode_clock_ns();
-    a->rc = begin(a);
+    a->rc = aside_begin_few(a);
+    if (a->rc == 0)
+        bring_the_later(a);
+    /* while others multiply, as it takes some microseconds; of a step in waves, and where experts are offered, the next
+     * layer's first use ends this one's */
+    if (a->kept->host[0] && a->job.n_pairs == a->job.n_rows * (a->job.in->in[1].width / 2))
+        lode_cuda_cache_end_uses(a->c->cache, a->kept);
 }
 
-/* Who waited for whom: more or fewer are brought next time. */
-static void balance(struct aside *a, uint64_t came) {
-    const uint64_t now = lode_clock_ns(), waited = now - came, before = came - a->begun;
-    /* who has not waited knows no more than that; a hiccup says nothing, and what comes after a pause, all */
-    const double most = 2 * a->job.share_ns * a->job.n_shares, all = (double)(now - a->begun);
-    const double took = all < most ? all : most;
-    if (waited > 2000)
-        a->took += (a->n_left ? 1 : 0.1) * (took - a->took);
-    else if (a->took > (double)before)
-        a->took = (double)before;
+/* What it took, with what was brought and without; waited: until now. */
+static void note_time(struct aside *a, bool waited) {
+    const uint64_t now = lode_clock_ns();
+    const double bytes = (double)((a->n_held - a->n_hits) * raw_of(a)), all = (double)(now - a->begun);
+    /* a hiccup says nothing, and what comes after a pause, all */
+    const double most = 2 * a->job.share_ns * a->job.n_shares, took = all < most ? all : most, part = a->n_left ? 1 : 0.1;
+    if (!waited) { /* it took no longer than that */
+        a->took = a->took < all ? a->took : all;
+        a->byte_ns = bytes <= 0 || a->byte_ns < all / bytes ? a->byte_ns : all / bytes;
+    } else if (bytes <= 0) {
+        a->took += part * (took - a->took);
+    } else {
+        a->byte_ns += part * ((took > a->took ? took - a->took : 0) / bytes - a->byte_ns);
+    }
     a->n_left = 0;
-    a->lean += waited > before / 16 + 4000 ? -LEAN_STEP : LEAN_STEP;
-    a->lean = a->lean < 0 ? 0 : a->lean > 1 ? 1 : a->lean;
 }
 
 static const char *finish(struct lode_aside *base, size_t *stride, struct lode_error *err) {
     struct aside *a = aside_of(base);
     const struct lode_cu *cu = &a->c->cu;
-    const uint64_t came = lode_clock_ns();
+    bool waited = false;
     *stride = a->run.out_stride;
     if (a->rc == 0)
         a->rc = lode_cuda_enter(a->c, &a->error);
-    if (a->rc == 0)
+    if (a->rc == 0) {
+        waited = cu->event_ask(a->done) == LODE_CU_NOT_READY;
         a->rc = lode_cu_check(cu, cu->event_wait(a->done), "experts", &a->error);
-    else /* whatever was begun must not write to slots that others get */
+    } else { /* whatever was begun must not write to slots that others get */
         cu->stream_wait(a->run.stream);
+    }
     for (uint32_t i = 0; i < a->n_held; i++)
         lode_cuda_cache_let_go(a->c->cache, a->kept, a->held[i].slot, i < a->n_hits || a->rc == 0);
     if (a->rc < 0) {
@@ -288,7 +262,7 @@ static const char *finish(struct lode_aside *base, size_t *stride, struct lode_e
         return NULL;
     }
     lode_cuda_cache_brought(a->c->cache, a->kept, a->n_held - a->n_hits);
-    balance(a, came);
+    note_time(a, waited);
     return a->out;
 }
 
@@ -307,6 +281,7 @@ static void aside_free(struct lode_aside *base) {
         const lode_dev there[] = {a->laid, a->in_there, a->tiles_there, a->sum,
                                   a->run.scratch, a->run.gate, a->run.up, a->run.h, a->run.down};
         void *const pinned[] = {a->in, a->tiles, a->out};
+        aside_drop_graphs(a);
         for (int i = 0; i < 2; i++)
             lode_cuda_half_deinit(a->c, &a->half[i]);
         for (size_t i = 0; i < sizeof there / sizeof *there; i++)
@@ -378,7 +353,7 @@ int lode_cuda_aside_create(struct lode_aside **out, struct lode_cuda *c, const s
     struct aside *a = LODE_NEW(struct aside);
     if (!a)
         return lode_fail_nomem(err, "buffers for experts");
-    *a = (struct aside){.base = {.ops = &ops}, .c = c, .o = *o, .lean = 0.25f, .bus = BUS_AT_FIRST};
+    *a = (struct aside){.base = {.ops = &ops}, .c = c, .o = *o, .byte_ns = BYTE_AT_FIRST, .bus = BUS_AT_FIRST};
     const int rc = create(a, err);
     if (rc < 0)
         aside_free(&a->base);

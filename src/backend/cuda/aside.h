@@ -1,8 +1,9 @@
 /* aside.h - a device that computes experts of the host's layers: those that its cache holds (cache.h), and some that
  * are brought while the host computes others.
  *
- * Of a step of few rows it takes what its cache has (aside.c), and where it reads experts from the host's memory by
- * itself as many of the others as arrive by the time the host is done: a share that follows from who waited for whom.
+ * Of a step of few rows it takes what its cache has (aside.c, few_pairs.c), and where it reads experts from the host's memory by
+ * itself as many of the others as arrive by the time the host would be done with the rest, which what earlier ones took says;
+ * where none does, one may be brought for later.
  * What it gives are rows for pairs of a row and an expert, which the host weighs and adds up with its own.
  *
  * Of a prompt's step it takes all (whole.c), where that is quicker than the host: experts go up in halves of a double
@@ -22,6 +23,8 @@ enum {
     ASIDE_HALF_MOST = 16, /* experts of a half, at most */
     ASIDE_TILES = 64,  /* of a launch, so that the room for what is spread is bounded */
     ASIDE_ALIGN = 256,
+    ASIDE_GRAPHS = 128, /* of few pairs */
+    ASIDE_GRAPH_PAIRS = 32, /* of a take that they are used for, at most */
 };
 
 struct wanted {
@@ -31,6 +34,20 @@ struct wanted {
 
 struct held { /* of a take */
     uint32_t share, slot, first; /* first: row of its results */
+};
+
+/* Pairs of a take that are computed one after the other, a captured graph where such pairs come again. */
+struct pairs {
+    const struct lode_cuda_kind *kind; /* whose slots they are in */
+    uint32_t first, n;
+    uint32_t n_sent; /* of the take, which go up before; 0: they are there */
+    enum lode_glu act;
+    bool weigh_input;
+};
+struct pairs_graph {
+    struct pairs of;
+    void *exec;    /* NULL: it came only once */
+    uint64_t used; /* 0: the place is free */
 };
 
 struct aside {
@@ -56,18 +73,21 @@ struct aside {
     struct lode_cuda_kept *kept;
     struct held held[ASIDE_PAIRS];
     uint32_t n_held, n_hits, n_rows_hit, n_rows; /* the first n_hits are hits, the others are brought */
+    struct pairs_graph graphs[ASIDE_GRAPHS];
+    uint64_t clock; /* of their uses */
     int rc;
     struct lode_error error;
-    float lean, left;  /* how many of the missing it brings; what of that was no whole one */
     uint64_t begun;    /* ns */
-    double took;       /* ns from there until results came, of late, at most */
+    double took;       /* ns from there until results came, of late, at most, where nothing is brought; */
+    double byte_ns;    /* and what a byte that is brought adds to it */
     uint32_t n_left;   /* takes that were not worth it */
     double bus;        /* bytes/s, of late */
     struct {
         struct lode_cuda_kept *kept; /* NULL: none is */
         uint32_t slot;
     } offered;
-    uint32_t n_offers;
+    uint32_t n_offers, n_takes;
+    uint32_t later; /* of the take: a share that is to be brought, but not waited for; LODE_NO_PLACE: none */
     bool *have;      /* owned; (n_experts), as the next */
     uint32_t *slots;
 };
@@ -104,6 +124,12 @@ int aside_lay_in_slot(struct aside *a, void *stream, const struct half *h, uint3
 bool aside_settle_offer(struct aside *a, bool wait);
 /* The call reads slots. */
 void aside_set_slots(const struct lode_cuda_kind *k, struct lode_cuda_expert_call *e);
+
+/* ---- few_pairs.c ---- */
+
+/* All that a->held has, to a->out when a->done has come. */
+int aside_begin_few(struct aside *a);
+void aside_drop_graphs(struct aside *a);
 
 /* ---- whole.c: lode_aside_ops' ---- */
 

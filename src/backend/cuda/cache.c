@@ -69,6 +69,12 @@ uint32_t lode_cuda_cache_use(struct lode_cuda_cache *cache, struct lode_cuda_kep
     return slot;
 }
 
+void lode_cuda_cache_end_uses(struct lode_cuda_cache *cache, struct lode_cuda_kept *k) {
+    pthread_mutex_lock(&cache->lock);
+    lode_policy_end_visit(k->kind->policy);
+    pthread_mutex_unlock(&cache->lock);
+}
+
 /* An expert leaves its slot; the policy knows already. */
 static void empty(struct lode_cuda_cache *cache, struct lode_cuda_kind *kind, uint32_t id) {
     const uint32_t slot = kind->slot_of[id], nth = id / kind->n_experts;

@@ -43,6 +43,8 @@ struct lode_cuda_kept { /* a layer's experts */
 struct lode_cuda_kept *lode_cuda_cache_find(struct lode_cuda_cache *cache, const struct lode_instr *in);
 /* A use of an expert: its slot, pinned; LODE_CUDA_NO_SLOT: it is not here. */
 uint32_t lode_cuda_cache_use(struct lode_cuda_cache *cache, struct lode_cuda_kept *k, uint32_t expert);
+/* All uses of a step have been told. */
+void lode_cuda_cache_end_uses(struct lode_cuda_cache *cache, struct lode_cuda_kept *k);
 bool lode_cuda_cache_has(struct lode_cuda_cache *cache, const struct lode_cuda_kept *k, uint32_t expert);
 /* A slot for an expert that is not here, pinned; somebody leaves for it where `evict` says so.  LODE_CUDA_NO_SLOT:
  * there is none, or the expert is on its way already. */
