@@ -78,8 +78,8 @@ if wanted bf16; then
 fi
 wanted 30b && bench 30b 30b -p 512,2048 -b 2048 -n 128 -r 3 --greedy
 if wanted 30b-offload; then
-    bench 30b-cpu-moe 30b --cpu-moe -p 512 -n 32 -r 2
-    bench 30b-vram 30b --vram 3.8G -p 512 -n 32 -r 2
+    bench 30b-cpu-moe 30b --cpu-moe -p 512 -n 128 -r 3
+    bench 30b-vram 30b --vram 3.8G -p 512 -n 128 -r 3
 fi
 if wanted upload; then
     for m in 8b 30b 8b-bf16; do
