@@ -61,7 +61,7 @@ void aside_set_slots(const struct lode_cuda_kind *k, struct lode_cuda_expert_cal
     }
 }
 
-/* ---- what the host computed, for later ---- */
+/* ---- for later ---- */
 
 bool aside_settle_offer(struct aside *a, bool wait) {
     const struct lode_cu *cu = &a->c->cu;

@@ -46,7 +46,8 @@ struct pairs {
 };
 struct pairs_graph {
     struct pairs of;
-    void *exec;    /* NULL: it came only once */
+    void *exec;
+    uint32_t seen; /* how often they came before they were captured */
     uint64_t used; /* 0: the place is free */
 };
 

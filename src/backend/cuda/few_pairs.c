@@ -63,15 +63,15 @@ void aside_drop_graphs(struct aside *a) {
 }
 
 /* The place of such pairs; the least used one makes room. */
-static struct pairs_graph *find(struct aside *a, const struct pairs *p, bool *again) {
+static struct pairs_graph *find(struct aside *a, const struct pairs *p) {
     struct pairs_graph *at = a->graphs;
-    *again = false;
-    for (struct pairs_graph *g = a->graphs; g < a->graphs + ASIDE_GRAPHS && !*again; g++) {
-        *again = g->used && same(&g->of, p);
-        if (*again || g->used < at->used)
+    bool found = false;
+    for (struct pairs_graph *g = a->graphs; g < a->graphs + ASIDE_GRAPHS && !found; g++) {
+        found = g->used && same(&g->of, p);
+        if (found || g->used < at->used)
             at = g;
     }
-    if (!*again) {
+    if (!found) {
         drop(a, at);
         at->of = *p;
     }
@@ -79,30 +79,17 @@ static struct pairs_graph *find(struct aside *a, const struct pairs *p, bool *ag
     return at;
 }
 
-/* Leaves g->exec NULL where there is no room for a graph, or whatever else is wrong, which running plainly then meets. */
-static void capture(struct aside *a, struct pairs_graph *g) {
-    const struct lode_cu *cu = &a->c->cu;
-    void *graph = NULL;
-    if (cu->capture_begin(a->run.stream, 2 /* relaxed */) != 0)
-        return;
-    const int rc = run_plainly(a, &g->of);
-    if (cu->capture_end(a->run.stream, &graph) == 0 && rc == 0 && cu->graph_instantiate(&g->exec, graph, 0) != 0)
-        g->exec = NULL;
-    if (graph)
-        cu->graph_destroy(graph);
-}
-
 /* Pairs first .. first + n - 1 of the take; n_sent: of all that go up before them. */
 static int run_pairs(struct aside *a, uint32_t first, uint32_t n, uint32_t n_sent) {
     const union lode_op_params *params = &a->job.in->p;
     const struct pairs p = {.kind = a->kept->kind, .first = first, .n = n, .n_sent = n_sent,
                             .act = params->experts.act, .weigh_input = params->experts.weigh_input};
-    bool again = false;
     if (n == 0 || a->n_rows > ASIDE_GRAPH_PAIRS)
         return run_plainly(a, &p);
-    struct pairs_graph *g = find(a, &p, &again);
-    if (again && !g->exec)
-        capture(a, g);
+    struct pairs_graph *g = find(a, &p);
+    /* the second time; where there is no graph, running plainly meets what is wrong, or not */
+    if (!g->exec && g->seen++ == 1 && lode_cuda_begin_capture(a->c, a->run.stream))
+        g->exec = lode_cuda_end_capture(a->c, a->run.stream, run_plainly(a, &p) == 0);
     return g->exec ? lode_cu_check(&a->c->cu, a->c->cu.graph_launch(g->exec, a->run.stream), "experts", &a->error)
                    : run_plainly(a, &p);
 }

@@ -102,21 +102,6 @@ static struct graph *graphs_of(struct run *r, const struct lode_instr *instrs) {
     return g;
 }
 
-/* Leaves g->exec NULL where there is no room for a graph, or whatever else is wrong, which running the plan
- * plainly then meets, or not. */
-static void capture(struct run *r, struct graph *g, const struct lode_instr *instrs, uint32_t n,
-                    const struct lode_step *step) {
-    const struct lode_cu *cu = &r->c->cu;
-    void *graph = NULL;
-    if (cu->capture_begin(r->stream, 2 /* relaxed */) != 0)
-        return;
-    const int rc = lode_cuda_run_all(r, instrs, n, n, step, NULL);
-    if (cu->capture_end(r->stream, &graph) == 0 && rc == 0 && cu->graph_instantiate(&g->exec, graph, 0) != 0)
-        g->exec = NULL;
-    if (graph)
-        cu->graph_destroy(graph);
-}
-
 struct graph *lode_cuda_find_graph(struct run *r, const struct graph_key *key) {
     const struct lode_cu *cu = &r->c->cu;
     struct graph *all = graphs_of(r, key->instrs), *at = all;
@@ -176,8 +161,9 @@ static int run_plan(struct lode_backend *b, const struct lode_instr *instrs, uin
         return run_bringing(r, instrs, n, step, cancel, cancel_user, err);
     if (lode_cuda_graph_key(r, instrs, step, &key)) {
         struct graph *g = lode_cuda_find_graph(r, &key);
-        if (!g->exec && g->seen++ == 1) /* the second time */
-            capture(r, g, instrs, n, step);
+        /* the second time; where there is no graph, running plainly meets what is wrong, or not */
+        if (!g->exec && g->seen++ == 1 && lode_cuda_begin_capture(r->c, r->stream))
+            g->exec = lode_cuda_end_capture(r->c, r->stream, lode_cuda_run_all(r, instrs, n, n, step, NULL) == 0);
         if (g->exec)
             return lode_cu_check(&r->c->cu, r->c->cu.graph_launch(g->exec, r->stream), "graph", err);
     }
