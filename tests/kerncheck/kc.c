@@ -60,8 +60,9 @@ void *kc_tight_aligned(struct kc *t, size_t size, size_t align) {
 void *kc_tight(struct kc *t, size_t size) { return kc_tight_aligned(t, size, 1); }
 
 struct kc_loop kc_loop(struct kc *t, const size_t *list, size_t count) {
-    const bool some = t->state->some && count > 2;
-    return (struct kc_loop){list, count, some ? kc_below(t, 2) : 0, t->state->n_buffers, t->bench, some};
+    const size_t one_of = count > 2 ? t->state->one_of : 1;
+    const size_t first = one_of > 1 ? kc_below(t, one_of < count ? one_of : count) : 0;
+    return (struct kc_loop){list, count, first, t->state->n_buffers, t->bench, one_of};
 }
 
 bool kc_next(struct kc *t, struct kc_loop *l, size_t *n) {
@@ -69,7 +70,7 @@ bool kc_next(struct kc *t, struct kc_loop *l, size_t *n) {
     if (l->i == l->count || t->state->n_errors >= KC_MAX_ERRORS)
         return false;
     *n = l->list[l->i];
-    l->i += l->some ? 1 + kc_below(t, 3) : 1;
+    l->i += l->one_of > 1 ? 1 + kc_below(t, 2 * l->one_of - 1) : 1;
     if (l->i > l->count)
         l->i = l->count;
     return true;
@@ -149,8 +150,7 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct kc *t, const char 
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "; again: kerncheck %s--seed %llu %s\n", s->some ? "--some " : "", (unsigned long long)s->seed,
-            s->name);
+    fprintf(stderr, "; again: kerncheck %s--seed %llu %s\n", kc_sizes_flag(s), (unsigned long long)s->seed, s->name);
     return false;
 }
 

@@ -44,14 +44,14 @@ struct kc {
 enum { KC_N_LENGTHS = 43 };
 extern const size_t kc_lengths[KC_N_LENGTHS];
 
-/* for each n of an array, or, by --some, of one out of two, others with each seed; buffers taken
+/* for each n of an array, or, by --some, of one out of two, by --few of one out of six, others with each seed; buffers taken
  * in the body are given back at its end.  The struct kc must be called t.  The outer loop runs
  * once: `continue` and `break` do what they do in any loop. */
 struct kc_loop {
     const size_t *list;
     size_t count, i, mark;
     bool done;
-    bool some; /* of the list */
+    size_t one_of; /* of so many of the list; 0: all */
 };
 struct kc_loop kc_loop(struct kc *t, const size_t *list, size_t count);
 bool kc_next(struct kc *t, struct kc_loop *l, size_t *n);

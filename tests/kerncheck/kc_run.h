@@ -14,7 +14,7 @@ struct kc_time {
 
 struct kc_state {
     uint64_t seed, rng;
-    bool some; /* sizes out of each list, not all */
+    size_t one_of; /* sizes out of each list: one of so many; 0: all */
     const char *name; /* of the kernel */
     enum kc_side side;
     size_t slack; /* bytes between a buffer's end and that page */
@@ -27,6 +27,11 @@ struct kc_state {
 };
 
 typedef void kc_check(struct kc *t);
+
+enum { KC_SOME = 2, KC_FEW = 6 };
+static inline const char *kc_sizes_flag(const struct kc_state *s) {
+    return s->one_of == KC_SOME ? "--some " : s->one_of == KC_FEW ? "--few " : "";
+}
 
 /* Runs one check on t->now; false: something did not hold. */
 bool kc_run(struct kc *t, const char *name, kc_check *check);

@@ -1,7 +1,7 @@
 /* kerncheck - holds every kernel to its definition, and times it.
  *
  *     kerncheck [--seed N] [--isa NAME] [NAME...]      check (all, or kernels whose name matches)
- *     kerncheck --some                                 all kernels, of sizes some by the seed
+ *     kerncheck --some, --few                          all kernels, of sizes one of two or of six, by the seed
  *     kerncheck --bench [--isa NAME] [NAME...]         time
  *     kerncheck --decode [-t N] [--isa NAME] [TYPE | kv_TYPE...] from memory by all threads (decode.c)
  *
@@ -39,7 +39,7 @@ static void on_fault(int sig) {
                            "again: kerncheck %s--seed %llu %s\n",
                            state.name, kc.now->isa, state.what, sig,
                            state.side == KC_END ? " (after the end?)" : " (before the start?)",
-                           state.some ? "--some " : "", (unsigned long long)state.seed, state.name);
+                           kc_sizes_flag(&state), (unsigned long long)state.seed, state.name);
     if (n > 0 && write(2, text, (size_t)n) < 0)
         _exit(2);
     _exit(1);
@@ -79,12 +79,14 @@ int main(int argc, char **argv) {
         } else if (strcmp(argv[i], "--slack") == 0 && i + 1 < argc) {
             state.slack = strtoull(argv[++i], NULL, 0);
         } else if (strcmp(argv[i], "--some") == 0) {
-            state.some = true;
+            state.one_of = KC_SOME;
+        } else if (strcmp(argv[i], "--few") == 0) {
+            state.one_of = KC_FEW;
         } else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc &&
                    (only_isa = lode_isa_from_name(argv[++i])) >= 0) {
             continue;
         } else {
-            fprintf(stderr, "kerncheck [--seed N] [--some] [--bench] [--isa NAME] [--slack BYTES] [kernel...]\n"
+            fprintf(stderr, "kerncheck [--seed N] [--some | --few] [--bench] [--isa NAME] [--slack BYTES] [kernel...]\n"
                             "kerncheck --decode [-t THREADS] [--isa NAME] [type | kv_type...]\n");
             return 2;
         }
