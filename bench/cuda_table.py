@@ -93,7 +93,7 @@ def main():
             share = float(r['ops_per_second']) / TENSOR_PEAK
             line('bf16 fast, prompt of %d: products, of the tensor cores' % n, '%.0f %%' % (100 * share),
                  '%.0f %%' % (100 * TENSOR_SHARE), verdict(share >= TENSOR_SHARE))
-    for test in 'pp512', 'tg32':
+    for test in 'pp512', 'tg128':
         host = found.get(('30b-cpu-moe', 'exact', test, 0, 1))
         vram = found.get(('30b-vram', 'exact', test, 0, 1))
         if host and vram:
