@@ -12,7 +12,7 @@ enum {
     TRY_AGAIN = 16, /* one take in so many is made though none was worth it */
 };
 #define TRY_FASTER 0.99 /* what bringing is thought to take, each time that it was not worth it: so it is tried again */
-#define BYTE_AT_FIRST 0.02 /* ns, as the next */
+#define BYTE_AT_FIRST 0.02 /* ns, until one that was brought has been timed */
 #define BUS_AT_FIRST 16e9 /* bytes/s, until one job has been timed */
 
 static struct aside *aside_of(struct lode_aside *a) { return (struct aside *)a; }
@@ -118,14 +118,9 @@ static void hold(struct aside *a, uint32_t share, uint32_t slot, uint32_t *place
     a->n_rows += a->job.shares[share].n;
 }
 
-static uint64_t raw_of(const struct aside *a) {
-    const uint64_t *raw = a->kept->kind->raw;
-    return raw[0] + raw[1] + raw[2];
-}
-
 /* How many of those that are not here it is better to wait for than to let the host compute. */
 static uint32_t worth_bringing(struct aside *a, uint32_t n_missing) {
-    const double each = a->byte_ns * (double)raw_of(a);
+    const double each = a->byte_ns * (double)lode_cuda_raw_size(a->kept->kind);
     uint32_t n = 0;
     while (n < n_missing && a->took + (n + 1) * each < a->job.share_ns * (n_missing - n - 1))
         n++;
@@ -161,8 +156,7 @@ static void bring_the_later(struct aside *a) {
     const char *w[3];
     if (a->later == LODE_NO_PLACE || a->offered.kept)
         return;
-    for (int m = 0; m < 3; m++)
-        w[m] = a->kept->host[m] + a->job.shares[a->later].expert * a->kept->kind->raw[m];
+    lode_cuda_find_raw(a->kept, a->job.shares[a->later].expert, w);
     bring_for_later(a, a->later, w, NULL);
 }
 
@@ -227,7 +221,7 @@ static void start(struct lode_aside *base) {
 /* What it took, with what was brought and without; waited: until now. */
 static void note_time(struct aside *a, bool waited) {
     const uint64_t now = lode_clock_ns();
-    const double bytes = (double)((a->n_held - a->n_hits) * raw_of(a)), all = (double)(now - a->begun);
+    const double bytes = (double)((a->n_held - a->n_hits) * lode_cuda_raw_size(a->kept->kind)), all = (double)(now - a->begun);
     /* a hiccup says nothing, and what comes after a pause, all */
     const double most = 2 * a->job.share_ns * a->job.n_shares, took = all < most ? all : most, part = a->n_left ? 1 : 0.1;
     if (!waited) { /* it took no longer than that */

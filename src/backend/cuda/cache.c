@@ -131,8 +131,7 @@ void lode_cuda_cache_let_go(struct lode_cuda_cache *cache, struct lode_cuda_kept
 
 void lode_cuda_cache_brought(struct lode_cuda_cache *cache, struct lode_cuda_kept *k, uint64_t n) {
     pthread_mutex_lock(&cache->lock);
-    for (int i = 0; i < 3; i++)
-        k->brought += n * k->kind->raw[i];
+    k->brought += n * lode_cuda_raw_size(k->kind);
     pthread_mutex_unlock(&cache->lock);
 }
 

@@ -39,6 +39,14 @@ struct lode_cuda_kept { /* a layer's experts */
     uint64_t uses, hits, brought; /* brought: bytes that went up */
 };
 
+/* Bytes of an expert as files have it, but for its biases. */
+static inline uint64_t lode_cuda_raw_size(const struct lode_cuda_kind *k) { return k->raw[0] + k->raw[1] + k->raw[2]; }
+/* Where its matrices are, of a layer whose are pinned. */
+static inline void lode_cuda_find_raw(const struct lode_cuda_kept *k, uint32_t expert, const char *w[3]) {
+    for (int i = 0; i < 3; i++)
+        w[i] = k->host[i] + expert * k->kind->raw[i];
+}
+
 /* NULL: the cache does not know the instruction's experts. */
 struct lode_cuda_kept *lode_cuda_cache_find(struct lode_cuda_cache *cache, const struct lode_instr *in);
 /* A use of an expert: its slot, pinned; LODE_CUDA_NO_SLOT: it is not here. */

@@ -105,8 +105,7 @@ static int send_held(struct aside *a) {
         const struct held *h = &a->held[a->n_hits + i];
         const uint32_t expert = a->job.shares[h->share].expert;
         wanted[i] = (struct wanted){.share = h->share, .expert = expert};
-        for (int m = 0; m < 3; m++)
-            wanted[i].w[m] = k->host[m] + expert * k->kind->raw[m];
+        lode_cuda_find_raw(k, expert, wanted[i].w);
     }
     return n ? aside_send(a, &a->half[0], wanted, n, NULL, &a->error) : 0;
 }

@@ -22,7 +22,7 @@ bool aside_wants_all(struct lode_aside *base, const struct lode_aside_job *job) 
         return job->n_rows >= a->o.bring_rows;
     for (uint32_t i = 0; i < job->n_shares; i++)
         missing += !lode_cuda_cache_has(a->c->cache, k, job->shares[i].expert);
-    return (double)(missing * (k->kind->raw[0] + k->kind->raw[1] + k->kind->raw[2])) / a->bus + 100e-6 <
+    return (double)(missing * lode_cuda_raw_size(k->kind)) / a->bus + 100e-6 <
            1e-9 * job->share_ns * job->n_shares;
 }
 
@@ -192,8 +192,8 @@ static int run_others(struct whole *w) {
             return n;
         for (int j = 0; j < n; j++) {
             wanted[j] = (struct wanted){shares[j], a->job.shares[shares[j]].expert, {at[j][0], at[j][1], at[j][2]}};
-            for (int m = 0; k->host[0] && m < 3; m++)
-                wanted[j].w[m] = k->host[m] + wanted[j].expert * k->kind->raw[m];
+            if (k->host[0])
+                lode_cuda_find_raw(k, wanted[j].expert, wanted[j].w);
         }
         struct half *h = &a->half[i % 2];
         int rc = aside_send(a, h, wanted, (uint32_t)n, k->host[0] ? NULL : w->host, w->err);
@@ -247,7 +247,7 @@ int aside_run_all(struct lode_aside *base, const struct lode_aside_job *job, con
     const struct lode_cuda_kind *k = a->kept->kind;
     lode_cuda_cache_brought(a->c->cache, a->kept, missing);
     if (missing > job->n_shares / 2) {
-        const double took = (double)(lode_clock_ns() - begun) * 1e-9, bytes = (double)(missing * (k->raw[0] + k->raw[1] + k->raw[2]));
+        const double took = (double)(lode_clock_ns() - begun) * 1e-9, bytes = (double)(missing * lode_cuda_raw_size(k));
         a->bus += 0.2 * (bytes / took - a->bus);
     }
     struct rows_out c = {&job->in->parts[0].out, a->out, a->run.out_stride};
