@@ -285,7 +285,7 @@ def pace():
         check('how fast weights are', abs(weights / (0.75 * reads) - 1) < 1e-6 if more else
               weights > 1e6 if p['cached'] else abs(weights / min(0.85 * reads, products) - 1) < 1e-6, p)
         check('what else there is', p['seconds_besides'] == 0 if p['cached'] else
-              p['seconds_besides'] >= 0.999 * p['forks'] * p['fork_seconds'], p)
+              p['seconds_besides'] >= (1 - 1e-7) * p['forks'] * p['fork_seconds'], p)
         said = p['ram']['read'] / weights + p['seconds_besides']
         check('what a token takes', abs(said * p['tokens_per_second'] - 1) < 1e-3, p)
 

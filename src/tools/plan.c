@@ -302,17 +302,17 @@ static void print_json(const struct lode_model *m, const struct lode_placement *
     if (routes->ahead > 0)
         printf("  \"hit_rate_with_guesses\": %.6f,\n", routes->ahead);
     if (b->waits > 0)
-        printf("  \"seconds_waited\": %.9f,\n", b->waits);
+        printf("  \"seconds_waited\": %.9g,\n", b->waits);
     printf("  \"bus\": %.0f, \"borders\": %u, \"exchanges\": %u,\n  \"gpus\": [", p->bus, p->borders, p->exchanges);
     for (uint32_t i = 0; i < p->n_gpus; i++)
         printf("%s{\"size\": %llu, \"budget\": %llu}", i ? ", " : "", (unsigned long long)p->gpu_size[i],
                (unsigned long long)p->gpu_room[i]);
     printf("],\n");
-    printf("  \"gpu_beside\": %s, \"gpu_cache\": %llu, \"gpu_hit_rate\": %.6f, \"upload_seconds\": %.6f,\n",
+    printf("  \"gpu_beside\": %s, \"gpu_cache\": %llu, \"gpu_hit_rate\": %.6f, \"upload_seconds\": %.9g,\n",
            p->gpu_beside ? "true" : "false", (unsigned long long)p->gpu_cache, p->gpu_hit_rate, p->upload_seconds);
-    printf("  \"brings\": %s, \"bring_size\": %llu, \"bring_seconds\": %.6f, \"bring_rows\": %u, \"bring_lacks\": %llu,\n",
+    printf("  \"brings\": %s, \"bring_size\": %llu, \"bring_seconds\": %.9g, \"bring_rows\": %u, \"bring_lacks\": %llu,\n",
            p->brings ? "true" : "false", (unsigned long long)p->bring_size, p->bring_seconds, p->bring_rows, (unsigned long long)p->bring_lacks);
-    printf("  \"forks\": %u, \"fork_seconds\": %.9f, \"seconds_besides\": %.9f, \"launches\": %u,\n", p->forks,
+    printf("  \"forks\": %u, \"fork_seconds\": %.9g, \"seconds_besides\": %.9g, \"launches\": %u,\n", p->forks,
            b->fork_time, lode_plan_besides(p, b), p->launches);
     printf("  \"vram_bytes_per_second\": %.0f, \"bus_bytes_per_second\": %.0f,\n", b->vram_speed,
            b->bus_speed);
