@@ -13,10 +13,11 @@
  * is three sums of four products of bytes.  They may wrap around, the total does not.  Q2_K and Q3_K need
  * one digit.  Of blocks of 32 each is a product.  What follows is mul_tile.h's arithmetic.
  *
- * While a meeting of 16 rows and 16 columns is multiplied, the meeting before is brought to its end, a column or
- * a few after each product: the processor looks ahead some hundred operations, too few to find the vectors'
- * work behind all of the tiles'.  Columns of the next meetings are packed meanwhile, a few in each, into the
- * nearest cache, where they stay until all rows have met them.  bench/notes/kern-amx.md
+ * While a meeting of 16 rows and 16 columns is multiplied, an earlier one is brought to its end, a piece after
+ * each product: the processor looks ahead some hundred operations, too few to find the vectors' work behind all
+ * of the tiles', and half as many where another thread has its share of the core.  So operands are loaded, and
+ * sums set to zero, a piece before their product.  Columns of the next meetings are packed meanwhile, a few in
+ * each, into the nearest cache, where they stay until all rows have met them.  bench/notes/kern-amx.md
  */
 #include "kern/vec_avx512.h"
 
@@ -27,18 +28,15 @@
 enum {
     TILES = 32,      /* tiles of 16 rows that are unpacked together, for all columns */
     COLUMNS = 16,    /* rows of a left operand: a group */
-    GROUPS_256 = 2,  /* groups that meet all tiles one after the other, */
-    GROUPS_32 = 4,   /* as many as stay in the nearest cache; */
-    NEAR_256 = GROUPS_256 * COLUMNS, /* their columns */
-    NEAR_32 = GROUPS_32 * COLUMNS,
-    CHUNK_256 = 512, /* columns whose sums wait for the next blocks; */
-    CHUNK_32 = 128,  /* fewer where unpacking costs less */
+    GROUPS_256 = 2,  /* groups that meet all tiles one after the other; more fill the nearest cache (of blocks of 32: 1) */
+    NEAR_256 = GROUPS_256 * COLUMNS,
+    CHUNK = 512,     /* columns whose sums wait for the next blocks */
     FEW_32 = 12,     /* fewer columns than this are not worth a tile, */
     FEW_256 = 24,    /* nor digits */
     AHEAD = 6,       /* columns that are asked for before they are packed, */
     TILES_AHEAD = 2, /* and tiles before they are unpacked */
     PART = 4,        /* blocks of 32 that make a meeting, */
-    PARTS = 2,       /* and meetings of blocks that are unpacked together */
+    PARTS = 2,       /* and meetings that make a run, whose blocks are unpacked together */
     PAGE = 4096,     /* see struct work256 */
 };
 
@@ -304,42 +302,58 @@ INLINE void end256(struct shape s, const struct held *h, const struct ending *e,
     put_sum(e, i, sum);
 }
 
-/* A tile and 16 columns; e, whose sums are in out[!odd], comes to its end and columns are packed meanwhile. */
-INLINE void meet256(struct shape s, V w[2][64], const struct columns256 *c, const struct ending *e,
-                    results out[2], bool odd, const struct packing *x) {
-    const struct held held = hold(s, e);
-    V(*from)[COLUMNS] = out[!odd], (*to)[COLUMNS] = out[odd];
+/* A tile and 16 columns. */
+struct pair256 {
+    V (*w)[64];
+    const struct columns256 *c;
+};
+
+/* Before the first meeting of some: what each meeting does for the one after it. */
+INLINE void begin256(struct pair256 first) {
+    TILE_LOAD(4, first.c->x[0][0], 64);
+    TILE_LOAD(6, first.w[0], 64);
     TILE_ZERO(0);
     TILE_ZERO(1);
-    if (digits(s) == 2)
-        TILE_ZERO(2);
+    TILE_ZERO(2);
+}
+
+/* e, whose sums are in out[!odd], comes to its end and columns are packed meanwhile. */
+INLINE void meet256(struct shape s, struct pair256 now, struct pair256 next, const struct ending *e, results out[2],
+                    bool odd, const struct packing *x) {
+    const struct held held = hold(s, e);
+    V(*from)[COLUMNS] = out[!odd], (*to)[COLUMNS] = out[odd];
 #pragma GCC unroll 4
     for (size_t g = 0; g < 4; g++) {
-        TILE_LOAD(4, c->x[0][g], 64);
-        TILE_LOAD(6, w[0] + 16 * g, 64);
+        const struct pair256 *then = g < 3 ? &now : &next;
+        const size_t h = (g + 1) % 4;
         TILE_DOT(0, 4, 6);
-        end256(s, &held, e, from, 4 * g);
-        if (digits(s) == 1) {
-            end256(s, &held, e, from, 4 * g + 1);
-            TILE_LOAD(5, c->x[1][g], 64);
-            TILE_DOT(1, 5, 6);
-        } else {
-            TILE_LOAD(7, w[1] + 16 * g, 64);
-            TILE_DOT(1, 4, 7);
-            end256(s, &held, e, from, 4 * g + 1);
-            TILE_LOAD(5, c->x[1][g], 64);
-            TILE_DOT(2, 5, 7);
-        }
-        end256(s, &held, e, from, 4 * g + 2);
         if (digits(s) == 2)
-            TILE_DOT(1, 5, 6);
+            TILE_LOAD(7, now.w[1] + 16 * g, 64);
+        else
+            TILE_LOAD(5, now.c->x[1][g], 64);
+        end256(s, &held, e, from, 4 * g);
+        if (digits(s) == 2) {
+            TILE_DOT(1, 4, 7);
+            TILE_LOAD(5, now.c->x[1][g], 64);
+        }
+        end256(s, &held, e, from, 4 * g + 1);
+        if (digits(s) == 2)
+            TILE_DOT(2, 5, 7);
+        TILE_LOAD(4, then->c->x[0][h], 64);
+        end256(s, &held, e, from, 4 * g + 2);
+        TILE_DOT(1, 5, 6);
+        TILE_LOAD(6, then->w[0] + 16 * h, 64);
         end256(s, &held, e, from, 4 * g + 3);
         pack_some(x, pack256, (g + 2) % 4);
     }
     TILE_STORE(0, to[1], 64);
+    TILE_ZERO(0);
     TILE_STORE(1, to[2], 64);
-    if (digits(s) == 2)
+    TILE_ZERO(1);
+    if (digits(s) == 2) {
         TILE_STORE(2, to[3], 64);
+        TILE_ZERO(2);
+    }
 }
 
 INLINE void end_all256(struct shape s, struct ending *e, results in) {
@@ -367,10 +381,14 @@ INLINE void panel256(TYPE_256, const struct panel *p) {
             pack_rest(x, pack256);
         }
         begin(p, j, NEAR_256, sizeof(struct lode_block_a256));
+        const struct group256 *columns = x->ready;
+        struct pair256 now = {work.w[0], &columns->c[0]};
+        begin256(now);
         for (size_t i = 0; i < n; i++, odd = !odd) {
-            const struct group256 *columns = x->ready;
-            const size_t t = i / groups, g = i % groups;
-            meet256(s, work.w[t], &columns->c[g], &e, work.out, odd, x);
+            const size_t t = i / groups, g = i % groups, then = i + 1 < n ? i + 1 : i;
+            const struct pair256 next = {work.w[then / groups], &columns->c[then % groups]};
+            meet256(s, now, next, &e, work.out, odd, x);
+            now = next;
             go_on(x, i, n);
             e = ending(p, t, j + g * COLUMNS, p->block == 0);
             e.weights = &work.head[t];
@@ -399,16 +417,16 @@ struct part32 {
 /* Blocks 2 g and 2 g + 1 of a run of column j. */
 INLINE void pack32(const struct packing *p, size_t j, size_t g) {
     const struct lode_block_a32 *a = (const struct lode_block_a32 *)(p->x + j * p->x_stride);
-    struct columns32(*to)[PARTS] = p->next;
+    struct columns32 *to = p->next;
     if (g == 0)
         prefetch(p->x + (j + AHEAD) * p->x_stride, PARTS * PART * sizeof *a);
     for (size_t b = 2 * g; b < 2 * g + 2; b++) {
         static const struct lode_block_a32 none = {.d = 1};
         const struct lode_block_a32 *from = b < p->n_blocks ? a + b : &none;
-        struct columns32 *out = &to[j / COLUMNS][b / PART];
-        memcpy(out->x[b % PART][j % COLUMNS], from->q, 32);
-        out->of[j % COLUMNS].d[b % PART] = from->d;
-        out->of[j % COLUMNS].sum[b % PART] = (float)from->sum;
+        struct columns32 *out = &to[b / PART];
+        memcpy(out->x[b % PART][j], from->q, 32);
+        out->of[j].d[b % PART] = from->d;
+        out->of[j].sum[b % PART] = (float)from->sum;
     }
 }
 
@@ -430,78 +448,94 @@ INLINE void no_block32(struct part32 run[PARTS], size_t b) {
     part->d[b % PART] = part->m[b % PART] = f_set(-0.0f);
 }
 
-struct held32 {
-    F d[PART], m[PART];
-};
-INLINE struct held32 hold32(struct shape s, const struct ending *e) {
+/* Block b of a meeting. */
+INLINE void end32(struct shape s, const struct ending *e, const V in[COLUMNS], size_t b, F sum[COLUMNS]) {
     const struct part32 *w = e->weights;
-    struct held32 held;
-    for (size_t b = 0; b < PART; b++) {
-        held.d[b] = w->d[b];
-        if (s.minima)
-            held.m[b] = w->m[b];
-    }
-    return held;
-}
-
-INLINE void end32(struct shape s, const struct held32 *w, const struct ending *e, results in, size_t i) {
-    if (i >= e->n)
-        return;
     const struct columns32 *c = e->columns;
-    F sum = sum_before(e, i);
-#pragma GCC unroll 4
-    for (size_t b = 0; b < PART; b++) {
+    const F d = w->d[b], m = s.minima ? w->m[b] : f_zero();
+#pragma GCC unroll 16
+    for (size_t i = 0; i < COLUMNS; i++) {
         const F dx = f_set(c->of[i].d[b]);
-        V isum = in[b][i];
+        V isum = in[i];
         if (s.wide && s.bias) /* a whole byte of codes has lost 128, which is none of its bias */
             isum += v_set32((uint32_t)(-s.bias * (int32_t)c->of[i].sum[b]));
-        sum = f_fma(w->d[b] * dx, f_int(isum), sum);
+        sum[i] = f_fma(d * dx, f_int(isum), sum[i]);
         if (s.minima)
-            sum = f_fma(w->m[b] * dx, f_set(c->of[i].sum[b]), sum);
+            sum[i] = f_fma(m * dx, f_set(c->of[i].sum[b]), sum[i]);
     }
-    put_sum(e, i, sum);
 }
 
-/* What a meeting makes stays in its tiles until the next one, and ends in the one after that: a store that waits
- * for its tile is some 70 operations, which fill what the processor keeps of those that wait. */
+/* The sums of columns that do not exist are anything. */
+INLINE void sums_before(const struct ending *e, F sum[COLUMNS]) {
+    if (e->n == COLUMNS) {
+#pragma GCC unroll 16
+        for (size_t i = 0; i < COLUMNS; i++)
+            sum[i] = sum_before(e, i);
+        return;
+    }
+#pragma GCC unroll 16
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (i < e->n)
+            sum[i] = sum_before(e, i);
+}
+INLINE void put_sums(const struct ending *e, const F sum[COLUMNS]) {
+    if (e->n == COLUMNS) {
+#pragma GCC unroll 16
+        for (size_t i = 0; i < COLUMNS; i++)
+            put_sum(e, i, sum[i]);
+        return;
+    }
+#pragma GCC unroll 16
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (i < e->n)
+            put_sum(e, i, sum[i]);
+}
+
+/* Part `odd` of a run.  What a meeting makes stays in its tiles until the next one, and ends in the one after that
+ * (e), with sums that stay in registers from a run's first part to its last: a store that waits for its tile is some
+ * 70 operations, which fill what the processor keeps of those that wait. */
 INLINE void meet32(struct shape s, const struct part32 *w, const struct columns32 *c, const struct ending *e,
-                   results out[2], bool odd, const struct packing *x) {
-    const struct held32 held = hold32(s, e);
+                   results out[2], bool odd, const struct packing *x, F sum[COLUMNS]) {
     V(*from)[COLUMNS] = out[odd], (*to)[COLUMNS] = out[!odd];
+    if (!odd)
+        sums_before(e, sum);
 #define PRODUCT(b, column, weight)                                                                 \
-    TILE_STORE(b, to[b], 64);                                                                      \
-    TILE_ZERO(b);                                                                                  \
     TILE_LOAD(column, c->x[b], 32);                                                                \
     TILE_LOAD(weight, w->w[b], 64);                                                                \
-    TILE_DOT(b, column, weight);                                                                   \
-    for (size_t i = 0; i < COLUMNS / PART; i++)                                                    \
-        end32(s, &held, e, from, COLUMNS / PART * b + i);                                          \
-    pack_some(x, pack32, b)
+    TILE_STORE(b, to[b], 64);                                                                      \
+    TILE_ZERO(b);                                                                                  \
+    end32(s, e, from[b], b, sum);                                                                  \
+    pack_some(x, pack32, b);                                                                       \
+    TILE_DOT(b, column, weight)
     PRODUCT(0, 4, 6);
     PRODUCT(1, 5, 7);
     PRODUCT(2, 4, 6);
     PRODUCT(3, 5, 7);
 #undef PRODUCT
+    if (odd)
+        put_sums(e, sum);
 }
 
-INLINE void end_all32(struct shape s, struct ending e[2], results out[2], bool odd) {
-    const struct held32 held[2] = {hold32(s, &e[0]), hold32(s, &e[1])};
-    TILE_STORE(0, out[odd][0], 64);
-    TILE_STORE(1, out[odd][1], 64);
-    TILE_STORE(2, out[odd][2], 64);
-    TILE_STORE(3, out[odd][3], 64);
-    for (int last = 0; last < 2; last++, e[last - 1].n = 0)
-#pragma GCC unroll 1
-        for (size_t i = 0; i < e[last].n; i++)
-            end32(s, &held[last], &e[last], out[last ? odd : !odd], i);
+/* The run before, of which one part waits in out[0] and one in tiles. */
+INLINE void end_all32(struct shape s, struct ending e[PARTS], results out[2], F sum[COLUMNS]) {
+    TILE_STORE(0, out[1][0], 64);
+    TILE_STORE(1, out[1][1], 64);
+    TILE_STORE(2, out[1][2], 64);
+    TILE_STORE(3, out[1][3], 64);
+    sums_before(&e[0], sum);
+    for (size_t h = 0; h < PARTS; h++)
+        for (size_t b = 0; b < PART; b++)
+            end32(s, &e[h], out[h][b], b, sum);
+    put_sums(&e[1], sum);
+    e[0].n = e[1].n = 0;
 }
 
 INLINE void panel32(TYPE_32, const struct panel *p) {
     struct part32 run[TILES][PARTS];
     results out[2];
     struct packing *x = p->packing;
-    struct ending e[2] = {{.weights = run}, {.weights = run}}; /* the last but one, the last */
-    bool odd = false;
+    struct ending e[PARTS] = {{.weights = run, .columns = x->next}, {.weights = run, .columns = x->next}};
+    F sum[COLUMNS] = {f_zero()};
     for (size_t t = 0; t < tiles_of(p); t++) {
         const struct rows r = rows_of(p, t);
         prefetch_tile(p, t + TILES_AHEAD, p->block * size, p->n_blocks * size);
@@ -511,25 +545,25 @@ INLINE void panel32(TYPE_32, const struct panel *p) {
             else
                 no_block32(run[t], b);
     }
-    for (size_t j = 0; j < p->n_x; j += NEAR_32) {
-        const size_t groups = (least(p->n_x - j, NEAR_32) + COLUMNS - 1) / COLUMNS, n = tiles_of(p) * groups * PARTS;
+    for (size_t j = 0; j < p->n_x; j += COLUMNS) {
+        const size_t n = tiles_of(p) * PARTS;
         if (x->done < x->n) {
-            end_all32(s, e, out, !odd);
+            end_all32(s, e, out, sum);
             pack_rest(x, pack32);
         }
-        begin(p, j, NEAR_32, PARTS * PART * sizeof(struct lode_block_a32));
-        for (size_t i = 0; i < n; i++, odd = !odd) {
-            struct columns32(*columns)[PARTS] = x->ready;
-            const size_t t = i / (groups * PARTS), g = i / PARTS % groups, h = i % PARTS;
-            meet32(s, &run[t][h], &columns[g][h], &e[0], out, odd, x);
-            go_on(x, i, n);
-            e[0] = e[1];
-            e[1] = ending(p, t, j + g * COLUMNS, p->block == 0 && h == 0);
-            e[1].weights = &run[t][h];
-            e[1].columns = &columns[g][h];
-        }
+        begin(p, j, COLUMNS, PARTS * PART * sizeof(struct lode_block_a32));
+        const struct columns32 *columns = x->ready;
+        for (size_t t = 0; t < tiles_of(p); t++)
+#pragma GCC unroll 2
+            for (size_t h = 0; h < PARTS; h++) {
+                meet32(s, &run[t][h], &columns[h], &e[h], out, h == 1, x, sum);
+                go_on(x, t * PARTS + h, n);
+                e[h] = ending(p, t, j, p->block == 0);
+                e[h].weights = &run[t][h];
+                e[h].columns = &columns[h];
+            }
     }
-    end_all32(s, e, out, !odd);
+    end_all32(s, e, out, sum);
 }
 
 /* ---- all of a product ---- */
@@ -540,23 +574,22 @@ static void mul(panel_fn *panel, size_t block, float *y, size_t ldy, const uint8
                 size_t n_w, const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
     const size_t run = block == 256 ? 1 : PARTS * PART, n_blocks = k / block;
     const size_t size = block == 256 ? sizeof(struct lode_block_a256) : sizeof(struct lode_block_a32);
-    const size_t most = block == 256 ? NEAR_256 : NEAR_32;
-    const size_t at_once = block == 256 ? CHUNK_256 : CHUNK_32;
+    const size_t most = block == 256 ? NEAR_256 : COLUMNS;
     union {
         struct group256 of256;
-        struct columns32 of32[GROUPS_32][PARTS];
+        struct columns32 of32[PARTS];
     } columns[2] __attribute__((aligned(PAGE)));
     configure(block == 256 ? 64 : 32);
-    for (size_t j = 0; j < n_x; j += at_once)
+    for (size_t j = 0; j < n_x; j += CHUNK)
         for (size_t i = 0; i < n_w; i += TILES * LANES) {
             struct packing packing = {.x = x + j * x_stride, .x_stride = x_stride, .ready = &columns[0],
-                                      .next = &columns[1], .n = least(least(n_x - j, at_once), most),
+                                      .next = &columns[1], .n = least(least(n_x - j, CHUNK), most),
                                       .n_blocks = least(n_blocks, run)};
             for (size_t b = 0; b < n_blocks; b += run) {
                 const size_t left = n_blocks - b;
                 const struct panel p = {.w = w + i * w_stride, .w_stride = w_stride, .n_w = least(n_w - i, TILES * LANES),
                                         .x = x + j * x_stride + b * size, .x_stride = x_stride,
-                                        .n_x = least(n_x - j, at_once), .y = y + j * ldy + i, .ldy = ldy, .block = b,
+                                        .n_x = least(n_x - j, CHUNK), .y = y + j * ldy + i, .ldy = ldy, .block = b,
                                         .n_blocks = least(left, run), .n_next = least(left - least(left, run), run),
                                         .packing = &packing};
                 panel(&p);
