@@ -15,7 +15,9 @@ extern "C" {
 struct lode_machine {
     char cpu[128];
     uint32_t logical_cores;  /* this process may run on */
-    uint32_t physical_cores; /* of those, counting hyperthreads once and the cgroup's quota */
+    uint32_t physical_cores; /* of those, counting hyperthreads once and the cgroup's quota:
+                                a session's threads by default, */
+    uint32_t threads_beside_gpu; /* and where a GPU computes too */
     uint64_t ram_total, ram_available, cgroup_limit; /* bytes; cgroup_limit 0: none */
     uint64_t ram_left; /* that this process may still take: of what is available, the least that a
                           control group above it leaves, counting files' pages as free */

@@ -134,6 +134,10 @@ void lode_machine_probe_at(struct lode_machine *m, const char *root) {
     /* Rounded down: a thread more than the quota pays for is one that is stopped in every period. */
     if (limits.cpus > 0 && limits.cpus < (double)m->physical_cores)
         m->physical_cores = limits.cpus < 1 ? 1 : (uint32_t)limits.cpus;
+    /* One core is left to the GPU's driver and to the system: all threads wait for the slowest, so where they have all cores
+     * each of them that is interrupted costs every one of them. */
+    enum { SPARED_FROM = 8 };
+    m->threads_beside_gpu = m->physical_cores - (m->physical_cores >= SPARED_FROM);
     read_caches(m, root);
     probe_memory(m, root, &limits);
 }
@@ -182,5 +186,11 @@ void lode_machine_probe(struct lode_machine *m) {
 uint32_t lode_machine_default_threads(void) {
     struct lode_machine m;
     probe_once(&m);
-    return m.physical_cores < 1 ? 1 : m.physical_cores;
+    return m.physical_cores;
+}
+
+uint32_t lode_machine_default_threads_beside_gpu(void) {
+    struct lode_machine m;
+    probe_once(&m);
+    return m.threads_beside_gpu;
 }

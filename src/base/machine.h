@@ -10,6 +10,8 @@ uint32_t lode_machine_cpus(uint32_t *cpus, uint32_t max, uint32_t *n_cores);
 
 /* How many threads a session uses by default: lode_machine_probe's physical_cores. */
 uint32_t lode_machine_default_threads(void);
+/* The same where a GPU computes too: its threads_beside_gpu. */
+uint32_t lode_machine_default_threads_beside_gpu(void);
 
 /* Bytes of memory that this process has now, shared pages of files included; 0: the system does not say. */
 uint64_t lode_machine_resident(void);

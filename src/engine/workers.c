@@ -15,22 +15,15 @@ static uint32_t head_rows(const struct lode_model *m, const struct lode_plan *pl
     return batch < most ? batch : most;
 }
 
-/* Beside a device one core is left to its driver and to the system: all threads wait for the slowest, so where they have all
- * cores each of them that is interrupted costs every one of them. */
-static uint32_t default_threads(bool turns) {
-    enum { SPARED_FROM = 8 };
-    const uint32_t n = lode_machine_default_threads();
-    return turns && n >= SPARED_FROM ? n - 1 : n;
-}
-
 static struct lode_cpu_opts cpu_opts(const struct lode_model *m, const struct lode_plan *plans,
                                      uint32_t batch, uint32_t threads) {
     const uint32_t a = plans[LODE_BODY].max_cols, b = plans[LODE_HEAD].max_cols;
     bool turns = false;
     for (uint32_t i = 0; i < plans[LODE_BODY].n_cuts; i++)
         turns |= m->devices[plans[LODE_BODY].cuts[i].place].cuda != NULL;
+    const uint32_t by_default = turns ? lode_machine_default_threads_beside_gpu() : lode_machine_default_threads();
     return (struct lode_cpu_opts){.isa = m->isa,
-                                  .threads = threads ? threads : default_threads(turns),
+                                  .threads = threads ? threads : by_default,
                                   .float_act = m->opts.float_act,
                                   .fast = m->fast,
                                   .max_cols = a > b ? a : b,

@@ -50,9 +50,11 @@ static void show_cpu(const struct lode_machine *m) {
     const char *const *isas = lode_machine_isas();
     heading("CPU");
     printf("  %s\n", m->cpu);
-    printf("  this process may use %u logical and %u physical core%s; %u thread%s by default\n",
-           m->logical_cores, m->physical_cores, m->physical_cores == 1 ? "" : "s",
-           m->physical_cores, m->physical_cores == 1 ? "" : "s");
+    printf("  this process may use %u logical and %u physical core%s; %u thread%s by default", m->logical_cores,
+           m->physical_cores, m->physical_cores == 1 ? "" : "s", m->physical_cores, m->physical_cores == 1 ? "" : "s");
+    if (m->threads_beside_gpu < m->physical_cores)
+        printf(", %u where a GPU computes too", m->threads_beside_gpu);
+    putchar('\n');
     if (m->cache_l2 || m->cache_l3)
         printf("  caches: L2 %s, L3 %s\n", format_bytes((double)m->cache_l2, l2),
                format_bytes((double)m->cache_l3, l3));

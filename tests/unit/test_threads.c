@@ -353,6 +353,8 @@ static void this_machine(void **state) {
     assert_int_equal(m.logical_cores, CPU_COUNT(&set));
     assert_in_range(m.physical_cores, 1, m.logical_cores);
     assert_int_equal(lode_machine_default_threads(), m.physical_cores);
+    assert_int_equal(m.threads_beside_gpu, m.physical_cores < 8 ? m.physical_cores : m.physical_cores - 1);
+    assert_int_equal(lode_machine_default_threads_beside_gpu(), m.threads_beside_gpu);
     assert_true(m.ram_total > 0 && m.ram_available <= m.ram_total);
 
     uint32_t cpus[CPU_SETSIZE], n_cores;
