@@ -4,8 +4,8 @@
 #include "kern/amx_32.h"
 
 enum {
-    FEW_32 = 12,  /* fewer columns than this are not worth a tile, */
-    FEW_256 = 24, /* nor digits */
+    FEW_32 = 16,  /* fewer columns than this are not worth a tile, */
+    FEW_256 = 32, /* nor digits */
 };
 
 typedef void panel_fn(const struct panel *p);

@@ -159,8 +159,8 @@ static void check_mul(struct kc *t, enum lode_dtype type, exact_row *exact_of) {
         check_shape(t, type, exact_of, 1 + kc_below(t, 20), 1 + kc_below(t, 9), block * n_blocks,
                     BLOCKS_ANY);
         check_shape(t, type, exact_of, 32, 4, block * n_blocks, BLOCKS_CORNER);
-        check_shape(t, type, exact_of, 17, 27, block * n_blocks, BLOCKS_CORNER);
-        check_shape(t, type, exact_of, 33, 30, block * n_blocks, BLOCKS_ANY);
+        check_shape(t, type, exact_of, 17, 37, block * n_blocks, BLOCKS_CORNER);
+        check_shape(t, type, exact_of, 33, 46, block * n_blocks, BLOCKS_ANY);
     }
     /* more columns than a kernel takes at once (mul_tile.h: 128) */
     KC_EACH(n_x, many_columns)
@@ -168,6 +168,9 @@ static void check_mul(struct kc *t, enum lode_dtype type, exact_row *exact_of) {
     /* and of more blocks than lie ready for so many (mul_sides.h: 1,024 by all columns) */
     check_shape(t, type, exact_of, 18, 128, block * 9, BLOCKS_FINITE);
     check_shape(t, type, exact_of, 18, 101, block * 11, BLOCKS_FINITE);
+    /* and of more rows and columns than wait at once (amx_panel.h: 512) */
+    check_shape(t, type, exact_of, 530, 33, block, BLOCKS_FINITE);
+    check_shape(t, type, exact_of, 3, 533, block * 2, BLOCKS_FINITE);
 
     /* Rows so long that they are taken in parts (mul_rows512.h). */
     for (size_t n_x = 1; n_x <= 3; n_x += 2)
