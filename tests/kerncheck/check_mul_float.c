@@ -73,7 +73,7 @@ static void check_mul(struct kc *t, enum lode_dtype type) {
         check_shape(t, type, 1 + kc_below(t, 5), 1 + kc_below(t, 3), k, KC_SPECIAL);
     }
     KC_EACH(wide, wide_k) /* several blocks of rows, columns and k */
-        check_shape(t, type, 35, 70, wide, KC_NORMAL);
+        check_shape(t, type, 35, 103, wide, KC_NORMAL);
 
     /* Weights far larger than the caches: what decoding does.  Then a prompt's 512 columns. */
     const size_t k = 4096, rows = 1 << 14, size = lode_dtypes[type].bytes;
