@@ -77,7 +77,7 @@ INLINE void end32(struct shape s, const struct ending *e, const V in[COLUMNS], s
 /* The sums of columns that do not exist are anything. */
 INLINE void sums_before(const struct ending *e, F sum[COLUMNS]) {
     if (e->n == COLUMNS) {
-    UNROLL
+        UNROLL
         for (size_t i = 0; i < COLUMNS; i++)
             sum[i] = sum_before(e, i);
         return;
@@ -89,7 +89,7 @@ INLINE void sums_before(const struct ending *e, F sum[COLUMNS]) {
 }
 INLINE void put_sums(const struct ending *e, const F sum[COLUMNS]) {
     if (e->n == COLUMNS) {
-    UNROLL
+        UNROLL
         for (size_t i = 0; i < COLUMNS; i++)
             put_sum(e, i, sum[i]);
         return;
