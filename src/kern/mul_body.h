@@ -81,7 +81,7 @@ struct vf_panels {
  * VF_BLOCK_K numbers stay while the rows of the block pass by.  Between blocks of k the lanes of
  * every (row, column) wait in `sums`.  None of this changes the order within a lane. */
 #ifdef VF_KEEP_WIDE
-enum { VF_BLOCK_ROWS = 16, VF_BLOCK_COLUMNS = 96 }; /* that meet what was kept */
+enum { VF_BLOCK_ROWS = 16, VF_BLOCK_COLUMNS = 48 }; /* that meet what was kept */
 #else
 enum { VF_BLOCK_ROWS = 32, VF_BLOCK_COLUMNS = 24 };
 #endif
