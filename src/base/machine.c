@@ -133,7 +133,9 @@ void lode_machine_probe_at(struct lode_machine *m, const char *root) {
     m->logical_cores = list_cpus(root, NULL, 0, &m->physical_cores);
     /* Rounded down: a thread more than the quota pays for is one that is stopped in every period. */
     if (limits.cpus > 0 && limits.cpus < (double)m->physical_cores)
-        m->physical_cores = limits.cpus < 1 ? 1 : (uint32_t)limits.cpus;
+        m->physical_cores = (uint32_t)limits.cpus;
+    if (m->physical_cores < 1)
+        m->physical_cores = 1;
     /* One core is left to the GPU's driver and to the system: all threads wait for the slowest, so where they have all cores
      * each of them that is interrupted costs every one of them. */
     enum { SPARED_FROM = 8 };

@@ -106,7 +106,7 @@ INLINE void unpack256(V to[2][64], struct head256 *h, TYPE_256, const struct row
         h->dmin = head.dmin;
         memcpy(h->mn, head.mn, sizeof h->mn);
         for (int g = 0; by_pairs(s) && g < 4; g++)
-            h->pairs[g] = (head.mn[2 * g] & v_set32(0xffff)) | head.mn[2 * g + 1] << 16;
+            h->pairs[g] = v_pair(head.mn[2 * g], head.mn[2 * g + 1]);
     }
 #pragma GCC unroll 8
     for (int c = 0; c < 16 / s.runs; c++) {
@@ -115,7 +115,7 @@ INLINE void unpack256(V to[2][64], struct head256 *h, TYPE_256, const struct row
         for (int n = 0; n < s.runs; n++)
             for (int v = 0; v < 4; v++) {
                 const int g = group_of(s, c, n), at = 4 * g + v;
-                const V sc = head.sc[g * s.groups / 16], scale = (sc & v_set32(0xffff)) | sc << 16;
+                const V sc = head.sc[g * s.groups / 16], scale = v_pair(sc, sc);
                 const V codes = turned(s) ? (V)(bias - (V8)w[n][v]) : (V)((V8)w[n][v] - bias);
                 V even, odd, digit[2];
                 times(&even, &odd, codes, scale);

@@ -76,24 +76,12 @@ INLINE void end32(struct shape s, const struct ending *e, const V in[COLUMNS], s
 
 /* The sums of columns that do not exist are anything. */
 INLINE void sums_before(const struct ending *e, F sum[COLUMNS]) {
-    if (e->n == COLUMNS) {
-        UNROLL
-        for (size_t i = 0; i < COLUMNS; i++)
-            sum[i] = sum_before(e, i);
-        return;
-    }
     UNROLL
     for (size_t i = 0; i < COLUMNS; i++)
         if (i < e->n)
             sum[i] = sum_before(e, i);
 }
 INLINE void put_sums(const struct ending *e, const F sum[COLUMNS]) {
-    if (e->n == COLUMNS) {
-        UNROLL
-        for (size_t i = 0; i < COLUMNS; i++)
-            put_sum(e, i, sum[i]);
-        return;
-    }
     UNROLL
     for (size_t i = 0; i < COLUMNS; i++)
         if (i < e->n)
@@ -165,7 +153,7 @@ INLINE void panel32(TYPE_32, const struct panel *p) {
         for (size_t t = 0; t < tiles_of(p); t++)
 #pragma GCC unroll 2
             for (size_t h = 0; h < PARTS; h++) {
-                meet32(s, &run[t][h], &columns[h], &e[h], out, h == 1, x, sum);
+                meet32(s, &run[t][h], &columns[h], &e[h], out, h, x, sum);
                 go_on(x, t * PARTS + h, n);
                 e[h] = ending(p, t, j, p->block == 0);
                 e[h].weights = &run[t][h];
