@@ -249,7 +249,7 @@ struct lode_cpu_opts {
 };
 int lode_cpu_create(struct lode_backend **out, const struct lode_cpu_opts *opts,
                     struct lode_error *err);
-/* Bytes of work memory for such options. */
+/* Bytes of work memory for such options, with what kernels take of threads' stacks. */
 uint64_t lode_cpu_work_size(const struct lode_cpu_opts *opts);
 
 #endif

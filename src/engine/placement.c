@@ -11,9 +11,9 @@
 
 enum { LEAST_CTX = 4096, DEVICE_MARGIN = 192 << 20 /* staging of the upload, graphs, what allocations are rounded to */ };
 
-/* Code, tables and stack that only computing touches, about 450 KB with every architecture that was looked
- * at, and what a verb has beyond `lode plan`, 190 KB: a fault maps the program's pages around the wanted one. */
-enum { COMPUTING = 640 << 10 };
+/* Code and tables that only computing touches, about 260 KB with every architecture that was looked at, and what
+ * a verb has beyond `lode plan`, 190 KB: a fault maps the program's pages around the wanted one. */
+enum { COMPUTING = 448 << 10 };
 
 /* Bytes that this process holds now: code, vocabulary, headers; and what it will besides models. */
 static uint64_t program_size(void) {

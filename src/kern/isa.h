@@ -25,7 +25,7 @@
     void dequant_##s##_avx512(float *y, const void *x, size_t n);                                  \
     void dequant_##s##_neon(float *y, const void *x, size_t n);
 
-#define LODE_KERN_PROTO(isa) LODE_KERN_LIST(LODE_KERN_PROTO_##isa)
+#define LODE_KERN_PROTO(isa, ...) LODE_KERN_LIST(LODE_KERN_PROTO_##isa)
 LODE_ISA_LIST(LODE_KERN_PROTO)
 LODE_DEQUANT_LIST(LODE_KERN_PROTO_DEQUANT)
 

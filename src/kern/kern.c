@@ -22,12 +22,21 @@
 #endif
 
 static const char *const isa_names[] = {
-#define ISA_NAME(name) #name,
+#define ISA_NAME(name, ...) #name,
     LODE_ISA_LIST(ISA_NAME)
 #undef ISA_NAME
 };
 
 const char *lode_isa_name(enum lode_isa isa) { return isa_names[isa]; }
+
+size_t lode_isa_stack(enum lode_isa isa) {
+    static const size_t stacks[] = {
+#define STACK(name, kib) kib << 10,
+        LODE_ISA_LIST(STACK)
+#undef STACK
+    };
+    return stacks[isa];
+}
 
 int lode_isa_from_name(const char *name) {
     for (int i = 0; i < LODE_ISA_COUNT; i++)

@@ -252,25 +252,26 @@ struct lode_kern {
 };
 
 /* Instruction sets, weakest first; each includes those before it on its architecture, but for
- * avxvnni, which is what processors without AVX-512 have in its place, and avx512zen4. */
+ * avxvnni, which is what processors without AVX-512 have in its place, and avx512zen4.
+ * X(name, KiB of a thread's stack that its products take at most: tests/unit/test_stack.c). */
 #define LODE_ISA_LIST(X)                                                                           \
-    X(scalar)                                                                                      \
-    X(avx2)       /* AVX2, FMA, F16C */                                                            \
-    X(avxvnni)    /* and AVX-VNNI, without AVX-512 */                                              \
-    X(avx512)     /* AVX2 and AVX-512 F, BW, VL, DQ */                                             \
-    X(avx512vnni) /* and VNNI */                                                                   \
-    X(avx512zen4) /* the same instructions as AMD's Zen 4 wants them: one column and keys and      \
-                     values as below, more columns by tiles asked for into the second level        \
-                     (bench/notes/kern-zen4.md) */                                                 \
-    X(avx512intel) /* the same instructions as Intel's cores want them: weights are read in the    \
-                      order in which they lie, for one column, and widened once for many, as all   \
-                      vector instructions share two pipes there; keys and values by kv_few.h       \
-                      (bench/notes/kern-intel.md) */                                               \
-    X(amx)        /* and tiles of 8-bit integers */                                                \
-    X(neon)
+    X(scalar, 8)                                                                                   \
+    X(avx2, 124)       /* AVX2, FMA, F16C */                                                       \
+    X(avxvnni, 132)    /* and AVX-VNNI, without AVX-512 */                                         \
+    X(avx512, 124)     /* AVX2 and AVX-512 F, BW, VL, DQ */                                        \
+    X(avx512vnni, 156) /* and VNNI */                                                              \
+    X(avx512zen4, 156) /* the same instructions as AMD's Zen 4 wants them: one column and keys and \
+                          values as below, more columns by tiles asked for into the second level   \
+                          (bench/notes/kern-zen4.md) */                                            \
+    X(avx512intel, 156) /* the same instructions as Intel's cores want them: weights are read in   \
+                           the order in which they lie, for one column, and widened once for many, \
+                           as all vector instructions share two pipes there; keys and values by    \
+                           kv_few.h (bench/notes/kern-intel.md) */                                 \
+    X(amx, 320)         /* and tiles of 8-bit integers */                                          \
+    X(neon, 124)
 
 enum lode_isa {
-#define LODE_ISA_ENUM(name) LODE_ISA_##name,
+#define LODE_ISA_ENUM(name, ...) LODE_ISA_##name,
     LODE_ISA_LIST(LODE_ISA_ENUM)
 #undef LODE_ISA_ENUM
         LODE_ISA_COUNT
@@ -280,6 +281,8 @@ const char *lode_isa_name(enum lode_isa isa);
 /* Whether this build has it and CPU and operating system can run it. */
 bool lode_isa_usable(enum lode_isa isa);
 enum lode_isa lode_isa_best(void);
+/* Bytes of a thread's stack that products take at most. */
+size_t lode_isa_stack(enum lode_isa isa);
 /* By name; -1 unknown. */
 int lode_isa_from_name(const char *name);
 

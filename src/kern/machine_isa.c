@@ -8,7 +8,7 @@
 
 const char *const *lode_machine_isas(void) {
     static const char *const names[] = {
-#define NAME(name) #name,
+#define NAME(name, ...) #name,
         LODE_ISA_LIST(NAME)
 #undef NAME
             NULL};

@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#define ISA_NAME(name) " " #name
+#define ISA_NAME(name, ...) " " #name
 
 static int choose_isa(struct lode_model *m, const char *wanted, struct lode_error *err) {
     enum lode_isa isa = lode_isa_best();

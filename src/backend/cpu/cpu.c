@@ -41,8 +41,9 @@ static size_t rounded_rows(const struct lode_cpu_opts *o) {
 }
 
 uint64_t lode_cpu_work_size(const struct lode_cpu_opts *o) {
-    return (uint64_t)scratch_of(o) * (o->threads ? o->threads : lode_machine_default_threads()) +
-           lode_cpu_experts_size(o) + (o->fast ? rounded_rows(o) * rounded_stride(o) : 0);
+    const uint64_t of_thread = scratch_of(o) + lode_isa_stack(o->isa);
+    return of_thread * (o->threads ? o->threads : lode_machine_default_threads()) + lode_cpu_experts_size(o) +
+           (o->fast ? rounded_rows(o) * rounded_stride(o) : 0);
 }
 
 void lode_cpu_round(const struct lode_cpu *c, void *y, const float *x, size_t n) {
