@@ -256,8 +256,8 @@ struct lode_kern {
  * X(name, KiB of a thread's stack that its products take at most: tests/unit/test_stack.c). */
 #define LODE_ISA_LIST(X)                                                                           \
     X(scalar, 8)                                                                                   \
-    X(avx2, 124)       /* AVX2, FMA, F16C */                                                       \
-    X(avxvnni, 132)    /* and AVX-VNNI, without AVX-512 */                                         \
+    X(avx2, 248)       /* AVX2, FMA, F16C */                                                       \
+    X(avxvnni, 248)    /* and AVX-VNNI, without AVX-512 */                                         \
     X(avx512, 124)     /* AVX2 and AVX-512 F, BW, VL, DQ */                                        \
     X(avx512vnni, 156) /* and VNNI */                                                              \
     X(avx512zen4, 156) /* the same instructions as AMD's Zen 4 wants them: one column and keys and \

@@ -8,6 +8,11 @@
  *     VP, VP_LANES                   a register of floats, and how many; 16 / VP_LANES make a VF
  *     VF_TILE_ROWS, VF_TILE_COLUMNS  accumulators of a matrix product that fit into the registers
  *     VF_ROWS_1                      rows at a time where there is one column
+ *     VF_COPY_NUMBERS                if it exists: mul_copied.h, the floats that it copies, with
+ *     vp_load_bf16_even, _odd(p)     of sixteen halves, as floats; and below
+ *     vf_apart(x), vf_together(x)    lanes 0, 2, .. 14, 1, 3, .. 15 of x, and back
+ *     VF_TILE_LOOP, VF_STEP_LOOP     if they exist: what unrolls the loops over a tile's accumulators, so that these
+ *                                    stay in registers, and over steps of k
  *     VF_MIX_TILE                    accumulators of kv_mix
  *     VF_MIX_VECTORS                 vectors of a tile of six queries there
  *     VF_ATT_KEYS                    keys of a tile of two registers of queries (att_score)

@@ -12,6 +12,9 @@
 #define VF_TILE_ROWS 2
 #define VF_TILE_COLUMNS 3
 #define VF_ROWS_1 4
+#define VF_COPY_NUMBERS (48 << 10)
+#define VF_TILE_LOOP _Pragma("GCC unroll 16")
+#define VF_STEP_LOOP _Pragma("GCC unroll 4")
 #define VF_MIX_TILE 4
 #define VF_MIX_VECTORS 1
 #define VF_ATT_KEYS 3
@@ -54,6 +57,16 @@ static inline VP vp_load_bf16(const void *p) {
 }
 static inline VP vp_load_i8(const void *p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
+}
+/* The even ones of sixteen, and the odd ones.  Their pointer is hidden, or gcc would keep what both read in a register
+ * that an accumulator needs. */
+static inline VP vp_load_bf16_even(const char *p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)p), 16));
+}
+static inline VP vp_load_bf16_odd(const char *p) {
+    __asm__("" : "+r"(p));
+    const __m256i high = _mm256_set1_epi32((int)0xffff0000);
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256((const __m256i *)p), high));
 }
 static inline VP vp_load_e4m3(const void *p) {
     const __m128i b = _mm_cvtepu8_epi16(_mm_loadl_epi64(p)), size = _mm_set1_epi16(0x7f);
@@ -128,6 +141,20 @@ static inline void vf_load2(const float *p, VF *even, VF *odd) {
         even->v[i] = _mm256_shuffle_ps(lo, hi, 0x88);
         odd->v[i] = _mm256_shuffle_ps(lo, hi, 0xdd);
     }
+}
+
+/* The even numbers first, and back. */
+VF_FN VF vf_apart(VF x) {
+    const VP lo = _mm256_permute2f128_ps(x.v[0], x.v[1], 0x20), hi = _mm256_permute2f128_ps(x.v[0], x.v[1], 0x31);
+    x.v[0] = _mm256_shuffle_ps(lo, hi, 0x88);
+    x.v[1] = _mm256_shuffle_ps(lo, hi, 0xdd);
+    return x;
+}
+VF_FN VF vf_together(VF x) {
+    const VP lo = _mm256_unpacklo_ps(x.v[0], x.v[1]), hi = _mm256_unpackhi_ps(x.v[0], x.v[1]);
+    x.v[0] = _mm256_permute2f128_ps(lo, hi, 0x20);
+    x.v[1] = _mm256_permute2f128_ps(lo, hi, 0x31);
+    return x;
 }
 
 static inline float vf_join(VF x) {

@@ -72,8 +72,12 @@ static void check_mul(struct kc *t, enum lode_dtype type) {
         check_shape(t, type, 1 + kc_below(t, 9), 1 + kc_below(t, 9), k, KC_NORMAL);
         check_shape(t, type, 1 + kc_below(t, 5), 1 + kc_below(t, 3), k, KC_SPECIAL);
     }
-    KC_EACH(wide, wide_k) /* several blocks of rows, columns and k */
+    KC_EACH(wide, wide_k) { /* several blocks of rows, columns and k; few rows and many */
         check_shape(t, type, 35, 103, wide, KC_NORMAL);
+        check_shape(t, type, 67, 26, wide, KC_NORMAL);
+    }
+    for (size_t n = 0; n < 4; n++)
+        check_shape(t, type, 64 + kc_below(t, 9), 12 + kc_below(t, 20), kc_below(t, 300), n ? KC_NORMAL : KC_SPECIAL);
 
     /* Weights far larger than the caches: what decoding does.  Then a prompt's 512 columns. */
     const size_t k = 4096, rows = 1 << 14, size = lode_dtypes[type].bytes;
@@ -136,6 +140,7 @@ static void check_fp8(struct kc *t, enum lode_dtype type) {
         check_fp8_shape(t, type, 1 + kc_below(t, 9), 1 + kc_below(t, 9), 32 * n, BLOCKS_CORNER);
     }
     check_fp8_shape(t, type, 35, 70, 4096, BLOCKS_FINITE);
+    check_fp8_shape(t, type, 66, 13, 4096, BLOCKS_FINITE);
     const size_t k = 4096, rows = 1 << 14, w_stride = k / 32 * lode_dtypes[type].bytes;
     if (!t->bench)
         return;
