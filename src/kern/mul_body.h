@@ -70,7 +70,7 @@ VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct v
         vf_copied(format == VF_BF16 ? VF_BF16_APART : format, y, ldy, p, n_w, n_x, k);             \
     }                                                                                              \
     static void name PRODUCT_ARGS {                                                                \
-        if (vf_copies(n_w, n_x, k))                                                                \
+        if (vf_copies(p, n_w, n_x, k))                                                                \
             name##_copied(y, ldy, p, n_w, n_x, k, next);                                           \
         else                                                                                       \
             vf_product(format, y, ldy, p, n_w, n_x, k, next);                                      \

@@ -4,13 +4,15 @@
 #ifndef LODE_KERN_MUL_COPIED_H
 #define LODE_KERN_MUL_COPIED_H
 
-enum { VF_COPY_ROWS = 64, VF_COPY_COLUMNS = 4 * VF_TILE_COLUMNS }; /* from which a copy is worth its while */
+enum { VF_COPY_ROWS = 64, VF_COPY_COLUMNS = 2 * VF_TILE_COLUMNS + 1 }; /* from which a copy is worth its while */
 
 /* Floats from a copied column to the next. */
 static inline size_t vf_copy_stride(size_t k) { return (k + 15) & ~(size_t)15; }
 
-static inline bool vf_copies(size_t n_w, size_t n_x, size_t k) {
-    return n_w >= VF_COPY_ROWS && n_x >= VF_COPY_COLUMNS && k <= VF_COPY_NUMBERS / (2 * VF_TILE_COLUMNS);
+/* (Not for keys, which are short and asked for ahead.) */
+static inline bool vf_copies(const struct vf_panels *p, size_t n_w, size_t n_x, size_t k) {
+    return p->w_stride > VF_SHORT_ROW && n_w >= VF_COPY_ROWS && n_x >= VF_COPY_COLUMNS &&
+           k <= VF_COPY_NUMBERS / (2 * VF_TILE_COLUMNS);
 }
 
 /* Rests of a step are filled up with -0, as tiles read them. */
@@ -30,6 +32,7 @@ VF_INLINE void vf_copied(enum vf_format f, float *y, size_t ldy, const struct vf
     float copy[VF_COPY_NUMBERS];
     const size_t fit = k ? VF_COPY_NUMBERS / vf_copy_stride(k) / VF_TILE_COLUMNS * VF_TILE_COLUMNS : VF_BLOCK_COLUMNS;
     const size_t block = vf_least(fit, VF_BLOCK_COLUMNS);
+    const bool few = n_x <= 4 * VF_TILE_COLUMNS; /* rows come from memory, and should be read from end to end */
     struct vf_walk t = {.p = *p, .ldy = ldy, .k = k};
     t.p.x = (const char *)copy;
     t.p.x_stride = vf_copy_stride(k) * sizeof *copy;
@@ -38,7 +41,7 @@ VF_INLINE void vf_copied(enum vf_format f, float *y, size_t ldy, const struct vf
         vf_copy_columns(f, copy, p->x + j * p->x_stride, p->x_stride, columns, k);
         t.y = y + j * ldy;
         for (t.i = 0; t.i < n_w; t.i += VF_BLOCK_ROWS)
-            vf_block(f, t, sums, vf_least(n_w - t.i, VF_BLOCK_ROWS), columns, VF_BLOCK_K);
+            vf_block(f, t, sums, vf_least(n_w - t.i, VF_BLOCK_ROWS), columns, few ? k : VF_BLOCK_K);
     }
 }
 

@@ -77,7 +77,7 @@ static void check_mul(struct kc *t, enum lode_dtype type) {
         check_shape(t, type, 67, 26, wide, KC_NORMAL);
     }
     for (size_t n = 0; n < 4; n++)
-        check_shape(t, type, 64 + kc_below(t, 9), 12 + kc_below(t, 20), kc_below(t, 300), n ? KC_NORMAL : KC_SPECIAL);
+        check_shape(t, type, 64 + kc_below(t, 9), 4 + kc_below(t, 20), 500 + kc_below(t, 600), n ? KC_NORMAL : KC_SPECIAL);
 
     /* Weights far larger than the caches: what decoding does.  Then a prompt's 512 columns. */
     const size_t k = 4096, rows = 1 << 14, size = lode_dtypes[type].bytes;
