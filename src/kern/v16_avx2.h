@@ -20,7 +20,7 @@
 #define VF_ATT_KEYS 3
 #define VF_FEW_MIX 12
 #define VF_FEW_QUERIES 2
-#define vf_few_near(p) ((void)0)
+#define vf_few_near(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
 
 static inline VP vp_set(float x) { return _mm256_set1_ps(x); }
 static inline VP vp_load(const float *p) { return _mm256_loadu_ps(p); }
