@@ -23,10 +23,12 @@ static uint32_t load32(const uint8_t *p) { return load16(p) | load16(p + 2) << 1
 static const uint8_t even_signs[128] = {SIGN16(0),  SIGN16(16), SIGN16(32), SIGN16(48),
                                         SIGN16(64), SIGN16(80), SIGN16(96), SIGN16(112)};
 
-/* The signs of 32 numbers, seven stored for each eight. */
+/* The signs of 32 numbers, seven stored for each eight; and of those in a row. */
+static uint32_t four_signs(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    return even_signs[a] | (uint32_t)even_signs[b] << 8 | (uint32_t)even_signs[c] << 16 | (uint32_t)even_signs[d] << 24;
+}
 static uint32_t even_signs32(uint32_t s) {
-    return even_signs[s & 127] | (uint32_t)even_signs[s >> 7 & 127] << 8 |
-           (uint32_t)even_signs[s >> 14 & 127] << 16 | (uint32_t)even_signs[s >> 21 & 127] << 24;
+    return four_signs(s & 127, s >> 7 & 127, s >> 14 & 127, s >> 21 & 127);
 }
 
 static uint64_t four(uint16_t a, uint16_t b, uint16_t c, uint16_t d) {
@@ -61,8 +63,7 @@ DEQUANT(iq2_xs) {
             const uint8_t *q = b->qs + 8 * g;
             const uint32_t w0 = load16(q), w1 = load16(q + 2), w2 = load16(q + 4), w3 = load16(q + 6);
             put_iq2(y, IQ2_SCALES(d, b->scales[g]), four(grid[w0 & 511], grid[w1 & 511], grid[w2 & 511], grid[w3 & 511]),
-                    even_signs[w0 >> 9] | (uint32_t)even_signs[w1 >> 9] << 8 | (uint32_t)even_signs[w2 >> 9] << 16 |
-                        (uint32_t)even_signs[w3 >> 9] << 24);
+                    four_signs(w0 >> 9, w1 >> 9, w2 >> 9, w3 >> 9));
         }
     }
 }

@@ -27,13 +27,15 @@ static inline void put_levels(float *y, float scale0, float scale1, __m256i leve
 
 /* A word's nibbles one by one: shifted to the top of 16 bits by a product, then down; two codes in each. */
 static inline void put_iq2(float *y, const float scale[2], uint64_t words, uint32_t signs) {
-    const __m256i levels = _mm256_set1_epi32(8 | 25 << 8 | 43 << 16);
+    static const int8_t levels[4] = LODE_IQ2_LEVELS;
+    int32_t table;
+    memcpy(&table, levels, sizeof table);
     const __m256i order = _mm256_setr_epi64x(0x0100010001000100, 0x0302030203020302, 0x0504050405040504, 0x0706070607060706);
     const __m256i up = _mm256_set1_epi64x(0x0001001001001000);
     const __m256i word = _mm256_shuffle_epi8(_mm256_set1_epi64x((int64_t)words), order);
     const __m256i two = _mm256_srli_epi16(_mm256_mullo_epi16(word, up), 12);
     const __m256i codes = _mm256_and_si256(_mm256_or_si256(two, _mm256_slli_epi16(two, 6)), _mm256_set1_epi8(3));
-    put_levels(y, scale[0], scale[1], _mm256_shuffle_epi8(levels, codes), signs);
+    put_levels(y, scale[0], scale[1], _mm256_shuffle_epi8(_mm256_set1_epi32(table), codes), signs);
 }
 
 /* The same by bytes, of two codes of four bits. */

@@ -4,7 +4,7 @@
 #include "kern/mul_tile_float.h"
 
 #ifdef VF_KEEP_WIDE
-/* The same, whose first tile keeps the rows for the others in `wide`. */
+/* vf_block, but that its first tile keeps the rows for the others in `wide`. */
 VF_INLINE void vf_block_kept(enum vf_format f, struct vf_walk t, VF *sums, float *wide, size_t n_rows,
                              size_t n_columns) {
     const size_t j = t.j;
@@ -36,8 +36,7 @@ VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct v
                           size_t n_w, size_t n_x, size_t k, const char *next) {
     VF sums[VF_BLOCK_ROWS * VF_BLOCK_COLUMNS];
     struct vf_walk t = {.p = *p, .y = y, .ldy = ldy, .k = k, .next = next};
-    /* a few columns are in the cache anyway; and rows should then be read from end to end */
-    const bool few = n_x <= 2 * VF_TILE_COLUMNS;
+    const bool few = n_x <= VF_FEW_COLUMNS; /* so rows should be read from end to end */
     t.end = few && p->w_stride <= VF_SHORT_ROW ? n_w * p->w_stride : 0;
 #ifdef VF_KEEP_WIDE
     const bool keeps = !few && f != VF_F32;
@@ -70,7 +69,7 @@ VF_INLINE void vf_product(enum vf_format f, float *y, size_t ldy, const struct v
         vf_copied(format == VF_BF16 ? VF_BF16_APART : format, y, ldy, p, n_w, n_x, k);             \
     }                                                                                              \
     static void name PRODUCT_ARGS {                                                                \
-        if (vf_copies(p, n_w, n_x, k))                                                                \
+        if (vf_copies(p, n_w, n_x, k))                                                             \
             name##_copied(y, ldy, p, n_w, n_x, k, next);                                           \
         else                                                                                       \
             vf_product(format, y, ldy, p, n_w, n_x, k, next);                                      \

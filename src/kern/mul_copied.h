@@ -4,14 +4,14 @@
 #ifndef LODE_KERN_MUL_COPIED_H
 #define LODE_KERN_MUL_COPIED_H
 
-enum { VF_COPY_ROWS = 64, VF_COPY_COLUMNS = 2 * VF_TILE_COLUMNS + 1 }; /* from which a copy is worth its while */
+enum { VF_COPY_ROWS = 64 }; /* from which a copy is worth its while */
 
 /* Floats from a copied column to the next. */
 static inline size_t vf_copy_stride(size_t k) { return (k + 15) & ~(size_t)15; }
 
 /* (Not for keys, which are short and asked for ahead.) */
 static inline bool vf_copies(const struct vf_panels *p, size_t n_w, size_t n_x, size_t k) {
-    return p->w_stride > VF_SHORT_ROW && n_w >= VF_COPY_ROWS && n_x >= VF_COPY_COLUMNS &&
+    return p->w_stride > VF_SHORT_ROW && n_w >= VF_COPY_ROWS && n_x > VF_FEW_COLUMNS &&
            k <= VF_COPY_NUMBERS / (2 * VF_TILE_COLUMNS);
 }
 

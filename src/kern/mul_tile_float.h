@@ -115,6 +115,7 @@ enum { VF_BLOCK_ROWS = 16, VF_BLOCK_COLUMNS = 48 }; /* that meet what was kept *
 enum { VF_BLOCK_ROWS = 32, VF_BLOCK_COLUMNS = 24 };
 #endif
 enum {
+    VF_FEW_COLUMNS = 2 * VF_TILE_COLUMNS, /* that are in the cache anyway */
     VF_BLOCK_K = 1024,
     VF_WIDE_STRIDE = VF_BLOCK_K + 16 /* of rows that are kept, which so lie in sets of the cache of their own */
 };

@@ -133,23 +133,22 @@ static inline void vf_store_n(float *p, VF x, size_t n) {
     VF_PART _mm256_maskstore_ps(p + i * VP_LANES, vp_first(n, i), x.v[i]);
 }
 
-static inline void vf_load2(const float *p, VF *even, VF *odd) {
-    VF_PART {
-        const VP x = vp_load(p + 16 * i), y = vp_load(p + 16 * i + 8);
-        /* x0-3 y0-3 and x4-7 y4-7 */
-        const VP lo = _mm256_permute2f128_ps(x, y, 0x20), hi = _mm256_permute2f128_ps(x, y, 0x31);
-        even->v[i] = _mm256_shuffle_ps(lo, hi, 0x88);
-        odd->v[i] = _mm256_shuffle_ps(lo, hi, 0xdd);
-    }
-}
-
-/* The even numbers first, and back. */
+/* The even numbers first. */
 VF_FN VF vf_apart(VF x) {
     const VP lo = _mm256_permute2f128_ps(x.v[0], x.v[1], 0x20), hi = _mm256_permute2f128_ps(x.v[0], x.v[1], 0x31);
     x.v[0] = _mm256_shuffle_ps(lo, hi, 0x88);
     x.v[1] = _mm256_shuffle_ps(lo, hi, 0xdd);
     return x;
 }
+static inline void vf_load2(const float *p, VF *even, VF *odd) {
+    VF_PART {
+        const VF x = vf_apart(vf_load(p + 16 * i));
+        even->v[i] = x.v[0];
+        odd->v[i] = x.v[1];
+    }
+}
+
+/* Back from that. */
 VF_FN VF vf_together(VF x) {
     const VP lo = _mm256_unpacklo_ps(x.v[0], x.v[1]), hi = _mm256_unpackhi_ps(x.v[0], x.v[1]);
     x.v[0] = _mm256_permute2f128_ps(lo, hi, 0x20);
