@@ -59,6 +59,13 @@
     X(q6_k, Q6_K)                                                                                  \
     X(iq4_nl, IQ4_NL)                                                                              \
     X(iq4_xs, IQ4_XS)                                                                              \
+    X(iq1_s, IQ1_S)                                                                                \
+    X(iq1_m, IQ1_M)                                                                                \
+    X(iq2_xxs, IQ2_XXS)                                                                            \
+    X(iq2_xs, IQ2_XS)                                                                              \
+    X(iq2_s, IQ2_S)                                                                                \
+    X(iq3_xxs, IQ3_XXS)                                                                            \
+    X(iq3_s, IQ3_S)                                                                                \
     X(mxfp4, MXFP4)                                                                                \
     X(e4m3, E4M3)                                                                                  \
     X(e5m2, E5M2)                                                                                  \
@@ -217,6 +224,13 @@ enum { LODE_MAX_TAPS = 8 };
     X(mul_q6_k, void, LODE_MUL_ARGS)                                                               \
     X(mul_iq4_nl, void, LODE_MUL_ARGS)                                                             \
     X(mul_iq4_xs, void, LODE_MUL_ARGS)                                                             \
+    X(mul_iq1_s, void, LODE_MUL_ARGS)                                                              \
+    X(mul_iq1_m, void, LODE_MUL_ARGS)                                                              \
+    X(mul_iq2_xxs, void, LODE_MUL_ARGS)                                                            \
+    X(mul_iq2_xs, void, LODE_MUL_ARGS)                                                             \
+    X(mul_iq2_s, void, LODE_MUL_ARGS)                                                              \
+    X(mul_iq3_xxs, void, LODE_MUL_ARGS)                                                            \
+    X(mul_iq3_s, void, LODE_MUL_ARGS)                                                              \
     X(mul_mxfp4, void, LODE_MUL_ARGS)                                                              \
     X(mul_e4m3, void, LODE_MUL_ARGS)                                                               \
     X(mul_e5m2, void, LODE_MUL_ARGS)                                                               \
@@ -259,15 +273,15 @@ struct lode_kern {
     X(avx2, 248)       /* AVX2, FMA, F16C */                                                       \
     X(avxvnni, 248)    /* and AVX-VNNI, without AVX-512 */                                         \
     X(avx512, 124)     /* AVX2 and AVX-512 F, BW, VL, DQ */                                        \
-    X(avx512vnni, 156) /* and VNNI */                                                              \
-    X(avx512zen4, 156) /* the same instructions as AMD's Zen 4 wants them: one column and keys and \
+    X(avx512vnni, 160) /* and VNNI */                                                              \
+    X(avx512zen4, 160) /* the same instructions as AMD's Zen 4 wants them: one column and keys and \
                           values as below, more columns by tiles asked for into the second level   \
                           (bench/notes/kern-zen4.md) */                                            \
-    X(avx512intel, 156) /* the same instructions as Intel's cores want them: weights are read in   \
+    X(avx512intel, 160) /* the same instructions as Intel's cores want them: weights are read in   \
                            the order in which they lie, for one column, and widened once for many, \
                            as all vector instructions share two pipes there; keys and values by    \
                            kv_few.h (bench/notes/kern-intel.md) */                                 \
-    X(amx, 320)         /* and tiles of 8-bit integers */                                          \
+    X(amx, 352)         /* and tiles of 8-bit integers */                                          \
     X(neon, 124)
 
 enum lode_isa {

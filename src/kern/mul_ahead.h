@@ -33,3 +33,10 @@ INLINE void bring_again(const struct ahead *a, const struct rows *r, size_t at) 
         for (int i = 0; i < LANES; i++)
             __builtin_prefetch(r->p[i] + at, 0, 3);
 }
+
+/* Lines of row i of the tile, and of the next tile, that are asked for with a block. */
+INLINE void prefetch_row(const struct rows *r, int i, const struct ahead *ahead, size_t b, size_t size) {
+    bring(ahead, r, (b * LANES + (size_t)i) * size, size);
+    for (size_t at = 0; ahead->tile > SHORT_TILE && at < size; at += 64)
+        __builtin_prefetch(r->p[i] + (b + 2) * size + at, 0, 3);
+}

@@ -47,7 +47,14 @@ struct product {
 
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
 #define MUL_OF(name, block, size, ...)                                                             \
-    ONE_AND_FEW(name, block, size, __VA_ARGS__)                                                    \
+    ONE(name, block, size, __VA_ARGS__)                                                            \
+    FEW_OF(name, block, size, __VA_ARGS__)                                                         \
+    MUL_BY(name, block, size, __VA_ARGS__)
+#define MUL_CODES(name, ...)                                                                       \
+    ONE_CODEBOOK(name, __VA_ARGS__)                                                                \
+    FEW_CODEBOOK(name, __VA_ARGS__)                                                                \
+    MUL_BY(name, 256, sizeof(struct lode_block_##name), __VA_ARGS__)
+#define MUL_BY(name, block, size, ...)                                                             \
     static void sides_##name(struct sides *sides, const uint8_t *x, size_t x_stride, size_t n_x,   \
                              size_t n_blocks) {                                                    \
         const struct shape s = {__VA_ARGS__};                                                      \

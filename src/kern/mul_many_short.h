@@ -15,7 +15,8 @@
  *   v_negative8(v)        bytes: all ones where negative
  *   v_sub8(a, b)          bytes
  *   v_load(p)
- *   v_add_quads(V v[4])   int16: the sums of each half's four lanes, first of all vectors' low halves */
+ *   v_add_quads(V v[4])   int16: the sums of each half's four lanes, first of all vectors' low halves
+ *   v_add_twos16(a, b)    int16: in each half the sums of a's first and second two lanes, of b's */
 
 INLINE V v_add16(V a, V b) { return (V)((V16)a + (V16)b); }
 INLINE V v_twice16(V v) { return v_pair(v, v); } /* the low half of each lane in both */
@@ -28,7 +29,7 @@ INLINE size_t short_run(struct shape s) {
 }
 
 /* Of a group of 32 numbers of a block of 256: with groups of 16 half of it. */
-INLINE size_t short_part(struct shape s) { return s.groups == 8 ? short_run(s) : 4; }
+INLINE size_t short_part(struct shape s) { return s.groups == 16 && short_run(s) > 4 ? 4 : short_run(s); }
 
 /* part[j][t] + (or, first: =) the products of n vectors of each tile's codes with 4 n numbers of each column. */
 INLINE void meet(size_t n_cols, bool first, V part[V_COLUMNS][V_TILES], const V *const w[V_TILES],
@@ -90,7 +91,8 @@ INLINE void meet_wide(size_t n_cols, V sum[V_WIDE_COLUMNS], const V w[8], const 
 struct side {
     uint32_t m[8]; /* its multipliers: twice as int16 where short_part is 8, else as int32 */
     union {
-        uint32_t start[16]; /* types with a bias: minus bias times the sums of 16 numbers, as meet adds them */
+        uint32_t start[16]; /* types with a bias: minus bias times the sums of 16 numbers, as meet adds them, or of
+                               32 where it adds so many; where it adds 8 those of half a block: the other half's are another side's */
         struct {            /* others with groups of 32: */
             int16_t sums[8]; /* their sums times m, if all fit */
             int32_t fit;
@@ -107,10 +109,20 @@ struct block256 {
     struct signs signs[8]; /* of wide codes */
 };
 
+/* A block's sides. */
+INLINE size_t sides_each(struct shape s) { return s.groups && s.bias && !s.wide && short_part(s) == 2 ? 2 : 1; }
+
 #include "kern/mul_sides.h"
 
-/* Where the start of group g of 16 lies: a register holds the sums of eight groups, even ones first. */
-INLINE size_t start_of(size_t g) { return g / 8 * 8 + g % 2 * 4 + g % 8 / 2; }
+/* Where the start of the part that begins with number i of a block lies: a register holds the sums of eight groups of 16,
+ * even ones first, or those of eight parts of 8 numbers. */
+INLINE size_t start_of(struct shape s, size_t i) {
+    const size_t n = i / (sides_each(s) == 2 ? 8 : 16) % 16, at = n / 8 * 8;
+    return at + (sides_each(s) == 2 ? n % 2 + n / 4 % 2 * 2 + n / 2 % 2 * 4 : n % 2 * 4 + n % 8 / 2);
+}
+INLINE const uint32_t *start_at(struct shape s, const struct side *side, size_t i) {
+    return &side[i / 128 * (sides_each(s) - 1)].start[start_of(s, i)];
+}
 
 INLINE void side_of(struct side *side, struct shape s, const struct lode_block_a256 *a) {
     for (int g = 0; g < 8; g++)
@@ -123,8 +135,21 @@ INLINE void side_of(struct side *side, struct shape s, const struct lode_block_a
             UNROLL
             for (int i = 0; i < 4; i++)
                 p[i] = v_mul_pairs(v_set8(1), v_load(a->q + 128 * half + 32 * i));
-            const V start = v_mul16(v_add_quads(p), v_twice16(v_set32((uint32_t)-s.bias)));
-            memcpy(&side->start[8 * half], &start, sizeof start);
+            const V by = v_twice16(v_set32((uint32_t)-s.bias));
+            if (sides_each(s) == 1) {
+                typedef int16_t eight __attribute__((vector_size(16)));
+                const V start = v_mul16(v_add_quads(p), by);
+                eight of[2]; /* even groups of 16, odd ones */
+                memcpy(of, &start, sizeof of);
+                if (short_part(s) == 8)
+                    of[0] += of[1];
+                memcpy(&side->start[8 * half], of, sizeof of);
+                continue;
+            }
+            for (int i = 0; i < 2; i++) {
+                const V start = v_mul16(v_add_twos16(p[2 * i], p[2 * i + 1]), by);
+                memcpy(&side[half].start[8 * i], &start, sizeof start);
+            }
         }
     else if (s.groups == 8)
         side->fit = sums_of_32(side->sums, a);
@@ -137,7 +162,7 @@ INLINE void make_sides(struct sides *sides, struct shape s, const uint8_t *x, si
     /* a column's sides lie in one set of the nearest cache: all columns of a block, then those of the next */
     for (size_t b = 0; b < n_blocks; b++)
         for (size_t j = 0; j < n_x; j++)
-            side_of(&sides->at[b * n_x + j], s, (const struct lode_block_a256 *)(x + j * x_stride) + b);
+            side_of(&sides->at[(b * n_x + j) * sides_each(s)], s, (const struct lode_block_a256 *)(x + j * x_stride) + b);
 }
 
 INLINE void finish_head(struct shape s, struct block256 *b) {
@@ -165,21 +190,21 @@ INLINE void group256(struct shape s, size_t n_cols, V isum[V_COLUMNS][V_TILES],
         for (size_t j = 0; j < n_cols; j++) {
             x[j] = q[j] + 32 * g + 4 * i;
             for (int t = 0; t < V_TILES; t++)
-                part[j][t] = s.bias ? v_bcast4(&side[j].start[start_of(2 * g + i / 4)]) : v_zero();
+                part[j][t] = s.bias ? v_bcast4(start_at(s, side + j * sides_each(s), 32 * g + 4 * i)) : v_zero();
         }
         meet(n_cols, !s.bias, part, w, x, n);
         UNROLL
         for (size_t j = 0; j < n_cols; j++) {
-            const V m = v_bcast4(&side[j].m[g]);
+            const V m = v_bcast4(&side[j * sides_each(s)].m[g]);
             UNROLL
             for (int t = 0; t < V_TILES; t++) {
                 const V sc = block[t].sc[scale];
                 if (n == 8)
                     isum[j][t] = v_dot2(isum[j][t], part[j][t], v_mul16(sc, m));
-                else if (i == 0)
-                    sum[j][t] = v_dot2(v_zero(), part[j][t], sc);
                 else
-                    isum[j][t] += v_dot2(sum[j][t], part[j][t], sc) * m;
+                    sum[j][t] = v_dot2(i == 0 ? v_zero() : sum[j][t], part[j][t], sc);
+                if (n < 8 && i + n == 8)
+                    isum[j][t] += sum[j][t] * m;
             }
         }
     }
@@ -201,7 +226,7 @@ INLINE void columns256(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], si
     }
 #pragma GCC unroll 1
     for (size_t g = 0; g < 8; g++)
-        group256(s, n_cols, isum, block, q, side + j0, g);
+        group256(s, n_cols, isum, block, q, side + j0 * sides_each(s), g);
     UNROLL
     for (size_t j = 0; j < n_cols; j++) {
         const F dx = f_set(a[j]->d);
@@ -244,7 +269,7 @@ INLINE void wide256(size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
 
 INLINE void many256(F sums[V_TILES][CHUNK], TYPE_256, MANY_ARGS) {
     for (size_t b = from; b < to; b++, x += sizeof(struct lode_block_a256)) {
-        const struct side *side = sides->at + (b - from) * n_x;
+        const struct side *side = sides->at + (b - from) * n_x * sides_each(s);
         struct block256 block[V_TILES];
         for (int t = 0; t < V_TILES; t++) {
             prefetch_next(r[t].p[0] + next + LANES * b * size, LANES * size, next);

@@ -25,7 +25,7 @@ INLINE size_t chain(struct shape s) {
     while (most * 127 * (int)n > 32767)
         n /= 2;
 #ifdef V_PARTS
-    return n;
+    return n >= 8 ? n : 0;
 #else
     return n == group ? n : 0;
 #endif
@@ -70,6 +70,10 @@ struct block256 {
     V w[64];
 };
 
+INLINE size_t sides_each(struct shape s) {
+    (void)s;
+    return 1;
+}
 #include "kern/mul_sides.h"
 
 /* Groups are taken in pairs: of 32 numbers the first and third, second and fourth of each four, as

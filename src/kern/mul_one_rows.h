@@ -11,8 +11,8 @@
  *   v_widen8(x)           8 bytes as int16, in both halves
  *   v_even_odd8(x)        16 signed bytes as int16: even places in the low half, odd ones in the high half
  *   v_even_odd16(v)       the same of 16 int16
- *   v_spread16(v, n)      the n-th int16 of each half in all of that half
- *   v_add_rows(V v[8])    lane i: the sum of v[i]'s lanes */
+ *   v_spread16(v, n)      the n-th int16 of each half in all of that half */
+#include "kern/mul_one_codes.h"
 
 /* The codes of a block's half (128 numbers) in the order of its numbers. */
 INLINE void row_q6_k(V w[4], const struct lode_block_q6_k *b, int half) {
@@ -22,13 +22,6 @@ INLINE void row_q6_k(V w[4], const struct lode_block_q6_k *b, int half) {
     w[1] = low_bits(p1, 4) | (v_sll16(hi, 2) & m48);
     w[2] = low_bits(v_srl16(p0, 4), 4) | (hi & m48);
     w[3] = low_bits(v_srl16(p1, 4), 4) | (v_srl16(hi, 2) & m48);
-}
-
-/* Lines of row i of the tile, and of the next tile, that are asked for with a block. */
-INLINE void prefetch_row(const struct rows *r, int i, const struct ahead *ahead, size_t b, size_t size) {
-    bring(ahead, r, (b * LANES + (size_t)i) * size, size);
-    for (size_t at = 0; ahead->tile > SHORT_TILE && at < size; at += 64)
-        __builtin_prefetch(r->p[i] + (b + 2) * size + at, 0, 3);
 }
 
 INLINE F one_rows256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k) {
@@ -53,7 +46,7 @@ INLINE F one_rows256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, 
             isum[i] = sum;
         }
         const F d = half_before(r, (b + 1) * size);
-        acc = f_fma(d * f_set(a->d), f_int(v_add_rows(isum)), acc);
+        acc = f_fma(d * f_set(a->d), f_int(add_rows((const __m256i *)isum)), acc);
     }
     return acc;
 }

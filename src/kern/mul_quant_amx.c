@@ -50,4 +50,5 @@ static void mul(panel_fn *panel, size_t block, float *y, size_t ldy, const uint8
         else                                                                                       \
             mul(panel_##name, block, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
     }
+#define MUL_CODES(name, ...) MUL(name, 256, __VA_ARGS__)
 #include "kern/mul_types.h"

@@ -9,15 +9,20 @@
 #define V_WIDE_BIAS 0
 #define V_NEAR_TILE 12288
 
-/* The instruction adds pairs of products in 16 bits, with saturation that top * 127 * 2 <= 16002
+/* The instruction adds pairs of products in 16 bits, with saturation that top * 127 * 2 <= 31496
  * does not reach; where four such sums fit too (top <= 32: 32512), they are added before they are
- * widened, else two. */
+ * widened, else two (top <= 63) or none. */
 #define V_DOT16
 INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
     const __m256i one = _mm256_set1_epi16(1);
     V pairs[4];
     for (int i = 0; i < 4; i++)
         pairs[i] = (V)_mm256_maddubs_epi16((__m256i)w[i], (__m256i)x[i]);
+    if (top > 63) {
+        for (int i = 0; i < 4; i++)
+            acc += (V)_mm256_madd_epi16((__m256i)pairs[i], one);
+        return acc;
+    }
     const __m256i a = _mm256_add_epi16((__m256i)pairs[0], (__m256i)pairs[1]);
     const __m256i b = _mm256_add_epi16((__m256i)pairs[2], (__m256i)pairs[3]);
     if (top <= 32)
@@ -48,6 +53,11 @@ INLINE V v_add_quads(const V v[4]) {
     return (V)_mm256_add_epi16(_mm256_unpacklo_epi64(sum[0], sum[1]), _mm256_unpackhi_epi64(sum[0], sum[1]));
 }
 
+INLINE V v_add_twos16(V a, V b) {
+    return (V)_mm256_add_epi16((__m256i)_mm256_shuffle_ps((__m256)a, (__m256)b, 0x88),
+                                (__m256i)_mm256_shuffle_ps((__m256)a, (__m256)b, 0xdd));
+}
+
 INLINE V v_widen8(const uint8_t x[8]) {
     return (V)_mm256_broadcastsi128_si256(_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)x)));
 }
@@ -65,19 +75,6 @@ INLINE V v_even_odd16(V v) {
 
 INLINE V v_spread16(V v, int n) {
     return (V)_mm256_shuffle_epi8((__m256i)v, _mm256_set1_epi16((int16_t)(2 * n | (2 * n + 1) << 8)));
-}
-
-INLINE V v_add_rows(const V v[8]) {
-    __m256i s[4];
-    for (int i = 0; i < 4; i++) {
-        const __m256i a = (__m256i)v[i], b = (__m256i)v[i + 4];
-        s[i] = _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
-    }
-    __m256i t[2];
-    for (int i = 0; i < 2; i++)
-        t[i] = _mm256_add_epi32(_mm256_unpacklo_epi32(s[2 * i], s[2 * i + 1]),
-                                _mm256_unpackhi_epi32(s[2 * i], s[2 * i + 1]));
-    return (V)_mm256_add_epi32(_mm256_unpacklo_epi64(t[0], t[1]), _mm256_unpackhi_epi64(t[0], t[1]));
 }
 
 #include "kern/mul_tile.h"

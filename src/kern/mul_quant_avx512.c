@@ -7,15 +7,20 @@
 #define V_FEW_256 1
 #define V_WIDE_BIAS 0
 
-/* The instruction adds pairs of products in 16 bits, with saturation that top * 127 * 2 <= 16002
+/* The instruction adds pairs of products in 16 bits, with saturation that top * 127 * 2 <= 31496
  * does not reach; where four such sums fit too (top <= 32: 32512), they are added before they are
- * widened, else two. */
+ * widened, else two (top <= 63) or none. */
 #define V_DOT16
 INLINE V v_dot16(V acc, const V w[4], const V x[4], int top) {
     const __m512i one = _mm512_set1_epi16(1);
     V pairs[4];
     for (int i = 0; i < 4; i++)
         pairs[i] = (V)_mm512_maddubs_epi16((__m512i)w[i], (__m512i)x[i]);
+    if (top > 63) {
+        for (int i = 0; i < 4; i++)
+            acc += (V)_mm512_madd_epi16((__m512i)pairs[i], one);
+        return acc;
+    }
     const __m512i a = _mm512_add_epi16((__m512i)pairs[0], (__m512i)pairs[1]);
     const __m512i b = _mm512_add_epi16((__m512i)pairs[2], (__m512i)pairs[3]);
     if (top <= 32)

@@ -6,9 +6,11 @@
 
 #define MUL(name, ...) static void mul_##name##_tiles LODE_MUL_ARGS;
 #define MUL_OF MUL
+#define MUL_CODES MUL
 #include "kern/mul_types.h"
 #undef MUL
 #undef MUL_OF
+#undef MUL_CODES
 
 #define KERN(name) name##_tiles
 #define V_NEAR_TILE 12288

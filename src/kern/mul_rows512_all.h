@@ -1,20 +1,35 @@
 /* mul_rows512_all.h - products of all types: one column row after row, more otherwise.  The including file defines
  *
  *   ROWS(name)           name##_ISA
- *   ROWS_MORE(name, s)   the mul of a type of shape s for more columns than one */
+ *   ROWS_MORE(name, s)   the mul of a type of shape s for more columns than one
+ *
+ * One column's are functions of their own: what they keep on the stack is not beside what more columns do. */
 #include "kern/mul_rows512.h"
 
 #undef MUL
 #undef MUL_OF
+#undef MUL_CODES
 #define LINES_32(name) lines_##name
 #define LINES_256(name) (struct lines){0}
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
 #define MUL_OF(name, block, size, ...)                                                             \
+    static __attribute__((noinline)) void rows_##name(float *y, const uint8_t *w, size_t w_stride, \
+                                                      size_t n_w, const uint8_t *x, size_t k) {    \
+        const struct shape s = {__VA_ARGS__};                                                      \
+        mul_rows(s, LINES_##block(name), size, y, w, w_stride, n_w, x, k);                         \
+    }                                                                                              \
     void ROWS(mul_##name) LODE_MUL_ARGS {                                                          \
         const struct shape s = {__VA_ARGS__};                                                      \
+        (void)s;                                                                                   \
         if (n_x == 1 && k > 0)                                                                     \
-            mul_rows(s, LINES_##block(name), size, y, w, w_stride, n_w, x, k);                     \
+            rows_##name(y, w, w_stride, n_w, x, k);                                                \
         else                                                                                       \
             ROWS_MORE(name, s)(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                     \
+    }
+#define MUL_CODES(name, ...)                                                                       \
+    void ROWS(mul_##name) LODE_MUL_ARGS {                                                          \
+        const struct shape s = {__VA_ARGS__};                                                      \
+        (void)s;                                                                                   \
+        ROWS_MORE(name, s)(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                         \
     }
 #include "kern/mul_types.h"

@@ -18,7 +18,7 @@
  * for ascending blocks from acc = +0.  Both sums are exact and fit 32 bits: with |xq| <= 127 and
  * mul <= 16, a block's isum is at most 256 * 16 * 127 * (scale q), where the product of scale and q
  * is largest in Q6_K (128 * 32 = 4096: 2130706432 < 2^31) and IQ4_XS (32 * 127); the others stay
- * under half of that.  msum <= 16 * 63 * 32512.  Conversions to float round to nearest even.
+ * under half of that (codebook types: kern/codebook.h's integers, 31 * 62 at most).  msum <= 16 * 63 * 32512.  Conversions to float round to nearest even.
  *
  * A faster version may form other partial sums, even ones that wrap around 2^32: the total is the
  * same integer.
@@ -124,3 +124,5 @@ MUL_256(q4_k, 1)
 MUL_256(q5_k, 1)
 MUL_256(q6_k, 0)
 MUL_256(iq4_xs, 0)
+#define MUL_CODES(name, ...) MUL_256(name, 0)
+LODE_CODEBOOK_LIST(MUL_CODES)

@@ -32,8 +32,9 @@ struct shape {
     int adjacent; /* and where they are, see group_of */
     int minima;   /* mn are minima under dmin (or, blocks of 32, there is an m) */
     int wide;     /* wide codes */
-    int top;      /* else the largest code, at most 63 */
+    int top;      /* else the largest code, at most 63, of codebook types 127 */
     int bias;     /* to take from each code: through mn, or (32) the sums of the column */
+    int codebook; /* codes are made with the head (tile_codes.h) */
 };
 
 INLINE size_t block_numbers(struct shape s) { return s.groups ? 256 : 32; }

@@ -5,6 +5,7 @@
  *
  *   struct side       of a block of a column; of groups of 32 with minima it has sums[8], the sums of groups
  *                     times m, and fit: whether all fit 16 bits
+ *   sides_each(s)     how many of a block
  *   struct block256   of a tile: head, and mn[4], its minima of groups of 32 in pairs of int16 */
 
 /* They lie ready for 8 blocks of CHUNK columns, or more of fewer: n_x of each block.  A few columns have them of whole
@@ -14,7 +15,8 @@ struct sides {
     struct side at[SIDES];
 };
 INLINE size_t most_run(struct shape s, size_t n_blocks, size_t n_x) {
-    return s.groups && n_blocks > SIDES / n_x ? SIDES / n_x : n_blocks;
+    const size_t most = SIDES / sides_each(s) / n_x;
+    return s.groups && n_blocks > most ? most : n_blocks;
 }
 
 /* sums[t][.. n_x] after the minima of one more block of each tile.  In a loop of their own they stay in registers. */

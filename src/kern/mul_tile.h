@@ -31,7 +31,7 @@
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80: zero
  *   v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15
  *   v_dot4_wide(acc, w, x)          acc + sum of 4 products of wide codes; without V_DOT16 of all codes
- *   v_dot16(acc, w[4], x[4], top)   acc + sum of 16 products; codes w <= top <= 63, signed x; V_DOT16: exists
+ *   v_dot16(acc, w[4], x[4], top)   acc + sum of 16 products; codes w <= top, signed x; V_DOT16: exists
  *   v_dot4_at(acc, w, p)            the same of all codes with 4 numbers in memory; V_DOT4_AT: exists
  *   v_dot2(acc, a, b)               acc + sum of 2 products of int16
  *   v_held(v)                       v, in a register from here on (compilers would read it again)
@@ -137,7 +137,14 @@ INLINE F one32(TYPE_32, F acc, const struct rows *r, struct ahead ahead, const u
  * which want a register for each column's sum beside all codes of a group, up to V_FEW_256 columns; with
  * mul_many_short.h up to those from which its sums of 16 bits are faster. */
 #define FEW 8
+#ifdef __AVX2__
+#define CODEBOOK_FEW 4 /* mul_one_codes.h */
+#else
+#define CODEBOOK_FEW 1
+#endif
 INLINE size_t most_few(struct shape s) {
+    if (s.codebook)
+        return s.top > 64 && CODEBOOK_FEW > 1 ? FEW : CODEBOOK_FEW; /* whose many columns come in parts of 8 numbers */
 #ifdef V_WIDE_COLUMNS
     return s.wide && !s.groups ? 4 : s.wide || !s.groups ? 3 : V_FEW_256;
 #else
@@ -243,6 +250,12 @@ INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, struct ahead ahead,
 #else
 #define ONE_256 one256
 #endif
+#ifdef __AVX2__
+#include "kern/mul_one_codes.h"
+#else
+#define ONE_CODEBOOK(name, ...) ONE(name, 256, sizeof(struct lode_block_##name), __VA_ARGS__)
+#define FEW_CODEBOOK(name, ...) FEW_OF(name, 256, sizeof(struct lode_block_##name), __VA_ARGS__)
+#endif
 
 /* n <= c columns as c, where a type has so many */
 #define FEW_AS(c, few, s, ...)                                                                     \
@@ -252,12 +265,13 @@ INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, struct ahead ahead,
     }
 
 /* Functions of their own, which together would get in one another's way in the compiler's registers. */
-#define ONE_AND_FEW(name, block, size, ...)                                                        \
+#define ONE(name, block, size, ...)                                                                \
     static __attribute__((noinline))                                                               \
     F one_##name(F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k) {    \
         const struct shape s = {__VA_ARGS__};                                                      \
         return ONE_##block(s, UNPACK_##block(name), size, acc, r, ahead, x, k);                    \
-    }                                                                                              \
+    }
+#define FEW_OF(name, block, size, ...)                                                             \
     static __attribute__((noinline)) void few_##name(                                              \
         F acc[FEW], const struct rows *r, struct ahead ahead, const uint8_t *const *x, size_t n,   \
         size_t k) {                                                                                \

@@ -1,6 +1,9 @@
 /* mul_types.h - every quantised type with a product of its own, and how its codes become a sum
  * (struct shape of mul_shape.h): MUL(name, numbers of a block, ...) and, where what the loops take is
- * not the block of tensor/block.h, MUL_OF(name, numbers, bytes, ...).  Includers define both. */
+ * not the block of tensor/block.h, MUL_OF(name, numbers, bytes, ...).  Codebook types, all of blocks of 256 numbers, are
+ * MUL_CODES(name, ...).  Includers define all three. */
+
+#include "kern/codebook.h"
 
 /* halves of a block: 32 numbers, as the loops take them */
 #define HALF(name) sizeof(struct lode_block_##name) / 2
@@ -24,3 +27,7 @@ MUL(q3_k, 256, .top = 7, .groups = 16, .runs = 4, .bias = 4)
 MUL(q4_k, 256, .top = 15, .groups = 8, .runs = 2, .minima = 1)
 #include "kern/mul_types_parts.h"
 MUL(iq4_xs, 256, .groups = 8, .runs = 2, .adjacent = 1, .wide = 1, .bias = V_WIDE_BIAS)
+#define CODES(name, type, n, most, ...)                                                            \
+    MUL_CODES(name, .top = 2 * (most), .groups = n, .runs = 2, .adjacent = 1, .bias = most, .codebook = 1)
+LODE_CODEBOOK_LIST(CODES)
+#undef CODES

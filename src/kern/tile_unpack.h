@@ -21,6 +21,7 @@ struct head {
     V mn[8];  /* int16 pairs for groups of 16 (2s, 2s + 1): minima, or bias times scale */
     V hi[8];  /* 32 bytes of high bits (Q3_K, Q5_K) */
     F d, dmin;
+    uint8_t codes[LANES][256]; /* of codebook types */
 };
 
 /* Bits `from` and up of every byte to bits `to` and up; other bits of the byte are left dirty. */
@@ -335,5 +336,7 @@ INLINE void block_mxfp4(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     nibbles(w, r, off + 1);
     lookup8(w, fp4_table());
 }
+
+#include "kern/tile_codes.h"
 
 #endif

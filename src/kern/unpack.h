@@ -6,13 +6,13 @@
  *   unpack32   w = d q + m               32 numbers   (m = 0 where the type has none)
  *   unpack_u   w = d q + m               32 numbers of U2 .. U8G32; q unsigned
  *   unpack256  w = d scale[g] q - dmin min[g]   256 numbers in 16 groups g of 16; types with groups
- *                                        of 32 have each scale twice
+ *                                        of 32 have each scale twice; codebook types: kern/codebook.h
  */
 #ifndef LODE_KERN_UNPACK_H
 #define LODE_KERN_UNPACK_H
 
 #include "base/half.h"
-#include "kern/iq_grids.h"
+#include "kern/codebook.h"
 #include "tensor/block.h"
 
 struct unpack32 {
@@ -251,5 +251,29 @@ static inline void unpack_iq4_xs(struct unpack256 *u, const struct lode_block_iq
     for (int c = 0; c < 8; c++)
         unpack_levels(u->q + 32 * c, b->qs + 16 * c, levels);
 }
+
+/* Codebook types: d has their power of two. */
+#define UNPACK_CODES(name, type, groups, most, per, has_signs)                                     \
+    static inline void unpack_##name(struct unpack256 *u, const struct lode_block_##name *b) {     \
+        u->d = lode_f16_f32(half_##name(b)) * (1.0f / (per));                                      \
+        u->dmin = 0;                                                                               \
+        for (int g = 0; g < 8; g++) {                                                              \
+            struct codes32 c;                                                                      \
+            read_##name(&c, b, g);                                                                 \
+            unpack_codes(u, g, &c, has_signs);                                                     \
+        }                                                                                          \
+    }
+static inline void unpack_codes(struct unpack256 *u, int g, const struct codes32 *c, int has_signs) {
+    for (int h = 0; h < 2; h++) {
+        u->scale[2 * g + h] = c->scale[h];
+        u->min[2 * g + h] = 0;
+    }
+    for (int i = 0; i < 32; i++) {
+        const int v = (int)(c->byte[i / 8] >> (8 * (i % 8)) & 255);
+        u->q[32 * g + i] = (int8_t)(!has_signs ? v - LODE_IQ1_BIAS : c->signs >> i & 1 ? -v : v);
+    }
+}
+LODE_CODEBOOK_LIST(UNPACK_CODES)
+#undef UNPACK_CODES
 
 #endif

@@ -85,6 +85,8 @@ void blocks_fill(struct kc *t, enum lode_dtype type, void *w, size_t size, enum 
                 half ^= 0x4000;
             memcpy(b + l->half[h], &half, 2);
         }
+        if (type == LODE_IQ1_M && kind != BLOCKS_ANY && (b[55] & 0x70) == 0x70)
+            b[55] ^= 0x40; /* the half's upper four bits */
         size_t at[2];
         for (int i = 0; i < 2 && kind != BLOCKS_ANY && floats_of(type, at); i++) {
             const float f = kc_float(t, KC_NORMAL);

@@ -79,6 +79,8 @@ EXACT(q4_k, 256)
 EXACT(q5_k, 256)
 EXACT(q6_k, 256)
 EXACT(iq4_xs, 256)
+#define EXACT_CODES(name, ...) EXACT(name, 256)
+LODE_CODEBOOK_LIST(EXACT_CODES)
 
 /* ---- activations ---- */
 
@@ -222,6 +224,8 @@ CHECK(q4_k, Q4_K)
 CHECK(q5_k, Q5_K)
 CHECK(iq4_nl, IQ4_NL)
 CHECK(iq4_xs, IQ4_XS)
+#define CHECK_CODES(name, type, ...) CHECK(name, type)
+LODE_CODEBOOK_LIST(CHECK_CODES)
 CHECK(mxfp4, MXFP4)
 LODE_MUL_U_LIST(CHECK)
 

@@ -12,7 +12,7 @@
  */
 #include "mma.cuh"
 #include "gemm.cuh"
-#include "blocks.cuh"
+#include "codebook.cuh"
 
 enum {
     TILE_W = LODE_GEMM_TILE_W,
@@ -288,6 +288,7 @@ template <class T> DEVICE void gemm(const struct lode_cuda_gemm_args &a) {
         gemm<struct name>(a);                                                                      \
     }
 LODE_CUDA_QUANT_LIST(GEMM)
+LODE_CUDA_CODEBOOK_LIST(GEMM)
 LODE_CUDA_U_LIST(GEMM)
 
 /* One block of threads.  tiles: their number (and three words of nothing), then each. */

@@ -1,7 +1,7 @@
 /* packed.cuh - weights whose products are made in float (their type has no rounded activations): two
  * neighbouring numbers of a row at a time, computed from the block as it lies in the file.
  *
- *   float2 T::pair(row, k)   numbers k and k + 1, k even: the bits of kern/dequant.h, dequant_iq.h
+ *   float2 T::pair(row, k)   numbers k and k + 1, k even: the bits of kern/dequant.h
  *
  * Layouts: tensor/block.h.
  */
@@ -12,8 +12,6 @@
 
 #include "kern/fp8.h"
 
-#define LODE_GRID(name, n) static __device__ const uint16_t grid_##name[n]
-#include "kern/iq_grids_data.h"
 #include "kern/iq_grids.h"
 
 #define PACKED(name, numbers, bytes)                                                               \
@@ -30,88 +28,6 @@ DEVICE uint32_t u16_at(const uint8_t *p) { return __ldg((const uint16_t *)p); }
 DEVICE uint32_t u32_at(const uint8_t *p) { return u16_at(p) | u16_at(p + 2) << 16; }
 DEVICE float half_at(const uint8_t *p) { return f16_f32((uint16_t)u16_at(p)); }
 DEVICE float float_at(const uint8_t *p) { return lode_bits_f32(u32_at(p)); }
-
-/* ---- codebooks ---- */
-
-/* Seven stored signs and the eighth that makes their number even. */
-DEVICE uint32_t even_signs(uint32_t s) { return (s & 127) | (uint32_t)(__popc(s & 127) & 1) << 7; }
-DEVICE float flip(float v, uint32_t sign) { return lode_bits_f32(lode_f32_bits(v) ^ sign << 31); }
-
-/* The level of a code, from the eight bytes of a list. */
-#define LEVELS(name, ...)                                                                          \
-    DEVICE float name(uint32_t code) {                                                             \
-        constexpr uint8_t l[8] = __VA_ARGS__;                                                      \
-        constexpr uint32_t lo = l[0] | l[1] << 8 | l[2] << 16 | (uint32_t)l[3] << 24,              \
-                           hi = l[4] | l[5] << 8 | l[6] << 16 | (uint32_t)l[7] << 24;              \
-        return (float)(__byte_perm(lo, hi, code) & 255);                                           \
-    }
-LEVELS(iq2_level, LODE_IQ2_LEVELS)
-LEVELS(iq3_xxs_level, LODE_IQ3_XXS_LEVELS)
-LEVELS(iq3_s_level, LODE_IQ3_S_LEVELS)
-
-/* Numbers e and e + 1 of an entry of eight (grids of 8: two bits a number), of two entries of four. */
-DEVICE float2 iq2_pair(float scale, uint32_t word, uint32_t signs, uint32_t e) {
-    return make_float2(flip(scale * iq2_level(word >> (2 * e) & 3), signs >> e & 1),
-                       flip(scale * iq2_level(word >> (2 * e + 2) & 3), signs >> (e + 1) & 1));
-}
-template <float level(uint32_t)>
-DEVICE float2 iq3_pair(float scale, uint32_t words, uint32_t signs, uint32_t e) {
-    return make_float2(flip(scale * level(words >> (4 * e) & 7), signs >> e & 1),
-                       flip(scale * level(words >> (4 * e + 4) & 7), signs >> (e + 1) & 1));
-}
-DEVICE float2 iq1_pair(float scale, uint32_t word, float delta, uint32_t e) {
-    return make_float2(scale * ((float)(int)(word >> (2 * e) & 3) - 1.0f + delta),
-                       scale * ((float)(int)(word >> (2 * e + 2) & 3) - 1.0f + delta));
-}
-
-PACKED(iq2_xxs, 256, 66) {
-    const uint8_t *q = b + 2 + i / 32 * 8;
-    const uint32_t j = i / 8 % 4, word = u32_at(q + 4);
-    const float scale = half_at(b) * (0.5f + (float)(word >> 28)) * 0.25f;
-    return iq2_pair(scale, grid_iq2_xxs[u8_at(q + j)], even_signs(word >> (7 * j)), i % 8);
-}
-DEVICE float iq2_scale(const uint8_t *d, const uint8_t *scales, uint32_t j) {
-    const uint32_t sc = u8_at(scales + j / 4) >> (j / 2 % 2 * 4) & 15;
-    return half_at(d) * (0.5f + (float)sc) * 0.25f;
-}
-PACKED(iq2_xs, 256, 74) {
-    const uint32_t j = i / 8, word = u16_at(b + 2 + 2 * j);
-    return iq2_pair(iq2_scale(b, b + 66, j), grid_iq2_xs[word & 511], even_signs(word >> 9), i % 8);
-}
-PACKED(iq2_s, 256, 82) {
-    const uint32_t j = i / 8, high = u8_at(b + 66 + j / 4) >> (j % 4 * 2) & 3;
-    return iq2_pair(iq2_scale(b, b + 74, j), grid_iq2_s[u8_at(b + 2 + j) | high << 8],
-                    u8_at(b + 34 + j), i % 8);
-}
-PACKED(iq3_xxs, 256, 98) {
-    const uint32_t j = i / 8, word = u32_at(b + 66 + j / 4 * 4), q = u16_at(b + 2 + 2 * j);
-    const float scale = half_at(b) * (0.5f + (float)(word >> 28)) * 0.5f;
-    const uint32_t words = grid_iq3_xxs[q & 255] | (uint32_t)grid_iq3_xxs[q >> 8] << 16;
-    return iq3_pair<iq3_xxs_level>(scale, words, even_signs(word >> (7 * (j % 4))), i % 8);
-}
-PACKED(iq3_s, 256, 110) {
-    const uint32_t j = i / 8, q = u16_at(b + 2 + 2 * j);
-    const uint32_t high = u8_at(b + 66 + j / 4) >> (j % 4 * 2);
-    const uint32_t words = grid_iq3_s[(q & 255) | (high & 1) << 8] |
-                           (uint32_t)grid_iq3_s[q >> 8 | (high & 2) << 7] << 16;
-    const uint32_t sc = u8_at(b + 106 + j / 8) >> (j / 4 % 2 * 4) & 15;
-    return iq3_pair<iq3_s_level>(half_at(b) * (float)(1 + 2 * sc), words, u8_at(b + 74 + j), i % 8);
-}
-PACKED(iq1_s, 256, 50) {
-    const uint32_t j = i / 8, qh = u16_at(b + 34 + j / 4 * 2);
-    const uint32_t index = u8_at(b + 2 + j) | (qh >> (j % 4 * 3) & 7) << 8;
-    return iq1_pair(half_at(b) * (float)(2 * (qh >> 12 & 7) + 1), grid_iq1[index],
-                    qh & 0x8000 ? -0.125f : 0.125f, i % 8);
-}
-PACKED(iq1_m, 256, 56) {
-    const uint32_t j = i / 8, nibble = u8_at(b + 32 + j / 2) >> (j % 2 * 4);
-    const uint32_t sc = u16_at(b + 48 + j / 8 * 2) >> (j / 2 % 4 * 3) & 7;
-    uint32_t half = 0;
-    for (int k = 0; k < 4; k++)
-        half |= u16_at(b + 48 + 2 * k) >> 12 << (4 * k);
-    return iq1_pair(f16_f32((uint16_t)half) * (float)(2 * sc + 1),
-                    grid_iq1[u8_at(b + j) | (nibble & 7) << 8], nibble & 8 ? -0.125f : 0.125f, i % 8);
-}
 
 /* ---- ternary, binary, two bits ---- */
 

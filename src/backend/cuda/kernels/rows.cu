@@ -3,6 +3,7 @@
 #include "rows.cuh"
 #include "unite.h"
 
+#include "codebook.cuh"
 #include "packed.cuh"
 
 /* ---- embedding ---- */
@@ -44,6 +45,7 @@ DEVICE float scaled(float v, float scale) { return scale != 1.0f ? v * scale : v
         }                                                                                          \
     }
 LODE_CUDA_QUANT_LIST(EMBED_QUANT)
+LODE_CUDA_CODEBOOK_LIST(EMBED_QUANT)
 #define EMBED_U(name, type, block, ...) EMBED_QUANT(name, type, 32)
 LODE_CUDA_U_LIST(EMBED_U)
 LODE_CUDA_U8_LIST(EMBED_U)

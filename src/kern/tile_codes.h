@@ -1,0 +1,95 @@
+/* tile_codes.h - tile_unpack.h's heads and chunks of codebook types.  Entries of a grid come from wherever an index says,
+ * so each row's block becomes bytes first, all of it with the head (struct head's codes), and chunks are these turned. */
+#ifndef LODE_KERN_TILE_CODES_H
+#define LODE_KERN_TILE_CODES_H
+
+#ifdef __AVX2__
+#include "kern/codebook_rows.h"
+#else
+#include "kern/codebook_vec.h"
+#endif
+
+/* Functions of their own: a row's are called for each row of a tile, in many places. */
+#define CODES_ROW(name, type, groups, most, per, has_signs)                                        \
+    static __attribute__((noinline, unused)) void row_##name(uint8_t codes[256], uint8_t scales[16], \
+                                                             const struct lode_block_##name *b) {  \
+        EACH_CODES(name, groups, codes_biased(bytes, signs, has_signs, most))                      \
+    }
+/* Codes are unsigned: numbers and the largest. */
+INLINE B32 codes_biased(B32 bytes, uint32_t signs, bool has_signs, int most) {
+    if (!has_signs)
+        return bytes;
+    const B32 negative = codes_negative(signs);
+    return (bytes ^ negative) - (negative - (uint8_t)most);
+}
+#ifdef __AVX2__
+#define EACH_CODES(name, groups, biased)                                                           \
+    struct row_codes o;                                                                            \
+    put_scales(scales, begin_##name(&o, b), groups);                                               \
+    for (int g = 0; g < 8; g++) {                                                                  \
+        const B32 bytes = (B32)bytes_##name(&o, b, g);                                             \
+        const uint32_t signs = signs_##name(&o, b, g);                                             \
+        const B32 v = biased;                                                                      \
+        (void)signs;                                                                               \
+        memcpy(codes + 32 * g, &v, sizeof v);                                                      \
+    }
+#else
+#define EACH_CODES(name, groups, biased)                                                           \
+    for (int g = 0; g < 8; g++) {                                                                  \
+        struct codes32 c;                                                                          \
+        read_##name(&c, b, g);                                                                     \
+        const B32 bytes = codes_bytes(&c);                                                         \
+        const uint32_t signs = c.signs;                                                            \
+        const B32 v = biased;                                                                      \
+        memcpy(codes + 32 * g, &v, sizeof v);                                                      \
+        memcpy(scales + g * (groups) / 8, c.scale, (groups) / 8);                                  \
+    }
+#endif
+LODE_CODEBOOK_LIST(CODES_ROW)
+#undef CODES_ROW
+#undef EACH_CODES
+
+/* scales: of each row 16 bytes, of which `groups` are set. */
+INLINE void codes_scales(struct head *h, uint8_t scales[LANES][16], int groups, int bias) {
+    struct rows at;
+    V s[4];
+    for (int i = 0; i < LANES; i++)
+        at.p[i] = scales[i];
+    v_load16(s, &at, 0);
+    for (int g = 0; g < groups / 4; g++)
+        bytes_to_int(h->sc + 4 * g, s[g]);
+    for (int g = 0; g < 8; g++) {
+        const V pair = v_pair(h->sc[g * groups / 8], h->sc[g * groups / 8 + groups / 8 - 1]);
+        h->mn[g] = v_mul16(pair, v_set32((uint32_t)bias * 0x10001u));
+    }
+}
+
+#define CODES_HEAD(name, type, groups, most, per, has_signs)                                       \
+    INLINE void head_##name(struct head *h, const struct rows *r, size_t off) {                    \
+        uint8_t scales[LANES][16] = {{0}};                                                         \
+        uint32_t half[LANES];                                                                      \
+        V d;                                                                                       \
+        for (int i = 0; i < LANES; i++) {                                                          \
+            const struct lode_block_##name *b = (const struct lode_block_##name *)(r->p[i] + off); \
+            row_##name(h->codes[i], scales[i], b);                                                 \
+            half[i] = half_##name(b);                                                              \
+        }                                                                                          \
+        memcpy(&d, half, sizeof d);                                                                \
+        h->d = f_half(d) * (1.0f / (per));                                                         \
+        codes_scales(h, scales, groups, most);                                                     \
+    }                                                                                              \
+    INLINE void chunk_##name(V w[4][4], const struct head *h, const struct rows *r, size_t off, int c) { \
+        (void)r, (void)off;                                                                        \
+        codes_chunk(w, h, c);                                                                      \
+    }
+INLINE void codes_chunk(V w[4][4], const struct head *h, int c) {
+    struct rows at;
+    for (int i = 0; i < LANES; i++)
+        at.p[i] = h->codes[i];
+    v_load16(w[0], &at, 32 * (size_t)c);
+    v_load16(w[1], &at, 32 * (size_t)c + 16);
+}
+LODE_CODEBOOK_LIST(CODES_HEAD)
+#undef CODES_HEAD
+
+#endif
