@@ -120,6 +120,13 @@ enum lode_dtype lode_cuda_common_act(const struct lode_part *parts, uint32_t n) 
     return lode_cuda_layouts[first].plain ? LODE_F32 : lode_dtypes[first].act;
 }
 
+bool lode_cuda_all_few(const struct lode_part *parts, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (!lode_cuda_layouts[parts[i].w->type].few)
+            return false;
+    return true;
+}
+
 struct lode_cuda_gemv_part lode_cuda_gemv_part(const struct op *o, const struct lode_part *p, uint32_t first) {
     return (struct lode_cuda_gemv_part){.w = lode_cuda_weight(o, p->w),
                                         .bias = lode_cuda_weight(o, p->bias),

@@ -18,21 +18,24 @@ static const void *const images[] = {
 };
 
 const struct lode_cuda_layout lode_cuda_layouts[LODE_DTYPE_COUNT] = {
-#define PLANES(suffix, type, blocks, fused, many, ...)                                             \
+#define PLANES(suffix, type, blocks, one, fused, many, ...)                                        \
     [LODE_##type] = {.block = blocks,                                                              \
                      .n = sizeof((uint32_t[][2]){__VA_ARGS__}) / 8,                                \
                      .plane = {__VA_ARGS__},                                                       \
-                     .gemv = fused,                                                                \
+                     .gemv = one,                                                                  \
+                     .few = fused,                                                                 \
                      .gemm = many},
-#define QUANT(suffix, type, block, ...) PLANES(suffix, type, block, true, true, __VA_ARGS__)
-#define U(suffix, type, block, ...) PLANES(suffix, type, block, false, true, __VA_ARGS__)
-#define U8(suffix, type, block, ...) PLANES(suffix, type, block, false, false, __VA_ARGS__)
-#define FLOAT(suffix, type) [LODE_##type] = {.n = 1, .plain = true, .gemv = true, .gemm = true},
+#define QUANT(suffix, type, block, ...) PLANES(suffix, type, block, true, true, true, __VA_ARGS__)
+#define U(suffix, type, block, ...) PLANES(suffix, type, block, false, false, true, __VA_ARGS__)
+#define U8(suffix, type, block, ...) PLANES(suffix, type, block, false, false, false, __VA_ARGS__)
+#define CODEBOOK(suffix, type, block, ...) PLANES(suffix, type, block, true, false, true, __VA_ARGS__)
+#define FLOAT(suffix, type) [LODE_##type] = {.n = 1, .plain = true, .gemv = true, .few = true, .gemm = true},
 #define PACKED(suffix, type) [LODE_##type] = {.n = 1, .plain = true},
-    LODE_CUDA_QUANT_LIST(QUANT) LODE_CUDA_U_LIST(U) LODE_CUDA_U8_LIST(U8) LODE_CUDA_CODEBOOK_LIST(U)
+    LODE_CUDA_QUANT_LIST(QUANT) LODE_CUDA_U_LIST(U) LODE_CUDA_U8_LIST(U8) LODE_CUDA_CODEBOOK_LIST(CODEBOOK)
     LODE_CUDA_FLOAT_LIST(FLOAT) LODE_CUDA_PACKED_LIST(PACKED)
 #undef PACKED
 #undef FLOAT
+#undef CODEBOOK
 #undef U8
 #undef U
 #undef QUANT
@@ -248,7 +251,7 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
                       &c->kernels.gemm[type], err));
         LODE_TRY(allow_shared(c, c->kernels.gemm[type], err));
     }
-    for (int i = 0; i < 2 && l->gemv && !l->plain; i++) {
+    for (int i = 0; i < 2 && l->few && !l->plain; i++) {
         snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);
         LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide, name, &c->kernels.wide[type][i], err));
         snprintf(name, sizeof name, "wide_fast_%s_%d", suffix, 64 << i);
@@ -434,7 +437,8 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
                            c->kernels.few_a256_1, c->kernels.few_a256_2, c->kernels.few_a256_4};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++)
         LODE_TRY(allow_shared(c, large[i], err));
-    return 0;
+    return lode_cu_check(&c->cu, c->cu.function_set(c->kernels.gemv_codebook, LODE_CU_FUNCTION_SHARED,
+                                                    (int)lode_cuda_room(c) - LODE_CODEBOOK_GRIDS), "shared memory", err);
 }
 
 static struct lode_tuning_device tuned_for(const struct lode_cuda *c) {

@@ -48,6 +48,8 @@ bool lode_cuda_is_fast_chain(const struct op *o, const struct chain *c);
 /* What the parts of a product have in common: their activations' type, LODE_F32 for one type of floats;
  * LODE_NONE: nothing that a gemv could do. */
 enum lode_dtype lode_cuda_common_act(const struct lode_part *parts, uint32_t n);
+/* Whether the kernels of a few rows know all of their types. */
+bool lode_cuda_all_few(const struct lode_part *parts, uint32_t n);
 
 /* A gemv's arguments.  The rows that others read too; false where one would be written over x. */
 bool lode_cuda_set_copies(const struct op *o, uint32_t n, const struct chain *c, struct lode_cuda_gemv_args *a);

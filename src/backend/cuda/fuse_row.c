@@ -4,6 +4,14 @@
 /* Types whose blocks add a second pair of numbers each (a minimum, or m). */
 static bool has_min(uint32_t type) { return type == LODE_Q4_1 || type == LODE_Q5_1; }
 
+/* Some type that of these kernels gemv_codebook.cu alone knows. */
+static bool has_codebook(const struct lode_cuda_gemv_args *a) {
+    for (uint32_t i = 0; i < a->n_parts; i++)
+        if (!lode_cuda_layouts[a->parts[i].type].few)
+            return true;
+    return false;
+}
+
 bool lode_cuda_lay_out_gemv(const struct op *o, struct lode_cuda_gemv_args *a, bool by32, uint32_t *grid,
                             uint32_t *shared) {
     const struct lode_cuda *c = o->r->c;
@@ -21,9 +29,9 @@ bool lode_cuda_lay_out_gemv(const struct op *o, struct lode_cuda_gemv_args *a, b
     /* x as it comes, and the norm's weights behind it */
     const uint64_t floats = a->input == LODE_GEMV_AS_IS ? 0 : (a->n_x + (a->input == LODE_GEMV_NORM)) * a->cols * 4ull;
     const uint64_t unit = (uint64_t)a->per_unit * LODE_GEMV_TILE * 4 * (a->ld + 1);
-    const uint64_t most = lode_cuda_room(c);
+    const uint64_t most = lode_cuda_room(c) - (has_codebook(a) ? LODE_CODEBOOK_GRIDS : 0);
     const uint32_t own = (a->n_units + *grid - 1) / *grid;
-    const uint64_t enough = LODE_CUDA_GEMV_BUDGET, room = x + unit <= enough && x + floats <= enough ? enough : most;
+    const uint64_t enough = LODE_CUDA_GEMV_BUDGET < most ? LODE_CUDA_GEMV_BUDGET : most, room = x + unit <= enough && x + floats <= enough ? enough : most;
     if (x + unit > room || x + floats > room || (uint64_t)own * a->per_unit > LODE_CUDA_GEMV_TILES)
         return false;
     uint64_t phase = (room - x) / unit;
@@ -65,6 +73,8 @@ static bool all_of(const struct lode_cuda_gemv_args *a, uint32_t type, uint32_t 
 static void *gemv_kernel(const struct lode_cuda_kernels *k, const struct lode_cuda_gemv_args *a, bool by32) {
     if (by32)
         return all_of(a, LODE_Q8_0, LODE_Q8_0) ? k->gemv_only_q8_0 : k->gemv_a32;
+    if (has_codebook(a))
+        return k->gemv_codebook;
     return all_of(a, LODE_Q4_K, LODE_Q6_K)   ? k->gemv_only_q4_k
            : all_of(a, LODE_Q5_K, LODE_Q6_K) ? k->gemv_only_q5_k
                                              : k->gemv_a256;
@@ -97,7 +107,7 @@ static uint32_t lay_out_rows(const struct op *o, struct lode_cuda_gemv_args *a) 
 /* Whether it is better rounded by itself: few.cu. */
 static bool is_long(const struct op *o, const struct chain *c, enum lode_dtype act) {
     const struct lode_operand *w = c->mul->parts[0].w;
-    return act == LODE_A256 && c->quant && !c->norm && lode_cuda_tuned(o->r->c, LODE_TUNING_alone, w->type, w->cols);
+    return act == LODE_A256 && c->quant && !c->norm && lode_cuda_all_few(c->mul->parts, c->mul->n_parts) && lode_cuda_tuned(o->r->c, LODE_TUNING_alone, w->type, w->cols);
 }
 
 int lode_cuda_run_one_row(const struct op *o, uint32_t n, const struct chain *c) {

@@ -1,15 +1,29 @@
 /* codebook.cuh - reading the codebook types IQ1, IQ2 and IQ3 (kern/codebook.h) as blocks.cuh's types.
  *
- * Chunk j are the 32 numbers j of a block; codes have their signs, and d a type's power of two.  Grids lie in memory, of
- * which the first cache holds what is in use. */
+ * Chunk j of a type with groups of 32 is group j; with groups of 16 it is two of them, as q6_k's.  Codes have their signs,
+ * and d a type's power of two.  Grids lie in memory, of which the first cache holds what is in use; with CODEBOOK_NEAR
+ * they are in shared memory, where the kernel brings those that it wants. */
 #ifndef LODE_CUDA_CODEBOOK_CUH
 #define LODE_CUDA_CODEBOOK_CUH
 
 #include "blocks.cuh"
 
-#define LODE_GRID(name, n, type) static __device__ const type grid_##name[n]
 #include "kern/iq_grids.h"
+#ifdef CODEBOOK_NEAR
+#define LODE_GRID(name, n, type)                                                                   \
+    static __shared__ __align__(16) type grid_##name[n];                                           \
+    static __device__ const __align__(16) type far_##name[n]
 #include "kern/iq_grids_data.h"
+template <class E> DEVICE E entry_of(const E *grid, uint32_t index) { return grid[index]; }
+
+static_assert(sizeof grid_iq1 + sizeof grid_iq2_xxs + sizeof grid_iq2_xs + sizeof grid_iq2_s + sizeof grid_iq3_xxs +
+                      sizeof grid_iq3_s == LODE_CODEBOOK_GRIDS, "shared.h");
+#else
+#define LODE_GRID(name, n, type) static __device__ const type grid_##name[n]
+#include "kern/iq_grids_data.h"
+DEVICE uint64_t entry_of(const uint64_t *grid, uint32_t index) { return __ldg((const unsigned long long *)grid + index); }
+DEVICE uint32_t entry_of(const uint32_t *grid, uint32_t index) { return __ldg(grid + index); }
+#endif
 
 enum { IQ1_BIAS = 9, IQ1_PLUS = 2 };
 
@@ -31,41 +45,76 @@ DEVICE void put_eight(struct chunk &c, int i, uint32_t low, uint32_t high, uint3
 DEVICE void put_eight(struct chunk &c, int i, uint64_t bytes, uint32_t signs) {
     put_eight(c, i, (uint32_t)bytes, (uint32_t)(bytes >> 32), signs);
 }
-DEVICE void put_scales(struct chunk &c, int j, uint32_t first, uint32_t second) {
+DEVICE int odd(uint32_t s) { return (int)(2 * s + 1); }
+DEVICE void one_group(struct chunk &c, int j, uint32_t scale) {
     c.g0 = 2 * j, c.g1 = 2 * j + 1;
-    c.s0 = (int)(2 * first + 1), c.s1 = (int)(2 * second + 1);
+    c.s0 = c.s1 = odd(scale);
     c.n0 = c.n1 = 0;
 }
-DEVICE uint64_t entry_of(const uint64_t *grid, uint32_t index) { return __ldg((const unsigned long long *)grid + index); }
+/* Group `half` of chunk j of a type with groups of 16. */
+DEVICE int group_16(int j, int half) { return j / 4 * 8 + j % 4 + 4 * half; }
+DEVICE void two_groups(struct chunk &c, int j, uint32_t first, uint32_t second) {
+    c.g0 = group_16(j, 0), c.g1 = group_16(j, 1);
+    c.s0 = odd(first), c.s1 = odd(second);
+    c.n0 = c.n1 = 0;
+}
+/* The scale of a group of 16 from bytes that have two. */
+template <class R> DEVICE uint32_t nibble_of(R &in, const uint8_t *scales, int g) {
+    return in.load1(scales + g / 2) >> (g % 2 * 4) & 15;
+}
+DEVICE struct pair_of_scales odd_pair(uint32_t first, uint32_t second) { return {odd(first), odd(second), 0, 0}; }
 
 BLOCK_TYPE(iq2_xxs, 256, 0, 0, 32) {
     const uint2 v = in.load8(PLANE(row, nb, 0, b, 64) + 8 * j);
 #pragma unroll
     for (int i = 0; i < 4; i++)
         put_eight(c, i, entry_of(grid_iq2_xxs, v.x >> (8 * i) & 255), even_signs(v.y >> (7 * i)));
-    put_scales(c, j, v.y >> 28, v.y >> 28);
+    one_group(c, j, v.y >> 28);
+}
+BLOCK_PAIR(iq2_xxs) {
+    const uint8_t *words = PLANE(row, nb, 0, b, 64) + 4;
+    return odd_pair(in.load4(words + 8 * q) >> 28, in.load4(words + 8 * q + 32) >> 28);
 }
 BLOCK_SCALE(iq2_xxs) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 64, b, 2))) * 0.125f, 0); }
 
 BLOCK_TYPE(iq2_xs, 256, 0, 0, 16) {
-    const uint2 v = in.load8(PLANE(row, nb, 0, b, 64) + 8 * j);
+    const uint8_t *qs = PLANE(row, nb, 0, b, 64), *scales = PLANE(row, nb, 64, b, 8);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const uint32_t word = (i < 2 ? v.x : v.y) >> (16 * (i % 2)) & 0xffff;
-        put_eight(c, i, entry_of(grid_iq2_xs, word & 511), even_signs(word >> 9));
+    for (int half = 0; half < 2; half++) {
+        const uint32_t v = in.load4(qs + 4 * group_16(j, half));
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint32_t word = v >> (16 * i) & 0xffff;
+            put_eight(c, 2 * half + i, entry_of(grid_iq2_xs, word & 511), even_signs(word >> 9));
+        }
     }
-    const uint32_t scales = in.load1(PLANE(row, nb, 64, b, 8) + j);
-    put_scales(c, j, scales & 15, scales >> 4);
+    two_groups(c, j, nibble_of(in, scales, group_16(j, 0)), nibble_of(in, scales, group_16(j, 1)));
+}
+DEVICE int first_group(const struct iq2_xs *, int h, int q) { return 8 * h + 2 * q; }
+BLOCK_PAIR(iq2_xs) {
+    const uint32_t scales = in.load1(PLANE(row, nb, 64, b, 8) + first_group((struct iq2_xs *)0, h, q) / 2);
+    return odd_pair(scales & 15, scales >> 4);
 }
 BLOCK_SCALE(iq2_xs) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 72, b, 2))) * 0.125f, 0); }
 
 BLOCK_TYPE(iq2_s, 256, 0, 0, 16) {
-    const uint32_t q = in.load4(PLANE(row, nb, 0, b, 32) + 4 * j), signs = in.load4(PLANE(row, nb, 32, b, 32) + 4 * j);
-    const uint32_t high = in.load1(PLANE(row, nb, 64, b, 8) + j), scales = in.load1(PLANE(row, nb, 72, b, 8) + j);
+    const uint8_t *scales = PLANE(row, nb, 72, b, 8);
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        put_eight(c, i, entry_of(grid_iq2_s, (q >> (8 * i) & 255) | (high >> (2 * i) & 3) << 8), signs >> (8 * i));
-    put_scales(c, j, scales & 15, scales >> 4);
+    for (int half = 0; half < 2; half++) {
+        const int g = group_16(j, half);
+        const uint32_t q = in.load2(PLANE(row, nb, 0, b, 32) + 2 * g), signs = in.load2(PLANE(row, nb, 32, b, 32) + 2 * g);
+        const uint32_t high = in.load1(PLANE(row, nb, 64, b, 8) + g / 2) >> (g % 2 * 4);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            put_eight(c, 2 * half + i, entry_of(grid_iq2_s, (q >> (8 * i) & 255) | (high >> (2 * i) & 3) << 8),
+                      signs >> (8 * i));
+    }
+    two_groups(c, j, nibble_of(in, scales, group_16(j, 0)), nibble_of(in, scales, group_16(j, 1)));
+}
+DEVICE int first_group(const struct iq2_s *, int h, int q) { return 8 * h + 2 * q; }
+BLOCK_PAIR(iq2_s) {
+    const uint32_t scales = in.load1(PLANE(row, nb, 72, b, 8) + first_group((struct iq2_s *)0, h, q) / 2);
+    return odd_pair(scales & 15, scales >> 4);
 }
 BLOCK_SCALE(iq2_s) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 80, b, 2))) * 0.125f, 0); }
 
@@ -75,9 +124,13 @@ BLOCK_TYPE(iq3_xxs, 256, 0, 0, 32) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const uint32_t two = (i < 2 ? v.x : v.y) >> (16 * (i % 2));
-        put_eight(c, i, __ldg(grid_iq3_xxs + (two & 255)), __ldg(grid_iq3_xxs + (two >> 8 & 255)), even_signs(word >> (7 * i)));
+        put_eight(c, i, entry_of(grid_iq3_xxs, two & 255), entry_of(grid_iq3_xxs, two >> 8 & 255), even_signs(word >> (7 * i)));
     }
-    put_scales(c, j, word >> 28, word >> 28);
+    one_group(c, j, word >> 28);
+}
+BLOCK_PAIR(iq3_xxs) {
+    const uint8_t *words = PLANE(row, nb, 64, b, 32);
+    return odd_pair(in.load4(words + 4 * q) >> 28, in.load4(words + 4 * q + 16) >> 28);
 }
 BLOCK_SCALE(iq3_xxs) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 96, b, 2))) * 0.25f, 0); }
 
@@ -87,11 +140,14 @@ BLOCK_TYPE(iq3_s, 256, 0, 0, 32) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const uint32_t two = (i < 2 ? v.x : v.y) >> (16 * (i % 2));
-        put_eight(c, i, __ldg(grid_iq3_s + ((two & 255) | (high >> (2 * i) & 1) << 8)),
-                  __ldg(grid_iq3_s + ((two >> 8 & 255) | (high >> (2 * i + 1) & 1) << 8)), signs >> (8 * i));
+        put_eight(c, i, entry_of(grid_iq3_s, (two & 255) | (high >> (2 * i) & 1) << 8),
+                  entry_of(grid_iq3_s, (two >> 8 & 255) | (high >> (2 * i + 1) & 1) << 8), signs >> (8 * i));
     }
-    const uint32_t scale = in.load1(PLANE(row, nb, 104, b, 4) + j / 2) >> (j % 2 * 4) & 15;
-    put_scales(c, j, scale, scale);
+    one_group(c, j, nibble_of(in, PLANE(row, nb, 104, b, 4), j));
+}
+BLOCK_PAIR(iq3_s) {
+    const uint32_t scales = in.load4(PLANE(row, nb, 104, b, 4)) >> (4 * q);
+    return odd_pair(scales & 15, scales >> 16 & 15);
 }
 BLOCK_SCALE(iq3_s) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 108, b, 2))), 0); }
 
@@ -107,17 +163,36 @@ BLOCK_TYPE(iq1_s, 256, 0, 0, 32) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
         put_iq1(c, i, entry_of(grid_iq1, (q >> (8 * i) & 255) | (high >> (3 * i) & 7) << 8), high & 0x8000);
-    put_scales(c, j, high >> 12 & 7, high >> 12 & 7);
+    one_group(c, j, high >> 12 & 7);
+}
+BLOCK_PAIR(iq1_s) {
+    const uint8_t *words = PLANE(row, nb, 32, b, 16);
+    return odd_pair(in.load2(words + 2 * q) >> 12 & 7, in.load2(words + 2 * q + 8) >> 12 & 7);
 }
 BLOCK_SCALE(iq1_s) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 48, b, 2))) * 0.125f, 0); }
 
+/* Scale of group g of 16: three bits of four words. */
+template <class R> DEVICE uint32_t iq1_m_scale(R &in, const uint8_t *scales, int g) {
+    return in.load2(scales + g / 4 * 2) >> (g % 4 * 3) & 7;
+}
 BLOCK_TYPE(iq1_m, 256, 0, 0, 16) {
-    const uint32_t q = in.load4(PLANE(row, nb, 0, b, 32) + 4 * j), high = in.load2(PLANE(row, nb, 32, b, 16) + 2 * j);
+    const uint8_t *scales = PLANE(row, nb, 48, b, 8);
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        put_iq1(c, i, entry_of(grid_iq1, (q >> (8 * i) & 255) | (high >> (4 * i) & 7) << 8), high >> (4 * i) & 8);
-    const uint32_t scales = in.load2(PLANE(row, nb, 48, b, 8) + j / 2 * 2) >> (j % 2 * 6);
-    put_scales(c, j, scales & 7, scales >> 3 & 7);
+    for (int half = 0; half < 2; half++) {
+        const int g = group_16(j, half);
+        const uint32_t q = in.load2(PLANE(row, nb, 0, b, 32) + 2 * g), high = in.load1(PLANE(row, nb, 32, b, 16) + g);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            put_iq1(c, 2 * half + i, entry_of(grid_iq1, (q >> (8 * i) & 255) | (high >> (4 * i) & 7) << 8),
+                    high >> (4 * i) & 8);
+    }
+    two_groups(c, j, iq1_m_scale(in, scales, group_16(j, 0)), iq1_m_scale(in, scales, group_16(j, 1)));
+}
+DEVICE int first_group(const struct iq1_m *, int h, int q) { return 8 * h + 2 * q; }
+BLOCK_PAIR(iq1_m) {
+    const uint8_t *scales = PLANE(row, nb, 48, b, 8);
+    const int g = first_group((struct iq1_m *)0, h, q);
+    return odd_pair(iq1_m_scale(in, scales, g), iq1_m_scale(in, scales, g + 1));
 }
 BLOCK_SCALE(iq1_m) { /* its half in the top nibbles of four words */
     const uint2 v = in.load8(PLANE(row, nb, 48, b, 8));

@@ -2,11 +2,6 @@
  * for what most files are made of, kernels that know only that. */
 #include "gemv.cuh"
 
-#define GEMV(name, ...)                                                                            \
-    extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 1)                                        \
-        gemv_##name(const __grid_constant__ struct lode_cuda_gemv_args a) {                        \
-        gemv<struct types_of<__VA_ARGS__>>(a);                                                     \
-    }
 GEMV(a32, 32, q4_0, q4_1, q5_0, q5_1, q8_0, iq4_nl, mxfp4)
 GEMV(a256, 256, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_xs)
 GEMV(only_q8_0, 32, q8_0)

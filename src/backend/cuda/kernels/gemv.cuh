@@ -88,7 +88,6 @@ template <class T> struct dtype_of;
 #define DTYPE_OF(name, dtype, ...)                                                                 \
     template <> struct dtype_of<struct name> { enum { VALUE = LODE_##dtype }; };
 LODE_CUDA_QUANT_LIST(DTYPE_OF)
-#undef DTYPE_OF
 
 /* The types that a kernel knows, all of blocks of `block` numbers.  Kernels of few types are short, and short code is
  * fast: what runs once a launch comes from memory. */
@@ -472,4 +471,10 @@ template <class S> DEVICE void gemv(const struct lode_cuda_gemv_args &a) {
     }
 }
 
+/* A kernel of a list of types. */
+#define GEMV(name, ...)                                                                            \
+    extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 1)                                        \
+        gemv_##name(const __grid_constant__ struct lode_cuda_gemv_args a) {                        \
+        gemv<struct types_of<__VA_ARGS__>>(a);                                                     \
+    }
 #endif

@@ -393,7 +393,7 @@ struct lode_cuda_repack_args {
 #define LODE_CUDA_U8_LIST(X)                                                                       \
     X(u8, U8, 64, {4, 32}, {40, 32}, {0, 4}, {36, 4})                                              \
     X(u8g32, U8G32, 32, {8, 32}, {0, 8})
-/* Codebooks (codebook.cuh).  No fused kernel knows them either. */
+/* Codebooks (codebook.cuh): of fused kernels those of one row know them. */
 #define LODE_CUDA_CODEBOOK_LIST(X)                                                                 \
     X(iq1_s, IQ1_S, 256, {2, 32}, {34, 16}, {0, 2})                                                \
     X(iq1_m, IQ1_M, 256, {0, 32}, {32, 16}, {48, 8})                                               \
@@ -402,6 +402,7 @@ struct lode_cuda_repack_args {
     X(iq2_s, IQ2_S, 256, {2, 32}, {34, 32}, {66, 8}, {74, 8}, {0, 2})                              \
     X(iq3_xxs, IQ3_XXS, 256, {2, 64}, {66, 32}, {0, 2})                                            \
     X(iq3_s, IQ3_S, 256, {2, 64}, {74, 32}, {66, 8}, {106, 4}, {0, 2})
+enum { LODE_CODEBOOK_GRIDS = 33792 }; /* bytes of shared memory that gemv_codebook.cu keeps for grids */
 /* X(suffix, type): as they lie in the file, with products in float (packed.cuh). */
 #define LODE_CUDA_PACKED_LIST(X)                                                                   \
     X(tq1_0, TQ1_0) X(tq2_0, TQ2_0) X(q1_0, Q1_0) X(q2_0, Q2_0)    \
