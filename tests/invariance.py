@@ -13,7 +13,9 @@ import platform
 import random
 import shlex
 import sys
+import tempfile
 
+import retype
 from lodetest import Count, LONG, TESTS, logits_bytes
 
 FAST = ['--numerics', 'fast']  # other bits than exact ones, but law 2 holds for them too
@@ -27,15 +29,21 @@ WAYS = [['-t', t] for t in '1238'] + [['-b', b] for b in ('1', '7', '64', '512')
 
 
 def cases(folders):
-    """(name, path, ids): each tiny model on its longest golden prompt, the bundled one on more."""
+    """(name, path, ids): each tiny model on its longest golden prompt, one of them with matrices of all codebook
+    types too, which no file here has; the bundled one on more."""
     for group in ('arch', 'quant'):
         folder = os.path.join(TESTS, 'data', group)
         folders = folders + [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
     for path in folders:
         if os.path.exists(path + '/golden/meta.json'):
             with open(path + '/golden/meta.json') as f:
-                yield (os.path.basename(path), path + '/model.gguf',
-                       json.load(f)['prompts'][-1]['ids'])
+                ids = json.load(f)['prompts'][-1]['ids']
+            yield os.path.basename(path), path + '/model.gguf', ids
+            if os.path.basename(path) == 'llama-256-Q4_K_M':
+                with tempfile.TemporaryDirectory() as made:
+                    retype.retype(path + '/model.gguf', made + '/codebook.gguf',
+                                  ','.join(kind for kind in retype.TYPES if kind.startswith('IQ')))
+                    yield 'codebook', made + '/codebook.gguf', ids
     rng = random.Random(1)
     yield ('demo', os.path.join(TESTS, '..', 'models', 'demo.gguf'),
            [rng.randrange(8000) for _ in range(700 if LONG else 150)])

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""retype.py IN.gguf OUT.gguf TYPE: the model with all matrices that TYPE fits as random blocks of it.
+"""retype.py IN.gguf OUT.gguf TYPE[,TYPE...]: the model with all matrices that TYPE fits as random blocks of it, or
+each as those of the next type.
 
 For types that nothing here writes.  Scales are such that numbers are about as large as weights are.
 """
@@ -58,7 +59,7 @@ def retype(source, out, kind):
     """-> how many matrices changed"""
     with open(source, 'rb') as f:
         r = Reader(f.read())
-    number, numbers, size, at = TYPES[kind]
+    kinds = kind.split(',')
     rng = random.Random(5)
     n_tensors, n_keys = r.take('Q'), r.take('Q')
     for _ in range(n_keys):
@@ -74,6 +75,8 @@ def retype(source, out, kind):
     for info in infos:
         name, dims, old, offset = info
         tensor = r.data[start + offset:start + ends[ends.index(offset) + 1]]
+        kind = kinds[changed % len(kinds)]
+        number, numbers, size, at = TYPES[kind]
         if len(dims) > 1 and dims[0] % numbers == 0 and b'norm' not in name and b'gate_inp' not in name:
             n = 1
             for d in dims:

@@ -64,7 +64,8 @@ BUILDS = {
     # clang's warnings, and everything once without optimisation
     'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'model'],
                      slow=['test_serve', 'test_schedules', 'test_scheduler', 'test_bodies', 'test_nomem', 'test_session',
-                           'test_stream', 'test_stream_faults', 'test_flight', 'test_tokenizer', 'kerncheck', 'kerncheck_tiles'],
+                           'test_stream', 'test_stream_faults', 'test_flight', 'test_tokenizer', 'kerncheck', 'kerncheck_tiles',
+                           'test_cuda', 'test_cuda_experts', 'test_cuda_brought'],
                      meson=['-Dwerror=true', '-Doptimization=0'] + HOST_OF_CUDA),
     'clang': dict(cc='clang', tests=None, long=['unit', 'kern', 'cli', 'model', 'trained'], meson=[]),
     'fuzz': dict(cc='clang', targets=['fuzz'], tests=[], long=[],

@@ -50,10 +50,12 @@ struct product {
     ONE(name, block, size, __VA_ARGS__)                                                            \
     FEW_OF(name, block, size, __VA_ARGS__)                                                         \
     MUL_BY(name, block, size, __VA_ARGS__)
+#ifndef V_NO_CODEBOOKS
 #define MUL_CODES(name, ...)                                                                       \
     ONE_CODEBOOK(name, __VA_ARGS__)                                                                \
     FEW_CODEBOOK(name, __VA_ARGS__)                                                                \
     MUL_BY(name, 256, sizeof(struct lode_block_##name), __VA_ARGS__)
+#endif
 #define MUL_BY(name, block, size, ...)                                                             \
     static void sides_##name(struct sides *sides, const uint8_t *x, size_t x_stride, size_t n_x,   \
                              size_t n_blocks) {                                                    \

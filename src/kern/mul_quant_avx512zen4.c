@@ -6,16 +6,15 @@
 
 #define MUL(name, ...) static void mul_##name##_tiles LODE_MUL_ARGS;
 #define MUL_OF MUL
-#define MUL_CODES MUL
 #include "kern/mul_types.h"
 #undef MUL
 #undef MUL_OF
-#undef MUL_CODES
 
 #define KERN(name) name##_tiles
 #define V_NEAR_TILE 12288
 #define V_SCALES_FIRST
 #define V_ASK_SUMS
+#define V_NO_CODEBOOKS
 #include "kern/mul_tile.h"
 
 #define ROWS(name) name##_avx512zen4

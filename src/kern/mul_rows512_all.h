@@ -1,4 +1,5 @@
-/* mul_rows512_all.h - products of all types: one column row after row, more otherwise.  The including file defines
+/* mul_rows512_all.h - products of all types: one column row after row, more otherwise; those of codebook types are
+ * mul_quant_avx512vnni.c's.  The including file defines
  *
  *   ROWS(name)           name##_ISA
  *   ROWS_MORE(name, s)   the mul of a type of shape s for more columns than one
@@ -28,8 +29,6 @@
     }
 #define MUL_CODES(name, ...)                                                                       \
     void ROWS(mul_##name) LODE_MUL_ARGS {                                                          \
-        const struct shape s = {__VA_ARGS__};                                                      \
-        (void)s;                                                                                   \
-        ROWS_MORE(name, s)(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                         \
+        mul_##name##_avx512vnni(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                    \
     }
 #include "kern/mul_types.h"

@@ -27,6 +27,7 @@
  *   V_FEW_256                       see most_few
  *   V_CHAINS                        if it exists: mul_many_vnni.h, and what it needs
  *   V_NEAR_TILE                     see mul_ahead.h; may be missing: the first level is large
+ *   V_NO_CODEBOOKS                  if it exists: without products of codebook types
  *   V_ASK_SUMS                      if it exists: many columns ask for where their results go before they are made
  *   v_pick(v, P)                    bytes of each lane's dword, P = 0xDDCCBBAA: byte 0..3, 80: zero
  *   v_lookup(table, codes)          table: 16 bytes at each 16; codes 0..15

@@ -1,7 +1,8 @@
 /* mul_types.h - every quantised type with a product of its own, and how its codes become a sum
  * (struct shape of mul_shape.h): MUL(name, numbers of a block, ...) and, where what the loops take is
  * not the block of tensor/block.h, MUL_OF(name, numbers, bytes, ...).  Codebook types, all of blocks of 256 numbers, are
- * MUL_CODES(name, ...).  Includers define all three. */
+ * MUL_CODES(name, ...).  Includers define all three, but for the
+ * last where they do without. */
 
 #include "kern/codebook.h"
 
@@ -27,7 +28,9 @@ MUL(q3_k, 256, .top = 7, .groups = 16, .runs = 4, .bias = 4)
 MUL(q4_k, 256, .top = 15, .groups = 8, .runs = 2, .minima = 1)
 #include "kern/mul_types_parts.h"
 MUL(iq4_xs, 256, .groups = 8, .runs = 2, .adjacent = 1, .wide = 1, .bias = V_WIDE_BIAS)
+#ifdef MUL_CODES
 #define CODES(name, type, n, most, ...)                                                            \
     MUL_CODES(name, .top = 2 * (most), .groups = n, .runs = 2, .adjacent = 1, .bias = most, .codebook = 1)
 LODE_CODEBOOK_LIST(CODES)
 #undef CODES
+#endif
