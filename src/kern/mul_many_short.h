@@ -92,7 +92,7 @@ struct side {
     uint32_t m[8]; /* its multipliers: twice as int16 where short_part is 8, else as int32 */
     union {
         uint32_t start[16]; /* types with a bias: minus bias times the sums of 16 numbers, as meet adds them, or of
-                               32 where it adds so many; where it adds 8 those of half a block: the other half's are another side's */
+                               32 where it adds so many; where it adds 8, of half a block (sides_each) */
         struct {            /* others with groups of 32: */
             int16_t sums[8]; /* their sums times m, if all fit */
             int32_t fit;
@@ -109,7 +109,7 @@ struct block256 {
     struct signs signs[8]; /* of wide codes */
 };
 
-/* A block's sides. */
+/* A block's sides: two where each has the starts of half of its numbers. */
 INLINE size_t sides_each(struct shape s) { return s.groups && s.bias && !s.wide && short_part(s) == 2 ? 2 : 1; }
 
 #include "kern/mul_sides.h"

@@ -51,7 +51,7 @@ INLINE __m256i spread_word(__m256i v, int n) {
     return _mm256_shuffle_epi8(v, _mm256_set1_epi16((short)(2 * n | (2 * n + 1) << 8)));
 }
 
-/* Compilers would take what was stored from the vectors, one by one, which loads do better. */
+/* Compilers would take what was stored out of the vectors again, word by word, which loads do better. */
 INLINE void in_memory(struct row_codes o[LANES]) { __asm__("" : "+m"(*(struct row_codes(*)[LANES])o)); }
 
 /* acc of n columns (constant) after all blocks of a tile. */

@@ -1,8 +1,8 @@
 /* mul_types.h - every quantised type with a product of its own, and how its codes become a sum
  * (struct shape of mul_shape.h): MUL(name, numbers of a block, ...) and, where what the loops take is
- * not the block of tensor/block.h, MUL_OF(name, numbers, bytes, ...).  Codebook types, all of blocks of 256 numbers, are
- * MUL_CODES(name, ...).  Includers define all three, but for the
- * last where they do without. */
+ * not the block of tensor/block.h, MUL_OF(name, numbers, bytes, ...).  Codebook types, all of blocks of
+ * 256 numbers, are MUL_CODES(name, ...).  Includers define all three, but for the last where they do
+ * without. */
 
 #include "kern/codebook.h"
 

@@ -1,4 +1,5 @@
-/* mul_packed.cu - products of a few rows with lode's own and the codebook types (mul_job.cuh). */
+/* mul_packed.cu - products of a few rows with lode's own types, codebook types and those that are floats as they lie
+ * (mul_job.cuh). */
 #include "codebook.cuh"
 #include "mul_job.cuh"
 #include "packed.cuh"
