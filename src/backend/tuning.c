@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST = 1 << 20 }; /* bytes of a file: more than all lines that there can be */
@@ -130,8 +129,8 @@ static bool print(struct lode_buf *b, const struct lode_tuning *t, const struct 
 
 /* ---- its file ---- */
 
-/* Below the user's cache; false: there is no such folder, or its path is too long.  make: the folder too. */
-static bool find_path(const struct lode_tuning_device *d, char *path, size_t cap, bool make) {
+/* Below the user's cache; false: nothing says where that is, or its path is too long. */
+static bool find_path(const struct lode_tuning_device *d, char *path, size_t cap) {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char name[128];
     size_t n = 0;
@@ -141,21 +140,22 @@ static bool find_path(const struct lode_tuning_device *d, char *path, size_t cap
     const bool own = cache && *cache;
     if (!own && !(home && *home))
         return false;
-    for (int part = own ? 1 : 0; part < 2; part++) {
-        const int len = snprintf(path, cap, "%s%s%s", own ? cache : home, own ? "" : "/.cache", part ? "/lode" : "");
-        if (len < 0 || (size_t)len >= cap || (make && mkdir(path, 0700) && errno != EEXIST))
-            return false;
-    }
-    const size_t at = strlen(path);
-    const int len = snprintf(path + at, cap - at, "/tune-%s-%d.%d.txt", name, d->major, d->minor);
-    return len > 0 && (size_t)len < cap - at;
+    const int len = snprintf(path, cap, "%s%s/lode/tune-%s-%d.%d.txt", own ? cache : home, own ? "" : "/.cache", name,
+                             d->major, d->minor);
+    return len > 0 && (size_t)len < cap;
+}
+
+int lode_tuning_place(const struct lode_tuning_device *d, char *path, size_t cap, struct lode_error *err) {
+    if (!find_path(d, path, cap))
+        return lode_fail(err, LODE_ERR_IO, "--tune", "there is no place to keep it: set XDG_CACHE_HOME or HOME");
+    return lode_out_folders(path, err);
 }
 
 int lode_tuning_load(struct lode_tuning *t, const struct lode_tuning_device *d, bool *found, struct lode_error *err) {
     char path[1024];
     *found = false;
     lode_tuning_defaults(t);
-    const int fd = find_path(d, path, sizeof path, false) ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    const int fd = find_path(d, path, sizeof path) ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
     if (fd < 0)
         return 0;
     *found = true;
@@ -178,8 +178,7 @@ int lode_tuning_load(struct lode_tuning *t, const struct lode_tuning_device *d, 
 int lode_tuning_save(const struct lode_tuning *t, const struct lode_tuning_device *d, char *path, size_t cap,
                      struct lode_error *err) {
     struct lode_buf b = {0};
-    if (!find_path(d, path, cap, true))
-        return lode_fail(err, LODE_ERR_IO, "--tune", "there is no folder for it: $XDG_CACHE_HOME/lode or ~/.cache/lode");
+    LODE_TRY(lode_tuning_place(d, path, cap, err));
     const int rc = print(&b, t, d) ? lode_out_whole(path, b.data, b.len, err) : lode_fail_nomem(err, "tuning");
     lode_buf_free(&b);
     return rc;

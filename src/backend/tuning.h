@@ -69,6 +69,8 @@ int lode_tuning_parse(struct lode_tuning *t, const struct lode_tuning_device *d,
                       struct lode_error *err);
 /* Reads the device's file where there is one; *found says so. */
 int lode_tuning_load(struct lode_tuning *t, const struct lode_tuning_device *d, bool *found, struct lode_error *err);
+/* Where its file goes, to path (cap bytes); the folders are made. */
+int lode_tuning_place(const struct lode_tuning_device *d, char *path, size_t cap, struct lode_error *err);
 /* Writes it, complete or not at all; its path to path (cap bytes). */
 int lode_tuning_save(const struct lode_tuning *t, const struct lode_tuning_device *d, char *path, size_t cap,
                      struct lode_error *err);

@@ -199,3 +199,18 @@ int lode_out_whole(const char *path, const void *data, size_t n, struct lode_err
     lode_out_abandon(&f);
     return rc;
 }
+
+int lode_out_folders(const char *path, struct lode_error *err) {
+    char part[4096];
+    if (strlen(path) >= sizeof part)
+        return lode_fail(err, LODE_ERR_ARG, path, "the path is too long");
+    for (size_t i = 1; path[i]; i++) {
+        if (path[i] != '/')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0700) && errno != EEXIST)
+            return lode_fail(err, LODE_ERR_IO, part, "this folder cannot be made: %s", strerror(errno));
+    }
+    return 0;
+}

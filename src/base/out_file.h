@@ -39,5 +39,8 @@ void lode_out_abandon(struct lode_out_file *f);
 /* All of a file whose bytes are there.  Another process that writes it as well is waited for, for two seconds: what
  * is small is soon written, and the later one stays. */
 int lode_out_whole(const char *path, const void *data, size_t n, struct lode_error *err);
+/* The folders above a file of the user's own, nobody else's where they are made.  LODE_ERR_IO names the one that can't
+ * be; LODE_ERR_ARG: the path is too long. */
+int lode_out_folders(const char *path, struct lode_error *err);
 
 #endif

@@ -124,6 +124,7 @@ int lode_tune(struct lode_model *m, lode_progress_fn *progress, void *user, stru
     if (place == LODE_PLACES)
         return lode_fail(err, LODE_ERR_UNSUPPORTED, "--tune", "the model runs on no GPU: there is nothing to choose");
     u.t = lode_cuda_tuning(m->devices[place].cuda, &d);
+    LODE_TRY(lode_tuning_place(&d, out->path, sizeof out->path, err)); /* before it is worked for */
     find_keys(&u, place);
     for (uint32_t k = 0; k < LODE_TUNING_KNOBS; k++)
         u.total += (uint64_t)u.n_keys * lode_tuning_knobs[k].n;

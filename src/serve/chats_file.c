@@ -2,6 +2,7 @@
 #include "serve/chats_file.h"
 
 #include "base/error.h"
+#include "base/out_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -270,23 +271,6 @@ static int replace_damaged(struct chats_file *f, struct lode_error *err) {
 
 /* ---- opening ---- */
 
-/* The folders above the file, as private as it. */
-static int make_folders(const char *path, struct lode_error *err) {
-    char part[4096];
-    if (strlen(path) + 40 > sizeof part)
-        return lode_fail(err, LODE_ERR_ARG, "--chats", "the path is too long");
-    for (size_t i = 1; path[i]; i++) {
-        if (path[i] != '/')
-            continue;
-        memcpy(part, path, i);
-        part[i] = '\0';
-        if (mkdir(part, 0700) && errno != EEXIST)
-            return lode_fail(err, LODE_ERR_IO, part, "cannot be made for the chats: %s",
-                             strerror(errno));
-    }
-    return 0;
-}
-
 /* Made before SQLite sees it, so that its mode, which SQLite's other files copy, is ours. */
 static int make_file(const char *path, struct lode_error *err) {
     const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -315,7 +299,9 @@ int chats_file_open(struct chats_file *f, struct lode_error *err) {
     int rc = SQLITE_OK;
     if (f->db)
         return 0;
-    LODE_TRY(make_folders(f->path, err));
+    if (strlen(f->path) + 40 > sizeof lock)
+        return lode_fail(err, LODE_ERR_ARG, "--chats", "the path is too long");
+    LODE_TRY(lode_out_folders(f->path, err));
     snprintf(lock, sizeof lock, "%s.lock", f->path);
     const bool existed = access(f->path, F_OK) == 0;
     LODE_TRY(make_file(f->path, err));

@@ -556,7 +556,7 @@ static void write_text(const char *path, const char *text) {
 
 /* What is timed is kept and found again; what is damaged, or another device's, is named and not used. */
 static void choices_are_kept(void **state) {
-    char folder[] = "/tmp/lode-tuning-XXXXXX", text[256];
+    char folder[] = "/tmp/lode-tuning-XXXXXX", below[64], text[256];
     struct lode_model *model;
     struct lode_tune_result r;
     struct lode_error err;
@@ -571,11 +571,12 @@ static void choices_are_kept(void **state) {
                                       "lode-tuning 1\ndevice Stand-in 0\ncompute 9.0\nheight Q4_K 8 2\n"};
     (void)state;
     assert_non_null(mkdtemp(folder));
-    setenv("XDG_CACHE_HOME", folder, 1);
+    snprintf(below, sizeof below, "%s/none/yet", folder); /* folders that are to be made */
+    setenv("XDG_CACHE_HOME", below, 1);
     must(lode_model_load(&model, path, &o, &err), &err);
     assert_null(strstr(lode_model_info(model)->notes, "--tune"));
     must(lode_tune(model, NULL, NULL, &r, &err), &err);
-    assert_true(r.n_timed >= LODE_TUNING_KNOBS && strncmp(r.path, folder, strlen(folder)) == 0);
+    assert_true(r.n_timed >= LODE_TUNING_KNOBS && strncmp(r.path, below, strlen(below)) == 0);
     struct lode_tuning *t = lode_cuda_tuning(model->devices[1].cuda, &d);
     t->value[LODE_TUNING_depth][LODE_Q4_K][8] = 2;
     const struct lode_tuning kept = *t;
@@ -600,12 +601,12 @@ static void choices_are_kept(void **state) {
     assert_int_equal(lode_tune(model, NULL, NULL, &r, &err), LODE_ERR_UNSUPPORTED);
     lode_model_free(model);
     no_trace_left("choices");
-    remove(r.path);
-    snprintf(text, sizeof text, "%s/lode/tune-Stand-in-0-9.0.txt", folder);
-    remove(text);
-    snprintf(text, sizeof text, "%s/lode", folder);
-    rmdir(text);
-    rmdir(folder);
+    snprintf(text, sizeof text, "%s/lode/tune-Stand-in-0-9.0.txt", below);
+    assert_int_equal(remove(text), 0);
+    for (char *end; (end = strrchr(text, '/')) && (size_t)(end - text) >= strlen(folder);) {
+        *end = '\0';
+        assert_int_equal(rmdir(text), 0);
+    }
     unsetenv("XDG_CACHE_HOME");
 }
 
