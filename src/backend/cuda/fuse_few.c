@@ -52,7 +52,8 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
                                          .x = o->r->scratch, .n_x = o->n}};
     const uint64_t x_size = (uint64_t)cols / 256 * columns * (by32 ? LODE_FEW_X32 : LODE_FEW_X256);
     const uint32_t room = lode_cuda_room(cuda);
-    if (!lode_dtype_is_rounded(act) || !lode_cuda_all_few(mul->parts, mul->n_parts) || mul->n_parts > LODE_CUDA_PARTS || cols % 256 ||
+    if (!lode_dtype_is_rounded(act) || !lode_cuda_all_few(mul->parts, mul->n_parts) ||
+        mul->n_parts > LODE_CUDA_PARTS || cols % 256 ||
         x_size > LODE_CUDA_SCRATCH || (c->norm && cols * 4 > room) || !lode_cuda_set_copies(o, n, c, &f.a) ||
         f.a.q_out || !lode_cuda_set_parts(o, c, LODE_GEMV_TILE, &f.a))
         return 0;

@@ -31,7 +31,8 @@ bool lode_cuda_lay_out_gemv(const struct op *o, struct lode_cuda_gemv_args *a, b
     const uint64_t unit = (uint64_t)a->per_unit * LODE_GEMV_TILE * 4 * (a->ld + 1);
     const uint64_t most = lode_cuda_room(c) - (has_codebook(a) ? LODE_CODEBOOK_GRIDS : 0);
     const uint32_t own = (a->n_units + *grid - 1) / *grid;
-    const uint64_t enough = LODE_CUDA_GEMV_BUDGET < most ? LODE_CUDA_GEMV_BUDGET : most, room = x + unit <= enough && x + floats <= enough ? enough : most;
+    const uint64_t enough = LODE_CUDA_GEMV_BUDGET < most ? LODE_CUDA_GEMV_BUDGET : most;
+    const uint64_t room = x + unit <= enough && x + floats <= enough ? enough : most;
     if (x + unit > room || x + floats > room || (uint64_t)own * a->per_unit > LODE_CUDA_GEMV_TILES)
         return false;
     uint64_t phase = (room - x) / unit;
@@ -107,7 +108,8 @@ static uint32_t lay_out_rows(const struct op *o, struct lode_cuda_gemv_args *a) 
 /* Whether it is better rounded by itself: few.cu. */
 static bool is_long(const struct op *o, const struct chain *c, enum lode_dtype act) {
     const struct lode_operand *w = c->mul->parts[0].w;
-    return act == LODE_A256 && c->quant && !c->norm && lode_cuda_all_few(c->mul->parts, c->mul->n_parts) && lode_cuda_tuned(o->r->c, LODE_TUNING_alone, w->type, w->cols);
+    return act == LODE_A256 && c->quant && !c->norm && lode_cuda_all_few(c->mul->parts, c->mul->n_parts) &&
+           lode_cuda_tuned(o->r->c, LODE_TUNING_alone, w->type, w->cols);
 }
 
 int lode_cuda_run_one_row(const struct op *o, uint32_t n, const struct chain *c) {

@@ -405,7 +405,7 @@ struct lode_cuda_repack_args {
 enum { LODE_CODEBOOK_GRIDS = 33792 }; /* bytes of shared memory that gemv_codebook.cu keeps for grids */
 /* X(suffix, type): as they lie in the file, with products in float (packed.cuh). */
 #define LODE_CUDA_PACKED_LIST(X)                                                                   \
-    X(tq1_0, TQ1_0) X(tq2_0, TQ2_0) X(q1_0, Q1_0) X(q2_0, Q2_0)    \
+    X(tq1_0, TQ1_0) X(tq2_0, TQ2_0) X(q1_0, Q1_0) X(q2_0, Q2_0)                                    \
     X(nvfp4, NVFP4) X(nvfp4g, NVFP4G) X(e4m3, E4M3) X(e5m2, E5M2)
 
 #endif
