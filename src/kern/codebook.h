@@ -31,6 +31,12 @@ struct codes32 {
     uint8_t scale[2];  /* of the first 16 numbers and of the others; at most 31 */
 };
 
+/* Number i, w'. */
+static inline int codes_number(const struct codes32 *c, int i, int has_signs) {
+    const int v = (int)(c->byte[i / 8] >> (8 * (i % 8)) & 255);
+    return !has_signs ? v - LODE_IQ1_BIAS : c->signs >> i & 1 ? -v : v;
+}
+
 static inline uint32_t codes_load16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
 static inline uint32_t codes_load32(const uint8_t *p) { return codes_load16(p) | codes_load16(p + 2) << 16; }
 

@@ -82,20 +82,20 @@ INLINE void put_indices(uint16_t at[32], __m256i low, __m256i high) {
 #define EACH32(v) _mm256_set1_epi32((int)(v))
 INLINE __m256i join64(__m256i low, __m256i high) { return _mm256_blend_epi32(low, high, 0xf0); }
 
+#define INDEX_QS(i) b->qs[8 * g + (i)]
+#define INDEX4(i) o->at[4 * g + (i)]
+#define INDEX8(i) o->at[8 * g + (i)]
+
 BEGIN_ROW(iq2_xxs) {
     const __m256 a = (__m256)load256(b->qs), c = (__m256)load256(b->qs + 32);
     return signs_and_scale(o, _mm256_permute4x64_epi64((__m256i)_mm256_shuffle_ps(a, c, 0xdd), 0xd8));
 }
 ROW_BYTES(iq2_xxs) {
     (void)o;
-#define INDEX(i) b->qs[8 * g + (i)]
-    return FOUR_OF(lode_grid_iq2_xxs, INDEX);
-#undef INDEX
+    return FOUR_OF(lode_grid_iq2_xxs, INDEX_QS);
 }
 ROW_SIGNS(iq2_xxs, o->signs)
 
-#define INDEX4(i) o->at[4 * g + (i)]
-#define INDEX8(i) o->at[8 * g + (i)]
 BEGIN_ROW(iq2_xs) {
     const __m256i w[2] = {load256(b->qs), load256(b->qs + 32)}, index = _mm256_set1_epi16(511);
     store256(o->at, _mm256_and_si256(w[0], index));
@@ -126,9 +126,7 @@ ROW_SIGNS(iq2_s, b->signs)
 BEGIN_ROW(iq3_xxs) { return signs_and_scale(o, load256(b->signs)); }
 ROW_BYTES(iq3_xxs) {
     (void)o;
-#define INDEX(i) b->qs[8 * g + (i)]
-    return EIGHT_OF(lode_grid_iq3_xxs, INDEX);
-#undef INDEX
+    return EIGHT_OF(lode_grid_iq3_xxs, INDEX_QS);
 }
 ROW_SIGNS(iq3_xxs, o->signs)
 
@@ -146,7 +144,7 @@ ROW_BYTES(iq3_s) {
 }
 ROW_SIGNS(iq3_s, b->signs)
 
-/* Three bits above a byte: those that `bits` words have at 0, 3, 6 and 9 (of 16: IQ1_S) or at 0, 4, 8 and 12. */
+/* Three bits above each byte: a word has those of four, at 0, 3, 6 and 9 (IQ1_S) or at 0, 4, 8 and 12 (IQ1_M). */
 INLINE void put_indices_iq1(uint16_t at[32], const uint8_t qs[32], const uint8_t qh[16], int apart) {
     const __m256i words = both_halves(_mm_loadu_si128((const __m128i *)qh));
     const __m256i up = apart == 3 ? _mm256_set1_epi64x(0x0000000400200100) : _mm256_set1_epi64x(0x0000000100100100);
@@ -191,6 +189,7 @@ ROW_BYTES(iq1_m) {
     return plus_where_clear(FOUR_OF(lode_grid_iq1, INDEX4), bits);
 }
 NO_SIGNS(iq1_m)
+#undef INDEX_QS
 #undef INDEX4
 #undef INDEX8
 

@@ -8,10 +8,7 @@
  *
  * The including file defines, beside what mul_many_short.h needs, of vectors of 32 bytes,
  *
- *   v_widen8(x)           8 bytes as int16, in both halves
- *   v_even_odd8(x)        16 signed bytes as int16: even places in the low half, odd ones in the high half
- *   v_even_odd16(v)       the same of 16 int16
- *   v_spread16(v, n)      the n-th int16 of each half in all of that half */
+ *   v_even_odd8(x)        16 signed bytes as int16: even places in the low half, odd ones in the high half */
 #include "kern/mul_one_codes.h"
 
 /* The codes of a block's half (128 numbers) in the order of its numbers. */
@@ -28,7 +25,8 @@ INLINE F one_rows256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, 
     (void)read_head, (void)unpack;
     for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
         const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
-        const V m = v_widen8(a->m), sums = v_even_odd16(v_load(a->sums));
+        const struct codes_column column = column_of(a);
+        const V m = (V)column.m, sums = (V)column.sums;
         V isum[LANES];
 #pragma GCC unroll 1
         for (int i = 0; i < LANES; i++) {
@@ -41,7 +39,7 @@ INLINE F one_rows256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, 
                 row_q6_k(w, row, half);
                 for (int n = 0; n < 4; n++)
                     sum = v_dot2(sum, v_mul_pairs(w[n], v_load(a->q + 128 * half + 32 * n)),
-                                 v_spread16(by, 4 * half + n));
+                                 (V)spread_word((__m256i)by, 4 * half + n));
             }
             isum[i] = sum;
         }

@@ -58,23 +58,9 @@ INLINE V v_add_twos16(V a, V b) {
                                 (__m256i)_mm256_shuffle_ps((__m256)a, (__m256)b, 0xdd));
 }
 
-INLINE V v_widen8(const uint8_t x[8]) {
-    return (V)_mm256_broadcastsi128_si256(_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)x)));
-}
-
 INLINE V v_even_odd8(const int8_t x[16]) {
     const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     return (V)_mm256_cvtepi8_epi16(_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)x), order));
-}
-
-INLINE V v_even_odd16(V v) {
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    return (V)_mm256_permute4x64_epi64(_mm256_shuffle_epi8((__m256i)v, order), 0xd8);
-}
-
-INLINE V v_spread16(V v, int n) {
-    return (V)_mm256_shuffle_epi8((__m256i)v, _mm256_set1_epi16((int16_t)(2 * n | (2 * n + 1) << 8)));
 }
 
 #include "kern/mul_tile.h"

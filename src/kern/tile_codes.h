@@ -9,45 +9,41 @@
 #include "kern/codebook_vec.h"
 #endif
 
-/* Functions of their own: a row's are called for each row of a tile, in many places. */
-#define CODES_ROW(name, type, groups, most, per, has_signs)                                        \
-    static __attribute__((noinline, unused)) void row_##name(uint8_t codes[256], uint8_t scales[16], \
-                                                             const struct lode_block_##name *b) {  \
-        EACH_CODES(name, groups, codes_biased(bytes, signs, has_signs, most))                      \
+/* 32 codes, which are unsigned: numbers and the largest. */
+INLINE void put_codes(uint8_t to[32], B32 bytes, uint32_t signs, bool has_signs, int most) {
+    if (has_signs) {
+        const B32 negative = codes_negative(signs);
+        bytes = (bytes ^ negative) - (negative - (uint8_t)most);
     }
-/* Codes are unsigned: numbers and the largest. */
-INLINE B32 codes_biased(B32 bytes, uint32_t signs, bool has_signs, int most) {
-    if (!has_signs)
-        return bytes;
-    const B32 negative = codes_negative(signs);
-    return (bytes ^ negative) - (negative - (uint8_t)most);
+    memcpy(to, &bytes, sizeof bytes);
 }
+
+/* Functions of their own: a row's are called for each row of a tile, in many places. */
+#define CODES_ROW_OF(name)                                                                         \
+    static __attribute__((noinline, unused)) void row_##name(uint8_t codes[256], uint8_t scales[16], \
+                                                             const struct lode_block_##name *b)
 #ifdef __AVX2__
-#define EACH_CODES(name, groups, biased)                                                           \
-    struct row_codes o;                                                                            \
-    put_scales(scales, begin_##name(&o, b), groups);                                               \
-    for (int g = 0; g < 8; g++) {                                                                  \
-        const B32 bytes = (B32)bytes_##name(&o, b, g);                                             \
-        const uint32_t signs = signs_##name(&o, b, g);                                             \
-        const B32 v = biased;                                                                      \
-        (void)signs;                                                                               \
-        memcpy(codes + 32 * g, &v, sizeof v);                                                      \
+#define CODES_ROW(name, type, groups, most, per, has_signs)                                        \
+    CODES_ROW_OF(name) {                                                                           \
+        struct row_codes o;                                                                        \
+        put_scales(scales, begin_##name(&o, b), groups);                                           \
+        for (int g = 0; g < 8; g++)                                                                \
+            put_codes(codes + 32 * g, (B32)bytes_##name(&o, b, g), signs_##name(&o, b, g), has_signs, most); \
     }
 #else
-#define EACH_CODES(name, groups, biased)                                                           \
-    for (int g = 0; g < 8; g++) {                                                                  \
-        struct codes32 c;                                                                          \
-        read_##name(&c, b, g);                                                                     \
-        const B32 bytes = codes_bytes(&c);                                                         \
-        const uint32_t signs = c.signs;                                                            \
-        const B32 v = biased;                                                                      \
-        memcpy(codes + 32 * g, &v, sizeof v);                                                      \
-        memcpy(scales + g * (groups) / 8, c.scale, (groups) / 8);                                  \
+#define CODES_ROW(name, type, groups, most, per, has_signs)                                        \
+    CODES_ROW_OF(name) {                                                                           \
+        for (int g = 0; g < 8; g++) {                                                              \
+            struct codes32 c;                                                                      \
+            read_##name(&c, b, g);                                                                 \
+            put_codes(codes + 32 * g, codes_bytes(&c), c.signs, has_signs, most);                  \
+            memcpy(scales + g * (groups) / 8, c.scale, (groups) / 8);                              \
+        }                                                                                          \
     }
 #endif
 LODE_CODEBOOK_LIST(CODES_ROW)
 #undef CODES_ROW
-#undef EACH_CODES
+#undef CODES_ROW_OF
 
 /* scales: of each row 16 bytes, of which `groups` are set. */
 INLINE void codes_scales(struct head *h, uint8_t scales[LANES][16], int groups, int bias) {

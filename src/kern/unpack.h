@@ -268,10 +268,8 @@ static inline void unpack_codes(struct unpack256 *u, int g, const struct codes32
         u->scale[2 * g + h] = c->scale[h];
         u->min[2 * g + h] = 0;
     }
-    for (int i = 0; i < 32; i++) {
-        const int v = (int)(c->byte[i / 8] >> (8 * (i % 8)) & 255);
-        u->q[32 * g + i] = (int8_t)(!has_signs ? v - LODE_IQ1_BIAS : c->signs >> i & 1 ? -v : v);
-    }
+    for (int i = 0; i < 32; i++)
+        u->q[32 * g + i] = (int8_t)codes_number(c, i, has_signs);
 }
 LODE_CODEBOOK_LIST(UNPACK_CODES)
 #undef UNPACK_CODES

@@ -299,7 +299,7 @@ int chats_file_open(struct chats_file *f, struct lode_error *err) {
     int rc = SQLITE_OK;
     if (f->db)
         return 0;
-    if (strlen(f->path) + 40 > sizeof lock)
+    if (strlen(f->path) + 40 > 4096)
         return lode_fail(err, LODE_ERR_ARG, "--chats", "the path is too long");
     LODE_TRY(lode_out_folders(f->path, err));
     snprintf(lock, sizeof lock, "%s.lock", f->path);
