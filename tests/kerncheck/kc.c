@@ -154,7 +154,7 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct kc *t, const char 
     return false;
 }
 
-bool kc_of_ref(const struct kc *t) { return t->first && t->state->side == KC_END; }
+bool kc_of_ref(const struct kc *t) { return t->now == t->ref && t->state->side == KC_END; }
 
 bool kc_same(struct kc *t, float got, float want, size_t at) {
     if (lode_f32_bits(got) == lode_f32_bits(want) || (isnan(got) && isnan(want)))

@@ -35,7 +35,6 @@
 struct kc {
     const struct lode_kern *ref; /* the scalar table */
     const struct lode_kern *now; /* the table under test */
-    bool first; /* of the tables that are looked at */
     bool bench;
     struct kc_state *state; /* kc.c's */
 };
@@ -81,8 +80,8 @@ float kc_float(struct kc *t, enum kc_kind kind);
 void kc_fill(struct kc *t, float *x, size_t n, enum kc_kind kind);
 float *kc_floats(struct kc *t, size_t n, enum kc_kind kind); /* kc_tight + kc_fill */
 
-/* Before what holds the scalar kernel alone and draws no numbers: these are the same for all instruction sets and sides, so with
- * the first. */
+/* Before what holds the scalar kernel alone and draws no numbers: these are the same for all instruction sets and sides, so
+ * with the scalar table alone and once. */
 #define KC_OF_REF(t) if (kc_of_ref(t))
 bool kc_of_ref(const struct kc *t);
 

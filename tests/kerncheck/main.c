@@ -1,6 +1,7 @@
 /* kerncheck - holds every kernel to its definition, and times it.
  *
- *     kerncheck [--seed N] [--isa NAME] [NAME...]      check (all, or kernels whose name matches)
+ *     kerncheck [--seed N] [--isa NAME] [NAME...]      check (all, or kernels whose name matches); of an instruction set
+ *                                                      alone, that its bits are scalar's and not what those mean
  *     kerncheck --some, --few                          all kernels, of sizes one of two or of six, by the seed
  *     kerncheck --bench [--isa NAME] [NAME...]         time
  *     kerncheck --decode [-t N] [--isa NAME] [TYPE | kv_TYPE...] from memory by all threads (decode.c)
@@ -110,7 +111,6 @@ int main(int argc, char **argv) {
         if (!wanted(checks[c].name, argv + i, argc - i))
             continue;
         state.n_scalar = 0;
-        kc.first = true;
         for (int isa = 0; isa < LODE_ISA_COUNT; isa++) {
             if (!usable(isa) || (only_isa >= 0 && isa != only_isa))
                 continue;
@@ -119,7 +119,6 @@ int main(int argc, char **argv) {
                 passed++;
             else
                 failed++;
-            kc.first = false;
         }
     }
     free(state.buffers);

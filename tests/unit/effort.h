@@ -32,8 +32,11 @@ static inline bool at_length(void) {
     return s && *s && strcmp(s, "0") != 0;
 }
 
+/* Whether some of what could be tried will do: every second model, say. */
+static inline bool few_do(void) { return SLOW && !at_length(); }
+
 /* n times as a rule, a quarter of that where it is slow. */
-static inline uint64_t effort(uint64_t n) { return SLOW && !at_length() ? (n + 3) / 4 : n; }
+static inline uint64_t effort(uint64_t n) { return few_do() ? (n + 3) / 4 : n; }
 
 /* From one of many places to the next, where each could be tried: all of them at length. */
 static inline uint64_t effort_step(uint64_t step) { return at_length() ? 1 : SLOW ? 4 * step - 1 : step; }

@@ -17,6 +17,7 @@ enum { N_CLIENTS = 6, ROUNDS = 12 };
 
 /* gemma3: windows that rotate; llama: plain; qwen3_next: recurrent layers, checkpoints. */
 static const char *const models[] = {"gemma3", "llama", "qwen3_next"};
+#define EACH_MODEL(m) for (size_t m = 0; m < sizeof models / sizeof *models; m += few_do() ? 2 : 1)
 
 /* Takes up to `most` tokens; how many of them were wrong. */
 static unsigned take(struct lode_generation *g, const struct request *r, size_t most) {
@@ -74,7 +75,7 @@ static struct lode_scheduler *open_scheduler(struct lode_scheduler_opts o) {
 
 static void one_output_under_load(void **state) {
     (void)state;
-    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+    EACH_MODEL(m) {
         load(models[m]);
         for (uint64_t i = 0; i < N_REQUESTS; i++) {
             make_request(&requests[i], i);
@@ -140,7 +141,7 @@ static void shrink_while_running(struct lode_scheduler *s) {
 /* Memory that is short takes what prefixes hold; answers stay what they are. */
 static void prefixes_give_way(void **state) {
     (void)state;
-    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+    EACH_MODEL(m) {
         load(models[m]);
         for (uint64_t i = 0; i < 3; i++) {
             make_request(&requests[i], i);
