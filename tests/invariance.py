@@ -29,8 +29,8 @@ WAYS = [['-t', t] for t in '1238'] + [['-b', b] for b in ('1', '7', '64', '512')
 
 
 def cases(folders):
-    """(name, path, ids): each tiny model on its longest golden prompt, one of them with matrices of all codebook
-    types too, which no file here has; the bundled one on more."""
+    """(name, path, ids): each tiny model on its longest golden prompt, one of them with matrices of all types
+    too that no file here has; the bundled one on more."""
     for group in ('arch', 'quant'):
         folder = os.path.join(TESTS, 'data', group)
         folders = folders + [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
@@ -41,9 +41,8 @@ def cases(folders):
             yield os.path.basename(path), path + '/model.gguf', ids
             if os.path.basename(path) == 'llama-256-Q4_K_M':
                 with tempfile.TemporaryDirectory() as made:
-                    retype.retype(path + '/model.gguf', made + '/codebook.gguf',
-                                  ','.join(kind for kind in retype.TYPES if kind.startswith('IQ')))
-                    yield 'codebook', made + '/codebook.gguf', ids
+                    retype.retype(path + '/model.gguf', made + '/types.gguf', ','.join(retype.TYPES))
+                    yield 'types', made + '/types.gguf', ids
     rng = random.Random(1)
     yield ('demo', os.path.join(TESTS, '..', 'models', 'demo.gguf'),
            [rng.randrange(8000) for _ in range(700 if LONG else 150)])

@@ -1,10 +1,11 @@
-/* codebook.h - 32 numbers of a block of a codebook type (IQ1, IQ2, IQ3) as plain integers; layouts: tensor/block.h.
+/* codebook.h - 32 numbers of a block of a codebook type (IQ1, IQ2, IQ3) or of base-3 digits (TQ1_0) as plain integers;
+ * layouts: tensor/block.h.
  *
  *   read_T(c, block, g)   numbers 32 g .. 32 g + 31 of a block
  *   half_T(block)         the bits of its d
  *
- * w = d / per scale w', where w' is a byte with a sign, or of IQ1 a byte less 9; |w'| <= most.  Every type's scale is an
- * odd number, 2 s + 1, and what is left is a power of two: so blocks have products in integers like the K-quants'. */
+ * w = d / per scale w', where w' is a byte with a sign, or a byte less the type's bias; |w'| <= most.  Every type's scale
+ * is an odd number, 2 s + 1, and what is left is a power of two: so blocks have products in integers like the K-quants'. */
 #ifndef LODE_KERN_CODEBOOK_H
 #define LODE_KERN_CODEBOOK_H
 
@@ -14,27 +15,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(suffix, dtype, scales of a block, most, per, whether there are signs) */
+/* X(suffix, dtype, scales of a block, most, per, bias; 0: bytes have signs) */
 #define LODE_CODEBOOK_LIST(X)                                                                      \
-    X(iq1_s, IQ1_S, 8, 9, 8, 0)                                                                    \
-    X(iq1_m, IQ1_M, 16, 9, 8, 0)                                                                   \
-    X(iq2_xxs, IQ2_XXS, 8, 43, 8, 1)                                                               \
-    X(iq2_xs, IQ2_XS, 16, 43, 8, 1)                                                                \
-    X(iq2_s, IQ2_S, 16, 43, 8, 1)                                                                  \
-    X(iq3_xxs, IQ3_XXS, 8, 62, 4, 1)                                                               \
-    X(iq3_s, IQ3_S, 8, 15, 1, 1)
-enum { LODE_IQ1_BIAS = 9 };
+    X(tq1_0, TQ1_0, 8, 1, 1, 1)                                                                    \
+    X(iq1_s, IQ1_S, 8, 9, 8, 9)                                                                    \
+    X(iq1_m, IQ1_M, 16, 9, 8, 9)                                                                   \
+    X(iq2_xxs, IQ2_XXS, 8, 43, 8, 0)                                                               \
+    X(iq2_xs, IQ2_XS, 16, 43, 8, 0)                                                                \
+    X(iq2_s, IQ2_S, 16, 43, 8, 0)                                                                  \
+    X(iq3_xxs, IQ3_XXS, 8, 62, 4, 0)                                                               \
+    X(iq3_s, IQ3_S, 8, 15, 1, 0)
 
 struct codes32 {
     uint64_t byte[4];  /* eight numbers each, the first the lowest */
-    uint32_t signs;    /* bit i: number i is negative; IQ1: 0 */
+    uint32_t signs;    /* bit i: number i is negative; of types with a bias 0 */
     uint8_t scale[2];  /* of the first 16 numbers and of the others; at most 31 */
 };
 
 /* Number i, w'. */
-static inline int codes_number(const struct codes32 *c, int i, int has_signs) {
+static inline int codes_number(const struct codes32 *c, int i, int bias) {
     const int v = (int)(c->byte[i / 8] >> (8 * (i % 8)) & 255);
-    return !has_signs ? v - LODE_IQ1_BIAS : c->signs >> i & 1 ? -v : v;
+    return bias ? v - bias : c->signs >> i & 1 ? -v : v;
 }
 
 static inline uint32_t codes_load16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
@@ -125,6 +126,27 @@ static inline void read_iq1_m(struct codes32 *c, const struct lode_block_iq1_m *
     c->scale[1] = codes_scale(scales >> 3 & 7);
 }
 
+/* Digit k of each of n bytes: what is above it falls out of the byte, and three times the rest has it there instead. */
+static inline void codes_digits(uint8_t *to, const uint8_t *bytes, int n, int k) {
+    static const uint8_t power[5] = {1, 3, 9, 27, 81};
+    for (int i = 0; i < n; i++)
+        to[i] = (uint8_t)((uint8_t)(bytes[i] * power[k]) * 3 >> 8);
+}
+static inline void read_tq1_0(struct codes32 *c, const struct lode_block_tq1_0 *b, int g) {
+    uint8_t *to = (uint8_t *)c->byte;
+    if (g < 5)
+        codes_digits(to, b->qs, 32, g);
+    for (int h = 0; h < 2 && g >= 5; h++) /* five digits of 16 bytes, then four of four */
+        if (2 * (g - 5) + h < 5)
+            codes_digits(to + 16 * h, b->qs + 32, 16, 2 * (g - 5) + h);
+        else
+            for (int k = 0; k < 4; k++)
+                codes_digits(to + 16 + 4 * k, b->qh, 4, k);
+    c->signs = 0;
+    codes_one_scale(c, 0);
+}
+
+static inline uint16_t half_tq1_0(const struct lode_block_tq1_0 *b) { return b->d; }
 static inline uint16_t half_iq1_s(const struct lode_block_iq1_s *b) { return b->d; }
 static inline uint16_t half_iq1_m(const struct lode_block_iq1_m *b) {
     uint32_t half = 0;

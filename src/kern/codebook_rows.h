@@ -189,6 +189,36 @@ ROW_BYTES(iq1_m) {
     return plus_where_clear(FOUR_OF(lode_grid_iq1, INDEX4), bits);
 }
 NO_SIGNS(iq1_m)
+
+/* TQ1_0.  Digits of bytes that are 128 more, as comparisons have signs: three times such a byte is 128 more again.  Three
+ * times what is left of a byte has the digit above it: 1 from 86 on, 2 from 171 on. */
+BEGIN_ROW(tq1_0) {
+    (void)o, (void)b;
+    return _mm256_set1_epi16(1);
+}
+INLINE __m256i triple(__m256i v, int times) { /* in turn, so that a group begins with what the one before has */
+    for (int i = 0; i < times; i++)
+        v = _mm256_add_epi8(v, _mm256_add_epi8(v, v));
+    return v;
+}
+ROW_BYTES(tq1_0) {
+    const __m256i top = _mm256_set1_epi8(-128);
+    __m256i v = _mm256_xor_si256(g < 5 ? load256(b->qs) : both_halves(_mm_loadu_si128((const __m128i *)(b->qs + 32))), top);
+    (void)o;
+    if (g < 5)
+        v = triple(v, g);
+    else /* two digits of sixteen bytes side by side */
+        v = triple(_mm256_blend_epi32(v, triple(v, 1), 0xf0), 2 * (g - 5));
+    if (g == 7) { /* the fifth of them, and four of four bytes */
+        __m256i four = _mm256_xor_si256(EACH32(codes_load32(b->qh)), top);
+        four = _mm256_blend_epi32(four, triple(four, 1), 0xaa);
+        four = _mm256_blend_epi32(four, triple(four, 2), 0xcc);
+        v = join64(v, four);
+    }
+    const __m256i one = _mm256_cmpgt_epi8(v, _mm256_set1_epi8(85 - 128)), two = _mm256_cmpgt_epi8(v, _mm256_set1_epi8(170 - 128));
+    return _mm256_sub_epi8(_mm256_setzero_si256(), _mm256_add_epi8(one, two));
+}
+NO_SIGNS(tq1_0)
 #undef INDEX_QS
 #undef INDEX4
 #undef INDEX8

@@ -54,6 +54,7 @@ DEQUANT(q8_1) {
             }                                                                                      \
         }                                                                                          \
     }
+DEQUANT_256(tq2_0, 0)
 DEQUANT_256(q2_k, 1)
 DEQUANT_256(q3_k, 0)
 DEQUANT_256(q4_k, 1)
@@ -71,64 +72,22 @@ DEQUANT(q8_k) {
     }
 }
 
-DEQUANT(tq1_0) {
-    static const uint8_t pow3[5] = {1, 3, 9, 27, 81};
-    /* the three runs of a block: bytes, numbers a byte holds */
-    static const struct { int bytes, digits; } runs[3] = {{32, 5}, {16, 5}, {4, 4}};
-    const struct lode_block_tq1_0 *b = x;
-    for (; n; n -= 256, b++) {
-        const float d = lode_f16_f32(b->d);
-        const uint8_t *q[3] = {b->qs, b->qs + 32, b->qh};
-        for (int r = 0; r < 3; r++)
-            for (int k = 0; k < runs[r].digits; k++)
-                for (int l = 0; l < runs[r].bytes; l++) {
-                    const uint8_t rest =
-                        (uint8_t)(q[r][l] * pow3[k]); /* the digits above are gone */
-                    *y++ = d * (float)((rest * 3 >> 8) - 1);
-                }
+/* 32 numbers of larger blocks; those of which each half has a scale */
+#define DEQUANT_PARTS(name, second)                                                                \
+    DEQUANT(name) {                                                                                \
+        for (size_t i = 0; i < n / 32; i++, y += 32) {                                             \
+            struct unpack32 u;                                                                     \
+            unpack_##name(&u, x, i);                                                               \
+            for (int l = 0; l < 16; l++)                                                           \
+                y[l] = u.d * u.q[l];                                                               \
+            for (int l = 16; l < 32; l++)                                                          \
+                y[l] = u.second * u.q[l];                                                          \
+        }                                                                                          \
     }
-}
-
-DEQUANT(tq2_0) {
-    const struct lode_block_tq2_0 *b = x;
-    for (; n; n -= 256, y += 256, b++) {
-        const float d = lode_f16_f32(b->d);
-        int8_t q[256];
-        unpack_two_bits(q, b->qs);
-        for (int i = 0; i < 256; i++)
-            y[i] = d * (float)(q[i] - 1);
-    }
-}
-
-DEQUANT(q1_0) {
-    const struct lode_block_q1_0 *b = x;
-    for (; n; n -= 128, y += 128, b++) {
-        const float d = lode_f16_f32(b->d);
-        for (int i = 0; i < 16; i++)
-            for (int j = 0; j < 8; j++)
-                y[8 * i + j] = b->qs[i] >> j & 1 ? d : -d;
-    }
-}
-
-DEQUANT(q2_0) {
-    const struct lode_block_q2_0 *b = x;
-    for (; n; n -= 64, y += 64, b++) {
-        const float d = lode_f16_f32(b->d);
-        for (int i = 0; i < 16; i++)
-            for (int j = 0; j < 4; j++)
-                y[4 * i + j] = d * (float)((b->qs[i] >> (2 * j) & 3) - 1);
-    }
-}
-
-/* E4M3 without its sign bit (bit 7 is not looked at), halved.  0x7f is NaN in that format; GGML
- * reads it as 0, and so do we. */
-static float ue4m3_half(uint8_t e) {
-    const int exp = e >> 3 & 15, man = e & 7;
-    if (e == 0x7f)
-        return 0;
-    return exp ? lode_bits_f32((uint32_t)(exp - 7 - 1 + 127) << 23 | (uint32_t)man << 20)
-               : (float)man * 0x1p-10f;
-}
+#define DEQUANT_PART(name, type) DEQUANT_PARTS(name, d)
+#define DEQUANT_HALVES(name, type) DEQUANT_PARTS(name, m)
+LODE_MUL_PART_LIST(DEQUANT_PART)
+LODE_MUL_HALVES_LIST(DEQUANT_HALVES)
 
 #define DEQUANT_U(name, type)                                                                      \
     DEQUANT(name) {                                                                                \
@@ -153,29 +112,3 @@ LODE_MUL_U_LIST(DEQUANT_U)
     }
 DEQUANT_FP8(e4m3)
 DEQUANT_FP8(e5m2)
-
-DEQUANT(nvfp4g) {
-    static const float levels[16] = LODE_FP4_LEVELS; /* doubled */
-    const struct lode_block_nvfp4g *b = x;
-    for (; n; n -= 64, b++)
-        for (int g = 0; g < 4; g++, y += 16) {
-            const float scale = e4m3[b->d[g]] / b->by;
-            for (int i = 0; i < 8; i++) {
-                y[i] = scale * (levels[b->qs[8 * g + i] & 15] * 0.5f);
-                y[i + 8] = scale * (levels[b->qs[8 * g + i] >> 4] * 0.5f);
-            }
-        }
-}
-
-DEQUANT(nvfp4) {
-    static const float levels[16] = LODE_FP4_LEVELS;
-    const struct lode_block_nvfp4 *b = x;
-    for (; n; n -= 64, b++)
-        for (int g = 0; g < 4; g++, y += 16) {
-            const float scale = ue4m3_half(b->d[g]);
-            for (int i = 0; i < 8; i++) {
-                y[i] = scale * levels[b->qs[8 * g + i] & 15];
-                y[i + 8] = scale * levels[b->qs[8 * g + i] >> 4];
-            }
-        }
-}

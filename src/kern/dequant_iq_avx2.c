@@ -3,7 +3,6 @@
 #include "kern/codebook_vec.h"
 
 #include <immintrin.h>
-#include <stdbool.h>
 
 #define KERN(name) name##_avx2
 
@@ -14,8 +13,8 @@ INLINE void put_half(float *y, __m128i half, float scale) {
     _mm256_storeu_ps(y + 8, _mm256_mul_ps(_mm256_set1_ps(scale), high));
 }
 
-INLINE void put_codes(float *y, const float scale[2], const struct codes32 *c, bool has_signs) {
-    const __m256i v = (__m256i)(has_signs ? codes_signed(c) : codes_bytes(c) - (uint8_t)LODE_IQ1_BIAS);
+INLINE void put_codes(float *y, const float scale[2], const struct codes32 *c, int bias) {
+    const __m256i v = (__m256i)(bias ? codes_bytes(c) - (uint8_t)bias : codes_signed(c));
     put_half(y, _mm256_castsi256_si128(v), scale[0]);
     put_half(y + 16, _mm256_extracti128_si256(v, 1), scale[1]);
 }

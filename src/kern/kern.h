@@ -42,43 +42,26 @@
     (float *y, size_t ldy, const void *w, size_t w_stride, size_t n_w, const void *x,              \
      size_t x_stride, size_t n_x, size_t k)
 
-/* Types that are multiplied as they lie: X(kernel suffix, dtype). */
-#define LODE_MUL_LIST(X)                                                                           \
-    X(f32, F32)                                                                                    \
-    X(f16, F16)                                                                                    \
-    X(bf16, BF16)                                                                                  \
-    X(q4_0, Q4_0)                                                                                  \
-    X(q4_1, Q4_1)                                                                                  \
-    X(q5_0, Q5_0)                                                                                  \
-    X(q5_1, Q5_1)                                                                                  \
-    X(q8_0, Q8_0)                                                                                  \
-    X(q2_k, Q2_K)                                                                                  \
-    X(q3_k, Q3_K)                                                                                  \
-    X(q4_k, Q4_K)                                                                                  \
-    X(q5_k, Q5_K)                                                                                  \
-    X(q6_k, Q6_K)                                                                                  \
-    X(iq4_nl, IQ4_NL)                                                                              \
-    X(iq4_xs, IQ4_XS)                                                                              \
-    X(iq1_s, IQ1_S)                                                                                \
-    X(iq1_m, IQ1_M)                                                                                \
-    X(iq2_xxs, IQ2_XXS)                                                                            \
-    X(iq2_xs, IQ2_XS)                                                                              \
-    X(iq2_s, IQ2_S)                                                                                \
-    X(iq3_xxs, IQ3_XXS)                                                                            \
-    X(iq3_s, IQ3_S)                                                                                \
-    X(mxfp4, MXFP4)                                                                                \
-    X(e4m3, E4M3)                                                                                  \
-    X(e5m2, E5M2)                                                                                  \
-    LODE_MUL_U_LIST(X)
-#define LODE_MUL_U_LIST(X)                                                                         \
-    X(u2, U2)                                                                                      \
-    X(u3, U3)                                                                                      \
-    X(u4, U4)                                                                                      \
-    X(u5, U5)                                                                                      \
-    X(u6, U6)                                                                                      \
-    X(u8, U8)                                                                                      \
-    X(u4g32, U4G32)                                                                                \
-    X(u8g32, U8G32)
+/* Types that are multiplied as they lie: W(kernel suffix, dtype, X), or X(kernel suffix, dtype). */
+#define LODE_MUL_LIST_BY(W, X)                                                                     \
+    W(f32, F32, X) W(f16, F16, X) W(bf16, BF16, X) W(q4_0, Q4_0, X) W(q4_1, Q4_1, X)               \
+    W(q5_0, Q5_0, X) W(q5_1, Q5_1, X) W(q8_0, Q8_0, X) W(q2_k, Q2_K, X) W(q3_k, Q3_K, X)           \
+    W(q4_k, Q4_K, X) W(q5_k, Q5_K, X) W(q6_k, Q6_K, X) W(iq4_nl, IQ4_NL, X) W(iq4_xs, IQ4_XS, X)   \
+    W(iq1_s, IQ1_S, X) W(iq1_m, IQ1_M, X) W(iq2_xxs, IQ2_XXS, X) W(iq2_xs, IQ2_XS, X)              \
+    W(iq2_s, IQ2_S, X) W(iq3_xxs, IQ3_XXS, X) W(iq3_s, IQ3_S, X) W(tq1_0, TQ1_0, X)                \
+    W(tq2_0, TQ2_0, X) W(mxfp4, MXFP4, X) W(e4m3, E4M3, X) W(e5m2, E5M2, X)                        \
+    LODE_MUL_PART_LIST_BY(W, X) LODE_MUL_HALVES_LIST_BY(W, X) LODE_MUL_U_LIST_BY(W, X)
+#define LODE_MUL_U_LIST_BY(W, X)                                                                   \
+    W(u2, U2, X) W(u3, U3, X) W(u4, U4, X) W(u5, U5, X) W(u6, U6, X) W(u8, U8, X)                  \
+    W(u4g32, U4G32, X) W(u8g32, U8G32, X)
+/* ... 32 numbers of a larger block at a time; those of whose 32 numbers each half has a scale */
+#define LODE_MUL_PART_LIST_BY(W, X) W(q1_0, Q1_0, X) W(q2_0, Q2_0, X)
+#define LODE_MUL_HALVES_LIST_BY(W, X) W(nvfp4, NVFP4, X) W(nvfp4g, NVFP4G, X)
+#define LODE_MUL_AS_IS(s, t, X) X(s, t)
+#define LODE_MUL_LIST(X) LODE_MUL_LIST_BY(LODE_MUL_AS_IS, X)
+#define LODE_MUL_U_LIST(X) LODE_MUL_U_LIST_BY(LODE_MUL_AS_IS, X)
+#define LODE_MUL_PART_LIST(X) LODE_MUL_PART_LIST_BY(LODE_MUL_AS_IS, X)
+#define LODE_MUL_HALVES_LIST(X) LODE_MUL_HALVES_LIST_BY(LODE_MUL_AS_IS, X)
 
 /* Types that can be widened to F32 (all that a weight can have): X(suffix, dtype). */
 #define LODE_DEQUANT_LIST(X)                                                                       \
@@ -209,39 +192,7 @@ enum { LODE_MAX_TAPS = 8 };
 
 #define LODE_KERN_LIST(X)                                                                          \
     LODE_KERN_PLAIN_LIST(X)                                                                        \
-    X(mul_f32, void, LODE_MUL_ARGS)                                                                \
-    X(mul_f16, void, LODE_MUL_ARGS)                                                                \
-    X(mul_bf16, void, LODE_MUL_ARGS)                                                               \
-    X(mul_q4_0, void, LODE_MUL_ARGS)                                                               \
-    X(mul_q4_1, void, LODE_MUL_ARGS)                                                               \
-    X(mul_q5_0, void, LODE_MUL_ARGS)                                                               \
-    X(mul_q5_1, void, LODE_MUL_ARGS)                                                               \
-    X(mul_q8_0, void, LODE_MUL_ARGS)                                                               \
-    X(mul_q2_k, void, LODE_MUL_ARGS)                                                               \
-    X(mul_q3_k, void, LODE_MUL_ARGS)                                                               \
-    X(mul_q4_k, void, LODE_MUL_ARGS)                                                               \
-    X(mul_q5_k, void, LODE_MUL_ARGS)                                                               \
-    X(mul_q6_k, void, LODE_MUL_ARGS)                                                               \
-    X(mul_iq4_nl, void, LODE_MUL_ARGS)                                                             \
-    X(mul_iq4_xs, void, LODE_MUL_ARGS)                                                             \
-    X(mul_iq1_s, void, LODE_MUL_ARGS)                                                              \
-    X(mul_iq1_m, void, LODE_MUL_ARGS)                                                              \
-    X(mul_iq2_xxs, void, LODE_MUL_ARGS)                                                            \
-    X(mul_iq2_xs, void, LODE_MUL_ARGS)                                                             \
-    X(mul_iq2_s, void, LODE_MUL_ARGS)                                                              \
-    X(mul_iq3_xxs, void, LODE_MUL_ARGS)                                                            \
-    X(mul_iq3_s, void, LODE_MUL_ARGS)                                                              \
-    X(mul_mxfp4, void, LODE_MUL_ARGS)                                                              \
-    X(mul_e4m3, void, LODE_MUL_ARGS)                                                               \
-    X(mul_e5m2, void, LODE_MUL_ARGS)                                                               \
-    X(mul_u2, void, LODE_MUL_ARGS)                                                             \
-    X(mul_u3, void, LODE_MUL_ARGS)                                                             \
-    X(mul_u4, void, LODE_MUL_ARGS)                                                             \
-    X(mul_u5, void, LODE_MUL_ARGS)                                                             \
-    X(mul_u6, void, LODE_MUL_ARGS)                                                             \
-    X(mul_u8, void, LODE_MUL_ARGS)                                                             \
-    X(mul_u4g32, void, LODE_MUL_ARGS)                                                          \
-    X(mul_u8g32, void, LODE_MUL_ARGS)                                                          \
+    LODE_MUL_LIST_BY(LODE_KERN_MUL, X)                                                             \
     X(kv_score_f32, void, LODE_KV_SCORE_ARGS)                                                      \
     X(kv_score_f16, void, LODE_KV_SCORE_ARGS)                                                      \
     X(kv_score_bf16, void, LODE_KV_SCORE_ARGS)                                                     \

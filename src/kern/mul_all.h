@@ -51,6 +51,7 @@ struct product {
     FEW_OF(name, block, size, __VA_ARGS__)                                                         \
     MUL_BY(name, block, size, __VA_ARGS__)
 #ifndef V_NO_CODEBOOKS
+#define MUL_TILED MUL_OF
 #define MUL_CODES(name, ...)                                                                       \
     ONE_CODEBOOK(name, __VA_ARGS__)                                                                \
     FEW_CODEBOOK(name, __VA_ARGS__)                                                                \

@@ -375,19 +375,20 @@ INLINE F scale32(struct shape s, F acc, V isum, const struct run32 *run, int b, 
     return s.minima ? f_fma(run->m[b] * dx, f_set((float)a->sum), acc) : acc;
 }
 
-INLINE V start32(struct shape s, const struct lode_block_a32 *a) {
-    return s.bias ? v_bcast4(&a->sum) * v_set32((uint32_t)-s.bias) : v_zero();
+/* What that sum, or a half's, begins with. */
+INLINE V start32(struct shape s, const struct lode_block_a32 *a, size_t half) {
+    return s.halves ? half_start(s, a, (int)half) : s.bias ? v_bcast4(&a->sum) * v_set32((uint32_t)-s.bias) : v_zero();
 }
 
 /* sums[t][j0 ..] of n_cols columns (constant) after n_blocks more blocks of each tile. */
 INLINE void columns32(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], size_t j0,
                       const struct run32 run[V_TILES], int n_blocks, const uint8_t *x,
                       size_t x_stride) {
-    const size_t n = short_run(s);
+    const size_t n = s.halves && short_run(s) > 4 ? 4 : short_run(s);
 #pragma GCC unroll 1
     for (int b = 0; b < n_blocks; b++) {
         const struct lode_block_a32 *a[V_COLUMNS];
-        V part[V_COLUMNS][V_TILES], sum[V_COLUMNS][V_TILES];
+        V part[V_COLUMNS][V_TILES], sum[2][V_COLUMNS][V_TILES]; /* [1]: of the last 16 numbers, where they have a scale */
         UNROLL
         for (size_t j = 0; j < n_cols; j++)
             a[j] = (const struct lode_block_a32 *)(x + (j0 + j) * x_stride) + b;
@@ -405,14 +406,19 @@ INLINE void columns32(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], siz
             UNROLL
             for (size_t j = 0; j < n_cols; j++)
                 UNROLL
-                for (int t = 0; t < V_TILES; t++)
-                    sum[j][t] = v_dot2(i == 0 ? start32(s, a[j]) : sum[j][t], part[j][t], v_twice16(v_set32(1)));
+                for (int t = 0; t < V_TILES; t++) {
+                    const size_t h = s.halves ? i / 4 : 0;
+                    const V before = i == 0 || (s.halves && i == 4) ? start32(s, a[j], i / 4) : sum[h][j][t];
+                    sum[h][j][t] = v_dot2(before, part[j][t], v_twice16(v_set32(1)));
+                }
         }
         UNROLL
         for (size_t j = 0; j < n_cols; j++)
             UNROLL
             for (int t = 0; t < V_TILES; t++)
-                sums[t][j0 + j] = scale32(s, sums[t][j0 + j], sum[j][t], &run[t], b, a[j]);
+                sums[t][j0 + j] = s.halves ? add_halves(sums[t][j0 + j], sum[0][j][t], sum[1][j][t], run[t].d[b],
+                                                        run[t].m[b], f_set(a[j]->d))
+                                           : scale32(s, sums[t][j0 + j], sum[0][j][t], &run[t], b, a[j]);
     }
 }
 
@@ -437,7 +443,7 @@ INLINE void wide32(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], size_t
             for (size_t j = 0; j < n_cols; j++) {
                 a[j] = (const struct lode_block_a32 *)(x + (j0 + j) * x_stride) + b;
                 q[j] = a[j]->q;
-                sum[j] = start32(s, a[j]) + signs[t].of[b].start;
+                sum[j] = start32(s, a[j], 0) + signs[t].of[b].start;
             }
             meet_wide(n_cols, sum, run[t].w[b], &signs[t].of[b], q);
             UNROLL

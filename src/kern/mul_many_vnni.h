@@ -347,8 +347,10 @@ INLINE void columns32(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], siz
             q[j] = a[j]->q;
             UNROLL
             for (int t = 0; t < V_TILES; t++) {
-                part[0][j][t] = s.bias ? v_zero() - v_bcast4(&a[j]->sum) * (uint32_t)s.bias : v_zero();
-                part[1][j][t] = v_zero();
+                part[0][j][t] = s.halves ? half_start(s, a[j], 0)
+                                : s.bias ? v_zero() - v_bcast4(&a[j]->sum) * (uint32_t)s.bias
+                                         : v_zero();
+                part[1][j][t] = s.halves ? half_start(s, a[j], 1) : v_zero();
             }
         }
         meet(n_cols, part, w, q, 16, 4);
@@ -357,6 +359,10 @@ INLINE void columns32(struct shape s, size_t n_cols, F sums[V_TILES][CHUNK], siz
             const F dx = f_set(a[j]->d);
             UNROLL
             for (int t = 0; t < V_TILES; t++) {
+                if (s.halves) {
+                    acc[j][t] = add_halves(acc[j][t], part[0][j][t], part[1][j][t], run[t].d[b], run[t].m[b], dx);
+                    continue;
+                }
                 acc[j][t] = f_fma(run[t].d[b] * dx, f_int(part[0][j][t] + part[1][j][t]), acc[j][t]);
                 if (s.minima)
                     acc[j][t] = f_fma(run[t].m[b] * dx, f_set((float)a[j]->sum), acc[j][t]);

@@ -55,24 +55,24 @@ INLINE __m256i spread_word(__m256i v, int n) {
 INLINE void in_memory(struct row_codes o[LANES]) { __asm__("" : "+m"(*(struct row_codes(*)[LANES])o)); }
 
 /* acc of n columns (constant) after all blocks of a tile. */
-#define CODES_TILE(name, type, groups, most, per, has_signs)                                       \
+#define CODES_TILE(name, type, groups, most, per, bias)                                            \
     /* sums[j]: of a row's block with column j, of its lanes */                                    \
     INLINE void block_row_##name(__m256i sums[CODEBOOK_FEW], const struct row_codes *o, __m256i scale, \
                                  const struct lode_block_##name *b, const struct codes_column x[CODEBOOK_FEW], size_t n) { \
         __m256i by[CODEBOOK_FEW];                                                                  \
         UNROLL for (size_t j = 0; j < n; j++) {                                                    \
             by[j] = _mm256_mullo_epi16(scale, x[j].m);                                             \
-            sums[j] = (has_signs) ? _mm256_setzero_si256()                                         \
-                                  : _mm256_mullo_epi32(_mm256_madd_epi16(scale, x[j].sums),        \
-                                                       _mm256_set1_epi32(-LODE_IQ1_BIAS));         \
+            sums[j] = (bias) ? _mm256_mullo_epi32(_mm256_madd_epi16(scale, x[j].sums),             \
+                                                  _mm256_set1_epi32(-(bias)))                      \
+                             : _mm256_setzero_si256();                                             \
         }                                                                                          \
         UNROLL for (int g = 0; g < 8; g++) {                                                       \
             const __m256i bytes = bytes_##name(o, b, g);                                           \
-            const __m256i negative = (has_signs) ? (__m256i)codes_negative(signs_##name(o, b, g))  \
-                                                 : _mm256_setzero_si256();                         \
+            const __m256i negative = (bias) ? _mm256_setzero_si256()                               \
+                                            : (__m256i)codes_negative(signs_##name(o, b, g));      \
             UNROLL for (size_t j = 0; j < n; j++) {                                                \
                 __m256i numbers = load256(x[j].q + 32 * g);                                        \
-                if (has_signs)                                                                     \
+                if (!(bias))                                                                       \
                     numbers = _mm256_sub_epi8(_mm256_xor_si256(numbers, negative), negative);      \
                 const __m256i pairs = _mm256_maddubs_epi16(bytes, numbers);                        \
                 sums[j] = _mm256_add_epi32(sums[j], _mm256_madd_epi16(pairs, spread_word(by[j], g))); \

@@ -51,4 +51,8 @@ static void mul(panel_fn *panel, size_t block, float *y, size_t ldy, const uint8
             mul(panel_##name, block, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
     }
 #define MUL_CODES(name, ...) MUL(name, 256, __VA_ARGS__)
+#define MUL_TILED(name, ...)                                                                       \
+    void mul_##name##_amx LODE_MUL_ARGS {                                                          \
+        mul_##name##_avx512intel(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                   \
+    }
 #include "kern/mul_types.h"

@@ -1,5 +1,5 @@
-/* mul_rows512_all.h - products of all types: one column row after row, more otherwise; those of codebook types are
- * mul_quant_avx512vnni.c's.  The including file defines
+/* mul_rows512_all.h - products of all types: one column row after row, more otherwise; those of types that have no form
+ * beyond tiles are mul_quant_avx512vnni.c's.  The including file defines
  *
  *   ROWS(name)           name##_ISA
  *   ROWS_MORE(name, s)   the mul of a type of shape s for more columns than one
@@ -10,6 +10,7 @@
 #undef MUL
 #undef MUL_OF
 #undef MUL_CODES
+#undef MUL_TILED
 #define LINES_32(name) lines_##name
 #define LINES_256(name) (struct lines){0}
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
@@ -27,6 +28,7 @@
         else                                                                                       \
             ROWS_MORE(name, s)(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                     \
     }
+#define MUL_TILED(name, ...) MUL_CODES(name)
 #define MUL_CODES(name, ...)                                                                       \
     void ROWS(mul_##name) LODE_MUL_ARGS {                                                          \
         mul_##name##_avx512vnni(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                    \

@@ -6,7 +6,11 @@
  *     acc  = fmaf(d * dx, isum, acc)
  *     acc  = fmaf(m * dx, sum xq, acc)         types with m
  *
- * U2 .. U8G32 likewise, 32 numbers at a time, q unsigned up to 255.
+ * U2 .. U8G32 likewise, 32 numbers at a time, q unsigned up to 255; Q1_0 and Q2_0, too.  NVFP4, of whose 32 numbers each
+ * half has a scale, d and m:
+ *
+ *     acc  = fmaf(d * dx, sum of the first 16 q xq, acc)
+ *     acc  = fmaf(m * dx, sum of the others, acc)
  *
  * Blocks of 256 (w = d scale q - dmin min) with A256 (x ~ dx mul xq, mul <= 16):
  *
@@ -85,6 +89,26 @@ static void clear(float *y, size_t ldy, size_t n_w, size_t n_x) {
             }                                                                                      \
     }
 
+#define MUL_PARTS(name, halves)                                                                    \
+    void mul_##name##_scalar LODE_MUL_ARGS {                                                       \
+        clear(y, ldy, n_w, n_x);                                                                   \
+        for (size_t i = 0; i < n_w; i++)                                                           \
+            for (size_t b = 0; b < k / 32; b++) {                                                  \
+                struct unpack32 u;                                                                 \
+                unpack_##name(&u, (const char *)w + i * w_stride, b);                              \
+                for (size_t j = 0; j < n_x; j++) {                                                 \
+                    const struct lode_block_a32 *a =                                               \
+                        (const struct lode_block_a32 *)((const char *)x + j * x_stride) + b;       \
+                    float *acc = &y[j * ldy + i];                                                  \
+                    *acc = fmaf(u.d * a->d, (float)dot_i8(u.q, a->q, (halves) ? 16 : 32), *acc);   \
+                    if (halves)                                                                    \
+                        *acc = fmaf(u.m * a->d, (float)dot_i8(u.q + 16, a->q + 16, 16), *acc);     \
+                }                                                                                  \
+            }                                                                                      \
+    }
+#define MUL_PART(name, type) MUL_PARTS(name, 0)
+#define MUL_HALVES(name, type) MUL_PARTS(name, 1)
+
 #define MUL_256(name, with_min)                                                                    \
     void mul_##name##_scalar LODE_MUL_ARGS {                                                       \
         clear(y, ldy, n_w, n_x);                                                                   \
@@ -118,6 +142,9 @@ MUL_32(q8_0, 0)
 MUL_32(iq4_nl, 0)
 MUL_32(mxfp4, 0)
 LODE_MUL_U_LIST(MUL_U)
+LODE_MUL_PART_LIST(MUL_PART)
+LODE_MUL_HALVES_LIST(MUL_HALVES)
+MUL_256(tq2_0, 0)
 MUL_256(q2_k, 1)
 MUL_256(q3_k, 0)
 MUL_256(q4_k, 1)

@@ -35,6 +35,7 @@ struct shape {
     int top;      /* else the largest code, at most 63, of codebook types 127 */
     int bias;     /* to take from each code: through mn, or (32) the sums of the column */
     int codebook; /* codes are made with the head (tile_codes.h) */
+    int halves;   /* of blocks of 32: m is the scale of the last 16 numbers */
 };
 
 INLINE size_t block_numbers(struct shape s) { return s.groups ? 256 : 32; }
@@ -74,6 +75,28 @@ INLINE bool sums_of_32(int16_t sums[8], const struct lode_block_a256 *a) {
     uint64_t any[4];
     memcpy(any, &beyond, sizeof any);
     return !(any[0] | any[1] | any[2] | any[3]);
+}
+
+/* Of a block's numbers the sum of the first 16. */
+INLINE int32_t sum_of_first(const struct lode_block_a32 *a) {
+#ifdef __SSE2__
+    const __m128i up = _mm_xor_si128(_mm_loadu_si128((const __m128i *)a->q), _mm_set1_epi8(-128)); /* + 128 */
+    const __m128i two = _mm_sad_epu8(up, _mm_setzero_si128());
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_unpackhi_epi64(two, two))) - 16 * 128;
+#else
+    int32_t sum = 0;
+    for (int i = 0; i < 16; i++)
+        sum += a->q[i];
+    return sum;
+#endif
+}
+
+/* acc after a block whose halves' integer sums are lo and hi. */
+INLINE F add_halves(F acc, V lo, V hi, F d, F m, F dx) { return f_fma(m * dx, f_int(hi), f_fma(d * dx, f_int(lo), acc)); }
+/* What those sums begin with. */
+INLINE V half_start(struct shape s, const struct lode_block_a32 *a, int half) {
+    const int32_t first = sum_of_first(a);
+    return v_set32((uint32_t)(-s.bias * (half ? a->sum - first : first)));
 }
 
 /* The rows of a tile; where fewer are left, the last one again, whose results are not stored. */

@@ -84,6 +84,8 @@ INLINE V dot16_at(struct shape s, V acc, const V w[4], const int8_t *x) {
 INLINE F add_block32(struct shape s, F acc, const V w[8], F d, F m, const struct lode_block_a32 *a,
                      struct x16 x_lo, struct x16 x_hi) {
     const F dx = f_set(a->d);
+    if (s.halves)
+        return add_halves(acc, dot16(s, half_start(s, a, 0), w, x_lo), dot16(s, half_start(s, a, 1), w + 4, x_hi), d, m, dx);
     const V lo = dot16(s, v_set32((uint32_t)(-s.bias * a->sum)), w, x_lo);
     const V hi = dot16(s, v_zero(), w + 4, x_hi);
     acc = f_fma(d * dx, f_int(lo + hi), acc);

@@ -1,8 +1,8 @@
 /* mul_types.h - every quantised type with a product of its own, and how its codes become a sum
  * (struct shape of mul_shape.h): MUL(name, numbers of a block, ...) and, where what the loops take is
- * not the block of tensor/block.h, MUL_OF(name, numbers, bytes, ...).  Codebook types, all of blocks of
- * 256 numbers, are MUL_CODES(name, ...).  Includers define all three, but for the last where they do
- * without. */
+ * not the block of tensor/block.h, MUL_OF(name, numbers, bytes, ...).  Types that have no forms beyond
+ * mul_tile.h's: codebook types, all of blocks of 256 numbers, MUL_CODES(name, ...), and others, MUL_TILED
+ * as MUL_OF.  Includers define all four, but for the last two where they do without. */
 
 #include "kern/codebook.h"
 
@@ -29,6 +29,11 @@ MUL(q4_k, 256, .top = 15, .groups = 8, .runs = 2, .minima = 1)
 #include "kern/mul_types_parts.h"
 MUL(iq4_xs, 256, .groups = 8, .runs = 2, .adjacent = 1, .wide = 1, .bias = V_WIDE_BIAS)
 #ifdef MUL_CODES
+MUL_TILED(q1_0, 32, PART_BYTES(q1_0), .top = 2, .bias = 1)
+MUL_TILED(q2_0, 32, PART_BYTES(q2_0), .top = 3, .bias = 1)
+MUL_TILED(nvfp4, 32, PART_BYTES(nvfp4), .top = 2 * FP4_BIAS, .bias = FP4_BIAS, .halves = 1)
+MUL_TILED(nvfp4g, 32, PART_BYTES(nvfp4g), .top = 2 * FP4_BIAS, .bias = FP4_BIAS, .halves = 1)
+MUL_TILED(tq2_0, 256, sizeof(struct lode_block_tq2_0), .top = 3, .groups = 16, .runs = 4, .bias = 1)
 #define CODES(name, type, n, most, ...)                                                            \
     MUL_CODES(name, .top = 2 * (most), .groups = n, .runs = 2, .adjacent = 1, .bias = most, .codebook = 1)
 LODE_CODEBOOK_LIST(CODES)

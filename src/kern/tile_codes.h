@@ -10,8 +10,8 @@
 #endif
 
 /* 32 codes, which are unsigned: numbers and the largest. */
-INLINE void put_codes(uint8_t to[32], B32 bytes, uint32_t signs, bool has_signs, int most) {
-    if (has_signs) {
+INLINE void put_codes(uint8_t to[32], B32 bytes, uint32_t signs, int bias, int most) {
+    if (!bias) {
         const B32 negative = codes_negative(signs);
         bytes = (bytes ^ negative) - (negative - (uint8_t)most);
     }
@@ -23,20 +23,20 @@ INLINE void put_codes(uint8_t to[32], B32 bytes, uint32_t signs, bool has_signs,
     static __attribute__((noinline, unused)) void row_##name(uint8_t codes[256], uint8_t scales[16], \
                                                              const struct lode_block_##name *b)
 #ifdef __AVX2__
-#define CODES_ROW(name, type, groups, most, per, has_signs)                                        \
+#define CODES_ROW(name, type, groups, most, per, bias)                                             \
     CODES_ROW_OF(name) {                                                                           \
         struct row_codes o;                                                                        \
         put_scales(scales, begin_##name(&o, b), groups);                                           \
         for (int g = 0; g < 8; g++)                                                                \
-            put_codes(codes + 32 * g, (B32)bytes_##name(&o, b, g), signs_##name(&o, b, g), has_signs, most); \
+            put_codes(codes + 32 * g, (B32)bytes_##name(&o, b, g), signs_##name(&o, b, g), bias, most); \
     }
 #else
-#define CODES_ROW(name, type, groups, most, per, has_signs)                                        \
+#define CODES_ROW(name, type, groups, most, per, bias)                                             \
     CODES_ROW_OF(name) {                                                                           \
         for (int g = 0; g < 8; g++) {                                                              \
             struct codes32 c;                                                                      \
             read_##name(&c, b, g);                                                                 \
-            put_codes(codes + 32 * g, codes_bytes(&c), c.signs, has_signs, most);                  \
+            put_codes(codes + 32 * g, codes_bytes(&c), c.signs, bias, most);                       \
             memcpy(scales + g * (groups) / 8, c.scale, (groups) / 8);                              \
         }                                                                                          \
     }
@@ -60,7 +60,7 @@ INLINE void codes_scales(struct head *h, uint8_t scales[LANES][16], int groups, 
     }
 }
 
-#define CODES_HEAD(name, type, groups, most, per, has_signs)                                       \
+#define CODES_HEAD(name, type, groups, most, per, bias)                                            \
     INLINE void head_##name(struct head *h, const struct rows *r, size_t off) {                    \
         uint8_t scales[LANES][16] = {{0}};                                                         \
         uint32_t half[LANES];                                                                      \

@@ -103,6 +103,14 @@ INLINE void head_q2_k(struct head *h, const struct rows *r, size_t off) {
     h->dmin = f_half(d >> 16);
 }
 
+INLINE void head_tq2_0(struct head *h, const struct rows *r, size_t off) {
+    for (int g = 0; g < 16; g++)
+        h->sc[g] = v_set32(1);
+    for (int g = 0; g < 8; g++)
+        h->mn[g] = v_set32(0x10001);
+    h->d = half_before(r, off + sizeof(struct lode_block_tq2_0));
+}
+
 INLINE void head_q3_k(struct head *h, const struct rows *r, size_t off) {
     const V m32 = v_set8(32), m48 = v_set8(48);
     const size_t at = off + offsetof(struct lode_block_q3_k, scales);
@@ -172,13 +180,20 @@ INLINE void chunk_q6_k(V w[4][4], const struct head *h, const struct rows *r, si
     }
 }
 
-INLINE void chunk_q2_k(V w[4][4], const struct head *h, const struct rows *r, size_t off, int c) {
-    (void)h;
+INLINE void two_bits(V w[4][4], const struct rows *r, size_t off) {
     V q[4];
-    v_load16(q, r, off + offsetof(struct lode_block_q2_k, qs) + 16 * (size_t)c);
+    v_load16(q, r, off);
     for (int i = 0; i < 4; i++)
         for (int n = 0; n < 4; n++)
             w[n][i] = low_bits(v_srl16(q[i], 2 * n), 2);
+}
+INLINE void chunk_q2_k(V w[4][4], const struct head *h, const struct rows *r, size_t off, int c) {
+    (void)h;
+    two_bits(w, r, off + offsetof(struct lode_block_q2_k, qs) + 16 * (size_t)c);
+}
+INLINE void chunk_tq2_0(V w[4][4], const struct head *h, const struct rows *r, size_t off, int c) {
+    (void)h;
+    two_bits(w, r, off + 16 * (size_t)c);
 }
 
 INLINE void chunk_q3_k(V w[4][4], const struct head *h, const struct rows *r, size_t off, int c) {
@@ -224,13 +239,13 @@ INLINE void lookup8(V w[8], V table) {
         w[i] = v_lookup(table, w[i]);
 }
 
-/* Bit i of the lane to bit 4 of code i: a byte's bits are spread over two dwords. */
-INLINE void fifth_bits(V w[8], V bits) {
-    const V select[2] = {v_set32(0x08040201), v_set32(0x80402010)}, m16 = v_set8(16);
+/* Where bit i of the lane is set, those of `which` are in code i: a byte's bits are spread over two dwords. */
+INLINE void or_bits(V w[8], V bits, uint8_t which) {
+    const V select[2] = {v_set32(0x08040201), v_set32(0x80402010)}, set = v_set8(which);
     const V spread[4] = {v_pick(bits, 0x00000000), v_pick(bits, 0x01010101),
                          v_pick(bits, 0x02020202), v_pick(bits, 0x03030303)};
     for (int i = 0; i < 8; i++)
-        w[i] |= v_eq8(spread[i / 2] & select[i % 2], select[i % 2]) & m16;
+        w[i] |= v_eq8(spread[i / 2] & select[i % 2], select[i % 2]) & set;
 }
 
 typedef void block32(V w[8], F *d, F *m, const struct rows *r, size_t off);
@@ -250,14 +265,14 @@ INLINE void block_q5_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     (void)m;
     *d = f_half(v_load4(r, off));
     nibbles(w, r, off + 6);
-    fifth_bits(w, v_load4(r, off + 2));
+    or_bits(w, v_load4(r, off + 2), 16);
 }
 INLINE void block_q5_1(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     const V h = v_load4(r, off);
     *d = f_half(h);
     *m = f_half(h >> 16);
     nibbles(w, r, off + 8);
-    fifth_bits(w, v_load4(r, off + 4));
+    or_bits(w, v_load4(r, off + 4), 16);
 }
 INLINE void block_q8_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     (void)m;
@@ -335,6 +350,83 @@ INLINE void block_mxfp4(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     *d = scale_mxfp4(v_load4(r, off) & v_set32(255));
     nibbles(w, r, off + 1);
     lookup8(w, fp4_table());
+}
+
+/* Blocks of several 32 numbers, whose scales lie together: loops count for each its share of the bytes. */
+#define PART_CODES_q1_0 4 /* bytes of the codes of 32 */
+#define PART_CODES_q2_0 8
+#define PART_CODES_nvfp4 16
+#define PART_CODES_nvfp4g 16
+#define PARTS_OF(name) (sizeof(((struct lode_block_##name *)0)->qs) / PART_CODES_##name)
+#define PART_BYTES(name) (sizeof(struct lode_block_##name) / PARTS_OF(name))
+struct part {
+    size_t block, codes; /* where they begin */
+    size_t n;            /* of a block */
+};
+#define PART_AT(name, off)                                                                         \
+    part_at((off) / PART_BYTES(name), PARTS_OF(name), sizeof(struct lode_block_##name),            \
+            offsetof(struct lode_block_##name, qs), PART_CODES_##name)
+INLINE struct part part_at(size_t i, size_t parts, size_t block, size_t before, size_t codes) {
+    const size_t at = i / parts * block, n = i % parts;
+    return (struct part){at, at + before + n * codes, n};
+}
+
+INLINE void block_q1_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
+    const struct part p = PART_AT(q1_0, off);
+    (void)m;
+    *d = f_half(v_load4(r, p.block));
+    for (int i = 0; i < 8; i++)
+        w[i] = v_zero();
+    or_bits(w, v_load4(r, p.codes), 2);
+}
+
+INLINE void block_q2_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
+    const struct part p = PART_AT(q2_0, off);
+    (void)m;
+    *d = f_half(v_load4(r, p.block));
+    for (int h = 0; h < 2; h++) {
+        const V four = v_load4(r, p.codes + 4 * (size_t)h);
+        for (int i = 0; i < 4; i++) { /* of a byte two bits to each byte of the lane */
+            const V byte = four >> (8 * i) & v_set32(255), two = byte | byte << 12;
+            w[4 * h + i] = low_bits(two | two << 6, 2);
+        }
+    }
+}
+
+/* E4M3 without its sign, halved: of bytes that are lanes. */
+INLINE F scale_e4m3_half(V byte) {
+    const V e = byte & v_set32(127), normal = v_gt32(e, v_set32(7));
+    const F small = f_int(e) * 0x1p-10f;
+    return (F)((((e << 20) + v_set32(119u << 23)) & normal) | ((V)small & ~normal));
+}
+INLINE void fp4_of_halves(V w[8], const struct rows *r, size_t off) {
+    V q[4];
+    v_load16(q, r, off);
+    for (int i = 0; i < 4; i++) {
+        w[i / 2 * 4 + i % 2] = low_bits(q[i], 4);
+        w[i / 2 * 4 + 2 + i % 2] = low_bits(v_srl16(q[i], 4), 4);
+    }
+    lookup8(w, fp4_table());
+}
+INLINE void block_nvfp4(V w[8], F *d, F *m, const struct rows *r, size_t off) {
+    const struct part p = PART_AT(nvfp4, off);
+    const V scales = v_load4(r, p.block) >> (16 * (uint32_t)p.n);
+    for (int h = 0; h < 2; h++) { /* 0x7f is 0 */
+        const V byte = scales >> (8 * h) & v_set32(255), none = (V)(byte == v_set32(127));
+        *(h ? m : d) = (F)((V)scale_e4m3_half(byte) & ~none);
+    }
+    fp4_of_halves(w, r, p.codes);
+}
+INLINE void block_nvfp4g(V w[8], F *d, F *m, const struct rows *r, size_t off) {
+    const struct part p = PART_AT(nvfp4g, off);
+    const F by = (F)v_load4(r, p.block);
+    const V scales = v_load4(r, p.block + 4) >> (16 * (uint32_t)p.n);
+    for (int h = 0; h < 2; h++) { /* with its sign; all ones are NaN */
+        const V byte = scales >> (8 * h), nan = (V)((byte & v_set32(127)) == v_set32(127));
+        const V whole = (V)(scale_e4m3_half(byte) * 2.0f) | (nan & v_set32(0x7fc00000)) | (byte & v_set32(128)) << 24;
+        *(h ? m : d) = (F)whole / by * 0.5f;
+    }
+    fp4_of_halves(w, r, p.codes);
 }
 
 #include "kern/tile_codes.h"

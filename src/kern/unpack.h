@@ -5,6 +5,7 @@
  *
  *   unpack32   w = d q + m               32 numbers   (m = 0 where the type has none)
  *   unpack_u   w = d q + m               32 numbers of U2 .. U8G32; q unsigned
+ *              w = d q, or d q and m q: 32 numbers of Q1_0, Q2_0; of NVFP4's types, whose halves have d and m
  *   unpack256  w = d scale[g] q - dmin min[g]   256 numbers in 16 groups g of 16; types with groups
  *                                        of 32 have each scale twice; codebook types: kern/codebook.h
  */
@@ -13,6 +14,7 @@
 
 #include "base/half.h"
 #include "kern/codebook.h"
+#include "kern/fp8.h"
 #include "tensor/block.h"
 
 struct unpack32 {
@@ -152,6 +154,50 @@ UNPACK_UG32(4)
 UNPACK_UG32(8)
 #undef UNPACK_UG32
 
+/* The i-th 32 numbers of a row. */
+static inline void unpack_q1_0(struct unpack32 *u, const void *row, size_t i) {
+    const struct lode_block_q1_0 *b = (const struct lode_block_q1_0 *)row + i / 4;
+    u->d = lode_f16_f32(b->d);
+    u->m = 0;
+    for (int l = 0; l < 32; l++)
+        u->q[l] = b->qs[i % 4 * 4 + (size_t)l / 8] >> l % 8 & 1 ? 1 : -1;
+}
+static inline void unpack_q2_0(struct unpack32 *u, const void *row, size_t i) {
+    const struct lode_block_q2_0 *b = (const struct lode_block_q2_0 *)row + i / 2;
+    u->d = lode_f16_f32(b->d);
+    u->m = 0;
+    for (int l = 0; l < 32; l++)
+        u->q[l] = (int8_t)((b->qs[i % 2 * 8 + (size_t)l / 4] >> l % 4 * 2 & 3) - 1);
+}
+
+/* E4M3 without its sign bit (bit 7 is not looked at), halved.  0x7f is NaN in that format; GGML
+ * reads it as 0, and so do we. */
+static inline float unpack_ue4m3_half(uint8_t e) {
+    const int exp = e >> 3 & 15, man = e & 7;
+    if (e == 0x7f)
+        return 0;
+    return exp ? lode_bits_f32((uint32_t)(exp - 7 - 1 + 127) << 23 | (uint32_t)man << 20)
+               : (float)man * 0x1p-10f;
+}
+/* Two groups of 16, of eight bytes each: the low nibbles, then the high ones. */
+static inline void unpack_fp4(int8_t q[32], const uint8_t qs[16]) {
+    static const int8_t levels[16] = LODE_FP4_LEVELS;
+    for (int l = 0; l < 32; l++)
+        q[l] = levels[qs[l / 16 * 8 + l % 8] >> l / 8 % 2 * 4 & 15];
+}
+static inline void unpack_nvfp4(struct unpack32 *u, const void *row, size_t i) {
+    const struct lode_block_nvfp4 *b = (const struct lode_block_nvfp4 *)row + i / 2;
+    u->d = unpack_ue4m3_half(b->d[i % 2 * 2]);
+    u->m = unpack_ue4m3_half(b->d[i % 2 * 2 + 1]);
+    unpack_fp4(u->q, b->qs + i % 2 * 16);
+}
+static inline void unpack_nvfp4g(struct unpack32 *u, const void *row, size_t i) {
+    const struct lode_block_nvfp4g *b = (const struct lode_block_nvfp4g *)row + i / 2;
+    u->d = e4m3[b->d[i % 2 * 2]] / b->by * 0.5f;
+    u->m = e4m3[b->d[i % 2 * 2 + 1]] / b->by * 0.5f;
+    unpack_fp4(u->q, b->qs + i % 2 * 16);
+}
+
 /* 64 bytes of 2-bit codes: number 128 h + 32 j + l is bits 2j, 2j+1 of byte 32 h + l. */
 static inline void unpack_two_bits(int8_t q[256], const uint8_t qs[64]) {
     for (int h = 0; h < 2; h++)
@@ -168,6 +214,18 @@ static inline void unpack_q2_k(struct unpack256 *u, const struct lode_block_q2_k
         u->min[g] = b->scales[g] >> 4;
     }
     unpack_two_bits(u->q, b->qs);
+}
+
+static inline void unpack_tq2_0(struct unpack256 *u, const struct lode_block_tq2_0 *b) {
+    u->d = lode_f16_f32(b->d);
+    u->dmin = 0;
+    for (int g = 0; g < 16; g++) {
+        u->scale[g] = 1;
+        u->min[g] = 0;
+    }
+    unpack_two_bits(u->q, b->qs);
+    for (int i = 0; i < 256; i++)
+        u->q[i] = (int8_t)(u->q[i] - 1);
 }
 
 static inline void unpack_q3_k(struct unpack256 *u, const struct lode_block_q3_k *b) {
@@ -253,23 +311,23 @@ static inline void unpack_iq4_xs(struct unpack256 *u, const struct lode_block_iq
 }
 
 /* Codebook types: d has their power of two. */
-#define UNPACK_CODES(name, type, groups, most, per, has_signs)                                     \
+#define UNPACK_CODES(name, type, groups, most, per, bias)                                          \
     static inline void unpack_##name(struct unpack256 *u, const struct lode_block_##name *b) {     \
         u->d = lode_f16_f32(half_##name(b)) * (1.0f / (per));                                      \
         u->dmin = 0;                                                                               \
         for (int g = 0; g < 8; g++) {                                                              \
             struct codes32 c;                                                                      \
             read_##name(&c, b, g);                                                                 \
-            unpack_codes(u, g, &c, has_signs);                                                     \
+            unpack_codes(u, g, &c, bias);                                                          \
         }                                                                                          \
     }
-static inline void unpack_codes(struct unpack256 *u, int g, const struct codes32 *c, int has_signs) {
+static inline void unpack_codes(struct unpack256 *u, int g, const struct codes32 *c, int bias) {
     for (int h = 0; h < 2; h++) {
         u->scale[2 * g + h] = c->scale[h];
         u->min[2 * g + h] = 0;
     }
     for (int i = 0; i < 32; i++)
-        u->q[32 * g + i] = (int8_t)codes_number(c, i, has_signs);
+        u->q[32 * g + i] = (int8_t)codes_number(c, i, bias);
 }
 LODE_CODEBOOK_LIST(UNPACK_CODES)
 #undef UNPACK_CODES

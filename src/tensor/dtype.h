@@ -43,12 +43,12 @@
     X(F64, 28, 1, 8, NONE)                                                                         \
     X(IQ1_M, 29, 256, 56, A256)                                                                    \
     X(BF16, 30, 1, 2, F32)                                                                         \
-    X(TQ1_0, 34, 256, 54, NONE)                                                                    \
-    X(TQ2_0, 35, 256, 66, NONE)                                                                    \
+    X(TQ1_0, 34, 256, 54, A256)                                                                    \
+    X(TQ2_0, 35, 256, 66, A256)                                                                    \
     X(MXFP4, 39, 32, 17, A32)                                                                      \
-    X(NVFP4, 40, 64, 36, NONE)                                                                     \
-    X(Q1_0, 41, 128, 18, NONE)                                                                     \
-    X(Q2_0, 42, 64, 18, NONE)                                                                      \
+    X(NVFP4, 40, 64, 36, A32)                                                                      \
+    X(Q1_0, 41, 128, 18, A32)                                                                      \
+    X(Q2_0, 42, 64, 18, A32)                                                                       \
     X(A32, 256, 32, 40, NONE)                                                                      \
     X(A256, 257, 256, 304, NONE)                                                                   \
     X(U2, 258, 64, 24, A32)                                                                        \
@@ -61,7 +61,7 @@
     X(U8G32, 265, 32, 40, A32)                                                                     \
     X(E4M3, 266, 32, 36, F32)                                                                      \
     X(E5M2, 267, 32, 36, F32)                                                                      \
-    X(NVFP4G, 268, 64, 40, NONE)
+    X(NVFP4G, 268, 64, 40, A32)
 
 /* Dense indices, so that tables can be indexed by type; the file ids have holes. */
 enum lode_dtype {

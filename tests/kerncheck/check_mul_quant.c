@@ -47,6 +47,15 @@ static void exact_u(struct exact *e, const struct unpack_u *w, const struct lode
     e->n_blocks++;
 }
 
+static void exact_parts(struct exact *e, const struct unpack32 *w, bool halves, const struct lode_block_a32 *a) {
+    for (int i = 0; i < 32; i++) {
+        const double p = (double)(halves && i >= 16 ? w->m : w->d) * w->q[i] * (double)a->d * a->q[i];
+        e->sum += p;
+        e->size += fabs(p);
+    }
+    e->n_blocks++;
+}
+
 /* One row and one column. */
 typedef void exact_row(struct exact *e, const void *w, const void *x, size_t k);
 #define EXACT(name, n)                                                                             \
@@ -73,6 +82,19 @@ EXACT(mxfp4, 32)
         }                                                                                          \
     }
 LODE_MUL_U_LIST(EXACT_U)
+#define EXACT_PARTS(name, halves)                                                                  \
+    static void exact_##name(struct exact *e, const void *w, const void *x, size_t k) {            \
+        for (size_t b = 0; b < k / 32; b++) {                                                      \
+            struct unpack32 q;                                                                     \
+            unpack_##name(&q, w, b);                                                               \
+            exact_parts(e, &q, halves, (const struct lode_block_a32 *)x + b);                      \
+        }                                                                                          \
+    }
+#define EXACT_PART(name, type) EXACT_PARTS(name, false)
+#define EXACT_HALVES(name, type) EXACT_PARTS(name, true)
+LODE_MUL_PART_LIST(EXACT_PART)
+LODE_MUL_HALVES_LIST(EXACT_HALVES)
+EXACT(tq2_0, 256)
 EXACT(q2_k, 256)
 EXACT(q3_k, 256)
 EXACT(q4_k, 256)
@@ -233,6 +255,9 @@ CHECK(iq4_xs, IQ4_XS)
 #define CHECK_CODES(name, type, ...) CHECK(name, type)
 LODE_CODEBOOK_LIST(CHECK_CODES)
 CHECK(mxfp4, MXFP4)
+CHECK(tq2_0, TQ2_0)
+LODE_MUL_PART_LIST(CHECK)
+LODE_MUL_HALVES_LIST(CHECK)
 LODE_MUL_U_LIST(CHECK)
 
 /* The largest integer sum that exists: mul_scalar.c says 2130706432 and that it fits. */

@@ -27,16 +27,18 @@ const struct lode_cuda_layout lode_cuda_layouts[LODE_DTYPE_COUNT] = {
                      .gemm = many},
 #define QUANT(suffix, type, block, ...) PLANES(suffix, type, block, true, true, true, __VA_ARGS__)
 #define U(suffix, type, block, ...) PLANES(suffix, type, block, false, false, true, __VA_ARGS__)
+#define PART(suffix, type, block, ...) PLANES(suffix, type, block, false, false, true, __VA_ARGS__)
 #define U8(suffix, type, block, ...) PLANES(suffix, type, block, false, false, false, __VA_ARGS__)
 #define CODEBOOK(suffix, type, block, ...) PLANES(suffix, type, block, true, false, true, __VA_ARGS__)
 #define FLOAT(suffix, type) [LODE_##type] = {.n = 1, .plain = true, .gemv = true, .few = true, .gemm = true},
 #define PACKED(suffix, type) [LODE_##type] = {.n = 1, .plain = true},
-    LODE_CUDA_QUANT_LIST(QUANT) LODE_CUDA_U_LIST(U) LODE_CUDA_U8_LIST(U8) LODE_CUDA_CODEBOOK_LIST(CODEBOOK)
-    LODE_CUDA_FLOAT_LIST(FLOAT) LODE_CUDA_PACKED_LIST(PACKED)
+    LODE_CUDA_QUANT_LIST(QUANT) LODE_CUDA_U_LIST(U) LODE_CUDA_U8_LIST(U8) LODE_CUDA_PART_LIST(PART)
+    LODE_CUDA_CODEBOOK_LIST(CODEBOOK) LODE_CUDA_FLOAT_LIST(FLOAT) LODE_CUDA_PACKED_LIST(PACKED)
 #undef PACKED
 #undef FLOAT
 #undef CODEBOOK
 #undef U8
+#undef PART
 #undef U
 #undef QUANT
 #undef PLANES
@@ -386,7 +388,7 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
 #define FAMILY(suffix, type)                                                                       \
     LODE_TRY(find_family(c, LODE_##type, #suffix, LODE_CUDA_MODULE_mul_packed, err));
     LODE_CUDA_U_LIST(WITH_PLANES) LODE_CUDA_U8_LIST(WITH_PLANES) LODE_CUDA_CODEBOOK_LIST(WITH_PLANES)
-    LODE_CUDA_PACKED_LIST(FAMILY)
+    LODE_CUDA_PART_LIST(WITH_PLANES) LODE_CUDA_PACKED_LIST(FAMILY)
 #undef WITH_PLANES
 #undef FAMILY
     for (int i = 0; i < 2; i++) {

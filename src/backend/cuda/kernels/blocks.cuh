@@ -88,6 +88,11 @@ DEVICE uint32_t fifth_bits(uint32_t v) {
     return (v & 1) << 4 | (v & 2) << 11 | (v & 4) << 18 | (v & 8) << 25;
 }
 
+/* Bit i of four to byte i. */
+DEVICE uint32_t bits_to_bytes(uint32_t four) { return (four & 15) * 0x00204081 & 0x01010101; }
+/* Four bytes below 128, less one each. */
+DEVICE uint32_t less_one(uint32_t v) { return ((v | 0x80808080) - 0x01010101) ^ 0x80808080; }
+
 /* Eight nibbles through a table of 16 bytes: lo gets those of the low nibbles, hi of the high. */
 DEVICE void table16(uint32_t *lo, uint32_t *hi, uint32_t v, uint4 t) {
     uint32_t r[2];

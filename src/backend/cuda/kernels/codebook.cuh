@@ -1,4 +1,5 @@
-/* codebook.cuh - reading the codebook types IQ1, IQ2 and IQ3 (kern/codebook.h) as blocks.cuh's types.
+/* codebook.cuh - reading the codebook types IQ1, IQ2 and IQ3, and ternary digits (TQ1_0, TQ2_0), as blocks.cuh's types.
+ * Layouts and what they mean: tensor/block.h, kern/codebook.h.
  *
  * Chunk j of a type with groups of 32 is group j; with groups of 16 it is two of them, as q6_k's.  Codes have their signs,
  * and d a type's power of two.  Grids lie in memory, of which the first cache holds what is in use; with CODEBOOK_NEAR
@@ -27,8 +28,6 @@ DEVICE uint32_t entry_of(const uint32_t *grid, uint32_t index) { return __ldg(gr
 
 enum { IQ1_BIAS = 9, IQ1_PLUS = 2 };
 
-/* Bit i of four to byte i. */
-DEVICE uint32_t bits_to_bytes(uint32_t four) { return (four & 15) * 0x00204081 & 0x01010101; }
 /* Four numbers, none zero, where a bit is set negative. */
 DEVICE uint32_t with_signs(uint32_t bytes, uint32_t four) {
     const uint32_t negative = bits_to_bytes(four);
@@ -150,6 +149,52 @@ BLOCK_PAIR(iq3_s) {
     return odd_pair(scales & 15, scales >> 16 & 15);
 }
 BLOCK_SCALE(iq3_s) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 108, b, 2))), 0); }
+
+/* ---- ternary ---- */
+
+DEVICE void no_scales(struct chunk &c, int j) { one_group(c, j, 0); }
+
+BLOCK_TYPE(tq2_0, 256, 0, 0, 32) {
+    const uint8_t *qs = PLANE(row, nb, 0, b, 64) + j / 4 * 32;
+    two_bits(c.q, in.load16(qs), j % 4 * 2);
+    two_bits(c.q + 4, in.load16(qs + 16), j % 4 * 2);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        c.q[i] = less_one(c.q[i]);
+    no_scales(c, j);
+}
+BLOCK_PAIR(tq2_0) { return odd_pair(0, 0); }
+BLOCK_SCALE(tq2_0) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 64, b, 2))), 0); }
+
+/* Digit k of four bytes, less one: what is above it falls out of a byte, and three times the rest has it there instead. */
+DEVICE uint32_t digit_of_each(uint32_t v, int k) {
+    const uint32_t power = k == 0 ? 1 : k == 1 ? 3 : k == 2 ? 9 : k == 3 ? 27 : 81, even = 0x00ff00ff;
+    const uint32_t low = ((v & even) * power & even) * 3 >> 8 & even, high = ((v >> 8 & even) * power & even) * 3 & ~even;
+    return less_one(low | high);
+}
+BLOCK_TYPE(tq1_0, 256, 0, 0, 32) {
+    if (j < 5) {
+        const uint4 v = in.load16(PLANE(row, nb, 0, b, 32)), w = in.load16(PLANE(row, nb, 0, b, 32) + 16);
+        c.q[0] = v.x, c.q[1] = v.y, c.q[2] = v.z, c.q[3] = v.w;
+        c.q[4] = w.x, c.q[5] = w.y, c.q[6] = w.z, c.q[7] = w.w;
+    } else {
+        const uint4 v = in.load16(PLANE(row, nb, 32, b, 16));
+        const uint32_t four = in.load4(PLANE(row, nb, 48, b, 4));
+        const bool last = j == 7;
+        c.q[0] = v.x, c.q[1] = v.y, c.q[2] = v.z, c.q[3] = v.w;
+        c.q[4] = last ? four : v.x, c.q[5] = last ? four : v.y, c.q[6] = last ? four : v.z, c.q[7] = last ? four : v.w;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int k = j < 5 ? j : i < 4 ? 2 * (j - 5) : j < 7 ? 2 * (j - 5) + 1 : i - 4;
+        c.q[i] = digit_of_each(c.q[i], k);
+    }
+    no_scales(c, j);
+}
+BLOCK_PAIR(tq1_0) { return odd_pair(0, 0); }
+BLOCK_SCALE(tq1_0) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 52, b, 2))), 0); }
+
+/* ---- IQ1 ---- */
 
 /* Four and four numbers of an entry: eight times them and delta. */
 DEVICE void put_iq1(struct chunk &c, int i, uint64_t bytes, bool minus) {

@@ -13,6 +13,7 @@
 #include "mma.cuh"
 #include "gemm.cuh"
 #include "codebook.cuh"
+#include "parts.cuh"
 
 enum {
     TILE_W = LODE_GEMM_TILE_W,
@@ -207,6 +208,7 @@ DEVICE void step_256(const struct gemm_stage *s, const struct warp_tile &at, flo
 #define MAGIC 0x1.8p23f
 template <class T> DEVICE void step_32(const struct gemm_stage *s, const struct warp_tile &at,
                                        uint32_t n, float acc[2][4][4]) {
+    constexpr bool HALVES = T::GROUP == 16; /* which have a scale each */
 #pragma unroll 2
     for (uint32_t g = 0; g < n; g++) {
         uint32_t a[2][4], b[2][4];
@@ -223,15 +225,22 @@ template <class T> DEVICE void step_32(const struct gemm_stage *s, const struct 
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int magic = (int)0x4b400000;
-                int c[4] = {magic, magic, magic, magic};
-                mma_bytes(c, a[i][0], a[i][1], a[i][2], a[i][3], b[t / 2][t % 2 * 2],
-                          b[t / 2][t % 2 * 2 + 1]);
+                int c[4] = {magic, magic, magic, magic}, z[4] = {magic, magic, magic, magic};
+                if (HALVES) {
+                    mma_ss(c, a[i][0], a[i][1], b[t / 2][t % 2 * 2]);
+                    mma_ss(z, a[i][2], a[i][3], b[t / 2][t % 2 * 2 + 1]);
+                } else {
+                    mma_bytes(c, a[i][0], a[i][1], a[i][2], a[i][3], b[t / 2][t % 2 * 2],
+                              b[t / 2][t % 2 * 2 + 1]);
+                }
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     const float dx = e % 2 ? x.z : x.x;
                     float v = fmaf(d[i][e / 2].x * dx, __int_as_float(c[e]) - MAGIC, acc[i][t][e]);
                     if (T::HAS_M)
                         v = fmaf(d[i][e / 2].y * dx, e % 2 ? x.w : x.y, v);
+                    else if (HALVES)
+                        v = fmaf(d[i][e / 2].y * dx, __int_as_float(z[e]) - MAGIC, v);
                     acc[i][t][e] = v;
                 }
             }
@@ -290,6 +299,7 @@ template <class T> DEVICE void gemm(const struct lode_cuda_gemm_args &a) {
 LODE_CUDA_QUANT_LIST(GEMM)
 LODE_CUDA_CODEBOOK_LIST(GEMM)
 LODE_CUDA_U_LIST(GEMM)
+LODE_CUDA_PART_LIST(GEMM)
 
 /* One block of threads.  tiles: their number (and three words of nothing), then each. */
 enum { GROUP_THREADS = 1024, EXPERTS_MOST = 1024 };

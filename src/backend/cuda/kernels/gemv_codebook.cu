@@ -21,7 +21,7 @@ DEVICE void bring_grid(uint32_t type) {
     }
 }
 
-typedef types_of<256, struct iq2_xxs, struct iq2_xs, struct iq2_s, struct iq3_xxs, struct iq3_s, struct iq1_s, struct iq1_m,
+typedef types_of<256, struct tq1_0, struct tq2_0, struct iq2_xxs, struct iq2_xs, struct iq2_s, struct iq3_xxs, struct iq3_s, struct iq1_s, struct iq1_m,
                  struct q2_k, struct q3_k, struct q4_k, struct q5_k, struct q6_k, struct iq4_xs> all_types;
 
 extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 1)

@@ -27,13 +27,17 @@ struct mul_job { /* one tile */
 };
 
 template <int NX> struct tile_rows { enum { N = NX == 1 ? 16 : NX == 2 ? 16 : NX == 4 ? 8 : 4 }; };
+/* Blocks of 32 whose halves have a scale each; and whether a block is two additions. */
+template <class T> struct terms_of {
+    enum { HALVES = T::BLOCK == 32 && T::GROUP == 16, TWO = T::HAS_M || HALVES };
+};
 template <class T, int NX> struct stage_blocks {
-    enum { N = T::BLOCK == 256 ? (NX == 1 ? 64 : 16) : T::HAS_M ? 32 : 64 };
+    enum { N = T::BLOCK == 256 ? (NX == 1 ? 64 : 16) : terms_of<T>::TWO ? 32 : 64 };
 };
 
 template <class T, int NX> struct mul_stage {
     float2 a[tile_rows<NX>::N * NX][stage_blocks<T, NX>::N + 1];
-    float2 m[T::HAS_M ? tile_rows<NX>::N * NX : 1][stage_blocks<T, NX>::N + 1];
+    float2 m[terms_of<T>::TWO ? tile_rows<NX>::N * NX : 1][stage_blocks<T, NX>::N + 1];
 };
 
 DEVICE int dot16(const uint32_t q[4], uint4 x) {
@@ -63,14 +67,15 @@ DEVICE void chunk_dot(const struct chunk &c, const uint8_t *x, uint32_t b, int *
     } else {
         const uint8_t *blk = x + (size_t)b * 40;
         const uint2 head = *(const uint2 *)blk;
-        int s = 0;
+        int s[2] = {};
         for (int i = 0; i < 4; i++) {
             const uint2 v = ((const uint2 *)(blk + 8))[i];
-            s = dp4a((int)c.q[2 * i], (int)v.x, s);
-            s = dp4a((int)c.q[2 * i + 1], (int)v.y, s);
+            int &sum = s[terms_of<T>::HALVES ? i / 2 : 0];
+            sum = dp4a((int)c.q[2 * i], (int)v.x, sum);
+            sum = dp4a((int)c.q[2 * i + 1], (int)v.y, sum);
         }
-        *isum = s - T::OFFSET * (int)head.y;
-        *msum = (int)head.y;
+        *isum = s[0] - T::OFFSET * (int)head.y;
+        *msum = terms_of<T>::HALVES ? s[1] : (int)head.y;
     }
 }
 template <class T> DEVICE float x_scale(const uint8_t *x, uint32_t b) {
@@ -126,7 +131,7 @@ DEVICE void mul_quant(const struct mul_job &job, struct mul_stage<T, NX> *stage,
                     if (here && lane % LANES == 0) {
                         const uint32_t e = (r0 + r) * NX + j;
                         s->a[e][in] = make_float2(d[r].x * dx, (float)isum);
-                        if (T::HAS_M)
+                        if (terms_of<T>::TWO)
                             s->m[e][in] = make_float2(
                                 T::BLOCK == 256 ? -(d[r].y * dx) : d[r].y * dx, (float)msum);
                     }
@@ -140,7 +145,7 @@ DEVICE void mul_quant(const struct mul_job &job, struct mul_stage<T, NX> *stage,
             for (uint32_t i = 0; i < some; i++) {
                 const float2 p = s->a[lane][i];
                 v = fmaf(p.x, p.y, v);
-                if (T::HAS_M) {
+                if (terms_of<T>::TWO) {
                     const float2 m = s->m[lane][i];
                     v = fmaf(m.x, m.y, v);
                 }

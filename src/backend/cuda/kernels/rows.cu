@@ -5,6 +5,7 @@
 
 #include "codebook.cuh"
 #include "packed.cuh"
+#include "parts.cuh"
 
 /* ---- embedding ---- */
 
@@ -35,7 +36,7 @@ DEVICE float scaled(float v, float scale) { return scale != 1.0f ? v * scale : v
                     if (name::HAS_M)                                                               \
                         v = v - d.y * (float)(second ? c.n1 : c.n0);                               \
                 } else {                                                                           \
-                    v = d.x * (float)q;                                                            \
+                    v = (name::GROUP == 16 && second ? d.y : d.x) * (float)q;                      \
                     if (name::HAS_M)                                                               \
                         v = v + d.y;                                                               \
                 }                                                                                  \
@@ -49,6 +50,7 @@ LODE_CUDA_CODEBOOK_LIST(EMBED_QUANT)
 #define EMBED_U(name, type, block, ...) EMBED_QUANT(name, type, 32)
 LODE_CUDA_U_LIST(EMBED_U)
 LODE_CUDA_U8_LIST(EMBED_U)
+LODE_CUDA_PART_LIST(EMBED_U)
 
 #define EMBED_FLOAT(name, number, widen)                                                           \
     KERNEL(ROW_THREADS) embed_##name(const __grid_constant__ struct lode_cuda_embed_args a) {      \

@@ -393,8 +393,16 @@ struct lode_cuda_repack_args {
 #define LODE_CUDA_U8_LIST(X)                                                                       \
     X(u8, U8, 64, {4, 32}, {40, 32}, {0, 4}, {36, 4})                                              \
     X(u8g32, U8G32, 32, {8, 32}, {0, 8})
-/* Codebooks (codebook.cuh): of fused kernels those of one row know them. */
+/* Blocks of several 32, whose scales lie together (parts.cuh); no fused kernel knows them either. */
+#define LODE_CUDA_PART_LIST(X)                                                                     \
+    X(q1_0, Q1_0, 128, {2, 16}, {0, 2})                                                            \
+    X(q2_0, Q2_0, 64, {2, 16}, {0, 2})                                                             \
+    X(nvfp4, NVFP4, 64, {4, 32}, {0, 4})                                                           \
+    X(nvfp4g, NVFP4G, 64, {8, 32}, {0, 8})
+/* Codebooks and ternary digits (codebook.cuh): of fused kernels those of one row know them. */
 #define LODE_CUDA_CODEBOOK_LIST(X)                                                                 \
+    X(tq1_0, TQ1_0, 256, {0, 32}, {32, 16}, {48, 4}, {52, 2})                                      \
+    X(tq2_0, TQ2_0, 256, {0, 64}, {64, 2})                                                         \
     X(iq1_s, IQ1_S, 256, {2, 32}, {34, 16}, {0, 2})                                                \
     X(iq1_m, IQ1_M, 256, {0, 32}, {32, 16}, {48, 8})                                               \
     X(iq2_xxs, IQ2_XXS, 256, {2, 64}, {0, 2})                                                      \
@@ -404,8 +412,6 @@ struct lode_cuda_repack_args {
     X(iq3_s, IQ3_S, 256, {2, 64}, {74, 32}, {66, 8}, {106, 4}, {0, 2})
 enum { LODE_CODEBOOK_GRIDS = 33792 }; /* bytes of shared memory that gemv_codebook.cu keeps for grids */
 /* X(suffix, type): as they lie in the file, with products in float (packed.cuh). */
-#define LODE_CUDA_PACKED_LIST(X)                                                                   \
-    X(tq1_0, TQ1_0) X(tq2_0, TQ2_0) X(q1_0, Q1_0) X(q2_0, Q2_0)                                    \
-    X(nvfp4, NVFP4) X(nvfp4g, NVFP4G) X(e4m3, E4M3) X(e5m2, E5M2)
+#define LODE_CUDA_PACKED_LIST(X) X(e4m3, E4M3) X(e5m2, E5M2)
 
 #endif
