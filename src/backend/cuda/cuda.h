@@ -20,6 +20,7 @@
     X(chosen, chosen_out_q4_k) X(chosen, chosen_out_q5_k) X(chosen, chosen_out_q6_k)               \
     X(gemm, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256) X(gemv, gemv_only_q8_0)              \
     X(gemv, gemv_only_q4_k) X(gemv, gemv_only_q5_k) X(gemv_codebook, gemv_codebook)                \
+    X(gemv_own, gemv_u) X(gemv_own, gemv_parts)                                                    \
     X(few, few_x32) X(few, few_a32_1) X(few, few_a32_2) X(few, few_a32_4)                          \
     X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
@@ -29,8 +30,8 @@
     X(recur, delta_128) X(recur, delta_any) X(best, best_of_slices) X(best, best_of_rows) \
     X(best, draw_of_rows) X(reads, reads)
 #define LODE_CUDA_MODULE_LIST(X) \
-    X(rows) X(positions) X(experts) X(chosen) X(router) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_codebook) X(gemv_float) X(gemv_stream) \
-    X(gemv_stream_k) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_short) X(decode_walk) X(decode_join) X(recur) X(wide) X(best) X(reads) X(gemm_fast) X(gemv_fast) \
+    X(rows) X(positions) X(experts) X(chosen) X(router) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_codebook) X(gemv_own) X(gemv_float) X(gemv_stream) \
+    X(gemv_stream_k) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_short) X(decode_walk) X(decode_join) X(recur) X(wide) X(wide_own) X(best) X(reads) X(gemm_fast) X(gemv_fast) \
     X(wide_glu) X(wide_fast) X(few_fast) X(wide_gated) X(attention_fast) X(decode_fast)
 
 /* decode_walk.cu, each for 1, 2, 4 and 8 query heads: what keys and values are in; 128: heads of so many numbers, whose rows
@@ -94,6 +95,8 @@ struct lode_cuda_layout {
     } plane[LODE_CUDA_PLANES];
     bool plain; /* as in the file */
     bool gemv, few, gemm;
+    enum lode_cuda_family { LODE_CUDA_COMMON, LODE_CUDA_CODEBOOK, LODE_CUDA_U, LODE_CUDA_PART } family; /* shared.h's lists */
+    bool adds_twice; /* blocks of 32 of which each is two products: a scale's and that of m, or of its other half */
 };
 extern const struct lode_cuda_layout lode_cuda_layouts[LODE_DTYPE_COUNT];
 size_t lode_cuda_row_size(enum lode_dtype type, uint32_t cols); /* with padding */

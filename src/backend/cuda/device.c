@@ -18,18 +18,22 @@ static const void *const images[] = {
 };
 
 const struct lode_cuda_layout lode_cuda_layouts[LODE_DTYPE_COUNT] = {
-#define PLANES(suffix, type, blocks, one, fused, many, ...)                                        \
+#define PLANES(suffix, type, of, twice, blocks, fused, many, ...)                                  \
     [LODE_##type] = {.block = blocks,                                                              \
                      .n = sizeof((uint32_t[][2]){__VA_ARGS__}) / 8,                                \
                      .plane = {__VA_ARGS__},                                                       \
-                     .gemv = one,                                                                  \
+                     .family = LODE_CUDA_##of,                                                     \
+                     .adds_twice = twice,                                                          \
+                     .gemv = true,                                                                 \
                      .few = fused,                                                                 \
                      .gemm = many},
-#define QUANT(suffix, type, block, ...) PLANES(suffix, type, block, true, true, true, __VA_ARGS__)
-#define U(suffix, type, block, ...) PLANES(suffix, type, block, false, false, true, __VA_ARGS__)
-#define PART(suffix, type, block, ...) PLANES(suffix, type, block, false, false, true, __VA_ARGS__)
-#define U8(suffix, type, block, ...) PLANES(suffix, type, block, false, false, false, __VA_ARGS__)
-#define CODEBOOK(suffix, type, block, ...) PLANES(suffix, type, block, true, false, true, __VA_ARGS__)
+#define MIN(type) (LODE_##type == LODE_Q4_1 || LODE_##type == LODE_Q5_1)
+#define QUANT(suffix, type, block, ...) PLANES(suffix, type, COMMON, MIN(type), block, true, true, __VA_ARGS__)
+#define U(suffix, type, block, ...) PLANES(suffix, type, U, true, block, false, true, __VA_ARGS__)
+#define U8(suffix, type, block, ...) PLANES(suffix, type, U, true, block, false, false, __VA_ARGS__)
+#define HALVED(type) (LODE_##type == LODE_NVFP4 || LODE_##type == LODE_NVFP4G)
+#define PART(suffix, type, block, ...) PLANES(suffix, type, PART, HALVED(type), block, false, true, __VA_ARGS__)
+#define CODEBOOK(suffix, type, block, ...) PLANES(suffix, type, CODEBOOK, false, block, false, true, __VA_ARGS__)
 #define FLOAT(suffix, type) [LODE_##type] = {.n = 1, .plain = true, .gemv = true, .few = true, .gemm = true},
 #define PACKED(suffix, type) [LODE_##type] = {.n = 1, .plain = true},
     LODE_CUDA_QUANT_LIST(QUANT) LODE_CUDA_U_LIST(U) LODE_CUDA_U8_LIST(U8) LODE_CUDA_PART_LIST(PART)
@@ -39,8 +43,10 @@ const struct lode_cuda_layout lode_cuda_layouts[LODE_DTYPE_COUNT] = {
 #undef CODEBOOK
 #undef U8
 #undef PART
+#undef HALVED
 #undef U
 #undef QUANT
+#undef MIN
 #undef PLANES
 };
 
@@ -253,9 +259,9 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
                       &c->kernels.gemm[type], err));
         LODE_TRY(allow_shared(c, c->kernels.gemm[type], err));
     }
-    for (int i = 0; i < 2 && l->few && !l->plain; i++) {
+    for (int i = 0; i < 2 && !l->plain; i++) {
         snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);
-        LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide, name, &c->kernels.wide[type][i], err));
+        LODE_TRY(find_wide(c, l->few ? LODE_CUDA_MODULE_wide : LODE_CUDA_MODULE_wide_own, name, &c->kernels.wide[type][i], err));
         snprintf(name, sizeof name, "wide_fast_%s_%d", suffix, 64 << i);
         LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_fast, name, &c->kernels.packed.wide[type][i], err));
     }
@@ -431,7 +437,8 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
                            c->kernels.chosen_out_q4_k, c->kernels.chosen_out_q5_k, c->kernels.chosen_out_q6_k,
                            c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,
                            c->kernels.gemv_a32, c->kernels.gemv_a256, c->kernels.gemv_only_q8_0,
-                           c->kernels.gemv_only_q4_k, c->kernels.gemv_only_q5_k, c->kernels.attention_walk,
+                           c->kernels.gemv_only_q4_k, c->kernels.gemv_only_q5_k, c->kernels.gemv_u, c->kernels.gemv_parts,
+                           c->kernels.attention_walk,
                            c->kernels.attention_page, c->kernels.attention_tile, c->kernels.attention_tile_256, c->kernels.attention_large,
                            c->kernels.attention_large_32, c->kernels.decode_1, c->kernels.decode_2, c->kernels.decode_4, c->kernels.decode_8,
                            c->kernels.few_x32,

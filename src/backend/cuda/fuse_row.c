@@ -1,15 +1,32 @@
-/* fuse_row.c - products of one row: gemv.cu, gemv_float.cu, gemv_stream.cu, gemv_stream_k.cu. */
+/* fuse_row.c - products of one row: gemv.cu, gemv_codebook.cu, gemv_own.cu, gemv_float.cu, gemv_stream.cu, gemv_stream_k.cu. */
 #include "backend/cuda/fuse.h"
 
-/* Types whose blocks add a second pair of numbers each (a minimum, or m). */
-static bool has_min(uint32_t type) { return type == LODE_Q4_1 || type == LODE_Q5_1; }
-
-/* Some type that of these kernels gemv_codebook.cu alone knows. */
-static bool has_codebook(const struct lode_cuda_gemv_args *a) {
+static uint32_t n_of_family(const struct lode_cuda_gemv_args *a, enum lode_cuda_family family) {
+    uint32_t n = 0;
     for (uint32_t i = 0; i < a->n_parts; i++)
-        if (!lode_cuda_layouts[a->parts[i].type].few)
-            return true;
-    return false;
+        n += lode_cuda_layouts[a->parts[i].type].family == family;
+    return n;
+}
+static bool all_of(const struct lode_cuda_gemv_args *a, uint32_t type, uint32_t other) {
+    for (uint32_t i = 0; i < a->n_parts; i++)
+        if (a->parts[i].type != type && a->parts[i].type != other)
+            return false;
+    return true;
+}
+/* Kernels that know few types are faster (gemv.cuh, types_of): for those that most files are made of.  NULL: none knows
+ * all of these. */
+static void *gemv_kernel(const struct lode_cuda_kernels *k, const struct lode_cuda_gemv_args *a, bool by32) {
+    const bool common = n_of_family(a, LODE_CUDA_COMMON) == a->n_parts;
+    if (by32)
+        return all_of(a, LODE_Q8_0, LODE_Q8_0)              ? k->gemv_only_q8_0
+               : common                                     ? k->gemv_a32
+               : n_of_family(a, LODE_CUDA_U) == a->n_parts    ? k->gemv_u
+               : n_of_family(a, LODE_CUDA_PART) == a->n_parts ? k->gemv_parts
+                                                            : NULL;
+    return !common                           ? k->gemv_codebook
+           : all_of(a, LODE_Q4_K, LODE_Q6_K) ? k->gemv_only_q4_k
+           : all_of(a, LODE_Q5_K, LODE_Q6_K) ? k->gemv_only_q5_k
+                                             : k->gemv_a256;
 }
 
 bool lode_cuda_lay_out_gemv(const struct op *o, struct lode_cuda_gemv_args *a, bool by32, uint32_t *grid,
@@ -19,7 +36,7 @@ bool lode_cuda_lay_out_gemv(const struct op *o, struct lode_cuda_gemv_args *a, b
     bool min = !by32;
     uint32_t tile = 0;
     for (uint32_t i = 0; i < a->n_parts; i++) {
-        min |= has_min(a->parts[i].type);
+        min |= lode_cuda_layouts[a->parts[i].type].adds_twice;
         tile = a->parts[i].w_stride > tile ? a->parts[i].w_stride : tile;
     }
     a->ld =
@@ -29,11 +46,11 @@ bool lode_cuda_lay_out_gemv(const struct op *o, struct lode_cuda_gemv_args *a, b
     /* x as it comes, and the norm's weights behind it */
     const uint64_t floats = a->input == LODE_GEMV_AS_IS ? 0 : (a->n_x + (a->input == LODE_GEMV_NORM)) * a->cols * 4ull;
     const uint64_t unit = (uint64_t)a->per_unit * LODE_GEMV_TILE * 4 * (a->ld + 1);
-    const uint64_t most = lode_cuda_room(c) - (has_codebook(a) ? LODE_CODEBOOK_GRIDS : 0);
+    const uint64_t most = lode_cuda_room(c) - (n_of_family(a, LODE_CUDA_CODEBOOK) ? LODE_CODEBOOK_GRIDS : 0);
     const uint32_t own = (a->n_units + *grid - 1) / *grid;
     const uint64_t enough = LODE_CUDA_GEMV_BUDGET < most ? LODE_CUDA_GEMV_BUDGET : most;
     const uint64_t room = x + unit <= enough && x + floats <= enough ? enough : most;
-    if (x + unit > room || x + floats > room || (uint64_t)own * a->per_unit > LODE_CUDA_GEMV_TILES)
+    if (!gemv_kernel(&c->kernels, a, by32) || x + unit > room || x + floats > room || (uint64_t)own * a->per_unit > LODE_CUDA_GEMV_TILES)
         return false;
     uint64_t phase = (room - x) / unit;
     phase = phase < own ? phase : own;
@@ -62,23 +79,6 @@ static void set_next(const struct op *o, uint32_t n, const struct chain *c, uint
         a->next_size = (uint32_t)((size < most ? size : most) / grid) & ~15u;
         return;
     }
-}
-
-static bool all_of(const struct lode_cuda_gemv_args *a, uint32_t type, uint32_t other) {
-    for (uint32_t i = 0; i < a->n_parts; i++)
-        if (a->parts[i].type != type && a->parts[i].type != other)
-            return false;
-    return true;
-}
-/* Kernels that know few types are faster (gemv.cuh, types_of): for those that most files are made of. */
-static void *gemv_kernel(const struct lode_cuda_kernels *k, const struct lode_cuda_gemv_args *a, bool by32) {
-    if (by32)
-        return all_of(a, LODE_Q8_0, LODE_Q8_0) ? k->gemv_only_q8_0 : k->gemv_a32;
-    if (has_codebook(a))
-        return k->gemv_codebook;
-    return all_of(a, LODE_Q4_K, LODE_Q6_K)   ? k->gemv_only_q4_k
-           : all_of(a, LODE_Q5_K, LODE_Q6_K) ? k->gemv_only_q5_k
-                                             : k->gemv_a256;
 }
 
 int lode_cuda_run_gemv(const struct op *o, uint32_t n, const struct chain *c, struct lode_cuda_gemv_args *a,

@@ -159,6 +159,12 @@ DEVICE void k_scales(struct chunk &c, uint4 head, int pair) {
     template <class R>                                                                             \
     DEVICE_MEMBER float2 name::scale_at(R &in, const uint8_t *row, uint32_t nb, uint32_t b)
 
+/* Blocks of 32 whose halves have a scale each, scale_at's second number that of the last 16; and whether what a block of 32
+ * adds are two products, of which the second has m, or that scale. */
+template <class T> struct terms_of {
+    enum { HALVES = T::BLOCK == 32 && T::GROUP == 16, TWO = T::HAS_M || HALVES };
+};
+
 DEVICE float2 two_halves(uint32_t v) {
     return make_float2(f16_f32((uint16_t)v), f16_f32((uint16_t)(v >> 16)));
 }

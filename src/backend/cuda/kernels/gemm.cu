@@ -208,7 +208,7 @@ DEVICE void step_256(const struct gemm_stage *s, const struct warp_tile &at, flo
 #define MAGIC 0x1.8p23f
 template <class T> DEVICE void step_32(const struct gemm_stage *s, const struct warp_tile &at,
                                        uint32_t n, float acc[2][4][4]) {
-    constexpr bool HALVES = T::GROUP == 16; /* which have a scale each */
+    constexpr bool HALVES = terms_of<T>::HALVES;
 #pragma unroll 2
     for (uint32_t g = 0; g < n; g++) {
         uint32_t a[2][4], b[2][4];

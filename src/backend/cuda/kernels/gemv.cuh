@@ -96,6 +96,9 @@ template <int block, class... T> struct types_of {
     template <class F> static DEVICE_MEMBER void with(uint32_t type, F f) {
         (void)((type == (uint32_t)dtype_of<T>::VALUE && (f(T()), true)) || ...);
     }
+    static DEVICE_MEMBER bool adds_twice(uint32_t type) { /* of types of blocks of 32 */
+        return ((terms_of<T>::TWO && type == (uint32_t)dtype_of<T>::VALUE) || ...);
+    }
 };
 
 /* ---- an item: 16 rows by 256 numbers ---- */
@@ -191,12 +194,13 @@ DEVICE void sum_256(const struct item_words<T> &v, uint32_t b, const uint8_t *x,
             make_float4(v.d[0][0].x * dx, (float)sum, -(v.d[0][0].y * dx), (float)min);
 }
 
-/* Eight blocks of 32, 8 b and on; column: the block. */
+/* Eight blocks of 32, 8 b and on; column: the block.  Two sums take turns; where halves have scales, each is one's. */
 template <class T>
 DEVICE void sum_32(const struct item_words<T> &v, uint32_t cols, uint32_t b, const uint8_t *x, float *stage,
                    uint32_t ld) {
     const uint32_t lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
     const uint32_t own = 8 * b + 2 * q; /* this thread's results: blocks own and own + 1 */
+    constexpr bool HALVES = terms_of<T>::HALVES;
     int acc[2][4] = {};
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -205,8 +209,8 @@ DEVICE void sum_32(const struct item_words<T> &v, uint32_t cols, uint32_t b, con
         const uint4 z0 = z[0], z1 = z[1];
         const uint32_t *u = v.c[0][h].q, *l = v.c[1][h].q;
         mma_bytes(acc[0], u[0], l[0], u[1], l[1], z0.x & mask, z0.y & mask);
-        mma_bytes(acc[1], u[2], l[2], u[3], l[3], z0.z & mask, z0.w & mask);
-        mma_bytes(acc[0], u[4], l[4], u[5], l[5], z1.x & mask, z1.y & mask);
+        mma_bytes(acc[HALVES ? 0 : 1], u[2], l[2], u[3], l[3], z0.z & mask, z0.w & mask);
+        mma_bytes(acc[HALVES ? 1 : 0], u[4], l[4], u[5], l[5], z1.x & mask, z1.y & mask);
         mma_bytes(acc[1], u[6], l[6], u[7], l[7], z1.z & mask, z1.w & mask);
     }
     const uint4 head = *(const uint4 *)(x + 32 * x_blocks(cols) + 8 * own); /* d, sum; d, sum */
@@ -214,19 +218,19 @@ DEVICE void sum_32(const struct item_words<T> &v, uint32_t cols, uint32_t b, con
     const int sum[2] = {(int)head.y, (int)head.w};
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        float isum[2];
+        float *to = stage + (r + 8 * i) * ld;
+        float first[2];
 #pragma unroll
         for (int e = 0; e < 2; e++)
-            isum[e] = (float)(acc[0][2 * i + e] + acc[1][2 * i + e] - T::OFFSET * sum[e]);
-        float *to = stage + (r + 8 * i) * ld;
-        if (T::HAS_M) {
+            first[e] = (float)(acc[0][2 * i + e] + (HALVES ? 0 : acc[1][2 * i + e]) - T::OFFSET * sum[e]);
+        if (HALVES || T::HAS_M) {
 #pragma unroll
             for (int e = 0; e < 2; e++)
-                *(float4 *)(to + 4 * (own + e)) =
-                    make_float4(v.d[i][e].x * dx[e], isum[e], v.d[i][e].y * dx[e], (float)sum[e]);
+                *(float4 *)(to + 4 * (own + e)) = make_float4(v.d[i][e].x * dx[e], first[e], v.d[i][e].y * dx[e],
+                                                              HALVES ? (float)acc[1][2 * i + e] : (float)sum[e]);
         } else {
             *(float4 *)(to + 2 * own) =
-                make_float4(v.d[i][0].x * dx[0], isum[0], v.d[i][1].x * dx[1], isum[1]);
+                make_float4(v.d[i][0].x * dx[0], first[0], v.d[i][1].x * dx[1], first[1]);
         }
     }
 }
@@ -279,14 +283,11 @@ DEVICE void items(const struct work &u, const struct work &v, bool both, uint32_
     });
 }
 
-/* Whether pairs of m come after those of the scale: of types of blocks of 32 (those of 256 always have pairs
- * of a minimum, zeros where there is none). */
-DEVICE bool has_m(uint32_t type) { return type == LODE_Q4_1 || type == LODE_Q5_1; }
-
-/* The definition's sum over a row of the stage, of which four blocks are read at a time. */
-template <int BLOCK> DEVICE float add_up(const float *row, uint32_t nb, bool m) {
+/* The definition's sum over a row of the stage, of which four blocks are read at a time.  twice: pairs of m come after
+ * those of the scale (of blocks of 256 always those of a minimum, zeros where there is none). */
+template <int BLOCK> DEVICE float add_up(const float *row, uint32_t nb, bool twice) {
     const float4 *p = (const float4 *)row;
-    const bool both = BLOCK == 256 || m; /* numbers of a block: four, or two */
+    const bool both = BLOCK == 256 || twice; /* numbers of a block: four, or two */
     const uint32_t n = both ? nb : nb / 2;
     float acc = 0;
     uint32_t b = 0;
@@ -444,7 +445,7 @@ template <class S> DEVICE void gemv(const struct lode_cuda_gemv_args &a) {
             fetch_next(a);
         __syncthreads();
         auto sum_of = [&](uint32_t tile, uint32_t r) {
-            return add_up<BLOCK>(stage + (tile * TILE_ROWS + r) * a.ld, nb, has_m(tiles[first + tile].type));
+            return add_up<BLOCK>(stage + (tile * TILE_ROWS + r) * a.ld, nb, S::adds_twice(tiles[first + tile].type));
         };
         const bool many = a.per_unit > 2; /* sums first, a thread each */
         if (many) {

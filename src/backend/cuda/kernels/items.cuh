@@ -22,12 +22,14 @@ DEVICE void rows_by_32(uint32_t v[4], const uint8_t *p) {
 template <class T> struct planes;
 #define PLANES(name, dtype, block, ...)                                                            \
     template <> struct planes<struct name> {                                                       \
+        enum { NUMBERS = block }; /* that these are of */                                          \
         static constexpr __device__ uint32_t size(int i) {                                         \
             const uint32_t v[][2] = {__VA_ARGS__};                                                 \
             return i < (int)(sizeof v / sizeof *v) ? v[i][1] : 0;                                  \
         }                                                                                          \
     };
 LODE_CUDA_QUANT_LIST(PLANES)
+LODE_CUDA_U4_LIST(PLANES)
 #undef PLANES
 template <class T, int I> struct plane_before {
     enum { SIZE = planes<T>::size(I - 1) + plane_before<T, I - 1>::SIZE };
@@ -38,7 +40,7 @@ template <class T> struct plane_before<T, 0> { enum { SIZE = 0 }; };
 template <class T, int I> struct plane {
     enum {
         SIZE = planes<T>::size(I),
-        BYTES = SIZE * (256 / T::BLOCK),
+        BYTES = SIZE * (256 / planes<T>::NUMBERS),
         STRIDE = BYTES >= 16 ? BYTES | 16 : (BYTES + 3) & ~3,
         AT = plane<T, I - 1>::AT + 16 * plane<T, I - 1>::STRIDE
     };
@@ -170,6 +172,12 @@ PAIR(mxfp4) {
     plane_words<struct mxfp4, 0>(v, slot, 32 * p);
     cross_table(a, b, v, fp4_levels());
 }
+PAIR(u4) { /* the first 32 in one plane, the others in the next */
+    const uint32_t lane = threadIdx.x % 32, row = lane % 16;
+    uint32_t v[4];
+    rows_by_32(v, (lane < 16 ? row_of<struct u4, 0>(slot, row) : row_of<struct u4, 1>(slot, row)) + 16 * p);
+    cross_nibbles(a, b, v);
+}
 PAIR(q8_0) {
     plane_words<struct q8_0, 0>(a, slot, 64 * p);
     plane_words<struct q8_0, 0>(b, slot, 64 * p + 32);
@@ -238,6 +246,9 @@ template <class T> DEVICE int scale_of(const T *, const struct row_scales &z, in
 
 /* Scale, and m, of block k of eight of 32; MXFP4's plane has one byte of exponent. */
 template <class T> DEVICE float2 block_scale(const uint8_t *slot, uint32_t row, int k) {
+    if constexpr (planes<T>::NUMBERS == 64) /* two floats of two blocks */
+        return make_float2(lode_bits_f32(word_at(row_of<T, 2>(slot, row) + k / 2 * 4)),
+                           lode_bits_f32(word_at(row_of<T, 3>(slot, row) + k / 2 * 4)));
     constexpr int PLANE_D = planes<T>::size(2) ? 2 : 1;
     constexpr uint32_t SIZE = planes<T>::size(PLANE_D);
     const uint8_t *p = row_of<T, PLANE_D>(slot, row) + SIZE * k;

@@ -27,10 +27,6 @@ struct mul_job { /* one tile */
 };
 
 template <int NX> struct tile_rows { enum { N = NX == 1 ? 16 : NX == 2 ? 16 : NX == 4 ? 8 : 4 }; };
-/* Blocks of 32 whose halves have a scale each; and whether a block is two additions. */
-template <class T> struct terms_of {
-    enum { HALVES = T::BLOCK == 32 && T::GROUP == 16, TWO = T::HAS_M || HALVES };
-};
 template <class T, int NX> struct stage_blocks {
     enum { N = T::BLOCK == 256 ? (NX == 1 ? 64 : 16) : terms_of<T>::TWO ? 32 : 64 };
 };

@@ -36,7 +36,7 @@ DEVICE float scaled(float v, float scale) { return scale != 1.0f ? v * scale : v
                     if (name::HAS_M)                                                               \
                         v = v - d.y * (float)(second ? c.n1 : c.n0);                               \
                 } else {                                                                           \
-                    v = (name::GROUP == 16 && second ? d.y : d.x) * (float)q;                      \
+                    v = (terms_of<struct name>::HALVES && second ? d.y : d.x) * (float)q;                      \
                     if (name::HAS_M)                                                               \
                         v = v + d.y;                                                               \
                 }                                                                                  \

@@ -380,12 +380,14 @@ struct lode_cuda_repack_args {
     X(q6_k, Q6_K, 256, {0, 128}, {128, 64}, {192, 16}, {208, 2})                                   \
     X(iq4_xs, IQ4_XS, 256, {8, 128}, {0, 8})
 #define LODE_CUDA_FLOAT_LIST(X) X(f32, F32) X(f16, F16) X(bf16, BF16)
-/* lode's own: blocks of 64 are pairs of 32, in planes of the first and of the second.  No fused kernel
- * knows them. */
+/* lode's own: blocks of 64 are pairs of 32, in planes of the first and of the second.  Of fused kernels those of one row
+ * know them (gemv_own.cu). */
+/* What GPTQ, AWQ and MLX directories of 4 bits become: prompts by Hopper's warpgroups too (wide_own.cu). */
+#define LODE_CUDA_U4_LIST(X) X(u4, U4, 64, {4, 16}, {24, 16}, {0, 4}, {20, 4})
 #define LODE_CUDA_U_LIST(X)                                                                        \
     X(u2, U2, 64, {4, 8}, {16, 8}, {0, 4}, {12, 4})                                                \
     X(u3, U3, 64, {4, 8}, {20, 8}, {12, 4}, {28, 4}, {0, 4}, {16, 4})                              \
-    X(u4, U4, 64, {4, 16}, {24, 16}, {0, 4}, {20, 4})                                              \
+    LODE_CUDA_U4_LIST(X)                                                                           \
     X(u5, U5, 64, {4, 16}, {28, 16}, {20, 4}, {44, 4}, {0, 4}, {24, 4})                            \
     X(u6, U6, 64, {4, 16}, {32, 16}, {20, 8}, {48, 8}, {0, 4}, {28, 4})                            \
     X(u4g32, U4G32, 32, {8, 16}, {0, 8})
@@ -393,7 +395,7 @@ struct lode_cuda_repack_args {
 #define LODE_CUDA_U8_LIST(X)                                                                       \
     X(u8, U8, 64, {4, 32}, {40, 32}, {0, 4}, {36, 4})                                              \
     X(u8g32, U8G32, 32, {8, 32}, {0, 8})
-/* Blocks of several 32, whose scales lie together (parts.cuh); no fused kernel knows them either. */
+/* Blocks of several 32, whose scales lie together (parts.cuh): as those. */
 #define LODE_CUDA_PART_LIST(X)                                                                     \
     X(q1_0, Q1_0, 128, {2, 16}, {0, 2})                                                            \
     X(q2_0, Q2_0, 64, {2, 16}, {0, 2})                                                             \

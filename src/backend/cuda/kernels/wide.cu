@@ -4,12 +4,6 @@
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-#define WIDE_OF(name, n)                                                                           \
-    extern "C" __global__ void __launch_bounds__(LODE_WIDE_THREADS, 1)                             \
-        wide_##name##_##n(const __grid_constant__ struct lode_cuda_packed_args a) {                  \
-        wide<struct name, n, false>(a);                                                                   \
-    }
-#define WIDE(name, type, block, ...) WIDE_OF(name, 64) WIDE_OF(name, 128)
 static_assert(LODE_WIDE_THREADS == MULTIPLIERS + COPIERS, "shared.h");
 LODE_CUDA_QUANT_LIST(WIDE)
 

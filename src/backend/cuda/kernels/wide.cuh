@@ -99,11 +99,11 @@ DEVICE void bring_words(uint8_t (*to)[item_of<T>::SIZE], const J &job, const uin
 }
 template <class T, int I, class J>
 DEVICE void bring_plane(uint8_t (*to)[item_of<T>::SIZE], const J &job, uint32_t b) {
-    constexpr uint32_t BYTES = plane<T, I>::BYTES, PIECE = BYTES % 16 == 0 ? 16 : 4, BLOCKS = ITEM / T::BLOCK;
+    constexpr uint32_t BYTES = plane<T, I>::BYTES, PIECE = BYTES % 16 == 0 ? 16 : 4, BLOCKS = ITEM / planes<T>::NUMBERS;
     if constexpr (BYTES != 0) {
-        const uint32_t left = (job.nb - b * BLOCKS) * planes<T>::size(I);
+        const uint32_t nb = job.nb * T::BLOCK / planes<T>::NUMBERS, left = (nb - b * BLOCKS) * planes<T>::size(I);
         /* of less than four bytes, those four that they lie in */
-        const uint32_t from = (job.nb * plane_before<T, I>::SIZE + b * BYTES) & ~3u;
+        const uint32_t from = (nb * plane_before<T, I>::SIZE + b * BYTES) & ~3u;
         if constexpr (COPIERS % (BYTES < PIECE ? 1 : BYTES / PIECE) == 0 && BYTES >= PIECE) {
             if (from % PIECE == 0 && left >= BYTES && (J::PAIRED || job.w_rows == W_ROWS)) {
                 bring_rows<T, I, PIECE>(to, job, job.w + from);

@@ -136,5 +136,13 @@ template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_pa
         wait_for_last();
 }
 
+/* The kernels of a type, for tiles of 64 and of 128 rows of x. */
+#define WIDE_OF(name, n)                                                                           \
+    extern "C" __global__ void __launch_bounds__(LODE_WIDE_THREADS, 1)                             \
+        wide_##name##_##n(const __grid_constant__ struct lode_cuda_packed_args a) {                \
+        wide<struct name, n, false>(a);                                                            \
+    }
+#define WIDE(name, type, block, ...) WIDE_OF(name, 64) WIDE_OF(name, 128)
+
 #endif
 #endif

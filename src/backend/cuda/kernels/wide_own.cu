@@ -1,0 +1,8 @@
+/* wide_own.cu - products of many rows with lode's own types on Hopper's warpgroups (wide_exact.cuh). */
+#include "wide_exact.cuh"
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+LODE_CUDA_U4_LIST(WIDE)
+
+#endif
