@@ -4,7 +4,7 @@
 #define LODE_KERN_MUL_SHAPE_H
 
 #include "kern/isa.h"
-#include "kern/tile_unpack.h"
+#include "kern/tile_unpack_32.h"
 
 /* Loops whose arrays are to be registers; they have no more than 16 turns.  UNROLL_CLANG: gcc does so by
  * itself, and orders instructions worse when told to (Q4_K 680 -> 595 GOPS). */

@@ -121,9 +121,11 @@ enum lode_dtype lode_cuda_common_act(const struct lode_part *parts, uint32_t n) 
 }
 
 bool lode_cuda_all_few(const struct lode_part *parts, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++)
-        if (!lode_cuda_layouts[parts[i].w->type].few)
+    for (uint32_t i = 0; i < n; i++) {
+        const struct lode_cuda_layout *l = &lode_cuda_layouts[parts[i].w->type];
+        if (!l->few || l->family != lode_cuda_layouts[parts[0].w->type].family)
             return false;
+    }
     return true;
 }
 

@@ -29,7 +29,7 @@ const struct lode_cuda_layout lode_cuda_layouts[LODE_DTYPE_COUNT] = {
                      .gemm = many},
 #define MIN(type) (LODE_##type == LODE_Q4_1 || LODE_##type == LODE_Q5_1)
 #define QUANT(suffix, type, block, ...) PLANES(suffix, type, COMMON, MIN(type), block, true, true, __VA_ARGS__)
-#define U(suffix, type, block, ...) PLANES(suffix, type, U, true, block, false, true, __VA_ARGS__)
+#define U(suffix, type, block, ...) PLANES(suffix, type, U, true, block, LODE_##type == LODE_U4, true, __VA_ARGS__)
 #define U8(suffix, type, block, ...) PLANES(suffix, type, U, true, block, false, false, __VA_ARGS__)
 #define HALVED(type) (LODE_##type == LODE_NVFP4 || LODE_##type == LODE_NVFP4G)
 #define PART(suffix, type, block, ...) PLANES(suffix, type, PART, HALVED(type), block, false, true, __VA_ARGS__)
@@ -261,7 +261,7 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
     }
     for (int i = 0; i < 2 && !l->plain; i++) {
         snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);
-        LODE_TRY(find_wide(c, l->few ? LODE_CUDA_MODULE_wide : LODE_CUDA_MODULE_wide_own, name, &c->kernels.wide[type][i], err));
+        LODE_TRY(find_wide(c, l->family == LODE_CUDA_COMMON ? LODE_CUDA_MODULE_wide : LODE_CUDA_MODULE_wide_own, name, &c->kernels.wide[type][i], err));
         snprintf(name, sizeof name, "wide_fast_%s_%d", suffix, 64 << i);
         LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_fast, name, &c->kernels.packed.wide[type][i], err));
     }
@@ -443,6 +443,7 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
                            c->kernels.attention_large_32, c->kernels.decode_1, c->kernels.decode_2, c->kernels.decode_4, c->kernels.decode_8,
                            c->kernels.few_x32,
                            c->kernels.few_x256, c->kernels.few_a32_1, c->kernels.few_a32_2, c->kernels.few_a32_4,
+                           c->kernels.few_u4_1, c->kernels.few_u4_2, c->kernels.few_u4_4,
                            c->kernels.few_a256_1, c->kernels.few_a256_2, c->kernels.few_a256_4};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++)
         LODE_TRY(allow_shared(c, large[i], err));

@@ -1,4 +1,4 @@
-/* fuse_few.c - products of up to LODE_FEW_ROWS rows: few.cu, and few_fast.cu with --numerics fast. */
+/* fuse_few.c - products of up to LODE_FEW_ROWS rows: few.cu, few_own.cu, and few_fast.cu with --numerics fast. */
 #include "backend/cuda/fuse.h"
 
 /* Bytes of an item of 16 rows by 256 numbers in shared memory: few.cuh's planes. */
@@ -74,9 +74,11 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
     LODE_TRY(lode_cuda_run_kernel(o, by32 ? k->few_x32 : k->few_x256, 8 * columns,
                                   (cols / 256 + 3) / 4, 1, 512,
                                   c->norm ? cols * 4 : 0, &x));
-    void *const kernel[2][3] = {{k->few_a256_1, k->few_a256_2, k->few_a256_4},
-                                {k->few_a32_1, k->few_a32_2, k->few_a32_4}};
-    LODE_TRY(lode_cuda_run_kernel(o, kernel[by32][columns / 2], grid, 1, 1, 512, shared, &f));
+    void *const kernel[3][3] = {{k->few_a256_1, k->few_a256_2, k->few_a256_4},
+                                {k->few_a32_1, k->few_a32_2, k->few_a32_4},
+                                {k->few_u4_1, k->few_u4_2, k->few_u4_4}};
+    const int own = lode_cuda_layouts[mul->parts[0].w->type].family == LODE_CUDA_U;
+    LODE_TRY(lode_cuda_run_kernel(o, kernel[own ? 2 : by32][columns / 2], grid, 1, 1, 512, shared, &f));
     return 1;
 }
 

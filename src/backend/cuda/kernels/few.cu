@@ -1,17 +1,12 @@
 /* few.cu - products of a few rows with quantised weights (few.cuh), and their x. */
 #include "few.cuh"
 
-#define FEW(block, columns)                                                                        \
-    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1)                                  \
-        few_a##block##_##columns(const __grid_constant__ struct lode_cuda_few_args a) {            \
-        few<struct exact_items<block, columns>>(a);                                                \
-    }
-FEW(256, 1)
-FEW(256, 2)
-FEW(256, 4)
-FEW(32, 1)
-FEW(32, 2)
-FEW(32, 4)
+FEW(a256, 256, 1)
+FEW(a256, 256, 2)
+FEW(a256, 256, 4)
+FEW(a32, 32, 1)
+FEW(a32, 32, 2)
+FEW(a32, 32, 4)
 
 /* The word of a column's codes that has numbers 4 i and on of a block of 256. */
 DEVICE uint32_t *code_word(uint8_t *y, uint32_t column, uint32_t i) {

@@ -53,7 +53,7 @@ DEVICE void copy_plane(const struct few_tile &t, uint32_t nb, uint32_t b, uint8_
     if constexpr (BYTES != 0) {
         const uint32_t lane = threadIdx.x % 32;
         /* of less than four bytes, those four that they lie in */
-        const uint32_t from = (nb * (256 / T::BLOCK) * plane_before<T, I>::SIZE + b * BYTES) & ~3u;
+        const uint32_t from = (nb * (256 / planes<T>::NUMBERS) * plane_before<T, I>::SIZE + b * BYTES) & ~3u;
         const uint8_t *w = t.w + from;
         slot += P::AT;
         if (32 % N || t.rows < 16) {
@@ -73,7 +73,8 @@ DEVICE void copy_plane(const struct few_tile &t, uint32_t nb, uint32_t b, uint8_
         }
     }
 }
-/* nb: items of a row. */
+/* nb: items of a row.  BLOCK: that of the types that a kernel knows, by shared.h's lists: 64 are lode's own, whose blocks of 32
+ * come in pairs. */
 template <int BLOCK>
 DEVICE void copy_item(const struct few_tile &t, uint32_t nb, uint32_t b, uint8_t *slot) {
     switch (t.type) {
@@ -87,6 +88,7 @@ DEVICE void copy_item(const struct few_tile &t, uint32_t nb, uint32_t b, uint8_t
         }                                                                                          \
         break;
         LODE_CUDA_QUANT_LIST(COPY)
+        LODE_CUDA_U4_LIST(COPY)
 #undef COPY
     }
 }
@@ -132,6 +134,9 @@ DEVICE float4 sums_so_far(const struct few_item &w, int c) {
 
 DEVICE uint4 read16(const uint8_t *p) { return *(const uint4 *)p; }
 DEVICE uint2 read8(const uint8_t *p) { return *(const uint2 *)p; }
+
+/* Numbers of a block of x by that of types. */
+static constexpr __device__ int x_block(int block) { return block == 256 ? 256 : 32; }
 
 /* What an item needs of x first, on its way before the weights are looked at: all of one group of columns; of more the
  * codes of groups 0 and 1 and the factors, as registers are too few. */
@@ -311,7 +316,7 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
 }
 
 template <int BLOCK, int C>
-DEVICE void few_item(const struct few_item &w, struct few_x_first<BLOCK, C> &x, uint32_t type) {
+DEVICE void few_item(const struct few_item &w, struct few_x_first<x_block(BLOCK), C> &x, uint32_t type) {
     switch (type) {
 #define ITEM(name, dtype, block, ...)                                                              \
     case LODE_##dtype:                                                                             \
@@ -323,6 +328,7 @@ DEVICE void few_item(const struct few_item &w, struct few_x_first<BLOCK, C> &x, 
         }                                                                                          \
         break;
         LODE_CUDA_QUANT_LIST(ITEM)
+        LODE_CUDA_U4_LIST(ITEM)
 #undef ITEM
     }
 }
@@ -376,8 +382,8 @@ DEVICE void walk_on(struct few_walk &w) {
  * asked for first; a result of row x. */
 template <int B, int COLUMNS> struct exact_items {
     enum { BLOCK = B, C = COLUMNS, X_BLOCK = COLUMNS * (B == 256 ? LODE_FEW_X256 : LODE_FEW_X32) };
-    typedef struct few_x_first<B, COLUMNS> first;
-    static DEVICE_MEMBER void read(first &v, const uint8_t *x) { read_first<B, COLUMNS>(v, x); }
+    typedef struct few_x_first<x_block(B), COLUMNS> first;
+    static DEVICE_MEMBER void read(first &v, const uint8_t *x) { read_first<x_block(B), COLUMNS>(v, x); }
     static DEVICE_MEMBER void item(const struct few_item &w, first &x, uint32_t type) {
         few_item<B, COLUMNS>(w, x, type);
     }
@@ -463,5 +469,12 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
         __syncthreads();
     }
 }
+
+/* A kernel: of types whose BLOCK is `block`. */
+#define FEW(name, block, columns)                                                                  \
+    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1)                                   \
+        few_##name##_##columns(const __grid_constant__ struct lode_cuda_few_args a) {              \
+        few<struct exact_items<block, columns>>(a);                                                \
+    }
 
 #endif

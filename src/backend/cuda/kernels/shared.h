@@ -382,7 +382,8 @@ struct lode_cuda_repack_args {
 #define LODE_CUDA_FLOAT_LIST(X) X(f32, F32) X(f16, F16) X(bf16, BF16)
 /* lode's own: blocks of 64 are pairs of 32, in planes of the first and of the second.  Of fused kernels those of one row
  * know them (gemv_own.cu). */
-/* What GPTQ, AWQ and MLX directories of 4 bits become: prompts by Hopper's warpgroups too (wide_own.cu). */
+/* What GPTQ, AWQ and MLX directories of 4 bits become: a few rows and, by Hopper's warpgroups,
+ * prompts too (few_own.cu, wide_own.cu). */
 #define LODE_CUDA_U4_LIST(X) X(u4, U4, 64, {4, 16}, {24, 16}, {0, 4}, {20, 4})
 #define LODE_CUDA_U_LIST(X)                                                                        \
     X(u2, U2, 64, {4, 8}, {16, 8}, {0, 4}, {12, 4})                                                \
