@@ -47,6 +47,9 @@ def make_models(folder):
             if os.path.isdir(source):
                 made.append('%s/%s-%s.gguf' % (folder, os.path.basename(source).split('-')[0], kind))
                 retype.retype(source + '/model.gguf', made[-1], kind)
+    # products side by side that no one fused kernel knows, of one kind of x
+    made.append(folder + '/mixed.gguf')
+    retype.retype(TESTS + '/data/quant/qwen3-256-Q5_0/model.gguf', made[-1], 'NVFP4,-,Q1_0,Q2_0,-')
     for label, (pack, config) in quant_dirs.CASES.items():
         made.append('%s/%s' % (folder, label.replace(' ', '_')))
         quant_dirs.write(made[-1], quant_dirs.make(pack)[0], {**quant_dirs.CONFIG, **config})

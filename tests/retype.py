@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """retype.py IN.gguf OUT.gguf TYPE[,TYPE...]: the model with all matrices that TYPE fits as random blocks of it, or
-each as those of the next type.
+each as those of the next type; of those of type '-' as they are.
 
 For types that nothing here writes.  Scales are such that numbers are about as large as weights are.
 """
+import math
 import random
 import struct
 import sys
@@ -55,8 +56,18 @@ class Reader:
             self.at += (1, 1, 2, 2, 4, 4, 4, 1, None, None, 8, 8, 8)[kind]
 
 
+def random_blocks(rng, kind, n):
+    _, numbers, size, at = TYPES[kind]
+    blocks = bytearray(rng.randbytes(n // numbers * size))
+    for i in range(0, len(blocks), size):
+        block = blocks[i:i + size]
+        scale(kind, block, at)
+        blocks[i:i + size] = block
+    return bytes(blocks)
+
+
 def retype(source, out, kind):
-    """-> how many matrices changed"""
+    """-> how many matrices there are that could change"""
     with open(source, 'rb') as f:
         r = Reader(f.read())
     kinds = kind.split(',')
@@ -76,17 +87,11 @@ def retype(source, out, kind):
         name, dims, old, offset = info
         tensor = r.data[start + offset:start + ends[ends.index(offset) + 1]]
         kind = kinds[changed % len(kinds)]
-        number, numbers, size, at = TYPES[kind]
-        if len(dims) > 1 and dims[0] % numbers == 0 and b'norm' not in name and b'gate_inp' not in name:
-            n = 1
-            for d in dims:
-                n *= d
-            blocks = bytearray(rng.randbytes(n // numbers * size))
-            for i in range(0, len(blocks), size):
-                block = blocks[i:i + size]
-                scale(kind, block, at)
-                blocks[i:i + size] = block
-            tensor, info[2], changed = bytes(blocks), number, changed + 1
+        fits = kind == '-' or dims[0] % TYPES[kind][1] == 0
+        if len(dims) > 1 and fits and b'norm' not in name and b'gate_inp' not in name:
+            changed += 1
+            if kind != '-':
+                tensor, info[2] = random_blocks(rng, kind, math.prod(dims)), TYPES[kind][0]
         info[3] = len(data)
         data += tensor + bytes(-len(tensor) % 32)
     for name, dims, now, offset in infos:

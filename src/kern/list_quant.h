@@ -9,7 +9,6 @@
     X(mul_q4_0) X(mul_q4_1) X(mul_q5_0) X(mul_q5_1) X(mul_q8_0) X(mul_q2_k) X(mul_q3_k)            \
     X(mul_q4_k) X(mul_q5_k) X(mul_q6_k) X(mul_iq4_nl) X(mul_iq4_xs) X(mul_mxfp4) X(mul_iq1_s)      \
     X(mul_tq1_0) X(mul_tq2_0) X(mul_q1_0) X(mul_q2_0) X(mul_nvfp4) X(mul_nvfp4g)                   \
-    X(mul_tq1_0) X(mul_tq2_0) X(mul_q1_0) X(mul_q2_0) X(mul_nvfp4) X(mul_nvfp4g)                   \
     X(mul_iq1_m) X(mul_iq2_xxs) X(mul_iq2_xs) X(mul_iq2_s) X(mul_iq3_xxs) X(mul_iq3_s)             \
     X(mul_u2) X(mul_u3) X(mul_u4) X(mul_u5) X(mul_u6) X(mul_u8) X(mul_u4g32) X(mul_u8g32)
 #define LODE_QUANT_PUT(X) X(quant_a32) X(quant_a256) X(kv_put_q8_0)

@@ -261,7 +261,8 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
     }
     for (int i = 0; i < 2 && !l->plain; i++) {
         snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);
-        LODE_TRY(find_wide(c, l->family == LODE_CUDA_COMMON ? LODE_CUDA_MODULE_wide : LODE_CUDA_MODULE_wide_own, name, &c->kernels.wide[type][i], err));
+        LODE_TRY(find_wide(c, l->family == LODE_CUDA_COMMON ? LODE_CUDA_MODULE_wide : LODE_CUDA_MODULE_wide_own, name,
+                           &c->kernels.wide[type][i], err));
         snprintf(name, sizeof name, "wide_fast_%s_%d", suffix, 64 << i);
         LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_fast, name, &c->kernels.packed.wide[type][i], err));
     }

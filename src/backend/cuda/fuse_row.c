@@ -18,11 +18,11 @@ static bool all_of(const struct lode_cuda_gemv_args *a, uint32_t type, uint32_t 
 static void *gemv_kernel(const struct lode_cuda_kernels *k, const struct lode_cuda_gemv_args *a, bool by32) {
     const bool common = n_of_family(a, LODE_CUDA_COMMON) == a->n_parts;
     if (by32)
-        return all_of(a, LODE_Q8_0, LODE_Q8_0)              ? k->gemv_only_q8_0
-               : common                                     ? k->gemv_a32
+        return all_of(a, LODE_Q8_0, LODE_Q8_0)                ? k->gemv_only_q8_0
+               : common                                       ? k->gemv_a32
                : n_of_family(a, LODE_CUDA_U) == a->n_parts    ? k->gemv_u
                : n_of_family(a, LODE_CUDA_PART) == a->n_parts ? k->gemv_parts
-                                                            : NULL;
+                                                              : NULL;
     return !common                           ? k->gemv_codebook
            : all_of(a, LODE_Q4_K, LODE_Q6_K) ? k->gemv_only_q4_k
            : all_of(a, LODE_Q5_K, LODE_Q6_K) ? k->gemv_only_q5_k
@@ -50,7 +50,8 @@ bool lode_cuda_lay_out_gemv(const struct op *o, struct lode_cuda_gemv_args *a, b
     const uint32_t own = (a->n_units + *grid - 1) / *grid;
     const uint64_t enough = LODE_CUDA_GEMV_BUDGET < most ? LODE_CUDA_GEMV_BUDGET : most;
     const uint64_t room = x + unit <= enough && x + floats <= enough ? enough : most;
-    if (!gemv_kernel(&c->kernels, a, by32) || x + unit > room || x + floats > room || (uint64_t)own * a->per_unit > LODE_CUDA_GEMV_TILES)
+    if (!gemv_kernel(&c->kernels, a, by32) || x + unit > room || x + floats > room ||
+        (uint64_t)own * a->per_unit > LODE_CUDA_GEMV_TILES)
         return false;
     uint64_t phase = (room - x) / unit;
     phase = phase < own ? phase : own;
