@@ -28,7 +28,7 @@
         else                                                                                       \
             ROWS_MORE(name, s)(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                     \
     }
-#define MUL_TILED(name, ...) MUL_CODES(name)
+#define MUL_TILED MUL_CODES
 #define MUL_CODES(name, ...)                                                                       \
     void ROWS(mul_##name) LODE_MUL_ARGS {                                                          \
         mul_##name##_avx512vnni(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                    \
