@@ -31,11 +31,11 @@ CORES = len(os.sched_getaffinity(0))
 
 
 def quick_kernels():
-    """What makes nvcc quick, at the cost of what it makes, where nothing can run that."""
+    """What makes compilers quick, at the cost of what they make, where nothing can run that."""
     if os.path.exists('/dev/nvidiactl') or not shutil.which('nvcc'):
-        return []
+        return ['-Dkern_quick_others=true']
     text = subprocess.run(['nvcc', '--help'], stdout=subprocess.PIPE, text=True).stdout
-    return ['-Dgpu_flags=-Ofc=max'] if '-Ofc' in text else []
+    return ['-Dkern_quick_others=true'] + (['-Dgpu_flags=-Ofc=max'] if '-Ofc' in text else [])
 
 
 # Every way to build lode.  cc: the compiler; meson: options; bounded: more of them where it is not the
@@ -43,8 +43,8 @@ def quick_kernels():
 # programs without which it is skipped; slow: tests that take a minute or more so, in the long form alone; without:
 # tests that take a quarter of an hour so, for what others of the build show.
 # -Dwerror lies on the two plain builds: sanitizers make compilers warn about what is fine.
-# The plain build compiles CUDA for one kind of GPU where nvcc is, quickly where nothing can run that; its `device`
-# suite runs where there is a GPU.  Its host's side is in builds that look closer, for a driver that stands in
+# The plain build compiles CUDA for one kind of GPU where nvcc is, quickly where nothing can run that, as kernels of
+# instruction sets that the processor lacks; its `device` suite runs where there is a GPU.  Its host's side is in builds that look closer, for a driver that stands in
 # (tests/fake_cuda).
 # Of the kernels, half of what there is to compile, sanitizers have in bounded form what any x86-64 machine runs, and
 # quick scalar ones; kerncheck compares all of them with their definitions in the plain build, as they are shipped.
