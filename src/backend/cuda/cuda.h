@@ -22,7 +22,7 @@
     X(gemv, gemv_only_q4_k) X(gemv, gemv_only_q5_k) X(gemv_codebook, gemv_codebook)                \
     X(gemv_own, gemv_u) X(gemv_own, gemv_parts)                                                    \
     X(few, few_x32) X(few, few_a32_1) X(few, few_a32_2) X(few, few_a32_4)                          \
-    X(few_own, few_u4_1) X(few_own, few_u4_2) X(few_own, few_u4_4)                                 \
+    X(few_own, few_own_1) X(few_own, few_own_2) X(few_own, few_own_4)                               \
     X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
     X(attention_tile, attention_tile) X(attention_tile, attention_tile_256) X(attention_large, attention_large) X(attention_large, attention_large_32) \

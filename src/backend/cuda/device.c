@@ -32,7 +32,7 @@ const struct lode_cuda_layout lode_cuda_layouts[LODE_DTYPE_COUNT] = {
 #define U(suffix, type, block, ...) PLANES(suffix, type, U, true, block, LODE_##type == LODE_U4, true, __VA_ARGS__)
 #define U8(suffix, type, block, ...) PLANES(suffix, type, U, true, block, false, false, __VA_ARGS__)
 #define HALVED(type) (LODE_##type == LODE_NVFP4 || LODE_##type == LODE_NVFP4G)
-#define PART(suffix, type, block, ...) PLANES(suffix, type, PART, HALVED(type), block, false, true, __VA_ARGS__)
+#define PART(suffix, type, block, ...) PLANES(suffix, type, PART, HALVED(type), block, !HALVED(type), true, __VA_ARGS__)
 #define CODEBOOK(suffix, type, block, ...) PLANES(suffix, type, CODEBOOK, false, block, false, true, __VA_ARGS__)
 #define FLOAT(suffix, type) [LODE_##type] = {.n = 1, .plain = true, .gemv = true, .few = true, .gemm = true},
 #define PACKED(suffix, type) [LODE_##type] = {.n = 1, .plain = true},
@@ -444,7 +444,7 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
                            c->kernels.attention_large_32, c->kernels.decode_1, c->kernels.decode_2, c->kernels.decode_4, c->kernels.decode_8,
                            c->kernels.few_x32,
                            c->kernels.few_x256, c->kernels.few_a32_1, c->kernels.few_a32_2, c->kernels.few_a32_4,
-                           c->kernels.few_u4_1, c->kernels.few_u4_2, c->kernels.few_u4_4,
+                           c->kernels.few_own_1, c->kernels.few_own_2, c->kernels.few_own_4,
                            c->kernels.few_a256_1, c->kernels.few_a256_2, c->kernels.few_a256_4};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++)
         LODE_TRY(allow_shared(c, large[i], err));

@@ -76,8 +76,8 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
                                   c->norm ? cols * 4 : 0, &x));
     void *const kernel[3][3] = {{k->few_a256_1, k->few_a256_2, k->few_a256_4},
                                 {k->few_a32_1, k->few_a32_2, k->few_a32_4},
-                                {k->few_u4_1, k->few_u4_2, k->few_u4_4}};
-    const int own = lode_cuda_layouts[mul->parts[0].w->type].family == LODE_CUDA_U;
+                                {k->few_own_1, k->few_own_2, k->few_own_4}};
+    const bool own = lode_cuda_layouts[mul->parts[0].w->type].family != LODE_CUDA_COMMON;
     LODE_TRY(lode_cuda_run_kernel(o, kernel[own ? 2 : by32][columns / 2], grid, 1, 1, 512, shared, &f));
     return 1;
 }

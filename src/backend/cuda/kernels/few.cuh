@@ -73,23 +73,27 @@ DEVICE void copy_plane(const struct few_tile &t, uint32_t nb, uint32_t b, uint8_
         }
     }
 }
-/* nb: items of a row.  BLOCK: that of the types that a kernel knows, by shared.h's lists: 64 are lode's own, whose blocks of 32
- * come in pairs. */
+/* nb: items of a row.  BLOCK: that of the types that a kernel knows; OWN_TYPES: shared.h's LODE_CUDA_OWN_LIST, of blocks of 32. */
+enum { OWN_TYPES = 1 };
 template <int BLOCK>
 DEVICE void copy_item(const struct few_tile &t, uint32_t nb, uint32_t b, uint8_t *slot) {
     switch (t.type) {
-#define COPY(name, dtype, block, ...)                                                              \
+#define COPY_BY(kernel, name, dtype)                                                               \
     case LODE_##dtype:                                                                             \
-        if constexpr (BLOCK == block) {                                                            \
+        if constexpr (BLOCK == (kernel)) {                                                         \
             copy_plane<struct name, 0>(t, nb, b, slot);                                            \
             copy_plane<struct name, 1>(t, nb, b, slot);                                            \
             copy_plane<struct name, 2>(t, nb, b, slot);                                            \
             copy_plane<struct name, 3>(t, nb, b, slot);                                            \
         }                                                                                          \
         break;
+#define COPY(name, dtype, block, ...) COPY_BY(block, name, dtype)
         LODE_CUDA_QUANT_LIST(COPY)
-        LODE_CUDA_U4_LIST(COPY)
 #undef COPY
+#define COPY(name, dtype, block, ...) COPY_BY(OWN_TYPES, name, dtype)
+        LODE_CUDA_OWN_LIST(COPY)
+#undef COPY
+#undef COPY_BY
     }
 }
 
@@ -318,18 +322,22 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
 template <int BLOCK, int C>
 DEVICE void few_item(const struct few_item &w, struct few_x_first<x_block(BLOCK), C> &x, uint32_t type) {
     switch (type) {
-#define ITEM(name, dtype, block, ...)                                                              \
+#define ITEM_BY(kernel, name, dtype)                                                               \
     case LODE_##dtype:                                                                             \
-        if constexpr (BLOCK == block) {                                                            \
+        if constexpr (BLOCK == (kernel)) {                                                         \
             if constexpr (BLOCK == 256)                                                            \
                 few_item_256<struct name, C>(w, x);                                                   \
             else                                                                                   \
                 few_item_32<struct name, C>(w, x);                                                    \
         }                                                                                          \
         break;
+#define ITEM(name, dtype, block, ...) ITEM_BY(block, name, dtype)
         LODE_CUDA_QUANT_LIST(ITEM)
-        LODE_CUDA_U4_LIST(ITEM)
 #undef ITEM
+#define ITEM(name, dtype, block, ...) ITEM_BY(OWN_TYPES, name, dtype)
+        LODE_CUDA_OWN_LIST(ITEM)
+#undef ITEM
+#undef ITEM_BY
     }
 }
 

@@ -1,6 +1,6 @@
-/* few_own.cu - products of a few rows (few.cuh) with lode's own types. */
+/* few_own.cu - products of a few rows (few.cuh) with lode's own types and with blocks of several 32. */
 #include "few.cuh"
 
-FEW(u4, 64, 1)
-FEW(u4, 64, 2)
-FEW(u4, 64, 4)
+FEW(own, OWN_TYPES, 1)
+FEW(own, OWN_TYPES, 2)
+FEW(own, OWN_TYPES, 4)

@@ -8,6 +8,7 @@
 
 #include "blocks.cuh"
 #include "copies.cuh"
+#include "parts.cuh"
 
 /* 16 rows by 32 bytes of a plane, as an mma takes them; p: row lane % 16, half lane / 16. */
 DEVICE void rows_by_32(uint32_t v[4], const uint8_t *p) {
@@ -29,7 +30,7 @@ template <class T> struct planes;
         }                                                                                          \
     };
 LODE_CUDA_QUANT_LIST(PLANES)
-LODE_CUDA_U4_LIST(PLANES)
+LODE_CUDA_OWN_LIST(PLANES)
 #undef PLANES
 template <class T, int I> struct plane_before {
     enum { SIZE = planes<T>::size(I - 1) + plane_before<T, I - 1>::SIZE };
@@ -178,6 +179,24 @@ PAIR(u4) { /* the first 32 in one plane, the others in the next */
     rows_by_32(v, (lane < 16 ? row_of<struct u4, 0>(slot, row) : row_of<struct u4, 1>(slot, row)) + 16 * p);
     cross_nibbles(a, b, v);
 }
+PAIR(q1_0) {
+    const uint32_t r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint2 v = *(const uint2 *)(row_of<struct q1_0, 0>(slot, r + 8 * i) + 8 * p);
+        a[i] = bits_to_signs(v.x >> (4 * q)), a[2 + i] = bits_to_signs(v.x >> (16 + 4 * q));
+        b[i] = bits_to_signs(v.y >> (4 * q)), b[2 + i] = bits_to_signs(v.y >> (16 + 4 * q));
+    }
+}
+PAIR(q2_0) {
+    const uint32_t r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint4 v = *(const uint4 *)(row_of<struct q2_0, 0>(slot, r + 8 * i) + 16 * p);
+        a[i] = pairs_to_bytes(v.x, q), a[2 + i] = pairs_to_bytes(v.y, q);
+        b[i] = pairs_to_bytes(v.z, q), b[2 + i] = pairs_to_bytes(v.w, q);
+    }
+}
 PAIR(q8_0) {
     plane_words<struct q8_0, 0>(a, slot, 64 * p);
     plane_words<struct q8_0, 0>(b, slot, 64 * p + 32);
@@ -246,12 +265,13 @@ template <class T> DEVICE int scale_of(const T *, const struct row_scales &z, in
 
 /* Scale, and m, of block k of eight of 32; MXFP4's plane has one byte of exponent. */
 template <class T> DEVICE float2 block_scale(const uint8_t *slot, uint32_t row, int k) {
-    if constexpr (planes<T>::NUMBERS == 64) /* two floats of two blocks */
-        return make_float2(lode_bits_f32(word_at(row_of<T, 2>(slot, row) + k / 2 * 4)),
-                           lode_bits_f32(word_at(row_of<T, 3>(slot, row) + k / 2 * 4)));
+    constexpr int PER = planes<T>::NUMBERS / 32; /* blocks that it is of */
+    if constexpr (planes<T>::size(3) == 4) /* two floats */
+        return make_float2(lode_bits_f32(word_at(row_of<T, 2>(slot, row) + k / PER * 4)),
+                           lode_bits_f32(word_at(row_of<T, 3>(slot, row) + k / PER * 4)));
     constexpr int PLANE_D = planes<T>::size(2) ? 2 : 1;
     constexpr uint32_t SIZE = planes<T>::size(PLANE_D);
-    const uint8_t *p = row_of<T, PLANE_D>(slot, row) + SIZE * k;
+    const uint8_t *p = row_of<T, PLANE_D>(slot, row) + SIZE * (k / PER);
     if constexpr (SIZE == 1)
         return make_float2(lode_bits_f32(*p < 2 ? 0x200000u << *p : (*p - 1u) << 23), 0);
     else if constexpr (SIZE == 2)

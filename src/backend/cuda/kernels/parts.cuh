@@ -9,27 +9,29 @@
 /* What the block that number b of nb 32 is of has: `parts` of them a block. */
 #define PART_PLANE(parts, before, size) PLANE(row, (nb) / (parts), before, (b) / (parts), size)
 
-BLOCK_TYPE(q1_0, 32, 0, 0, 32) { /* 1, or, where the bit is clear, -1 */
+/* 1 in byte i where bit i of four is set, else -1. */
+DEVICE uint32_t bits_to_signs(uint32_t four) { return ~(bits_to_bytes(four) * 0xfe); }
+BLOCK_TYPE(q1_0, 32, 0, 0, 32) {
     const uint32_t v = in.load4(PART_PLANE(4, 0, 16) + b % 4 * 4);
 #pragma unroll
     for (int t = 0; t < 8; t++)
-        c.q[t] = ~(bits_to_bytes(v >> (4 * t)) * 0xfe);
+        c.q[t] = bits_to_signs(v >> (4 * t));
     whole_block(c);
 }
 BLOCK_SCALE(q1_0) { return make_float2(f16_f32(in.load2(PART_PLANE(4, 16, 2))), 0); }
 
-/* The four numbers of two bits of byte i, as bytes. */
-DEVICE uint32_t pairs_to_bytes(uint32_t v, int i) {
+/* The four codes of two bits of byte i, less one, as bytes. */
+DEVICE uint32_t pairs_to_bytes(uint32_t v, uint32_t i) {
     uint32_t x = v >> (8 * i) & 255;
     x |= x << 12;
-    return (x | x << 6) & 0x03030303;
+    return less_one((x | x << 6) & 0x03030303);
 }
 BLOCK_TYPE(q2_0, 32, 0, 0, 32) {
     const uint2 v = in.load8(PART_PLANE(2, 0, 16) + b % 2 * 8);
 #pragma unroll
     for (int t = 0; t < 4; t++) {
-        c.q[t] = less_one(pairs_to_bytes(v.x, t));
-        c.q[4 + t] = less_one(pairs_to_bytes(v.y, t));
+        c.q[t] = pairs_to_bytes(v.x, t);
+        c.q[4 + t] = pairs_to_bytes(v.y, t);
     }
     whole_block(c);
 }

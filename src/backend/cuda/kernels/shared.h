@@ -382,8 +382,7 @@ struct lode_cuda_repack_args {
 #define LODE_CUDA_FLOAT_LIST(X) X(f32, F32) X(f16, F16) X(bf16, BF16)
 /* lode's own: blocks of 64 are pairs of 32, in planes of the first and of the second.  Of fused kernels those of one row
  * know them (gemv_own.cu). */
-/* What GPTQ, AWQ and MLX directories of 4 bits become: a few rows and, by Hopper's warpgroups,
- * prompts too (few_own.cu, wide_own.cu). */
+/* What GPTQ, AWQ and MLX directories of 4 bits become. */
 #define LODE_CUDA_U4_LIST(X) X(u4, U4, 64, {4, 16}, {24, 16}, {0, 4}, {20, 4})
 #define LODE_CUDA_U_LIST(X)                                                                        \
     X(u2, U2, 64, {4, 8}, {16, 8}, {0, 4}, {12, 4})                                                \
@@ -397,11 +396,13 @@ struct lode_cuda_repack_args {
     X(u8, U8, 64, {4, 32}, {40, 32}, {0, 4}, {36, 4})                                              \
     X(u8g32, U8G32, 32, {8, 32}, {0, 8})
 /* Blocks of several 32, whose scales lie together (parts.cuh): as those. */
+#define LODE_CUDA_BITS_LIST(X) X(q1_0, Q1_0, 128, {2, 16}, {0, 2}) X(q2_0, Q2_0, 64, {2, 16}, {0, 2})
 #define LODE_CUDA_PART_LIST(X)                                                                     \
-    X(q1_0, Q1_0, 128, {2, 16}, {0, 2})                                                            \
-    X(q2_0, Q2_0, 64, {2, 16}, {0, 2})                                                             \
+    LODE_CUDA_BITS_LIST(X)                                                                         \
     X(nvfp4, NVFP4, 64, {4, 32}, {0, 4})                                                           \
     X(nvfp4g, NVFP4G, 64, {8, 32}, {0, 8})
+/* Of these, what kernels of a few rows and Hopper's warpgroups know too (few_own.cu, wide_own.cu). */
+#define LODE_CUDA_OWN_LIST(X) LODE_CUDA_U4_LIST(X) LODE_CUDA_BITS_LIST(X)
 /* Codebooks and ternary digits (codebook.cuh): of fused kernels those of one row know them. */
 #define LODE_CUDA_CODEBOOK_LIST(X)                                                                 \
     X(tq1_0, TQ1_0, 256, {0, 32}, {32, 16}, {48, 4}, {52, 2})                                      \
