@@ -32,10 +32,11 @@ CORES = len(os.sched_getaffinity(0))
 
 def quick_kernels():
     """What makes compilers quick, at the cost of what they make, where nothing can run that."""
-    if os.path.exists('/dev/nvidiactl') or not shutil.which('nvcc'):
-        return ['-Dkern_quick_others=true']
-    text = subprocess.run(['nvcc', '--help'], stdout=subprocess.PIPE, text=True).stdout
-    return ['-Dkern_quick_others=true'] + (['-Dgpu_flags=-Ofc=max'] if '-Ofc' in text else [])
+    quick = ['-Dkern_quick_others=true']
+    if not os.path.exists('/dev/nvidiactl') and shutil.which('nvcc'):
+        text = subprocess.run(['nvcc', '--help'], stdout=subprocess.PIPE, text=True).stdout
+        quick += ['-Dgpu_flags=-Ofc=max'] if '-Ofc' in text else []
+    return quick
 
 
 # Every way to build lode.  cc: the compiler; meson: options; bounded: more of them where it is not the

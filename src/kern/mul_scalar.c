@@ -52,62 +52,42 @@ static void clear(float *y, size_t ldy, size_t n_w, size_t n_x) {
             y[j * ldy + i] = 0;
 }
 
-/* y itself is the accumulator, so that a block of weights is unpacked once for all columns. */
-#define MUL_32(name, with_m)                                                                       \
+/* y itself is the accumulator, so that a block of weights is unpacked once for all columns.  32 numbers at a time: block b
+ * of row w, u, by block a of a column; terms(acc, u, a) are what it adds to *acc. */
+#define MUL_BY_32(name, unpacked, unpack, terms)                                                   \
     void mul_##name##_scalar LODE_MUL_ARGS {                                                       \
         clear(y, ldy, n_w, n_x);                                                                   \
         for (size_t i = 0; i < n_w; i++)                                                           \
             for (size_t b = 0; b < k / 32; b++) {                                                  \
-                struct unpack32 u;                                                                 \
-                unpack_##name(                                                                     \
-                    &u, (const struct lode_block_##name *)((const char *)w + i * w_stride) + b);   \
-                for (size_t j = 0; j < n_x; j++) {                                                 \
-                    const struct lode_block_a32 *a =                                               \
-                        (const struct lode_block_a32 *)((const char *)x + j * x_stride) + b;       \
-                    float *acc = &y[j * ldy + i];                                                  \
-                    *acc = fmaf(u.d * a->d, (float)dot_i8(u.q, a->q, 32), *acc);                   \
-                    if (with_m)                                                                    \
-                        *acc = fmaf(u.m * a->d, (float)a->sum, *acc);                              \
-                }                                                                                  \
+                struct unpacked u;                                                                 \
+                unpack(name, &u, (const char *)w + i * w_stride, b);                               \
+                for (size_t j = 0; j < n_x; j++)                                                   \
+                    terms(&y[j * ldy + i], &u,                                                     \
+                          (const struct lode_block_a32 *)((const char *)x + j * x_stride) + b);    \
             }                                                                                      \
     }
+#define UNPACK_BLOCK(name, u, row, b) unpack_##name(u, (const struct lode_block_##name *)(row) + (b))
+#define UNPACK_OF_ROW(name, u, row, b) unpack_##name(u, row, b)
 
-#define MUL_U(name, type)                                                                          \
-    void mul_##name##_scalar LODE_MUL_ARGS {                                                       \
-        clear(y, ldy, n_w, n_x);                                                                   \
-        for (size_t i = 0; i < n_w; i++)                                                           \
-            for (size_t b = 0; b < k / 32; b++) {                                                  \
-                struct unpack_u u;                                                                 \
-                unpack_##name(&u, (const char *)w + i * w_stride, b);                              \
-                for (size_t j = 0; j < n_x; j++) {                                                 \
-                    const struct lode_block_a32 *a =                                               \
-                        (const struct lode_block_a32 *)((const char *)x + j * x_stride) + b;       \
-                    float *acc = &y[j * ldy + i];                                                  \
-                    *acc = fmaf(u.d * a->d, (float)dot_u8(u.q, a->q, 32), *acc);                   \
-                    *acc = fmaf(u.m * a->d, (float)a->sum, *acc);                                  \
-                }                                                                                  \
-            }                                                                                      \
-    }
-
-#define MUL_PARTS(name, halves)                                                                    \
-    void mul_##name##_scalar LODE_MUL_ARGS {                                                       \
-        clear(y, ldy, n_w, n_x);                                                                   \
-        for (size_t i = 0; i < n_w; i++)                                                           \
-            for (size_t b = 0; b < k / 32; b++) {                                                  \
-                struct unpack32 u;                                                                 \
-                unpack_##name(&u, (const char *)w + i * w_stride, b);                              \
-                for (size_t j = 0; j < n_x; j++) {                                                 \
-                    const struct lode_block_a32 *a =                                               \
-                        (const struct lode_block_a32 *)((const char *)x + j * x_stride) + b;       \
-                    float *acc = &y[j * ldy + i];                                                  \
-                    *acc = fmaf(u.d * a->d, (float)dot_i8(u.q, a->q, (halves) ? 16 : 32), *acc);   \
-                    if (halves)                                                                    \
-                        *acc = fmaf(u.m * a->d, (float)dot_i8(u.q + 16, a->q + 16, 16), *acc);     \
-                }                                                                                  \
-            }                                                                                      \
-    }
-#define MUL_PART(name, type) MUL_PARTS(name, 0)
-#define MUL_HALVES(name, type) MUL_PARTS(name, 1)
+static void add_d(float *acc, const struct unpack32 *u, const struct lode_block_a32 *a) {
+    *acc = fmaf(u->d * a->d, (float)dot_i8(u->q, a->q, 32), *acc);
+}
+static void add_d_m(float *acc, const struct unpack32 *u, const struct lode_block_a32 *a) {
+    add_d(acc, u, a);
+    *acc = fmaf(u->m * a->d, (float)a->sum, *acc);
+}
+static void add_halves(float *acc, const struct unpack32 *u, const struct lode_block_a32 *a) {
+    *acc = fmaf(u->d * a->d, (float)dot_i8(u->q, a->q, 16), *acc);
+    *acc = fmaf(u->m * a->d, (float)dot_i8(u->q + 16, a->q + 16, 16), *acc);
+}
+static void add_u(float *acc, const struct unpack_u *u, const struct lode_block_a32 *a) {
+    *acc = fmaf(u->d * a->d, (float)dot_u8(u->q, a->q, 32), *acc);
+    *acc = fmaf(u->m * a->d, (float)a->sum, *acc);
+}
+#define MUL_32(name, terms) MUL_BY_32(name, unpack32, UNPACK_BLOCK, terms)
+#define MUL_U(name, type) MUL_BY_32(name, unpack_u, UNPACK_OF_ROW, add_u)
+#define MUL_PART(name, type) MUL_BY_32(name, unpack32, UNPACK_OF_ROW, add_d)
+#define MUL_HALVES(name, type) MUL_BY_32(name, unpack32, UNPACK_OF_ROW, add_halves)
 
 #define MUL_256(name, with_min)                                                                    \
     void mul_##name##_scalar LODE_MUL_ARGS {                                                       \
@@ -134,13 +114,13 @@ static void clear(float *y, size_t ldy, size_t n_w, size_t n_x) {
             }                                                                                      \
     }
 
-MUL_32(q4_0, 0)
-MUL_32(q4_1, 1)
-MUL_32(q5_0, 0)
-MUL_32(q5_1, 1)
-MUL_32(q8_0, 0)
-MUL_32(iq4_nl, 0)
-MUL_32(mxfp4, 0)
+MUL_32(q4_0, add_d)
+MUL_32(q4_1, add_d_m)
+MUL_32(q5_0, add_d)
+MUL_32(q5_1, add_d_m)
+MUL_32(q8_0, add_d)
+MUL_32(iq4_nl, add_d)
+MUL_32(mxfp4, add_d)
 LODE_MUL_U_LIST(MUL_U)
 LODE_MUL_PART_LIST(MUL_PART)
 LODE_MUL_HALVES_LIST(MUL_HALVES)

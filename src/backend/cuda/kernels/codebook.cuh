@@ -152,8 +152,6 @@ BLOCK_SCALE(iq3_s) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 108, b, 
 
 /* ---- ternary ---- */
 
-DEVICE void no_scales(struct chunk &c, int j) { one_group(c, j, 0); }
-
 BLOCK_TYPE(tq2_0, 256, 0, 0, 32) {
     const uint8_t *qs = PLANE(row, nb, 0, b, 64) + j / 4 * 32;
     two_bits(c.q, in.load16(qs), j % 4 * 2);
@@ -161,7 +159,7 @@ BLOCK_TYPE(tq2_0, 256, 0, 0, 32) {
 #pragma unroll
     for (int i = 0; i < 8; i++)
         c.q[i] = less_one(c.q[i]);
-    no_scales(c, j);
+    one_group(c, j, 0); /* a scale of 1 */
 }
 BLOCK_PAIR(tq2_0) { return odd_pair(0, 0); }
 BLOCK_SCALE(tq2_0) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 64, b, 2))), 0); }
@@ -189,7 +187,7 @@ BLOCK_TYPE(tq1_0, 256, 0, 0, 32) {
         const int k = j < 5 ? j : i < 4 ? 2 * (j - 5) : j < 7 ? 2 * (j - 5) + 1 : i - 4;
         c.q[i] = digit_of_each(c.q[i], k);
     }
-    no_scales(c, j);
+    one_group(c, j, 0); /* a scale of 1 */
 }
 BLOCK_PAIR(tq1_0) { return odd_pair(0, 0); }
 BLOCK_SCALE(tq1_0) { return make_float2(f16_f32(in.load2(PLANE(row, nb, 52, b, 2))), 0); }
