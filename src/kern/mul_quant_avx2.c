@@ -58,9 +58,4 @@ INLINE V v_add_twos16(V a, V b) {
                                 (__m256i)_mm256_shuffle_ps((__m256)a, (__m256)b, 0xdd));
 }
 
-INLINE V v_even_odd8(const int8_t x[16]) {
-    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-    return (V)_mm256_cvtepi8_epi16(_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)x), order));
-}
-
 #include "kern/mul_tile.h"

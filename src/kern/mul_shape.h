@@ -36,6 +36,8 @@ struct shape {
     int bias;     /* to take from each code: through mn, or (32) the sums of the column */
     int codebook; /* codes are made with the head (tile_codes.h) */
     int halves;   /* of blocks of 32: m is the scale of the last 16 numbers */
+    int codes;    /* of blocks of 32: bytes before codes that are nibbles or bytes, and nothing else; 0: others */
+    int levels;   /* whose nibbles are looked up: IQ4's if wide, else FP4's */
 };
 
 INLINE size_t block_numbers(struct shape s) { return s.groups ? 256 : 32; }

@@ -23,7 +23,7 @@
  *   KERN(name)                      name##_ISA
  *   LANES, V_WIDE_BIAS              rows of a tile; see above
  *   V_COLUMNS, V_TILES              how many of each are multiplied at once
- *   V_WIDE_COLUMNS                  if it exists: mul_many_short.h and mul_one_rows.h, and what these need
+ *   V_WIDE_COLUMNS                  if it exists: mul_many_short.h, what it needs, and one column by mul_one.h's forms
  *   V_FEW_256                       see most_few
  *   V_CHAINS                        if it exists: mul_many_vnni.h, and what it needs
  *   V_NEAR_TILE                     see mul_ahead.h; may be missing: the first level is large
@@ -39,6 +39,7 @@
  *   v_load16(V out[4], rows, off)   out[t], lane i = bytes off + 4t .. of row i
  *   v_load4(rows, off)              4 bytes of each row
  *   f_set(x), f_half(V)             half: in the low 16 bits of each lane
+ *   f_half_at(rows, off)            the half at off of each row; F_HALF_AT: exists
  *   f_fma(a, b, c), f_fnma(a, b, c) a b + c, c - a b
  *   f_store(p, n, v)                the first n lanes
  */
@@ -242,15 +243,17 @@ INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, struct ahead ahead,
         acc[j] = sum[j];
 }
 
-#define ONE_32 one32
 #ifdef V_WIDE_COLUMNS
+#include "kern/mul_one_broadcast.h"
+#include "kern/mul_one_pairs.h"
 #include "kern/mul_one_rows.h"
+#define ONE_32(s, ...) ((s).codes ? one_pairs32(s, __VA_ARGS__) : one32(s, __VA_ARGS__))
 #define ONE_256(s, ...)                                                                            \
-    ((s).top == 63     ? one_rows256(s, __VA_ARGS__)                                               \
-     : (s).groups != 8 ? one256(s, __VA_ARGS__)                                                    \
-     : (s).wide        ? one_wide256(s, __VA_ARGS__)                                               \
-                       : one_short256(s, __VA_ARGS__))
+    ((s).groups == 8             ? one_broadcast256(s, __VA_ARGS__)                                \
+     : (s).top == 3 && !(s).minima ? one_ternary256(s, __VA_ARGS__)                                \
+                                   : one_rows256(s, __VA_ARGS__))
 #else
+#define ONE_32 one32
 #define ONE_256 one256
 #endif
 #ifdef __AVX2__

@@ -38,7 +38,17 @@ INLINE void load32(V out[8], const struct rows *r, size_t off) {
 }
 
 /* The half that ends at byte `end` of a block. */
-INLINE F half_before(const struct rows *r, size_t end) { return f_half(v_load4(r, end - 4) >> 16); }
+#ifndef F_HALF_AT
+INLINE F f_half_at(const struct rows *r, size_t off) { return f_half(v_load4(r, off)); }
+#endif
+
+INLINE F half_before(const struct rows *r, size_t end) {
+#ifdef F_HALF_AT
+    return f_half_at(r, end - 2);
+#else
+    return f_half(v_load4(r, end - 4) >> 16);
+#endif
+}
 
 /* The four bytes of each lane as int32. */
 INLINE void bytes_to_int(V out[4], V v) {

@@ -34,7 +34,7 @@ typedef void block32(V w[8], F *d, F *m, const struct rows *r, size_t off);
 
 INLINE void block_q4_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     (void)m;
-    *d = f_half(v_load4(r, off));
+    *d = f_half_at(r, off);
     nibbles(w, r, off + 2);
 }
 INLINE void block_q4_1(V w[8], F *d, F *m, const struct rows *r, size_t off) {
@@ -45,7 +45,7 @@ INLINE void block_q4_1(V w[8], F *d, F *m, const struct rows *r, size_t off) {
 }
 INLINE void block_q5_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     (void)m;
-    *d = f_half(v_load4(r, off));
+    *d = f_half_at(r, off);
     nibbles(w, r, off + 6);
     or_bits(w, v_load4(r, off + 2), 16);
 }
@@ -58,14 +58,14 @@ INLINE void block_q5_1(V w[8], F *d, F *m, const struct rows *r, size_t off) {
 }
 INLINE void block_q8_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     (void)m;
-    *d = f_half(v_load4(r, off));
+    *d = f_half_at(r, off);
     load32(w, r, off + 2);
     for (int i = 0; i < 8; i++)
         w[i] ^= v_set8(V_WIDE_BIAS);
 }
 INLINE void block_iq4_nl(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     (void)m;
-    *d = f_half(v_load4(r, off));
+    *d = f_half_at(r, off);
     nibbles(w, r, off + 2);
     lookup8(w, iq4_table());
 }
@@ -156,7 +156,7 @@ INLINE struct part part_at(size_t i, size_t parts, size_t block, size_t before, 
 INLINE void block_q1_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     const struct part p = PART_AT(q1_0, off);
     (void)m;
-    *d = f_half(v_load4(r, p.block));
+    *d = f_half_at(r, p.block);
     for (int i = 0; i < 8; i++)
         w[i] = v_zero();
     or_bits(w, v_load4(r, p.codes), 2);
@@ -165,7 +165,7 @@ INLINE void block_q1_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
 INLINE void block_q2_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     const struct part p = PART_AT(q2_0, off);
     (void)m;
-    *d = f_half(v_load4(r, p.block));
+    *d = f_half_at(r, p.block);
     for (int h = 0; h < 2; h++) {
         const V four = v_load4(r, p.codes + 4 * (size_t)h);
         for (int i = 0; i < 4; i++) { /* of a byte two bits to each byte of the lane */

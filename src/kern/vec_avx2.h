@@ -65,6 +65,20 @@ INLINE F f_half(V v) {
     const __m256i packed = _mm256_packus_epi32(low, low);
     return (F)_mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
 }
+/* A half of each row. */
+#define F_HALF_AT
+INLINE F f_half_at(const struct rows *r, size_t off) {
+    __m128i h[2] = {_mm_setzero_si128(), _mm_setzero_si128()};
+#define HALF_OF(i)                                                                                 \
+    {                                                                                              \
+        int16_t x;                                                                                 \
+        memcpy(&x, r->p[i] + off, 2);                                                              \
+        h[(i) / 4] = _mm_insert_epi16(h[(i) / 4], x, (i) % 4);                                     \
+    }
+    HALF_OF(0) HALF_OF(1) HALF_OF(2) HALF_OF(3) HALF_OF(4) HALF_OF(5) HALF_OF(6) HALF_OF(7)
+#undef HALF_OF
+    return (F)_mm256_cvtph_ps(_mm_unpacklo_epi64(h[0], h[1]));
+}
 INLINE F f_fma(F a, F b, F c) { return (F)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 INLINE F f_fnma(F a, F b, F c) { return (F)_mm256_fnmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 

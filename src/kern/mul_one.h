@@ -1,0 +1,53 @@
+/* mul_one.h - what forms of one column that take a tile's rows as they lie share (AVX2): mul_one_rows.h,
+ * mul_one_broadcast.h, mul_one_pairs.h.  mul_one_codes.h has the same for all of x86. */
+#ifndef LODE_KERN_MUL_ONE_H
+#define LODE_KERN_MUL_ONE_H
+
+#include "kern/mul_one_codes.h"
+
+/* Rows i and 4 + i in a half each: 16 bytes. */
+INLINE __m256i two_rows(const struct rows *r, int i, size_t off) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(r->p[i] + off))),
+                                   _mm_loadu_si128((const __m128i *)(r->p[4 + i] + off)), 1);
+}
+
+/* Lane i (4 + i): the sum of the low (high) half of v[i]. */
+INLINE __m256i add_halves4(const __m256i v[4]) {
+    const __m256i a = _mm256_add_epi32(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
+    const __m256i b = _mm256_add_epi32(_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
+    return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+
+/* Of two halves in each lane: all first ones, all second ones. */
+INLINE void apart_halves(F *first, F *second, __m256i v) {
+    const __m256i order = both_halves(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    const __m256i apart = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(v, order), 0xd8);
+    *first = (F)_mm256_cvtph_ps(_mm256_castsi256_si128(apart));
+    *second = (F)_mm256_cvtph_ps(_mm256_extracti128_si256(apart, 1));
+}
+
+/* Lines from .. end (constants) of what is at `next`, as prefetch_next. */
+INLINE void prefetch_part(const struct ahead *ahead, const uint8_t *next, size_t from, size_t end) {
+    const size_t first = (from + 63) / 64 * 64;
+    if (ahead->tile <= V_NEAR_TILE) {
+        UNROLL
+        for (size_t at = first; at < end; at += 64)
+            __builtin_prefetch(next + at, 0, 3);
+    } else {
+        UNROLL
+        for (size_t at = first; at < end; at += 64)
+            __builtin_prefetch(next + at, 0, 2);
+    }
+}
+
+/* Lines of the next tile that correspond to row i, a constant, and of a row that is long, as prefetch_row. */
+INLINE void prefetch_lines(const struct rows *r, int i, const struct ahead *ahead, size_t b, size_t size) {
+    prefetch_part(ahead, r->p[0] + ahead->tile + b * LANES * size, (size_t)i * size, ((size_t)i + 1) * size);
+    if (ahead->tile > SHORT_TILE) {
+        UNROLL
+        for (size_t at = 0; at < size; at += 64)
+            __builtin_prefetch(r->p[i] + (b + 2) * size + at, 0, 3);
+    }
+}
+
+#endif

@@ -1,0 +1,114 @@
+/* mul_one_pairs.h - one column of blocks of 32, of mul_tile.h, two rows to a vector (AVX2).
+ *
+ * Rows side by side (mul_tile.h) transpose all codes of a block, and for one column that is most of the work.  Here
+ * rows i and 4 + i have a half of a vector each, meet the column's numbers as they lie, and what is transposed are
+ * sums of products, as far as they fit 16 bits in those.  Types name where a block's codes begin (shape.codes).
+ * bench/notes/kern-quant.md */
+#include "kern/mul_one.h"
+
+/* A block of the column, each 16 numbers in both halves: the first ones, then the others; of halves with a scale of
+ * their own the first 8 of each. */
+struct twice32 {
+    __m256i x[2];
+};
+INLINE struct twice32 twice32(struct shape s, const struct lode_block_a32 *a) {
+    const __m256i q = _mm256_loadu_si256((const __m256i *)a->q);
+    if (s.halves)
+        return (struct twice32){{_mm256_permute4x64_epi64(q, 0x88), _mm256_permute4x64_epi64(q, 0xdd)}};
+    return (struct twice32){{_mm256_permute4x64_epi64(q, 0x44), _mm256_permute4x64_epi64(q, 0xee)}};
+}
+
+INLINE __m256i sums32(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
+
+/* The sums of products of rows i and 4 + i in their halves: int16, or of wide codes int32. */
+INLINE __m256i pair_sums(struct shape s, const struct rows *r, int i, size_t at, const struct twice32 *x) {
+    V w[2];
+    w[0] = (V)two_rows(r, i, at);
+    if (s.wide && !s.levels) {
+        w[1] = (V)two_rows(r, i, at + 16);
+        if (s.bias) /* unsigned in the file */
+            w[0] ^= v_set8(128), w[1] ^= v_set8(128);
+    } else {
+        const V q = v_held(w[0]);
+        w[0] = low_bits(q, 4);
+        w[1] = low_bits(v_srl16(q, 4), 4);
+        if (s.levels) {
+            const V table = s.wide ? iq4_table() : fp4_table();
+            w[0] = v_lookup(table, w[0]);
+            w[1] = v_lookup(table, w[1]);
+        }
+    }
+    if (!s.wide)
+        return _mm256_add_epi16(_mm256_maddubs_epi16((__m256i)w[0], x->x[0]), _mm256_maddubs_epi16((__m256i)w[1], x->x[1]));
+    __m256i sum[2];
+    for (int n = 0; n < 2; n++) /* x is never -128, a code may be */
+        sum[n] = sums32(_mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w[n]), _mm256_sign_epi8(x->x[n], (__m256i)w[n])));
+    return _mm256_add_epi32(sum[0], sum[1]);
+}
+
+/* Sums of 8 int16 (at most 4 top 127) in each half, of four vectors: lane i of v[i]'s low half, 4 + i of its high one. */
+INLINE V add_pairs16(struct shape s, const __m256i v[4]) {
+    __m256i t[2];
+    for (int i = 0; i < 2; i++)
+        t[i] = _mm256_add_epi16(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]), _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+    if (s.top <= 16)
+        return (V)sums32(_mm256_add_epi16(_mm256_unpacklo_epi64(t[0], t[1]), _mm256_unpackhi_epi64(t[0], t[1])));
+    t[0] = sums32(t[0]);
+    t[1] = sums32(t[1]);
+    return (V)_mm256_add_epi32(_mm256_unpacklo_epi64(t[0], t[1]), _mm256_unpackhi_epi64(t[0], t[1]));
+}
+
+/* The same of the first and last 4 int16 of each half. */
+INLINE void add_quarters16(V sum[2], const __m256i v[4]) {
+    for (int n = 0; n < 2; n++) {
+        const __m256i a = n ? _mm256_unpackhi_epi32(v[0], v[1]) : _mm256_unpacklo_epi32(v[0], v[1]);
+        const __m256i b = n ? _mm256_unpackhi_epi32(v[2], v[3]) : _mm256_unpacklo_epi32(v[2], v[3]);
+        sum[n] = (V)sums32(_mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)));
+    }
+}
+
+/* Where the 32 codes are of which bytes off .. off + size are the share: with halves a block has two of them, and the
+ * scales of both before the codes. */
+INLINE size_t codes_of(struct shape s, size_t off, size_t size) {
+    const size_t block = s.halves ? off / (2 * size) * 2 * size : off;
+    return block + (size_t)s.codes + (off - block) / size * 16;
+}
+
+INLINE F pair_block(TYPE_32, F acc, const struct rows *r, size_t off, const struct lode_block_a32 *a,
+                    const struct ahead *ahead, const uint8_t *next, size_t n) {
+    const struct twice32 x = twice32(s, a);
+    const F dx = f_set(a->d);
+    F d, m = f_zero();
+    V unused[8];
+    __m256i v[4];
+    unpack(unused, &d, &m, r, off);
+    UNROLL
+    for (size_t i = 0; i < 4; i++) {
+        const size_t part = LANES * size / 4;
+        prefetch_part(ahead, next, n * LANES * size + i * part, n * LANES * size + (i + 1) * part);
+        v[i] = pair_sums(s, r, (int)i, codes_of(s, off, size), &x);
+    }
+    if (s.halves) {
+        V sum[2];
+        add_quarters16(sum, v);
+        return add_halves(acc, sum[0] + half_start(s, a, 0), sum[1] + half_start(s, a, 1), d, m, dx);
+    }
+    const V sum = (s.wide ? (V)add_halves4(v) : add_pairs16(s, v)) - v_set32((uint32_t)(s.bias * a->sum));
+    acc = f_fma(d * dx, f_int(sum), acc);
+    return s.minima ? f_fma(m * dx, f_set((float)a->sum), acc) : acc;
+}
+
+INLINE F one_pairs32(TYPE_32, F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k) {
+    enum { RUN = 4 }; /* whose lines are counted together */
+    const struct lode_block_a32 *a = (const struct lode_block_a32 *)x;
+    size_t b = 0;
+    for (; b + RUN <= k / 32; b += RUN, a += RUN) {
+        const uint8_t *next = r->p[0] + ahead.tile + b * LANES * size;
+        UNROLL
+        for (size_t i = 0; i < RUN; i++)
+            acc = pair_block(s, unpack, size, acc, r, (b + i) * size, a + i, &ahead, next, i);
+    }
+    for (; b < k / 32; b++, a++)
+        acc = pair_block(s, unpack, size, acc, r, b * size, a, &ahead, r->p[0] + ahead.tile + b * LANES * size, 0);
+    return acc;
+}
