@@ -1,9 +1,22 @@
 /* mul_one.h - what forms of one column that take a tile's rows as they lie share (AVX2): mul_one_rows.h,
- * mul_one_broadcast.h, mul_one_pairs.h.  mul_one_codes.h has the same for all of x86. */
+ * mul_one_broadcast.h, mul_one_pairs.h, mul_one_ternary.h.  mul_one_codes.h has the same for all of x86. */
 #ifndef LODE_KERN_MUL_ONE_H
 #define LODE_KERN_MUL_ONE_H
 
 #include "kern/mul_one_codes.h"
+
+/* What is taken from codes that are bytes with a sign here, whatever V_WIDE_BIAS. */
+INLINE int bias_of(struct shape s) { return s.wide ? s.bias - V_WIDE_BIAS : s.bias; }
+INLINE V iq4_levels(void) { return iq4_table() ^ v_set8(V_WIDE_BIAS); }
+
+/* sum + the products of bytes, the first without signs, that fit an int16 in pairs: of four in each lane. */
+INLINE __m256i add_fours(__m256i sum, __m256i a, __m256i b) {
+#ifdef __AVXVNNI__
+    return _mm256_dpbusd_avx_epi32(sum, a, b);
+#else
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
+#endif
+}
 
 /* Rows i and 4 + i in a half each: 16 bytes. */
 INLINE __m256i two_rows(const struct rows *r, int i, size_t off) {
@@ -48,6 +61,13 @@ INLINE void prefetch_lines(const struct rows *r, int i, const struct ahead *ahea
         for (size_t at = 0; at < size; at += 64)
             __builtin_prefetch(r->p[i] + (b + 2) * size + at, 0, 3);
     }
+}
+
+/* 128 numbers of two bits. */
+INLINE void row_two_bits(V w[4], const uint8_t *p) {
+    const V q = v_held(v_load(p));
+    for (int n = 0; n < 4; n++)
+        w[n] = low_bits(v_srl16(q, 2 * n), 2);
 }
 
 #endif

@@ -80,7 +80,7 @@ INLINE V row_sum_k(struct shape s, const uint8_t *p, const V x[8], const __m256i
 
 /* Sizes of numbers times codes with the numbers' signs; no code is -128. */
 INLINE V row_sum_iq4_xs(const uint8_t *p, const V sizes[8], const int8_t *x, const __m256i *by) {
-    const V table = iq4_table();
+    const V table = iq4_levels();
     const __m256i shifts = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
     V sum = v_zero();
     UNROLL

@@ -115,6 +115,9 @@ LODE_CODEBOOK_LIST(CODES_TILE)
 #define ONE_CODEBOOK(name, ...)                                                                    \
     static __attribute__((noinline))                                                               \
     F one_##name(F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k) {    \
+        const struct shape s = {__VA_ARGS__};                                                      \
+        ONE_TERNARY(s)                                                                             \
+        (void)s;                                                                                   \
         tile_##name(&acc, r, ahead, &x, 1, k);                                                     \
         return acc;                                                                                \
     }

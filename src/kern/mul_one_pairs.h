@@ -20,30 +20,50 @@ INLINE struct twice32 twice32(struct shape s, const struct lode_block_a32 *a) {
 
 INLINE __m256i sums32(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
 
-/* The sums of products of rows i and 4 + i in their halves: int16, or of wide codes int32. */
+/* Whether sums of products are added in 16 bits at first: where nothing adds four products at once. */
+INLINE bool in_16_bits(struct shape s) {
+#ifdef __AVXVNNI__
+    return s.halves;
+#else
+    return !s.wide;
+#endif
+}
+
+/* Fifth bits of 32 codes from the four bytes before them: bit i is code i's. */
+INLINE void or_fifth(__m256i w[2], __m256i bits) {
+    const __m256i each = both_halves(_mm_set1_epi64x((long long)0x8040201008040201)), m16 = _mm256_set1_epi8(16);
+    for (int n = 0; n < 2; n++) {
+        const __m128i byte = _mm_setr_epi32(0x02020202 * n, 0x02020202 * n, 0x02020202 * n + 0x01010101, 0x02020202 * n + 0x01010101);
+        const __m256i spread = _mm256_shuffle_epi8(bits, both_halves(byte));
+        w[n] |= _mm256_cmpeq_epi8(_mm256_and_si256(spread, each), each) & m16;
+    }
+}
+
+/* The sums of products of rows i and 4 + i in their halves: int16 or int32. */
 INLINE __m256i pair_sums(struct shape s, const struct rows *r, int i, size_t at, const struct twice32 *x) {
-    V w[2];
-    w[0] = (V)two_rows(r, i, at);
+    __m256i w[2] = {two_rows(r, i, at)};
     if (s.wide && !s.levels) {
-        w[1] = (V)two_rows(r, i, at + 16);
-        if (s.bias) /* unsigned in the file */
-            w[0] ^= v_set8(128), w[1] ^= v_set8(128);
+        w[1] = two_rows(r, i, at + 16);
+        if (bias_of(s)) /* unsigned in the file */
+            w[0] ^= (__m256i)v_set8(128), w[1] ^= (__m256i)v_set8(128);
     } else {
-        const V q = v_held(w[0]);
-        w[0] = low_bits(q, 4);
-        w[1] = low_bits(v_srl16(q, 4), 4);
+        const V q = v_held((V)w[0]);
+        w[0] = (__m256i)low_bits(q, 4);
+        w[1] = (__m256i)low_bits(v_srl16(q, 4), 4);
+        if (s.top == 31)
+            or_fifth(w, two_rows(r, i, at - 4));
         if (s.levels) {
-            const V table = s.wide ? iq4_table() : fp4_table();
-            w[0] = v_lookup(table, w[0]);
-            w[1] = v_lookup(table, w[1]);
+            const V table = s.wide ? iq4_levels() : fp4_table();
+            w[0] = (__m256i)v_lookup(table, (V)w[0]);
+            w[1] = (__m256i)v_lookup(table, (V)w[1]);
         }
     }
-    if (!s.wide)
-        return _mm256_add_epi16(_mm256_maddubs_epi16((__m256i)w[0], x->x[0]), _mm256_maddubs_epi16((__m256i)w[1], x->x[1]));
-    __m256i sum[2];
+    if (in_16_bits(s))
+        return _mm256_add_epi16(_mm256_maddubs_epi16(w[0], x->x[0]), _mm256_maddubs_epi16(w[1], x->x[1]));
+    __m256i sum = _mm256_setzero_si256();
     for (int n = 0; n < 2; n++) /* x is never -128, a code may be */
-        sum[n] = sums32(_mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w[n]), _mm256_sign_epi8(x->x[n], (__m256i)w[n])));
-    return _mm256_add_epi32(sum[0], sum[1]);
+        sum = s.wide ? add_fours(sum, _mm256_abs_epi8(w[n]), _mm256_sign_epi8(x->x[n], w[n])) : add_fours(sum, w[n], x->x[n]);
+    return sum;
 }
 
 /* Sums of 8 int16 (at most 4 top 127) in each half, of four vectors: lane i of v[i]'s low half, 4 + i of its high one. */
@@ -93,7 +113,7 @@ INLINE F pair_block(TYPE_32, F acc, const struct rows *r, size_t off, const stru
         add_quarters16(sum, v);
         return add_halves(acc, sum[0] + half_start(s, a, 0), sum[1] + half_start(s, a, 1), d, m, dx);
     }
-    const V sum = (s.wide ? (V)add_halves4(v) : add_pairs16(s, v)) - v_set32((uint32_t)(s.bias * a->sum));
+    const V sum = (in_16_bits(s) ? add_pairs16(s, v) : (V)add_halves4(v)) - v_set32((uint32_t)(bias_of(s) * a->sum));
     acc = f_fma(d * dx, f_int(sum), acc);
     return s.minima ? f_fma(m * dx, f_set((float)a->sum), acc) : acc;
 }

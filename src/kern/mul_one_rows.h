@@ -1,4 +1,4 @@
-/* mul_one_rows.h - one column of groups of 16, of mul_tile.h, row by row (AVX2): Q2_K, Q3_K, Q6_K, TQ2_0.
+/* mul_one_rows.h - one column of groups of 16, of mul_tile.h, row by row (AVX2): Q2_K, Q3_K, Q6_K.
  *
  * Where each 16 numbers have a scale, rows side by side meet one after every four vectors of codes, and more is
  * transposed than multiplied.  Here a vector holds 32 codes of one row and meets the column's numbers as
@@ -72,12 +72,6 @@ INLINE void heads_q6_k(struct heads16 *h, const struct rows *r, size_t off) {
 
 /* ---- codes of half a block, in the order of its numbers ---- */
 
-INLINE void row_two_bits(V w[4], const uint8_t *p) {
-    const V q = v_held(v_load(p));
-    for (int n = 0; n < 4; n++)
-        w[n] = low_bits(v_srl16(q, 2 * n), 2);
-}
-
 INLINE void row_q3_k(V w[4], const struct lode_block_q3_k *b, int half) {
     const V third = v_held(v_load(b->hmask));
     row_two_bits(w, b->qs + 32 * half);
@@ -100,7 +94,7 @@ INLINE void row_codes(struct shape s, V w[4], const uint8_t *block, int half) {
     else if (s.top == 7)
         row_q3_k(w, (const struct lode_block_q3_k *)block, half);
     else
-        row_two_bits(w, block + (s.minima ? offsetof(struct lode_block_q2_k, qs) : offsetof(struct lode_block_tq2_0, qs)) + 32 * half);
+        row_two_bits(w, ((const struct lode_block_q2_k *)block)->qs + 32 * half);
 }
 
 /* ---- */
@@ -140,39 +134,6 @@ INLINE F one_rows256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, 
         acc = f_fma(h.d * dx, f_int(add_rows((const __m256i *)isum)), acc);
         if (s.minima)
             acc = f_fnma(h.dmin * dx, f_int(h.msum), acc);
-    }
-    return acc;
-}
-
-/* TQ2_0, whose scales are 1: the column's multipliers, in memory, are all that its products meet. */
-INLINE F one_ternary256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k) {
-    (void)read_head, (void)unpack;
-    for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
-        const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
-        V m[8], isum[LANES];
-        int32_t sums = 0;
-        for (int g = 0; g < 16; g++)
-            sums += a->sums[g];
-        for (int n = 0; n < 8; n++)
-            m[n] = v_set32(a->m[n] * 0x10001u);
-        __asm__("" : "+m"(m));
-        UNROLL
-        for (int i = 0; i < LANES; i++) {
-            const uint8_t *row = r->p[i] + b * size;
-            prefetch_lines(r, i, &ahead, b, size);
-            V sum = v_zero();
-            UNROLL
-            for (int half = 0; half < 2; half++) {
-                V w[4];
-                row_codes(s, w, row, half);
-                UNROLL
-                for (int n = 0; n < 4; n++)
-                    sum = v_dot2(sum, v_mul_pairs(w[n], v_load(a->q + 128 * half + 32 * n)), m[4 * half + n]);
-            }
-            isum[i] = sum;
-        }
-        const V less = v_set32((uint32_t)(s.bias * sums));
-        acc = f_fma(half_before(r, (b + 1) * size) * f_set(a->d), f_int(add_rows((const __m256i *)isum) - less), acc);
     }
     return acc;
 }

@@ -8,6 +8,7 @@
 #define V_FEW_256 1
 #define V_WIDE_BIAS 0
 #define V_NEAR_TILE 12288
+#define V_ONE
 
 /* The instruction adds pairs of products in 16 bits, with saturation that top * 127 * 2 <= 31496
  * does not reach; where four such sums fit too (top <= 32: 32512), they are added before they are
@@ -37,11 +38,8 @@ INLINE V v_dot4_wide(V acc, V w, V x) {
     return acc + (V)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
-typedef int8_t Vs8 __attribute__((vector_size(4 * LANES)));
-INLINE V v_sign8(V v, V by) { return (V)_mm256_sign_epi8((__m256i)v, (__m256i)by); }
 INLINE V v_negative8(V v) { return (V)((Vs8)v < 0); }
 INLINE V v_sub8(V a, V b) { return (V)((V8)a - (V8)b); }
-INLINE V v_load(const void *p) { return (V)_mm256_loadu_si256(p); }
 
 /* The sums of the four lanes of each half of four vectors, as int16: first of their low halves. */
 INLINE V v_add_quads(const V v[4]) {

@@ -6,6 +6,7 @@
 #define V_TILES 2
 #define V_FEW_256 1
 #define V_WIDE_BIAS 128
+#define V_ONE
 
 INLINE V v_dot4_wide(V acc, V w, V x) {
     return (V)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)w, (__m256i)x);

@@ -35,8 +35,10 @@ struct shape {
     int top;      /* else the largest code, at most 63, of codebook types 127 */
     int bias;     /* to take from each code: through mn, or (32) the sums of the column */
     int codebook; /* codes are made with the head (tile_codes.h) */
+    int ternary;  /* codes less 1 are all: there are no scales */
     int halves;   /* of blocks of 32: m is the scale of the last 16 numbers */
-    int codes;    /* of blocks of 32: bytes before codes that are nibbles or bytes, and nothing else; 0: others */
+    int codes;    /* of blocks of 32: bytes before codes that are nibbles or bytes (of Q5, four of fifth bits before
+                   * them); 0: others */
     int levels;   /* whose nibbles are looked up: IQ4's if wide, else FP4's */
 };
 

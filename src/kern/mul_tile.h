@@ -23,7 +23,8 @@
  *   KERN(name)                      name##_ISA
  *   LANES, V_WIDE_BIAS              rows of a tile; see above
  *   V_COLUMNS, V_TILES              how many of each are multiplied at once
- *   V_WIDE_COLUMNS                  if it exists: mul_many_short.h, what it needs, and one column by mul_one.h's forms
+ *   V_WIDE_COLUMNS                  if it exists: mul_many_short.h, and what it needs
+ *   V_ONE                           if it exists: one column by the forms of mul_one.h
  *   V_FEW_256                       see most_few
  *   V_CHAINS                        if it exists: mul_many_vnni.h, and what it needs
  *   V_NEAR_TILE                     see mul_ahead.h; may be missing: the first level is large
@@ -243,18 +244,20 @@ INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, struct ahead ahead,
         acc[j] = sum[j];
 }
 
-#ifdef V_WIDE_COLUMNS
+#ifdef V_ONE
 #include "kern/mul_one_broadcast.h"
 #include "kern/mul_one_pairs.h"
 #include "kern/mul_one_rows.h"
+#include "kern/mul_one_ternary.h"
 #define ONE_32(s, ...) ((s).codes ? one_pairs32(s, __VA_ARGS__) : one32(s, __VA_ARGS__))
-#define ONE_256(s, ...)                                                                            \
-    ((s).groups == 8             ? one_broadcast256(s, __VA_ARGS__)                                \
-     : (s).top == 3 && !(s).minima ? one_ternary256(s, __VA_ARGS__)                                \
-                                   : one_rows256(s, __VA_ARGS__))
+#define ONE_256(s, ...) ((s).groups == 8 ? one_broadcast256(s, __VA_ARGS__) : one_rows256(s, __VA_ARGS__))
+#define ONE_TERNARY(s)                                                                             \
+    if ((s).ternary)                                                                               \
+        return one_ternary256(s, acc, r, ahead, x, k);
 #else
 #define ONE_32 one32
 #define ONE_256 one256
+#define ONE_TERNARY(s)
 #endif
 #ifdef __AVX2__
 #include "kern/mul_one_codes.h"
@@ -275,6 +278,7 @@ INLINE void few32(F acc[FEW], TYPE_32, const struct rows *r, struct ahead ahead,
     static __attribute__((noinline))                                                               \
     F one_##name(F acc, const struct rows *r, struct ahead ahead, const uint8_t *x, size_t k) {    \
         const struct shape s = {__VA_ARGS__};                                                      \
+        ONE_TERNARY(s)                                                                             \
         return ONE_##block(s, UNPACK_##block(name), size, acc, r, ahead, x, k);                    \
     }
 #define FEW_OF(name, block, size, ...)                                                             \

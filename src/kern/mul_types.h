@@ -10,8 +10,8 @@
 #define HALF(name) sizeof(struct lode_block_##name) / 2
 MUL(q4_0, 32, .codes = 2, .top = 15, .bias = 8)
 MUL(q4_1, 32, .codes = 4, .top = 15, .minima = 1)
-MUL(q5_0, 32, .top = 31, .bias = 16)
-MUL(q5_1, 32, .top = 31, .minima = 1)
+MUL(q5_0, 32, .codes = 6, .top = 31, .bias = 16)
+MUL(q5_1, 32, .codes = 8, .top = 31, .minima = 1)
 MUL(q8_0, 32, .codes = 2, .wide = 1, .bias = V_WIDE_BIAS)
 MUL(iq4_nl, 32, .codes = 2, .levels = 1, .wide = 1, .bias = V_WIDE_BIAS)
 MUL(mxfp4, 32, .codes = 1, .levels = 1, .top = 2 * FP4_BIAS, .bias = FP4_BIAS)
@@ -33,9 +33,10 @@ MUL_TILED(q1_0, 32, PART_BYTES(q1_0), .top = 2, .bias = 1)
 MUL_TILED(q2_0, 32, PART_BYTES(q2_0), .top = 3, .bias = 1)
 MUL_TILED(nvfp4, 32, PART_BYTES(nvfp4), .codes = offsetof(struct lode_block_nvfp4, qs), .levels = 1, .top = 2 * FP4_BIAS, .bias = FP4_BIAS, .halves = 1)
 MUL_TILED(nvfp4g, 32, PART_BYTES(nvfp4g), .codes = offsetof(struct lode_block_nvfp4g, qs), .levels = 1, .top = 2 * FP4_BIAS, .bias = FP4_BIAS, .halves = 1)
-MUL_TILED(tq2_0, 256, sizeof(struct lode_block_tq2_0), .top = 3, .groups = 16, .runs = 4, .bias = 1)
+MUL_TILED(tq2_0, 256, sizeof(struct lode_block_tq2_0), .top = 3, .groups = 16, .runs = 4, .bias = 1, .ternary = 1)
 #define CODES(name, type, n, most, ...)                                                            \
-    MUL_CODES(name, .top = 2 * (most), .groups = n, .runs = 2, .adjacent = 1, .bias = most, .codebook = 1)
+    MUL_CODES(name, .top = 2 * (most), .groups = n, .runs = 2, .adjacent = 1, .bias = most, .codebook = 1, \
+              .ternary = (most) == 1)
 LODE_CODEBOOK_LIST(CODES)
 #undef CODES
 #endif

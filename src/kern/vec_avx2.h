@@ -56,6 +56,9 @@ INLINE V v_dot2(V acc, V a, V b) {
 #endif
 }
 
+typedef int8_t Vs8 __attribute__((vector_size(4 * LANES)));
+INLINE V v_load(const void *p) { return (V)_mm256_loadu_si256(p); }
+INLINE V v_sign8(V v, V by) { return (V)_mm256_sign_epi8((__m256i)v, (__m256i)by); }
 INLINE V v_mul_pairs(V a, V b) { return (V)_mm256_maddubs_epi16((__m256i)a, (__m256i)b); }
 
 INLINE F f_set(float x) { return (F)_mm256_set1_ps(x); }
