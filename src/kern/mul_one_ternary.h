@@ -10,7 +10,8 @@ struct digit_bounds {
     V one, two;
 };
 INLINE V top_digit(V v, struct digit_bounds d) { return (V)-(((Vs8)v > (Vs8)d.one) + ((Vs8)v > (Vs8)d.two)); }
-INLINE V join_blocks(V low, V high, int from) { return (V)_mm256_blend_epi32((__m256i)low, (__m256i)high, from == 4 ? 0xf0 : from == 2 ? 0xcc : 0xaa); }
+/* Dwords of high where bits of `which`, a constant, are set, else of low. */
+#define JOIN32(low, high, which) (V)_mm256_blend_epi32((__m256i)(low), (__m256i)(high), which)
 
 /* sum + 32 codes times numbers 32 g and on of the column, whose multipliers m has twice as int16 each. */
 INLINE V add_codes(V sum, V codes, const int8_t *q, const V m[8], int g) {
@@ -26,14 +27,14 @@ INLINE V row_sum_tq1_0(const struct lode_block_tq1_0 *b, const int8_t *q, const 
         sum = add_codes(sum, top_digit(v, d), q, m, g);
     }
     v = (V)both_halves(_mm_loadu_si128((const __m128i *)(b->qs + 32))) ^ top;
-    v = join_blocks(v, next_digit(v), 4); /* two digits of sixteen bytes side by side */
+    v = JOIN32(v, next_digit(v), 0xf0); /* two digits of sixteen bytes side by side */
     sum = add_codes(sum, top_digit(v, d), q, m, 5);
     v = next_digit(next_digit(v));
     sum = add_codes(sum, top_digit(v, d), q, m, 6);
     V four = v_bcast4(b->qh) ^ top; /* the fifth of them, and four of four bytes */
-    four = join_blocks(four, next_digit(four), 1);
-    four = join_blocks(four, next_digit(next_digit(four)), 2);
-    return add_codes(sum, top_digit(join_blocks(next_digit(next_digit(v)), four, 4), d), q, m, 7);
+    four = JOIN32(four, next_digit(four), 0xaa);
+    four = JOIN32(four, next_digit(next_digit(four)), 0xcc);
+    return add_codes(sum, top_digit(JOIN32(next_digit(next_digit(v)), four, 0xf0), d), q, m, 7);
 }
 
 INLINE V row_sum_tq2_0(const struct lode_block_tq2_0 *b, const int8_t *q, const V m[8]) {
@@ -74,3 +75,4 @@ INLINE F one_ternary256(struct shape s, F acc, const struct rows *r, struct ahea
     }
     return acc;
 }
+#undef JOIN32
