@@ -23,7 +23,8 @@ INLINE __m256i sums32(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_se
 /* Whether sums of products are added in 16 bits at first: where nothing adds four products at once. */
 INLINE bool in_16_bits(struct shape s) {
 #ifdef __AVXVNNI__
-    return s.halves;
+    (void)s;
+    return false;
 #else
     return !s.wide;
 #endif
@@ -78,12 +79,13 @@ INLINE V add_pairs16(struct shape s, const __m256i v[4]) {
     return (V)_mm256_add_epi32(_mm256_unpacklo_epi64(t[0], t[1]), _mm256_unpackhi_epi64(t[0], t[1]));
 }
 
-/* The same of the first and last 4 int16 of each half. */
-INLINE void add_quarters16(V sum[2], const __m256i v[4]) {
+/* The sums of the first and of the last half of each half. */
+INLINE void add_quarters(struct shape s, V sum[2], const __m256i v[4]) {
     for (int n = 0; n < 2; n++) {
         const __m256i a = n ? _mm256_unpackhi_epi32(v[0], v[1]) : _mm256_unpacklo_epi32(v[0], v[1]);
         const __m256i b = n ? _mm256_unpackhi_epi32(v[2], v[3]) : _mm256_unpacklo_epi32(v[2], v[3]);
-        sum[n] = (V)sums32(_mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)));
+        const __m256i low = _mm256_unpacklo_epi64(a, b), high = _mm256_unpackhi_epi64(a, b);
+        sum[n] = (V)(in_16_bits(s) ? sums32(_mm256_add_epi16(low, high)) : _mm256_add_epi32(low, high));
     }
 }
 
@@ -110,7 +112,7 @@ INLINE F pair_block(TYPE_32, F acc, const struct rows *r, size_t off, const stru
     }
     if (s.halves) {
         V sum[2];
-        add_quarters16(sum, v);
+        add_quarters(s, sum, v);
         return add_halves(acc, sum[0] + half_start(s, a, 0), sum[1] + half_start(s, a, 1), d, m, dx);
     }
     const V sum = (in_16_bits(s) ? add_pairs16(s, v) : (V)add_halves4(v)) - v_set32((uint32_t)(bias_of(s) * a->sum));

@@ -31,8 +31,12 @@ MUL(iq4_xs, 256, .groups = 8, .runs = 2, .adjacent = 1, .wide = 1, .bias = V_WID
 #ifdef MUL_CODES
 MUL_TILED(q1_0, 32, PART_BYTES(q1_0), .top = 2, .bias = 1)
 MUL_TILED(q2_0, 32, PART_BYTES(q2_0), .top = 3, .bias = 1)
-MUL_TILED(nvfp4, 32, PART_BYTES(nvfp4), .codes = offsetof(struct lode_block_nvfp4, qs), .levels = 1, .top = 2 * FP4_BIAS, .bias = FP4_BIAS, .halves = 1)
-MUL_TILED(nvfp4g, 32, PART_BYTES(nvfp4g), .codes = offsetof(struct lode_block_nvfp4g, qs), .levels = 1, .top = 2 * FP4_BIAS, .bias = FP4_BIAS, .halves = 1)
+#define NVFP4(name)                                                                                \
+    MUL_TILED(name, 32, PART_BYTES(name), .codes = offsetof(struct lode_block_##name, qs), .levels = 1, \
+              .top = 2 * FP4_BIAS, .bias = FP4_BIAS, .halves = 1)
+NVFP4(nvfp4)
+NVFP4(nvfp4g)
+#undef NVFP4
 MUL_TILED(tq2_0, 256, sizeof(struct lode_block_tq2_0), .top = 3, .groups = 16, .runs = 4, .bias = 1, .ternary = 1)
 #define CODES(name, type, n, most, ...)                                                            \
     MUL_CODES(name, .top = 2 * (most), .groups = n, .runs = 2, .adjacent = 1, .bias = most, .codebook = 1, \
