@@ -31,14 +31,6 @@ INLINE __m256i add_halves4(const __m256i v[4]) {
     return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
 }
 
-/* Of two halves in each lane: all first ones, all second ones. */
-INLINE void apart_halves(F *first, F *second, __m256i v) {
-    const __m256i order = both_halves(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    const __m256i apart = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(v, order), 0xd8);
-    *first = (F)_mm256_cvtph_ps(_mm256_castsi256_si128(apart));
-    *second = (F)_mm256_cvtph_ps(_mm256_extracti128_si256(apart, 1));
-}
-
 /* Lines from .. end (constants) of what is at `next`, as prefetch_next. */
 INLINE void prefetch_part(const struct ahead *ahead, const uint8_t *next, size_t from, size_t end) {
     const size_t first = (from + 63) / 64 * 64;

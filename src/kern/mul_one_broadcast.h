@@ -37,7 +37,7 @@ INLINE void heads_k(struct row_heads *h, const struct rows *r, size_t off, const
     }
     h->msum = (V)add_halves4(s);
     const __m256i d = _mm256_unpacklo_epi64(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpacklo_epi32(v[2], v[3]));
-    apart_halves(&h->d, &h->dmin, d);
+    f_halves(&h->d, &h->dmin, (V)d);
 }
 
 INLINE void heads_iq4_xs(struct row_heads *h, const struct rows *r, size_t off, __m256i m) {

@@ -9,13 +9,15 @@
 /* A block of the column, each 16 numbers in both halves: the first ones, then the others; of halves with a scale of
  * their own the first 8 of each. */
 struct twice32 {
-    __m256i x[2];
+    __m256i x[2], sizes[2]; /* sizes: of halves */
 };
 INLINE struct twice32 twice32(struct shape s, const struct lode_block_a32 *a) {
     const __m256i q = _mm256_loadu_si256((const __m256i *)a->q);
-    if (s.halves)
-        return (struct twice32){{_mm256_permute4x64_epi64(q, 0x88), _mm256_permute4x64_epi64(q, 0xdd)}};
-    return (struct twice32){{_mm256_permute4x64_epi64(q, 0x44), _mm256_permute4x64_epi64(q, 0xee)}};
+    if (s.halves) {
+        const __m256i a0 = _mm256_permute4x64_epi64(q, 0x88), a1 = _mm256_permute4x64_epi64(q, 0xdd);
+        return (struct twice32){{a0, a1}, {_mm256_abs_epi8(a0), _mm256_abs_epi8(a1)}};
+    }
+    return (struct twice32){{_mm256_permute4x64_epi64(q, 0x44), _mm256_permute4x64_epi64(q, 0xee)}, {q, q}};
 }
 
 INLINE __m256i sums32(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
@@ -54,16 +56,21 @@ INLINE __m256i pair_sums(struct shape s, const struct rows *r, int i, size_t at,
         if (s.top == 31)
             or_fifth(w, two_rows(r, i, at - 4));
         if (s.levels) {
-            const V table = s.wide ? iq4_levels() : fp4_table();
+            const V table = s.wide ? iq4_levels() : s.halves ? v_sub8(fp4_table(), v_set8(FP4_BIAS)) : fp4_table();
             w[0] = (__m256i)v_lookup(table, (V)w[0]);
             w[1] = (__m256i)v_lookup(table, (V)w[1]);
         }
     }
+    __m256i x8[2] = {x->x[0], x->x[1]};
+    for (int n = 0; s.halves && n < 2; n++) { /* sizes of numbers, and levels with the numbers' signs */
+        x8[n] = _mm256_sign_epi8(w[n], x->x[n]);
+        w[n] = x->sizes[n];
+    }
     if (in_16_bits(s))
-        return _mm256_add_epi16(_mm256_maddubs_epi16(w[0], x->x[0]), _mm256_maddubs_epi16(w[1], x->x[1]));
+        return _mm256_add_epi16(_mm256_maddubs_epi16(w[0], x8[0]), _mm256_maddubs_epi16(w[1], x8[1]));
     __m256i sum = _mm256_setzero_si256();
     for (int n = 0; n < 2; n++) /* x is never -128, a code may be */
-        sum = s.wide ? add_fours(sum, _mm256_abs_epi8(w[n]), _mm256_sign_epi8(x->x[n], w[n])) : add_fours(sum, w[n], x->x[n]);
+        sum = s.wide ? add_fours(sum, _mm256_abs_epi8(w[n]), _mm256_sign_epi8(x->x[n], w[n])) : add_fours(sum, w[n], x8[n]);
     return sum;
 }
 
@@ -107,13 +114,13 @@ INLINE F pair_block(TYPE_32, F acc, const struct rows *r, size_t off, const stru
     UNROLL
     for (size_t i = 0; i < 4; i++) {
         const size_t part = LANES * size / 4;
-        prefetch_part(ahead, next, n * LANES * size + i * part, n * LANES * size + (i + 1) * part);
+        prefetch_part(ahead, next, (4 * n + i) * part, (4 * n + i + 1) * part);
         v[i] = pair_sums(s, r, (int)i, codes_of(s, off, size), &x);
     }
     if (s.halves) {
         V sum[2];
         add_quarters(s, sum, v);
-        return add_halves(acc, sum[0] + half_start(s, a, 0), sum[1] + half_start(s, a, 1), d, m, dx);
+        return add_halves(acc, sum[0], sum[1], d, m, dx);
     }
     const V sum = (in_16_bits(s) ? add_pairs16(s, v) : (V)add_halves4(v)) - v_set32((uint32_t)(bias_of(s) * a->sum));
     acc = f_fma(d * dx, f_int(sum), acc);
@@ -125,10 +132,12 @@ INLINE F one_pairs32(TYPE_32, F acc, const struct rows *r, struct ahead ahead, c
     const struct lode_block_a32 *a = (const struct lode_block_a32 *)x;
     size_t b = 0;
     for (; b + RUN <= k / 32; b += RUN, a += RUN) {
-        const uint8_t *next = r->p[0] + ahead.tile + b * LANES * size;
+        struct rows run; /* so that places in it are constants */
+        for (int i = 0; i < LANES; i++)
+            run.p[i] = r->p[i] + b * size;
         UNROLL
         for (size_t i = 0; i < RUN; i++)
-            acc = pair_block(s, unpack, size, acc, r, (b + i) * size, a + i, &ahead, next, i);
+            acc = pair_block(s, unpack, size, acc, &run, i * size, a + i, &ahead, run.p[0] + ahead.tile + (LANES - 1) * b * size, i);
     }
     for (; b < k / 32; b++, a++)
         acc = pair_block(s, unpack, size, acc, r, b * size, a, &ahead, r->p[0] + ahead.tile + b * LANES * size, 0);

@@ -38,7 +38,7 @@ INLINE void heads_q2_k(struct heads16 *h, const struct rows *r, size_t off, cons
                                 _mm256_madd_epi16(_mm256_unpackhi_epi8(mn, zero), sums8));
     }
     h->msum = (V)add_halves4(s);
-    apart_halves(&h->d, &h->dmin, (__m256i)v_load4(r, off + offsetof(struct lode_block_q2_k, d)));
+    f_halves(&h->d, &h->dmin, v_load4(r, off + offsetof(struct lode_block_q2_k, d)));
 }
 
 INLINE void heads_q3_k(struct heads16 *h, const struct rows *r, size_t off) {

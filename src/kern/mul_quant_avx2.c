@@ -39,7 +39,6 @@ INLINE V v_dot4_wide(V acc, V w, V x) {
 }
 
 INLINE V v_negative8(V v) { return (V)((Vs8)v < 0); }
-INLINE V v_sub8(V a, V b) { return (V)((V8)a - (V8)b); }
 
 /* The sums of the four lanes of each half of four vectors, as int16: first of their low halves. */
 INLINE V v_add_quads(const V v[4]) {

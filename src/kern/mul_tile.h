@@ -40,6 +40,7 @@
  *   v_load16(V out[4], rows, off)   out[t], lane i = bytes off + 4t .. of row i
  *   v_load4(rows, off)              4 bytes of each row
  *   f_set(x), f_half(V)             half: in the low 16 bits of each lane
+ *   f_halves(low, high, V)          both halves of each lane; F_HALVES: exists
  *   f_half_at(rows, off)            the half at off of each row; F_HALF_AT: exists
  *   f_fma(a, b, c), f_fnma(a, b, c) a b + c, c - a b
  *   f_store(p, n, v)                the first n lanes

@@ -38,6 +38,12 @@ INLINE void load32(V out[8], const struct rows *r, size_t off) {
 }
 
 /* The half that ends at byte `end` of a block. */
+#ifndef F_HALVES
+INLINE void f_halves(F *low, F *high, V v) {
+    *low = f_half(v);
+    *high = f_half(v >> 16);
+}
+#endif
 #ifndef F_HALF_AT
 INLINE F f_half_at(const struct rows *r, size_t off) { return f_half(v_load4(r, off)); }
 #endif
@@ -63,8 +69,7 @@ INLINE void head_q4_k(struct head *h, const struct rows *r, size_t off) {
     const V m48 = v_set8(48);
     V b[4];
     v_load16(b, r, off);
-    h->d = f_half(b[0]);
-    h->dmin = f_half(b[0] >> 16);
+    f_halves(&h->d, &h->dmin, b[0]);
     const V sc[2] = {low_bits(b[1], 6), low_bits(b[3], 4) | (v_srl16(b[1], 2) & m48)};
     const V mn[2] = {low_bits(b[2], 6), low_bits(v_srl16(b[3], 4), 4) | (v_srl16(b[2], 2) & m48)};
     for (int g = 0; g < 2; g++) {
@@ -107,9 +112,7 @@ INLINE void head_q2_k(struct head *h, const struct rows *r, size_t off) {
         h->mn[2 * g + 0] = v_pick(mn, 0x80018000);
         h->mn[2 * g + 1] = v_pick(mn, 0x80038002);
     }
-    const V d = v_load4(r, off + offsetof(struct lode_block_q2_k, d));
-    h->d = f_half(d);
-    h->dmin = f_half(d >> 16);
+    f_halves(&h->d, &h->dmin, v_load4(r, off + offsetof(struct lode_block_q2_k, d)));
 }
 
 INLINE void head_tq2_0(struct head *h, const struct rows *r, size_t off) {

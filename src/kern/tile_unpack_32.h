@@ -38,9 +38,7 @@ INLINE void block_q4_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     nibbles(w, r, off + 2);
 }
 INLINE void block_q4_1(V w[8], F *d, F *m, const struct rows *r, size_t off) {
-    const V h = v_load4(r, off);
-    *d = f_half(h);
-    *m = f_half(h >> 16);
+    f_halves(d, m, v_load4(r, off));
     nibbles(w, r, off + 4);
 }
 INLINE void block_q5_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
@@ -50,9 +48,7 @@ INLINE void block_q5_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     or_bits(w, v_load4(r, off + 2), 16);
 }
 INLINE void block_q5_1(V w[8], F *d, F *m, const struct rows *r, size_t off) {
-    const V h = v_load4(r, off);
-    *d = f_half(h);
-    *m = f_half(h >> 16);
+    f_halves(d, m, v_load4(r, off));
     nibbles(w, r, off + 8);
     or_bits(w, v_load4(r, off + 4), 16);
 }
@@ -192,11 +188,11 @@ INLINE void fp4_of_halves(V w[8], const struct rows *r, size_t off) {
 }
 INLINE void block_nvfp4(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     const struct part p = PART_AT(nvfp4, off);
-    const V scales = v_load4(r, p.block) >> (16 * (uint32_t)p.n);
-    for (int h = 0; h < 2; h++) { /* 0x7f is 0 */
-        const V byte = scales >> (8 * h) & v_set32(255), none = (V)(byte == v_set32(127));
-        *(h ? m : d) = (F)((V)scale_e4m3_half(byte) & ~none);
-    }
+    /* without their signs as halves, 2^8 times smaller, which halves of all sizes can be; 0x7f is 0 */
+    const V two = v_pick(v_load4(r, p.block), p.n ? 0x80038002 : 0x80018000), none = (V)((V16)two == 127);
+    f_halves(d, m, v_sll16(two & v_set32(0x7f007f) & ~none, 7));
+    *d *= 0x1p7f;
+    *m *= 0x1p7f;
     fp4_of_halves(w, r, p.codes);
 }
 INLINE void block_nvfp4g(V w[8], F *d, F *m, const struct rows *r, size_t off) {

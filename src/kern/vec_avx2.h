@@ -59,6 +59,7 @@ INLINE V v_dot2(V acc, V a, V b) {
 typedef int8_t Vs8 __attribute__((vector_size(4 * LANES)));
 INLINE V v_load(const void *p) { return (V)_mm256_loadu_si256(p); }
 INLINE V v_sign8(V v, V by) { return (V)_mm256_sign_epi8((__m256i)v, (__m256i)by); }
+INLINE V v_sub8(V a, V b) { return (V)((V8)a - (V8)b); }
 INLINE V v_mul_pairs(V a, V b) { return (V)_mm256_maddubs_epi16((__m256i)a, (__m256i)b); }
 
 INLINE F f_set(float x) { return (F)_mm256_set1_ps(x); }
@@ -67,6 +68,14 @@ INLINE F f_half(V v) {
     const __m256i low = _mm256_and_si256((__m256i)v, _mm256_set1_epi32(0xffff));
     const __m256i packed = _mm256_packus_epi32(low, low);
     return (F)_mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
+}
+/* Two halves in each lane: all low ones, all high ones. */
+#define F_HALVES
+INLINE void f_halves(F *low, F *high, V v) {
+    const __m256i order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    const __m256i apart = _mm256_permute4x64_epi64(_mm256_shuffle_epi8((__m256i)v, order), 0xd8);
+    *low = (F)_mm256_cvtph_ps(_mm256_castsi256_si128(apart));
+    *high = (F)_mm256_cvtph_ps(_mm256_extracti128_si256(apart, 1));
 }
 /* A half of each row. */
 #define F_HALF_AT
