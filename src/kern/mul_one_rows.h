@@ -75,8 +75,10 @@ INLINE void heads_q6_k(struct heads16 *h, const struct rows *r, size_t off) {
 INLINE void row_q3_k(V w[4], const struct lode_block_q3_k *b, int half) {
     const V third = v_held(v_load(b->hmask));
     row_two_bits(w, b->qs + 32 * half);
-    for (int n = 0; n < 4; n++)
-        w[n] |= move_bits(third, 4 * half + n, 2) & v_set8(4);
+    for (int n = 0; n < 4; n++) {
+        const int to = n < 3 ? 2 * n + 2 : 6; /* above the two others */
+        w[n] |= move_bits(third, 4 * half + n, to) & v_set8((uint8_t)(1 << to));
+    }
 }
 
 INLINE void row_q6_k(V w[4], const struct lode_block_q6_k *b, int half) {
@@ -104,7 +106,8 @@ INLINE F one_rows256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, 
     for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
         const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
         const struct codes_column column = column_of(a);
-        const V m = (V)column.m, sums = (V)column.sums;
+        const bool times16 = s.top < 63; /* row_two_bits */
+        const V m = times16 ? v_mul16((V)column.m, (V)two_bits_factors()) : (V)column.m, sums = (V)column.sums;
         struct heads16 h;
         V isum[LANES];
         if (s.top == 63)
@@ -118,7 +121,7 @@ INLINE F one_rows256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, 
             const uint8_t *row = r->p[i] + b * size;
             prefetch_lines(r, i, &ahead, b, size);
             const V sc = (V)h.sc[i], by = v_mul16(sc, m);
-            V sum = s.bias ? v_dot2(v_zero(), sc, sums) * v_set32((uint32_t)-s.bias) : v_zero();
+            V sum = s.bias ? v_dot2(v_zero(), sc, sums) * v_set32((uint32_t)(times16 ? -16 * s.bias : -s.bias)) : v_zero();
             UNROLL
             for (int half = 0; half < 2; half++) {
                 V w[4];
@@ -131,7 +134,8 @@ INLINE F one_rows256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, 
             isum[i] = sum;
         }
         const F dx = f_set(a->d);
-        acc = f_fma(h.d * dx, f_int(add_rows((const __m256i *)isum)), acc);
+        const V sum = add_rows((const __m256i *)isum);
+        acc = f_fma(h.d * dx, f_int(times16 ? without_factor(sum) : sum), acc);
         if (s.minima)
             acc = f_fnma(h.dmin * dx, f_int(h.msum), acc);
     }

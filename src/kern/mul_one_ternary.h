@@ -18,9 +18,10 @@ INLINE V add_codes(V sum, V codes, const int8_t *q, const V m[8], int g) {
     return v_dot2(sum, v_mul_pairs(codes, v_load(q + 32 * g)), m[g]);
 }
 
-INLINE V row_sum_tq1_0(const struct lode_block_tq1_0 *b, const int8_t *q, const V m[8], struct digit_bounds d) {
+INLINE V row_sum_tq1_0(V sum, const struct lode_block_tq1_0 *b, const int8_t *q, const V m[8], struct digit_bounds d) {
     const V top = v_set8(128);
-    V v = v_load(b->qs) ^ top, sum = add_codes(v_zero(), top_digit(v, d), q, m, 0);
+    V v = v_load(b->qs) ^ top;
+    sum = add_codes(sum, top_digit(v, d), q, m, 0);
     UNROLL
     for (int g = 1; g < 5; g++) {
         v = next_digit(v);
@@ -37,8 +38,7 @@ INLINE V row_sum_tq1_0(const struct lode_block_tq1_0 *b, const int8_t *q, const 
     return add_codes(sum, top_digit(JOIN32(next_digit(next_digit(v)), four, 0xf0), d), q, m, 7);
 }
 
-INLINE V row_sum_tq2_0(const struct lode_block_tq2_0 *b, const int8_t *q, const V m[8]) {
-    V sum = v_zero();
+INLINE V row_sum_tq2_0(V sum, const struct lode_block_tq2_0 *b, const int8_t *q, const V m[8]) {
     UNROLL
     for (int half = 0; half < 2; half++) {
         V w[4];
@@ -56,22 +56,28 @@ INLINE F one_ternary256(struct shape s, F acc, const struct rows *r, struct ahea
     const size_t size = s.codebook ? sizeof(struct lode_block_tq1_0) : sizeof(struct lode_block_tq2_0);
     for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
         const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
+        __m128i each = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)a->m));
+        if (!s.codebook)
+            each = _mm_mullo_epi16(each, _mm256_castsi256_si128(two_bits_factors()));
+        const __m256i once = _mm256_cvtepu16_epi32(each);
+        __m256i twice = _mm256_or_si256(once, _mm256_slli_epi32(once, 16));
+        V start = v_zero() - v_dot2(v_zero(), v_load(a->sums), v_set32(0x10001)); /* codes are less 1 */
+        if (!s.codebook)
+            start *= 16;
         V m[8], isum[LANES];
-        int32_t sums = 0;
-        for (int g = 0; g < 16; g++)
-            sums += a->sums[g];
+        __asm__("" : "+m"(twice)); /* to be broadcast from memory, where the results then stay */
         for (int g = 0; g < 8; g++)
-            m[g] = v_set32(a->m[g] * 0x10001u);
+            m[g] = v_bcast4((const char *)&twice + 4 * g);
         __asm__("" : "+m"(m));
         UNROLL
         for (int i = 0; i < LANES; i++) {
             const uint8_t *row = r->p[i] + b * size;
             prefetch_lines(r, i, &ahead, b, size);
-            isum[i] = s.codebook ? row_sum_tq1_0((const struct lode_block_tq1_0 *)row, a->q, m, digits)
-                                 : row_sum_tq2_0((const struct lode_block_tq2_0 *)row, a->q, m);
+            isum[i] = s.codebook ? row_sum_tq1_0(start, (const struct lode_block_tq1_0 *)row, a->q, m, digits)
+                                 : row_sum_tq2_0(start, (const struct lode_block_tq2_0 *)row, a->q, m);
         }
-        const V less = v_set32((uint32_t)sums);
-        acc = f_fma(half_before(r, (b + 1) * size) * f_set(a->d), f_int(add_rows((const __m256i *)isum) - less), acc);
+        const V sum = add_rows((const __m256i *)isum);
+        acc = f_fma(half_before(r, (b + 1) * size) * f_set(a->d), f_int(s.codebook ? sum : without_factor(sum)), acc);
     }
     return acc;
 }
