@@ -34,9 +34,26 @@ INLINE void bring_again(const struct ahead *a, const struct rows *r, size_t at) 
             __builtin_prefetch(r->p[i] + at, 0, 3);
 }
 
-/* Lines of row i of the tile, and of the next tile, that are asked for with a block. */
+/* Lines from .. end (constants) of what is at `next`, as prefetch_next. */
+INLINE void prefetch_part(const struct ahead *ahead, const uint8_t *next, size_t from, size_t end) {
+    const size_t first = (from + 63) / 64 * 64;
+    if (ahead->tile <= V_NEAR_TILE) {
+        UNROLL
+        for (size_t at = first; at < end; at += 64)
+            __builtin_prefetch(next + at, 0, 3);
+    } else {
+        UNROLL
+        for (size_t at = first; at < end; at += 64)
+            __builtin_prefetch(next + at, 0, 2);
+    }
+}
+
+/* With a block of row i, a constant: its share of the next tile's lines, and its own where rows are long. */
 INLINE void prefetch_row(const struct rows *r, int i, const struct ahead *ahead, size_t b, size_t size) {
-    bring(ahead, r, (b * LANES + (size_t)i) * size, size);
-    for (size_t at = 0; ahead->tile > SHORT_TILE && at < size; at += 64)
-        __builtin_prefetch(r->p[i] + (b + 2) * size + at, 0, 3);
+    prefetch_part(ahead, r->p[0] + ahead->tile + b * LANES * size, (size_t)i * size, ((size_t)i + 1) * size);
+    if (ahead->tile > SHORT_TILE) {
+        UNROLL
+        for (size_t at = 0; at < size; at += 64)
+            __builtin_prefetch(r->p[i] + (b + 2) * size + at, 0, 3);
+    }
 }

@@ -31,30 +31,6 @@ INLINE __m256i add_halves4(const __m256i v[4]) {
     return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
 }
 
-/* Lines from .. end (constants) of what is at `next`, as prefetch_next. */
-INLINE void prefetch_part(const struct ahead *ahead, const uint8_t *next, size_t from, size_t end) {
-    const size_t first = (from + 63) / 64 * 64;
-    if (ahead->tile <= V_NEAR_TILE) {
-        UNROLL
-        for (size_t at = first; at < end; at += 64)
-            __builtin_prefetch(next + at, 0, 3);
-    } else {
-        UNROLL
-        for (size_t at = first; at < end; at += 64)
-            __builtin_prefetch(next + at, 0, 2);
-    }
-}
-
-/* Lines of the next tile that correspond to row i, a constant, and of a row that is long, as prefetch_row. */
-INLINE void prefetch_lines(const struct rows *r, int i, const struct ahead *ahead, size_t b, size_t size) {
-    prefetch_part(ahead, r->p[0] + ahead->tile + b * LANES * size, (size_t)i * size, ((size_t)i + 1) * size);
-    if (ahead->tile > SHORT_TILE) {
-        UNROLL
-        for (size_t at = 0; at < size; at += 64)
-            __builtin_prefetch(r->p[i] + (b + 2) * size + at, 0, 3);
-    }
-}
-
 /* 128 numbers of two bits, most of them where they lie: what each 32 meet has a factor, so that all are 16 times what
  * they should be. */
 INLINE void row_two_bits(V w[4], const uint8_t *p) {

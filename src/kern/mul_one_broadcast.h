@@ -115,9 +115,9 @@ INLINE F one_broadcast256(TYPE_256, F acc, const struct rows *r, struct ahead ah
         }
         UNROLL
         for (int i = 0; i < 4; i++) {
-            prefetch_lines(r, 2 * i, &ahead, b, size);
+            prefetch_row(r, 2 * i, &ahead, b, size);
             const __m256i lo = (__m256i)row_sum32(s, r->p[i] + b * size, xs, a->q, &h.by[i]);
-            prefetch_lines(r, 2 * i + 1, &ahead, b, size);
+            prefetch_row(r, 2 * i + 1, &ahead, b, size);
             const __m256i hi = (__m256i)row_sum32(s, r->p[4 + i] + b * size, xs, a->q, &h.by[4 + i]);
             isum[i] = _mm256_add_epi32(_mm256_permute2x128_si256(lo, hi, 0x20), _mm256_permute2x128_si256(lo, hi, 0x31));
         }

@@ -96,10 +96,12 @@ INLINE void in_memory(struct row_codes o[LANES]) { __asm__("" : "+m"(*(struct ro
                 scale[i] = begin_##name(&o[i], row);                                               \
             }                                                                                      \
             in_memory(o);                                                                          \
+            prefetch_part(&ahead, r->p[0] + ahead.tile + b * LANES * size, 0, LANES * size);       \
+            for (size_t at = 0; at < size; at += 64)                                               \
+                bring_again(&ahead, r, (b + 2) * size + at);                                       \
             _Pragma("GCC unroll 1") for (int i = 0; i < LANES; i++) {                              \
                 const struct lode_block_##name *row = (const struct lode_block_##name *)(r->p[i] + b * size); \
                 __m256i of[CODEBOOK_FEW];                                                          \
-                prefetch_row(r, i, &ahead, b, size);                                               \
                 block_row_##name(of, &o[i], scale[i], row, column, n);                             \
                 for (size_t j = 0; j < n; j++)                                                     \
                     sums[j][i] = of[j];                                                            \

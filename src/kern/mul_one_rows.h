@@ -119,7 +119,7 @@ INLINE F one_rows256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, 
         UNROLL
         for (int i = 0; i < LANES; i++) {
             const uint8_t *row = r->p[i] + b * size;
-            prefetch_lines(r, i, &ahead, b, size);
+            prefetch_row(r, i, &ahead, b, size);
             const V sc = (V)h.sc[i], by = v_mul16(sc, m);
             V sum = s.bias ? v_dot2(v_zero(), sc, sums) * v_set32((uint32_t)(times16 ? -16 * s.bias : -s.bias)) : v_zero();
             UNROLL

@@ -72,7 +72,7 @@ INLINE F one_ternary256(struct shape s, F acc, const struct rows *r, struct ahea
         UNROLL
         for (int i = 0; i < LANES; i++) {
             const uint8_t *row = r->p[i] + b * size;
-            prefetch_lines(r, i, &ahead, b, size);
+            prefetch_row(r, i, &ahead, b, size);
             isum[i] = s.codebook ? row_sum_tq1_0(start, (const struct lode_block_tq1_0 *)row, a->q, m, digits)
                                  : row_sum_tq2_0(start, (const struct lode_block_tq2_0 *)row, a->q, m);
         }
