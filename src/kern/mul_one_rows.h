@@ -64,10 +64,10 @@ INLINE void heads_q3_k(struct heads16 *h, const struct rows *r, size_t off) {
     h->d = f_half((V)d >> 16);
 }
 
-INLINE void heads_q6_k(struct heads16 *h, const struct rows *r, size_t off) {
-    for (int i = 0; i < 4; i++)
-        set_scales(h, i, two_rows(r, i, off + offsetof(struct lode_block_q6_k, scales)));
-    h->d = half_before(r, off + sizeof(struct lode_block_q6_k));
+/* Of Q6_K, where scales are bytes: a row's when it is its turn, as rows come from memory in order. */
+INLINE V scales_q6_k(const struct lode_block_q6_k *b) {
+    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    return (V)_mm256_cvtepi8_epi16(_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)b->scales), order));
 }
 
 /* ---- codes of half a block, in the order of its numbers ---- */
@@ -110,17 +110,15 @@ INLINE F one_rows256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, 
         const V m = times16 ? v_mul16((V)column.m, (V)two_bits_factors()) : (V)column.m, sums = (V)column.sums;
         struct heads16 h;
         V isum[LANES];
-        if (s.top == 63)
-            heads_q6_k(&h, r, b * size);
-        else if (s.top == 7)
+        if (s.top == 7)
             heads_q3_k(&h, r, b * size);
-        else
+        else if (s.top == 3)
             heads_q2_k(&h, r, b * size, a);
         UNROLL
         for (int i = 0; i < LANES; i++) {
             const uint8_t *row = r->p[i] + b * size;
             prefetch_row(r, i, &ahead, b, size);
-            const V sc = (V)h.sc[i], by = v_mul16(sc, m);
+            const V sc = s.top == 63 ? scales_q6_k((const struct lode_block_q6_k *)row) : (V)h.sc[i], by = v_mul16(sc, m);
             V sum = s.bias ? v_dot2(v_zero(), sc, sums) * v_set32((uint32_t)(times16 ? -16 * s.bias : -s.bias)) : v_zero();
             UNROLL
             for (int half = 0; half < 2; half++) {
@@ -133,9 +131,9 @@ INLINE F one_rows256(TYPE_256, F acc, const struct rows *r, struct ahead ahead, 
             }
             isum[i] = sum;
         }
-        const F dx = f_set(a->d);
+        const F dx = f_set(a->d), d = s.top == 63 ? half_before(r, (b + 1) * size) : h.d;
         const V sum = add_rows((const __m256i *)isum);
-        acc = f_fma(h.d * dx, f_int(times16 ? without_factor(sum) : sum), acc);
+        acc = f_fma(d * dx, f_int(times16 ? without_factor(sum) : sum), acc);
         if (s.minima)
             acc = f_fnma(h.dmin * dx, f_int(h.msum), acc);
     }
