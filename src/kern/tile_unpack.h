@@ -37,7 +37,7 @@ INLINE void load32(V out[8], const struct rows *r, size_t off) {
     v_load16(out + 4, r, off + 16);
 }
 
-/* The half that ends at byte `end` of a block. */
+/* What vec_ISA.h may have in fewer instructions. */
 #ifndef F_HALVES
 INLINE void f_halves(F *low, F *high, V v) {
     *low = f_half(v);
@@ -45,9 +45,10 @@ INLINE void f_halves(F *low, F *high, V v) {
 }
 #endif
 #ifndef F_HALF_AT
-INLINE F f_half_at(const struct rows *r, size_t off) { return f_half(v_load4(r, off)); }
+INLINE F f_half_at(const struct rows *r, size_t off) { return f_half(v_load4(r, off)); } /* two bytes after it are read */
 #endif
 
+/* The half that ends at byte `end` of a block. */
 INLINE F half_before(const struct rows *r, size_t end) {
 #ifdef F_HALF_AT
     return f_half_at(r, end - 2);

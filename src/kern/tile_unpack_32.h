@@ -188,7 +188,7 @@ INLINE void fp4_of_halves(V w[8], const struct rows *r, size_t off) {
 }
 INLINE void block_nvfp4(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     const struct part p = PART_AT(nvfp4, off);
-    /* without their signs as halves, 2^8 times smaller, which halves of all sizes can be; 0x7f is 0 */
+    /* read as halves they are 2^8 times smaller, subnormal ones too; signs do not count, 0x7f is 0 */
     const V two = v_pick(v_load4(r, p.block), p.n ? 0x80038002 : 0x80018000), none = (V)((V16)two == 127);
     f_halves(d, m, v_sll16(two & v_set32(0x7f007f) & ~none, 7));
     *d *= 0x1p7f;
