@@ -20,6 +20,7 @@ struct row_codes {
 INLINE __m256i load256(const void *p) { return _mm256_loadu_si256(p); }
 INLINE void store256(void *p, __m256i v) { _mm256_storeu_si256(p, v); }
 INLINE __m256i both_halves(__m128i v) { return _mm256_broadcastsi128_si256(v); }
+INLINE __m256i load_twice(const void *p) { return both_halves(_mm_loadu_si128((const __m128i *)p)); } /* 16 bytes */
 INLINE __m256i odd16(__m256i s) { return _mm256_add_epi16(_mm256_add_epi16(s, s), _mm256_set1_epi16(1)); } /* 2 s + 1 */
 
 /* codes_even, codes_even28 of eight words */
@@ -146,7 +147,7 @@ ROW_SIGNS(iq3_s, b->signs)
 
 /* Three bits above each byte: a word has those of four, at 0, 3, 6 and 9 (IQ1_S) or at 0, 4, 8 and 12 (IQ1_M). */
 INLINE void put_indices_iq1(uint16_t at[32], const uint8_t qs[32], const uint8_t qh[16], int apart) {
-    const __m256i words = both_halves(_mm_loadu_si128((const __m128i *)qh));
+    const __m256i words = load_twice(qh);
     const __m256i up = apart == 3 ? _mm256_set1_epi64x(0x0000000400200100) : _mm256_set1_epi64x(0x0000000100100100);
     const __m256i last = _mm256_set1_epi64x((long long)0xffff000000000000);
     for (int h = 0; h < 2; h++) {
@@ -203,7 +204,7 @@ INLINE __m256i triple(__m256i v, int times) { /* in turn, so that a group begins
 }
 ROW_BYTES(tq1_0) {
     const __m256i top = _mm256_set1_epi8(-128);
-    __m256i v = _mm256_xor_si256(g < 5 ? load256(b->qs) : both_halves(_mm_loadu_si128((const __m128i *)(b->qs + 32))), top);
+    __m256i v = _mm256_xor_si256(g < 5 ? load256(b->qs) : load_twice(b->qs + 32), top);
     (void)o;
     if (g < 5)
         v = triple(v, g);

@@ -9,12 +9,15 @@
 INLINE int bias_of(struct shape s) { return s.wide ? s.bias - V_WIDE_BIAS : s.bias; }
 INLINE V iq4_levels(void) { return iq4_table() ^ v_set8(V_WIDE_BIAS); }
 
+/* Pairs of int16 added. */
+INLINE __m256i sums32(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
+
 /* sum + the products of bytes, the first without signs, that fit an int16 in pairs: of four in each lane. */
 INLINE __m256i add_fours(__m256i sum, __m256i a, __m256i b) {
 #ifdef __AVXVNNI__
     return _mm256_dpbusd_avx_epi32(sum, a, b);
 #else
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
+    return _mm256_add_epi32(sum, sums32(_mm256_maddubs_epi16(a, b)));
 #endif
 }
 
@@ -22,13 +25,6 @@ INLINE __m256i add_fours(__m256i sum, __m256i a, __m256i b) {
 INLINE __m256i two_rows(const struct rows *r, int i, size_t off) {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(r->p[i] + off))),
                                    _mm_loadu_si128((const __m128i *)(r->p[4 + i] + off)), 1);
-}
-
-/* Lane i (4 + i): the sum of the low (high) half of v[i]. */
-INLINE __m256i add_halves4(const __m256i v[4]) {
-    const __m256i a = _mm256_add_epi32(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
-    const __m256i b = _mm256_add_epi32(_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
-    return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
 }
 
 /* 128 numbers of two bits, most of them where they lie: what each 32 meet has a factor, so that all are 16 times what

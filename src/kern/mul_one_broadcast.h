@@ -21,8 +21,8 @@ INLINE void heads_k(struct row_heads *h, const struct rows *r, size_t off, const
     const __m256i nibbles = both_halves(_mm_setr_epi32(0, 0, 0, 0x0f0f0f0f)), highs = _mm256_set1_epi8(48);
     const __m256i twice0 = both_halves(_mm_setr_epi8(8, -1, 8, -1, 9, -1, 9, -1, 10, -1, 10, -1, 11, -1, 11, -1));
     const __m256i twice4 = both_halves(_mm_setr_epi8(12, -1, 12, -1, 13, -1, 13, -1, 14, -1, 14, -1, 15, -1, 15, -1));
-    const __m256i sums0 = both_halves(_mm_loadu_si128((const __m128i *)sums));
-    const __m256i sums8 = both_halves(_mm_loadu_si128((const __m128i *)(sums + 8)));
+    const __m256i sums0 = load_twice(sums);
+    const __m256i sums8 = load_twice(sums + 8);
     __m256i v[4], s[4];
     for (int i = 0; i < 4; i++) {
         v[i] = two_rows(r, i, off);
@@ -85,7 +85,7 @@ INLINE V row_sum_iq4_xs(const uint8_t *p, const V sizes[8], const int8_t *x, con
     V sum = v_zero();
     UNROLL
     for (int g = 0; g < 8; g++) {
-        const __m256i q = both_halves(_mm_loadu_si128((const __m128i *)(p + offsetof(struct lode_block_iq4_xs, qs) + 16 * g)));
+        const __m256i q = load_twice(p + offsetof(struct lode_block_iq4_xs, qs) + 16 * g);
         const V codes = v_lookup(table, low_bits((V)_mm256_srlv_epi32(q, shifts), 4));
         sum = by_scale(sum, v_mul_pairs(sizes[g], v_sign8(codes, v_load(x + 32 * g))), by, g);
     }
@@ -100,14 +100,15 @@ INLINE F one_broadcast256(TYPE_256, F acc, const struct rows *r, struct ahead ah
     (void)unpack, (void)read_head;
     for (size_t b = 0; b < k / 256; b++, x += sizeof(struct lode_block_a256)) {
         const struct lode_block_a256 *a = (const struct lode_block_a256 *)x;
-        const __m256i m = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)a->m));
+        const __m256i once = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)a->m));
+        const __m256i m = _mm256_or_si256(once, _mm256_slli_epi32(once, 16));
         struct row_heads h;
         __m256i isum[4];
         V xs[8];
         if (s.wide)
-            heads_iq4_xs(&h, r, b * size, _mm256_or_si256(m, _mm256_slli_epi32(m, 16)));
+            heads_iq4_xs(&h, r, b * size, m);
         else
-            heads_k(&h, r, b * size, a->sums, _mm256_or_si256(m, _mm256_slli_epi32(m, 16)));
+            heads_k(&h, r, b * size, a->sums, m);
         __asm__("" : "+m"(h.by)); /* else gcc takes them out of the vectors again */
         for (int g = 0; g < 8; g++) {
             const V q = v_load(a->q + 32 * g);
@@ -119,7 +120,7 @@ INLINE F one_broadcast256(TYPE_256, F acc, const struct rows *r, struct ahead ah
             const __m256i lo = (__m256i)row_sum32(s, r->p[i] + b * size, xs, a->q, &h.by[i]);
             prefetch_row(r, 2 * i + 1, &ahead, b, size);
             const __m256i hi = (__m256i)row_sum32(s, r->p[4 + i] + b * size, xs, a->q, &h.by[4 + i]);
-            isum[i] = _mm256_add_epi32(_mm256_permute2x128_si256(lo, hi, 0x20), _mm256_permute2x128_si256(lo, hi, 0x31));
+            isum[i] = fold_two(lo, hi);
         }
         const F dx = f_set(a->d);
         acc = f_fma(h.d * dx, f_int((V)add_halves4(isum)), acc);

@@ -12,16 +12,26 @@
 
 #include <immintrin.h>
 
+/* Both halves of low added in the low half, of high in the high one. */
+INLINE __m256i fold_two(__m256i low, __m256i high) {
+    return _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
+}
+
+/* Lane i (4 + i): the sum of the low (high) half of v[i]. */
+INLINE __m256i add_halves4(const __m256i v[4]) {
+    __m256i t[2];
+    for (int i = 0; i < 2; i++)
+        t[i] = _mm256_add_epi32(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
+                                _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+    return _mm256_add_epi32(_mm256_unpacklo_epi64(t[0], t[1]), _mm256_unpackhi_epi64(t[0], t[1]));
+}
+
 /* Lane i: the sum of v[i]'s lanes. */
 INLINE __m256i add_rows8(const __m256i v[8]) {
-    __m256i s[4], t[2];
+    __m256i s[4];
     for (int i = 0; i < 4; i++)
-        s[i] = _mm256_add_epi32(_mm256_permute2x128_si256(v[i], v[i + 4], 0x20),
-                                _mm256_permute2x128_si256(v[i], v[i + 4], 0x31));
-    for (int i = 0; i < 2; i++)
-        t[i] = _mm256_add_epi32(_mm256_unpacklo_epi32(s[2 * i], s[2 * i + 1]),
-                                _mm256_unpackhi_epi32(s[2 * i], s[2 * i + 1]));
-    return _mm256_add_epi32(_mm256_unpacklo_epi64(t[0], t[1]), _mm256_unpackhi_epi64(t[0], t[1]));
+        s[i] = fold_two(v[i], v[i + 4]);
+    return add_halves4(s);
 }
 
 /* The same of all rows of a tile. */

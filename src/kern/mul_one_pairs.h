@@ -20,8 +20,6 @@ INLINE struct twice32 twice32(struct shape s, const struct lode_block_a32 *a) {
     return (struct twice32){{_mm256_permute4x64_epi64(q, 0x44), _mm256_permute4x64_epi64(q, 0xee)}, {q, q}};
 }
 
-INLINE __m256i sums32(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
-
 /* Whether sums of products are added in 16 bits at first: where nothing adds four products at once. */
 INLINE bool in_16_bits(struct shape s) {
 #ifdef __AVXVNNI__
@@ -99,8 +97,8 @@ INLINE void add_quarters(struct shape s, V sum[2], const __m256i v[4]) {
 /* Where the 32 codes are of which bytes off .. off + size are the share: with halves a block has two of them, and the
  * scales of both before the codes. */
 INLINE size_t codes_of(struct shape s, size_t off, size_t size) {
-    const size_t block = s.halves ? off / (2 * size) * 2 * size : off;
-    return block + (size_t)s.codes + (off - block) / size * 16;
+    const size_t parts = s.halves ? 2 : 1;
+    return part_at(off / size, parts, parts * size, (size_t)s.codes, 16).codes;
 }
 
 INLINE F pair_block(TYPE_32, F acc, const struct rows *r, size_t off, const struct lode_block_a32 *a,

@@ -28,8 +28,8 @@ INLINE void set_scales(struct heads16 *h, int i, __m256i bytes) {
 
 INLINE void heads_q2_k(struct heads16 *h, const struct rows *r, size_t off, const struct lode_block_a256 *a) {
     const __m256i m15 = _mm256_set1_epi8(15), zero = _mm256_setzero_si256();
-    const __m256i sums0 = both_halves(_mm_loadu_si128((const __m128i *)a->sums));
-    const __m256i sums8 = both_halves(_mm_loadu_si128((const __m128i *)(a->sums + 8)));
+    const __m256i sums0 = load_twice(a->sums);
+    const __m256i sums8 = load_twice(a->sums + 8);
     __m256i s[4];
     for (int i = 0; i < 4; i++) {
         const __m256i v = two_rows(r, i, off), mn = _mm256_and_si256(_mm256_srli_epi16(v, 4), m15);

@@ -27,7 +27,7 @@ INLINE V row_sum_tq1_0(V sum, const struct lode_block_tq1_0 *b, const int8_t *q,
         v = next_digit(v);
         sum = add_codes(sum, top_digit(v, d), q, m, g);
     }
-    v = (V)both_halves(_mm_loadu_si128((const __m128i *)(b->qs + 32))) ^ top;
+    v = (V)load_twice(b->qs + 32) ^ top;
     v = JOIN32(v, next_digit(v), 0xf0); /* two digits of sixteen bytes side by side */
     sum = add_codes(sum, top_digit(v, d), q, m, 5);
     v = next_digit(next_digit(v));

@@ -171,12 +171,8 @@ INLINE void block_q2_0(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     }
 }
 
-/* E4M3 without its sign, halved: of bytes that are lanes. */
-INLINE F scale_e4m3_half(V byte) {
-    const V e = byte & v_set32(127), normal = v_gt32(e, v_set32(7));
-    const F small = f_int(e) * 0x1p-10f;
-    return (F)((((e << 20) + v_set32(119u << 23)) & normal) | ((V)small & ~normal));
-}
+/* E4M3 without its sign, halved: of bytes that are lanes.  Read as a half it is 2^8 times smaller, subnormal or not. */
+INLINE F scale_e4m3_half(V byte) { return f_half((byte & v_set32(127)) << 7) * 0x1p7f; }
 INLINE void fp4_of_halves(V w[8], const struct rows *r, size_t off) {
     V q[4];
     v_load16(q, r, off);
@@ -188,7 +184,7 @@ INLINE void fp4_of_halves(V w[8], const struct rows *r, size_t off) {
 }
 INLINE void block_nvfp4(V w[8], F *d, F *m, const struct rows *r, size_t off) {
     const struct part p = PART_AT(nvfp4, off);
-    /* read as halves they are 2^8 times smaller, subnormal ones too; signs do not count, 0x7f is 0 */
+    /* scale_e4m3_half of two bytes at once; 0x7f is 0 */
     const V two = v_pick(v_load4(r, p.block), p.n ? 0x80038002 : 0x80018000), none = (V)((V16)two == 127);
     f_halves(d, m, v_sll16(two & v_set32(0x7f007f) & ~none, 7));
     *d *= 0x1p7f;
