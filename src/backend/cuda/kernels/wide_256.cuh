@@ -73,10 +73,18 @@ template <class T> DEVICE void unpack(uint32_t (&high)[8][4], uint32_t (&low)[8]
  * sums are shifted or added up.  A thread has 32 results of a piece. */
 enum { PIECE = 64, OF_PIECE = PIECE / 2 };
 
-/* In place: what the compiler may choose costs 64 registers more. */
-template <int BY> DEVICE void shift(uint32_t (&d)[OF_PIECE]) {
+/* In place: what the compiler may choose costs 64 registers more.  Integers have two pipes: half of the numbers go by either, as
+ * whoever adds up meanwhile needs them too.  By constants alone ptxas sends nearly all by one; zero: a number that is 0, which it
+ * does not know.  Which way for the other half is quicker differs by kernel (bench/notes/cuda.md). */
+template <int BY, bool MULTIPLIES> DEVICE void shift(uint32_t (&d)[OF_PIECE], uint32_t zero) {
+    const uint32_t by = BY + zero, times = (1u << BY) + zero;
     EVERY(e, OF_PIECE)
-        asm volatile("shl.b32 %0, %0, %1;" : "+r"(d[e]) : "n"(BY));
+        if (e % 2 == 0)
+            asm volatile("shl.b32 %0, %0, %1;" : "+r"(d[e]) : "r"(by));
+        else if (MULTIPLIES)
+            asm volatile("mul.lo.u32 %0, %0, %1;" : "+r"(d[e]) : "r"(times));
+        else
+            asm volatile("shl.b32 %0, %0, %1;" : "+r"(d[e]) : "n"(BY));
 }
 /* w's high digits have signs where they are bytes. */
 template <int SHIFT> DEVICE void high_by_signed(uint32_t (&d)[OF_PIECE], const uint32_t (&w)[4], uint32_t x, int add) {
@@ -118,13 +126,15 @@ DEVICE void begin_minima(float (&side)[OF_PIECE], const uint32_t (&n)[4], uint64
 }
 
 /* last: there is no tile after this. */
-template <class T, int N>
+template <class T, int N, bool GATED>
 DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, const struct seat &at,
                          float (&acc)[N / 2], struct ring &w, struct ring &x, bool last) {
     typedef struct x_parts<256, N> parts;
     enum { PIECES = N / PIECE, MORE = PIECES - 1, SHIFT = digit_of<T>::SHIFT };
     const T *const type = NULL;
     const uint32_t r = threadIdx.x % 32 / 4;
+    uint32_t zero;
+    asm volatile("mov.u32 %0, %%tid.z;" : "=r"(zero));
 #pragma unroll 1
     for (uint32_t b = 0; b < job.nb; b++, next_of<ITEMS>(w)) {
         uint32_t d[PIECES][OF_PIECE], high[8][4], low[8][4], n[4];
@@ -157,7 +167,7 @@ DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, c
         }
         EVERY(p, PIECES) {
             wgmma_wait<MORE>(d[p]);
-            shift<SHIFT>(d[p]);
+            shift<SHIFT, GATED>(d[p], zero);
             wgmma_begin();
             EVERY(k, 8)
                 wgmma_us(d[p], low[k], step_of<N>(x_high, k) + PANEL_ROWS(p * PIECE), 1);
@@ -167,7 +177,7 @@ DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, c
         EVERY(p, PIECES) {
             if (SHIFT != 8) {
                 wgmma_wait<MORE>(d[p]);
-                shift<8 - SHIFT>(d[p]);
+                shift<8 - SHIFT, GATED>(d[p], zero);
             }
             wgmma_begin();
             EVERY(k, 8)
@@ -178,7 +188,7 @@ DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, c
             wgmma_wait<MORE>(d[p]);
             if (p == MORE)
                 release(&m->x_empty[first]);
-            shift<SHIFT>(d[p]);
+            shift<SHIFT, GATED>(d[p], zero);
             wgmma_begin();
             if (T::HAS_M && p == MORE) /* now that `high` is no longer wanted */
                 begin_minima(side, n, sums);

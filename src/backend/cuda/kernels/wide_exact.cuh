@@ -126,7 +126,7 @@ template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_pa
             EVERY(e, N / 2)
                 acc[e] = 0;
             if constexpr (T::BLOCK == 256)
-                multiply_256<T, N>(m, job, at, acc, w, x, u + gridDim.x >= units);
+                multiply_256<T, N, GATED>(m, job, at, acc, w, x, u + gridDim.x >= units);
             else
                 multiply_32<T, N>(m, job, at, acc, w, x);
             store_unit<T, N>(job, f, at, acc);
