@@ -23,8 +23,7 @@ template <class T> struct float_kind {
     DEVICE_MEMBER uint32_t lanes() const { return threadIdx.x % 32 / ROWS * LANES; } /* from this one on */
     DEVICE_MEMBER bool finishes() const { return lanes() == 0; }
 
-    static DEVICE_MEMBER void copy(const struct stream_rows &rows, uint32_t from, uint32_t cols, uint8_t *slot,
-                                   uint64_t *barrier) {
+    static DEVICE_MEMBER void copy(const struct stream_rows &rows, uint32_t from, uint32_t cols, uint32_t slot, uint32_t barrier) {
         const uint32_t left = (cols - from) * SIZE, n = left < LODE_STREAM_CHUNK ? (left + 15) & ~15u : LODE_STREAM_CHUNK;
         barrier_arrive_expect(barrier, n * ROWS);
 #pragma unroll
@@ -124,8 +123,7 @@ struct q8_0_kind {
     DEVICE_MEMBER uint32_t pair() const { return threadIdx.x % 32 / ROWS; } /* of blocks */
     DEVICE_MEMBER bool finishes() const { return pair() == 0; }
 
-    static DEVICE_MEMBER void copy(const struct stream_rows &rows, uint32_t from, uint32_t cols, uint8_t *slot,
-                                   uint64_t *barrier) {
+    static DEVICE_MEMBER void copy(const struct stream_rows &rows, uint32_t from, uint32_t cols, uint32_t slot, uint32_t barrier) {
         const uint32_t n = cols - from < CHUNK ? cols - from : CHUNK, scales = (n / 16 + 15) & ~15u;
         barrier_arrive_expect(barrier, (n + scales) * ROWS);
 #pragma unroll

@@ -49,31 +49,30 @@ struct k_kind {
     const uint8_t *x, *sums; /* this thread's first half, and its eight sums */
     uint8_t *stage;
     uint32_t other, n; /* the half of the stage that is written next; blocks of the last part */
-    uint32_t split, pairs; /* warps of a unit; of several, bytes of a row's pairs */
+    uint32_t split, pairs, of_block; /* warps of a unit; of several, bytes of a row's pairs, and which unit of the block's it is */
+    bool ends; /* a row's sum is this thread's */
     float acc;
     DEVICE_MEMBER uint32_t half() const { return threadIdx.x % 2; }
     DEVICE_MEMBER uint32_t row() const { return threadIdx.x / 2 % ROWS; }
     DEVICE_MEMBER uint32_t block() const { return threadIdx.x % 32 / (2 * ROWS); } /* of a part */
-    DEVICE_MEMBER uint32_t share() const { return threadIdx.x / 32 % split; }
-    DEVICE_MEMBER bool finishes() const { return threadIdx.x % 32 < 2 * ROWS && half() == 0 && share() == 0; }
+    DEVICE_MEMBER bool finishes() const { return ends; }
 
     /* SIZE bytes of each block from byte `from` of the rows on; `left`: blocks of them that are there. */
     template <int SIZE, int PITCH, bool SWAP = false>
-    static DEVICE_MEMBER void copy_field(const uint8_t *from, uint32_t stride, uint32_t left, uint8_t *to) {
-        enum { PIECES = SIZE / 16 * BLOCKS, AT_ONCE = PIECES < 32 ? 32 / PIECES : 1 }; /* of a row; rows */
-        const uint32_t lane = threadIdx.x % 32;
+    static DEVICE_MEMBER void copy_field(const uint8_t *from, uint32_t stride, uint32_t left, uint32_t to) {
+        enum { EACH = SIZE / 16, PIECES = EACH * BLOCKS, AT_ONCE = PIECES < 32 ? 32 / PIECES : 1 }; /* of a block, of a row; rows */
+        static_assert(!SWAP || AT_ONCE == 1, "rows that are swapped");
+        const uint32_t lane = threadIdx.x % 32, row = PIECES < 32 ? lane / PIECES : 0, piece = PIECES < 32 ? lane % PIECES : lane;
+        const uint32_t at = to + row * PITCH + piece * 16, swapped = SWAP ? to + (piece ^ 1) * 16 : at;
+        from += (size_t)row * stride + piece * 16;
 #pragma unroll
-        for (int r = 0; r < ROWS; r += AT_ONCE)
+        for (int r = 0; r < ROWS; r += AT_ONCE, from += AT_ONCE * (size_t)stride)
 #pragma unroll
-            for (int i = 0; i < PIECES; i += 32) {
-                const uint32_t row = PIECES < 32 ? lane / PIECES : 0, piece = PIECES < 32 ? lane % PIECES : lane + i;
-                if (piece / (SIZE / 16) < left)
-                    copy_async<16>(to + (r + row) * PITCH + (piece ^ (SWAP && (r + row) / 2)) * 16,
-                                   from + (r + row) * stride + piece * 16);
-            }
+            for (int i = 0; i < PIECES; i += 32)
+                if (piece / EACH + i / EACH < left)
+                    copy_async_at<16>((r < 2 ? at : swapped) + r * PITCH + i * 16, from + i * 16);
     }
-    static DEVICE_MEMBER void copy(const struct stream_rows &of, uint32_t from, uint32_t cols, uint8_t *slot,
-                                   uint64_t *barrier) {
+    static DEVICE_MEMBER void copy(const struct stream_rows &of, uint32_t from, uint32_t cols, uint32_t slot, uint32_t barrier) {
         const uint32_t b = from / 256, nb = cols / 256, left = nb - b, stride = of.stride;
         const uint8_t *w = of.w;
         copy_field<128, CODES>(w + b * 128, stride, left, slot);
@@ -82,7 +81,7 @@ struct k_kind {
             copy_field<16, HEAD>(w + nb * 192 + b * 16, stride, left, slot + Q6_SCALES);
             const uint32_t lane = threadIdx.x % 32;
             if (lane < ROWS)
-                copy_async<2 * BLOCKS>(slot + Q6_D + lane * D, w + lane * stride + nb * 208 + b * 2);
+                copy_async_at<2 * BLOCKS>(slot + Q6_D + lane * D, w + (size_t)lane * stride + nb * 208 + b * 2);
         } else if (of.type == LODE_Q5_K) {
             copy_field<32, HIGH_5>(w + nb * 128 + b * 32, stride, left, slot + AFTER_CODES);
             copy_field<16, HEAD>(w + nb * 160 + b * 16, stride, left, slot + Q5_HEADS);
@@ -150,7 +149,7 @@ struct k_kind {
             __syncwarp();
             add_up();
         } else {
-            asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.x / 32 / split), "r"(32 * split) : "memory");
+            asm volatile("bar.sync %0, %1;" ::"r"(1 + of_block), "r"(32 * split) : "memory");
             if (finishes())
                 add_pairs((const float4 *)(stage + row() * pairs), cols / 256);
         }
@@ -172,8 +171,10 @@ DEVICE void products(const struct lode_cuda_stream_args &s) {
     const uint32_t half = 2 * kind.block() + kind.half();
     kind.x = x + half * HALF_X, kind.sums = x + a.cols / 128 * HALF_X + half * 16;
     kind.split = s.split, kind.pairs = LODE_STREAM_K_PAIRS(a.cols);
-    kind.stage = s.split == 1 ? ring.slots + ring.n * ring.size
-                              : (uint8_t *)row_mem + s.stage_at + threadIdx.x / 32 / s.split * ROWS * kind.pairs;
+    const uint32_t share = stream_share(s);
+    kind.of_block = parted(of_warp(threadIdx.x / 32), s.split);
+    kind.ends = threadIdx.x % 32 < 2 * ROWS && kind.half() == 0 && share == 0;
+    kind.stage = s.split == 1 ? ring.slots + ring.n * ring.size : (uint8_t *)row_mem + s.stage_at + kind.of_block * ROWS * kind.pairs;
     stream_units(ring, a, kind, first, step);
 }
 extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 1)

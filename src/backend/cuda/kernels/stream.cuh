@@ -9,7 +9,8 @@
  *     kind W: what a chunk is, how it is copied and what becomes of it
  *         ROWS, CHUNK             of a warp at a time; numbers of a row in a chunk
  *         COPIERS                 threads of a warp that copy: each arrives at the slot's barrier
- *         copy(rows, from, ..)    asks for the chunk from number `from` on, by the first of them
+ *         copy(rows, from, ..)    asks for the chunk from number `from` on, by the first of them, into the slot and for the barrier at
+ *                                 those shared addresses
  *         begin(), chunk(), end() the sum of row(), in the thread for which finishes() is true
  */
 #ifndef LODE_CUDA_STREAM_CUH
@@ -18,6 +19,12 @@
 #include "backend/cuda/kernels/stream_shared.h"
 #include "gemv_x.cuh"
 #include "wgmma.cuh"
+
+/* A number that is the same for all threads of a warp, which the compiler then knows: it stays in registers of the warp's own, and nobody
+ * finds it anew.  All of them call it. */
+DEVICE uint32_t of_warp(uint32_t v) { return __shfl_sync(0xffffffffu, v, 0); }
+/* Where `by` is mostly 1. */
+DEVICE uint32_t parted(uint32_t n, uint32_t by) { return by == 1 ? n : n / by; }
 
 /* Rows of one part that a warp has at a time; n of them exist. */
 struct stream_rows {
@@ -42,7 +49,7 @@ DEVICE struct stream_rows stream_rows_at(const struct lode_cuda_gemv_args &a, ui
 /* A warp's ring: what is asked for next and into which slot, and which slot is used next. */
 struct stream_ring {
     uint8_t *slots;
-    uint64_t *barriers; /* a slot's: its bytes have come */
+    uint32_t to, barriers; /* shared addresses: of the slots; of a barrier for each, which waits for its bytes */
     uint32_t n, size, fill, slot, parity; /* slots and bytes of one */
     uint32_t unit, k, from;
     uint32_t begin, end; /* columns of this warp */
@@ -55,7 +62,7 @@ DEVICE void stream_ask(struct stream_ring &ring, const struct lode_cuda_gemv_arg
     if (ring.unit >= a.n_units)
         return;
     if (threadIdx.x % 32 < W::COPIERS)
-        W::copy(ring.rows, ring.from, a.cols, ring.slots + ring.fill * ring.size, ring.barriers + ring.fill);
+        W::copy(ring.rows, ring.from, a.cols, ring.to + ring.fill * ring.size, ring.barriers + ring.fill * 8);
     if (++ring.fill == ring.n)
         ring.fill = 0;
     ring.from += W::CHUNK;
@@ -70,11 +77,14 @@ DEVICE void stream_ask(struct stream_ring &ring, const struct lode_cuda_gemv_arg
 
 /* This warp's first unit, and how far the next is; which of a unit's warps it is. */
 DEVICE uint32_t stream_first(const struct lode_cuda_stream_args &s) {
-    const uint32_t warp = threadIdx.x / 32;
-    return warp < s.warps ? warp / s.split * gridDim.x + blockIdx.x : s.a.n_units;
+    const uint32_t warp = of_warp(threadIdx.x / 32);
+    return warp < s.warps ? parted(warp, s.split) * gridDim.x + blockIdx.x : s.a.n_units;
 }
-DEVICE uint32_t stream_step(const struct lode_cuda_stream_args &s) { return gridDim.x * (s.warps / s.split); }
-DEVICE uint32_t stream_share(const struct lode_cuda_stream_args &s) { return threadIdx.x / 32 % s.split; }
+DEVICE uint32_t stream_step(const struct lode_cuda_stream_args &s) { return gridDim.x * parted(s.warps, s.split); }
+DEVICE uint32_t stream_share(const struct lode_cuda_stream_args &s) {
+    const uint32_t warp = of_warp(threadIdx.x / 32);
+    return warp - parted(warp, s.split) * s.split;
+}
 template <class W>
 DEVICE void stream_asks(struct stream_ring &ring, const struct lode_cuda_gemv_args &a, uint32_t step, uint32_t n) {
 #pragma unroll 1
@@ -89,15 +99,16 @@ DEVICE struct stream_ring stream_ring_of(const struct lode_cuda_stream_args &s, 
     struct stream_ring ring;
     ring.slots = (uint8_t *)row_mem + s.ring_at + warp * (s.slots * s.slot_size + s.own);
     ring.size = s.slot_size;
-    ring.barriers = barriers + warp * LODE_STREAM_SLOTS;
+    ring.to = of_warp(shared_address(ring.slots));
+    ring.barriers = of_warp(shared_address(barriers + warp * LODE_STREAM_SLOTS));
     ring.n = s.slots;
     ring.fill = ring.slot = ring.parity = ring.k = 0;
     ring.unit = first;
     const uint32_t chunks = (s.a.cols + W::CHUNK - 1) / W::CHUNK, share = stream_share(s);
-    ring.from = ring.begin = share * chunks / s.split * W::CHUNK;
-    ring.end = share + 1 == s.split ? s.a.cols : (share + 1) * chunks / s.split * W::CHUNK;
+    ring.from = ring.begin = parted(share * chunks, s.split) * W::CHUNK;
+    ring.end = share + 1 == s.split ? s.a.cols : parted((share + 1) * chunks, s.split) * W::CHUNK;
     if (threadIdx.x % 32 < s.slots)
-        barrier_init(ring.barriers + threadIdx.x % 32, W::COPIERS);
+        barrier_init(barriers + warp * LODE_STREAM_SLOTS + threadIdx.x % 32, W::COPIERS);
     barriers_made();
     __syncwarp();
     if (first < s.a.n_units)
@@ -151,7 +162,7 @@ DEVICE void stream_units(struct stream_ring &ring, const struct lode_cuda_gemv_a
             for (uint32_t from = ring.begin; from < ring.end; from += W::CHUNK) {
                 __syncwarp(); /* the slot before is free */
                 stream_ask<W>(ring, a, step);
-                barrier_wait(ring.barriers + ring.slot, ring.parity);
+                barrier_wait(ring.barriers + ring.slot * 8, ring.parity);
                 kind.chunk(ring.slots + ring.slot * ring.size, from, a.cols, rows.type);
                 if (++ring.slot == ring.n)
                     ring.slot = 0, ring.parity ^= 1;

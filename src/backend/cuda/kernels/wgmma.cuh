@@ -24,10 +24,12 @@ DEVICE void barrier_arrive(uint64_t *b) {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(shared_address(b))
                  : "memory");
 }
-/* Arrives when the thread's asynchronous copies until now have come. */
-DEVICE void barrier_arrive_copied(uint64_t *b) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(b)) : "memory");
+/* Arrives when the thread's asynchronous copies until now have come.  Here and below: barriers by their shared address too, so that who
+ * has many does not find it anew each time. */
+DEVICE void barrier_arrive_copied(uint32_t b) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(b) : "memory");
 }
+DEVICE void barrier_arrive_copied(uint64_t *b) { barrier_arrive_copied(shared_address(b)); }
 /* The barrier's phase also waits for so many bytes of bulk copies. */
 DEVICE void barrier_expect(uint64_t *b, uint32_t bytes) {
     asm volatile(
@@ -35,23 +37,25 @@ DEVICE void barrier_expect(uint64_t *b, uint32_t bytes) {
         "r"(bytes)
         : "memory");
 }
-DEVICE void barrier_wait(uint64_t *b, uint32_t parity) {
+DEVICE void barrier_wait(uint32_t b, uint32_t parity) {
     asm volatile("{\n"
                  ".reg .pred p;\n"
                  "again: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
                  "@!p bra again;\n"
-                 "}" ::"r"(shared_address(b)),
+                 "}" ::"r"(b),
                  "r"(parity)
                  : "memory");
 }
+DEVICE void barrier_wait(uint64_t *b, uint32_t parity) { barrier_wait(shared_address(b), parity); }
 /* Barriers that were initialised are seen by copies too. */
 DEVICE void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t b) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+                 "r"(bytes), "r"(b)
+                 : "memory");
+}
 DEVICE void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(shared_address(to)),
-        "l"(from), "r"(bytes), "r"(shared_address(b))
-        : "memory");
+    bulk_copy(shared_address(to), from, bytes, shared_address(b));
 }
 /* ---- clusters: blocks of threads that share what they load ---- */
 
@@ -83,10 +87,10 @@ DEVICE void put_at(float *to, uint32_t rank, float v) {
                  : "memory");
 }
 /* The one arrival that a phase waits for, and so many bytes. */
-DEVICE void barrier_arrive_expect(uint64_t *b, uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes)
-                 : "memory");
+DEVICE void barrier_arrive_expect(uint32_t b, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory");
 }
+DEVICE void barrier_arrive_expect(uint64_t *b, uint32_t bytes) { barrier_arrive_expect(shared_address(b), bytes); }
 /* To the same place of all blocks of the mask, whose same barriers are told; not SHARED: to this block. */
 template <bool SHARED>
 DEVICE void bulk_copy_to(void *to, const void *from, uint32_t bytes, uint64_t *b, uint16_t mask) {
