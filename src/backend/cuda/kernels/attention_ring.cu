@@ -290,8 +290,7 @@ DEVICE uint32_t look(const struct lode_cuda_att_args &a, struct ring_of<STEPS> &
 }
 
 template <int STEPS> DEVICE void compute(const struct lode_cuda_att_args &a, struct ring_of<STEPS> &m) {
-    /* by a shuffle, so that it is known to be the same for all */
-    const uint32_t warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, at = warp * WARP_ROWS;
+    const uint32_t warp = of_warp(threadIdx.x / 32), lane = threadIdx.x % 32, at = warp * WARP_ROWS;
     const struct piece p = {at + lane % 2 * 8, lane / 2 * 4};
     float *s = m.s[warp];
     load_queries(a, m, at);

@@ -63,6 +63,9 @@ DEVICE uint16_t f32_bf16(float f) {
 
 /* In shared memory. */
 DEVICE uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+/* A number that is the same for all threads of a warp, which the compiler then knows: it stays in registers of the warp's own, and nobody
+ * finds it anew.  All of them call it. */
+DEVICE uint32_t of_warp(uint32_t v) { return __shfl_sync(0xffffffffu, v, 0); }
 
 template <typename T> DEVICE T *at(lode_dev p) { return (T *)p; }
 template <typename T> DEVICE T *row_at(const struct lode_cuda_mat &m, uint32_t r) {

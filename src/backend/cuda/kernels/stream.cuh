@@ -20,9 +20,6 @@
 #include "gemv_x.cuh"
 #include "wgmma.cuh"
 
-/* A number that is the same for all threads of a warp, which the compiler then knows: it stays in registers of the warp's own, and nobody
- * finds it anew.  All of them call it. */
-DEVICE uint32_t of_warp(uint32_t v) { return __shfl_sync(0xffffffffu, v, 0); }
 /* Where `by` is mostly 1. */
 DEVICE uint32_t parted(uint32_t n, uint32_t by) { return by == 1 ? n : n / by; }
 

@@ -46,6 +46,19 @@ template <int N> DEVICE void next_of(struct ring &r) {
 
 static_assert(MULTIPLIERS * TAKEN + COPIERS * KEPT <= LODE_WIDE_THREADS * 168, "registers of a launch");
 
+/* The barriers of a wide_mem: who copies says that x or an item is full, warps that multiply that it is empty.  By one thread. */
+template <class M> DEVICE void make_barriers(M *m) {
+    for (size_t i = 0; i < sizeof m->x_full / sizeof *m->x_full; i++) {
+        barrier_init(&m->x_full[i], 1);
+        barrier_init(&m->x_empty[i], MULTIPLIERS / 32);
+    }
+    for (int i = 0; i < ITEMS; i++) {
+        barrier_init(&m->w_full[i], COPIERS);
+        barrier_init(&m->w_empty[i], MULTIPLIERS / 32);
+    }
+    barriers_made();
+}
+
 /* ---- those that copy ---- */
 
 /* Plane I of item b, of 128 rows: every thread's pieces are one below the other. */

@@ -87,17 +87,8 @@ template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_pa
     typedef struct wide_mem<T, N> mem;
     mem *m = (mem *)(wide_bytes + (-shared_address(wide_bytes) & 1023));
     static_assert(sizeof *m + 1024 <= LODE_WIDE_SHARED, "shared.h");
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < mem::parts::PARTS; i++) {
-            barrier_init(&m->x_full[i], 1);
-            barrier_init(&m->x_empty[i], MULTIPLIERS / 32);
-        }
-        for (int i = 0; i < ITEMS; i++) {
-            barrier_init(&m->w_full[i], COPIERS);
-            barrier_init(&m->w_empty[i], MULTIPLIERS / 32);
-        }
-        barriers_made();
-    }
+    if (threadIdx.x == 0)
+        make_barriers(m);
     if (!a.beside)
         wait_for_last();
     let_next_come(); /* after the wait: who comes beside reads x before it waits */

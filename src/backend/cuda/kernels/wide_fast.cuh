@@ -136,17 +136,8 @@ template <class T, int N, bool GATED> DEVICE void wide_fast(const struct lode_cu
     typedef struct wide_mem<T, N> mem;
     mem *m = (mem *)(wide_bytes + (-shared_address(wide_bytes) & 1023));
     static_assert(sizeof *m + 1024 <= LODE_WIDE_SHARED, "shared.h");
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < mem::PARTS; i++) {
-            barrier_init(&m->x_full[i], 1);
-            barrier_init(&m->x_empty[i], MULTIPLIERS / 32);
-        }
-        for (int i = 0; i < ITEMS; i++) {
-            barrier_init(&m->w_full[i], COPIERS);
-            barrier_init(&m->w_empty[i], MULTIPLIERS / 32);
-        }
-        barriers_made();
-    }
+    if (threadIdx.x == 0)
+        make_barriers(m);
     begin();
     __syncthreads();
     const uint32_t x_tiles = a.tiles ? *at<const uint32_t>(a.tiles) : (a.n_x + N - 1) / N, units = x_tiles * a.w_tiles;
