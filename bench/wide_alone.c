@@ -1,0 +1,264 @@
+/* wide_alone.c - one kernel of prompts on Hopper's warpgroups (wide.cu, wide_glu.cu), launched alone: versions of it in turns, on
+ * the same random weights and rows, what each takes and whether all give the same bits.
+ *
+ *     nvcc -std=c++17 -O3 -fmad=false -cubin -arch=sm_90a -Isrc -o now.cubin src/backend/cuda/kernels/wide.cu
+ *     cc -O2 -Isrc -Iinclude -o wide_alone bench/wide_alone.c build/liblode.a -ldl
+ *     ./wide_alone wide_q4_k_128 4096 12288 512 before.cubin now.cubin     (kernel, rows of w, columns, rows of x)
+ *
+ * Kernels are wide_TYPE_64, wide_TYPE_128 and wide_glu_TYPE (rows: gate's and up's together).  bench/sass_stalls.py says where such
+ * a kernel waits.
+ */
+#include "backend/cuda/driver.h"
+#include "backend/cuda/kernels/shared.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { RUNS = 20, TURNS = 5, MOST = 16 /* versions */, MULTIPROCESSORS = 132, CLOCK_MHZ = 1755 };
+
+/* A type's planes as the device has them (shared.h): all blocks' of one after all of the one before; its scales begin the last. */
+struct type {
+    const char *name;
+    uint32_t block, planes[4][2]; /* offset in a file's block, bytes */
+};
+static const struct type types[] = {
+#define TYPE(name, dtype, block, ...) {#name, block, {__VA_ARGS__}},
+    LODE_CUDA_QUANT_LIST(TYPE)
+#undef TYPE
+};
+
+static uint64_t seed = 88172645463325252u;
+static uint32_t bits(void) { /* xorshift64 */
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (uint32_t)(seed >> 20);
+}
+static float between(float low, float high) {
+    return low + (high - low) * (float)(bits() % 65536) / 65536;
+}
+/* Of an integer up to 2047. */
+static uint16_t half_of(int v) {
+    const uint32_t m = (uint32_t)abs(v);
+    if (m == 0)
+        return 0;
+    const int e = 31 - __builtin_clz(m);
+    return (uint16_t)((v < 0 ? 0x8000 : 0) | (uint32_t)(e + 15) << 10 | (m << (10 - e) & 0x3ff));
+}
+
+static void *room(size_t n) {
+    void *p = malloc(n);
+    if (!p) {
+        fprintf(stderr, "wide_alone: no memory for %zu bytes\n", n);
+        exit(1);
+    }
+    return p;
+}
+
+/* ---- what is multiplied ---- */
+
+struct shape {
+    const struct type *type;
+    uint32_t rows, cols, n, tile; /* of w, of both, of x; rows of a tile of x */
+    bool gated;
+};
+
+static size_t row_size(const struct shape *s) {
+    size_t size = 0;
+    for (int i = 0; i < 4; i++)
+        size += s->type->planes[i][1];
+    return (s->cols / s->type->block * size + 15) & ~(size_t)15;
+}
+/* Random bytes, and for each block scales from 2^-8 to 2^-7 of either sign. */
+static uint8_t *weights(const struct shape *s) {
+    const size_t stride = row_size(s), nb = s->cols / s->type->block;
+    uint8_t *w = room(stride * s->rows);
+    int last = 3;
+    while (last && s->type->planes[last][1] == 0)
+        last--;
+    size_t before = 0;
+    for (int i = 0; i < last; i++)
+        before += s->type->planes[i][1];
+    const size_t each = s->type->planes[last][1];
+    for (size_t i = 0; i < stride * s->rows; i++)
+        w[i] = (uint8_t)bits();
+    for (uint32_t r = 0; r < s->rows; r++)
+        for (size_t b = 0; b < nb; b++) {
+            uint8_t *p = w + r * stride + nb * before + b * each;
+            if (each == 1) /* an exponent (MXFP4) */
+                *p = (uint8_t)(118 + bits() % 4);
+            else
+                for (size_t k = 0; k < (each == 4 || each == 16 ? 4u : 2u); k += 2) {
+                    const uint16_t d = (uint16_t)(0x1c00 + bits() % 0x400 + (bits() & 0x8000));
+                    memcpy(p + k, &d, 2);
+                }
+        }
+    return w;
+}
+
+static size_t tile_size(const struct shape *s) {
+    return (size_t)s->tile * (s->type->block == 256 ? s->cols / 256 * 584 : (s->cols + 127) / 128 * 160);
+}
+/* Rows as wide_x.cuh has them in tiles: of blocks of 256 high bytes, low ones, sums in halves, scales, sums of sums; of four blocks
+ * of 32 bytes, scales, sums. */
+static uint8_t *columns(const struct shape *s) {
+    const float scale = s->gated ? 1e-9f : 1e-2f; /* gated results within reach of silu's short way */
+    uint8_t *x = room(tile_size(s) * (s->n / s->tile)), *p = x;
+    for (uint32_t t = 0; t < s->n / s->tile; t++) {
+        const bool by_256 = s->type->block == 256;
+        for (uint32_t b = 0; b < (by_256 ? s->cols / 256 : (s->cols + 127) / 128); b++) {
+            const uint32_t n = s->tile, rest = by_256 ? n : 4 * n;
+            for (uint32_t i = 0; i < n * (by_256 ? 256u : 128u); i++)
+                *p++ = (uint8_t)(by_256 ? (int)(bits() % 16) - 8 : (int)(bits() % 255) - 127);
+            for (uint32_t i = 0; by_256 && i < n * 256; i++)
+                *p++ = (uint8_t)bits();
+            for (uint32_t i = 0; by_256 && i < n * 32; i++, p += 2) {
+                const uint16_t v = half_of((int)(bits() % 255) - 127);
+                memcpy(p, &v, 2);
+            }
+            for (uint32_t i = 0; i < 2 * rest; i++, p += 4) {
+                const float v = i < rest ? between(0.001f, 1) * scale : (float)((int)(bits() % 10000) - 5000);
+                memcpy(p, &v, 4);
+            }
+        }
+    }
+    return x;
+}
+
+/* ---- the device ---- */
+
+static struct lode_cu cu;
+static void *stream;
+static void must(lode_cu_result rc, const char *what) {
+    struct lode_error err = {0};
+    if (lode_cu_check(&cu, rc, what, &err) < 0) {
+        fprintf(stderr, "wide_alone: %s: %s\n", err.where, err.text);
+        exit(1);
+    }
+}
+static lode_cu_ptr on_device(const void *p, size_t n) {
+    lode_cu_ptr d;
+    must(cu.alloc(&d, n), "memory");
+    must(cu.to_device(d, p, n, stream), "copy");
+    must(cu.stream_wait(stream), "copy");
+    return d;
+}
+static void *kernel_of(const char *path, const char *name) {
+    FILE *f = fopen(path, "rb");
+    if (!f || fseek(f, 0, SEEK_END) != 0) {
+        fprintf(stderr, "wide_alone: %s can't be read\n", path);
+        exit(1);
+    }
+    const long size = ftell(f);
+    char *image = room((size_t)size);
+    rewind(f);
+    if (fread(image, 1, (size_t)size, f) != (size_t)size) {
+        fprintf(stderr, "wide_alone: %s can't be read\n", path);
+        exit(1);
+    }
+    fclose(f);
+    void *module, *function;
+    must(cu.module_load(&module, image), path);
+    must(cu.module_function(&function, module, name), name);
+    must(cu.function_set(function, LODE_CU_FUNCTION_SHARED, LODE_WIDE_SHARED), name);
+    free(image);
+    return function;
+}
+static void launch(void *function, uint32_t grid, struct lode_cuda_packed_args *a) {
+    const struct lode_cu_launch l = {.grid = {grid, 1, 1}, .block = {LODE_WIDE_THREADS, 1, 1}, .shared = LODE_WIDE_SHARED,
+                                     .stream = stream};
+    void *params[] = {a};
+    must(cu.launch_ex(&l, function, params, NULL), "launch");
+}
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static const struct type *type_in(const char *kernel) {
+    const char *name = kernel + (strncmp(kernel, "wide_glu_", 9) == 0 ? 9 : strncmp(kernel, "wide_", 5) == 0 ? 5 : 0);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const size_t n = strlen(types[i].name);
+        if (strncmp(name, types[i].name, n) == 0 && (name[n] == 0 || strcmp(name + n, "_64") == 0 || strcmp(name + n, "_128") == 0))
+            return &types[i];
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 6 || argc > 5 + MOST || !type_in(argv[1])) {
+        fprintf(stderr, "usage: wide_alone KERNEL ROWS COLUMNS N CUBIN...  (wide_q4_k_128 4096 12288 512 before.cubin now.cubin)\n");
+        return 2;
+    }
+    const char *kernel = argv[1];
+    const size_t name = strlen(kernel);
+    struct shape s = {type_in(kernel), (uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), 128, false};
+    s.gated = strncmp(kernel, "wide_glu_", 9) == 0;
+    if (!s.gated && strcmp(kernel + name - 3, "_64") == 0)
+        s.tile = 64;
+    if (s.rows == 0 || s.rows % 256 || s.cols == 0 || s.cols % 256 || s.n == 0 || s.n % s.tile) {
+        fprintf(stderr, "wide_alone: rows and columns are multiples of 256, N of %u\n", s.tile);
+        return 2;
+    }
+    struct lode_error err = {0};
+    int device;
+    void *context;
+    if (lode_cu_open(&cu, &err) < 0) {
+        fprintf(stderr, "wide_alone: %s: %s\n", err.where, err.text);
+        return 1;
+    }
+    must(cu.device_get(&device, 0), "device");
+    must(cu.context_retain(&context, device), "context");
+    must(cu.context_set(context), "context");
+    must(cu.stream_create(&stream, 0), "stream");
+
+    const uint32_t out = s.gated ? s.rows / 2 : s.rows;
+    const size_t y_size = (size_t)out * s.n * sizeof(float), stride = row_size(&s);
+    uint8_t *w = weights(&s), *x = columns(&s);
+    uint32_t *y = room(y_size), *first = room(y_size);
+    memset(y, 0xff, y_size);
+    const lode_cu_ptr at_w = on_device(w, stride * s.rows), at_x = on_device(x, tile_size(&s) * (s.n / s.tile)),
+                      at_y = on_device(y, y_size);
+    struct lode_cuda_packed_args a = {.g = {.n_parts = 1, .n_x = s.n, .cols = s.cols, .x_div = 1, .x = {at_x, tile_size(&s)},
+                                            .w_tiles = s.gated ? out / 64 : out / LODE_WIDE_W},
+                                      .end = {.output = s.gated ? LODE_GEMV_GLU : 0, .scale = 1}};
+    a.g.parts[0] = (struct lode_cuda_part){.w = at_w, .y = at_y, .w_stride = stride, .y_stride = out * sizeof(float), .rows = out};
+    a.g.parts[1] = a.g.parts[0];
+    a.g.parts[1].w = at_w + (lode_cu_ptr)out * stride;
+    const uint32_t units = a.g.w_tiles * (s.n / s.tile), grid = units < MULTIPROCESSORS ? units : MULTIPROCESSORS;
+
+    const int n = argc - 5;
+    void *kernels[MOST];
+    double best[MOST];
+    bool same[MOST];
+    for (int i = 0; i < n; i++) {
+        kernels[i] = kernel_of(argv[5 + i], kernel);
+        best[i] = 1e9;
+        must(cu.set8(at_y, 0xff, y_size, stream), "set");
+        launch(kernels[i], grid, &a);
+        must(cu.to_host(i ? y : first, at_y, y_size, stream), "copy");
+        must(cu.stream_wait(stream), argv[5 + i]);
+        same[i] = !i || memcmp(y, first, y_size) == 0;
+    }
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int i = 0; i < n; i++) {
+            const double start = now();
+            for (int k = 0; k < RUNS; k++)
+                launch(kernels[i], grid, &a);
+            must(cu.stream_wait(stream), argv[5 + i]);
+            const double took = (now() - start) / RUNS;
+            best[i] = took < best[i] ? took : best[i];
+        }
+    /* of a multiprocessor, for 128 rows by 128 by 256 numbers, at the clock that notes reckon with */
+    const double blocks = (double)s.rows / 128 * s.n / 128 * s.cols / 256 / MULTIPROCESSORS;
+    for (int i = 0; i < n; i++)
+        printf("%s %u x %u by %u  %-24s %9.1f us  %6.0f cycles  %.3f  %s\n", kernel, s.rows, s.cols, s.n, argv[5 + i], best[i] * 1e6,
+               best[i] * CLOCK_MHZ * 1e6 / blocks, best[0] / best[i], same[i] ? "the same" : "OTHER BITS");
+    for (int i = 0; i < n; i++)
+        if (!same[i])
+            return 1;
+    return 0;
+}
