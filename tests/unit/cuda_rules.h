@@ -8,8 +8,10 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -58,6 +60,15 @@ static void device_lost(const char *name, uint64_t n, uint64_t all, int rc, cons
                    !err->text[0]))
         fail_msg("%s lost at call %llu of %llu: %d (%s), said \"%s: %s\"", name, (unsigned long long)n,
                  (unsigned long long)all, rc, lode_error_name(rc), err->where, err->text);
+}
+
+/* Says so where no driver stands in: nothing is to be run then. */
+static bool no_devices(void) {
+    struct lode_error why = {0};
+    if (lode_device_count(&why) > 0)
+        return false;
+    printf("skipped: %s\n0 passed, 0 failed, 1 skipped\n", why.text);
+    return true;
 }
 
 static int reset(void **state) {
