@@ -10,11 +10,13 @@
  */
 #include "backend/cuda/driver.h"
 #include "backend/cuda/kernels/shared.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/half.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { RUNS = 20, TURNS = 5, MOST = 16 /* versions */, MULTIPROCESSORS = 132, CLOCK_MHZ = 1755 };
 
@@ -36,18 +38,6 @@ static uint32_t bits(void) { /* xorshift64 */
     seed ^= seed << 17;
     return (uint32_t)(seed >> 20);
 }
-static float between(float low, float high) {
-    return low + (high - low) * (float)(bits() % 65536) / 65536;
-}
-/* Of an integer up to 2047. */
-static uint16_t half_of(int v) {
-    const uint32_t m = (uint32_t)abs(v);
-    if (m == 0)
-        return 0;
-    const int e = 31 - __builtin_clz(m);
-    return (uint16_t)((v < 0 ? 0x8000 : 0) | (uint32_t)(e + 15) << 10 | (m << (10 - e) & 0x3ff));
-}
-
 static void *room(size_t n) {
     void *p = malloc(n);
     if (!p) {
@@ -104,7 +94,7 @@ static size_t tile_size(const struct shape *s) {
 /* Rows as wide_x.cuh has them in tiles: of blocks of 256 high bytes, low ones, sums in halves, scales, sums of sums; of four blocks
  * of 32 bytes, scales, sums. */
 static uint8_t *columns(const struct shape *s) {
-    const float scale = s->gated ? 1e-9f : 1e-2f; /* gated results within reach of silu's short way */
+    const float scale = s->gated ? 1e-12f : 1e-5f; /* gated results within reach of silu's short way */
     uint8_t *x = room(tile_size(s) * (s->n / s->tile)), *p = x;
     for (uint32_t t = 0; t < s->n / s->tile; t++) {
         const bool by_256 = s->type->block == 256;
@@ -115,11 +105,11 @@ static uint8_t *columns(const struct shape *s) {
             for (uint32_t i = 0; by_256 && i < n * 256; i++)
                 *p++ = (uint8_t)bits();
             for (uint32_t i = 0; by_256 && i < n * 32; i++, p += 2) {
-                const uint16_t v = half_of((int)(bits() % 255) - 127);
+                const uint16_t v = lode_f32_f16((float)((int)(bits() % 255) - 127));
                 memcpy(p, &v, 2);
             }
             for (uint32_t i = 0; i < 2 * rest; i++, p += 4) {
-                const float v = i < rest ? between(0.001f, 1) * scale : (float)((int)(bits() % 10000) - 5000);
+                const float v = i < rest ? (float)(bits() % 1000 + 1) * scale : (float)((int)(bits() % 10000) - 5000);
                 memcpy(p, &v, 4);
             }
         }
@@ -131,12 +121,16 @@ static uint8_t *columns(const struct shape *s) {
 
 static struct lode_cu cu;
 static void *stream;
-static void must(lode_cu_result rc, const char *what) {
-    struct lode_error err = {0};
-    if (lode_cu_check(&cu, rc, what, &err) < 0) {
-        fprintf(stderr, "wide_alone: %s: %s\n", err.where, err.text);
+/* rc: less than 0 with an error. */
+static void told(int rc, const struct lode_error *err) {
+    if (rc < 0) {
+        fprintf(stderr, "wide_alone: %s: %s\n", err->where, err->text);
         exit(1);
     }
+}
+static void must(lode_cu_result rc, const char *what) {
+    struct lode_error err = {0};
+    told(lode_cu_check(&cu, rc, what, &err), &err);
 }
 static lode_cu_ptr on_device(const void *p, size_t n) {
     lode_cu_ptr d;
@@ -146,24 +140,15 @@ static lode_cu_ptr on_device(const void *p, size_t n) {
     return d;
 }
 static void *kernel_of(const char *path, const char *name) {
-    FILE *f = fopen(path, "rb");
-    if (!f || fseek(f, 0, SEEK_END) != 0) {
-        fprintf(stderr, "wide_alone: %s can't be read\n", path);
-        exit(1);
-    }
-    const long size = ftell(f);
-    char *image = room((size_t)size);
-    rewind(f);
-    if (fread(image, 1, (size_t)size, f) != (size_t)size) {
-        fprintf(stderr, "wide_alone: %s can't be read\n", path);
-        exit(1);
-    }
-    fclose(f);
+    struct lode_in_file f;
+    struct lode_error err = {0};
     void *module, *function;
-    must(cu.module_load(&module, image), path);
+    told(lode_in_open(&f, path, &err), &err);
+    told(lode_in_map(&f, &err), &err);
+    must(cu.module_load(&module, f.data), path);
     must(cu.module_function(&function, module, name), name);
     must(cu.function_set(function, LODE_CU_FUNCTION_SHARED, LODE_WIDE_SHARED), name);
-    free(image);
+    lode_in_close(&f);
     return function;
 }
 static void launch(void *function, uint32_t grid, struct lode_cuda_packed_args *a) {
@@ -171,11 +156,6 @@ static void launch(void *function, uint32_t grid, struct lode_cuda_packed_args *
                                      .stream = stream};
     void *params[] = {a};
     must(cu.launch_ex(&l, function, params, NULL), "launch");
-}
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static const struct type *type_in(const char *kernel) {
@@ -189,13 +169,14 @@ static const struct type *type_in(const char *kernel) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 6 || argc > 5 + MOST || !type_in(argv[1])) {
+    const char *kernel = argc < 6 || argc > 5 + MOST ? NULL : argv[1];
+    const struct type *type = kernel ? type_in(kernel) : NULL;
+    if (!type) {
         fprintf(stderr, "usage: wide_alone KERNEL ROWS COLUMNS N CUBIN...  (wide_q4_k_128 4096 12288 512 before.cubin now.cubin)\n");
         return 2;
     }
-    const char *kernel = argv[1];
     const size_t name = strlen(kernel);
-    struct shape s = {type_in(kernel), (uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), 128, false};
+    struct shape s = {type, (uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), 128, false};
     s.gated = strncmp(kernel, "wide_glu_", 9) == 0;
     if (!s.gated && strcmp(kernel + name - 3, "_64") == 0)
         s.tile = 64;
@@ -206,10 +187,7 @@ int main(int argc, char **argv) {
     struct lode_error err = {0};
     int device;
     void *context;
-    if (lode_cu_open(&cu, &err) < 0) {
-        fprintf(stderr, "wide_alone: %s: %s\n", err.where, err.text);
-        return 1;
-    }
+    told(lode_cu_open(&cu, &err), &err);
     must(cu.device_get(&device, 0), "device");
     must(cu.context_retain(&context, device), "context");
     must(cu.context_set(context), "context");
@@ -245,11 +223,11 @@ int main(int argc, char **argv) {
     }
     for (int turn = 0; turn < TURNS; turn++)
         for (int i = 0; i < n; i++) {
-            const double start = now();
+            const double start = lode_clock();
             for (int k = 0; k < RUNS; k++)
                 launch(kernels[i], grid, &a);
             must(cu.stream_wait(stream), argv[5 + i]);
-            const double took = (now() - start) / RUNS;
+            const double took = (lode_clock() - start) / RUNS;
             best[i] = took < best[i] ? took : best[i];
         }
     /* of a multiprocessor, for 128 rows by 128 by 256 numbers, at the clock that notes reckon with */
