@@ -101,6 +101,15 @@ static inline uint32_t lode_value_rows(const struct lode_value *v, const struct 
     return v->rows == LODE_ROWS_ALL ? step->n_rows : step->n_out;
 }
 
+/* A step that ends in draws: a body, a head whose input is what the body has made of the step's n_out rows, and a draw for each
+ * row of its logits. */
+struct lode_drawn_step {
+    const struct lode_instr *body, *head;
+    uint32_t n_body, n_head;
+    const struct lode_value *made, *taken, *logits; /* the body's result, the head's input and result */
+    const struct lode_draw *draws;                  /* (n_out) */
+};
+
 struct lode_backend;
 struct lode_backend_ops {
     const char *name;
@@ -143,6 +152,9 @@ struct lode_backend_ops {
                 struct lode_error *err);
     /* Waits for that draw, the last or the one before, and gives its n ids. */
     int (*drawn)(struct lode_backend *b, int draw, uint32_t n, int32_t *ids, struct lode_error *err);
+    /* begin, run_plan, copy, both again and draw as one, of a step all of which runs here. */
+    int (*draw_step)(struct lode_backend *b, const struct lode_drawn_step *d, const struct lode_step *step,
+                     bool (*cancel)(void *user), void *cancel_user, struct lode_error *err);
     /* Rows first .. first + n - 1 of src, which is the backend from's (b's own or another's), to the
      * first n of dst, which are as wide and b's. */
     int (*copy)(struct lode_backend *b, const struct lode_value *dst, struct lode_backend *from,

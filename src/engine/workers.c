@@ -279,10 +279,8 @@ uint32_t lode_workers_draws(const struct lode_workers *w) {
 
 int lode_workers_begin(struct lode_workers *w, const struct lode_step *step, const struct lode_draw *draws,
                        bool (*cancel)(void *user), void *cancel_user, struct lode_error *err) {
-    struct lode_exec *body = w->stages[LODE_BODY], *head = w->stages[LODE_HEAD];
-    const struct lode_step part = {.n_out = step->n_out};
-    LODE_TRY(run(body, step, cancel, cancel_user, err));
-    LODE_TRY(lode_exec_take(head, body, 0, step->n_out, err));
-    LODE_TRY(run(head, &part, cancel, cancel_user, err));
-    return lode_exec_draw(head, step->n_out, draws, err);
+    lode_alloc_forbid(true);
+    const int draw = lode_exec_draw_step(w->stages[LODE_BODY], w->stages[LODE_HEAD], step, draws, cancel, cancel_user, err);
+    lode_alloc_forbid(false);
+    return draw;
 }

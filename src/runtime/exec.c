@@ -220,10 +220,6 @@ bool lode_exec_draws(const struct lode_exec *e) { /* one of several ranks could 
     return !e->plan->n_ranks && e->result_at && e->result_at->ops->draw;
 }
 
-int lode_exec_draw(const struct lode_exec *e, uint32_t n, const struct lode_draw *draws, struct lode_error *err) {
-    return e->result_at->ops->draw(e->result_at, &e->results[0], n, draws, err);
-}
-
 int lode_exec_drawn(const struct lode_exec *e, int draw, uint32_t n, int32_t *ids, struct lode_error *err) {
     return e->result_at->ops->drawn(e->result_at, draw, n, ids, err);
 }
@@ -432,4 +428,40 @@ int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*canc
     }
     note_run(e, step, start);
     return e->store->ops->verify(e->store, err);
+}
+
+/* All of a step whose body and head are a part each of the same place's. */
+static int draw_step(struct lode_exec *body, struct lode_exec *head, const struct lode_step *step,
+                     const struct lode_draw *draws, bool (*cancel)(void *user), void *cancel_user,
+                     struct lode_error *err) {
+    const uint64_t start = lode_clock_ns();
+    const struct lode_plan_cut *of_body = &body->plan->cuts[0], *of_head = &head->plan->cuts[0];
+    const struct lode_drawn_step d = {.body = body->instrs + of_body->first,
+                                      .head = head->instrs + of_head->first,
+                                      .n_body = of_body->n_instrs,
+                                      .n_head = of_head->n_instrs,
+                                      .made = &body->results[0],
+                                      .taken = &head->inputs[0],
+                                      .logits = &head->results[0],
+                                      .draws = draws};
+    struct lode_backend *b = head->result_at;
+    b->cancel = cancel;
+    b->cancel_user = cancel_user;
+    const int draw = b->ops->draw_step(b, &d, step, cancel, cancel_user, err);
+    LODE_TRY(draw);
+    note_run(body, step, start);
+    LODE_TRY(body->store->ops->verify(body->store, err));
+    return draw;
+}
+
+int lode_exec_draw_step(struct lode_exec *body, struct lode_exec *head, const struct lode_step *step,
+                        const struct lode_draw *draws, bool (*cancel)(void *user), void *cancel_user,
+                        struct lode_error *err) {
+    const struct lode_step part = {.n_out = step->n_out};
+    if (head->result_at->ops->draw_step && lode_exec_together(body, head))
+        return draw_step(body, head, step, draws, cancel, cancel_user, err);
+    LODE_TRY(lode_exec_run(body, step, cancel, cancel_user, err));
+    LODE_TRY(lode_exec_take(head, body, 0, step->n_out, err));
+    LODE_TRY(lode_exec_run(head, &part, cancel, cancel_user, err));
+    return head->result_at->ops->draw(head->result_at, &head->results[0], step->n_out, draws, err);
 }

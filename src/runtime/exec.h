@@ -48,9 +48,13 @@ const char *lode_exec_read_row(const struct lode_exec *e, uint32_t i, struct lod
 bool lode_exec_gives_best(const struct lode_exec *e);
 const struct lode_best *lode_exec_best(const struct lode_exec *e, uint32_t n, uint32_t k, struct lode_error *err);
 
-/* Draws for the first n rows, as the result's backend does (backend.h); to be asked only where it does. */
+/* Whether the result's backend draws (backend.h). */
 bool lode_exec_draws(const struct lode_exec *e);
-int lode_exec_draw(const struct lode_exec *e, uint32_t n, const struct lode_draw *draws, struct lode_error *err);
+/* A step of body and head with a draw after each of its n_out rows, which is not waited for: a number to ask by, or an error; to be
+ * asked only where the head draws.  The ids, when they are there. */
+int lode_exec_draw_step(struct lode_exec *body, struct lode_exec *head, const struct lode_step *step,
+                        const struct lode_draw *draws, bool (*cancel)(void *user), void *cancel_user,
+                        struct lode_error *err);
 int lode_exec_drawn(const struct lode_exec *e, int draw, uint32_t n, int32_t *ids, struct lode_error *err);
 /* Whether all of both runs at one place, so that one's next step can have tokens that were drawn there. */
 bool lode_exec_together(const struct lode_exec *a, const struct lode_exec *b);

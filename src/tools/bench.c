@@ -294,8 +294,8 @@ static int run_test(struct bench *b, const struct test *t, struct lode_session_o
         rc = lode_session_truncate(b->session, 0, err);
         rc = rc < 0 ? rc : lode_session_eval(b->session, b->ids, (size_t)t->n_depth, err);
     }
-    /* a GPU makes a graph of a short step when it meets that for the second time */
-    const int warm = b->o->no_warmup ? 0 : row->info->on_gpu && t->n_prompt ? 2 : 1;
+    /* a GPU makes a graph of a short step when it meets that for the second time: a prompt's, or that begun behind an answer's end */
+    const int warm = b->o->no_warmup ? 0 : row->info->on_gpu ? 2 : 1;
     profile_leave_out(b->profile, true);
     for (int i = 0; i < warm && rc == 0; i++)
         rc = once(b, t, &ns, err);

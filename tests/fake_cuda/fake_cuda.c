@@ -706,6 +706,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t n, void *stream) 
     char *to = rc == OK ? behind(dst, n, "cuMemcpyHtoDAsync") : NULL;
     if (rc == OK && s)
         pinned = pinned_at(src, n);
+    fake_cuda.n_copies_up++;
     if (rc == OK && s && !s->graph) {
         fake_cuda.n_overlaps += pinned && others_on_their_way(s->device, src);
         if (!pinned) /* the driver takes a copy of such memory before it returns */

@@ -55,6 +55,7 @@ struct fake_cuda {
     uint64_t n_live;     /* taken and not given back */
     uint64_t n_launches; /* of kernels, those of graphs too */
     uint64_t n_graphs;   /* launched */
+    uint64_t n_copies_up; /* to a device, asked for */
     uint64_t n_overlaps; /* copies to a device asked for while one of other pinned memory was on its way */
     uint64_t sum_up;     /* of what copies of 8 KB or more from the host brought, in whatever order (smaller ones may have
                             addresses) */

@@ -30,6 +30,22 @@ static const char *path_of(const char *name) {
     return path;
 }
 
+/* Tokens that the device draws, each step but the last begun before it is asked for. */
+static int draw_some(struct lode_session *s, uint32_t n_vocab, int n, struct lode_error *err) {
+    struct lode_sampler *sampler = NULL;
+    struct lode_sampler_opts o;
+    lode_sampler_defaults(&o);
+    int rc = lode_sampler_create(&sampler, n_vocab, &o, err);
+    for (int i = 0; rc == 0 && i < n; i++) {
+        int32_t id = i ? lode_session_sample(s, sampler) : 1;
+        lode_session_draw(s, sampler, i + 1 < n);
+        rc = lode_session_eval(s, &id, 1, err);
+    }
+    lode_session_want(s, 0);
+    lode_sampler_free(sampler);
+    return rc;
+}
+
 /* A prompt in several steps, which are long, and then tokens one by one, which is when steps are captured. */
 static int talk(struct lode_session *s, uint32_t n_vocab, struct lode_error *err) {
     int32_t ids[N_PROMPT];
@@ -38,19 +54,7 @@ static int talk(struct lode_session *s, uint32_t n_vocab, struct lode_error *err
     int rc = lode_session_eval(s, ids, N_PROMPT, err);
     for (int i = 0; rc == 0 && i < N_NEW; i++)
         rc = lode_session_eval(s, &ids[i], 1, err);
-    /* tokens that the device draws, each step but the last begun before it is asked for */
-    struct lode_sampler *sampler = NULL;
-    struct lode_sampler_opts o;
-    lode_sampler_defaults(&o);
-    rc = rc < 0 ? rc : lode_sampler_create(&sampler, n_vocab, &o, err);
-    for (int i = 0; rc == 0 && i < N_NEW; i++) {
-        int32_t id = i ? lode_session_sample(s, sampler) : 1;
-        lode_session_draw(s, sampler, i + 1 < N_NEW);
-        rc = lode_session_eval(s, &id, 1, err);
-    }
-    lode_session_want(s, 0);
-    lode_sampler_free(sampler);
-    return rc;
+    return rc < 0 ? rc : draw_some(s, n_vocab, N_NEW, err);
 }
 
 /* From a path to the last step. */
@@ -124,6 +128,25 @@ static void every_architecture_keeps_the_rules(void **state) {
     }
     closedir(d);
     assert_true(n > 20);
+}
+
+/* Body, head and draw are launched as one, and what a step tells the device comes by a kernel before them, not by a copy. */
+static void a_drawn_step_is_one_graph(void **state) {
+    struct lode_model *model = NULL;
+    struct lode_session *s = NULL;
+    struct lode_error err;
+    (void)state;
+    must(lode_model_load(&model, path_of("arch/qwen3"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
+    must(lode_session_create(&s, model, &(struct lode_session_opts){.ctx = CTX, .batch = BATCH, .threads = 1}, &err), &err);
+    const uint32_t n_vocab = lode_model_info(model)->n_vocab;
+    must(draw_some(s, n_vocab, N_NEW, &err), &err); /* captured the second time */
+    const uint64_t graphs = fake_cuda.n_graphs, copies = fake_cuda.n_copies_up;
+    must(draw_some(s, n_vocab, N_NEW, &err), &err);
+    assert_int_equal(fake_cuda.n_graphs - graphs, N_NEW);
+    assert_int_equal(fake_cuda.n_copies_up - copies, 0);
+    lode_session_free(s);
+    lode_model_free(model);
+    no_trace_left("drawn steps");
 }
 
 static void two_devices_keep_the_rules(void **state) {
@@ -639,6 +662,7 @@ int main(void) {
         return 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_architecture_keeps_the_rules, reset),
+        cmocka_unit_test_setup(a_drawn_step_is_one_graph, reset),
         cmocka_unit_test_setup(two_devices_keep_the_rules, reset),
         cmocka_unit_test_setup(weights_arrive, reset),
         cmocka_unit_test_setup(layers_and_routes_are_told, reset),

@@ -29,10 +29,10 @@
     X(decode_join, decode_join) X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
     X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
     X(recur, delta_128) X(recur, delta_any) X(best, best_of_slices) X(best, best_of_rows) \
-    X(best, draw_of_rows) X(reads, reads)
+    X(best, draw_of_rows) X(fetch, fetch) X(reads, reads)
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(chosen) X(router) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_codebook) X(gemv_own) X(gemv_float) X(gemv_stream) \
-    X(gemv_stream_k) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_short) X(decode_walk) X(decode_join) X(recur) X(wide) X(wide_own) X(best) X(reads) X(gemm_fast) X(gemv_fast) \
+    X(gemv_stream_k) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_short) X(decode_walk) X(decode_join) X(recur) X(wide) X(wide_own) X(best) X(fetch) X(reads) X(gemm_fast) X(gemv_fast) \
     X(wide_glu) X(wide_fast) X(few_fast) X(few_own) X(wide_gated) X(attention_fast) X(decode_fast)
 
 /* decode_walk.cu, each for 1, 2, 4 and 8 query heads: what keys and values are in; 128: heads of so many numbers, whose rows

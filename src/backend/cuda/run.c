@@ -91,7 +91,7 @@ static size_t graphs_size(const struct run *r) { return (size_t)r->o.n_cuts * LO
 
 static bool same(const struct graph_key *a, const struct graph_key *b) {
     return a->instrs == b->instrs && a->n_rows == b->n_rows && a->n_out == b->n_out &&
-           a->pages == b->pages && a->segments == b->segments && a->tiles == b->tiles;
+           a->pages == b->pages && a->segments == b->segments && a->tiles == b->tiles && a->draws == b->draws;
 }
 
 /* The graphs of one part: those that begin with it, or that nobody has. */
@@ -126,10 +126,18 @@ bool lode_cuda_graph_key(const struct run *r, const struct lode_instr *instrs, c
                          struct graph_key *key) {
     if (step->trace || step->routes || step->n_rows > GRAPH_ROWS)
         return false;
-    *key = (struct graph_key){instrs, step->n_rows, step->n_out, r->pages, step->n_segments, 0};
+    *key = (struct graph_key){instrs, step->n_rows, step->n_out, r->pages, step->n_segments, 0, 0};
     for (uint32_t i = 0; i < step->n_segments; i++) /* attention's grid depends on the split */
         key->tiles = key->tiles * 65599 + step->segments[i].n_rows;
     return true;
+}
+
+void *lode_cuda_captured(struct run *r, const struct graph_key *key, lode_cuda_launch_fn *launch, const void *arg) {
+    struct graph *g = lode_cuda_find_graph(r, key);
+    /* where there is no graph, running plainly meets what is wrong, or not */
+    if (!g->exec && g->seen++ == 1 && lode_cuda_begin_capture(r->c, r->stream))
+        g->exec = lode_cuda_end_capture(r->c, r->stream, launch(r, arg, NULL) == 0);
+    return g->exec;
 }
 
 int lode_cuda_drop_graphs(struct run *r, struct lode_error *err) {
@@ -144,10 +152,21 @@ int lode_cuda_drop_graphs(struct run *r, struct lode_error *err) {
 static int run_begin(struct lode_backend *b, const struct lode_step *step, struct lode_error *err) {
     struct run *r = run_of(b);
     LODE_TRY(lode_cuda_enter(r->c, err));
-    if (step->n_segments)
-        return lode_cuda_send_step(r, step, err);
     r->pages = 0; /* a head: nothing in it looks at pages */
-    return 0;
+    if (step->n_segments == 0)
+        return 0;
+    LODE_TRY(lode_cuda_write_step(r, step, NULL, err));
+    return lode_cuda_send_step(r, false, err);
+}
+
+struct part {
+    const struct lode_instr *instrs;
+    const struct lode_step *step;
+    uint32_t n;
+};
+static int launch_part(struct run *r, const void *arg, struct lode_error *err) {
+    const struct part *p = arg;
+    return lode_cuda_run_all(r, p->instrs, p->n, p->n, p->step, err);
 }
 
 static int run_plan(struct lode_backend *b, const struct lode_instr *instrs, uint32_t n,
@@ -159,18 +178,14 @@ static int run_plan(struct lode_backend *b, const struct lode_instr *instrs, uin
     struct graph_key key;
     if (brings(r, instrs, n))
         return run_bringing(r, instrs, n, step, cancel, cancel_user, err);
-    if (lode_cuda_graph_key(r, instrs, step, &key)) {
-        struct graph *g = lode_cuda_find_graph(r, &key);
-        /* the second time; where there is no graph, running plainly meets what is wrong, or not */
-        if (!g->exec && g->seen++ == 1 && lode_cuda_begin_capture(r->c, r->stream))
-            g->exec = lode_cuda_end_capture(r->c, r->stream, lode_cuda_run_all(r, instrs, n, n, step, NULL) == 0);
-        if (g->exec)
-            return lode_cu_check(&r->c->cu, r->c->cu.graph_launch(g->exec, r->stream), "graph", err);
-    }
-    return run_some(r, instrs, n, n, step, cancel, cancel_user, err);
+    void *graph = lode_cuda_graph_key(r, instrs, step, &key)
+                      ? lode_cuda_captured(r, &key, launch_part, &(struct part){instrs, step, n})
+                      : NULL;
+    return graph ? lode_cu_check(&r->c->cu, r->c->cu.graph_launch(graph, r->stream), "graph", err)
+                 : run_some(r, instrs, n, n, step, cancel, cancel_user, err);
 }
 
-static int wait_for_step(struct run *r, struct lode_error *err) {
+int lode_cuda_wait_for_step(struct run *r, struct lode_error *err) {
     return r->ranks ? lode_cuda_wait_ranks(r->ranks, r, err)
                     : lode_cu_check(&r->c->cu, r->c->cu.stream_wait(r->stream), "the step", err);
 }
@@ -215,75 +230,9 @@ static const char *run_read(struct lode_backend *b, const struct lode_value *v, 
     }
     if (lode_cuda_enter(r->c, err) < 0 ||
         move_rows(r, false, r->read, *stride, (lode_dev)(uintptr_t)v->data, v->stride, row, n, err) < 0 ||
-        wait_for_step(r, err) < 0)
+        lode_cuda_wait_for_step(r, err) < 0)
         return NULL;
     return r->read;
-}
-
-_Static_assert((int)LODE_BEST_MOST == (int)LODE_BEST_MAX && (int)LODE_DRAW_MOST <= (int)LODE_BEST_MOST &&
-                   LODE_DRAW_ROWS * sizeof(int32_t) <= LODE_DRAW_BEFORE_STEP,
-               "room");
-_Static_assert(sizeof(struct lode_cuda_draw_args) <= 4096, "as many bytes of arguments as any GPU takes");
-
-/* The largest numbers of slices of n rows of v, as few as there may be; what is then done with a's. */
-static int launch_best(struct run *r, const struct lode_value *v, uint32_t n, uint32_t k, struct lode_cuda_best_args *a,
-                       struct lode_error *err) {
-    enum { WARPS = LODE_BEST_SLICE_THREADS / 32 };
-    uint32_t log_slice = 5; /* of 32 numbers */
-    while ((v->width - 1) >> log_slice >= LODE_BEST_SLICES)
-        log_slice++;
-    const uint32_t n_slices = ((v->width - 1) >> log_slice) + 1;
-    if (n > r->o.max_read || k > LODE_BEST_MAX || (uint64_t)n * n_slices * sizeof(uint32_t) > LODE_CUDA_SCRATCH)
-        return lode_fail(err, LODE_ERR_INTERNAL, "cuda", "the %u largest of %u rows of %u numbers", k, n, v->width);
-    *a = (struct lode_cuda_best_args){.x = lode_cuda_mat(v), .tops = r->scratch, .y = (lode_dev)(uintptr_t)r->best,
-                                      .width = v->width, .log_slice = log_slice, .n_slices = n_slices, .k = k};
-    return lode_cuda_launch(r->c, r->stream, r->c->kernels.best_of_slices, (n_slices + WARPS - 1) / WARPS, n, 1,
-                            LODE_BEST_SLICE_THREADS, 0, a, err);
-}
-
-static const struct lode_best *run_best(struct lode_backend *b, const struct lode_value *v, uint32_t n, uint32_t k,
-                                        struct lode_error *err) {
-    struct run *r = run_of(b);
-    struct lode_cuda_best_args a;
-    if (lode_cuda_enter(r->c, err) < 0 || launch_best(r, v, n, k, &a, err) < 0 ||
-        lode_cuda_launch(r->c, r->stream, r->c->kernels.best_of_rows, n, 1, 1, LODE_BEST_THREADS, 0, &a, err) < 0 ||
-        wait_for_step(r, err) < 0)
-        return NULL;
-    return r->best;
-}
-
-/* ---- draws ---- */
-
-/* ids: pinned; row i's goes to ids[-1 - i]. */
-static int launch_draw(struct run *r, const struct lode_value *v, uint32_t n, const struct lode_draw *draws, int32_t *ids,
-                       struct lode_error *err) {
-    struct lode_cuda_draw_args a = {.step = r->step, .ids = (lode_dev)(uintptr_t)ids};
-    for (uint32_t i = 0; i < n; i++)
-        a.draws[i] = draws[i];
-    LODE_TRY(launch_best(r, v, n, LODE_DRAW_MOST, &a.best, err));
-    return lode_cuda_launch(r->c, r->stream, r->c->kernels.draw_of_rows, n, 1, 1, LODE_BEST_THREADS, 0, &a, err);
-}
-
-static int run_draw(struct lode_backend *b, const struct lode_value *v, uint32_t n, const struct lode_draw *draws,
-                    struct lode_error *err) {
-    struct run *r = run_of(b);
-    const struct lode_cu *cu = &r->c->cu;
-    const int i = (int)(r->next_draw++ % LODE_CUDA_DRAWS);
-    if (n > LODE_DRAW_ROWS)
-        return lode_fail(err, LODE_ERR_INTERNAL, "cuda", "draws for %u rows, at most %d expected", n, LODE_DRAW_ROWS);
-    LODE_TRY(lode_cuda_enter(r->c, err));
-    LODE_TRY(launch_draw(r, v, n, draws, r->draw[i].ids + LODE_DRAW_ROWS, err));
-    LODE_TRY(lode_cu_check(cu, cu->event_record(r->draw[i].sent, r->stream), "draw", err));
-    return i;
-}
-
-static int run_drawn(struct lode_backend *b, int draw, uint32_t n, int32_t *ids, struct lode_error *err) {
-    struct run *r = run_of(b);
-    LODE_TRY(lode_cuda_enter(r->c, err));
-    LODE_TRY(lode_cu_check(&r->c->cu, r->c->cu.event_wait(r->draw[draw].sent), "the step", err));
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = r->draw[draw].ids[LODE_DRAW_ROWS - 1 - i];
-    return 0;
 }
 
 static const struct lode_backend_ops ops;
@@ -393,6 +342,8 @@ static void run_free(struct lode_backend *b) {
         for (int i = 0; i < LODE_CUDA_DRAWS; i++) {
             if (r->draw[i].ids)
                 cu->host_free(r->draw[i].ids);
+            if (r->draw[i].draws)
+                cu->host_free(r->draw[i].draws);
             if (r->draw[i].sent)
                 cu->event_destroy(r->draw[i].sent);
         }
@@ -410,7 +361,8 @@ static void run_free(struct lode_backend *b) {
 
 static const struct lode_backend_ops ops = {
     .name = "CUDA", .begin = run_begin, .run_plan = run_plan, .run_ranks = lode_cuda_run_ranks,
-    .read = run_read, .best = run_best, .draw = run_draw, .drawn = run_drawn, .copy = run_copy, .free = run_free};
+    .read = run_read, .best = lode_cuda_best, .draw = lode_cuda_draw, .drawn = lode_cuda_drawn,
+    .draw_step = lode_cuda_draw_step, .copy = run_copy, .free = run_free};
 
 static int take(struct run *r, lode_dev *p, uint64_t size, struct lode_error *err) {
     return lode_cuda_take(r->c, p, size, "-b", "work buffers (fewer for a smaller batch)", err);
@@ -443,6 +395,7 @@ static int create(struct run *r, struct lode_error *err) {
     LODE_TRY(lode_cuda_take_pinned(r->c, &r->best, (uint64_t)o->max_read * LODE_BEST_MAX * sizeof *r->best, err));
     for (int i = 0; i < LODE_CUDA_DRAWS; i++) {
         LODE_TRY(lode_cuda_take_pinned(r->c, &r->draw[i].ids, LODE_DRAW_ROWS * sizeof(int32_t), err));
+        LODE_TRY(lode_cuda_take_pinned(r->c, &r->draw[i].draws, sizeof *r->draw[i].draws, err));
         LODE_TRY(lode_cu_check(cu, cu->event_create(&r->draw[i].sent, 2), "event", err));
     }
     LODE_TRY(take(r, &r->step, LODE_DRAW_BEFORE_STEP + r->step_size, err));

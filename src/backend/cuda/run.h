@@ -24,6 +24,7 @@ static inline struct lode_cuda_divisor lode_cuda_divisor(uint32_t by) {
 struct graph_key {
     const struct lode_instr *instrs;
     uint32_t n_rows, n_out, pages, segments, tiles;
+    uint32_t draws; /* that its step ends in, a head before them; 0: none, and no head */
 };
 
 struct graph {
@@ -43,6 +44,7 @@ struct run {
         void *sent;
     } slot[LODE_CUDA_SLOTS];
     unsigned next_slot;
+    size_t written; /* bytes of the next slot */
     lode_dev step; /* device; (step_size), after what was drawn */
     lode_dev views; /* in it, of the only sequence; 0: there are several */
     size_t step_size;
@@ -54,6 +56,7 @@ struct run {
     size_t read_size;
     struct {
         int32_t *ids; /* pinned; (DRAW_ROWS), the first last, as they lie before the step */
+        struct lode_cuda_draws *draws; /* pinned */
         void *sent;
     } draw[LODE_CUDA_DRAWS];
     unsigned next_draw;
@@ -95,7 +98,21 @@ bool lode_cuda_graph_key(const struct run *r, const struct lode_instr *instrs, c
                          struct graph_key *key);
 /* The place of a shape's graph: with it, or where that is still to come with how often it was seen. */
 struct graph *lode_cuda_find_graph(struct run *r, const struct graph_key *key);
+/* The graph of what launch(r, arg, err) launches, captured the second time that a shape comes; NULL: it is to be launched plainly. */
+typedef int lode_cuda_launch_fn(struct run *r, const void *arg, struct lode_error *err);
+void *lode_cuda_captured(struct run *r, const struct graph_key *key, lode_cuda_launch_fn *launch, const void *arg);
 int lode_cuda_drop_graphs(struct run *r, struct lode_error *err);
+/* Until all that was asked of the stream, or of all ranks, is done. */
+int lode_cuda_wait_for_step(struct run *r, struct lode_error *err);
+
+/* draw.c: lode_backend_ops' best, draw, drawn and draw_step */
+const struct lode_best *lode_cuda_best(struct lode_backend *b, const struct lode_value *v, uint32_t n, uint32_t k,
+                                       struct lode_error *err);
+int lode_cuda_draw(struct lode_backend *b, const struct lode_value *v, uint32_t n, const struct lode_draw *draws,
+                   struct lode_error *err);
+int lode_cuda_drawn(struct lode_backend *b, int draw, uint32_t n, int32_t *ids, struct lode_error *err);
+int lode_cuda_draw_step(struct lode_backend *b, const struct lode_drawn_step *d, const struct lode_step *step,
+                        bool (*cancel)(void *user), void *cancel_user, struct lode_error *err);
 
 /* ranks.c */
 int lode_cuda_run_ranks(struct lode_backend *const *all, const struct lode_instr *const *instrs, uint32_t n_ranks,
@@ -244,9 +261,15 @@ int lode_cuda_run_attention_rounded(const struct op *o, lode_dev tiles, uint64_t
  * first.  Returns how many it ran, 0 for none, or an error. */
 int lode_cuda_run_fused(const struct op *o, uint32_t n);
 
-/* step.c: the step to the device. */
+/* step.c: writes a step, with the draws that it ends in (n_out; NULL: none), for the device; r->pages and r->views are its. */
 size_t lode_cuda_step_size(const struct lode_cuda_opts *o);
-int lode_cuda_send_step(struct run *r, const struct lode_step *step, struct lode_error *err);
+int lode_cuda_write_step(struct run *r, const struct lode_step *step, const struct lode_cuda_draws *draws,
+                         struct lode_error *err);
+/* Sends what was written.  to_graph: a graph comes next, which waits until it is there; of kernels the second one may begin, and
+ * look at pages, while the first still waits for the one before it. */
+int lode_cuda_send_step(struct run *r, bool to_graph, struct lode_error *err);
+/* Where the draws lie on the device. */
+lode_dev lode_cuda_step_draws(const struct run *r, const struct lode_step *step);
 
 static inline struct lode_cuda_mat lode_cuda_mat(const struct lode_value *v) {
     return (struct lode_cuda_mat){(lode_dev)(uintptr_t)v->data, v->stride};

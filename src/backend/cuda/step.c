@@ -1,15 +1,19 @@
-/* step.c - the step as the device reads it: tokens, segments, page tables, rotary frequencies, written into
- * pinned memory and sent by one copy. */
+/* step.c - the step as the device reads it: tokens, draws, segments, page tables, rotary frequencies, written into
+ * pinned memory and fetched from there, by a kernel where it is small. */
+#include "backend/cuda/kernels/fetch.h"
 #include "backend/cuda/run.h"
 
+#include <stddef.h>
 #include <string.h>
 
 _Static_assert(sizeof(struct lode_cuda_step) % 16 == 0, "rows follow at once");
 
 size_t lode_cuda_step_size(const struct lode_cuda_opts *o) {
-    return sizeof(struct lode_cuda_step) + LODE_CUDA_TABLES + 256 +
+    return sizeof(struct lode_cuda_step) + sizeof(struct lode_cuda_draws) + LODE_CUDA_TABLES + 256 +
            (size_t)o->max_rows * (sizeof(struct lode_cuda_row) + sizeof(uint32_t));
 }
+
+static size_t up(size_t at) { return (at + 15) & ~(size_t)15; }
 
 struct writer {
     char *host;
@@ -19,7 +23,7 @@ struct writer {
 };
 
 static void *put(struct writer *w, size_t n, size_t size, lode_dev *where) {
-    w->at = (w->at + 15) & ~(size_t)15;
+    w->at = up(w->at);
     const size_t bytes = n * size;
     if (w->full || bytes > w->size - w->at) {
         w->full = true;
@@ -85,9 +89,14 @@ static void put_ropes(struct writer *w, const struct lode_rope *ropes, uint32_t 
     }
 }
 
-int lode_cuda_send_step(struct run *r, const struct lode_step *step, struct lode_error *err) {
+lode_dev lode_cuda_step_draws(const struct run *r, const struct lode_step *step) { /* behind the rows */
+    return r->step + up(sizeof(struct lode_cuda_step) + step->n_rows * sizeof(struct lode_cuda_row));
+}
+
+int lode_cuda_write_step(struct run *r, const struct lode_step *step, const struct lode_cuda_draws *draws,
+                         struct lode_error *err) {
     const struct lode_cu *cu = &r->c->cu;
-    const unsigned i = r->next_slot++ % LODE_CUDA_SLOTS;
+    const unsigned i = r->next_slot % LODE_CUDA_SLOTS;
     LODE_TRY(lode_cu_check(cu, cu->event_wait(r->slot[i].sent), "step", err));
     struct writer w = {r->slot[i].host, r->step, 0, r->step_size, false};
     lode_dev at = 0;
@@ -95,6 +104,12 @@ int lode_cuda_send_step(struct run *r, const struct lode_step *step, struct lode
     *s = (struct lode_cuda_step){.n_rows = step->n_rows, .n_segments = step->n_segments,
                                  .n_out = step->n_out};
     struct lode_cuda_row *rows = put(&w, step->n_rows, sizeof *rows, &at); /* where kernels look for them */
+    if (draws) {
+        const size_t size = offsetof(struct lode_cuda_draws, draws) + step->n_out * sizeof draws->draws[0];
+        void *to = put(&w, 1, size, &at);
+        if (to)
+            memcpy(to, draws, size);
+    }
     uint32_t *out = put(&w, step->n_out, sizeof *out, &s->out_rows);
     struct lode_cuda_segment *segs = put(&w, step->n_segments, sizeof *segs, &s->segments);
     if (out && step->n_out)
@@ -120,11 +135,22 @@ int lode_cuda_send_step(struct run *r, const struct lode_step *step, struct lode
                          "the sequences of one step have too many pages for a GPU's step (%u MiB of "
                          "tables): feed fewer of them at once",
                          LODE_CUDA_TABLES >> 20);
-    LODE_TRY(lode_cu_check(cu, cu->to_device(r->step, r->slot[i].host, w.at, r->stream), "step", err));
-    LODE_TRY(lode_cu_check(cu, cu->event_record(r->slot[i].sent, r->stream), "step", err));
-    uint32_t up = 1; /* graphs are for powers of two */
-    while (up < r->pages)
-        up *= 2;
-    r->pages = up;
+    uint32_t pages = 1; /* graphs are for powers of two */
+    while (pages < r->pages)
+        pages *= 2;
+    r->pages = pages;
+    r->written = w.at;
     return 0;
+}
+
+int lode_cuda_send_step(struct run *r, bool to_graph, struct lode_error *err) {
+    const struct lode_cu *cu = &r->c->cu;
+    const unsigned i = r->next_slot++ % LODE_CUDA_SLOTS;
+    const uint32_t n = (uint32_t)(up(r->written) / 16);
+    const struct lode_cuda_fetch_args a = {(lode_dev)(uintptr_t)r->slot[i].host, r->step, n};
+    LODE_TRY(to_graph && r->written <= LODE_FETCH_MOST
+                 ? lode_cuda_launch(r->c, r->stream, r->c->kernels.fetch, (n + LODE_FETCH_THREADS - 1) / LODE_FETCH_THREADS, 1, 1,
+                                    LODE_FETCH_THREADS, 0, &a, err)
+                 : lode_cu_check(cu, cu->to_device(r->step, r->slot[i].host, r->written, r->stream), "step", err));
+    return lode_cu_check(cu, cu->event_record(r->slot[i].sent, r->stream), "step", err);
 }

@@ -94,8 +94,19 @@ KERNEL(LODE_BEST_SLICE_THREADS) best_of_slices(const __grid_constant__ struct lo
 struct best {
     key found[ROOM], sorted[LODE_BEST_MOST];
     uint16_t slices[LODE_BEST_SLICES];
+    uint32_t tops[THREADS / 32];
     uint32_t n_found, n_slices;
 };
+
+/* Of all threads' numbers; the twenty barriers of a search would be a third of a draw of the likeliest. */
+DEVICE uint32_t largest(struct best &b, uint32_t top) {
+    const uint32_t lane = threadIdx.x % 32;
+    top = warp_max(top, 32);
+    if (lane == 0)
+        b.tops[threadIdx.x / 32] = top;
+    __syncthreads();
+    return warp_max(b.tops[lane], 32);
+}
 
 /* Those that are t and more, of the chosen slices' numbers from the first to before the last (multiples of 32), behind the keys that
  * are found; what there is no room for is counted. */
@@ -145,9 +156,9 @@ DEVICE void put_in_order(struct best &b, uint32_t n, uint32_t k) {
 DEVICE uint32_t best_of_row(struct best &b, const struct lode_cuda_best_args &a, uint32_t k) {
     const float *x = row_at<const float>(a.x, blockIdx.x);
     const uint32_t top = threadIdx.x < a.n_slices ? at<const uint32_t>(a.tops)[(uint64_t)blockIdx.x * a.n_slices + threadIdx.x] : 0;
-    uint32_t t = 0;
+    uint32_t t = k == 1 ? largest(b, top) : 0;
 #pragma unroll 1
-    for (uint32_t bit = 1u << 31; bit >= 1u << LEAST_BIT; bit >>= 1)
+    for (uint32_t bit = k == 1 ? 0 : 1u << 31; bit >= 1u << LEAST_BIT; bit >>= 1)
         if ((uint32_t)__syncthreads_count(top >= (t | bit)) >= k)
             t |= bit;
     t = t ? t : 1; /* all candidates */
@@ -196,11 +207,17 @@ KERNEL(THREADS) best_of_rows(const __grid_constant__ struct lode_cuda_best_args 
 KERNEL(THREADS) draw_of_rows(const __grid_constant__ struct lode_cuda_draw_args a) {
     __shared__ struct best b;
     __shared__ struct lode_draw_room room;
+    __shared__ struct lode_draw own;
     begin();
-    const struct lode_draw *d = &a.draws[blockIdx.x];
-    const uint32_t n = best_of_row(b, a.best, d->n);
+    const struct lode_cuda_draws *draws = at<const struct lode_cuda_draws>(a.draws);
+    const struct lode_draw *from = &draws->draws[blockIdx.x], *d = &own;
+    static_assert(sizeof own / 4 <= 32, "a word a thread");
+    const uint32_t word = threadIdx.x < sizeof own / 4 ? ((const uint32_t *)from)[threadIdx.x] : 0;
+    const uint32_t n = best_of_row(b, a.best, from->n);
     if (threadIdx.x >= 32)
         return;
+    if (threadIdx.x < sizeof own / 4)
+        ((uint32_t *)&own)[threadIdx.x] = word;
     for (uint32_t i = threadIdx.x; i < n; i += 32) {
         const struct pair p = pair_of(b.sorted[i]);
         room.logit[i] = p.number;
@@ -211,5 +228,5 @@ KERNEL(THREADS) draw_of_rows(const __grid_constant__ struct lode_cuda_draw_args 
     __syncwarp();
     const int32_t id = draw_few(d, &room);
     if (threadIdx.x == 0) /* straight to the host: a copy would begin later than this ends */
-        at<int32_t>(a.step)[-1 - (int)blockIdx.x] = at<int32_t>(a.ids)[-1 - (int)blockIdx.x] = id;
+        at<int32_t>(a.step)[-1 - (int)blockIdx.x] = at<int32_t>(draws->ids)[-1 - (int)blockIdx.x] = id;
 }

@@ -12,10 +12,15 @@ enum {
     LODE_DRAW_BEFORE_STEP = 256, /* bytes */
 };
 
+/* What changes from one draw to the next, beside the logits: in the step where a graph has both, else in the host's memory. */
+struct lode_cuda_draws {
+    lode_dev ids; /* the host's, which has them as the step has */
+    unsigned long long pad;
+    struct lode_draw draws[LODE_DRAW_ROWS];
+};
 struct lode_cuda_draw_args {
     struct lode_cuda_best_args best;
-    lode_dev step, ids; /* ids: the host's, which has them as the step has */
-    struct lode_draw draws[LODE_DRAW_ROWS];
+    lode_dev step, draws; /* draws: struct lode_cuda_draws, of which as many are there as rows */
 };
 
 #endif
