@@ -18,6 +18,7 @@ import concurrent.futures
 import fnmatch
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -40,7 +41,8 @@ def quick_kernels():
 
 
 # Every way to build lode.  cc: the compiler; meson: options; bounded: more of them where it is not the
-# long form; targets: what of it (all); tests: the meson suites run from it, bounded and long; needs:
+# long form; kernels: in that form AVX2's are the plain build's, which are what this one's would be, sanitizers or not (two
+# files of half a minute each); targets: what of it (all; of_tests: what its tests run); tests: the meson suites run from it, bounded and long; needs:
 # programs without which it is skipped; slow: tests that take a minute or more so, in the long form alone; without:
 # tests that take a quarter of an hour so, for what others of the build show.
 # -Dwerror lies on the two plain builds: sanitizers make compilers warn about what is fine.
@@ -57,12 +59,12 @@ BUILDS = {
                 meson=['-Dwerror=true', '-Dcuda=auto', '-Dgpu_targets=90a', '-Dgpu_ptx=']),
     'asan': dict(cc='gcc', tests=['unit', 'soak', 'cli', 'hold'],
                  long=['unit', 'soak', 'kern', 'cli', 'model'], bounded=['-Dkern_isa=avx2', '-Dkern_quick_scalar=true'],
-                 slow=['serve_soak', 'convert', 'test_schedules', 'test_tokenizer', 'plan', 'page_units'],
+                 slow=['serve_soak', 'convert', 'test_schedules', 'test_tokenizer', 'plan', 'page_units'], kernels=True,
                  meson=['-Db_sanitize=address,undefined', '-Doptimization=1'] + LINES + HOST_OF_CUDA),
     'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['threads', 'soak', 'model', 'server'],
                  bounded=['-Dkern_isa=avx2', '-Dkern_quick_scalar=true'],
                  slow=['test_schedules', 'test_session', 'test_stream_faults', 'test_cuda', 'test_cuda_experts', 'test_convert'],
-                 without=['opcheck'],
+                 without=['opcheck'], targets='of_tests',
                  meson=['-Db_sanitize=thread', '-Doptimization=1'] + LINES + HOST_OF_CUDA),
     # clang's warnings, and everything once without optimisation
     'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'model'],
@@ -71,7 +73,7 @@ BUILDS = {
                            'test_cuda', 'test_cuda_experts', 'test_cuda_brought'],
                      meson=['-Dwerror=true', '-Doptimization=0'] + LINES + HOST_OF_CUDA),
     'clang': dict(cc='clang', tests=None, long=['unit', 'kern', 'cli', 'model', 'trained'], meson=[]),
-    'fuzz': dict(cc='clang', targets=['fuzz'], tests=[], long=[],
+    'fuzz': dict(cc='clang', targets=['fuzz'], tests=[], long=[], kernels=True,
                  # A fuzzer of whole requests runs a model, which scalar kernels make wait for ten seconds and more.
                  meson=['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Db_lundef=false', '-Dkern_isa=avx2',
                         '-Dkern_quick_scalar=true', '-Doptimization=1'] + LINES),
@@ -245,37 +247,69 @@ def count_build(piece, status, out):
     piece.passed = int(status == 0)
 
 
+# The kernels for AVX2 as the plain build compiles them.
+AVX2 = 'src/kern/libkern_avx2.a'
+
+
+def quoted(words):
+    return ' '.join("'%s'" % w for w in words)
+
+
+def has_plain_kernels(name, args):
+    return BUILDS[name].get('kernels') and not args.long and platform.machine() == 'x86_64'
+
+
+def setup_script(name, args):
+    """Configures a build's folder, again only where another version of this file has."""
+    b = BUILDS[name]
+    folder = os.path.join(args.build, name)
+    options = b['meson'] + ([] if args.long else b.get('bounded', []))
+    if has_plain_kernels(name, args):
+        options = options + ['-Dkern_avx2_objects=' + os.path.join(args.build, 'gcc', AVX2 + '.p')]
+    line = json.dumps([b['cc'], options])
+    stamp = os.path.join(folder, 'lode-options.json')
+    ccache = 'ccache ' if shutil.which('ccache') else ''
+    cc = "CC='%s%s' " % (ccache, b['cc']) if b['cc'] else ''
+    return "{ [ \"$(cat '%s' 2>/dev/null)\" = '%s' ] || { rm -rf '%s' && %s%s && printf %%s '%s' >'%s'; }; }" % (
+        stamp, line, folder, cc, quoted(['meson', 'setup', folder] + options), line, stamp)
+
+
 def build_piece(name, args):
     b = BUILDS[name]
     folder = os.path.join(args.build, name)
-    # A folder configured by another version of this file is configured again, and only then.
-    options = b['meson'] + ([] if args.long else b.get('bounded', []))
-    line = json.dumps([b['cc'], options])
-    stamp = os.path.join(folder, 'lode-options.json')
-    done = os.path.exists(stamp) and open(stamp).read() == line
-    setup = ['meson', 'setup', folder] + options
-    ninja = ['ninja', '-C', folder] + b.get('targets', [])
-    quoted = lambda words: ' '.join("'%s'" % w for w in words)
-    script = quoted(ninja) if done else \
-        "rm -rf '%s' && %s && printf %%s '%s' >'%s' && %s" % (folder, quoted(setup), line, stamp, quoted(ninja))
-    env = {}
-    if b['cc']:
-        ccache = 'ccache ' if shutil.which('ccache') else ''
-        env = {'CC': ccache + b['cc']}
-    return Piece('build/' + name, ['sh', '-c', script], 3600, env, count_build,
+    steps = [setup_script(name, args)]
+    if has_plain_kernels(name, args):
+        steps = [setup_script('gcc', args), quoted(['ninja', '-C', os.path.join(args.build, 'gcc'), AVX2])] + steps
+    targets = quoted(b.get('targets', []))
+    if b.get('targets') == 'of_tests':
+        ask = [sys.executable, os.path.abspath(__file__), '--build', args.build] + ['--long'] * args.long
+        targets = '$(%s)' % quoted(ask + ['--programs', name])
+    steps.append("ninja -C '%s' %s" % (folder, targets))
+    return Piece('build/' + name, ['sh', '-c', ' && '.join(steps)], 3600, {}, count_build,
                  b.get('needs', [b['cc']] if b['cc'] else []))
 
 
-def meson_tests(name, suites, args, prefix):
+def programs(name, suites, args):
+    """What of a build its tests run and need, as ninja calls it."""
+    folder = os.path.join(args.build, name)
+    info = os.path.join(folder, 'meson-info', 'intro-')
+    files = {t['id']: t['filename'] for t in json.load(open(info + 'targets.json'))}
+    paths = [f for t in chosen_tests(name, suites, args) for d in t['depends'] for f in files[d]]
+    return sorted({os.path.relpath(p, folder) for p in paths})
+
+
+def chosen_tests(name, suites, args):
     """The programs that a build registers with meson, of these suites."""
     info = os.path.join(args.build, name, 'meson-info', 'intro-tests.json')
+    leave = set(BUILDS[name].get('without', ())) | (set() if args.long else set(BUILDS[name].get('slow', ())))
+    return [t for t in json.load(open(info)) if t['name'] not in leave and
+            (suites == ['*'] or set(suites) & {s.split(':')[-1] for s in t['suite']})]
+
+
+def meson_tests(name, suites, args, prefix):
     pieces = []
-    for t in json.load(open(info)):
+    for t in chosen_tests(name, suites, args):
         mine = [s.split(':')[-1] for s in t['suite']]
-        if suites != ['*'] and not set(suites) & set(mine):
-            continue
-        if t['name'] in BUILDS[name].get('without', ()) or not args.long and t['name'] in BUILDS[name].get('slow', ()):
-            continue
         env = {**SANITIZER_ENV, **t['env']}
         env['LODE_SHARED'] = os.environ.get('LODE_SHARED', env.get('LODE_SHARED', ''))
         # At length in the plain build; under the address sanitizer all but whole models, which would
@@ -385,6 +419,7 @@ def main():
     ap.add_argument('--fuzz-seconds', type=int)
     ap.add_argument('--resume', action='store_true')
     ap.add_argument('-l', '--list', action='store_true')
+    ap.add_argument('--programs', metavar='BUILD', help='what of a build its tests need, and no more (this program asks itself)')
     args = ap.parse_args()
     args.build = os.path.abspath(args.build)
     logs = os.path.join(args.build, 'logs')
@@ -395,6 +430,9 @@ def main():
     start = time.monotonic()
 
     suites = {n: b['long'] if args.long else b['tests'] for n, b in BUILDS.items()}
+    if args.programs:
+        print(*programs(args.programs, suites[args.programs], args))
+        return 0
     builds = [n for n in BUILDS if suites[n] is not None]
     if args.only != '*':  # only the builds that the chosen pieces come from
         kind = args.only.split('/')[0]
