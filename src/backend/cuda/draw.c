@@ -10,7 +10,6 @@
 _Static_assert((int)LODE_BEST_MOST == (int)LODE_BEST_MAX && (int)LODE_DRAW_MOST <= (int)LODE_BEST_MOST &&
                    LODE_DRAW_ROWS * sizeof(int32_t) <= LODE_DRAW_BEFORE_STEP,
                "room");
-_Static_assert(sizeof(struct lode_cuda_draw_args) <= 4096, "as many bytes of arguments as any GPU takes");
 
 /* The largest numbers of slices of n rows of v, as few as there may be; what is then done with a's. */
 static int launch_best(struct run *r, const struct lode_value *v, uint32_t n, uint32_t k, struct lode_cuda_best_args *a,

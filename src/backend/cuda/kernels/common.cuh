@@ -26,7 +26,10 @@
 
 /* The first thing that a kernel does: lets the next one's blocks come while this one's still run, and
  * waits until the one before has ended and what it wrote can be seen.  What a kernel before may have
- * written must be read by plain loads, never as constant (__ldg). */
+ * written must be read by plain loads, never as constant (__ldg).
+ *
+ * A kernel that works before it waits may read there what no launch of its step writes: weights, and of the step and the cache what
+ * was there when the step's first launch began (lode_cuda_send_step).  The one before it may itself still wait, and so on. */
 DEVICE void let_next_come() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
