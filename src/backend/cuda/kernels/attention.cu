@@ -84,13 +84,9 @@ DEVICE void page_part(const struct lode_cuda_att_args &a, const struct att_mem_o
     load_rows(m.kv, m.ld, base + view.k + (size_t)t.head * PAGE * view.k_stride, view.k_stride, n_k,
               a.head_dim, view.type_k);
     if (threadIdx.x < t.n) {
-        const uint32_t p = t.pos + (t.first + threadIdx.x) / t.group, from = first_seen(a, p);
-        uint32_t lo = from > start ? from - start : 0;
-        uint32_t hi = a.both_ways ? n_k : p < start ? 0 : p - start < n_k ? p - start + 1 : n_k;
-        if (lo >= hi)
-            lo = hi = 0;
-        m.lo[threadIdx.x] = lo;
-        m.hi[threadIdx.x] = hi;
+        const struct keys_seen seen = keys_seen_by(a, t.pos + (t.first + threadIdx.x) / t.group, true, start, n_k);
+        m.lo[threadIdx.x] = seen.lo;
+        m.hi[threadIdx.x] = seen.hi;
     }
     __syncthreads();
     /* scores: a thread has one key and ROWS query rows, each with its sixteen lanes */

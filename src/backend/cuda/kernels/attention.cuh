@@ -18,6 +18,19 @@ DEVICE uint32_t first_seen(const struct lode_cuda_att_args &a, uint32_t p) {
     const uint32_t start = a.chunk ? p - p % a.chunk : 0;
     return from > start ? from : start;
 }
+/* How many of the n_k keys of a page that begins with position `start` are no later than a row at `pos` sees. */
+DEVICE uint32_t seen_of_page(const struct lode_cuda_att_args &a, uint32_t pos, uint32_t start, uint32_t n_k) {
+    return a.both_ways ? n_k : pos < start ? 0 : pos - start < n_k ? pos - start + 1 : n_k;
+}
+/* Which of them it sees, if there is such a row: from lo to before hi. */
+struct keys_seen {
+    uint32_t lo, hi;
+};
+DEVICE struct keys_seen keys_seen_by(const struct lode_cuda_att_args &a, uint32_t pos, bool here, uint32_t start, uint32_t n_k) {
+    const uint32_t from = first_seen(a, pos), lo = from > start ? from - start : 0, hi = seen_of_page(a, pos, start, n_k);
+    const bool none = lo >= hi || !here;
+    return {none ? 0 : lo, none ? 0 : hi};
+}
 
 /* Numbers c to c + 7 of a stored row of 16 bits, whose pieces of 16 bytes can be read, or Q8_0; c is a multiple of 8. */
 DEVICE void read_eight(float x[8], const uint8_t *row, uint32_t c, uint32_t type) {

@@ -303,17 +303,10 @@ template <int STEPS, int TILE> DEVICE void attend(const struct lode_cuda_att_arg
         __syncthreads(); /* kv and s are read by nobody any more, the keys are there */
         widen_keys(m, n_k);
         if (threadIdx.x < TILE) {
-            const uint32_t r = threadIdx.x, pos = t.pos + (t.first + r) / t.group,
-                           from = first_seen(a, pos);
-            uint32_t lo = from > start ? from - start : 0;
-            uint32_t hi = a.both_ways         ? n_k
-                          : pos < start       ? 0
-                          : pos - start < n_k ? pos - start + 1
-                                              : n_k;
-            if (lo >= hi || r >= t.n)
-                lo = hi = 0;
-            m.lo[r] = lo;
-            m.hi[r] = hi;
+            const uint32_t r = threadIdx.x;
+            const struct keys_seen seen = keys_seen_by(a, t.pos + (t.first + r) / t.group, r < t.n, start, n_k);
+            m.lo[r] = seen.lo;
+            m.hi[r] = seen.hi;
         }
         __syncthreads();
         ask(m, base + v_at, view.v_stride, n_k);

@@ -283,7 +283,7 @@ template <int STEPS>
 DEVICE uint32_t look(const struct lode_cuda_att_args &a, struct ring_of<STEPS> &m, uint32_t r, uint32_t page) {
     const uint32_t start = page * PAGE, end = m.rows.last - start + 1, n_k = end < PAGE ? end : PAGE;
     const uint32_t pos = m.rows.position(r), from = first_seen(a, pos), lo = from > start ? from - start : 0;
-    const uint32_t hi = a.both_ways ? n_k : pos < start ? 0 : pos - start < n_k ? pos - start + 1 : n_k;
+    const uint32_t hi = seen_of_page(a, pos, start, n_k);
     const bool none = lo >= hi || !m.rows.here(r);
     m.lo[r] = none ? 0 : lo, m.hi[r] = none ? 0 : hi;
     return none ? 0 : hi;

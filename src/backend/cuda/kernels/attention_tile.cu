@@ -255,17 +255,10 @@ template <int PARTS> DEVICE void attend(const struct lode_cuda_att_args &a) {
         load_rows<true>(m.kv, m.ld, base + view.k + (size_t)t.head * PAGE * view.k_stride,
                           view.k_stride, n_k, a.head_dim, view.type_k);
         if (threadIdx.x < TILE) {
-            const uint32_t r = threadIdx.x, pos = t.pos + (t.first + r) / t.group,
-                           from = first_seen(a, pos);
-            uint32_t lo = from > start ? from - start : 0;
-            uint32_t hi = a.both_ways         ? n_k
-                          : pos < start       ? 0
-                          : pos - start < n_k ? pos - start + 1
-                                              : n_k;
-            if (lo >= hi || r >= t.n)
-                lo = hi = 0;
-            m.lo[r] = lo;
-            m.hi[r] = hi;
+            const uint32_t r = threadIdx.x;
+            const struct keys_seen seen = keys_seen_by(a, t.pos + (t.first + r) / t.group, r < t.n, start, n_k);
+            m.lo[r] = seen.lo;
+            m.hi[r] = seen.hi;
         }
         __syncthreads();
         for (uint32_t i = warp; i < TILE / 4 * 2; i += TILE_THREADS / 32)
