@@ -59,7 +59,7 @@ BUILDS = {
                 meson=['-Dwerror=true', '-Dcuda=auto', '-Dgpu_targets=90a', '-Dgpu_ptx=']),
     'asan': dict(cc='gcc', tests=['unit', 'soak', 'cli', 'hold'],
                  long=['unit', 'soak', 'kern', 'cli', 'model'], bounded=['-Dkern_isa=avx2', '-Dkern_quick_scalar=true'],
-                 slow=['serve_soak', 'convert', 'test_schedules', 'test_tokenizer', 'plan', 'page_units'], kernels=True,
+                 slow=['serve_soak', 'convert', 'test_schedules', 'test_tokenizer', 'plan', 'page_units'], kernels=True, targets='of_tests',
                  meson=['-Db_sanitize=address,undefined', '-Doptimization=1'] + LINES + HOST_OF_CUDA),
     'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['threads', 'soak', 'model', 'server'],
                  bounded=['-Dkern_isa=avx2', '-Dkern_quick_scalar=true'],
