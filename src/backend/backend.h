@@ -29,6 +29,8 @@
 #include "store/state.h"
 #include "store/weight.h"
 
+#include <limits.h>
+
 /* One rotary specification as one session uses it: angle of pair i at position p is
  * p * freq[i]; cos and sin are multiplied by `scale` (YaRN's and longrope's attention factor). */
 struct lode_rope {
@@ -110,6 +112,8 @@ struct lode_drawn_step {
     const struct lode_draw *draws;                  /* (n_out) */
 };
 
+#define LODE_DRAW_APART INT_MAX
+
 struct lode_backend;
 struct lode_backend_ops {
     const char *name;
@@ -152,7 +156,8 @@ struct lode_backend_ops {
                 struct lode_error *err);
     /* Waits for that draw, the last or the one before, and gives its n ids. */
     int (*drawn)(struct lode_backend *b, int draw, uint32_t n, int32_t *ids, struct lode_error *err);
-    /* begin, run_plan, copy, both again and draw as one, of a step all of which runs here. */
+    /* begin, run_plan, copy, both again and draw as one, of a step all of which runs here.  LODE_DRAW_APART: nothing is done, as
+     * that one is to be run one after the other.  NULL: they all are. */
     int (*draw_step)(struct lode_backend *b, const struct lode_drawn_step *d, const struct lode_step *step,
                      bool (*cancel)(void *user), void *cancel_user, struct lode_error *err);
     /* Rows first .. first + n - 1 of src, which is the backend from's (b's own or another's), to the

@@ -430,7 +430,7 @@ int lode_exec_run(struct lode_exec *e, const struct lode_step *step, bool (*canc
     return e->store->ops->verify(e->store, err);
 }
 
-/* All of a step whose body and head are a part each of the same place's. */
+/* All of a step whose body and head are a part each of the same place's, where that takes it as one. */
 static int draw_step(struct lode_exec *body, struct lode_exec *head, const struct lode_step *step,
                      const struct lode_draw *draws, bool (*cancel)(void *user), void *cancel_user,
                      struct lode_error *err) {
@@ -449,6 +449,8 @@ static int draw_step(struct lode_exec *body, struct lode_exec *head, const struc
     b->cancel_user = cancel_user;
     const int draw = b->ops->draw_step(b, &d, step, cancel, cancel_user, err);
     LODE_TRY(draw);
+    if (draw == LODE_DRAW_APART)
+        return draw;
     note_run(body, step, start);
     LODE_TRY(body->store->ops->verify(body->store, err));
     return draw;
@@ -458,8 +460,11 @@ int lode_exec_draw_step(struct lode_exec *body, struct lode_exec *head, const st
                         const struct lode_draw *draws, bool (*cancel)(void *user), void *cancel_user,
                         struct lode_error *err) {
     const struct lode_step part = {.n_out = step->n_out};
-    if (head->result_at->ops->draw_step && lode_exec_together(body, head))
-        return draw_step(body, head, step, draws, cancel, cancel_user, err);
+    const int draw = head->result_at->ops->draw_step && lode_exec_together(body, head)
+                         ? draw_step(body, head, step, draws, cancel, cancel_user, err)
+                         : LODE_DRAW_APART;
+    if (draw != LODE_DRAW_APART)
+        return draw;
     LODE_TRY(lode_exec_run(body, step, cancel, cancel_user, err));
     LODE_TRY(lode_exec_take(head, body, 0, step->n_out, err));
     LODE_TRY(lode_exec_run(head, &part, cancel, cancel_user, err));

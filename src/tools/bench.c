@@ -66,7 +66,7 @@ static const struct arg_flag flags[] = {
     {"-o, --output", ARG_CHOICE, ARG_AT(struct opts, output), .meta = "FORMAT", .def = "md",
      .choices = format_names, .help = "format"},
     {"--no-warmup", ARG_BOOL, ARG_AT(struct opts, no_warmup),
-     .help = "do not run each test before it counts, once, or a prompt on a GPU twice"},
+     .help = "do not run each test before it counts, once, on a GPU twice"},
     {"--no-bandwidth", ARG_BOOL, ARG_AT(struct opts, no_bandwidth),
      .help = "do not measure the machine's read bandwidth and dot products"},
     {"--roofline", ARG_BOOL, ARG_AT(struct opts, roofline),

@@ -106,7 +106,7 @@ static void lost_in_turn(const char *name, const struct life *life, uint64_t no_
     }
 }
 
-/* A device that fails in the middle of a step, and works again, fails that step alone, of one row or of many. */
+/* A device that fails at any call of a step, and works again, fails that step alone, of one row and of many. */
 static void outlives_in_turn(const char *name, const struct life *life) {
     struct lode_model *model;
     struct lode_session *s;
@@ -116,18 +116,19 @@ static void outlives_in_turn(const char *name, const struct life *life) {
     must(talk(s, &err), &err);
     const size_t length = lode_session_length(s);
     const int32_t ids[20] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-    for (uint64_t n = 1, i = 0;; n++, i++) {
-        fake_cuda.lose_at = fake_cuda.n_calls + n;
-        const int rc = lode_session_eval(s, ids, i % 2 ? 20 : 1, &err);
-        fake_cuda.lose_at = 0;
-        if (rc == 0 && i % 2)
-            break;
-        if (rc < 0 && rc != LODE_ERR_DEVICE)
-            fail_msg("lost at call %llu of a step: %d, said \"%s: %s\"", (unsigned long long)n, rc, err.where, err.text);
-        if (rc == 0)
-            must(lode_session_truncate(s, length, &err), &err);
-        assert_int_equal(lode_session_length(s), length);
-    }
+    bool whole = false; /* the long step, whose calls are the more */
+    for (uint64_t n = 1; !whole; n++)
+        for (size_t rows = 1; rows <= 20; rows += 19) {
+            fake_cuda.lose_at = fake_cuda.n_calls + n;
+            const int rc = lode_session_eval(s, ids, rows, &err);
+            fake_cuda.lose_at = 0;
+            whole = rc == 0;
+            if (rc < 0 && rc != LODE_ERR_DEVICE)
+                fail_msg("lost at call %llu of a step: %d, said \"%s: %s\"", (unsigned long long)n, rc, err.where, err.text);
+            if (rc == 0)
+                must(lode_session_truncate(s, length, &err), &err);
+            assert_int_equal(lode_session_length(s), length);
+        }
     lode_session_free(s);
     lode_model_free(model);
     no_trace_left("a lost device");

@@ -71,6 +71,18 @@ static bool no_devices(void) {
     return true;
 }
 
+/* A prompt in as many steps as it takes, then tokens one by one, which is when steps are captured. */
+static int say(struct lode_session *s, int32_t n_prompt, int n_new, struct lode_error *err) {
+    int32_t ids[128];
+    assert_true(n_prompt <= (int32_t)(sizeof ids / sizeof *ids) && n_new <= n_prompt);
+    for (int32_t i = 0; i < n_prompt; i++)
+        ids[i] = (7 * i + 3) % 37;
+    int rc = lode_session_eval(s, ids, (size_t)n_prompt, err);
+    for (int i = 0; rc == 0 && i < n_new; i++)
+        rc = lode_session_eval(s, &ids[i], 1, err);
+    return rc;
+}
+
 static int reset(void **state) {
     (void)state;
     fake_cuda_reset();

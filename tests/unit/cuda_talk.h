@@ -18,15 +18,7 @@ static const char *path_of(const char *name) {
     return path;
 }
 
-/* A prompt in long steps and short ones, then tokens one by one. */
-static int talk(struct lode_session *s, struct lode_error *err) {
-    int32_t ids[N_PROMPT];
-    for (int32_t i = 0; i < N_PROMPT; i++)
-        ids[i] = (7 * i + 3) % 37;
-    int rc = lode_session_eval(s, ids, N_PROMPT, err);
-    for (int i = 0; rc == 0 && i < N_NEW; i++)
-        rc = lode_session_eval(s, &ids[i], 1, err);
-    return rc;
-}
+/* A prompt in a long step and a short one, then tokens. */
+static int talk(struct lode_session *s, struct lode_error *err) { return say(s, N_PROMPT, N_NEW, err); }
 
 #endif

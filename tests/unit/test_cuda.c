@@ -46,14 +46,8 @@ static int draw_some(struct lode_session *s, uint32_t n_vocab, int n, struct lod
     return rc;
 }
 
-/* A prompt in several steps, which are long, and then tokens one by one, which is when steps are captured. */
 static int talk(struct lode_session *s, uint32_t n_vocab, struct lode_error *err) {
-    int32_t ids[N_PROMPT];
-    for (int32_t i = 0; i < N_PROMPT; i++)
-        ids[i] = (7 * i + 3) % 37;
-    int rc = lode_session_eval(s, ids, N_PROMPT, err);
-    for (int i = 0; rc == 0 && i < N_NEW; i++)
-        rc = lode_session_eval(s, &ids[i], 1, err);
+    const int rc = say(s, N_PROMPT, N_NEW, err);
     return rc < 0 ? rc : draw_some(s, n_vocab, N_NEW, err);
 }
 

@@ -106,7 +106,7 @@ static void lost_at_any_call(void **state) {
     const struct life life = of_layers(1);
     (void)state;
     for (uint64_t no_register = 0; no_register < 2; no_register++)
-        lost_in_turn("qwen3", &life, no_register, 29);
+        lost_in_turn("qwen3", &life, no_register, 17);
 }
 
 static void a_session_outlives_it(void **state) {

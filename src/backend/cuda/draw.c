@@ -40,20 +40,20 @@ const struct lode_best *lode_cuda_best(struct lode_backend *b, const struct lode
 
 /* ---- draws ---- */
 
-/* What the next draw is told, in the host's memory; NULL: see err. */
-static struct lode_cuda_draws *next_draws(struct run *r, const struct lode_draw *draws, uint32_t n, struct lode_error *err) {
+/* What the next draw is told, in the host's memory. */
+static int next_draws(struct run *r, const struct lode_draw *draws, uint32_t n, const struct lode_cuda_draws **out,
+                      struct lode_error *err) {
     const unsigned i = r->next_draw % LODE_CUDA_DRAWS;
     struct lode_cuda_draws *to = r->draw[i].draws;
-    if (n > LODE_DRAW_ROWS) {
-        lode_fail(err, LODE_ERR_INTERNAL, "cuda", "draws for %u rows, at most %d expected", n, LODE_DRAW_ROWS);
-        return NULL;
-    }
+    if (n > LODE_DRAW_ROWS)
+        return lode_fail(err, LODE_ERR_INTERNAL, "cuda", "draws for %u rows, at most %d expected", n, LODE_DRAW_ROWS);
+    LODE_TRY(lode_cuda_enter(r->c, err));
     /* nobody may have asked for the one that was there */
-    if (lode_cuda_enter(r->c, err) < 0 || lode_cu_check(&r->c->cu, r->c->cu.event_wait(r->draw[i].sent), "draw", err) < 0)
-        return NULL;
+    LODE_TRY(lode_cu_check(&r->c->cu, r->c->cu.event_wait(r->draw[i].sent), "draw", err));
     to->ids = (lode_dev)(uintptr_t)(r->draw[i].ids + LODE_DRAW_ROWS); /* row i's goes to ids[-1 - i] */
     memcpy(to->draws, draws, n * sizeof *draws);
-    return to;
+    *out = to;
+    return 0;
 }
 /* Told to whoever asks by an event; the draw's number. */
 static int sent(struct run *r, struct lode_error *err) {
@@ -71,10 +71,9 @@ static int launch_draw(struct run *r, const struct lode_value *v, uint32_t n, lo
 int lode_cuda_draw(struct lode_backend *b, const struct lode_value *v, uint32_t n, const struct lode_draw *draws,
                    struct lode_error *err) {
     struct run *r = (struct run *)b;
-    const struct lode_cuda_draws *to = next_draws(r, draws, n, err);
-    if (!to)
-        return LODE_ERR_DEVICE;
-    LODE_TRY(launch_draw(r, v, n, (lode_dev)(uintptr_t)to, err));
+    const struct lode_cuda_draws *told;
+    LODE_TRY(next_draws(r, draws, n, &told, err));
+    LODE_TRY(launch_draw(r, v, n, (lode_dev)(uintptr_t)told, err));
     return sent(r, err);
 }
 
@@ -112,30 +111,17 @@ static int run_whole(struct run *r, const void *arg, struct lode_error *err) {
     return launch_draw(r, d->logits, head.n_out, lode_cuda_step_draws(r, w->step), err);
 }
 
-static int one_by_one(struct lode_backend *b, const struct lode_drawn_step *d, const struct lode_step *step,
-                      bool (*cancel)(void *user), void *cancel_user, struct lode_error *err) {
-    const struct lode_backend_ops *ops = b->ops;
-    const struct lode_step head = {.n_out = step->n_out};
-    LODE_TRY(ops->begin(b, step, err));
-    LODE_TRY(ops->run_plan(b, d->body, d->n_body, step, cancel, cancel_user, err));
-    LODE_TRY(ops->copy(b, d->taken, b, d->made, 0, head.n_out, err));
-    LODE_TRY(ops->begin(b, &head, err));
-    LODE_TRY(ops->run_plan(b, d->head, d->n_head, &head, cancel, cancel_user, err));
-    return ops->draw(b, d->logits, head.n_out, d->draws, err);
-}
-
 int lode_cuda_draw_step(struct lode_backend *b, const struct lode_drawn_step *d, const struct lode_step *step,
                         bool (*cancel)(void *user), void *cancel_user, struct lode_error *err) {
     struct run *r = (struct run *)b;
+    const struct lode_cuda_draws *draws;
     struct graph_key key;
-    if (r->bring || d->made->type != LODE_F32 || !lode_cuda_graph_key(r, d->body, step, &key))
-        return one_by_one(b, d, step, cancel, cancel_user, err);
-    const struct lode_cuda_draws *draws = next_draws(r, d->draws, step->n_out, err);
-    if (!draws)
-        return LODE_ERR_DEVICE;
+    if (r->bring || d->made->type != LODE_F32 || !lode_cuda_is_captured(step))
+        return LODE_DRAW_APART;
+    LODE_TRY(next_draws(r, d->draws, step->n_out, &draws, err));
     LODE_TRY(lode_cuda_ask_cancel(cancel, cancel_user, err));
     LODE_TRY(lode_cuda_write_step(r, step, draws, err));
-    lode_cuda_graph_key(r, d->body, step, &key); /* with this step's pages */
+    lode_cuda_graph_key(r, d->body, step, &key);
     key.draws = step->n_out;
     const struct whole whole = {d, step};
     void *graph = lode_cuda_captured(r, &key, run_whole, &whole);

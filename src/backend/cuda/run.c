@@ -122,9 +122,13 @@ struct graph *lode_cuda_find_graph(struct run *r, const struct graph_key *key) {
     return at;
 }
 
+bool lode_cuda_is_captured(const struct lode_step *step) {
+    return !step->trace && !step->routes && step->n_rows <= GRAPH_ROWS;
+}
+
 bool lode_cuda_graph_key(const struct run *r, const struct lode_instr *instrs, const struct lode_step *step,
                          struct graph_key *key) {
-    if (step->trace || step->routes || step->n_rows > GRAPH_ROWS)
+    if (!lode_cuda_is_captured(step))
         return false;
     *key = (struct graph_key){instrs, step->n_rows, step->n_out, r->pages, step->n_segments, 0, 0};
     for (uint32_t i = 0; i < step->n_segments; i++) /* attention's grid depends on the split */

@@ -93,7 +93,8 @@ static inline size_t lode_cuda_row_apart(size_t row) { return (row + 63) & ~(siz
 /* run.c: n instructions, behind which others up to `left` from here read what they have made. */
 int lode_cuda_run_all(struct run *r, const struct lode_instr *instrs, uint32_t n, uint32_t left,
                       const struct lode_step *step, struct lode_error *err);
-/* The shape of a step of such a plan; false: it is not captured. */
+/* Whether a step is one that is captured; the shape of a step of such a plan, false where it is not. */
+bool lode_cuda_is_captured(const struct lode_step *step);
 bool lode_cuda_graph_key(const struct run *r, const struct lode_instr *instrs, const struct lode_step *step,
                          struct graph_key *key);
 /* The place of a shape's graph: with it, or where that is still to come with how often it was seen. */
