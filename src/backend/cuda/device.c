@@ -445,6 +445,8 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
                            c->kernels.few_x32,
                            c->kernels.few_x256, c->kernels.few_a32_1, c->kernels.few_a32_2, c->kernels.few_a32_4,
                            c->kernels.few_own_1, c->kernels.few_own_2, c->kernels.few_own_4,
+                           c->kernels.few_q4_q6_1, c->kernels.few_q4_q6_2, c->kernels.few_q4_q6_4,
+                           c->kernels.few_q5_q6_1, c->kernels.few_q5_q6_2, c->kernels.few_q5_q6_4,
                            c->kernels.few_a256_1, c->kernels.few_a256_2, c->kernels.few_a256_4};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++)
         LODE_TRY(allow_shared(c, large[i], err));

@@ -1,4 +1,4 @@
-/* fuse_few.c - products of up to LODE_FEW_ROWS rows: few.cu, few_own.cu, and few_fast.cu with --numerics fast. */
+/* fuse_few.c - products of up to LODE_FEW_ROWS rows: few.cu, few_mixed.cu, few_own.cu, and few_fast.cu with --numerics fast. */
 #include "backend/cuda/fuse.h"
 
 /* Bytes of an item of 16 rows by 256 numbers in shared memory: few.cuh's planes. */
@@ -41,6 +41,20 @@ static void set_strides(const struct chain *c, struct lode_cuda_few_args *f) {
     f->residual_stride = c->add ? (uint32_t)residual_of(c)->stride : 0;
 }
 
+/* Which kernel knows all of a product's types; one that knows few types is quicker. */
+enum kind { A256, A32, OWN, Q4_Q6, Q5_Q6 };
+static enum kind kind_of(const struct lode_instr *mul, bool by32) {
+    bool q4_q6 = true, q5_q6 = true;
+    for (uint32_t i = 0; i < mul->n_parts; i++) {
+        const enum lode_dtype type = mul->parts[i].w->type;
+        q4_q6 &= type == LODE_Q4_K || type == LODE_Q6_K;
+        q5_q6 &= type == LODE_Q5_K || type == LODE_Q6_K;
+    }
+    if (lode_cuda_layouts[mul->parts[0].w->type].family != LODE_CUDA_COMMON)
+        return OWN;
+    return by32 ? A32 : q4_q6 ? Q4_Q6 : q5_q6 ? Q5_Q6 : A256;
+}
+
 int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c) {
     const struct lode_cuda *cuda = o->r->c;
     const struct lode_cuda_kernels *k = &cuda->kernels;
@@ -54,7 +68,7 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
     const uint32_t room = lode_cuda_room(cuda);
     if (!lode_dtype_is_rounded(act) || !lode_cuda_all_few(mul->parts, mul->n_parts) ||
         mul->n_parts > LODE_CUDA_PARTS || cols % 256 ||
-        x_size > LODE_CUDA_SCRATCH || (c->norm && cols * 4 > room) || !lode_cuda_set_copies(o, n, c, &f.a) ||
+        x_size > LODE_CUDA_SCRATCH || (c->norm && 16 * 4 * LODE_LANE_PITCH(cols) > room) || !lode_cuda_set_copies(o, n, c, &f.a) ||
         f.a.q_out || !lode_cuda_set_parts(o, c, LODE_GEMV_TILE, &f.a))
         return 0;
     set_strides(c, &f);
@@ -71,14 +85,18 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
         .n_x = o->n,
         .groups = columns,
         .input = c->norm ? LODE_GEMV_NORM : c->quant ? LODE_GEMV_ROUND : LODE_GEMV_AS_IS};
+    const uint32_t each = columns == 1 ? 4 : 8; /* blocks that one of threads rounds, as few multiprocessors as do not make it slower */
     LODE_TRY(lode_cuda_run_kernel(o, by32 ? k->few_x32 : k->few_x256, 8 * columns,
-                                  (cols / 256 + 3) / 4, 1, 512,
-                                  c->norm ? cols * 4 : 0, &x));
-    void *const kernel[3][3] = {{k->few_a256_1, k->few_a256_2, k->few_a256_4},
-                                {k->few_a32_1, k->few_a32_2, k->few_a32_4},
-                                {k->few_own_1, k->few_own_2, k->few_own_4}};
-    const bool own = lode_cuda_layouts[mul->parts[0].w->type].family != LODE_CUDA_COMMON;
-    LODE_TRY(lode_cuda_run_kernel(o, kernel[own ? 2 : by32][columns / 2], grid, 1, 1, 512, shared, &f));
+                                  (cols / 256 + each - 1) / each, 1, 512,
+                                  c->norm ? 16 * 4 * LODE_LANE_PITCH(cols) : 0, &x));
+    void *const kernel[][3] = {
+        [A256] = {k->few_a256_1, k->few_a256_2, k->few_a256_4},
+        [A32] = {k->few_a32_1, k->few_a32_2, k->few_a32_4},
+        [OWN] = {k->few_own_1, k->few_own_2, k->few_own_4},
+        [Q4_Q6] = {k->few_q4_q6_1, k->few_q4_q6_2, k->few_q4_q6_4},
+        [Q5_Q6] = {k->few_q5_q6_1, k->few_q5_q6_2, k->few_q5_q6_4},
+    };
+    LODE_TRY(lode_cuda_run_kernel(o, kernel[kind_of(mul, by32)][columns / 2], grid, 1, 1, 512, shared, &f));
     return 1;
 }
 

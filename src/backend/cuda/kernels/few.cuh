@@ -5,8 +5,8 @@
  * columns are computed at a time.
  *
  * Weights come into shared memory by asynchronous copies, a ring of items for each warp, so that
- * what is on its way needs no registers; no warp waits for another's.  x was put in the order in
- * which threads want it (few_x): every load is whole lines.
+ * what is on its way needs no registers; no warp waits for another's.  A warp stays with a tile, so that the next item's
+ * place is a step from this one's.  x was put in the order in which threads want it (few_x): every load is whole lines.
  *
  * An item's exact sums are added to its tile's sums in ascending order of blocks, as the definition
  * says.  Where several warps share a tile, each waits for the block before its own.
@@ -14,121 +14,87 @@
 #ifndef LODE_CUDA_FEW_CUH
 #define LODE_CUDA_FEW_CUH
 
+#include "few_copies.cuh"
 #include "gemv.cuh"
-#include "items.cuh"
 
 enum { FEW_WARPS = LODE_FEW_WARPS, FEW_THREADS = 32 * FEW_WARPS, FEW_ACC = 128 /* floats of a tile's sums, a group of columns */ };
 
-/* Where things lie in a block of x: 256 numbers of eight rows. */
+/* Where things lie in a block of x: 256 numbers of eight rows.  Codes: 512 bytes for each two groups of 32. */
 enum {
-    X_FACTORS = 2048, /* A256: m, bytes of (two columns, group, column) */
-    X_SUMS = 2112,    /* A256: the sixteen sums' low bytes, then high, as an mma takes them */
-    X_SCALES = 2368,  /* A256: d of each column */
+    X_SUMS = 2048,    /* A256, a thread: the sixteen sums' low bytes, then high, as an mma takes them, and d of its two columns */
+    X_FACTORS = 2560, /* A256, two columns: m, bytes of (group, column) */
     X_BLOCKS = 2048,  /* A32: (d, sum) of (block, column) */
 };
 
-/* A tile of rows of a part. */
-struct __align__(16) few_tile {
-    const uint8_t *w;
-    uint32_t stride;
-    uint16_t type;
-    uint8_t rows, part;
+/* ---- x ---- */
+
+DEVICE uint4 read16(const uint8_t *p) { return *(const uint4 *)p; }
+
+/* What an item needs of x first, on its way before the weights are looked at: all of one group of columns; of more the
+ * codes of groups 0 and 1 and the factors, as registers are too few. */
+template <int BLOCK, int C>
+struct few_x_first {
+    enum { ALL = BLOCK == 32 || C == 1, N = BLOCK == 256 ? C : 1, PAIRS = ALL ? 4 : 1 };
+    uint4 codes[N][PAIRS], m[N], sums[N];
 };
-
-/* By one instruction, where reading what is asked for would be one after the other. */
-DEVICE struct few_tile read_tile(const struct few_tile *t) {
-    static_assert(sizeof *t == 16, "a read");
-    const uint4 v = *(const uint4 *)t;
-    return {(const uint8_t *)(v.x | (uint64_t)v.y << 32), v.z, (uint16_t)v.w, (uint8_t)(v.w >> 16), (uint8_t)(v.w >> 24)};
-}
-
-/* ---- an item on its way to shared memory ---- */
-
-/* N pieces a row; a warp copies 32 of them at a time. */
-template <class T, int I>
-DEVICE void copy_plane(const struct few_tile &t, uint32_t nb, uint32_t b, uint8_t *slot) {
-    typedef plane<T, I> P;
-    constexpr uint32_t BYTES = P::BYTES, PIECE = BYTES % 16 == 0 ? 16 : BYTES % 8 == 0 ? 8 : 4,
-                       N = BYTES < PIECE ? 1 : BYTES / PIECE, ALL = 16 * N, STRIDE = P::STRIDE;
-    if constexpr (BYTES != 0) {
-        const uint32_t lane = threadIdx.x % 32;
-        /* of less than four bytes, those four that they lie in */
-        const uint32_t from = (nb * (256 / planes<T>::NUMBERS) * plane_before<T, I>::SIZE + b * BYTES) & ~3u;
-        const uint8_t *w = t.w + from;
-        slot += P::AT;
-        if (32 % N || t.rows < 16) {
-#pragma unroll 1
-            for (uint32_t k = lane; k < ALL; k += 32) {
-                const uint32_t row = k / N, piece = k % N * PIECE;
-                copy_async<PIECE>(slot + row * STRIDE + piece,
-                                  w + (size_t)(row < t.rows ? row : t.rows - 1) * t.stride + piece);
-            }
-        } else if (ALL >= 32 || lane < ALL) {
-            const uint32_t row = lane / N, piece = lane % N * PIECE, next = 32 / N * t.stride;
-            w += row * t.stride + piece;
-            slot += row * STRIDE + piece;
+/* Where a thread reads a block of x: codes and sums; what belongs to two columns. */
+struct few_x_at {
+    const uint8_t *p, *m;
+    DEVICE_MEMBER struct few_x_at by(size_t bytes) const { return {p + bytes, m + bytes}; }
+};
+DEVICE struct few_x_at x_places(const uint8_t *x, uint32_t lane) { return {x + 16 * lane, x + 16 * (lane % 4)}; }
+template <int BLOCK, int C>
+DEVICE void read_first(struct few_x_first<BLOCK, C> &v, const struct few_x_at &x) {
 #pragma unroll
-            for (uint32_t i = 0; i < (ALL + 31) / 32; i++)
-                copy_async<PIECE>(slot + i * (32 / N) * STRIDE, w + i * (size_t)next);
-        }
-    }
-}
-/* nb: items of a row.  BLOCK: that of the types that a kernel knows; OWN_TYPES: shared.h's LODE_CUDA_OWN_LIST, of blocks of 32. */
-enum { OWN_TYPES = 1 };
-template <int BLOCK>
-DEVICE void copy_item(const struct few_tile &t, uint32_t nb, uint32_t b, uint8_t *slot) {
-    switch (t.type) {
-#define COPY_BY(kernel, name, dtype)                                                               \
-    case LODE_##dtype:                                                                             \
-        if constexpr (BLOCK == (kernel)) {                                                         \
-            copy_plane<struct name, 0>(t, nb, b, slot);                                            \
-            copy_plane<struct name, 1>(t, nb, b, slot);                                            \
-            copy_plane<struct name, 2>(t, nb, b, slot);                                            \
-            copy_plane<struct name, 3>(t, nb, b, slot);                                            \
-        }                                                                                          \
-        break;
-#define COPY(name, dtype, block, ...) COPY_BY(block, name, dtype)
-        LODE_CUDA_QUANT_LIST(COPY)
-#undef COPY
-#define COPY(name, dtype, block, ...) COPY_BY(OWN_TYPES, name, dtype)
-        LODE_CUDA_OWN_LIST(COPY)
-#undef COPY
-#undef COPY_BY
+    for (int c = 0; c < v.N; c++) {
+        const struct few_x_at from = x.by(c * LODE_FEW_X256);
+#pragma unroll
+        for (int p = 0; p < v.PAIRS; p++)
+            v.codes[c][p] = read16(from.p + 512 * p);
+        if (BLOCK == 256)
+            v.m[c] = read16(from.m + X_FACTORS);
+        if (BLOCK == 256 && v.ALL)
+            v.sums[c] = read16(from.p + X_SUMS);
     }
 }
 
 /* ---- whose turn it is ---- */
 
+enum : uint32_t { ALONE = ~0u };
 struct few_item {
-    const uint8_t *slot, *x; /* x: of the block */
+    const uint8_t *slot;
+    struct few_x_at x, next; /* of the block, and of the warp's next item's */
     float4 *acc;             /* the tile's sums, this thread's of each group of columns */
-    uint32_t *turns;         /* of the tile, by group of columns; NULL: the warp has it alone */
+    uint32_t turn;           /* shared address of the tile's turns, words by group of columns; ALONE: the warp has the tile */
     uint32_t b;              /* the tile's turn says so when it is this item's */
+    uint32_t zero;           /* 0, which compilers do not know */
+    bool first;              /* this is the warp's first thread */
 };
 /* For await_turn: a number that depends on all of these. */
 DEVICE uint32_t bits_of(float a, float b, float c = 0, float d = 0) {
     return lode_f32_bits(a) ^ lode_f32_bits(b) ^ lode_f32_bits(c) ^ lode_f32_bits(d);
 }
 /* made: bits of all that is made before the turn.  In a turn the other warps of the tile wait for this one, and what can be
- * made before, compilers would leave until after the wait: so its address depends on it, but by threadIdx.y, which is 0. */
-DEVICE void await_turn(const struct few_item &w, int c, uint32_t made) {
-    if (!w.turns || w.b == 0)
-        return;
-    const uint32_t at = shared_address(w.turns + c) + (made & threadIdx.y);
+ * made before, compilers would leave until after the wait: so its address depends on it, but for zero. */
+DEVICE uint32_t after_all(uint32_t at, uint32_t made, uint32_t zero) { return at + (made & zero); }
+DEVICE void await_word(uint32_t at, uint32_t b) {
     uint32_t n;
     do
         asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(n) : "r"(at) : "memory");
-    while (n != w.b);
+    while (n != b);
+}
+DEVICE void end_word(uint32_t at, uint32_t b, bool first) {
+    __syncwarp();
+    if (first)
+        asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(at), "r"(b + 1) : "memory");
+}
+DEVICE void await_turn(const struct few_item &w, int c, uint32_t made) {
+    if (w.turn != ALONE && w.b)
+        await_word(after_all(w.turn + 4 * c, made, w.zero), w.b);
 }
 DEVICE void end_turn(const struct few_item &w, int c) {
-    if (!w.turns)
-        return;
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(
-                         shared_address(w.turns + c)),
-                     "r"(w.b + 1)
-                     : "memory");
+    if (w.turn != ALONE)
+        end_word(w.turn + 4 * c, w.b, w.first);
 }
 DEVICE float4 sums_so_far(const struct few_item &w, int c) {
     return w.b ? w.acc[32 * c] : make_float4(0, 0, 0, 0);
@@ -136,56 +102,36 @@ DEVICE float4 sums_so_far(const struct few_item &w, int c) {
 
 /* ---- an item ---- */
 
-DEVICE uint4 read16(const uint8_t *p) { return *(const uint4 *)p; }
-DEVICE uint2 read8(const uint8_t *p) { return *(const uint2 *)p; }
+DEVICE int byte_of(uint32_t v, int i) { return (int)__byte_perm(v, 0, 0x4440 + i); }
 
-/* Numbers of a block of x by that of types. */
-static constexpr __device__ int x_block(int block) { return block == 256 ? 256 : 32; }
-
-/* What an item needs of x first, on its way before the weights are looked at: all of one group of columns; of more the
- * codes of groups 0 and 1 and the factors, as registers are too few. */
-template <int BLOCK, int C> struct few_x_first {
-    enum { ALL = BLOCK == 32 || C == 1, N = BLOCK == 256 ? C : 1, PAIRS = ALL ? 4 : 1 };
-    uint4 codes[N][PAIRS], m[N];
-    uint2 sums[N];
-    float2 d[N];
-};
-template <int BLOCK, int C>
-DEVICE void read_first(struct few_x_first<BLOCK, C> &v, const uint8_t *x) {
-    const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (int c = 0; c < v.N; c++) {
-        const uint8_t *from = x + c * LODE_FEW_X256;
-#pragma unroll
-        for (int p = 0; p < v.PAIRS; p++)
-            v.codes[c][p] = read16(from + 512 * p + 16 * lane);
-        if (BLOCK == 256)
-            v.m[c] = read16(from + X_FACTORS + 16 * (lane % 4));
-        if (BLOCK == 256 && v.ALL)
-            v.sums[c] = read8(from + X_SUMS + 8 * lane), v.d[c] = *(const float2 *)(from + X_SCALES + 8 * (lane % 4));
-    }
+/* scale_of by one instruction where scales are bytes: the byte, and its sign in all others. */
+template <class T> DEVICE int byte_scale(const T *, const struct row_scales &z, int g) {
+    int s;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(s) : "r"(z.s[g / 4]), "r"(0x8880 + 0x1111 * (g % 4)));
+    return s;
 }
+DEVICE int byte_scale(const struct iq4_xs *type, const struct row_scales &z, int g) { return scale_of(type, z, g); }
 
 /* Group g's dots with two columns and rows r and r + 8, times scales and factors: m's low bytes. */
 template <class T>
 DEVICE void add_group(int isum[4], const uint32_t w[4], uint32_t x0, uint32_t x1, uint32_t m,
                       const struct row_scales z[2], int g) {
     const T *const type = NULL;
-    const int by[2] = {(int)(m & 255), (int)(m >> 8 & 255)};
+    const int by[2] = {byte_of(m, 0), byte_of(m, 1)};
     if constexpr (T::GROUP == 16) {
         int lo[4] = {}, hi[4] = {};
         mma_ss(lo, w[0], w[1], x0);
         mma_ss(hi, w[2], w[3], x1);
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            isum[e] += by[e % 2] * (scale_of(type, z[e / 2], 2 * g) * lo[e] +
-                                    scale_of(type, z[e / 2], 2 * g + 1) * hi[e]);
+            isum[e] += by[e % 2] * (byte_scale(type, z[e / 2], 2 * g) * lo[e] +
+                                    byte_scale(type, z[e / 2], 2 * g + 1) * hi[e]);
     } else {
         int dot[4] = {};
         mma_bytes(dot, w[0], w[1], w[2], w[3], x0, x1);
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            isum[e] += scale_of(type, z[e / 2], g) * by[e % 2] * dot[e];
+            isum[e] += byte_scale(type, z[e / 2], g) * by[e % 2] * dot[e];
     }
 }
 DEVICE uint32_t pair_factors(uint4 m, int p) { return p == 0 ? m.x : p == 1 ? m.y : p == 2 ? m.z : m.w; }
@@ -193,23 +139,22 @@ DEVICE uint32_t pair_factors(uint4 m, int p) { return p == 0 ? m.x : p == 1 ? m.
 template <class T, int C>
 DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x) {
     const T *const type = NULL;
-    const uint32_t lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
+    const uint32_t r = threadIdx.x % 32 / 4;
     const struct row_scales z[2] = {scales_of(type, w.slot, r, w.b),
                                     scales_of(type, w.slot, r + 8, w.b)};
     int isum[C][4] = {};
-    uint2 sums[C];
-    float2 dx[C];
+    uint4 sums[C];
 #pragma unroll
     for (int p = 0; p < 4; p++) {
         uint32_t u[4], v[4];
         uint4 next[C];
 #pragma unroll
         for (int c = 0; c < C && !x.ALL; c++) { /* on their way while these are used */
-            const uint8_t *from = w.x + c * LODE_FEW_X256;
+            const struct few_x_at from = w.x.by(c * LODE_FEW_X256);
             if (p < 3)
-                next[c] = read16(from + 512 * (p + 1) + 16 * lane);
+                next[c] = read16(from.p + 512 * (p + 1));
             else
-                sums[c] = read8(from + X_SUMS + 8 * lane), dx[c] = *(const float2 *)(from + X_SCALES + 8 * q);
+                sums[c] = read16(from.p + X_SUMS);
         }
         pair_words(type, w.slot, p, u, v);
 #pragma unroll
@@ -230,10 +175,9 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
 #pragma unroll
         for (int k = 0; k < SOME; k++) {
             const int c = first + k;
-            const float2 d = x.ALL ? x.d[c] : dx[c];
+            const uint4 s = x.ALL ? x.sums[c] : sums[c];
             int side[4] = {};
             if (T::HAS_M || T::OFFSET) {
-                const uint2 s = x.ALL ? x.sums[c] : sums[c];
                 int low[4] = {}, high[4] = {};
                 mma_su(low, z[0].own, z[1].own, s.x);
                 mma_ss(high, z[0].own, z[1].own, s.y);
@@ -243,13 +187,15 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
             }
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                const float by_x = e % 2 ? d.y : d.x;
+                const float by_x = lode_bits_f32(e % 2 ? s.w : s.z);
                 by[k][e] = z[e / 2].d.x * by_x, sum[k][e] = (float)(isum[c][e] - T::OFFSET * side[e]);
                 by_min[k][e] = T::HAS_M ? z[e / 2].d.y * by_x : 0, min[k][e] = T::HAS_M ? (float)side[e] : 0;
                 if (C < 4) /* of four groups registers are too few */
                     made ^= bits_of(by[k][e], sum[k][e], by_min[k][e], min[k][e]);
             }
         }
+        if (first == 0) /* nothing of it is used any more */
+            read_first(x, w.next);
         await_turn(w, first, made);
 #pragma unroll
         for (int k = 0; k < SOME; k++) {
@@ -270,13 +216,11 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
 template <class T, int C>
 DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &first) {
     const T *const type = NULL;
-    const uint32_t lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
+    const uint32_t r = threadIdx.x % 32 / 4;
 #pragma unroll 1
     for (int c = 0; c < C; c++) {
-        const uint8_t *x = w.x + c * LODE_FEW_X32;
+        const uint8_t *const x = w.x.m + c * LODE_FEW_X32 + X_BLOCKS; /* d, sum; d, sum */
         int dot[8][4] = {};
-        if (c)
-            read_first<32, C>(first, x);
 #pragma unroll
         for (int p = 0; p < 4; p++) {
             uint32_t u[4], v[4];
@@ -289,7 +233,7 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
         uint32_t made = 0;
 #pragma unroll
         for (int k = 0; k < 8; k++) {
-            const uint4 m = read16(x + X_BLOCKS + 64 * k + 16 * q); /* d, sum; d, sum */
+            const uint4 m = read16(x + 64 * k);
             const float2 d[2] = {block_scale<T>(w.slot, r, k), block_scale<T>(w.slot, r + 8, k)};
 #pragma unroll
             for (int e = 0; e < 4; e++) {
@@ -307,7 +251,7 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
             for (int e = 0; e < 4; e++)
                 v[e] = fmaf(by[k][e], sum[k][e], v[e]);
             if (T::HAS_M) { /* registers are too few to make these before the turn too */
-                const uint4 m = read16(x + X_BLOCKS + 64 * k + 16 * q);
+                const uint4 m = read16(x + 64 * k);
                 const float d[2] = {block_scale<T>(w.slot, r, k).y, block_scale<T>(w.slot, r + 8, k).y};
 #pragma unroll
                 for (int e = 0; e < 4; e++)
@@ -316,87 +260,86 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
         }
         w.acc[32 * c] = make_float4(v[0], v[1], v[2], v[3]);
         end_turn(w, c);
+        read_first<32, C>(first, c + 1 < C ? w.x.by((c + 1) * LODE_FEW_X32) : w.next);
     }
 }
 
-template <int BLOCK, int C>
-DEVICE void few_item(const struct few_item &w, struct few_x_first<x_block(BLOCK), C> &x, uint32_t type) {
-    switch (type) {
-#define ITEM_BY(kernel, name, dtype)                                                               \
-    case LODE_##dtype:                                                                             \
-        if constexpr (BLOCK == (kernel)) {                                                         \
-            if constexpr (BLOCK == 256)                                                            \
-                few_item_256<struct name, C>(w, x);                                                   \
-            else                                                                                   \
-                few_item_32<struct name, C>(w, x);                                                    \
-        }                                                                                          \
-        break;
-#define ITEM(name, dtype, block, ...) ITEM_BY(block, name, dtype)
-        LODE_CUDA_QUANT_LIST(ITEM)
-#undef ITEM
-#define ITEM(name, dtype, block, ...) ITEM_BY(OWN_TYPES, name, dtype)
-        LODE_CUDA_OWN_LIST(ITEM)
-#undef ITEM
-#undef ITEM_BY
-    }
+template <int TYPES, int C>
+DEVICE void few_item(const struct few_item &w, struct few_x_first<x_block(TYPES), C> &x, uint32_t type) {
+    of_type<TYPES>(type, [&](auto *t) {
+        typedef typename type_at<decltype(t)>::type T;
+        if constexpr (x_block(TYPES) == 256)
+            few_item_256<T, C>(w, x);
+        else
+            few_item_32<T, C>(w, x);
+    });
 }
 
 /* ---- what comes after ---- */
 
-/* Row r of a unit whose first row is `first` of part `part`, of row x; value(k): the sum of its tile k. */
+/* What is added to row i of row x's result, where something is. */
+DEVICE float few_residual(const struct lode_cuda_few_args &f, uint32_t i, uint32_t x) {
+    return f.a.residual ? at<const float>(f.a.residual + x * f.residual_stride)[i] : 0;
+}
+/* Row i of part `part`, of row x; value(k): the sum of its unit's tile k. */
 template <class F>
-DEVICE void few_finish(const struct lode_cuda_few_args &f, uint32_t part, uint32_t first, uint32_t r,
-                       uint32_t x, F value) {
+DEVICE void few_finish(const struct lode_cuda_few_args &f, uint32_t part, uint32_t i, uint32_t x, float residual, F value) {
     const struct lode_cuda_gemv_args &a = f.a;
-    const uint32_t i = first + r;
     auto biased = [&](uint32_t p, float v) {
         return a.parts[p].bias ? v + at<const float>(a.parts[p].bias)[i] : v;
     };
     float v = biased(part, value(0));
     if (a.output == LODE_GEMV_GLU)
         v = glu_of(a.act, v, biased(1, value(1)));
-    if (a.residual) {
-        const float y = at<const float>(a.residual + x * f.residual_stride)[i];
-        v = with_residual(a, v, y);
-    }
+    if (a.residual)
+        v = with_residual(a, v, residual);
     at<float>(a.parts[part].y + x * f.y_stride[part])[i] = v;
 }
 
 /* ---- all of it ---- */
 
-/* A warp's way through the items of its block of threads: the tiles of a pass block by block of x, every
- * FEW_WARPS-th item. */
-struct few_walk {
-    uint32_t first, some; /* tiles before the pass, and of it */
-    uint32_t tile, b;     /* tile: of the pass */
-    uint32_t tiles, blocks; /* to the next item */
+/* A warp's way through the items of its block of threads.  Of the tiles whose sums are kept at once, parts of 16, 8, 4, 2 and 1, as many
+ * as there are: of each part a warp has one tile, and of that every (16 / tiles)-th block. */
+struct few_way {
+    uint32_t first, some; /* tiles before those that are kept, and of them */
+    uint32_t at, log;     /* of those, tiles before the part, and of it, 1 << log */
+    uint32_t b;
+    DEVICE_MEMBER uint32_t size() const { return 1u << log; }
+    DEVICE_MEMBER uint32_t tile(uint32_t warp) const { return at + (warp & (size() - 1)); }
+    DEVICE_MEMBER uint32_t step() const { return FEW_WARPS >> log; }
 };
-DEVICE void walk_pass(struct few_walk &w, uint32_t first, uint32_t n_tiles, uint32_t most) {
+DEVICE void way_part(struct few_way &w, uint32_t at, uint32_t warp) {
+    w.at = at, w.log = 31 - __clz(w.some - at), w.b = warp >> w.log;
+}
+DEVICE void way_begin(struct few_way &w, uint32_t first, uint32_t n_tiles, uint32_t most, uint32_t warp) {
     w.first = first;
     w.some = first >= n_tiles ? 0 : n_tiles - first < most ? n_tiles - first : most;
-    if (w.some == 0)
-        return;
-    w.tile = threadIdx.x / 32 % w.some, w.b = threadIdx.x / 32 / w.some;
-    w.tiles = FEW_WARPS % w.some, w.blocks = FEW_WARPS / w.some;
-}
-DEVICE void walk_on(struct few_walk &w) {
-    w.tile += w.tiles;
-    w.b += w.blocks;
-    if (w.tile >= w.some)
-        w.tile -= w.some, w.b++;
+    if (w.some)
+        way_part(w, 0, warp);
 }
 
-/* What an item is to the walk below: its type's BLOCK, C groups of columns of X_BLOCK bytes an item; what of x is
+/* What an item is to the walk below: the types that it knows, C groups of columns of X_BLOCK bytes an item; what of x is
  * asked for first; a result of row x. */
-template <int B, int COLUMNS> struct exact_items {
-    enum { BLOCK = B, C = COLUMNS, X_BLOCK = COLUMNS * (B == 256 ? LODE_FEW_X256 : LODE_FEW_X32) };
-    typedef struct few_x_first<x_block(B), COLUMNS> first;
-    static DEVICE_MEMBER void read(first &v, const uint8_t *x) { read_first<x_block(B), COLUMNS>(v, x); }
-    static DEVICE_MEMBER void item(const struct few_item &w, first &x, uint32_t type) {
-        few_item<B, COLUMNS>(w, x, type);
-    }
+template <int KNOWN, int COLUMNS> struct exact_items {
+    enum { TYPES = KNOWN, C = COLUMNS, X_BLOCK = COLUMNS * (x_block(KNOWN) == 256 ? LODE_FEW_X256 : LODE_FEW_X32) };
+    typedef struct few_x_first<x_block(KNOWN), COLUMNS> first;
+    static DEVICE_MEMBER void read(first &v, const struct few_x_at &x) { read_first<x_block(KNOWN), COLUMNS>(v, x); }
+    static DEVICE_MEMBER void item(const struct few_item &w, first &x, uint32_t type) { few_item<KNOWN, COLUMNS>(w, x, type); }
     static DEVICE_MEMBER float result(const struct lode_cuda_gemv_args &, uint32_t, float v) { return v; }
 };
+
+/* The i-th result of a block of threads: row r of the unit whose first tile is `tile`, of row x. */
+struct few_place { uint32_t r, x, tile; };
+template <int C> DEVICE struct few_place few_place_of(const struct lode_cuda_gemv_args &a, uint32_t i) {
+    return {i % TILE_ROWS, i / TILE_ROWS % (8 * C), i / (TILE_ROWS * 8 * C) * a.per_unit};
+}
+
+/* A thread's number in its warp, which stays in a register. */
+DEVICE uint32_t own_lane() {
+    uint32_t lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
 
 template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
     constexpr int C = K::C;
@@ -404,11 +347,11 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
     __shared__ uint32_t first_row[LODE_GEMV_TILES];
     __shared__ uint32_t turns[FEW_WARPS * C];
     const struct lode_cuda_gemv_args &a = f.a;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, steps = a.cols / 256;
+    const uint32_t warp = of_warp(threadIdx.x / 32), lane = own_lane(), steps = a.cols / 256;
     const uint32_t n_tiles = (a.n_units + gridDim.x - 1 - blockIdx.x) / gridDim.x * a.per_unit;
     float *acc = row_mem;
-    uint8_t *ring = (uint8_t *)row_mem + f.tiles * C * FEW_ACC * sizeof(float) +
-                    (size_t)warp * f.depth * f.slot_size;
+    const uint32_t ring_size = f.depth * f.slot_size;
+    uint8_t *ring = (uint8_t *)row_mem + f.tiles * C * FEW_ACC * sizeof(float) + (size_t)warp * ring_size;
     let_next_come();
     if (threadIdx.x < n_tiles) {
         const struct tile t = tile_at(a, blockIdx.x + threadIdx.x / a.per_unit * gridDim.x,
@@ -419,70 +362,96 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
     if (threadIdx.x < FEW_WARPS * C)
         turns[threadIdx.x] = 0;
     __syncthreads();
-    struct few_walk ahead, now;
-    walk_pass(ahead, 0, n_tiles, f.tiles);
+    struct few_way ahead, now;
+    way_begin(ahead, 0, n_tiles, f.tiles, warp);
+    const uint32_t ring_at = of_warp(shared_address(ring));
     uint32_t to = 0, from = 0; /* slots of the ring */
-    auto ask = [&]() {                   /* for the next item */
+    struct few_tile next;
+    auto find = [&]() { /* the next part's tile; parts with fewer blocks than it has warps have none for some */
         while (ahead.some && ahead.b >= steps)
-            walk_pass(ahead, ahead.first + f.tiles, n_tiles, f.tiles);
+            if (ahead.at + ahead.size() < ahead.some)
+                way_part(ahead, ahead.at + ahead.size(), warp);
+            else
+                way_begin(ahead, ahead.first + f.tiles, n_tiles, f.tiles, warp);
+        if (ahead.some)
+            next = read_tile(&tiles[ahead.first + ahead.tile(warp)]);
+    };
+    auto ask = [&]() { /* for the next item */
         if (ahead.some) {
-            const struct few_tile t = read_tile(&tiles[ahead.first + ahead.tile]);
-            copy_item<K::BLOCK>(t, steps, ahead.b, ring + to);
-            to = to + f.slot_size < f.depth * f.slot_size ? to + f.slot_size : 0;
-            walk_on(ahead);
+            copy_item<K::TYPES>(next, steps, ahead.b, ring_at + to, lane);
+            to = to + f.slot_size < ring_size ? to + f.slot_size : 0;
+            ahead.b += ahead.step();
+            if (ahead.b >= steps)
+                find();
         }
         copies_end_group();
     };
+    find();
 #pragma unroll 1
     for (uint32_t i = 0; i + 1 < f.depth; i++)
         ask();
+    const struct few_x_at x = x_places(at<const uint8_t>(a.x), lane);
+    typename K::first first;
     wait_for_last();
-    for (walk_pass(now, 0, n_tiles, f.tiles); now.some;
-         walk_pass(now, now.first + f.tiles, n_tiles, f.tiles)) {
-        const bool alone = now.some == FEW_WARPS;
 #pragma unroll 1
-        for (; now.b < steps; walk_on(now)) {
-            typename K::first first;
-            K::read(first, at<const uint8_t>(a.x) + (size_t)now.b * K::X_BLOCK);
-            ask();
-            if (f.depth == 2)
-                copies_wait<1>();
-            else if (f.depth == 3)
-                copies_wait<2>();
-            else
-                copies_wait<3>();
-            __syncwarp();
-            const struct few_item w = {ring + from,
-                                       at<const uint8_t>(a.x) + (size_t)now.b * K::X_BLOCK,
-                                       (float4 *)(acc + now.tile * C * FEW_ACC) + lane,
-                                       alone ? NULL : turns + now.tile * C, now.b};
-            K::item(w, first, tiles[now.first + now.tile].type);
-            __syncwarp();
-            from = from + f.slot_size < f.depth * f.slot_size ? from + f.slot_size : 0;
+    for (way_begin(now, 0, n_tiles, f.tiles, warp); now.some; way_begin(now, now.first + f.tiles, n_tiles, f.tiles, warp)) {
+#pragma unroll 1
+        for (;;) {
+            const uint32_t tile = now.tile(warp), type = tiles[now.first + tile].type, step = now.step();
+            const uint32_t turn = step == 1 ? ALONE : shared_address(turns + tile * C);
+            float4 *const sums = (float4 *)(acc + tile * C * FEW_ACC) + lane;
+            if (now.b < steps)
+                K::read(first, x.by((size_t)now.b * K::X_BLOCK));
+#pragma unroll 1
+            for (; now.b < steps; now.b += step) {
+                const uint32_t next_b = now.b + step < steps ? now.b + step : now.b;
+                const struct few_item w = {ring + from, x.by((size_t)now.b * K::X_BLOCK), x.by((size_t)next_b * K::X_BLOCK),
+                                           sums, turn, now.b, (uint32_t)a.q_out, lane == 0};
+                ask();
+                if (f.depth == 2)
+                    copies_wait<1>();
+                else if (f.depth == 3)
+                    copies_wait<2>();
+                else
+                    copies_wait<3>();
+                __syncwarp();
+                K::item(w, first, type);
+                __syncwarp();
+                from = from + f.slot_size < ring_size ? from + f.slot_size : 0;
+            }
+            if (now.at + now.size() >= now.some)
+                break;
+            way_part(now, now.at + now.size(), warp);
         }
+        const uint32_t results = now.some / a.per_unit * TILE_ROWS * 8 * C;
+        auto residual_of = [&](uint32_t i) {
+            const struct few_place p = few_place_of<C>(a, i);
+            const uint32_t u = now.first + p.tile;
+            return i < results && p.x < a.n_x && p.r < tiles[u].rows ? few_residual(f, first_row[u] + p.r, p.x) : 0;
+        };
+        float residual = residual_of(threadIdx.x); /* on its way while others are at their items */
         __syncthreads();
         if (threadIdx.x < FEW_WARPS * C)
             turns[threadIdx.x] = 0;
-        for (uint32_t i = threadIdx.x; i < now.some / a.per_unit * TILE_ROWS * 8 * C;
-             i += FEW_THREADS) {
-            const uint32_t r = i % TILE_ROWS, x = i / TILE_ROWS % (8 * C),
-                           u = i / (TILE_ROWS * 8 * C) * a.per_unit;
-            const struct few_tile &t = tiles[now.first + u];
-            if (x < a.n_x && r < t.rows)
-                few_finish(f, t.part, first_row[now.first + u], r, x, [&](uint32_t k) {
-                    return K::result(a, x, acc[((u + k) * C + x / 8) * FEW_ACC + 16 * (r % 8) +
-                                               x % 8 / 2 * 4 + r / 8 * 2 + x % 2]);
+        for (uint32_t i = threadIdx.x; i < results; i += FEW_THREADS) {
+            const struct few_place p = few_place_of<C>(a, i);
+            const struct few_tile &t = tiles[now.first + p.tile];
+            if (p.x < a.n_x && p.r < t.rows)
+                few_finish(f, t.part, first_row[now.first + p.tile] + p.r, p.x, residual, [&](uint32_t k) {
+                    return K::result(a, p.x, acc[((p.tile + k) * C + p.x / 8) * FEW_ACC + 16 * (p.r % 8) + p.x % 8 / 2 * 4 +
+                                                 p.r / 8 * 2 + p.x % 2]);
                 });
+            residual = residual_of(i + FEW_THREADS);
         }
         __syncthreads();
     }
 }
 
-/* A kernel: of types whose BLOCK is `block`. */
-#define FEW(name, block, columns)                                                                  \
+/* A kernel of some types. */
+#define FEW(name, types, columns)                                                                  \
     extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1)                                   \
         few_##name##_##columns(const __grid_constant__ struct lode_cuda_few_args a) {              \
-        few<struct exact_items<block, columns>>(a);                                                \
+        few<struct exact_items<types, columns>>(a);                                                \
     }
 
 #endif

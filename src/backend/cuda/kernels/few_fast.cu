@@ -10,7 +10,7 @@
 /* C 0: one row.  Of x, a thread has two steps of 16 numbers at a time. */
 template <int B, int COLUMNS> struct fast_items {
     enum {
-        BLOCK = B,
+        TYPES = B,
         ONE = COLUMNS == 0,
         C = ONE ? 1 : COLUMNS,
         LANES = ONE ? 4 : 32, /* that x is for */
@@ -19,11 +19,10 @@ template <int B, int COLUMNS> struct fast_items {
     struct first {
         uint4 x[C];
     };
-    static DEVICE_MEMBER void read(first &v, const uint8_t *x) {
-        const uint32_t lane = threadIdx.x % 32;
+    static DEVICE_MEMBER void read(first &v, const struct few_x_at &x) {
 #pragma unroll
         for (int c = 0; c < C; c++)
-            v.x[c] = !ONE || lane < 4 ? read16(x + (c * LANES + lane) * 16) : make_uint4(0, 0, 0, 0);
+            v.x[c] = !ONE || threadIdx.x % 32 < 4 ? read16(x.p + c * LANES * 16) : make_uint4(0, 0, 0, 0);
     }
     template <class T> static DEVICE_MEMBER void item_of_type(const struct few_item &w, first &x) {
         const T *const type = NULL;
@@ -38,7 +37,7 @@ template <int B, int COLUMNS> struct fast_items {
             for (int i = 0; i < 4; i += 2) {
                 first next = x;
                 if (4 * p + i < 14) /* on their way while these are used */
-                    read(next, w.x + (4 * p + i + 2) * C * LANES * 8);
+                    read(next, w.x.by((4 * p + i + 2) * C * LANES * 8));
 #pragma unroll
                 for (int c = 0; c < C; c++) {
                     mma_fast<f16>(d[c], make_uint2(h[i][0], h[i][2]), make_uint2(h[i][1], h[i][3]),
@@ -49,6 +48,7 @@ template <int B, int COLUMNS> struct fast_items {
                 x = next;
             }
         }
+        read(x, w.next);
 #pragma unroll
         for (int c = 0; c < C; c++) {
             await_turn(w, c, bits_of(d[c][0], d[c][1], d[c][2], d[c][3]));
@@ -59,15 +59,7 @@ template <int B, int COLUMNS> struct fast_items {
         }
     }
     static DEVICE_MEMBER void item(const struct few_item &w, first &x, uint32_t type) {
-        switch (type) {
-#define ITEM(name, dtype, block, ...)                                                              \
-    case LODE_##dtype:                                                                             \
-        if constexpr (BLOCK == block)                                                              \
-            item_of_type<struct name>(w, x);                                                       \
-        break;
-            LODE_CUDA_QUANT_LIST(ITEM)
-#undef ITEM
-        }
+        of_type<B>(type, [&](auto *t) { item_of_type<typename type_at<decltype(t)>::type>(w, x); });
     }
     /* Factors of rows lie behind x. */
     static DEVICE_MEMBER float result(const struct lode_cuda_gemv_args &a, uint32_t x, float v) {

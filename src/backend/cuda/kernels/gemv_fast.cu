@@ -84,6 +84,28 @@ template <class T> DEVICE float load_one(const struct lode_cuda_gemv_args &a, ui
     return factors.y;
 }
 
+/* A warp's way through the items of its block of threads: the tiles of a pass block by block of x, every
+ * FEW_WARPS-th item. */
+struct few_walk {
+    uint32_t first, some; /* tiles before the pass, and of it */
+    uint32_t tile, b;     /* tile: of the pass */
+    uint32_t tiles, blocks; /* to the next item */
+};
+DEVICE void walk_pass(struct few_walk &w, uint32_t first, uint32_t n_tiles, uint32_t most) {
+    w.first = first;
+    w.some = first >= n_tiles ? 0 : n_tiles - first < most ? n_tiles - first : most;
+    if (w.some == 0)
+        return;
+    w.tile = threadIdx.x / 32 % w.some, w.b = threadIdx.x / 32 / w.some;
+    w.tiles = FEW_WARPS % w.some, w.blocks = FEW_WARPS / w.some;
+}
+DEVICE void walk_on(struct few_walk &w) {
+    w.tile += w.tiles;
+    w.b += w.blocks;
+    if (w.tile >= w.some)
+        w.tile -= w.some, w.b++;
+}
+
 /* Shared memory: one row's floats and its rounded numbers (f.a.x_at bytes in all), then sums of f.tiles tiles. */
 template <class T, int C> DEVICE void few_fast(const struct lode_cuda_few_args &f) {
     enum { N = C ? C : 1 };
@@ -145,14 +167,15 @@ template <class T, int C> DEVICE void few_fast(const struct lode_cuda_few_args &
                 load_half(one, w_next, 0);
             }
             multiply_half<T, C, N>(d, two, w, slice, 1);
-            const struct few_item item = {NULL, NULL, (float4 *)(acc + now.tile * N * FEW_ACC) + lane,
-                                          turns + now.tile * N, now.b};
 #pragma unroll
             for (int c = 0; c < N; c++) {
-                await_turn(item, c, bits_of(d[c][0], d[c][1], d[c][2], d[c][3]));
-                const float4 v = sums_so_far(item, c);
-                item.acc[32 * c] = make_float4(v.x + d[c][0], v.y + d[c][1], v.z + d[c][2], v.w + d[c][3]);
-                end_turn(item, c);
+                const uint32_t turn = shared_address(turns + now.tile * N + c);
+                float4 *const sums = (float4 *)(acc + now.tile * N * FEW_ACC) + lane + 32 * c;
+                if (now.b)
+                    await_word(after_all(turn, bits_of(d[c][0], d[c][1], d[c][2], d[c][3]), threadIdx.y), now.b);
+                const float4 v = now.b ? *sums : make_float4(0, 0, 0, 0);
+                *sums = make_float4(v.x + d[c][0], v.y + d[c][1], v.z + d[c][2], v.w + d[c][3]);
+                end_word(turn, now.b, lane == 0);
             }
             now = next;
         }
@@ -165,7 +188,7 @@ template <class T, int C> DEVICE void few_fast(const struct lode_cuda_few_args &
                            u = i / (TILE_ROWS * columns) * a.per_unit;
             const struct few_tile &t = tiles[now.first + u];
             if (z < a.n_x && r < t.rows)
-                few_finish(f, t.part, first_row[now.first + u], r, z, [&](uint32_t k) {
+                few_finish(f, t.part, first_row[now.first + u] + r, z, few_residual(f, first_row[now.first + u] + r, z), [&](uint32_t k) {
                     return acc[((u + k) * N + z / 8) * FEW_ACC + 16 * (r % 8) + z % 8 / 2 * 4 + r / 8 * 2 +
                                z % 2] *
                            (C ? factors[z] : undo);

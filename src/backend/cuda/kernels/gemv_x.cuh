@@ -53,6 +53,57 @@ DEVICE struct divisor norm_root(const float *x, float eps, uint32_t cols) {
     load_floats(x, cols);
     return norm_root(eps, cols);
 }
+/* x before its norm, for root_of: the numbers of each of the definition's sixteen lanes stand together, so that four are read at a
+ * time. */
+DEVICE void put_numbers(uint32_t cols, uint32_t b, const float4 v[2]) {
+    const uint32_t lane = threadIdx.x % 32, pitch = LODE_LANE_PITCH(cols);
+    float *to = row_mem + lane % 2 * 8 * pitch + b * 16 + lane / 2;
+    to[0] = v[0].x, to[pitch] = v[0].y, to[2 * pitch] = v[0].z, to[3 * pitch] = v[0].w;
+    to[4 * pitch] = v[1].x, to[5 * pitch] = v[1].y, to[6 * pitch] = v[1].z, to[7 * pitch] = v[1].w;
+}
+DEVICE void get_numbers(uint32_t cols, uint32_t b, float4 v[2]) {
+    const uint32_t lane = threadIdx.x % 32, pitch = LODE_LANE_PITCH(cols);
+    const float *p = row_mem + lane % 2 * 8 * pitch + b * 16 + lane / 2;
+    v[0] = make_float4(p[0], p[pitch], p[2 * pitch], p[3 * pitch]);
+    v[1] = make_float4(p[4 * pitch], p[5 * pitch], p[6 * pitch], p[7 * pitch]);
+}
+/* Numbers 4 i and on. */
+DEVICE float4 four_numbers(uint32_t cols, uint32_t i) {
+    const uint32_t pitch = LODE_LANE_PITCH(cols);
+    const float *p = row_mem + i % 4 * 4 * pitch + i / 4;
+    return make_float4(p[0], p[pitch], p[2 * pitch], p[3 * pitch]);
+}
+/* What the norm divides by: norm_root's number. */
+DEVICE struct divisor root_of(uint32_t cols, float eps) {
+    __shared__ float sum;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        const float4 *p = (const float4 *)(row_mem + threadIdx.x % 16 * LODE_LANE_PITCH(cols));
+        float4 next[4] = {p[0], p[1], p[2], p[3]};
+        float acc = 0;
+#pragma unroll 1
+        for (uint32_t n = cols / 256; n; n--) {
+            float4 v[4];
+            p += 4;
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = next[i], next[i] = n > 1 ? p[i] : next[i];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                acc = fmaf(v[i].x, v[i].x, acc);
+                acc = fmaf(v[i].y, v[i].y, acc);
+                acc = fmaf(v[i].z, v[i].z, acc);
+                acc = fmaf(v[i].w, v[i].w, acc);
+            }
+        }
+        acc = join_lanes(acc);
+        if (threadIdx.x == 0)
+            sum = acc;
+    }
+    __syncthreads();
+    return divisor_of(sqrtf(sum / (float)cols + eps));
+}
+
 /* Numbers 4 i and on of row_mem, normed; w: NULL or their weights. */
 DEVICE float4 normed_by(uint32_t i, const struct divisor &root, const float4 *w) {
     float4 v = divided(((const float4 *)row_mem)[i], root);

@@ -234,12 +234,15 @@ struct lode_cuda_gemv_args {
 };
 enum { LODE_ROWS_APART = 64 }; /* bytes between rows there, for the banks */
 
+/* Numbers of a row in one of the sixteen lanes of a norm's sum, and some for the banks. */
+#define LODE_LANE_PITCH(cols) ((((cols) / 16 + 31) & ~31u) + 4)
+
 /* ---- the same of a few rows (few.cu) ---- */
 
 enum {
     LODE_FEW_ROWS = 32,   /* at most */
     LODE_FEW_WARPS = 16,  /* of a block of threads */
-    LODE_FEW_X256 = 2400, /* bytes of 256 numbers of eight rows of x, rounded to A256 */
+    LODE_FEW_X256 = 2624, /* bytes of 256 numbers of eight rows of x, rounded to A256 */
     LODE_FEW_X32 = 2560,  /* to A32 */
 };
 
@@ -251,7 +254,7 @@ struct lode_cuda_few_x_args {
     float eps;
 };
 
-/* a.x: such blocks; a.q_out, x_out, route: not used.  A block of threads computes `tiles` tiles at a
+/* a.x: such blocks; a.q_out: 0; a.x_out, a.route: not used.  A block of threads computes `tiles` tiles at a
  * time, at most one for each warp. */
 struct lode_cuda_few_args {
     struct lode_cuda_gemv_args a;

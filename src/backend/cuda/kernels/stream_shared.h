@@ -30,9 +30,6 @@ enum {
 
 /* Bytes of the pairs that several warps of a unit leave for one to add: of a row, some for the banks. */
 #define LODE_STREAM_K_PAIRS(cols) ((cols) / 256 * 16 + 16)
-/* Numbers of a row in one of the sixteen lanes of a norm's sum, and some for the banks. */
-#define LODE_STREAM_LANE_PITCH(cols) ((((cols) / 16 + 31) & ~31u) + 4)
-
 /* A unit has a warp's rows at a time, of gate and of up as many.  Shared memory: x (Q8_0: floats of a norm, from x_at on
  * the rounded row), from ring_at on what warps have. */
 struct lode_cuda_stream_args {

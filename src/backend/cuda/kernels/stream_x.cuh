@@ -47,51 +47,6 @@ DEVICE void round_block(const struct lode_cuda_gemv_args &a, uint8_t *x, uint32_
     if (a.q_out && blockIdx.x == 0)
         put_a256(at<uint8_t>(a.q_out) + b * 304, r);
 }
-/* x before its norm: the numbers of each of the definition's sixteen lanes stand together, so that four are read at a
- * time. */
-DEVICE void put_numbers(uint32_t cols, uint32_t b, const float4 v[2]) {
-    const uint32_t lane = threadIdx.x % 32, pitch = LODE_STREAM_LANE_PITCH(cols);
-    float *to = row_mem + lane % 2 * 8 * pitch + b * 16 + lane / 2;
-    to[0] = v[0].x, to[pitch] = v[0].y, to[2 * pitch] = v[0].z, to[3 * pitch] = v[0].w;
-    to[4 * pitch] = v[1].x, to[5 * pitch] = v[1].y, to[6 * pitch] = v[1].z, to[7 * pitch] = v[1].w;
-}
-DEVICE void get_numbers(uint32_t cols, uint32_t b, float4 v[2]) {
-    const uint32_t lane = threadIdx.x % 32, pitch = LODE_STREAM_LANE_PITCH(cols);
-    const float *p = row_mem + lane % 2 * 8 * pitch + b * 16 + lane / 2;
-    v[0] = make_float4(p[0], p[pitch], p[2 * pitch], p[3 * pitch]);
-    v[1] = make_float4(p[4 * pitch], p[5 * pitch], p[6 * pitch], p[7 * pitch]);
-}
-/* What the norm divides by: norm_root's number (gemv_x.cuh). */
-DEVICE struct divisor root_of(uint32_t cols, float eps) {
-    __shared__ float sum;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        const float4 *p = (const float4 *)(row_mem + threadIdx.x % 16 * LODE_STREAM_LANE_PITCH(cols));
-        float4 next[4] = {p[0], p[1], p[2], p[3]};
-        float acc = 0;
-#pragma unroll 1
-        for (uint32_t n = cols / 256; n; n--) {
-            float4 v[4];
-            p += 4;
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                v[i] = next[i], next[i] = n > 1 ? p[i] : next[i];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                acc = fmaf(v[i].x, v[i].x, acc);
-                acc = fmaf(v[i].y, v[i].y, acc);
-                acc = fmaf(v[i].z, v[i].z, acc);
-                acc = fmaf(v[i].w, v[i].w, acc);
-            }
-        }
-        acc = join_lanes(acc);
-        if (threadIdx.x == 0)
-            sum = acc;
-    }
-    __syncthreads();
-    return divisor_of(sqrtf(sum / (float)cols + eps));
-}
-
 /* A thread's eight numbers of block b, divided and times the norm's weights. */
 DEVICE void norm_eight(const struct lode_cuda_gemv_args &a, const struct divisor &root, const float4 w[2], uint32_t b, float4 u[2]) {
     float v[8] = {u[0].x, u[0].y, u[0].z, u[0].w, u[1].x, u[1].y, u[1].z, u[1].w};
