@@ -41,20 +41,18 @@ template <class P> struct type_at;
 template <class T> struct type_at<const T *> { typedef T type; };
 template <int KERNEL_TYPES, class F> DEVICE void of_type(uint32_t type, F f) {
     switch (type) {
-#define CALL(name, dtype, block, ...)                                                              \
+#define CALL_OF(own, name, dtype, block)                                                           \
     case LODE_##dtype:                                                                             \
-        if constexpr (knows(KERNEL_TYPES, block, LODE_##dtype, false))                             \
+        if constexpr (knows(KERNEL_TYPES, block, LODE_##dtype, own))                               \
             f((const struct name *)NULL);                                                          \
         break;
+#define CALL(name, dtype, block, ...) CALL_OF(false, name, dtype, block)
         LODE_CUDA_QUANT_LIST(CALL)
 #undef CALL
-#define CALL(name, dtype, block, ...)                                                              \
-    case LODE_##dtype:                                                                             \
-        if constexpr (knows(KERNEL_TYPES, block, LODE_##dtype, true))                              \
-            f((const struct name *)NULL);                                                          \
-        break;
+#define CALL(name, dtype, block, ...) CALL_OF(true, name, dtype, block)
         LODE_CUDA_OWN_LIST(CALL)
 #undef CALL
+#undef CALL_OF
     }
 }
 
