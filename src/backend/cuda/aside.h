@@ -44,12 +44,6 @@ struct pairs {
     enum lode_glu act;
     bool weigh_input;
 };
-struct pairs_graph {
-    struct pairs of;
-    void *exec;
-    uint32_t seen; /* how often they came before they were captured */
-    uint64_t used; /* 0: the place is free */
-};
 
 struct aside {
     struct lode_aside base;
@@ -74,7 +68,7 @@ struct aside {
     struct lode_cuda_kept *kept;
     struct held held[ASIDE_PAIRS];
     uint32_t n_held, n_hits, n_rows_hit, n_rows; /* the first n_hits are hits, the others are brought */
-    struct pairs_graph graphs[ASIDE_GRAPHS];
+    struct graph graphs[ASIDE_GRAPHS];
     uint64_t clock; /* of their uses */
     int rc;
     struct lode_error error;

@@ -151,10 +151,6 @@ int lode_cuda_take_pinned(const struct lode_cuda *c, void *p, uint64_t size, str
 int lode_cuda_launch(const struct lode_cuda *c, void *stream, void *kernel, uint32_t x, uint32_t y,
                      uint32_t z, uint32_t threads, uint32_t shared, const void *args,
                      struct lode_error *err);
-/* What is asked of a stream from begin on, until end, as a graph that can be launched; begin false, end NULL: the driver takes
- * none.  good: nothing of it failed. */
-bool lode_cuda_begin_capture(const struct lode_cuda *c, void *stream);
-void *lode_cuda_end_capture(const struct lode_cuda *c, void *stream, bool good);
 /* Bytes of shared memory of a kernel for many rows of x with weights of such a type. */
 enum { LODE_CUDA_GEMM_SHARED = 70 << 10 };
 /* Bytes of shared memory of an attention kernel. */

@@ -77,19 +77,6 @@ int lode_cuda_launch(const struct lode_cuda *c, void *stream, void *kernel, uint
     return lode_cu_check(&c->cu, c->cu.launch_ex(&config, kernel, params, NULL), "kernel launch", err);
 }
 
-bool lode_cuda_begin_capture(const struct lode_cuda *c, void *stream) {
-    return c->cu.capture_begin(stream, 2 /* relaxed */) == 0;
-}
-
-void *lode_cuda_end_capture(const struct lode_cuda *c, void *stream, bool good) {
-    void *graph = NULL, *exec = NULL;
-    if (c->cu.capture_end(stream, &graph) == 0 && good && c->cu.graph_instantiate(&exec, graph, 0) != 0)
-        exec = NULL;
-    if (graph)
-        c->cu.graph_destroy(graph);
-    return exec;
-}
-
 int lode_cuda_count(struct lode_error *why) {
     struct lode_cu cu;
     int n = 0;

@@ -121,8 +121,7 @@ int lode_cuda_draw_step(struct lode_backend *b, const struct lode_drawn_step *d,
     LODE_TRY(next_draws(r, d->draws, step->n_out, &draws, err));
     LODE_TRY(lode_cuda_ask_cancel(cancel, cancel_user, err));
     LODE_TRY(lode_cuda_write_step(r, step, draws, err));
-    lode_cuda_graph_key(r, d->body, step, &key);
-    key.draws = step->n_out;
+    lode_cuda_graph_key(r, d->body, step, step->n_out, &key);
     const struct whole whole = {d, step};
     void *graph = lode_cuda_captured(r, &key, run_whole, &whole);
     LODE_TRY(lode_cuda_send_step(r, graph, err));

@@ -46,37 +46,11 @@ static int run_plainly(struct aside *a, const struct pairs *p) {
 
 /* ---- graphs ---- */
 
-static bool same(const struct pairs *a, const struct pairs *b) {
-    return a->kind == b->kind && a->first == b->first && a->n == b->n && a->n_sent == b->n_sent && a->act == b->act &&
-           a->weigh_input == b->weigh_input;
-}
+void aside_drop_graphs(struct aside *a) { lode_cuda_drop_graphs(a->c, a->graphs, ASIDE_GRAPHS, NULL); }
 
-static void drop(struct aside *a, struct pairs_graph *g) {
-    if (g->exec)
-        a->c->cu.graph_exec_destroy(g->exec);
-    *g = (struct pairs_graph){0};
-}
-
-void aside_drop_graphs(struct aside *a) {
-    for (int i = 0; i < ASIDE_GRAPHS; i++)
-        drop(a, &a->graphs[i]);
-}
-
-/* The place of such pairs; the least used one makes room. */
-static struct pairs_graph *find(struct aside *a, const struct pairs *p) {
-    struct pairs_graph *at = a->graphs;
-    bool found = false;
-    for (struct pairs_graph *g = a->graphs; g < a->graphs + ASIDE_GRAPHS && !found; g++) {
-        found = g->used && same(&g->of, p);
-        if (found || g->used < at->used)
-            at = g;
-    }
-    if (!found) {
-        drop(a, at);
-        at->of = *p;
-    }
-    at->used = ++a->clock;
-    return at;
+static struct graph *find(struct aside *a, const struct pairs *p) {
+    const struct graph_key key = {{(uintptr_t)p->kind, graph_two(p->first, p->n), graph_two(p->n_sent, p->act), p->weigh_input}};
+    return lode_cuda_find_graph(a->c, a->graphs, ASIDE_GRAPHS, &key, &a->clock);
 }
 
 /* Pairs first .. first + n - 1 of the take; n_sent: of all that go up before them. */
@@ -86,10 +60,9 @@ static int run_pairs(struct aside *a, uint32_t first, uint32_t n, uint32_t n_sen
                             .act = params->experts.act, .weigh_input = params->experts.weigh_input};
     if (n == 0 || a->n_rows > ASIDE_GRAPH_PAIRS)
         return run_plainly(a, &p);
-    struct pairs_graph *g = find(a, &p);
-    /* the second time; where there is no graph, running plainly meets what is wrong, or not */
-    if (!g->exec && g->seen++ == 1 && lode_cuda_begin_capture(a->c, a->run.stream))
-        g->exec = lode_cuda_end_capture(a->c, a->run.stream, run_plainly(a, &p) == 0);
+    struct graph *g = find(a, &p);
+    if (lode_cuda_begin_graph(a->c, g, a->run.stream))
+        lode_cuda_end_graph(a->c, g, a->run.stream, run_plainly(a, &p) == 0);
     return g->exec ? lode_cu_check(&a->c->cu, a->c->cu.graph_launch(g->exec, a->run.stream), "experts", &a->error)
                    : run_plainly(a, &p);
 }

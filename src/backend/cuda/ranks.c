@@ -36,7 +36,7 @@ static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
 static int drop_graphs(struct lode_cuda_ranks *k, struct lode_error *err) {
     for (uint32_t r = 0; r < k->n; r++) {
         LODE_TRY(lode_cuda_enter(k->runs[r]->c, err));
-        LODE_TRY(lode_cuda_drop_graphs(k->runs[r], err));
+        LODE_TRY(lode_cuda_forget_graphs(k->runs[r], err));
     }
     return 0;
 }
@@ -248,10 +248,10 @@ static int launch_graphs(struct lode_cuda_ranks *k, const struct lode_instr *con
     bool all = true, again = true;
     for (uint32_t r = 0; r < k->n; r++) {
         struct graph_key key;
-        if (!lode_cuda_graph_key(k->runs[r], instrs[r], step, &key))
+        if (!lode_cuda_graph_key(k->runs[r], instrs[r], step, 0, &key))
             return 0;
         LODE_TRY(lode_cuda_enter(k->runs[r]->c, err));
-        g[r] = lode_cuda_find_graph(k->runs[r], &key);
+        g[r] = lode_cuda_graph_of(k->runs[r], &key);
         all &= g[r]->exec != NULL;
         again &= g[r]->seen++ == 1;
     }

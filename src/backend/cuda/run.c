@@ -89,68 +89,43 @@ int lode_cuda_run_all(struct run *r, const struct lode_instr *instrs, uint32_t n
 
 static size_t graphs_size(const struct run *r) { return (size_t)r->o.n_cuts * LODE_CUDA_GRAPHS; }
 
-static bool same(const struct graph_key *a, const struct graph_key *b) {
-    return a->instrs == b->instrs && a->n_rows == b->n_rows && a->n_out == b->n_out &&
-           a->pages == b->pages && a->segments == b->segments && a->tiles == b->tiles && a->draws == b->draws;
-}
-
 /* The graphs of one part: those that begin with it, or that nobody has. */
-static struct graph *graphs_of(struct run *r, const struct lode_instr *instrs) {
+static struct graph *graphs_of(struct run *r, uint64_t part) {
     struct graph *g = r->graphs;
-    while (g->key.instrs && g->key.instrs != instrs && g + LODE_CUDA_GRAPHS < r->graphs + graphs_size(r))
+    while (g->key.v[0] && g->key.v[0] != part && g + LODE_CUDA_GRAPHS < r->graphs + graphs_size(r))
         g += LODE_CUDA_GRAPHS;
     return g;
 }
 
-struct graph *lode_cuda_find_graph(struct run *r, const struct graph_key *key) {
-    const struct lode_cu *cu = &r->c->cu;
-    struct graph *all = graphs_of(r, key->instrs), *at = all;
-    for (int i = 0; i < LODE_CUDA_GRAPHS; i++) {
-        if (same(&all[i].key, key)) {
-            at = &all[i];
-            break;
-        }
-        if (all[i].used < at->used)
-            at = &all[i];
-    }
-    if (!same(&at->key, key)) {
-        if (at->exec)
-            cu->graph_exec_destroy(at->exec);
-        *at = (struct graph){.key = *key};
-    }
-    at->used = ++r->clock;
-    return at;
+struct graph *lode_cuda_graph_of(struct run *r, const struct graph_key *key) {
+    return lode_cuda_find_graph(r->c, graphs_of(r, key->v[0]), LODE_CUDA_GRAPHS, key, &r->clock);
 }
 
 bool lode_cuda_is_captured(const struct lode_step *step) {
     return !step->trace && !step->routes && step->n_rows <= GRAPH_ROWS;
 }
 
-bool lode_cuda_graph_key(const struct run *r, const struct lode_instr *instrs, const struct lode_step *step,
+bool lode_cuda_graph_key(const struct run *r, const struct lode_instr *instrs, const struct lode_step *step, uint32_t draws,
                          struct graph_key *key) {
     if (!lode_cuda_is_captured(step))
         return false;
-    *key = (struct graph_key){instrs, step->n_rows, step->n_out, r->pages, step->n_segments, 0, 0};
+    uint32_t tiles = 0;
     for (uint32_t i = 0; i < step->n_segments; i++) /* attention's grid depends on the split */
-        key->tiles = key->tiles * 65599 + step->segments[i].n_rows;
+        tiles = tiles * 65599 + step->segments[i].n_rows;
+    *key = (struct graph_key){{(uintptr_t)instrs, graph_two(step->n_rows, step->n_out), graph_two(r->pages, step->n_segments),
+                               graph_two(tiles, draws)}};
     return true;
 }
 
 void *lode_cuda_captured(struct run *r, const struct graph_key *key, lode_cuda_launch_fn *launch, const void *arg) {
-    struct graph *g = lode_cuda_find_graph(r, key);
-    /* where there is no graph, running plainly meets what is wrong, or not */
-    if (!g->exec && g->seen++ == 1 && lode_cuda_begin_capture(r->c, r->stream))
-        g->exec = lode_cuda_end_capture(r->c, r->stream, launch(r, arg, NULL) == 0);
+    struct graph *g = lode_cuda_graph_of(r, key);
+    if (lode_cuda_begin_graph(r->c, g, r->stream))
+        lode_cuda_end_graph(r->c, g, r->stream, launch(r, arg, NULL) == 0);
     return g->exec;
 }
 
-int lode_cuda_drop_graphs(struct run *r, struct lode_error *err) {
-    for (size_t i = 0; r->graphs && i < graphs_size(r); i++) {
-        if (r->graphs[i].exec)
-            LODE_TRY(lode_cu_check(&r->c->cu, r->c->cu.graph_exec_destroy(r->graphs[i].exec), "graph", err));
-        r->graphs[i] = (struct graph){0};
-    }
-    return 0;
+int lode_cuda_forget_graphs(struct run *r, struct lode_error *err) {
+    return lode_cuda_drop_graphs(r->c, r->graphs, graphs_size(r), err);
 }
 
 static int run_begin(struct lode_backend *b, const struct lode_step *step, struct lode_error *err) {
@@ -182,7 +157,7 @@ static int run_plan(struct lode_backend *b, const struct lode_instr *instrs, uin
     struct graph_key key;
     if (brings(r, instrs, n))
         return run_bringing(r, instrs, n, step, cancel, cancel_user, err);
-    void *graph = lode_cuda_graph_key(r, instrs, step, &key)
+    void *graph = lode_cuda_graph_key(r, instrs, step, 0, &key)
                       ? lode_cuda_captured(r, &key, launch_part, &(struct part){instrs, step, n})
                       : NULL;
     return graph ? lode_cu_check(&r->c->cu, r->c->cu.graph_launch(graph, r->stream), "graph", err)
@@ -324,7 +299,7 @@ static void run_free(struct lode_backend *b) {
         if (r->stream)
             cu->stream_wait(r->stream);
         lode_cuda_bring_deinit(r->bring);
-        lode_cuda_drop_graphs(r, NULL);
+        lode_cuda_forget_graphs(r, NULL);
         for (int i = 0; i < LODE_CUDA_BORDERS; i++) {
             if (r->border[i].host)
                 cu->host_free(r->border[i].host);

@@ -2,7 +2,7 @@
 #ifndef LODE_BACKEND_CUDA_RUN_H
 #define LODE_BACKEND_CUDA_RUN_H
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/graphs.h"
 #include "backend/cuda/kernels/draw.h"
 #include "backend/cuda/kernels/unite.h"
 
@@ -20,19 +20,6 @@ enum {
 static inline struct lode_cuda_divisor lode_cuda_divisor(uint32_t by) {
     return (struct lode_cuda_divisor){by, by > 1 ? UINT32_MAX / by + 1 : 0};
 }
-
-struct graph_key {
-    const struct lode_instr *instrs;
-    uint32_t n_rows, n_out, pages, segments, tiles;
-    uint32_t draws; /* that its step ends in, a head before them; 0: none, and no head */
-};
-
-struct graph {
-    struct graph_key key;
-    void *exec;
-    uint32_t seen; /* how often the shape came before it was captured */
-    uint64_t used;
-};
 
 struct run {
     struct lode_backend base;
@@ -93,16 +80,17 @@ static inline size_t lode_cuda_row_apart(size_t row) { return (row + 63) & ~(siz
 /* run.c: n instructions, behind which others up to `left` from here read what they have made. */
 int lode_cuda_run_all(struct run *r, const struct lode_instr *instrs, uint32_t n, uint32_t left,
                       const struct lode_step *step, struct lode_error *err);
-/* Whether a step is one that is captured; the shape of a step of such a plan, false where it is not. */
+/* Whether a step is one that is captured; the shape of a step of such a plan, false where it is not.  draws: that the step ends in, a
+ * head before them; 0: none, and no head. */
 bool lode_cuda_is_captured(const struct lode_step *step);
-bool lode_cuda_graph_key(const struct run *r, const struct lode_instr *instrs, const struct lode_step *step,
+bool lode_cuda_graph_key(const struct run *r, const struct lode_instr *instrs, const struct lode_step *step, uint32_t draws,
                          struct graph_key *key);
-/* The place of a shape's graph: with it, or where that is still to come with how often it was seen. */
-struct graph *lode_cuda_find_graph(struct run *r, const struct graph_key *key);
+/* The place of a shape's graph. */
+struct graph *lode_cuda_graph_of(struct run *r, const struct graph_key *key);
 /* The graph of what launch(r, arg, err) launches, captured the second time that a shape comes; NULL: it is to be launched plainly. */
 typedef int lode_cuda_launch_fn(struct run *r, const void *arg, struct lode_error *err);
 void *lode_cuda_captured(struct run *r, const struct graph_key *key, lode_cuda_launch_fn *launch, const void *arg);
-int lode_cuda_drop_graphs(struct run *r, struct lode_error *err);
+int lode_cuda_forget_graphs(struct run *r, struct lode_error *err);
 /* Until all that was asked of the stream, or of all ranks, is done. */
 int lode_cuda_wait_for_step(struct run *r, struct lode_error *err);
 
