@@ -2,6 +2,8 @@
 #ifndef LODE_TESTS_SERVE_FIXTURE_H
 #define LODE_TESTS_SERVE_FIXTURE_H
 
+#include "own_files.h"
+
 #include "lode/lode.h"
 #include "serve/exchange.h"
 
@@ -11,12 +13,9 @@
 
 static int fixture_open(void *user, size_t i, struct serve_loaded *out, struct lode_error *err) {
     static const char *const names[] = {"chatml"};
-    char path[4096];
-    const char *root = getenv("LODE_TESTS");
     (void)user, (void)i;
-    snprintf(path, sizeof path, "%s/../models/demo.gguf", root ? root : "tests");
     *out = (struct serve_loaded){0};
-    int rc = lode_model_load(&out->model, path, NULL, err);
+    int rc = lode_model_load(&out->model, own_file("../models/demo.gguf"), NULL, err);
     if (rc < 0)
         return rc;
     out->template = lode_model_info(out->model)->chat_template;

@@ -2,6 +2,7 @@
 #ifndef LODE_TESTS_CUDA_TALK_H
 #define LODE_TESTS_CUDA_TALK_H
 
+#include "../own_files.h"
 #include "cuda_rules.h"
 #include "model/model.h"
 
@@ -11,12 +12,7 @@
 
 enum { N_PROMPT = 100, N_NEW = 6, CTX = 128, BATCH = 64 };
 
-static const char *path_of(const char *name) {
-    static char path[4096];
-    const char *tests = getenv("LODE_TESTS");
-    snprintf(path, sizeof path, "%s/data/arch/%s/model.gguf", tests ? tests : "tests", name);
-    return path;
-}
+static const char *path_of(const char *name) { return own_file("data/arch/%s/model.gguf", name); }
 
 /* A prompt in a long step and a short one, then tokens. */
 static int talk(struct lode_session *s, struct lode_error *err) { return say(s, N_PROMPT, N_NEW, err); }

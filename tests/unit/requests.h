@@ -3,6 +3,7 @@
 #ifndef LODE_TESTS_REQUESTS_H
 #define LODE_TESTS_REQUESTS_H
 
+#include "../own_files.h"
 #include "base/rng.h"
 #include "lode/lode.h"
 
@@ -34,11 +35,8 @@ static void must(int rc, const struct lode_error *err) {
 }
 
 static void load(const char *name) {
-    char path[4096];
     struct lode_error err;
-    const char *root = getenv("LODE_TESTS");
-    snprintf(path, sizeof path, "%s/data/arch/%s/model.gguf", root ? root : "tests", name);
-    must(lode_model_load(&model, path, NULL, &err), &err);
+    must(lode_model_load(&model, own_file("data/arch/%s/model.gguf", name), NULL, &err), &err);
 }
 
 /* Prompts come in families of three that begin alike, so that slots have prefixes to reuse. */

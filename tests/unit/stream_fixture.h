@@ -3,6 +3,7 @@
 #ifndef STREAM_FIXTURE_H
 #define STREAM_FIXTURE_H
 
+#include "../own_files.h"
 #include "failmalloc.h"
 
 #include "base/rng.h"
@@ -39,12 +40,7 @@ struct how {
 };
 
 static const char *path_of(const char *name) {
-    static char path[4096];
-    const char *root = getenv("LODE_TESTS");
-    if (name[0] == '/')
-        return name;
-    snprintf(path, sizeof path, "%s/data/arch/%s/model.gguf", root ? root : "tests", name);
-    return path;
+    return name[0] == '/' ? name : own_file("data/arch/%s/model.gguf", name);
 }
 
 static int make_stream(struct lode_store **out, void *user, const struct lode_model *m,

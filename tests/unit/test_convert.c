@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "../own_files.h"
 #include "failmalloc.h"
 #include "gguf_writer.h"
 #include "tmpdir.h"
@@ -326,12 +327,10 @@ static void each_allocation_may_fail(void **state) {
 static void tokenizers_without_memory(void **state) {
     (void)state;
     static const char *const names[] = {"wordpiece_uncased", "spm_llama2"};
-    const char *tests = getenv("LODE_TESTS");
     for (int i = 0; i < 2; i++) {
-        char path[4096];
+        const char *path = own_file("data/tokenizers/%s", names[i]);
         struct lode_tokenizer *t;
         struct lode_error err;
-        snprintf(path, sizeof path, "%s/data/tokenizers/%s", tests ? tests : "tests", names[i]);
         assert_int_equal(lode_tokenizer_load(&t, path, &err), 0);
         uint64_t n = 1;
         for (;; n++) {

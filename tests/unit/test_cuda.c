@@ -9,6 +9,7 @@
  *     weights arrive as they are, by two pinned buffers of which one is filled while the other goes
  */
 #include "../fake_nccl/fake_nccl.h"
+#include "../own_files.h"
 #include "backend/cuda/cuda.h"
 #include "cuda_rules.h"
 #include "effort.h"
@@ -22,13 +23,6 @@
 #include <unistd.h>
 
 enum { N_PROMPT = 40, N_NEW = 4, CTX = 128, BATCH = 16 };
-
-static const char *path_of(const char *name) {
-    static char path[4096];
-    const char *tests = getenv("LODE_TESTS");
-    snprintf(path, sizeof path, "%s/data/%s/model.gguf", tests ? tests : "tests", name);
-    return path;
-}
 
 /* Tokens that the device draws, each step but the last begun before it is asked for. */
 static int draw_some(struct lode_session *s, uint32_t n_vocab, int n, struct lode_error *err) {
@@ -79,11 +73,8 @@ static const struct lode_model_opts by_rows = {.device = "cuda:0,cuda:1", .split
 /* ---- all is well ---- */
 
 static void every_architecture_keeps_the_rules(void **state) {
-    char folder[4096];
-    const char *tests = getenv("LODE_TESTS");
     (void)state;
-    snprintf(folder, sizeof folder, "%s/data/arch", tests ? tests : "tests");
-    DIR *d = opendir(folder);
+    DIR *d = opendir(own_file("data/arch"));
     assert_non_null(d);
     unsigned n = 0;
     for (struct dirent *e; (e = readdir(d));) {
@@ -95,7 +86,7 @@ static void every_architecture_keeps_the_rules(void **state) {
         for (uint64_t major = 8; major <= 9; major++) {
             fake_cuda_reset();
             fake_cuda.major = major;
-            must(live(path_of(name), "cuda", &err), &err);
+            must(live(own_model(name), "cuda", &err), &err);
             assert_true(fake_cuda.n_launches > 0);
             assert_true(fake_cuda.n_graphs > 0);
             no_trace_left(name);
@@ -105,7 +96,7 @@ static void every_architecture_keeps_the_rules(void **state) {
             o.split_least = (uint64_t)least;
             fake_cuda_reset();
             fake_cuda.n_devices = 2;
-            must(live_with(path_of(name), &o, "exact", &err), &err);
+            must(live_with(own_model(name), &o, "exact", &err), &err);
             assert_true(fake_cuda.n_graphs > 0 && fake_cuda.n_graphs % 2 == 0);
             assert_true(fake_cuda.n_exchanges > 8);
             no_trace_left(name);
@@ -113,7 +104,7 @@ static void every_architecture_keeps_the_rules(void **state) {
         for (uint64_t major = 7; major <= 9; major++) {
             fake_cuda_reset();
             fake_cuda.major = major;
-            must(live_with(path_of(name), &(struct lode_model_opts){.device = "cuda", .numerics = "fast"},
+            must(live_with(own_model(name), &(struct lode_model_opts){.device = "cuda", .numerics = "fast"},
                            major < 8 ? "exact" : "fast (CUDA tensor cores)", &err),
                  &err);
             no_trace_left(name);
@@ -130,7 +121,7 @@ static void a_drawn_step_is_one_graph(void **state) {
     struct lode_session *s = NULL;
     struct lode_error err;
     (void)state;
-    must(lode_model_load(&model, path_of("arch/qwen3"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
+    must(lode_model_load(&model, own_model("arch/qwen3"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
     must(lode_session_create(&s, model, &(struct lode_session_opts){.ctx = CTX, .batch = BATCH, .threads = 1}, &err), &err);
     const uint32_t n_vocab = lode_model_info(model)->n_vocab;
     must(draw_some(s, n_vocab, N_NEW, &err), &err); /* captured the second time */
@@ -147,9 +138,9 @@ static void two_devices_keep_the_rules(void **state) {
     struct lode_error err;
     (void)state;
     fake_cuda.n_devices = 2;
-    must(live(path_of("arch/qwen3"), "cuda:0,cuda:1", &err), &err);
+    must(live(own_model("arch/qwen3"), "cuda:0,cuda:1", &err), &err);
     no_trace_left("two devices");
-    must(live(path_of("arch/qwen3_next"), "cuda:0,cuda:1", &err), &err);
+    must(live(own_model("arch/qwen3_next"), "cuda:0,cuda:1", &err), &err);
     no_trace_left("two devices");
 }
 
@@ -162,7 +153,7 @@ static void weights_arrive(void **state) {
         struct lode_error err;
         uint64_t n = 0, bytes = 0;
         fake_cuda_reset();
-        must(lode_model_load(&model, path_of(names[k]), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
+        must(lode_model_load(&model, own_model(names[k]), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
         const struct lode_cuda *c = model->devices[1].cuda;
         assert_non_null(c);
         for (uint32_t i = 0; i < model->n_weights; i++) {
@@ -195,7 +186,7 @@ static void few_logits_cross_where_few_are_wanted(void **state) {
     const int32_t ids[3] = {5, 6, 7};
     size_t n;
     (void)state;
-    must(lode_model_load(&model, path_of("arch/qwen3"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
+    must(lode_model_load(&model, own_model("arch/qwen3"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
     for (int i = 0; i < 40; i++) { /* more than the head takes at once */
         must(lode_session_create(&s[i], model, &(struct lode_session_opts){.ctx = 256, .batch = 128, .with = i ? s[0] : NULL},
                                  &err),
@@ -249,7 +240,7 @@ static void layers_and_routes_are_told(void **state) {
     for (int i = 0; i < 2; i++) {
         const struct lode_session_opts o = {.ctx = CTX, .batch = BATCH, .routes = count_routes, .routes_user = &n_routes[i],
                                             .trace = i ? count_layers : NULL, .trace_user = &n_rows[i]};
-        must(lode_model_load(&model, path_of("arch/qwen3_moe"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
+        must(lode_model_load(&model, own_model("arch/qwen3_moe"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
         must(lode_session_create(&s, model, &o, &err), &err);
         must(talk(s, lode_model_info(model)->n_vocab, &err), &err);
         const uint32_t n_layers = lode_model_info(model)->n_layers;
@@ -276,7 +267,7 @@ struct life {
 };
 
 static int live_so(const struct life *l, struct lode_error *err) {
-    return l->rows ? live_with(path_of(l->name), &by_rows, "exact", err) : live(path_of(l->name), l->device, err);
+    return l->rows ? live_with(own_model(l->name), &by_rows, "exact", err) : live(own_model(l->name), l->device, err);
 }
 
 static const struct life lives[] = {
@@ -337,7 +328,7 @@ static void a_kernel_that_is_not_there(void **state) {
     struct lode_error err;
     (void)state;
     fake_cuda.lack_at = 20;
-    assert_int_equal(live(path_of("arch/qwen3"), "cuda", &err), LODE_ERR_DEVICE);
+    assert_int_equal(live(own_model("arch/qwen3"), "cuda", &err), LODE_ERR_DEVICE);
     no_trace_left("a kernel that is not there");
 }
 
@@ -374,7 +365,7 @@ static void a_session_outlives_it(void **state) {
         struct lode_error err;
         fake_cuda_reset();
         fake_cuda.n_devices = 2;
-        must(lode_model_load(&model, path_of(names[k]), o, &err), &err);
+        must(lode_model_load(&model, own_model(names[k]), o, &err), &err);
         must(lode_session_create(&s, model, &(struct lode_session_opts){.ctx = 2 * CTX, .batch = BATCH}, &err),
              &err);
         must(talk(s, lode_model_info(model)->n_vocab, &err), &err);
@@ -409,7 +400,7 @@ static void an_exchange_that_fails(void **state) {
     unsigned failed = 0;
     (void)state;
     fake_cuda.n_devices = 2;
-    must(lode_model_load(&model, path_of("arch/qwen3_moe"), &by_rows, &err), &err);
+    must(lode_model_load(&model, own_model("arch/qwen3_moe"), &by_rows, &err), &err);
     const unsigned connections = fake_nccl_connections();
     const uint32_t n_vocab = lode_model_info(model)->n_vocab;
     for (uint64_t n = 1; !s; n++) {
@@ -449,23 +440,23 @@ static void rows_need_what_they_need(void **state) {
     struct lode_model_opts o = by_rows;
     (void)state;
     o.device = NULL;
-    must(lode_model_load(&model, path_of("arch/qwen3"), &o, &err), &err);
+    must(lode_model_load(&model, own_model("arch/qwen3"), &o, &err), &err);
     assert_true(strstr(lode_model_info(model)->device_note, "there is one GPU"));
     lode_model_free(model);
     fake_cuda_reset();
     fake_cuda.n_devices = 2;
-    must(lode_model_load(&model, path_of("arch/qwen3"), &o, &err), &err);
+    must(lode_model_load(&model, own_model("arch/qwen3"), &o, &err), &err);
     assert_int_equal(lode_model_info(model)->n_gpus, 2);
     assert_string_equal(lode_model_info(model)->device_note, "");
     lode_model_free(model);
     o.tensor_split = "1,2";
-    assert_int_equal(lode_model_load(&model, path_of("arch/qwen3"), &o, &err), LODE_ERR_ARG);
+    assert_int_equal(lode_model_load(&model, own_model("arch/qwen3"), &o, &err), LODE_ERR_ARG);
     o.tensor_split = NULL;
     o.split_mode = "diagonal";
-    assert_int_equal(lode_model_load(&model, path_of("arch/qwen3"), &o, &err), LODE_ERR_ARG);
+    assert_int_equal(lode_model_load(&model, own_model("arch/qwen3"), &o, &err), LODE_ERR_ARG);
     o.split_mode = "none";
     o.device = "cuda:1,cuda:0";
-    must(lode_model_load(&model, path_of("arch/qwen3"), &o, &err), &err);
+    must(lode_model_load(&model, own_model("arch/qwen3"), &o, &err), &err);
     assert_int_equal(lode_model_info(model)->n_gpus, 1);
     assert_int_equal(lode_model_info(model)->gpu, 1);
     lode_model_free(model);
@@ -493,7 +484,7 @@ static void a_scheduler_outlives_it(void **state) {
     struct lode_scheduler *s;
     struct lode_error err;
     (void)state;
-    must(lode_model_load(&model, path_of("arch/qwen3"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
+    must(lode_model_load(&model, own_model("arch/qwen3"), &(struct lode_model_opts){.device = "cuda"}, &err), &err);
     must(lode_scheduler_create(&s, model,
                                &(struct lode_scheduler_opts){.slots = 2, .session = {.ctx = CTX, .batch = BATCH}},
                                &err),
@@ -522,7 +513,7 @@ static void a_scheduler_outlives_it(void **state) {
 /* Whatever is left of the device's memory, no more is asked of the driver than it has: a model that does not
  * fit is refused with numbers, or where the device is free to choose runs on the CPU and says why. */
 static void others_memory_is_respected(void **state) {
-    const char *path = path_of("arch/qwen3_moe");
+    const char *path = own_model("arch/qwen3_moe");
     struct lode_error err;
     (void)state;
     must(live(path, "cuda", &err), &err);
@@ -579,7 +570,7 @@ static void choices_are_kept(void **state) {
     struct lode_error err;
     struct lode_tuning_device d;
     const struct lode_model_opts o = {.device = "cuda"};
-    const char *path = path_of("quant/llama-256-Q4_K_M");
+    const char *path = own_model("quant/llama-256-Q4_K_M");
     static const char *const bad[] = {"lode-tuning 1\ndevice Another\ncompute 9.0\n",
                                       "lode-tuning 2\n",
                                       "lode-tuning 1\ndevice Stand-in 0\ncompute 9.0\ndepth Q4_K 8 7\n",

@@ -1,6 +1,7 @@
 /* Embedders: what `lode embed` (tests/verb_embed.py) does not reach.  Every allocation of a life fails
  * in turn, a run allocates nothing, and bad texts are refused before anything is computed.
  */
+#include "../own_files.h"
 #include "failmalloc.h"
 
 #include "lode/lode.h"
@@ -17,12 +18,7 @@
 
 static const char query[] = "a tiny model", document[] = "with random weights";
 
-static const char *path_of(const char *name) {
-    static char path[1024];
-    const char *tests = getenv("LODE_TESTS");
-    snprintf(path, sizeof path, "%s/data/%s", tests ? tests : "tests", name);
-    return path;
-}
+static const char *path_of(const char *name) { return own_file("data/%s", name); }
 
 /* From a path to a pair's score. */
 static int score(const char *path, float *out, struct lode_error *err) {

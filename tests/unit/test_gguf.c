@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "../fuzz/gguf_touch.h"
+#include "../own_files.h"
 #include "base/alloc.h"
 #include "effort.h"
 #include "format/gguf_parts.h"
@@ -657,12 +658,7 @@ static void end_damage(const char *what, size_t file_size) {
     assert_in_range(lode_alloc_peak() - held, 0, 17 * file_size + 3 * 64 * 1024);
 }
 
-static char *qwen3_path(void) {
-    const char *tests = getenv("LODE_TESTS");
-    char path[4096];
-    snprintf(path, sizeof path, "%s/data/arch/qwen3/model.gguf", tests ? tests : "tests");
-    return strdup(path);
-}
+static char *qwen3_path(void) { return strdup(own_model("arch/qwen3")); }
 
 /* Cuts the copy at path to every step-th length, from the whole down; everything shorter than
  * `needed` must be refused. */

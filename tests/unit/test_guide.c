@@ -1,6 +1,7 @@
 /* Guides: whatever a model would say, what comes out is calls in its format that are read back, fit
  * their schemas, and end; and forms.  The model here is chance: any token that may come.
  */
+#include "../own_files.h"
 #include "failmalloc.h"
 
 #include "base/buf.h"
@@ -45,12 +46,9 @@ static const char bounded_text[] =
     "\"required\":[\"text\"],\"additionalProperties\":false}}}]";
 
 static int open_model(void **state) {
-    char path[4096];
     struct lode_error err;
-    const char *root = getenv("LODE_TESTS");
     (void)state;
-    snprintf(path, sizeof path, "%s/../models/demo.gguf", root ? root : "tests");
-    if (lode_model_load(&model, path, &(struct lode_model_opts){.vocab_only = true}, &err) < 0 ||
+    if (lode_model_load(&model, own_file("../models/demo.gguf"), &(struct lode_model_opts){.vocab_only = true}, &err) < 0 ||
         forms_create(&forms, model, &err) < 0) {
         fprintf(stderr, "%s: %s\n", err.where, err.text);
         return -1;

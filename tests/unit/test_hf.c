@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "../own_files.h"
 #include "failmalloc.h"
 #include "tmpdir.h"
 
@@ -363,10 +364,7 @@ static void each_allocation_may_fail(void **state) {
     write_text("config.json", text, strlen(text));
     fail_each(dir);
     free(dir);
-    const char *tests = getenv("LODE_TESTS"); /* and of a family with settings by layer */
-    char path[4096];
-    snprintf(path, sizeof path, "%s/data/arch/lfm2/hf", tests ? tests : "tests");
-    fail_each(path);
+    fail_each(own_file("data/arch/lfm2/hf")); /* and of a family with settings by layer */
 }
 
 int main(void) {

@@ -1,4 +1,5 @@
 /* What the library holds, its limit, and caches that give memory back under pressure. */
+#include "../own_files.h"
 #include "lode/lode.h"
 #include "tmpdir.h"
 
@@ -202,11 +203,8 @@ static float *last_logits(uint64_t expert_cache, bool trim, uint32_t *n_vocab) {
     struct lode_session *s;
     struct lode_error err;
     unsigned n = 0;
-    const char *dir = getenv("LODE_TESTS");
-    char path[512];
-    snprintf(path, sizeof path, "%s/data/arch/qwen3_moe", dir ? dir : "tests");
     assert_int_equal(
-        lode_model_open(&m, path, &(struct lode_model_opts){.device = "cpu"}, &err), 0);
+        lode_model_open(&m, own_file("data/arch/qwen3_moe"), &(struct lode_model_opts){.device = "cpu"}, &err), 0);
     struct lode_session_opts o = {.ctx = 128, .threads = 2};
     assert_int_equal(lode_session_create(&s, m, &o, &err), LODE_ERR_ARG); /* no weights yet */
     assert_int_equal(lode_model_fill(m, expert_cache, 0, &err), 0);

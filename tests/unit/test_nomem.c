@@ -4,6 +4,7 @@
  * failmalloc, and under the address sanitizer by that too), nothing crashes, and the next attempt
  * gives what the first one gave.
  */
+#include "../own_files.h"
 #include "failmalloc.h"
 
 #include "engine/besides.h"
@@ -110,8 +111,7 @@ static bool attempt(const char *path, uint64_t n, bool persistent, const struct 
 }
 
 static void path_of(char path[1024], const char *name) {
-    const char *tests = getenv("LODE_TESTS");
-    snprintf(path, 1024, "%s/data/%s/model.gguf", tests ? tests : "tests", name);
+    snprintf(path, 1024, "%.1000s", own_model(name));
 }
 
 /* What a plan measures of a model: its products, and what a token takes besides. */

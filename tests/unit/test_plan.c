@@ -3,6 +3,7 @@
  * Each plan is run in the mind: an instruction writes its result's place, and whoever reads a place
  * must find there the value that it was compiled to read.
  */
+#include "../own_files.h"
 #include "base/arena.h"
 #include "engine/besides.h"
 #include "format/gguf.h"
@@ -80,9 +81,8 @@ static void check(const struct lode_plan *p) {
 
 static void live_values_do_not_overlap(void **state) {
     (void)state;
-    const char *root = getenv("LODE_TESTS");
     char folder[2048];
-    snprintf(folder, sizeof folder, "%s/data/arch", root ? root : "tests");
+    snprintf(folder, sizeof folder, "%.2000s", own_file("data/arch"));
     DIR *dir = opendir(folder);
     assert_non_null(dir);
     int n = 0;
@@ -133,10 +133,10 @@ static void besides_in(const char *root, const char *kind, int *n) {
 
 static void besides_of_every_architecture(void **state) {
     (void)state;
-    const char *tests = getenv("LODE_TESTS"), *shared = getenv("LODE_SHARED");
+    const char *shared = getenv("LODE_SHARED");
     char root[2048];
     int n = 0;
-    snprintf(root, sizeof root, "%s/data", tests ? tests : "tests");
+    snprintf(root, sizeof root, "%.2000s", own_file("data"));
     besides_in(root, "arch", &n);
     besides_in(root, "quant", &n);
     snprintf(root, sizeof root, "%s/ref", shared ? shared : "");

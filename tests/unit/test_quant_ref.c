@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "../own_files.h"
 #include "base/half.h"
 #include "kern/kern.h"
 #include "tensor/block.h"
@@ -91,9 +92,9 @@ static void own_vectors(const struct lode_kern *k) {
     int n_files = 0;
     for (size_t i = 0; i < N_READABLE; i++) {
         char bin[4096], numbers[4096];
-        const char *name = lode_dtypes[readable[i]].name, *tests = getenv("LODE_TESTS");
-        snprintf(bin, sizeof bin, "%s/vectors/quant/%s.bin", tests ? tests : "tests", name);
-        snprintf(numbers, sizeof numbers, "%s/vectors/quant/%s.f32", tests ? tests : "tests", name);
+        const char *name = lode_dtypes[readable[i]].name;
+        snprintf(bin, sizeof bin, "%s", own_file("vectors/quant/%s.bin", name));
+        snprintf(numbers, sizeof numbers, "%s", own_file("vectors/quant/%s.f32", name));
         n_files += check_file(k, readable[i], bin, numbers);
     }
     assert_int_equal(n_files, 27); /* all but F32, F64, I8 .. I64, Q8_1, Q8_K */

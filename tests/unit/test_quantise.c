@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "../own_files.h"
 #include "base/half.h"
 #include "base/rng.h"
 #include "kern/kern.h"
@@ -45,12 +46,9 @@ static int read_vectors(void **state) {
         float *to;
         size_t n;
     } files[] = {{"source", source, ROWS * COLS}, {"weights", weights, COLS}};
-    const char *tests = getenv("LODE_TESTS");
     lode_kern_table(&kern, LODE_ISA_scalar);
     for (size_t i = 0; i < 2; i++) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/vectors/quant/%s.f32", tests ? tests : "tests",
-                 files[i].name);
+        const char *path = own_file("vectors/quant/%s.f32", files[i].name);
         FILE *f = fopen(path, "rb");
         if (!f || fread(files[i].to, sizeof(float), files[i].n, f) != files[i].n) {
             perror(path);

@@ -2,6 +2,7 @@
  * all, prefixes kept, bounded, forgotten or brought from disk, priorities, forks and cancels; and no
  * page is lost.
  */
+#include "../own_files.h"
 #include "effort.h"
 #include "failmalloc.h"
 #include "requests.h"
@@ -284,11 +285,8 @@ static void across_restarts(void **state) {
 
 /* "llama", with other options; false: this machine cannot. */
 static bool load_as(const struct lode_model_opts *o) {
-    char path[4096];
     struct lode_error err;
-    const char *root = getenv("LODE_TESTS");
-    snprintf(path, sizeof path, "%s/data/arch/llama/model.gguf", root ? root : "tests");
-    const int rc = lode_model_load(&model, path, o, &err);
+    const int rc = lode_model_load(&model, own_model("arch/llama"), o, &err);
     if (rc != LODE_ERR_UNSUPPORTED)
         must(rc, &err);
     return rc == 0;

@@ -1,6 +1,7 @@
 /* A server without connections (serve_ask): every allocation of a request fails in turn, and that request
  * alone; the next one gives what it always gave.  What leaks, the address sanitizer tells.
  */
+#include "../own_files.h"
 #include "effort.h"
 #include "failmalloc.h"
 
@@ -153,8 +154,7 @@ static void test_open(void **state) {
 }
 
 int main(void) {
-    const char *tests = getenv("LODE_TESTS");
-    snprintf(path, sizeof path, "%.900s/../models/demo.gguf", tests ? tests : "tests");
+    snprintf(path, sizeof path, "%.900s", own_file("../models/demo.gguf"));
     const struct CMUnitTest all[] = {cmocka_unit_test(test_each_allocation), cmocka_unit_test(test_open)};
     return cmocka_run_group_tests(all, NULL, NULL);
 }

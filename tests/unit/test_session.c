@@ -3,6 +3,7 @@
  * Every test compares logits bit for bit with those of the plainest way to get them: one session,
  * one thread, the whole text in one step.
  */
+#include "../own_files.h"
 #include "failmalloc.h"
 
 #include "base/rng.h"
@@ -40,13 +41,6 @@ static struct lode_model *model;
 static int32_t ids[N];
 static float reference[N][V];
 
-static const char *path_of(const char *name) {
-    static char path[4096];
-    const char *root = getenv("LODE_TESTS");
-    snprintf(path, sizeof path, "%s/data/%s/model.gguf", root ? root : "tests", name);
-    return path;
-}
-
 static struct lode_session *open_session(struct lode_session_opts o) {
     struct lode_session *s;
     struct lode_error err;
@@ -82,7 +76,7 @@ static void same_as_reference(const struct lode_session *s) {
 static void each_model(void (*test)(void)) {
     for (size_t m = 0; m < N_MODELS; m++) {
         struct lode_error err;
-        if (lode_model_load(&model, path_of(models[m]), NULL, &err) < 0)
+        if (lode_model_load(&model, own_model(models[m]), NULL, &err) < 0)
             fail_msg("%s: %s", err.where, err.text);
         for (uint32_t i = 0; i < N; i++)
             ids[i] = (int32_t)(lode_rng_uniform(7, i, 0) * V);
@@ -236,7 +230,7 @@ static void kv_formats(void **state) {
     each_model(formats);
     struct lode_error err;
     struct lode_session *s;
-    assert_int_equal(lode_model_load(&model, path_of(models[0]), NULL, &err), 0);
+    assert_int_equal(lode_model_load(&model, own_model(models[0]), NULL, &err), 0);
     const struct lode_session_opts bad = {.ctk = "q3"};
     assert_int_equal(lode_session_create(&s, model, &bad, &err), LODE_ERR_ARG);
     assert_string_equal(err.where, "-ctk");
@@ -435,7 +429,7 @@ static void turns_cost_little(void **state) {
     struct lode_error err;
     int32_t text[PROMPT + ANSWER], next[PROMPT + MORE];
     size_t evaluated = 0, reused;
-    assert_int_equal(lode_model_load(&model, path_of("arch/qwen3_next"), NULL, &err), 0);
+    assert_int_equal(lode_model_load(&model, own_model("arch/qwen3_next"), NULL, &err), 0);
     for (uint32_t i = 0; i < PROMPT + ANSWER; i++)
         text[i] = (int32_t)(lode_rng_uniform(5, i, 0) * V);
     memcpy(next, text, sizeof next);
@@ -469,7 +463,7 @@ static void shrunk_file_is_an_error_of_the_step(void **state) {
     char path[] = "/tmp/lode-test-XXXXXX";
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
-    copy_file(path_of("arch/llama"), path);
+    copy_file(own_model("arch/llama"), path);
     assert_int_equal(lode_install_sigbus_handler(&err), 0);
     assert_int_equal(lode_model_load(&model, path, NULL, &err), 0);
     struct lode_session *s = open_session((struct lode_session_opts){.threads = 2});

@@ -3,6 +3,7 @@
  * are, their logits are the bits that a fresh session gives for the same tokens in one go, and nothing
  * is allocated on the way.  Three seconds a model, two minutes with LODE_LONG.  LODE_SEED repeats a run.
  */
+#include "../own_files.h"
 #include "effort.h"
 #include "failmalloc.h"
 
@@ -118,12 +119,10 @@ static double now(void) {
 }
 
 static void live(const char *name, const char *kv) {
-    char path[1024];
-    const char *tests = getenv("LODE_TESTS"), *seed = getenv("LODE_SEED");
-    snprintf(path, sizeof path, "%s/data/arch/%s/model.gguf", tests ? tests : "tests", name);
+    const char *seed = getenv("LODE_SEED");
     struct life l = {.kv = kv, .seed = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL)};
     struct lode_error err;
-    assert_int_equal(lode_model_load(&l.model, path, NULL, &err), 0);
+    assert_int_equal(lode_model_load(&l.model, own_file("data/arch/%s/model.gguf", name), NULL, &err), 0);
     struct lode_session_opts o = {.ctx = CTX, .batch = BATCH, .threads = 2, .ctk = kv, .ctv = kv};
     assert_int_equal(lode_session_create(&l.session[0], l.model, &o, &err), 0);
     o.with = l.session[0];

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "../own_files.h"
 #include "../small_tokenizers.h"
 #include "failmalloc.h"
 #include "format/gguf.h"
@@ -150,11 +151,9 @@ static void test_nomem(void **state) {
     fail_each("GGUF", gguf_life, gguf, len);
     free(gguf);
 
-    const char *tests = getenv("LODE_TESTS");
-    char path[1024];
     static char data[1 << 16];
-    snprintf(path, sizeof path, "%s/data/tokenizers/spm_llama2/tokenizer.model",
-             tests ? tests : "tests");
+    char path[1024];
+    snprintf(path, sizeof path, "%.1000s", own_file("data/tokenizers/spm_llama2/tokenizer.model"));
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
     len = fread(data, 1, sizeof data, f);

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "../own_files.h"
 #include "format/gguf_write.h"
 #include "lode/lode.h"
 #include "text/tokenizer.h"
@@ -143,8 +144,8 @@ static size_t save_all(const char *folder) {
 static void references(void **state) {
     (void)state;
     char folder[4000];
-    const char *tests = getenv("LODE_TESTS"), *shared = getenv("LODE_SHARED");
-    snprintf(folder, sizeof folder, "%s/data/tokenizers", tests ? tests : "tests");
+    const char *shared = getenv("LODE_SHARED");
+    snprintf(folder, sizeof folder, "%.3990s", own_file("data/tokenizers"));
     assert_true(save_all(folder) > 0);
     snprintf(folder, sizeof folder, "%s/ref/tokenizers", shared ? shared : "../shared");
     if (save_all(folder) == 0)
