@@ -18,7 +18,8 @@ __attribute__((format(printf, 1, 2))) static inline const char *own_file(const c
     va_end(args);
     return path;
 }
-/* A model of tests/data. */
+/* A model of tests/data; of tests/data/arch. */
 static inline const char *own_model(const char *name) { return own_file("data/%s/model.gguf", name); }
+static inline const char *own_arch(const char *name) { return own_file("data/arch/%s/model.gguf", name); }
 
 #endif

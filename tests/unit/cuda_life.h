@@ -23,7 +23,7 @@ static const struct lode_session_opts life_session = {.ctx = CTX, .batch = BATCH
 /* A model laid out so, ready to run. */
 static int open_life(struct lode_model **model, const char *name, const struct life *life, struct lode_error *err) {
     const struct lode_model_opts mo = {.device = "cuda", .bring_rows = life->bring_rows, .no_mmap = life->no_mmap};
-    int rc = lode_model_open(model, path_of(name), &mo, err);
+    int rc = lode_model_open(model, own_arch(name), &mo, err);
     if (rc < 0)
         return rc;
     lode_model_split(*model, life->of_layers ? life->gpu_layers : UINT32_MAX, life->n_cpu_moe);
@@ -141,7 +141,7 @@ static struct lode_placement run_as_planned(const char *name, const struct lode_
     struct lode_placement p;
     struct lode_error err;
     fake_cuda_reset();
-    must(lode_model_open(&model, path_of(name), &(struct lode_model_opts){.device = "cuda", .bring_rows = bring_rows}, &err), &err);
+    must(lode_model_open(&model, own_arch(name), &(struct lode_model_opts){.device = "cuda", .bring_rows = bring_rows}, &err), &err);
     must(lode_plan_place(model, &life_session, b, &p, &err), &err);
     assert_true(p.fits && p.size[LODE_RUNG_VRAM] <= p.budget[LODE_RUNG_VRAM]);
     lode_model_split(model, p.gpu_layers, p.cpu_experts);

@@ -12,8 +12,6 @@
 
 enum { N_PROMPT = 100, N_NEW = 6, CTX = 128, BATCH = 64 };
 
-static const char *path_of(const char *name) { return own_file("data/arch/%s/model.gguf", name); }
-
 /* A prompt in a long step and a short one, then tokens. */
 static int talk(struct lode_session *s, struct lode_error *err) { return say(s, N_PROMPT, N_NEW, err); }
 

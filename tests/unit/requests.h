@@ -36,7 +36,7 @@ static void must(int rc, const struct lode_error *err) {
 
 static void load(const char *name) {
     struct lode_error err;
-    must(lode_model_load(&model, own_file("data/arch/%s/model.gguf", name), NULL, &err), &err);
+    must(lode_model_load(&model, own_arch(name), NULL, &err), &err);
 }
 
 /* Prompts come in families of three that begin alike, so that slots have prefixes to reuse. */

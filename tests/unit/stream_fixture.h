@@ -40,7 +40,7 @@ struct how {
 };
 
 static const char *path_of(const char *name) {
-    return name[0] == '/' ? name : own_file("data/arch/%s/model.gguf", name);
+    return name[0] == '/' ? name : own_arch(name);
 }
 
 static int make_stream(struct lode_store **out, void *user, const struct lode_model *m,

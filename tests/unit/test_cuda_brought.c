@@ -22,7 +22,7 @@ static struct lode_placement planned(const char *name, uint32_t gpu_layers, uint
     struct lode_model *model;
     struct lode_placement p;
     struct lode_error err;
-    must(lode_model_open(&model, path_of(name), &(struct lode_model_opts){.device = "cuda", .bring_rows = ROWS}, &err), &err);
+    must(lode_model_open(&model, own_arch(name), &(struct lode_model_opts){.device = "cuda", .bring_rows = ROWS}, &err), &err);
     const struct lode_budget b = {.gpu_layers = gpu_layers, .vram = vram, .no_bring = no_bring};
     must(lode_plan_place(model, &life_session, &b, &p, &err), &err);
     lode_model_free(model);

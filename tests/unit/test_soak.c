@@ -122,7 +122,7 @@ static void live(const char *name, const char *kv) {
     const char *seed = getenv("LODE_SEED");
     struct life l = {.kv = kv, .seed = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL)};
     struct lode_error err;
-    assert_int_equal(lode_model_load(&l.model, own_file("data/arch/%s/model.gguf", name), NULL, &err), 0);
+    assert_int_equal(lode_model_load(&l.model, own_arch(name), NULL, &err), 0);
     struct lode_session_opts o = {.ctx = CTX, .batch = BATCH, .threads = 2, .ctk = kv, .ctv = kv};
     assert_int_equal(lode_session_create(&l.session[0], l.model, &o, &err), 0);
     o.with = l.session[0];

@@ -36,15 +36,6 @@ struct held { /* of a take */
     uint32_t share, slot, first; /* first: row of its results */
 };
 
-/* Pairs of a take that are computed one after the other, a captured graph where such pairs come again. */
-struct pairs {
-    const struct lode_cuda_kind *kind; /* whose slots they are in */
-    uint32_t first, n;
-    uint32_t n_sent; /* of the take, which go up before; 0: they are there */
-    enum lode_glu act;
-    bool weigh_input;
-};
-
 struct aside {
     struct lode_aside base;
     struct lode_cuda *c;

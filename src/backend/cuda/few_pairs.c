@@ -10,6 +10,15 @@
 
 /* ---- pairs in slots ---- */
 
+/* Pairs of a take that are computed one after the other, a captured graph where such pairs come again. */
+struct pairs {
+    const struct lode_cuda_kind *kind; /* whose slots they are in */
+    uint32_t first, n;
+    uint32_t n_sent; /* of the take, which go up before; 0: they are there */
+    enum lode_glu act;
+    bool weigh_input;
+};
+
 static uint64_t x_at(const struct aside *a) { return aside_up(a->n_rows * 2 * sizeof(float), ASIDE_ALIGN); }
 
 static int multiply(struct aside *a, const struct pairs *p) {

@@ -68,7 +68,7 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
     const uint32_t room = lode_cuda_room(cuda);
     if (!lode_dtype_is_rounded(act) || !lode_cuda_all_few(mul->parts, mul->n_parts) ||
         mul->n_parts > LODE_CUDA_PARTS || cols % 256 ||
-        x_size > LODE_CUDA_SCRATCH || (c->norm && 16 * 4 * LODE_LANE_PITCH(cols) > room) || !lode_cuda_set_copies(o, n, c, &f.a) ||
+        x_size > LODE_CUDA_SCRATCH || (c->norm && LODE_LANES_SIZE(cols) > room) || !lode_cuda_set_copies(o, n, c, &f.a) ||
         f.a.q_out || !lode_cuda_set_parts(o, c, LODE_GEMV_TILE, &f.a))
         return 0;
     set_strides(c, &f);
@@ -88,7 +88,7 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
     const uint32_t each = columns == 1 ? 4 : 8; /* blocks that one of threads rounds, as few multiprocessors as do not make it slower */
     LODE_TRY(lode_cuda_run_kernel(o, by32 ? k->few_x32 : k->few_x256, 8 * columns,
                                   (cols / 256 + each - 1) / each, 1, 512,
-                                  c->norm ? 16 * 4 * LODE_LANE_PITCH(cols) : 0, &x));
+                                  c->norm ? LODE_LANES_SIZE(cols) : 0, &x));
     void *const kernel[][3] = {
         [A256] = {k->few_a256_1, k->few_a256_2, k->few_a256_4},
         [A32] = {k->few_a32_1, k->few_a32_2, k->few_a32_4},

@@ -31,7 +31,7 @@ static struct needs needs_of(const struct lode_cuda_gemv_args *a, uint32_t type)
     const bool norm = a->input == LODE_GEMV_NORM;
     if (k_slot(type))
         return (struct needs){k_slot(type), LODE_STREAM_K_OWN, a->cols / 128 * (LODE_STREAM_K_HALF + 16),
-                              norm ? 16 * 4 * LODE_LANE_PITCH(a->cols) : 0};
+                              norm ? LODE_LANES_SIZE(a->cols) : 0};
     if (type == LODE_Q8_0)
         return (struct needs){LODE_STREAM_Q8_SLOT, LODE_STREAM_Q8_OWN, 40 * ((a->cols / 32 + 7) & ~7u),
                               norm ? a->cols * 4 : 0};

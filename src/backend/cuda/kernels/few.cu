@@ -1,12 +1,8 @@
 /* few.cu - products of a few rows with quantised weights (few.cuh), and their x. */
 #include "few.cuh"
 
-FEW(a256, 256, 1)
-FEW(a256, 256, 2)
-FEW(a256, 256, 4)
-FEW(a32, 32, 1)
-FEW(a32, 32, 2)
-FEW(a32, 32, 4)
+FEW(a256, 256)
+FEW(a32, 32)
 
 /* The word of a column's codes that has numbers 4 i and on of a block of 256. */
 DEVICE uint32_t *code_word(uint8_t *y, uint32_t column, uint32_t i) {
@@ -90,7 +86,7 @@ template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
         for (int k = 0; k < 2; k++) {
             v[k] = divided(four_numbers(a.cols, i[k]), root);
             if (norm)
-                v[k].x *= w[k].x, v[k].y *= w[k].y, v[k].z *= w[k].z, v[k].w *= w[k].w;
+                times(v[k], w[k]);
             if (a.x_out.data)
                 row_at<float4>(a.x_out, blockIdx.x)[i[k]] = v[k];
         }

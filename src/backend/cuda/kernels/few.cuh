@@ -447,11 +447,12 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
     }
 }
 
-/* A kernel of some types. */
-#define FEW(name, types, columns)                                                                  \
+/* Kernels of some types: of one, two and four groups of columns. */
+#define FEW_OF(name, types, columns)                                                               \
     extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1)                                   \
         few_##name##_##columns(const __grid_constant__ struct lode_cuda_few_args a) {              \
         few<struct exact_items<types, columns>>(a);                                                \
     }
+#define FEW(name, types) FEW_OF(name, types, 1) FEW_OF(name, types, 2) FEW_OF(name, types, 4)
 
 #endif

@@ -2,9 +2,5 @@
  * types are shorter and have registers for them. */
 #include "few.cuh"
 
-FEW(q4_q6, Q4_K_Q6_K, 1)
-FEW(q4_q6, Q4_K_Q6_K, 2)
-FEW(q4_q6, Q4_K_Q6_K, 4)
-FEW(q5_q6, Q5_K_Q6_K, 1)
-FEW(q5_q6, Q5_K_Q6_K, 2)
-FEW(q5_q6, Q5_K_Q6_K, 4)
+FEW(q4_q6, Q4_K_Q6_K)
+FEW(q5_q6, Q5_K_Q6_K)

@@ -1,6 +1,4 @@
 /* few_own.cu - products of a few rows (few.cuh) with lode's own types and with blocks of several 32. */
 #include "few.cuh"
 
-FEW(own, OWN_TYPES, 1)
-FEW(own, OWN_TYPES, 2)
-FEW(own, OWN_TYPES, 4)
+FEW(own, OWN_TYPES)

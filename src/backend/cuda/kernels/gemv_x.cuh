@@ -104,13 +104,12 @@ DEVICE struct divisor root_of(uint32_t cols, float eps) {
     return divisor_of(sqrtf(sum / (float)cols + eps));
 }
 
+DEVICE void times(float4 &v, float4 u) { v.x *= u.x, v.y *= u.y, v.z *= u.z, v.w *= u.w; }
 /* Numbers 4 i and on of row_mem, normed; w: NULL or their weights. */
 DEVICE float4 normed_by(uint32_t i, const struct divisor &root, const float4 *w) {
     float4 v = divided(((const float4 *)row_mem)[i], root);
-    if (w) {
-        const float4 u = *w;
-        v.x *= u.x, v.y *= u.y, v.z *= u.z, v.w *= u.w;
-    }
+    if (w)
+        times(v, *w);
     return v;
 }
 /* w: NULL or all weights. */

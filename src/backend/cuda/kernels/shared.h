@@ -236,6 +236,8 @@ enum { LODE_ROWS_APART = 64 }; /* bytes between rows there, for the banks */
 
 /* Numbers of a row in one of the sixteen lanes of a norm's sum, and some for the banks. */
 #define LODE_LANE_PITCH(cols) ((((cols) / 16 + 31) & ~31u) + 4)
+/* Bytes of a row that lies so. */
+#define LODE_LANES_SIZE(cols) (16 * 4 * LODE_LANE_PITCH(cols))
 
 /* ---- the same of a few rows (few.cu) ---- */
 

@@ -230,7 +230,7 @@ DEVICE void each_normed(const struct lode_cuda_gemv_args &a, const struct early_
     auto one = [&](uint32_t i, float4 u) {
         float4 v = divided(((const float4 *)row_mem)[i < n ? i : n - 1], root);
         if (a.norm)
-            v.x *= u.x, v.y *= u.y, v.z *= u.z, v.w *= u.w;
+            times(v, u);
         if (a.x_out && blockIdx.x == 0 && i < n)
             at<float4>(a.x_out)[i] = v;
         f(i, v);
