@@ -17,6 +17,20 @@ static struct lode_node *build_long_linear(struct oc *t) {
     return lode_g_linear(t->g, oc_input(t, 8960), oc_matrix(t, t->type, 48, 8960, 1), NULL);
 }
 
+/* So many rows that a block of threads of a large GPU has several tiles of them, of few blocks of numbers and of many; a product by
+ * itself, or gate and up. */
+static struct lode_node *build_tall_linear(struct oc *t) {
+    static const struct { enum lode_dtype type; uint32_t rows, cols; bool glu; } shapes[] = {
+        {LODE_Q4_K, 6400, 2560, false}, {LODE_Q8_0, 6400, 1024, false}, {LODE_IQ4_XS, 14900, 512, false},
+        {LODE_Q5_K, 7000, 768, true}, {LODE_Q4_0, 3500, 1280, true}};
+    const enum lode_dtype type = shapes[t->variant].type;
+    const uint32_t rows = shapes[t->variant].rows, cols = shapes[t->variant].cols;
+    struct lode_node *x = oc_input(t, cols);
+    struct lode_node *h = lode_g_rms_norm(t->g, x, oc_vector(t, cols), 1e-5f, 0);
+    struct lode_node *y = lode_g_linear(t->g, h, oc_matrix(t, type, rows, cols, 1), NULL);
+    return shapes[t->variant].glu ? lode_g_glu(t->g, y, lode_g_linear(t->g, h, oc_matrix(t, type, rows, cols, 1), NULL), LODE_GLU_SILU) : y;
+}
+
 /* Floats whose rows end within a chunk of bytes that is read at once, and within the definition's lanes. */
 static struct lode_node *build_ragged_linear(struct oc *t) {
     static const enum lode_dtype types[] = {LODE_F32, LODE_F16, LODE_BF16};
@@ -313,6 +327,7 @@ static struct lode_node *build_delta(struct oc *t) {
 const struct oc_case oc_cases[] = {
     {"linear", 0, false, build_linear, OC_SUM},
     {"long_linear", 0, true, build_long_linear, OC_SUM},
+    {"tall_linear", 5, false, build_tall_linear, OC_SUM},
     {"ragged_linear", 3, false, build_ragged_linear, OC_SUM},
     {"embed", 0, false, build_embed, OC_NO_BOUND},
     {"feed_forward", 0, true, build_feed_forward, OC_NO_BOUND},

@@ -60,13 +60,20 @@ DEVICE void read_first(struct few_x_first<BLOCK, C> &v, const struct few_x_at &x
 
 /* ---- whose turn it is ---- */
 
+/* Whose turn it is words say, or barriers of two warps: a turn's end is no fence then, which would wait for the x that is on its way,
+ * and the one whose turn it is sleeps until then.  A barrier is the waiting warp's own, but for warp 0 (__syncthreads has that), and
+ * only where no warp may be a part ahead of another: in the last part before all meet.  With more columns than eight, and blocks of 32,
+ * words are as quick or quicker. */
+static constexpr __device__ bool has_barriers(int block, int columns) { return block == 256 && columns == 1; }
+
 enum : uint32_t { ALONE = ~0u };
 struct few_item {
     const uint8_t *slot;
     struct few_x_at x, next; /* of the block, and of the warp's next item's */
     float4 *acc;             /* the tile's sums, this thread's of each group of columns */
     uint32_t turn;           /* shared address of the tile's turns, words by group of columns; ALONE: the warp has the tile */
-    uint32_t b;              /* the tile's turn says so when it is this item's */
+    uint32_t b, steps;       /* the tile's turn says so when it is this item's; blocks of the tile */
+    uint32_t own, after;     /* barriers: this warp's, and that of the one that has block b + 1; 0: a word tells */
     uint32_t zero;           /* 0, which compilers do not know */
     bool first;              /* this is the warp's first thread */
 };
@@ -88,12 +95,20 @@ DEVICE void end_word(uint32_t at, uint32_t b, bool first) {
     if (first)
         asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(at), "r"(b + 1) : "memory");
 }
-DEVICE void await_turn(const struct few_item &w, int c, uint32_t made) {
-    if (w.turn != ALONE && w.b)
+template <bool BARRIERS> DEVICE void await_turn(const struct few_item &w, int c, uint32_t made) {
+    if (w.turn == ALONE || !w.b)
+        return;
+    if (BARRIERS && w.own)
+        asm volatile("bar.sync %0, 64;" ::"r"(after_all(w.own, made, w.zero)) : "memory");
+    else
         await_word(after_all(w.turn + 4 * c, made, w.zero), w.b);
 }
-DEVICE void end_turn(const struct few_item &w, int c) {
-    if (w.turn != ALONE)
+template <bool BARRIERS> DEVICE void end_turn(const struct few_item &w, int c) {
+    if (w.turn == ALONE || (BARRIERS && w.b + 1 == w.steps))
+        return;
+    if (BARRIERS && w.after)
+        asm volatile("bar.arrive %0, 64;" ::"r"(w.after) : "memory");
+    else
         end_word(w.turn + 4 * c, w.b, w.first);
 }
 DEVICE float4 sums_so_far(const struct few_item &w, int c) {
@@ -196,7 +211,7 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
         }
         if (first == 0) /* nothing of it is used any more */
             read_first(x, w.next);
-        await_turn(w, first, made);
+        await_turn<has_barriers(256, C)>(w, first, made);
 #pragma unroll
         for (int k = 0; k < SOME; k++) {
             const float4 so_far = sums_so_far(w, first + k);
@@ -209,7 +224,7 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
             }
             w.acc[32 * (first + k)] = make_float4(v[0], v[1], v[2], v[3]);
         }
-        end_turn(w, first);
+        end_turn<has_barriers(256, C)>(w, first);
     }
 }
 
@@ -242,7 +257,7 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
                 made ^= bits_of(by[k][e], sum[k][e]);
             }
         }
-        await_turn(w, c, made);
+        await_turn<has_barriers(32, C)>(w, c, made);
         const float4 so_far = sums_so_far(w, c);
         float v[4] = {so_far.x, so_far.y, so_far.z, so_far.w};
 #pragma unroll
@@ -259,7 +274,7 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
             }
         }
         w.acc[32 * c] = make_float4(v[0], v[1], v[2], v[3]);
-        end_turn(w, c);
+        end_turn<has_barriers(32, C)>(w, c);
         read_first<32, C>(first, c + 1 < C ? w.x.by((c + 1) * LODE_FEW_X32) : w.next);
     }
 }
@@ -318,10 +333,15 @@ DEVICE void way_begin(struct few_way &w, uint32_t first, uint32_t n_tiles, uint3
         way_part(w, 0, warp);
 }
 
-/* What an item is to the walk below: the types that it knows, C groups of columns of X_BLOCK bytes an item; what of x is
- * asked for first; a result of row x. */
+/* What an item is to the walk below: the types that it knows, C groups of columns of X_BLOCK bytes an item, whether its turns may be told
+ * by barriers; what of x is asked for first; a result of row x. */
 template <int KNOWN, int COLUMNS> struct exact_items {
-    enum { TYPES = KNOWN, C = COLUMNS, X_BLOCK = COLUMNS * (x_block(KNOWN) == 256 ? LODE_FEW_X256 : LODE_FEW_X32) };
+    enum {
+        TYPES = KNOWN,
+        C = COLUMNS,
+        X_BLOCK = COLUMNS * (x_block(KNOWN) == 256 ? LODE_FEW_X256 : LODE_FEW_X32),
+        BARRIERS = has_barriers(x_block(KNOWN), COLUMNS),
+    };
     typedef struct few_x_first<x_block(KNOWN), COLUMNS> first;
     static DEVICE_MEMBER void read(first &v, const struct few_x_at &x) { read_first<x_block(KNOWN), COLUMNS>(v, x); }
     static DEVICE_MEMBER void item(const struct few_item &w, first &x, uint32_t type) { few_item<KNOWN, COLUMNS>(w, x, type); }
@@ -399,6 +419,7 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
         for (;;) {
             const uint32_t tile = now.tile(warp), type = tiles[now.first + tile].type, step = now.step();
             const uint32_t turn = step == 1 ? ALONE : shared_address(turns + tile * C);
+            const bool barriers = K::BARRIERS && now.at + now.size() >= now.some;
             float4 *const sums = (float4 *)(acc + tile * C * FEW_ACC) + lane;
             if (now.b < steps)
                 K::read(first, x.by((size_t)now.b * K::X_BLOCK));
@@ -406,7 +427,8 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
             for (; now.b < steps; now.b += step) {
                 const uint32_t next_b = now.b + step < steps ? now.b + step : now.b;
                 const struct few_item w = {ring + from, x.by((size_t)now.b * K::X_BLOCK), x.by((size_t)next_b * K::X_BLOCK),
-                                           sums, turn, now.b, (uint32_t)a.q_out, lane == 0};
+                                           sums, turn, now.b, steps, barriers ? warp : 0,
+                                           barriers ? (warp + now.size()) % FEW_WARPS : 0, (uint32_t)a.q_out, lane == 0};
                 ask();
                 if (f.depth == 2)
                     copies_wait<1>();
