@@ -258,6 +258,20 @@ void policy_heap_take(struct lode_policy *p, uint32_t id) {
     settle(p, at);
 }
 
+uint32_t policy_heap_victim(struct lode_policy *p) { return p->n_heap ? p->heap[0] : POLICY_NONE; }
+
+void policy_heap_remove(struct lode_policy *p, uint32_t id, bool evicted) {
+    (void)evicted;
+    policy_heap_take(p, id);
+}
+
+void policy_heap_pin(struct lode_policy *p, uint32_t id, bool pinned) {
+    if (pinned)
+        policy_heap_take(p, id);
+    else
+        policy_heap_push(p, id);
+}
+
 void policy_heap_moved(struct lode_policy *p, uint32_t id) {
     if (p->entries[id].at != POLICY_NONE)
         settle(p, p->entries[id].at);

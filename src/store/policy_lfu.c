@@ -50,26 +50,11 @@ static void guess(struct lode_policy *p, uint32_t id) {
     policy_heap_push(p, id);
 }
 
-static uint32_t victim(struct lode_policy *p) { return p->n_heap ? p->heap[0] : POLICY_NONE; }
-
-static void take_out(struct lode_policy *p, uint32_t id, bool evicted) {
-    (void)evicted;
-    policy_heap_take(p, id);
-}
-
-/* What is pinned is not in the heap, so that its first is always a victim. */
-static void pin(struct lode_policy *p, uint32_t id, bool pinned) {
-    if (pinned)
-        policy_heap_take(p, id);
-    else
-        policy_heap_push(p, id);
-}
-
 const struct lode_policy_ops lode_policy_lfu = {.name = "lfu",
                                                 .heap = true,
                                                 .touch = touch,
                                                 .admit = admit,
                                                 .guess = guess,
-                                                .victim = victim,
-                                                .remove = take_out,
-                                                .pin = pin};
+                                                .victim = policy_heap_victim,
+                                                .remove = policy_heap_remove,
+                                                .pin = policy_heap_pin};

@@ -80,5 +80,9 @@ void policy_heap_push(struct lode_policy *p, uint32_t id);
 void policy_heap_take(struct lode_policy *p, uint32_t id);
 void policy_heap_moved(struct lode_policy *p, uint32_t id); /* its key has changed; may be absent */
 void policy_heap_rebuild(struct lode_policy *p);            /* all keys may have changed */
+/* victim, remove and pin of a policy whose heap has what is held and not pinned: its first is always a victim. */
+uint32_t policy_heap_victim(struct lode_policy *p);
+void policy_heap_remove(struct lode_policy *p, uint32_t id, bool evicted);
+void policy_heap_pin(struct lode_policy *p, uint32_t id, bool pinned);
 
 #endif

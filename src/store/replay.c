@@ -24,27 +24,14 @@
 /* Keys are set by the replay, before each use: the later the next use, the smaller. */
 static void touch(struct lode_policy *p, uint32_t id) { policy_heap_moved(p, id); }
 static void admit(struct lode_policy *p, uint32_t id) { policy_heap_push(p, id); }
-static uint32_t victim(struct lode_policy *p) { return p->n_heap ? p->heap[0] : POLICY_NONE; }
-
-static void take_out(struct lode_policy *p, uint32_t id, bool evicted) {
-    (void)evicted;
-    policy_heap_take(p, id);
-}
-
-static void pin(struct lode_policy *p, uint32_t id, bool pinned) {
-    if (pinned)
-        policy_heap_take(p, id);
-    else
-        policy_heap_push(p, id);
-}
 
 static const struct lode_policy_ops belady = {.name = "belady",
                                               .heap = true,
                                               .touch = touch,
                                               .admit = admit,
-                                              .victim = victim,
-                                              .remove = take_out,
-                                              .pin = pin};
+                                              .victim = policy_heap_victim,
+                                              .remove = policy_heap_remove,
+                                              .pin = policy_heap_pin};
 
 /* For each use in the trace the token of the next use of the same expert; owned by the caller. */
 static uint32_t *next_uses(const struct lode_trace *t) {

@@ -5,7 +5,6 @@
 #include "out.h"
 #include "verbs.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,21 +202,6 @@ static int config_path(char *out, size_t cap, const char *agent, struct lode_err
     return 0;
 }
 
-static int make_folders(char *path, struct lode_error *err) {
-    for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
-        *at = 0;
-        const int rc = mkdir(path, 0700);
-        const int cause = errno;
-        if (rc && cause != EEXIST) {
-            tool_fail(err, LODE_ERR_IO, path, "cannot be made: %s", strerror(cause));
-            *at = '/';
-            return LODE_ERR_IO;
-        }
-        *at = '/';
-    }
-    return 0;
-}
-
 static int write_file(const char *path, const char *text, mode_t mode, struct lode_error *err) {
     struct outfile f;
     int rc = outfile_open(&f, path, err);
@@ -291,7 +275,7 @@ static int write_settings(const struct opts *o, const char *model, struct lode_e
     if (old && !strcmp(old, text)) {
         printf("%s has these settings already\n", path);
     } else {
-        rc = make_folders(path, err);
+        rc = outfile_folders(path, err);
         if (rc == 0 && old)
             rc = keep_old(path, old, mode, backup, sizeof backup, err);
         if (rc == 0)

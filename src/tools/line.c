@@ -152,13 +152,8 @@ static void find_history(char *path, size_t cap) {
         *path = 0;
         return;
     }
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    mkdir(path, 0700);
     strcat(path, "/history");
+    outfile_folders(path, NULL); /* without them no line is remembered */
 }
 
 static bool open_editor(struct line *l) {

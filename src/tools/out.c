@@ -162,6 +162,19 @@ int out_may_write(const char *path, struct lode_error *err) {
     return there ? keep_model(path, &st, err) : 0;
 }
 
+int outfile_folders(char *path, struct lode_error *err) {
+    for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
+        *at = '\0';
+        const int failed = mkdir(path, 0700) && errno != EEXIST
+                               ? tool_fail(err, LODE_ERR_IO, path, "cannot be made: %s", strerror(errno))
+                               : 0;
+        *at = '/';
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
 int outfile_open(struct outfile *o, const char *path, struct lode_error *err) {
     struct stat st;
     *o = (struct outfile){.path = path};

@@ -56,6 +56,8 @@ struct outfile {
 };
 
 int outfile_open(struct outfile *o, const char *path, struct lode_error *err);
+/* The folders above path, the user's alone where they are made; path is as it was afterwards.  err: NULL or LODE_ERR_IO. */
+int outfile_folders(char *path, struct lode_error *err);
 /* False when it cannot be written; outfile_commit says why. */
 bool outfile_write(struct outfile *o, const void *data, size_t size);
 /* Flushes, checks, renames.  After an error nothing is left behind. */

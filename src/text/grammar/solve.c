@@ -62,6 +62,11 @@ int solve_count_between(struct solver *v, uint32_t entry, uint32_t min, uint32_t
     return solve_add_atom(v, entry, (struct atom){.op = ATOM_COUNT, .min = min, .max = max});
 }
 
+int solve_there_and(struct solver *v, uint32_t entry, bool array, uint32_t i, struct lode_str key, g_lit lit) {
+    LODE_TRY(array ? solve_count_between(v, entry, i + 1, G_MANY) : solve_require(v, entry, key, false));
+    return solve_add_atom(v, entry, (struct atom){.op = array ? ATOM_ITEM : ATOM_MEMBER, .min = i, .key = key, .lit = lit});
+}
+
 int solve_add_cond(struct solver *v, uint32_t entry, enum number_op op,
                    const struct lode_json *value) {
     struct atom a = {.op = ATOM_COND, .cond.op = op};

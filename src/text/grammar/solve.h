@@ -44,6 +44,8 @@ int solve_add_cond(struct solver *v, uint32_t entry, enum number_op op,
                    const struct lode_json *value);
 int solve_require(struct solver *v, uint32_t entry, struct lode_str key, bool neg);
 int solve_count_between(struct solver *v, uint32_t entry, uint32_t min, uint32_t max);
+/* Item i of an array, or the member with that key, is there and what `lit` says holds for it. */
+int solve_there_and(struct solver *v, uint32_t entry, bool array, uint32_t i, struct lode_str key, g_lit lit);
 /* The alternative needs what cannot be enforced: an error if it is reached. */
 int solve_refuse(struct solver *v, uint32_t entry, uint32_t keyword, const char *why);
 

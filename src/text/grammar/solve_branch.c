@@ -54,13 +54,7 @@ int solve_const(struct solver *v, uint32_t entry, uint32_t head) {
             back_to(v, m0);
         }
         /* with another value here */
-        LODE_TRY(array ? solve_count_between(v, entry, i + 1, G_MANY)
-                       : solve_require(v, entry, key, false));
-        LODE_TRY(solve_add_atom(v, entry,
-                                (struct atom){.op = array ? ATOM_ITEM : ATOM_MEMBER,
-                                              .min = i,
-                                              .key = key,
-                                              .lit = lit_const(json_index(v->s, m)) | LIT_NOT}));
+        LODE_TRY(solve_there_and(v, entry, array, i, key, lit_const(json_index(v->s, m)) | LIT_NOT));
         LODE_TRY(solve_walk(v, head));
         back_to(v, m0);
     }

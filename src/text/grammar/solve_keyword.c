@@ -162,13 +162,7 @@ int solve_not_members(struct solver *v, uint32_t entry, uint32_t kw, bool array,
     for (m = lode_json_first(l); m; m = lode_json_next(l, m), i++) {
         const struct mark at = mark_of(v);
         const struct lode_str key = {m->key, m->key_len};
-        LODE_TRY(array ? solve_count_between(v, entry, i + 1, G_MANY)
-                       : solve_require(v, entry, key, false));
-        LODE_TRY(solve_add_atom(v, entry,
-                                (struct atom){.op = array ? ATOM_ITEM : ATOM_MEMBER,
-                                              .min = i,
-                                              .key = key,
-                                              .lit = lit_schema(json_index(v->s, m)) | LIT_NOT}));
+        LODE_TRY(solve_there_and(v, entry, array, i, key, lit_schema(json_index(v->s, m)) | LIT_NOT));
         LODE_TRY(solve_walk(v, head));
         back_to(v, at);
     }
