@@ -142,7 +142,7 @@ def batches():
     small beside the cache, which this model's are not; what is named stays.  What nobody named gives way to weights
     that would be streamed otherwise, and the program does as planned."""
     model = os.path.join(MODELS, 'moe', 'moe-Q4_K_M.gguf')
-    args = '-c', '2048', '--ram', '%dM' % (36 + MORE)
+    args = '-c', '2048', '--ram', '%dM' % (38 + MORE)  # 1.8 MB more than it takes: the program's own pages are 0.3 more or less
     plans = [plan(model, *args, *more)[1] for more in ((), ('-b', '64'), ('-b', '600'))]
     check('batches', [p['batch'] for p in plans] == [512, 64, 600], [p['batch'] for p in plans])
     for name, part in ('moe/moe-Q4_K_M.gguf', 'expert_cache'), ('demo/demo-Q4_K_M.gguf', 'layer_cache'):
