@@ -60,6 +60,16 @@ static uint32_t walk_slot(enum lode_dtype type, uint32_t dim, bool keys) {
     return (LODE_WALK_ROWS * stride + 15 + 15) / 16 * 16; /* what is no multiple of 16 begins up to 15 bytes later */
 }
 
+/* All memory as rows of 256 bytes, for copies of keys (Hopper): rows that begin in one of 2^30 bytes are its own, though the box may
+ * reach into the next.  false: keys do not lie so, or the driver doesn't take it. */
+static bool map_memory(const struct lode_cuda *c, const struct lode_kv_view *v, struct lode_cuda_map *map) {
+    const uint64_t sizes[4] = {64, 2, 2 << (30 - 8), 1 << 19}, strides[3] = {128, 256, 1 << 30};
+    const uint32_t box[4] = {64, 1, LODE_WALK_ROWS, 1}, steps[4] = {1, 1, 1, 1};
+    return c->cu.tensor_map && v->page_size % 256 == 0 && v->k % 256 == 0 && v->k < v->v && (uintptr_t)v->pool % 256 == 0 &&
+           c->cu.tensor_map(map, LODE_CU_MAP_F16, 4, (void *)(uintptr_t)LODE_WALK_MAP_FROM, sizes, strides, box, steps, 0,
+                            LODE_CU_MAP_SWIZZLE_128, LODE_CU_MAP_PROMOTE_256, 0) == 0;
+}
+
 /* A launch of attention of one row a sequence, or few rows of some, each by itself. */
 struct decode {
     struct cache cache;
@@ -78,21 +88,23 @@ static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, c
     const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
     const uint32_t heads = 1u << i, x = a->n_kv_heads * ((group + heads - 1) / heads);
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
-    const uint32_t of_k = walk_slot(l->type_k, a->head_dim, true), of_v = walk_slot(l->type_v, a->head_dim_v, false);
+    struct lode_cuda_walk_args args = {.decode = *d, .late = !s->one_each};
     if (l->type_k != l->type_v || a->head_dim_v > 128)
         return 0;
-    const struct lode_cuda_walk_args args = {.decode = *d, .slot_size = of_k > of_v ? of_k : of_v, .late = !s->one_each};
-    const uint32_t shared = (heads + 1) * 4 * a->head_dim + 4 * dim +
-                            LODE_WALK_WARPS * (LODE_KV_PAGE / 2 * heads * 4 + LODE_WALK_SLOTS * args.slot_size);
+    const bool panels = l->type_k != LODE_Q8_0 && a->head_dim == LODE_WALK_PANELS && a->head_dim_v == LODE_WALK_PANELS &&
+                        v->k_stride == 256 && v->v_stride == 256 && (c->major < 9 || map_memory(c, v, &args.rows));
+    const uint32_t of_k = panels ? LODE_WALK_ROWS * 256 : walk_slot(l->type_k, a->head_dim, true),
+                   of_v = panels ? of_k : walk_slot(l->type_v, a->head_dim_v, false);
+    args.slot_size = of_k > of_v ? of_k : of_v;
+    const uint32_t shared = LODE_WALK_SLOTS_AT(heads, a->head_dim, dim) + LODE_WALK_WARPS * LODE_WALK_SLOTS * args.slot_size;
     if (shared > lode_cuda_room(o->r->c))
         return 0;
-    uint32_t at_once = ((uint32_t)c->shared_max + 1024) / (shared + 1024); /* a block takes 1 KB of its own */
+    uint32_t at_once = ((uint32_t)c->shared_max + 1024) / (shared + LODE_WALK_STATIC + 1024); /* a block takes 1 KB of its own */
     at_once = (at_once < LODE_WALK_BLOCKS ? at_once : LODE_WALK_BLOCKS) * (uint32_t)c->multiprocessors;
     uint32_t z = at_once / (x * rows);
     z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
-    const bool of_128 = a->head_dim == 128 && a->head_dim_v == 128 && v->k_stride == 256 && v->v_stride == 256;
-    const enum lode_cuda_walk walk = l->type_k == LODE_F16    ? of_128 ? LODE_CUDA_WALK_f16_128 : LODE_CUDA_WALK_f16
-                                     : l->type_k == LODE_BF16 ? of_128 ? LODE_CUDA_WALK_bf16_128 : LODE_CUDA_WALK_bf16
+    const enum lode_cuda_walk walk = l->type_k == LODE_F16    ? panels ? LODE_CUDA_WALK_f16_128 : LODE_CUDA_WALK_f16
+                                     : l->type_k == LODE_BF16 ? panels ? LODE_CUDA_WALK_bf16_128 : LODE_CUDA_WALK_bf16
                                                               : LODE_CUDA_WALK_q8_0;
     LODE_TRY(lode_cuda_run_kernel(o, c->kernels.walk[walk][i], x, rows, z, 32 * LODE_WALK_WARPS, shared, &args));
     return 1;

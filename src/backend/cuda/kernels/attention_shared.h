@@ -39,13 +39,22 @@ struct lode_cuda_short_args {
 /* decode_walk.cu: blocks of a multiprocessor, warps of a block (two are a pair), each with its ring of slots of so many
  * rows of keys or values. */
 enum { LODE_WALK_BLOCKS = 4, LODE_WALK_WARPS = 4, LODE_WALK_SLOTS = 3, LODE_WALK_ROWS = 16 };
-/* Bytes from one key in 16 bits to the next in a slot; dim is a multiple of 16. */
-#define LODE_WALK_KEY_STRIDE(dim) ((dim) % 64 ? 16 * ((dim) / 8 | 1) : 2 * (dim))
+/* Bytes from one key in 16 bits to the next in a slot: an odd number of 16 bytes, so that neighbours are in other banks. */
+#define LODE_WALK_KEY_STRIDE(dim) (16 * ((dim) / 8 | 1))
+/* Keys of LODE_WALK_PANELS numbers lie in two panels (wgmma.cuh) instead, as copies by a map leave them. */
+enum { LODE_WALK_PANELS = 128, LODE_WALK_STATIC = 1024 }; /* bytes of barriers before what a launch asks for, and to where it begins */
+/* Floats of a pair's scores, where the row's own key and value of up to dim numbers are prepared before. */
+#define LODE_WALK_SCORES(heads, dim) (64 * (heads) > 2 * (dim) ? 64 * (heads) : 2 * (dim))
+/* Where slots begin; dim: of keys, most: of keys and values. */
+#define LODE_WALK_SLOTS_AT(heads, dim, most)                                                       \
+    ((4 * (heads) * (dim) + 4 * (most) + LODE_WALK_WARPS / 2 * 4 * LODE_WALK_SCORES(heads, most) + 1023) / 1024 * 1024)
 struct lode_cuda_walk_args {
+    struct lode_cuda_map rows; /* of LODE_WALK_PANELS numbers: all memory from LODE_WALK_MAP_FROM on, 2^30 bytes by 2^30 bytes */
     struct lode_cuda_decode_args decode;
     uint32_t slot_size; /* bytes */
     uint32_t late;      /* pages are asked for when the launch before has ended: other rows of theirs have put keys into them */
 };
+#define LODE_WALK_MAP_FROM (1ull << 30)
 /* decode_join: pages that are merged at a time, by a thread each; numbers of a head that a block has. */
 enum { LODE_JOIN_PAGES = 128, LODE_JOIN_COLS = 32, LODE_JOIN_THREADS = LODE_JOIN_PAGES + 32 };
 

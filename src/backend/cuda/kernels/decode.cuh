@@ -71,26 +71,36 @@ DEVICE void ask_rows(uint8_t *to, uint32_t pitch, const uint8_t *from, uint32_t 
             copy_async<16>(to + j * pitch + 16 * c, from + (size_t)j * stride + 16 * c);
 }
 
+/* The weights of queries' or keys' norm that a thread has in hand. */
+DEVICE struct head_weights weights_of(const struct lode_cuda_prepare_args &a, bool key) {
+    return read_weights((key ? a.norms_k : a.norms_q) ? at<const float>(key ? a.norm_k : a.norm_q) : NULL, a.head_dim);
+}
 /* A warp norms and turns its own of a head's queries (n_q, dim): those from its number on.  turns: the row's. */
-DEVICE void prepare_queries(const struct lode_cuda_prepare_args &a, float *q, uint32_t n_q, const struct turns &turns) {
+DEVICE void prepare_queries(const struct lode_cuda_prepare_args &a, float *q, uint32_t n_q, const struct turns &turns,
+                            const struct head_weights &weights) {
     for (uint32_t g = threadIdx.x / 32; g < n_q; g += blockDim.x / 32) {
         if (a.norms_q)
-            norm_warp(q + g * a.head_dim, a.head_dim, at<const float>(a.norm_q), a.eps_q);
+            norm_warp(q + g * a.head_dim, a.head_dim, at<const float>(a.norm_q), weights, a.eps_q);
         if (a.pairs_q)
             turn_warp(q + g * a.head_dim, a.pairs_q, a.kind_q, turns);
     }
 }
-/* A warp norms and turns the row's own key, in x (dim). */
+/* The row's own key, in x (dim). */
+DEVICE void prepare_key(const struct lode_cuda_prepare_args &a, float *x, const struct turns &turns, const struct head_weights &weights) {
+    if (a.norms_k)
+        norm_warp(x, a.head_dim, at<const float>(a.norm_k), weights, a.eps_k);
+    if (a.pairs_k)
+        turn_warp(x, a.pairs_k, a.kind_k, turns);
+}
+/* The same, from where the product left it. */
 DEVICE void prepare_key(const struct lode_cuda_prepare_args &a, float *x, uint32_t head, uint32_t row) {
     const float *k = row_at<const float>(a.k, row) + head * a.head_dim;
     const struct turns turns = read_turns(row_at<const float2>(a.table, row), a.pairs_k);
+    const struct head_weights weights = weights_of(a, true);
     for (uint32_t i = threadIdx.x % 32; i < a.head_dim; i += 32)
         x[i] = k[i];
     __syncwarp();
-    if (a.norms_k)
-        norm_warp(x, a.head_dim, at<const float>(a.norm_k), a.eps_k);
-    if (a.pairs_k)
-        turn_warp(x, a.pairs_k, a.kind_k, turns);
+    prepare_key(a, x, turns, weights);
 }
 
 #endif

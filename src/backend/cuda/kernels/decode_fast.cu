@@ -153,7 +153,8 @@ template <class T, int ROWS> DEVICE void decode(const struct lode_cuda_decode_ar
         x[i] = queries[i];
     __syncthreads();
     if (d.prepares) {
-        prepare_queries(d.heads, x, n_q, read_turns(row_at<const float2>(d.heads.table, row), d.heads.pairs_q));
+        prepare_queries(d.heads, x, n_q, read_turns(row_at<const float2>(d.heads.table, row), d.heads.pairs_q),
+                        weights_of(d.heads, false));
         if ((w.n_pages - 1 - blockIdx.z) % gridDim.z == 0) { /* the block that gets to the row's own page */
             const struct page_of last = page_at(w, w.n_pages - 1, page_base(w, w.n_pages - 1));
             const bool waits = p.own < PAGE;

@@ -5,19 +5,39 @@
 #include "decode.cuh"
 
 enum { JOIN_PAGES = LODE_JOIN_PAGES, JOIN_COLS = LODE_JOIN_COLS, JOIN_THREADS = LODE_JOIN_THREADS, JOIN_SLOTS = 2 };
+enum { JOIN_AHEAD = 4, JOIN_ROOM = JOIN_PAGES + JOIN_AHEAD }; /* pages that are read before they are added; some may not be there */
 struct factors { /* of the sums so far, of the page's, and its total */
     float a, b, total, pad;
 };
 
+/* Pages that a thread has in registers. */
+struct some {
+    struct factors f[JOIN_AHEAD];
+    float v[JOIN_AHEAD];
+    DEVICE_MEMBER void read(const struct factors *from, const float *part) {
+#pragma unroll
+        for (int k = 0; k < JOIN_AHEAD; k++)
+            f[k] = from[k], v[k] = part[k * JOIN_COLS];
+    }
+    /* The first n of them. */
+    DEVICE_MEMBER void add(float &l, float &o, uint32_t n) const {
+#pragma unroll
+        for (int k = 0; k < JOIN_AHEAD; k++)
+            if (k < (int)n) {
+                l = fmaf(f[k].total, f[k].b, l * f[k].a);
+                o = fmaf(f[k].b, v[k], o * f[k].a);
+            }
+    }
+};
+
 /* blockIdx: head and which of its numbers, row */
 KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_args a) {
-    __shared__ __align__(16) float part[JOIN_SLOTS][JOIN_PAGES][JOIN_COLS];
-    __shared__ struct factors f[JOIN_SLOTS][JOIN_PAGES];
+    __shared__ __align__(16) float part[JOIN_SLOTS][JOIN_ROOM][JOIN_COLS];
+    __shared__ struct factors f[JOIN_SLOTS][JOIN_ROOM];
     __shared__ float largest[JOIN_SLOTS][JOIN_PAGES / 32];
     const uint32_t pieces = (a.head_dim_v + JOIN_COLS - 1) / JOIN_COLS, at_row = blockIdx.y, row = a.first_row + at_row;
     const uint32_t head = blockIdx.x / pieces, c0 = blockIdx.x % pieces * JOIN_COLS, tid = threadIdx.x, lane = tid % 32;
     const uint32_t cols = a.head_dim_v - c0 < JOIN_COLS ? a.head_dim_v - c0 : JOIN_COLS;
-    let_next_come();
     const struct lode_cuda_row &r = step_row(a.step, row);
     const uint32_t n = r.pos / PAGE - first_seen(a, r.pos) / PAGE + 1;
     const size_t at_part = ((size_t)at_row * a.n_heads + head) * a.max_pages;
@@ -26,7 +46,8 @@ KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_ar
     const float2 *ml = (const float2 *)(at<const float>(a.scratch) + n_parts * a.head_dim_v) + at_part;
     const bool adds = tid >= JOIN_PAGES;
     wait_for_last();
-    float so_far = 0, l = 0, o = 0;
+    let_next_come(); /* whose copies would stand before what the last warp reads */
+    float so_far = 0, l = -0.0f, o = -0.0f; /* to which the first page adds itself */
     const auto ask = [&](uint32_t i) { /* pages from JOIN_PAGES i on */
         for (uint32_t k = tid; k < JOIN_PAGES * JOIN_COLS / 4; k += JOIN_PAGES) {
             const uint32_t z = i * JOIN_PAGES + k / (JOIN_COLS / 4), c = k % (JOIN_COLS / 4) * 4;
@@ -73,7 +94,7 @@ KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_ar
                 before = largest[slot][k] > before ? largest[slot][k] : before;
             }
             so_far = before;
-            f[slot][tid] = {first ? 0.0f : exp_below(last - m), exp_below(now.x - m), now.y, 0};
+            f[slot][tid] = {first ? 0.0f : exp_below(last - m), first ? 1.0f : exp_below(now.x - m), now.y, 0};
             copies_wait<0>();
         }
         __syncthreads(); /* round i is ready, and nobody reads the one before the last */
@@ -81,14 +102,16 @@ KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_ar
             ask(i + 1);
         if (adds && lane < cols) {
             const uint32_t some = n - i * JOIN_PAGES < JOIN_PAGES ? n - i * JOIN_PAGES : JOIN_PAGES;
-            uint32_t z = 0;
-            if (i == 0)
-                l = f[0][0].total, o = part[0][0][lane], z = 1;
-#pragma unroll 8
-            for (; z < some; z++) {
-                const struct factors t = f[slot][z];
-                l = fmaf(t.total, t.b, l * t.a);
-                o = fmaf(t.b, part[slot][z][lane], o * t.a);
+            struct some now, then;
+            const struct factors *t = f[slot];
+            const float *v = part[slot][0] + lane;
+            now.read(t, v);
+#pragma unroll 1
+            for (uint32_t z = 0; z < some; z += 2 * JOIN_AHEAD, t += 2 * JOIN_AHEAD, v += 2 * JOIN_AHEAD * JOIN_COLS) {
+                then.read(t + JOIN_AHEAD, v + JOIN_AHEAD * JOIN_COLS);
+                now.add(l, o, some - z);
+                now.read(t + 2 * JOIN_AHEAD, v + 2 * JOIN_AHEAD * JOIN_COLS);
+                then.add(l, o, some - z - JOIN_AHEAD);
             }
         }
     }

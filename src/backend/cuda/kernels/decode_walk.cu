@@ -7,10 +7,11 @@
  * heads).  They wait for nobody but each other.  Neighbouring pages go to different blocks of threads, so that all have
  * as many, give or take one.  Keys and values come by asynchronous copies into a ring of slots of 16 rows that each warp
  * keeps ahead of what the two compute, from before the launch before has ended on: what is in the cache was there before
- * the step, all but the row's own key and value, which are put into their slot later. */
+ * the step, all but the row's own key and value, which are put into their slot later.  What is asked for after many copies
+ * comes after them: so queries, and the row's own key and value, are asked for when a first part of the page was. */
 #include "walk_ring.cuh"
 
-extern __shared__ __align__(16) uint8_t walk_mem[];
+extern __shared__ __align__(1024) uint8_t walk_mem[];
 
 /* Page p's values for HEADS heads, by their weights at s, numbers c and c + 1 of each; to (n_q, max_pages, dim_v) at
  * `to`.  Of the page after it rows are asked for. */
@@ -30,10 +31,10 @@ DEVICE void values(struct ring<TYPE, DIM> &r, const struct page_of &p, const str
                 mix<HEADS, TYPE>(y, s + first * ld, ld, r.slot_of(of, slot) + skew, stride, rows_from(first, p.n), c);
             }
     };
-    const uint32_t first = r.template take<SLOTS - 1>(p, true, 0);
+    const uint32_t first = r.take(p, true, 0);
     pair_meets();
     mix_part(0, first);
-    const uint32_t second = r.template take<SLOTS - 2>(p, true, 1);
+    const uint32_t second = r.take(p, true, 1);
     pair_meets();
     r.ask(next, false, 1, first);
     mix_part(1, second);
@@ -45,8 +46,23 @@ DEVICE void values(struct ring<TYPE, DIM> &r, const struct page_of &p, const str
             *(float2 *)(to + (size_t)g * r.a.max_pages * dim + c) = make_float2(y[g][0], y[g][1]);
 }
 
+/* A thread's four of a row's n numbers, from `first` on; zeros where there is no row. */
+DEVICE float4 numbers_of(const float *x, uint32_t n, uint32_t first) {
+    const uint32_t i = first + threadIdx.x % 32 * 4;
+    return x && i < n ? *(const float4 *)(x + i) : make_float4(0, 0, 0, 0);
+}
+/* All n to shared memory; ahead: the first. */
+DEVICE void put_numbers(float *y, const float *x, uint32_t n, float4 ahead) {
+    for (uint32_t first = 0; first < n; first += 128) {
+        const uint32_t i = first + threadIdx.x % 32 * 4;
+        if (i < n)
+            *(float4 *)(y + i) = first ? numbers_of(x, n, first) : ahead;
+    }
+}
+
 template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk_args &args) {
     static_assert(SLOTS == 3 && PARTS == 2, "a part of keys or values is asked for when the one before the last was used");
+    __shared__ uint64_t arrived[WARPS][2 * PARTS];
     const struct lode_cuda_decode_args &d = args.decode;
     const struct lode_cuda_att_args &a = d.att;
     const uint32_t warp = threadIdx.x / 32, pair = warp / 2, half = warp % 2, lane = threadIdx.x % 32;
@@ -55,46 +71,69 @@ template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk
     const uint32_t head = blockIdx.x / parts, some = blockIdx.x % parts * G, first_head = head * group + some;
     const uint32_t n_q = group - some < G ? group - some : G;
     const uint32_t dim = dim_of<DIM>(a.head_dim), dim_v = dim_of<DIM>(a.head_dim_v), larger = dim > dim_v ? dim : dim_v;
-    float *q = (float *)walk_mem, *key = q + G * dim;         /* (G, dim), (dim) */
-    uint8_t *own = (uint8_t *)(key + dim);                    /* (2, larger) of 16 bits */
-    float *s = (float *)(own + 4 * larger) + pair * PAGE * G; /* (PAIRS, PAGE, G) */
-    const uint8_t *slots = own + 4 * larger + PAIRS * PAGE * G * 4 + (size_t)pair * 2 * SLOTS * args.slot_size;
+    const uint32_t n_scores = LODE_WALK_SCORES(G, larger);
+    float *q = (float *)walk_mem;                              /* (G, dim) */
+    uint8_t *own = (uint8_t *)(q + G * dim);                   /* (2, larger) of 16 bits */
+    float *s = (float *)(own + 4 * larger) + pair * n_scores;  /* (PAGE, G), and room for the row's own key and value before */
+    const uint8_t *slots = walk_mem + LODE_WALK_SLOTS_AT(G, dim, larger) + (size_t)pair * 2 * SLOTS * args.slot_size;
     let_next_come();
+#if __CUDA_ARCH__ >= 900
+    if (lane == 0) {
+        for (int i = 0; i < 2 * PARTS; i++)
+            barrier_init(&arrived[warp][i], 1);
+        barriers_made();
+    }
+    __syncwarp();
+#endif
     const struct seen w = seen_by(a, row, head);
     const uint32_t every = gridDim.z * PAIRS, mine = pair * gridDim.z + blockIdx.z;
     struct way on = way_from(w, mine, every);
     struct page_of p = next_page(on, w);
-    struct ring<TYPE, DIM> r = {a, w, shared_address(slots), args.slot_size, lane, half, 0, NULL, NULL};
+    struct ring<TYPE, DIM> r = {a,    w,    &args.rows, shared_address(slots), args.slot_size, lane,
+                                half, shared_address(arrived[warp]), 0, 0, NULL, NULL};
     const float *x = row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * dim;
     const bool last_too = d.prepares && (w.n_pages - 1) % every == mine; /* the pair that gets to the row's own page */
+    struct head_weights weights = {}, own_weights = {};
+    if (d.prepares)
+        weights = weights_of(d.heads, false);
+    if (last_too && half == 0)
+        own_weights = weights_of(d.heads, true);
+    if (!args.late)
+        r.ask(p, false, 0, 0);
+    wait_for_last();
+    enum { QUERIES = (G + WARPS - 1) / WARPS }; /* that the warp will prepare */
+    float4 ahead[QUERIES];
+    struct turns turns = {};
+#pragma unroll
+    for (uint32_t u = 0; u < QUERIES; u++)
+        ahead[u] = numbers_of(warp + u * WARPS < n_q ? x + (warp + u * WARPS) * dim : NULL, dim, 0);
+    if (d.prepares)
+        turns = read_turns(row_at<const float2>(d.heads.table, row), max(d.heads.pairs_q, d.heads.pairs_k));
+    const float *own_x = !last_too ? NULL : half ? own_value(d.heads, head, row) : row_at<const float>(d.heads.k, row) + head * dim;
+    const float4 own_ahead = numbers_of(own_x, half ? dim_v : dim, 0);
     if (args.late)
-        wait_for_last();
-    r.ask(p, false, 0, 0);
+        r.ask(p, false, 0, 0);
     r.ask(p, false, 1, 1);
     r.ask(p, true, 0, 2);
-    wait_for_last();
-    struct turns turns = {};
-    if (d.prepares)
-        turns = read_turns(row_at<const float2>(d.heads.table, row), d.heads.pairs_q);
 #pragma unroll
-    for (uint32_t g = warp; g < G; g += WARPS) /* those that the warp will prepare */
-#pragma unroll
-        for (uint32_t i = 4 * lane; i < dim; i += 128)
-            *(float4 *)(q + g * dim + i) = g < n_q ? *(const float4 *)(x + g * dim + i) : make_float4(0, 0, 0, 0);
+    for (uint32_t u = 0; u < QUERIES; u++) {
+        const uint32_t g = warp + u * WARPS;
+        if (g < G)
+            put_numbers(q + g * dim, g < n_q ? x + g * dim : NULL, dim, ahead[u]);
+    }
     __syncwarp();
     if (d.prepares)
-        prepare_queries(d.heads, q, n_q, turns);
+        prepare_queries(d.heads, q, n_q, turns, weights);
     if (last_too) {
         const struct page_of last = page_at(w, w.n_pages - 1, page_base(w, w.n_pages - 1));
-        if (half == 0) {
-            prepare_key(d.heads, key, head, row);
-            put_row(own, key, dim, TYPE);
-            put_row((uint8_t *)last.k + last.own * w.k_stride, key, dim, TYPE);
-        } else {
-            const float *v = own_value(d.heads, head, row);
-            put_row(own + 2 * larger, v, dim_v, TYPE);
-            put_row((uint8_t *)last.v + last.own * w.v_stride, v, dim_v, TYPE);
-        }
+        const uint32_t n = half ? dim_v : dim;
+        float *room = s + half * n_scores / 2;
+        put_numbers(room, own_x, n, own_ahead);
+        __syncwarp();
+        if (half == 0)
+            prepare_key(d.heads, room, turns, own_weights);
+        put_row(own + half * 2 * larger, room, n, TYPE);
+        put_row((uint8_t *)(half ? last.v + last.own * w.v_stride : last.k + last.own * w.k_stride), room, n, TYPE);
         r.own_k = own;
         r.own_v = own + 2 * larger;
     }
@@ -106,7 +145,7 @@ template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk
     for (uint32_t z = mine; z < w.n_pages; z += every) {
         const struct page_of next = next_page(on, w);
         const auto score_part = [&](uint32_t i) {
-            const uint32_t slot = r.template take<SLOTS - 1>(p, false, i);
+            const uint32_t slot = r.take(p, false, i);
 #pragma unroll 1
             for (int g = 0; g < G; g += HEADS)
                 score<HEADS, TYPE, DIM>(s + (half * HALF + i * ROWS) * G + g, G, shared_address(q + g * dim), dim,

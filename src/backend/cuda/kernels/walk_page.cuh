@@ -3,8 +3,7 @@
  * Four threads are a key, each with four of the sixteen lanes of up to four query heads; a thread has
  * two keys at once, so that what it reads of the queries serves both.  Neighbouring threads are keys, as what they read of
  * the queries is then the same and comes in half as many turns.  What they read of keys lies in the same place of their
- * rows: pieces of eight numbers change places within their rows (turn), or rows are padded, so that they are in different
- * banks. */
+ * rows, which are padded or in panels, so that it is in different banks. */
 #ifndef LODE_CUDA_WALK_PAGE_CUH
 #define LODE_CUDA_WALK_PAGE_CUH
 
@@ -33,7 +32,7 @@ template <int n> DEVICE void load_floats(float *y, uint32_t p) {
 }
 
 /* N numbers of a row from n on, N being 2 or 4 and n a multiple of it. */
-template <int TYPE, int N> DEVICE void some(float (&y)[N], uint32_t row, uint32_t n, uint32_t turn) {
+template <int TYPE, int N> DEVICE void some(float (&y)[N], uint32_t row, uint32_t n) {
     if (TYPE == LODE_Q8_0) {
         const uint32_t block = row + n / 32 * 34, p = block + 2 + n % 32;
         const float d = f16_f32((uint16_t)load_half(block));
@@ -43,7 +42,7 @@ template <int TYPE, int N> DEVICE void some(float (&y)[N], uint32_t row, uint32_
         for (int i = 0; i < N; i++)
             y[i] = (lode_bits_f32(__byte_perm(q, 0x4b000000, 0x7440 + i)) - (0x1p23f + 128)) * d;
     } else {
-        const uint32_t at = row + (2 * n ^ turn);
+        const uint32_t at = row + 2 * n;
         const uint2 v = N == 4 ? load2(at) : make_uint2(load1(at), 0);
 #pragma unroll
         for (int i = 0; i < N; i++) {
@@ -54,14 +53,14 @@ template <int TYPE, int N> DEVICE void some(float (&y)[N], uint32_t row, uint32_
     }
 }
 
-/* Where rows are in a slot: row r at r * stride, its 16 bytes from 16 m on at (16 m) ^ (r & mask) * 16. */
+/* Rows in a slot: so many bytes, and from one to the next. */
 struct layout {
-    uint32_t bytes, stride, mask;
+    uint32_t bytes, stride;
 };
 template <int TYPE> DEVICE struct layout layout_of(bool values, uint32_t dim) {
     if (TYPE == LODE_Q8_0)
-        return {dim / 32 * 34, dim / 32 * 34, 0};
-    return {2 * dim, values ? 2 * dim : LODE_WALK_KEY_STRIDE(dim), values || dim % 64 ? 0u : 7u};
+        return {dim / 32 * 34, dim / 32 * 34};
+    return {2 * dim, values ? 2 * dim : LODE_WALK_KEY_STRIDE(dim)};
 }
 /* Numbers of a head, known when compiling where DIM is not 0. */
 template <int DIM> DEVICE uint32_t dim_of(uint32_t dim) { return DIM ? DIM : dim; }
@@ -72,17 +71,16 @@ DEVICE void score(float *s, uint32_t ld, uint32_t q, uint32_t n, uint32_t slot) 
     constexpr bool KNOWN = DIM != 0;
     static_assert(!KNOWN || TYPE != LODE_Q8_0, "rows of 2 bytes a number");
     constexpr int UNROLLED = KNOWN ? 4 : 2;
-    const uint32_t dim = dim_of<DIM>(n);
-    const struct layout k = layout_of<TYPE>(false, dim);
-    const uint32_t lane = threadIdx.x % 32, t = lane / 8, b = lane % 8, turn = (b & k.mask) * 16;
-    uint32_t row[2], at[2][4];
+    const uint32_t dim = dim_of<DIM>(n), stride = DIM ? 128 : layout_of<TYPE>(false, dim).stride;
+    const uint32_t lane = threadIdx.x % 32, t = lane / 8, b = lane % 8;
+    uint32_t row[2], at[2][4]; /* of a panel: four addresses of a row's 128 bytes */
     float acc[HEADS][2][4]; /* of keys b + 8 (i ^ t / 2): a partner then wants what the other has in a fixed place */
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        row[i] = slot + (b + 8 * (i ^ t / 2)) * k.stride;
+        row[i] = slot + (b + 8 * (i ^ t / 2)) * stride;
 #pragma unroll
         for (int m = 0; m < 4; m++)
-            at[i][m] = row[i] + ((8 * t + 32 * m) ^ turn);
+            at[i][m] = row[i] + ((8 * t + 32 * m) ^ 16 * b);
 #pragma unroll
         for (int g = 0; g < HEADS; g++)
 #pragma unroll
@@ -99,10 +97,10 @@ DEVICE void score(float *s, uint32_t ld, uint32_t q, uint32_t n, uint32_t slot) 
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             float y[4];
-            if (KNOWN) /* as below, by one of four addresses */
-                some<TYPE>(y, at[i][m % 4] + m / 4 * 128, 0, 0);
+            if (DIM)
+                some<TYPE>(y, at[i][m % 4] + m / 4 * (128 * ROWS), 0);
             else
-                some<TYPE>(y, row[i], c, turn);
+                some<TYPE>(y, row[i], c);
 #pragma unroll
             for (int g = 0; g < HEADS; g++) {
                 acc[g][i][0] = fmaf(x[g].x, y[0], acc[g][i][0]);
@@ -184,7 +182,7 @@ template <int HEADS, int TYPE>
 DEVICE void mix(float (&y)[HEADS][2], uint32_t e, uint32_t ld, uint32_t slot, uint32_t stride, uint32_t n, uint32_t c) {
     const auto row = [&](uint32_t j) {
         float x[2], w[HEADS];
-        some<TYPE>(x, slot + j * stride, c, 0);
+        some<TYPE>(x, slot + j * stride, c);
         load_floats<HEADS>(w, e + j * ld);
 #pragma unroll
         for (int g = 0; g < HEADS; g++)

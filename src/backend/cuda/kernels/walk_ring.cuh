@@ -4,6 +4,7 @@
 
 #include "copies.cuh"
 #include "walk_page.cuh"
+#include "wgmma.cuh"
 
 DEVICE uint32_t rows_from(uint32_t first, uint32_t n) {
     return n > first ? (n - first < ROWS ? n - first : ROWS) : 0;
@@ -36,56 +37,103 @@ DEVICE struct page_of next_page(struct way &n, const struct seen &w) {
     return p;
 }
 
+#if __CUDA_ARCH__ >= 900
+/* Sixteen rows of 256 bytes from `from` on, which is a multiple of that, as two panels. */
+DEVICE void bulk_panels(uint32_t to, const struct lode_cuda_map *rows, const uint8_t *from, uint32_t barrier) {
+    const uint64_t at = (uint64_t)(uintptr_t)from - LODE_WALK_MAP_FROM;
+    for (uint32_t half = 0; half < 2; half++)
+        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(
+                         to + half * (128 * ROWS)),
+                     "l"(rows), "r"(0), "r"(half), "r"((uint32_t)at % (1u << 30) / 256), "r"((uint32_t)(at >> 30)), "r"(barrier)
+                     : "memory");
+}
+#endif
+
 /* A warp's slots and its pair's.  Part i of a page is 16 rows: of keys, of the warp's half of the page; of values, of every
  * 32 those whose turn it is. */
 template <int TYPE, int DIM> struct ring {
     const struct lode_cuda_att_args &a;
     const struct seen &w;
+    const struct lode_cuda_map *rows; /* of all memory */
     uint32_t slots; /* the pair's, in shared memory: (2, SLOTS, slot_size) */
     uint32_t slot_size, lane, half;
-    uint32_t now;                 /* the slot whose rows were asked for longest ago */
+    uint32_t arrived;             /* the warp's barriers in shared memory: of two parts of keys, and of values */
+    uint32_t now, parity;         /* the slot whose rows were asked for longest ago, and of the page's phases */
     const uint8_t *own_k, *own_v; /* the row's own key and value as stored, or NULL */
 
     DEVICE_MEMBER uint32_t dim(bool values) { return dim_of<DIM>(values ? a.head_dim_v : a.head_dim); }
     DEVICE_MEMBER uint32_t stride(bool values) { return DIM ? 2 * DIM : values ? w.v_stride : w.k_stride; }
+    /* On Hopper rows come by bulk copies where it needs few of them: those leave a multiprocessor's other reads alone, which have to
+     * wait for all copies of 16 bytes that were asked for before. */
+    static constexpr DEVICE_MEMBER bool in_bulk() {
+#if __CUDA_ARCH__ >= 900
+        return TYPE == LODE_Q8_0 || DIM;
+#else
+        return false;
+#endif
+    }
+    DEVICE_MEMBER uint32_t arrived_at(bool values, uint32_t part) { return arrived + 8 * (2 * values + part); }
     DEVICE_MEMBER uint32_t slot_of(uint32_t warp, uint32_t i) { return slots + (warp * SLOTS + i) * slot_size; }
     DEVICE_MEMBER uint32_t first_of(bool values, uint32_t i) { return values ? i * 2 * ROWS + half * ROWS : half * HALF + i * ROWS; }
 
-    /* Asks for a part of a page, to slot i: a group of copies, though there may be none. */
+    /* Asks for a part of a page, to slot i: a phase of the part's barrier, or a group of copies, though there may be nothing. */
     DEVICE_MEMBER void ask(const struct page_of &p, bool values, uint32_t part, uint32_t i) {
         const uint32_t first = first_of(values, part), n = rows_from(first, p.n), step = stride(values), size = dim(values);
         const uint8_t *from = (values ? p.v : p.k) + first * step;
         const struct layout r = layout_of<TYPE>(values, size);
-        uint32_t to = slot_of(half, i);
-        if (TYPE == LODE_Q8_0) { /* rows are no multiple of 16 bytes */
-            const uint32_t skew = (uint32_t)(uintptr_t)from % 16;
+        const uint32_t to = slot_of(half, i);
+        const uint32_t skew = TYPE == LODE_Q8_0 ? (uint32_t)(uintptr_t)from % 16 : 0; /* rows are no multiple of 16 bytes */
+#if __CUDA_ARCH__ >= 900
+        if constexpr (in_bulk()) {
+            const uint32_t barrier = arrived_at(values, part);
+            if (lane)
+                return;
+            if (n == 0) {
+                barrier_arrive_expect(barrier, 0);
+            } else if (DIM && !values) { /* all sixteen, whether they are there or not: values follow keys in a page */
+                barrier_arrive_expect(barrier, ROWS * 2 * DIM);
+                bulk_panels(to, rows, from, barrier);
+            } else {
+                const uint32_t bytes = (skew + n * step + 15) / 16 * 16;
+                barrier_arrive_expect(barrier, bytes);
+                bulk_copy(to, from - skew, bytes, barrier);
+            }
+            return;
+        }
+#endif
+        if (TYPE == LODE_Q8_0) {
             if (n)
 #pragma unroll 2
                 for (uint32_t b = 16 * lane; b < skew + n * step; b += 16 * 32)
                     copy_async_at<16>(to + b, from - skew + b);
-        } else if (DIM && n == ROWS) { /* one row after the other, there and here */
-            constexpr uint32_t PIECES = DIM ? DIM / 8 : 2, SOME = 32 / PIECES;
-            const uint32_t j = lane / PIECES, c = lane % PIECES * 16;
-            from += 16 * lane;
-            to += j * r.stride;
-#pragma unroll
-            for (uint32_t k = 0; k < ROWS / SOME; k++)
-                copy_async_at<16>(to + k * SOME * r.stride + (c ^ ((j + k * SOME) & r.mask) * 16), from + k * 512);
         } else {
             const uint32_t pieces = size / 8, rows = 32 / pieces, c = lane % pieces * 16;
-            uint32_t j = lane < rows * pieces ? lane / pieces : ROWS;
-            from += c + j * step;
-            to += j * r.stride;
 #pragma unroll 4
-            for (; j < n; j += rows, from += rows * step, to += rows * r.stride)
-                copy_async_at<16>(to + (c ^ (j & r.mask) * 16), from);
+            for (uint32_t j = lane < rows * pieces ? lane / pieces : ROWS; j < n; j += rows)
+                copy_async_at<16>(to + at_in_slot(values, j, c), from + j * step + c);
         }
         copies_end_group();
     }
-    /* Of what was asked for the first, when all but the last `later` groups are there: the slot of page p's part i. */
-    template <int LATER> DEVICE_MEMBER uint32_t take(const struct page_of &p, bool values, uint32_t i) {
+    /* Where byte b of row j lies in a slot. */
+    DEVICE_MEMBER uint32_t at_in_slot(bool values, uint32_t j, uint32_t b) {
+        if (DIM && !values)
+            return b / 128 * (128 * ROWS) + in_panel(j, b % 128 / 16) + b % 16;
+        return j * layout_of<TYPE>(values, dim(values)).stride + b;
+    }
+    /* Of what was asked for the first, when it is there: the slot of page p's part i.  Two parts were asked for later, but one later
+     * than the last values. */
+    DEVICE_MEMBER uint32_t take(const struct page_of &p, bool values, uint32_t i) {
         const uint32_t own_at = p.own - first_of(values, i), slot = now;
-        copies_wait<LATER>();
+        if (in_bulk()) {
+#if __CUDA_ARCH__ >= 900
+            barrier_wait(arrived_at(values, i), parity);
+            parity ^= values && i == 1;
+#endif
+        } else if (values && i == 1) {
+            copies_wait<1>();
+        } else {
+            copies_wait<2>();
+        }
         __syncwarp();
         if (own_at < ROWS) /* which came as it was before the step */
             put_own(p, values, own_at, slot_of(half, slot) + skew_of(p, values));
@@ -99,9 +147,10 @@ template <int TYPE, int DIM> struct ring {
             mine = (values ? p.v : p.k) + p.own * stride(values);
 #pragma unroll 1
         for (uint32_t b = 2 * lane; b < r.bytes; b += 64)
-            asm volatile("st.shared.u16 [%0], %1;" ::"r"(slot + own_at * r.stride + (b ^ (own_at & r.mask) * 16)),
-                         "h"(*(const uint16_t *)(mine + b))
-                         : "memory");
+            asm volatile("st.shared.u16 [%0], %1;" ::"r"(slot + at_in_slot(values, own_at, b)), "h"(*(const uint16_t *)(mine + b)) : "memory");
+#if __CUDA_ARCH__ >= 900
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* the slot is a copy's again some time */
+#endif
         __syncwarp();
     }
     /* So many bytes into a slot its rows begin; ROWS of them are a multiple of 16 bytes. */
