@@ -113,6 +113,7 @@ struct lode_cuda {
     char name[256];
     size_t memory_size; /* whoever uses it */
     int multiprocessors, shared_max, major, minor;
+    int second_cache, window_most; /* bytes; of memory that a launch may say of how it reads it */
     struct lode_tuning tuning;
     char note[1024]; /* why a table that was kept is not used; "" */
     void *modules[LODE_CUDA_MODULES];
@@ -148,6 +149,13 @@ int lode_cuda_take(const struct lode_cuda *c, lode_dev *p, uint64_t size, const 
                    struct lode_error *err);
 int lode_cuda_take_pinned(const struct lode_cuda *c, void *p, uint64_t size, struct lode_error *err);
 /* One launch of `threads` by grid x, y, z with one struct of arguments. */
+/* Memory that a launch reads once: it leaves the second cache before what others want again.  n: bytes; 0: none. */
+struct lode_cuda_once {
+    lode_dev at;
+    uint64_t n;
+};
+int lode_cuda_launch_once(const struct lode_cuda *c, struct lode_cuda_once once, void *stream, void *kernel, uint32_t x, uint32_t y,
+                          uint32_t z, uint32_t threads, uint32_t shared, const void *args, struct lode_error *err);
 int lode_cuda_launch(const struct lode_cuda *c, void *stream, void *kernel, uint32_t x, uint32_t y,
                      uint32_t z, uint32_t threads, uint32_t shared, const void *args,
                      struct lode_error *err);

@@ -67,13 +67,24 @@ int lode_cuda_enter(const struct lode_cuda *c, struct lode_error *err) {
 int lode_cuda_launch(const struct lode_cuda *c, void *stream, void *kernel, uint32_t x, uint32_t y,
                      uint32_t z, uint32_t threads, uint32_t shared, const void *args,
                      struct lode_error *err) {
+    return lode_cuda_launch_once(c, (struct lode_cuda_once){0}, stream, kernel, x, y, z, threads, shared, args, err);
+}
+
+int lode_cuda_launch_once(const struct lode_cuda *c, struct lode_cuda_once once, void *stream, void *kernel, uint32_t x, uint32_t y,
+                          uint32_t z, uint32_t threads, uint32_t shared, const void *args, struct lode_error *err) {
     if (x == 0 || y == 0 || z == 0)
         return 0;
     void *params[1] = {(void *)(uintptr_t)args};
     /* from Hopper on, its blocks may come before the last kernel has ended: kernels/common.cuh, begin */
-    struct lode_cu_attribute early = {.id = LODE_CU_EARLY, .value.on = 1};
-    const struct lode_cu_launch config = {{x, y, z}, {threads, 1, 1}, shared, stream, &early,
-                                          c->major >= 9};
+    struct lode_cu_attribute with[2];
+    unsigned n = 0;
+    if (c->major >= 9)
+        with[n++] = (struct lode_cu_attribute){.id = LODE_CU_EARLY, .value.on = 1};
+    if (once.n && c->window_most > 0)
+        with[n++] = (struct lode_cu_attribute){
+            .id = LODE_CU_WINDOW,
+            .value.window = {once.at, once.n < (uint64_t)c->window_most ? once.n : (uint64_t)c->window_most, 1, LODE_CU_STREAMING, 0}};
+    const struct lode_cu_launch config = {{x, y, z}, {threads, 1, 1}, shared, stream, with, n};
     return lode_cu_check(&c->cu, c->cu.launch_ex(&config, kernel, params, NULL), "kernel launch", err);
 }
 
@@ -476,6 +487,8 @@ static int start(struct lode_cuda *c, int index, struct lode_error *err) {
     c->cu.device_attribute(&c->shared_max, LODE_CU_SHARED_OPTIN, c->device);
     c->cu.device_attribute(&c->major, LODE_CU_MAJOR, c->device);
     c->cu.device_attribute(&c->minor, LODE_CU_MINOR, c->device);
+    c->cu.device_attribute(&c->second_cache, LODE_CU_SECOND_CACHE, c->device);
+    c->cu.device_attribute(&c->window_most, LODE_CU_WINDOW_MOST, c->device);
     find_tuning(c);
     LODE_TRY(lode_cu_check(&c->cu, c->cu.context_retain(&c->context, c->device), c->name, err));
     LODE_TRY(lode_cuda_enter(c, err));

@@ -21,6 +21,12 @@ struct lode_cu_attribute {
     union {
         char room[64];
         int on;
+        struct {
+            lode_cu_ptr at;
+            size_t n;
+            float ratio; /* of it that is hit */
+            int hit, miss;
+        } window; /* CUaccessPolicyWindow */
     } value;
 };
 struct lode_cu_launch {
@@ -128,6 +134,8 @@ enum { /* CUresult */
 
 enum { /* CUdevice_attribute, CUfunction_attribute */
     LODE_CU_MULTIPROCESSORS = 16,
+    LODE_CU_SECOND_CACHE = 38,
+    LODE_CU_WINDOW_MOST = 109, /* bytes of an access policy window */
     LODE_CU_SHARED_OPTIN = 97,
     LODE_CU_MAJOR = 75,
     LODE_CU_MINOR = 76,
@@ -135,7 +143,9 @@ enum { /* CUdevice_attribute, CUfunction_attribute */
     LODE_CU_MAP_BF16 = 9,
     LODE_CU_MAP_SWIZZLE_128 = 3,
     LODE_CU_MAP_PROMOTE_256 = 3, /* lines for the second cache */
-    LODE_CU_EARLY = 6, /* CUlaunchAttributeID: programmatic stream serialization */
+    LODE_CU_WINDOW = 1, /* CUlaunchAttributeID: access policy window */
+    LODE_CU_EARLY = 6,  /* the same: programmatic stream serialization */
+    LODE_CU_STREAMING = 1, /* CUaccessProperty */
     LODE_CU_FUNCTION_SHARED = 8,
     LODE_CU_FUNCTION_CARVEOUT = 9, /* per cent of the first cache that is shared memory */
     LODE_CU_REGISTER_READ_ONLY = 8, /* CU_MEMHOSTREGISTER_READ_ONLY */

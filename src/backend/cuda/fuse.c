@@ -47,3 +47,17 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
                                                  : lode_cuda_run_chosen_experts(o, n, &c);
     return rc > 0 ? (int)c.n : rc;
 }
+
+int lode_cuda_run_product(const struct op *o, const struct lode_cuda_gemv_args *a, void *kernel, uint32_t x, uint32_t threads,
+                          uint32_t shared, const void *args) {
+    const struct lode_cuda *c = o->r->c;
+    struct lode_cuda_once once = {0};
+    if (c->second_cache > 0 && c->uploaded > 2 * (uint64_t)c->second_cache)
+        for (uint32_t i = 0; i < a->n_parts; i++) { /* of parts that lie apart, what is between them too: nobody reads it now */
+            const struct lode_cuda_gemv_part *p = &a->parts[i];
+            const lode_dev end = p->w + (uint64_t)p->rows * p->w_stride, last = once.at + once.n;
+            once.at = i && once.at < p->w ? once.at : p->w;
+            once.n = (i && last > end ? last : end) - once.at;
+        }
+    return lode_cuda_launch_once(c, once, o->r->stream, kernel, x, 1, 1, threads, shared, args, o->err);
+}

@@ -96,7 +96,7 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
         [Q4_Q6] = {k->few_q4_q6_1, k->few_q4_q6_2, k->few_q4_q6_4},
         [Q5_Q6] = {k->few_q5_q6_1, k->few_q5_q6_2, k->few_q5_q6_4},
     };
-    LODE_TRY(lode_cuda_run_kernel(o, kernel[kind_of(mul, by32)][columns / 2], grid, 1, 1, 512, shared, &f));
+    LODE_TRY(lode_cuda_run_product(o, &f.a, kernel[kind_of(mul, by32)][columns / 2], grid, 512, shared, &f));
     return 1;
 }
 

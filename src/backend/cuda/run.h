@@ -285,5 +285,9 @@ static inline int lode_cuda_run_kernel(const struct op *o, void *kernel, uint32_
                                        uint32_t threads, uint32_t shared, const void *args) {
     return lode_cuda_launch(o->r->c, o->r->stream, kernel, x, y, z, threads, shared, args, o->err);
 }
+/* The same of products of few rows: of a model larger than the second cache they read weights that are wanted again when the cache
+ * has long had others. */
+int lode_cuda_run_product(const struct op *o, const struct lode_cuda_gemv_args *a, void *kernel, uint32_t x, uint32_t threads,
+                          uint32_t shared, const void *args);
 
 #endif

@@ -121,5 +121,5 @@ int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a
     const uint32_t for_x = k && !small ? LODE_STREAM_WARPS : WARPS_FOR_X,
                    threads = 32 * (s.warps < for_x ? for_x : s.warps),
                    shared = s.ring_at + s.warps * (n.own + s.slots * n.slot);
-    return lode_cuda_run_kernel(o, c->kernels.stream[type], grid, 1, 1, threads, shared, &s);
+    return lode_cuda_run_product(o, a, c->kernels.stream[type], grid, threads, shared, &s);
 }
