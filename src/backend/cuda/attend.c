@@ -184,6 +184,7 @@ static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, 
 static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
     enum { FEW_PAGES = 4 };                  /* a multiprocessor, of all heads: up to so many a page a block is quicker */
     enum { HALF_PAGES = 1, HALF_HEADS = 4 }; /* half of a multiprocessor, from so many on, and of so many query heads: two warps a page */
+    enum { MERGED = 32, MERGED_OF_ONE = 16 };  /* pages, up to so many by blocks of a head each */
     const struct lode_cuda_att_args *a = &d->att;
     const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint64_t pages = (uint64_t)a->n_kv_heads * s->rows * a->max_pages;
@@ -207,7 +208,7 @@ static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, c
         if (whole)
             return whole;
     }
-    if (a->max_pages > 32)
+    if (a->max_pages > (s->rows == 1 ? MERGED_OF_ONE : MERGED))
         LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->decode_join,
                                       a->n_heads * ((a->head_dim_v + LODE_JOIN_COLS - 1) / LODE_JOIN_COLS), s->rows, 1,
                                       LODE_JOIN_THREADS, 0, a));
