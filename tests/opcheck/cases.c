@@ -253,6 +253,7 @@ static struct lode_node *build_attention_walk(struct oc *t) {
         {272, 136, 128, 128, 0, 0, false, LODE_F16, LODE_F16}, {270, 90, 128, 128, 0, 0, false, LODE_BF16, LODE_BF16},
         {340, 68, 64, 64, 0, 0, false, LODE_BF16, LODE_BF16}, {340, 68, 128, 128, 0, 20, false, LODE_F16, LODE_F16},
         {272, 272, 80, 80, 0, 0, true, LODE_F16, LODE_F16},  {272, 136, 96, 128, 40, 0, false, LODE_BF16, LODE_BF16},
+        {272, 136, 128, 128, 40, 0, false, LODE_F16, LODE_F16}, {272, 136, 128, 128, 40, 0, false, LODE_Q8_0, LODE_Q8_0},
     };
     return attention_of(t, &kinds[t->variant]);
 }
@@ -273,28 +274,30 @@ static struct lode_node *build_attention_rows(struct oc *t) {
 
 /* Norms and rotations of queries and keys before it, as most models have them: one launch on a device. */
 static struct lode_node *build_attention_whole(struct oc *t) {
-    enum { HEADS = 8, KV_HEADS = 2 };
     static const struct { uint32_t dim, pairs; bool normed, neighbours; enum lode_dtype type; } kinds[] = {
         {128, 64, false, false, LODE_F16}, {128, 64, true, false, LODE_F16},  {128, 64, true, false, LODE_Q8_0},
         {128, 64, false, true, LODE_F16},  {128, 64, true, true, LODE_BF16},  {128, 32, true, false, LODE_F16},
         {64, 32, true, false, LODE_BF16},  {64, 32, false, true, LODE_F16},   {64, 16, false, true, LODE_F16},
-        {96, 48, true, false, LODE_F16},   {256, 128, false, false, LODE_F16}, {80, 20, true, true, LODE_BF16}};
-    const uint32_t dim = kinds[t->variant].dim;
+        {96, 48, true, false, LODE_F16},   {256, 128, false, false, LODE_F16}, {80, 20, true, true, LODE_BF16},
+        {128, 64, true, false, LODE_F16}, {128, 64, true, true, LODE_Q8_0}, {64, 16, true, false, LODE_BF16}};
+    enum { MANY_FROM = 12 }; /* kinds with heads enough for decode_walk.cu, as above */
+    const bool many = t->variant >= MANY_FROM;
+    const uint32_t heads = many ? 272 : 8, kv_heads = many ? 136 : 2, dim = kinds[t->variant].dim;
     const enum lode_dtype type = kinds[t->variant].type;
     const bool normed = kinds[t->variant].normed, neighbours = kinds[t->variant].neighbours;
-    t->kv = (struct lode_kv_layer){.n_heads = KV_HEADS, .head_dim = dim, .head_dim_v = dim, .type_k = type,
+    t->kv = (struct lode_kv_layer){.n_heads = kv_heads, .head_dim = dim, .head_dim_v = dim, .type_k = type,
                                    .type_v = type};
     t->n_pairs = kinds[t->variant].pairs;
-    t->attention = (struct oc_attention){.n_heads = HEADS, .scale = 0.088f, .normed = normed};
-    struct lode_node *q = oc_input(t, HEADS * dim), *k = oc_input(t, KV_HEADS * dim), *v = oc_input(t, KV_HEADS * dim);
+    t->attention = (struct oc_attention){.n_heads = heads, .scale = 0.088f, .normed = normed};
+    struct lode_node *q = oc_input(t, heads * dim), *k = oc_input(t, kv_heads * dim), *v = oc_input(t, kv_heads * dim);
     struct lode_node *table = lode_g_rope_table(t->g, 0, t->n_pairs);
     if (normed) {
         q = lode_g_rms_norm(t->g, q, oc_vector(t, dim), 1e-6f, dim);
         k = lode_g_rms_norm(t->g, k, oc_vector(t, dim), 1e-6f, dim);
     }
-    q = lode_g_rope(t->g, q, table, HEADS, neighbours);
-    k = lode_g_rope(t->g, k, table, KV_HEADS, neighbours);
-    const union lode_op_params p = {.attention = {.n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = dim,
+    q = lode_g_rope(t->g, q, table, heads, neighbours);
+    k = lode_g_rope(t->g, k, table, kv_heads, neighbours);
+    const union lode_op_params p = {.attention = {.n_heads = heads, .n_kv_heads = kv_heads, .head_dim = dim,
                                                   .head_dim_v = dim, .scale = 0.088f}};
     return lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0), NULL, &p);
 }
@@ -356,9 +359,9 @@ const struct oc_case oc_cases[] = {
     {"rope", 8, false, build_rope, OC_NO_BOUND},
     {"unpair", 1, false, build_unpair, OC_NO_BOUND},
     {"attention", 15, false, build_attention, OC_ATTENTION},
-    {"attention_walk", 8, false, build_attention_walk, OC_ATTENTION},
+    {"attention_walk", 10, false, build_attention_walk, OC_ATTENTION},
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
-    {"attention_whole", 12, false, build_attention_whole, OC_ATTENTION},
+    {"attention_whole", 15, false, build_attention_whole, OC_ATTENTION},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},
     {"delta", 4, false, build_delta, OC_NO_BOUND},
