@@ -184,14 +184,15 @@ static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, 
 static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
     enum { FEW_PAGES = 4 };                  /* a multiprocessor, of all heads: up to so many a page a block is quicker */
     enum { HALF_PAGES = 1, HALF_HEADS = 4 }; /* half of a multiprocessor, from so many on, and of so many query heads: two warps a page */
-    enum { MERGED = 32, MERGED_OF_ONE = 16 };  /* pages, up to so many by blocks of a head each */
+    enum { MERGED = 32, MERGED_OF_ONE = 16 }; /* pages, up to so many by blocks of a head each */
     const struct lode_cuda_att_args *a = &d->att;
     const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint64_t pages = (uint64_t)a->n_kv_heads * s->rows * a->max_pages;
     const uint64_t multiprocessors = (uint64_t)o->r->c->multiprocessors;
     const bool halves = is_half(s->cache.layer->type_k) && is_half(s->cache.layer->type_v);
     const bool few = halves && pages <= FEW_PAGES * multiprocessors;
-    const bool walks = !few || (s->one_each && 2 * pages > HALF_PAGES * multiprocessors && 2 * pages * group > HALF_HEADS * multiprocessors);
+    const bool walks = !few || (s->one_each && 2 * pages > HALF_PAGES * multiprocessors &&
+                                2 * pages * group > HALF_HEADS * multiprocessors);
     if (!s->one_each && few && s->rows > LODE_FEW_ROWS)
         return 0;
     int fast, walked = 0;

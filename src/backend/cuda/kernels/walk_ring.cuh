@@ -42,8 +42,8 @@ DEVICE struct page_of next_page(struct way &n, const struct seen &w) {
 DEVICE void bulk_panels(uint32_t to, const struct lode_cuda_map *rows, const uint8_t *from, uint32_t barrier) {
     const uint64_t at = (uint64_t)(uintptr_t)from - LODE_WALK_MAP_FROM;
     for (uint32_t half = 0; half < 2; half++)
-        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(
-                         to + half * (128 * ROWS)),
+        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to + half * (128 * ROWS)),
                      "l"(rows), "r"(0), "r"(half), "r"((uint32_t)at % (1u << 30) / 256), "r"((uint32_t)(at >> 30)), "r"(barrier)
                      : "memory");
 }
@@ -147,7 +147,9 @@ template <int TYPE, int DIM> struct ring {
             mine = (values ? p.v : p.k) + p.own * stride(values);
 #pragma unroll 1
         for (uint32_t b = 2 * lane; b < r.bytes; b += 64)
-            asm volatile("st.shared.u16 [%0], %1;" ::"r"(slot + at_in_slot(values, own_at, b)), "h"(*(const uint16_t *)(mine + b)) : "memory");
+            asm volatile("st.shared.u16 [%0], %1;" ::"r"(slot + at_in_slot(values, own_at, b)),
+                         "h"(*(const uint16_t *)(mine + b))
+                         : "memory");
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* the slot is a copy's again some time */
 #endif
