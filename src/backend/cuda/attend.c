@@ -65,7 +65,8 @@ static uint32_t walk_slot(enum lode_dtype type, uint32_t dim, bool keys) {
 static bool map_memory(const struct lode_cuda *c, const struct lode_kv_view *v, struct lode_cuda_map *map) {
     const uint64_t sizes[4] = {64, 2, 2 << (30 - 8), 1 << 19}, strides[3] = {128, 256, 1 << 30};
     const uint32_t box[4] = {64, 1, LODE_WALK_ROWS, 1}, steps[4] = {1, 1, 1, 1};
-    return c->cu.tensor_map && v->page_size % 256 == 0 && v->k % 256 == 0 && v->k < v->v && (uintptr_t)v->pool % 256 == 0 &&
+    return c->cu.tensor_map && (uintptr_t)v->pool >= LODE_WALK_MAP_FROM && (uintptr_t)v->pool % 256 == 0 && v->page_size % 256 == 0 &&
+           v->k % 256 == 0 && v->k < v->v &&
            c->cu.tensor_map(map, LODE_CU_MAP_F16, 4, (void *)(uintptr_t)LODE_WALK_MAP_FROM, sizes, strides, box, steps, 0,
                             LODE_CU_MAP_SWIZZLE_128, LODE_CU_MAP_PROMOTE_256, 0) == 0;
 }
