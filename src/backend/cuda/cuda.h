@@ -149,6 +149,9 @@ int lode_cuda_take(const struct lode_cuda *c, lode_dev *p, uint64_t size, const 
                    struct lode_error *err);
 int lode_cuda_take_pinned(const struct lode_cuda *c, void *p, uint64_t size, struct lode_error *err);
 /* One launch of `threads` by grid x, y, z with one struct of arguments. */
+int lode_cuda_launch(const struct lode_cuda *c, void *stream, void *kernel, uint32_t x, uint32_t y,
+                     uint32_t z, uint32_t threads, uint32_t shared, const void *args,
+                     struct lode_error *err);
 /* Memory that a launch reads once: it leaves the second cache before what others want again.  n: bytes; 0: none. */
 struct lode_cuda_once {
     lode_dev at;
@@ -156,9 +159,6 @@ struct lode_cuda_once {
 };
 int lode_cuda_launch_once(const struct lode_cuda *c, struct lode_cuda_once once, void *stream, void *kernel, uint32_t x, uint32_t y,
                           uint32_t z, uint32_t threads, uint32_t shared, const void *args, struct lode_error *err);
-int lode_cuda_launch(const struct lode_cuda *c, void *stream, void *kernel, uint32_t x, uint32_t y,
-                     uint32_t z, uint32_t threads, uint32_t shared, const void *args,
-                     struct lode_error *err);
 /* Bytes of shared memory of a kernel for many rows of x with weights of such a type. */
 enum { LODE_CUDA_GEMM_SHARED = 70 << 10 };
 /* Bytes of shared memory of an attention kernel. */

@@ -11,7 +11,7 @@ struct factors { /* of the sums so far, of the page's, and its total */
 };
 
 /* Pages that a thread has in registers. */
-struct some {
+struct pages_ahead {
     struct factors f[JOIN_AHEAD];
     float v[JOIN_AHEAD];
     DEVICE_MEMBER void read(const struct factors *from, const float *part) {
@@ -102,7 +102,7 @@ KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_ar
             ask(i + 1);
         if (adds && lane < cols) {
             const uint32_t some = n - i * JOIN_PAGES < JOIN_PAGES ? n - i * JOIN_PAGES : JOIN_PAGES;
-            struct some now, then;
+            struct pages_ahead now, then;
             const struct factors *t = f[slot];
             const float *v = part[slot][0] + lane;
             now.read(t, v);
