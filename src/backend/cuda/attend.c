@@ -184,7 +184,7 @@ static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, 
 /* Rows whose parts fit the scratch: 1, or 0 where there is no kernel for them. */
 static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
     enum { FEW_PAGES = 4 };                  /* a multiprocessor, of all heads: up to so many a page a block is quicker */
-    enum { HALF_PAGES = 1, HALF_HEADS = 4 }; /* half of a multiprocessor, from so many on, and of so many query heads: two warps a page */
+    enum { WALK_HEADS = 2 };                 /* of so many query heads, and from half a page a multiprocessor on: two warps a page */
     enum { MERGED = 32, MERGED_OF_ONE = 16 }; /* pages, up to so many by blocks of a head each */
     const struct lode_cuda_att_args *a = &d->att;
     const uint32_t group = a->n_heads / a->n_kv_heads;
@@ -192,8 +192,7 @@ static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, c
     const uint64_t multiprocessors = (uint64_t)o->r->c->multiprocessors;
     const bool halves = is_half(s->cache.layer->type_k) && is_half(s->cache.layer->type_v);
     const bool few = halves && pages <= FEW_PAGES * multiprocessors;
-    const bool walks = !few || (s->one_each && 2 * pages > HALF_PAGES * multiprocessors &&
-                                2 * pages * group > HALF_HEADS * multiprocessors);
+    const bool walks = !few || (s->one_each && 2 * pages > multiprocessors && pages * group > WALK_HEADS * multiprocessors);
     if (!s->one_each && few && s->rows > LODE_FEW_ROWS)
         return 0;
     int fast, walked = 0;

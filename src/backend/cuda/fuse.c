@@ -51,13 +51,13 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
 int lode_cuda_run_product(const struct op *o, const struct lode_cuda_gemv_args *a, void *kernel, uint32_t x, uint32_t threads,
                           uint32_t shared, const void *args) {
     const struct lode_cuda *c = o->r->c;
-    struct lode_cuda_once once = {0};
-    if (c->second_cache > 0 && c->uploaded > 2 * (uint64_t)c->second_cache)
-        for (uint32_t i = 0; i < a->n_parts; i++) { /* of parts that lie apart, what is between them too: nobody reads it now */
-            const struct lode_cuda_gemv_part *p = &a->parts[i];
-            const lode_dev end = p->w + (uint64_t)p->rows * p->w_stride, last = once.at + once.n;
-            once.at = i && once.at < p->w ? once.at : p->w;
-            once.n = (i && last > end ? last : end) - once.at;
-        }
+    lode_dev from = a->parts[0].w, to = from; /* of parts that lie apart, what is between them too */
+    for (uint32_t i = 0; i < a->n_parts; i++) {
+        const lode_dev w = a->parts[i].w, end = w + (uint64_t)a->parts[i].rows * a->parts[i].w_stride;
+        from = w < from ? w : from;
+        to = end > to ? end : to;
+    }
+    const bool large = c->second_cache > 0 && c->uploaded > 2 * (uint64_t)c->second_cache;
+    const struct lode_cuda_once once = {from, large ? to - from : 0};
     return lode_cuda_launch_once(c, once, o->r->stream, kernel, x, 1, 1, threads, shared, args, o->err);
 }

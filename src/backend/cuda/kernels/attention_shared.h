@@ -41,8 +41,10 @@ struct lode_cuda_short_args {
 enum { LODE_WALK_BLOCKS = 4, LODE_WALK_WARPS = 4, LODE_WALK_SLOTS = 3, LODE_WALK_ROWS = 16 };
 /* Bytes from one key in 16 bits to the next in a slot: an odd number of 16 bytes, so that neighbours are in other banks. */
 #define LODE_WALK_KEY_STRIDE(dim) (16 * ((dim) / 8 | 1))
-/* Keys of LODE_WALK_PANELS numbers lie in two panels (wgmma.cuh) instead, as copies by a map leave them. */
-enum { LODE_WALK_PANELS = 128, LODE_WALK_STATIC = 1024 }; /* bytes of barriers before what a launch asks for, and to where it begins */
+/* Keys of so many numbers lie in two panels (wgmma.cuh) instead, as copies by a map leave them. */
+enum { LODE_WALK_PANELS = 128 };
+/* Bytes of shared memory before what a launch asks for: barriers, and up to where panels may begin. */
+enum { LODE_WALK_STATIC = 1024 };
 /* Floats of a pair's scores, where the row's own key and value of up to dim numbers are prepared before. */
 #define LODE_WALK_SCORES(heads, dim) (64 * (heads) > 2 * (dim) ? 64 * (heads) : 2 * (dim))
 /* Where slots begin; dim: of keys, most: of keys and values. */

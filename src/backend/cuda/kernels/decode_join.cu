@@ -19,7 +19,7 @@ struct pages_ahead {
         for (int k = 0; k < JOIN_AHEAD; k++)
             f[k] = from[k], v[k] = part[k * JOIN_COLS];
     }
-    /* The first n of them. */
+    /* The first n of them; below 0 where the pages before were the last. */
     DEVICE_MEMBER void add(float &l, float &o, uint32_t n) const {
 #pragma unroll
         for (int k = 0; k < JOIN_AHEAD; k++)

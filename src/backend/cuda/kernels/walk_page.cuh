@@ -71,7 +71,7 @@ DEVICE void score(float *s, uint32_t ld, uint32_t q, uint32_t n, uint32_t slot) 
     constexpr bool KNOWN = DIM != 0;
     static_assert(!KNOWN || TYPE != LODE_Q8_0, "rows of 2 bytes a number");
     constexpr int UNROLLED = KNOWN ? 4 : 2;
-    const uint32_t dim = dim_of<DIM>(n), stride = DIM ? 128 : layout_of<TYPE>(false, dim).stride;
+    const uint32_t dim = dim_of<DIM>(n), stride = KNOWN ? 128 : layout_of<TYPE>(false, dim).stride;
     const uint32_t lane = threadIdx.x % 32, t = lane / 8, b = lane % 8;
     uint32_t row[2], at[2][4]; /* of a panel: four addresses of a row's 128 bytes */
     float acc[HEADS][2][4]; /* of keys b + 8 (i ^ t / 2): a partner then wants what the other has in a fixed place */
@@ -97,7 +97,7 @@ DEVICE void score(float *s, uint32_t ld, uint32_t q, uint32_t n, uint32_t slot) 
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             float y[4];
-            if (DIM)
+            if (KNOWN)
                 some<TYPE>(y, at[i][m % 4] + m / 4 * (128 * ROWS), 0);
             else
                 some<TYPE>(y, row[i], c);

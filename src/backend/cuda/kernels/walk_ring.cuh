@@ -78,9 +78,8 @@ template <int TYPE, int DIM> struct ring {
 
     /* Asks for a part of a page, to slot i: a phase of the part's barrier, or a group of copies, though there may be nothing. */
     DEVICE_MEMBER void ask(const struct page_of &p, bool values, uint32_t part, uint32_t i) {
-        const uint32_t first = first_of(values, part), n = rows_from(first, p.n), step = stride(values), size = dim(values);
+        const uint32_t first = first_of(values, part), n = rows_from(first, p.n), step = stride(values);
         const uint8_t *from = (values ? p.v : p.k) + first * step;
-        const struct layout r = layout_of<TYPE>(values, size);
         const uint32_t to = slot_of(half, i);
         const uint32_t skew = TYPE == LODE_Q8_0 ? (uint32_t)(uintptr_t)from % 16 : 0; /* rows are no multiple of 16 bytes */
 #if __CUDA_ARCH__ >= 900
@@ -107,7 +106,7 @@ template <int TYPE, int DIM> struct ring {
                 for (uint32_t b = 16 * lane; b < skew + n * step; b += 16 * 32)
                     copy_async_at<16>(to + b, from - skew + b);
         } else {
-            const uint32_t pieces = size / 8, rows = 32 / pieces, c = lane % pieces * 16;
+            const uint32_t pieces = dim(values) / 8, rows = 32 / pieces, c = lane % pieces * 16;
 #pragma unroll 4
             for (uint32_t j = lane < rows * pieces ? lane / pieces : ROWS; j < n; j += rows)
                 copy_async_at<16>(to + at_in_slot(values, j, c), from + j * step + c);
