@@ -89,7 +89,7 @@ static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, c
     const int i = group > 4 ? 3 : group > 2 ? 2 : (int)group - 1;
     const uint32_t heads = 1u << i, x = a->n_kv_heads * ((group + heads - 1) / heads);
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
-    struct lode_cuda_walk_args args = {.decode = *d, .late = !s->one_each};
+    struct lode_cuda_walk_args args = {.decode = *d};
     if (l->type_k != l->type_v || a->head_dim_v > 128)
         return 0;
     const bool panels = l->type_k != LODE_Q8_0 && a->head_dim == LODE_WALK_PANELS && a->head_dim_v == LODE_WALK_PANELS &&
@@ -104,6 +104,10 @@ static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, c
     at_once = (at_once < LODE_WALK_BLOCKS ? at_once : LODE_WALK_BLOCKS) * (uint32_t)c->multiprocessors;
     uint32_t z = at_once / (x * rows);
     z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
+    /* a second part delays queries, which pays where pairs have more to do than their first page */
+    enum { PAGES = 3 };
+    const bool much = rows > 1 || a->max_pages >= PAGES * z * LODE_WALK_WARPS / 2;
+    args.early = !s->one_each ? 0 : much && l->type_k != LODE_Q8_0 ? 2 : 1;
     const enum lode_cuda_walk walk = l->type_k == LODE_F16    ? panels ? LODE_CUDA_WALK_f16_128 : LODE_CUDA_WALK_f16
                                      : l->type_k == LODE_BF16 ? panels ? LODE_CUDA_WALK_bf16_128 : LODE_CUDA_WALK_bf16
                                                               : LODE_CUDA_WALK_q8_0;

@@ -54,11 +54,12 @@ struct lode_cuda_walk_args {
     struct lode_cuda_map rows; /* of LODE_WALK_PANELS numbers: all memory from LODE_WALK_MAP_FROM on, 2^30 bytes by 2^30 bytes */
     struct lode_cuda_decode_args decode;
     uint32_t slot_size; /* bytes */
-    uint32_t late;      /* pages are asked for when the launch before has ended: other rows of theirs have put keys into them */
+    uint32_t early;     /* parts of a pair's first page that are asked for before the launch before has ended, 2 at most; 0: it puts
+                         * other rows' keys into them */
 };
 #define LODE_WALK_MAP_FROM (1ull << 30)
 /* decode_join: pages that are merged at a time, by a thread each; numbers of a head that a block has. */
-enum { LODE_JOIN_PAGES = 128, LODE_JOIN_COLS = 32, LODE_JOIN_THREADS = LODE_JOIN_PAGES + 32 };
+enum { LODE_JOIN_PAGES = 128, LODE_JOIN_COLS = 32, LODE_JOIN_THREADS = LODE_JOIN_PAGES + 64 };
 
 /* attention_large.cu: threads of a block, which has 64 or 32 query rows; bytes of shared memory: queries or sums, keys or
  * values, scores, seven numbers a row, keys or values as stored. */

@@ -1,39 +1,52 @@
-/* decode_join.cu - decode_merge (decode.cu) for many pages: a block has 32 numbers of a head.  Its last warp adds them up, page
- * by page; the others find the factors of the next pages meanwhile, a thread a page, and ask for their parts. */
+/* decode_join.cu - decode_merge (decode.cu) for many pages: a block has 32 numbers of a head.  Its last warps add them up and the
+ * weights' totals, page by page; the others find the factors of the next pages meanwhile, a thread a page, and ask for their parts.
+ * Pages that are not there have factors that change nothing, the sign of a zero included. */
 #include "attention_shared.h"
 #include "copies.cuh"
 #include "decode.cuh"
 
 enum { JOIN_PAGES = LODE_JOIN_PAGES, JOIN_COLS = LODE_JOIN_COLS, JOIN_THREADS = LODE_JOIN_THREADS, JOIN_SLOTS = 2 };
-enum { JOIN_AHEAD = 4, JOIN_ROOM = JOIN_PAGES + JOIN_AHEAD }; /* pages that are read before they are added; some may not be there */
-struct factors { /* of the sums so far, of the page's, and its total */
-    float a, b, total, pad;
-};
+enum { JOIN_AHEAD = 8, JOIN_ROOM = JOIN_PAGES + JOIN_AHEAD }; /* pages that are read before they are added; some may not be there */
+static_assert(JOIN_PAGES % (2 * JOIN_AHEAD) == 0, "no rest");
 
-/* Pages that a thread has in registers. */
+/* Pages that a thread has in registers: factors of the sums so far and of the page's, and a number of the page's. */
 struct pages_ahead {
-    struct factors f[JOIN_AHEAD];
+    float2 f[JOIN_AHEAD];
     float v[JOIN_AHEAD];
-    DEVICE_MEMBER void read(const struct factors *from, const float *part) {
+    DEVICE_MEMBER void read(const float2 *from, const float *part, uint32_t apart) {
+#pragma unroll
+        for (int k = 0; k < JOIN_AHEAD; k += 2) {
+            const float4 two = *(const float4 *)(from + k);
+            f[k] = make_float2(two.x, two.y), f[k + 1] = make_float2(two.z, two.w);
+        }
 #pragma unroll
         for (int k = 0; k < JOIN_AHEAD; k++)
-            f[k] = from[k], v[k] = part[k * JOIN_COLS];
+            v[k] = part[k * apart];
     }
-    /* The first n of them; below 0 where the pages before were the last. */
-    DEVICE_MEMBER void add(float &l, float &o, uint32_t n) const {
+    DEVICE_MEMBER void add(float &sum) const {
 #pragma unroll
         for (int k = 0; k < JOIN_AHEAD; k++)
-            if (k < (int)n) {
-                l = fmaf(f[k].total, f[k].b, l * f[k].a);
-                o = fmaf(f[k].b, v[k], o * f[k].a);
-            }
+            sum = fmaf(f[k].y, v[k], sum * f[k].x);
     }
 };
+/* A round's first n pages, `apart` numbers from one to the next, to a sum. */
+DEVICE void add_pages(float &sum, uint32_t n, const float2 *f, const float *part, uint32_t apart) {
+    struct pages_ahead now, then;
+    now.read(f, part, apart);
+#pragma unroll 1
+    for (uint32_t z = 0; z < n; z += 2 * JOIN_AHEAD, f += 2 * JOIN_AHEAD, part += 2 * JOIN_AHEAD * apart) {
+        then.read(f + JOIN_AHEAD, part + JOIN_AHEAD * apart, apart);
+        now.add(sum);
+        now.read(f + 2 * JOIN_AHEAD, part + 2 * JOIN_AHEAD * apart, apart);
+        then.add(sum);
+    }
+}
 
 /* blockIdx: head and which of its numbers, row */
 KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_args a) {
     __shared__ __align__(16) float part[JOIN_SLOTS][JOIN_ROOM][JOIN_COLS];
-    __shared__ struct factors f[JOIN_SLOTS][JOIN_ROOM];
+    __shared__ __align__(16) float2 f[JOIN_SLOTS][JOIN_ROOM];
+    __shared__ float totals[JOIN_SLOTS][JOIN_ROOM];
     __shared__ float largest[JOIN_SLOTS][JOIN_PAGES / 32];
     const uint32_t pieces = (a.head_dim_v + JOIN_COLS - 1) / JOIN_COLS, at_row = blockIdx.y, row = a.first_row + at_row;
     const uint32_t head = blockIdx.x / pieces, c0 = blockIdx.x % pieces * JOIN_COLS, tid = threadIdx.x, lane = tid % 32;
@@ -47,20 +60,23 @@ KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_ar
     const bool adds = tid >= JOIN_PAGES;
     wait_for_last();
     let_next_come(); /* whose copies would stand before what the last warp reads */
-    float so_far = 0, l = -0.0f, o = -0.0f; /* to which the first page adds itself */
+    float so_far = 0, sum = -0.0f; /* to which the first page adds itself */
     const auto ask = [&](uint32_t i) { /* pages from JOIN_PAGES i on */
         for (uint32_t k = tid; k < JOIN_PAGES * JOIN_COLS / 4; k += JOIN_PAGES) {
             const uint32_t z = i * JOIN_PAGES + k / (JOIN_COLS / 4), c = k % (JOIN_COLS / 4) * 4;
-            if (z < n && c < cols)
-                copy_async<16>(&part[i % JOIN_SLOTS][k / (JOIN_COLS / 4)][c], in + (size_t)z * a.head_dim_v + c);
+            float *to = &part[i % JOIN_SLOTS][k / (JOIN_COLS / 4)][c];
+            if (z >= n)
+                *(float4 *)to = make_float4(0, 0, 0, 0);
+            else if (c < cols)
+                copy_async<16>(to, in + (size_t)z * a.head_dim_v + c);
         }
         copies_end_group();
     };
     float2 next = make_float2(0, 0);
     if (!adds) {
-        ask(0);
         if (tid < n)
-            next = ml[tid];
+            next = ml[tid]; /* factors come of it, after a long way: before the parts */
+        ask(0);
     }
     const uint32_t rounds = (n + JOIN_PAGES - 1) / JOIN_PAGES;
 #pragma unroll 1
@@ -94,31 +110,26 @@ KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_ar
                 before = largest[slot][k] > before ? largest[slot][k] : before;
             }
             so_far = before;
-            f[slot][tid] = {first ? 0.0f : exp_below(last - m), first ? 1.0f : exp_below(now.x - m), now.y, 0};
+            const bool here = z < n;
+            f[slot][tid] = !here ? make_float2(1, -0.0f) : first ? make_float2(0, 1) : make_float2(exp_below(last - m), exp_below(now.x - m));
+            totals[slot][tid] = here ? now.y : 0;
             copies_wait<0>();
         }
         __syncthreads(); /* round i is ready, and nobody reads the one before the last */
         if (!adds && i + 1 < rounds)
             ask(i + 1);
-        if (adds && lane < cols) {
-            const uint32_t some = n - i * JOIN_PAGES < JOIN_PAGES ? n - i * JOIN_PAGES : JOIN_PAGES;
-            struct pages_ahead now, then;
-            const struct factors *t = f[slot];
-            const float *v = part[slot][0] + lane;
-            now.read(t, v);
-#pragma unroll 1
-            for (uint32_t z = 0; z < some; z += 2 * JOIN_AHEAD, t += 2 * JOIN_AHEAD, v += 2 * JOIN_AHEAD * JOIN_COLS) {
-                then.read(t + JOIN_AHEAD, v + JOIN_AHEAD * JOIN_COLS);
-                now.add(l, o, some - z);
-                now.read(t + 2 * JOIN_AHEAD, v + 2 * JOIN_AHEAD * JOIN_COLS);
-                then.add(l, o, some - z - JOIN_AHEAD);
-            }
-        }
+        const uint32_t some = n - i * JOIN_PAGES < JOIN_PAGES ? n - i * JOIN_PAGES : JOIN_PAGES;
+        if (adds && tid < JOIN_PAGES + 32)
+            add_pages(sum, some, f[slot], part[slot][0] + lane, JOIN_COLS);
+        else if (adds)
+            add_pages(sum, some, f[slot], totals[slot], 1);
     }
+    if (tid == JOIN_PAGES + 32)
+        totals[0][0] = sum;
     if (tid == 0)
         largest[0][0] = so_far;
     __syncthreads();
     const float *sink = a.sinks ? at<const float>(a.sinks) + head : NULL;
-    if (adds && lane < cols)
-        row_at<float>(a.y, row)[head * a.head_dim_v + c0 + lane] = finish(largest[0][0], l, o, sink);
+    if (adds && tid < JOIN_PAGES + 32 && lane < cols)
+        row_at<float>(a.y, row)[head * a.head_dim_v + c0 + lane] = finish(largest[0][0], totals[0][0], sum, sink);
 }

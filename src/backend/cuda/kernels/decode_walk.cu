@@ -9,6 +9,7 @@
  * keeps ahead of what the two compute, from before the launch before has ended on: what is in the cache was there before
  * the step, all but the row's own key and value, which are put into their slot later.  What is asked for after many copies
  * comes after them: so queries, and the row's own key and value, are asked for when a first part of the page was. */
+#include "walk_heads.cuh"
 #include "walk_ring.cuh"
 
 extern __shared__ __align__(1024) uint8_t walk_mem[];
@@ -23,41 +24,28 @@ DEVICE void values(struct ring<TYPE, DIM> &r, const struct page_of &p, const str
 #pragma unroll
     for (int g = 0; g < HEADS; g++)
         y[g][0] = y[g][1] = 0;
-    const auto mix_part = [&](uint32_t i, uint32_t slot) { /* of both warps' slots */
+    uint32_t slot = 0;
+#pragma unroll
+    for (uint32_t i = 0; i <= PARTS; i++) {
+        const uint32_t used = slot;
+        if (i < PARTS)
+            slot = r.take(p, PARTS + i);
+        pair_meets();
+        if (i)
+            r.ask(next, i, used);
+        if (i == PARTS)
+            break;
         if (c < dim)
 #pragma unroll 1
-            for (uint32_t of = 0; of < 2; of++) {
+            for (uint32_t of = 0; of < 2; of++) { /* both warps' slots */
                 const uint32_t first = (2 * i + of) * ROWS;
                 mix<HEADS, TYPE>(y, s + first * ld, ld, r.slot_of(of, slot) + skew, stride, rows_from(first, p.n), c);
             }
-    };
-    const uint32_t first = r.take(p, true, 0);
-    pair_meets();
-    mix_part(0, first);
-    const uint32_t second = r.take(p, true, 1);
-    pair_meets();
-    r.ask(next, false, 1, first);
-    mix_part(1, second);
-    pair_meets();
-    r.ask(next, true, 0, second);
+    }
 #pragma unroll
     for (int g = 0; g < HEADS; g++)
         if (g < (int)n_q && c < dim)
             *(float2 *)(to + (size_t)g * r.a.max_pages * dim + c) = make_float2(y[g][0], y[g][1]);
-}
-
-/* A thread's four of a row's n numbers, from `first` on; zeros where there is no row. */
-DEVICE float4 numbers_of(const float *x, uint32_t n, uint32_t first) {
-    const uint32_t i = first + threadIdx.x % 32 * 4;
-    return x && i < n ? *(const float4 *)(x + i) : make_float4(0, 0, 0, 0);
-}
-/* All n to shared memory; ahead: the first. */
-DEVICE void put_numbers(float *y, const float *x, uint32_t n, float4 ahead) {
-    for (uint32_t first = 0; first < n; first += 128) {
-        const uint32_t i = first + threadIdx.x % 32 * 4;
-        if (i < n)
-            *(float4 *)(y + i) = first ? numbers_of(x, n, first) : ahead;
-    }
 }
 
 template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk_args &args) {
@@ -91,52 +79,19 @@ template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk
     struct page_of p = next_page(on, w);
     struct ring<TYPE, DIM> r = {a,    w,    &args.rows, shared_address(slots), args.slot_size, lane,
                                 half, shared_address(arrived[warp]), 0, 0, NULL, NULL};
-    const float *x = row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * dim;
-    const bool last_too = d.prepares && (w.n_pages - 1) % every == mine; /* the pair that gets to the row's own page */
-    struct head_weights weights = {}, own_weights = {};
-    if (d.prepares)
-        weights = weights_of(d.heads, false);
-    if (last_too && half == 0)
-        own_weights = weights_of(d.heads, true);
-    if (!args.late)
-        r.ask(p, false, 0, 0);
+    struct walk_heads<G, TYPE, DIM> heads = {d, row, head, first_head, n_q, warp, half, d.prepares && (w.n_pages - 1) % every == mine};
+    heads.ask_weights();
+    uint32_t asked = 0;
+#pragma unroll 1
+    for (; asked < args.early; asked++)
+        r.ask(p, asked, asked);
     wait_for_last();
-    enum { QUERIES = (G + WARPS - 1) / WARPS }; /* that the warp will prepare */
-    float4 ahead[QUERIES];
-    struct turns turns = {};
-#pragma unroll
-    for (uint32_t u = 0; u < QUERIES; u++)
-        ahead[u] = numbers_of(warp + u * WARPS < n_q ? x + (warp + u * WARPS) * dim : NULL, dim, 0);
-    if (d.prepares)
-        turns = read_turns(row_at<const float2>(d.heads.table, row), max(d.heads.pairs_q, d.heads.pairs_k));
-    const float *own_x = !last_too ? NULL : half ? own_value(d.heads, head, row) : row_at<const float>(d.heads.k, row) + head * dim;
-    const float4 own_ahead = numbers_of(own_x, half ? dim_v : dim, 0);
-    if (args.late)
-        r.ask(p, false, 0, 0);
-    r.ask(p, false, 1, 1);
-    r.ask(p, true, 0, 2);
-#pragma unroll
-    for (uint32_t u = 0; u < QUERIES; u++) {
-        const uint32_t g = warp + u * WARPS;
-        if (g < G)
-            put_numbers(q + g * dim, g < n_q ? x + g * dim : NULL, dim, ahead[u]);
-    }
-    __syncwarp();
-    if (d.prepares)
-        prepare_queries(d.heads, q, n_q, turns, weights);
-    if (last_too) {
-        const struct page_of last = page_at(w, w.n_pages - 1, page_base(w, w.n_pages - 1));
-        const uint32_t n = half ? dim_v : dim;
-        float *room = s + half * n_scores / 2;
-        put_numbers(room, own_x, n, own_ahead);
-        __syncwarp();
-        if (half == 0)
-            prepare_key(d.heads, room, turns, own_weights);
-        put_row(own + half * 2 * larger, room, n, TYPE);
-        put_row((uint8_t *)(half ? last.v + last.own * w.v_stride : last.k + last.own * w.k_stride), room, n, TYPE);
-        r.own_k = own;
-        r.own_v = own + 2 * larger;
-    }
+    heads.ask();
+#pragma unroll 1
+    for (; asked < SLOTS; asked++)
+        r.ask(p, asked, asked);
+    if (heads.put(q, own + half * 2 * larger, s + half * n_scores / 2, w))
+        r.own_k = own, r.own_v = own + 2 * larger;
     __syncthreads();
     enum { MINE = G > 1 ? G / 2 : 1, HEADS = G < 4 ? G : 4 }; /* heads whose weights a warp finds, and whose scores it makes at once */
     const uint32_t g0 = G > 1 ? half * MINE : 0, n_mine = n_q > g0 ? n_q - g0 : 0;
@@ -144,17 +99,19 @@ template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk
 #pragma unroll 1
     for (uint32_t z = mine; z < w.n_pages; z += every) {
         const struct page_of next = next_page(on, w);
-        const auto score_part = [&](uint32_t i) {
-            const uint32_t slot = r.take(p, false, i);
+#pragma unroll
+        for (uint32_t i = 0; i < PARTS; i++) {
+            const uint32_t slot = r.take(p, i);
 #pragma unroll 1
             for (int g = 0; g < G; g += HEADS)
                 score<HEADS, TYPE, DIM>(s + (half * HALF + i * ROWS) * G + g, G, shared_address(q + g * dim), dim,
                                         r.slot_of(half, slot) + r.skew_of(p, false));
             __syncwarp();
-            return slot;
-        };
-        r.ask(p, true, 1, score_part(0));
-        r.ask(next, false, 0, score_part(1));
+            struct page_of from = p;
+            if (i)
+                from = next;
+            r.ask(from, i ? 0 : 2 * PARTS - 1, slot);
+        }
         pair_meets();
         const size_t part = ((size_t)at_row * a.n_heads + first_head) * a.max_pages + z, part0 = part + (size_t)g0 * a.max_pages;
         float *parts_at = at<float>(a.scratch);

@@ -50,10 +50,10 @@ enum { PAIRS_MOST = 128 };
 struct turns {
     float2 of[PAIRS_MOST / 32];
 };
-DEVICE struct turns read_turns(const float2 *table, uint32_t n_pairs) {
-    struct turns t;
+template <int MOST = PAIRS_MOST> DEVICE struct turns read_turns(const float2 *table, uint32_t n_pairs) {
+    struct turns t = {};
 #pragma unroll
-    for (int u = 0; u < PAIRS_MOST / 32; u++) {
+    for (int u = 0; u < MOST / 32; u++) {
         const uint32_t i = 32 * u + threadIdx.x % 32;
         t.of[u] = i < n_pairs ? table[i] : make_float2(0, 0);
     }

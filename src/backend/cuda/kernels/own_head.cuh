@@ -44,51 +44,65 @@ template <int U> DEVICE void norm_here(float (&x)[U], const struct own_head &h, 
     }
 }
 
-/* A warp's head, normed and turned: thread t gets numbers t + 32 u of it.  room: (dim) in shared memory, for what is turned,
- * but not LODE_TURNS_IN_REGISTERS, or normed where sizes are not known. */
-template <int DIM, int U>
-DEVICE void prepare_head(float (&x)[U], const struct own_head &h, const float2 *table, const struct head_weights &weights, uint32_t dim,
-                         float *room) {
+template <int DIM> DEVICE bool turns_here(const struct own_head &h) {
+    return DIM && LODE_TURNS_IN_REGISTERS(DIM, h.pairs, h.normed, h.kind);
+}
+/* A warp's head on its way to registers, for make_head. */
+template <int DIM, int U> DEVICE void ask_head(float (&x)[U], const struct own_head &h, uint32_t dim) {
     const uint32_t lane = threadIdx.x % 32;
-    const bool turns_here = DIM && LODE_TURNS_IN_REGISTERS(DIM, h.pairs, h.normed, h.kind);
-    if (turns_here || (!h.pairs && (DIM || !h.normed))) {
-        float2 turn[U / 2];
-        if (h.pairs && h.kind) { /* neighbours are a pair, whose results lie half a head apart */
+    if (turns_here<DIM>(h) && h.kind) { /* neighbours are a pair, whose results lie half a head apart */
 #pragma unroll
-            for (int u = 0; u < U / 2; u++) {
-                const float2 v = ((const float2 *)h.from)[lane + 32 * u];
-                x[u] = v.x, x[u + U / 2] = v.y;
-            }
-        } else {
-#pragma unroll
-            for (int u = 0; u < U; u++)
-                x[u] = lane + 32 * u < dim ? h.from[lane + 32 * u] : 0;
+        for (int u = 0; u < U / 2; u++) {
+            const float2 v = ((const float2 *)h.from)[lane + 32 * u];
+            x[u] = v.x, x[u + U / 2] = v.y;
         }
-        if (h.pairs)
+    } else {
 #pragma unroll
-            for (int u = 0; u < U / 2; u++)
-                turn[u] = table[lane + 32 * u];
+        for (int u = 0; u < U; u++)
+            x[u] = lane + 32 * u < dim ? h.from[lane + 32 * u] : 0;
+    }
+}
+template <int DIM> DEVICE struct turns ask_turns(const float2 *table, uint32_t n_pairs) {
+    return read_turns<DIM ? DIM / 2 : PAIRS_MOST>(table, n_pairs);
+}
+/* It normed and turned: thread t gets numbers t + 32 u of it.  room: (dim) in shared memory, for what is turned, but not
+ * LODE_TURNS_IN_REGISTERS, or normed where sizes are not known. */
+template <int DIM, int U>
+DEVICE void make_head(float (&x)[U], const struct own_head &h, const struct turns &turns, const struct head_weights &weights, uint32_t dim,
+                      float *room) {
+    const uint32_t lane = threadIdx.x % 32;
+    if (turns_here<DIM>(h) || (!h.pairs && (DIM || !h.normed))) {
         if (h.normed)
             norm_here<U>(x, h, weights);
         if (h.pairs)
 #pragma unroll
             for (int u = 0; u < U / 2; u++) {
                 const float p = x[u], q = x[u + U / 2];
-                x[u] = fmaf(p, turn[u].x, -(q * turn[u].y)), x[u + U / 2] = fmaf(p, turn[u].y, q * turn[u].x);
+                const float2 t = turns.of[u < PAIRS_MOST / 32 ? u : 0];
+                x[u] = fmaf(p, t.x, -(q * t.y)), x[u + U / 2] = fmaf(p, t.y, q * t.x);
             }
         return;
     }
-    for (uint32_t c = lane; c < dim; c += 32)
-        room[c] = h.from[c];
+#pragma unroll
+    for (int u = 0; u < U; u++)
+        if (lane + 32 * u < dim)
+            room[lane + 32 * u] = x[u];
     __syncwarp();
     if (h.normed)
         norm_warp(room, dim, h.norm, weights, h.eps);
     if (h.pairs)
-        turn_warp(room, h.pairs, h.kind, read_turns(table, h.pairs));
+        turn_warp(room, h.pairs, h.kind, turns);
 #pragma unroll
     for (int u = 0; u < U; u++)
         if (lane + 32 * u < dim)
             x[u] = room[lane + 32 * u];
+}
+/* Both. */
+template <int DIM, int U>
+DEVICE void prepare_head(float (&x)[U], const struct own_head &h, const float2 *table, const struct head_weights &weights, uint32_t dim,
+                         float *room) {
+    ask_head<DIM, U>(x, h, dim);
+    make_head<DIM, U>(x, h, ask_turns<DIM>(table, h.pairs), weights, dim, room);
 }
 
 /* A warp's n numbers in 16 bits. */

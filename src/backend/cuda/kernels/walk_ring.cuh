@@ -49,8 +49,8 @@ DEVICE void bulk_panels(uint32_t to, const struct lode_cuda_map *rows, const uin
 }
 #endif
 
-/* A warp's slots and its pair's.  Part i of a page is 16 rows: of keys, of the warp's half of the page; of values, of every
- * 32 those whose turn it is. */
+/* A warp's slots and its pair's.  Of a page it has four parts of 16 rows: two of keys, of the warp's half of the page, and two of
+ * values, of every 32 those whose turn it is. */
 template <int TYPE, int DIM> struct ring {
     const struct lode_cuda_att_args &a;
     const struct seen &w;
@@ -72,19 +72,23 @@ template <int TYPE, int DIM> struct ring {
         return false;
 #endif
     }
-    DEVICE_MEMBER uint32_t arrived_at(bool values, uint32_t part) { return arrived + 8 * (2 * values + part); }
+    DEVICE_MEMBER uint32_t arrived_at(uint32_t part) { return arrived + 8 * part; }
     DEVICE_MEMBER uint32_t slot_of(uint32_t warp, uint32_t i) { return slots + (warp * SLOTS + i) * slot_size; }
-    DEVICE_MEMBER uint32_t first_of(bool values, uint32_t i) { return values ? i * 2 * ROWS + half * ROWS : half * HALF + i * ROWS; }
+    static DEVICE_MEMBER bool of_values(uint32_t part) { return part >= PARTS; }
+    DEVICE_MEMBER uint32_t first_of(uint32_t part) {
+        return of_values(part) ? (part - PARTS) * 2 * ROWS + half * ROWS : half * HALF + part * ROWS;
+    }
 
     /* Asks for a part of a page, to slot i: a phase of the part's barrier, or a group of copies, though there may be nothing. */
-    DEVICE_MEMBER void ask(const struct page_of &p, bool values, uint32_t part, uint32_t i) {
-        const uint32_t first = first_of(values, part), n = rows_from(first, p.n), step = stride(values);
+    DEVICE_MEMBER void ask(const struct page_of &p, uint32_t part, uint32_t i) {
+        const bool values = of_values(part);
+        const uint32_t first = first_of(part), n = rows_from(first, p.n), step = stride(values);
         const uint8_t *from = (values ? p.v : p.k) + first * step;
         const uint32_t to = slot_of(half, i);
         const uint32_t skew = TYPE == LODE_Q8_0 ? (uint32_t)(uintptr_t)from % 16 : 0; /* rows are no multiple of 16 bytes */
 #if __CUDA_ARCH__ >= 900
         if constexpr (in_bulk()) {
-            const uint32_t barrier = arrived_at(values, part);
+            const uint32_t barrier = arrived_at(part);
             if (lane)
                 return;
             if (n == 0) {
@@ -119,16 +123,17 @@ template <int TYPE, int DIM> struct ring {
             return b / 128 * (128 * ROWS) + in_panel(j, b % 128 / 16) + b % 16;
         return j * layout_of<TYPE>(values, dim(values)).stride + b;
     }
-    /* Of what was asked for the first, when it is there: the slot of page p's part i.  Two parts were asked for later, but one later
-     * than the last values. */
-    DEVICE_MEMBER uint32_t take(const struct page_of &p, bool values, uint32_t i) {
-        const uint32_t own_at = p.own - first_of(values, i), slot = now;
+    /* Of what was asked for the first, when it is there: the slot of page p's part.  Two parts were asked for later, but one later
+     * than the last one. */
+    DEVICE_MEMBER uint32_t take(const struct page_of &p, uint32_t part) {
+        const bool values = of_values(part);
+        const uint32_t own_at = p.own - first_of(part), slot = now;
         if (in_bulk()) {
 #if __CUDA_ARCH__ >= 900
-            barrier_wait(arrived_at(values, i), parity);
-            parity ^= values && i == 1;
+            barrier_wait(arrived_at(part), parity);
+            parity ^= part + 1 == 2 * PARTS;
 #endif
-        } else if (values && i == 1) {
+        } else if (part + 1 == 2 * PARTS) {
             copies_wait<1>();
         } else {
             copies_wait<2>();
