@@ -85,14 +85,7 @@ DEVICE void prepare_queries(const struct lode_cuda_prepare_args &a, float *q, ui
             turn_warp(q + g * a.head_dim, a.pairs_q, a.kind_q, turns);
     }
 }
-/* The row's own key, in x (dim). */
-DEVICE void prepare_key(const struct lode_cuda_prepare_args &a, float *x, const struct turns &turns, const struct head_weights &weights) {
-    if (a.norms_k)
-        norm_warp(x, a.head_dim, at<const float>(a.norm_k), weights, a.eps_k);
-    if (a.pairs_k)
-        turn_warp(x, a.pairs_k, a.kind_k, turns);
-}
-/* The same, from where the product left it. */
+/* The row's own key, from where the product left it, in x (dim). */
 DEVICE void prepare_key(const struct lode_cuda_prepare_args &a, float *x, uint32_t head, uint32_t row) {
     const float *k = row_at<const float>(a.k, row) + head * a.head_dim;
     const struct turns turns = read_turns(row_at<const float2>(a.table, row), a.pairs_k);
@@ -100,7 +93,10 @@ DEVICE void prepare_key(const struct lode_cuda_prepare_args &a, float *x, uint32
     for (uint32_t i = threadIdx.x % 32; i < a.head_dim; i += 32)
         x[i] = k[i];
     __syncwarp();
-    prepare_key(a, x, turns, weights);
+    if (a.norms_k)
+        norm_warp(x, a.head_dim, at<const float>(a.norm_k), weights, a.eps_k);
+    if (a.pairs_k)
+        turn_warp(x, a.pairs_k, a.kind_k, turns);
 }
 
 #endif

@@ -52,8 +52,8 @@ template <int G, int TYPE, int DIM> struct walk_heads {
         if (d.prepares)
             turns = ask_turns<DIM>(row_at<const float2>(d.heads.table, row), max(d.heads.pairs_q, d.heads.pairs_k));
     }
-    /* Queries, normed and turned, to q (G, dim) in shared memory; the key or value to own[half] and to where the cache has it.
-     * room: (dim) in shared memory.  Whether there was a key or value.  In one place, as code that runs once comes from far. */
+    /* Queries, normed and turned, to q (G, dim) in shared memory; the key or value to `own` and to where the cache has it.
+     * room: (dim) in shared memory.  Whether there was one.  In one place, as code that runs once comes from far. */
     DEVICE_MEMBER bool put(float *q, uint8_t *own, float *room, const struct seen &w) {
 #pragma unroll 1
         for (uint32_t u = 0;;) {
