@@ -59,7 +59,7 @@ KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_ar
     const float2 *ml = (const float2 *)(at<const float>(a.scratch) + n_parts * a.head_dim_v) + at_part;
     const bool adds = tid >= JOIN_PAGES;
     wait_for_last();
-    let_next_come(); /* whose copies would stand before what the last warp reads */
+    let_next_come(); /* whose copies would stand before what the last warps read */
     float so_far = 0, sum = -0.0f; /* to which the first page adds itself */
     const auto ask = [&](uint32_t i) { /* pages from JOIN_PAGES i on */
         for (uint32_t k = tid; k < JOIN_PAGES * JOIN_COLS / 4; k += JOIN_PAGES) {
