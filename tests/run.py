@@ -51,12 +51,12 @@ def quick_kernels():
 # (tests/fake_cuda).
 # Of the kernels, half of what there is to compile, sanitizers have in bounded form what any x86-64 machine runs, and
 # quick scalar ones; kerncheck compares all of them with their definitions in the plain build, as they are shipped.
-# Sanitizers and the plainest build keep lines for their messages, and not what a debugger wants: less to write and to link.
+# Of debugging, what is built for tests keeps lines for messages, and not what a debugger wants: less to write and to link.
 LINES = ['-Dc_args=-g1']
 HOST_OF_CUDA = ['-Dcuda=enabled', '-Dgpu_targets=[]', '-Dgpu_ptx=']
 BUILDS = {
     'gcc': dict(cc='gcc', tests=['*'], long=['*'], bounded=quick_kernels(),
-                meson=['-Dwerror=true', '-Dcuda=auto', '-Dgpu_targets=90a', '-Dgpu_ptx=']),
+                meson=['-Dwerror=true', '-Dcuda=auto', '-Dgpu_targets=90a', '-Dgpu_ptx='] + LINES),
     'asan': dict(cc='gcc', tests=['unit', 'soak', 'cli', 'hold'],
                  long=['unit', 'soak', 'kern', 'cli', 'model'], bounded=['-Dkern_isa=avx2', '-Dkern_quick_scalar=true'],
                  slow=['serve_soak', 'convert', 'test_schedules', 'test_tokenizer', 'plan', 'page_units'], kernels=True, targets='of_tests',
@@ -90,6 +90,9 @@ BUILDS = {
                   meson=['-Dtests=false', '--cross-file',
                          os.path.join(ROOT, 'tests/cross/arm64.ini')]),
 }
+
+# In bounded form these check half of their sizes, others each time.
+SOME = {'kerncheck': ['--some'], 'kerncheck_tiles': ['--some']}
 
 # Of these most of the time is that of clocks and of clients that are slow or idle.
 WAITS = ['serve_soak', 'serve_hold']
@@ -320,7 +323,9 @@ def meson_tests(name, suites, args, prefix):
         if args.long:
             env['LODE_PATIENCE'] = '600'
         timeout = (t['timeout'] or 600) * (30 if args.long else 1) * (4 if name != 'gcc' else 1)
-        pieces.append(Piece('%s/%s' % (name, t['name']), prefix + t['cmd'], timeout, env,
+        program, *rest = t['cmd']
+        some = [] if args.long else SOME.get(t['name'], [])
+        pieces.append(Piece('%s/%s' % (name, t['name']), prefix + [program] + some + rest, timeout, env,
                             cwd=t['workdir'] or os.path.join(args.build, name)))
     return pieces
 
@@ -355,7 +360,7 @@ def emulated_pieces(args):
     arm = os.path.join(args.build, 'aarch64/tests/kerncheck/kerncheck')
     env = {'LODE_LONG': '1'} if args.long else {}
     # In bounded form the scalar kernels, whose double precision emulation is slow, are held to what they mean by gcc's alone.
-    some = [] if args.long else ['--some', '--isa', 'neon']
+    some = [] if args.long else SOME['kerncheck'] + ['--isa', 'neon']
     pieces = [Piece('emulated/kerncheck-neon', ['qemu-aarch64', arm, *some], 3600, env,
                     needs=BUILDS['aarch64']['needs'])]
     if args.long:

@@ -89,7 +89,9 @@ void blocks_fill(struct kc *t, enum lode_dtype type, void *w, size_t size, enum 
             b[55] ^= 0x40; /* the half's upper four bits */
         size_t at[2];
         for (int i = 0; i < 2 && kind != BLOCKS_ANY && floats_of(type, at); i++) {
-            const float f = kc_float(t, KC_NORMAL);
+            float f = kc_float(t, KC_NORMAL);
+            if (f == 0 && type == LODE_NVFP4G) /* its float divides */
+                f = 1;
             memcpy(b + at[i], &f, 4);
         }
         if (type == LODE_MXFP4 && kind != BLOCKS_ANY)
