@@ -64,7 +64,7 @@ BUILDS = {
     'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['threads', 'soak', 'model', 'server'],
                  bounded=['-Dkern_isa=avx2', '-Dkern_quick_scalar=true'],
                  slow=['test_schedules', 'test_session', 'test_stream_faults', 'test_cuda', 'test_cuda_experts', 'test_convert'],
-                 without=['opcheck'], targets='of_tests',
+                 without=['opcheck'], kernels=True, targets='of_tests',
                  meson=['-Db_sanitize=thread', '-Doptimization=1'] + LINES + HOST_OF_CUDA),
     # clang's warnings, and everything once without optimisation
     'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'model'],
