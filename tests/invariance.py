@@ -22,7 +22,7 @@ FAST = ['--numerics', 'fast']  # other bits than exact ones, but law 2 holds for
 KV = [[], ['-ctk', 'f32', '-ctv', 'f32'], ['-ctk', 'q8_0', '-ctv', 'q8_0'],
       ['-ctk', 'bf16', '-ctv', 'f16']]
 ISAS = ['scalar'] + (['neon'] if platform.machine() == 'aarch64' else
-                     ['avx2', 'avxvnni', 'avx512', 'avx512vnni', 'avx512zen4', 'avx512intel', 'amx'])
+                     ['avx2', 'avxvnni', 'avx512', 'avx512vnni', 'avx512vbmi', 'avx512zen4', 'avx512intel', 'amx'])
 WAYS = [['-t', t] for t in '1238'] + [['-b', b] for b in ('1', '7', '64', '512')] \
     + [['--isa', i] for i in ISAS] \
     + [['--no-mmap'], ['-t', '3', '-b', '7', '--isa', 'scalar']]

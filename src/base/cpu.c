@@ -53,7 +53,8 @@ static void probe(void) {
         found |= bit_if(b >> 16 & 1, LODE_CPU_avx512f) | bit_if(b >> 17 & 1, LODE_CPU_avx512dq) |
                  bit_if(b >> 30 & 1, LODE_CPU_avx512bw) | bit_if(b >> 31 & 1, LODE_CPU_avx512vl) |
                  bit_if(c >> 1 & 1, LODE_CPU_avx512_vbmi) |
-                 bit_if(c >> 11 & 1, LODE_CPU_avx512_vnni) |
+                 bit_if(c >> 8 & 1, LODE_CPU_gfni) | /* of 512 bits too */
+                 bit_if(c >> 11 & 1, LODE_CPU_avx512_vnni) | bit_if(c >> 12 & 1, LODE_CPU_avx512_bitalg) |
                  bit_if(d >> 23 & 1, LODE_CPU_avx512_fp16);
     if (tiles && d >> 24 & 1 && tiles_allowed())
         found |= bit_if(d >> 24 & 1, LODE_CPU_amx_tile) | bit_if(d >> 25 & 1, LODE_CPU_amx_int8) |

@@ -12,8 +12,8 @@
 
 #define LODE_CPU_LIST(X)                                                                           \
     X(avx) X(avx2) X(fma) X(f16c) X(bmi2) X(avx_vnni) X(avx512f) X(avx512bw) X(avx512vl)           \
-    X(avx512dq) X(avx512_vnni) X(avx512_bf16) X(avx512_vbmi) X(avx512_fp16) X(amx_tile)            \
-    X(amx_int8) X(amx_bf16) X(neon) X(dotprod) X(i8mm) X(bf16) X(fp16) X(sve) X(sve2)
+    X(avx512dq) X(avx512_vnni) X(avx512_bf16) X(avx512_vbmi) X(avx512_bitalg) X(gfni)              \
+    X(avx512_fp16) X(amx_tile) X(amx_int8) X(amx_bf16) X(neon) X(dotprod) X(i8mm) X(bf16) X(fp16) X(sve) X(sve2)
 
 enum lode_cpu_feature {
 #define LODE_CPU_ENUM(name) LODE_CPU_##name,

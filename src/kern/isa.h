@@ -14,6 +14,7 @@
 #define LODE_KERN_PROTO_avxvnni(name, ret, args) ret name##_avxvnni args;
 #define LODE_KERN_PROTO_avx512(name, ret, args) ret name##_avx512 args;
 #define LODE_KERN_PROTO_avx512vnni(name, ret, args) ret name##_avx512vnni args;
+#define LODE_KERN_PROTO_avx512vbmi(name, ret, args) ret name##_avx512vbmi args;
 #define LODE_KERN_PROTO_avx512zen4(name, ret, args) ret name##_avx512zen4 args;
 #define LODE_KERN_PROTO_avx512intel(name, ret, args) ret name##_avx512intel args;
 #define LODE_KERN_PROTO_amx(name, ret, args) ret name##_amx args;

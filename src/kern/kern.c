@@ -65,8 +65,11 @@ bool lode_isa_usable(enum lode_isa isa) {
     case LODE_ISA_avx512zen4:
     case LODE_ISA_avx512intel:
         return lode_isa_usable(LODE_ISA_avx512) && lode_cpu_has(LODE_CPU_avx512_vnni);
+    case LODE_ISA_avx512vbmi:
+        return lode_isa_usable(LODE_ISA_avx512vnni) && lode_cpu_has(LODE_CPU_avx512_vbmi) &&
+               lode_cpu_has(LODE_CPU_avx512_bitalg) && lode_cpu_has(LODE_CPU_gfni);
     case LODE_ISA_amx:
-        return lode_isa_usable(LODE_ISA_avx512vnni) && lode_cpu_has(LODE_CPU_amx_tile) &&
+        return lode_isa_usable(LODE_ISA_avx512vbmi) && lode_cpu_has(LODE_CPU_amx_tile) &&
                lode_cpu_has(LODE_CPU_amx_int8);
 #endif
 #if KERN_NEON
@@ -104,6 +107,7 @@ static void lay_scalar(struct lode_kern *t) {
 #define SET_avxvnni(name) t->name = name##_avxvnni;
 #define SET_avx512(name) t->name = name##_avx512;
 #define SET_avx512vnni(name) t->name = name##_avx512vnni;
+#define SET_avx512vbmi(name) t->name = name##_avx512vbmi;
 #define SET_avx512zen4(name) t->name = name##_avx512zen4;
 #define SET_avx512intel(name) t->name = name##_avx512intel;
 #define SET_amx(name) t->name = name##_amx;
@@ -111,6 +115,7 @@ static void lay_scalar(struct lode_kern *t) {
 #define DEQUANT_avx2(s, type) t->dequant[LODE_##type] = dequant_##s##_avx2;
 #define DEQUANT_avx512(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512;
 #define DEQUANT_avx512vnni(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512vnni;
+#define DEQUANT_avx512vbmi(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512vbmi;
 #define DEQUANT_avx512zen4(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512zen4;
 #define DEQUANT_avx512intel(s, type) t->dequant[LODE_##type] = dequant_##s##_avx512intel;
 #define DEQUANT_neon(s, type) t->dequant[LODE_##type] = dequant_##s##_neon;
@@ -128,6 +133,7 @@ LAY(avx2)
 LAY(avxvnni)
 LAY(avx512)
 LAY(avx512vnni)
+LAY(avx512vbmi)
 LAY(avx512zen4)
 LAY(avx512intel)
 LAY(amx)
@@ -151,6 +157,8 @@ void lode_kern_table(struct lode_kern *t, enum lode_isa isa) {
         lay_avx512(t);
     if (isa >= LODE_ISA_avx512vnni && isa <= LODE_ISA_amx)
         lay_avx512vnni(t);
+    if (isa >= LODE_ISA_avx512vbmi && isa <= LODE_ISA_amx && lode_isa_usable(LODE_ISA_avx512vbmi))
+        lay_avx512vbmi(t); /* which zen4 and intel do without where it is not */
     if (isa == LODE_ISA_avx512zen4) {
         lay_avx512zen4(t);
         LODE_FLOAT_KV(SET_avx512intel)

@@ -217,7 +217,8 @@ struct lode_kern {
 };
 
 /* Instruction sets, weakest first; each includes those before it on its architecture, but for
- * avxvnni, which is what processors without AVX-512 have in its place, and avx512zen4.
+ * avxvnni, which is what processors without AVX-512 have in its place, and avx512zen4; this and avx512intel do without
+ * avx512vbmi where that is not.
  * X(name, KiB of a thread's stack that its products take at most: tests/unit/test_stack.c). */
 #define LODE_ISA_LIST(X)                                                                           \
     X(scalar, 8)                                                                                   \
@@ -225,6 +226,7 @@ struct lode_kern {
     X(avxvnni, 248)    /* and AVX-VNNI, without AVX-512 */                                         \
     X(avx512, 124)     /* AVX2 and AVX-512 F, BW, VL, DQ */                                        \
     X(avx512vnni, 160) /* and VNNI */                                                              \
+    X(avx512vbmi, 160) /* and VBMI, BITALG, GFNI: entries of codebooks are looked up 64 at a time */ \
     X(avx512zen4, 160) /* the same instructions as AMD's Zen 4 wants them: one column and keys and \
                           values as below, more columns by tiles asked for into the second level   \
                           (bench/notes/kern-zen4.md) */                                            \

@@ -25,6 +25,7 @@
 #define LODE_FLOAT_avxvnni(X)
 #define LODE_FLOAT_avx512(X) LODE_FLOAT_V16(X)
 #define LODE_FLOAT_avx512vnni(X)
+#define LODE_FLOAT_avx512vbmi(X)
 #define LODE_FLOAT_avx512zen4(X)
 #define LODE_FLOAT_avx512intel(X) LODE_FLOAT_WIDENED(X) LODE_FLOAT_KV(X)
 #define LODE_FLOAT_amx(X)

@@ -4,22 +4,28 @@
 #ifndef LODE_KERN_LIST_QUANT_H
 #define LODE_KERN_LIST_QUANT_H
 
-/* kern/mul_tile.h and quant_vec.h define all of these for any width */
-#define LODE_QUANT_MUL(X)                                                                          \
+/* kern/mul_tile.h and quant_vec.h define all of these for any width; mul_rows512.h has forms of its own for the first,
+ * codes_vbmi.h for the second */
+#define LODE_QUANT_ROWS(X)                                                                         \
     X(mul_q4_0) X(mul_q4_1) X(mul_q5_0) X(mul_q5_1) X(mul_q8_0) X(mul_q2_k) X(mul_q3_k)            \
-    X(mul_q4_k) X(mul_q5_k) X(mul_q6_k) X(mul_iq4_nl) X(mul_iq4_xs) X(mul_mxfp4) X(mul_iq1_s)      \
-    X(mul_tq1_0) X(mul_tq2_0) X(mul_q1_0) X(mul_q2_0) X(mul_nvfp4) X(mul_nvfp4g)                   \
-    X(mul_iq1_m) X(mul_iq2_xxs) X(mul_iq2_xs) X(mul_iq2_s) X(mul_iq3_xxs) X(mul_iq3_s)             \
+    X(mul_q4_k) X(mul_q5_k) X(mul_q6_k) X(mul_iq4_nl) X(mul_iq4_xs) X(mul_mxfp4)                   \
     X(mul_u2) X(mul_u3) X(mul_u4) X(mul_u5) X(mul_u6) X(mul_u8) X(mul_u4g32) X(mul_u8g32)
+#define LODE_QUANT_CODES(X)                                                                        \
+    X(mul_tq1_0) X(mul_iq1_s) X(mul_iq1_m) X(mul_iq2_xxs) X(mul_iq2_xs) X(mul_iq2_s)               \
+    X(mul_iq3_xxs) X(mul_iq3_s)
+#define LODE_QUANT_MUL(X)                                                                          \
+    LODE_QUANT_ROWS(X) LODE_QUANT_CODES(X)                                                         \
+    X(mul_tq2_0) X(mul_q1_0) X(mul_q2_0) X(mul_nvfp4) X(mul_nvfp4g)
 #define LODE_QUANT_PUT(X) X(quant_a32) X(quant_a256) X(kv_put_q8_0)
 
 #define LODE_QUANT_avx2(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
 #define LODE_QUANT_avxvnni(X) LODE_QUANT_MUL(X)
 #define LODE_QUANT_avx512(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
 #define LODE_QUANT_avx512vnni(X) LODE_QUANT_MUL(X)
-#define LODE_QUANT_avx512zen4(X) LODE_QUANT_MUL(X)
-#define LODE_QUANT_avx512intel(X) LODE_QUANT_MUL(X)
-#define LODE_QUANT_amx(X) LODE_QUANT_MUL(X)
+#define LODE_QUANT_avx512vbmi(X) LODE_QUANT_CODES(X)
+#define LODE_QUANT_avx512zen4(X) LODE_QUANT_ROWS(X)
+#define LODE_QUANT_avx512intel(X) LODE_QUANT_ROWS(X)
+#define LODE_QUANT_amx(X) LODE_QUANT_ROWS(X) LODE_QUANT_CODES(X)
 #define LODE_QUANT_neon(X) LODE_QUANT_MUL(X) LODE_QUANT_PUT(X)
 
 /* what is missing is not faster than the scalar version */
@@ -33,6 +39,7 @@
 #define LODE_DEQUANT_avxvnni(X)
 #define LODE_DEQUANT_avx512(X) X(f16, F16)
 #define LODE_DEQUANT_avx512vnni(X)
+#define LODE_DEQUANT_avx512vbmi(X)
 #define LODE_DEQUANT_avx512zen4(X)
 #define LODE_DEQUANT_avx512intel(X)
 #define LODE_DEQUANT_amx(X)

@@ -22,7 +22,7 @@ bool lode_machine_isa_usable(const char *isa) {
 
 const char *lode_machine_isa_best(void) { return lode_isa_name(lode_isa_best()); }
 
-static char words[512]; /* 24 names of at most 12 letters and a space */
+static char words[512]; /* 26 names of at most 13 letters and a space */
 static pthread_once_t words_once = PTHREAD_ONCE_INIT;
 
 static void make_words(void) {

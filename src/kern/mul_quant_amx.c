@@ -1,5 +1,5 @@
 /* Products of quantised weights with many columns, on AMX tiles (amx_panel.h); few columns are
- * mul_quant_avx512intel.c's. */
+ * mul_quant_avx512intel.c's, of codebook types mul_quant_avx512vbmi.c's. */
 #include "kern/amx_256.h"
 #include "kern/amx_32.h"
 
@@ -39,20 +39,18 @@ static void mul(panel_fn *panel, size_t block, float *y, size_t ldy, const uint8
 }
 
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
-#define MUL_OF(name, block, size, ...)                                                             \
+#define MUL_OF(name, block, size, ...) MUL_BY(name, avx512intel, block, size, __VA_ARGS__)
+#define MUL_CODES(name, ...) MUL_BY(name, avx512vbmi, 256, sizeof(struct lode_block_##name), __VA_ARGS__)
+#define MUL_TILED(name, ...)
+#define MUL_BY(name, isa, block, size, ...)                                                        \
     static __attribute__((noinline)) void panel_##name(const struct panel *p) {                    \
         const struct shape s = {__VA_ARGS__};                                                      \
         panel##block(s, UNPACK_##block(name), size, p);                                            \
     }                                                                                              \
     void mul_##name##_amx LODE_MUL_ARGS {                                                          \
         if (n_x < FEW_##block || k == 0)                                                           \
-            mul_##name##_avx512intel(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
+            mul_##name##_##isa(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
         else                                                                                       \
             mul(panel_##name, block, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
-    }
-#define MUL_CODES(name, ...) MUL(name, 256, __VA_ARGS__)
-#define MUL_TILED(name, ...)                                                                       \
-    void mul_##name##_amx LODE_MUL_ARGS {                                                          \
-        mul_##name##_avx512intel(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                   \
     }
 #include "kern/mul_types.h"

@@ -7,9 +7,6 @@
  * One column's are functions of their own: what they keep on the stack is not beside what more columns do. */
 #include "kern/mul_rows512.h"
 
-/* One column of TQ1_0: mul_one_ternary.h, which has the least instructions for its digits. */
-INLINE bool digits_alone(struct shape s, size_t n_x) { return s.ternary && s.codebook && n_x == 1; }
-
 #undef MUL
 #undef MUL_OF
 #undef MUL_CODES
@@ -30,14 +27,5 @@ INLINE bool digits_alone(struct shape s, size_t n_x) { return s.ternary && s.cod
             rows_##name(y, w, w_stride, n_w, x, k);                                                \
         else                                                                                       \
             ROWS_MORE(name, s)(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                     \
-    }
-#define MUL_TILED(name, block, size, ...) MUL_CODES(name, __VA_ARGS__)
-#define MUL_CODES(name, ...)                                                                       \
-    void ROWS(mul_##name) LODE_MUL_ARGS {                                                          \
-        const struct shape s = {__VA_ARGS__};                                                      \
-        if (digits_alone(s, n_x))                                                                  \
-            mul_##name##_avx2(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                      \
-        else                                                                                       \
-            mul_##name##_avx512vnni(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                \
     }
 #include "kern/mul_types.h"

@@ -106,6 +106,7 @@ double bench_dot_peak(const char *isa, bool integers, uint32_t threads, double h
         const char *isa, *by[2];
     } others[] = {{"avxvnni", {"avx2", "avxvnni"}},
                   {"avx512vnni", {"avx512", "avx512vnni"}},
+                  {"avx512vbmi", {"avx512", "avx512vnni"}},
                   {"avx512zen4", {"avx512", "avx512vnni"}},
                   {"avx512intel", {"avx512", "avx512vnni"}},
                   {"amx", {"avx512", "amx"}}};
