@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 /* X(suffix, dtype, scales of a block, most, per, bias; 0: bytes have signs) */
-#define LODE_CODEBOOK_LIST(X)                                                                      \
-    X(tq1_0, TQ1_0, 8, 1, 1, 1)                                                                    \
+#define LODE_CODEBOOK_LIST(X) X(tq1_0, TQ1_0, 8, 1, 1, 1) LODE_GRID_LIST(X)
+#define LODE_GRID_LIST(X)                                                                          \
     X(iq1_s, IQ1_S, 8, 9, 8, 9)                                                                    \
     X(iq1_m, IQ1_M, 16, 9, 8, 9)                                                                   \
     X(iq2_xxs, IQ2_XXS, 8, 43, 8, 0)                                                               \

@@ -7,6 +7,11 @@
  *
  *   entries_T(o, a, b)   indices, signs, scales: of entries of four of a's block alone
  *
+ * Of IQ1, whose grid would be 64 lines, entries are gathered and numbers stay as they lie:
+ *
+ *   scales_T(a, b)       of both rows' blocks, sixteen each
+ *   fields_T(block)      of each entry the high bits of its index (CODES_HIGH) and its delta's sign (CODES_DELTA)
+ *
  * Scales are int16 where sums of pairs of a plane's numbers meet them: for entries of eight word w of a row's sixteen is that
  * of numbers 16 w and on, for entries of four word w of thirty-two that of numbers 8 w and on. */
 #ifndef LODE_KERN_CODES_VBMI_H
@@ -134,6 +139,28 @@ ENTRIES(iq3_s) {
 }
 #undef ENTRIES
 #undef LOOK_UP
+
+/* ---- IQ1 ---- */
+
+enum { CODES_HIGH = 0x0700, CODES_DELTA = 8 };
+
+/* Two bytes an entry of the 16 bits that four entries have; which, eight say. */
+INLINE __m512i fields_of_16(const uint8_t qh[16], long long which) {
+    return _mm512_multishift_epi64_epi8(_mm512_set1_epi64(which), _mm512_cvtepu16_epi64(_mm_loadu_si128((const __m128i *)qh)));
+}
+INLINE __m512i fields_iq1_s(const struct lode_block_iq1_s *b) { return fields_of_16(b->qh, 0x090c060c030c000c); }
+INLINE __m512i fields_iq1_m(const struct lode_block_iq1_m *b) { return fields_of_16(b->qh, 0x0c0c080804040000); }
+
+INLINE __m512i scales_iq1_s(const struct lode_block_iq1_s *a, const struct lode_block_iq1_s *b) {
+    const __m128i qa = _mm_loadu_si128((const __m128i *)a->qh), qb = _mm_loadu_si128((const __m128i *)b->qh);
+    const __m512i s = _mm512_srli_epi16(_mm512_cvtepu16_epi32(_mm256_set_m128i(qb, qa)), 12);
+    return z_odd16(_mm512_and_si512(_mm512_or_si512(s, _mm512_slli_epi32(s, 16)), _mm512_set1_epi16(7)));
+}
+INLINE __m512i scales_iq1_m(const struct lode_block_iq1_m *a, const struct lode_block_iq1_m *b) { /* four of three bits in each 16 */
+    const __m512i three = _mm512_set4_epi64(0x0039003600330030, 0x0029002600230020, 0x0019001600130010, 0x0009000600030000);
+    const __m512i s = _mm512_multishift_epi64_epi8(three, z_each64(a->scales, b->scales));
+    return z_odd16(_mm512_and_si512(s, _mm512_set1_epi16(7)));
+}
 
 /* ---- planes ---- */
 

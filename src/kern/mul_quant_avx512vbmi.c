@@ -6,18 +6,19 @@
 #include "kern/mul_shape.h"
 
 enum {
-    FEW = 4,         /* columns at a time, */
-    MOST = 8,        /* and as many as are not better multiplied by tiles */
-    BLOCKS = 16,     /* of a row at a time with one column, */
-    BLOCKS_FEW = 8,  /* and with more: what a tile's rows come to stays in the first level */
-    NEAR_AT = 1536,  /* how far ahead lines are asked for into the first level, */
-    FAR_AT = 8192,   /* and into the second (mul_rows512.h) */
+    FEW = 4,        /* columns at a time, */
+    MOST = 8,       /* and as many as are not better multiplied by tiles, of IQ1 FEW */
+    BLOCKS = 16,    /* of a row at a time with one column, */
+    BLOCKS_FEW = 8, /* and with more: what a tile's rows come to stays in the first level */
+    NEAR_AT = 1536, /* how far ahead lines are asked for into the first level, */
+    FAR_AT = 8192,  /* and into the second (mul_rows512.h) */
 };
 
 /* A block of a column. */
 struct column {
-    uint8_t q[256]; /* in planes */
-    __m512i m;      /* multipliers where scales are */
+    uint8_t q[256];   /* in planes */
+    __m512i m;        /* multipliers where scales are */
+    __m512i entries;  /* of IQ1: each entry's numbers' sum */
     float d;
 };
 /* Rows of a tile with a block of a column: two rows a half each. */
@@ -25,7 +26,7 @@ struct tile_sums {
     __m512i of[LANES / 2];
 };
 
-/* How the numbers of a type are summed: `planes`, of which the pairs of `run` fit 16 bits together; 0: four entries that
+/* How the numbers of a type are summed: `planes` (1: as they lie), of which the pairs of `run` fit 16 bits together; 0: four entries that
  * follow one another have one scale, which their sums meet in 32 bits. */
 struct form {
     int planes, run;
@@ -62,16 +63,30 @@ INLINE void join_planes(uint8_t q[256], const __m512i z[4], int planes) {
     memcpy(q, out, 256);
 }
 
+INLINE __m512i sums_of_8(const __m512i z[4]) { /* as int16 */
+    __m128i sums[4];
+    for (int i = 0; i < 4; i++) { /* of bytes that are 128 more */
+        const __m512i more = _mm512_sad_epu8(_mm512_xor_si512(z[i], _mm512_set1_epi8(-128)), _mm512_setzero_si512());
+        sums[i] = _mm_sub_epi16(_mm512_cvtepi64_epi16(more), _mm_set1_epi16(8 * 128));
+    }
+    return z_load(sums);
+}
+
 INLINE void put_column(struct form f, struct column *out, const struct lode_block_a256 *a) {
     __m512i z[4];
     long long m;
     for (int i = 0; i < 4; i++)
-        z[i] = split_64(a->q + 64 * i, f.planes);
-    join_planes(out->q, z, f.planes);
+        z[i] = f.planes == 1 ? z_load(a->q + 64 * i) : split_64(a->q + 64 * i, f.planes);
+    if (f.planes == 1) {
+        memcpy(out->q, z, sizeof z);
+        out->entries = sums_of_8(z);
+    } else {
+        join_planes(out->q, z, f.planes);
+    }
     memcpy(&m, a->m, 8);
     const __m512i by8 = _mm512_set4_epi64(0x0707070706060606, 0x0505050504040404, 0x0303030302020202, 0x0101010100000000);
     const __m512i by4 = _mm512_setr_epi64(0, ONES, 2 * ONES, 3 * ONES, 4 * ONES, 5 * ONES, 6 * ONES, 7 * ONES);
-    out->m = _mm512_maskz_permutexvar_epi8(f.run ? 0x5555555555555555 : 0x1111111111111111, f.planes == 8 ? by8 : by4,
+    out->m = _mm512_maskz_permutexvar_epi8(f.run ? 0x5555555555555555 : 0x1111111111111111, f.planes == 4 ? by4 : by8,
                                            _mm512_set1_epi64(m));
     out->d = a->d;
 }
@@ -118,6 +133,53 @@ INLINE __m512i two_halves(__m512i a, __m512i b) {
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
+/* Word i of a vector of both rows' scales: that of number 8 i (of all) or 64 part + 2 i of the row's. */
+INLINE __m512i each_scale(__m512i by, int row, int part) {
+    uint16_t at[32];
+    UNROLL for (int i = 0; i < 16; i++) {
+        at[2 * i] = (uint16_t)(16 * row + (part < 0 ? i : 4 * part + i / 4));
+        at[2 * i + 1] = at[2 * i];
+    }
+    return _mm512_permutexvar_epi16(z_load(at), by);
+}
+
+/* Of a row's block of IQ1 (0 or 1, of two rows): bytes of entries are 9 more than what they stand for, 7 where delta's sign is
+ * clear. */
+INLINE void dot_iq1(__m512i sums[FEW], const uint8_t qs[32], __m512i fields, int row, const __m512i by[FEW],
+                    const struct column *const x[FEW], size_t n) {
+    uint16_t at[32];
+    const __m512i high = _mm512_and_si512(fields, _mm512_set1_epi16(CODES_HIGH));
+    const __m512i delta = _mm512_and_si512(fields, _mm512_set1_epi16(CODES_DELTA));
+    const __m512i more = _mm512_sub_epi16(_mm512_set1_epi16(CODES_PLUS - 9), _mm512_srli_epi16(delta, 2));
+    _mm512_storeu_si512(at, _mm512_or_si512(_mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)qs)), high));
+    UNROLL for (size_t j = 0; j < n; j++)
+        sums[j] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_mullo_epi16(more, x[j]->entries), each_scale(by[j], row, -1));
+    UNROLL for (int part = 0; part < 4; part++) {
+        const __m256i places = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(at + 8 * part)));
+        const __m512i bytes = _mm512_i32gather_epi64(places, lode_grid_iq1, 8);
+        UNROLL for (size_t j = 0; j < n; j++)
+            sums[j] = _mm512_dpwssd_epi32(sums[j], _mm512_maddubs_epi16(bytes, z_load(x[j]->q + 64 * part)),
+                                          each_scale(by[j], row, part));
+    }
+}
+#define TWO_ROWS_IQ1(name)                                                                         \
+    static const struct form form_##name = {.planes = 1, .run = 1};                                \
+    INLINE void rows_##name(__m512i sums[FEW], const uint8_t *a, const uint8_t *b, const struct column *const x[FEW], \
+                            size_t n) {                                                            \
+        const struct lode_block_##name *first = (const struct lode_block_##name *)a;               \
+        const struct lode_block_##name *second = (const struct lode_block_##name *)b;              \
+        const __m512i scales = scales_##name(first, second);                                       \
+        __m512i by[FEW], of_second[FEW];                                                           \
+        for (size_t j = 0; j < n; j++)                                                             \
+            by[j] = _mm512_mullo_epi16(scales, x[j]->m);                                           \
+        dot_iq1(sums, first->qs, fields_##name(first), 0, by, x, n);                               \
+        dot_iq1(of_second, second->qs, fields_##name(second), 1, by, x, n);                        \
+        for (size_t j = 0; j < n; j++)                                                             \
+            sums[j] = two_halves(sums[j], of_second[j]);                                           \
+    }
+TWO_ROWS_IQ1(iq1_s)
+TWO_ROWS_IQ1(iq1_m)
+
 /* ---- a tile ---- */
 
 /* Lane i: the sum of row i. */
@@ -128,8 +190,9 @@ INLINE V sums_of_rows(const struct tile_sums *t) {
     return (V)_mm512_permutexvar_epi32(order, two_halves(a, b));
 }
 
-/* The sums of two rows' blocks with a block of each column. */
+/* The sums of two rows' blocks with a block of each column; the half of a block. */
 typedef void two_rows(__m512i sums[FEW], const uint8_t *a, const uint8_t *b, const struct column *const x[FEW], size_t n);
+typedef uint16_t half_of(const uint8_t *block);
 
 #define TWO_ROWS(name, ...)                                                                        \
     static const struct form form_##name = {__VA_ARGS__};                                          \
@@ -161,7 +224,7 @@ INLINE void ask_ahead(const uint8_t *w, size_t size) {
 }
 
 /* n <= FEW columns, a constant; while a row has blocks left, y keeps what came before. */
-INLINE void mul_few(struct form f, two_rows *two, float per, size_t size, float *y, size_t ldy, const uint8_t *w, size_t w_stride,
+INLINE void mul_few(struct form f, two_rows *two, half_of *half, float per, size_t size, float *y, size_t ldy, const uint8_t *w, size_t w_stride,
                     size_t n_w, const uint8_t *x, size_t x_stride, size_t n, size_t k) {
     const size_t most = n == 1 ? BLOCKS : BLOCKS_FEW, n_blocks = k / 256;
     for (size_t from = 0; from < n_blocks; from += most) {
@@ -187,8 +250,8 @@ INLINE void mul_few(struct form f, two_rows *two, float per, size_t size, float 
                     two(of, first, second, columns, n);
                     for (size_t j = 0; j < n; j++)
                         sums[j * most + b].of[pair] = of[j];
-                    memcpy(&d[b][2 * pair], first, 2);
-                    memcpy(&d[b][2 * pair + 1], second, 2);
+                    d[b][2 * pair] = half(first);
+                    d[b][2 * pair + 1] = half(second);
                 }
             for (size_t j = 0; j < n; j++) {
                 F acc = f_zero();
@@ -208,8 +271,11 @@ INLINE void mul_few(struct form f, two_rows *two, float per, size_t size, float 
 #define COLUMNS(n, name, per)                                                                      \
     static __attribute__((noinline)) void few_##name##_##n(float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w, \
                                                            const uint8_t *x, size_t x_stride, size_t k) { \
-        mul_few(form_##name, rows_##name, per, sizeof(struct lode_block_##name), y, ldy, w, w_stride, n_w, x, x_stride, n, k); \
+        mul_few(form_##name, rows_##name, half_of_##name, per, sizeof(struct lode_block_##name), y, ldy, w, w_stride, n_w, x, x_stride, n, k); \
     }
+#define HALF(name, ...)                                                                            \
+    INLINE uint16_t half_of_##name(const uint8_t *block) { return half_##name((const struct lode_block_##name *)block); }
+LODE_GRID_LIST(HALF)
 #define MUL(name, per)                                                                             \
     COLUMNS(1, name, per)                                                                          \
     COLUMNS(2, name, per)                                                                          \
@@ -218,26 +284,20 @@ INLINE void mul_few(struct form f, two_rows *two, float per, size_t size, float 
     void mul_##name##_avx512vbmi LODE_MUL_ARGS {                                                   \
         typedef void few(float *, size_t, const uint8_t *, size_t, size_t, const uint8_t *, size_t, size_t); \
         static few *const of[FEW + 1] = {NULL, few_##name##_1, few_##name##_2, few_##name##_3, few_##name##_4}; \
-        if (k == 0 || n_x > MOST) {                                                                \
+        if (k == 0 || n_x > (form_##name.planes == 1 ? FEW : MOST)) {                              \
             mul_##name##_avx512vnni(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                \
             return;                                                                                \
         }                                                                                          \
         for (size_t j = 0; j < n_x; j += FEW)                                                      \
             of[n_x - j < FEW ? n_x - j : FEW](y + j * ldy, ldy, w, w_stride, n_w, (const uint8_t *)x + j * x_stride, x_stride, k); \
     }
-MUL(iq2_xxs, 8)
-MUL(iq2_xs, 8)
-MUL(iq2_s, 8)
-MUL(iq3_xxs, 4)
-MUL(iq3_s, 1)
+#define MUL_OF(name, type, groups, most, per, ...) MUL(name, per)
+LODE_GRID_LIST(MUL_OF)
 
-/* Of IQ1 a table is 32 lines, which takes as long as entries one by one (bench/notes/kern-quant.md); one column of TQ1_0 is
- * mul_one_ternary.h's, which has the least instructions for its digits. */
+/* One column of TQ1_0: mul_one_ternary.h, which has the least instructions for its digits. */
 void mul_tq1_0_avx512vbmi LODE_MUL_ARGS {
     if (n_x == 1)
         mul_tq1_0_avx2(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);
     else
         mul_tq1_0_avx512vnni(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);
 }
-void mul_iq1_s_avx512vbmi LODE_MUL_ARGS { mul_iq1_s_avx512vnni(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k); }
-void mul_iq1_m_avx512vbmi LODE_MUL_ARGS { mul_iq1_m_avx512vnni(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k); }

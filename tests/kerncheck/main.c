@@ -6,7 +6,7 @@
  *     kerncheck --bench [--isa NAME] [NAME...]         time
  *     kerncheck --decode [-t N] [--isa NAME] [TYPE | kv_TYPE...] from memory by all threads (decode.c)
  *
- * kerncheck_tiles checks amx alone, its tiles in plain C (tiles.h), where there is AVX-512 with VNNI.
+ * kerncheck_tiles checks amx alone, its tiles in plain C (tiles.h), where there is AVX-512 with VNNI and VBMI.
  *
  * A NAME matches itself, and with a * at its end all that begin so.  The last line of a check is
  * "N passed, N failed": one for each kernel and instruction set.
@@ -58,7 +58,7 @@ static bool wanted(const char *name, char **patterns, int n) {
 
 static bool usable(int isa) {
 #ifdef LODE_TILES_EMULATED
-    return isa == LODE_ISA_amx && lode_isa_usable(LODE_ISA_avx512vnni);
+    return isa == LODE_ISA_amx && lode_isa_usable(LODE_ISA_avx512vbmi);
 #else
     return lode_isa_usable((enum lode_isa)isa);
 #endif
