@@ -99,7 +99,7 @@ ENTRIES(iq2_xxs) {
 ENTRIES(iq2_xs) {
     const __m512i qa = z_load(a->qs), qb = z_load(b->qs), step = _mm512_set1_epi8(1);
     const __m512i even = _mm512_set_epi64(0x7e7c7a7876747270, 0x6e6c6a6866646260, 0x5e5c5a5856545250, 0x4e4c4a4846444240,
-                                    0x3e3c3a3836343230, 0x2e2c2a2826242220, 0x1e1c1a1816141210, 0x0e0c0a0806040200);
+                                          0x3e3c3a3836343230, 0x2e2c2a2826242220, 0x1e1c1a1816141210, 0x0e0c0a0806040200);
     const __m512i high = _mm512_permutex2var_epi8(qa, _mm512_add_epi8(even, step), qb);
     struct index at = index_of(_mm512_permutex2var_epi8(qa, even, qb));
     at.bit[2] = _mm512_test_epi8_mask(high, step);

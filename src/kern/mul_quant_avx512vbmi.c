@@ -26,8 +26,8 @@ struct tile_sums {
     __m512i of[LANES / 2];
 };
 
-/* How the numbers of a type are summed: `planes` (1: as they lie), of which the pairs of `run` fit 16 bits together; 0: four entries that
- * follow one another have one scale, which their sums meet in 32 bits. */
+/* How the numbers of a type are summed: `planes` (1: as they lie), of which the pairs of `run` fit 16 bits together; 0: four
+ * entries that follow one another have one scale, which their sums meet in 32 bits. */
 struct form {
     int planes, run;
     struct levels levels;
@@ -93,6 +93,10 @@ INLINE void put_column(struct form f, struct column *out, const struct lode_bloc
 
 /* ---- a block of two rows ---- */
 
+/* The sums of two rows' blocks with a block of each column; the half of a block. */
+typedef void two_rows(__m512i sums[FEW], const uint8_t *a, const uint8_t *b, const struct column *const x[FEW], size_t n);
+typedef uint16_t half_of(const uint8_t *block);
+
 INLINE __m512i plane_of(struct form f, const struct entries *o, int p) {
     return f.planes == 8 ? plane_of_8(o, p, f.levels) : plane_of_4(o, p, f.levels);
 }
@@ -132,6 +136,28 @@ INLINE void dot_entries(struct form f, __m512i sums[FEW], const struct entries *
 INLINE __m512i two_halves(__m512i a, __m512i b) {
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
+
+#define TWO_ROWS(name, ...)                                                                        \
+    static const struct form form_##name = {__VA_ARGS__};                                          \
+    INLINE void rows_##name(__m512i sums[FEW], const uint8_t *a, const uint8_t *b, const struct column *const x[FEW], \
+                            size_t n) {                                                            \
+        const struct form f = form_##name;                                                         \
+        struct entries o;                                                                          \
+        entries_##name(&o, (const struct lode_block_##name *)a, (const struct lode_block_##name *)b); \
+        dot_entries(f, sums, &o, x, n);                                                            \
+        if (f.planes == 4) {                                                                       \
+            __m512i second[FEW];                                                                   \
+            entries_##name(&o, (const struct lode_block_##name *)b, (const struct lode_block_##name *)b); \
+            dot_entries(f, second, &o, x, n);                                                      \
+            for (size_t j = 0; j < n; j++)                                                         \
+                sums[j] = two_halves(sums[j], second[j]);                                          \
+        }                                                                                          \
+    }
+TWO_ROWS(iq2_xxs, 8, 0, LEVELS_3(IQ2))
+TWO_ROWS(iq2_xs, 8, 3, LEVELS_3(IQ2))
+TWO_ROWS(iq2_s, 8, 3, LEVELS_3(IQ2))
+TWO_ROWS(iq3_xxs, 4, 0, LEVELS_8(IQ3_XXS))
+TWO_ROWS(iq3_s, 4, 0, LEVELS_8(IQ3_S))
 
 /* Word i of a vector of both rows' scales: that of number 8 i (of all) or 64 part + 2 i of the row's. */
 INLINE __m512i each_scale(__m512i by, int row, int part) {
@@ -190,32 +216,6 @@ INLINE V sums_of_rows(const struct tile_sums *t) {
     return (V)_mm512_permutexvar_epi32(order, two_halves(a, b));
 }
 
-/* The sums of two rows' blocks with a block of each column; the half of a block. */
-typedef void two_rows(__m512i sums[FEW], const uint8_t *a, const uint8_t *b, const struct column *const x[FEW], size_t n);
-typedef uint16_t half_of(const uint8_t *block);
-
-#define TWO_ROWS(name, ...)                                                                        \
-    static const struct form form_##name = {__VA_ARGS__};                                          \
-    INLINE void rows_##name(__m512i sums[FEW], const uint8_t *a, const uint8_t *b, const struct column *const x[FEW], \
-                            size_t n) {                                                            \
-        const struct form f = form_##name;                                                         \
-        struct entries o;                                                                          \
-        entries_##name(&o, (const struct lode_block_##name *)a, (const struct lode_block_##name *)b); \
-        dot_entries(f, sums, &o, x, n);                                                            \
-        if (f.planes == 4) {                                                                       \
-            __m512i second[FEW];                                                                   \
-            entries_##name(&o, (const struct lode_block_##name *)b, (const struct lode_block_##name *)b); \
-            dot_entries(f, second, &o, x, n);                                                      \
-            for (size_t j = 0; j < n; j++)                                                         \
-                sums[j] = two_halves(sums[j], second[j]);                                          \
-        }                                                                                          \
-    }
-TWO_ROWS(iq2_xxs, 8, 0, LEVELS_3(IQ2))
-TWO_ROWS(iq2_xs, 8, 3, LEVELS_3(IQ2))
-TWO_ROWS(iq2_s, 8, 3, LEVELS_3(IQ2))
-TWO_ROWS(iq3_xxs, 4, 0, LEVELS_8(IQ3_XXS))
-TWO_ROWS(iq3_s, 4, 0, LEVELS_8(IQ3_S))
-
 INLINE void ask_ahead(const uint8_t *w, size_t size) {
     for (size_t line = 0; line < size; line += 64) {
         __builtin_prefetch(w + NEAR_AT + line, 0, 3);
@@ -224,8 +224,8 @@ INLINE void ask_ahead(const uint8_t *w, size_t size) {
 }
 
 /* n <= FEW columns, a constant; while a row has blocks left, y keeps what came before. */
-INLINE void mul_few(struct form f, two_rows *two, half_of *half, float per, size_t size, float *y, size_t ldy, const uint8_t *w, size_t w_stride,
-                    size_t n_w, const uint8_t *x, size_t x_stride, size_t n, size_t k) {
+INLINE void mul_few(struct form f, two_rows *two, half_of *half, float per, size_t size, float *y, size_t ldy, const uint8_t *w,
+                    size_t w_stride, size_t n_w, const uint8_t *x, size_t x_stride, size_t n, size_t k) {
     const size_t most = n == 1 ? BLOCKS : BLOCKS_FEW, n_blocks = k / 256;
     for (size_t from = 0; from < n_blocks; from += most) {
         const size_t n_now = n_blocks - from < most ? n_blocks - from : most;
@@ -271,7 +271,8 @@ INLINE void mul_few(struct form f, two_rows *two, half_of *half, float per, size
 #define COLUMNS(n, name, per)                                                                      \
     static __attribute__((noinline)) void few_##name##_##n(float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w, \
                                                            const uint8_t *x, size_t x_stride, size_t k) { \
-        mul_few(form_##name, rows_##name, half_of_##name, per, sizeof(struct lode_block_##name), y, ldy, w, w_stride, n_w, x, x_stride, n, k); \
+        mul_few(form_##name, rows_##name, half_of_##name, per, sizeof(struct lode_block_##name), y, ldy, w, w_stride, n_w, \
+                x, x_stride, n, k);                                                                \
     }
 #define HALF(name, ...)                                                                            \
     INLINE uint16_t half_of_##name(const uint8_t *block) { return half_##name((const struct lode_block_##name *)block); }
