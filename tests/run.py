@@ -41,8 +41,8 @@ def quick_kernels():
 
 
 # Every way to build lode.  cc: the compiler; meson: options; bounded: more of them where it is not the
-# long form; kernels: in that form AVX2's are the plain build's, which are what this one's would be, sanitizers or not (two
-# files of half a minute each); targets: what of it (all; of_tests: what its tests run); tests: the meson suites run from it, bounded and long; needs:
+# long form; kernels: in that form AVX2's are the plain build's, which are what this one's would be but that the thread
+# sanitizer would look into them (two files of half a minute each); targets: what of it (all; of_tests: what its tests run); tests: the meson suites run from it, bounded and long; needs:
 # programs without which it is skipped; slow: tests that take a minute or more so, in the long form alone; without:
 # tests that take a quarter of an hour so, for what others of the build show.
 # -Dwerror lies on the two plain builds: sanitizers make compilers warn about what is fine.
@@ -92,7 +92,7 @@ BUILDS = {
 }
 
 # In bounded form these check half of their sizes, others each time.
-SOME = {'kerncheck': ['--some'], 'kerncheck_tiles': ['--some']}
+SOME = ['kerncheck', 'kerncheck_tiles']
 
 # Of these most of the time is that of clocks and of clients that are slow or idle.
 WAITS = ['serve_soak', 'serve_hold']
@@ -324,7 +324,7 @@ def meson_tests(name, suites, args, prefix):
             env['LODE_PATIENCE'] = '600'
         timeout = (t['timeout'] or 600) * (30 if args.long else 1) * (4 if name != 'gcc' else 1)
         program, *rest = t['cmd']
-        some = [] if args.long else SOME.get(t['name'], [])
+        some = ['--some'] if t['name'] in SOME and not args.long else []
         pieces.append(Piece('%s/%s' % (name, t['name']), prefix + [program] + some + rest, timeout, env,
                             cwd=t['workdir'] or os.path.join(args.build, name)))
     return pieces
@@ -360,7 +360,7 @@ def emulated_pieces(args):
     arm = os.path.join(args.build, 'aarch64/tests/kerncheck/kerncheck')
     env = {'LODE_LONG': '1'} if args.long else {}
     # In bounded form the scalar kernels, whose double precision emulation is slow, are held to what they mean by gcc's alone.
-    some = [] if args.long else SOME['kerncheck'] + ['--isa', 'neon']
+    some = [] if args.long else ['--some', '--isa', 'neon']
     pieces = [Piece('emulated/kerncheck-neon', ['qemu-aarch64', arm, *some], 3600, env,
                     needs=BUILDS['aarch64']['needs'])]
     if args.long:

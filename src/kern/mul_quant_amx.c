@@ -49,7 +49,7 @@ static void mul(panel_fn *panel, size_t block, float *y, size_t ldy, const uint8
     }                                                                                              \
     void mul_##name##_amx LODE_MUL_ARGS {                                                          \
         if (n_x < FEW_##block || k == 0)                                                           \
-            mul_##name##_##isa(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
+            mul_##name##_##isa(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                     \
         else                                                                                       \
             mul(panel_##name, block, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);               \
     }

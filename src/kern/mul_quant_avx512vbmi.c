@@ -10,8 +10,6 @@ enum {
     MOST = 8,       /* and as many as are not better multiplied by tiles, of IQ1 FEW */
     BLOCKS = 16,    /* of a row at a time with one column, */
     BLOCKS_FEW = 8, /* and with more: what a tile's rows come to stays in the first level */
-    NEAR_AT = 1536, /* how far ahead lines are asked for into the first level, */
-    FAR_AT = 8192,  /* and into the second (mul_rows512.h) */
 };
 
 /* A block of a column. */
@@ -44,22 +42,17 @@ INLINE __m512i split_64(const int8_t *q, int planes) {
     return _mm512_permutexvar_epi8(planes == 8 ? by8 : by4, z_load(q));
 }
 
-/* Numbers of a plane from each of z, of planes 2 i and 2 i + 1 in a vector, or of plane i. */
+/* Numbers of a plane from each of z side by side: of planes 2 i and 2 i + 1 in q's i-th 64 bytes, or of plane i. */
 INLINE void join_planes(uint8_t q[256], const __m512i z[4], int planes) {
     __m512i out[4];
-    for (int i = 0; i < 2; i++)
-        if (planes == 8) { /* 64 bits of each */
-            const __m512i pairs = _mm512_setr_epi64(4 * i, 4 * i + 8, 4 * i + 1, 4 * i + 9, 4 * i + 2, 4 * i + 10, 4 * i + 3,
-                                                    4 * i + 11);
-            const __m512i a = _mm512_permutex2var_epi64(z[0], pairs, z[1]), b = _mm512_permutex2var_epi64(z[2], pairs, z[3]);
-            out[2 * i] = _mm512_permutex2var_epi64(a, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), b);
-            out[2 * i + 1] = _mm512_permutex2var_epi64(a, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), b);
-        } else {
-            const __m512i a = i ? _mm512_shuffle_i32x4(z[0], z[1], 0xee) : _mm512_shuffle_i32x4(z[0], z[1], 0x44);
-            const __m512i b = i ? _mm512_shuffle_i32x4(z[2], z[3], 0xee) : _mm512_shuffle_i32x4(z[2], z[3], 0x44);
-            out[2 * i] = _mm512_shuffle_i32x4(a, b, 0x88);
-            out[2 * i + 1] = _mm512_shuffle_i32x4(a, b, 0xdd);
-        }
+    for (int i = 0; i < 2 && planes == 8; i++) { /* 64 bits of each */
+        const __m512i pairs = _mm512_setr_epi64(4 * i, 4 * i + 8, 4 * i + 1, 4 * i + 9, 4 * i + 2, 4 * i + 10, 4 * i + 3, 4 * i + 11);
+        const __m512i a = _mm512_permutex2var_epi64(z[0], pairs, z[1]), b = _mm512_permutex2var_epi64(z[2], pairs, z[3]);
+        out[2 * i] = _mm512_permutex2var_epi64(a, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), b);
+        out[2 * i + 1] = _mm512_permutex2var_epi64(a, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), b);
+    }
+    if (planes == 4)
+        v_turn_quarters((V *)out, (const V *)z);
     memcpy(q, out, 256);
 }
 
@@ -133,9 +126,7 @@ INLINE void dot_entries(struct form f, __m512i sums[FEW], const struct entries *
 }
 
 /* The sums of two rows a half each. */
-INLINE __m512i two_halves(__m512i a, __m512i b) {
-    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
-}
+INLINE __m512i two_halves(__m512i a, __m512i b) { return (__m512i)v_add_pairs((V)a, (V)b); }
 
 #define TWO_ROWS(name, ...)                                                                        \
     static const struct form form_##name = {__VA_ARGS__};                                          \
@@ -214,13 +205,6 @@ INLINE V sums_of_rows(const struct tile_sums *t) {
     const __m512i a = (__m512i)v_add_fours(v), b = (__m512i)v_add_fours(v + 4); /* rows 0, 2, 4, 6 twice, 1, 3, 5, 7 twice */
     const __m512i order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
     return (V)_mm512_permutexvar_epi32(order, two_halves(a, b));
-}
-
-INLINE void ask_ahead(const uint8_t *w, size_t size) {
-    for (size_t line = 0; line < size; line += 64) {
-        __builtin_prefetch(w + NEAR_AT + line, 0, 3);
-        __builtin_prefetch(w + FAR_AT + line, 0, 2);
-    }
 }
 
 /* n <= FEW columns, a constant; while a row has blocks left, y keeps what came before. */

@@ -6,11 +6,7 @@
  * turned only then: the sums of a tile's rows become lanes in which blocks come in their order (the arithmetic is
  * add_block's and add_block32's).  bench/notes/kern-amx.md */
 
-enum {
-    MOST_UNITS = 16, /* of a tile's rows at a time */
-    NEAR_AT = 1536,  /* how far ahead lines are asked into the first level, */
-    FAR_AT = 8192,   /* and into the second: two pages, whose translation comes with it */
-};
+enum { MOST_UNITS = 16 }; /* of a tile's rows at a time */
 
 INLINE V v_load64(const void *p) { return (V)_mm512_loadu_si512(p); }
 INLINE V v_twice32(const void *p) { /* 32 bytes, twice */
@@ -39,27 +35,11 @@ INLINE V v_load16s(const uint8_t *p, size_t size, int n) {
     return (V)v;
 }
 
-#define PICK(a, b, n) (V)_mm512_shuffle_i32x4((__m512i)(a), (__m512i)(b), n)
-INLINE V v_quarter(V v, int i) { /* its i-th 16 bytes, four times; i is a constant */
-    return i == 0 ? PICK(v, v, 0x00) : i == 1 ? PICK(v, v, 0x55) : i == 2 ? PICK(v, v, 0xaa) : PICK(v, v, 0xff);
-}
 
-/* The i-th 16 bytes: the sum of two, i = 0, 1 of a's, i = 2, 3 of b's. */
-INLINE V v_add_pairs(V a, V b) { return PICK(a, b, 0x88) + PICK(a, b, 0xdd); }
 /* The i-th 16 bytes: the sum of v[i]'s four. */
 INLINE V v_add_quarters(const V v[4]) {
     return v_add_pairs(v_add_pairs(v[0], v[1]), v_add_pairs(v[2], v[3]));
 }
-/* out[i], j-th 16 bytes: those of v[j] that are its i-th. */
-INLINE void v_turn_quarters(V out[4], const V v[4]) {
-    const V a = PICK(v[0], v[1], 0x44), b = PICK(v[2], v[3], 0x44);
-    const V c = PICK(v[0], v[1], 0xee), d = PICK(v[2], v[3], 0xee);
-    out[0] = PICK(a, b, 0x88);
-    out[1] = PICK(a, b, 0xdd);
-    out[2] = PICK(c, d, 0x88);
-    out[3] = PICK(c, d, 0xdd);
-}
-#undef PICK
 #include "kern/mul_rows512_256.h"
 #include "kern/mul_rows512_32.h"
 
@@ -82,10 +62,7 @@ INLINE void unit_of(struct shape s, union unit *out, const uint8_t *x, size_t n)
 /* The first n blocks of a unit of a row; what comes after them is asked for meanwhile. */
 INLINE void unit_row(struct shape s, struct lines l, union unit_sums *out, int row, const uint8_t *w, size_t size, size_t n,
                      const union unit *x) {
-    for (size_t line = 0; line < n * size; line += 64) {
-        __builtin_prefetch(w + NEAR_AT + line, 0, 3);
-        __builtin_prefetch(w + FAR_AT + line, 0, 2);
-    }
+    ask_ahead(w, n * size);
     if (s.groups)
         quad_row(s, &out->quad, row, w, size, n, &x->quad);
     else

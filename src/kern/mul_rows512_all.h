@@ -1,5 +1,5 @@
-/* mul_rows512_all.h - products of all types: one column row after row, more otherwise; those of types that have no form
- * beyond tiles are mul_quant_avx512vnni.c's.  The including file defines
+/* mul_rows512_all.h - products of the types that have forms beyond tiles: one column row after row, more otherwise.  The
+ * including file defines
  *
  *   ROWS(name)           name##_ISA
  *   ROWS_MORE(name, s)   the mul of a type of shape s for more columns than one

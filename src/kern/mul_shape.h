@@ -25,6 +25,16 @@ INLINE void prefetch(const uint8_t *next, size_t bytes) {
         __builtin_prefetch((const void *)line, 0, 3);
 }
 
+/* How far ahead of a row that is read as it lies lines are asked for into the first level, and into the second: two pages,
+ * whose translation comes with it (bench/notes/kern-amx.md). */
+enum { NEAR_AT = 1536, FAR_AT = 8192 };
+INLINE void ask_ahead(const uint8_t *w, size_t bytes) {
+    for (size_t line = 0; line < bytes; line += 64) {
+        __builtin_prefetch(w + NEAR_AT + line, 0, 3);
+        __builtin_prefetch(w + FAR_AT + line, 0, 2);
+    }
+}
+
 /* How the codes of a type become a sum; constants, so that each use is compiled for its type. */
 struct shape {
     int groups;   /* scales of a block of 256: 8 for groups of 32 or 16 for groups of 16 */

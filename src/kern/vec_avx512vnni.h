@@ -44,6 +44,22 @@ INLINE V v_add_fours(const V v[4]) {
 INLINE V v_add_twos(V a, V b) {
     return (V)_mm512_shuffle_ps((__m512)a, (__m512)b, 0x88) + (V)_mm512_shuffle_ps((__m512)a, (__m512)b, 0xdd);
 }
-INLINE V v_swap_quarters(V v) { return (V)_mm512_shuffle_i32x4((__m512i)v, (__m512i)v, 0xb1); }
+#define PICK(a, b, n) (V)_mm512_shuffle_i32x4((__m512i)(a), (__m512i)(b), n)
+INLINE V v_swap_quarters(V v) { return PICK(v, v, 0xb1); }
+INLINE V v_quarter(V v, int i) { /* its i-th 16 bytes, four times; i is a constant */
+    return i == 0 ? PICK(v, v, 0x00) : i == 1 ? PICK(v, v, 0x55) : i == 2 ? PICK(v, v, 0xaa) : PICK(v, v, 0xff);
+}
+/* The i-th 16 bytes: the sum of two, i = 0, 1 of a's, i = 2, 3 of b's. */
+INLINE V v_add_pairs(V a, V b) { return PICK(a, b, 0x88) + PICK(a, b, 0xdd); }
+/* out[i], j-th 16 bytes: those of v[j] that are its i-th. */
+INLINE void v_turn_quarters(V out[4], const V v[4]) {
+    const V a = PICK(v[0], v[1], 0x44), b = PICK(v[2], v[3], 0x44);
+    const V c = PICK(v[0], v[1], 0xee), d = PICK(v[2], v[3], 0xee);
+    out[0] = PICK(a, b, 0x88);
+    out[1] = PICK(a, b, 0xdd);
+    out[2] = PICK(c, d, 0x88);
+    out[3] = PICK(c, d, 0xdd);
+}
+#undef PICK
 
 #endif
