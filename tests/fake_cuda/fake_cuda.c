@@ -500,7 +500,7 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
         rc = NOT_FOUND;
     /* what only Hopper has */
     if (rc == OK && fake_cuda.major != 9 && (!strncmp(name, "wide_", 5) || !strncmp(name, "spread_", 7) ||
-                                         !strncmp(name, "attention_ring_", 15)))
+                                         !strncmp(name, "stream_", 7) || !strncmp(name, "attention_ring_", 15)))
         rc = NOT_FOUND;
     if (rc == OK && fake_cuda.major < 8 && strstr(name, "fast")) /* what begins with Ampere */
         rc = NOT_FOUND;
@@ -521,7 +521,7 @@ static int is_kernel(const struct kernel *k, const char *call) {
                : wrong(BAD_HANDLE, "%s: no kernel", call);
 }
 
-/* Of 16-bit matrices, as lode has them. */
+/* Of numbers of 16 and 32 bits, as lode has them: rows, which lie apart, or pieces that may overlap. */
 int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *data, const uint64_t *sizes, const uint64_t *strides,
                            const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion,
                            int fill);
@@ -530,14 +530,19 @@ int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *data, const
                            int fill) {
     pthread_mutex_lock(&lock);
     int rc = OK;
+    const uint32_t bytes = type == 2 ? 4 : type == 6 || type == 9 ? 2 : 0;
     (void)promotion;
-    if ((uintptr_t)map % 64 || (uintptr_t)data % 16 || (type != 6 && type != 9) || rank != 2 || interleave || fill)
+    if ((uintptr_t)map % 64 || (uintptr_t)data % 16 || !bytes || rank < 2 || rank > 5 || interleave || fill)
         rc = wrong(BAD_VALUE, "cuTensorMapEncodeTiled: no such map");
-    else if (strides[0] % 16 || strides[0] < sizes[0] * 2 || sizes[0] == 0 || sizes[1] == 0 || steps[0] != 1 || steps[1] != 1)
+    else if (box[0] * bytes % 16 || box[0] * bytes > 128 || (swizzle != 0 && swizzle != 3))
+        rc = wrong(BAD_VALUE, "cuTensorMapEncodeTiled: boxes of %u numbers", box[0]);
+    else if (rank == 2 && strides[0] < sizes[0] * bytes)
         rc = wrong(BAD_VALUE, "cuTensorMapEncodeTiled: rows of %u numbers %u bytes apart", (unsigned)sizes[0],
                    (unsigned)strides[0]);
-    else if (swizzle != 3 || box[0] * 2 > 128 || box[1] > 256)
-        rc = wrong(BAD_VALUE, "cuTensorMapEncodeTiled: boxes of %u by %u", box[0], box[1]);
+    for (uint32_t i = 0; rc == OK && i < rank; i++)
+        if (sizes[i] == 0 || sizes[i] > 1ull << 32 || box[i] == 0 || box[i] > 256 || steps[i] != 1 ||
+            (i + 1 < rank && (strides[i] == 0 || strides[i] % 16 || strides[i] >= 1ull << 40)))
+            rc = wrong(BAD_VALUE, "cuTensorMapEncodeTiled: dimension %u", i);
     memset(map, 0, 128);
     return leave(rc);
 }

@@ -63,12 +63,12 @@ static uint32_t walk_slot(enum lode_dtype type, uint32_t dim, bool keys) {
 /* All memory as rows of 256 bytes, for copies of keys (Hopper): rows that begin in one of 2^30 bytes are its own, though the box may
  * reach into the next.  false: keys do not lie so, or the driver doesn't take it. */
 static bool map_memory(const struct lode_cuda *c, const struct lode_kv_view *v, struct lode_cuda_map *map) {
-    const uint64_t sizes[4] = {64, 2, 2 << (30 - 8), 1 << 19}, strides[3] = {128, 256, 1 << 30};
-    const uint32_t box[4] = {64, 1, LODE_WALK_ROWS, 1}, steps[4] = {1, 1, 1, 1};
+    const uint64_t sizes[4] = {64, 2 << (30 - 8), 2, 1 << 19}, strides[3] = {256, 128, 1 << 30}; /* a row's first half, and its second */
+    const uint32_t box[4] = {64, LODE_WALK_ROWS, 2, 1}, steps[4] = {1, 1, 1, 1};
     return c->cu.tensor_map && (uintptr_t)v->pool >= LODE_WALK_MAP_FROM && (uintptr_t)v->pool % 256 == 0 && v->page_size % 256 == 0 &&
            v->k % 256 == 0 && v->k < v->v &&
            c->cu.tensor_map(map, LODE_CU_MAP_F16, 4, (void *)(uintptr_t)LODE_WALK_MAP_FROM, sizes, strides, box, steps, 0,
-                            LODE_CU_MAP_SWIZZLE_128, LODE_CU_MAP_PROMOTE_256, 0) == 0;
+                            LODE_CU_MAP_SWIZZLE_128, LODE_CU_MAP_PROMOTE_128, 0) == 0;
 }
 
 /* A launch of attention of one row a sequence, or few rows of some, each by itself. */

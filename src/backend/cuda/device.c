@@ -1,6 +1,7 @@
 /* device.c - finding a device, its kernels and its memory. */
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels/gated.h"
+#include "backend/cuda/kernels/stream_shared.h"
 
 #include "base/alloc.h"
 
@@ -56,8 +57,9 @@ size_t lode_cuda_row_size(enum lode_dtype type, uint32_t cols) {
     return type == LODE_F32 ? (size + 7) & ~(size_t)7 : (size + 15) & ~(size_t)15;
 }
 
+/* A row may be read by whole lines (stream_shared.h), of which the last one's end is then behind the matrix. */
 uint64_t lode_cuda_matrix_size(const struct lode_operand *w) {
-    return ((uint64_t)lode_cuda_row_size(w->type, w->cols) * w->rows + 255) & ~(uint64_t)255;
+    return ((uint64_t)lode_cuda_row_size(w->type, w->cols) * w->rows + LODE_STREAM_LINE - 16 + 255) & ~(uint64_t)255;
 }
 
 int lode_cuda_enter(const struct lode_cuda *c, struct lode_error *err) {

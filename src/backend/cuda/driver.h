@@ -139,10 +139,12 @@ enum { /* CUdevice_attribute, CUfunction_attribute */
     LODE_CU_SHARED_OPTIN = 97,
     LODE_CU_MAJOR = 75,
     LODE_CU_MINOR = 76,
-    LODE_CU_MAP_F16 = 6, /* CUtensorMapDataType */
+    LODE_CU_MAP_U32 = 2, /* CUtensorMapDataType */
+    LODE_CU_MAP_F16 = 6,
     LODE_CU_MAP_BF16 = 9,
     LODE_CU_MAP_SWIZZLE_128 = 3,
-    LODE_CU_MAP_PROMOTE_256 = 3, /* lines for the second cache */
+    LODE_CU_MAP_PROMOTE_128 = 2, /* lines for the second cache */
+    LODE_CU_MAP_PROMOTE_256 = 3,
     LODE_CU_WINDOW = 1, /* CUlaunchAttributeID: access policy window */
     LODE_CU_EARLY = 6,  /* the same: programmatic stream serialization */
     LODE_CU_STREAMING = 1, /* CUaccessProperty */

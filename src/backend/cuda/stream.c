@@ -13,58 +13,64 @@ enum {
     /* .. but where there is so little to read that setting up takes longer: bytes of weights for each multiprocessor. */
     SHARED_OF_SMALL = 110 << 10,
     SMALL = 28 << 10,
+    SMALL_OF_FLOATS = 64 << 10, /* and of Q8_0: up to which fewer threads are quicker with x */
+    LARGE = 300 << 10, /* of K-quants, from which on a slot is asked for before x, which then comes later */
 };
 
-/* Bytes of a slot, and of a warp beside its ring; of x, and of what lies before it. */
+/* A warp's rows, and numbers of one in a slot; bytes of a slot, beside it, and of a warp beside its ring; of x, and of what lies
+ * before it. */
 struct needs {
-    uint32_t slot, own, x, x_at;
+    uint32_t rows, chunk, slot, head, own, x, x_at;
 };
-/* Bytes of a slot; 0: not one of those that gemv_stream_k.cu knows. */
-static uint32_t k_slot(uint32_t type) {
-    return type == LODE_Q4_K   ? LODE_STREAM_Q4_K_SLOT
-           : type == LODE_Q5_K ? LODE_STREAM_Q5_K_SLOT
-           : type == LODE_Q6_K ? LODE_STREAM_Q6_K_SLOT
+/* Bytes beside a slot; 0: not one of those that gemv_stream_k.cu knows. */
+static uint32_t k_heads(uint32_t type) {
+    return type == LODE_Q4_K   ? LODE_STREAM_Q4_K_HEADS
+           : type == LODE_Q5_K ? LODE_STREAM_Q5_K_HEADS
+           : type == LODE_Q6_K ? LODE_STREAM_Q6_K_HEADS
                                : 0;
 }
-/* type: the one whose slots are the largest. */
+/* type: the one that takes most. */
 static struct needs needs_of(const struct lode_cuda_gemv_args *a, uint32_t type) {
     const bool norm = a->input == LODE_GEMV_NORM;
-    if (k_slot(type))
-        return (struct needs){k_slot(type), LODE_STREAM_K_OWN, a->cols / 128 * (LODE_STREAM_K_HALF + 16),
-                              norm ? LODE_LANES_SIZE(a->cols) : 0};
+    if (k_heads(type))
+        return (struct needs){.rows = LODE_STREAM_K_ROWS, .chunk = LODE_STREAM_K_BLOCKS * 256, .slot = LODE_STREAM_K_SLOT,
+                              .head = k_heads(type), .own = LODE_STREAM_K_OWN,
+                              .x = a->cols / 128 * (LODE_STREAM_K_HALF + 16), .x_at = norm ? LODE_LANES_SIZE(a->cols) : 0};
     if (type == LODE_Q8_0)
-        return (struct needs){LODE_STREAM_Q8_SLOT, LODE_STREAM_Q8_OWN, 40 * ((a->cols / 32 + 7) & ~7u),
-                              norm ? a->cols * 4 : 0};
-    return (struct needs){LODE_STREAM_SLOT, 0, a->cols * 4, 0};
+        return (struct needs){.rows = LODE_STREAM_Q8_ROWS, .chunk = LODE_STREAM_CHUNK, .slot = LODE_STREAM_Q8_SLOT,
+                              .head = LODE_STREAM_Q8_HEADS, .own = LODE_STREAM_Q8_OWN,
+                              .x = 40 * ((a->cols / 32 + 7) & ~7u), .x_at = norm ? a->cols * 4 : 0};
+    return (struct needs){.rows = LODE_STREAM_ROWS, .chunk = LODE_STREAM_CHUNK / lode_dtypes[type].bytes, .slot = LODE_STREAM_SLOT,
+                          .x = a->cols * 4};
 }
+/* Where rings may begin, by ALIGN / 16 places; what a ring of n slots takes with what stands beside it. */
 static uint32_t ring_at(const struct needs *n) { return (n->x_at + n->x + 127) & ~127u; }
+enum { FOR_ALIGNMENT = LODE_STREAM_ALIGN - 16 };
+static uint32_t ring_size(const struct needs *n, uint32_t slots) { return n->own + slots * (n->slot + n->head); }
 static uint32_t room(const struct op *o) {
     const uint32_t most = lode_cuda_room(o->r->c);
-    return most < SHARED ? most : SHARED;
+    return (most < SHARED ? most : SHARED) - FOR_ALIGNMENT;
 }
-static bool fits(const struct op *o, const struct needs *n) {
-    return ring_at(n) + n->own + LEAST_SLOTS * n->slot <= room(o);
-}
-static uint32_t larger(uint32_t type, uint32_t other) { return k_slot(other) > k_slot(type) ? other : type; }
+static bool fits(const struct op *o, const struct needs *n) { return ring_at(n) + ring_size(n, LEAST_SLOTS) <= room(o); }
+static uint32_t larger(uint32_t type, uint32_t other) { return k_heads(other) > k_heads(type) ? other : type; }
 
 uint32_t lode_cuda_streams(const struct op *o, const struct lode_part *parts, const struct lode_cuda_gemv_args *a) {
     const struct lode_cuda *c = o->r->c;
     uint32_t type = parts[0].w->type;
-    const bool k = k_slot(type), floats = !k && type != LODE_Q8_0;
-    if (!c->kernels.stream[type] || a->cols % (k ? 256 : 4))
+    const bool k = k_heads(type), floats = !k && type != LODE_Q8_0;
+    if (!c->kernels.stream[type] || !c->cu.tensor_map || a->n_parts > LODE_STREAM_PARTS || a->cols % (k ? 256 : 4))
         return 0;
     /* Routers: gemv_float.cu has all their rows in shared memory at once. */
     if (floats && a->n_parts == 1 && parts[0].w->rows <= 4 * (uint32_t)c->multiprocessors)
         return 0;
     for (uint32_t i = 0; i < a->n_parts; i++) {
         const struct lode_operand *w = parts[i].w;
-        if (k ? !k_slot(w->type) || w->rows % LODE_STREAM_K_ROWS
-              : w->type != type || lode_cuda_row_size(type, a->cols) % 16)
+        if (k ? !k_heads(w->type) : w->type != type || lode_cuda_row_size(type, a->cols) % 16)
             return 0;
         type = larger(type, w->type);
     }
     const struct needs n = needs_of(a, type);
-    return !fits(o, &n) ? 0 : k ? LODE_STREAM_K_ROWS : floats ? LODE_STREAM_ROWS : LODE_STREAM_Q8_ROWS;
+    return fits(o, &n) ? n.rows : 0;
 }
 
 /* Bytes that the warps of a unit leave for one to add. */
@@ -80,9 +86,30 @@ static uint32_t split_of(const struct lode_cuda_gemv_args *a, uint32_t own, uint
     uint32_t split = at_most / own < chunks ? at_most / own : chunks;
     if (a->per_unit > 1 || split < 2)
         return 1;
-    while (split > 1 && own * (pairs_of(a) + split * (n->own + LEAST_SLOTS * n->slot)) > left)
+    while (split > 1 && own * (pairs_of(a) + split * ring_size(n, LEAST_SLOTS)) > left)
         split--;
     return split;
+}
+
+/* How each plane of a part's rows lies, for copies of what a chunk of `blocks` has of it in a warp's rows: lines, or less than one. */
+static int map_planes(const struct op *o, const struct lode_cuda_gemv_part *p, uint32_t cols, uint32_t blocks, uint32_t rows,
+                      struct lode_cuda_map maps[LODE_STREAM_MAPS]) {
+    const struct lode_cuda_layout *l = &lode_cuda_layouts[p->type];
+    const uint32_t of_row = cols / lode_dtypes[p->type].block;
+    uint64_t from = p->w;
+    for (uint32_t i = 0; i < l->n; i++) {
+        const uint32_t size = l->plain ? lode_dtypes[p->type].bytes : l->plane[i].size, chunk = size * blocks,
+                       line = chunk < LODE_STREAM_LINE ? chunk : LODE_STREAM_LINE;
+        const uint64_t sizes[3] = {line / 4, p->rows, (of_row * size + line - 1) / line}, strides[2] = {p->w_stride, line};
+        const uint32_t box[3] = {line / 4, rows, chunk / line}, steps[3] = {1, 1, 1};
+        const struct lode_cu *cu = &o->r->c->cu;
+        LODE_TRY(lode_cu_check(cu,
+                               cu->tensor_map(maps + i, LODE_CU_MAP_U32, 3, (void *)(uintptr_t)from, sizes, strides, box, steps, 0,
+                                              line == LODE_STREAM_LINE ? LODE_CU_MAP_SWIZZLE_128 : 0, LODE_CU_MAP_PROMOTE_128, 0),
+                               "how weights lie", o->err));
+        from += of_row * size;
+    }
+    return 0;
 }
 
 int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a) {
@@ -95,13 +122,13 @@ int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a
         size += (uint64_t)a->parts[i].rows * a->parts[i].w_stride;
     }
     const struct needs n = needs_of(a, type);
-    struct lode_cuda_stream_args s = {.a = *a, .ring_at = ring_at(&n), .slot_size = n.slot, .own = n.own};
+    struct lode_cuda_stream_args s = {.a = *a, .ring_at = ring_at(&n), .slot_size = n.slot, .head_size = n.head, .own = n.own};
     s.a.x_at = n.x_at;
-    const bool k = k_slot(type),
+    const bool k = k_heads(type),
                small = k && size <= (uint64_t)SMALL * all && SHARED_OF_SMALL <= room(o) &&
-                       s.ring_at + LODE_STREAM_WARPS / 2 * (n.own + LEAST_SLOTS * n.slot) <= SHARED_OF_SMALL;
+                       s.ring_at + FOR_ALIGNMENT + LODE_STREAM_WARPS / 2 * ring_size(&n, LEAST_SLOTS) <= SHARED_OF_SMALL;
     const uint32_t own = (a->n_units + grid - 1) / grid, at_most = small ? LODE_STREAM_WARPS / 2 : LODE_STREAM_WARPS;
-    uint32_t left = (small ? SHARED_OF_SMALL : room(o)) - s.ring_at;
+    uint32_t left = (small ? SHARED_OF_SMALL - FOR_ALIGNMENT : room(o)) - s.ring_at;
     s.split = k ? split_of(a, own, at_most, &n, left) : 1;
     if (s.split > 1) {
         s.stage_at = s.ring_at;
@@ -110,16 +137,20 @@ int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a
         s.warps = own * s.split;
     } else {
         /* As few turns as there can be, and no more warps than make those: the fewer, the larger their rings. */
-        const uint32_t fit = left / (n.own + LEAST_SLOTS * n.slot), most = fit < at_most ? fit : at_most,
+        const uint32_t fit = left / ring_size(&n, LEAST_SLOTS), most = fit < at_most ? fit : at_most,
                        turns = (own + most - 1) / most;
         s.warps = (own + turns - 1) / turns;
     }
-    const uint32_t slots = (left / s.warps - n.own) / n.slot;
+    const uint32_t slots = (left / s.warps - n.own) / (n.slot + n.head);
     s.slots = slots < LODE_STREAM_SLOTS ? slots : LODE_STREAM_SLOTS;
     /* what stands before x it waits for; what does not is asked for when the launch before has ended */
-    s.early = !k ? (s.slots - 1) / 2 : small ? s.slots - 1 : 0;
-    const uint32_t for_x = k && !small ? LODE_STREAM_WARPS : WARPS_FOR_X,
+    s.early = !k ? (s.slots - 1) / 2 : small ? s.slots - 1 : size >= (uint64_t)LARGE * all;
+    s.heads_at = s.warps * s.slots * n.slot;
+    s.own_at = s.heads_at + s.warps * s.slots * n.head;
+    for (uint32_t i = 0; i < a->n_parts; i++)
+        LODE_TRY(map_planes(o, &a->parts[i], a->cols, n.chunk / lode_dtypes[a->parts[i].type].block, n.rows, s.maps[i]));
+    const uint32_t for_x = size > (uint64_t)(k ? SMALL : SMALL_OF_FLOATS) * all ? LODE_STREAM_WARPS : WARPS_FOR_X,
                    threads = 32 * (s.warps < for_x ? for_x : s.warps),
-                   shared = s.ring_at + s.warps * (n.own + s.slots * n.slot);
+                   shared = s.ring_at + FOR_ALIGNMENT + s.warps * ring_size(&n, s.slots);
     return lode_cuda_run_product(o, a, c->kernels.stream[type], grid, threads, shared, &s);
 }

@@ -48,7 +48,7 @@ DEVICE void put_half(const uint8_t *row, const uint8_t *x, uint32_t nb, uint32_t
         d = *(const uint16_t *)(after + nb * 80 + b * 2);
     } else {
         const uint4 head = *(const uint4 *)(after + nb * row_of<TYPE>::TOP + b * 16);
-        v = TYPE == LODE_Q5_K ? q5_k_half(o, head, after + b * 32) : q4_k_half(o, head);
+        v = TYPE == LODE_Q5_K ? q5_k_half(o, head, after + b * 32, 0) : q4_k_half(o, head);
         d = head.x;
     }
     const struct half_pair pair = half_pair_of(o, v, d);

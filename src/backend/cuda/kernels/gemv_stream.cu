@@ -15,20 +15,17 @@ template <class T> struct float_kind {
         LANES = 16 * ROWS / 32,
         SIZE = sizeof(typename T::type),
         CHUNK = LODE_STREAM_CHUNK / SIZE,
-        PITCH = LODE_STREAM_PITCH,
-        COPIERS = 1,
+        STEPS = LODE_STREAM_LINE / (16 * SIZE), /* of sixteen numbers, in a line */
     };
     float acc[LANES];
     DEVICE_MEMBER uint32_t row() const { return threadIdx.x % ROWS; }
     DEVICE_MEMBER uint32_t lanes() const { return threadIdx.x % 32 / ROWS * LANES; } /* from this one on */
     DEVICE_MEMBER bool finishes() const { return lanes() == 0; }
 
-    static DEVICE_MEMBER void copy(const struct stream_rows &rows, uint32_t from, uint32_t cols, uint32_t slot, uint32_t barrier) {
-        const uint32_t left = (cols - from) * SIZE, n = left < LODE_STREAM_CHUNK ? (left + 15) & ~15u : LODE_STREAM_CHUNK;
-        barrier_arrive_expect(barrier, n * ROWS);
-#pragma unroll
-        for (uint32_t r = 0; r < ROWS; r++)
-            bulk_copy(slot + r * PITCH, rows.row(r) + (size_t)from * SIZE, n, barrier);
+    static DEVICE_MEMBER void copy(const struct lode_cuda_stream_args &s, const struct stream_ring &ring, uint32_t barrier) {
+        barrier_arrive_expect(barrier, LODE_STREAM_SLOT);
+        bulk_lines(ring.to + ring.fill * LODE_STREAM_SLOT, &s.maps[ring.rows.part][0], ring.from * SIZE / LODE_STREAM_LINE,
+                   ring.rows.first, barrier);
     }
     DEVICE_MEMBER void begin() {
 #pragma unroll
@@ -45,18 +42,28 @@ template <class T> struct float_kind {
         acc[2] = fmaf(q.x, z.z, acc[2]);
         acc[3] = fmaf(q.y, z.w, acc[3]);
     }
-    DEVICE_MEMBER void chunk(const uint8_t *slot, uint32_t from, uint32_t cols, uint32_t) {
-        const uint8_t *w = slot + row() * PITCH + lanes() * SIZE;
+    /* Where this thread's numbers of sixteen lie. */
+    DEVICE_MEMBER const uint8_t *numbers(const uint8_t *slot, uint32_t step) const {
+        const uint32_t byte = (16 * step + lanes()) * SIZE;
+        return slot + in_lines<ROWS>(row(), byte / 16) + byte % 16;
+    }
+    DEVICE_MEMBER void chunk(const uint8_t *slot, const uint8_t *, uint32_t from, uint32_t cols, uint32_t) {
         const float *x = row_mem + from + lanes();
         if (from + CHUNK <= cols) {
-#pragma unroll 16
-            for (int i = 0; i < CHUNK / 16; i++)
-                add(w + i * 16 * SIZE, x + i * 16);
+            const uint8_t *w[STEPS]; /* of the first line; of the others as far on */
+#pragma unroll
+            for (int i = 0; i < STEPS; i++)
+                w[i] = numbers(slot, i);
+#pragma unroll 16 / STEPS
+            for (int line = 0; line < LODE_STREAM_LINES; line++)
+#pragma unroll
+                for (int i = 0; i < STEPS; i++)
+                    add(w[i] + line * ROWS * LODE_STREAM_LINE, x + (line * STEPS + i) * 16);
             return;
         }
 #pragma unroll 1
-        for (uint32_t k = from + lanes(); k < cols; k += 16, w += 16 * SIZE, x += 16) /* cols is a multiple of LANES */
-            add(w, x);
+        for (uint32_t i = 0; from + i * 16 + lanes() < cols; i++) /* cols is a multiple of LANES */
+            add(numbers(slot, i), x + i * 16);
         __syncwarp();
     }
     /* The tree of the sixteen lanes. */
@@ -87,7 +94,7 @@ template <class T> DEVICE void stream_floats(const struct lode_cuda_stream_args 
         put_floats(a, x);
     __syncthreads();
     float_kind<T> kind;
-    stream_units(ring, a, kind, first, step);
+    stream_units(ring, s, kind, first, step);
 }
 
 #define STREAM(name, type)                                                                         \
@@ -108,9 +115,7 @@ struct q8_0_kind {
         CHUNK = LODE_STREAM_CHUNK,
         PART = 512, /* numbers of a chunk that are multiplied at a time */
         BLOCKS = PART / 32,
-        PITCH = LODE_STREAM_PITCH,
-        SCALES = CHUNK / 16, /* bytes of a row's in a slot */
-        COPIERS = 1,
+        SCALES = CHUNK / 16, /* bytes of a row's, beside a slot */
         STAGE = LODE_STREAM_Q8_OWN / 2, /* of two: the pairs of a chunk */
         STAGE_PITCH = STAGE / ROWS,
     };
@@ -123,15 +128,11 @@ struct q8_0_kind {
     DEVICE_MEMBER uint32_t pair() const { return threadIdx.x % 32 / ROWS; } /* of blocks */
     DEVICE_MEMBER bool finishes() const { return pair() == 0; }
 
-    static DEVICE_MEMBER void copy(const struct stream_rows &rows, uint32_t from, uint32_t cols, uint32_t slot, uint32_t barrier) {
-        const uint32_t n = cols - from < CHUNK ? cols - from : CHUNK, scales = (n / 16 + 15) & ~15u;
-        barrier_arrive_expect(barrier, (n + scales) * ROWS);
-#pragma unroll
-        for (uint32_t r = 0; r < ROWS; r++) {
-            const uint8_t *w = rows.row(r);
-            bulk_copy(slot + r * PITCH, w + from, n, barrier);
-            bulk_copy(slot + ROWS * PITCH + r * SCALES, w + cols + from / 16, scales, barrier);
-        }
+    static DEVICE_MEMBER void copy(const struct lode_cuda_stream_args &s, const struct stream_ring &ring, uint32_t barrier) {
+        const struct lode_cuda_map *maps = s.maps[ring.rows.part];
+        barrier_arrive_expect(barrier, LODE_STREAM_Q8_SLOT + LODE_STREAM_Q8_HEADS);
+        bulk_lines(ring.to + ring.fill * LODE_STREAM_Q8_SLOT, maps, ring.from / LODE_STREAM_LINE, ring.rows.first, barrier);
+        bulk_lines(ring.heads_to + ring.fill * LODE_STREAM_Q8_HEADS, maps + 1, ring.from / CHUNK, ring.rows.first, barrier);
     }
     DEVICE_MEMBER void begin() { acc = 0, half = 0, n = 0; }
     DEVICE_MEMBER void add_up() {
@@ -153,7 +154,7 @@ struct q8_0_kind {
             acc = fmaf(v.x, v.y, acc);
         }
     }
-    DEVICE_MEMBER void chunk(const uint8_t *slot, uint32_t from, uint32_t cols, uint32_t) {
+    DEVICE_MEMBER void chunk(const uint8_t *slot, const uint8_t *scales, uint32_t from, uint32_t cols, uint32_t) {
 #pragma unroll
         for (uint32_t part = 0; part < CHUNK; part += PART) {
             if (from + part >= cols)
@@ -162,16 +163,16 @@ struct q8_0_kind {
                 __syncwarp();
             add_up(); /* the part before */
             const uint32_t first = from + part;
-            const uint8_t *w = slot + row() * PITCH + part + pair() * 64, *z = x + first + pair() * 64;
+            const uint8_t *z = x + first + pair() * 64;
             int sum[2] = {0, 0};
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const uint4 u = *(const uint4 *)(w + 16 * i), v = *(const uint4 *)(z + 16 * i);
+                const uint4 u = *(const uint4 *)(slot + in_lines<ROWS>(row(), part / 16 + pair() * 4 + i)), v = *(const uint4 *)(z + 16 * i);
                 int &s = sum[i / 2];
                 s = dp4a((int)u.w, (int)v.w,
                          dp4a((int)u.z, (int)v.z, dp4a((int)u.y, (int)v.y, dp4a((int)u.x, (int)v.x, s))));
             }
-            const float2 d = two_halves(*(const uint32_t *)(slot + ROWS * PITCH + row() * SCALES + part / 16 + pair() * 4));
+            const float2 d = two_halves(*(const uint32_t *)(scales + row() * SCALES + part / 16 + pair() * 4));
             const uint4 head = *(const uint4 *)(heads + first / 4 + pair() * 16); /* d, sum; d, sum */
             ((float4 *)(stage + half * STAGE + row() * STAGE_PITCH))[pair()] =
                 make_float4(d.x * lode_bits_f32(head.x), (float)sum[0], d.y * lode_bits_f32(head.z), (float)sum[1]);
@@ -239,8 +240,8 @@ extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 1)
             at<uint2>(a.q_out)[i] = *word_of<32>(x, a.cols, i);
     struct q8_0_kind kind;
     kind.x = x, kind.heads = x + 32 * x_blocks(a.cols);
-    kind.stage = ring.slots + ring.n * ring.size;
-    stream_units(ring, a, kind, first, step);
+    kind.stage = ring.own;
+    stream_units(ring, s, kind, first, step);
 }
 
 #endif

@@ -2,7 +2,8 @@
  * (stream.cuh), and what comes before and after them in a layer, on Hopper.
  *
  * A thread has half a block of one row at a time (half_blocks.cuh), a warp four blocks of four rows.  x is asked for
- * before the weights, but in launches that have little to do: it would have to wait for all that stands before it. */
+ * before the weights, but in launches that have little or very much to do: it would have to wait for all that stands before
+ * it. */
 #include "half_blocks.cuh"
 #include "mul.cuh"
 #include "stream.cuh"
@@ -11,26 +12,16 @@
 
 enum { STREAM_THREADS = 32 * LODE_STREAM_WARPS };
 
-/* ---- where a chunk's fields lie in a slot ---- */
-
-/* A field's bytes of a row's blocks stand together, rows so far apart that eight threads, of four rows and both halves
- * of a block, have all banks. */
+/* Beside a slot: lines of high bits, then one of heads (scales), then of Q6_K a row's d, 16 bytes of it. */
 enum {
     ROWS = LODE_STREAM_K_ROWS,
     BLOCKS = LODE_STREAM_K_BLOCKS, /* of a row */
-    CODES = BLOCKS * 128 + 16,     /* from one row to the next */
-    HIGH_5 = BLOCKS * 32 + 16,
-    HIGH_6 = BLOCKS * 64 + 64, /* every two pieces exchanged in the last two rows */
-    HEAD = BLOCKS * 16 + 16,
-    D = 16,
-    AFTER_CODES = ROWS * CODES,
-    Q5_HEADS = AFTER_CODES + ROWS * HIGH_5,
-    Q6_SCALES = AFTER_CODES + ROWS * HIGH_6,
-    Q6_D = Q6_SCALES + ROWS * HEAD,
+    Q5_HEADS = 2 * LODE_STREAM_K_LINE,
+    Q6_SCALES = 4 * LODE_STREAM_K_LINE,
+    Q6_D = Q6_SCALES + LODE_STREAM_K_LINE,
+    D = 2 * BLOCKS,
 };
-static_assert(AFTER_CODES + ROWS * HEAD == LODE_STREAM_Q4_K_SLOT && Q5_HEADS + ROWS * HEAD == LODE_STREAM_Q5_K_SLOT &&
-                  Q6_D + ROWS * D == LODE_STREAM_Q6_K_SLOT,
-              "stream_shared.h");
+static_assert(BLOCKS * 16 == LODE_STREAM_LINE && Q6_D + ROWS * D <= LODE_STREAM_Q6_K_HEADS, "stream_shared.h");
 
 /* ---- the kind ---- */
 
@@ -42,7 +33,6 @@ struct k_kind {
         ROWS = LODE_STREAM_K_ROWS,
         PART = 16 / ROWS, /* blocks of a row */
         CHUNK = 256 * BLOCKS,
-        COPIERS = 32,
         STAGE = LODE_STREAM_K_OWN / 2,
         STAGE_PITCH = STAGE / ROWS,
     };
@@ -57,38 +47,21 @@ struct k_kind {
     DEVICE_MEMBER uint32_t block() const { return threadIdx.x % 32 / (2 * ROWS); } /* of a part */
     DEVICE_MEMBER bool finishes() const { return ends; }
 
-    /* SIZE bytes of each block from byte `from` of the rows on; `left`: blocks of them that are there. */
-    template <int SIZE, int PITCH, bool SWAP = false>
-    static DEVICE_MEMBER void copy_field(const uint8_t *from, uint32_t stride, uint32_t left, uint32_t to) {
-        enum { EACH = SIZE / 16, PIECES = EACH * BLOCKS, AT_ONCE = PIECES < 32 ? 32 / PIECES : 1 }; /* of a block, of a row; rows */
-        static_assert(!SWAP || AT_ONCE == 1, "rows that are swapped");
-        const uint32_t lane = threadIdx.x % 32, row = PIECES < 32 ? lane / PIECES : 0, piece = PIECES < 32 ? lane % PIECES : lane;
-        const uint32_t at = to + row * PITCH + piece * 16, swapped = SWAP ? to + (piece ^ 1) * 16 : at;
-        from += (size_t)row * stride + piece * 16;
-#pragma unroll
-        for (int r = 0; r < ROWS; r += AT_ONCE, from += AT_ONCE * (size_t)stride)
-#pragma unroll
-            for (int i = 0; i < PIECES; i += 32)
-                if (piece / EACH + i / EACH < left)
-                    copy_async_at<16>((r < 2 ? at : swapped) + r * PITCH + i * 16, from + i * 16);
-    }
-    static DEVICE_MEMBER void copy(const struct stream_rows &of, uint32_t from, uint32_t cols, uint32_t slot, uint32_t barrier) {
-        const uint32_t b = from / 256, nb = cols / 256, left = nb - b, stride = of.stride;
-        const uint8_t *w = of.w;
-        copy_field<128, CODES>(w + b * 128, stride, left, slot);
-        if (of.type == LODE_Q6_K) {
-            copy_field<64, HIGH_6, true>(w + nb * 128 + b * 64, stride, left, slot + AFTER_CODES);
-            copy_field<16, HEAD>(w + nb * 192 + b * 16, stride, left, slot + Q6_SCALES);
-            const uint32_t lane = threadIdx.x % 32;
-            if (lane < ROWS)
-                copy_async_at<2 * BLOCKS>(slot + Q6_D + lane * D, w + (size_t)lane * stride + nb * 208 + b * 2);
-        } else if (of.type == LODE_Q5_K) {
-            copy_field<32, HIGH_5>(w + nb * 128 + b * 32, stride, left, slot + AFTER_CODES);
-            copy_field<16, HEAD>(w + nb * 160 + b * 16, stride, left, slot + Q5_HEADS);
-        } else {
-            copy_field<16, HEAD>(w + nb * 128 + b * 16, stride, left, slot + AFTER_CODES);
+    static DEVICE_MEMBER void copy(const struct lode_cuda_stream_args &s, const struct stream_ring &ring, uint32_t barrier) {
+        const uint32_t b = ring.from / 256, first = ring.rows.first, type = ring.rows.type;
+        const struct lode_cuda_map *map = s.maps[ring.rows.part];
+        uint32_t to = ring.heads_to + ring.fill * s.head_size;
+        barrier_arrive_expect(barrier, LODE_STREAM_K_SLOT + (type == LODE_Q6_K   ? Q6_D + ROWS * D
+                                                             : type == LODE_Q5_K ? LODE_STREAM_Q5_K_HEADS
+                                                                                 : LODE_STREAM_Q4_K_HEADS));
+        bulk_lines(ring.to + ring.fill * LODE_STREAM_K_SLOT, map++, b, first, barrier);
+        if (type != LODE_Q4_K) {
+            bulk_lines(to, map++, b / (type == LODE_Q6_K ? 2 : 4), first, barrier);
+            to += type == LODE_Q6_K ? (uint32_t)Q6_SCALES : (uint32_t)Q5_HEADS;
         }
-        barrier_arrive_copied(barrier);
+        bulk_lines(to, map++, b / BLOCKS, first, barrier);
+        if (type == LODE_Q6_K)
+            bulk_lines(to + Q6_D - Q6_SCALES, map, b / BLOCKS, first, barrier);
     }
     DEVICE_MEMBER void begin() { acc = 0, other = 0, n = 0; }
     /* The pairs of some blocks: four at a time. */
@@ -112,8 +85,13 @@ struct k_kind {
         if (split == 1 && finishes())
             add_pairs((const float4 *)(stage + (other ^ 1) * STAGE + row() * STAGE_PITCH), n);
     }
-    DEVICE_MEMBER void chunk(const uint8_t *slot, uint32_t from, uint32_t cols, uint32_t type) {
-        const uint32_t h = half(), r = row();
+    /* 16 bytes of a row; its line of them; where the first line's pieces are exchanged by `turn`. */
+    DEVICE_MEMBER const uint8_t *piece(const uint8_t *lines, uint32_t turn, uint32_t line, uint32_t c) const {
+        line = line * ROWS + row();
+        return lines + line * LODE_STREAM_LINE + ((c ^ (line + turn)) & 7) * 16;
+    }
+    DEVICE_MEMBER void chunk(const uint8_t *slot, const uint8_t *beside, uint32_t from, uint32_t cols, uint32_t type) {
+        const uint32_t h = half(), r = row(), turn = shared_address(beside) / LODE_STREAM_LINE, swap = (r + turn) % 2; /* of two pieces */
 #pragma unroll 1
         for (uint32_t part = 0; part < BLOCKS / PART; part++, from += 256 * PART) {
             if (from >= cols)
@@ -122,18 +100,17 @@ struct k_kind {
                 __syncwarp();
             add_up(); /* the part before */
             const uint32_t b = PART * part + block();
-            const struct half_of o = {slot + r * CODES + b * 128 + h * 64, x + from / 128 * HALF_X, sums + from / 128 * 16,
-                                      h, 0};
+            const struct half_of o = {slot + (b * ROWS + r) * LODE_STREAM_LINE + (h ^ (b & 1)) * 64, x + from / 128 * HALF_X,
+                                      sums + from / 128 * 16, h, r};
             struct half_sums v;
             uint32_t d; /* two halves: of the codes, of the minima */
             if (type == LODE_Q6_K) {
-                const uint2 s = *(const uint2 *)(slot + Q6_SCALES + r * HEAD + b * 16 + 8 * h);
-                v = q6_k_half(o, s, slot + AFTER_CODES + r * HIGH_6 + b * 64 + h * 32, r / 2);
-                d = *(const uint16_t *)(slot + Q6_D + r * D + b * 2);
+                const uint2 s = *(const uint2 *)(piece(beside + Q6_SCALES, turn, 0, b) + 8 * h);
+                v = q6_k_half(o, s, piece(beside, turn, b / 2, b % 2 * 4 + h * 2) - swap * 16, swap);
+                d = *(const uint16_t *)(beside + Q6_D + r * D + b * 2);
             } else {
-                const uint4 head =
-                    *(const uint4 *)(slot + (type == LODE_Q5_K ? Q5_HEADS : AFTER_CODES) + r * HEAD + b * 16);
-                v = type == LODE_Q5_K ? q5_k_half(o, head, slot + AFTER_CODES + r * HIGH_5 + b * 32) : q4_k_half(o, head);
+                const uint4 head = *(const uint4 *)piece(beside + (type == LODE_Q5_K ? (uint32_t)Q5_HEADS : 0), turn, 0, b);
+                v = type == LODE_Q5_K ? q5_k_half(o, head, piece(beside, turn, b / 4, b % 4 * 2) - swap * 16, swap) : q4_k_half(o, head);
                 d = head.x;
             }
             const struct half_pair pair = half_pair_of(o, v, d);
@@ -174,8 +151,8 @@ DEVICE void products(const struct lode_cuda_stream_args &s) {
     const uint32_t share = stream_share(s);
     kind.of_block = parted(of_warp(threadIdx.x / 32), s.split);
     kind.ends = threadIdx.x % 32 < 2 * ROWS && kind.half() == 0 && share == 0;
-    kind.stage = s.split == 1 ? ring.slots + ring.n * ring.size : (uint8_t *)row_mem + s.stage_at + kind.of_block * ROWS * kind.pairs;
-    stream_units(ring, a, kind, first, step);
+    kind.stage = s.split == 1 ? ring.own : (uint8_t *)row_mem + s.stage_at + kind.of_block * ROWS * kind.pairs;
+    stream_units(ring, s, kind, first, step);
 }
 extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 1)
     stream_k(const __grid_constant__ struct lode_cuda_stream_args s) {

@@ -85,12 +85,12 @@ DEVICE struct half_sums q4_k_half(const struct half_of &o, uint4 head) {
         }
     return k_sums(o, head, dot, 4);
 }
-/* fifth: bits of 16 numbers, and of the next 16; of both halves. */
-DEVICE struct half_sums q5_k_half(const struct half_of &o, uint4 head, const uint8_t *fifth) {
+/* fifth: bits of 16 numbers, and of the next 16, piece i at i ^ swap; of both halves. */
+DEVICE struct half_sums q5_k_half(const struct half_of &o, uint4 head, const uint8_t *fifth, uint32_t swap) {
     int dot[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const uint4 high = shifted(*(const uint4 *)(fifth + 16 * i), 4 * o.h);
+        const uint4 high = shifted(*(const uint4 *)(fifth + 16 * (i ^ swap)), 4 * o.h);
 #pragma unroll
         for (int p = 0; p < 2; p++) {
             const uint4 v = o.codes(2 * p + i);

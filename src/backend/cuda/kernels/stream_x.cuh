@@ -113,7 +113,7 @@ DEVICE void make_x(const struct lode_cuda_gemv_args &a, const struct early_weigh
             go_on(b);
         }
         root = root_of(a.cols, a.eps);
-        if (warp < n)
+        if (warp < n && n > step) /* else the first is there still */
             get_numbers(a.cols, warp, next[0]);
     }
 #pragma unroll 1

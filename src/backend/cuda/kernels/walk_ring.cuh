@@ -41,11 +41,10 @@ DEVICE struct page_of next_page(struct way &n, const struct seen &w) {
 /* Sixteen rows of 256 bytes from `from` on, which is a multiple of that, as two panels. */
 DEVICE void bulk_panels(uint32_t to, const struct lode_cuda_map *rows, const uint8_t *from, uint32_t barrier) {
     const uint64_t at = (uint64_t)(uintptr_t)from - LODE_WALK_MAP_FROM;
-    for (uint32_t half = 0; half < 2; half++)
-        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                     "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to + half * (128 * ROWS)),
-                     "l"(rows), "r"(0), "r"(half), "r"((uint32_t)at % (1u << 30) / 256), "r"((uint32_t)(at >> 30)), "r"(barrier)
-                     : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+                 "l"(rows), "r"(0), "r"((uint32_t)at % (1u << 30) / 256), "r"(0), "r"((uint32_t)(at >> 30)), "r"(barrier)
+                 : "memory");
 }
 #endif
 
@@ -89,7 +88,7 @@ template <int TYPE, int DIM> struct ring {
 #if __CUDA_ARCH__ >= 900
         if constexpr (in_bulk()) {
             const uint32_t barrier = arrived_at(part);
-            if (lane)
+            if (!elected())
                 return;
             if (n == 0) {
                 barrier_arrive_expect(barrier, 0);

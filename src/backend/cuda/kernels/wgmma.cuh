@@ -47,6 +47,16 @@ DEVICE void barrier_wait(uint32_t b, uint32_t parity) {
                  : "memory");
 }
 DEVICE void barrier_wait(uint64_t *b, uint32_t parity) { barrier_wait(shared_address(b), parity); }
+/* One thread of a warp, all of which come here.  What a bulk copy is told has to be one for a warp; compilers know it to be of one
+ * thread then, and do not look for others with other addresses. */
+DEVICE bool elected() {
+    uint32_t is;
+    asm volatile("{ .reg .pred p;\n"
+                 "elect.sync _|p, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, p; }"
+                 : "=r"(is));
+    return is;
+}
 /* Barriers that were initialised are seen by copies too. */
 DEVICE void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 DEVICE void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t b) {
