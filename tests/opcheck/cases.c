@@ -31,12 +31,17 @@ static struct lode_node *build_tall_linear(struct oc *t) {
     return shapes[t->variant].glu ? lode_g_glu(t->g, y, lode_g_linear(t->g, h, oc_matrix(t, type, rows, cols, 1), NULL), LODE_GLU_SILU) : y;
 }
 
-/* Floats whose rows end within a chunk of bytes that is read at once, and within the definition's lanes. */
+/* Rows that end within what is read at once: of floats within the definition's lanes too, of blocks within a line of codes, or of
+ * their scales; and not as many as are read together, but for K-quants. */
 static struct lode_node *build_ragged_linear(struct oc *t) {
-    static const enum lode_dtype types[] = {LODE_F32, LODE_F16, LODE_BF16};
-    struct lode_node *x = oc_input(t, 1132);
-    struct lode_node *a = lode_g_linear(t->g, x, oc_matrix(t, types[t->variant], 1030, 1132, 1), oc_vector(t, 1030));
-    struct lode_node *b = lode_g_linear(t->g, x, oc_matrix(t, types[t->variant], 30, 1132, 1), NULL);
+    static const struct { enum lode_dtype type; uint32_t rows, cols; } shapes[] = {
+        {LODE_F32, 1030, 1132}, {LODE_F16, 1030, 1132}, {LODE_BF16, 1030, 1132}, {LODE_Q8_0, 1030, 1120}, {LODE_Q8_0, 30, 2080},
+        {LODE_Q4_K, 1028, 1280}, {LODE_Q5_K, 1028, 2304}, {LODE_Q6_K, 1028, 2816}};
+    const enum lode_dtype type = shapes[t->variant].type;
+    const uint32_t rows = shapes[t->variant].rows, cols = shapes[t->variant].cols;
+    struct lode_node *x = oc_input(t, cols);
+    struct lode_node *a = lode_g_linear(t->g, x, oc_matrix(t, type, rows, cols, 1), oc_vector(t, rows));
+    struct lode_node *b = lode_g_linear(t->g, x, oc_matrix(t, type, rows % 1000, cols, 1), NULL);
     return lode_g_join(t->g, a, b, 1);
 }
 
@@ -331,7 +336,7 @@ const struct oc_case oc_cases[] = {
     {"linear", 0, false, build_linear, OC_SUM},
     {"long_linear", 0, true, build_long_linear, OC_SUM},
     {"tall_linear", 5, false, build_tall_linear, OC_SUM},
-    {"ragged_linear", 3, false, build_ragged_linear, OC_SUM},
+    {"ragged_linear", 8, false, build_ragged_linear, OC_SUM},
     {"embed", 0, false, build_embed, OC_NO_BOUND},
     {"feed_forward", 0, true, build_feed_forward, OC_NO_BOUND},
     {"experts", 0, false, build_experts, OC_NO_BOUND},

@@ -65,7 +65,7 @@ uint32_t lode_cuda_streams(const struct op *o, const struct lode_part *parts, co
         return 0;
     for (uint32_t i = 0; i < a->n_parts; i++) {
         const struct lode_operand *w = parts[i].w;
-        if (k ? !k_heads(w->type) : w->type != type || lode_cuda_row_size(type, a->cols) % 16)
+        if (k ? !k_heads(w->type) || w->rows % LODE_STREAM_K_ROWS : w->type != type || lode_cuda_row_size(type, a->cols) % 16)
             return 0;
         type = larger(type, w->type);
     }
