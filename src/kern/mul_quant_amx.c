@@ -1,5 +1,5 @@
 /* Products of quantised weights with many columns, on AMX tiles (amx_panel.h); few columns are
- * mul_quant_avx512intel.c's, of codebook types mul_quant_avx512vbmi.c's. */
+ * mul_quant_avx512intel.c's, of codebook types mul_quant_avx512vbmi.c's, and mul_rows_avx512vbmi.c's. */
 #include "kern/amx_256.h"
 #include "kern/amx_32.h"
 
@@ -40,6 +40,7 @@ static void mul(panel_fn *panel, size_t block, float *y, size_t ldy, const uint8
 
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
 #define MUL_OF(name, block, size, ...) MUL_BY(name, avx512intel, block, size, __VA_ARGS__)
+#define MUL_BITS(name, block, ...) MUL_BY(name, avx512vbmi, block, sizeof(struct lode_block_##name), __VA_ARGS__)
 #define MUL_CODES(name, ...) MUL_BY(name, avx512vbmi, 256, sizeof(struct lode_block_##name), __VA_ARGS__)
 #define MUL_TILED(name, ...)
 #define MUL_BY(name, isa, block, size, ...)                                                        \

@@ -178,8 +178,29 @@ INLINE __m128i scales_of_q3_k(const struct lode_block_q3_k *b) {
     return _mm_set_epi64x((long long)((low >> 4 & four) | (second & two)), (long long)((low & four) | (first & two)));
 }
 
-/* Scales of two blocks as int16; of Q2_K the minima too. */
-INLINE V scales_of_16(struct shape s, V *mn, const uint8_t *first, const uint8_t *second) {
+#ifdef __AVX512VBMI__
+/* The same of n blocks, each in 16 bytes, less their bias: bits 0 to 3 are halves of eight bytes, 4 and 5 quarters of four. */
+INLINE V scales_of_q3_ks(const uint8_t *w, size_t size, int n) {
+    enum { BEFORE = 2 }; /* bytes, so that no sixteen reach behind a block */
+    const V bytes = v_load16s(w + offsetof(struct lode_block_q3_k, scales) - BEFORE, size, n);
+    const V eight = v_shuffle(bytes, v_each16(0x05040302, 0x09080706, 0x05040302, 0x09080706)),
+            four = v_shuffle(bytes, v_each16(0x0d0c0b0a, 0x0d0c0b0a, 0x0d0c0b0a, 0x0d0c0b0a));
+    /* bits from which on each byte is taken, of each half */
+    const __m512i low_from = _mm512_set4_epi64(0x3c342c241c140c04, 0x3830282018100800, 0x3c342c241c140c04, 0x3830282018100800),
+                  top_from = _mm512_set4_epi64(0x1a120a0218100800, 0x160e063e140c043c, 0x1a120a0218100800, 0x160e063e140c043c);
+    const __m512i low = _mm512_multishift_epi64_epi8(low_from, (__m512i)eight), top = _mm512_multishift_epi64_epi8(top_from, (__m512i)four);
+    const V both = (V)_mm512_ternarylogic_epi64(_mm512_set1_epi8(15), low, top, 0xca); /* of the first those bits, else of the second */
+    return (V)_mm512_sub_epi8((__m512i)(both & v_set8(63)), _mm512_set1_epi8(32));
+}
+#endif
+
+/* Scales of blocks 2 p and 2 p + 1 of n as int16; of Q2_K the minima too. */
+INLINE V scales_of_16(struct shape s, V *mn, const uint8_t *w, size_t size, int p, int n) {
+    const uint8_t *first = w + 2 * (size_t)p * size, *second = 2 * p + 1 < n ? first + size : first;
+#ifdef __AVX512VBMI__
+    if (s.top == 7) /* compilers make all of them once */
+        return (V)_mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64((__m512i)scales_of_q3_ks(w, size, n), p));
+#endif
     if (s.top == 7)
         return (V)_mm512_sub_epi16((__m512i)words_of_two(scales_of_q3_k((const struct lode_block_q3_k *)first),
                                                          scales_of_q3_k((const struct lode_block_q3_k *)second), false),
@@ -193,6 +214,11 @@ INLINE V scales_of_16(struct shape s, V *mn, const uint8_t *first, const uint8_t
     return words & v_set8(15);
 }
 
+#ifdef __GFNI__
+/* Of each byte some bits: a matrix's last byte says which the lowest one is, the one before which the next. */
+INLINE V v_bits(V v, __m512i matrix) { return (V)_mm512_gf2p8affine_epi64_epi8((__m512i)v, matrix, 0); }
+#endif
+
 /* 64 codes of a block, their groups those of group_at. */
 INLINE V codes_of_16(struct shape s, const uint8_t *block, int v) {
     if (s.top == 63) {
@@ -204,8 +230,15 @@ INLINE V codes_of_16(struct shape s, const uint8_t *block, int v) {
     if (s.top == 3)
         return low_bits(v_srl16(v_load64(((const struct lode_block_q2_k *)block)->qs), 2 * v), 2);
     const struct lode_block_q3_k *b = (const struct lode_block_q3_k *)block;
-    const V third = v_sll16(v_srlv16(v_twice32(b->hmask), v_by_halves(v, 4 + v)) & v_set8(1), 2);
-    return low_bits(v_srl16(v_load64(b->qs), 2 * v), 2) | third;
+    const V q = v_load64(b->qs), third = v_twice32(b->hmask);
+#ifdef __GFNI__
+    /* bits 2 v and 2 v + 1; as the third v or, of the second half, 4 + v */
+    const long long of_first = 1ll << (40 + v), of_second = 1ll << (44 + v);
+    return v_bits(q, _mm512_set1_epi64((long long)(1ull << (56 + 2 * v) | 1ull << (49 + 2 * v)))) |
+           v_bits(third, _mm512_setr_epi64(of_first, of_first, of_first, of_first, of_second, of_second, of_second, of_second));
+#else
+    return low_bits(v_srl16(q, 2 * v), 2) | v_sll16(v_srlv16(third, v_by_halves(v, 4 + v)) & v_set8(1), 2);
+#endif
 }
 
 INLINE uint32_t scale_of_16(struct shape s, const uint8_t *block) { /* d, and dmin in the upper half */
@@ -233,9 +266,8 @@ INLINE void quad_rows_16(struct shape s, struct halfway *out, int row, const uin
         sum[2 * p] = sum[2 * p + 1] = by[p] = v_zero();
         if (2 * p >= n)
             continue;
-        const uint8_t *first = w + 2 * (size_t)p * size;
         V mn = v_zero();
-        const V sc = scales_of_16(s, &mn, first, 2 * p + 1 < n ? first + size : first);
+        const V sc = scales_of_16(s, &mn, w, size, p, n);
         by[p] = v_mul16(sc, x->m[p]);
         if (s.minima) {
             minima[p] = v_dot2(v_zero(), mn, x->sums[p]);

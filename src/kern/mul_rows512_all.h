@@ -3,6 +3,7 @@
  *
  *   ROWS(name)           name##_ISA
  *   ROWS_MORE(name, s)   the mul of a type of shape s for more columns than one
+ *   ROWS_BITS            for MUL_BITS alone
  *
  * One column's are functions of their own: what they keep on the stack is not beside what more columns do. */
 #include "kern/mul_rows512.h"
@@ -13,8 +14,15 @@
 #undef MUL_TILED
 #define LINES_32(name) lines_##name
 #define LINES_256(name) (struct lines){0}
+#ifdef ROWS_BITS
+#define MUL(...)
+#define MUL_OF(...)
+#define MUL_BITS(name, block, ...) MUL_ROWS(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
+#else
 #define MUL(name, block, ...) MUL_OF(name, block, sizeof(struct lode_block_##name), __VA_ARGS__)
-#define MUL_OF(name, block, size, ...)                                                             \
+#define MUL_OF MUL_ROWS
+#endif
+#define MUL_ROWS(name, block, size, ...)                                                           \
     static __attribute__((noinline)) void rows_##name(float *y, const uint8_t *w, size_t w_stride, \
                                                       size_t n_w, const uint8_t *x, size_t k) {    \
         const struct shape s = {__VA_ARGS__};                                                      \

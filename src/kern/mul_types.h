@@ -2,9 +2,14 @@
  * (struct shape of mul_shape.h): MUL(name, numbers of a block, ...) and, where what the loops take is
  * not the block of tensor/block.h, MUL_OF(name, numbers, bytes, ...).  Types that have no forms beyond
  * mul_tile.h's: codebook types, all of blocks of 256 numbers, MUL_CODES(name, ...), and others, MUL_TILED
- * as MUL_OF.  Includers define all four, but for the last two where they do without. */
+ * as MUL_OF.  Includers define all four, but for the last two where they do without.  MUL_BITS: MUL, but where the type whose
+ * codes are bits from two places has another form. */
 
 #include "kern/codebook.h"
+
+#ifndef MUL_BITS
+#define MUL_BITS(name, ...) MUL(name, __VA_ARGS__)
+#endif
 
 /* halves of a block: 32 numbers, as the loops take them */
 #define HALF(name) sizeof(struct lode_block_##name) / 2
@@ -24,7 +29,7 @@ MUL_OF(u8, 32, HALF(u8), .codes = 4, .wide = 1, .bias = V_WIDE_BIAS - 128, .mini
 MUL(u4g32, 32, .codes = 8, .top = 15, .minima = 1)
 MUL(u8g32, 32, .codes = 8, .wide = 1, .bias = V_WIDE_BIAS - 128, .minima = 1)
 MUL(q2_k, 256, .top = 3, .groups = 16, .runs = 4, .minima = 1)
-MUL(q3_k, 256, .top = 7, .groups = 16, .runs = 4, .bias = 4)
+MUL_BITS(q3_k, 256, .top = 7, .groups = 16, .runs = 4, .bias = 4)
 MUL(q4_k, 256, .top = 15, .groups = 8, .runs = 2, .minima = 1)
 #include "kern/mul_types_parts.h"
 MUL(iq4_xs, 256, .groups = 8, .runs = 2, .adjacent = 1, .wide = 1, .bias = V_WIDE_BIAS)
