@@ -166,45 +166,24 @@ INLINE V words_of_two(__m128i first, __m128i second, bool is_signed) {
     return (V)(is_signed ? _mm512_cvtepi8_epi16(bytes) : _mm512_cvtepu8_epi16(bytes));
 }
 
-/* Q3_K's scales, six bits in each byte. */
-INLINE __m128i scales_of_q3_k(const struct lode_block_q3_k *b) {
-    uint64_t low;
-    uint32_t high;
-    memcpy(&low, b->scales, 8);
-    memcpy(&high, b->scales + 8, 4);
-    const uint64_t four = 0x0f0f0f0f0f0f0f0f, two = 0x3030303030303030;
-    const uint64_t first = (uint64_t)high << 4 | (uint64_t)(high << 2) << 32;
-    const uint64_t second = (uint64_t)high | (uint64_t)(high >> 2) << 32;
-    return _mm_set_epi64x((long long)((low >> 4 & four) | (second & two)), (long long)((low & four) | (first & two)));
-}
-
-#ifdef __AVX512VBMI__
-/* The same of n blocks, each in 16 bytes, less their bias: bits 0 to 3 are halves of eight bytes, 4 and 5 quarters of four. */
-INLINE V scales_of_q3_ks(const uint8_t *w, size_t size, int n) {
+/* Q3_K's scales of n blocks, each in 16 bytes, less their bias: bits 0 to 3 are halves of eight bytes, 4 and 5 quarters of four. */
+INLINE V scales_of_q3_k(const uint8_t *w, size_t size, int n) {
     enum { BEFORE = 2 }; /* bytes, so that no sixteen reach behind a block */
     const V bytes = v_load16s(w + offsetof(struct lode_block_q3_k, scales) - BEFORE, size, n);
     const V eight = v_shuffle(bytes, v_each16(0x05040302, 0x09080706, 0x05040302, 0x09080706)),
             four = v_shuffle(bytes, v_each16(0x0d0c0b0a, 0x0d0c0b0a, 0x0d0c0b0a, 0x0d0c0b0a));
-    /* bits from which on each byte is taken, of each half */
-    const __m512i low_from = _mm512_set4_epi64(0x3c342c241c140c04, 0x3830282018100800, 0x3c342c241c140c04, 0x3830282018100800),
-                  top_from = _mm512_set4_epi64(0x1a120a0218100800, 0x160e063e140c043c, 0x1a120a0218100800, 0x160e063e140c043c);
-    const __m512i low = _mm512_multishift_epi64_epi8(low_from, (__m512i)eight), top = _mm512_multishift_epi64_epi8(top_from, (__m512i)four);
-    const V both = (V)_mm512_ternarylogic_epi64(_mm512_set1_epi8(15), low, top, 0xca); /* of the first those bits, else of the second */
-    return (V)_mm512_sub_epi8((__m512i)(both & v_set8(63)), _mm512_set1_epi8(32));
+    const V low = v_srlv16(eight, v_each16(0, 0, 0x00040004, 0x00040004));
+    const V top = v_sll16((V)_mm512_srlv_epi32((__m512i)four, (__m512i)v_each16(0, 2, 4, 6)) & v_set8(3), 4);
+    return (V)_mm512_sub_epi8((__m512i)((low & v_set8(15)) | top), _mm512_set1_epi8(32));
 }
-#endif
 
 /* Scales of blocks 2 p and 2 p + 1 of n as int16; of Q2_K the minima too. */
 INLINE V scales_of_16(struct shape s, V *mn, const uint8_t *w, size_t size, int p, int n) {
     const uint8_t *first = w + 2 * (size_t)p * size, *second = 2 * p + 1 < n ? first + size : first;
-#ifdef __AVX512VBMI__
-    if (s.top == 7) /* compilers make all of them once */
-        return (V)_mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64((__m512i)scales_of_q3_ks(w, size, n), p));
-#endif
-    if (s.top == 7)
-        return (V)_mm512_sub_epi16((__m512i)words_of_two(scales_of_q3_k((const struct lode_block_q3_k *)first),
-                                                         scales_of_q3_k((const struct lode_block_q3_k *)second), false),
-                                   _mm512_set1_epi16(32));
+    if (s.top == 7) { /* compilers make all of them once */
+        const __m512i all = (__m512i)scales_of_q3_k(w, size, n);
+        return (V)_mm512_cvtepi8_epi16(p ? _mm512_extracti64x4_epi64(all, 1) : _mm512_castsi512_si256(all));
+    }
     const size_t at = s.top == 3 ? offsetof(struct lode_block_q2_k, scales) : offsetof(struct lode_block_q6_k, scales);
     const V words = words_of_two(_mm_loadu_si128((const __m128i *)(first + at)),
                                  _mm_loadu_si128((const __m128i *)(second + at)), s.top == 63);
