@@ -62,9 +62,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) fill(const __grid_constant__ la
             if (W == WHOLE)
                 bulk_copy(to, from + (size_t)piece * ROWS * PIECE, ROWS * PIECE, b);
             else if (W == MAP)
-                asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
-                             "l"(&map), "r"(0), "r"(unit * ROWS), "r"(piece * (PIECE / 128)), "r"(b)
-                             : "memory");
+                bulk_lines(to, (const struct lode_cuda_map *)&map, piece * (PIECE / 128), unit * ROWS, b);
             else
 #pragma unroll
                 for (uint32_t r = 0; r < ROWS; r++)

@@ -91,17 +91,17 @@ static uint32_t split_of(const struct lode_cuda_gemv_args *a, uint32_t own, uint
     return split;
 }
 
-/* How each plane of a part's rows lies, for copies of what a chunk of `blocks` has of it in a warp's rows: lines, or less than one. */
-static int map_planes(const struct op *o, const struct lode_cuda_gemv_part *p, uint32_t cols, uint32_t blocks, uint32_t rows,
+/* How each plane of a part's rows lies, for copies of what a chunk has of it in a warp's rows: lines, or less than one. */
+static int map_planes(const struct op *o, const struct lode_cuda_gemv_part *p, uint32_t cols, const struct needs *n,
                       struct lode_cuda_map maps[LODE_STREAM_MAPS]) {
     const struct lode_cuda_layout *l = &lode_cuda_layouts[p->type];
-    const uint32_t of_row = cols / lode_dtypes[p->type].block;
+    const uint32_t block = lode_dtypes[p->type].block, of_row = cols / block, blocks = n->chunk / block;
     uint64_t from = p->w;
     for (uint32_t i = 0; i < l->n; i++) {
         const uint32_t size = l->plain ? lode_dtypes[p->type].bytes : l->plane[i].size, chunk = size * blocks,
                        line = chunk < LODE_STREAM_LINE ? chunk : LODE_STREAM_LINE;
         const uint64_t sizes[3] = {line / 4, p->rows, (of_row * size + line - 1) / line}, strides[2] = {p->w_stride, line};
-        const uint32_t box[3] = {line / 4, rows, chunk / line}, steps[3] = {1, 1, 1};
+        const uint32_t box[3] = {line / 4, n->rows, chunk / line}, steps[3] = {1, 1, 1};
         const struct lode_cu *cu = &o->r->c->cu;
         LODE_TRY(lode_cu_check(cu,
                                cu->tensor_map(maps + i, LODE_CU_MAP_U32, 3, (void *)(uintptr_t)from, sizes, strides, box, steps, 0,
@@ -148,7 +148,7 @@ int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a
     s.heads_at = s.warps * s.slots * n.slot;
     s.own_at = s.heads_at + s.warps * s.slots * n.head;
     for (uint32_t i = 0; i < a->n_parts; i++)
-        LODE_TRY(map_planes(o, &a->parts[i], a->cols, n.chunk / lode_dtypes[a->parts[i].type].block, n.rows, s.maps[i]));
+        LODE_TRY(map_planes(o, &a->parts[i], a->cols, &n, s.maps[i]));
     const uint32_t for_x = size > (uint64_t)(k ? SMALL : SMALL_OF_FLOATS) * all ? LODE_STREAM_WARPS : WARPS_FOR_X,
                    threads = 32 * (s.warps < for_x ? for_x : s.warps),
                    shared = s.ring_at + FOR_ALIGNMENT + s.warps * ring_size(&n, s.slots);

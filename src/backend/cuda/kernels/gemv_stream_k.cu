@@ -85,7 +85,7 @@ struct k_kind {
         if (split == 1 && finishes())
             add_pairs((const float4 *)(stage + (other ^ 1) * STAGE + row() * STAGE_PITCH), n);
     }
-    /* 16 bytes of a row; its line of them; where the first line's pieces are exchanged by `turn`. */
+    /* 16 bytes of a row; its line of them; in_panel's place, but that the first line is row `turn` of a panel. */
     DEVICE_MEMBER const uint8_t *piece(const uint8_t *lines, uint32_t turn, uint32_t line, uint32_t c) const {
         line = line * ROWS + row();
         return lines + line * LODE_STREAM_LINE + ((c ^ (line + turn)) & 7) * 16;

@@ -49,17 +49,8 @@ struct stream_ring {
     uint32_t begin, end; /* columns of this warp */
     struct stream_rows rows;
 };
-/* A box of a part's matrix from the row and the line on: a line of each row, then their next ones; zeros where there is nothing. */
-DEVICE void bulk_lines(uint32_t to, const struct lode_cuda_map *map, uint32_t line, uint32_t row, uint32_t barrier) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
-                 "l"(map), "r"(0), "r"(row), "r"(line), "r"(barrier)
-                 : "memory");
-}
-/* Where 16-byte piece c of a row lies in a slot of ROWS rows of lines. */
-template <uint32_t ROWS> DEVICE uint32_t in_lines(uint32_t row, uint32_t c) {
-    const uint32_t line = c / 8 * ROWS + row;
-    return line * LODE_STREAM_LINE + ((c ^ line) & 7) * 16;
-}
+/* Where 16-byte piece c of a row lies in a slot of ROWS rows of lines: a panel whose rows these are. */
+template <uint32_t ROWS> DEVICE uint32_t in_lines(uint32_t row, uint32_t c) { return in_panel(c / 8 * ROWS + row, c % 8); }
 
 /* Asks for the next chunk of all that this warp has to do, where there is one. */
 template <class W>

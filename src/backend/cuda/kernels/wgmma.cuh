@@ -111,6 +111,13 @@ DEVICE void bulk_copy_to(void *to, const void *from, uint32_t bytes, uint64_t *b
                  "l"(from), "r"(bytes), "r"(shared_address(b)), "h"(mask)
                  : "memory");
 }
+/* A box of a matrix that is mapped as (lines, rows, bytes of a line), from a row and line on: a line of each row, then their next
+ * ones; zeros where there is nothing. */
+DEVICE void bulk_lines(uint32_t to, const struct lode_cuda_map *map, uint32_t line, uint32_t row, uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+                 "l"(map), "r"(0), "r"(row), "r"(line), "r"(barrier)
+                 : "memory");
+}
 /* A box of a matrix from row `row` and number `k` on, as a panel; zeros where there is nothing. */
 template <bool SHARED>
 DEVICE void bulk_panel_to(void *to, const struct lode_cuda_map *map, uint32_t k, uint32_t row, uint64_t *b,
