@@ -4,7 +4,7 @@
  * of the tile. */
 
 struct ahead {
-    size_t tile; /* bytes from a row to its place in the next tile */
+    size_t tile; /* bytes from a row to its place in the next tile; 0: there is none */
 };
 
 /* Into the second level where that has more than V_NEAR_TILE bytes, because in a first level of 32 KB it would drive
@@ -22,7 +22,8 @@ INLINE void prefetch_next(const uint8_t *piece, size_t bytes, size_t tile) {
         __builtin_prefetch((const void *)line, 0, 2);
 }
 INLINE void bring(const struct ahead *a, const struct rows *r, size_t at, size_t bytes) {
-    prefetch_next(r->p[0] + a->tile + at, bytes, a->tile);
+    if (a->tile > 0)
+        prefetch_next(r->p[0] + a->tile + at, bytes, a->tile);
 }
 
 /* A tile of long rows has left the first level again when its turn comes: each row's lines are asked for

@@ -111,7 +111,7 @@ static void mul_many(const struct product *p, float *y, size_t ldy, const uint8_
 
 static void mul(const struct product *p, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w,
                 const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
-    const struct ahead ahead = {LANES * w_stride};
+    const struct ahead ahead = {n_w > LANES ? LANES * w_stride : 0};
     for (size_t j = 0; j < n_x; j += CHUNK) {
         const size_t n_cols = n_x - j < CHUNK ? n_x - j : CHUNK;
         for (size_t i = 0; n_cols == 1 && i < n_w; i += LANES) {

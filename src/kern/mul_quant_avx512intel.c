@@ -12,8 +12,6 @@ static void mul_q6_k_parts LODE_MUL_ARGS;
 #define V_TYPES "kern/mul_types_parts.h"
 #include "kern/mul_tile.h"
 
-typedef void mul_fn LODE_MUL_ARGS;
-
 #define ROWS(name) name##_avx512intel
 #define ROWS_MORE(name, s)                                                                         \
     ((s).groups && (s).top == 31   ? (mul_fn *)mul_q5_k_parts                                      \

@@ -1,11 +1,12 @@
-/* mul_rows512_all.h - products of the types that have forms beyond tiles: one column row after row, more otherwise.  The
- * including file defines
+/* mul_rows512_all.h - products of the types that have forms beyond tiles: one column row after row, more otherwise, of which a few
+ * by tiles of rows that lie far apart (mul_apart.h).  The including file defines
  *
  *   ROWS(name)           name##_ISA
  *   ROWS_MORE(name, s)   the mul of a type of shape s for more columns than one
  *   ROWS_BITS            for MUL_BITS alone
  *
  * One column's are functions of their own: what they keep on the stack is not beside what more columns do. */
+#include "kern/mul_apart.h"
 #include "kern/mul_rows512.h"
 
 #undef MUL
@@ -30,10 +31,9 @@
     }                                                                                              \
     void ROWS(mul_##name) LODE_MUL_ARGS {                                                          \
         const struct shape s = {__VA_ARGS__};                                                      \
-        (void)s;                                                                                   \
         if (n_x == 1 && k > 0)                                                                     \
             rows_##name(y, w, w_stride, n_w, x, k);                                                \
         else                                                                                       \
-            ROWS_MORE(name, s)(y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                     \
+            mul_apart(ROWS_MORE(name, s), apart_columns(s), y, ldy, w, w_stride, n_w, x, x_stride, n_x, k); \
     }
 #include "kern/mul_types.h"

@@ -5,8 +5,6 @@
 #include "kern/mul_shape.h"
 #include "kern/unpack.h"
 
-typedef void mul_fn LODE_MUL_ARGS;
-
 #define ROWS(name) name##_avx512vbmi
 #define ROWS_MORE(name, s) ((mul_fn *)mul_##name##_avx512intel)
 #define ROWS_BITS

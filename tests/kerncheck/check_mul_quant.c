@@ -208,6 +208,11 @@ static void check_mul(struct kc *t, enum lode_dtype type, exact_row *exact_of) {
             check_shape(t, type, exact_of, 17 + kc_below(t, 3), n_x,
                         block * (bytes / lode_dtypes[type].bytes + kc_below(t, 4)), BLOCKS_FINITE);
 
+    /* And so many that a few columns meet rows that lie apart (mul_apart.h). */
+    static const size_t apart[][2] = {{49, 2}, {67, 3}, {100, 4}, {80, 8}}; /* rows, columns */
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+        check_shape(t, type, exact_of, apart[i][0], apart[i][1], block * (4200 / lode_dtypes[type].bytes + kc_below(t, 4)), BLOCKS_FINITE);
+
     /* Weights far larger than the caches: what decoding does.  Then prompts. */
     const size_t k = 4096, rows = 1 << 14;
     if (!t->bench)

@@ -88,7 +88,7 @@ static void round_row(void *arg, uint32_t row, uint32_t worker) {
  * together.  Multiples of 16 keep the kernels' tiles whole.  Where many rounded rows of x are prepared once for all
  * weights of a task, those are more (bench/notes/kern-amx.md). */
 static void cut(struct job *j, uint32_t total, bool whole) {
-    enum { LEAST_PIECE = 128 };
+    enum { LEAST_PIECE = 128, FEW = 8 };
     const bool many = j->cpu->kern.tiles && lode_dtype_is_rounded(j->in->in[0].type) && j->n_rows >= 2 * LEAST_PIECE;
     const uint32_t tasks = many ? 4 : 8, good = many ? 256 : 128, most = many ? 512 : 256; /* tasks: of a thread */
     j->piece = j->n_rows;
@@ -100,6 +100,8 @@ static void cut(struct job *j, uint32_t total, bool whole) {
         j->piece = (j->piece / 2 + 15) & ~15u;
     }
     j->panel = j->panel < 16 ? 16 : j->panel > most ? most : j->panel;
+    if (j->n_rows > 1 && j->n_rows <= FEW && j->panel > good / 2 && j->panel / 16 % 2 == 0)
+        j->panel -= 16; /* kern/mul_apart.h's rows lie an odd number apart */
 }
 
 void lode_cpu_linear(struct lode_backend *b, const struct lode_instr *in,
