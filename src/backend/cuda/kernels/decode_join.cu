@@ -6,7 +6,7 @@
 #include "decode.cuh"
 
 enum { JOIN_PAGES = LODE_JOIN_PAGES, JOIN_COLS = LODE_JOIN_COLS, JOIN_THREADS = LODE_JOIN_THREADS, JOIN_SLOTS = 2 };
-enum { JOIN_AHEAD = 8, JOIN_ROOM = JOIN_PAGES + JOIN_AHEAD }; /* pages that are read before they are added; some may not be there */
+enum { JOIN_AHEAD = 16, JOIN_ROOM = JOIN_PAGES + JOIN_AHEAD }; /* pages that are read before they are added; some may not be there */
 static_assert(JOIN_PAGES % (2 * JOIN_AHEAD) == 0, "no rest");
 
 /* Pages that a thread has in registers: factors of the sums so far and of the page's, and a number of the page's. */
@@ -28,17 +28,32 @@ struct pages_ahead {
         for (int k = 0; k < JOIN_AHEAD; k++)
             sum = fmaf(f[k].y, v[k], sum * f[k].x);
     }
+    /* A number that depends on all of it. */
+    DEVICE_MEMBER uint32_t bits() const {
+        uint32_t of_f[4] = {}, of_v[4] = {};
+#pragma unroll
+        for (int k = 0; k < JOIN_AHEAD; k++)
+            of_f[k % 4] ^= lode_f32_bits(f[k].x) ^ lode_f32_bits(f[k].y);
+#pragma unroll
+        for (int k = 0; k < JOIN_AHEAD; k += 2)
+            of_v[k / 2 % 4] ^= lode_f32_bits(v[k]) ^ lode_f32_bits(v[k + 1]);
+        return (of_f[0] ^ of_f[1] ^ of_f[2]) ^ (of_f[3] ^ of_v[0] ^ of_v[1]) ^ (of_v[2] ^ of_v[3]);
+    }
 };
-/* A round's first n pages, `apart` numbers from one to the next, to a sum. */
-DEVICE void add_pages(float &sum, uint32_t n, const float2 *f, const float *part, uint32_t apart) {
+/* A round's first n pages, `apart` numbers from one to the next, to a sum.  zero: 0, which compilers do not know.  Loads share
+ * the flags that tell of their coming: what is asked for while older ones are still on their way holds up who waits for those.  So
+ * the next ones' address depends on the older ones. */
+DEVICE void add_pages(float &sum, uint32_t n, const float2 *f, const float *part, uint32_t apart, uint32_t zero) {
     struct pages_ahead now, then;
     now.read(f, part, apart);
 #pragma unroll 1
     for (uint32_t z = 0; z < n; z += 2 * JOIN_AHEAD, f += 2 * JOIN_AHEAD, part += 2 * JOIN_AHEAD * apart) {
-        then.read(f + JOIN_AHEAD, part + JOIN_AHEAD * apart, apart);
-        now.add(sum);
-        now.read(f + 2 * JOIN_AHEAD, part + 2 * JOIN_AHEAD * apart, apart);
-        then.add(sum);
+        uint32_t here = now.bits() & zero;
+        then.read(f + JOIN_AHEAD + here, part + JOIN_AHEAD * apart + here, apart);
+        sum = lode_bits_f32(lode_f32_bits(sum) ^ here), now.add(sum);
+        here = then.bits() & zero;
+        now.read(f + 2 * JOIN_AHEAD + here, part + 2 * JOIN_AHEAD * apart + here, apart);
+        sum = lode_bits_f32(lode_f32_bits(sum) ^ here), then.add(sum);
     }
 }
 
@@ -120,9 +135,9 @@ KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_ar
             ask(i + 1);
         const uint32_t some = n - i * JOIN_PAGES < JOIN_PAGES ? n - i * JOIN_PAGES : JOIN_PAGES;
         if (adds && tid < JOIN_PAGES + 32)
-            add_pages(sum, some, f[slot], part[slot][0] + lane, JOIN_COLS);
+            add_pages(sum, some, f[slot], part[slot][0] + lane, JOIN_COLS, gridDim.z - 1);
         else if (adds)
-            add_pages(sum, some, f[slot], totals[slot], 1);
+            add_pages(sum, some, f[slot], totals[slot], 1, gridDim.z - 1);
     }
     if (tid == JOIN_PAGES + 32)
         totals[0][0] = sum;
