@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/select.h>
 
 static volatile sig_atomic_t seen;
 
@@ -38,6 +39,21 @@ void interrupt_reads(bool may) {
         sigaction(SIGINT, &now, NULL);
     }
     errno = cause;
+}
+
+bool interrupt_wait(int fd) {
+    sigset_t interrupts, before;
+    sigemptyset(&interrupts);
+    sigaddset(&interrupts, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &interrupts, &before);
+    fd_set reads;
+    FD_ZERO(&reads);
+    FD_SET(fd, &reads);
+    const int rc = seen ? -1 : pselect(fd + 1, &reads, NULL, NULL, NULL, &before);
+    const int cause = seen ? EINTR : errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = cause;
+    return rc >= 0;
 }
 
 bool interrupt_seen(void) {

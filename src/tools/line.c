@@ -62,9 +62,7 @@ static int get_character(EditLine *el, wchar_t *out) {
     mbstate_t state = {0};
     for (;;) {
         char byte;
-        interrupt_reads(true);
-        const ssize_t n = read(STDIN_FILENO, &byte, 1);
-        interrupt_reads(false);
+        const ssize_t n = interrupt_wait(STDIN_FILENO) ? read(STDIN_FILENO, &byte, 1) : -1;
         if (n < 0 && errno == EINTR && !interrupt_seen()) {
             el_resize(el); /* the window changed its size */
             continue;
