@@ -4,7 +4,7 @@
  * of the tile. */
 
 struct ahead {
-    size_t tile; /* bytes from a row to its place in the next tile; 0: there is none */
+    size_t tile; /* bytes from a row to its place in the next tile; of few columns 0 where there is none */
 };
 
 /* Into the second level where that has more than V_NEAR_TILE bytes, because in a first level of 32 KB it would drive

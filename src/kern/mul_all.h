@@ -111,7 +111,7 @@ static void mul_many(const struct product *p, float *y, size_t ldy, const uint8_
 
 static void mul(const struct product *p, float *y, size_t ldy, const uint8_t *w, size_t w_stride, size_t n_w,
                 const uint8_t *x, size_t x_stride, size_t n_x, size_t k) {
-    const struct ahead ahead = {n_w > LANES ? LANES * w_stride : 0};
+    const struct ahead ahead = {LANES * w_stride}, if_any = {n_w > LANES ? LANES * w_stride : 0};
     for (size_t j = 0; j < n_x; j += CHUNK) {
         const size_t n_cols = n_x - j < CHUNK ? n_x - j : CHUNK;
         for (size_t i = 0; n_cols == 1 && i < n_w; i += LANES) {
@@ -128,7 +128,7 @@ static void mul(const struct product *p, float *y, size_t ldy, const uint8_t *w,
             few_columns(columns, x + j * x_stride, x_stride, n_cols);
             for (size_t c = 0; c < FEW; c++)
                 acc[c] = f_zero();
-            p->few(acc, &r, ahead, columns, n_cols, k);
+            p->few(acc, &r, if_any, columns, n_cols, k);
             for (size_t c = 0; c < n_cols; c++)
                 f_store(y + (j + c) * ldy + i, n_rows, acc[c]);
         }

@@ -49,8 +49,8 @@ bool interrupt_wait(int fd) {
     fd_set reads;
     FD_ZERO(&reads);
     FD_SET(fd, &reads);
-    const int rc = seen ? -1 : pselect(fd + 1, &reads, NULL, NULL, NULL, &before);
-    const int cause = seen ? EINTR : errno;
+    errno = EINTR;
+    const int rc = seen ? -1 : pselect(fd + 1, &reads, NULL, NULL, NULL, &before), cause = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = cause;
     return rc >= 0;

@@ -39,21 +39,24 @@ struct pages_ahead {
             of_v[k / 2 % 4] ^= lode_f32_bits(v[k]) ^ lode_f32_bits(v[k + 1]);
         return (of_f[0] ^ of_f[1] ^ of_f[2]) ^ (of_f[3] ^ of_v[0] ^ of_v[1]) ^ (of_v[2] ^ of_v[3]);
     }
+    /* These to the sum, and the next ones asked for.  Loads share the flags that tell of their coming: what is asked for while
+     * older ones are still on their way holds up who waits for those.  So the next ones' address depends on these, by a
+     * number that is 0, which compilers do not know. */
+    DEVICE_MEMBER void add_and_ask(float &sum, struct pages_ahead &next, const float2 *from, const float *part, uint32_t apart) const {
+        const uint32_t zero = bits() & (gridDim.z - 1);
+        next.read(from + zero, part + zero, apart);
+        sum = lode_bits_f32(lode_f32_bits(sum) ^ zero);
+        add(sum);
+    }
 };
-/* A round's first n pages, `apart` numbers from one to the next, to a sum.  zero: 0, which compilers do not know.  Loads share
- * the flags that tell of their coming: what is asked for while older ones are still on their way holds up who waits for those.  So
- * the next ones' address depends on the older ones. */
-DEVICE void add_pages(float &sum, uint32_t n, const float2 *f, const float *part, uint32_t apart, uint32_t zero) {
+/* A round's first n pages, `apart` numbers from one to the next, to a sum. */
+DEVICE void add_pages(float &sum, uint32_t n, const float2 *f, const float *part, uint32_t apart) {
     struct pages_ahead now, then;
     now.read(f, part, apart);
 #pragma unroll 1
     for (uint32_t z = 0; z < n; z += 2 * JOIN_AHEAD, f += 2 * JOIN_AHEAD, part += 2 * JOIN_AHEAD * apart) {
-        uint32_t here = now.bits() & zero;
-        then.read(f + JOIN_AHEAD + here, part + JOIN_AHEAD * apart + here, apart);
-        sum = lode_bits_f32(lode_f32_bits(sum) ^ here), now.add(sum);
-        here = then.bits() & zero;
-        now.read(f + 2 * JOIN_AHEAD + here, part + 2 * JOIN_AHEAD * apart + here, apart);
-        sum = lode_bits_f32(lode_f32_bits(sum) ^ here), then.add(sum);
+        now.add_and_ask(sum, then, f + JOIN_AHEAD, part + JOIN_AHEAD * apart, apart);
+        then.add_and_ask(sum, now, f + 2 * JOIN_AHEAD, part + 2 * JOIN_AHEAD * apart, apart);
     }
 }
 
@@ -135,9 +138,9 @@ KERNEL(JOIN_THREADS) decode_join(const __grid_constant__ struct lode_cuda_att_ar
             ask(i + 1);
         const uint32_t some = n - i * JOIN_PAGES < JOIN_PAGES ? n - i * JOIN_PAGES : JOIN_PAGES;
         if (adds && tid < JOIN_PAGES + 32)
-            add_pages(sum, some, f[slot], part[slot][0] + lane, JOIN_COLS, gridDim.z - 1);
+            add_pages(sum, some, f[slot], part[slot][0] + lane, JOIN_COLS);
         else if (adds)
-            add_pages(sum, some, f[slot], totals[slot], 1, gridDim.z - 1);
+            add_pages(sum, some, f[slot], totals[slot], 1);
     }
     if (tid == JOIN_PAGES + 32)
         totals[0][0] = sum;
