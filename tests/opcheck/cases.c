@@ -277,20 +277,30 @@ static struct lode_node *build_attention_rows(struct oc *t) {
     return attention_of(t, &kinds[t->variant]);
 }
 
-/* Norms and rotations of queries and keys before it, as most models have them: one launch on a device. */
+/* Norms and rotations of queries and keys before it, as most models have them: one launch on a device.  Some with heads enough for
+ * decode_walk.cu, as above. */
 static struct lode_node *build_attention_whole(struct oc *t) {
-    static const struct { uint32_t dim, pairs; bool normed, neighbours; enum lode_dtype type; } kinds[] = {
-        {128, 64, false, false, LODE_F16}, {128, 64, true, false, LODE_F16},  {128, 64, true, false, LODE_Q8_0},
-        {128, 64, false, true, LODE_F16},  {128, 64, true, true, LODE_BF16},  {128, 32, true, false, LODE_F16},
-        {64, 32, true, false, LODE_BF16},  {64, 32, false, true, LODE_F16},   {64, 16, false, true, LODE_F16},
-        {96, 48, true, false, LODE_F16},   {256, 128, false, false, LODE_F16}, {80, 20, true, true, LODE_BF16},
-        {128, 64, true, false, LODE_F16}, {128, 64, true, true, LODE_Q8_0}, {64, 16, true, false, LODE_BF16}};
-    enum { MANY_FROM = 12 }; /* kinds with heads enough for decode_walk.cu, as above */
-    const bool many = t->variant >= MANY_FROM;
-    const uint32_t heads = many ? 272 : 8, kv_heads = many ? 136 : 2, dim = kinds[t->variant].dim;
+    static const struct {
+        uint32_t heads, kv_heads, dim, pairs, window;
+        bool normed, neighbours;
+        enum lode_dtype type;
+    } kinds[] = {
+        {8, 2, 128, 64, 0, false, false, LODE_F16},   {8, 2, 128, 64, 0, true, false, LODE_F16},
+        {8, 2, 128, 64, 0, true, false, LODE_Q8_0},   {8, 2, 128, 64, 0, false, true, LODE_F16},
+        {8, 2, 128, 64, 0, true, true, LODE_BF16},    {8, 2, 128, 32, 0, true, false, LODE_F16},
+        {8, 2, 64, 32, 0, true, false, LODE_BF16},    {8, 2, 64, 32, 0, false, true, LODE_F16},
+        {8, 2, 64, 16, 0, false, true, LODE_F16},     {8, 2, 96, 48, 0, true, false, LODE_F16},
+        {8, 2, 256, 128, 0, false, false, LODE_F16},  {8, 2, 80, 20, 0, true, true, LODE_BF16},
+        {272, 136, 128, 64, 0, true, false, LODE_F16}, {272, 136, 128, 64, 0, true, true, LODE_Q8_0},
+        {272, 136, 64, 16, 0, true, false, LODE_BF16}, {5, 5, 128, 64, 0, true, false, LODE_F16},
+        {9, 9, 64, 32, 0, false, false, LODE_F16},    {6, 2, 128, 64, 0, false, true, LODE_F16},
+        {14, 2, 64, 32, 0, true, false, LODE_F16},    {16, 2, 128, 64, 40, false, false, LODE_BF16},
+        {4, 2, 128, 64, 70, true, false, LODE_F16},   {10, 2, 64, 32, 0, false, false, LODE_BF16}};
+    const uint32_t heads = kinds[t->variant].heads, kv_heads = kinds[t->variant].kv_heads, dim = kinds[t->variant].dim,
+                   window = kinds[t->variant].window;
     const enum lode_dtype type = kinds[t->variant].type;
     const bool normed = kinds[t->variant].normed, neighbours = kinds[t->variant].neighbours;
-    t->kv = (struct lode_kv_layer){.n_heads = kv_heads, .head_dim = dim, .head_dim_v = dim, .type_k = type,
+    t->kv = (struct lode_kv_layer){.n_heads = kv_heads, .head_dim = dim, .head_dim_v = dim, .window = window, .type_k = type,
                                    .type_v = type};
     t->n_pairs = kinds[t->variant].pairs;
     t->attention = (struct oc_attention){.n_heads = heads, .scale = 0.088f, .normed = normed};
@@ -303,7 +313,7 @@ static struct lode_node *build_attention_whole(struct oc *t) {
     q = lode_g_rope(t->g, q, table, heads, neighbours);
     k = lode_g_rope(t->g, k, table, kv_heads, neighbours);
     const union lode_op_params p = {.attention = {.n_heads = heads, .n_kv_heads = kv_heads, .head_dim = dim,
-                                                  .head_dim_v = dim, .scale = 0.088f}};
+                                                  .head_dim_v = dim, .window = window, .scale = 0.088f}};
     return lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0), NULL, &p);
 }
 
@@ -366,7 +376,7 @@ const struct oc_case oc_cases[] = {
     {"attention", 15, false, build_attention, OC_ATTENTION},
     {"attention_walk", 10, false, build_attention_walk, OC_ATTENTION},
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
-    {"attention_whole", 15, false, build_attention_whole, OC_ATTENTION},
+    {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},
     {"delta", 4, false, build_delta, OC_NO_BOUND},

@@ -17,7 +17,7 @@ enum { MAX_WEIGHTS = 64, TABLE = 200, MAX_ROWS = 80, CTX = 192, SEQS = 2 };
 
 /* Rows of each sequence in the steps; shapes of few rows come three times, so that they are captured. */
 static const uint32_t steps[][SEQS] = {{1, 0}, {2, 1}, {0, 3}, {16, 1}, {33, 17}, {1, 1}, {1, 1}, {1, 1}, {70, 0},
-                                       {1, 0}, {1, 0}, {1, 0}, {8, 4}, {0, 5}, {7, 0}};
+                                       {1, 0}, {1, 0}, {1, 0}, {8, 4}, {0, 5}, {7, 0}, {3, 13}, {0, 16}};
 
 struct oc_weights {
     struct lode_source source; /* these, and nothing else; first, so that it can be found from it */
