@@ -270,6 +270,11 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
         snprintf(name, sizeof name, "gemv_%s", suffix);
         LODE_TRY(find(c, LODE_CUDA_MODULE_gemv_float, name, &c->kernels.gemv[type], err));
         LODE_TRY(allow_shared(c, c->kernels.gemv[type], err));
+        for (int i = 0; i < LODE_NEAR_SIZES; i++) {
+            snprintf(name, sizeof name, "near_%s_%d", suffix, 1 << i);
+            LODE_TRY(find(c, LODE_CUDA_MODULE_gemv_near, name, &c->kernels.near[type][i], err));
+            LODE_TRY(allow_shared(c, c->kernels.near[type][i], err));
+        }
     }
     snprintf(name, sizeof name, "moe_%s", suffix);
     LODE_TRY(find(c, module, name, &c->kernels.moe[type], err));
@@ -410,10 +415,6 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream, "stream", #suffix, (int)lode_cuda_room(c), &c->kernels.stream[LODE_##type], err));
     LODE_CUDA_FLOAT_LIST(STREAM) STREAM(q8_0, Q8_0)
 #undef STREAM
-#define ROUTER(suffix, type) \
-    LODE_TRY(find_fast(c, LODE_CUDA_MODULE_router, "router", #suffix, (int)lode_cuda_room(c), &c->kernels.router[LODE_##type], err));
-    LODE_CUDA_FLOAT_LIST(ROUTER)
-#undef ROUTER
     void **const k = &c->kernels.stream[LODE_Q4_K]; /* one kernel for three types, which files mix */
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream_k, "stream", "k", (int)lode_cuda_room(c), k, err));
     c->kernels.stream[LODE_Q5_K] = c->kernels.stream[LODE_Q6_K] = *k;

@@ -1,14 +1,13 @@
 /* fuse.c - several instructions as one launch: what decoding one token is made of.
  *
- *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu, gemv_stream.cu, gemv_stream_k.cu;
- *                                               steps of one row
+ *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu, gemv_near.cu, gemv_stream.cu,
+ *                                               gemv_stream_k.cu; steps of one row
  *         .. the same with quantised weights    few.cu, two launches; steps of 2 to 32 rows, and of
  *                                               one long row that is only rounded before; of more on
  *                                               Hopper wide.cu, wide_glu.cu
  *         .. the same with --numerics fast      gemv_fast.cu, few_fast.cu; steps of up to 32 rows; of more
  *                                               gemm_fast.cu, wide_fast.cu, wide_gated.cu
  *         .. a gated one and the next, ATTENTION and the next, of BF16 weights: gemm_fast.cu
- *         .. a router, and ROUTE                router.cu on Hopper; steps of one row
  *     [QUANT] EXPERTS [ADD]                     two launches of chosen.cu or gemv.cu; steps of one row
  *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
@@ -39,9 +38,6 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
         return lode_cuda_run_few_rows_fast(o, n, &c);
     if (o->n > 1 && c.mul->op != LODE_OP_LINEAR)
         return 0;
-    const int routed = o->n == 1 && c.mul->op == LODE_OP_LINEAR ? lode_cuda_run_router(o, n, &c) : 0;
-    if (routed != 0)
-        return routed;
     const int rc = o->n > 1                      ? lode_cuda_run_few_rows(o, n, &c)
                    : c.mul->op == LODE_OP_LINEAR ? lode_cuda_run_one_row(o, n, &c)
                                                  : lode_cuda_run_chosen_experts(o, n, &c);

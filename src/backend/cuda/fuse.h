@@ -66,8 +66,6 @@ bool lode_cuda_lay_out_gemv(const struct op *o, struct lode_cuda_gemv_args *a, b
 int lode_cuda_run_gemv(const struct op *o, uint32_t n, const struct chain *c, struct lode_cuda_gemv_args *a,
                        enum lode_dtype act);
 int lode_cuda_run_one_row(const struct op *o, uint32_t n, const struct chain *c);
-/* fuse_route.c: a router and what is chosen by it: instructions */
-int lode_cuda_run_router(const struct op *o, uint32_t n, const struct chain *c);
 /* fuse_few.c; the second: instructions */
 int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c);
 int lode_cuda_run_few_rows_fast(const struct op *o, uint32_t n, const struct chain *c);

@@ -1,4 +1,4 @@
-/* fuse_row.c - products of one row: gemv.cu, gemv_codebook.cu, gemv_own.cu, gemv_float.cu, gemv_stream.cu, gemv_stream_k.cu. */
+/* fuse_row.c - products of one row: gemv.cu, gemv_codebook.cu, gemv_own.cu, gemv_float.cu, gemv_near.cu, gemv_stream.cu, gemv_stream_k.cu. */
 #include "backend/cuda/fuse.h"
 
 static uint32_t n_of_family(const struct lode_cuda_gemv_args *a, enum lode_cuda_family family) {
@@ -106,6 +106,17 @@ static uint32_t lay_out_rows(const struct op *o, struct lode_cuda_gemv_args *a) 
     return with_rows;
 }
 
+/* Of floats: rows of a block of gemv_near.cu, as few as let all blocks run at once, as a power of two; or -1. */
+static int near_rows(const struct op *o, const struct chain *c) {
+    const struct lode_operand *w = c->mul->parts[0].w;
+    const uint32_t most = (uint32_t)o->r->c->multiprocessors;
+    int i = 0;
+    while (i < LODE_NEAR_SIZES && w->rows > most << i)
+        i++;
+    return c->mul->n_parts == 1 && i < LODE_NEAR_SIZES && w->cols % LODE_NEAR_STEP == 0 && w->cols <= LODE_NEAR_COLS &&
+                   LODE_NEAR_SHARED(w->cols, 1u << i) <= lode_cuda_room(o->r->c) ? i : -1;
+}
+
 /* Whether it is better rounded by itself: few.cu. */
 static bool is_long(const struct op *o, const struct chain *c, enum lode_dtype act) {
     const struct lode_operand *w = c->mul->parts[0].w;
@@ -127,7 +138,10 @@ int lode_cuda_run_one_row(const struct op *o, uint32_t n, const struct chain *c)
     const uint32_t streams = lode_cuda_streams(o, parts, &a);
     if (!streams && is_long(o, c, act))
         return lode_cuda_run_few_rows(o, n, c);
-    if (!lode_cuda_set_parts(o, c, streams ? streams : act == LODE_F32 ? 4 : LODE_GEMV_TILE, &a))
+    enum { FLOAT_ROWS = 4 }; /* gemv_float.cu's */
+    const int near = act == LODE_F32 && !streams ? near_rows(o, c) : -1;
+    const uint32_t tile = streams ? streams : near >= 0 ? 1u << near : act == LODE_F32 ? FLOAT_ROWS : LODE_GEMV_TILE;
+    if (!lode_cuda_set_parts(o, c, tile, &a))
         return 0;
     if (streams) {
         LODE_TRY(lode_cuda_run_stream(o, &a));
@@ -135,10 +149,14 @@ int lode_cuda_run_one_row(const struct op *o, uint32_t n, const struct chain *c)
     }
     if (act != LODE_F32)
         return lode_cuda_run_gemv(o, n, c, &a, act);
-    const uint32_t most = 2 * (uint32_t)o->r->c->multiprocessors,
-                   grid = a.n_units < most ? a.n_units : most;
+    const struct lode_cuda_kernels *k = &o->r->c->kernels;
+    const enum lode_dtype type = parts[0].w->type;
+    if (near >= 0) {
+        LODE_TRY(lode_cuda_run_kernel(o, k->near[type][near], a.n_units, 1, 1, LODE_NEAR_THREADS, LODE_NEAR_SHARED(a.cols, tile), &a));
+        return 1;
+    }
+    const uint32_t most = 2 * (uint32_t)o->r->c->multiprocessors, grid = a.n_units < most ? a.n_units : most;
     const uint32_t shared = lay_out_rows(o, &a);
-    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.gemv[parts[0].w->type], grid, 1, 1, 512,
-                                  shared, &a));
+    LODE_TRY(lode_cuda_run_kernel(o, k->gemv[type], grid, 1, 1, 512, shared, &a));
     return 1;
 }

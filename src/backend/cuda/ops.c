@@ -197,10 +197,10 @@ static int run_kv_put(const struct op *o) {
                                 256, 0, &a);
 }
 
-struct lode_cuda_route_args lode_cuda_route_args(const struct op *o) {
+static int run_route(const struct op *o) {
     const struct lode_part *p = &o->in->parts[0];
     const union lode_op_params *q = &o->in->p;
-    return (struct lode_cuda_route_args){.x = lode_cuda_mat(&o->in->in[0]),
+    const struct lode_cuda_route_args a = {.x = lode_cuda_mat(&o->in->in[0]),
                                            .y = lode_cuda_mat(&p->out),
                                            .bias = lode_cuda_weight(o, p->w),
                                            .n = o->in->in[0].width,
@@ -210,9 +210,8 @@ struct lode_cuda_route_args lode_cuda_route_args(const struct op *o) {
                                            .n_groups = q->route.n_groups,
                                            .n_groups_used = q->route.n_groups_used,
                                            .scale = q->route.scale};
-}
-static int run_route(const struct op *o) {
-    const struct lode_cuda_route_args a = lode_cuda_route_args(o);
+    if (q->route.n_groups <= 1 && q->route.gating != LODE_GATE_SPARSEMIXER && a.n <= LODE_QUICK_EXPERTS && a.n_used <= LODE_QUICK_USED)
+        return lode_cuda_run_kernel(o, kernels(o)->route_few, o->n, 1, 1, (a.n + 31) / 32 * 32, 0, &a);
     return lode_cuda_run_kernel(o, kernels(o)->route, o->n, 1, 1, 256, 0, &a);
 }
 

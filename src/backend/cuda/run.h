@@ -147,7 +147,6 @@ uint32_t lode_cuda_streams(const struct op *o, const struct lode_part *parts, co
 int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a);
 
 /* ops.c: what a ROUTE instruction is launched with. */
-struct lode_cuda_route_args lode_cuda_route_args(const struct op *o);
 
 /* experts.c: an EXPERTS instruction whose weights are all here. */
 int lode_cuda_run_experts(const struct op *o);

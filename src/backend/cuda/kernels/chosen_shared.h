@@ -1,5 +1,4 @@
-/* chosen_shared.h - the experts of one row: their choice (router.cu) and, in Q4_K, Q5_K and Q6_K, those chosen (chosen.cu): what
- * a launch tells. */
+/* chosen_shared.h - the experts that one row has chosen, in Q4_K, Q5_K and Q6_K (chosen.cu): what a launch tells. */
 #ifndef LODE_CUDA_CHOSEN_SHARED_H
 #define LODE_CUDA_CHOSEN_SHARED_H
 
@@ -9,17 +8,6 @@ enum {
     LODE_CHOSEN_WARPS = 24, /* of a block of threads */
     LODE_CHOSEN_SLOTS = 4,  /* units that a warp has room for, at most */
     LODE_CHOSEN_USED = 32,  /* experts of a row, at most */
-};
-
-enum {
-    LODE_ROUTER_BLOCKS = 8, /* of threads: a cluster, each of which has as many rows as any other */
-    LODE_ROUTER_THREADS = 512,
-    LODE_ROUTER_EXPERTS = 256, /* at most: LODE_ROUTER_THREADS / 8 rows of a block of threads at once */
-};
-/* A product of one part, whose rows begin at a.rows_at, and the choice by what it gives; a.route is not used. */
-struct lode_cuda_router_args {
-    struct lode_cuda_gemv_args a;
-    struct lode_cuda_route_args route;
 };
 
 /* Bytes of one rounded row of x: halves of blocks and their sums (stream_x.cuh). */

@@ -7,6 +7,11 @@ KERNEL(ROW_THREADS) route(const __grid_constant__ struct lode_cuda_route_args a)
     begin();
     route_row<ROW_THREADS, 1024>(a, row_at<const float>(a.x, blockIdx.x), row_at<float>(a.y, blockIdx.x));
 }
+/* The same by as few threads as route_quick needs. */
+KERNEL(ROW_THREADS) route_few(const __grid_constant__ struct lode_cuda_route_args a) {
+    begin();
+    route_quick(a, row_at<const float>(a.x, blockIdx.x), row_at<float>(a.y, blockIdx.x));
+}
 
 KERNEL(ROW_THREADS) moe_act(const __grid_constant__ struct lode_cuda_moe_act_args a) {
     begin();

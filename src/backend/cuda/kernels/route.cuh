@@ -153,4 +153,120 @@ DEVICE void route_row(const struct lode_cuda_route_args &a, const float *logits,
     }
 }
 
+/* ---- the same of most models: no groups, up to LODE_QUICK_EXPERTS experts, of which up to LODE_QUICK_USED are used ----
+ *
+ * What it takes is what has to be done one after the other, and instructions that come from far as they run once: a thread has an
+ * expert, each warp finds the largest logit and the total for itself. */
+
+/* Integers in the order of numbers: equal ones are equal, zeros too; less than all others are NaNs. */
+DEVICE int key_of(float v) {
+    const int bits = (int)lode_f32_bits(v + 0.0f);
+    return v != v ? INT32_MIN : bits < 0 ? bits ^ 0x7fffffff : bits;
+}
+/* Of the four keys at `keys` those above t. */
+DEVICE uint32_t above(const int *keys, int t) {
+    const int4 v = *(const int4 *)keys;
+    return (v.x > t) + (v.y > t) + (v.z > t) + (v.w > t);
+}
+/* Experts that are chosen before expert 32 warp + lane: larger ones, and equal ones of a smaller id, which are above what is one
+ * less.  keys: of `warps` times 32. */
+DEVICE uint32_t quick_rank(const int *keys, int own, uint32_t warp, uint32_t warps, uint32_t lane) {
+    const bool number = own != INT32_MIN; /* nobody is chosen before a NaN */
+    const int equal = number ? own - 1 : INT32_MAX, larger = number ? own : INT32_MAX;
+    uint32_t n = 0;
+#pragma unroll 4
+    for (uint32_t j = 0; j < 32 * warp; j += 4)
+        n += above(keys + j, equal);
+#pragma unroll 2
+    for (uint32_t j = 0; j < 32; j += 4) {
+        const int4 v = *(const int4 *)(keys + 32 * warp + j);
+        n += (v.x > (j < lane ? equal : larger)) + (v.y > (j + 1 < lane ? equal : larger)) +
+             (v.z > (j + 2 < lane ? equal : larger)) + (v.w > (j + 3 < lane ? equal : larger));
+    }
+#pragma unroll 4
+    for (uint32_t j = 32 * warp + 32; j < 32 * warps; j += 4)
+        n += above(keys + j, larger);
+    return n;
+}
+
+/* A row's logits to its pairs y; by a block of threads, of which those from 32 times `warps` on only meet the others. */
+DEVICE void route_quick(const struct lode_cuda_route_args &a, const float *logits, float *y) {
+    __shared__ __align__(16) int keys[LODE_QUICK_EXPERTS];
+    __shared__ float exps[LODE_QUICK_EXPERTS];
+    __shared__ uint32_t chosen[LODE_QUICK_EXPERTS / 32], ids[LODE_QUICK_USED]; /* chosen: a bit an expert */
+    __shared__ float w[LODE_QUICK_USED];
+    const uint32_t warps = (a.n + 31) / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, i = 32 * warp + lane;
+    const bool works = warp < warps, here = i < a.n;
+    const float bias = a.bias && here ? at<const float>(a.bias)[i] : 0;
+    float score = 0;
+    bool mine = false;
+    if (works) {
+        score = here ? logits[i] : 0;
+        float max = -INFINITY;
+        if (a.gating == LODE_GATE_SOFTMAX) {
+#pragma unroll 4
+            for (uint32_t k = lane; k < a.n; k += 32) {
+                const float v = logits[k];
+                max = v > max ? v : max;
+            }
+            __syncwarp();
+            max = warp_max(max, 32);
+        }
+        if (a.gating != LODE_GATE_SOFTMAX_TOP) {
+            const bool sigmoid = a.gating == LODE_GATE_SIGMOID;
+            score = lode_expf(sigmoid ? -score : score - max);
+            score = sigmoid ? 1.0f / (1.0f + score) : score;
+        }
+    }
+    if (threadIdx.x < LODE_QUICK_USED)
+        ids[threadIdx.x] = 0, w[threadIdx.x] = 0;
+    if (a.gating == LODE_GATE_SOFTMAX) {
+        if (here)
+            exps[i] = score;
+        __syncthreads();
+        float total = 0;
+#pragma unroll 8
+        for (uint32_t k = lane % 16; k < a.n; k += 16)
+            total += exps[k];
+        __syncwarp();
+        score /= join_lanes(total);
+    }
+    if (works)
+        keys[i] = here ? key_of(a.bias ? score + bias : score) : INT32_MIN;
+    __syncthreads();
+    if (works) {
+        mine = here && quick_rank(keys, keys[i], warp, warps, lane) < a.n_used;
+        const uint32_t bits = __ballot_sync(0xffffffffu, mine);
+        if (lane == 0)
+            chosen[warp] = bits;
+    }
+    __syncthreads();
+    if (mine) {
+        uint32_t k = __popc(chosen[warp] & ((1u << lane) - 1)); /* in ascending order of ids */
+        for (uint32_t j = 0; j < warp; j++)
+            k += __popc(chosen[j]);
+        if (k < a.n_used) /* more of them only among NaNs */
+            ids[k] = i, w[k] = score;
+    }
+    __syncthreads();
+    if (warp)
+        return;
+    float own = w[lane], sum = 1;
+    if (a.gating == LODE_GATE_SOFTMAX_TOP) {
+        softmax_warp(w, a.n_used, &sum);
+        __syncwarp();
+        own = w[lane] / sum;
+    } else if (a.normalise) {
+        sum = 0;
+#pragma unroll 8
+        for (uint32_t k = 0; k < a.n_used; k++)
+            sum += w[k];
+        own /= sum;
+    }
+    if (lane < a.n_used) {
+        ((int *)y)[2 * lane] = (int)ids[lane];
+        y[2 * lane + 1] = own * a.scale;
+    }
+}
+
 #endif

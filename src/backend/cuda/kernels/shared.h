@@ -149,6 +149,8 @@ struct lode_cuda_route_args {
     uint32_t n, n_used, gating, normalise, n_groups, n_groups_used;
     float scale;
 };
+/* route_quick: experts, and of them those that a row goes to, at most. */
+enum { LODE_QUICK_EXPERTS = 256, LODE_QUICK_USED = 32 };
 
 struct lode_cuda_embed_args {
     lode_dev step, w;
@@ -238,6 +240,10 @@ enum { LODE_ROWS_APART = 64 }; /* bytes between rows there, for the banks */
 #define LODE_LANE_PITCH(cols) ((((cols) / 16 + 31) & ~31u) + 4)
 /* Bytes of a row that lies so. */
 #define LODE_LANES_SIZE(cols) (16 * 4 * LODE_LANE_PITCH(cols))
+/* gemv_near.cu: threads of a block, its rows of weights are 1 << i, i below LODE_NEAR_SIZES; numbers of a row, at most, in multiples of
+ * LODE_NEAR_STEP; bytes of shared memory: x, rows, the norm's weights. */
+enum { LODE_NEAR_THREADS = 512, LODE_NEAR_SIZES = 3, LODE_NEAR_COLS = 8192, LODE_NEAR_STEP = 256 };
+#define LODE_NEAR_SHARED(cols, rows) ((1 + (rows)) * LODE_LANES_SIZE(cols) + 4 * (cols))
 
 /* ---- the same of a few rows (few.cu) ---- */
 

@@ -88,14 +88,6 @@ DEVICE void barrier_arrive_at(uint64_t *b, uint32_t rank) {
                  "r"(rank)
                  : "memory");
 }
-/* To the same place of another block's shared memory. */
-DEVICE void put_at(float *to, uint32_t rank, float v) {
-    asm volatile("{ .reg .b32 at;\n"
-                 "mapa.shared::cluster.u32 at, %0, %1;\n"
-                 "st.shared::cluster.f32 [at], %2; }" ::"r"(shared_address(to)),
-                 "r"(rank), "f"(v)
-                 : "memory");
-}
 /* The one arrival that a phase waits for, and so many bytes. */
 DEVICE void barrier_arrive_expect(uint32_t b, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory");
