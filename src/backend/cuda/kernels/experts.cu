@@ -5,7 +5,7 @@
 /* A block of threads a row. */
 KERNEL(ROW_THREADS) route(const __grid_constant__ struct lode_cuda_route_args a) {
     begin();
-    route_row<ROW_THREADS, 1024>(a, row_at<const float>(a.x, blockIdx.x), row_at<float>(a.y, blockIdx.x));
+    route_row(a, row_at<const float>(a.x, blockIdx.x), row_at<float>(a.y, blockIdx.x));
 }
 /* The same by as few threads as route_quick needs. */
 KERNEL(ROW_THREADS) route_few(const __grid_constant__ struct lode_cuda_route_args a) {

@@ -10,7 +10,7 @@
 #include "backend/sparse_mix.h"
 #pragma pop_macro("inline")
 
-enum { USED_MOST = 64 };
+enum { USED_MOST = 64, EXPERTS_MOST = 1024 };
 
 /* kern/softmax_scalar.c over n numbers, by one warp: s becomes exp(s - max). */
 DEVICE void softmax_warp(float *s, uint32_t n, float *sum) {
@@ -30,7 +30,6 @@ DEVICE void softmax_warp(float *s, uint32_t n, float *sum) {
 
 /* The same by a block of threads, with more than a lane a thread at work: from s to e.  Every warp finds the largest
  * number by itself. */
-template <int THREADS>
 DEVICE void softmax_block(float *e, const float *s, uint32_t n, float *sum) {
     const uint32_t lane = threadIdx.x % 32;
     float max = -INFINITY, total = 0;
@@ -38,7 +37,7 @@ DEVICE void softmax_block(float *e, const float *s, uint32_t n, float *sum) {
         max = s[i] > max ? s[i] : max;
     __syncwarp();
     max = warp_max(max, 32);
-    for (uint32_t i = threadIdx.x; i < n; i += THREADS)
+    for (uint32_t i = threadIdx.x; i < n; i += ROW_THREADS)
         e[i] = lode_expf(s[i] - max);
     __syncthreads();
     if (threadIdx.x < 32) { /* both halves the same sixteen lanes */
@@ -68,13 +67,13 @@ DEVICE uint32_t better_than(const float *choice, uint32_t i, uint32_t from, uint
     return better;
 }
 /* A bit for each of the n_used largest, ties to the smaller id: several neighbouring threads an expert. */
-template <int THREADS> DEVICE void find_chosen(uint32_t *chosen, const float *choice, uint32_t n, uint32_t n_used) {
+DEVICE void find_chosen(uint32_t *chosen, const float *choice, uint32_t n, uint32_t n_used) {
     uint32_t parts = 1;
-    while (parts < 8 && 2 * parts * n <= THREADS)
+    while (parts < 8 && 2 * parts * n <= ROW_THREADS)
         parts *= 2;
     const uint32_t size = ((n + parts - 1) / parts + 3) & ~3u, part = threadIdx.x % parts;
     const uint32_t from = part * size < n ? part * size : n, to = from + size < n ? from + size : n;
-    for (uint32_t i = threadIdx.x / parts; i - threadIdx.x % 32 / parts < n; i += THREADS / parts) { /* whole warps */
+    for (uint32_t i = threadIdx.x / parts; i - threadIdx.x % 32 / parts < n; i += ROW_THREADS / parts) { /* whole warps */
         uint32_t better = better_than(choice, i < n ? i : 0, from, to);
         for (uint32_t k = 1; k < parts; k *= 2)
             better += __shfl_xor_sync(0xffffffffu, better, k);
@@ -83,32 +82,31 @@ template <int THREADS> DEVICE void find_chosen(uint32_t *chosen, const float *ch
     }
 }
 
-/* A row's logits, of at most MOST experts, to its pairs y, by a block of THREADS threads: backend/cpu/route.c. */
-template <int THREADS, int MOST>
+/* A row's logits to its pairs y, by a block of threads: backend/cpu/route.c. */
 DEVICE void route_row(const struct lode_cuda_route_args &a, const float *logits, float *y) {
-    __shared__ float scores[MOST], w[USED_MOST];
-    __shared__ __align__(16) float choice[MOST + 4];
-    __shared__ uint32_t ids[USED_MOST], chosen[MOST / 32]; /* chosen: a bit an expert */
+    __shared__ float scores[EXPERTS_MOST], w[USED_MOST];
+    __shared__ __align__(16) float choice[EXPERTS_MOST + 4];
+    __shared__ uint32_t ids[USED_MOST], chosen[EXPERTS_MOST / 32]; /* chosen: a bit an expert */
     const float *bias = at<const float>(a.bias);
     float sum = 0;
     const bool first_warp = threadIdx.x < 32;
-    for (uint32_t i = threadIdx.x; i < a.n; i += THREADS)
+    for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS)
         scores[i] = logits[i];
     if (threadIdx.x < USED_MOST)
         ids[threadIdx.x] = 0, w[threadIdx.x] = 0;
-    if (threadIdx.x < MOST / 32)
+    if (threadIdx.x < EXPERTS_MOST / 32)
         chosen[threadIdx.x] = 0;
     __syncthreads();
     if (a.gating == LODE_GATE_SOFTMAX) {
         __shared__ float all;
-        softmax_block<THREADS>(choice, scores, a.n, &all);
-        for (uint32_t i = threadIdx.x; i < a.n; i += THREADS)
+        softmax_block(choice, scores, a.n, &all);
+        for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS)
             scores[i] = choice[i] / all;
     } else if (a.gating == LODE_GATE_SIGMOID) {
-        for (uint32_t i = threadIdx.x; i < a.n; i += THREADS)
+        for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS)
             scores[i] = 1.0f / (1.0f + lode_expf(-scores[i]));
     }
-    for (uint32_t i = threadIdx.x; i < a.n; i += THREADS)
+    for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS)
         choice[i] = bias ? scores[i] + bias[i] : scores[i];
     if (threadIdx.x < 4)
         choice[a.n + threadIdx.x] = -INFINITY;
@@ -116,9 +114,9 @@ DEVICE void route_row(const struct lode_cuda_route_args &a, const float *logits,
     if (a.n_groups > 1 && threadIdx.x == 0)
         lode_drop_groups(choice, a.n, a.n_groups, a.n_groups_used, bias != NULL);
     __syncthreads();
-    find_chosen<THREADS>(chosen, choice, a.n, a.n_used);
+    find_chosen(chosen, choice, a.n, a.n_used);
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < a.n; i += THREADS) {
+    for (uint32_t i = threadIdx.x; i < a.n; i += ROW_THREADS) {
         if (!(chosen[i / 32] >> i % 32 & 1))
             continue;
         uint32_t k = __popc(chosen[i / 32] & ((1u << i % 32) - 1)); /* in ascending order of ids */
