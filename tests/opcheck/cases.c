@@ -87,7 +87,8 @@ static struct lode_node *build_router(struct oc *t) {
         {LODE_F32, 2048, 128, 8, LODE_GATE_SOFTMAX, true}, {LODE_F16, 1536, 256, 6, LODE_GATE_SIGMOID, true},
         {LODE_BF16, 768, 64, 4, LODE_GATE_SOFTMAX_TOP, false}, {LODE_F32, 512, 16, 3, LODE_GATE_SOFTMAX, true},
         {LODE_F32, 2880, 32, 4, LODE_GATE_SOFTMAX_TOP, true}, {LODE_F32, 256, 8, 2, LODE_GATE_SPARSEMIXER, false},
-        {LODE_F32, 4096, 160, 10, LODE_GATE_SOFTMAX, true}};
+        {LODE_F32, 4096, 160, 10, LODE_GATE_SOFTMAX, true},
+        {LODE_F32, 512, 512, 10, LODE_GATE_SOFTMAX, true}, {LODE_BF16, 1024, 300, 6, LODE_GATE_SOFTMAX_TOP, true}};
     const uint32_t d = kinds[t->variant].d, n = kinds[t->variant].n;
     const enum lode_gating gating = kinds[t->variant].gating;
     const bool groups = gating == LODE_GATE_SIGMOID;
@@ -111,10 +112,11 @@ static struct lode_node *build_chosen_experts(struct oc *t) {
     static const enum lode_dtype kinds[][3] = {{LODE_Q4_K, LODE_Q4_K, LODE_Q4_K}, {LODE_Q4_K, LODE_Q4_K, LODE_Q6_K},
                                                {LODE_Q5_K, LODE_Q4_K, LODE_Q5_K}, {LODE_Q6_K, LODE_Q6_K, LODE_Q4_K},
                                                {LODE_Q4_K, LODE_Q4_K, LODE_Q8_0}, {LODE_Q8_0, LODE_Q8_0, LODE_Q6_K},
-                                               {LODE_Q5_K, LODE_Q5_K, LODE_Q5_K}};
+                                               {LODE_Q5_K, LODE_Q5_K, LODE_Q5_K}, {LODE_Q4_K, LODE_Q4_K, LODE_Q6_K},
+                                               {LODE_Q4_K, LODE_Q4_K, LODE_Q5_K}};
     static const struct { uint32_t d, ff, experts, used; } shapes[] = {
         {2048, 768, 16, 8}, {512, 1536, 6, 2}, {1280, 256, 9, 3}, {256, 512, 16, 10}, {4096, 768, 5, 4},
-        {768, 256, 12, 12}, {2816, 512, 4, 1}};
+        {768, 256, 12, 12}, {2816, 512, 4, 1}, {256, 256, 200, 8}, {512, 256, 61, 20}};
     const enum lode_dtype *kind = kinds[t->variant];
     const uint32_t d = shapes[t->variant].d, ff = shapes[t->variant].ff, n = shapes[t->variant].experts;
     const enum lode_gating gating = t->variant % 3 == 0   ? LODE_GATE_SOFTMAX
@@ -194,9 +196,17 @@ static struct lode_node *build_join(struct oc *t) {
 static struct lode_node *build_route(struct oc *t) {
     if (t->variant < 8)
         return route(t, (enum lode_gating)(t->variant / 2), t->variant % 2);
-    const union lode_op_params p = {.route = {.n_used = 6, .gating = LODE_GATE_SIGMOID, .normalise = t->variant == 8,
-                                              .scale = 2.5f, .n_groups = 8, .n_groups_used = 3}};
-    return lode_g_route(t->g, oc_input(t, 64), oc_vector(t, 64), &p);
+    if (t->variant < 10) {
+        const union lode_op_params p = {.route = {.n_used = 6, .gating = LODE_GATE_SIGMOID, .normalise = t->variant == 8,
+                                                  .scale = 2.5f, .n_groups = 8, .n_groups_used = 3}};
+        return lode_g_route(t->g, oc_input(t, 64), oc_vector(t, 64), &p);
+    }
+    /* equals, of which those of smaller ids are chosen: half of them the largest, all, zeros of both signs */
+    static const struct { float scale; uint32_t n; enum lode_gating gating; } equals[] = {
+        {1e6f, 100, LODE_GATE_SOFTMAX}, {1e6f, 254, LODE_GATE_SIGMOID}, {0, 61, LODE_GATE_SOFTMAX_TOP}, {1e6f, 300, LODE_GATE_SOFTMAX}};
+    const uint32_t i = t->variant - 10;
+    const union lode_op_params p = {.route = {.n_used = 9, .gating = equals[i].gating, .normalise = i % 2 == 0, .scale = 1}};
+    return lode_g_route(t->g, lode_g_softcap(t->g, lode_g_scale(t->g, oc_input(t, equals[i].n), equals[i].scale), 1), NULL, &p);
 }
 
 /* As wide as logits, with equals among them: what the largest of are looked for. */
@@ -350,8 +360,8 @@ const struct oc_case oc_cases[] = {
     {"embed", 0, false, build_embed, OC_NO_BOUND},
     {"feed_forward", 0, true, build_feed_forward, OC_NO_BOUND},
     {"experts", 0, false, build_experts, OC_NO_BOUND},
-    {"router", 7, false, build_router, OC_NO_BOUND},
-    {"chosen_experts", 7, false, build_chosen_experts, OC_NO_BOUND},
+    {"router", 9, false, build_router, OC_NO_BOUND},
+    {"chosen_experts", 9, false, build_chosen_experts, OC_NO_BOUND},
     {"expert_halves", 0, false, build_expert_halves, OC_NO_BOUND},
     {"heads", 0, false, build_heads, OC_NO_BOUND},
     {"gather", 2, false, build_gather, OC_NO_BOUND},
@@ -370,7 +380,7 @@ const struct oc_case oc_cases[] = {
     {"cut", 1, false, build_cut, OC_NO_BOUND},
     {"join", 1, false, build_join, OC_NO_BOUND},
     {"wide_row", 4, false, build_wide_row, OC_NO_BOUND},
-    {"route", 10, false, build_route, OC_NO_BOUND},
+    {"route", 14, false, build_route, OC_NO_BOUND},
     {"rope", 8, false, build_rope, OC_NO_BOUND},
     {"unpair", 1, false, build_unpair, OC_NO_BOUND},
     {"attention", 15, false, build_attention, OC_ATTENTION},

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_WEIGHTS = 64, TABLE = 200, MAX_ROWS = 80, CTX = 192, SEQS = 2 };
+enum { MAX_WEIGHTS = 640, TABLE = 200, MAX_ROWS = 80, CTX = 192, SEQS = 2 };
 
 /* Rows of each sequence in the steps; shapes of few rows come three times, so that they are captured. */
 static const uint32_t steps[][SEQS] = {{1, 0}, {2, 1}, {0, 3}, {16, 1}, {33, 17}, {1, 1}, {1, 1}, {1, 1}, {70, 0},

@@ -1,4 +1,4 @@
-/* chosen.c - which experts that one row has chosen are computed by kernels/chosen.cu, and how they lie in shared memory. */
+/* chosen.c - which experts that one row has chosen are computed by kernels/chosen_in.cu and chosen_out.cu, and how they lie in shared memory. */
 #include "backend/cuda/fuse.h"
 
 #include "backend/cuda/kernels/chosen_shared.h"
@@ -15,8 +15,8 @@ static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
 
 /* Units of n rows, `most` of which a thread each can add at once: the warps of a block of threads, and what each has.  false:
  * not enough room for units to be asked for while others are computed. */
-static bool lay_out(const struct op *o, struct lode_cuda_chosen_args *s, uint32_t n, uint32_t most, uint32_t x, uint32_t *grid,
-                    uint32_t *warps) {
+static bool lay_out_units(const struct op *o, struct lode_cuda_chosen_in_args *s, uint32_t n, uint32_t most, uint32_t x,
+                          uint32_t *grid, uint32_t *warps) {
     const uint32_t room = lode_cuda_room(o->r->c), all = (uint32_t)o->r->c->multiprocessors;
     const uint32_t pairs = n * LODE_STREAM_K_PAIRS(s->a.cols);
     *grid = s->a.n_units < all ? s->a.n_units : all;
@@ -38,14 +38,9 @@ static bool lay_out(const struct op *o, struct lode_cuda_chosen_args *s, uint32_
     return false;
 }
 
-static int run(const struct op *o, void *kernel, const struct lode_cuda_chosen_args *s, uint32_t grid, uint32_t warps) {
-    LODE_TRY(lode_cuda_run_kernel(o, kernel, grid, 1, 1, 32 * warps, s->own_at + warps * s->own, s));
-    return 1;
-}
-
-int lode_cuda_run_chosen_in(const struct op *o, const struct lode_cuda_gemv_args *a) {
+int lode_cuda_run_chosen_in(const struct op *o, const struct lode_cuda_gemv_args *a, const struct op *choice) {
     const struct lode_cuda_gemv_part *p = a->parts;
-    struct lode_cuda_chosen_args s = {.a = *a, .nb = lode_cuda_divisor(a->cols / 256)};
+    struct lode_cuda_chosen_in_args s = {.a = *a, .nb = lode_cuda_divisor(a->cols / 256)};
     void *const kernel = kernel_of(o, p[0].type, false);
     uint32_t grid, warps, each = 1;
     if (!kernel || p[1].type != p[0].type || a->input == LODE_GEMV_NORM || a->n_used > LODE_CHOSEN_USED)
@@ -54,16 +49,49 @@ int lode_cuda_run_chosen_in(const struct op *o, const struct lode_cuda_gemv_args
         each *= 2;
     s.each = lode_cuda_divisor(each), s.per = lode_cuda_divisor(p[0].rows / each);
     s.a.n_units = a->n_used * s.per.by;
-    return lay_out(o, &s, 2 * each, 32 / each, LODE_CHOSEN_X(a->cols), &grid, &warps) ? run(o, kernel, &s, grid, warps) : 0;
+    s.chooses = choice != NULL;
+    s.choice_at = LODE_CHOSEN_X(a->cols);
+    if (!lay_out_units(o, &s, 2 * each, 32 / each, s.choice_at + (choice ? LODE_QUICK_CHOICE : 0), &grid, &warps) ||
+        (choice && !lode_cuda_route_args(choice, 32 * warps, &s.choice)))
+        return 0;
+    LODE_TRY(lode_cuda_run_kernel(o, kernel, grid, 1, 1, 32 * warps, s.own_at + warps * s.own, &s));
+    return 1;
+}
+
+/* Turns of as many rows as there are threads for, shared out evenly; false: not enough room for the next turn's while one is computed. */
+static bool lay_out_turns(const struct op *o, struct lode_cuda_chosen_out_args *s) {
+    const struct lode_cuda_gemv_part *p = s->a.parts;
+    const uint32_t room = lode_cuda_room(o->r->c), all = (uint32_t)o->r->c->multiprocessors;
+    const uint32_t halves = s->a.n_used * (s->a.cols / 128), fit = 32 * LODE_CHOSEN_WARPS / halves;
+    const bool odd = p->w_stride / 16 % 2;
+    s->pitch = odd ? p->w_stride : p->w_stride + 16;
+    s->slots_at = up(s->a.n_used * LODE_CHOSEN_X(s->a.cols), 128) * 128;
+    for (uint32_t most = fit ? fit : 1; most; most--) {
+        const uint32_t turns = up(p->rows, all * most), pairs = LODE_STREAM_K_PAIRS(s->a.cols);
+        most = up(p->rows, all * turns);
+        const uint32_t all_rows = most * s->a.n_used;
+        s->slot_size = all_rows * s->pitch;
+        s->slots = turns < LODE_CHOSEN_SLOTS ? turns : LODE_CHOSEN_SLOTS;
+        while (s->slots && s->slots_at + s->slots * s->slot_size + all_rows * pairs > room)
+            s->slots--;
+        if (s->slots < 2 && s->slots < turns)
+            continue;
+        s->together = odd ? most : 1;
+        s->copies = all_rows / s->together;
+        s->rows = lode_cuda_divisor(most), s->of_expert = lode_cuda_divisor(most / s->together);
+        s->a.n_units = up(p->rows, most);
+        return true;
+    }
+    return false;
 }
 
 int lode_cuda_run_chosen_out(const struct op *o, const struct lode_cuda_gemv_args *a, bool known) {
-    const struct lode_cuda_gemv_part *p = a->parts;
-    struct lode_cuda_chosen_args s = {.a = *a, .nb = lode_cuda_divisor(a->cols / 256), .known = known};
-    void *const kernel = kernel_of(o, p->type, true);
-    uint32_t grid, warps;
-    if (!kernel || a->input != LODE_GEMV_ROUND || a->n_used > LODE_CHOSEN_USED)
+    struct lode_cuda_chosen_out_args s = {.a = *a, .nb = lode_cuda_divisor(a->cols / 256), .known = known};
+    void *const kernel = kernel_of(o, a->parts[0].type, true);
+    if (!kernel || a->input != LODE_GEMV_ROUND || a->n_used > LODE_CHOSEN_USED || !lay_out_turns(o, &s))
         return 0;
-    s.a.n_units = p->rows;
-    return lay_out(o, &s, a->n_used, 1, a->n_used * LODE_CHOSEN_X(a->cols), &grid, &warps) ? run(o, kernel, &s, grid, warps) : 0;
+    const uint32_t all = (uint32_t)o->r->c->multiprocessors, grid = s.a.n_units < all ? s.a.n_units : all;
+    const uint32_t pairs = s.rows.by * a->n_used * LODE_STREAM_K_PAIRS(a->cols);
+    LODE_TRY(lode_cuda_run_kernel(o, kernel, grid, 1, 1, 32 * LODE_CHOSEN_WARPS, s.slots_at + s.slots * s.slot_size + pairs, &s));
+    return 1;
 }

@@ -8,7 +8,8 @@
  *         .. the same with --numerics fast      gemv_fast.cu, few_fast.cu; steps of up to 32 rows; of more
  *                                               gemm_fast.cu, wide_fast.cu, wide_gated.cu
  *         .. a gated one and the next, ATTENTION and the next, of BF16 weights: gemm_fast.cu
- *     [QUANT] EXPERTS [ADD]                     two launches of chosen.cu or gemv.cu; steps of one row
+ *     [QUANT] EXPERTS [ADD]                     two launches of chosen_in.cu, chosen_out.cu or of gemv.cu; steps of one row
+ *         .. ROUTE before them                  in the first of chosen_in.cu
  *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
  *         .. ATTENTION                          and decode.cu; steps of one row a sequence
@@ -24,6 +25,8 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
         if (rc != 0)
             return rc;
     }
+    if (op == LODE_OP_ROUTE)
+        return o->n == 1 ? lode_cuda_run_choice(o, n) : 0;
     if (op == LODE_OP_ATTENTION && o->r->o.fast)
         return lode_cuda_run_attended(o, n);
     struct chain c;

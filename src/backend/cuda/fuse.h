@@ -72,12 +72,14 @@ int lode_cuda_run_few_rows_fast(const struct op *o, uint32_t n, const struct cha
 /* fuse_many.c: instructions; the second: attention and the product of what it gives */
 int lode_cuda_run_many_rows(const struct op *o, uint32_t n, const struct chain *c);
 int lode_cuda_run_attended(const struct op *o, uint32_t n);
-/* chosen.c: gate and up, and down, of the experts that a row has chosen, by chosen.cu.  known: the route was there before the
- * launch before this one began. */
-int lode_cuda_run_chosen_in(const struct op *o, const struct lode_cuda_gemv_args *a);
+/* chosen.c: gate and up, and down, of the experts that a row has chosen, by chosen_in.cu and chosen_out.cu.  choice: the ROUTE that the
+ * first makes itself; NULL: it is there.  known: the route was there before the launch before this one let it begin. */
+int lode_cuda_run_chosen_in(const struct op *o, const struct lode_cuda_gemv_args *a, const struct op *choice);
 int lode_cuda_run_chosen_out(const struct op *o, const struct lode_cuda_gemv_args *a, bool known);
 /* fuse_experts.c */
 int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c);
+/* A ROUTE with the experts that it chooses: instructions. */
+int lode_cuda_run_choice(const struct op *o, uint32_t n);
 /* fuse_kv.c: instructions */
 int lode_cuda_run_prepare(const struct op *o, uint32_t n);
 

@@ -1,4 +1,4 @@
-/* fuse_experts.c - the experts that one row has chosen, in two launches of chosen.cu or gemv.cu. */
+/* fuse_experts.c - the experts that one row has chosen, in two launches of chosen_in.cu and chosen_out.cu or of gemv.cu. */
 #include "backend/cuda/fuse.h"
 
 static bool has_rounded_gemv(enum lode_dtype act) { return act != LODE_NONE && act != LODE_F32; }
@@ -58,12 +58,13 @@ static bool set_experts_out(const struct op *o, const struct chain *c, const str
     return !lode_cuda_overlap(y, &in->in[1], o->n) && lode_cuda_lay_out_gemv(o, a, act == LODE_A32, &grid, &shared);
 }
 
-/* Either, by chosen.cu or by the kernels for all types.  *early: whether who comes next may read the route before it waits. */
-static int run_in(const struct op *o, uint32_t n, const struct chain *c, const struct lode_part *parts, bool *early,
-                  struct lode_cuda_gemv_args *a) {
-    const int rc = lode_cuda_run_chosen_in(o, a);
+/* Either, by chosen_in.cu or chosen_out.cu, or by the kernels for all types.  choice: as lode_cuda_run_chosen_in's, in which case there are none for all
+ * types.  *early: whether who comes next may read the route before it waits. */
+static int run_in(const struct op *o, uint32_t n, const struct chain *c, const struct lode_part *parts, const struct op *choice,
+                  bool *early, struct lode_cuda_gemv_args *a) {
+    const int rc = lode_cuda_run_chosen_in(o, a, choice);
     *early = rc > 0;
-    return rc ? rc : lode_cuda_run_gemv(o, n, c, a, lode_cuda_common_act(parts, 2));
+    return rc || choice ? rc : lode_cuda_run_gemv(o, n, c, a, lode_cuda_common_act(parts, 2));
 }
 static int run_out(const struct op *o, uint32_t n, const struct chain *c, const struct lode_part *down, bool early,
                    struct lode_cuda_gemv_args *a) {
@@ -71,7 +72,8 @@ static int run_out(const struct op *o, uint32_t n, const struct chain *c, const 
     return rc ? rc : lode_cuda_run_gemv(o, n, c, a, lode_cuda_common_act(down, 1));
 }
 
-int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c) {
+/* choice: as lode_cuda_run_chosen_in's. */
+static int run_experts(const struct op *o, uint32_t n, const struct chain *c, const struct op *choice) {
     const struct lode_instr *in = c->mul;
     const struct lode_part *parts = in->parts, *down = in->op == LODE_OP_EXPERTS ? &parts[2] : &parts[0];
     const struct lode_value *y = result_of(in);
@@ -80,7 +82,7 @@ int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct ch
     if (in->op == LODE_OP_EXPERTS_IN)
         return !lode_cuda_overlap(y, input_of(c), o->n) && !lode_cuda_overlap(y, &in->in[1], o->n) &&
                        set_experts_in(o, n, c, address(y), parts[0].w->rows * sizeof(float), &first)
-                   ? run_in(o, n, c, parts, &early, &first)
+                   ? run_in(o, n, c, parts, choice, &early, &first)
                    : 0;
     if (in->op == LODE_OP_EXPERTS_OUT)
         return !lode_cuda_writes_what_it_reads(o, c, result_of(c->add ? c->add : in)) &&
@@ -91,6 +93,21 @@ int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct ch
         !set_experts_out(o, c, down, o->r->gate, o->r->ff_stride, &second))
         return 0;
     const struct chain none = {.n = n}; /* between the two, nothing to fetch */
-    const int rc = run_in(o, n, &none, parts, &early, &first);
+    const int rc = run_in(o, n, &none, parts, choice, &early, &first);
     return rc <= 0 ? rc : run_out(o, n, c, down, early, &second);
+}
+
+int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c) { return run_experts(o, n, c, NULL); }
+
+int lode_cuda_run_choice(const struct op *o, uint32_t n) {
+    struct op after = *o;
+    struct chain c;
+    after.in++;
+    const struct lode_value *pairs = result_of(o->in);
+    if (n < 2 || o->step->routes || !lode_cuda_find_chain(&after, n - 1, &c) || c.norm ||
+        (c.mul->op != LODE_OP_EXPERTS && c.mul->op != LODE_OP_EXPERTS_IN) || !same_place(&c.mul->in[1], pairs) ||
+        lode_cuda_overlap(pairs, &o->in->in[0], 1)) /* which all blocks of threads read */
+        return 0;
+    const int rc = run_experts(&after, n - 1, &c, o);
+    return rc > 0 ? (int)c.n + 1 : rc;
 }

@@ -197,21 +197,29 @@ static int run_kv_put(const struct op *o) {
                                 256, 0, &a);
 }
 
-static int run_route(const struct op *o) {
+bool lode_cuda_route_args(const struct op *o, uint32_t threads, struct lode_cuda_route_args *a) {
     const struct lode_part *p = &o->in->parts[0];
     const union lode_op_params *q = &o->in->p;
-    const struct lode_cuda_route_args a = {.x = lode_cuda_mat(&o->in->in[0]),
-                                           .y = lode_cuda_mat(&p->out),
-                                           .bias = lode_cuda_weight(o, p->w),
-                                           .n = o->in->in[0].width,
-                                           .n_used = q->route.n_used,
-                                           .gating = q->route.gating,
-                                           .normalise = q->route.normalise,
-                                           .n_groups = q->route.n_groups,
-                                           .n_groups_used = q->route.n_groups_used,
-                                           .scale = q->route.scale};
-    if (q->route.n_groups <= 1 && q->route.gating != LODE_GATE_SPARSEMIXER && a.n <= LODE_QUICK_EXPERTS && a.n_used <= LODE_QUICK_USED)
-        return lode_cuda_run_kernel(o, kernels(o)->route_few, o->n, 1, 1, (a.n + 31) / 32 * 32, 0, &a);
+    *a = (struct lode_cuda_route_args){.x = lode_cuda_mat(&o->in->in[0]),
+                                       .y = lode_cuda_mat(&p->out),
+                                       .bias = lode_cuda_weight(o, p->w),
+                                       .n = o->in->in[0].width,
+                                       .n_used = q->route.n_used,
+                                       .gating = q->route.gating,
+                                       .normalise = q->route.normalise,
+                                       .n_groups = q->route.n_groups,
+                                       .n_groups_used = q->route.n_groups_used,
+                                       .scale = q->route.scale};
+    while (a->part_bits < LODE_QUICK_PARTS && a->n << (a->part_bits + 1) <= threads)
+        a->part_bits++;
+    return a->n_groups <= 1 && a->gating != LODE_GATE_SPARSEMIXER && a->n <= LODE_QUICK_EXPERTS && a->n <= threads &&
+           a->n_used <= LODE_QUICK_USED;
+}
+
+static int run_route(const struct op *o) {
+    struct lode_cuda_route_args a;
+    if (lode_cuda_route_args(o, 256, &a))
+        return lode_cuda_run_kernel(o, kernels(o)->route_few, o->n, 1, 1, ((a.n << a.part_bits) + 31) / 32 * 32, 0, &a);
     return lode_cuda_run_kernel(o, kernels(o)->route, o->n, 1, 1, 256, 0, &a);
 }
 

@@ -114,6 +114,8 @@ void lode_cuda_part_ranks(struct lode_cuda_ranks *k);
 
 /* ops.c: launches one instruction. */
 int lode_cuda_run_instr(const struct op *o);
+/* What a choice of experts asks for; whether choose_quick (route.cuh) can make it by so many threads. */
+bool lode_cuda_route_args(const struct op *o, uint32_t threads, struct lode_cuda_route_args *a);
 /* attend.c: of any step. */
 int lode_cuda_run_attention(const struct op *o);
 /* Attention of a step with one row a sequence, whose queries, keys and values are still to be prepared where

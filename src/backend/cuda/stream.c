@@ -129,12 +129,13 @@ int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a
                        s.ring_at + FOR_ALIGNMENT + LODE_STREAM_WARPS / 2 * ring_size(&n, LEAST_SLOTS) <= SHARED_OF_SMALL;
     const uint32_t own = (a->n_units + grid - 1) / grid, at_most = small ? LODE_STREAM_WARPS / 2 : LODE_STREAM_WARPS;
     uint32_t left = (small ? SHARED_OF_SMALL - FOR_ALIGNMENT : room(o)) - s.ring_at;
-    s.split = k ? split_of(a, own, at_most, &n, left) : 1;
-    if (s.split > 1) {
+    const uint32_t split = k ? split_of(a, own, at_most, &n, left) : 1;
+    s.split = lode_cuda_divisor(split);
+    if (split > 1) {
         s.stage_at = s.ring_at;
         s.ring_at += own * pairs_of(a);
         left -= own * pairs_of(a);
-        s.warps = own * s.split;
+        s.warps = own * split;
     } else {
         /* As few turns as there can be, and no more warps than make those: the fewer, the larger their rings. */
         const uint32_t fit = left / ring_size(&n, LEAST_SLOTS), most = fit < at_most ? fit : at_most,

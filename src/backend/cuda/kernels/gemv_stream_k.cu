@@ -147,11 +147,11 @@ DEVICE void products(const struct lode_cuda_stream_args &s) {
     struct k_kind kind;
     const uint32_t half = 2 * kind.block() + kind.half();
     kind.x = x + half * HALF_X, kind.sums = x + a.cols / 128 * HALF_X + half * 16;
-    kind.split = s.split, kind.pairs = LODE_STREAM_K_PAIRS(a.cols);
+    kind.split = s.split.by, kind.pairs = LODE_STREAM_K_PAIRS(a.cols);
     const uint32_t share = stream_share(s);
-    kind.of_block = parted(of_warp(threadIdx.x / 32), s.split);
+    kind.of_block = over(of_warp(threadIdx.x / 32), s.split);
     kind.ends = threadIdx.x % 32 < 2 * ROWS && kind.half() == 0 && share == 0;
-    kind.stage = s.split == 1 ? ring.own : (uint8_t *)row_mem + s.stage_at + kind.of_block * ROWS * kind.pairs;
+    kind.stage = s.split.by == 1 ? ring.own : (uint8_t *)row_mem + s.stage_at + kind.of_block * ROWS * kind.pairs;
     stream_units(ring, s, kind, first, step);
 }
 extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 1)

@@ -166,38 +166,44 @@ DEVICE uint32_t above(const int *keys, int t) {
     const int4 v = *(const int4 *)keys;
     return (v.x > t) + (v.y > t) + (v.z > t) + (v.w > t);
 }
-/* Experts that are chosen before expert 32 warp + lane: larger ones, and equal ones of a smaller id, which are above what is one
- * less.  keys: of `warps` times 32. */
-DEVICE uint32_t quick_rank(const int *keys, int own, uint32_t warp, uint32_t warps, uint32_t lane) {
+
+/* What a choice needs in shared memory, and what it leaves there: who is chosen, in ascending order of ids, with their scores. */
+struct quick_choice {
+    int keys[LODE_QUICK_EXPERTS];
+    float exps[LODE_QUICK_EXPERTS];
+    uint32_t chosen[32]; /* a bit a thread */
+    uint32_t ids[LODE_QUICK_USED];
+    float w[LODE_QUICK_USED];
+};
+static_assert(sizeof(struct quick_choice) == LODE_QUICK_CHOICE, "LODE_QUICK_CHOICE");
+
+/* Experts that are chosen before expert i: larger ones, and equal ones of a smaller id, which are above what is one less.  Of every four keys
+ * in turn by one of `parts` neighbouring threads, which add up what they found. */
+DEVICE uint32_t quick_rank(const int *keys, uint32_t n, uint32_t i, uint32_t part, uint32_t parts) {
+    const int own = keys[i];
     const bool number = own != INT32_MIN; /* nobody is chosen before a NaN */
     const int equal = number ? own - 1 : INT32_MAX, larger = number ? own : INT32_MAX;
-    uint32_t n = 0;
-#pragma unroll 4
-    for (uint32_t j = 0; j < 32 * warp; j += 4)
-        n += above(keys + j, equal);
-#pragma unroll 2
-    for (uint32_t j = 0; j < 32; j += 4) {
-        const int4 v = *(const int4 *)(keys + 32 * warp + j);
-        n += (v.x > (j < lane ? equal : larger)) + (v.y > (j + 1 < lane ? equal : larger)) +
-             (v.z > (j + 2 < lane ? equal : larger)) + (v.w > (j + 3 < lane ? equal : larger));
+    uint32_t better = 0;
+    if (part == 0 && number) { /* of its own four */
+        const int4 v = *(const int4 *)(keys + (i & ~3u));
+        better = (v.x == own && i % 4 > 0) + (v.y == own && i % 4 > 1) + (v.z == own && i % 4 > 2);
     }
-#pragma unroll 4
-    for (uint32_t j = 32 * warp + 32; j < 32 * warps; j += 4)
-        n += above(keys + j, larger);
-    return n;
+#pragma unroll 2
+    for (uint32_t j = 4 * part; j < n; j += 4 * parts)
+        better += above(keys + j, j < (i & ~3u) ? equal : larger);
+#pragma unroll 1
+    for (uint32_t k = 1; k < parts; k *= 2)
+        better += __shfl_xor_sync(0xffffffffu, better, k);
+    return better;
 }
 
-/* A row's logits to its pairs y; by a block of threads, of which those from 32 times `warps` on only meet the others. */
-DEVICE void route_quick(const struct lode_cuda_route_args &a, const float *logits, float *y) {
-    __shared__ __align__(16) int keys[LODE_QUICK_EXPERTS];
-    __shared__ float exps[LODE_QUICK_EXPERTS];
-    __shared__ uint32_t chosen[LODE_QUICK_EXPERTS / 32], ids[LODE_QUICK_USED]; /* chosen: a bit an expert */
-    __shared__ float w[LODE_QUICK_USED];
-    const uint32_t warps = (a.n + 31) / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, i = 32 * warp + lane;
-    const bool works = warp < warps, here = i < a.n;
+/* The choice, to *q, by all threads of a block, 1 << a.part_bits of which are an expert's; ends with a barrier. */
+DEVICE void choose_quick(const struct lode_cuda_route_args &a, const float *logits, struct quick_choice *q) {
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, parts = 1u << a.part_bits;
+    const uint32_t i = threadIdx.x >> a.part_bits, part = threadIdx.x & (parts - 1);
+    const bool works = warp * 32 >> a.part_bits < a.n, here = i < a.n, first = part == 0; /* works: of whole warps */
     const float bias = a.bias && here ? at<const float>(a.bias)[i] : 0;
     float score = 0;
-    bool mine = false;
     if (works) {
         score = here ? logits[i] : 0;
         float max = -INFINITY;
@@ -217,54 +223,81 @@ DEVICE void route_quick(const struct lode_cuda_route_args &a, const float *logit
         }
     }
     if (threadIdx.x < LODE_QUICK_USED)
-        ids[threadIdx.x] = 0, w[threadIdx.x] = 0;
+        q->ids[threadIdx.x] = 0, q->w[threadIdx.x] = 0;
     if (a.gating == LODE_GATE_SOFTMAX) {
-        if (here)
-            exps[i] = score;
+        if (here && first)
+            q->exps[i] = score;
         __syncthreads();
-        float total = 0;
-#pragma unroll 8
-        for (uint32_t k = lane % 16; k < a.n; k += 16)
-            total += exps[k];
-        __syncwarp();
-        score /= join_lanes(total);
+        if (works) {
+            float total = 0;
+#pragma unroll 4
+            for (uint32_t k = lane % 16; k < a.n; k += 16)
+                total += q->exps[k];
+            __syncwarp();
+            score /= join_lanes(total);
+        }
     }
-    if (works)
-        keys[i] = here ? key_of(a.bias ? score + bias : score) : INT32_MIN;
+    if (i < LODE_QUICK_EXPERTS && first)
+        q->keys[i] = here ? key_of(a.bias ? score + bias : score) : INT32_MIN;
     __syncthreads();
+    bool mine = false;
     if (works) {
-        mine = here && quick_rank(keys, keys[i], warp, warps, lane) < a.n_used;
+        mine = quick_rank(q->keys, a.n, here ? i : 0, part, parts) < a.n_used && here && first;
         const uint32_t bits = __ballot_sync(0xffffffffu, mine);
         if (lane == 0)
-            chosen[warp] = bits;
+            q->chosen[warp] = bits;
     }
     __syncthreads();
-    if (mine) {
-        uint32_t k = __popc(chosen[warp] & ((1u << lane) - 1)); /* in ascending order of ids */
-        for (uint32_t j = 0; j < warp; j++)
-            k += __popc(chosen[j]);
-        if (k < a.n_used) /* more of them only among NaNs */
-            ids[k] = i, w[k] = score;
+    if (works) {
+        const uint32_t before = sum_of_warp(lane < warp ? __popc(q->chosen[lane]) : 0);
+        const uint32_t k = before + __popc(q->chosen[warp] & ((1u << lane) - 1));
+        if (mine && k < a.n_used) /* more of them only among NaNs */
+            q->ids[k] = i, q->w[k] = score;
     }
     __syncthreads();
-    if (warp)
-        return;
-    float own = w[lane], sum = 1;
-    if (a.gating == LODE_GATE_SOFTMAX_TOP) {
-        softmax_warp(w, a.n_used, &sum);
+}
+
+/* The weight of the lane-th that is chosen, by a warp. */
+DEVICE float quick_weight(const struct lode_cuda_route_args &a, const struct quick_choice *q) {
+    const uint32_t lane = threadIdx.x % 32;
+    float own = q->w[lane], sum = 1;
+    if (a.gating == LODE_GATE_SOFTMAX_TOP) { /* softmax_warp, its numbers in registers */
+        float max = -INFINITY, exps[2], total = 0;
+        for (uint32_t i = lane % 16; i < a.n_used; i += 16)
+            max = q->w[i] > max ? q->w[i] : max;
         __syncwarp();
-        own = w[lane] / sum;
+        max = join_max(max);
+#pragma unroll
+        for (uint32_t k = 0; k < 2; k++) {
+            exps[k] = lode_expf(q->w[lane % 16 + 16 * k] - max);
+            if (lane % 16 + 16 * k < a.n_used)
+                total += exps[k];
+        }
+        own = (lane < 16 ? exps[0] : exps[1]) / join_lanes(total);
     } else if (a.normalise) {
         sum = 0;
 #pragma unroll 8
         for (uint32_t k = 0; k < a.n_used; k++)
-            sum += w[k];
+            sum += q->w[k];
         own /= sum;
     }
-    if (lane < a.n_used) {
-        ((int *)y)[2 * lane] = (int)ids[lane];
-        y[2 * lane + 1] = own * a.scale;
-    }
+    return own * a.scale;
+}
+
+/* The row's pairs, by a warp. */
+DEVICE void put_choice(const struct lode_cuda_route_args &a, const struct quick_choice *q, float *y) {
+    const uint32_t lane = threadIdx.x % 32;
+    const float weight = quick_weight(a, q);
+    if (lane < a.n_used)
+        *(int2 *)(y + 2 * lane) = make_int2((int)q->ids[lane], (int)lode_f32_bits(weight));
+}
+
+/* A row's logits to its pairs y. */
+DEVICE void route_quick(const struct lode_cuda_route_args &a, const float *logits, float *y) {
+    __shared__ __align__(16) struct quick_choice q;
+    choose_quick(a, logits, &q);
+    if (threadIdx.x < 32)
+        put_choice(a, &q, y);
 }
 
 #endif

@@ -135,6 +135,15 @@ DEVICE uint32_t max_of_warp(uint32_t v) {
     return warp_max(v, 32);
 #endif
 }
+DEVICE uint32_t sum_of_warp(uint32_t v) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_add_sync(0xffffffffu, v);
+#else
+    for (uint32_t k = 1; k < 32; k *= 2)
+        v += __shfl_xor_sync(0xffffffffu, v, k);
+    return v;
+#endif
+}
 DEVICE uint32_t magnitude(float v) { return lode_f32_bits(v) & 0x7fffffff; }
 #define TINY 0x1p-100f
 

@@ -148,9 +148,10 @@ struct lode_cuda_route_args {
     lode_dev bias;
     uint32_t n, n_used, gating, normalise, n_groups, n_groups_used;
     float scale;
+    uint32_t part_bits; /* choose_quick: 1 << this many threads an expert, up to LODE_QUICK_PARTS */
 };
-/* route_quick: experts, and of them those that a row goes to, at most. */
-enum { LODE_QUICK_EXPERTS = 256, LODE_QUICK_USED = 32 };
+/* choose_quick: experts, and of them those that a row goes to, at most; bytes of shared memory. */
+enum { LODE_QUICK_EXPERTS = 256, LODE_QUICK_USED = 32, LODE_QUICK_PARTS = 3, LODE_QUICK_CHOICE = 8 * LODE_QUICK_EXPERTS + 4 * 32 + 8 * LODE_QUICK_USED };
 
 struct lode_cuda_embed_args {
     lode_dev step, w;

@@ -20,9 +20,6 @@
 #include "gemv_x.cuh"
 #include "wgmma.cuh"
 
-/* Where `by` is mostly 1. */
-DEVICE uint32_t parted(uint32_t n, uint32_t by) { return by == 1 ? n : n / by; }
-
 /* Rows of one part that a warp has at a time; n of them exist. */
 struct stream_rows {
     uint32_t n, part, first, type;
@@ -74,12 +71,12 @@ DEVICE void stream_ask(struct stream_ring &ring, const struct lode_cuda_stream_a
 /* This warp's first unit, and how far the next is; which of a unit's warps it is. */
 DEVICE uint32_t stream_first(const struct lode_cuda_stream_args &s) {
     const uint32_t warp = of_warp(threadIdx.x / 32);
-    return warp < s.warps ? parted(warp, s.split) * gridDim.x + blockIdx.x : s.a.n_units;
+    return warp < s.warps ? over(warp, s.split) * gridDim.x + blockIdx.x : s.a.n_units;
 }
-DEVICE uint32_t stream_step(const struct lode_cuda_stream_args &s) { return gridDim.x * parted(s.warps, s.split); }
+DEVICE uint32_t stream_step(const struct lode_cuda_stream_args &s) { return gridDim.x * over(s.warps, s.split); }
 DEVICE uint32_t stream_share(const struct lode_cuda_stream_args &s) {
     const uint32_t warp = of_warp(threadIdx.x / 32);
-    return warp - parted(warp, s.split) * s.split;
+    return warp - over(warp, s.split) * s.split.by;
 }
 template <class W>
 DEVICE void stream_asks(struct stream_ring &ring, const struct lode_cuda_stream_args &s, uint32_t step, uint32_t n) {
@@ -105,8 +102,8 @@ DEVICE struct stream_ring stream_ring_of(const struct lode_cuda_stream_args &s, 
     ring.fill = ring.slot = ring.parity = ring.k = 0;
     ring.unit = of_warp(first);
     const uint32_t chunks = (s.a.cols + W::CHUNK - 1) / W::CHUNK, share = stream_share(s);
-    ring.from = ring.begin = parted(share * chunks, s.split) * W::CHUNK;
-    ring.end = share + 1 == s.split ? s.a.cols : parted((share + 1) * chunks, s.split) * W::CHUNK;
+    ring.from = ring.begin = over(share * chunks, s.split) * W::CHUNK;
+    ring.end = share + 1 == s.split.by ? s.a.cols : over((share + 1) * chunks, s.split) * W::CHUNK;
     if (threadIdx.x % 32 < s.slots)
         barrier_init(barriers + warp * LODE_STREAM_SLOTS + threadIdx.x % 32, 1);
     barriers_made();

@@ -47,7 +47,8 @@ struct lode_cuda_stream_args {
     uint32_t heads_at, own_at;     /* bytes from ring_at on to what stands beside slots, and to what warps have beside rings */
     uint32_t own;                  /* bytes; of a warp, beside its ring */
     uint32_t early;                /* slots that are asked for before x is */
-    uint32_t split, stage_at;      /* warps of a unit, each with some of its chunks; bytes before what they leave */
+    struct lode_cuda_divisor split; /* warps of a unit, each with some of its chunks */
+    uint32_t stage_at;              /* bytes before what those leave */
     uint32_t warps;                /* that have units; the others of a block only make x */
 };
 

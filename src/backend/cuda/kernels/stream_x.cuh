@@ -85,53 +85,53 @@ DEVICE void make_x(const struct lode_cuda_gemv_args &a, const struct early_weigh
         return;
     }
     const float4 *numbers = at<const float4>(a.x) + from, *w = at<const float4>(a.norm) + from;
-    float4 next[AHEAD][2], wu[2] = {early.w[0], early.w[1]};
-    auto read = [&](uint32_t i, uint32_t b) { next[i][0] = numbers[b * 64], next[i][1] = numbers[b * 64 + 1]; };
-    auto go_on = [&](uint32_t b) { /* to block b */
-#pragma unroll
-        for (uint32_t i = 0; i + 1 < AHEAD; i++)
-            next[i][0] = next[i + 1][0], next[i][1] = next[i + 1][1];
-        b += (AHEAD - 1) * step;
-        if (b < n)
-            read(AHEAD - 1, b);
-    };
+    float4 first[AHEAD][2];
+    const bool one = n <= step; /* block a warp, which stays in registers */
+    auto read = [&](float4 u[2], uint32_t b) { u[0] = numbers[b * 64], u[1] = numbers[b * 64 + 1]; };
     if (warp < n)
-        read(0, warp);
-    if (n > step)
+        read(first[0], warp);
+    if (!one)
 #pragma unroll
         for (uint32_t i = 1; i < AHEAD; i++)
             if (warp + i * step < n)
-                read(i, warp + i * step);
+                read(first[i], warp + i * step);
     meanwhile();
     struct divisor root = {1, 1, true};
     if (norm) {
+        if (warp < n)
+            put_numbers(a.cols, warp, first[0]);
+        if (!one) {
+#pragma unroll
+            for (uint32_t i = 1; i < AHEAD; i++)
+                if (warp + i * step < n)
+                    put_numbers(a.cols, warp + i * step, first[i]);
 #pragma unroll 1
-        for (uint32_t b = warp; b < n;) {
-            put_numbers(a.cols, b, next[0]);
-            if ((b += step) >= n)
-                break;
-            go_on(b);
+            for (uint32_t b = warp + AHEAD * step; b < n; b += step) {
+                float4 u[2];
+                read(u, b);
+                put_numbers(a.cols, b, u);
+            }
         }
         root = root_of(a.cols, a.eps);
-        if (warp < n && n > step) /* else the first is there still */
-            get_numbers(a.cols, warp, next[0]);
     }
+    float4 next_w[2] = {early.w[0], early.w[1]};
 #pragma unroll 1
-    for (uint32_t b = warp; b < n;) {
-        float4 next_w[2] = {make_float4(1, 1, 1, 1), make_float4(1, 1, 1, 1)}, u[2] = {next[0][0], next[0][1]};
-        const uint32_t c = b + step;
-        if (c < n && norm) {
-            get_numbers(a.cols, c, next[0]);
-            if (a.norm)
-                next_w[0] = w[c * 64], next_w[1] = w[c * 64 + 1];
-        } else if (c < n) {
-            go_on(c);
+    for (uint32_t b = warp; b < n; b += step) {
+        float4 u[2] = {first[0][0], first[0][1]}, wu[2] = {next_w[0], next_w[1]};
+        if (norm && !one)
+            get_numbers(a.cols, b, u);
+        if (!norm && !one) { /* those that are on their way move up */
+#pragma unroll
+            for (uint32_t i = 0; i + 1 < AHEAD; i++)
+                first[i][0] = first[i + 1][0], first[i][1] = first[i + 1][1];
+            if (b + AHEAD * step < n)
+                read(first[AHEAD - 1], b + AHEAD * step);
         }
+        if (norm && a.norm && b + step < n)
+            next_w[0] = w[(b + step) * 64], next_w[1] = w[(b + step) * 64 + 1];
         if (norm)
             norm_eight(a, root, wu, b, u);
         round_block(a, x, b, u[0], u[1]);
-        wu[0] = next_w[0], wu[1] = next_w[1];
-        b = c;
     }
     __syncthreads();
 }

@@ -17,15 +17,14 @@ DEVICE uint32_t in_panel(uint32_t r, uint32_t c) { return r * 128 + ((c ^ (r & 7
 
 /* ---- barriers ---- */
 
-DEVICE void barrier_init(uint64_t *b, uint32_t n) {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(n) : "memory");
-}
+/* Here and below: barriers by their shared address too, so that who has many does not find it anew each time. */
+DEVICE void barrier_init(uint32_t b, uint32_t n) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(b), "r"(n) : "memory"); }
+DEVICE void barrier_init(uint64_t *b, uint32_t n) { barrier_init(shared_address(b), n); }
 DEVICE void barrier_arrive(uint64_t *b) {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(shared_address(b))
                  : "memory");
 }
-/* Arrives when the thread's asynchronous copies until now have come.  Here and below: barriers by their shared address too, so that who
- * has many does not find it anew each time. */
+/* Arrives when the thread's asynchronous copies until now have come. */
 DEVICE void barrier_arrive_copied(uint32_t b) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(b) : "memory");
 }
