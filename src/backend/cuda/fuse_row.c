@@ -138,9 +138,8 @@ int lode_cuda_run_one_row(const struct op *o, uint32_t n, const struct chain *c)
     const uint32_t streams = lode_cuda_streams(o, parts, &a);
     if (!streams && is_long(o, c, act))
         return lode_cuda_run_few_rows(o, n, c);
-    enum { FLOAT_ROWS = 4 }; /* gemv_float.cu's */
     const int near = act == LODE_F32 && !streams ? near_rows(o, c) : -1;
-    const uint32_t tile = streams ? streams : near >= 0 ? 1u << near : act == LODE_F32 ? FLOAT_ROWS : LODE_GEMV_TILE;
+    const uint32_t tile = streams ? streams : near >= 0 ? 1u << near : act == LODE_F32 ? LODE_FLOAT_ROWS : LODE_GEMV_TILE;
     if (!lode_cuda_set_parts(o, c, tile, &a))
         return 0;
     if (streams) {

@@ -9,7 +9,7 @@
 #include "gemv.cuh"
 #include "mul.cuh"
 
-enum { FLOAT_THREADS = 512, FLOAT_WARPS = FLOAT_THREADS / 32, WARP_ROWS = 4, AHEAD = 2048 /* bytes of a row */ };
+enum { FLOAT_THREADS = 512, FLOAT_WARPS = FLOAT_THREADS / 32, WARP_ROWS = LODE_FLOAT_ROWS, AHEAD = 2048 /* bytes of a row */ };
 
 /* The tree of the sixteen lanes, two in each of eight threads. */
 DEVICE float join_row(float2 acc) {

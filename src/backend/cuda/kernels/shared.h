@@ -236,6 +236,7 @@ struct lode_cuda_gemv_args {
     uint32_t rows_at;   /* gemv_float.cu: bytes of shared memory before a block's only unit of rows; 0: not there */
 };
 enum { LODE_ROWS_APART = 64 }; /* bytes between rows there, for the banks */
+enum { LODE_FLOAT_ROWS = 4 };  /* of a unit of gemv_float.cu, and of a block of gemv_near.cu at most */
 
 /* Numbers of a row in one of the sixteen lanes of a norm's sum, and some for the banks. */
 #define LODE_LANE_PITCH(cols) ((((cols) / 16 + 31) & ~31u) + 4)
