@@ -110,6 +110,30 @@ def check_url(count, program, s):
         count.check(run(program, 'run', '--url', bad, '-p', 'x')[0] == 1, 'no address: ' + bad)
     code, out, err = run(program, 'run', '--url', url, '-i', given=b'My name is Bo.\n/clear\nHello\n/quit\n')
     count.check(code == 0, 'a chat')
+    check_lines(count, program, url)
+
+
+def check_lines(count, program, url):
+    """Lines of a chat that come by a pipe."""
+    args = ('run', '--url', url, '-i', '--seed', '4', '-n', '8')
+    whole = run(program, *args, given=b'Hello\nWhat is 2+2?\n')
+    for pieces, what in (((b'Hel', b'lo\nWhat', b' is 2+2?\n'), 'in pieces'), ((b'Hello\r\nWhat is 2+2?\r\n',), 'with carriage returns'),
+                         ((b'Hello\nWhat is 2+2?',), 'the last without its end')):
+        with subprocess.Popen([program, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as p:
+            for piece in pieces:
+                p.stdin.write(piece)
+                p.stdin.flush()
+                time.sleep(0.1)
+            out = p.communicate(timeout=PATIENCE)[0].decode()
+        count.check(p.returncode == 0 and out and out == whole[1], 'lines ' + what)
+    with subprocess.Popen([program, *args], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as p:
+        end = time.monotonic() + PATIENCE
+        while p.poll() is None and time.monotonic() < end:
+            time.sleep(0.2)
+            p.send_signal(signal.SIGINT)
+        left = p.poll()
+        p.kill()
+    count.check(left is not None, 'interrupts end the wait for a line, and the second the chat')
 
 
 def on_terminal(program, answer, *args):

@@ -31,16 +31,6 @@ void interrupt_catch_all(void) {
     catch_signal(SIGHUP);
 }
 
-void interrupt_reads(bool may) {
-    const int cause = errno;
-    struct sigaction now;
-    if (sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == on_interrupt) {
-        now.sa_flags = may ? now.sa_flags & ~SA_RESTART : now.sa_flags | SA_RESTART;
-        sigaction(SIGINT, &now, NULL);
-    }
-    errno = cause;
-}
-
 bool interrupt_wait(int fd) {
     sigset_t interrupts, before;
     sigemptyset(&interrupts);

@@ -6,9 +6,6 @@
 
 /* From now on SIGINT only sets the flag.  Reads and writes that wait go on after it. */
 void interrupt_catch(void);
-/* Whether SIGINT, where it is caught, ends a read that waits with EINTR: around the reading of a line.
- * errno stays. */
-void interrupt_reads(bool may);
 /* The same for SIGTERM and SIGHUP too: for work that leaves files, which has to end in order. */
 void interrupt_catch_all(void);
 /* Waits until fd, one of the first, can be read or its other end is gone; false, errno EINTR: SIGINT came first, or had come before:

@@ -20,8 +20,8 @@
 #endif
 
 struct line {
-    char *plain; /* owned: the last line, without its newline */
-    size_t cap;
+    char *plain; /* owned: the last line, without its newline; from a pipe, with what was read beyond it */
+    size_t cap, held, taken; /* bytes: there are, read, and of those the last line's */
 #ifdef LODE_HAVE_LIBEDIT
     EditLine *el; /* NULL: standard input is not a terminal */
     History *history;
@@ -31,23 +31,48 @@ struct line {
 #endif
 };
 
-/* A line from a pipe, or from a terminal without libedit. */
+/* Room for another byte and a NUL behind what is held. */
+static bool has_room(struct line *l) {
+    if (l->held + 2 <= l->cap)
+        return true;
+    const size_t cap = l->cap ? 2 * l->cap : 4096;
+    char *more = realloc(l->plain, cap);
+    if (more)
+        l->plain = more, l->cap = cap;
+    return more;
+}
+
+/* A line from a pipe, or from a terminal without libedit.  Not by stdio, whose reads a Ctrl+C that comes just before them would not end. */
 static enum line_result read_plain(struct line *l, const char *prompt, const char **text) {
     if (out_is_terminal(stdin)) {
         fputs(prompt, stderr);
         fflush(stderr);
     }
-    errno = 0;
-    interrupt_reads(true);
-    ssize_t n = getline(&l->plain, &l->cap, stdin);
-    interrupt_reads(false);
-    if (n < 0) {
-        const bool interrupted = errno == EINTR || interrupt_seen();
-        clearerr(stdin);
-        return interrupted ? LINE_INTERRUPTED : LINE_END;
+    l->held -= l->taken;
+    if (l->taken && l->held)
+        memmove(l->plain, l->plain + l->taken, l->held);
+    l->taken = 0;
+    const char *end = NULL;
+    for (size_t seen = 0; !(end = l->held > seen ? memchr(l->plain + seen, '\n', l->held - seen) : NULL);) {
+        seen = l->held;
+        if (!has_room(l))
+            return LINE_END;
+        const ssize_t n = interrupt_wait(STDIN_FILENO) ? read(STDIN_FILENO, l->plain + l->held, l->cap - l->held - 1) : -1;
+        if (n < 0 && errno == EINTR && interrupt_seen())
+            return LINE_INTERRUPTED;
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (n <= 0 && l->held == 0)
+            return LINE_END;
+        if (n <= 0)
+            break; /* a last line without a newline */
+        l->held += (size_t)n;
     }
-    while (n > 0 && strchr("\r\n", l->plain[n - 1]) && l->plain[n - 1])
-        l->plain[--n] = 0;
+    size_t n = end ? (size_t)(end - l->plain) : l->held;
+    l->taken = end ? n + 1 : n;
+    while (n > 0 && l->plain[n - 1] == '\r')
+        n--;
+    l->plain[n] = 0;
     *text = l->plain;
     return LINE_TEXT;
 }

@@ -323,13 +323,22 @@ static int chat(struct remote *m) {
     struct lode_error err = {0};
     const char *text;
     int status = 0;
+    bool warned = false;
     fprintf(stderr, "chat through %s; /clear forgets, /quit leaves\n", m->r->o.url);
     while (line) {
         interrupt_clear();
         const enum line_result got = line_read(line, "> ", &text);
         if (got == LINE_END || (got == LINE_TEXT && (!strcmp(text, "/quit") || !strcmp(text, "/bye"))))
             break;
-        if (got == LINE_INTERRUPTED || !*text)
+        if (got == LINE_INTERRUPTED) { /* as in the chat with a model of one's own: repl.c */
+            fprintf(stderr, "\n%s", warned ? "" : LINE_LEAVE_HINT);
+            if (warned)
+                break;
+            warned = true;
+            continue;
+        }
+        warned = false;
+        if (!*text)
             continue;
         line_remember(line, text);
         if (!strcmp(text, "/clear")) {

@@ -299,7 +299,7 @@ int repl(struct run *r) {
             going = false;
             break;
         case LINE_INTERRUPTED:
-            fprintf(stderr, "\n%s", warned ? "" : "(Ctrl+C again, or Ctrl+D, leaves)\n");
+            fprintf(stderr, "\n%s", warned ? "" : LINE_LEAVE_HINT);
             going = !warned;
             warned = true;
             break;
