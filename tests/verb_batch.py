@@ -126,6 +126,10 @@ def check_lines(count, program, url):
                 time.sleep(0.1)
             out = p.communicate(timeout=PATIENCE)[0].decode()
         count.check(p.returncode == 0 and out and out == whole[1], 'lines ' + what)
+    wanted = run(program, 'run', '--url', url, '--seed', '4', '-n', '8', '-p', 'Hello\nthere')[1]
+    for given, what in ((b'"""Hello\nthere"""\n', 'in quotes'), (b'Hello\\\nthere\n', 'joined by a backslash')):
+        code, out, err = run(program, *args, given=given)
+        count.check(code == 0 and wanted and out.strip() == wanted.strip(), 'lines ' + what)
     with subprocess.Popen([program, *args], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as p:
         end = time.monotonic() + PATIENCE
         while p.poll() is None and time.monotonic() < end:

@@ -7,8 +7,6 @@
 struct line;
 
 enum line_result { LINE_TEXT, LINE_END, LINE_INTERRUPTED };
-/* What a chat says after the first LINE_INTERRUPTED in a row; after the second it ends. */
-#define LINE_LEAVE_HINT "(Ctrl+C again, or Ctrl+D, leaves)\n"
 
 /* words: NULL-terminated; Tab completes a line's first word from them.  NULL without memory. */
 struct line *line_open(const char *const *words);

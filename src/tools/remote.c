@@ -7,8 +7,8 @@
 
 #include "chat.h"
 #include "client.h"
+#include "entry.h"
 #include "interrupt.h"
-#include "line.h"
 #include "out.h"
 #include "progress.h"
 #include "toolbox.h"
@@ -317,50 +317,55 @@ static int say(struct remote *m, const char *role, const char *text, struct lode
 
 /* ---- the chat ---- */
 
+/* Says it and shows the answer; what failed is as if it had not been said. */
+static void converse(struct remote *m, const char *text) {
+    struct lode_error err = {0};
+    const size_t before = json_array_size(m->messages);
+    int rc = say(m, "user", text, &err);
+    if (rc == 0)
+        rc = turn(m, &err);
+    if (rc < 0 && rc != LODE_ERR_CANCELLED) {
+        tool_report(&err);
+        while (json_array_size(m->messages) > before)
+            json_array_remove(m->messages, json_array_size(m->messages) - 1);
+    }
+}
+
+static void forget(struct remote *m) {
+    struct lode_error err = {0};
+    json_array_clear(m->messages);
+    if (m->r->o.system)
+        say(m, "system", m->r->o.system, &err);
+}
+
 static int chat(struct remote *m) {
     static const char *const words[] = {"/clear", "/quit", NULL};
-    struct line *line = line_open(words);
-    struct lode_error err = {0};
-    const char *text;
-    int status = 0;
-    bool warned = false;
+    struct line *lines = line_open(words);
+    if (!lines)
+        return 1;
+    bool going = true, warned = false;
     fprintf(stderr, "chat through %s; /clear forgets, /quit leaves\n", m->r->o.url);
-    while (line) {
+    while (going) {
+        char *text = NULL;
         interrupt_clear();
-        const enum line_result got = line_read(line, "> ", &text);
-        if (got == LINE_END || (got == LINE_TEXT && (!strcmp(text, "/quit") || !strcmp(text, "/bye"))))
-            break;
+        const enum line_result got = entry_read(lines, &text);
         if (got == LINE_INTERRUPTED) { /* as in the chat with a model of one's own: repl.c */
-            fprintf(stderr, "\n%s", warned ? "" : LINE_LEAVE_HINT);
-            if (warned)
-                break;
-            warned = true;
-            continue;
+            fprintf(stderr, "\n%s", warned ? "" : ENTRY_LEAVE_HINT);
+            going = !warned;
+        } else if (got == LINE_END || !strcmp(text, "/quit") || !strcmp(text, "/bye")) {
+            going = false;
+        } else if (text[strspn(text, " \t\n")]) {
+            line_remember(lines, text);
+            if (!strcmp(text, "/clear"))
+                forget(m);
+            else
+                converse(m, text);
         }
-        warned = false;
-        if (!*text)
-            continue;
-        line_remember(line, text);
-        if (!strcmp(text, "/clear")) {
-            json_array_clear(m->messages);
-            if (m->r->o.system)
-                say(m, "system", m->r->o.system, &err);
-            continue;
-        }
-        const size_t before = json_array_size(m->messages);
-        int rc = say(m, "user", text, &err);
-        if (rc == 0)
-            rc = turn(m, &err);
-        if (rc < 0 && rc != LODE_ERR_CANCELLED) {
-            tool_report(&err);
-            while (json_array_size(m->messages) > before)
-                json_array_remove(m->messages, json_array_size(m->messages) - 1);
-        }
+        warned = got == LINE_INTERRUPTED;
+        free(text);
     }
-    if (!line)
-        status = 1;
-    line_close(line);
-    return status;
+    line_close(lines);
+    return 0;
 }
 
 static int first_prompt(const struct run_opts *o, char **text, struct lode_error *err) {

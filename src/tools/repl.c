@@ -1,8 +1,8 @@
 /* repl.c - the chat of `lode run`: reads lines, runs commands, answers the rest. */
 #include "run.h"
 
+#include "entry.h"
 #include "interrupt.h"
-#include "line.h"
 #include "out.h"
 
 #include <stdlib.h>
@@ -223,46 +223,6 @@ static enum step run_command(struct run *r, const char *line) {
 
 /* -------------------------------------------------------------------------------------- entries */
 
-/* Reads what a person says next: a line; lines joined by a backslash at their end; or everything
- * between two """.  *text is owned by the caller. */
-static enum line_result read_entry(struct line *lines, char **text) {
-    static const char quotes[] = "\"\"\"";
-    size_t size = 0;
-    FILE *f = open_memstream(text, &size);
-    if (!f)
-        return LINE_END;
-    bool quoted = false, more = true;
-    enum line_result got = LINE_TEXT;
-    for (int i = 0; more && got == LINE_TEXT; i++) {
-        const char *line = "";
-        got = line_read(lines, i ? "... " : ">>> ", &line);
-        if (got != LINE_TEXT)
-            break;
-        size_t n = strlen(line);
-        if (i == 0 && !strncmp(line, quotes, 3)) {
-            quoted = true;
-            line += 3;
-            n -= 3;
-        }
-        if (quoted) {
-            more = !(n >= 3 && !strcmp(line + n - 3, quotes));
-            fprintf(f, "%.*s%s", (int)(more ? n : n - 3), line, more && (n || i) ? "\n" : "");
-        } else {
-            more = n && line[n - 1] == '\\';
-            fprintf(f, "%.*s%s", (int)(more ? n - 1 : n), line, more ? "\n" : "");
-        }
-    }
-    /* an end of input within an entry ends the entry */
-    if (got == LINE_END && ftell(f) > 0)
-        got = LINE_TEXT;
-    if (fclose(f)) {
-        free(*text);
-        *text = NULL;
-        return LINE_END;
-    }
-    return got;
-}
-
 /* Answers one entry; false where the chat cannot go on. */
 static bool converse(struct run *r, const char *text) {
     struct lode_error err = {0};
@@ -292,14 +252,14 @@ int repl(struct run *r) {
     while (going && out_flush()) {
         char *entry = NULL;
         interrupt_clear();
-        switch (read_entry(lines, &entry)) {
+        switch (entry_read(lines, &entry)) {
         case LINE_END:
             if (out_is_terminal(stdin))
                 putchar('\n');
             going = false;
             break;
         case LINE_INTERRUPTED:
-            fprintf(stderr, "\n%s", warned ? "" : LINE_LEAVE_HINT);
+            fprintf(stderr, "\n%s", warned ? "" : ENTRY_LEAVE_HINT);
             going = !warned;
             warned = true;
             break;
