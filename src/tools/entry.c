@@ -1,12 +1,14 @@
 /* entry.c - see entry.h. */
 #include "entry.h"
 
+#include "interrupt.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum line_result entry_read(struct line *lines, char **text) {
+static enum line_result read_once(struct line *lines, char **text) {
     static const char quotes[] = "\"\"\"";
     size_t size = 0;
     FILE *f = open_memstream(text, &size);
@@ -42,4 +44,18 @@ enum line_result entry_read(struct line *lines, char **text) {
         return LINE_END;
     }
     return got;
+}
+
+enum line_result entry_read(struct line *lines, char **text) {
+    for (bool warned = false;; warned = true) {
+        interrupt_clear();
+        const enum line_result got = read_once(lines, text);
+        if (got != LINE_INTERRUPTED)
+            return got;
+        fprintf(stderr, "\n%s", warned ? "" : "(Ctrl+C again, or Ctrl+D, leaves)\n");
+        if (warned)
+            return got;
+        free(*text);
+        *text = NULL;
+    }
 }

@@ -4,10 +4,8 @@
 
 #include "line.h"
 
-/* What a chat says after the first LINE_INTERRUPTED in a row; after the second it ends. */
-#define ENTRY_LEAVE_HINT "(Ctrl+C again, or Ctrl+D, leaves)\n"
-
-/* LINE_TEXT: *text is the caller's to free; else too, where it is not NULL.  An end of input within an entry ends the entry. */
+/* LINE_TEXT: *text is the caller's to free; else too, where it is not NULL.  An end of input within an entry ends the entry.  After an interrupt
+ * it says how to leave and reads on; LINE_INTERRUPTED: there was another before an entry. */
 enum line_result entry_read(struct line *lines, char **text);
 
 #endif

@@ -31,15 +31,23 @@ struct line {
 #endif
 };
 
-/* Room for another byte and a NUL behind what is held. */
-static bool has_room(struct line *l) {
-    if (l->held + 2 <= l->cap)
+/* Room for `size` bytes, and for some more. */
+static bool has_room(struct line *l, size_t size) {
+    if (size <= l->cap)
         return true;
-    const size_t cap = l->cap ? 2 * l->cap : 4096;
+    const size_t cap = size + size / 2 + 4096;
     char *more = realloc(l->plain, cap);
     if (more)
         l->plain = more, l->cap = cap;
     return more;
+}
+/* The line is the first n bytes, but for what ends it. */
+static enum line_result line_of(struct line *l, size_t n, const char **text) {
+    while (n > 0 && (l->plain[n - 1] == '\n' || l->plain[n - 1] == '\r'))
+        n--;
+    l->plain[n] = 0;
+    *text = l->plain;
+    return LINE_TEXT;
 }
 
 /* A line from a pipe, or from a terminal without libedit.  Not by stdio, whose reads a Ctrl+C that comes just before them would not end. */
@@ -55,7 +63,7 @@ static enum line_result read_plain(struct line *l, const char *prompt, const cha
     const char *end = NULL;
     for (size_t seen = 0; !(end = l->held > seen ? memchr(l->plain + seen, '\n', l->held - seen) : NULL);) {
         seen = l->held;
-        if (!has_room(l))
+        if (!has_room(l, l->held + 2)) /* a byte and a NUL */
             return LINE_END;
         const ssize_t n = interrupt_wait(STDIN_FILENO) ? read(STDIN_FILENO, l->plain + l->held, l->cap - l->held - 1) : -1;
         if (n < 0 && errno == EINTR && interrupt_seen())
@@ -68,13 +76,8 @@ static enum line_result read_plain(struct line *l, const char *prompt, const cha
             break; /* a last line without a newline */
         l->held += (size_t)n;
     }
-    size_t n = end ? (size_t)(end - l->plain) : l->held;
-    l->taken = end ? n + 1 : n;
-    while (n > 0 && l->plain[n - 1] == '\r')
-        n--;
-    l->plain[n] = 0;
-    *text = l->plain;
-    return LINE_TEXT;
+    l->taken = end ? (size_t)(end - l->plain) + 1 : l->held;
+    return line_of(l, l->taken, text);
 }
 
 #ifdef LODE_HAVE_LIBEDIT
@@ -221,19 +224,10 @@ static enum line_result read_edited(struct line *l, const char *prompt, const ch
     fputs("\033[?2004l", out_is_terminal(stdout) ? stdout : stderr);
     if (!got || n <= 0)
         return interrupt_seen() || cause == EINTR ? LINE_INTERRUPTED : LINE_END;
-    if ((size_t)n + 1 > l->cap) {
-        char *more = realloc(l->plain, (size_t)n + 1);
-        if (!more)
-            return LINE_END;
-        l->plain = more;
-        l->cap = (size_t)n + 1;
-    }
+    if (!has_room(l, (size_t)n + 1))
+        return LINE_END;
     memcpy(l->plain, got, (size_t)n);
-    while (n > 0 && (l->plain[n - 1] == '\n' || l->plain[n - 1] == '\r'))
-        n--;
-    l->plain[n] = 0;
-    *text = l->plain;
-    return LINE_TEXT;
+    return line_of(l, (size_t)n, text);
 }
 
 #endif

@@ -343,16 +343,11 @@ static int chat(struct remote *m) {
     struct line *lines = line_open(words);
     if (!lines)
         return 1;
-    bool going = true, warned = false;
+    bool going = true;
     fprintf(stderr, "chat through %s; /clear forgets, /quit leaves\n", m->r->o.url);
     while (going) {
         char *text = NULL;
-        interrupt_clear();
-        const enum line_result got = entry_read(lines, &text);
-        if (got == LINE_INTERRUPTED) { /* as in the chat with a model of one's own: repl.c */
-            fprintf(stderr, "\n%s", warned ? "" : ENTRY_LEAVE_HINT);
-            going = !warned;
-        } else if (got == LINE_END || !strcmp(text, "/quit") || !strcmp(text, "/bye")) {
+        if (entry_read(lines, &text) != LINE_TEXT || !strcmp(text, "/quit") || !strcmp(text, "/bye")) {
             going = false;
         } else if (text[strspn(text, " \t\n")]) {
             line_remember(lines, text);
@@ -361,7 +356,6 @@ static int chat(struct remote *m) {
             else
                 converse(m, text);
         }
-        warned = got == LINE_INTERRUPTED;
         free(text);
     }
     line_close(lines);

@@ -248,10 +248,9 @@ int repl(struct run *r) {
         fprintf(stderr, "%s/help lists commands, Ctrl+C stops an answer, Ctrl+D leaves.%s\n",
                 out_dim(stderr), out_plain(stderr));
     }
-    bool warned = false, going = true;
+    bool going = true;
     while (going && out_flush()) {
         char *entry = NULL;
-        interrupt_clear();
         switch (entry_read(lines, &entry)) {
         case LINE_END:
             if (out_is_terminal(stdin))
@@ -259,12 +258,9 @@ int repl(struct run *r) {
             going = false;
             break;
         case LINE_INTERRUPTED:
-            fprintf(stderr, "\n%s", warned ? "" : ENTRY_LEAVE_HINT);
-            going = !warned;
-            warned = true;
+            going = false;
             break;
         case LINE_TEXT:
-            warned = false;
             line_remember(lines, entry);
             interrupt_clear();
             if (entry[0] == '/')

@@ -58,8 +58,9 @@ int lode_cuda_run_chosen_in(const struct op *o, const struct lode_cuda_gemv_args
     return 1;
 }
 
-/* Turns of as many rows as there are threads for, shared out evenly; false: not enough room for the next turn's while one is computed. */
-static bool lay_out_turns(const struct op *o, struct lode_cuda_chosen_out_args *s) {
+/* Turns of as many rows as there are threads for, shared out evenly: bytes of shared memory; 0: not enough room for the next turn's while one
+ * is computed. */
+static uint32_t lay_out_turns(const struct op *o, struct lode_cuda_chosen_out_args *s) {
     const struct lode_cuda_gemv_part *p = s->a.parts;
     const uint32_t room = lode_cuda_room(o->r->c), all = (uint32_t)o->r->c->multiprocessors;
     const uint32_t halves = s->a.n_used * (s->a.cols / 128), fit = 32 * LODE_CHOSEN_WARPS / halves;
@@ -67,12 +68,12 @@ static bool lay_out_turns(const struct op *o, struct lode_cuda_chosen_out_args *
     s->pitch = odd ? p->w_stride : p->w_stride + 16;
     s->slots_at = up(s->a.n_used * LODE_CHOSEN_X(s->a.cols), 128) * 128;
     for (uint32_t most = fit ? fit : 1; most; most--) {
-        const uint32_t turns = up(p->rows, all * most), pairs = LODE_STREAM_K_PAIRS(s->a.cols);
+        const uint32_t turns = up(p->rows, all * most);
         most = up(p->rows, all * turns);
-        const uint32_t all_rows = most * s->a.n_used;
+        const uint32_t all_rows = most * s->a.n_used, beside = s->slots_at + all_rows * LODE_STREAM_K_PAIRS(s->a.cols);
         s->slot_size = all_rows * s->pitch;
         s->slots = turns < LODE_CHOSEN_SLOTS ? turns : LODE_CHOSEN_SLOTS;
-        while (s->slots && s->slots_at + s->slots * s->slot_size + all_rows * pairs > room)
+        while (s->slots && beside + s->slots * s->slot_size > room)
             s->slots--;
         if (s->slots < 2 && s->slots < turns)
             continue;
@@ -80,18 +81,20 @@ static bool lay_out_turns(const struct op *o, struct lode_cuda_chosen_out_args *
         s->copies = all_rows / s->together;
         s->rows = lode_cuda_divisor(most), s->of_expert = lode_cuda_divisor(most / s->together);
         s->a.n_units = up(p->rows, most);
-        return true;
+        return beside + s->slots * s->slot_size;
     }
-    return false;
+    return 0;
 }
 
 int lode_cuda_run_chosen_out(const struct op *o, const struct lode_cuda_gemv_args *a, bool known) {
     struct lode_cuda_chosen_out_args s = {.a = *a, .nb = lode_cuda_divisor(a->cols / 256), .known = known};
     void *const kernel = kernel_of(o, a->parts[0].type, true);
-    if (!kernel || a->input != LODE_GEMV_ROUND || a->n_used > LODE_CHOSEN_USED || !lay_out_turns(o, &s))
+    if (!kernel || a->input != LODE_GEMV_ROUND || a->n_used > LODE_CHOSEN_USED)
+        return 0;
+    const uint32_t shared = lay_out_turns(o, &s);
+    if (!shared)
         return 0;
     const uint32_t all = (uint32_t)o->r->c->multiprocessors, grid = s.a.n_units < all ? s.a.n_units : all;
-    const uint32_t pairs = s.rows.by * a->n_used * LODE_STREAM_K_PAIRS(a->cols);
-    LODE_TRY(lode_cuda_run_kernel(o, kernel, grid, 1, 1, 32 * LODE_CHOSEN_WARPS, s.slots_at + s.slots * s.slot_size + pairs, &s));
+    LODE_TRY(lode_cuda_run_kernel(o, kernel, grid, 1, 1, 32 * LODE_CHOSEN_WARPS, shared, &s));
     return 1;
 }

@@ -43,7 +43,7 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
         return 0;
     const int rc = o->n > 1                      ? lode_cuda_run_few_rows(o, n, &c)
                    : c.mul->op == LODE_OP_LINEAR ? lode_cuda_run_one_row(o, n, &c)
-                                                 : lode_cuda_run_chosen_experts(o, n, &c);
+                                                 : lode_cuda_run_chosen_experts(o, n, &c, NULL);
     return rc > 0 ? (int)c.n : rc;
 }
 

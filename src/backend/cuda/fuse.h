@@ -76,8 +76,8 @@ int lode_cuda_run_attended(const struct op *o, uint32_t n);
  * first makes itself; NULL: it is there.  known: the route was there before the launch before this one let it begin. */
 int lode_cuda_run_chosen_in(const struct op *o, const struct lode_cuda_gemv_args *a, const struct op *choice);
 int lode_cuda_run_chosen_out(const struct op *o, const struct lode_cuda_gemv_args *a, bool known);
-/* fuse_experts.c */
-int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c);
+/* fuse_experts.c; choice: as lode_cuda_run_chosen_in's */
+int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c, const struct op *choice);
 /* A ROUTE with the experts that it chooses: instructions. */
 int lode_cuda_run_choice(const struct op *o, uint32_t n);
 /* fuse_kv.c: instructions */

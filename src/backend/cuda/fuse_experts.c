@@ -72,8 +72,7 @@ static int run_out(const struct op *o, uint32_t n, const struct chain *c, const 
     return rc ? rc : lode_cuda_run_gemv(o, n, c, a, lode_cuda_common_act(down, 1));
 }
 
-/* choice: as lode_cuda_run_chosen_in's. */
-static int run_experts(const struct op *o, uint32_t n, const struct chain *c, const struct op *choice) {
+int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c, const struct op *choice) {
     const struct lode_instr *in = c->mul;
     const struct lode_part *parts = in->parts, *down = in->op == LODE_OP_EXPERTS ? &parts[2] : &parts[0];
     const struct lode_value *y = result_of(in);
@@ -97,8 +96,6 @@ static int run_experts(const struct op *o, uint32_t n, const struct chain *c, co
     return rc <= 0 ? rc : run_out(o, n, c, down, early, &second);
 }
 
-int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c) { return run_experts(o, n, c, NULL); }
-
 int lode_cuda_run_choice(const struct op *o, uint32_t n) {
     struct op after = *o;
     struct chain c;
@@ -108,6 +105,6 @@ int lode_cuda_run_choice(const struct op *o, uint32_t n) {
         (c.mul->op != LODE_OP_EXPERTS && c.mul->op != LODE_OP_EXPERTS_IN) || !same_place(&c.mul->in[1], pairs) ||
         lode_cuda_overlap(pairs, &o->in->in[0], 1)) /* which all blocks of threads read */
         return 0;
-    const int rc = run_experts(&after, n - 1, &c, o);
+    const int rc = lode_cuda_run_chosen_experts(&after, n - 1, &c, o);
     return rc > 0 ? (int)c.n + 1 : rc;
 }
