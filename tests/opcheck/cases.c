@@ -22,7 +22,8 @@ static struct lode_node *build_long_linear(struct oc *t) {
 static struct lode_node *build_tall_linear(struct oc *t) {
     static const struct { enum lode_dtype type; uint32_t rows, cols; bool glu; } shapes[] = {
         {LODE_Q4_K, 6400, 2560, false}, {LODE_Q8_0, 6400, 1024, false}, {LODE_IQ4_XS, 14900, 512, false},
-        {LODE_Q5_K, 7000, 768, true}, {LODE_Q4_0, 3500, 1280, true}};
+        {LODE_Q5_K, 7000, 768, true}, {LODE_Q4_0, 3500, 1280, true},
+        {LODE_Q4_K, 4400, 4352, false}, {LODE_Q6_K, 4300, 5120, false}}; /* of these x has no room in shared memory */
     const enum lode_dtype type = shapes[t->variant].type;
     const uint32_t rows = shapes[t->variant].rows, cols = shapes[t->variant].cols;
     struct lode_node *x = oc_input(t, cols);
@@ -355,7 +356,7 @@ static struct lode_node *build_delta(struct oc *t) {
 const struct oc_case oc_cases[] = {
     {"linear", 0, false, build_linear, OC_SUM},
     {"long_linear", 0, true, build_long_linear, OC_SUM},
-    {"tall_linear", 5, false, build_tall_linear, OC_SUM},
+    {"tall_linear", 7, false, build_tall_linear, OC_SUM},
     {"ragged_linear", 8, false, build_ragged_linear, OC_SUM},
     {"embed", 0, false, build_embed, OC_NO_BOUND},
     {"feed_forward", 0, true, build_feed_forward, OC_NO_BOUND},

@@ -23,7 +23,7 @@ int lode_cuda_run_few_packed(const struct op *o, struct lode_cuda_few_args *f, s
     const int i = n_x == 1 ? 0 : columns == 4 ? 3 : (int)columns;
     const bool by32 = lode_dtypes[f->a.parts[0].type].act == LODE_A32;
     uint32_t grid, shared;
-    if (!lode_cuda_lay_out_few(o, columns, f, &grid, &shared))
+    if (!lode_cuda_lay_out_few(o, columns, 0, f, &grid, &shared))
         return lode_fail(o->err, LODE_ERR_INTERNAL, "--numerics fast", "no shared memory for %u rows of %u numbers", n_x,
                          f->a.cols);
     x->groups = n_x == 1 ? 0 : columns;

@@ -12,7 +12,13 @@ static uint32_t slot_size(enum lode_dtype type) {
     return size;
 }
 
-bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, struct lode_cuda_few_args *f, uint32_t *grid,
+/* Of x's ring a block of threads has room for as many blocks as there are when each warp has room for two items; but for one at least. */
+static uint32_t x_slots(uint32_t room, uint32_t items, uint32_t x_block, uint32_t blocks) {
+    const uint32_t n = room > 2 * items ? (room - 2 * items) / x_block : 0, most = blocks < LODE_FEW_X_SLOTS ? blocks : LODE_FEW_X_SLOTS;
+    return n < 1 ? 1 : n < most ? n : most;
+}
+
+bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, uint32_t x_block, struct lode_cuda_few_args *f, uint32_t *grid,
                            uint32_t *shared) {
     const uint32_t room = lode_cuda_room(o->r->c);
     for (uint32_t i = 0; i < f->a.n_parts; i++) {
@@ -25,12 +31,16 @@ bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, struct lode_cud
     *grid = f->a.n_units < blocks ? f->a.n_units : blocks;
     const uint32_t own = (f->a.n_units + *grid - 1) / *grid * f->a.per_unit; /* tiles of a block */
     f->tiles = own < LODE_FEW_WARPS ? own : LODE_FEW_WARPS;
-    const uint32_t sums = f->tiles * columns * 512, slots = LODE_FEW_WARPS * f->slot_size;
-    f->depth = sums < room ? (room - sums) / slots : 0;
+    const uint32_t sums = f->tiles * columns * 512, items = LODE_FEW_WARPS * f->slot_size;
+    if (sums > room || own > LODE_CUDA_GEMV_TILES)
+        return false;
+    const uint32_t n = x_block ? x_slots(room - sums, items, x_block, f->a.cols / 256) : 0, before = sums + n * x_block;
     const uint32_t depth = lode_cuda_tuned(o->r->c, LODE_TUNING_depth, f->a.parts[0].type, f->a.cols);
+    f->x_slots = lode_cuda_divisor(n);
+    f->depth = before < room ? (room - before) / items : 0;
     f->depth = f->depth > depth ? depth : f->depth;
-    *shared = sums + f->depth * slots;
-    return f->depth >= 2 && own <= LODE_CUDA_GEMV_TILES;
+    *shared = before + f->depth * items;
+    return f->depth >= 2;
 }
 
 static void set_strides(const struct chain *c, struct lode_cuda_few_args *f) {
@@ -64,7 +74,8 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
     const bool by32 = act == LODE_A32;
     struct lode_cuda_few_args f = {.a = {.n_parts = mul->n_parts, .cols = cols, .per_unit = 1,
                                          .x = o->r->scratch, .n_x = o->n}};
-    const uint64_t x_size = (uint64_t)cols / 256 * columns * (by32 ? LODE_FEW_X32 : LODE_FEW_X256);
+    const uint32_t x_block = columns * (by32 ? LODE_FEW_X32 : LODE_FEW_X256);
+    const uint64_t x_size = (uint64_t)cols / 256 * x_block;
     const uint32_t room = lode_cuda_room(cuda);
     if (!lode_dtype_is_rounded(act) || !lode_cuda_all_few(mul->parts, mul->n_parts) ||
         mul->n_parts > LODE_CUDA_PARTS || cols % 256 ||
@@ -72,8 +83,9 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
         f.a.q_out || !lode_cuda_set_parts(o, c, LODE_GEMV_TILE, &f.a))
         return 0;
     set_strides(c, &f);
+    const bool in_ring = cuda->major == 9 && !by32 && columns >= LODE_FEW_X_SHARED;
     uint32_t grid, shared;
-    if (!lode_cuda_lay_out_few(o, columns, &f, &grid, &shared))
+    if (!lode_cuda_lay_out_few(o, columns, in_ring ? x_block : 0, &f, &grid, &shared))
         return 0;
     const struct lode_cuda_few_x_args x = {
         .x = lode_cuda_mat(input_of(c)),

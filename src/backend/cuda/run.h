@@ -182,8 +182,8 @@ int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, 
 struct lode_cuda_gemv_part lode_cuda_gemv_part(const struct op *o, const struct lode_part *p, uint32_t first);
 
 /* fuse_few.c: the shared memory and the grid of few.cuh's walk with `columns` groups of eight, of f->a: tiles, depth,
- * slot_size.  False: no room. */
-bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, struct lode_cuda_few_args *f, uint32_t *grid,
+ * slot_size, x_slots.  x_block: bytes of a block of x that comes to shared memory; 0: it stays where it is.  False: no room. */
+bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, uint32_t x_block, struct lode_cuda_few_args *f, uint32_t *grid,
                            uint32_t *shared);
 
 /* wide.c: rows of x, 64 or 128, of a block of threads of w_tiles * up(n_x, rows). */

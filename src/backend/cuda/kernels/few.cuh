@@ -6,7 +6,7 @@
  *
  * Weights come into shared memory by asynchronous copies, a ring of items for each warp, so that
  * what is on its way needs no registers; no warp waits for another's.  A warp stays with a tile, so that the next item's
- * place is a step from this one's.  x was put in the order in which threads want it (few_x): every load is whole lines.
+ * place is a step from this one's.
  *
  * An item's exact sums are added to its tile's sums in ascending order of blocks, as the definition
  * says.  Where several warps share a tile, each waits for the block before its own.
@@ -14,76 +14,33 @@
 #ifndef LODE_CUDA_FEW_CUH
 #define LODE_CUDA_FEW_CUH
 
-#include "few_copies.cuh"
+#include "few_x.cuh"
 #include "gemv.cuh"
 
 enum { FEW_WARPS = LODE_FEW_WARPS, FEW_THREADS = 32 * FEW_WARPS, FEW_ACC = 128 /* floats of a tile's sums, a group of columns */ };
-
-/* Where things lie in a block of x: 256 numbers of eight rows.  Codes: 512 bytes for each two groups of 32. */
-enum {
-    X_SUMS = 2048,    /* A256, a thread: the sixteen sums' low bytes, then high, as an mma takes them, and d of its two columns */
-    X_FACTORS = 2560, /* A256, two columns: m, bytes of (group, column) */
-    X_BLOCKS = 2048,  /* A32: (d, sum) of (block, column) */
-};
-
-/* ---- x ---- */
-
-DEVICE uint4 read16(const uint8_t *p) { return *(const uint4 *)p; }
-
-/* What an item needs of x first, on its way before the weights are looked at: all of one group of columns; of more the
- * codes of groups 0 and 1 and the factors, as registers are too few. */
-template <int BLOCK, int C>
-struct few_x_first {
-    enum { ALL = BLOCK == 32 || C == 1, N = BLOCK == 256 ? C : 1, PAIRS = ALL ? 4 : 1 };
-    uint4 codes[N][PAIRS], m[N], sums[N];
-};
-/* Where a thread reads a block of x: codes and sums; what belongs to two columns. */
-struct few_x_at {
-    const uint8_t *p, *m;
-    DEVICE_MEMBER struct few_x_at by(size_t bytes) const { return {p + bytes, m + bytes}; }
-};
-DEVICE struct few_x_at x_places(const uint8_t *x, uint32_t lane) { return {x + 16 * lane, x + 16 * (lane % 4)}; }
-template <int BLOCK, int C>
-DEVICE void read_first(struct few_x_first<BLOCK, C> &v, const struct few_x_at &x) {
-#pragma unroll
-    for (int c = 0; c < v.N; c++) {
-        const struct few_x_at from = x.by(c * LODE_FEW_X256);
-#pragma unroll
-        for (int p = 0; p < v.PAIRS; p++)
-            v.codes[c][p] = read16(from.p + 512 * p);
-        if (BLOCK == 256)
-            v.m[c] = read16(from.m + X_FACTORS);
-        if (BLOCK == 256 && v.ALL)
-            v.sums[c] = read16(from.p + X_SUMS);
-    }
-}
 
 /* ---- whose turn it is ---- */
 
 /* Whose turn it is words say, or barriers of two warps: a turn's end is no fence then, which would wait for the x that is on its way,
  * and the one whose turn it is sleeps until then.  A barrier is the waiting warp's own, but for warp 0 (__syncthreads has that), and
- * only where no warp may be a part ahead of another: in the last part before all meet.  With more columns than eight, and blocks of 32,
- * words are as quick or quicker. */
-static constexpr __device__ bool has_barriers(int block, int columns) { return block == 256 && columns == 1; }
+ * only where an item has one turn and no warp may be a part ahead of another: in the last part before all meet.  With more columns than
+ * eight of x in the memory, and blocks of 32, words are as quick or quicker. */
+static constexpr __device__ bool has_barriers(int block, int columns) {
+    return block == 256 && (columns == 1 || x_is_shared(block, columns));
+}
 
 enum : uint32_t { ALONE = ~0u };
 struct few_item {
     const uint8_t *slot;
-    struct few_x_at x, next; /* of the block, and of the warp's next item's */
+    struct few_x_at x, next; /* of the block, and in the memory of the warp's next item's */
+    const struct few_x_ring *ring; /* in shared memory x is from here */
     float4 *acc;             /* the tile's sums, this thread's of each group of columns */
     uint32_t turn;           /* shared address of the tile's turns, words by group of columns; ALONE: the warp has the tile */
     uint32_t b, steps;       /* the tile's turn says so when it is this item's; blocks of the tile */
+    uint32_t step;           /* from a warp's block of the tile to its next */
     uint32_t own, after;     /* barriers: this warp's, and that of the one that has block b + 1; 0: a word tells */
-    uint32_t zero;           /* 0, which compilers do not know */
     bool first;              /* this is the warp's first thread */
 };
-/* For await_turn: a number that depends on all of these. */
-DEVICE uint32_t bits_of(float a, float b, float c = 0, float d = 0) {
-    return lode_f32_bits(a) ^ lode_f32_bits(b) ^ lode_f32_bits(c) ^ lode_f32_bits(d);
-}
-/* made: bits of all that is made before the turn.  In a turn the other warps of the tile wait for this one, and what can be
- * made before, compilers would leave until after the wait: so its address depends on it, but for zero. */
-DEVICE uint32_t after_all(uint32_t at, uint32_t made, uint32_t zero) { return at + (made & zero); }
 DEVICE void await_word(uint32_t at, uint32_t b) {
     uint32_t n;
     do
@@ -95,13 +52,13 @@ DEVICE void end_word(uint32_t at, uint32_t b, bool first) {
     if (first)
         asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(at), "r"(b + 1) : "memory");
 }
-template <bool BARRIERS> DEVICE void await_turn(const struct few_item &w, int c, uint32_t made) {
+template <bool BARRIERS> DEVICE void await_turn(const struct few_item &w, int c) {
     if (w.turn == ALONE || !w.b)
         return;
     if (BARRIERS && w.own)
-        asm volatile("bar.sync %0, 64;" ::"r"(after_all(w.own, made, w.zero)) : "memory");
+        asm volatile("bar.sync %0, 64;" ::"r"(w.own) : "memory");
     else
-        await_word(after_all(w.turn + 4 * c, made, w.zero), w.b);
+        await_word(w.turn + 4 * c, w.b);
 }
 template <bool BARRIERS> DEVICE void end_turn(const struct few_item &w, int c) {
     if (w.turn == ALONE || (BARRIERS && w.b + 1 == w.steps))
@@ -151,8 +108,15 @@ DEVICE void add_group(int isum[4], const uint32_t w[4], uint32_t x0, uint32_t x1
 }
 DEVICE uint32_t pair_factors(uint4 m, int p) { return p == 0 ? m.x : p == 1 ? m.y : p == 2 ? m.z : m.w; }
 
+/* No more is read of the item's x. */
+template <bool SHARED> DEVICE void leave_x(const struct few_item &w) {
+    if (SHARED)
+        x_ring_leave(*w.ring, w.b, w.step);
+}
+
 template <class T, int C>
 DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x) {
+    constexpr bool SHARED = x_is_shared(256, C), AHEAD = !SHARED && !x.ALL; /* codes are read a pair of groups ahead */
     const T *const type = NULL;
     const uint32_t r = threadIdx.x % 32 / 4;
     const struct row_scales z[2] = {scales_of(type, w.slot, r, w.b),
@@ -164,7 +128,7 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
         uint32_t u[4], v[4];
         uint4 next[C];
 #pragma unroll
-        for (int c = 0; c < C && !x.ALL; c++) { /* on their way while these are used */
+        for (int c = 0; c < C && AHEAD; c++) { /* on their way while these are used */
             const struct few_x_at from = w.x.by(c * LODE_FEW_X256);
             if (p < 3)
                 next[c] = read16(from.p + 512 * (p + 1));
@@ -174,23 +138,23 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
         pair_words(type, w.slot, p, u, v);
 #pragma unroll
         for (int c = 0; c < C; c++) {
-            const uint4 a = x.codes[c][x.ALL ? p : 0];
-            const uint32_t m = pair_factors(x.m[c], p);
+            const struct few_x_at from = w.x.by(c * LODE_FEW_X256);
+            const uint4 a = SHARED ? read16(from.p + 512 * p) : x.codes[c][x.ALL ? p : 0];
+            const uint32_t m = SHARED ? word_at(from.m + X_FACTORS + 4 * p) : pair_factors(x.m[c], p);
             add_group<T>(isum[c], u, a.x, a.y, m, z, 2 * p);
             add_group<T>(isum[c], v, a.z, a.w, m >> 16, z, 2 * p + 1);
-            if (!x.ALL)
+            if (AHEAD)
                 x.codes[c][0] = next[c];
         }
     }
-    constexpr int SOME = C < 2 ? C : 2; /* groups of columns a turn */
+    constexpr int SOME = SHARED || C < 2 ? C : 2; /* groups of columns a turn: of x in the memory registers are too few for more */
 #pragma unroll
     for (int first = 0; first < C; first += SOME) {
         float by[SOME][4], by_min[SOME][4], sum[SOME][4], min[SOME][4];
-        uint32_t made = 0;
 #pragma unroll
         for (int k = 0; k < SOME; k++) {
             const int c = first + k;
-            const uint4 s = x.ALL ? x.sums[c] : sums[c];
+            const uint4 s = SHARED ? read16(w.x.by(c * LODE_FEW_X256).p + X_SUMS) : x.ALL ? x.sums[c] : sums[c];
             int side[4] = {};
             if (T::HAS_M || T::OFFSET) {
                 int low[4] = {}, high[4] = {};
@@ -205,13 +169,13 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
                 const float by_x = lode_bits_f32(e % 2 ? s.w : s.z);
                 by[k][e] = z[e / 2].d.x * by_x, sum[k][e] = (float)(isum[c][e] - T::OFFSET * side[e]);
                 by_min[k][e] = T::HAS_M ? z[e / 2].d.y * by_x : 0, min[k][e] = T::HAS_M ? (float)side[e] : 0;
-                if (C < 4) /* of four groups registers are too few */
-                    made ^= bits_of(by[k][e], sum[k][e], by_min[k][e], min[k][e]);
             }
         }
-        if (first == 0) /* nothing of it is used any more */
+        if (!SHARED && first == 0) /* nothing of it is used any more */
             read_first(x, w.next);
-        await_turn<has_barriers(256, C)>(w, first, made);
+        if (first + SOME == C)
+            leave_x<SHARED>(w);
+        await_turn<has_barriers(256, C)>(w, first);
 #pragma unroll
         for (int k = 0; k < SOME; k++) {
             const float4 so_far = sums_so_far(w, first + k);
@@ -230,6 +194,7 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
 
 template <class T, int C>
 DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &first) {
+    constexpr bool SHARED = x_is_shared(32, C);
     const T *const type = NULL;
     const uint32_t r = threadIdx.x % 32 / 4;
 #pragma unroll 1
@@ -240,12 +205,11 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
         for (int p = 0; p < 4; p++) {
             uint32_t u[4], v[4];
             pair_words(type, w.slot, p, u, v);
-            const uint4 a = first.codes[0][p];
+            const uint4 a = SHARED ? read16(w.x.by(c * LODE_FEW_X32).p + 512 * p) : first.codes[0][p];
             mma_bytes(dot[2 * p], u[0], u[1], u[2], u[3], a.x, a.y);
             mma_bytes(dot[2 * p + 1], v[0], v[1], v[2], v[3], a.z, a.w);
         }
         float by[8][4], sum[8][4];
-        uint32_t made = 0;
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             const uint4 m = read16(x + 64 * k);
@@ -254,10 +218,9 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
             for (int e = 0; e < 4; e++) {
                 by[k][e] = d[e / 2].x * lode_bits_f32(e % 2 ? m.z : m.x);
                 sum[k][e] = (float)(dot[k][e] - T::OFFSET * (int)(e % 2 ? m.w : m.y));
-                made ^= bits_of(by[k][e], sum[k][e]);
             }
         }
-        await_turn<has_barriers(32, C)>(w, c, made);
+        await_turn<has_barriers(32, C)>(w, c);
         const float4 so_far = sums_so_far(w, c);
         float v[4] = {so_far.x, so_far.y, so_far.z, so_far.w};
 #pragma unroll
@@ -274,8 +237,11 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
             }
         }
         w.acc[32 * c] = make_float4(v[0], v[1], v[2], v[3]);
+        if (c + 1 == C)
+            leave_x<SHARED>(w);
         end_turn<has_barriers(32, C)>(w, c);
-        read_first<32, C>(first, c + 1 < C ? w.x.by((c + 1) * LODE_FEW_X32) : w.next);
+        if (!SHARED)
+            read_first<32, C>(first, c + 1 < C ? w.x.by((c + 1) * LODE_FEW_X32) : w.next);
     }
 }
 
@@ -341,6 +307,7 @@ template <int KNOWN, int COLUMNS> struct exact_items {
         C = COLUMNS,
         X_BLOCK = COLUMNS * (x_block(KNOWN) == 256 ? LODE_FEW_X256 : LODE_FEW_X32),
         BARRIERS = has_barriers(x_block(KNOWN), COLUMNS),
+        X_SHARED = x_is_shared(x_block(KNOWN), COLUMNS),
     };
     typedef struct few_x_first<x_block(KNOWN), COLUMNS> first;
     static DEVICE_MEMBER void read(first &v, const struct few_x_at &x) { read_first<x_block(KNOWN), COLUMNS>(v, x); }
@@ -371,7 +338,8 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
     const uint32_t n_tiles = (a.n_units + gridDim.x - 1 - blockIdx.x) / gridDim.x * a.per_unit;
     float *acc = row_mem;
     const uint32_t ring_size = f.depth * f.slot_size;
-    uint8_t *ring = (uint8_t *)row_mem + f.tiles * C * FEW_ACC * sizeof(float) + (size_t)warp * ring_size;
+    uint8_t *const rings = (uint8_t *)row_mem + f.tiles * C * FEW_ACC * sizeof(float), *const ring = rings + (size_t)warp * ring_size;
+    struct few_x_ring xs = {at<const uint8_t>(a.x), rings + (size_t)FEW_WARPS * ring_size, f.x_slots, steps, K::X_BLOCK};
     let_next_come();
     if (threadIdx.x < n_tiles) {
         const struct tile t = tile_at(a, blockIdx.x + threadIdx.x / a.per_unit * gridDim.x,
@@ -381,6 +349,8 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
     }
     if (threadIdx.x < FEW_WARPS * C)
         turns[threadIdx.x] = 0;
+    if (K::X_SHARED)
+        x_ring_begin(xs);
     __syncthreads();
     struct few_way ahead, now;
     way_begin(ahead, 0, n_tiles, f.tiles, warp);
@@ -413,6 +383,11 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
     const struct few_x_at x = x_places(at<const uint8_t>(a.x), lane);
     typename K::first first;
     wait_for_last();
+    if (K::X_SHARED) {
+        xs.total = steps * (xs.all() ? 1 : n_tiles / f.tiles * __popc(f.tiles) + __popc(n_tiles % f.tiles));
+        if (warp == 0)
+            x_ring_fill(xs);
+    }
 #pragma unroll 1
     for (way_begin(now, 0, n_tiles, f.tiles, warp); now.some; way_begin(now, now.first + f.tiles, n_tiles, f.tiles, warp)) {
 #pragma unroll 1
@@ -421,14 +396,10 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
             const uint32_t turn = step == 1 ? ALONE : shared_address(turns + tile * C);
             const bool barriers = K::BARRIERS && now.at + now.size() >= now.some;
             float4 *const sums = (float4 *)(acc + tile * C * FEW_ACC) + lane;
-            if (now.b < steps)
+            if (!K::X_SHARED && now.b < steps)
                 K::read(first, x.by((size_t)now.b * K::X_BLOCK));
 #pragma unroll 1
             for (; now.b < steps; now.b += step) {
-                const uint32_t next_b = now.b + step < steps ? now.b + step : now.b;
-                const struct few_item w = {ring + from, x.by((size_t)now.b * K::X_BLOCK), x.by((size_t)next_b * K::X_BLOCK),
-                                           sums, turn, now.b, steps, barriers ? warp : 0,
-                                           barriers ? (warp + now.size()) % FEW_WARPS : 0, (uint32_t)a.q_out, lane == 0};
                 ask();
                 if (f.depth == 2)
                     copies_wait<1>();
@@ -437,10 +408,18 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
                 else
                     copies_wait<3>();
                 __syncwarp();
+                const uint32_t next_b = now.b + step < steps ? now.b + step : now.b;
+                const struct few_item w = {ring + from,
+                                           K::X_SHARED ? x_places(x_ring_await(xs, now.b), lane) : x.by((size_t)now.b * K::X_BLOCK),
+                                           x.by((size_t)next_b * K::X_BLOCK), &xs,
+                                           sums, turn, now.b, steps, step, barriers ? warp : 0,
+                                           barriers ? (warp + now.size()) % FEW_WARPS : 0, lane == 0};
                 K::item(w, first, type);
                 __syncwarp();
                 from = from + f.slot_size < ring_size ? from + f.slot_size : 0;
             }
+            if (!xs.all())
+                xs.first += steps;
             if (now.at + now.size() >= now.some)
                 break;
             way_part(now, now.at + now.size(), warp);

@@ -12,6 +12,7 @@ template <int B, int COLUMNS> struct fast_items {
     enum {
         TYPES = B,
         BARRIERS = 0,
+        X_SHARED = 0,
         ONE = COLUMNS == 0,
         C = ONE ? 1 : COLUMNS,
         LANES = ONE ? 4 : 32, /* that x is for */
@@ -52,7 +53,7 @@ template <int B, int COLUMNS> struct fast_items {
         read(x, w.next);
 #pragma unroll
         for (int c = 0; c < C; c++) {
-            await_turn<false>(w, c, bits_of(d[c][0], d[c][1], d[c][2], d[c][3]));
+            await_turn<false>(w, c);
             const float4 v = sums_so_far(w, c);
             w.acc[32 * c] = make_float4(fmaf(z[0].undo, d[c][0], v.x), fmaf(z[0].undo, d[c][1], v.y),
                                         fmaf(z[1].undo, d[c][2], v.z), fmaf(z[1].undo, d[c][3], v.w));

@@ -172,7 +172,7 @@ template <class T, int C> DEVICE void few_fast(const struct lode_cuda_few_args &
                 const uint32_t turn = shared_address(turns + now.tile * N + c);
                 float4 *const sums = (float4 *)(acc + now.tile * N * FEW_ACC) + lane + 32 * c;
                 if (now.b)
-                    await_word(after_all(turn, bits_of(d[c][0], d[c][1], d[c][2], d[c][3]), threadIdx.y), now.b);
+                    await_word(turn, now.b);
                 const float4 v = now.b ? *sums : make_float4(0, 0, 0, 0);
                 *sums = make_float4(v.x + d[c][0], v.y + d[c][1], v.z + d[c][2], v.w + d[c][3]);
                 end_word(turn, now.b, lane == 0);

@@ -254,6 +254,8 @@ enum {
     LODE_FEW_WARPS = 16,  /* of a block of threads */
     LODE_FEW_X256 = 2624, /* bytes of 256 numbers of eight rows of x, rounded to A256 */
     LODE_FEW_X32 = 2560,  /* to A32 */
+    LODE_FEW_X_SLOTS = 64, /* of x's ring, at most */
+    LODE_FEW_X_SHARED = 2, /* groups of eight columns from which on there is one, of A256 */
 };
 
 /* Rows of x to the order in which few.cuh reads them: (cols / 256, groups) blocks. */
@@ -271,6 +273,7 @@ struct lode_cuda_few_args {
     uint32_t y_stride[LODE_CUDA_PARTS], residual_stride; /* bytes */
     uint32_t tiles;
     uint32_t depth, slot_size; /* items that a warp has room for; bytes of one */
+    struct lode_cuda_divisor x_slots; /* blocks of x that there is room for; on Hopper (few_x.cuh) */
 };
 
 /* ---- 16-bit weights in --numerics fast (fast.cuh) ---- */

@@ -1,0 +1,129 @@
+/* few_x.cuh - x of a few rows' products (few.cuh): what lies where in it, and how it comes to those who multiply it.
+ *
+ * It was put in the order in which threads want it (few_x): every load is whole lines.  A warp reads its own from the memory, ahead
+ * of where it uses it.  Of more rows than eight registers are too few to read far ahead, and warps waited for x in the second cache
+ * longer than for anything else: there, on Hopper, a block of threads has a ring of x's blocks in shared memory, brought in bulk, for
+ * all of its warps. */
+#ifndef LODE_CUDA_FEW_X_CUH
+#define LODE_CUDA_FEW_X_CUH
+
+#include "few_copies.cuh"
+#include "wgmma.cuh"
+
+/* Whether x comes to shared memory: of weights in blocks of so many numbers, so many groups of eight columns.  In blocks of 32 its
+ * place is worth more to weights on their way. */
+static constexpr __device__ bool x_is_shared(int block, int columns) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    return block == 256 && columns >= LODE_FEW_X_SHARED;
+#else
+    return false;
+#endif
+}
+
+/* Where things lie in a block of x: 256 numbers of eight rows.  Codes: 512 bytes for each two groups of 32. */
+enum {
+    X_SUMS = 2048,    /* A256, a thread: the sixteen sums' low bytes, then high, as an mma takes them, and d of its two columns */
+    X_FACTORS = 2560, /* A256, two columns: m, bytes of (group, column) */
+    X_BLOCKS = 2048,  /* A32: (d, sum) of (block, column) */
+};
+
+DEVICE uint4 read16(const uint8_t *p) { return *(const uint4 *)p; }
+
+/* Where a thread reads a block of x: codes and sums; what belongs to two columns. */
+struct few_x_at {
+    const uint8_t *p, *m;
+    DEVICE_MEMBER struct few_x_at by(size_t bytes) const { return {p + bytes, m + bytes}; }
+};
+DEVICE struct few_x_at x_places(const uint8_t *x, uint32_t lane) { return {x + 16 * lane, x + 16 * (lane % 4)}; }
+
+/* ---- read ahead ---- */
+
+/* What an item needs of x in the memory first, on its way before the weights are looked at: all of one group of columns; of more the
+ * codes of groups 0 and 1 and the factors, as registers are too few. */
+template <int BLOCK, int C>
+struct few_x_first {
+    enum { ALL = BLOCK == 32 || C == 1, N = BLOCK == 256 ? C : 1, PAIRS = ALL ? 4 : 1 };
+    uint4 codes[N][PAIRS], m[N], sums[N];
+};
+template <int BLOCK, int C>
+DEVICE void read_first(struct few_x_first<BLOCK, C> &v, const struct few_x_at &x) {
+#pragma unroll
+    for (int c = 0; c < v.N; c++) {
+        const struct few_x_at from = x.by(c * LODE_FEW_X256);
+#pragma unroll
+        for (int p = 0; p < v.PAIRS; p++)
+            v.codes[c][p] = read16(from.p + 512 * p);
+        if (BLOCK == 256)
+            v.m[c] = read16(from.m + X_FACTORS);
+        if (BLOCK == 256 && v.ALL)
+            v.sums[c] = read16(from.p + X_SUMS);
+    }
+}
+
+/* ---- a ring in shared memory ---- */
+
+/* x's blocks come in ascending order, all of them once for each of the walk's parts, or once where there is room for all: the n-th of
+ * these comes to slot n % slots.  A block's slot is free when each tile of the part has met it: those who did, count, a part's
+ * warps 16 in all, and the last of them asks for the next. */
+struct few_x_ring {
+    const uint8_t *x;
+    uint8_t *slots;
+    struct lode_cuda_divisor size; /* slots */
+    uint32_t steps, block;         /* x's blocks, and bytes of one */
+    uint32_t total;                /* that come */
+    uint32_t first;                /* n of the part's first */
+    DEVICE_MEMBER bool all() const { return size.by == steps; }
+};
+struct few_x_slot {
+    uint64_t full;
+    uint32_t round, left; /* which time it has been asked for; those who have met it */
+};
+DEVICE struct few_x_slot *x_slot(uint32_t i) {
+    __shared__ struct few_x_slot slots[LODE_FEW_X_SLOTS];
+    return slots + i;
+}
+/* Before all threads meet. */
+DEVICE void x_ring_begin(const struct few_x_ring &r) {
+    if (threadIdx.x < r.size.by) {
+        barrier_init(&x_slot(threadIdx.x)->full, 1);
+        x_slot(threadIdx.x)->round = x_slot(threadIdx.x)->left = 0;
+        barriers_made();
+    }
+}
+DEVICE void x_ring_ask(const struct few_x_ring &r, uint32_t slot, uint32_t b) {
+    const uint32_t barrier = shared_address(&x_slot(slot)->full);
+    barrier_arrive_expect(barrier, r.block);
+    bulk_copy(shared_address(r.slots + slot * r.block), r.x + (size_t)b * r.block, r.block, barrier);
+}
+/* What comes first, when x is there, in order: by one warp. */
+DEVICE void x_ring_fill(const struct few_x_ring &r) {
+    if (elected())
+#pragma unroll 1
+        for (uint32_t i = 0; i < r.size.by; i++)
+            x_ring_ask(r, i, i);
+}
+/* The part's block b. */
+DEVICE const uint8_t *x_ring_await(const struct few_x_ring &r, uint32_t b) {
+    const uint32_t n = r.first + b, round = over(n, r.size), at = n - round * r.size.by;
+    struct few_x_slot *const slot = x_slot(at);
+    if (!r.all())
+        while (*(volatile uint32_t *)&slot->round != round) /* else one phase of the barrier might be taken for another */
+            ;
+    barrier_wait(&slot->full, round & 1);
+    return r.slots + at * r.block;
+}
+/* A warp that has one in `step` of its tile's blocks has no more to read of block b. */
+DEVICE void x_ring_leave(const struct few_x_ring &r, uint32_t b, uint32_t step) {
+    if (r.all())
+        return;
+    __syncwarp();
+    const uint32_t n = r.first + b, round = over(n, r.size), at = n - round * r.size.by, next = n + r.size.by;
+    struct few_x_slot *const slot = x_slot(at);
+    if (elected() && atomicAdd(&slot->left, step) + step == LODE_FEW_WARPS && next < r.total) {
+        slot->left = 0;
+        *(volatile uint32_t *)&slot->round = round + 1;
+        x_ring_ask(r, at, next % r.steps);
+    }
+}
+
+#endif
