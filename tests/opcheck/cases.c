@@ -114,10 +114,10 @@ static struct lode_node *build_chosen_experts(struct oc *t) {
                                                {LODE_Q5_K, LODE_Q4_K, LODE_Q5_K}, {LODE_Q6_K, LODE_Q6_K, LODE_Q4_K},
                                                {LODE_Q4_K, LODE_Q4_K, LODE_Q8_0}, {LODE_Q8_0, LODE_Q8_0, LODE_Q6_K},
                                                {LODE_Q5_K, LODE_Q5_K, LODE_Q5_K}, {LODE_Q4_K, LODE_Q4_K, LODE_Q6_K},
-                                               {LODE_Q4_K, LODE_Q4_K, LODE_Q5_K}};
+                                               {LODE_Q4_K, LODE_Q4_K, LODE_Q5_K}, {LODE_IQ4_XS, LODE_IQ4_XS, LODE_Q5_0}};
     static const struct { uint32_t d, ff, experts, used; } shapes[] = {
         {2048, 768, 16, 8}, {512, 1536, 6, 2}, {1280, 256, 9, 3}, {256, 512, 16, 10}, {4096, 768, 5, 4},
-        {768, 256, 12, 12}, {2816, 512, 4, 1}, {256, 256, 200, 8}, {512, 256, 61, 20}};
+        {768, 256, 12, 12}, {2816, 512, 4, 1}, {256, 256, 200, 8}, {512, 256, 61, 20}, {1280, 768, 30, 4}};
     const enum lode_dtype *kind = kinds[t->variant];
     const uint32_t d = shapes[t->variant].d, ff = shapes[t->variant].ff, n = shapes[t->variant].experts;
     const enum lode_gating gating = t->variant % 3 == 0   ? LODE_GATE_SOFTMAX
@@ -129,6 +129,8 @@ static struct lode_node *build_chosen_experts(struct oc *t) {
     struct lode_node *r = lode_g_route(t->g, oc_input(t, n), gating == LODE_GATE_SIGMOID ? oc_vector(t, n) : NULL, &p);
     const struct lode_operand *w[LODE_MAX_WEIGHTS] = {oc_matrix(t, kind[0], ff, d, n), oc_matrix(t, kind[1], ff, d, n),
                                                       oc_matrix(t, kind[2], d, ff, n)};
+    if (t->variant == 9)
+        w[3] = oc_matrix(t, LODE_F32, n, ff, 1), w[4] = oc_matrix(t, LODE_F32, n, ff, 1), w[5] = oc_matrix(t, LODE_F32, n, d, 1);
     return lode_g_add(t->g, x, lode_g_experts(t->g, x, r, w, LODE_GLU_SILU, t->variant == 3), 1);
 }
 
@@ -362,7 +364,7 @@ const struct oc_case oc_cases[] = {
     {"feed_forward", 0, true, build_feed_forward, OC_NO_BOUND},
     {"experts", 0, false, build_experts, OC_NO_BOUND},
     {"router", 9, false, build_router, OC_NO_BOUND},
-    {"chosen_experts", 9, false, build_chosen_experts, OC_NO_BOUND},
+    {"chosen_experts", 10, false, build_chosen_experts, OC_NO_BOUND},
     {"expert_halves", 0, false, build_expert_halves, OC_NO_BOUND},
     {"heads", 0, false, build_heads, OC_NO_BOUND},
     {"gather", 2, false, build_gather, OC_NO_BOUND},

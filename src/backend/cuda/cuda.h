@@ -25,6 +25,8 @@
     X(few_own, few_own_1) X(few_own, few_own_2) X(few_own, few_own_4)                               \
     X(few_mixed, few_q4_q6_1) X(few_mixed, few_q4_q6_2) X(few_mixed, few_q4_q6_4)                  \
     X(few_mixed, few_q5_q6_1) X(few_mixed, few_q5_q6_2) X(few_mixed, few_q5_q6_4)                  \
+    X(few_experts, few_pairs_256) X(few_experts, few_pairs_32) X(few_experts, few_experts_a256) X(few_experts, few_experts_a32) \
+    X(few_experts, few_experts_own) X(few_experts, few_experts_q4_q6) X(few_experts, few_experts_q5_q6) \
     X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
     X(attention_tile, attention_tile) X(attention_tile, attention_tile_256) X(attention_large, attention_large) X(attention_large, attention_large_32) \
@@ -35,7 +37,7 @@
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(chosen_in) X(chosen_out) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_codebook) X(gemv_own) X(gemv_float) X(gemv_near) X(gemv_stream) \
     X(gemv_stream_k) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_short) X(decode_walk) X(decode_join) X(recur) X(wide) X(wide_own) X(best) X(fetch) X(reads) X(gemm_fast) X(gemv_fast) \
-    X(wide_glu) X(wide_fast) X(few_fast) X(few_own) X(few_mixed) X(wide_gated) X(attention_fast) X(decode_fast)
+    X(wide_glu) X(wide_fast) X(few_fast) X(few_own) X(few_mixed) X(few_experts) X(wide_gated) X(attention_fast) X(decode_fast)
 
 /* decode_walk.cu, each for 1, 2, 4 and 8 query heads: what keys and values are in; 128: heads of so many numbers, whose rows
  * follow one another. */

@@ -445,6 +445,8 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
                            c->kernels.attention_large_32, c->kernels.decode_1, c->kernels.decode_2, c->kernels.decode_4, c->kernels.decode_8,
                            c->kernels.few_x32,
                            c->kernels.few_x256, c->kernels.few_a32_1, c->kernels.few_a32_2, c->kernels.few_a32_4,
+                           c->kernels.few_experts_a256, c->kernels.few_experts_a32, c->kernels.few_experts_own,
+                           c->kernels.few_experts_q4_q6, c->kernels.few_experts_q5_q6,
                            c->kernels.few_own_1, c->kernels.few_own_2, c->kernels.few_own_4,
                            c->kernels.few_q4_q6_1, c->kernels.few_q4_q6_2, c->kernels.few_q4_q6_4,
                            c->kernels.few_q5_q6_1, c->kernels.few_q5_q6_2, c->kernels.few_q5_q6_4,

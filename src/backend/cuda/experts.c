@@ -81,7 +81,24 @@ static int multiply(const struct op *o, const struct expert_product *e) {
     return e->call->n_tiles && lode_cuda_many_kernel(o, w) ? multiply_sorted(o, e) : multiply_pairs(o, e);
 }
 
-/* Gate, up and activation of all pairs, to r->gate. */
+/* By groups of eight pairs of an expert; of x's rows or, with up, gate's and up's. */
+static int multiply_few(const struct op *o, const struct expert_product *e, bool rounded, lode_dev up) {
+    const struct lode_cuda_few_product p = {.parts = e->parts,
+                                            .call = e->call,
+                                            .first = e->first,
+                                            .n_parts = e->n_parts,
+                                            .x_div = e->x_div,
+                                            .rounded = rounded,
+                                            .weigh_input = o->in->p.experts.weigh_input,
+                                            .act = o->in->p.experts.act,
+                                            .x = e->x,
+                                            .up = up,
+                                            .y = {e->y[0], e->y[1]},
+                                            .y_stride = e->y_stride};
+    return lode_cuda_multiply_few_experts(o, &p);
+}
+
+/* Gate, up and activation of all pairs, to r->gate; of few_experts.c's gate and up alone where down follows. */
 static int experts_in(const struct op *o, const struct lode_cuda_expert_call *e) {
     struct run *r = o->r;
     const struct lode_operand *gate = o->in->parts[0].w;
@@ -92,7 +109,9 @@ static int experts_in(const struct op *o, const struct lode_cuda_expert_call *e)
                                       .x = e->x,
                                       .y = {r->gate, r->up},
                                       .y_stride = r->ff_stride};
-    LODE_TRY(multiply(o, &in));
+    LODE_TRY(e->few ? multiply_few(o, &in, true, 0) : multiply(o, &in));
+    if (e->few && o->in->op == LODE_OP_EXPERTS)
+        return 0;
     const struct lode_cuda_moe_act_args ma = {.gate = r->gate,
                                               .up = r->up,
                                               .y = r->gate,
@@ -109,7 +128,7 @@ static int experts_in(const struct op *o, const struct lode_cuda_expert_call *e)
 static int experts_out(const struct op *o, const struct lode_part *part, const struct lode_cuda_expert_call *e) {
     struct run *r = o->r;
     const enum lode_dtype act = lode_dtypes[part->w->type].act;
-    const bool rounded = lode_dtype_is_rounded(act);
+    const bool rounded = !e->few && lode_dtype_is_rounded(act);
     if (rounded) {
         struct lode_cuda_row_args q = {
             .y = {r->h, r->ff_stride}, .a = {r->gate, r->ff_stride}, .width = part->w->cols};
@@ -123,7 +142,7 @@ static int experts_out(const struct op *o, const struct lode_part *part, const s
                                        .x = {rounded ? r->h : r->gate, r->ff_stride},
                                        .y = {r->down},
                                        .y_stride = r->out_stride};
-    return multiply(o, &out);
+    return e->few ? multiply_few(o, &out, false, o->in->op == LODE_OP_EXPERTS ? r->up : 0) : multiply(o, &out);
 }
 
 int lode_cuda_multiply_experts(const struct op *o, const struct lode_cuda_expert_call *e) {
@@ -141,7 +160,8 @@ int lode_cuda_sum_experts(const struct op *o, struct lode_cuda_mat route, struct
                                              .n = width,
                                              .n_used = n_used,
                                              .weigh_input = o->in->p.experts.weigh_input};
-    return lode_cuda_run_kernel(o, kernels(o)->moe_sum, n, (width + 1023) / 1024, 1, 256, 0, &s);
+    const uint32_t each = n * width < 1024 * 4 * (uint32_t)o->r->c->multiprocessors ? 256 : 1024; /* numbers of a block of threads */
+    return lode_cuda_run_kernel(o, kernels(o)->moe_sum, n, (width + each - 1) / each, 1, 256, 0, &s);
 }
 
 /* ---- an instruction, or a half of one, whose weights are all here ---- */
@@ -184,11 +204,16 @@ static int experts_wave(const struct op *o, uint32_t first, uint32_t n) {
         e.bias[first_kind + k] = lode_cuda_weight(o, parts[k].bias);
         e.size[first_kind + k] = lode_cuda_expert_size(o, parts[k].w);
     }
-    if (n >= LODE_CUDA_MANY && n_experts <= 1024) { /* which group_pairs takes */
-        const struct lode_cuda_group_args g = {
-            .route = e.route, .tiles = r->tiles, .list = r->list, .n_pairs = e.pairs, .n_used = n_used};
+    e.few = lode_cuda_takes_few_experts(o, &e);
+    if (e.few || (n >= LODE_CUDA_MANY && n_experts <= LODE_GROUP_EXPERTS)) {
+        const struct lode_cuda_group_args g = {.route = e.route,
+                                               .tiles = r->tiles,
+                                               .list = r->list,
+                                               .n_pairs = e.pairs,
+                                               .n_used = n_used,
+                                               .tile = e.few ? 8 : LODE_GEMM_TILE_X};
         LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->group_pairs, 1, 1, 1, 1024, 0, &g));
-        const uint64_t all = lode_cuda_most_tiles(e.pairs, n_experts) - 1;
+        const uint64_t all = e.pairs / LODE_GEMM_TILE_X + n_experts;
         e.n_tiles = all < e.pairs ? (uint32_t)all : e.pairs;
     }
     if (in->op == LODE_OP_EXPERTS_OUT)

@@ -1,8 +1,8 @@
 /* fuse_few.c - products of up to LODE_FEW_ROWS rows: few.cu, few_mixed.cu, few_own.cu, and few_fast.cu with --numerics fast. */
 #include "backend/cuda/fuse.h"
 
-/* Bytes of an item of 16 rows by 256 numbers in shared memory: few.cuh's planes. */
-static uint32_t slot_size(enum lode_dtype type) {
+/* few.cuh's planes. */
+uint32_t lode_cuda_few_slot(enum lode_dtype type) {
     const struct lode_cuda_layout *l = &lode_cuda_layouts[type];
     uint32_t size = 0;
     for (uint32_t i = 0; i < l->n; i++) {
@@ -22,7 +22,7 @@ bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, uint32_t x_bloc
                            uint32_t *shared) {
     const uint32_t room = lode_cuda_room(o->r->c);
     for (uint32_t i = 0; i < f->a.n_parts; i++) {
-        const uint32_t size = slot_size(f->a.parts[i].type);
+        const uint32_t size = lode_cuda_few_slot(f->a.parts[i].type);
         f->slot_size = size > f->slot_size ? size : f->slot_size;
     }
     const uint32_t most = (uint32_t)o->r->c->multiprocessors,
@@ -51,18 +51,18 @@ static void set_strides(const struct chain *c, struct lode_cuda_few_args *f) {
     f->residual_stride = c->add ? (uint32_t)residual_of(c)->stride : 0;
 }
 
-/* Which kernel knows all of a product's types; one that knows few types is quicker. */
-enum kind { A256, A32, OWN, Q4_Q6, Q5_Q6 };
-static enum kind kind_of(const struct lode_instr *mul, bool by32) {
+enum lode_cuda_few_kind lode_cuda_few_kind(const struct lode_part *parts, uint32_t n) {
     bool q4_q6 = true, q5_q6 = true;
-    for (uint32_t i = 0; i < mul->n_parts; i++) {
-        const enum lode_dtype type = mul->parts[i].w->type;
+    for (uint32_t i = 0; i < n; i++) {
+        const enum lode_dtype type = parts[i].w->type;
         q4_q6 &= type == LODE_Q4_K || type == LODE_Q6_K;
         q5_q6 &= type == LODE_Q5_K || type == LODE_Q6_K;
     }
-    if (lode_cuda_layouts[mul->parts[0].w->type].family != LODE_CUDA_COMMON)
-        return OWN;
-    return by32 ? A32 : q4_q6 ? Q4_Q6 : q5_q6 ? Q5_Q6 : A256;
+    if (lode_cuda_layouts[parts[0].w->type].family != LODE_CUDA_COMMON)
+        return LODE_CUDA_FEW_OWN;
+    if (lode_cuda_common_act(parts, n) == LODE_A32)
+        return LODE_CUDA_FEW_A32;
+    return q4_q6 ? LODE_CUDA_FEW_Q4_Q6 : q5_q6 ? LODE_CUDA_FEW_Q5_Q6 : LODE_CUDA_FEW_A256;
 }
 
 int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c) {
@@ -102,13 +102,13 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
                                   (cols / 256 + each - 1) / each, 1, 512,
                                   c->norm ? LODE_LANES_SIZE(cols) : 0, &x));
     void *const kernel[][3] = {
-        [A256] = {k->few_a256_1, k->few_a256_2, k->few_a256_4},
-        [A32] = {k->few_a32_1, k->few_a32_2, k->few_a32_4},
-        [OWN] = {k->few_own_1, k->few_own_2, k->few_own_4},
-        [Q4_Q6] = {k->few_q4_q6_1, k->few_q4_q6_2, k->few_q4_q6_4},
-        [Q5_Q6] = {k->few_q5_q6_1, k->few_q5_q6_2, k->few_q5_q6_4},
+        [LODE_CUDA_FEW_A256] = {k->few_a256_1, k->few_a256_2, k->few_a256_4},
+        [LODE_CUDA_FEW_A32] = {k->few_a32_1, k->few_a32_2, k->few_a32_4},
+        [LODE_CUDA_FEW_OWN] = {k->few_own_1, k->few_own_2, k->few_own_4},
+        [LODE_CUDA_FEW_Q4_Q6] = {k->few_q4_q6_1, k->few_q4_q6_2, k->few_q4_q6_4},
+        [LODE_CUDA_FEW_Q5_Q6] = {k->few_q5_q6_1, k->few_q5_q6_2, k->few_q5_q6_4},
     };
-    LODE_TRY(lode_cuda_run_product(o, &f.a, kernel[kind_of(mul, by32)][columns / 2], grid, 512, shared, &f));
+    LODE_TRY(lode_cuda_run_product(o, &f.a, kernel[lode_cuda_few_kind(mul->parts, mul->n_parts)][columns / 2], grid, 512, shared, &f));
     return 1;
 }
 

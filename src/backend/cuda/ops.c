@@ -102,14 +102,29 @@ static int run_many(const struct op *o, const struct lode_part *parts, uint32_t 
                                 LODE_CUDA_GEMM_SHARED, &a);
 }
 
+/* Rows of x of a block of threads of mul.cuh, as a power of two: of floats as few as keep half of the multiprocessors busy, as
+ * a router's matrix has four tiles and is read from the second cache. */
+static int rows_at_once(const struct op *o, const struct lode_operand *w, uint32_t tiles, uint32_t n_x) {
+    const uint32_t wanted = (uint32_t)o->r->c->multiprocessors / 2;
+    int i = 0;
+    while (i < 3 && 1u << i < n_x)
+        i++;
+    while (lode_cuda_layouts[w->type].plain && i > 0 && tiles * ((n_x + (1u << i) - 1) >> i) < wanted)
+        i--;
+    return i;
+}
+
+/* Of floats: whether tiles of many rows of x would leave most multiprocessors without work. */
+static bool many_are_few(const struct op *o, const struct lode_operand *w, uint32_t n_x) {
+    const uint32_t blocks = (n_x + LODE_GEMM_TILE_X - 1) / LODE_GEMM_TILE_X * ((w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W);
+    return lode_cuda_layouts[w->type].plain && 2 * blocks * lode_cuda_many_depth(w) <= (uint32_t)o->r->c->multiprocessors;
+}
+
 static int run_linear(const struct op *o) {
     const struct lode_instr *in = o->in;
     const bool heads = in->op == LODE_OP_HEADS;
     const uint32_t n_heads = heads ? in->p.heads.n_heads : 1;
     const uint32_t n_x = lode_value_rows(&in->in[0], o->step);
-    int i = 0;
-    while (i < 3 && 1u << i < n_x)
-        i++;
     for (uint32_t first = 0; first < in->n_parts;) { /* runs of one type, or of what is computed alike */
         const struct lode_operand *w = in->parts[first].w;
         uint32_t n = heads ? 0 : lode_cuda_fast_parts(o, in->parts + first, in->n_parts - first, in->in[0].type);
@@ -132,12 +147,13 @@ static int run_linear(const struct op *o) {
         while (first + n < in->n_parts && n < LODE_CUDA_PARTS &&
                in->parts[first + n].w->type == w->type)
             n++;
-        if (n_x >= LODE_CUDA_MANY && !heads && lode_cuda_many_kernel(o, w)) {
+        if (n_x >= LODE_CUDA_MANY && !heads && lode_cuda_many_kernel(o, w) && !(n == 1 && many_are_few(o, w, n_x))) {
             LODE_TRY(run_many(o, in->parts + first, n, lode_cuda_mat(&in->in[0]), n_x));
             first += n;
             continue;
         }
         struct lode_cuda_mul_args a = {.x = lode_cuda_mat(&in->in[0]), .n_x = n_x, .cols = w->cols};
+        const int i = rows_at_once(o, w, (w->rows + lode_cuda_mul_tile(w->type, 0) - 1) / lode_cuda_mul_tile(w->type, 0), n_x);
         const uint32_t tile = lode_cuda_mul_tile(w->type, i);
         uint32_t tiles = 0;
         if (heads) {

@@ -130,7 +130,7 @@ uint32_t lode_cuda_wave_pairs(const struct lode_cuda_opts *o);
 
 /* Tiles of a wave of pairs, at most; with the number of them. */
 static inline uint64_t lode_cuda_most_tiles(uint64_t pairs, uint32_t n_experts) {
-    return pairs / LODE_GEMM_TILE_X + n_experts + 1;
+    return pairs / LODE_GEMM_TILE_X + 2 * n_experts + 1; /* of eight pairs, up to that many of each: few_experts.c */
 }
 
 /* What the ranks or the pairs of `rows` rows have to another place. */
@@ -161,7 +161,22 @@ struct lode_cuda_expert_call {
     struct lode_cuda_mat x, route; /* x: row of pair / x_div */
     uint32_t pairs, n_used, x_div;
     uint32_t n_tiles; /* of pairs sorted by expert, at most, that r->tiles and r->list have; 0: pair by pair */
+    bool few;         /* they are few_experts.c's */
 };
+/* few_experts.c: whether products of so many pairs are best made in groups of eight of one expert, which group_pairs makes of them; and
+ * one of them: gate and up, or down, of x's rows (row of pair / x_div), rounded or (with up: gate's and up's, activated) to be so. */
+bool lode_cuda_takes_few_experts(const struct op *o, const struct lode_cuda_expert_call *e);
+struct lode_cuda_few_product {
+    const struct lode_part *parts;
+    const struct lode_cuda_expert_call *call;
+    uint32_t first, n_parts, x_div; /* first: of the call's three */
+    bool rounded, weigh_input;
+    uint32_t act; /* enum lode_glu */
+    struct lode_cuda_mat x;
+    lode_dev up, y[2];
+    uint64_t y_stride;
+};
+int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_few_product *p);
 /* Their outputs, not weighed, to r->down. */
 int lode_cuda_multiply_experts(const struct op *o, const struct lode_cuda_expert_call *e);
 /* Those of n rows, weighed and added up. */
@@ -181,7 +196,12 @@ int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, 
 /* chain.c: a part of a product of few rows, whose first unit of work is `first`. */
 struct lode_cuda_gemv_part lode_cuda_gemv_part(const struct op *o, const struct lode_part *p, uint32_t first);
 
-/* fuse_few.c: the shared memory and the grid of few.cuh's walk with `columns` groups of eight, of f->a: tiles, depth,
+/* fuse_few.c: which of few.cuh's kernels knows all types of a product; those that know few are quicker. */
+enum lode_cuda_few_kind { LODE_CUDA_FEW_A256, LODE_CUDA_FEW_A32, LODE_CUDA_FEW_OWN, LODE_CUDA_FEW_Q4_Q6, LODE_CUDA_FEW_Q5_Q6 };
+enum lode_cuda_few_kind lode_cuda_few_kind(const struct lode_part *parts, uint32_t n);
+/* Bytes of an item of 16 rows by 256 numbers in shared memory. */
+uint32_t lode_cuda_few_slot(enum lode_dtype type);
+/* The shared memory and the grid of few.cuh's walk with `columns` groups of eight, of f->a: tiles, depth,
  * slot_size, x_slots.  x_block: bytes of a block of x that comes to shared memory; 0: it stays where it is.  False: no room. */
 bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, uint32_t x_block, struct lode_cuda_few_args *f, uint32_t *grid,
                            uint32_t *shared);

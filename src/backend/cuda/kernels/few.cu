@@ -1,40 +1,10 @@
 /* few.cu - products of a few rows with quantised weights (few.cuh), and their x. */
 #include "few.cuh"
+#include "few_put.cuh"
 
 FEW(a256, 256)
 FEW(a32, 32)
 
-/* The word of a column's codes that has numbers 4 i and on of a block of 256. */
-DEVICE uint32_t *code_word(uint8_t *y, uint32_t column, uint32_t i) {
-    const uint32_t g = i / 8, k = i % 8;
-    return (uint32_t *)(y + g / 2 * 512 + (4 * column + k % 4) * 16 + g % 2 * 8 + k / 4 * 4);
-}
-
-/* A block (kern.h's A256) to its column of y; by a warp. */
-DEVICE void put_a256(uint8_t *y, uint32_t column, const uint8_t *block) {
-    const uint32_t lane = threadIdx.x % 32;
-    for (uint32_t i = lane; i < 64; i += 32)
-        *code_word(y, column, i) = word_at(block + 48 + 4 * i);
-    if (lane < 8)
-        y[X_FACTORS + column / 2 * 16 + lane * 2 + column % 2] = block[4 + lane];
-    if (lane < 4) {
-        const uint2 v = *(const uint2 *)(block + 16 + 8 * lane);
-        *(uint2 *)(y + X_SUMS + 16 * (4 * column + lane)) =
-            make_uint2(__byte_perm(v.x, v.y, 0x6420), __byte_perm(v.x, v.y, 0x7531));
-    }
-    if (lane < 8) /* threads r, and 4 r + q has columns 2 q and 2 q + 1 */
-        *(uint32_t *)(y + X_SUMS + 16 * (4 * lane + column / 2) + 8 + column % 2 * 4) = word_at(block);
-}
-/* Block k of eight: this thread's word of codes, and by its first thread what belongs to it. */
-DEVICE void put_a32(uint8_t *y, uint32_t column, uint32_t k, uint32_t word, struct rounded r) {
-    *code_word(y, column, 8 * k + word) = r.q;
-    if (word == 0)
-        *(uint2 *)(y + X_BLOCKS + 64 * k + column / 2 * 16 + column % 2 * 8) =
-            make_uint2(lode_f32_bits(r.d), (uint32_t)r.sum);
-}
-
-/* Which of a block's 64 times four numbers a thread has, first and second. */
-template <int BLOCK> DEVICE uint32_t at_of(uint32_t lane, uint32_t k) { return BLOCK == 256 ? 2 * lane + k : lane + 32 * k; }
 /* A row of n blocks to shared memory, as root_of reads it: two blocks of a warp on their way at a time. */
 DEVICE void put_rows(const float4 *row, uint32_t n, uint32_t cols) {
     const uint32_t from = threadIdx.x % 32 * 2;
@@ -91,42 +61,9 @@ template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
                 row_at<float4>(a.x_out, blockIdx.x)[i[k]] = v[k];
         }
     };
-    for (uint32_t b = first; b < n; b += gridDim.y * FEW_WARPS) {
-        uint8_t *y = at<uint8_t>(a.y) + ((size_t)b * a.groups + blockIdx.x / 8) * size;
-        if constexpr (BLOCK == 256) {
-            const uint8_t *block = blocks[warp];
-            if (!here) {
-                for (uint32_t i = lane; i < 304 / 4; i += 32)
-                    ((uint32_t *)blocks[warp])[i] = 0;
-            } else if (a.input == LODE_GEMV_AS_IS) {
-                block = row + (size_t)b * 304;
-            } else {
-                float4 v[2];
-                numbers(b, v);
-                const float z[8] = {v[0].x, v[0].y, v[0].z, v[0].w, v[1].x, v[1].y, v[1].z, v[1].w};
-                round_a256(blocks[warp], z);
-            }
-            __syncwarp();
-            put_a256(y, column, block);
-            __syncwarp();
-        } else {
-            float4 v[2];
-            if (here && a.input != LODE_GEMV_AS_IS)
-                numbers(b, v);
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const uint32_t k = lane / 8 + 4 * half, i = lane % 8;
-                struct rounded r = {0, 0, 0};
-                if (here && a.input == LODE_GEMV_AS_IS) {
-                    const uint8_t *block = row + (size_t)(8 * b + k) * 40;
-                    r = {*(const float *)block, *(const int *)(block + 4), word_at(block + 8 + 4 * i)};
-                } else if (here) {
-                    r = round_a32(v[half]);
-                }
-                put_a32(y, column, k, i, r);
-            }
-        }
-    }
+    for (uint32_t b = first; b < n; b += gridDim.y * FEW_WARPS)
+        put_block<BLOCK>(at<uint8_t>(a.y) + ((size_t)b * a.groups + blockIdx.x / 8) * size, column, b, blocks[warp], here,
+                         a.input == LODE_GEMV_AS_IS ? row : NULL, numbers);
 }
 extern "C" __global__ void __launch_bounds__(FEW_THREADS)
 few_x256(const __grid_constant__ struct lode_cuda_few_x_args a) {

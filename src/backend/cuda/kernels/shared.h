@@ -113,10 +113,11 @@ struct lode_cuda_spread_args {
     unsigned long long tile_size;
     uint32_t n_x, cols, tile, x_div;
 };
+enum { LODE_GROUP_EXPERTS = 1024 }; /* at most */
 struct lode_cuda_group_args {
     struct lode_cuda_mat route;
     lode_dev tiles, list; /* tiles: a number, padded to a tile; the tiles.  list: pairs by expert */
-    uint32_t n_pairs, n_used;
+    uint32_t n_pairs, n_used, tile; /* pairs of a tile, at most */
 };
 
 /* EXPERTS: products for (row, place) pairs, pair = row * n_used + place.  w: expert e's matrix at
@@ -274,6 +275,28 @@ struct lode_cuda_few_args {
     uint32_t tiles;
     uint32_t depth, slot_size; /* items that a warp has room for; bytes of one */
     struct lode_cuda_divisor x_slots; /* blocks of x that there is room for; on Hopper (few_x.cuh) */
+};
+
+/* ---- routed experts of a few rows (few_experts.cu), by group_pairs' tiles of eight pairs ---- */
+
+/* Pairs' rows of x to the order in which few.cuh reads them: (tiles, cols / 256) blocks. */
+struct lode_cuda_few_pairs_args {
+    struct lode_cuda_mat x, route; /* row of pair / x_div: rounded (input LODE_GEMV_AS_IS), or floats */
+    lode_dev up;                   /* 0, or x is gate and this up, whose activation is meant; rows as far apart as x's */
+    lode_dev tiles, list, y;
+    uint32_t cols, x_div, n_used, input, act, weigh_input;
+};
+struct lode_cuda_few_experts_part {
+    lode_dev w, bias, y;
+    unsigned long long expert_size, w_stride;
+    uint32_t type, rows, tiles; /* tiles: of 16 rows of an expert */
+};
+struct lode_cuda_few_experts_args {
+    struct lode_cuda_few_experts_part parts[2];
+    lode_dev x, tiles, list;
+    unsigned long long y_stride; /* of pairs */
+    struct lode_cuda_divisor each; /* an expert's tiles of all parts */
+    uint32_t n_parts, cols, depth, slot_size;
 };
 
 /* ---- 16-bit weights in --numerics fast (fast.cuh) ---- */
