@@ -1,20 +1,10 @@
-/* experts.c - routed experts: their products, by pairs or by tiles of pairs of one expert, and the sums. */
+/* experts.c - routed experts: their products, by pairs, by tiles of pairs of one expert or (few_experts.c) by small ones, and the sums. */
 #include "backend/cuda/run.h"
 
 static const struct lode_cuda_kernels *kernels(const struct op *o) { return &o->r->c->kernels; }
 
-/* One of an instruction's products: pairs of rows and experts with gate and up, or with down. */
-struct expert_product {
-    const struct lode_part *parts;
-    const struct lode_cuda_expert_call *call;
-    uint32_t first, n_parts, x_div; /* first: of the call's three */
-    struct lode_cuda_mat x;
-    lode_dev y[2];
-    uint64_t y_stride;
-};
-
 /* By pairs sorted by expert; parts of one type. */
-static int multiply_sorted(const struct op *o, const struct expert_product *e) {
+static int multiply_sorted(const struct op *o, const struct lode_cuda_expert_product *e) {
     const struct lode_operand *w = e->parts[0].w;
     const uint32_t n_tiles = e->call->n_tiles;
     struct lode_cuda_gemm_args a = {.x = e->x,
@@ -44,7 +34,7 @@ static int multiply_sorted(const struct op *o, const struct expert_product *e) {
 }
 
 /* Pair by pair. */
-static int multiply_pairs(const struct op *o, const struct expert_product *e) {
+static int multiply_pairs(const struct op *o, const struct lode_cuda_expert_product *e) {
     const struct lode_operand *w = e->parts[0].w;
     struct lode_cuda_moe_args a = {.x = e->x,
                                    .route = e->call->route,
@@ -67,10 +57,10 @@ static int multiply_pairs(const struct op *o, const struct expert_product *e) {
                                 e->n_parts, 256, 0, &a);
 }
 
-static int multiply(const struct op *o, const struct expert_product *e) {
+static int multiply(const struct op *o, const struct lode_cuda_expert_product *e) {
     const struct lode_operand *w = e->parts[0].w;
     if (e->n_parts == 2 && e->parts[1].w->type != w->type) { /* one after the other */
-        struct expert_product one = *e;
+        struct lode_cuda_expert_product one = *e;
         one.n_parts = 1;
         LODE_TRY(multiply(o, &one));
         one.parts++;
@@ -81,35 +71,18 @@ static int multiply(const struct op *o, const struct expert_product *e) {
     return e->call->n_tiles && lode_cuda_many_kernel(o, w) ? multiply_sorted(o, e) : multiply_pairs(o, e);
 }
 
-/* By groups of eight pairs of an expert; of x's rows or, with up, gate's and up's. */
-static int multiply_few(const struct op *o, const struct expert_product *e, bool rounded, lode_dev up) {
-    const struct lode_cuda_few_product p = {.parts = e->parts,
-                                            .call = e->call,
-                                            .first = e->first,
-                                            .n_parts = e->n_parts,
-                                            .x_div = e->x_div,
-                                            .rounded = rounded,
-                                            .weigh_input = o->in->p.experts.weigh_input,
-                                            .act = o->in->p.experts.act,
-                                            .x = e->x,
-                                            .up = up,
-                                            .y = {e->y[0], e->y[1]},
-                                            .y_stride = e->y_stride};
-    return lode_cuda_multiply_few_experts(o, &p);
-}
-
-/* Gate, up and activation of all pairs, to r->gate; of few_experts.c's gate and up alone where down follows. */
+/* Gate, up and activation of all pairs, to r->gate; where few_experts.c makes down too, gate alone, and up to r->up. */
 static int experts_in(const struct op *o, const struct lode_cuda_expert_call *e) {
     struct run *r = o->r;
     const struct lode_operand *gate = o->in->parts[0].w;
-    const struct expert_product in = {.parts = o->in->parts,
+    const struct lode_cuda_expert_product in = {.parts = o->in->parts,
                                       .call = e,
                                       .n_parts = 2,
                                       .x_div = e->x_div,
                                       .x = e->x,
                                       .y = {r->gate, r->up},
                                       .y_stride = r->ff_stride};
-    LODE_TRY(e->few ? multiply_few(o, &in, true, 0) : multiply(o, &in));
+    LODE_TRY(e->few ? lode_cuda_multiply_few_experts(o, &in, true) : multiply(o, &in));
     if (e->few && o->in->op == LODE_OP_EXPERTS)
         return 0;
     const struct lode_cuda_moe_act_args ma = {.gate = r->gate,
@@ -134,15 +107,16 @@ static int experts_out(const struct op *o, const struct lode_part *part, const s
             .y = {r->h, r->ff_stride}, .a = {r->gate, r->ff_stride}, .width = part->w->cols};
         LODE_TRY(lode_cuda_run_quant(o, act, &q, e->pairs));
     }
-    const struct expert_product out = {.parts = part,
+    const struct lode_cuda_expert_product out = {.parts = part,
                                        .call = e,
                                        .first = 2,
                                        .n_parts = 1,
                                        .x_div = 1,
                                        .x = {rounded ? r->h : r->gate, r->ff_stride},
+                                       .up = e->few && o->in->op == LODE_OP_EXPERTS ? r->up : 0,
                                        .y = {r->down},
                                        .y_stride = r->out_stride};
-    return e->few ? multiply_few(o, &out, false, o->in->op == LODE_OP_EXPERTS ? r->up : 0) : multiply(o, &out);
+    return e->few ? lode_cuda_multiply_few_experts(o, &out, false) : multiply(o, &out);
 }
 
 int lode_cuda_multiply_experts(const struct op *o, const struct lode_cuda_expert_call *e) {
@@ -211,7 +185,7 @@ static int experts_wave(const struct op *o, uint32_t first, uint32_t n) {
                                                .list = r->list,
                                                .n_pairs = e.pairs,
                                                .n_used = n_used,
-                                               .tile = e.few ? 8 : LODE_GEMM_TILE_X};
+                                               .tile = e.few ? LODE_FEW_PAIRS : LODE_GEMM_TILE_X};
         LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->group_pairs, 1, 1, 1, 1024, 0, &g));
         const uint64_t all = e.pairs / LODE_GEMM_TILE_X + n_experts;
         e.n_tiles = all < e.pairs ? (uint32_t)all : e.pairs;

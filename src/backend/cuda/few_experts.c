@@ -1,14 +1,14 @@
 /* few_experts.c - routed experts of a few rows: pairs of a row and an expert in groups of eight of one expert (kernels/few_experts.cu). */
 #include "backend/cuda/fuse.h"
 
-enum { GROUP = 8 }; /* pairs of one: the columns of a product */
+enum { GROUP = LODE_FEW_PAIRS };
 
 static uint32_t groups_of(const struct lode_cuda_expert_call *e, uint32_t n_experts) {
     const uint32_t most = e->pairs / GROUP + n_experts;
     return most < e->pairs ? most : e->pairs;
 }
 
-/* A product's x, rounded. */
+/* Whether a product's x is rounded in blocks of 32. */
 static bool is_by_32(const struct lode_part *parts, uint32_t n) { return lode_cuda_common_act(parts, n) == LODE_A32; }
 
 static uint64_t x_size(const struct lode_part *parts, uint32_t n, uint32_t groups) {
@@ -54,7 +54,7 @@ static void *kernel_of(const struct op *o, const struct lode_part *parts, uint32
     return kernels[lode_cuda_few_kind(parts, n)];
 }
 
-int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_few_product *p) {
+int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_expert_product *p, bool rounded) {
     const struct lode_cuda_expert_call *e = p->call;
     const struct lode_part *parts = p->parts;
     const uint32_t cols = parts[0].w->cols, groups = groups_of(e, parts[0].w->count);
@@ -68,9 +68,9 @@ int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_fe
                                                .cols = cols,
                                                .x_div = p->x_div,
                                                .n_used = e->n_used,
-                                               .input = p->rounded ? LODE_GEMV_AS_IS : LODE_GEMV_ROUND,
-                                               .act = p->act,
-                                               .weigh_input = p->up && p->weigh_input};
+                                               .input = rounded ? LODE_GEMV_AS_IS : LODE_GEMV_ROUND,
+                                               .act = o->in->p.experts.act,
+                                               .weigh_input = p->up && o->in->p.experts.weigh_input};
     LODE_TRY(lode_cuda_run_kernel(o, by32 ? o->r->c->kernels.few_pairs_32 : o->r->c->kernels.few_pairs_256, groups,
                                   (8 * cols / 256 + LODE_FEW_WARPS - 1) / LODE_FEW_WARPS, 1, 32 * LODE_FEW_WARPS, 0, &x));
     struct lode_cuda_few_experts_args f = {

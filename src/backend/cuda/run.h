@@ -130,7 +130,7 @@ uint32_t lode_cuda_wave_pairs(const struct lode_cuda_opts *o);
 
 /* Tiles of a wave of pairs, at most; with the number of them. */
 static inline uint64_t lode_cuda_most_tiles(uint64_t pairs, uint32_t n_experts) {
-    return pairs / LODE_GEMM_TILE_X + 2 * n_experts + 1; /* of eight pairs, up to that many of each: few_experts.c */
+    return pairs / LODE_GEMM_TILE_X + 2 * n_experts + 1; /* the 2: of LODE_FEW_PAIRS, up to that many for each expert */
 }
 
 /* What the ranks or the pairs of `rows` rows have to another place. */
@@ -163,20 +163,20 @@ struct lode_cuda_expert_call {
     uint32_t n_tiles; /* of pairs sorted by expert, at most, that r->tiles and r->list have; 0: pair by pair */
     bool few;         /* they are few_experts.c's */
 };
-/* few_experts.c: whether products of so many pairs are best made in groups of eight of one expert, which group_pairs makes of them; and
- * one of them: gate and up, or down, of x's rows (row of pair / x_div), rounded or (with up: gate's and up's, activated) to be so. */
-bool lode_cuda_takes_few_experts(const struct op *o, const struct lode_cuda_expert_call *e);
-struct lode_cuda_few_product {
+/* One of an instruction's products: pairs of rows and experts with gate and up, or with down. */
+struct lode_cuda_expert_product {
     const struct lode_part *parts;
     const struct lode_cuda_expert_call *call;
-    uint32_t first, n_parts, x_div; /* first: of the call's three */
-    bool rounded, weigh_input;
-    uint32_t act; /* enum lode_glu */
+    uint32_t first, n_parts, x_div; /* first: of the call's three; row of pair / x_div */
     struct lode_cuda_mat x;
-    lode_dev up, y[2];
+    lode_dev up; /* where x is gate's rows: up's, which meet them first (few_experts.c); else 0 */
+    lode_dev y[2];
     uint64_t y_stride;
 };
-int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_few_product *p);
+/* few_experts.c: whether a call's products are best made by groups of LODE_FEW_PAIRS pairs of one expert, as group_pairs leaves them;
+ * and one of these.  rounded: x is, as the types of weights want it; else it is floats. */
+bool lode_cuda_takes_few_experts(const struct op *o, const struct lode_cuda_expert_call *e);
+int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_expert_product *p, bool rounded);
 /* Their outputs, not weighed, to r->down. */
 int lode_cuda_multiply_experts(const struct op *o, const struct lode_cuda_expert_call *e);
 /* Those of n rows, weighed and added up. */

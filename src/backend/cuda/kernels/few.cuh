@@ -32,14 +32,14 @@ static constexpr __device__ bool has_barriers(int block, int columns) {
 enum : uint32_t { ALONE = ~0u };
 struct few_item {
     const uint8_t *slot;
-    struct few_x_at x, next; /* of the block, and in the memory of the warp's next item's */
-    const struct few_x_ring *ring; /* in shared memory x is from here */
-    float4 *acc;             /* the tile's sums, this thread's of each group of columns */
-    uint32_t turn;           /* shared address of the tile's turns, words by group of columns; ALONE: the warp has the tile */
-    uint32_t b, steps;       /* the tile's turn says so when it is this item's; blocks of the tile */
-    uint32_t step;           /* from a warp's block of the tile to its next */
-    uint32_t own, after;     /* barriers: this warp's, and that of the one that has block b + 1; 0: a word tells */
-    bool first;              /* this is the warp's first thread */
+    struct few_x_at x, next;       /* of the block; where x is in the memory, of the warp's next item's */
+    const struct few_x_ring *ring; /* where x is shared */
+    float4 *acc;                   /* the tile's sums, this thread's of each group of columns */
+    uint32_t turn;                 /* shared address of the tile's turns, words by group of columns; ALONE: the warp has the tile */
+    uint32_t b, steps;             /* the tile's turn says so when it is this item's; blocks of the tile */
+    uint32_t step;                 /* from a warp's block of the tile to its next */
+    uint32_t own, after;           /* barriers: this warp's, and that of the one that has block b + 1; 0: a word tells */
+    bool first;                    /* this is the warp's first thread */
 };
 DEVICE void await_word(uint32_t at, uint32_t b) {
     uint32_t n;
@@ -108,12 +108,6 @@ DEVICE void add_group(int isum[4], const uint32_t w[4], uint32_t x0, uint32_t x1
 }
 DEVICE uint32_t pair_factors(uint4 m, int p) { return p == 0 ? m.x : p == 1 ? m.y : p == 2 ? m.z : m.w; }
 
-/* No more is read of the item's x. */
-template <bool SHARED> DEVICE void leave_x(const struct few_item &w) {
-    if (SHARED)
-        x_ring_leave(*w.ring, w.b, w.step);
-}
-
 template <class T, int C>
 DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x) {
     constexpr bool SHARED = x_is_shared(256, C), AHEAD = !SHARED && !x.ALL; /* codes are read a pair of groups ahead */
@@ -173,8 +167,8 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
         }
         if (!SHARED && first == 0) /* nothing of it is used any more */
             read_first(x, w.next);
-        if (first + SOME == C)
-            leave_x<SHARED>(w);
+        if (SHARED)
+            x_ring_leave(*w.ring, w.b, w.step);
         await_turn<has_barriers(256, C)>(w, first);
 #pragma unroll
         for (int k = 0; k < SOME; k++) {
@@ -194,7 +188,6 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
 
 template <class T, int C>
 DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &first) {
-    constexpr bool SHARED = x_is_shared(32, C);
     const T *const type = NULL;
     const uint32_t r = threadIdx.x % 32 / 4;
 #pragma unroll 1
@@ -205,7 +198,7 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
         for (int p = 0; p < 4; p++) {
             uint32_t u[4], v[4];
             pair_words(type, w.slot, p, u, v);
-            const uint4 a = SHARED ? read16(w.x.by(c * LODE_FEW_X32).p + 512 * p) : first.codes[0][p];
+            const uint4 a = first.codes[0][p];
             mma_bytes(dot[2 * p], u[0], u[1], u[2], u[3], a.x, a.y);
             mma_bytes(dot[2 * p + 1], v[0], v[1], v[2], v[3], a.z, a.w);
         }
@@ -237,11 +230,8 @@ DEVICE void few_item_32(const struct few_item &w, struct few_x_first<32, C> &fir
             }
         }
         w.acc[32 * c] = make_float4(v[0], v[1], v[2], v[3]);
-        if (c + 1 == C)
-            leave_x<SHARED>(w);
         end_turn<has_barriers(32, C)>(w, c);
-        if (!SHARED)
-            read_first<32, C>(first, c + 1 < C ? w.x.by((c + 1) * LODE_FEW_X32) : w.next);
+        read_first<32, C>(first, c + 1 < C ? w.x.by((c + 1) * LODE_FEW_X32) : w.next);
     }
 }
 

@@ -277,7 +277,9 @@ struct lode_cuda_few_args {
     struct lode_cuda_divisor x_slots; /* blocks of x that there is room for; on Hopper (few_x.cuh) */
 };
 
-/* ---- routed experts of a few rows (few_experts.cu), by group_pairs' tiles of eight pairs ---- */
+/* ---- routed experts of a few rows (few_experts.cu), by group_pairs' tiles of so many pairs ---- */
+
+enum { LODE_FEW_PAIRS = 8 };
 
 /* Pairs' rows of x to the order in which few.cuh reads them: (tiles, cols / 256) blocks. */
 struct lode_cuda_few_pairs_args {
