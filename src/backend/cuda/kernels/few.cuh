@@ -391,13 +391,7 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
 #pragma unroll 1
             for (; now.b < steps; now.b += step) {
                 ask();
-                if (f.depth == 2)
-                    copies_wait<1>();
-                else if (f.depth == 3)
-                    copies_wait<2>();
-                else
-                    copies_wait<3>();
-                __syncwarp();
+                await_oldest(f.depth);
                 const uint32_t next_b = now.b + step < steps ? now.b + step : now.b;
                 const struct few_item w = {ring + from,
                                            K::X_SHARED ? x_places(x_ring_await(xs, now.b), lane) : x.by((size_t)now.b * K::X_BLOCK),

@@ -105,5 +105,15 @@ template <int TYPES> DEVICE void copy_item(const struct few_tile &t, uint32_t nb
         copy_plane<T, 3>(t, nb, b, slot, lane);
     });
 }
+/* Until the oldest of depth items that were asked for is there; each ended a group, depth is 2 to 4. */
+DEVICE void await_oldest(uint32_t depth) {
+    if (depth == 2)
+        copies_wait<1>();
+    else if (depth == 3)
+        copies_wait<2>();
+    else
+        copies_wait<3>();
+    __syncwarp();
+}
 
 #endif

@@ -101,13 +101,7 @@ template <class K> DEVICE void few_experts(const struct lode_cuda_few_experts_ar
 #pragma unroll 1
         for (uint32_t b = 0; b < steps; b++) {
             ask();
-            if (f.depth == 2)
-                copies_wait<1>();
-            else if (f.depth == 3)
-                copies_wait<2>();
-            else
-                copies_wait<3>();
-            __syncwarp();
+            await_oldest(f.depth);
             const struct few_item w = {ring + from, own.by((size_t)b * K::X_BLOCK), own.by((size_t)(b + 1 < steps ? b + 1 : b) * K::X_BLOCK),
                                        NULL, (float4 *)acc + lane, ALONE, b, steps, 1, 0, 0, lane == 0};
             K::item(w, first, unit.tile.type);
