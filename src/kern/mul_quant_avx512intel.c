@@ -17,4 +17,5 @@ static void mul_q6_k_parts LODE_MUL_ARGS;
     ((s).groups && (s).top == 31   ? (mul_fn *)mul_q5_k_parts                                      \
      : (s).groups && (s).top == 63 ? (mul_fn *)mul_q6_k_parts                                      \
                                    : (mul_fn *)mul_##name##_avx512vnni)
+#define ROWS_APART
 #include "kern/mul_rows512_all.h"

@@ -1,13 +1,21 @@
-/* mul_rows512_all.h - products of the types that have forms beyond tiles: one column row after row, more otherwise, of which a few
- * by tiles of rows that lie far apart (mul_apart.h).  The including file defines
+/* mul_rows512_all.h - products of the types that have forms beyond tiles: one column row after row, more otherwise.  The including
+ * file defines
  *
  *   ROWS(name)           name##_ISA
  *   ROWS_MORE(name, s)   the mul of a type of shape s for more columns than one
+ *   ROWS_APART           where a few of them are multiplied by tiles of rows that lie far apart (mul_apart.h), as on Intel's cores;
+ *                        AMD's follow sixteen neighbouring rows
  *   ROWS_BITS            for MUL_BITS alone
  *
  * One column's are functions of their own: what they keep on the stack is not beside what more columns do. */
-#include "kern/mul_apart.h"
 #include "kern/mul_rows512.h"
+
+#ifdef ROWS_APART
+#include "kern/mul_apart.h"
+#define CALL_MORE(name, s, y, ...) mul_apart(ROWS_MORE(name, s), apart_columns(s), y, __VA_ARGS__)
+#else
+#define CALL_MORE(name, s, ...) ((void)(s), ROWS_MORE(name, s)(__VA_ARGS__))
+#endif
 
 #undef MUL
 #undef MUL_OF
@@ -34,6 +42,6 @@
         if (n_x == 1 && k > 0)                                                                     \
             rows_##name(y, w, w_stride, n_w, x, k);                                                \
         else                                                                                       \
-            mul_apart(ROWS_MORE(name, s), apart_columns(s), y, ldy, w, w_stride, n_w, x, x_stride, n_x, k); \
+            CALL_MORE(name, s, y, ldy, w, w_stride, n_w, x, x_stride, n_x, k);                        \
     }
 #include "kern/mul_types.h"

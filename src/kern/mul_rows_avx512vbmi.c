@@ -8,4 +8,5 @@
 #define ROWS(name) name##_avx512vbmi
 #define ROWS_MORE(name, s) ((mul_fn *)mul_##name##_avx512intel)
 #define ROWS_BITS
+#define ROWS_APART
 #include "kern/mul_rows512_all.h"
