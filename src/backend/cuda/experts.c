@@ -59,6 +59,8 @@ static int multiply_pairs(const struct op *o, const struct lode_cuda_expert_prod
 
 static int multiply(const struct op *o, const struct lode_cuda_expert_product *e) {
     const struct lode_operand *w = e->parts[0].w;
+    if (e->call->few)
+        return lode_cuda_multiply_few_experts(o, e);
     if (e->n_parts == 2 && e->parts[1].w->type != w->type) { /* one after the other */
         struct lode_cuda_expert_product one = *e;
         one.n_parts = 1;
@@ -71,19 +73,22 @@ static int multiply(const struct op *o, const struct lode_cuda_expert_product *e
     return e->call->n_tiles && lode_cuda_many_kernel(o, w) ? multiply_sorted(o, e) : multiply_pairs(o, e);
 }
 
-/* Gate, up and activation of all pairs, to r->gate; where few_experts.c makes down too, gate alone, and up to r->up. */
+/* Whether gate and up meet where down's x is rounded. */
+static bool meets_late(const struct op *o, const struct lode_cuda_expert_call *e) { return e->few && o->in->op == LODE_OP_EXPERTS; }
+
+/* Gate, up and activation of all pairs, to r->gate; where these meet late, gate alone, and up to r->up. */
 static int experts_in(const struct op *o, const struct lode_cuda_expert_call *e) {
     struct run *r = o->r;
     const struct lode_operand *gate = o->in->parts[0].w;
     const struct lode_cuda_expert_product in = {.parts = o->in->parts,
-                                      .call = e,
-                                      .n_parts = 2,
-                                      .x_div = e->x_div,
-                                      .x = e->x,
-                                      .y = {r->gate, r->up},
-                                      .y_stride = r->ff_stride};
-    LODE_TRY(e->few ? lode_cuda_multiply_few_experts(o, &in, true) : multiply(o, &in));
-    if (e->few && o->in->op == LODE_OP_EXPERTS)
+                                                .call = e,
+                                                .n_parts = 2,
+                                                .x_div = e->x_div,
+                                                .x = e->x,
+                                                .y = {r->gate, r->up},
+                                                .y_stride = r->ff_stride};
+    LODE_TRY(multiply(o, &in));
+    if (meets_late(o, e))
         return 0;
     const struct lode_cuda_moe_act_args ma = {.gate = r->gate,
                                               .up = r->up,
@@ -108,15 +113,15 @@ static int experts_out(const struct op *o, const struct lode_part *part, const s
         LODE_TRY(lode_cuda_run_quant(o, act, &q, e->pairs));
     }
     const struct lode_cuda_expert_product out = {.parts = part,
-                                       .call = e,
-                                       .first = 2,
-                                       .n_parts = 1,
-                                       .x_div = 1,
-                                       .x = {rounded ? r->h : r->gate, r->ff_stride},
-                                       .up = e->few && o->in->op == LODE_OP_EXPERTS ? r->up : 0,
-                                       .y = {r->down},
-                                       .y_stride = r->out_stride};
-    return e->few ? lode_cuda_multiply_few_experts(o, &out, false) : multiply(o, &out);
+                                                 .call = e,
+                                                 .first = 2,
+                                                 .n_parts = 1,
+                                                 .x_div = 1,
+                                                 .x = {rounded ? r->h : r->gate, r->ff_stride},
+                                                 .up = meets_late(o, e) ? r->up : 0,
+                                                 .y = {r->down},
+                                                 .y_stride = r->out_stride};
+    return multiply(o, &out);
 }
 
 int lode_cuda_multiply_experts(const struct op *o, const struct lode_cuda_expert_call *e) {
@@ -187,8 +192,7 @@ static int experts_wave(const struct op *o, uint32_t first, uint32_t n) {
                                                .n_used = n_used,
                                                .tile = e.few ? LODE_FEW_PAIRS : LODE_GEMM_TILE_X};
         LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->group_pairs, 1, 1, 1, 1024, 0, &g));
-        const uint64_t all = e.pairs / LODE_GEMM_TILE_X + n_experts;
-        e.n_tiles = all < e.pairs ? (uint32_t)all : e.pairs;
+        e.n_tiles = lode_cuda_tiles(e.pairs, n_experts, g.tile);
     }
     if (in->op == LODE_OP_EXPERTS_OUT)
         LODE_TRY(move_pairs(o, e.x, n, n_used, parts[0].w->cols, false));

@@ -1,12 +1,7 @@
 /* few_experts.c - routed experts of a few rows: pairs of a row and an expert in groups of eight of one expert (kernels/few_experts.cu). */
 #include "backend/cuda/fuse.h"
 
-enum { GROUP = LODE_FEW_PAIRS };
-
-static uint32_t groups_of(const struct lode_cuda_expert_call *e, uint32_t n_experts) {
-    const uint32_t most = e->pairs / GROUP + n_experts;
-    return most < e->pairs ? most : e->pairs;
-}
+enum { SUMS = 512 }; /* bytes of a warp's tile's */
 
 /* Whether a product's x is rounded in blocks of 32. */
 static bool is_by_32(const struct lode_part *parts, uint32_t n) { return lode_cuda_common_act(parts, n) == LODE_A32; }
@@ -15,16 +10,14 @@ static uint64_t x_size(const struct lode_part *parts, uint32_t n, uint32_t group
     return (uint64_t)parts[0].w->cols / 256 * (is_by_32(parts, n) ? LODE_FEW_X32 : LODE_FEW_X256) * groups;
 }
 
-/* Slots of a warp's ring of a product's items; below two there is no room. */
+/* Slots of a warp's ring of a product's items. */
 static uint32_t depth_of(const struct op *o, const struct lode_part *parts, uint32_t n, uint32_t *slot_size) {
     *slot_size = 0;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t size = lode_cuda_few_slot(parts[i].w->type);
         *slot_size = size > *slot_size ? size : *slot_size;
     }
-    const uint32_t depth = (lode_cuda_room(o->r->c) - LODE_FEW_WARPS * 512) / (LODE_FEW_WARPS * *slot_size),
-                   most = lode_cuda_tuned(o->r->c, LODE_TUNING_depth, parts[0].w->type, parts[0].w->cols);
-    return depth < most ? depth : most;
+    return lode_cuda_few_depth(o, lode_cuda_room(o->r->c) - LODE_FEW_WARPS * SUMS, *slot_size, parts[0].w->type, parts[0].w->cols);
 }
 
 static bool takes(const struct op *o, const struct lode_part *parts, uint32_t n, uint32_t groups) {
@@ -38,8 +31,9 @@ static bool takes(const struct op *o, const struct lode_part *parts, uint32_t n,
 
 bool lode_cuda_takes_few_experts(const struct op *o, const struct lode_cuda_expert_call *e) {
     const struct lode_part *parts = o->in->parts;
-    const uint32_t n = o->in->n_parts, n_in = n < 2 ? 0 : 2, n_experts = parts[0].w->count, groups = groups_of(e, n_experts);
-    return e->pairs > e->n_used && e->pairs <= GROUP * n_experts && n_experts <= LODE_GROUP_EXPERTS &&
+    const uint32_t n = o->in->n_parts, n_in = n < 2 ? 0 : 2, n_experts = parts[0].w->count,
+                   groups = lode_cuda_tiles(e->pairs, n_experts, LODE_FEW_PAIRS);
+    return e->pairs > e->n_used && e->pairs <= LODE_FEW_PAIRS * n_experts && n_experts <= LODE_GROUP_EXPERTS &&
            (n_in == 0 || takes(o, parts, n_in, groups)) && (n == 2 || takes(o, parts + n_in, 1, groups));
 }
 
@@ -54,10 +48,10 @@ static void *kernel_of(const struct op *o, const struct lode_part *parts, uint32
     return kernels[lode_cuda_few_kind(parts, n)];
 }
 
-int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_expert_product *p, bool rounded) {
+int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_expert_product *p) {
     const struct lode_cuda_expert_call *e = p->call;
     const struct lode_part *parts = p->parts;
-    const uint32_t cols = parts[0].w->cols, groups = groups_of(e, parts[0].w->count);
+    const uint32_t cols = parts[0].w->cols;
     const bool by32 = is_by_32(parts, p->n_parts);
     const struct lode_cuda_few_pairs_args x = {.x = p->x,
                                                .route = e->route,
@@ -68,10 +62,10 @@ int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_ex
                                                .cols = cols,
                                                .x_div = p->x_div,
                                                .n_used = e->n_used,
-                                               .input = rounded ? LODE_GEMV_AS_IS : LODE_GEMV_ROUND,
+                                               .input = p->first == 0 ? LODE_GEMV_AS_IS : LODE_GEMV_ROUND,
                                                .act = o->in->p.experts.act,
                                                .weigh_input = p->up && o->in->p.experts.weigh_input};
-    LODE_TRY(lode_cuda_run_kernel(o, by32 ? o->r->c->kernels.few_pairs_32 : o->r->c->kernels.few_pairs_256, groups,
+    LODE_TRY(lode_cuda_run_kernel(o, by32 ? o->r->c->kernels.few_pairs_32 : o->r->c->kernels.few_pairs_256, e->n_tiles,
                                   (8 * cols / 256 + LODE_FEW_WARPS - 1) / LODE_FEW_WARPS, 1, 32 * LODE_FEW_WARPS, 0, &x));
     struct lode_cuda_few_experts_args f = {
         .x = x.y, .tiles = x.tiles, .list = x.list, .y_stride = p->y_stride, .n_parts = p->n_parts, .cols = cols};
@@ -91,5 +85,5 @@ int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_ex
     f.each = lode_cuda_divisor(tiles);
     f.depth = depth_of(o, parts, p->n_parts, &f.slot_size);
     return lode_cuda_run_kernel(o, kernel_of(o, parts, p->n_parts), (uint32_t)o->r->c->multiprocessors, 1, 1, 32 * LODE_FEW_WARPS,
-                                LODE_FEW_WARPS * (512 + f.depth * f.slot_size), &f);
+                                LODE_FEW_WARPS * (SUMS + f.depth * f.slot_size), &f);
 }

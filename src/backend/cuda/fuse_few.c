@@ -12,6 +12,11 @@ uint32_t lode_cuda_few_slot(enum lode_dtype type) {
     return size;
 }
 
+uint32_t lode_cuda_few_depth(const struct op *o, uint32_t room, uint32_t slot_size, enum lode_dtype type, uint32_t cols) {
+    const uint32_t depth = room / (LODE_FEW_WARPS * slot_size), most = lode_cuda_tuned(o->r->c, LODE_TUNING_depth, type, cols);
+    return depth < most ? depth : most;
+}
+
 /* Of x's ring a block of threads has room for as many blocks as there are when each warp has room for two items; but for one at least. */
 static uint32_t x_slots(uint32_t room, uint32_t items, uint32_t x_block, uint32_t blocks) {
     const uint32_t n = room > 2 * items ? (room - 2 * items) / x_block : 0, most = blocks < LODE_FEW_X_SLOTS ? blocks : LODE_FEW_X_SLOTS;
@@ -35,10 +40,8 @@ bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, uint32_t x_bloc
     if (sums > room || own > LODE_CUDA_GEMV_TILES)
         return false;
     const uint32_t n = x_block ? x_slots(room - sums, items, x_block, f->a.cols / 256) : 0, before = sums + n * x_block;
-    const uint32_t depth = lode_cuda_tuned(o->r->c, LODE_TUNING_depth, f->a.parts[0].type, f->a.cols);
     f->x_slots = lode_cuda_divisor(n);
-    f->depth = before < room ? (room - before) / items : 0;
-    f->depth = f->depth > depth ? depth : f->depth;
+    f->depth = lode_cuda_few_depth(o, before < room ? room - before : 0, f->slot_size, f->a.parts[0].type, f->a.cols);
     *shared = before + f->depth * items;
     return f->depth >= 2;
 }

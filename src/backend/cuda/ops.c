@@ -104,8 +104,8 @@ static int run_many(const struct op *o, const struct lode_part *parts, uint32_t 
 
 /* Rows of x of a block of threads of mul.cuh, as a power of two: of floats as few as keep half of the multiprocessors busy, as
  * a router's matrix has four tiles and is read from the second cache. */
-static int rows_at_once(const struct op *o, const struct lode_operand *w, uint32_t tiles, uint32_t n_x) {
-    const uint32_t wanted = (uint32_t)o->r->c->multiprocessors / 2;
+static int rows_at_once(const struct op *o, const struct lode_operand *w, uint32_t n_x) {
+    const uint32_t wanted = (uint32_t)o->r->c->multiprocessors / 2, tile = lode_cuda_mul_tile(w->type, 0), tiles = (w->rows + tile - 1) / tile;
     int i = 0;
     while (i < 3 && 1u << i < n_x)
         i++;
@@ -153,7 +153,7 @@ static int run_linear(const struct op *o) {
             continue;
         }
         struct lode_cuda_mul_args a = {.x = lode_cuda_mat(&in->in[0]), .n_x = n_x, .cols = w->cols};
-        const int i = rows_at_once(o, w, (w->rows + lode_cuda_mul_tile(w->type, 0) - 1) / lode_cuda_mul_tile(w->type, 0), n_x);
+        const int i = rows_at_once(o, w, n_x);
         const uint32_t tile = lode_cuda_mul_tile(w->type, i);
         uint32_t tiles = 0;
         if (heads) {

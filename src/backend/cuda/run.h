@@ -128,6 +128,11 @@ int lode_cuda_ask_cancel(bool (*cancel)(void *user), void *cancel_user, struct l
 /* Pairs of a row and an expert that experts' buffers hold. */
 uint32_t lode_cuda_wave_pairs(const struct lode_cuda_opts *o);
 
+/* Tiles of up to so many pairs of an expert that pairs may come to. */
+static inline uint32_t lode_cuda_tiles(uint32_t pairs, uint32_t n_experts, uint32_t tile) {
+    const uint64_t most = (uint64_t)pairs / tile + n_experts;
+    return most < pairs ? (uint32_t)most : pairs;
+}
 /* Tiles of a wave of pairs, at most; with the number of them. */
 static inline uint64_t lode_cuda_most_tiles(uint64_t pairs, uint32_t n_experts) {
     return pairs / LODE_GEMM_TILE_X + 2 * n_experts + 1; /* the 2: of LODE_FEW_PAIRS, up to that many for each expert */
@@ -161,7 +166,7 @@ struct lode_cuda_expert_call {
     struct lode_cuda_mat x, route; /* x: row of pair / x_div */
     uint32_t pairs, n_used, x_div;
     uint32_t n_tiles; /* of pairs sorted by expert, at most, that r->tiles and r->list have; 0: pair by pair */
-    bool few;         /* they are few_experts.c's */
+    bool few;         /* these are of LODE_FEW_PAIRS pairs, for few_experts.c */
 };
 /* One of an instruction's products: pairs of rows and experts with gate and up, or with down. */
 struct lode_cuda_expert_product {
@@ -174,9 +179,9 @@ struct lode_cuda_expert_product {
     uint64_t y_stride;
 };
 /* few_experts.c: whether a call's products are best made by groups of LODE_FEW_PAIRS pairs of one expert, as group_pairs leaves them;
- * and one of these.  rounded: x is, as the types of weights want it; else it is floats. */
+ * and one of these.  x of gate and up is rounded, of down floats. */
 bool lode_cuda_takes_few_experts(const struct op *o, const struct lode_cuda_expert_call *e);
-int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_expert_product *p, bool rounded);
+int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_expert_product *p);
 /* Their outputs, not weighed, to r->down. */
 int lode_cuda_multiply_experts(const struct op *o, const struct lode_cuda_expert_call *e);
 /* Those of n rows, weighed and added up. */
@@ -199,8 +204,10 @@ struct lode_cuda_gemv_part lode_cuda_gemv_part(const struct op *o, const struct 
 /* fuse_few.c: which of few.cuh's kernels knows all types of a product; those that know few are quicker. */
 enum lode_cuda_few_kind { LODE_CUDA_FEW_A256, LODE_CUDA_FEW_A32, LODE_CUDA_FEW_OWN, LODE_CUDA_FEW_Q4_Q6, LODE_CUDA_FEW_Q5_Q6 };
 enum lode_cuda_few_kind lode_cuda_few_kind(const struct lode_part *parts, uint32_t n);
-/* Bytes of an item of 16 rows by 256 numbers in shared memory. */
+/* Bytes of an item of 16 rows by 256 numbers in shared memory.  How many of `slot_size` a warp has room for in a block of threads' `room`,
+ * as many as are of use for that type and row; below two there is no room. */
 uint32_t lode_cuda_few_slot(enum lode_dtype type);
+uint32_t lode_cuda_few_depth(const struct op *o, uint32_t room, uint32_t slot_size, enum lode_dtype type, uint32_t cols);
 /* The shared memory and the grid of few.cuh's walk with `columns` groups of eight, of f->a: tiles, depth,
  * slot_size, x_slots.  x_block: bytes of a block of x that comes to shared memory; 0: it stays where it is.  False: no room. */
 bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, uint32_t x_block, struct lode_cuda_few_args *f, uint32_t *grid,

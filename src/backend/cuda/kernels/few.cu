@@ -25,7 +25,7 @@ DEVICE void put_rows(const float4 *row, uint32_t n, uint32_t cols) {
 template <int BLOCK> DEVICE void few_x(const struct lode_cuda_few_x_args &a) {
     __shared__ __align__(16) uint8_t blocks[FEW_WARPS][304];
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = blockIdx.x % 8;
-    const uint32_t size = BLOCK == 256 ? LODE_FEW_X256 : LODE_FEW_X32, n = a.cols / 256;
+    const uint32_t size = x_bytes(BLOCK), n = a.cols / 256;
     const bool here = blockIdx.x < a.n_x;
     const uint8_t *row = row_at<const uint8_t>(a.x, here ? blockIdx.x : 0);
     struct divisor root = {1, 1, true};

@@ -68,6 +68,8 @@ template <bool BARRIERS> DEVICE void end_turn(const struct few_item &w, int c) {
     else
         end_word(w.turn + 4 * c, w.b, w.first);
 }
+/* Where the sum of a tile's row r and of row x lies, from `first`, where those of x's group of eight begin. */
+DEVICE uint32_t sum_at(uint32_t first, uint32_t r, uint32_t x) { return first + 16 * (r % 8) + x % 8 / 2 * 4 + r / 8 * 2 + x % 2; }
 DEVICE float4 sums_so_far(const struct few_item &w, int c) {
     return w.b ? w.acc[32 * c] : make_float4(0, 0, 0, 0);
 }
@@ -295,7 +297,7 @@ template <int KNOWN, int COLUMNS> struct exact_items {
     enum {
         TYPES = KNOWN,
         C = COLUMNS,
-        X_BLOCK = COLUMNS * (x_block(KNOWN) == 256 ? LODE_FEW_X256 : LODE_FEW_X32),
+        X_BLOCK = COLUMNS * x_bytes(x_block(KNOWN)),
         BARRIERS = has_barriers(x_block(KNOWN), COLUMNS),
         X_SHARED = x_is_shared(x_block(KNOWN), COLUMNS),
     };
@@ -359,7 +361,7 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
     auto ask = [&]() { /* for the next item */
         if (ahead.some) {
             copy_item<K::TYPES>(next, steps, ahead.b, ring_at + to, lane);
-            to = to + f.slot_size < ring_size ? to + f.slot_size : 0;
+            to = next_slot(to, f.slot_size, ring_size);
             ahead.b += ahead.step();
             if (ahead.b >= steps)
                 find();
@@ -400,7 +402,7 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
                                            barriers ? (warp + now.size()) % FEW_WARPS : 0, lane == 0};
                 K::item(w, first, type);
                 __syncwarp();
-                from = from + f.slot_size < ring_size ? from + f.slot_size : 0;
+                from = next_slot(from, f.slot_size, ring_size);
             }
             if (!xs.all())
                 xs.first += steps;
@@ -423,8 +425,7 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
             const struct few_tile &t = tiles[now.first + p.tile];
             if (p.x < a.n_x && p.r < t.rows)
                 few_finish(f, t.part, first_row[now.first + p.tile] + p.r, p.x, residual, [&](uint32_t k) {
-                    return K::result(a, p.x, acc[((p.tile + k) * C + p.x / 8) * FEW_ACC + 16 * (p.r % 8) + p.x % 8 / 2 * 4 +
-                                                 p.r / 8 * 2 + p.x % 2]);
+                    return K::result(a, p.x, acc[sum_at(((p.tile + k) * C + p.x / 8) * FEW_ACC, p.r, p.x)]);
                 });
             residual = residual_of(i + FEW_THREADS);
         }

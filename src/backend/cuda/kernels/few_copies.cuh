@@ -105,6 +105,8 @@ template <int TYPES> DEVICE void copy_item(const struct few_tile &t, uint32_t nb
         copy_plane<T, 3>(t, nb, b, slot, lane);
     });
 }
+/* What comes after place `at` of a ring, which is left in steps of a slot. */
+DEVICE uint32_t next_slot(uint32_t at, uint32_t slot_size, uint32_t ring_size) { return at + slot_size < ring_size ? at + slot_size : 0; }
 /* Until the oldest of depth items that were asked for is there; each ended a group, depth is 2 to 4. */
 DEVICE void await_oldest(uint32_t depth) {
     if (depth == 2)

@@ -11,7 +11,7 @@
 /* blockIdx: group, share of its columns' blocks. */
 template <int BLOCK> DEVICE void few_pairs(const struct lode_cuda_few_pairs_args &a) {
     __shared__ __align__(16) uint8_t blocks[FEW_WARPS][304];
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, nb = a.cols / 256, size = BLOCK == 256 ? LODE_FEW_X256 : LODE_FEW_X32;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, nb = a.cols / 256, size = x_bytes(BLOCK);
     wait_for_last();
     let_next_come(); /* what lists pairs has ended when it begins */
     if (blockIdx.x >= *at<const uint32_t>(a.tiles))
@@ -80,7 +80,7 @@ template <class K> DEVICE void few_experts(const struct lode_cuda_few_experts_ar
     auto ask = [&]() { /* for the next item */
         if (ahead < n_units) {
             copy_item<K::TYPES>(next, steps, ahead_b, ring_at + to, lane);
-            to = to + f.slot_size < ring_size ? to + f.slot_size : 0;
+            to = next_slot(to, f.slot_size, ring_size);
             if (++ahead_b == steps)
                 ahead += apart, ahead_b = 0, find();
         }
@@ -106,13 +106,14 @@ template <class K> DEVICE void few_experts(const struct lode_cuda_few_experts_ar
                                        NULL, (float4 *)acc + lane, ALONE, b, steps, 1, 0, 0, lane == 0};
             K::item(w, first, unit.tile.type);
             __syncwarp();
-            from = from + f.slot_size < ring_size ? from + f.slot_size : 0;
+            from = next_slot(from, f.slot_size, ring_size);
         }
         const struct lode_cuda_few_experts_part &part = f.parts[unit.part];
         const uint32_t r = lane % TILE_ROWS;
         const float bias = part.bias && r < unit.tile.rows ? at<const float>(part.bias)[(size_t)unit.expert * part.rows + unit.first_row + r] : 0;
         for (uint32_t c = lane / TILE_ROWS; c < unit.pairs; c += 2) {
             const uint32_t pair = at<const uint32_t>(f.list)[unit.first_pair + c];
+            /* sum_at, by fewer instructions as a column is below eight */
             const float v = acc[16 * (r % 8) + c / 2 * 4 + r / 8 * 2 + c % 2];
             if (r < unit.tile.rows)
                 at<float>(part.y + pair * f.y_stride)[unit.first_row + r] = part.bias ? v + bias : v;

@@ -27,6 +27,9 @@ enum {
     X_BLOCKS = 2048,  /* A32: (d, sum) of (block, column) */
 };
 
+/* Bytes of it, by the numbers of a block of weights. */
+static constexpr __device__ uint32_t x_bytes(int block) { return block == 256 ? LODE_FEW_X256 : LODE_FEW_X32; }
+
 DEVICE uint4 read16(const uint8_t *p) { return *(const uint4 *)p; }
 
 /* Where a thread reads a block of x: codes and sums; what belongs to two columns. */

@@ -189,8 +189,7 @@ template <class T, int C> DEVICE void few_fast(const struct lode_cuda_few_args &
             const struct few_tile &t = tiles[now.first + u];
             if (z < a.n_x && r < t.rows)
                 few_finish(f, t.part, first_row[now.first + u] + r, z, few_residual(f, first_row[now.first + u] + r, z), [&](uint32_t k) {
-                    return acc[((u + k) * N + z / 8) * FEW_ACC + 16 * (r % 8) + z % 8 / 2 * 4 + r / 8 * 2 +
-                               z % 2] *
+                    return acc[sum_at(((u + k) * N + z / 8) * FEW_ACC, r, z)] *
                            (C ? factors[z] : undo);
                 });
         }
