@@ -69,7 +69,7 @@ int lode_cuda_run_prepare(const struct op *o, uint32_t n) {
         a.table = lode_cuda_mat(table);
     if (!lode_cuda_read_later(o, put + 2, n, k.last) && !lode_cuda_read_later(o, put + 2, n, q.last) &&
         !lode_cuda_overlap(result_of(att), q.first, rows) && !lode_cuda_overlap(result_of(att), k.first, rows) &&
-        !lode_cuda_overlap(result_of(att), v, rows)) {
+        !lode_cuda_overlap(result_of(att), v, rows) && (!table || !lode_cuda_overlap(result_of(att), table, rows))) {
         const int decoded = lode_cuda_run_decode(o, att, &a);
         if (decoded != 0)
             return decoded < 0 ? decoded : (int)put + 2;
