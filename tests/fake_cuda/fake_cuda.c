@@ -82,7 +82,7 @@ static struct {
 } devices[MOST_DEVICES];
 static _Thread_local struct thing *current; /* context */
 
-enum { SHARED_OPTIN = 227 << 10, SHARED_PLAIN = 48 << 10 };
+enum { SHARED_PLAIN = 48 << 10 };
 
 /* ---- what is wrong ---- */
 
@@ -412,7 +412,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     (void)device;
     ENTER_AS(false);
     *value = attribute == 16   ? 132 /* multiprocessors */
-             : attribute == 97 ? SHARED_OPTIN
+             : attribute == 97 ? (int)fake_cuda.shared << 10
              : attribute == 75 ? (int)fake_cuda.major
                                : 0;
     return leave(OK);
@@ -553,8 +553,8 @@ int cuFuncSetAttribute(void *function, int attribute, int value) {
     pthread_mutex_lock(&lock);
     int rc = lost() ? LOST : is_kernel(k, "cuFuncSetAttribute");
     if (rc == OK && attribute == 8) {
-        if (value > SHARED_OPTIN)
-            rc = wrong(BAD_VALUE, "%d bytes of shared memory allowed; a device has %d", value, SHARED_OPTIN);
+        if (value > (int)fake_cuda.shared << 10)
+            rc = wrong(BAD_VALUE, "%d bytes of shared memory allowed; a device has %d KB", value, (int)fake_cuda.shared);
         else
             k->shared = value;
     }

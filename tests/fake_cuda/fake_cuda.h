@@ -34,6 +34,7 @@
     X(memory, UINT64_C(4) << 30) /* bytes of each device */                                        \
     X(others, 0)                 /* of them, those in use by other programs */                     \
     X(major, 9)                  /* compute capability */                                          \
+    X(shared, 227)               /* KB of shared memory that a block of threads may have */         \
     X(fail_at, 0) /* which of the things that are taken is refused for lack of memory; 0: none */  \
     X(fail_on, 0) /* 1: and all after it */                                                        \
     X(lose_at, 0) /* from which call on every call fails; those that look kernels up do not count */ \

@@ -38,9 +38,11 @@ static void *must_have(void *p) {
     return p;
 }
 
+static char case_name[64];
+
 static void must(int rc, const struct lode_error *err) {
     if (rc < 0) {
-        fprintf(stderr, "opcheck: %s: %s\n", err->where, err->text);
+        fprintf(stderr, "opcheck: %s: %s: %s\n", case_name, err->where, err->text);
         exit(2);
     }
 }
@@ -604,8 +606,24 @@ static bool compare_fast(const struct oc_case *k, struct oc *t, struct lode_cuda
     return held;
 }
 
-int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lode_cuda *c, bool fast, uint64_t seed,
-           char skip[256]) {
+/* All steps, as `how` has products; nobody looks at what comes.  Whether there are experts. */
+static bool launch_all(const struct oc *t, struct lode_cuda *c, enum numbers how, uint32_t bring_rows) {
+    static const int32_t tokens[ALL_ROWS];
+    struct lode_error err = {0};
+    struct all_rows rows;
+    struct life now = {0};
+    begin_life(&now, t, c, lode_isa_best(), 2, how, bring_rows);
+    run_all(&now, t, tokens, false, &rows);
+    if (lode_exec_gives_best(now.exec))
+        must(lode_exec_best(now.exec, 1, LODE_BEST_MAX, &err) ? 0 : -1, &err);
+    const bool has_experts = now.plan.experts.n > 0;
+    free(rows.v);
+    end_life(&now);
+    return has_experts;
+}
+
+int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, const struct oc_opts *o, char skip[256]) {
+    struct lode_cuda *const c = o->c;
     static struct kc_state state;
     static struct oc_weights weights;
     static struct lode_graph g;
@@ -613,23 +631,22 @@ int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lo
     struct oc t = {.g = &g, .type = type, .variant = variant, .kc = &kc, .weights = &weights};
     struct life truth = {0}, now = {0};
     struct lode_error err = {0};
-    char name[64];
     int result = 1, n_beside = 0;
     memset(&weights, 0, sizeof weights);
     memset(&g, 0, sizeof g);
     weights.source = (struct lode_source){.ops = &source_ops, .path = "opcheck", .arch = "", .notes = ""};
     if (k->variants)
-        snprintf(name, sizeof name, "%s %d", k->name, variant);
+        snprintf(case_name, sizeof case_name, "%s %d", k->name, variant);
     else
-        snprintf(name, sizeof name, "%s %s", k->name, lode_dtypes[type].name);
-    state.rng = seed * 0x9e3779b97f4a7c15u + 1;
-    for (const char *p = name; *p; p++)
+        snprintf(case_name, sizeof case_name, "%s %s", k->name, lode_dtypes[type].name);
+    state.rng = o->seed * 0x9e3779b97f4a7c15u + 1;
+    for (const char *p = case_name; *p; p++)
         state.rng = (state.rng ^ (uint64_t)(unsigned char)*p) * 0x100000001b3u;
     g.result = k->build(&t);
     must(lode_graph_error(&g, &err), &err);
     for (uint32_t i = 0; c && result == 1 && i < g.n_nodes; i++)
         if (lode_cuda_check(c, g.nodes[i], false, &err) < 0) {
-            snprintf(skip, 256, "%s: %.180s", name, err.text);
+            snprintf(skip, 256, "%s: %.180s", case_name, err.text);
             result = -1;
         }
     if (result == 1) {
@@ -638,8 +655,15 @@ int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lo
             uses[i] = 2;
         if (c)
             must(lode_cuda_load(c, &weights.source, weights.w, weights.n, uses, 2, NULL, NULL, &err), &err);
-        if (fast) {
-            result = compare_fast(k, &t, c, name);
+        if (o->launches) {
+            if (launch_all(&t, c, o->fast ? FAST : EXACT, 0) && !o->fast) {
+                launch_all(&t, c, EXACT, 3);
+                launch_all(&t, c, EXACT, 16);
+            }
+            if (c)
+                lode_cuda_forget_experts(c);
+        } else if (o->fast) {
+            result = compare_fast(k, &t, c, case_name);
         } else {
             int32_t tokens[ALL_ROWS];
             struct all_rows rows = {0};
@@ -648,13 +672,13 @@ int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lo
             begin_life(&truth, &t, NULL, LODE_ISA_scalar, 1, EXACT, 0);
             run_all(&truth, &t, tokens, false, &rows);
             begin_life(&now, &t, c, lode_isa_best(), 2, EXACT, 0);
-            result = compare(&now, &t, tokens, &rows, name);
+            result = compare(&now, &t, tokens, &rows, case_name);
             n_beside = truth.plan.experts.n ? 2 : 0; /* nothing depends on what was before */
             end_life(&now);
             for (int i = 0; i < n_beside && result == 1; i++) {
                 now = (struct life){0};
                 begin_life(&now, &t, c, lode_isa_best(), 2, EXACT, i ? 16 : 3);
-                result = compare(&now, &t, tokens, &rows, name);
+                result = compare(&now, &t, tokens, &rows, case_name);
                 end_life(&now);
             }
             free(rows.v);

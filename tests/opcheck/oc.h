@@ -61,10 +61,14 @@ extern const struct oc_case oc_cases[];
 extern const size_t oc_n_cases;
 
 struct lode_cuda;
-/* c NULL: the CPU's best kernels are checked; fast: those of --numerics fast, of which a row must have the same bits
- * alone and among others, and be near the scalar CPU's.  1 held, 0 not (said on standard error), -1: the device leaves
- * it to the CPU (said in skip). */
-int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, struct lode_cuda *c, bool fast, uint64_t seed,
-           char skip[256]);
+struct oc_opts {
+    struct lode_cuda *c; /* NULL: the CPU's best kernels are checked */
+    bool fast;           /* those of --numerics fast, of which a row must have the same bits alone and among others, and be
+                            near the scalar CPU's */
+    bool launches;       /* what comes is not looked at: whether the device takes what it is asked for */
+    uint64_t seed;
+};
+/* 1 held, 0 not (said on standard error), -1: the device leaves it to the CPU (said in skip). */
+int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, const struct oc_opts *o, char skip[256]);
 
 #endif

@@ -168,7 +168,9 @@ static bool prepares_several(const struct lode_cuda_att_args *a, const struct lo
 static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
     const struct lode_cuda_att_args *a = &d->att;
     const uint32_t shared = LODE_SHORT_SHARED(a->head_dim, a->head_dim_v, a->max_pages);
-    const uint64_t blocks = (uint64_t)a->n_heads * s->rows, at_once = LODE_SHORT_PAGES / a->max_pages;
+    const uint64_t blocks = (uint64_t)a->n_heads * s->rows, by_threads = LODE_SHORT_PAGES / a->max_pages,
+                   by_shared = ((uint32_t)o->r->c->shared_max + 1024) / (shared + 2048), /* a block takes 1 KB of its own */
+                   at_once = by_threads < by_shared ? by_threads : by_shared;
     const bool f16 = s->cache.layer->type_k == LODE_F16;
     if (a->max_pages > LODE_SHORT_PAGES || s->cache.layer->type_k != s->cache.layer->type_v || !is_half(s->cache.layer->type_k) ||
         shared > lode_cuda_room(o->r->c) || blocks > at_once * (uint64_t)o->r->c->multiprocessors)
@@ -351,7 +353,7 @@ int lode_cuda_run_attention(const struct op *o) {
     if (many != 0)
         return many < 0 ? many : 0;
     const uint32_t rows = o->step->n_rows, pages = a.max_pages, tiles = attention_tiles(o, a.n_heads / a.n_kv_heads, 16);
-    const uint32_t shared = lode_cuda_attention_shared(a.head_dim, a.head_dim_v);
+    const uint32_t shared = lode_cuda_attention_shared(o->r->c, a.head_dim, a.head_dim_v, &a.kv_rows);
     const uint64_t part = 4ull * (a.head_dim_v + 2) * a.n_heads * rows;
     const bool few = tiles * a.n_kv_heads < 4 * (uint32_t)o->r->c->multiprocessors;
     if (pages > 1 && pages <= 65535 && few && part * pages <= LODE_CUDA_SCRATCH) {

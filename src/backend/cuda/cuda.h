@@ -162,8 +162,11 @@ struct lode_cuda_once {
 int lode_cuda_launch_once(const struct lode_cuda *c, struct lode_cuda_once once, void *stream, void *kernel, uint32_t x, uint32_t y,
                           uint32_t z, uint32_t threads, uint32_t shared, const void *args, struct lode_error *err);
 /* Bytes of shared memory of a kernel for many rows of x with weights of such a type. */
-enum { LODE_CUDA_GEMM_SHARED = 70 << 10 };
-/* Bytes of shared memory of an attention kernel. */
-uint32_t lode_cuda_attention_shared(uint32_t head_dim, uint32_t head_dim_v);
+static inline uint32_t lode_cuda_gemm_shared(enum lode_dtype type) {
+    return lode_cuda_layouts[type].plain ? LODE_GEMM_FLOAT_SHARED : LODE_GEMM_SHARED;
+}
+/* Bytes of shared memory that attention.cu asks for, with keys or values at a time that there is room for (4 at least: then there
+ * may be none). */
+uint32_t lode_cuda_attention_shared(const struct lode_cuda *c, uint32_t head_dim, uint32_t head_dim_v, uint32_t *kv_rows);
 
 #endif

@@ -257,7 +257,8 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
         snprintf(name, sizeof name, "gemm_%s", suffix);
         LODE_TRY(find(c, l->plain ? LODE_CUDA_MODULE_gemm_float : LODE_CUDA_MODULE_gemm, name,
                       &c->kernels.gemm[type], err));
-        LODE_TRY(allow_shared(c, c->kernels.gemm[type], err));
+        LODE_TRY(lode_cu_check(&c->cu, c->cu.function_set(c->kernels.gemm[type], LODE_CU_FUNCTION_SHARED, (int)lode_cuda_gemm_shared(type)),
+                               name, err));
     }
     for (int i = 0; i < 2 && !l->plain; i++) {
         snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);

@@ -29,8 +29,7 @@ static int multiply_sorted(const struct op *o, const struct lode_cuda_expert_pro
     const int wide = lode_cuda_run_wide_sorted(o, a, w, n_tiles, tiles);
     if (wide)
         return wide < 0 ? wide : 0;
-    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type], n_tiles, tiles, lode_cuda_many_depth(w), 256,
-                                LODE_CUDA_GEMM_SHARED, &a);
+    return lode_cuda_run_gemm(o, w, n_tiles, tiles, &a);
 }
 
 /* Pair by pair. */

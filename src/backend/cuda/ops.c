@@ -81,8 +81,10 @@ void *lode_cuda_many_kernel(const struct op *o, const struct lode_operand *w) {
     const bool whole = !lode_cuda_layouts[w->type].plain || w->cols % 64 == 0; /* kernels/gemm_float.cu */
     return whole ? o->r->c->kernels.gemm[w->type] : NULL;
 }
-uint32_t lode_cuda_many_depth(const struct lode_operand *w) {
-    return lode_cuda_layouts[w->type].plain ? 4 : 1;
+static uint32_t many_depth(const struct lode_operand *w) { return lode_cuda_layouts[w->type].plain ? 4 : 1; }
+int lode_cuda_run_gemm(const struct op *o, const struct lode_operand *w, uint32_t x_tiles, uint32_t w_tiles,
+                       const struct lode_cuda_gemm_args *a) {
+    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type], x_tiles, w_tiles, many_depth(w), 256, lode_cuda_gemm_shared(w->type), a);
 }
 
 /* Parts of one type as one product of many rows. */
@@ -97,9 +99,7 @@ static int run_many(const struct op *o, const struct lode_part *parts, uint32_t 
         a.parts[i] = lode_cuda_part(o, p, tiles);
         tiles += (p->w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W;
     }
-    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type],
-                                (n_x + LODE_GEMM_TILE_X - 1) / LODE_GEMM_TILE_X, tiles, lode_cuda_many_depth(w), 256,
-                                LODE_CUDA_GEMM_SHARED, &a);
+    return lode_cuda_run_gemm(o, w, (n_x + LODE_GEMM_TILE_X - 1) / LODE_GEMM_TILE_X, tiles, &a);
 }
 
 /* Rows of x of a block of threads of mul.cuh, as a power of two: of floats as few as keep half of the multiprocessors busy, as
@@ -117,7 +117,7 @@ static int rows_at_once(const struct op *o, const struct lode_operand *w, uint32
 /* Of floats: whether tiles of many rows of x would leave most multiprocessors without work. */
 static bool many_are_few(const struct op *o, const struct lode_operand *w, uint32_t n_x) {
     const uint32_t blocks = (n_x + LODE_GEMM_TILE_X - 1) / LODE_GEMM_TILE_X * ((w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W);
-    return lode_cuda_layouts[w->type].plain && 2 * blocks * lode_cuda_many_depth(w) <= (uint32_t)o->r->c->multiprocessors;
+    return lode_cuda_layouts[w->type].plain && 2 * blocks * many_depth(w) <= (uint32_t)o->r->c->multiprocessors;
 }
 
 static int run_linear(const struct op *o) {

@@ -144,9 +144,10 @@ int lode_cuda_unite(const struct op *o, const struct lode_cuda_unite_args *a, ui
 int lode_cuda_run_quant(const struct op *o, enum lode_dtype type, struct lode_cuda_row_args *a, uint32_t n);
 /* Rows of w that a block of threads takes, with 1 << i rows of x (kernels/mul.cuh). */
 uint32_t lode_cuda_mul_tile(enum lode_dtype type, int i);
-/* The kernel of a product of many rows; NULL: there is none.  Blocks of threads of a tile of it. */
+/* The kernel of a product of many rows (kernels/gemm.cu, gemm_float.cu); NULL: there is none.  Its launch with weights of w's type. */
 void *lode_cuda_many_kernel(const struct op *o, const struct lode_operand *w);
-uint32_t lode_cuda_many_depth(const struct lode_operand *w);
+int lode_cuda_run_gemm(const struct op *o, const struct lode_operand *w, uint32_t x_tiles, uint32_t w_tiles,
+                       const struct lode_cuda_gemm_args *a);
 
 /* stream.c: rows of a unit of each part if a product of one row, of which a's columns, number of parts and input are
  * set, goes by gemv_stream.cu; 0: it does not.  Launches it. */
@@ -204,14 +205,20 @@ struct lode_cuda_gemv_part lode_cuda_gemv_part(const struct op *o, const struct 
 /* fuse_few.c: which of few.cuh's kernels knows all types of a product; those that know few are quicker. */
 enum lode_cuda_few_kind { LODE_CUDA_FEW_A256, LODE_CUDA_FEW_A32, LODE_CUDA_FEW_OWN, LODE_CUDA_FEW_Q4_Q6, LODE_CUDA_FEW_Q5_Q6 };
 enum lode_cuda_few_kind lode_cuda_few_kind(const struct lode_part *parts, uint32_t n);
-/* Bytes of an item of 16 rows by 256 numbers in shared memory.  How many of `slot_size` a warp has room for in a block of threads' `room`,
- * as many as are of use for that type and row; below two there is no room. */
+/* Bytes of an item of 16 rows by 256 numbers in shared memory. */
 uint32_t lode_cuda_few_slot(enum lode_dtype type);
-uint32_t lode_cuda_few_depth(const struct op *o, uint32_t room, uint32_t slot_size, enum lode_dtype type, uint32_t cols);
-/* The shared memory and the grid of few.cuh's walk with `columns` groups of eight, of f->a: tiles, depth,
- * slot_size, x_slots.  x_block: bytes of a block of x that comes to shared memory; 0: it stays where it is.  False: no room. */
-bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, uint32_t x_block, struct lode_cuda_few_args *f, uint32_t *grid,
-                           uint32_t *shared);
+/* Warps of a block of threads, a tile each at most, of which there are `tiles` with `sums` bytes each: as many as have room for two
+ * items of slot_size each; 0: too few. */
+uint32_t lode_cuda_few_warps(const struct op *o, uint32_t tiles, uint32_t sums, uint32_t slot_size);
+/* Items of each warp, all warps' first ones `items` bytes: as many as there is room for and as are of use for that type and row. */
+uint32_t lode_cuda_few_depth(const struct op *o, uint32_t room, uint32_t items, enum lode_dtype type, uint32_t cols);
+/* few.cuh's walk with `columns` groups of eight: its launch, and of f->a: tiles, depth, slot_size, x_slots.
+ * x_block: bytes of a block of x that comes to shared memory; 0: it stays where it is.  False: no room. */
+struct lode_cuda_few_launch {
+    uint32_t grid, warps, shared;
+};
+bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, uint32_t x_block, struct lode_cuda_few_args *f,
+                           struct lode_cuda_few_launch *l);
 
 /* wide.c: rows of x, 64 or 128, of a block of threads of w_tiles * up(n_x, rows). */
 uint32_t lode_cuda_wide_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x);

@@ -17,11 +17,14 @@ static const bool has_op[LODE_OP_COUNT] = {
     [LODE_OP_DELTA_GATES] = true, [LODE_OP_DELTA] = true,
 };
 
-/* (TILE + PAGE) rows of the keys or values, TILE rows of scores and of sums, and a little. */
-uint32_t lode_cuda_attention_shared(uint32_t head_dim, uint32_t head_dim_v) {
+/* TILE queries, keys or values, TILE rows of scores and of sums, and a little. */
+uint32_t lode_cuda_attention_shared(const struct lode_cuda *c, uint32_t head_dim, uint32_t head_dim_v, uint32_t *kv_rows) {
     const uint32_t dim = head_dim > head_dim_v ? head_dim : head_dim_v;
-    const uint32_t ld = ((dim + 15) & ~15u) + 4;
-    return 4 * ((16 + 64) * ld + 16 * 64 + 16 * head_dim_v + 9 * 16);
+    const uint32_t ld = ((dim + 15) & ~15u) + 4, beside = 4 * (16 * ld + 16 * 64 + 16 * head_dim_v + 9 * 16);
+    *kv_rows = LODE_KV_PAGE;
+    while (*kv_rows > 4 && beside + 4 * *kv_rows * ld > lode_cuda_room(c))
+        *kv_rows /= 2;
+    return beside + 4 * *kv_rows * ld;
 }
 
 int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool float_act,
@@ -39,8 +42,8 @@ int lode_cuda_check(const struct lode_cuda *c, const struct lode_node *n, bool f
                              "float activations for quantised weights run on the CPU only");
     }
     if (n->op == LODE_OP_ATTENTION) {
-        const uint32_t bytes =
-            lode_cuda_attention_shared(n->p.attention.head_dim, n->p.attention.head_dim_v);
+        uint32_t kv_rows;
+        const uint32_t bytes = lode_cuda_attention_shared(c, n->p.attention.head_dim, n->p.attention.head_dim_v, &kv_rows);
         if (bytes > lode_cuda_room(c))
             return lode_fail(err, LODE_ERR_UNSUPPORTED, "--device cuda",
                              "attention heads of %u and %u numbers need %u bytes of shared memory; "

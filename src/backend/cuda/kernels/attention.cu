@@ -3,7 +3,8 @@
  *
  * A block of threads takes up to TILE query rows (tokens by heads) of one head of keys, and either
  * walks the pages that they see, merging each page's part as it goes, or (few rows, many pages) does
- * one page and leaves the part for `merge`, which does the same sums.
+ * one page and leaves the part for `merge`, which does the same sums.  A page's keys and values come
+ * at once, or where shared memory is too small for that, in pieces.
  */
 #include "attention.cuh"
 
@@ -48,7 +49,7 @@ DEVICE void load_rows(float *to, uint32_t ld, const uint8_t *from, uint32_t stri
 extern __shared__ float att_mem[];
 
 struct att_mem_of {
-    float *q, *kv, *s, *sum; /* (TILE, ld), (PAGE, ld), (TILE, PAGE), (TILE, dim_v) */
+    float *q, *kv, *s, *sum; /* (TILE, ld), (kv_rows, ld), (TILE, PAGE), (TILE, dim_v) */
     float *max, *total, *new_max, *new_total, *old, *now; /* old, now: factors of the sums so far, of the page */
     uint32_t *lo, *hi, *first;                            /* first: the row's first page */
     uint32_t ld;
@@ -59,7 +60,7 @@ DEVICE struct att_mem_of carve(const struct lode_cuda_att_args &a) {
     m.ld = ((dim + 15) & ~15u) + 4;
     m.q = att_mem;
     m.kv = m.q + TILE * m.ld;
-    m.s = m.kv + PAGE * m.ld;
+    m.s = m.kv + a.kv_rows * m.ld;
     m.sum = m.s + TILE * PAGE;
     m.max = m.sum + TILE * a.head_dim_v;
     m.total = m.max + TILE;
@@ -73,26 +74,23 @@ DEVICE struct att_mem_of carve(const struct lode_cuda_att_args &a) {
     return m;
 }
 
-/* One page's part for all rows: new_max, new_total, what mix needs; lo = hi where a row sees none of
- * it. */
-DEVICE void page_part(const struct lode_cuda_att_args &a, const struct att_mem_of &m,
-                      const struct rows_of &t, const struct lode_cuda_view &view, uint32_t page) {
-    const uint32_t start = page * PAGE;
-    const uint32_t n_k = t.last - start < PAGE ? t.last - start + 1 : PAGE;
-    const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
-    __syncthreads(); /* kv and s are read by nobody any more */
-    load_rows(m.kv, m.ld, base + view.k + (size_t)t.head * PAGE * view.k_stride, view.k_stride, n_k,
-              a.head_dim, view.type_k);
-    if (threadIdx.x < t.n) {
-        const struct keys_seen seen = keys_seen_by(a, t.pos + (t.first + threadIdx.x) / t.group, true, start, n_k);
-        m.lo[threadIdx.x] = seen.lo;
-        m.hi[threadIdx.x] = seen.hi;
-    }
-    __syncthreads();
-    /* scores: a thread has one key and ROWS query rows, each with its sixteen lanes */
+/* A page's keys or values of the tile's head: n rows, from `first` on those that there is room for; when nobody reads the ones
+ * before any more. */
+struct page_rows {
+    const uint8_t *rows;
+    uint32_t stride, n, dim, type;
+};
+DEVICE uint32_t load_piece(const struct lode_cuda_att_args &a, const struct att_mem_of &m, const struct page_rows &p, uint32_t first) {
+    const uint32_t n = p.n - first < a.kv_rows ? p.n - first : a.kv_rows;
+    load_rows(m.kv, m.ld, p.rows + (size_t)first * p.stride, p.stride, n, p.dim, p.type);
+    return n;
+}
+
+/* Scores of n keys from `first` on: a thread has one key and ROWS query rows, each with its sixteen lanes. */
+DEVICE void score(const struct lode_cuda_att_args &a, const struct att_mem_of &m, const struct rows_of &t, uint32_t first, uint32_t n) {
     for (uint32_t i = threadIdx.x; i < PAGE * (TILE / ROWS); i += ATT_THREADS) {
         const uint32_t key = i % PAGE, r0 = i / PAGE * ROWS;
-        if (r0 >= t.n || key >= n_k)
+        if (r0 >= t.n || key >= n)
             continue;
         float acc[ROWS][16];
 #pragma unroll
@@ -128,8 +126,30 @@ DEVICE void page_part(const struct lode_cuda_att_args &a, const struct att_mem_o
 #pragma unroll
                 for (int l = 0; l < w; l++)
                     acc[r][l] += acc[r][l + w];
-            m.s[(r0 + r) * PAGE + key] = acc[r][0];
+            m.s[(r0 + r) * PAGE + first + key] = acc[r][0];
         }
+    }
+}
+
+/* One page's part for all rows: new_max, new_total, what mix needs, the first piece of the values; lo = hi where a row sees none of
+ * it.  Returns the values. */
+DEVICE struct page_rows page_part(const struct lode_cuda_att_args &a, const struct att_mem_of &m,
+                                  const struct rows_of &t, const struct lode_cuda_view &view, uint32_t page) {
+    const uint32_t start = page * PAGE;
+    const uint32_t n_k = t.last - start < PAGE ? t.last - start + 1 : PAGE;
+    const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
+    const struct page_rows keys = {base + view.k + (size_t)t.head * PAGE * view.k_stride, view.k_stride, n_k, a.head_dim, view.type_k},
+                           values = {base + view.v + (size_t)t.head * PAGE * view.v_stride, view.v_stride, n_k, a.head_dim_v, view.type_v};
+    for (uint32_t first = 0; first < n_k; first += a.kv_rows) {
+        __syncthreads(); /* kv and s are read by nobody any more */
+        const uint32_t n = load_piece(a, m, keys, first);
+        if (first == 0 && threadIdx.x < t.n) {
+            const struct keys_seen seen = keys_seen_by(a, t.pos + (t.first + threadIdx.x) / t.group, true, start, n_k);
+            m.lo[threadIdx.x] = seen.lo;
+            m.hi[threadIdx.x] = seen.hi;
+        }
+        __syncthreads();
+        score(a, m, t, first, n);
     }
     __syncthreads();
     /* softmax: sixteen threads a row; meanwhile nobody reads the keys */
@@ -159,48 +179,59 @@ DEVICE void page_part(const struct lode_cuda_att_args &a, const struct att_mem_o
             m.new_total[r] = total;
         }
     }
-    load_rows(m.kv, m.ld, base + view.v + (size_t)t.head * PAGE * view.v_stride, view.v_stride, n_k,
-              a.head_dim_v, view.type_v);
+    load_piece(a, m, values, 0);
     __syncthreads();
+    return values;
 }
 
 /* What the page gives: the values mixed, for two rows and four numbers a thread; put(r, c, value) takes them. */
 template <class F>
-DEVICE void mix(const struct lode_cuda_att_args &a, const struct att_mem_of &m, const struct rows_of &t, F put) {
-    const uint32_t each = (a.head_dim_v + 3) / 4;
-    for (uint32_t i = threadIdx.x; i < TILE / 2 * each; i += ATT_THREADS) {
-        const uint32_t r = i / each * 2, c = i % each * 4;
-        if (r >= t.n)
-            break;
-        const uint32_t lo = m.lo[r], hi = m.hi[r];
-        const uint32_t lo2 = r + 1 < t.n ? m.lo[r + 1] : lo, hi2 = r + 1 < t.n ? m.hi[r + 1] : hi;
-        const float *s = m.s + r * PAGE, *v = m.kv + c;
+DEVICE void mix(const struct lode_cuda_att_args &a, const struct att_mem_of &m, const struct rows_of &t, const struct page_rows &values,
+                F put) {
+    const uint32_t each = (a.head_dim_v + 3) / 4, n_cells = TILE / 2 * each;
+    const bool pieces = values.n > a.kv_rows;
+    for (uint32_t cell = 0; cell < n_cells; cell += ATT_THREADS) { /* all threads, as pieces are all's */
+        const uint32_t i = cell + threadIdx.x, r = i / each * 2, c = i % each * 4;
+        const bool here = i < n_cells && r < t.n;
+        const uint32_t lo = here ? m.lo[r] : 0, hi = here ? m.hi[r] : 0;
+        const uint32_t lo2 = here && r + 1 < t.n ? m.lo[r + 1] : lo, hi2 = here && r + 1 < t.n ? m.hi[r + 1] : hi;
+        const float *s = m.s + r * PAGE;
         float y[2][4] = {};
         const auto add = [&](int k, float e, float4 x) {
             y[k][0] = fmaf(e, x.x, y[k][0]), y[k][1] = fmaf(e, x.y, y[k][1]);
             y[k][2] = fmaf(e, x.z, y[k][2]), y[k][3] = fmaf(e, x.w, y[k][3]);
         };
-        if (lo == lo2 && hi == hi2) {
-#pragma unroll 8
-            for (uint32_t j = lo; j < hi; j++) {
-                const float4 x = *(const float4 *)(v + j * m.ld);
-                add(0, s[j], x);
-                add(1, s[PAGE + j], x);
+        for (uint32_t first = 0; first < values.n; first += a.kv_rows) {
+            if (pieces && cell + first > 0) { /* page_part brought the first */
+                __syncthreads();
+                load_piece(a, m, values, first);
+                __syncthreads();
             }
-        } else {
-            for (uint32_t j = lo < lo2 ? lo : lo2; j < (hi > hi2 ? hi : hi2); j++) {
-                const float4 x = *(const float4 *)(v + j * m.ld);
-                if (j >= lo && j < hi)
+            const float *v = m.kv + c - (size_t)first * m.ld;
+            const uint32_t end = first + a.kv_rows, from = lo > first ? lo : first, to = hi < end ? hi : end;
+            if (lo == lo2 && hi == hi2) {
+#pragma unroll 8
+                for (uint32_t j = from; j < to; j++) {
+                    const float4 x = *(const float4 *)(v + j * m.ld);
                     add(0, s[j], x);
-                if (j >= lo2 && j < hi2)
                     add(1, s[PAGE + j], x);
+                }
+            } else {
+                const uint32_t low = lo < lo2 ? lo : lo2, high = hi > hi2 ? hi : hi2;
+                for (uint32_t j = low > first ? low : first; j < (high < end ? high : end); j++) {
+                    const float4 x = *(const float4 *)(v + j * m.ld);
+                    if (j >= lo && j < hi)
+                        add(0, s[j], x);
+                    if (j >= lo2 && j < hi2)
+                        add(1, s[PAGE + j], x);
+                }
             }
         }
 #pragma unroll
         for (uint32_t k = 0; k < 2; k++)
 #pragma unroll
             for (uint32_t n = 0; n < 4; n++)
-                if (r + k < t.n && m.lo[r + k] < m.hi[r + k] && c + n < a.head_dim_v)
+                if (here && r + k < t.n && m.lo[r + k] < m.hi[r + k] && c + n < a.head_dim_v)
                     put(r + k, c + n, y[k][n]);
     }
 }
@@ -228,7 +259,7 @@ KERNEL(ATT_THREADS) attention_walk(const __grid_constant__ struct lode_cuda_att_
     load_queries(a, m, t);
     const uint32_t oldest = first_seen(a, t.pos + t.first / t.group);
     for (uint32_t page = oldest / PAGE; page <= t.last / PAGE; page++) {
-        page_part(a, m, t, view, page);
+        const struct page_rows values = page_part(a, m, t, view, page);
         if (threadIdx.x < t.n && m.lo[threadIdx.x] < m.hi[threadIdx.x]) {
             const uint32_t r = threadIdx.x;
             const float max = m.new_max[r], top = m.max[r] > max ? m.max[r] : max;
@@ -239,7 +270,7 @@ KERNEL(ATT_THREADS) attention_walk(const __grid_constant__ struct lode_cuda_att_
             m.old[r] = old, m.now[r] = now;
         }
         __syncthreads();
-        mix(a, m, t, [&](uint32_t r, uint32_t c, float part) {
+        mix(a, m, t, values, [&](uint32_t r, uint32_t c, float part) {
             float *sum = &m.sum[r * a.head_dim_v + c];
             *sum = m.first[r] ? part : fmaf(m.now[r], part, m.old[r] != 1.0f ? *sum * m.old[r] : *sum);
         });
@@ -269,8 +300,8 @@ KERNEL(ATT_THREADS) attention_page(const __grid_constant__ struct lode_cuda_att_
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
     const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
     load_queries(a, m, t);
-    page_part(a, m, t, view, page);
-    mix(a, m, t, [&](uint32_t r, uint32_t c, float value) {
+    const struct page_rows values = page_part(a, m, t, view, page);
+    mix(a, m, t, values, [&](uint32_t r, uint32_t c, float value) {
         const uint32_t n = t.first + r, row = t.first_row + n / t.group, head = t.head * t.group + n % t.group;
         /* its own first page, so that merge need not know the tile */
         const uint32_t z = page - first_seen(a, t.pos + n / t.group) / PAGE;

@@ -1,11 +1,11 @@
 /* gemm.cu - products of many rows on the integer tensor cores, bit for bit kern/mul_scalar.c's.
  *
- * A block of threads computes TILE_W rows of w by TILE_X rows of x, 256 numbers of K at a time, a
+ * A block of threads computes TILE_W rows of w by TILE_X rows of x, 128 numbers of K at a time, a
  * warp 32 by 32 of them.  Codes of both lie in shared memory as signed bytes; an mma gives the
  * exact dot products of 16 or 32 of them, which the scales, being integers, turn into a block's
  * exact sum; one fused multiply-add a block then follows in ascending order, in registers: the
  * definition's own sequence.  Minima meet the sums of x in an mma of their own, the sums cut into
- * two bytes.  Results depend on no tile.
+ * two bytes.  Results depend on no tile.  What a step needs is on its way to registers while the step before is multiplied.
  *
  * Experts: group_pairs sorts the (row, place) pairs by expert and lists tiles of pairs of one
  * expert, so that a matrix is read once for all rows that chose it.
@@ -19,29 +19,34 @@ enum {
     TILE_W = LODE_GEMM_TILE_W,
     TILE_X = LODE_GEMM_TILE_X,
     GEMM_THREADS = 256,
-    STEP = 256,     /* numbers of K at a time */
-    LD = STEP + 16, /* bytes of a row of codes: 16 more keep the banks apart */
+    STEP = 128,            /* numbers of K at a time: two blocks of threads fit into 99 KB of shared memory */
+    GROUPS = STEP / 32,
+    LD = STEP + 16,        /* bytes of a row of codes: 16 more keep the banks apart */
+    PIECES = STEP / 16,    /* of a row of x that a thread brings */
+    W_EACH = TILE_W * GROUPS / GEMM_THREADS,
+    X_EACH = TILE_X * PIECES / GEMM_THREADS,
 };
 
 struct __align__(16) gemm_stage {
     uint8_t w[TILE_W][LD], x[TILE_X][LD];
     union {
-        struct {               /* blocks of 256 */
-            int s[16][TILE_W]; /* of groups of 16, or (the first 8) of 32 */
-            float2 d[TILE_W];  /* d and minimum */
+        struct {                 /* half a block of 256: */
+            int8_t s[TILE_W][8]; /* of groups of 16, or (the first 4) of 32 */
+            int m[GROUPS][TILE_X];
+            /* and of all of it, as its halves come: */
+            float2 d[TILE_W]; /* d and minimum */
             uint8_t n[TILE_W][16], low[TILE_X][16];
             int8_t high[TILE_X][16]; /* the sums of x: 256 high + low */
             float dx[TILE_X];
-            int m[8][TILE_X];
         } k;
-        struct {                  /* blocks of 32 */
-            float2 d[8][TILE_W];  /* d and m */
-            float2 dx[8][TILE_X]; /* d and the sum of codes */
+        struct {                       /* blocks of 32 */
+            float2 d[GROUPS][TILE_W];  /* d and m */
+            float2 dx[GROUPS][TILE_X]; /* d and the sum of codes */
         } b;
     };
 };
 
-static_assert(sizeof(struct gemm_stage) <= 70 << 10, "cuda.h's LODE_CUDA_GEMM_SHARED");
+static_assert(sizeof(struct gemm_stage) <= LODE_GEMM_SHARED, "shared.h");
 
 /* Four 8 x 16-byte matrices; lane l gives the address of row l % 8 of matrix l / 8. */
 DEVICE void load_matrices(uint32_t v[4], const uint8_t *p) {
@@ -51,74 +56,132 @@ DEVICE void load_matrices(uint32_t v[4], const uint8_t *p) {
 }
 DEVICE uint32_t word(const void *p) { return *(const uint32_t *)p; }
 
+/* ---- what a thread brings: read while the step before is multiplied, put when it has been ---- */
+
 /* Four codes less their type's offset. */
 template <class T> DEVICE uint32_t centred(uint32_t q) {
     const uint32_t top = 0x80808080u;
     return T::OFFSET ? ((q | top) - T::OFFSET * 0x01010101u) ^ top : q;
 }
 
-template <class T> DEVICE void fill_w(struct gemm_stage *s, const struct gemm_job &job,
-                                      uint32_t w_stride, uint32_t step, uint32_t nb) {
-#pragma unroll 2
-    for (uint32_t i = threadIdx.x; i < TILE_W * 8; i += GEMM_THREADS) {
-        const uint32_t r = i / 8, j = i % 8;
-        const uint8_t *row = job.w + (size_t)(r < job.w_rows ? r : job.w_rows - 1) * w_stride;
-        const uint32_t b = T::BLOCK == 256 ? step : step * 8 + j;
+/* Chunks of rows of w.  All is read by all threads, the same more than once: what only some read would be waited for at once.  Where K
+ * ends within the step the last block comes again, which nobody looks at. */
+template <class T> struct brought_w {
+    struct kept_words of[W_EACH];
+    const uint8_t *first; /* of its rows */
+    uint32_t apart[W_EACH]; /* bytes to each */
+};
+template <class T, class R>
+DEVICE void w_chunk(struct chunk &c, float2 &d, R &in, const uint8_t *row, uint32_t nb, uint32_t step, uint32_t j) {
+    const uint32_t b = T::BLOCK == 256 ? step / 2 : step * GROUPS + j < nb ? step * GROUPS + j : nb - 1;
+    T::chunk_at(c, in, row, nb, b, T::BLOCK == 256 ? (int)(step % 2 * GROUPS + j) : 0);
+    d = T::scale_at(in, row, nb, b);
+}
+template <class T> DEVICE void begin_w(struct brought_w<T> &v, const struct gemm_job &job) {
+    v.first = job.w;
+#pragma unroll
+    for (int i = 0; i < W_EACH; i++) {
+        const uint32_t r = (threadIdx.x + i * GEMM_THREADS) / GROUPS;
+        v.apart[i] = (r < job.w_rows ? r : job.w_rows - 1) * (uint32_t)job.w_stride;
+    }
+}
+template <class T> DEVICE void bring_w(struct brought_w<T> &v, uint32_t nb, uint32_t step) {
+#pragma unroll
+    for (int i = 0; i < W_EACH; i++) {
+        struct reads_to_keep in = {v.of[i]};
         struct chunk c;
-        if (b >= nb) { /* K ends within the step; nobody looks at these */
-            s->b.d[j][r] = make_float2(0, 0);
-            continue;
-        }
-        T::chunk_at(c, row, nb, b, (int)j);
-        const uint32_t at = T::BLOCK == 256 ? 0 : 32 * j;
+        float2 d;
+        w_chunk<T>(c, d, in, v.first + v.apart[i], nb, step, threadIdx.x % GROUPS);
+    }
+}
+template <class T> DEVICE void put_w(struct gemm_stage *s, const struct brought_w<T> &v, uint32_t nb, uint32_t step) {
+    const uint32_t j = threadIdx.x % GROUPS;
+#pragma unroll
+    for (int i = 0; i < W_EACH; i++) {
+        const uint32_t r = (threadIdx.x + i * GEMM_THREADS) / GROUPS, at = T::BLOCK == 256 ? 0 : 32 * j;
+        struct reads_kept in = {v.of[i]};
+        struct chunk c;
+        float2 d;
+        w_chunk<T>(c, d, in, v.first + v.apart[i], nb, step, j);
 #pragma unroll
         for (int k = 0; k < 8; k++)
             c.q[k] = centred<T>(c.q[k]);
-        *(uint4 *)&s->w[r][at + 16 * c.g0] = make_uint4(c.q[0], c.q[1], c.q[2], c.q[3]);
-        *(uint4 *)&s->w[r][at + 16 * c.g1] = make_uint4(c.q[4], c.q[5], c.q[6], c.q[7]);
+        const int g0 = T::BLOCK == 256 ? c.g0 % 8 : 0, g1 = T::BLOCK == 256 ? c.g1 % 8 : 1; /* of the step */
+        *(uint4 *)&s->w[r][at + 16 * g0] = make_uint4(c.q[0], c.q[1], c.q[2], c.q[3]);
+        *(uint4 *)&s->w[r][at + 16 * g1] = make_uint4(c.q[4], c.q[5], c.q[6], c.q[7]);
         if constexpr (T::BLOCK == 256) {
-            const int per = T::GROUP / 16;
-            s->k.s[c.g0 / per][r] = c.s0, s->k.s[c.g1 / per][r] = c.s1;
+            constexpr int PER = T::GROUP / 16;
+            s->k.s[r][g0 / PER] = (int8_t)c.s0, s->k.s[r][g1 / PER] = (int8_t)c.s1;
             if (T::HAS_M)
                 s->k.n[r][c.g0] = (uint8_t)c.n0, s->k.n[r][c.g1] = (uint8_t)c.n1;
             if (j == 0)
-                s->k.d[r] = T::scale_at(row, nb, b);
+                s->k.d[r] = d;
         } else {
-            s->b.d[j][r] = T::scale_at(row, nb, b);
+            s->b.d[j][r] = d;
         }
     }
 }
 
-template <class T> DEVICE void fill_x(struct gemm_stage *s, const struct lode_cuda_mat &x,
-                                      const struct gemm_job &job, uint32_t step, uint32_t nb) {
+/* Pieces of rows of x; and of a row of its own what belongs to the codes: of a block of 256 d, four m and the sums of a group of 32,
+ * of a block of 32 d and the sum. */
+struct brought_x {
+    uint4 codes[X_EACH];
+    uint32_t d, m, sums;
+    uint32_t row[X_EACH], own; /* where they are, in eights of bytes */
+};
+DEVICE uint32_t row_of_x(const struct lode_cuda_mat &x, const struct gemm_job &job, uint32_t r) {
+    return y_row(job, r) / job.x_div * (uint32_t)(x.stride / 8);
+}
+DEVICE void begin_x(struct brought_x &v, const struct lode_cuda_mat &x, const struct gemm_job &job) {
 #pragma unroll
-    for (uint32_t i = threadIdx.x; i < TILE_X * 8; i += GEMM_THREADS) {
-        const uint32_t r = i / 8, j = i % 8;
-        const uint8_t *row = row_at<const uint8_t>(x, y_row(job, r) / job.x_div);
+    for (int i = 0; i < X_EACH; i++)
+        v.row[i] = row_of_x(x, job, (threadIdx.x + i * GEMM_THREADS) / PIECES);
+    v.own = row_of_x(x, job, threadIdx.x / GROUPS);
+}
+template <class T> DEVICE uint32_t x_block_at(uint32_t nb, uint32_t step, uint32_t j) {
+    const uint32_t b = step * GROUPS + j;
+    return T::BLOCK == 256 ? step / 2 * 304 : (b < nb ? b : nb - 1) * 40;
+}
+template <class T> DEVICE void bring_x(struct brought_x &v, const struct lode_cuda_mat &x, uint32_t nb, uint32_t step) {
+    const uint32_t p = threadIdx.x % PIECES, j = threadIdx.x % GROUPS;
+    const uint32_t codes = x_block_at<T>(nb, step, p / 2);
+#pragma unroll
+    for (int i = 0; i < X_EACH; i++) {
+        const uint8_t *const b = at<const uint8_t>(x.data) + 8ull * v.row[i] + codes;
         if constexpr (T::BLOCK == 256) {
-            const uint8_t *b = row + (size_t)step * 304;
-            const uint4 lo = *(const uint4 *)(b + 48 + 32 * j),
-                        hi = *(const uint4 *)(b + 48 + 32 * j + 16);
-            *(uint4 *)&s->x[r][32 * j] = lo;
-            *(uint4 *)&s->x[r][32 * j + 16] = hi;
-            s->k.m[j][r] = b[4 + j];
-            if (T::HAS_M) {
-                const uint32_t sums = word(b + 16 + 4 * j);
-                s->k.low[r][2 * j] = (uint8_t)sums, s->k.high[r][2 * j] = (int8_t)(sums >> 8);
-                s->k.low[r][2 * j + 1] = (uint8_t)(sums >> 16),
-                                    s->k.high[r][2 * j + 1] = (int8_t)(sums >> 24);
-            }
-            if (j == 0)
-                s->k.dx[r] = *(const float *)b;
-        } else if (step * 8 + j < nb) {
-            const uint8_t *b = row + (size_t)(step * 8 + j) * 40;
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                *(uint2 *)&s->x[r][32 * j + 8 * k] = *(const uint2 *)(b + 8 + 8 * k);
-            s->b.dx[j][r] = make_float2(*(const float *)b, (float)*(const int *)(b + 4));
+            v.codes[i] = *(const uint4 *)(b + 48 + STEP * (step % 2) + 16 * p);
+        } else {
+            const uint2 lo = *(const uint2 *)(b + 8 + 16 * (p % 2)), hi = *(const uint2 *)(b + 16 + 16 * (p % 2));
+            v.codes[i] = make_uint4(lo.x, lo.y, hi.x, hi.y);
         }
     }
+    const uint8_t *const own = at<const uint8_t>(x.data) + 8ull * v.own + x_block_at<T>(nb, step, j);
+    v.d = word(own);
+    v.m = word(own + 4 + (T::BLOCK == 256 ? GROUPS * (step % 2) : 0));
+    if (T::BLOCK == 256 && T::HAS_M)
+        v.sums = word(own + 16 + 16 * (step % 2) + 4 * j);
 }
+template <class T> DEVICE void put_x(struct gemm_stage *s, const struct brought_x &v, uint32_t step) {
+    const uint32_t p = threadIdx.x % PIECES, r = threadIdx.x / GROUPS, j = threadIdx.x % GROUPS;
+#pragma unroll
+    for (int i = 0; i < X_EACH; i++)
+        *(uint4 *)&s->x[(threadIdx.x + i * GEMM_THREADS) / PIECES][16 * p] = v.codes[i];
+    if constexpr (T::BLOCK == 256) {
+        const uint32_t g = 2 * GROUPS * (step % 2) + 2 * j;
+        s->k.m[j][r] = (int)(v.m >> (8 * j) & 255);
+        if (j == 0)
+            s->k.dx[r] = lode_bits_f32(v.d);
+        if (T::HAS_M) {
+            *(uint16_t *)&s->k.low[r][g] = (uint16_t)__byte_perm(v.sums, 0, 0x4420);
+            *(uint16_t *)&s->k.high[r][g] = (uint16_t)__byte_perm(v.sums, 0, 0x4431);
+        }
+    } else {
+        s->b.dx[j][r] = make_float2(lode_bits_f32(v.d), (float)(int)v.m);
+    }
+}
+static_assert(TILE_X * GROUPS == GEMM_THREADS, "a thread's own row of x");
+
+/* ---- a step ---- */
 
 /* A warp's 32 x 32 results: tile (i, t) of 16 x 8, of which a thread has rows lane / 4 and 8 more,
  * and two neighbouring columns. */
@@ -136,24 +199,20 @@ DEVICE void load_pieces(const struct gemm_stage *s, const struct warp_tile &at, 
     }
 }
 
-/* A step of a type with blocks of 256: the block's sums, and then the one addition of each. */
+/* Half a block of 256 numbers: what it adds to the block's exact sums. */
 template <class T>
-DEVICE void step_256(const struct gemm_stage *s, const struct warp_tile &at, float acc[2][4][4]) {
+DEVICE void add_half(const struct gemm_stage *s, const struct warp_tile &at, int isum[2][4][4]) {
     constexpr bool BY16 = T::GROUP == 16;
-    int isum[2][4][4] = {};
-#pragma unroll 2
-    for (uint32_t g = 0; g < 8; g++) {
+#pragma unroll 1
+    for (int g = 0; g < GROUPS; g++) {
         uint32_t a[2][4], b[2][4];
-        int scale[2][2][2]; /* of row tile, row, half */
+        int scale[4][2]; /* of row, half */
         load_pieces(s, at, g, a, b);
 #pragma unroll
-        for (int i = 0; i < 2; i++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const uint32_t r = at.w0 + 16 * i + 8 * h + at.row;
-                scale[i][h][0] = s->k.s[BY16 ? 2 * g : g][r];
-                scale[i][h][1] = BY16 ? s->k.s[2 * g + 1][r] : 0;
-            }
+        for (int i = 0; i < 4; i++) {
+            const int8_t *const by = s->k.s[at.w0 + 8 * i + at.row] + (BY16 ? 2 * g : g);
+            scale[i][0] = by[0], scale[i][1] = BY16 ? by[1] : 0;
+        }
 #pragma unroll
         for (int t = 0; t < 4; t++) {
             const int2 m = *(const int2 *)&s->k.m[g][at.x0 + 8 * t + at.column];
@@ -169,13 +228,17 @@ DEVICE void step_256(const struct gemm_stage *s, const struct warp_tile &at, flo
                 }
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    const int sum =
-                        scale[i][e / 2][0] * lo[e] + (BY16 ? scale[i][e / 2][1] * hi[e] : 0);
+                    const int *const by = scale[2 * i + e / 2], sum = by[0] * lo[e] + (BY16 ? by[1] * hi[e] : 0);
                     isum[i][t][e] += (e % 2 ? m.y : m.x) * sum;
                 }
             }
         }
     }
+}
+
+/* The block's one addition, or two. */
+template <class T>
+DEVICE void end_block(const struct gemm_stage *s, const struct warp_tile &at, int isum[2][4][4], float acc[2][4][4]) {
     const uint32_t quad = threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -198,6 +261,7 @@ DEVICE void step_256(const struct gemm_stage *s, const struct warp_tile &at, flo
                 if (T::HAS_M)
                     v = fmaf(-(d[e / 2].y * x), (float)(high[e] * 256 + low[e]), v);
                 acc[i][t][e] = v;
+                isum[i][t][e] = 0;
             }
         }
     }
@@ -258,28 +322,47 @@ template <class T> DEVICE void gemm(const struct lode_cuda_gemm_args &a) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const struct warp_tile at_tile = {warp % 4 * 32, warp / 4 * 32, lane / 4, lane % 4 * 2};
     const bool needed = at_tile.x0 < job.x_rows && at_tile.w0 < job.w_rows;
-    const uint32_t nb = a.cols / T::BLOCK, steps = T::BLOCK == 256 ? nb : (nb + 7) / 8;
+    const uint32_t nb = a.cols / T::BLOCK, steps = T::BLOCK == 256 ? 2 * nb : (nb + GROUPS - 1) / GROUPS;
     float acc[2][4][4] = {};
+    int isum[2][4][4] = {};
+    struct brought_w<T> w;
+    struct brought_x x;
+    begin_w(w, job);
+    begin_x(x, a.x, job);
+    bring_w(w, nb, 0);
+    bring_x<T>(x, a.x, nb, 0);
+#pragma unroll 1
     for (uint32_t step = 0; step < steps; step++) {
         __syncthreads();
-        fill_w<T>(s, job, (uint32_t)job.w_stride, step, nb);
-        fill_x<T>(s, a.x, job, step, nb);
+        put_w(s, w, nb, step);
+        put_x<T>(s, x, step);
         __syncthreads();
+        if (step + 1 < steps) {
+            bring_w(w, nb, step + 1);
+            bring_x<T>(x, a.x, nb, step + 1);
+        }
         if (!needed)
             continue;
-        if constexpr (T::BLOCK == 256)
-            step_256<T>(s, at_tile, acc);
-        else
-            step_32<T>(s, at_tile, nb - step * 8 < 8 ? nb - step * 8 : 8, acc);
+        if constexpr (T::BLOCK == 256) {
+            add_half<T>(s, at_tile, isum);
+            if (step % 2)
+                end_block<T>(s, at_tile, isum, acc);
+        } else {
+            step_32<T>(s, at_tile, nb - step * GROUPS < GROUPS ? nb - step * GROUPS : GROUPS, acc);
+        }
     }
+    uint32_t tile_x, tile_w; /* read again, so that nothing of the job is in registers until now */
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(tile_x));
+    asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(tile_w));
+    find_job(job, a, TILE_W, TILE_X, tile_x, tile_w);
 #pragma unroll
     for (int t = 0; t < 4; t++)
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            const uint32_t x = at_tile.x0 + 8 * t + at_tile.column + c;
-            if (x >= job.x_rows)
+            const uint32_t column = at_tile.x0 + 8 * t + at_tile.column + c;
+            if (column >= job.x_rows)
                 continue;
-            float *y = (float *)(job.y + y_row(job, x) * job.y_stride);
+            float *y = (float *)(job.y + y_row(job, column) * job.y_stride);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const uint32_t r = at_tile.w0 + 8 * i + at_tile.row;

@@ -25,7 +25,7 @@ struct lanes_mem {
         float join[128][128]; /* (accumulator, thread) */
     };
 };
-static_assert(sizeof(struct lanes_mem) <= 70 << 10, "cuda.h's LODE_CUDA_GEMM_SHARED");
+static_assert(sizeof(struct lanes_mem) <= LODE_GEMM_FLOAT_SHARED, "shared.h");
 
 /* Eight neighbouring weights. */
 template <class T> struct eight_of { uint4 v; };

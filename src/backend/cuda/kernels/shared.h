@@ -86,7 +86,12 @@ struct lode_cuda_mul_args {
 };
 
 /* Products of many rows; of experts where there are tiles (gemm.cu). */
-enum { LODE_GEMM_TILE_W = 128, LODE_GEMM_TILE_X = 64 };
+enum {
+    LODE_GEMM_TILE_W = 128,
+    LODE_GEMM_TILE_X = 64,
+    LODE_GEMM_SHARED = 36 << 10,       /* bytes of shared memory */
+    LODE_GEMM_FLOAT_SHARED = 64 << 10, /* of gemm_float.cu's, all that Turing has */
+};
 struct lode_cuda_gemm_tile { /* of pairs of one expert */
     uint32_t expert, first, n, pad;
 };
@@ -193,7 +198,7 @@ struct lode_cuda_att_args {
     float scale, cap;
     uint32_t first_row; /* of the launch, among the step's: decode.cu, decode_walk.cu, decode_join.cu */
     uint32_t rounded; /* attention_fast.cu: y are tiles of panels that a product with BF16 weights reads (fast_x) */
-    uint32_t pad;
+    uint32_t kv_rows; /* attention.cu: keys or values that there is shared memory for, a page's or a power of two below */
 };
 
 /* ---- a product of one row with what surrounds it (gemv.cu) ---- */
@@ -252,7 +257,8 @@ enum { LODE_NEAR_THREADS = 512, LODE_NEAR_SIZES = 3, LODE_NEAR_COLS = 8192, LODE
 
 enum {
     LODE_FEW_ROWS = 32,   /* at most */
-    LODE_FEW_WARPS = 16,  /* of a block of threads */
+    LODE_FEW_WARPS = 16,  /* of a block of threads, at most: half or a quarter where shared memory is small */
+    LODE_FEW_SUMS = 512,  /* bytes of a tile's, of eight columns */
     LODE_FEW_X256 = 2624, /* bytes of 256 numbers of eight rows of x, rounded to A256 */
     LODE_FEW_X32 = 2560,  /* to A32 */
     LODE_FEW_X_SLOTS = 64, /* of x's ring, at most */
