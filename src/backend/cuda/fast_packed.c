@@ -22,15 +22,15 @@ int lode_cuda_run_few_packed(const struct op *o, struct lode_cuda_few_args *f, s
     const uint32_t n_x = f->a.n_x, columns = n_x > 16 ? 4 : n_x > 8 ? 2 : 1;
     const int i = n_x == 1 ? 0 : columns == 4 ? 3 : (int)columns;
     const bool by32 = lode_dtypes[f->a.parts[0].type].act == LODE_A32;
-    uint32_t grid, shared;
-    if (!lode_cuda_lay_out_few(o, columns, 0, f, &grid, &shared))
+    struct lode_cuda_few_launch l;
+    if (!lode_cuda_lay_out_few(o, columns, 0, f, &l))
         return lode_fail(o->err, LODE_ERR_INTERNAL, "--numerics fast", "no shared memory for %u rows of %u numbers", n_x,
                          f->a.cols);
     x->groups = n_x == 1 ? 0 : columns;
     LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.packed.few_x, n_x, 1, 1, 512,
                                   x->input == LODE_GEMV_NORM ? x->cols * 4 : 0, x));
     f->a.x = x->y;
-    return lode_cuda_run_kernel(o, o->r->c->kernels.packed.few[by32][i], grid, 1, 1, 512, shared, f);
+    return lode_cuda_run_kernel(o, o->r->c->kernels.packed.few[by32][i], l.grid, 1, 1, 32 * l.warps, l.shared, f);
 }
 
 /* ---- many ---- */

@@ -1,8 +1,6 @@
 /* few_experts.c - routed experts of a few rows: pairs of a row and an expert in groups of eight of one expert (kernels/few_experts.cu). */
 #include "backend/cuda/fuse.h"
 
-enum { SUMS = 512 }; /* bytes of a warp's tile's */
-
 /* Whether a product's x is rounded in blocks of 32. */
 static bool is_by_32(const struct lode_part *parts, uint32_t n) { return lode_cuda_common_act(parts, n) == LODE_A32; }
 
@@ -10,23 +8,30 @@ static uint64_t x_size(const struct lode_part *parts, uint32_t n, uint32_t group
     return (uint64_t)parts[0].w->cols / 256 * (is_by_32(parts, n) ? LODE_FEW_X32 : LODE_FEW_X256) * groups;
 }
 
-/* Slots of a warp's ring of a product's items. */
-static uint32_t depth_of(const struct op *o, const struct lode_part *parts, uint32_t n, uint32_t *slot_size) {
-    *slot_size = 0;
+/* Bytes of an item, warps of a block of threads, and items of a warp's ring; false: no room. */
+struct rings {
+    uint32_t slot_size, warps, depth;
+};
+static bool lay_out_rings(const struct op *o, const struct lode_part *parts, uint32_t n, struct rings *r) {
+    *r = (struct rings){0};
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t size = lode_cuda_few_slot(parts[i].w->type);
-        *slot_size = size > *slot_size ? size : *slot_size;
+        r->slot_size = size > r->slot_size ? size : r->slot_size;
     }
-    return lode_cuda_few_depth(o, lode_cuda_room(o->r->c) - LODE_FEW_WARPS * SUMS, *slot_size, parts[0].w->type, parts[0].w->cols);
+    r->warps = lode_cuda_few_warps(o, LODE_FEW_WARPS, LODE_FEW_SUMS, r->slot_size);
+    if (r->warps)
+        r->depth = lode_cuda_few_depth(o, lode_cuda_room(o->r->c) - r->warps * LODE_FEW_SUMS, r->warps * r->slot_size, parts[0].w->type,
+                                       parts[0].w->cols);
+    return r->depth >= 2;
 }
 
 static bool takes(const struct op *o, const struct lode_part *parts, uint32_t n, uint32_t groups) {
-    uint32_t slot_size;
+    struct rings rings;
     for (uint32_t i = 0; i < n; i++)
         if (parts[i].w->cols % 256 || parts[i].w->cols != parts[0].w->cols)
             return false;
     return lode_cuda_all_few(parts, n) && lode_dtype_is_rounded(lode_cuda_common_act(parts, n)) &&
-           x_size(parts, n, groups) <= LODE_CUDA_SCRATCH && depth_of(o, parts, n, &slot_size) >= 2;
+           x_size(parts, n, groups) <= LODE_CUDA_SCRATCH && lay_out_rings(o, parts, n, &rings);
 }
 
 bool lode_cuda_takes_few_experts(const struct op *o, const struct lode_cuda_expert_call *e) {
@@ -83,7 +88,11 @@ int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_ex
         tiles += f.parts[i].tiles;
     }
     f.each = lode_cuda_divisor(tiles);
-    f.depth = depth_of(o, parts, p->n_parts, &f.slot_size);
-    return lode_cuda_run_kernel(o, kernel_of(o, parts, p->n_parts), (uint32_t)o->r->c->multiprocessors, 1, 1, 32 * LODE_FEW_WARPS,
-                                LODE_FEW_WARPS * (SUMS + f.depth * f.slot_size), &f);
+    struct rings r;
+    if (!lay_out_rings(o, parts, p->n_parts, &r))
+        return lode_fail(o->err, LODE_ERR_INTERNAL, "cuda", "no shared memory for routed experts of %u numbers a row", cols);
+    f.depth = r.depth;
+    f.slot_size = r.slot_size;
+    return lode_cuda_run_kernel(o, kernel_of(o, parts, p->n_parts), (uint32_t)o->r->c->multiprocessors, 1, 1, 32 * r.warps,
+                                r.warps * (LODE_FEW_SUMS + f.depth * f.slot_size), &f);
 }

@@ -2,7 +2,7 @@
  *
  *     [RMS_NORM] [QUANT] LINEAR [GLU | ADD]     gemv.cu, gemv_float.cu, gemv_near.cu, gemv_stream.cu,
  *                                               gemv_stream_k.cu; steps of one row
- *         .. the same with quantised weights    few.cu, two launches; steps of 2 to 32 rows, and of
+ *         .. the same with quantised weights    few.cu, two launches for 32 rows; steps of 2 to 96 rows, and of
  *                                               one long row that is only rounded before; of more on
  *                                               Hopper wide.cu, wide_glu.cu
  *         .. the same with --numerics fast      gemv_fast.cu, few_fast.cu; steps of up to 32 rows; of more
@@ -17,6 +17,12 @@
  * What lies between them is not written where nobody reads it later.  As instructions share
  * buffers, a fused launch must not write what it reads; where it would, nothing is fused. */
 #include "backend/cuda/fuse.h"
+
+/* Rows up to which LODE_FEW_ROWS at a time are faster than all, of which Hopper's kernels have whole tiles. */
+static uint32_t most_pieced(const struct op *o, const struct chain *c) {
+    const enum lode_dtype type = c->mul->parts[0].w->type;
+    return !o->r->c->kernels.wide[type][0] ? 128 : lode_dtypes[type].act == LODE_A32 ? 64 : 96;
+}
 
 int lode_cuda_run_fused(const struct op *o, uint32_t n) {
     const enum lode_op op = o->in->op;
@@ -35,15 +41,18 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
          !lode_cuda_is_experts(op)) ||
         !lode_cuda_find_chain(o, n, &c))
         return 0;
-    if (o->n > LODE_FEW_ROWS)
+    const bool fast = lode_cuda_is_fast_chain(o, &c);
+    if (o->n > (fast ? LODE_FEW_ROWS : most_pieced(o, &c)))
         return lode_cuda_run_many_rows(o, n, &c);
-    if (lode_cuda_is_fast_chain(o, &c))
+    if (fast)
         return lode_cuda_run_few_rows_fast(o, n, &c);
     if (o->n > 1 && c.mul->op != LODE_OP_LINEAR)
         return 0;
     const int rc = o->n > 1                      ? lode_cuda_run_few_rows(o, n, &c)
                    : c.mul->op == LODE_OP_LINEAR ? lode_cuda_run_one_row(o, n, &c)
                                                  : lode_cuda_run_chosen_experts(o, n, &c, NULL);
+    if (rc == 0 && o->n > LODE_FEW_ROWS)
+        return lode_cuda_run_many_rows(o, n, &c);
     return rc > 0 ? (int)c.n : rc;
 }
 

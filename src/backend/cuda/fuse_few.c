@@ -1,4 +1,5 @@
-/* fuse_few.c - products of up to LODE_FEW_ROWS rows: few.cu, few_mixed.cu, few_own.cu, and few_fast.cu with --numerics fast. */
+/* fuse_few.c - products of up to LODE_FEW_ROWS rows, and of some more in pieces: few.cu, few_mixed.cu, few_own.cu, and few_fast.cu with
+ * --numerics fast. */
 #include "backend/cuda/fuse.h"
 
 /* few.cuh's planes. */
@@ -12,8 +13,15 @@ uint32_t lode_cuda_few_slot(enum lode_dtype type) {
     return size;
 }
 
-uint32_t lode_cuda_few_depth(const struct op *o, uint32_t room, uint32_t slot_size, enum lode_dtype type, uint32_t cols) {
-    const uint32_t depth = room / (LODE_FEW_WARPS * slot_size), most = lode_cuda_tuned(o->r->c, LODE_TUNING_depth, type, cols);
+uint32_t lode_cuda_few_warps(const struct op *o, uint32_t tiles, uint32_t sums, uint32_t slot_size) {
+    uint32_t warps = LODE_FEW_WARPS;
+    while (warps >= LODE_FEW_WARPS / 4 && (tiles < warps ? tiles : warps) * sums + 2 * warps * slot_size > lode_cuda_room(o->r->c))
+        warps /= 2;
+    return warps >= LODE_FEW_WARPS / 4 ? warps : 0;
+}
+
+uint32_t lode_cuda_few_depth(const struct op *o, uint32_t room, uint32_t items, enum lode_dtype type, uint32_t cols) {
+    const uint32_t depth = room / items, most = lode_cuda_tuned(o->r->c, LODE_TUNING_depth, type, cols);
     return depth < most ? depth : most;
 }
 
@@ -23,9 +31,9 @@ static uint32_t x_slots(uint32_t room, uint32_t items, uint32_t x_block, uint32_
     return n < 1 ? 1 : n < most ? n : most;
 }
 
-bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, uint32_t x_block, struct lode_cuda_few_args *f, uint32_t *grid,
-                           uint32_t *shared) {
-    const uint32_t room = lode_cuda_room(o->r->c);
+bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, uint32_t x_block, struct lode_cuda_few_args *f,
+                           struct lode_cuda_few_launch *l) {
+    const uint32_t room = lode_cuda_room(o->r->c), sums = columns * LODE_FEW_SUMS;
     for (uint32_t i = 0; i < f->a.n_parts; i++) {
         const uint32_t size = lode_cuda_few_slot(f->a.parts[i].type);
         f->slot_size = size > f->slot_size ? size : f->slot_size;
@@ -33,16 +41,17 @@ bool lode_cuda_lay_out_few(const struct op *o, uint32_t columns, uint32_t x_bloc
     const uint32_t most = (uint32_t)o->r->c->multiprocessors,
                    wanted = (f->a.n_units * f->a.per_unit + LODE_CUDA_GEMV_TILES - 1) / LODE_CUDA_GEMV_TILES,
                    blocks = most > wanted ? most : wanted;
-    *grid = f->a.n_units < blocks ? f->a.n_units : blocks;
-    const uint32_t own = (f->a.n_units + *grid - 1) / *grid * f->a.per_unit; /* tiles of a block */
-    f->tiles = own < LODE_FEW_WARPS ? own : LODE_FEW_WARPS;
-    const uint32_t sums = f->tiles * columns * 512, items = LODE_FEW_WARPS * f->slot_size;
-    if (sums > room || own > LODE_CUDA_GEMV_TILES)
+    l->grid = f->a.n_units < blocks ? f->a.n_units : blocks;
+    const uint32_t own = (f->a.n_units + l->grid - 1) / l->grid * f->a.per_unit; /* tiles of a block */
+    l->warps = lode_cuda_few_warps(o, own, sums, f->slot_size);
+    if (!l->warps || own > LODE_CUDA_GEMV_TILES)
         return false;
-    const uint32_t n = x_block ? x_slots(room - sums, items, x_block, f->a.cols / 256) : 0, before = sums + n * x_block;
-    f->x_slots = lode_cuda_divisor(n);
-    f->depth = lode_cuda_few_depth(o, before < room ? room - before : 0, f->slot_size, f->a.parts[0].type, f->a.cols);
-    *shared = before + f->depth * items;
+    f->tiles = own < l->warps ? own : l->warps;
+    const uint32_t items = l->warps * f->slot_size, left = room - f->tiles * sums,
+                   x = x_block * (x_block ? x_slots(left, items, x_block, f->a.cols / 256) : 0);
+    f->x_slots = lode_cuda_divisor(x_block ? x / x_block : 0);
+    f->depth = lode_cuda_few_depth(o, x < left ? left - x : 0, items, f->a.parts[0].type, f->a.cols);
+    l->shared = f->tiles * sums + x + f->depth * items;
     return f->depth >= 2;
 }
 
@@ -53,6 +62,9 @@ static void set_strides(const struct chain *c, struct lode_cuda_few_args *f) {
         f->y_stride[0] = (uint32_t)result_of(c->glu ? c->glu : c->add)->stride;
     f->residual_stride = c->add ? (uint32_t)residual_of(c)->stride : 0;
 }
+
+/* Bytes of a block of 256 numbers of x. */
+static uint32_t x_block(bool by32, uint32_t columns) { return columns * (by32 ? LODE_FEW_X32 : LODE_FEW_X256); }
 
 enum lode_cuda_few_kind lode_cuda_few_kind(const struct lode_part *parts, uint32_t n) {
     bool q4_q6 = true, q5_q6 = true;
@@ -68,38 +80,36 @@ enum lode_cuda_few_kind lode_cuda_few_kind(const struct lode_part *parts, uint32
     return q4_q6 ? LODE_CUDA_FEW_Q4_Q6 : q5_q6 ? LODE_CUDA_FEW_Q5_Q6 : LODE_CUDA_FEW_A256;
 }
 
-int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c) {
+/* Groups of eight columns that n rows of a piece are. */
+static uint32_t columns_of(uint32_t n) { return n > 16 ? 4 : n > 8 ? 2 : 1; }
+
+/* A piece of a chain's rows: n from `first` on, of which f says what is theirs all. */
+static int run_piece(const struct op *o, const struct chain *c, struct lode_cuda_few_args f, uint32_t first, uint32_t n) {
     const struct lode_cuda *cuda = o->r->c;
     const struct lode_cuda_kernels *k = &cuda->kernels;
     const struct lode_instr *mul = c->mul;
-    const uint32_t cols = mul->parts[0].w->cols, columns = o->n > 16 ? 4 : o->n > 8 ? 2 : 1;
-    const enum lode_dtype act = lode_cuda_common_act(mul->parts, mul->n_parts);
-    const bool by32 = act == LODE_A32;
-    struct lode_cuda_few_args f = {.a = {.n_parts = mul->n_parts, .cols = cols, .per_unit = 1,
-                                         .x = o->r->scratch, .n_x = o->n}};
-    const uint32_t x_block = columns * (by32 ? LODE_FEW_X32 : LODE_FEW_X256);
-    const uint64_t x_size = (uint64_t)cols / 256 * x_block;
-    const uint32_t room = lode_cuda_room(cuda);
-    if (!lode_dtype_is_rounded(act) || !lode_cuda_all_few(mul->parts, mul->n_parts) ||
-        mul->n_parts > LODE_CUDA_PARTS || cols % 256 ||
-        x_size > LODE_CUDA_SCRATCH || (c->norm && LODE_LANES_SIZE(cols) > room) || !lode_cuda_set_copies(o, n, c, &f.a) ||
-        f.a.q_out || !lode_cuda_set_parts(o, c, LODE_GEMV_TILE, &f.a))
-        return 0;
-    set_strides(c, &f);
+    const uint32_t cols = f.a.cols, columns = columns_of(n);
+    const bool by32 = lode_cuda_common_act(mul->parts, mul->n_parts) == LODE_A32;
     const bool in_ring = cuda->major == 9 && !by32 && columns >= LODE_FEW_X_SHARED;
-    uint32_t grid, shared;
-    if (!lode_cuda_lay_out_few(o, columns, in_ring ? x_block : 0, &f, &grid, &shared))
+    struct lode_cuda_few_launch l;
+    if (!lode_cuda_lay_out_few(o, columns, in_ring ? x_block(by32, columns) : 0, &f, &l))
         return 0;
-    const struct lode_cuda_few_x_args x = {
+    struct lode_cuda_few_x_args x = {
         .x = lode_cuda_mat(input_of(c)),
         .x_out = {f.a.x_out, f.a.x_out ? result_of(c->norm)->stride : 0},
         .norm = c->norm ? lode_cuda_weight(o, c->norm->parts[0].w) : 0,
         .eps = c->norm ? c->norm->p.rms_norm.eps : 0,
         .y = f.a.x,
         .cols = cols,
-        .n_x = o->n,
+        .n_x = n,
         .groups = columns,
         .input = c->norm ? LODE_GEMV_NORM : c->quant ? LODE_GEMV_ROUND : LODE_GEMV_AS_IS};
+    x.x.data += first * x.x.stride;
+    x.x_out.data += first * x.x_out.stride;
+    f.a.residual += (uint64_t)first * f.residual_stride;
+    for (uint32_t i = 0; i < f.a.n_parts; i++)
+        f.a.parts[i].y += (uint64_t)first * f.y_stride[i];
+    f.a.n_x = n;
     const uint32_t each = columns == 1 ? 4 : 8; /* blocks that one of threads rounds, as few multiprocessors as do not make it slower */
     LODE_TRY(lode_cuda_run_kernel(o, by32 ? k->few_x32 : k->few_x256, 8 * columns,
                                   (cols / 256 + each - 1) / each, 1, 512,
@@ -111,7 +121,28 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
         [LODE_CUDA_FEW_Q4_Q6] = {k->few_q4_q6_1, k->few_q4_q6_2, k->few_q4_q6_4},
         [LODE_CUDA_FEW_Q5_Q6] = {k->few_q5_q6_1, k->few_q5_q6_2, k->few_q5_q6_4},
     };
-    LODE_TRY(lode_cuda_run_product(o, &f.a, kernel[lode_cuda_few_kind(mul->parts, mul->n_parts)][columns / 2], grid, 512, shared, &f));
+    LODE_TRY(lode_cuda_run_product(o, &f.a, kernel[lode_cuda_few_kind(mul->parts, mul->n_parts)][columns / 2], l.grid, 32 * l.warps,
+                                   l.shared, &f));
+    return 1;
+}
+
+int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c) {
+    const struct lode_instr *mul = c->mul;
+    const uint32_t cols = mul->parts[0].w->cols, most = o->n < LODE_FEW_ROWS ? o->n : LODE_FEW_ROWS;
+    const enum lode_dtype act = lode_cuda_common_act(mul->parts, mul->n_parts);
+    struct lode_cuda_few_args f = {.a = {.n_parts = mul->n_parts, .cols = cols, .per_unit = 1, .x = o->r->scratch}};
+    if (!lode_dtype_is_rounded(act) || !lode_cuda_all_few(mul->parts, mul->n_parts) ||
+        mul->n_parts > LODE_CUDA_PARTS || cols % 256 ||
+        (uint64_t)cols / 256 * x_block(act == LODE_A32, columns_of(most)) > LODE_CUDA_SCRATCH ||
+        (c->norm && LODE_LANES_SIZE(cols) > lode_cuda_room(o->r->c)) || !lode_cuda_set_copies(o, n, c, &f.a) ||
+        f.a.q_out || !lode_cuda_set_parts(o, c, LODE_GEMV_TILE, &f.a))
+        return 0;
+    set_strides(c, &f);
+    for (uint32_t first = 0; first < o->n; first += LODE_FEW_ROWS) {
+        const int rc = run_piece(o, c, f, first, o->n - first < LODE_FEW_ROWS ? o->n - first : LODE_FEW_ROWS);
+        if (rc <= 0)
+            return rc;
+    }
     return 1;
 }
 

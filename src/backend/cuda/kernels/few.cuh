@@ -17,7 +17,16 @@
 #include "few_x.cuh"
 #include "gemv.cuh"
 
-enum { FEW_WARPS = LODE_FEW_WARPS, FEW_THREADS = 32 * FEW_WARPS, FEW_ACC = 128 /* floats of a tile's sums, a group of columns */ };
+enum { FEW_WARPS = LODE_FEW_WARPS, FEW_THREADS = 32 * FEW_WARPS, FEW_ACC = LODE_FEW_SUMS / 4 /* floats of a tile's sums, a group of columns */ };
+
+/* Warps of a block of threads: known where there is room for all, else as many as there is room for. */
+DEVICE uint32_t few_warps() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    return FEW_WARPS;
+#else
+    return blockDim.x / 32;
+#endif
+}
 
 /* ---- whose turn it is ---- */
 
@@ -272,14 +281,14 @@ DEVICE void few_finish(const struct lode_cuda_few_args &f, uint32_t part, uint32
 /* ---- all of it ---- */
 
 /* A warp's way through the items of its block of threads.  Of the tiles whose sums are kept at once, parts of 16, 8, 4, 2 and 1, as many
- * as there are: of each part a warp has one tile, and of that every (16 / tiles)-th block. */
+ * as there are: of each part a warp has one tile, and of that every (warps / tiles)-th block. */
 struct few_way {
     uint32_t first, some; /* tiles before those that are kept, and of them */
     uint32_t at, log;     /* of those, tiles before the part, and of it, 1 << log */
     uint32_t b;
     DEVICE_MEMBER uint32_t size() const { return 1u << log; }
     DEVICE_MEMBER uint32_t tile(uint32_t warp) const { return at + (warp & (size() - 1)); }
-    DEVICE_MEMBER uint32_t step() const { return FEW_WARPS >> log; }
+    DEVICE_MEMBER uint32_t step() const { return few_warps() >> log; }
 };
 DEVICE void way_part(struct few_way &w, uint32_t at, uint32_t warp) {
     w.at = at, w.log = 31 - __clz(w.some - at), w.b = warp >> w.log;
@@ -331,7 +340,7 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
     float *acc = row_mem;
     const uint32_t ring_size = f.depth * f.slot_size;
     uint8_t *const rings = (uint8_t *)row_mem + f.tiles * C * FEW_ACC * sizeof(float), *const ring = rings + (size_t)warp * ring_size;
-    struct few_x_ring xs = {at<const uint8_t>(a.x), rings + (size_t)FEW_WARPS * ring_size, f.x_slots, steps, K::X_BLOCK};
+    struct few_x_ring xs = {at<const uint8_t>(a.x), rings + (size_t)few_warps() * ring_size, f.x_slots, steps, K::X_BLOCK};
     let_next_come();
     if (threadIdx.x < n_tiles) {
         const struct tile t = tile_at(a, blockIdx.x + threadIdx.x / a.per_unit * gridDim.x,
@@ -399,7 +408,7 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
                                            K::X_SHARED ? x_places(x_ring_await(xs, now.b), lane) : x.by((size_t)now.b * K::X_BLOCK),
                                            x.by((size_t)next_b * K::X_BLOCK), &xs,
                                            sums, turn, now.b, steps, step, barriers ? warp : 0,
-                                           barriers ? (warp + now.size()) % FEW_WARPS : 0, lane == 0};
+                                           barriers ? (warp + now.size()) & (few_warps() - 1) : 0, lane == 0};
                 K::item(w, first, type);
                 __syncwarp();
                 from = next_slot(from, f.slot_size, ring_size);
@@ -420,14 +429,14 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
         __syncthreads();
         if (threadIdx.x < FEW_WARPS * C)
             turns[threadIdx.x] = 0;
-        for (uint32_t i = threadIdx.x; i < results; i += FEW_THREADS) {
+        for (uint32_t i = threadIdx.x; i < results; i += 32 * few_warps()) {
             const struct few_place p = few_place_of<C>(a, i);
             const struct few_tile &t = tiles[now.first + p.tile];
             if (p.x < a.n_x && p.r < t.rows)
                 few_finish(f, t.part, first_row[now.first + p.tile] + p.r, p.x, residual, [&](uint32_t k) {
                     return K::result(a, p.x, acc[sum_at(((p.tile + k) * C + p.x / 8) * FEW_ACC, p.r, p.x)]);
                 });
-            residual = residual_of(i + FEW_THREADS);
+            residual = residual_of(i + 32 * few_warps());
         }
         __syncthreads();
     }

@@ -65,10 +65,10 @@ DEVICE struct expert_unit unit_at(const struct lode_cuda_few_experts_args &f, ui
 }
 
 template <class K> DEVICE void few_experts(const struct lode_cuda_few_experts_args &f) {
-    const uint32_t warp = of_warp(threadIdx.x / 32), lane = own_lane(), steps = f.cols / 256, apart = gridDim.x * FEW_WARPS;
+    const uint32_t warp = of_warp(threadIdx.x / 32), lane = own_lane(), steps = f.cols / 256, apart = gridDim.x * few_warps();
     const uint32_t ring_size = f.depth * f.slot_size;
     float *const acc = row_mem + warp * FEW_ACC;
-    uint8_t *const ring = (uint8_t *)(row_mem + FEW_WARPS * FEW_ACC) + (size_t)warp * ring_size;
+    uint8_t *const ring = (uint8_t *)(row_mem + few_warps() * FEW_ACC) + (size_t)warp * ring_size;
     const uint32_t ring_at = of_warp(shared_address(ring)), n_units = *at<const uint32_t>(f.tiles) * f.each.by;
     uint32_t to = 0, from = 0, ahead = blockIdx.x + gridDim.x * warp, ahead_b = 0;
     struct few_tile next;
