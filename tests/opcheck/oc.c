@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_WEIGHTS = 640, TABLE = 200, MAX_ROWS = 80, CTX = 192, SEQS = 2 };
+enum { MAX_WEIGHTS = 640, TABLE = 200, MAX_ROWS = 144, CTX = 256, SEQS = 2 };
 
 /* Rows of each sequence in the steps; shapes of few rows come three times, so that they are captured. */
-static const uint32_t steps[][SEQS] = {{1, 0}, {2, 1}, {0, 3}, {16, 1}, {33, 17}, {1, 1}, {1, 1}, {1, 1}, {70, 0},
+static const uint32_t steps[][SEQS] = {{1, 0}, {2, 1}, {0, 3}, {16, 1}, {33, 17}, {1, 1}, {1, 1}, {1, 1}, {130, 0},
                                        {1, 0}, {1, 0}, {1, 0}, {8, 4}, {0, 5}, {7, 0}, {3, 13}, {0, 16}};
 
 struct oc_weights {
@@ -318,7 +318,7 @@ static bool compare_best(const struct life *now, const char *rows, size_t stride
     return held;
 }
 
-enum { ALL_ROWS = 256, MOST_PAIRS = 256 };
+enum { ALL_ROWS = 272, MOST_PAIRS = 256 };
 struct all_rows { /* of all steps; owned */
     float *v;     /* (n, width) */
     uint32_t n;

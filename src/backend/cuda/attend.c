@@ -262,7 +262,7 @@ static uint32_t attention_tiles(const struct op *o, uint32_t group, uint32_t row
     return tiles;
 }
 
-/* attention_large's rows of a block: 64 are quicker, unless the block that sees most would take much longer than all
+/* attention_large's rows of a block: 64 are quicker, where there is room, unless the block that sees most would take much longer than all
  * blocks do together. */
 static uint32_t large_rows(const struct op *o, const struct lode_cuda_att_args *a) {
     const uint32_t group = a->n_heads / a->n_kv_heads;
@@ -274,14 +274,15 @@ static uint32_t large_rows(const struct op *o, const struct lode_cuda_att_args *
         all += (s->n_rows * group + 63) / 64 * (first + last);
     }
     const uint64_t at_once = 2 * (uint64_t)o->r->c->multiprocessors;
-    return 4 * most * at_once > 3 * all * a->n_kv_heads ? 32 : 64; /* half as much again */
+    const bool alone = 4 * most * at_once > 3 * all * a->n_kv_heads; /* half as much again */
+    return alone || LODE_LARGE_SHARED(64) > lode_cuda_room(o->r->c) ? 32 : 64;
 }
 
 /* kernels/attention_large.cu: of the forms that it could take these were compared with the definition on a GPU. */
 static bool takes_large(const struct op *o, const struct lode_cuda_att_args *a, const struct cache *c) {
     return c->readable && a->head_dim == 128 && a->head_dim_v == 128 && c->layer->type_k == LODE_F16 &&
            c->layer->type_v == LODE_F16 && !a->window && !a->chunk && !a->both_ways && a->cap == 0 && !a->sinks &&
-           LODE_LARGE_SHARED(64) <= lode_cuda_room(o->r->c);
+           LODE_LARGE_SHARED(32) <= lode_cuda_room(o->r->c);
 }
 
 /* kernels/attention_ring.cu: heads of 128 or 64 numbers in 16 bits or Q8_0, where blocks of 128 rows are enough for the multiprocessors

@@ -64,6 +64,7 @@ struct lode_cuda_kernels {
 #undef KERNEL_FIELD
     void *mul[LODE_DTYPE_COUNT][4]; /* for 1, 2, 4, 8 rows */
     void *gemm[LODE_DTYPE_COUNT]; /* for many; NULL: none */
+    void *gemm_large[LODE_DTYPE_COUNT]; /* 128 rows of x a block of threads; NULL: of floats, or no room */
     void *wide[LODE_DTYPE_COUNT][2];         /* for many by Hopper's warpgroups, 64 and 128 */
     void *wide_glu[LODE_DTYPE_COUNT];        /* gate and up multiplied; 128 rows a block */
     void *spread_32[2], *spread_256[2];      /* rows a block; NULL: on none but Hopper */

@@ -260,6 +260,12 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
         LODE_TRY(lode_cu_check(&c->cu, c->cu.function_set(c->kernels.gemm[type], LODE_CU_FUNCTION_SHARED, (int)lode_cuda_gemm_shared(type)),
                                name, err));
     }
+    if (l->gemm && !l->plain && c->shared_max >= LODE_GEMM_LARGE_SHARED) {
+        snprintf(name, sizeof name, "gemm_large_%s", suffix);
+        LODE_TRY(find(c, LODE_CUDA_MODULE_gemm, name, &c->kernels.gemm_large[type], err));
+        LODE_TRY(lode_cu_check(&c->cu, c->cu.function_set(c->kernels.gemm_large[type], LODE_CU_FUNCTION_SHARED, LODE_GEMM_LARGE_SHARED),
+                               name, err));
+    }
     for (int i = 0; i < 2 && !l->plain; i++) {
         snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);
         LODE_TRY(find_wide(c, l->family == LODE_CUDA_COMMON ? LODE_CUDA_MODULE_wide : LODE_CUDA_MODULE_wide_own, name,

@@ -89,7 +89,9 @@ struct lode_cuda_mul_args {
 enum {
     LODE_GEMM_TILE_W = 128,
     LODE_GEMM_TILE_X = 64,
-    LODE_GEMM_SHARED = 36 << 10,       /* bytes of shared memory */
+    LODE_GEMM_LARGE_X = 128,           /* of gemm_large_* */
+    LODE_GEMM_SHARED = 38 << 10,       /* bytes of shared memory */
+    LODE_GEMM_LARGE_SHARED = 98 << 10,
     LODE_GEMM_FLOAT_SHARED = 64 << 10, /* of gemm_float.cu's, all that Turing has */
 };
 struct lode_cuda_gemm_tile { /* of pairs of one expert */
