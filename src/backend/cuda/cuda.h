@@ -18,7 +18,7 @@
     X(positions, prepare) X(positions, prepare_64) X(positions, prepare_128) X(experts, moe_act) X(experts, moe_sum) X(experts, route) X(experts, route_few)                \
     X(chosen_in, chosen_in_q4_k) X(chosen_in, chosen_in_q5_k) X(chosen_in, chosen_in_q6_k)         \
     X(chosen_out, chosen_out_q4_k) X(chosen_out, chosen_out_q5_k) X(chosen_out, chosen_out_q6_k)   \
-    X(gemm, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256) X(gemv, gemv_only_q8_0)              \
+    X(experts, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256) X(gemv, gemv_only_q8_0)              \
     X(gemv, gemv_only_q4_k) X(gemv, gemv_only_q5_k) X(gemv_codebook, gemv_codebook)                \
     X(gemv_own, gemv_u) X(gemv_own, gemv_parts)                                                    \
     X(few, few_x32) X(few, few_a32_1) X(few, few_a32_2) X(few, few_a32_4)                          \

@@ -7,8 +7,8 @@
  * definition's own sequence.  Minima meet the sums of x in an mma of their own, the sums cut into
  * two bytes.  Results depend on no tile.  What a step needs is on its way to registers while the step before is multiplied.
  *
- * Experts: group_pairs sorts the (row, place) pairs by expert and lists tiles of pairs of one
- * expert, so that a matrix is read once for all rows that chose it.
+ * Experts: tiles are of pairs of one expert, as group_pairs (experts.cu) lists them, so that a matrix is read once for all rows that
+ * chose it.
  */
 #include "mma.cuh"
 #include "gemm.cuh"
@@ -430,46 +430,3 @@ LODE_CUDA_QUANT_LIST(GEMM)
 LODE_CUDA_CODEBOOK_LIST(GEMM)
 LODE_CUDA_U_LIST(GEMM)
 LODE_CUDA_PART_LIST(GEMM)
-
-/* One block of threads.  tiles: their number (and three words of nothing), then each. */
-enum { GROUP_THREADS = 1024, EXPERTS_MOST = LODE_GROUP_EXPERTS };
-KERNEL(GROUP_THREADS) group_pairs(const __grid_constant__ struct lode_cuda_group_args a) {
-    __shared__ uint32_t count[EXPERTS_MOST];
-    __shared__ uint2 before[GROUP_THREADS / 32]; /* pairs and tiles of the warp's experts, then of all warps' up to it */
-    begin();
-    const uint32_t e = threadIdx.x, lane = e % 32;
-    count[e] = 0;
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < a.n_pairs; i += GROUP_THREADS)
-        atomicAdd(&count[row_at<const int>(a.route, i / a.n_used)[2 * (i % a.n_used)]], 1u);
-    __syncthreads();
-    const auto up_to_here = [&](uint2 v) { /* in a warp */
-#pragma unroll
-        for (uint32_t w = 1; w < 32; w *= 2) {
-            const uint32_t n = __shfl_up_sync(0xffffffffu, v.x, w), t = __shfl_up_sync(0xffffffffu, v.y, w);
-            if (lane >= w)
-                v.x += n, v.y += t;
-        }
-        return v;
-    };
-    const uint32_t n = count[e], n_tiles = (n + a.tile - 1) / a.tile;
-    const uint2 in_warp = up_to_here(make_uint2(n, n_tiles));
-    if (lane == 31)
-        before[e / 32] = in_warp;
-    __syncthreads();
-    if (e < 32)
-        before[e] = up_to_here(before[e]);
-    __syncthreads();
-    const uint2 warps = e < 32 ? make_uint2(0, 0) : before[e / 32 - 1];
-    const uint32_t begin_pair = warps.x + in_warp.x - n, begin_tile = warps.y + in_warp.y - n_tiles;
-    if (e == GROUP_THREADS - 1)
-        *at<uint32_t>(a.tiles) = begin_tile + n_tiles;
-    for (uint32_t t = 0; t < n_tiles; t++)
-        at<struct lode_cuda_gemm_tile>(a.tiles)[1 + begin_tile + t] = {
-            e, begin_pair + t * a.tile, n - t * a.tile < a.tile ? n - t * a.tile : a.tile, 0};
-    count[e] = begin_pair;
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < a.n_pairs; i += GROUP_THREADS)
-        at<uint32_t>(a.list)[atomicAdd(
-            &count[row_at<const int>(a.route, i / a.n_used)[2 * (i % a.n_used)]], 1u)] = i;
-}
