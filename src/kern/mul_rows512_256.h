@@ -104,22 +104,20 @@ INLINE void quad_of_levels(struct quad *out, const struct lode_block_a256 *a, in
             memcpy((char *)&out->q[b][g / 4 * 2 + h] + g % 4 * 16, a->q + 32 * g + 16 * h, 16);
 }
 
-INLINE uint64_t scales_of_levels(const struct lode_block_iq4_xs *b) { /* six bits in each byte */
-    uint32_t low;
-    memcpy(&low, b->scales_l, 4);
-    return _pdep_u64(low, 0x0f0f0f0f0f0f0f0f) | _pdep_u64(b->scales_h, 0x3030303030303030);
+/* Scales of n blocks as int16: four bits of four bytes, two of the two before those.  (Words put together one by one and read as a vector
+ * again would be waited for until they are in the first level.) */
+INLINE V scales_of_levels(const uint8_t *w, size_t size, int n) {
+    const V head = v_load16s(w, size, n), four = v_set8(15), two = v_set32(0x00030003);
+    const V low = v_srlv16(v_shuffle(head, v_each16(0x80048004, 0x80058005, 0x80068006, 0x80078007)), v_set32(4 << 16));
+    const V high = v_srlv16(v_shuffle(head, v_set32(0x03020302)), v_each16(2 << 16, 6 << 16 | 4, 10 << 16 | 8, 14 << 16 | 12));
+    return (V)_mm512_sub_epi16((__m512i)((low & four) | v_sll16(high & two, 4)), _mm512_set1_epi16(32));
 }
 
 INLINE void quad_rows_levels(struct halfway *out, int row, const uint8_t *w, size_t size, int n, const struct quad *x) {
     const V table = iq4_table();
-    uint64_t six[QUAD] = {0};
-    for (int b = 0; b < n; b++) {
-        const struct lode_block_iq4_xs *block = (const struct lode_block_iq4_xs *)(w + (size_t)b * size);
-        six[b] = scales_of_levels(block);
-        out->d[b][row] = block->d;
-    }
-    const __m512i words = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)six));
-    const V sc = (V)_mm512_sub_epi16(words, _mm512_set1_epi16(32)), by = v_mul16(sc, x->m[0]);
+    const V sc = scales_of_levels(w, size, n), by = v_mul16(sc, x->m[0]);
+    for (int b = 0; b < n; b++)
+        out->d[b][row] = ((const struct lode_block_iq4_xs *)(w + (size_t)b * size))->d;
     /* what is to be taken from each code, 128, is to be taken from these later */
     const V twice[2] = {v_shuffle(sc, v_each16(0x01000100, 0x03020302, 0x05040504, 0x07060706)),
                         v_shuffle(sc, v_each16(0x09080908, 0x0b0a0b0a, 0x0d0c0d0c, 0x0f0e0f0e))};
