@@ -78,6 +78,12 @@ struct decode {
     bool one_each;
 };
 
+/* Blocks of threads that a multiprocessor has shared memory for: each takes 1 KB of its own beside, and its kernel up to
+ * LODE_WALK_STATIC. */
+static uint32_t blocks_by_shared(const struct lode_cuda *c, uint32_t shared) {
+    return ((uint32_t)c->shared_max + 1024) / (shared + LODE_WALK_STATIC + 1024);
+}
+
 /* kernels/decode_walk.cu: as many blocks as run at once, or one for each row and head: 1, or 0 where the shared
  * memory is too small for it. */
 static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
@@ -100,7 +106,7 @@ static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, c
     const uint32_t shared = LODE_WALK_SLOTS_AT(heads, a->head_dim, dim) + LODE_WALK_WARPS * LODE_WALK_SLOTS * args.slot_size;
     if (shared > lode_cuda_room(o->r->c))
         return 0;
-    uint32_t at_once = ((uint32_t)c->shared_max + 1024) / (shared + LODE_WALK_STATIC + 1024); /* a block takes 1 KB of its own */
+    uint32_t at_once = blocks_by_shared(c, shared);
     at_once = (at_once < LODE_WALK_BLOCKS ? at_once : LODE_WALK_BLOCKS) * (uint32_t)c->multiprocessors;
     uint32_t z = at_once / (x * rows);
     z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
@@ -169,8 +175,7 @@ static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, 
     const struct lode_cuda_att_args *a = &d->att;
     const uint32_t shared = LODE_SHORT_SHARED(a->head_dim, a->head_dim_v, a->max_pages);
     const uint64_t blocks = (uint64_t)a->n_heads * s->rows, by_threads = LODE_SHORT_PAGES / a->max_pages,
-                   by_shared = ((uint32_t)o->r->c->shared_max + 1024) / (shared + 2048), /* a block takes 1 KB of its own */
-                   at_once = by_threads < by_shared ? by_threads : by_shared;
+                   by_shared = blocks_by_shared(o->r->c, shared), at_once = by_threads < by_shared ? by_threads : by_shared;
     const bool f16 = s->cache.layer->type_k == LODE_F16;
     if (a->max_pages > LODE_SHORT_PAGES || s->cache.layer->type_k != s->cache.layer->type_v || !is_half(s->cache.layer->type_k) ||
         shared > lode_cuda_room(o->r->c) || blocks > at_once * (uint64_t)o->r->c->multiprocessors)

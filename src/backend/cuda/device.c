@@ -229,10 +229,13 @@ static int find(struct lode_cuda *c, enum lode_cuda_module m, const char *name, 
     return lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_CARVEOUT, 100), name, err);
 }
 
+static int allow_bytes(struct lode_cuda *c, void *kernel, uint32_t bytes, struct lode_error *err) {
+    return lode_cu_check(&c->cu, c->cu.function_set(kernel, LODE_CU_FUNCTION_SHARED, (int)bytes), "shared memory", err);
+}
+
 /* All the shared memory that a block may have, less what kernels take by themselves. */
 static int allow_shared(struct lode_cuda *c, void *kernel, struct lode_error *err) {
-    return lode_cu_check(&c->cu, c->cu.function_set(kernel, LODE_CU_FUNCTION_SHARED, (int)lode_cuda_room(c)),
-                         "shared memory", err);
+    return allow_bytes(c, kernel, lode_cuda_room(c), err);
 }
 
 /* What only some targets have: *out NULL elsewhere. */
@@ -257,14 +260,12 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
         snprintf(name, sizeof name, "gemm_%s", suffix);
         LODE_TRY(find(c, l->plain ? LODE_CUDA_MODULE_gemm_float : LODE_CUDA_MODULE_gemm, name,
                       &c->kernels.gemm[type], err));
-        LODE_TRY(lode_cu_check(&c->cu, c->cu.function_set(c->kernels.gemm[type], LODE_CU_FUNCTION_SHARED, (int)lode_cuda_gemm_shared(type)),
-                               name, err));
+        LODE_TRY(allow_bytes(c, c->kernels.gemm[type], lode_cuda_gemm_shared(type), err));
     }
     if (l->gemm && !l->plain && c->shared_max >= LODE_GEMM_LARGE_SHARED) {
         snprintf(name, sizeof name, "gemm_large_%s", suffix);
         LODE_TRY(find(c, LODE_CUDA_MODULE_gemm, name, &c->kernels.gemm_large[type], err));
-        LODE_TRY(lode_cu_check(&c->cu, c->cu.function_set(c->kernels.gemm_large[type], LODE_CU_FUNCTION_SHARED, LODE_GEMM_LARGE_SHARED),
-                               name, err));
+        LODE_TRY(allow_bytes(c, c->kernels.gemm_large[type], LODE_GEMM_LARGE_SHARED, err));
     }
     for (int i = 0; i < 2 && !l->plain; i++) {
         snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);

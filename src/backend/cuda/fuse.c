@@ -18,7 +18,7 @@
  * buffers, a fused launch must not write what it reads; where it would, nothing is fused. */
 #include "backend/cuda/fuse.h"
 
-/* Rows up to which LODE_FEW_ROWS at a time are faster than all, of which Hopper's kernels have whole tiles. */
+/* Rows up to which pieces of LODE_FEW_ROWS are faster than tiles of more (wide.cu's, which Hopper has, or gemm.cu's). */
 static uint32_t most_pieced(const struct op *o, const struct chain *c) {
     const enum lode_dtype type = c->mul->parts[0].w->type;
     return !o->r->c->kernels.wide[type][0] ? 128 : lode_dtypes[type].act == LODE_A32 ? 64 : 96;

@@ -14,10 +14,11 @@ uint32_t lode_cuda_few_slot(enum lode_dtype type) {
 }
 
 uint32_t lode_cuda_few_warps(const struct op *o, uint32_t tiles, uint32_t sums, uint32_t slot_size) {
+    const uint32_t least = o->r->c->major == 9 ? LODE_FEW_WARPS : LODE_FEW_WARPS / 4; /* few.cuh's few_warps */
     uint32_t warps = LODE_FEW_WARPS;
-    while (warps >= LODE_FEW_WARPS / 4 && (tiles < warps ? tiles : warps) * sums + 2 * warps * slot_size > lode_cuda_room(o->r->c))
+    while (warps >= least && (tiles < warps ? tiles : warps) * sums + 2 * warps * slot_size > lode_cuda_room(o->r->c))
         warps /= 2;
-    return warps >= LODE_FEW_WARPS / 4 ? warps : 0;
+    return warps >= least ? warps : 0;
 }
 
 uint32_t lode_cuda_few_depth(const struct op *o, uint32_t room, uint32_t items, enum lode_dtype type, uint32_t cols) {
@@ -138,7 +139,7 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
         f.a.q_out || !lode_cuda_set_parts(o, c, LODE_GEMV_TILE, &f.a))
         return 0;
     set_strides(c, &f);
-    for (uint32_t first = 0; first < o->n; first += LODE_FEW_ROWS) {
+    for (uint32_t first = 0; first < o->n; first += LODE_FEW_ROWS) { /* what there is room for of the first there is of all */
         const int rc = run_piece(o, c, f, first, o->n - first < LODE_FEW_ROWS ? o->n - first : LODE_FEW_ROWS);
         if (rc <= 0)
             return rc;
