@@ -8,7 +8,6 @@
  * ones, and what blocks see that come late.  Of times only that one way is better than another.
  *
  * Without AS_GPU everything is as it is.  The real driver: AS_GPU_DRIVER, else where it mostly is. */
-#define _GNU_SOURCE
 #pragma GCC visibility push(default) /* or nobody would find these */
 
 #include "backend/cuda/driver.h"
