@@ -229,13 +229,14 @@ static int find(struct lode_cuda *c, enum lode_cuda_module m, const char *name, 
     return lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_CARVEOUT, 100), name, err);
 }
 
-static int allow_bytes(struct lode_cuda *c, void *kernel, uint32_t bytes, struct lode_error *err) {
-    return lode_cu_check(&c->cu, c->cu.function_set(kernel, LODE_CU_FUNCTION_SHARED, (int)bytes), "shared memory", err);
+/* what: the kernel's name, for the error. */
+static int allow_bytes(struct lode_cuda *c, void *kernel, uint32_t bytes, const char *what, struct lode_error *err) {
+    return lode_cu_check(&c->cu, c->cu.function_set(kernel, LODE_CU_FUNCTION_SHARED, (int)bytes), what, err);
 }
 
 /* All the shared memory that a block may have, less what kernels take by themselves. */
 static int allow_shared(struct lode_cuda *c, void *kernel, struct lode_error *err) {
-    return allow_bytes(c, kernel, lode_cuda_room(c), err);
+    return allow_bytes(c, kernel, lode_cuda_room(c), "shared memory", err);
 }
 
 /* What only some targets have: *out NULL elsewhere. */
@@ -244,7 +245,7 @@ static int find_wide(struct lode_cuda *c, enum lode_cuda_module m, const char *n
     *out = NULL;
     if (c->cu.module_function(out, c->modules[m], name) != 0)
         return 0;
-    return lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_SHARED, LODE_WIDE_SHARED), name, err);
+    return allow_bytes(c, *out, LODE_WIDE_SHARED, name, err);
 }
 
 /* module: that of the products of a few rows. */
@@ -260,12 +261,12 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
         snprintf(name, sizeof name, "gemm_%s", suffix);
         LODE_TRY(find(c, l->plain ? LODE_CUDA_MODULE_gemm_float : LODE_CUDA_MODULE_gemm, name,
                       &c->kernels.gemm[type], err));
-        LODE_TRY(allow_bytes(c, c->kernels.gemm[type], lode_cuda_gemm_shared(type), err));
+        LODE_TRY(allow_bytes(c, c->kernels.gemm[type], lode_cuda_gemm_shared(type), name, err));
     }
     if (l->gemm && !l->plain && c->shared_max >= LODE_GEMM_LARGE_SHARED) {
         snprintf(name, sizeof name, "gemm_large_%s", suffix);
         LODE_TRY(find(c, LODE_CUDA_MODULE_gemm, name, &c->kernels.gemm_large[type], err));
-        LODE_TRY(allow_bytes(c, c->kernels.gemm_large[type], LODE_GEMM_LARGE_SHARED, err));
+        LODE_TRY(allow_bytes(c, c->kernels.gemm_large[type], LODE_GEMM_LARGE_SHARED, name, err));
     }
     for (int i = 0; i < 2 && !l->plain; i++) {
         snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);
@@ -298,7 +299,7 @@ static int find_fast(struct lode_cuda *c, enum lode_cuda_module m, const char *n
     *out = NULL;
     if (c->cu.module_function(out, c->modules[m], text) != 0)
         return 0;
-    LODE_TRY(lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_SHARED, shared), text, err));
+    LODE_TRY(allow_bytes(c, *out, (uint32_t)shared, text, err));
     return lode_cu_check(&c->cu, c->cu.function_set(*out, LODE_CU_FUNCTION_CARVEOUT, 100), text, err);
 }
 
@@ -461,8 +462,7 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
                            c->kernels.few_a256_1, c->kernels.few_a256_2, c->kernels.few_a256_4};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++)
         LODE_TRY(allow_shared(c, large[i], err));
-    return lode_cu_check(&c->cu, c->cu.function_set(c->kernels.gemv_codebook, LODE_CU_FUNCTION_SHARED,
-                                                    (int)lode_cuda_room(c) - LODE_CODEBOOK_GRIDS), "shared memory", err);
+    return allow_bytes(c, c->kernels.gemv_codebook, lode_cuda_room(c) - LODE_CODEBOOK_GRIDS, "gemv_codebook", err);
 }
 
 static struct lode_tuning_device tuned_for(const struct lode_cuda *c) {

@@ -8,30 +8,26 @@ static uint64_t x_size(const struct lode_part *parts, uint32_t n, uint32_t group
     return (uint64_t)parts[0].w->cols / 256 * (is_by_32(parts, n) ? LODE_FEW_X32 : LODE_FEW_X256) * groups;
 }
 
-/* Bytes of an item, warps of a block of threads, and items of a warp's ring; false: no room. */
-struct rings {
-    uint32_t slot_size, warps, depth;
-};
-static bool lay_out_rings(const struct op *o, const struct lode_part *parts, uint32_t n, struct rings *r) {
-    *r = (struct rings){0};
+/* Warps of a block of threads, each with a ring of f->depth items of f->slot_size; 0: no room. */
+static uint32_t lay_out_rings(const struct op *o, const struct lode_part *parts, uint32_t n, struct lode_cuda_few_experts_args *f) {
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t size = lode_cuda_few_slot(parts[i].w->type);
-        r->slot_size = size > r->slot_size ? size : r->slot_size;
+        f->slot_size = size > f->slot_size ? size : f->slot_size;
     }
-    r->warps = lode_cuda_few_warps(o, LODE_FEW_WARPS, LODE_FEW_SUMS, r->slot_size);
-    if (r->warps)
-        r->depth = lode_cuda_few_depth(o, lode_cuda_room(o->r->c) - r->warps * LODE_FEW_SUMS, r->warps * r->slot_size, parts[0].w->type,
-                                       parts[0].w->cols);
-    return r->depth >= 2;
+    const uint32_t warps = lode_cuda_few_warps(o, LODE_FEW_WARPS, LODE_FEW_SUMS, f->slot_size);
+    if (warps == 0)
+        return 0;
+    f->depth = lode_cuda_few_depth(o, lode_cuda_room(o->r->c) - warps * LODE_FEW_SUMS, warps * f->slot_size, parts[0].w->type, parts[0].w->cols);
+    return f->depth >= 2 ? warps : 0;
 }
 
 static bool takes(const struct op *o, const struct lode_part *parts, uint32_t n, uint32_t groups) {
-    struct rings rings;
+    struct lode_cuda_few_experts_args rings = {0};
     for (uint32_t i = 0; i < n; i++)
         if (parts[i].w->cols % 256 || parts[i].w->cols != parts[0].w->cols)
             return false;
     return lode_cuda_all_few(parts, n) && lode_dtype_is_rounded(lode_cuda_common_act(parts, n)) &&
-           x_size(parts, n, groups) <= LODE_CUDA_SCRATCH && lay_out_rings(o, parts, n, &rings);
+           x_size(parts, n, groups) <= LODE_CUDA_SCRATCH && lay_out_rings(o, parts, n, &rings) > 0;
 }
 
 bool lode_cuda_takes_few_experts(const struct op *o, const struct lode_cuda_expert_call *e) {
@@ -88,11 +84,7 @@ int lode_cuda_multiply_few_experts(const struct op *o, const struct lode_cuda_ex
         tiles += f.parts[i].tiles;
     }
     f.each = lode_cuda_divisor(tiles);
-    struct rings r;
-    if (!lay_out_rings(o, parts, p->n_parts, &r))
-        return lode_fail(o->err, LODE_ERR_INTERNAL, "cuda", "no shared memory for routed experts of %u numbers a row", cols);
-    f.depth = r.depth;
-    f.slot_size = r.slot_size;
-    return lode_cuda_run_kernel(o, kernel_of(o, parts, p->n_parts), (uint32_t)o->r->c->multiprocessors, 1, 1, 32 * r.warps,
-                                r.warps * (LODE_FEW_SUMS + f.depth * f.slot_size), &f);
+    const uint32_t warps = lay_out_rings(o, parts, p->n_parts, &f); /* for which lode_cuda_takes_few_experts has found room */
+    return lode_cuda_run_kernel(o, kernel_of(o, parts, p->n_parts), (uint32_t)o->r->c->multiprocessors, 1, 1, 32 * warps,
+                                warps * (LODE_FEW_SUMS + f.depth * f.slot_size), &f);
 }

@@ -29,12 +29,6 @@ static void *gemv_kernel(const struct lode_cuda_kernels *k, const struct lode_cu
                                              : k->gemv_a256;
 }
 
-/* Bytes of shared memory that a launch takes where it may choose. */
-static uint32_t enough_room(const struct lode_cuda *c) {
-    const uint32_t room = lode_cuda_room(c);
-    return LODE_CUDA_GEMV_BUDGET < room ? LODE_CUDA_GEMV_BUDGET : room;
-}
-
 bool lode_cuda_lay_out_gemv(const struct op *o, struct lode_cuda_gemv_args *a, bool by32, uint32_t *grid,
                             uint32_t *shared) {
     const struct lode_cuda *c = o->r->c;
@@ -54,7 +48,7 @@ bool lode_cuda_lay_out_gemv(const struct op *o, struct lode_cuda_gemv_args *a, b
     const uint64_t unit = (uint64_t)a->per_unit * LODE_GEMV_TILE * 4 * (a->ld + 1);
     const uint64_t most = lode_cuda_room(c) - (n_of_family(a, LODE_CUDA_CODEBOOK) ? LODE_CODEBOOK_GRIDS : 0);
     const uint32_t own = (a->n_units + *grid - 1) / *grid;
-    const uint64_t enough = enough_room(c) < most ? enough_room(c) : most;
+    const uint64_t enough = LODE_CUDA_GEMV_BUDGET < most ? LODE_CUDA_GEMV_BUDGET : most;
     const uint64_t room = x + unit <= enough && x + floats <= enough ? enough : most;
     if (!gemv_kernel(&c->kernels, a, by32) || x + unit > room || x + floats > room ||
         (uint64_t)own * a->per_unit > LODE_CUDA_GEMV_TILES)
@@ -99,6 +93,12 @@ int lode_cuda_run_gemv(const struct op *o, uint32_t n, const struct chain *c, st
     return 1;
 }
 
+/* Bytes of shared memory that a product of floats takes at most. */
+static uint32_t floats_room(const struct lode_cuda *c) {
+    const uint32_t room = lode_cuda_room(c);
+    return LODE_CUDA_GEMV_BUDGET < room ? LODE_CUDA_GEMV_BUDGET : room;
+}
+
 /* Bytes of shared memory for x of a product of floats; with the norm's weights and the rows of a
  * block where there is one unit for each, and room. */
 static uint32_t lay_out_rows(const struct op *o, struct lode_cuda_gemv_args *a) {
@@ -106,7 +106,7 @@ static uint32_t lay_out_rows(const struct op *o, struct lode_cuda_gemv_args *a) 
                    rows_at = a->cols * 4 * (a->input == LODE_GEMV_NORM ? 2 : 1);
     const uint32_t with_rows = rows_at + 4 * (stride + LODE_ROWS_APART);
     if (a->n_units > (uint32_t)o->r->c->multiprocessors || a->n_parts > 1 || a->per_unit > 1 ||
-        stride % 16 || rows_at % 16 || with_rows > enough_room(o->r->c))
+        stride % 16 || rows_at % 16 || with_rows > floats_room(o->r->c))
         return a->cols * 4;
     a->rows_at = rows_at;
     return with_rows;
@@ -138,7 +138,7 @@ int lode_cuda_run_one_row(const struct op *o, uint32_t n, const struct chain *c)
     if (act == LODE_NONE || n_parts > LODE_CUDA_PARTS || (act == LODE_F32 && c->quant) ||
         !lode_cuda_set_copies(o, n, c, &a))
         return 0;
-    if (act == LODE_F32 && a.cols * 4 > enough_room(o->r->c))
+    if (act == LODE_F32 && a.cols * 4 > floats_room(o->r->c))
         return 0;
     lode_cuda_set_input(o, c, &a);
     const uint32_t streams = lode_cuda_streams(o, parts, &a);

@@ -86,9 +86,10 @@ int lode_cuda_run_gemm(const struct op *o, const struct lode_operand *w, uint32_
                        const struct lode_cuda_gemm_args *a) {
     void *const large = kernels(o)->gemm_large[w->type];
     if (large && !a->tiles && a->n_x > 2 * LODE_GEMM_TILE_X)
-        return lode_cuda_run_kernel(o, large, (a->n_x + LODE_GEMM_LARGE_X - 1) / LODE_GEMM_LARGE_X, w_tiles, 1, 4 * LODE_GEMM_LARGE_X,
-                                    LODE_GEMM_LARGE_SHARED, a);
-    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type], x_tiles, w_tiles, many_depth(w), 256, lode_cuda_gemm_shared(w->type), a);
+        return lode_cuda_run_kernel(o, large, (a->n_x + LODE_GEMM_LARGE_X - 1) / LODE_GEMM_LARGE_X, w_tiles, 1,
+                                    LODE_GEMM_THREADS * LODE_GEMM_LARGE_X, LODE_GEMM_LARGE_SHARED, a);
+    return lode_cuda_run_kernel(o, kernels(o)->gemm[w->type], x_tiles, w_tiles, many_depth(w), LODE_GEMM_THREADS * LODE_GEMM_TILE_X,
+                                lode_cuda_gemm_shared(w->type), a);
 }
 
 /* Parts of one type as one product of many rows. */

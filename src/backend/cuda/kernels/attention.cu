@@ -74,12 +74,12 @@ DEVICE struct att_mem_of carve(const struct lode_cuda_att_args &a) {
     return m;
 }
 
-/* A page's keys or values of the tile's head: n rows, from `first` on those that there is room for; when nobody reads the ones
- * before any more. */
+/* A page's keys or values of the tile's head. */
 struct page_rows {
     const uint8_t *rows;
     uint32_t stride, n, dim, type;
 };
+/* Of these from `first` on as many as there is room for, when nobody reads the ones before any more: how many. */
 DEVICE uint32_t load_piece(const struct lode_cuda_att_args &a, const struct att_mem_of &m, const struct page_rows &p, uint32_t first) {
     const uint32_t n = p.n - first < a.kv_rows ? p.n - first : a.kv_rows;
     load_rows(m.kv, m.ld, p.rows + (size_t)first * p.stride, p.stride, n, p.dim, p.type);

@@ -25,8 +25,10 @@ enum {
 
 /* A block of threads that has TILE_X rows of x.  Of 64 two blocks fit into 99 KB of shared memory, and one puts while the other
  * multiplies; of 128 there is room for two steps, and half of the warps do the one first, half the other. */
+enum { SMALL = LODE_GEMM_TILE_X, LARGE = LODE_GEMM_LARGE_X };
 template <int X> struct shape {
-    enum { TILE_X = X, THREADS = 4 * X, BUFFERS = X / 64, W_EACH = TILE_W * GROUPS / THREADS, X_EACH = X * PIECES / THREADS };
+    enum { TILE_X = X, THREADS = LODE_GEMM_THREADS * X, BUFFERS = X == LARGE ? 2 : 1, W_EACH = TILE_W * GROUPS / THREADS,
+           X_EACH = X * PIECES / THREADS };
 };
 
 template <int BLOCK, int TILE_X> struct numbers;
@@ -54,8 +56,8 @@ template <int BLOCK, int TILE_X> struct gemm_mem {
     struct stage<BLOCK, TILE_X> stages[shape<TILE_X>::BUFFERS];
     struct sides<BLOCK, TILE_X> sides[shape<TILE_X>::BUFFERS];
 };
-static_assert(sizeof(struct gemm_mem<256, 64>) <= LODE_GEMM_SHARED && sizeof(struct gemm_mem<32, 64>) <= LODE_GEMM_SHARED, "shared.h");
-static_assert(sizeof(struct gemm_mem<256, 128>) <= LODE_GEMM_LARGE_SHARED && sizeof(struct gemm_mem<32, 128>) <= LODE_GEMM_LARGE_SHARED,
+static_assert(sizeof(struct gemm_mem<256, SMALL>) <= LODE_GEMM_SHARED && sizeof(struct gemm_mem<32, SMALL>) <= LODE_GEMM_SHARED, "shared.h");
+static_assert(sizeof(struct gemm_mem<256, LARGE>) <= LODE_GEMM_LARGE_SHARED && sizeof(struct gemm_mem<32, LARGE>) <= LODE_GEMM_LARGE_SHARED,
               "shared.h");
 
 /* Four 8 x 16-byte matrices; lane l gives the address of row l % 8 of matrix l / 8. */
@@ -418,13 +420,13 @@ template <class T, int X> DEVICE void gemm(const struct lode_cuda_gemm_args &a) 
 
 /* blockIdx.x: tiles of x, so that neighbours share the weights in the second cache; y: of w. */
 #define GEMM(name, type, block, ...)                                                               \
-    extern "C" __global__ void __launch_bounds__(shape<64>::THREADS, 2)                            \
+    extern "C" __global__ void __launch_bounds__(shape<SMALL>::THREADS, 2)                         \
         gemm_##name(const __grid_constant__ struct lode_cuda_gemm_args a) {                        \
-        gemm<struct name, 64>(a);                                                                  \
+        gemm<struct name, SMALL>(a);                                                               \
     }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(shape<128>::THREADS, 1)                           \
+    extern "C" __global__ void __launch_bounds__(shape<LARGE>::THREADS, 1)                         \
         gemm_large_##name(const __grid_constant__ struct lode_cuda_gemm_args a) {                  \
-        gemm<struct name, 128>(a);                                                                 \
+        gemm<struct name, LARGE>(a);                                                               \
     }
 LODE_CUDA_QUANT_LIST(GEMM)
 LODE_CUDA_CODEBOOK_LIST(GEMM)

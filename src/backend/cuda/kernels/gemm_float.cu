@@ -25,7 +25,7 @@ struct lanes_mem {
         float join[128][128]; /* (accumulator, thread) */
     };
 };
-static_assert(sizeof(struct lanes_mem) <= LODE_GEMM_FLOAT_SHARED, "shared.h");
+static_assert(sizeof(struct lanes_mem) <= LODE_GEMM_FLOAT_SHARED && (int)LANES_THREADS == LODE_GEMM_THREADS * LODE_GEMM_TILE_X, "shared.h");
 
 /* Eight neighbouring weights. */
 template <class T> struct eight_of { uint4 v; };

@@ -90,6 +90,7 @@ enum {
     LODE_GEMM_TILE_W = 128,
     LODE_GEMM_TILE_X = 64,
     LODE_GEMM_LARGE_X = 128,           /* of gemm_large_* */
+    LODE_GEMM_THREADS = 4,             /* a row of x */
     LODE_GEMM_SHARED = 38 << 10,       /* bytes of shared memory */
     LODE_GEMM_LARGE_SHARED = 98 << 10,
     LODE_GEMM_FLOAT_SHARED = 64 << 10, /* of gemm_float.cu's, all that Turing has */
