@@ -54,29 +54,35 @@ bench() { # row, model, flags...
     [ -s "$out/cuda.csv" ] || { printf 'row,' && head -1 "$models/csv"; } >"$out/cuda.csv"
     sed "1d; s/^/$1,/" "$models/csv" >>"$out/cuda.csv"
 }
+both() { # as it is by itself, and with the CPU's bits
+    bench "$@"
+    bench "$@" --numerics exact
+}
 if wanted small; then
     for m in qwen3-0.6b smollm2-1.7b qwen3-4b; do
-        bench $m $m -p 512 -n 128 -r 3 --greedy
+        both $m $m -p 512 -n 128 -r 3 --greedy
     done
 fi
 # A pass of few rows becomes a graph the second time: many repetitions.  Answers are drawn on the device, as `lode run` does.
 passes=(-p 1,2,4,8,16,32 -n 0 -r 30)
 if wanted 8b; then
-    bench 8b 8b -p 512,2048,4096 -b 2048 -n 128 -r 3 --greedy
-    bench 8b 8b "${passes[@]}"
+    both 8b 8b -p 512,2048,4096 -b 2048 -n 128 -r 3 --greedy
+    both 8b 8b "${passes[@]}"
 fi
-wanted 8b-deep && bench 8b 8b -p 0 -b 2048 -n 128 -d 8192,32768 -r 3 --greedy
-wanted 8b-many && bench 8b 8b -p 0 -n 64 -d 512 -npl 8,32 -r 2 --greedy # sequences, a step for all
+wanted 8b-deep && both 8b 8b -p 512 -b 2048 -n 128 -d 8192,32768 -r 3 --greedy
+wanted 8b-many && both 8b 8b -p 0 -n 64 -d 512 -npl 8,32 -r 2 --greedy # sequences, a step for all
 wanted 8b-fast && bench 8b 8b --numerics fast -p 512,2048 -b 2048 -n 0 -r 3
 if wanted q8_0; then
-    bench q8_0 8b-q8_0 -p 512,2048 -b 2048 -n 128 -r 3 --greedy
-    bench q8_0 8b-q8_0 "${passes[@]}"
+    both q8_0 8b-q8_0 -p 512,2048 -b 2048 -n 128 -r 3 --greedy
+    both q8_0 8b-q8_0 "${passes[@]}"
 fi
 if wanted bf16; then
-    bench bf16 8b-bf16 -p 0 -n 128 -r 3 --greedy
-    bench bf16 8b-bf16 --numerics fast -p 512,2048,4096 -b 2048 -n 0 -r 3
+    both bf16 8b-bf16 -p 512,2048 -b 2048 -n 128 -r 3 --greedy
+    bench bf16 8b-bf16 -p 4096 -b 4096 -n 0 -r 3
+    both bf16 8b-bf16 "${passes[@]}"
+    both bf16 8b-bf16 -p 0 -n 64 -d 512 -npl 8,32 -r 2 --greedy
 fi
-wanted 30b && bench 30b 30b -p 512,2048 -b 2048 -n 128 -r 3 --greedy
+wanted 30b && both 30b 30b -p 512,2048 -b 2048 -n 128 -r 3 --greedy
 if wanted 30b-offload; then
     bench 30b-cpu-moe 30b --cpu-moe -p 512 -n 128 -r 3
     bench 30b-vram 30b --vram 3.8G -p 512 -n 128 -r 3

@@ -5,12 +5,12 @@ Every model of tests/data/arch and .../quant, where they are present of LODE_SHA
 .../quant_models, and one made of each type and quantised layout that those lack, is run over a prompt of three KV pages on the CPU and on DEVICE (cuda), where the prompt is also cut in
 other ways (the kernels for one row, for a few and for many all take part) and kept in other formats.
 The logits of all positions must be the same bytes.  A model that the device refuses is skipped and
-counted, with the reason.  Skipped as a whole where there is no such device.  With --numerics fast, the device
-must give the same bytes for each cut.
+counted, with the reason.  Skipped as a whole where there is no such device.  That is --numerics exact; with tensor, as
+is usual, and fast the device must give the same bytes for each cut.
 
 Then answers, which a device may give the largest logits for alone: the same texts for samplers that want few
-of them, many, or all, one after the other and many at once, log-probabilities included.  DRAWS=1 in the
-environment: these alone.
+of them, many, or all, one after the other and many at once, log-probabilities included.  PARTS in the environment
+(exact, fast, deep, draws, with commas between): these alone.
 """
 import concurrent.futures
 import glob
@@ -27,6 +27,7 @@ WAYS = [[], ['-b', '1'], ['-b', '3'], ['-b', '12'], ['-b', '27'], ['-b', '70'], 
         ['-ctk', 'q8_0', '-ctv', 'q8_0', '-b', '33']]
 LENGTHS = (150, 60, 20)
 DEEP = 2150  # 34 pages: more than decode_merge takes
+EXACT = ['--numerics', 'exact']
 FAST_WAYS = [['-b', n] for n in ('1', '3', '12', '27', '33', '70')]
 
 
@@ -78,7 +79,7 @@ def compare(program, device, path):
             out.append((None, '%s: %s' % (what, e)))
             continue
         try:
-            got = logits_bytes(program, path, ids, '--all', '--device', device, *way)
+            got = logits_bytes(program, path, ids, '--all', '--device', device, *EXACT, *way)
         except RuntimeError as e:
             refused = 'no CUDA kernel' in str(e) or 'CPU only' in str(e) or 'shared memory' in str(e)
             out.append((None if refused else False, '%s: %s' % (what, e)))
@@ -97,22 +98,24 @@ def compare(program, device, path):
 
 
 def compare_fast(program, device, path):
-    """--numerics fast has bits of its own, the same for every cut of the prompt: the kernels for one row, for
-    up to 8, 16 and 32, and for many, of products and of attention."""
+    """--numerics tensor and fast have bits of their own, the same for every cut of the prompt: the kernels for one row,
+    for up to 8, 16 and 32, and for many, of products and of attention."""
     name = os.path.basename(os.path.dirname(path)) + '/' + os.path.basename(path)
     ids = [(i * i * 7 + i * 37 + 11) % 37 for i in range(LENGTHS[0])]
-    fast = ['--device', device, '--numerics', 'fast']
-    try:
-        want = logits_bytes(program, path, ids, '--all', *fast)
-        exact = logits_bytes(program, path, ids, '--all', '--device', device)
-    except RuntimeError as e:
-        yield None, '%s, fast: %s' % (name, e)
-        return
-    if exact == want:
-        yield None, '%s, fast: it has no such products' % name
-        return
-    for way in FAST_WAYS:
-        yield logits_bytes(program, path, ids, '--all', *fast, *way) == want, '%s, fast: %s' % (name, ' '.join(way))
+    seen = []
+    for kind in 'exact', 'tensor', 'fast':
+        flags = ['--all', '--device', device, '--numerics', kind]
+        try:
+            want = logits_bytes(program, path, ids, *flags)
+        except RuntimeError as e:
+            yield None, '%s, %s: %s' % (name, kind, e)
+            return
+        if want in seen:
+            yield None, '%s, %s: nothing here is made otherwise' % (name, kind)
+            continue
+        for way in FAST_WAYS if seen else []:
+            yield logits_bytes(program, path, ids, *flags, *way) == want, '%s, %s: %s' % (name, kind, ' '.join(way))
+        seen.append(want)
 
 
 def compare_deep(program, device, path):
@@ -125,22 +128,22 @@ def compare_deep(program, device, path):
         for cut in '1', '500':
             what = '%s: %d tokens, %s -b %s' % (name, DEEP, ' '.join(kv[:4]), cut)
             try:
-                yield logits_bytes(program, path, ids, '--device', device, '-b', cut, *kv) == want, what
+                yield logits_bytes(program, path, ids, '--device', device, '-b', cut, *EXACT, *kv) == want, what
             except RuntimeError as e:
                 yield None, '%s: %s' % (what, e)
 
 
 def compare_fast_deep(program, device, path):
-    """Attention of --numerics fast over many pages: a row at a time, tiles of rows page by page, and pages walked by
+    """Attention of --numerics tensor over many pages: a row at a time, tiles of rows page by page, and pages walked by
     tiles that are as many as multiprocessors."""
     name = os.path.basename(os.path.dirname(path)) + '/' + os.path.basename(path)
     ids = [(i * i * 7 + i * 37 + 11) % 37 for i in range(DEEP)]
     for kind in 'f16', 'bf16':
-        fast = ['--all', '--device', device, '--numerics', 'fast', '-ctk', kind, '-ctv', kind, '-c', str(DEEP + 64)]
+        fast = ['--all', '--device', device, '--numerics', 'tensor', '-ctk', kind, '-ctv', kind, '-c', str(DEEP + 64)]
         want = logits_bytes(program, path, ids, *fast, '-b', '1')
         for cut in '3', '64', '300', str(DEEP):
             yield (logits_bytes(program, path, ids, *fast, '-b', cut) == want,
-                   '%s, fast: %d tokens, %s -b %s' % (name, DEEP, kind, cut))
+                   '%s, tensor: %d tokens, %s -b %s' % (name, DEEP, kind, cut))
 
 
 CHAINS = [['--temp', '0'], [], ['--top-k', '48', '--temp', '1.5'], ['--top-k', '9', '--top-p', '1', '--min-p', '0.3', '--temp', '3'],
@@ -167,11 +170,11 @@ def requests():
         yield json.dumps({'custom_id': str(i), 'method': 'POST', 'url': '/v1/completions', 'body': body}) + '\n'
 
 
-def answers(program, device, path):
+def answers(program, path, *args):
     with tempfile.TemporaryDirectory() as t:
         with open(t + '/in.jsonl', 'w') as f:
             f.writelines(requests())
-        lode(program, 'batch', t + '/in.jsonl', '-o', t + '/out.jsonl', '-m', path, '--device', device, '-c', '512')
+        lode(program, 'batch', t + '/in.jsonl', '-o', t + '/out.jsonl', '-m', path, '-c', '512', *args)
         return [json.loads(line)['response']['body'].get('choices') for line in open(t + '/out.jsonl')]
 
 
@@ -179,10 +182,12 @@ def draws(program, device, path):
     name = os.path.basename(os.path.dirname(path)) + '/' + os.path.basename(path)
     for chain in CHAINS:
         args = ['run', '-m', path, '--raw', '-p', 'Once upon a time', '-n', '60', '-s', '7', '-c', '256', *chain]
-        want, got = (lode(program, *args, '--device', d) for d in ('cpu', device))
+        want, got = (lode(program, *args, *EXACT, '--device', d) for d in ('cpu', device))
         yield want == got, '%s: an answer with %s' % (name, ' '.join(chain) or 'the usual sampler')
-    want, got = (answers(program, d, path) for d in ('cpu', device))
+    want, got = (answers(program, path, *EXACT, '--device', d) for d in ('cpu', device))
     yield None not in want and want == got, '%s: %d answers at once' % (name, len(want))
+    want, got = (answers(program, path, '--device', device, '-np', n) for n in ('1', '8'))
+    yield None not in want and want == got, '%s: one answer after the other, and eight at once' % name
 
 
 def main():
@@ -199,19 +204,17 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get('LODE_JOBS', '1'))) as pool, \
             tempfile.TemporaryDirectory() as folder:
         todo = models(sys.argv[3:]) + ([] if sys.argv[3:] else make_models(folder))
-        todo = [] if os.environ.get('DRAWS') else todo
-        for results in pool.map(lambda p: compare(program, device, p), todo):
-            for good, what in results:
-                count.skip(what) if good is None else count.check(good, what)
-        for results in pool.map(lambda p: list(compare_fast(program, device, p)), todo):
-            for good, what in results:
-                count.skip(what) if good is None else count.check(good, what)
-        for path in [p for p in todo if p.endswith('/llama/model.gguf')][:1]:
+        parts = os.environ.get('PARTS', 'exact,fast,deep,draws').split(',')
+        for part, function in ('exact', compare), ('fast', compare_fast):
+            for results in pool.map(lambda p: list(function(program, device, p)), todo if part in parts else []):
+                for good, what in results:
+                    count.skip(what) if good is None else count.check(good, what)
+        for path in [p for p in todo if p.endswith('/llama/model.gguf') and 'deep' in parts][:1]:
             for good, what in (*compare_deep(program, device, path), *compare_fast_deep(program, device, path)):
                 count.skip(what) if good is None else count.check(good, what)
     for path in sys.argv[3:] or [TESTS + '/data/arch/%s/model.gguf' % n for n in ('llama', 'gemma3', 'qwen3_moe')] + \
             glob.glob(SHARED + '/models/demo/demo-Q4_K_M.gguf'):
-        for good, what in draws(program, device, path) if path.endswith('.gguf') else []:
+        for good, what in draws(program, device, path) if path.endswith('.gguf') and 'draws' in parts else []:
             count.check(good, what)
     count.end()
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# gpu_checks.sh BUILD - what only a machine with a GPU can say, in about five minutes and without building.
+# gpu_checks.sh BUILD - what only a machine with a GPU can say, in about ten minutes and without building.
 #
 # BUILD: a build with CUDA (meson setup BUILD -Dcuda=enabled; ninja -C BUILD lode tests/opcheck/opcheck).  Every op
 # against the scalar CPU, answers against the CPU's, what doctor measures, and where compute-sanitizer is
@@ -14,9 +14,9 @@ part() { # name, command...
 }
 
 nvidia-smi --query-gpu=name,driver_version,memory.free --format=csv,noheader
-part opcheck timeout 120 "$build/tests/opcheck/opcheck" --device cuda
-part opcheck_fast timeout 240 "$build/tests/opcheck/opcheck" --device cuda --numerics fast
-part draws env DRAWS=1 timeout 120 python3 "$tests/device.py" "$build/lode" cuda
+part opcheck timeout 240 "$build/tests/opcheck/opcheck" --device cuda
+part opcheck_fast timeout 400 "$build/tests/opcheck/opcheck" --device cuda --numerics fast
+part draws env PARTS=draws timeout 120 python3 "$tests/device.py" "$build/lode" cuda
 part doctor timeout 60 "$build/lode" doctor --no-disk
 if command -v compute-sanitizer >/dev/null; then
     # Not racecheck, which takes sums that go from warp to warp by words released and acquired (few.cuh) for races,

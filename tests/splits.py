@@ -113,7 +113,7 @@ def main():
         def compare(way):
             kv = Q8 if 'q8_0' in way else KV if '-ctk' in way else ()
             try:
-                return logits_bytes(program, path, ids, '--all', *way) == base[kv], ''
+                return logits_bytes(program, path, ids, '--all', '--numerics', 'exact', *way) == base[kv], ''
             except RuntimeError as e:
                 return False, ': %s' % e
         all_ways = [w for w in ways(*shape(program, path), device) if Q8 in base or 'q8_0' not in w]

@@ -26,11 +26,20 @@ struct lode_tokenizer; /* lode/tokenizer.h */
  * cancels (LODE_ERR_CANCELLED).  On the calling thread. */
 typedef int lode_progress_fn(void *user, const char *what, uint64_t done, uint64_t total);
 
+/* How numbers are made.  Whichever it is, a token's logits do not depend on who shares its batch, how its prompt was cut, or on
+ * caches.
+ *     auto    tensor where GPUs compute all of the model, else exact
+ *     exact   the same bits on every machine, whatever computes
+ *     tensor  on NVIDIA GPUs from Ampere on attention over keys and values in F16 or BF16, and products of F16 and BF16 weights, by
+ *             the tensor cores, whose sums are their own: rows and weights of attention are rounded to 16 bits.  Quantised
+ *             weights and all that a CPU computes are exact
+ *     fast    tensor, and quantised weights as halves on Hopper; on CPUs that have BF16 instructions products of F16 and BF16
+ *             weights by those */
+#define LODE_NUMERICS_LIST(X) X(auto) X(exact) X(tensor) X(fast)
+
 struct lode_model_opts { /* zero means the default, so name only what you change */
     const char *isa;     /* one of lode_machine_isas() (lode/machine.h); NULL: the best here */
-    const char *numerics; /* "exact" or NULL: the same bits on every machine; "fast": products of F16 and
-                            BF16 weights by the CPU's own BF16 instructions and the GPU's tensor cores, where it
-                            has any, and of quantised ones on Hopper's */
+    const char *numerics; /* one of LODE_NUMERICS_LIST; NULL: auto */
     const char *device;  /* "cpu", "cuda", "cuda:1", several of these with commas between (then layers are
                             shared out among them); "auto" or NULL: a CUDA device if there is one, else the
                             CPU.  lode_model_split says how much of the model runs there */
@@ -77,8 +86,8 @@ struct lode_model_info { /* borrowed strings live as long as the model */
     uint64_t prompt_int_macs, prompt_float_macs; /* multiply-adds of a prompt's token with weights: of
                                                     8-bit integers, of floats */
     const char *isa;     /* instruction set in use */
-    const char *numerics; /* "exact", or "fast (avx512bf16)", "fast (CUDA tensor cores)": and by which instructions;
-                             once it is filled, of what computes */
+    const char *numerics; /* "exact", or "tensor (CUDA tensor cores)", "fast (avx512bf16)", "fast (CUDA tensor cores)": and by
+                             which instructions; once it is filled, of what computes */
     const char *device;  /* the GPU's name, or "CPU" */
     bool on_gpu;         /* some of it is */
     bool on_cpu;         /* some of it is; once it is filled */
@@ -143,7 +152,7 @@ LODE_API int lode_device_info(int index, char name[256], uint64_t *memory, struc
  * half a GiB to 4 GiB. */
 struct lode_device_speeds {
     double read, copy, bus;
-    bool fast; /* it has products of --numerics fast; known even where an error says that nothing was measured */
+    bool fast; /* it has what --numerics tensor and fast take; known even where an error says that nothing was measured */
 };
 LODE_API int lode_device_speeds(int index, struct lode_device_speeds *out, struct lode_error *err);
 

@@ -35,9 +35,9 @@ const char *lode_cuda_name(const struct lode_cuda *c);
 const char *lode_cuda_note(const struct lode_cuda *c);
 /* Its choices, and what they are of; backends that are created later go by them, and none while they change. */
 struct lode_tuning *lode_cuda_tuning(struct lode_cuda *c, struct lode_tuning_device *d);
-/* Whether it has products of --numerics fast (cuda/kernels/fast.cuh): from Ampere on. */
+/* Whether it has what --numerics tensor takes (cuda/kernels/fast.cuh, attention_fast.cuh): from Ampere on. */
 bool lode_cuda_has_fast(const struct lode_cuda *c);
-/* Whether these packed weights meet rows that are not rounded to 8 bits then (cuda/kernels/fast_items.cuh): on
+/* Whether these packed weights meet rows that are not rounded to 8 bits with --numerics fast (cuda/kernels/fast_items.cuh): on
  * Hopper, where rows are whole 256 numbers. */
 bool lode_cuda_takes_floats(const struct lode_cuda *c, const struct lode_operand *w);
 /* Whether it has failed for good: nothing that was opened on it works again, but after lode_cuda_close of all
@@ -124,7 +124,7 @@ bool lode_cuda_fetches_layers(const struct lode_cuda *c);
 uint64_t lode_cuda_brought(const struct lode_cuda *c);
 
 struct lode_cuda_opts {
-    bool fast;         /* 16-bit weights by the tensor cores, where it has them: not the CPU's bits */
+    bool tensor;       /* attention, and 16-bit weights, by the tensor cores, where it has them: not the CPU's bits */
     uint32_t max_rows; /* of a step */
     uint32_t n_layers;
     size_t out_row;         /* bytes of a row of what the host reads */

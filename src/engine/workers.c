@@ -71,7 +71,7 @@ static struct lode_cuda_bring_sizes brought_to(const struct lode_plan *many, uin
 
 static struct lode_cuda_opts cuda_opts(const struct lode_model *m, const struct lode_plan *plans,
                                        uint32_t place, uint32_t batch) {
-    struct lode_cuda_opts o = {.fast = m->wants_fast, .max_rows = batch, .n_layers = m->n_kept,
+    struct lode_cuda_opts o = {.tensor = m->tensor, .max_rows = batch, .n_layers = m->n_kept,
                                .max_read = head_rows(m, plans, batch), .max_traced = m->hp.d_model,
                                .n_ropes = m->hp.n_ropes, .n_cuts = count_cuts(plans, place),
                                .bring = brought_to(&plans[LODE_MANY], place)};

@@ -181,14 +181,15 @@ int lode_model_keep_experts(struct lode_model *m, struct lode_error *err) {
     return 0;
 }
 
-void lode_model_name_numerics(struct lode_model *m) {
-    const bool host = m->fast && runs_at(m, LODE_HOST);
+void lode_model_choose_numerics(struct lode_model *m) {
+    const bool on_host = runs_at(m, LODE_HOST), host = m->fast && on_host, fast = m->wanted == LODE_NUMERICS_fast;
     bool gpu = false;
-    for (uint32_t p = 1; m->wants_fast && p < m->n_places; p++)
+    for (uint32_t p = 1; p < m->n_places; p++)
         gpu |= m->devices[p].cuda && lode_cuda_has_fast(m->devices[p].cuda);
-    if (host || gpu)
-        snprintf(m->numerics, sizeof m->numerics, "fast (%s%s%s)", host ? lode_fast_name(m->fast) : "",
-                 host && gpu ? ", " : "", gpu ? "CUDA tensor cores" : "");
+    m->tensor = gpu && (fast || m->wanted == LODE_NUMERICS_tensor || (m->wanted == LODE_NUMERICS_auto && !on_host));
+    if (host || m->tensor)
+        snprintf(m->numerics, sizeof m->numerics, "%s (%s%s%s)", fast ? "fast" : "tensor", host ? lode_fast_name(m->fast) : "",
+                 host && m->tensor ? ", " : "", m->tensor ? "CUDA tensor cores" : "");
     else
         snprintf(m->numerics, sizeof m->numerics, "exact");
 }

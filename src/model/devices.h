@@ -20,7 +20,7 @@ int lode_model_size_experts(struct lode_model *m, struct lode_error *err);
 int lode_model_keep_experts(struct lode_model *m, struct lode_error *err);
 /* A GPU that is brought layers reads them where they are mapped, if it can. */
 int lode_model_fetch_layers(struct lode_model *m, struct lode_error *err);
-/* By what the places that compute have for --numerics fast. */
-void lode_model_name_numerics(struct lode_model *m);
+/* By what was wanted and what the places that compute have for it. */
+void lode_model_choose_numerics(struct lode_model *m);
 
 #endif

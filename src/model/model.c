@@ -13,6 +13,8 @@
 #include <stdio.h>
 
 #define ISA_NAME(name, ...) " " #name
+#define NUMERICS_NAME(name) #name,
+#define NUMERICS_LISTED(name) " " #name
 
 static int choose_isa(struct lode_model *m, const char *wanted, struct lode_error *err) {
     enum lode_isa isa = lode_isa_best();
@@ -33,11 +35,15 @@ static int choose_isa(struct lode_model *m, const char *wanted, struct lode_erro
 }
 
 static int choose_numerics(struct lode_model *m, const char *wanted, struct lode_error *err) {
-    const bool fast = wanted && strcmp(wanted, "fast") == 0;
-    if (wanted && !fast && strcmp(wanted, "exact") != 0)
-        return lode_fail(err, LODE_ERR_ARG, "--numerics", "'%.40s'; exact or fast expected", wanted);
-    m->wants_fast = fast;
-    if (fast)
+    static const char *const names[] = {LODE_NUMERICS_LIST(NUMERICS_NAME)};
+    const size_t n = sizeof names / sizeof *names;
+    size_t i = 0;
+    while (wanted && i < n && strcmp(wanted, names[i]) != 0)
+        i++;
+    if (i == n)
+        return lode_fail(err, LODE_ERR_ARG, "--numerics", "'%.40s' is none of" LODE_NUMERICS_LIST(NUMERICS_LISTED), wanted);
+    m->wanted = (enum lode_numerics)i;
+    if (m->wanted == LODE_NUMERICS_fast)
         m->fast = lode_fast_best(m->isa);
     snprintf(m->numerics, sizeof m->numerics, m->fast ? "fast (%s)" : "exact",
              lode_fast_name(m->fast));
@@ -184,7 +190,7 @@ static int fill(struct lode_model *m, lode_store_maker *make, void *user, struct
     LODE_TRY(lode_model_fill_devices(m, err));
     LODE_TRY(lode_model_keep_experts(m, err));
     LODE_TRY(lode_model_fetch_layers(m, err));
-    lode_model_name_numerics(m);
+    lode_model_choose_numerics(m);
     m->info.vectors_only = m->arch->encoder || m->hp.both_ways;
     m->opts.progress = NULL;
     m->opts.progress_user = NULL;

@@ -15,6 +15,10 @@ struct lode_device {
     int index;              /* as --device counts */
 };
 
+#define NUMERICS_ENUM(name) LODE_NUMERICS_##name,
+enum lode_numerics { LODE_NUMERICS_LIST(NUMERICS_ENUM) };
+#undef NUMERICS_ENUM
+
 struct lode_model {
     struct lode_source *source;      /* owned, as all below */
     struct lode_tokenizer *tokenizer; /* NULL: the file has none */
@@ -49,7 +53,8 @@ struct lode_model {
     char device_note[256];
     struct lode_model_opts opts; /* progress, isa and device cleared */
     enum lode_isa isa;           /* what opts.isa or this machine chose */
-    bool wants_fast;             /* opts.numerics is "fast" */
+    enum lode_numerics wanted;   /* opts.numerics */
+    bool tensor;                 /* GPUs that have tensor cores use them; once the model is filled */
     enum lode_fast fast;         /* what this machine has for it; none: exact */
     char numerics[64];           /* its name */
     struct lode_model_info info;

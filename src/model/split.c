@@ -350,7 +350,7 @@ static int compile(struct splitting *s, int plan, const uint8_t *places, struct 
     const int stage = plan == LODE_MANY ? LODE_BODY : plan;
     const struct lode_plan_opts opts = {.places = places,
                                         .float_act = s->m->opts.float_act,
-                                        .takes_floats = s->m->wants_fast ? takes_floats : NULL,
+                                        .takes_floats = s->m->wanted == LODE_NUMERICS_fast ? takes_floats : NULL,
                                         .user = s};
     return lode_plan_compile(&s->out->plans[plan], &s->m->graphs[stage], &opts, err);
 }

@@ -139,8 +139,8 @@ static void show_devices(const struct gpu_list *cuda) {
                    "the host\n", i, format_bytes(s.read, read_text), format_bytes(s.copy, copy_text),
                    format_bytes(s.bus, bus_text));
         if (rc == 0 || rc == LODE_ERR_NOMEM)
-            printf("  cuda:%d has %s\n", i, s.fast ? "products of --numerics fast on its tensor cores"
-                                                : "nothing for --numerics fast: all numbers are exact there");
+            printf("  cuda:%d has %s\n", i, s.fast ? "tensor cores for --numerics tensor and fast"
+                                                : "nothing for --numerics tensor and fast: all numbers are exact there");
     }
     if (usable)
         printf("  Models run there, or as many of their layers as fit (--device, -ngl).\n");

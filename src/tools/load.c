@@ -10,7 +10,8 @@
 
 const char *const load_split_modes[] = {"layer", "row", "tensor", "none", NULL};
 
-const char *const load_numerics[] = {"exact", "fast", NULL};
+#define NUMERICS_NAME(name) #name,
+const char *const load_numerics[] = {LODE_NUMERICS_LIST(NUMERICS_NAME) NULL};
 
 static int on_progress(void *user, const char *what, uint64_t done, uint64_t total) {
     struct progress *p = user;
@@ -307,11 +308,9 @@ int load_model(struct lode_model **out, struct load_opts *o, struct lode_error *
     say_notes(info->device_note);
     say_no_gpu(o, *out);
     say_context(o, *out);
-    if (o->numerics && strcmp(o->numerics, "fast") == 0)
-        fprintf(stderr, "lode: note: --numerics fast: %s\n",
-                strcmp(info->numerics, "exact") == 0
-                    ? "there are no such products here, so that all are exact"
-                    : info->numerics);
+    if (o->numerics && (strcmp(o->numerics, "fast") == 0 || strcmp(o->numerics, "tensor") == 0))
+        fprintf(stderr, "lode: note: --numerics %s: %s\n", o->numerics,
+                strcmp(info->numerics, "exact") == 0 ? "nothing here has that, so that all numbers are exact" : info->numerics);
     return 0;
 }
 

@@ -43,11 +43,12 @@ extern const char *const load_split_modes[];
         { "--isa", ARG_CHOICE, ARG_AT(type, load.isa), .meta = "SET", .choices_of = lode_machine_isas, \
           .shown = "the best that this CPU has", .debug = true,                                    \
           .help = "instruction set of the kernels" },                                              \
-        { "--numerics", ARG_CHOICE, ARG_AT(type, load.numerics), .meta = "exact|fast",               \
-          .def = "exact", .choices = load_numerics,                                                \
-          .help = "exact: the same bits on every machine; fast: F16 and BF16 weights meet "           \
-                  "activations rounded to 16 bits, by instructions that round as they do (BF16 of "   \
-                  "CPUs that have it, tensor cores of GPUs), on Hopper quantised ones too" },        \
+        { "--numerics", ARG_CHOICE, ARG_AT(type, load.numerics), .meta = "auto|exact|tensor|fast",   \
+          .def = "auto", .choices = load_numerics,                                                 \
+          .help = "exact: the same bits on every machine; tensor: on GPUs attention, and F16 and "    \
+                  "BF16 weights, by tensor cores, which round numbers to 16 bits (quantised weights " \
+                  "stay exact); fast: on Hopper quantised weights too, and on CPUs F16 and BF16 "     \
+                  "weights by BF16 instructions; auto: tensor if GPUs compute all of it, else exact" }, \
         { "--device", ARG_STR, ARG_AT(type, load.device), .meta = "DEV", .def = "auto",               \
           .help = "where the model runs: auto, cuda, cuda:N, several with commas between, or cpu" },   \
         { "-ngl, --n-gpu-layers, --gpu-layers", ARG_INT, ARG_AT(type, load.gpu_layers),               \

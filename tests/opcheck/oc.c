@@ -206,7 +206,7 @@ static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, 
                                        .max_head_dim = l->plan.max_head_dim, .experts = l->plan.experts,
                                        .store = l->store};
     const struct lode_cuda_opts device = {
-        .fast = fast,
+        .tensor = fast,
         .max_rows = MAX_ROWS, .n_layers = t->kv.n_heads ? 1 : 0, .max_read = MAX_ROWS,
         .out_row = lode_plan_row_size(&l->plan, l->plan.result), .n_cuts = l->plan.n_cuts,
         .n_ropes = t->n_pairs ? 1 : 0, .experts = l->plan.experts};

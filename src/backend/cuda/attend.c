@@ -208,6 +208,8 @@ static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, c
         return 0;
     int fast, walked = 0;
     LODE_TRY(fast = lode_cuda_run_decode_fast(o, d));
+    if (fast == 2)
+        return 1;
     const int is_short = fast ? 0 : run_short(o, d, s);
     if (is_short != 0)
         return is_short;
@@ -238,17 +240,21 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     struct decode s = {cache_of(o, a), rows, o->step->n_segments == rows};
     const uint64_t of_row = 4ull * (a->head_dim_v + 2) * a->n_heads * a->max_pages, at_once = LODE_CUDA_SCRATCH / of_row;
     enum { MOST_ROWS = 47 }; /* if they are not one a sequence: more are quicker in tiles */
-    if ((!s.one_each && (o->r->o.fast || rows > MOST_ROWS)) || a->both_ways || !s.cache.readable ||
+    if ((!s.one_each && rows > MOST_ROWS) || a->both_ways || !s.cache.readable ||
         a->head_dim_v % 16 || a->max_pages > 65535 || rows > 65535 ||
-        at_once == 0 || (at_once < rows && o->r->o.fast) || (prepared && s.cache.layer->v_in_k))
+        at_once == 0 || (at_once < rows && o->r->o.tensor) || (prepared && s.cache.layer->v_in_k))
         return 0;
     if (prepared) {
         d.heads = *prepared;
         d.prepares = 1;
     }
     /* of several rows of a sequence each needs the others' keys, which are only there when all are prepared */
+    if (!s.one_each && prepared && !prepares_several(a, prepared, rows))
+        return 0;
+    if (!s.one_each && o->r->o.tensor)
+        return lode_cuda_run_short_fast(o, &d);
     if (!s.one_each && prepared)
-        return prepares_several(a, prepared, rows) ? run_short(o, &d, &s) : 0;
+        return run_short(o, &d, &s);
     for (uint32_t first = 0; first < rows; first += s.rows) {
         s.rows = rows - first < at_once ? rows - first : (uint32_t)at_once;
         d.att.first_row = first;

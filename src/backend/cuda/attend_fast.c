@@ -1,4 +1,4 @@
-/* attend_fast.c - attention of --numerics fast (kernels/attention_fast.cuh).  Which layers have it depends on the
+/* attend_fast.c - attention of --numerics tensor (kernels/attention_fast.cuh).  Which layers have it depends on the
  * device, on heads and on how keys and values are kept, never on a step: their rows then have the same bits in all
  * steps, and what is chosen here by the number of rows or pages changes nothing. */
 #include "backend/cuda/run.h"
@@ -17,15 +17,51 @@ static const struct lode_cuda_attend_kernels *kernels_of(const struct op *o, con
     const struct lode_kv_view v = lode_kv_view(kv, a->layer);
     const struct lode_cuda_attend_kernels *k = &c->kernels.attend[l->type_k == LODE_BF16];
     const uint32_t room = lode_cuda_room(c);
-    bool all = k->decode[0] && k->decode[1];
+    bool all = k->decode[0] && k->decode[1] && k->decode[2];
     for (int i = 0; i < LODE_CUDA_ATTEND_DIMS; i++)
         all &= k->many[i] && k->page[i];
-    return o->r->o.fast && all && l->type_k == l->type_v && (l->type_k == LODE_F16 || l->type_k == LODE_BF16) &&
+    return o->r->o.tensor && all && l->type_k == l->type_v && (l->type_k == LODE_F16 || l->type_k == LODE_BF16) &&
                    can_read(a->head_dim, v.k_stride, v.k) && can_read(a->head_dim_v, v.v_stride, v.v) &&
                    v.page_size % 16 == 0 && a->scale > 0 && LODE_ATT_FAST_SHARED(a->head_dim, a->head_dim_v) <= room &&
-                   LODE_DECODE_FAST_SHARED(a->head_dim, a->head_dim_v) <= room
+                   LODE_DECODE_FAST_SHARED(LODE_DECODE_FAST_HEADS, a->head_dim, a->head_dim_v) <= room
                ? k
                : NULL;
+}
+
+/* kernels/decode_short_fast.cu: a block of threads has a head of keys and all pages, where there are few and all blocks run at once:
+ * 1, or 0 where they do not. */
+static int run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d, const struct lode_cuda_attend_kernels *k) {
+    const struct lode_cuda_att_args *a = &d->att;
+    const struct lode_cuda *c = o->r->c;
+    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, multiprocessors = (uint32_t)c->multiprocessors;
+    const uint32_t shared = LODE_SHORT_FAST_SHARED(a->head_dim, a->head_dim_v, a->max_pages);
+    const int size = a->head_dim != a->head_dim_v ? 0 : a->head_dim == 128 ? 2 : a->head_dim == 64 ? 1 : 0;
+    if (d->prepares && size == 0 && o->step->n_segments < rows) /* there is room for one row's heads */
+        return 0;
+    if (a->max_pages > LODE_SHORT_PAGES || !k->brief[!d->prepares][size] || shared > lode_cuda_room(c))
+        return 0;
+    const uint32_t by_threads = LODE_SHORT_PAGES / a->max_pages, by_shared = ((uint32_t)c->shared_max + 1024) / (shared + 2048),
+                   at_once = (by_threads < by_shared ? by_threads : by_shared) * multiprocessors;
+    uint32_t heads = 1, parts = group; /* of a block; blocks of a head of keys: one each for multiprocessors, or as few as there can be */
+    while (heads < LODE_SHORT_FAST_HEADS && heads < group && (uint64_t)a->n_kv_heads * parts * rows > multiprocessors) {
+        heads *= 2;
+        parts = (group + heads - 1) / heads;
+    }
+    if ((uint64_t)a->n_kv_heads * parts * rows > at_once)
+        return 0;
+    const struct lode_cuda_short_fast_args args = {.decode = *d,
+                                                   .parts = lode_cuda_divisor(parts),
+                                                   .group = group,
+                                                   .heads = heads,
+                                                   .k_pieces = lode_cuda_divisor(a->head_dim / 8),
+                                                   .v_pieces = lode_cuda_divisor(a->head_dim_v / 8)};
+    LODE_TRY(lode_cuda_run_kernel(o, k->brief[!d->prepares][size], a->n_kv_heads * parts, rows, 1, LODE_SHORT_THREADS * a->max_pages, shared, &args));
+    return 1;
+}
+
+int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d) {
+    const struct lode_cuda_attend_kernels *k = kernels_of(o, &d->att);
+    return k ? run_short_fast(o, d, k) : 0;
 }
 
 int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_args *d) {
@@ -33,14 +69,18 @@ int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_
     const struct lode_cuda_attend_kernels *k = kernels_of(o, a);
     if (!k)
         return 0;
+    const int all = run_short_fast(o, d, k);
+    if (all)
+        return all < 0 ? all : 2;
     const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
-    const uint32_t x = a->n_kv_heads * ((group + LODE_DECODE_FAST_HEADS - 1) / LODE_DECODE_FAST_HEADS);
-    const uint32_t shared = LODE_DECODE_FAST_SHARED(a->head_dim, a->head_dim_v);
+    const uint32_t heads = group > 8 ? LODE_DECODE_FAST_HEADS : 8, x = a->n_kv_heads * ((group + heads - 1) / heads);
+    const uint32_t shared = LODE_DECODE_FAST_SHARED(heads, a->head_dim, a->head_dim_v);
+    const int kernel = group > 8 ? 1 : a->head_dim == 128 && a->head_dim_v == 128 ? 2 : 0;
     uint32_t at_once = (uint32_t)o->r->c->shared_max / (shared + 2048); /* a block takes some of its own */
     at_once = at_once < 1 ? 1 : at_once < LODE_DECODE_FAST_BLOCKS ? at_once : LODE_DECODE_FAST_BLOCKS;
     uint32_t z = at_once * (uint32_t)o->r->c->multiprocessors / (x * rows);
     z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
-    LODE_TRY(lode_cuda_run_kernel(o, k->decode[group > 8], x, rows, z, LODE_ATT_FAST_THREADS, shared, d));
+    LODE_TRY(lode_cuda_run_kernel(o, k->decode[kernel], x, rows, z, LODE_ATT_FAST_THREADS, shared, d));
     return 1;
 }
 

@@ -174,12 +174,12 @@ static int multiply(const struct op *o) {
     in.parts = l->parts;
     in.n_parts = l->n;
     some.in = &in;
-    const bool fast = r->o.fast;
-    r->o.fast = false; /* the host's numbers */
+    const bool tensor = r->o.tensor;
+    r->o.tensor = false; /* the host's numbers */
     r->weights = l->addresses;
     const int rc = lode_cuda_run_instr(&some);
     r->weights = NULL;
-    r->o.fast = fast;
+    r->o.tensor = tensor;
     return rc;
 }
 

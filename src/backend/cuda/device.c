@@ -335,12 +335,16 @@ static int find_shorts(struct lode_cuda *c, struct lode_error *err) {
 static int find_fast_family(struct lode_cuda *c, struct lode_cuda_fast_kernels *k, const char *type,
                             struct lode_error *err) {
     const int most = (int)lode_cuda_room(c);
-    char few[4][24];
+    char few[4][24], stream[3][24];
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "fast_x", type, most, &k->x, err));
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "few_fast_x", type, most, &k->few_x, err));
     for (int i = 0; i < 4; i++) {
         snprintf(few[i], sizeof few[i], "%s_%d", type, i ? 1 << (i - 1) : 0);
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_fast, "few_fast", few[i], most, &k->few[i], err));
+    }
+    for (int i = 0; i < 3 && c->cu.tensor_map; i++) {
+        snprintf(stream[i], sizeof stream[i], "%s_%d", type, i);
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream_fast, "stream_fast", stream[i], most, &k->stream[i], err));
     }
     if (most < LODE_FAST_TILE_SHARED)
         return 0;
@@ -371,9 +375,15 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_fast", name, most, &k->many[i], err));
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_page", name, most, &k->page[i], err));
     }
-    for (int i = 0; i < 2; i++) {
-        snprintf(name, sizeof name, "%s_%d", type, 8 << i);
+    static const char *const decode[3] = {"8", "16", "8_128"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s_%s", type, decode[i]);
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_fast, "decode_fast", name, most, &k->decode[i], err));
+    }
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s_%d", type, i * 64);
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_short_fast, "decode_short_fast", name, most, &k->brief[0][i], err));
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_short_fast, "decode_short_made", name, most, &k->brief[1][i], err));
     }
     return 0;
 }

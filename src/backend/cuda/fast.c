@@ -1,4 +1,4 @@
-/* fast.c - products of --numerics fast: 16-bit weights (of packed ones: fast_packed.c) and rows of x rounded to
+/* fast.c - products of --numerics tensor: 16-bit weights (of packed ones, with --numerics fast: fast_packed.c) and rows of x rounded to
  * their type, on the tensor cores (kernels/fast.cuh).  One row has its bits whatever the number of rows is, so that
  * choosing kernels by it, here, changes nothing. */
 #include "backend/cuda/run.h"
@@ -8,7 +8,7 @@ static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
 /* What w's products have in common with others that run as one: a type of floats, or that of the rounded rows that
  * packed weights do not read here; LODE_NONE: they are exact. */
 static enum lode_dtype family_of(const struct op *o, const struct lode_operand *w, enum lode_dtype x) {
-    if (!o->r->o.fast)
+    if (!o->r->o.tensor)
         return LODE_NONE;
     if (lode_cuda_is_packed(w->type))
         return x == LODE_F32 ? lode_dtypes[w->type].act : LODE_NONE; /* as lode_cuda_takes_floats said */
@@ -36,7 +36,7 @@ static const struct lode_cuda_fast_kernels *kernels_of(const struct op *o, uint3
 
 /* ---- a few rows ---- */
 
-int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uint64_t x_stride,
+int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, bool streams, uint64_t x_stride,
                            uint64_t x_out_stride) {
     struct lode_cuda_gemv_args *a = &f->a;
     const struct lode_cuda *c = o->r->c;
@@ -47,7 +47,8 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uin
                                       .y = o->r->scratch,
                                       .cols = a->cols,
                                       .n_x = a->n_x,
-                                      .input = a->input};
+                                      .input = a->input,
+                                      .paired = streams};
     if (lode_cuda_is_packed(a->parts[0].type))
         return lode_cuda_run_few_packed(o, f, &x);
     const struct lode_cuda_fast_kernels *k = kernels_of(o, a->parts[0].type);
@@ -55,7 +56,7 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uin
     const uint32_t wanted = up(a->n_units * a->per_unit, LODE_CUDA_GEMV_TILES), blocks = most > wanted ? most : wanted;
     const uint32_t grid = a->n_units < blocks ? a->n_units : blocks, own = up(a->n_units, grid) * a->per_unit;
     const uint32_t one_size = 4 * a->cols + 32 * up(a->cols, 16); /* floats, and as they are rounded */
-    const bool one = a->n_x == 1 && one_size + LODE_FEW_WARPS * 512 <= room;
+    const bool one = a->n_x == 1 && (streams || one_size + LODE_FEW_WARPS * 512 <= room);
     const int i = one ? 0 : a->n_x > 16 ? 3 : a->n_x > 8 ? 2 : 1;
     const uint32_t groups = i ? 1u << (i - 1) : 1;
     f->tiles = own < LODE_FEW_WARPS ? own : LODE_FEW_WARPS;
@@ -66,6 +67,8 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uin
                                       a->input == LODE_GEMV_NORM ? a->cols * 4 : 0, &x));
         a->x = o->r->scratch;
     }
+    if (streams)
+        return lode_cuda_run_stream_fast(o, f);
     return lode_cuda_run_kernel(o, k->few[i], grid, 1, 1, 512, a->x_at + f->tiles * groups * 512, f);
 }
 
@@ -90,7 +93,7 @@ static int run_few(const struct op *o, const struct lode_part *parts, uint32_t n
         f.y_stride[i] = (uint32_t)parts[i].out.stride;
         f.a.n_units += up(parts[i].w->rows, LODE_GEMV_TILE);
     }
-    return lode_cuda_run_few_fast(o, &f, x.stride, norm ? norm->copy.stride : 0);
+    return lode_cuda_run_few_fast(o, &f, false, x.stride, norm ? norm->copy.stride : 0);
 }
 
 /* ---- many ---- */

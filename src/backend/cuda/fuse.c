@@ -5,14 +5,14 @@
  *         .. the same with quantised weights    few.cu, two launches for 32 rows; steps of 2 to 96 rows, and of
  *                                               one long row that is only rounded before; of more on
  *                                               Hopper wide.cu, wide_glu.cu
- *         .. the same with --numerics fast      gemv_fast.cu, few_fast.cu; steps of up to 32 rows; of more
+ *         .. the same with --numerics tensor    gemv_stream_fast.cu, gemv_fast.cu, few_fast.cu; steps of up to 32 rows; of more
  *                                               gemm_fast.cu, wide_fast.cu, wide_gated.cu
  *         .. a gated one and the next, ATTENTION and the next, of BF16 weights: gemm_fast.cu
  *     [QUANT] EXPERTS [ADD]                     two launches of chosen_in.cu, chosen_out.cu or of gemv.cu; steps of one row
  *         .. ROUTE before them                  in the first of chosen_in.cu
  *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
- *         .. ATTENTION                          and decode.cu; steps of one row a sequence
+ *         .. ATTENTION                          and decode.cu, or decode_short_fast.cu, decode_fast.cu; steps of one row a sequence
  *
  * What lies between them is not written where nobody reads it later.  As instructions share
  * buffers, a fused launch must not write what it reads; where it would, nothing is fused. */
@@ -33,7 +33,7 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
     }
     if (op == LODE_OP_ROUTE)
         return o->n == 1 ? lode_cuda_run_choice(o, n) : 0;
-    if (op == LODE_OP_ATTENTION && o->r->o.fast)
+    if (op == LODE_OP_ATTENTION && o->r->o.tensor)
         return lode_cuda_run_attended(o, n);
     struct chain c;
     if (o->n == 0 ||

@@ -43,7 +43,7 @@ bool lode_cuda_read_later(const struct op *o, uint32_t from, uint32_t n, const s
 /* The chain that begins with o->in, of n instructions that are left; false: there is none. */
 bool lode_cuda_find_chain(const struct op *o, uint32_t n, struct chain *c);
 bool lode_cuda_writes_what_it_reads(const struct op *o, const struct chain *c, const struct lode_value *y);
-/* Whether it is one of --numerics fast. */
+/* Whether it is one of --numerics tensor or fast. */
 bool lode_cuda_is_fast_chain(const struct op *o, const struct chain *c);
 /* What the parts of a product have in common: their activations' type, LODE_F32 for one type of floats;
  * LODE_NONE: nothing that a gemv could do. */

@@ -1,5 +1,5 @@
-/* fuse_few.c - products of up to LODE_FEW_ROWS rows, and of some more in pieces: few.cu, few_mixed.cu, few_own.cu, and few_fast.cu with
- * --numerics fast. */
+/* fuse_few.c - products of up to LODE_FEW_ROWS rows, and of some more in pieces: few.cu, few_mixed.cu, few_own.cu; and gemv_stream_fast.cu,
+ * gemv_fast.cu and few_fast.cu with --numerics tensor and fast. */
 #include "backend/cuda/fuse.h"
 
 /* few.cuh's planes. */
@@ -157,9 +157,10 @@ int lode_cuda_run_few_rows_fast(const struct op *o, uint32_t n, const struct cha
         return 0;
     lode_cuda_set_input(o, c, &f.a);
     f.a.n_x = o->n;
-    if (!lode_cuda_set_parts(o, c, LODE_GEMV_TILE, &f.a))
+    const uint32_t streams = lode_cuda_streams_fast(o, mul->parts, &f.a);
+    if (!lode_cuda_set_parts(o, c, streams ? streams : LODE_GEMV_TILE, &f.a))
         return 0;
     set_strides(c, &f);
-    LODE_TRY(lode_cuda_run_few_fast(o, &f, input_of(c)->stride, f.a.x_out ? result_of(c->norm)->stride : 0));
+    LODE_TRY(lode_cuda_run_few_fast(o, &f, streams > 0, input_of(c)->stride, f.a.x_out ? result_of(c->norm)->stride : 0));
     return (int)c->n;
 }

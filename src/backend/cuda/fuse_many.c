@@ -1,4 +1,4 @@
-/* fuse_many.c - products of more rows: the norm, the product and what comes after it, of --numerics fast and of Hopper's
+/* fuse_many.c - products of more rows: the norm, the product and what comes after it, of --numerics tensor and fast and of Hopper's
  * exact ones; of BF16 weights with what makes their rows, which then need not be read again to be rounded. */
 #include "backend/cuda/fuse.h"
 

@@ -153,6 +153,10 @@ int lode_cuda_run_gemm(const struct op *o, const struct lode_operand *w, uint32_
  * set, goes by gemv_stream.cu; 0: it does not.  Launches it. */
 uint32_t lode_cuda_streams(const struct op *o, const struct lode_part *parts, const struct lode_cuda_gemv_args *a);
 int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a);
+/* The same of products of a's rows of x that go by gemv_stream_fast.cu, with lode_cuda_fast_parts' weights; what is launched has x
+ * as that kernel reads it. */
+uint32_t lode_cuda_streams_fast(const struct op *o, const struct lode_part *parts, const struct lode_cuda_gemv_args *a);
+int lode_cuda_run_stream_fast(const struct op *o, const struct lode_cuda_few_args *f);
 
 /* ops.c: what a ROUTE instruction is launched with. */
 
@@ -228,7 +232,7 @@ bool lode_cuda_can_gate(const struct op *o, void *const *kernels, const struct l
  * LODE_CUDA_PARTS. */
 uint32_t lode_cuda_wide_parts(const struct op *o, const struct lode_part *parts, uint32_t n);
 
-/* fast.c: how many of the n parts, from the first on, are multiplied alike as --numerics fast has it, at most
+/* fast.c: how many of the n parts, from the first on, are multiplied alike as --numerics tensor and fast have it, at most
  * LODE_CUDA_PARTS; x: the type of their rows.  Whatever their number is. */
 uint32_t lode_cuda_fast_parts(const struct op *o, const struct lode_part *parts, uint32_t n, enum lode_dtype x);
 uint64_t lode_cuda_fast_tile(uint32_t cols); /* bytes of LODE_FAST_TILE rows as Hopper's kernels want them */
@@ -264,7 +268,7 @@ int lode_cuda_run_fast_rounded(const struct op *o, const struct lode_part *p, lo
                                const struct lode_cuda_after *after);
 /* At most LODE_FEW_ROWS rows with what comes before and after them: f without x's place, tiles and shared memory;
  * x and x_out: the rows' strides. */
-int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, uint64_t x_stride, uint64_t x_out_stride);
+int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, bool streams, uint64_t x_stride, uint64_t x_out_stride);
 
 /* fast_packed.c: the same of packed weights: whether they are such; a few rows; n_x rows that lie in tiles of tile_size
  * bytes in the scratch, to y (n_parts). */
@@ -274,10 +278,12 @@ int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts,
                               const struct lode_cuda_mat *y, uint64_t tile_size, uint32_t n_x,
                               const struct lode_cuda_fast_end *end);
 
-/* attend_fast.c: attention of --numerics fast: 1, or 0 where the layer's is exact.  Of one row a sequence, whose pages'
- * parts are still to be merged; of any step. */
+/* attend_fast.c: attention on the tensor cores: 0 where the layer's is exact; of any step 1, of one row a sequence 1 where pages'
+ * parts are still to be merged, or 2. */
 int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_args *d);
 int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_args *a);
+/* Of few rows of a sequence that see few pages: 1, or 0. */
+int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d);
 /* attend.c: the second of many rows, rounded to tiles as lode_cuda_run_fast_rounded takes them. */
 int lode_cuda_run_attention_rounded(const struct op *o, lode_dev tiles, uint64_t tile_size);
 

@@ -1,5 +1,5 @@
-/* stream.c - which products of one row are computed by gemv_stream.cu and gemv_stream_k.cu, and how they lie in shared
- * memory. */
+/* stream.c - which products of one row are computed by gemv_stream.cu and gemv_stream_k.cu, which of up to sixteen by
+ * gemv_stream_fast.cu, and how they lie in shared memory. */
 #include "backend/cuda/run.h"
 
 #include "backend/cuda/kernels/stream_shared.h"
@@ -112,46 +112,85 @@ static int map_planes(const struct op *o, const struct lode_cuda_gemv_part *p, u
     return 0;
 }
 
-int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a) {
+struct launch {
+    uint32_t grid, threads, shared;
+};
+/* What a takes, of which n says what the type that takes most needs. */
+static int lay_out(const struct op *o, const struct lode_cuda_gemv_args *a, const struct needs *n, bool k,
+                   struct lode_cuda_stream_args *s, struct launch *l) {
     const struct lode_cuda *c = o->r->c;
     const uint32_t all = (uint32_t)c->multiprocessors, grid = a->n_units < all ? a->n_units : all;
-    uint32_t type = a->parts[0].type;
     uint64_t size = 0;
-    for (uint32_t i = 0; i < a->n_parts; i++) {
-        type = larger(type, a->parts[i].type);
+    for (uint32_t i = 0; i < a->n_parts; i++)
         size += (uint64_t)a->parts[i].rows * a->parts[i].w_stride;
-    }
-    const struct needs n = needs_of(a, type);
-    struct lode_cuda_stream_args s = {.a = *a, .ring_at = ring_at(&n), .slot_size = n.slot, .head_size = n.head, .own = n.own};
-    s.a.x_at = n.x_at;
-    const bool k = k_heads(type),
-               small = k && size <= (uint64_t)SMALL * all && SHARED_OF_SMALL <= room(o) &&
-                       s.ring_at + FOR_ALIGNMENT + LODE_STREAM_WARPS / 2 * ring_size(&n, LEAST_SLOTS) <= SHARED_OF_SMALL;
+    *s = (struct lode_cuda_stream_args){.a = *a, .ring_at = ring_at(n), .slot_size = n->slot, .head_size = n->head, .own = n->own};
+    s->a.x_at = n->x_at;
+    const bool small = k && size <= (uint64_t)SMALL * all && SHARED_OF_SMALL <= room(o) &&
+                       s->ring_at + FOR_ALIGNMENT + LODE_STREAM_WARPS / 2 * ring_size(n, LEAST_SLOTS) <= SHARED_OF_SMALL;
     const uint32_t own = (a->n_units + grid - 1) / grid, at_most = small ? LODE_STREAM_WARPS / 2 : LODE_STREAM_WARPS;
-    uint32_t left = (small ? SHARED_OF_SMALL - FOR_ALIGNMENT : room(o)) - s.ring_at;
-    const uint32_t split = k ? split_of(a, own, at_most, &n, left) : 1;
-    s.split = lode_cuda_divisor(split);
+    uint32_t left = (small ? SHARED_OF_SMALL - FOR_ALIGNMENT : room(o)) - s->ring_at;
+    const uint32_t split = k ? split_of(a, own, at_most, n, left) : 1;
+    s->split = lode_cuda_divisor(split);
     if (split > 1) {
-        s.stage_at = s.ring_at;
-        s.ring_at += own * pairs_of(a);
+        s->stage_at = s->ring_at;
+        s->ring_at += own * pairs_of(a);
         left -= own * pairs_of(a);
-        s.warps = own * split;
+        s->warps = own * split;
     } else {
         /* As few turns as there can be, and no more warps than make those: the fewer, the larger their rings. */
-        const uint32_t fit = left / ring_size(&n, LEAST_SLOTS), most = fit < at_most ? fit : at_most,
+        const uint32_t fit = left / ring_size(n, LEAST_SLOTS), most = fit < at_most ? fit : at_most,
                        turns = (own + most - 1) / most;
-        s.warps = (own + turns - 1) / turns;
+        s->warps = (own + turns - 1) / turns;
     }
-    const uint32_t slots = (left / s.warps - n.own) / (n.slot + n.head);
-    s.slots = slots < LODE_STREAM_SLOTS ? slots : LODE_STREAM_SLOTS;
+    const uint32_t slots = (left / s->warps - n->own) / (n->slot + n->head);
+    s->slots = slots < LODE_STREAM_SLOTS ? slots : LODE_STREAM_SLOTS;
     /* what stands before x it waits for; what does not is asked for when the launch before has ended */
-    s.early = !k ? (s.slots - 1) / 2 : small ? s.slots - 1 : size >= (uint64_t)LARGE * all;
-    s.heads_at = s.warps * s.slots * n.slot;
-    s.own_at = s.heads_at + s.warps * s.slots * n.head;
+    s->early = !k ? (s->slots - 1) / 2 : small ? s->slots - 1 : size >= (uint64_t)LARGE * all;
+    s->heads_at = s->warps * s->slots * n->slot;
+    s->own_at = s->heads_at + s->warps * s->slots * n->head;
     for (uint32_t i = 0; i < a->n_parts; i++)
-        LODE_TRY(map_planes(o, &a->parts[i], a->cols, &n, s.maps[i]));
-    const uint32_t for_x = size > (uint64_t)(k ? SMALL : SMALL_OF_FLOATS) * all ? LODE_STREAM_WARPS : WARPS_FOR_X,
-                   threads = 32 * (s.warps < for_x ? for_x : s.warps),
-                   shared = s.ring_at + FOR_ALIGNMENT + s.warps * ring_size(&n, s.slots);
-    return lode_cuda_run_product(o, a, c->kernels.stream[type], grid, threads, shared, &s);
+        LODE_TRY(map_planes(o, &a->parts[i], a->cols, n, s->maps[i]));
+    const uint32_t for_x = size > (uint64_t)(k ? SMALL : SMALL_OF_FLOATS) * all ? LODE_STREAM_WARPS : WARPS_FOR_X;
+    *l = (struct launch){grid, 32 * (s->warps < for_x ? for_x : s->warps), s->ring_at + FOR_ALIGNMENT + s->warps * ring_size(n, s->slots)};
+    return 0;
+}
+
+int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a) {
+    uint32_t type = a->parts[0].type;
+    for (uint32_t i = 0; i < a->n_parts; i++)
+        type = larger(type, a->parts[i].type);
+    const struct needs n = needs_of(a, type);
+    struct lode_cuda_stream_args s;
+    struct launch l;
+    LODE_TRY(lay_out(o, a, &n, k_heads(type), &s, &l));
+    return lode_cuda_run_product(o, a, o->r->c->kernels.stream[type], l.grid, l.threads, l.shared, &s);
+}
+
+/* ---- on the tensor cores ---- */
+
+/* One row lies there rounded, behind it as it was where it is normed or has a factor; more do not. */
+static struct needs fast_needs(const struct lode_cuda_gemv_args *a, uint32_t type) {
+    const bool twice = a->n_x == 1 && (a->input == LODE_GEMV_NORM || type == LODE_F16);
+    return (struct needs){.rows = LODE_STREAM_ROWS, .chunk = LODE_STREAM_CHUNK / 2, .slot = LODE_STREAM_SLOT,
+                          .x = a->n_x == 1 ? 2 * ((a->cols + 15) & ~15u) : 0, .x_at = twice ? 4 * a->cols : 0};
+}
+static void *fast_kernel(const struct op *o, const struct lode_cuda_gemv_args *a, uint32_t type) {
+    return a->n_x > LODE_STREAM_FEW ? NULL : o->r->c->kernels.fast[type == LODE_BF16].stream[a->n_x > 8 ? 2 : a->n_x > 1];
+}
+
+uint32_t lode_cuda_streams_fast(const struct op *o, const struct lode_part *parts, const struct lode_cuda_gemv_args *a) {
+    const uint32_t type = parts[0].w->type;
+    const struct needs n = fast_needs(a, type);
+    return !lode_cuda_is_packed(type) && fast_kernel(o, a, type) && a->n_parts <= LODE_STREAM_PARTS && fits(o, &n) ? n.rows : 0;
+}
+
+int lode_cuda_run_stream_fast(const struct op *o, const struct lode_cuda_few_args *f) {
+    const struct lode_cuda_gemv_args *a = &f->a;
+    const struct needs n = fast_needs(a, a->parts[0].type);
+    struct lode_cuda_stream_few_args s = {.residual_stride = f->residual_stride};
+    struct launch l;
+    for (uint32_t i = 0; i < a->n_parts; i++)
+        s.y_stride[i] = f->y_stride[i];
+    LODE_TRY(lay_out(o, a, &n, false, &s.s, &l));
+    return lode_cuda_run_product(o, a, fast_kernel(o, a, a->parts[0].type), l.grid, l.threads, l.shared, &s);
 }

@@ -1,4 +1,4 @@
-/* attention_fast.cu - attention of steps of many rows in --numerics fast; the arithmetic is attention_fast.cuh's.
+/* attention_fast.cu - attention of steps of many rows in --numerics tensor; the arithmetic is attention_fast.cuh's.
  *
  * A block of threads takes 64 query rows (tokens by heads) of one head of keys, a warp sixteen of them, and walks
  * the pages that they see: values come by asynchronous copies while scores are made, the next page's keys while

@@ -1,4 +1,4 @@
-/* attention_fast.cuh - attention in --numerics fast: what prompts (attention_fast.cu) and steps of one row a
+/* attention_fast.cuh - attention in --numerics tensor: what prompts (attention_fast.cu) and steps of one row a
  * sequence (decode_fast.cu) compute alike, so that a row has the same bits in both.
  *
  * The definition is that of backend/cpu/attention.c, page by page, but for what a page gives:
@@ -42,20 +42,6 @@ DEVICE void ask_rows(uint8_t *to, const uint8_t *page, uint32_t stride, uint32_t
             copy_16_or_zero(to + j * ld + c, page + (j - lo < n ? j * stride + c : 0), j - lo < n);
 }
 
-/* Four pieces of 8 rows by 16 bytes; thread 8 i + r has the address of row r of piece i. */
-DEVICE void load_pieces(uint32_t (&v)[4], uint32_t p) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"(p)
-                 : "memory");
-}
-DEVICE void load_turned(uint32_t (&v)[4], uint32_t p) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"(p)
-                 : "memory");
-}
-
 /* ---- scores ---- */
 
 /* Sixteen rows of queries, a step of sixteen numbers: what a thread holds of it. */
@@ -90,18 +76,6 @@ DEVICE float power_of_2(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-template <class T> DEVICE uint32_t rounded_pair(float a, float b);
-template <> __device__ __forceinline__ uint32_t rounded_pair<f16>(float a, float b) {
-    uint32_t v;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
-    return v;
-}
-template <> __device__ __forceinline__ uint32_t rounded_pair<bf16>(float a, float b) {
-    uint32_t v;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
-    return v;
-}
-
 /* What a thread's two rows see of a page: keys lo .. lo + n - 1. */
 struct sight {
     uint32_t lo[2], n[2];

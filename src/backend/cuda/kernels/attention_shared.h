@@ -86,10 +86,24 @@ enum { LODE_ATT_FAST_ROWS = 64, LODE_ATT_FAST_THREADS = 128 };
 #define LODE_ATT_FAST_SHARED(dim, dim_v)                                                           \
     (LODE_ATT_FAST_ROWS / 16 * LODE_ATT_FAST_QUERIES(dim) + 64 * (LODE_ATT_FAST_STRIDE(dim) + LODE_ATT_FAST_STRIDE(dim_v)))
 /* decode_fast.cu: query heads of a head of keys at a time, at most; floats from one's scores to the next's; blocks of a
- * multiprocessor; bytes of shared memory: queries rounded, keys, values, scores, queries and a key as floats. */
+ * multiprocessor; bytes of shared memory: queries rounded, keys, values, scores, room for each query and the row's own key and value. */
 enum { LODE_DECODE_FAST_HEADS = 16, LODE_DECODE_FAST_SCORES = 64 + 8, LODE_DECODE_FAST_BLOCKS = 4 };
-#define LODE_DECODE_FAST_SHARED(dim, dim_v)                                                        \
-    (LODE_ATT_FAST_QUERIES(dim) + 64 * (LODE_ATT_FAST_STRIDE(dim) + LODE_ATT_FAST_STRIDE(dim_v)) +  \
-     4 * (LODE_DECODE_FAST_HEADS * LODE_DECODE_FAST_SCORES + (LODE_DECODE_FAST_HEADS + 1) * (dim)))
+#define LODE_DECODE_FAST_SHARED(heads, dim, dim_v)                                                 \
+    (((heads) + 64) * LODE_ATT_FAST_STRIDE(dim) + 64 * LODE_ATT_FAST_STRIDE(dim_v) +                \
+     4 * ((heads) * LODE_DECODE_FAST_SCORES + ((heads) + 2) * (dim)))
+/* decode_short_fast.cu: query heads of a head of keys, at most; where pages begin, behind queries and a room for each and the row's own key
+ * and value; of a page: keys, values, scores. */
+enum { LODE_SHORT_FAST_HEADS = 8 };
+#define LODE_SHORT_FAST_PAGES_AT(dim)                                                              \
+    (LODE_SHORT_FAST_HEADS * LODE_ATT_FAST_STRIDE(dim) + (LODE_SHORT_FAST_HEADS + 2) * 4 * (dim))
+#define LODE_SHORT_FAST_PAGE(dim, dim_v)                                                           \
+    (64 * (LODE_ATT_FAST_STRIDE(dim) + LODE_ATT_FAST_STRIDE(dim_v)) + 4 * LODE_SHORT_FAST_HEADS * LODE_DECODE_FAST_SCORES)
+#define LODE_SHORT_FAST_SHARED(dim, dim_v, pages) (LODE_SHORT_FAST_PAGES_AT(dim) + (pages) * LODE_SHORT_FAST_PAGE(dim, dim_v))
+struct lode_cuda_short_fast_args {
+    struct lode_cuda_decode_args decode;
+    struct lode_cuda_divisor parts; /* of a head of keys' query heads, */
+    uint32_t group, heads;          /* all of which are so many, and of a part so many */
+    struct lode_cuda_divisor k_pieces, v_pieces; /* of 16 bytes, of a row */
+};
 
 #endif

@@ -107,6 +107,14 @@ template <class T> DEVICE T warp_max(T v, int width) {
     }
     return v;
 }
+/* Of all 32 threads, to all. */
+DEVICE uint32_t whole_warp_max(uint32_t v) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, v);
+#else
+    return warp_max(v, 32);
+#endif
+}
 
 /* n / d.by, for n < 2^32 / by: what part was rounded up by, less than 1, adds n / 2^32, which is less than 1 / by. */
 DEVICE uint32_t over(uint32_t n, const struct lode_cuda_divisor &d) { return d.part ? __umulhi(n, d.part) : n; }

@@ -99,4 +99,28 @@ DEVICE void prepare_key(const struct lode_cuda_prepare_args &a, float *x, uint32
         turn_warp(x, a.pairs_k, a.kind_k, turns);
 }
 
+/* A column's sum of pages' parts, in order: lane k of a warp finds what page k's are multiplied by. */
+template <int PAGES>
+DEVICE float join_pages(const float2 *ml, const float *part, uint32_t apart, uint32_t n, float *max, float *total) {
+    const uint32_t lane = threadIdx.x % 32;
+    float m = ml[0].x, before = m, after = m;
+#pragma unroll
+    for (uint32_t k = 1; k < PAGES; k++)
+        if (k < n) {
+            const float top = ml[k].x > m ? ml[k].x : m;
+            before = lane == k ? m : before, after = lane == k ? top : after;
+            m = top;
+        }
+    const float old = exp_below(before - after), now = exp_below(ml[lane < n ? lane : 0].x - after);
+    float l = ml[0].y, o = part[0];
+#pragma unroll 1
+    for (uint32_t k = 1; k < n; k++) {
+        const float f = __shfl_sync(0xffffffffu, old, k), g = __shfl_sync(0xffffffffu, now, k);
+        l = fmaf(ml[k].y, g, l * f);
+        o = fmaf(g, part[k * apart], o * f);
+    }
+    *max = m, *total = l;
+    return o;
+}
+
 #endif

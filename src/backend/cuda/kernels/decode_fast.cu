@@ -1,4 +1,4 @@
-/* decode_fast.cu - attention of steps that have one row a sequence in --numerics fast; the arithmetic is
+/* decode_fast.cu - attention of steps that have one row a sequence in --numerics tensor; the arithmetic is
  * attention_fast.cuh's.
  *
  * A block of threads takes up to sixteen query heads of a head of keys, page z and then every n-th.  Its four warps
@@ -8,64 +8,13 @@
  *
  * Keys and values of the first page are asked for before the launch before has ended: what is in the cache was there
  * before the step, all but the row's own key and value. */
-#include "attention_fast.cuh"
-#include "decode.cuh"
+#include "fast_heads.cuh"
 
 #if __CUDA_ARCH__ >= 800
 
-enum { HEADS = LODE_DECODE_FAST_HEADS, LD_S = LODE_DECODE_FAST_SCORES };
+enum { LD_S = LODE_DECODE_FAST_SCORES };
 
 extern __shared__ __align__(16) uint8_t decode_mem[];
-
-/* A warp stores n numbers in one place, and in another one where there is one: put_row's bits. */
-template <class T> DEVICE void put_halves(uint8_t *y, uint8_t *also, const float *x, uint32_t n) {
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x % 32; i < n; i += 32) {
-        const uint16_t v = T::SCALED ? f32_f16(x[i]) : f32_bf16(x[i]);
-        ((uint16_t *)y)[i] = v;
-        if (also)
-            ((uint16_t *)also)[i] = v;
-    }
-}
-/* The row's own key and value to where they are kept, by two warps, and where this is the page that waits in shared memory
- * (k, v; NULL: it is not) into it; key: room for one. */
-template <class T>
-DEVICE void put_own(const struct lode_cuda_prepare_args &a, float *key, const struct page_of &p, const struct seen &w,
-                    uint32_t head, uint32_t row, uint8_t *k, uint8_t *v) {
-    const uint32_t warp = threadIdx.x / 32;
-    if (warp == 2)
-        put_halves<T>((uint8_t *)p.v + p.own * w.v_stride, v, own_value(a, head, row), a.head_dim_v);
-    if (warp == 3) {
-        prepare_key(a, key, head, row);
-        put_halves<T>((uint8_t *)p.k + p.own * w.k_stride, k, key, a.head_dim);
-    }
-}
-
-/* n queries from x on (n, dim), rounded, to `to`: (steps, lane) pieces of sixteen bytes; what undoes their factors to
- * undo (HEADS). */
-template <class T> DEVICE void round_queries(uint4 *to, float2 *factors, const float *x, uint32_t n, uint32_t dim) {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (uint32_t g = warp; g < HEADS; g += FAST_WARPS) {
-        uint32_t most = 0;
-        if (T::SCALED && g < n)
-            for (uint32_t c = lane; c < dim; c += 32)
-                most = max(most, lode_f32_bits(x[g * dim + c]) & 0x7fffffff);
-        most = warp_max(most, 32);
-        if (lane == 0)
-            factors[g] = factors_of<T>(most);
-    }
-    __syncthreads();
-    const float *q[2];
-    float factor[2];
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const uint32_t g = lane / 4 + 8 * i;
-        q[i] = g < n ? x + g * dim : NULL;
-        factor[i] = factors[g].x;
-    }
-    for (uint32_t s = warp; s < dim / 16; s += FAST_WARPS)
-        to[s * 32 + lane] = query_step<T>(q, factor, s);
-}
 
 /* Where the page's results go: numbers of the block's heads `stride` floats apart. */
 struct results {
@@ -73,10 +22,10 @@ struct results {
     float2 *ml; /* (heads, max_pages); NULL: y are to be finished */
     size_t stride;
 };
-template <class T, int ROWS>
+template <class T, int ROWS, int DIM>
 DEVICE void mix(const struct lode_cuda_att_args &a, const struct results &to, const struct weights &w, uint32_t values,
                 uint32_t n_q, uint32_t first_head) {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, ld = LODE_ATT_FAST_STRIDE(a.head_dim_v);
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim_v = DIM ? DIM : a.head_dim_v, ld = LODE_ATT_FAST_STRIDE(dim_v);
     if (to.ml && warp == 0 && lane % 4 == 0)
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
@@ -90,7 +39,7 @@ DEVICE void mix(const struct lode_cuda_att_args &a, const struct results &to, co
             end[i] = ending_of(w.max[i], w.total[i], a.sinks ? at<const float>(a.sinks) + head : NULL);
         }
 #pragma unroll 2
-    for (uint32_t g = warp; g < a.head_dim_v / 16; g += FAST_WARPS) {
+    for (uint32_t g = warp; g < dim_v / 16; g += FAST_WARPS) {
         float y[2][4] = {};
 #pragma unroll
         for (int s = 0; s < PAGE / 16; s++)
@@ -122,55 +71,53 @@ DEVICE struct whole_page whole_page_at(const struct seen &w, uint32_t z) {
     return {p.k - lo * w.k_stride, p.v - lo * w.v_stride, lo, p.n, p.own < PAGE ? lo + p.own : (uint32_t)PAGE};
 }
 
-/* ROWS: 1 where a head of keys has up to eight query heads. */
-template <class T, int ROWS> DEVICE void decode(const struct lode_cuda_decode_args &d) {
-    __shared__ float2 factors[HEADS];
+/* ROWS: 1 where a head of keys has up to eight query heads; DIM: 0, or how many numbers heads have. */
+template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_decode_args &d) {
+    enum { U = DIM ? DIM / 32 : 8, HEADS = 8 * ROWS };
+    __shared__ float undo[HEADS];
     const struct lode_cuda_att_args &a = d.att;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.y;
     const uint32_t group = a.n_heads / a.n_kv_heads, parts = (group + HEADS - 1) / HEADS;
     const uint32_t head = blockIdx.x / parts, some = blockIdx.x % parts * HEADS, first_head = head * group + some;
-    const uint32_t n_q = min(group - some, (uint32_t)HEADS), dim = a.head_dim, dim_v = a.head_dim_v;
-    const uint32_t ld = LODE_ATT_FAST_STRIDE(dim);
-    uint4 *q = (uint4 *)decode_mem;
-    uint8_t *k = decode_mem + LODE_ATT_FAST_QUERIES(dim), *v = k + PAGE * ld;
-    float *s = (float *)(v + PAGE * LODE_ATT_FAST_STRIDE(dim_v)); /* (HEADS, LD_S) */
-    float *x = s + HEADS * LD_S;                                  /* (HEADS, dim), and a key */
+    const uint32_t n_q = min(group - some, (uint32_t)HEADS), dim = DIM ? DIM : a.head_dim, dim_v = DIM ? DIM : a.head_dim_v;
+    const uint32_t ld = LODE_ATT_FAST_STRIDE(dim), ld_v = LODE_ATT_FAST_STRIDE(dim_v);
+    uint8_t *q = decode_mem, *k = q + HEADS * ld, *v = k + PAGE * ld;
+    float *s = (float *)(v + PAGE * ld_v); /* (HEADS, LD_S) */
     let_next_come();
     /* the step was there before the first launch: its places can be found while the last one runs */
     const struct seen w = seen_by(a, row, head);
     const bool here = blockIdx.z < w.n_pages;
-    struct whole_page p;
+    struct whole_page p = {};
     if (here) {
         p = whole_page_at(w, blockIdx.z);
         ask_rows(k, p.k, w.k_stride, p.lo, p.n, dim, p.own);
+        copies_end_group();
         ask_rows(v, p.v, w.v_stride, p.lo, p.n, dim_v, p.own);
+        copies_end_group();
     }
-    wait_for_last();
+    const bool own = here && (w.n_pages - 1 - blockIdx.z) % gridDim.z == 0; /* the block that gets to the row's own page */
+    const struct queries to = {row, head, first_head, here ? n_q : 0, q, undo, s + HEADS * LD_S};
+    auto put = [&](uint32_t, bool value, const float(&x)[U]) {
+        const struct page_of last = page_at(w, w.n_pages - 1, page_base(w, w.n_pages - 1));
+        const uint32_t n = value ? dim_v : dim;
+        put_halves<T::SCALED, U>(x, (uint8_t *)(value ? last.v + last.own * w.v_stride : last.k + last.own * w.k_stride), n);
+        if (p.own < PAGE) /* the page that waits */
+            put_halves<T::SCALED, U>(x, value ? v + p.own * ld_v : k + p.own * ld, n);
+    };
+    if (d.prepares)
+        make_queries<T, DIM, true>(d, to, {own, 0}, warp, FAST_WARPS, put);
+    else
+        make_queries<T, DIM, false>(d, to, {own, 0}, warp, FAST_WARPS, put);
     if (!here)
         return;
-    const float *queries = row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * dim;
-    for (uint32_t i = threadIdx.x; i < n_q * dim; i += FAST_THREADS)
-        x[i] = queries[i];
-    __syncthreads();
-    if (d.prepares) {
-        prepare_queries(d.heads, x, n_q, read_turns(row_at<const float2>(d.heads.table, row), d.heads.pairs_q),
-                        weights_of(d.heads, false));
-        if ((w.n_pages - 1 - blockIdx.z) % gridDim.z == 0) { /* the block that gets to the row's own page */
-            const struct page_of last = page_at(w, w.n_pages - 1, page_base(w, w.n_pages - 1));
-            const bool waits = p.own < PAGE;
-            put_own<T>(d.heads, x + HEADS * dim, last, w, head, row, waits ? k + p.own * ld : NULL,
-                    waits ? v + p.own * LODE_ATT_FAST_STRIDE(dim_v) : NULL);
-        }
-        __syncthreads();
-    } else if (p.own < PAGE) { /* what was left out */
+    if (!d.prepares && p.own < PAGE) { /* what was left out */
         if (threadIdx.x < dim / 8)
             copy_async<16>(k + p.own * ld + 16 * threadIdx.x, p.k + p.own * w.k_stride + 16 * threadIdx.x);
         if (threadIdx.x < dim_v / 8)
-            copy_async<16>(v + p.own * LODE_ATT_FAST_STRIDE(dim_v) + 16 * threadIdx.x,
-                           p.v + p.own * w.v_stride + 16 * threadIdx.x);
+            copy_async<16>(v + p.own * ld_v + 16 * threadIdx.x, p.v + p.own * w.v_stride + 16 * threadIdx.x);
+        copies_end_group();
+        copies_wait<0>();
     }
-    round_queries<T>(q, factors, x, n_q, dim);
-    copies_wait<0>();
     const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
 #pragma unroll 1
     for (uint32_t z = blockIdx.z; z < w.n_pages; z += gridDim.z) {
@@ -179,9 +126,7 @@ template <class T, int ROWS> DEVICE void decode(const struct lode_cuda_decode_ar
         copies_wait<1>(); /* keys, and values that were asked for later are on their way */
         __syncthreads();
         float t[2][4] = {};
-#pragma unroll 4
-        for (uint32_t i = 0; i < dim / 16; i++)
-            score_step<T>(t[0], t[1], q[i * 32 + lane], shared_address(k), ld, warp, i);
+        score_keys<T, ROWS, 2, DIM>(t, shared_address(q), shared_address(k + 16 * warp * ld), dim);
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -199,7 +144,7 @@ template <class T, int ROWS> DEVICE void decode(const struct lode_cuda_decode_ar
         struct weights e;
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            scale[i] = a.scale * factors[lane / 4 + 8 * i].y;
+            scale[i] = a.scale * undo[lane / 4 + 8 * i];
             seen.lo[i] = lo, seen.n[i] = n;
 #pragma unroll
             for (int tile = 0; tile < KEY_TILES; tile++) {
@@ -210,14 +155,14 @@ template <class T, int ROWS> DEVICE void decode(const struct lode_cuda_decode_ar
         weigh<T, ROWS>(e, c, scale, a.cap, seen, n == PAGE);
         copies_wait<1>();
         __syncthreads(); /* the values are there */
-        struct results to = {row_at<float>(a.y, row) + first_head * dim_v, NULL, dim_v};
+        struct results of = {row_at<float>(a.y, row) + first_head * dim_v, NULL, dim_v};
         if (a.max_pages > 1) {
             const size_t part = ((size_t)row * a.n_heads + first_head) * a.max_pages + z;
-            to.y = at<float>(a.scratch) + part * dim_v;
-            to.ml = (float2 *)(at<float>(a.scratch) + n_parts * dim_v) + part;
-            to.stride = (size_t)a.max_pages * dim_v;
+            of.y = at<float>(a.scratch) + part * dim_v;
+            of.ml = (float2 *)(at<float>(a.scratch) + n_parts * dim_v) + part;
+            of.stride = (size_t)a.max_pages * dim_v;
         }
-        mix<T, ROWS>(a, to, e, shared_address(v), n_q, first_head);
+        mix<T, ROWS, DIM>(a, of, e, shared_address(v), n_q, first_head);
         __syncthreads(); /* values are read by nobody any more */
         if (next < w.n_pages)
             ask_rows(v, p.v, w.v_stride, p.lo, p.n, dim_v, PAGE);
@@ -225,16 +170,18 @@ template <class T, int ROWS> DEVICE void decode(const struct lode_cuda_decode_ar
     }
 }
 
-/* decode_fast_TYPE_HEADS: of up to so many query heads of a head of keys at a time; blockIdx: head of keys and which of
- * those, row, first page. */
-#define DECODE(type, heads)                                                                        \
+/* decode_fast_TYPE_HEADS: of up to so many query heads of a head of keys at a time; _DIM: of heads of so many numbers; blockIdx: head of
+ * keys and which of those, row, first page. */
+#define DECODE(name, type, heads, dim)                                                             \
     extern "C" __global__ void __launch_bounds__(FAST_THREADS, LODE_DECODE_FAST_BLOCKS)             \
-        decode_fast_##type##_##heads(const __grid_constant__ struct lode_cuda_decode_args a) {      \
-        decode<struct type, heads / 8>(a);                                                         \
+        decode_fast_##name(const __grid_constant__ struct lode_cuda_decode_args a) {                \
+        decode<struct type, heads / 8, dim>(a);                                                    \
     }
-DECODE(f16, 8)
-DECODE(f16, 16)
-DECODE(bf16, 8)
-DECODE(bf16, 16)
+DECODE(f16_8, f16, 8, 0)
+DECODE(f16_16, f16, 16, 0)
+DECODE(f16_8_128, f16, 8, 128)
+DECODE(bf16_8, bf16, 8, 0)
+DECODE(bf16_16, bf16, 16, 0)
+DECODE(bf16_8_128, bf16, 8, 128)
 
 #endif

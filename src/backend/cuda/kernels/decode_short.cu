@@ -95,29 +95,6 @@ template <bool HALF> DEVICE float mix(const float *e, const uint8_t *values, uin
     return y;
 }
 
-/* A column's sum of pages' parts, in order: lane k of a warp finds what page k's are multiplied by. */
-DEVICE float join_pages(const float2 *ml, const float *part, uint32_t apart, uint32_t n, float *max, float *total) {
-    const uint32_t lane = threadIdx.x % 32;
-    float m = ml[0].x, before = m, after = m;
-#pragma unroll
-    for (uint32_t k = 1; k < PAGES; k++)
-        if (k < n) {
-            const float top = ml[k].x > m ? ml[k].x : m;
-            before = lane == k ? m : before, after = lane == k ? top : after;
-            m = top;
-        }
-    const float old = exp_below(before - after), now = exp_below(ml[lane < n ? lane : 0].x - after);
-    float l = ml[0].y, o = part[0];
-#pragma unroll 1
-    for (uint32_t k = 1; k < n; k++) {
-        const float f = __shfl_sync(0xffffffffu, old, k), g = __shfl_sync(0xffffffffu, now, k);
-        l = fmaf(ml[k].y, g, l * f);
-        o = fmaf(g, part[k * apart], o * f);
-    }
-    *max = m, *total = l;
-    return o;
-}
-
 /* What a warp prepares: a page's 0th is the query (of the last page, where it is asked for), 1 + 2 i and 2 + 2 i are key and
  * value i of the step's own that the page has, every n-th of them the same warp's. */
 template <int DIM, bool HALF>
@@ -227,7 +204,7 @@ template <int DIM, bool HALF, bool SEVERAL> DEVICE void attend(const struct lode
         __syncthreads();
         if (z || !sums)
             return;
-        y = join_pages(ml, (const float *)keys + t, page_bytes / 4, w.n_pages, &of_page.x, &of_page.y);
+        y = join_pages<PAGES>(ml, (const float *)keys + t, page_bytes / 4, w.n_pages, &of_page.x, &of_page.y);
     }
     if (sums && z == 0 && t < dim_v)
         row_at<float>(a.y, row)[head * dim_v + t] =

@@ -1,4 +1,4 @@
-/* fast.cuh - products of --numerics fast: rows of x rounded to the type of 16-bit weights, multiplied by the
+/* fast.cuh - products of --numerics tensor: rows of x rounded to the type of 16-bit weights, multiplied by the
  * tensor cores.
  *
  * Of a result <w, x>, the tensor cores make the sum of a slice, 256 numbers of K, sixteen at a time in
@@ -25,12 +25,12 @@
 /* The largest magnitude's bits of all threads' m. */
 DEVICE uint32_t block_max(uint32_t m) {
     __shared__ uint32_t most[GEMV_WARPS];
-    m = warp_max(m, 32);
+    m = whole_warp_max(m);
     if (threadIdx.x % 32 == 0)
         most[threadIdx.x / 32] = m;
     __syncthreads();
-    m = threadIdx.x % 32 < GEMV_WARPS ? most[threadIdx.x % 32] : 0;
-    return warp_max(m, 32);
+    m = threadIdx.x % 32 < blockDim.x / 32 ? most[threadIdx.x % 32] : 0;
+    return whole_warp_max(m);
 }
 DEVICE uint32_t most_of(float4 v, uint32_t m) {
     m = max(m, magnitude(v.x)), m = max(m, magnitude(v.y));

@@ -1,4 +1,4 @@
-/* gemm_fast.cu - products of many rows with 16-bit weights in --numerics fast (fast.cuh).
+/* gemm_fast.cu - products of many rows with 16-bit weights in --numerics tensor (fast.cuh).
  *
  * A block of threads has 128 rows of w by 128 of x, which comes rounded, in panels (fast_x).
  *
@@ -70,7 +70,13 @@ DEVICE void put_in_panels(const struct lode_cuda_fast_x_args &a, uint32_t r, uin
     *(uint4 *)(panel_of(a, r, piece) + in_panel(r % TILE, piece % 8)) = v;
 }
 DEVICE void put_in_pieces(const struct lode_cuda_fast_x_args &a, uint32_t r, uint32_t piece, uint4 v) {
-    uint2 *to = at<uint2>(a.y) + ((size_t)(piece / 2) * a.groups + r / 8) * 32 + r % 8 * 4 + piece % 2 * 2;
+    uint2 *to = at<uint2>(a.y) + ((size_t)(piece / 2) * a.groups + r / 8) * 32 + r % 8 * 4;
+    if (a.paired) {
+        uint32_t *half = (uint32_t *)to + piece % 2;
+        half[0] = v.x, half[2] = v.y, half[4] = v.z, half[6] = v.w;
+        return;
+    }
+    to += piece % 2 * 2;
     to[0] = make_uint2(v.x, v.y);
     to[1] = make_uint2(v.z, v.w);
 }

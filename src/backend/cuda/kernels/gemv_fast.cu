@@ -1,4 +1,4 @@
-/* gemv_fast.cu - products of one row and of a few (up to 32) with 16-bit weights in --numerics fast (fast.cuh),
+/* gemv_fast.cu - products of one row and of a few (up to 32) with 16-bit weights in --numerics tensor (fast.cuh),
  * and what comes before and after them in a layer.
  *
  * A warp's item is 16 rows of weights by a slice of K, which it reads past shared memory: half an item in

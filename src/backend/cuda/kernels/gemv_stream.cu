@@ -23,9 +23,7 @@ template <class T> struct float_kind {
     DEVICE_MEMBER bool finishes() const { return lanes() == 0; }
 
     static DEVICE_MEMBER void copy(const struct lode_cuda_stream_args &s, const struct stream_ring &ring, uint32_t barrier) {
-        barrier_arrive_expect(barrier, LODE_STREAM_SLOT);
-        bulk_lines(ring.to + ring.fill * LODE_STREAM_SLOT, &s.maps[ring.rows.part][0], ring.from * SIZE / LODE_STREAM_LINE,
-                   ring.rows.first, barrier);
+        copy_floats<SIZE>(s, ring, barrier);
     }
     DEVICE_MEMBER void begin() {
 #pragma unroll

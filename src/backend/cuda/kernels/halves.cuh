@@ -28,10 +28,34 @@ template <class T> DEVICE float2 factors_of(uint32_t most) {
     const uint32_t e = most >> 23, b = e < 28 ? 28 : e > 254 ? 254 : e;
     return make_float2(lode_bits_f32((268 - b) << 23), lode_bits_f32((b - 14) << 23));
 }
+/* Both rounded, to nearest even; a in the lower half. */
+template <class T> DEVICE uint32_t rounded_pair(float a, float b);
+template <> __device__ __forceinline__ uint32_t rounded_pair<f16>(float a, float b) {
+    uint32_t v;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
+    return v;
+}
+template <> __device__ __forceinline__ uint32_t rounded_pair<bf16>(float a, float b) {
+    uint32_t v;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
+    return v;
+}
 template <class T> DEVICE uint32_t pair_16(float a, float b, float factor) {
-    if (T::SCALED)
-        return f32_f16(a * factor) | (uint32_t)f32_f16(b * factor) << 16;
-    return f32_bf16(a) | (uint32_t)f32_bf16(b) << 16;
+    return T::SCALED ? rounded_pair<T>(a * factor, b * factor) : rounded_pair<T>(a, b);
+}
+
+/* Four pieces of 8 rows by 16 bytes; thread 8 i + r has the address of row r of piece i. */
+DEVICE void load_pieces(uint32_t (&v)[4], uint32_t p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(p)
+                 : "memory");
+}
+DEVICE void load_turned(uint32_t (&v)[4], uint32_t p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(p)
+                 : "memory");
 }
 
 #endif

@@ -310,7 +310,7 @@ struct lode_cuda_few_experts_args {
     uint32_t n_parts, cols, depth, slot_size;
 };
 
-/* ---- 16-bit weights in --numerics fast (fast.cuh) ---- */
+/* ---- 16-bit weights in --numerics tensor (fast.cuh) ---- */
 
 enum {
     LODE_FAST_SLICE = 256, /* numbers of K between float additions */
@@ -331,6 +331,7 @@ struct lode_cuda_fast_x_args {
     lode_dev norm, y;
     unsigned long long tile_size;
     uint32_t cols, n_x, input, groups;
+    uint32_t paired; /* few: numbers 2 q, 2 q + 1, 2 q + 8 and 2 q + 9 of sixteen are thread q's, not 4 q and on (gemv_stream_fast.cu) */
     float eps;
 };
 

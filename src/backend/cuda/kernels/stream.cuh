@@ -49,6 +49,13 @@ struct stream_ring {
 /* Where 16-byte piece c of a row lies in a slot of ROWS rows of lines: a panel whose rows these are. */
 template <uint32_t ROWS> DEVICE uint32_t in_lines(uint32_t row, uint32_t c) { return in_panel(c / 8 * ROWS + row, c % 8); }
 
+/* A chunk of rows of floats of so many bytes each. */
+template <int SIZE> DEVICE void copy_floats(const struct lode_cuda_stream_args &s, const struct stream_ring &ring, uint32_t barrier) {
+    barrier_arrive_expect(barrier, LODE_STREAM_SLOT);
+    bulk_lines(ring.to + ring.fill * LODE_STREAM_SLOT, &s.maps[ring.rows.part][0], ring.from * SIZE / LODE_STREAM_LINE,
+               ring.rows.first, barrier);
+}
+
 /* Asks for the next chunk of all that this warp has to do, where there is one. */
 template <class W>
 DEVICE void stream_ask(struct stream_ring &ring, const struct lode_cuda_stream_args &s, uint32_t step) {
