@@ -239,10 +239,11 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     const uint32_t rows = o->step->n_rows;
     struct decode s = {cache_of(o, a), rows, o->step->n_segments == rows};
     const uint64_t of_row = 4ull * (a->head_dim_v + 2) * a->n_heads * a->max_pages, at_once = LODE_CUDA_SCRATCH / of_row;
+    const bool fast = lode_cuda_attends_fast(o, a);
     enum { MOST_ROWS = 47 }; /* if they are not one a sequence: more are quicker in tiles */
     if ((!s.one_each && rows > MOST_ROWS) || a->both_ways || !s.cache.readable ||
         a->head_dim_v % 16 || a->max_pages > 65535 || rows > 65535 ||
-        at_once == 0 || (at_once < rows && o->r->o.tensor) || (prepared && s.cache.layer->v_in_k))
+        at_once == 0 || (at_once < rows && fast) || (prepared && s.cache.layer->v_in_k))
         return 0;
     if (prepared) {
         d.heads = *prepared;
@@ -251,7 +252,7 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     /* of several rows of a sequence each needs the others' keys, which are only there when all are prepared */
     if (!s.one_each && prepared && !prepares_several(a, prepared, rows))
         return 0;
-    if (!s.one_each && o->r->o.tensor)
+    if (!s.one_each && fast)
         return lode_cuda_run_short_fast(o, &d);
     if (!s.one_each && prepared)
         return run_short(o, &d, &s);

@@ -28,6 +28,8 @@ static const struct lode_cuda_attend_kernels *kernels_of(const struct op *o, con
                : NULL;
 }
 
+bool lode_cuda_attends_fast(const struct op *o, const struct lode_cuda_att_args *a) { return kernels_of(o, a) != NULL; }
+
 /* kernels/decode_short_fast.cu: a block of threads has a head of keys and all pages, where there are few and all blocks run at once:
  * 1, or 0 where they do not. */
 static int run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d, const struct lode_cuda_attend_kernels *k) {

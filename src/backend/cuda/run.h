@@ -266,8 +266,8 @@ int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32
 lode_dev lode_cuda_rounded_place(const struct op *o, const struct lode_part *p, uint32_t n_x, uint64_t used);
 int lode_cuda_run_fast_rounded(const struct op *o, const struct lode_part *p, lode_dev x, uint32_t n_x,
                                const struct lode_cuda_after *after);
-/* At most LODE_FEW_ROWS rows with what comes before and after them: f without x's place, tiles and shared memory;
- * x and x_out: the rows' strides. */
+/* At most LODE_FEW_ROWS rows with what comes before and after them: f without x's place, tiles and shared memory; streams: its units have
+ * as many rows as lode_cuda_streams_fast said; x and x_out: the rows' strides. */
 int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, bool streams, uint64_t x_stride, uint64_t x_out_stride);
 
 /* fast_packed.c: the same of packed weights: whether they are such; a few rows; n_x rows that lie in tiles of tile_size
@@ -280,6 +280,7 @@ int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts,
 
 /* attend_fast.c: attention on the tensor cores: 0 where the layer's is exact; of any step 1, of one row a sequence 1 where pages'
  * parts are still to be merged, or 2. */
+bool lode_cuda_attends_fast(const struct op *o, const struct lode_cuda_att_args *a); /* whether it is */
 int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_args *d);
 int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_args *a);
 /* Of few rows of a sequence that see few pages: 1, or 0. */

@@ -1,5 +1,5 @@
 /* attention_fast.cuh - attention in --numerics tensor: what prompts (attention_fast.cu) and steps of one row a
- * sequence (decode_fast.cu) compute alike, so that a row has the same bits in both.
+ * sequence (decode_fast.cu, decode_short_fast.cu) compute alike, so that a row has the same bits in both.
  *
  * The definition is that of backend/cpu/attention.c, page by page, but for what a page gives:
  *

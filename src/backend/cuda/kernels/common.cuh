@@ -107,8 +107,8 @@ template <class T> DEVICE T warp_max(T v, int width) {
     }
     return v;
 }
-/* Of all 32 threads, to all. */
-DEVICE uint32_t whole_warp_max(uint32_t v) {
+/* Of all its threads. */
+DEVICE uint32_t max_of_warp(uint32_t v) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_max_sync(0xffffffffu, v);
 #else

@@ -25,12 +25,12 @@
 /* The largest magnitude's bits of all threads' m. */
 DEVICE uint32_t block_max(uint32_t m) {
     __shared__ uint32_t most[GEMV_WARPS];
-    m = whole_warp_max(m);
+    m = max_of_warp(m);
     if (threadIdx.x % 32 == 0)
         most[threadIdx.x / 32] = m;
     __syncthreads();
     m = threadIdx.x % 32 < blockDim.x / 32 ? most[threadIdx.x % 32] : 0;
-    return whole_warp_max(m);
+    return max_of_warp(m);
 }
 DEVICE uint32_t most_of(float4 v, uint32_t m) {
     m = max(m, magnitude(v.x)), m = max(m, magnitude(v.y));

@@ -14,7 +14,7 @@ template <class T, int U> DEVICE float put_query(const float (&x)[U], uint16_t *
 #pragma unroll
         for (int u = 0; u < U; u++)
             most = max(most, lane + 32 * u < n ? magnitude(x[u]) : 0);
-    const float2 factors = factors_of<T>(T::SCALED ? whole_warp_max(most) : 0);
+    const float2 factors = factors_of<T>(T::SCALED ? max_of_warp(most) : 0);
 #pragma unroll
     for (int u = 0; u < U; u++)
         if (lane + 32 * u < n)

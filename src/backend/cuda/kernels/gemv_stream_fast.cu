@@ -193,7 +193,7 @@ template <class T, int G> DEVICE void stream_fast(const struct lode_cuda_stream_
 #pragma unroll 1
         for (uint32_t k = 0; k < a.per_unit; k++) {
             const struct stream_rows rows = stream_rows_at<struct tensor_kind>(a, unit, k);
-            auto place = [&](int e, uint32_t *z) { /* row of w; whether there is such a result */
+            auto place = [&](int e, uint32_t *z) { /* whether there is such a result; z: its row of x */
                 *z = lane / 4 + e / 2 * 8;
                 return lane % 4 * 2 + e % 2 < rows.n && *z < a.n_x;
             };

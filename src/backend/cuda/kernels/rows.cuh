@@ -127,14 +127,6 @@ DEVICE uint32_t round_bytes(float a, float b, float c, float d) {
     return __byte_perm(low, high, 0x5410);
 }
 DEVICE int sum_bytes(uint32_t v, int sum) { return __dp4a((int)v, 0x01010101, sum); }
-/* Of all its threads. */
-DEVICE uint32_t max_of_warp(uint32_t v) {
-#if __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(0xffffffffu, v);
-#else
-    return warp_max(v, 32);
-#endif
-}
 DEVICE uint32_t sum_of_warp(uint32_t v) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_add_sync(0xffffffffu, v);
