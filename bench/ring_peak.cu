@@ -1,5 +1,5 @@
 /* ring_peak.cu - how fast rings in shared memory are filled on a Hopper GPU, by how a chunk is copied: launches in the shapes of
- * an 8B model's layer in BF16 (6,144 and 24,576 rows of 4,096 numbers, 4,096 of 4,096 and of 12,288), as kernels/stream.cuh has
+ * an 8B model's layer in BF16 (6,144 and 24,576 rows of 4,096 numbers, 4,096 of 4,096 and of 12,288), as kernels/products/stream.cuh has
  * them, in one graph; us of a layer, and of each launch alone.
  *
  *     nvcc -gencode arch=compute_90a,code=sm_90a -std=c++17 -O3 -Isrc -o ring_peak bench/ring_peak.cu && ./ring_peak

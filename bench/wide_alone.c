@@ -1,7 +1,7 @@
 /* wide_alone.c - one kernel of prompts on Hopper's warpgroups (wide.cu, wide_glu.cu), launched alone: versions of it in turns, on
  * the same random weights and rows, what each takes and whether all give the same bits.
  *
- *     nvcc -std=c++17 -O3 -fmad=false -cubin -arch=sm_90a -Isrc -o now.cubin src/backend/cuda/kernels/wide.cu
+ *     nvcc -std=c++17 -O3 -fmad=false -cubin -arch=sm_90a -Isrc -o now.cubin src/backend/cuda/kernels/products/wide.cu
  *     cc -O2 -Isrc -Iinclude -o wide_alone bench/wide_alone.c build/liblode.a -ldl
  *     ./wide_alone wide_q4_k_128 4096 12288 512 before.cubin now.cubin     (kernel, rows of w, columns, rows of x)
  *

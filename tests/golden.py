@@ -43,7 +43,7 @@ cores cut off is little beside them: sixteen times a slice of 256 numbers, at mo
 magnitudes S, 2^-15 S, all of one sign, where 256 numbers rounded by up to 2^-9 err by 2^-9 S / sqrt(256) / 3
 = 2^-14.6 S in the mean square.  Measured, 512 numbers lose 2^-22 S.
 
-Quantised weights on a GPU that multiplies them as halves (Hopper, backend/cuda/kernels/fast_items.cuh): a product errs by
+Quantised weights on a GPU that multiplies them as halves (Hopper, backend/cuda/kernels/products/fast_items.cuh): a product errs by
 2^-11 of its magnitude for x and by at most three times as much for the weight (two roundings of what it is made of and
 its own), together 2^-9; the same bound, then.  And by mean less than exact products, which round activations to 8 bits.
 

@@ -35,9 +35,9 @@ const char *lode_cuda_name(const struct lode_cuda *c);
 const char *lode_cuda_note(const struct lode_cuda *c);
 /* Its choices, and what they are of; backends that are created later go by them, and none while they change. */
 struct lode_tuning *lode_cuda_tuning(struct lode_cuda *c, struct lode_tuning_device *d);
-/* Whether it has what --numerics tensor takes (cuda/kernels/fast.cuh, attention_fast.cuh): from Ampere on. */
+/* Whether it has what --numerics tensor takes (cuda/kernels/products/fast.cuh, attention_fast.cuh): from Ampere on. */
 bool lode_cuda_has_fast(const struct lode_cuda *c);
-/* Whether these packed weights meet rows that are not rounded to 8 bits with --numerics fast (cuda/kernels/fast_items.cuh): on
+/* Whether these packed weights meet rows that are not rounded to 8 bits with --numerics fast (cuda/kernels/products/fast_items.cuh): on
  * Hopper, where rows are whole 256 numbers. */
 bool lode_cuda_takes_floats(const struct lode_cuda *c, const struct lode_operand *w);
 /* Whether it has failed for good: nothing that was opened on it works again, but after lode_cuda_close of all

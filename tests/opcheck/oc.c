@@ -425,7 +425,7 @@ static float block_scale(enum lode_dtype type, const char *block) {
     return type == LODE_MXFP4 ? ldexpf(1, (int)(uint8_t)block[0] - 128) : fabsf(lode_f16_f32(half)) * (float)g.most;
 }
 
-/* n blocks as floats of which 2^-11 is what cuda/kernels/fast_items.cuh lets a weight err by, and as much of each for
+/* n blocks as floats of which 2^-11 is what cuda/kernels/products/fast_items.cuh lets a weight err by, and as much of each for
  * that of x: 3 |w| + 2 |b| for what is rounded (|a q| <= |w| + |b|), 2^-2 of the largest that a may be in a slice
  * of 256 for what is subnormal. */
 static void widen_errors(enum lode_dtype type, const char *data, size_t n, float *out) {
@@ -505,7 +505,7 @@ static double largest_norm(const struct oc_weights *w, uint32_t id, uint32_t row
     return largest;
 }
 
-/* How far a number of attention may be from the scalar CPU's (cuda/kernels/attention_fast.cuh): share of the weighed
+/* How far a number of attention may be from the scalar CPU's (cuda/kernels/attention/attention_fast.cuh): share of the weighed
  * sum of the values' magnitudes, and rest.
  *
  * A score errs by D: by S = scale |q| |k|, which is no less than the sum of its products' magnitudes, times

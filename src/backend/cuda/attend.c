@@ -1,6 +1,6 @@
 /* attend.c - attention, exact: which kernels a step's rows and pages want.  All give the same bits. */
 #include "backend/cuda/run.h"
-#include "backend/cuda/kernels/attention_shared.h"
+#include "backend/cuda/kernels/attention/attention_shared.h"
 
 static const struct lode_cuda_kernels *kernels(const struct op *o) { return &o->r->c->kernels; }
 
@@ -84,7 +84,7 @@ static uint32_t blocks_by_shared(const struct lode_cuda *c, uint32_t shared) {
     return ((uint32_t)c->shared_max + 1024) / (shared + LODE_WALK_STATIC + 1024);
 }
 
-/* kernels/decode_walk.cu: as many blocks as run at once, or one for each row and head: 1, or 0 where the shared
+/* kernels/attention/decode_walk.cu: as many blocks as run at once, or one for each row and head: 1, or 0 where the shared
  * memory is too small for it. */
 static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
     const struct lode_kv_layer *l = s->cache.layer;
@@ -129,7 +129,7 @@ static int decode_heads(uint32_t group, uint64_t pages, uint32_t multiprocessors
     return i;
 }
 
-/* kernels/decode.cu.  1: a block of threads had all pages of a row's head, as where there are few and multiprocessors for all such
+/* kernels/attention/decode.cu.  1: a block of threads had all pages of a row's head, as where there are few and multiprocessors for all such
  * blocks; 0: what pages give is in the scratch. */
 static int run_pages(const struct op *o, const struct lode_cuda_decode_args *d, uint32_t rows) {
     const struct lode_cuda_kernels *k = kernels(o);
@@ -169,7 +169,7 @@ static bool prepares_several(const struct lode_cuda_att_args *a, const struct lo
     return rows <= MOST && q && k;
 }
 
-/* kernels/decode_short.cu: a block of threads has a query head and all its pages, where there are few and all blocks run at
+/* kernels/attention/decode_short.cu: a block of threads has a query head and all its pages, where there are few and all blocks run at
  * once: 1, or 0 where they do not. */
 static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
     const struct lode_cuda_att_args *a = &d->att;
@@ -290,14 +290,14 @@ static uint32_t large_rows(const struct op *o, const struct lode_cuda_att_args *
     return alone || LODE_LARGE_SHARED(64) > lode_cuda_room(o->r->c) ? 32 : 64;
 }
 
-/* kernels/attention_large.cu: of the forms that it could take these were compared with the definition on a GPU. */
+/* kernels/attention/attention_large.cu: of the forms that it could take these were compared with the definition on a GPU. */
 static bool takes_large(const struct op *o, const struct lode_cuda_att_args *a, const struct cache *c) {
     return c->readable && a->head_dim == 128 && a->head_dim_v == 128 && c->layer->type_k == LODE_F16 &&
            c->layer->type_v == LODE_F16 && !a->window && !a->chunk && !a->both_ways && a->cap == 0 && !a->sinks &&
            LODE_LARGE_SHARED(32) <= lode_cuda_room(o->r->c);
 }
 
-/* kernels/attention_ring.cu: heads of 128 or 64 numbers in 16 bits or Q8_0, where blocks of 128 rows are enough for the multiprocessors
+/* kernels/attention/attention_ring.cu: heads of 128 or 64 numbers in 16 bits or Q8_0, where blocks of 128 rows are enough for the multiprocessors
  * (three of four, where attention_large is the other way; from one of nine on it is quicker than rows by sixteens) and on
  * average at least half full: 1, or 0 where they are not. */
 static int run_attention_ring(const struct op *o, const struct lode_cuda_att_args *a, const struct cache *c, bool large) {

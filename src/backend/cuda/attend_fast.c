@@ -1,8 +1,8 @@
-/* attend_fast.c - attention of --numerics tensor (kernels/attention_fast.cuh).  Which layers have it depends on the
+/* attend_fast.c - attention of --numerics tensor (kernels/attention/attention_fast.cuh).  Which layers have it depends on the
  * device, on heads and on how keys and values are kept, never on a step: their rows then have the same bits in all
  * steps, and what is chosen here by the number of rows or pages changes nothing. */
 #include "backend/cuda/run.h"
-#include "backend/cuda/kernels/attention_shared.h"
+#include "backend/cuda/kernels/attention/attention_shared.h"
 
 /* Rows of dim numbers, `at` bytes into a page, that copies of 16 bytes and steps of sixteen numbers read. */
 static bool can_read(uint32_t dim, size_t stride, size_t at) {
@@ -30,7 +30,7 @@ static const struct lode_cuda_attend_kernels *kernels_of(const struct op *o, con
 
 bool lode_cuda_attends_fast(const struct op *o, const struct lode_cuda_att_args *a) { return kernels_of(o, a) != NULL; }
 
-/* kernels/decode_short_fast.cu: a block of threads has a head of keys and all pages, where there are few and all blocks run at once:
+/* kernels/attention/decode_short_fast.cu: a block of threads has a head of keys and all pages, where there are few and all blocks run at once:
  * 1, or 0 where they do not. */
 static int run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d, const struct lode_cuda_attend_kernels *k) {
     const struct lode_cuda_att_args *a = &d->att;

@@ -1,7 +1,7 @@
-/* chosen.c - which experts that one row has chosen are computed by kernels/chosen_in.cu and chosen_out.cu, and how they lie in shared memory. */
+/* chosen.c - which experts that one row has chosen are computed by kernels/experts/chosen_in.cu and chosen_out.cu, and how they lie in shared memory. */
 #include "backend/cuda/fuse.h"
 
-#include "backend/cuda/kernels/chosen_shared.h"
+#include "backend/cuda/kernels/experts/chosen_shared.h"
 
 /* Of gate and up, of down; NULL: there is none for the type. */
 static void *kernel_of(const struct op *o, uint32_t type, bool out) {

@@ -1,7 +1,7 @@
 /* device.c - finding a device, its kernels and its memory. */
 #include "backend/cuda/cuda.h"
-#include "backend/cuda/kernels/gated.h"
-#include "backend/cuda/kernels/stream_shared.h"
+#include "backend/cuda/kernels/products/gated.h"
+#include "backend/cuda/kernels/products/stream_shared.h"
 
 #include "base/alloc.h"
 

@@ -1,5 +1,5 @@
 /* fast.c - products of --numerics tensor: 16-bit weights (of packed ones, with --numerics fast: fast_packed.c) and rows of x rounded to
- * their type, on the tensor cores (kernels/fast.cuh).  One row has its bits whatever the number of rows is, so that
+ * their type, on the tensor cores (kernels/products/fast.cuh).  One row has its bits whatever the number of rows is, so that
  * choosing kernels by it, here, changes nothing. */
 #include "backend/cuda/run.h"
 

@@ -1,5 +1,5 @@
 /* fast_packed.c - packed weights in --numerics fast: halves of what a row's codes mean and rows of x rounded to
- * halves, on Hopper's tensor cores (kernels/fast_items.cuh).  Rows of x come as for F16 weights, numbers at even places
+ * halves, on Hopper's tensor cores (kernels/products/fast_items.cuh).  Rows of x come as for F16 weights, numbers at even places
  * of sixteen before the others. */
 #include "backend/cuda/run.h"
 

@@ -1,4 +1,4 @@
-/* few_experts.c - routed experts of a few rows: pairs of a row and an expert in groups of eight of one expert (kernels/few_experts.cu). */
+/* few_experts.c - routed experts of a few rows: pairs of a row and an expert in groups of eight of one expert (kernels/experts/few_experts.cu). */
 #include "backend/cuda/fuse.h"
 
 /* Whether a product's x is rounded in blocks of 32. */

@@ -78,7 +78,7 @@ uint32_t lode_cuda_mul_tile(enum lode_dtype type, int i) {
 }
 
 void *lode_cuda_many_kernel(const struct op *o, const struct lode_operand *w) {
-    const bool whole = !lode_cuda_layouts[w->type].plain || w->cols % 64 == 0; /* kernels/gemm_float.cu */
+    const bool whole = !lode_cuda_layouts[w->type].plain || w->cols % 64 == 0; /* kernels/products/gemm_float.cu */
     return whole ? o->r->c->kernels.gemm[w->type] : NULL;
 }
 static uint32_t many_depth(const struct lode_operand *w) { return lode_cuda_layouts[w->type].plain ? 4 : 1; }

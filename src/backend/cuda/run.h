@@ -57,7 +57,7 @@ struct run {
     /* experts: (pairs of a wave, stride) */
     lode_dev gate, up, h, down;
     uint64_t ff_stride, out_stride;
-    lode_dev tiles, list; /* of pairs sorted by expert: kernels/gemm.cu */
+    lode_dev tiles, list; /* of pairs sorted by expert: kernels/products/gemm.cu */
     /* of the step that runs */
     uint32_t pages, tiles_rows;
     struct graph *graphs; /* owned; (n_cuts, LODE_CUDA_GRAPHS): a part's shapes, the least used makes room */
@@ -142,9 +142,9 @@ static inline uint64_t lode_cuda_most_tiles(uint64_t pairs, uint32_t n_experts) 
 int lode_cuda_unite(const struct op *o, const struct lode_cuda_unite_args *a, uint32_t rows, uint32_t ranks);
 /* n rows of a->a as floats to a->y, rounded to `type`. */
 int lode_cuda_run_quant(const struct op *o, enum lode_dtype type, struct lode_cuda_row_args *a, uint32_t n);
-/* Rows of w that a block of threads takes, with 1 << i rows of x (kernels/mul.cuh). */
+/* Rows of w that a block of threads takes, with 1 << i rows of x (kernels/products/mul.cuh). */
 uint32_t lode_cuda_mul_tile(enum lode_dtype type, int i);
-/* The kernel of a product of many rows (kernels/gemm.cu, gemm_float.cu); NULL: there is none.  Its launch with weights of w's type. */
+/* The kernel of a product of many rows (kernels/products/gemm.cu, gemm_float.cu); NULL: there is none.  Its launch with weights of w's type. */
 void *lode_cuda_many_kernel(const struct op *o, const struct lode_operand *w);
 int lode_cuda_run_gemm(const struct op *o, const struct lode_operand *w, uint32_t x_tiles, uint32_t w_tiles,
                        const struct lode_cuda_gemm_args *a);

@@ -2,7 +2,7 @@
  * gemv_stream_fast.cu, and how they lie in shared memory. */
 #include "backend/cuda/run.h"
 
-#include "backend/cuda/kernels/stream_shared.h"
+#include "backend/cuda/kernels/products/stream_shared.h"
 
 enum {
     WARPS_FOR_X = 8, /* of a block of threads, at least: all of them read, norm and round x */

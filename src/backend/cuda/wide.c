@@ -1,4 +1,4 @@
-/* wide.c - products of many rows on Hopper's warpgroups (kernels/wide_exact.cuh): x is normed and rounded where that is
+/* wide.c - products of many rows on Hopper's warpgroups (kernels/products/wide_exact.cuh): x is normed and rounded where that is
  * still to be done and spread, in as many tiles as the scratch holds, once for all parts; these are multiplied, and what
  * comes after is done where results are stored. */
 #include "backend/cuda/run.h"

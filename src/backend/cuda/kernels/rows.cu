@@ -3,9 +3,9 @@
 #include "rows.cuh"
 #include "unite.h"
 
-#include "codebook.cuh"
-#include "packed.cuh"
-#include "parts.cuh"
+#include "backend/cuda/kernels/products/codebook.cuh"
+#include "backend/cuda/kernels/products/packed.cuh"
+#include "backend/cuda/kernels/products/parts.cuh"
 
 /* ---- embedding ---- */
 

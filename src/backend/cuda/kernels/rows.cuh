@@ -3,7 +3,7 @@
 #ifndef LODE_CUDA_ROWS_CUH
 #define LODE_CUDA_ROWS_CUH
 
-#include "blocks.cuh"
+#include "backend/cuda/kernels/products/blocks.cuh"
 
 #pragma push_macro("inline")
 #define inline __device__ __forceinline__

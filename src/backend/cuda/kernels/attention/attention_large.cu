@@ -16,7 +16,7 @@
  * 32 rows).  Keys and values come as they are stored, by asynchronous copies, while the ones before are computed with. */
 #include "attention.cuh"
 #include "attention_shared.h"
-#include "copies.cuh"
+#include "backend/cuda/kernels/copies.cuh"
 
 enum { TILE_THREADS = LODE_LARGE_THREADS, KEYS_AT_ONCE = 2 };
 

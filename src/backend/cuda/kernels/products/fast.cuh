@@ -18,7 +18,7 @@
 #define LODE_CUDA_FAST_CUH
 
 #include "few.cuh"
-#include "halves.cuh"
+#include "backend/cuda/kernels/halves.cuh"
 
 /* ---- x ---- */
 

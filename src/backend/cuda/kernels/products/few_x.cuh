@@ -8,7 +8,7 @@
 #define LODE_CUDA_FEW_X_CUH
 
 #include "few_copies.cuh"
-#include "wgmma.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
 
 /* Whether x comes to shared memory: of weights in blocks of so many numbers, so many groups of eight columns.  In blocks of 32 its
  * place is worth more to weights on their way. */

@@ -2,7 +2,7 @@
 #ifndef LODE_CUDA_CHOSEN_SHARED_H
 #define LODE_CUDA_CHOSEN_SHARED_H
 
-#include "backend/cuda/kernels/stream_shared.h"
+#include "backend/cuda/kernels/products/stream_shared.h"
 
 enum {
     LODE_CHOSEN_WARPS = 24, /* of a block of threads */

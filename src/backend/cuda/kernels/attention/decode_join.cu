@@ -2,7 +2,7 @@
  * weights' totals, page by page; the others find the factors of the next pages meanwhile, a thread a page, and ask for their parts.
  * Pages that are not there have factors that change nothing, the sign of a zero included. */
 #include "attention_shared.h"
-#include "copies.cuh"
+#include "backend/cuda/kernels/copies.cuh"
 #include "decode.cuh"
 
 enum { JOIN_PAGES = LODE_JOIN_PAGES, JOIN_COLS = LODE_JOIN_COLS, JOIN_THREADS = LODE_JOIN_THREADS, JOIN_SLOTS = 2 };

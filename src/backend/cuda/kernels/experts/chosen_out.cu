@@ -4,7 +4,7 @@
  * row then ends them.  On Hopper rows come by bulk copies: who asks for pieces of 16 bytes is held up by what is on its way, and comes
  * later to x. */
 #include "chosen.cuh"
-#include "wgmma.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
 
 #if __CUDA_ARCH__ >= 900
 enum { IN_BULK = true };

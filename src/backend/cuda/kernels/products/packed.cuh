@@ -8,7 +8,7 @@
 #ifndef LODE_CUDA_PACKED_CUH
 #define LODE_CUDA_PACKED_CUH
 
-#include "common.cuh"
+#include "backend/cuda/kernels/common.cuh"
 
 #include "fp8.cuh"
 

@@ -7,7 +7,7 @@
 
 #include "gemm.cuh"
 #include "items.cuh"
-#include "wgmma.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
 
 enum {
     W_ROWS = LODE_WIDE_W, /* of a block of threads */

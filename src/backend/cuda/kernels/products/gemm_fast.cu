@@ -12,7 +12,7 @@
 #include "fast.cuh"
 #include "wide_store.cuh"
 #include "gemm.cuh"
-#include "wgmma.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
 
 #if __CUDA_ARCH__ >= 800
 

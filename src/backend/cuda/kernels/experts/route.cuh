@@ -2,7 +2,7 @@
 #ifndef LODE_CUDA_ROUTE_CUH
 #define LODE_CUDA_ROUTE_CUH
 
-#include "rows.cuh"
+#include "backend/cuda/kernels/rows.cuh"
 
 #pragma push_macro("inline")
 #define inline __device__ __forceinline__

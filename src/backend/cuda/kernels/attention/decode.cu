@@ -15,7 +15,7 @@
  *
  * scratch: the parts, (n_rows, n_heads, max_pages, dim_v); then (max, total) of each. */
 #include "attention_shared.h"
-#include "copies.cuh"
+#include "backend/cuda/kernels/copies.cuh"
 #include "decode.cuh"
 
 enum { DECODE_THREADS = LODE_DECODE_THREADS, MERGE_THREADS = 256, MERGE_PAGES = 32 };

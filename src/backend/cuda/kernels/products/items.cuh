@@ -7,7 +7,7 @@
 #define LODE_CUDA_ITEMS_CUH
 
 #include "blocks.cuh"
-#include "copies.cuh"
+#include "backend/cuda/kernels/copies.cuh"
 #include "parts.cuh"
 
 /* 16 rows by 32 bytes of a plane, as an mma takes them; p: row lane % 16, half lane / 16. */

@@ -2,9 +2,9 @@
 #ifndef LODE_CUDA_WALK_RING_CUH
 #define LODE_CUDA_WALK_RING_CUH
 
-#include "copies.cuh"
+#include "backend/cuda/kernels/copies.cuh"
 #include "walk_page.cuh"
-#include "wgmma.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
 
 DEVICE uint32_t rows_from(uint32_t first, uint32_t n) {
     return n > first ? (n - first < ROWS ? n - first : ROWS) : 0;

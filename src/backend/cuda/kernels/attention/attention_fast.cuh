@@ -23,8 +23,8 @@
 
 #include "attention.cuh"
 #include "attention_shared.h"
-#include "copies.cuh"
-#include "halves.cuh"
+#include "backend/cuda/kernels/copies.cuh"
+#include "backend/cuda/kernels/halves.cuh"
 
 enum { FAST_THREADS = LODE_ATT_FAST_THREADS, FAST_WARPS = FAST_THREADS / 32, ROW_TILE = 16, KEY_TILES = PAGE / 8 };
 

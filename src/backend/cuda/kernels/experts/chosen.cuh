@@ -8,7 +8,7 @@
 #define LODE_CUDA_CHOSEN_CUH
 
 #include "chosen_shared.h"
-#include "half_blocks.cuh"
+#include "backend/cuda/kernels/products/half_blocks.cuh"
 
 enum { CHOSEN_THREADS = 32 * LODE_CHOSEN_WARPS };
 

@@ -9,7 +9,7 @@
  * Keys and values are on their way to shared memory before the launch before has ended: what is in the cache was there
  * before the step, all but the keys and values of its own rows. */
 #include "attention_shared.h"
-#include "copies.cuh"
+#include "backend/cuda/kernels/copies.cuh"
 #include "decode.cuh"
 
 enum { PAGE_THREADS = LODE_SHORT_THREADS, PAGES = LODE_SHORT_PAGES };

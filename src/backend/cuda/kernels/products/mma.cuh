@@ -5,7 +5,7 @@
 #ifndef LODE_CUDA_MMA_CUH
 #define LODE_CUDA_MMA_CUH
 
-#include "common.cuh"
+#include "backend/cuda/kernels/common.cuh"
 
 #if __CUDA_ARCH__ >= 800
 #define MMA_K32(name, types)                                                                       \

@@ -2,7 +2,7 @@
 #ifndef LODE_CUDA_GEMM_CUH
 #define LODE_CUDA_GEMM_CUH
 
-#include "common.cuh"
+#include "backend/cuda/kernels/common.cuh"
 
 struct gemm_job {
     const uint8_t *w;

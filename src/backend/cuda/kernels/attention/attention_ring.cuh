@@ -7,8 +7,8 @@
 
 #include "attention.cuh"
 #include "attention_shared.h"
-#include "shared_memory.cuh"
-#include "wgmma.cuh"
+#include "backend/cuda/kernels/shared_memory.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
 
 enum {
     ROWS = LODE_RING_ROWS,

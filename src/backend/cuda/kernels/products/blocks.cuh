@@ -12,7 +12,7 @@
 #ifndef LODE_CUDA_BLOCKS_CUH
 #define LODE_CUDA_BLOCKS_CUH
 
-#include "common.cuh"
+#include "backend/cuda/kernels/common.cuh"
 
 struct chunk {
     uint32_t q[8];      /* codes as bytes: of g0, then of g1 */

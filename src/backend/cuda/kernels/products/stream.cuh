@@ -16,9 +16,9 @@
 #ifndef LODE_CUDA_STREAM_CUH
 #define LODE_CUDA_STREAM_CUH
 
-#include "backend/cuda/kernels/stream_shared.h"
+#include "backend/cuda/kernels/products/stream_shared.h"
 #include "gemv_x.cuh"
-#include "wgmma.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
 
 /* Rows of one part that a warp has at a time; n of them exist. */
 struct stream_rows {

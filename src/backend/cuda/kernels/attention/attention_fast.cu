@@ -5,7 +5,7 @@
  * values are mixed.  Or, where there are few such blocks, a block does one page, and attention_merge adds up what
  * they leave in the scratch. */
 #include "attention_fast.cuh"
-#include "wgmma.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
 
 #if __CUDA_ARCH__ >= 800
 

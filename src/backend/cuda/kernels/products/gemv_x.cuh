@@ -4,8 +4,8 @@
 #ifndef LODE_CUDA_GEMV_X_CUH
 #define LODE_CUDA_GEMV_X_CUH
 
-#include "copies.cuh"
-#include "rows.cuh"
+#include "backend/cuda/kernels/copies.cuh"
+#include "backend/cuda/kernels/rows.cuh"
 
 DEVICE uint32_t n_warps() { return blockDim.x / 32; }
 

@@ -2,7 +2,7 @@
 #ifndef LODE_CUDA_FP8_CUH
 #define LODE_CUDA_FP8_CUH
 
-#include "common.cuh"
+#include "backend/cuda/kernels/common.cuh"
 
 #include "kern/fp8.h"
 

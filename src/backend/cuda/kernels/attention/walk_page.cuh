@@ -9,7 +9,7 @@
 
 #include "attention_shared.h"
 #include "decode.cuh"
-#include "shared_memory.cuh"
+#include "backend/cuda/kernels/shared_memory.cuh"
 
 enum { WARPS = LODE_WALK_WARPS, SLOTS = LODE_WALK_SLOTS, BLOCKS = LODE_WALK_BLOCKS, ROWS = LODE_WALK_ROWS };
 enum { PAIRS = WARPS / 2, PARTS = PAGE / 2 / ROWS, HALF = PAGE / 2 }; /* a warp's slots of a page's keys, or values */

@@ -4,7 +4,7 @@
 #define LODE_CUDA_DECODE_CUH
 
 #include "attention.cuh"
-#include "copies.cuh"
+#include "backend/cuda/kernels/copies.cuh"
 #include "own_head.cuh"
 
 /* What a row sees of a head of keys: pages from `first` on, of the first one keys from `lo` on.  step_pos: where the

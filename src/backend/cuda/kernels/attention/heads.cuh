@@ -3,7 +3,7 @@
 #ifndef LODE_CUDA_HEADS_CUH
 #define LODE_CUDA_HEADS_CUH
 
-#include "rows.cuh"
+#include "backend/cuda/kernels/rows.cuh"
 
 enum { WEIGHTS_AHEAD = 4 };
 

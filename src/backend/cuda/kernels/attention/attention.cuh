@@ -3,7 +3,7 @@
 #ifndef LODE_CUDA_ATTENTION_CUH
 #define LODE_CUDA_ATTENTION_CUH
 
-#include "common.cuh"
+#include "backend/cuda/kernels/common.cuh"
 
 #pragma push_macro("inline")
 #define inline __device__ __forceinline__
