@@ -1,7 +1,8 @@
 /* cuda.h - NVIDIA GPUs: a device with a model's weights, and backends over it.
  *
  * The kernels give the bits of the CPU's scalar kernels (cuda/kernels/common.cuh), so a model says the
- * same on both, and all of law 2 holds: no row depends on its neighbours.  lode_cuda_check says of a node
+ * same on both; but with lode_cuda_opts.tensor attention and 16-bit weights have the tensor cores' own (fast.cuh,
+ * attention_fast.cuh).  All of law 2 holds either way: no row depends on its neighbours.  lode_cuda_check says of a node
  * whether the device can run it, and else why.
  *
  * One device belongs to a model and is shared by its sessions' backends, each with a stream of its own;

@@ -3,7 +3,7 @@
  * The CPU's scalar kernels are the definition, order included (kern/kern.h), and these kernels give
  * its bits: they are compiled without contraction (-fmad=false), with IEEE division and square root
  * and with subnormals, and take exp, tanh, rounding and the reading of blocks from the very same
- * headers. */
+ * headers.  Only those of attention_fast.cuh, fast.cuh and fast_items.cuh (--numerics tensor and fast) do not. */
 #ifndef LODE_CUDA_COMMON_CUH
 #define LODE_CUDA_COMMON_CUH
 
