@@ -78,9 +78,7 @@ struct decode {
     bool one_each;
 };
 
-/* Blocks of threads that a multiprocessor has shared memory for: each takes 1 KB of its own beside, and its kernel up to
- * LODE_WALK_STATIC. */
-static uint32_t blocks_by_shared(const struct lode_cuda *c, uint32_t shared) {
+uint32_t lode_cuda_blocks_by_shared(const struct lode_cuda *c, uint32_t shared) {
     return ((uint32_t)c->shared_max + 1024) / (shared + LODE_WALK_STATIC + 1024);
 }
 
@@ -106,7 +104,7 @@ static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, c
     const uint32_t shared = LODE_WALK_SLOTS_AT(heads, a->head_dim, dim) + LODE_WALK_WARPS * LODE_WALK_SLOTS * args.slot_size;
     if (shared > lode_cuda_room(o->r->c))
         return 0;
-    uint32_t at_once = blocks_by_shared(c, shared);
+    uint32_t at_once = lode_cuda_blocks_by_shared(c, shared);
     at_once = (at_once < LODE_WALK_BLOCKS ? at_once : LODE_WALK_BLOCKS) * (uint32_t)c->multiprocessors;
     uint32_t z = at_once / (x * rows);
     z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
@@ -169,13 +167,17 @@ static bool prepares_several(const struct lode_cuda_att_args *a, const struct lo
     return rows <= MOST && q && k;
 }
 
+int lode_cuda_size_of_heads(const struct lode_cuda_att_args *a) {
+    return a->head_dim != a->head_dim_v ? 0 : a->head_dim == 128 ? 2 : a->head_dim == 64 ? 1 : 0;
+}
+
 /* kernels/attention/decode_short.cu: a block of threads has a query head and all its pages, where there are few and all blocks run at
  * once: 1, or 0 where they do not. */
 static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
     const struct lode_cuda_att_args *a = &d->att;
     const uint32_t shared = LODE_SHORT_SHARED(a->head_dim, a->head_dim_v, a->max_pages);
     const uint64_t blocks = (uint64_t)a->n_heads * s->rows, by_threads = LODE_SHORT_PAGES / a->max_pages,
-                   by_shared = blocks_by_shared(o->r->c, shared), at_once = by_threads < by_shared ? by_threads : by_shared;
+                   by_shared = lode_cuda_blocks_by_shared(o->r->c, shared), at_once = by_threads < by_shared ? by_threads : by_shared;
     const bool f16 = s->cache.layer->type_k == LODE_F16;
     if (a->max_pages > LODE_SHORT_PAGES || s->cache.layer->type_k != s->cache.layer->type_v || !is_half(s->cache.layer->type_k) ||
         shared > lode_cuda_room(o->r->c) || blocks > at_once * (uint64_t)o->r->c->multiprocessors)
@@ -184,7 +186,7 @@ static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, 
                                               .group = lode_cuda_divisor(a->n_heads / a->n_kv_heads),
                                               .k_pieces = lode_cuda_divisor(a->head_dim / 8),
                                               .v_pieces = lode_cuda_divisor(a->head_dim_v / 8)};
-    const int size = a->head_dim != a->head_dim_v ? 0 : a->head_dim == 128 ? 2 : a->head_dim == 64 ? 1 : 0;
+    const int size = lode_cuda_size_of_heads(a);
     void *const kernel = !s->one_each && d->prepares ? kernels(o)->several[!f16][size] : kernels(o)->brief[!f16][size];
     if (!kernel)
         return 0;
@@ -206,11 +208,11 @@ static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, c
     const bool walks = !few || (s->one_each && 2 * pages > multiprocessors && pages * group > WALK_HEADS * multiprocessors);
     if (!s->one_each && few && s->rows > LODE_FEW_ROWS)
         return 0;
-    int fast, walked = 0;
+    int fast, walked = 0, is_short = lode_cuda_run_short_fast(o, d);
+    if (is_short != 0)
+        return is_short;
     LODE_TRY(fast = lode_cuda_run_decode_fast(o, d));
-    if (fast == 2)
-        return 1;
-    const int is_short = fast ? 0 : run_short(o, d, s);
+    is_short = fast ? 0 : run_short(o, d, s);
     if (is_short != 0)
         return is_short;
     if (!fast && walks)

@@ -32,17 +32,20 @@ bool lode_cuda_attends_fast(const struct op *o, const struct lode_cuda_att_args 
 
 /* kernels/attention/decode_short_fast.cu: a block of threads has a head of keys and all pages, where there are few and all blocks run at once:
  * 1, or 0 where they do not. */
-static int run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d, const struct lode_cuda_attend_kernels *k) {
+int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d) {
     const struct lode_cuda_att_args *a = &d->att;
     const struct lode_cuda *c = o->r->c;
+    const struct lode_cuda_attend_kernels *k = kernels_of(o, a);
+    if (!k)
+        return 0;
     const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, multiprocessors = (uint32_t)c->multiprocessors;
     const uint32_t shared = LODE_SHORT_FAST_SHARED(a->head_dim, a->head_dim_v, a->max_pages);
-    const int size = a->head_dim != a->head_dim_v ? 0 : a->head_dim == 128 ? 2 : a->head_dim == 64 ? 1 : 0;
+    const int size = lode_cuda_size_of_heads(a);
     if (d->prepares && size == 0 && o->step->n_segments < rows) /* there is room for one row's heads */
         return 0;
     if (a->max_pages > LODE_SHORT_PAGES || !k->brief[!d->prepares][size] || shared > lode_cuda_room(c))
         return 0;
-    const uint32_t by_threads = LODE_SHORT_PAGES / a->max_pages, by_shared = ((uint32_t)c->shared_max + 1024) / (shared + 2048),
+    const uint32_t by_threads = LODE_SHORT_PAGES / a->max_pages, by_shared = lode_cuda_blocks_by_shared(c, shared),
                    at_once = (by_threads < by_shared ? by_threads : by_shared) * multiprocessors;
     uint32_t heads = 1, parts = group; /* of a block; blocks of a head of keys: one each for multiprocessors, or as few as there can be */
     while (heads < LODE_SHORT_FAST_HEADS && heads < group && (uint64_t)a->n_kv_heads * parts * rows > multiprocessors) {
@@ -61,19 +64,11 @@ static int run_short_fast(const struct op *o, const struct lode_cuda_decode_args
     return 1;
 }
 
-int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d) {
-    const struct lode_cuda_attend_kernels *k = kernels_of(o, &d->att);
-    return k ? run_short_fast(o, d, k) : 0;
-}
-
 int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_args *d) {
     const struct lode_cuda_att_args *a = &d->att;
     const struct lode_cuda_attend_kernels *k = kernels_of(o, a);
     if (!k)
         return 0;
-    const int all = run_short_fast(o, d, k);
-    if (all)
-        return all < 0 ? all : 2;
     const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
     const uint32_t heads = group > 8 ? LODE_DECODE_FAST_HEADS : 8, x = a->n_kv_heads * ((group + heads - 1) / heads);
     const uint32_t shared = LODE_DECODE_FAST_SHARED(heads, a->head_dim, a->head_dim_v);

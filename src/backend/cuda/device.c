@@ -335,16 +335,16 @@ static int find_shorts(struct lode_cuda *c, struct lode_error *err) {
 static int find_fast_family(struct lode_cuda *c, struct lode_cuda_fast_kernels *k, const char *type,
                             struct lode_error *err) {
     const int most = (int)lode_cuda_room(c);
-    char few[4][24], stream[3][24];
+    char name[24];
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "fast_x", type, most, &k->x, err));
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemm_fast, "few_fast_x", type, most, &k->few_x, err));
     for (int i = 0; i < 4; i++) {
-        snprintf(few[i], sizeof few[i], "%s_%d", type, i ? 1 << (i - 1) : 0);
-        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_fast, "few_fast", few[i], most, &k->few[i], err));
+        snprintf(name, sizeof name, "%s_%d", type, i ? 1 << (i - 1) : 0);
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_fast, "few_fast", name, most, &k->few[i], err));
     }
     for (int i = 0; i < 3 && c->cu.tensor_map; i++) {
-        snprintf(stream[i], sizeof stream[i], "%s_%d", type, i);
-        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream_fast, "stream_fast", stream[i], most, &k->stream[i], err));
+        snprintf(name, sizeof name, "%s_%d", type, i);
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream_fast, "stream_fast", name, most, &k->stream[i], err));
     }
     if (most < LODE_FAST_TILE_SHARED)
         return 0;

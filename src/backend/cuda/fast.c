@@ -36,6 +36,15 @@ static const struct lode_cuda_fast_kernels *kernels_of(const struct op *o, uint3
 
 /* ---- a few rows ---- */
 
+/* Rows of x, rounded, to the scratch, as a's products in so many groups of eight read them. */
+static int round_x(const struct op *o, struct lode_cuda_gemv_args *a, struct lode_cuda_fast_x_args *x, uint32_t groups) {
+    x->groups = groups;
+    LODE_TRY(lode_cuda_run_kernel(o, kernels_of(o, a->parts[0].type)->few_x, a->n_x, 1, 1, 512,
+                                  a->input == LODE_GEMV_NORM ? a->cols * 4 : 0, x));
+    a->x = o->r->scratch;
+    return 0;
+}
+
 int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, bool streams, uint64_t x_stride,
                            uint64_t x_out_stride) {
     struct lode_cuda_gemv_args *a = &f->a;
@@ -51,24 +60,23 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, boo
                                       .paired = streams};
     if (lode_cuda_is_packed(a->parts[0].type))
         return lode_cuda_run_few_packed(o, f, &x);
+    if (streams) {
+        if (a->n_x > 1)
+            LODE_TRY(round_x(o, a, &x, a->n_x > 8 ? 2 : 1));
+        return lode_cuda_run_stream_fast(o, f);
+    }
     const struct lode_cuda_fast_kernels *k = kernels_of(o, a->parts[0].type);
     const uint32_t room = lode_cuda_room(c), most = (uint32_t)c->multiprocessors;
     const uint32_t wanted = up(a->n_units * a->per_unit, LODE_CUDA_GEMV_TILES), blocks = most > wanted ? most : wanted;
     const uint32_t grid = a->n_units < blocks ? a->n_units : blocks, own = up(a->n_units, grid) * a->per_unit;
     const uint32_t one_size = 4 * a->cols + 32 * up(a->cols, 16); /* floats, and as they are rounded */
-    const bool one = a->n_x == 1 && (streams || one_size + LODE_FEW_WARPS * 512 <= room);
+    const bool one = a->n_x == 1 && one_size + LODE_FEW_WARPS * 512 <= room;
     const int i = one ? 0 : a->n_x > 16 ? 3 : a->n_x > 8 ? 2 : 1;
     const uint32_t groups = i ? 1u << (i - 1) : 1;
     f->tiles = own < LODE_FEW_WARPS ? own : LODE_FEW_WARPS;
     a->x_at = one ? one_size : 0;
-    if (!one) {
-        x.groups = groups;
-        LODE_TRY(lode_cuda_run_kernel(o, k->few_x, a->n_x, 1, 1, 512,
-                                      a->input == LODE_GEMV_NORM ? a->cols * 4 : 0, &x));
-        a->x = o->r->scratch;
-    }
-    if (streams)
-        return lode_cuda_run_stream_fast(o, f);
+    if (!one)
+        LODE_TRY(round_x(o, a, &x, groups));
     return lode_cuda_run_kernel(o, k->few[i], grid, 1, 1, 512, a->x_at + f->tiles * groups * 512, f);
 }
 

@@ -278,14 +278,19 @@ int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts,
                               const struct lode_cuda_mat *y, uint64_t tile_size, uint32_t n_x,
                               const struct lode_cuda_fast_end *end);
 
-/* attend_fast.c: attention on the tensor cores: 0 where the layer's is exact; of any step 1, of one row a sequence 1 where pages'
- * parts are still to be merged, or 2. */
+/* attend_fast.c: attention on the tensor cores: 1, or 0 where the layer's is exact.  Of one row a sequence, whose pages'
+ * parts are still to be merged; of any step. */
 bool lode_cuda_attends_fast(const struct op *o, const struct lode_cuda_att_args *a); /* whether it is */
 int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_args *d);
 int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_args *a);
-/* Of few rows of a sequence that see few pages: 1, or 0. */
+/* Of one row a sequence, or few of some, that see few pages: 1, or 0. */
 int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d);
-/* attend.c: the second of many rows, rounded to tiles as lode_cuda_run_fast_rounded takes them. */
+/* attend.c: which of the kernels that know the numbers of heads: 0 for any, 1 for 64, 2 for 128. */
+int lode_cuda_size_of_heads(const struct lode_cuda_att_args *a);
+/* Blocks of threads of decode_walk.cu, decode_short.cu and the like that a multiprocessor has shared memory for: each takes 1 KB of its own
+ * beside, and its kernel up to LODE_WALK_STATIC. */
+uint32_t lode_cuda_blocks_by_shared(const struct lode_cuda *c, uint32_t shared);
+/* The second of many rows, rounded to tiles as lode_cuda_run_fast_rounded takes them. */
 int lode_cuda_run_attention_rounded(const struct op *o, lode_dev tiles, uint64_t tile_size);
 
 /* fuse.c: launches o->in and what follows it as one, where it can; n instructions are left, o->in the
