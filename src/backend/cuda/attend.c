@@ -60,14 +60,14 @@ static uint32_t walk_slot(enum lode_dtype type, uint32_t dim, bool keys) {
     return (LODE_WALK_ROWS * stride + 15 + 15) / 16 * 16; /* what is no multiple of 16 begins up to 15 bytes later */
 }
 
-/* All memory as rows of 256 bytes, for copies of keys (Hopper): rows that begin in one of 2^30 bytes are its own, though the box may
- * reach into the next.  false: keys do not lie so, or the driver doesn't take it. */
-static bool map_memory(const struct lode_cuda *c, const struct lode_kv_view *v, struct lode_cuda_map *map) {
-    const uint64_t sizes[4] = {64, 2 << (30 - 8), 2, 1 << 19}, strides[3] = {256, 128, 1 << 30}; /* a row's first half, and its second */
-    const uint32_t box[4] = {64, LODE_WALK_ROWS, 2, 1}, steps[4] = {1, 1, 1, 1};
-    return c->cu.tensor_map && (uintptr_t)v->pool >= LODE_WALK_MAP_FROM && (uintptr_t)v->pool % 256 == 0 && v->page_size % 256 == 0 &&
-           v->k % 256 == 0 && v->k < v->v &&
-           c->cu.tensor_map(map, LODE_CU_MAP_F16, 4, (void *)(uintptr_t)LODE_WALK_MAP_FROM, sizes, strides, box, steps, 0,
+bool lode_cuda_map_memory(const struct lode_cuda *c, const struct lode_kv_view *v, uint32_t dim, uint32_t rows, struct lode_cuda_map *map) {
+    /* dim 2: rows of 64 numbers, then their next 64; those that begin in one of 2^30 bytes are its own, though the box may reach into the
+     * next */
+    const uint64_t pitch = 2 * dim, sizes[4] = {64, (2ull << 30) / pitch, dim / 64, 1 << 19}, strides[3] = {pitch, 128, 1 << 30};
+    const uint32_t box[4] = {64, rows, dim / 64, 1}, steps[4] = {1, 1, 1, 1};
+    return c->cu.tensor_map && v->k_stride == pitch && v->v_stride == pitch && (uintptr_t)v->pool >= LODE_CUDA_MAP_FROM &&
+           (uintptr_t)v->pool % pitch == 0 && v->page_size % pitch == 0 && v->k % pitch == 0 && v->v % pitch == 0 &&
+           c->cu.tensor_map(map, LODE_CU_MAP_F16, 4, (void *)(uintptr_t)LODE_CUDA_MAP_FROM, sizes, strides, box, steps, 0,
                             LODE_CU_MAP_SWIZZLE_128, LODE_CU_MAP_PROMOTE_128, 0) == 0;
 }
 
@@ -97,7 +97,8 @@ static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, c
     if (l->type_k != l->type_v || a->head_dim_v > 128)
         return 0;
     const bool panels = l->type_k != LODE_Q8_0 && a->head_dim == LODE_WALK_PANELS && a->head_dim_v == LODE_WALK_PANELS &&
-                        v->k_stride == 256 && v->v_stride == 256 && (c->major < 9 || map_memory(c, v, &args.rows));
+                        v->k_stride == 2 * LODE_WALK_PANELS && v->v_stride == v->k_stride &&
+                        (c->major < 9 || (v->k < v->v && lode_cuda_map_memory(c, v, LODE_WALK_PANELS, LODE_WALK_ROWS, &args.rows)));
     const uint32_t of_k = panels ? LODE_WALK_ROWS * 256 : walk_slot(l->type_k, a->head_dim, true),
                    of_v = panels ? of_k : walk_slot(l->type_v, a->head_dim_v, false);
     args.slot_size = of_k > of_v ? of_k : of_v;

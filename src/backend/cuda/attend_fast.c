@@ -81,6 +81,31 @@ int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_
     return 1;
 }
 
+/* Blocks of threads of a head of keys that have `tile` query rows each. */
+static uint32_t tiles_of(const struct op *o, uint32_t group, uint32_t tile) {
+    uint32_t tiles = 0;
+    for (uint32_t n = 0; n < o->step->n_segments; n++)
+        tiles += (o->step->segments[n].n_rows * group + tile - 1) / tile;
+    return tiles;
+}
+
+/* kernels/attention/attention_wide.cu: by two warpgroups a block, or by one where that makes no more blocks than there are multiprocessors:
+ * 1, or 0 where heads or the device are not for it. */
+static int run_wide(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a) {
+    const struct lode_kv_view v = lode_kv_view(o->step->segments[0].kv, a->layer);
+    const uint32_t dim = a->head_dim, group = a->n_heads / a->n_kv_heads;
+    struct lode_cuda_att_wide_args args = {.att = *a};
+    if ((dim != 64 && dim != 128) || a->head_dim_v != dim || a->cap > 0 || !k->wide[dim == 128][0] || !k->wide[dim == 128][1] ||
+        !lode_cuda_map_memory(o->r->c, &v, dim, LODE_KV_PAGE, &args.rows))
+        return 0;
+    uint32_t groups = 1, tiles = tiles_of(o, group, 64);
+    if ((uint64_t)tiles * a->n_kv_heads > (uint64_t)o->r->c->multiprocessors)
+        groups = 2, tiles = tiles_of(o, group, 128);
+    LODE_TRY(lode_cuda_run_kernel(o, k->wide[dim == 128][groups - 1], a->n_kv_heads, tiles, 1, 128 * (groups + 1),
+                                  LODE_ATT_WIDE_SHARED(dim, groups), &args));
+    return 1;
+}
+
 int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_args *a) {
     enum { TILE = LODE_ATT_FAST_ROWS };
     const struct lode_cuda_attend_kernels *k = kernels_of(o, a);
@@ -90,9 +115,8 @@ int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
     const int i = dim <= 64 ? 0 : dim <= 128 ? 1 : 2;
     const uint32_t shared = LODE_ATT_FAST_SHARED(a->head_dim, a->head_dim_v);
-    uint32_t tiles = 0, pages = o->r->pages;
-    for (uint32_t n = 0; n < o->step->n_segments; n++)
-        tiles += (o->step->segments[n].n_rows * group + TILE - 1) / TILE;
+    const uint32_t tiles = tiles_of(o, group, TILE);
+    uint32_t pages = o->r->pages;
     if (a->window) { /* what the rows of a tile reach over, at most */
         const uint32_t most = (a->window + TILE) / LODE_KV_PAGE + 2;
         pages = pages < most ? pages : most;
@@ -103,6 +127,9 @@ int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_
     if (a->rounded && !at_once)
         return 0;
     if (at_once) {
+        const int wide = run_wide(o, k, a);
+        if (wide)
+            return wide;
         LODE_TRY(lode_cuda_run_kernel(o, k->many[i], a->n_kv_heads, tiles, 1, LODE_ATT_FAST_THREADS, shared, a));
         return 1;
     }

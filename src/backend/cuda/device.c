@@ -1,5 +1,6 @@
 /* device.c - finding a device, its kernels and its memory. */
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/kernels/attention/attention_shared.h"
 #include "backend/cuda/kernels/products/gated.h"
 #include "backend/cuda/kernels/products/stream_shared.h"
 
@@ -374,6 +375,11 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
         snprintf(name, sizeof name, "%s_%d", type, 64 << i);
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_fast", name, most, &k->many[i], err));
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_page", name, most, &k->page[i], err));
+    }
+    for (uint32_t i = 0; i < 4 && c->cu.tensor_map; i++) {
+        const uint32_t dim = 64 << i / 2, groups = 1 + i % 2;
+        snprintf(name, sizeof name, "%s_%u_%u", type, dim, groups);
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_wide, "attend_wide", name, (int)LODE_ATT_WIDE_SHARED(dim, groups), &k->wide[i / 2][i % 2], err));
     }
     static const char *const decode[3] = {"8", "16", "8_128"};
     for (int i = 0; i < 3; i++) {

@@ -348,6 +348,7 @@ struct lode_cuda_fast_end {
 
 /* CUtensorMap */
 struct __attribute__((aligned(64))) lode_cuda_map { unsigned long long opaque[16]; };
+#define LODE_CUDA_MAP_FROM (1ull << 30) /* where maps of all memory begin */
 /* g.x: such tiles; maps: of each part's w, for Hopper.  Of gate and up a tile has half the rows of both. */
 struct lode_cuda_fast_args {
     struct lode_cuda_map maps[LODE_CUDA_PARTS];

@@ -20,10 +20,8 @@ DEVICE uint32_t in_panel(uint32_t r, uint32_t c) { return r * 128 + ((c ^ (r & 7
 /* Here and below: barriers by their shared address too, so that who has many does not find it anew each time. */
 DEVICE void barrier_init(uint32_t b, uint32_t n) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(b), "r"(n) : "memory"); }
 DEVICE void barrier_init(uint64_t *b, uint32_t n) { barrier_init(shared_address(b), n); }
-DEVICE void barrier_arrive(uint64_t *b) {
-    asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(shared_address(b))
-                 : "memory");
-}
+DEVICE void barrier_arrive(uint32_t b) { asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(b) : "memory"); }
+DEVICE void barrier_arrive(uint64_t *b) { barrier_arrive(shared_address(b)); }
 /* Arrives when the thread's asynchronous copies until now have come. */
 DEVICE void barrier_arrive_copied(uint32_t b) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(b) : "memory");
@@ -109,6 +107,15 @@ DEVICE void bulk_lines(uint32_t to, const struct lode_cuda_map *map, uint32_t li
                  "l"(map), "r"(0), "r"(row), "r"(line), "r"(barrier)
                  : "memory");
 }
+/* A box of rows of PITCH bytes, one after the other from `from` on, which is a multiple of that, as panels; map: of all memory
+ * (LODE_CUDA_MAP_FROM). */
+template <int PITCH> DEVICE void bulk_panels(uint32_t to, const struct lode_cuda_map *map, const uint8_t *from, uint32_t barrier) {
+    const uint64_t at = (uint64_t)(uintptr_t)from - LODE_CUDA_MAP_FROM;
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+                 "l"(map), "r"(0), "r"((uint32_t)at % (1u << 30) / PITCH), "r"(0), "r"((uint32_t)(at >> 30)), "r"(barrier)
+                 : "memory");
+}
 /* A box of a matrix from row `row` and number `k` on, as a panel; zeros where there is nothing. */
 template <bool SHARED>
 DEVICE void bulk_panel_to(void *to, const struct lode_cuda_map *map, uint32_t k, uint32_t row, uint64_t *b,
@@ -141,8 +148,13 @@ DEVICE uint64_t panel_64_at(const void *p) {
 DEVICE uint64_t panel_32_at(const void *p) {
     return (uint64_t)(shared_address(p) >> 4 & 0x3fff) | 1ull << 16 | 16ull << 32 | 3ull << 62;
 }
-/* The lower half of panel_at's: products of bytes take it. */
-DEVICE uint32_t panel_bytes_at(const void *p) { return (uint32_t)panel_at(p); }
+/* The lower half of panel_at's, whose upper half is the same for all panels of 128 bytes a row: sums of 64 bits with carries cost a fifth of
+ * a kernel's uniform instructions.  p: an address in shared memory. */
+DEVICE uint32_t panel_low(uint32_t p) { return (p >> 4 & 0x3fff) | 1u << 16; }
+/* The same of panels that are taken by columns: 64 of b's columns each, a row for each number of K; from one panel to the next `apart` bytes. */
+DEVICE uint32_t turned_panels_low(uint32_t p, uint32_t apart) { return (p >> 4 & 0x3fff) | apart >> 4 << 16; }
+#define PANEL_HIGH "0x40000040"
+DEVICE uint32_t panel_bytes_at(const void *p) { return (uint32_t)panel_at(p); } /* panel_low */
 /* The next 32 bytes of a panel's rows: 16 numbers of 16 bits. */
 #define PANEL_STEP 2
 /* n rows of a panel further. */
@@ -198,8 +210,33 @@ WGMMA(wgmma_bf16, "bf16", 128, D64, NAMES64, "%64", "%65", "%66")
 WGMMA_R(wgmma_f16, 64, D32, NAMES32, "%32,%33,%34,%35", "%36", "%37")
 WGMMA_R(wgmma_f16, 128, D64, NAMES64, "%64,%65,%66,%67", "%68", "%69")
 
-/* Bytes, signed (s) and unsigned (u) of a and b, 32 numbers of K; d are integers.  b: where a panel lies (panel_bytes_at), whose
- * upper half is the same for all: sums of 64 bits with carries cost a fifth of a kernel's uniform instructions. */
+/* By panel_low's addresses: 64 columns, a and b in panels; and b turned, a in registers. */
+#define WGMMA_LOW(type)                                                                            \
+    DEVICE void wgmma_low_##type(float(&d)[32], uint32_t a, uint32_t b, int add) {                  \
+        asm volatile("{ .reg .pred p; .reg .b64 of_a, of_b; setp.ne.b32 p, %34, 0;\n"              \
+                     "mov.b64 of_a, {%32, " PANEL_HIGH "}; mov.b64 of_b, {%33, " PANEL_HIGH "};\n" \
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32." #type "." #type " {" NAMES32    \
+                     "}, of_a, of_b, p, 1, 1, 0, 0; }"                                             \
+                     : D32(d)                                                                      \
+                     : "r"(a), "r"(b), "r"(add));                                                  \
+    }
+#define WGMMA_TURNED(type, n, d_of, names, a_at, b_at, p_at)                                       \
+    DEVICE void wgmma_turned_##type(float(&d)[n / 2], const uint32_t (&r)[4], uint32_t b, int add) { \
+        asm volatile("{ .reg .pred p; .reg .b64 of_b; setp.ne.b32 p, " p_at ", 0;\n"               \
+                     "mov.b64 of_b, {" b_at ", " PANEL_HIGH "};\n"                                 \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " {" names  \
+                     "}, {" a_at "}, of_b, p, 1, 1, 1; }"                                          \
+                     : d_of(d)                                                                     \
+                     : "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "r"(b), "r"(add));              \
+    }
+#define WGMMA_LOW_OF(type)                                                                         \
+    WGMMA_LOW(type)                                                                                \
+    WGMMA_TURNED(type, 64, D32, NAMES32, "%32,%33,%34,%35", "%36", "%37")                          \
+    WGMMA_TURNED(type, 128, D64, NAMES64, "%64,%65,%66,%67", "%68", "%69")
+WGMMA_LOW_OF(f16)
+WGMMA_LOW_OF(bf16)
+
+/* Bytes, signed (s) and unsigned (u) of a and b, 32 numbers of K; d are integers.  b: where a panel lies (panel_bytes_at). */
 #define I8(d, i)                                                                                   \
     "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]),    \
         "+r"(d[i + 6]), "+r"(d[i + 7])
@@ -209,7 +246,7 @@ WGMMA_R(wgmma_f16, 128, D64, NAMES64, "%64,%65,%66,%67", "%68", "%69")
 #define WGMMA_BYTES(name, types, n, d_of, names, a_at, b_at, p_at)                                 \
     DEVICE void name(uint32_t(&d)[n / 2], const uint32_t (&r)[4], uint32_t b, int add) {           \
         asm volatile("{ .reg .pred p; .reg .b64 at; setp.ne.b32 p, " p_at ", 0;\n"                 \
-                     "mov.b64 at, {" b_at ", 0x40000040};\n"                                       \
+                     "mov.b64 at, {" b_at ", " PANEL_HIGH "};\n"                                  \
                      "wgmma.mma_async.sync.aligned.m64n" #n "k32.s32." types " {" names "}, {" a_at \
                      "}, at, p; }"                                                                 \
                      : d_of(d)                                                                     \

@@ -4,76 +4,11 @@
  * the pages that they see: values come by asynchronous copies while scores are made, the next page's keys while
  * values are mixed.  Or, where there are few such blocks, a block does one page, and attention_merge adds up what
  * they leave in the scratch. */
-#include "attention_fast.cuh"
-#include "backend/cuda/kernels/wgmma.cuh"
+#include "fast_rows.cuh"
 
 #if __CUDA_ARCH__ >= 800
 
 extern __shared__ __align__(16) uint8_t fast_mem[];
-
-/* The two rows of a thread. */
-struct own_rows {
-    const float *q[2]; /* NULL: there is none */
-    uint32_t head[2], row[2];        /* of all heads; of the step */
-    uint32_t from[2], last[2];       /* what it sees */
-    float scale[2];                  /* of its scores: what undoes the rounded queries' factor too */
-};
-DEVICE void find_own(struct own_rows &o, const struct lode_cuda_att_args &a, const struct rows_of &t) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const uint32_t r = threadIdx.x / 32 * ROW_TILE + threadIdx.x % 32 / 4 + 8 * i, n = t.first + r;
-        const uint32_t token = n / t.group, pos = t.pos + token;
-        const bool here = r < t.n;
-        o.row[i] = t.first_row + token;
-        o.head[i] = t.head * t.group + n % t.group;
-        o.q[i] = here ? row_at<const float>(a.q, o.row[i]) + o.head[i] * a.head_dim : NULL;
-        o.from[i] = first_seen(a, pos);
-        o.last[i] = a.both_ways ? t.last : pos;
-    }
-}
-
-/* A warp's queries, rounded, to `to`: (steps, lane) pieces of sixteen bytes. */
-template <class T> DEVICE void round_queries(struct own_rows &o, uint4 *to, const struct lode_cuda_att_args &a) {
-    const uint32_t lane = threadIdx.x % 32;
-    float factor[2];
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        uint32_t most = 0;
-        if (T::SCALED && o.q[i])
-#pragma unroll 4
-            for (uint32_t c = lane % 4 * 4; c < a.head_dim; c += 16) {
-                const float4 v = *(const float4 *)(o.q[i] + c);
-                most = max(max(most, lode_f32_bits(v.x) & 0x7fffffff), lode_f32_bits(v.y) & 0x7fffffff);
-                most = max(max(most, lode_f32_bits(v.z) & 0x7fffffff), lode_f32_bits(v.w) & 0x7fffffff);
-            }
-        most = max(most, __shfl_xor_sync(0xffffffffu, most, 1));
-        most = max(most, __shfl_xor_sync(0xffffffffu, most, 2));
-        const float2 f = factors_of<T>(most);
-        factor[i] = f.x;
-        o.scale[i] = a.scale * f.y;
-    }
-#pragma unroll 2
-    for (uint32_t s = 0; s < a.head_dim / 16; s++)
-        to[s * 32 + lane] = query_step<T>(o.q, factor, s);
-    __syncwarp();
-}
-
-DEVICE struct sight sight_of(const struct own_rows &o, uint32_t start) {
-    struct sight s;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const uint32_t lo = o.from[i] > start ? o.from[i] - start : 0;
-        const uint32_t hi = o.last[i] < start ? 0 : min(o.last[i] - start + 1, (uint32_t)PAGE);
-        s.lo[i] = lo;
-        s.n[i] = o.q[i] && lo < hi ? hi - lo : 0;
-    }
-    return s;
-}
-
-/* DIM: at most so many numbers of a key, of a value.  y: numbers 8 t + 2 q and the next of both rows. */
-template <class T, int DIM> struct sums {
-    float y[DIM / 8][4], max[2], total[2];
-};
 
 /* The page's scores of a warp. */
 template <class T, int DIM>
@@ -119,81 +54,12 @@ DEVICE void mix(const struct weights &w, uint32_t values, uint32_t dim, F put) {
     }
 }
 
-/* What becomes of a row's sums so far (old) and of the page's (now); neither where the row does not see it. */
-struct merging {
-    float old[2], now[2];
-    bool seen[2], first[2];
-};
-template <class T, int DIM>
-DEVICE void merge(struct sums<T, DIM> &o, const struct merging &m, bool plain, int t, const float (&part)[4]) {
-    if (plain) {
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            o.y[t][e] = fmaf(m.now[e / 2], part[e], o.y[t][e] * m.old[e / 2]);
-    } else {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float v = fmaf(m.now[e / 2], part[e], o.y[t][e] * m.old[e / 2]);
-            o.y[t][e] = m.first[e / 2] ? part[e] : m.seen[e / 2] ? v : o.y[t][e];
-        }
-    }
-}
-
 /* A page to the sums so far. */
 template <class T, int DIM>
 DEVICE void add(struct sums<T, DIM> &o, const struct own_rows &own, uint32_t page, const struct sight &seen,
                 const struct weights &w, uint32_t values, uint32_t dim) {
-    struct merging m;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        m.seen[i] = seen.n[i] != 0;
-        m.first[i] = m.seen[i] && page == own.from[i] / PAGE;
-        const float top = w.max[i] > o.max[i] ? w.max[i] : o.max[i];
-        m.old[i] = exp_below(o.max[i] - top);
-        m.now[i] = exp_below(w.max[i] - top);
-        const float total = fmaf(w.total[i], m.now[i], o.total[i] * m.old[i]);
-        o.total[i] = m.first[i] ? w.total[i] : m.seen[i] ? total : o.total[i];
-        o.max[i] = m.first[i] ? w.max[i] : m.seen[i] ? top : o.max[i];
-    }
-    const bool plain = __all_sync(0xffffffffu, m.seen[0] && m.seen[1] && !m.first[0] && !m.first[1]);
-    mix<T, DIM>(w, values, dim, [&](int n, const float(&part)[4]) { merge<T, DIM>(o, m, plain, n, part); });
-}
-
-/* A thread's numbers of row `row` as fast_x would leave them for a product with BF16 weights; first: of the head. */
-template <class T, int DIM>
-DEVICE void store_rounded(const struct lode_cuda_att_args &a, uint32_t row, uint32_t first, const struct ending &end,
-                          const struct sums<T, DIM> &o, int i) {
-    const uint32_t r = row % LODE_FAST_TILE, q = threadIdx.x % 4;
-    uint8_t *tile = row_at<uint8_t>(a.y, row / LODE_FAST_TILE);
-#pragma unroll
-    for (int n = 0; n < DIM / 8; n++) {
-        const uint32_t piece = first / 8 + n;
-        if (8 * n < a.head_dim_v)
-            *(uint32_t *)(tile + (size_t)(piece / 8) * LODE_FAST_PANEL + in_panel(r, piece % 8) + 4 * q) =
-                pair_16<bf16>(ended(o.y[n][2 * i], end), ended(o.y[n][2 * i + 1], end), 1);
-    }
-    if (first == 0 && q == 0)
-        ((float *)(tile + a.y.stride) - LODE_FAST_TILE)[r] = 1;
-}
-template <class T, int DIM>
-DEVICE void store(const struct lode_cuda_att_args &a, const struct own_rows &own, const struct sums<T, DIM> &o) {
-    const float *sinks = at<const float>(a.sinks);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        if (!own.q[i])
-            continue;
-        const struct ending end = ending_of(o.max[i], o.total[i], sinks ? sinks + own.head[i] : NULL);
-        const uint32_t first = own.head[i] * a.head_dim_v;
-        if (a.rounded) {
-            store_rounded<T, DIM>(a, own.row[i], first, end, o, i);
-            continue;
-        }
-        float *y = row_at<float>(a.y, own.row[i]) + first + threadIdx.x % 4 * 2;
-#pragma unroll
-        for (int n = 0; n < DIM / 8; n++)
-            if (8 * n < a.head_dim_v)
-                *(float2 *)(y + 8 * n) = make_float2(ended(o.y[n][2 * i], end), ended(o.y[n][2 * i + 1], end));
-    }
+    const struct merging m = begin_merge(o, own, page, seen, w);
+    mix<T, DIM>(w, values, dim, [&](int n, const float(&part)[4]) { merge(o.y[n], m, part); });
 }
 
 /* A page as it is, for attention_merge. */
@@ -249,8 +115,10 @@ template <class T, int DIM, bool ONE_PAGE> DEVICE void attend(const struct lode_
     ask(k, base + k_at, view.k_stride, page, dim);
     struct own_rows own;
     find_own(own, a, t);
-    if (warp * ROW_TILE < t.n)
-        round_queries<T>(own, q, a);
+    if (warp * ROW_TILE < t.n) {
+        round_queries<T>(own, a, [&](uint32_t s, uint4 v) { q[s * 32 + threadIdx.x % 32] = v; });
+        __syncwarp();
+    }
     struct sums<T, DIM> o;
 #pragma unroll
     for (int i = 0; i < DIM / 2; i++)
@@ -267,8 +135,8 @@ template <class T, int DIM, bool ONE_PAGE> DEVICE void attend(const struct lode_
         if (any) {
             float c[KEY_TILES][4];
             score<T, DIM>(c, q, shared_address(k), dim);
-            weigh<T, 2>(w, c, own.scale, a.cap, seen,
-                     __all_sync(0xffffffffu, seen.n[0] == PAGE && seen.n[1] == PAGE));
+            weigh<2>(w, c, own.scale, a.cap, seen, __all_sync(0xffffffffu, seen.n[0] == PAGE && seen.n[1] == PAGE));
+            round_weights<T, 2>(w, c);
         }
         copies_wait<0>();
         __syncthreads(); /* the values are there, keys are read by nobody any more */

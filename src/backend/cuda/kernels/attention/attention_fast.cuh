@@ -86,8 +86,9 @@ struct weights {
     uint32_t p[PAGE / 16][4];
     float max[2], total[2];
 };
-/* c: scores; scale: the rows'; whole: all rows of the warp see all keys.  ROWS 1: there are no rows r + 8. */
-template <class T, int ROWS>
+/* c: scores, which become their weights as floats; scale: the rows'; whole: all rows of the warp see all keys.  ROWS 1: there are no rows
+ * r + 8. */
+template <int ROWS>
 DEVICE void weigh(struct weights &w, float (&c)[KEY_TILES][4], const float (&row_scale)[2], float cap,
                   const struct sight &seen, bool whole) {
     const uint32_t first = threadIdx.x % 4 * 2;
@@ -127,15 +128,21 @@ DEVICE void weigh(struct weights &w, float (&c)[KEY_TILES][4], const float (&row
             const float b = power_of_2(fmaf(c[t][2 * i + 1], scale[i], -most[i]) * 1.44269504088896341f);
             w.total[i] += a;
             w.total[i] += b;
-            w.p[t / 2][t % 2 * 2 + i] = rounded_pair<T>(a, b);
-            if (ROWS == 1)
-                w.p[t / 2][t % 2 * 2 + 1] = 0;
+            c[t][2 * i] = a, c[t][2 * i + 1] = b;
         }
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         w.total[i] += __shfl_xor_sync(0xffffffffu, w.total[i], 1);
         w.total[i] += __shfl_xor_sync(0xffffffffu, w.total[i], 2);
     }
+}
+
+template <class T, int ROWS> DEVICE void round_weights(struct weights &w, const float (&c)[KEY_TILES][4]) {
+#pragma unroll
+    for (int t = 0; t < KEY_TILES; t++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            w.p[t / 2][t % 2 * 2 + i] = i < ROWS ? rounded_pair<T>(c[t][2 * i], c[t][2 * i + 1]) : 0;
 }
 
 /* What finish (attention.cuh) does to all numbers of a row, found once. */

@@ -51,13 +51,12 @@ enum { LODE_WALK_STATIC = 1024 };
 #define LODE_WALK_SLOTS_AT(heads, dim, most)                                                       \
     ((4 * (heads) * (dim) + 4 * (most) + LODE_WALK_WARPS / 2 * 4 * LODE_WALK_SCORES(heads, most) + 1023) / 1024 * 1024)
 struct lode_cuda_walk_args {
-    struct lode_cuda_map rows; /* of LODE_WALK_PANELS numbers: all memory from LODE_WALK_MAP_FROM on, 2^30 bytes by 2^30 bytes */
+    struct lode_cuda_map rows; /* of LODE_WALK_PANELS numbers: a map of all memory (lode_cuda_map_memory) */
     struct lode_cuda_decode_args decode;
     uint32_t slot_size; /* bytes */
     uint32_t early;     /* parts of a pair's first page that are asked for before the launch before has ended, 2 at most; 0: it puts
                          * other rows' keys into them */
 };
-#define LODE_WALK_MAP_FROM (1ull << 30)
 /* decode_join: pages that are merged at a time, by a thread each; numbers of a head that a block has. */
 enum { LODE_JOIN_PAGES = 128, LODE_JOIN_COLS = 32, LODE_JOIN_THREADS = LODE_JOIN_PAGES + 64 };
 
@@ -85,6 +84,14 @@ enum { LODE_ATT_FAST_ROWS = 64, LODE_ATT_FAST_THREADS = 128 };
 /* Bytes of shared memory: queries of the block's rows, keys, values. */
 #define LODE_ATT_FAST_SHARED(dim, dim_v)                                                           \
     (LODE_ATT_FAST_ROWS / 16 * LODE_ATT_FAST_QUERIES(dim) + 64 * (LODE_ATT_FAST_STRIDE(dim) + LODE_ATT_FAST_STRIDE(dim_v)))
+/* attention_wide.cu: pages of the rings; bytes of shared memory: where panels may begin, queries of each warpgroup that multiplies, keys and
+ * values, barriers. */
+enum { LODE_ATT_WIDE_SLOTS = 3 };
+#define LODE_ATT_WIDE_SHARED(dim, groups) (1024 + ((groups) + 2 * LODE_ATT_WIDE_SLOTS) * 64 * 2 * (dim) + 1024)
+struct lode_cuda_att_wide_args {
+    struct lode_cuda_map rows; /* of all memory (lode_cuda_map_memory) */
+    struct lode_cuda_att_args att;
+};
 /* decode_fast.cu: query heads of a head of keys at a time, at most; floats from one's scores to the next's; blocks of a
  * multiprocessor; bytes of shared memory: queries rounded, keys, values, scores, room for each query and the row's own key and value. */
 enum { LODE_DECODE_FAST_HEADS = 16, LODE_DECODE_FAST_SCORES = 64 + 8, LODE_DECODE_FAST_BLOCKS = 4 };

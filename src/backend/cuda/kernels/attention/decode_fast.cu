@@ -152,7 +152,8 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
                 c[tile][2 * i] = two.x, c[tile][2 * i + 1] = two.y;
             }
         }
-        weigh<T, ROWS>(e, c, scale, a.cap, seen, n == PAGE);
+        weigh<ROWS>(e, c, scale, a.cap, seen, n == PAGE);
+        round_weights<T, ROWS>(e, c);
         copies_wait<1>();
         __syncthreads(); /* the values are there */
         struct results of = {row_at<float>(a.y, row) + first_head * dim_v, NULL, dim_v};

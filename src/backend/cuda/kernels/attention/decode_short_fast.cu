@@ -108,7 +108,8 @@ template <class T, int DIM, bool PREPARES> DEVICE void attend(const struct lode_
             const float2 two = *(const float2 *)(s + g * LD_S + 8 * tile + lane % 4 * 2);
             c[tile][0] = two.x, c[tile][1] = two.y;
         }
-        weigh<T, 1>(e, c, scale, 0, seen, p.n == PAGE);
+        weigh<1>(e, c, scale, 0, seen, p.n == PAGE);
+        round_weights<T, 1>(e, c);
         if (!one && warp == 0 && lane % 4 == 0)
             ml[g][z] = make_float2(e.max[0], e.total[0]);
         const uint32_t head = first_head + (g < n_q ? g : 0);

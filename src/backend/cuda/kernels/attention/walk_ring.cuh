@@ -37,17 +37,6 @@ DEVICE struct page_of next_page(struct way &n, const struct seen &w) {
     return p;
 }
 
-#if __CUDA_ARCH__ >= 900
-/* Sixteen rows of 256 bytes from `from` on, which is a multiple of that, as two panels. */
-DEVICE void bulk_panels(uint32_t to, const struct lode_cuda_map *rows, const uint8_t *from, uint32_t barrier) {
-    const uint64_t at = (uint64_t)(uintptr_t)from - LODE_WALK_MAP_FROM;
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
-                 "l"(rows), "r"(0), "r"((uint32_t)at % (1u << 30) / 256), "r"(0), "r"((uint32_t)(at >> 30)), "r"(barrier)
-                 : "memory");
-}
-#endif
-
 /* A warp's slots and its pair's.  Of a page it has four parts of 16 rows: two of keys, of the warp's half of the page, and two of
  * values, of every 32 those whose turn it is. */
 template <int TYPE, int DIM> struct ring {
@@ -94,7 +83,7 @@ template <int TYPE, int DIM> struct ring {
                 barrier_arrive_expect(barrier, 0);
             } else if (DIM && !values) { /* all sixteen, whether they are there or not: values follow keys in a page */
                 barrier_arrive_expect(barrier, ROWS * 2 * DIM);
-                bulk_panels(to, rows, from, barrier);
+                bulk_panels<2 * LODE_WALK_PANELS>(to, rows, from, barrier);
             } else {
                 const uint32_t bytes = (skew + n * step + 15) / 16 * 16;
                 barrier_arrive_expect(barrier, bytes);

@@ -7,7 +7,7 @@
 
 #include "gemm.cuh"
 #include "items.cuh"
-#include "backend/cuda/kernels/wgmma.cuh"
+#include "backend/cuda/kernels/warpgroups.cuh"
 
 enum {
     W_ROWS = LODE_WIDE_W, /* of a block of threads */
@@ -34,15 +34,6 @@ struct wide_job : gemm_job {
     uint32_t nb, items;
     int half; /* of the tile, which is twice as large; -1: all of it */
 };
-
-/* A place in a ring, and the parity of its turn. */
-struct ring {
-    uint32_t at, parity;
-};
-template <int N> DEVICE void next_of(struct ring &r) {
-    if (++r.at == N)
-        r.at = 0, r.parity ^= 1;
-}
 
 static_assert(MULTIPLIERS * TAKEN + COPIERS * KEPT <= LODE_WIDE_THREADS * 168, "registers of a launch");
 
@@ -146,20 +137,6 @@ DEVICE struct seat seat_of(uint32_t t) {
     const uint32_t lane = t % 32;
     return {t / 32, t / 32 * 16 + lane / 4, lane % 4 * 2};
 }
-DEVICE void release(uint64_t *empty) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        barrier_arrive(empty);
-}
-
-/* The two warpgroups that multiply take turns with the tensor cores: at the same time each would have half
- * of them, both would end together, and nobody would use them while both add up. */
-DEVICE void begin_turns() { /* the first is warpgroup 0's */
-    if (threadIdx.x >= 128)
-        asm volatile("bar.arrive 1, 256;" ::: "memory");
-}
-DEVICE void await_turn() { asm volatile("bar.sync %0, 256;" ::"r"(1 + threadIdx.x / 128) : "memory"); }
-DEVICE void give_turn() { asm volatile("bar.arrive %0, 256;" ::"r"(2 - threadIdx.x / 128) : "memory"); }
 
 #endif
 #endif

@@ -1,0 +1,323 @@
+/* attention_wide.cu - attention_fast.cu on Hopper's warpgroups: steps of many rows in --numerics tensor, heads of 64 or 128 numbers,
+ * scores without a cap.
+ *
+ * A block of threads has 64 query rows (tokens by heads) of a head of keys for each of its warpgroups that multiply, and walks
+ * the pages that they see; another warpgroup has pages brought, keys and values each to a ring of panels (wgmma.cuh).  While
+ * a page's values are mixed the next one's scores are made and weighed: a stage is a page's scores and the values of the page before.
+ * With two warpgroups one has the tensor cores while the other weighs.
+ *
+ * wgmma's results are those of mma.sync, thread by thread, so all but the products are fast_rows.cuh's lines. */
+#include "fast_rows.cuh"
+#include "backend/cuda/kernels/shared_memory.cuh"
+#include "backend/cuda/kernels/warpgroups.cuh"
+
+#include <stddef.h>
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+enum { GROUP_ROWS = 64, GROUP_THREADS = 128, SLOTS = LODE_ATT_WIDE_SLOTS, PANEL = PAGE * 128 };
+
+template <int DIM, int GROUPS> struct __align__(1024) wide_mem {
+    enum { SIZE = PAGE * 2 * DIM };
+    uint8_t q[GROUPS][GROUP_ROWS * 2 * DIM];
+    uint8_t k[SLOTS][SIZE], v[SLOTS][SIZE];
+    uint64_t k_full[SLOTS], k_empty[SLOTS], v_full[SLOTS], v_empty[SLOTS];
+    float weighed; /* which nobody reads */
+};
+#define AT(member) ((uint32_t)offsetof(mem, member))
+
+DEVICE void scores_step(f16, float (&d)[32], uint32_t q, uint32_t k, int add) { wgmma_low_f16(d, q, k, add); }
+DEVICE void scores_step(bf16, float (&d)[32], uint32_t q, uint32_t k, int add) { wgmma_low_bf16(d, q, k, add); }
+template <int N> DEVICE void values_step(f16, float (&d)[N], const uint32_t (&p)[4], uint32_t v, int add) { wgmma_turned_f16(d, p, v, add); }
+template <int N> DEVICE void values_step(bf16, float (&d)[N], const uint32_t (&p)[4], uint32_t v, int add) { wgmma_turned_bf16(d, p, v, add); }
+
+/* ---- what a block of threads sees ---- */
+
+struct pages_of {
+    uint32_t from, last;     /* pages, of the block's rows */
+    uint32_t oldest, newest; /* positions */
+    DEVICE_MEMBER uint32_t lo(uint32_t page) const { return oldest > page * PAGE ? oldest - page * PAGE : 0; }
+    DEVICE_MEMBER uint32_t hi(uint32_t page) const { return min(newest - page * PAGE + 1, (uint32_t)PAGE); }
+};
+
+/* m: where wide_mem lies in shared memory. */
+template <int DIM, int GROUPS>
+DEVICE void bring_pages(uint32_t m, const struct lode_cuda_att_wide_args &f, const struct rows_of &t, const struct lode_cuda_view &view,
+                        const struct pages_of &pages) {
+    typedef struct wide_mem<DIM, GROUPS> mem;
+    const size_t k_at = view.k + (size_t)t.head * mem::SIZE, v_at = view.v + (size_t)t.head * mem::SIZE;
+    struct ring r = {0, 1};
+#pragma unroll 1
+    for (uint32_t page = pages.from; page <= pages.last; page++, next_of<SLOTS>(r)) {
+        const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
+        const uint32_t k_full = m + AT(k_full) + 8 * r.at, v_full = m + AT(v_full) + 8 * r.at;
+        barrier_wait(m + AT(k_empty) + 8 * r.at, r.parity);
+        barrier_arrive_expect(k_full, mem::SIZE);
+        bulk_panels<2 * DIM>(m + AT(k) + r.at * mem::SIZE, &f.rows, base + k_at, k_full);
+        barrier_wait(m + AT(v_empty) + 8 * r.at, r.parity);
+        barrier_arrive_expect(v_full, mem::SIZE);
+        bulk_panels<2 * DIM>(m + AT(v) + r.at * mem::SIZE, &f.rows, base + v_at, v_full);
+    }
+}
+
+/* ---- a warpgroup's way through the pages ---- */
+
+/* All its threads have come here. */
+DEVICE void group_sync() { asm volatile("bar.sync %0, 128;" ::"r"(3 + threadIdx.x / GROUP_THREADS) : "memory"); }
+
+template <class T, int DIM, int GROUPS> struct walker {
+    typedef struct wide_mem<DIM, GROUPS> mem;
+    const uint32_t m;
+    const struct pages_of pages;
+    struct own_rows own;
+    uint32_t whole_from, whole_last, plain_from; /* pages that all rows of the warp see whole; that are the first of none */
+    struct ring k, v;                            /* of the stage: the page's keys, the values of the page before */
+    struct sums<T, DIM> o;
+
+    DEVICE_MEMBER uint32_t queries() { return m + AT(q) + threadIdx.x / GROUP_THREADS * (GROUP_ROWS * 2 * DIM); }
+    DEVICE_MEMBER void put_queries(const struct lode_cuda_att_args &a) {
+        const uint32_t row = threadIdx.x % GROUP_THREADS / 32 * ROW_TILE + threadIdx.x % 32 / 4, to = queries() + threadIdx.x % 4 * 4;
+        round_queries<T>(own, a, [&](uint32_t s, uint4 step) {
+            const uint32_t word[4] = {step.x, step.y, step.z, step.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                store1(to + s / 4 * PANEL + in_panel(row + i % 2 * 8, 2 * s % 8 + i / 2), word[i]);
+        });
+        stored_for_wgmma();
+        group_sync();
+        uint32_t from = 0, first = 0, last = ~0u;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            from = max(from, (own.from[i] + PAGE - 1) / PAGE);
+            first = max(first, own.from[i] / PAGE);
+            last = min(last, (own.last[i] + 1) / PAGE); /* where there is no row, 0 */
+        }
+        whole_from = __reduce_max_sync(0xffffffffu, from);
+        plain_from = __reduce_max_sync(0xffffffffu, first) + 1;
+        whole_last = __reduce_min_sync(0xffffffffu, last); /* the page behind it */
+    }
+
+    DEVICE_MEMBER void await_keys() { barrier_wait(m + AT(k_full) + 8 * k.at, k.parity); }
+    DEVICE_MEMBER void await_values() { barrier_wait(m + AT(v_full) + 8 * v.at, v.parity); }
+    static DEVICE_MEMBER void leave(uint32_t empty) {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(empty);
+    }
+    DEVICE_MEMBER void leave_keys() {
+        leave(m + AT(k_empty) + 8 * k.at);
+        next_of<SLOTS>(k);
+    }
+    DEVICE_MEMBER void leave_values() {
+        leave(m + AT(v_empty) + 8 * v.at);
+        next_of<SLOTS>(v);
+    }
+    static DEVICE_MEMBER void take_turn() {
+        if (GROUPS > 1)
+            await_turn();
+    }
+    static DEVICE_MEMBER void end_turn() {
+        if (GROUPS > 1)
+            give_turn();
+    }
+    /* Nobody awaits a turn after the last stage's. */
+    DEVICE_MEMBER void end_turn_of(uint32_t n) {
+        if (threadIdx.x < GROUP_THREADS || n <= pages.last)
+            end_turn();
+    }
+    /* A stage that the warpgroup's rows see nothing of. */
+    DEVICE_MEMBER void pass(uint32_t n) {
+        if (n <= pages.last)
+            await_keys();
+        if (n > pages.from)
+            await_values();
+        take_turn();
+        end_turn_of(n);
+        if (n <= pages.last)
+            leave_keys();
+        if (n > pages.from)
+            leave_values();
+    }
+
+    /* A page's scores: thread 4 r + q of a warp has those of rows r and r + 8 as mma.sync leaves them. */
+    DEVICE_MEMBER void begin_scores(float (&s)[KEY_TILES * 4]) {
+        const uint32_t rows = of_warp(panel_low(queries())), keys = of_warp(panel_low(m + AT(k) + k.at * mem::SIZE));
+        wgmma_begin();
+#pragma unroll
+        for (int i = 0; i < DIM / 16; i++) {
+            const uint32_t in = i / 4 * PANEL_ROWS(PAGE) + i % 4 * PANEL_STEP;
+            scores_step(T(), s, rows + in, keys + in, i != 0);
+        }
+        wgmma_end();
+    }
+    DEVICE_MEMBER void begin_values(float (&part)[DIM / 2], const struct weights &w) {
+        const uint32_t values = of_warp(turned_panels_low(m + AT(v) + v.at * mem::SIZE, PANEL));
+        wgmma_begin();
+#pragma unroll
+        for (int i = 0; i < PAGE / 16; i++)
+            values_step(T(), part, w.p[i], values + i * PANEL_ROWS(16), i != 0);
+        wgmma_end();
+    }
+    /* Zeros where a page's values are not seen by any of the block's rows: there may be anything, and weights of 0 would not do. */
+    DEVICE_MEMBER void clear_unseen(uint32_t page) {
+        const uint32_t lo = pages.lo(page), hi = pages.hi(page);
+        if (lo == 0 && hi == PAGE)
+            return;
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x % GROUP_THREADS; i < PAGE * DIM / 8; i += GROUP_THREADS) {
+            const uint32_t row = i % PAGE, piece = i / PAGE;
+            if (row < lo || row >= hi)
+                store4(m + AT(v) + v.at * mem::SIZE + piece / 8 * PANEL + in_panel(row, piece % 8), make_float4(0, 0, 0, 0));
+        }
+        stored_for_wgmma();
+        group_sync();
+    }
+    DEVICE_MEMBER void weigh_page(struct weights &w, float (&s)[KEY_TILES * 4], uint32_t page) {
+        weigh<2>(w, (float(&)[KEY_TILES][4])s, own.scale, 0, sight_of(own, page * PAGE), page >= whole_from && page < whole_last);
+    }
+    /* The weights of s are a product's, once no product reads those of another page. */
+    static DEVICE_MEMBER void take_weights(struct weights &w, const struct weights &from, float (&s)[KEY_TILES * 4]) {
+        asm volatile("" : D32(s));
+        round_weights<T, 2>(w, (const float(&)[KEY_TILES][4])s);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            w.max[i] = from.max[i], w.total[i] = from.total[i];
+    }
+    DEVICE_MEMBER void add(const struct weights &w, const float (&part)[DIM / 2], uint32_t page) {
+        struct merging g;
+        if (page < plain_from || page >= whole_last) {
+            g = begin_merge(o, own, page, sight_of(own, page * PAGE), w);
+#pragma unroll
+            for (int t = 0; t < DIM / 8; t++)
+                merge(o.y[t], g, (const float(&)[4])part[4 * t]);
+            return;
+        }
+        g.plain = g.seen[0] = g.seen[1] = true, g.first[0] = g.first[1] = false;
+        merge_row(g, 0, o.max[0], o.total[0], w);
+        merge_row(g, 1, o.max[1], o.total[1], w);
+        if (__all_sync(0xffffffffu, g.old[0] == 1 && g.old[1] == 1)) { /* as most pages of many are for all rows of a warp */
+#pragma unroll
+            for (int e = 0; e < DIM / 2; e++)
+                o.y[e / 4][e % 4] = fmaf(g.now[e % 4 / 2], part[e], o.y[e / 4][e % 4]);
+            return;
+        }
+#pragma unroll
+        for (int t = 0; t < DIM / 8; t++)
+            merge(o.y[t], g, (const float(&)[4])part[4 * t]);
+    }
+
+    /* Pages `first` to `last` are those that the warpgroup's rows see. */
+    DEVICE_MEMBER void walk(uint32_t first, uint32_t last) {
+        struct weights w, next;
+        float s[KEY_TILES * 4], part[DIM / 2];
+        uint32_t n = pages.from;
+#pragma unroll 1
+        for (; n < first && n <= pages.last + 1; n++)
+            pass(n);
+        if (n > pages.last)
+            return;
+        await_keys();
+        if (n > pages.from)
+            await_values();
+        take_turn();
+        begin_scores(s);
+        wgmma_wait<0>(s);
+        end_turn();
+        leave_keys();
+        if (n > pages.from)
+            leave_values();
+        weigh_page(next, s, n);
+        take_weights(w, next, s);
+#pragma unroll 1
+        for (n++; n <= last; n++) {
+            await_keys();
+            await_values();
+            clear_unseen(n - 1);
+            take_turn();
+            begin_scores(s);
+            begin_values(part, w);
+            wgmma_wait<1>(s);
+            end_turn();
+            leave_keys();
+            weigh_page(next, s, n);
+            asm volatile("st.shared.f32 [%0], %1;" ::"r"(m + AT(weighed)), "f"(next.total[0] + next.total[1]) : "memory");
+            wgmma_wait<0>(part);
+            leave_values();
+            add(w, part, n - 1);
+            take_weights(w, next, s);
+        }
+        if (n <= pages.last)
+            await_keys();
+        await_values();
+        clear_unseen(n - 1);
+        take_turn();
+        begin_values(part, w);
+        wgmma_wait<0>(part);
+        end_turn_of(n);
+        if (n <= pages.last)
+            leave_keys();
+        leave_values();
+        add(w, part, n - 1);
+#pragma unroll 1
+        for (n++; n <= pages.last + 1; n++)
+            pass(n);
+    }
+};
+
+template <class T, int DIM, int GROUPS> DEVICE void attend(const struct lode_cuda_att_wide_args &f) {
+    enum { ROWS = GROUPS * GROUP_ROWS, MULTIPLIERS = GROUPS * GROUP_THREADS };
+    typedef struct wide_mem<DIM, GROUPS> mem;
+    extern __shared__ __align__(1024) uint8_t wide_bytes[];
+    const uint32_t m = (shared_address(wide_bytes) + 1023) & ~1023u;
+    static_assert(sizeof(mem) + 1024 <= LODE_ATT_WIDE_SHARED(DIM, GROUPS), "attention_shared.h");
+    const struct lode_cuda_att_args &a = f.att;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < SLOTS; i++) {
+            barrier_init(m + AT(k_full) + 8 * i, 1), barrier_init(m + AT(v_full) + 8 * i, 1);
+            barrier_init(m + AT(k_empty) + 8 * i, MULTIPLIERS / 32), barrier_init(m + AT(v_empty) + 8 * i, MULTIPLIERS / 32);
+        }
+        barriers_made();
+    }
+    __syncthreads();
+    begin();
+    struct rows_of t;
+    uint32_t segment;
+    if (!find_rows<ROWS>(a, t, &segment))
+        return;
+    const uint32_t oldest = first_seen(a, t.pos + t.first / t.group);
+    const struct pages_of pages = {oldest / PAGE, t.last / PAGE, oldest, t.last};
+    if (threadIdx.x >= MULTIPLIERS) {
+        if (GROUPS > 1)
+            keep_registers<24>();
+        const struct lode_cuda_segment &s = at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
+        if (threadIdx.x == MULTIPLIERS)
+            bring_pages<DIM, GROUPS>(m, f, t, at<const struct lode_cuda_view>(s.views)[a.layer], pages);
+        return;
+    }
+    if (GROUPS > 1) {
+        take_registers<240>();
+        begin_turns();
+    }
+    struct walker<T, DIM, GROUPS> w = {m, pages};
+    find_own(w.own, a, t);
+    w.put_queries(a);
+    const uint32_t above = threadIdx.x / GROUP_THREADS * GROUP_ROWS, mine = t.n > above ? min(t.n - above, (uint32_t)GROUP_ROWS) : 0;
+    const uint32_t token = (t.first + above) / t.group, last_token = (t.first + above + mine - 1) / t.group;
+    if (mine)
+        w.walk(first_seen(a, t.pos + token) / PAGE, a.both_ways ? pages.last : (t.pos + last_token) / PAGE);
+    else
+        w.walk(pages.last + 2, 0);
+    store<T, DIM>(a, w.own, w.o);
+}
+
+/* attend_wide_TYPE_DIM_GROUPS: heads of DIM numbers, by so many warpgroups that multiply. */
+#define ATTEND(type, dim, groups)                                                                        \
+    extern "C" __global__ void __launch_bounds__((groups + 1) * GROUP_THREADS, 1)                          \
+        attend_wide_##type##_##dim##_##groups(const __grid_constant__ struct lode_cuda_att_wide_args f) { \
+        attend<struct type, dim, groups>(f);                                                             \
+    }
+#define ATTENDS(type) ATTEND(type, 64, 1) ATTEND(type, 64, 2) ATTEND(type, 128, 1) ATTEND(type, 128, 2)
+ATTENDS(f16)
+ATTENDS(bf16)
+
+#endif
