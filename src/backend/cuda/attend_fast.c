@@ -64,11 +64,36 @@ int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_a
     return 1;
 }
 
+/* kernels/attention/decode_ring.cu: 1, or 0 where heads, rows or the device are not for it. */
+static int run_ring(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_decode_args *d) {
+    enum { MANY_PAGES = 320 }; /* of heads of 128 numbers: with fewer of them four warps have a page sooner than one */
+    const struct lode_cuda_att_args *a = &d->att;
+    const struct lode_kv_view v = lode_kv_view(o->step->segments[0].kv, a->layer);
+    const uint32_t dim = a->head_dim, group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, room = lode_cuda_room(o->r->c);
+    const uint32_t heads = group > 8 ? 16 : 8, x = a->n_kv_heads * ((group + heads - 1) / heads);
+    const uint64_t all = (uint64_t)x * rows, multiprocessors = (uint64_t)o->r->c->multiprocessors;
+    struct lode_cuda_ring_decode_args args = {.decode = *d, .slots = LODE_DECODE_RING_SLOTS};
+    if ((dim != 64 && (dim != 128 || a->max_pages < MANY_PAGES)) || a->head_dim_v != dim || a->cap > 0 || a->max_pages == 1 || all > multiprocessors ||
+        !k->ring[dim == 128][heads == 16] || !lode_cuda_map_memory(o->r->c, &v, dim, LODE_KV_PAGE, &args.rows))
+        return 0;
+    while (args.slots > 0 && LODE_DECODE_RING_SHARED(heads, dim, args.slots) > room)
+        args.slots -= LODE_DECODE_RING_WARPS;
+    if (args.slots == 0)
+        return 0;
+    const uint32_t z = (uint32_t)(multiprocessors / all);
+    LODE_TRY(lode_cuda_run_kernel(o, k->ring[dim == 128][heads == 16], x, rows, z < a->max_pages ? z : a->max_pages,
+                                  32 * (LODE_DECODE_RING_WARPS + 1), LODE_DECODE_RING_SHARED(heads, dim, args.slots), &args));
+    return 1;
+}
+
 int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_args *d) {
     const struct lode_cuda_att_args *a = &d->att;
     const struct lode_cuda_attend_kernels *k = kernels_of(o, a);
     if (!k)
         return 0;
+    const int ring = run_ring(o, k, d);
+    if (ring)
+        return ring;
     const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
     const uint32_t heads = group > 8 ? LODE_DECODE_FAST_HEADS : 8, x = a->n_kv_heads * ((group + heads - 1) / heads);
     const uint32_t shared = LODE_DECODE_FAST_SHARED(heads, a->head_dim, a->head_dim_v);

@@ -37,7 +37,7 @@
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(chosen_in) X(chosen_out) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_codebook) X(gemv_own) X(gemv_float) X(gemv_near) X(gemv_stream) \
     X(gemv_stream_k) X(gemv_stream_fast) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_short) X(decode_short_fast) X(decode_walk) X(decode_join) X(recur) X(wide) X(wide_own) X(best) X(fetch) X(reads) X(gemm_fast) X(gemv_fast) \
-    X(wide_glu) X(wide_fast) X(few_fast) X(few_own) X(few_mixed) X(few_experts) X(wide_gated) X(attention_fast) X(attention_wide) X(decode_fast)
+    X(wide_glu) X(wide_fast) X(few_fast) X(few_own) X(few_mixed) X(few_experts) X(wide_gated) X(attention_fast) X(attention_wide) X(decode_fast) X(decode_ring)
 
 /* decode_walk.cu, each for 1, 2, 4 and 8 query heads: what keys and values are in; 128: heads of so many numbers, whose rows
  * follow one another. */
@@ -86,6 +86,7 @@ struct lode_cuda_kernels {
         void *many[LODE_CUDA_ATTEND_DIMS], *page[LODE_CUDA_ATTEND_DIMS]; /* heads of up to 64, 128, 256 numbers */
         void *wide[2][2]; /* of 64, of 128 numbers: by one warpgroup, by two; NULLs on none but Hopper */
         void *decode[3]; /* of up to 8, 16 query heads at a time; 8 of 128 numbers */
+        void *ring[2][2];  /* of 64, of 128 numbers: of up to 8, 16 query heads at a time; NULLs on none but Hopper */
         void *brief[2][3]; /* few pages: heads of any size, of 64 numbers, of 128; the second are prepared before */
     } attend[2]; /* with keys and values in F16, in BF16; NULLs before Ampere */
     struct {

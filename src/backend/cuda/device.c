@@ -381,6 +381,10 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
         snprintf(name, sizeof name, "%s_%u_%u", type, dim, groups);
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_wide, "attend_wide", name, (int)LODE_ATT_WIDE_SHARED(dim, groups), &k->wide[i / 2][i % 2], err));
     }
+    for (uint32_t i = 0; i < 4 && c->cu.tensor_map; i++) {
+        snprintf(name, sizeof name, "%s_%u_%u", type, 64u << i / 2, 8u << i % 2);
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_ring, "decode_ring", name, most, &k->ring[i / 2][i % 2], err));
+    }
     static const char *const decode[3] = {"8", "16", "8_128"};
     for (int i = 0; i < 3; i++) {
         snprintf(name, sizeof name, "%s_%s", type, decode[i]);

@@ -65,8 +65,8 @@ struct whole_page {
     const uint8_t *k, *v;
     uint32_t lo, n, own; /* seen: n from lo on */
 };
-DEVICE struct whole_page whole_page_at(const struct seen &w, uint32_t z) {
-    const struct page_of p = page_at(w, z, page_base(w, z));
+DEVICE struct whole_page whole_page_at(const struct seen &w, uint32_t z, const uint8_t *base) {
+    const struct page_of p = page_at(w, z, base);
     const uint32_t lo = z ? 0 : w.lo;
     return {p.k - lo * w.k_stride, p.v - lo * w.v_stride, lo, p.n, p.own < PAGE ? lo + p.own : (uint32_t)PAGE};
 }
@@ -87,9 +87,17 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
     /* the step was there before the first launch: its places can be found while the last one runs */
     const struct seen w = seen_by(a, row, head);
     const bool here = blockIdx.z < w.n_pages;
+    /* where the next page lies is found a page before it's asked for: who reads memory waits for all copies that were asked for before */
+    const uint8_t *base = NULL;
+    const auto look_up = [&](uint32_t z) {
+        if (z < w.n_pages)
+            base = page_base(w, z);
+    };
+    look_up(blockIdx.z);
     struct whole_page p = {};
     if (here) {
-        p = whole_page_at(w, blockIdx.z);
+        p = whole_page_at(w, blockIdx.z, base);
+        look_up(blockIdx.z + gridDim.z);
         ask_rows(k, p.k, w.k_stride, p.lo, p.n, dim, p.own);
         copies_end_group();
         ask_rows(v, p.v, w.v_stride, p.lo, p.n, dim_v, p.own);
@@ -135,7 +143,8 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
                     make_float2(t[h][2 * i], t[h][2 * i + 1]);
         __syncthreads(); /* all scores are there, keys are read by nobody any more */
         if (next < w.n_pages) {
-            p = whole_page_at(w, next);
+            p = whole_page_at(w, next, base);
+            look_up(next + gridDim.z);
             ask_rows(k, p.k, w.k_stride, p.lo, p.n, dim, PAGE);
         }
         copies_end_group();
