@@ -276,6 +276,20 @@ static struct lode_node *build_attention_walk(struct oc *t) {
     return attention_of(t, &kinds[t->variant]);
 }
 
+/* Where the first sequence has sixteen pages: few rows by pages, one by decode_ring.cu, whose blocks have more pages than slots where heads
+ * leave one for each. */
+static struct lode_node *build_attention_deep(struct oc *t) {
+    static const struct attention_kind kinds[] = {
+        {132, 132, 64, 64, 0, 0, false, LODE_F16, LODE_F16}, {8, 2, 64, 64, 0, 0, true, LODE_BF16, LODE_BF16},
+        {12, 1, 64, 64, 0, 0, false, LODE_F16, LODE_F16},    {8, 2, 128, 128, 0, 0, true, LODE_F16, LODE_F16},
+        {6, 2, 128, 128, 300, 0, false, LODE_BF16, LODE_BF16}, {6, 2, 64, 64, 300, 0, false, LODE_F16, LODE_F16},
+        {4, 2, 256, 256, 0, 50, false, LODE_F16, LODE_F16},  {4, 2, 96, 128, 0, 0, false, LODE_F16, LODE_F16},
+        {8, 2, 128, 128, 0, 0, false, LODE_Q8_0, LODE_Q8_0},
+    };
+    t->before = 780;
+    return attention_of(t, &kinds[t->variant]);
+}
+
 /* So many heads that steps of some rows are many for attention_ring.cu and attention_tile.cu; by twos, threes, fours, eights. */
 static struct lode_node *build_attention_rows(struct oc *t) {
     static const struct attention_kind kinds[] = {
@@ -390,6 +404,7 @@ const struct oc_case oc_cases[] = {
     {"attention_walk", 10, false, build_attention_walk, OC_ATTENTION},
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
     {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},
+    {"attention_deep", 9, false, build_attention_deep, OC_ATTENTION},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},
     {"delta", 4, false, build_delta, OC_NO_BOUND},

@@ -224,7 +224,7 @@ static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, 
         struct lode_state_layer state = t->state;
         kv.place = state.place = place;
         if (kv.n_heads)
-            must(lode_kv_create(&l->kv[i], &kv, 1, CTX, MAX_ROWS, l->memory, &err), &err);
+            must(lode_kv_create(&l->kv[i], &kv, 1, CTX + t->before, MAX_ROWS, l->memory, &err), &err);
         if (state.width || state.n_heads)
             must(lode_state_create(&l->state[i], &state, 1, l->memory, &err), &err);
         if (l->state[i])
@@ -336,6 +336,20 @@ static struct lode_rope rope_of(const struct oc *t, double freq[MOST_PAIRS]) {
     return (struct lode_rope){freq, t->n_pairs, 1.1};
 }
 
+/* What the first sequence has before the steps; nobody looks at what comes. */
+static void run_before(struct life *l, const struct oc *t, const struct lode_rope *rope, uint32_t pos[SEQS]) {
+    enum { ROWS = 130 };
+    int32_t tokens[ROWS];
+    for (uint32_t left = t->before; left > 0;) {
+        const uint32_t n[SEQS] = {left < ROWS ? left : ROWS};
+        size_t stride;
+        for (uint32_t i = 0; i < n[0]; i++)
+            tokens[i] = (int32_t)((pos[0] + i) * 7 % TABLE);
+        run_step(l, n, pos, tokens, rope, &stride);
+        pos[0] += n[0], left -= n[0];
+    }
+}
+
 /* All steps; `alone`: each row in a step of its own. */
 static void run_all(struct life *l, const struct oc *t, const int32_t tokens[ALL_ROWS], bool alone,
                     struct all_rows *all) {
@@ -344,6 +358,7 @@ static void run_all(struct life *l, const struct oc *t, const int32_t tokens[ALL
     const struct lode_rope rope = rope_of(t, freq);
     uint32_t pos[SEQS] = {0}, done = 0;
     *all = (struct all_rows){.v = must_have(malloc(sizeof(float) * ALL_ROWS * width))};
+    run_before(l, t, &rope, pos);
     for (size_t k = 0; k < sizeof steps / sizeof *steps; k++)
         for (uint32_t left[SEQS] = {steps[k][0], steps[k][1]}; left[0] + left[1] > 0;) {
             const uint32_t n[SEQS] = {alone ? left[0] > 0 : left[0], alone ? left[0] == 0 : left[1]};
@@ -366,6 +381,7 @@ static bool compare(struct life *now, const struct oc *t, const int32_t tokens[A
     uint32_t pos[SEQS] = {0};
     const float *want = truth->v;
     size_t odd = 0, all = 0;
+    run_before(now, t, &rope, pos);
     for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
         size_t stride;
         const uint32_t rows = steps[k][0] + steps[k][1];

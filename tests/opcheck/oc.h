@@ -22,6 +22,7 @@ struct oc {
     struct lode_graph *g;
     enum lode_dtype type; /* of the weights, where a case is run for each type */
     int variant;          /* else */
+    uint32_t before;      /* rows that the first sequence has before the steps */
     struct kc *kc;        /* random numbers */
     struct lode_kv_layer kv;       /* n_heads 0: no cache */
     struct lode_state_layer state; /* zeros: none */

@@ -195,11 +195,18 @@ static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, 
     return 1;
 }
 
+int lode_cuda_merge_parts(const struct op *o, const struct lode_cuda_att_args *a, uint32_t rows) {
+    enum { MERGED = 32, MERGED_OF_ONE = 16 }; /* pages, up to so many by blocks of a head each */
+    if (a->max_pages <= (rows == 1 ? MERGED_OF_ONE : MERGED))
+        return lode_cuda_run_kernel(o, kernels(o)->decode_merge, a->n_heads, rows, 1, 256, 0, a);
+    const uint32_t pieces = (a->head_dim_v + LODE_JOIN_COLS - 1) / LODE_JOIN_COLS;
+    return lode_cuda_run_kernel(o, kernels(o)->decode_join, a->n_heads * pieces, rows, 1, LODE_JOIN_THREADS, 0, a);
+}
+
 /* Rows whose parts fit the scratch: 1, or 0 where there is no kernel for them. */
 static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
     enum { FEW_PAGES = 4 };                  /* a multiprocessor, of all heads: up to so many a page a block is quicker */
     enum { WALK_HEADS = 2 };                 /* of so many query heads, and from half a page a multiprocessor on: two warps a page */
-    enum { MERGED = 32, MERGED_OF_ONE = 16 }; /* pages, up to so many by blocks of a head each */
     const struct lode_cuda_att_args *a = &d->att;
     const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint64_t pages = (uint64_t)a->n_kv_heads * s->rows * a->max_pages;
@@ -225,12 +232,8 @@ static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, c
         if (whole)
             return whole;
     }
-    if (a->max_pages > (s->rows == 1 ? MERGED_OF_ONE : MERGED))
-        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->decode_join,
-                                      a->n_heads * ((a->head_dim_v + LODE_JOIN_COLS - 1) / LODE_JOIN_COLS), s->rows, 1,
-                                      LODE_JOIN_THREADS, 0, a));
-    else if (a->max_pages > 1 || walked || !fast)
-        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->decode_merge, a->n_heads, s->rows, 1, 256, 0, a));
+    if (a->max_pages > 1 || walked || !fast)
+        LODE_TRY(lode_cuda_merge_parts(o, a, s->rows));
     return 1;
 }
 

@@ -19,7 +19,7 @@ static const struct lode_cuda_attend_kernels *kernels_of(const struct op *o, con
     const uint32_t room = lode_cuda_room(c);
     bool all = k->decode[0] && k->decode[1] && k->decode[2];
     for (int i = 0; i < LODE_CUDA_ATTEND_DIMS; i++)
-        all &= k->many[i] && k->page[i];
+        all &= k->many[i] && k->parts[i];
     return o->r->o.tensor && all && l->type_k == l->type_v && (l->type_k == LODE_F16 || l->type_k == LODE_BF16) &&
                    can_read(a->head_dim, v.k_stride, v.k) && can_read(a->head_dim_v, v.v_stride, v.v) &&
                    v.page_size % 16 == 0 && a->scale > 0 && LODE_ATT_FAST_SHARED(a->head_dim, a->head_dim_v) <= room &&
@@ -131,12 +131,38 @@ static int run_wide(const struct op *o, const struct lode_cuda_attend_kernels *k
     return 1;
 }
 
+/* Rows that see many pages, and are too few for as many blocks of threads as there are multiprocessors: pages by themselves.  1, or 0 where
+ * what they leave is more than their keys and values would take. */
+static int run_parts(const struct op *o, void *kernel, const struct lode_cuda_att_args *a, uint32_t pages, uint32_t shared) {
+    enum { TILE = LODE_ATT_FAST_ROWS, LEAST_PAGES = 13, MOST_NUMBERS = 1 << 17, AT_ONCE = 3 /* blocks of a multiprocessor */ };
+    const uint32_t group = a->n_heads / a->n_kv_heads, multiprocessors = (uint32_t)o->r->c->multiprocessors;
+    const uint64_t of_row = 4ull * (a->head_dim_v + 2) * a->n_heads * a->max_pages, most = LODE_CUDA_SCRATCH / of_row;
+    if (a->both_ways || a->rounded || pages < LEAST_PAGES || pages > 65535 || most == 0 || a->head_dim_v % 16 ||
+        (uint64_t)o->step->n_rows * a->n_heads * a->head_dim_v > MOST_NUMBERS)
+        return 0;
+    struct lode_cuda_att_args some = *a;
+    for (uint32_t i = 0; i < o->step->n_segments; i++) {
+        const uint32_t rows = o->step->segments[i].n_rows, times = (uint32_t)((rows + most - 1) / most);
+        for (uint32_t done = 0, n; done < rows; done += n) {
+            n = (rows + times - 1) / times; /* of one size, nearly */
+            n = n < rows - done ? n : rows - done;
+            some.first_row = o->step->segments[i].first_row + done;
+            some.n_rows = n;
+            const uint32_t tiles = (n * group + TILE - 1) / TILE, blocks = a->n_kv_heads * tiles;
+            const uint32_t z = (AT_ONCE * multiprocessors + blocks - 1) / blocks;
+            LODE_TRY(lode_cuda_run_kernel(o, kernel, a->n_kv_heads, tiles, z < pages ? z : pages, LODE_ATT_FAST_THREADS, shared, &some));
+            LODE_TRY(lode_cuda_merge_parts(o, &some, n));
+        }
+    }
+    return 1;
+}
+
 int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_args *a) {
     enum { TILE = LODE_ATT_FAST_ROWS };
     const struct lode_cuda_attend_kernels *k = kernels_of(o, a);
     if (!k)
         return 0;
-    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
+    const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
     const int i = dim <= 64 ? 0 : dim <= 128 ? 1 : 2;
     const uint32_t shared = LODE_ATT_FAST_SHARED(a->head_dim, a->head_dim_v);
@@ -146,20 +172,12 @@ int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_
         const uint32_t most = (a->window + TILE) / LODE_KV_PAGE + 2;
         pages = pages < most ? pages : most;
     }
-    const uint64_t parts = 4ull * (a->head_dim_v + 2) * a->n_heads * rows * a->max_pages;
-    const bool at_once = pages == 1 || pages > 65535 || rows > 65535 || parts > LODE_CUDA_SCRATCH ||
-                         tiles * a->n_kv_heads >= (uint32_t)o->r->c->multiprocessors;
-    if (a->rounded && !at_once)
-        return 0;
-    if (at_once) {
-        const int wide = run_wide(o, k, a);
-        if (wide)
-            return wide;
+    int done = 0;
+    if (tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors)
+        LODE_TRY(done = run_parts(o, k->parts[i], a, pages, shared));
+    if (!done)
+        LODE_TRY(done = run_wide(o, k, a));
+    if (!done)
         LODE_TRY(lode_cuda_run_kernel(o, k->many[i], a->n_kv_heads, tiles, 1, LODE_ATT_FAST_THREADS, shared, a));
-        return 1;
-    }
-    LODE_TRY(lode_cuda_run_kernel(o, k->page[i], a->n_kv_heads, tiles, pages, LODE_ATT_FAST_THREADS, shared, a));
-    LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.attention_merge, a->n_heads, rows, 1,
-                                  a->head_dim_v <= 64 ? 64 : a->head_dim_v <= 128 ? 128 : 256, 0, a));
     return 1;
 }

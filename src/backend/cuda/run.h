@@ -285,6 +285,8 @@ int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_
 int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_args *a);
 /* Of one row a sequence, or few of some, that see few pages: 1, or 0. */
 int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d);
+/* attend.c: what pages of `rows` rows from a->first_row on have left in the scratch, to one. */
+int lode_cuda_merge_parts(const struct op *o, const struct lode_cuda_att_args *a, uint32_t rows);
 /* attend.c: which of the kernels that know the numbers of heads: 0 for any, 1 for 64, 2 for 128. */
 int lode_cuda_size_of_heads(const struct lode_cuda_att_args *a);
 /* All memory from LODE_CUDA_MAP_FROM on, for copies of boxes of so many rows of dim numbers of 16 bits, 64 or 128, as panels (Hopper).

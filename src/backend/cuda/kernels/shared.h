@@ -199,7 +199,8 @@ struct lode_cuda_att_args {
     uint32_t layer, n_heads, n_kv_heads, head_dim, head_dim_v, window, chunk, both_ways;
     uint32_t max_pages; /* of the scratch */
     float scale, cap;
-    uint32_t first_row; /* of the launch, among the step's: decode.cu, decode_walk.cu, decode_join.cu */
+    uint32_t first_row; /* of the launch, among the step's: decode.cu, decode_walk.cu, decode_join.cu, attention_fast.cu's parts */
+    uint32_t n_rows;    /* from there on, of one sequence: attention_fast.cu's parts */
     uint32_t rounded; /* attention_fast.cu: y are tiles of panels that a product with BF16 weights reads (fast_x) */
     uint32_t kv_rows; /* attention.cu: keys or values that there is shared memory for, a page's or a power of two below */
 };

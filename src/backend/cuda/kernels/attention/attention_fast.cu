@@ -2,8 +2,8 @@
  *
  * A block of threads takes 64 query rows (tokens by heads) of one head of keys, a warp sixteen of them, and walks
  * the pages that they see: values come by asynchronous copies while scores are made, the next page's keys while
- * values are mixed.  Or, where there are few such blocks, a block does one page, and attention_merge adds up what
- * they leave in the scratch. */
+ * values are mixed.  Or, where there are few such blocks, a block has every n-th page, and decode_merge or decode_join add up what
+ * each leaves in the scratch. */
 #include "fast_rows.cuh"
 
 #if __CUDA_ARCH__ >= 800
@@ -62,28 +62,41 @@ DEVICE void add(struct sums<T, DIM> &o, const struct own_rows &own, uint32_t pag
     mix<T, DIM>(w, values, dim, [&](int n, const float(&part)[4]) { merge(o.y[n], m, part); });
 }
 
-/* A page as it is, for attention_merge. */
+/* A page as it is, for decode_merge and decode_join. */
 template <class T, int DIM>
 DEVICE void leave(const struct lode_cuda_att_args &a, const struct own_rows &own, uint32_t page,
                   const struct sight &seen, const struct weights &w, uint32_t values) {
+    const size_t n_parts = (size_t)a.n_rows * a.n_heads * a.max_pages;
     float *to[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const uint32_t z = page - own.from[i] / PAGE; /* of its own pages, so that merge need not know the tile */
-        const size_t part = ((size_t)own.row[i] * a.n_heads + own.head[i]) * a.max_pages + z;
-        to[i] = seen.n[i] ? at<float>(a.scratch) + part * (a.head_dim_v + 2) : NULL;
+        const size_t part = ((size_t)(own.row[i] - a.first_row) * a.n_heads + own.head[i]) * a.max_pages + z;
+        to[i] = seen.n[i] ? at<float>(a.scratch) + part * a.head_dim_v : NULL;
         if (to[i] && threadIdx.x % 4 == 0)
-            *(float2 *)to[i] = make_float2(w.max[i], w.total[i]);
+            ((float2 *)(at<float>(a.scratch) + n_parts * a.head_dim_v))[part] = make_float2(w.max[i], w.total[i]);
     }
     mix<T, DIM>(w, values, a.head_dim_v, [&](int n, const float(&part)[4]) {
 #pragma unroll
         for (int i = 0; i < 2; i++)
             if (to[i])
-                *(float2 *)(to[i] + 2 + 8 * n + threadIdx.x % 4 * 2) = make_float2(part[2 * i], part[2 * i + 1]);
+                *(float2 *)(to[i] + 8 * n + threadIdx.x % 4 * 2) = make_float2(part[2 * i], part[2 * i + 1]);
     });
 }
 
-template <class T, int DIM, bool ONE_PAGE> DEVICE void attend(const struct lode_cuda_att_args &a) {
+/* The block's rows of those that parts are of. */
+DEVICE void find_some_rows(const struct lode_cuda_att_args &a, struct rows_of &t, uint32_t *segment) {
+    const struct lode_cuda_row &first = step_row(a.step, a.first_row);
+    t.group = a.n_heads / a.n_kv_heads;
+    t.first = blockIdx.y * LODE_ATT_FAST_ROWS;
+    t.n = min(a.n_rows * t.group - t.first, (uint32_t)LODE_ATT_FAST_ROWS);
+    t.head = blockIdx.x, t.pos = first.pos, t.first_row = a.first_row;
+    t.last = t.pos + (t.first + t.n - 1) / t.group;
+    *segment = first.segment;
+}
+
+/* PARTS: every n-th page, by itself. */
+template <class T, int DIM, bool PARTS> DEVICE void attend(const struct lode_cuda_att_args &a) {
     const uint32_t dim = a.head_dim, dim_v = a.head_dim_v, warp = threadIdx.x / 32;
     uint8_t *k = fast_mem + FAST_WARPS * LODE_ATT_FAST_QUERIES(dim), *v = k + PAGE * LODE_ATT_FAST_STRIDE(dim);
     uint4 *q = (uint4 *)(fast_mem + warp * LODE_ATT_FAST_QUERIES(dim));
@@ -91,15 +104,17 @@ template <class T, int DIM, bool ONE_PAGE> DEVICE void attend(const struct lode_
     begin();
     struct rows_of t;
     uint32_t segment;
-    if (!find_rows<LODE_ATT_FAST_ROWS>(a, t, &segment))
+    if (PARTS)
+        find_some_rows(a, t, &segment);
+    else if (!find_rows<LODE_ATT_FAST_ROWS>(a, t, &segment))
         return;
     const struct lode_cuda_segment &s =
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
     const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
     const uint32_t oldest = first_seen(a, t.pos + t.first / t.group); /* that any row sees */
-    uint32_t page = oldest / PAGE + (ONE_PAGE ? blockIdx.z : 0);
-    const uint32_t last_page = ONE_PAGE ? page : t.last / PAGE;
-    if (page > t.last / PAGE)
+    const uint32_t last_page = t.last / PAGE, every = PARTS ? gridDim.z : 1;
+    uint32_t page = oldest / PAGE + (PARTS ? blockIdx.z : 0);
+    if (page > last_page)
         return;
     const auto base_of = [&](uint32_t n) {
         return at<const uint8_t>(at<const lode_dev>(view.pages)[n % view.n_entries]);
@@ -125,9 +140,10 @@ template <class T, int DIM, bool ONE_PAGE> DEVICE void attend(const struct lode_
         o.y[i / 4][i % 4] = 0;
     o.max[0] = o.max[1] = o.total[0] = o.total[1] = 0;
 #pragma unroll 1
-    for (; page <= last_page; page++) {
+    for (; page <= last_page; page += every) {
         const struct sight seen = sight_of(own, page * PAGE);
         const bool any = __any_sync(0xffffffffu, (seen.n[0] | seen.n[1]) != 0);
+        const uint8_t *const next = page + every <= last_page ? base_of(page + every) : NULL; /* before copies that it would wait for */
         struct weights w;
         copies_wait<0>();
         __syncthreads(); /* the keys are there, values are read by nobody any more */
@@ -140,29 +156,29 @@ template <class T, int DIM, bool ONE_PAGE> DEVICE void attend(const struct lode_
         }
         copies_wait<0>();
         __syncthreads(); /* the values are there, keys are read by nobody any more */
-        if (page < last_page) {
-            base = base_of(page + 1);
-            ask(k, base + k_at, view.k_stride, page + 1, dim);
+        if (next) {
+            base = next;
+            ask(k, base + k_at, view.k_stride, page + every, dim);
         }
         if (!any)
             continue;
-        if constexpr (ONE_PAGE)
+        if constexpr (PARTS)
             leave<T, DIM>(a, own, page, seen, w, shared_address(v));
         else
             add<T, DIM>(o, own, page, seen, w, shared_address(v), dim_v);
     }
-    if constexpr (!ONE_PAGE)
+    if constexpr (!PARTS)
         store<T, DIM>(a, own, o);
 }
 
-/* attend_TYPE_DIM, and of one page each (blockIdx.z, from the first that any row of the tile sees on). */
+/* attend_TYPE_DIM, and of every n-th page by itself (blockIdx.z, from the first that any row of the tile sees on). */
 #define ATTEND(type, dim, blocks)                                                                  \
     extern "C" __global__ void __launch_bounds__(FAST_THREADS, blocks)                             \
         attend_fast_##type##_##dim(const __grid_constant__ struct lode_cuda_att_args a) {          \
         attend<struct type, dim, false>(a);                                                        \
     }                                                                                              \
     extern "C" __global__ void __launch_bounds__(FAST_THREADS, blocks)                             \
-        attend_page_##type##_##dim(const __grid_constant__ struct lode_cuda_att_args a) {          \
+        attend_parts_##type##_##dim(const __grid_constant__ struct lode_cuda_att_args a) {          \
         attend<struct type, dim, true>(a);                                                         \
     }
 #define ATTENDS(type) ATTEND(type, 64, 4) ATTEND(type, 128, 3) ATTEND(type, 256, 2)
