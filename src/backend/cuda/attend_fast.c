@@ -78,7 +78,7 @@ static int run_ring(const struct op *o, const struct lode_cuda_attend_kernels *k
         return 0;
     while (args.slots > 0 && LODE_DECODE_RING_SHARED(heads, dim, args.slots) > room)
         args.slots -= LODE_DECODE_RING_WARPS;
-    if (args.slots == 0)
+    if (args.slots < 2 * LODE_DECODE_RING_WARPS) /* a page that comes for each that is looked at */
         return 0;
     const uint32_t z = (uint32_t)(multiprocessors / all);
     LODE_TRY(lode_cuda_run_kernel(o, k->ring[dim == 128][heads == 16], x, rows, z < a->max_pages ? z : a->max_pages,

@@ -22,7 +22,7 @@ template <int DIM, int GROUPS> struct __align__(1024) wide_mem {
     uint8_t q[GROUPS][GROUP_ROWS * 2 * DIM];
     uint8_t k[SLOTS][SIZE], v[SLOTS][SIZE];
     uint64_t k_full[SLOTS], k_empty[SLOTS], v_full[SLOTS], v_empty[SLOTS];
-    float weighed; /* which nobody reads */
+    float weighed; /* which nobody reads: keep_before_wait */
 };
 #define AT(member) ((uint32_t)offsetof(mem, member))
 
@@ -70,8 +70,9 @@ template <class T, int DIM, int GROUPS> struct walker {
     const uint32_t m;
     const struct pages_of pages;
     struct own_rows own;
-    uint32_t whole_from, whole_last, plain_from; /* pages that all rows of the warp see whole; that are the first of none */
-    struct ring k, v;                            /* of the stage: the page's keys, the values of the page before */
+    uint32_t whole_from, whole_last; /* pages that all rows of the warp see whole, up to before the second */
+    uint32_t plain_from;             /* from here on a page is the first of none of them */
+    struct ring k, v;                /* of the stage: the page's keys, the values of the page before */
     struct sums<T, DIM> o;
 
     DEVICE_MEMBER uint32_t queries() { return m + AT(q) + threadIdx.x / GROUP_THREADS * (GROUP_ROWS * 2 * DIM); }
@@ -94,7 +95,7 @@ template <class T, int DIM, int GROUPS> struct walker {
         }
         whole_from = __reduce_max_sync(0xffffffffu, from);
         plain_from = __reduce_max_sync(0xffffffffu, first) + 1;
-        whole_last = __reduce_min_sync(0xffffffffu, last); /* the page behind it */
+        whole_last = __reduce_min_sync(0xffffffffu, last);
     }
 
     DEVICE_MEMBER void await_keys() { barrier_wait(m + AT(k_full) + 8 * k.at, k.parity); }
@@ -175,14 +176,21 @@ template <class T, int DIM, int GROUPS> struct walker {
     DEVICE_MEMBER void weigh_page(struct weights &w, float (&s)[KEY_TILES * 4], uint32_t page) {
         weigh<2>(w, (float(&)[KEY_TILES][4])s, own.scale, 0, sight_of(own, page * PAGE), page >= whole_from && page < whole_last);
     }
-    /* The weights of s are a product's, once no product reads those of another page. */
+    /* ptxas moves a wait for products before whatever does not depend on them, and what was to be done meanwhile behind it; not before a
+     * store, which here depends on all weights. */
+    DEVICE_MEMBER void keep_before_wait(const struct weights &w) {
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(m + AT(weighed)), "f"(w.total[0] + w.total[1]) : "memory");
+    }
+    /* The weights of s are a product's, once no product reads those of another page: what writes a product's registers while it runs makes
+     * ptxas wait behind each. */
     static DEVICE_MEMBER void take_weights(struct weights &w, const struct weights &from, float (&s)[KEY_TILES * 4]) {
-        asm volatile("" : D32(s));
+        asm volatile("" : D32(s)); /* not before this */
         round_weights<T, 2>(w, (const float(&)[KEY_TILES][4])s);
 #pragma unroll
         for (int i = 0; i < 2; i++)
             w.max[i] = from.max[i], w.total[i] = from.total[i];
     }
+    /* A page to the sums so far. */
     DEVICE_MEMBER void add(const struct weights &w, const float (&part)[DIM / 2], uint32_t page) {
         struct merging g;
         if (page < plain_from || page >= whole_last) {
@@ -240,7 +248,7 @@ template <class T, int DIM, int GROUPS> struct walker {
             end_turn();
             leave_keys();
             weigh_page(next, s, n);
-            asm volatile("st.shared.f32 [%0], %1;" ::"r"(m + AT(weighed)), "f"(next.total[0] + next.total[1]) : "memory");
+            keep_before_wait(next);
             wgmma_wait<0>(part);
             leave_values();
             add(w, part, n - 1);
