@@ -69,7 +69,10 @@ if wanted 8b; then
     both 8b 8b -p 512,2048,4096 -b 2048 -n 128 -r 3 --greedy
     both 8b 8b "${passes[@]}"
 fi
-wanted 8b-deep && both 8b 8b -p 512 -b 2048 -n 128 -d 8192,32768 -r 3 --greedy
+if wanted 8b-deep; then
+    both 8b 8b -p 512 -b 2048 -n 128 -d 8192,32768 -r 3 --greedy
+    bench 8b 8b -p 1,8,16 -n 0 -d 2048,8192,32768 -b 2048 -r 10 # drafts, short questions
+fi
 wanted 8b-many && both 8b 8b -p 0 -n 64 -d 512 -npl 8,32 -r 2 --greedy # sequences, a step for all
 wanted 8b-fast && bench 8b 8b --numerics fast -p 512,2048 -b 2048 -n 0 -r 3
 if wanted q8_0; then

@@ -81,13 +81,14 @@ def main():
                 share = more / took / float(deep['read_bandwidth'])
                 line('%s: keys and values at %d: of reads, on top of depth 0' % (numerics, depth), '%.0f %%' % (100 * share),
                      '%.0f %%' % (100 * KV_SHARE), verdict(share >= KV_SHARE))
-        for row in '8b', 'q8_0', 'bf16':
-            one = found.get((row, numerics, 'pp1', 0, 1))
+        for row, depth in ('8b', 0), ('q8_0', 0), ('bf16', 0), ('8b', 2048), ('8b', 8192), ('8b', 32768):
+            one = found.get((row, numerics, 'pp1', depth, 1))
             for n, most in PASSES.items():
-                few = found.get((row, numerics, 'pp%d' % n, 0, 1))
+                few = found.get((row, numerics, 'pp%d' % n, depth, 1))
                 if one and few:
                     times = n * float(one['avg_ts']) / float(few['avg_ts'])
-                    line('%s %s: a pass of %d rows against one' % (row, numerics, n), '%.2f' % times, most, verdict(times <= most))
+                    line('%s %s%s: a pass of %d rows against one' % (row, numerics, ' @ %d' % depth if depth else '', n), '%.2f' % times,
+                         most, verdict(times <= most))
     for n in 512, 2048, 4096:
         r = found.get(('bf16', 'tensor', 'pp%d' % n, 0, 1))
         if r:
