@@ -377,9 +377,10 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_parts", name, most, &k->parts[i], err));
     }
     for (uint32_t i = 0; i < 4 && c->cu.tensor_map; i++) {
-        const uint32_t dim = 64 << i / 2, groups = 1 + i % 2;
+        const uint32_t dim = 64u << i / 2, groups = 1 + i % 2, shared = LODE_ATT_WIDE_SHARED(dim, groups);
         snprintf(name, sizeof name, "%s_%u_%u", type, dim, groups);
-        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_wide, "attend_wide", name, (int)LODE_ATT_WIDE_SHARED(dim, groups), &k->wide[i / 2][i % 2], err));
+        if (shared <= (uint32_t)most)
+            LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_wide, "attend_wide", name, (int)shared, &k->wide[i / 2][i % 2], err));
     }
     for (uint32_t i = 0; i < 4 && c->cu.tensor_map; i++) {
         snprintf(name, sizeof name, "%s_%u_%u", type, 64u << i / 2, 8u << i % 2);
