@@ -66,7 +66,7 @@ int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_a
 
 /* kernels/attention/decode_ring.cu: 1, or 0 where heads, rows or the device are not for it. */
 static int run_ring(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_decode_args *d) {
-    enum { MANY_PAGES = 320 }; /* of heads of 128 numbers: with fewer of them four warps have a page sooner than one */
+    enum { MANY_PAGES = 512 }; /* of heads of 128 numbers, as graphs count them: with fewer four warps have a page sooner than one */
     const struct lode_cuda_att_args *a = &d->att;
     const struct lode_kv_view v = lode_kv_view(o->step->segments[0].kv, a->layer);
     const uint32_t dim = a->head_dim, group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, room = lode_cuda_room(o->r->c);

@@ -201,8 +201,8 @@ struct lode_cuda_att_args {
     float scale, cap;
     uint32_t first_row; /* of the launch, among the step's: decode.cu, decode_walk.cu, decode_join.cu, attention_fast.cu's parts */
     uint32_t n_rows;    /* from there on, of one sequence: attention_fast.cu's parts */
-    uint32_t rounded; /* attention_fast.cu: y are tiles of panels that a product with BF16 weights reads (fast_x) */
-    uint32_t kv_rows; /* attention.cu: keys or values that there is shared memory for, a page's or a power of two below */
+    uint32_t rounded;   /* attention_fast.cu, attention_wide.cu: y are tiles of panels that a product with BF16 weights reads (fast_x) */
+    uint32_t kv_rows;   /* attention.cu: keys or values that there is shared memory for, a page's or a power of two below */
 };
 
 /* ---- a product of one row with what surrounds it (gemv.cu) ---- */
