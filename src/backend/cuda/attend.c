@@ -272,8 +272,7 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     return 1;
 }
 
-/* Blocks of threads for tiles of so many query rows. */
-static uint32_t attention_tiles(const struct op *o, uint32_t group, uint32_t rows) {
+uint32_t lode_cuda_attention_tiles(const struct op *o, uint32_t group, uint32_t rows) {
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < o->step->n_segments; i++)
         tiles += (o->step->segments[i].n_rows * group + rows - 1) / rows;
@@ -308,7 +307,7 @@ static bool takes_large(const struct op *o, const struct lode_cuda_att_args *a, 
  * average at least half full: 1, or 0 where they are not. */
 static int run_attention_ring(const struct op *o, const struct lode_cuda_att_args *a, const struct cache *c, bool large) {
     const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, dim = a->head_dim;
-    const uint32_t tiles = attention_tiles(o, group, LODE_RING_ROWS);
+    const uint32_t tiles = lode_cuda_attention_tiles(o, group, LODE_RING_ROWS);
     const uint64_t blocks = (uint64_t)tiles * a->n_kv_heads, multiprocessors = (uint64_t)o->r->c->multiprocessors;
     void *const kernel = o->r->c->kernels.ring[dim == 64];
     const uint32_t shared = LODE_RING_SHARED(dim);
@@ -333,14 +332,14 @@ static int run_attention_many(const struct op *o, const struct lode_cuda_att_arg
         return ring;
     const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
-    const uint32_t tiles = attention_tiles(o, group, TILE);
+    const uint32_t tiles = lode_cuda_attention_tiles(o, group, TILE);
     /* with blocks for a third of the multiprocessors (attention_large: a sixth) still quicker than rows by sixteens with all of them */
     if ((large ? 6 : 3) * tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors || !c.readable)
         return 0;
     if (large) {
         const uint32_t rows = large_rows(o, a);
         LODE_TRY(lode_cuda_run_kernel(o, rows == 64 ? kernels(o)->attention_large : kernels(o)->attention_large_32,
-                                      a->n_kv_heads, attention_tiles(o, group, rows), 1, LODE_LARGE_THREADS,
+                                      a->n_kv_heads, lode_cuda_attention_tiles(o, group, rows), 1, LODE_LARGE_THREADS,
                                       LODE_LARGE_SHARED(rows), a));
         return 1;
     }
@@ -371,7 +370,7 @@ int lode_cuda_run_attention(const struct op *o) {
     const int many = run_attention_many(o, &a);
     if (many != 0)
         return many < 0 ? many : 0;
-    const uint32_t rows = o->step->n_rows, pages = a.max_pages, tiles = attention_tiles(o, a.n_heads / a.n_kv_heads, 16);
+    const uint32_t rows = o->step->n_rows, pages = a.max_pages, tiles = lode_cuda_attention_tiles(o, a.n_heads / a.n_kv_heads, 16);
     const uint32_t shared = lode_cuda_attention_shared(o->r->c, a.head_dim, a.head_dim_v, &a.kv_rows);
     const uint64_t part = 4ull * (a.head_dim_v + 2) * a.n_heads * rows;
     const bool few = tiles * a.n_kv_heads < 4 * (uint32_t)o->r->c->multiprocessors;

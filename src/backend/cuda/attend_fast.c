@@ -64,24 +64,30 @@ int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_a
     return 1;
 }
 
+/* Heads and pages that kernels with panels take (Hopper): 64 or 128 numbers, scores without a cap, and a map. */
+static bool has_panels(const struct op *o, const struct lode_cuda_att_args *a, struct lode_cuda_map *map) {
+    const struct lode_kv_view v = lode_kv_view(o->step->segments[0].kv, a->layer);
+    return (a->head_dim == 64 || a->head_dim == 128) && a->head_dim_v == a->head_dim && !(a->cap > 0) &&
+           lode_cuda_map_memory(o->r->c, &v, a->head_dim, LODE_KV_PAGE, map);
+}
+
 /* kernels/attention/decode_ring.cu: 1, or 0 where heads, rows or the device are not for it. */
 static int run_ring(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_decode_args *d) {
     enum { MANY_PAGES = 512 }; /* of heads of 128 numbers, as graphs count them: with fewer four warps have a page sooner than one */
     const struct lode_cuda_att_args *a = &d->att;
-    const struct lode_kv_view v = lode_kv_view(o->step->segments[0].kv, a->layer);
     const uint32_t dim = a->head_dim, group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, room = lode_cuda_room(o->r->c);
     const uint32_t heads = group > 8 ? 16 : 8, x = a->n_kv_heads * ((group + heads - 1) / heads);
     const uint64_t all = (uint64_t)x * rows, multiprocessors = (uint64_t)o->r->c->multiprocessors;
     struct lode_cuda_ring_decode_args args = {.decode = *d, .slots = LODE_DECODE_RING_SLOTS};
-    if ((dim != 64 && (dim != 128 || a->max_pages < MANY_PAGES)) || a->head_dim_v != dim || a->cap > 0 || a->max_pages == 1 || all > multiprocessors ||
-        !k->ring[dim == 128][heads == 16] || !lode_cuda_map_memory(o->r->c, &v, dim, LODE_KV_PAGE, &args.rows))
+    void *const kernel = k->ring[dim == 128][heads == 16];
+    if (!kernel || a->max_pages == 1 || (dim == 128 && a->max_pages < MANY_PAGES) || all > multiprocessors || !has_panels(o, a, &args.rows))
         return 0;
     while (args.slots > 0 && LODE_DECODE_RING_SHARED(heads, dim, args.slots) > room)
         args.slots -= LODE_DECODE_RING_WARPS;
     if (args.slots < 2 * LODE_DECODE_RING_WARPS) /* a page that comes for each that is looked at */
         return 0;
     const uint32_t z = (uint32_t)(multiprocessors / all);
-    LODE_TRY(lode_cuda_run_kernel(o, k->ring[dim == 128][heads == 16], x, rows, z < a->max_pages ? z : a->max_pages,
+    LODE_TRY(lode_cuda_run_kernel(o, kernel, x, rows, z < a->max_pages ? z : a->max_pages,
                                   32 * (LODE_DECODE_RING_WARPS + 1), LODE_DECODE_RING_SHARED(heads, dim, args.slots), &args));
     return 1;
 }
@@ -106,27 +112,18 @@ int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_
     return 1;
 }
 
-/* Blocks of threads of a head of keys that have `tile` query rows each. */
-static uint32_t tiles_of(const struct op *o, uint32_t group, uint32_t tile) {
-    uint32_t tiles = 0;
-    for (uint32_t n = 0; n < o->step->n_segments; n++)
-        tiles += (o->step->segments[n].n_rows * group + tile - 1) / tile;
-    return tiles;
-}
-
 /* kernels/attention/attention_wide.cu: by two warpgroups a block, or by one where that makes no more blocks than there are multiprocessors:
  * 1, or 0 where heads or the device are not for it. */
 static int run_wide(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a) {
-    const struct lode_kv_view v = lode_kv_view(o->step->segments[0].kv, a->layer);
     const uint32_t dim = a->head_dim, group = a->n_heads / a->n_kv_heads;
+    void *const *const kernels = k->wide[dim == 128];
     struct lode_cuda_att_wide_args args = {.att = *a};
-    if ((dim != 64 && dim != 128) || a->head_dim_v != dim || a->cap > 0 || !k->wide[dim == 128][0] || !k->wide[dim == 128][1] ||
-        !lode_cuda_map_memory(o->r->c, &v, dim, LODE_KV_PAGE, &args.rows))
+    if (!kernels[0] || !kernels[1] || !has_panels(o, a, &args.rows))
         return 0;
-    uint32_t groups = 1, tiles = tiles_of(o, group, 64);
+    uint32_t groups = 1, tiles = lode_cuda_attention_tiles(o, group, 64);
     if ((uint64_t)tiles * a->n_kv_heads > (uint64_t)o->r->c->multiprocessors)
-        groups = 2, tiles = tiles_of(o, group, 128);
-    LODE_TRY(lode_cuda_run_kernel(o, k->wide[dim == 128][groups - 1], a->n_kv_heads, tiles, 1, 128 * (groups + 1),
+        groups = 2, tiles = lode_cuda_attention_tiles(o, group, 128);
+    LODE_TRY(lode_cuda_run_kernel(o, kernels[groups - 1], a->n_kv_heads, tiles, 1, 128 * (groups + 1),
                                   LODE_ATT_WIDE_SHARED(dim, groups), &args));
     return 1;
 }
@@ -166,7 +163,7 @@ int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
     const int i = dim <= 64 ? 0 : dim <= 128 ? 1 : 2;
     const uint32_t shared = LODE_ATT_FAST_SHARED(a->head_dim, a->head_dim_v);
-    const uint32_t tiles = tiles_of(o, group, TILE);
+    const uint32_t tiles = lode_cuda_attention_tiles(o, group, TILE);
     uint32_t pages = o->r->pages;
     if (a->window) { /* what the rows of a tile reach over, at most */
         const uint32_t most = (a->window + TILE) / LODE_KV_PAGE + 2;

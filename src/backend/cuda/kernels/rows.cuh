@@ -137,6 +137,10 @@ DEVICE uint32_t sum_of_warp(uint32_t v) {
 #endif
 }
 DEVICE uint32_t magnitude(float v) { return lode_f32_bits(v) & 0x7fffffff; }
+DEVICE uint32_t most_of(float4 v, uint32_t m) {
+    m = max(m, magnitude(v.x)), m = max(m, magnitude(v.y));
+    return max(max(m, magnitude(v.z)), magnitude(v.w));
+}
 #define TINY 0x1p-100f
 
 /* Numbers 8 lane .. 8 lane + 7 of a block of 256, rounded by a warp. */

@@ -13,8 +13,8 @@ template <int N> DEVICE void next_of(struct ring &r) {
     if (++r.at == N)
         r.at = 0, r.parity ^= 1;
 }
-/* A warp has done with a place. */
-DEVICE void release(uint64_t *empty) {
+/* A warp has done with a place; empty: its barrier, or that one's shared address. */
+template <class B> DEVICE void release(B empty) {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
         barrier_arrive(empty);

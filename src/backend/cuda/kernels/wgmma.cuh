@@ -154,7 +154,7 @@ DEVICE uint32_t panel_low(uint32_t p) { return (p >> 4 & 0x3fff) | 1u << 16; }
 /* The same of panels that are taken by columns: 64 of b's columns each, a row for each number of K; from one panel to the next `apart` bytes. */
 DEVICE uint32_t turned_panels_low(uint32_t p, uint32_t apart) { return (p >> 4 & 0x3fff) | apart >> 4 << 16; }
 #define PANEL_HIGH "0x40000040"
-DEVICE uint32_t panel_bytes_at(const void *p) { return (uint32_t)panel_at(p); } /* panel_low */
+DEVICE uint32_t panel_bytes_at(const void *p) { return panel_low(shared_address(p)); }
 /* The next 32 bytes of a panel's rows: 16 numbers of 16 bits. */
 #define PANEL_STEP 2
 /* n rows of a panel further. */

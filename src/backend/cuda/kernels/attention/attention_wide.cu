@@ -8,14 +8,12 @@
  *
  * wgmma's results are those of mma.sync, thread by thread, so all but the products are fast_rows.cuh's lines. */
 #include "fast_rows.cuh"
-#include "backend/cuda/kernels/shared_memory.cuh"
-#include "backend/cuda/kernels/warpgroups.cuh"
-
-#include <stddef.h>
+#include "panels.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-enum { GROUP_ROWS = 64, GROUP_THREADS = 128, SLOTS = LODE_ATT_WIDE_SLOTS, PANEL = PAGE * 128 };
+enum { GROUP_ROWS = 64, GROUP_THREADS = 128, SLOTS = LODE_ATT_WIDE_SLOTS };
+enum { KEPT = 24, TAKEN = 240 }; /* registers of those that bring, of those that multiply, where two warpgroups do */
 
 template <int DIM, int GROUPS> struct __align__(1024) wide_mem {
     enum { SIZE = PAGE * 2 * DIM };
@@ -24,7 +22,6 @@ template <int DIM, int GROUPS> struct __align__(1024) wide_mem {
     uint64_t k_full[SLOTS], k_empty[SLOTS], v_full[SLOTS], v_empty[SLOTS];
     float weighed; /* which nobody reads: keep_before_wait */
 };
-#define AT(member) ((uint32_t)offsetof(mem, member))
 
 DEVICE void scores_step(f16, float (&d)[32], uint32_t q, uint32_t k, int add) { wgmma_low_f16(d, q, k, add); }
 DEVICE void scores_step(bf16, float (&d)[32], uint32_t q, uint32_t k, int add) { wgmma_low_bf16(d, q, k, add); }
@@ -52,11 +49,9 @@ DEVICE void bring_pages(uint32_t m, const struct lode_cuda_att_wide_args &f, con
         const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
         const uint32_t k_full = m + AT(k_full) + 8 * r.at, v_full = m + AT(v_full) + 8 * r.at;
         barrier_wait(m + AT(k_empty) + 8 * r.at, r.parity);
-        barrier_arrive_expect(k_full, mem::SIZE);
-        bulk_panels<2 * DIM>(m + AT(k) + r.at * mem::SIZE, &f.rows, base + k_at, k_full);
+        ask_panels<DIM>(m + AT(k) + r.at * mem::SIZE, &f.rows, base + k_at, k_full);
         barrier_wait(m + AT(v_empty) + 8 * r.at, r.parity);
-        barrier_arrive_expect(v_full, mem::SIZE);
-        bulk_panels<2 * DIM>(m + AT(v) + r.at * mem::SIZE, &f.rows, base + v_at, v_full);
+        ask_panels<DIM>(m + AT(v) + r.at * mem::SIZE, &f.rows, base + v_at, v_full);
     }
 }
 
@@ -100,17 +95,12 @@ template <class T, int DIM, int GROUPS> struct walker {
 
     DEVICE_MEMBER void await_keys() { barrier_wait(m + AT(k_full) + 8 * k.at, k.parity); }
     DEVICE_MEMBER void await_values() { barrier_wait(m + AT(v_full) + 8 * v.at, v.parity); }
-    static DEVICE_MEMBER void leave(uint32_t empty) {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0)
-            barrier_arrive(empty);
-    }
     DEVICE_MEMBER void leave_keys() {
-        leave(m + AT(k_empty) + 8 * k.at);
+        release(m + AT(k_empty) + 8 * k.at);
         next_of<SLOTS>(k);
     }
     DEVICE_MEMBER void leave_values() {
-        leave(m + AT(v_empty) + 8 * v.at);
+        release(m + AT(v_empty) + 8 * v.at);
         next_of<SLOTS>(v);
     }
     static DEVICE_MEMBER void take_turn() {
@@ -296,14 +286,14 @@ template <class T, int DIM, int GROUPS> DEVICE void attend(const struct lode_cud
     const struct pages_of pages = {oldest / PAGE, t.last / PAGE, oldest, t.last};
     if (threadIdx.x >= MULTIPLIERS) {
         if (GROUPS > 1)
-            keep_registers<24>();
+            keep_registers<KEPT>();
         const struct lode_cuda_segment &s = at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
         if (threadIdx.x == MULTIPLIERS)
             bring_pages<DIM, GROUPS>(m, f, t, at<const struct lode_cuda_view>(s.views)[a.layer], pages);
         return;
     }
     if (GROUPS > 1) {
-        take_registers<240>();
+        take_registers<TAKEN>();
         begin_turns();
     }
     struct walker<T, DIM, GROUPS> w = {m, pages};

@@ -6,14 +6,11 @@
  * launch before: what is in the cache was there before the step, all but the row's own key and value, which are put into their page
  * when that has come.  What pages give goes to the scratch as decode_fast.cu leaves it. */
 #include "fast_heads.cuh"
-#include "backend/cuda/kernels/shared_memory.cuh"
-#include "backend/cuda/kernels/warpgroups.cuh"
-
-#include <stddef.h>
+#include "panels.cuh"
 
 #if __CUDA_ARCH__ >= 900
 
-enum { WARPS = LODE_DECODE_RING_WARPS, PAGE_THREADS = 32 * WARPS, THREADS = PAGE_THREADS + 32, PANEL = PAGE * 128 };
+enum { WARPS = LODE_DECODE_RING_WARPS, PAGE_THREADS = 32 * WARPS, THREADS = PAGE_THREADS + 32 };
 
 /* Shared memory, from a multiple of 1024 on: slots of keys, of values; then what is small. */
 template <int DIM, int HEADS> struct ring_mem {
@@ -24,7 +21,6 @@ template <int DIM, int HEADS> struct ring_mem {
     float room[(HEADS + 2) * DIM];
     uint64_t k_full[LODE_DECODE_RING_SLOTS], k_empty[LODE_DECODE_RING_SLOTS], v_full[LODE_DECODE_RING_SLOTS], v_empty[LODE_DECODE_RING_SLOTS];
 };
-#define AT(member) ((uint32_t)offsetof(mem, member))
 
 /* Pages z, z + every and so on, by one warp; slots are a multiple of the warps that have pages, so each of them has its own: who waits for a
  * slot knows that its last page has come.  small: where ring_mem lies. */
@@ -42,15 +38,11 @@ DEVICE void bring_pages(uint32_t m, uint32_t small, uint32_t slots, const struct
             const uint8_t *page = at<const uint8_t>(__shfl_sync(0xffffffffu, base, k));
             const uint32_t k_full = small + AT(k_full) + 8 * r.at, v_full = small + AT(v_full) + 8 * r.at;
             barrier_wait(small + AT(k_empty) + 8 * r.at, r.parity);
-            if (elected()) {
-                barrier_arrive_expect(k_full, mem::SLOT);
-                bulk_panels<2 * DIM>(m + r.at * mem::SLOT, map, page + w.k, k_full);
-            }
+            if (elected())
+                ask_panels<DIM>(m + r.at * mem::SLOT, map, page + w.k, k_full);
             barrier_wait(small + AT(v_empty) + 8 * r.at, r.parity);
-            if (elected()) {
-                barrier_arrive_expect(v_full, mem::SLOT);
-                bulk_panels<2 * DIM>(m + (slots + r.at) * mem::SLOT, map, page + w.v, v_full);
-            }
+            if (elected())
+                ask_panels<DIM>(m + (slots + r.at) * mem::SLOT, map, page + w.v, v_full);
             if (++r.at == slots)
                 r.at = 0, r.parity ^= 1;
         }

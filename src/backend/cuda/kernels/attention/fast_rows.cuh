@@ -4,6 +4,7 @@
 #define LODE_CUDA_FAST_ROWS_CUH
 
 #include "attention_fast.cuh"
+#include "backend/cuda/kernels/rows.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
 
 /* The two rows of a thread. */
@@ -36,11 +37,8 @@ template <class T, class F> DEVICE void round_queries(struct own_rows &o, const 
         uint32_t most = 0;
         if (T::SCALED && o.q[i])
 #pragma unroll 4
-            for (uint32_t c = lane % 4 * 4; c < a.head_dim; c += 16) {
-                const float4 v = *(const float4 *)(o.q[i] + c);
-                most = max(max(most, lode_f32_bits(v.x) & 0x7fffffff), lode_f32_bits(v.y) & 0x7fffffff);
-                most = max(max(most, lode_f32_bits(v.z) & 0x7fffffff), lode_f32_bits(v.w) & 0x7fffffff);
-            }
+            for (uint32_t c = lane % 4 * 4; c < a.head_dim; c += 16)
+                most = most_of(*(const float4 *)(o.q[i] + c), most);
         most = max(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = max(most, __shfl_xor_sync(0xffffffffu, most, 2));
         const float2 f = factors_of<T>(most);

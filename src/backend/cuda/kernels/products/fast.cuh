@@ -32,9 +32,5 @@ DEVICE uint32_t block_max(uint32_t m) {
     m = threadIdx.x % 32 < blockDim.x / 32 ? most[threadIdx.x % 32] : 0;
     return max_of_warp(m);
 }
-DEVICE uint32_t most_of(float4 v, uint32_t m) {
-    m = max(m, magnitude(v.x)), m = max(m, magnitude(v.y));
-    return max(max(m, magnitude(v.z)), magnitude(v.w));
-}
 
 #endif
