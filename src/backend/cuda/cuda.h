@@ -30,7 +30,7 @@
     X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
     X(attention_tile, attention_tile) X(attention_tile, attention_tile_256) X(attention_large, attention_large) X(attention_large, attention_large_32) \
-    X(decode_join, decode_join) X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
+    X(decode_join, decode_join_128) X(decode_join, decode_join_256) X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
     X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
     X(recur, delta_128) X(recur, delta_any) X(best, best_of_slices) X(best, best_of_rows) \
     X(best, draw_of_rows) X(fetch, fetch) X(reads, reads)

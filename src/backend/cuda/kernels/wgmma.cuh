@@ -116,6 +116,20 @@ template <int PITCH> DEVICE void bulk_panels(uint32_t to, const struct lode_cuda
                  "l"(map), "r"(0), "r"((uint32_t)at % (1u << 30) / PITCH), "r"(0), "r"((uint32_t)(at >> 30)), "r"(barrier)
                  : "memory");
 }
+/* What is read once leaves the second cache first, by such copies. */
+DEVICE uint64_t read_once() {
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+template <int PITCH>
+DEVICE void bulk_panels(uint32_t to, const struct lode_cuda_map *map, const uint8_t *from, uint32_t barrier, uint64_t policy) {
+    const uint64_t at = (uint64_t)(uintptr_t)from - LODE_CUDA_MAP_FROM;
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+                 "l"(map), "r"(0), "r"((uint32_t)at % (1u << 30) / PITCH), "r"(0), "r"((uint32_t)(at >> 30)), "r"(barrier), "l"(policy)
+                 : "memory");
+}
 /* A box of a matrix from row `row` and number `k` on, as a panel; zeros where there is nothing. */
 template <bool SHARED>
 DEVICE void bulk_panel_to(void *to, const struct lode_cuda_map *map, uint32_t k, uint32_t row, uint64_t *b,

@@ -57,8 +57,10 @@ struct lode_cuda_walk_args {
     uint32_t early;     /* parts of a pair's first page that are asked for before the launch before has ended, 2 at most; 0: it puts
                          * other rows' keys into them */
 };
-/* decode_join: pages that are merged at a time, by a thread each; numbers of a head that a block has. */
-enum { LODE_JOIN_PAGES = 128, LODE_JOIN_COLS = 32, LODE_JOIN_THREADS = LODE_JOIN_PAGES + 64 };
+/* decode_join: pages that are merged at a time, or twice as many, by a thread each, beside two warps that add; numbers of a head that a block
+ * has; pages that are read before they are added; bytes of shared memory for so many pages: parts, factors, totals and words of their warps. */
+enum { LODE_JOIN_PAGES = 128, LODE_JOIN_COLS = 32, LODE_JOIN_AHEAD = 16 };
+#define LODE_JOIN_SLOT(pages) (4 * (((pages) + LODE_JOIN_AHEAD) * (LODE_JOIN_COLS + 3) + 2 * (pages) / 32))
 
 /* attention_large.cu: threads of a block, which has 64 or 32 query rows; bytes of shared memory: queries or sums, keys or
  * values, scores, seven numbers a row, keys or values as stored. */

@@ -29,6 +29,7 @@ DEVICE void bring_pages(uint32_t m, uint32_t small, uint32_t slots, const struct
     typedef struct ring_mem<DIM, HEADS> mem;
     struct ring r = {0, 1};
     const uint32_t lane = threadIdx.x % 32;
+    const uint64_t policy = read_once();
 #pragma unroll 1
     for (; z < w.n_pages; z += 32 * every) {
         const uint32_t mine = z + lane * every, n = min((w.n_pages - z + every - 1) / every, 32u);
@@ -39,10 +40,10 @@ DEVICE void bring_pages(uint32_t m, uint32_t small, uint32_t slots, const struct
             const uint32_t k_full = small + AT(k_full) + 8 * r.at, v_full = small + AT(v_full) + 8 * r.at;
             barrier_wait(small + AT(k_empty) + 8 * r.at, r.parity);
             if (elected())
-                ask_panels<DIM>(m + r.at * mem::SLOT, map, page + w.k, k_full);
+                ask_panels<DIM>(m + r.at * mem::SLOT, map, page + w.k, k_full, policy);
             barrier_wait(small + AT(v_empty) + 8 * r.at, r.parity);
             if (elected())
-                ask_panels<DIM>(m + (slots + r.at) * mem::SLOT, map, page + w.v, v_full);
+                ask_panels<DIM>(m + (slots + r.at) * mem::SLOT, map, page + w.v, v_full, policy);
             if (++r.at == slots)
                 r.at = 0, r.parity ^= 1;
         }

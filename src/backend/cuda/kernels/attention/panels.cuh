@@ -20,4 +20,10 @@ template <int DIM> DEVICE void ask_panels(uint32_t to, const struct lode_cuda_ma
     bulk_panels<2 * DIM>(to, map, from, full);
 }
 
+/* The same by a launch that has each page once (read_once). */
+template <int DIM> DEVICE void ask_panels(uint32_t to, const struct lode_cuda_map *map, const uint8_t *from, uint32_t full, uint64_t policy) {
+    barrier_arrive_expect(full, PAGE * 2 * DIM);
+    bulk_panels<2 * DIM>(to, map, from, full, policy);
+}
+
 #endif
