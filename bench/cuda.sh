@@ -4,8 +4,8 @@
 # LODE: the program (LD_LIBRARY_PATH as it needs it); SYNTH: a script that writes a GGUF of a known shape
 # with random weights (SYNTH shape out.gguf --type TYPE); OUT: a folder for the results (/tmp/lode-cuda).
 #
-# First correctness: OPCHECK, if that names the program (every op against the scalar CPU), and tests/device.py (whole
-# models' bits are the CPU's).  Then every row of README's table: OUT/cuda.csv has lode bench's columns behind one
+# First correctness: OPCHECK, if that names the program (every op against the scalar CPU, LODE_JOBS processes of it), and tests/device.py
+# (whole models' bits are the CPU's).  Then every row of README's table: OUT/cuda.csv has lode bench's columns behind one
 # that names the row, OUT/cuda.md the table with targets and what llama.cpp does (cuda_table.py).  Models are written
 # to $TMPDIR (50 GB), all at once while correctness runs, and removed.
 # TESTS: folder with device.py and data/ (default: beside this file); DEVICE_MODELS: what device.py looks at (all);
@@ -15,6 +15,7 @@ lode=$1 synth=$2 out=${3:-/tmp/lode-cuda}
 here=$(dirname "$0")
 tests=${TESTS:-$here/../tests}
 rows=${ROWS:-small 8b 8b-deep 8b-many 8b-fast q8_0 bf16 30b 30b-offload upload}
+jobs=${LODE_JOBS:-8} # processes of what is checked
 models=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$models"' EXIT
 mkdir -p "$out"
@@ -36,11 +37,14 @@ if [[ " $rows" == *" 30b"* ]]; then make 30b qwen3-30b-a3b Q4_K_M & fi
 
 nvidia-smi --query-gpu=name,driver_version,memory.free --format=csv,noheader | tee "$out/device.txt"
 if [ -n "${OPCHECK:-}" ]; then
-    timeout 150 "$OPCHECK" --device cuda >"$out/opcheck.log" 2>&1
-    grep FAIL "$out/opcheck.log"
-    echo "opcheck: $(tail -1 "$out/opcheck.log")"
+    for numerics in exact fast; do
+        timeout 150 "$OPCHECK" --device cuda --numerics $numerics --jobs "$jobs" >"$out/opcheck-$numerics.log" 2>&1 ||
+            echo "FAIL opcheck $numerics: status $?" # 124: its time was over
+        grep FAIL "$out/opcheck-$numerics.log"
+        echo "opcheck $numerics: $(tail -1 "$out/opcheck-$numerics.log")"
+    done
 fi
-LODE_JOBS=${LODE_JOBS:-8} timeout 200 python3 "$tests/device.py" "$lode" cuda ${DEVICE_MODELS:-} >"$out/device.log" 2>&1
+LODE_JOBS=$jobs timeout 200 python3 "$tests/device.py" "$lode" cuda ${DEVICE_MODELS:-} >"$out/device.log" 2>&1
 grep '^FAIL' "$out/device.log"
 echo "device.py: $(tail -1 "$out/device.log")"
 wait # for the models: what is measured next has the machine to itself

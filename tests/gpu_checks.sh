@@ -7,6 +7,8 @@
 build=${1:-build}
 tests=$(dirname "$0")
 failed=0
+jobs=$(nproc)
+jobs=$((jobs > 8 ? 8 : jobs)) # of opcheck, whose time is the scalar CPU's; each has a context of its own on the GPU
 
 part() { # name, command...
     echo "== $1"
@@ -14,8 +16,8 @@ part() { # name, command...
 }
 
 nvidia-smi --query-gpu=name,driver_version,memory.free --format=csv,noheader
-part opcheck timeout 240 "$build/tests/opcheck/opcheck" --device cuda
-part opcheck_fast timeout 400 "$build/tests/opcheck/opcheck" --device cuda --numerics fast
+part opcheck timeout 240 "$build/tests/opcheck/opcheck" --device cuda --jobs $jobs
+part opcheck_fast timeout 400 "$build/tests/opcheck/opcheck" --device cuda --numerics fast --jobs $jobs
 part draws env PARTS=draws timeout 120 python3 "$tests/device.py" "$build/lode" cuda
 part doctor timeout 60 "$build/lode" doctor --no-disk
 if command -v compute-sanitizer >/dev/null; then
