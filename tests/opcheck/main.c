@@ -32,7 +32,8 @@ static struct shared {
 
 struct work {
     struct oc_opts o;
-    const char *device;
+    bool on_gpu;
+    int gpu; /* its number */
     char **names; /* (n); none: all cases */
     int n, process;
 };
@@ -98,8 +99,8 @@ static void take(const struct work *w) {
 static void do_part(struct work *w) {
     const bool says = w->process == 0;
     struct lode_error err = {0};
-    if (strncmp(w->device, "cuda", 4) == 0) {
-        if (lode_cuda_open(&w->o.c, w->device[4] == ':' ? atoi(w->device + 5) : 0, &err) < 0) {
+    if (w->on_gpu) {
+        if (lode_cuda_open(&w->o.c, w->gpu, &err) < 0) {
             const bool fails = w->o.launches && err.code != LODE_ERR_UNSUPPORTED; /* not taken, where CUDA is not left out */
             if (says) {
                 printf("%s  all: %s\n", fails ? "FAIL" : "skip", err.text);
@@ -157,11 +158,12 @@ static void do_all(struct work *w, int jobs) {
 }
 
 int main(int argc, char **argv) {
-    struct work w = {.o = {.seed = (uint64_t)time(NULL)}, .device = "cpu"};
+    struct work w = {.o = {.seed = (uint64_t)time(NULL)}};
+    const char *device = "cpu";
     int i = 1, jobs = 1;
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
-            w.device = argv[++i];
+            device = argv[++i];
         } else if (strcmp(argv[i], "--numerics") == 0 && i + 1 < argc) {
             w.o.fast = strcmp(argv[++i], "fast") == 0;
         } else if (strcmp(argv[i], "--launches") == 0) {
@@ -176,7 +178,9 @@ int main(int argc, char **argv) {
             return 2;
         }
     }
-    if (strncmp(w.device, "cuda", 4) != 0 && strcmp(w.device, "cpu") != 0) {
+    w.on_gpu = strncmp(device, "cuda", 4) == 0;
+    w.gpu = w.on_gpu && device[4] == ':' ? atoi(device + 5) : 0;
+    if (!w.on_gpu && strcmp(device, "cpu") != 0) {
         fprintf(stderr, "opcheck: --device cuda, cuda:N or cpu\n");
         return 2;
     }

@@ -204,8 +204,8 @@ int lode_cuda_merge_parts(const struct op *o, const struct lode_cuda_att_args *a
      * sooner, and their copies stand before what is read here */
     const bool wide = rows == 1 && a->max_pages > LODE_JOIN_PAGES && 2 * LODE_JOIN_SLOT(2 * LODE_JOIN_PAGES) <= lode_cuda_room(o->r->c);
     const uint32_t at_once = wide ? 2 * LODE_JOIN_PAGES : LODE_JOIN_PAGES;
-    return lode_cuda_run_kernel(o, wide ? kernels(o)->decode_join_256 : kernels(o)->decode_join_128, a->n_heads * pieces, rows, 1, at_once + 64,
-                                2 * LODE_JOIN_SLOT(at_once), a);
+    return lode_cuda_run_kernel(o, wide ? kernels(o)->decode_join_256 : kernels(o)->decode_join_128, a->n_heads * pieces, rows, 1,
+                                LODE_JOIN_THREADS(at_once), 2 * LODE_JOIN_SLOT(at_once), a);
 }
 
 /* Rows whose parts fit the scratch: 1, or 0 where there is no kernel for them. */
@@ -249,7 +249,7 @@ int lode_cuda_run_decode(const struct op *o, const struct lode_instr *attention,
     const struct lode_cuda_att_args *a = &d.att;
     const uint32_t rows = o->step->n_rows;
     struct decode s = {cache_of(o, a), rows, o->step->n_segments == rows};
-    const uint64_t of_row = 4ull * (a->head_dim_v + 2) * a->n_heads * a->max_pages, at_once = LODE_CUDA_SCRATCH / of_row;
+    const uint64_t at_once = LODE_CUDA_SCRATCH / lode_cuda_parts_size(a);
     const bool fast = lode_cuda_attends_fast(o, a);
     enum { MOST_ROWS = 47 }; /* if they are not one a sequence: more are quicker in tiles */
     if ((!s.one_each && rows > MOST_ROWS) || a->both_ways || !s.cache.readable ||
@@ -377,9 +377,8 @@ int lode_cuda_run_attention(const struct op *o) {
         return many < 0 ? many : 0;
     const uint32_t rows = o->step->n_rows, pages = a.max_pages, tiles = lode_cuda_attention_tiles(o, a.n_heads / a.n_kv_heads, 16);
     const uint32_t shared = lode_cuda_attention_shared(o->r->c, a.head_dim, a.head_dim_v, &a.kv_rows);
-    const uint64_t part = 4ull * (a.head_dim_v + 2) * a.n_heads * rows;
     const bool few = tiles * a.n_kv_heads < 4 * (uint32_t)o->r->c->multiprocessors;
-    if (pages > 1 && pages <= 65535 && few && part * pages <= LODE_CUDA_SCRATCH) {
+    if (pages > 1 && pages <= 65535 && few && rows * lode_cuda_parts_size(&a) <= LODE_CUDA_SCRATCH) {
         LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->attention_page, a.n_kv_heads, tiles, pages,
                                       256, shared, &a));
         return lode_cuda_run_kernel(o, kernels(o)->attention_merge, a.n_heads, rows, 1,

@@ -133,7 +133,7 @@ static int run_wide(const struct op *o, const struct lode_cuda_attend_kernels *k
 static int run_parts(const struct op *o, void *kernel, const struct lode_cuda_att_args *a, uint32_t pages, uint32_t shared) {
     enum { TILE = LODE_ATT_FAST_ROWS, LEAST_PAGES = 13, MOST_NUMBERS = 1 << 17, AT_ONCE = 3 /* blocks of a multiprocessor */ };
     const uint32_t group = a->n_heads / a->n_kv_heads, multiprocessors = (uint32_t)o->r->c->multiprocessors;
-    const uint64_t of_row = 4ull * (a->head_dim_v + 2) * a->n_heads * a->max_pages, most = LODE_CUDA_SCRATCH / of_row;
+    const uint64_t most = LODE_CUDA_SCRATCH / lode_cuda_parts_size(a); /* rows at once */
     if (a->both_ways || a->rounded || pages < LEAST_PAGES || pages > 65535 || most == 0 || a->head_dim_v % 16 ||
         (uint64_t)o->step->n_rows * a->n_heads * a->head_dim_v > MOST_NUMBERS)
         return 0;

@@ -287,6 +287,10 @@ int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_
 int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d);
 /* attend.c: blocks of threads of a head of keys, for tiles of so many query rows. */
 uint32_t lode_cuda_attention_tiles(const struct op *o, uint32_t group, uint32_t rows);
+/* Bytes of the scratch for what a row's pages leave: of each head and page its numbers, its largest score and its weights' total. */
+static inline uint64_t lode_cuda_parts_size(const struct lode_cuda_att_args *a) {
+    return 4ull * (a->head_dim_v + 2) * a->n_heads * a->max_pages;
+}
 /* attend.c: what pages of `rows` rows from a->first_row on have left in the scratch, to one. */
 int lode_cuda_merge_parts(const struct op *o, const struct lode_cuda_att_args *a, uint32_t rows);
 /* attend.c: which of the kernels that know the numbers of heads: 0 for any, 1 for 64, 2 for 128. */

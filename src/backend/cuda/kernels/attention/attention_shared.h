@@ -60,6 +60,7 @@ struct lode_cuda_walk_args {
 /* decode_join: pages that are merged at a time, or twice as many, by a thread each, beside two warps that add; numbers of a head that a block
  * has; pages that are read before they are added; bytes of shared memory for so many pages: parts, factors, totals and words of their warps. */
 enum { LODE_JOIN_PAGES = 128, LODE_JOIN_COLS = 32, LODE_JOIN_AHEAD = 16 };
+#define LODE_JOIN_THREADS(pages) ((pages) + 64)
 #define LODE_JOIN_SLOT(pages) (4 * (((pages) + LODE_JOIN_AHEAD) * (LODE_JOIN_COLS + 3) + 2 * (pages) / 32))
 
 /* attention_large.cu: threads of a block, which has 64 or 32 query rows; bytes of shared memory: queries or sums, keys or

@@ -174,6 +174,6 @@ template <int PAGES> DEVICE void join(const struct lode_cuda_att_args &a) {
 
 /* decode_join_PAGES: so many at once.  blockIdx: head and which of its numbers, row */
 #define JOIN(pages)                                                                                \
-    KERNEL(pages + 64) decode_join_##pages(const __grid_constant__ struct lode_cuda_att_args a) { join<pages>(a); }
+    KERNEL(LODE_JOIN_THREADS(pages)) decode_join_##pages(const __grid_constant__ struct lode_cuda_att_args a) { join<pages>(a); }
 JOIN(128)
 JOIN(256)
