@@ -91,29 +91,31 @@ static uint8_t *weights(const struct shape *s) {
 static size_t tile_size(const struct shape *s) {
     return (size_t)s->tile * (s->type->block == 256 ? s->cols / 256 * 584 : (s->cols + 127) / 128 * 160);
 }
-/* Rows as wide_x.cuh has them in tiles: of blocks of 256 high bytes, low ones, sums in halves, scales, sums of sums; of four blocks
- * of 32 bytes, scales, sums. */
+/* Rows as wide_x.cuh has them in tiles: of blocks of 256 high bytes, low ones, and for each 64 rows sums in halves, scales, sums of
+ * sums; of four blocks of 32 bytes, and for each 64 rows scales, sums. */
 static uint8_t *columns(const struct shape *s) {
+    enum { ROWS = 64 };
     const float scale = s->gated ? 1e-12f : 1e-5f; /* gated results within reach of silu's short way */
+    const bool by_256 = s->type->block == 256;
     uint8_t *x = room(tile_size(s) * (s->n / s->tile)), *p = x;
-    for (uint32_t t = 0; t < s->n / s->tile; t++) {
-        const bool by_256 = s->type->block == 256;
+    for (uint32_t t = 0; t < s->n / s->tile; t++)
         for (uint32_t b = 0; b < (by_256 ? s->cols / 256 : (s->cols + 127) / 128); b++) {
-            const uint32_t n = s->tile, rest = by_256 ? n : 4 * n;
+            const uint32_t n = s->tile, some = by_256 ? ROWS : 4 * ROWS;
             for (uint32_t i = 0; i < n * (by_256 ? 256u : 128u); i++)
                 *p++ = (uint8_t)(by_256 ? (int)(bits() % 16) - 8 : (int)(bits() % 255) - 127);
             for (uint32_t i = 0; by_256 && i < n * 256; i++)
                 *p++ = (uint8_t)bits();
-            for (uint32_t i = 0; by_256 && i < n * 32; i++, p += 2) {
-                const uint16_t v = lode_f32_f16((float)((int)(bits() % 255) - 127));
-                memcpy(p, &v, 2);
-            }
-            for (uint32_t i = 0; i < 2 * rest; i++, p += 4) {
-                const float v = i < rest ? (float)(bits() % 1000 + 1) * scale : (float)((int)(bits() % 10000) - 5000);
-                memcpy(p, &v, 4);
+            for (uint32_t of = 0; of < n; of += ROWS) {
+                for (uint32_t i = 0; by_256 && i < ROWS * 32; i++, p += 2) {
+                    const uint16_t v = lode_f32_f16((float)((int)(bits() % 255) - 127));
+                    memcpy(p, &v, 2);
+                }
+                for (uint32_t i = 0; i < 2 * some; i++, p += 4) {
+                    const float v = i < some ? (float)(bits() % 1000 + 1) * scale : (float)((int)(bits() % 10000) - 5000);
+                    memcpy(p, &v, 4);
+                }
             }
         }
-    }
     return x;
 }
 

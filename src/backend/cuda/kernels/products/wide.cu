@@ -44,14 +44,15 @@ template <int N> DEVICE void put_256(uint8_t *tile, uint32_t r, uint32_t b, cons
     if (lane < 16) {
         const int high = (sum + 128) >> 8;
         const uint32_t place = place_of(lane);
-        more->sums[r][sums_piece(r, place / 8) + place % 8] = half_of(256 * high);
-        more->sums[r][sums_piece(r, 2 + place / 8) + place % 8] = half_of(sum - 256 * high);
+        uint16_t *sums = more->of[r / X_ROWS].sums[r % X_ROWS];
+        sums[sums_piece(r, place / 8) + place % 8] = half_of(256 * high);
+        sums[sums_piece(r, 2 + place / 8) + place % 8] = half_of(sum - 256 * high);
     }
     for (int w = 8; w; w /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, w);
     if (lane == 0) {
-        more->d[place_of_scale(r)] = v.d;
-        more->all[place_of_scale(r)] = (float)sum;
+        more->of[r / X_ROWS].d[place_of_scale(r % X_ROWS)] = v.d;
+        more->of[r / X_ROWS].all[place_of_scale(r % X_ROWS)] = (float)sum;
     }
 }
 /* Word k of row r's block i of four of a stage. */
@@ -60,8 +61,8 @@ template <int N> DEVICE void put_32(uint8_t *tile, uint32_t r, uint32_t stage, u
     struct x_quad<N> *more = (struct x_quad<N> *)(to + N * 128);
     *(uint32_t *)(to + in_panel(r, i * 2 + k / 4) + k % 4 * 4) = v.q;
     if (k == 0) {
-        more->d[i][place_of_scale(r)] = v.d;
-        more->sum[i][place_of_scale(r)] = (float)v.sum;
+        more->of[r / X_ROWS].d[i][place_of_scale(r % X_ROWS)] = v.d;
+        more->of[r / X_ROWS].sum[i][place_of_scale(r % X_ROWS)] = (float)v.sum;
     }
 }
 

@@ -130,6 +130,7 @@ template <class T, int N, bool GATED>
 DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, const struct seat &at,
                          float (&acc)[N / 2], struct ring &w, struct ring &x, bool last) {
     typedef struct x_parts<256, N> parts;
+    static_assert(PIECE == X_ROWS, "");
     enum { PIECES = N / PIECE, MORE = PIECES - 1, SHIFT = digit_of<T>::SHIFT };
     const T *const type = NULL;
     const uint32_t r = threadIdx.x % 32 / 4;
@@ -156,7 +157,7 @@ DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, c
         next_of<parts::PARTS>(x);
         const uint32_t x_low = panel_bytes_at(m->x[x.at]);
         const struct x_block<N> *more = (const struct x_block<N> *)m->more[x.at / 2];
-        const uint64_t sums = panel_64_at(more->sums);
+        const uint64_t sums = panel_64_at(more->of[0].sums);
 
         await_turn();
         EVERY(p, PIECES) {
@@ -201,17 +202,17 @@ DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, c
         EVERY(p, PIECES) {
             if (T::HAS_M && p > 0) {
                 wgmma_begin();
-                begin_minima(side, n, sums + (p * PIECE * 64 >> 4));
+                begin_minima(side, n, sums + p * (sizeof more->of[0] >> 4));
                 wgmma_end();
             }
             if (p == 0)
                 wgmma_wait<MORE>(d[0]);
-            add_products(more->d + p * PIECE, at, dw, d[p], acc + p * OF_PIECE);
+            add_products(more->of[p].d, at, dw, d[p], acc + p * OF_PIECE);
             if (p == 0 && MORE)
                 wgmma_wait<0>(d[MORE]);
             if (T::HAS_M) {
                 wgmma_wait<0>(side);
-                add_minima(more->d + p * PIECE, more->all + p * PIECE, at, dm, side, acc + p * OF_PIECE);
+                add_minima(more->of[p].d, more->of[p].all, at, dm, side, acc + p * OF_PIECE);
             }
         }
         release(&m->x_empty[x.at]);

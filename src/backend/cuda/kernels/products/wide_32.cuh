@@ -14,7 +14,9 @@ template <class T> DEVICE uint32_t signed_codes(uint32_t u) {
 template <class T, int N> DEVICE void add_32(const struct x_quad<N> *x, const struct seat &at, const float2 (&dw)[2], int k,
                                              const uint32_t (&d)[N / 2], float (&acc)[N / 2]) {
     EVERY(t, N / 16) {
-        const struct four dx = four_of(x->d[k], at, t), sum = T::HAS_M ? four_of(x->sum[k], at, t) : dx;
+        const auto &of = x->of[t / (X_ROWS / 16)];
+        const int tiles = t % (X_ROWS / 16);
+        const struct four dx = four_of(of.d[k], at, tiles), sum = T::HAS_M ? four_of(of.sum[k], at, tiles) : dx;
         EVERY(e, 8) {
             const int c = e / 4 * 2 + e % 2;
             float v = fmaf(dw[e % 4 / 2].x * dx.of[c], (float)(int)d[8 * t + e], acc[8 * t + e]);
@@ -24,7 +26,8 @@ template <class T, int N> DEVICE void add_32(const struct x_quad<N> *x, const st
         }
     }
 }
-/* The first `blocks` of a part's four. */
+/* The first `blocks` of a part's four, from block `half` of the item on, which is there; x is awaited.  What is a constant of these two
+ * costs no address. */
 template <class T, int N>
 DEVICE void multiply_part_32(struct wide_mem<T, N> *m, const struct seat &at, float (&acc)[N / 2], const struct ring &w,
                              const struct ring &x, int half, int blocks) {
@@ -33,12 +36,14 @@ DEVICE void multiply_part_32(struct wide_mem<T, N> *m, const struct seat &at, fl
     const uint8_t *slot = m->w[w.at][at.warp];
     const struct x_quad<N> *more = (const struct x_quad<N> *)m->more[x.at];
     uint32_t u[2][4];
+    pair_words(type, slot, half / 2, u[0], u[1]);
+    barrier_wait(&m->x_full[x.at], x.parity);
     EVERY(k, 4) {
         if (k >= blocks)
             return;
         uint32_t d[N / 2], codes[4];
-        if (k % 2 == 0)
-            pair_words(type, slot, (half + k) / 2, u[0], u[1]);
+        if (k == 2)
+            pair_words(type, slot, half / 2 + 1, u[0], u[1]);
         EVERY(e, 4)
             codes[e] = signed_codes<T>(u[k % 2][e]);
         wgmma_begin();
@@ -55,31 +60,32 @@ template <class T, int N> DEVICE void multiply_32(struct wide_mem<T, N> *m, cons
                                                   const struct seat &at, float (&acc)[N / 2], struct ring &w,
                                                   struct ring &x) {
     typedef struct x_parts<32, N> parts;
-    const uint32_t whole = job.nb / 4, rest = job.nb % 4;
-    auto await_part = [&](uint32_t i) {
-        if (i % 2 == 0)
-            barrier_wait(&m->w_full[w.at], w.parity);
-        barrier_wait(&m->x_full[x.at], x.parity);
-    };
-    auto release_part = [&](bool of_item) {
+    enum { PART = 4, OF_ITEM = ITEM / 32 };
+    const uint32_t rest = job.nb % OF_ITEM;
+    const auto part = [&](int half, int blocks) {
+        multiply_part_32<T, N>(m, at, acc, w, x, half, blocks);
         release(&m->x_empty[x.at]);
         next_of<parts::PARTS>(x);
-        if (of_item) {
-            release(&m->w_empty[w.at]);
-            next_of<ITEMS>(w);
-        }
+    };
+    const auto await_item = [&] { barrier_wait(&m->w_full[w.at], w.parity); };
+    const auto leave_item = [&] {
+        release(&m->w_empty[w.at]);
+        next_of<ITEMS>(w);
     };
 #pragma unroll 1
-    for (uint32_t i = 0; i < whole; i++) {
-        await_part(i);
-        multiply_part_32<T, N>(m, at, acc, w, x, i % 2 * 4, 4);
-        release_part(i % 2 || (i + 1 == whole && !rest));
+    for (uint32_t b = rest; b < job.nb; b += OF_ITEM) {
+        await_item();
+        part(0, PART);
+        part(PART, PART);
+        leave_item();
     }
-    if (rest) {
-        await_part(whole);
-        multiply_part_32<T, N>(m, at, acc, w, x, whole % 2 * 4, (int)rest);
-        release_part(true);
-    }
+    if (rest == 0)
+        return;
+    await_item();
+#pragma unroll 1
+    for (uint32_t b = 0; b < rest; b += PART)
+        part((int)b, (int)(rest - b < PART ? rest - b : PART));
+    leave_item();
 }
 
 #endif

@@ -8,14 +8,21 @@
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* What comes with a block of x: spread_256 leaves it behind the block's bytes. */
+/* What comes with a block of x, 64 rows of it and then the next: spread_256 leaves it behind the block's bytes. */
+enum { X_ROWS = 64 };
 template <int N> struct x_block {
-    uint16_t sums[N][32]; /* halves, a panel of 64 bytes: 256 h of 16 groups, l of 16 */
-    float d[N], all[N];   /* all: the sum of sums; where place_of_scale says */
+    struct {
+        uint16_t sums[X_ROWS][32];      /* halves, a panel of 64 bytes: 256 h of 16 groups, l of 16 */
+        float d[X_ROWS], all[X_ROWS];   /* all: the sum of sums; where place_of_scale says */
+    } of[N / X_ROWS];
 };
 DEVICE uint32_t sums_piece(uint32_t r, uint32_t piece) { return (piece ^ (r >> 1 & 3)) * 8; }
 /* With four blocks of 32: behind their bytes. */
-template <int N> struct x_quad { float d[4][N], sum[4][N]; };
+template <int N> struct x_quad {
+    struct {
+        float d[4][X_ROWS], sum[4][X_ROWS];
+    } of[N / X_ROWS];
+};
 
 /* Where a number of row r of x lies: what a thread wants for two tiles of eight rows is 16 bytes. */
 DEVICE uint32_t place_of_scale(uint32_t r) { return r / 16 * 16 + r % 8 / 2 * 4 + r / 8 % 2 * 2 + r % 2; }
@@ -46,22 +53,15 @@ DEVICE struct four four_of(const float *by, const struct seat &at, int two_tiles
 }
 /* ---- those that copy ---- */
 
-/* Part i of half a tile to slot `at`: that half of each of its arrays of so many bytes for N rows. */
+/* Part i of half a tile to slot `at`: X_ROWS of each of its panels, and what comes with those. */
 template <class T, int N> DEVICE void bring_half(struct wide_mem<T, N> *m, const struct wide_job &job, uint32_t i, uint32_t at) {
     typedef struct x_parts<T::BLOCK, N> parts;
     const uint8_t *from = job.x + 2 * ((size_t)i * parts::SIZE + i / parts::MORE_EACH * (size_t)parts::MORE);
-    const auto bring = [&](uint8_t *to, uint32_t bytes, uint32_t n) {
-#pragma unroll 1
-        for (; n; n--, to += bytes, from += 2 * bytes)
-            bulk_copy(to, from + job.half * bytes, bytes, &m->x_full[at]);
-    };
-    bring(m->x[at], N * 128, parts::SIZE / (N * 128));
-    if ((i + 1) % parts::MORE_EACH)
-        return;
-    uint8_t *more = m->more[at / parts::MORE_EACH];
-    if (T::BLOCK == 256)
-        bring(more, N * 64, 1), more += N * 64;
-    bring(more, N * 4, T::BLOCK == 256 ? 2 : 8);
+#pragma unroll
+    for (uint32_t b = 0; b < parts::SIZE; b += N * 128)
+        bulk_copy(m->x[at] + b, from + 2 * b + job.half * (N * 128), N * 128, &m->x_full[at]);
+    if ((i + 1) % parts::MORE_EACH == 0)
+        bulk_copy(m->more[at / parts::MORE_EACH], from + 2 * parts::SIZE + job.half * parts::MORE, parts::MORE, &m->x_full[at]);
 }
 /* Part i of x, by one thread. */
 template <class T, int N>
