@@ -89,10 +89,13 @@ template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_pa
     static_assert(sizeof *m + 1024 <= LODE_WIDE_SHARED, "shared.h");
     if (threadIdx.x == 0)
         make_barriers(m);
-    if (!a.beside)
-        wait_for_last();
-    let_next_come(); /* after the wait: who comes beside reads x before it waits */
     __syncthreads();
+    const bool begins = !a.beside && !a.tiles && threadIdx.x >= MULTIPLIERS; /* those who copy, with weights, which are there before */
+    if (!begins) {
+        if (!a.beside)
+            wait_for_last();
+        let_next_come(); /* after the wait: who comes beside reads x before it waits */
+    }
     const uint32_t tile = a.halved ? 2 * N : N, x_tiles = a.tiles ? *at<const uint32_t>(a.tiles) : (a.n_x + tile - 1) / tile,
                    all = a.n_units ? a.n_units : x_tiles * a.w_tiles, units = a.halved ? 2 * all : all;
     struct exact_unit<GATED> job;
@@ -100,10 +103,11 @@ template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_pa
     job.items = (a.cols + ITEM - 1) / ITEM;
     if (threadIdx.x >= MULTIPLIERS) {
         struct ring w = {0, 1}, x = {0, 1};
+        bool x_waits = begins && threadIdx.x == MULTIPLIERS;
         keep_registers<KEPT>();
         for (uint32_t u = blockIdx.x; u < units; u += gridDim.x) {
             find_exact_unit<N>(job, a, u, x_tiles);
-            bring_all<T, N>(m, job, w, x);
+            bring_all<T, N>(m, job, w, x, x_waits);
         }
     } else {
         struct ring w = {0, 0}, x = {0, 0};

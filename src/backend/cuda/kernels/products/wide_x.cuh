@@ -81,13 +81,18 @@ DEVICE void bring_x(struct wide_mem<T, N> *m, const struct wide_job &job, uint32
     barrier_arrive(&m->x_full[r.at]);
     next_of<parts::PARTS>(r);
 }
+/* x_waits: of the thread that brings x, which the launch before is still to make. */
 template <class T, int N, class J>
-DEVICE void bring_all(struct wide_mem<T, N> *m, const J &job, struct ring &w, struct ring &x) {
+DEVICE void bring_all(struct wide_mem<T, N> *m, const J &job, struct ring &w, struct ring &x, bool &x_waits) {
     const uint32_t n_x = T::BLOCK == 256 ? 2 * job.nb : (job.nb + 3) / 4;
     for (uint32_t b = 0; b < job.items; b++, next_of<ITEMS>(w)) {
         barrier_wait(&m->w_empty[w.at], w.parity);
         bring_item<T>(m->w[w.at], job, b);
         barrier_arrive_copied(&m->w_full[w.at]);
+        if (x_waits) {
+            wait_for_last();
+            x_waits = false;
+        }
         for (uint32_t i = 2 * b; threadIdx.x == MULTIPLIERS && i < n_x && i < 2 * b + 2; i++)
             bring_x<T, N>(m, job, i, x);
         __syncwarp();
