@@ -56,6 +56,17 @@ DEVICE bool elected() {
 }
 /* Barriers that were initialised are seen by copies too. */
 DEVICE void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+/* How the second cache keeps what copies bring that are told so: read once, it leaves before all else. */
+DEVICE uint64_t read_once() {
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+DEVICE uint64_t read_again() {
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
 DEVICE void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t b) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
                  "r"(bytes), "r"(b)
@@ -63,6 +74,11 @@ DEVICE void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t b)
 }
 DEVICE void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b) {
     bulk_copy(shared_address(to), from, bytes, shared_address(b));
+}
+DEVICE void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t b, uint64_t policy) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from),
+                 "r"(bytes), "r"(b), "l"(policy)
+                 : "memory");
 }
 /* ---- clusters: blocks of threads that share what they load ---- */
 
@@ -107,27 +123,28 @@ DEVICE void bulk_lines(uint32_t to, const struct lode_cuda_map *map, uint32_t li
                  "l"(map), "r"(0), "r"(row), "r"(line), "r"(barrier)
                  : "memory");
 }
-/* A box of rows of PITCH bytes, one after the other from `from` on, which is a multiple of that, as panels; map: of all memory
- * (LODE_CUDA_MAP_FROM). */
-template <int PITCH> DEVICE void bulk_panels(uint32_t to, const struct lode_cuda_map *map, const uint8_t *from, uint32_t barrier) {
+/* Where in the map of all memory rows of PITCH bytes lie that begin at `from`, which is a multiple of that. */
+struct map_place {
+    uint32_t row, high;
+};
+template <int PITCH> DEVICE struct map_place map_place_of(const uint8_t *from) {
     const uint64_t at = (uint64_t)(uintptr_t)from - LODE_CUDA_MAP_FROM;
+    return {(uint32_t)at % (1u << 30) / PITCH, (uint32_t)(at >> 30)};
+}
+/* A box of such rows, one after the other, as panels; map: of all memory (LODE_CUDA_MAP_FROM). */
+template <int PITCH> DEVICE void bulk_panels(uint32_t to, const struct lode_cuda_map *map, const uint8_t *from, uint32_t barrier) {
+    const struct map_place at = map_place_of<PITCH>(from);
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
-                 "l"(map), "r"(0), "r"((uint32_t)at % (1u << 30) / PITCH), "r"(0), "r"((uint32_t)(at >> 30)), "r"(barrier)
+                 "l"(map), "r"(0), "r"(at.row), "r"(0), "r"(at.high), "r"(barrier)
                  : "memory");
-}
-/* What is read once leaves the second cache first, by such copies. */
-DEVICE uint64_t read_once() {
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
 }
 template <int PITCH>
 DEVICE void bulk_panels(uint32_t to, const struct lode_cuda_map *map, const uint8_t *from, uint32_t barrier, uint64_t policy) {
-    const uint64_t at = (uint64_t)(uintptr_t)from - LODE_CUDA_MAP_FROM;
+    const struct map_place at = map_place_of<PITCH>(from);
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
                  "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
-                 "l"(map), "r"(0), "r"((uint32_t)at % (1u << 30) / PITCH), "r"(0), "r"((uint32_t)(at >> 30)), "r"(barrier), "l"(policy)
+                 "l"(map), "r"(0), "r"(at.row), "r"(0), "r"(at.high), "r"(barrier), "l"(policy)
                  : "memory");
 }
 /* A box of a matrix from row `row` and number `k` on, as a panel; zeros where there is nothing. */

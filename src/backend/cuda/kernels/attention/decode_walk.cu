@@ -78,7 +78,7 @@ template <int G, int TYPE, int DIM> DEVICE void walk(const struct lode_cuda_walk
     struct way on = way_from(w, mine, every);
     struct page_of p = next_page(on, w);
     struct ring<TYPE, DIM> r = {a,    w,    &args.rows, shared_address(slots), args.slot_size, lane,
-                                half, shared_address(arrived[warp]), 0, 0, NULL, NULL};
+                                half, shared_address(arrived[warp]), 0, 0, NULL, NULL, ring<TYPE, DIM>::keeps()};
     struct walk_heads<G, TYPE, DIM> heads = {d, row, head, first_head, n_q, warp, half, d.prepares && (w.n_pages - 1) % every == mine};
     heads.ask_weights();
     uint32_t asked = 0;

@@ -48,6 +48,7 @@ template <int TYPE, int DIM> struct ring {
     uint32_t arrived;             /* the warp's barriers in shared memory: of two parts of keys, and of values */
     uint32_t now, parity;         /* the slot whose rows were asked for longest ago, and of the page's phases */
     const uint8_t *own_k, *own_v; /* the row's own key and value as stored, or NULL */
+    uint64_t policy;              /* of bulk copies (keeps) */
 
     DEVICE_MEMBER uint32_t dim(bool values) { return dim_of<DIM>(values ? a.head_dim_v : a.head_dim); }
     DEVICE_MEMBER uint32_t stride(bool values) { return DIM ? 2 * DIM : values ? w.v_stride : w.k_stride; }
@@ -58,6 +59,14 @@ template <int TYPE, int DIM> struct ring {
         return TYPE == LODE_Q8_0 || DIM;
 #else
         return false;
+#endif
+    }
+    /* A launch of one row reads a page once, one of several rows of a sequence as often as there are rows. */
+    static DEVICE_MEMBER uint64_t keeps() {
+#if __CUDA_ARCH__ >= 900
+        return gridDim.y == 1 ? read_once() : read_again();
+#else
+        return 0;
 #endif
     }
     DEVICE_MEMBER uint32_t arrived_at(uint32_t part) { return arrived + 8 * part; }
@@ -83,11 +92,11 @@ template <int TYPE, int DIM> struct ring {
                 barrier_arrive_expect(barrier, 0);
             } else if (DIM && !values) { /* all sixteen, whether they are there or not: values follow keys in a page */
                 barrier_arrive_expect(barrier, ROWS * 2 * DIM);
-                bulk_panels<2 * LODE_WALK_PANELS>(to, rows, from, barrier);
+                bulk_panels<2 * LODE_WALK_PANELS>(to, rows, from, barrier, policy);
             } else {
                 const uint32_t bytes = (skew + n * step + 15) / 16 * 16;
                 barrier_arrive_expect(barrier, bytes);
-                bulk_copy(to, from - skew, bytes, barrier);
+                bulk_copy(to, from - skew, bytes, barrier, policy);
             }
             return;
         }
