@@ -71,24 +71,33 @@ static bool has_panels(const struct op *o, const struct lode_cuda_att_args *a, s
            lode_cuda_map_memory(o->r->c, &v, a->head_dim, LODE_KV_PAGE, map);
 }
 
+/* Query heads of a head of keys that blocks of decode_ring.cu and decode_fast.cu have at a time, and how many blocks all heads are. */
+struct blocks_of_heads {
+    uint32_t heads, n;
+};
+static struct blocks_of_heads blocks_of_heads(const struct lode_cuda_att_args *a) {
+    const uint32_t group = a->n_heads / a->n_kv_heads, heads = group > 8 ? LODE_DECODE_FAST_HEADS : 8;
+    return (struct blocks_of_heads){heads, a->n_kv_heads * ((group + heads - 1) / heads)};
+}
+
 /* kernels/attention/decode_ring.cu: 1, or 0 where heads, rows or the device are not for it. */
 static int run_ring(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_decode_args *d) {
     enum { MANY_PAGES = 512 }; /* of heads of 128 numbers, as graphs count them: with fewer four warps have a page sooner than one */
     const struct lode_cuda_att_args *a = &d->att;
-    const uint32_t dim = a->head_dim, group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, room = lode_cuda_room(o->r->c);
-    const uint32_t heads = group > 8 ? 16 : 8, x = a->n_kv_heads * ((group + heads - 1) / heads);
-    const uint64_t all = (uint64_t)x * rows, multiprocessors = (uint64_t)o->r->c->multiprocessors;
+    const uint32_t dim = a->head_dim, rows = o->step->n_rows, room = lode_cuda_room(o->r->c);
+    const struct blocks_of_heads b = blocks_of_heads(a);
+    const uint64_t all = (uint64_t)b.n * rows, multiprocessors = (uint64_t)o->r->c->multiprocessors;
     struct lode_cuda_ring_decode_args args = {.decode = *d, .slots = LODE_DECODE_RING_SLOTS};
-    void *const kernel = k->ring[dim == 128][heads == 16];
+    void *const kernel = k->ring[dim == 128][b.heads > 8];
     if (!kernel || a->max_pages == 1 || (dim == 128 && a->max_pages < MANY_PAGES) || all > multiprocessors || !has_panels(o, a, &args.rows))
         return 0;
-    while (args.slots > 0 && LODE_DECODE_RING_SHARED(heads, dim, args.slots) > room)
+    while (args.slots > 0 && LODE_DECODE_RING_SHARED(b.heads, dim, args.slots) > room)
         args.slots -= LODE_DECODE_RING_WARPS;
     if (args.slots < 2 * LODE_DECODE_RING_WARPS) /* a page that comes for each that is looked at */
         return 0;
     const uint32_t z = (uint32_t)(multiprocessors / all);
-    LODE_TRY(lode_cuda_run_kernel(o, kernel, x, rows, z < a->max_pages ? z : a->max_pages,
-                                  32 * (LODE_DECODE_RING_WARPS + 1), LODE_DECODE_RING_SHARED(heads, dim, args.slots), &args));
+    LODE_TRY(lode_cuda_run_kernel(o, kernel, b.n, rows, z < a->max_pages ? z : a->max_pages,
+                                  32 * (LODE_DECODE_RING_WARPS + 1), LODE_DECODE_RING_SHARED(b.heads, dim, args.slots), &args));
     return 1;
 }
 
@@ -100,15 +109,15 @@ int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_
     const int ring = run_ring(o, k, d);
     if (ring)
         return ring;
-    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows;
-    const uint32_t heads = group > 8 ? LODE_DECODE_FAST_HEADS : 8, x = a->n_kv_heads * ((group + heads - 1) / heads);
-    const uint32_t shared = LODE_DECODE_FAST_SHARED(heads, a->head_dim, a->head_dim_v);
-    const int kernel = group > 8 ? 1 : a->head_dim == 128 && a->head_dim_v == 128 ? 2 : 0;
+    const uint32_t rows = o->step->n_rows;
+    const struct blocks_of_heads b = blocks_of_heads(a);
+    const uint32_t shared = LODE_DECODE_FAST_SHARED(b.heads, a->head_dim, a->head_dim_v);
+    const int kernel = b.heads > 8 ? 1 : a->head_dim == 128 && a->head_dim_v == 128 ? 2 : 0;
     uint32_t at_once = (uint32_t)o->r->c->shared_max / (shared + 2048); /* a block takes some of its own */
     at_once = at_once < 1 ? 1 : at_once < LODE_DECODE_FAST_BLOCKS ? at_once : LODE_DECODE_FAST_BLOCKS;
-    uint32_t z = at_once * (uint32_t)o->r->c->multiprocessors / (x * rows);
+    uint32_t z = at_once * (uint32_t)o->r->c->multiprocessors / (b.n * rows);
     z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
-    LODE_TRY(lode_cuda_run_kernel(o, k->decode[kernel], x, rows, z, LODE_ATT_FAST_THREADS, shared, d));
+    LODE_TRY(lode_cuda_run_kernel(o, k->decode[kernel], b.n, rows, z, LODE_ATT_FAST_THREADS, shared, d));
     return 1;
 }
 

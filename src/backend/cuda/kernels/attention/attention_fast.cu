@@ -41,9 +41,9 @@ DEVICE void mix(const struct weights &w, uint32_t values, uint32_t dim, F put) {
             break;
 #pragma unroll
         for (int s = 0; s < PAGE / 16; s++) {
-            mix_step<T>(part[0], part[1], w, values, ld, g, s);
+            mix_step<T>(part[0], part[1], w, s, values_at(values, ld, g, s));
             if (16 * g + 16 < dim)
-                mix_step<T>(part[2], part[3], w, values, ld, g + 1, s);
+                mix_step<T>(part[2], part[3], w, s, values_at(values, ld, g + 1, s));
         }
         put(2 * g, part[0]);
         put(2 * g + 1, part[1]);

@@ -163,14 +163,15 @@ DEVICE float ended(float o, const struct ending &e) { return o * e.old * e.by; }
 
 /* ---- values ---- */
 
-/* One step of sixteen keys of a page at `values`: numbers 16 pair + 2 q and the next of both rows to y0, those 8
- * further to y1. */
-template <class T>
-DEVICE void mix_step(float (&y0)[4], float (&y1)[4], const struct weights &w, uint32_t values, uint32_t ld,
-                     uint32_t pair, int step) {
+/* What load_turned reads of a page at `values` for one step of sixteen keys: numbers 16 pair and those that follow. */
+DEVICE uint32_t values_at(uint32_t values, uint32_t ld, uint32_t pair, int step) {
     const uint32_t lane = threadIdx.x % 32;
+    return values + (16 * step + lane % 16) * ld + 32 * pair + lane / 16 * 16;
+}
+/* A step's values, read from `from`: numbers 2 q and the next of both rows to y0, those 8 further to y1. */
+template <class T> DEVICE void mix_step(float (&y0)[4], float (&y1)[4], const struct weights &w, int step, uint32_t from) {
     uint32_t v[4];
-    load_turned(v, values + (16 * step + lane % 16) * ld + 32 * pair + lane / 16 * 16);
+    load_turned(v, from);
     mma_fast<T>(y0, make_uint2(w.p[step][0], w.p[step][2]), make_uint2(w.p[step][1], w.p[step][3]),
                 make_uint2(v[0], v[1]));
     mma_fast<T>(y1, make_uint2(w.p[step][0], w.p[step][2]), make_uint2(w.p[step][1], w.p[step][3]),

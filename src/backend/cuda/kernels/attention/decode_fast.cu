@@ -43,7 +43,7 @@ DEVICE void mix(const struct lode_cuda_att_args &a, const struct results &to, co
         float y[2][4] = {};
 #pragma unroll
         for (int s = 0; s < PAGE / 16; s++)
-            mix_step<T>(y[0], y[1], w, values, ld, g, s);
+            mix_step<T>(y[0], y[1], w, s, values_at(values, ld, g, s));
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             const uint32_t head = lane / 4 + 8 * i;
@@ -134,7 +134,7 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
         copies_wait<1>(); /* keys, and values that were asked for later are on their way */
         __syncthreads();
         float t[2][4] = {};
-        score_keys<T, ROWS, 2, DIM>(t, shared_address(q), shared_address(k + 16 * warp * ld), dim);
+        score_keys<T, ROWS, 2, DIM>(t, shared_address(q), dim, keys_in_rows(shared_address(k + 16 * warp * ld), ld));
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll

@@ -88,7 +88,7 @@ template <class T, int DIM, bool PREPARES> DEVICE void attend(const struct lode_
         const float scale = a.scale * undo[g];
         float now[1][4] = {};
         if (8 * warp < lo + p.n) {
-            score_keys<T, 1, 1, DIM>(now, shared_address(short_mem), shared_address(keys + 8 * warp * ld), dim);
+            score_keys<T, 1, 1, DIM>(now, shared_address(short_mem), dim, keys_in_rows(shared_address(keys + 8 * warp * ld), ld));
             if (a.cap > 0) {
                 now[0][0] = capped(now[0][0] * scale, a.cap);
                 now[0][1] = capped(now[0][1] * scale, a.cap);
@@ -121,7 +121,7 @@ template <class T, int DIM, bool PREPARES> DEVICE void attend(const struct lode_
 #pragma unroll
             for (uint32_t step = 0; step < PAGE / STEP; step++)
                 if (step >= lo / STEP && step * STEP < lo + p.n)
-                    mix_step<T>(y[0], y[1], e, shared_address(values), ld_v, i, step);
+                    mix_step<T>(y[0], y[1], e, step, values_at(shared_address(values), ld_v, i, step));
             if (g < n_q)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {

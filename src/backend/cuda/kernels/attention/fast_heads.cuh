@@ -78,9 +78,15 @@ DEVICE void make_queries(const struct lode_cuda_decode_args &d, const struct que
     }
 }
 
-/* Scores of TILES times eight keys from `keys` on for 8 ROWS queries at `q`, by a warp. */
+/* Keys `ld` bytes apart from `keys` on; at: what load_pieces reads of the t-th eight of them, of numbers 16 i to 16 i + 31. */
+struct keys_in_rows {
+    uint32_t first, ld;
+    DEVICE_MEMBER keys_in_rows(uint32_t keys, uint32_t ld) : first(keys + threadIdx.x % 8 * ld + threadIdx.x % 32 / 8 * 16), ld(ld) {}
+    DEVICE_MEMBER uint32_t at(int t, uint32_t i) const { return first + 8 * t * ld + 32 * i; }
+};
+/* To scores those of TILES times eight keys for 8 ROWS queries at `q`, by a warp. */
 template <class T, int ROWS, int TILES, int DIM>
-DEVICE void score_keys(float (&c)[TILES][4], uint32_t q, uint32_t keys, uint32_t n) {
+DEVICE void score_keys(float (&c)[TILES][4], uint32_t q, uint32_t n, const struct keys_in_rows &keys) {
     const uint32_t dim = DIM ? DIM : n, ld = LODE_ATT_FAST_STRIDE(dim), lane = threadIdx.x % 32, piece = lane % 8 * ld + lane / 8 * 16;
 #pragma unroll 4
     for (uint32_t i = 0; i < dim / 16; i += 2) { /* behind a row's end there is anything, which is not used */
@@ -90,7 +96,7 @@ DEVICE void score_keys(float (&c)[TILES][4], uint32_t q, uint32_t keys, uint32_t
             load_pieces(x[r], q + 8 * r * ld + piece + 32 * i);
 #pragma unroll
         for (int t = 0; t < TILES; t++)
-            load_pieces(k[t], keys + 8 * t * ld + piece + 32 * i);
+            load_pieces(k[t], keys.at(t, i));
 #pragma unroll
         for (int s = 0; s < 2; s++)
             if (s == 0 || DIM || 16 * (i + 1) < dim)
