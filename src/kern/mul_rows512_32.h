@@ -34,7 +34,7 @@ struct span { /* of a column */
 
 struct halfway32 {
     V isum[LANES];           /* of a row: of each block */
-    uint32_t d[SPAN][LANES]; /* as a row has them: d, and m in its upper half; or two floats */
+    uint32_t d[SPAN][LANES]; /* as a row has them: d, and m in its upper half; or two floats; an exponent by itself */
     uint32_t m[SPAN][LANES];
 };
 
@@ -125,10 +125,34 @@ INLINE void span_row(struct shape s, struct lines l, struct halfway32 *out, int 
     UNROLL
     for (size_t b = 0; b < SPAN; b++) {
         const uint8_t *d = w + (l.scale == SHARED_FLOATS ? b / 2 * 2 : b) * size;
-        memcpy(&out->d[b][row], d, 4);
+        if (l.scale == EXPONENT)
+            out->d[b][row] = *d;
+        else
+            memcpy(&out->d[b][row], d, 4);
         if (l.scale >= SHARED_FLOATS)
             memcpy(&out->m[b][row], d + (l.scale == FLOATS ? 4 : size), 4);
     }
+}
+
+/* The blocks' sums to a tile's rows.  least: MXFP4's exponents are taken for normal floats', and their least comes to be known; NULL: they
+ * may be 0 and 1 too, which are not and take five times the operations. */
+INLINE F add_blocks(struct shape s, struct lines l, F acc, const struct halfway32 *h, const V *isum, size_t n, const struct span *x,
+                    __m512i *least) {
+    for (size_t b = 0; b < n; b++) {
+        const F dx = f_set(x->d[b]);
+        V d, m;
+        memcpy(&d, h->d[b], sizeof d);
+        memcpy(&m, h->m[b], sizeof m);
+        if (least)
+            *least = _mm512_min_epu32(*least, (__m512i)d);
+        const F scale = l.scale == EXPONENT     ? least ? (F)((d - v_set32(1)) << 23) : scale_mxfp4(d)
+                        : l.scale == HALF_SCALE ? f_half(d)
+                                                : (F)d;
+        acc = f_fma(scale * dx, f_int(isum[b] - v_set32((uint32_t)(s.bias * x->sum[b]))), acc);
+        if (s.minima)
+            acc = f_fma((l.scale == HALF_SCALE ? f_half(d >> 16) : (F)m) * dx, f_set((float)x->sum[b]), acc);
+    }
+    return acc;
 }
 
 INLINE F end_span(struct shape s, struct lines l, F acc, const struct halfway32 *h, size_t n, const struct span *x) {
@@ -142,17 +166,11 @@ INLINE F end_span(struct shape s, struct lines l, F acc, const struct halfway32 
         for (int q = 0; q < 4; q++)
             isum[4 * q + e] = blocks[q];
     }
-    for (size_t b = 0; b < n; b++) {
-        const F dx = f_set(x->d[b]);
-        V d, m;
-        memcpy(&d, h->d[b], sizeof d);
-        memcpy(&m, h->m[b], sizeof m);
-        const F scale = l.scale == EXPONENT     ? scale_mxfp4(d & v_set32(255))
-                        : l.scale == HALF_SCALE ? f_half(d)
-                                                : (F)d;
-        acc = f_fma(scale * dx, f_int(isum[b] - v_set32((uint32_t)(s.bias * x->sum[b]))), acc);
-        if (s.minima)
-            acc = f_fma((l.scale == HALF_SCALE ? f_half(d >> 16) : (F)m) * dx, f_set((float)x->sum[b]), acc);
+    if (l.scale == EXPONENT) {
+        __m512i least = _mm512_set1_epi32(255);
+        const F sum = add_blocks(s, l, acc, h, isum, n, x, &least);
+        if (_mm512_cmplt_epu32_mask(least, _mm512_set1_epi32(2)) == 0)
+            return sum;
     }
-    return acc;
+    return add_blocks(s, l, acc, h, isum, n, x, NULL);
 }
