@@ -20,7 +20,6 @@ template <int DIM, int GROUPS> struct __align__(1024) wide_mem {
     uint8_t q[GROUPS][GROUP_ROWS * 2 * DIM];
     uint8_t k[SLOTS][SIZE], v[SLOTS][SIZE];
     uint64_t k_full[SLOTS], k_empty[SLOTS], v_full[SLOTS], v_empty[SLOTS];
-    float weighed; /* keep_before_wait */
 };
 
 DEVICE void scores_step(f16, float (&d)[32], uint32_t q, uint32_t k, int add) { wgmma_low_f16(d, q, k, add); }
@@ -169,9 +168,7 @@ template <class T, int DIM, int GROUPS> struct walker {
     /* ptxas moves a wait for products before whatever does not depend on them, and what was to be done meanwhile behind it; not before a
      * store, which here depends on all weights.  It is never made: no total is below 0. */
     DEVICE_MEMBER void keep_before_wait(const struct weights &w) {
-        asm volatile("{ .reg .pred p; setp.lt.f32 p, %1, 0f00000000; @p st.shared.f32 [%0], %1; }" ::"r"(m + AT(weighed)),
-                     "f"(w.total[0] + w.total[1])
-                     : "memory");
+        asm volatile("{ .reg .pred p; setp.lt.f32 p, %1, 0f00000000; @p st.shared.f32 [%0], %1; }" ::"r"(m), "f"(w.total[0] + w.total[1]) : "memory");
     }
     /* The weights of s are a product's, once no product reads those of another page: what writes a product's registers while it runs makes
      * ptxas wait behind each. */

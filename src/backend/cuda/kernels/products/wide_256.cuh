@@ -71,7 +71,7 @@ template <class T> DEVICE void unpack(uint32_t (&high)[8][4], uint32_t (&low)[8]
 
 /* Columns of blocks of 256 are multiplied in pieces of 64, so that the tensor cores have one while the other's
  * sums are shifted or added up.  A thread has 32 results of a piece. */
-enum { PIECE = 64, OF_PIECE = PIECE / 2 };
+enum { PIECE = X_ROWS, OF_PIECE = PIECE / 2 };
 
 /* In place: what the compiler may choose costs 64 registers more.  Integers have two pipes: half of the numbers go by either, as
  * whoever adds up meanwhile needs them too.  By constants alone ptxas sends nearly all by one; zero: a number that is 0, which it
@@ -130,7 +130,6 @@ template <class T, int N, bool GATED>
 DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, const struct seat &at,
                          float (&acc)[N / 2], struct ring &w, struct ring &x, bool last) {
     typedef struct x_parts<256, N> parts;
-    static_assert(PIECE == X_ROWS, "");
     enum { PIECES = N / PIECE, MORE = PIECES - 1, SHIFT = digit_of<T>::SHIFT };
     const T *const type = NULL;
     const uint32_t r = threadIdx.x % 32 / 4;

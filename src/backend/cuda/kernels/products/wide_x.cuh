@@ -12,8 +12,8 @@
 enum { X_ROWS = 64 };
 template <int N> struct x_block {
     struct {
-        uint16_t sums[X_ROWS][32];      /* halves, a panel of 64 bytes: 256 h of 16 groups, l of 16 */
-        float d[X_ROWS], all[X_ROWS];   /* all: the sum of sums; where place_of_scale says */
+        uint16_t sums[X_ROWS][32];    /* halves, a panel of 64 bytes: 256 h of 16 groups, l of 16 */
+        float d[X_ROWS], all[X_ROWS]; /* all: the sum of sums; where place_of_scale says */
     } of[N / X_ROWS];
 };
 DEVICE uint32_t sums_piece(uint32_t r, uint32_t piece) { return (piece ^ (r >> 1 & 3)) * 8; }
