@@ -357,10 +357,11 @@ static int run_attention_many(const struct op *o, const struct lode_cuda_att_arg
     return 1;
 }
 
-int lode_cuda_run_attention_rounded(const struct op *o, lode_dev tiles, uint64_t tile_size) {
+int lode_cuda_run_attention_rounded(const struct op *o, const struct lode_cuda_tiles *tiles) {
     struct lode_cuda_att_args a = attention_args(o, o->in);
-    a.y = (struct lode_cuda_mat){tiles, tile_size};
-    a.rounded = 1;
+    a.tiles = *tiles;
+    if (tiles->kind == LODE_TILES_SPREAD && a.head_dim_v % 32 != 0) /* a block would be two heads' */
+        return 0;
     return lode_cuda_run_attention_fast(o, &a);
 }
 

@@ -143,7 +143,7 @@ static int run_parts(const struct op *o, void *kernel, const struct lode_cuda_at
     enum { TILE = LODE_ATT_FAST_ROWS, LEAST_PAGES = 13, MOST_NUMBERS = 1 << 17, AT_ONCE = 3 /* blocks of a multiprocessor */ };
     const uint32_t group = a->n_heads / a->n_kv_heads, multiprocessors = (uint32_t)o->r->c->multiprocessors;
     const uint64_t most = LODE_CUDA_SCRATCH / lode_cuda_parts_size(a); /* rows at once */
-    if (a->both_ways || a->rounded || pages < LEAST_PAGES || pages > 65535 || most == 0 || a->head_dim_v % 16 ||
+    if (a->both_ways || a->tiles.kind != LODE_TILES_NONE || pages < LEAST_PAGES || pages > 65535 || most == 0 || a->head_dim_v % 16 ||
         (uint64_t)o->step->n_rows * a->n_heads * a->head_dim_v > MOST_NUMBERS)
         return 0;
     struct lode_cuda_att_args some = *a;

@@ -190,17 +190,20 @@ int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32
 
 /* ---- rows that are rounded where they are made ---- */
 
-lode_dev lode_cuda_rounded_place(const struct op *o, const struct lode_part *p, uint32_t n_x, uint64_t used) {
-    const uint64_t size = up(n_x, LODE_FAST_TILE) * lode_cuda_fast_tile(p->w->cols);
+uint64_t lode_cuda_fast_size(uint32_t cols, uint32_t n_x) { return up(n_x, LODE_FAST_TILE) * lode_cuda_fast_tile(cols); }
+
+bool lode_cuda_fast_tiles(const struct op *o, const struct lode_part *p, uint32_t n_x, uint64_t used, struct lode_cuda_tiles *x) {
     struct lode_cuda_map map;
     const bool takes = p->w->type == LODE_BF16 && p->w->cols % 64 == 0 && kernels_of(o, LODE_BF16)->wide && map_of(o, p, &map);
-    return takes && used + size <= LODE_CUDA_SCRATCH ? o->r->scratch + used : 0;
+    *x = (struct lode_cuda_tiles){.data = o->r->scratch + used, .size = lode_cuda_fast_tile(p->w->cols), .kind = LODE_TILES_PANELS,
+                                  .rows = LODE_FAST_TILE};
+    return takes && used + lode_cuda_fast_size(p->w->cols, n_x) <= LODE_CUDA_SCRATCH;
 }
 
-int lode_cuda_run_fast_rounded(const struct op *o, const struct lode_part *p, lode_dev x, uint32_t n_x,
+int lode_cuda_run_fast_rounded(const struct op *o, const struct lode_part *p, const struct lode_cuda_tiles *x, uint32_t n_x,
                                const struct lode_cuda_after *after) {
     const struct lode_cuda_mat y = after ? after->y : lode_cuda_mat(&p->out);
-    struct lode_cuda_fast_args f = {.g = {.x = {x, lode_cuda_fast_tile(p->w->cols)}, .n_x = n_x, .cols = p->w->cols, .n_parts = 1, .x_div = 1},
+    struct lode_cuda_fast_args f = {.g = {.x = {x->data, x->size}, .n_x = n_x, .cols = p->w->cols, .n_parts = 1, .x_div = 1},
                                     .x_tiles = up(n_x, LODE_FAST_TILE)};
     if (after)
         f.end = after->end;

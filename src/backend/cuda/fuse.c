@@ -7,7 +7,8 @@
  *                                               Hopper wide.cu, wide_glu.cu
  *         .. the same with --numerics tensor    gemv_stream_fast.cu, gemv_fast.cu, few_fast.cu; steps of up to 32 rows; of more
  *                                               gemm_fast.cu, wide_fast.cu, wide_gated.cu
- *         .. a gated one and the next, ATTENTION and the next, of BF16 weights: gemm_fast.cu
+ *         .. a gated one and the next, ATTENTION and the next: rows rounded where they are made, for BF16 weights as panels
+ *                                               (gemm_fast.cu), for those that meet blocks of 32 spread (wide_round.cuh)
  *     [QUANT] EXPERTS [ADD]                     two launches of chosen_in.cu, chosen_out.cu or of gemv.cu; steps of one row
  *         .. ROUTE before them                  in the first of chosen_in.cu
  *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
@@ -18,9 +19,11 @@
  * buffers, a fused launch must not write what it reads; where it would, nothing is fused. */
 #include "backend/cuda/fuse.h"
 
-/* Rows up to which pieces of LODE_FEW_ROWS are faster than tiles of more (wide.cu's, which Hopper has, or gemm.cu's). */
-static uint32_t most_pieced(const struct op *o, const struct chain *c) {
+/* Tiles of more: wide.cu's, which Hopper has, or gemm.cu's. */
+uint32_t lode_cuda_most_few(const struct op *o, const struct chain *c) {
     const enum lode_dtype type = c->mul->parts[0].w->type;
+    if (lode_cuda_is_fast_chain(o, c))
+        return LODE_FEW_ROWS;
     return !o->r->c->kernels.wide[type][0] ? 128 : lode_dtypes[type].act == LODE_A32 ? 64 : 96;
 }
 
@@ -41,10 +44,9 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
          !lode_cuda_is_experts(op)) ||
         !lode_cuda_find_chain(o, n, &c))
         return 0;
-    const bool fast = lode_cuda_is_fast_chain(o, &c);
-    if (o->n > (fast ? LODE_FEW_ROWS : most_pieced(o, &c)))
+    if (o->n > lode_cuda_most_few(o, &c))
         return lode_cuda_run_many_rows(o, n, &c);
-    if (fast)
+    if (lode_cuda_is_fast_chain(o, &c))
         return lode_cuda_run_few_rows_fast(o, n, &c);
     if (o->n > 1 && c.mul->op != LODE_OP_LINEAR)
         return 0;

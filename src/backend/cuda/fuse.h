@@ -69,6 +69,8 @@ int lode_cuda_run_one_row(const struct op *o, uint32_t n, const struct chain *c)
 /* fuse_few.c; the second: instructions */
 int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c);
 int lode_cuda_run_few_rows_fast(const struct op *o, uint32_t n, const struct chain *c);
+/* fuse.c: rows of a product up to which kernels of few rows, in pieces of LODE_FEW_ROWS, are faster than tiles of many. */
+uint32_t lode_cuda_most_few(const struct op *o, const struct chain *c);
 /* fuse_many.c: instructions; the second: attention and the product of what it gives */
 int lode_cuda_run_many_rows(const struct op *o, uint32_t n, const struct chain *c);
 int lode_cuda_run_attended(const struct op *o, uint32_t n);

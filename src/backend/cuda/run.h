@@ -257,15 +257,22 @@ struct lode_cuda_wide_x {
  * done where that is to be launched by itself. */
 int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
                        const struct lode_cuda_wide_x *x, uint32_t n_x, const struct lode_cuda_after *after);
+/* A product of n_x rows of x that are rounded where they are made: the tiles that it wants them in, `used` bytes of the scratch behind
+ * which are free; false: this one takes none, or there is no room.  Then the product.  And the scratch that gate and up want for all
+ * their n_x rows at once, which what they give may be rounded behind. */
+bool lode_cuda_wide_tiles(const struct op *o, const struct lode_part *p, uint32_t n_x, uint64_t used, struct lode_cuda_tiles *x);
+int lode_cuda_run_wide_rounded(const struct op *o, const struct lode_part *p, const struct lode_cuda_tiles *x, uint32_t n_x,
+                               const struct lode_cuda_after *after);
+uint64_t lode_cuda_wide_gated_size(const struct lode_operand *gate, uint32_t n_x);
 /* fast.c: n_x rows of x by such parts; norm, after: NULL or what comes before and after (more than LODE_FEW_ROWS rows): 1, or 0 and
  * nothing done where that is to be launched by itself. */
 int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,
                        uint32_t n_x, const struct lode_cuda_norm *norm, const struct lode_cuda_after *after);
-/* A product of n_x rows of x that are rounded where they are made: where, `used` bytes of the scratch behind which are free,
- * in tiles of lode_cuda_fast_tile bytes; 0: this one takes none, or there is no room.  Then the product. */
-lode_dev lode_cuda_rounded_place(const struct op *o, const struct lode_part *p, uint32_t n_x, uint64_t used);
-int lode_cuda_run_fast_rounded(const struct op *o, const struct lode_part *p, lode_dev x, uint32_t n_x,
+/* wide.c's lode_cuda_wide_tiles and those that follow it, of 16-bit weights. */
+bool lode_cuda_fast_tiles(const struct op *o, const struct lode_part *p, uint32_t n_x, uint64_t used, struct lode_cuda_tiles *x);
+int lode_cuda_run_fast_rounded(const struct op *o, const struct lode_part *p, const struct lode_cuda_tiles *x, uint32_t n_x,
                                const struct lode_cuda_after *after);
+uint64_t lode_cuda_fast_size(uint32_t cols, uint32_t n_x); /* bytes of so many rows in tiles */
 /* At most LODE_FEW_ROWS rows with what comes before and after them: f without x's place, tiles and shared memory; streams: its units have
  * as many rows as lode_cuda_streams_fast said; x and x_out: the rows' strides. */
 int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, bool streams, uint64_t x_stride, uint64_t x_out_stride);
@@ -301,8 +308,8 @@ bool lode_cuda_map_memory(const struct lode_cuda *c, const struct lode_kv_view *
 /* Blocks of threads of decode_walk.cu, decode_short.cu and the like that a multiprocessor has shared memory for: each takes 1 KB of its own
  * beside, and its kernel up to LODE_WALK_STATIC. */
 uint32_t lode_cuda_blocks_by_shared(const struct lode_cuda *c, uint32_t shared);
-/* The second of many rows, rounded to tiles as lode_cuda_run_fast_rounded takes them. */
-int lode_cuda_run_attention_rounded(const struct op *o, lode_dev tiles, uint64_t tile_size);
+/* The second of many rows, to tiles. */
+int lode_cuda_run_attention_rounded(const struct op *o, const struct lode_cuda_tiles *tiles);
 
 /* fuse.c: launches o->in and what follows it as one, where it can; n instructions are left, o->in the
  * first.  Returns how many it ran, 0 for none, or an error. */

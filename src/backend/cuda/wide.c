@@ -3,28 +3,33 @@
  * comes after is done where results are stored. */
 #include "backend/cuda/run.h"
 
+enum { GATED_ROWS = 128 }; /* of x, of a tile of gate and up */
+
 static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
 
-/* Spread tiles of n rows of `cols` numbers rounded to `act`. */
+/* Spread tiles of n rows of `cols` numbers rounded to `act`; where they lie: the scratch's beginning, if nothing else is said. */
 struct spread {
     enum lode_dtype act;
     uint32_t cols, n;
     uint64_t size; /* bytes of one */
+    lode_dev at;
 };
-static struct spread spread_of(enum lode_dtype act, uint32_t cols, uint32_t n) {
-    const uint64_t row = act == LODE_A256 ? (uint64_t)(cols / 256) * (512 + 72)
-                                          : (uint64_t)up(cols, 128) * (128 + 32);
-    return (struct spread){act, cols, n, row * n};
+static uint64_t row_size(enum lode_dtype act, uint32_t cols) {
+    return act == LODE_A256 ? (uint64_t)(cols / 256) * (512 + 72) : (uint64_t)up(cols, 128) * (128 + 32);
+}
+static struct spread spread_of(const struct op *o, const struct lode_operand *w, uint32_t n) {
+    const enum lode_dtype act = lode_dtypes[w->type].act;
+    return (struct spread){act, w->cols, n, row_size(act, w->cols) * n, o->r->scratch};
 }
 
 static bool by_256(const struct spread *s) { return s->act == LODE_A256; }
 
-/* Rounded rows, to the first `tiles` of the scratch's. */
+/* Rounded rows, to the first `tiles` of them. */
 static int spread(const struct op *o, const struct spread *s, struct lode_cuda_spread_args a,
                   uint32_t tiles) {
     const struct lode_cuda_kernels *k = &o->r->c->kernels;
     const int wide = s->n == 128;
-    a.y = o->r->scratch;
+    a.y = s->at;
     a.tile_size = s->size;
     a.cols = s->cols;
     a.tile = s->n;
@@ -36,7 +41,7 @@ static int spread_floats(const struct op *o, const struct spread *s, const struc
                          uint32_t n) {
     const struct lode_cuda_kernels *k = &o->r->c->kernels;
     const int wide = s->n == 128;
-    struct lode_cuda_fast_x_args a = {.x = {x->x.data + first * x->x.stride, x->x.stride}, .y = o->r->scratch,
+    struct lode_cuda_fast_x_args a = {.x = {x->x.data + first * x->x.stride, x->x.stride}, .y = s->at,
                                       .tile_size = s->size, .cols = s->cols, .n_x = n, .input = LODE_GEMV_ROUND};
     if (x->norm) {
         a.input = LODE_GEMV_NORM;
@@ -66,7 +71,7 @@ static int multiply(const struct op *o, void *const kernels[2], const struct spr
                     uint32_t x_tiles, uint32_t w_tiles) {
     const uint32_t units = x_tiles * w_tiles;
     const uint32_t last = s->n == 128 && kernels[0] ? halved(units, (uint32_t)o->r->c->multiprocessors) : 0;
-    a->g.x = (struct lode_cuda_mat){o->r->scratch, s->size};
+    a->g.x = (struct lode_cuda_mat){s->at, s->size};
     a->g.w_tiles = w_tiles;
     if (last == 0)
         return launch(o, kernels[s->n == 128], a, units);
@@ -107,7 +112,7 @@ bool lode_cuda_can_gate(const struct op *o, void *const *kernels, const struct l
     const struct lode_operand *gate = parts[0].w, *up = parts[1].w;
     return kernels[gate->type] && gate->type == up->type && gate->rows == up->rows &&
            gate->rows % (LODE_WIDE_W / 2) == 0 && !parts[0].bias && !parts[1].bias &&
-           lode_cuda_wide_rows(o, gate, gate->rows / (LODE_WIDE_W / 2), n_x) == 128;
+           lode_cuda_wide_rows(o, gate, gate->rows / (LODE_WIDE_W / 2), n_x) == GATED_ROWS;
 }
 
 /* Runs of one type, of n spread rows; y: (n_parts), of their first.  A few tiles of another type, a V of Q6_K, go to the
@@ -145,8 +150,7 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < n_parts; i++)
         tiles += up(parts[i].w->rows, LODE_WIDE_W);
-    const struct spread s = spread_of(lode_dtypes[w->type].act, w->cols,
-                                      gated ? 128 : tile_rows(o, w, tiles, n_x, true));
+    const struct spread s = spread_of(o, w, gated ? GATED_ROWS : tile_rows(o, w, tiles, n_x, true));
     const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / s.size) * s.n; /* rows at once */
     if (most == 0 || (gated && !lode_cuda_can_gate(o, o->r->c->kernels.wide_glu, parts, n_x)))
         return 0;
@@ -172,9 +176,32 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
     return 1;
 }
 
+/* ---- rows that are rounded where they are made ---- */
+
+uint64_t lode_cuda_wide_gated_size(const struct lode_operand *gate, uint32_t n_x) {
+    return row_size(lode_dtypes[gate->type].act, gate->cols) * up(n_x, GATED_ROWS) * GATED_ROWS;
+}
+
+bool lode_cuda_wide_tiles(const struct op *o, const struct lode_part *p, uint32_t n_x, uint64_t used, struct lode_cuda_tiles *x) {
+    const struct spread s = spread_of(o, p->w, tile_rows(o, p->w, up(p->w->rows, LODE_WIDE_W), n_x, true));
+    *x = (struct lode_cuda_tiles){.data = s.at + used, .size = s.size, .kind = LODE_TILES_SPREAD, .rows = s.n};
+    return s.act == LODE_A32 && used + up(n_x, s.n) * s.size <= LODE_CUDA_SCRATCH;
+}
+
+int lode_cuda_run_wide_rounded(const struct op *o, const struct lode_part *p, const struct lode_cuda_tiles *x, uint32_t n_x,
+                               const struct lode_cuda_after *after) {
+    const struct lode_cuda_mat y = after ? after->y : lode_cuda_mat(&p->out);
+    const struct lode_cuda_fast_end end = after ? after->end : (struct lode_cuda_fast_end){0};
+    struct spread s = spread_of(o, p->w, x->rows);
+    s.at = x->data;
+    return multiply_parts(o, &s, p, 1, &y, n_x, &end);
+}
+
+/* ---- rows sorted by expert ---- */
+
 int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args g,
                               const struct lode_operand *w, uint32_t x_tiles, uint32_t w_tiles) {
-    const struct spread s = spread_of(lode_dtypes[w->type].act, w->cols, LODE_GEMM_TILE_X);
+    const struct spread s = spread_of(o, w, LODE_GEMM_TILE_X);
     void *const *kernels = o->r->c->kernels.wide[w->type];
     if (!kernels[0] || x_tiles * s.size > o->r->scratch_size)
         return 0;

@@ -74,6 +74,8 @@ template <typename T> DEVICE T *at(lode_dev p) { return (T *)p; }
 template <typename T> DEVICE T *row_at(const struct lode_cuda_mat &m, uint32_t r) {
     return (T *)(m.data + r * m.stride);
 }
+/* Tile i of rows that are rounded where they are made. */
+DEVICE uint8_t *rounded_tile(const struct lode_cuda_tiles &t, uint32_t i) { return (uint8_t *)(t.data + i * t.size); }
 DEVICE const struct lode_cuda_step *step_at(lode_dev p) {
     return at<const struct lode_cuda_step>(p);
 }

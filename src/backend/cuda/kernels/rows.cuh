@@ -218,23 +218,26 @@ struct rounded {
     int sum;
     uint32_t q; /* this thread's four */
 };
+/* What the largest magnitude of a block of 32 makes of it. */
+struct scale_32 {
+    float d, by; /* by: what numbers are multiplied by */
+    bool codes;  /* or all are 0 */
+};
+DEVICE struct scale_32 scale_32_of(uint32_t most) {
+    const float max = lode_bits_f32(most);
+    if (most >= 0x7f800000)
+        return {lode_bits_f32(0x7fc00000), 0, false};
+    if (max < TINY)
+        return {0, 0, false};
+    return {max / 127.0f, 127.0f / max, true};
+}
+DEVICE uint32_t codes_32(const struct scale_32 &s, float4 x) {
+    return s.codes ? round_bytes(x.x * s.by, x.y * s.by, x.z * s.by, x.w * s.by) : 0;
+}
 DEVICE struct rounded round_a32(float4 x) {
-    uint32_t bits = magnitude(x.x), m = magnitude(x.y);
-    bits = m > bits ? m : bits;
-    m = magnitude(x.z);
-    bits = m > bits ? m : bits;
-    m = magnitude(x.w);
-    bits = warp_max(m > bits ? m : bits, 8);
-    const float max = lode_bits_f32(bits);
-    struct rounded r = {0, 0, 0};
-    if (bits >= 0x7f800000) {
-        r.d = lode_bits_f32(0x7fc00000);
-    } else if (max >= TINY) {
-        const float inverse = 127.0f / max;
-        r.d = max / 127.0f;
-        r.q = round_bytes(x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse);
-        r.sum = sum_bytes(r.q, 0);
-    }
+    const struct scale_32 s = scale_32_of(warp_max(most_of(x, 0), 8));
+    struct rounded r = {s.d, 0, codes_32(s, x)};
+    r.sum = sum_bytes(r.q, 0);
     for (int w = 4; w; w /= 2)
         r.sum += __shfl_xor_sync(0xffffffffu, r.sum, w);
     return r;

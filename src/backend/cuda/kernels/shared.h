@@ -71,6 +71,18 @@ struct lode_cuda_mat {
     unsigned long long stride;
 };
 
+/* Rows that are rounded where they are made, as a product of many that reads them wants them: tile after tile. */
+enum lode_cuda_tile_kind {
+    LODE_TILES_NONE,   /* they are not */
+    LODE_TILES_PANELS, /* of LODE_FAST_TILE rows, for BF16 weights: as fast_x leaves them */
+    LODE_TILES_SPREAD, /* of 64 or 128 rows, for weights that meet blocks of 32: as spread_floats_32 does (spread.cuh) */
+};
+struct lode_cuda_tiles {
+    lode_dev data;
+    unsigned long long size; /* bytes of one */
+    uint32_t kind, rows;     /* rows: of one */
+};
+
 struct lode_cuda_part {
     lode_dev w, bias, y;
     unsigned long long w_stride, y_stride; /* bytes of a row */
@@ -201,8 +213,8 @@ struct lode_cuda_att_args {
     float scale, cap;
     uint32_t first_row; /* of the launch, among the step's: decode.cu, decode_walk.cu, decode_join.cu, attention_fast.cu's parts */
     uint32_t n_rows;    /* from there on, of one sequence: attention_fast.cu's parts */
-    uint32_t rounded;   /* attention_fast.cu, attention_wide.cu: y are tiles of panels that a product with BF16 weights reads (fast_x) */
     uint32_t kv_rows;   /* attention.cu: keys or values that there is shared memory for, a page's or a power of two below */
+    struct lode_cuda_tiles tiles; /* attention_fast.cu, attention_wide.cu: where results go, not to y */
 };
 
 /* ---- a product of one row with what surrounds it (gemv.cu) ---- */
@@ -337,12 +349,12 @@ struct lode_cuda_fast_x_args {
 };
 
 /* What comes after a product of many rows, before it is stored: nothing, a residual (LODE_GEMV_ADD), or the gated
- * product of the two parts (LODE_GEMV_GLU), which goes where the first part says; of BF16 weights it may go there as the
- * next product reads it, rounded and in tiles of panels. */
+ * product of the two parts (LODE_GEMV_GLU), which goes where the first part says, or to tiles: panels where these weights are BF16,
+ * spread ones where they are blocks of 32. */
 struct lode_cuda_fast_end {
     lode_dev residual;
     unsigned long long residual_stride;
-    unsigned long long tile_size; /* of those tiles; 0: rows of floats */
+    struct lode_cuda_tiles tiles;
     uint32_t output, act, product_first;
     float scale;
 };

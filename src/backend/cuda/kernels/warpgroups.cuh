@@ -28,5 +28,7 @@ DEVICE void begin_turns() { /* the first is warpgroup 0's */
 }
 DEVICE void await_turn() { asm volatile("bar.sync %0, 256;" ::"r"(1 + threadIdx.x / 128) : "memory"); }
 DEVICE void give_turn() { asm volatile("bar.arrive %0, 256;" ::"r"(2 - threadIdx.x / 128) : "memory"); }
+/* All threads of one of the two have come here. */
+DEVICE void group_sync() { asm volatile("bar.sync %0, 128;" ::"r"(3 + threadIdx.x / 128) : "memory"); }
 
 #endif

@@ -56,9 +56,6 @@ DEVICE void bring_pages(uint32_t m, const struct lode_cuda_att_wide_args &f, con
 
 /* ---- a warpgroup's way through the pages ---- */
 
-/* All its threads have come here. */
-DEVICE void group_sync() { asm volatile("bar.sync %0, 128;" ::"r"(3 + threadIdx.x / GROUP_THREADS) : "memory"); }
-
 template <class T, int DIM, int GROUPS> struct walker {
     typedef struct wide_mem<DIM, GROUPS> mem;
     const uint32_t m;

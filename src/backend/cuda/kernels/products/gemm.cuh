@@ -11,7 +11,7 @@ struct gemm_job {
     unsigned long long w_stride, y_stride;
     uint32_t w_rows, x_rows; /* that there are */
     const uint32_t *list;    /* rows of y; x: those by x_div.  NULL: first_x and on */
-    uint32_t first_x, x_div;
+    uint32_t first, first_x, x_div; /* first: row of w */
 };
 
 /* Tile y of tile_w rows of all parts' w; x of tile_x rows of x, or of the experts' tiles. False: there is
@@ -23,6 +23,7 @@ DEVICE bool find_job(struct gemm_job &job, const struct lode_cuda_gemm_args &a, 
         p++;
     const struct lode_cuda_part &part = a.parts[p];
     const uint32_t first = (y - part.first_tile) * tile_w;
+    job.first = first;
     job.first_x = x * tile_x;
     job.x_rows = a.n_x - job.first_x < tile_x ? a.n_x - job.first_x : tile_x;
     job.x_div = 1;

@@ -272,9 +272,9 @@ DEVICE void gate(struct fast_mem *m, uint32_t act, const float (&v)[64], float (
  * product's x. */
 DEVICE void put_rounded(const struct lode_cuda_fast_args &f, const struct fast_job &j, const float (&y)[32], uint32_t row) {
     const uint32_t t = threadIdx.x - 128, half = t / 128;
-    uint8_t *tile = at<uint8_t>(f.g.parts[0].y) + (size_t)(j.first_x / TILE) * f.end.tile_size;
+    uint8_t *tile = rounded_tile(f.end.tiles, j.first_x / TILE);
     uint8_t *panel = tile + (size_t)(j.first / STEP) * PANEL;
-    float *factors = (float *)(tile + f.end.tile_size) - TILE;
+    float *factors = (float *)(tile + f.end.tiles.size) - TILE;
     static_assert(TILE / 2 == STEP, "a panel a tile");
 #pragma unroll
     for (int i = 0; i < 16; i++) {
@@ -296,7 +296,7 @@ DEVICE void put_all(struct fast_mem *m, const struct lode_cuda_fast_args &f, con
         const lode_dev bias = f.g.parts[half].bias;
         finish_results<128>(acc, j.factors, bias ? at<const float>(bias) + j.first : NULL, in_half, j.w_rows);
         gate(m, f.end.act, acc, y);
-        if (!T::SCALED && f.end.tile_size) {
+        if (!T::SCALED && f.end.tiles.kind != LODE_TILES_NONE) {
             put_rounded(f, j, y, in_half);
             return;
         }

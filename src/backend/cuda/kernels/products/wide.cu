@@ -55,16 +55,6 @@ template <int N> DEVICE void put_256(uint8_t *tile, uint32_t r, uint32_t b, cons
         more->of[r / X_ROWS].all[place_of_scale(r % X_ROWS)] = (float)sum;
     }
 }
-/* Word k of row r's block i of four of a stage. */
-template <int N> DEVICE void put_32(uint8_t *tile, uint32_t r, uint32_t stage, uint32_t i, uint32_t k, struct rounded v) {
-    uint8_t *to = tile + (size_t)stage * (N * 128 + sizeof(struct x_quad<N>));
-    struct x_quad<N> *more = (struct x_quad<N> *)(to + N * 128);
-    *(uint32_t *)(to + in_panel(r, i * 2 + k / 4) + k % 4 * 4) = v.q;
-    if (k == 0) {
-        more->of[r / X_ROWS].d[i][place_of_scale(r % X_ROWS)] = v.d;
-        more->of[r / X_ROWS].sum[i][place_of_scale(r % X_ROWS)] = (float)v.sum;
-    }
-}
 
 /* Rounded rows.  A warp a block of 256 of a row; blockIdx.x: a row of a tile. */
 template <int N> DEVICE void spread_256(const struct lode_cuda_spread_args &a) {
@@ -84,8 +74,8 @@ template <int N> DEVICE void spread_32(const struct lode_cuda_spread_args &a) {
         return;
     const uint32_t b = stage * 4 + i < nb ? stage * 4 + i : nb - 1;
     const uint8_t *from = spread_row(a, t, r) + (size_t)b * 40;
-    put_32<N>(at<uint8_t>(a.y) + t * a.tile_size, r, stage, i, k,
-              {*(const float *)from, *(const int *)(from + 4), *(const uint32_t *)(from + 8 + 4 * k)});
+    put_32(spread_block_of(at<uint8_t>(a.y) + t * a.tile_size, N, r, stage, i), k,
+           {*(const float *)from, *(const int *)(from + 4), *(const uint32_t *)(from + 8 + 4 * k)});
 }
 
 /* Rows of floats, normed where a.input says so, rounded and spread; blockIdx.x: a row of a tile, which repeats the last
@@ -119,7 +109,7 @@ template <int BLOCK, int N> DEVICE void round_spread(const struct lode_cuda_fast
 #pragma unroll 1
         for (uint32_t stage = warp; stage * 4 < nb; stage += n_warps()) {
             const uint32_t b = stage * 4 + i < nb ? stage * 4 + i : nb - 1;
-            put_32<N>(tile, r, stage, i, k, round_a32(numbers(8 * b + k)));
+            put_32(spread_block_of(tile, N, r, stage, i), k, round_a32(numbers(8 * b + k)));
         }
     }
 }

@@ -6,13 +6,14 @@
  * (wide_x.cuh).
  *
  * Where gate and up are multiplied with each other a tile has 64 rows of both, of each sixteen eight of gate and the
- * same eight of up: so a thread has both.
+ * same eight of up: so a thread has both.  Those of blocks of 32 may leave what they give rounded (wide_round.cuh).
  */
 #ifndef LODE_CUDA_WIDE_EXACT_CUH
 #define LODE_CUDA_WIDE_EXACT_CUH
 
 #include "wide_256.cuh"
 #include "wide_32.cuh"
+#include "wide_round.cuh"
 #include "wide_store.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -60,7 +61,7 @@ template <int N> DEVICE void add_bias(const struct wide_job &job, const struct s
 }
 template <class T, int N>
 DEVICE void store_unit(const struct exact_unit<false> &job, const struct lode_cuda_packed_args &f, const struct seat &at,
-                       float (&acc)[N / 2]) {
+                       uint32_t, float (&acc)[N / 2]) {
     add_bias<N>(job, at, acc);
     if (f.g.tiles) {
         store_sorted<N>(job, at, acc);
@@ -73,10 +74,15 @@ DEVICE void store_unit(const struct exact_unit<false> &job, const struct lode_cu
                      (job.y - (const uint8_t *)f.g.parts[0].y);
     store_results<N, T::BLOCK == 256 ? 8 : 4>(p, f.end, acc, at.row); /* of blocks of 32 more spill */
 }
-/* Gate and up, which have no biases, multiplied with each other. */
+/* Gate and up, which have no biases, multiplied with each other; floats: shared memory for those that are rounded. */
 template <class T, int N>
 DEVICE void store_unit(const struct exact_unit<true> &job, const struct lode_cuda_packed_args &f, const struct seat &at,
-                       const float (&acc)[N / 2]) {
+                       uint32_t floats, const float (&acc)[N / 2]) {
+    if constexpr (T::BLOCK == 32)
+        if (f.end.tiles.kind != LODE_TILES_NONE) {
+            round_gated<N>(f.end.tiles, job, f.end.act, at, floats, [&](int i) { return acc[i]; });
+            return;
+        }
     store_gated<N>({job.y + job.first_x * job.y_stride, NULL, job.y_stride, 0, job.w_rows, job.x_rows}, f.end.act, at.row,
                    [&](int i) { return acc[i]; });
 }
@@ -86,7 +92,7 @@ template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_pa
     extern __shared__ __align__(1024) uint8_t wide_bytes[];
     typedef struct wide_mem<T, N> mem;
     mem *m = (mem *)(wide_bytes + (-shared_address(wide_bytes) & 1023));
-    static_assert(sizeof *m + 1024 <= LODE_WIDE_SHARED, "shared.h");
+    static_assert(sizeof *m + (GATED && T::BLOCK == 32 ? gated_floats<N>::SIZE : 0) + 1024 <= LODE_WIDE_SHARED, "shared.h");
     if (threadIdx.x == 0)
         make_barriers(m);
     __syncthreads();
@@ -124,7 +130,7 @@ template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_pa
                 multiply_256<T, N, GATED>(m, job, at, acc, w, x, u + gridDim.x >= units);
             else
                 multiply_32<T, N>(m, job, at, acc, w, x);
-            store_unit<T, N>(job, f, at, acc);
+            store_unit<T, N>(job, f, at, shared_address(m + 1), acc);
         }
     }
     if (a.beside) /* who waits for this launch waits for that one too */

@@ -100,14 +100,11 @@ DEVICE bool quick_silu(float x, float *y) {
     return is_plain(by) && is_plain(x);
 }
 
-/* The gated products of a tile that has both rows of gate and up in a thread (wide.cuh, PAIRED), its first of either is
- * tile row `row`; value(i): result i of the thread's.  All of it is code that runs once a tile, which comes from memory as it
- * runs: so what hardly happens is out of the way, and what does has no branches. */
-template <int N, class F>
-DEVICE void store_gated(const struct results_place &p, uint32_t act, uint32_t row, F value) {
+/* The gated products of a tile that has both rows of gate and up in a thread (wide.cuh, PAIRED); value(i): result i of the
+ * thread's; put(t, v0, v1) takes those of its two columns of each eight.  All of it is code that runs once a tile, which comes from
+ * memory as it runs: so what hardly happens is out of the way, and what does has no branches. */
+template <int N, class F, class P> DEVICE void gate_results(uint32_t act, F value, P put) {
     enum { AT_ONCE = 2 };
-    const uint32_t of = row / 16 * 8 + row % 8, column = threadIdx.x % 4 * 2; /* of both */
-    const bool by_8 = goes_by_8(p);
 #pragma unroll
     for (int t0 = 0; t0 < N / 8; t0 += AT_ONCE) {
         float v[2 * AT_ONCE];
@@ -126,8 +123,18 @@ DEVICE void store_gated(const struct results_place &p, uint32_t act, uint32_t ro
             }
 #pragma unroll
         for (int t = 0; t < AT_ONCE; t++)
-            store_pair(p, by_8, pair_at(p, 8 * (t0 + t) + column, of), exchanged(v[2 * t], v[2 * t + 1], of));
+            put(t0 + t, v[2 * t], v[2 * t + 1]);
     }
+}
+/* Which row of gate, and of up, tile row `row` is, the thread's first. */
+DEVICE uint32_t gated_row(uint32_t row) { return row / 16 * 8 + row % 8; }
+template <int N, class F>
+DEVICE void store_gated(const struct results_place &p, uint32_t act, uint32_t row, F value) {
+    const uint32_t of = gated_row(row), column = threadIdx.x % 4 * 2;
+    const bool by_8 = goes_by_8(p);
+    gate_results<N>(act, value, [&](int t, float v0, float v1) {
+        store_pair(p, by_8, pair_at(p, 8 * t + column, of), exchanged(v0, v1, of));
+    });
 }
 
 #endif

@@ -4,12 +4,12 @@
 #ifndef LODE_CUDA_WIDE_X_CUH
 #define LODE_CUDA_WIDE_X_CUH
 
+#include "spread.cuh"
 #include "wide.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* What comes with a block of x, 64 rows of it and then the next: spread_256 leaves it behind the block's bytes. */
-enum { X_ROWS = 64 };
+/* What comes with a block of x, X_ROWS rows of it and then the next: spread_256 leaves it behind the block's bytes. */
 template <int N> struct x_block {
     struct {
         uint16_t sums[X_ROWS][32];    /* halves, a panel of 64 bytes: 256 h of 16 groups, l of 16 */
@@ -19,13 +19,8 @@ template <int N> struct x_block {
 DEVICE uint32_t sums_piece(uint32_t r, uint32_t piece) { return (piece ^ (r >> 1 & 3)) * 8; }
 /* With four blocks of 32: behind their bytes. */
 template <int N> struct x_quad {
-    struct {
-        float d[4][X_ROWS], sum[4][X_ROWS];
-    } of[N / X_ROWS];
+    struct quad_scales of[N / X_ROWS];
 };
-
-/* Where a number of row r of x lies: what a thread wants for two tiles of eight rows is 16 bytes. */
-DEVICE uint32_t place_of_scale(uint32_t r) { return r / 16 * 16 + r % 8 / 2 * 4 + r / 8 % 2 * 2 + r % 2; }
 
 /* x comes in parts: the high bytes of a block of 256, then its low ones; four blocks of 32. */
 template <int BLOCK, int N> struct x_parts {
