@@ -60,6 +60,30 @@ static struct lode_node *build_feed_forward(struct oc *t) {
     return lode_g_add(t->g, x, lode_g_linear(t->g, h, oc_matrix(t, t->type, 512, 768, 1), NULL), 1);
 }
 
+/* The same of so many rows of weights that a step of many rows comes in tiles of 128 to gate and up on the largest GPUs: what they give is
+ * rounded where it is made, for the next product, whose tiles are of 64 rows or of 128 and end in whole stages or not. */
+static struct lode_node *build_gated_down(struct oc *t) {
+    static const struct {
+        enum lode_dtype in, out;
+        uint32_t d, ff, rows;
+        enum lode_glu act;
+        float scale; /* of the input: of the last, numbers below what there are codes for */
+        bool add;
+    } kinds[] = {
+        {LODE_Q8_0, LODE_Q8_0, 256, 3072, 200, LODE_GLU_SILU, 1, true},  {LODE_Q4_0, LODE_Q5_1, 288, 3136, 6080, LODE_GLU_GELU, 1, true},
+        {LODE_Q8_0, LODE_Q4_1, 320, 3008, 320, LODE_GLU_SILU, 1, false}, {LODE_Q4_0, LODE_MXFP4, 256, 3072, 128, LODE_GLU_SILU, 1, true},
+        {LODE_Q8_0, LODE_Q6_K, 256, 3072, 136, LODE_GLU_SILU, 1, true},  {LODE_BF16, LODE_BF16, 256, 640, 136, LODE_GLU_SILU, 1, true},
+        {LODE_Q8_0, LODE_IQ4_NL, 256, 3072, 96, LODE_GLU_SILU, 1e-20f, true}};
+    const uint32_t d = kinds[t->variant].d, ff = kinds[t->variant].ff, rows = kinds[t->variant].rows;
+    struct lode_node *res = kinds[t->variant].add ? oc_input(t, rows) : NULL;
+    struct lode_node *h = lode_g_scale(t->g, oc_input(t, d), kinds[t->variant].scale);
+    struct lode_node *gate = lode_g_linear(t->g, h, oc_matrix(t, kinds[t->variant].in, ff, d, 1), NULL);
+    struct lode_node *up = lode_g_linear(t->g, h, oc_matrix(t, kinds[t->variant].in, ff, d, 1), NULL);
+    struct lode_node *y = lode_g_linear(t->g, lode_g_glu(t->g, gate, up, kinds[t->variant].act),
+                                        oc_matrix(t, kinds[t->variant].out, rows, ff, 1), NULL);
+    return res ? lode_g_add(t->g, res, y, 0.22f) : y;
+}
+
 static struct lode_node *route(struct oc *t, enum lode_gating gating, bool biased) {
     const union lode_op_params p = {.route = {.n_used = USED, .gating = gating, .normalise = true, .scale = 1.25f}};
     return lode_g_route(t->g, oc_input(t, EXPERTS), biased ? oc_vector(t, EXPERTS) : NULL, &p);
@@ -304,6 +328,31 @@ static struct lode_node *build_attention_rows(struct oc *t) {
     return attention_of(t, &kinds[t->variant]);
 }
 
+/* With the product of what it gives, which in --numerics fast is rounded where it is made: to tiles of 64 rows or of 128; heads that are whole
+ * blocks and some that are not.  Rows of no whole 256 numbers, or packed weights would take floats. */
+static struct lode_node *build_attended(struct oc *t) {
+    static const struct {
+        struct attention_kind of;
+        enum lode_dtype type;
+        uint32_t rows;
+        bool add;
+    } kinds[] = {
+        {{5, 5, 64, 64, 0, 0, false, LODE_F16, LODE_F16}, LODE_Q8_0, 200, true},
+        {{6, 2, 64, 64, 0, 0, true, LODE_BF16, LODE_BF16}, LODE_Q4_0, 6080, true},
+        {{5, 1, 128, 128, 40, 0, true, LODE_BF16, LODE_BF16}, LODE_Q5_0, 320, false},
+        {{9, 3, 128, 128, 0, 0, false, LODE_F16, LODE_F16}, LODE_Q4_1, 6144, true},
+        {{7, 7, 96, 96, 0, 0, false, LODE_F16, LODE_F16}, LODE_MXFP4, 136, true},
+        {{3, 3, 256, 224, 0, 30, false, LODE_F16, LODE_F16}, LODE_IQ4_NL, 6080, true},
+        {{5, 5, 64, 64, 0, 20, false, LODE_BF16, LODE_BF16}, LODE_Q5_1, 64, true},
+        {{4, 4, 80, 80, 0, 0, false, LODE_F16, LODE_F16}, LODE_Q8_0, 200, true},
+        {{5, 5, 64, 64, 0, 0, false, LODE_F16, LODE_F16}, LODE_BF16, 200, true},
+    };
+    const uint32_t rows = kinds[t->variant].rows, cols = kinds[t->variant].of.heads * kinds[t->variant].of.dim_v;
+    struct lode_node *res = kinds[t->variant].add ? oc_input(t, rows) : NULL, *x = attention_of(t, &kinds[t->variant].of);
+    struct lode_node *y = lode_g_linear(t->g, x, oc_matrix(t, kinds[t->variant].type, rows, cols, 1), NULL);
+    return res ? lode_g_add(t->g, res, y, 1) : y;
+}
+
 /* Norms and rotations of queries and keys before it, as most models have them: one launch on a device.  Some with heads enough for
  * decode_walk.cu, as above. */
 static struct lode_node *build_attention_whole(struct oc *t) {
@@ -376,6 +425,7 @@ const struct oc_case oc_cases[] = {
     {"ragged_linear", 8, false, build_ragged_linear, OC_SUM},
     {"embed", 0, false, build_embed, OC_NO_BOUND},
     {"feed_forward", 0, true, build_feed_forward, OC_NO_BOUND},
+    {"gated_down", 7, false, build_gated_down, OC_SAME},
     {"experts", 0, false, build_experts, OC_NO_BOUND},
     {"router", 9, false, build_router, OC_NO_BOUND},
     {"chosen_experts", 10, false, build_chosen_experts, OC_NO_BOUND},
@@ -405,6 +455,7 @@ const struct oc_case oc_cases[] = {
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
     {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},
     {"attention_deep", 9, false, build_attention_deep, OC_ATTENTION},
+    {"attended", 9, false, build_attended, OC_SAME},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},
     {"delta", 4, false, build_delta, OC_NO_BOUND},

@@ -47,6 +47,7 @@ const struct lode_operand *oc_mixed_matrix(struct oc *t, enum lode_dtype type, u
 /* What of a case --numerics fast has a bound for, beside that a row has the same bits alone and among others. */
 enum oc_bound {
     OC_NO_BOUND,
+    OC_SAME,      /* none; but where each type has no case of its own its variants are cases of --numerics fast, too */
     OC_SUM,       /* a result is one product (and a bias) */
     OC_ATTENTION, /* of queries, keys and values that are the first three inputs */
 };
