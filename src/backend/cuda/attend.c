@@ -28,6 +28,8 @@ static struct lode_cuda_att_args attention_args(const struct op *o, const struct
         const uint32_t most = (a.window + 16) / LODE_KV_PAGE + 2;
         a.max_pages = a.max_pages < most ? a.max_pages : most;
     }
+    if (lode_cuda_attends_fast(o, &a))
+        lode_cuda_set_chains(&a, p->attention.all_kv_heads);
     return a;
 }
 
