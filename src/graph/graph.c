@@ -215,6 +215,7 @@ struct lode_node *lode_g_attention(struct lode_graph *g, struct lode_node *q, st
     if (!n)
         return NULL;
     n->p = *p;
+    n->p.attention.all_kv_heads = p->attention.n_kv_heads;
     n->w[0] = sinks;
     if (sinks && sinks->cols != p->attention.n_heads)
         return bad_shape(g, LODE_OP_ATTENTION, sinks->cols, p->attention.n_heads);

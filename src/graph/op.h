@@ -113,6 +113,7 @@ union lode_op_params {
     struct {
         uint32_t layer;
         uint32_t n_heads, n_kv_heads, head_dim, head_dim_v;
+        uint32_t all_kv_heads; /* of the model, where these are a rank's: lode_g_attention sets it */
         uint32_t window; /* positions seen, the own one included; 0: all */
         uint32_t chunk;  /* none is seen before the last multiple of this; 0: no such limit */
         bool both_ways;  /* all of the sequence is seen, which the step holds as a whole */

@@ -314,6 +314,20 @@ static struct lode_node *build_attention_deep(struct oc *t) {
     return attention_of(t, &kinds[t->variant]);
 }
 
+/* Where the first sequence has more pages than there are chains of them in --numerics tensor (attention_fast.cuh); of the first, chains of
+ * three. */
+static struct lode_node *build_attention_chains(struct oc *t) {
+    static const struct attention_kind kinds[] = {
+        {8, 2, 128, 128, 0, 0, true, LODE_F16, LODE_F16},  {4, 1, 64, 64, 0, 0, false, LODE_F16, LODE_F16},
+        {12, 1, 64, 64, 0, 0, true, LODE_BF16, LODE_BF16}, {9, 1, 128, 128, 0, 0, false, LODE_BF16, LODE_BF16},
+        {34, 34, 64, 64, 0, 0, false, LODE_F16, LODE_F16}, {4, 2, 256, 256, 0, 50, false, LODE_F16, LODE_F16},
+        {4, 2, 96, 128, 0, 0, false, LODE_F16, LODE_F16},  {4, 1, 128, 128, 4160, 0, false, LODE_F16, LODE_F16},
+    };
+    enum { CHAINS_OF_THREE = 4 };
+    t->before = t->variant < CHAINS_OF_THREE ? 8250 : 4230;
+    return attention_of(t, &kinds[t->variant]);
+}
+
 /* So many heads that steps of some rows are many for attention_ring.cu and attention_tile.cu; by twos, threes, fours, eights. */
 static struct lode_node *build_attention_rows(struct oc *t) {
     static const struct attention_kind kinds[] = {
@@ -455,6 +469,7 @@ const struct oc_case oc_cases[] = {
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
     {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},
     {"attention_deep", 9, false, build_attention_deep, OC_ATTENTION},
+    {"attention_chains", 8, false, build_attention_chains, OC_ATTENTION_DEEP},
     {"attended", 9, false, build_attended, OC_SAME},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},

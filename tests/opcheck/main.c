@@ -84,7 +84,10 @@ static void take(const struct work *w) {
             continue;
         for (int i = 0; i < n; i++) {
             const enum lode_dtype type = c->variants ? LODE_F32 : (enum lode_dtype)i;
-            if (c->variants ? o->fast && !(o->c && (c->bound == OC_ATTENTION || c->bound == OC_SAME))
+            const bool attends = c->bound == OC_ATTENTION || c->bound == OC_ATTENTION_DEEP || c->bound == OC_SAME;
+            if (c->bound == OC_ATTENTION_DEEP && !o->fast)
+                continue;
+            if (c->variants ? o->fast && !(o->c && attends)
                             : !(o->fast ? is_fast(type, o->c) : is_weight(type, c->by_act)))
                 continue;
             if (at++ != mine)

@@ -532,7 +532,8 @@ static double largest_norm(const struct oc_weights *w, uint32_t id, uint32_t row
  * and by 2^-21 for both exponentials (the hardware's is within 2^-22), 2^-21 of the cap for both tanh.  A tanh makes no
  * error larger.  A weight then errs by a factor exp(D) and so does their sum (with the sink's), the quotient by exp(2 D).
  * Weights are rounded by 2^-11 or 2^-8; their sums, the tensor cores' (4 * 18 * 2^-23) and the merging of pages err by
- * less than 2^-15 together.  Halves below 2^-14 are rounded by 2^-25: 64 of them times the largest value, 2^-19. */
+ * less than 2^-15 together for each page of a chain, whose sums are what the next page's are added to.  Halves below 2^-14 are rounded by
+ * 2^-25: of a page 64 of them times the largest value, 2^-19. */
 struct distance {
     double share, rest;
 };
@@ -552,7 +553,8 @@ static struct distance distance_of_attention(const struct oc *t, int32_t token, 
     largest_norm(w, 2, 0, TABLE, kv_head, t->kv.head_dim_v, &value);
     const double s = (double)a->scale * q * k * turned * turned;
     const double d = s * (half + 0x1p-14 + 0x1p-20) + 0x1p-21 * (1 + (double)a->cap);
-    return (struct distance){exp(2 * d) * (1 + half + 0x1p-15) - 1, 0x1p-19 * value};
+    const double pages = 1 + (t->before + CTX) / 64 / 64; /* of a chain, at most (attention_fast.cuh) */
+    return (struct distance){exp(2 * d) * (1 + half + pages * 0x1p-15) - 1, pages * 0x1p-19 * value};
 }
 
 static void take_signs_of(struct oc_weights *w, uint32_t id) {
@@ -567,18 +569,19 @@ static bool is_near(const struct oc_case *k, struct oc *t, struct lode_cuda *c, 
                     const struct all_rows *b, uint32_t width, const char *name) {
     struct life exact = {0}, most = {0};
     struct all_rows e = {0}, s = {0};
-    const bool attends = k->bound == OC_ATTENTION;
+    const bool deep = k->bound == OC_ATTENTION_DEEP, attends = deep || k->bound == OC_ATTENTION;
+    const enum lode_isa isa = deep ? lode_isa_best() : LODE_ISA_scalar; /* of many keys scalar takes a minute, for the same bits */
     const enum numbers numbers = !attends && is_packed(t->type) ? WIDENED : EXACT;
     struct distance far = {attends ? 0 : share_of_sum(t->type, c != NULL), 0};
     bool held = true;
-    begin_life(&exact, t, NULL, LODE_ISA_scalar, 1, numbers, 0);
+    begin_life(&exact, t, NULL, isa, 1, numbers, 0);
     run_all(&exact, t, tokens, false, &e);
     end_life(&exact);
     if (attends)
         take_signs_of(t->weights, 2);
     else
         take_signs(t->weights);
-    begin_life(&most, t, NULL, LODE_ISA_scalar, 1, numbers, 0);
+    begin_life(&most, t, NULL, isa, 1, numbers, 0);
     run_all(&most, t, tokens, false, &s);
     end_life(&most);
     for (size_t i = 0; held && i < (size_t)b->n * width; i++) {

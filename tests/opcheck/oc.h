@@ -50,6 +50,7 @@ enum oc_bound {
     OC_SAME,      /* none; but where each type has no case of its own its variants are cases of --numerics fast, too */
     OC_SUM,       /* a result is one product (and a bias) */
     OC_ATTENTION, /* of queries, keys and values that are the first three inputs */
+    OC_ATTENTION_DEEP, /* the same with thousands of keys; of a device in --numerics fast alone, as to all others they are but many */
 };
 
 struct oc_case {

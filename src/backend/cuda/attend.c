@@ -28,6 +28,8 @@ static struct lode_cuda_att_args attention_args(const struct op *o, const struct
         const uint32_t most = (a.window + 16) / LODE_KV_PAGE + 2;
         a.max_pages = a.max_pages < most ? a.max_pages : most;
     }
+    if (lode_cuda_attends_fast(o, &a))
+        lode_cuda_set_chains(&a, p->attention.all_kv_heads);
     return a;
 }
 
@@ -360,8 +362,6 @@ static int run_attention_many(const struct op *o, const struct lode_cuda_att_arg
 int lode_cuda_run_attention_rounded(const struct op *o, const struct lode_cuda_tiles *tiles) {
     struct lode_cuda_att_args a = attention_args(o, o->in);
     a.tiles = *tiles;
-    if (tiles->kind == LODE_TILES_SPREAD && a.head_dim_v % 32 != 0) /* a block would be two heads' */
-        return 0;
     return lode_cuda_run_attention_fast(o, &a);
 }
 

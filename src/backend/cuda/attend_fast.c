@@ -19,7 +19,7 @@ static const struct lode_cuda_attend_kernels *kernels_of(const struct op *o, con
     const uint32_t room = lode_cuda_room(c);
     bool all = k->decode[0] && k->decode[1] && k->decode[2];
     for (int i = 0; i < LODE_CUDA_ATTEND_DIMS; i++)
-        all &= k->many[i] && k->parts[i];
+        all &= k->many[i] && k->deep[i] && k->parts[i];
     return o->r->o.tensor && all && l->type_k == l->type_v && (l->type_k == LODE_F16 || l->type_k == LODE_BF16) &&
                    can_read(a->head_dim, v.k_stride, v.k) && can_read(a->head_dim_v, v.v_stride, v.v) &&
                    v.page_size % 16 == 0 && a->scale > 0 && LODE_ATT_FAST_SHARED(a->head_dim, a->head_dim_v) <= room &&
@@ -29,6 +29,16 @@ static const struct lode_cuda_attend_kernels *kernels_of(const struct op *o, con
 }
 
 bool lode_cuda_attends_fast(const struct op *o, const struct lode_cuda_att_args *a) { return kernels_of(o, a) != NULL; }
+
+void lode_cuda_set_chains(struct lode_cuda_att_args *a, uint32_t all_kv_heads) {
+    const uint32_t each = LODE_ATT_CHAINS / all_kv_heads;
+    a->chains = a->window || a->chunk ? LODE_ATT_NO_CHAINS : each > LODE_ATT_LEAST_CHAINS ? each : LODE_ATT_LEAST_CHAINS;
+    a->max_pages = a->max_pages < a->chains ? a->max_pages : a->chains;
+}
+
+static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
+/* Blocks of threads for n chains or pages, of which `most` are at once. */
+static uint32_t blocks_for(uint32_t n, uint32_t most) { return most < 1 ? 1 : most < n ? most : n; }
 
 /* kernels/attention/decode_short_fast.cu: a block of threads has a head of keys and all pages, where there are few and all blocks run at once:
  * 1, or 0 where they do not. */
@@ -77,7 +87,7 @@ struct blocks_of_heads {
 };
 static struct blocks_of_heads blocks_of_heads(const struct lode_cuda_att_args *a) {
     const uint32_t group = a->n_heads / a->n_kv_heads, heads = group > 8 ? LODE_DECODE_FAST_HEADS : 8;
-    return (struct blocks_of_heads){heads, a->n_kv_heads * ((group + heads - 1) / heads)};
+    return (struct blocks_of_heads){heads, a->n_kv_heads * up(group, heads)};
 }
 
 /* kernels/attention/decode_ring.cu: 1, or 0 where heads, rows or the device are not for it. */
@@ -87,17 +97,19 @@ static int run_ring(const struct op *o, const struct lode_cuda_attend_kernels *k
     const uint32_t dim = a->head_dim, rows = o->step->n_rows, room = lode_cuda_room(o->r->c);
     const struct blocks_of_heads b = blocks_of_heads(a);
     const uint64_t all = (uint64_t)b.n * rows, multiprocessors = (uint64_t)o->r->c->multiprocessors;
-    struct lode_cuda_ring_decode_args args = {.decode = *d, .slots = LODE_DECODE_RING_SLOTS};
+    struct lode_cuda_ring_decode_args args = {.decode = *d};
     void *const kernel = k->ring[dim == 128][b.heads > 8];
-    if (!kernel || a->max_pages == 1 || (dim == 128 && a->max_pages < MANY_PAGES) || all > multiprocessors || !has_panels(o, a, &args.rows))
+    if (!kernel || a->max_pages == 1 || (dim == 128 && o->r->pages < MANY_PAGES) || all > multiprocessors || !has_panels(o, a, &args.rows))
         return 0;
-    while (args.slots > 0 && LODE_DECODE_RING_SHARED(b.heads, dim, args.slots) > room)
-        args.slots -= LODE_DECODE_RING_WARPS;
-    if (args.slots < 2 * LODE_DECODE_RING_WARPS) /* a page that comes for each that is looked at */
+    uint32_t pages = LODE_DECODE_RING_WARPS * LODE_DECODE_RING_PAGES; /* that there is room for */
+    while (pages > 0 && LODE_DECODE_RING_SHARED(b.heads, dim, pages) > room)
+        pages--;
+    if (pages == 0)
         return 0;
-    const uint32_t z = (uint32_t)(multiprocessors / all);
-    LODE_TRY(lode_cuda_run_kernel(o, kernel, b.n, rows, z < a->max_pages ? z : a->max_pages,
-                                  32 * (LODE_DECODE_RING_WARPS + 1), LODE_DECODE_RING_SHARED(b.heads, dim, args.slots), &args));
+    const uint32_t z = blocks_for(a->max_pages, (uint32_t)(multiprocessors / all)), chains = up(a->max_pages, z), /* of a block, at most */
+                   most = pages < LODE_DECODE_RING_WARPS ? pages : LODE_DECODE_RING_WARPS, warps = up(chains, up(chains, most));
+    args.pages = pages / warps < LODE_DECODE_RING_PAGES ? pages / warps : LODE_DECODE_RING_PAGES;
+    LODE_TRY(lode_cuda_run_kernel(o, kernel, b.n, rows, z, 32 * (warps + 1), LODE_DECODE_RING_SHARED(b.heads, dim, warps * args.pages), &args));
     return 1;
 }
 
@@ -115,8 +127,7 @@ int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_
     const int kernel = b.heads > 8 ? 1 : a->head_dim == 128 && a->head_dim_v == 128 ? 2 : 0;
     uint32_t at_once = (uint32_t)o->r->c->shared_max / (shared + 2048); /* a block takes some of its own */
     at_once = at_once < 1 ? 1 : at_once < LODE_DECODE_FAST_BLOCKS ? at_once : LODE_DECODE_FAST_BLOCKS;
-    uint32_t z = at_once * (uint32_t)o->r->c->multiprocessors / (b.n * rows);
-    z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
+    const uint32_t z = blocks_for(a->max_pages, at_once * (uint32_t)o->r->c->multiprocessors / (b.n * rows));
     LODE_TRY(lode_cuda_run_kernel(o, k->decode[kernel], b.n, rows, z, LODE_ATT_FAST_THREADS, shared, d));
     return 1;
 }
@@ -137,15 +148,19 @@ static int run_wide(const struct op *o, const struct lode_cuda_attend_kernels *k
     return 1;
 }
 
-/* Rows that see many pages, and are too few for as many blocks of threads as there are multiprocessors: pages by themselves.  1, or 0 where
- * what they leave is more than their keys and values would take. */
+/* Whether rows see so many pages, and are too few for as many blocks of threads as there are multiprocessors, that each chain is better by
+ * itself: not where what chains leave is more than their keys and values would take. */
+static bool takes_parts(const struct op *o, const struct lode_cuda_att_args *a, uint32_t tiles, uint32_t pages) {
+    enum { LEAST_PAGES = 13, MOST_NUMBERS = 1 << 17, MANY_PAGES = 128 /* of twice as many */ };
+    return tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors && !a->both_ways && pages >= LEAST_PAGES && pages <= 65535 &&
+           lode_cuda_parts_size(a) <= LODE_CUDA_SCRATCH && a->head_dim_v % 16 == 0 &&
+           (uint64_t)o->step->n_rows * a->n_heads * a->head_dim_v <= (pages < MANY_PAGES ? MOST_NUMBERS : 2 * MOST_NUMBERS);
+}
 static int run_parts(const struct op *o, void *kernel, const struct lode_cuda_att_args *a, uint32_t pages, uint32_t shared) {
-    enum { TILE = LODE_ATT_FAST_ROWS, LEAST_PAGES = 13, MOST_NUMBERS = 1 << 17, AT_ONCE = 3 /* blocks of a multiprocessor */ };
-    const uint32_t group = a->n_heads / a->n_kv_heads, multiprocessors = (uint32_t)o->r->c->multiprocessors;
+    enum { TILE = LODE_ATT_FAST_ROWS };
+    const uint32_t group = a->n_heads / a->n_kv_heads, most_blocks = (a->head_dim_v <= 64 ? 4 : 3) * (uint32_t)o->r->c->multiprocessors;
     const uint64_t most = LODE_CUDA_SCRATCH / lode_cuda_parts_size(a); /* rows at once */
-    if (a->both_ways || a->tiles.kind != LODE_TILES_NONE || pages < LEAST_PAGES || pages > 65535 || most == 0 || a->head_dim_v % 16 ||
-        (uint64_t)o->step->n_rows * a->n_heads * a->head_dim_v > MOST_NUMBERS)
-        return 0;
+    const uint32_t chains = pages < a->chains ? pages : a->chains;
     struct lode_cuda_att_args some = *a;
     for (uint32_t i = 0; i < o->step->n_segments; i++) {
         const uint32_t rows = o->step->segments[i].n_rows, times = (uint32_t)((rows + most - 1) / most);
@@ -154,9 +169,8 @@ static int run_parts(const struct op *o, void *kernel, const struct lode_cuda_at
             n = n < rows - done ? n : rows - done;
             some.first_row = o->step->segments[i].first_row + done;
             some.n_rows = n;
-            const uint32_t tiles = (n * group + TILE - 1) / TILE, blocks = a->n_kv_heads * tiles;
-            const uint32_t z = (AT_ONCE * multiprocessors + blocks - 1) / blocks;
-            LODE_TRY(lode_cuda_run_kernel(o, kernel, a->n_kv_heads, tiles, z < pages ? z : pages, LODE_ATT_FAST_THREADS, shared, &some));
+            const uint32_t tiles = up(n * group, TILE), z = blocks_for(chains, most_blocks / (a->n_kv_heads * tiles));
+            LODE_TRY(lode_cuda_run_kernel(o, kernel, a->n_kv_heads, tiles, z, LODE_ATT_FAST_THREADS, shared, &some));
             LODE_TRY(lode_cuda_merge_parts(o, &some, n));
         }
     }
@@ -178,12 +192,13 @@ int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_
         const uint32_t most = (a->window + TILE) / LODE_KV_PAGE + 2;
         pages = pages < most ? pages : most;
     }
-    int done = 0;
-    if (tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors)
-        LODE_TRY(done = run_parts(o, k->parts[i], a, pages, shared));
-    if (!done)
-        LODE_TRY(done = run_wide(o, k, a));
-    if (!done)
-        LODE_TRY(lode_cuda_run_kernel(o, k->many[i], a->n_kv_heads, tiles, 1, LODE_ATT_FAST_THREADS, shared, a));
+    if (takes_parts(o, a, tiles, pages))
+        return a->tiles.kind == LODE_TILES_NONE ? run_parts(o, k->parts[i], a, pages, shared) : 0;
+    const int wide = run_wide(o, k, a);
+    if (wide != 0)
+        return wide;
+    if (a->tiles.kind == LODE_TILES_SPREAD) /* those that attention_wide.cu has no heads for */
+        return 0;
+    LODE_TRY(lode_cuda_run_kernel(o, (pages > a->chains ? k->deep : k->many)[i], a->n_kv_heads, tiles, 1, LODE_ATT_FAST_THREADS, shared, a));
     return 1;
 }

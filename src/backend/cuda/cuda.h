@@ -83,7 +83,8 @@ struct lode_cuda_kernels {
         void *stream[3];          /* for one row, 8, 16; the same */
     } fast[2];                    /* of F16, BF16; NULLs before Ampere */
     struct lode_cuda_attend_kernels {
-        void *many[LODE_CUDA_ATTEND_DIMS], *parts[LODE_CUDA_ATTEND_DIMS]; /* heads of up to 64, 128, 256 numbers */
+        void *many[LODE_CUDA_ATTEND_DIMS], *deep[LODE_CUDA_ATTEND_DIMS], *parts[LODE_CUDA_ATTEND_DIMS]; /* heads of up to 64, 128, 256
+                                                                                                         * numbers */
         void *wide[2][2]; /* of 64, of 128 numbers: by one warpgroup, by two; NULLs on none but Hopper */
         void *decode[3]; /* of up to 8, 16 query heads at a time; 8 of 128 numbers */
         void *ring[2][2];  /* of 64, of 128 numbers: of up to 8, 16 query heads at a time; NULLs on none but Hopper */

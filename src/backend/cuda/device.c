@@ -374,6 +374,7 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
     for (int i = 0; i < LODE_CUDA_ATTEND_DIMS; i++) {
         snprintf(name, sizeof name, "%s_%d", type, 64 << i);
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_fast", name, most, &k->many[i], err));
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_deep", name, most, &k->deep[i], err));
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_parts", name, most, &k->parts[i], err));
     }
     for (uint32_t i = 0; i < 4 && c->cu.tensor_map; i++) {

@@ -288,6 +288,8 @@ int lode_cuda_multiply_packed(const struct op *o, const struct lode_part *parts,
 /* attend_fast.c: attention on the tensor cores: 1, or 0 where the layer's is exact.  Of one row a sequence, whose pages'
  * parts are still to be merged; of any step. */
 bool lode_cuda_attends_fast(const struct op *o, const struct lode_cuda_att_args *a); /* whether it is */
+/* Then: how its pages are added up, and how many parts that leaves; all_kv_heads: of the model, of which a rank may have some. */
+void lode_cuda_set_chains(struct lode_cuda_att_args *a, uint32_t all_kv_heads);
 int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_args *d);
 int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_args *a);
 /* Of one row a sequence, or few of some, that see few pages: 1, or 0. */

@@ -209,7 +209,8 @@ struct lode_cuda_att_args {
     lode_dev views; /* of all rows, if they are of one sequence; else 0 */
     struct lode_cuda_mat q, y;
     uint32_t layer, n_heads, n_kv_heads, head_dim, head_dim_v, window, chunk, both_ways;
-    uint32_t max_pages; /* of the scratch */
+    uint32_t max_pages; /* of the scratch; of --numerics tensor chains */
+    uint32_t chains;    /* of --numerics tensor: pages from one of a chain to its next (attention_fast.cuh) */
     float scale, cap;
     uint32_t first_row; /* of the launch, among the step's: decode.cu, decode_walk.cu, decode_join.cu, attention_fast.cu's parts */
     uint32_t n_rows;    /* from there on, of one sequence: attention_fast.cu's parts */

@@ -29,6 +29,7 @@ DEVICE float load_float(uint32_t p) { return lode_bits_f32(load1(p)); }
 DEVICE void store4(uint32_t p, float4 v) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(p), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
 }
+DEVICE void store2(uint32_t p, float2 v) { asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(p), "f"(v.x), "f"(v.y) : "memory"); }
 DEVICE void store1(uint32_t p, uint32_t v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(p), "r"(v) : "memory"); }
 DEVICE void store_float(uint32_t p, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(p), "f"(v) : "memory"); }
 

@@ -18,6 +18,10 @@ DEVICE uint32_t first_seen(const struct lode_cuda_att_args &a, uint32_t p) {
     const uint32_t start = a.chunk ? p - p % a.chunk : 0;
     return from > start ? from : start;
 }
+/* How many parts what a row at `pos` sees leaves in the scratch: its pages, or chains of them, which are no more than there is room for. */
+DEVICE uint32_t parts_of(const struct lode_cuda_att_args &a, uint32_t pos) {
+    return min(pos / PAGE - first_seen(a, pos) / PAGE + 1, a.max_pages);
+}
 /* How many of the n_k keys of a page that begins with position `start` are no later than a row at `pos` sees. */
 DEVICE uint32_t seen_of_page(const struct lode_cuda_att_args &a, uint32_t pos, uint32_t start, uint32_t n_k) {
     return a.both_ways ? n_k : pos < start ? 0 : pos - start < n_k ? pos - start + 1 : n_k;

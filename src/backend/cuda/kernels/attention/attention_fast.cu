@@ -2,7 +2,7 @@
  *
  * A block of threads takes 64 query rows (tokens by heads) of one head of keys, a warp sixteen of them, and walks
  * the pages that they see: values come by asynchronous copies while scores are made, the next page's keys while
- * values are mixed.  Or, where there are few such blocks, a block has every n-th page, and decode_merge or decode_join add up what
+ * values are mixed.  Or, where there are few such blocks, a block has every n-th chain, and decode_merge or decode_join add up what
  * each leaves in the scratch. */
 #include "fast_rows.cuh"
 
@@ -54,7 +54,7 @@ DEVICE void mix(const struct weights &w, uint32_t values, uint32_t dim, F put) {
     }
 }
 
-/* A page to the sums so far. */
+/* A page that is a chain to the sums so far. */
 template <class T, int DIM>
 DEVICE void add(struct sums<T, DIM> &o, const struct own_rows &own, uint32_t page, const struct sight &seen,
                 const struct weights &w, uint32_t values, uint32_t dim) {
@@ -62,26 +62,59 @@ DEVICE void add(struct sums<T, DIM> &o, const struct own_rows &own, uint32_t pag
     mix<T, DIM>(w, values, dim, [&](int n, const float(&part)[4]) { merge(o.y[n], m, part); });
 }
 
-/* A page as it is, for decode_merge and decode_join. */
+/* Sums of a chain of several pages. */
+template <int DIM> struct chain_sums {
+    float y[DIM / 8][4];
+};
+template <int DIM> DEVICE void begin_sums(struct chain_sums<DIM> &c) {
+#pragma unroll
+    for (int i = 0; i < DIM / 2; i++)
+        c.y[i / 4][i % 4] = 0;
+}
+/* A page to them. */
+template <class T, int DIM> DEVICE void mix_chain(struct chain_sums<DIM> &c, const struct weights &w, uint32_t values, uint32_t dim) {
+    const uint32_t ld = LODE_ATT_FAST_STRIDE(dim);
+    if (w.grew)
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++)
+            shrink(c.y[n], w);
+#pragma unroll
+    for (int g = 0; g < DIM / 16; g++) {
+        if (16 * g >= dim)
+            break;
+#pragma unroll
+        for (int s = 0; s < PAGE / 16; s++)
+            mix_step<T>(c.y[2 * g], c.y[2 * g + 1], w, s, values_at(values, ld, g, s));
+    }
+}
+/* A chain, of whose first page rows see `seen`, to the sums so far. */
 template <class T, int DIM>
-DEVICE void leave(const struct lode_cuda_att_args &a, const struct own_rows &own, uint32_t page,
-                  const struct sight &seen, const struct weights &w, uint32_t values) {
+DEVICE void add_chain(struct sums<T, DIM> &o, const struct own_rows &own, uint32_t page, const struct sight &seen, const struct weights &w,
+                      const struct chain_sums<DIM> &c) {
+    const struct merging m = begin_merge(o, own, page, seen, w);
+#pragma unroll
+    for (int n = 0; n < DIM / 8; n++)
+        merge(o.y[n], m, c.y[n]);
+}
+/* As it is, for decode_merge and decode_join. */
+template <int DIM>
+DEVICE void leave(const struct lode_cuda_att_args &a, const struct own_rows &own, uint32_t page, const struct sight &seen,
+                  const struct weights &w, const struct chain_sums<DIM> &c) {
     const size_t n_parts = (size_t)a.n_rows * a.n_heads * a.max_pages;
-    float *to[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const uint32_t z = page - own.from[i] / PAGE; /* of its own pages, so that merge need not know the tile */
+        if (seen.n[i] == 0)
+            continue;
+        const uint32_t z = page - own.from[i] / PAGE; /* of its own, so that who merges need not know the tile */
         const size_t part = ((size_t)(own.row[i] - a.first_row) * a.n_heads + own.head[i]) * a.max_pages + z;
-        to[i] = seen.n[i] ? at<float>(a.scratch) + part * a.head_dim_v : NULL;
-        if (to[i] && threadIdx.x % 4 == 0)
+        float *to = at<float>(a.scratch) + part * a.head_dim_v + threadIdx.x % 4 * 2;
+        if (threadIdx.x % 4 == 0)
             ((float2 *)(at<float>(a.scratch) + n_parts * a.head_dim_v))[part] = make_float2(w.max[i], w.total[i]);
-    }
-    mix<T, DIM>(w, values, a.head_dim_v, [&](int n, const float(&part)[4]) {
 #pragma unroll
-        for (int i = 0; i < 2; i++)
-            if (to[i])
-                *(float2 *)(to[i] + 8 * n + threadIdx.x % 4 * 2) = make_float2(part[2 * i], part[2 * i + 1]);
-    });
+        for (int n = 0; n < DIM / 8; n++)
+            if (8 * n < a.head_dim_v)
+                *(float2 *)(to + 8 * n) = make_float2(c.y[n][2 * i], c.y[n][2 * i + 1]);
+    }
 }
 
 /* The block's rows of those that parts are of. */
@@ -95,8 +128,10 @@ DEVICE void find_some_rows(const struct lode_cuda_att_args &a, struct rows_of &t
     *segment = first.segment;
 }
 
-/* PARTS: every n-th page, by itself. */
-template <class T, int DIM, bool PARTS> DEVICE void attend(const struct lode_cuda_att_args &a) {
+/* What a block of threads makes of its rows' pages, which are a chain each, or of chains of several; of every n-th chain, by itself. */
+enum made { OF_PAGES, OF_CHAINS, PARTS_OF_CHAINS };
+template <class T, int DIM, enum made MADE> DEVICE void attend(const struct lode_cuda_att_args &a) {
+    constexpr bool PARTS = MADE == PARTS_OF_CHAINS, CHAINS = MADE != OF_PAGES;
     const uint32_t dim = a.head_dim, dim_v = a.head_dim_v, warp = threadIdx.x / 32;
     uint8_t *k = fast_mem + FAST_WARPS * LODE_ATT_FAST_QUERIES(dim), *v = k + PAGE * LODE_ATT_FAST_STRIDE(dim);
     uint4 *q = (uint4 *)(fast_mem + warp * LODE_ATT_FAST_QUERIES(dim));
@@ -112,12 +147,12 @@ template <class T, int DIM, bool PARTS> DEVICE void attend(const struct lode_cud
         at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
     const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
     const uint32_t oldest = first_seen(a, t.pos + t.first / t.group); /* that any row sees */
-    const uint32_t last_page = t.last / PAGE, every = PARTS ? gridDim.z : 1;
-    uint32_t page = oldest / PAGE + (PARTS ? blockIdx.z : 0);
-    if (page > last_page)
+    const uint32_t from = oldest / PAGE;
+    struct page_walk p(t.last / PAGE - from + 1, CHAINS ? a.chains : LODE_ATT_NO_CHAINS, PARTS ? blockIdx.z : 0, PARTS ? gridDim.z : 1);
+    if (!p.more())
         return;
-    const auto base_of = [&](uint32_t n) {
-        return at<const uint8_t>(at<const lode_dev>(view.pages)[n % view.n_entries]);
+    const auto base_of = [&](const struct page_walk &of) {
+        return at<const uint8_t>(at<const lode_dev>(view.pages)[(from + of.page) % view.n_entries]);
     };
     const size_t k_at = view.k + (size_t)t.head * PAGE * view.k_stride;
     const size_t v_at = view.v + (size_t)t.head * PAGE * view.v_stride;
@@ -126,8 +161,8 @@ template <class T, int DIM, bool PARTS> DEVICE void attend(const struct lode_cud
         ask_rows(to, rows, stride, lo, min(t.last - n * PAGE + 1, (uint32_t)PAGE) - lo, width, PAGE);
         copies_end_group();
     };
-    const uint8_t *base = base_of(page);
-    ask(k, base + k_at, view.k_stride, page, dim);
+    const uint8_t *base = base_of(p);
+    ask(k, base + k_at, view.k_stride, from + p.page, dim);
     struct own_rows own;
     find_own(own, a, t);
     if (warp * ROW_TILE < t.n) {
@@ -139,49 +174,68 @@ template <class T, int DIM, bool PARTS> DEVICE void attend(const struct lode_cud
     for (int i = 0; i < DIM / 2; i++)
         o.y[i / 4][i % 4] = 0;
     o.max[0] = o.max[1] = o.total[0] = o.total[1] = 0;
+    struct chain_sums<CHAINS ? DIM : 8> c;
+    struct weights w;
 #pragma unroll 1
-    for (; page <= last_page; page += every) {
+    while (p.more()) {
+        const uint32_t page = from + p.page;
         const struct sight seen = sight_of(own, page * PAGE);
         const bool any = __any_sync(0xffffffffu, (seen.n[0] | seen.n[1]) != 0);
-        const uint8_t *const next = page + every <= last_page ? base_of(page + every) : NULL; /* before copies that it would wait for */
-        struct weights w;
+        struct page_walk then = p;
+        then.next();
+        const uint8_t *const next = then.more() ? base_of(then) : NULL; /* before copies that it would wait for */
         copies_wait<0>();
         __syncthreads(); /* the keys are there, values are read by nobody any more */
         ask(v, base + v_at, view.v_stride, page, dim_v);
+        if (p.begins()) {
+            begin_chain(w);
+            if constexpr (CHAINS)
+                begin_sums(c);
+        }
         if (any) {
-            float c[KEY_TILES][4];
-            score<T, DIM>(c, q, shared_address(k), dim);
-            weigh<2>(w, c, own.scale, a.cap, seen, __all_sync(0xffffffffu, seen.n[0] == PAGE && seen.n[1] == PAGE));
-            round_weights<T, 2>(w, c);
+            float s[KEY_TILES][4];
+            score<T, DIM>(s, q, shared_address(k), dim);
+            weigh<2>(w, s, own.scale, a.cap, seen, __all_sync(0xffffffffu, seen.n[0] == PAGE && seen.n[1] == PAGE));
+            round_weights<T, 2>(w, s);
         }
         copies_wait<0>();
         __syncthreads(); /* the values are there, keys are read by nobody any more */
         if (next) {
             base = next;
-            ask(k, base + k_at, view.k_stride, page + every, dim);
+            ask(k, base + k_at, view.k_stride, from + then.page, dim);
         }
-        if (!any)
-            continue;
-        if constexpr (PARTS)
-            leave<T, DIM>(a, own, page, seen, w, shared_address(v));
-        else
+        if constexpr (CHAINS) {
+            if (any)
+                mix_chain<T>(c, w, shared_address(v), dim_v);
+            const uint32_t first = from + p.chain;
+            const struct sight of = sight_of(own, first * PAGE);
+            if (p.ends() && __any_sync(0xffffffffu, (of.n[0] | of.n[1]) != 0)) {
+                if constexpr (PARTS)
+                    leave(a, own, first, of, w, c);
+                else
+                    add_chain(o, own, first, of, w, c);
+            }
+        } else if (any) {
             add<T, DIM>(o, own, page, seen, w, shared_address(v), dim_v);
+        }
+        p = then;
     }
     if constexpr (!PARTS)
         store<T, DIM>(a, own, o);
 }
 
-/* attend_TYPE_DIM, and of every n-th page by itself (blockIdx.z, from the first that any row of the tile sees on). */
-#define ATTEND(type, dim, blocks)                                                                  \
-    extern "C" __global__ void __launch_bounds__(FAST_THREADS, blocks)                             \
-        attend_fast_##type##_##dim(const __grid_constant__ struct lode_cuda_att_args a) {          \
-        attend<struct type, dim, false>(a);                                                        \
-    }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(FAST_THREADS, blocks)                             \
-        attend_parts_##type##_##dim(const __grid_constant__ struct lode_cuda_att_args a) {          \
-        attend<struct type, dim, true>(a);                                                         \
+/* attend_fast_TYPE_DIM, where no chain has more than a page; attend_deep_TYPE_DIM, where some have; attend_parts_TYPE_DIM, of every n-th
+ * chain by itself (blockIdx.z, from the first that any row of the tile sees on). */
+#define ATTEND_AS(name, type, dim, blocks, made)                                                         \
+    extern "C" __global__ void __launch_bounds__(FAST_THREADS, blocks)                                   \
+        name##_##type##_##dim(const __grid_constant__ struct lode_cuda_att_args a) {                     \
+        attend<struct type, dim, made>(a);                                                               \
     }
-#define ATTENDS(type) ATTEND(type, 64, 4) ATTEND(type, 128, 3) ATTEND(type, 256, 2)
+#define ATTEND(type, dim, blocks, of_chains)                                                             \
+    ATTEND_AS(attend_fast, type, dim, blocks, OF_PAGES)                                                  \
+    ATTEND_AS(attend_deep, type, dim, of_chains, OF_CHAINS)                                              \
+    ATTEND_AS(attend_parts, type, dim, blocks, PARTS_OF_CHAINS)
+#define ATTENDS(type) ATTEND(type, 64, 4, 4) ATTEND(type, 128, 3, 2) ATTEND(type, 256, 2, 2)
 ATTENDS(f16)
 ATTENDS(bf16)
 

@@ -1,20 +1,24 @@
 /* attention_fast.cuh - attention in --numerics tensor: what prompts (attention_fast.cu) and steps of one row a
  * sequence (decode_fast.cu, decode_short_fast.cu) compute alike, so that a row has the same bits in both.
  *
- * The definition is that of backend/cpu/attention.c, page by page, but for what a page gives:
+ * The definition is that of backend/cpu/attention.c, but chain by chain, not page by page, and for what a chain gives.  A chain is every
+ * n-th page from one of the first n on, of layers with a window or chunks a page (page_walk); n is LODE_ATT_CHAINS by the model's heads of
+ * keys.  Of a chain's pages, in ascending order, with m' the largest of their scores so far:
  *
  *     scores   queries are rounded to the keys' type, halves times a power of two for each row and head (as rows
  *              of x that meet F16 weights, halves.cuh); sixteen numbers at a time, in ascending order, are added to
  *              one float by the tensor cores (fast.cuh says how)
  *     weights  e = 2^(log2(e) fma(s, scale, -m')) by the hardware's ex2.approx
- *     l'       four threads' sums of keys 8 t + 2 q and 8 t + 2 q + 1 in ascending order, joined as (0 + 1) + (2 + 3)
- *     o'       e rounded to the values' type by the values, sixteen keys at a time, in ascending order; what a row
- *              does not see weighs 0
+ *     l'       what it was by e^(m' before - m'), by the same instruction, to which is added: four threads' sums of keys 8 t + 2 q and
+ *              8 t + 2 q + 1 in ascending order, joined as (0 + 1) + (2 + 3)
+ *     o'       what it was by the same, to which the tensor cores add e rounded to the values' type by the values, sixteen keys at a
+ *              time, in ascending order; what a row does not see weighs 0, which changes no sum
  *
- * Pages are merged by the definition's own lines.  A warp has sixteen query rows (tokens by heads) of one head of
+ * Chains are merged by the definition's own lines: so many of them that four warps of each of a hundred and more multiprocessors have one of a row's, so few that
+ * joining what they leave is little beside the reading of many pages.  A warp has sixteen query rows (tokens by heads) of one head of
  * keys; thread 4 r + q has of rows r and r + 8 keys 8 t + 2 q and the next, for each t, as mma.sync leaves them.
- * Values that are infinite or NaN (beyond halves' 65504) spoil those rows as well that share a page with them and see
- * it in part.
+ * Values that are infinite or NaN (beyond halves' 65504) spoil those rows as well that share a page with them, or the chain's later
+ * pages with rows that see them.
  *
  * Rows of keys and values lie 16 bytes further apart in shared memory than they are long: an odd number of 16 bytes, so
  * the eight rows that ldmatrix reads at once are in different banks. */
@@ -27,6 +31,25 @@
 #include "backend/cuda/kernels/halves.cuh"
 
 enum { FAST_THREADS = LODE_ATT_FAST_THREADS, FAST_WARPS = FAST_THREADS / 32, ROW_TILE = 16, KEY_TILES = PAGE / 8 };
+
+/* Pages 0 to n - 1 in the order in which they are added up: chain by chain, here every `every`-th chain from `first` on, each a page `apart`
+ * from the next. */
+struct page_walk {
+    uint32_t n, apart, every;
+    uint32_t chain, page;
+    DEVICE_MEMBER page_walk(uint32_t n, uint32_t apart, uint32_t first, uint32_t every)
+        : n(n), apart(apart), every(every), chain(first), page(first < apart ? first : n) {}
+    DEVICE_MEMBER bool more() const { return page < n; }
+    DEVICE_MEMBER bool begins() const { return page == chain; }
+    DEVICE_MEMBER bool ends() const { return page + apart >= n; }
+    DEVICE_MEMBER void next() {
+        page += apart;
+        if (page >= n) {
+            chain += every;
+            page = chain < apart ? chain : n;
+        }
+    }
+};
 
 /* ---- keys and values to shared memory ---- */
 
@@ -71,6 +94,7 @@ DEVICE void score_step(float (&c0)[4], float (&c1)[4], uint4 q, uint32_t keys, u
 
 /* ---- weights ---- */
 
+#define LOG2_E 1.44269504088896341f
 DEVICE float power_of_2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -81,13 +105,21 @@ struct sight {
     uint32_t lo[2], n[2];
 };
 
-/* A page's weights, rounded: for step k of sixteen keys p[k], in the order of an mma's rows; m' and l' of the rows. */
+/* A page's weights, rounded: for step k of sixteen keys p[k], in the order of an mma's rows; m' and l' of the rows' chains, and what the
+ * sums before the page are multiplied by. */
 struct weights {
     uint32_t p[PAGE / 16][4];
-    float max[2], total[2];
+    float max[2], total[2], old[2]; /* old: 1 for all of the warp's rows but where `grew` */
+    bool grew;
 };
-/* c: scores, which become their weights as floats; scale: the rows'; whole: all rows of the warp see all keys.  ROWS 1: there are no rows
- * r + 8. */
+/* Before a chain's first page. */
+DEVICE void begin_chain(struct weights &w) {
+    w.max[0] = w.max[1] = -INFINITY;
+    w.total[0] = w.total[1] = 0;
+    w.old[0] = w.old[1] = 1;
+}
+/* c: scores, which become their weights as floats; w: of the chain's page before, then of this one; scale: the rows'; whole: all rows of the
+ * warp see all keys.  ROWS 1: there are no rows r + 8. */
 template <int ROWS>
 DEVICE void weigh(struct weights &w, float (&c)[KEY_TILES][4], const float (&row_scale)[2], float cap,
                   const struct sight &seen, bool whole) {
@@ -107,7 +139,7 @@ DEVICE void weigh(struct weights &w, float (&c)[KEY_TILES][4], const float (&row
 #pragma unroll
             for (int e = 0; e < 2 * ROWS; e++)
                 c[t][e] = 8 * t + first + e % 2 - seen.lo[e / 2] < seen.n[e / 2] ? c[t][e] : -INFINITY;
-    float most[2];
+    float most[2], total[2];
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         float m = -INFINITY;
@@ -116,24 +148,28 @@ DEVICE void weigh(struct weights &w, float (&c)[KEY_TILES][4], const float (&row
             m = fmaxf(m, fmaxf(c[t][2 * i], c[t][2 * i + 1]));
         m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
         m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
-        w.max[i] = m * scale[i];
-        most[i] = m > -INFINITY ? w.max[i] : 0; /* where nothing is seen all weights are 0 */
-        w.total[i] = 0;
+        const float before = w.max[i];
+        w.max[i] = fmaxf(m * scale[i], before);
+        most[i] = w.max[i] > -INFINITY ? w.max[i] : 0; /* where nothing is seen all weights are 0 */
+        w.old[i] = power_of_2((before - most[i]) * LOG2_E);
+        total[i] = 0;
     }
 #pragma unroll
     for (int t = 0; t < KEY_TILES; t++)
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            const float a = power_of_2(fmaf(c[t][2 * i], scale[i], -most[i]) * 1.44269504088896341f);
-            const float b = power_of_2(fmaf(c[t][2 * i + 1], scale[i], -most[i]) * 1.44269504088896341f);
-            w.total[i] += a;
-            w.total[i] += b;
+            const float a = power_of_2(fmaf(c[t][2 * i], scale[i], -most[i]) * LOG2_E);
+            const float b = power_of_2(fmaf(c[t][2 * i + 1], scale[i], -most[i]) * LOG2_E);
+            total[i] += a;
+            total[i] += b;
             c[t][2 * i] = a, c[t][2 * i + 1] = b;
         }
+    w.grew = __any_sync(0xffffffffu, w.old[0] != 1 || (ROWS > 1 && w.old[1] != 1)); /* as few pages of many do */
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-        w.total[i] += __shfl_xor_sync(0xffffffffu, w.total[i], 1);
-        w.total[i] += __shfl_xor_sync(0xffffffffu, w.total[i], 2);
+        total[i] += __shfl_xor_sync(0xffffffffu, total[i], 1);
+        total[i] += __shfl_xor_sync(0xffffffffu, total[i], 2);
+        w.total[i] = fmaf(w.total[i], w.old[i], total[i]);
     }
 }
 
@@ -163,12 +199,19 @@ DEVICE float ended(float o, const struct ending &e) { return o * e.old * e.by; }
 
 /* ---- values ---- */
 
+/* A tile of a chain's sums, before a page that has a larger score than those before is added. */
+DEVICE void shrink(float (&y)[4], const struct weights &w) {
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        y[e] *= w.old[e / 2];
+}
+
 /* What load_turned reads of a page at `values` for one step of sixteen keys: numbers 16 pair and those that follow. */
 DEVICE uint32_t values_at(uint32_t values, uint32_t ld, uint32_t pair, int step) {
     const uint32_t lane = threadIdx.x % 32;
     return values + (16 * step + lane % 16) * ld + 32 * pair + lane / 16 * 16;
 }
-/* A step's values, read from `from`: numbers 2 q and the next of both rows to y0, those 8 further to y1. */
+/* A step's values, read from `from`: numbers 2 q and the next of both rows are added to y0, those 8 further to y1. */
 template <class T> DEVICE void mix_step(float (&y0)[4], float (&y1)[4], const struct weights &w, int step, uint32_t from) {
     uint32_t v[4];
     load_turned(v, from);

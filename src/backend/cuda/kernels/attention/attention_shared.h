@@ -81,6 +81,10 @@ struct lode_cuda_ring_args {
 /* attention_fast.cuh: query rows of a block of attention_fast.cu, threads of both kernels; bytes from one key or value to
  * the next in shared memory. */
 enum { LODE_ATT_FAST_ROWS = 64, LODE_ATT_FAST_THREADS = 128 };
+/* How many chains a row's pages are added up as, of all heads of keys and of one at least; pages that are a chain each. */
+#define LODE_ATT_CHAINS 528u
+#define LODE_ATT_LEAST_CHAINS 16u
+#define LODE_ATT_NO_CHAINS (1u << 30)
 #define LODE_ATT_FAST_STRIDE(dim) (2 * (dim) + 16)
 /* Rounded queries of sixteen rows. */
 #define LODE_ATT_FAST_QUERIES(dim) (32 * (dim))
@@ -101,16 +105,17 @@ enum { LODE_DECODE_FAST_HEADS = 16, LODE_DECODE_FAST_SCORES = 64 + 8, LODE_DECOD
 #define LODE_DECODE_FAST_SHARED(heads, dim, dim_v)                                                 \
     (((heads) + 64) * LODE_ATT_FAST_STRIDE(dim) + 64 * LODE_ATT_FAST_STRIDE(dim_v) +                \
      4 * ((heads) * LODE_DECODE_FAST_SCORES + ((heads) + 2) * (dim)))
-/* decode_ring.cu: warps that have pages, beside the one that has them brought; pages of the rings, at most; bytes of shared memory: where
- * panels may begin, `slots` pages, a multiple of the warps, and what is beside them. */
-enum { LODE_DECODE_RING_WARPS = 3, LODE_DECODE_RING_SLOTS = 12 };
+/* decode_ring.cu: warps of a block that have chains, beside one that begins, and pages of a warp that there is room for, at most; bytes of shared
+ * memory: where panels may begin, `pages` of all warps, and what is beside them. */
+enum { LODE_DECODE_RING_WARPS = 7, LODE_DECODE_RING_PAGES = 4 };
 #define LODE_DECODE_RING_SMALL(heads, dim)                                                         \
-    ((heads) * LODE_ATT_FAST_STRIDE(dim) + 4 * (dim) + 4 * (heads) + 4 * ((heads) + 2) * (dim) + 4 * 8 * LODE_DECODE_RING_SLOTS + 64)
-#define LODE_DECODE_RING_SHARED(heads, dim, slots) (1024 + (slots) * 2 * 64 * 2 * (dim) + LODE_DECODE_RING_SMALL(heads, dim))
+    ((heads) * LODE_ATT_FAST_STRIDE(dim) + 4 * (dim) + 4 * (heads) + 4 * ((heads) + 2) * (dim) +    \
+     16 * LODE_DECODE_RING_WARPS * LODE_DECODE_RING_PAGES + 64)
+#define LODE_DECODE_RING_SHARED(heads, dim, pages) (1024 + (pages) * 2 * 64 * 2 * (dim) + LODE_DECODE_RING_SMALL(heads, dim))
 struct lode_cuda_ring_decode_args {
     struct lode_cuda_map rows; /* of all memory (lode_cuda_map_memory) */
     struct lode_cuda_decode_args decode;
-    uint32_t slots, pad;
+    uint32_t pages, pad; /* of a warp */
 };
 /* decode_short_fast.cu: query heads of a head of keys, at most; where pages begin, behind queries and a room for each and the row's own key
  * and value; of a page: keys, values, scores. */

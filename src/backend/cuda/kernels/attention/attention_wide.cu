@@ -6,9 +6,11 @@
  * a page's values are mixed the next one's scores are made and weighed: a stage is a page's scores and the values of the page before.
  * With two warpgroups one has the tensor cores while the other weighs.
  *
- * wgmma's results are those of mma.sync, thread by thread, so all but the products are fast_rows.cuh's lines. */
+ * wgmma's results are those of mma.sync, thread by thread, so all but the products are fast_rows.cuh's lines.  A chain's sums are the
+ * products' own registers. */
 #include "fast_rows.cuh"
 #include "panels.cuh"
+#include "backend/cuda/kernels/products/spread.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -32,6 +34,9 @@ template <int N> DEVICE void values_step(bf16, float (&d)[N], const uint32_t (&p
 struct pages_of {
     uint32_t from, last;     /* pages, of the block's rows */
     uint32_t oldest, newest; /* positions */
+    uint32_t apart;          /* pages of a chain */
+    DEVICE_MEMBER uint32_t n() const { return last - from + 1; }
+    DEVICE_MEMBER struct page_walk walk() const { return {n(), apart, 0, 1}; }
     DEVICE_MEMBER uint32_t lo(uint32_t page) const { return oldest > page * PAGE ? oldest - page * PAGE : 0; }
     DEVICE_MEMBER uint32_t hi(uint32_t page) const { return min(newest - page * PAGE + 1, (uint32_t)PAGE); }
 };
@@ -44,8 +49,8 @@ DEVICE void bring_pages(uint32_t m, const struct lode_cuda_att_wide_args &f, con
     const size_t k_at = view.k + (size_t)t.head * mem::SIZE, v_at = view.v + (size_t)t.head * mem::SIZE;
     struct ring r = {0, 1};
 #pragma unroll 1
-    for (uint32_t page = pages.from; page <= pages.last; page++, next_of<SLOTS>(r)) {
-        const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
+    for (struct page_walk p = pages.walk(); p.more(); p.next(), next_of<SLOTS>(r)) {
+        const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[(pages.from + p.page) % view.n_entries]);
         const uint32_t k_full = m + AT(k_full) + 8 * r.at, v_full = m + AT(v_full) + 8 * r.at;
         barrier_wait(m + AT(k_empty) + 8 * r.at, r.parity);
         ask_panels<DIM>(m + AT(k) + r.at * mem::SIZE, &f.rows, base + k_at, k_full);
@@ -107,22 +112,25 @@ template <class T, int DIM, int GROUPS> struct walker {
         if (GROUPS > 1)
             give_turn();
     }
+    /* Stage i of pages.n() and one more has the scores of the i-th page of the order and the values of the one before. */
+    DEVICE_MEMBER bool has_scores(uint32_t i) { return i < pages.n(); }
+    static DEVICE_MEMBER bool has_values(uint32_t i) { return i > 0; }
     /* Nobody awaits a turn after the last stage's. */
-    DEVICE_MEMBER void end_turn_of(uint32_t n) {
-        if (threadIdx.x < GROUP_THREADS || n <= pages.last)
+    DEVICE_MEMBER void end_turn_of(uint32_t i) {
+        if (threadIdx.x < GROUP_THREADS || has_scores(i))
             end_turn();
     }
     /* A stage that the warpgroup's rows see nothing of. */
-    DEVICE_MEMBER void pass(uint32_t n) {
-        if (n <= pages.last)
+    DEVICE_MEMBER void pass(uint32_t i) {
+        if (has_scores(i))
             await_keys();
-        if (n > pages.from)
+        if (has_values(i))
             await_values();
         take_turn();
-        end_turn_of(n);
-        if (n <= pages.last)
+        end_turn_of(i);
+        if (has_scores(i))
             leave_keys();
-        if (n > pages.from)
+        if (has_values(i))
             leave_values();
     }
 
@@ -137,12 +145,12 @@ template <class T, int DIM, int GROUPS> struct walker {
         }
         wgmma_end();
     }
-    DEVICE_MEMBER void begin_values(float (&part)[DIM / 2], const struct weights &w) {
+    DEVICE_MEMBER void begin_values(float (&part)[DIM / 2], const struct weights &w, bool begins) {
         const uint32_t values = of_warp(turned_panels_low(m + AT(v) + v.at * mem::SIZE, PANEL));
         wgmma_begin();
 #pragma unroll
         for (int i = 0; i < PAGE / 16; i++)
-            values_step(T(), part, w.p[i], values + i * PANEL_ROWS(16), i != 0);
+            values_step(T(), part, w.p[i], values + i * PANEL_ROWS(16), i != 0 || !begins);
         wgmma_end();
     }
     /* Zeros where a page's values are not seen by any of the block's rows: there may be anything, and weights of 0 would not do. */
@@ -176,7 +184,7 @@ template <class T, int DIM, int GROUPS> struct walker {
         for (int i = 0; i < 2; i++)
             w.max[i] = from.max[i], w.total[i] = from.total[i];
     }
-    /* A page to the sums so far. */
+    /* A chain, whose first page is `page`, to the sums so far. */
     DEVICE_MEMBER void add(const struct weights &w, const float (&part)[DIM / 2], uint32_t page) {
         struct merging g;
         if (page < plain_from || page >= whole_last) {
@@ -200,63 +208,116 @@ template <class T, int DIM, int GROUPS> struct walker {
             merge(o.y[t], g, (const float(&)[4])part[4 * t]);
     }
 
-    /* Pages `first` to `last` are those that the warpgroup's rows see. */
-    DEVICE_MEMBER void walk(uint32_t first, uint32_t last) {
+    /* The `n` pages from the first-th of the order on are those that the warpgroup's rows see. */
+    DEVICE_MEMBER void walk(uint32_t first, uint32_t n) {
         struct weights w, next;
         float s[KEY_TILES * 4], part[DIM / 2];
-        uint32_t n = pages.from;
+        struct page_walk p = pages.walk();
+        uint32_t i = 0;
 #pragma unroll 1
-        for (; n < first && n <= pages.last + 1; n++)
-            pass(n);
-        if (n > pages.last)
-            return;
-        await_keys();
-        if (n > pages.from)
-            await_values();
-        take_turn();
-        begin_scores(s);
-        wgmma_wait<0>(s);
-        end_turn();
-        leave_keys();
-        if (n > pages.from)
-            leave_values();
-        weigh_page(next, s, n);
-        take_weights(w, next, s);
-#pragma unroll 1
-        for (n++; n <= last; n++) {
+        for (; i < first; i++, p.next())
+            pass(i);
+        if (n > 0) {
             await_keys();
-            await_values();
-            clear_unseen(n - 1);
+            if (has_values(i))
+                await_values();
             take_turn();
             begin_scores(s);
-            begin_values(part, w);
-            wgmma_wait<1>(s);
+            wgmma_wait<0>(s);
             end_turn();
             leave_keys();
-            weigh_page(next, s, n);
-            keep_before_wait(next);
-            wgmma_wait<0>(part);
-            leave_values();
-            add(w, part, n - 1);
+            if (has_values(i))
+                leave_values();
+            begin_chain(next);
+            weigh_page(next, s, pages.from + p.page);
             take_weights(w, next, s);
-        }
-        if (n <= pages.last)
-            await_keys();
-        await_values();
-        clear_unseen(n - 1);
-        take_turn();
-        begin_values(part, w);
-        wgmma_wait<0>(part);
-        end_turn_of(n);
-        if (n <= pages.last)
-            leave_keys();
-        leave_values();
-        add(w, part, n - 1);
+            uint32_t page = p.page, chain = p.chain; /* whose weights w are */
+            p.next();
 #pragma unroll 1
-        for (n++; n <= pages.last + 1; n++)
-            pass(n);
+            for (i++; i < first + n; i++) {
+                await_keys();
+                await_values();
+                clear_unseen(pages.from + page);
+                take_turn();
+                begin_scores(s);
+                begin_values(part, w, page == chain);
+                wgmma_wait<1>(s);
+                end_turn();
+                leave_keys();
+                if (p.begins())
+                    begin_chain(next);
+                weigh_page(next, s, pages.from + p.page);
+                keep_before_wait(next);
+                wgmma_wait<0>(part);
+                leave_values();
+                if (p.begins())
+                    add(w, part, pages.from + chain);
+                else if (next.grew)
+#pragma unroll
+                    for (int t = 0; t < DIM / 8; t++)
+                        shrink((float(&)[4])part[4 * t], next);
+                take_weights(w, next, s);
+                page = p.page, chain = p.chain;
+                p.next();
+            }
+            if (has_scores(i))
+                await_keys();
+            await_values();
+            clear_unseen(pages.from + page);
+            take_turn();
+            begin_values(part, w, page == chain);
+            wgmma_wait<0>(part);
+            end_turn_of(i);
+            if (has_scores(i))
+                leave_keys();
+            leave_values();
+            add(w, part, pages.from + chain);
+            i++;
+        }
+#pragma unroll 1
+        for (; i <= pages.n(); i++)
+            pass(i);
     }
 };
+
+/* What a warpgroup's rows have come to, rounded to blocks of 32 as a product of many rows reads them: by way of the shared memory that their
+ * queries had, in panels of floats, half of a head's numbers at a time and a thread a block of 32.  first: the warpgroup's first row, of the n
+ * from t.first on. */
+template <class T, int DIM>
+DEVICE void store_spread(const struct lode_cuda_att_args &a, const struct own_rows &own, const struct sums<T, DIM> &o, uint32_t mem,
+                         const struct rows_of &t, uint32_t first) {
+    enum { HALF = DIM / 2, FLOATS = GROUP_ROWS * 128 };
+    const uint32_t thread = threadIdx.x % GROUP_THREADS, r = thread % GROUP_ROWS, n = t.first + first + r;
+    const uint32_t block = (t.head * t.group + n % t.group) * (DIM / 32) + thread / GROUP_ROWS;
+    const float *sinks = at<const float>(a.sinks);
+    struct ending end[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        end[i] = ending_of(o.max[i], o.total[i], sinks ? sinks + own.head[i] : NULL);
+    const auto put = [&](int half) {
+#pragma unroll
+        for (int k = 0; k < HALF / 8; k++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint32_t row = thread / 32 * ROW_TILE + thread % 32 / 4 + 8 * i, in = 8 * k % 32 + thread % 4 * 2;
+                const float(&y)[4] = o.y[half * (HALF / 8) + k];
+                store2(mem + k / 4 * FLOATS + in_panel(row, in / 4) + in % 4 * 4,
+                       make_float2(ended(y[2 * i], end[i]), ended(y[2 * i + 1], end[i])));
+            }
+    };
+#pragma unroll 1
+    for (uint32_t half = 0; half < 2; half++) {
+        group_sync(); /* queries, or the first half, are read by nobody any more */
+        if (half == 0)
+            put(0);
+        else
+            put(1);
+        group_sync();
+        if (thread < 2 * HALF && first + r < t.n)
+            round_block_32(spread_block_in(a.tiles, t.first_row + n / t.group, block + half * (HALF / 32)),
+                        mem + thread / GROUP_ROWS * FLOATS, r);
+    }
+}
 
 template <class T, int DIM, int GROUPS> DEVICE void attend(const struct lode_cuda_att_wide_args &f) {
     enum { ROWS = GROUPS * GROUP_ROWS, MULTIPLIERS = GROUPS * GROUP_THREADS };
@@ -279,7 +340,7 @@ template <class T, int DIM, int GROUPS> DEVICE void attend(const struct lode_cud
     if (!find_rows<ROWS>(a, t, &segment))
         return;
     const uint32_t oldest = first_seen(a, t.pos + t.first / t.group);
-    const struct pages_of pages = {oldest / PAGE, t.last / PAGE, oldest, t.last};
+    const struct pages_of pages = {oldest / PAGE, t.last / PAGE, oldest, t.last, a.chains};
     if (threadIdx.x >= MULTIPLIERS) {
         if (GROUPS > 1)
             keep_registers<KEPT>();
@@ -297,11 +358,17 @@ template <class T, int DIM, int GROUPS> DEVICE void attend(const struct lode_cud
     w.put_queries(a);
     const uint32_t above = threadIdx.x / GROUP_THREADS * GROUP_ROWS, mine = t.n > above ? min(t.n - above, (uint32_t)GROUP_ROWS) : 0;
     const uint32_t token = (t.first + above) / t.group, last_token = (t.first + above + mine - 1) / t.group;
-    if (mine)
-        w.walk(first_seen(a, t.pos + token) / PAGE, a.both_ways ? pages.last : (t.pos + last_token) / PAGE);
+    const uint32_t from = first_seen(a, t.pos + token) / PAGE, last = a.both_ways ? pages.last : (t.pos + last_token) / PAGE;
+    if (mine == 0)
+        w.walk(0, 0);
+    else if (pages.n() > pages.apart) /* pages that the rows don't see may be between those that they see; of so many that is nothing */
+        w.walk(0, pages.n());
     else
-        w.walk(pages.last + 2, 0);
-    store<T, DIM>(a, w.own, w.o);
+        w.walk(from - pages.from, last - from + 1);
+    if (a.tiles.kind == LODE_TILES_SPREAD)
+        store_spread(a, w.own, w.o, w.queries(), t, above);
+    else
+        store<T, DIM>(a, w.own, w.o);
 }
 
 /* attend_wide_TYPE_DIM_GROUPS: heads of DIM numbers, by so many warpgroups that multiply. */

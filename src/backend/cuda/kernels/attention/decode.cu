@@ -320,7 +320,7 @@ KERNEL(MERGE_THREADS) decode_merge(const __grid_constant__ struct lode_cuda_att_
     const uint32_t at_row = blockIdx.y, row = a.first_row + at_row, head = blockIdx.x, each = a.head_dim_v / 4, c = threadIdx.x;
     let_next_come();
     const struct lode_cuda_row &r = step_row(a.step, row);
-    const uint32_t n = r.pos / PAGE - first_seen(a, r.pos) / PAGE + 1;
+    const uint32_t n = parts_of(a, r.pos);
     const size_t at_part = ((size_t)at_row * a.n_heads + head) * a.max_pages;
     const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
     const float4 *in = (const float4 *)(at<const float>(a.scratch) + at_part * a.head_dim_v);

@@ -1,10 +1,10 @@
 /* decode_fast.cu - attention of steps that have one row a sequence in --numerics tensor; the arithmetic is
  * attention_fast.cuh's.
  *
- * A block of threads takes up to sixteen query heads of a head of keys, page z and then every n-th.  Its four warps
+ * A block of threads takes up to sixteen query heads of a head of keys, chain z and then every n-th.  Its four warps
  * share a page's scores out by keys and its values by numbers; in between each has all the weights, so that they are
- * made by the code that prompts have.  What a page gives goes to the scratch as decode.cu leaves it, and decode_merge
- * or decode_join add the pages up; with one page, the result itself.
+ * made by the code that prompts have.  What a chain gives goes to the scratch as decode.cu leaves it of a page, and decode_merge
+ * or decode_join add the chains up; with one page, the result itself.
  *
  * Keys and values of the first page are asked for before the launch before has ended: what is in the cache was there
  * before the step, all but the row's own key and value. */
@@ -16,44 +16,61 @@ enum { LD_S = LODE_DECODE_FAST_SCORES };
 
 extern __shared__ __align__(16) uint8_t decode_mem[];
 
-/* Where the page's results go: numbers of the block's heads `stride` floats apart. */
+/* Where a chain's results go: numbers of the block's heads `stride` floats apart. */
 struct results {
     float *y;
     float2 *ml; /* (heads, max_pages); NULL: y are to be finished */
     size_t stride;
 };
-template <class T, int ROWS, int DIM>
-DEVICE void mix(const struct lode_cuda_att_args &a, const struct results &to, const struct weights &w, uint32_t values,
-                uint32_t n_q, uint32_t first_head) {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim_v = DIM ? DIM : a.head_dim_v, ld = LODE_ATT_FAST_STRIDE(dim_v);
-    if (to.ml && warp == 0 && lane % 4 == 0)
+/* A warp's numbers of them: 16 (warp + 4 g) and those that follow, of each g. */
+template <int DIM> struct chain_sums {
+    enum { GROUPS = (DIM ? DIM : 256) / 16 / FAST_WARPS };
+    float y[GROUPS][2][4];
+};
+template <int DIM> DEVICE void begin_sums(struct chain_sums<DIM> &c) {
 #pragma unroll
-        for (int i = 0; i < ROWS; i++)
-            if (lane / 4 + 8 * i < n_q)
-                to.ml[(size_t)(lane / 4 + 8 * i) * a.max_pages] = make_float2(w.max[i], w.total[i]);
-    struct ending end[ROWS];
-    if (!to.ml)
+    for (int i = 0; i < c.GROUPS * 8; i++)
+        c.y[i / 8][i / 4 % 2][i % 4] = 0;
+}
+/* A page to them. */
+template <class T, int DIM> DEVICE void mix(struct chain_sums<DIM> &c, const struct weights &w, uint32_t values, uint32_t dim_v) {
+    const uint32_t warp = threadIdx.x / 32, ld = LODE_ATT_FAST_STRIDE(dim_v);
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            const uint32_t head = first_head + min(lane / 4 + 8 * i, n_q - 1);
-            end[i] = ending_of(w.max[i], w.total[i], a.sinks ? at<const float>(a.sinks) + head : NULL);
-        }
-#pragma unroll 2
-    for (uint32_t g = warp; g < dim_v / 16; g += FAST_WARPS) {
-        float y[2][4] = {};
+    for (int i = 0; i < c.GROUPS; i++) {
+        const uint32_t g = warp + i * FAST_WARPS;
+        if (!DIM && g >= dim_v / 16)
+            break;
+        if (w.grew)
+            shrink(c.y[i][0], w), shrink(c.y[i][1], w);
 #pragma unroll
         for (int s = 0; s < PAGE / 16; s++)
-            mix_step<T>(y[0], y[1], w, s, values_at(values, ld, g, s));
+            mix_step<T>(c.y[i][0], c.y[i][1], w, s, values_at(values, ld, g, s));
+    }
+}
+template <int ROWS, int DIM>
+DEVICE void leave(const struct lode_cuda_att_args &a, const struct results &to, const struct weights &w, const struct chain_sums<DIM> &c,
+                  uint32_t n_q, uint32_t first_head) {
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim_v = DIM ? DIM : a.head_dim_v;
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            const uint32_t head = lane / 4 + 8 * i;
-            if (head >= n_q)
-                continue;
+    for (int i = 0; i < ROWS; i++) {
+        const uint32_t head = lane / 4 + 8 * i;
+        if (head >= n_q)
+            continue;
+        struct ending end = {1, 1};
+        if (!to.ml)
+            end = ending_of(w.max[i], w.total[i], a.sinks ? at<const float>(a.sinks) + first_head + head : NULL);
+        else if (warp == 0 && lane % 4 == 0)
+            to.ml[(size_t)head * a.max_pages] = make_float2(w.max[i], w.total[i]);
+#pragma unroll
+        for (int k = 0; k < c.GROUPS; k++) {
+            const uint32_t g = warp + k * FAST_WARPS;
+            if (!DIM && g >= dim_v / 16)
+                break;
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                float2 v = make_float2(y[h][2 * i], y[h][2 * i + 1]);
+                float2 v = make_float2(c.y[k][h][2 * i], c.y[k][h][2 * i + 1]);
                 if (!to.ml)
-                    v = make_float2(ended(v.x, end[i]), ended(v.y, end[i]));
+                    v = make_float2(ended(v.x, end), ended(v.y, end));
                 *(float2 *)(to.y + head * to.stride + 16 * g + 8 * h + lane % 4 * 2) = v;
             }
         }
@@ -86,24 +103,27 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
     let_next_come();
     /* the step was there before the first launch: its places can be found while the last one runs */
     const struct seen w = seen_by(a, row, head);
-    const bool here = blockIdx.z < w.n_pages;
+    struct page_walk walk(w.n_pages, a.chains, blockIdx.z, gridDim.z);
+    const bool here = walk.more();
     /* where the next page lies is found a page before it's asked for: who reads memory waits for all copies that were asked for before */
     const uint8_t *base = NULL;
     const auto look_up = [&](uint32_t z) {
         if (z < w.n_pages)
             base = page_base(w, z);
     };
-    look_up(blockIdx.z);
+    struct page_walk then = walk;
     struct whole_page p = {};
     if (here) {
-        p = whole_page_at(w, blockIdx.z, base);
-        look_up(blockIdx.z + gridDim.z);
+        look_up(walk.page);
+        p = whole_page_at(w, walk.page, base);
+        then.next();
+        look_up(then.page);
         ask_rows(k, p.k, w.k_stride, p.lo, p.n, dim, p.own);
         copies_end_group();
         ask_rows(v, p.v, w.v_stride, p.lo, p.n, dim_v, p.own);
         copies_end_group();
     }
-    const bool own = here && (w.n_pages - 1 - blockIdx.z) % gridDim.z == 0; /* the block that gets to the row's own page */
+    const bool own = here && (w.n_pages - 1) % a.chains % gridDim.z == blockIdx.z; /* the block that gets to the row's own page */
     const struct queries to = {row, head, first_head, here ? n_q : 0, q, undo, s + HEADS * LD_S};
     auto put = [&](uint32_t, bool value, const float(&x)[U]) {
         const struct page_of last = page_at(w, w.n_pages - 1, page_base(w, w.n_pages - 1));
@@ -127,10 +147,12 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
         copies_wait<0>();
     }
     const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
+    struct chain_sums<DIM> sums;
+    struct weights e;
 #pragma unroll 1
-    for (uint32_t z = blockIdx.z; z < w.n_pages; z += gridDim.z) {
-        const uint32_t next = z + gridDim.z;
+    for (; walk.more(); walk = then, then.next()) {
         const uint32_t lo = p.lo, n = p.n;
+        const bool more = then.more();
         copies_wait<1>(); /* keys, and values that were asked for later are on their way */
         __syncthreads();
         float t[2][4] = {};
@@ -142,15 +164,16 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
                 *(float2 *)(s + (lane / 4 + 8 * i) * LD_S + 16 * warp + 8 * h + lane % 4 * 2) =
                     make_float2(t[h][2 * i], t[h][2 * i + 1]);
         __syncthreads(); /* all scores are there, keys are read by nobody any more */
-        if (next < w.n_pages) {
-            p = whole_page_at(w, next, base);
-            look_up(next + gridDim.z);
+        if (more) {
+            struct page_walk later = then;
+            later.next();
+            p = whole_page_at(w, then.page, base);
+            look_up(later.page);
             ask_rows(k, p.k, w.k_stride, p.lo, p.n, dim, PAGE);
         }
         copies_end_group();
         float c[KEY_TILES][4], scale[2];
         struct sight seen;
-        struct weights e;
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             scale[i] = a.scale * undo[lane / 4 + 8 * i];
@@ -161,22 +184,29 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
                 c[tile][2 * i] = two.x, c[tile][2 * i + 1] = two.y;
             }
         }
+        if (walk.begins()) {
+            begin_chain(e);
+            begin_sums(sums);
+        }
         weigh<ROWS>(e, c, scale, a.cap, seen, n == PAGE);
         round_weights<T, ROWS>(e, c);
         copies_wait<1>();
         __syncthreads(); /* the values are there */
+        mix<T>(sums, e, shared_address(v), dim_v);
+        __syncthreads(); /* values are read by nobody any more */
+        if (more)
+            ask_rows(v, p.v, w.v_stride, p.lo, p.n, dim_v, PAGE);
+        copies_end_group();
+        if (!walk.ends())
+            continue;
         struct results of = {row_at<float>(a.y, row) + first_head * dim_v, NULL, dim_v};
         if (a.max_pages > 1) {
-            const size_t part = ((size_t)row * a.n_heads + first_head) * a.max_pages + z;
+            const size_t part = ((size_t)row * a.n_heads + first_head) * a.max_pages + walk.chain;
             of.y = at<float>(a.scratch) + part * dim_v;
             of.ml = (float2 *)(at<float>(a.scratch) + n_parts * dim_v) + part;
             of.stride = (size_t)a.max_pages * dim_v;
         }
-        mix<T, ROWS, DIM>(a, of, e, shared_address(v), n_q, first_head);
-        __syncthreads(); /* values are read by nobody any more */
-        if (next < w.n_pages)
-            ask_rows(v, p.v, w.v_stride, p.lo, p.n, dim_v, PAGE);
-        copies_end_group();
+        leave<ROWS>(a, of, e, sums, n_q, first_head);
     }
 }
 

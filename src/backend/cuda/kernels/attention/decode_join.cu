@@ -1,6 +1,7 @@
-/* decode_join.cu - decode_merge (decode.cu) for many pages: a block has 32 numbers of a head.  Its last warps add them up and the
- * weights' totals, page by page; the others, a thread a page, have parts brought and find what sums and parts are multiplied by, of the
- * next pages meanwhile.  Pages that are not there have factors that change nothing, the sign of a zero included. */
+/* decode_join.cu - decode_merge (decode.cu) for many pages, or chains of them (attention_fast.cuh), here pages as well: a block has 32
+ * numbers of a head.  Its last warps add them up and the weights' totals, page by page; the others, a thread a page, have parts brought and
+ * find what sums and parts are multiplied by, of the next pages meanwhile.  Pages that are not there have factors that change nothing, the
+ * sign of a zero included. */
 #include "attention_shared.h"
 #include "backend/cuda/kernels/copies.cuh"
 #include "decode.cuh"
@@ -116,7 +117,7 @@ template <int PAGES> DEVICE void join(const struct lode_cuda_att_args &a) {
     const uint32_t head = blockIdx.x / pieces, c0 = blockIdx.x % pieces * COLS, tid = threadIdx.x, lane = tid % 32;
     const uint32_t cols = a.head_dim_v - c0 < COLS ? a.head_dim_v - c0 : COLS;
     const struct lode_cuda_row &r = step_row(a.step, row);
-    const uint32_t n = r.pos / PAGE - first_seen(a, r.pos) / PAGE + 1, rounds = (n + PAGES - 1) / PAGES;
+    const uint32_t n = parts_of(a, r.pos), rounds = (n + PAGES - 1) / PAGES;
     const size_t at_part = ((size_t)at_row * a.n_heads + head) * a.max_pages;
     const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
     const float *in = at<const float>(a.scratch) + at_part * a.head_dim_v + c0;

@@ -108,6 +108,7 @@ template <class T, int DIM, bool PREPARES> DEVICE void attend(const struct lode_
             const float2 two = *(const float2 *)(s + g * LD_S + 8 * tile + lane % 4 * 2);
             c[tile][0] = two.x, c[tile][1] = two.y;
         }
+        begin_chain(e); /* so few pages are a chain each */
         weigh<1>(e, c, scale, 0, seen, p.n == PAGE);
         round_weights<T, 1>(e, c);
         if (!one && warp == 0 && lane % 4 == 0)

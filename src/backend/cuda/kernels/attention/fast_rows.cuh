@@ -4,7 +4,8 @@
 #define LODE_CUDA_FAST_ROWS_CUH
 
 #include "attention_fast.cuh"
-#include "backend/cuda/kernels/products/spread.cuh"
+#include "backend/cuda/kernels/rows.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
 
 /* The two rows of a thread. */
 struct own_rows {
@@ -124,51 +125,15 @@ DEVICE void store_panels(const struct lode_cuda_att_args &a, uint32_t row, uint3
     if (first == 0 && q == 0)
         ((float *)(tile + a.tiles.size) - LODE_FAST_TILE)[r] = 1;
 }
-/* The same as spread_floats_32 would, for weights that meet blocks of 32; by all threads of a warp, here: there is such a row.  Of a block
- * thread q has numbers 8 t + 2 q and the next, for four t: of two neighbours one takes the words of even t, the other those of odd ones. */
-template <class T, int DIM>
-DEVICE void store_spread(const struct lode_cuda_att_args &a, uint32_t row, uint32_t first, const struct ending &end,
-                         const struct sums<T, DIM> &o, int i, bool here) {
-    const uint32_t q = threadIdx.x % 4;
-    const bool odd = q % 2;
-#pragma unroll
-    for (int b = 0; b < DIM / 32; b++) {
-        if (32 * b >= a.head_dim_v)
-            break;
-        const auto numbers = [&](int t) {
-            const float(&u)[4] = o.y[4 * b + t], (&v)[4] = o.y[4 * b + t + 1];
-            return make_float4(ended(u[2 * i], end), ended(u[2 * i + 1], end), ended(v[2 * i], end), ended(v[2 * i + 1], end));
-        };
-        const float4 u = numbers(0), v = numbers(2);
-        const struct scale_32 s = scale_32_of(warp_max(most_of(u, most_of(v, 0)), 4));
-        const uint32_t q0 = codes_32(s, u), q1 = codes_32(s, v);
-        int sum = sum_bytes(q0, sum_bytes(q1, 0));
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        const uint32_t even_t = __byte_perm(q0, q1, 0x5410), odd_t = __byte_perm(q0, q1, 0x7632);
-        const uint32_t own = odd ? odd_t : even_t, other = __shfl_xor_sync(0xffffffffu, odd ? even_t : odd_t, 1);
-        const uint32_t low = odd ? other : own, high = odd ? own : other;
-        const struct spread_block to = spread_block_in(a.tiles, row, first / 32 + b);
-        if (here) {
-            put_32(to, 2 * odd + q / 2, {s.d, sum, __byte_perm(low, high, 0x5410)});
-            put_32(to, 4 + 2 * odd + q / 2, {s.d, sum, __byte_perm(low, high, 0x7632)});
-        }
-    }
-}
 template <class T, int DIM>
 DEVICE void store(const struct lode_cuda_att_args &a, const struct own_rows &own, const struct sums<T, DIM> &o) {
     const float *sinks = at<const float>(a.sinks);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const bool here = own.last[i] >= own.from[i];
+        if (own.last[i] < own.from[i])
+            continue;
         const struct ending end = ending_of(o.max[i], o.total[i], sinks ? sinks + own.head[i] : NULL);
         const uint32_t first = own.head[i] * a.head_dim_v;
-        if (a.tiles.kind == LODE_TILES_SPREAD) {
-            store_spread<T, DIM>(a, own.row[i], first, end, o, i, here);
-            continue;
-        }
-        if (!here)
-            continue;
         if (a.tiles.kind == LODE_TILES_PANELS) {
             store_panels<T, DIM>(a, own.row[i], first, end, o, i);
             continue;

@@ -13,6 +13,7 @@
 #define LODE_CUDA_SPREAD_CUH
 
 #include "backend/cuda/kernels/rows.cuh"
+#include "backend/cuda/kernels/shared_memory.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
 
 /* What comes with four blocks of rows of x, so many of them and then of the next: scales, and sums of codes, where place_of_scale says. */
@@ -49,6 +50,27 @@ DEVICE void put_32(const struct spread_block &b, uint32_t k, const struct rounde
 /* Block b of row `row` of all that such tiles have. */
 DEVICE struct spread_block spread_block_in(const struct lode_cuda_tiles &t, uint32_t row, uint32_t b) {
     return spread_block_of(rounded_tile(t, row / t.rows), t.rows, row % t.rows, b / 4, b % 4);
+}
+/* The 32 numbers that are row r of a panel of floats in shared memory, to their place; by one thread.  It runs once a tile, from memory: so
+ * there is little of it, and numbers are read twice. */
+DEVICE void round_block_32(const struct spread_block &to, uint32_t panel, uint32_t r) {
+    uint32_t most = 0;
+#pragma unroll 4
+    for (uint32_t k = 0; k < 8; k++)
+        most = most_of(load4(panel + in_panel(r, k)), most);
+    const struct scale_32 s = scale_32_of(most);
+    int sum = 0;
+#pragma unroll 1
+    for (uint32_t p = 0; p < 2; p++) {
+        uint32_t q[4];
+#pragma unroll
+        for (uint32_t k = 0; k < 4; k++) {
+            q[k] = codes_32(s, load4(panel + in_panel(r, 4 * p + k)));
+            sum = sum_bytes(q[k], sum);
+        }
+        *(uint4 *)to.piece(p) = make_uint4(q[0], q[1], q[2], q[3]);
+    }
+    to.put_scale(s.d, sum);
 }
 
 #endif

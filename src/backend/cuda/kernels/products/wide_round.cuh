@@ -13,25 +13,6 @@
 /* Bytes of shared memory for N rows of x by the two warpgroups' 32 rows of gate and up. */
 template <int N> struct gated_floats { enum { GROUP = N * 32 * sizeof(float), SIZE = 2 * GROUP }; };
 
-/* The 32 numbers that are row r of a panel in shared memory, to their place. */
-DEVICE void round_spread_block(const struct spread_block &to, uint32_t panel, uint32_t r) {
-    float4 v[8];
-    uint32_t most = 0, q[8];
-    int sum = 0;
-    EVERY(k, 8) {
-        v[k] = load4(panel + in_panel(r, k));
-        most = most_of(v[k], most);
-    }
-    const struct scale_32 s = scale_32_of(most);
-    EVERY(k, 8) {
-        q[k] = codes_32(s, v[k]);
-        sum = sum_bytes(q[k], sum);
-    }
-    *(uint4 *)to.piece(0) = make_uint4(q[0], q[1], q[2], q[3]);
-    *(uint4 *)to.piece(1) = make_uint4(q[4], q[5], q[6], q[7]);
-    to.put_scale(s.d, sum);
-}
-
 /* store_gated, to tiles: a warpgroup's 32 rows of gate and up are a block of each row of x.  Its numbers are eight threads' of each of the four
  * warps and come to one by shared memory, a thread a row; there they lie as a panel does, so that no two threads of a warp want the
  * same bank, neither of those that write nor of those that read. */
@@ -49,7 +30,7 @@ DEVICE void round_gated(const struct lode_cuda_tiles &to, const struct gemm_job 
     });
     group_sync();
     if (r < job.x_rows)
-        round_spread_block(spread_block_in(to, job.first_x + r, job.first / 32 + group), panel, r);
+        round_block_32(spread_block_in(to, job.first_x + r, job.first / 32 + group), panel, r);
 }
 
 #endif
