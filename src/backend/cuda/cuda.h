@@ -67,6 +67,7 @@ struct lode_cuda_kernels {
     void *gemm_large[LODE_DTYPE_COUNT]; /* 128 rows of x a block of threads; NULL: of floats, or no room */
     void *wide[LODE_DTYPE_COUNT][2];         /* for many by Hopper's warpgroups, 64 and 128 */
     void *wide_glu[LODE_DTYPE_COUNT];        /* gate and up multiplied; 128 rows a block */
+    void *wide_glu_rounded[LODE_DTYPE_COUNT]; /* what they give rounded; of types whose blocks are of 32 */
     void *spread_32[2], *spread_256[2];      /* rows a block; NULL: on none but Hopper */
     void *spread_floats_32[2], *spread_floats_256[2];
     void *gemv[LODE_DTYPE_COUNT];   /* of floats */

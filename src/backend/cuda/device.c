@@ -457,6 +457,10 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_glu, "wide_glu_" #suffix, &c->kernels.wide_glu[LODE_##type], err));
     LODE_CUDA_GATED_LIST(GATED)
 #undef GATED
+#define ROUNDED(suffix, type) \
+    LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_glu, "wide_glu_rounded_" #suffix, &c->kernels.wide_glu_rounded[LODE_##type], err));
+    LODE_CUDA_GATED_32_LIST(ROUNDED)
+#undef ROUNDED
 #define WALK(name) LODE_TRY(find_walks(c, "walk_" #name, c->kernels.walk[LODE_CUDA_WALK_##name], err));
     LODE_CUDA_WALK_LIST(WALK)
 #undef WALK

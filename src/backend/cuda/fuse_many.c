@@ -69,10 +69,10 @@ static int run_reader(const struct reader *r) {
 }
 
 /* The tiles that gate and up of such weights can leave. */
-static enum lode_cuda_tile_kind gated_tiles(const struct lode_operand *gate, bool fast) {
+static enum lode_cuda_tile_kind gated_tiles(const struct op *o, const struct lode_operand *gate, bool fast) {
     if (fast)
         return gate->type == LODE_BF16 ? LODE_TILES_PANELS : LODE_TILES_NONE;
-    return lode_dtypes[gate->type].act == LODE_A32 ? LODE_TILES_SPREAD : LODE_TILES_NONE;
+    return o->r->c->kernels.wide_glu_rounded[gate->type] ? LODE_TILES_SPREAD : LODE_TILES_NONE;
 }
 /* A product of many rows, by fast.c or wide.c: what these return. */
 static int run_product(const struct op *o, const struct lode_instr *mul, bool fast, const struct lode_cuda_wide_x *x,
@@ -86,8 +86,8 @@ static int run_gated(const struct op *o, uint32_t n, const struct chain *c, bool
     const struct lode_operand *gate = c->mul->parts[0].w;
     const uint64_t used = fast ? lode_cuda_fast_size(gate->cols, o->n) : lode_cuda_wide_gated_size(gate, o->n);
     struct reader next;
-    if (gated_tiles(gate, fast) == LODE_TILES_NONE || !find_reader(o, c->n, n, result_of(c->glu), used, &next) ||
-        next.tiles.kind != gated_tiles(gate, fast))
+    if (gated_tiles(o, gate, fast) == LODE_TILES_NONE || !find_reader(o, c->n, n, result_of(c->glu), used, &next) ||
+        next.tiles.kind != gated_tiles(o, gate, fast))
         return 0;
     struct lode_cuda_after rounded = {.end = glu->end};
     rounded.end.tiles = next.tiles;

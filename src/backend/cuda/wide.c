@@ -136,7 +136,7 @@ static int multiply_parts(const struct op *o, const struct spread *s, const stru
             tiles = a.g.parts[0].rows / (LODE_WIDE_W / 2);
             a.g.n_parts = 1;
             kernels[0] = NULL;
-            kernels[1] = k->wide_glu[type];
+            kernels[1] = (a.end.tiles.kind == LODE_TILES_NONE ? k->wide_glu : k->wide_glu_rounded)[type];
         }
         LODE_TRY(multiply(o, kernels, s, &a, up(n, s->n), tiles));
     }

@@ -61,7 +61,7 @@ template <int N> DEVICE void add_bias(const struct wide_job &job, const struct s
 }
 template <class T, int N>
 DEVICE void store_unit(const struct exact_unit<false> &job, const struct lode_cuda_packed_args &f, const struct seat &at,
-                       uint32_t, float (&acc)[N / 2]) {
+                       float (&acc)[N / 2]) {
     add_bias<N>(job, at, acc);
     if (f.g.tiles) {
         store_sorted<N>(job, at, acc);
@@ -74,25 +74,23 @@ DEVICE void store_unit(const struct exact_unit<false> &job, const struct lode_cu
                      (job.y - (const uint8_t *)f.g.parts[0].y);
     store_results<N, T::BLOCK == 256 ? 8 : 4>(p, f.end, acc, at.row); /* of blocks of 32 more spill */
 }
-/* Gate and up, which have no biases, multiplied with each other; floats: shared memory for those that are rounded. */
+/* Gate and up, which have no biases, multiplied with each other. */
 template <class T, int N>
 DEVICE void store_unit(const struct exact_unit<true> &job, const struct lode_cuda_packed_args &f, const struct seat &at,
-                       uint32_t floats, const float (&acc)[N / 2]) {
-    if constexpr (T::BLOCK == 32)
-        if (f.end.tiles.kind != LODE_TILES_NONE) {
-            round_gated<N>(f.end.tiles, job, f.end.act, at, floats, [&](int i) { return acc[i]; });
-            return;
-        }
+                       const float (&acc)[N / 2]) {
     store_gated<N>({job.y + job.first_x * job.y_stride, NULL, job.y_stride, 0, job.w_rows, job.x_rows}, f.end.act, at.row,
                    [&](int i) { return acc[i]; });
 }
 
-template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_packed_args &f) {
+/* What a launch leaves: results; those of gate and up multiplied with each other; these rounded (wide_round.cuh). */
+enum leaves { RESULTS, GATED_RESULTS, GATED_ROUNDED };
+template <class T, int N, enum leaves LEAVES> DEVICE void wide(const struct lode_cuda_packed_args &f) {
+    constexpr bool GATED = LEAVES != RESULTS, ROUNDED = LEAVES == GATED_ROUNDED;
     const struct lode_cuda_gemm_args &a = f.g;
     extern __shared__ __align__(1024) uint8_t wide_bytes[];
     typedef struct wide_mem<T, N> mem;
     mem *m = (mem *)(wide_bytes + (-shared_address(wide_bytes) & 1023));
-    static_assert(sizeof *m + (GATED && T::BLOCK == 32 ? gated_floats<N>::SIZE : 0) + 1024 <= LODE_WIDE_SHARED, "shared.h");
+    static_assert(sizeof *m + (ROUNDED ? gated_floats<N>::SIZE : 0) + 1024 <= LODE_WIDE_SHARED, "shared.h");
     if (threadIdx.x == 0)
         make_barriers(m);
     __syncthreads();
@@ -130,7 +128,10 @@ template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_pa
                 multiply_256<T, N, GATED>(m, job, at, acc, w, x, u + gridDim.x >= units);
             else
                 multiply_32<T, N>(m, job, at, acc, w, x);
-            store_unit<T, N>(job, f, at, shared_address(m + 1), acc);
+            if constexpr (ROUNDED)
+                round_gated<N>(f.end.tiles, job, f.end.act, at, shared_address(m + 1), [&](int i) { return acc[i]; });
+            else
+                store_unit<T, N>(job, f, at, acc);
         }
     }
     if (a.beside) /* who waits for this launch waits for that one too */
@@ -141,7 +142,7 @@ template <class T, int N, bool GATED> DEVICE void wide(const struct lode_cuda_pa
 #define WIDE_OF(name, n)                                                                           \
     extern "C" __global__ void __launch_bounds__(LODE_WIDE_THREADS, 1)                             \
         wide_##name##_##n(const __grid_constant__ struct lode_cuda_packed_args a) {                \
-        wide<struct name, n, false>(a);                                                            \
+        wide<struct name, n, RESULTS>(a);                                                            \
     }
 #define WIDE(name, type, block, ...) WIDE_OF(name, 64) WIDE_OF(name, 128)
 
