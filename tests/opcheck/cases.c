@@ -322,6 +322,7 @@ static struct lode_node *build_attention_chains(struct oc *t) {
         {12, 1, 64, 64, 0, 0, true, LODE_BF16, LODE_BF16}, {9, 1, 128, 128, 0, 0, false, LODE_BF16, LODE_BF16},
         {34, 34, 64, 64, 0, 0, false, LODE_F16, LODE_F16}, {4, 2, 256, 256, 0, 50, false, LODE_F16, LODE_F16},
         {4, 2, 96, 128, 0, 0, false, LODE_F16, LODE_F16},  {4, 1, 128, 128, 4160, 0, false, LODE_F16, LODE_F16},
+        {16, 8, 64, 64, 0, 0, false, LODE_F16, LODE_F16}, /* chains of several rows for decode_join_rows.cu */
     };
     enum { CHAINS_OF_THREE = 4 };
     t->before = t->variant < CHAINS_OF_THREE ? 8250 : 4230;
@@ -469,7 +470,7 @@ const struct oc_case oc_cases[] = {
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
     {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},
     {"attention_deep", 9, false, build_attention_deep, OC_ATTENTION},
-    {"attention_chains", 8, false, build_attention_chains, OC_ATTENTION_DEEP},
+    {"attention_chains", 9, false, build_attention_chains, OC_ATTENTION_DEEP},
     {"attended", 9, false, build_attended, OC_SAME},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},

@@ -197,19 +197,6 @@ static int run_short(const struct op *o, const struct lode_cuda_decode_args *d, 
     return 1;
 }
 
-int lode_cuda_merge_parts(const struct op *o, const struct lode_cuda_att_args *a, uint32_t rows) {
-    enum { MERGED = 32, MERGED_OF_ONE = 16 }; /* pages, up to so many by blocks of a head each */
-    if (a->max_pages <= (rows == 1 ? MERGED_OF_ONE : MERGED))
-        return lode_cuda_run_kernel(o, kernels(o)->decode_merge, a->n_heads, rows, 1, 256, 0, a);
-    const uint32_t pieces = (a->head_dim_v + LODE_JOIN_COLS - 1) / LODE_JOIN_COLS;
-    /* one row's are quicker by twice as many at once.  Two slots even where all pages fit one: with less beside it the next launch's blocks come
-     * sooner, and their copies stand before what is read here */
-    const bool wide = rows == 1 && a->max_pages > LODE_JOIN_PAGES && 2 * LODE_JOIN_SLOT(2 * LODE_JOIN_PAGES) <= lode_cuda_room(o->r->c);
-    const uint32_t at_once = wide ? 2 * LODE_JOIN_PAGES : LODE_JOIN_PAGES;
-    return lode_cuda_run_kernel(o, wide ? kernels(o)->decode_join_256 : kernels(o)->decode_join_128, a->n_heads * pieces, rows, 1,
-                                LODE_JOIN_THREADS(at_once), 2 * LODE_JOIN_SLOT(at_once), a);
-}
-
 /* Rows whose parts fit the scratch: 1, or 0 where there is no kernel for them. */
 static int run_rows(const struct op *o, const struct lode_cuda_decode_args *d, const struct decode *s) {
     enum { FEW_PAGES = 4 };                  /* a multiprocessor, of all heads: up to so many a page a block is quicker */

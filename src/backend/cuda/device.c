@@ -477,7 +477,7 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
                            c->kernels.gemv_only_q4_k, c->kernels.gemv_only_q5_k, c->kernels.gemv_u, c->kernels.gemv_parts,
                            c->kernels.attention_walk,
                            c->kernels.attention_page, c->kernels.attention_tile, c->kernels.attention_tile_256, c->kernels.attention_large,
-                           c->kernels.attention_large_32, c->kernels.decode_join_128, c->kernels.decode_join_256,
+                           c->kernels.attention_large_32, c->kernels.decode_join_rows, c->kernels.decode_join_128, c->kernels.decode_join_256,
                            c->kernels.decode_1, c->kernels.decode_2, c->kernels.decode_4, c->kernels.decode_8,
                            c->kernels.few_x32,
                            c->kernels.few_x256, c->kernels.few_a32_1, c->kernels.few_a32_2, c->kernels.few_a32_4,

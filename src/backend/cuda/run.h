@@ -300,7 +300,7 @@ uint32_t lode_cuda_attention_tiles(const struct op *o, uint32_t group, uint32_t 
 static inline uint64_t lode_cuda_parts_size(const struct lode_cuda_att_args *a) {
     return 4ull * (a->head_dim_v + 2) * a->n_heads * a->max_pages;
 }
-/* attend.c: what pages of `rows` rows from a->first_row on have left in the scratch, to one. */
+/* join.c: what pages of `rows` rows from a->first_row on have left in the scratch, to one. */
 int lode_cuda_merge_parts(const struct op *o, const struct lode_cuda_att_args *a, uint32_t rows);
 /* attend.c: which of the kernels that know the numbers of heads: 0 for any, 1 for 64, 2 for 128. */
 int lode_cuda_size_of_heads(const struct lode_cuda_att_args *a);
