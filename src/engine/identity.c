@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* Raised by whoever changes what a kernel computes: pages made before are then not used any more. */
-enum { KERNELS = 3, LAYOUT = 2, SAMPLE = 4096, EXPERTS_APART = 64 };
+/* Raised by whoever changes what a kernel computes, of all numerics or of all but exact: pages made before are then not used any more. */
+enum { KERNELS = 3, OTHER_KERNELS = 1, LAYOUT = 2, SAMPLE = 4096, EXPERTS_APART = 64 };
 
 static void add(XXH3_state_t *h, const void *bytes, size_t n) { XXH3_128bits_update(h, bytes, n); }
 
@@ -51,6 +51,8 @@ int lode_disk_identity(const struct lode_model *m, const struct lode_kv_pool *po
     add_number(&h, m->opts.experts);
     add_text(&h, m->info.on_gpu ? "cuda" : "cpu");
     add_text(&h, m->info.numerics);
+    if (strcmp(m->info.numerics, "exact") != 0)
+        add_number(&h, OTHER_KERNELS);
     /* no bit of a page depends on where layers run, but which of them share pages does */
     add_text(&h, m->info.arch);
     add_number(&h, m->info.size);
