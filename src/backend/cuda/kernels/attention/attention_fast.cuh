@@ -14,11 +14,12 @@
  *     o'       what it was by the same, to which the tensor cores add e rounded to the values' type by the values, sixteen keys at a
  *              time, in ascending order; what a row does not see weighs 0, which changes no sum
  *
- * Chains are merged by the definition's own lines: so many of them that four warps of each of a hundred and more multiprocessors have one of a row's, so few that
- * joining what they leave is little beside the reading of many pages.  A warp has sixteen query rows (tokens by heads) of one head of
- * keys; thread 4 r + q has of rows r and r + 8 keys 8 t + 2 q and the next, for each t, as mma.sync leaves them.
- * Values that are infinite or NaN (beyond halves' 65504) spoil those rows as well that share a page with them, or the chain's later
- * pages with rows that see them.
+ * Chains are merged by the definition's own lines.  There are so many that four warps of each of a hundred and more multiprocessors have one
+ * of a row's, and so few that joining what they leave is little beside reading many pages.
+ *
+ * A warp has sixteen query rows (tokens by heads) of one head of keys; thread 4 r + q has of rows r and r + 8 keys 8 t + 2 q and the next,
+ * for each t, as mma.sync leaves them.  Values that are infinite or NaN (beyond halves' 65504) also spoil rows that do not see them but are
+ * computed with others that do.
  *
  * Rows of keys and values lie 16 bytes further apart in shared memory than they are long: an odd number of 16 bytes, so
  * the eight rows that ldmatrix reads at once are in different banks. */
@@ -32,8 +33,8 @@
 
 enum { FAST_THREADS = LODE_ATT_FAST_THREADS, FAST_WARPS = FAST_THREADS / 32, ROW_TILE = 16, KEY_TILES = PAGE / 8 };
 
-/* Pages 0 to n - 1 in the order in which they are added up: chain by chain, here every `every`-th chain from `first` on, each a page `apart`
- * from the next. */
+/* Pages 0 to n - 1 in the order in which they are added up, chain by chain: here every `every`-th chain from `first` on, whose pages are
+ * `apart` from each other. */
 struct page_walk {
     uint32_t n, apart, every;
     uint32_t chain, page;
@@ -105,11 +106,11 @@ struct sight {
     uint32_t lo[2], n[2];
 };
 
-/* A page's weights, rounded: for step k of sixteen keys p[k], in the order of an mma's rows; m' and l' of the rows' chains, and what the
- * sums before the page are multiplied by. */
+/* A page's weights, rounded: for step k of sixteen keys p[k], in the order of an mma's rows; m' and l' of the rows' chains with it, and
+ * what the sums before it are multiplied by. */
 struct weights {
     uint32_t p[PAGE / 16][4];
-    float max[2], total[2], old[2]; /* old: 1 for all of the warp's rows but where `grew` */
+    float max[2], total[2], old[2]; /* old: 1 for all of the warp's rows unless it `grew` */
     bool grew;
 };
 /* Before a chain's first page. */
@@ -164,7 +165,7 @@ DEVICE void weigh(struct weights &w, float (&c)[KEY_TILES][4], const float (&row
             total[i] += b;
             c[t][2 * i] = a, c[t][2 * i + 1] = b;
         }
-    w.grew = __any_sync(0xffffffffu, w.old[0] != 1 || (ROWS > 1 && w.old[1] != 1)); /* as few pages of many do */
+    w.grew = __any_sync(0xffffffffu, w.old[0] != 1 || (ROWS > 1 && w.old[1] != 1)); /* as a chain's first page does, and few of many others */
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         total[i] += __shfl_xor_sync(0xffffffffu, total[i], 1);

@@ -34,7 +34,7 @@ template <int N> DEVICE void values_step(bf16, float (&d)[N], const uint32_t (&p
 struct pages_of {
     uint32_t from, last;     /* pages, of the block's rows */
     uint32_t oldest, newest; /* positions */
-    uint32_t apart;          /* pages of a chain */
+    uint32_t apart;          /* from a page of a chain to its next */
     DEVICE_MEMBER uint32_t n() const { return last - from + 1; }
     DEVICE_MEMBER struct page_walk walk() const { return {n(), apart, 0, 1}; }
     DEVICE_MEMBER uint32_t lo(uint32_t page) const { return oldest > page * PAGE ? oldest - page * PAGE : 0; }
