@@ -208,6 +208,29 @@ template <class T, int DIM, int GROUPS> struct walker {
             merge(o.y[t], g, (const float(&)[4])part[4 * t]);
     }
 
+    /* Stage i with the first page that is seen, which has no values before it. */
+    DEVICE_MEMBER void score_first(uint32_t i, float (&s)[KEY_TILES * 4]) {
+        await_keys();
+        if (has_values(i))
+            await_values();
+        take_turn();
+        begin_scores(s);
+        wgmma_wait<0>(s);
+        end_turn();
+        leave_keys();
+        if (has_values(i))
+            leave_values();
+    }
+    /* Stage i with the values of the last page that is seen. */
+    DEVICE_MEMBER void mix_last(uint32_t i, float (&part)[DIM / 2], const struct weights &w, bool begins) {
+        take_turn();
+        begin_values(part, w, begins);
+        wgmma_wait<0>(part);
+        end_turn_of(i);
+        if (has_scores(i))
+            leave_keys();
+        leave_values();
+    }
     /* The `n` pages from the first-th of the order on are those that the warpgroup's rows see. */
     DEVICE_MEMBER void walk(uint32_t first, uint32_t n) {
         struct weights w, next;
@@ -218,16 +241,7 @@ template <class T, int DIM, int GROUPS> struct walker {
         for (; i < first; i++, p.next())
             pass(i);
         if (n > 0) {
-            await_keys();
-            if (has_values(i))
-                await_values();
-            take_turn();
-            begin_scores(s);
-            wgmma_wait<0>(s);
-            end_turn();
-            leave_keys();
-            if (has_values(i))
-                leave_values();
+            score_first(i, s);
             begin_chain(next);
             weigh_page(next, s, pages.from + p.page);
             take_weights(w, next, s);
@@ -264,13 +278,7 @@ template <class T, int DIM, int GROUPS> struct walker {
                 await_keys();
             await_values();
             clear_unseen(pages.from + page);
-            take_turn();
-            begin_values(part, w, page == chain);
-            wgmma_wait<0>(part);
-            end_turn_of(i);
-            if (has_scores(i))
-                leave_keys();
-            leave_values();
+            mix_last(i, part, w, page == chain);
             add(w, part, pages.from + chain);
             i++;
         }
