@@ -66,6 +66,11 @@ static bool is_fast(enum lode_dtype type, const struct lode_cuda *c) {
     return type == LODE_F16 || type == LODE_BF16 || (c && lode_cuda_takes_floats(c, &w));
 }
 
+/* With --numerics fast on a device: of those that no type of weights has its own of. */
+static bool is_fast_case(const struct oc_case *c) {
+    return c->bound == OC_SAME || c->bound == OC_ATTENTION || c->bound == OC_ATTENTION_DEEP;
+}
+
 static bool wanted(const char *name, char **names, int n) {
     for (int i = 0; i < n; i++)
         if (strcmp(name, names[i]) == 0)
@@ -84,10 +89,9 @@ static void take(const struct work *w) {
             continue;
         for (int i = 0; i < n; i++) {
             const enum lode_dtype type = c->variants ? LODE_F32 : (enum lode_dtype)i;
-            const bool attends = c->bound == OC_ATTENTION || c->bound == OC_ATTENTION_DEEP || c->bound == OC_SAME;
             if (c->bound == OC_ATTENTION_DEEP && !o->fast)
                 continue;
-            if (c->variants ? o->fast && !(o->c && attends)
+            if (c->variants ? o->fast && !(o->c && is_fast_case(c))
                             : !(o->fast ? is_fast(type, o->c) : is_weight(type, c->by_act)))
                 continue;
             if (at++ != mine)

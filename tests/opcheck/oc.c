@@ -618,7 +618,7 @@ static bool compare_fast(const struct oc_case *k, struct oc *t, struct lode_cuda
             fprintf(stderr, "FAIL %s, fast: row %zu, number %zu of %u: %.9g among others, %.9g alone\n", name, i / width,
                     i % width, width, (double)b.v[i], (double)a.v[i]);
     }
-    if ((k->bound == OC_SUM || k->bound == OC_ATTENTION) && held)
+    if (k->bound != OC_NO_BOUND && k->bound != OC_SAME && held)
         held = is_near(k, t, c, tokens, &b, width, name);
     free(a.v);
     free(b.v);

@@ -109,8 +109,7 @@ static int run_walk(const struct op *o, const struct lode_cuda_decode_args *d, c
         return 0;
     uint32_t at_once = lode_cuda_blocks_by_shared(c, shared);
     at_once = (at_once < LODE_WALK_BLOCKS ? at_once : LODE_WALK_BLOCKS) * (uint32_t)c->multiprocessors;
-    uint32_t z = at_once / (x * rows);
-    z = z > a->max_pages ? a->max_pages : z < 1 ? 1 : z;
+    const uint32_t z = lode_cuda_blocks_for(a->max_pages, at_once / (x * rows));
     /* a second part delays queries, which pays where pairs have more to do than their first page */
     enum { PAGES = 3 };
     const bool much = rows > 1 || a->max_pages >= PAGES * z * LODE_WALK_WARPS / 2;

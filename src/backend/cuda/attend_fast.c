@@ -36,10 +36,6 @@ void lode_cuda_set_chains(struct lode_cuda_att_args *a, uint32_t all_kv_heads) {
     a->max_pages = a->max_pages < a->chains ? a->max_pages : a->chains;
 }
 
-static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
-/* Blocks of threads for n chains or pages, of which `most` are at once. */
-static uint32_t blocks_for(uint32_t n, uint32_t most) { return most < 1 ? 1 : most < n ? most : n; }
-
 /* kernels/attention/decode_short_fast.cu: a block of threads has a head of keys and all pages, where there are few and all blocks run at once:
  * 1, or 0 where they do not. */
 int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d) {
@@ -87,7 +83,7 @@ struct blocks_of_heads {
 };
 static struct blocks_of_heads blocks_of_heads(const struct lode_cuda_att_args *a) {
     const uint32_t group = a->n_heads / a->n_kv_heads, heads = group > 8 ? LODE_DECODE_FAST_HEADS : 8;
-    return (struct blocks_of_heads){heads, a->n_kv_heads * up(group, heads)};
+    return (struct blocks_of_heads){heads, a->n_kv_heads * lode_cuda_up(group, heads)};
 }
 
 /* kernels/attention/decode_ring.cu: 1, or 0 where heads, rows or the device are not for it. */
@@ -106,8 +102,10 @@ static int run_ring(const struct op *o, const struct lode_cuda_attend_kernels *k
         pages--;
     if (pages == 0)
         return 0;
-    const uint32_t z = blocks_for(a->max_pages, (uint32_t)(multiprocessors / all)), chains = up(a->max_pages, z), /* of a block, at most */
-                   most = pages < LODE_DECODE_RING_WARPS ? pages : LODE_DECODE_RING_WARPS, warps = up(chains, up(chains, most));
+    const uint32_t z = lode_cuda_blocks_for(a->max_pages, (uint32_t)(multiprocessors / all));
+    const uint32_t most = pages < LODE_DECODE_RING_WARPS ? pages : LODE_DECODE_RING_WARPS;
+    const uint32_t chains = lode_cuda_up(a->max_pages, z); /* of a block, at most */
+    const uint32_t warps = lode_cuda_up(chains, lode_cuda_up(chains, most));
     args.pages = pages / warps < LODE_DECODE_RING_PAGES ? pages / warps : LODE_DECODE_RING_PAGES;
     LODE_TRY(lode_cuda_run_kernel(o, kernel, b.n, rows, z, 32 * (warps + 1), LODE_DECODE_RING_SHARED(b.heads, dim, warps * args.pages), &args));
     return 1;
@@ -127,7 +125,7 @@ int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_
     const int kernel = b.heads > 8 ? 1 : a->head_dim == 128 && a->head_dim_v == 128 ? 2 : 0;
     uint32_t at_once = (uint32_t)o->r->c->shared_max / (shared + 2048); /* a block takes some of its own */
     at_once = at_once < 1 ? 1 : at_once < LODE_DECODE_FAST_BLOCKS ? at_once : LODE_DECODE_FAST_BLOCKS;
-    const uint32_t z = blocks_for(a->max_pages, at_once * (uint32_t)o->r->c->multiprocessors / (b.n * rows));
+    const uint32_t z = lode_cuda_blocks_for(a->max_pages, at_once * (uint32_t)o->r->c->multiprocessors / (b.n * rows));
     LODE_TRY(lode_cuda_run_kernel(o, k->decode[kernel], b.n, rows, z, LODE_ATT_FAST_THREADS, shared, d));
     return 1;
 }
@@ -169,7 +167,7 @@ static int run_parts(const struct op *o, void *kernel, const struct lode_cuda_at
             n = n < rows - done ? n : rows - done;
             some.first_row = o->step->segments[i].first_row + done;
             some.n_rows = n;
-            const uint32_t tiles = up(n * group, TILE), z = blocks_for(chains, most_blocks / (a->n_kv_heads * tiles));
+            const uint32_t tiles = lode_cuda_up(n * group, TILE), z = lode_cuda_blocks_for(chains, most_blocks / (a->n_kv_heads * tiles));
             LODE_TRY(lode_cuda_run_kernel(o, kernel, a->n_kv_heads, tiles, z, LODE_ATT_FAST_THREADS, shared, &some));
             LODE_TRY(lode_cuda_merge_parts(o, &some, n));
         }

@@ -11,7 +11,6 @@ static void *kernel_of(const struct op *o, uint32_t type, bool out) {
            : type == LODE_Q6_K ? out ? k->chosen_out_q6_k : k->chosen_in_q6_k
                                : NULL;
 }
-static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
 
 /* Units of n rows, `most` of which a thread each can add at once: the warps of a block of threads, and what each has.  false:
  * not enough room for units to be asked for while others are computed. */
@@ -22,9 +21,9 @@ static bool lay_out_units(const struct op *o, struct lode_cuda_chosen_in_args *s
     *grid = s->a.n_units < all ? s->a.n_units : all;
     s->pitch = s->a.parts[0].w_stride;
     s->slot_size = n * s->pitch;
-    s->own_at = up(x, 128) * 128;
+    s->own_at = lode_cuda_up(x, 128) * 128;
     for (*warps = LODE_CHOSEN_WARPS; *warps >= LODE_CHOSEN_WARPS * 2 / 3; *warps -= LODE_CHOSEN_WARPS / 3) {
-        const uint32_t own = up(s->a.n_units, *grid * *warps), each = s->own_at < room ? (room - s->own_at) / *warps : 0;
+        const uint32_t own = lode_cuda_up(s->a.n_units, *grid * *warps), each = s->own_at < room ? (room - s->own_at) / *warps : 0;
         s->batch = own < most ? own : most;
         s->slots = own < LODE_CHOSEN_SLOTS ? own : LODE_CHOSEN_SLOTS;
         while (s->batch > 1 && s->slots * s->slot_size + s->batch * pairs > each)
@@ -66,10 +65,10 @@ static uint32_t lay_out_turns(const struct op *o, struct lode_cuda_chosen_out_ar
     const uint32_t halves = s->a.n_used * (s->a.cols / 128), fit = 32 * LODE_CHOSEN_WARPS / halves;
     const bool odd = p->w_stride / 16 % 2;
     s->pitch = odd ? p->w_stride : p->w_stride + 16;
-    s->slots_at = up(s->a.n_used * LODE_CHOSEN_X(s->a.cols), 128) * 128;
+    s->slots_at = lode_cuda_up(s->a.n_used * LODE_CHOSEN_X(s->a.cols), 128) * 128;
     for (uint32_t most = fit ? fit : 1; most; most--) {
-        const uint32_t turns = up(p->rows, all * most);
-        most = up(p->rows, all * turns);
+        const uint32_t turns = lode_cuda_up(p->rows, all * most);
+        most = lode_cuda_up(p->rows, all * turns);
         const uint32_t all_rows = most * s->a.n_used, beside = s->slots_at + all_rows * LODE_STREAM_K_PAIRS(s->a.cols);
         s->slot_size = all_rows * s->pitch;
         s->slots = turns < LODE_CHOSEN_SLOTS ? turns : LODE_CHOSEN_SLOTS;
@@ -80,7 +79,7 @@ static uint32_t lay_out_turns(const struct op *o, struct lode_cuda_chosen_out_ar
         s->together = odd ? most : 1;
         s->copies = all_rows / s->together;
         s->rows = lode_cuda_divisor(most), s->of_expert = lode_cuda_divisor(most / s->together);
-        s->a.n_units = up(p->rows, most);
+        s->a.n_units = lode_cuda_up(p->rows, most);
         return beside + s->slots * s->slot_size;
     }
     return 0;

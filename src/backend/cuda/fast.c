@@ -3,7 +3,6 @@
  * choosing kernels by it, here, changes nothing. */
 #include "backend/cuda/run.h"
 
-static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
 
 /* What w's products have in common with others that run as one: a type of floats, or that of the rounded rows that
  * packed weights do not read here; LODE_NONE: they are exact. */
@@ -27,7 +26,7 @@ uint32_t lode_cuda_fast_parts(const struct op *o, const struct lode_part *parts,
 
 /* Bytes of LODE_FAST_TILE rows, in panels, and their factors. */
 uint64_t lode_cuda_fast_tile(uint32_t cols) {
-    return (uint64_t)up(cols, 64) * LODE_FAST_PANEL + LODE_FAST_TILE * sizeof(float);
+    return (uint64_t)lode_cuda_up(cols, 64) * LODE_FAST_PANEL + LODE_FAST_TILE * sizeof(float);
 }
 
 static const struct lode_cuda_fast_kernels *kernels_of(const struct op *o, uint32_t type) {
@@ -67,9 +66,9 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, boo
     }
     const struct lode_cuda_fast_kernels *k = kernels_of(o, a->parts[0].type);
     const uint32_t room = lode_cuda_room(c), most = (uint32_t)c->multiprocessors;
-    const uint32_t wanted = up(a->n_units * a->per_unit, LODE_CUDA_GEMV_TILES), blocks = most > wanted ? most : wanted;
-    const uint32_t grid = a->n_units < blocks ? a->n_units : blocks, own = up(a->n_units, grid) * a->per_unit;
-    const uint32_t one_size = 4 * a->cols + 32 * up(a->cols, 16); /* floats, and as they are rounded */
+    const uint32_t wanted = lode_cuda_up(a->n_units * a->per_unit, LODE_CUDA_GEMV_TILES), blocks = most > wanted ? most : wanted;
+    const uint32_t grid = a->n_units < blocks ? a->n_units : blocks, own = lode_cuda_up(a->n_units, grid) * a->per_unit;
+    const uint32_t one_size = 4 * a->cols + 32 * lode_cuda_up(a->cols, 16); /* floats, and as they are rounded */
     const bool one = a->n_x == 1 && one_size + LODE_FEW_WARPS * 512 <= room;
     const int i = one ? 0 : a->n_x > 16 ? 3 : a->n_x > 8 ? 2 : 1;
     const uint32_t groups = i ? 1u << (i - 1) : 1;
@@ -99,7 +98,7 @@ static int run_few(const struct op *o, const struct lode_part *parts, uint32_t n
     for (uint32_t i = 0; i < n_parts; i++) {
         f.a.parts[i] = lode_cuda_gemv_part(o, &parts[i], f.a.n_units);
         f.y_stride[i] = (uint32_t)parts[i].out.stride;
-        f.a.n_units += up(parts[i].w->rows, LODE_GEMV_TILE);
+        f.a.n_units += lode_cuda_up(parts[i].w->rows, LODE_GEMV_TILE);
     }
     return lode_cuda_run_few_fast(o, &f, false, x.stride, norm ? norm->copy.stride : 0);
 }
@@ -119,7 +118,7 @@ static bool map_of(const struct op *o, const struct lode_part *p, struct lode_cu
 static int multiply(const struct op *o, const struct lode_cuda_fast_kernels *k, bool wide,
                     const struct lode_cuda_fast_args *f) {
     enum { X = LODE_FAST_CLUSTER_X, W = LODE_FAST_CLUSTER_W }; /* whole clusters */
-    return wide ? lode_cuda_run_kernel(o, k->wide, up(f->x_tiles, X) * X, up(f->w_tiles, W) * W, 1, LODE_FAST_THREADS,
+    return wide ? lode_cuda_run_kernel(o, k->wide, lode_cuda_up(f->x_tiles, X) * X, lode_cuda_up(f->w_tiles, W) * W, 1, LODE_FAST_THREADS,
                                        LODE_FAST_SHARED, f)
                 : lode_cuda_run_kernel(o, k->tile, f->x_tiles, f->w_tiles, 1, 256, LODE_FAST_TILE_SHARED, f);
 }
@@ -131,11 +130,11 @@ static bool lay_out_tiles(const struct op *o, const struct lode_part *parts, uin
     bool wide = kernels_of(o, parts[0].w->type)->wide != NULL;
     for (uint32_t i = 0; i < n_parts; i++) {
         f->g.parts[i] = lode_cuda_part(o, &parts[i], gated ? 0 : f->w_tiles);
-        f->w_tiles += up(parts[i].w->rows, LODE_FAST_TILE);
+        f->w_tiles += lode_cuda_up(parts[i].w->rows, LODE_FAST_TILE);
         wide = wide && map_of(o, &parts[i], &f->maps[i]);
     }
     if (gated) /* half of a tile is gate's, half up's */
-        f->w_tiles = up(parts[0].w->rows, LODE_FAST_TILE / 2);
+        f->w_tiles = lode_cuda_up(parts[0].w->rows, LODE_FAST_TILE / 2);
     return wide;
 }
 
@@ -169,7 +168,7 @@ int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32
     }
     for (uint32_t first = 0; first < n_x; first += most) {
         xa.n_x = f.g.n_x = n_x - first < most ? n_x - first : most;
-        f.x_tiles = up(f.g.n_x, LODE_FAST_TILE);
+        f.x_tiles = lode_cuda_up(f.g.n_x, LODE_FAST_TILE);
         for (uint32_t i = 0; i < n_parts; i++) {
             f.g.parts[i].y = y[i].data;
             f.g.parts[i].y_stride = y[i].stride;
@@ -190,7 +189,7 @@ int lode_cuda_run_fast(const struct op *o, const struct lode_part *parts, uint32
 
 /* ---- rows that are rounded where they are made ---- */
 
-uint64_t lode_cuda_fast_size(uint32_t cols, uint32_t n_x) { return up(n_x, LODE_FAST_TILE) * lode_cuda_fast_tile(cols); }
+uint64_t lode_cuda_fast_size(uint32_t cols, uint32_t n_x) { return lode_cuda_up(n_x, LODE_FAST_TILE) * lode_cuda_fast_tile(cols); }
 
 bool lode_cuda_fast_tiles(const struct op *o, const struct lode_part *p, uint32_t n_x, uint64_t used, struct lode_cuda_tiles *x) {
     struct lode_cuda_map map;
@@ -204,7 +203,7 @@ int lode_cuda_run_fast_rounded(const struct op *o, const struct lode_part *p, co
                                const struct lode_cuda_after *after) {
     const struct lode_cuda_mat y = after ? after->y : lode_cuda_mat(&p->out);
     struct lode_cuda_fast_args f = {.g = {.x = {x->data, x->size}, .n_x = n_x, .cols = p->w->cols, .n_parts = 1, .x_div = 1},
-                                    .x_tiles = up(n_x, LODE_FAST_TILE)};
+                                    .x_tiles = lode_cuda_up(n_x, LODE_FAST_TILE)};
     if (after)
         f.end = after->end;
     const bool wide = lay_out_tiles(o, p, 1, &f);

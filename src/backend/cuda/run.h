@@ -327,6 +327,10 @@ int lode_cuda_send_step(struct run *r, bool to_graph, struct lode_error *err);
 /* Where the draws lie on the device. */
 lode_dev lode_cuda_step_draws(const struct run *r, const struct lode_step *step);
 
+static inline uint32_t lode_cuda_up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
+/* Blocks of threads for n chains or pages, of which `most` run at once. */
+static inline uint32_t lode_cuda_blocks_for(uint32_t n, uint32_t most) { return most < 1 ? 1 : most < n ? most : n; }
+
 static inline struct lode_cuda_mat lode_cuda_mat(const struct lode_value *v) {
     return (struct lode_cuda_mat){(lode_dev)(uintptr_t)v->data, v->stride};
 }

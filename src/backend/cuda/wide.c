@@ -5,7 +5,6 @@
 
 enum { GATED_ROWS = 128 }; /* of x, of a tile of gate and up */
 
-static uint32_t up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
 
 /* Spread tiles of n rows of `cols` numbers rounded to `act`; where they lie: the scratch's beginning, if nothing else is said. */
 struct spread {
@@ -15,7 +14,7 @@ struct spread {
     lode_dev at;
 };
 static uint64_t row_size(enum lode_dtype act, uint32_t cols) {
-    return act == LODE_A256 ? (uint64_t)(cols / 256) * (512 + 72) : (uint64_t)up(cols, 128) * (128 + 32);
+    return act == LODE_A256 ? (uint64_t)(cols / 256) * (512 + 72) : (uint64_t)lode_cuda_up(cols, 128) * (128 + 32);
 }
 static struct spread spread_of(const struct op *o, const struct lode_operand *w, uint32_t n) {
     const enum lode_dtype act = lode_dtypes[w->type].act;
@@ -34,7 +33,7 @@ static int spread(const struct op *o, const struct spread *s, struct lode_cuda_s
     a.cols = s->cols;
     a.tile = s->n;
     return lode_cuda_run_kernel(o, by_256(s) ? k->spread_256[wide] : k->spread_32[wide], tiles * s->n,
-                                up(by_256(s) ? s->cols / 256 : up(s->cols, 128), 8), 1, 256, 0, &a);
+                                lode_cuda_up(by_256(s) ? s->cols / 256 : lode_cuda_up(s->cols, 128), 8), 1, 256, 0, &a);
 }
 /* Floats, n rows of them. */
 static int spread_floats(const struct op *o, const struct spread *s, const struct lode_cuda_wide_x *x, uint32_t first,
@@ -53,7 +52,7 @@ static int spread_floats(const struct op *o, const struct spread *s, const struc
     }
     /* a row a block of threads; of more rows than run at once each takes longer, and as many again run */
     enum { AT_ONCE = 4, THREADS = 512 };
-    const uint32_t rows = up(n, s->n) * s->n, threads = rows > AT_ONCE * (uint32_t)o->r->c->multiprocessors ? THREADS / 2 : THREADS;
+    const uint32_t rows = lode_cuda_up(n, s->n) * s->n, threads = rows > AT_ONCE * (uint32_t)o->r->c->multiprocessors ? THREADS / 2 : THREADS;
     return lode_cuda_run_kernel(o, by_256(s) ? k->spread_floats_256[wide] : k->spread_floats_32[wide], rows, 1, 1, threads,
                                 x->norm ? s->cols * 4 : 0, &a);
 }
@@ -90,10 +89,10 @@ static int multiply(const struct op *o, void *const kernels[2], const struct spr
  * those of 128.  halves: the last units may be halved. */
 static uint32_t tile_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x, bool halves) {
     const uint32_t tenths = lode_cuda_tuned(o->r->c, LODE_TUNING_tile, w->type, w->cols);
-    const uint32_t most = (uint32_t)o->r->c->multiprocessors, units = w_tiles * up(n_x, 128);
+    const uint32_t most = (uint32_t)o->r->c->multiprocessors, units = w_tiles * lode_cuda_up(n_x, 128);
     const uint32_t last = halves ? halved(units, most) : 0;
-    const uint32_t with_128 = 10 * up(units - last, most) + (last ? tenths : 0);
-    return units > last && with_128 <= tenths * up(w_tiles * up(n_x, 64), most) ? 128 : 64;
+    const uint32_t with_128 = 10 * lode_cuda_up(units - last, most) + (last ? tenths : 0);
+    return units > last && with_128 <= tenths * lode_cuda_up(w_tiles * lode_cuda_up(n_x, 64), most) ? 128 : 64;
 }
 uint32_t lode_cuda_wide_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x) {
     return tile_rows(o, w, w_tiles, n_x, false);
@@ -130,7 +129,7 @@ static int multiply_parts(const struct op *o, const struct spread *s, const stru
             *part = lode_cuda_part(o, &parts[p], tiles);
             part->y = y[p].data;
             part->y_stride = y[p].stride;
-            tiles += up(part->rows, LODE_WIDE_W);
+            tiles += lode_cuda_up(part->rows, LODE_WIDE_W);
         }
         if (a.end.output == LODE_GEMV_GLU) { /* half a tile of each; the second part has none of its own */
             tiles = a.g.parts[0].rows / (LODE_WIDE_W / 2);
@@ -138,7 +137,7 @@ static int multiply_parts(const struct op *o, const struct spread *s, const stru
             kernels[0] = NULL;
             kernels[1] = (a.end.tiles.kind == LODE_TILES_NONE ? k->wide_glu : k->wide_glu_rounded)[type];
         }
-        LODE_TRY(multiply(o, kernels, s, &a, up(n, s->n), tiles));
+        LODE_TRY(multiply(o, kernels, s, &a, lode_cuda_up(n, s->n), tiles));
     }
     return 0;
 }
@@ -149,7 +148,7 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
     const bool gated = after && after->end.output == LODE_GEMV_GLU;
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < n_parts; i++)
-        tiles += up(parts[i].w->rows, LODE_WIDE_W);
+        tiles += lode_cuda_up(parts[i].w->rows, LODE_WIDE_W);
     const struct spread s = spread_of(o, w, gated ? GATED_ROWS : tile_rows(o, w, tiles, n_x, true));
     const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / s.size) * s.n; /* rows at once */
     if (most == 0 || (gated && !lode_cuda_can_gate(o, o->r->c->kernels.wide_glu, parts, n_x)))
@@ -166,7 +165,7 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
             LODE_TRY(spread_floats(o, &s, x, first, some));
         else
             LODE_TRY(spread(o, &s, (struct lode_cuda_spread_args){.x = {x->x.data + first * x->x.stride, x->x.stride},
-                                                                  .n_x = some, .x_div = 1}, up(some, s.n)));
+                                                                  .n_x = some, .x_div = 1}, lode_cuda_up(some, s.n)));
         LODE_TRY(multiply_parts(o, &s, parts, n_parts, y, some, &end));
         for (uint32_t i = 0; i < n_parts; i++)
             y[i].data += some * y[i].stride;
@@ -179,13 +178,13 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
 /* ---- rows that are rounded where they are made ---- */
 
 uint64_t lode_cuda_wide_gated_size(const struct lode_operand *gate, uint32_t n_x) {
-    return row_size(lode_dtypes[gate->type].act, gate->cols) * up(n_x, GATED_ROWS) * GATED_ROWS;
+    return row_size(lode_dtypes[gate->type].act, gate->cols) * lode_cuda_up(n_x, GATED_ROWS) * GATED_ROWS;
 }
 
 bool lode_cuda_wide_tiles(const struct op *o, const struct lode_part *p, uint32_t n_x, uint64_t used, struct lode_cuda_tiles *x) {
-    const struct spread s = spread_of(o, p->w, tile_rows(o, p->w, up(p->w->rows, LODE_WIDE_W), n_x, true));
+    const struct spread s = spread_of(o, p->w, tile_rows(o, p->w, lode_cuda_up(p->w->rows, LODE_WIDE_W), n_x, true));
     *x = (struct lode_cuda_tiles){.data = s.at + used, .size = s.size, .kind = LODE_TILES_SPREAD, .rows = s.n};
-    return s.act == LODE_A32 && used + up(n_x, s.n) * s.size <= LODE_CUDA_SCRATCH;
+    return s.act == LODE_A32 && used + lode_cuda_up(n_x, s.n) * s.size <= LODE_CUDA_SCRATCH;
 }
 
 int lode_cuda_run_wide_rounded(const struct op *o, const struct lode_part *p, const struct lode_cuda_tiles *x, uint32_t n_x,

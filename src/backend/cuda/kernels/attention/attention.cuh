@@ -22,6 +22,17 @@ DEVICE uint32_t first_seen(const struct lode_cuda_att_args &a, uint32_t p) {
 DEVICE uint32_t parts_of(const struct lode_cuda_att_args &a, uint32_t pos) {
     return min(pos / PAGE - first_seen(a, pos) / PAGE + 1, a.max_pages);
 }
+/* Where those of a head of a launch's row i lie: numbers, (n, head_dim_v), and of each its largest score and its weights' total. */
+struct head_parts {
+    const float *of;
+    const float2 *ml;
+};
+DEVICE struct head_parts head_parts_of(const struct lode_cuda_att_args &a, uint32_t i, uint32_t head) {
+    const size_t at_part = ((size_t)i * a.n_heads + head) * a.max_pages;
+    const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
+    const float *of = at<const float>(a.scratch);
+    return {of + at_part * a.head_dim_v, (const float2 *)(of + n_parts * a.head_dim_v) + at_part};
+}
 /* How many of the n_k keys of a page that begins with position `start` are no later than a row at `pos` sees. */
 DEVICE uint32_t seen_of_page(const struct lode_cuda_att_args &a, uint32_t pos, uint32_t start, uint32_t n_k) {
     return a.both_ways ? n_k : pos < start ? 0 : pos - start < n_k ? pos - start + 1 : n_k;

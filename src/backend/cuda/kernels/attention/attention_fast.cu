@@ -62,44 +62,32 @@ DEVICE void add(struct sums<T, DIM> &o, const struct own_rows &own, uint32_t pag
     mix<T, DIM>(w, values, dim, [&](int n, const float(&part)[4]) { merge(o.y[n], m, part); });
 }
 
-/* Sums of a chain of several pages. */
-template <int DIM> struct chain_sums {
-    float y[DIM / 8][4];
-};
-template <int DIM> DEVICE void begin_sums(struct chain_sums<DIM> &c) {
-#pragma unroll
-    for (int i = 0; i < DIM / 2; i++)
-        c.y[i / 4][i % 4] = 0;
-}
-/* A page to them. */
-template <class T, int DIM> DEVICE void mix_chain(struct chain_sums<DIM> &c, const struct weights &w, uint32_t values, uint32_t dim) {
+/* A page to the sums of a chain of several. */
+template <class T, int TILES> DEVICE void mix_chain(float (&y)[TILES][4], const struct weights &w, uint32_t values, uint32_t dim) {
     const uint32_t ld = LODE_ATT_FAST_STRIDE(dim);
-    if (w.grew)
+    shrink(y, w);
 #pragma unroll
-        for (int n = 0; n < DIM / 8; n++)
-            shrink(c.y[n], w);
-#pragma unroll
-    for (int g = 0; g < DIM / 16; g++) {
+    for (int g = 0; g < TILES / 2; g++) {
         if (16 * g >= dim)
             break;
 #pragma unroll
         for (int s = 0; s < PAGE / 16; s++)
-            mix_step<T>(c.y[2 * g], c.y[2 * g + 1], w, s, values_at(values, ld, g, s));
+            mix_step<T>(y[2 * g], y[2 * g + 1], w, s, values_at(values, ld, g, s));
     }
 }
 /* A chain, of whose first page rows see `seen`, to the sums so far. */
 template <class T, int DIM>
 DEVICE void add_chain(struct sums<T, DIM> &o, const struct own_rows &own, uint32_t page, const struct sight &seen, const struct weights &w,
-                      const struct chain_sums<DIM> &c) {
+                      const float (&y)[DIM / 8][4]) {
     const struct merging m = begin_merge(o, own, page, seen, w);
 #pragma unroll
     for (int n = 0; n < DIM / 8; n++)
-        merge(o.y[n], m, c.y[n]);
+        merge(o.y[n], m, y[n]);
 }
 /* As it is, for decode_merge and decode_join. */
-template <int DIM>
+template <int TILES>
 DEVICE void leave(const struct lode_cuda_att_args &a, const struct own_rows &own, uint32_t page, const struct sight &seen,
-                  const struct weights &w, const struct chain_sums<DIM> &c) {
+                  const struct weights &w, const float (&y)[TILES][4]) {
     const size_t n_parts = (size_t)a.n_rows * a.n_heads * a.max_pages;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -111,9 +99,9 @@ DEVICE void leave(const struct lode_cuda_att_args &a, const struct own_rows &own
         if (threadIdx.x % 4 == 0)
             ((float2 *)(at<float>(a.scratch) + n_parts * a.head_dim_v))[part] = make_float2(w.max[i], w.total[i]);
 #pragma unroll
-        for (int n = 0; n < DIM / 8; n++)
+        for (int n = 0; n < TILES; n++)
             if (8 * n < a.head_dim_v)
-                *(float2 *)(to + 8 * n) = make_float2(c.y[n][2 * i], c.y[n][2 * i + 1]);
+                *(float2 *)(to + 8 * n) = make_float2(y[n][2 * i], y[n][2 * i + 1]);
     }
 }
 
@@ -174,7 +162,7 @@ template <class T, int DIM, enum made MADE> DEVICE void attend(const struct lode
     for (int i = 0; i < DIM / 2; i++)
         o.y[i / 4][i % 4] = 0;
     o.max[0] = o.max[1] = o.total[0] = o.total[1] = 0;
-    struct chain_sums<CHAINS ? DIM : 8> c;
+    float c[CHAINS ? DIM / 8 : 1][4];
     struct weights w;
 #pragma unroll 1
     while (p.more()) {

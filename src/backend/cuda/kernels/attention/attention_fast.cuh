@@ -200,11 +200,17 @@ DEVICE float ended(float o, const struct ending &e) { return o * e.old * e.by; }
 
 /* ---- values ---- */
 
-/* A tile of a chain's sums, before a page that has a larger score than those before is added. */
-DEVICE void shrink(float (&y)[4], const struct weights &w) {
+/* A chain's sums, a tile of eight numbers each, before its first page; before a page that may have a larger score than those before. */
+template <int TILES> DEVICE void begin_sums(float (&y)[TILES][4]) {
 #pragma unroll
-    for (int e = 0; e < 4; e++)
-        y[e] *= w.old[e / 2];
+    for (int i = 0; i < 4 * TILES; i++)
+        y[i / 4][i % 4] = 0;
+}
+template <int TILES> DEVICE void shrink(float (&y)[TILES][4], const struct weights &w) {
+    if (w.grew)
+#pragma unroll
+        for (int i = 0; i < 4 * TILES; i++)
+            y[i / 4][i % 4] *= w.old[i % 4 / 2];
 }
 
 /* What load_turned reads of a page at `values` for one step of sixteen keys: numbers 16 pair and those that follow. */

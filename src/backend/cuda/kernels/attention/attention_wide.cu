@@ -266,10 +266,8 @@ template <class T, int DIM, int GROUPS> struct walker {
                 leave_values();
                 if (p.begins())
                     add(w, part, pages.from + chain);
-                else if (next.grew)
-#pragma unroll
-                    for (int t = 0; t < DIM / 8; t++)
-                        shrink((float(&)[4])part[4 * t], next);
+                else
+                    shrink((float(&)[DIM / 8][4])part, next);
                 take_weights(w, next, s);
                 page = p.page, chain = p.chain;
                 p.next();

@@ -321,11 +321,8 @@ KERNEL(MERGE_THREADS) decode_merge(const __grid_constant__ struct lode_cuda_att_
     let_next_come();
     const struct lode_cuda_row &r = step_row(a.step, row);
     const uint32_t n = parts_of(a, r.pos);
-    const size_t at_part = ((size_t)at_row * a.n_heads + head) * a.max_pages;
-    const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
-    const float4 *in = (const float4 *)(at<const float>(a.scratch) + at_part * a.head_dim_v);
-    const float2 *ml =
-        (const float2 *)(at<const float>(a.scratch) + n_parts * a.head_dim_v) + at_part;
+    const float4 *in = (const float4 *)head_parts_of(a, at_row, head).of;
+    const float2 *ml = head_parts_of(a, at_row, head).ml;
     wait_for_last();
     float so_far = 0, l = 0, o = 0;
     for (uint32_t first = 0; first < n; first += MERGE_PAGES) {

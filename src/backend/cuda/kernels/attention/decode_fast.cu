@@ -27,11 +27,6 @@ template <int DIM> struct chain_sums {
     enum { GROUPS = (DIM ? DIM : 256) / 16 / FAST_WARPS };
     float y[GROUPS][2][4];
 };
-template <int DIM> DEVICE void begin_sums(struct chain_sums<DIM> &c) {
-#pragma unroll
-    for (int i = 0; i < c.GROUPS * 8; i++)
-        c.y[i / 8][i / 4 % 2][i % 4] = 0;
-}
 /* A page to them. */
 template <class T, int DIM> DEVICE void mix(struct chain_sums<DIM> &c, const struct weights &w, uint32_t values, uint32_t dim_v) {
     const uint32_t warp = threadIdx.x / 32, ld = LODE_ATT_FAST_STRIDE(dim_v);
@@ -40,8 +35,7 @@ template <class T, int DIM> DEVICE void mix(struct chain_sums<DIM> &c, const str
         const uint32_t g = warp + i * FAST_WARPS;
         if (!DIM && g >= dim_v / 16)
             break;
-        if (w.grew)
-            shrink(c.y[i][0], w), shrink(c.y[i][1], w);
+        shrink(c.y[i], w);
 #pragma unroll
         for (int s = 0; s < PAGE / 16; s++)
             mix_step<T>(c.y[i][0], c.y[i][1], w, s, values_at(values, ld, g, s));
@@ -186,7 +180,9 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
         }
         if (walk.begins()) {
             begin_chain(e);
-            begin_sums(sums);
+#pragma unroll
+            for (int i = 0; i < sums.GROUPS; i++)
+                begin_sums(sums.y[i]);
         }
         weigh<ROWS>(e, c, scale, a.cap, seen, n == PAGE);
         round_weights<T, ROWS>(e, c);

@@ -118,10 +118,8 @@ template <int PAGES> DEVICE void join(const struct lode_cuda_att_args &a) {
     const uint32_t cols = a.head_dim_v - c0 < COLS ? a.head_dim_v - c0 : COLS;
     const struct lode_cuda_row &r = step_row(a.step, row);
     const uint32_t n = parts_of(a, r.pos), rounds = (n + PAGES - 1) / PAGES;
-    const size_t at_part = ((size_t)at_row * a.n_heads + head) * a.max_pages;
-    const size_t n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
-    const float *in = at<const float>(a.scratch) + at_part * a.head_dim_v + c0;
-    const float2 *ml = (const float2 *)(at<const float>(a.scratch) + n_parts * a.head_dim_v) + at_part;
+    const float *in = head_parts_of(a, at_row, head).of + c0;
+    const float2 *ml = head_parts_of(a, at_row, head).ml;
     const bool adds = tid >= PAGES, of_totals = tid >= PAGES + 32;
     wait_for_last();
     float so_far = 0, sum = -0.0f; /* to which the first page adds itself */

@@ -49,9 +49,8 @@ KERNEL(LODE_JOIN_ROWS_THREADS) decode_join_rows(const __grid_constant__ struct l
     if (head >= a.n_heads)
         return;
     const uint32_t n = parts_of(a, step_row(a.step, row).pos);
-    const size_t at_part = ((size_t)at_row * a.n_heads + head) * a.max_pages, n_parts = (size_t)gridDim.y * a.n_heads * a.max_pages;
-    const float *in = at<const float>(a.scratch) + at_part * a.head_dim_v + c0;
-    const float2 *ml = (const float2 *)(at<const float>(a.scratch) + n_parts * a.head_dim_v) + at_part;
+    const float *in = head_parts_of(a, at_row, head).of + c0;
+    const float2 *ml = head_parts_of(a, at_row, head).ml;
     const uint32_t c = lane % 8 * 4;
     wait_for_last();
     for (uint32_t z = lane; z < n; z += 32) /* factors come of it, after a long way: before the parts */

@@ -75,10 +75,7 @@ template <class T, int ROWS, int DIM> DEVICE void score_panels(float (&c)[KEY_TI
 /* Values of a page, in panels, to a chain's sums. */
 template <class T, int DIM> DEVICE void mix_panels(float (&y)[DIM / 8][4], const struct weights &w, uint32_t values) {
     const uint32_t lane = threadIdx.x % 32, pieces = values + in_panel(lane % 16, lane / 16);
-    if (w.grew)
-#pragma unroll
-        for (int n = 0; n < DIM / 8; n++)
-            shrink(y[n], w);
+    shrink(y, w);
 #pragma unroll
     for (int g = 0; g < DIM / 16; g++)
 #pragma unroll
@@ -195,9 +192,7 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
             ask<DIM>(places, r.at, false, &f.rows, w, base, policy);
         if (p.begins()) {
             begin_chain(e);
-#pragma unroll
-            for (int i = 0; i < DIM / 2; i++)
-                y[i / 4][i % 4] = 0;
+            begin_sums(y);
         }
         weigh<ROWS>(e, c, scale, 0, seen, seen.n[0] == PAGE);
         round_weights<T, ROWS>(e, c);

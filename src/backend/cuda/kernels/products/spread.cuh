@@ -1,6 +1,6 @@
 /* spread.cuh - rows rounded to blocks of 32 as products of many rows on Hopper's warpgroups read them (wide_x.cuh): in tiles of 64 or 128
  * rows, where the codes are wgmma's operands already.  What a tile is made of, and where a number of it lies, is said here alone: wide.cu
- * spreads rows, and who makes rows may leave them so (attention's fast_rows.cuh, wide_round.cuh).
+ * spreads rows, and who makes rows may leave them so (attention_wide.cu, wide_round.cuh).
  *
  *     stage 0            stage 1  ..     a stage: 128 numbers of each of the tile's n rows
  *     codes | scales     ..
