@@ -82,7 +82,7 @@ struct lode_cuda_kernels {
     struct lode_cuda_fast_kernels {
         void *x, *few_x, *few[4]; /* few: for one row, 8, 16, 32 */
         void *tile, *wide;        /* wide: NULL on none but Hopper */
-        void *stream[3];          /* for one row, 8, 16; the same */
+        void *stream[4];          /* for as many; the same */
     } fast[2];                    /* of F16, BF16; NULLs before Ampere */
     struct lode_cuda_attend_kernels {
         void *many[LODE_CUDA_ATTEND_DIMS], *deep[LODE_CUDA_ATTEND_DIMS], *parts[LODE_CUDA_ATTEND_DIMS]; /* heads of up to 64, 128, 256

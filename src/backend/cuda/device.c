@@ -342,10 +342,8 @@ static int find_fast_family(struct lode_cuda *c, struct lode_cuda_fast_kernels *
     for (int i = 0; i < 4; i++) {
         snprintf(name, sizeof name, "%s_%d", type, i ? 1 << (i - 1) : 0);
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_fast, "few_fast", name, most, &k->few[i], err));
-    }
-    for (int i = 0; i < 3 && c->cu.tensor_map; i++) {
-        snprintf(name, sizeof name, "%s_%d", type, i);
-        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream_fast, "stream_fast", name, most, &k->stream[i], err));
+        if (c->cu.tensor_map)
+            LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream_fast, "stream_fast", name, most, &k->stream[i], err));
     }
     if (most < LODE_FAST_TILE_SHARED)
         return 0;

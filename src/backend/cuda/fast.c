@@ -61,7 +61,7 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, boo
         return lode_cuda_run_few_packed(o, f, &x);
     if (streams) {
         if (a->n_x > 1)
-            LODE_TRY(round_x(o, a, &x, a->n_x > 8 ? 2 : 1));
+            LODE_TRY(round_x(o, a, &x, lode_cuda_groups_of(a->n_x)));
         return lode_cuda_run_stream_fast(o, f);
     }
     const struct lode_cuda_fast_kernels *k = kernels_of(o, a->parts[0].type);
@@ -70,13 +70,12 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, boo
     const uint32_t grid = a->n_units < blocks ? a->n_units : blocks, own = lode_cuda_up(a->n_units, grid) * a->per_unit;
     const uint32_t one_size = 4 * a->cols + 32 * lode_cuda_up(a->cols, 16); /* floats, and as they are rounded */
     const bool one = a->n_x == 1 && one_size + LODE_FEW_WARPS * 512 <= room;
-    const int i = one ? 0 : a->n_x > 16 ? 3 : a->n_x > 8 ? 2 : 1;
-    const uint32_t groups = i ? 1u << (i - 1) : 1;
+    const uint32_t groups = lode_cuda_groups_of(a->n_x);
     f->tiles = own < LODE_FEW_WARPS ? own : LODE_FEW_WARPS;
     a->x_at = one ? one_size : 0;
     if (!one)
         LODE_TRY(round_x(o, a, &x, groups));
-    return lode_cuda_run_kernel(o, k->few[i], grid, 1, 1, 512, a->x_at + f->tiles * groups * 512, f);
+    return lode_cuda_run_kernel(o, k->few[one ? 0 : 1 + groups / 2], grid, 1, 1, 512, a->x_at + f->tiles * groups * 512, f);
 }
 
 static int run_few(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,

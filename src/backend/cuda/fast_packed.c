@@ -19,7 +19,7 @@ bool lode_cuda_takes_floats(const struct lode_cuda *c, const struct lode_operand
 /* ---- a few rows ---- */
 
 int lode_cuda_run_few_packed(const struct op *o, struct lode_cuda_few_args *f, struct lode_cuda_fast_x_args *x) {
-    const uint32_t n_x = f->a.n_x, columns = n_x > 16 ? 4 : n_x > 8 ? 2 : 1;
+    const uint32_t n_x = f->a.n_x, columns = lode_cuda_groups_of(n_x);
     const int i = n_x == 1 ? 0 : columns == 4 ? 3 : (int)columns;
     const bool by32 = lode_dtypes[f->a.parts[0].type].act == LODE_A32;
     struct lode_cuda_few_launch l;

@@ -28,7 +28,7 @@ uint32_t lode_cuda_few_depth(const struct op *o, uint32_t room, uint32_t items, 
 
 /* Of x's ring a block of threads has room for as many blocks as there are when each warp has room for two items; but for one at least. */
 static uint32_t x_slots(uint32_t room, uint32_t items, uint32_t x_block, uint32_t blocks) {
-    const uint32_t n = room > 2 * items ? (room - 2 * items) / x_block : 0, most = blocks < LODE_FEW_X_SLOTS ? blocks : LODE_FEW_X_SLOTS;
+    const uint32_t n = room > 2 * items ? (room - 2 * items) / x_block : 0, most = blocks < LODE_X_SLOTS ? blocks : LODE_X_SLOTS;
     return n < 1 ? 1 : n < most ? n : most;
 }
 
@@ -81,15 +81,12 @@ enum lode_cuda_few_kind lode_cuda_few_kind(const struct lode_part *parts, uint32
     return q4_q6 ? LODE_CUDA_FEW_Q4_Q6 : q5_q6 ? LODE_CUDA_FEW_Q5_Q6 : LODE_CUDA_FEW_A256;
 }
 
-/* Groups of eight columns that n rows of a piece are. */
-static uint32_t columns_of(uint32_t n) { return n > 16 ? 4 : n > 8 ? 2 : 1; }
-
 /* A piece of a chain's rows: n from `first` on, of which f says what is theirs all. */
 static int run_piece(const struct op *o, const struct chain *c, struct lode_cuda_few_args f, uint32_t first, uint32_t n) {
     const struct lode_cuda *cuda = o->r->c;
     const struct lode_cuda_kernels *k = &cuda->kernels;
     const struct lode_instr *mul = c->mul;
-    const uint32_t cols = f.a.cols, columns = columns_of(n);
+    const uint32_t cols = f.a.cols, columns = lode_cuda_groups_of(n);
     const bool by32 = lode_cuda_common_act(mul->parts, mul->n_parts) == LODE_A32;
     const bool in_ring = cuda->major == 9 && !by32 && columns >= LODE_FEW_X_SHARED;
     struct lode_cuda_few_launch l;
@@ -134,7 +131,7 @@ int lode_cuda_run_few_rows(const struct op *o, uint32_t n, const struct chain *c
     struct lode_cuda_few_args f = {.a = {.n_parts = mul->n_parts, .cols = cols, .per_unit = 1, .x = o->r->scratch}};
     if (!lode_dtype_is_rounded(act) || !lode_cuda_all_few(mul->parts, mul->n_parts) ||
         mul->n_parts > LODE_CUDA_PARTS || cols % 256 ||
-        (uint64_t)cols / 256 * x_block(act == LODE_A32, columns_of(most)) > LODE_CUDA_SCRATCH ||
+        (uint64_t)cols / 256 * x_block(act == LODE_A32, lode_cuda_groups_of(most)) > LODE_CUDA_SCRATCH ||
         (c->norm && LODE_LANES_SIZE(cols) > lode_cuda_room(o->r->c)) || !lode_cuda_set_copies(o, n, c, &f.a) ||
         f.a.q_out || !lode_cuda_set_parts(o, c, LODE_GEMV_TILE, &f.a))
         return 0;

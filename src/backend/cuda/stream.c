@@ -150,7 +150,7 @@ static int lay_out(const struct op *o, const struct lode_cuda_gemv_args *a, cons
     s->own_at = s->heads_at + s->warps * s->slots * n->head;
     for (uint32_t i = 0; i < a->n_parts; i++)
         LODE_TRY(map_planes(o, &a->parts[i], a->cols, n, s->maps[i]));
-    const uint32_t for_x = size > (uint64_t)(k ? SMALL : SMALL_OF_FLOATS) * all ? LODE_STREAM_WARPS : WARPS_FOR_X;
+    const uint32_t for_x = a->n_x > 1 ? s->warps : size > (uint64_t)(k ? SMALL : SMALL_OF_FLOATS) * all ? LODE_STREAM_WARPS : WARPS_FOR_X;
     *l = (struct launch){grid, 32 * (s->warps < for_x ? for_x : s->warps), s->ring_at + FOR_ALIGNMENT + s->warps * ring_size(n, s->slots)};
     return 0;
 }
@@ -168,14 +168,19 @@ int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a
 
 /* ---- on the tensor cores ---- */
 
-/* One row lies there rounded, behind it as it was where it is normed or has a factor; more do not. */
+/* One row lies there rounded, behind it as it was where it is normed or has a factor; of more a part, in slots (x_ring.cuh). */
+static uint32_t x_slots(const struct lode_cuda_gemv_args *a) {
+    const uint32_t room = LODE_STREAM_X_ROOM / LODE_STREAM_X_SLOT(lode_cuda_groups_of(a->n_x)), all = lode_cuda_up(a->cols, LODE_STREAM_CHUNK / 2);
+    return room < all ? room : all;
+}
 static struct needs fast_needs(const struct lode_cuda_gemv_args *a, uint32_t type) {
     const bool twice = a->n_x == 1 && (a->input == LODE_GEMV_NORM || type == LODE_F16);
     return (struct needs){.rows = LODE_STREAM_ROWS, .chunk = LODE_STREAM_CHUNK / 2, .slot = LODE_STREAM_SLOT,
-                          .x = a->n_x == 1 ? 2 * ((a->cols + 15) & ~15u) : 0, .x_at = twice ? 4 * a->cols : 0};
+                          .x = a->n_x == 1 ? 2 * ((a->cols + 15) & ~15u) : x_slots(a) * LODE_STREAM_X_SLOT(lode_cuda_groups_of(a->n_x)),
+                          .x_at = twice ? 4 * a->cols : 0};
 }
 static void *fast_kernel(const struct op *o, const struct lode_cuda_gemv_args *a, uint32_t type) {
-    return a->n_x > LODE_STREAM_FEW ? NULL : o->r->c->kernels.fast[type == LODE_BF16].stream[a->n_x > 8 ? 2 : a->n_x > 1];
+    return a->n_x > LODE_STREAM_FEW ? NULL : o->r->c->kernels.fast[type == LODE_BF16].stream[a->n_x > 1 ? 1 + lode_cuda_groups_of(a->n_x) / 2 : 0];
 }
 
 uint32_t lode_cuda_streams_fast(const struct op *o, const struct lode_part *parts, const struct lode_cuda_gemv_args *a) {
@@ -187,7 +192,7 @@ uint32_t lode_cuda_streams_fast(const struct op *o, const struct lode_part *part
 int lode_cuda_run_stream_fast(const struct op *o, const struct lode_cuda_few_args *f) {
     const struct lode_cuda_gemv_args *a = &f->a;
     const struct needs n = fast_needs(a, a->parts[0].type);
-    struct lode_cuda_stream_few_args s = {.residual_stride = f->residual_stride};
+    struct lode_cuda_stream_few_args s = {.residual_stride = f->residual_stride, .x_slots = lode_cuda_divisor(x_slots(a))};
     struct launch l;
     for (uint32_t i = 0; i < a->n_parts; i++)
         s.y_stride[i] = f->y_stride[i];

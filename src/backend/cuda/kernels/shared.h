@@ -278,7 +278,7 @@ enum {
     LODE_FEW_SUMS = 512,  /* bytes of a tile's, of eight columns */
     LODE_FEW_X256 = 2624, /* bytes of 256 numbers of eight rows of x, rounded to A256 */
     LODE_FEW_X32 = 2560,  /* to A32 */
-    LODE_FEW_X_SLOTS = 64, /* of x's ring, at most */
+    LODE_X_SLOTS = 64, /* of x's ring, at most */
     LODE_FEW_X_SHARED = 2, /* groups of eight columns from which on there is one, of A256 */
 };
 

@@ -42,7 +42,7 @@ enum : uint32_t { ALONE = ~0u };
 struct few_item {
     const uint8_t *slot;
     struct few_x_at x, next;       /* of the block; where x is in the memory, of the warp's next item's */
-    const struct few_x_ring *ring; /* where x is shared */
+    const struct x_ring *ring; /* where x is shared */
     float4 *acc;                   /* the tile's sums, this thread's of each group of columns */
     uint32_t turn;                 /* shared address of the tile's turns, words by group of columns; ALONE: the warp has the tile */
     uint32_t b, steps;             /* the tile's turn says so when it is this item's; blocks of the tile */
@@ -179,7 +179,7 @@ DEVICE void few_item_256(const struct few_item &w, struct few_x_first<256, C> &x
         if (!SHARED && first == 0) /* nothing of it is used any more */
             read_first(x, w.next);
         if (SHARED)
-            x_ring_leave(*w.ring, w.b, w.step);
+            x_ring_leave(*w.ring, w.b, w.step, LODE_FEW_WARPS); /* one in `step` of the tile's blocks is its own */
         await_turn<has_barriers(256, C)>(w, first);
 #pragma unroll
         for (int k = 0; k < SOME; k++) {
@@ -340,7 +340,7 @@ template <class K> DEVICE void few(const struct lode_cuda_few_args &f) {
     float *acc = row_mem;
     const uint32_t ring_size = f.depth * f.slot_size;
     uint8_t *const rings = (uint8_t *)row_mem + f.tiles * C * FEW_ACC * sizeof(float), *const ring = rings + (size_t)warp * ring_size;
-    struct few_x_ring xs = {at<const uint8_t>(a.x), rings + (size_t)few_warps() * ring_size, f.x_slots, steps, K::X_BLOCK};
+    struct x_ring xs = {at<const uint8_t>(a.x), rings + (size_t)few_warps() * ring_size, f.x_slots, steps, K::X_BLOCK, K::X_BLOCK};
     let_next_come();
     if (threadIdx.x < n_tiles) {
         const struct tile t = tile_at(a, blockIdx.x + threadIdx.x / a.per_unit * gridDim.x,

@@ -8,7 +8,7 @@
 #define LODE_CUDA_FEW_X_CUH
 
 #include "few_copies.cuh"
-#include "backend/cuda/kernels/wgmma.cuh"
+#include "x_ring.cuh"
 
 /* Whether x comes to shared memory: of weights in blocks of so many numbers, so many groups of eight columns.  In blocks of 32 its
  * place is worth more to weights on their way. */
@@ -60,72 +60,6 @@ DEVICE void read_first(struct few_x_first<BLOCK, C> &v, const struct few_x_at &x
             v.m[c] = read16(from.m + X_FACTORS);
         if (BLOCK == 256 && v.ALL)
             v.sums[c] = read16(from.p + X_SUMS);
-    }
-}
-
-/* ---- a ring in shared memory ---- */
-
-/* x's blocks come in ascending order, all of them once for each of the walk's parts, or once where there is room for all: the n-th of
- * these comes to slot n % slots.  A block's slot is free when each tile of the part has met it: those who did, count, a part's
- * warps 16 in all, and the last of them asks for the next. */
-struct few_x_ring {
-    const uint8_t *x;
-    uint8_t *slots;
-    struct lode_cuda_divisor size; /* slots */
-    uint32_t steps, block;         /* x's blocks, and bytes of one */
-    uint32_t total;                /* that come */
-    uint32_t first;                /* n of the part's first */
-    DEVICE_MEMBER bool all() const { return size.by == steps; }
-};
-struct few_x_slot {
-    uint64_t full;
-    uint32_t round, left; /* which time it has been asked for; those who have met it */
-};
-DEVICE struct few_x_slot *x_slot(uint32_t i) {
-    __shared__ struct few_x_slot slots[LODE_FEW_X_SLOTS];
-    return slots + i;
-}
-/* Before all threads meet. */
-DEVICE void x_ring_begin(const struct few_x_ring &r) {
-    if (threadIdx.x < r.size.by) {
-        barrier_init(&x_slot(threadIdx.x)->full, 1);
-        x_slot(threadIdx.x)->round = x_slot(threadIdx.x)->left = 0;
-        barriers_made();
-    }
-}
-DEVICE void x_ring_ask(const struct few_x_ring &r, uint32_t slot, uint32_t b) {
-    const uint32_t barrier = shared_address(&x_slot(slot)->full);
-    barrier_arrive_expect(barrier, r.block);
-    bulk_copy(shared_address(r.slots + slot * r.block), r.x + (size_t)b * r.block, r.block, barrier);
-}
-/* What comes first, when x is there, in order: by one warp. */
-DEVICE void x_ring_fill(const struct few_x_ring &r) {
-    if (elected())
-#pragma unroll 1
-        for (uint32_t i = 0; i < r.size.by; i++)
-            x_ring_ask(r, i, i);
-}
-/* The part's block b. */
-DEVICE const uint8_t *x_ring_await(const struct few_x_ring &r, uint32_t b) {
-    const uint32_t n = r.first + b, round = over(n, r.size), at = n - round * r.size.by;
-    struct few_x_slot *const slot = x_slot(at);
-    if (!r.all())
-        while (*(volatile uint32_t *)&slot->round != round) /* else one phase of the barrier might be taken for another */
-            ;
-    barrier_wait(&slot->full, round & 1);
-    return r.slots + at * r.block;
-}
-/* A warp that has one in `step` of its tile's blocks has no more to read of block b. */
-DEVICE void x_ring_leave(const struct few_x_ring &r, uint32_t b, uint32_t step) {
-    if (r.all())
-        return;
-    __syncwarp();
-    const uint32_t n = r.first + b, round = over(n, r.size), at = n - round * r.size.by, next = n + r.size.by;
-    struct few_x_slot *const slot = x_slot(at);
-    if (elected() && atomicAdd(&slot->left, step) + step == LODE_FEW_WARPS && next < r.total) {
-        slot->left = 0;
-        *(volatile uint32_t *)&slot->round = round + 1;
-        x_ring_ask(r, at, next % r.steps);
     }
 }
 

@@ -18,7 +18,8 @@ enum {
     LODE_STREAM_Q8_ROWS = 4,
     LODE_STREAM_Q8_SLOT = LODE_STREAM_Q8_ROWS * LODE_STREAM_CHUNK,
     LODE_STREAM_Q8_HEADS = LODE_STREAM_Q8_ROWS * (LODE_STREAM_CHUNK / 16), /* of a slot, beside it: scales */
-    LODE_STREAM_FEW = 16,  /* rows of x, at most */
+    LODE_STREAM_FEW = 32,  /* rows of x, at most */
+    LODE_STREAM_X_ROOM = 96 << 10, /* bytes of shared memory for more of them than one, at most (x_ring.cuh) */
     LODE_STREAM_PARTS = 4, /* products of a launch */
     LODE_STREAM_MAPS = 4,  /* of a part: of what is in slots, and beside them */
     /* Q4_K, Q5_K, Q6_K: rows of a warp at a time, blocks of a row in a slot, whose codes are lines; bytes beside it: high bits, heads
@@ -52,10 +53,13 @@ struct lode_cuda_stream_args {
     uint32_t stage_at;              /* bytes before what those leave */
     uint32_t warps;                /* that have units; the others of a block only make x */
 };
-/* Of gemv_stream_fast.cu, for up to LODE_STREAM_FEW rows of x (s.a.n_x): bytes from one row's results to the next's, and residuals'. */
+/* Bytes of a slot's numbers of so many groups of eight rows of x. */
+#define LODE_STREAM_X_SLOT(groups) ((groups) * 8 * LODE_STREAM_CHUNK)
+/* Of gemv_stream_fast.cu, for up to LODE_STREAM_FEW rows of x (s.a.n_x): bytes from one row's results to the next's, and residuals'; x's slots. */
 struct lode_cuda_stream_few_args {
     struct lode_cuda_stream_args s;
     uint32_t y_stride[LODE_STREAM_PARTS], residual_stride;
+    struct lode_cuda_divisor x_slots;
 };
 
 #endif
