@@ -75,6 +75,7 @@ if wanted 8b; then
 fi
 if wanted 8b-deep; then
     both 8b 8b -p 512 -b 2048 -n 128 -d 8192,32768 -r 3 --greedy
+    bench 8b-kv-q8_0 8b -ctk q8_0 -ctv q8_0 -p 512 -b 2048 -n 128 -d 0,8192,32768 -r 3 --greedy
     bench 8b 8b -p 1,8,16 -n 0 -d 2048,8192,32768 -b 2048 -r 10 # drafts, short questions
 fi
 wanted 8b-many && both 8b 8b -p 0 -n 64 -d 512 -npl 8,32 -r 2 --greedy # sequences, a step for all

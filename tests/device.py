@@ -138,7 +138,7 @@ def compare_fast_deep(program, device, path):
     tiles that are as many as multiprocessors."""
     name = os.path.basename(os.path.dirname(path)) + '/' + os.path.basename(path)
     ids = [(i * i * 7 + i * 37 + 11) % 37 for i in range(DEEP)]
-    for kind in 'f16', 'bf16':
+    for kind in 'f16', 'bf16', 'q8_0':
         fast = ['--all', '--device', device, '--numerics', 'tensor', '-ctk', kind, '-ctv', kind, '-c', str(DEEP + 64)]
         want = logits_bytes(program, path, ids, *fast, '-b', '1')
         for cut in '3', '64', '300', str(DEEP):

@@ -283,7 +283,8 @@ static struct lode_node *build_attention(struct oc *t) {
         {4, 4, 192, 128, 0, 0, false, LODE_F16, LODE_F16},   {12, 1, 64, 64, 0, 0, false, LODE_F16, LODE_BF16},
         {4, 2, 128, 128, 40, 20, true, LODE_Q8_0, LODE_F16}, {4, 4, 80, 80, 0, 0, false, LODE_F16, LODE_F16},
         {12, 1, 64, 64, 0, 0, true, LODE_F16, LODE_F16},     {16, 1, 96, 128, 40, 0, false, LODE_BF16, LODE_BF16},
-        {3, 1, 128, 64, 40, 20, false, LODE_Q8_0, LODE_Q8_0},
+        {3, 1, 128, 64, 40, 20, false, LODE_Q8_0, LODE_Q8_0}, {12, 1, 64, 64, 0, 0, true, LODE_Q8_0, LODE_Q8_0},
+        {4, 2, 192, 128, 0, 30, false, LODE_Q8_0, LODE_Q8_0},
     };
     return attention_of(t, &kinds[t->variant]);
 }
@@ -308,7 +309,7 @@ static struct lode_node *build_attention_deep(struct oc *t) {
         {12, 1, 64, 64, 0, 0, false, LODE_F16, LODE_F16},    {8, 2, 128, 128, 0, 0, true, LODE_F16, LODE_F16},
         {6, 2, 128, 128, 300, 0, false, LODE_BF16, LODE_BF16}, {6, 2, 64, 64, 300, 0, false, LODE_F16, LODE_F16},
         {4, 2, 256, 256, 0, 50, false, LODE_F16, LODE_F16},  {4, 2, 96, 128, 0, 0, false, LODE_F16, LODE_F16},
-        {8, 2, 128, 128, 0, 0, false, LODE_Q8_0, LODE_Q8_0},
+        {8, 2, 128, 128, 0, 0, false, LODE_Q8_0, LODE_Q8_0}, {12, 1, 64, 64, 300, 0, true, LODE_Q8_0, LODE_Q8_0},
     };
     t->before = 780;
     return attention_of(t, &kinds[t->variant]);
@@ -320,11 +321,12 @@ static struct lode_node *build_attention_chains(struct oc *t) {
     static const struct attention_kind kinds[] = {
         {8, 2, 128, 128, 0, 0, true, LODE_F16, LODE_F16},  {4, 1, 64, 64, 0, 0, false, LODE_F16, LODE_F16},
         {12, 1, 64, 64, 0, 0, true, LODE_BF16, LODE_BF16}, {9, 1, 128, 128, 0, 0, false, LODE_BF16, LODE_BF16},
+        {8, 2, 128, 128, 0, 0, true, LODE_Q8_0, LODE_Q8_0}, {12, 1, 64, 64, 0, 0, false, LODE_Q8_0, LODE_Q8_0},
         {34, 34, 64, 64, 0, 0, false, LODE_F16, LODE_F16}, {4, 2, 256, 256, 0, 50, false, LODE_F16, LODE_F16},
         {4, 2, 96, 128, 0, 0, false, LODE_F16, LODE_F16},  {4, 1, 128, 128, 4160, 0, false, LODE_F16, LODE_F16},
         {16, 8, 64, 64, 0, 0, false, LODE_F16, LODE_F16}, /* chains of several rows for decode_join_rows.cu */
     };
-    enum { CHAINS_OF_THREE = 4 };
+    enum { CHAINS_OF_THREE = 6 };
     t->before = t->variant < CHAINS_OF_THREE ? 8250 : 4230;
     return attention_of(t, &kinds[t->variant]);
 }
@@ -465,12 +467,12 @@ const struct oc_case oc_cases[] = {
     {"route", 14, false, build_route, OC_NO_BOUND},
     {"rope", 8, false, build_rope, OC_NO_BOUND},
     {"unpair", 1, false, build_unpair, OC_NO_BOUND},
-    {"attention", 15, false, build_attention, OC_ATTENTION},
+    {"attention", 17, false, build_attention, OC_ATTENTION},
     {"attention_walk", 10, false, build_attention_walk, OC_ATTENTION},
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
     {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},
-    {"attention_deep", 9, false, build_attention_deep, OC_ATTENTION},
-    {"attention_chains", 9, false, build_attention_chains, OC_ATTENTION_DEEP},
+    {"attention_deep", 10, false, build_attention_deep, OC_ATTENTION},
+    {"attention_chains", 11, false, build_attention_chains, OC_ATTENTION_DEEP},
     {"attended", 9, false, build_attended, OC_SAME},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},

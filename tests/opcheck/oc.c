@@ -533,7 +533,10 @@ static double largest_norm(const struct oc_weights *w, uint32_t id, uint32_t row
  * error larger.  A weight then errs by a factor exp(D) and so does their sum (with the sink's), the quotient by exp(2 D).
  * Weights are rounded by 2^-11 or 2^-8; their sums, the tensor cores' (4 * 18 * 2^-23) and the merging of pages err by
  * less than 2^-15 together for each page of a chain, whose sums are what the next page's are added to.  Halves below 2^-14 are rounded by
- * 2^-25: of a page 64 of them times the largest value, 2^-19. */
+ * 2^-25: of a page 64 of them times the largest value, 2^-19.
+ *
+ * Keys and values in Q8_0 are rounded to halves, each by 2^-11 of itself or 2^-25; as they are kept they are up to d / 2, 2^-7.98 of their
+ * block's largest, from what is looked at here, so that a key's norm may be 1 + 32^(1/2) 2^-7.98 of it. */
 struct distance {
     double share, rest;
 };
@@ -551,10 +554,12 @@ static struct distance distance_of_attention(const struct oc *t, int32_t token, 
         q = sqrt(dim) * most[0], k = sqrt(dim) * most[1];
     }
     largest_norm(w, 2, 0, TABLE, kv_head, t->kv.head_dim_v, &value);
-    const double s = (double)a->scale * q * k * turned * turned;
-    const double d = s * (half + 0x1p-14 + 0x1p-20) + 0x1p-21 * (1 + (double)a->cap);
+    const bool packed = t->kv.type_k == LODE_Q8_0;
+    const double kept = packed ? 0x1p-11 : 0, least = packed ? 0x1p-25 : 0;
+    const double s = (double)a->scale * q * (packed ? 1.023 * k : k) * turned * turned;
+    const double d = s * (half + kept + 0x1p-14 + 0x1p-20) + (double)a->scale * q * turned * sqrt(dim) * least + 0x1p-21 * (1 + (double)a->cap);
     const double pages = 1 + (t->before + CTX) / 64 / 64; /* of a chain, at most (attention_fast.cuh) */
-    return (struct distance){exp(2 * d) * (1 + half + pages * 0x1p-15) - 1, pages * 0x1p-19 * value};
+    return (struct distance){exp(2 * d) * (1 + half + kept + pages * 0x1p-15) - 1, pages * 0x1p-19 * value + least};
 }
 
 static void take_signs_of(struct oc_weights *w, uint32_t id) {

@@ -4,9 +4,23 @@
 #include "backend/cuda/run.h"
 #include "backend/cuda/kernels/attention/attention_shared.h"
 
-/* Rows of dim numbers, `at` bytes into a page, that copies of 16 bytes and steps of sixteen numbers read. */
-static bool can_read(uint32_t dim, size_t stride, size_t at) {
-    return dim > 0 && dim % 16 == 0 && dim <= 256 && stride % 16 == 0 && at % 16 == 0;
+/* Rows of dim numbers, `at` bytes into a page, that the kernels read: copies of 16 bytes and steps of sixteen numbers; of Q8_0 a head's rows
+ * of a page lie one behind the other and are copied as one, and two blocks are widened at a time. */
+static bool can_read(enum lode_dtype type, uint32_t dim, size_t stride, size_t at) {
+    const bool packed = type == LODE_Q8_0;
+    return dim > 0 && dim % (packed ? 64 : 16) == 0 && dim <= 256 && at % 16 == 0 && (packed ? stride == dim / 32 * 34 : stride % 16 == 0);
+}
+
+static bool keeps_packed(const struct op *o, const struct lode_cuda_att_args *a) {
+    return lode_kv_layer(o->step->segments[0].kv, a->layer)->type_k == LODE_Q8_0;
+}
+/* Bytes of shared memory of attention_fast.cu's blocks, of decode_fast.cu's. */
+static uint32_t many_shared(const struct op *o, const struct lode_cuda_att_args *a) {
+    return keeps_packed(o, a) ? LODE_ATT_FAST_Q8_0_SHARED(a->head_dim, a->head_dim_v) : LODE_ATT_FAST_SHARED(a->head_dim, a->head_dim_v);
+}
+static uint32_t decode_shared(const struct op *o, const struct lode_cuda_att_args *a, uint32_t heads) {
+    return keeps_packed(o, a) ? LODE_DECODE_FAST_Q8_0_SHARED(heads, a->head_dim, a->head_dim_v)
+                              : LODE_DECODE_FAST_SHARED(heads, a->head_dim, a->head_dim_v);
 }
 
 /* The kernels of a layer; NULL: its attention is exact. */
@@ -15,15 +29,15 @@ static const struct lode_cuda_attend_kernels *kernels_of(const struct op *o, con
     const struct lode_kv *kv = o->step->segments[0].kv;
     const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
     const struct lode_kv_view v = lode_kv_view(kv, a->layer);
-    const struct lode_cuda_attend_kernels *k = &c->kernels.attend[l->type_k == LODE_BF16];
+    if (l->type_k != l->type_v || (l->type_k != LODE_F16 && l->type_k != LODE_BF16 && l->type_k != LODE_Q8_0))
+        return NULL;
+    const struct lode_cuda_attend_kernels *k = &c->kernels.attend[l->type_k == LODE_Q8_0 ? 2 : l->type_k == LODE_BF16];
     const uint32_t room = lode_cuda_room(c);
-    bool all = k->decode[0] && k->decode[1] && k->decode[2];
+    bool all = k->decode[0] && k->decode[1] && k->decode[2] && k->decode[3];
     for (int i = 0; i < LODE_CUDA_ATTEND_DIMS; i++)
         all &= k->many[i] && k->deep[i] && k->parts[i];
-    return o->r->o.tensor && all && l->type_k == l->type_v && (l->type_k == LODE_F16 || l->type_k == LODE_BF16) &&
-                   can_read(a->head_dim, v.k_stride, v.k) && can_read(a->head_dim_v, v.v_stride, v.v) &&
-                   v.page_size % 16 == 0 && a->scale > 0 && LODE_ATT_FAST_SHARED(a->head_dim, a->head_dim_v) <= room &&
-                   LODE_DECODE_FAST_SHARED(LODE_DECODE_FAST_HEADS, a->head_dim, a->head_dim_v) <= room
+    return o->r->o.tensor && all && can_read(l->type_k, a->head_dim, v.k_stride, v.k) && can_read(l->type_v, a->head_dim_v, v.v_stride, v.v) &&
+                   v.page_size % 16 == 0 && a->scale > 0 && many_shared(o, a) <= room && decode_shared(o, a, LODE_DECODE_FAST_HEADS) <= room
                ? k
                : NULL;
 }
@@ -70,11 +84,11 @@ int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_a
     return 1;
 }
 
-/* Heads and pages that kernels with panels take (Hopper): 64 or 128 numbers, scores without a cap, and a map. */
+/* Heads that kernels with panels take (Hopper): 64 or 128 numbers, scores without a cap; and pages, of 16 bits by a map. */
 static bool has_panels(const struct op *o, const struct lode_cuda_att_args *a, struct lode_cuda_map *map) {
     const struct lode_kv_view v = lode_kv_view(o->step->segments[0].kv, a->layer);
     return (a->head_dim == 64 || a->head_dim == 128) && a->head_dim_v == a->head_dim && !(a->cap > 0) &&
-           lode_cuda_map_memory(o->r->c, &v, a->head_dim, LODE_KV_PAGE, map);
+           (keeps_packed(o, a) || lode_cuda_map_memory(o->r->c, &v, a->head_dim, LODE_KV_PAGE, map));
 }
 
 /* Query heads of a head of keys that blocks of decode_ring.cu and decode_fast.cu have at a time, and how many blocks all heads are. */
@@ -121,8 +135,8 @@ int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_
         return ring;
     const uint32_t rows = o->step->n_rows;
     const struct blocks_of_heads b = blocks_of_heads(a);
-    const uint32_t shared = LODE_DECODE_FAST_SHARED(b.heads, a->head_dim, a->head_dim_v);
-    const int kernel = b.heads > 8 ? 1 : a->head_dim == 128 && a->head_dim_v == 128 ? 2 : 0;
+    const uint32_t shared = decode_shared(o, a, b.heads);
+    const int size = lode_cuda_size_of_heads(a), kernel = b.heads > 8 ? 1 : size == 2 ? 2 : size == 1 ? 3 : 0;
     uint32_t at_once = (uint32_t)o->r->c->shared_max / (shared + 2048); /* a block takes some of its own */
     at_once = at_once < 1 ? 1 : at_once < LODE_DECODE_FAST_BLOCKS ? at_once : LODE_DECODE_FAST_BLOCKS;
     const uint32_t z = lode_cuda_blocks_for(a->max_pages, at_once * (uint32_t)o->r->c->multiprocessors / (b.n * rows));
@@ -142,7 +156,7 @@ static int run_wide(const struct op *o, const struct lode_cuda_attend_kernels *k
     if ((uint64_t)tiles * a->n_kv_heads > (uint64_t)o->r->c->multiprocessors)
         groups = 2, tiles = lode_cuda_attention_tiles(o, group, 128);
     LODE_TRY(lode_cuda_run_kernel(o, kernels[groups - 1], a->n_kv_heads, tiles, 1, 128 * (groups + 1),
-                                  LODE_ATT_WIDE_SHARED(dim, groups), &args));
+                                  keeps_packed(o, a) ? LODE_ATT_WIDE_Q8_0_SHARED(dim, groups) : LODE_ATT_WIDE_SHARED(dim, groups), &args));
     return 1;
 }
 
@@ -183,7 +197,7 @@ int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_
     const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
     const int i = dim <= 64 ? 0 : dim <= 128 ? 1 : 2;
-    const uint32_t shared = LODE_ATT_FAST_SHARED(a->head_dim, a->head_dim_v);
+    const uint32_t shared = many_shared(o, a);
     const uint32_t tiles = lode_cuda_attention_tiles(o, group, TILE);
     uint32_t pages = o->r->pages;
     if (a->window) { /* what the rows of a tile reach over, at most */

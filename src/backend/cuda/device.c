@@ -376,7 +376,8 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_parts", name, most, &k->parts[i], err));
     }
     for (uint32_t i = 0; i < 4 && c->cu.tensor_map; i++) {
-        const uint32_t dim = 64u << i / 2, groups = 1 + i % 2, shared = LODE_ATT_WIDE_SHARED(dim, groups);
+        const uint32_t dim = 64u << i / 2, groups = 1 + i % 2;
+        const uint32_t shared = k == &c->kernels.attend[2] ? LODE_ATT_WIDE_Q8_0_SHARED(dim, groups) : LODE_ATT_WIDE_SHARED(dim, groups);
         snprintf(name, sizeof name, "%s_%u_%u", type, dim, groups);
         if (shared <= (uint32_t)most)
             LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_wide, "attend_wide", name, (int)shared, &k->wide[i / 2][i % 2], err));
@@ -385,8 +386,8 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
         snprintf(name, sizeof name, "%s_%u_%u", type, 64u << i / 2, 8u << i % 2);
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_ring, "decode_ring", name, most, &k->ring[i / 2][i % 2], err));
     }
-    static const char *const decode[3] = {"8", "16", "8_128"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const decode[] = {"8", "16", "8_128", "8_64"};
+    for (int i = 0; i < 4; i++) {
         snprintf(name, sizeof name, "%s_%s", type, decode[i]);
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_fast, "decode_fast", name, most, &k->decode[i], err));
     }
@@ -468,6 +469,7 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_ring, "attention_ring", "64", most, &c->kernels.ring[1], err));
     LODE_TRY(find_attend(c, &c->kernels.attend[0], "f16", err));
     LODE_TRY(find_attend(c, &c->kernels.attend[1], "bf16", err));
+    LODE_TRY(find_attend(c, &c->kernels.attend[2], "q8_0", err));
     void *const large[] = {c->kernels.chosen_in_q4_k, c->kernels.chosen_in_q5_k, c->kernels.chosen_in_q6_k,
                            c->kernels.chosen_out_q4_k, c->kernels.chosen_out_q5_k, c->kernels.chosen_out_q6_k,
                            c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,

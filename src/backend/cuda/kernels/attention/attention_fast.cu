@@ -118,10 +118,12 @@ DEVICE void find_some_rows(const struct lode_cuda_att_args &a, struct rows_of &t
 
 /* What a block of threads makes of its rows' pages, which are a chain each, or of chains of several; of every n-th chain, by itself. */
 enum made { OF_PAGES, OF_CHAINS, PARTS_OF_CHAINS };
-template <class T, int DIM, enum made MADE> DEVICE void attend(const struct lode_cuda_att_args &a) {
+template <class T, bool PACKED, int DIM, enum made MADE> DEVICE void attend(const struct lode_cuda_att_args &a) {
     constexpr bool PARTS = MADE == PARTS_OF_CHAINS, CHAINS = MADE != OF_PAGES;
     const uint32_t dim = a.head_dim, dim_v = a.head_dim_v, warp = threadIdx.x / 32;
-    uint8_t *k = fast_mem + FAST_WARPS * LODE_ATT_FAST_QUERIES(dim), *v = k + PAGE * LODE_ATT_FAST_STRIDE(dim);
+    /* PACKED: keys, then values, as they are kept behind where both are as halves */
+    uint8_t *k = fast_mem + FAST_WARPS * LODE_ATT_FAST_QUERIES(dim), *v = PACKED ? k : k + PAGE * LODE_ATT_FAST_STRIDE(dim);
+    uint8_t *const packed = k + PAGE * LODE_ATT_FAST_STRIDE(max(dim, dim_v));
     uint4 *q = (uint4 *)(fast_mem + warp * LODE_ATT_FAST_QUERIES(dim));
     static_assert(LODE_ATT_FAST_ROWS == FAST_WARPS * ROW_TILE, "");
     begin();
@@ -144,10 +146,23 @@ template <class T, int DIM, enum made MADE> DEVICE void attend(const struct lode
     };
     const size_t k_at = view.k + (size_t)t.head * PAGE * view.k_stride;
     const size_t v_at = view.v + (size_t)t.head * PAGE * view.v_stride;
+    const auto lo_of = [&](uint32_t n) { return oldest > n * PAGE ? oldest - n * PAGE : 0; };
+    const auto hi_of = [&](uint32_t n) { return min(t.last - n * PAGE + 1, (uint32_t)PAGE); };
     const auto ask = [&](uint8_t *to, const uint8_t *rows, uint32_t stride, uint32_t n, uint32_t width) {
-        const uint32_t lo = oldest > n * PAGE ? oldest - n * PAGE : 0;
-        ask_rows(to, rows, stride, lo, min(t.last - n * PAGE + 1, (uint32_t)PAGE) - lo, width, PAGE);
+        const uint32_t lo = lo_of(n);
+        if constexpr (PACKED)
+            ask_packed(packed, rows, hi_of(n) * stride);
+        else
+            ask_rows(to, rows, stride, lo, hi_of(n) - lo, width, PAGE);
         copies_end_group();
+    };
+    const auto arrived = [&](uint8_t *to, uint32_t n, uint32_t width) { /* for all threads, that nobody reads what was there before */
+        copies_wait<0>();
+        __syncthreads();
+        if constexpr (PACKED) {
+            widen_rows(to, packed, lo_of(n), hi_of(n) - lo_of(n), width);
+            __syncthreads();
+        }
     };
     const uint8_t *base = base_of(p);
     ask(k, base + k_at, view.k_stride, from + p.page, dim);
@@ -172,8 +187,7 @@ template <class T, int DIM, enum made MADE> DEVICE void attend(const struct lode
         struct page_walk then = p;
         then.next();
         const uint8_t *const next = then.more() ? base_of(then) : NULL; /* before copies that it would wait for */
-        copies_wait<0>();
-        __syncthreads(); /* the keys are there, values are read by nobody any more */
+        arrived(k, page, dim); /* values are read by nobody any more */
         ask(v, base + v_at, view.v_stride, page, dim_v);
         if (p.begins()) {
             begin_chain(w);
@@ -186,8 +200,7 @@ template <class T, int DIM, enum made MADE> DEVICE void attend(const struct lode
             weigh<2>(w, s, own.scale, a.cap, seen, __all_sync(0xffffffffu, seen.n[0] == PAGE && seen.n[1] == PAGE));
             round_weights<T, 2>(w, s);
         }
-        copies_wait<0>();
-        __syncthreads(); /* the values are there, keys are read by nobody any more */
+        arrived(v, page, dim_v); /* keys are read by nobody any more */
         if (next) {
             base = next;
             ask(k, base + k_at, view.k_stride, from + then.page, dim);
@@ -214,17 +227,19 @@ template <class T, int DIM, enum made MADE> DEVICE void attend(const struct lode
 
 /* attend_fast_TYPE_DIM, where no chain has more than a page; attend_deep_TYPE_DIM, where some have; attend_parts_TYPE_DIM, of every n-th
  * chain by itself (blockIdx.z, from the first that any row of the tile sees on). */
-#define ATTEND_AS(name, type, dim, blocks, made)                                                         \
+#define ATTEND_AS(name, type, packed, dim, blocks, made)                                                 \
     extern "C" __global__ void __launch_bounds__(FAST_THREADS, blocks)                                   \
-        name##_##type##_##dim(const __grid_constant__ struct lode_cuda_att_args a) {                     \
-        attend<struct type, dim, made>(a);                                                               \
+        name##_##dim(const __grid_constant__ struct lode_cuda_att_args a) {                              \
+        attend<struct type, packed, dim, made>(a);                                                       \
     }
-#define ATTEND(type, dim, blocks, of_chains)                                                             \
-    ATTEND_AS(attend_fast, type, dim, blocks, OF_PAGES)                                                  \
-    ATTEND_AS(attend_deep, type, dim, of_chains, OF_CHAINS)                                              \
-    ATTEND_AS(attend_parts, type, dim, blocks, PARTS_OF_CHAINS)
-#define ATTENDS(type) ATTEND(type, 64, 4, 4) ATTEND(type, 128, 3, 2) ATTEND(type, 256, 2, 2)
-ATTENDS(f16)
-ATTENDS(bf16)
+#define ATTEND(name, type, packed, dim, blocks, of_chains)                                               \
+    ATTEND_AS(attend_fast_##name, type, packed, dim, blocks, OF_PAGES)                                   \
+    ATTEND_AS(attend_deep_##name, type, packed, dim, of_chains, OF_CHAINS)                               \
+    ATTEND_AS(attend_parts_##name, type, packed, dim, blocks, PARTS_OF_CHAINS)
+#define ATTENDS(name, type, packed)                                                                      \
+    ATTEND(name, type, packed, 64, 4, 4) ATTEND(name, type, packed, 128, 3, 2) ATTEND(name, type, packed, 256, 2, 2)
+ATTENDS(f16, f16, false)
+ATTENDS(bf16, bf16, false)
+ATTENDS(q8_0, f16, true)
 
 #endif

@@ -5,7 +5,7 @@
  * n-th page from one of the first n on, of layers with a window or chunks a page (page_walk); n is LODE_ATT_CHAINS by the model's heads of
  * keys.  Of a chain's pages, in ascending order, with m' the largest of their scores so far:
  *
- *     scores   queries are rounded to the keys' type, halves times a power of two for each row and head (as rows
+ *     scores   queries are rounded to the keys' type (keys and values in Q8_0 are halves here, widen.cuh), halves times a power of two for each row and head (as rows
  *              of x that meet F16 weights, halves.cuh); sixteen numbers at a time, in ascending order, are added to
  *              one float by the tensor cores (fast.cuh says how)
  *     weights  e = 2^(log2(e) fma(s, scale, -m')) by the hardware's ex2.approx
@@ -30,6 +30,7 @@
 #include "attention_shared.h"
 #include "backend/cuda/kernels/copies.cuh"
 #include "backend/cuda/kernels/halves.cuh"
+#include "widen.cuh"
 
 enum { FAST_THREADS = LODE_ATT_FAST_THREADS, FAST_WARPS = FAST_THREADS / 32, ROW_TILE = 16, KEY_TILES = PAGE / 8 };
 
@@ -64,6 +65,28 @@ DEVICE void ask_rows(uint8_t *to, const uint8_t *page, uint32_t stride, uint32_t
     for (; j < PAGE; j += some)
         if (j != skip)
             copy_16_or_zero(to + j * ld + c, page + (j - lo < n ? j * stride + c : 0), j - lo < n);
+}
+
+/* The same of Q8_0: `bytes` of a page's rows, a multiple of four, as they are; then halves of them, when they are there for all threads. */
+DEVICE void ask_packed(uint8_t *to, const uint8_t *page, uint32_t bytes) {
+    for (uint32_t i = 16 * threadIdx.x; i + 16 <= bytes; i += 16 * FAST_THREADS)
+        copy_async<16>(to + i, page + i);
+    const uint32_t rest = bytes & ~15u;
+    if (rest + 4 * threadIdx.x < bytes)
+        copy_async<4>(to + rest + 4 * threadIdx.x, page + rest + 4 * threadIdx.x);
+}
+DEVICE void widen_rows(uint8_t *to, const uint8_t *packed, uint32_t lo, uint32_t n, uint32_t dim) {
+    const uint32_t pairs = dim / WIDEN_NUMBERS, ld = LODE_ATT_FAST_STRIDE(dim);
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < PAGE * pairs; i += FAST_THREADS) {
+        const uint32_t row = i / pairs, *const from = (const uint32_t *)(packed + i * WIDEN_BYTES);
+        uint4 *const halves = (uint4 *)(to + row * ld + i % pairs * (2 * WIDEN_NUMBERS));
+        if (row - lo < n)
+            widen_pair([&](uint32_t k) { return from[k]; }, [&](uint32_t k, uint4 v) { halves[k] = v; });
+        else
+            for (uint32_t k = 0; k < WIDEN_PIECES; k++)
+                halves[k] = make_uint4(0, 0, 0, 0);
+    }
 }
 
 /* ---- scores ---- */

@@ -6,22 +6,43 @@
  * a page's values are mixed the next one's scores are made and weighed: a stage is a page's scores and the values of the page before.
  * With two warpgroups one has the tensor cores while the other weighs.
  *
+ * Pages of 16 bits are panels as they are copied.  Those of Q8_0 are widened to halves on their way, once for all rows of the block
+ * (widen_pages.cuh); from there on they are pages of F16.
+ *
  * wgmma's results are those of mma.sync, thread by thread, so all but the products are fast_rows.cuh's lines.  A chain's sums are the
  * products' own registers. */
 #include "fast_rows.cuh"
 #include "panels.cuh"
+#include "widen_pages.cuh"
 #include "backend/cuda/kernels/products/spread.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 enum { GROUP_ROWS = 64, GROUP_THREADS = 128, SLOTS = LODE_ATT_WIDE_SLOTS };
-enum { KEPT = 24, TAKEN = 240 }; /* registers of those that bring, of those that multiply, where two warpgroups do */
 
 template <int DIM, int GROUPS> struct __align__(1024) wide_mem {
-    enum { SIZE = PAGE * 2 * DIM };
+    enum { SIZE = PAGE * 2 * DIM, SHARED = LODE_ATT_WIDE_SHARED(DIM, GROUPS) };
     uint8_t q[GROUPS][GROUP_ROWS * 2 * DIM];
     uint8_t k[SLOTS][SIZE], v[SLOTS][SIZE];
     uint64_t k_full[SLOTS], k_empty[SLOTS], v_full[SLOTS], v_empty[SLOTS];
+};
+template <int DIM, int GROUPS> struct __align__(1024) widened_mem {
+    enum { SHARED = LODE_ATT_WIDE_Q8_0_SHARED(DIM, GROUPS) };
+    struct wide_mem<DIM, GROUPS> wide; /* where it is without stages: nobody else need know */
+    struct page_stages<DIM> stages;
+};
+
+/* What pages are kept as, and for it: what is multiplied; a block's shared memory; registers of those that bring and of those that multiply,
+ * where two warpgroups do. */
+template <class T> struct pages_as { /* as they are multiplied */
+    typedef T number;
+    template <int DIM, int GROUPS> using mem = wide_mem<DIM, GROUPS>;
+    enum { WIDENED = 0, KEPT = 24, TAKEN = 240 };
+};
+template <> struct pages_as<struct q8_0> {
+    typedef f16 number;
+    template <int DIM, int GROUPS> using mem = widened_mem<DIM, GROUPS>;
+    enum { WIDENED = 1, KEPT = 56, TAKEN = 224 }; /* 40 would not do for a pair's 17 words and what becomes of them */
 };
 
 DEVICE void scores_step(f16, float (&d)[32], uint32_t q, uint32_t k, int add) { wgmma_low_f16(d, q, k, add); }
@@ -41,6 +62,9 @@ struct pages_of {
     DEVICE_MEMBER uint32_t hi(uint32_t page) const { return min(newest - page * PAGE + 1, (uint32_t)PAGE); }
 };
 
+DEVICE const uint8_t *page_of(const struct lode_cuda_view &view, uint32_t page) {
+    return at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
+}
 /* m: where wide_mem lies in shared memory. */
 template <int DIM, int GROUPS>
 DEVICE void bring_pages(uint32_t m, const struct lode_cuda_att_wide_args &f, const struct rows_of &t, const struct lode_cuda_view &view,
@@ -50,13 +74,25 @@ DEVICE void bring_pages(uint32_t m, const struct lode_cuda_att_wide_args &f, con
     struct ring r = {0, 1};
 #pragma unroll 1
     for (struct page_walk p = pages.walk(); p.more(); p.next(), next_of<SLOTS>(r)) {
-        const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[(pages.from + p.page) % view.n_entries]);
+        const uint8_t *base = page_of(view, pages.from + p.page);
         const uint32_t k_full = m + AT(k_full) + 8 * r.at, v_full = m + AT(v_full) + 8 * r.at;
         barrier_wait(m + AT(k_empty) + 8 * r.at, r.parity);
         ask_panels<DIM>(m + AT(k) + r.at * mem::SIZE, &f.rows, base + k_at, k_full);
         barrier_wait(m + AT(v_empty) + 8 * r.at, r.parity);
         ask_panels<DIM>(m + AT(v) + r.at * mem::SIZE, &f.rows, base + v_at, v_full);
     }
+}
+
+/* By all threads of the warpgroup that brings. */
+template <int DIM, int GROUPS>
+DEVICE void bring_widened_pages(uint32_t m, const struct rows_of &t, const struct lode_cuda_view &view, const struct pages_of &pages) {
+    typedef struct widened_mem<DIM, GROUPS> mem;
+    const bool values = party() == 1;
+    const struct lode_cuda_view here = view; /* not read anew for each page: that would keep all threads waiting */
+    const size_t rows_at = (values ? here.v : here.k) + (size_t)t.head * page_stages<DIM>::SIZE;
+    const struct panel_ring ring = {m + (values ? AT(wide.v) : AT(wide.k)), m + (values ? AT(wide.v_full) : AT(wide.k_full)),
+                                    m + (values ? AT(wide.v_empty) : AT(wide.k_empty))};
+    bring_widened<DIM, SLOTS>(m + AT(stages), ring, pages.walk(), rows_at, [&](uint32_t page) { return page_of(here, pages.from + page); });
 }
 
 /* ---- a warpgroup's way through the pages ---- */
@@ -325,18 +361,24 @@ DEVICE void store_spread(const struct lode_cuda_att_args &a, const struct own_ro
     }
 }
 
-template <class T, int DIM, int GROUPS> DEVICE void attend(const struct lode_cuda_att_wide_args &f) {
+template <class PAGES, int DIM, int GROUPS> DEVICE void attend(const struct lode_cuda_att_wide_args &f) {
     enum { ROWS = GROUPS * GROUP_ROWS, MULTIPLIERS = GROUPS * GROUP_THREADS };
+    typedef struct pages_as<PAGES> kept;
+    typedef typename kept::number T;
     typedef struct wide_mem<DIM, GROUPS> mem;
     extern __shared__ __align__(1024) uint8_t wide_bytes[];
     const uint32_t m = (shared_address(wide_bytes) + 1023) & ~1023u;
-    static_assert(sizeof(mem) + 1024 <= LODE_ATT_WIDE_SHARED(DIM, GROUPS), "attention_shared.h");
+    typedef typename kept::template mem<DIM, GROUPS> all;
+    static_assert(sizeof(all) + 1024 <= all::SHARED, "attention_shared.h");
+    static_assert(kept::KEPT + 2 * kept::TAKEN <= 3 * 168, "384 threads begin with 168 registers each: who asks for more waits for ever");
     const struct lode_cuda_att_args &a = f.att;
     if (threadIdx.x == 0) {
         for (int i = 0; i < SLOTS; i++) {
             barrier_init(m + AT(k_full) + 8 * i, 1), barrier_init(m + AT(v_full) + 8 * i, 1);
             barrier_init(m + AT(k_empty) + 8 * i, MULTIPLIERS / 32), barrier_init(m + AT(v_empty) + 8 * i, MULTIPLIERS / 32);
         }
+        if constexpr (kept::WIDENED)
+            init_stages<DIM>(m + (uint32_t)offsetof(all, stages));
         barriers_made();
     }
     __syncthreads();
@@ -349,14 +391,17 @@ template <class T, int DIM, int GROUPS> DEVICE void attend(const struct lode_cud
     const struct pages_of pages = {oldest / PAGE, t.last / PAGE, oldest, t.last, a.chains};
     if (threadIdx.x >= MULTIPLIERS) {
         if (GROUPS > 1)
-            keep_registers<KEPT>();
+            keep_registers<kept::KEPT>();
         const struct lode_cuda_segment &s = at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
-        if (threadIdx.x == MULTIPLIERS)
-            bring_pages<DIM, GROUPS>(m, f, t, at<const struct lode_cuda_view>(s.views)[a.layer], pages);
+        const struct lode_cuda_view &view = at<const struct lode_cuda_view>(s.views)[a.layer];
+        if constexpr (kept::WIDENED)
+            bring_widened_pages<DIM, GROUPS>(m, t, view, pages);
+        else if (threadIdx.x == MULTIPLIERS)
+            bring_pages<DIM, GROUPS>(m, f, t, view, pages);
         return;
     }
     if (GROUPS > 1) {
-        take_registers<TAKEN>();
+        take_registers<kept::TAKEN>();
         begin_turns();
     }
     struct walker<T, DIM, GROUPS> w = {m, pages};
@@ -377,14 +422,15 @@ template <class T, int DIM, int GROUPS> DEVICE void attend(const struct lode_cud
         store<T, DIM>(a, w.own, w.o);
 }
 
-/* attend_wide_TYPE_DIM_GROUPS: heads of DIM numbers, by so many warpgroups that multiply. */
-#define ATTEND(type, dim, groups)                                                                        \
+/* attend_wide_PAGES_DIM_GROUPS: heads of DIM numbers, by so many warpgroups that multiply. */
+#define ATTEND(pages, dim, groups)                                                                       \
     extern "C" __global__ void __launch_bounds__((groups + 1) * GROUP_THREADS, 1)                          \
-        attend_wide_##type##_##dim##_##groups(const __grid_constant__ struct lode_cuda_att_wide_args f) { \
-        attend<struct type, dim, groups>(f);                                                             \
+        attend_wide_##pages##_##dim##_##groups(const __grid_constant__ struct lode_cuda_att_wide_args f) { \
+        attend<struct pages, dim, groups>(f);                                                            \
     }
-#define ATTENDS(type) ATTEND(type, 64, 1) ATTEND(type, 64, 2) ATTEND(type, 128, 1) ATTEND(type, 128, 2)
+#define ATTENDS(pages) ATTEND(pages, 64, 1) ATTEND(pages, 64, 2) ATTEND(pages, 128, 1) ATTEND(pages, 128, 2)
 ATTENDS(f16)
 ATTENDS(bf16)
+ATTENDS(q8_0)
 
 #endif

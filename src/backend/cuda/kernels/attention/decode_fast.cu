@@ -83,7 +83,7 @@ DEVICE struct whole_page whole_page_at(const struct seen &w, uint32_t z, const u
 }
 
 /* ROWS: 1 where a head of keys has up to eight query heads; DIM: 0, or how many numbers heads have. */
-template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_decode_args &d) {
+template <class T, bool PACKED, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_decode_args &d) {
     enum { U = DIM ? DIM / 32 : 8, HEADS = 8 * ROWS };
     __shared__ float undo[HEADS];
     const struct lode_cuda_att_args &a = d.att;
@@ -92,8 +92,10 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
     const uint32_t head = blockIdx.x / parts, some = blockIdx.x % parts * HEADS, first_head = head * group + some;
     const uint32_t n_q = min(group - some, (uint32_t)HEADS), dim = DIM ? DIM : a.head_dim, dim_v = DIM ? DIM : a.head_dim_v;
     const uint32_t ld = LODE_ATT_FAST_STRIDE(dim), ld_v = LODE_ATT_FAST_STRIDE(dim_v);
-    uint8_t *q = decode_mem, *k = q + HEADS * ld, *v = k + PAGE * ld;
-    float *s = (float *)(v + PAGE * ld_v); /* (HEADS, LD_S) */
+    /* PACKED: keys, and values, as they are kept behind where both are as halves */
+    uint8_t *q = decode_mem, *k = q + HEADS * ld, *v = PACKED ? k : k + PAGE * ld;
+    uint8_t *const packed_k = v + PAGE * max(ld, ld_v), *const packed_v = packed_k + PAGE * (dim / WIDEN_NUMBERS) * WIDEN_BYTES;
+    float *s = (float *)(PACKED ? packed_v + PAGE * (dim_v / WIDEN_NUMBERS) * WIDEN_BYTES : v + PAGE * ld_v); /* (HEADS, LD_S) */
     let_next_come();
     /* the step was there before the first launch: its places can be found while the last one runs */
     const struct seen w = seen_by(a, row, head);
@@ -105,6 +107,22 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
         if (z < w.n_pages)
             base = page_base(w, z);
     };
+    /* A page's keys or values on their way, but row `skip`; halves of them, when all threads have come here. */
+    const auto ask = [&](bool value, const struct whole_page &of, uint32_t skip) {
+        const uint32_t stride = value ? w.v_stride : w.k_stride;
+        if constexpr (PACKED)
+            ask_packed(value ? packed_v : packed_k, value ? of.v : of.k, min(of.lo + of.n, skip) * stride); /* the last */
+        else
+            ask_rows(value ? v : k, value ? of.v : of.k, stride, of.lo, of.n, value ? dim_v : dim, skip);
+    };
+    const auto arrived = [&](bool value, const struct whole_page &of) {
+        copies_wait<1>(); /* what was asked for later is on its way */
+        __syncthreads();
+        if constexpr (PACKED) {
+            widen_rows(k, value ? packed_v : packed_k, of.lo, of.n, value ? dim_v : dim);
+            __syncthreads();
+        }
+    };
     struct page_walk then = walk;
     struct whole_page p = {};
     if (here) {
@@ -112,19 +130,24 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
         p = whole_page_at(w, walk.page, base);
         then.next();
         look_up(then.page);
-        ask_rows(k, p.k, w.k_stride, p.lo, p.n, dim, p.own);
+        ask(false, p, p.own); /* which may not be there yet */
         copies_end_group();
-        ask_rows(v, p.v, w.v_stride, p.lo, p.n, dim_v, p.own);
+        ask(true, p, p.own);
         copies_end_group();
     }
     const bool own = here && (w.n_pages - 1) % a.chains % gridDim.z == blockIdx.z; /* the block that gets to the row's own page */
     const struct queries to = {row, head, first_head, here ? n_q : 0, q, undo, s + HEADS * LD_S};
     auto put = [&](uint32_t, bool value, const float(&x)[U]) {
         const struct page_of last = page_at(w, w.n_pages - 1, page_base(w, w.n_pages - 1));
-        const uint32_t n = value ? dim_v : dim;
-        put_halves<T::SCALED, U>(x, (uint8_t *)(value ? last.v + last.own * w.v_stride : last.k + last.own * w.k_stride), n);
+        const uint32_t n = value ? dim_v : dim, stride = value ? w.v_stride : w.k_stride;
+        uint8_t *const kept = (uint8_t *)(value ? last.v : last.k) + last.own * stride, *here = NULL;
         if (p.own < PAGE) /* the page that waits */
-            put_halves<T::SCALED, U>(x, value ? v + p.own * ld_v : k + p.own * ld, n);
+            here = PACKED ? (value ? packed_v : packed_k) + p.own * stride : value ? v + p.own * ld_v : k + p.own * ld;
+        if constexpr (PACKED)
+            return put_blocks<U>(x, kept, here, n);
+        put_halves<T::SCALED, U>(x, kept, n);
+        if (here)
+            put_halves<T::SCALED, U>(x, here, n);
     };
     if (d.prepares)
         make_queries<T, DIM, true>(d, to, {own, 0}, warp, FAST_WARPS, put);
@@ -133,9 +156,16 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
     if (!here)
         return;
     if (!d.prepares && p.own < PAGE) { /* what was left out */
-        if (threadIdx.x < dim / 8)
+        if (PACKED) {
+            const uint32_t at_k = p.own * w.k_stride + 4 * threadIdx.x, at_v = p.own * w.v_stride + 4 * threadIdx.x;
+            if (4 * threadIdx.x < w.k_stride)
+                copy_async<4>(packed_k + at_k, p.k + at_k);
+            if (4 * threadIdx.x < w.v_stride)
+                copy_async<4>(packed_v + at_v, p.v + at_v);
+        }
+        if (!PACKED && threadIdx.x < dim / 8)
             copy_async<16>(k + p.own * ld + 16 * threadIdx.x, p.k + p.own * w.k_stride + 16 * threadIdx.x);
-        if (threadIdx.x < dim_v / 8)
+        if (!PACKED && threadIdx.x < dim_v / 8)
             copy_async<16>(v + p.own * ld_v + 16 * threadIdx.x, p.v + p.own * w.v_stride + 16 * threadIdx.x);
         copies_end_group();
         copies_wait<0>();
@@ -145,10 +175,26 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
     struct weights e;
 #pragma unroll 1
     for (; walk.more(); walk = then, then.next()) {
-        const uint32_t lo = p.lo, n = p.n;
+        const struct whole_page now = p;
         const bool more = then.more();
-        copies_wait<1>(); /* keys, and values that were asked for later are on their way */
-        __syncthreads();
+        const auto ask_next_keys = [&] {
+            if (more) {
+                struct page_walk later = then;
+                later.next();
+                p = whole_page_at(w, then.page, base);
+                look_up(later.page);
+                ask(false, p, PAGE);
+            }
+            copies_end_group();
+        };
+        const auto ask_next_values = [&] {
+            if (more)
+                ask(true, p, PAGE);
+            copies_end_group();
+        };
+        arrived(false, now);
+        if (PACKED) /* what they were widened from is free */
+            ask_next_keys();
         float t[2][4] = {};
         score_keys<T, ROWS, 2, DIM>(t, shared_address(q), dim, keys_in_rows(shared_address(k + 16 * warp * ld), ld));
 #pragma unroll
@@ -158,20 +204,14 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
                 *(float2 *)(s + (lane / 4 + 8 * i) * LD_S + 16 * warp + 8 * h + lane % 4 * 2) =
                     make_float2(t[h][2 * i], t[h][2 * i + 1]);
         __syncthreads(); /* all scores are there, keys are read by nobody any more */
-        if (more) {
-            struct page_walk later = then;
-            later.next();
-            p = whole_page_at(w, then.page, base);
-            look_up(later.page);
-            ask_rows(k, p.k, w.k_stride, p.lo, p.n, dim, PAGE);
-        }
-        copies_end_group();
+        if (!PACKED)
+            ask_next_keys();
         float c[KEY_TILES][4], scale[2];
         struct sight seen;
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             scale[i] = a.scale * undo[lane / 4 + 8 * i];
-            seen.lo[i] = lo, seen.n[i] = n;
+            seen.lo[i] = now.lo, seen.n[i] = now.n;
 #pragma unroll
             for (int tile = 0; tile < KEY_TILES; tile++) {
                 const float2 two = *(const float2 *)(s + (lane / 4 + 8 * i) * LD_S + 8 * tile + lane % 4 * 2);
@@ -184,15 +224,15 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
             for (int i = 0; i < sums.GROUPS; i++)
                 begin_sums(sums.y[i]);
         }
-        weigh<ROWS>(e, c, scale, a.cap, seen, n == PAGE);
+        weigh<ROWS>(e, c, scale, a.cap, seen, now.n == PAGE);
         round_weights<T, ROWS>(e, c);
-        copies_wait<1>();
-        __syncthreads(); /* the values are there */
+        arrived(true, now);
+        if (PACKED)
+            ask_next_values();
         mix<T>(sums, e, shared_address(v), dim_v);
         __syncthreads(); /* values are read by nobody any more */
-        if (more)
-            ask_rows(v, p.v, w.v_stride, p.lo, p.n, dim_v, PAGE);
-        copies_end_group();
+        if (!PACKED)
+            ask_next_values();
         if (!walk.ends())
             continue;
         struct results of = {row_at<float>(a.y, row) + first_head * dim_v, NULL, dim_v};
@@ -208,16 +248,16 @@ template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_
 
 /* decode_fast_TYPE_HEADS: of up to so many query heads of a head of keys at a time; _DIM: of heads of so many numbers; blockIdx: head of
  * keys and which of those, row, first page. */
-#define DECODE(name, type, heads, dim)                                                             \
+#define DECODE(name, type, packed, heads, dim)                                                     \
     extern "C" __global__ void __launch_bounds__(FAST_THREADS, LODE_DECODE_FAST_BLOCKS)             \
         decode_fast_##name(const __grid_constant__ struct lode_cuda_decode_args a) {                \
-        decode<struct type, heads / 8, dim>(a);                                                    \
+        decode<struct type, packed, heads / 8, dim>(a);                                            \
     }
-DECODE(f16_8, f16, 8, 0)
-DECODE(f16_16, f16, 16, 0)
-DECODE(f16_8_128, f16, 8, 128)
-DECODE(bf16_8, bf16, 8, 0)
-DECODE(bf16_16, bf16, 16, 0)
-DECODE(bf16_8_128, bf16, 8, 128)
+#define DECODES(name, type, packed)                                                                \
+    DECODE(name##_8, type, packed, 8, 0) DECODE(name##_16, type, packed, 16, 0) \
+    DECODE(name##_8_128, type, packed, 8, 128) DECODE(name##_8_64, type, packed, 8, 64)
+DECODES(f16, f16, false)
+DECODES(bf16, bf16, false)
+DECODES(q8_0, f16, true)
 
 #endif

@@ -84,6 +84,26 @@ DEVICE void turn_warp(float *x, uint32_t n_pairs, uint32_t kind, const struct tu
     __syncwarp();
 }
 
+/* A warp's 32 numbers as a block of Q8_0, at one place or two. */
+DEVICE void put_block(uint8_t *blk, uint8_t *other, float v) {
+    const uint32_t lane = threadIdx.x % 32, bits = warp_max(magnitude(v), 32);
+    const float d = lode_bits_f32(bits) / 127.0f;
+    uint16_t h = bits >= 0x7f800000 ? 0x7e00 : f32_f16(d < 65504.0f ? d : 65504.0f);
+    int q = 0;
+    if (bits < 0x7f800000 && h) {
+        const float s = v * (1.0f / f16_f32(h));
+        q = round_even(s < -127 ? -127 : s > 127 ? 127 : s);
+    }
+    blk[2 + lane] = (uint8_t)q;
+    if (lane == 0)
+        *(uint16_t *)blk = h;
+    if (other) {
+        other[2 + lane] = (uint8_t)q;
+        if (lane == 0)
+            *(uint16_t *)other = h;
+    }
+}
+
 /* A warp stores n numbers. */
 DEVICE void put_row(uint8_t *y, const float *x, uint32_t n, uint32_t type) {
     const uint32_t lane = threadIdx.x % 32;
@@ -97,21 +117,8 @@ DEVICE void put_row(uint8_t *y, const float *x, uint32_t n, uint32_t type) {
         for (uint32_t i = lane; i < n; i += 32)
             ((uint16_t *)y)[i] = f32_bf16(x[i]);
     else /* Q8_0 */
-        for (uint32_t b = 0; b < n / 32; b++) {
-            const float v = x[32 * b + lane];
-            const uint32_t bits = warp_max(magnitude(v), 32);
-            uint8_t *blk = y + 34 * b;
-            const float d = lode_bits_f32(bits) / 127.0f;
-            uint16_t h = bits >= 0x7f800000 ? 0x7e00 : f32_f16(d < 65504.0f ? d : 65504.0f);
-            int q = 0;
-            if (bits < 0x7f800000 && h) {
-                const float s = v * (1.0f / f16_f32(h));
-                q = round_even(s < -127 ? -127 : s > 127 ? 127 : s);
-            }
-            blk[2 + lane] = (uint8_t)q;
-            if (lane == 0)
-                *(uint16_t *)blk = h;
-        }
+        for (uint32_t b = 0; b < n / 32; b++)
+            put_block(y + 34 * b, NULL, x[32 * b + lane]);
 }
 
 #endif

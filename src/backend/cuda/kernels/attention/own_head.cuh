@@ -113,4 +113,12 @@ template <bool HALF, int U> DEVICE void put_halves(const float (&x)[U], uint8_t 
             ((uint16_t *)y)[threadIdx.x % 32 + 32 * u] = HALF ? f32_f16(x[u]) : f32_bf16(x[u]);
 }
 
+/* .. as blocks of Q8_0, and the same to `other`, if it is not NULL. */
+template <int U> DEVICE void put_blocks(const float (&x)[U], uint8_t *y, uint8_t *other, uint32_t n) {
+#pragma unroll
+    for (int u = 0; u < U; u++)
+        if (32 * u < n)
+            put_block(y + 34 * u, other ? other + 34 * u : NULL, x[u]);
+}
+
 #endif
