@@ -59,7 +59,8 @@ int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_a
     if (!k)
         return 0;
     const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, multiprocessors = (uint32_t)c->multiprocessors;
-    const uint32_t shared = LODE_SHORT_FAST_SHARED(a->head_dim, a->head_dim_v, a->max_pages);
+    const uint32_t shared = keeps_packed(o, a) ? LODE_SHORT_FAST_Q8_0_SHARED(a->head_dim, a->head_dim_v, a->max_pages)
+                                               : LODE_SHORT_FAST_SHARED(a->head_dim, a->head_dim_v, a->max_pages);
     const int size = lode_cuda_size_of_heads(a);
     if (d->prepares && size == 0 && o->step->n_segments < rows) /* there is room for one row's heads */
         return 0;

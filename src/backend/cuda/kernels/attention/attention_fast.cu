@@ -151,7 +151,7 @@ template <class T, bool PACKED, int DIM, enum made MADE> DEVICE void attend(cons
     const auto ask = [&](uint8_t *to, const uint8_t *rows, uint32_t stride, uint32_t n, uint32_t width) {
         const uint32_t lo = lo_of(n);
         if constexpr (PACKED)
-            ask_packed(packed, rows, hi_of(n) * stride);
+            ask_packed<FAST_THREADS>(threadIdx.x, packed, rows, hi_of(n) * stride);
         else
             ask_rows(to, rows, stride, lo, hi_of(n) - lo, width, PAGE);
         copies_end_group();
@@ -160,7 +160,7 @@ template <class T, bool PACKED, int DIM, enum made MADE> DEVICE void attend(cons
         copies_wait<0>();
         __syncthreads();
         if constexpr (PACKED) {
-            widen_rows(to, packed, lo_of(n), hi_of(n) - lo_of(n), width);
+            widen_rows<FAST_THREADS>(threadIdx.x, to, packed, lo_of(n), hi_of(n) - lo_of(n), width);
             __syncthreads();
         }
     };

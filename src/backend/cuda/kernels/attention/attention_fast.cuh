@@ -67,18 +67,19 @@ DEVICE void ask_rows(uint8_t *to, const uint8_t *page, uint32_t stride, uint32_t
             copy_16_or_zero(to + j * ld + c, page + (j - lo < n ? j * stride + c : 0), j - lo < n);
 }
 
-/* The same of Q8_0: `bytes` of a page's rows, a multiple of four, as they are; then halves of them, when they are there for all threads. */
-DEVICE void ask_packed(uint8_t *to, const uint8_t *page, uint32_t bytes) {
-    for (uint32_t i = 16 * threadIdx.x; i + 16 <= bytes; i += 16 * FAST_THREADS)
+/* The same of Q8_0, by THREADS threads, of which t is one: `bytes` of a page's rows, a multiple of four, as they are; then halves of rows lo
+ * to lo + n - 1, zeros of the others, when those bytes are there for all. */
+template <uint32_t THREADS> DEVICE void ask_packed(uint32_t t, uint8_t *to, const uint8_t *page, uint32_t bytes) {
+    for (uint32_t i = 16 * t; i + 16 <= bytes; i += 16 * THREADS)
         copy_async<16>(to + i, page + i);
     const uint32_t rest = bytes & ~15u;
-    if (rest + 4 * threadIdx.x < bytes)
-        copy_async<4>(to + rest + 4 * threadIdx.x, page + rest + 4 * threadIdx.x);
+    if (rest + 4 * t < bytes)
+        copy_async<4>(to + rest + 4 * t, page + rest + 4 * t);
 }
-DEVICE void widen_rows(uint8_t *to, const uint8_t *packed, uint32_t lo, uint32_t n, uint32_t dim) {
+template <uint32_t THREADS> DEVICE void widen_rows(uint32_t t, uint8_t *to, const uint8_t *packed, uint32_t lo, uint32_t n, uint32_t dim) {
     const uint32_t pairs = dim / WIDEN_NUMBERS, ld = LODE_ATT_FAST_STRIDE(dim);
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < PAGE * pairs; i += FAST_THREADS) {
+    for (uint32_t i = t; i < PAGE * pairs; i += THREADS) {
         const uint32_t row = i / pairs, *const from = (const uint32_t *)(packed + i * WIDEN_BYTES);
         uint4 *const halves = (uint4 *)(to + row * ld + i % pairs * (2 * WIDEN_NUMBERS));
         if (row - lo < n)

@@ -139,6 +139,9 @@ enum { LODE_SHORT_FAST_HEADS = 8 };
 #define LODE_SHORT_FAST_PAGE(dim, dim_v)                                                           \
     (64 * (LODE_ATT_FAST_STRIDE(dim) + LODE_ATT_FAST_STRIDE(dim_v)) + 4 * LODE_SHORT_FAST_HEADS * LODE_DECODE_FAST_SCORES)
 #define LODE_SHORT_FAST_SHARED(dim, dim_v, pages) (LODE_SHORT_FAST_PAGES_AT(dim) + (pages) * LODE_SHORT_FAST_PAGE(dim, dim_v))
+/* .. of keys and values in Q8_0: behind all that as they are kept. */
+#define LODE_SHORT_FAST_Q8_0_PAGE(dim, dim_v) (LODE_SHORT_FAST_PAGE(dim, dim_v) + 64 * (((dim) + (dim_v)) / 32 * 34))
+#define LODE_SHORT_FAST_Q8_0_SHARED(dim, dim_v, pages) (LODE_SHORT_FAST_PAGES_AT(dim) + (pages) * LODE_SHORT_FAST_Q8_0_PAGE(dim, dim_v))
 struct lode_cuda_short_fast_args {
     struct lode_cuda_decode_args decode;
     struct lode_cuda_divisor parts; /* of a head of keys' query heads, */

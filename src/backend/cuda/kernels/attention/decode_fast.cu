@@ -111,7 +111,7 @@ template <class T, bool PACKED, int ROWS, int DIM> DEVICE void decode(const stru
     const auto ask = [&](bool value, const struct whole_page &of, uint32_t skip) {
         const uint32_t stride = value ? w.v_stride : w.k_stride;
         if constexpr (PACKED)
-            ask_packed(value ? packed_v : packed_k, value ? of.v : of.k, min(of.lo + of.n, skip) * stride); /* the last */
+            ask_packed<FAST_THREADS>(threadIdx.x, value ? packed_v : packed_k, value ? of.v : of.k, min(of.lo + of.n, skip) * stride); /* the last */
         else
             ask_rows(value ? v : k, value ? of.v : of.k, stride, of.lo, of.n, value ? dim_v : dim, skip);
     };
@@ -119,7 +119,7 @@ template <class T, bool PACKED, int ROWS, int DIM> DEVICE void decode(const stru
         copies_wait<1>(); /* what was asked for later is on its way */
         __syncthreads();
         if constexpr (PACKED) {
-            widen_rows(k, value ? packed_v : packed_k, of.lo, of.n, value ? dim_v : dim);
+            widen_rows<FAST_THREADS>(threadIdx.x, k, value ? packed_v : packed_k, of.lo, of.n, value ? dim_v : dim);
             __syncthreads();
         }
     };

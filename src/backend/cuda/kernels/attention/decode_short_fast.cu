@@ -39,8 +39,14 @@ DEVICE void ask_page(uint8_t *to, uint32_t ld, const uint8_t *from, uint32_t str
         copy_async_at<16>(at, source);
 }
 
-/* PREPARES: the step's own heads are made here. */
-template <class T, int DIM, bool PREPARES> DEVICE void attend(const struct lode_cuda_short_fast_args &args) {
+/* Rows `first` to before `last`, of Q8_0, which may begin at any multiple of four bytes, as they are kept. */
+DEVICE void ask_packed_rows(uint8_t *to, const uint8_t *from, uint32_t stride, uint32_t first, uint32_t last) {
+    for (uint32_t i = first * stride + 4 * page_thread<PAGE_THREADS>(); i < last * stride; i += 4 * PAGE_THREADS)
+        copy_async<4>(to + i, from + i);
+}
+
+/* PACKED: keys and values come as they are kept, in Q8_0, and are widened when all have.  PREPARES: the step's own heads are made here. */
+template <class T, bool PACKED, int DIM, bool PREPARES> DEVICE void attend(const struct lode_cuda_short_fast_args &args) {
     enum { U = DIM ? DIM / 32 : 8, PIECES = DIM / 8, MIXERS = DIM ? DIM / 32 : PAGE_WARPS }; /* warps that find weights: exponentials are few a cycle */
     __shared__ float2 ml[HEADS][PAGES];
     __shared__ float undo[HEADS];
@@ -50,9 +56,11 @@ template <class T, int DIM, bool PREPARES> DEVICE void attend(const struct lode_
     const uint32_t some = (blockIdx.x - head_k * args.parts.by) * args.heads, first_head = head_k * args.group + some;
     const uint32_t n_q = min(args.group - some, args.heads);
     const uint32_t dim = DIM ? DIM : a.head_dim, dim_v = DIM ? DIM : a.head_dim_v;
-    const uint32_t ld = LODE_ATT_FAST_STRIDE(dim), ld_v = LODE_ATT_FAST_STRIDE(dim_v), page_bytes = LODE_SHORT_FAST_PAGE(dim, dim_v);
+    const uint32_t ld = LODE_ATT_FAST_STRIDE(dim), ld_v = LODE_ATT_FAST_STRIDE(dim_v);
+    const uint32_t page_bytes = PACKED ? LODE_SHORT_FAST_Q8_0_PAGE(dim, dim_v) : LODE_SHORT_FAST_PAGE(dim, dim_v);
     uint8_t *keys = short_mem + LODE_SHORT_FAST_PAGES_AT(dim) + z * page_bytes, *values = keys + PAGE * ld;
     float *s = (float *)(values + PAGE * ld_v);
+    uint8_t *const packed_k = (uint8_t *)(s + HEADS * LD_S), *const packed_v = packed_k + PAGE * (dim / WIDEN_NUMBERS) * WIDEN_BYTES;
     let_next_come();
     /* the step was there before the first launch: its places can be found while the last one runs */
     const struct seen w = seen_by(a, row, head_k);
@@ -62,26 +70,50 @@ template <class T, int DIM, bool PREPARES> DEVICE void attend(const struct lode_
     struct page_of p = {};
     if (here) {
         p = page_at(w, z, w.first ? page_base(w, z) : at<const uint8_t>(near));
-        ask_page<PIECES>(keys + lo * ld, ld, p.k, w.k_stride, 0, p.old, args.k_pieces);
-        ask_page<PIECES>(values + lo * ld_v, ld_v, p.v, w.v_stride, 0, p.old, args.v_pieces);
+        if constexpr (PACKED) { /* from the page's first row on: any other may begin in the middle of sixteen bytes */
+            p.k -= lo * w.k_stride, p.v -= lo * w.v_stride;
+            ask_packed<PAGE_THREADS>(page_thread<PAGE_THREADS>(), packed_k, p.k, (lo + p.old) * w.k_stride);
+            ask_packed<PAGE_THREADS>(page_thread<PAGE_THREADS>(), packed_v, p.v, (lo + p.old) * w.v_stride);
+        } else {
+            ask_page<PIECES>(keys + lo * ld, ld, p.k, w.k_stride, 0, p.old, args.k_pieces);
+            ask_page<PIECES>(values + lo * ld_v, ld_v, p.v, w.v_stride, 0, p.old, args.v_pieces);
+        }
     }
     const struct queries q = {row, head_k, first_head, last ? n_q : 0, short_mem, undo, (float *)(short_mem + HEADS * ld)};
     const uint32_t first_own = (w.first + z) * PAGE + lo + p.old; /* position of the page's first that came with the step */
     make_queries<T, DIM, PREPARES>(args.decode, q, {p.n - p.old, w.pos - first_own}, warp, PAGE_WARPS, [&](uint32_t i, bool value, const float(&x)[U]) {
+        /* to the page by all blocks that share the head, the same bytes; others' rows are left by who has their queries */
         const uint32_t j = p.old + i, n = value ? dim_v : dim;
-        put_halves<T::SCALED, U>(x, value ? values + (lo + j) * ld_v : keys + (lo + j) * ld, n);
-        if (j == p.own) /* by all blocks that share the head, the same bytes; others' are left by who has their queries */
-            put_halves<T::SCALED, U>(x, (uint8_t *)(value ? p.v + j * w.v_stride : p.k + j * w.k_stride), n);
+        if constexpr (PACKED) {
+            const uint32_t at = (lo + j) * (value ? w.v_stride : w.k_stride);
+            put_blocks<U>(x, (value ? packed_v : packed_k) + at, j == p.own ? (uint8_t *)(value ? p.v : p.k) + at : NULL, n);
+        } else {
+            put_halves<T::SCALED, U>(x, value ? values + (lo + j) * ld_v : keys + (lo + j) * ld, n);
+            if (j == p.own)
+                put_halves<T::SCALED, U>(x, (uint8_t *)(value ? p.v + j * w.v_stride : p.k + j * w.k_stride), n);
+        }
     });
     if (!PREPARES && here) {
-        ask_page<PIECES>(keys + lo * ld, ld, p.k, w.k_stride, p.old, p.n, args.k_pieces);
-        ask_page<PIECES>(values + lo * ld_v, ld_v, p.v, w.v_stride, p.old, p.n, args.v_pieces);
+        if constexpr (PACKED) {
+            ask_packed_rows(packed_k, p.k, w.k_stride, lo + p.old, lo + p.n);
+            ask_packed_rows(packed_v, p.v, w.v_stride, lo + p.old, lo + p.n);
+        } else {
+            ask_page<PIECES>(keys + lo * ld, ld, p.k, w.k_stride, p.old, p.n, args.k_pieces);
+            ask_page<PIECES>(values + lo * ld_v, ld_v, p.v, w.v_stride, p.old, p.n, args.v_pieces);
+        }
     }
-    if (here)
+    if (!PACKED && here)
         clear_others(values, ld_v, lo, lo + p.n, dim_v / 8);
     copies_end_group();
     copies_wait<0>();
     __syncthreads();
+    if constexpr (PACKED) {
+        if (here) {
+            widen_rows<PAGE_THREADS>(page_thread<PAGE_THREADS>(), keys, packed_k, lo, p.n, dim);
+            widen_rows<PAGE_THREADS>(page_thread<PAGE_THREADS>(), values, packed_v, lo, p.n, dim_v);
+        }
+        __syncthreads();
+    }
     const uint32_t g = lane / 4; /* the head whose weights a thread has, with three others */
     const bool one = w.n_pages == 1;
     if (here) {
@@ -149,18 +181,16 @@ template <class T, int DIM, bool PREPARES> DEVICE void attend(const struct lode_
 }
 
 /* blockIdx: head of keys and part of its query heads, row; made: the step's heads are ready, and its keys and values are in their pages */
-#define SHORT(name, type, dim)                                                                     \
+#define SHORT(name, type, packed, dim)                                                             \
     KERNEL(PAGE_THREADS * PAGES) decode_short_fast_##name(const __grid_constant__ struct lode_cuda_short_fast_args a) { \
-        attend<struct type, dim, true>(a);                                                         \
+        attend<struct type, packed, dim, true>(a);                                                 \
     }                                                                                              \
     KERNEL(PAGE_THREADS * PAGES) decode_short_made_##name(const __grid_constant__ struct lode_cuda_short_fast_args a) { \
-        attend<struct type, dim, false>(a);                                                        \
+        attend<struct type, packed, dim, false>(a);                                                \
     }
-SHORT(f16_0, f16, 0)
-SHORT(f16_64, f16, 64)
-SHORT(f16_128, f16, 128)
-SHORT(bf16_0, bf16, 0)
-SHORT(bf16_64, bf16, 64)
-SHORT(bf16_128, bf16, 128)
+#define SHORTS(name, type, packed) SHORT(name##_0, type, packed, 0) SHORT(name##_64, type, packed, 64) SHORT(name##_128, type, packed, 128)
+SHORTS(f16, f16, false)
+SHORTS(bf16, bf16, false)
+SHORTS(q8_0, f16, true)
 
 #endif
