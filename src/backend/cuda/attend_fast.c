@@ -14,13 +14,17 @@ static bool can_read(enum lode_dtype type, uint32_t dim, size_t stride, size_t a
 static bool keeps_packed(const struct op *o, const struct lode_cuda_att_args *a) {
     return lode_kv_layer(o->step->segments[0].kv, a->layer)->type_k == LODE_Q8_0;
 }
-/* Bytes of shared memory of attention_fast.cu's blocks, of decode_fast.cu's. */
+/* Bytes of shared memory of attention_fast.cu's blocks, of decode_fast.cu's, of decode_short_fast.cu's. */
 static uint32_t many_shared(const struct op *o, const struct lode_cuda_att_args *a) {
     return keeps_packed(o, a) ? LODE_ATT_FAST_Q8_0_SHARED(a->head_dim, a->head_dim_v) : LODE_ATT_FAST_SHARED(a->head_dim, a->head_dim_v);
 }
 static uint32_t decode_shared(const struct op *o, const struct lode_cuda_att_args *a, uint32_t heads) {
     return keeps_packed(o, a) ? LODE_DECODE_FAST_Q8_0_SHARED(heads, a->head_dim, a->head_dim_v)
                               : LODE_DECODE_FAST_SHARED(heads, a->head_dim, a->head_dim_v);
+}
+static uint32_t short_shared(const struct op *o, const struct lode_cuda_att_args *a) {
+    return keeps_packed(o, a) ? LODE_SHORT_FAST_Q8_0_SHARED(a->head_dim, a->head_dim_v, a->max_pages)
+                              : LODE_SHORT_FAST_SHARED(a->head_dim, a->head_dim_v, a->max_pages);
 }
 
 /* The kernels of a layer; NULL: its attention is exact. */
@@ -29,9 +33,13 @@ static const struct lode_cuda_attend_kernels *kernels_of(const struct op *o, con
     const struct lode_kv *kv = o->step->segments[0].kv;
     const struct lode_kv_layer *l = lode_kv_layer(kv, a->layer);
     const struct lode_kv_view v = lode_kv_view(kv, a->layer);
-    if (l->type_k != l->type_v || (l->type_k != LODE_F16 && l->type_k != LODE_BF16 && l->type_k != LODE_Q8_0))
+    const int kept = l->type_k == LODE_F16    ? LODE_CUDA_KEPT_f16
+                     : l->type_k == LODE_BF16 ? LODE_CUDA_KEPT_bf16
+                     : l->type_k == LODE_Q8_0 ? LODE_CUDA_KEPT_q8_0
+                                              : -1;
+    if (l->type_k != l->type_v || kept < 0)
         return NULL;
-    const struct lode_cuda_attend_kernels *k = &c->kernels.attend[l->type_k == LODE_Q8_0 ? 2 : l->type_k == LODE_BF16];
+    const struct lode_cuda_attend_kernels *k = &c->kernels.attend[kept];
     const uint32_t room = lode_cuda_room(c);
     bool all = k->decode[0] && k->decode[1] && k->decode[2] && k->decode[3];
     for (int i = 0; i < LODE_CUDA_ATTEND_DIMS; i++)
@@ -59,8 +67,7 @@ int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_a
     if (!k)
         return 0;
     const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, multiprocessors = (uint32_t)c->multiprocessors;
-    const uint32_t shared = keeps_packed(o, a) ? LODE_SHORT_FAST_Q8_0_SHARED(a->head_dim, a->head_dim_v, a->max_pages)
-                                               : LODE_SHORT_FAST_SHARED(a->head_dim, a->head_dim_v, a->max_pages);
+    const uint32_t shared = short_shared(o, a);
     const int size = lode_cuda_size_of_heads(a);
     if (d->prepares && size == 0 && o->step->n_segments < rows) /* there is room for one row's heads */
         return 0;

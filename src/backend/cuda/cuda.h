@@ -59,6 +59,8 @@ enum lode_cuda_module {
 
 enum { LODE_CUDA_ATTEND_DIMS = 3 };
 
+/* What keys and values are kept as where their attention is the tensor cores'. */
+enum { LODE_CUDA_KEPT_f16, LODE_CUDA_KEPT_bf16, LODE_CUDA_KEPT_q8_0, LODE_CUDA_KEPTS };
 struct lode_cuda_kernels {
 #define KERNEL_FIELD(module, name) void *name;
     LODE_CUDA_KERNEL_LIST(KERNEL_FIELD)
@@ -91,7 +93,7 @@ struct lode_cuda_kernels {
         void *decode[4]; /* of up to 8, 16 query heads at a time; 8 of 128, of 64 numbers */
         void *ring[2][2];  /* of 64, of 128 numbers: of up to 8, 16 query heads at a time; NULLs on none but Hopper */
         void *brief[2][3]; /* few pages: heads of any size, of 64 numbers, of 128; the second are prepared before */
-    } attend[3]; /* with keys and values in F16, BF16, Q8_0 (no ring); NULLs before Ampere */
+    } attend[LODE_CUDA_KEPTS]; /* Q8_0 has no ring; NULLs before Ampere */
     struct {
         void *x, *few_x, *few[2][4]; /* few: of blocks of 256, of 32; for one row, 8, 16, 32 */
         void *wide[LODE_DTYPE_COUNT][2]; /* 64 and 128 rows a block */

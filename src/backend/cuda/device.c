@@ -377,7 +377,7 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
     }
     for (uint32_t i = 0; i < 4 && c->cu.tensor_map; i++) {
         const uint32_t dim = 64u << i / 2, groups = 1 + i % 2;
-        const uint32_t shared = k == &c->kernels.attend[2] ? LODE_ATT_WIDE_Q8_0_SHARED(dim, groups) : LODE_ATT_WIDE_SHARED(dim, groups);
+        const uint32_t shared = k == &c->kernels.attend[LODE_CUDA_KEPT_q8_0] ? LODE_ATT_WIDE_Q8_0_SHARED(dim, groups) : LODE_ATT_WIDE_SHARED(dim, groups);
         snprintf(name, sizeof name, "%s_%u_%u", type, dim, groups);
         if (shared <= (uint32_t)most)
             LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_wide, "attend_wide", name, (int)shared, &k->wide[i / 2][i % 2], err));
@@ -467,9 +467,11 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     const int most = (int)lode_cuda_room(c);
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_ring, "attention_ring", "128", most, &c->kernels.ring[0], err));
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_ring, "attention_ring", "64", most, &c->kernels.ring[1], err));
-    LODE_TRY(find_attend(c, &c->kernels.attend[0], "f16", err));
-    LODE_TRY(find_attend(c, &c->kernels.attend[1], "bf16", err));
-    LODE_TRY(find_attend(c, &c->kernels.attend[2], "q8_0", err));
+#define ATTEND(kept) LODE_TRY(find_attend(c, &c->kernels.attend[LODE_CUDA_KEPT_##kept], #kept, err))
+    ATTEND(f16);
+    ATTEND(bf16);
+    ATTEND(q8_0);
+#undef ATTEND
     void *const large[] = {c->kernels.chosen_in_q4_k, c->kernels.chosen_in_q5_k, c->kernels.chosen_in_q6_k,
                            c->kernels.chosen_out_q4_k, c->kernels.chosen_out_q5_k, c->kernels.chosen_out_q6_k,
                            c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,

@@ -44,6 +44,18 @@ template <class T> DEVICE uint32_t pair_16(float a, float b, float factor) {
     return T::SCALED ? rounded_pair<T>(a * factor, b * factor) : rounded_pair<T>(a, b);
 }
 
+/* Pairs of halves; each result is rounded once. */
+DEVICE uint32_t sub_halves(uint32_t a, uint32_t b) {
+    uint32_t d;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+DEVICE uint32_t mul_halves(uint32_t a, uint32_t b) {
+    uint32_t d;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
 /* Four pieces of 8 rows by 16 bytes; thread 8 i + r has the address of row r of piece i. */
 DEVICE void load_pieces(uint32_t (&v)[4], uint32_t p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

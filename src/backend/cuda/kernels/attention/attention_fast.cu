@@ -3,7 +3,8 @@
  * A block of threads takes 64 query rows (tokens by heads) of one head of keys, a warp sixteen of them, and walks
  * the pages that they see: values come by asynchronous copies while scores are made, the next page's keys while
  * values are mixed.  Or, where there are few such blocks, a block has every n-th chain, and decode_merge or decode_join add up what
- * each leaves in the scratch. */
+ * each leaves in the scratch.  PACKED: keys and values are kept in Q8_0, come as they are kept and are widened (widen.cuh) to one place
+ * that they share. */
 #include "fast_rows.cuh"
 
 #if __CUDA_ARCH__ >= 800
@@ -225,7 +226,7 @@ template <class T, bool PACKED, int DIM, enum made MADE> DEVICE void attend(cons
         store<T, DIM>(a, own, o);
 }
 
-/* attend_fast_TYPE_DIM, where no chain has more than a page; attend_deep_TYPE_DIM, where some have; attend_parts_TYPE_DIM, of every n-th
+/* attend_fast_KEPT_DIM, where no chain has more than a page; attend_deep_KEPT_DIM, where some have; attend_parts_KEPT_DIM, of every n-th
  * chain by itself (blockIdx.z, from the first that any row of the tile sees on). */
 #define ATTEND_AS(name, type, packed, dim, blocks, made)                                                 \
     extern "C" __global__ void __launch_bounds__(FAST_THREADS, blocks)                                   \

@@ -7,7 +7,10 @@
  * or decode_join add the chains up; with one page, the result itself.
  *
  * Keys and values of the first page are asked for before the launch before has ended: what is in the cache was there
- * before the step, all but the row's own key and value. */
+ * before the step, all but the row's own key and value.
+ *
+ * PACKED: they are kept in Q8_0, come as they are kept and are widened (widen.cuh) to one place that they share; the next page's are
+ * asked for as soon as they have been. */
 #include "fast_heads.cuh"
 
 #if __CUDA_ARCH__ >= 800
@@ -82,7 +85,7 @@ DEVICE struct whole_page whole_page_at(const struct seen &w, uint32_t z, const u
     return {p.k - lo * w.k_stride, p.v - lo * w.v_stride, lo, p.n, p.own < PAGE ? lo + p.own : (uint32_t)PAGE};
 }
 
-/* ROWS: 1 where a head of keys has up to eight query heads; DIM: 0, or how many numbers heads have. */
+/* PACKED: see above.  ROWS: 1 where a head of keys has up to eight query heads; DIM: 0, or how many numbers heads have. */
 template <class T, bool PACKED, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_decode_args &d) {
     enum { U = DIM ? DIM / 32 : 8, HEADS = 8 * ROWS };
     __shared__ float undo[HEADS];
@@ -246,7 +249,7 @@ template <class T, bool PACKED, int ROWS, int DIM> DEVICE void decode(const stru
     }
 }
 
-/* decode_fast_TYPE_HEADS: of up to so many query heads of a head of keys at a time; _DIM: of heads of so many numbers; blockIdx: head of
+/* decode_fast_KEPT_HEADS: of up to so many query heads of a head of keys at a time; _DIM: of heads of so many numbers; blockIdx: head of
  * keys and which of those, row, first page. */
 #define DECODE(name, type, packed, heads, dim)                                                     \
     extern "C" __global__ void __launch_bounds__(FAST_THREADS, LODE_DECODE_FAST_BLOCKS)             \
@@ -254,7 +257,7 @@ template <class T, bool PACKED, int ROWS, int DIM> DEVICE void decode(const stru
         decode<struct type, packed, heads / 8, dim>(a);                                            \
     }
 #define DECODES(name, type, packed)                                                                \
-    DECODE(name##_8, type, packed, 8, 0) DECODE(name##_16, type, packed, 16, 0) \
+    DECODE(name##_8, type, packed, 8, 0) DECODE(name##_16, type, packed, 16, 0)                     \
     DECODE(name##_8_128, type, packed, 8, 128) DECODE(name##_8_64, type, packed, 8, 64)
 DECODES(f16, f16, false)
 DECODES(bf16, bf16, false)

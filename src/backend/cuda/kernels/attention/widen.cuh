@@ -3,26 +3,17 @@
 #ifndef LODE_CUDA_WIDEN_CUH
 #define LODE_CUDA_WIDEN_CUH
 
-#include "backend/cuda/kernels/common.cuh"
+#include "backend/cuda/kernels/halves.cuh"
 
 enum { WIDEN_NUMBERS = 64, WIDEN_BYTES = 2 * 34, WIDEN_PIECES = WIDEN_NUMBERS / 8 };
 
-/* Two halves: the difference, which is exact for 1024 + u less 1152; the product. */
-DEVICE uint32_t codes_of(uint32_t u) {
-    uint32_t v;
-    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(u), "r"(0x64806480u));
-    return v;
+/* Codes, times d, which both halves of `d` are: 1024 + 128 + q is 0x6400 with q's byte, its sign turned, below.  The difference is exact. */
+DEVICE uint32_t widened_two(uint32_t turned, uint32_t which, uint32_t d) {
+    return mul_halves(sub_halves(__byte_perm(turned, 0x64646464u, which), 0x64806480u), d);
 }
-DEVICE uint32_t times_halves(uint32_t a, uint32_t b) {
-    uint32_t v;
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
-    return v;
-}
-/* Eight codes, times d, which both halves of `d` are: 1024 + 128 + q is 0x6400 with q's byte, its sign turned, below. */
 DEVICE uint4 widened_eight(uint32_t low, uint32_t high, uint32_t d) {
     low ^= 0x80808080u, high ^= 0x80808080u;
-    return make_uint4(times_halves(codes_of(__byte_perm(low, 0x64646464u, 0x5140)), d), times_halves(codes_of(__byte_perm(low, 0x64646464u, 0x5342)), d),
-                      times_halves(codes_of(__byte_perm(high, 0x64646464u, 0x5140)), d), times_halves(codes_of(__byte_perm(high, 0x64646464u, 0x5342)), d));
+    return make_uint4(widened_two(low, 0x5140, d), widened_two(low, 0x5342, d), widened_two(high, 0x5140, d), widened_two(high, 0x5342, d));
 }
 /* word(i): the i-th of the pair's 17; put(i, v): its numbers 8 i to 8 i + 7. */
 template <class W, class F> DEVICE void widen_pair(W word, F put) {

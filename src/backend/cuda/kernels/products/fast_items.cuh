@@ -23,16 +23,6 @@
 /* ---- pairs of halves ---- */
 
 DEVICE uint32_t twice(uint16_t h) { return h * 0x10001u; }
-DEVICE uint32_t sub_halves(uint32_t a, uint32_t b) {
-    uint32_t d;
-    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-    return d;
-}
-DEVICE uint32_t mul_halves(uint32_t a, uint32_t b) {
-    uint32_t d;
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-    return d;
-}
 DEVICE uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) {
     uint32_t d;
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
