@@ -168,15 +168,17 @@ int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a
 
 /* ---- on the tensor cores ---- */
 
-/* One row lies there rounded, behind it as it was where it is normed or has a factor; of more a part, in slots (x_ring.cuh). */
-static uint32_t x_slots(const struct lode_cuda_gemv_args *a) {
-    const uint32_t room = LODE_STREAM_X_ROOM / LODE_STREAM_X_SLOT(lode_cuda_groups_of(a->n_x)), all = lode_cuda_up(a->cols, LODE_STREAM_CHUNK / 2);
-    return room < all ? room : all;
+/* Of more rows than one, slots that x comes to (x_ring.cuh): as many as it has, or there is room for beside the rings of weights. */
+static uint32_t x_slots(const struct op *o, const struct lode_cuda_gemv_args *a) {
+    const uint32_t half = room(o) / 2, most = half < LODE_STREAM_X_ROOM ? half : LODE_STREAM_X_ROOM;
+    const uint32_t slots = most / LODE_STREAM_X_SLOT(lode_cuda_groups_of(a->n_x)), all = lode_cuda_up(a->cols, LODE_STREAM_CHUNK / 2);
+    return slots < 1 ? 1 : slots < all ? slots : all;
 }
-static struct needs fast_needs(const struct lode_cuda_gemv_args *a, uint32_t type) {
+/* One row lies there rounded, behind it as it was where it is normed or has a factor. */
+static struct needs fast_needs(const struct op *o, const struct lode_cuda_gemv_args *a, uint32_t type) {
     const bool twice = a->n_x == 1 && (a->input == LODE_GEMV_NORM || type == LODE_F16);
     return (struct needs){.rows = LODE_STREAM_ROWS, .chunk = LODE_STREAM_CHUNK / 2, .slot = LODE_STREAM_SLOT,
-                          .x = a->n_x == 1 ? 2 * ((a->cols + 15) & ~15u) : x_slots(a) * LODE_STREAM_X_SLOT(lode_cuda_groups_of(a->n_x)),
+                          .x = a->n_x == 1 ? 2 * ((a->cols + 15) & ~15u) : x_slots(o, a) * LODE_STREAM_X_SLOT(lode_cuda_groups_of(a->n_x)),
                           .x_at = twice ? 4 * a->cols : 0};
 }
 static void *fast_kernel(const struct op *o, const struct lode_cuda_gemv_args *a, uint32_t type) {
@@ -185,14 +187,14 @@ static void *fast_kernel(const struct op *o, const struct lode_cuda_gemv_args *a
 
 uint32_t lode_cuda_streams_fast(const struct op *o, const struct lode_part *parts, const struct lode_cuda_gemv_args *a) {
     const uint32_t type = parts[0].w->type;
-    const struct needs n = fast_needs(a, type);
+    const struct needs n = fast_needs(o, a, type);
     return !lode_cuda_is_packed(type) && fast_kernel(o, a, type) && a->n_parts <= LODE_STREAM_PARTS && fits(o, &n) ? n.rows : 0;
 }
 
 int lode_cuda_run_stream_fast(const struct op *o, const struct lode_cuda_few_args *f) {
     const struct lode_cuda_gemv_args *a = &f->a;
-    const struct needs n = fast_needs(a, a->parts[0].type);
-    struct lode_cuda_stream_few_args s = {.residual_stride = f->residual_stride, .x_slots = lode_cuda_divisor(x_slots(a))};
+    const struct needs n = fast_needs(o, a, a->parts[0].type);
+    struct lode_cuda_stream_few_args s = {.residual_stride = f->residual_stride, .x_slots = lode_cuda_divisor(x_slots(o, a))};
     struct launch l;
     for (uint32_t i = 0; i < a->n_parts; i++)
         s.y_stride[i] = f->y_stride[i];
