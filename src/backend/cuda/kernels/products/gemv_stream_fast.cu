@@ -63,14 +63,14 @@ DEVICE float round_one(const struct lode_cuda_gemv_args &a, const struct early_n
 
 /* ---- slices ---- */
 
-/* Rows of x that come as G groups of eight are as many instructions' rows; 0: the only one. */
+/* Instructions' tiles that G groups of eight rows of x are, sixteen rows each; 0: the only row. */
 static constexpr __device__ int tiles_of(int groups) { return groups > 2 ? groups / 2 : 1; }
 
 /* Where a chunk lies. */
 struct two_slices {
-    uint32_t slot;    /* this lane's first piece of w */
-    uint32_t x;       /* .. of the one row */
-    const uint2 *xs;  /* .. of more */
+    uint32_t slot;   /* this lane's first piece of w */
+    uint32_t x;      /* .. of the one row */
+    const uint2 *xs; /* .. of more */
 };
 DEVICE uint32_t pieces_at(uint32_t slot, uint32_t slice, uint32_t step) { /* of two steps; slot: this lane's first piece */
     return (slot + (slice * (SLICE / 64) + step / 4) * LODE_STREAM_ROWS * LODE_STREAM_LINE) ^ (step / 2 % 2 * 64);
@@ -111,7 +111,8 @@ DEVICE void multiply_rest(float (&d)[tiles_of(G)][4], const struct two_slices &c
     for (uint32_t i = 0; i < STEPS && 16 * i < left; i++) {
         uint32_t w[4];
         load_pieces(w, pieces_at(c.slot, slice, i & ~1u));
-        const uint32_t odd = i % 2 * 2, low = odd ? w[2] : w[0], high = left - 16 * i > 8 ? odd ? w[3] : w[1] : 0; /* behind the row's end there is anything */
+        /* behind the row's end there is anything */
+        const uint32_t odd = i % 2 * 2, low = odd ? w[2] : w[0], high = left - 16 * i > 8 ? odd ? w[3] : w[1] : 0;
         if constexpr (G == 0) {
             uint32_t z[4];
             load_pieces(z, c.x + 2 * (slice * SLICE + 16 * (i & ~1u)));
