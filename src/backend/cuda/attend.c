@@ -39,7 +39,7 @@ static bool is_half(enum lode_dtype type) { return type == LODE_F16 || type == L
 static bool can_decode(enum lode_dtype type, uint32_t dim, size_t stride, size_t at) {
     const bool q8 = type == LODE_Q8_0;
     return (is_half(type) || q8) && dim % (q8 ? 32 : 16) == 0 && dim <= 256 && at % 16 == 0 &&
-           (q8 ? stride == dim / 32 * 34 : stride % 16 == 0);
+           (q8 ? stride == LODE_ATT_Q8_0_STRIDE(dim) : stride % 16 == 0);
 }
 
 /* A step's keys and values in an attention's layer. */
@@ -58,7 +58,7 @@ static struct cache cache_of(const struct op *o, const struct lode_cuda_att_args
 
 /* Bytes of a slot of decode_walk.cu's rings. */
 static uint32_t walk_slot(enum lode_dtype type, uint32_t dim, bool keys) {
-    const uint32_t stride = type == LODE_Q8_0 ? dim / 32 * 34 : keys ? LODE_WALK_KEY_STRIDE(dim) : 2 * dim;
+    const uint32_t stride = type == LODE_Q8_0 ? LODE_ATT_Q8_0_STRIDE(dim) : keys ? LODE_WALK_KEY_STRIDE(dim) : 2 * dim;
     return (LODE_WALK_ROWS * stride + 15 + 15) / 16 * 16; /* what is no multiple of 16 begins up to 15 bytes later */
 }
 

@@ -8,7 +8,7 @@
  * of a page lie one behind the other and are copied as one, and two blocks are widened at a time. */
 static bool can_read(enum lode_dtype type, uint32_t dim, size_t stride, size_t at) {
     const bool packed = type == LODE_Q8_0;
-    return dim > 0 && dim % (packed ? 64 : 16) == 0 && dim <= 256 && at % 16 == 0 && (packed ? stride == dim / 32 * 34 : stride % 16 == 0);
+    return dim > 0 && dim % (packed ? 64 : 16) == 0 && dim <= 256 && at % 16 == 0 && (packed ? stride == LODE_ATT_Q8_0_STRIDE(dim) : stride % 16 == 0);
 }
 
 static bool keeps_packed(const struct op *o, const struct lode_cuda_att_args *a) {

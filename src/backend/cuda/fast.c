@@ -3,7 +3,6 @@
  * choosing kernels by it, here, changes nothing. */
 #include "backend/cuda/run.h"
 
-
 /* What w's products have in common with others that run as one: a type of floats, or that of the rounded rows that
  * packed weights do not read here; LODE_NONE: they are exact. */
 static enum lode_dtype family_of(const struct op *o, const struct lode_operand *w, enum lode_dtype x) {
@@ -75,7 +74,7 @@ int lode_cuda_run_few_fast(const struct op *o, struct lode_cuda_few_args *f, boo
     a->x_at = one ? one_size : 0;
     if (!one)
         LODE_TRY(round_x(o, a, &x, groups));
-    return lode_cuda_run_kernel(o, k->few[one ? 0 : 1 + groups / 2], grid, 1, 1, 512, a->x_at + f->tiles * groups * 512, f);
+    return lode_cuda_run_kernel(o, k->few[lode_cuda_few_size(one ? 0 : groups)], grid, 1, 1, 512, a->x_at + f->tiles * groups * 512, f);
 }
 
 static int run_few(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mat x,

@@ -20,7 +20,6 @@ bool lode_cuda_takes_floats(const struct lode_cuda *c, const struct lode_operand
 
 int lode_cuda_run_few_packed(const struct op *o, struct lode_cuda_few_args *f, struct lode_cuda_fast_x_args *x) {
     const uint32_t n_x = f->a.n_x, columns = lode_cuda_groups_of(n_x);
-    const int i = n_x == 1 ? 0 : columns == 4 ? 3 : (int)columns;
     const bool by32 = lode_dtypes[f->a.parts[0].type].act == LODE_A32;
     struct lode_cuda_few_launch l;
     if (!lode_cuda_lay_out_few(o, columns, 0, f, &l))
@@ -30,7 +29,7 @@ int lode_cuda_run_few_packed(const struct op *o, struct lode_cuda_few_args *f, s
     LODE_TRY(lode_cuda_run_kernel(o, o->r->c->kernels.packed.few_x, n_x, 1, 1, 512,
                                   x->input == LODE_GEMV_NORM ? x->cols * 4 : 0, x));
     f->a.x = x->y;
-    return lode_cuda_run_kernel(o, o->r->c->kernels.packed.few[by32][i], l.grid, 1, 1, 32 * l.warps, l.shared, f);
+    return lode_cuda_run_kernel(o, o->r->c->kernels.packed.few[by32][lode_cuda_few_size(x->groups)], l.grid, 1, 1, 32 * l.warps, l.shared, f);
 }
 
 /* ---- many ---- */

@@ -330,6 +330,8 @@ lode_dev lode_cuda_step_draws(const struct run *r, const struct lode_step *step)
 static inline uint32_t lode_cuda_up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
 /* Groups of eight that up to LODE_FEW_ROWS rows are for the kernels that take a few: one, two or four. */
 static inline uint32_t lode_cuda_groups_of(uint32_t n) { return n > 16 ? 4 : n > 8 ? 2 : 1; }
+/* Which of the kernels for one row, 8, 16 and 32 takes so many groups; 0: the one row by itself. */
+static inline uint32_t lode_cuda_few_size(uint32_t groups) { return groups ? 1 + groups / 2 : 0; }
 /* Blocks of threads for n chains or pages, of which `most` run at once. */
 static inline uint32_t lode_cuda_blocks_for(uint32_t n, uint32_t most) { return most < 1 ? 1 : most < n ? most : n; }
 

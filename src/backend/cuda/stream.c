@@ -182,7 +182,8 @@ static struct needs fast_needs(const struct op *o, const struct lode_cuda_gemv_a
                           .x_at = twice ? 4 * a->cols : 0};
 }
 static void *fast_kernel(const struct op *o, const struct lode_cuda_gemv_args *a, uint32_t type) {
-    return a->n_x > LODE_STREAM_FEW ? NULL : o->r->c->kernels.fast[type == LODE_BF16].stream[a->n_x > 1 ? 1 + lode_cuda_groups_of(a->n_x) / 2 : 0];
+    const uint32_t size = lode_cuda_few_size(a->n_x > 1 ? lode_cuda_groups_of(a->n_x) : 0);
+    return a->n_x > LODE_STREAM_FEW ? NULL : o->r->c->kernels.fast[type == LODE_BF16].stream[size];
 }
 
 uint32_t lode_cuda_streams_fast(const struct op *o, const struct lode_part *parts, const struct lode_cuda_gemv_args *a) {

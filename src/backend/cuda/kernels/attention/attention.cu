@@ -137,7 +137,7 @@ DEVICE struct page_rows page_part(const struct lode_cuda_att_args &a, const stru
                                   const struct rows_of &t, const struct lode_cuda_view &view, uint32_t page) {
     const uint32_t start = page * PAGE;
     const uint32_t n_k = t.last - start < PAGE ? t.last - start + 1 : PAGE;
-    const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
+    const uint8_t *base = page_of(view, page);
     const struct page_rows keys = {base + view.k + (size_t)t.head * PAGE * view.k_stride, view.k_stride, n_k, a.head_dim, view.type_k},
                            values = {base + view.v + (size_t)t.head * PAGE * view.v_stride, view.v_stride, n_k, a.head_dim_v, view.type_v};
     for (uint32_t first = 0; first < n_k; first += a.kv_rows) {

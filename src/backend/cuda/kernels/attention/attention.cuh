@@ -33,6 +33,10 @@ DEVICE struct head_parts head_parts_of(const struct lode_cuda_att_args &a, uint3
     const float *of = at<const float>(a.scratch);
     return {of + at_part * a.head_dim_v, (const float2 *)(of + n_parts * a.head_dim_v) + at_part};
 }
+/* A sequence's page. */
+DEVICE const uint8_t *page_of(const struct lode_cuda_view &view, uint32_t page) {
+    return at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
+}
 /* How many of the n_k keys of a page that begins with position `start` are no later than a row at `pos` sees. */
 DEVICE uint32_t seen_of_page(const struct lode_cuda_att_args &a, uint32_t pos, uint32_t start, uint32_t n_k) {
     return a.both_ways ? n_k : pos < start ? 0 : pos - start < n_k ? pos - start + 1 : n_k;

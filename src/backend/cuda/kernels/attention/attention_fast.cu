@@ -142,9 +142,7 @@ template <class T, bool PACKED, int DIM, enum made MADE> DEVICE void attend(cons
     struct page_walk p(t.last / PAGE - from + 1, CHAINS ? a.chains : LODE_ATT_NO_CHAINS, PARTS ? blockIdx.z : 0, PARTS ? gridDim.z : 1);
     if (!p.more())
         return;
-    const auto base_of = [&](const struct page_walk &of) {
-        return at<const uint8_t>(at<const lode_dev>(view.pages)[(from + of.page) % view.n_entries]);
-    };
+    const auto base_of = [&](const struct page_walk &of) { return page_of(view, from + of.page); };
     const size_t k_at = view.k + (size_t)t.head * PAGE * view.k_stride;
     const size_t v_at = view.v + (size_t)t.head * PAGE * view.v_stride;
     const auto lo_of = [&](uint32_t n) { return oldest > n * PAGE ? oldest - n * PAGE : 0; };

@@ -5,9 +5,9 @@
  * n-th page from one of the first n on, of layers with a window or chunks a page (page_walk); n is LODE_ATT_CHAINS by the model's heads of
  * keys.  Of a chain's pages, in ascending order, with m' the largest of their scores so far:
  *
- *     scores   queries are rounded to the keys' type (keys and values in Q8_0 are halves here, widen.cuh), halves times a power of two for each row and head (as rows
- *              of x that meet F16 weights, halves.cuh); sixteen numbers at a time, in ascending order, are added to
- *              one float by the tensor cores (fast.cuh says how)
+ *     scores   queries are rounded to the keys' type (Q8_0's is halves here, its values' too: widen.cuh), halves times a power of
+ *              two for each row and head (as rows of x that meet F16 weights, halves.cuh); sixteen numbers at a time, in
+ *              ascending order, are added to one float by the tensor cores (fast.cuh says how)
  *     weights  e = 2^(log2(e) fma(s, scale, -m')) by the hardware's ex2.approx
  *     l'       what it was by e^(m' before - m'), by the same instruction, to which is added: four threads' sums of keys 8 t + 2 q and
  *              8 t + 2 q + 1 in ascending order, joined as (0 + 1) + (2 + 3)

@@ -276,7 +276,7 @@ template <int STEPS, int TILE> DEVICE void attend(const struct lode_cuda_att_arg
     const uint32_t last_page = t.last / PAGE, oldest = first_seen(a, t.pos + t.first / t.group);
     const auto keys_of = [&](uint32_t page) { return t.last - page * PAGE < PAGE ? t.last - page * PAGE + 1 : PAGE; };
     const auto base_of = [&](uint32_t page) {
-        return at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
+        return page_of(view, page);
     };
     const size_t k_at = view.k + (size_t)t.head * PAGE * view.k_stride, v_at = view.v + (size_t)t.head * PAGE * view.v_stride;
     uint32_t page = oldest / PAGE;

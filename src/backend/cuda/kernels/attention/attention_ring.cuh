@@ -156,7 +156,7 @@ template <int STEPS> DEVICE void bring(struct ring_of<STEPS> &m, const struct lo
     struct turn turn = {0, 1};
 #pragma unroll 1
     for (uint32_t page = m.rows.from_page; page <= last / PAGE; page++) {
-        const uint8_t *base = at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
+        const uint8_t *base = page_of(view, page);
         const uint32_t n = last - page * PAGE < PAGE ? last - page * PAGE + 1 : PAGE;
         bring_stage<STEPS, true>(m, turn, base + k_at, view.k_stride, n, view.type_k);
         bring_stage<STEPS, false>(m, turn, base + v_at, view.v_stride, n, view.type_v);

@@ -88,6 +88,8 @@ enum { LODE_ATT_FAST_ROWS = 64, LODE_ATT_FAST_THREADS = 128 };
 #define LODE_ATT_LEAST_CHAINS 16u
 #define LODE_ATT_NO_CHAINS (1u << 30)
 #define LODE_ATT_FAST_STRIDE(dim) (2 * (dim) + 16)
+/* .. as it is kept in Q8_0. */
+#define LODE_ATT_Q8_0_STRIDE(dim) ((dim) / 32 * 34)
 /* Rounded queries of sixteen rows. */
 #define LODE_ATT_FAST_QUERIES(dim) (32 * (dim))
 /* Bytes of shared memory: queries of the block's rows, keys, values. */
@@ -97,14 +99,14 @@ enum { LODE_ATT_FAST_ROWS = 64, LODE_ATT_FAST_THREADS = 128 };
 #define LODE_ATT_FAST_MOST(dim, dim_v) ((dim) > (dim_v) ? (dim) : (dim_v))
 #define LODE_ATT_FAST_Q8_0_SHARED(dim, dim_v)                                                      \
     (LODE_ATT_FAST_ROWS / 16 * LODE_ATT_FAST_QUERIES(dim) + 64 * LODE_ATT_FAST_STRIDE(LODE_ATT_FAST_MOST(dim, dim_v)) + \
-     64 * (LODE_ATT_FAST_MOST(dim, dim_v) / 32 * 34))
+     64 * LODE_ATT_Q8_0_STRIDE(LODE_ATT_FAST_MOST(dim, dim_v)))
 /* attention_wide.cu: pages of the rings; bytes of shared memory: where panels may begin, queries of each warpgroup that multiplies, keys and
  * values, barriers.  Of pages of Q8_0, which are widened on their way (widen_pages.cuh): as many of keys and of values in stages, and
  * barriers of those. */
 enum { LODE_ATT_WIDE_SLOTS = 3, LODE_ATT_WIDE_STAGES = 2 };
 #define LODE_ATT_WIDE_SHARED(dim, groups) (1024 + ((groups) + 2 * LODE_ATT_WIDE_SLOTS) * 64 * 2 * (dim) + 1024)
 #define LODE_ATT_WIDE_Q8_0_SHARED(dim, groups)                                                     \
-    (LODE_ATT_WIDE_SHARED(dim, groups) + 2 * LODE_ATT_WIDE_STAGES * 64 * ((dim) / 32 * 34) + 1024)
+    (LODE_ATT_WIDE_SHARED(dim, groups) + 2 * LODE_ATT_WIDE_STAGES * 64 * LODE_ATT_Q8_0_STRIDE(dim) + 1024)
 struct lode_cuda_att_wide_args {
     struct lode_cuda_map rows; /* of all memory (lode_cuda_map_memory); of nothing for pages of Q8_0 */
     struct lode_cuda_att_args att;
@@ -118,7 +120,7 @@ enum { LODE_DECODE_FAST_HEADS = 16, LODE_DECODE_FAST_SCORES = 64 + 8, LODE_DECOD
 /* .. of keys and values in Q8_0: both as halves in one place, each as they are kept. */
 #define LODE_DECODE_FAST_Q8_0_SHARED(heads, dim, dim_v)                                            \
     ((heads) * LODE_ATT_FAST_STRIDE(dim) + 64 * LODE_ATT_FAST_STRIDE(LODE_ATT_FAST_MOST(dim, dim_v)) + \
-     64 * (((dim) + (dim_v)) / 32 * 34) + 4 * ((heads) * LODE_DECODE_FAST_SCORES + ((heads) + 2) * (dim)))
+     64 * LODE_ATT_Q8_0_STRIDE((dim) + (dim_v)) + 4 * ((heads) * LODE_DECODE_FAST_SCORES + ((heads) + 2) * (dim)))
 /* decode_ring.cu: warps of a block that have chains, beside one that begins, and pages of a warp that there is room for, at most; bytes of shared
  * memory: where panels may begin, `pages` of all warps, and what is beside them. */
 enum { LODE_DECODE_RING_WARPS = 7, LODE_DECODE_RING_PAGES = 4 };
@@ -140,7 +142,7 @@ enum { LODE_SHORT_FAST_HEADS = 8 };
     (64 * (LODE_ATT_FAST_STRIDE(dim) + LODE_ATT_FAST_STRIDE(dim_v)) + 4 * LODE_SHORT_FAST_HEADS * LODE_DECODE_FAST_SCORES)
 #define LODE_SHORT_FAST_SHARED(dim, dim_v, pages) (LODE_SHORT_FAST_PAGES_AT(dim) + (pages) * LODE_SHORT_FAST_PAGE(dim, dim_v))
 /* .. of keys and values in Q8_0: behind all that as they are kept. */
-#define LODE_SHORT_FAST_Q8_0_PAGE(dim, dim_v) (LODE_SHORT_FAST_PAGE(dim, dim_v) + 64 * (((dim) + (dim_v)) / 32 * 34))
+#define LODE_SHORT_FAST_Q8_0_PAGE(dim, dim_v) (LODE_SHORT_FAST_PAGE(dim, dim_v) + 64 * LODE_ATT_Q8_0_STRIDE((dim) + (dim_v)))
 #define LODE_SHORT_FAST_Q8_0_SHARED(dim, dim_v, pages) (LODE_SHORT_FAST_PAGES_AT(dim) + (pages) * LODE_SHORT_FAST_Q8_0_PAGE(dim, dim_v))
 struct lode_cuda_short_fast_args {
     struct lode_cuda_decode_args decode;

@@ -249,8 +249,7 @@ template <int PARTS> DEVICE void attend(const struct lode_cuda_att_args &a) {
     const uint32_t oldest = first_seen(a, t.pos + t.first / t.group);
     for (uint32_t page = oldest / PAGE; page <= t.last / PAGE; page++) {
         const uint32_t start = page * PAGE, n_k = t.last - start < PAGE ? t.last - start + 1 : PAGE;
-        const uint8_t *base =
-            at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
+        const uint8_t *base = page_of(view, page);
         __syncthreads(); /* kv and s are read by nobody any more */
         load_rows<true>(m.kv, m.ld, base + view.k + (size_t)t.head * PAGE * view.k_stride,
                           view.k_stride, n_k, a.head_dim, view.type_k);

@@ -62,9 +62,6 @@ struct pages_of {
     DEVICE_MEMBER uint32_t hi(uint32_t page) const { return min(newest - page * PAGE + 1, (uint32_t)PAGE); }
 };
 
-DEVICE const uint8_t *page_of(const struct lode_cuda_view &view, uint32_t page) {
-    return at<const uint8_t>(at<const lode_dev>(view.pages)[page % view.n_entries]);
-}
 /* m: where wide_mem lies in shared memory. */
 template <int DIM, int GROUPS>
 DEVICE void bring_pages(uint32_t m, const struct lode_cuda_att_wide_args &f, const struct rows_of &t, const struct lode_cuda_view &view,
