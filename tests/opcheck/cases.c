@@ -261,18 +261,20 @@ struct attention_kind {
     bool sinks;
     enum lode_dtype k, v;
 };
-static struct lode_node *attention_of(struct oc *t, const struct attention_kind *kind) {
+/* latent: values are the beginning of the keys. */
+static struct lode_node *attention_with(struct oc *t, const struct attention_kind *kind, bool latent) {
     t->kv = (struct lode_kv_layer){.n_heads = kind->kv_heads, .head_dim = kind->dim, .head_dim_v = kind->dim_v,
-                                   .window = kind->window, .type_k = kind->k, .type_v = kind->v};
+                                   .window = kind->window, .type_k = kind->k, .type_v = kind->v, .v_in_k = latent};
     t->attention = (struct oc_attention){.n_heads = kind->heads, .scale = 0.11f, .cap = kind->cap};
     struct lode_node *q = oc_input(t, kind->heads * kind->dim);
     struct lode_node *k = oc_input(t, kind->kv_heads * kind->dim);
-    struct lode_node *v = oc_input(t, kind->kv_heads * kind->dim_v);
+    struct lode_node *v = latent ? k : oc_input(t, kind->kv_heads * kind->dim_v);
     const union lode_op_params p = {.attention = {.n_heads = kind->heads, .n_kv_heads = kind->kv_heads,
                                                   .head_dim = kind->dim, .head_dim_v = kind->dim_v,
                                                   .window = kind->window, .scale = 0.11f, .cap = kind->cap}};
     return lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0), kind->sinks ? oc_vector(t, kind->heads) : NULL, &p);
 }
+static struct lode_node *attention_of(struct oc *t, const struct attention_kind *kind) { return attention_with(t, kind, false); }
 
 static struct lode_node *build_attention(struct oc *t) {
     static const struct attention_kind kinds[] = {
@@ -287,6 +289,20 @@ static struct lode_node *build_attention(struct oc *t) {
         {4, 2, 192, 128, 0, 30, false, LODE_Q8_0, LODE_Q8_0},
     };
     return attention_of(t, &kinds[t->variant]);
+}
+
+/* Heads of more than 256 numbers: latent ones and others. */
+enum { LATENT_KINDS = 4 }; /* the first */
+static const struct attention_kind long_kinds[] = {
+    {20, 1, 576, 512, 0, 0, false, LODE_F16, LODE_F16}, {4, 1, 576, 512, 0, 0, false, LODE_BF16, LODE_BF16},
+    {72, 1, 576, 512, 0, 0, true, LODE_F16, LODE_F16},  {20, 1, 576, 512, 0, 0, false, LODE_Q8_0, LODE_Q8_0},
+    {8, 2, 512, 512, 0, 0, false, LODE_F16, LODE_F16},  {6, 2, 272, 80, 40, 20, true, LODE_BF16, LODE_BF16},
+    {3, 1, 128, 320, 0, 0, false, LODE_F16, LODE_F16},
+};
+static struct lode_node *build_attention_long(struct oc *t) { return attention_with(t, &long_kinds[t->variant], t->variant < LATENT_KINDS); }
+static struct lode_node *build_attention_long_deep(struct oc *t) {
+    t->before = t->variant % 2 ? 780 : 8250; /* by chains of a page, of several */
+    return build_attention_long(t);
 }
 
 /* So many heads that two pages of each are enough for decode_walk.cu on the largest GPUs. */
@@ -468,6 +484,8 @@ const struct oc_case oc_cases[] = {
     {"rope", 8, false, build_rope, OC_NO_BOUND},
     {"unpair", 1, false, build_unpair, OC_NO_BOUND},
     {"attention", 17, false, build_attention, OC_ATTENTION},
+    {"attention_long", 7, false, build_attention_long, OC_ATTENTION},
+    {"attention_long_deep", 7, false, build_attention_long_deep, OC_ATTENTION_DEEP},
     {"attention_walk", 10, false, build_attention_walk, OC_ATTENTION},
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
     {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},

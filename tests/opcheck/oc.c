@@ -526,7 +526,7 @@ static double largest_norm(const struct oc_weights *w, uint32_t id, uint32_t row
  *
  * A score errs by D: by S = scale |q| |k|, which is no less than the sum of its products' magnitudes, times
  * - 2^-11 (halves) or 2^-8 (BF16) for the query's rounding (and 2^-39 of its largest number for what gets subnormal);
- * - 2^-14 for what the tensor cores cut off in sixteen steps at most, 16 * 18 * 2^-23 as in share_of_sum, with the
+ * - 2^-14 for what the tensor cores cut off in each sixteen steps, 16 * 18 * 2^-23 as in share_of_sum, with the
  *   scalar CPU's lanes, (16 + 5) 2^-24;
  * - 2^-20 for roundings of a score and of its distance from the maximum, 2^-24 of 2 S each, six in both;
  * and by 2^-21 for both exponentials (the hardware's is within 2^-22), 2^-21 of the cap for both tanh.  A tanh makes no
@@ -553,13 +553,16 @@ static struct distance distance_of_attention(const struct oc *t, int32_t token, 
             largest_norm(w, 3 + i, 0, 1, 0, dim, &most[i]);
         q = sqrt(dim) * most[0], k = sqrt(dim) * most[1];
     }
-    largest_norm(w, 2, 0, TABLE, kv_head, t->kv.head_dim_v, &value);
+    largest_norm(w, t->kv.v_in_k ? 1 : 2, 0, TABLE, kv_head, t->kv.v_in_k ? dim : t->kv.head_dim_v, &value);
     const bool packed = t->kv.type_k == LODE_Q8_0;
     const double kept = packed ? 0x1p-11 : 0, least = packed ? 0x1p-25 : 0;
     const double s = (double)a->scale * q * (packed ? 1.023 * k : k) * turned * turned;
-    const double d = s * (half + kept + 0x1p-14 + 0x1p-20) + (double)a->scale * q * turned * sqrt(dim) * least + 0x1p-21 * (1 + (double)a->cap);
+    const double steps = dim > 256 ? dim / 256.0 : 1; /* sixteens of steps */
+    const double d = s * (half + kept + steps * 0x1p-14 + 0x1p-20) + (double)a->scale * q * turned * sqrt(dim) * least + 0x1p-21 * (1 + (double)a->cap);
     const double pages = 1 + (t->before + CTX) / 64 / 64; /* of a chain, at most (attention_fast.cuh) */
-    return (struct distance){exp(2 * d) * (1 + half + kept + pages * 0x1p-15) - 1, pages * 0x1p-19 * value + least};
+    const double share = exp(2 * d) * (1 + half + kept + pages * 0x1p-15) - 1, rest = pages * 0x1p-19 * value + least;
+    /* values that are keys cannot be made magnitudes by themselves: their weighed sum is no more than the largest */
+    return t->kv.v_in_k ? (struct distance){0, share * value + rest} : (struct distance){share, rest};
 }
 
 static void take_signs_of(struct oc_weights *w, uint32_t id) {
@@ -582,9 +585,9 @@ static bool is_near(const struct oc_case *k, struct oc *t, struct lode_cuda *c, 
     begin_life(&exact, t, NULL, isa, 1, numbers, 0);
     run_all(&exact, t, tokens, false, &e);
     end_life(&exact);
-    if (attends)
+    if (attends && !t->kv.v_in_k)
         take_signs_of(t->weights, 2);
-    else
+    else if (!attends)
         take_signs(t->weights);
     begin_life(&most, t, NULL, isa, 1, numbers, 0);
     run_all(&most, t, tokens, false, &s);

@@ -8,8 +8,11 @@
  * of a page lie one behind the other and are copied as one, and two blocks are widened at a time. */
 static bool can_read(enum lode_dtype type, uint32_t dim, size_t stride, size_t at) {
     const bool packed = type == LODE_Q8_0;
-    return dim > 0 && dim % (packed ? 64 : 16) == 0 && dim <= 256 && at % 16 == 0 && (packed ? stride == LODE_ATT_Q8_0_STRIDE(dim) : stride % 16 == 0);
+    return dim > 0 && dim % (packed ? 64 : 16) == 0 && at % 16 == 0 && (packed ? stride == LODE_ATT_Q8_0_STRIDE(dim) : stride % 16 == 0);
 }
+
+/* Heads of more numbers than all kernels but attention_long.cu take. */
+static bool is_long(const struct lode_cuda_att_args *a) { return a->head_dim > 256 || a->head_dim_v > 256; }
 
 static bool keeps_packed(const struct op *o, const struct lode_cuda_att_args *a) {
     return lode_kv_layer(o->step->segments[0].kv, a->layer)->type_k == LODE_Q8_0;
@@ -25,6 +28,18 @@ static uint32_t decode_shared(const struct op *o, const struct lode_cuda_att_arg
 static uint32_t short_shared(const struct op *o, const struct lode_cuda_att_args *a) {
     return keeps_packed(o, a) ? LODE_SHORT_FAST_Q8_0_SHARED(a->head_dim, a->head_dim_v, a->max_pages)
                               : LODE_SHORT_FAST_SHARED(a->head_dim, a->head_dim_v, a->max_pages);
+}
+
+/* attention_long.cu's blocks of 16 or 32 query rows: bytes of a slot, of all that a block asks for. */
+static uint32_t long_slot(const struct lode_cuda_att_args *a) { return LODE_ATT_LONG_SLOT(LODE_ATT_FAST_MOST(a->head_dim, a->head_dim_v)); }
+static uint32_t long_shared(const struct lode_cuda_att_args *a, uint32_t rows, uint32_t slots) {
+    return LODE_ATT_LONG_SHARED(rows, a->head_dim, 0) + slots * long_slot(a);
+}
+static bool takes_long(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a) {
+    bool all = a->head_dim <= LODE_ATT_LONG_DIM && a->head_dim_v <= LODE_ATT_LONG_DIM_V;
+    for (int i = 0; i < 4; i++)
+        all &= k->large[i / 2][i % 2] != NULL;
+    return all && long_shared(a, 16, 1) <= lode_cuda_room(o->r->c);
 }
 
 /* The kernels of a layer; NULL: its attention is exact. */
@@ -44,16 +59,18 @@ static const struct lode_cuda_attend_kernels *kernels_of(const struct op *o, con
     bool all = k->decode[0] && k->decode[1] && k->decode[2] && k->decode[3];
     for (int i = 0; i < LODE_CUDA_ATTEND_DIMS; i++)
         all &= k->many[i] && k->deep[i] && k->parts[i];
-    return o->r->o.tensor && all && can_read(l->type_k, a->head_dim, v.k_stride, v.k) && can_read(l->type_v, a->head_dim_v, v.v_stride, v.v) &&
-                   v.page_size % 16 == 0 && a->scale > 0 && many_shared(o, a) <= room && decode_shared(o, a, LODE_DECODE_FAST_HEADS) <= room
-               ? k
-               : NULL;
+    if (!o->r->o.tensor || !all || !can_read(l->type_k, a->head_dim, v.k_stride, v.k) || !can_read(l->type_v, a->head_dim_v, v.v_stride, v.v) ||
+        v.page_size % 16 || !(a->scale > 0))
+        return NULL;
+    if (is_long(a))
+        return takes_long(o, k, a) ? k : NULL;
+    return many_shared(o, a) <= room && decode_shared(o, a, LODE_DECODE_FAST_HEADS) <= room ? k : NULL;
 }
 
 bool lode_cuda_attends_fast(const struct op *o, const struct lode_cuda_att_args *a) { return kernels_of(o, a) != NULL; }
 
 void lode_cuda_set_chains(struct lode_cuda_att_args *a, uint32_t all_kv_heads) {
-    const uint32_t each = LODE_ATT_CHAINS / all_kv_heads;
+    const uint32_t each = is_long(a) ? LODE_ATT_LONG_CHAINS : LODE_ATT_CHAINS / all_kv_heads;
     a->chains = a->window || a->chunk ? LODE_ATT_NO_CHAINS : each > LODE_ATT_LEAST_CHAINS ? each : LODE_ATT_LEAST_CHAINS;
     a->max_pages = a->max_pages < a->chains ? a->max_pages : a->chains;
 }
@@ -197,11 +214,36 @@ static int run_parts(const struct op *o, void *kernel, const struct lode_cuda_at
     return 1;
 }
 
+/* kernels/attention/attention_long.cu: all rows' pages, or where blocks are few and the scratch has room for it every n-th chain. */
+static int run_long(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a) {
+    enum { LEAST_CHAINS = 3 }; /* with fewer joining takes longer than walking */
+    const uint32_t group = a->n_heads / a->n_kv_heads, room = lode_cuda_room(o->r->c), multiprocessors = (uint32_t)o->r->c->multiprocessors;
+    const bool many = group * o->step->n_rows > 16 && long_shared(a, 32, 1) <= room;
+    const uint32_t rows = many ? 32 : 16, tiles = lode_cuda_attention_tiles(o, group, rows), blocks = a->n_kv_heads * tiles;
+    struct lode_cuda_att_long_args args = {.att = *a, .slots = long_shared(a, rows, 2) <= room ? 2 : 1, .slot_size = long_slot(a)};
+    const uint32_t shared = long_shared(a, rows, args.slots);
+    if (a->tiles.kind != LODE_TILES_NONE)
+        return 0;
+    const bool parts = a->max_pages >= LEAST_CHAINS && 2 * blocks <= multiprocessors && !a->both_ways &&
+                       o->step->n_rows * lode_cuda_parts_size(a) <= LODE_CUDA_SCRATCH;
+    if (!parts) {
+        LODE_TRY(lode_cuda_run_kernel(o, k->large[0][many], a->n_kv_heads, tiles, 1, LODE_ATT_LONG_THREADS, shared, &args));
+        return 1;
+    }
+    args.att.n_rows = o->step->n_rows;
+    LODE_TRY(lode_cuda_run_kernel(o, k->large[1][many], a->n_kv_heads, tiles, lode_cuda_blocks_for(a->max_pages, multiprocessors / blocks),
+                                  LODE_ATT_LONG_THREADS, shared, &args));
+    LODE_TRY(lode_cuda_merge_parts(o, a, o->step->n_rows));
+    return 1;
+}
+
 int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_args *a) {
     enum { TILE = LODE_ATT_FAST_ROWS };
     const struct lode_cuda_attend_kernels *k = kernels_of(o, a);
     if (!k)
         return 0;
+    if (is_long(a))
+        return run_long(o, k, a);
     const uint32_t group = a->n_heads / a->n_kv_heads;
     const uint32_t dim = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
     const int i = dim <= 64 ? 0 : dim <= 128 ? 1 : 2;

@@ -166,7 +166,7 @@ template <class T, bool PACKED, int DIM, enum made MADE> DEVICE void attend(cons
     const uint8_t *base = base_of(p);
     ask(k, base + k_at, view.k_stride, from + p.page, dim);
     struct own_rows own;
-    find_own(own, a, t);
+    find_own(own, a, t, warp);
     if (warp * ROW_TILE < t.n) {
         round_queries<T>(own, a, [&](uint32_t s, uint4 v) { q[s * 32 + threadIdx.x % 32] = v; });
         __syncwarp();

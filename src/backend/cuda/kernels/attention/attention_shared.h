@@ -111,6 +111,16 @@ struct lode_cuda_att_wide_args {
     struct lode_cuda_map rows; /* of all memory (lode_cuda_map_memory); of nothing for pages of Q8_0 */
     struct lode_cuda_att_args att;
 };
+/* attention_long.cu: numbers of a key and of a value, at most, threads of a block, floats from a row's scores to the next's; how many chains a row's
+ * pages are added up as: what one leaves is about as long as its page; bytes of shared memory of so many query rows, beside slots, and of a slot for
+ * keys or values. */
+enum { LODE_ATT_LONG_DIM = 576, LODE_ATT_LONG_DIM_V = 512, LODE_ATT_LONG_THREADS = 256, LODE_ATT_LONG_SCORES = 64 + 8, LODE_ATT_LONG_CHAINS = 128 };
+#define LODE_ATT_LONG_SLOT(dim) (64 * LODE_ATT_FAST_STRIDE(dim))
+#define LODE_ATT_LONG_SHARED(rows, dim, slots) ((rows) * (2 * (dim) + 4 * LODE_ATT_LONG_SCORES) + (slots) * LODE_ATT_LONG_SLOT(dim))
+struct lode_cuda_att_long_args {
+    struct lode_cuda_att_args att;
+    uint32_t slots, slot_size;
+};
 /* decode_fast.cu: query heads of a head of keys at a time, at most; floats from one's scores to the next's; blocks of a
  * multiprocessor; bytes of shared memory: queries rounded, keys, values, scores, room for each query and the row's own key and value. */
 enum { LODE_DECODE_FAST_HEADS = 16, LODE_DECODE_FAST_SCORES = 64 + 8, LODE_DECODE_FAST_BLOCKS = 4 };

@@ -402,7 +402,7 @@ template <class PAGES, int DIM, int GROUPS> DEVICE void attend(const struct lode
         begin_turns();
     }
     struct walker<T, DIM, GROUPS> w = {m, pages};
-    find_own(w.own, a, t);
+    find_own(w.own, a, t, threadIdx.x / 32);
     w.put_queries(a);
     const uint32_t above = threadIdx.x / GROUP_THREADS * GROUP_ROWS, mine = t.n > above ? min(t.n - above, (uint32_t)GROUP_ROWS) : 0;
     const uint32_t token = (t.first + above) / t.group, last_token = (t.first + above + mine - 1) / t.group;

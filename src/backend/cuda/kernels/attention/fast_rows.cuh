@@ -14,10 +14,11 @@ struct own_rows {
     uint32_t from[2], last[2]; /* what it sees; nothing, last before from, where there is none */
     float scale[2];            /* of its scores: what undoes the rounded queries' factor too */
 };
-DEVICE void find_own(struct own_rows &o, const struct lode_cuda_att_args &a, const struct rows_of &t) {
+/* tile: which sixteen of the block's rows are the warp's. */
+DEVICE void find_own(struct own_rows &o, const struct lode_cuda_att_args &a, const struct rows_of &t, uint32_t tile) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const uint32_t r = threadIdx.x / 32 * ROW_TILE + threadIdx.x % 32 / 4 + 8 * i, n = t.first + r;
+        const uint32_t r = tile * ROW_TILE + threadIdx.x % 32 / 4 + 8 * i, n = t.first + r;
         const uint32_t token = n / t.group, pos = t.pos + token;
         const bool here = r < t.n;
         o.row[i] = t.first_row + token;
@@ -95,9 +96,9 @@ DEVICE void merge_row(struct merging &g, int i, float &max, float &total, const 
     total = g.first[i] ? w.total[i] : g.seen[i] ? sum : total;
     max = g.first[i] ? w.max[i] : g.seen[i] ? top : max;
 }
-template <class T, int DIM>
-DEVICE struct merging begin_merge(struct sums<T, DIM> &o, const struct own_rows &own, uint32_t page, const struct sight &seen,
-                                  const struct weights &w) {
+/* o: its largest scores and totals. */
+template <class SUMS>
+DEVICE struct merging begin_merge(SUMS &o, const struct own_rows &own, uint32_t page, const struct sight &seen, const struct weights &w) {
     struct merging g;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
