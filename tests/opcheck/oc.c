@@ -137,6 +137,13 @@ const struct lode_operand *oc_mixed_matrix(struct oc *t, enum lode_dtype type, u
 
 const struct lode_operand *oc_vector(struct oc *t, uint32_t n) { return oc_matrix(t, LODE_F32, 1, n, 1); }
 
+const struct lode_operand *oc_negatives(struct oc *t, uint32_t n) {
+    const struct lode_operand *w = oc_vector(t, n);
+    for (uint32_t i = 0; w && i < n; i++)
+        t->weights->data[w->id][i * sizeof(float) + 3] |= (char)0x80;
+    return w;
+}
+
 struct lode_node *oc_input(struct oc *t, uint32_t width) {
     return lode_g_embed(t->g, oc_matrix(t, LODE_F32, TABLE, width, 1), 1);
 }
@@ -412,6 +419,31 @@ static bool compare(struct life *now, const struct oc *t, const int32_t tokens[A
         return false;
     }
     return true;
+}
+
+/* What sequences carry from step to step when all have run, and the checkpoints that steps have left on the way. */
+static bool compare_states(const struct life *now, const struct life *truth, const struct oc *t, const char *name) {
+    const size_t n = lode_state_block(&t->state, 1) / sizeof(float);
+    float *want = must_have(malloc(n * sizeof *want + 1)), *got = must_have(malloc(n * sizeof *got + 1));
+    bool held = true;
+    for (int i = 0; i < SEQS && truth->state[i]; i++) {
+        const struct lode_state *a = truth->state[i], *b = now->state[i];
+        uint32_t at = UINT32_MAX; /* the state itself; then where a checkpoint is, the newest first */
+        do {
+            held = held && (at == UINT32_MAX ? lode_state_save(a, want) && lode_state_save(b, got)
+                                             : lode_state_checkpoint(a, at, want) && lode_state_checkpoint(b, at, got));
+            for (size_t k = 0; held && k < n; k++) {
+                held = same(got[k], want[k]);
+                if (!held)
+                    fprintf(stderr, "FAIL %s: number %zu of sequence %d's state %s (%u): %.9g, the scalar CPU has %.9g\n", name, k, i,
+                            at == UINT32_MAX ? "at the end" : "where a checkpoint was left", at, (double)got[k], (double)want[k]);
+            }
+            at = lode_state_newest(a, at - 1);
+        } while (at > 0);
+    }
+    free(want);
+    free(got);
+    return held;
 }
 
 /* ---- --numerics fast ---- */
@@ -699,7 +731,7 @@ int oc_run(const struct oc_case *k, enum lode_dtype type, int variant, const str
             begin_life(&truth, &t, NULL, LODE_ISA_scalar, 1, EXACT, 0);
             run_all(&truth, &t, tokens, false, &rows);
             begin_life(&now, &t, c, lode_isa_best(), 2, EXACT, 0);
-            result = compare(&now, &t, tokens, &rows, case_name);
+            result = compare(&now, &t, tokens, &rows, case_name) && compare_states(&now, &truth, &t, case_name);
             n_beside = truth.plan.experts.n ? 2 : 0; /* nothing depends on what was before */
             end_life(&now);
             for (int i = 0; i < n_beside && result == 1; i++) {

@@ -2,7 +2,8 @@
  *
  * A case builds a graph over weights and inputs that it asks for here; oc.c makes them, compiles the graph
  * for both places, runs the same steps of two sequences on both (one row, few, many, pages that fill up,
- * shapes that come again and are captured as graphs), and compares every number's bits.  So a GPU is held
+ * shapes that come again and are captured as graphs), and compares every number's bits, those of states and their
+ * checkpoints, too.  So a GPU is held
  * to the same lines as the CPU's fast kernels.  Experts are also computed by the host with a device beside it,
  * or what stands in for one (beside.h).
  *
@@ -38,6 +39,8 @@ struct oc {
 /* Numbers that differ from row to row. */
 struct lode_node *oc_input(struct oc *t, uint32_t width);
 const struct lode_operand *oc_vector(struct oc *t, uint32_t n);
+/* None of them above zero. */
+const struct lode_operand *oc_negatives(struct oc *t, uint32_t n);
 /* count of them, for experts. */
 const struct lode_operand *oc_matrix(struct oc *t, enum lode_dtype type, uint32_t rows, uint32_t cols,
                                      uint32_t count);

@@ -1,7 +1,7 @@
 /* recur.c - layers that carry a state from token to token: launches of kernels/recur.cu. */
 #include "backend/cuda/run.h"
 
-enum { CONV_COLUMNS = 128, DELTA_COLUMNS = 64 }; /* of a block of threads */
+enum { CONV_COLUMNS = 128, DELTA_COLUMNS = 32 }; /* of a block of threads */
 
 /* Bytes from the beginning of a block of states to what p points at, in any sequence's. */
 static uint64_t within(const struct op *o, const float *p) {
@@ -42,6 +42,9 @@ int lode_cuda_run_delta_gates(const struct op *o) {
                                 128, 0, &a);
 }
 
+/* Whether all rows can be read n bytes at a time. */
+static bool is_whole(struct lode_cuda_mat m, uint32_t n) { return m.data % n == 0 && m.stride % n == 0; }
+
 int lode_cuda_run_delta(const struct op *o) {
     const union lode_op_params *p = &o->in->p;
     const struct lode_cuda_kernels *k = &o->r->c->kernels;
@@ -52,8 +55,9 @@ int lode_cuda_run_delta(const struct op *o) {
     a.dim_k = p->delta.dim_k;
     a.dim_v = p->delta.dim_v;
     a.tiled = p->delta.tiled;
-    return lode_cuda_run_kernel(
-        o, a.dim_k == 128 ? k->delta_128 : a.dim_k == 64 ? k->delta_64 : k->delta_any,
-        a.n_heads * ((a.dim_v - 1) / DELTA_COLUMNS + 1), o->step->n_segments, 1, DELTA_COLUMNS,
-        4 * a.dim_k * (uint32_t)sizeof(float), &a);
+    const uint32_t blocks = a.n_heads * ((a.dim_v - 1) / DELTA_COLUMNS + 1), segments = o->step->n_segments;
+    void *kernel = a.dim_k == 128 ? k->delta_128 : a.dim_k == 64 ? k->delta_64 : NULL;
+    if (kernel && is_whole(a.x, 16) && is_whole(a.gates, 8))
+        return lode_cuda_run_kernel(o, kernel, blocks, segments, 1, DELTA_COLUMNS, 0, &a);
+    return lode_cuda_run_kernel(o, k->delta_any, blocks, segments, 1, DELTA_COLUMNS, 3 * a.dim_k * (uint32_t)sizeof(float), &a);
 }

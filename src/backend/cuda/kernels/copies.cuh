@@ -22,6 +22,22 @@ template <int BYTES> DEVICE void copy_async_at(uint32_t at, const void *from) {
 template <int BYTES> DEVICE void copy_async(void *to, const void *from) {
     copy_async_at<BYTES>(shared_address(to), from);
 }
+/* Nothing where it is not there; without a branch. */
+template <int BYTES> DEVICE void copy_async_if(uint32_t at, const void *from, bool there) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (BYTES == 16)
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16; }" ::"r"(at), "l"(from),
+                     "r"((uint32_t)there)
+                     : "memory");
+    else
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], %3; }" ::"r"(at), "l"(from),
+                     "r"((uint32_t)there), "n"(BYTES)
+                     : "memory");
+#else
+    if (there)
+        copy_async_at<BYTES>(at, from);
+#endif
+}
 /* 16 bytes, zeros where they are not there. */
 DEVICE void copy_16_or_zero(void *to, const void *from, bool there) {
     const uint32_t at = shared_address(to);

@@ -3,7 +3,8 @@
  *
  * A segment's state and the checkpoint that the step leaves are blocks of device memory (store/state.h);
  * a.at is where in a block this layer's part lies. */
-#include "common.cuh"
+#include "copies.cuh"
+#include "shared_memory.cuh"
 
 #define DEVICE_METHOD __device__ __forceinline__
 
@@ -80,102 +81,267 @@ KERNEL(128) delta_gates(const __grid_constant__ struct lode_cuda_recur_args a) {
     out[2 * h + 1] = beta;
 }
 
-/* A column's dim_k numbers: in registers, or where they lie. */
-template <uint32_t DIM> struct column {
-    float v[DIM];
-    DEVICE_METHOD void load(const float *s) {
-#pragma unroll
-        for (uint32_t i = 0; i < DIM; i++)
-            v[i] = s[(size_t)i * 16];
-    }
-    DEVICE_METHOD void store(float *s) const {
-#pragma unroll
-        for (uint32_t i = 0; i < DIM; i++)
-            s[(size_t)i * 16] = v[i];
-    }
-    /* f(number, i) for all, in order */
-    template <class F> DEVICE_METHOD void each(F f) {
-#pragma unroll
-        for (uint32_t i = 0; i < DIM; i++)
-            f(v[i], i);
-    }
-};
-template <> struct column<0> {
-    float *s;
-    uint32_t dim;
-    DEVICE_METHOD void load(float *at) { s = at; }
-    DEVICE_METHOD void store(float *at) const {
-        for (uint32_t i = 0; at != s && i < dim; i++)
-            at[(size_t)i * 16] = s[(size_t)i * 16];
-    }
-    template <class F> DEVICE_METHOD void each(F f) {
-        for (uint32_t i = 0; i < dim; i++)
-            f(s[(size_t)i * 16], i);
+/* blockIdx = columns of all heads, segment; a block is a warp, a thread has a column.  So a state is spread over as many
+ * multiprocessors as can be, and no warp waits for another.  Where a head ends with sixteen columns, the threads that have none compute
+ * the last one, too, and write nothing. */
+enum { DELTA_COLUMNS = 32 };
+
+/* Where a block works. */
+struct delta_place {
+    struct lode_cuda_segment seg;
+    uint32_t head, columns, column; /* columns: of the block; column: the thread's, among the head's */
+    uint32_t q, k, v;               /* in a row of x: the head's query and key, the block's first value */
+    size_t at;                      /* of the thread's column in (n_heads, dim_v / 16, dim_k, 16) */
+    bool writes;
+    DEVICE_METHOD delta_place(const struct lode_cuda_recur_args &a, uint32_t dim_k) : seg(segment_of(a.step, blockIdx.y)) {
+        const uint32_t per_head = (a.dim_v + DELTA_COLUMNS - 1) / DELTA_COLUMNS, first = blockIdx.x % per_head * DELTA_COLUMNS;
+        head = blockIdx.x / per_head;
+        columns = min(a.dim_v - first, (uint32_t)DELTA_COLUMNS);
+        writes = threadIdx.x < columns;
+        column = first + min(threadIdx.x, columns - 1);
+        at = (size_t)head * dim_k * a.dim_v + (size_t)(column / 16) * dim_k * 16 + column % 16;
+        const uint32_t key_head = a.tiled ? head % a.n_k_heads : head / (a.n_heads / a.n_k_heads);
+        q = key_head * dim_k;
+        k = (a.n_k_heads + key_head) * dim_k;
+        v = 2 * a.n_k_heads * dim_k + head * a.dim_v + first;
     }
 };
 
-/* blockIdx = columns of all heads, segment; a thread has a column.  The keys of this token and the
- * next, and the queries of this one and the last, lie in shared memory. */
-template <uint32_t DIM> DEVICE void delta_rule(const struct lode_cuda_recur_args &a, column<DIM> &col) {
-    extern __shared__ float mem[]; /* (2 keys, 2 queries) */
-    const uint32_t dim_k = DIM ? DIM : a.dim_k, threads = blockDim.x;
-    const struct lode_cuda_segment &seg = segment_of(a.step, blockIdx.y);
-    const uint32_t per_head = (a.dim_v + threads - 1) / threads, head = blockIdx.x / per_head;
-    const uint32_t mine = blockIdx.x % per_head * threads + threadIdx.x; /* the column */
-    const uint32_t key_head = a.tiled ? head % a.n_k_heads : head / (a.n_heads / a.n_k_heads);
-    /* (dim_v / 16, dim_k, 16) of each head */
-    const size_t place = (size_t)head * dim_k * a.dim_v + (size_t)(mine / 16) * dim_k * 16 + mine % 16;
-    float *s = at<float>(seg.state + a.at) + place;
-    const uint32_t q_at = key_head * dim_k, k_at = (a.n_k_heads + key_head) * dim_k;
-    const uint32_t v_at = 2 * a.n_k_heads * dim_k + head * a.dim_v + mine;
-    const auto row = [&](uint32_t r) { return row_at<const float>(a.x, seg.first_row + r); };
-    float m = 0;
-    for (uint32_t i = threadIdx.x; i < dim_k; i += threads)
-        mem[i] = row(0)[k_at + i];
-    __syncthreads();
-    if (mine < a.dim_v) {
-        col.load(s);
-        col.each([&](float &x, uint32_t i) { m = fmaf(x, mem[i], m); });
-    }
-    for (uint32_t r = 0; r < seg.n_rows; r++) {
-        float *key = mem + r % 2 * dim_k, *next = mem + (r + 1) % 2 * dim_k;
-        float *query = mem + (2 + r % 2) * dim_k;
-        for (uint32_t i = threadIdx.x; i < dim_k; i += threads) {
-            query[i] = row(r)[q_at + i];
-            next[i] = r + 1 < seg.n_rows ? row(r + 1)[k_at + i] : 0.0f; /* of the last: not used */
-        }
-        __syncthreads();
-        if (mine < a.dim_v) {
-            const float *gates = row_at<const float>(a.gates, seg.first_row + r) + 2 * head;
-            const float decay = gates[0], d = fmaf(-decay, m, row(r)[v_at]) * gates[1];
-            float sum = 0;
-            m = 0;
-            col.each([&](float &x, uint32_t i) {
-                x = fmaf(key[i], d, x * decay);
-                sum = fmaf(x, query[i], sum);
-                m = fmaf(x, next[i], m);
-            });
-            row_at<float>(a.y, seg.first_row + r)[head * a.dim_v + mine] = sum;
-            if (r + 1 == seg.mark)
-                col.store(at<float>(seg.state_mark + a.at) + place);
-        }
-        __syncthreads(); /* before this token's key is overwritten */
-    }
-    if (mine < a.dim_v)
-        col.store(s);
+/* What a block needs of a token, as it lies in a slot of shared memory: the key, the query, the values, the gates; bytes before each, and
+ * of all. */
+#define DELTA_QUERY(dim) (4 * (dim))
+#define DELTA_VALUES(dim) (8 * (dim))
+#define DELTA_GATES(dim) (DELTA_VALUES(dim) + 4 * DELTA_COLUMNS)
+#define DELTA_SLOT(dim) (DELTA_GATES(dim) + 16)
+enum { DELTA_SLOTS = 8, DELTA_ASKED = DELTA_SLOTS - 1 };
+
+/* Row r of those from p on; of a plain product the compiler makes pointers that grow, which takes more. */
+template <class T> DEVICE T *row_from(T *p, uint32_t stride, uint32_t r) {
+    lode_dev at;
+    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(at) : "r"(stride), "r"(r), "l"(p));
+    return (T *)at;
 }
 
-#define DELTA(name, dim)                                                                           \
-    KERNEL(64) name(const __grid_constant__ struct lode_cuda_recur_args a) {                       \
-        begin();                                                                                   \
-        column<dim> c;                                                                             \
-        delta_rule<dim>(a, c);                                                                     \
-    }
-DELTA(delta_64, 64)
-DELTA(delta_128, 128)
+/* The tokens of a segment as they come to their slots, which they take in turn.  A thread asks for some numbers of each: all for sixteen
+ * bytes of the key and the query, the first seventeen for eight of the values or the gates. */
+template <uint32_t DIM> struct delta_tokens {
+    enum { PIECES = DIM / 64, SLOT = DELTA_SLOT(DIM) };
+    static_assert(DIM % 64 == 0, "whole pieces");
+    const float *large[PIECES], *small; /* of the first */
+    uint32_t large_stride, small_stride, large_at, small_at; /* at: in a slot */
+    uint32_t n, n_small;                                     /* n_small: tokens of which the thread asks for a small piece */
+    uint32_t slots, slots_end;
+#if __CUDA_ARCH__ < 800
+    float4 large_came[PIECES]; /* of the last that was asked for */
+    float2 small_came;
+#endif
 
-KERNEL(64) delta_any(const __grid_constant__ struct lode_cuda_recur_args a) {
+    DEVICE_METHOD delta_tokens(const struct lode_cuda_recur_args &a, const struct delta_place &p, uint32_t to)
+        : large_stride((uint32_t)a.x.stride), n(p.seg.n_rows), slots(to), slots_end(to + DELTA_SLOTS * SLOT) {
+        const uint32_t lane = opaque(threadIdx.x);
+        const float *x = row_at<const float>(a.x, p.seg.first_row);
+#pragma unroll
+        for (uint32_t i = 0; i < PIECES; i++) {
+            const uint32_t c = 4 * (lane + 32 * i);
+            large[i] = x + (c < DIM ? p.k + c : p.q + c - DIM);
+        }
+        const bool gates = lane == DELTA_COLUMNS / 2;
+        n_small = gates || 2 * lane < p.columns ? n : 0;
+        small = gates ? row_at<const float>(a.gates, p.seg.first_row) + 2 * p.head : x + p.v + 2 * lane;
+        small_stride = (uint32_t)(gates ? a.gates.stride : a.x.stride);
+        large_at = 16 * lane; /* the query follows the key, */
+        small_at = opaque(DELTA_VALUES(DIM) + 8 * lane); /* and the gates the values */
+    }
+    DEVICE_METHOD uint32_t following(uint32_t slot) const { return slot + SLOT == slots_end ? slots : slot + SLOT; }
+    DEVICE_METHOD uint32_t before(uint32_t slot) const { return (slot == slots ? slots_end : slot) - SLOT; }
+    /* Asks for token t; beyond the last there is nothing to copy. */
+    DEVICE_METHOD void ask(uint32_t t, uint32_t slot) {
+        const float *small_from = row_from(small, small_stride, t);
+#pragma unroll
+        for (uint32_t i = 0; i < PIECES; i++) {
+            const float *from = row_from(large[i], large_stride, t);
+#if __CUDA_ARCH__ >= 800
+            copy_async_if<16>(slot + large_at + 512 * i, from, t < n);
+        }
+        copy_async_if<8>(slot + small_at, small_from, t < n_small);
+#else
+            if (t < n)
+                large_came[i] = *(const float4 *)from;
+        }
+        if (t < n_small)
+            small_came = *(const float2 *)small_from;
+#endif
+        copies_end_group();
+    }
+    /* Token t, which was asked for last, goes to its slot; copies do that by themselves. */
+    DEVICE_METHOD void put(uint32_t t, uint32_t slot) {
+#if __CUDA_ARCH__ < 800
+#pragma unroll
+        for (uint32_t i = 0; i < PIECES; i++)
+            if (t < n)
+                store4(slot + large_at + 512 * i, large_came[i]);
+        if (t < n_small)
+            store2(slot + small_at, small_came);
+#endif
+    }
+    /* Asks for the first ones, of which three are there then. */
+    DEVICE_METHOD void ask_first() {
+#pragma unroll 1
+        for (uint32_t t = 0; t < DELTA_ASKED && t < n; t++) {
+            ask(t, slots + t * SLOT);
+            put(t, slots + t * SLOT);
+        }
+        if (n < DELTA_ASKED)
+            copies_wait<0>();
+        else
+            copies_wait<DELTA_ASKED - 3>();
+        __syncwarp();
+    }
+    /* While token t is computed: nobody reads the one before any more, whose slot another takes.  All up to t + 3 are there then. */
+    DEVICE_METHOD void ask_next(uint32_t t, uint32_t last) {
+        put(t + DELTA_ASKED - 1, before(last));
+        copies_wait<DELTA_ASKED - 4>();
+        __syncwarp();
+        ask(t + DELTA_ASKED, last);
+    }
+};
+
+/* Four numbers of a key, of the query and of the next token's key. */
+struct delta_four {
+    float4 key, query, next;
+};
+template <uint32_t DIM> DEVICE struct delta_four four_of(uint32_t slot, uint32_t next, uint32_t i) {
+    return {load4(slot + 16 * i), load4(slot + DELTA_QUERY(DIM) + 16 * i), load4(next + 16 * i)};
+}
+
+/* The column stays in registers.  What bounds a token is the sum that the next one waits for, DIM additions of four cycles each that
+ * wait for one another; and as each of DIM numbers takes four instructions, all others have to be few.  Hence keys and queries come from
+ * shared memory four at a time; AHEAD steps before they are needed, so that nobody waits for them.  Those of the next token's first
+ * steps, and what else is to be done once a token, stand BORDER steps before a token's end: what is loaded after them is needed soon,
+ * which keeps the compiler from moving all of it behind the last addition, where nothing else is left to do. */
+template <uint32_t DIM> DEVICE void delta_rule(const struct lode_cuda_recur_args &a) {
+    enum { STEPS = DIM / 4, AHEAD = 2, BORDER = 6 };
+    __shared__ __align__(16) uint8_t memory[DELTA_SLOTS * DELTA_SLOT(DIM)];
+    let_next_come();
+    /* the step was there before the first launch, and so was the state, which no launch but this one writes */
+    const struct delta_place p(a, DIM);
+    float *state = at<float>(p.seg.state + a.at) + p.at;
+    float s[DIM];
+#pragma unroll
+    for (uint32_t i = 0; i < DIM; i++)
+        s[i] = state[(size_t)i * 16];
+    wait_for_last();
+    struct delta_tokens<DIM> tokens(a, p, opaque(shared_address(memory)));
+    tokens.ask_first();
+    uint32_t now = tokens.slots, last = tokens.before(now), next = tokens.following(now), after = tokens.following(next); /* slots */
+    float m = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < STEPS; i++) {
+        const float4 k = load4(now + 16 * i);
+        m = fmaf(s[4 * i], k.x, m);
+        m = fmaf(s[4 * i + 1], k.y, m);
+        m = fmaf(s[4 * i + 2], k.z, m);
+        m = fmaf(s[4 * i + 3], k.w, m);
+    }
+    /* beyond the segment's last token slots hold numbers that nobody uses */
+    struct delta_four begun[AHEAD];
+#pragma unroll
+    for (uint32_t i = 0; i < AHEAD; i++)
+        begun[i] = four_of<DIM>(now, next, i);
+    const uint32_t mine = DELTA_VALUES(DIM) + 4 * (p.column % DELTA_COLUMNS);
+    float value = load_float(now + mine);
+    uint2 gates = load2(now + DELTA_GATES(DIM));
+    float *y = row_at<float>(a.y, p.seg.first_row) + p.head * a.dim_v + p.column;
+    for (uint32_t r = 0, end; r < p.seg.n_rows; r = end) { /* up to where a checkpoint is left, and from there on */
+        end = p.seg.mark > r && p.seg.mark < p.seg.n_rows ? p.seg.mark : p.seg.n_rows;
+#pragma unroll 1
+        for (uint32_t t = r; t < end; t++) {
+            const float decay = lode_bits_f32(gates.x), d = fmaf(-decay, m, value) * lode_bits_f32(gates.y);
+            struct delta_four ahead[AHEAD];
+            float sum = 0;
+            m = 0;
+            const auto one = [&](float &x, float key, float query, float next_key) {
+                x = fmaf(key, d, x * decay);
+                sum = fmaf(x, query, sum);
+                m = fmaf(x, next_key, m);
+            };
+#pragma unroll
+            for (uint32_t i = 0; i < AHEAD; i++)
+                ahead[i] = begun[i];
+#pragma unroll
+            for (uint32_t i = 0; i < STEPS; i++) {
+                if (i == STEPS - BORDER) {
+#pragma unroll
+                    for (uint32_t k = 0; k < AHEAD; k++)
+                        begun[k] = four_of<DIM>(next, after, k);
+                    value = load_float(next + mine);
+                    gates = load2(next + DELTA_GATES(DIM));
+                    tokens.ask_next(t, last);
+                }
+                const struct delta_four f = ahead[i % AHEAD];
+                if (i + AHEAD < STEPS)
+                    ahead[i % AHEAD] = four_of<DIM>(now, next, i + AHEAD);
+                one(s[4 * i], f.key.x, f.query.x, f.next.x);
+                one(s[4 * i + 1], f.key.y, f.query.y, f.next.y);
+                one(s[4 * i + 2], f.key.z, f.query.z, f.next.z);
+                one(s[4 * i + 3], f.key.w, f.query.w, f.next.w);
+            }
+            last = now, now = next, next = after, after = tokens.following(after);
+            if (p.writes)
+                *row_from(y, (uint32_t)a.y.stride, t) = sum;
+        }
+        if (end == p.seg.mark && p.writes) {
+            float *kept = at<float>(p.seg.state_mark + a.at) + p.at;
+#pragma unroll
+            for (uint32_t i = 0; i < DIM; i++)
+                kept[(size_t)i * 16] = s[i];
+        }
+    }
+    if (p.writes)
+#pragma unroll
+        for (uint32_t i = 0; i < DIM; i++)
+            state[(size_t)i * 16] = s[i];
+}
+
+KERNEL(DELTA_COLUMNS) delta_64(const __grid_constant__ struct lode_cuda_recur_args a) { delta_rule<64>(a); }
+KERNEL(DELTA_COLUMNS) delta_128(const __grid_constant__ struct lode_cuda_recur_args a) { delta_rule<128>(a); }
+
+/* Keys of any length, and rows that lie anywhere: the column stays where it lies, the keys of this token and the next and its query
+ * are in shared memory. */
+KERNEL(DELTA_COLUMNS) delta_any(const __grid_constant__ struct lode_cuda_recur_args a) {
+    extern __shared__ float mem[]; /* (2 keys, query) */
     begin();
-    column<0> c = {NULL, a.dim_k};
-    delta_rule<0>(a, c);
+    const struct delta_place p(a, a.dim_k);
+    const uint32_t dim = a.dim_k, n = p.seg.n_rows;
+    float *s = at<float>(p.seg.state + a.at) + p.at, *query = mem + 2 * dim;
+    const auto row = [&](uint32_t r) { return row_at<const float>(a.x, p.seg.first_row + r); };
+    float m = 0;
+    for (uint32_t i = threadIdx.x; i < dim; i += DELTA_COLUMNS)
+        mem[i] = row(0)[p.k + i];
+    __syncwarp();
+    for (uint32_t i = 0; i < dim; i++)
+        m = fmaf(s[(size_t)i * 16], mem[i], m);
+    for (uint32_t r = 0; r < n; r++) {
+        const float *key = mem + r % 2 * dim;
+        float *next = mem + (r + 1) % 2 * dim;
+        for (uint32_t i = threadIdx.x; i < dim; i += DELTA_COLUMNS) {
+            query[i] = row(r)[p.q + i];
+            next[i] = r + 1 < n ? row(r + 1)[p.k + i] : 0.0f; /* of the last: not used */
+        }
+        __syncwarp();
+        if (p.writes) {
+            const float *gates = row_at<const float>(a.gates, p.seg.first_row + r) + 2 * p.head;
+            const float decay = gates[0], d = fmaf(-decay, m, row(r)[p.v + threadIdx.x]) * gates[1];
+            float *kept = r + 1 == p.seg.mark ? at<float>(p.seg.state_mark + a.at) + p.at : s, sum = 0;
+            m = 0;
+            for (uint32_t i = 0; i < dim; i++) {
+                const float x = fmaf(key[i], d, s[(size_t)i * 16] * decay);
+                sum = fmaf(x, query[i], sum);
+                m = fmaf(x, next[i], m);
+                s[(size_t)i * 16] = kept[(size_t)i * 16] = x;
+            }
+            row_at<float>(a.y, p.seg.first_row + r)[p.head * a.dim_v + p.column] = sum;
+        }
+        __syncwarp(); /* before this token's key and query are overwritten */
+    }
 }
