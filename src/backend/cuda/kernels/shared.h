@@ -119,7 +119,9 @@ struct lode_cuda_gemm_args {
     /* wide.cu: tiles of all parts; units (a tile of x by one of w) from first_unit on, n_units of them or, 0, all.  beside:
      * the launch before, one of wide.cu too, multiplies the same x: it need not have ended.  halved: x is spread in tiles
      * of twice the kernel's, two units each. */
-    uint32_t w_tiles, first_unit, n_units, beside, halved, pad;
+    uint32_t w_tiles, first_unit, n_units, beside, halved;
+    /* HEADS, as in lode_cuda_mul_args. */
+    uint32_t head_rows, x_head, pad;
 };
 /* The same on Hopper's warpgroups (wide.cu), where x is what spread leaves. */
 enum {
