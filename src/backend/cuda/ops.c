@@ -182,6 +182,9 @@ static int run_heads(const struct op *o) {
     if (n_x >= LODE_CUDA_MANY) {
         const struct lode_cuda_gemm_args a = {.x = lode_cuda_mat(x), .n_x = n_x, .cols = cols, .x_div = 1,
                                               .head_rows = head_rows, .x_head = (uint32_t)x_head};
+        const int wide = lode_cuda_run_wide_heads(o, p, a);
+        if (wide != 0)
+            return wide < 0 ? wide : 0;
         if (lode_cuda_many_kernel(o, p->w) && !many_are_few(o, p->w, n_x))
             return run_many(o, p, 1, a);
     }
