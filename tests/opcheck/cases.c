@@ -162,6 +162,22 @@ static struct lode_node *build_heads(struct oc *t) {
     return lode_g_heads(t->g, oc_input(t, 4 * 256), oc_matrix(t, t->type, 4 * 64, 256, 1), 4);
 }
 
+/* As latent attention has them, and of few heads, rows and columns: heads that end within a tile, columns of no whole 256 numbers, of floats of
+ * no whole 64; of the last, rows that Hopper's scratch has no room for at once. */
+static struct lode_node *build_heads_many(struct oc *t) {
+    static const struct { enum lode_dtype type; uint32_t heads, rows, cols; } shapes[] = {
+        {LODE_Q8_0, 20, 512, 192}, {LODE_Q4_K, 20, 256, 512}, {LODE_Q6_K, 4, 128, 256}, {LODE_Q5_0, 4, 512, 128},
+        {LODE_MXFP4, 20, 24, 64},  {LODE_Q8_0, 1, 256, 32},   {LODE_Q4_K, 1, 24, 512},  {LODE_IQ4_NL, 4, 24, 192},
+        {LODE_Q4_1, 4, 128, 192},  {LODE_Q5_K, 4, 200, 512},  {LODE_Q3_K, 20, 24, 256}, {LODE_IQ4_XS, 4, 256, 512},
+        {LODE_NVFP4, 4, 128, 128}, {LODE_Q2_K, 4, 25, 256},   {LODE_IQ2_XS, 4, 40, 512}, {LODE_U4, 4, 128, 128},
+        {LODE_BF16, 20, 128, 128}, {LODE_BF16, 4, 256, 512},  {LODE_F16, 4, 512, 192},  {LODE_F16, 1, 24, 64},
+        {LODE_F32, 4, 128, 64},    {LODE_F32, 20, 24, 32},    {LODE_BF16, 4, 24, 96},
+        {LODE_Q4_K, 32, 8, 4096}};
+    const uint32_t heads = shapes[t->variant].heads, rows = shapes[t->variant].rows, cols = shapes[t->variant].cols;
+    t->many_rows = true;
+    return lode_g_heads(t->g, oc_input(t, heads * cols), oc_matrix(t, shapes[t->variant].type, heads * rows, cols, 1), heads);
+}
+
 static struct lode_node *build_gather(struct oc *t) {
     const enum lode_dtype type = t->variant ? LODE_Q8_0 : LODE_F16;
     return lode_g_linear(t->g, oc_input(t, 512), oc_mixed_matrix(t, type, 100, 512), NULL);
@@ -471,6 +487,7 @@ const struct oc_case oc_cases[] = {
     {"chosen_experts", 10, false, build_chosen_experts, OC_NO_BOUND},
     {"expert_halves", 0, false, build_expert_halves, OC_NO_BOUND},
     {"heads", 0, false, build_heads, OC_NO_BOUND},
+    {"heads_many", 24, false, build_heads_many, OC_SAME},
     {"gather", 2, false, build_gather, OC_NO_BOUND},
     {"rms_norm", 6, false, build_rms_norm, OC_NO_BOUND},
     {"layer_norm", 3, false, build_layer_norm, OC_NO_BOUND},

@@ -13,11 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_WEIGHTS = 640, TABLE = 200, MAX_ROWS = 144, CTX = 256, SEQS = 2 };
+enum { MAX_WEIGHTS = 640, TABLE = 200, MAX_ROWS = 144, MANY_ROWS = 512, CTX = 256, SEQS = 2 };
 
 /* Rows of each sequence in the steps; shapes of few rows come three times, so that they are captured. */
 static const uint32_t steps[][SEQS] = {{1, 0}, {2, 1}, {0, 3}, {16, 1}, {33, 17}, {1, 1}, {1, 1}, {1, 1}, {130, 0},
-                                       {1, 0}, {1, 0}, {1, 0}, {8, 4}, {0, 5}, {7, 0}, {3, 13}, {0, 16}};
+                                       {1, 0}, {1, 0}, {1, 0}, {8, 4}, {0, 5}, {7, 0}, {3, 13}, {0, 16},
+                                       /* of many rows alone: around tiles of 32 and of 64, and several of 128 */
+                                       {31, 0}, {0, 32}, {33, 0}, {64, 0}, {32, 33}, {200, 0}, {0, 512}};
+enum { MANY_STEPS = 7, STEPS = sizeof steps / sizeof *steps - MANY_STEPS };
+static size_t n_steps(const struct oc *t) { return t->many_rows ? STEPS + MANY_STEPS : STEPS; }
+static uint32_t most_rows(const struct oc *t) { return t->many_rows ? MANY_ROWS : MAX_ROWS; }
 
 struct oc_weights {
     struct lode_source source; /* these, and nothing else; first, so that it can be found from it */
@@ -183,7 +188,7 @@ static void begin_beside(struct life *l, const struct oc *t, struct lode_cuda *c
     must(lode_cuda_experts_sizes(c, &o, &sizes, &err), &err);
     o.bytes = sizes.all / 2;
     must(lode_cuda_keep_experts(c, &o, &err), &err);
-    const struct lode_cuda_aside_opts a = {.max_rows = MAX_ROWS, .experts = l->plan.experts, .raw = sizes.raw,
+    const struct lode_cuda_aside_opts a = {.max_rows = most_rows(t), .experts = l->plan.experts, .raw = sizes.raw,
                                            .slot = sizes.slot, .bring_rows = bring_rows};
     must(lode_cuda_aside_create(&l->aside, c, &a, &err), &err);
 }
@@ -209,12 +214,12 @@ static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, 
     struct lode_cpu_opts host = {.isa = isa, .threads = threads, .max_cols = l->plan.max_cols,
                                        .float_act = numbers == WIDENED,
                                        .fast = fast ? lode_fast_best(isa) : LODE_FAST_none,
-                                       .max_rows = MAX_ROWS, .max_heads = l->plan.max_heads,
+                                       .max_rows = most_rows(t), .max_heads = l->plan.max_heads,
                                        .max_head_dim = l->plan.max_head_dim, .experts = l->plan.experts,
                                        .store = l->store};
     const struct lode_cuda_opts device = {
         .tensor = fast,
-        .max_rows = MAX_ROWS, .n_layers = t->kv.n_heads ? 1 : 0, .max_read = MAX_ROWS,
+        .max_rows = most_rows(t), .n_layers = t->kv.n_heads ? 1 : 0, .max_read = most_rows(t),
         .out_row = lode_plan_row_size(&l->plan, l->plan.result), .n_cuts = l->plan.n_cuts,
         .n_ropes = t->n_pairs ? 1 : 0, .experts = l->plan.experts};
     if (bring_rows)
@@ -225,13 +230,13 @@ static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, 
     l->backends[place]->place = place;
     l->memory[LODE_HOST] = &lode_host_memory;
     l->memory[place] = l->backends[place]->memory;
-    must(lode_exec_create(&l->exec, &l->plan, NULL, l->backends, l->store, MAX_ROWS, MAX_ROWS, &err), &err);
+    must(lode_exec_create(&l->exec, &l->plan, NULL, l->backends, l->store, most_rows(t), most_rows(t), &err), &err);
     for (int i = 0; i < SEQS; i++) {
         struct lode_kv_layer kv = t->kv;
         struct lode_state_layer state = t->state;
         kv.place = state.place = place;
         if (kv.n_heads)
-            must(lode_kv_create(&l->kv[i], &kv, 1, CTX + t->before, MAX_ROWS, l->memory, &err), &err);
+            must(lode_kv_create(&l->kv[i], &kv, 1, CTX + t->before, most_rows(t), l->memory, &err), &err);
         if (state.width || state.n_heads)
             must(lode_state_create(&l->state[i], &state, 1, l->memory, &err), &err);
         if (l->state[i])
@@ -260,7 +265,7 @@ static const char *run_step(struct life *l, const uint32_t n[SEQS], const uint32
                             const struct lode_rope *rope, size_t *stride) {
     struct lode_error err = {0};
     struct lode_segment segments[SEQS];
-    uint32_t out[MAX_ROWS];
+    uint32_t out[MANY_ROWS];
     struct lode_step step = {.segments = segments, .tokens = tokens, .out_rows = out};
     for (int i = 0; i < SEQS; i++) {
         if (n[i] == 0)
@@ -325,7 +330,7 @@ static bool compare_best(const struct life *now, const char *rows, size_t stride
     return held;
 }
 
-enum { ALL_ROWS = 272, MOST_PAIRS = 256 };
+enum { ALL_ROWS = 272 + 937, MOST_PAIRS = 256 };
 struct all_rows { /* of all steps; owned */
     float *v;     /* (n, width) */
     uint32_t n;
@@ -366,7 +371,7 @@ static void run_all(struct life *l, const struct oc *t, const int32_t tokens[ALL
     uint32_t pos[SEQS] = {0}, done = 0;
     *all = (struct all_rows){.v = must_have(malloc(sizeof(float) * ALL_ROWS * width))};
     run_before(l, t, &rope, pos);
-    for (size_t k = 0; k < sizeof steps / sizeof *steps; k++)
+    for (size_t k = 0; k < n_steps(t); k++)
         for (uint32_t left[SEQS] = {steps[k][0], steps[k][1]}; left[0] + left[1] > 0;) {
             const uint32_t n[SEQS] = {alone ? left[0] > 0 : left[0], alone ? left[0] == 0 : left[1]};
             size_t stride;
@@ -389,7 +394,7 @@ static bool compare(struct life *now, const struct oc *t, const int32_t tokens[A
     const float *want = truth->v;
     size_t odd = 0, all = 0;
     run_before(now, t, &rope, pos);
-    for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
+    for (size_t k = 0; k < n_steps(t); k++) {
         size_t stride;
         const uint32_t rows = steps[k][0] + steps[k][1];
         const char *got = run_step(now, steps[k], pos, tokens, &rope, &stride);

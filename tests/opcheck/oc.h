@@ -24,6 +24,7 @@ struct oc {
     enum lode_dtype type; /* of the weights, where a case is run for each type */
     int variant;          /* else */
     uint32_t before;      /* rows that the first sequence has before the steps */
+    bool many_rows;       /* steps of hundreds of rows follow the others: nothing depends on where rows are */
     struct kc *kc;        /* random numbers */
     struct lode_kv_layer kv;       /* n_heads 0: no cache */
     struct lode_state_layer state; /* zeros: none */

@@ -92,19 +92,19 @@ int lode_cuda_run_gemm(const struct op *o, const struct lode_operand *w, uint32_
                                 lode_cuda_gemm_shared(w->type), a);
 }
 
-/* Parts of one type as one product of many rows. */
-static int run_many(const struct op *o, const struct lode_part *parts, uint32_t n_parts,
-                    struct lode_cuda_mat x, uint32_t n_x) {
-    const struct lode_operand *w = parts[0].w;
-    struct lode_cuda_gemm_args a = {
-        .x = x, .n_x = n_x, .cols = w->cols, .n_parts = n_parts, .x_div = 1};
+/* Tiles of w's rows; where a head has head_rows of them, not 0, none has rows of two. */
+static uint32_t tiles_of(const struct lode_operand *w, uint32_t head_rows, uint32_t tile) {
+    return head_rows ? w->rows / head_rows * lode_cuda_up(head_rows, tile) : lode_cuda_up(w->rows, tile);
+}
+
+/* Parts of one type as one product of many rows; a: all but the parts. */
+static int run_many(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_gemm_args a) {
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < n_parts; i++) {
-        const struct lode_part *p = &parts[i];
-        a.parts[i] = lode_cuda_part(o, p, tiles);
-        tiles += (p->w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W;
+        a.parts[a.n_parts++] = lode_cuda_part(o, &parts[i], tiles);
+        tiles += tiles_of(parts[i].w, a.head_rows, LODE_GEMM_TILE_W);
     }
-    return lode_cuda_run_gemm(o, w, (n_x + LODE_GEMM_TILE_X - 1) / LODE_GEMM_TILE_X, tiles, &a);
+    return lode_cuda_run_gemm(o, parts[0].w, lode_cuda_up(a.n_x, LODE_GEMM_TILE_X), tiles, &a);
 }
 
 /* Rows of x of a block of threads of mul.cuh, as a power of two: of floats as few as keep half of the multiprocessors busy, as
@@ -125,23 +125,34 @@ static bool many_are_few(const struct op *o, const struct lode_operand *w, uint3
     return lode_cuda_layouts[w->type].plain && 2 * blocks * many_depth(w) <= (uint32_t)o->r->c->multiprocessors;
 }
 
+/* The same of few rows, by kernels that take any number of them (mul.cuh). */
+static int run_mul(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mul_args a) {
+    const enum lode_dtype type = parts[0].w->type;
+    const int i = rows_at_once(o, parts[0].w, a.n_x);
+    uint32_t tiles = 0;
+    for (uint32_t k = 0; k < n_parts; k++) {
+        a.parts[a.n_parts++] = lode_cuda_part(o, &parts[k], tiles);
+        tiles += tiles_of(parts[k].w, a.head_rows, lode_cuda_mul_tile(type, i));
+    }
+    return lode_cuda_run_kernel(o, kernels(o)->mul[type][i], tiles, lode_cuda_up(a.n_x, 1u << i), 1, 256, 0, &a);
+}
+
 static int run_linear(const struct op *o) {
     const struct lode_instr *in = o->in;
-    const bool heads = in->op == LODE_OP_HEADS;
-    const uint32_t n_heads = heads ? in->p.heads.n_heads : 1;
+    const struct lode_cuda_mat x = lode_cuda_mat(&in->in[0]);
     const uint32_t n_x = lode_value_rows(&in->in[0], o->step);
     for (uint32_t first = 0; first < in->n_parts;) { /* runs of one type, or of what is computed alike */
-        const struct lode_operand *w = in->parts[first].w;
-        uint32_t n = heads ? 0 : lode_cuda_fast_parts(o, in->parts + first, in->n_parts - first, in->in[0].type);
+        const struct lode_part *parts = in->parts + first;
+        const struct lode_operand *w = parts[0].w;
+        uint32_t n = lode_cuda_fast_parts(o, parts, in->n_parts - first, in->in[0].type);
         if (n > 0) {
-            LODE_TRY(lode_cuda_run_fast(o, in->parts + first, n, lode_cuda_mat(&in->in[0]), n_x, NULL, NULL));
+            LODE_TRY(lode_cuda_run_fast(o, parts, n, x, n_x, NULL, NULL));
             first += n;
             continue;
         }
-        n = n_x >= LODE_CUDA_MANY && !heads ? lode_cuda_wide_parts(o, in->parts + first, in->n_parts - first) : 0;
+        n = n_x >= LODE_CUDA_MANY ? lode_cuda_wide_parts(o, parts, in->n_parts - first) : 0;
         if (n > 0) {
-            const struct lode_cuda_wide_x x = {.x = lode_cuda_mat(&in->in[0])};
-            const int wide = lode_cuda_run_wide(o, in->parts + first, n, &x, n_x, NULL);
+            const int wide = lode_cuda_run_wide(o, parts, n, &(struct lode_cuda_wide_x){.x = x}, n_x, NULL);
             LODE_TRY(wide);
             if (wide) {
                 first += n;
@@ -149,35 +160,36 @@ static int run_linear(const struct op *o) {
             }
         }
         n = 1;
-        while (first + n < in->n_parts && n < LODE_CUDA_PARTS &&
-               in->parts[first + n].w->type == w->type)
+        while (first + n < in->n_parts && n < LODE_CUDA_PARTS && parts[n].w->type == w->type)
             n++;
-        if (n_x >= LODE_CUDA_MANY && !heads && lode_cuda_many_kernel(o, w) && !(n == 1 && many_are_few(o, w, n_x))) {
-            LODE_TRY(run_many(o, in->parts + first, n, lode_cuda_mat(&in->in[0]), n_x));
-            first += n;
-            continue;
-        }
-        struct lode_cuda_mul_args a = {.x = lode_cuda_mat(&in->in[0]), .n_x = n_x, .cols = w->cols};
-        const int i = rows_at_once(o, w, n_x);
-        const uint32_t tile = lode_cuda_mul_tile(w->type, i);
-        uint32_t tiles = 0;
-        if (heads) {
-            size_t bytes = 0;
-            lode_dtype_row_size(in->in[0].type, w->cols, &bytes);
-            a.head_rows = w->rows / n_heads;
-            a.x_head = (uint32_t)bytes;
-        }
-        for (uint32_t k = 0; k < n; k++) {
-            const struct lode_part *p = &in->parts[first + k];
-            a.parts[a.n_parts++] = lode_cuda_part(o, p, tiles);
-            tiles += heads ? n_heads * ((a.head_rows + tile - 1) / tile)
-                           : (p->w->rows + tile - 1) / tile;
-        }
-        LODE_TRY(lode_cuda_run_kernel(o, kernels(o)->mul[w->type][i], tiles,
-                                      (n_x + (1u << i) - 1) >> i, 1, 256, 0, &a));
+        if (n_x >= LODE_CUDA_MANY && lode_cuda_many_kernel(o, w) && !(n == 1 && many_are_few(o, w, n_x)))
+            LODE_TRY(run_many(o, parts, n, (struct lode_cuda_gemm_args){.x = x, .n_x = n_x, .cols = w->cols, .x_div = 1}));
+        else
+            LODE_TRY(run_mul(o, parts, n, (struct lode_cuda_mul_args){.x = x, .n_x = n_x, .cols = w->cols}));
         first += n;
     }
     return 0;
+}
+
+/* Each head's rows of the one matrix by its own columns of x: LINEAR's kernels, with tiles that have rows of one head each.  Exact in all
+ * numerics: with float weights on the tensor cores for many rows alone, a row's bits would depend on how many there are. */
+static int run_heads(const struct op *o) {
+    const struct lode_value *x = &o->in->in[0];
+    const struct lode_part *p = &o->in->parts[0];
+    const uint32_t n_x = lode_value_rows(x, o->step), cols = p->w->cols, head_rows = p->w->rows / o->in->p.heads.n_heads;
+    size_t x_head = 0;
+    lode_dtype_row_size(x->type, cols, &x_head);
+    if (n_x >= LODE_CUDA_MANY) {
+        const struct lode_cuda_gemm_args a = {.x = lode_cuda_mat(x), .n_x = n_x, .cols = cols, .x_div = 1,
+                                              .head_rows = head_rows, .x_head = (uint32_t)x_head};
+        const int wide = lode_cuda_run_wide_heads(o, p, a);
+        if (wide != 0)
+            return wide < 0 ? wide : 0;
+        if (lode_cuda_many_kernel(o, p->w) && !many_are_few(o, p->w, n_x))
+            return run_many(o, p, 1, a);
+    }
+    return run_mul(o, p, 1, (struct lode_cuda_mul_args){.x = lode_cuda_mat(x), .n_x = n_x, .cols = cols,
+                                                        .head_rows = head_rows, .x_head = (uint32_t)x_head});
 }
 
 static int run_gather(const struct op *o) {
@@ -303,8 +315,9 @@ int lode_cuda_run_instr(const struct op *o) {
     case LODE_OP_QUANT:
         return run_quant(o);
     case LODE_OP_LINEAR:
-    case LODE_OP_HEADS:
         return run_linear(o);
+    case LODE_OP_HEADS:
+        return run_heads(o);
     case LODE_OP_ROPE_TABLE:
         return run_rope_table(o);
     case LODE_OP_ROPE:

@@ -23,17 +23,18 @@ static struct spread spread_of(const struct op *o, const struct lode_operand *w,
 
 static bool by_256(const struct spread *s) { return s->act == LODE_A256; }
 
-/* Rounded rows, to the first `tiles` of them. */
-static int spread(const struct op *o, const struct spread *s, struct lode_cuda_spread_args a,
-                  uint32_t tiles) {
+/* Rounded rows, to the first `tiles` of them; of so many heads, 1 where rows have none. */
+static int spread(const struct op *o, const struct spread *s, struct lode_cuda_spread_args a, uint32_t tiles, uint32_t heads) {
     const struct lode_cuda_kernels *k = &o->r->c->kernels;
     const int wide = s->n == 128;
+    /* a warp a block of 256 or four of 32, of which a head's row may have one or two */
+    const uint32_t blocks = by_256(s) ? s->cols / 256 : lode_cuda_up(s->cols, 128), warps = blocks < 8 ? blocks : 8;
     a.y = s->at;
     a.tile_size = s->size;
     a.cols = s->cols;
     a.tile = s->n;
-    return lode_cuda_run_kernel(o, by_256(s) ? k->spread_256[wide] : k->spread_32[wide], tiles * s->n,
-                                lode_cuda_up(by_256(s) ? s->cols / 256 : lode_cuda_up(s->cols, 128), 8), 1, 256, 0, &a);
+    return lode_cuda_run_kernel(o, by_256(s) ? k->spread_256[wide] : k->spread_32[wide], tiles * s->n, lode_cuda_up(blocks, warps),
+                                heads, 32 * warps, 0, &a);
 }
 /* Floats, n rows of them. */
 static int spread_floats(const struct op *o, const struct spread *s, const struct lode_cuda_wide_x *x, uint32_t first,
@@ -165,7 +166,7 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
             LODE_TRY(spread_floats(o, &s, x, first, some));
         else
             LODE_TRY(spread(o, &s, (struct lode_cuda_spread_args){.x = {x->x.data + first * x->x.stride, x->x.stride},
-                                                                  .n_x = some, .x_div = 1}, lode_cuda_up(some, s.n)));
+                                                                  .n_x = some, .x_div = 1}, lode_cuda_up(some, s.n), 1));
         LODE_TRY(multiply_parts(o, &s, parts, n_parts, y, some, &end));
         for (uint32_t i = 0; i < n_parts; i++)
             y[i].data += some * y[i].stride;
@@ -196,6 +197,32 @@ int lode_cuda_run_wide_rounded(const struct op *o, const struct lode_part *p, co
     return multiply_parts(o, &s, p, 1, &y, n_x, &end);
 }
 
+/* ---- heads, each with rows of its own ---- */
+
+int lode_cuda_run_wide_heads(const struct op *o, const struct lode_part *p, struct lode_cuda_gemm_args g) {
+    const uint32_t n_heads = p->w->rows / g.head_rows, w_tiles = n_heads * lode_cuda_up(g.head_rows, LODE_WIDE_W), n_x = g.n_x;
+    void *const *kernels = o->r->c->kernels.wide[p->w->type];
+    if (!kernels[0])
+        return 0;
+    const struct spread s = spread_of(o, p->w, tile_rows(o, p->w, w_tiles, n_x, true));
+    const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / (n_heads * s.size)) * s.n; /* rows at once, of all heads */
+    struct lode_cuda_spread_args sa = {.x = g.x, .x_div = 1, .x_head = g.x_head};
+    if (most == 0)
+        return 0;
+    g.parts[0] = lode_cuda_part(o, p, 0);
+    g.n_parts = 1;
+    for (uint32_t first = 0; first < n_x; first += most) {
+        const uint32_t some = n_x - first < most ? n_x - first : most, x_tiles = lode_cuda_up(some, s.n);
+        sa.n_x = g.n_x = some;
+        sa.y_head = g.x_head = (uint32_t)(x_tiles * s.size);
+        LODE_TRY(spread(o, &s, sa, x_tiles, n_heads));
+        LODE_TRY(multiply(o, kernels, &s, &(struct lode_cuda_packed_args){.g = g}, x_tiles, w_tiles));
+        sa.x.data += some * sa.x.stride;
+        g.parts[0].y += some * g.parts[0].y_stride;
+    }
+    return 1;
+}
+
 /* ---- rows sorted by expert ---- */
 
 int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args g,
@@ -207,7 +234,7 @@ int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args g,
     const struct lode_cuda_spread_args sa = {
         .x = g.x, .tiles = g.tiles, .list = g.list, .x_div = g.x_div};
     struct lode_cuda_packed_args a = {.g = g};
-    LODE_TRY(spread(o, &s, sa, x_tiles));
+    LODE_TRY(spread(o, &s, sa, x_tiles, 1));
     LODE_TRY(multiply(o, kernels, &s, &a, x_tiles, w_tiles));
     return 1;
 }

@@ -119,7 +119,9 @@ struct lode_cuda_gemm_args {
     /* wide.cu: tiles of all parts; units (a tile of x by one of w) from first_unit on, n_units of them or, 0, all.  beside:
      * the launch before, one of wide.cu too, multiplies the same x: it need not have ended.  halved: x is spread in tiles
      * of twice the kernel's, two units each. */
-    uint32_t w_tiles, first_unit, n_units, beside, halved, pad;
+    uint32_t w_tiles, first_unit, n_units, beside, halved;
+    /* HEADS, as in lode_cuda_mul_args.  x_head of wide.cu: from a head's spread tiles to the next one's. */
+    uint32_t head_rows, x_head, pad;
 };
 /* The same on Hopper's warpgroups (wide.cu), where x is what spread leaves. */
 enum {
@@ -132,6 +134,7 @@ struct lode_cuda_spread_args {
     lode_dev y, tiles, list; /* y: tiles of `tile` rows, each of tile_size bytes */
     unsigned long long tile_size;
     uint32_t n_x, cols, tile, x_div;
+    uint32_t x_head, y_head; /* HEADS: bytes of x, and of its tiles, from a head (blockIdx.z) to the next */
 };
 enum { LODE_GROUP_EXPERTS = 1024 }; /* at most */
 struct lode_cuda_group_args {

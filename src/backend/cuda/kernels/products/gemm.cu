@@ -144,7 +144,7 @@ template <class S> struct brought_x {
     uint32_t row[S::X_EACH], own; /* where they are, in eights of bytes */
 };
 DEVICE uint32_t row_of_x(const struct lode_cuda_mat &x, const struct gemm_job &job, uint32_t r) {
-    return y_row(job, r) / job.x_div * (uint32_t)(x.stride / 8);
+    return y_row(job, r) / job.x_div * (uint32_t)(x.stride / 8) + job.x_at / 8;
 }
 template <class S> DEVICE void begin_x(struct brought_x<S> &v, const struct lode_cuda_mat &x, const struct gemm_job &job) {
     static_assert(S::TILE_X * GROUPS == S::THREADS, "a thread's own row of x");

@@ -118,7 +118,7 @@ template <class T> DEVICE void gemm_lanes(const struct lode_cuda_gemm_args &a) {
         const uint32_t r = w0 + t % 32 + 32 * i;
         w[i] = job.w + (r < job.w_rows ? r : job.w_rows - 1) * job.w_stride;
     }
-    const float *x = row_at<const float>(a.x, y_row(job, x0 + t % 32) / job.x_div);
+    const float *x = row_at<const float>(a.x, y_row(job, x0 + t % 32) / job.x_div) + job.x_at / sizeof(float);
     float acc[16][8];
 #pragma unroll
     for (int i = 0; i < 16; i++)

@@ -9,11 +9,12 @@ LODE_CUDA_QUANT_LIST(WIDE)
 
 /* ---- x ---- */
 
-/* The row that place i of tile t has; tiles' rows that do not exist repeat the last. */
+/* The row that place i of tile t has, of which a block of threads spreads head blockIdx.z; tiles' rows that do not exist
+ * repeat the last. */
 DEVICE const uint8_t *spread_row(const struct lode_cuda_spread_args &a, uint32_t t, uint32_t i) {
     if (!a.tiles) {
         const uint32_t r = t * a.tile + i;
-        return row_at<const uint8_t>(a.x, r < a.n_x ? r : a.n_x - 1);
+        return row_at<const uint8_t>(a.x, r < a.n_x ? r : a.n_x - 1) + blockIdx.z * a.x_head;
     }
     const struct lode_cuda_gemm_tile tile = at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + t];
     return row_at<const uint8_t>(
@@ -56,25 +57,29 @@ template <int N> DEVICE void put_256(uint8_t *tile, uint32_t r, uint32_t b, cons
     }
 }
 
+DEVICE uint8_t *spread_tile(const struct lode_cuda_spread_args &a, uint32_t t) {
+    return at<uint8_t>(a.y) + (size_t)blockIdx.z * a.y_head + t * a.tile_size;
+}
+
 /* Rounded rows.  A warp a block of 256 of a row; blockIdx.x: a row of a tile. */
 template <int N> DEVICE void spread_256(const struct lode_cuda_spread_args &a) {
-    const uint32_t t = blockIdx.x / N, r = blockIdx.x % N, b = blockIdx.y * 8 + threadIdx.x / 32;
+    const uint32_t t = blockIdx.x / N, r = blockIdx.x % N, b = blockIdx.y * n_warps() + threadIdx.x / 32;
     begin();
     if (b >= a.cols / 256 || (a.tiles && t >= *at<const uint32_t>(a.tiles)))
         return;
-    put_256<N>(at<uint8_t>(a.y) + t * a.tile_size, r, b, get_a256(spread_row(a, t, r) + (size_t)b * 304));
+    put_256<N>(spread_tile(a, t), r, b, get_a256(spread_row(a, t, r) + (size_t)b * 304));
 }
 /* Four blocks of 32. */
 template <int N> DEVICE void spread_32(const struct lode_cuda_spread_args &a) {
     const uint32_t t = blockIdx.x / N, r = blockIdx.x % N,
-                   stage = blockIdx.y * 8 + threadIdx.x / 32;
+                   stage = blockIdx.y * n_warps() + threadIdx.x / 32;
     const uint32_t lane = threadIdx.x % 32, i = lane / 8, k = lane % 8, nb = a.cols / 32;
     begin();
     if (stage * 4 >= nb || (a.tiles && t >= *at<const uint32_t>(a.tiles)))
         return;
     const uint32_t b = stage * 4 + i < nb ? stage * 4 + i : nb - 1;
     const uint8_t *from = spread_row(a, t, r) + (size_t)b * 40;
-    put_32(spread_block_of(at<uint8_t>(a.y) + t * a.tile_size, N, r, stage, i), k,
+    put_32(spread_block_of(spread_tile(a, t), N, r, stage, i), k,
            {*(const float *)from, *(const int *)(from + 4), *(const uint32_t *)(from + 8 + 4 * k)});
 }
 

@@ -33,7 +33,7 @@ DEVICE void find_exact_unit(struct exact_unit<GATED> &job, const struct lode_cud
     if (!a.tiles && job.first_x >= a.n_x) /* the second half of a tile with rows in the first alone */
         job.x_rows = 0;
     job.other = GATED ? at<const uint8_t>(a.parts[1].w) + (job.w - at<const uint8_t>(a.parts[0].w)) : NULL;
-    job.x = at<const uint8_t>(a.x.data) + spread * a.x.stride;
+    job.x = at<const uint8_t>(a.x.data) + spread * a.x.stride + job.x_at;
 }
 
 /* Rows that are sorted by expert, to wherever they came from. */
