@@ -55,6 +55,10 @@ static void find_lifetimes(struct compiler *c) {
             for (int k = 0; k < 2; k++)
                 if (put->in[k])
                     c->last_use[c->origin[put->in[k]->id]] = i;
+        /* and a router's logits until gate and up of the experts: who chooses them in the same launch still reads logits while rounded rows
+         * are written for others */
+        if ((n->op == LODE_OP_EXPERTS || n->op == LODE_OP_EXPERTS_IN) && n->in[1]->op == LODE_OP_ROUTE)
+            c->last_use[c->origin[n->in[1]->in[0]->id]] = i;
     }
     if (c->g->result)
         c->last_use[c->origin[c->g->result->id]] = UINT32_MAX;

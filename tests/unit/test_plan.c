@@ -33,6 +33,23 @@ static size_t row_bytes(const struct lode_plan_value *v) {
     return n;
 }
 
+/* Whether a value's bytes are still those that were written for it. */
+static bool is_there(const struct memory *m, const uint32_t *written, const struct lode_plan *p, uint32_t value) {
+    const struct lode_plan_value *v = &p->values[value];
+    bool all = true;
+    for (size_t b = 0; b < row_bytes(v); b++)
+        all &= m->writer[v->slot][v->offset + b] == written[value];
+    return all;
+}
+
+/* Who chooses experts in the launch of their gate and up reads the router's logits there. */
+static void check_logits(const struct memory *m, const uint32_t *written, const struct lode_plan *p, uint32_t experts) {
+    const struct lode_plan_instr *in = &p->instrs[experts];
+    for (uint32_t i = 0; i < experts && (in->op == LODE_OP_EXPERTS || in->op == LODE_OP_EXPERTS_IN); i++)
+        if (p->instrs[i].op == LODE_OP_ROUTE && p->parts[p->instrs[i].first_part].out == in->in[1])
+            assert_true(is_there(m, written, p, p->instrs[i].in[0]));
+}
+
 static void check(const struct lode_plan *p) {
     struct memory m = {{0}};
     uint32_t *written = calloc(p->n_values + 1, sizeof *written); /* stamp of each value's bytes */
@@ -58,6 +75,7 @@ static void check(const struct lode_plan *p) {
             if (written[in->in[k]])
                 assert_int_equal(w[0], written[in->in[k]]); /* and it is still that one */
         }
+        check_logits(&m, written, p, i);
         for (uint32_t part = 0; part < in->n_parts; part++) {
             const uint32_t out = p->parts[in->first_part + part].out;
             if (out == LODE_NO_VALUE)
@@ -190,6 +208,26 @@ static void rounded_twins_are_shared(void **state) {
     lode_graph_free(&g);
 }
 
+/* x is rounded for the experts, and for others, when their router's logits have been read. */
+static void logits_stay_until_experts_are_chosen(void **state) {
+    (void)state;
+    struct lode_graph g = {0};
+    struct lode_error err;
+    struct lode_plan p;
+    const struct lode_operand router = {0, LODE_F32, 128, 256, 1, NULL, NULL}, experts = {1, LODE_Q4_K, 256, 256, 128, NULL, NULL},
+                              shared = {129, LODE_Q4_K, 256, 256, 1, NULL, NULL};
+    const struct lode_operand *const w[LODE_MAX_WEIGHTS] = {&experts, &experts, &experts};
+    const union lode_op_params route = {.route = {.n_used = 4, .gating = LODE_GATE_SIGMOID, .scale = 1}};
+    struct lode_node *x = lode_g_input(&g, 256, LODE_ROWS_ALL);
+    struct lode_node *pairs = lode_g_route(&g, lode_g_linear(&g, x, &router, NULL), NULL, &route);
+    struct lode_node *y = lode_g_experts(&g, x, pairs, w, LODE_GLU_SILU, false);
+    g.result = lode_g_add(&g, y, lode_g_linear(&g, x, &shared, NULL), 1);
+    assert_int_equal(lode_plan_compile(&p, &g, &(struct lode_plan_opts){0}, &err), 0);
+    check(&p);
+    lode_plan_deinit(&p);
+    lode_graph_free(&g);
+}
+
 static void errors_stick(void **state) {
     (void)state;
     struct lode_graph g = {0};
@@ -210,6 +248,7 @@ int main(void) {
         cmocka_unit_test(live_values_do_not_overlap),
         cmocka_unit_test(besides_of_every_architecture),
         cmocka_unit_test(rounded_twins_are_shared),
+        cmocka_unit_test(logits_stay_until_experts_are_chosen),
         cmocka_unit_test(errors_stick),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);

@@ -103,7 +103,8 @@ int lode_cuda_run_choice(const struct op *o, uint32_t n) {
     const struct lode_value *pairs = result_of(o->in);
     if (n < 2 || o->step->routes || !lode_cuda_find_chain(&after, n - 1, &c) || c.norm ||
         (c.mul->op != LODE_OP_EXPERTS && c.mul->op != LODE_OP_EXPERTS_IN) || !same_place(&c.mul->in[1], pairs) ||
-        lode_cuda_overlap(pairs, &o->in->in[0], 1) || /* which all blocks of threads read */
+        lode_cuda_overlap(pairs, &o->in->in[0], 1) || /* which all blocks of threads read, as long as the first one writes */
+        (c.quant && lode_cuda_overlap(result_of(c.quant), &o->in->in[0], 1)) ||
         (c.mul->op == LODE_OP_EXPERTS_IN && lode_cuda_overlap(result_of(c.mul), &o->in->in[0], 1)))
         return 0;
     const int rc = lode_cuda_run_chosen_experts(&after, n - 1, &c, o);
