@@ -316,9 +316,14 @@ static const struct attention_kind long_kinds[] = {
     {3, 1, 128, 320, 0, 0, false, LODE_F16, LODE_F16},
 };
 static struct lode_node *build_attention_long(struct oc *t) { return attention_with(t, &long_kinds[t->variant], t->variant < LATENT_KINDS); }
+/* By chains of a page, of several. */
 static struct lode_node *build_attention_long_deep(struct oc *t) {
-    t->before = t->variant % 2 ? 780 : 8250; /* by chains of a page, of several */
-    return build_attention_long(t);
+    static const struct attention_kind kinds[] = {
+        {20, 1, 576, 512, 0, 0, false, LODE_F16, LODE_F16}, {2, 1, 576, 512, 0, 0, true, LODE_F16, LODE_F16},
+        {3, 1, 576, 512, 0, 0, false, LODE_BF16, LODE_BF16}, {2, 1, 512, 512, 0, 0, false, LODE_F16, LODE_F16},
+    };
+    t->before = t->variant == 0 ? 780 : 8250;
+    return attention_with(t, &kinds[t->variant], t->variant < 3);
 }
 
 /* So many heads that two pages of each are enough for decode_walk.cu on the largest GPUs. */
@@ -509,7 +514,7 @@ const struct oc_case oc_cases[] = {
     {"unpair", 1, false, build_unpair, OC_NO_BOUND},
     {"attention", 17, false, build_attention, OC_ATTENTION},
     {"attention_long", 7, false, build_attention_long, OC_ATTENTION},
-    {"attention_long_deep", 7, false, build_attention_long_deep, OC_ATTENTION_DEEP},
+    {"attention_long_deep", 4, false, build_attention_long_deep, OC_ATTENTION_DEEP},
     {"attention_walk", 10, false, build_attention_walk, OC_ATTENTION},
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
     {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},

@@ -594,8 +594,8 @@ static struct distance distance_of_attention(const struct oc *t, int32_t token, 
     const bool packed = t->kv.type_k == LODE_Q8_0;
     const double kept = packed ? 0x1p-11 : 0, least = packed ? 0x1p-25 : 0;
     const double s = (double)a->scale * q * (packed ? 1.023 * k : k) * turned * turned;
-    const double steps = dim > 256 ? dim / 256.0 : 1; /* sixteens of steps */
-    const double d = s * (half + kept + steps * 0x1p-14 + 0x1p-20) + (double)a->scale * q * turned * sqrt(dim) * least + 0x1p-21 * (1 + (double)a->cap);
+    const double sixteens = dim > 256 ? dim / 256.0 : 1; /* of steps */
+    const double d = s * (half + kept + sixteens * 0x1p-14 + 0x1p-20) + (double)a->scale * q * turned * sqrt(dim) * least + 0x1p-21 * (1 + (double)a->cap);
     const double pages = 1 + (t->before + CTX) / 64 / 64; /* of a chain, at most (attention_fast.cuh) */
     const double share = exp(2 * d) * (1 + half + kept + pages * 0x1p-15) - 1, rest = pages * 0x1p-19 * value + least;
     /* values that are keys cannot be made magnitudes by themselves: their weighed sum is no more than the largest */

@@ -109,10 +109,10 @@ int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_a
     return 1;
 }
 
-/* Heads that kernels with panels take (Hopper): 64 or 128 numbers, scores without a cap; and pages, of 16 bits by a map. */
+/* Heads that kernels with panels take (Hopper): 64, 128 or 256 numbers, scores without a cap; and pages, of 16 bits by a map. */
 static bool has_panels(const struct op *o, const struct lode_cuda_att_args *a, struct lode_cuda_map *map) {
     const struct lode_kv_view v = lode_kv_view(o->step->segments[0].kv, a->layer);
-    return (a->head_dim == 64 || a->head_dim == 128) && a->head_dim_v == a->head_dim && !(a->cap > 0) &&
+    return (a->head_dim == 64 || a->head_dim == 128 || a->head_dim == 256) && a->head_dim_v == a->head_dim && !(a->cap > 0) &&
            (keeps_packed(o, a) || lode_cuda_map_memory(o->r->c, &v, a->head_dim, LODE_KV_PAGE, map));
 }
 
@@ -134,7 +134,7 @@ static int run_ring(const struct op *o, const struct lode_cuda_attend_kernels *k
     const uint64_t all = (uint64_t)b.n * rows, multiprocessors = (uint64_t)o->r->c->multiprocessors;
     struct lode_cuda_ring_decode_args args = {.decode = *d};
     void *const kernel = k->ring[dim == 128][b.heads > 8];
-    if (!kernel || a->max_pages == 1 || (dim == 128 && o->r->pages < MANY_PAGES) || all > multiprocessors || !has_panels(o, a, &args.rows))
+    if (!kernel || dim > 128 || a->max_pages == 1 || (dim == 128 && o->r->pages < MANY_PAGES) || all > multiprocessors || !has_panels(o, a, &args.rows))
         return 0;
     uint32_t pages = LODE_DECODE_RING_WARPS * LODE_DECODE_RING_PAGES; /* that there is room for */
     while (pages > 0 && LODE_DECODE_RING_SHARED(b.heads, dim, pages) > room)
@@ -173,14 +173,15 @@ int lode_cuda_run_decode_fast(const struct op *o, const struct lode_cuda_decode_
  * 1, or 0 where heads or the device are not for it. */
 static int run_wide(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a) {
     const uint32_t dim = a->head_dim, group = a->n_heads / a->n_kv_heads;
-    void *const *const kernels = k->wide[dim == 128];
+    const bool shares = dim > 128; /* two have the same rows */
+    void *const *const kernels = k->wide[dim == 64 ? 0 : shares ? 2 : 1];
     struct lode_cuda_att_wide_args args = {.att = *a};
-    if (!kernels[0] || !kernels[1] || !has_panels(o, a, &args.rows))
+    if ((!kernels[0] && !shares) || !kernels[1] || !has_panels(o, a, &args.rows) || (shares && a->tiles.kind == LODE_TILES_SPREAD))
         return 0;
     uint32_t groups = 1, tiles = lode_cuda_attention_tiles(o, group, 64);
-    if ((uint64_t)tiles * a->n_kv_heads > (uint64_t)o->r->c->multiprocessors)
+    if (!shares && (uint64_t)tiles * a->n_kv_heads > (uint64_t)o->r->c->multiprocessors)
         groups = 2, tiles = lode_cuda_attention_tiles(o, group, 128);
-    LODE_TRY(lode_cuda_run_kernel(o, kernels[groups - 1], a->n_kv_heads, tiles, 1, 128 * (groups + 1),
+    LODE_TRY(lode_cuda_run_kernel(o, kernels[shares ? 1 : groups - 1], a->n_kv_heads, tiles, 1, 128 * (shares ? 3 : groups + 1),
                                   keeps_packed(o, a) ? LODE_ATT_WIDE_Q8_0_SHARED(dim, groups) : LODE_ATT_WIDE_SHARED(dim, groups), &args));
     return 1;
 }

@@ -89,7 +89,7 @@ struct lode_cuda_kernels {
     struct lode_cuda_attend_kernels {
         void *many[LODE_CUDA_ATTEND_DIMS], *deep[LODE_CUDA_ATTEND_DIMS], *parts[LODE_CUDA_ATTEND_DIMS]; /* heads of up to 64, 128, 256
                                                                                                          * numbers */
-        void *wide[2][2]; /* of 64, of 128 numbers: by one warpgroup, by two; NULLs on none but Hopper */
+        void *wide[3][2]; /* of 64, of 128 numbers: by one warpgroup, by two; of 256 by two, none of Q8_0; NULLs on none but Hopper */
         void *decode[4]; /* of up to 8, 16 query heads at a time; 8 of 128, of 64 numbers */
         void *ring[2][2];  /* of 64, of 128 numbers: of up to 8, 16 query heads at a time; NULLs on none but Hopper */
         void *brief[2][3]; /* few pages: heads of any size, of 64 numbers, of 128; the second are prepared before */

@@ -375,11 +375,11 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_deep", name, most, &k->deep[i], err));
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_fast, "attend_parts", name, most, &k->parts[i], err));
     }
-    for (uint32_t i = 0; i < 4 && c->cu.tensor_map; i++) {
-        const uint32_t dim = 64u << i / 2, groups = 1 + i % 2;
-        const uint32_t shared = k == &c->kernels.attend[LODE_CUDA_KEPT_q8_0] ? LODE_ATT_WIDE_Q8_0_SHARED(dim, groups) : LODE_ATT_WIDE_SHARED(dim, groups);
+    for (uint32_t i = 0; i < 6 && c->cu.tensor_map; i++) {
+        const uint32_t dim = 64u << i / 2, groups = 1 + i % 2, tiles = dim > 128 ? 1 : groups;
+        const uint32_t shared = k == &c->kernels.attend[LODE_CUDA_KEPT_q8_0] ? LODE_ATT_WIDE_Q8_0_SHARED(dim, tiles) : LODE_ATT_WIDE_SHARED(dim, tiles);
         snprintf(name, sizeof name, "%s_%u_%u", type, dim, groups);
-        if (shared <= (uint32_t)most)
+        if (shared <= (uint32_t)c->shared_max) /* they have nothing beside it */
             LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_wide, "attend_wide", name, (int)shared, &k->wide[i / 2][i % 2], err));
     }
     for (uint32_t i = 0; i < 4 && c->cu.tensor_map; i++) {

@@ -92,17 +92,12 @@ int lode_cuda_run_gemm(const struct op *o, const struct lode_operand *w, uint32_
                                 lode_cuda_gemm_shared(w->type), a);
 }
 
-/* Tiles of w's rows; where a head has head_rows of them, not 0, none has rows of two. */
-static uint32_t tiles_of(const struct lode_operand *w, uint32_t head_rows, uint32_t tile) {
-    return head_rows ? w->rows / head_rows * lode_cuda_up(head_rows, tile) : lode_cuda_up(w->rows, tile);
-}
-
 /* Parts of one type as one product of many rows; a: all but the parts. */
 static int run_many(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_gemm_args a) {
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < n_parts; i++) {
         a.parts[a.n_parts++] = lode_cuda_part(o, &parts[i], tiles);
-        tiles += tiles_of(parts[i].w, a.head_rows, LODE_GEMM_TILE_W);
+        tiles += lode_cuda_up(parts[i].w->rows, LODE_GEMM_TILE_W);
     }
     return lode_cuda_run_gemm(o, parts[0].w, lode_cuda_up(a.n_x, LODE_GEMM_TILE_X), tiles, &a);
 }
@@ -129,10 +124,12 @@ static bool many_are_few(const struct op *o, const struct lode_operand *w, uint3
 static int run_mul(const struct op *o, const struct lode_part *parts, uint32_t n_parts, struct lode_cuda_mul_args a) {
     const enum lode_dtype type = parts[0].w->type;
     const int i = rows_at_once(o, parts[0].w, a.n_x);
+    const uint32_t tile = lode_cuda_mul_tile(type, i);
     uint32_t tiles = 0;
     for (uint32_t k = 0; k < n_parts; k++) {
+        const uint32_t rows = parts[k].w->rows;
         a.parts[a.n_parts++] = lode_cuda_part(o, &parts[k], tiles);
-        tiles += tiles_of(parts[k].w, a.head_rows, lode_cuda_mul_tile(type, i));
+        tiles += a.head_rows ? rows / a.head_rows * lode_cuda_up(a.head_rows, tile) : lode_cuda_up(rows, tile);
     }
     return lode_cuda_run_kernel(o, kernels(o)->mul[type][i], tiles, lode_cuda_up(a.n_x, 1u << i), 1, 256, 0, &a);
 }
@@ -171,8 +168,9 @@ static int run_linear(const struct op *o) {
     return 0;
 }
 
-/* Each head's rows of the one matrix by its own columns of x: LINEAR's kernels, with tiles that have rows of one head each.  Exact in all
- * numerics: with float weights on the tensor cores for many rows alone, a row's bits would depend on how many there are. */
+/* Each head's rows of the one matrix by its own columns of x: LINEAR's kernels, those of many rows where a head's rows are whole tiles, as
+ * models' are.  Exact in all numerics: with float weights on the tensor cores for many rows alone, a row's bits would depend on how many there
+ * are. */
 static int run_heads(const struct op *o) {
     const struct lode_value *x = &o->in->in[0];
     const struct lode_part *p = &o->in->parts[0];
@@ -180,12 +178,12 @@ static int run_heads(const struct op *o) {
     size_t x_head = 0;
     lode_dtype_row_size(x->type, cols, &x_head);
     if (n_x >= LODE_CUDA_MANY) {
-        const struct lode_cuda_gemm_args a = {.x = lode_cuda_mat(x), .n_x = n_x, .cols = cols, .x_div = 1,
-                                              .head_rows = head_rows, .x_head = (uint32_t)x_head};
-        const int wide = lode_cuda_run_wide_heads(o, p, a);
+        struct lode_cuda_gemm_args a = {.x = lode_cuda_mat(x), .n_x = n_x, .cols = cols, .x_div = 1, .x_head = (uint32_t)x_head};
+        const int wide = lode_cuda_run_wide_heads(o, p, head_rows, a);
         if (wide != 0)
             return wide < 0 ? wide : 0;
-        if (lode_cuda_many_kernel(o, p->w) && !many_are_few(o, p->w, n_x))
+        a.head_tiles = lode_cuda_divisor(head_rows / LODE_GEMM_TILE_W);
+        if (head_rows % LODE_GEMM_TILE_W == 0 && lode_cuda_many_kernel(o, p->w) && !many_are_few(o, p->w, n_x))
             return run_many(o, p, 1, a);
     }
     return run_mul(o, p, 1, (struct lode_cuda_mul_args){.x = lode_cuda_mat(x), .n_x = n_x, .cols = cols,

@@ -203,8 +203,9 @@ int lode_cuda_run_delta(const struct op *o);
 int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, const struct lode_operand *w,
                               uint32_t x_tiles, uint32_t w_tiles);
 
-/* The same of a HEADS instruction's part, whose heads' rows of x lie in rows of `a`, which is as for gemm.cu but for its parts. */
-int lode_cuda_run_wide_heads(const struct op *o, const struct lode_part *p, struct lode_cuda_gemm_args a);
+/* The same of a HEADS instruction's part, head_rows rows of w a head, whose heads' rows of x lie in rows of `a`, which is as for gemm.cu but for
+ * its parts. */
+int lode_cuda_run_wide_heads(const struct op *o, const struct lode_part *p, uint32_t head_rows, struct lode_cuda_gemm_args a);
 
 /* chain.c: a part of a product of few rows, whose first unit of work is `first`. */
 struct lode_cuda_gemv_part lode_cuda_gemv_part(const struct op *o, const struct lode_part *p, uint32_t first);

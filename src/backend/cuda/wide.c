@@ -199,11 +199,12 @@ int lode_cuda_run_wide_rounded(const struct op *o, const struct lode_part *p, co
 
 /* ---- heads, each with rows of its own ---- */
 
-int lode_cuda_run_wide_heads(const struct op *o, const struct lode_part *p, struct lode_cuda_gemm_args g) {
-    const uint32_t n_heads = p->w->rows / g.head_rows, w_tiles = n_heads * lode_cuda_up(g.head_rows, LODE_WIDE_W), n_x = g.n_x;
+int lode_cuda_run_wide_heads(const struct op *o, const struct lode_part *p, uint32_t head_rows, struct lode_cuda_gemm_args g) {
+    const uint32_t n_heads = p->w->rows / head_rows, w_tiles = p->w->rows / LODE_WIDE_W, n_x = g.n_x;
     void *const *kernels = o->r->c->kernels.wide[p->w->type];
-    if (!kernels[0])
+    if (!kernels[0] || head_rows % LODE_WIDE_W)
         return 0;
+    g.head_tiles = lode_cuda_divisor(head_rows / LODE_WIDE_W);
     const struct spread s = spread_of(o, p->w, tile_rows(o, p->w, w_tiles, n_x, true));
     const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / (n_heads * s.size)) * s.n; /* rows at once, of all heads */
     struct lode_cuda_spread_args sa = {.x = g.x, .x_div = 1, .x_head = g.x_head};

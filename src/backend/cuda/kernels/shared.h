@@ -120,8 +120,10 @@ struct lode_cuda_gemm_args {
      * the launch before, one of wide.cu too, multiplies the same x: it need not have ended.  halved: x is spread in tiles
      * of twice the kernel's, two units each. */
     uint32_t w_tiles, first_unit, n_units, beside, halved;
-    /* HEADS, as in lode_cuda_mul_args.  x_head of wide.cu: from a head's spread tiles to the next one's. */
-    uint32_t head_rows, x_head, pad;
+    /* HEADS: a head's tiles of w, which are whole, and bytes from a head's x to the next one's (wide.cu: from its spread tiles); x_head 0:
+     * there are no heads. */
+    struct lode_cuda_divisor head_tiles;
+    uint32_t x_head;
 };
 /* The same on Hopper's warpgroups (wide.cu), where x is what spread leaves. */
 enum {

@@ -221,7 +221,7 @@ template <class T, bool PACKED, int DIM, enum made MADE> DEVICE void attend(cons
         p = then;
     }
     if constexpr (!PARTS)
-        store<T, DIM>(a, own, o);
+        store(a, own, o, 0);
 }
 
 /* attend_fast_KEPT_DIM, where no chain has more than a page; attend_deep_KEPT_DIM, where some have; attend_parts_KEPT_DIM, of every n-th

@@ -1,10 +1,13 @@
-/* attention_wide.cu - attention_fast.cu on Hopper's warpgroups: steps of many rows in --numerics tensor, heads of 64 or 128 numbers,
+/* attention_wide.cu - attention_fast.cu on Hopper's warpgroups: steps of many rows in --numerics tensor, heads of 64, 128 or 256 numbers,
  * scores without a cap.
  *
  * A block of threads has 64 query rows (tokens by heads) of a head of keys for each of its warpgroups that multiply, and walks
  * the pages that they see; another warpgroup has pages brought, keys and values each to a ring of panels (wgmma.cuh).  While
  * a page's values are mixed the next one's scores are made and weighed: a stage is a page's scores and the values of the page before.
  * With two warpgroups one has the tensor cores while the other weighs.
+ *
+ * Sums of 256 numbers are more than a warpgroup's registers hold: there both have the same 64 rows, make all of their scores and have half of
+ * the values' numbers each.
  *
  * Pages of 16 bits are panels as they are copied.  Those of Q8_0 are widened to halves on their way, once for all rows of the block
  * (widen_pages.cuh); from there on they are pages of F16.
@@ -20,9 +23,16 @@
 
 enum { GROUP_ROWS = 64, GROUP_THREADS = 128, SLOTS = LODE_ATT_WIDE_SLOTS };
 
+/* What each of GROUPS warpgroups that multiply has: SPLIT, half of the values' numbers of the same rows, or all VALUES of its own. */
+template <int DIM, int GROUPS> struct work_of {
+    enum { SPLIT = DIM > 128, TILES = SPLIT ? 1 : GROUPS, VALUES = SPLIT ? DIM / GROUPS : DIM, ROWS = TILES * GROUP_ROWS };
+    static DEVICE_MEMBER uint32_t tile() { return SPLIT ? 0 : threadIdx.x / GROUP_THREADS; }
+    static DEVICE_MEMBER uint32_t first_value() { return SPLIT ? threadIdx.x / GROUP_THREADS * VALUES : 0; }
+};
+
 template <int DIM, int GROUPS> struct __align__(1024) wide_mem {
-    enum { SIZE = PAGE * 2 * DIM, SHARED = LODE_ATT_WIDE_SHARED(DIM, GROUPS) };
-    uint8_t q[GROUPS][GROUP_ROWS * 2 * DIM];
+    enum { SIZE = PAGE * 2 * DIM, TILES = work_of<DIM, GROUPS>::TILES, SHARED = LODE_ATT_WIDE_SHARED(DIM, TILES) };
+    uint8_t q[TILES][GROUP_ROWS * 2 * DIM];
     uint8_t k[SLOTS][SIZE], v[SLOTS][SIZE];
     uint64_t k_full[SLOTS], k_empty[SLOTS], v_full[SLOTS], v_empty[SLOTS];
 };
@@ -96,15 +106,17 @@ DEVICE void bring_widened_pages(uint32_t m, const struct rows_of &t, const struc
 
 template <class T, int DIM, int GROUPS> struct walker {
     typedef struct wide_mem<DIM, GROUPS> mem;
+    typedef struct work_of<DIM, GROUPS> work;
+    enum { VALUES = work::VALUES };
     const uint32_t m;
     const struct pages_of pages;
     struct own_rows own;
     uint32_t whole_from, whole_last; /* pages that all rows of the warp see whole, up to before the second */
     uint32_t plain_from;             /* from here on a page is the first of none of them */
     struct ring k, v;                /* of the stage: the page's keys, the values of the page before */
-    struct sums<T, DIM> o;
+    struct sums<T, VALUES> o;
 
-    DEVICE_MEMBER uint32_t queries() { return m + AT(q) + threadIdx.x / GROUP_THREADS * (GROUP_ROWS * 2 * DIM); }
+    DEVICE_MEMBER uint32_t queries() { return m + AT(q) + work::tile() * (GROUP_ROWS * 2 * DIM); }
     DEVICE_MEMBER void put_queries(const struct lode_cuda_att_args &a) {
         const uint32_t row = threadIdx.x % GROUP_THREADS / 32 * ROW_TILE + threadIdx.x % 32 / 4, to = queries() + threadIdx.x % 4 * 4;
         round_queries<T>(own, a, [&](uint32_t s, uint4 step) {
@@ -178,8 +190,8 @@ template <class T, int DIM, int GROUPS> struct walker {
         }
         wgmma_end();
     }
-    DEVICE_MEMBER void begin_values(float (&part)[DIM / 2], const struct weights &w, bool begins) {
-        const uint32_t values = of_warp(turned_panels_low(m + AT(v) + v.at * mem::SIZE, PANEL));
+    DEVICE_MEMBER void begin_values(float (&part)[VALUES / 2], const struct weights &w, bool begins) {
+        const uint32_t values = of_warp(turned_panels_low(m + AT(v) + v.at * mem::SIZE + work::first_value() / 64 * PANEL, PANEL));
         wgmma_begin();
 #pragma unroll
         for (int i = 0; i < PAGE / 16; i++)
@@ -218,12 +230,12 @@ template <class T, int DIM, int GROUPS> struct walker {
             w.max[i] = from.max[i], w.total[i] = from.total[i];
     }
     /* A chain, whose first page is `page`, to the sums so far. */
-    DEVICE_MEMBER void add(const struct weights &w, const float (&part)[DIM / 2], uint32_t page) {
+    DEVICE_MEMBER void add(const struct weights &w, const float (&part)[VALUES / 2], uint32_t page) {
         struct merging g;
         if (page < plain_from || page >= whole_last) {
             g = begin_merge(o, own, page, sight_of(own, page * PAGE), w);
 #pragma unroll
-            for (int t = 0; t < DIM / 8; t++)
+            for (int t = 0; t < VALUES / 8; t++)
                 merge(o.y[t], g, (const float(&)[4])part[4 * t]);
             return;
         }
@@ -232,12 +244,12 @@ template <class T, int DIM, int GROUPS> struct walker {
         merge_row(g, 1, o.max[1], o.total[1], w);
         if (__all_sync(0xffffffffu, g.old[0] == 1 && g.old[1] == 1)) { /* as most pages of many are for all rows of a warp */
 #pragma unroll
-            for (int e = 0; e < DIM / 2; e++)
+            for (int e = 0; e < VALUES / 2; e++)
                 o.y[e / 4][e % 4] = fmaf(g.now[e % 4 / 2], part[e], o.y[e / 4][e % 4]);
             return;
         }
 #pragma unroll
-        for (int t = 0; t < DIM / 8; t++)
+        for (int t = 0; t < VALUES / 8; t++)
             merge(o.y[t], g, (const float(&)[4])part[4 * t]);
     }
 
@@ -255,7 +267,7 @@ template <class T, int DIM, int GROUPS> struct walker {
             leave_values();
     }
     /* Stage i with the values of the last page that is seen. */
-    DEVICE_MEMBER void mix_last(uint32_t i, float (&part)[DIM / 2], const struct weights &w, bool begins) {
+    DEVICE_MEMBER void mix_last(uint32_t i, float (&part)[VALUES / 2], const struct weights &w, bool begins) {
         take_turn();
         begin_values(part, w, begins);
         wgmma_wait<0>(part);
@@ -267,7 +279,7 @@ template <class T, int DIM, int GROUPS> struct walker {
     /* The `n` pages from the first-th of the order on are those that the warpgroup's rows see. */
     DEVICE_MEMBER void walk(uint32_t first, uint32_t n) {
         struct weights w, next;
-        float s[KEY_TILES * 4], part[DIM / 2];
+        float s[KEY_TILES * 4], part[VALUES / 2];
         struct page_walk p = pages.walk();
         uint32_t i = 0;
 #pragma unroll 1
@@ -300,7 +312,7 @@ template <class T, int DIM, int GROUPS> struct walker {
                 if (p.begins())
                     add(w, part, pages.from + chain);
                 else
-                    shrink((float(&)[DIM / 8][4])part, next);
+                    shrink((float(&)[VALUES / 8][4])part, next);
                 take_weights(w, next, s);
                 page = p.page, chain = p.chain;
                 p.next();
@@ -359,7 +371,8 @@ DEVICE void store_spread(const struct lode_cuda_att_args &a, const struct own_ro
 }
 
 template <class PAGES, int DIM, int GROUPS> DEVICE void attend(const struct lode_cuda_att_wide_args &f) {
-    enum { ROWS = GROUPS * GROUP_ROWS, MULTIPLIERS = GROUPS * GROUP_THREADS };
+    enum { MULTIPLIERS = GROUPS * GROUP_THREADS };
+    typedef struct work_of<DIM, GROUPS> work;
     typedef struct pages_as<PAGES> kept;
     typedef typename kept::number T;
     typedef struct wide_mem<DIM, GROUPS> mem;
@@ -382,7 +395,7 @@ template <class PAGES, int DIM, int GROUPS> DEVICE void attend(const struct lode
     begin();
     struct rows_of t;
     uint32_t segment;
-    if (!find_rows<ROWS>(a, t, &segment))
+    if (!find_rows<work::ROWS>(a, t, &segment))
         return;
     const uint32_t oldest = first_seen(a, t.pos + t.first / t.group);
     const struct pages_of pages = {oldest / PAGE, t.last / PAGE, oldest, t.last, a.chains};
@@ -402,9 +415,9 @@ template <class PAGES, int DIM, int GROUPS> DEVICE void attend(const struct lode
         begin_turns();
     }
     struct walker<T, DIM, GROUPS> w = {m, pages};
-    find_own(w.own, a, t, threadIdx.x / 32);
+    const uint32_t above = work::tile() * GROUP_ROWS, mine = t.n > above ? min(t.n - above, (uint32_t)GROUP_ROWS) : 0;
+    find_own(w.own, a, t, above / ROW_TILE + threadIdx.x % GROUP_THREADS / 32);
     w.put_queries(a);
-    const uint32_t above = threadIdx.x / GROUP_THREADS * GROUP_ROWS, mine = t.n > above ? min(t.n - above, (uint32_t)GROUP_ROWS) : 0;
     const uint32_t token = (t.first + above) / t.group, last_token = (t.first + above + mine - 1) / t.group;
     const uint32_t from = first_seen(a, t.pos + token) / PAGE, last = a.both_ways ? pages.last : (t.pos + last_token) / PAGE;
     if (mine == 0)
@@ -413,10 +426,12 @@ template <class PAGES, int DIM, int GROUPS> DEVICE void attend(const struct lode
         w.walk(0, pages.n());
     else
         w.walk(from - pages.from, last - from + 1);
-    if (a.tiles.kind == LODE_TILES_SPREAD)
-        store_spread(a, w.own, w.o, w.queries(), t, above);
-    else
-        store<T, DIM>(a, w.own, w.o);
+    if constexpr (!work::SPLIT)
+        if (a.tiles.kind == LODE_TILES_SPREAD) {
+            store_spread(a, w.own, w.o, w.queries(), t, above);
+            return;
+        }
+    store(a, w.own, w.o, work::first_value());
 }
 
 /* attend_wide_PAGES_DIM_GROUPS: heads of DIM numbers, by so many warpgroups that multiply. */
@@ -429,5 +444,7 @@ template <class PAGES, int DIM, int GROUPS> DEVICE void attend(const struct lode
 ATTENDS(f16)
 ATTENDS(bf16)
 ATTENDS(q8_0)
+ATTEND(f16, 256, 2)
+ATTEND(bf16, 256, 2)
 
 #endif

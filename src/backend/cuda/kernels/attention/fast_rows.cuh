@@ -126,15 +126,16 @@ DEVICE void store_panels(const struct lode_cuda_att_args &a, uint32_t row, uint3
     if (first == 0 && q == 0)
         ((float *)(tile + a.tiles.size) - LODE_FAST_TILE)[r] = 1;
 }
+/* o: of a head's numbers those from first_value on. */
 template <class T, int DIM>
-DEVICE void store(const struct lode_cuda_att_args &a, const struct own_rows &own, const struct sums<T, DIM> &o) {
+DEVICE void store(const struct lode_cuda_att_args &a, const struct own_rows &own, const struct sums<T, DIM> &o, uint32_t first_value) {
     const float *sinks = at<const float>(a.sinks);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         if (own.last[i] < own.from[i])
             continue;
         const struct ending end = ending_of(o.max[i], o.total[i], sinks ? sinks + own.head[i] : NULL);
-        const uint32_t first = own.head[i] * a.head_dim_v;
+        const uint32_t first = own.head[i] * a.head_dim_v + first_value;
         if (a.tiles.kind == LODE_TILES_PANELS) {
             store_panels<T, DIM>(a, own.row[i], first, end, o, i);
             continue;

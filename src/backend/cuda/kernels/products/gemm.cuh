@@ -2,7 +2,7 @@
 #ifndef LODE_CUDA_GEMM_CUH
 #define LODE_CUDA_GEMM_CUH
 
-#include "tile_place.cuh"
+#include "backend/cuda/kernels/common.cuh"
 
 struct gemm_job {
     const uint8_t *w;
@@ -23,10 +23,9 @@ DEVICE bool find_job(struct gemm_job &job, const struct lode_cuda_gemm_args &a, 
     while (p + 1 < a.n_parts && y >= a.parts[p + 1].first_tile)
         p++;
     const struct lode_cuda_part &part = a.parts[p];
-    const struct tile_place place = place_of_tile(part, a.head_rows, y - part.first_tile, tile_w);
-    const uint32_t first = place.first;
+    const uint32_t first = (y - part.first_tile) * tile_w;
     job.first = first;
-    job.x_at = place.head * a.x_head;
+    job.x_at = over(y, a.head_tiles) * a.x_head; /* heads have one part */
     job.first_x = x * tile_x;
     job.x_rows = a.n_x - job.first_x < tile_x ? a.n_x - job.first_x : tile_x;
     job.x_div = 1;
@@ -42,7 +41,7 @@ DEVICE bool find_job(struct gemm_job &job, const struct lode_cuda_gemm_args &a, 
         job.x_div = a.x_div;
     }
     job.w = at<const uint8_t>(part.w) + expert * a.expert_size[p] + (size_t)first * part.w_stride;
-    job.w_rows = place.limit - first < tile_w ? place.limit - first : tile_w;
+    job.w_rows = part.rows - first < tile_w ? part.rows - first : tile_w;
     job.bias = part.bias ? at<const float>(part.bias) + (size_t)expert * part.rows + first : NULL;
     job.y = at<uint8_t>(part.y) + first * sizeof(float);
     job.w_stride = part.w_stride;

@@ -3,27 +3,32 @@
 #define LODE_CUDA_MUL_JOB_CUH
 
 #include "mul.cuh"
-#include "tile_place.cuh"
 
 /* The tile that this block of threads computes. */
 template <int NX>
 DEVICE void find_tile(struct mul_job &job, const struct lode_cuda_mul_args &a, uint32_t rows) {
-    uint32_t p = 0;
-    while (p + 1 < a.n_parts && blockIdx.x >= a.parts[p + 1].first_tile)
+    uint32_t tile = blockIdx.x, p = 0, head = 0;
+    while (p + 1 < a.n_parts && tile >= a.parts[p + 1].first_tile)
         p++;
     const struct lode_cuda_part &part = a.parts[p];
-    const struct tile_place place = place_of_tile(part, a.head_rows, blockIdx.x - part.first_tile, rows);
-    const uint32_t first = place.first;
+    tile -= part.first_tile;
+    uint32_t first = tile * rows, limit = part.rows;
+    if (a.head_rows) { /* no tile has rows of two heads */
+        const uint32_t tiles = (a.head_rows + rows - 1) / rows;
+        head = tile / tiles;
+        first = head * a.head_rows + tile % tiles * rows;
+        limit = (head + 1) * a.head_rows;
+    }
     job.w = at<const uint8_t>(part.w) + first * part.w_stride;
     job.w_stride = part.w_stride;
     job.bias = part.bias ? at<const float>(part.bias) + first : NULL;
-    job.rows = place.limit - first < rows ? place.limit - first : rows;
+    job.rows = limit - first < rows ? limit - first : rows;
     job.cols = a.cols;
 #pragma unroll
     for (int j = 0; j < NX; j++) {
         const uint32_t r = blockIdx.y * NX + j;
         const bool wanted = r < a.n_x;
-        job.x[j] = row_at<const uint8_t>(a.x, wanted ? r : a.n_x - 1) + (size_t)place.head * a.x_head;
+        job.x[j] = row_at<const uint8_t>(a.x, wanted ? r : a.n_x - 1) + (size_t)head * a.x_head;
         job.y[j] = wanted ? (float *)(part.y + r * part.y_stride) + first : NULL;
     }
 }
