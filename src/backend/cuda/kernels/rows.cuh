@@ -286,9 +286,12 @@ DEVICE struct rounded round_a32(float4 x) {
 
 /* ---- residuals ---- */
 
-/* A product's result v with what is added to it; a says how: lode_cuda_gemv_args, lode_cuda_fast_end. */
+/* A product's result v, or a norm's, with what is added to it; a says how: lode_cuda_gemv_args, lode_cuda_fast_end, lode_cuda_row_args. */
 template <class A> DEVICE float with_residual(const A &a, float v, float r) {
     return a.scale == 1.0f ? r + v : a.product_first ? fmaf(a.scale, r, v) : fmaf(a.scale, v, r);
+}
+template <class A> DEVICE float4 with_residuals(const A &a, float4 v, float4 r) {
+    return make_float4(with_residual(a, v.x, r.x), with_residual(a, v.y, r.y), with_residual(a, v.z, r.z), with_residual(a, v.w, r.w));
 }
 
 /* ---- gated activations ---- */
