@@ -186,9 +186,55 @@ static struct lode_node *build_gather(struct oc *t) {
 /* ---- rows ---- */
 
 static struct lode_node *build_rms_norm(struct oc *t) {
-    static const uint32_t widths[] = {64, 200, 1024, 4096, 2048, 512}, groups[] = {0, 0, 0, 0, 128, 64};
+    static const uint32_t widths[] = {64, 200, 1024, 4096, 2048, 512, 3840, 8192, 8196, 1030, 720},
+                          groups[] = {0, 0, 0, 0, 128, 64, 0, 0, 0, 0, 180};
     const uint32_t n = widths[t->variant], group = groups[t->variant];
     return lode_g_rms_norm(t->g, oc_input(t, n), t->variant == 5 ? NULL : oc_vector(t, group ? group : n), 1e-6f, group);
+}
+
+/* What is added to a norm, or a norm to: by a number of fours or not, of one group or of several, at addresses of fours or not. */
+static struct lode_node *build_added_norm(struct oc *t) {
+    enum use {
+        OF_MODELS,   /* the sum goes where its first operand was: what the norm is added to, */
+        NORM_FIRST,  /* or the norm, which is where its input was */
+        TO_ITSELF,   /* its input, which is read once more */
+        BOTH_LATER,  /* input and residual are read later: the sum goes where neither is */
+        INPUT_LATER,
+        NORM_LATER,  /* so is the norm: nothing may be left out */
+        CUT,         /* columns of a value, from its second number on */
+        LAYER,       /* between two products, as models have it */
+    };
+    static const struct { uint32_t width, group; float scale; enum use use; bool plain; } kinds[] = {
+        {64, 0, 1, OF_MODELS, false},     {512, 0, 1, OF_MODELS, false},     {3840, 0, 1, OF_MODELS, false},  {5120, 0, 1, OF_MODELS, false},
+        {3844, 0, 0.7f, OF_MODELS, false}, {1030, 0, 0.7f, OF_MODELS, false}, {8196, 0, 0.7f, OF_MODELS, true}, {2048, 128, 0.7f, OF_MODELS, true},
+        {64, 0, 1, NORM_FIRST, true},     {512, 0, 0.7f, NORM_FIRST, false}, {3840, 0, 0.7f, NORM_FIRST, true}, {5120, 0, 0.7f, NORM_FIRST, false},
+        {1030, 0, 0.7f, NORM_FIRST, true}, {720, 180, 1, NORM_FIRST, false}, {512, 0, 0.7f, TO_ITSELF, false}, {1030, 0, 1, TO_ITSELF, false},
+        {3840, 0, 1, BOTH_LATER, false},  {516, 0, 0.7f, BOTH_LATER, false}, {512, 0, 1, INPUT_LATER, false}, {1030, 0, 0.7f, INPUT_LATER, false},
+        {3840, 0, 1, NORM_LATER, false},  {516, 0, 0.7f, NORM_LATER, false}, {512, 0, 1, CUT, false},         {3840, 0, 0.7f, CUT, false},
+        {512, 0, 1, LAYER, false},        {1280, 0, 0.7f, LAYER, false}};
+    const uint32_t width = kinds[t->variant].width, group = kinds[t->variant].group;
+    const float scale = kinds[t->variant].scale;
+    const enum use use = kinds[t->variant].use;
+    const struct lode_operand *w = kinds[t->variant].plain ? NULL : oc_vector(t, group ? group : width);
+    t->many_rows = true;
+    struct lode_node *x = oc_input(t, width), *h = oc_input(t, use == CUT ? width + 1 : width);
+    if (use == CUT)
+        h = lode_g_slice(t->g, h, 1, width);
+    if (use == LAYER)
+        h = lode_g_linear(t->g, h, oc_matrix(t, LODE_Q8_0, width, width, 1), NULL);
+    struct lode_node *norm = lode_g_rms_norm(t->g, h, w, 1e-6f, group);
+    struct lode_node *y = use == NORM_FIRST  ? lode_g_add(t->g, norm, x, scale)
+                          : use == TO_ITSELF ? lode_g_add(t->g, h, norm, scale)
+                                             : lode_g_add(t->g, x, norm, scale);
+    if (use == BOTH_LATER)
+        return lode_g_add(t->g, lode_g_add(t->g, y, x, 1), h, 1);
+    if (use == INPUT_LATER || use == NORM_LATER)
+        return lode_g_add(t->g, y, use == INPUT_LATER ? h : norm, 1);
+    if (use == LAYER) {
+        struct lode_node *next = lode_g_rms_norm(t->g, y, oc_vector(t, width), 1e-6f, 0);
+        return lode_g_add(t->g, y, lode_g_linear(t->g, next, oc_matrix(t, LODE_Q8_0, width, width, 1), NULL), 1);
+    }
+    return y;
 }
 
 static struct lode_node *build_layer_norm(struct oc *t) {
@@ -494,7 +540,8 @@ const struct oc_case oc_cases[] = {
     {"heads", 0, false, build_heads, OC_NO_BOUND},
     {"heads_many", 24, false, build_heads_many, OC_SAME},
     {"gather", 2, false, build_gather, OC_NO_BOUND},
-    {"rms_norm", 6, false, build_rms_norm, OC_NO_BOUND},
+    {"rms_norm", 11, false, build_rms_norm, OC_NO_BOUND},
+    {"added_norm", 26, false, build_added_norm, OC_SAME},
     {"layer_norm", 3, false, build_layer_norm, OC_NO_BOUND},
     {"l2_norm", 2, false, build_l2_norm, OC_NO_BOUND},
     {"glu", 5, false, build_glu, OC_NO_BOUND},

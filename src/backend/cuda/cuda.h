@@ -10,7 +10,7 @@
 
 /* Kernels that are there once: X(module, name). */
 #define LODE_CUDA_KERNEL_LIST(X)                                                                   \
-    X(rows, rms_norm) X(rows, layer_norm) X(rows, l2_norm) X(rows, quant_a32)                      \
+    X(rows, rms_norm) X(rows, rms_norm_any) X(rows, layer_norm) X(rows, l2_norm) X(rows, quant_a32)                      \
     X(rows, quant_a256) X(rows, add) X(rows, glu) X(rows, act) X(rows, row_gate) X(rows, scale)    \
     X(rows, softcap) X(rows, pick) X(rows, gather) X(rows, cut) X(rows, join) X(rows, unite)      \
     X(rows, repack)                                                                                \

@@ -478,7 +478,7 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
 #undef ATTEND
     void *const large[] = {c->kernels.chosen_in_q4_k, c->kernels.chosen_in_q5_k, c->kernels.chosen_in_q6_k,
                            c->kernels.chosen_out_q4_k, c->kernels.chosen_out_q5_k, c->kernels.chosen_out_q6_k,
-                           c->kernels.rms_norm, c->kernels.layer_norm, c->kernels.l2_norm,
+                           c->kernels.rms_norm_any, c->kernels.layer_norm, c->kernels.l2_norm,
                            c->kernels.gemv_a32, c->kernels.gemv_a256, c->kernels.gemv_only_q8_0,
                            c->kernels.gemv_only_q4_k, c->kernels.gemv_only_q5_k, c->kernels.gemv_u, c->kernels.gemv_parts,
                            c->kernels.attention_walk,

@@ -34,17 +34,36 @@ static int run_embed(const struct op *o) {
     return lode_cuda_run_kernel(o, kernels(o)->embed[p->w->type], o->n, 1, 1, 256, 0, &a);
 }
 
-static int run_norm(const struct op *o) {
-    const bool rms = o->in->op == LODE_OP_RMS_NORM;
+/* A norm with a block of threads for each group of a row. */
+static int run_groups(const struct op *o, void *kernel, const struct lode_cuda_row_args *a) {
+    const uint32_t threads = a->group >= 4096   ? 1024
+                             : a->group >= 1024 ? 512
+                             : a->group >= 256  ? 128
+                                                : 32;
+    return lode_cuda_run_kernel(o, kernel, o->n, a->width / a->group, 1, threads, a->group * 4, a);
+}
+
+static int run_layer_norm(const struct op *o) {
     struct lode_cuda_row_args a = row_args(o);
-    a.group = rms ? o->in->p.rms_norm.group : o->in->p.layer_norm.group;
-    a.eps = rms ? o->in->p.rms_norm.eps : o->in->p.layer_norm.eps;
-    const uint32_t threads = a.group >= 4096   ? 1024
-                             : a.group >= 1024 ? 512
-                             : a.group >= 256  ? 128
-                                               : 32;
-    return lode_cuda_run_kernel(o, rms ? kernels(o)->rms_norm : kernels(o)->layer_norm, o->n,
-                                a.width / a.group, 1, threads, a.group * 4, &a);
+    a.group = o->in->p.layer_norm.group;
+    a.eps = o->in->p.layer_norm.eps;
+    return run_groups(o, kernels(o)->layer_norm, &a);
+}
+
+int lode_cuda_run_rms_norm(const struct op *o, const struct lode_cuda_added *added) {
+    struct lode_cuda_row_args a = row_args(o);
+    a.group = o->in->p.rms_norm.group;
+    a.eps = o->in->p.rms_norm.eps;
+    a.b = (struct lode_cuda_mat){0};
+    if (added)
+        a.b = added->to, a.y = added->y, a.scale = added->scale, a.product_first = added->norm_first;
+    const lode_dev all = a.y.data | a.y.stride | a.a.data | a.a.stride | a.b.data | a.b.stride | a.w;
+    if (all % 16 || a.group % 4 || a.group > LODE_NORM_COLS)
+        return run_groups(o, kernels(o)->rms_norm_any, &a);
+    const uint32_t fours = a.group / 4, fewest = lode_cuda_up(fours, LODE_NORM_FOURS),
+                   least = fours < LODE_NORM_LEAST ? fours : LODE_NORM_LEAST, threads = fewest > least ? fewest : least;
+    return lode_cuda_run_kernel(o, kernels(o)->rms_norm, o->n, a.width / a.group, 1, lode_cuda_up(threads, 32) * 32,
+                                LODE_LANES_SIZE(lode_cuda_up(a.group, 256) * 256), &a);
 }
 
 static int run_l2_norm(const struct op *o) {
@@ -300,8 +319,9 @@ int lode_cuda_run_instr(const struct op *o) {
     case LODE_OP_EMBED:
         return run_embed(o);
     case LODE_OP_RMS_NORM:
+        return lode_cuda_run_rms_norm(o, NULL);
     case LODE_OP_LAYER_NORM:
-        return run_norm(o);
+        return run_layer_norm(o);
     case LODE_OP_L2_NORM:
         return run_l2_norm(o);
     case LODE_OP_CONV:

@@ -88,10 +88,50 @@ KERNEL(ROW_THREADS) gather(const __grid_constant__ struct lode_cuda_gather_args 
 
 /* ---- norms: one block of threads a group of a row (blockIdx.y) ---- */
 
-KERNEL(1024) rms_norm(const __grid_constant__ struct lode_cuda_row_args a) {
+/* Of fours of numbers, up to LODE_NORM_COLS, all at addresses of fours.  What one row takes is what has to be done one after the other: so
+ * its weights are asked for before x is there, then all of x and of what is added to it at once, and they stay in registers until the sum
+ * is known.  A block has then read all that it may write over: y may be where x or b is. */
+KERNEL(LODE_NORM_THREADS) rms_norm(const __grid_constant__ struct lode_cuda_row_args a) {
+    enum { FOURS = LODE_NORM_FOURS };
+    let_next_come();
+    const uint32_t n = a.group / 4, whole = (n + 63) & ~63u, pitch = LODE_LANE_PITCH(4 * whole), t = threadIdx.x, step = blockDim.x;
+    const uint32_t first = blockIdx.y * n + t;
+    const float4 *weights = at<const float4>(a.w) + t;
+    float4 w[FOURS], x[FOURS], r[FOURS];
+#pragma unroll
+    for (uint32_t u = 0; u < FOURS; u++)
+        w[u] = a.w && t + u * step < n ? weights[u * step] : make_float4(1, 1, 1, 1);
+    wait_for_last();
+    const float4 *from = row_at<const float4>(a.a, blockIdx.x) + first, *added = row_at<const float4>(a.b, blockIdx.x) + first;
+#pragma unroll
+    for (uint32_t u = 0; u < FOURS; u++)
+        x[u] = t + u * step < n ? from[u * step] : make_float4(0, 0, 0, 0);
+    if (a.b.data)
+#pragma unroll
+        for (uint32_t u = 0; u < FOURS; u++)
+            if (t + u * step < n)
+                r[u] = added[u * step];
+#pragma unroll
+    for (uint32_t u = 0; u < FOURS; u++)
+        if (t + u * step < whole)
+            put_four(row_mem + u * (step / 4), pitch, t, x[u]); /* step is a multiple of 32 */
+    const struct divisor root = root_of_lanes(pitch, whole / 64, a.group, a.eps);
+    float4 *y = row_at<float4>(a.y, blockIdx.x) + first;
+#pragma unroll
+    for (uint32_t u = 0; u < FOURS; u++)
+        if (t + u * step < n) {
+            float4 v = divided(x[u], root);
+            times(v, w[u]);
+            y[u * step] = a.b.data ? with_residuals(a, v, r[u]) : v;
+        }
+}
+
+/* Of any other numbers. */
+KERNEL(1024) rms_norm_any(const __grid_constant__ struct lode_cuda_row_args a) {
     begin();
     __shared__ float sum;
     const float *x = row_at<const float>(a.a, blockIdx.x) + blockIdx.y * a.group;
+    const float *b = row_at<const float>(a.b, blockIdx.x) + blockIdx.y * a.group;
     float *y = row_at<float>(a.y, blockIdx.x) + blockIdx.y * a.group;
     const float *w = at<const float>(a.w);
     load_row(x, a.group);
@@ -99,8 +139,10 @@ KERNEL(1024) rms_norm(const __grid_constant__ struct lode_cuda_row_args a) {
         return fmaf(v, v, acc);
     });
     const float root = sqrtf(dot / (float)a.group + a.eps);
-    for (uint32_t i = threadIdx.x; i < a.group; i += blockDim.x)
-        y[i] = w ? row_mem[i] / root * w[i] : row_mem[i] / root;
+    for (uint32_t i = threadIdx.x; i < a.group; i += blockDim.x) {
+        const float v = w ? row_mem[i] / root * w[i] : row_mem[i] / root;
+        y[i] = a.b.data ? with_residual(a, v, b[i]) : v;
+    }
 }
 
 KERNEL(1024) layer_norm(const __grid_constant__ struct lode_cuda_row_args a) {

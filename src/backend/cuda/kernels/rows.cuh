@@ -1,5 +1,5 @@
 /* rows.cuh - what kernels share that treat rows by themselves: the sixteen lanes' sum over a row in
- * shared memory, rounding to 8 bits, gated activations. */
+ * shared memory, quotients, what an RMS norm divides by, rounding to 8 bits, gated activations. */
 #ifndef LODE_CUDA_ROWS_CUH
 #define LODE_CUDA_ROWS_CUH
 
@@ -114,6 +114,47 @@ DEVICE float4 divided(float4 v, const struct divisor &d) {
     divide(x, d);
     return make_float4(x[0], x[1], x[2], x[3]);
 }
+
+/* ---- an RMS norm ---- */
+
+/* Numbers 4 i and on of a row to where those of each of the definition's sixteen lanes stand together, `pitch` apart, so that four are
+ * read at a time. */
+DEVICE void put_four(float *lanes, uint32_t pitch, uint32_t i, float4 v) {
+    float *to = lanes + i % 4 * 4 * pitch + i / 4;
+    to[0] = v.x, to[pitch] = v.y, to[2 * pitch] = v.z, to[3 * pitch] = v.w;
+}
+/* What the norm of `cols` numbers divides by, which lie so in row_mem, in n times 256 of them: behind the row are zeros, whose squares
+ * change no sum of squares.  Begins and ends with a barrier. */
+DEVICE struct divisor root_of_lanes(uint32_t pitch, uint32_t n, uint32_t cols, float eps) {
+    __shared__ float sum;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        const float4 *p = (const float4 *)(row_mem + threadIdx.x % 16 * pitch);
+        float4 next[4] = {p[0], p[1], p[2], p[3]};
+        float acc = 0;
+#pragma unroll 1
+        for (; n; n--) {
+            float4 v[4];
+            p += 4;
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = next[i], next[i] = n > 1 ? p[i] : next[i];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                acc = fmaf(v[i].x, v[i].x, acc);
+                acc = fmaf(v[i].y, v[i].y, acc);
+                acc = fmaf(v[i].z, v[i].z, acc);
+                acc = fmaf(v[i].w, v[i].w, acc);
+            }
+        }
+        acc = join_lanes(acc);
+        if (threadIdx.x == 0)
+            sum = acc;
+    }
+    __syncthreads();
+    return divisor_of(sqrtf(sum / (float)cols + eps));
+}
+DEVICE void times(float4 &v, float4 u) { v.x *= u.x, v.y *= u.y, v.z *= u.z, v.w *= u.w; }
 
 /* ---- rounding to 8 bits (kern/quant_scalar.c) ---- */
 
@@ -245,9 +286,12 @@ DEVICE struct rounded round_a32(float4 x) {
 
 /* ---- residuals ---- */
 
-/* A product's result v with what is added to it; a says how: lode_cuda_gemv_args, lode_cuda_fast_end. */
+/* A product's result v, or a norm's, with what is added to it; a says how: lode_cuda_gemv_args, lode_cuda_fast_end, lode_cuda_row_args. */
 template <class A> DEVICE float with_residual(const A &a, float v, float r) {
     return a.scale == 1.0f ? r + v : a.product_first ? fmaf(a.scale, r, v) : fmaf(a.scale, v, r);
+}
+template <class A> DEVICE float4 with_residuals(const A &a, float4 v, float4 r) {
+    return make_float4(with_residual(a, v.x, r.x), with_residual(a, v.y, r.y), with_residual(a, v.z, r.z), with_residual(a, v.w, r.w));
 }
 
 /* ---- gated activations ---- */

@@ -187,15 +187,17 @@ struct lode_cuda_embed_args {
     float scale;
 };
 
-/* Ops on rows: y = f(a, b). */
+/* Ops on rows: y = f(a, b).  rms_norm: b, if it is there, is added to the norm, scale and product_first tell how. */
 struct lode_cuda_row_args {
     lode_dev step;
     struct lode_cuda_mat y, a, b;
     lode_dev w, bias;
     uint32_t width, width_a, width_b; /* numbers; of y, a, b */
-    uint32_t group, n, first, kind;
+    uint32_t group, n, first, kind, product_first;
     float scale, eps;
 };
+/* rms_norm: numbers of a thread, in fours; threads of a block at most, and at least where there is a four for each. */
+enum { LODE_NORM_FOURS = 2, LODE_NORM_THREADS = 1024, LODE_NORM_LEAST = 128, LODE_NORM_COLS = 4 * LODE_NORM_FOURS * LODE_NORM_THREADS };
 
 struct lode_cuda_gather_args {
     lode_dev order; /* (width) uint32_t */

@@ -9,12 +9,6 @@
 enum { THREADS = LODE_NEAR_THREADS, AT_ONCE = LODE_NEAR_COLS / (4 * THREADS) /* times four numbers of x */ };
 static_assert(AT_ONCE * 4 * THREADS == LODE_NEAR_COLS, "no rest");
 
-/* Numbers 4 i and on of a row to their lanes'. */
-DEVICE void put_four(float *lanes, uint32_t pitch, uint32_t i, float4 v) {
-    float *to = lanes + i % 4 * 4 * pitch + i / 4;
-    to[0] = v.x, to[pitch] = v.y, to[2 * pitch] = v.z, to[3 * pitch] = v.w;
-}
-
 /* n rows of weights, of ROWS, to 16 lanes each: of 32 bits by copies, of 16 bits widened. */
 template <class T, int ROWS> DEVICE void keep_rows(float *lanes, const uint8_t *w, uint32_t stride, uint32_t n, uint32_t cols) {
     enum { SIZE = sizeof(typename T::type) };

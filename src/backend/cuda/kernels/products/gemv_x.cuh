@@ -74,37 +74,8 @@ DEVICE float4 four_numbers(uint32_t cols, uint32_t i) {
     return make_float4(p[0], p[pitch], p[2 * pitch], p[3 * pitch]);
 }
 /* What the norm divides by: norm_root's number. */
-DEVICE struct divisor root_of(uint32_t cols, float eps) {
-    __shared__ float sum;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        const float4 *p = (const float4 *)(row_mem + threadIdx.x % 16 * LODE_LANE_PITCH(cols));
-        float4 next[4] = {p[0], p[1], p[2], p[3]};
-        float acc = 0;
-#pragma unroll 1
-        for (uint32_t n = cols / 256; n; n--) {
-            float4 v[4];
-            p += 4;
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                v[i] = next[i], next[i] = n > 1 ? p[i] : next[i];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                acc = fmaf(v[i].x, v[i].x, acc);
-                acc = fmaf(v[i].y, v[i].y, acc);
-                acc = fmaf(v[i].z, v[i].z, acc);
-                acc = fmaf(v[i].w, v[i].w, acc);
-            }
-        }
-        acc = join_lanes(acc);
-        if (threadIdx.x == 0)
-            sum = acc;
-    }
-    __syncthreads();
-    return divisor_of(sqrtf(sum / (float)cols + eps));
-}
+DEVICE struct divisor root_of(uint32_t cols, float eps) { return root_of_lanes(LODE_LANE_PITCH(cols), cols / 256, cols, eps); }
 
-DEVICE void times(float4 &v, float4 u) { v.x *= u.x, v.y *= u.y, v.z *= u.z, v.w *= u.w; }
 /* Numbers 4 i and on of row_mem, normed; w: NULL or their weights. */
 DEVICE float4 normed_by(uint32_t i, const struct divisor &root, const float4 *w) {
     float4 v = divided(((const float4 *)row_mem)[i], root);
