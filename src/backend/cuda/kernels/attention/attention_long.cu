@@ -234,11 +234,15 @@ template <class T, int ROWS, bool PARTS> DEVICE void attend(const struct lode_cu
             const uint8_t *const rows = page_of(view, page) + (next_values ? v_at : k_at);
             uint8_t *const to = in_slot(asked);
             const uint32_t to_ld = next_values ? ld_v : ld;
+            const uint32_t rest = LONG_THREADS % pieces, whole = LONG_THREADS / pieces; /* from a thread's copy to its next, without dividing */
+            uint32_t j = tid / pieces, c = tid % pieces;
 #pragma unroll 6
-            for (uint32_t i = tid; i < PAGE * pieces; i += LONG_THREADS) {
-                const uint32_t j = i / pieces, c = i % pieces * 16;
+            for (; j < PAGE; j += whole) {
                 const bool there = j - lo < hi - lo;
-                copy_16_or_zero(to + j * to_ld + c, rows + (there ? j * stride + c : 0), there);
+                copy_16_or_zero(to + j * to_ld + 16 * c, rows + (there ? j * stride + 16 * c : 0), there);
+                c += rest;
+                if (c >= pieces)
+                    c -= pieces, j++;
             }
             asked++;
             if (latent || next_values)
