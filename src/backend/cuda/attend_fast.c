@@ -37,8 +37,8 @@ static uint32_t long_shared(const struct lode_cuda_att_args *a, uint32_t rows, u
 }
 static bool takes_long(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a) {
     bool all = a->head_dim <= LODE_ATT_LONG_DIM && a->head_dim_v <= LODE_ATT_LONG_DIM_V;
-    for (int i = 0; i < 4; i++)
-        all &= k->large[i / 2][i % 2] != NULL;
+    for (int i = 0; i < 8; i++)
+        all &= k->large[i / 4][i / 2 % 2][i % 2] != NULL;
     return all && long_shared(a, 16, 1) <= lode_cuda_room(o->r->c);
 }
 
@@ -223,16 +223,18 @@ static int run_long(const struct op *o, const struct lode_cuda_attend_kernels *k
     const uint32_t rows = many ? 32 : 16, tiles = lode_cuda_attention_tiles(o, group, rows), blocks = a->n_kv_heads * tiles;
     struct lode_cuda_att_long_args args = {.att = *a, .slots = long_shared(a, rows, 2) <= room ? 2 : 1, .slot_size = long_slot(a)};
     const uint32_t shared = long_shared(a, rows, args.slots);
+    const bool latent = a->head_dim == LODE_ATT_LONG_DIM && a->head_dim_v == LODE_ATT_LONG_DIM_V && lode_kv_layer(o->step->segments[0].kv, a->layer)->v_in_k;
+    void *const(*kernels)[2] = k->large[latent];
     if (a->tiles.kind != LODE_TILES_NONE)
         return 0;
     const bool parts = a->max_pages >= LEAST_CHAINS && 2 * blocks <= multiprocessors && !a->both_ways &&
                        o->step->n_rows * lode_cuda_parts_size(a) <= LODE_CUDA_SCRATCH;
     if (!parts) {
-        LODE_TRY(lode_cuda_run_kernel(o, k->large[0][many], a->n_kv_heads, tiles, 1, LODE_ATT_LONG_THREADS, shared, &args));
+        LODE_TRY(lode_cuda_run_kernel(o, kernels[0][many], a->n_kv_heads, tiles, 1, LODE_ATT_LONG_THREADS, shared, &args));
         return 1;
     }
     args.att.n_rows = o->step->n_rows;
-    LODE_TRY(lode_cuda_run_kernel(o, k->large[1][many], a->n_kv_heads, tiles, lode_cuda_blocks_for(a->max_pages, multiprocessors / blocks),
+    LODE_TRY(lode_cuda_run_kernel(o, kernels[1][many], a->n_kv_heads, tiles, lode_cuda_blocks_for(a->max_pages, multiprocessors / blocks),
                                   LODE_ATT_LONG_THREADS, shared, &args));
     LODE_TRY(lode_cuda_merge_parts(o, a, o->step->n_rows));
     return 1;

@@ -93,7 +93,8 @@ struct lode_cuda_kernels {
         void *decode[4]; /* of up to 8, 16 query heads at a time; 8 of 128, of 64 numbers */
         void *ring[2][2];  /* of 64, of 128 numbers: of up to 8, 16 query heads at a time; NULLs on none but Hopper */
         void *brief[2][3]; /* few pages: heads of any size, of 64 numbers, of 128; the second are prepared before */
-        void *large[2][2]; /* heads of more than 256 numbers: of all chains, of some; of 16 query rows, of 32; none of Q8_0 */
+        void *large[2][2][2]; /* heads of more than 256 numbers: any, latent ones of 576 and 512; of all chains, of some; of 16 query rows, of 32;
+                               * none of Q8_0 */
     } attend[LODE_CUDA_KEPTS]; /* Q8_0 has no ring; NULLs before Ampere */
     struct {
         void *x, *few_x, *few[2][4]; /* few: of blocks of 256, of 32; for one row, 8, 16, 32 */

@@ -40,9 +40,10 @@ template <int ROWS, class F> DEVICE void each_group(uint32_t dim_v, F f) {
 
 /* The block's queries, rounded: q has (tile, step, lane).  A warp reads its part of the steps once, and all of a tile find the rows' largest
  * numbers together in `most`, (ROWS), zeros before. */
-template <class T, int ROWS> DEVICE void put_queries(struct own_rows &own, const struct lode_cuda_att_args &a, uint4 *q, uint32_t *most) {
+template <class T, int ROWS>
+DEVICE void put_queries(struct own_rows &own, const struct lode_cuda_att_args &a, uint4 *q, uint32_t *most, uint32_t steps) {
     typedef share<ROWS> mine;
-    const uint32_t lane = threadIdx.x % 32, steps = a.head_dim / 16;
+    const uint32_t lane = threadIdx.x % 32;
     float2 v[mine::STEPS][2][2];
     uint32_t largest[2] = {};
 #pragma unroll
@@ -132,13 +133,20 @@ template <int ROWS> DEVICE void read_scores(float (&c)[KEY_TILES][4], const floa
         }
 }
 
-/* A page's values to the warp's numbers of a chain. */
-template <class T, int ROWS> DEVICE void mix(struct long_sums<ROWS> &c, const struct weights &w, uint32_t values, uint32_t ld, uint32_t dim_v) {
-    each_group<ROWS>(dim_v, [&](int g, uint32_t first) {
-        shrink(c.y[g], w);
+/* A page's values to the warp's numbers of a chain; first: of the chain, to sums of 0. */
+template <class T, int ROWS>
+DEVICE void mix(struct long_sums<ROWS> &c, const struct weights &w, bool first, uint32_t values, uint32_t ld, uint32_t dim_v) {
+    typedef share<ROWS> mine;
+    uint32_t at[PAGE / 16]; /* of a step's keys: groups are as far apart as compilers know */
+#pragma unroll
+    for (int s = 0; s < PAGE / 16; s++)
+        at[s] = values_at(values, ld, mine::part(), s);
+    each_group<ROWS>(dim_v, [&](int g, uint32_t) {
+        if (!first)
+            shrink(c.y[g], w);
 #pragma unroll
         for (int s = 0; s < PAGE / 16; s++)
-            mix_step<T>(c.y[g][0], c.y[g][1], w, s, values_at(values, ld, first / 16, s));
+            mix_step<T>(c.y[g][0], c.y[g][1], w, s, at[s] + g * (32 * mine::PARTS));
     });
 }
 
@@ -196,10 +204,11 @@ template <int ROWS> DEVICE void store(const struct lode_cuda_att_args &a, const 
     }
 }
 
-/* PARTS: of every n-th chain, by itself. */
-template <class T, int ROWS, bool PARTS> DEVICE void attend(const struct lode_cuda_att_long_args &f) {
+/* PARTS: of every n-th chain, by itself.  LATENT: heads are latent ones of as many numbers as there can be, which are those of nearly all models. */
+template <class T, int ROWS, bool PARTS, bool LATENT> DEVICE void attend(const struct lode_cuda_att_long_args &f) {
     const struct lode_cuda_att_args &a = f.att;
-    const uint32_t dim = a.head_dim, dim_v = a.head_dim_v, steps = dim / 16, slots = f.slots, tid = threadIdx.x;
+    const uint32_t dim = LATENT ? LONG_DIM : a.head_dim, dim_v = LATENT ? LONG_DIM_V : a.head_dim_v;
+    const uint32_t steps = dim / 16, slots = f.slots, tid = threadIdx.x;
     __shared__ uint32_t most[ROWS];
     uint4 *const q = (uint4 *)long_mem;
     float *const scores = (float *)(long_mem + ROWS * 2 * dim);
@@ -214,7 +223,7 @@ template <class T, int ROWS, bool PARTS> DEVICE void attend(const struct lode_cu
         return;
     const struct lode_cuda_segment &s = at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
     const struct lode_cuda_view view = at<const struct lode_cuda_view>(s.views)[a.layer];
-    const bool latent = view.v_in_k;
+    const bool latent = LATENT || view.v_in_k;
     const uint32_t oldest = first_seen(a, t.pos + t.first / t.group); /* that any row sees */
     const uint32_t from = oldest / PAGE;
     struct page_walk p(t.last / PAGE - from + 1, a.chains, PARTS ? blockIdx.z : 0, PARTS ? gridDim.z : 1);
@@ -269,7 +278,7 @@ template <class T, int ROWS, bool PARTS> DEVICE void attend(const struct lode_cu
     struct own_rows own;
     find_own(own, a, t, share<ROWS>::tile());
     __syncthreads();
-    put_queries<T, ROWS>(own, a, q, most);
+    put_queries<T, ROWS>(own, a, q, most, steps);
     struct all_sums<ROWS> all;
     if constexpr (!PARTS) {
 #pragma unroll
@@ -303,7 +312,7 @@ template <class T, int ROWS, bool PARTS> DEVICE void attend(const struct lode_cu
         }
         const uint32_t values = latent ? keys : arrived();
         if (any)
-            mix<T, ROWS>(c, w, values, ld_v, dim_v);
+            mix<T, ROWS>(c, w, p.begins(), values, ld_v, dim_v);
         const uint32_t first = from + p.chain;
         const struct sight of = sight_of(own, first * PAGE);
         if (p.ends() && __any_sync(0xffffffffu, (of.n[0] | of.n[1]) != 0)) {
@@ -319,16 +328,19 @@ template <class T, int ROWS, bool PARTS> DEVICE void attend(const struct lode_cu
         store<ROWS>(a, own, all);
 }
 
-/* attend_long_KEPT_ROWS; attend_long_parts_KEPT_ROWS, of every n-th chain (blockIdx.z).  blockIdx: head of keys, tile of rows. */
-#define LONG_AS(name, type, rows, parts)                                                                 \
+/* attend_long_KEPT_ROWS; .._parts_.., of every n-th chain (blockIdx.z); .._latent_.., of latent heads of as many numbers as there can be.  blockIdx:
+ * head of keys, tile of rows. */
+#define LONG_AS(name, type, rows, parts, latent)                                                         \
     extern "C" __global__ void __launch_bounds__(LONG_THREADS, 1)                                        \
-        name(const __grid_constant__ struct lode_cuda_att_long_args a) {                                 \
-        attend<struct type, rows, parts>(a);                                                             \
+        name##_##type##_##rows(const __grid_constant__ struct lode_cuda_att_long_args a) {               \
+        attend<struct type, rows, parts, latent>(a);                                                     \
     }
-#define LONG(name, type)                                                                                 \
-    LONG_AS(attend_long_##name##_16, type, 16, false) LONG_AS(attend_long_##name##_32, type, 32, false)  \
-    LONG_AS(attend_long_parts_##name##_16, type, 16, true) LONG_AS(attend_long_parts_##name##_32, type, 32, true)
-LONG(f16, f16)
-LONG(bf16, bf16)
+#define LONG_OF(type, rows)                                                                              \
+    LONG_AS(attend_long, type, rows, false, false) LONG_AS(attend_long_parts, type, rows, true, false)   \
+    LONG_AS(attend_latent, type, rows, false, true) LONG_AS(attend_latent_parts, type, rows, true, true)
+LONG_OF(f16, 16)
+LONG_OF(f16, 32)
+LONG_OF(bf16, 16)
+LONG_OF(bf16, 32)
 
 #endif
