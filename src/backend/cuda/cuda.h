@@ -38,7 +38,7 @@
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(experts) X(chosen_in) X(chosen_out) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_codebook) X(gemv_own) X(gemv_float) X(gemv_near) X(gemv_stream) \
     X(gemv_stream_k) X(gemv_stream_fast) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_short) X(decode_short_fast) X(decode_walk) X(decode_join) X(decode_join_rows) X(recur) X(wide) X(wide_own) X(best) X(fetch) X(reads) X(gemm_fast) X(gemv_fast) \
-    X(wide_glu) X(wide_fast) X(few_fast) X(few_own) X(few_mixed) X(few_experts) X(wide_gated) X(attention_fast) X(attention_long) X(attention_wide) X(decode_fast) X(decode_ring)
+    X(wide_glu) X(wide_fast) X(few_fast) X(few_own) X(few_mixed) X(few_experts) X(wide_gated) X(attention_fast) X(attention_long) X(attention_latent) X(attention_wide) X(decode_fast) X(decode_ring)
 
 /* decode_walk.cu, each for 1, 2, 4 and 8 query heads: what keys and values are in; 128: heads of so many numbers, whose rows
  * follow one another. */
@@ -95,6 +95,7 @@ struct lode_cuda_kernels {
         void *brief[2][3]; /* few pages: heads of any size, of 64 numbers, of 128; the second are prepared before */
         void *large[2][2][2]; /* heads of more than 256 numbers: any, latent ones of 576 and 512; of all chains, of some; of 16 query rows, of 32;
                                * none of Q8_0 */
+        void *latent;          /* attention_latent.cu: NULL on none but Hopper */
     } attend[LODE_CUDA_KEPTS]; /* Q8_0 has no ring; NULLs before Ampere */
     struct {
         void *x, *few_x, *few[2][4]; /* few: of blocks of 256, of 32; for one row, 8, 16, 32 */

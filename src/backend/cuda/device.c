@@ -396,6 +396,8 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_short_fast, "decode_short_fast", name, most, &k->brief[0][i], err));
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_short_fast, "decode_short_made", name, most, &k->brief[1][i], err));
     }
+    if (LODE_ATT_LATENT_SHARED <= most)
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_latent, "attend_latent_wide", type, LODE_ATT_LATENT_SHARED, &k->latent, err));
     static const char *const large[] = {"attend_long", "attend_long_parts", "attend_latent", "attend_latent_parts"};
     for (uint32_t i = 0; i < 8; i++) {
         snprintf(name, sizeof name, "%s_%u", type, 16u << i % 2);

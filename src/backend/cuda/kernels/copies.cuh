@@ -39,8 +39,7 @@ template <int BYTES> DEVICE void copy_async_if(uint32_t at, const void *from, bo
 #endif
 }
 /* 16 bytes, zeros where they are not there. */
-DEVICE void copy_16_or_zero(void *to, const void *from, bool there) {
-    const uint32_t at = shared_address(to);
+DEVICE void copy_16_or_zero_at(uint32_t at, const void *from, bool there) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
 #else
@@ -48,6 +47,7 @@ DEVICE void copy_16_or_zero(void *to, const void *from, bool there) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 #endif
 }
+DEVICE void copy_16_or_zero(void *to, const void *from, bool there) { copy_16_or_zero_at(shared_address(to), from, there); }
 DEVICE void copies_end_group() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");

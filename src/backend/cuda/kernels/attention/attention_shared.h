@@ -121,6 +121,9 @@ struct lode_cuda_att_long_args {
     struct lode_cuda_att_args att;
     uint32_t slots, slot_size;
 };
+/* attention_latent.cu: pages of the ring; bytes of shared memory: where panels may begin, queries, pages, barriers. */
+enum { LODE_ATT_LATENT_SLOTS = 2 };
+#define LODE_ATT_LATENT_SHARED (1024 + (1 + LODE_ATT_LATENT_SLOTS) * 64 * 2 * LODE_ATT_LONG_DIM + 1024)
 /* decode_fast.cu: query heads of a head of keys at a time, at most; floats from one's scores to the next's; blocks of a
  * multiprocessor; bytes of shared memory: queries rounded, keys, values, scores, room for each query and the row's own key and value. */
 enum { LODE_DECODE_FAST_HEADS = 16, LODE_DECODE_FAST_SCORES = 64 + 8, LODE_DECODE_FAST_BLOCKS = 4 };

@@ -29,15 +29,15 @@ DEVICE void find_own(struct own_rows &o, const struct lode_cuda_att_args &a, con
     }
 }
 
-/* A warp's queries, rounded: put(step, v) takes what a thread has of each step of sixteen numbers (query_step). */
-template <class T, class F> DEVICE void round_queries(struct own_rows &o, const struct lode_cuda_att_args &a, F put) {
+/* A warp's queries, rounded: put(step, v) takes what a thread has of each step of sixteen numbers (query_step).  AHEAD steps are read at once. */
+template <class T, int AHEAD = 2, class F> DEVICE void round_queries(struct own_rows &o, const struct lode_cuda_att_args &a, F put) {
     const uint32_t lane = threadIdx.x % 32;
     float factor[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         uint32_t most = 0;
         if (T::SCALED && o.q[i])
-#pragma unroll 4
+#pragma unroll(AHEAD > 4 ? AHEAD : 4)
             for (uint32_t c = lane % 4 * 4; c < a.head_dim; c += 16)
                 most = most_of(*(const float4 *)(o.q[i] + c), most);
         most = max(most, __shfl_xor_sync(0xffffffffu, most, 1));
@@ -46,7 +46,7 @@ template <class T, class F> DEVICE void round_queries(struct own_rows &o, const 
         factor[i] = f.x;
         o.scale[i] = a.scale * f.y;
     }
-#pragma unroll 2
+#pragma unroll(AHEAD)
     for (uint32_t s = 0; s < a.head_dim / 16; s++)
         put(s, query_step<T>(o.q, factor, s));
 }
