@@ -113,7 +113,10 @@ static struct lode_node *build_router(struct oc *t) {
         {LODE_BF16, 768, 64, 4, LODE_GATE_SOFTMAX_TOP, false}, {LODE_F32, 512, 16, 3, LODE_GATE_SOFTMAX, true},
         {LODE_F32, 2880, 32, 4, LODE_GATE_SOFTMAX_TOP, true}, {LODE_F32, 256, 8, 2, LODE_GATE_SPARSEMIXER, false},
         {LODE_F32, 4096, 160, 10, LODE_GATE_SOFTMAX, true},
-        {LODE_F32, 512, 512, 10, LODE_GATE_SOFTMAX, true}, {LODE_BF16, 1024, 300, 6, LODE_GATE_SOFTMAX_TOP, true}};
+        {LODE_F32, 512, 512, 10, LODE_GATE_SOFTMAX, true}, {LODE_BF16, 1024, 300, 6, LODE_GATE_SOFTMAX_TOP, true},
+        /* rows of no whole 256 numbers: one, two and four of a block of gemv_near.cu's threads */
+        {LODE_BF16, 2880, 60, 4, LODE_GATE_SOFTMAX_TOP, true}, {LODE_F32, 1040, 200, 6, LODE_GATE_SOFTMAX, true},
+        {LODE_F16, 336, 400, 8, LODE_GATE_SOFTMAX_TOP, false}};
     const uint32_t d = kinds[t->variant].d, n = kinds[t->variant].n;
     const enum lode_gating gating = kinds[t->variant].gating;
     const bool groups = gating == LODE_GATE_SIGMOID;
@@ -483,7 +486,7 @@ const struct oc_case oc_cases[] = {
     {"feed_forward", 0, true, build_feed_forward, OC_NO_BOUND},
     {"gated_down", 7, false, build_gated_down, OC_SAME},
     {"experts", 0, false, build_experts, OC_NO_BOUND},
-    {"router", 9, false, build_router, OC_NO_BOUND},
+    {"router", 12, false, build_router, OC_NO_BOUND},
     {"chosen_experts", 10, false, build_chosen_experts, OC_NO_BOUND},
     {"expert_halves", 0, false, build_expert_halves, OC_NO_BOUND},
     {"heads", 0, false, build_heads, OC_NO_BOUND},

@@ -73,7 +73,7 @@ DEVICE float4 four_numbers(uint32_t cols, uint32_t i) {
     const float *p = row_mem + i % 4 * 4 * pitch + i / 4;
     return make_float4(p[0], p[pitch], p[2 * pitch], p[3 * pitch]);
 }
-/* What the norm divides by: norm_root's number. */
+/* What the norm divides by: norm_root's number.  Of rows that are no whole 256 numbers zeros follow. */
 DEVICE struct divisor root_of(uint32_t cols, float eps) {
     __shared__ float sum;
     __syncthreads();
@@ -82,7 +82,7 @@ DEVICE struct divisor root_of(uint32_t cols, float eps) {
         float4 next[4] = {p[0], p[1], p[2], p[3]};
         float acc = 0;
 #pragma unroll 1
-        for (uint32_t n = cols / 256; n; n--) {
+        for (uint32_t n = (cols + 255) / 256; n; n--) {
             float4 v[4];
             p += 4;
 #pragma unroll
